@@ -1,0 +1,4 @@
+// Command mta is an outbound mail relay.
+package main
+
+func main() {}

@@ -1,0 +1,123 @@
+// Package envelope has the words that every part shares: message, recipient, address, id.
+// It holds values only: no goroutines, no input or output.
+package envelope
+
+import (
+	"net/netip"
+	"time"
+)
+
+// BodyType is what MAIL FROM said of the content's octets (RFC 6152, RFC 3030).
+type BodyType uint8
+
+const (
+	Body7Bit BodyType = iota
+	Body8BitMIME
+	BodyBinaryMIME
+)
+
+// String gives the value of the BODY= parameter.
+func (b BodyType) String() string {
+	switch b {
+	case Body8BitMIME:
+		return "8BITMIME"
+	case BodyBinaryMIME:
+		return "BINARYMIME"
+	}
+	return "7BIT"
+}
+
+// Ret is how much of a message a failure report returns (RFC 3461, 4.3).
+type Ret uint8
+
+const (
+	RetDefault Ret = iota
+	RetFull
+	RetHeaders
+)
+
+// String gives the value of the RET= parameter, "" for the default.
+func (r Ret) String() string {
+	switch r {
+	case RetFull:
+		return "FULL"
+	case RetHeaders:
+		return "HDRS"
+	}
+	return ""
+}
+
+// Notify is when the sender wants a delivery status notification for a recipient
+// (RFC 3461, 4.1). Zero means that nothing was asked: failure and delay are reported.
+type Notify uint8
+
+const (
+	NotifySuccess Notify = 1 << iota
+	NotifyFailure
+	NotifyDelay
+	NotifyNever
+)
+
+// Wants reports whether event, one of the Notify bits, is to be reported.
+func (n Notify) Wants(event Notify) bool {
+	if n == 0 {
+		return event != NotifySuccess
+	}
+	return n&NotifyNever == 0 && n&event != 0
+}
+
+// String gives the value of the NOTIFY= parameter, "" when nothing was asked.
+func (n Notify) String() string {
+	if n&NotifyNever != 0 {
+		return "NEVER"
+	}
+	s := ""
+	for _, e := range []struct {
+		bit  Notify
+		name string
+	}{{NotifySuccess, "SUCCESS"}, {NotifyFailure, "FAILURE"}, {NotifyDelay, "DELAY"}} {
+		if n&e.bit == 0 {
+			continue
+		}
+		if s != "" {
+			s += ","
+		}
+		s += e.name
+	}
+	return s
+}
+
+// Recipient is one address that a message is for, with its DSN options.
+type Recipient struct {
+	Address Address
+	Notify  Notify
+	// ORcpt is the original recipient as "type;address", decoded, "" when not given
+	// (RFC 3461, 4.2).
+	ORcpt string
+}
+
+// Message is what was accepted once and is not changed afterwards. The content is kept apart,
+// by id. All fields must be left alone once the message has been handed on.
+type Message struct {
+	ID         ID
+	Sender     Address // "" is the null sender
+	Recipients []Recipient
+
+	Body       BodyType
+	UTF8       bool // SMTPUTF8 was asked for (RFC 6531)
+	RequireTLS bool // REQUIRETLS was asked for (RFC 8689)
+	Ret        Ret
+	EnvID      string // decoded, "" when not given (RFC 3461, 4.4)
+
+	Size int64 // octets of the content as stored: CRLF line ends, trace headers included
+
+	Tenant   string // on whose behalf; "" when unknown
+	Campaign string // a finer label below the tenant
+	Tier     uint8  // 0 matters most, 5 least
+
+	Received time.Time      // when it was accepted
+	Peer     netip.AddrPort // who submitted it; zero for the relay's own mail
+	HeloName string         // what the peer called itself
+	Session  string         // the submission session's id
+	Protocol string         // as in Received: "with" (RFC 3848): ESMTP, ESMTPS, UTF8SMTP, HTTP, local
+}

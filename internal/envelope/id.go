@@ -1,0 +1,87 @@
+package envelope
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// ID names a message on its node. It grows with time: the upper 44 bits are milliseconds since
+// 1970, the lower 20 a sequence. Its text form has 13 characters and sorts as the number does.
+type ID uint64
+
+const (
+	idSeqBits = 20
+	idLen     = 13
+	idDigits  = "0123456789abcdefghjkmnpqrstvwxyz" // Crockford's base 32: no i, l, o, u
+)
+
+// String gives the text form.
+func (id ID) String() string {
+	var b [idLen]byte
+	for i := idLen - 1; i >= 0; i-- {
+		b[i] = idDigits[id&31]
+		id >>= 5
+	}
+	return string(b[:])
+}
+
+// ParseID reads the text form, in either case.
+func ParseID(s string) (ID, error) {
+	if len(s) != idLen {
+		return 0, fmt.Errorf("message id %q: want %d characters, as in the first column of 'mta queue list'", s, idLen)
+	}
+	var id ID
+	for i := range idLen {
+		d := idDigit(s[i])
+		if d < 0 || i == 0 && d > 15 {
+			return 0, fmt.Errorf("message id %q: character %d is not one that ids have", s, i+1)
+		}
+		id = id<<5 | ID(d)
+	}
+	return id, nil
+}
+
+func idDigit(c byte) int {
+	if 'A' <= c && c <= 'Z' {
+		c += 'a' - 'A'
+	}
+	for i := range len(idDigits) {
+		if idDigits[i] == c {
+			return i
+		}
+	}
+	return -1
+}
+
+// Time is when the id was made, to the millisecond. It can be ahead of the clock after the
+// clock was set back, since ids never go back.
+func (id ID) Time() time.Time { return time.UnixMilli(int64(id >> idSeqBits)) }
+
+// FirstID is the smallest id that can be made at t, for ranges by time.
+func FirstID(t time.Time) ID { return ID(t.UnixMilli()) << idSeqBits }
+
+// IDs makes ids that only grow. It is safe for use by many goroutines.
+type IDs struct{ last atomic.Uint64 }
+
+// Next gives a new id for the time now, larger than all before it.
+func (g *IDs) Next(now time.Time) ID {
+	want := uint64(FirstID(now))
+	for {
+		last := g.last.Load()
+		next := max(want, last+1)
+		if g.last.CompareAndSwap(last, next) {
+			return ID(next)
+		}
+	}
+}
+
+// Observe makes sure that all later ids are larger than id.
+func (g *IDs) Observe(id ID) {
+	for {
+		last := g.last.Load()
+		if last >= uint64(id) || g.last.CompareAndSwap(last, uint64(id)) {
+			return
+		}
+	}
+}

@@ -1,0 +1,81 @@
+// Package reply has the one type in which an answer travels from the SMTP client to the queue,
+// the logs and the reports: code, enhanced code, text, command. Whether trouble is temporary or
+// permanent is asked of the reply and never guessed from its text.
+package reply
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Enhanced is an enhanced status code (RFC 3463), as 5.1.1. Zero means none was given.
+type Enhanced [3]uint16
+
+// String gives "5.1.1", or "" when there is none.
+func (e Enhanced) String() string {
+	if e == (Enhanced{}) {
+		return ""
+	}
+	return fmt.Sprintf("%d.%d.%d", e[0], e[1], e[2])
+}
+
+// Reply is what a remote host answered, or, when Local is set, what this relay says in place of
+// an answer that it never got (a refused connection, a failed look-up, a time-out).
+type Reply struct {
+	Code     int      // 200 to 599; 0 is no reply at all
+	Enhanced Enhanced // zero when the remote gave none
+	Text     string   // without codes; the lines of a long reply are joined by "\n"
+	Command  string   // what it answers: connect, greeting, EHLO, STARTTLS, AUTH, MAIL, RCPT, DATA, content, or route
+	Local    bool     // made by this relay
+}
+
+// Local makes a reply of this relay's own.
+func Local(code int, enhanced Enhanced, command, format string, args ...any) Reply {
+	return Reply{Code: code, Enhanced: enhanced, Command: command, Text: fmt.Sprintf(format, args...), Local: true}
+}
+
+// OK reports whether the command succeeded.
+func (r Reply) OK() bool { return r.Code >= 200 && r.Code < 400 }
+
+// Permanent reports whether trying again is of no use.
+func (r Reply) Permanent() bool { return r.Code >= 500 }
+
+// Temporary reports whether it is worth trying again. No reply at all is temporary too.
+func (r Reply) Temporary() bool { return !r.OK() && !r.Permanent() }
+
+// Status is the enhanced code, or the one that stands for the class when the remote gave none
+// (RFC 3464, 2.3.4 demands one).
+func (r Reply) Status() Enhanced {
+	if r.Enhanced != (Enhanced{}) {
+		return r.Enhanced
+	}
+	switch {
+	case r.OK():
+		return Enhanced{2, 0, 0}
+	case r.Permanent():
+		return Enhanced{5, 0, 0}
+	}
+	return Enhanced{4, 0, 0}
+}
+
+// String gives the reply on one line, as "550 5.1.1 no such user".
+func (r Reply) String() string {
+	var b strings.Builder
+	if r.Code != 0 {
+		fmt.Fprintf(&b, "%d ", r.Code)
+	}
+	if e := r.Enhanced.String(); e != "" {
+		b.WriteString(e)
+		b.WriteByte(' ')
+	}
+	b.WriteString(strings.ReplaceAll(r.Text, "\n", " / "))
+	return strings.TrimSpace(b.String())
+}
+
+// Error makes a refusal usable as an error; it names the command.
+func (r Reply) Error() string {
+	if r.Command == "" {
+		return r.String()
+	}
+	return r.Command + ": " + r.String()
+}

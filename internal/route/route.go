@@ -1,0 +1,54 @@
+// Package route has the words between router and delivery: host, tier, site, route. Values
+// only.
+package route
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// Host is one address of a mail exchanger: where a connection can go.
+type Host struct {
+	Name string // the exchanger's name, for TLS, logs and reports; the address when there is none
+	Addr netip.AddrPort
+}
+
+// String gives "mx1.example.com[192.0.2.1]:25".
+func (h Host) String() string {
+	return fmt.Sprintf("%s[%s]:%d", h.Name, h.Addr.Addr(), h.Addr.Port())
+}
+
+// Tier is the hosts of equal preference, in the order in which they are to be tried.
+type Tier []Host
+
+// TLS is what a route demands of the connection.
+type TLS uint8
+
+const (
+	TLSOpportunistic TLS = iota // STARTTLS when offered, any certificate (RFC 7435)
+	TLSRequired                 // STARTTLS and a certificate that fits the host's name, or no mail
+	TLSOff                      // never STARTTLS
+	TLSImplicit                 // TLS from the first byte (RFC 8314), certificate as in TLSRequired
+)
+
+// Auth is what a smarthost wants to know of us. It must not reach a log.
+type Auth struct{ Username, Password string }
+
+// Route is where the mail for a domain goes. It is shared and must be left alone.
+type Route struct {
+	Domain   string // the recipient's domain, A-label form; the first of those that share the route
+	Site     string // names the set of hosts; domains with the same set have the same site
+	Provider string // several sites with one budget; "" when none matches
+	Tiers    []Tier // best preference first; never empty, no tier empty
+	TLS      TLS
+	Auth     *Auth // nil without
+}
+
+// Hosts counts the hosts in all tiers.
+func (r *Route) Hosts() int {
+	n := 0
+	for _, t := range r.Tiers {
+		n += len(t)
+	}
+	return n
+}
