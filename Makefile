@@ -1,0 +1,48 @@
+# The same few commands for a person and for CI. 'make help' lists them.
+
+GO      ?= go
+BIN     := bin/mta
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+
+# How long each fuzz target runs in 'make fuzz'.
+FUZZTIME ?= 1m
+
+.PHONY: help build demo test unit e2e e2e-install torture check bench fuzz clean
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## the static binary, in bin/mta
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/mta
+
+demo: build ## the whole relay at work on this machine, in half a minute
+	$(BIN) demo
+
+test: check unit e2e ## everything that CI runs: checks, unit tests with -race, real daemons
+
+unit: ## unit tests with the race detector
+	$(GO) test -race $$($(GO) list ./... | grep -v '^mta/e2e$$')
+
+e2e: e2e-install ## real daemons and the kill test; installs Debian's packages where it may
+	$(GO) test -count=1 -timeout 15m ./e2e
+
+e2e-install:
+	@sh e2e/install.sh
+
+torture: ## the kill test at large size
+	MTA_TORTURE=60 $(GO) test -count=1 -timeout 30m -run Torture -v ./e2e
+
+check: ## gofmt, go vet, staticcheck (when it can be had)
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo 'gofmt would change:'; gofmt -l $$(git ls-files '*.go'); exit 1; }
+	$(GO) vet ./...
+	@sh .ci/staticcheck
+
+bench: ## micro-benchmarks of the hot steps, with allocations
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+fuzz: ## every fuzz target for FUZZTIME (1m)
+	@sh .ci/fuzz $(FUZZTIME)
+
+clean: ## remove what was built
+	rm -rf bin

@@ -1,0 +1,75 @@
+// Package internal_test states in which direction this program's packages may depend on each
+// other.
+package internal_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// rules say what a package must not reach, and why.
+var rules = []struct{ pkg, mustNotReach, why string }{
+	{"mta/queue", "mta/delivery", "the queue knows durable states; who delivers is not its business"},
+	{"mta/queue", "mta/submission", "the queue is handed messages; it doesn't know by which protocol"},
+	{"mta/queue", "mta/router", "keys are opaque to the queue"},
+	{"mta/queue", "net/http", "the queue has no interface to the outside"},
+	{"mta/delivery", "mta/queue", "delivery is handed jobs and gives back results; only package mta joins the two"},
+	{"mta/delivery", "mta/router", "routes come as values"},
+	{"mta/delivery/smtpclient", "mta/destdb", "one connection knows nothing of the others"},
+	{"mta/delivery/smtpclient", "go.etcd.io/bbolt", "the client could be lifted into another program"},
+	{"mta/router", "mta/delivery", "where mail goes is decided without knowing how it gets there"},
+	{"mta/router", "mta/queue", "the router sees domains, not messages"},
+	{"mta/submission", "mta/queue", "what is accepted is handed to an interface"},
+	{"mta/submission", "mta/delivery", "submission ends with the durable 250"},
+	{"mta/destdb", "mta/delivery", "destdb is what was learned; who uses it is above it"},
+	{"mta/mta/config", "mta/mta", "the file is read before anything is built"},
+	{"mta/mta/control", "mta/mta", "the API names what it needs; package mta supplies it"},
+	{"mta/mta/control", "mta/queue", "the API has its own words for JSON, so that the queue may change"},
+}
+
+func TestDependenciesPointOneWay(t *testing.T) {
+	deps := reachable(t)
+	for _, r := range rules {
+		if deps[r.pkg][r.mustNotReach] {
+			t.Errorf("%s reaches %s: %s", r.pkg, r.mustNotReach, r.why)
+		}
+	}
+	for pkg, reach := range deps {
+		if !strings.HasPrefix(pkg, "mta/internal/") {
+			continue
+		}
+		for dep := range reach {
+			if strings.HasPrefix(dep, "mta/") && !strings.HasPrefix(dep, "mta/internal/") {
+				t.Errorf("%s reaches %s: what is in internal is below all parts", pkg, dep)
+			}
+		}
+	}
+}
+
+func TestRulesNameRealPackages(t *testing.T) {
+	deps := reachable(t)
+	for _, r := range rules {
+		if _, ok := deps[r.pkg]; !ok {
+			t.Errorf("the rule about %s guards nothing: there is no such package", r.pkg)
+		}
+	}
+}
+
+// reachable gives for each package of this module all packages that it depends on.
+func reachable(t *testing.T) map[string]map[string]bool {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Deps " "}}`, "mta/...").Output()
+	if err != nil {
+		t.Fatalf("listing packages: %v", err)
+	}
+	deps := make(map[string]map[string]bool)
+	for line := range strings.Lines(string(out)) {
+		f := strings.Fields(line)
+		deps[f[0]] = make(map[string]bool, len(f))
+		for _, d := range f[1:] {
+			deps[f[0]][d] = true
+		}
+	}
+	return deps
+}
