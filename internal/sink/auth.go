@@ -1,0 +1,77 @@
+package sink
+
+import (
+	"encoding/base64"
+	"strings"
+)
+
+// auth does AUTH PLAIN (RFC 4616) and LOGIN, with or without an initial response (RFC 4954).
+func (x *session) auth(arg string) bool {
+	mechanism, initial, _ := strings.Cut(arg, " ")
+	switch {
+	case x.srv.cfg.Auth == nil:
+		return x.reply(Auth, "502 5.5.1 AUTH is not offered")
+	case x.authenticated:
+		return x.reply(Auth, "503 5.5.1 already authenticated")
+	}
+	var username, password string
+	var ok bool
+	switch strings.ToUpper(mechanism) {
+	case "PLAIN":
+		username, password, ok = x.authPlain(initial)
+	case "LOGIN":
+		username, password, ok = x.authLogin(initial)
+	default:
+		return x.reply(Auth, "504 5.5.4 mechanism is not offered")
+	}
+	switch {
+	case !ok:
+		return x.reply(Auth, "501 5.5.2 cannot decode the response")
+	case !x.srv.cfg.Auth(username, password):
+		return x.reply(Auth, "535 5.7.8 authentication credentials invalid")
+	}
+	x.authenticated = true
+	return x.reply(Auth, "235 2.7.0 authentication successful")
+}
+
+func (x *session) authPlain(initial string) (username, password string, ok bool) {
+	if initial == "" {
+		if initial, ok = x.challenge(""); !ok {
+			return "", "", false
+		}
+	}
+	b, err := base64.StdEncoding.DecodeString(initial)
+	parts := strings.Split(string(b), "\x00")
+	if err != nil || len(parts) != 3 {
+		return "", "", false
+	}
+	return parts[1], parts[2], true
+}
+
+func (x *session) authLogin(initial string) (username, password string, ok bool) {
+	if initial == "" {
+		if initial, ok = x.challenge("Username:"); !ok {
+			return "", "", false
+		}
+	}
+	u, err := base64.StdEncoding.DecodeString(initial)
+	if err != nil {
+		return "", "", false
+	}
+	second, ok := x.challenge("Password:")
+	if !ok {
+		return "", "", false
+	}
+	p, err := base64.StdEncoding.DecodeString(second)
+	return string(u), string(p), err == nil
+}
+
+// challenge asks with a 334 and reads the response.
+func (x *session) challenge(prompt string) (string, bool) {
+	x.say("334 " + base64.StdEncoding.EncodeToString([]byte(prompt)))
+	line, err := x.readLine()
+	if err != nil {
+		return "", false
+	}
+	return string(line), true
+}
