@@ -1,0 +1,222 @@
+// Package config reads the relay's one declarative file, says everything that is wrong with it
+// in one go, and prints what is in force. It starts no goroutines and keeps no state.
+//
+// The way through it: Load or Parse (decode.go walks the HCL tree along the struct tags below,
+// check.go looks at what the parts say together), then Config.Traffic and its neighbours for
+// what applies to a domain (traffic.go), Effective to print (print.go), Diff before a reload
+// (diff.go).
+//
+// The struct tags are the schema: conf names a setting or a block; oneof, min and max bound its
+// value; reload:"restart" marks what a running relay can't take over. The example file and the
+// manual page are tested against them.
+package config
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+)
+
+// Config is a whole configuration, with every default filled in. It is not changed after it was
+// loaded, and is safe for use by many goroutines.
+type Config struct {
+	block
+
+	// Hostname is how the relay calls itself in Received, Message-ID and EHLO.
+	Hostname string `conf:"hostname"`
+	// DataDir is where the queue, the accounting log and the control socket are by default.
+	DataDir string `conf:"data_dir" reload:"restart"`
+	// Postmaster takes mail for <postmaster> and is the author of reports.
+	Postmaster string `conf:"postmaster"`
+	// NodeID tells this relay's accounting records from those of others.
+	NodeID string `conf:"nodeid"`
+
+	Listeners  []*Listener `conf:"listener,block"`
+	HTTP       HTTP        `conf:"http,block"`
+	Control    Control     `conf:"control,block"`
+	Resolver   Resolver    `conf:"resolver,block"`
+	Queue      Queue       `conf:"queue,block"`
+	Router     Router      `conf:"router,block"`
+	Delivery   Delivery    `conf:"delivery,block"`
+	Log        Log         `conf:"log,block"`
+	Accounting Accounting  `conf:"accounting,block"`
+	DSN        DSN         `conf:"dsn,block"`
+	Shutdown   Shutdown    `conf:"shutdown,block"`
+
+	Sources []*Source `conf:"source,block"`
+	Pools   []*Pool   `conf:"pool,block"`
+	Tenants []*Tenant `conf:"tenant,block"`
+
+	Defaults  Defaults    `conf:"defaults,block"`
+	Providers []*Provider `conf:"provider,block"`
+	Domains   []*Domain   `conf:"domain,block"`
+
+	resolved *resolved // what Traffic has worked out before
+}
+
+// block is what is known of where a block and its settings stand in the file. Zero for what
+// comes from the defaults.
+type block struct {
+	header hcl.Range            // "listener "smtp"", or where the file has it otherwise
+	at     map[string]hcl.Range // by setting: where its value stands
+}
+
+// set reports whether the file has the setting.
+func (b *block) set(name string) bool { _, ok := b.at[name]; return ok }
+
+// Listener takes mail in by SMTP.
+type Listener struct {
+	block
+	Name string `conf:",label"`
+
+	// Address has one or more "ip:port"; ":port" is every address of the machine.
+	Address []string `conf:"address" check:"listen" reload:"restart"`
+	// RelayFrom is the networks that may relay; nobody else may. Empty: nobody.
+	RelayFrom []netip.Prefix `conf:"relay_from"`
+	// ProxyFrom is the networks whose connections begin with a PROXY protocol header.
+	ProxyFrom []netip.Prefix `conf:"proxy_from"`
+	// Banner is the name in the greeting and in the reply to EHLO. Default: Config.Hostname.
+	Banner string `conf:"banner" check:"hostname"`
+	// Tenant is on whose behalf mail is taken when nothing else says so. "": nobody's.
+	Tenant string `conf:"tenant"`
+	// Tier of mail that has no tenant, 0 (matters most) to 5.
+	Tier int `conf:"tier" min:"0" max:"5"`
+	// TLS offers STARTTLS when it has a certificate.
+	TLS TLS `conf:"tls,block"`
+
+	MaxMessageSize           Size          `conf:"max_message_size" min:"1KiB" max:"1GiB"` // octets of content
+	MaxRecipients            int           `conf:"max_recipients" min:"100" max:"1000000"` // per message; RFC 5321, 4.5.3.1.8 demands 100
+	MaxConnections           int           `conf:"max_connections" min:"1"`                // at a time
+	MaxConnectionsPerClient  int           `conf:"max_connections_per_client" min:"1"`     // at a time, from one IP address
+	MaxMessagesPerConnection int           `conf:"max_messages_per_connection" min:"0"`    // 0: no limit
+	MaxLineLength            Size          `conf:"max_line_length" min:"1000" max:"16MiB"` // octets, CRLF included; RFC 5321, 4.5.3.1.6 demands 1000
+	MaxReceived              int           `conf:"max_received" min:"1"`                   // Received headers, against loops; RFC 5321, 6.3
+	CommandTimeout           time.Duration `conf:"command_timeout" min:"1s"`               // wait for a command; RFC 5321, 4.5.3.2.7
+	DataTimeout              time.Duration `conf:"data_timeout" min:"1s"`                  // for the whole content of a message
+	MinDataRate              ByteRate      `conf:"min_data_rate"`                          // slower content ends the session; 0: no limit
+
+	// BareNewline says what becomes of content with a CR or LF by itself.
+	BareNewline string `conf:"bare_newline" oneof:"refuse normalise"`
+}
+
+// TLS names the files of a certificate. Both empty: no TLS.
+type TLS struct {
+	block
+	Certificate string `conf:"certificate"` // PEM, with the chain
+	Key         string `conf:"key"`         // PEM
+}
+
+// Enabled reports whether there is a certificate.
+func (t TLS) Enabled() bool { return t.Certificate != "" }
+
+// HTTP is the listener for metrics, pages and the API.
+type HTTP struct {
+	block
+	Address string `conf:"address" check:"listen" reload:"restart"` // "ip:port"; "": none
+}
+
+// Control is the unix socket that the command line speaks to.
+type Control struct {
+	block
+	Socket string `conf:"socket" reload:"restart"` // default: control.sock in DataDir
+	Mode   Mode   `conf:"mode" reload:"restart"`
+}
+
+// Resolver asks the DNS.
+type Resolver struct {
+	block
+	Servers      []string      `conf:"servers" check:"server" reload:"restart"` // "ip" or "ip:port"; empty: the system's
+	Timeout      time.Duration `conf:"timeout" min:"100ms" reload:"restart"`    // for a whole look-up
+	MaxLookups   int           `conf:"max_lookups" min:"1" reload:"restart"`    // questions under way at a time
+	CacheEntries int           `conf:"cache_entries" min:"0" reload:"restart"`
+	MinTTL       time.Duration `conf:"min_ttl" min:"0" reload:"restart"`
+	MaxTTL       time.Duration `conf:"max_ttl" min:"1s" reload:"restart"`
+	NegativeTTL  time.Duration `conf:"negative_ttl" min:"0" reload:"restart"` // at most, for "no such name"
+}
+
+// Queue is the store of accepted messages.
+type Queue struct {
+	block
+	SegmentSize Size `conf:"segment_size" min:"1MiB" max:"2GiB" reload:"restart"` // of a journal file
+	LargeBody   Size `conf:"large_body" min:"4KiB" max:"64MiB" reload:"restart"`  // larger content gets a file of its own
+	Cache       Size `conf:"cache" min:"1MiB" reload:"restart"`                   // memory for envelopes and content
+	MinFree     Size `conf:"min_free" min:"0" reload:"restart"`                   // free disk below which mail is refused with 4xx
+}
+
+// Router finds out where mail goes.
+type Router struct {
+	block
+	Workers               int  `conf:"workers" min:"1" reload:"restart"`                 // domains looked up at a time
+	MaxMessageConcurrency int  `conf:"max_message_concurrency" min:"1" reload:"restart"` // look-ups that each message may have in any case
+	ScaleMaxConcurrency   int  `conf:"scale_max_concurrency" min:"1" reload:"restart"`   // and this many for each free worker
+	IPv4                  bool `conf:"ipv4" reload:"restart"`                            // deliver to IPv4 addresses
+	IPv6                  bool `conf:"ipv6" reload:"restart"`                            // deliver to IPv6 addresses
+}
+
+// Delivery bounds the relay as a whole; what applies to a destination is Traffic.
+type Delivery struct {
+	block
+	MaxConnections        int `conf:"max_connections" min:"1" reload:"restart"`         // outgoing, at a time
+	MaxMessageConcurrency int `conf:"max_message_concurrency" min:"1" reload:"restart"` // connections that each message may have in any case
+	ScaleMaxConcurrency   int `conf:"scale_max_concurrency" min:"1" reload:"restart"`   // and this many for each free one
+}
+
+// Log is the relay's own log, for people.
+type Log struct {
+	block
+	Level  string `conf:"level" oneof:"debug info warn error"`
+	Format string `conf:"format" oneof:"text json"`
+	File   string `conf:"file" reload:"restart"` // "": standard error
+}
+
+// Accounting is the log of what became of each message, for programs.
+type Accounting struct {
+	block
+	Enabled     bool          `conf:"enabled" reload:"restart"`
+	Path        string        `conf:"path" reload:"restart"` // a directory; default: log in DataDir
+	RotateSize  Size          `conf:"rotate_size" min:"64KiB"`
+	RotateEvery time.Duration `conf:"rotate_every" min:"1m"`
+	Keep        time.Duration `conf:"keep" min:"0"`      // 0: for ever
+	KeepSize    Size          `conf:"keep_size" min:"0"` // of all files together; 0: no limit
+}
+
+// DSN is how reports to senders look.
+type DSN struct {
+	block
+	From        string `conf:"from"`                             // default: Mail Delivery System <Postmaster>
+	ReturnLimit Size   `conf:"return_limit" min:"0" max:"64MiB"` // larger messages come back as headers only
+}
+
+// Shutdown is how the relay stops.
+type Shutdown struct {
+	block
+	Drain time.Duration `conf:"drain" min:"0"` // for what is under way
+}
+
+// Source is a local IP address from which connections are made.
+type Source struct {
+	block
+	Name    string     `conf:",label"`
+	Address netip.Addr `conf:"address" reload:"restart"` // zero: the system chooses
+	EHLO    string     `conf:"ehlo" check:"hostname"`    // default: Config.Hostname
+}
+
+// Pool is the sources that a tenant's mail may use.
+type Pool struct {
+	block
+	Name   string   `conf:",label"`
+	Shared []string `conf:"shared"` // names of sources
+}
+
+// DefaultPool is the pool of mail whose tenant names none. Unless the file has a pool of that
+// name, it has all sources.
+const DefaultPool = "default"
+
+// Tenant is somebody on whose behalf mail is sent.
+type Tenant struct {
+	block
+	Name string `conf:",label"`
+	Pool string `conf:"pool"`
+	Tier int    `conf:"tier" min:"0" max:"5"`
+}
