@@ -1,0 +1,130 @@
+// Package journal has the framing of the queue's segment files: how a record is written, and
+// how records are found again when part of the file was torn by a power cut or damaged on the
+// disk. It knows neither mail nor what the records mean, and starts no goroutines.
+//
+// A segment is written in groups; each group is synced before the next one is written. A record
+// is a header of 32 octets and a payload, and begins at a multiple of 16 octets:
+//
+//	 0 salt     random, the segment's own, also in the name of its file
+//	 4 crc      CRC-32C of the payload and then of the header from octet 8 on
+//	 8 length   of the payload
+//	12 kind, then three octets of zero
+//	16 id       of the message, or 0
+//	24 group    where its group begins, in units of 16 octets
+//	28 segment  number of the segment
+//
+// All numbers are little-endian. The salt keeps octets of a message, which a stranger chose,
+// from being taken for a record when one is looked for behind damage. The group tells damage
+// from a torn tail: a sound record whose group begins behind a broken place proves that the
+// place had been synced.
+package journal
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+)
+
+const (
+	// HeaderSize is the octets before a payload.
+	HeaderSize = 32
+	// Align is what the place of each record is a multiple of.
+	Align = 16
+	// MaxPayload bounds the payload of a record; a larger length is a broken header.
+	MaxPayload = 1 << 28
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Checksum is the CRC-32C of b, continued from crc.
+func Checksum(crc uint32, b []byte) uint32 { return crc32.Update(crc, castagnoli, b) }
+
+// Kind says what a record is; what the kinds mean is the queue's affair.
+type Kind uint8
+
+// Segment is the identity of a segment file; its records carry it.
+type Segment struct {
+	Number uint32
+	Salt   uint32
+}
+
+// Record is one record as it was found.
+type Record struct {
+	Kind    Kind
+	ID      uint64
+	Payload []byte // valid during the visit only
+	Offset  int64
+	Group   int64 // offset at which its group begins
+}
+
+// Size is what a record with a payload of n octets takes, the gap to the next one included.
+func Size(n int) int64 { return int64(HeaderSize+n+Align-1) &^ (Align - 1) }
+
+// Begin appends room for a header to b; the payload is to be appended next and then Finish
+// called. It returns where in b the record begins.
+func Begin(b []byte) ([]byte, int) {
+	var header [HeaderSize]byte
+	return append(b, header[:]...), len(b)
+}
+
+// Finish completes the record that begins at start in b and ends with b, and pads b to where the
+// next one begins. b[0] must go to a multiple of Align in the segment; group is the offset at
+// which the group begins.
+func Finish(b []byte, start int, seg Segment, group int64, kind Kind, id uint64) []byte {
+	h := b[start : start+HeaderSize]
+	payload := b[start+HeaderSize:]
+	le := binary.LittleEndian
+	le.PutUint32(h[0:], seg.Salt)
+	le.PutUint32(h[8:], uint32(len(payload)))
+	h[12], h[13], h[14], h[15] = byte(kind), 0, 0, 0
+	le.PutUint64(h[16:], id)
+	le.PutUint32(h[24:], uint32(group/Align))
+	le.PutUint32(h[28:], seg.Number)
+	le.PutUint32(h[4:], Checksum(Checksum(0, payload), h[8:]))
+	var zeros [Align]byte
+	return append(b, zeros[:-len(b)&(Align-1)]...)
+}
+
+// header is a header as read.
+type header struct {
+	crc, length, segment uint32
+	kind                 Kind
+	id                   uint64
+	group                int64
+}
+
+// parseHeader reads a header and reports whether it can be one of seg at offset off, before the
+// end of the file at size.
+func parseHeader(b []byte, seg Segment, off, size int64) (header, bool) {
+	le := binary.LittleEndian
+	h := header{
+		crc: le.Uint32(b[4:]), length: le.Uint32(b[8:]), kind: Kind(b[12]),
+		id: le.Uint64(b[16:]), group: int64(le.Uint32(b[24:])) * Align, segment: le.Uint32(b[28:]),
+	}
+	ok := le.Uint32(b) == seg.Salt && h.segment == seg.Number && b[13]|b[14]|b[15] == 0 &&
+		h.length <= MaxPayload && off+HeaderSize+int64(h.length) <= size && h.group <= off
+	return h, ok
+}
+
+// Parse reads the record that b begins with, which was read from offset off. It reports whether
+// it is whole and sound. The payload is a part of b.
+func Parse(b []byte, seg Segment, off int64) (Record, bool) {
+	if len(b) < HeaderSize {
+		return Record{}, false
+	}
+	h, ok := parseHeader(b, seg, off, off+int64(len(b)))
+	if !ok {
+		return Record{}, false
+	}
+	payload := b[HeaderSize : HeaderSize+int(h.length)]
+	if Checksum(Checksum(0, payload), b[8:HeaderSize]) != h.crc {
+		return Record{}, false
+	}
+	return Record{Kind: h.kind, ID: h.id, Payload: payload, Offset: off, Group: h.group}, true
+}
+
+// PayloadSize gives the length that a header claims for its record's payload, without a check
+// of its sum, so that the whole can be read and then given to Parse.
+func PayloadSize(b []byte, seg Segment) (int, bool) {
+	h, ok := parseHeader(b, seg, 1<<40, 1<<62)
+	return int(h.length), ok
+}

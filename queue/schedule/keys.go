@@ -1,0 +1,103 @@
+package schedule
+
+// Keys are the names that entries wait under, and how many do. A name is there while an entry
+// has it. Number 0 is the empty name and is always there.
+type Keys struct {
+	t      *Table
+	all    []key
+	byName map[string]uint32
+	free   []uint32
+}
+
+type key struct {
+	name    string
+	entries int  // that have it in any state
+	waiting int  // that are on the list
+	list    List // those that wait under it
+	used    bool
+}
+
+// NewKeys gives the empty set over t.
+func NewKeys(t *Table) *Keys {
+	k := &Keys{t: t, byName: map[string]uint32{}}
+	k.all = append(k.all, key{list: t.NewList(), used: true})
+	k.byName[""] = 0
+	return k
+}
+
+// Number gives the number of a name, a new one if need be. Use it, with Set, before the next
+// Release of a key, or it may be gone.
+func (k *Keys) Number(name string) uint32 {
+	if n, ok := k.byName[name]; ok {
+		return n
+	}
+	n := uint32(len(k.all))
+	if l := len(k.free); l > 0 {
+		n, k.free = k.free[l-1], k.free[:l-1]
+		k.all[n] = key{name: name, list: k.all[n].list, used: true}
+	} else {
+		k.all = append(k.all, key{name: name, list: k.t.NewList(), used: true})
+	}
+	k.byName[name] = n
+	return n
+}
+
+// Lookup gives the number of a name that is there.
+func (k *Keys) Lookup(name string) (uint32, bool) {
+	n, ok := k.byName[name]
+	return n, ok
+}
+
+// Name is the name of a number.
+func (k *Keys) Name(n uint32) string { return k.all[n].name }
+
+// Len is one more than the largest number.
+func (k *Keys) Len() int { return len(k.all) }
+
+// Used reports whether n is the number of a name just now.
+func (k *Keys) Used(n uint32) bool { return k.all[n].used }
+
+// Entries is how many entries have the key, in any state.
+func (k *Keys) Entries(n uint32) int { return k.all[n].entries }
+
+// Waiting is how many entries wait under the key.
+func (k *Keys) Waiting(n uint32) int { return k.all[n].waiting }
+
+// Set gives an entry another key.
+func (k *Keys) Set(e *Entry, n uint32) {
+	k.all[n].entries++
+	k.Release(e)
+	e.Key = n
+}
+
+// Hold counts a new entry under the key that it was made with.
+func (k *Keys) Hold(e *Entry) { k.all[e.Key].entries++ }
+
+// Release takes its key from an entry that is about to be freed.
+func (k *Keys) Release(e *Entry) {
+	n := e.Key
+	e.Key = 0
+	kk := &k.all[n]
+	if kk.entries--; kk.entries > 0 || n == 0 {
+		return
+	}
+	delete(k.byName, kk.name)
+	kk.name, kk.used = "", false
+	k.free = append(k.free, n)
+}
+
+// Park puts an entry, which must be on no list, at the end of those that wait under its key.
+func (k *Keys) Park(s Slot) {
+	kk := &k.all[k.t.At(s).Key]
+	k.t.Push(kk.list, s)
+	kk.waiting++
+}
+
+// Unpark takes an entry that waits under its key off the list.
+func (k *Keys) Unpark(s Slot) {
+	k.all[k.t.At(s).Key].waiting--
+	k.t.Unlink(s)
+}
+
+// First is the entry that has waited longest under a key, or None.
+func (k *Keys) First(n uint32) Slot { return k.t.Front(k.all[n].list) }
