@@ -1,0 +1,110 @@
+// Package gcra paces events exactly, by the generic cell rate algorithm: no windows, no clearing
+// goroutine, one time stamp of state. Values only; whoever owns a Limiter guards it.
+package gcra
+
+import (
+	"fmt"
+	"time"
+)
+
+// Rate is how many events may happen. The zero Rate is no limit.
+type Rate struct {
+	Events int           // per Per; 0 or less is no limit
+	Per    time.Duration // 0 is a second
+	Burst  int           // how many may come at once after a pause; 0 is what a second holds, at least 1
+}
+
+// PerSecond is n events a second.
+func PerSecond(n int) Rate { return Rate{Events: n, Per: time.Second} }
+
+// Unlimited reports whether r bounds nothing.
+func (r Rate) Unlimited() bool { return r.Events <= 0 }
+
+// Interval is the time from one event to the next in an even flow, 0 when unlimited.
+func (r Rate) Interval() time.Duration {
+	if r.Unlimited() {
+		return 0
+	}
+	return max(r.per()/time.Duration(r.Events), 1)
+}
+
+func (r Rate) per() time.Duration {
+	if r.Per <= 0 {
+		return time.Second
+	}
+	return r.Per
+}
+
+func (r Rate) burst() int {
+	if r.Burst > 0 {
+		return r.Burst
+	}
+	return max(1, int(time.Second/r.Interval()))
+}
+
+// Scaled is r times f; f is 0 or more. A limit stays a limit: at least one event for each Per.
+func (r Rate) Scaled(f float64) Rate {
+	if r.Unlimited() {
+		return r
+	}
+	// Stretching the period rather than cutting the events keeps 1/h times 0.5 exact.
+	if f <= 0 {
+		f = 1e-6
+	}
+	r.Per = time.Duration(float64(r.per()) / f)
+	return r
+}
+
+// String gives "100/s", "50/min", "5/2m0s".
+func (r Rate) String() string {
+	switch {
+	case r.Unlimited():
+		return "unlimited"
+	case r.per() == time.Second:
+		return fmt.Sprintf("%d/s", r.Events)
+	case r.per() == time.Minute:
+		return fmt.Sprintf("%d/min", r.Events)
+	case r.per() == time.Hour:
+		return fmt.Sprintf("%d/h", r.Events)
+	case r.per() == 24*time.Hour:
+		return fmt.Sprintf("%d/d", r.Events)
+	}
+	return fmt.Sprintf("%d/%s", r.Events, r.per())
+}
+
+// Limiter paces one stream of events. The zero value has its burst to give. The rate is given
+// anew with each call, so that a reload acts at once.
+type Limiter struct {
+	due time.Time // the theoretical arrival time of the next event
+}
+
+// Next is the earliest time at which n events may happen; not after now means now. It charges
+// nothing. More than a burst is let through when all of the burst is there, or it would never be.
+func (l *Limiter) Next(now time.Time, r Rate, n int) time.Time {
+	if r.Unlimited() || n <= 0 {
+		return now
+	}
+	step := r.Interval()
+	n = min(n, r.burst())
+	return l.due.Add(-step * time.Duration(r.burst()-n))
+}
+
+// Take charges n events that happen now, allowed or not.
+func (l *Limiter) Take(now time.Time, r Rate, n int) {
+	if r.Unlimited() || n <= 0 {
+		return
+	}
+	if l.due.Before(now) {
+		l.due = now
+	}
+	l.due = l.due.Add(r.Interval() * time.Duration(n))
+}
+
+// Allow takes n events if they may happen now; otherwise it tells when to ask again.
+func (l *Limiter) Allow(now time.Time, r Rate, n int) (ok bool, at time.Time) {
+	if at = l.Next(now, r, n); at.After(now) {
+		return false, at
+	}
+	l.Take(now, r, n)
+	return true, now
+}

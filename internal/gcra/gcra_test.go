@@ -1,0 +1,94 @@
+package gcra
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func TestBurstThenEvenPace(t *testing.T) {
+	var l Limiter
+	r := Rate{Events: 10, Per: time.Second, Burst: 3}
+	for i := range 3 {
+		if ok, _ := l.Allow(t0, r, 1); !ok {
+			t.Fatalf("event %d of the burst refused", i)
+		}
+	}
+	ok, at := l.Allow(t0, r, 1)
+	if want := t0.Add(100 * time.Millisecond); ok || !at.Equal(want) {
+		t.Fatalf("after the burst: %v at %v, want false at %v", ok, at, want)
+	}
+	if ok, _ := l.Allow(at, r, 1); !ok {
+		t.Fatal("refused at the very time that it named")
+	}
+}
+
+func TestUnlimited(t *testing.T) {
+	var l Limiter
+	for range 1000 {
+		if ok, _ := l.Allow(t0, Rate{}, 1); !ok {
+			t.Fatal("no limit, yet refused")
+		}
+	}
+}
+
+func TestMoreThanABurstPassesOnce(t *testing.T) {
+	var l Limiter
+	r := Rate{Events: 1, Per: time.Second, Burst: 2}
+	if ok, _ := l.Allow(t0, r, 5); !ok {
+		t.Fatal("five at once can never pass if not with a full burst")
+	}
+	if ok, at := l.Allow(t0, r, 1); ok || at.Before(t0.Add(4*time.Second)) {
+		t.Fatalf("the excess was not charged: %v, %v", ok, at.Sub(t0))
+	}
+}
+
+// Any span holds at most rate·span + burst, whatever the pattern of arrival: what fixed windows
+// can't promise (they let twice the limit through in a minute).
+func TestNoSpanHoldsMore(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := Rate{Events: rapid.IntRange(1, 200).Draw(t, "events"), Per: time.Minute, Burst: rapid.IntRange(1, 20).Draw(t, "burst")}
+		var l Limiter
+		now := t0
+		var passed []time.Time
+		for range 300 {
+			now = now.Add(time.Duration(rapid.IntRange(0, 2000).Draw(t, "gap")) * time.Millisecond)
+			if ok, at := l.Allow(now, r, 1); ok {
+				passed = append(passed, now)
+			} else if !at.After(now) {
+				t.Fatalf("refused, and told to ask at %v, which is not after %v", at, now)
+			}
+		}
+		for i := range passed {
+			for j := i; j < len(passed); j++ {
+				span := passed[j].Sub(passed[i])
+				if most := int(span/r.Interval()) + r.Burst; j-i+1 > most {
+					t.Fatalf("%d events in %v, at most %d allowed", j-i+1, span, most)
+				}
+			}
+		}
+	})
+}
+
+func TestScaled(t *testing.T) {
+	if got := (Rate{Events: 1, Per: time.Hour}).Scaled(.5).Interval(); got != 2*time.Hour {
+		t.Errorf("half of 1/h: one in %v, want 2h", got)
+	}
+	if !(Rate{}).Scaled(.5).Unlimited() {
+		t.Error("half of no limit is a limit")
+	}
+}
+
+func BenchmarkAllow(b *testing.B) {
+	var l Limiter
+	r := PerSecond(1000)
+	now := t0
+	b.ReportAllocs()
+	for b.Loop() {
+		now = now.Add(time.Microsecond)
+		l.Allow(now, r, 1)
+	}
+}
