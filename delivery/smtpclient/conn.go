@@ -1,0 +1,233 @@
+package smtpclient
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"mta/internal/reply"
+)
+
+// Conn is an SMTP session that is ready for mail. Its methods may be called by any goroutine,
+// from Done and Closed too where nothing else is said.
+type Conn struct {
+	cfg  Config
+	raw  net.Conn // what the caller dialled; closing it cuts the session at once
+	conn net.Conn // raw, or TLS over it
+	caps Capabilities
+	tls  *TLSState
+	mode Mode
+
+	trace atomic.Pointer[Trace]
+
+	in      replyReader // the reader's
+	out     flight      // the writer's
+	carried atomic.Int64
+
+	wake  sync.Cond     // on mu; only the writer waits
+	wrote chan struct{} // closed when the writer has ended
+	ended chan struct{} // closed when all is settled
+
+	mu struct {
+		sync.Mutex
+		queue    transactions // handed over, not begun
+		current  *Transaction // what the writer is in the midst of
+		flying   transactions // begun and not settled, in the order of MAIL
+		held     int          // handed over and not told to Done yet
+		begun    int          // MAIL commands so far
+		served   int          // transactions whose content was answered with 2xx
+		expected expectations // replies that the host owes for what has been sent
+		sent     int64        // octets that may have reached the host, as a position in the stream
+		dirty    bool         // the host may have a transaction open: RSET before the next MAIL
+		window   pacedWindow
+		quitting bool   // takes no more, QUIT after what it has
+		stopped  bool   // nothing more is written
+		ending   *Error // why it stopped; nil after QUIT
+		goodbye  bool   // it ended by 421: the host acted on nothing behind it
+		batch    bool   // the reader is going through replies and wakes the writer when it is through
+		due      time.Time
+		armed    time.Time // the socket's read deadline: never later than due
+	}
+}
+
+// Send hands t over; replies come by t.Done. It does not block. It returns false, and t stays the
+// caller's, when the connection takes no more: it has ended, is about to, or Finish was called.
+func (c *Conn) Send(t *Transaction) bool {
+	t.begin()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.stopped || c.mu.quitting {
+		return false
+	}
+	c.mu.queue.push(t)
+	c.mu.held++
+	if !c.mu.batch {
+		c.wake.Signal()
+	}
+	return true
+}
+
+// Recall takes back what has not begun: it is settled as Untried, from within this call.
+func (c *Conn) Recall() { c.recall(takenBack) }
+
+var takenBack = reply.Local(421, reply.Enhanced{4, 4, 2}, "", "taken back before it was sent")
+
+func (c *Conn) recall(why reply.Reply) {
+	c.mu.Lock()
+	queue := c.mu.queue.takeAll()
+	c.mu.Unlock()
+	for t := queue.pop(); t != nil; t = queue.pop() {
+		t.conclude(Untried, why)
+		c.settle(t)
+	}
+}
+
+// Len is the backlog: transactions handed over and not settled.
+func (c *Conn) Len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.held
+}
+
+// Depth is how many transactions make use of the wire at the moment: 1 in lock-step, 2 with
+// pipelining (a content and the next envelope), the window with chunking. A backlog above it
+// waits in the connection.
+func (c *Conn) Depth() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.depth()
+}
+
+func (c *Conn) depth() int {
+	switch c.mode {
+	case LockStep:
+		return 1
+	case Pipelined:
+		return 2
+	}
+	return c.mu.window.Messages
+}
+
+// Ready reports whether another transaction would go out at once.
+func (c *Conn) Ready() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.stopped || c.mu.quitting || c.mu.held >= c.depth() {
+		return false
+	}
+	if c.mode == Chunked && c.mu.flying.n > 0 && c.mu.flying.bytes >= c.mu.window.Bytes {
+		return false
+	}
+	return c.caps.MailMax == 0 || c.mu.begun+c.mu.queue.n < c.caps.MailMax
+}
+
+// Served counts the transactions that the host has taken.
+func (c *Conn) Served() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.served
+}
+
+// BytesSent counts the octets that were handed to the network since the handshake.
+func (c *Conn) BytesSent() int64 { return c.carried.Load() }
+
+// Mode is the mode in use.
+func (c *Conn) Mode() Mode { return c.mode }
+
+// Capabilities is what the host said in its last EHLO. It must be left alone.
+func (c *Conn) Capabilities() *Capabilities { return &c.caps }
+
+// TLS is the state of TLS, nil in clear text.
+func (c *Conn) TLS() *TLSState { return c.tls }
+
+// Window is what the host has been found to bear, for Config.Window of the next connection. It
+// is most useful after the end.
+func (c *Conn) Window() Window {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.window.Window
+}
+
+// SetWindow replaces the window; it goes on growing and shrinking from there.
+func (c *Conn) SetWindow(w Window) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.window.set(w)
+	c.wake.Signal()
+}
+
+// SetTrace replaces who watches; nil ends it.
+func (c *Conn) SetTrace(t *Trace) { c.trace.Store(t) }
+
+// Finish lets the connection end: it takes no more transactions, and says QUIT behind those that it
+// has. It does not wait; Ended and Config.Closed tell.
+func (c *Conn) Finish() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.quitting = true
+	c.wake.Signal()
+}
+
+// Quit is Finish, and waits for the end. When ctx ends first the connection is cut: what was under
+// way comes out as after a lost connection. Not to be called from Done or Closed.
+func (c *Conn) Quit(ctx context.Context) error {
+	c.Finish()
+	select {
+	case <-c.ended:
+		return c.Err()
+	case <-ctx.Done():
+		c.Close()
+		<-c.ended
+		return ctx.Err()
+	}
+}
+
+// Close cuts the connection. It does not wait; Ended and Config.Closed tell.
+func (c *Conn) Close() {
+	c.stop(&Error{Reply: closedHere, Err: ErrClosed})
+	_ = c.raw.Close()
+}
+
+var closedHere = reply.Local(421, reply.Enhanced{4, 4, 2}, "", "connection closed by this relay")
+
+// Ended is closed when the connection has ended and all that it had is settled.
+func (c *Conn) Ended() <-chan struct{} { return c.ended }
+
+// Err tells why the connection ended: nil after QUIT and before the end, an *Error otherwise. An
+// idle connection that the host closes is an error too; its Reply says so.
+func (c *Conn) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.ending == nil {
+		return nil
+	}
+	return c.mu.ending
+}
+
+// stop ends the writing, for the first reason given. The reader sees to the rest.
+func (c *Conn) stop(why *Error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stopLocked(why)
+}
+
+func (c *Conn) stopLocked(why *Error) {
+	if c.mu.stopped {
+		return
+	}
+	c.mu.stopped, c.mu.ending = true, why
+	c.wake.Signal()
+}
+
+// settle tells what became of t. No lock may be held.
+func (c *Conn) settle(t *Transaction) {
+	c.mu.Lock()
+	c.mu.held--
+	if c.mu.current == t {
+		c.mu.current = nil
+	}
+	c.mu.Unlock()
+	t.Done(t, Outcome{Results: t.results, DSN: c.caps.DSN})
+}

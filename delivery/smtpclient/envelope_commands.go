@@ -1,0 +1,116 @@
+package smtpclient
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"mta/internal/envelope"
+)
+
+// appendMail adds MAIL with what the host can be told.
+func appendMail(b []byte, t *Transaction, host *Capabilities) []byte {
+	m := t.Message
+	b = append(b, "MAIL FROM:<"...)
+	b = append(b, t.sender...)
+	b = append(b, '>')
+	if host.Size {
+		b = append(b, " SIZE="...)
+		b = strconv.AppendInt(b, m.Size, 10)
+	}
+	if t.body != envelope.Body7Bit {
+		b = append(b, " BODY="...)
+		b = append(b, t.body.String()...)
+	}
+	if t.utf8 {
+		b = append(b, " SMTPUTF8"...)
+	}
+	if m.RequireTLS {
+		b = append(b, " REQUIRETLS"...)
+	}
+	if host.DSN {
+		if ret := m.Ret.String(); ret != "" {
+			b = append(b, " RET="...)
+			b = append(b, ret...)
+		}
+		if m.EnvID != "" {
+			b = append(b, " ENVID="...)
+			b = appendXtext(b, m.EnvID)
+		}
+	}
+	return append(b, '\r', '\n')
+}
+
+// appendRcpt adds RCPT for one recipient.
+func appendRcpt(b []byte, r *envelope.Recipient, utf8 bool, host *Capabilities) []byte {
+	address := r.Address
+	if !utf8 {
+		address = address.Downgrade()
+	}
+	b = append(b, "RCPT TO:<"...)
+	b = append(b, address...)
+	b = append(b, '>')
+	if host.DSN {
+		if notify := r.Notify.String(); notify != "" {
+			b = append(b, " NOTIFY="...)
+			b = append(b, notify...)
+		}
+		b = appendORcpt(b, r.ORcpt, utf8)
+	}
+	return append(b, '\r', '\n')
+}
+
+// appendORcpt adds the original recipient, "type;address" (RFC 3461, 4.2). An address that isn't
+// ASCII has the type utf-8: as it is in a transaction with SMTPUTF8, as utf-8-addr-xtext in
+// others (RFC 6533, 3).
+func appendORcpt(b []byte, orcpt string, utf8 bool) []byte {
+	kind, address, ok := strings.Cut(orcpt, ";")
+	if !ok || kind == "" || address == "" {
+		return b
+	}
+	b = append(b, " ORCPT="...)
+	if !isASCII(address) || strings.EqualFold(kind, "utf-8") {
+		return appendUTF8Address(append(b, "utf-8;"...), address, utf8)
+	}
+	return appendXtext(append(appendXtext(b, kind), ';'), address)
+}
+
+// appendXtext adds s as xtext (RFC 3461, 4): what isn't printable ASCII, and + and =, become +XX.
+func appendXtext(b []byte, s string) []byte {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c > ' ' && c < 0x7f && c != '+' && c != '=':
+			b = append(b, c)
+		default:
+			b = append(b, '+', hexDigits[c>>4], hexDigits[c&15])
+		}
+	}
+	return b
+}
+
+// appendUTF8Address adds s as utf-8-addr-unitext when raw, else as utf-8-addr-xtext: \x{HEX} for
+// the characters that can't stand for themselves (RFC 6533, 3).
+func appendUTF8Address(b []byte, s string, raw bool) []byte {
+	for _, r := range s {
+		switch {
+		case r > ' ' && r < 0x7f && r != '+' && r != '=' && r != '\\', raw && r >= 0xa0:
+			b = utf8.AppendRune(b, r)
+		default:
+			b = append(b, `\x{`...)
+			b = append(b, strings.ToUpper(strconv.FormatInt(int64(r), 16))...)
+			b = append(b, '}')
+		}
+	}
+	return b
+}
+
+const hexDigits = "0123456789ABCDEF"
+
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}

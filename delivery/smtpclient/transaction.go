@@ -1,0 +1,88 @@
+package smtpclient
+
+import (
+	"io"
+
+	"mta/internal/envelope"
+	"mta/internal/reply"
+)
+
+// Transaction is one message for one or more recipients, to be sent down one connection. It
+// belongs to the Conn from Send until Done is called; afterwards it may be used again.
+type Transaction struct {
+	Message    *envelope.Message
+	Recipients []int // indexes into Message.Recipients; at least one
+
+	// Body opens the content: Message.Size octets, lines that end in CRLF (BINARYMIME apart). It is
+	// opened when the content is about to be written, by the writer; to find out whether a host
+	// without 8BITMIME or SMTPUTF8 can take the message it may be opened twice. Its reads must not
+	// block for ever: nothing but the end of a read stops them.
+	Body func() (io.ReadCloser, error)
+
+	// Done is called exactly once, from one of the connection's goroutines and with no lock held,
+	// in the order of Send (those apart that are refused without anything being sent). It must not
+	// block; it may call Send, of this transaction too.
+	Done func(*Transaction, Outcome)
+
+	Context any // the caller's own
+
+	transactionState
+}
+
+// Outcome is what became of a transaction.
+type Outcome struct {
+	// Results has one entry for each of Transaction.Recipients, in their order. It is kept in the
+	// transaction: it is good until that is sent again.
+	Results []Result
+	// DSN says that the host has taken over the recipients' NOTIFY options (RFC 3461, 5.2.1). When
+	// it is false, a delivered message whose success was to be notified is now to be reported as
+	// "relayed" by this relay (RFC 3461, 5.2.2).
+	DSN bool
+}
+
+// Result is what became of one recipient.
+type Result struct {
+	Fate Fate
+	// Reply is never empty. Answered: the host's (or this relay's, when what the message needs
+	// and what the host offers, or the content itself, decide it). The others: this relay's words
+	// for what went wrong, or the reply with which the host ended the connection.
+	Reply reply.Reply
+}
+
+// Fate is how a recipient came out of a transaction.
+type Fate uint8
+
+const (
+	// Untried: the host never acted on it and certainly has not taken the message. It counts no
+	// attempt. It was still queued, or not sent to its end when an earlier transaction's trouble ended
+	// the connection, or the host closed a used connection instead of answering MAIL.
+	Untried Fate = iota
+	// Answered: the reply decides, ask it. 2xx means the host is now responsible.
+	Answered
+	// Failed: it was tried and has certainly not been delivered, for no fault of the message: the
+	// connection broke or the host went out of step before the content's end was sent; or the body could
+	// not be read here. The reply is temporary. It counts an attempt.
+	Failed
+	// Ambiguous: the end of the content may have reached the host and its reply did not reach us.
+	// To be retried, and to be logged: the recipient may get the message twice. It counts an attempt.
+	Ambiguous
+	// Excess: the host takes no more recipients in one transaction (LIMITS, RFC 9422, or 452,
+	// RFC 5321, 4.5.3.1.10). To be sent in another transaction at once; counts no attempt.
+	// At least one other recipient of the transaction is not Excess.
+	Excess
+)
+
+// String gives the word for logs.
+func (f Fate) String() string {
+	switch f {
+	case Untried:
+		return "untried"
+	case Answered:
+		return "answered"
+	case Failed:
+		return "failed"
+	case Ambiguous:
+		return "ambiguous"
+	}
+	return "excess"
+}
