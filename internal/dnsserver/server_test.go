@@ -175,7 +175,7 @@ func TestFaults(t *testing.T) {
 }
 
 func TestDelayAndDrop(t *testing.T) {
-	z := MustZone("slow.test. 60 IN A 127.0.0.1\nmute.test. 60 IN A 127.0.0.1")
+	z := MustZone("slow.test. IN A 127.0.0.1\n\t mute.test. 60 IN A 127.0.0.1")
 	z.Fault("slow.test", Fault{Delay: 30 * time.Millisecond})
 	z.Fault("mute.test", Fault{Drop: true})
 	_, addr := serve(t, z)

@@ -45,14 +45,14 @@ type fault struct {
 	used int // queries that met it
 }
 
-// NewZone reads records in zone-file form, one a line, owner names absolute with or without the
-// final dot:
+// NewZone reads records in zone-file form, each with its owner, names absolute with or without
+// the final dot; the TTL is 300 s when there is none:
 //
 //	example.com.      300 IN MX 10 mx1.example.com.
 //	*.wild.example.    60 IN A  127.0.0.1
 //
-// A name with no SOA at or above it gets negative answers with a made-up SOA of
-// the root, whose TTL NegativeTTL sets.
+// A name with no SOA at or above it gets negative answers with a made-up SOA of the root, whose
+// TTL NegativeTTL sets.
 func NewZone(records string) (*Zone, error) {
 	z := &Zone{}
 	z.mu.names = make(map[string][]dns.RR)
@@ -72,7 +72,7 @@ func MustZone(records string) *Zone {
 
 // Add adds records in zone-file form: all of them, or none when one is malformed.
 func (z *Zone) Add(records string) error {
-	p := dns.NewZoneParser(strings.NewReader(records), ".", "")
+	p := dns.NewZoneParser(strings.NewReader(unindent(records)), ".", "")
 	p.SetDefaultTTL(300)
 	var rrs []dns.RR
 	for rr, ok := p.Next(); ok; rr, ok = p.Next() {
@@ -94,6 +94,16 @@ func (z *Zone) Add(records string) error {
 		}
 	}
 	return nil
+}
+
+// unindent lets a zone stand indented in a Go program. In a zone file space at the start of a
+// line means the owner above (RFC 1035, 5.1), which is not supported.
+func unindent(records string) string {
+	lines := strings.Split(records, "\n")
+	for i, l := range lines {
+		lines[i] = strings.TrimLeft(l, " \t")
+	}
+	return strings.Join(lines, "\n")
 }
 
 // Remove takes all records and the fault of a name away.
