@@ -55,11 +55,15 @@ type Config struct {
 	resolved *resolved // what Traffic has worked out before
 }
 
-// block is what is known of where a block and its settings stand in the file. Zero for what
-// comes from the defaults.
+// block is what is known of where a block and its settings stand in the file. It is empty for
+// what comes from the defaults.
 type block struct {
-	header hcl.Range            // "listener "smtp"", or where the file has it otherwise
-	at     map[string]hcl.Range // by setting: where its value stands
+	title  string               // as `provider "google"`
+	header hcl.Range            // where title stands
+	at     map[string]hcl.Range // by setting ("tls.key" in an inner block): where its value stands
+	env    map[string]string    // by setting: the environment variable that its value is from
+
+	overrides bool // what the file doesn't set is not "the default" but as elsewhere
 }
 
 // set reports whether the file has the setting.
@@ -102,7 +106,6 @@ type Listener struct {
 
 // TLS names the files of a certificate. Both empty: no TLS.
 type TLS struct {
-	block
 	Certificate string `conf:"certificate"` // PEM, with the chain
 	Key         string `conf:"key"`         // PEM
 }

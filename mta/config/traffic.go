@@ -1,6 +1,12 @@
 package config
 
-import "time"
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+)
 
 // Traffic is how mail goes to a destination. The same settings stand in the blocks defaults,
 // provider and domain; each is taken from the most specific block that has it: a domain's own,
@@ -46,7 +52,7 @@ type Traffic struct {
 
 	Timeouts Timeouts `conf:"timeouts,block"`
 
-	origin map[string]string // by setting: the block that it is from
+	origin map[string]*block // by setting: where it was set; by none that have their default
 }
 
 // Timeouts bound each phase of a connection (RFC 5321, 4.5.3.2).
@@ -60,13 +66,6 @@ type Timeouts struct {
 	Block    time.Duration `conf:"block" min:"1s"` // writing a piece of the content
 	Dot      time.Duration `conf:"dot" min:"1s"`   // the reply to the content
 	Quit     time.Duration `conf:"quit" min:"1s"`
-}
-
-// Retry is the waits after temporary failures: First doubling each time, or else List one after
-// the other and then its last one for good.
-type Retry struct {
-	First time.Duration
-	List  []time.Duration
 }
 
 // Defaults is the traffic settings of all destinations, and complete.
@@ -104,4 +103,203 @@ type Budget struct {
 	MaxConnectionRate Rate
 }
 
-type resolved struct{}
+// resolved is the configuration as it is asked for, and what was worked out before.
+type resolved struct {
+	sources   map[string]*Source
+	pools     map[string]*Pool
+	tenants   map[string]*Tenant
+	providers map[string]*Provider
+	exact     map[Pattern]*Provider // by pattern of an exchanger's name
+	domains   map[Pattern]*Domain
+
+	// traffic remembers settings by what they are made of, so that it holds no more than the
+	// file's domains times its providers, whatever is asked.
+	traffic sync.Map // trafficKey -> *Traffic
+}
+
+type trafficKey struct {
+	domain   *Domain // the most specific that matches; it determines the wider ones
+	provider *Provider
+}
+
+// index prepares c for being asked.
+func (c *Config) index() {
+	r := &resolved{
+		sources: make(map[string]*Source), pools: make(map[string]*Pool), tenants: make(map[string]*Tenant),
+		providers: make(map[string]*Provider), exact: make(map[Pattern]*Provider), domains: make(map[Pattern]*Domain),
+	}
+	for _, s := range c.Sources {
+		r.sources[s.Name] = s
+	}
+	for _, p := range c.Pools {
+		r.pools[p.Name] = p
+	}
+	for _, t := range c.Tenants {
+		r.tenants[t.Name] = t
+	}
+	for _, p := range c.Providers {
+		r.providers[p.Name] = p
+		for _, mx := range p.MX {
+			r.exact[mx] = p
+		}
+	}
+	for _, d := range c.Domains {
+		r.domains[d.Pattern] = d
+	}
+	c.resolved = r
+}
+
+// Source gives the source of that name, nil when there is none.
+func (c *Config) Source(name string) *Source { return c.resolved.sources[name] }
+
+// Tenant gives what the file says of a tenant, nil when it says nothing.
+func (c *Config) Tenant(name string) *Tenant { return c.resolved.tenants[name] }
+
+// Pool gives the pool of that name, nil when there is none.
+func (c *Config) Pool(name string) *Pool {
+	for _, p := range c.Pools {
+		if p.Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// PoolOf gives the pool that a tenant's mail uses; it is never nil.
+func (c *Config) PoolOf(tenant string) *Pool {
+	if t := c.Tenant(tenant); t != nil {
+		return c.Pool(t.Pool)
+	}
+	return c.Pool(DefaultPool)
+}
+
+// Provider gives the name of the provider that the mail exchanger mx, in A-label form and lower
+// case, belongs to; "" for none.
+func (c *Config) Provider(mx string) string {
+	if p := mostSpecific(c.resolved.exact, strings.TrimSuffix(mx, ".")); p != nil {
+		return p.Name
+	}
+	return ""
+}
+
+// Budget gives what the sites of a provider share; zero when it has no limits of its own.
+func (c *Config) Budget(provider string) Budget {
+	p := c.resolved.providers[provider]
+	if p == nil {
+		return Budget{}
+	}
+	return Budget{p.Traffic.ConnectionLimit, p.Traffic.MaxMessageRate, p.Traffic.MaxConnectionRate}
+}
+
+// Route gives the block that says where mail for domain, in A-label form and lower case, goes
+// instead of to its mail exchangers; nil for by DNS.
+func (c *Config) Route(domain string) *Domain {
+	for d := range matches(c.resolved.domains, domain) {
+		if len(d.Route) > 0 {
+			return d
+		}
+	}
+	return nil
+}
+
+// Traffic gives the settings that apply to mail for domain, in A-label form and lower case,
+// when its hosts belong to provider, "" for none. The result is shared and must be left alone.
+func (c *Config) Traffic(domain, provider string) *Traffic {
+	key := trafficKey{mostSpecific(c.resolved.domains, domain), c.resolved.providers[provider]}
+	if t, ok := c.resolved.traffic.Load(key); ok {
+		return t.(*Traffic)
+	}
+	t, _ := c.resolved.traffic.LoadOrStore(key, c.resolve(domain, key.provider))
+	return t.(*Traffic)
+}
+
+// resolve lays the blocks over one another, the most specific last.
+func (c *Config) resolve(domain string, p *Provider) *Traffic {
+	t := c.Defaults.Traffic
+	t.origin = make(map[string]*block)
+	t.lay(&c.Defaults.Traffic, &c.Defaults.block)
+	if p != nil {
+		t.lay(&p.Traffic, &p.block)
+	}
+	var ds []*Domain
+	for d := range matches(c.resolved.domains, domain) {
+		ds = append(ds, d)
+	}
+	for i := len(ds) - 1; i >= 0; i-- {
+		t.lay(&ds[i].Traffic, &ds[i].block)
+	}
+	return &t
+}
+
+// lay puts over t what b sets.
+func (t *Traffic) lay(over *Traffic, b *block) {
+	t.layFields(reflect.ValueOf(t).Elem(), reflect.ValueOf(over).Elem(), b, "")
+}
+
+func (t *Traffic) layFields(to, from reflect.Value, b *block, prefix string) {
+	for f := range fields(from) {
+		target, _ := named(to, f.name)
+		switch name := prefix + f.name; {
+		case f.kind == single:
+			t.layFields(target.value, f.value, b, name+".")
+		case b.set(name):
+			target.value.Set(f.value)
+			t.origin[name] = b
+		}
+	}
+}
+
+// Origin says which block made a setting, as `provider "google" (mta.conf:31)`, or "default".
+// Settings of an inner block are named as "timeouts.connect".
+func (t *Traffic) Origin(setting string) string {
+	b := t.origin[setting]
+	if b == nil {
+		return "default"
+	}
+	at := b.at[setting]
+	return fmt.Sprintf("%s (%s:%d)", b.title, at.Filename, at.Start.Line)
+}
+
+// Settings lists the names that Origin knows, in the order of the manual.
+func (t *Traffic) Settings() []string {
+	var all []string
+	for f := range leaves(reflect.ValueOf(t).Elem(), "") {
+		all = append(all, f.name)
+	}
+	return all
+}
+
+// matches gives what stands for name in blocks, the most specific first: the name itself, then
+// ever wider patterns, then "*".
+func matches[T any](blocks map[Pattern]*T, name string) func(yield func(*T) bool) {
+	return func(yield func(*T) bool) {
+		try := func(p Pattern) bool {
+			b := blocks[p]
+			return b == nil || yield(b)
+		}
+		if !try(Pattern(name)) {
+			return
+		}
+		for rest := name; !strings.HasPrefix(name, "["); {
+			_, above, ok := strings.Cut(rest, ".")
+			if !ok {
+				break
+			}
+			if !try(Pattern("*." + above)) {
+				return
+			}
+			rest = above
+		}
+		try("*")
+	}
+}
+
+func mostSpecific[T any](blocks map[Pattern]*T, name string) *T {
+	if len(blocks) == 0 {
+		return nil
+	}
+	for b := range matches(blocks, name) {
+		return b
+	}
+	return nil
+}

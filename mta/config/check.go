@@ -1,0 +1,279 @@
+package config
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/mail"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"mta/internal/envelope"
+)
+
+// checker looks at what settings say together; each by itself was looked at when it was read.
+type checker struct {
+	*Config
+	problems *collector
+}
+
+func (c *Config) check(problems *collector) {
+	k := checker{c, problems}
+	k.identity()
+	k.listeners()
+	k.sources()
+	k.tenants()
+	k.limits()
+	k.traffic("defaults", &c.Defaults.block, &c.Defaults.Traffic)
+	k.providers()
+	k.domains()
+}
+
+// at is where a setting stands, or its block when it is not there.
+func (b *block) where(setting string) hcl.Range {
+	if at, ok := b.at[setting]; ok {
+		return at
+	}
+	return b.header
+}
+
+func (k checker) problem(b *block, setting, hint, format string, args ...any) {
+	k.problems.add(b.where(setting), hint, format, args...)
+}
+
+func (k checker) identity() {
+	if err := checkHostname(k.Hostname); err != nil {
+		k.problem(&k.block, "hostname", `write the name that this machine has in the DNS, as "mta1.example.com"`, "hostname: %s", err)
+	}
+	if a, err := envelope.ParseAddress(k.Postmaster); k.set("postmaster") && (err != nil || a.Null()) {
+		k.problem(&k.block, "postmaster", `write it as "postmaster@example.com"`, "postmaster: %s is not a mail address", quoted(k.Postmaster))
+	}
+	if _, err := mail.ParseAddress(k.DSN.From); k.DSN.set("from") && err != nil {
+		k.problem(&k.DSN.block, "from", `write it as "Mail Delivery System <postmaster@example.com>"`, "from: %s is not a mail address with a name", quoted(k.DSN.From))
+	}
+}
+
+func (k checker) listeners() {
+	taken := make(map[string]string) // address -> who has it
+	for _, l := range k.Listeners {
+		if len(l.Address) == 0 {
+			k.problem(&l.block, "address", `write address = "127.0.0.1:2525"`, "listener %q has no address", l.Name)
+		}
+		for _, a := range l.Address {
+			k.claim(taken, a, fmt.Sprintf("listener %q", l.Name), &l.block)
+		}
+		k.relaying(l)
+		if (l.TLS.Certificate == "") != (l.TLS.Key == "") {
+			k.problem(&l.block, "tls", "write both, certificate and key", "tls of listener %q has one of two files", l.Name)
+		}
+		if l.Tenant != "" && k.tenant(l.Tenant) == nil {
+			k.reference(&l.block, "tenant", "tenant", l.Tenant, tenantNames(k.Tenants))
+		}
+	}
+	if k.HTTP.Address != "" {
+		k.claim(taken, k.HTTP.Address, "http", &k.HTTP.block)
+	}
+}
+
+// claim notes who listens where. Port 0 is a port that nobody has yet.
+func (k checker) claim(taken map[string]string, address, who string, b *block) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || port == "0" {
+		return // said before, or never in the way
+	}
+	other, dup := taken[net.JoinHostPort(host, port)]
+	if dup {
+		k.problem(b, "address", "give one of them another port", "%s: %s listens at %s already", who, other, address)
+	}
+	taken[net.JoinHostPort(host, port)] = who
+}
+
+func (k checker) relaying(l *Listener) {
+	for _, p := range l.RelayFrom {
+		if p.Bits() == 0 {
+			k.problem(&l.block, "relay_from", "name the networks that your own machines are in",
+				"relay_from: %s lets everybody send mail through this relay", p)
+		}
+	}
+	for _, p := range l.ProxyFrom {
+		if p.Bits() == 0 {
+			k.problem(&l.block, "proxy_from", "name the addresses of your proxies",
+				"proxy_from: %s lets everybody claim any address", p)
+		}
+	}
+}
+
+func (k checker) sources() {
+	for _, s := range k.Sources {
+		if s.Address.IsUnspecified() || s.Address.IsMulticast() {
+			k.problem(&s.block, "address", "write an address that this machine has", "address: connections can't be made from %s", s.Address)
+		}
+	}
+	for _, p := range k.Pools {
+		if len(p.Shared) == 0 {
+			k.problem(&p.block, "shared", `write shared = ["name of a source"]`, "pool %q has no sources", p.Name)
+		}
+		for _, name := range p.Shared {
+			if !k.hasSource(name) {
+				k.reference(&p.block, "shared", "source", name, sourceNames(k.Sources))
+			}
+		}
+	}
+}
+
+func (k checker) tenants() {
+	for _, t := range k.Tenants {
+		if k.Pool(t.Pool) == nil {
+			k.reference(&t.block, "pool", "pool", t.Pool, poolNames(k.Pools))
+		}
+	}
+}
+
+// reference complains of a name that nothing has.
+func (k checker) reference(b *block, setting, what, name string, known []string) {
+	hint := fmt.Sprintf("there is none yet: write %s %q { ... }", what, name)
+	if guess := nearest(name, known); guess != "" {
+		hint = fmt.Sprintf("did you mean %q?", guess)
+	} else if len(known) > 0 {
+		hint = "there are: " + strings.Join(known, ", ")
+	}
+	k.problem(b, setting, hint, "%s: there is no %s %s", setting, what, quoted(name))
+}
+
+func (k checker) limits() {
+	if strings.TrimSpace(k.DataDir) == "" {
+		k.problem(&k.block, "data_dir", `write a folder, as "/var/lib/mta"`, "data_dir is empty")
+	}
+	if k.Resolver.MinTTL > k.Resolver.MaxTTL {
+		k.problem(&k.Resolver.block, "min_ttl", "", "min_ttl is longer than max_ttl, %s", formatDuration(k.Resolver.MaxTTL))
+	}
+	if k.Queue.LargeBody > k.Queue.SegmentSize/4 {
+		k.problem(&k.Queue.block, "large_body", "make it at most a quarter of segment_size, so that segments fill well",
+			"large_body: %s is too much for segments of %s", k.Queue.LargeBody, k.Queue.SegmentSize)
+	}
+	if !k.Router.IPv4 && !k.Router.IPv6 {
+		k.problem(&k.Router.block, "ipv6", "switch one of them on", "ipv4 and ipv6 are both off: no mail can be delivered")
+	}
+	if a := k.Accounting; a.KeepSize > 0 && a.KeepSize < a.RotateSize {
+		k.problem(&a.block, "keep_size", "make it several times rotate_size", "keep_size: %s is less than one file, rotate_size is %s", a.KeepSize, a.RotateSize)
+	}
+}
+
+// traffic looks at the settings of one block. What it doesn't set may come from any other, so
+// only defaults is held against itself as a whole.
+func (k checker) traffic(title string, b *block, t *Traffic) {
+	complete := title == "defaults"
+	if (complete || b.set("retry_interval") && b.set("max_retry_interval")) && t.RetryInterval.First > t.MaxRetryInterval {
+		k.problem(b, "retry_interval", "make max_retry_interval longer", "retry_interval: %s is longer than max_retry_interval, %s",
+			formatDuration(t.RetryInterval.First), formatDuration(t.MaxRetryInterval))
+	}
+	if b.set("connection_limit_per_host") && b.set("connection_limit") && t.ConnectionLimitPerHost > t.ConnectionLimit {
+		k.problem(b, "connection_limit_per_host", "a host is part of a site: lower it, or raise connection_limit",
+			"connection_limit_per_host: %d is more than connection_limit, %d", t.ConnectionLimitPerHost, t.ConnectionLimit)
+	}
+}
+
+func (k checker) providers() {
+	claimed := make(map[Pattern]string)
+	for _, p := range k.Providers {
+		if len(p.MX) == 0 {
+			k.problem(&p.block, "mx", `write the names of its mail exchangers, as mx = ["*.example.net"]`, "provider %q has no mx, so that nothing belongs to it", p.Name)
+		}
+		for _, mx := range p.MX {
+			if other, dup := claimed[mx]; dup {
+				k.problem(&p.block, "mx", "an exchanger belongs to one provider", "mx: %q is in provider %q already", string(mx), other)
+			}
+			claimed[mx] = p.Name
+		}
+		k.traffic(p.title, &p.block, &p.Traffic)
+	}
+}
+
+func (k checker) domains() {
+	for _, d := range k.Domains {
+		k.credentials(d)
+		k.traffic(d.title, &d.block, &d.Traffic)
+	}
+}
+
+// credentials go out over TLS only, and only to hosts that the file names.
+func (k checker) credentials(d *Domain) {
+	if d.Username == "" && d.Password == "" {
+		return
+	}
+	shown := "username"
+	if d.Username == "" {
+		shown = "password"
+	}
+	switch {
+	case d.Username == "" || d.Password == "":
+		k.problem(&d.block, shown, "write both, username and password", "domain %q has one of username and password", string(d.Pattern))
+	case len(d.Route) == 0:
+		k.problem(&d.block, shown, `write where they are good, as route = ["smtp://relay.example.net:587"]`,
+			"domain %q has a username and no route", string(d.Pattern))
+	case d.set("tls") && d.Traffic.TLS == "off" && !allImplicit(d.Route):
+		k.problem(&d.block, "tls", `write tls = "required"`, "tls: a password is not sent without TLS")
+	}
+}
+
+func allImplicit(hosts []Smarthost) bool {
+	for _, h := range hosts {
+		if !h.Implicit {
+			return false
+		}
+	}
+	return true
+}
+
+// checkFiles looks at the files that the configuration names.
+func checkFiles(c *Config, problems *collector) {
+	k := checker{c, problems}
+	for _, l := range c.Listeners {
+		if !l.TLS.Enabled() {
+			continue
+		}
+		if _, err := tls.LoadX509KeyPair(l.TLS.Certificate, l.TLS.Key); err != nil {
+			k.problem(&l.block, "tls.certificate", "", "tls of listener %q: %s", l.Name, err)
+		}
+	}
+}
+
+func (k checker) tenant(name string) *Tenant {
+	for _, t := range k.Tenants {
+		if t.Name == name {
+			return t
+		}
+	}
+	return nil
+}
+
+func (k checker) hasSource(name string) bool {
+	for _, s := range k.Sources {
+		if s.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+func tenantNames(ts []*Tenant) (names []string) {
+	for _, t := range ts {
+		names = append(names, t.Name)
+	}
+	return names
+}
+
+func sourceNames(ss []*Source) (names []string) {
+	for _, s := range ss {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+func poolNames(ps []*Pool) (names []string) {
+	for _, p := range ps {
+		names = append(names, p.Name)
+	}
+	return names
+}

@@ -1,0 +1,136 @@
+package config
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"mta/internal/envelope"
+)
+
+const (
+	kib = Size(1 << 10)
+	mib = Size(1 << 20)
+	gib = Size(1 << 30)
+	day = 24 * time.Hour
+)
+
+// defaultTier is that of mail of which nothing else is known.
+const defaultTier = 3
+
+// builtIn is the defaults that don't depend on other settings.
+func builtIn() *Config {
+	smtp := &Listener{Name: "smtp"}
+	smtp.setDefaults()
+	smtp.Address = []string{"127.0.0.1:2525"}
+	return &Config{
+		DataDir:   "./mta-data",
+		Listeners: []*Listener{smtp},
+		HTTP:      HTTP{Address: "127.0.0.1:8025"},
+		Control:   Control{Mode: 0o660},
+		Resolver: Resolver{
+			Timeout: 10 * time.Second, MaxLookups: 500, CacheEntries: 100_000,
+			MinTTL: 0, MaxTTL: day, NegativeTTL: 15 * time.Minute,
+		},
+		Queue:      Queue{SegmentSize: 64 * mib, LargeBody: 256 * kib, Cache: 64 * mib, MinFree: 256 * mib},
+		Router:     Router{Workers: 100, MaxMessageConcurrency: 2, ScaleMaxConcurrency: 10, IPv4: true, IPv6: true},
+		Delivery:   Delivery{MaxConnections: 1000, MaxMessageConcurrency: 2, ScaleMaxConcurrency: 10},
+		Log:        Log{Level: "info", Format: "text"},
+		Accounting: Accounting{Enabled: true, RotateSize: 128 * mib, RotateEvery: day, Keep: 14 * day, KeepSize: 10 * gib},
+		DSN:        DSN{ReturnLimit: 64 * kib},
+		Shutdown:   Shutdown{Drain: 30 * time.Second},
+		Defaults:   Defaults{Traffic: builtInTraffic()},
+	}
+}
+
+func (l *Listener) setDefaults() {
+	l.RelayFrom = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+	l.Tier = defaultTier
+	l.MaxMessageSize = 50 * mib
+	l.MaxRecipients = 1000
+	l.MaxConnections = 1000
+	l.MaxConnectionsPerClient = 100
+	l.MaxLineLength = 64 * kib
+	l.MaxReceived = 100 // RFC 5321, 6.3
+	l.CommandTimeout = 5 * time.Minute
+	l.DataTimeout = 30 * time.Minute
+	l.MinDataRate = ByteRate(kib)
+	l.BareNewline = "refuse"
+}
+
+func (t *Tenant) setDefaults() {
+	t.Pool = DefaultPool
+	t.Tier = defaultTier
+}
+
+func (p *Provider) setDefaults() { p.overrides = true }
+func (d *Domain) setDefaults()   { d.overrides = true }
+
+func builtInTraffic() Traffic {
+	return Traffic{
+		ConnectionLimit:            10,
+		MaxDeliveriesPerConnection: 100,
+		MaxRecipientsPerBatch:      100, // what every host must take, RFC 5321, 4.5.3.1.8
+		SMTPPort:                   25,
+		RetryInterval:              Retry{First: 10 * time.Minute},
+		MaxRetryInterval:           4 * time.Hour,
+		MaxAge:                     5 * day, // RFC 5321, 4.5.4.1
+		DelayWarning:               4 * time.Hour,
+		IdleTimeout:                30 * time.Second,
+		ActiveTimeout:              5 * time.Minute,
+		BacklogThreshold:           5,
+		TLS:                        "opportunistic",
+		Pipelining:                 "auto",
+		AddressPreference:          "any",
+		Timeouts: Timeouts{ // RFC 5321, 4.5.3.2, but for connect and quit, which it leaves open
+			Connect: time.Minute, Greeting: 5 * time.Minute, EHLO: 5 * time.Minute,
+			Mail: 5 * time.Minute, Rcpt: 5 * time.Minute, Data: 2 * time.Minute,
+			Block: 3 * time.Minute, Dot: 10 * time.Minute, Quit: 10 * time.Second,
+		},
+	}
+}
+
+// derive fills in the defaults that depend on other settings or on the machine.
+func (c *Config) derive(hostname string) {
+	fill(&c.Hostname, hostname)
+	fill(&c.Postmaster, "postmaster@"+c.Hostname)
+	fill(&c.NodeID, c.Hostname)
+	fill(&c.Control.Socket, filepath.Join(c.DataDir, "control.sock"))
+	fill(&c.Accounting.Path, filepath.Join(c.DataDir, "log"))
+	fill(&c.DSN.From, "Mail Delivery System <"+c.Postmaster+">")
+	for _, l := range c.Listeners {
+		fill(&l.Banner, c.Hostname)
+	}
+	if len(c.Sources) == 0 {
+		c.Sources = []*Source{{Name: DefaultPool}}
+	}
+	for _, s := range c.Sources {
+		fill(&s.EHLO, c.Hostname)
+	}
+	if c.Pool(DefaultPool) == nil {
+		all := &Pool{Name: DefaultPool}
+		for _, s := range c.Sources {
+			all.Shared = append(all.Shared, s.Name)
+		}
+		c.Pools = append(c.Pools, all)
+	}
+}
+
+func fill(to *string, value string) {
+	if *to == "" {
+		*to = value
+	}
+}
+
+// systemHostname is the machine's name, or "localhost" when that is none that mail can have.
+func systemHostname() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "localhost"
+	}
+	if name, err = envelope.ToASCII(name); err != nil || name == "" {
+		return "localhost"
+	}
+	return name
+}

@@ -1,0 +1,94 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+)
+
+// Change is one setting in which two configurations differ.
+type Change struct {
+	Setting string // as `listener "smtp": max_recipients`
+	Old     string // as in the file; "" when the setting or its block was not there
+	New     string // "" when it is not there any more
+	Restart bool   // a running relay goes on with Old until it is started anew
+}
+
+// String gives the change on one line for the log.
+func (c Change) String() string {
+	s := ""
+	switch {
+	case c.Old == "":
+		s = fmt.Sprintf("%s = %s (new)", c.Setting, c.New)
+	case c.New == "":
+		s = fmt.Sprintf("%s = %s (removed)", c.Setting, c.Old)
+	default:
+		s = fmt.Sprintf("%s = %s (was %s)", c.Setting, c.New, c.Old)
+	}
+	if c.Restart {
+		s += ", needs a restart"
+	}
+	return s
+}
+
+// Diff lists the settings in which two configurations differ, in the order of the manual.
+// Secrets are masked.
+func Diff(old, new *Config) []Change {
+	before, after := flat(old), flat(new)
+	was := make(map[string]entry, len(before))
+	for _, e := range before {
+		was[e.name] = e
+	}
+	is := make(map[string]bool, len(after))
+	var changes []Change
+	for _, e := range after {
+		is[e.name] = true
+		o, there := was[e.name]
+		if !there || !reflect.DeepEqual(o.value, e.value) {
+			changes = append(changes, Change{e.name, o.text, e.text, e.restart})
+		}
+	}
+	for _, e := range before {
+		if !is[e.name] {
+			changes = append(changes, Change{e.name, e.text, "", e.restart})
+		}
+	}
+	return changes
+}
+
+// entry is a setting with its full name.
+type entry struct {
+	name    string
+	text    string
+	value   any
+	restart bool
+}
+
+// flat lists all settings that are there.
+func flat(c *Config) []entry {
+	var all []entry
+	collect(&all, reflect.ValueOf(c).Elem(), &c.block, "", "")
+	return all
+}
+
+func collect(all *[]entry, v reflect.Value, b *block, title, prefix string) {
+	for f := range fields(v) {
+		switch f.kind {
+		case setting:
+			if b.overrides && !b.set(prefix+f.name) {
+				continue
+			}
+			*all = append(*all, entry{title + prefix + f.name, literal(f.value, b.env[prefix+f.name]), f.value.Interface(), f.tag.Get("reload") == "restart"})
+		case single:
+			if own := blockOf(f.value); own != nil {
+				collect(all, f.value, own, f.name+": ", "")
+			} else {
+				collect(all, f.value, b, title, prefix+f.name+".")
+			}
+		case many:
+			for i := range f.value.Len() {
+				e := f.value.Index(i).Elem()
+				collect(all, e, blockOf(e), fmt.Sprintf("%s %q: ", f.name, labelOf(e)), "")
+			}
+		}
+	}
+}

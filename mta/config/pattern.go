@@ -1,0 +1,131 @@
+package config
+
+import (
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"mta/internal/envelope"
+)
+
+// Pattern is a domain or host name, "*.name" for all names below it, or "*" for all names. It
+// is in A-label form and lower case.
+type Pattern string
+
+// UnmarshalText reads a pattern and brings it to A-label form.
+func (p *Pattern) UnmarshalText(text []byte) error {
+	const remedy = `write a name, "*.name" for all names below it, or "*" for all`
+	in := string(text)
+	name, wide := strings.CutPrefix(in, "*.")
+	switch {
+	case in == "*":
+		*p = "*"
+		return nil
+	case strings.HasPrefix(in, "["):
+		if !isLiteral(in) {
+			return wrong(`write it as "[192.0.2.1]" or "[IPv6:2001:db8::1]"`, "%s is not an address literal", quoted(in))
+		}
+	case strings.Contains(name, "*"):
+		return wrong(remedy, "%s has a * in a place where it means nothing", quoted(in))
+	}
+	ascii, err := envelope.ToASCII(name)
+	if err != nil {
+		return wrong(remedy, "%s is not a domain or host name", quoted(in))
+	}
+	if wide {
+		ascii = "*." + ascii
+	}
+	*p = Pattern(ascii)
+	return nil
+}
+
+// Match reports whether name, in A-label form and lower case, is one of those meant.
+func (p Pattern) Match(name string) bool {
+	if p == "*" || string(p) == name {
+		return true
+	}
+	return strings.HasPrefix(string(p), "*.") && len(name) >= len(p) && strings.HasSuffix(name, string(p[1:]))
+}
+
+// isLiteral says whether s is an address literal of RFC 5321, 4.1.3.
+func isLiteral(s string) bool {
+	if !strings.HasPrefix(s, "[") || !strings.HasSuffix(s, "]") {
+		return false
+	}
+	s = strings.ToLower(s[1 : len(s)-1])
+	rest, v6 := strings.CutPrefix(s, "ipv6:")
+	a, err := netip.ParseAddr(rest)
+	return err == nil && a.Is6() == v6 && a.Zone() == ""
+}
+
+// ports of the schemes of a Smarthost.
+const (
+	portSMTP  = 25
+	portSMTPS = 465 // RFC 8314, 7.3
+)
+
+// Smarthost is a host to relay through, written as "smtp://host:port", or "smtps://host:port"
+// for TLS from the first byte (RFC 8314).
+type Smarthost struct {
+	Host     string // name in A-label form, or IP address without brackets
+	Port     uint16
+	Implicit bool // TLS from the first byte
+}
+
+// UnmarshalText reads "smtp://host", "smtp://host:port" or the same with smtps.
+func (s *Smarthost) UnmarshalText(text []byte) error {
+	const remedy = `write it as "smtp://host:port", or "smtps://host:port" for TLS from the first byte`
+	in := string(text)
+	u, err := url.Parse(in)
+	if err != nil || u.Scheme != "smtp" && u.Scheme != "smtps" || u.Host == "" {
+		// The text may hold a password: it is not quoted.
+		return wrong(remedy, "this is not the place of a mail host")
+	}
+	if u.User != nil {
+		return wrong("put them into the settings username and password of the block", "a route must not hold a user name or a password")
+	}
+	if u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
+		return wrong(remedy, "%s has more than a host and a port", quoted(in))
+	}
+	out := Smarthost{Port: portSMTP, Implicit: u.Scheme == "smtps"}
+	if out.Implicit {
+		out.Port = portSMTPS
+	}
+	if p := u.Port(); p != "" {
+		n, err := strconv.ParseUint(p, 10, 16)
+		if err != nil || n == 0 {
+			return wrong("ports are numbers from 1 to 65535", "%s has a port that can't be", quoted(in))
+		}
+		out.Port = uint16(n)
+	} else if strings.HasSuffix(u.Host, ":") {
+		return wrong(remedy, "%s has a colon and no port", quoted(in))
+	}
+	if out.Host, err = hostOrAddress(u.Hostname()); err != nil {
+		return wrong(remedy, "%s has no valid host", quoted(in))
+	}
+	*s = out
+	return nil
+}
+
+func hostOrAddress(s string) (string, error) {
+	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
+		return a.String(), nil
+	}
+	if strings.ContainsAny(s, ":[]%") {
+		return "", wrong("", "not a host")
+	}
+	return envelope.ToASCII(s)
+}
+
+// String gives the form that is read, with the port.
+func (s Smarthost) String() string {
+	scheme, host := "smtp", s.Host
+	if s.Implicit {
+		scheme = "smtps"
+	}
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	return scheme + "://" + host + ":" + strconv.Itoa(int(s.Port))
+}

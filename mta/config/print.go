@@ -1,0 +1,135 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/hcl/v2/hclwrite"
+)
+
+// Effective prints what is in force, every default included, as a configuration that loads to
+// the same values. Settings that the file has are marked with their line. Secrets are masked,
+// unless they are from the environment: then the print says from which variable.
+func Effective(c *Config) []byte {
+	var p printer
+	p.body(reflect.ValueOf(c).Elem(), &c.block, "", 0)
+	return hclwrite.Format(p.out.Bytes())
+}
+
+type printer struct{ out bytes.Buffer }
+
+func (p *printer) body(v reflect.Value, b *block, prefix string, depth int) {
+	for f := range fields(v) {
+		switch f.kind {
+		case setting:
+			p.setting(f, b, prefix, depth)
+		case single:
+			p.single(f, b, prefix, depth)
+		case many:
+			for i := range f.value.Len() {
+				p.labelled(f.name, f.value.Index(i).Elem())
+			}
+		}
+	}
+}
+
+func (p *printer) setting(f field, b *block, prefix string, depth int) {
+	at, inFile := b.at[prefix+f.name]
+	if !inFile && !printed(f, b) {
+		return
+	}
+	fmt.Fprintf(&p.out, "%s%s = %s", strings.Repeat("  ", depth), f.name, literal(f.value, b.env[prefix+f.name]))
+	if inFile {
+		fmt.Fprintf(&p.out, " # line %d", at.Start.Line)
+	}
+	p.out.WriteByte('\n')
+}
+
+// printed says whether a setting that the file doesn't have is shown. An override that is not
+// there has no value, and neither have an absent certificate, list or address.
+func printed(f field, b *block) bool {
+	if b.overrides {
+		return false
+	}
+	switch f.value.Kind() {
+	case reflect.String, reflect.Slice:
+		return f.value.Len() > 0
+	}
+	a, ok := f.value.Interface().(netip.Addr)
+	return !ok || a.IsValid()
+}
+
+func (p *printer) single(f field, b *block, prefix string, depth int) {
+	inner, sub := b, prefix+f.name+"."
+	if own := blockOf(f.value); own != nil {
+		inner, sub = own, ""
+	}
+	var in printer
+	in.body(f.value, inner, sub, depth+1)
+	if in.out.Len() == 0 {
+		return
+	}
+	indent := strings.Repeat("  ", depth)
+	fmt.Fprintf(&p.out, "\n%s%s {\n%s%s}\n", indent, f.name, in.out.Bytes(), indent)
+}
+
+func (p *printer) labelled(name string, v reflect.Value) {
+	fmt.Fprintf(&p.out, "\n%s %s {\n", name, quote(labelOf(v)))
+	p.body(v, blockOf(v), "", 1)
+	p.out.WriteString("}\n")
+}
+
+// literal gives v as the file has it.
+func literal(v reflect.Value, env string) string {
+	if _, secret := v.Interface().(Secret); secret && env != "" {
+		return "env(" + quote(env) + ")"
+	}
+	switch v.Kind() {
+	case reflect.Int, reflect.Bool:
+		return fmt.Sprint(v.Interface())
+	case reflect.Slice:
+		parts := make([]string, v.Len())
+		for i := range parts {
+			parts[i] = literal(v.Index(i), "")
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
+	}
+	if r, ok := v.Interface().(Retry); ok {
+		if len(r.List) > 0 {
+			return literal(reflect.ValueOf(r.List), "")
+		}
+		return quote(formatDuration(r.First))
+	}
+	return quote(show(v))
+}
+
+// show gives v as text, without quotes.
+func show(v reflect.Value) string {
+	switch x := v.Interface().(type) {
+	case time.Duration:
+		return formatDuration(x)
+	case netip.Addr:
+		if !x.IsValid() {
+			return ""
+		}
+		return x.String()
+	case fmt.Stringer:
+		return x.String()
+	}
+	return fmt.Sprint(v.Interface())
+}
+
+// quote gives s as an HCL string: its escapes are JSON's, and ${ and %{ begin templates.
+func quote(s string) string {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(s) // strings always encode
+	out := strings.TrimSuffix(b.String(), "\n")
+	return strings.NewReplacer("${", "$${", "%{", "%%{").Replace(out)
+}
