@@ -101,7 +101,7 @@ func (c *Conn) takeLocked() (*Transaction, supply) {
 	switch {
 	case c.mu.stopped:
 		return nil, something
-	case c.mu.queue.n == 0 && c.mu.quitting:
+	case c.mu.queue.n == 0 && c.mu.quitting && (c.mode != LockStep || c.mu.flying.n == 0):
 		return nil, quitNow
 	case c.mu.queue.n == 0 || !c.mayBegin():
 		return nil, nothingYet
