@@ -1,0 +1,179 @@
+package submission
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"mta/internal/envelope"
+	"mta/internal/reply"
+)
+
+// Store is where accepted messages go.
+type Store interface {
+	// Begin opens a place for one message's content.
+	Begin() Draft
+}
+
+// Draft takes one message's content: header fields of this relay on top, CRLF line ends, no
+// dot-stuffing. It ends with one Commit or one Abort.
+type Draft interface {
+	io.Writer
+	// Commit returns when the message is durable, with its ID and Size set. After an error the
+	// message is not accepted; an error with a method DiskFull() bool that returns true is told
+	// to the client as 452 4.3.1, all others as 451 4.3.0.
+	Commit(*envelope.Message) error
+	Abort()
+}
+
+// Events is told what became of messages, for the accounting log. Its methods are called by many
+// goroutines and must not block.
+type Events interface {
+	Received(*envelope.Message)
+	Rejected(Rejection)
+}
+
+// Rejection is a refused connection, sender, recipient or content.
+type Rejection struct {
+	Time      time.Time
+	Session   string
+	Peer      netip.AddrPort // zero when unknown
+	HeloName  string
+	Tenant    string
+	Sender    envelope.Address
+	Recipient envelope.Address // when Reply.Command is RCPT
+	// Recipients are those that were accepted before the content was refused.
+	Recipients []envelope.Recipient
+	Reply      reply.Reply // Command is connect, MAIL, RCPT, DATA, or content
+}
+
+// AdmitRequest is what is known of a message at MAIL.
+type AdmitRequest struct {
+	Session string
+	Peer    netip.AddrPort
+	Sender  envelope.Address
+	Tenant  string
+	Tier    uint8
+	Size    int64 // as declared by the client, octets; 0 when it did not
+	TLS     bool
+}
+
+// Newlines is what to do with a CR or LF that stands alone in a message.
+type Newlines uint8
+
+const (
+	RefuseBareNewlines    Newlines = iota // 550 5.6.11
+	NormaliseBareNewlines                 // each becomes CRLF; the end of DATA still has to be CRLF . CRLF
+)
+
+// Config is what a Server needs to know. It must not be changed after New.
+type Config struct {
+	Hostname string // in the banner and the Received field, and right of the @ in an added Message-ID
+	Store    Store
+	Events   Events // may be nil
+	// Admit is asked at MAIL; a reply refuses the message. It may hold the session for a short
+	// while, until ctx ends. Nil admits all.
+	Admit func(ctx context.Context, r AdmitRequest) *reply.Reply
+
+	// TLS switches STARTTLS on. Certificates come by its GetCertificate or GetConfigForClient,
+	// so that a reload acts at once. TLS 1.2 is the lowest version unless it names another.
+	TLS         *tls.Config
+	ImplicitTLS bool // TLS from the first byte (RFC 8314, 3.3) in place of STARTTLS; needs TLS
+
+	RelayFrom []netip.Prefix // the networks that may relay; nobody else can send anything
+	// ProxyFrom are the networks that must start a connection with a PROXY header, whose client
+	// address then stands in for theirs everywhere.
+	ProxyFrom []netip.Prefix
+	// Postmaster gets what is sent to <postmaster> without a domain (RFC 5321, 4.5.1); "" refuses it.
+	Postmaster envelope.Address
+
+	Tenant      string // of all messages that come in here
+	Tier        uint8  // of a message that does not ask for one; 3 is normal
+	TierCeiling uint8  // the best tier that a message can ask for by an MT-Priority field; 0 is the best there is
+
+	BareNewlines Newlines
+	Limits       Limits
+	Timeouts     Timeouts
+
+	Now func() time.Time // for what is written down; deadlines use time.Now. Nil: time.Now
+	Log *slog.Logger     // nil: none
+	IDs *envelope.IDs    // for session ids; shared by the listeners of a node. Nil: its own
+}
+
+// Limits bound what clients can use. Zero stands for the default in brackets.
+type Limits struct {
+	Connections          int   // open at once [10000]
+	ConnectionsPerClient int   // open at once from one IPv4 address or IPv6 /64 [1000]
+	MessagesPerSession   int   // told to clients as MAILMAX (RFC 9422) [0: no limit]
+	ErrorsPerSession     int   // 5xx replies since the last accepted message [20]
+	Recipients           int   // per message [1000]
+	Size                 int64 // of a message, octets [50 MiB]
+	LineLength           int   // of a line in a message, octets without CRLF [64 KiB]
+	HeaderSize           int   // of a message's header section, octets [512 KiB]
+	Hops                 int   // Received fields [50]
+}
+
+// Timeouts bound how long clients can take. Zero stands for the default in brackets.
+type Timeouts struct {
+	Command time.Duration // for a whole command line to arrive (RFC 5321, 4.5.3.2.7) [5m]
+	// Block is how long content may pause, and the head start that MinRate gives [3m].
+	Block   time.Duration
+	MinRate int64         // bytes/s that content must keep up over its whole length [512]
+	Content time.Duration // for a message's whole content [1h]
+	Write   time.Duration // for the client to take our replies [1m]
+	TLS     time.Duration // for the handshake [30s]
+	Proxy   time.Duration // for the PROXY header [5s]
+	// GreetDelay is how long a client has to keep silent before the banner; who talks earlier
+	// gets 554 and is cut off [0: not looked at].
+	GreetDelay time.Duration
+}
+
+// withDefaults gives cfg with everything filled in.
+func (cfg Config) withDefaults() Config {
+	l, t := &cfg.Limits, &cfg.Timeouts
+	fill(&l.Connections, 10_000)
+	fill(&l.ConnectionsPerClient, 1000)
+	fill(&l.ErrorsPerSession, 20)
+	fill(&l.Recipients, 1000)
+	fill(&l.Size, 50<<20)
+	fill(&l.LineLength, 64<<10)
+	fill(&l.HeaderSize, 512<<10)
+	fill(&l.Hops, 50)
+	fill(&t.Command, 5*time.Minute)
+	fill(&t.Block, 3*time.Minute)
+	fill(&t.MinRate, 512)
+	fill(&t.Content, time.Hour)
+	fill(&t.Write, time.Minute)
+	fill(&t.TLS, 30*time.Second)
+	fill(&t.Proxy, 5*time.Second)
+	fill(&cfg.Hostname, "localhost")
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	fill(&cfg.IDs, new(envelope.IDs))
+	if cfg.Events == nil {
+		cfg.Events = noEvents{}
+	}
+	if cfg.TLS != nil {
+		cfg.TLS = cfg.TLS.Clone()
+		fill(&cfg.TLS.MinVersion, tls.VersionTLS12)
+	}
+	return cfg
+}
+
+func fill[T comparable](v *T, byDefault T) {
+	if *v == *new(T) {
+		*v = byDefault
+	}
+}
+
+type noEvents struct{}
+
+func (noEvents) Received(*envelope.Message) {}
+func (noEvents) Rejected(Rejection)         {}

@@ -1,0 +1,31 @@
+// Package submission takes messages in over SMTP, checks them and hands them to the queue: it
+// answers 250 when the queue has made a message durable, and not before.
+//
+// go-smtp (unmodified) parses commands and drives the session; conn, our net.Conn around the
+// client's, contains it. A connection goes through the files in this order:
+//
+//	listener.go     the limit on all connections
+//	preflight.go    PROXY header, relay rights, limit per client, early talkers, implicit TLS
+//	conn.go         hands the library one command line at a time, collects its replies
+//	gate.go         what a command line must be before the library sees it
+//	path.go         the address in MAIL and RCPT
+//	starttls.go     TLS, under conn
+//	session.go      MAIL, RCPT, DATA and BDAT as the library calls them
+//	dot.go          the end of DATA, and dot-stuffing
+//	intake.go       a message's content on its way to a Draft
+//	check.go        bare CR and LF, NUL, long lines
+//	header.go       header section: hops, what is missing
+//	trace.go        the header fields added on top
+//
+// conn stands above TLS and gives the library exactly the bytes that it wants: one command line
+// when it asks for a command, the octets of one chunk after BDAT, and nothing after the end of
+// DATA. The library can therefore never hold bytes back that it takes for something else later,
+// which is how its known desynchronisations arise (a time-out within DATA, its issue 196; CR
+// CRLF . CRLF, which its reader does not take for the end; a BDAT chunk cut short, which it
+// takes for a whole one).
+//
+// Goroutines: one for each connection, started by go-smtp; it owns the conn and ends when the
+// client leaves, a deadline passes, or Shutdown cuts the connection. One more while a message
+// comes in by BDAT, started by go-smtp; it ends with the message. One in Serve that accepts
+// connections after STARTTLS; Shutdown stops it and waits for it.
+package submission

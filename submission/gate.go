@@ -1,0 +1,285 @@
+package submission
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+
+	"mta/internal/reply"
+)
+
+// command is the one that is being answered.
+type command struct {
+	verb    string // upper case; "" before the first and between two
+	path    path   // of MAIL and RCPT
+	content bool   // of DATA: the content was asked for
+}
+
+// gate looks at a command line before the library does: it answers what the library would answer
+// wrongly or dangerously, and puts what the library is to see in feed. When it gets a line, all
+// replies to earlier ones have been given, so its own answers are in order.
+func (c *conn) gate(line []byte) {
+	text, ended := cutLineEnd(line)
+	verb, arg, ok := cutVerb(text)
+	c.command.verb = verb
+	switch {
+	case !ok && c.helo == "":
+		// What is not SMTP from the start, a browser's POST for one, must not get to a line that
+		// looks like a command.
+		r := notSMTP.reply()
+		c.report("connect", r)
+		c.farewell(r)
+	case !ended && c.srv.cfg.BareNewlines == RefuseBareNewlines:
+		c.answer(bareLFCommand.reply())
+	case hasControl(text):
+		c.answer(controlInLine.reply())
+	case !ok:
+		c.answer(unknownCommand.reply())
+	default:
+		c.dispatch(verb, arg)
+	}
+}
+
+// dispatch does what a verb needs before the library sees it.
+func (c *conn) dispatch(verb, arg string) {
+	switch verb {
+	case "HELO", "EHLO":
+		c.gateHelo(verb, arg)
+	case "MAIL":
+		c.gateMail(arg)
+	case "RCPT":
+		c.gateRcpt(arg)
+	case "DATA":
+		c.gateData(arg)
+	case "BDAT":
+		c.gateChunk(arg)
+	case "STARTTLS":
+		c.startTLS(arg)
+	case "AUTH", "EXPN", "HELP", "TURN", "SEND", "SOML", "SAML":
+		c.answer(notImplemented.reply())
+	default: // NOOP, QUIT, RSET, VRFY: the library looks at no argument
+		c.hand(phaseReply, verb)
+	}
+}
+
+// hand gives the library a command line; next is what it will do with what it reads after it.
+func (c *conn) hand(next phase, parts ...string) {
+	b := c.line[:0]
+	for _, p := range parts {
+		b = append(b, p...)
+	}
+	b = append(b, crlf...)
+	c.line, c.feed, c.phase = b, b, next
+}
+
+func (c *conn) gateHelo(verb, arg string) {
+	name, _, _ := strings.Cut(arg, " ") // the library takes the first word too
+	switch {
+	case name == "" || len(name) > 255 || !isGraphicASCII(name):
+		c.answer(badHelo.reply(verb))
+	case c.helo == "" && c.r < c.w:
+		// EHLO must be the last of a group (RFC 2920, 3.1). Before it, the client can't know
+		// that we take groups at all.
+		c.farewell(outOfStep.reply(verb))
+	default:
+		c.helo, c.extended = name, verb == "EHLO"
+		c.hand(phaseReply, verb, " ", name)
+	}
+}
+
+func (c *conn) gateMail(arg string) {
+	rest, ok := cutFold(arg, "FROM:")
+	switch {
+	case c.helo == "":
+		c.answer(greetFirst.reply())
+	case c.tx != nil:
+		c.answer(nestedMail.reply()) // RFC 5321, 4.1.4
+	case !ok:
+		c.answer(badSender.reply("MAIL FROM:<address> expected"))
+	default:
+		p, err := parsePath(rest)
+		if err == nil && p.postmaster {
+			err = errors.New("address has no domain")
+		}
+		if err != nil {
+			c.answer(badSender.reply(err.Error()))
+			return
+		}
+		c.command.path = p
+		if size, ok := declaredSize(p.params); ok && size > c.srv.cfg.Limits.Size {
+			c.answer(declaredTooBig.reply(c.srv.cfg.Limits.Size)) // the library takes 32 bits only
+			return
+		}
+		c.hand(phaseReply, "MAIL FROM:<", string(p.address), ">", p.params)
+	}
+}
+
+func (c *conn) gateRcpt(arg string) {
+	rest, ok := cutFold(arg, "TO:")
+	switch {
+	case c.tx == nil:
+		c.answer(mailFirst.reply())
+	case !ok:
+		c.answer(badRecipient.reply("RCPT TO:<address> expected"))
+	default:
+		p, err := parsePath(rest)
+		if err == nil && !p.postmaster && p.address == "" {
+			err = errors.New("recipient is missing")
+		}
+		if err != nil {
+			c.answer(badRecipient.reply(err.Error()))
+			return
+		}
+		if p.postmaster {
+			if c.srv.cfg.Postmaster == "" {
+				c.answer(noPostmasterHere.reply())
+				return
+			}
+			p.address = c.srv.cfg.Postmaster
+		}
+		c.command.path = p
+		if n := c.srv.cfg.Limits.Recipients; len(c.tx.recipients) >= n {
+			c.answer(tooManyRcpts.reply(n))
+			return
+		}
+		c.hand(phaseReply, "RCPT TO:<", string(p.address), ">", p.params)
+	}
+}
+
+func (c *conn) gateData(arg string) {
+	early := c.r < c.w // DATA must be the last of a group (RFC 2920, 3.1)
+	var r reply.Reply
+	switch {
+	case arg != "":
+		r = noParameters.reply("DATA")
+	case c.tx == nil:
+		r = mailFirst.reply()
+	case len(c.tx.recipients) == 0:
+		r = noRecipients.reply()
+	default:
+		c.transfer = newTransfer(c.srv.cfg.BareNewlines)
+		c.early = early
+		c.hand(phaseData, "DATA")
+		return
+	}
+	if early { // content that was not asked for must not be taken for commands
+		c.farewell(r)
+		return
+	}
+	c.answer(r)
+}
+
+// gateChunk reads BDAT's parameters. When they make no sense there is no telling how much content
+// follows, and the connection must end: the library would take the content for commands.
+func (c *conn) gateChunk(arg string) {
+	size, last, ok := parseChunk(arg)
+	if !ok {
+		c.farewell(badChunk.reply())
+		return
+	}
+	if size > c.maxTransfer() {
+		c.farewell(contentOverrun.reply(c.srv.cfg.Limits.Size))
+		return
+	}
+	if c.mu.chunks == nil {
+		c.transfer = newTransfer(c.srv.cfg.BareNewlines)
+		if c.tx != nil && len(c.tx.recipients) > 0 {
+			c.setChunks(c.tx)
+		}
+	}
+	c.transfer.chunk = size
+	next := phaseChunk
+	if size == 0 {
+		next = phaseReply
+	}
+	more := ""
+	if last {
+		more = " LAST"
+	}
+	c.hand(next, "BDAT ", strconv.FormatInt(size, 10), more)
+}
+
+// parseChunk reads "SP chunk-size [ SP end-marker ]" (RFC 3030, 2).
+func parseChunk(arg string) (size int64, last, ok bool) {
+	digits, marker, marked := strings.Cut(arg, " ")
+	if len(digits) > 20 || strings.Trim(digits, "0123456789") != "" {
+		return 0, false, false
+	}
+	size, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || size > math.MaxUint32 {
+		return 0, false, false
+	}
+	return size, marked, !marked || strings.EqualFold(strings.TrimSpace(marker), "LAST")
+}
+
+// declaredSize finds the SIZE parameter of MAIL (RFC 1870, 6). A number that is too large for an
+// int64 is the largest.
+func declaredSize(params string) (int64, bool) {
+	for p := range strings.FieldsSeq(params) {
+		if digits, ok := cutFold(p, "SIZE="); ok && len(digits) <= 20 && strings.Trim(digits, "0123456789") == "" {
+			n, err := strconv.ParseInt(digits, 10, 64)
+			if err != nil && digits != "" {
+				n = math.MaxInt64
+			}
+			return n, digits != ""
+		}
+	}
+	return 0, false
+}
+
+// cutLineEnd takes the line end away, and trailing space (RFC 5321, 4.1.1, says to tolerate it).
+// It reports whether the line ended in CRLF.
+func cutLineEnd(line []byte) ([]byte, bool) {
+	text, ok := bytes.CutSuffix(line, crlf)
+	if !ok {
+		text = bytes.TrimSuffix(line, []byte("\n"))
+	}
+	return bytes.TrimRight(text, " \t"), ok
+}
+
+// cutVerb takes a command line apart. ok is whether SMTP has the verb.
+func cutVerb(text []byte) (verb, arg string, ok bool) {
+	word, rest, _ := bytes.Cut(text, []byte(" "))
+	if len(word) > len("STARTTLS") {
+		return "", "", false
+	}
+	verb = strings.ToUpper(string(word))
+	return verb, strings.TrimSpace(string(rest)), verbs[verb]
+}
+
+// verbs are the commands of RFC 5321 and the extensions that are offered, and those that only
+// deserve a 502 (RFC 5321, 4.2.4).
+var verbs = map[string]bool{
+	"EHLO": true, "HELO": true, "MAIL": true, "RCPT": true, "DATA": true, "BDAT": true, "RSET": true,
+	"NOOP": true, "QUIT": true, "VRFY": true, "STARTTLS": true,
+	"AUTH": true, "EXPN": true, "HELP": true, "TURN": true, "SEND": true, "SOML": true, "SAML": true,
+}
+
+// hasControl reports whether text has a control character other than tab.
+func hasControl(text []byte) bool {
+	for _, b := range text {
+		if b < ' ' && b != '\t' || b == 0x7f {
+			return true
+		}
+	}
+	return false
+}
+
+func isGraphicASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] >= 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// cutFold is strings.CutPrefix without regard to case.
+func cutFold(s, prefix string) (string, bool) {
+	if len(s) < len(prefix) || !strings.EqualFold(s[:len(prefix)], prefix) {
+		return s, false
+	}
+	return s[len(prefix):], true
+}

@@ -1,0 +1,142 @@
+package submission
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"mta/internal/reply"
+)
+
+// header collects a message's header section as it streams by, and notes what this relay has to
+// know of it.
+type header struct {
+	text []byte // the section as it came, with the blank line when there is one
+	// body is what has been collected beyond the section: the line that showed that it is over
+	// without a blank line. A blank line has to be put between (as sendmail and Postfix do).
+	body []byte
+	done bool
+
+	lineAt int // where the line that is being collected starts in text
+
+	hops           int // Received fields
+	hasDate, hasID bool
+	priority       string // value of the first MT-Priority field (RFC 6758)
+	nonUTF8        bool
+}
+
+// add takes content and gives back what of it belongs to the body.
+func (h *header) add(b []byte) []byte {
+	for !h.done && len(b) > 0 {
+		i := bytes.IndexByte(b, '\n')
+		if i < 0 {
+			h.text = append(h.text, b...)
+			return nil
+		}
+		h.text = append(h.text, b[:i+1]...)
+		b = b[i+1:]
+		h.line()
+	}
+	return b
+}
+
+// end is called when the content ends before the header section does.
+func (h *header) end() {
+	if !h.done && h.lineAt < len(h.text) {
+		h.line()
+	}
+	if !h.done {
+		h.finish(len(h.text))
+	}
+}
+
+// line takes note of the line that has just become complete.
+func (h *header) line() {
+	line := h.text[h.lineAt:]
+	name, value, isField := cutField(line)
+	switch {
+	case len(bytes.TrimRight(line, "\r\n")) == 0:
+		h.finish(len(h.text))
+	case line[0] == ' ' || line[0] == '\t':
+		if h.lineAt == 0 {
+			h.finish(0) // nothing that it could continue
+		}
+	case isField:
+		h.field(name, value)
+	default:
+		h.finish(h.lineAt)
+	}
+	h.lineAt = len(h.text)
+}
+
+func (h *header) finish(end int) {
+	h.text, h.body = h.text[:end], h.text[end:]
+	h.done = true
+	h.nonUTF8 = !utf8.Valid(h.text)
+}
+
+func (h *header) field(name, value []byte) {
+	switch len(name) {
+	case len("Date"):
+		h.hasDate = h.hasDate || bytes.EqualFold(name, []byte("Date"))
+	case len("Received"):
+		if bytes.EqualFold(name, []byte("Received")) {
+			h.hops++
+		}
+	case len("Message-ID"):
+		h.hasID = h.hasID || bytes.EqualFold(name, []byte("Message-ID"))
+	case len("MT-Priority"):
+		if h.priority == "" && bytes.EqualFold(name, []byte("MT-Priority")) {
+			h.priority = string(bytes.TrimSpace(value))
+		}
+	}
+}
+
+// cutField takes a line apart at its colon (RFC 5322, 2.2). White space before the colon is
+// obsolete but allowed (RFC 5322, 4.5).
+func cutField(line []byte) (name, value []byte, ok bool) {
+	colon := bytes.IndexByte(line, ':')
+	if colon < 0 {
+		return nil, nil, false
+	}
+	name = bytes.TrimRight(line[:colon], " \t")
+	if len(name) == 0 {
+		return nil, nil, false
+	}
+	for _, c := range name {
+		if c <= ' ' || c >= 0x7f {
+			return nil, nil, false
+		}
+	}
+	return name, line[colon+1:], true
+}
+
+// limits are what a header section may have.
+type headerLimits struct{ size, hops int }
+
+// verdict gives the reason why the header section can't be accepted, if there is one so far.
+func (h *header) verdict(l headerLimits) (reply.Reply, bool) {
+	switch {
+	case len(h.text) > l.size:
+		return headerTooBig.reply(l.size), false
+	case h.hops > l.hops:
+		return tooManyHops.reply(l.hops), false
+	case h.nonUTF8:
+		return headerNotUTF8.reply(), false
+	}
+	return reply.Reply{}, true
+}
+
+// tier gives the tier that the MT-Priority field asks for: the six levels of the STANAG 4406
+// profile (RFC 6710, appendix A) are the tiers, 6 (override) being 0 and -4 (deferred) being 5.
+// The field's value is an integer from -9 to 9, perhaps with a comment (RFC 6758, 3).
+func (h *header) tier() (uint8, bool) {
+	value, _, _ := strings.Cut(h.priority, "(")
+	p, err := strconv.Atoi(strings.TrimSpace(value))
+	if err != nil || p < -9 || p > 9 {
+		return 0, false
+	}
+	level := p >> 1 // rounds down, so that -1 is below normal as -2 is
+	return uint8(min(max(3-level, 0), 5)), true
+}

@@ -1,0 +1,137 @@
+package submission
+
+import (
+	"crypto/tls"
+	"net"
+	"net/netip"
+	"time"
+
+	"mta/internal/reply"
+
+	"github.com/pires/go-proxyproto"
+)
+
+// client is who is connected. It stays the same through STARTTLS.
+type client struct {
+	session string
+	since   time.Time
+	peer    netip.AddrPort // from the PROXY header when there is one; zero when unknown
+	network netip.Prefix   // what connections are counted by
+	held    bool           // counted
+	greeted bool           // has got the banner
+	relay   bool           // may relay
+
+	errors   int // 5xx replies since the last accepted message
+	messages int // transactions begun
+}
+
+// preflight does what comes before the banner, and gives the reason when the client is to be
+// turned away. It runs on the connection's own goroutine: a client that is slow here holds up
+// nobody else.
+func (c *conn) preflight() *reply.Reply {
+	if r := c.identify(); r != nil {
+		return r
+	}
+	cl := c.client
+	if !c.srv.holdClient(cl.network) {
+		r := tooManyFromClient.reply(cl.network.Addr())
+		return &r
+	}
+	cl.held = true
+	if c.srv.cfg.ImplicitTLS && c.srv.cfg.TLS != nil {
+		if !c.handshake() {
+			return nil
+		}
+	}
+	if c.talksEarly() {
+		r := talksEarly.reply()
+		return &r
+	}
+	return nil
+}
+
+// identify finds out the client's address and what it may do. Only networks in ProxyFrom are
+// believed, and they must send a header: whether there is one is never guessed
+// (PROXY protocol, section 2).
+func (c *conn) identify() *reply.Reply {
+	cfg, cl := &c.srv.cfg, c.client
+	cl.peer = addrPort(c.socket.RemoteAddr())
+	relay := true
+	if contains(cfg.ProxyFrom, cl.peer.Addr()) {
+		p := proxyproto.NewConn(c.socket, proxyproto.WithPolicy(proxyproto.REQUIRE), proxyproto.SetReadHeaderTimeout(cfg.Timeouts.Proxy))
+		c.raw = p
+		h := p.ProxyHeader()
+		if h == nil {
+			c.raw = c.socket // to be able to answer
+			r := noProxyHeader.reply(cl.peer.Addr())
+			return &r
+		}
+		// Without a client's address (the proxy's own health check, or a family that it can't
+		// tell) the proxy stands for itself, but its address must not let a stranger relay.
+		source, _, ok := h.TCPAddrs()
+		if relay = ok && h.Command.IsProxy(); relay {
+			cl.peer = addrPort(source)
+		}
+	}
+	cl.relay = relay && contains(cfg.RelayFrom, cl.peer.Addr())
+	cl.network = clientNetwork(cl.peer.Addr())
+	return nil
+}
+
+// talksEarly waits for GreetDelay and reports whether the client said something meanwhile.
+func (c *conn) talksEarly() bool {
+	delay := c.srv.cfg.Timeouts.GreetDelay
+	if delay == 0 {
+		return false
+	}
+	c.socket.SetReadDeadline(time.Now().Add(delay))
+	var b [1]byte
+	n, _ := c.raw.Read(b[:])
+	return n > 0
+}
+
+// handshake puts TLS under c. It reports whether that worked; if not, c is at its end.
+func (c *conn) handshake() bool {
+	cfg := &c.srv.cfg
+	t := tls.Server(c.raw, cfg.TLS)
+	t.SetDeadline(time.Now().Add(cfg.Timeouts.TLS))
+	if err := t.HandshakeContext(c.srv.ctx); err != nil {
+		cfg.Log.Info("tls handshake with client failed", "session", c.client.session, "peer", c.client.peer, "err", err)
+		c.finish()
+		return false
+	}
+	t.SetDeadline(time.Time{})
+	state := t.ConnectionState()
+	c.raw = t
+	c.tls = &state
+	return true
+}
+
+func addrPort(a net.Addr) netip.AddrPort {
+	t, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	ap := t.AddrPort()
+	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
+}
+
+// clientNetwork gives what counts as one client: an IPv4 address or an IPv6 /64, since whoever
+// has one IPv6 address has 2^64.
+func clientNetwork(a netip.Addr) netip.Prefix {
+	bits := a.BitLen()
+	if a.Is6() {
+		bits = 64
+	}
+	p, _ := a.Prefix(bits)
+	return p
+}
+
+func contains(networks []netip.Prefix, a netip.Addr) bool {
+	for _, p := range networks {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,94 @@
+package submission
+
+import (
+	"mta/internal/reply"
+
+	"github.com/emersion/go-smtp"
+)
+
+// refusal is an answer that this package gives. docs/submission.md has a row for each; a test
+// compares the two.
+type refusal struct {
+	code     int
+	enhanced reply.Enhanced
+	text     string // for fmt
+}
+
+// Connections.
+var (
+	tooManyConnections = refusal{421, reply.Enhanced{4, 3, 2}, "too many connections, try again later"}
+	tooManyFromClient  = refusal{421, reply.Enhanced{4, 7, 0}, "too many connections from %s, close some"}
+	noProxyHeader      = refusal{421, reply.Enhanced{4, 7, 0}, "PROXY header expected from %s"}
+	talksEarly         = refusal{554, reply.Enhanced{5, 5, 1}, "you spoke before the greeting"}
+	shuttingDown       = refusal{421, reply.Enhanced{4, 3, 2}, "this relay is shutting down, try again later"}
+	idleTooLong        = refusal{421, reply.Enhanced{4, 4, 2}, "no command within %s, closing connection"}
+	tooManyErrors      = refusal{421, reply.Enhanced{4, 7, 0}, "too many errors, closing connection"}
+	tooManyMessages    = refusal{421, reply.Enhanced{4, 7, 0}, "limit of %d messages on a connection reached, open another"}
+)
+
+// Command lines.
+var (
+	notSMTP         = refusal{500, reply.Enhanced{5, 5, 2}, "EHLO expected, closing connection"}
+	unknownCommand  = refusal{500, reply.Enhanced{5, 5, 2}, "command not recognised"}
+	notImplemented  = refusal{502, reply.Enhanced{5, 5, 1}, "command not implemented"}
+	lineTooLong     = refusal{500, reply.Enhanced{5, 5, 2}, "command line longer than %d octets"}
+	bareLFCommand   = refusal{500, reply.Enhanced{5, 5, 2}, "command line must end in CRLF"}
+	controlInLine   = refusal{500, reply.Enhanced{5, 5, 2}, "control character in command line"}
+	badHelo         = refusal{501, reply.Enhanced{5, 5, 4}, "a domain or an address literal must follow %s"}
+	greetFirst      = refusal{503, reply.Enhanced{5, 5, 1}, "EHLO first"}
+	mailFirst       = refusal{503, reply.Enhanced{5, 5, 1}, "MAIL first"}
+	nestedMail      = refusal{503, reply.Enhanced{5, 5, 1}, "a transaction is open, end it or send RSET"}
+	outOfStep       = refusal{503, reply.Enhanced{5, 5, 1}, "%s must be the last command before its reply, closing connection"}
+	noRecipients    = refusal{554, reply.Enhanced{5, 5, 1}, "no valid recipients"}
+	noParameters    = refusal{501, reply.Enhanced{5, 5, 4}, "%s takes no parameters"}
+	badChunk        = refusal{501, reply.Enhanced{5, 5, 4}, "malformed BDAT, closing connection"}
+	alreadyTLS      = refusal{503, reply.Enhanced{5, 5, 1}, "TLS is already on"}
+	readyForTLS     = refusal{220, reply.Enhanced{2, 0, 0}, "ready to start TLS"}
+	noTLS           = refusal{502, reply.Enhanced{5, 5, 1}, "TLS is not available"}
+	declaredTooBig  = refusal{552, reply.Enhanced{5, 3, 4}, "message larger than %d octets"}
+	tooManyRcpts    = refusal{452, reply.Enhanced{4, 5, 3}, "limit of %d recipients reached, send the rest in another transaction"}
+	internalTrouble = refusal{451, reply.Enhanced{4, 3, 0}, "internal error, try again later"}
+)
+
+// Addresses.
+var (
+	badSender        = refusal{501, reply.Enhanced{5, 1, 7}, "%s"}
+	badRecipient     = refusal{501, reply.Enhanced{5, 1, 3}, "%s"}
+	badORcpt         = refusal{501, reply.Enhanced{5, 5, 4}, "control character in ORCPT"}
+	senderNotASCII   = refusal{550, reply.Enhanced{5, 6, 7}, "non-ASCII sender needs SMTPUTF8"}    // RFC 6531, 3.5
+	rcptNotASCII     = refusal{553, reply.Enhanced{5, 6, 7}, "non-ASCII recipient needs SMTPUTF8"} // RFC 6531, 3.5
+	relayDenied      = refusal{550, reply.Enhanced{5, 7, 1}, "relaying denied for %s"}
+	noPostmasterHere = refusal{550, reply.Enhanced{5, 1, 1}, "no postmaster is configured here"}
+)
+
+// Content.
+var (
+	contentTimeout  = refusal{421, reply.Enhanced{4, 4, 2}, "content came too slowly, closing connection"}
+	contentCut      = refusal{421, reply.Enhanced{4, 4, 2}, "connection lost within content"}
+	contentOverrun  = refusal{552, reply.Enhanced{5, 3, 4}, "message far larger than %d octets, closing connection"}
+	contentTooBig   = refusal{552, reply.Enhanced{5, 3, 4}, "message larger than %d octets"}
+	headerTooBig    = refusal{552, reply.Enhanced{5, 3, 4}, "header section larger than %d octets"}
+	bareNewline     = refusal{550, reply.Enhanced{5, 6, 11}, "message has a CR or LF that stands alone; lines must end in CRLF"}
+	nulInContent    = refusal{550, reply.Enhanced{5, 6, 0}, "message has a NUL octet"}
+	longLine        = refusal{550, reply.Enhanced{5, 6, 0}, "message has a line longer than %d octets"}
+	headerNotUTF8   = refusal{550, reply.Enhanced{5, 6, 0}, "header section has octets that are not UTF-8"}
+	tooManyHops     = refusal{554, reply.Enhanced{5, 4, 6}, "more than %d Received fields, this is a mail loop"}
+	diskFull        = refusal{452, reply.Enhanced{4, 3, 1}, "insufficient storage, try again later"}
+	storeFailed     = refusal{451, reply.Enhanced{4, 3, 0}, "message could not be stored, try again later"}
+	transferAborted = refusal{451, reply.Enhanced{4, 3, 0}, "message transfer aborted"}
+)
+
+// reply fills in the text. The command is added where the answer is given.
+func (r refusal) reply(args ...any) reply.Reply {
+	return reply.Local(r.code, r.enhanced, "", r.text, args...)
+}
+
+// smtpError is r in the library's own type: a wrapped one would lose its code there.
+func smtpError(r reply.Reply) *smtp.SMTPError {
+	e := r.Status()
+	return &smtp.SMTPError{
+		Code:         r.Code,
+		EnhancedCode: smtp.EnhancedCode{int(e[0]), int(e[1]), int(e[2])},
+		Message:      r.Text,
+	}
+}

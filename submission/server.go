@@ -1,0 +1,226 @@
+package submission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/emersion/go-smtp"
+)
+
+// ErrServerClosed is what Serve gives when Shutdown was called before.
+var ErrServerClosed = errors.New("submission: server is closed")
+
+// Server is one SMTP listener's settings and all its connections.
+type Server struct {
+	cfg    Config
+	clear  *smtp.Server // offers STARTTLS, if there is a certificate
+	secure *smtp.Server // serves connections that have TLS on
+	small  sync.Pool    // *[smallBuffer]byte
+	large  sync.Pool    // *[largeBuffer]byte
+	intake sync.Pool    // *intake
+
+	ctx    context.Context // ends when Shutdown has cut all connections
+	cancel context.CancelFunc
+	serve  sync.WaitGroup // the goroutine that accepts on afterTLS
+	once   sync.Once      // starts it
+
+	afterTLS *handover // connections after STARTTLS
+
+	closing atomic.Bool // Shutdown was called; set with mu held
+
+	mu struct {
+		sync.Mutex
+		listeners map[net.Listener]struct{}
+		conns     map[*conn]struct{}
+		perClient map[netip.Prefix]int // open connections
+		empty     chan struct{}        // closed when closing and no connection is left
+	}
+}
+
+// New makes a server. Config.Store must be set.
+func New(cfg Config) *Server {
+	cfg = cfg.withDefaults()
+	s := &Server{cfg: cfg, afterTLS: newHandover()}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.small.New = func() any { return new([smallBuffer]byte) }
+	s.large.New = func() any { return new([largeBuffer]byte) }
+	s.intake.New = func() any { return new(intake) }
+	s.mu.listeners = make(map[net.Listener]struct{})
+	s.mu.conns = make(map[*conn]struct{})
+	s.mu.perClient = make(map[netip.Prefix]int)
+	s.mu.empty = make(chan struct{})
+	s.clear, s.secure = s.library(), s.library()
+	s.clear.TLSConfig = cfg.TLS // makes it offer STARTTLS; conn answers the command
+	return s
+}
+
+// library configures go-smtp. What it has no setting for, or does not do well, conn does.
+func (s *Server) library() *smtp.Server {
+	lib := smtp.NewServer(smtp.BackendFunc(newSession))
+	lib.Domain = s.cfg.Hostname
+	lib.MaxRecipients = s.cfg.Limits.Recipients
+	lib.MaxMessageBytes = s.cfg.Limits.Size
+	lib.ReadTimeout = math.MaxInt64 / 4 // any: makes it tell conn when it wants a command
+	lib.MaxLineLength = math.MaxInt32   // conn bounds command lines, and content lines need no memory
+	lib.EnableSMTPUTF8 = true
+	lib.EnableDSN = true
+	lib.ErrorLog = libraryLog{s.cfg.Log}
+	return lib
+}
+
+// Serve accepts connections on l until Shutdown, and closes it. It can be called for several
+// listeners.
+func (s *Server) Serve(l net.Listener) error {
+	if !s.addListener(l) {
+		l.Close()
+		return ErrServerClosed
+	}
+	defer s.removeListener(l)
+	lib := s.clear
+	if s.cfg.TLS != nil {
+		if s.cfg.ImplicitTLS {
+			lib = s.secure
+		}
+		s.once.Do(func() { s.serve.Go(func() { s.secure.Serve(s.afterTLS) }) })
+	}
+	err := lib.Serve(&listener{Listener: l, srv: s})
+	if s.isClosing() && errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return fmt.Errorf("accepting connections on %s: %w", l.Addr(), err)
+}
+
+// Shutdown stops accepting, tells idle connections 421 and lets open transactions end. Those
+// still open when ctx ends are cut: no part of their message is accepted. It returns ctx's error
+// if it had to cut any.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	if !s.closing.Swap(true) {
+		if len(s.mu.conns) == 0 {
+			close(s.mu.empty)
+		}
+	}
+	for l := range s.mu.listeners {
+		l.Close()
+	}
+	for c := range s.mu.conns {
+		c.wake()
+	}
+	s.mu.Unlock()
+	s.afterTLS.Close()
+	defer s.serve.Wait()
+	defer s.cancel()
+
+	select {
+	case <-s.mu.empty:
+		return nil
+	case <-ctx.Done():
+	}
+	return s.cutAll(ctx.Err())
+}
+
+// cutWait is how long a connection that has been cut may take to end: it can be within a Commit,
+// which has to come to its end.
+const cutWait = 5 * time.Second
+
+func (s *Server) cutAll(cause error) error {
+	s.cancel()
+	s.mu.Lock()
+	n := len(s.mu.conns)
+	for c := range s.mu.conns {
+		c.cut()
+	}
+	s.mu.Unlock()
+	s.cfg.Log.Warn("cut connections with open transactions", "connections", n)
+
+	timer := time.NewTimer(cutWait)
+	defer timer.Stop()
+	select {
+	case <-s.mu.empty:
+		return fmt.Errorf("cut %d connections with open transactions: %w", n, cause)
+	case <-timer.C:
+		return fmt.Errorf("cut %d connections, %d still wait for the store: %w", n, s.Connections(), cause)
+	}
+}
+
+// Connections is how many connections are open.
+func (s *Server) Connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.mu.conns)
+}
+
+func (s *Server) isClosing() bool { return s.closing.Load() }
+
+func (s *Server) addListener(l net.Listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.isClosing() {
+		return false
+	}
+	s.mu.listeners[l] = struct{}{}
+	return true
+}
+
+func (s *Server) removeListener(l net.Listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mu.listeners, l)
+}
+
+// add takes c into the set of open connections, unless the server is closing or full.
+func (s *Server) add(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.isClosing() || len(s.mu.conns) >= s.cfg.Limits.Connections {
+		return false
+	}
+	s.mu.conns[c] = struct{}{}
+	return true
+}
+
+// remove takes c out, and next, when there is one, in.
+func (s *Server) remove(c, next *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if next != nil {
+		s.mu.conns[next] = struct{}{}
+	}
+	delete(s.mu.conns, c)
+	if s.isClosing() && len(s.mu.conns) == 0 {
+		close(s.mu.empty)
+	}
+}
+
+// holdClient counts one more connection from a network, unless it has enough.
+func (s *Server) holdClient(p netip.Prefix) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.perClient[p] >= s.cfg.Limits.ConnectionsPerClient {
+		return false
+	}
+	s.mu.perClient[p]++
+	return true
+}
+
+func (s *Server) releaseClient(p netip.Prefix) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.perClient[p]--; s.mu.perClient[p] <= 0 {
+		delete(s.mu.perClient, p)
+	}
+}
+
+// libraryLog takes what go-smtp logs: panics, and failing accepts.
+type libraryLog struct{ log *slog.Logger }
+
+func (l libraryLog) Printf(format string, v ...any) { l.log.Error(fmt.Sprintf(format, v...)) }
+func (l libraryLog) Println(v ...any)               { l.log.Error(fmt.Sprint(v...)) }

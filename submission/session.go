@@ -1,0 +1,175 @@
+package submission
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"mta/internal/envelope"
+	"mta/internal/reply"
+
+	"github.com/emersion/go-smtp"
+)
+
+// transaction is one message's envelope, from MAIL on.
+type transaction struct {
+	id         string // unique, for the Received field and the log
+	sender     envelope.Address
+	recipients []envelope.Recipient
+	utf8       bool
+	helo       string // as at MAIL
+	protocol   string
+	ret        envelope.Ret
+	envID      string
+}
+
+// session is what the library calls for each command. Errors must be *smtp.SMTPError themselves.
+type session struct{ c *conn }
+
+func newSession(lib *smtp.Conn) (smtp.Session, error) {
+	c, ok := lib.Conn().(*conn)
+	if !ok {
+		return nil, fmt.Errorf("connection is a %T", lib.Conn())
+	}
+	return &session{c}, nil
+}
+
+// Mail opens a transaction. The address comes from the gate, with its quoting.
+func (s *session) Mail(_ string, opts *smtp.MailOptions) error {
+	c, cfg := s.c, &s.c.srv.cfg
+	sender := c.command.path.address
+	if !sender.ASCII() && !opts.UTF8 {
+		return smtpError(senderNotASCII.reply())
+	}
+	if n := cfg.Limits.MessagesPerSession; n > 0 && c.client.messages >= n {
+		return smtpError(tooManyMessages.reply(n))
+	}
+	if cfg.Admit != nil {
+		if r := cfg.Admit(c.srv.ctx, AdmitRequest{
+			Session: c.client.session, Peer: c.client.peer, Sender: sender,
+			Tenant: cfg.Tenant, Tier: cfg.Tier, Size: opts.Size, TLS: c.tls != nil,
+		}); r != nil {
+			return smtpError(*r)
+		}
+	}
+	c.client.messages++
+	c.tx = &transaction{
+		id:     fmt.Sprintf("%s.%d", c.client.session, c.client.messages),
+		sender: sender, utf8: opts.UTF8, helo: c.helo, protocol: protocolName(c.extended, opts.UTF8, c.tls != nil), ret: returned[opts.Return], envID: opts.EnvelopeID,
+	}
+	return nil
+}
+
+var returned = map[smtp.DSNReturn]envelope.Ret{
+	smtp.DSNReturnFull:    envelope.RetFull,
+	smtp.DSNReturnHeaders: envelope.RetHeaders,
+}
+
+// Rcpt adds a recipient, if the client may relay.
+func (s *session) Rcpt(_ string, opts *smtp.RcptOptions) error {
+	c := s.c
+	r := envelope.Recipient{Address: c.command.path.address}
+	switch {
+	case !c.client.relay:
+		return smtpError(relayDenied.reply(c.client.network.Addr()))
+	case !r.Address.ASCII() && !c.tx.utf8:
+		return smtpError(rcptNotASCII.reply())
+	}
+	for _, n := range opts.Notify {
+		r.Notify |= notify[n]
+	}
+	if opts.OriginalRecipient != "" {
+		if hasControl([]byte(opts.OriginalRecipient)) || strings.Contains(opts.OriginalRecipient, "\t") {
+			return smtpError(badORcpt.reply()) // would break the report that it goes into
+		}
+		r.ORcpt = strings.ToLower(string(opts.OriginalRecipientType)) + ";" + opts.OriginalRecipient
+	}
+	c.tx.recipients = append(c.tx.recipients, r)
+	return nil
+}
+
+var notify = map[smtp.DSNNotify]envelope.Notify{
+	smtp.DSNNotifyNever:   envelope.NotifyNever,
+	smtp.DSNNotifySuccess: envelope.NotifySuccess,
+	smtp.DSNNotifyFailure: envelope.NotifyFailure,
+	smtp.DSNNotifyDelayed: envelope.NotifyDelay,
+}
+
+// Data takes the content. By DATA it comes right from conn, since the library's reader r does not
+// agree with RFC 5321 on where it ends; by BDAT it comes from r, a pipe.
+func (s *session) Data(r io.Reader) error {
+	if pipe, ok := r.(*io.PipeReader); ok {
+		return s.c.takeChunks(pipe)
+	}
+	return s.c.takeData()
+}
+
+// takeData reads content up to the end of DATA. Errors of reading are answered 421: the library
+// would otherwise take what still comes for commands.
+func (c *conn) takeData() error {
+	c.early, c.command.content = false, true
+	in := c.newIntake(c.tx)
+	defer in.release()
+	for {
+		run, err := c.nextRun()
+		if err != nil && err != io.EOF {
+			return smtpError(c.contentLost(err))
+		}
+		in.write(run)
+		if err == io.EOF {
+			return in.finish()
+		}
+	}
+}
+
+// takeChunks reads the content of all BDAT chunks. It runs on a goroutine of the library's own
+// while the connection's feeds the pipe; after the last chunk that one waits for the result.
+func (c *conn) takeChunks(pipe io.Reader) error {
+	c.mu.Lock()
+	tx := c.mu.chunks
+	c.mu.Unlock()
+	if tx == nil {
+		return smtpError(transferAborted.reply())
+	}
+	in := c.newIntake(tx)
+	defer in.release()
+	buf := c.srv.large.Get().(*[largeBuffer]byte)
+	defer c.srv.large.Put(buf)
+	for kept := 0; ; {
+		n, err := pipe.Read(buf[kept:])
+		b := buf[:kept+n]
+		if err == io.EOF {
+			in.write(b)
+			return in.finish()
+		}
+		if err != nil { // RSET, QUIT, or a chunk that was cut short
+			return smtpError(transferAborted.reply())
+		}
+		if kept = 0; len(b) > 0 && b[len(b)-1] == '\r' { // the checker must see what follows it
+			b, kept = b[:len(b)-1], 1
+		}
+		in.write(b)
+		buf[0] = '\r'
+	}
+}
+
+// Reset ends the transaction, whatever it has come to.
+func (s *session) Reset() {
+	s.c.tx = nil
+	s.c.setChunks(nil)
+}
+
+// Logout is called when the connection ends.
+func (s *session) Logout() error { return nil }
+
+// setChunks says which transaction BDAT is for.
+func (c *conn) setChunks(tx *transaction) {
+	c.mu.Lock()
+	c.mu.chunks = tx
+	c.mu.Unlock()
+}
+
+// accepted tells how a message was taken: it is no error, but the way to give the reply a text.
+func accepted(id envelope.ID) error {
+	return smtpError(reply.Local(250, reply.Enhanced{2, 0, 0}, "", "queued as %s", id))
+}

@@ -1,0 +1,50 @@
+package submission
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestMessageIsTakenAndStored(t *testing.T) {
+	withRelay(t, Config{}, func(r *relay) {
+		p := r.greeted()
+		got := p.data("Subject: hi\r\nDate: now\r\nMessage-ID: <1@x>\r\n\r\nhello\r\n..dots\r\n")
+		m := r.store.one(t)
+		if want := "250 2.0.0 queued as " + m.ID.String() + "\r\n"; got != want {
+			t.Errorf("reply %q, want %q", got, want)
+		}
+		if want := "Subject: hi\r\nDate: now\r\nMessage-ID: <1@x>\r\n\r\nhello\r\n.dots\r\n"; m.body() != want {
+			t.Errorf("stored %q, want %q", m.body(), want)
+		}
+		p.cmd("QUIT", "221")
+		p.mustBeClosed()
+	})
+}
+
+func TestExtensionsAreOffered(t *testing.T) {
+	withRelay(t, Config{TLS: testTLS(), Limits: Limits{MessagesPerSession: 7}}, func(r *relay) {
+		p := r.dial("192.0.2.1")
+		p.got()
+		p.send("EHLO app.example.org\r\n")
+		want := `250-Hello app.example.org
+250-PIPELINING
+250-8BITMIME
+250-ENHANCEDSTATUSCODES
+250-CHUNKING
+250-STARTTLS
+250-SMTPUTF8
+250-DSN
+250-SIZE 52428800
+250 LIMITS RCPTMAX=1000 MAILMAX=7
+`
+		if got := strings.ReplaceAll(p.got(), "\r\n", "\n"); got != want {
+			t.Errorf("in clear:\n%s", got)
+		}
+		p = p.startTLS()
+		p.send("EHLO app.example.org\r\n")
+		want = strings.Replace(want, "250-STARTTLS\n", "", 1)
+		if got := strings.ReplaceAll(p.got(), "\r\n", "\n"); got != want {
+			t.Errorf("under TLS:\n%s", got)
+		}
+	})
+}

@@ -1,0 +1,136 @@
+package submission
+
+import (
+	"crypto/tls"
+	"net/netip"
+	"strings"
+	"time"
+
+	"mta/internal/envelope"
+)
+
+// dateLayout is the date-time of RFC 5322, 3.3.
+const dateLayout = "Mon, 02 Jan 2006 15:04:05 -0700"
+
+// trace is what the header fields that this relay adds are made of.
+type trace struct {
+	hostname         string
+	helo             string
+	peer             netip.AddrPort
+	protocol         string // RFC 3848
+	tls              *tls.ConnectionState
+	id               string           // of the transaction
+	only             envelope.Address // the recipient, when there is just one
+	time             time.Time
+	needDate, needID bool // RFC 6409, 8
+}
+
+// append writes the fields: Received (RFC 5321, 4.4), and Date and Message-ID when missing. No
+// part of them is taken from the client unchecked: the EHLO name stands there only if it is a
+// domain or an address literal, and addresses have been parsed.
+func (t *trace) append(b []byte) []byte {
+	b = append(b, "Received: from "...)
+	b = t.appendFrom(b)
+	b = append(b, "\r\n\tby "...)
+	b = append(b, t.hostname...)
+	b = append(b, " with "...)
+	b = append(b, t.protocol...)
+	if t.tls != nil {
+		b = append(b, " ("...)
+		b = append(b, strings.ReplaceAll(tls.VersionName(t.tls.Version), " ", "")...)
+		b = append(b, ' ')
+		b = append(b, tls.CipherSuiteName(t.tls.CipherSuite)...)
+		b = append(b, ')')
+	}
+	b = append(b, "\r\n\tid "...)
+	b = append(b, t.id...)
+	if t.only != "" { // more than one would tell each recipient of the others (RFC 5321, 7.2)
+		b = append(b, "\r\n\tfor <"...)
+		b = append(b, t.only...)
+		b = append(b, '>')
+	}
+	b = append(b, ";\r\n\t"...)
+	b = t.time.AppendFormat(b, dateLayout)
+	b = append(b, "\r\n"...)
+	if t.needDate {
+		b = append(b, "Date: "...)
+		b = t.time.AppendFormat(b, dateLayout)
+		b = append(b, "\r\n"...)
+	}
+	if t.needID {
+		b = append(b, "Message-ID: <"...)
+		b = append(b, t.id...)
+		b = append(b, '@')
+		b = append(b, t.hostname...)
+		b = append(b, ">\r\n"...)
+	}
+	return b
+}
+
+// appendFrom writes the Extended-Domain of RFC 5321, 4.4.
+func (t *trace) appendFrom(b []byte) []byte {
+	literal := addressLiteral(t.peer.Addr())
+	switch {
+	case isHeloName(t.helo):
+		b = append(b, t.helo...)
+	case literal != "":
+		b = append(b, literal...)
+	default:
+		b = append(b, "unknown"...)
+	}
+	if literal != "" {
+		b = append(b, " ("...)
+		b = append(b, literal...)
+		b = append(b, ')')
+	}
+	return b
+}
+
+// addressLiteral gives "[192.0.2.1]" or "[IPv6:2001:db8::1]" (RFC 5321, 4.1.3), "" for no address.
+func addressLiteral(a netip.Addr) string {
+	switch {
+	case !a.IsValid():
+		return ""
+	case a.Is4():
+		return "[" + a.String() + "]"
+	}
+	return "[IPv6:" + a.WithZone("").String() + "]"
+}
+
+// isHeloName reports whether s is made like a domain or an address literal. Underscores are
+// forgiven.
+func isHeloName(s string) bool {
+	inner := s
+	if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {
+		inner = s[1 : len(s)-1]
+	} else if strings.Contains(s, ":") {
+		return false
+	}
+	if inner == "" {
+		return false
+	}
+	for i := range len(inner) {
+		switch c := inner[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case c == '.', c == '-', c == '_', c == ':':
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// protocolName gives what "with" says in a Received field (RFC 3848; RFC 6531, 4.3).
+func protocolName(extended, utf8, secure bool) string {
+	switch {
+	case !extended && !secure:
+		return "SMTP"
+	case utf8 && secure:
+		return "UTF8SMTPS"
+	case utf8:
+		return "UTF8SMTP"
+	case secure:
+		return "ESMTPS" // after HELO too: RFC 3848 has no name for SMTP over TLS
+	}
+	return "ESMTP"
+}

@@ -1,0 +1,123 @@
+package submission
+
+import (
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"mta/internal/reply"
+)
+
+// transfer is how a message's octets come in, and the limits on their time and number.
+type transfer struct {
+	dots  dots
+	done  bool      // the end of DATA has been seen
+	chunk int64     // octets of the BDAT chunk that have not come yet
+	start time.Time // of the whole content
+	bytes int64     // as on the wire
+}
+
+func newTransfer(n Newlines) transfer {
+	return transfer{start: time.Now(), dots: dots{lenient: n == NormaliseBareNewlines}}
+}
+
+// endOfData is all that the library's reader gets to see of DATA; Session.Data has read the
+// content itself.
+var endOfData = []byte(".\r\n")
+
+// nextRun gives the next run of DATA's content, valid until the next call; io.EOF comes with the
+// last. Any other error is final.
+func (c *conn) nextRun() ([]byte, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	c.borrow(largeBuffer)
+	for {
+		run, used, err := c.transfer.dots.next(c.buf[c.r:c.w])
+		c.r += used
+		c.transfer.bytes += int64(used)
+		c.transfer.done = err == io.EOF
+		if used > 0 {
+			return run, err
+		}
+		if err := c.fillContent(); err != nil {
+			return nil, c.fail(err)
+		}
+	}
+}
+
+func (c *conn) fillContent() error {
+	if c.transfer.bytes > c.maxTransfer() {
+		return errOverrun
+	}
+	return c.fill(c.contentDeadline(), nil)
+}
+
+// maxTransfer is how much of a message is read at all. Up to there, one that is too large is read
+// to its end, so that the client gets a proper reply.
+func (c *conn) maxTransfer() int64 { return 2*c.srv.cfg.Limits.Size + 1<<20 }
+
+// contentDeadline bounds the next read of content: by the pause, by the pace and by the whole.
+func (c *conn) contentDeadline() time.Time {
+	t, x := &c.srv.cfg.Timeouts, &c.transfer
+	pace := time.Duration(x.bytes/t.MinRate) * time.Second
+	return earliest(time.Now().Add(t.Block), x.start.Add(t.Block+pace), x.start.Add(t.Content))
+}
+
+// endData is called when the library reads DATA's content: Session.Data has returned by then.
+// Whatever it has left is dropped.
+func (c *conn) endData() {
+	for !c.transfer.done {
+		if _, err := c.nextRun(); err != nil && err != io.EOF {
+			return
+		}
+	}
+	c.feed = endOfData
+	c.phase = phaseReply
+}
+
+// readChunk gives the library octets of a BDAT chunk. A chunk that is cut short is an error with
+// a code: for the library, the end of the connection is the end of the chunk, and the half of a
+// message would pass for a whole one.
+func (c *conn) readChunk(p []byte) (int, error) {
+	x := &c.transfer
+	p = p[:min(int64(len(p)), x.chunk)]
+	n := copy(p, c.buf[c.r:c.w])
+	c.r += n
+	if n == 0 {
+		var err error
+		if n, err = c.readContent(p); err != nil {
+			return 0, c.fail(smtpError(c.contentLost(err)))
+		}
+	}
+	x.bytes += int64(n)
+	if x.chunk -= int64(n); x.chunk == 0 {
+		c.phase = phaseReply
+	}
+	return n, nil
+}
+
+// readContent reads right into p: content by BDAT needs no buffer here.
+func (c *conn) readContent(p []byte) (int, error) {
+	if err := c.flush(); err != nil {
+		return 0, err
+	}
+	if err := c.socket.SetReadDeadline(c.contentDeadline()); err != nil {
+		return 0, err
+	}
+	return c.read(p)
+}
+
+// contentLost is the answer when content stops coming. The connection closes after it: there is
+// no telling where the next command would start.
+func (c *conn) contentLost(err error) reply.Reply {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return contentTimeout.reply()
+	case errors.Is(err, errOverrun):
+		c.last = true
+		return contentOverrun.reply(c.srv.cfg.Limits.Size)
+	}
+	return contentCut.reply()
+}
