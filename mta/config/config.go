@@ -63,6 +63,8 @@ type block struct {
 	at     map[string]hcl.Range // by setting ("tls.key" in an inner block): where its value stands
 	env    map[string]string    // by setting: the environment variable that its value is from
 
+	failed []string // settings whose values are not what the file meant
+
 	overrides bool // what the file doesn't set is not "the default" but as elsewhere
 }
 
@@ -155,6 +157,7 @@ type Router struct {
 	ScaleMaxConcurrency   int  `conf:"scale_max_concurrency" min:"1" reload:"restart"`   // and this many for each free worker
 	IPv4                  bool `conf:"ipv4" reload:"restart"`                            // deliver to IPv4 addresses
 	IPv6                  bool `conf:"ipv6" reload:"restart"`                            // deliver to IPv6 addresses
+	AllowLoopback         bool `conf:"allow_loopback" reload:"restart"`                  // mail exchangers may be on this machine: for tests
 }
 
 // Delivery bounds the relay as a whole; what applies to a destination is Traffic.
