@@ -1,0 +1,78 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestEveryClientReachesEveryServer sends with each client to each server.
+func TestEveryClientReachesEveryServer(t *testing.T) {
+	f := newField(t, postfix, exim, opensmtpd, smtpSink)
+	host, port, _ := net.SplitHostPort(f.relay.addr)
+	clients := []struct {
+		name string
+		send func(t *testing.T, to, content string)
+	}{
+		{"swaks", func(t *testing.T, to, content string) {
+			runClient(t, "", need(t, "swaks")[0], "--server", host, "--port", port, "--helo", "client.example",
+				"--from", "sender@client.example", "--to", to, "--data", unixText(content))
+		}},
+		{"swaks-pipelined", func(t *testing.T, to, content string) {
+			runClient(t, "", need(t, "swaks")[0], "--server", host, "--port", port, "--helo", "client.example", "--pipeline",
+				"--from", "sender@client.example", "--to", to, "--data", unixText(content))
+		}},
+		{"msmtp", func(t *testing.T, to, content string) {
+			runClient(t, unixText(content)+"\n", need(t, "msmtp")[0], "--host="+host, "--port="+port,
+				"--domain=client.example", "--from=sender@client.example", "--tls=off", "--auth=off", "--", to)
+		}},
+		{"python", func(t *testing.T, to, content string) {
+			f.python(t, "sender@client.example", []string{to}, content)
+		}},
+	}
+	for _, c := range clients {
+		for _, s := range f.servers {
+			t.Run(c.name+" to "+s.name, func(t *testing.T) {
+				id := c.name + "-" + s.name
+				content := letter{name: "hello", body: "Hello,\r\n.\r\n..dots\r\nbye\r\n"}.content(id)
+				c.send(t, "user@"+s.domain, content)
+				if err := arrived(content, s.wait(t, id, 30*time.Second)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	f.relay.drained(t, 30*time.Second)
+}
+
+// unixText has LF between its lines and none after the last.
+func unixText(content string) string {
+	return strings.TrimSuffix(strings.ReplaceAll(content, "\r\n", "\n"), "\n")
+}
+
+// TestSmtpSourceLoadReachesSmtpSinkAndPostfix has Postfix's load generator send a few thousand.
+func TestSmtpSourceLoadReachesSmtpSinkAndPostfix(t *testing.T) {
+	f := newField(t, smtpSink, postfix)
+	source := need(t, "smtp-source")[0]
+	const perServer = 1000
+	for _, s := range f.servers {
+		runClient(t, "", source, "-s", "20", "-m", fmt.Sprint(perServer), "-l", "2000", "-M", "client.example",
+			"-f", "sender@client.example", "-t", "user@"+s.domain, f.relay.addr)
+	}
+	for _, s := range f.servers {
+		eventually(t, 60*time.Second, func() error {
+			if n := len(s.messages(t)); n != perServer {
+				return fmt.Errorf("%s has %d messages, want %d", s.name, n, perServer)
+			}
+			return nil
+		})
+	}
+	f.relay.drained(t, 30*time.Second)
+	for _, s := range f.servers {
+		if n := len(s.messages(t)); n != perServer {
+			t.Errorf("%s has %d messages after all was settled, want %d", s.name, n, perServer)
+		}
+	}
+}

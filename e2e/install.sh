@@ -1,0 +1,120 @@
+#!/bin/sh
+# Installs the mail servers and clients that the tests in this folder run the relay against:
+# Postfix, swaks, msmtp and NSD as Debian's packages, Exim and OpenSMTPD, which can't be installed
+# beside Postfix, unpacked into a cache. Nothing of it is started or left running.
+#
+# What is there already is left alone; a second run does nothing. Where it may not install (no
+# root, no apt-get, no network) it says what is missing: the tests then say the same and skip.
+# It ends well in any case; MTA_E2E_REQUIRE=1 makes the tests, and so CI, demand everything.
+#
+# The cache is $MTA_E2E_CACHE, else /var/cache/mta-e2e.
+set -u
+cache=${MTA_E2E_CACHE:-/var/cache/mta-e2e}
+export DEBIAN_FRONTEND=noninteractive
+
+have() { [ -n "$(PATH=$PATH:/usr/sbin:/sbin command -v "$1")" ]; }
+
+# missing names what is not there, one on a line.
+missing() {
+	have python3 || echo python3
+	have swaks || echo swaks
+	have msmtp || echo msmtp
+	have nsd || echo nsd
+	have unshare || echo util-linux
+	have smtp-sink && [ -x /usr/lib/postfix/sbin/master ] || echo postfix
+	[ -x "$cache/exim/usr/sbin/exim4" ] && user Debian-exim || echo exim4
+	[ -x "$cache/opensmtpd/usr/sbin/smtpd" ] && user opensmtpd && user opensmtpq || echo opensmtpd
+}
+
+user() { getent passwd "$1" >/dev/null; }
+
+loudly() {
+	echo '****************************************************************************' >&2
+	for line in "$@"; do echo "  $line" >&2; done
+	echo '****************************************************************************' >&2
+}
+
+quiet() { # runs a command, and shows what it said only when it failed
+	if ! said=$("$@" 2>&1); then
+		echo "$said" | tail -n 20 >&2
+		return 1
+	fi
+}
+
+# deny keeps packages from starting their services, unless the machine has a rule already.
+deny() {
+	[ -e /usr/sbin/policy-rc.d ] && return
+	printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
+	chmod 755 /usr/sbin/policy-rc.d
+	trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+}
+
+# removes says whether installing a package would remove another one: then it is left alone.
+removes() { apt-get -s install --no-install-recommends "$@" 2>/dev/null | grep -q '^Remv'; }
+
+install() {
+	if removes "$@"; then
+		loudly "not installing $*: apt-get would remove other packages for it"
+		return 1
+	fi
+	quiet apt-get install -y --no-install-recommends "$@"
+}
+
+# unpack gets packages without installing them: unpack FOLDER PACKAGE...
+unpack() {
+	to=$cache/$1
+	shift
+	rm -rf "$to.new"
+	mkdir -p "$to.new/deb"
+	chmod 755 "$cache" "$to.new"
+	(cd "$to.new/deb" && quiet apt-get -o APT::Sandbox::User=root download "$@") || return 1
+	for deb in "$to.new"/deb/*.deb; do
+		dpkg-deb -x "$deb" "$to.new" || return 1
+		# The libraries that it needs are installed: they are in nobody's way.
+		libraries=$(dpkg-deb -f "$deb" Depends | tr ',' '\n' | sed 's/|.*//; s/(.*//; s/ //g' | grep '^lib')
+		[ -z "$libraries" ] || install $libraries || return 1
+	done
+	rm -rf "$to" "$to.new/deb"
+	mv "$to.new" "$to"
+}
+
+account() {
+	user "$1" || quiet adduser --system --group --quiet --allow-bad-names --no-create-home --home /nonexistent "$1"
+}
+
+todo=$(missing)
+[ -z "$todo" ] && exit 0
+if [ "$(id -u)" != 0 ] || ! have apt-get; then
+	loudly 'THE TESTS WITH REAL MAIL SERVERS WILL BE SKIPPED IN PART.' \
+		'Missing: '"$(echo $todo)" \
+		'Run e2e/install.sh as root on Debian or Ubuntu to have them.'
+	exit 0
+fi
+
+echo "installing for the tests with real mail servers: $(echo $todo)"
+quiet apt-get update || echo 'apt-get update failed: going on with the lists that are there' >&2
+have adduser || install adduser
+deny
+for what in $todo; do
+	case $what in
+	postfix)
+		echo 'postfix postfix/main_mailer_type select No configuration' | debconf-set-selections
+		install postfix
+		;;
+	exim4)
+		unpack exim exim4-base exim4-daemon-light
+		account Debian-exim
+		;;
+	opensmtpd)
+		unpack opensmtpd opensmtpd
+		account opensmtpd
+		account opensmtpq
+		;;
+	*) install "$what" ;;
+	esac
+done
+
+todo=$(missing)
+[ -z "$todo" ] || loudly 'THE TESTS WITH REAL MAIL SERVERS WILL BE SKIPPED IN PART.' \
+	'Could not be installed: '"$(echo $todo)"
+exit 0

@@ -1,0 +1,169 @@
+// Package e2e runs the relay's own binary between mail servers and clients that others wrote:
+// Postfix, Exim, OpenSMTPD, swaks, msmtp, Python's smtplib, and NSD for the DNS. It also kills the
+// relay under load, again and again (torture_test.go).
+//
+// Everything listens on loopback with configurations of its own in temporary folders, in process
+// groups of its own that are ended by their ids. install.sh fetches what is needed from Debian;
+// what is missing makes tests skip, loudly, or fail when MTA_E2E_REQUIRE is set.
+//
+// Time is real here: a test waits for what other programs do by looking again and again, within
+// a limit.
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sort"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// binary is the relay, built once from this tree.
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "mta-e2e-bin-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "making a folder for the binary:", err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "mta")
+	build := exec.Command("go", "build", "-o", binary, "mta/cmd/mta")
+	if os.Getenv("MTA_E2E_RACE") != "" {
+		build.Args = append(build.Args[:2], append([]string{"-race"}, build.Args[2:]...)...)
+	}
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "building the relay: %v\n%s", err, out)
+		return 1
+	}
+	code := m.Run()
+	skipped.report()
+	return code
+}
+
+// skips is what could not be tested, and why.
+type skips struct {
+	mu  sync.Mutex // guards the rest
+	why map[string]string
+}
+
+var skipped = &skips{why: make(map[string]string)}
+
+func (s *skips) report() {
+	if len(s.why) == 0 {
+		return
+	}
+	var lines []string
+	for test, why := range s.why {
+		lines = append(lines, fmt.Sprintf("  %s: %s", test, why))
+	}
+	sort.Strings(lines)
+	frame := strings.Repeat("*", 76)
+	fmt.Fprintf(os.Stderr, "%s\n  SKIPPED, so not tested (see e2e/install.sh):\n%s\n%s\n", frame, strings.Join(lines, "\n"), frame)
+}
+
+// need skips the test, or fails it when MTA_E2E_REQUIRE is set, if one of the programs is
+// missing. It gives their paths.
+func need(t *testing.T, programs ...string) []string {
+	t.Helper()
+	var paths []string
+	for _, p := range programs {
+		path, err := find(p)
+		if err != nil {
+			cannot(t, err.Error())
+		}
+		paths = append(paths, path)
+	}
+	return paths
+}
+
+// needRoot is for servers that change their user.
+func needRoot(t *testing.T) {
+	t.Helper()
+	if runtime.GOOS != "linux" || os.Getuid() != 0 {
+		cannot(t, "real mail servers change their user, which takes root on Linux")
+	}
+}
+
+func cannot(t *testing.T, why string) {
+	t.Helper()
+	if os.Getenv("MTA_E2E_REQUIRE") != "" {
+		t.Fatalf("%s, and MTA_E2E_REQUIRE is set", why)
+	}
+	skipped.mu.Lock()
+	skipped.why[t.Name()] = why
+	skipped.mu.Unlock()
+	t.Skip(why)
+}
+
+// find looks for a program by its name, or, when it was only unpacked, by its path.
+func find(program string) (string, error) {
+	if path, err := exec.LookPath(program); err == nil {
+		return path, nil
+	}
+	for _, dir := range []string{"/usr/sbin", "/sbin", "/usr/lib/postfix/sbin"} {
+		path := filepath.Join(dir, program)
+		if info, err := os.Stat(path); err == nil && info.Mode()&0o111 != 0 {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%s is not there", program)
+}
+
+func cacheDir() string {
+	if dir := os.Getenv("MTA_E2E_CACHE"); dir != "" {
+		return dir
+	}
+	return "/var/cache/mta-e2e"
+}
+
+// scratch gives a folder that other users may enter, unlike t.TempDir, and whose path is short
+// enough for unix sockets.
+func scratch(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "mta-e2e-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// eventually calls f until it gives nil, and fails the test with its last error after limit.
+func eventually(t *testing.T, limit time.Duration, f func() error) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after %v: %v", limit, err)
+		}
+		<-look.C
+	}
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,162 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// process is a server in a process group of its own. Its output goes to a file, whose end is
+// shown when the test fails.
+type process struct {
+	name string
+	cmd  *exec.Cmd
+	log  string
+	done chan struct{} // closed when it has ended
+}
+
+// start runs a server until the test's end.
+func start(t *testing.T, name string, argv ...string) *process {
+	t.Helper()
+	p, err := launch(name, filepath.Join(scratch(t), name+".log"), argv...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.stop(10 * time.Second)
+		if t.Failed() {
+			t.Logf("the last that %s said:\n%s", name, tail(p.log))
+		}
+	})
+	return p
+}
+
+// launch starts a server whose output is appended to log.
+func launch(name, log string, argv ...string) (*process, error) {
+	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	p := &process{name: name, cmd: exec.Command(argv[0], argv[1:]...), log: log, done: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = out, out
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", name, err)
+	}
+	go func() {
+		_ = p.cmd.Wait()
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// signal reaches the whole process group.
+func (p *process) signal(s syscall.Signal) { _ = syscall.Kill(-p.cmd.Process.Pid, s) }
+
+// stop asks the server to end, and makes it after the limit. It reports whether it ended by
+// itself.
+func (p *process) stop(limit time.Duration) bool {
+	p.signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+		p.signal(syscall.SIGKILL) // what its children left in the group
+		return true
+	case <-time.After(limit):
+		p.kill()
+		return false
+	}
+}
+
+// kill ends the server as a power cut would, as far as the process is concerned.
+func (p *process) kill() {
+	p.signal(syscall.SIGKILL)
+	<-p.done
+}
+
+func (p *process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// listens waits until somebody answers at addr with a line, as SMTP servers do.
+func (p *process) listens(t *testing.T, addr string) {
+	t.Helper()
+	eventually(t, 20*time.Second, func() error {
+		if p.ended() {
+			t.Fatalf("%s has ended:\n%s", p.name, tail(p.log))
+		}
+		conn, err := net.DialTimeout("tcp", addr, time.Second)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(2 * time.Second))
+		if _, err := conn.Read(make([]byte, 3)); err != nil {
+			return fmt.Errorf("%s greets nobody: %w", p.name, err)
+		}
+		_, _ = conn.Write([]byte("QUIT\r\n"))
+		_, _ = conn.Read(make([]byte, 512))
+		return nil
+	})
+}
+
+// run runs a client to its end and gives what it said; input may be "".
+func runClient(t *testing.T, input string, argv ...string) string {
+	t.Helper()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Stdin = strings.NewReader(input)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(argv, " "), err, lastLines(string(out), 40))
+	}
+	return string(out)
+}
+
+func tail(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	return lastLines(string(b), 15)
+}
+
+func lastLines(s string, n int) string {
+	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+// commonPort finds a TCP port that is free on all the addresses.
+func commonPort(t *testing.T, addrs ...string) string {
+	t.Helper()
+	for range 20 {
+		if port, ok := tryPort(addrs); ok {
+			return port
+		}
+	}
+	t.Fatalf("found no port that is free on all of %v", addrs)
+	return ""
+}
+
+func tryPort(addrs []string) (string, bool) {
+	port := "0"
+	for _, a := range addrs {
+		l, err := net.Listen("tcp", net.JoinHostPort(a, port))
+		if err != nil {
+			return "", false
+		}
+		defer l.Close()
+		_, port, _ = net.SplitHostPort(l.Addr().String())
+	}
+	return port, true
+}

@@ -1,0 +1,63 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+)
+
+// TestMailFollowsItsMXRecords routes by a real name server.
+func TestMailFollowsItsMXRecords(t *testing.T) {
+	// 127.20.0.66 has nobody listening.
+	f := newFieldWith(t, `
+dead A 127.20.0.66
+preferred MX 20 mx.exim
+preferred MX 10 mx.postfix
+preferred MX 30 dead
+deadfirst MX 10 dead
+deadfirst MX 20 mx.postfix
+deadfirst MX 30 mx.exim
+noaddress MX 10 nowhere
+noaddress MX 20 mx.postfix
+implicit A 127.20.0.1
+aliased CNAME preferred
+`, "", postfix, exim)
+	first := f.servers[0]
+	for _, domain := range []string{"preferred", "deadfirst", "noaddress", "implicit", "aliased"} {
+		t.Run(domain, func(t *testing.T) {
+			content := letter{name: domain, body: "x\r\n"}.content("mx-" + domain)
+			f.python(t, "sender@client.example", []string{"user@" + domain + ".example"}, content)
+			if err := arrived(content, first.wait(t, "mx-"+domain, 30*time.Second)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	f.relay.drained(t, 30*time.Second)
+	if n := len(f.servers[1].messages(t)); n != 0 {
+		t.Errorf("%d messages went to the exchanger that is second", n)
+	}
+}
+
+// TestUndeliverableMailComesBackAsAReport is about the domains that no server serves.
+func TestUndeliverableMailComesBackAsAReport(t *testing.T) {
+	for _, tc := range []struct{ name, records, status string }{
+		{"null MX", "gone MX 0 .\n", "Status: 5.1.10"},
+		{"NXDOMAIN", "", "Status: 5.1.2"},
+		{"expired, since the only MX is dead", "gone MX 10 dead.gone\ndead.gone A 127.20.0.66\n", "Status: 4.4.1"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := newFieldWith(t, tc.records, "domain \"gone.example\" { max_age = \"2s\" }\n", postfix)
+			home := f.servers[0]
+			content := letter{name: "lost", body: "x\r\n"}.content("report")
+			f.python(t, "boss@"+home.domain, []string{"user@gone.example"}, content)
+			report := f.reportTo(t, home)
+			wantReport(t, report, "Action: failed", tc.status, "Final-Recipient: rfc822; user@gone.example", "Subject: lost")
+			if to := report.field("X-Original-To"); to != "boss@"+home.domain {
+				t.Errorf("the report went to %s", to)
+			}
+			f.relay.drained(t, 30*time.Second)
+			if n := len(home.messages(t)); n != 1 {
+				t.Errorf("the sender has %d messages, want one report", n)
+			}
+		})
+	}
+}
