@@ -94,18 +94,19 @@ func (s *stuffer) append(dst, p []byte) ([]byte, error) {
 		if begin && p[0] == '.' {
 			dst = append(dst, '.')
 		}
-		// The next dot that begins a line, if any: most lines need no looking at.
-		i := bytes.Index(p, crlfDot)
+		// The next dot that begins a line, if any: most lines need no looking at. A LF ends a line
+		// here, for each has been seen to follow a CR, which may have been in the piece before.
+		i := bytes.Index(p, lineDot)
 		if i < 0 {
 			return append(dst, p...), nil
 		}
-		dst = append(dst, p[:i+2]...)
-		p, begin = p[i+2:], true
+		dst = append(dst, p[:i+1]...)
+		p, begin = p[i+1:], true
 	}
 	return dst, nil
 }
 
-var crlfDot = []byte("\r\n.")
+var lineDot = []byte("\n.")
 
 // end adds the final dot, and the line end before it when the content lacks that.
 func (s *stuffer) end(dst []byte) ([]byte, error) {

@@ -59,10 +59,12 @@ func (c *Conn) start() {
 	go c.read()
 }
 
+var errBadName = errors.New("an EHLO name has one or more letters and no blanks")
+
 // introduce is the conversation before the first message.
 func (h *handshake) introduce() error {
 	if strings.ContainsAny(h.cfg.Name, " \r\n\t") || h.cfg.Name == "" {
-		return &Error{Reply: reply.Local(451, reply.Enhanced{4, 3, 5}, "EHLO", "the source's EHLO name %q can't be sent", h.cfg.Name)}
+		return &Error{Reply: reply.Local(451, reply.Enhanced{4, 3, 5}, "EHLO", "the source's EHLO name %q can't be sent", h.cfg.Name), Err: errBadName}
 	}
 	if h.cfg.TLS == route.TLSImplicit {
 		if err := h.startTLS(); err != nil {
