@@ -1,0 +1,291 @@
+// Package dsn builds delivery status notifications: the reports that tell a sender what became
+// of a message (RFC 3464, with the options of RFC 3461 and the international forms of RFC 6533).
+// It is pure: time and boundary come with the Report. It starts no goroutines.
+package dsn
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"strings"
+	"time"
+
+	"mta/internal/envelope"
+	"mta/internal/reply"
+)
+
+// Kind is what a report is about.
+type Kind uint8
+
+const (
+	Failed    Kind = iota // delivery was given up
+	Delayed               // delivery is still being tried
+	Delivered             // delivery succeeded, as the sender wanted to know
+)
+
+// Recipient is what became of one recipient.
+type Recipient struct {
+	envelope.Recipient
+	Reply       reply.Reply
+	Host        string    // who answered; "" when nobody did
+	LastAttempt time.Time // zero when there was none
+	RetryUntil  time.Time // of Delayed: when it is given up
+	// Relayed says, of Delivered, that the host doesn't do notifications: what it makes of the
+	// message we can't know (RFC 3461, 5.2.2).
+	Relayed bool
+}
+
+// Report is what a notification is made from.
+type Report struct {
+	Kind       Kind
+	Message    *envelope.Message // the original one
+	Recipients []Recipient       // at least one
+	Content    io.Reader         // the original's content; nil when it can't be read
+
+	From        string    // of the notification: a header field's value
+	Hostname    string    // of the relay
+	Now         time.Time // when the report is made
+	ID          string    // unique on this host: becomes the Message-ID's left side and the boundary
+	ReturnLimit int64     // a larger original comes back as headers only, octets
+}
+
+// Notification is a finished report: a message for the original's sender.
+type Notification struct {
+	Content  []byte
+	EightBit bool // has octets above 127: needs 8BITMIME
+	UTF8     bool // has UTF-8 in header fields: needs SMTPUTF8
+}
+
+// Build makes the notification.
+func Build(r Report) (Notification, error) {
+	if len(r.Recipients) == 0 {
+		return Notification{}, errors.New("report about nobody")
+	}
+	original, err := readOriginal(r)
+	if err != nil {
+		return Notification{}, fmt.Errorf("reading the original message: %w", err)
+	}
+	n := Notification{UTF8: r.global()}
+	w := &writer{utf8: n.UTF8, boundary: "=_" + r.ID}
+	n.EightBit = n.UTF8 || original.eightBit
+	r.header(w, original, n.EightBit)
+	r.explain(w, original)
+	r.status(w)
+	r.returned(w, original)
+	w.line("") // belongs to the boundary (RFC 2046, 5.1.1)
+	w.line("--" + w.boundary + "--")
+	n.Content = w.Bytes()
+	return n, nil
+}
+
+// global says whether the report has addresses that need UTF-8. It may have them only when the
+// original's sender showed by SMTPUTF8 that it can take such a report.
+func (r *Report) global() bool {
+	if !r.Message.UTF8 {
+		return false
+	}
+	for _, rc := range r.Recipients {
+		if !rc.Address.ASCII() {
+			return true
+		}
+	}
+	return !r.Message.Sender.ASCII()
+}
+
+var subjects = [...]string{
+	Failed:    "Your message could not be delivered",
+	Delayed:   "Your message is delayed",
+	Delivered: "Your message was delivered",
+}
+
+func (r *Report) header(w *writer, o original, eightBit bool) {
+	w.field("From", r.From)
+	w.field("To", "<"+string(r.Message.Sender)+">")
+	w.field("Subject", subjects[r.Kind])
+	w.field("Date", r.Now.Format(dateLayout))
+	w.field("Message-ID", "<"+r.ID+"@"+r.Hostname+">")
+	if o.messageID != "" {
+		w.field("In-Reply-To", o.messageID)
+		w.field("References", o.messageID)
+	}
+	w.field("Auto-Submitted", "auto-replied") // RFC 3834, 5
+	w.field("MIME-Version", "1.0")
+	w.line(`Content-Type: multipart/report; report-type=delivery-status;`)
+	w.line(` boundary="` + w.boundary + `"`)
+	if eightBit {
+		w.field("Content-Transfer-Encoding", "8bit")
+	}
+	w.line("")
+	w.line("This is a report in MIME format, for people and for programs.")
+}
+
+const dateLayout = "Mon, 2 Jan 2006 15:04:05 -0700"
+
+// explain writes the part for people.
+func (r *Report) explain(w *writer, o original) {
+	charset := "us-ascii"
+	if w.utf8 {
+		charset = "utf-8"
+	}
+	w.part("text/plain; charset="+charset, w.utf8)
+	w.line("This is the mail relay at " + r.Hostname + ".")
+	w.line("")
+	w.paragraph(introductions[r.Kind])
+	w.line("")
+	for _, rc := range r.Recipients {
+		w.line("  <" + string(rc.Address) + ">")
+		w.paragraph("    " + r.about(rc))
+		w.line("")
+	}
+	w.paragraph(remedies[r.Kind])
+	if o.subject != "" {
+		w.line("")
+		w.paragraph("The subject of your message: " + o.subject)
+	}
+}
+
+var introductions = [...]string{
+	Failed:    "Your message could not be delivered to the following recipients, and no further attempt will be made.",
+	Delayed:   "Your message has not been delivered to the following recipients yet. You need not do anything: it is tried again and again.",
+	Delivered: "As you asked to be told: your message was delivered to the following recipients.",
+}
+
+var remedies = [...]string{
+	Failed:    "Check the addresses, read what the other side said, and send the message again when the reason is gone. What you sent is attached, or its first lines.",
+	Delayed:   "If it can't be delivered in the end, you will get another report.",
+	Delivered: "The message is now in the hands of the hosts that are named.",
+}
+
+// about says what happened to a recipient.
+func (r *Report) about(rc Recipient) string {
+	who := "This relay"
+	if rc.Host != "" && !rc.Reply.Local {
+		who = "The host " + rc.Host
+	}
+	switch {
+	case r.Kind == Delivered && rc.Relayed:
+		return who + " has taken the message, and sends no reports about what it does with it."
+	case r.Kind == Delivered:
+		return who + " has taken the message."
+	case rc.Reply.Code == 0 && rc.Reply.Text == "":
+		return "No attempt to deliver it has come to an end yet."
+	}
+	said := who + " said: " + rc.Reply.String()
+	if rc.Reply.Command != "" && !rc.Reply.Local {
+		said = who + " answered to " + rc.Reply.Command + ": " + rc.Reply.String()
+	}
+	if r.Kind == Delayed && !rc.RetryUntil.IsZero() {
+		said += " (tried until " + rc.RetryUntil.Format(dateLayout) + ")"
+	}
+	return said
+}
+
+var actions = [...]string{Failed: "failed", Delayed: "delayed", Delivered: "delivered"}
+
+// status writes the part for programs (RFC 3464, 2; RFC 6533, 4).
+func (r *Report) status(w *writer) {
+	if w.utf8 {
+		w.part("message/global-delivery-status", true)
+	} else {
+		w.part("message/delivery-status", false)
+	}
+	w.field("Reporting-MTA", "dns; "+r.Hostname)
+	if r.Message.EnvID != "" {
+		w.field("Original-Envelope-Id", xtext(r.Message.EnvID))
+	}
+	w.field("Arrival-Date", r.Message.Received.Format(dateLayout))
+	for _, rc := range r.Recipients {
+		w.line("")
+		if rc.ORcpt != "" {
+			kind, address, _ := strings.Cut(rc.ORcpt, ";")
+			w.field("Original-Recipient", kind+"; "+w.address(address))
+		}
+		w.field("Final-Recipient", addressType(rc.Address, w.utf8)+"; "+w.address(string(rc.Address)))
+		action := actions[r.Kind]
+		if rc.Relayed {
+			action = "relayed"
+		}
+		w.field("Action", action)
+		w.field("Status", r.statusOf(rc))
+		if rc.Host != "" {
+			w.field("Remote-MTA", "dns; "+rc.Host)
+		}
+		if rc.Reply.Code != 0 || rc.Reply.Text != "" {
+			kind := "smtp; "
+			if rc.Reply.Local {
+				kind = "x-mta; "
+			}
+			w.field("Diagnostic-Code", kind+rc.Reply.String())
+		}
+		if !rc.LastAttempt.IsZero() {
+			w.field("Last-Attempt-Date", rc.LastAttempt.Format(dateLayout))
+		}
+		if r.Kind == Delayed && !rc.RetryUntil.IsZero() {
+			w.field("Will-Retry-Until", rc.RetryUntil.Format(dateLayout))
+		}
+	}
+}
+
+// statusOf is the recipient's status code. Its class follows from the action (RFC 3464, 2.3.4),
+// so that mail which expired is not reported with the class of the last attempt.
+func (r *Report) statusOf(rc Recipient) string {
+	s := rc.Reply.Status()
+	switch r.Kind {
+	case Failed:
+		if s[0] != 5 {
+			return "5.4.7" // delivery time expired (RFC 3463, 3.5)
+		}
+	case Delayed:
+		if s[0] != 4 {
+			return "4.4.1"
+		}
+	case Delivered:
+		if s[0] != 2 {
+			return "2.0.0"
+		}
+	}
+	return s.String()
+}
+
+func addressType(a envelope.Address, utf8 bool) string {
+	if utf8 && !a.ASCII() {
+		return "utf-8"
+	}
+	return "rfc822"
+}
+
+// returned writes the original, whole or its header.
+func (r *Report) returned(w *writer, o original) {
+	if len(o.content) == 0 {
+		return
+	}
+	kind := "text/rfc822-headers"
+	switch {
+	case o.whole && o.utf8:
+		kind = "message/global"
+	case o.whole:
+		kind = "message/rfc822"
+	case o.utf8:
+		kind = "message/global-headers"
+	}
+	w.part(kind, o.eightBit)
+	w.Write(o.content)
+	if !bytes.HasSuffix(o.content, []byte("\r\n")) {
+		w.line("")
+	}
+}
+
+// xtext encodes for the fields that hold it (RFC 3461, 4).
+func xtext(s string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		if c := s[i]; c <= ' ' || c >= 127 || c == '+' || c == '=' {
+			fmt.Fprintf(&b, "+%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}

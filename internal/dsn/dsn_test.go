@@ -1,0 +1,220 @@
+package dsn
+
+import (
+	"bytes"
+	"flag"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/mail"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"mta/internal/envelope"
+	"mta/internal/reply"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+var now = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+
+const content = "Received: from a by b; Wed, 4 Mar 2026 05:00:00 +0000\r\n" +
+	"From: Ann <ann@client.example>\r\nTo: bob@remote.example\r\n" +
+	"Subject: =?utf-8?q?Gr=C3=BC=C3=9Fe?=\r\nMessage-ID: <1@client.example>\r\n\r\nHello Bob\r\n"
+
+func report(kind Kind) Report {
+	m := &envelope.Message{
+		Sender: "ann@client.example", EnvID: "QQ 314=159", Received: now.Add(-time.Hour), Size: int64(len(content)),
+	}
+	return Report{
+		Kind: kind, Message: m, Content: strings.NewReader(content), From: "Mail Delivery System <postmaster@relay.example>",
+		Hostname: "relay.example", Now: now, ID: "01hq3zd1w0000", ReturnLimit: 64 << 10,
+		Recipients: []Recipient{
+			{
+				Recipient: envelope.Recipient{Address: "bob@remote.example", ORcpt: "rfc822;robert@old.example"},
+				Reply:     reply.Reply{Code: 550, Enhanced: reply.Enhanced{5, 1, 1}, Text: "no such user here\nsee https://remote.example/help/550-5.1.1-about-users-that-do-not-exist", Command: "RCPT"},
+				Host:      "mx1.remote.example", LastAttempt: now.Add(-time.Minute), RetryUntil: now.Add(24 * time.Hour),
+			},
+			{
+				Recipient: envelope.Recipient{Address: "eve@gone.example"},
+				Reply:     reply.Local(451, reply.Enhanced{4, 4, 1}, "connect", "mx.gone.example[192.0.2.9]:25 refused the connection"),
+			},
+		},
+	}
+}
+
+func TestGolden(t *testing.T) {
+	for name, kind := range map[string]Kind{"failed": Failed, "delayed": Delayed, "delivered": Delivered} {
+		r := report(kind)
+		if kind == Delivered {
+			for i := range r.Recipients {
+				r.Recipients[i].Reply = reply.Reply{Code: 250, Text: "queued as 1234", Command: "content"}
+				r.Recipients[i].Host = "mx1.remote.example"
+			}
+			r.Recipients[1].Relayed = true
+		}
+		n, err := Build(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := "testdata/" + name + ".eml"
+		if *update {
+			if err := os.WriteFile(file, n.Content, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(n.Content, want) {
+			t.Errorf("%s differs; go test -update ./internal/dsn writes it anew. Got:\n%s", file, n.Content)
+		}
+		parts(t, n)
+	}
+}
+
+type section struct{ kind, body string }
+
+// parts reads a notification as a mail program does.
+func parts(t interface {
+	Helper()
+	Fatalf(string, ...any)
+}, n Notification) []section {
+	t.Helper()
+	m, err := mail.ReadMessage(bytes.NewReader(n.Content))
+	if err != nil {
+		t.Fatalf("notification: %v\n%s", err, n.Content)
+	}
+	kind, params, err := mime.ParseMediaType(m.Header.Get("Content-Type"))
+	if err != nil || kind != "multipart/report" || params["report-type"] != "delivery-status" {
+		t.Fatalf("type %s %v, %v", kind, params, err)
+	}
+	var out []section
+	for r := multipart.NewReader(m.Body, params["boundary"]); ; {
+		p, err := r.NextPart()
+		if err == io.EOF {
+			return out
+		}
+		if err != nil {
+			t.Fatalf("part %d: %v\n%s", len(out), err, n.Content)
+		}
+		body, err := io.ReadAll(p)
+		if err != nil {
+			t.Fatalf("part %d: %v", len(out), err)
+		}
+		out = append(out, section{p.Header.Get("Content-Type"), string(body)})
+	}
+}
+
+func build(t *testing.T, r Report) (Notification, []section) {
+	t.Helper()
+	n, err := Build(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n, parts(t, n)
+}
+
+func TestWhatComesBackFollowsRET(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		kind Kind
+		ret  envelope.Ret
+		size int64
+		want string
+	}{
+		{"small failure", Failed, envelope.RetDefault, 100, "message/rfc822"},
+		{"asked for all", Failed, envelope.RetFull, 100, "message/rfc822"},
+		{"asked for headers", Failed, envelope.RetHeaders, 100, "text/rfc822-headers"},
+		{"too large", Failed, envelope.RetFull, 1 << 20, "text/rfc822-headers"},
+		{"a delay", Delayed, envelope.RetFull, 100, "text/rfc822-headers"},
+		{"a success", Delivered, envelope.RetFull, 100, "text/rfc822-headers"},
+	} {
+		r := report(c.kind)
+		r.Message.Ret, r.Message.Size = c.ret, c.size
+		_, ps := build(t, r)
+		if got := ps[2].kind; got != c.want {
+			t.Errorf("%s: %s comes back, want %s", c.name, got, c.want)
+		}
+		if hasBody := strings.Contains(ps[2].body, "Hello Bob"); hasBody != (c.want == "message/rfc822") {
+			t.Errorf("%s: body comes back: %v", c.name, hasBody)
+		}
+	}
+}
+
+func TestInternationalReport(t *testing.T) {
+	r := report(Failed)
+	r.Message.UTF8, r.Message.Sender = true, "änne@client.example"
+	r.Recipients[0].Address = "bøb@remote.example"
+	r.Content = strings.NewReader("Subject: Grüße\r\n\r\nHallo\r\n")
+	n, ps := build(t, r)
+	if !n.UTF8 || !n.EightBit {
+		t.Errorf("utf8 %v, eight bit %v", n.UTF8, n.EightBit)
+	}
+	if ps[1].kind != "message/global-delivery-status" || !strings.Contains(ps[1].body, "Final-Recipient: utf-8; bøb@remote.example") {
+		t.Errorf("status %s:\n%s", ps[1].kind, ps[1].body)
+	}
+	if ps[2].kind != "message/global" {
+		t.Errorf("the original came back as %s", ps[2].kind)
+	}
+}
+
+func TestReportToASenderWithoutUTF8IsASCII(t *testing.T) {
+	r := report(Failed)
+	r.Recipients[0].ORcpt = "utf-8;bøb@remote.example"
+	r.Recipients[0].Reply.Text = "Postfach voll: Übergröße"
+	n, ps := build(t, r)
+	if n.UTF8 || n.EightBit || hasEightBit(n.Content) {
+		t.Errorf("a plain report has octets above 127:\n%s", n.Content)
+	}
+	if !strings.Contains(ps[1].body, `Original-Recipient: utf-8; b\x{F8}b@remote.example`) {
+		t.Errorf("status:\n%s", ps[1].body)
+	}
+}
+
+func TestExpiredMailIsReportedAsFailedForGood(t *testing.T) {
+	_, ps := build(t, report(Failed))
+	if !strings.Contains(ps[1].body, "Final-Recipient: rfc822; eve@gone.example\r\nAction: failed\r\nStatus: 5.4.7\r\n") {
+		t.Errorf("status:\n%s", ps[1].body)
+	}
+}
+
+// FuzzBuild: whatever a remote host says and a client sends, the report stays one message of
+// three parts, with lines that are not too long and no UTF-8 where none may be.
+func FuzzBuild(f *testing.F) {
+	f.Add("no such user", "mx.example", "Subject: x\r\n\r\nbody", "rfc822;a@b", "id", false)
+	f.Add("a\r\n\r\n--=_01hq3zd1w0000--\r\nBcc: x@y", "mx\r\nX: y", "Message-ID: <a@b>\r\n c\r\n\r\n", "x", "\x00\xff", true)
+	f.Add(strings.Repeat("é", 3000), strings.Repeat("a", 3000), strings.Repeat("b", 3000), "", "", true)
+	f.Fuzz(func(t *testing.T, text, host, original, orcpt, envid string, utf8 bool) {
+		if strings.Contains(original, "--=_") {
+			t.Skip("the boundary has the message's id, which nobody knows before")
+		}
+		r := report(Failed)
+		r.Message.UTF8, r.Message.EnvID = utf8, envid
+		if utf8 {
+			r.Recipients[1].Address = "é@gone.example"
+		}
+		r.Recipients[0].Reply.Text, r.Recipients[0].Host, r.Recipients[0].ORcpt = text, host, orcpt
+		r.Content = strings.NewReader(original)
+		n, err := Build(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ps := parts(t, n)
+		if len(ps) != 3 && (len(ps) != 2 || original != "") {
+			t.Fatalf("%d parts:\n%s", len(ps), n.Content)
+		}
+		own := strings.Split(string(n.Content), "--=_01hq3zd1w0000")
+		for _, line := range strings.Split(strings.Join(own[:3], ""), "\r\n") {
+			if len(line) > 998 || strings.ContainsAny(line, "\r\n\x00") {
+				t.Fatalf("line of %d octets: %q", len(line), line)
+			}
+		}
+		if !n.EightBit && hasEightBit(n.Content) {
+			t.Fatal("octets above 127 in a report that claims to have none")
+		}
+	})
+}

@@ -1,0 +1,114 @@
+package dsn
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"mime"
+	"strings"
+	"unicode/utf8"
+
+	"mta/internal/envelope"
+)
+
+// original is what goes back of the message that is reported about.
+type original struct {
+	content   []byte // nothing when it could not be read
+	whole     bool   // content has the body too
+	eightBit  bool
+	utf8      bool   // its header has UTF-8 (RFC 6532)
+	messageID string // as in its header, "" when there is none that is fit to be repeated
+	subject   string // decoded, for people
+}
+
+// maxHeader bounds the header that is returned.
+const maxHeader = 64 << 10
+
+func readOriginal(r Report) (original, error) {
+	var o original
+	if r.Content == nil {
+		return o, nil
+	}
+	in := bufio.NewReader(r.Content)
+	header, err := readHeader(in)
+	if err != nil {
+		return o, err
+	}
+	o.messageID, o.subject = fieldsOf(header)
+	o.content = header
+	if r.returnsWhole() {
+		body, err := io.ReadAll(io.LimitReader(in, r.ReturnLimit))
+		if err != nil {
+			return o, err
+		}
+		o.content, o.whole = append(header, body...), true
+	}
+	o.eightBit = hasEightBit(o.content)
+	o.utf8 = r.Message.UTF8 && hasEightBit(header)
+	return o, nil
+}
+
+// returnsWhole says whether the body goes back too. RET is about failures only (RFC 3461, 4.3),
+// and binary content doesn't fit into a report that goes by DATA.
+func (r *Report) returnsWhole() bool {
+	return r.Kind == Failed && r.Message.Ret != envelope.RetHeaders &&
+		r.Message.Size <= r.ReturnLimit && r.Message.Body != envelope.BodyBinaryMIME
+}
+
+// readHeader reads to the empty line, which it includes, or to maxHeader at the end of a line.
+func readHeader(in *bufio.Reader) ([]byte, error) {
+	var header []byte
+	for {
+		line, err := in.ReadBytes('\n')
+		if len(header)+len(line) > maxHeader {
+			return append(header, "\r\n"...), nil
+		}
+		header = append(header, line...)
+		if errors.Is(err, io.EOF) || len(bytes.TrimRight(line, "\r\n")) == 0 {
+			return header, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// fieldsOf finds what a report repeats of a header.
+func fieldsOf(header []byte) (messageID, subject string) {
+	unfolded := strings.NewReplacer("\r\n ", " ", "\r\n\t", " ").Replace(string(header))
+	for line := range strings.Lines(unfolded) {
+		name, value, _ := strings.Cut(line, ":")
+		switch value = strings.TrimSpace(value); {
+		case strings.EqualFold(name, "Message-ID") && messageID == "" && isMessageID(value):
+			messageID = value
+		case strings.EqualFold(name, "Subject") && subject == "":
+			subject = value
+			if decoded, err := new(mime.WordDecoder).DecodeHeader(value); err == nil {
+				subject = decoded
+			}
+		}
+	}
+	return messageID, subject
+}
+
+func isMessageID(s string) bool {
+	if len(s) < 5 || len(s) > 500 || s[0] != '<' || s[len(s)-1] != '>' {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] >= 127 {
+			return false
+		}
+	}
+	return true
+}
+
+func hasEightBit(b []byte) bool {
+	for _, c := range b {
+		if c >= utf8.RuneSelf {
+			return true
+		}
+	}
+	return false
+}
