@@ -1,0 +1,85 @@
+package router
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+)
+
+// unusable says why no mail may go to an address that the DNS (or a recipient) named, "" when it
+// may. An MX that points to 127.0.0.1 or 0.0.0.0 would have the relay talk to itself.
+func (s *settings) unusable(a netip.Addr) string {
+	if why := s.familyOff(a); why != "" {
+		return why
+	}
+	switch {
+	case a.IsUnspecified(), a.Is4() && a.As4()[0] == 0:
+		return "it is the unspecified address"
+	case a.IsLoopback():
+		if s.AllowLoopback {
+			return ""
+		}
+		return "it is a loopback address"
+	case a.IsMulticast(), a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return "it is a multicast or broadcast address"
+	case a.IsLinkLocalUnicast():
+		return "it is a link-local address"
+	case s.RefusePrivate && a.IsPrivate():
+		return "it is a private address"
+	}
+	return ""
+}
+
+func (s *settings) familyOff(a netip.Addr) string {
+	if s.NoIPv4 && a.Is4() || s.NoIPv6 && a.Is6() {
+		return "its address family is switched off here"
+	}
+	return ""
+}
+
+// own says whether connecting to an address would be connecting to ourselves.
+func (s *settings) own(a netip.AddrPort) bool {
+	return s.self[netip.AddrPortFrom(a.Addr().Unmap(), a.Port())]
+}
+
+// ListenerAddrs gives the addresses at which listeners can be reached, for Settings.SelfAddrs: a
+// listener at the unspecified address is reached at all addresses of the machine.
+func ListenerAddrs(listeners []netip.AddrPort) ([]netip.AddrPort, error) {
+	var out []netip.AddrPort
+	var machine []net.Addr
+	for _, l := range listeners {
+		if !l.Addr().IsUnspecified() {
+			out = append(out, l)
+			continue
+		}
+		if machine == nil {
+			var err error
+			if machine, err = net.InterfaceAddrs(); err != nil {
+				return nil, err
+			}
+		}
+		for _, m := range machine {
+			if p, err := netip.ParsePrefix(m.String()); err == nil {
+				out = append(out, netip.AddrPortFrom(p.Addr().Unmap(), l.Port()))
+			}
+		}
+	}
+	return out, nil
+}
+
+// isHostName says whether a name from the DNS can be one of a host: letters, digits, hyphens,
+// and underscores, which some have. Others would only make trouble in logs, reports and names of
+// sites.
+func isHostName(name string) bool {
+	if name == "" || len(name) > 253 || strings.HasPrefix(name, ".") || strings.Contains(name, "..") {
+		return false
+	}
+	for i := range len(name) {
+		switch c := name[i]; {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '-', c == '_', c == '.':
+		default:
+			return false
+		}
+	}
+	return true
+}

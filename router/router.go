@@ -1,0 +1,337 @@
+// Package router turns recipients' domains into routes, many at once: mail exchangers by the
+// DNS, smarthosts by configuration, address literals; and it names sites and finds providers.
+//
+// Order of use: New, then Submit by any number of goroutines; Reload when the configuration
+// changes; Close. Lookup is for people who ask how a domain is routed.
+//
+// Long-lived goroutines: none. Each look-up that has been given one of the Workers runs in a
+// goroutine, which takes further jobs as long as there are any that may run; Close cancels them
+// and waits.
+package router
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"mta/internal/envelope"
+	"mta/internal/reply"
+	"mta/internal/route"
+	"mta/router/lru"
+	"mta/router/resolver"
+)
+
+// Resolver is what the router wants of the DNS; *resolver.Resolver has it. Errors are
+// *resolver.Error, others count as temporary.
+type Resolver interface {
+	MX(ctx context.Context, domain string) (*resolver.Answer, error)
+	A(ctx context.Context, host string) (*resolver.Answer, error)
+	AAAA(ctx context.Context, host string) (*resolver.Answer, error)
+}
+
+// Config is what a Router is made from. Every zero field has a default.
+type Config struct {
+	Settings
+	Routes int              // kept in the cache, the refusals too; 50,000
+	Now    func() time.Time // time.Now
+	Rand   *rand.Rand       // orders hosts of equal preference; seeded by chance
+	Log    *slog.Logger     // nil: nowhere
+}
+
+// Request asks for the routes of a message's domains.
+type Request struct {
+	Message envelope.ID
+	// Domains are distinct, in A-label form and lower case, or address literals in brackets, as
+	// envelope.Address.Domain gives them. Left alone by the caller from Submit on.
+	Domains []string
+	// Done is called once for each domain, with a route or with the reply that says why there is
+	// none; both are shared and must be left alone. It is called by several goroutines at once,
+	// without any lock held, and for what is known already by Submit itself, before that
+	// returns. It should not block: it has a worker.
+	Done func(domain string, rt *route.Route, err *reply.Reply)
+}
+
+// Router finds routes. It is safe for use by many goroutines.
+type Router struct {
+	resolver Resolver
+	now      func() time.Time
+	log      *slog.Logger
+	routes   int
+	ctx      context.Context // ends with Close
+	cancel   context.CancelFunc
+	workers  sync.WaitGroup // the goroutines of work
+
+	hits, lookups atomic.Uint64
+
+	chance struct { // guards rand
+		sync.Mutex
+		rand *rand.Rand
+	}
+	mu struct { // guards what waits, what runs and what is known
+		sync.Mutex
+		closed   bool
+		settings *settings
+		known    *lru.Cache[string, verdict]
+		schedule *schedule
+		running  int               // workers that have a job
+		finding  map[string]*quest // domains being looked up
+	}
+}
+
+// verdict is what Done is told.
+type verdict struct {
+	route   *route.Route
+	trouble *reply.Reply
+}
+
+// quest is a look-up under way, and who else wants to know. Those have no worker meanwhile.
+type quest struct {
+	waiting []func(domain string, rt *route.Route, err *reply.Reply)
+}
+
+// New makes a router. The settings must be valid, see Settings.Validate: it panics otherwise.
+func New(cfg Config, r Resolver) *Router {
+	s, err := cfg.compile()
+	if err != nil {
+		panic("router: settings were not validated: " + err.Error())
+	}
+	setDefault(&cfg.Routes, 50_000)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Rand == nil {
+		cfg.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	rt := &Router{resolver: r, now: cfg.Now, log: cfg.Log, routes: cfg.Routes}
+	rt.ctx, rt.cancel = context.WithCancel(context.Background())
+	rt.chance.rand = cfg.Rand
+	rt.mu.schedule = newSchedule(s.allowance(), s.guarding())
+	rt.use(s)
+	return rt
+}
+
+// use puts settings in force. What was found under others is forgotten; look-ups under way tell
+// those who asked before, and nobody else. r.mu is held, or nobody knows r yet.
+func (r *Router) use(s *settings) {
+	r.mu.settings = s
+	r.mu.known = lru.New[string, verdict](r.routes)
+	r.mu.finding = make(map[string]*quest)
+	r.mu.schedule.allowance, r.mu.schedule.guard = s.allowance(), s.guarding()
+}
+
+// Reload puts other settings in force, all of them, or none and says why. All that is submitted
+// from now on, and what waits for a worker, is routed by the new ones.
+func (r *Router) Reload(s Settings) error {
+	c, err := s.compile()
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.use(c)
+	jobs := r.take()
+	r.mu.Unlock()
+	r.start(jobs)
+	return nil
+}
+
+// Submit asks for routes. It returns at once; Request says when Done is called. Submit keeps
+// what it is given until then: the caller bounds how much that is.
+func (r *Router) Submit(req Request) {
+	var unknown []string
+	for i, d := range req.Domains {
+		if v, ok := r.recall(d); ok {
+			r.hits.Add(1)
+			req.Done(d, v.route, v.trouble)
+			continue
+		}
+		if unknown == nil {
+			unknown = make([]string, 0, len(req.Domains)-i)
+		}
+		unknown = append(unknown, d)
+	}
+	if len(unknown) > 0 {
+		r.enqueue(&entry{request: req, waiting: unknown, arrived: r.now()})
+	}
+}
+
+// recall gives what is known of a domain. After Close that is a refusal.
+func (r *Router) recall(domain string) (verdict, bool) {
+	now := r.now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.closed {
+		return verdict{trouble: stopping()}, true
+	}
+	return r.mu.known.Get(domain, now)
+}
+
+// enqueue has a message's domains looked up as the schedule allows.
+func (r *Router) enqueue(e *entry) {
+	r.mu.Lock()
+	if r.mu.closed {
+		r.mu.Unlock()
+		e.refuse()
+		return
+	}
+	r.mu.schedule.add(e)
+	jobs := r.take()
+	r.mu.Unlock()
+	r.start(jobs)
+}
+
+// take gives the jobs that may run now, each with a worker. r.mu is held.
+func (r *Router) take() []job {
+	var jobs []job
+	for !r.mu.closed {
+		j, ok := r.mu.schedule.next(r.now(), r.mu.settings.Workers-r.mu.running)
+		if !ok {
+			break
+		}
+		r.mu.running++
+		r.workers.Add(1) // under the lock: Close sets closed before it waits
+		jobs = append(jobs, j)
+	}
+	return jobs
+}
+
+func (r *Router) start(jobs []job) {
+	for _, j := range jobs {
+		go r.work(j)
+	}
+}
+
+// work does a job, and further ones as long as there are any for its worker.
+func (r *Router) work(j job) {
+	for {
+		r.do(j)
+		r.mu.Lock()
+		r.mu.schedule.done(j)
+		r.mu.running--
+		jobs := r.take()
+		r.mu.Unlock()
+		if len(jobs) == 0 {
+			r.workers.Done()
+			return
+		}
+		j = jobs[0]
+		r.start(jobs[1:])
+		r.workers.Done() // of the job that is done; j has its own
+	}
+}
+
+// do finds one domain's route, or leaves that to the worker that is at it already.
+func (r *Router) do(j job) {
+	done := j.entry.request.Done
+	r.mu.Lock()
+	s := r.mu.settings
+	if v, ok := r.mu.known.Get(j.domain, r.now()); ok {
+		r.mu.Unlock()
+		done(j.domain, v.route, v.trouble)
+		return
+	}
+	if q := r.mu.finding[j.domain]; q != nil {
+		q.waiting = append(q.waiting, done)
+		r.mu.Unlock()
+		return
+	}
+	q := &quest{}
+	r.mu.finding[j.domain] = q
+	r.mu.Unlock()
+
+	res := r.find(r.ctx, s, j.domain)
+	v := verdict{res.Route, res.Trouble}
+	if r.ctx.Err() != nil && v.trouble != nil && v.trouble.Temporary() {
+		v.trouble = stopping() // we cut the look-up off ourselves
+	}
+	r.mu.Lock()
+	if r.mu.finding[j.domain] == q {
+		delete(r.mu.finding, j.domain)
+		if !r.mu.closed && res.Expires.After(r.now()) {
+			r.mu.known.Put(j.domain, v, res.Expires)
+		}
+	}
+	waiting := q.waiting
+	q.waiting = nil
+	r.mu.Unlock()
+	done(j.domain, v.route, v.trouble)
+	for _, w := range waiting {
+		w(j.domain, v.route, v.trouble)
+	}
+}
+
+// find looks a domain up.
+func (r *Router) find(ctx context.Context, s *settings, domain string) Result {
+	r.lookups.Add(1)
+	if domain == "" {
+		return Result{Trouble: badDomain(), Expires: r.now().Add(s.MaxRouteAge)}
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	q := search{Result: Result{Domain: domain}, settings: s, resolver: r.resolver, rand: r.intN, now: r.now()}
+	res := q.run(ctx)
+	if res.Trouble != nil {
+		r.log.Debug("no route", "domain", domain, "reply", res.Trouble.String())
+	} else {
+		r.log.Debug("route found", "domain", domain, "site", res.Route.Site, "provider", res.Route.Provider, "hosts", res.Route.Hosts())
+	}
+	return res
+}
+
+func (r *Router) intN(n int) int {
+	r.chance.Lock()
+	defer r.chance.Unlock()
+	return r.chance.rand.IntN(n)
+}
+
+// Lookup finds a domain's route anew, with all that is known of how it came about. It does not
+// wait for a worker. The DNS answers may be cached ones.
+func (r *Router) Lookup(ctx context.Context, domain string) Result {
+	r.mu.Lock()
+	s := r.mu.settings
+	r.mu.Unlock()
+	return r.find(ctx, s, domain)
+}
+
+// Stats are counters since the start, and sizes now.
+type Stats struct {
+	Hits     uint64 // domains answered from the cache by Submit
+	Lookups  uint64 // domains looked up
+	Routes   int    // routes and refusals in the cache
+	Messages int    // with domains that wait for a worker
+	Running  int    // workers busy
+}
+
+// Stats gives the counters.
+func (r *Router) Stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return Stats{r.hits.Load(), r.lookups.Load(), r.mu.known.Len(), r.mu.schedule.messages(), r.mu.running}
+}
+
+// Close cancels the look-ups and waits until all who asked have been told: 451 4.3.2, where there
+// is no route.
+func (r *Router) Close() {
+	r.mu.Lock()
+	r.mu.closed = true
+	left := r.mu.schedule.drain()
+	r.mu.Unlock()
+	r.cancel()
+	for _, e := range left {
+		e.refuse()
+	}
+	r.workers.Wait()
+}
+
+// refuse tells a message that it will not get routes any more.
+func (e *entry) refuse() {
+	for _, d := range e.waiting {
+		e.request.Done(d, nil, stopping())
+	}
+}

@@ -1,0 +1,126 @@
+package router
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// Settings are what a reload may change. A zero number or time has a default.
+type Settings struct {
+	// Self are the names under which others know this relay: its hostname, and those that it has
+	// as a mail exchanger. SelfAddrs are where it listens (see ListenerAddrs). Mail is never sent
+	// there.
+	Self      []string
+	SelfAddrs []netip.AddrPort
+
+	Port          uint16 // of mail exchangers; 25
+	AllowLoopback bool   // exchangers may be at loopback addresses: for tests and the demo
+	RefusePrivate bool   // exchangers may not be at private addresses (RFC 1918, RFC 4193)
+	NoIPv4        bool
+	NoIPv6        bool
+	MaxHosts      int // addresses of a route, and exchangers looked up for it; 20
+
+	Workers               int // look-ups of domains at once; 100
+	MaxMessageConcurrency int // see Allowance; 2
+	ScaleMaxConcurrency   int // see Allowance; 10
+	// After GuardAge a message is served by age by one worker in ten, whoever has fewer running;
+	// 5 min, below zero never.
+	GuardAge time.Duration
+
+	Timeout     time.Duration // for routing one domain; 45 s
+	MaxRouteAge time.Duration // a route is kept as long as its DNS records, and no longer than this; 5 min
+
+	Smarthosts []SmarthostRoute
+	Providers  []Provider
+}
+
+// SmarthostRoute sends the mail for some domains to a smarthost instead of to their exchangers.
+type SmarthostRoute struct {
+	Domains string      // example.com, *.example.com (all below), * (all others); see CheckPattern
+	Hosts   []Smarthost // tried in this order; see CheckSmarthosts
+}
+
+// Provider is an operator of many sites, known by the names of its exchangers.
+type Provider struct {
+	Name string
+	MX   []string // mx1.example.com, *.example.com; see CheckPattern
+}
+
+// settings are Settings made ready for use. They are not changed any more.
+type settings struct {
+	Settings
+	names      map[string]bool
+	self       map[netip.AddrPort]bool
+	smarthosts patterns[[]Smarthost]
+	providers  patterns[string]
+}
+
+// Validate says what is wrong with the settings.
+func (s Settings) Validate() error {
+	_, err := s.compile()
+	return err
+}
+
+func (s Settings) compile() (*settings, error) {
+	setDefault(&s.Port, 25)
+	setDefault(&s.MaxHosts, 20)
+	setDefault(&s.Workers, 100)
+	setDefault(&s.MaxMessageConcurrency, 2)
+	setDefault(&s.ScaleMaxConcurrency, 10)
+	setDefault(&s.GuardAge, 5*time.Minute)
+	setDefault(&s.Timeout, 45*time.Second)
+	setDefault(&s.MaxRouteAge, 5*time.Minute)
+	c := &settings{Settings: s, names: make(map[string]bool), self: make(map[netip.AddrPort]bool)}
+	if s.NoIPv4 && s.NoIPv6 {
+		return nil, fmt.Errorf("both IPv4 and IPv6 are switched off: no host can be reached")
+	}
+	for _, name := range s.Self {
+		name, err := CheckPattern(name)
+		if err != nil {
+			return nil, fmt.Errorf("own name: %w", err)
+		}
+		c.names[name] = true
+	}
+	for _, a := range s.SelfAddrs {
+		c.self[netip.AddrPortFrom(a.Addr().Unmap(), a.Port())] = true
+	}
+	for _, r := range s.Smarthosts {
+		pattern, err := CheckPattern(r.Domains)
+		if err == nil {
+			err = CheckSmarthosts(r.Hosts)
+		}
+		if err == nil && !c.smarthosts.add(pattern, r.Hosts) {
+			err = fmt.Errorf("has two routes")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("domain %q: %w", r.Domains, err)
+		}
+	}
+	for _, p := range s.Providers {
+		for _, mx := range p.MX {
+			pattern, err := CheckPattern(mx)
+			if err == nil && !c.providers.add(pattern, p.Name) {
+				err = fmt.Errorf("belongs to another provider too")
+			}
+			if err != nil {
+				return nil, fmt.Errorf("provider %q: mx %q: %w", p.Name, mx, err)
+			}
+		}
+	}
+	return c, nil
+}
+
+func setDefault[T uint16 | int | time.Duration](v *T, d T) {
+	if *v == 0 {
+		*v = d
+	}
+}
+
+func (s *settings) allowance() Allowance {
+	return Allowance{s.MaxMessageConcurrency, s.ScaleMaxConcurrency}
+}
+
+func (s *settings) guarding() guard {
+	return guard{age: max(0, s.GuardAge), workers: max(1, s.Workers/10)}
+}
