@@ -66,7 +66,6 @@ type conn struct {
 	helo     string // "" before EHLO or HELO
 	extended bool   // EHLO
 	tx       *transaction
-	serial   int // transactions so far
 
 	transfer transfer // of the message that is coming in
 
@@ -185,6 +184,8 @@ func (c *conn) lostClient(err error) {
 	switch {
 	case c.tx == nil && c.srv.isClosing():
 		c.farewell(shuttingDown.reply())
+	case errors.Is(err, os.ErrDeadlineExceeded) && c.mu.chunks != nil:
+		c.farewell(contentTimeout.reply())
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		c.farewell(idleTooLong.reply(c.srv.cfg.Timeouts.Command))
 	default:
@@ -228,14 +229,15 @@ func (c *conn) fill(deadline time.Time, scratch []byte) error {
 
 // read gives either octets or an error, not both; the next read has the error again.
 func (c *conn) read(p []byte) (int, error) {
-	n, err := c.raw.Read(p)
-	if n > 0 {
-		return n, nil
+	for {
+		n, err := c.raw.Read(p)
+		switch {
+		case n > 0:
+			return n, nil
+		case err != nil:
+			return 0, err
+		}
 	}
-	if err == nil {
-		err = io.ErrNoProgress
-	}
-	return 0, err
 }
 
 // readDeadline bounds the next read. While the connection is idle, Shutdown can end it earlier.

@@ -1,9 +1,6 @@
 package submission
 
-import (
-	"bytes"
-	"io"
-)
+import "bytes"
 
 var crlf = []byte("\r\n")
 
@@ -20,26 +17,27 @@ type dots struct {
 }
 
 // next looks at b, which holds what has arrived. It gives a run of content within b, and how
-// many octets of b are done with. When it gives neither, more must arrive first. io.EOF comes
-// with the end mark, after the last run.
-func (d *dots) next(b []byte) (run []byte, used int, err error) {
+// many octets of b are done with; none means that more must arrive first. The end mark comes by
+// itself.
+func (d *dots) next(b []byte) (run []byte, used int, end bool) {
 	if !d.midLine && len(b) > 0 && b[0] == '.' {
 		switch {
 		case len(b) == 1, len(b) == 2 && b[1] == '\r':
-			return nil, 0, nil
+			return nil, 0, false
 		case b[1] == '\r' && b[2] == '\n':
-			return nil, 3, io.EOF
+			return nil, 3, true
 		}
 		d.midLine = true
-		run, used, _ = d.run(b[1:])
-		return run, used + 1, nil
+		run, used = d.run(b[1:])
+		return run, used + 1, false
 	}
-	return d.run(b)
+	run, used = d.run(b)
+	return run, used, false
 }
 
 // run gives the content up to the next line that starts with a dot. It holds back a CR at the end
 // of b (and a bare LF, when lenient), since what follows decides what it is.
-func (d *dots) run(b []byte) ([]byte, int, error) {
+func (d *dots) run(b []byte) (run []byte, used int) {
 	for from := 0; ; {
 		i := bytes.Index(b[from:], []byte("\n."))
 		if i < 0 {
@@ -48,13 +46,13 @@ func (d *dots) run(b []byte) ([]byte, int, error) {
 		i += from
 		if i > 0 && b[i-1] == '\r' {
 			d.midLine = false
-			return b[:i+1], i + 1, nil
+			return b[:i+1], i + 1
 		}
 		if d.lenient {
 			// A sender that ends its lines in LF has stuffed the dots after them too. This one
 			// goes away here, so that a lone dot after a bare LF can't be the end.
 			d.midLine = true
-			return b[:i+1], i + 2, nil
+			return b[:i+1], i + 2
 		}
 		from = i + 1
 	}
@@ -67,5 +65,5 @@ func (d *dots) run(b []byte) ([]byte, int, error) {
 	if n > 0 {
 		d.midLine = !bytes.HasSuffix(b[:n], crlf)
 	}
-	return b[:n], n, nil
+	return b[:n], n
 }

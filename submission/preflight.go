@@ -34,7 +34,7 @@ func (c *conn) preflight() *reply.Reply {
 	}
 	cl := c.client
 	if !c.srv.holdClient(cl.network) {
-		r := tooManyFromClient.reply(cl.network.Addr())
+		r := tooManyFromClient.reply(cl.network)
 		return &r
 	}
 	cl.held = true

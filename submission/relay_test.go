@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	"mta/internal/envelope"
+	"mta/internal/reply"
 )
 
 // relay is a Server in a bubble of virtual time, with connections in memory.
@@ -30,15 +32,21 @@ type relay struct {
 	events *memEvents
 	l      *pipeListener
 	serve  chan error
+	ends   []net.Conn // the clients' ends
 }
 
 // withRelay runs f with a relay whose clients may relay from 192.0.2.0/24 and 2001:db8::/32.
-func withRelay(t *testing.T, cfg Config, f func(r *relay)) {
+func withRelay(t *testing.T, cfg Config, f func(t *testing.T, r *relay)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := startRelay(t, cfg)
-		f(r)
-		r.stop()
+		defer func() { // also when f has given up
+			for _, c := range r.ends {
+				c.Close()
+			}
+			r.stop()
+		}()
+		f(t, r)
 	})
 }
 
@@ -56,6 +64,7 @@ func startRelay(t *testing.T, cfg Config) *relay {
 	}
 	r.srv = New(cfg)
 	go func() { r.serve <- r.srv.Serve(r.l) }()
+	synctest.Wait()
 	return r
 }
 
@@ -83,6 +92,7 @@ func (r *relay) dial(addr string) *peer {
 // pair gives the client's and the server's end of a connection from addr.
 func (r *relay) pair(addr string) (ours net.Conn, theirs *pipeConn) {
 	ours, server := net.Pipe()
+	r.ends = append(r.ends, ours)
 	return ours, &pipeConn{Conn: server, remote: &net.TCPAddr{IP: net.ParseIP(addr), Port: 40000}}
 }
 
@@ -239,6 +249,14 @@ func (p *peer) data(content string) string {
 	p.envelope()
 	p.cmd("DATA", "354")
 	p.send(content + ".\r\n")
+	return p.got()
+}
+
+// chunk sends content as one BDAT chunk, and gives the reply.
+func (p *peer) chunk(content string) string {
+	p.t.Helper()
+	p.envelope()
+	p.send(fmt.Sprintf("BDAT %d LAST\r\n%s", len(content), content))
 	return p.got()
 }
 
@@ -441,3 +459,28 @@ var testTLS = sync.OnceValue(func() *tls.Config {
 	cert := tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 	return &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &cert, nil }}
 })
+
+func tlsClient(t *testing.T, c net.Conn) *tls.Conn {
+	t.Helper()
+	s := tls.Client(c, &tls.Config{InsecureSkipVerify: true})
+	if err := s.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func admitNone(r reply.Reply) func(context.Context, AdmitRequest) *reply.Reply {
+	return func(context.Context, AdmitRequest) *reply.Reply { return &r }
+}
+
+// recordAdmit refuses senders named shed and remembers all.
+func recordAdmit(asked *[]AdmitRequest) func(context.Context, AdmitRequest) *reply.Reply {
+	return func(_ context.Context, r AdmitRequest) *reply.Reply {
+		*asked = append(*asked, r)
+		if r.Sender.Local() == "shed" {
+			no := reply.Local(451, reply.Enhanced{4, 3, 1}, "", "shed")
+			return &no
+		}
+		return nil
+	}
+}

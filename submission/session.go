@@ -71,7 +71,7 @@ func (s *session) Rcpt(_ string, opts *smtp.RcptOptions) error {
 	r := envelope.Recipient{Address: c.command.path.address}
 	switch {
 	case !c.client.relay:
-		return smtpError(relayDenied.reply(c.client.network.Addr()))
+		return smtpError(relayDenied.reply(c.client.peer.Addr()))
 	case !r.Address.ASCII() && !c.tx.utf8:
 		return smtpError(rcptNotASCII.reply())
 	}
@@ -110,16 +110,14 @@ func (c *conn) takeData() error {
 	c.early, c.command.content = false, true
 	in := c.newIntake(c.tx)
 	defer in.release()
-	for {
+	for !c.transfer.done {
 		run, err := c.nextRun()
-		if err != nil && err != io.EOF {
+		if err != nil {
 			return smtpError(c.contentLost(err))
 		}
 		in.write(run)
-		if err == io.EOF {
-			return in.finish()
-		}
 	}
+	return in.finish()
 }
 
 // takeChunks reads the content of all BDAT chunks. It runs on a goroutine of the library's own

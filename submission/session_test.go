@@ -6,7 +6,7 @@ import (
 )
 
 func TestMessageIsTakenAndStored(t *testing.T) {
-	withRelay(t, Config{}, func(r *relay) {
+	withRelay(t, Config{}, func(t *testing.T, r *relay) {
 		p := r.greeted()
 		got := p.data("Subject: hi\r\nDate: now\r\nMessage-ID: <1@x>\r\n\r\nhello\r\n..dots\r\n")
 		m := r.store.one(t)
@@ -22,7 +22,7 @@ func TestMessageIsTakenAndStored(t *testing.T) {
 }
 
 func TestExtensionsAreOffered(t *testing.T) {
-	withRelay(t, Config{TLS: testTLS(), Limits: Limits{MessagesPerSession: 7}}, func(r *relay) {
+	withRelay(t, Config{TLS: testTLS(), Limits: Limits{MessagesPerSession: 7}}, func(t *testing.T, r *relay) {
 		p := r.dial("192.0.2.1")
 		p.got()
 		p.send("EHLO app.example.org\r\n")

@@ -2,7 +2,6 @@ package submission
 
 import (
 	"errors"
-	"io"
 	"os"
 	"time"
 
@@ -26,20 +25,20 @@ func newTransfer(n Newlines) transfer {
 // content itself.
 var endOfData = []byte(".\r\n")
 
-// nextRun gives the next run of DATA's content, valid until the next call; io.EOF comes with the
-// last. Any other error is final.
+// nextRun gives the next run of DATA's content, valid until the next call. There are no more
+// when the transfer is done. An error is final.
 func (c *conn) nextRun() ([]byte, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
 	c.borrow(largeBuffer)
 	for {
-		run, used, err := c.transfer.dots.next(c.buf[c.r:c.w])
+		run, used, end := c.transfer.dots.next(c.buf[c.r:c.w])
 		c.r += used
 		c.transfer.bytes += int64(used)
-		c.transfer.done = err == io.EOF
+		c.transfer.done = end
 		if used > 0 {
-			return run, err
+			return run, nil
 		}
 		if err := c.fillContent(); err != nil {
 			return nil, c.fail(err)
@@ -69,7 +68,7 @@ func (c *conn) contentDeadline() time.Time {
 // Whatever it has left is dropped.
 func (c *conn) endData() {
 	for !c.transfer.done {
-		if _, err := c.nextRun(); err != nil && err != io.EOF {
+		if _, err := c.nextRun(); err != nil {
 			return
 		}
 	}

@@ -1,0 +1,160 @@
+package submission
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// shutdown starts a Shutdown and gives its result when it has come.
+func (r *relay) shutdown(within time.Duration) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), within)
+		defer cancel()
+		done <- r.srv.Shutdown(ctx)
+	}()
+	synctest.Wait()
+	return done
+}
+
+func TestShutdownTellsIdleConnections(t *testing.T) {
+	withRelay(t, Config{TLS: testTLS()}, func(t *testing.T, r *relay) {
+		idle := r.greeted()
+		mute := r.dial("192.0.2.1")
+		mute.expect("220")
+		halfLine := r.greeted()
+		halfLine.send("MAIL FR")
+		secure := r.greeted().startTLS()
+		secure.cmd("EHLO app", "250")
+		silent := r.greeted().startTLS() // nothing said since
+		done := r.shutdown(time.Minute)
+		for _, p := range []*peer{idle, mute, halfLine, secure, silent} {
+			p.expect("421 4.3.2 this relay is shutting down")
+			p.mustBeClosed()
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if err := r.srv.Serve(newPipeListener()); !errors.Is(err, ErrServerClosed) {
+			t.Errorf("serve after shutdown: %v", err)
+		}
+	})
+}
+
+func TestShutdownLetsTransactionsEnd(t *testing.T) {
+	withRelay(t, Config{}, func(t *testing.T, r *relay) {
+		p := r.greeted()
+		p.envelope()
+		done := r.shutdown(time.Minute)
+		if got := p.got(); got != "" {
+			t.Fatalf("within the transaction: %q", got)
+		}
+		p.cmd("RCPT TO:<c@example.net>", "250")
+		p.cmd("DATA", "354")
+		time.Sleep(30 * time.Second)
+		p.send("hi\r\n.\r\n")
+		if got := p.got(); codes(got) != "250 421" || !strings.Contains(got, "421 4.3.2") {
+			t.Errorf("got %q", got)
+		}
+		p.mustBeClosed()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if m := r.store.one(t); len(m.Recipients) != 2 {
+			t.Errorf("%d recipients", len(m.Recipients))
+		}
+	})
+}
+
+// The library's Close does nothing after a Shutdown that timed out.
+func TestShutdownCutsWhatTakesTooLong(t *testing.T) {
+	for name, content := range map[string]string{"data": "DATA\r\n", "chunk": "BDAT 1000 LAST\r\nSubject: half\r\n\r\n", "rcpt": ""} {
+		t.Run(name, func(t *testing.T) {
+			withRelay(t, Config{}, func(t *testing.T, r *relay) {
+				p := r.greeted()
+				p.envelope()
+				p.send(content)
+				p.got()
+				start := time.Now()
+				err := <-r.shutdown(10 * time.Second)
+				if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 10*time.Second {
+					t.Errorf("%v after %s", err, time.Since(start))
+				}
+				p.mustBeClosed()
+				if n := r.srv.Connections(); n != 0 {
+					t.Errorf("%d connections open", n)
+				}
+				r.store.none(t)
+			})
+		})
+	}
+}
+
+// A commit can't be called back: Shutdown waits for it, within reason.
+func TestShutdownWaitsForACommit(t *testing.T) {
+	withRelay(t, Config{}, func(t *testing.T, r *relay) {
+		r.store.commit = make(chan struct{})
+		p := r.greeted()
+		p.envelope()
+		p.cmd("DATA", "354")
+		p.send("hi\r\n.\r\n")
+		done := r.shutdown(10 * time.Second)
+		time.Sleep(12 * time.Second)
+		close(r.store.commit)
+		if err := <-done; !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "store") {
+			t.Error(err)
+		}
+		r.store.one(t)
+	})
+	withRelay(t, Config{}, func(t *testing.T, r *relay) {
+		r.store.commit = make(chan struct{})
+		p := r.greeted()
+		p.envelope()
+		p.cmd("DATA", "354")
+		p.send("hi\r\n.\r\n")
+		err := <-r.shutdown(10 * time.Second)
+		if err == nil || !strings.Contains(err.Error(), "1 still wait for the store") {
+			t.Error(err)
+		}
+		close(r.store.commit)
+	})
+}
+
+func TestShutdownDuringPreflight(t *testing.T) {
+	withRelay(t, Config{Timeouts: Timeouts{GreetDelay: time.Hour}}, func(t *testing.T, r *relay) {
+		p := r.dial("192.0.2.1")
+		if err := <-r.shutdown(time.Minute); err != nil {
+			t.Error(err)
+		}
+		p.mustBeClosed()
+	})
+}
+
+func TestShutdownTwice(t *testing.T) {
+	withRelay(t, Config{}, func(t *testing.T, r *relay) {
+		p := r.greeted()
+		p.envelope()
+		first, second := r.shutdown(time.Hour), r.shutdown(time.Second)
+		if err := <-second; !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestServeReportsAListenerThatFails(t *testing.T) {
+	withRelay(t, Config{}, func(t *testing.T, r *relay) {
+		l := newPipeListener()
+		l.Close()
+		if err := r.srv.Serve(l); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
