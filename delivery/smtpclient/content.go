@@ -127,11 +127,12 @@ func readExactly(dst []byte, body io.Reader, n int) ([]byte, error) {
 	return dst, nil
 }
 
-// atEnd checks that body has nothing more.
-func atEnd(body io.Reader) error {
-	var one [1]byte
+// atEnd checks that body has nothing more. It writes behind the end of scratch.
+func atEnd(body io.Reader, scratch []byte) error {
+	scratch = append(scratch, 0)
+	one := scratch[len(scratch)-1:]
 	for range 16 {
-		n, err := body.Read(one[:])
+		n, err := body.Read(one)
 		switch {
 		case n > 0:
 			return errTooLong

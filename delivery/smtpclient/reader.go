@@ -287,7 +287,7 @@ func (c *Conn) contentAnswered(x expectation, r rawReply) *Error {
 		c.mu.dirty = false
 		if t.accepted > 0 {
 			c.mu.served++
-			c.mu.window.succeeded(c.mu.flying.n, c.mu.flying.bytes, t.Message.Size)
+			c.mu.window.succeeded(c.mu.begun-c.mu.flying.n+1, t.Message.Size)
 		}
 	case x.command == cmdContent:
 		c.mu.dirty = false

@@ -134,23 +134,25 @@ func (r rawReply) enhanced() reply.Enhanced {
 // reply makes the reply that outlives the next one. Control characters and what isn't UTF-8 are
 // replaced: the text goes to logs and into reports.
 func (r rawReply) reply(command string) reply.Reply {
-	var text strings.Builder
-	enhanced := r.enhanced()
-	for i, line := range bytes.Split(bytes.TrimSuffix(r.raw, []byte{'\n'}), []byte{'\n'}) {
-		line = line[min(4, len(line)):]
-		// RFC 2034, 3: each line has the code; only the first one's is kept.
-		if e, rest := cutEnhanced(line, r.code/100); e == enhanced {
-			line = rest
-		}
-		if text.Len() >= maxText {
-			break
-		}
-		if i > 0 {
-			text.WriteByte('\n')
-		}
-		text.WriteString(clean(line, maxText-text.Len()))
+	enhanced, lines := r.enhanced(), bytes.TrimSuffix(r.raw, []byte{'\n'})
+	first, more, long := bytes.Cut(lines, []byte{'\n'})
+	text := clean(r.text(first, enhanced), maxText)
+	for long && len(text) < maxText {
+		var line []byte
+		line, more, long = bytes.Cut(more, []byte{'\n'})
+		text += "\n" + clean(r.text(line, enhanced), maxText-len(text))
 	}
-	return reply.Reply{Code: r.code, Enhanced: enhanced, Text: text.String(), Command: command}
+	return reply.Reply{Code: r.code, Enhanced: enhanced, Text: text, Command: command}
+}
+
+// text is a line without codes. RFC 2034, 4 has the enhanced code on each; only the first one's is
+// kept.
+func (r rawReply) text(line []byte, enhanced reply.Enhanced) []byte {
+	line = line[min(4, len(line)):]
+	if e, rest := cutEnhanced(line, r.code/100); e == enhanced {
+		return rest
+	}
+	return line
 }
 
 // clean gives at most n octets of a line as printable UTF-8.

@@ -34,13 +34,16 @@ func (w Window) half() Window {
 
 // pacedWindow grows by what it learns, as TCP's congestion window does: while nothing has gone
 // wrong by one message with each message taken, so that it doubles every round trip; after
-// trouble by one message for each window of messages taken. Only a window in full use grows:
-// an idle connection has shown nothing.
+// trouble by one message for each window of messages taken. Only messages that were under way when
+// the window was full count: an idle connection has shown nothing.
 type pacedWindow struct {
 	Window
 	limit     Window
 	careful   bool // there was trouble: linear growth
 	successes int  // messages taken since the last growth, when careful
+
+	// The number of the last message that was under way while the window was full.
+	fullMessages, fullBytes int
 }
 
 func newPacedWindow(start, limit Window) pacedWindow {
@@ -59,9 +62,19 @@ func (w *pacedWindow) open(messages int, bytes int64) bool {
 	return messages == 0 || messages < w.Messages && bytes < w.Bytes
 }
 
-// succeeded learns from a message that was taken while so much was under way, itself included.
-func (w *pacedWindow) succeeded(messages int, bytes, size int64) {
-	byMessages, byBytes := messages >= w.Messages, bytes >= w.Bytes
+// begun learns what is under way, now that the number-th message of the connection is too.
+func (w *pacedWindow) begun(number, messages int, bytes int64) {
+	if messages >= w.Messages {
+		w.fullMessages = number
+	}
+	if bytes >= w.Bytes {
+		w.fullBytes = number
+	}
+}
+
+// succeeded learns that the number-th message, of size octets, was taken.
+func (w *pacedWindow) succeeded(number int, size int64) {
+	byMessages, byBytes := number <= w.fullMessages, number <= w.fullBytes
 	if !byMessages && !byBytes {
 		return
 	}

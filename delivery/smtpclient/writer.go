@@ -146,6 +146,7 @@ func (c *Conn) launch(t *Transaction) bool {
 	reset := c.mu.dirty && c.mu.flying.n == 0 || c.mode == Chunked && c.mu.flying.n > 0
 	c.mu.flying.push(t)
 	c.mu.begun++
+	c.mu.window.begun(c.mu.begun, c.mu.flying.n, c.mu.flying.bytes)
 	c.mu.Unlock()
 	c.out.open()
 	if reset {
@@ -410,7 +411,7 @@ func (c *Conn) chunk(t *Transaction, body io.Reader, n int, last bool, lines *li
 	header := len(buf)
 	buf, err := readExactly(buf, body, n)
 	if err == nil && last {
-		err = atEnd(body)
+		err = atEnd(body, buf)
 	}
 	if err != nil {
 		return err
