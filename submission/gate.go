@@ -121,6 +121,8 @@ func (c *conn) gateRcpt(arg string) {
 	switch {
 	case c.tx == nil:
 		c.answer(mailFirst.reply())
+	case c.mu.chunks != nil:
+		c.answer(midTransfer.reply())
 	case !ok:
 		c.answer(badRecipient.reply("RCPT TO:<address> expected"))
 	default:
@@ -158,6 +160,8 @@ func (c *conn) gateData(arg string) {
 		r = mailFirst.reply()
 	case len(c.tx.recipients) == 0:
 		r = noRecipients.reply()
+	case c.mu.chunks != nil:
+		r = midTransfer.reply()
 	default:
 		c.transfer = newTransfer(c.srv.cfg.BareNewlines)
 		c.early = early
@@ -190,15 +194,33 @@ func (c *conn) gateChunk(arg string) {
 		}
 	}
 	c.transfer.chunk = size
-	next := phaseChunk
+	switch {
+	case last:
+		c.handChunk(size, " LAST")
+	case size > 0:
+		c.handChunk(size, "")
+	case c.mu.chunks == nil:
+		c.answer(mailFirst.reply())
+	default:
+		c.answer(chunkTaken.reply())
+	}
+}
+
+// handChunk gives the library a BDAT command, once its content has begun to come. The library
+// starts a goroutine that looks for the session; it must find it before the connection closes,
+// and the first octet makes the two meet.
+func (c *conn) handChunk(size int64, end string) {
 	if size == 0 {
-		next = phaseReply
+		c.hand(phaseReply, "BDAT 0", end)
+		return
 	}
-	more := ""
-	if last {
-		more = " LAST"
+	if c.r == c.w {
+		if err := c.fillContent(); err != nil {
+			c.farewell(c.contentLost(err))
+			return
+		}
 	}
-	c.hand(next, "BDAT ", strconv.FormatInt(size, 10), more)
+	c.hand(phaseChunk, "BDAT ", strconv.FormatInt(size, 10), end)
 }
 
 // parseChunk reads "SP chunk-size [ SP end-marker ]" (RFC 3030, 2).

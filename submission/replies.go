@@ -38,12 +38,14 @@ var (
 	greetFirst     = refusal{503, reply.Enhanced{5, 5, 1}, "EHLO first"}
 	mailFirst      = refusal{503, reply.Enhanced{5, 5, 1}, "MAIL first"}
 	nestedMail     = refusal{503, reply.Enhanced{5, 5, 1}, "a transaction is open, end it or send RSET"}
+	midTransfer    = refusal{503, reply.Enhanced{5, 5, 1}, "a BDAT transfer is open, end it or send RSET"}
 	outOfStep      = refusal{503, reply.Enhanced{5, 5, 1}, "%s must be the last command before its reply, closing connection"}
 	noRecipients   = refusal{554, reply.Enhanced{5, 5, 1}, "no valid recipients"}
 	noParameters   = refusal{501, reply.Enhanced{5, 5, 4}, "%s takes no parameters"}
 	badChunk       = refusal{501, reply.Enhanced{5, 5, 4}, "malformed BDAT, closing connection"}
 	alreadyTLS     = refusal{503, reply.Enhanced{5, 5, 1}, "TLS is already on"}
 	readyForTLS    = refusal{220, reply.Enhanced{2, 0, 0}, "ready to start TLS"}
+	chunkTaken     = refusal{250, reply.Enhanced{2, 0, 0}, "continue"}
 	noTLS          = refusal{502, reply.Enhanced{5, 5, 1}, "TLS is not available"}
 	declaredTooBig = refusal{552, reply.Enhanced{5, 3, 4}, "message larger than %d octets"}
 	tooManyRcpts   = refusal{452, reply.Enhanced{4, 5, 3}, "limit of %d recipients reached, send the rest in another transaction"}

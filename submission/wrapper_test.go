@@ -405,10 +405,10 @@ func TestContentBehindARefusedDATA(t *testing.T) {
 		}
 		r.store.one(t)
 	})
-	withRelay(t, Config{}, func(t *testing.T, r *relay) { // refused by the library, not by the gate
+	withRelay(t, Config{}, func(t *testing.T, r *relay) {
 		p := r.greeted()
 		p.envelope()
-		p.send("BDAT 0\r\nDATA\r\nRSET\r\nNOOP\r\n")
+		p.send("BDAT 0\r\nRCPT TO:<c@example.net>\r\nDATA\r\nRSET\r\nNOOP\r\n")
 		if got := codes(p.got()); got != "250 503 503" {
 			t.Errorf("codes %q", got)
 		}
