@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/mail"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -30,7 +31,7 @@ func (c *Config) check(problems *collector) {
 	k.domains()
 }
 
-// at is where a setting stands, or its block when it is not there.
+// where gives where a setting stands, or its block when it is not there.
 func (b *block) where(setting string) hcl.Range {
 	if at, ok := b.at[setting]; ok {
 		return at
@@ -38,7 +39,11 @@ func (b *block) where(setting string) hcl.Range {
 	return b.header
 }
 
+// problem complains of a setting, unless there was a complaint already when it was read.
 func (k checker) problem(b *block, setting, hint, format string, args ...any) {
+	if slices.Contains(b.failed, setting) {
+		return
+	}
 	k.problems.add(b.where(setting), hint, format, args...)
 }
 
@@ -207,6 +212,7 @@ func (k checker) credentials(d *Domain) {
 		shown = "password"
 	}
 	switch {
+	case slices.Contains(d.failed, "username") || slices.Contains(d.failed, "password"):
 	case d.Username == "" || d.Password == "":
 		k.problem(&d.block, shown, "write both, username and password", "domain %q has one of username and password", string(d.Pattern))
 	case len(d.Route) == 0:

@@ -30,7 +30,7 @@ type decoder struct {
 func (d *decoder) config(body *hclsyntax.Body, c *Config) {
 	listeners := c.Listeners
 	c.Listeners = nil
-	d.body(body, reflect.ValueOf(c).Elem(), &c.block, "", "the top of the file")
+	d.body(body, reflect.ValueOf(c).Elem(), &c.block, "", "at the top of the file")
 	if len(c.Listeners) == 0 {
 		c.Listeners = listeners
 	}
@@ -90,7 +90,7 @@ func (d *decoder) unknown(at hcl.Range, name, what string, v reflect.Value, wher
 	} else {
 		hint = "known here: " + strings.Join(names(v), ", ")
 	}
-	d.problems.add(at, hint, "unknown %s %q in %s", what, name, where)
+	d.problems.add(at, hint, "unknown %s %q %s", what, name, where)
 }
 
 func (d *decoder) block(in *hclsyntax.Block, f field, parent *block, prefix string) {
@@ -117,7 +117,7 @@ func (d *decoder) block(in *hclsyntax.Block, f field, parent *block, prefix stri
 	} else {
 		b.title, b.header = in.Type, in.DefRange()
 	}
-	d.body(in.Body, f.value, b, inner, "block "+in.Type)
+	d.body(in.Body, f.value, b, inner, "in block "+in.Type)
 }
 
 // labelled decodes one of several blocks that have a name each.
@@ -145,7 +145,7 @@ func (d *decoder) labelled(in *hclsyntax.Block, f field) {
 			return
 		}
 	}
-	d.body(in.Body, v.Elem(), b, "", b.title)
+	d.body(in.Body, v.Elem(), b, "", "in "+b.title)
 	f.value.Set(reflect.Append(f.value, v))
 }
 
@@ -179,9 +179,15 @@ func (b *block) note(name string, at hcl.Range) {
 	b.at[name] = at
 }
 
-// setting decodes one name = value.
+// setting decodes one name = value, and notes when that failed.
 func (d *decoder) setting(a *hclsyntax.Attribute, f field, b *block, prefix string) {
 	b.note(prefix+f.name, a.Expr.Range())
+	before := len(d.problems.found)
+	defer func() {
+		if len(d.problems.found) > before {
+			b.failed = append(b.failed, prefix+f.name)
+		}
+	}()
 	if name := envOnly(a.Expr); name != "" {
 		if b.env == nil {
 			b.env = make(map[string]string)
@@ -440,11 +446,10 @@ func bounded(f field) error {
 }
 
 func rangeHint(low, high reflect.Value) string {
-	hint := "it must be at least " + show(low)
 	if high.IsValid() {
-		hint += " and at most " + show(high)
+		return "it must be from " + show(low) + " to " + show(high)
 	}
-	return hint
+	return "it must be at least " + show(low)
 }
 
 // bound reads the tag min or max as a value of the field's type.

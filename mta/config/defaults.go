@@ -30,8 +30,8 @@ func builtIn() *Config {
 		HTTP:      HTTP{Address: "127.0.0.1:8025"},
 		Control:   Control{Mode: 0o660},
 		Resolver: Resolver{
-			Timeout: 10 * time.Second, MaxLookups: 500, CacheEntries: 100_000,
-			MinTTL: 0, MaxTTL: day, NegativeTTL: 15 * time.Minute,
+			Timeout: 20 * time.Second, MaxLookups: 256, CacheEntries: 100_000,
+			MinTTL: 5 * time.Second, MaxTTL: day, NegativeTTL: 15 * time.Minute,
 		},
 		Queue:      Queue{SegmentSize: 64 * mib, LargeBody: 256 * kib, Cache: 64 * mib, MinFree: 256 * mib},
 		Router:     Router{Workers: 100, MaxMessageConcurrency: 2, ScaleMaxConcurrency: 10, IPv4: true, IPv6: true},
@@ -49,13 +49,13 @@ func (l *Listener) setDefaults() {
 	l.Tier = defaultTier
 	l.MaxMessageSize = 50 * mib
 	l.MaxRecipients = 1000
-	l.MaxConnections = 1000
-	l.MaxConnectionsPerClient = 100
+	l.MaxConnections = 10_000
+	l.MaxConnectionsPerClient = 1000
 	l.MaxLineLength = 64 * kib
 	l.MaxReceived = 100 // RFC 5321, 6.3
 	l.CommandTimeout = 5 * time.Minute
-	l.DataTimeout = 30 * time.Minute
-	l.MinDataRate = ByteRate(kib)
+	l.DataTimeout = time.Hour
+	l.MinDataRate = 512
 	l.BareNewline = "refuse"
 }
 
@@ -82,7 +82,6 @@ func builtInTraffic() Traffic {
 		BacklogThreshold:           5,
 		TLS:                        "opportunistic",
 		Pipelining:                 "auto",
-		AddressPreference:          "any",
 		Timeouts: Timeouts{ // RFC 5321, 4.5.3.2, but for connect and quit, which it leaves open
 			Connect: time.Minute, Greeting: 5 * time.Minute, EHLO: 5 * time.Minute,
 			Mail: 5 * time.Minute, Rcpt: 5 * time.Minute, Data: 2 * time.Minute,

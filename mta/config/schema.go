@@ -128,7 +128,7 @@ func homeOf(name string) string {
 			v = reflect.New(v.Type().Elem().Elem()).Elem()
 		}
 		if _, ok := named(v, name); ok {
-			return "a block " + f.name
+			return "a " + f.name + " block"
 		}
 	}
 	return ""

@@ -47,8 +47,6 @@ type Traffic struct {
 	// Pipelining is how far commands run ahead of replies: "auto" is as far as the remote
 	// offers, "pipelining" makes no use of CHUNKING, "lockstep" waits for each reply.
 	Pipelining string `conf:"pipelining" oneof:"auto pipelining lockstep"`
-	// AddressPreference is which addresses of a host are tried first: "any", "ipv4", "ipv6".
-	AddressPreference string `conf:"address_preference" oneof:"any ipv4 ipv6"`
 
 	Timeouts Timeouts `conf:"timeouts,block"`
 
