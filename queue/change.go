@@ -1,0 +1,229 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+
+	"mta/internal/envelope"
+	"mta/queue/schedule"
+)
+
+// Action is what an operator does to recipients. It acts in every state; on a leased one when it
+// comes back, unless it is settled then.
+type Action uint8
+
+const (
+	Hold     Action = 1 + iota // make no attempts until it is unheld; it expires all the same
+	Unhold                     // go on as before
+	RetryNow                   // attempt it now, or try again to read it
+	Bounce                     // report it as undeliverable to its sender, and settle it
+	Remove                     // settle it without a report
+)
+
+// String gives the operator's word.
+func (a Action) String() string {
+	switch a {
+	case Hold:
+		return "hold"
+	case Unhold:
+		return "release"
+	case RetryNow:
+		return "retry"
+	case Bounce:
+		return "bounce"
+	case Remove:
+		return "remove"
+	}
+	return "unknown"
+}
+
+// Selector says which recipients an action is for: those of some messages, those that a filter
+// selects, or what both select.
+type Selector struct {
+	IDs    []envelope.ID
+	Filter Filter
+	All    bool // must be set when neither IDs nor Filter say anything
+}
+
+// Change does a to the selected recipients and returns for how many it made, or with dryRun
+// would make, a difference. What it did is durable when it returns without error. ErrUnknown
+// says that a message asked for by id is not in the queue; the others are changed all the same.
+func (q *Queue) Change(sel Selector, a Action, dryRun bool) (n int, err error) {
+	if a < Hold || a > Remove {
+		return 0, fmt.Errorf("queue: action %d is none", a)
+	}
+	if len(sel.IDs) == 0 && !sel.All && sel.Filter.isZero() {
+		return 0, errors.New("queue: nothing is selected: give ids or a filter, or ask for all")
+	}
+	c := changer{q: q, a: a, dryRun: dryRun}
+	if len(sel.IDs) > 0 {
+		err = c.byID(sel)
+	} else {
+		w := q.newWalker(sel.Filter, false, 0)
+		for {
+			m, _ := w.next()
+			if m == nil {
+				break
+			}
+			c.add(m)
+		}
+	}
+	c.apply()
+	if c.n > 0 && !dryRun {
+		if ferr := q.w.flush(); ferr != nil {
+			err = fmt.Errorf("the change is in force, but not durable yet: %w", ferr)
+		}
+	}
+	return c.n, err
+}
+
+func (f *Filter) isZero() bool {
+	return len(f.States) == 0 && f.Key == "" && f.OlderThan == 0 && f.NewerThan == 0 && !f.needsEnvelope()
+}
+
+// changer applies an action, some messages at a time.
+type changer struct {
+	q       *Queue
+	a       Action
+	dryRun  bool
+	n       int
+	batch   []target
+	pending int // recipients in batch
+}
+
+type target struct {
+	id    uint64
+	rcpts []uint16
+}
+
+// byID selects messages by id; the filter, if any, must select them too.
+func (c *changer) byID(sel Selector) error {
+	var missing []error
+	for _, id := range sel.IDs {
+		found, ok := c.q.lookUp(uint64(id))
+		if !ok {
+			missing = append(missing, fmt.Errorf("message %s: %w", id, ErrUnknown))
+			continue
+		}
+		if !sel.Filter.isZero() {
+			w := c.q.newWalker(sel.Filter, false, uint64(id))
+			w.newest = min(w.newest, uint64(id))
+			m, _ := w.next()
+			if m == nil {
+				continue
+			}
+			found = *m
+		}
+		c.add(&found)
+	}
+	return errors.Join(missing...)
+}
+
+func (c *changer) add(m *candidate) {
+	t := target{id: m.id}
+	for i := range m.rcpts {
+		t.rcpts = append(t.rcpts, m.rcpts[i].entry.Rcpt)
+	}
+	c.batch = append(c.batch, t)
+	if c.pending += len(t.rcpts); c.pending >= atOnce/4 {
+		c.apply()
+	}
+}
+
+// apply changes the batch.
+func (c *changer) apply() {
+	q := c.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i := range c.batch {
+		c.message(&c.batch[i])
+	}
+	c.batch, c.pending = c.batch[:0], 0
+	q.table.Tidy()
+}
+
+// message changes the recipients of one message, and has it written down.
+func (c *changer) message(t *target) {
+	q := c.q
+	var removed []uint16
+	var seg *segment
+	changed := map[change0][]uint16{}
+	for _, r := range t.rcpts {
+		s, e := q.table.Find(t.id, r)
+		if e == nil || !c.matters(e) {
+			continue
+		}
+		c.n++
+		if c.dryRun {
+			continue
+		}
+		if c.a == Remove && e.State() != schedule.Leased {
+			removed = append(removed, r)
+			continue
+		}
+		seg = q.segs.of(e.Data())
+		due := c.do(s, e)
+		key := change0{due, marksOf(e)}
+		changed[key] = append(changed[key], r)
+	}
+	for k, rcpts := range changed {
+		q.noteChange(t.id, seg, change{due: k.due, marks: k.marks, rcpts: sorted(rcpts)})
+	}
+	q.kill(t.id, sorted(removed), Removed)
+	if len(changed) > 0 && !c.dryRun && c.a != RetryNow && c.a != Unhold {
+		q.cool(t.id)
+	}
+}
+
+// change0 is what recipients that are written down together have in common.
+type change0 struct {
+	due   uint32
+	marks marks
+}
+
+// matters reports whether the action makes a difference to an entry.
+func (c *changer) matters(e *schedule.Entry) bool {
+	s, asked := e.State(), e.Action()
+	switch c.a {
+	case Hold:
+		return s != schedule.Held && s != schedule.Unreadable && asked != schedule.Hold && asked != schedule.Remove
+	case Unhold:
+		return s == schedule.Held || asked == schedule.Hold
+	case RetryNow:
+		return s == schedule.Deferred || s == schedule.Waiting || s == schedule.Unreadable || s == schedule.Leased && asked == schedule.Nothing
+	case Bounce:
+		return s != schedule.Unreadable && asked != schedule.Bounce && asked != schedule.Remove
+	}
+	return asked != schedule.Remove // Remove
+}
+
+// do changes an entry. It returns when the entry is due if that was changed, else 0.
+func (c *changer) do(s schedule.Slot, e *schedule.Entry) (due uint32) {
+	q, now := c.q, c.q.seconds()
+	if e.State() == schedule.Leased {
+		e.SetAction(map[Action]schedule.Action{
+			Hold: schedule.Hold, Unhold: schedule.Nothing, RetryNow: schedule.Retry, Bounce: schedule.Bounce, Remove: schedule.Remove,
+		}[c.a])
+		return 0
+	}
+	q.unlist(s, e)
+	switch c.a {
+	case Hold:
+		e.SetAction(schedule.Nothing)
+		q.table.SetState(e, schedule.Held)
+	case Unhold:
+		if e.Due > now {
+			q.deferEntry(s, e)
+		} else {
+			q.makeDue(s, e, now)
+		}
+	case RetryNow:
+		e.Due = now
+		q.makeDue(s, e, now)
+		return now
+	case Bounce:
+		e.SetAction(schedule.Bounce)
+		q.end(s, e)
+	}
+	return 0
+}

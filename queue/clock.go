@@ -1,0 +1,187 @@
+package queue
+
+import (
+	"context"
+	"time"
+
+	"mta/internal/envelope"
+	"mta/queue/schedule"
+)
+
+const (
+	// atOnce is how many entries are looked at before the lock is given to others.
+	atOnce = 1024
+	// maxWarnings bounds the warnings that wait to be handed out.
+	maxWarnings = 4096
+	// A sweep for what is too old is made every second, or less often when it takes long: it may
+	// take a hundredth of the time.
+	minSweep, maxSweep, sweepShare = time.Second, time.Minute, 100
+)
+
+// runClock moves what is due to where Next finds it, and sweeps.
+func (q *Queue) runClock(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	s := sweeper{q: q}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-q.kick.clock:
+		}
+		wait := q.tick()
+		wait = min(wait, s.run())
+		timer.Reset(max(wait, time.Millisecond))
+	}
+}
+
+// tick hands out what is due and says how long there is nothing more to do. The lock is given to
+// others in between, however many are due at once.
+func (q *Queue) tick() time.Duration {
+	for {
+		now := q.now()
+		q.mu.Lock()
+		seconds := uint32(now.Unix())
+		more := q.wheel.Advance(seconds, atOnce, func(s schedule.Slot, e *schedule.Entry) { q.makeDue(s, e, seconds) })
+		next, ok := q.wheel.Next()
+		q.mu.Unlock()
+		if more {
+			continue
+		}
+		if !ok {
+			return maxSweep
+		}
+		return time.Unix(int64(next), 0).Sub(now)
+	}
+}
+
+// sweeper looks through the schedule for what is too old, in every state but leased: a leased
+// recipient is its holder's affair until it comes back.
+type sweeper struct {
+	q    *Queue
+	ages []keyAge // by number of the key
+	next time.Time
+}
+
+// keyAge is the answer of Config.MaxAge for a name. A number can get another name meanwhile, so
+// the name is compared.
+type keyAge struct {
+	name string
+	max  time.Duration
+}
+
+// run sweeps if it is time, and says when it is time again.
+func (s *sweeper) run() time.Duration {
+	now := s.q.now()
+	if wait := s.next.Sub(now); wait > 0 && wait <= maxSweep {
+		return wait
+	}
+	if floor := s.ask(); floor > 0 {
+		s.sweep(now, now.Add(-floor))
+	}
+	took := s.q.now().Sub(now)
+	wait := min(max(sweepShare*took, minSweep), maxSweep)
+	s.next = now.Add(wait)
+	return wait
+}
+
+// ask gets the age limit of every key, and returns the smallest of all ages at which something
+// is to be done, 0 when there is none.
+func (s *sweeper) ask() (floor time.Duration) {
+	q := s.q
+	lower := func(d time.Duration) {
+		if d > 0 && (floor == 0 || d < floor) {
+			floor = d
+		}
+	}
+	lower(q.cfg.DelayAfter)
+	s.ages = s.ages[:0]
+	if q.cfg.MaxAge == nil {
+		return floor
+	}
+	for done := false; !done; {
+		from := len(s.ages)
+		q.mu.Lock()
+		for n := from; n < q.keys.Len() && n < from+atOnce; n++ {
+			s.ages = append(s.ages, keyAge{name: q.keys.Name(uint32(n))})
+		}
+		done = len(s.ages) == q.keys.Len()
+		q.mu.Unlock()
+		for i := from; i < len(s.ages); i++ {
+			a := &s.ages[i]
+			if a.name != "" || i == 0 {
+				a.max = q.cfg.MaxAge(a.name)
+				lower(a.max)
+			}
+		}
+	}
+	return floor
+}
+
+// sweep looks at all entries made before a time, oldest first.
+func (s *sweeper) sweep(now, before time.Time) {
+	end := uint64(envelope.FirstID(before)) // ids at the time itself are of that age too
+	end += 1 << 20
+	for at, more := uint64(0), true; more; {
+		at, more = s.part(now, at, end)
+	}
+}
+
+// part looks at some entries from id at on and says where to go on.
+func (s *sweeper) part(now time.Time, at, end uint64) (next uint64, more bool) {
+	q := s.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := 0
+	q.table.Ascend(at, func(slot schedule.Slot, e *schedule.Entry) bool {
+		if e.ID >= end {
+			return false
+		}
+		if n++; n > atOnce && e.ID != at {
+			more = true
+			return false
+		}
+		at = e.ID
+		next = e.ID + 1
+		s.look(now, slot, e)
+		return true
+	})
+	return next, more
+}
+
+func (s *sweeper) look(now time.Time, slot schedule.Slot, e *schedule.Entry) {
+	q := s.q
+	switch e.State() {
+	case schedule.Leased, schedule.Ending, schedule.Unreadable:
+		return
+	}
+	age := now.Sub(envelope.ID(e.ID).Time())
+	if int(e.Key) < len(s.ages) {
+		a := &s.ages[e.Key]
+		if a.max > 0 && age >= a.max && a.name == q.keys.Name(e.Key) {
+			q.unlist(slot, e)
+			q.end(slot, e)
+			return
+		}
+	}
+	if q.cfg.DelayAfter > 0 && age >= q.cfg.DelayAfter && !e.Warned() && !e.Warning() {
+		q.warn(e)
+	}
+}
+
+// warn lets Next tell of a recipient's delay.
+func (q *Queue) warn(e *schedule.Entry) {
+	n := len(q.warnings)
+	if n > 0 && q.warnings[n-1].id == e.ID {
+		q.warnings[n-1].rcpts = append(q.warnings[n-1].rcpts, e.Rcpt)
+		e.SetWarning(true)
+		return
+	}
+	if n >= maxWarnings {
+		return // the next sweep finds it again
+	}
+	q.warnings = append(q.warnings, warning{e.ID, []uint16{e.Rcpt}})
+	e.SetWarning(true)
+	q.due.Signal()
+}

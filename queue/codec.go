@@ -1,0 +1,555 @@
+package queue
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"mta/internal/envelope"
+	"mta/internal/reply"
+	"mta/queue/journal"
+)
+
+// The kinds of records in the journal.
+const (
+	kindOpened   journal.Kind = 1 + iota // begins a segment: what came before it
+	kindAccepted                         // a message: envelope, content
+	kindSettled                          // recipients with a final outcome
+	kindDeferred                         // recipients that wait: until when, attempts, last reply
+	kindChanged                          // recipients that an operator, or a warning, marked
+	kindMoved                            // a message that compaction carried on, with all its states
+	kindBuried                           // places in another segment whose messages are settled
+)
+
+var kindNames = map[journal.Kind]string{
+	kindOpened: "opened", kindAccepted: "accepted", kindSettled: "settled", kindDeferred: "deferred",
+	kindChanged: "changed", kindMoved: "moved", kindBuried: "buried",
+}
+
+// Every payload begins with the version of its form.
+const codecVersion = 1
+
+// MaxRecipients is how many recipients a message can have.
+const MaxRecipients = 1<<16 - 1
+
+var (
+	errShort   = errors.New("record is shorter than it says")
+	errVersion = errors.New("record has a version that this program does not know")
+)
+
+// encoder appends fields to b.
+type encoder struct{ b []byte }
+
+func (e *encoder) byte(v uint8)    { e.b = append(e.b, v) }
+func (e *encoder) uint(v uint64)   { e.b = binary.AppendUvarint(e.b, v) }
+func (e *encoder) int(v int64)     { e.b = binary.AppendVarint(e.b, v) }
+func (e *encoder) string(v string) { e.uint(uint64(len(v))); e.b = append(e.b, v...) }
+func (e *encoder) reply(r reply.Reply) {
+	e.uint(uint64(r.Code))
+	for _, n := range r.Enhanced {
+		e.uint(uint64(n))
+	}
+	e.bool(r.Local)
+	e.string(r.Command)
+	e.string(r.Text)
+}
+
+func (e *encoder) bool(v bool) {
+	if v {
+		e.byte(1)
+	} else {
+		e.byte(0)
+	}
+}
+
+// decoder reads fields from s and remembers the first error; after it all fields are zero.
+// Strings are parts of s.
+type decoder struct {
+	s   string
+	err error
+}
+
+func (d *decoder) fail(err error) {
+	if d.err == nil {
+		d.err = err
+	}
+	d.s = ""
+}
+
+func (d *decoder) version() {
+	if v := d.byte(); d.err == nil && v != codecVersion {
+		d.fail(errVersion)
+	}
+}
+
+func (d *decoder) byte() uint8 {
+	if d.s == "" {
+		d.fail(errShort)
+		return 0
+	}
+	v := d.s[0]
+	d.s = d.s[1:]
+	return v
+}
+
+func (d *decoder) bool() bool { return d.byte() != 0 }
+
+func (d *decoder) uint() uint64 {
+	var v uint64
+	for shift := uint(0); shift < 64; shift += 7 {
+		b := d.byte()
+		v |= uint64(b&0x7f) << shift
+		if b < 0x80 {
+			return v
+		}
+	}
+	d.fail(errShort)
+	return 0
+}
+
+func (d *decoder) int() int64 {
+	v := d.uint()
+	return int64(v>>1) ^ -int64(v&1)
+}
+
+// count reads a number of things that take each octets or more, so that a wrong one can't make
+// us take memory.
+func (d *decoder) count(each int) int {
+	n := d.uint()
+	if n > uint64(len(d.s)/each) {
+		d.fail(errShort)
+		return 0
+	}
+	return int(n)
+}
+
+func (d *decoder) string() string {
+	n := d.count(1)
+	v := d.s[:n]
+	d.s = d.s[n:]
+	return v
+}
+
+func (d *decoder) reply() reply.Reply {
+	var r reply.Reply
+	r.Code = int(uint16(d.uint()))
+	for i := range r.Enhanced {
+		r.Enhanced[i] = uint16(d.uint())
+	}
+	r.Local = d.bool()
+	r.Command, r.Text = d.string(), d.string()
+	return r
+}
+
+const (
+	flagUTF8 = 1 << iota
+	flagRequireTLS
+	flagReceived
+)
+
+// appendEnvelope appends all of m but ID and Size, which the record has elsewhere.
+func appendEnvelope(b []byte, m *envelope.Message) []byte {
+	e := encoder{b}
+	e.byte(codecVersion)
+	flags := uint8(0)
+	if m.UTF8 {
+		flags |= flagUTF8
+	}
+	if m.RequireTLS {
+		flags |= flagRequireTLS
+	}
+	if !m.Received.IsZero() {
+		flags |= flagReceived
+	}
+	e.byte(flags)
+	e.byte(uint8(m.Body))
+	e.byte(uint8(m.Ret))
+	e.byte(m.Tier)
+	if flags&flagReceived != 0 {
+		e.int(m.Received.UnixNano())
+	}
+	e.string(string(m.Sender))
+	e.string(m.EnvID)
+	e.string(m.Tenant)
+	e.string(m.Campaign)
+	peer, _ := m.Peer.AppendBinary(nil) // has no errors to give
+	e.string(string(peer))
+	e.string(m.HeloName)
+	e.string(m.Session)
+	e.string(m.Protocol)
+	e.uint(uint64(len(m.Recipients)))
+	for i := range m.Recipients {
+		r := &m.Recipients[i]
+		e.string(string(r.Address))
+		e.byte(uint8(r.Notify))
+		e.string(r.ORcpt)
+	}
+	return e.b
+}
+
+// decodeEnvelope is the inverse of appendEnvelope.
+func decodeEnvelope(b []byte) (*envelope.Message, error) {
+	d := decoder{s: string(b)}
+	d.version()
+	m := &envelope.Message{}
+	flags := d.byte()
+	m.UTF8, m.RequireTLS = flags&flagUTF8 != 0, flags&flagRequireTLS != 0
+	m.Body, m.Ret, m.Tier = envelope.BodyType(d.byte()), envelope.Ret(d.byte()), d.byte()
+	if flags&flagReceived != 0 {
+		m.Received = time.Unix(0, d.int()).UTC()
+	}
+	m.Sender = envelope.Address(d.string())
+	m.EnvID, m.Tenant, m.Campaign = d.string(), d.string(), d.string()
+	if peer := d.string(); peer != "" {
+		if err := m.Peer.UnmarshalBinary([]byte(peer)); err != nil {
+			d.fail(fmt.Errorf("peer address: %w", err))
+		}
+	}
+	m.HeloName, m.Session, m.Protocol = d.string(), d.string(), d.string()
+	n := d.count(3)
+	if n > MaxRecipients {
+		d.fail(errShort)
+		n = 0
+	}
+	m.Recipients = make([]envelope.Recipient, n)
+	for i := range m.Recipients {
+		m.Recipients[i] = envelope.Recipient{Address: envelope.Address(d.string()), Notify: envelope.Notify(d.byte()), ORcpt: d.string()}
+	}
+	if d.err == nil && d.s != "" {
+		d.fail(errors.New("envelope is followed by octets that it does not account for"))
+	}
+	if d.err != nil {
+		return nil, d.err
+	}
+	return m, nil
+}
+
+// prelude begins the payload of accepted and moved records. Envelope and states follow it, and
+// then the content, unless that has its own file.
+type prelude struct {
+	rcpts    uint16 // how many the envelope has
+	envLen   uint32
+	envCRC   uint32 // so that the envelope can be read without the content
+	stateLen uint32 // moved records only
+	large    uint64 // number of the content's own file, 0 when it is in the record
+	bodyLen  int64
+	bodyCRC  uint32 // of the content in its own file; the record's sum covers it otherwise
+}
+
+const preludeSize = 36
+
+func (p *prelude) put(b []byte) {
+	le := binary.LittleEndian
+	b[0], b[1] = codecVersion, 0
+	le.PutUint16(b[2:], p.rcpts)
+	le.PutUint32(b[4:], p.envLen)
+	le.PutUint32(b[8:], p.envCRC)
+	le.PutUint32(b[12:], p.stateLen)
+	le.PutUint64(b[16:], p.large)
+	le.PutUint64(b[24:], uint64(p.bodyLen))
+	le.PutUint32(b[32:], p.bodyCRC)
+}
+
+func parsePrelude(b []byte) (prelude, error) {
+	if len(b) < preludeSize {
+		return prelude{}, errShort
+	}
+	if b[0] != codecVersion {
+		return prelude{}, errVersion
+	}
+	le := binary.LittleEndian
+	p := prelude{
+		rcpts: le.Uint16(b[2:]), envLen: le.Uint32(b[4:]), envCRC: le.Uint32(b[8:]), stateLen: le.Uint32(b[12:]),
+		large: le.Uint64(b[16:]), bodyLen: int64(le.Uint64(b[24:])), bodyCRC: le.Uint32(b[32:]),
+	}
+	if p.bodyLen < 0 {
+		return prelude{}, errShort
+	}
+	return p, nil
+}
+
+// content is the payload of an accepted or moved record, taken apart.
+type content struct {
+	prelude
+	env, states, body []byte
+}
+
+func parseContent(payload []byte) (content, error) {
+	p, err := parsePrelude(payload)
+	if err != nil {
+		return content{}, err
+	}
+	c := content{prelude: p}
+	rest := payload[preludeSize:]
+	if uint64(len(rest)) < uint64(p.envLen)+uint64(p.stateLen) {
+		return content{}, errShort
+	}
+	c.env, rest = rest[:p.envLen], rest[p.envLen:]
+	c.states, c.body = rest[:p.stateLen], rest[p.stateLen:]
+	want := p.bodyLen
+	if p.large != 0 {
+		want = 0
+	}
+	if int64(len(c.body)) != want {
+		return content{}, errShort
+	}
+	return c, nil
+}
+
+// marks are what stays with a recipient whatever it waits for.
+type marks uint8
+
+const (
+	markHeld marks = 1 << iota
+	markWarned
+	markBounce
+	markRemove
+)
+
+// recipientState is one recipient of a moved record.
+type recipientState struct {
+	rcpt     uint16
+	attempts uint16
+	due      uint32
+	marks    marks
+	key      string
+	replied  bool
+	last     reply.Reply
+}
+
+// appendStates appends the states of a moved record. A reply and a key that are the same as the
+// one before, as most are, take an octet.
+func appendStates(b []byte, states []recipientState) []byte {
+	e := encoder{b}
+	e.byte(codecVersion)
+	e.uint(uint64(len(states)))
+	for i := range states {
+		s := &states[i]
+		e.uint(uint64(s.rcpt))
+		e.uint(uint64(s.attempts))
+		e.uint(uint64(s.due))
+		e.byte(uint8(s.marks))
+		same := i > 0 && s.key == states[i-1].key && s.replied == states[i-1].replied && s.last == states[i-1].last
+		switch {
+		case same:
+			e.byte(2)
+			continue
+		case s.replied:
+			e.byte(1)
+		default:
+			e.byte(0)
+		}
+		e.string(s.key)
+		if s.replied {
+			e.reply(s.last)
+		}
+	}
+	return e.b
+}
+
+func decodeStates(b []byte) ([]recipientState, error) {
+	d := decoder{s: string(b)}
+	d.version()
+	states := make([]recipientState, d.count(5))
+	for i := range states {
+		s := &states[i]
+		s.rcpt, s.attempts, s.due = uint16(d.uint()), uint16(d.uint()), uint32(d.uint())
+		s.marks = marks(d.byte())
+		switch d.byte() {
+		case 2:
+			if i == 0 {
+				d.fail(errShort)
+				break
+			}
+			prev := &states[i-1]
+			s.key, s.replied, s.last = prev.key, prev.replied, prev.last
+		case 1:
+			s.key, s.replied = d.string(), true
+			s.last = d.reply()
+		default:
+			s.key = d.string()
+		}
+	}
+	if d.err == nil && d.s != "" {
+		d.fail(errShort)
+	}
+	return states, d.err
+}
+
+// appendSettled makes the payload of a settled record. Recipients are in ascending order.
+func appendSettled(b []byte, o Outcome, rcpts []uint16) []byte {
+	e := encoder{b}
+	e.byte(codecVersion)
+	e.byte(uint8(o))
+	e.recipients(rcpts)
+	return e.b
+}
+
+func (e *encoder) recipients(rcpts []uint16) {
+	e.uint(uint64(len(rcpts)))
+	last := uint16(0)
+	for _, r := range rcpts {
+		e.uint(uint64(r - last))
+		last = r
+	}
+}
+
+func (d *decoder) recipients(f func(uint16)) {
+	last := uint16(0)
+	for range d.count(1) {
+		last += uint16(d.uint())
+		if d.err == nil {
+			f(last)
+		}
+	}
+}
+
+func decodeSettled(b []byte, f func(uint16)) (Outcome, error) {
+	d := decoder{s: string(b)}
+	d.version()
+	o := Outcome(d.byte())
+	d.recipients(f)
+	return o, d.err
+}
+
+// deferral is the payload of a deferred record.
+type deferral struct {
+	due      uint32
+	key      string
+	last     reply.Reply
+	rcpts    []uint16
+	attempts []uint16 // of each of rcpts
+}
+
+func appendDeferral(b []byte, f *deferral) []byte {
+	e := encoder{b}
+	e.byte(codecVersion)
+	e.uint(uint64(f.due))
+	e.string(f.key)
+	e.reply(f.last)
+	e.recipients(f.rcpts)
+	for _, n := range f.attempts {
+		e.uint(uint64(n))
+	}
+	return e.b
+}
+
+func decodeDeferral(b []byte) (deferral, error) {
+	d := decoder{s: string(b)}
+	d.version()
+	var f deferral
+	f.due = uint32(d.uint())
+	f.key = d.string()
+	f.last = d.reply()
+	d.recipients(func(r uint16) { f.rcpts = append(f.rcpts, r) })
+	for range f.rcpts {
+		f.attempts = append(f.attempts, uint16(d.uint()))
+	}
+	return f, d.err
+}
+
+// change is the payload of a changed record: what the marks of recipients are now and, unless it
+// is 0, when they are due.
+type change struct {
+	due   uint32
+	marks marks
+	rcpts []uint16
+}
+
+func appendChange(b []byte, c *change) []byte {
+	e := encoder{b}
+	e.byte(codecVersion)
+	e.uint(uint64(c.due))
+	e.byte(uint8(c.marks))
+	e.recipients(c.rcpts)
+	return e.b
+}
+
+func decodeChange(b []byte) (change, error) {
+	d := decoder{s: string(b)}
+	d.version()
+	c := change{due: uint32(d.uint()), marks: marks(d.byte())}
+	d.recipients(func(r uint16) { c.rcpts = append(c.rcpts, r) })
+	return c, d.err
+}
+
+// opening is the payload of an opened record.
+type opening struct {
+	// ends says of the segments before that may have octets behind what was synced where that
+	// ends: what is behind is void.
+	ends    []segmentEnd
+	lastID  uint64 // the largest id given out so far
+	created time.Time
+}
+
+type segmentEnd struct {
+	number uint32
+	end    int64 // octets
+}
+
+func appendOpening(b []byte, o opening) []byte {
+	e := encoder{b}
+	e.byte(codecVersion)
+	e.uint(uint64(len(o.ends)))
+	for _, x := range o.ends {
+		e.uint(uint64(x.number))
+		e.uint(uint64(x.end))
+	}
+	e.uint(o.lastID)
+	e.int(o.created.UnixNano())
+	return e.b
+}
+
+func decodeOpening(b []byte) (opening, error) {
+	d := decoder{s: string(b)}
+	d.version()
+	var o opening
+	for range d.count(2) {
+		x := segmentEnd{number: uint32(d.uint()), end: int64(d.uint())}
+		if x.end < 0 {
+			d.fail(errShort)
+		}
+		o.ends = append(o.ends, x)
+	}
+	o.lastID = d.uint()
+	o.created = time.Unix(0, d.int()).UTC()
+	return o, d.err
+}
+
+// burial is the payload of a buried record: the places, as stretches of a segment, at which
+// every message is settled.
+type burial struct {
+	segment   uint32
+	stretches []stretch
+}
+
+// stretch is a part of a segment, in octets; to is not in it.
+type stretch struct{ from, to int64 }
+
+func appendBurial(b []byte, g *burial) []byte {
+	e := encoder{b}
+	e.byte(codecVersion)
+	e.uint(uint64(g.segment))
+	e.uint(uint64(len(g.stretches)))
+	at := int64(0)
+	for _, s := range g.stretches {
+		e.uint(uint64(s.from-at) / journal.Align)
+		e.uint(uint64(s.to-s.from) / journal.Align)
+		at = s.to
+	}
+	return e.b
+}
+
+func decodeBurial(b []byte) (burial, error) {
+	d := decoder{s: string(b)}
+	d.version()
+	g := burial{segment: uint32(d.uint())}
+	at := int64(0)
+	for range d.count(2) {
+		from := at + int64(uint32(d.uint()))*journal.Align
+		at = from + int64(uint32(d.uint()))*journal.Align
+		g.stretches = append(g.stretches, stretch{from, at})
+	}
+	return g, d.err
+}

@@ -1,0 +1,455 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"mta/internal/reply"
+	"mta/queue/journal"
+	"mta/queue/schedule"
+)
+
+// Compaction makes a sealed segment needless, so that it is deleted: it moves the living
+// messages to the active segment, writes the last replies there again, and does away with what
+// other segments need of this one, which are the records that settle their messages. All of
+// that is ordinary records through the ordinary writer; the files change only by being deleted
+// whole, after all this is durable. So a crash at any moment finds every message in one place at
+// least, and the later place counts.
+
+const (
+	// compactStep is how much is moved before others get their turn, in octets.
+	compactStep = 256 << 10
+	// compactRest bounds the pause after a step.
+	compactRest = 50 * time.Millisecond
+)
+
+// victim is the segment to be compacted next; nil while the disk is used well enough: sealed
+// segments take less than one and a half times what is living, and half a segment.
+func (q *Queue) victim() *segment {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.stalled {
+		return nil
+	}
+	var size, live int64
+	var worst *segment
+	for seg := range q.segs.all {
+		if !seg.sealed || seg.gone || seg.stuck {
+			continue
+		}
+		size += seg.size
+		live += seg.live
+		if worst == nil || seg.share() < worst.share() || seg.share() == worst.share() && seg.id.Number < worst.id.Number {
+			worst = seg
+		}
+	}
+	if worst == nil || size <= live+live/2+q.cfg.SegmentSize/2 {
+		return nil
+	}
+	return worst
+}
+
+// share is how much of a segment is living.
+func (seg *segment) share() float64 { return float64(seg.live) / float64(max(seg.size, 1)) }
+
+// compaction is one segment being emptied.
+type compaction struct {
+	q     *Queue
+	ctx   context.Context
+	v     *segment
+	moved int64 // octets since the last pause
+	last  replyReader
+}
+
+// compact empties a segment of all that is needed.
+func (q *Queue) compact(ctx context.Context, v *segment) error {
+	c := &compaction{q: q, ctx: ctx, v: v, last: replyReader{q: q}}
+	q.mu.Lock()
+	start := q.segs.tick + 1
+	var dependents []*segment
+	for seg := range q.segs.all {
+		if _, ok := seg.deps[v]; ok && !seg.gone {
+			dependents = append(dependents, seg)
+		}
+	}
+	q.mu.Unlock()
+	if err := c.carry(); err != nil {
+		return err
+	}
+	for _, of := range dependents {
+		if err := c.bury(of); err != nil {
+			return err
+		}
+	}
+	if err := q.w.flush(); err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, of := range dependents {
+		q.segs.release(of, start)
+	}
+	return nil
+}
+
+// indexOf reads the index of a segment, or makes it.
+func (q *Queue) indexOf(seg *segment) (*run, error) {
+	r, err := openIndex(q.fs, q.indexPath(seg.id), seg.id)
+	if err == nil {
+		return r, nil
+	}
+	ix, _, err := scanIndex(q.fs, q.segmentPath(seg.id), seg.id, seg.size)
+	if err != nil {
+		return nil, err
+	}
+	return ix.run(), nil
+}
+
+// carry moves the living messages and the last replies that lie in the segment.
+func (c *compaction) carry() error {
+	r, err := c.q.indexOf(c.v)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	var it item
+	for {
+		ok, err := r.read(&it, replayMemory/64)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return nil
+		}
+		switch it.kind {
+		case itemAccepted, itemMoved:
+			err = c.moveMessage(&it)
+		case itemDeferred, itemState:
+			err = c.carryReply(&it)
+		}
+		if err == nil {
+			err = c.pace()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// pace makes durable what was moved, from time to time, and leaves the disk to others.
+func (c *compaction) pace() error {
+	if c.moved < compactStep {
+		return c.ctx.Err()
+	}
+	c.moved = 0
+	began := time.Now()
+	if err := c.q.w.flush(); err != nil {
+		return err
+	}
+	rest := time.NewTimer(min(2*time.Since(began), compactRest))
+	defer rest.Stop()
+	select {
+	case <-c.ctx.Done():
+		return c.ctx.Err()
+	case <-rest.C:
+		return nil
+	}
+}
+
+// moving is a living recipient as it was when its message was read.
+type moving struct {
+	rcpt, attempts uint16
+	note           schedule.Loc
+	place          place // of note
+	last           reply.Reply
+}
+
+// moveMessage writes a living message again, with the states of its recipients.
+func (c *compaction) moveMessage(it *item) error {
+	loc := schedule.LocOf(c.v.handle, it.offset())
+	for {
+		rcpts := c.living(it.id, loc)
+		if len(rcpts) == 0 {
+			return nil
+		}
+		p := place{id: c.v.id, off: it.offset(), size: schedule.Octets(it.size)}
+		rec, err := c.q.readRecord(p)
+		var body content
+		if err == nil {
+			body, err = parseContent(rec.Payload)
+		}
+		if err != nil {
+			return c.leave(err)
+		}
+		if err := c.readReplies(rcpts); err != nil {
+			return err
+		}
+		if c.noteMove(it.id, loc, &body, rcpts) {
+			c.moved += journal.Size(len(rec.Payload))
+			return nil
+		}
+	}
+}
+
+// leave gives up emptying the segment because of damage in it; what is sound has been moved or
+// will be.
+func (c *compaction) leave(err error) error {
+	c.q.reportDamage(err, "a message in a journal segment can't be moved; the segment stays")
+	c.q.mu.Lock()
+	defer c.q.mu.Unlock()
+	c.v.stuck, c.v.damaged = true, true
+	return nil
+}
+
+// living gives the living recipients of a message whose data are at loc.
+func (c *compaction) living(id uint64, loc schedule.Loc) []moving {
+	q := c.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var list []moving
+	q.table.Run(id, func(_ schedule.Slot, e *schedule.Entry) bool {
+		if e.Data() == loc {
+			m := moving{rcpt: e.Rcpt, attempts: e.Attempts, note: e.Note()}
+			if m.note != 0 {
+				m.place = q.placeOf(m.note, noteGuess)
+			}
+			list = append(list, m)
+		}
+		return true
+	})
+	return list
+}
+
+func (c *compaction) readReplies(rcpts []moving) error {
+	for i := range rcpts {
+		m := &rcpts[i]
+		if m.note == 0 {
+			continue
+		}
+		r, err := c.last.read(m.place, m.rcpt)
+		if errors.Is(err, ErrDamaged) {
+			c.q.reportDamage(err, "the reply to the last attempt is lost; the message is not")
+			m.note = 0
+			continue
+		}
+		if err != nil && !errors.Is(err, errGone) {
+			return err
+		}
+		m.last = r
+	}
+	return nil
+}
+
+// noteMove has a message written again as it is at this instant. It reports false when that has
+// changed since it was read.
+func (c *compaction) noteMove(id uint64, loc schedule.Loc, body *content, rcpts []moving) bool {
+	q := c.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	states := make([]recipientState, 0, len(rcpts))
+	for i := range rcpts {
+		m := &rcpts[i]
+		_, e := q.table.Find(id, m.rcpt)
+		if e == nil {
+			continue // settled meanwhile
+		}
+		if e.Data() != loc {
+			return false
+		}
+		st := recipientState{rcpt: m.rcpt, attempts: e.Attempts, due: e.Due, marks: marksOf(e), key: q.keys.Name(e.Key)}
+		if r, ok := q.replies[recipientKey{id, m.rcpt}]; ok {
+			st.replied, st.last = true, r
+		} else if e.Attempts != m.attempts || e.Note() != m.note && m.note != 0 {
+			return false
+		} else if m.note != 0 {
+			st.replied, st.last = true, m.last
+		}
+		states = append(states, st)
+	}
+	if len(states) == 0 {
+		return true
+	}
+	q.w.note(kindMoved, id, c.v, 0, func(b []byte) []byte { return appendMoved(b, body, states) })
+	return true
+}
+
+// appendMoved makes the payload of a moved record.
+func appendMoved(b []byte, c *content, states []recipientState) []byte {
+	encoded := appendStates(nil, states)
+	p := c.prelude
+	p.stateLen = uint32(len(encoded))
+	start := len(b)
+	b = append(b, make([]byte, preludeSize)...)
+	p.put(b[start:])
+	return append(append(append(b, c.env...), encoded...), c.body...)
+}
+
+// moveWritten enters in the schedule that a message has a new place.
+func (q *Queue) moveWritten(seg *segment, n *note, loc schedule.Loc) {
+	c, err := parseContent(n.payload)
+	var states []recipientState
+	if err == nil {
+		states, err = decodeStates(c.states)
+	}
+	if err != nil {
+		panic("queue: a moved record of our own making: " + err.Error())
+	}
+	size, old, moved := schedule.SizeClass(journal.Size(len(n.payload))), uint8(0), false
+	for i := range states {
+		st := &states[i]
+		_, e := q.table.Find(n.id, st.rcpt)
+		if e == nil || q.segs.of(e.Data()) != n.of {
+			continue
+		}
+		old, moved = e.Size, true
+		e.SetData(loc)
+		e.Size = size
+		if st.replied && e.Attempts == st.attempts {
+			q.setNote(e, loc)
+			delete(q.replies, recipientKey{n.id, st.rcpt})
+		}
+	}
+	if !slices.Contains(n.of.movedTo, seg) {
+		n.of.movedTo = append(n.of.movedTo, seg)
+	}
+	if moved {
+		n.of.messages--
+		n.of.live -= schedule.Octets(old)
+		seg.messages++
+		seg.live += schedule.Octets(size)
+	}
+}
+
+// carryReply writes a last reply again that lies in the segment, for recipients whose message
+// lies elsewhere.
+func (c *compaction) carryReply(it *item) error {
+	q := c.q
+	loc := schedule.LocOf(c.v.handle, it.offset())
+	q.mu.Lock()
+	_, e := q.table.Find(it.id, it.rcpt)
+	needed := e != nil && e.Note() == loc && q.segs.of(e.Data()) != c.v
+	q.mu.Unlock()
+	if !needed {
+		return nil
+	}
+	r, err := c.last.read(place{id: c.v.id, off: it.offset(), size: noteGuess}, it.rcpt)
+	lost := errors.Is(err, ErrDamaged)
+	if lost {
+		q.reportDamage(err, "the reply to the last attempt is lost; the message is not")
+	} else if err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	_, e = q.table.Find(it.id, it.rcpt)
+	if e == nil || e.Note() != loc {
+		return nil
+	}
+	if lost {
+		q.setNote(e, 0)
+		c.v.damaged = true
+		return nil
+	}
+	f := deferral{due: e.Due, key: q.keys.Name(e.Key), last: r, rcpts: []uint16{e.Rcpt}, attempts: []uint16{e.Attempts}}
+	q.w.note(kindDeferred, it.id, q.segs.of(e.Data()), 0, func(b []byte) []byte { return appendDeferral(b, &f) })
+	c.moved += noteOctets
+	return nil
+}
+
+// bury writes down which messages of another segment are settled, so that the records that say
+// so one by one are needed no longer, and the marks of its living recipients.
+func (c *compaction) bury(of *segment) error {
+	r, err := c.q.indexOf(of)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	var data []item
+	for {
+		var it item
+		ok, err := r.read(&it, replayMemory/64)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		if it.kind == itemAccepted || it.kind == itemMoved {
+			data = append(data, it)
+		}
+	}
+	slices.SortFunc(data, func(a, b item) int { return cmp.Compare(a.off, b.off) })
+	g := burial{segment: of.id.Number}
+	joined := false // the last stretch ends with the message before
+	for len(data) > 0 {
+		n := min(len(data), atOnce/4)
+		joined = c.buryPart(of, data[:n], &g, joined)
+		data = data[n:]
+	}
+	if len(g.stretches) > 0 {
+		c.q.mu.Lock()
+		c.q.w.note(kindBuried, 0, of, 0, func(b []byte) []byte { return appendBurial(b, &g) })
+		c.q.mu.Unlock()
+	}
+	return nil
+}
+
+// buryPart looks at some messages and adds those that are settled to the burial. A stretch that
+// ends with the message before grows, if joined says so.
+func (c *compaction) buryPart(of *segment, data []item, g *burial, joined bool) bool {
+	q := c.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i := range data {
+		it := &data[i]
+		if living := c.restate(of, it); living {
+			joined = false
+			continue
+		}
+		if n := len(g.stretches); joined {
+			g.stretches[n-1].to = it.offset() + journal.Align
+		} else {
+			g.stretches = append(g.stretches, stretch{it.offset(), it.offset() + journal.Align})
+		}
+		joined = true
+	}
+	return joined
+}
+
+// restate writes down, of a message that lives, which recipients do not and what marks the
+// others have. It reports false when the message does not live, or not at this place.
+func (c *compaction) restate(of *segment, it *item) bool {
+	q := c.q
+	loc := schedule.LocOf(of.handle, it.offset())
+	living := make(map[uint16]bool)
+	byMarks := map[marks][]uint16{}
+	q.table.Run(it.id, func(_ schedule.Slot, e *schedule.Entry) bool {
+		if e.Data() != loc {
+			return false
+		}
+		living[e.Rcpt] = true
+		if m := marksOf(e); m != 0 {
+			byMarks[m] = append(byMarks[m], e.Rcpt)
+		}
+		return true
+	})
+	if len(living) == 0 {
+		return false
+	}
+	var settled []uint16
+	for r := range it.rcpt {
+		if !living[r] {
+			settled = append(settled, r)
+		}
+	}
+	if len(settled) > 0 {
+		q.w.note(kindSettled, it.id, of, 0, func(b []byte) []byte { return appendSettled(b, Delivered, settled) })
+	}
+	for m, rcpts := range byMarks {
+		q.noteChange(it.id, of, change{marks: m, rcpts: rcpts})
+	}
+	return true
+}

@@ -1,0 +1,205 @@
+package queue
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+
+	"mta/internal/envelope"
+	"mta/queue/journal"
+	"mta/queue/vfs"
+)
+
+// Draft takes the content of a message that is being accepted. It is for one goroutine. Either
+// Commit or Abort must be called; Abort after Commit does nothing.
+type Draft struct {
+	q    *Queue
+	body []byte
+	size int64
+	err  error // sticky: of an earlier write, or that it is over
+	file *largeFile
+
+	// For the writer.
+	msg *envelope.Message
+	*scratch
+	offset int64 // where the record was written
+}
+
+// largeFile is a content that outgrew memory.
+type largeFile struct {
+	number uint64
+	f      vfs.File
+	w      *bufio.Writer
+	crc    uint32
+	off    int64
+}
+
+// Write makes largeFile an io.Writer under w.
+func (l *largeFile) Write(p []byte) (int, error) {
+	n, err := l.f.WriteAt(p, l.off)
+	l.off += int64(n)
+	return n, err
+}
+
+var errOver = errors.New("queue: draft was committed or aborted")
+
+// scratch is what a Commit needs for a moment and another can use again.
+type scratch struct {
+	head []byte     // prelude and envelope
+	done chan error // the writer's answer
+}
+
+func newScratch() any { return &scratch{head: make([]byte, 0, 1024), done: make(chan error, 1)} }
+
+const firstBody = 4 << 10
+
+// Begin starts the acceptance of a message.
+func (q *Queue) Begin() *Draft { return &Draft{q: q} }
+
+// Size is the octets written so far.
+func (d *Draft) Size() int64 { return d.size }
+
+// Write adds to the content. Up to Config.LargeBody it stays in memory, beyond it goes to a file
+// of its own. After an error all further ones fail.
+func (d *Draft) Write(p []byte) (int, error) {
+	if d.err != nil {
+		return 0, d.err
+	}
+	if d.file == nil && d.size+int64(len(p)) > d.q.cfg.LargeBody {
+		if d.err = d.spill(); d.err != nil {
+			return 0, d.err
+		}
+	}
+	if d.file != nil {
+		n, err := d.file.w.Write(p)
+		d.file.crc = journal.Checksum(d.file.crc, p[:n])
+		d.size += int64(n)
+		if err != nil {
+			d.err = d.q.storageError("writing a large content", err)
+		}
+		return n, d.err
+	}
+	if d.body == nil {
+		d.body = make([]byte, 0, max(firstBody, len(p)))
+	}
+	d.body = append(d.body, p...)
+	d.size += int64(len(p))
+	return len(p), nil
+}
+
+// spill moves the content from memory to a file.
+func (d *Draft) spill() error {
+	if d.q.freeOctets() < d.q.cfg.MinFree {
+		return ErrDiskFull
+	}
+	n := d.q.largeSeq.Add(1)
+	f, err := d.q.fs.Create(d.q.largePath(n))
+	if err != nil {
+		return d.q.storageError("creating the file of a large content", err)
+	}
+	d.file = &largeFile{number: n, f: f}
+	d.file.w = bufio.NewWriterSize(d.file, 64<<10)
+	d.file.crc = journal.Checksum(0, d.body)
+	if _, err := d.file.w.Write(d.body); err != nil {
+		return d.q.storageError("writing a large content", err)
+	}
+	d.body = nil
+	return nil
+}
+
+// Abort gives the draft up.
+func (d *Draft) Abort() {
+	if d.err == errOver {
+		return
+	}
+	d.err = errOver
+	d.body = nil
+	d.dropFile()
+}
+
+func (d *Draft) dropFile() {
+	if d.file == nil {
+		return
+	}
+	d.file.f.Close()
+	if err := d.q.fs.Remove(d.q.largePath(d.file.number)); err != nil {
+		d.q.log.Warn("queue: removing the file of a message that was not accepted", "file", d.q.largePath(d.file.number), "error", err)
+	}
+	d.file = nil
+}
+
+// Commit accepts the message: when it returns nil, envelope and content are on stable storage
+// and will be handed out by Next. It sets m.ID and m.Size, and m.Received when that is zero; m
+// must be left alone from then on. After any error the message is not accepted and the client
+// must be told to come again (4xx); see errors.Is and ErrDiskFull, ErrStorage, ErrClosed.
+func (d *Draft) Commit(m *envelope.Message) error {
+	if d.err != nil {
+		err := d.err
+		d.Abort()
+		return err
+	}
+	err := d.prepare(m)
+	if err == nil {
+		if d.q.w.accept(d) {
+			err = <-d.done
+		} else {
+			err = ErrClosed
+		}
+		d.q.scratch.Put(d.scratch)
+		d.scratch = nil
+	}
+	if err != nil {
+		m.ID = 0
+		d.Abort()
+		return err
+	}
+	d.err, d.body, d.file = errOver, nil, nil
+	return nil
+}
+
+// prepare makes all that can be made without the writer.
+func (d *Draft) prepare(m *envelope.Message) error {
+	if n := len(m.Recipients); n == 0 || n > MaxRecipients {
+		return fmt.Errorf("queue: message has %d recipients: want 1 to %d", n, MaxRecipients)
+	}
+	if free := d.q.freeOctets(); free < d.q.cfg.MinFree+d.size {
+		return fmt.Errorf("%w: %d octets are free, %d are kept back", ErrDiskFull, free, d.q.cfg.MinFree)
+	}
+	m.Size = d.size
+	if m.Received.IsZero() {
+		m.Received = d.q.now()
+	}
+	p := prelude{rcpts: uint16(len(m.Recipients)), bodyLen: d.size}
+	if d.file != nil {
+		if err := d.finishFile(); err != nil {
+			return err
+		}
+		p.large, p.bodyCRC = d.file.number, d.file.crc
+	}
+	d.msg, d.scratch = m, d.q.scratch.Get().(*scratch)
+	b := append(d.head[:0], make([]byte, preludeSize)...)
+	b = appendEnvelope(b, m)
+	p.envLen = uint32(len(b) - preludeSize)
+	p.envCRC = journal.Checksum(0, b[preludeSize:])
+	p.put(b)
+	d.head = b
+	return nil
+}
+
+// finishFile makes the content's own file durable, and its name.
+func (d *Draft) finishFile() error {
+	err := d.file.w.Flush()
+	if err == nil {
+		err = d.file.f.Sync()
+	}
+	if cerr := d.file.f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = d.q.fs.SyncDir(d.q.path(largeDir))
+	}
+	if err != nil {
+		return d.q.storageError("syncing a large content", err)
+	}
+	return nil
+}

@@ -1,0 +1,478 @@
+package queue
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"mta/queue/journal"
+	"mta/queue/schedule"
+	"mta/queue/vfs"
+)
+
+// itemKind says what an item of an index stands for.
+type itemKind uint8
+
+const (
+	itemAccepted itemKind = 1 + iota // a message; rcpt is how many recipients it has
+	itemMoved                        // the same, its recipients' states follow as items
+	itemLarge                        // the number of the content's own file, in due and key
+	itemState                        // a recipient of the moved message before
+	itemDeferred
+	itemChanged
+	itemSettled
+)
+
+// item is what start-up must know of a record, or of one of its recipients.
+type item struct {
+	id       uint64
+	off      uint32 // of the record, in units of journal.Align
+	kind     itemKind
+	marks    marks
+	rcpt     uint16
+	attempts uint16
+	size     uint8 // accepted, moved: schedule.SizeClass of the record; state: 1 with a reply
+	due      uint32
+	key      uint32 // index in the keys of its index
+}
+
+const itemSize = 28
+
+func (it *item) offset() int64 { return int64(it.off) * journal.Align }
+
+func (it *item) put(b []byte) {
+	le := binary.LittleEndian
+	le.PutUint64(b, it.id)
+	le.PutUint32(b[8:], it.off)
+	b[12], b[13], b[14], b[15] = byte(it.kind), byte(it.marks), it.size, 0
+	le.PutUint16(b[16:], it.rcpt)
+	le.PutUint16(b[18:], it.attempts)
+	le.PutUint32(b[20:], it.due)
+	le.PutUint32(b[24:], it.key)
+}
+
+func (it *item) get(b []byte) {
+	le := binary.LittleEndian
+	_ = b[itemSize-1]
+	it.id, it.off = le.Uint64(b), le.Uint32(b[8:])
+	it.kind, it.marks, it.size = itemKind(b[12]), marks(b[13]), b[14]
+	it.rcpt, it.attempts = le.Uint16(b[16:]), le.Uint16(b[18:])
+	it.due, it.key = le.Uint32(b[20:]), le.Uint32(b[24:])
+}
+
+// index is what start-up must know of a sealed segment: a pure function of the segment's records,
+// and so to be made again at any time.
+type index struct {
+	segment journal.Segment
+	end     int64  // what of the segment is to be trusted, in octets
+	maxID   uint64 // the largest id in it
+	items   []item // by id, and for one id in the order of the journal
+	keys    []string
+	buried  []burial
+	damaged []journal.Damage
+
+	keyNumbers map[string]uint32
+	records    [kindBuried + 1]int // by kind; not in the file
+}
+
+func newIndex(seg journal.Segment) *index {
+	return &index{segment: seg, keyNumbers: map[string]uint32{}}
+}
+
+// scanIndex makes the index of a segment from the segment. An error means that the file could
+// not be opened; damage inside is in the index.
+func scanIndex(fs vfs.FS, name string, seg journal.Segment, end int64) (*index, journal.Result, error) {
+	f, err := fs.Open(name)
+	if err != nil {
+		return nil, journal.Result{}, err
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		return nil, journal.Result{}, err
+	}
+	ix := newIndex(seg)
+	var odd []journal.Damage
+	res, err := journal.Scan(f, size, seg, end, func(rec journal.Record) error {
+		if err := ix.add(rec); err != nil {
+			odd = append(odd, journal.Damage{Offset: rec.Offset, End: rec.Offset + journal.Size(len(rec.Payload)), Err: err})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, res, err
+	}
+	ix.end = res.End
+	ix.damaged = append(res.Damaged, odd...)
+	ix.sort()
+	return ix, res, nil
+}
+
+// add takes note of a record. An error means that the record is sound but can't be understood.
+func (ix *index) add(rec journal.Record) error {
+	if int(rec.Kind) < len(ix.records) {
+		ix.records[rec.Kind]++
+	}
+	it := item{id: rec.ID, off: uint32(rec.Offset / journal.Align)}
+	switch rec.Kind {
+	case kindOpened:
+		o, err := decodeOpening(rec.Payload)
+		ix.maxID = max(ix.maxID, o.lastID)
+		return err
+	case kindAccepted, kindMoved:
+		return ix.addMessage(it, rec)
+	case kindSettled:
+		it.kind = itemSettled
+		_, err := decodeSettled(rec.Payload, func(r uint16) {
+			it.rcpt = r
+			ix.items = append(ix.items, it)
+		})
+		return err
+	case kindDeferred:
+		f, err := decodeDeferral(rec.Payload)
+		if err != nil {
+			return err
+		}
+		it.kind, it.due, it.key = itemDeferred, f.due, ix.key(f.key)
+		for i, r := range f.rcpts {
+			it.rcpt, it.attempts = r, f.attempts[i]
+			ix.items = append(ix.items, it)
+		}
+	case kindChanged:
+		c, err := decodeChange(rec.Payload)
+		if err != nil {
+			return err
+		}
+		it.kind, it.due, it.marks = itemChanged, c.due, c.marks
+		for _, r := range c.rcpts {
+			it.rcpt = r
+			ix.items = append(ix.items, it)
+		}
+	case kindBuried:
+		g, err := decodeBurial(rec.Payload)
+		if err != nil {
+			return err
+		}
+		ix.buried = append(ix.buried, g)
+	default:
+		return fmt.Errorf("record of unknown kind %d", rec.Kind)
+	}
+	return nil
+}
+
+func (ix *index) addMessage(it item, rec journal.Record) error {
+	c, err := parseContent(rec.Payload)
+	if err != nil {
+		return err
+	}
+	var states []recipientState
+	if rec.Kind == kindMoved {
+		if states, err = decodeStates(c.states); err != nil {
+			return err
+		}
+	}
+	ix.maxID = max(ix.maxID, rec.ID)
+	it.kind, it.rcpt = itemAccepted, c.rcpts
+	if rec.Kind == kindMoved {
+		it.kind = itemMoved
+	}
+	it.size = schedule.SizeClass(journal.Size(len(rec.Payload)))
+	ix.items = append(ix.items, it)
+	if c.large != 0 {
+		ix.items = append(ix.items, item{id: it.id, off: it.off, kind: itemLarge, due: uint32(c.large), key: uint32(c.large >> 32)})
+	}
+	for i := range states {
+		s := &states[i]
+		st := item{id: it.id, off: it.off, kind: itemState, marks: s.marks, rcpt: s.rcpt, attempts: s.attempts, due: s.due, key: ix.key(s.key)}
+		if s.replied {
+			st.size = 1
+		}
+		ix.items = append(ix.items, st)
+	}
+	return nil
+}
+
+func (ix *index) key(name string) uint32 {
+	if n, ok := ix.keyNumbers[name]; ok {
+		return n
+	}
+	n := uint32(len(ix.keys))
+	ix.keys = append(ix.keys, name)
+	ix.keyNumbers[name] = n
+	return n
+}
+
+// sort brings the items in order and leaves out the messages that were accepted and wholly
+// settled within the segment, as most are. It must not leave out those that were moved here:
+// without them an older copy, if its segment is still there, would come to life again.
+func (ix *index) sort() {
+	byID := func(a, b item) int { return cmp.Compare(a.id, b.id) }
+	if !slices.IsSortedFunc(ix.items, byID) {
+		slices.SortStableFunc(ix.items, byID)
+	}
+	kept := ix.items[:0]
+	for i := 0; i < len(ix.items); {
+		j := i + 1
+		for j < len(ix.items) && ix.items[j].id == ix.items[i].id {
+			j++
+		}
+		if !settledWithin(ix.items[i:j]) {
+			kept = append(kept, ix.items[i:j]...)
+		}
+		i = j
+	}
+	ix.items = kept
+}
+
+// settledWithin reports whether the items of one message begin with its acceptance and settle
+// all its recipients.
+func settledWithin(items []item) bool {
+	if items[0].kind != itemAccepted {
+		return false
+	}
+	settled := 0
+	for i := range items {
+		switch items[i].kind {
+		case itemSettled:
+			settled++
+		case itemMoved:
+			return false
+		}
+	}
+	if settled < int(items[0].rcpt) {
+		return false
+	}
+	// A recipient can be settled twice, after a failed write; count each once.
+	seen := make(map[uint16]bool, items[0].rcpt)
+	for i := range items {
+		if items[i].kind == itemSettled {
+			seen[items[i].rcpt] = true
+		}
+	}
+	return len(seen) == int(items[0].rcpt)
+}
+
+// The file of an index: a header of 48 octets, the items, keys and burials and damages, and the
+// CRC-32C of all that.
+const (
+	indexMagic      = "mtaidx1\n"
+	indexHeaderSize = 48
+)
+
+var errIndex = errors.New("index is damaged")
+
+// write makes the index's file durable under its name. It is written aside and renamed, so that
+// there is a whole one or none.
+func (ix *index) write(fs vfs.FS, name string) error {
+	b := make([]byte, indexHeaderSize+len(ix.items)*itemSize, indexHeaderSize+len(ix.items)*itemSize+4096)
+	copy(b, indexMagic)
+	le := binary.LittleEndian
+	le.PutUint32(b[8:], ix.segment.Number)
+	le.PutUint32(b[12:], ix.segment.Salt)
+	le.PutUint64(b[16:], uint64(ix.end))
+	le.PutUint64(b[24:], ix.maxID)
+	le.PutUint64(b[32:], uint64(len(ix.items)))
+	for i := range ix.items {
+		ix.items[i].put(b[indexHeaderSize+i*itemSize:])
+	}
+	b = ix.appendTail(b)
+	b = le.AppendUint32(b, journal.Checksum(0, b))
+	return writeFile(fs, name, b)
+}
+
+func (ix *index) appendTail(b []byte) []byte {
+	e := encoder{b}
+	e.uint(uint64(len(ix.keys)))
+	for _, k := range ix.keys {
+		e.string(k)
+	}
+	e.uint(uint64(len(ix.buried)))
+	for i := range ix.buried {
+		e.string(string(appendBurial(nil, &ix.buried[i])))
+	}
+	e.uint(uint64(len(ix.damaged)))
+	for _, d := range ix.damaged {
+		e.uint(uint64(d.Offset))
+		e.uint(uint64(d.End))
+		text := ""
+		if d.Err != nil {
+			text = d.Err.Error()
+		}
+		e.string(text)
+	}
+	return e.b
+}
+
+func decodeTail(b []byte, r *run) error {
+	d := decoder{s: string(b)}
+	for range d.count(1) {
+		r.keys = append(r.keys, d.string())
+	}
+	for range d.count(1) {
+		g, err := decodeBurial([]byte(d.string()))
+		if err != nil {
+			return err
+		}
+		r.buried = append(r.buried, g)
+	}
+	for range d.count(3) {
+		dam := journal.Damage{Offset: int64(d.uint()), End: int64(d.uint())}
+		if text := d.string(); text != "" {
+			dam.Err = errors.New(text)
+		}
+		r.damaged = append(r.damaged, dam)
+	}
+	if d.err == nil && d.s != "" {
+		return errIndex
+	}
+	return d.err
+}
+
+// run is an index to be read in order, from its file or from memory.
+type run struct {
+	index          // items are nil when they are in the file
+	file  vfs.File // nil when they are in memory
+	count int
+	buf   []byte
+	next  int // the item after those in buf, or in items
+	pos   int // in buf
+}
+
+func (ix *index) run() *run { return &run{index: *ix, count: len(ix.items)} }
+
+// openIndex opens an index file and checks it whole. The items are read later, bit by bit.
+func openIndex(fs vfs.FS, name string, seg journal.Segment) (_ *run, err error) {
+	f, err := fs.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	head := make([]byte, indexHeaderSize)
+	if err := readFull(f, head, 0); err != nil {
+		return nil, err
+	}
+	le := binary.LittleEndian
+	r := &run{index: index{segment: seg}, file: f, count: int(le.Uint64(head[32:]))}
+	r.end, r.maxID = int64(le.Uint64(head[16:])), le.Uint64(head[24:])
+	tailAt := indexHeaderSize + int64(r.count)*itemSize
+	if string(head[:8]) != indexMagic || le.Uint32(head[8:]) != seg.Number || le.Uint32(head[12:]) != seg.Salt ||
+		r.count < 0 || int64(r.count) > size/itemSize || tailAt+4 > size {
+		return nil, errIndex
+	}
+	if err := checkSum(f, size); err != nil {
+		return nil, err
+	}
+	tail := make([]byte, size-4-tailAt)
+	if err := readFull(f, tail, tailAt); err != nil {
+		return nil, err
+	}
+	if err := decodeTail(tail, r); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// checkSum compares the sum at the end of a file with that of all before it.
+func checkSum(f vfs.File, size int64) error {
+	buf := make([]byte, 256<<10)
+	crc := uint32(0)
+	for off := int64(0); off < size-4; {
+		b := buf[:min(int64(len(buf)), size-4-off)]
+		if err := readFull(f, b, off); err != nil {
+			return err
+		}
+		crc = journal.Checksum(crc, b)
+		off += int64(len(b))
+	}
+	if err := readFull(f, buf[:4], size-4); err != nil {
+		return err
+	}
+	if binary.LittleEndian.Uint32(buf) != crc {
+		return errIndex
+	}
+	return nil
+}
+
+// read gives the next item; it reports false at the end. bufSize is what to read at once.
+func (r *run) read(it *item, bufSize int) (bool, error) {
+	if r.file == nil {
+		if r.next == len(r.items) {
+			return false, nil
+		}
+		*it = r.items[r.next]
+		r.next++
+		return true, nil
+	}
+	if r.pos == len(r.buf) {
+		n := min(max(bufSize/itemSize, 1), r.count-r.next)
+		if n == 0 {
+			return false, nil
+		}
+		r.buf = slices.Grow(r.buf[:0], n*itemSize)[:n*itemSize]
+		if err := readFull(r.file, r.buf, indexHeaderSize+int64(r.next)*itemSize); err != nil {
+			return false, err
+		}
+		r.next += n
+		r.pos = 0
+	}
+	it.get(r.buf[r.pos:])
+	r.pos += itemSize
+	return true, nil
+}
+
+func (r *run) close() {
+	if r.file != nil {
+		r.file.Close()
+	}
+	r.file, r.buf, r.items = nil, nil, nil
+}
+
+// readFull reads len(b) octets at off, all or an error.
+func readFull(r io.ReaderAt, b []byte, off int64) error {
+	n, err := r.ReadAt(b, off)
+	if n == len(b) {
+		return nil
+	}
+	if err == nil || errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// writeFile makes a file with content b under name, whole or not at all. The name is durable
+// when the directory is synced next.
+func writeFile(fs vfs.FS, name string, b []byte) error {
+	tmp := name + tmpSuffix
+	if err := fs.Remove(tmp); err != nil && !isNotExist(err) {
+		return err
+	}
+	f, err := fs.Create(tmp)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(b, 0)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = fs.Rename(tmp, name)
+	}
+	if err != nil {
+		fs.Remove(tmp) // what is left of it goes at the next start otherwise
+	}
+	return err
+}

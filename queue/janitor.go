@@ -1,0 +1,244 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"mta/queue/journal"
+)
+
+// tendAgain is when the janitor tries again what failed, or looks whether there is more to do.
+const tendAgain = time.Second
+
+// runJanitor looks after the segments that nothing is written to any more.
+func (q *Queue) runJanitor(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-q.kick.janitor:
+		}
+		if q.tend(ctx) {
+			timer.Reset(tendAgain)
+		} else {
+			timer.Stop()
+		}
+	}
+}
+
+// tend does what there is to do, and reports whether something is left.
+func (q *Queue) tend(ctx context.Context) (again bool) {
+	q.dropLarge()
+	again = q.finishSealed()
+	for q.dropNeedless() {
+	}
+	if q.activeIsNearlyFull() {
+		q.w.makeSpare()
+	}
+	for ctx.Err() == nil {
+		v := q.victim()
+		if v == nil {
+			return again
+		}
+		if err := q.compact(ctx, v); err != nil {
+			if ctx.Err() == nil {
+				q.log.Warn("queue: compacting a journal segment; it is left as it is for now", "file", q.segmentPath(v.id), "error", err)
+			}
+			return true
+		}
+		for q.dropNeedless() {
+		}
+	}
+	return true
+}
+
+func (q *Queue) activeIsNearlyFull() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for seg := range q.segs.all {
+		if !seg.sealed {
+			return seg.size > q.cfg.SegmentSize*7/8
+		}
+	}
+	return false
+}
+
+// dropLarge removes the files of contents whose messages are, durably, settled.
+func (q *Queue) dropLarge() {
+	q.mu.Lock()
+	numbers := q.largeDone
+	q.largeDone = nil
+	q.mu.Unlock()
+	for _, n := range numbers {
+		name := q.largePath(n)
+		size := q.sizeOf(name)
+		if err := q.fs.Remove(name); err != nil && !isNotExist(err) {
+			q.log.Warn("queue: removing the file of a content that is no longer needed; the next start tries again", "file", name, "error", err)
+		}
+		q.mu.Lock()
+		q.count.largeOctets -= size
+		q.mu.Unlock()
+	}
+}
+
+func (q *Queue) sizeOf(name string) int64 {
+	f, err := q.fs.Open(name)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	n, err := f.Size()
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// finishSealed gives sealed segments their index and cuts off what is behind their end. It
+// reports whether that failed for one.
+func (q *Queue) finishSealed() (again bool) {
+	q.mu.Lock()
+	var todo []*segment
+	for seg := range q.segs.all {
+		if seg.sealed && (!seg.trimmed || !seg.indexed) && !seg.gone && !seg.needless() {
+			todo = append(todo, seg)
+		} else if seg.sealed && !seg.trimmed && !seg.gone {
+			todo = append(todo, seg)
+		}
+	}
+	q.mu.Unlock()
+	for _, seg := range todo {
+		if err := q.finishSegment(seg); err != nil {
+			q.log.Warn("queue: finishing a journal segment; it is tried again", "file", q.segmentPath(seg.id), "error", err)
+			again = true
+		}
+	}
+	return again
+}
+
+func (q *Queue) finishSegment(seg *segment) error {
+	if !seg.trimmed { // only this goroutine changes it
+		if err := q.trim(seg.id, seg.size); err != nil {
+			return err
+		}
+		q.mu.Lock()
+		seg.trimmed = true
+		q.mu.Unlock()
+	}
+	q.mu.Lock()
+	skip := seg.indexed || seg.needless()
+	q.mu.Unlock()
+	if skip {
+		return nil
+	}
+	ix, _, err := scanIndex(q.fs, q.segmentPath(seg.id), seg.id, seg.size)
+	if err != nil {
+		return err
+	}
+	if err := ix.write(q.fs, q.indexPath(seg.id)); err != nil {
+		return err
+	}
+	q.tellDamage(seg.id, ix.damaged)
+	q.mu.Lock()
+	seg.indexed = true
+	seg.damaged = seg.damaged || len(ix.damaged) > 0
+	q.mu.Unlock()
+	return nil
+}
+
+// trim cuts a segment off at its end, durably.
+func (q *Queue) trim(id journal.Segment, size int64) error {
+	f, err := q.fs.OpenWrite(q.segmentPath(id))
+	if err != nil {
+		return err
+	}
+	err = f.Truncate(size)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// tellDamage logs and counts the damage in a segment.
+func (q *Queue) tellDamage(id journal.Segment, damaged []journal.Damage) {
+	for _, d := range damaged {
+		q.reportDamage(&damageError{q.segmentPath(id), d.Offset, errors.New(d.String())},
+			"records of a journal segment are lost; all others are served, and the file is set aside and not deleted when it is no longer needed")
+	}
+}
+
+// dropNeedless deletes the segments that nothing needs any more, and reports whether there were
+// any: others may be needless then. What needed them is forgotten only when they are durably
+// gone; until then a power cut can bring them back, and what they need must be there too.
+func (q *Queue) dropNeedless() bool {
+	q.mu.Lock()
+	var list []*segment
+	for seg := range q.segs.all {
+		if seg.needless() {
+			seg.gone = true
+			list = append(list, seg)
+		}
+	}
+	q.mu.Unlock()
+	if len(list) == 0 {
+		return false
+	}
+	var err error
+	for _, seg := range list {
+		if rerr := q.removeFiles(seg); rerr != nil && err == nil {
+			err = rerr
+		}
+	}
+	if err == nil {
+		err = q.fs.SyncDir(q.cfg.Dir)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, seg := range list {
+		if err != nil {
+			seg.gone = false
+			continue
+		}
+		q.segs.remove(seg)
+		seg.trimmed = true // for those that guard it
+	}
+	if err != nil {
+		q.log.Warn("queue: deleting journal segments; it is tried again", "error", err)
+	}
+	return err == nil
+}
+
+// removeFiles deletes the files of a segment. One with damage is set aside for the operator.
+func (q *Queue) removeFiles(seg *segment) error {
+	q.files.drop(seg.id)
+	name := q.segmentPath(seg.id)
+	var err error
+	if seg.damaged {
+		aside := q.path(damagedDir, segmentBase(seg.id)+segmentSuffix)
+		if err = q.fs.Rename(name, aside); err == nil {
+			err = q.fs.SyncDir(q.path(damagedDir))
+		}
+		if err == nil {
+			q.mu.Lock()
+			q.count.damagedFiles++
+			q.mu.Unlock()
+			q.log.Warn("queue: a damaged journal segment is no longer needed and was set aside; delete it when you have looked at it", "file", aside)
+		}
+	} else {
+		err = q.fs.Remove(name)
+	}
+	if err != nil && !isNotExist(err) {
+		return err
+	}
+	if err := q.fs.Remove(q.indexPath(seg.id)); err != nil && !isNotExist(err) {
+		return err
+	}
+	return nil
+}

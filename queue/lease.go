@@ -1,0 +1,496 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"mta/internal/envelope"
+	"mta/internal/reply"
+	"mta/queue/schedule"
+)
+
+// Why says what a lease is for.
+type Why uint8
+
+const (
+	Due          Why = 0 // to be attempted
+	BounceAsked  Why = 1 // an operator asked for a bounce: to be reported and settled
+	DelayWarning Why = 2 // the sender is to be told of the delay; nothing is leased, see Warned
+)
+
+// Expired is a Why and an Outcome. As a Why: older than Config.MaxAge says, to be reported and
+// settled. As an Outcome: it waited too long, and that was reported.
+const Expired = 3
+
+// String gives the word for a log.
+func (w Why) String() string {
+	switch w {
+	case Due:
+		return "due"
+	case Expired:
+		return "expired"
+	case BounceAsked:
+		return "bounce asked"
+	case DelayWarning:
+		return "delay warning"
+	}
+	return "unknown"
+}
+
+// Pending is one recipient in a lease.
+type Pending struct {
+	Index    int         // in Message.Recipients
+	Attempts int         // so far
+	Last     reply.Reply // to the last attempt; zero before the first
+	Key      string      // what it was parked or deferred under last, "" before
+	Since    time.Time   // when it was accepted
+}
+
+// Lease is recipients of one message that were handed out. Each must come back by Settle, Defer,
+// Park or Return, together or one by one; those of a DelayWarning by Warned.
+type Lease struct {
+	Why        Why
+	Message    *envelope.Message // shared: it must be left alone
+	Recipients []Pending
+}
+
+// warning is recipients whose sender is to be told of a delay.
+type warning struct {
+	id    uint64
+	rcpts []uint16
+}
+
+// lifted is what was taken from the schedule for a lease, before the disk is read.
+type lifted struct {
+	why   Why
+	id    uint64
+	rcpts []Pending
+	notes []noteRef
+	data  place
+	msg   *envelope.Message // nil when it is to be read
+}
+
+// noteRef says where the last reply to a recipient is to be read.
+type noteRef struct {
+	pending int // index in lifted.rcpts
+	place   place
+}
+
+// noteGuess is what is read at first of a record with a reply, in octets.
+const noteGuess = 512
+
+// Next waits for something to do and hands it out: first what expired or is to be bounced, then
+// warnings, then, in turn, what is new and what is due again. It ends with the context's error
+// or ErrClosed.
+func (q *Queue) Next(ctx context.Context) (*Lease, error) {
+	for {
+		l, err := q.wait(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if lease := q.complete(l); lease != nil {
+			return lease, nil
+		}
+	}
+}
+
+// wait blocks until something is to be handed out and takes it from the schedule.
+func (q *Queue) wait(ctx context.Context) (*lifted, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	watching := false
+	for {
+		if q.closed {
+			return nil, ErrClosed
+		}
+		if err := ctx.Err(); err != nil {
+			q.due.Signal() // for whoever the last signal was not
+			return nil, err
+		}
+		if l := q.pick(); l != nil {
+			return l, nil
+		}
+		if !watching {
+			watching = true
+			stop := context.AfterFunc(ctx, func() {
+				q.mu.Lock()
+				defer q.mu.Unlock()
+				q.due.Broadcast()
+			})
+			defer stop()
+		}
+		q.count.waiters++
+		q.due.Wait()
+		q.count.waiters--
+	}
+}
+
+// pick takes what is first in turn off the schedule; nil when nothing is to be done.
+func (q *Queue) pick() *lifted {
+	if q.stalled {
+		return nil
+	}
+	if s := q.table.Front(q.ending); s != schedule.None {
+		return q.lift(s)
+	}
+	for len(q.warnings) > 0 {
+		w := q.warnings[0]
+		q.warnings = q.warnings[1:]
+		if l := q.liftWarning(w); l != nil {
+			return l
+		}
+	}
+	lists := [2]schedule.List{q.fresh, q.backlog}
+	if q.turn {
+		lists[0], lists[1] = lists[1], lists[0]
+	}
+	for _, list := range lists {
+		if s := q.table.Front(list); s != schedule.None {
+			q.turn = list == q.fresh
+			return q.lift(s)
+		}
+	}
+	return nil
+}
+
+// lift leases the recipient in a slot and all others of its message that are there for the same
+// reason.
+func (q *Queue) lift(s schedule.Slot) *lifted {
+	first := *q.table.At(s)
+	l := &lifted{why: Due, id: first.ID, data: q.placeOf(first.Data(), schedule.Octets(first.Size))}
+	state := first.State()
+	if state == schedule.Ending {
+		l.why = Expired
+		if first.Action() == schedule.Bounce {
+			l.why = BounceAsked
+		}
+	}
+	q.table.Run(first.ID, func(s schedule.Slot, e *schedule.Entry) bool {
+		if e.State() != state || state == schedule.Waiting && e.Key != first.Key || state == schedule.Ending && e.Action() != first.Action() {
+			return true
+		}
+		q.unlist(s, e)
+		q.table.SetState(e, schedule.Leased)
+		q.describe(l, e)
+		return true
+	})
+	if h := q.hot[first.ID]; h != nil {
+		l.msg = h.msg
+	}
+	return l
+}
+
+// liftWarning is nil when nothing is left to warn of.
+func (q *Queue) liftWarning(w warning) *lifted {
+	l := &lifted{why: DelayWarning, id: w.id}
+	for _, r := range w.rcpts {
+		_, e := q.table.Find(w.id, r)
+		if e == nil || !e.Warning() {
+			continue
+		}
+		l.data = q.placeOf(e.Data(), schedule.Octets(e.Size))
+		q.describe(l, e)
+	}
+	if len(l.rcpts) == 0 {
+		return nil
+	}
+	if h := q.hot[w.id]; h != nil {
+		l.msg = h.msg
+	}
+	return l
+}
+
+// describe adds a recipient to what was lifted.
+func (q *Queue) describe(l *lifted, e *schedule.Entry) {
+	p := Pending{Index: int(e.Rcpt), Attempts: int(e.Attempts), Key: q.keys.Name(e.Key), Since: envelope.ID(e.ID).Time()}
+	if e.Attempts > 0 {
+		if r, ok := q.replies[recipientKey{e.ID, e.Rcpt}]; ok {
+			p.Last = r
+		} else if note := e.Note(); note != 0 {
+			l.notes = append(l.notes, noteRef{len(l.rcpts), q.placeOf(note, noteGuess)})
+		}
+	}
+	l.rcpts = append(l.rcpts, p)
+}
+
+// complete reads what a lease needs from the disk. It is nil when the message can't be read.
+func (q *Queue) complete(l *lifted) *Lease {
+	var body []byte
+	if l.msg == nil {
+		m, c, err := q.fetch(l)
+		if err != nil {
+			q.setUnreadable(l, err)
+			return nil
+		}
+		l.msg = m
+		if c.large == 0 {
+			body = c.body
+		}
+	}
+	q.readReplies(l)
+	if l.why != DelayWarning {
+		q.mu.Lock()
+		q.lease(l, body)
+		q.mu.Unlock()
+	}
+	return &Lease{Why: l.why, Message: l.msg, Recipients: l.rcpts}
+}
+
+// fetch reads the message, looking again for where it lies when compaction was quicker.
+func (q *Queue) fetch(l *lifted) (*envelope.Message, content, error) {
+	for {
+		m, c, err := q.readMessage(l.data)
+		if !errors.Is(err, errGone) {
+			return m, c, err
+		}
+		q.mu.Lock()
+		_, e := q.table.Find(l.id, uint16(l.rcpts[0].Index))
+		now := l.data
+		if e != nil {
+			now = q.placeOf(e.Data(), schedule.Octets(e.Size))
+		}
+		q.mu.Unlock()
+		if now == l.data {
+			return nil, content{}, q.gone(now, err)
+		}
+		l.data = now
+	}
+}
+
+// readReplies fills in the last replies. One that can't be read is left out, and told.
+func (q *Queue) readReplies(l *lifted) {
+	replies := replyReader{q: q}
+	for i := range l.notes {
+		n := &l.notes[i]
+		p := &l.rcpts[n.pending]
+		r, err := replies.read(n.place, uint16(p.Index))
+		if err != nil && !errors.Is(err, errGone) { // gone: it was moved at this moment
+			q.reportDamage(err, "the reply to the last attempt is lost; the message is not")
+		}
+		p.Last = r
+	}
+}
+
+// lease enters in memory what was handed out.
+func (q *Queue) lease(l *lifted, body []byte) {
+	h := q.hot[l.id]
+	if h == nil {
+		h = &hot{msg: l.msg}
+		q.table.Run(l.id, func(schedule.Slot, *schedule.Entry) bool { h.living++; return true })
+		q.hot[l.id] = h
+		q.charge(h, body)
+	}
+	h.leases += len(l.rcpts)
+}
+
+// charge keeps a content in memory if there is room for it.
+func (q *Queue) charge(h *hot, body []byte) {
+	cost := cacheCost(h.msg, body)
+	if q.hotBytes+cost > q.cfg.CacheBytes {
+		return
+	}
+	h.body, h.charged = body, cost
+	q.hotBytes += cost
+}
+
+// cacheCost is about what a message takes in memory, in octets.
+func cacheCost(m *envelope.Message, body []byte) int64 {
+	return int64(cap(body)) + 512 + 80*int64(len(m.Recipients))
+}
+
+// admit keeps a message that was just accepted in memory, if there is room: it is due at once.
+func (q *Queue) admit(m *envelope.Message, body []byte, living int) {
+	cost := cacheCost(m, body)
+	if q.hotBytes+cost > q.cfg.CacheBytes {
+		return
+	}
+	q.hotBytes += cost
+	q.hot[uint64(m.ID)] = &hot{msg: m, body: body, charged: cost, living: living}
+}
+
+// cool drops a message from memory unless some of it is leased.
+func (q *Queue) cool(id uint64) {
+	h := q.hot[id]
+	if h == nil || h.leases > 0 {
+		return
+	}
+	q.hotBytes -= h.charged
+	delete(q.hot, id)
+}
+
+// unlist takes an entry off whatever list it is on.
+func (q *Queue) unlist(s schedule.Slot, e *schedule.Entry) {
+	if e.State() == schedule.Waiting {
+		q.keys.Unpark(s)
+	} else {
+		q.table.Unlink(s)
+	}
+}
+
+// setUnreadable keeps recipients whose message can't be read, and says so.
+func (q *Queue) setUnreadable(l *lifted, err error) {
+	q.reportDamage(err, fmt.Sprintf("message %s is kept and not handed out: 'retry' tries again to read it, 'remove' gives it up", envelope.ID(l.id)))
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, p := range l.rcpts {
+		_, e := q.table.Find(l.id, uint16(p.Index))
+		switch {
+		case e == nil:
+		case l.why == DelayWarning:
+			e.SetWarning(false)
+			e.SetWarned(true) // there is nothing to tell the sender with
+		default:
+			q.table.SetState(e, schedule.Unreadable)
+			q.segs.of(e.Data()).stuck = true
+			q.segs.of(e.Data()).damaged = true
+		}
+	}
+}
+
+// reportDamage logs and counts a place that can't be read.
+func (q *Queue) reportDamage(err error, consequence string) {
+	q.mu.Lock()
+	q.count.damagedRecords++
+	q.mu.Unlock()
+	q.log.Error("queue: DAMAGE: "+consequence, "error", err)
+}
+
+// Take hands out the first n messages that wait under key, oldest parked first. It does not wait.
+func (q *Queue) Take(key string, n int) []*Lease {
+	q.mu.Lock()
+	k, ok := q.keys.Lookup(key)
+	var taken []*lifted
+	for ok && len(taken) < n && !q.closed {
+		s := q.keys.First(k)
+		if s == schedule.None {
+			break
+		}
+		taken = append(taken, q.lift(s))
+	}
+	q.mu.Unlock()
+	leases := make([]*Lease, 0, len(taken))
+	for _, l := range taken {
+		if lease := q.complete(l); lease != nil {
+			leases = append(leases, lease)
+		}
+	}
+	return leases
+}
+
+// Park makes leased recipients wait under a key until Take asks for it. It is in memory only:
+// after a restart they are due. Recipients that are not leased are left alone.
+func (q *Queue) Park(id envelope.ID, recipients []int, key string) {
+	q.comeBack(id, recipients, func(s schedule.Slot, e *schedule.Entry) {
+		q.keys.Set(e, q.keys.Number(key))
+		q.table.SetState(e, schedule.Waiting)
+		q.keys.Park(s)
+	})
+}
+
+// Return makes leased recipients due again as if they had not been handed out. For those of a
+// DelayWarning it means that the sender was not told and is to be told later.
+func (q *Queue) Return(id envelope.ID, recipients []int) {
+	now := q.seconds()
+	q.comeBack(id, recipients, func(s schedule.Slot, e *schedule.Entry) { q.makeDue(s, e, now) })
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, r := range recipients {
+		if _, e := q.table.Find(uint64(id), uint16(r)); e != nil {
+			e.SetWarning(false)
+		}
+	}
+}
+
+// makeDue puts an entry that is on no list where Next finds it.
+func (q *Queue) makeDue(s schedule.Slot, e *schedule.Entry, now uint32) {
+	e.Due = min(e.Due, now)
+	q.table.SetState(e, schedule.Due)
+	if e.Attempts == 0 {
+		q.table.Push(q.fresh, s)
+	} else {
+		q.table.Push(q.backlog, s)
+	}
+	q.due.Signal()
+}
+
+// comeBack ends the lease of recipients and does rest with each, unless an operator has asked
+// for something else meanwhile.
+func (q *Queue) comeBack(id envelope.ID, recipients []int, rest func(schedule.Slot, *schedule.Entry)) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var gone []uint16
+	n, due := 0, false
+	for _, r := range recipients {
+		s, e := q.find(id, r)
+		if e == nil || e.State() != schedule.Leased {
+			continue
+		}
+		n++
+		if q.settleDown(s, e, rest) {
+			gone = append(gone, e.Rcpt)
+		}
+		due = due || e.State() == schedule.Due
+	}
+	q.endLease(uint64(id), n, due)
+	q.kill(uint64(id), gone, Removed)
+	q.table.Tidy()
+}
+
+// find gives a recipient's entry; nil when there is none.
+func (q *Queue) find(id envelope.ID, rcpt int) (schedule.Slot, *schedule.Entry) {
+	if rcpt < 0 || rcpt > MaxRecipients {
+		return schedule.None, nil
+	}
+	return q.table.Find(uint64(id), uint16(rcpt))
+}
+
+// settleDown does with an entry that is no longer leased what an operator asked for, or else
+// rest. It reports true when the entry is to be removed, which the caller must do.
+func (q *Queue) settleDown(s schedule.Slot, e *schedule.Entry, rest func(schedule.Slot, *schedule.Entry)) (remove bool) {
+	switch e.Action() {
+	case schedule.Hold:
+		e.SetAction(schedule.Nothing)
+		q.table.SetState(e, schedule.Held)
+	case schedule.Bounce:
+		q.end(s, e)
+	case schedule.Remove:
+		return true
+	case schedule.Retry:
+		e.SetAction(schedule.Nothing)
+		q.makeDue(s, e, q.seconds())
+	default:
+		rest(s, e)
+	}
+	return false
+}
+
+// end puts an entry that is on no list where Next finds it first.
+func (q *Queue) end(s schedule.Slot, e *schedule.Entry) {
+	q.table.SetState(e, schedule.Ending)
+	q.table.Push(q.ending, s)
+	q.due.Signal()
+}
+
+// endLease counts n recipients as back. Unless they are due again at once, the message leaves
+// memory with the last of them.
+func (q *Queue) endLease(id uint64, n int, due bool) {
+	h := q.hot[id]
+	if h == nil {
+		return
+	}
+	h.leases -= n
+	if !due {
+		q.cool(id)
+	}
+}
+
+// sorted gives recipients in ascending order and once each.
+func sorted(rcpts []uint16) []uint16 {
+	if !slices.IsSorted(rcpts) {
+		slices.Sort(rcpts)
+	}
+	return slices.Compact(rcpts)
+}

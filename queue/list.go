@@ -1,0 +1,297 @@
+package queue
+
+import (
+	"cmp"
+	"container/heap"
+	"fmt"
+	"slices"
+	"time"
+
+	"mta/internal/envelope"
+	"mta/internal/reply"
+	"mta/queue/schedule"
+)
+
+// Order says what a listing begins with.
+type Order uint8
+
+const (
+	OldestFirst Order = iota
+	NewestFirst
+	NextAttempt // what is to be attempted first; what waits for no time comes last
+)
+
+// Page says which part of a listing is wanted.
+type Page struct {
+	Order  Order
+	Limit  int    // messages; 0: 100, at most 10,000
+	Cursor string // what the page before returned as next; "" for the first page
+}
+
+// Item is a message in a listing, with the recipients that were selected.
+type Item struct {
+	ID         envelope.ID
+	Sender     envelope.Address
+	Size       int64 // octets of content
+	Received   time.Time
+	Tenant     string
+	Campaign   string
+	Tier       uint8
+	Peer       string
+	Total      int // recipients that the message was accepted for
+	Recipients []ItemRecipient
+	Unreadable bool // the record is damaged: all but ID and Recipients' states is unknown
+}
+
+// ItemRecipient is a recipient in a listing.
+type ItemRecipient struct {
+	Index    int
+	Address  envelope.Address
+	State    State
+	Key      string    // what it waits, or last waited, under
+	Attempts int       // so far
+	Next     time.Time // of the next attempt; zero when it waits for no time
+	Last     reply.Reply
+	Warned   bool // the sender was told of the delay
+}
+
+const (
+	defaultLimit = 100
+	maxLimit     = 10_000
+	// maxReads bounds the envelopes that are read for a page, so that a filter that selects
+	// little of much does not keep the caller waiting.
+	maxReads = 50_000
+)
+
+// List gives the selected messages, a page at a time. next is the cursor of the following page,
+// "" after the last. A page can have fewer messages than asked for, or none, and a next: then
+// there was much to look through.
+func (q *Queue) List(f Filter, p Page) (items []Item, next string, err error) {
+	if p.Limit <= 0 {
+		p.Limit = defaultLimit
+	}
+	p.Limit = min(p.Limit, maxLimit)
+	if p.Order == NextAttempt {
+		return q.listByTime(f, p)
+	}
+	from := uint64(0)
+	if p.Cursor != "" {
+		id, err := envelope.ParseID(p.Cursor)
+		if err != nil {
+			return nil, "", fmt.Errorf("cursor of a listing: %w", err)
+		}
+		from = uint64(id)
+	}
+	w := q.newWalker(f, p.Order == NewestFirst, from)
+	for {
+		c, m := w.next()
+		switch {
+		case c == nil:
+			return items, "", nil
+		case len(items) == p.Limit || w.reads > maxReads:
+			return items, envelope.ID(c.id).String(), nil
+		}
+		items = append(items, q.item(c, m))
+	}
+}
+
+// item puts a candidate in words. m is nil when it was not read yet.
+func (q *Queue) item(c *candidate, m *envelope.Message) Item {
+	it := Item{ID: envelope.ID(c.id)}
+	if m == nil {
+		var err error
+		if m, err = q.envelopeOf(c.id, c.data); err != nil {
+			it.Unreadable = true
+		}
+	}
+	if m != nil {
+		it.Sender, it.Size, it.Received, it.Total = m.Sender, m.Size, m.Received, len(m.Recipients)
+		it.Tenant, it.Campaign, it.Tier = m.Tenant, m.Campaign, m.Tier
+		if m.Peer.IsValid() {
+			it.Peer = m.Peer.String()
+		}
+	}
+	// Downward walks give recipients last to first.
+	slices.SortFunc(c.rcpts, func(a, b candidateRecipient) int { return cmp.Compare(a.entry.Rcpt, b.entry.Rcpt) })
+	replies := replyReader{q: q}
+	for i := range c.rcpts {
+		r := q.itemRecipient(&c.rcpts[i], m)
+		if note := c.rcpts[i].note; note != (place{}) && r.Last == (reply.Reply{}) {
+			r.Last, _ = replies.read(note, c.rcpts[i].entry.Rcpt) // a listing does without
+		}
+		it.Recipients = append(it.Recipients, r)
+	}
+	return it
+}
+
+func (q *Queue) itemRecipient(c *candidateRecipient, m *envelope.Message) ItemRecipient {
+	e := &c.entry
+	r := ItemRecipient{Index: int(e.Rcpt), State: e.State(), Key: c.key, Attempts: int(e.Attempts), Warned: e.Warned()}
+	if m != nil && r.Index < len(m.Recipients) {
+		r.Address = m.Recipients[r.Index].Address
+	}
+	if e.State() == schedule.Deferred || e.State() == schedule.Due {
+		r.Next = time.Unix(int64(e.Due), 0).UTC()
+	}
+	q.mu.Lock()
+	r.Last = q.replies[recipientKey{e.ID, e.Rcpt}]
+	q.mu.Unlock()
+	return r
+}
+
+// Get gives one message with all recipients that are still in the queue. ErrUnknown says that
+// there are none.
+func (q *Queue) Get(id envelope.ID) (Item, error) {
+	c, ok := q.lookUp(uint64(id))
+	if !ok {
+		return Item{}, fmt.Errorf("message %s: %w", id, ErrUnknown)
+	}
+	return q.item(&c, nil), nil
+}
+
+// lookUp makes a candidate of one message.
+func (q *Queue) lookUp(id uint64) (c candidate, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.table.Run(id, func(_ schedule.Slot, e *schedule.Entry) bool {
+		c.id, c.data = id, q.placeOf(e.Data(), schedule.Octets(e.Size))
+		c.rcpts = append(c.rcpts, q.candidate(e))
+		return true
+	})
+	return c, len(c.rcpts) > 0
+}
+
+// timed is a message in the order of its next attempt.
+type timed struct {
+	due uint32
+	c   candidate
+	m   *envelope.Message
+}
+
+func (a *timed) compare(b *timed) int {
+	return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.c.id, b.c.id))
+}
+
+// latest is a heap with the latest on top.
+type latest []timed
+
+func (l latest) Len() int           { return len(l) }
+func (l latest) Less(i, j int) bool { return l[i].compare(&l[j]) > 0 }
+func (l latest) Swap(i, j int)      { l[i], l[j] = l[j], l[i] }
+func (l *latest) Push(x any)        { *l = append(*l, x.(timed)) }
+func (l *latest) Pop() any {
+	x := (*l)[len(*l)-1]
+	*l = (*l)[:len(*l)-1]
+	return x
+}
+
+// listByTime looks through all that is selected and keeps the first of it.
+func (q *Queue) listByTime(f Filter, p Page) (items []Item, next string, err error) {
+	after := timed{}
+	if p.Cursor != "" {
+		if _, err := fmt.Sscanf(p.Cursor, "%d.%d", &after.due, &after.c.id); err != nil {
+			return nil, "", fmt.Errorf("cursor of a listing: %q is not one", p.Cursor)
+		}
+	}
+	w := q.newWalker(f, false, 0)
+	var first latest
+	for {
+		c, m := w.next()
+		if c == nil {
+			break
+		}
+		t := timed{due: firstAttempt(c), c: *c, m: m}
+		if t.compare(&after) <= 0 {
+			continue
+		}
+		if len(first) <= p.Limit {
+			heap.Push(&first, t)
+		} else if t.compare(&first[0]) < 0 {
+			first[0] = t
+			heap.Fix(&first, 0)
+		}
+	}
+	slices.SortFunc(first, func(a, b timed) int { return a.compare(&b) })
+	if len(first) > p.Limit {
+		first = first[:p.Limit]
+		end := &first[p.Limit-1]
+		next = fmt.Sprintf("%d.%d", end.due, end.c.id)
+	}
+	for i := range first {
+		items = append(items, q.item(&first[i].c, first[i].m))
+	}
+	return items, next, nil
+}
+
+// firstAttempt is the earliest next attempt of a candidate's recipients.
+func firstAttempt(c *candidate) uint32 {
+	due := ^uint32(0)
+	for i := range c.rcpts {
+		switch e := &c.rcpts[i].entry; e.State() {
+		case schedule.Waiting, schedule.Held, schedule.Unreadable:
+		default:
+			due = min(due, e.Due)
+		}
+	}
+	return due
+}
+
+// AgeLimits are the upper ends of the age classes in a Summary, as qshape has them; the last
+// class has no end.
+var AgeLimits = [...]time.Duration{
+	5 * time.Minute, 10 * time.Minute, 20 * time.Minute, 40 * time.Minute, 80 * time.Minute,
+	160 * time.Minute, 320 * time.Minute, 640 * time.Minute, 1280 * time.Minute,
+}
+
+// KeySummary is how many recipients there are under a key.
+type KeySummary struct {
+	Key    string
+	Total  int
+	States [schedule.States]int    // by State
+	Ages   [len(AgeLimits) + 1]int // by class of age
+	Oldest time.Duration           // age of the oldest
+}
+
+// Summary counts the selected recipients by key, most first.
+func (q *Queue) Summary(f Filter) []KeySummary {
+	now := q.now()
+	byKey := map[string]*KeySummary{}
+	w := q.newWalker(f, false, 0)
+	for {
+		c, _ := w.next()
+		if c == nil {
+			break
+		}
+		age := now.Sub(envelope.ID(c.id).Time())
+		class := ageClass(age)
+		for i := range c.rcpts {
+			r := &c.rcpts[i]
+			s := byKey[r.key]
+			if s == nil {
+				s = &KeySummary{Key: r.key}
+				byKey[r.key] = s
+			}
+			s.Total++
+			s.States[r.entry.State()]++
+			s.Ages[class]++
+			s.Oldest = max(s.Oldest, age)
+		}
+	}
+	list := make([]KeySummary, 0, len(byKey))
+	for _, s := range byKey {
+		list = append(list, *s)
+	}
+	slices.SortFunc(list, func(a, b KeySummary) int {
+		return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(a.Key, b.Key))
+	})
+	return list
+}
+
+func ageClass(age time.Duration) int {
+	for i, limit := range AgeLimits {
+		if age < limit {
+			return i
+		}
+	}
+	return len(AgeLimits)
+}

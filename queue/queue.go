@@ -1,0 +1,309 @@
+// Package queue keeps accepted messages on stable storage until each recipient has a final
+// outcome, and knows at any time what each of them is doing. It knows no SMTP and no network.
+//
+// The way of a message: Begin gives a Draft that takes the content, Draft.Commit returns when
+// message and envelope are durable. Next hands out Leases: what is due, expired, to be bounced or
+// to be warned about. A leased recipient comes back by Settle (it is done), Defer (a later
+// attempt), Park (it waits under a key until Take asks for that key) or Return (due again).
+// Change, List, Get, Summary and Stats are the operator's. Fsck reads a directory that no queue
+// has open.
+//
+// On disk is a journal of segments; in memory is a table of 40 octets for each recipient that
+// waits. docs/queue.md has the format, and a table of what happens at start for each state that
+// the disk can be in.
+//
+// Long-lived goroutines, all started by Open, stopped and waited for by Close:
+//
+//	writer   owns the active segment; writes what waits as one group, syncs once, answers all
+//	clock    moves what is due from the timer wheel to the due list; sweeps for what expired
+//	janitor  owns the sealed segments: trims, indexes, compacts and deletes them
+//
+// Locks, outer first: Queue.mu (schedule, accounts of the segments, counters), writer.mu (what
+// waits to be written), fileCache.mu. None is held while the disk works.
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"mta/internal/envelope"
+	"mta/internal/reply"
+	"mta/queue/schedule"
+	"mta/queue/vfs"
+)
+
+// Errors that Commit and others wrap. All of them are this relay's own trouble: the client is to
+// try again later.
+var (
+	ErrClosed   = errors.New("queue is closed")
+	ErrDiskFull = errors.New("disk is full")
+	ErrStorage  = errors.New("storage failed")
+	// ErrUnknown is returned for a message, or a recipient, that is not in the queue or not in
+	// the state that the call is for.
+	ErrUnknown = errors.New("not in the queue")
+	// ErrDamaged is returned for what is in the queue and can't be read.
+	ErrDamaged = errors.New("record is damaged")
+	// ErrLocked is returned by Open when another process has the directory.
+	ErrLocked = vfs.ErrLocked
+)
+
+// Config is what a queue is made from. Dir is the only field that must be set.
+type Config struct {
+	Dir string
+	FS  vfs.FS           // nil: the operating system's
+	Now func() time.Time // nil: time.Now
+	Log *slog.Logger     // nil: nothing is logged
+
+	SegmentSize int64 // octets of a journal segment, up to 128 MiB; 0: 64 MiB
+	LargeBody   int64 // contents above this have their own file; 0: 256 KiB
+	CacheBytes  int64 // memory for envelopes and contents of what is due; 0: 64 MiB
+	MinFree     int64 // accept nothing when less than this is free on the disk; 0: two segments
+
+	// MaxAge is how long mail may wait that was last seen under key, 0 for ever. It is asked
+	// again at each sweep, so that a change acts at once. It must not call the queue. Nil: nothing
+	// expires.
+	MaxAge func(key string) time.Duration
+	// DelayAfter is the age at which the sender is to be told of a delay; 0: never.
+	DelayAfter time.Duration
+}
+
+func (c *Config) setDefaults() error {
+	if c.Dir == "" {
+		return errors.New("queue: no directory is given")
+	}
+	if c.FS == nil {
+		c.FS = vfs.OS()
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.SegmentSize == 0 {
+		c.SegmentSize = 64 << 20
+	}
+	if c.SegmentSize < minSegmentSize || c.SegmentSize > schedule.MaxOffset {
+		return fmt.Errorf("queue: segment size of %d octets: want %d to %d", c.SegmentSize, minSegmentSize, schedule.MaxOffset)
+	}
+	if c.LargeBody == 0 {
+		c.LargeBody = 256 << 10
+	}
+	c.LargeBody = min(c.LargeBody, c.SegmentSize/4)
+	if c.CacheBytes == 0 {
+		c.CacheBytes = 64 << 20
+	}
+	if c.MinFree == 0 {
+		c.MinFree = 2 * c.SegmentSize
+	}
+	return nil
+}
+
+const minSegmentSize = 4 << 10
+
+// Queue is an open queue. Its methods are safe for use by many goroutines.
+type Queue struct {
+	cfg   Config
+	fs    vfs.FS
+	log   *slog.Logger
+	now   func() time.Time
+	lock  io.Closer
+	files *fileCache
+	w     *writer
+	ids   envelope.IDs
+
+	largeSeq atomic.Uint64 // the last number given to a content's file
+	free     freeSpace
+	scratch  sync.Pool // of *scratch
+
+	stop    context.CancelFunc // ends clock and janitor
+	stopped sync.WaitGroup     // clock and janitor
+	kick    struct{ clock, janitor chan struct{} }
+
+	due *sync.Cond // with mu: there may be something for Next
+
+	mu        sync.Mutex // guards all below
+	closed    bool
+	table     *schedule.Table
+	wheel     *schedule.Wheel
+	keys      *schedule.Keys
+	fresh     schedule.List // due, never attempted
+	backlog   schedule.List // due again
+	ending    schedule.List // expired or to be bounced
+	turn      bool          // whose turn it is, fresh or backlog
+	warnings  []warning     // what Next is to tell of
+	hot       map[uint64]*hot
+	hotBytes  int64
+	replies   map[recipientKey]reply.Reply // of deferrals that are not written yet
+	large     map[uint64]largeBody         // living messages whose content has its own file
+	segs      segments
+	count     counters
+	largeDone []uint64 // files of contents that can be removed
+	stalled   bool     // the journal can't be written: nothing is handed out
+	fault     error    // why, or why it was so last
+}
+
+// hot is what is in memory of a message that is due or leased.
+type hot struct {
+	msg     *envelope.Message
+	body    []byte // nil when it is to be read from the disk
+	charged int64  // octets of the cache's budget
+	leases  int    // leased recipients
+	living  int    // recipients without a final outcome
+}
+
+type recipientKey struct {
+	id   uint64
+	rcpt uint16
+}
+
+type largeBody struct {
+	number uint64
+	size   int64
+}
+
+// Open opens the queue in a directory, which it makes if need be, and brings back what was in
+// it. Damage is logged, counted in Stats and no error.
+func Open(cfg Config) (*Queue, error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, err
+	}
+	q := &Queue{
+		cfg: cfg, fs: cfg.FS, log: cfg.Log, now: cfg.Now,
+		hot: map[uint64]*hot{}, replies: map[recipientKey]reply.Reply{}, large: map[uint64]largeBody{},
+	}
+	q.scratch.New = newScratch
+	q.due = sync.NewCond(&q.mu)
+	q.kick.clock, q.kick.janitor = make(chan struct{}, 1), make(chan struct{}, 1)
+	q.files = newFileCache(q.fs)
+	q.resetSchedule()
+	if err := q.lockDir(); err != nil {
+		return nil, err
+	}
+	last, err := q.recover()
+	if err != nil {
+		q.lock.Close()
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	q.stop = stop
+	q.w = newWriter(q, last)
+	q.stopped.Go(func() { q.runClock(ctx) })
+	q.stopped.Go(func() { q.runJanitor(ctx) })
+	go q.w.run()
+	return q, q.finishRemovals()
+}
+
+func (q *Queue) resetSchedule() {
+	q.table = schedule.New()
+	q.wheel = schedule.NewWheel(q.table, q.seconds())
+	q.keys = schedule.NewKeys(q.table)
+	q.fresh, q.backlog, q.ending = q.table.NewList(), q.table.NewList(), q.table.NewList()
+}
+
+func (q *Queue) lockDir() (err error) {
+	for _, dir := range []string{q.cfg.Dir, q.path(largeDir), q.path(damagedDir)} {
+		if err := q.fs.MkdirAll(dir); err != nil {
+			return fmt.Errorf("queue: making directory: %w", err)
+		}
+	}
+	q.lock, err = q.fs.Lock(q.path(lockName))
+	if errors.Is(err, ErrLocked) {
+		return fmt.Errorf("queue: %s is in use by another relay: stop that one, or set another data directory: %w", q.cfg.Dir, err)
+	}
+	if err != nil {
+		return fmt.Errorf("queue: %w", err)
+	}
+	return nil
+}
+
+// Close writes what waits to be written, stops the goroutines and gives the directory free.
+// Commits and Nexts under way end with ErrClosed. Leased recipients are due again at the next
+// Open.
+func (q *Queue) Close() error {
+	q.mu.Lock()
+	if q.closed {
+		q.mu.Unlock()
+		return ErrClosed
+	}
+	q.closed = true
+	q.due.Broadcast()
+	q.mu.Unlock()
+	q.stop()
+	q.stopped.Wait()
+	err := q.w.close()
+	q.files.close()
+	if lerr := q.lock.Close(); err == nil {
+		err = lerr
+	}
+	return err
+}
+
+// seconds is the time as the schedule has it.
+func (q *Queue) seconds() uint32 { return secondsOf(q.now()) }
+
+// secondsOf rounds up, so that nothing is due before its time.
+func secondsOf(t time.Time) uint32 {
+	s := t.Unix()
+	if t.Nanosecond() > 0 {
+		s++
+	}
+	return uint32(min(max(s, 1), 1<<32-1))
+}
+
+func (q *Queue) nudge(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// freeSpace remembers what is free on the disk for a moment.
+type freeSpace struct {
+	octets  atomic.Int64
+	checked atomic.Int64 // unix nanoseconds
+}
+
+const freeSpaceAge = 250 * time.Millisecond
+
+// freeOctets is what is free on the disk, up to a quarter of a second old.
+func (q *Queue) freeOctets() int64 {
+	now := q.now().UnixNano()
+	last := q.free.checked.Load()
+	if last != 0 && now-last < int64(freeSpaceAge) && now >= last || !q.free.checked.CompareAndSwap(last, now) {
+		return q.free.octets.Load()
+	}
+	n, err := q.fs.Free(q.cfg.Dir)
+	if err != nil {
+		q.log.Error("queue: asking for free disk space", "dir", q.cfg.Dir, "error", err)
+		n = 0
+	}
+	q.free.octets.Store(n)
+	return n
+}
+
+// Ready reports why a message would be refused just now, nil when it would not: a cheap question
+// for before the content is taken.
+func (q *Queue) Ready() error {
+	q.mu.Lock()
+	closed, stalled, fault := q.closed, q.stalled, q.fault
+	q.mu.Unlock()
+	switch {
+	case closed:
+		return ErrClosed
+	case stalled:
+		return fault
+	case q.freeOctets() < q.cfg.MinFree:
+		return ErrDiskFull
+	}
+	return nil
+}
+
+func isNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }

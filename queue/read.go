@@ -1,0 +1,387 @@
+package queue
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"sync"
+
+	"mta/internal/envelope"
+	"mta/internal/reply"
+	"mta/queue/journal"
+	"mta/queue/schedule"
+	"mta/queue/vfs"
+)
+
+// maxOpenFiles is how many segments are kept open for reading.
+const maxOpenFiles = 128
+
+// fileCache keeps segment files open for reading.
+type fileCache struct {
+	fs vfs.FS
+
+	mu   sync.Mutex // guards open and the fields of its entries
+	open map[journal.Segment]*openFile
+}
+
+type openFile struct {
+	f     vfs.File
+	users int
+	stale bool // to be closed when the last user is done
+}
+
+func newFileCache(fs vfs.FS) *fileCache {
+	return &fileCache{fs: fs, open: map[journal.Segment]*openFile{}}
+}
+
+// get opens a segment's file. release must be called when it is no longer read.
+func (c *fileCache) get(id journal.Segment, name string) (f vfs.File, release func(), err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	of := c.open[id]
+	if of == nil {
+		c.shrink()
+		// Opening under the lock keeps two readers from opening the same file twice; it reads
+		// no content.
+		file, err := c.fs.Open(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		of = &openFile{f: file}
+		c.open[id] = of
+	}
+	of.users++
+	return of.f, func() { c.put(of) }, nil
+}
+
+func (c *fileCache) put(of *openFile) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if of.users--; of.users == 0 && of.stale {
+		of.f.Close()
+	}
+}
+
+// shrink makes room for one more.
+func (c *fileCache) shrink() {
+	for id, of := range c.open {
+		if len(c.open) < maxOpenFiles {
+			return
+		}
+		if of.users == 0 {
+			of.f.Close()
+			delete(c.open, id)
+		}
+	}
+}
+
+// drop closes a segment's file as soon as nobody reads it.
+func (c *fileCache) drop(id journal.Segment) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	of := c.open[id]
+	if of == nil {
+		return
+	}
+	delete(c.open, id)
+	if of.users == 0 {
+		of.f.Close()
+	} else {
+		of.stale = true
+	}
+}
+
+func (c *fileCache) close() {
+	c.mu.Lock()
+	ids := make([]journal.Segment, 0, len(c.open))
+	for id := range c.open {
+		ids = append(ids, id)
+	}
+	c.mu.Unlock()
+	for _, id := range ids {
+		c.drop(id)
+	}
+}
+
+// damageError is a place that can't be read.
+type damageError struct {
+	file string
+	off  int64
+	err  error // what reading said; nil when the octets are wrong
+}
+
+func (e *damageError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("%s: offset %d: octets are not what was written", e.file, e.off)
+	}
+	return fmt.Sprintf("%s: offset %d: %v", e.file, e.off, e.err)
+}
+
+func (e *damageError) Is(target error) bool { return target == ErrDamaged }
+func (e *damageError) Unwrap() error        { return e.err }
+
+// place is where a record lies, to be read without the lock. The file can be gone by then, since
+// compaction has moved the record: then errGone says to look again.
+type place struct {
+	id   journal.Segment
+	off  int64
+	size int64 // an estimate of the record's, never too small
+}
+
+var errGone = errors.New("segment is gone")
+
+// gone makes damage of a file that is not there although the schedule says so.
+func (q *Queue) gone(p place, err error) error {
+	if errors.Is(err, errGone) {
+		return &damageError{q.segmentPath(p.id), p.off, fs.ErrNotExist}
+	}
+	return err
+}
+
+// placeOf must be called with the lock.
+func (q *Queue) placeOf(l schedule.Loc, size int64) place {
+	return place{id: q.segs.of(l).id, off: l.Offset(), size: size}
+}
+
+// readRecord reads and checks a record. The payload is the caller's.
+func (q *Queue) readRecord(p place) (journal.Record, error) {
+	name := q.segmentPath(p.id)
+	f, release, err := q.files.get(p.id, name)
+	if isNotExist(err) {
+		return journal.Record{}, errGone
+	}
+	if err != nil {
+		return journal.Record{}, &damageError{name, p.off, err}
+	}
+	defer release()
+	b, err := readUpTo(f, p.off, p.size)
+	if err != nil {
+		return journal.Record{}, &damageError{name, p.off, err}
+	}
+	if len(b) >= journal.HeaderSize {
+		n, ok := journal.PayloadSize(b, p.id)
+		if ok && journal.HeaderSize+n > len(b) {
+			if b, err = readUpTo(f, p.off, int64(journal.HeaderSize+n)); err != nil {
+				return journal.Record{}, &damageError{name, p.off, err}
+			}
+		}
+	}
+	rec, ok := journal.Parse(b, p.id, p.off)
+	if !ok {
+		return journal.Record{}, &damageError{name, p.off, nil}
+	}
+	return rec, nil
+}
+
+// readUpTo reads n octets, or as many as there are.
+func readUpTo(f io.ReaderAt, off, n int64) ([]byte, error) {
+	b := make([]byte, n)
+	m, err := f.ReadAt(b, off)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return b[:m], err
+}
+
+// readMessage reads a message's record. Body is nil when it has its own file.
+func (q *Queue) readMessage(p place) (*envelope.Message, content, error) {
+	rec, err := q.readRecord(p)
+	if err != nil {
+		return nil, content{}, err
+	}
+	c, err := parseContent(rec.Payload)
+	if err == nil && rec.Kind != kindAccepted && rec.Kind != kindMoved {
+		err = fmt.Errorf("a message is expected and there is a record of kind %d", rec.Kind)
+	}
+	var m *envelope.Message
+	if err == nil {
+		m, err = decodeEnvelope(c.env)
+	}
+	if err != nil {
+		return nil, content{}, &damageError{q.segmentPath(p.id), p.off, err}
+	}
+	m.ID, m.Size = envelope.ID(rec.ID), c.bodyLen
+	return m, c, nil
+}
+
+// envelopeGuess is what is read at first for an envelope alone, in octets.
+const envelopeGuess = 1 << 10
+
+// readEnvelope reads the envelope of a message and not its content, for listings.
+func (q *Queue) readEnvelope(p place) (*envelope.Message, error) {
+	name := q.segmentPath(p.id)
+	f, release, err := q.files.get(p.id, name)
+	if isNotExist(err) {
+		return nil, errGone
+	}
+	if err != nil {
+		return nil, &damageError{name, p.off, err}
+	}
+	defer release()
+	b, err := readUpTo(f, p.off, min(envelopeGuess, p.size))
+	if err != nil {
+		return nil, &damageError{name, p.off, err}
+	}
+	const head = journal.HeaderSize + preludeSize
+	if len(b) < head {
+		return nil, &damageError{name, p.off, nil}
+	}
+	pre, err := parsePrelude(b[journal.HeaderSize:])
+	if err != nil {
+		return nil, &damageError{name, p.off, err}
+	}
+	if need := int64(head) + int64(pre.envLen); need > int64(len(b)) {
+		if need > journal.MaxPayload {
+			return nil, &damageError{name, p.off, nil}
+		}
+		if b, err = readUpTo(f, p.off, need); err != nil || int64(len(b)) < need {
+			return nil, &damageError{name, p.off, err}
+		}
+	}
+	env := b[head : head+int(pre.envLen)]
+	if journal.Checksum(0, env) != pre.envCRC {
+		return nil, &damageError{name, p.off, nil}
+	}
+	m, err := decodeEnvelope(env)
+	if err != nil {
+		return nil, &damageError{name, p.off, err}
+	}
+	m.Size = pre.bodyLen
+	return m, nil
+}
+
+// replyReader reads last replies. Those of a message often lie in one record, which it then reads
+// once.
+type replyReader struct {
+	q    *Queue
+	have place
+	one  reply.Reply      // of a deferred record
+	each []recipientState // of a moved record
+}
+
+// read gives the last reply to one recipient from the record that has it.
+func (r *replyReader) read(p place, rcpt uint16) (reply.Reply, error) {
+	if p != r.have {
+		if err := r.load(p); err != nil {
+			r.have = place{}
+			return reply.Reply{}, err
+		}
+		r.have = p
+	}
+	for i := range r.each {
+		if r.each[i].rcpt == rcpt {
+			return r.each[i].last, nil
+		}
+	}
+	return r.one, nil
+}
+
+func (r *replyReader) load(p place) error {
+	rec, err := r.q.readRecord(p)
+	if err != nil {
+		return err
+	}
+	r.one, r.each = reply.Reply{}, nil
+	switch rec.Kind {
+	case kindDeferred:
+		var f deferral
+		f, err = decodeDeferral(rec.Payload)
+		r.one = f.last
+	case kindMoved:
+		var c content
+		if c, err = parseContent(rec.Payload); err == nil {
+			r.each, err = decodeStates(c.states)
+		}
+	default:
+		err = fmt.Errorf("a reply is expected and there is a record of kind %d", rec.Kind)
+	}
+	if err != nil {
+		return &damageError{r.q.segmentPath(p.id), p.off, err}
+	}
+	return nil
+}
+
+// Body opens the content of a message that is in the queue, whatever its state. A content that
+// is damaged ends with an error that is ErrDamaged, never with io.EOF.
+func (q *Queue) Body(id envelope.ID) (io.ReadCloser, error) {
+	for last := (place{}); ; {
+		q.mu.Lock()
+		if h := q.hot[uint64(id)]; h != nil && h.body != nil {
+			body := h.body
+			q.mu.Unlock()
+			return io.NopCloser(bytes.NewReader(body)), nil
+		}
+		var p place
+		found := false
+		q.table.Run(uint64(id), func(_ schedule.Slot, e *schedule.Entry) bool {
+			p, found = q.placeOf(e.Data(), schedule.Octets(e.Size)), true
+			return false
+		})
+		q.mu.Unlock()
+		if !found {
+			return nil, fmt.Errorf("message %s: %w", id, ErrUnknown)
+		}
+		_, c, err := q.readMessage(p)
+		if errors.Is(err, errGone) && p != last {
+			last = p
+			continue
+		}
+		if err != nil {
+			return nil, q.gone(p, err)
+		}
+		if c.large == 0 {
+			return io.NopCloser(bytes.NewReader(c.body)), nil
+		}
+		return q.openLarge(c.prelude)
+	}
+}
+
+// openLarge opens a content that has its own file.
+func (q *Queue) openLarge(p prelude) (io.ReadCloser, error) {
+	name := q.largePath(p.large)
+	f, err := q.fs.Open(name)
+	if err != nil {
+		return nil, &damageError{name, 0, err}
+	}
+	return &largeReader{f: f, name: name, prelude: p}, nil
+}
+
+// largeReader reads a content from its own file and checks it on the way: the last octets are
+// given only when all are right.
+type largeReader struct {
+	prelude
+	f    vfs.File
+	name string
+	off  int64
+	crc  uint32
+	err  error
+}
+
+func (r *largeReader) Read(p []byte) (int, error) {
+	if r.err != nil {
+		return 0, r.err
+	}
+	if r.off == r.bodyLen {
+		return 0, io.EOF
+	}
+	p = p[:min(int64(len(p)), r.bodyLen-r.off)]
+	n, err := r.f.ReadAt(p, r.off)
+	r.crc = journal.Checksum(r.crc, p[:n])
+	r.off += int64(n)
+	if n < len(p) {
+		if err == nil || errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		r.err = &damageError{r.name, r.off, err}
+		return 0, r.err
+	}
+	if r.off == r.bodyLen && r.crc != r.bodyCRC {
+		r.err = &damageError{r.name, 0, nil}
+		return 0, r.err
+	}
+	return n, nil
+}
+
+func (r *largeReader) Close() error { return r.f.Close() }

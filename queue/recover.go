@@ -1,0 +1,372 @@
+package queue
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"mta/internal/envelope"
+	"mta/queue/journal"
+	"mta/queue/schedule"
+)
+
+// found is a segment as the start finds it.
+type found struct {
+	id    journal.Segment
+	size  int64 // of the file
+	end   int64 // what of it is to be trusted, or journal.Unknown
+	index bool  // there is a file with its index
+	run   *run
+	open  opening
+	seg   *segment
+}
+
+// recover brings back what the directory has. It returns the largest segment number in use.
+func (q *Queue) recover() (last uint32, err error) {
+	began := time.Now()
+	list, last, err := q.listSegments()
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		for i := range list {
+			if list[i].run != nil {
+				list[i].run.close()
+			}
+		}
+	}()
+	if list, err = q.readIndexes(list); err != nil {
+		return 0, err
+	}
+	bodies, err := q.listLarge()
+	if err != nil {
+		return 0, err
+	}
+	if err := q.load(list, bodies); err != nil {
+		return 0, err
+	}
+	q.removeOrphans(bodies)
+	q.count.Recovered = int64(q.table.Len())
+	if len(list) > 0 {
+		q.log.Info("queue: opened", "dir", q.cfg.Dir, "recipients", q.table.Len(), "segments", len(list), "took", time.Since(began))
+	}
+	return last, nil
+}
+
+// listSegments finds the segments, in order of number.
+func (q *Queue) listSegments() (list []found, last uint32, err error) {
+	files, err := q.fs.List(q.cfg.Dir)
+	if err != nil {
+		return nil, 0, fmt.Errorf("queue: reading directory: %w", err)
+	}
+	indexes := map[journal.Segment]bool{}
+	for _, f := range files {
+		if strings.HasSuffix(f.Name, tmpSuffix) {
+			q.fs.Remove(q.path(f.Name)) // a file that was being written; if it stays it does no harm
+			continue
+		}
+		id, suffix, ok := parseSegmentName(f.Name)
+		if !ok {
+			continue
+		}
+		last = max(last, id.Number)
+		switch suffix {
+		case segmentSuffix:
+			list = append(list, found{id: id, size: f.Size, end: journal.Unknown})
+		case indexSuffix:
+			indexes[id] = true
+		}
+	}
+	slices.SortFunc(list, func(a, b found) int { return cmp.Compare(a.id.Number, b.id.Number) })
+	for i := range list {
+		list[i].index = indexes[list[i].id]
+		delete(indexes, list[i].id)
+	}
+	for id := range indexes { // of segments that are gone
+		q.fs.Remove(q.indexPath(id))
+	}
+	aside, err := q.fs.List(q.path(damagedDir))
+	if err != nil {
+		return nil, 0, fmt.Errorf("queue: reading directory: %w", err)
+	}
+	for _, f := range aside {
+		if id, _, ok := parseSegmentName(f.Name); ok {
+			last = max(last, id.Number)
+			q.count.damagedFiles++
+		}
+	}
+	return list, last, nil
+}
+
+// readIndexes opens the index of each segment, or makes it. Files in which nothing was ever
+// synced are deleted; those that can't be read at all are left alone and out of the list.
+func (q *Queue) readIndexes(list []found) ([]found, error) {
+	q.findEnds(list)
+	kept := list[:0]
+	for i := range list {
+		f := list[i]
+		if f.index {
+			r, err := openIndex(q.fs, q.indexPath(f.id), f.id)
+			if err == nil {
+				f.run = r
+			} else {
+				q.log.Warn("queue: an index can't be used and is made again from its segment", "file", q.indexPath(f.id), "error", err)
+			}
+		}
+		if f.run == nil {
+			if !q.scanSegment(&f) {
+				continue
+			}
+		} else if len(f.run.damaged) > 0 {
+			q.tellDamage(f.id, f.run.damaged)
+		}
+		kept = append(kept, f)
+	}
+	return kept, nil
+}
+
+// findEnds reads, from the opened records, where the segments before end.
+func (q *Queue) findEnds(list []found) {
+	ends := map[uint32]int64{}
+	for i := range list {
+		f := &list[i]
+		rec, err := q.readRecord(place{id: f.id, off: 0, size: noteGuess})
+		if err == nil && rec.Kind == kindOpened {
+			f.open, _ = decodeOpening(rec.Payload)
+		}
+		for _, e := range f.open.ends {
+			ends[e.number] = e.end
+		}
+		q.ids.Observe(envelope.ID(f.open.lastID))
+	}
+	for i := range list {
+		f := &list[i]
+		if end, ok := ends[f.id.Number]; ok {
+			f.end = end
+		} else if i+1 < len(list) && f.size < q.cfg.SegmentSize {
+			f.end = f.size // it was trimmed, or the next one would say where it ends
+		}
+	}
+}
+
+// scanSegment makes the index of a segment from its records. It reports false when the segment
+// is not to be used.
+func (q *Queue) scanSegment(f *found) bool {
+	name := q.segmentPath(f.id)
+	ix, res, err := scanIndex(q.fs, name, f.id, f.end)
+	if err != nil {
+		q.reportDamage(&damageError{name, 0, err}, "a journal segment can't be read at all; it is left where it is, and what is in it is not served")
+		q.count.damagedFiles++
+		return false
+	}
+	if res.Torn > 0 {
+		q.log.Info("queue: the end of a journal segment was never synced, so that nothing in it was promised; it is void", "file", name, "offset", res.End, "octets", res.Torn)
+	}
+	q.tellDamage(f.id, ix.damaged)
+	if res.End == 0 && len(ix.damaged) == 0 {
+		q.fs.Remove(name) // a segment that was made and never used; if it stays it does no harm
+		return false
+	}
+	f.run = ix.run()
+	if err := ix.write(q.fs, q.indexPath(f.id)); err != nil {
+		q.log.Warn("queue: writing an index; it is tried again", "file", q.indexPath(f.id), "error", err)
+	} else {
+		f.index = true
+	}
+	return true
+}
+
+func (q *Queue) listLarge() (map[uint64]int64, error) {
+	files, err := q.fs.List(q.path(largeDir))
+	if err != nil {
+		return nil, fmt.Errorf("queue: reading directory: %w", err)
+	}
+	sizes := map[uint64]int64{}
+	for _, f := range files {
+		if n, ok := parseLargeName(f.Name); ok {
+			sizes[n] = f.Size
+			q.largeSeq.Store(max(q.largeSeq.Load(), n))
+		}
+	}
+	return sizes, nil
+}
+
+// load fills the schedule.
+func (q *Queue) load(list []found, bodies map[uint64]int64) error {
+	if len(list) >= schedule.MaxSegments-1 {
+		return fmt.Errorf("queue: %d journal segments are more than there can be", len(list))
+	}
+	runs := make([]*run, len(list))
+	for i := range list {
+		f := &list[i]
+		runs[i] = f.run
+		f.seg = &segment{
+			id: f.id, created: q.now(), size: f.run.end, sealed: true, indexed: f.index,
+			trimmed: f.size <= f.run.end, damaged: len(f.run.damaged) > 0,
+		}
+		q.segs.add(f.seg)
+		q.ids.Observe(envelope.ID(f.run.maxID))
+	}
+	q.restoreGuards(list)
+	l := loader{q: q, list: list, bodies: bodies, keys: make([][]uint32, len(list)), now: q.seconds()}
+	rep := newReplay(runs, func(of, on int) { q.segs.depend(list[of].seg, list[on].seg) })
+	if err := rep.all(l.message); err != nil {
+		return fmt.Errorf("queue: reading an index failed: %w", err)
+	}
+	return nil
+}
+
+func (q *Queue) restoreGuards(list []found) {
+	byNumber := map[uint32]*segment{}
+	for i := range list {
+		byNumber[list[i].id.Number] = list[i].seg
+	}
+	for i := range list {
+		for _, e := range list[i].open.ends {
+			if g := byNumber[e.number]; g != nil && !g.trimmed {
+				list[i].seg.guards = append(list[i].seg.guards, g)
+			}
+		}
+	}
+}
+
+// loader puts histories on the schedule.
+type loader struct {
+	q      *Queue
+	list   []found
+	bodies map[uint64]int64
+	keys   [][]uint32 // numbers of a run's keys, one more each; 0 when not looked up yet
+	now    uint32
+}
+
+func (l *loader) message(h *history) error {
+	q := l.q
+	seg := l.list[h.run].seg
+	seg.messages++
+	seg.live += schedule.Octets(h.size)
+	missing := false
+	if h.large != 0 {
+		size, ok := l.bodies[h.large]
+		q.large[h.id] = largeBody{h.large, size}
+		q.count.largeOctets += size
+		if missing = !ok; missing {
+			q.reportDamage(&damageError{q.largePath(h.large), 0, errors.New("file is missing")}, fmt.Sprintf("message %s is kept and not handed out", envelope.ID(h.id)))
+		}
+	}
+	e := schedule.Entry{ID: h.id, Size: h.size}
+	e.SetData(schedule.LocOf(seg.handle, h.off))
+	for i := range h.rcpts {
+		if rc := &h.rcpts[i]; rc.living {
+			e.Rcpt = uint16(i)
+			l.recipient(e, rc, missing)
+		}
+	}
+	return nil
+}
+
+func (l *loader) recipient(e schedule.Entry, rc *recipientHistory, missing bool) {
+	q := l.q
+	e.Attempts, e.Due = rc.attempts, rc.due
+	if e.Due == 0 {
+		e.Due = uint32(envelope.ID(e.ID).Time().Unix())
+	}
+	e.Key = l.key(rc)
+	e.SetWarned(rc.marks&markWarned != 0)
+	state := schedule.Deferred
+	switch {
+	case missing:
+		state = schedule.Unreadable
+	case rc.marks&markRemove != 0:
+		state = schedule.Unreadable // finishRemovals ends it
+		e.SetAction(schedule.Remove)
+	case rc.marks&markBounce != 0:
+		state = schedule.Ending
+		e.SetAction(schedule.Bounce)
+	case rc.marks&markHeld != 0:
+		state = schedule.Held
+	case e.Due <= l.now:
+		state = schedule.Due
+	}
+	s := q.table.Append(e, state)
+	p := q.table.At(s)
+	q.keys.Hold(p)
+	if rc.noteRun >= 0 {
+		q.setNote(p, schedule.LocOf(l.list[rc.noteRun].seg.handle, rc.noteOff))
+	}
+	switch state {
+	case schedule.Due:
+		q.table.Push(q.backlog, s)
+	case schedule.Ending:
+		q.table.Push(q.ending, s)
+	case schedule.Deferred:
+		q.wheel.Add(s)
+	}
+}
+
+// key gives the number of the key that a recipient waited under.
+func (l *loader) key(rc *recipientHistory) uint32 {
+	if rc.keyRun < 0 {
+		return 0
+	}
+	names := l.list[rc.keyRun].run.keys
+	if int(rc.key) >= len(names) {
+		return 0
+	}
+	if l.keys[rc.keyRun] == nil {
+		l.keys[rc.keyRun] = make([]uint32, len(names))
+	}
+	known := &l.keys[rc.keyRun][rc.key]
+	if *known == 0 {
+		*known = l.q.keys.Number(names[rc.key]) + 1
+	}
+	return *known - 1
+}
+
+// finishRemovals removes what an operator asked to be removed when the last attempt would be
+// over, and the process ended first.
+func (q *Queue) finishRemovals() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	doomed := map[uint64][]uint16{}
+	if q.table.Count(schedule.Unreadable) == 0 {
+		return nil
+	}
+	q.table.Ascend(0, func(_ schedule.Slot, e *schedule.Entry) bool {
+		if e.State() == schedule.Unreadable && e.Action() == schedule.Remove {
+			doomed[e.ID] = append(doomed[e.ID], e.Rcpt)
+		}
+		return true
+	})
+	for id, rcpts := range doomed {
+		q.kill(id, rcpts, Removed)
+	}
+	q.table.Tidy()
+	return nil
+}
+
+// removeOrphans deletes contents that no message names: of drafts that were never committed, and
+// of messages that were settled just before the end.
+func (q *Queue) removeOrphans(bodies map[uint64]int64) {
+	needed := map[uint64]bool{}
+	for _, l := range q.large {
+		needed[l.number] = true
+		q.largeSeq.Store(max(q.largeSeq.Load(), l.number))
+	}
+	n := 0
+	for number := range bodies {
+		if needed[number] {
+			continue
+		}
+		if err := q.fs.Remove(q.largePath(number)); err != nil {
+			q.log.Warn("queue: removing a content that no message names", "file", q.largePath(number), "error", err)
+			continue
+		}
+		n++
+	}
+	if n > 0 {
+		q.log.Info("queue: removed contents that no message names", "files", n)
+	}
+}

@@ -1,0 +1,252 @@
+package queue
+
+import (
+	"cmp"
+	"slices"
+)
+
+// history is what the journal says of one message, put together from all segments.
+type history struct {
+	id     uint64
+	run    int   // index of the run with its latest data
+	off    int64 // and where in the segment that is
+	size   uint8 // schedule.SizeClass of the record
+	large  uint64
+	rcpts  []recipientHistory
+	living int
+	dataIn []int // the runs that have its data, the latest last
+}
+
+type recipientHistory struct {
+	living   bool
+	marks    marks
+	attempts uint16
+	due      uint32
+	key      uint32 // in the keys of keyRun
+	keyRun   int
+	noteRun  int // the run with its last reply, -1 for none
+	noteOff  int64
+}
+
+// replay merges the runs, which are in the order of the journal, into the history of each message
+// that has living recipients, by id. It calls depends for each run whose messages have later
+// records in another one. Memory does not grow with the number of messages.
+type replay struct {
+	runs    []*run
+	bufSize int
+	buried  [][]stretch // by run, in order
+	depends func(of, on int)
+
+	heap  []int // runs, that with the smallest (id, run) first
+	heads []item
+	cur   history
+	told  map[[2]int]bool // dependencies that depends has been called for
+}
+
+// replayMemory bounds the buffers of all runs together, in octets.
+const replayMemory = 32 << 20
+
+func newReplay(runs []*run, depends func(of, on int)) *replay {
+	r := &replay{runs: runs, depends: depends, heads: make([]item, len(runs)), buried: make([][]stretch, len(runs)), told: map[[2]int]bool{}}
+	r.bufSize = min(max(replayMemory/max(len(runs), 1), 4<<10), 256<<10)
+	r.bury()
+	return r
+}
+
+// bury collects the burials of each run.
+func (r *replay) bury() {
+	byNumber := map[uint32]int{}
+	for i, run := range r.runs {
+		byNumber[run.segment.Number] = i
+	}
+	for on, run := range r.runs {
+		for _, g := range run.buried {
+			if of, ok := byNumber[g.segment]; ok {
+				r.buried[of] = append(r.buried[of], g.stretches...)
+				r.depend(of, on)
+			}
+		}
+	}
+	for i := range r.buried {
+		r.buried[i] = joined(r.buried[i])
+	}
+}
+
+// joined gives the same stretches in order and without overlap.
+func joined(s []stretch) []stretch {
+	slices.SortFunc(s, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
+	out := s[:0]
+	for _, x := range s {
+		if n := len(out); n > 0 && x.from <= out[n-1].to {
+			out[n-1].to = max(out[n-1].to, x.to)
+		} else {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+func (r *replay) isBuried(run int, off int64) bool {
+	s := r.buried[run]
+	i, ok := slices.BinarySearchFunc(s, off, func(s stretch, off int64) int { return cmp.Compare(s.from, off) })
+	return ok || i > 0 && s[i-1].to > off
+}
+
+func (r *replay) depend(of, on int) {
+	if of == on || r.told[[2]int{of, on}] {
+		return
+	}
+	r.told[[2]int{of, on}] = true
+	r.depends(of, on)
+}
+
+// all calls visit for each message with living recipients. The history is valid during the call.
+func (r *replay) all(visit func(*history) error) error {
+	for i := range r.runs {
+		if err := r.advance(i, true); err != nil {
+			return err
+		}
+	}
+	first := true
+	for len(r.heap) > 0 {
+		i := r.heap[0]
+		it := &r.heads[i]
+		if first || it.id != r.cur.id {
+			if err := r.emit(visit); err != nil {
+				return err
+			}
+			first = false
+			r.cur = history{id: it.id, rcpts: r.cur.rcpts[:0], dataIn: r.cur.dataIn[:0]}
+		}
+		r.apply(it, i)
+		if err := r.advance(i, false); err != nil {
+			return err
+		}
+	}
+	return r.emit(visit)
+}
+
+func (r *replay) emit(visit func(*history) error) error {
+	if r.cur.living == 0 {
+		return nil
+	}
+	return visit(&r.cur)
+}
+
+// apply brings the current history forward by an item of run i.
+func (r *replay) apply(it *item, i int) {
+	h := &r.cur
+	switch it.kind {
+	case itemAccepted, itemMoved:
+		r.begin(it, i)
+		return
+	case itemLarge:
+		h.large = uint64(it.key)<<32 | uint64(it.due)
+		return
+	}
+	for _, of := range h.dataIn {
+		r.depend(of, i)
+	}
+	if int(it.rcpt) >= len(h.rcpts) {
+		return // its message is gone
+	}
+	rc := &h.rcpts[it.rcpt]
+	switch it.kind {
+	case itemState:
+		if !rc.living && !r.isBuried(i, it.offset()) {
+			rc.living = true
+			h.living++
+		}
+		rc.marks, rc.attempts, rc.due, rc.key, rc.keyRun = it.marks, it.attempts, it.due, it.key, i
+		if it.size != 0 {
+			rc.noteRun, rc.noteOff = i, it.offset()
+		}
+	case itemDeferred:
+		rc.attempts, rc.due, rc.key, rc.keyRun = it.attempts, it.due, it.key, i
+		rc.noteRun, rc.noteOff = i, it.offset()
+	case itemChanged:
+		rc.marks = it.marks
+		if it.due != 0 {
+			rc.due = it.due
+		}
+	case itemSettled:
+		if rc.living {
+			rc.living = false
+			h.living--
+		}
+	}
+}
+
+// begin starts the states of the current message: all due when it was accepted, none living yet
+// when it was moved.
+func (r *replay) begin(it *item, i int) {
+	h := &r.cur
+	for _, of := range h.dataIn {
+		r.depend(of, i)
+	}
+	h.dataIn = append(h.dataIn, i)
+	h.run, h.off, h.size, h.large = i, it.offset(), it.size, 0
+	h.rcpts = slices.Grow(h.rcpts[:0], int(it.rcpt))[:it.rcpt]
+	living := it.kind == itemAccepted && !r.isBuried(i, it.offset())
+	h.living = 0
+	if living {
+		h.living = int(it.rcpt)
+	}
+	for j := range h.rcpts {
+		h.rcpts[j] = recipientHistory{living: living, noteRun: -1, keyRun: -1}
+	}
+}
+
+// advance reads the next item of run i, which is at the top of the heap unless it is new there.
+func (r *replay) advance(i int, enter bool) error {
+	ok, err := r.runs[i].read(&r.heads[i], r.bufSize)
+	if err != nil {
+		return err
+	}
+	switch {
+	case enter && ok:
+		r.heap = append(r.heap, i)
+		r.up(len(r.heap) - 1)
+	case enter:
+	case ok:
+		r.down(0)
+	default:
+		last := len(r.heap) - 1
+		r.heap[0] = r.heap[last]
+		r.heap = r.heap[:last]
+		r.down(0)
+	}
+	return nil
+}
+
+func (r *replay) less(a, b int) bool {
+	x, y := r.heap[a], r.heap[b]
+	if r.heads[x].id != r.heads[y].id {
+		return r.heads[x].id < r.heads[y].id
+	}
+	return x < y
+}
+
+func (r *replay) up(i int) {
+	for i > 0 && r.less(i, (i-1)/2) {
+		r.heap[i], r.heap[(i-1)/2] = r.heap[(i-1)/2], r.heap[i]
+		i = (i - 1) / 2
+	}
+}
+
+func (r *replay) down(i int) {
+	for {
+		c := 2*i + 1
+		if c >= len(r.heap) {
+			return
+		}
+		if c+1 < len(r.heap) && r.less(c+1, c) {
+			c++
+		}
+		if !r.less(c, i) {
+			return
+		}
+		r.heap[i], r.heap[c] = r.heap[c], r.heap[i]
+		i = c
+	}
+}

@@ -1,0 +1,200 @@
+package queue
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"mta/queue/journal"
+	"mta/queue/schedule"
+)
+
+// The names in a queue's directory.
+const (
+	lockName      = "lock"
+	largeDir      = "large"   // contents that have their own file
+	damagedDir    = "damaged" // segments that were set aside
+	segmentSuffix = ".seg"
+	indexSuffix   = ".idx"
+	tmpSuffix     = ".tmp"
+)
+
+// segmentBase is the name of a segment's files without the suffix. The salt is in it because a
+// damaged segment can't be searched for sound records without it.
+func segmentBase(s journal.Segment) string { return fmt.Sprintf("%08x-%08x", s.Number, s.Salt) }
+
+func parseSegmentName(name string) (s journal.Segment, suffix string, ok bool) {
+	base, suffix, _ := strings.Cut(name, ".")
+	n, err := fmt.Sscanf(base, "%08x-%08x", &s.Number, &s.Salt)
+	ok = err == nil && n == 2 && base == segmentBase(s) && s.Number != 0
+	return s, "." + suffix, ok
+}
+
+func largeName(number uint64) string { return fmt.Sprintf("%016x", number) }
+
+func parseLargeName(name string) (uint64, bool) {
+	var n uint64
+	_, err := fmt.Sscanf(name, "%016x", &n)
+	return n, err == nil && name == largeName(n) && n != 0
+}
+
+// segment is what is known of a segment file. All but id, handle and created is guarded by the
+// queue's mutex.
+type segment struct {
+	id      journal.Segment
+	handle  uint32 // what a schedule.Loc calls it
+	created time.Time
+
+	size     int64 // octets that are to be trusted; what is written so far of the active one
+	live     int64 // octets of size that living recipients need, by the estimate of SizeClass
+	messages int   // with living recipients, whose data are here
+	notes    int   // living recipients whose last reply is here
+
+	sealed  bool // nothing more is written to it
+	trimmed bool // nothing is behind size; until then the next segment says where it ends
+	indexed bool // the index file is there
+	damaged bool // is set aside and not deleted when nothing in it is needed any more
+	stuck   bool // has messages that can't be read, so that compaction can't empty it
+	gone    bool // its file is being deleted
+
+	// deps are the segments with records about messages whose data are here, so that they must
+	// stay as long as this one does, and the tick at which each was last added.
+	deps     map[*segment]uint64
+	neededBy int        // how many segments have this one in deps
+	guards   []*segment // earlier ones: this one says where they end, until they are trimmed
+	movedTo  []*segment // where compaction carried its messages
+}
+
+// noteOctets is what a deferred record is reckoned at.
+const noteOctets = 160
+
+// segments is the segment files by handle. It is guarded by the queue's mutex.
+type segments struct {
+	byHandle []*segment // 0 is none
+	free     []uint32
+	tick     uint64 // counts dependencies
+}
+
+// add gives a segment a handle. It reports false when there is none left.
+func (s *segments) add(seg *segment) bool {
+	if len(s.byHandle) == 0 {
+		s.byHandle = append(s.byHandle, nil)
+	}
+	seg.deps = map[*segment]uint64{}
+	if n := len(s.free); n > 0 {
+		seg.handle, s.free = s.free[n-1], s.free[:n-1]
+		s.byHandle[seg.handle] = seg
+		return true
+	}
+	if len(s.byHandle) >= schedule.MaxSegments {
+		return false
+	}
+	seg.handle = uint32(len(s.byHandle))
+	s.byHandle = append(s.byHandle, seg)
+	return true
+}
+
+// of is the segment that a Loc is in.
+func (s *segments) of(l schedule.Loc) *segment { return s.byHandle[l.Segment()] }
+
+// all gives the segments in no order.
+func (s *segments) all(yield func(*segment) bool) {
+	for _, seg := range s.byHandle {
+		if seg != nil && !yield(seg) {
+			return
+		}
+	}
+}
+
+// depend notes that on has a record about a message whose data are, or lately were, in of.
+func (s *segments) depend(of, on *segment) {
+	s.tick++
+	s.dependOne(of, on)
+	for _, to := range of.movedTo {
+		s.dependOne(to, on)
+	}
+}
+
+func (s *segments) dependOne(of, on *segment) {
+	if of == on || of.gone {
+		return
+	}
+	if _, ok := of.deps[on]; !ok {
+		on.neededBy++
+	}
+	of.deps[on] = s.tick
+}
+
+// release drops the dependencies of a segment that were last added before a tick.
+func (s *segments) release(of *segment, before uint64) {
+	for on, tick := range of.deps {
+		if tick < before {
+			delete(of.deps, on)
+			on.neededBy--
+		}
+	}
+}
+
+// remove forgets a segment whose file is durably gone.
+func (s *segments) remove(seg *segment) {
+	s.release(seg, ^uint64(0))
+	s.byHandle[seg.handle] = nil
+	s.free = append(s.free, seg.handle)
+}
+
+// needless reports whether nothing would be lost with the segment's file.
+func (seg *segment) needless() bool {
+	if !seg.sealed || seg.gone || seg.messages != 0 || seg.notes != 0 || seg.neededBy != 0 {
+		return false
+	}
+	for _, g := range seg.guards {
+		if !g.trimmed {
+			return false
+		}
+	}
+	return true
+}
+
+func (q *Queue) path(name ...string) string {
+	return filepath.Join(append([]string{q.cfg.Dir}, name...)...)
+}
+
+func (q *Queue) segmentPath(s journal.Segment) string { return q.path(segmentBase(s) + segmentSuffix) }
+func (q *Queue) indexPath(s journal.Segment) string   { return q.path(segmentBase(s) + indexSuffix) }
+func (q *Queue) largePath(n uint64) string            { return q.path(largeDir, largeName(n)) }
+
+// addSegment makes a segment the active one.
+func (q *Queue) addSegment(seg *segment) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.segs.add(seg) {
+		return fmt.Errorf("%w: %d journal segments are in use, and that is as many as there can be", ErrStorage, schedule.MaxSegments-1)
+	}
+	for s := range q.segs.all {
+		if s.sealed && !s.trimmed {
+			seg.guards = append(seg.guards, s)
+		}
+	}
+	return nil
+}
+
+// openingOf says where the segments end that a new one guards.
+func (q *Queue) openingOf(seg *segment, now time.Time) opening {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	o := opening{created: now, lastID: uint64(q.ids.Next(now))}
+	for _, g := range seg.guards {
+		o.ends = append(o.ends, segmentEnd{g.id.Number, g.size})
+	}
+	return o
+}
+
+// sealSegment hands a segment to the janitor.
+func (q *Queue) sealSegment(seg *segment) {
+	q.mu.Lock()
+	seg.sealed = true
+	seg.created = q.now()
+	q.mu.Unlock()
+	q.nudge(q.kick.janitor)
+}

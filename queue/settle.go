@@ -1,0 +1,279 @@
+package queue
+
+import (
+	"fmt"
+	"time"
+
+	"mta/internal/envelope"
+	"mta/internal/reply"
+	"mta/queue/schedule"
+)
+
+// Outcome is how it ended for a recipient.
+type Outcome uint8
+
+const (
+	Delivered Outcome = 1 // a remote host took the message
+	Bounced   Outcome = 2 // it can't be delivered, and that was reported
+	Removed   Outcome = 4 // an operator removed it
+)
+
+// String gives the word for a log.
+func (o Outcome) String() string {
+	switch o {
+	case Delivered:
+		return "delivered"
+	case Bounced:
+		return "bounced"
+	case Expired:
+		return "expired"
+	case Removed:
+		return "removed"
+	}
+	return "unknown"
+}
+
+// Settle ends leased recipients for good. It is written with the next group and synced within
+// noteDelay and the time of a sync; it does not wait for that. ErrUnknown says that some were not
+// leased; the others are settled all the same.
+func (q *Queue) Settle(id envelope.ID, recipients []int, o Outcome) error {
+	if o < Delivered || o > Removed {
+		return fmt.Errorf("queue: outcome %d is none", o)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var room [8]uint16
+	rcpts := room[:0]
+	for _, r := range recipients {
+		if _, e := q.find(id, r); e != nil && e.State() == schedule.Leased {
+			rcpts = append(rcpts, e.Rcpt)
+		}
+	}
+	rcpts = sorted(rcpts)
+	if h := q.hot[uint64(id)]; h != nil {
+		h.leases -= len(rcpts)
+	}
+	q.kill(uint64(id), rcpts, o)
+	q.cool(uint64(id))
+	q.table.Tidy()
+	if len(rcpts) < len(recipients) {
+		return fmt.Errorf("message %s: %d of %d recipients: %w", id, len(recipients)-len(rcpts), len(recipients), ErrUnknown)
+	}
+	return nil
+}
+
+// kill ends recipients, in ascending order and living, in any state, and has it written down.
+func (q *Queue) kill(id uint64, rcpts []uint16, o Outcome) {
+	if len(rcpts) == 0 {
+		return
+	}
+	var data schedule.Loc
+	var size uint8
+	for _, r := range rcpts {
+		s, e := q.table.Find(id, r)
+		data, size = e.Data(), e.Size
+		q.setNote(e, 0)
+		q.unlist(s, e)
+		q.keys.Release(e)
+		q.table.Free(s)
+		delete(q.replies, recipientKey{id, r})
+	}
+	q.count.settle(o, int64(len(rcpts)))
+	seg := q.segs.of(data)
+	large := uint64(0)
+	if q.livingAfter(id, len(rcpts)) == 0 {
+		q.cool(id)
+		large = q.messageDone(id, seg, size)
+	}
+	q.w.note(kindSettled, id, seg, large, func(b []byte) []byte { return appendSettled(b, o, rcpts) })
+}
+
+// livingAfter is how many recipients of a message are left after n have been freed.
+func (q *Queue) livingAfter(id uint64, n int) int {
+	if h := q.hot[id]; h != nil {
+		h.living -= n
+		return h.living
+	}
+	living := 0
+	q.table.Run(id, func(schedule.Slot, *schedule.Entry) bool { living++; return false })
+	return living
+}
+
+// messageDone takes a message without living recipients off its segment's account. It returns
+// the number of the file that its content has to itself, or 0.
+func (q *Queue) messageDone(id uint64, seg *segment, size uint8) (large uint64) {
+	seg.messages--
+	seg.live -= schedule.Octets(size)
+	if seg.sealed && seg.messages == 0 {
+		q.nudge(q.kick.janitor)
+	}
+	if l, ok := q.large[id]; ok {
+		delete(q.large, id)
+		return l.number
+	}
+	return 0
+}
+
+// setNote notes where a recipient's last reply is, and for which segments that matters.
+func (q *Queue) setNote(e *schedule.Entry, l schedule.Loc) {
+	if old := e.Note(); old != 0 {
+		seg := q.segs.of(old)
+		seg.notes--
+		seg.live -= noteOctets
+		if seg.sealed && seg.notes == 0 {
+			q.nudge(q.kick.janitor)
+		}
+	}
+	if l != 0 {
+		seg := q.segs.of(l)
+		seg.notes++
+		seg.live += noteOctets
+	}
+	e.SetNote(l)
+}
+
+func (c *counters) settle(o Outcome, n int64) {
+	switch o {
+	case Delivered:
+		c.Delivered += n
+	case Bounced:
+		c.Bounced += n
+	case Expired:
+		c.Expired += n
+	case Removed:
+		c.Removed += n
+	}
+}
+
+// Defer makes leased recipients wait until a time, after an attempt that failed with last. key
+// says what they wait for. It is written as Settle's outcome is, and ErrUnknown means the same.
+func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last reply.Reply, key string) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	f := deferral{due: secondsOf(until), key: key, last: last}
+	var seg *segment
+	var gone []uint16
+	due := false
+	for _, r := range recipients {
+		s, e := q.find(id, r)
+		if e == nil || e.State() != schedule.Leased {
+			continue
+		}
+		seg = q.segs.of(e.Data())
+		if e.Attempts < 1<<16-1 {
+			e.Attempts++
+		}
+		e.Due = f.due
+		f.rcpts = append(f.rcpts, e.Rcpt)
+		q.replies[recipientKey{e.ID, e.Rcpt}] = last
+		q.keys.Set(e, q.keys.Number(key))
+		if q.settleDown(s, e, q.deferEntry) {
+			gone = append(gone, e.Rcpt)
+		}
+		due = due || e.State() == schedule.Due
+	}
+	known := len(f.rcpts)
+	if known > 0 {
+		f.rcpts = sorted(f.rcpts)
+		for _, r := range f.rcpts {
+			_, e := q.table.Find(uint64(id), r)
+			f.attempts = append(f.attempts, e.Attempts)
+		}
+		q.w.note(kindDeferred, uint64(id), seg, 0, func(b []byte) []byte { return appendDeferral(b, &f) })
+		q.endLease(uint64(id), known, due)
+		q.kill(uint64(id), sorted(gone), Removed)
+	}
+	q.table.Tidy()
+	if known < len(recipients) {
+		return fmt.Errorf("message %s: %d of %d recipients: %w", id, len(recipients)-known, len(recipients), ErrUnknown)
+	}
+	return nil
+}
+
+// deferEntry puts an entry that is on no list on the wheel.
+func (q *Queue) deferEntry(s schedule.Slot, e *schedule.Entry) {
+	q.table.SetState(e, schedule.Deferred)
+	before, any := q.wheel.Next()
+	q.wheel.Add(s)
+	if after, _ := q.wheel.Next(); !any || after < before {
+		q.nudge(q.kick.clock)
+	}
+}
+
+// Warned notes that the senders of recipients were told of the delay, so that they are told
+// once. It is written as Settle's outcome is.
+func (q *Queue) Warned(id envelope.ID, recipients []int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	byMarks := map[marks][]uint16{}
+	var seg *segment
+	for _, r := range recipients {
+		_, e := q.find(id, r)
+		if e == nil {
+			continue
+		}
+		e.SetWarning(false)
+		e.SetWarned(true)
+		seg = q.segs.of(e.Data())
+		m := marksOf(e)
+		byMarks[m] = append(byMarks[m], e.Rcpt)
+	}
+	for m, rcpts := range byMarks {
+		q.noteChange(uint64(id), seg, change{marks: m, rcpts: sorted(rcpts)})
+	}
+}
+
+// noteChange has the marks of recipients written down.
+func (q *Queue) noteChange(id uint64, seg *segment, c change) {
+	q.w.note(kindChanged, id, seg, 0, func(b []byte) []byte { return appendChange(b, &c) })
+}
+
+// marksOf is what is to be remembered of an entry across a restart, beside its times.
+func marksOf(e *schedule.Entry) marks {
+	var m marks
+	if e.State() == schedule.Held || e.Action() == schedule.Hold {
+		m |= markHeld
+	}
+	if e.Warned() {
+		m |= markWarned
+	}
+	if e.Action() == schedule.Bounce {
+		m |= markBounce
+	}
+	if e.Action() == schedule.Remove {
+		m |= markRemove
+	}
+	return m
+}
+
+// noteWritten enters a durable note in the accounts of the segments.
+func (q *Queue) noteWritten(seg *segment, n *note) {
+	if n.of != nil {
+		q.segs.depend(n.of, seg)
+	}
+	loc := schedule.LocOf(seg.handle, n.offset)
+	switch n.kind {
+	case kindDeferred:
+		q.deferralWritten(n, loc)
+	case kindMoved:
+		q.moveWritten(seg, n, loc)
+	}
+	if n.large != 0 {
+		q.largeDone = append(q.largeDone, n.large)
+		q.nudge(q.kick.janitor)
+	}
+}
+
+// deferralWritten notes where the last reply to recipients lies, unless there is a newer one.
+func (q *Queue) deferralWritten(n *note, loc schedule.Loc) {
+	f, err := decodeDeferral(n.payload)
+	if err != nil {
+		panic("queue: a deferral of our own making: " + err.Error())
+	}
+	for i, r := range f.rcpts {
+		if _, e := q.table.Find(n.id, r); e != nil && e.Attempts == f.attempts[i] {
+			q.setNote(e, loc)
+			delete(q.replies, recipientKey{n.id, r})
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"mta/queue/schedule"
+)
+
+// counters are the numbers of Stats that are kept as they change. Queue.mu guards them.
+type counters struct {
+	Recovered, Accepted                  int64
+	Delivered, Bounced, Expired, Removed int64
+
+	syncs, records, groups, grouped uint64
+	largestGroup                    int
+	faults                          uint64
+	largeOctets                     int64
+	damagedRecords                  int64
+	damagedFiles                    int
+	waiters                         int // goroutines that wait in Next
+}
+
+func (c *counters) group(messages int) {
+	c.groups++
+	c.grouped += uint64(messages)
+	c.largestGroup = max(c.largestGroup, messages)
+}
+
+// Stats is what a queue is like at one instant. Counts are of recipients unless they say
+// otherwise. Recovered + Accepted = Delivered + Bounced + Expired + Removed + Queued, always.
+type Stats struct {
+	Recovered int64 // were in the queue when it was opened
+	Accepted  int64 // since
+	Delivered int64
+	Bounced   int64
+	Expired   int64
+	Removed   int64
+	Queued    int64
+
+	// Queued by state.
+	Due, Deferred, Waiting, Held, Active, Ending, Unreadable int64
+
+	Keys      int           // names that mail waits, or last waited, under
+	OldestDue time.Duration // how long the first of what is due has been due, 0 when nothing is
+
+	Segments    int   // files of the journal, the active one included
+	Bytes       int64 // octets on disk: journal and large contents
+	LiveBytes   int64 // octets of Bytes that are still needed
+	LargeBodies int   // files of large contents
+	FreeBytes   int64 // octets free on the disk
+	MemoryBytes int64 // octets of the schedule's entries
+	CacheBytes  int64 // octets of envelopes and contents in memory
+
+	Syncs        uint64 // syncs of the journal
+	Records      uint64 // records written with them
+	Groups       uint64 // syncs that accepted messages
+	Grouped      uint64 // messages accepted with them
+	LargestGroup int    // most messages accepted with one sync
+	Unwritten    int64  // octets of outcomes that are not durable yet
+
+	Healthy        bool   // the journal can be written
+	Fault          string // what failed last, "" when nothing has
+	Faults         uint64 // failed writes and syncs of the journal
+	DamagedRecords int64  // stretches of the journal that could not be read since Open
+	DamagedFiles   int    // segments that were set aside
+}
+
+// Stats gives the numbers of this instant.
+func (q *Queue) Stats() Stats {
+	free, unwritten := q.freeOctets(), q.w.pending()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c := &q.count
+	s := Stats{
+		Recovered: c.Recovered, Accepted: c.Accepted, Delivered: c.Delivered, Bounced: c.Bounced, Expired: c.Expired, Removed: c.Removed,
+		Queued: int64(q.table.Len()),
+		Due:    q.inState(schedule.Due), Deferred: q.inState(schedule.Deferred), Waiting: q.inState(schedule.Waiting),
+		Held: q.inState(schedule.Held), Active: q.inState(schedule.Leased), Ending: q.inState(schedule.Ending), Unreadable: q.inState(schedule.Unreadable),
+		Keys: q.keys.Count(), OldestDue: q.oldestDue(),
+		LargeBodies: len(q.large), FreeBytes: free, MemoryBytes: q.table.Bytes(), CacheBytes: q.hotBytes,
+		Syncs: c.syncs, Records: c.records, Groups: c.groups, Grouped: c.grouped, LargestGroup: c.largestGroup, Unwritten: unwritten,
+		Healthy: !q.stalled, Faults: c.faults, DamagedRecords: c.damagedRecords, DamagedFiles: c.damagedFiles,
+	}
+	if q.fault != nil {
+		s.Fault = q.fault.Error()
+	}
+	s.Bytes, s.LiveBytes = q.count.largeOctets, q.count.largeOctets
+	for seg := range q.segs.all {
+		s.Segments++
+		s.Bytes += seg.size
+		s.LiveBytes += seg.live
+	}
+	return s
+}
+
+func (q *Queue) inState(s schedule.State) int64 { return int64(q.table.Count(s)) }
+
+func (q *Queue) oldestDue() time.Duration {
+	oldest := time.Duration(0)
+	for _, l := range []schedule.List{q.fresh, q.backlog} {
+		if s := q.table.Front(l); s != schedule.None {
+			oldest = max(oldest, q.now().Sub(time.Unix(int64(q.table.At(s).Due), 0)))
+		}
+	}
+	return oldest
+}
+
+// storageError wraps an error of the disk in one of this package's own.
+func (q *Queue) storageError(step string, err error) error {
+	if errors.Is(err, ErrDiskFull) || errors.Is(err, ErrStorage) {
+		return fmt.Errorf("%s: %w", step, err)
+	}
+	if isFull(err) {
+		return fmt.Errorf("%w: %s: %w", ErrDiskFull, step, err)
+	}
+	return fmt.Errorf("%w: %s: %w", ErrStorage, step, err)
+}
+
+// setFault remembers what failed last.
+func (q *Queue) setFault(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.fault = err
+	q.count.faults++
+}
+
+// stall ends the handing out of mail: its outcome could not be written down, and a crash would
+// repeat all of it.
+func (q *Queue) stall(err error) {
+	q.mu.Lock()
+	was := q.stalled
+	q.stalled, q.fault = true, err
+	q.mu.Unlock()
+	if !was {
+		q.log.Error("queue: the journal can't be written; mail is neither accepted nor handed out until it can", "dir", q.cfg.Dir, "error", err)
+	}
+}
+
+func (q *Queue) unstall() {
+	q.mu.Lock()
+	q.stalled = false
+	q.due.Broadcast()
+	q.mu.Unlock()
+	q.log.Info("queue: the journal can be written again", "dir", q.cfg.Dir)
+}
+
+func (q *Queue) lastFault() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.fault
+}

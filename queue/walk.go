@@ -1,0 +1,256 @@
+package queue
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"mta/internal/envelope"
+	"mta/queue/schedule"
+)
+
+// State is what a recipient is doing.
+type State = schedule.State
+
+// The states of a recipient, in the operator's words.
+const (
+	StateDue        = schedule.Due        // is handed out as soon as Next is called
+	StateDeferred   = schedule.Deferred   // waits for its next attempt
+	StateWaiting    = schedule.Waiting    // waits for room under its key
+	StateHeld       = schedule.Held       // an operator stopped it
+	StateActive     = schedule.Leased     // is being attempted
+	StateEnding     = schedule.Ending     // is about to be bounced
+	StateUnreadable = schedule.Unreadable // its record is damaged
+)
+
+// Filter selects recipients. All conditions that are set must hold; the zero Filter selects all.
+type Filter struct {
+	States    []State
+	Key       string // what it waits, or last waited, under: the site
+	Domain    string // of the recipient, A-label form
+	Recipient string // address, in any case
+	Sender    string // address, in any case; "<>" is the null sender
+	Tenant    string
+	Campaign  string
+	OlderThan time.Duration // accepted at least so long ago
+	NewerThan time.Duration // accepted at most so long ago
+}
+
+// needsEnvelope reports whether the envelope must be read to know.
+func (f *Filter) needsEnvelope() bool {
+	return f.Domain != "" || f.Recipient != "" || f.Sender != "" || f.Tenant != "" || f.Campaign != ""
+}
+
+// message reports whether the message of an envelope is selected.
+func (f *Filter) message(m *envelope.Message) bool {
+	sender := f.Sender
+	if sender == "<>" && !m.Sender.Null() {
+		return false
+	}
+	return (sender == "" || sender == "<>" || strings.EqualFold(sender, string(m.Sender))) &&
+		(f.Tenant == "" || f.Tenant == m.Tenant) && (f.Campaign == "" || f.Campaign == m.Campaign)
+}
+
+// recipient reports whether a recipient of a selected message is.
+func (f *Filter) recipient(r *envelope.Recipient) bool {
+	return (f.Recipient == "" || strings.EqualFold(f.Recipient, string(r.Address))) &&
+		(f.Domain == "" || strings.EqualFold(f.Domain, r.Address.Domain()))
+}
+
+// candidate is a message with the recipients that the schedule alone says are selected, as they
+// were at one instant.
+type candidate struct {
+	id    uint64
+	data  place
+	rcpts []candidateRecipient
+}
+
+type candidateRecipient struct {
+	entry schedule.Entry
+	key   string
+	note  place // of the last reply; zero when there was none
+}
+
+// walker goes through the schedule in order of id, a bit at a time, so that nobody waits for it.
+type walker struct {
+	q      *Queue
+	f      Filter
+	down   bool
+	states [schedule.States]bool
+	key    uint32
+	oldest uint64 // ids that OlderThan and NewerThan leave
+	newest uint64
+	empty  bool // nothing can be selected
+
+	at    uint64 // where to go on
+	done  bool
+	batch []candidate
+	reads int // envelopes read
+}
+
+// newWalker starts at an id; 0 is the first or, going down, the last.
+func (q *Queue) newWalker(f Filter, down bool, from uint64) *walker {
+	w := &walker{q: q, f: f, down: down, newest: ^uint64(0)}
+	for s := range w.states {
+		w.states[s] = len(f.States) == 0 || slices.Contains(f.States, State(s))
+	}
+	now := q.now()
+	if f.OlderThan > 0 {
+		w.newest = uint64(envelope.FirstID(now.Add(-f.OlderThan))) | (1<<20 - 1)
+	}
+	if f.NewerThan > 0 {
+		w.oldest = uint64(envelope.FirstID(now.Add(-f.NewerThan)))
+	}
+	w.at = max(from, w.oldest)
+	if down {
+		if from == 0 {
+			from = ^uint64(0)
+		}
+		w.at = min(from, w.newest)
+	}
+	return w
+}
+
+// next gives the next selected message, with its envelope if the filter needs it; nil at the
+// end. The candidate is valid until the call after.
+func (w *walker) next() (*candidate, *envelope.Message) {
+	for {
+		for len(w.batch) > 0 {
+			c := &w.batch[0]
+			w.batch = w.batch[1:]
+			if !w.f.needsEnvelope() {
+				return c, nil
+			}
+			if m := w.envelope(c); m != nil && w.match(c, m) {
+				return c, m
+			}
+		}
+		if w.done {
+			return nil, nil
+		}
+		w.fill()
+	}
+}
+
+// envelope reads the envelope of a candidate; nil when it can't be.
+func (w *walker) envelope(c *candidate) *envelope.Message {
+	w.reads++
+	m, err := w.q.envelopeOf(c.id, c.data)
+	if err != nil && !errors.Is(err, ErrUnknown) {
+		w.q.reportDamage(err, "a message is left out of a listing")
+	}
+	return m
+}
+
+// match leaves in the candidate what the envelope says is selected, and reports whether there
+// is any.
+func (w *walker) match(c *candidate, m *envelope.Message) bool {
+	if !w.f.message(m) {
+		return false
+	}
+	c.rcpts = slices.DeleteFunc(c.rcpts, func(r candidateRecipient) bool {
+		return int(r.entry.Rcpt) >= len(m.Recipients) || !w.f.recipient(&m.Recipients[r.entry.Rcpt])
+	})
+	return len(c.rcpts) > 0
+}
+
+// fill collects candidates under the lock: so many, or what it finds in so many entries.
+func (w *walker) fill() {
+	const most = 256
+	q := w.q
+	w.batch = w.batch[:0]
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if w.f.Key != "" {
+		var ok bool
+		if w.key, ok = q.keys.Lookup(w.f.Key); !ok {
+			w.done = true
+			return
+		}
+	}
+	seen := 0
+	ended := true
+	last := uint64(0)
+	visit := func(_ schedule.Slot, e *schedule.Entry) bool {
+		if e.ID < w.oldest || e.ID > w.newest {
+			return false
+		}
+		if e.ID != last && (len(w.batch) == most || seen >= 8*atOnce) {
+			w.at, ended = e.ID, false
+			return false
+		}
+		seen++
+		last = e.ID
+		w.consider(e)
+		return true
+	}
+	if w.down {
+		q.table.Descend(w.at, visit)
+	} else {
+		q.table.Ascend(w.at, visit)
+	}
+	w.done = ended
+}
+
+// consider adds an entry to the batch if it is selected.
+func (w *walker) consider(e *schedule.Entry) {
+	if !w.states[e.State()] || w.f.Key != "" && e.Key != w.key {
+		return
+	}
+	n := len(w.batch)
+	if n == 0 || w.batch[n-1].id != e.ID {
+		w.batch = append(w.batch, candidate{id: e.ID, data: w.q.placeOf(e.Data(), schedule.Octets(e.Size))})
+		n++
+	}
+	c := &w.batch[n-1]
+	c.rcpts = append(c.rcpts, w.q.candidate(e))
+}
+
+func (q *Queue) candidate(e *schedule.Entry) candidateRecipient {
+	r := candidateRecipient{entry: *e, key: q.keys.Name(e.Key)}
+	if note := e.Note(); note != 0 {
+		r.note = q.placeOf(note, noteGuess)
+	}
+	return r
+}
+
+// envelopeOf reads a message's envelope, from memory if it is there. Compaction may have moved
+// it since p was looked up. ErrUnknown says that the message is gone.
+func (q *Queue) envelopeOf(id uint64, p place) (*envelope.Message, error) {
+	for {
+		q.mu.Lock()
+		h := q.hot[id]
+		q.mu.Unlock()
+		if h != nil {
+			return h.msg, nil
+		}
+		m, err := q.readEnvelope(p)
+		if err == nil {
+			m.ID = envelope.ID(id)
+			return m, nil
+		}
+		if !errors.Is(err, errGone) {
+			return nil, err
+		}
+		again, ok := q.whereIs(id)
+		if !ok {
+			return nil, ErrUnknown
+		}
+		if again == p {
+			return nil, q.gone(p, err)
+		}
+		p = again
+	}
+}
+
+// whereIs looks a message's data up.
+func (q *Queue) whereIs(id uint64) (p place, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.table.Run(id, func(_ schedule.Slot, e *schedule.Entry) bool {
+		p, ok = q.placeOf(e.Data(), schedule.Octets(e.Size)), true
+		return false
+	})
+	return p, ok
+}

@@ -1,0 +1,574 @@
+package queue
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"time"
+
+	"mta/queue/journal"
+	"mta/queue/schedule"
+	"mta/queue/vfs"
+)
+
+const (
+	// noteDelay is how long a settled or deferred record waits for a group that it can ride
+	// along with, before it is written by itself. A crash repeats what was settled in that time
+	// and in the sync after it, and nothing else.
+	noteDelay = 50 * time.Millisecond
+	// notesAtOnce is when it waits no longer, in octets.
+	notesAtOnce = 256 << 10
+	// groupOctets bounds a group, unless one record is larger.
+	groupOctets = 4 << 20
+	// arenaSize is the room for payloads of notes that is taken at once.
+	arenaSize = 32 << 10
+	// retryDelay is how long the writer rests when no segment can be written.
+	retryDelay = 500 * time.Millisecond
+)
+
+// note is a record about a message that was accepted before.
+type note struct {
+	kind    journal.Kind
+	id      uint64
+	payload []byte
+	seq     uint64
+	of      *segment // that has the message's data
+	large   uint64   // file that can go once this is durable, or 0
+	offset  int64    // where it was written
+}
+
+// barrier waits until the notes up to seq are durable.
+type barrier struct {
+	seq  uint64
+	done chan error
+}
+
+// writer is the one that writes to the journal.
+type writer struct {
+	q       *Queue
+	kick    chan struct{}
+	stopped chan struct{}
+
+	mu       sync.Mutex // guards what waits
+	closing  bool
+	accepts  []*Draft
+	notes    []note
+	octets   int64     // of notes
+	since    time.Time // when the first of notes came
+	seq      uint64    // of the last note
+	barriers []barrier
+	arena    []byte // room for payloads of notes
+
+	making sync.Mutex // guards the two below while a segment is made, so that numbers are used in order
+	number uint32     // of the last segment made
+	spare  *spare     // the next segment, nil when it is still to be made
+
+	// The goroutine's own.
+	active *segment
+	file   vfs.File
+	begun  bool // the opened record of the active segment is durable
+	buf    []byte
+	timer  *time.Timer
+	failed time.Time // when writing failed last; zero when all is well
+
+	idleAccepts []*Draft // arrays to use again
+	idleNotes   []note
+}
+
+// spare is a segment file that was made in advance.
+type spare struct {
+	id   journal.Segment
+	file vfs.File
+}
+
+// newWriter makes a writer whose segments get numbers above last.
+func newWriter(q *Queue, last uint32) *writer {
+	return &writer{q: q, kick: make(chan struct{}, 1), stopped: make(chan struct{}), timer: time.NewTimer(time.Hour), number: last}
+}
+
+func (w *writer) wake() {
+	select {
+	case w.kick <- struct{}{}:
+	default:
+	}
+}
+
+// accept queues a message; it reports false when the queue is closed.
+func (w *writer) accept(d *Draft) bool {
+	w.mu.Lock()
+	if w.closing {
+		w.mu.Unlock()
+		return false
+	}
+	w.accepts = append(w.accepts, d)
+	first := len(w.accepts) == 1
+	w.mu.Unlock()
+	if first {
+		w.wake()
+	}
+	return true
+}
+
+// note queues a record. The payload is what encode appends. It is called with Queue.mu held, so
+// that the journal has the order of the schedule's changes.
+func (w *writer) note(kind journal.Kind, id uint64, of *segment, large uint64, encode func([]byte) []byte) uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if cap(w.arena)-len(w.arena) < 256 {
+		w.arena = make([]byte, 0, arenaSize) // the payloads keep what they need of the old one
+	}
+	start := len(w.arena)
+	w.arena = encode(w.arena)
+	payload := w.arena[start:len(w.arena):len(w.arena)]
+	w.seq++
+	if len(w.notes) == 0 {
+		w.since = time.Now()
+		w.wake()
+	}
+	w.notes = append(w.notes, note{kind: kind, id: id, payload: payload, seq: w.seq, of: of, large: large})
+	before := w.octets
+	w.octets += journal.Size(len(payload))
+	if before < notesAtOnce && w.octets >= notesAtOnce {
+		w.wake()
+	}
+	return w.seq
+}
+
+// flush waits until all notes so far are durable. An error means that they are not yet: they are
+// kept and written as soon as it can be.
+func (w *writer) flush() error {
+	done := make(chan error, 1)
+	w.mu.Lock()
+	if w.closing {
+		w.mu.Unlock()
+		return ErrClosed
+	}
+	w.barriers = append(w.barriers, barrier{w.seq, done})
+	w.mu.Unlock()
+	w.wake()
+	return <-done
+}
+
+// pending is how many octets of notes are not durable.
+func (w *writer) pending() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.octets
+}
+
+// close writes what waits and ends the goroutine. The error is nil when all is durable.
+func (w *writer) close() error {
+	w.mu.Lock()
+	w.closing = true
+	w.mu.Unlock()
+	w.wake()
+	<-w.stopped
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n := len(w.notes); n > 0 {
+		return fmt.Errorf("%w: %d records of outcomes could not be written: those recipients will be tried again", ErrStorage, n)
+	}
+	return nil
+}
+
+// group is what is written at once.
+type group struct {
+	accepts  []*Draft
+	notes    []note
+	barriers []barrier
+	closing  bool
+}
+
+func (w *writer) run() {
+	defer close(w.stopped)
+	defer w.timer.Stop()
+	for {
+		g := w.collect()
+		w.commit(&g)
+		w.recycle(&g)
+		if g.closing && w.done() {
+			break
+		}
+	}
+	if w.file != nil {
+		w.file.Close()
+	}
+	if w.spare != nil {
+		w.spare.file.Close()
+		w.q.fs.Remove(w.q.segmentPath(w.spare.id))
+	}
+}
+
+// done reports whether a closing writer has done what it can.
+func (w *writer) done() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.accepts) == 0 && (len(w.notes) == 0 || !w.failed.IsZero())
+}
+
+// collect waits for work and takes what fits in a group.
+func (w *writer) collect() group {
+	for {
+		w.mu.Lock()
+		wait, ok := w.idleFor()
+		if ok {
+			g := w.take()
+			w.mu.Unlock()
+			return g
+		}
+		w.mu.Unlock()
+		w.timer.Reset(wait)
+		select {
+		case <-w.kick:
+		case <-w.timer.C:
+		}
+	}
+}
+
+// idleFor says whether there is something to do now and, if not, how long nothing need be done.
+func (w *writer) idleFor() (time.Duration, bool) {
+	const long = time.Hour
+	if w.closing || len(w.accepts) > 0 {
+		return 0, true
+	}
+	wait := long
+	if !w.failed.IsZero() {
+		wait = retryDelay - time.Since(w.failed)
+		if len(w.barriers) > 0 {
+			return 0, true
+		}
+		return wait, wait <= 0
+	}
+	if len(w.barriers) > 0 || w.octets >= notesAtOnce {
+		return 0, true
+	}
+	if len(w.notes) > 0 {
+		wait = noteDelay - time.Since(w.since)
+	}
+	return wait, wait <= 0
+}
+
+// take moves what waits to a group, in order: notes first, since they make room.
+func (w *writer) take() group {
+	g := group{closing: w.closing}
+	limit := min(groupOctets, w.q.cfg.SegmentSize/2)
+	size := int64(0)
+	n := 0
+	for n < len(w.notes) && (n == 0 || size < limit) {
+		size += journal.Size(len(w.notes[n].payload))
+		n++
+	}
+	g.notes = w.notes[:n:n]
+	w.octets -= size
+	if n == len(w.notes) {
+		w.notes, w.idleNotes = w.idleNotes[:0], nil
+	} else {
+		w.notes = append(w.idleNotes[:0], w.notes[n:]...)
+		w.idleNotes = nil
+	}
+	n = 0
+	for n < len(w.accepts) && (n == 0 || size < limit) {
+		size += w.accepts[n].recordSize()
+		n++
+	}
+	g.accepts = w.accepts[:n:n]
+	if n == len(w.accepts) {
+		w.accepts, w.idleAccepts = w.idleAccepts[:0], nil
+	} else {
+		w.accepts = append(w.idleAccepts[:0], w.accepts[n:]...)
+		w.idleAccepts = nil
+	}
+	g.barriers, w.barriers = w.barriers, nil
+	return g
+}
+
+// recycle keeps the arrays of a group for a later one.
+func (w *writer) recycle(g *group) {
+	clear(g.notes)
+	clear(g.accepts)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if cap(g.notes) > cap(w.idleNotes) && cap(g.notes) <= 4096 {
+		w.idleNotes = g.notes[:0]
+	}
+	if cap(g.accepts) > cap(w.idleAccepts) && cap(g.accepts) <= 4096 {
+		w.idleAccepts = g.accepts[:0]
+	}
+}
+
+func (d *Draft) recordSize() int64 { return journal.Size(len(d.head) + len(d.body)) }
+
+// commit makes a group durable and answers everyone in it.
+func (w *writer) commit(g *group) {
+	if !w.failed.IsZero() && time.Since(w.failed) < retryDelay && !g.closing {
+		w.refuse(g, w.q.lastFault())
+		return
+	}
+	if len(g.notes) == 0 && len(g.accepts) == 0 && w.failed.IsZero() {
+		w.answer(g)
+		return
+	}
+	err := w.write(g)
+	if err == nil {
+		w.recovered()
+		w.answer(g)
+		return
+	}
+	w.q.setFault(err)
+	// The clients are told only after the next segment says, durably, that the end of this one
+	// is void: none of them may find its message accepted after all.
+	rescue := group{notes: g.notes}
+	if again := w.write(&rescue); again != nil {
+		w.failed = time.Now()
+		w.q.stall(again)
+	} else {
+		w.recovered()
+		g.notes = nil
+	}
+	w.refuse(g, err)
+}
+
+// refuse answers the group with an error; its notes go back in front of those that wait.
+func (w *writer) refuse(g *group, err error) {
+	w.mu.Lock()
+	if len(g.notes) > 0 {
+		w.notes = append(append([]note(nil), g.notes...), w.notes...)
+		for i := range g.notes {
+			w.octets += journal.Size(len(g.notes[i].payload))
+		}
+		g.notes = nil
+	}
+	w.mu.Unlock()
+	for _, d := range g.accepts {
+		d.done <- err
+	}
+	for _, b := range g.barriers {
+		b.done <- err
+	}
+}
+
+// answer tells everyone in a group that all is well.
+func (w *writer) answer(g *group) {
+	for _, d := range g.accepts {
+		d.done <- nil
+	}
+	if len(g.barriers) == 0 {
+		return
+	}
+	w.mu.Lock()
+	var later []barrier
+	for _, b := range g.barriers {
+		if len(w.notes) > 0 && w.notes[0].seq <= b.seq {
+			later = append(later, b)
+		} else {
+			b.done <- nil
+		}
+	}
+	w.barriers = append(later, w.barriers...)
+	w.mu.Unlock()
+}
+
+func (w *writer) recovered() {
+	if !w.failed.IsZero() {
+		w.failed = time.Time{}
+		w.q.unstall()
+	}
+}
+
+// write puts a group in the active segment, a new one if it does not fit, syncs it and enters
+// the outcome in the schedule. After an error the segment is sealed where the last good sync
+// left it.
+func (w *writer) write(g *group) error {
+	size := int64(0)
+	for i := range g.notes {
+		size += journal.Size(len(g.notes[i].payload))
+	}
+	for _, d := range g.accepts {
+		size += d.recordSize()
+	}
+	if w.active != nil && w.begun && w.active.size+size > w.q.cfg.SegmentSize {
+		w.seal()
+	}
+	if w.active == nil {
+		if err := w.open(); err != nil {
+			return err
+		}
+	}
+	buf := w.build(g)
+	err := w.put(buf)
+	if err != nil {
+		w.q.log.Error("queue: writing the journal failed; the segment is closed and its end void",
+			"file", w.q.segmentPath(w.active.id), "offset", w.active.size, "octets", len(buf), "error", err)
+		w.seal()
+		return w.q.storageError("writing the journal", err)
+	}
+	w.begun = true
+	w.q.written(w.active, g, int64(len(buf)))
+	if w.active.size > w.q.cfg.SegmentSize*7/8 {
+		w.q.nudge(w.q.kick.janitor) // it makes the next one
+	}
+	return nil
+}
+
+func (w *writer) put(buf []byte) error {
+	off := w.active.size
+	if n, err := w.file.WriteAt(buf, off); err != nil {
+		return err
+	} else if n < len(buf) {
+		return fmt.Errorf("short write: %d of %d octets", n, len(buf))
+	}
+	return w.file.Sync()
+}
+
+// build makes the octets of a group, gives the messages their ids and notes where each lies.
+func (w *writer) build(g *group) []byte {
+	b := w.buf[:0]
+	id, base := w.active.id, w.active.size
+	var start int
+	now := w.q.now()
+	if !w.begun {
+		b, start = journal.Begin(b)
+		b = journal.Finish(appendOpening(b, w.q.openingOf(w.active, now)), start, id, base, kindOpened, 0)
+	}
+	for i := range g.notes {
+		n := &g.notes[i]
+		b, start = journal.Begin(b)
+		n.offset = base + int64(start)
+		b = journal.Finish(append(b, n.payload...), start, id, base, n.kind, n.id)
+	}
+	for _, d := range g.accepts {
+		d.msg.ID = w.q.ids.Next(now)
+		b, start = journal.Begin(b)
+		d.offset = base + int64(start)
+		b = append(append(b, d.head...), d.body...)
+		b = journal.Finish(b, start, id, base, kindAccepted, uint64(d.msg.ID))
+	}
+	w.buf = b
+	if cap(w.buf) > 2*groupOctets {
+		w.buf = nil
+	}
+	return b
+}
+
+// open begins a new segment: one that was made in advance, or one made now.
+func (w *writer) open() error {
+	s, err := w.takeSpare()
+	if err != nil {
+		w.q.log.Error("queue: beginning a journal segment", "error", err)
+		return err
+	}
+	w.active, w.file, w.begun = &segment{id: s.id, created: w.q.now()}, s.file, false
+	if err := w.q.addSegment(w.active); err != nil {
+		w.active = nil
+		s.file.Close()
+		w.q.fs.Remove(w.q.segmentPath(s.id))
+		return err
+	}
+	return nil
+}
+
+// takeSpare gives the segment that was made in advance, or makes one.
+func (w *writer) takeSpare() (*spare, error) {
+	w.making.Lock()
+	defer w.making.Unlock()
+	if s := w.spare; s != nil {
+		w.spare = nil
+		return s, nil
+	}
+	return w.make()
+}
+
+// makeSpare makes the next segment in advance.
+func (w *writer) makeSpare() {
+	w.making.Lock()
+	defer w.making.Unlock()
+	if w.spare != nil {
+		return
+	}
+	s, err := w.make()
+	if err != nil {
+		w.q.log.Warn("queue: making the next journal segment in advance", "error", err)
+		return
+	}
+	w.spare = s
+}
+
+func (w *writer) make() (*spare, error) {
+	w.number++
+	return w.q.makeSegment(w.number)
+}
+
+// seal ends the active segment where the last good sync left it.
+func (w *writer) seal() {
+	w.file.Close() // readers have their own
+	w.file = nil
+	w.q.sealSegment(w.active)
+	w.active = nil
+}
+
+// makeSegment makes an empty segment file, with room on the disk, and its name durable.
+func (q *Queue) makeSegment(number uint32) (*spare, error) {
+	var salt [4]byte
+	rand.Read(salt[:]) // never fails
+	s := &spare{id: journal.Segment{Number: number, Salt: binary.LittleEndian.Uint32(salt[:])}}
+	name := q.segmentPath(s.id)
+	f, err := q.fs.Create(name)
+	if err != nil {
+		return nil, q.storageError("creating a journal segment", err)
+	}
+	if err = f.Allocate(q.cfg.SegmentSize); err == nil {
+		err = q.fs.SyncDir(q.cfg.Dir)
+	}
+	if err != nil {
+		f.Close()
+		q.fs.Remove(name)
+		return nil, q.storageError("creating a journal segment", err)
+	}
+	s.file = f
+	return s, nil
+}
+
+// written enters a durable group in the schedule.
+func (q *Queue) written(seg *segment, g *group, octets int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	seg.size += octets
+	q.count.syncs++
+	q.count.records += uint64(len(g.notes) + len(g.accepts))
+	for i := range g.notes {
+		q.noteWritten(seg, &g.notes[i])
+	}
+	if len(g.accepts) > 0 {
+		q.count.group(len(g.accepts))
+	}
+	for _, d := range g.accepts {
+		q.enter(seg, d)
+	}
+	for range min(len(g.accepts), q.count.waiters) {
+		q.due.Signal()
+	}
+}
+
+// enter puts an accepted message on the schedule.
+func (q *Queue) enter(seg *segment, d *Draft) {
+	m := d.msg
+	size := schedule.SizeClass(d.recordSize())
+	e := schedule.Entry{ID: uint64(m.ID), Due: uint32(m.ID.Time().Unix()), Size: size}
+	e.SetData(schedule.LocOf(seg.handle, d.offset))
+	for i := range m.Recipients {
+		e.Rcpt = uint16(i)
+		s := q.table.Append(e, schedule.Due)
+		q.keys.Hold(q.table.At(s))
+		q.table.Push(q.fresh, s)
+	}
+	n := len(m.Recipients)
+	q.count.Accepted += int64(n)
+	seg.messages++
+	seg.live += schedule.Octets(size)
+	if d.file != nil {
+		q.large[uint64(m.ID)] = largeBody{d.file.number, d.size}
+		q.count.largeOctets += d.size
+	}
+	q.admit(m, d.body, n)
+}
