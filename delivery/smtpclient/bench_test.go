@@ -83,7 +83,7 @@ func BenchmarkSend(b *testing.B) {
 	b.Run("chunking/window=16/recipients=50", func(b *testing.B) { benchmarkSend(b, chunking, 16, 50) })
 }
 
-func loopback(b *testing.B, ehlo string) net.Conn {
+func loopback(b testing.TB, ehlo string) net.Conn {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
@@ -151,6 +151,36 @@ func benchmarkSend(b *testing.B, ehlo string, window, recipients int) {
 	b.ReportMetric(float64(b.N)/time.Since(start).Seconds(), "msg/s")
 	b.StopTimer()
 	_ = c.Quit(context.Background())
+}
+
+// A message costs no allocation but the text of its final reply.
+func TestAllocations(t *testing.T) {
+	for _, ehlo := range []string{ehloOnly, pipelining, chunking} {
+		c, err := Handshake(context.Background(), loopback(t, ehlo), testConfig())
+		if err != nil {
+			t.Fatal(err)
+		}
+		content := content2K()
+		m := &envelope.Message{Sender: "s@example.org", Size: int64(len(content)), Recipients: []envelope.Recipient{{Address: "a@example.com"}}}
+		done := make(chan Fate, 1)
+		r := &body{}
+		x := &Transaction{
+			Message: m, Recipients: []int{0},
+			Body: func() (io.ReadCloser, error) { r.Reset(content); return r, nil },
+			Done: func(_ *Transaction, o Outcome) { done <- o.Results[0].Fate },
+		}
+		n := testing.AllocsPerRun(200, func() {
+			if !c.Send(x) || <-done != Answered {
+				t.Error("not sent")
+			}
+		})
+		if n > 1.5 && !raceDetector { // which makes sync.Pool forget
+			t.Errorf("%v: %.1f allocations a message", c.Mode(), n)
+		}
+		if err := c.Quit(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func BenchmarkStuffer(b *testing.B) {

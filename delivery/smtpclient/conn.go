@@ -42,11 +42,13 @@ type Conn struct {
 		sent     int64        // octets that may have reached the host, as a position in the stream
 		dirty    bool         // the host may have a transaction open: RSET before the next MAIL
 		window   pacedWindow
-		quitting bool   // takes no more, QUIT after what it has
-		stopped  bool   // nothing more is written
-		ending   *Error // why it stopped; nil after QUIT
-		goodbye  bool   // it ended by 421: the host acted on nothing behind it
-		batch    bool   // the reader is going through replies and wakes the writer when it is through
+		distrust *Error       // the host does not keep step: no more after what is under way
+		returned transactions // what was queued then, for the reader to hand back
+		quitting bool         // takes no more, QUIT after what it has
+		stopped  bool         // nothing more is written
+		ending   *Error       // why it stopped; nil after QUIT
+		goodbye  bool         // it ended by 421: the host acted on nothing behind it
+		batch    bool         // the reader is going through replies and wakes the writer when it is through
 		due      time.Time
 		armed    time.Time // the socket's read deadline: never later than due
 	}

@@ -7,8 +7,8 @@ import (
 )
 
 // ErrOutOfStep is in the chain of an error when the host's replies can't be those to our commands:
-// malformed, of a class that the command can't have, or too many. The host is best talked to in
-// LockStep from now on (Config.MaxMode).
+// malformed, of a class that the command can't have, too many, or complaining of the order of commands
+// where that was right. The host is best talked to in LockStep from now on (Config.MaxMode).
 var ErrOutOfStep = errors.New("the host answers out of step")
 
 // ErrClosed is in the chain when this side ended the connection by Close.

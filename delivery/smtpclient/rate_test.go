@@ -8,14 +8,19 @@ import (
 	"time"
 )
 
-// roundTrips measures in virtual time how many round trips a message takes.
-func roundTrips(t *testing.T, ehlo string, start, limit Window, messages int) (perMessage float64, final Window) {
+// roundTrips measures in virtual time how many round trips a message takes, and counts the writes.
+func roundTrips(t *testing.T, ehlo string, start, limit Window, messages int) (perMessage, writes float64, final Window) {
 	const rtt = 50 * time.Millisecond
 	cfg := testConfig()
 	cfg.Window, cfg.MaxWindow = start, limit
 	m := newModel(ehlo)
-	c, _ := serve(t, cfg, m, rtt/2)
-	begin := time.Now()
+	client, server := wire(rtt/2, 0)
+	go m.serve(server)
+	c, err := Handshake(context.Background(), client, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin, before := time.Now(), server.writes()
 	var last *mail
 	for i := range messages {
 		last = newMail(smallContent, fmt.Sprintf("%d@example.com", i))
@@ -30,7 +35,8 @@ func roundTrips(t *testing.T, ehlo string, start, limit Window, messages int) (p
 	if len(m.taken) != messages {
 		t.Errorf("%d of %d taken", len(m.taken), messages)
 	}
-	return float64(took) / float64(rtt) / float64(messages), c.Window()
+	n := float64(messages)
+	return float64(took) / float64(rtt) / n, float64(server.writes()-before) / n, c.Window()
 }
 
 func TestRoundTripsPerMessage(t *testing.T) {
@@ -48,10 +54,14 @@ func TestRoundTripsPerMessage(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				got, _ := roundTrips(t, test.ehlo, test.start, test.limit, 640)
-				t.Logf("%.4f round trips a message", got)
-				if got < test.want*0.99 || got > test.want*1.02 {
-					t.Errorf("%.4f round trips a message; want %.4f", got, test.want)
+				trips, writes, _ := roundTrips(t, test.ehlo, test.start, test.limit, 640)
+				t.Logf("%.4f round trips and %.4f writes a message", trips, writes)
+				if trips < test.want*0.99 || trips > test.want*1.02 {
+					t.Errorf("%.4f round trips a message; want %.4f", trips, test.want)
+				}
+				// What answers one packet of replies leaves in one write; 32 KiB do so anyhow.
+				if most := test.want * 1.02 * (1 + 0.5); writes > most {
+					t.Errorf("%.4f writes a message; want %.4f", writes, test.want)
 				}
 			})
 		})
@@ -61,7 +71,7 @@ func TestRoundTripsPerMessage(t *testing.T) {
 // An unknown host is trusted with twice as much every round trip.
 func TestWindowGrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		got, final := roundTrips(t, chunking, Window{}, Window{}, 63+64)
+		got, _, final := roundTrips(t, chunking, Window{}, Window{}, 63+64)
 		if trips := got * (63 + 64); trips > 8.01 { // 1 + 2 + 4 + ... + 32, and the rest
 			t.Errorf("%.2f round trips", trips)
 		}

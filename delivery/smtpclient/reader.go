@@ -32,6 +32,7 @@ func (c *Conn) replies() *Error {
 		if t != nil {
 			c.settle(t)
 		}
+		c.handBackReturned()
 		if end {
 			return why
 		}
@@ -162,13 +163,13 @@ func (c *Conn) pair(x expectation, r rawReply) (over bool, why *Error) {
 	case cmdAbort:
 		return c.abortAnswered(x.t, r)
 	case cmdMail:
-		return c.mailAnswered(x.t, r), nil
+		return c.mailAnswered(x, r), nil
 	case cmdRcpt:
-		return c.rcptAnswered(x.t, int(x.rcpt), r), nil
+		return c.rcptAnswered(x, r), nil
 	case cmdData:
-		return c.dataAnswered(x.t, r), nil
+		return c.dataAnswered(x, r), nil
 	case cmdChunk:
-		c.chunkAnswered(x.t, r)
+		c.chunkAnswered(x, r)
 		return false, nil
 	}
 	return true, c.contentAnswered(x, r)
@@ -189,7 +190,7 @@ func (c *Conn) resetAnswered(r rawReply) *Error {
 	if r.negative() {
 		// RFC 5321, 4.1.1.5 has no failure for it. What the host would take the next MAIL for
 		// nobody knows.
-		return &Error{Reply: r.reply("RSET")}
+		return &Error{Reply: r.reply("RSET"), Err: ErrOutOfStep}
 	}
 	c.mu.dirty = false
 	return nil
@@ -206,18 +207,19 @@ func (c *Conn) abortAnswered(t *Transaction, r rawReply) (over bool, why *Error)
 	return true, nil
 }
 
-func (c *Conn) mailAnswered(t *Transaction, r rawReply) (over bool) {
+func (c *Conn) mailAnswered(x expectation, r rawReply) (over bool) {
+	t := x.t
 	t.heard = true
 	if r.positive() {
 		c.mu.dirty = true
 		return false
 	}
-	refusal := r.reply("MAIL")
-	if refusal.Temporary() {
+	refusal := c.refusal(x, r)
+	if refusal.Reply.Temporary() {
 		c.mu.window.troubled()
 	}
 	t.refused = true
-	t.conclude(Answered, refusal)
+	t.conclude(refusal.Fate, refusal.Reply)
 	// Ahead of us the rest of the envelope is on its way, and its replies (503, mostly) are still
 	// to come: they change nothing.
 	return c.stepwise(t)
@@ -229,7 +231,8 @@ func (c *Conn) stepwise(t *Transaction) bool {
 	return c.mode == LockStep || c.mode == Pipelined && t.binary()
 }
 
-func (c *Conn) rcptAnswered(t *Transaction, i int, r rawReply) (over bool) {
+func (c *Conn) rcptAnswered(x expectation, r rawReply) (over bool) {
+	t, i := x.t, int(x.rcpt)
 	t.asked--
 	if result := &t.results[i]; result.open() {
 		switch {
@@ -242,7 +245,7 @@ func (c *Conn) rcptAnswered(t *Transaction, i int, r rawReply) (over bool) {
 				t.leaveOut(i+1, result.Reply)
 			}
 		default:
-			*result = Result{Fate: Answered, Reply: r.reply("RCPT")}
+			*result = c.refusal(x, r)
 		}
 	}
 	return c.stepwise(t) && t.asked == 0 && t.accepted == 0
@@ -259,18 +262,20 @@ func full(r rawReply) bool {
 	return e == reply.Enhanced{} || e[1] == 5 && e[2] == 3
 }
 
-func (c *Conn) dataAnswered(t *Transaction, r rawReply) (over bool) {
+func (c *Conn) dataAnswered(x expectation, r rawReply) (over bool) {
 	if !r.negative() {
 		return false // the writer goes on
 	}
-	t.conclude(Answered, r.reply("DATA"))
+	refusal := c.refusal(x, r)
+	x.t.conclude(refusal.Fate, refusal.Reply)
 	return true
 }
 
-func (c *Conn) chunkAnswered(t *Transaction, r rawReply) {
+func (c *Conn) chunkAnswered(x expectation, r rawReply) {
 	if r.negative() {
-		t.refused = true
-		t.conclude(Answered, r.reply("content"))
+		refusal := c.refusal(x, r)
+		x.t.refused = true
+		x.t.conclude(refusal.Fate, refusal.Reply)
 	}
 }
 
@@ -293,13 +298,57 @@ func (c *Conn) contentAnswered(x expectation, r rawReply) *Error {
 		c.mu.dirty = false
 	}
 	if t.accepted > 0 && !t.refused {
-		final := r.reply("content")
-		if final.Temporary() {
+		final := Result{Fate: Answered}
+		if r.positive() {
+			final.Reply = r.reply("content")
+		} else if final = c.refusal(x, r); final.Reply.Temporary() {
 			c.mu.window.troubled()
 		}
-		t.conclude(Answered, final)
+		t.conclude(final.Fate, final.Reply)
 	}
 	return nil
+}
+
+// refusal is the result that a 4xx or 5xx gives. A host that finds the order of commands wrong where
+// it is right, or doesn't know a command that it has offered, is talking of itself and not of the
+// message: it may have lost count of what was sent ahead. The message has failed for now, the
+// connection takes no more, and the host is best talked to in lock-step, where 503 is believed.
+func (c *Conn) refusal(x expectation, r rawReply) Result {
+	if c.mode == LockStep || !misplaced(x, r) {
+		return Result{Fate: Answered, Reply: r.reply(x.command.String())}
+	}
+	why := c.outOfStep(x, r)
+	if c.mu.distrust == nil {
+		c.mu.distrust, c.mu.quitting = why, true
+		c.mu.returned = c.mu.queue.takeAll()
+	}
+	return Result{Fate: Failed, Reply: why.Reply}
+}
+
+// misplaced reports whether r complains of a sequence of commands that was right.
+func misplaced(x expectation, r rawReply) bool {
+	sequence := r.code == 503
+	unknown := r.code == 500 || r.code == 502
+	switch t := x.t; x.command {
+	case cmdMail:
+		return sequence
+	case cmdRcpt:
+		return sequence && !t.refused
+	case cmdData, cmdChunk, cmdLastChunk:
+		return (sequence || unknown) && t.accepted > 0 && !t.refused
+	}
+	return false
+}
+
+// handBackReturned settles what was queued when the host lost our trust.
+func (c *Conn) handBackReturned() {
+	c.mu.Lock()
+	returned, why := c.mu.returned.takeAll(), c.mu.distrust
+	c.mu.Unlock()
+	for t := returned.pop(); t != nil; t = returned.pop() {
+		t.conclude(Untried, why.Reply)
+		c.settle(t)
+	}
 }
 
 // farewell is 421: the host closes and has acted on nothing that came behind the command that
@@ -367,7 +416,19 @@ func (c *Conn) lostReading(err error) *Error {
 	if errors.Is(err, ErrOutOfStep) {
 		return &Error{Reply: reply.Local(451, reply.Enhanced{4, 5, 0}, word, "%v", err), Err: err}
 	}
-	return &Error{Reply: lost(word, err, waited), Err: err}
+	e := &Error{Reply: lost(word, err, waited), Err: err}
+	if c.droppedAhead(err) {
+		e.Err = fmt.Errorf("%w: %w", ErrOutOfStep, err)
+	}
+	return e
+}
+
+// droppedAhead reports whether the host may have thrown away what was sent ahead of its reply to a
+// content: it answered that, and then is silent about the commands behind it.
+func (c *Conn) droppedAhead(err error) bool {
+	x, ok := c.mu.expected.first()
+	return ok && (x.command == cmdReset || x.command == cmdMail) && c.mode != LockStep &&
+		c.mu.served > 0 && errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // lost puts the end of a connection into a reply.
@@ -411,7 +472,7 @@ func (c *Conn) lostWriting(n int, err error) {
 // finish ends the connection and settles everything that it still has.
 func (c *Conn) finish(why *Error) {
 	c.stop(why)
-	c.preferHost(why)
+	c.nameEnd(why)
 	if why == nil {
 		_ = c.conn.Close() // QUIT was answered: with TLS, say goodbye there too
 	}
@@ -425,10 +486,14 @@ func (c *Conn) finish(why *Error) {
 	close(c.ended)
 }
 
-// preferHost lets the host's own words take the place of a write that failed because of them.
-func (c *Conn) preferHost(why *Error) {
+// nameEnd lets what is known better take the place of the reason: the lost trust that QUIT was said
+// for, or the host's own words that a write failed because of.
+func (c *Conn) nameEnd(why *Error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.mu.ending == nil {
+		c.mu.ending = c.mu.distrust
+	}
 	if why != nil && !why.Reply.Local && c.mu.ending != nil && !errors.Is(c.mu.ending, ErrClosed) {
 		c.mu.ending = why
 	}

@@ -167,12 +167,17 @@ func TestLockStep(t *testing.T) {
 		},
 		{
 			name:   "no reply to RCPT in time",
-			script: mail + "> RCPT*\npause 299s\nsilence\npause 2s\neof\n",
+			script: mail + "> RCPT*\npause 299s\nsilence\npause 2s\ngone\n",
+			mails:  []string{"a"}, want: []string{"failed 421"},
+		},
+		{
+			name:   "no reply to DATA in time, which is less than what MAIL had",
+			script: mail + rcpt + "> DATA\npause 119s\nsilence\npause 2s\ngone\n",
 			mails:  []string{"a"}, want: []string{"failed 421"},
 		},
 		{
 			name:   "no reply to the content in time",
-			script: mail + rcpt + data + "pause 599s\nsilence\npause 2s\neof\n",
+			script: mail + rcpt + data + "pause 599s\nsilence\npause 2s\ngone\n",
 			mails:  []string{"a"}, want: []string{"ambiguous 421"},
 		},
 		{
@@ -221,9 +226,14 @@ func TestLockStep(t *testing.T) {
 			mails:  []string{"a"}, want: []string{"ambiguous 451"}, err: ErrOutOfStep,
 		},
 		{
+			name:   "503 is believed where it can't be due to haste",
+			script: mail + rcpt + "> DATA\n< 503 5.7.0 authenticate first\n> QUIT\n< 221 bye\nclose\n",
+			mails:  []string{"a"}, want: []string{"answered 503"},
+		},
+		{
 			name:   "RSET refused",
 			script: mail + "> RCPT*\n< 550 no\n> RSET\n< 500 what\neof\n",
-			mails:  []string{"a", "b"}, want: []string{"answered 550", "failed 421"},
+			mails:  []string{"a", "b"}, want: []string{"answered 550", "failed 421"}, err: ErrOutOfStep,
 		},
 		{
 			name:   "QUIT is answered by closing",
@@ -327,6 +337,21 @@ func TestPipelined(t *testing.T) {
 			mails:  []string{"a"}, want: []string{"failed 451"}, err: ErrOutOfStep,
 		},
 		{
+			name:   "503 to DATA with a recipient accepted: the host has lost count",
+			script: one + "< 250 ok\n< 250 ok\n< 503 5.5.1 what\n" + goodbye,
+			mails:  []string{"a", "a"}, want: []string{"failed 451", "untried 451"}, err: ErrOutOfStep,
+		},
+		{
+			name:   "503 to RCPT with MAIL accepted",
+			script: one + "< 250 ok\n< 503 5.5.1 what\n< 503 5.5.1 what\n" + goodbye,
+			mails:  []string{"a", "a"}, want: []string{"failed 451", "untried 451"}, err: ErrOutOfStep,
+		},
+		{
+			name:   "what was sent ahead is lost",
+			script: one + yes + "content\n" + one + "< 250 ok\npause 299s\nsilence\npause 2s\ngone\n",
+			mails:  []string{"a", "a"}, want: []string{"answered 250", "untried 421"}, err: ErrOutOfStep,
+		},
+		{
 			name:   "capped to lock-step",
 			script: mail + "silence\n< 250 ok\n" + rcpt + "silence\n< 250 ok\n> DATA\n< 354 go\ncontent\n< 250 ok\n" + goodbye,
 			mails:  []string{"a"}, want: []string{"answered 250"}, mode: LockStep,
@@ -406,12 +431,27 @@ func TestChunked(t *testing.T) {
 		{
 			name:   "RSET refused",
 			script: one + again + yes + "< 502 what\neof\n",
-			mails:  []string{"a", "a"}, want: []string{"answered 250", "ambiguous 421"}, window: wide,
+			mails:  []string{"a", "a"}, want: []string{"answered 250", "ambiguous 421"}, window: wide, err: ErrOutOfStep,
 		},
 		{
 			name:   "no reply in time",
-			script: one + again + yes + "< 250 ok\n< 250 ok\n< 250 ok\npause 599s\nsilence\npause 2s\neof\n",
+			script: one + again + yes + "< 250 ok\n< 250 ok\n< 250 ok\npause 599s\nsilence\npause 2s\ngone\n",
 			mails:  []string{"a", "a"}, want: []string{"answered 250", "ambiguous 421"}, window: wide,
+		},
+		{
+			name:   "BDAT not known after all: what is under way is heard to its end",
+			script: one + again + "> QUIT\n< 250 ok\n< 250 ok\n< 500 what\n< 250 ok\n< 250 ok\n< 250 ok\n< 250 ok\n< 221 bye\n",
+			mails:  []string{"a", "a"}, want: []string{"failed 451", "answered 250"}, window: wide, err: ErrOutOfStep,
+		},
+		{
+			name:   "503 to BDAT",
+			script: one + "< 250 ok\n< 250 ok\n< 503 what\n" + goodbye,
+			mails:  []string{"a", "a"}, want: []string{"failed 451", "untried 451"}, window: Window{Messages: 1}, err: ErrOutOfStep,
+		},
+		{
+			name:   "nested MAIL",
+			script: one + again + yes + "< 250 ok\n< 503 nested MAIL\n< 503 no\n< 503 no\n" + goodbye,
+			mails:  []string{"a", "a"}, want: []string{"answered 250", "failed 451"}, window: wide, err: ErrOutOfStep,
 		},
 		{
 			name:   "capped to pipelining",

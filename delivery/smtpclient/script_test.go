@@ -26,7 +26,7 @@ import (
 //	silence     hears nothing: the client waits for the host
 //	pause d     does nothing for a time
 //	close       closes; reset cuts, and what has not arrived is lost
-//	eof         hears the client close
+//	eof         hears the client close; gone finds that it has
 type script string
 
 func (s script) steps() []string {
@@ -101,6 +101,11 @@ func (h *host) step(step string) error {
 		return h.nc.Close()
 	case "reset":
 		h.nc.Reset()
+	case "gone":
+		synctest.Wait()
+		if !h.nc.ended() {
+			return errors.New("the client has not closed yet")
+		}
 	case "eof":
 		if b, err := h.in.ReadByte(); err == nil {
 			return fmt.Errorf("heard %q where the client should close", b)

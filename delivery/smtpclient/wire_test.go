@@ -72,6 +72,13 @@ func (e *end) waiting() bool {
 	return e.in.arrived(time.Now())
 }
 
+// ended reports whether the other end was closed.
+func (e *end) ended() bool {
+	e.in.Lock()
+	defer e.in.Unlock()
+	return e.in.writerEnd != nil
+}
+
 // stream is one direction.
 type stream struct {
 	sync.Mutex
