@@ -1,0 +1,239 @@
+package control
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Client asks a running relay. It is safe for use by many goroutines.
+type Client struct {
+	socket string
+	http   http.Client
+}
+
+// NewClient makes a client for the relay that listens on the unix socket. It connects when it is
+// used.
+func NewClient(socket string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, "unix", socket)
+	}
+	return &Client{socket, http.Client{Transport: &http.Transport{DialContext: dial}}}
+}
+
+// Close closes idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Status asks how the relay is.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	var s Status
+	return s, c.get(ctx, "/v1/status", nil, &s)
+}
+
+// List gives a page of what fits.
+func (c *Client) List(ctx context.Context, f Filter, p Page) (List, error) {
+	v := f.values()
+	if p.Order != "" {
+		v.Set("order", string(p.Order))
+	}
+	if p.After != "" {
+		v.Set("after", p.After)
+	}
+	if p.Limit != 0 {
+		v.Set("limit", strconv.Itoa(p.Limit))
+	}
+	v.Set("recipients", strconv.Itoa(p.Recipients))
+	var l List
+	return l, c.get(ctx, "/v1/messages", v, &l)
+}
+
+// Get gives a message with all its queued recipients.
+func (c *Client) Get(ctx context.Context, id string) (Item, error) {
+	var i Item
+	return i, c.get(ctx, "/v1/messages/"+url.PathEscape(id), nil, &i)
+}
+
+// Content writes the message's headers and body to w.
+func (c *Client) Content(ctx context.Context, id string, w io.Writer) error {
+	body, err := c.do(ctx, "GET", "/v1/messages/"+url.PathEscape(id)+"/content", nil, nil)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if _, err := io.Copy(w, body); err != nil {
+		return fmt.Errorf("reading the content of %s: %w", id, err)
+	}
+	return nil
+}
+
+// Change acts on what fits.
+func (c *Client) Change(ctx context.Context, change Change) (Changed, error) {
+	request, err := json.Marshal(change)
+	if err != nil {
+		return Changed{}, err
+	}
+	var done Changed
+	return done, c.ask(ctx, "POST", "/v1/messages/change", nil, request, &done)
+}
+
+// Summary counts what fits, with at most limit rows; 0 for all.
+func (c *Client) Summary(ctx context.Context, by SummaryBy, f Filter, limit int) (Summary, error) {
+	v := f.values()
+	v.Set("by", string(by))
+	v.Set("limit", strconv.Itoa(limit))
+	var s Summary
+	return s, c.get(ctx, "/v1/summary", v, &s)
+}
+
+// maxRecord bounds a line of the accounting log.
+const maxRecord = 4 << 20
+
+// Log calls each with the records that fit, without line ends. With q.Follow it returns nil when
+// the relay stops, and the error of ctx when that ends.
+func (c *Client) Log(ctx context.Context, q LogQuery, each func(record []byte) error) error {
+	body, err := c.do(ctx, "GET", "/v1/log", q.values(), nil)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	lines := bufio.NewScanner(body)
+	lines.Buffer(nil, maxRecord)
+	for lines.Scan() {
+		if err := each(lines.Bytes()); err != nil {
+			return err
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("reading the log: %w", err)
+	}
+	return nil
+}
+
+func (q *LogQuery) values() url.Values {
+	v := url.Values{}
+	set := func(name, value string) {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	set("type", strings.Join(q.Types, ","))
+	set("id", q.ID)
+	set("sender", q.Sender)
+	set("recipient", q.Recipient)
+	set("domain", q.Domain)
+	set("site", q.Site)
+	set("tenant", q.Tenant)
+	if !q.Since.IsZero() {
+		set("since", q.Since.Format(time.RFC3339Nano))
+	}
+	if !q.Until.IsZero() {
+		set("until", q.Until.Format(time.RFC3339Nano))
+	}
+	if q.Last != 0 {
+		set("last", strconv.Itoa(q.Last))
+	}
+	if q.Follow {
+		set("follow", "true")
+	}
+	return v
+}
+
+// EffectiveConfig gives the configuration in force as text, without secrets.
+func (c *Client) EffectiveConfig(ctx context.Context) (string, error) {
+	body, err := c.do(ctx, "GET", "/v1/config", nil, nil)
+	if err != nil {
+		return "", err
+	}
+	defer body.Close()
+	text, err := io.ReadAll(body)
+	return string(text), err
+}
+
+// Reload makes the relay read its configuration file again.
+func (c *Client) Reload(ctx context.Context) (Reload, error) {
+	var r Reload
+	return r, c.ask(ctx, "POST", "/v1/config/reload", nil, nil, &r)
+}
+
+func (c *Client) get(ctx context.Context, path string, v url.Values, answer any) error {
+	return c.ask(ctx, "GET", path, v, nil, answer)
+}
+
+func (c *Client) ask(ctx context.Context, method, path string, v url.Values, request []byte, answer any) error {
+	body, err := c.do(ctx, method, path, v, request)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if err := json.NewDecoder(body).Decode(answer); err != nil {
+		return fmt.Errorf("reading the relay's answer: %w", err)
+	}
+	return nil
+}
+
+// do gives the body of the answer when that is 200; all else is an error.
+func (c *Client) do(ctx context.Context, method, path string, v url.Values, request []byte) (io.ReadCloser, error) {
+	u := url.URL{Scheme: "http", Host: "relay", Path: path, RawQuery: v.Encode()}
+	r, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(request))
+	if err != nil {
+		return nil, err
+	}
+	if request != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	answer, err := c.http.Do(r)
+	if err != nil {
+		return nil, c.explain(ctx, err)
+	}
+	if answer.StatusCode == http.StatusOK {
+		return answer.Body, nil
+	}
+	defer answer.Body.Close()
+	refusal := &Error{Status: answer.StatusCode}
+	if err := json.NewDecoder(answer.Body).Decode(refusal); err != nil || refusal.Message == "" {
+		return nil, fmt.Errorf("the relay answered %s", answer.Status)
+	}
+	return nil, refusal
+}
+
+// explain says what a failed connection means.
+func (c *Client) explain(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	op := (*net.OpError)(nil)
+	if !errors.As(err, &op) || op.Op != "dial" {
+		return fmt.Errorf("asking the relay: %w", err)
+	}
+	message := fmt.Sprintf("connecting to the relay at %s: %v", c.socket, op.Err)
+	if sys := (*net.OpError)(nil); errors.As(err, &sys) {
+		if e := syscall.Errno(0); errors.As(err, &e) {
+			message = fmt.Sprintf("connecting to the relay at %s: %v", c.socket, e)
+		}
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return &Error{Message: message, Hint: "is the relay running? start it with: mta serve"}
+	case errors.Is(err, fs.ErrPermission):
+		return &Error{Message: message, Hint: "only the user and the group of the socket may talk to the relay"}
+	}
+	return errors.New(message)
+}
+
+// Down reports whether err says that no relay is running.
+func Down(err error) bool {
+	e := (*Error)(nil)
+	return errors.As(err, &e) && e.Status == 0
+}

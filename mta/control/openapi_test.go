@@ -1,0 +1,211 @@
+package control
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// document is as much of OpenAPI as openapi.json makes use of.
+type document struct {
+	Paths      map[string]map[string]operation
+	Components struct {
+		Parameters map[string]parameter
+		Schemas    map[string]schema
+	}
+}
+
+type operation struct {
+	OperationID string
+	Summary     string
+	Parameters  []parameter
+	RequestBody struct {
+		Content map[string]struct{ Schema schema }
+	}
+	Responses map[string]struct {
+		Ref     string `json:"$ref"`
+		Content map[string]struct{ Schema schema }
+	}
+}
+
+type parameter struct {
+	Ref         string `json:"$ref"`
+	Name, In    string
+	Description string
+	Schema      schema
+}
+
+type schema struct {
+	Ref         string `json:"$ref"`
+	Type        string
+	Description string
+	Enum        []string
+	Default     any
+	Properties  map[string]schema
+	Required    []string
+	Items       *schema
+}
+
+func readDocument(t *testing.T) document {
+	t.Helper()
+	var d document
+	if err := json.Unmarshal(openAPI, &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestDocumentHasTheRoutesAndTheirParameters(t *testing.T) {
+	d := readDocument(t)
+	described := 0
+	for _, methods := range d.Paths {
+		described += len(methods)
+	}
+	if described != len(routes) {
+		t.Errorf("openapi.json has %d operations, and there are %d routes", described, len(routes))
+	}
+	for _, r := range routes {
+		op, ok := d.Paths[r.path][strings.ToLower(r.method)]
+		if !ok {
+			t.Errorf("%s %s is not in openapi.json", r.method, r.path)
+			continue
+		}
+		if op.Summary == "" || op.OperationID == "" || op.Responses["default"].Ref != "#/components/responses/Error" {
+			t.Errorf("%s %s: summary, operationId or the default response is missing", r.method, r.path)
+		}
+		var names []string
+		for _, p := range op.Parameters {
+			if p.Ref != "" {
+				p = d.Components.Parameters[strings.TrimPrefix(p.Ref, "#/components/parameters/")]
+			}
+			switch {
+			case p.Description == "":
+				t.Errorf("%s %s: parameter %q is not described", r.method, r.path, p.Name)
+			case p.In == "path" && !strings.Contains(r.path, "{"+p.Name+"}"):
+				t.Errorf("%s %s: parameter %q is not in the path", r.method, r.path, p.Name)
+			case p.In == "query":
+				names = append(names, p.Name)
+			}
+		}
+		if !slices.Equal(sorted(names), sorted(r.params)) {
+			t.Errorf("%s %s: openapi.json has parameters %v, the route has %v", r.method, r.path, names, r.params)
+		}
+	}
+}
+
+func sorted(s []string) []string { s = slices.Clone(s); slices.Sort(s); return s }
+
+// TestDocumentHasTheTypes holds each schema to the struct of its name: the same fields of the
+// same types, and those that may be absent are not required.
+func TestDocumentHasTheTypes(t *testing.T) {
+	d := readDocument(t)
+	types := []reflect.Type{
+		reflect.TypeFor[Error](), reflect.TypeFor[Reply](), reflect.TypeFor[RecipientStatus](), reflect.TypeFor[Item](), reflect.TypeFor[List](),
+		reflect.TypeFor[Filter](), reflect.TypeFor[Change](), reflect.TypeFor[Changed](), reflect.TypeFor[Summary](), reflect.TypeFor[SummaryRow](),
+		reflect.TypeFor[Status](), reflect.TypeFor[QueueStats](), reflect.TypeFor[Reload](),
+	}
+	for _, typ := range types {
+		s, ok := d.Components.Schemas[typ.Name()]
+		if !ok {
+			t.Errorf("openapi.json has no schema for %s", typ.Name())
+			continue
+		}
+		checkStruct(t, typ, s)
+	}
+	if want := len(types) + len([]string{"State", "Age"}); len(d.Components.Schemas) != want {
+		t.Errorf("openapi.json has %d schemas, want %d", len(d.Components.Schemas), want)
+	}
+}
+
+func checkStruct(t *testing.T, typ reflect.Type, s schema) {
+	t.Helper()
+	fields := 0
+	for f := range typ.Fields() {
+		name, option, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "-" {
+			continue
+		}
+		fields++
+		p, ok := s.Properties[name]
+		if !ok {
+			t.Errorf("schema %s lacks %s", typ.Name(), name)
+			continue
+		}
+		if p.Description == "" && p.Ref == "" {
+			t.Errorf("schema %s: %s is not described", typ.Name(), name)
+		}
+		if want := schemaType(f.Type); want != cmpType(p) {
+			t.Errorf("schema %s: %s is %s, want %s", typ.Name(), name, cmpType(p), want)
+		}
+		if required := slices.Contains(s.Required, name); required != (option == "") && !(typ == reflect.TypeFor[Change]() && name == "filter") {
+			t.Errorf("schema %s: %s is required: %v, but its tag is %q", typ.Name(), name, required, f.Tag)
+		}
+	}
+	if fields != len(s.Properties) {
+		t.Errorf("schema %s has %d properties, the type has %d fields", typ.Name(), len(s.Properties), fields)
+	}
+}
+
+func cmpType(s schema) string {
+	switch {
+	case s.Ref != "":
+		return strings.TrimPrefix(s.Ref, "#/components/schemas/")
+	case s.Items != nil:
+		return "[]" + cmpType(*s.Items)
+	}
+	return s.Type
+}
+
+func schemaType(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return schemaType(t.Elem())
+	case reflect.Slice:
+		return "[]" + schemaType(t.Elem())
+	case reflect.Bool:
+		return "boolean"
+	case reflect.String:
+		if t == reflect.TypeFor[State]() {
+			return t.Name()
+		}
+		return "string"
+	case reflect.Struct:
+		if t.Name() == "Time" {
+			return "string"
+		}
+		return t.Name()
+	}
+	if t == reflect.TypeFor[Age]() {
+		return t.Name()
+	}
+	return "integer"
+}
+
+func TestDocumentHasTheWords(t *testing.T) {
+	d := readDocument(t)
+	s := d.Components.Schemas
+	if got, want := strings.Join(s["State"].Enum, ", "), join(States); got != want {
+		t.Errorf("states %s, want %s", got, want)
+	}
+	if got, want := strings.Join(s["Change"].Properties["action"].Enum, ", "), join(Actions); got != want {
+		t.Errorf("actions %s, want %s", got, want)
+	}
+	for _, p := range d.Paths["/v1/summary"]["get"].Parameters {
+		if p.Name == "by" && strings.Join(p.Schema.Enum, ", ") != join(SummaryBys) {
+			t.Errorf("by: %v, want %s", p.Schema.Enum, join(SummaryBys))
+		}
+	}
+	for _, p := range d.Paths["/v1/messages"]["get"].Parameters {
+		if p.Name == "order" && strings.Join(p.Schema.Enum, ", ") != join(Orders) {
+			t.Errorf("order: %v, want %s", p.Schema.Enum, join(Orders))
+		}
+		if p.Name == "limit" && p.Schema.Default != float64(DefaultLimit) {
+			t.Errorf("limit: %v by default, want %d", p.Schema.Default, DefaultLimit)
+		}
+		if p.Name == "recipients" && p.Schema.Default != float64(DefaultRecipients) {
+			t.Errorf("recipients: %v by default, want %d", p.Schema.Default, DefaultRecipients)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package control
+
+import (
+	"context"
+	_ "embed" // openapi.json
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Queue is what the server asks of the queue. Errors are of type *Error where the operator can
+// do something about them.
+type Queue interface {
+	List(context.Context, Filter, Page) (List, error)
+	// Get gives a message with all its recipients that are in the queue; NotFound when it is
+	// there no more.
+	Get(ctx context.Context, id string) (Item, error)
+	// Content gives what the message says, headers and body, with CRLF line ends.
+	Content(ctx context.Context, id string) (io.ReadCloser, error)
+	Change(context.Context, Change) (Changed, error)
+	// Summary counts what fits, with at most limit rows; 0 for all.
+	Summary(ctx context.Context, by SummaryBy, f Filter, limit int) (Summary, error)
+}
+
+// Log is what the server asks of the accounting log.
+type Log interface {
+	// Read calls each with the records that fit, oldest first, one line of JSON at a time and
+	// without its line end. It returns the error of each when there is one. With q.Follow it
+	// goes on until ctx ends, and flush is called when it has to wait for more.
+	Read(ctx context.Context, q LogQuery, each func(record []byte) error, flush func()) error
+}
+
+// Relay is what the server asks of the relay as a whole.
+type Relay interface {
+	Status() Status
+	// Reload reads the configuration file again and brings it into force, all of it or nothing.
+	Reload(context.Context) (Reload, error)
+	// Config prints the configuration in force, without secrets.
+	Config() string
+}
+
+// Config is what a server works with. Queue, Log and Relay are needed.
+type Config struct {
+	Queue Queue
+	Log   Log
+	Relay Relay
+	// Events is where what an operator changes is written down. nil: slog.Default.
+	Events *slog.Logger
+}
+
+// Server answers the operator.
+type Server struct {
+	config  Config
+	http    http.Server
+	streams context.Context // ends when the server is about to stop, for those who follow the log
+}
+
+// maxRequest bounds the body of a request: 60,000 ids.
+const maxRequest = 1 << 20
+
+//go:embed openapi.json
+var openAPI []byte
+
+// NewServer makes a server that serves nothing yet.
+func NewServer(c Config) *Server {
+	if c.Events == nil {
+		c.Events = slog.Default()
+	}
+	s := &Server{config: c}
+	var stop context.CancelFunc
+	s.streams, stop = context.WithCancel(context.Background())
+	s.http = http.Server{
+		Handler:           s.Handler(),
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       time.Minute,
+		IdleTimeout:       5 * time.Minute,
+		MaxHeaderBytes:    maxRequest, // ids of a listing stand in the URL
+	}
+	s.http.RegisterOnShutdown(stop)
+	return s
+}
+
+// Serve answers on l, see Listen, until Shutdown. It then returns nil.
+func (s *Server) Serve(l net.Listener) error {
+	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// Shutdown ends those who follow the log, waits for the other requests under way, and when ctx
+// ends cuts them off.
+func (s *Server) Shutdown(ctx context.Context) error {
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		s.http.Close()
+	}
+	return err
+}
+
+// Handler has all routes. It asks nobody who they are: on the unix socket the file's mode does,
+// and whoever mounts it elsewhere must.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	for _, r := range routes {
+		mux.Handle(r.method+" "+r.path, s.serve(r))
+	}
+	return &fallback{mux}
+}
+
+// fallback answers in JSON what no route does.
+type fallback struct{ mux *http.ServeMux }
+
+func (f *fallback) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h, pattern := f.mux.Handler(r)
+	if pattern != "" {
+		f.mux.ServeHTTP(w, r)
+		return
+	}
+	refusal := &statusOnly{header: http.Header{}}
+	h.ServeHTTP(refusal, r)
+	for name, values := range refusal.header {
+		if name == "Allow" || name == "Location" {
+			w.Header()[name] = values
+		}
+	}
+	writeError(w, &Error{refusal.status, "no route for " + r.Method + " " + r.URL.Path, "the routes are at /openapi.json"})
+}
+
+// statusOnly learns what the mux would answer.
+type statusOnly struct {
+	header http.Header
+	status int
+}
+
+func (s *statusOnly) Header() http.Header            { return s.header }
+func (s *statusOnly) WriteHeader(status int)         { s.status = status }
+func (s *statusOnly) Write(text []byte) (int, error) { return len(text), nil }
+
+func (s *Server) serve(rt route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
+		q := newQuery(r, rt.params)
+		err := q.err
+		if err == nil {
+			err = rt.answer(s, w, r, q)
+		}
+		if err != nil {
+			writeError(w, err)
+		}
+	})
+}
+
+func writeError(w http.ResponseWriter, err error) {
+	e := asError(err)
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(e.Status)
+	json.NewEncoder(w).Encode(e)
+}
+
+func writeJSON(w http.ResponseWriter, v any) error {
+	w.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(w).Encode(v)
+}

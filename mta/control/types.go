@@ -1,0 +1,236 @@
+package control
+
+import "time"
+
+// State is where a recipient of a message stands.
+type State string
+
+// The states of a recipient in the queue.
+const (
+	StateDue      State = "due"      // to be tried as soon as there is room
+	StateWaiting  State = "waiting"  // due, but the site (or what else the reason names) has no room
+	StateActive   State = "active"   // an attempt is under way
+	StateDeferred State = "deferred" // tried, to be tried again at a set time
+	StateHeld     State = "held"     // not tried until an operator releases it
+	StateEnding   State = "ending"   // given up: its sender is about to be told
+
+	StateUnreadable State = "unreadable" // its record on disk is damaged; retry reads it again
+)
+
+// States are all of them.
+var States = []State{StateDue, StateWaiting, StateActive, StateDeferred, StateHeld, StateEnding, StateUnreadable}
+
+// Reply is what a remote host answered last, or what the relay says in place of an answer.
+type Reply struct {
+	Code     int    `json:"code"`               // 0: no reply at all
+	Enhanced string `json:"enhanced,omitempty"` // as 4.2.1
+	Text     string `json:"text,omitempty"`     // lines are parted by "\n"
+	Command  string `json:"command,omitempty"`  // what it answers: connect, MAIL, RCPT, content, route...
+	Local    bool   `json:"local,omitempty"`    // made by this relay
+}
+
+// RecipientStatus is one recipient of a message and what becomes of it.
+type RecipientStatus struct {
+	Address  string    `json:"address"`
+	State    State     `json:"state"`
+	Site     string    `json:"site,omitempty"` // what it waits for, or the site that it was tried at last
+	Attempts int       `json:"attempts"`
+	Next     time.Time `json:"next,omitzero"`    // when it is tried again; zero: as soon as there is room
+	Expires  time.Time `json:"expires,omitzero"` // when it is given up; zero: not known
+	Reply    *Reply    `json:"reply,omitempty"`  // the last one; nil before the first attempt has ended
+	Warned   bool      `json:"warned,omitempty"` // the sender was told of the delay
+}
+
+// Item is a message in the queue.
+type Item struct {
+	ID       string    `json:"id"`
+	Sender   string    `json:"sender"` // "" is the null sender
+	Size     int64     `json:"size"`   // octets of the content
+	Received time.Time `json:"received"`
+	Tenant   string    `json:"tenant,omitempty"`
+	Campaign string    `json:"campaign,omitempty"`
+	Tier     int       `json:"tier"` // 0 matters most, 5 least
+
+	// From here on: only in the answer for one message.
+	Peer     string `json:"peer,omitempty"` // "ip:port" of who submitted it
+	HeloName string `json:"helo_name,omitempty"`
+	Protocol string `json:"protocol,omitempty"`
+	Session  string `json:"session,omitempty"`
+	EnvID    string `json:"envid,omitempty"` // as the sender gave it (RFC 3461, 4.4)
+
+	// Recipients has those that are in the queue and fit the filter. A listing leaves out what
+	// is beyond Page.Recipients of them.
+	Recipients []RecipientStatus `json:"recipients"`
+	// Matching counts the recipients that fit the filter, the ones left out included.
+	Matching int `json:"matching"`
+	// Total counts all recipients that the message was accepted for.
+	Total int `json:"total"`
+	// Unreadable says that the message's record on disk is damaged: all but the id and the
+	// states of the recipients is unknown.
+	Unreadable bool `json:"unreadable,omitempty"`
+}
+
+// Filter says which recipients are meant. All that is set must fit; the zero Filter fits all.
+// Domains, sites and addresses are compared without regard to case.
+type Filter struct {
+	IDs       []string `json:"ids,omitempty"`       // any of these messages
+	Domain    string   `json:"domain,omitempty"`    // of the recipient
+	Site      string   `json:"site,omitempty"`      // what it waits for, or was tried at last
+	Tenant    string   `json:"tenant,omitempty"`    // of the message
+	Campaign  string   `json:"campaign,omitempty"`  // of the message
+	Sender    string   `json:"sender,omitempty"`    // an address, or "<>" for the null sender
+	Recipient string   `json:"recipient,omitempty"` // an address
+	State     State    `json:"state,omitempty"`
+	Older     Age      `json:"older,omitempty"` // received at least so long ago
+	Newer     Age      `json:"newer,omitempty"` // received less long ago than this
+}
+
+// Empty reports whether f fits everything.
+func (f *Filter) Empty() bool {
+	return len(f.IDs) == 0 && f.Domain == "" && f.Site == "" && f.Tenant == "" && f.Campaign == "" &&
+		f.Sender == "" && f.Recipient == "" && f.State == "" && f.Older == 0 && f.Newer == 0
+}
+
+// Order is the order of a listing.
+type Order string
+
+// What a listing begins with.
+const (
+	OldestFirst Order = "oldest"
+	NewestFirst Order = "newest"
+	NextAttempt Order = "next" // what is tried first; what waits for no time comes last
+)
+
+// Orders are all of them.
+var Orders = []Order{OldestFirst, NewestFirst, NextAttempt}
+
+// Limits of a page.
+const (
+	DefaultLimit      = 50
+	MaxLimit          = 1000
+	DefaultRecipients = 10
+)
+
+// Page is which part of a listing is wanted.
+type Page struct {
+	Order      Order  // "": OldestFirst
+	After      string // List.Next of the page before; "": from the start
+	Limit      int    // messages, 1 to MaxLimit
+	Recipients int    // shown for each message at most; 0: all
+}
+
+// List is a page of messages. It can have fewer than were asked for, even none, and a next page:
+// then there was much to look through.
+type List struct {
+	Messages []Item `json:"messages"`
+	Next     string `json:"next,omitempty"` // Page.After of the next page; "" when this is the last
+}
+
+// Action is what an operator does to messages.
+type Action string
+
+const (
+	Hold    Action = "hold"    // try no more until Release
+	Release Action = "release" // undo Hold
+	Retry   Action = "retry"   // try now, whatever was the time of the next attempt
+	Bounce  Action = "bounce"  // give up and tell the sender
+	Remove  Action = "remove"  // give up and tell nobody
+)
+
+// Actions are all of them.
+var Actions = []Action{Hold, Release, Retry, Bounce, Remove}
+
+// Change is an action on what a filter fits.
+type Change struct {
+	Action Action `json:"action"`
+	Filter Filter `json:"filter"`
+	All    bool   `json:"all,omitempty"`     // must be set when Filter is empty
+	DryRun bool   `json:"dry_run,omitempty"` // only count
+}
+
+// Changed is what a change did, or with DryRun would do.
+type Changed struct {
+	Recipients int  `json:"recipients"`
+	DryRun     bool `json:"dry_run,omitempty"`
+}
+
+// SummaryBy is what a summary has a row for.
+type SummaryBy string
+
+const (
+	BySite   SummaryBy = "site"
+	ByDomain SummaryBy = "domain"
+	ByTenant SummaryBy = "tenant"
+	BySender SummaryBy = "sender" // the sender's domain
+	ByState  SummaryBy = "state"
+)
+
+// SummaryBys are all of them.
+var SummaryBys = []SummaryBy{BySite, ByDomain, ByTenant, BySender, ByState}
+
+// Summary counts queued recipients by what they wait for and by their age, as Postfix's qshape.
+type Summary struct {
+	By SummaryBy `json:"by"`
+	// Bounds are the upper bounds of the columns of age, growing; there is one more column, for
+	// what is older than the last.
+	Bounds []Age `json:"bounds"`
+	// Rows have the most recipients first.
+	Rows []SummaryRow `json:"rows"`
+	// Total is over all rows, those that a limit left out included.
+	Total SummaryRow `json:"total"`
+	// More counts the rows that a limit left out.
+	More int `json:"more,omitempty"`
+}
+
+// SummaryRow is the queued recipients of one site, domain...
+type SummaryRow struct {
+	Key    string `json:"key"`
+	Total  int    `json:"total"`
+	Counts []int  `json:"counts"` // by age: one more than Summary.Bounds
+}
+
+// LogQuery says which accounting records are wanted. All that is set must fit.
+type LogQuery struct {
+	Types     []string  // any of these, as "Delivery"
+	ID        string    // of the message
+	Sender    string    // an address, or "<>" for the null sender
+	Recipient string    // an address
+	Domain    string    // of the recipient
+	Site      string    // tried
+	Tenant    string    // of the message
+	Since     time.Time // zero: from the oldest record that is kept
+	Until     time.Time // zero: to the newest
+	Last      int       // only so many, the newest; 0: all
+	Follow    bool      // and then what comes, until the caller ends it
+}
+
+// Status is how the relay is.
+type Status struct {
+	Version  string     `json:"version"`
+	Hostname string     `json:"hostname"`
+	NodeID   string     `json:"nodeid"`
+	PID      int        `json:"pid"`
+	State    string     `json:"state"` // running, draining
+	Started  time.Time  `json:"started"`
+	Config   string     `json:"config"` // the file in force; "" without one
+	SMTP     []string   `json:"smtp"`   // "ip:port" where mail is taken
+	Queue    QueueStats `json:"queue"`
+}
+
+// QueueStats counts recipients since the start of the relay. At every instant
+// Recovered + Accepted = Delivered + Bounced + Expired + Removed + Queued.
+type QueueStats struct {
+	Recovered int64 `json:"recovered"` // found at the start
+	Accepted  int64 `json:"accepted"`
+	Delivered int64 `json:"delivered"`
+	Bounced   int64 `json:"bounced"`
+	Expired   int64 `json:"expired"`
+	Removed   int64 `json:"removed"`
+	Queued    int64 `json:"queued"`
+}
+
+// Reload is what a reload of the configuration changed.
+type Reload struct {
+	Changes []string `json:"changes"`           // in force now
+	Restart []string `json:"restart,omitempty"` // take a restart to come into force
+}
