@@ -108,3 +108,6 @@ func (l *Limiter) Allow(now time.Time, r Rate, n int) (ok bool, at time.Time) {
 	l.Take(now, r, n)
 	return true, now
 }
+
+// Paid reports whether nothing that was taken matters any more: l is as good as a new one.
+func (l *Limiter) Paid(now time.Time) bool { return !l.due.After(now) }

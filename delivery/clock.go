@@ -1,0 +1,209 @@
+package delivery
+
+import (
+	"container/heap"
+	"time"
+
+	"mta/destdb"
+	"mta/internal/reply"
+)
+
+// tick is how often the clock looks after ages, expiry, stale records and what is to be written.
+const tick = time.Second
+
+// clock is the scheduler's one long-lived goroutine: it wakes lanes when their time has come, calls
+// Done for jobs that ended without a connection, tells of room, and keeps house once a second.
+// Close ends it, and waits for it.
+func (s *Scheduler) clock() {
+	defer close(s.stopped)
+	timer := time.NewTimer(tick)
+	defer timer.Stop()
+	house := s.cfg.Now().Add(tick)
+	for {
+		now := s.cfg.Now()
+		if !now.Before(house) {
+			s.keepHouse(now)
+			house = now.Add(tick)
+		}
+		s.mu.Lock()
+		next := s.runTimers(now)
+		finished, room, closed := s.finished, s.room, s.closed
+		s.finished, s.room = nil, nil
+		last := closed && s.total.live == 0
+		s.mu.Unlock()
+		for _, w := range finished {
+			w.Done(w.Job, w.results)
+		}
+		if !closed {
+			for _, key := range room {
+				s.cfg.OnRoom(key)
+			}
+		}
+		if len(finished)+len(room) > 0 {
+			s.mu.Lock()
+			s.checkQuiet()
+			s.mu.Unlock()
+			continue
+		}
+		if last {
+			s.save(true)
+			return
+		}
+		if next.IsZero() || house.Before(next) {
+			next = house
+		}
+		timer.Reset(max(next.Sub(s.cfg.Now()), 0))
+		select {
+		case <-timer.C:
+		case <-s.wake:
+		}
+	}
+}
+
+// signal wakes the clock.
+func (s *Scheduler) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// setTimer has l run again at that time; zero takes its timer away.
+func (s *Scheduler) setTimer(l *lane, at time.Time) {
+	if l.wake.Equal(at) && (l.timer >= 0) == !at.IsZero() {
+		return
+	}
+	l.wake = at
+	switch {
+	case at.IsZero():
+		if l.timer >= 0 {
+			heap.Remove(&s.timers, l.timer)
+		}
+		return
+	case l.timer >= 0:
+		heap.Fix(&s.timers, l.timer)
+	default:
+		heap.Push(&s.timers, l)
+	}
+	if s.timers[0] == l {
+		s.signal()
+	}
+}
+
+// runTimers runs the lanes whose time has come, and gives the time of the next.
+func (s *Scheduler) runTimers(now time.Time) time.Time {
+	for len(s.timers) > 0 {
+		l := s.timers[0]
+		if l.wake.After(now) {
+			return l.wake
+		}
+		heap.Pop(&s.timers)
+		l.wake = time.Time{}
+		l.run(now)
+	}
+	return time.Time{}
+}
+
+// keepHouse is what is done once a second.
+func (s *Scheduler) keepHouse(now time.Time) {
+	s.mu.Lock()
+	for _, l := range s.lanes {
+		s.expire(l, now)
+		l.drain.tick(l, now)
+	}
+	for c := range s.conns {
+		s.watch(c, now)
+	}
+	for key, l := range s.lanes {
+		if l.waiting.n == 0 && l.running == 0 && l.opening == 0 && now.Sub(l.used) > laneLife {
+			s.dropLane(key, l)
+		}
+	}
+	s.sweepBudgets(now)
+	s.db.Collect(now, func(p *destdb.Path) bool { return s.pools[p] != nil })
+	s.mu.Unlock()
+	s.save(false)
+}
+
+// sweepBudgets drops those that no lane names, when their rates are paid off.
+func (s *Scheduler) sweepBudgets(now time.Time) {
+	used := map[*budget]bool{s.total: true}
+	for _, l := range s.lanes {
+		b := &l.budgets
+		used[b.site], used[b.path], used[b.source], used[b.provider] = true, true, true, true
+	}
+	for key, b := range s.budgets {
+		if !used[b] && b.live == 0 && len(b.waiters) == 0 && b.messages.Paid(now) && b.connections.Paid(now) {
+			delete(s.budgets, key)
+		}
+	}
+}
+
+// laneLife is how long a lane without mail is remembered.
+const laneLife = time.Hour
+
+func (s *Scheduler) dropLane(key laneKey, l *lane) {
+	l.stopWaiting()
+	s.setTimer(l, time.Time{})
+	for _, p := range l.pools {
+		if p.remove(l); len(p.lanes) == 0 {
+			delete(s.pools, p.path)
+		}
+	}
+	delete(s.lanes, key)
+}
+
+// expire gives back what has become too old while it waited here.
+func (s *Scheduler) expire(l *lane, now time.Time) {
+	for _, p := range l.waiting.expired(now) {
+		what := l.why.What
+		if what == "" {
+			what = "a connection"
+		}
+		s.fail(p, Result{Reply: reply.Local(451, reply.Enhanced{4, 4, 7}, "route", "the message became too old while it waited here: %s", what)})
+	}
+}
+
+// stuckAfter is when a busy connection that moves nothing is cut, whatever it is in. The phases
+// have shorter deadlines of their own; this one is for bodies that can't be read.
+const stuckAfter = 15 * time.Minute
+
+// watch ends connections that have been idle too long, are too old, or are stuck.
+func (s *Scheduler) watch(c *connection, now time.Time) {
+	switch {
+	case c.session == nil:
+		return
+	case c.rec.Backlog == 0 && c.rec.Phase == destdb.Open && now.Sub(c.rec.Since) >= c.limits.IdleTimeout,
+		c.rec.Backlog > 0 && c.rec.Phase == destdb.Open && now.Sub(c.rec.Made) >= c.limits.ActiveTimeout:
+		c.retire()
+	}
+	if sent := c.session.BytesSent(); sent != c.carried || c.rec.Backlog == 0 || c.last.After(c.looked) {
+		c.carried, c.looked = sent, now
+	} else if now.Sub(c.looked) >= stuckAfter {
+		s.cfg.Log.Warn("connection is stuck and is cut", "host", c.host.String(), "session", c.id, "backlog", c.rec.Backlog)
+		c.session.Close()
+	}
+}
+
+// timers has the lanes that wait for a time, the first on top.
+type timers []*lane
+
+func (t timers) Len() int           { return len(t) }
+func (t timers) Less(i, j int) bool { return t[i].wake.Before(t[j].wake) }
+func (t timers) Swap(i, j int) {
+	t[i], t[j] = t[j], t[i]
+	t[i].timer, t[j].timer = i, j
+}
+func (t *timers) Push(x any) {
+	l := x.(*lane)
+	l.timer = len(*t)
+	*t = append(*t, l)
+}
+func (t *timers) Pop() any {
+	old := *t
+	l := old[len(old)-1]
+	old[len(old)-1] = nil
+	*t = old[:len(old)-1]
+	l.timer = -1
+	return l
+}

@@ -1,0 +1,513 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"mta/delivery/smtpclient"
+	"mta/destdb"
+	"mta/internal/reply"
+	"mta/internal/route"
+)
+
+// session is what a connection needs of the SMTP client; tests have their own.
+type session interface {
+	Send(*smtpclient.Transaction) bool
+	Recall()
+	Depth() int
+	Finish()
+	Close()
+	Err() error
+	Served() int
+	BytesSent() int64
+	Mode() smtpclient.Mode
+	Window() smtpclient.Window
+	Capabilities() *smtpclient.Capabilities
+	TLS() *smtpclient.TLSState
+	SetTrace(*smtpclient.Trace)
+}
+
+func handshake(ctx context.Context, nc net.Conn, cfg smtpclient.Config) (session, error) {
+	c, err := smtpclient.Handshake(ctx, nc, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// connection is a connection of the pool, from the decision to open it to its end.
+type connection struct {
+	s      *Scheduler
+	rec    *destdb.Conn
+	lane   *lane // for whose sake it was opened
+	host   route.Host
+	source Source
+	route  *route.Route
+	tls    route.TLS
+	limits Limits
+	id     string
+	cancel context.CancelFunc // ends the opening
+
+	// Guarded by Scheduler.mu.
+	session session    // nil while it is being opened
+	budgets [6]*budget // that it counts in; some are nil
+	opener  *message   // for whose sake; counts as a worker of it until the connection stands
+	cargo   []cargo
+	given   int // transactions handed to it
+	most    int // that it may be given
+	pace    time.Duration
+	last    time.Time // when a transaction was settled last, or it became busy
+	carried int64     // octets sent, when the watch looked last
+	looked  time.Time
+	ended   bool
+	tlsName string
+}
+
+// cargo is how many parts of one message are on a connection.
+type cargo struct {
+	message *message
+	parts   int
+}
+
+// open begins a connection for the sake of m.
+func (s *Scheduler) open(l *lane, p *destdb.Path, m *message, now time.Time) {
+	s.nextConn++
+	ctx, cancel := context.WithCancel(s.dialing)
+	c := &connection{
+		s: s, lane: l, host: route.Host{Name: p.Host.Name, Addr: p.Addr}, source: l.source, route: l.route, limits: l.limits,
+		tls: tlsOfPolicy(l.policy, l.route), id: fmt.Sprintf("%08x%04x", uint32(now.Unix()), s.nextConn&0xffff), cancel: cancel, opener: m,
+	}
+	c.rec = s.db.Open(p, l.site, l.route.Provider, now)
+	c.rec.Owner = c
+	s.budget(budgetKey{kind: scopeHost, name: c.host.Addr.String()})
+	c.budgets = s.budgetsOf(c)
+	for _, b := range c.budgets {
+		if b != nil {
+			b.live++
+		}
+	}
+	lim := &l.limits
+	l.budgets.site.connections.Take(now, lim.Site.ConnectionRate, 1)
+	l.budgets.path.connections.Take(now, lim.Path.ConnectionRate, 1)
+	l.budgets.source.connections.Take(now, lim.Source.ConnectionRate, 1)
+	if b := l.budgets.provider; b != nil {
+		b.connections.Take(now, lim.Provider.ConnectionRate, 1)
+	}
+	m.workers++
+	l.opening++
+	s.conns[c] = struct{}{}
+	s.opened.Add(1)
+	go c.establish(ctx)
+}
+
+// budgetsOf are those that a connection takes from, the host's last.
+func (s *Scheduler) budgetsOf(c *connection) [6]*budget {
+	b := &c.lane.budgets
+	return [6]*budget{s.total, b.site, b.path, b.source, b.provider, s.budgets[budgetKey{kind: scopeHost, name: c.host.Addr.String()}]}
+}
+
+// establish dials and shakes hands. It is the one goroutine that an opening connection has; the
+// SMTP client's two take over.
+func (c *connection) establish(ctx context.Context) {
+	defer c.cancel()
+	sess, err := c.attempt(ctx, c.plain())
+	var e *smtpclient.Error
+	if err != nil && c.tls == route.TLSOpportunistic && errors.As(err, &e) && e.TLS && ctx.Err() == nil {
+		// Clear text is no worse than what TLS without a certificate check would have given
+		// (RFC 7435, 4.1).
+		c.s.rememberPlain(c)
+		sess, err = c.attempt(ctx, true)
+	}
+	if err != nil {
+		c.s.failedToOpen(c, err)
+		return
+	}
+	c.s.stands(c, sess)
+}
+
+// plainFor is how long a host whose TLS failed is talked to in clear text.
+const plainFor = time.Hour
+
+func (c *connection) plain() bool {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	return c.tls == route.TLSOpportunistic && c.s.cfg.Now().Before(c.rec.Path.Host.Facts.PlainUntil)
+}
+
+func (s *Scheduler) rememberPlain(c *connection) {
+	now := s.cfg.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := c.rec.Path.Host
+	h.Facts.PlainUntil = now.Add(plainFor)
+	s.db.Taught(h, now)
+	s.cfg.Log.Warn("tls handshake failed, clear text from now on", "host", c.host.String(), "until", h.Facts.PlainUntil)
+}
+
+// attempt is one dial and one handshake, each with its deadline.
+func (c *connection) attempt(ctx context.Context, plain bool) (session, error) {
+	dialing, done := context.WithTimeout(ctx, c.limits.ConnectTimeout)
+	nc, err := c.s.cfg.Dial(dialing, c.source, c.host)
+	done()
+	if err != nil {
+		return nil, &dialError{err}
+	}
+	cfg := c.clientConfig()
+	if plain {
+		cfg.TLS = route.TLSOff
+	}
+	shaking, done := context.WithTimeout(ctx, c.limits.HandshakeTimeout)
+	defer done()
+	return c.s.cfg.handshake(shaking, nc, cfg)
+}
+
+func (c *connection) clientConfig() smtpclient.Config {
+	s := c.s
+	cfg := smtpclient.Config{
+		Name: c.source.EHLO, Host: c.host, TLS: c.tls, Auth: c.route.Auth, Timeouts: c.limits.Timeouts, MaxMode: c.limits.MaxMode,
+		Log: s.cfg.Log, Closed: func(*smtpclient.Conn) { s.ended(c) },
+	}
+	if s.cfg.TLS != nil {
+		cfg.TLSConfig = s.cfg.TLS(c.route, c.host)
+	}
+	if s.cfg.Trace != nil {
+		cfg.Trace = s.cfg.Trace(c.host, c.route.Site, c.source.Name)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := &c.rec.Path.Host.Facts
+	cfg.Window = smtpclient.Window{Messages: f.WindowMessages, Bytes: f.WindowBytes}
+	if s.cfg.Now().Sub(f.OutOfStep) < outOfStepFor {
+		cfg.MaxMode = smtpclient.LockStep
+	}
+	return cfg
+}
+
+// outOfStepFor is how long a host that answered out of step is talked to in lock-step.
+const outOfStepFor = 7 * 24 * time.Hour
+
+// dialError is a connection that did not come about.
+type dialError struct{ err error }
+
+func (e *dialError) Error() string { return "connect: " + e.words() }
+func (e *dialError) Unwrap() error { return e.err }
+
+// words are the cause without addresses, which the host's name stands beside anyway.
+func (e *dialError) words() string {
+	var timeout net.Error
+	var errno syscall.Errno
+	switch {
+	case errors.Is(e.err, context.DeadlineExceeded), errors.Is(e.err, os.ErrDeadlineExceeded),
+		errors.As(e.err, &timeout) && timeout.Timeout():
+		return "connection timed out"
+	case errors.As(e.err, &errno):
+		return errno.Error()
+	}
+	return e.err.Error()
+}
+
+// ours reports whether the trouble is with the source and not with the host.
+func (e *dialError) ours() bool {
+	return errors.Is(e.err, syscall.EADDRNOTAVAIL) || errors.Is(e.err, syscall.EMFILE) || errors.Is(e.err, syscall.ENFILE)
+}
+
+// why gives the reply that stands for a failed opening, and whether every source would meet it.
+func why(err error) (r reply.Reply, anySource bool) {
+	var d *dialError
+	if errors.As(err, &d) {
+		r = reply.Local(451, reply.Enhanced{4, 4, 1}, "connect", "%s", d.words())
+		return r, !d.ours()
+	}
+	var e *smtpclient.Error
+	if errors.As(err, &e) {
+		return e.Reply, false
+	}
+	var p *reply.Reply
+	if errors.As(err, &p) {
+		return *p, false
+	}
+	return reply.Local(451, reply.Enhanced{4, 4, 2}, "connect", "%s", strings.TrimSpace(err.Error())), false
+}
+
+// failedToOpen notes that c never came to stand: its host is left alone for a while, and what waits
+// is tried elsewhere.
+func (s *Scheduler) failedToOpen(c *connection, err error) {
+	now := s.cfg.Now()
+	r, anySource := why(err)
+	s.mu.Lock()
+	defer s.unlock()
+	defer s.opened.Done()
+	s.counts.ConnectFailed++
+	s.opening(c)
+	if s.dialing.Err() == nil && !s.draining {
+		backoff := destdb.Backoff{First: c.limits.HostRetry, Max: c.limits.MaxHostRetry}
+		if anySource {
+			s.db.Unreachable(c.rec.Path.Host, now, r, backoff)
+		} else {
+			s.db.Refused(c.rec.Path, now, r, backoff)
+		}
+		c.lane.failedAt = now
+		s.judge(c, r, true, now)
+		s.cfg.Log.Info("connection failed", "host", c.host.String(), "source", c.source.Name, "site", c.lane.laneKey.site, "error", r.Error())
+	}
+	s.gone(c, now)
+}
+
+// opening ends c's time as an opening connection.
+func (s *Scheduler) opening(c *connection) {
+	c.lane.opening--
+	c.opener.workers--
+	c.opener = nil
+}
+
+// stands notes that c is ready, and gives it work.
+func (s *Scheduler) stands(c *connection, sess session) {
+	now := s.cfg.Now()
+	s.mu.Lock()
+	defer s.unlock()
+	s.counts.Connected++
+	s.opening(c)
+	c.session = sess
+	c.looked = now
+	c.tlsName = tlsName(sess.TLS())
+	s.db.Works(c.rec.Path, now)
+	c.learn(now)
+	c.most = c.limits.MaxDeliveriesPerConnection
+	if m := c.rec.Path.Host.Facts.MailMax; m > 0 {
+		c.most = min(c.most, m)
+	}
+	c.rec.Since, c.rec.Phase = now, destdb.Open
+	c.measure()
+	switch {
+	case c.ended: // it was lost while the handshake returned
+		s.lost(c, now)
+	case s.draining:
+		c.retire()
+	default:
+		s.poolOf(c).run(now)
+	}
+}
+
+func (s *Scheduler) poolOf(c *connection) *pool {
+	if p := s.pools[c.rec.Path]; p != nil {
+		return p
+	}
+	return &pool{path: c.rec.Path}
+}
+
+func tlsName(t *smtpclient.TLSState) string {
+	if t == nil {
+		return ""
+	}
+	return t.String()
+}
+
+// learn takes what the host said about itself into the picture.
+func (c *connection) learn(now time.Time) {
+	f, caps := &c.rec.Path.Host.Facts, c.session.Capabilities()
+	f.Mode = c.session.Mode().String()
+	f.Extensions = extensions(f.Extensions, caps)
+	f.RcptMax = caps.RcptMax
+	if caps.MailMax > 0 {
+		f.MailMax = caps.MailMax
+	}
+	c.s.db.Taught(c.rec.Path.Host, now)
+}
+
+// extensions lists what EHLO offered; a list that is as before is kept.
+func extensions(before []string, c *smtpclient.Capabilities) []string {
+	var list []string
+	for _, x := range [...]struct {
+		on   bool
+		name string
+	}{{c.Pipelining, "PIPELINING"}, {c.Chunking, "CHUNKING"}, {c.BinaryMIME, "BINARYMIME"}, {c.EightBitMIME, "8BITMIME"}, {c.UTF8, "SMTPUTF8"},
+		{c.DSN, "DSN"}, {c.StartTLS, "STARTTLS"}, {c.RequireTLS, "REQUIRETLS"}, {c.Size, "SIZE"}} {
+		if x.on {
+			list = append(list, x.name)
+		}
+	}
+	if strings.Join(list, " ") == strings.Join(before, " ") {
+		return before
+	}
+	return list
+}
+
+// measure sets how much backlog c takes: by itself as much as it works off in BacklogTime and at
+// most BacklogThreshold; when there is no other way, as much as the wire makes use of besides.
+func (c *connection) measure() {
+	t := c.limits.BacklogThreshold
+	if c.pace > 0 {
+		t = min(t, int(c.limits.BacklogTime/c.pace))
+	}
+	t = max(t, 1)
+	c.rec.Threshold = t
+	c.rec.Limit = t + max(c.session.Depth(), t)
+}
+
+// assign gives the first part of g to c.
+func (s *Scheduler) assign(l *lane, g *group, c *connection, now time.Time) {
+	p := l.waiting.take(g)
+	p.conn, p.handed = c, now
+	if c.rec.Backlog == 0 {
+		c.rec.Since, c.last = now, now
+	}
+	c.rec.Backlog++
+	c.load(p.work.message)
+	c.given++
+	l.running++
+	if !c.session.Send(&p.tx) {
+		// It has ended and is about to tell.
+		c.rec.Phase = destdb.Closing
+		s.unassign(p, now)
+		s.requeue(p)
+		return
+	}
+	l.charge(g.tenant, now)
+	if c.given >= c.most || now.Sub(c.rec.Made) >= c.limits.ActiveTimeout {
+		c.retire()
+	}
+}
+
+// unassign takes p off its connection's books.
+func (s *Scheduler) unassign(p *part, now time.Time) {
+	c := p.conn
+	c.rec.Backlog--
+	if c.rec.Backlog == 0 {
+		c.rec.Since = now
+	}
+	c.unload(p.work.message)
+	p.work.lane.running--
+	p.work.lane.waiting.ended(p.group)
+	p.conn = nil
+}
+
+func (c *connection) load(m *message) {
+	for i := range c.cargo {
+		if c.cargo[i].message == m {
+			c.cargo[i].parts++
+			return
+		}
+	}
+	c.cargo = append(c.cargo, cargo{m, 1})
+	m.workers++
+}
+
+func (c *connection) unload(m *message) {
+	for i := range c.cargo {
+		if c.cargo[i].message != m {
+			continue
+		}
+		if c.cargo[i].parts--; c.cargo[i].parts == 0 {
+			last := len(c.cargo) - 1
+			c.cargo[i] = c.cargo[last]
+			c.cargo[last] = cargo{}
+			c.cargo = c.cargo[:last]
+			m.workers--
+		}
+		return
+	}
+}
+
+// retire lets c end when it has done what it has.
+func (c *connection) retire() {
+	if c.rec.Phase == destdb.Open {
+		c.rec.Phase = destdb.Closing
+		c.rec.Since = c.s.cfg.Now()
+		c.session.Finish()
+	}
+}
+
+func (c *connection) recallAndFinish() {
+	c.session.Recall()
+	c.session.Finish()
+}
+
+// ended is called by the client when a connection is over.
+func (s *Scheduler) ended(c *connection) {
+	now := s.cfg.Now()
+	s.mu.Lock()
+	defer s.unlock()
+	c.ended = true
+	if c.session != nil {
+		s.lost(c, now)
+	}
+}
+
+// lost notes the end of a connection that stood.
+func (s *Scheduler) lost(c *connection, now time.Time) {
+	defer s.opened.Done()
+	c.rec.Phase = destdb.Closing
+	h := c.rec.Path.Host
+	if w := c.session.Window(); c.session.Mode() == smtpclient.Chunked && c.given > 0 {
+		h.Facts.WindowMessages, h.Facts.WindowBytes = w.Messages, w.Bytes
+	}
+	err := c.session.Err()
+	if errors.Is(err, smtpclient.ErrOutOfStep) {
+		h.Facts.OutOfStep = now
+	}
+	s.db.Taught(h, now)
+	if err != nil && c.given > 0 && c.session.Served() == 0 && !s.draining && !errors.Is(err, smtpclient.ErrClosed) {
+		// It greets, and then does nothing: as bad as not greeting.
+		r, _ := why(err)
+		s.db.Refused(c.rec.Path, now, r, destdb.Backoff{First: c.limits.HostRetry, Max: c.limits.MaxHostRetry})
+	}
+	s.gone(c, now)
+}
+
+// gone takes c off the books, and lets those go on who waited for its place.
+func (s *Scheduler) gone(c *connection, now time.Time) {
+	budgets := c.budgets
+	s.db.Closed(c.rec)
+	delete(s.conns, c)
+	for _, b := range budgets {
+		if b != nil {
+			b.live--
+		}
+	}
+	// Who has waited for the place comes before the lane that had it.
+	for _, b := range budgets {
+		if b != nil {
+			s.runWaiters(b, now)
+		}
+	}
+	s.poolOf(c).run(now)
+	if c.lane.waiting.n > 0 {
+		c.lane.run(now) // it may have moved on to other hosts
+	}
+	s.checkQuiet()
+}
+
+// waitersAtOnce bounds how many lanes look at one free place.
+const waitersAtOnce = 16
+
+func (s *Scheduler) runWaiters(b *budget, now time.Time) {
+	for range min(len(b.waiters), waitersAtOnce) {
+		l := b.next()
+		if l == nil {
+			return
+		}
+		l.run(now)
+	}
+}
+
+// reclaim lets the connection end that has been idle longest, for one that is needed elsewhere.
+func (s *Scheduler) reclaim(now time.Time) {
+	var idle *connection
+	for c := range s.conns {
+		switch {
+		case c.rec.Phase == destdb.Closing && c.rec.Backlog == 0:
+			return // a place is about to be free
+		case c.rec.Phase == destdb.Open && c.rec.Backlog == 0 && (idle == nil || c.rec.Since.Before(idle.rec.Since)):
+			idle = c
+		}
+	}
+	if idle != nil {
+		idle.retire()
+	}
+}

@@ -1,0 +1,321 @@
+package delivery
+
+import (
+	"fmt"
+	"time"
+
+	"mta/destdb"
+	"mta/internal/reply"
+	"mta/internal/route"
+)
+
+// laneKey names a lane: jobs of one lane can all go down the same connections.
+type laneKey struct {
+	site, source, policy string
+}
+
+// lane is the mail from one source to one site, as far as it is in the scheduler: what waits, and
+// the paths that it can take.
+type lane struct {
+	laneKey
+	s      *Scheduler
+	route  *route.Route // of the job that came last
+	source Source
+	site   *destdb.Site
+	tiers  [][]*destdb.Path
+	pools  []*pool // of all tiers
+
+	waiting waitlist
+	opening int // connections that were begun for its sake
+	running int // parts on connections
+
+	budgets struct{ site, path, source, provider *budget }
+	limits  Limits // of no tenant in particular
+	limGen  int    // generation of limits
+
+	failedAt time.Time // when a connection for its sake last failed
+	used     time.Time
+	why      waitReason // why it waits
+	waitsOn  *budget    // whose end of a connection it waits for
+	wake     time.Time  // its timer
+	timer    int        // index in the scheduler's timers, -1 none
+	drain    drain
+}
+
+// pool is the lanes that use a path: when a connection has room, they take turns.
+type pool struct {
+	path  *destdb.Path
+	lanes []*lane
+	next  int
+}
+
+// waitReason is why mail waits, as 'mta explain' says it.
+type waitReason struct {
+	What  string
+	Until time.Time // zero: until something happens
+}
+
+// verdict is what decide says about the message whose turn it is.
+type verdict struct {
+	kind verdictKind
+	conn *destdb.Conn // to take it
+	path *destdb.Path // to open a connection on
+	why  waitReason
+	full *budget // whose limit is in the way
+}
+
+type verdictKind uint8
+
+const (
+	verdictWait verdictKind = iota
+	verdictTake
+	verdictOpen
+	verdictGiveUp
+)
+
+// run gives out what waits as far as it can be given out.
+func (l *lane) run(now time.Time) {
+	s := l.s
+	for l.waiting.n > 0 {
+		if why := l.gate(now); why.What != "" {
+			l.wait(why)
+			return
+		}
+		var held waitReason
+		g := l.waiting.pick(now, func(t *tenant) bool {
+			why := l.tenantGate(t, now)
+			if why.What != "" && (held.What == "" || why.Until.Before(held.Until)) {
+				held = why
+			}
+			return why.What != ""
+		})
+		if g == nil {
+			l.wait(held)
+			return
+		}
+		switch v := l.decide(g, now); v.kind {
+		case verdictTake:
+			s.assign(l, g, v.conn.Owner.(*connection), now)
+		case verdictOpen:
+			s.open(l, v.path, g.message, now)
+		case verdictGiveUp:
+			l.giveUp(now)
+		default:
+			if v.full != nil {
+				v.full.wait(l)
+			}
+			l.wait(v.why)
+			return
+		}
+	}
+	l.why = waitReason{}
+	l.stopWaiting()
+	s.setTimer(l, time.Time{})
+}
+
+// decide is Finch's algorithm for the message whose turn it is.
+func (l *lane) decide(g *group, now time.Time) verdict {
+	for _, paths := range l.tiers {
+		// A broken tier is passed over, a busy one is not.
+		if !anyWorking(paths, now) {
+			continue
+		}
+		if c := newestWithRoom(paths); c != nil {
+			return verdict{kind: verdictTake, conn: c}
+		}
+		if !l.s.allowance.allows(g.message.workers, l.free(paths)) {
+			return l.rideOrWait(paths, verdict{why: waitReason{What: "the message has as many connections as it may have"}})
+		}
+		if c := newestIdle(paths); c != nil {
+			return verdict{kind: verdictTake, conn: c}
+		}
+		return l.decideOpening(paths, now)
+	}
+	return verdict{kind: verdictGiveUp}
+}
+
+// decideOpening says whether a connection may be begun for a message that may have a worker.
+func (l *lane) decideOpening(paths []*destdb.Path, now time.Time) verdict {
+	// Jobs are bound to a connection when it is ready and not before. So one that is on its way
+	// counts for as many as it will take at once.
+	if l.opening*l.limits.BacklogThreshold >= l.waiting.n {
+		return l.rideOrWait(paths, verdict{why: waitReason{What: "a connection is being opened"}})
+	}
+	if v, blocked := l.blocked(now); blocked {
+		return l.rideOrWait(paths, v)
+	}
+	var full *budget
+	p := pathToOpen(paths, now, l.s.rnd, func(p *destdb.Path) bool {
+		if n := l.limits.Host.Connections; n > 0 && p.Host.Live() >= n {
+			full = l.s.budget(budgetKey{kind: scopeHost, name: p.Addr.String()})
+			return false
+		}
+		return true
+	})
+	if p == nil {
+		v := verdict{full: full, why: waitReason{What: "the hosts that work have connections, those that are broken wait for another try"}}
+		if full != nil {
+			v.why.What = fmt.Sprintf("connection_limit of %s", full.budgetKey)
+		} else if first := firstToRetry([][]*destdb.Path{paths}); first != nil {
+			v.why.Until = first.RetryAt()
+		}
+		return l.rideOrWait(paths, v)
+	}
+	return verdict{kind: verdictOpen, path: p}
+}
+
+// rideOrWait gives the job to a busy connection all the same, if one has any room; else v.
+func (l *lane) rideOrWait(paths []*destdb.Path, v verdict) verdict {
+	if c := ride(paths); c != nil {
+		return verdict{kind: verdictTake, conn: c}
+	}
+	return v
+}
+
+// blocked says which limit, other than a host's, keeps the lane from one more connection.
+func (l *lane) blocked(now time.Time) (verdict, bool) {
+	s, lim := l.s, &l.limits
+	if s.draining {
+		return verdict{why: waitReason{What: "the relay is stopping"}}, true
+	}
+	for _, x := range [...]struct {
+		b     *budget
+		scope *Scope
+	}{{l.budgets.site, &lim.Site}, {l.budgets.path, &lim.Path}, {l.budgets.source, &lim.Source}, {l.budgets.provider, &lim.Provider}} {
+		if x.b == nil {
+			continue
+		}
+		if x.b.full(x.scope.Connections) {
+			return verdict{full: x.b, why: waitReason{What: "connection_limit of " + x.b.String()}}, true
+		}
+		if at := x.b.connections.Next(now, x.scope.ConnectionRate, 1); at.After(now) {
+			return verdict{why: waitReason{What: "max_connection_rate of " + x.b.String(), Until: at}}, true
+		}
+	}
+	if allowed := l.slowStart(); l.budgets.site.live >= allowed {
+		return verdict{full: l.budgets.site, why: waitReason{What: fmt.Sprintf("slow start: %d connections so far", allowed)}}, true
+	}
+	if s.total.full(s.cfg.MaxConnections) {
+		s.reclaim(now)
+		return verdict{full: s.total, why: waitReason{What: "the relay has as many connections as it may have"}}, true
+	}
+	return verdict{}, false
+}
+
+// free is the workers that a message of this lane could get: what the limits leave, and what is
+// idle.
+func (l *lane) free(paths []*destdb.Path) int {
+	lim := &l.limits
+	free := l.s.cfg.MaxConnections - l.s.total.live
+	for _, x := range [...]struct {
+		b     *budget
+		limit int
+	}{{l.budgets.site, lim.Site.Connections}, {l.budgets.path, lim.Path.Connections},
+		{l.budgets.source, lim.Source.Connections}, {l.budgets.provider, lim.Provider.Connections}} {
+		if x.b != nil && x.limit > 0 {
+			free = min(free, x.limit-x.b.live)
+		}
+	}
+	return max(free, 0) + countIdle(paths)
+}
+
+// gate says what keeps all mail of the lane from being sent now.
+func (l *lane) gate(now time.Time) waitReason {
+	if a := l.suspension(now); a != nil {
+		return waitReason{What: "suspended: " + a.Reason, Until: a.End}
+	}
+	lim := &l.limits
+	for _, x := range [...]struct {
+		b    *budget
+		rate *Scope
+	}{{l.budgets.site, &lim.Site}, {l.budgets.path, &lim.Path}, {l.budgets.source, &lim.Source}, {l.budgets.provider, &lim.Provider}} {
+		if x.b == nil || x.rate.MessageRate.Unlimited() {
+			continue
+		}
+		if at := x.b.messages.Next(now, x.rate.MessageRate, 1); at.After(now) {
+			return waitReason{What: fmt.Sprintf("max_message_rate %v of %s", x.rate.MessageRate, x.b.budgetKey), Until: at}
+		}
+	}
+	return l.drainGate(now)
+}
+
+// tenantGate says what keeps one tenant's mail from being sent now.
+func (l *lane) tenantGate(t *tenant, now time.Time) waitReason {
+	if t.limitsAt != l.limGen {
+		t.limits, t.limitsAt = l.s.limitsFor(l.route, l.source.Name, t.name), l.limGen
+	}
+	rate := t.limits.Tenant.MessageRate
+	if rate.Unlimited() {
+		return waitReason{}
+	}
+	if at := t.rate.Next(now, rate, 1); at.After(now) {
+		return waitReason{What: fmt.Sprintf("max_message_rate %v of tenant %s", rate, t.name), Until: at}
+	}
+	return waitReason{}
+}
+
+// charge pays for one message of t.
+func (l *lane) charge(t *tenant, now time.Time) {
+	lim := &l.limits
+	l.budgets.site.messages.Take(now, lim.Site.MessageRate, 1)
+	l.budgets.path.messages.Take(now, lim.Path.MessageRate, 1)
+	l.budgets.source.messages.Take(now, lim.Source.MessageRate, 1)
+	if b := l.budgets.provider; b != nil {
+		b.messages.Take(now, lim.Provider.MessageRate, 1)
+	}
+	t.rate.Take(now, t.limits.Tenant.MessageRate, 1)
+	l.drain.sent(now)
+}
+
+// wait notes why nothing more is given out, and sets the lane's timer.
+func (l *lane) wait(why waitReason) {
+	l.why = why
+	l.s.setTimer(l, why.Until)
+}
+
+// stopWaiting takes the lane off the list of those that wait for a connection's end.
+func (l *lane) stopWaiting() {
+	b := l.waitsOn
+	if b == nil {
+		return
+	}
+	l.waitsOn = nil
+	for i, o := range b.waiters {
+		if o == l {
+			b.waiters = append(b.waiters[:i], b.waiters[i+1:]...)
+			return
+		}
+	}
+}
+
+// giveUp defers all that waits: no host of any tier works.
+func (l *lane) giveUp(now time.Time) {
+	r, host, at := l.outOfService()
+	for _, p := range l.waiting.all() {
+		tried := !l.failedAt.Before(p.work.since) && !l.failedAt.IsZero()
+		l.s.fail(p, Result{Reply: r, Host: host, Attempted: tried, RetryAfter: at})
+	}
+}
+
+// outOfService says why no host can be tried, and when one can.
+func (l *lane) outOfService() (reply.Reply, route.Host, time.Time) {
+	first := firstToRetry(l.tiers)
+	if first == nil {
+		return reply.Local(451, reply.Enhanced{4, 4, 1}, "connect",
+			"source %s (%v) reaches no host of %s: they have addresses of the other family only", l.source.Name, l.source.Address, l.route.Domain), route.Host{}, time.Time{}
+	}
+	why, host := first.Why(), route.Host{Name: first.Host.Name, Addr: first.Addr}
+	if !why.Local && why.Temporary() {
+		return why, host, first.RetryAt()
+	}
+	// A permanent refusal of the session says nothing about the message.
+	enhanced := reply.Enhanced{4, 4, 1}
+	if why.Local && why.Temporary() && why.Enhanced != (reply.Enhanced{}) {
+		enhanced = why.Enhanced
+	}
+	said := why.Text
+	if !why.Local {
+		said = "the host answered " + why.String()
+	}
+	return reply.Local(451, enhanced, why.Command, "%s: %s", host, said), host, first.RetryAt()
+}

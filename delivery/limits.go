@@ -1,0 +1,72 @@
+package delivery
+
+import (
+	"time"
+
+	"mta/delivery/smtpclient"
+	"mta/internal/gcra"
+)
+
+// Scope bounds what goes on at one time within a host, a site, a source and so on. Zero fields are
+// no limit.
+type Scope struct {
+	Connections    int
+	MessageRate    gcra.Rate // transactions begun
+	ConnectionRate gcra.Rate // connections begun
+}
+
+// Limits is what applies to the mail of one tenant from one source to one site. The zero value
+// bounds nothing but what has a default.
+type Limits struct {
+	Host     Scope // each host, from all sources; its rates are not used
+	Site     Scope // the site, from all sources
+	Path     Scope // the site, from this source
+	Source   Scope // this source, to all sites
+	Provider Scope // the provider's sites together, from all sources
+	Tenant   Scope // this tenant's mail to this site; connections and connection rate are not used
+
+	MaxDeliveriesPerConnection int           // 100
+	MaxRecipients              int           // in a transaction: 100 (RFC 5321, 4.5.3.1.8)
+	IdleTimeout                time.Duration // 30 s
+	ActiveTimeout              time.Duration // 5 min; a connection that old takes no more jobs
+	BacklogThreshold           int           // jobs on a connection: 5
+	BacklogTime                time.Duration // the same as expected work: 2 s
+
+	// HostRetry is how long a broken host is left alone after its first failure, and at most.
+	HostRetry, MaxHostRetry time.Duration // 1 min, 1 h
+
+	ConnectTimeout   time.Duration // 30 s
+	HandshakeTimeout time.Duration // greeting to the last step before mail, all together: 5 min
+	Timeouts         smtpclient.Timeouts
+	MaxMode          smtpclient.Mode // zero: the best that the host offers
+
+	NoSlowStart bool // all connections at once
+	NoDrain     bool // a backlog may leave at any rate after an outage
+}
+
+// FillIn gives l with defaults in place of what is zero and must have a value.
+func (l Limits) FillIn() Limits {
+	orInt(&l.MaxDeliveriesPerConnection, 100)
+	orInt(&l.MaxRecipients, 100)
+	orInt(&l.BacklogThreshold, 5)
+	orTime(&l.IdleTimeout, 30*time.Second)
+	orTime(&l.ActiveTimeout, 5*time.Minute)
+	orTime(&l.BacklogTime, 2*time.Second)
+	orTime(&l.HostRetry, time.Minute)
+	orTime(&l.MaxHostRetry, time.Hour)
+	orTime(&l.ConnectTimeout, 30*time.Second)
+	orTime(&l.HandshakeTimeout, 5*time.Minute)
+	return l
+}
+
+func orInt(v *int, d int) {
+	if *v <= 0 {
+		*v = d
+	}
+}
+
+func orTime(v *time.Duration, d time.Duration) {
+	if *v <= 0 {
+		*v = d
+	}
+}

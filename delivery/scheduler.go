@@ -1,0 +1,585 @@
+package delivery
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"mta/delivery/smtpclient"
+	"mta/destdb"
+	"mta/internal/envelope"
+	"mta/internal/reply"
+	"mta/internal/route"
+)
+
+// Config says how a Scheduler works. Source is needed; the rest has defaults.
+type Config struct {
+	// Source gives the source of that name. Asked once for each lane and again after Reload.
+	Source func(name string) (Source, bool)
+	// Limits gives what applies to a tenant's mail along a route from a source; tenant "" asks for
+	// what doesn't depend on the tenant. Asked once for each lane and tenant, and again after
+	// Reload. nil: no limits but the defaults.
+	Limits func(r *route.Route, source, tenant string) Limits
+	// Key names what a job is parked under when Submit refuses it, and whose share of memory it
+	// takes. nil: the site.
+	Key func(*Job) string
+	// OnRoom is told that a key whose jobs were refused has room again. It is called from the
+	// scheduler's own goroutine, and may Submit.
+	OnRoom func(key string)
+	// Share is how many jobs may wait for each key in memory (2,000). MaxJobs is how many may wait
+	// in all (100,000): while there are more, a key's share is a tenth of that.
+	Share, MaxJobs int
+
+	MaxConnections        int // of the relay: 2,000
+	MaxMessageConcurrency int // workers that any message may have: 2
+	ScaleMaxConcurrency   int // and as many times the free ones: 10
+
+	// Dial opens a connection from a source's address; the context has a deadline. nil: a
+	// net.Dialer bound to the address.
+	Dial func(ctx context.Context, s Source, h route.Host) (net.Conn, error)
+	// TLS gives the settings for a route; nil, or nil from it: those of crypto/tls.
+	TLS func(r *route.Route, h route.Host) *tls.Config
+	// Trace is asked at each new connection who watches it; nil: nobody.
+	Trace func(host route.Host, site, source string) *smtpclient.Trace
+	// OnAction is told of each automatic action when it begins. It must not block.
+	OnAction func(site string, a destdb.Action)
+	// Backoff are the rules by which replies lead to automatic actions; nil is DefaultRules.
+	Backoff []Rule
+
+	DB    *destdb.DB   // what is known; nil: nothing. It is the scheduler's from now on.
+	Store destdb.Store // where it is kept; nil: nowhere
+
+	Now  func() time.Time // nil: time.Now
+	Rand *rand.Rand       // nil: one with a random seed
+	Log  *slog.Logger     // nil: nowhere
+
+	handshake func(ctx context.Context, nc net.Conn, cfg smtpclient.Config) (session, error)
+}
+
+func (c Config) withDefaults() Config {
+	orInt(&c.Share, 2000)
+	orInt(&c.MaxJobs, 100_000)
+	orInt(&c.MaxConnections, 2000)
+	orInt(&c.MaxMessageConcurrency, 2)
+	orInt(&c.ScaleMaxConcurrency, 10)
+	if c.Limits == nil {
+		c.Limits = func(*route.Route, string, string) Limits { return Limits{} }
+	}
+	if c.Key == nil {
+		c.Key = func(j *Job) string { return j.Route.Site }
+	}
+	if c.OnRoom == nil {
+		c.OnRoom = func(string) {}
+	}
+	if c.OnAction == nil {
+		c.OnAction = func(string, destdb.Action) {}
+	}
+	if c.Dial == nil {
+		c.Dial = dialer
+	}
+	if c.Backoff == nil {
+		c.Backoff = DefaultRules()
+	}
+	if c.DB == nil {
+		c.DB = destdb.New(destdb.Lifetimes{})
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Rand == nil {
+		c.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.handshake == nil {
+		c.handshake = handshake
+	}
+	return c
+}
+
+// Scheduler gives jobs to connections. It is safe for use by many goroutines.
+type Scheduler struct {
+	cfg       Config
+	allowance allowance
+	doneFunc  func(*smtpclient.Transaction, smtpclient.Outcome)
+	dialing   context.Context // ends with Close
+	stop      context.CancelFunc
+	wake      chan struct{} // to the clock: something is due sooner, or finished
+	stopped   chan struct{} // closed when the clock has ended
+	saver     *saver
+	opened    sync.WaitGroup // connections, from the dial to the end
+
+	// mu guards all that follows, and what hangs from it: lanes, budgets, connections, the picture.
+	// It is never held while a connection is read or written, or while Done is called.
+	mu       sync.Mutex
+	db       *destdb.DB
+	rnd      *rand.Rand
+	lanes    map[laneKey]*lane
+	pools    map[*destdb.Path]*pool
+	messages map[envelope.ID]*message
+	budgets  map[budgetKey]*budget
+	shares   map[string]*share
+	total    *budget
+	conns    map[*connection]struct{}
+	timers   timers
+	finished []*work // whose Done is to be called by the clock
+	room     []string
+	limGen   int
+	waiting  int // jobs that are not done
+	nextConn uint64
+	draining bool
+	closed   bool
+	quiet    chan struct{} // closed when draining and no connection is left
+	counts   Counts
+}
+
+// share is what the jobs under one key take of the memory.
+type share struct {
+	jobs    int
+	refused bool // the caller has parked some
+}
+
+// Counts add up what has happened since New.
+type Counts struct {
+	Submitted, Refused, Done         uint64 // jobs
+	Delivered, Deferred, Bounced     uint64 // recipients with a result
+	Ambiguous, Unattempted           uint64 // of those deferred
+	Moved                            uint64 // parts that changed connection before they had their turn
+	Connected, ConnectFailed         uint64 // connections
+	Waiting, Running, Live, Messages int    // now: jobs not done, parts on connections, connections, messages
+}
+
+// New makes a scheduler, and starts its clock.
+func New(cfg Config) *Scheduler {
+	cfg = cfg.withDefaults()
+	s := &Scheduler{
+		cfg:       cfg,
+		allowance: allowance{max: cfg.MaxMessageConcurrency, scale: cfg.ScaleMaxConcurrency},
+		wake:      make(chan struct{}, 1),
+		stopped:   make(chan struct{}),
+		db:        cfg.DB,
+		rnd:       cfg.Rand,
+		lanes:     make(map[laneKey]*lane),
+		pools:     make(map[*destdb.Path]*pool),
+		messages:  make(map[envelope.ID]*message),
+		budgets:   make(map[budgetKey]*budget),
+		shares:    make(map[string]*share),
+		conns:     make(map[*connection]struct{}),
+		quiet:     make(chan struct{}),
+	}
+	s.doneFunc = s.done
+	s.total = s.budget(budgetKey{kind: scopeTotal})
+	s.dialing, s.stop = context.WithCancel(context.Background())
+	s.saver = newSaver(cfg.Store, cfg.Log)
+	go s.clock()
+	return s
+}
+
+// Submit hands a job over. It returns false, and the job stays the caller's, when the key's share
+// of memory is full or the scheduler is stopping: the caller parks it until OnRoom.
+func (s *Scheduler) Submit(j *Job) bool {
+	now := s.cfg.Now()
+	key := s.cfg.Key(j)
+	s.mu.Lock()
+	if s.draining || !s.admit(key) {
+		s.counts.Refused++
+		s.mu.Unlock()
+		return false
+	}
+	s.counts.Submitted++
+	w := &work{Job: j, since: now, results: make([]Result, 0, len(j.Recipients))}
+	w.key = key
+	l := s.lane(j, now)
+	if l == nil {
+		s.refuse(w, reply.Local(451, reply.Enhanced{4, 3, 5}, "route", "there is no source %q: see the sources of the configuration", j.Source))
+		s.mu.Unlock()
+		return true
+	}
+	w.lane, w.message = l, s.message(j.Message.ID)
+	for _, p := range w.split(l.rcptMax()) {
+		p.tx.Done = s.doneFunc
+		l.waiting.add(p, false)
+	}
+	l.run(now)
+	s.mu.Unlock()
+	return true
+}
+
+// Room is how many more jobs a key's share holds.
+func (s *Scheduler) Room(key string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return 0
+	}
+	n := 0
+	if h := s.shares[key]; h != nil {
+		n = h.jobs
+	}
+	return max(s.shareNow()-n, 0)
+}
+
+// shareNow is how many jobs each key may have.
+func (s *Scheduler) shareNow() int {
+	if s.waiting >= s.cfg.MaxJobs {
+		return max(s.cfg.Share/10, 1)
+	}
+	return s.cfg.Share
+}
+
+// admit takes room for one job.
+func (s *Scheduler) admit(key string) bool {
+	h := s.shares[key]
+	if h == nil {
+		h = &share{}
+		s.shares[key] = h
+	}
+	if h.jobs >= s.shareNow() {
+		h.refused = true
+		return false
+	}
+	h.jobs++
+	s.waiting++
+	return true
+}
+
+// leave gives the room back. Who was refused is told when half of it is free: not at each job.
+func (s *Scheduler) leave(key string) {
+	h := s.shares[key]
+	h.jobs--
+	s.waiting--
+	switch {
+	case h.refused && h.jobs <= s.shareNow()/2:
+		h.refused = false
+		s.room = append(s.room, key)
+		s.signal()
+	case h.jobs == 0 && !h.refused:
+		delete(s.shares, key)
+	}
+}
+
+func (s *Scheduler) message(id envelope.ID) *message {
+	m := s.messages[id]
+	if m == nil {
+		m = &message{id: id}
+		s.messages[id] = m
+	}
+	m.works++
+	return m
+}
+
+// lane gives the lane of a job, making it if need be; nil when its source is unknown.
+func (s *Scheduler) lane(j *Job, now time.Time) *lane {
+	key := laneKey{site: j.Route.Site, source: j.Source, policy: policyOf(j)}
+	l := s.lanes[key]
+	if l == nil {
+		l = &lane{laneKey: key, s: s, timer: -1, limGen: -1, waiting: newWaitlist()}
+		l.site = s.db.Site(key.site)
+	}
+	if l.limGen != s.limGen {
+		src, ok := s.cfg.Source(j.Source)
+		if !ok {
+			return nil
+		}
+		l.adopt(j.Route, src, now)
+		l.route = nil // its paths depend on the source
+	}
+	if l.route != j.Route {
+		l.follow(j.Route)
+	}
+	l.used = now
+	s.lanes[key] = l
+	return l
+}
+
+// adopt takes over limits and source as they are configured now.
+func (l *lane) adopt(r *route.Route, src Source, now time.Time) {
+	s := l.s
+	l.source, l.limGen = src, s.limGen
+	l.limits = s.limitsFor(r, src.Name, "")
+	l.budgets.site = s.budget(budgetKey{kind: scopeSite, name: r.Site})
+	l.budgets.path = s.budget(budgetKey{kind: scopePath, name: r.Site, source: src.Name})
+	l.budgets.source = s.budget(budgetKey{kind: scopeSource, source: src.Name})
+	l.budgets.provider = nil
+	if r.Provider != "" {
+		l.budgets.provider = s.budget(budgetKey{kind: scopeProvider, name: r.Provider})
+	}
+}
+
+func (s *Scheduler) limitsFor(r *route.Route, source, tenant string) Limits {
+	return s.cfg.Limits(r, source, tenant).FillIn()
+}
+
+// follow makes the lane take the paths of r from now on. Look-ups give equal routes again and
+// again: those change nothing.
+func (l *lane) follow(r *route.Route) {
+	same := l.route != nil && sameHosts(l.route, r)
+	l.route = r
+	if same {
+		return
+	}
+	for _, p := range l.pools {
+		p.remove(l)
+	}
+	l.tiers, l.pools = l.tiers[:0], l.pools[:0]
+	for _, tier := range r.Tiers {
+		var paths []*destdb.Path
+		for _, h := range tier {
+			if !l.source.Reaches(h) {
+				continue
+			}
+			p := l.s.db.Path(destdb.PathKey{Source: l.laneKey.source, Addr: h.Addr, Policy: h.Name + "\x00" + l.policy}, h.Name)
+			paths = append(paths, p)
+			l.pools = append(l.pools, l.s.pool(p, l))
+		}
+		if len(paths) > 0 {
+			l.tiers = append(l.tiers, paths)
+		}
+	}
+}
+
+func sameHosts(a, b *route.Route) bool {
+	if a == b {
+		return true
+	}
+	if len(a.Tiers) != len(b.Tiers) {
+		return false
+	}
+	for i := range a.Tiers {
+		if len(a.Tiers[i]) != len(b.Tiers[i]) {
+			return false
+		}
+		for j := range a.Tiers[i] {
+			if a.Tiers[i][j] != b.Tiers[i][j] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// policyOf tells lanes apart whose connections differ in TLS or credentials. A message with
+// REQUIRETLS needs a host whose certificate fits (RFC 8689, 4.2.1).
+func policyOf(j *Job) string {
+	t := tlsOf(j)
+	if t == route.TLSOpportunistic && j.Route.Auth == nil {
+		return "" // as good as all mail
+	}
+	p := strconv.Itoa(int(t))
+	if a := j.Route.Auth; a != nil {
+		p += "\x00" + a.Username + "\x00" + a.Password
+	}
+	return p
+}
+
+// tlsOfPolicy is what a lane's connections demand.
+func tlsOfPolicy(policy string, r *route.Route) route.TLS {
+	if policy == "" {
+		return route.TLSOpportunistic
+	}
+	n, _, _ := strings.Cut(policy, "\x00")
+	t, err := strconv.Atoi(n)
+	if err != nil {
+		return r.TLS
+	}
+	return route.TLS(t)
+}
+
+func tlsOf(j *Job) route.TLS {
+	if j.Message.RequireTLS && j.Route.TLS == route.TLSOpportunistic {
+		return route.TLSRequired
+	}
+	return j.Route.TLS
+}
+
+// pool gives the pool of a path, with l among its lanes.
+func (s *Scheduler) pool(p *destdb.Path, l *lane) *pool {
+	q := s.pools[p]
+	if q == nil {
+		q = &pool{path: p}
+		s.pools[p] = q
+	}
+	for _, o := range q.lanes {
+		if o == l {
+			return q
+		}
+	}
+	q.lanes = append(q.lanes, l)
+	return q
+}
+
+func (p *pool) remove(l *lane) {
+	for i, o := range p.lanes {
+		if o == l {
+			p.lanes = append(p.lanes[:i], p.lanes[i+1:]...)
+			return
+		}
+	}
+}
+
+// run lets the lanes that use the path go on, in turns.
+func (p *pool) run(now time.Time) {
+	for range len(p.lanes) {
+		if len(p.lanes) == 0 {
+			return
+		}
+		p.next = (p.next + 1) % len(p.lanes)
+		if l := p.lanes[p.next]; l.waiting.n > 0 {
+			l.run(now)
+		}
+	}
+}
+
+// rcptMax is how many recipients a transaction to the lane's best tier may have.
+func (l *lane) rcptMax() int {
+	n := l.limits.MaxRecipients
+	if len(l.tiers) > 0 {
+		for _, p := range l.tiers[0] {
+			if m := p.Host.Facts.RcptMax; m > 0 {
+				n = min(n, m)
+			}
+		}
+	}
+	return n
+}
+
+// Reload makes sources, limits and rules be asked for again. What waits is looked at anew.
+func (s *Scheduler) Reload() {
+	now := s.cfg.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.limGen++
+	for _, l := range s.lanes {
+		src, ok := s.cfg.Source(l.laneKey.source)
+		if !ok {
+			for _, p := range l.waiting.all() {
+				s.fail(p, Result{Reply: reply.Local(451, reply.Enhanced{4, 3, 5}, "route", "source %q was taken out of the configuration", l.laneKey.source)})
+			}
+			continue
+		}
+		r := l.route
+		l.adopt(r, src, now)
+		l.route = nil
+		l.follow(r)
+		l.run(now)
+	}
+}
+
+// Cancel takes the parts of a message that no connection has yet, and gives their recipients back
+// with r, unattempted. It returns how many recipients those were.
+func (s *Scheduler) Cancel(id envelope.ID, r reply.Reply) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.messages[id]
+	if m == nil {
+		return 0
+	}
+	n := 0
+	for _, l := range s.lanes {
+		for _, t := range l.waiting.tenants {
+			if g := t.known[m]; g != nil {
+				for p := g.first; p != nil; p = g.first {
+					l.waiting.remove(p, nil)
+					n += len(p.tx.Recipients)
+					s.fail(p, Result{Reply: r})
+				}
+			}
+		}
+	}
+	return n
+}
+
+// Counts gives the counters and how much is under way.
+func (s *Scheduler) Counts() Counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.counts
+	c.Waiting, c.Live, c.Messages = s.waiting, s.total.live, len(s.messages)
+	for _, l := range s.lanes {
+		c.Running += l.running
+	}
+	return c
+}
+
+// Drain stops the starting: jobs that no connection has come back unattempted, what is under way
+// goes on, idle connections say QUIT. It returns when no connection is left, or with ctx's error;
+// Close then cuts the rest.
+func (s *Scheduler) Drain(ctx context.Context) error {
+	s.mu.Lock()
+	s.beginDrain()
+	s.mu.Unlock()
+	select {
+	case <-s.quiet:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+var stopping = reply.Local(421, reply.Enhanced{4, 3, 2}, "route", "this relay is stopping")
+
+func (s *Scheduler) beginDrain() {
+	if s.draining {
+		return
+	}
+	s.draining = true
+	for _, l := range s.lanes {
+		for _, p := range l.waiting.all() {
+			s.fail(p, Result{Reply: stopping})
+		}
+	}
+	for c := range s.conns {
+		if c.session != nil {
+			c.rec.Phase = destdb.Closing
+			// Recall calls done, which needs the lock.
+			go c.recallAndFinish()
+		} else {
+			c.cancel()
+		}
+	}
+	s.checkQuiet()
+}
+
+func (s *Scheduler) checkQuiet() {
+	if s.draining && s.total.live == 0 && len(s.finished) == 0 {
+		select {
+		case <-s.quiet:
+		default:
+			close(s.quiet)
+		}
+	}
+}
+
+// Close cuts all connections, waits for them, and writes what was learned. What had no final reply
+// comes back as after a lost connection; all Done have been called when Close returns.
+func (s *Scheduler) Close() {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		<-s.stopped
+		return
+	}
+	s.closed = true
+	s.beginDrain()
+	var cut []session
+	for c := range s.conns {
+		if c.session != nil {
+			cut = append(cut, c.session)
+		}
+	}
+	s.mu.Unlock()
+	s.stop()
+	for _, c := range cut {
+		c.Close()
+	}
+	s.opened.Wait()
+	s.signal()
+	<-s.stopped
+}

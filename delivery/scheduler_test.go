@@ -1,0 +1,179 @@
+package delivery
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mta/internal/sink"
+)
+
+func TestDelivers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx1.a.example", sink.Config{})))
+		w.send(r, 100)
+		results := w.awaitResults(100, 10*time.Second)
+		if n := delivered(results); n != 100 {
+			t.Fatalf("%d of 100 delivered: %+v", n, results[0])
+		}
+		tally := w.recorder.Tally()
+		if tally.Unique != 100 || tally.Deliveries != 100 {
+			t.Errorf("the sink has %d messages, %d different", tally.Deliveries, tally.Unique)
+		}
+		res := results[0]
+		if !res.Attempted || res.Host.Name != "mx1.a.example" || res.Source != "out1" || res.Session == "" {
+			t.Errorf("result %+v", res)
+		}
+	})
+}
+
+func TestRefusedIndividually(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx", sink.Config{Refusals: []sink.Refusal{
+			{Phase: sink.Rcpt, Prefix: "r1@", Reply: "550 5.1.1 no such user"},
+			{Phase: sink.Rcpt, Prefix: "r2@", Reply: "450 4.2.1 later"}}})))
+		w.s.Submit(w.job(r, 4))
+		want := map[int]int{0: 250, 1: 550, 2: 450, 3: 250}
+		for _, res := range w.awaitResults(4, 10*time.Second) {
+			if res.Reply.Code != want[res.Recipient] || !res.Attempted {
+				t.Errorf("recipient %d: %v", res.Recipient, res.Reply)
+			}
+		}
+	})
+}
+
+func TestBigEnvelopeGoesInBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx", sink.Config{})))
+		w.s.Submit(w.job(r, 1050))
+		if n := delivered(w.awaitResults(1050, 10*time.Second)); n != 1050 {
+			t.Errorf("%d delivered", n)
+		}
+		if tally := w.recorder.Tally(); tally.Messages != 11 {
+			t.Errorf("%d transactions, want 11 of at most 100 recipients", tally.Messages)
+		}
+		if w.jobs != 1 {
+			t.Errorf("Done was called %d times", w.jobs)
+		}
+	})
+}
+
+func TestHostTakesFewerRecipientsThanItMust(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx", sink.Config{MaxRecipients: 7})))
+		w.s.Submit(w.job(r, 50))
+		results := w.awaitResults(50, 10*time.Second)
+		if n := delivered(results); n != 50 {
+			t.Errorf("%d delivered; first %v", n, results[0].Reply)
+		}
+	})
+}
+
+func TestUnknownSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		defer w.end()
+		j := w.job(routeTo("a", tier(w.host("mx", sink.Config{}))), 2)
+		j.Source = "nobody"
+		w.s.Submit(j)
+		for _, res := range w.awaitResults(2, time.Second) {
+			if res.Attempted || !res.Reply.Temporary() {
+				t.Errorf("result %+v", res)
+			}
+		}
+	})
+}
+
+// A job that does not fit the share stays the caller's; when half the share is free he is told.
+func TestShareOfMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(c *Config) { c.Share = 10 })
+		defer w.end()
+		h := w.host("mx", sink.Config{Latency: time.Second})
+		r := routeTo("a", tier(h))
+		taken := 0
+		for range 15 {
+			if w.s.Submit(w.job(r, 1)) {
+				taken++
+			}
+		}
+		if taken != 10 || w.s.Room("a") != 0 {
+			t.Fatalf("%d jobs taken, room for %d more", taken, w.s.Room("a"))
+		}
+		w.awaitResults(10, time.Minute)
+		if len(w.room) != 1 || w.room[0] != "a" || w.s.Room("a") != 10 {
+			t.Errorf("told of room: %v, room now %d", w.room, w.s.Room("a"))
+		}
+	})
+}
+
+func TestExpiresWhileItWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		defer w.end()
+		h := w.host("hole", sink.Config{})
+		h.hole = true
+		j := w.job(routeTo("a", tier(h)), 1)
+		j.Expires = time.Now().Add(5 * time.Second)
+		w.s.Submit(j)
+		res := w.awaitResults(1, 7*time.Second)[0]
+		if res.Attempted || res.Reply.Enhanced != [3]uint16{4, 4, 7} {
+			t.Errorf("result %+v", res)
+		}
+	})
+}
+
+func TestCancel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		defer w.end()
+		h := w.host("hole", sink.Config{})
+		h.hole = true
+		r := routeTo("a", tier(h))
+		j := w.job(r, 250)
+		w.s.Submit(j)
+		w.send(r, 1)
+		if n := w.s.Cancel(j.Message.ID, stopping); n != 250 {
+			t.Errorf("%d recipients taken back, want 250", n)
+		}
+		if res := w.awaitResults(250, time.Second); len(res) != 250 || res[0].Attempted {
+			t.Errorf("%d results, %+v", len(res), res[0])
+		}
+	})
+}
+
+func TestDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx", sink.Config{Latency: 500 * time.Millisecond})))
+		w.send(r, 200)
+		time.Sleep(5 * time.Second)
+		if err := w.s.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		results := w.settled()
+		if len(results) != 200 {
+			t.Fatalf("%d of 200 came back", len(results))
+		}
+		for _, res := range results {
+			if !res.Reply.OK() && res.Attempted {
+				t.Errorf("attempted, and not delivered: %v", res.Reply)
+			}
+		}
+		if n := delivered(results); n == 0 || int64(n) != w.recorder.Tally().Deliveries {
+			t.Errorf("%d delivered, the sink has %d", n, w.recorder.Tally().Deliveries)
+		}
+		if w.s.Submit(w.job(r, 1)) {
+			t.Error("took a job after Drain")
+		}
+	})
+}

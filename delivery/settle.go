@@ -1,0 +1,166 @@
+package delivery
+
+import (
+	"time"
+
+	"mta/delivery/smtpclient"
+	"mta/destdb"
+	"mta/internal/reply"
+)
+
+// maxMoves is how many connections may die under a part before it is given back: hosts that end
+// every connection must not keep a job for ever.
+const maxMoves = 5
+
+// done is told by the client what became of a transaction.
+func (s *Scheduler) done(t *smtpclient.Transaction, o smtpclient.Outcome) {
+	now := s.cfg.Now()
+	p := t.Context.(*part)
+	w := p.work
+	s.mu.Lock()
+	c := p.conn
+	c.clocked(now)
+	s.unassign(p, now)
+	var again []int
+	moved, good := false, false
+	for i, r := range o.Results {
+		switch r.Fate {
+		case smtpclient.Untried:
+			if !s.draining && p.moves < maxMoves {
+				again, moved = append(again, t.Recipients[i]), true
+				continue
+			}
+		case smtpclient.Excess:
+			again = append(again, t.Recipients[i])
+			continue
+		}
+		good = good || r.Fate == smtpclient.Answered && r.Reply.OK()
+		s.result(w, s.resultOf(p, c, i, r, o.DSN, now), now)
+	}
+	if good {
+		s.praise(c, now)
+	}
+	if moved {
+		c.rec.Phase = destdb.Closing
+		p.moves++
+		s.counts.Moved++
+	} else if len(again) > 0 {
+		c.rec.Path.Host.Facts.RcptMax = len(t.Recipients) - len(again)
+	}
+	if len(again) > 0 {
+		p.tx.Recipients = again
+		s.requeue(p)
+	}
+	finished := s.conclude(w)
+	c.measure()
+	if w.lane.waiting.n > 0 {
+		w.lane.run(now)
+	}
+	s.poolOf(c).run(now)
+	s.unlock()
+	if finished {
+		w.Done(w.Job, w.results)
+	}
+}
+
+// clocked learns how long a job takes on c, while it is busy.
+func (c *connection) clocked(now time.Time) {
+	took := now.Sub(c.last)
+	c.last = now
+	c.rec.Delivered++
+	if c.pace == 0 {
+		c.pace = took
+		return
+	}
+	c.pace += (took - c.pace) / 8
+}
+
+func (s *Scheduler) resultOf(p *part, c *connection, i int, r smtpclient.Result, dsn bool, now time.Time) Result {
+	res := Result{
+		Recipient: p.tx.Recipients[i], Reply: r.Reply, Host: c.host, Source: c.source.Name, Attempted: r.Fate != smtpclient.Untried,
+		Ambiguous: r.Fate == smtpclient.Ambiguous, DSN: dsn, TLS: c.tlsName, Session: c.id, Time: now.Sub(p.handed),
+	}
+	switch r.Fate {
+	case smtpclient.Untried:
+		if s.draining {
+			res.Reply = stopping
+		} else {
+			res.Reply = reply.Local(451, reply.Enhanced{4, 4, 2}, r.Reply.Command, "%d connections ended before the message had its turn: %s", p.moves+1, r.Reply.Text)
+			res.RetryAfter = now.Add(c.limits.HostRetry)
+		}
+	case smtpclient.Ambiguous:
+		s.cfg.Log.Warn("ambiguous: the host may have taken the message, it is tried again", "message", p.work.Message.ID.String(), "host", c.host.String(), "session", c.id)
+		s.counts.Ambiguous++
+	case smtpclient.Answered:
+		if !r.Reply.OK() {
+			s.judge(c, r.Reply, false, now)
+		}
+	}
+	return res
+}
+
+// result notes what became of one recipient.
+func (s *Scheduler) result(w *work, r Result, now time.Time) {
+	switch {
+	case r.Reply.OK():
+		s.counts.Delivered++
+	case r.Reply.Permanent():
+		s.counts.Bounced++
+	default:
+		s.counts.Deferred++
+	}
+	if !r.Attempted {
+		s.counts.Unattempted++
+	}
+	w.results = append(w.results, r)
+}
+
+// requeue lets a part wait again, before others of its message.
+func (s *Scheduler) requeue(p *part) { p.work.lane.waiting.add(p, true) }
+
+// fail gives a part that waits, and is off the list, the same result for all its recipients.
+func (s *Scheduler) fail(p *part, r Result) {
+	now := s.cfg.Now()
+	w := p.work
+	for _, i := range p.tx.Recipients {
+		r.Recipient, r.Source = i, w.Job.Source
+		s.result(w, r, now)
+	}
+	if s.conclude(w) {
+		s.finish(w)
+	}
+}
+
+// refuse gives all of a job that has no lane one result.
+func (s *Scheduler) refuse(w *work, r reply.Reply) {
+	for _, i := range w.Recipients {
+		s.result(w, Result{Recipient: i, Source: w.Job.Source, Reply: r}, time.Time{})
+	}
+	s.conclude(w)
+	s.finish(w)
+}
+
+// conclude takes a job off the books when all its recipients have a result; the caller then has
+// its Done called.
+func (s *Scheduler) conclude(w *work) bool {
+	if len(w.results) < len(w.Recipients) {
+		return false
+	}
+	s.counts.Done++
+	s.leave(w.key)
+	if m := w.message; m != nil {
+		if m.works--; m.works == 0 {
+			delete(s.messages, m.id)
+		}
+	}
+	return true
+}
+
+// finish has the clock call w's Done: never from within Submit, nor with the lock held.
+func (s *Scheduler) finish(w *work) {
+	s.finished = append(s.finished, w)
+	s.signal()
+}
+
+// unlock gives up the lock.
+func (s *Scheduler) unlock() { s.mu.Unlock() }

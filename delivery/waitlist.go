@@ -1,0 +1,308 @@
+package delivery
+
+import (
+	"container/heap"
+	"time"
+
+	"mta/internal/gcra"
+)
+
+// waitlist is the parts that wait in one lane, and says whose turn it is: tenants by deficit round
+// robin; of a tenant's messages the one with the fewest parts running in the lane, the oldest
+// among equals; of a message's parts the first. Choosing, adding and taking cost O(log messages),
+// however many parts a message has.
+type waitlist struct {
+	n              int
+	oldest, newest *part // all that wait, by age
+
+	tenants map[string]*tenant
+	ring    *tenant // whose turn it is; nil when nobody waits
+	picks   int
+
+	minExpires time.Time // no part expires before; zero: none does
+}
+
+// tenant is one tenant's share of a lane.
+type tenant struct {
+	name       string
+	weight     int
+	deficit    int
+	messages   groupHeap
+	known      map[*message]*group
+	prev, next *tenant // in the ring
+	rate       gcra.Limiter
+	limits     Limits
+	limitsAt   int // generation of limits
+}
+
+// group is the parts of one message that wait in one lane.
+type group struct {
+	tenant      *tenant
+	message     *message
+	running     int // parts of it on connections by way of this lane
+	first, last *part
+	since       time.Time // of the first
+	index       int       // in the heap, -1 when nothing of it waits
+}
+
+// guardAge and guardShare are the starvation guard (control.md 3.4): when the oldest part has
+// waited so long, one pick in so many is its.
+const (
+	guardAge   = 5 * time.Minute
+	guardShare = 10
+)
+
+func newWaitlist() waitlist { return waitlist{tenants: make(map[string]*tenant)} }
+
+// add lets p wait, behind those of its message or, when it comes back, before them.
+func (w *waitlist) add(p *part, front bool) {
+	g := w.group(p)
+	p.group, p.waiting, p.next = g, true, nil
+	switch {
+	case g.first == nil:
+		g.first, g.last = p, p
+	case front:
+		p.next, g.first = g.first, p
+	default:
+		g.last.next, g.last = p, p
+	}
+	g.since = g.first.work.since
+	w.link(p, front)
+	if g.index < 0 {
+		if len(g.tenant.messages) == 0 {
+			w.join(g.tenant)
+		}
+		heap.Push(&g.tenant.messages, g)
+	} else {
+		heap.Fix(&g.tenant.messages, g.index)
+	}
+	w.n++
+	if e := p.work.Expires; !e.IsZero() && (w.minExpires.IsZero() || e.Before(w.minExpires)) {
+		w.minExpires = e
+	}
+}
+
+func (w *waitlist) group(p *part) *group {
+	name := p.work.Message.Tenant
+	t := w.tenants[name]
+	if t == nil {
+		t = &tenant{name: name, known: make(map[*message]*group), limitsAt: -1}
+		w.tenants[name] = t
+	}
+	t.weight = max(p.work.Weight, 1)
+	g := t.known[p.work.message]
+	if g == nil {
+		g = &group{tenant: t, message: p.work.message, index: -1}
+		t.known[p.work.message] = g
+	}
+	return g
+}
+
+// link puts p into the list by age. What comes back was among the oldest.
+func (w *waitlist) link(p *part, front bool) {
+	switch {
+	case w.oldest == nil:
+		w.oldest, w.newest, p.older, p.newer = p, p, nil, nil
+	case front:
+		p.older, p.newer = nil, w.oldest
+		w.oldest.older, w.oldest = p, p
+	default:
+		p.newer, p.older = nil, w.newest
+		w.newest.newer, w.newest = p, p
+	}
+}
+
+func (w *waitlist) unlink(p *part) {
+	if p.older != nil {
+		p.older.newer = p.newer
+	} else {
+		w.oldest = p.newer
+	}
+	if p.newer != nil {
+		p.newer.older = p.older
+	} else {
+		w.newest = p.older
+	}
+	p.older, p.newer = nil, nil
+}
+
+// pick gives the message whose turn it is; nil when none waits, or none that may. Held tells of a
+// tenant that has to wait. It changes nobody's place until take.
+func (w *waitlist) pick(now time.Time, held func(*tenant) bool) *group {
+	if w.oldest != nil && w.picks%guardShare == guardShare-1 && now.Sub(w.oldest.work.since) > guardAge {
+		if g := w.oldest.group; g.first == w.oldest && !held(g.tenant) {
+			return g
+		}
+	}
+	t := w.ring
+	for first := t; t != nil; {
+		if !held(t) {
+			if t.deficit <= 0 {
+				t.deficit += t.weight
+			}
+			if t.deficit > 0 {
+				w.ring = t
+				return t.messages[0]
+			}
+		}
+		if t = t.next; t == first {
+			return nil
+		}
+	}
+	return nil
+}
+
+// take takes the first part of g, which pick gave, out of the list. It counts as running until
+// ended.
+func (w *waitlist) take(g *group) *part {
+	p, t := g.first, g.tenant
+	g.running++
+	w.remove(p, nil)
+	w.picks++
+	t.deficit--
+	if t.deficit <= 0 && w.ring == t {
+		w.ring = t.next
+	}
+	return p
+}
+
+// remove takes p out, which follows prev in its group (nil: it is the first).
+func (w *waitlist) remove(p, prev *part) {
+	g := p.group
+	if prev == nil {
+		g.first = p.next
+	} else {
+		prev.next = p.next
+	}
+	if g.last == p {
+		g.last = prev
+	}
+	p.next, p.waiting = nil, false
+	w.unlink(p)
+	w.n--
+	switch t := g.tenant; {
+	case g.first != nil:
+		g.since = g.first.work.since
+		heap.Fix(&t.messages, g.index)
+	default:
+		heap.Remove(&t.messages, g.index)
+		if len(t.messages) == 0 {
+			w.leave(t)
+		}
+		w.forget(g)
+	}
+	if w.n == 0 {
+		w.minExpires = time.Time{}
+	}
+}
+
+// ended notes that a part of g, once taken, runs no more.
+func (w *waitlist) ended(g *group) {
+	g.running--
+	if g.index >= 0 {
+		heap.Fix(&g.tenant.messages, g.index)
+		return
+	}
+	w.forget(g)
+}
+
+// forget drops what has nothing waiting and nothing running.
+func (w *waitlist) forget(g *group) {
+	if g.first == nil && g.running == 0 {
+		delete(g.tenant.known, g.message)
+	}
+}
+
+// join lets t take part in the round, last.
+func (w *waitlist) join(t *tenant) {
+	t.deficit = 0
+	if w.ring == nil {
+		w.ring, t.next, t.prev = t, t, t
+		return
+	}
+	t.next, t.prev = w.ring, w.ring.prev
+	t.prev.next, t.next.prev = t, t
+}
+
+func (w *waitlist) leave(t *tenant) {
+	if t.next == t {
+		w.ring = nil
+	} else {
+		t.prev.next, t.next.prev = t.next, t.prev
+		if w.ring == t {
+			w.ring = t.next
+		}
+	}
+	t.next, t.prev = nil, nil
+}
+
+// expired takes out what expires by now.
+func (w *waitlist) expired(now time.Time) []*part {
+	if w.minExpires.IsZero() || now.Before(w.minExpires) {
+		return nil
+	}
+	w.minExpires = time.Time{}
+	return w.removeIf(func(p *part) bool {
+		e := p.work.Expires
+		if e.IsZero() {
+			return false
+		}
+		if e.After(now) && (w.minExpires.IsZero() || e.Before(w.minExpires)) {
+			w.minExpires = e
+		}
+		return !e.After(now)
+	})
+}
+
+// all takes everything out.
+func (w *waitlist) all() []*part { return w.removeIf(func(*part) bool { return true }) }
+
+// removeIf takes out the parts that match, oldest first. It visits all.
+func (w *waitlist) removeIf(match func(*part) bool) []*part {
+	var out []*part
+	for p := w.oldest; p != nil; p = p.newer {
+		if match(p) {
+			out = append(out, p)
+		}
+	}
+	for _, p := range out {
+		var prev *part
+		for q := p.group.first; q != p; q = q.next {
+			prev = q
+		}
+		w.remove(p, prev)
+	}
+	return out
+}
+
+// groupHeap has a tenant's waiting messages, the one whose turn it is on top.
+type groupHeap []*group
+
+func (h groupHeap) Len() int { return len(h) }
+func (h groupHeap) Less(i, j int) bool {
+	a, b := h[i], h[j]
+	if a.running != b.running {
+		return a.running < b.running
+	}
+	if !a.since.Equal(b.since) {
+		return a.since.Before(b.since)
+	}
+	return a.message.id < b.message.id
+}
+func (h groupHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+func (h *groupHeap) Push(x any) {
+	g := x.(*group)
+	g.index = len(*h)
+	*h = append(*h, g)
+}
+func (h *groupHeap) Pop() any {
+	old := *h
+	g := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	g.index = -1
+	return g
+}

@@ -1,0 +1,240 @@
+package delivery
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mta/destdb"
+	"mta/internal/envelope"
+	"mta/internal/route"
+	"mta/internal/sink"
+)
+
+// world is a scheduler among sinks, in virtual time. It belongs in a synctest bubble.
+type world struct {
+	t        testing.TB
+	s        *Scheduler
+	recorder *sink.Recorder
+	ids      envelope.IDs
+
+	mu      sync.Mutex
+	hosts   map[netip.AddrPort]*worldHost
+	dials   []string // "source>host" in order
+	results []Result
+	jobs    int // done
+	room    []string
+}
+
+// worldHost is a sink, or something that is none.
+type worldHost struct {
+	route.Host
+	server *sink.Server
+	listen *sink.PipeListener
+	down   bool // refuses connections
+	hole   bool // answers nothing, ever
+}
+
+// newWorld makes a world whose scheduler is ended with the test.
+func newWorld(t testing.TB, change func(*Config)) *world {
+	w := &world{t: t, recorder: sink.NewRecorder(sink.Deliveries, 0), hosts: make(map[netip.AddrPort]*worldHost)}
+	cfg := Config{
+		Source: func(name string) (Source, bool) { return Source{Name: name, EHLO: name + ".example"}, name != "nobody" },
+		Dial:   w.dial,
+		Rand:   rand.New(rand.NewPCG(1, 2)),
+		OnRoom: func(key string) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.room = append(w.room, key)
+		},
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	w.s = New(cfg)
+	return w
+}
+
+// end closes all, and checks that the books are closed too.
+func (w *world) end() {
+	w.t.Helper()
+	w.s.Close()
+	for _, h := range w.hosts {
+		h.listen.Close()
+		h.server.Close()
+	}
+	c := w.s.Counts()
+	if c.Waiting != 0 || c.Running != 0 || c.Live != 0 || c.Messages != 0 {
+		w.t.Errorf("left behind: %d jobs, %d parts, %d connections, %d messages", c.Waiting, c.Running, c.Live, c.Messages)
+	}
+	if c.Submitted != c.Done {
+		w.t.Errorf("%d jobs submitted, %d done", c.Submitted, c.Done)
+	}
+	for key, b := range w.s.budgets {
+		if b.live != 0 {
+			w.t.Errorf("budget of %v still counts %d connections", key, b.live)
+		}
+	}
+	if n := w.s.db.Total(); n != 0 {
+		w.t.Errorf("destdb still counts %d connections", n)
+	}
+}
+
+func (w *world) dial(ctx context.Context, s Source, h route.Host) (net.Conn, error) {
+	w.mu.Lock()
+	w.dials = append(w.dials, s.Name+">"+h.Name)
+	host := w.hosts[h.Addr]
+	down, hole := host.down, host.hole
+	w.mu.Unlock()
+	switch {
+	case down:
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	case hole:
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return host.listen.Dial(ctx)
+}
+
+// host adds a host that behaves as cfg says.
+func (w *world) host(name string, cfg sink.Config) *worldHost {
+	cfg.Hostname, cfg.Recorder = name, w.recorder
+	h := &worldHost{server: sink.New(cfg), listen: sink.NewPipeListener()}
+	n := byte(len(w.hosts) + 1)
+	h.Host = route.Host{Name: name, Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, n}), 25)}
+	w.hosts[h.Addr] = h
+	go h.server.Serve(h.listen)
+	return h
+}
+
+func (w *world) setDown(h *worldHost, down bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h.down = down
+}
+
+// routeTo makes a route whose tiers are the hosts given.
+func routeTo(site string, tiers ...[]*worldHost) *route.Route {
+	r := &route.Route{Domain: site + ".example", Site: site}
+	for _, tier := range tiers {
+		var hosts route.Tier
+		for _, h := range tier {
+			hosts = append(hosts, h.Host)
+		}
+		r.Tiers = append(r.Tiers, hosts)
+	}
+	return r
+}
+
+func tier(hosts ...*worldHost) []*worldHost { return hosts }
+
+// job makes a job for n recipients.
+func (w *world) job(r *route.Route, n int) *Job {
+	m := &envelope.Message{ID: w.ids.Next(time.Now()), Sender: "from@example.org"}
+	content := fmt.Appendf(nil, "X-Mta-Test-Id: %s\r\nSubject: a test\r\n\r\nHello.\r\n", m.ID)
+	m.Size = int64(len(content))
+	j := &Job{Message: m, Route: r, Source: "out1", Done: w.done,
+		Body: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil }}
+	for i := range n {
+		m.Recipients = append(m.Recipients, envelope.Recipient{Address: envelope.Address(fmt.Sprintf("r%d@%s", i, r.Domain))})
+		j.Recipients = append(j.Recipients, i)
+	}
+	return j
+}
+
+func (w *world) done(_ *Job, results []Result) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.jobs++
+	w.results = append(w.results, results...)
+}
+
+// send submits n jobs of one recipient.
+func (w *world) send(r *route.Route, n int) {
+	w.t.Helper()
+	for range n {
+		if !w.s.Submit(w.job(r, 1)) {
+			w.t.Fatal("job refused")
+		}
+	}
+}
+
+// settled gives the results so far, once nothing more happens without time.
+func (w *world) settled() []Result {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]Result(nil), w.results...)
+}
+
+// awaitResults lets time pass until there are n results.
+func (w *world) awaitResults(n int, most time.Duration) []Result {
+	w.t.Helper()
+	for end := time.Now().Add(most); ; time.Sleep(10 * time.Millisecond) {
+		if r := w.settled(); len(r) >= n {
+			return r
+		}
+		if time.Now().After(end) {
+			w.t.Fatalf("%d results after %v, want %d; %s", len(w.settled()), most, n, w.picture())
+		}
+	}
+}
+
+func (w *world) dialed() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]string(nil), w.dials...)
+}
+
+// picture says where everything is, for failures.
+func (w *world) picture() string {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	var b bytes.Buffer
+	for _, l := range w.s.lanes {
+		fmt.Fprintf(&b, "lane %s>%s: %d wait (%s), %d opening, %d running\n", l.laneKey.source, l.laneKey.site, l.waiting.n, l.why.What, l.opening, l.running)
+	}
+	for _, h := range w.s.db.Hosts() {
+		for _, p := range h.Paths {
+			fmt.Fprintf(&b, "host %s: %v %v conns %v\n", h.Name, p.State, h.Broken, p.Conns)
+		}
+	}
+	return b.String()
+}
+
+func delivered(results []Result) (n int) {
+	for _, r := range results {
+		if r.Reply.OK() {
+			n++
+		}
+	}
+	return n
+}
+
+// unhurried are limits without slow start.
+func unhurried(l Limits) func(*Config) {
+	l.NoSlowStart = true
+	return func(c *Config) {
+		c.Limits = func(*route.Route, string, string) Limits { return l }
+	}
+}
+
+func hostState(w *world, name string) destdb.State {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	for _, h := range w.s.db.Hosts() {
+		if h.Name == name && len(h.Paths) > 0 {
+			return h.Paths[0].State
+		}
+	}
+	return destdb.Unused
+}

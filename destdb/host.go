@@ -1,0 +1,109 @@
+package destdb
+
+import (
+	"net/netip"
+	"time"
+
+	"mta/internal/reply"
+)
+
+// Host is one address to which connections can go, whichever source they come from.
+type Host struct {
+	Addr netip.AddrPort
+	Name string // the exchanger's name by which it was last known
+
+	// Broken says that the host could not be reached: no source should try before RetryAt.
+	Broken Broken
+	Facts  Facts
+
+	live  int // connections, from all sources
+	paths int // that lead here and are in the picture
+	used  time.Time
+}
+
+// Live counts the connections to the host, from all sources.
+func (h *Host) Live() int { return h.live }
+
+// Facts is what a host's answers have taught. Zero fields are not known.
+type Facts struct {
+	Mode           string    `json:"mode,omitempty"`            // the best mode it bears: lock-step, pipelining, chunking
+	OutOfStep      time.Time `json:"out_of_step,omitzero"`      // when it last answered out of step
+	WindowMessages int       `json:"window_messages,omitempty"` // messages under way that it bears
+	WindowBytes    int64     `json:"window_bytes,omitempty"`    // octets under way
+	PlainUntil     time.Time `json:"plain_until,omitzero"`      // TLS failed: opportunistic mail goes in clear text until then
+	Extensions     []string  `json:"extensions,omitempty"`      // of EHLO
+	RcptMax        int       `json:"rcpt_max,omitempty"`        // recipients in a transaction (RFC 9422)
+	MailMax        int       `json:"mail_max,omitempty"`        // transactions in a connection: said, or found out
+}
+
+// Broken is the retry record of what has failed. The zero value is sound.
+type Broken struct {
+	Failures int         `json:"failures,omitempty"` // in a row
+	Since    time.Time   `json:"since,omitzero"`     // the first of them
+	RetryAt  time.Time   `json:"retry_at,omitzero"`  // not to be tried before
+	Why      reply.Reply `json:"why,omitzero"`       // of the last failure
+}
+
+// Waiting reports whether the time to try again has not come yet.
+func (b *Broken) Waiting(now time.Time) bool { return b.Failures > 0 && now.Before(b.RetryAt) }
+
+// Backoff is how the time between tries grows: First, doubled with each failure in a row, at most
+// Max.
+type Backoff struct{ First, Max time.Duration }
+
+// After is the wait after n failures in a row.
+func (b Backoff) After(n int) time.Duration {
+	d := b.First
+	for ; n > 1 && d < b.Max; n-- {
+		d *= 2
+	}
+	return min(d, max(b.Max, b.First))
+}
+
+// fail notes one more failure. Connections that were tried side by side fail together: those that
+// come while the wait has begun are the same failure.
+func (b *Broken) fail(now time.Time, why reply.Reply, backoff Backoff) {
+	b.Why = why
+	if b.Waiting(now) {
+		return
+	}
+	if b.Failures == 0 {
+		b.Since = now
+	}
+	b.Failures++
+	b.RetryAt = now.Add(backoff.After(b.Failures))
+}
+
+// stale reports whether the record's time has come so long ago that it means nothing any more.
+func (b *Broken) stale(now time.Time, keep time.Duration) bool {
+	return b.Failures > 0 && now.Sub(b.RetryAt) >= keep
+}
+
+// Host gives the host at an address, making it unknown to known. Name may be "".
+func (db *DB) Host(addr netip.AddrPort, name string) *Host {
+	h := db.hosts[addr]
+	if h == nil {
+		h = &Host{Addr: addr}
+		db.hosts[addr] = h
+	}
+	if name != "" {
+		h.Name = name
+	}
+	return h
+}
+
+// Taught notes that h.Facts were changed.
+func (db *DB) Taught(h *Host, now time.Time) {
+	h.used = now
+	db.touch(h.key())
+}
+
+// Unreachable notes that a connection to h failed for a reason that has nothing to do with the
+// source.
+func (db *DB) Unreachable(h *Host, now time.Time, why reply.Reply, backoff Backoff) {
+	h.Broken.fail(now, why, backoff)
+	h.used = now
+	db.touch(h.key())
+}
+
+func (h *Host) key() Key { return Key{Addr: h.Addr} }

@@ -1,0 +1,105 @@
+package destdb
+
+import (
+	"net/netip"
+	"time"
+
+	"mta/internal/reply"
+)
+
+// PathKey names a way to a host: connections along one path can take each other's mail.
+type PathKey struct {
+	Source string
+	Addr   netip.AddrPort
+	// Policy tells connections apart that differ in what was demanded of them (TLS, credentials).
+	// It is opaque here, is not shown and not kept.
+	Policy string
+}
+
+// Path is the way from one source to one host under one policy. This is Finch's destination:
+// what is classified, and what has connections.
+type Path struct {
+	PathKey
+	Host *Host
+
+	// Broken says that the host turned this source away (greeting, EHLO, TLS, AUTH).
+	Broken Broken
+	// Made is when the last connection was begun; zero when none is remembered.
+	Made time.Time
+
+	conns []*Conn // live, newest first
+}
+
+// Path gives the path of that key, making it if need be.
+func (db *DB) Path(key PathKey, name string) *Path {
+	p := db.paths[key]
+	if p == nil {
+		p = &Path{PathKey: key, Host: db.Host(key.Addr, name)}
+		p.Host.paths++
+		db.paths[key] = p
+		if others := db.ways[p.key()]; len(others) > 0 {
+			// Records know no policy: what is known under another one, or was before a restart, counts.
+			p.Broken, p.Made = others[0].Broken, others[0].Made
+		}
+		db.ways[p.key()] = append(db.ways[p.key()], p)
+	} else if name != "" {
+		p.Host.Name = name
+	}
+	return p
+}
+
+// Conns are the live connections, newest first. The slice must be left alone, and is good until
+// the next Open or Closed.
+func (p *Path) Conns() []*Conn { return p.conns }
+
+// Waiting reports whether no connection may be tried now, the host or this source's standing with it
+// being broken, and until when.
+func (p *Path) Waiting(now time.Time) (time.Time, bool) {
+	at := p.RetryAt()
+	return at, now.Before(at)
+}
+
+// RetryAt is when the path may be tried again; zero when it is sound.
+func (p *Path) RetryAt() time.Time {
+	var at time.Time
+	if p.Broken.Failures > 0 {
+		at = p.Broken.RetryAt
+	}
+	if h := &p.Host.Broken; h.Failures > 0 && h.RetryAt.After(at) {
+		at = h.RetryAt
+	}
+	return at
+}
+
+// Suspect reports whether the last attempt failed: the path is to be tried by one connection
+// before more are opened.
+func (p *Path) Suspect() bool { return p.Broken.Failures > 0 || p.Host.Broken.Failures > 0 }
+
+// Why is the last failure, of the path or of its host, whichever holds longer.
+func (p *Path) Why() reply.Reply {
+	if p.Broken.Failures > 0 && !p.Broken.RetryAt.Before(p.Host.Broken.RetryAt) {
+		return p.Broken.Why
+	}
+	return p.Host.Broken.Why
+}
+
+// Refused notes that the host turned away a connection along p.
+func (db *DB) Refused(p *Path, now time.Time, why reply.Reply, backoff Backoff) {
+	p.Broken.fail(now, why, backoff)
+	db.touch(p.key())
+}
+
+// Works notes that a connection along p has come to stand: whatever was broken is not any more.
+func (db *DB) Works(p *Path, now time.Time) {
+	if p.Broken.Failures > 0 {
+		p.Broken = Broken{}
+		db.touch(p.key())
+	}
+	if p.Host.Broken.Failures > 0 {
+		p.Host.Broken = Broken{}
+		db.touch(p.Host.key())
+	}
+	p.Host.used = now
+}
+
+func (p *Path) key() Key { return Key{Source: p.Source, Addr: p.Addr} }

@@ -1,0 +1,51 @@
+package destdb
+
+import "time"
+
+// Site is the set of hosts that serve a domain, as one budget.
+type Site struct {
+	Name string
+
+	// Allowed is how many connections slow start has come to: 1 at first, more with good replies.
+	Allowed float64
+	// Usual is the rate at which mail left over the last day, in jobs a second: what draining after
+	// an outage is measured by. 0 is not known.
+	Usual float64
+	// LastGood is when the site last took a message.
+	LastGood time.Time
+	// Actions are in force or were of late, oldest first.
+	Actions []Action
+
+	live int
+	used time.Time
+}
+
+// Live counts the connections that were opened for the site's mail, from all sources.
+func (s *Site) Live() int { return s.live }
+
+// Action is something that this relay did by itself, on account of a reply.
+type Action struct {
+	What   string    `json:"what"`             // suspended, slowed, fewer connections
+	Source string    `json:"source,omitempty"` // the source that it is about; "" is all
+	Reason string    `json:"reason"`           // the reply, and the rule that it met
+	Begin  time.Time `json:"begin"`
+	End    time.Time `json:"end"`
+}
+
+// Site gives the site of that name, making it if need be.
+func (db *DB) Site(name string) *Site {
+	s := db.sites[name]
+	if s == nil {
+		s = &Site{Name: name, Allowed: 1}
+		db.sites[name] = s
+	}
+	return s
+}
+
+// Touched notes that s was changed.
+func (db *DB) Touched(s *Site, now time.Time) {
+	s.used = now
+	db.touch(s.key())
+}
+
+func (s *Site) key() Key { return Key{Site: s.Name} }
