@@ -1,0 +1,166 @@
+package accounting
+
+import (
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"mta/internal/reply"
+)
+
+// appendRecord adds r as a line of JSON. node is the value of nodeid, encoded.
+//
+// It is written out by hand since each message costs several records: encoding/json takes three
+// times as long and allocates (see BenchmarkEncode).
+func appendRecord(b []byte, r *Record, node string) []byte {
+	b = append(b, `{"type":"`...)
+	b = append(b, r.Type...)
+	b = append(b, '"')
+	if r.Type == Lost {
+		b = appendInt(b, "count", r.Count)
+	} else {
+		b = appendMessage(b, r)
+	}
+	b = appendTime(b, "timestamp", "event_time", r.Time)
+	if !r.Created.IsZero() {
+		b = appendTime(b, "created", "created_time", r.Created)
+	}
+	b = append(b, `,"nodeid":`...)
+	b = append(b, node...)
+	return append(b, '}', '\n')
+}
+
+// appendMessage adds all but what every type has.
+func appendMessage(b []byte, r *Record) []byte {
+	b = append(b, `,"id":"`...)
+	if r.ID != 0 {
+		b = append(b, r.ID.String()...)
+	}
+	b = append(b, '"')
+	b = appendString(b, "sender", string(r.Sender))
+	b = appendString(b, "recipient", string(r.Recipient))
+	b = appendString(b, "queue", r.Queue)
+	b = appendString(b, "site", r.Site)
+	b = appendInt(b, "size", r.Size)
+	b = appendResponse(b, &r.Response)
+	if r.Peer.Name != "" || r.Peer.Addr.IsValid() {
+		b = append(b, `,"peer_address":{"name":`...)
+		b = quote(b, r.Peer.Name)
+		b = append(b, `,"addr":"`...)
+		if r.Peer.Addr.IsValid() {
+			b = r.Peer.Addr.WithZone("").AppendTo(b)
+		}
+		b = append(b, `"}`...)
+	}
+	b = appendInt(b, "num_attempts", int64(r.Attempts))
+	b = appendFilled(b, "provider_name", r.Provider)
+	b = appendFilled(b, "egress_pool", r.EgressPool)
+	b = appendFilled(b, "egress_source", r.EgressSource)
+	b = appendFilled(b, "tenant", r.Tenant)
+	b = appendFilled(b, "campaign", r.Campaign)
+	b = appendFilled(b, "session_id", r.Session)
+	b = appendFilled(b, "reception_protocol", r.ReceptionProtocol)
+	b = appendFilled(b, "delivery_protocol", r.DeliveryProtocol)
+	version, cipher := splitTLS(r.TLS)
+	b = appendFilled(b, "tls_protocol_version", version)
+	return appendFilled(b, "tls_cipher", cipher)
+}
+
+// splitTLS parts "TLSv1.3 TLS_AES_128_GCM_SHA256": no cipher has a space in its name.
+func splitTLS(s string) (version, cipher string) {
+	if i := strings.LastIndexByte(s, ' '); i >= 0 {
+		return s[:i], s[i+1:]
+	}
+	return s, ""
+}
+
+func appendResponse(b []byte, r *reply.Reply) []byte {
+	b = append(b, `,"response":{"code":`...)
+	b = strconv.AppendInt(b, int64(r.Code), 10)
+	if r.Enhanced != (reply.Enhanced{}) {
+		b = append(b, `,"enhanced_code":{"class":`...)
+		b = strconv.AppendUint(b, uint64(r.Enhanced[0]), 10)
+		b = append(b, `,"subject":`...)
+		b = strconv.AppendUint(b, uint64(r.Enhanced[1]), 10)
+		b = append(b, `,"detail":`...)
+		b = strconv.AppendUint(b, uint64(r.Enhanced[2]), 10)
+		b = append(b, '}')
+	}
+	b = appendString(b, "content", r.Text)
+	b = appendFilled(b, "command", r.Command)
+	if r.Local {
+		b = append(b, `,"local":true`...)
+	}
+	return append(b, '}')
+}
+
+// appendTime adds t twice: in seconds, as KumoMTA always had it, and exactly.
+func appendTime(b []byte, seconds, exact string, t time.Time) []byte {
+	b = appendInt(b, seconds, t.Unix())
+	b = appendKey(b, exact)
+	b = append(b, '"')
+	b = t.UTC().Truncate(time.Microsecond).AppendFormat(b, time.RFC3339Nano)
+	return append(b, '"')
+}
+
+func appendKey(b []byte, key string) []byte {
+	b = append(b, ',', '"')
+	b = append(b, key...)
+	return append(b, '"', ':')
+}
+
+func appendInt(b []byte, key string, n int64) []byte {
+	return strconv.AppendInt(appendKey(b, key), n, 10)
+}
+
+func appendString(b []byte, key, s string) []byte { return quote(appendKey(b, key), s) }
+
+// appendFilled adds the field unless it is empty.
+func appendFilled(b []byte, key, s string) []byte {
+	if s == "" {
+		return b
+	}
+	return appendString(b, key, s)
+}
+
+// quote adds s as a JSON string (RFC 8259, 7). What is not UTF-8 becomes U+FFFD: replies of
+// remote hosts can hold anything.
+func quote(b []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	b = append(b, '"')
+	start := 0 // of what is not yet added
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c >= utf8.RuneSelf {
+			r, size := utf8.DecodeRuneInString(s[i:])
+			if r == utf8.RuneError && size == 1 {
+				b = append(b, s[start:i]...)
+				b = append(b, `\ufffd`...)
+				start = i + 1
+			}
+			i += size
+			continue
+		}
+		i++
+		if c >= ' ' && c != '"' && c != '\\' && c != 0x7f {
+			continue
+		}
+		b = append(b, s[start:i-1]...)
+		start = i
+		switch c {
+		case '"', '\\':
+			b = append(b, '\\', c)
+		case '\n':
+			b = append(b, '\\', 'n')
+		case '\r':
+			b = append(b, '\\', 'r')
+		case '\t':
+			b = append(b, '\\', 't')
+		default:
+			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		}
+	}
+	b = append(b, s[start:]...)
+	return append(b, '"')
+}

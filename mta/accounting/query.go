@@ -1,0 +1,111 @@
+package accounting
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"mta/internal/envelope"
+)
+
+// Query says which records are meant. All that is set must fit; the zero Query fits all.
+// Addresses, domains and sites are compared without regard to case.
+type Query struct {
+	Types     []Type    // any of these
+	ID        string    // of the message
+	Sender    string    // an address, "@domain", or "<>" for the null sender
+	Recipient string    // an address or "@domain"
+	Domain    string    // of the recipient
+	Site      string    // that was tried
+	Tenant    string    // of the message
+	Since     time.Time // zero: from the oldest record that is kept
+	Until     time.Time // zero: to the newest
+	Last      int       // only so many, the newest; 0: all
+	Follow    bool      // and then what comes, until the context ends
+}
+
+// clockSlack is how far records may be out of order: they are stamped by those who saw the
+// event, and clocks are set back at times.
+const clockSlack = time.Minute
+
+// matcher is a Query made ready for many lines.
+type matcher struct {
+	Query
+	needle []byte // in every line that fits, as it is; nil for none
+}
+
+func (q Query) matcher() matcher {
+	m := matcher{Query: q}
+	if id, err := envelope.ParseID(q.ID); err == nil {
+		m.ID = id.String()
+		m.needle = []byte(`"` + m.ID + `"`)
+		// Nothing is known of a message before its id was made.
+		if made := id.Time().Add(-clockSlack); made.After(m.Since) {
+			m.Since = made
+		}
+	}
+	return m
+}
+
+// wanted is what a matcher looks at.
+type wanted struct {
+	Type      Type      `json:"type"`
+	ID        string    `json:"id"`
+	Sender    string    `json:"sender"`
+	Recipient string    `json:"recipient"`
+	Site      string    `json:"site"`
+	Tenant    string    `json:"tenant"`
+	Time      time.Time `json:"event_time"`
+}
+
+// fits reports whether line is a record that is meant. What is no record never is.
+func (m *matcher) fits(line []byte) bool {
+	if len(line) == 0 || line[0] != '{' || m.needle != nil && !bytes.Contains(line, m.needle) {
+		return false
+	}
+	var w wanted
+	if json.Unmarshal(line, &w) != nil || w.Type == "" {
+		return false
+	}
+	switch {
+	case len(m.Types) > 0 && !slices.Contains(m.Types, w.Type),
+		m.ID != "" && m.ID != w.ID,
+		!fitsAddress(m.Sender, w.Sender),
+		!fitsAddress(m.Recipient, w.Recipient),
+		m.Domain != "" && !strings.EqualFold(m.Domain, domainOf(w.Recipient)),
+		m.Site != "" && !strings.EqualFold(m.Site, w.Site),
+		m.Tenant != "" && m.Tenant != w.Tenant,
+		!m.Since.IsZero() && w.Time.Before(m.Since),
+		!m.Until.IsZero() && !w.Time.Before(m.Until):
+		return false
+	}
+	return true
+}
+
+func fitsAddress(want, got string) bool {
+	switch {
+	case want == "":
+		return true
+	case want == "<>":
+		return got == ""
+	case strings.HasPrefix(want, "@"):
+		return strings.EqualFold(want[1:], domainOf(got))
+	}
+	return strings.EqualFold(want, got)
+}
+
+func domainOf(address string) string { return envelope.Address(address).Domain() }
+
+// within gives those of the files, oldest first, that can have records in the query's time.
+func (m *matcher) within(files []logFile) []logFile {
+	first, last := 0, len(files)
+	for first+1 < len(files) && !m.Since.IsZero() && files[first+1].begun.Before(m.Since.Add(-clockSlack)) {
+		first++
+	}
+	for last > first && !m.Until.IsZero() && files[last-1].begun.After(m.Until.Add(clockSlack)) {
+		last--
+	}
+	return files[first:last]
+}
