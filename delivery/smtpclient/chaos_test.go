@@ -27,7 +27,7 @@ func TestChaos(t *testing.T) {
 			ehlo: rapid.SampledFrom([]string{ehloOnly, pipelining, chunking}).Draw(rt, "ehlo"),
 			trouble: trouble{
 				refuse: p.Draw(rt, "refuse"), drop: p.Draw(rt, "drop"), leave: p.Draw(rt, "leave"), babble: p.Draw(rt, "babble"),
-				max: rapid.SampledFrom([]int{0, 0, 1, 5}).Draw(rt, "max"),
+				max: rapid.SampledFrom([]int{0, 0, 1, 5}).Draw(rt, "max"), exim: rapid.Bool().Draw(rt, "exim"),
 			},
 			seed:     rapid.Int64().Draw(rt, "seed"),
 			messages: rapid.IntRange(1, 60).Draw(rt, "messages"),

@@ -32,25 +32,33 @@ type Conn struct {
 
 	mu struct {
 		sync.Mutex
-		queue    transactions // handed over, not begun
-		current  *Transaction // what the writer is in the midst of
-		flying   transactions // begun and not settled, in the order of MAIL
-		held     int          // handed over and not told to Done yet
-		begun    int          // MAIL commands so far
-		served   int          // transactions whose content was answered with 2xx
+
+		queue   transactions // handed over, not begun
+		current *Transaction // what the writer is in the midst of
+		flying  transactions // begun and not settled, in the order of MAIL
+		held    int          // handed over and not told to Done yet
+		begun   int          // MAIL commands so far
+		served  int          // messages that the host has taken
+
 		expected expectations // replies that the host owes for what has been sent
 		sent     int64        // octets that may have reached the host, as a position in the stream
-		dirty    bool         // the host may have a transaction open: RSET before the next MAIL
-		window   pacedWindow
-		distrust *Error       // the host does not keep step: no more after what is under way
-		returned transactions // what was queued then, for the reader to hand back
-		quitting bool         // takes no more, QUIT after what it has
-		stopped  bool         // nothing more is written
-		ending   *Error       // why it stopped; nil after QUIT
-		goodbye  bool         // it ended by 421: the host acted on nothing behind it
+		due      time.Time    // when the first of the expected must be there
+		armed    time.Time    // the socket's read deadline: never later than due
 		batch    bool         // the reader is going through replies and wakes the writer when it is through
-		due      time.Time
-		armed    time.Time // the socket's read deadline: never later than due
+
+		window  pacedWindow
+		dirty   bool // the host may have a transaction open: RSET before the next MAIL
+		resets  int  // RSETs since a message's content was answered
+		nonMail int  // RSETs beyond the first of those, in all
+
+		// The end, by degrees.
+		quitting  bool         // takes no more, QUIT after what it has
+		distrust  *Error       // the host does not keep step: QUIT after what is under way
+		returned  transactions // what was queued then, for the reader to hand back
+		stopped   bool         // nothing more is written
+		ending    *Error       // why; nil after QUIT
+		dismissed bool         // the host has refused RSET
+		goodbye   bool         // the host has acted on nothing behind what it answered last
 	}
 }
 
@@ -109,8 +117,17 @@ func (c *Conn) depth() int {
 	case Pipelined:
 		return 2
 	}
+	if c.mu.nonMail >= maxNonMail {
+		return 1
+	}
 	return c.mu.window.Messages
 }
+
+// maxNonMail is after how many RSETs, beyond one for each message, the window is closed to one
+// message: then RSET is sent only where it is known to be needed. Exim drops a connection after more
+// than 10 (smtp_accept_max_nonmail), and a message whose recipients were all refused has one too
+// many.
+const maxNonMail = 5
 
 // Ready reports whether another transaction would go out at once.
 func (c *Conn) Ready() bool {

@@ -369,3 +369,39 @@ func TestOutcomeHasOneTransactionsResults(t *testing.T) {
 		t.Error("recipients are not those asked for")
 	}
 }
+
+// Exim counts RSETs beyond one a message. With many recipients unknown, each of which costs one,
+// the connection must last all the same.
+func TestResetsAreSpared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := testConfig()
+		cfg.Window = Window{Messages: 4}
+		m := newModel(chunking)
+		m.trouble.exim = true
+		m.unknown = "nobody"
+		c, _ := serve(t, cfg, m, time.Millisecond)
+		var mails []*mail
+		for i := range 300 {
+			to := fmt.Sprintf("%d@example.com", i)
+			if i%3 == 0 {
+				to = "nobody@example.com"
+			}
+			x := newMail(smallContent, to)
+			mails = append(mails, x)
+			c.Send(&x.Transaction)
+		}
+		for i, x := range mails {
+			want := "answered 250"
+			if i%3 == 0 {
+				want = "answered 550"
+			}
+			if got := x.fates(t); got != want {
+				t.Fatalf("message %d: %s; want %s", i, got, want)
+			}
+		}
+		if err := c.Quit(context.Background()); err != nil {
+			t.Error(err)
+		}
+		<-m.done
+	})
+}

@@ -17,6 +17,7 @@ import (
 type model struct {
 	ehlo    string
 	trouble trouble
+	unknown string // local parts that begin so are refused; "": none
 	rng     *rand.Rand
 	delay   time.Duration // before each reply leaves, replies in flight overlapping
 
@@ -30,6 +31,8 @@ type model struct {
 	failed bool // a chunk was refused
 	mails  int
 
+	resets, nonMail int
+
 	taken map[string]int // recipient -> how often it was delivered
 	wrong []string       // what a host must never see
 }
@@ -41,6 +44,7 @@ type trouble struct {
 	leave  float64 // 421
 	babble float64 // a reply that doesn't fit, and then nobody knows
 	max    int     // messages a connection; 0 any
+	exim   bool    // drop the connection after more than 10 RSETs beyond one a message
 }
 
 func newModel(ehlo string) *model {
@@ -125,6 +129,13 @@ func (m *model) command() bool {
 	case "BDAT":
 		return m.bdat(rest)
 	case "RSET":
+		if m.resets++; m.resets > 1 {
+			m.nonMail++
+		}
+		if m.trouble.exim && m.nonMail > 10 {
+			m.say("554 too many nonmail commands")
+			return false
+		}
 		m.reset()
 		m.say("250 2.0.0 reset")
 	case "QUIT":
@@ -184,6 +195,8 @@ func (m *model) rcpt(rest string) {
 	case m.sender == "-":
 		m.say("503 5.5.1 MAIL first")
 	case m.refused():
+	case m.unknown != "" && strings.HasPrefix(rest, "TO:<"+m.unknown):
+		m.say("550 5.1.1 unknown")
 	default:
 		m.rcpts = append(m.rcpts, rest[len("TO:<"):strings.IndexByte(rest, '>')])
 		m.say("250 2.1.5 ok")
@@ -226,6 +239,9 @@ func (m *model) data() bool {
 // deliver takes a whole message; what was refused by RCPT isn't in rcpts.
 func (m *model) deliver(content string) bool {
 	defer m.reset()
+	if len(m.rcpts) > 0 {
+		m.resets = 0
+	}
 	switch {
 	case len(m.rcpts) == 0:
 		if content != "" {

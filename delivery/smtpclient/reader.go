@@ -126,6 +126,8 @@ func (c *Conn) accept(r rawReply) (settled *Transaction, end bool, why *Error) {
 	switch {
 	case r.code == 421 && !(owed && x.command == cmdQuit):
 		return nil, true, c.farewell(x, owed, r)
+	case c.mu.dismissed:
+		return nil, true, c.outOfStep(x, r)
 	case !owed:
 		return nil, true, c.unasked(r)
 	case x.command == cmdQuit:
@@ -187,18 +189,35 @@ func fits(k command, r rawReply) bool {
 }
 
 func (c *Conn) resetAnswered(r rawReply) *Error {
-	if r.negative() {
-		// RFC 5321, 4.1.1.5 has no failure for it. What the host would take the next MAIL for
-		// nobody knows.
-		return &Error{Reply: r.reply("RSET"), Err: ErrOutOfStep}
+	if r.positive() {
+		c.mu.dirty = false
+		if c.mu.resets++; c.mu.resets > 1 {
+			c.mu.nonMail++
+		}
+		return nil
 	}
-	c.mu.dirty = false
+	// RFC 5321, 4.1.1.5 has no failure for it: the host wants no more commands. What it would take
+	// the next MAIL for nobody knows, so nothing more is sent; if it closes now, as Exim does
+	// after "too many nonmail commands", it has acted on nothing behind this.
+	why := &Error{Reply: r.reply("RSET")}
+	if c.mu.expected.len() == 0 {
+		return why
+	}
+	c.mu.dismissed = true
+	c.stopLocked(why)
+	c.listenOn()
 	return nil
+}
+
+// listenOn gives the host a moment more, when nothing is written any more.
+func (c *Conn) listenOn() {
+	c.mu.due = time.Now().Add(lastWords)
+	c.setDeadline(c.mu.due)
 }
 
 // abortAnswered ends a transaction whose content was given up.
 func (c *Conn) abortAnswered(t *Transaction, r rawReply) (over bool, why *Error) {
-	if why := c.resetAnswered(r); why != nil {
+	if why := c.resetAnswered(r); why != nil || c.mu.dismissed {
 		return false, why
 	}
 	if t.verdict != nil {
@@ -296,6 +315,9 @@ func (c *Conn) contentAnswered(x expectation, r rawReply) *Error {
 		}
 	case x.command == cmdContent:
 		c.mu.dirty = false
+	}
+	if t.accepted > 0 {
+		c.mu.resets = 0
 	}
 	if t.accepted > 0 && !t.refused {
 		final := Result{Fate: Answered}
@@ -405,6 +427,10 @@ func outOfStep(command, format string, args ...any) *Error {
 func (c *Conn) lostReading(err error) *Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.mu.dismissed && errors.Is(err, io.EOF) {
+		c.mu.goodbye = true
+		return c.mu.ending
+	}
 	word, waited := "", ""
 	if x, ok := c.mu.expected.first(); ok {
 		word = x.command.String()
@@ -427,7 +453,7 @@ func (c *Conn) lostReading(err error) *Error {
 // content: it answered that, and then is silent about the commands behind it.
 func (c *Conn) droppedAhead(err error) bool {
 	x, ok := c.mu.expected.first()
-	return ok && (x.command == cmdReset || x.command == cmdMail) && c.mode != LockStep &&
+	return ok && !c.mu.dismissed && (x.command == cmdReset || x.command == cmdMail) && c.mode != LockStep &&
 		c.mu.served > 0 && errors.Is(err, os.ErrDeadlineExceeded)
 }
 
@@ -465,8 +491,7 @@ func (c *Conn) lostWriting(n int, err error) {
 	defer c.mu.Unlock()
 	c.mu.sent = c.out.base + int64(n)
 	c.stopLocked(&Error{Reply: lost("", err, " while writing"), Err: err})
-	c.mu.due = time.Now().Add(lastWords)
-	c.setDeadline(c.mu.due)
+	c.listenOn()
 }
 
 // finish ends the connection and settles everything that it still has.
@@ -494,7 +519,8 @@ func (c *Conn) nameEnd(why *Error) {
 	if c.mu.ending == nil {
 		c.mu.ending = c.mu.distrust
 	}
-	if why != nil && !why.Reply.Local && c.mu.ending != nil && !errors.Is(c.mu.ending, ErrClosed) {
+	known := why != nil && (!why.Reply.Local || errors.Is(why, ErrOutOfStep))
+	if known && c.mu.ending != nil && !errors.Is(c.mu.ending, ErrClosed) {
 		c.mu.ending = why
 	}
 }

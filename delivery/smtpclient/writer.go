@@ -122,6 +122,9 @@ func (c *Conn) mayBegin() bool {
 		// group that goes on with the next MAIL.
 		return c.mu.flying.n <= 1
 	}
+	if c.mu.nonMail >= maxNonMail {
+		return c.mu.flying.n == 0
+	}
 	return c.mu.window.open(c.mu.flying.n, c.mu.flying.bytes)
 }
 
