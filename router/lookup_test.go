@@ -153,32 +153,20 @@ var worldSettings = Settings{
 	Self:      []string{"relay.example.net"},
 	SelfAddrs: []netip.AddrPort{netip.MustParseAddrPort("203.0.113.5:25")},
 	Smarthosts: []SmarthostRoute{
-		{"smart.test", hosts("smtp://smart.example.net:587")},
-		{"*.smart.test", hosts("smtp://smart.example.net:2525", "smtp://smart2.example.net")},
-		{"lo.smart.test", hosts("smtp://smartlo.example.net:2626")},
-		{"addr.smart.test", hosts("smtp://[2001:db8::25]:2525?tls=off")},
-		{"gone.smart.test", hosts("smtp://gone.example.net")},
-		{"halfgone.smart.test", hosts("smtp://gone.example.net", "smtp://smart.example.net")},
-		{"servfail.smart.test", hosts("smtp://servfail.test")},
-		{"self.smart.test", hosts("smtp://203.0.113.5:25")},
-		{"[192.0.2.99]", hosts("smtp://smart.example.net")},
+		{"smart.test", hosts("smart.example.net:587")},
+		{"*.smart.test", hosts("smart.example.net:2525", "smart2.example.net:25")},
+		{"lo.smart.test", hosts("smartlo.example.net:2626")},
+		{"addr.smart.test", hosts("[2001:db8::25]:2525")},
+		{"gone.smart.test", hosts("gone.example.net:25")},
+		{"halfgone.smart.test", hosts("gone.example.net:25", "smart.example.net:25")},
+		{"servfail.smart.test", hosts("servfail.test:25")},
+		{"self.smart.test", hosts("203.0.113.5:25")},
+		{"[192.0.2.99]", hosts("smart.example.net:25")},
 	},
 	Providers: []Provider{
 		{"google", []string{"*.google.com", "*.googlemail.com"}},
 		{"ours", []string{"smart.example.net"}},
 	},
-}
-
-func hosts(urls ...string) []Smarthost {
-	var out []Smarthost
-	for _, u := range urls {
-		h, err := ParseSmarthost(u, nil)
-		if err != nil {
-			panic(err)
-		}
-		out = append(out, h)
-	}
-	return out
 }
 
 func TestRoutes(t *testing.T) {
@@ -292,7 +280,7 @@ func TestPolicies(t *testing.T) {
 		{"no IPv6, and nothing else there", Settings{NoIPv6: true}, "six.test",
 			"550 5.4.4 no mail exchanger of six.test can be used: v6.six.test has no address"},
 		{"no IPv4", Settings{NoIPv4: true}, "mx1.example.com", "mx1.example.com / mx1.example.com[2001:db8::1]:25"},
-		{"a default route", Settings{Smarthosts: []SmarthostRoute{{"*", hosts("smtp://smart.example.net")}}},
+		{"a default route", Settings{Smarthosts: []SmarthostRoute{{"*", hosts("smart.example.net:25")}}},
 			"[192.0.2.7]", "smart.example.net:25 / smart.example.net[192.0.2.200]:25"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -305,11 +293,12 @@ func TestPolicies(t *testing.T) {
 }
 
 func TestSmarthostTLSAndAuthReachTheRoute(t *testing.T) {
+	me := &route.Auth{Username: "me", Password: "secret"}
 	r, _ := start(t, worldZone(t), Settings{Smarthosts: []SmarthostRoute{
-		{"*", hosts("smtps://me:secret@smart.example.net", "smtps://me:secret@smart2.example.net")},
+		{"*", []Smarthost{with(at("smart.example.net:465"), route.TLSImplicit, me), with(at("smart2.example.net:465"), route.TLSImplicit, me)}},
 	}})
 	res := r.Lookup(t.Context(), "any.test")
-	if res.Route == nil || res.Route.TLS != route.TLSImplicit || res.Route.Auth == nil || *res.Route.Auth != (route.Auth{Username: "me", Password: "secret"}) {
+	if res.Route == nil || res.Route.TLS != route.TLSImplicit || res.Route.Auth != me {
 		t.Fatalf("got %+v", res.Route)
 	}
 	if len(res.Route.Tiers) != 2 || res.Route.Tiers[0][0].Addr.Port() != 465 {
