@@ -1,0 +1,137 @@
+package mta
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"mta/internal/envelope"
+	"mta/internal/reply"
+	"mta/mta/accounting"
+	"mta/mta/config"
+	"mta/submission"
+)
+
+type eventKind = accounting.Type
+
+const (
+	eventDelivery         = accounting.Delivery
+	eventTransientFailure = accounting.TransientFailure
+	eventBounce           = accounting.Bounce
+	eventExpiration       = accounting.Expiration
+	eventAdminBounce      = accounting.AdminBounce
+)
+
+// eventLog is where events are written down for the operator.
+type eventLog interface {
+	received(m *envelope.Message)
+	attempted(kind eventKind, o *outcomes, a attempt)
+}
+
+func newAccounting(cfg *config.Config, log *slog.Logger) (*accounting.Writer, error) {
+	if !cfg.Accounting.Enabled {
+		return nil, nil
+	}
+	return accounting.Open(accounting.Config{
+		Dir: cfg.Accounting.Path, NodeID: cfg.NodeID, Limits: accountingLimits(cfg), Log: log,
+	})
+}
+
+func accountingLimits(cfg *config.Config) accounting.Limits {
+	a := cfg.Accounting
+	return accounting.Limits{
+		RotateSize:  int64(a.RotateSize),
+		RotateEvery: a.RotateEvery,
+		Keep:        a.Keep,
+		KeepSize:    int64(a.KeepSize),
+	}
+}
+
+// accountant puts events into the accounting log's words.
+type accountant struct {
+	log    *accounting.Writer // nil: switched off
+	policy func() *policy
+	now    func() time.Time
+}
+
+// Received is called by submission when a message is durable.
+func (a *accountant) Received(m *envelope.Message) { a.received(m) }
+
+// accepted is what the client was told.
+func accepted(m *envelope.Message) reply.Reply {
+	return reply.Reply{Code: 250, Enhanced: reply.Enhanced{2, 0, 0}, Text: "queued as " + m.ID.String(), Command: "content", Local: true}
+}
+
+func (a *accountant) received(m *envelope.Message) {
+	if a.log == nil {
+		return
+	}
+	rec := a.record(accounting.Reception, m, m.Received)
+	rec.Response = accepted(m)
+	rec.Peer = accounting.Peer{Name: m.HeloName, Addr: m.Peer.Addr()}
+	rec.Session, rec.ReceptionProtocol = m.Session, m.Protocol
+	for i := range m.Recipients {
+		rec.Recipient = m.Recipients[i].Address
+		rec.Queue = queueName(m, rec.Recipient)
+		a.log.Add(&rec)
+	}
+}
+
+// Rejected is called by submission for each refusal.
+func (a *accountant) Rejected(r submission.Rejection) {
+	if a.log == nil {
+		return
+	}
+	rec := accounting.Record{
+		Type: accounting.Rejection, Sender: r.Sender, Recipient: r.Recipient, Response: r.Reply,
+		Peer: accounting.Peer{Name: r.HeloName, Addr: r.Peer.Addr()}, Time: r.Time, Tenant: r.Tenant, Session: r.Session,
+	}
+	if len(r.Recipients) == 0 {
+		a.log.Add(&rec)
+	}
+	for _, rc := range r.Recipients {
+		rec.Recipient = rc.Address
+		a.log.Add(&rec)
+	}
+}
+
+// attempted writes down what became of a recipient.
+func (a *accountant) attempted(kind eventKind, o *outcomes, at attempt) {
+	if a.log == nil {
+		return
+	}
+	m, r := o.message, at.result
+	rec := a.record(kind, m, a.now())
+	rec.Recipient = m.Recipients[at.pending.Index].Address
+	rec.Queue = queueName(m, rec.Recipient)
+	rec.Response = r.Reply
+	rec.Attempts = at.pending.Attempts
+	if r.Attempted {
+		rec.Attempts++
+	}
+	if o.route != nil {
+		rec.Site, rec.Provider = o.route.Site, o.route.Provider
+	}
+	if r.Host.Name != "" {
+		rec.Peer = accounting.Peer{Name: r.Host.Name, Addr: r.Host.Addr.Addr()}
+		rec.DeliveryProtocol = "ESMTP"
+	}
+	rec.EgressPool, rec.EgressSource = a.policy().cfg.PoolOf(m.Tenant).Name, r.Source
+	rec.Session, rec.TLS = r.Session, r.TLS
+	a.log.Add(&rec)
+}
+
+func (a *accountant) record(kind accounting.Type, m *envelope.Message, t time.Time) accounting.Record {
+	return accounting.Record{
+		Type: kind, ID: m.ID, Sender: m.Sender, Size: m.Size, Time: t, Created: m.Received,
+		Tenant: m.Tenant, Campaign: m.Campaign,
+	}
+}
+
+// queueName is the tenant and the recipient's domain, as "acme@example.com".
+func queueName(m *envelope.Message, to envelope.Address) string {
+	if m.Tenant == "" {
+		return to.Domain()
+	}
+	return fmt.Sprintf("%s@%s", m.Tenant, to.Domain())
+}

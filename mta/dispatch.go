@@ -1,0 +1,278 @@
+package mta
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"mta/delivery"
+	"mta/internal/envelope"
+	"mta/internal/reply"
+	"mta/internal/route"
+	"mta/queue"
+	"mta/router"
+)
+
+// leaseQueue is what the dispatcher needs of the queue.
+type leaseQueue interface {
+	Next(ctx context.Context) (*queue.Lease, error)
+	Park(id envelope.ID, recipients []int, key string)
+	Take(key string, n int) []*queue.Lease
+	Return(id envelope.ID, recipients []int)
+	Settle(id envelope.ID, recipients []int, o queue.Outcome) error
+	Defer(id envelope.ID, recipients []int, until time.Time, last reply.Reply, key string) error
+	Warned(id envelope.ID, recipients []int)
+	Body(id envelope.ID) (io.ReadCloser, error)
+}
+
+// jobScheduler is what the dispatcher needs of delivery.
+type jobScheduler interface {
+	Submit(*delivery.Job) bool
+	Room(site string) int
+}
+
+// requestRouter is what the dispatcher needs of the router.
+type requestRouter interface {
+	Submit(router.Request)
+}
+
+// notifier tells senders what became of their mail.
+type notifier interface {
+	// notify writes a report into the queue and calls done with whether it is durable. It
+	// doesn't block.
+	notify(n notification, done func(error))
+}
+
+// dispatcher carries leases from the queue through the router to delivery, and the results
+// back. It is the only place where the three meet.
+//
+// Its goroutine is run; what it starts by callback runs on the goroutines of router, delivery
+// and notifier. Nothing here waits for a disk.
+type dispatcher struct {
+	queue    leaseQueue
+	router   requestRouter
+	delivery jobScheduler
+	notifier notifier
+	events   eventLog
+	sites    *siteDomains
+	policy   func() *policy // the configuration in force
+	now      func() time.Time
+	chance   func() float64 // in [0, 1), safe for concurrent use
+	log      *slog.Logger
+
+	routing  budget      // recipients that are with the router
+	stopping atomic.Bool // nobody is to wait for a later attempt because of our own stop
+}
+
+// maxRouting bounds the recipients whose routes are being looked up at once, and so the memory
+// of a burst of unknown domains.
+const maxRouting = 20_000
+
+// ready gives d what has a default.
+func (d *dispatcher) ready() *dispatcher {
+	if d.chance == nil {
+		d.chance = rand.Float64
+	}
+	d.routing.limit = maxRouting
+	return d
+}
+
+// run hands out what is due until ctx ends. What is out by then comes back by itself.
+func (d *dispatcher) run(ctx context.Context) error {
+	for {
+		if err := d.routing.wait(ctx); err != nil {
+			return nil
+		}
+		l, err := d.queue.Next(ctx)
+		if err != nil {
+			if ctx.Err() != nil || errors.Is(err, queue.ErrClosed) {
+				return nil
+			}
+			return err
+		}
+		d.handle(l)
+	}
+}
+
+func (d *dispatcher) handle(l *queue.Lease) {
+	switch l.Why {
+	case queue.Due:
+		d.route(l)
+	case queue.Expired:
+		d.expire(l)
+	case queue.BounceAsked:
+		d.bounceForOperator(l)
+	case queue.DelayWarning:
+		d.warn(l)
+	}
+}
+
+// route looks up where the lease's recipients go. Domains that are known already become jobs
+// together, so that one message to many domains of one site is one job; those that need a
+// look-up follow one by one, so that a slow name server holds up nobody else.
+func (d *dispatcher) route(l *queue.Lease) {
+	n := len(l.Recipients)
+	d.routing.add(n)
+	byDomain := groupByDomain(l)
+	domains := make([]string, 0, len(byDomain))
+	for domain := range byDomain {
+		domains = append(domains, domain)
+	}
+	g := gathering{bySite: make(map[string]*routed, 1)}
+	d.router.Submit(router.Request{
+		Message: l.Message.ID,
+		Domains: domains,
+		Done: func(domain string, rt *route.Route, failed *reply.Reply) {
+			recipients := byDomain[domain]
+			defer d.routing.done(len(recipients))
+			if failed != nil {
+				d.unroutable(l.Message, recipients, domain, *failed)
+			} else if !g.add(rt, recipients) {
+				d.submit(l.Message, rt, recipients)
+			}
+		},
+	})
+	for _, r := range g.close() {
+		d.submit(l.Message, r.route, r.recipients)
+	}
+}
+
+func groupByDomain(l *queue.Lease) map[string][]queue.Pending {
+	by := make(map[string][]queue.Pending, 1)
+	for _, p := range l.Recipients {
+		domain := l.Message.Recipients[p.Index].Address.Domain()
+		by[domain] = append(by[domain], p)
+	}
+	return by
+}
+
+// gathering collects by site what is routed while a request is being submitted.
+type gathering struct {
+	mu     sync.Mutex // guards the rest
+	closed bool
+	bySite map[string]*routed
+}
+
+type routed struct {
+	route      *route.Route
+	recipients []queue.Pending
+}
+
+// add reports false when it is too late to gather.
+func (g *gathering) add(rt *route.Route, recipients []queue.Pending) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return false
+	}
+	if r := g.bySite[rt.Site]; r != nil {
+		r.recipients = append(r.recipients, recipients...)
+	} else {
+		g.bySite[rt.Site] = &routed{rt, recipients}
+	}
+	return true
+}
+
+func (g *gathering) close() map[string]*routed {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = true
+	return g.bySite
+}
+
+// submit makes jobs of recipients with one route. A job that delivery has no room for waits in
+// the queue under its site.
+func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []queue.Pending) {
+	pol := d.policy()
+	d.sites.remember(rt)
+	job := &delivery.Job{
+		Message:    m,
+		Recipients: indexes(recipients),
+		Route:      withTLS(rt, pol.traffic(rt.Domain, rt)),
+		Source:     pol.source(m),
+		Expires:    pol.expires(m, rt.Domain, rt),
+		Body:       func() (io.ReadCloser, error) { return d.queue.Body(m.ID) },
+	}
+	job.Done = func(j *delivery.Job, results []delivery.Result) { d.done(j, recipients, results) }
+	if d.delivery.Submit(job) {
+		return
+	}
+	d.queue.Park(m.ID, job.Recipients, rt.Site)
+	// Delivery may have got room between the refusal and the parking, and would not say so again.
+	if d.delivery.Room(rt.Site) > 0 {
+		d.unpark(rt.Site)
+	}
+}
+
+// unpark takes mail that waits for a site out of the queue; delivery calls it when it has room.
+func (d *dispatcher) unpark(site string) {
+	for {
+		n := d.delivery.Room(site)
+		if n <= 0 {
+			return
+		}
+		leases := d.queue.Take(site, n)
+		if len(leases) == 0 {
+			return
+		}
+		for _, l := range leases {
+			d.handle(l)
+		}
+	}
+}
+
+func indexes(ps []queue.Pending) []int {
+	out := make([]int, len(ps))
+	for i, p := range ps {
+		out[i] = p.Index
+	}
+	return out
+}
+
+// budget counts what is under way and makes a taker wait while it is above its limit.
+type budget struct {
+	limit int
+	mu    sync.Mutex // guards the rest
+	used  int
+	free  chan struct{} // closed when used falls below limit; nil when nobody waits
+}
+
+func (b *budget) add(n int) {
+	b.mu.Lock()
+	b.used += n
+	b.mu.Unlock()
+}
+
+func (b *budget) done(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used -= n
+	if b.used < b.limit && b.free != nil {
+		close(b.free)
+		b.free = nil
+	}
+}
+
+func (b *budget) wait(ctx context.Context) error {
+	b.mu.Lock()
+	if b.used < b.limit {
+		b.mu.Unlock()
+		return ctx.Err()
+	}
+	if b.free == nil {
+		b.free = make(chan struct{})
+	}
+	free := b.free
+	b.mu.Unlock()
+	select {
+	case <-free:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,369 @@
+package mta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"mta/delivery"
+	"mta/internal/envelope"
+	"mta/internal/reply"
+	"mta/internal/route"
+	"mta/mta/config"
+	"mta/queue"
+	"mta/router"
+)
+
+// stage is a dispatcher between a queue, a router and a delivery that only write down what they
+// are told.
+type stage struct {
+	*dispatcher
+	told []string // in order: "verb id indexes detail"
+	jobs []*delivery.Job
+	room int // jobs that delivery still takes
+
+	parked  map[string][]*queue.Lease
+	leases  map[envelope.ID]*queue.Lease
+	routes  map[string]*route.Route
+	refuse  map[string]reply.Reply
+	later   []func() // look-ups that aren't done when Submit returns
+	slow    map[string]bool
+	reports []notification
+	lost    error // what queueing a report gives
+}
+
+var start = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func newStage(t *testing.T) *stage {
+	s := &stage{
+		room:   1 << 20,
+		parked: make(map[string][]*queue.Lease),
+		leases: make(map[envelope.ID]*queue.Lease),
+		routes: make(map[string]*route.Route),
+		refuse: make(map[string]reply.Reply),
+		slow:   make(map[string]bool),
+	}
+	cfg, err := config.Parse([]byte(`defaults {
+		retry_interval = "10m"
+		max_retry_interval = "1h"
+		max_age = "1d"
+	}`), "test.conf", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pol := &policy{cfg}
+	s.dispatcher = (&dispatcher{
+		queue: s, router: stageRouter{s}, delivery: stageDelivery{s}, notifier: s, events: s, sites: new(siteDomains),
+		policy: func() *policy { return pol },
+		now:    func() time.Time { return start },
+		chance: func() float64 { return 0.5 },
+		log:    slog.New(slog.DiscardHandler),
+	}).ready()
+	return s
+}
+
+func (s *stage) say(format string, args ...any) {
+	s.told = append(s.told, fmt.Sprintf(format, args...))
+}
+
+func (s *stage) Next(context.Context) (*queue.Lease, error) { return nil, queue.ErrClosed }
+func (s *stage) Park(id envelope.ID, rs []int, key string) {
+	s.say("park %d %v %s", id, rs, key)
+	l := *s.leases[id]
+	l.Recipients = slices.DeleteFunc(slices.Clone(l.Recipients), func(p queue.Pending) bool { return !slices.Contains(rs, p.Index) })
+	s.parked[key] = append(s.parked[key], &l)
+}
+func (s *stage) Take(key string, n int) []*queue.Lease {
+	n = min(n, len(s.parked[key]))
+	out := s.parked[key][:n]
+	s.parked[key] = s.parked[key][n:]
+	return out
+}
+func (s *stage) Return(id envelope.ID, rs []int) { s.say("return %d %v", id, rs) }
+func (s *stage) Settle(id envelope.ID, rs []int, o queue.Outcome) error {
+	s.say("settle %d %v %v", id, rs, o)
+	return nil
+}
+func (s *stage) Defer(id envelope.ID, rs []int, until time.Time, last reply.Reply, key string) error {
+	s.say("defer %d %v +%v %s %s", id, rs, until.Sub(start), last, key)
+	return nil
+}
+func (s *stage) Warned(id envelope.ID, rs []int)         { s.say("warned %d %v", id, rs) }
+func (s *stage) Body(envelope.ID) (io.ReadCloser, error) { return nil, errors.New("no body") }
+func (s *stage) attempted(k eventKind, o *outcomes, a attempt) {
+	s.say("event %v %d", k, a.pending.Index)
+}
+
+func (s *stage) notify(n notification, done func(error)) {
+	if len(n.wanted()) > 0 {
+		s.reports = append(s.reports, n)
+	}
+	if done != nil {
+		done(s.lost)
+	}
+}
+
+func (s *stage) received(*envelope.Message) {}
+
+type stageRouter struct{ *stage }
+
+func (s stageRouter) Submit(r router.Request) {
+	slices.Sort(r.Domains)
+	for _, d := range r.Domains {
+		answer := func() {
+			if bad, ok := s.refuse[d]; ok {
+				r.Done(d, nil, &bad)
+				return
+			}
+			rt := s.routes[d]
+			if rt == nil {
+				rt = &route.Route{Domain: d, Site: "mx." + d}
+			}
+			r.Done(d, rt, nil)
+		}
+		if s.slow[d] {
+			s.later = append(s.later, answer)
+		} else {
+			answer()
+		}
+	}
+}
+
+type stageDelivery struct{ *stage }
+
+func (s stageDelivery) Submit(j *delivery.Job) bool {
+	if s.room == 0 {
+		return false
+	}
+	s.room--
+	s.jobs = append(s.jobs, j)
+	return true
+}
+func (s stageDelivery) Room(string) int { return s.room }
+
+func (s *stage) lease(id envelope.ID, age time.Duration, recipients ...string) *queue.Lease {
+	m := &envelope.Message{ID: id, Sender: "sender@client.example", Received: start.Add(-age)}
+	l := &queue.Lease{Why: queue.Due, Message: m}
+	for i, r := range recipients {
+		m.Recipients = append(m.Recipients, envelope.Recipient{Address: envelope.Address(r)})
+		l.Recipients = append(l.Recipients, queue.Pending{Index: i})
+	}
+	s.leases[id] = l
+	return l
+}
+
+func (s *stage) want(t *testing.T, want ...string) {
+	t.Helper()
+	if !slices.Equal(s.told, want) {
+		t.Errorf("told\n  %s\nwant\n  %s", strings.Join(s.told, "\n  "), strings.Join(want, "\n  "))
+	}
+	s.told = nil
+}
+
+func (s *stage) answer(job int, replies ...string) {
+	j := s.jobs[job]
+	var rs []delivery.Result
+	for i, text := range replies {
+		r := delivery.Result{Recipient: j.Recipients[i]}
+		if text != "" {
+			r.Attempted = true
+			fmt.Sscanf(text, "%d", &r.Reply.Code)
+			r.Reply.Text = text[4:]
+		}
+		rs = append(rs, r)
+	}
+	j.Done(j, rs)
+}
+
+func TestS1_RecipientsBecomeAJobPerSite(t *testing.T) {
+	s := newStage(t)
+	var to []string
+	for i := range 100 {
+		to = append(to, fmt.Sprintf("r%d@d%d.example", i, i%4))
+	}
+	shared := &route.Route{Domain: "d0.example", Site: "mx.shared"}
+	s.routes["d0.example"], s.routes["d1.example"] = shared, shared
+	s.handle(s.lease(1, 0, to...))
+	if len(s.jobs) != 3 {
+		t.Fatalf("%d jobs for 4 domains on 3 sites", len(s.jobs))
+	}
+	n := 0
+	for _, j := range s.jobs {
+		n += len(j.Recipients)
+	}
+	if n != 100 {
+		t.Errorf("%d recipients in jobs", n)
+	}
+	s.want(t)
+}
+
+func TestSlowLookUpHoldsUpNobodyElse(t *testing.T) {
+	s := newStage(t)
+	s.slow["slow.example"] = true
+	s.handle(s.lease(1, 0, "a@fast.example", "b@slow.example"))
+	if len(s.jobs) != 1 {
+		t.Fatalf("%d jobs while a look-up is under way, want that of the other domain", len(s.jobs))
+	}
+	if s.routing.used != 1 {
+		t.Errorf("%d recipients with the router, want 1", s.routing.used)
+	}
+	s.later[0]()
+	if len(s.jobs) != 2 || s.routing.used != 0 {
+		t.Errorf("%d jobs, %d recipients with the router after the look-up", len(s.jobs), s.routing.used)
+	}
+}
+
+func TestEachReplyHasItsOutcome(t *testing.T) {
+	s := newStage(t)
+	s.handle(s.lease(1, 0, "a@x.example", "b@x.example", "c@x.example", "d@x.example"))
+	s.answer(0, "250 ok", "550 no such user", "451 later", "")
+	s.want(t,
+		"event Delivery 0", "settle 1 [0] delivered",
+		"event Bounce 1", "settle 1 [1] bounced",
+		"event TransientFailure 2", "defer 1 [2] +10m0s 451 later mx.x.example",
+		"return 1 [3]")
+	if len(s.reports) != 1 || s.reports[0].kind != notifyFailed || len(s.reports[0].attempts) != 1 {
+		t.Errorf("reports %v, want one about the failure", s.reports)
+	}
+}
+
+func TestWaitDoublesWithAttempts(t *testing.T) {
+	s := newStage(t)
+	l := s.lease(1, 0, "a@x.example", "b@x.example")
+	l.Recipients[0].Attempts, l.Recipients[1].Attempts = 0, 2
+	s.handle(l)
+	s.answer(0, "451 later", "451 later")
+	s.want(t, "event TransientFailure 0", "event TransientFailure 1",
+		"defer 1 [0] +10m0s 451 later mx.x.example", "defer 1 [1] +40m0s 451 later mx.x.example")
+}
+
+func TestTemporaryFailureAfterMaxAgeExpires(t *testing.T) {
+	s := newStage(t)
+	s.handle(s.lease(1, 25*time.Hour, "a@x.example"))
+	s.answer(0, "451 later")
+	s.want(t, "event Expiration 0", "settle 1 [0] expired")
+	if len(s.reports) != 1 {
+		t.Error("the sender was not told")
+	}
+}
+
+func TestExpiredLeaseIsReportedWithItsLastReply(t *testing.T) {
+	s := newStage(t)
+	l := s.lease(1, 25*time.Hour, "a@x.example", "b@x.example")
+	l.Why = queue.Expired
+	l.Recipients[0].Last = reply.Reply{Code: 452, Text: "mailbox full"}
+	s.handle(l)
+	s.want(t, "event Expiration 0", "event Expiration 1", "settle 1 [0 1] expired")
+	if got := s.reports[0].attempts[0].result.Reply.Text; got != "mailbox full" {
+		t.Errorf("reported %q", got)
+	}
+	if got := s.reports[0].attempts[1].result.Reply.Status().String(); got != "4.4.7" {
+		t.Errorf("never tried, but reported as %s", got)
+	}
+}
+
+func TestFailureIsNotSettledBeforeItsReportIsDurable(t *testing.T) {
+	s := newStage(t)
+	s.lost = errors.New("disk full")
+	s.handle(s.lease(1, 0, "a@x.example"))
+	s.answer(0, "550 no such user")
+	s.want(t, "defer 1 [0] +5m0s 550 no such user mx.x.example")
+}
+
+func TestNullSenderIsNeverReportedTo(t *testing.T) {
+	s := newStage(t)
+	l := s.lease(1, 0, "a@x.example")
+	l.Message.Sender = ""
+	s.handle(l)
+	s.answer(0, "550 no such user")
+	s.want(t, "event Bounce 0", "settle 1 [0] bounced")
+	if len(s.reports) != 0 {
+		t.Error("a bounce was bounced")
+	}
+}
+
+func TestUnroutableDomains(t *testing.T) {
+	s := newStage(t)
+	s.refuse["nx.example"] = reply.Local(556, reply.Enhanced{5, 1, 2}, "route", "no such domain")
+	s.refuse["down.example"] = reply.Local(451, reply.Enhanced{4, 4, 3}, "route", "name servers don't answer")
+	s.handle(s.lease(1, 0, "a@nx.example", "b@down.example"))
+	s.want(t,
+		"event TransientFailure 1", "defer 1 [1] +10m0s route: 451 4.4.3 name servers don't answer down.example",
+		"event Bounce 0", "settle 1 [0] bounced")
+	if s.routing.used != 0 {
+		t.Errorf("%d recipients still with the router", s.routing.used)
+	}
+}
+
+func TestJobWithoutRoomIsParkedAndTakenUpAgain(t *testing.T) {
+	s := newStage(t)
+	s.room = 1
+	for id := range envelope.ID(3) {
+		s.handle(s.lease(id+1, 0, "a@x.example"))
+	}
+	s.want(t, "park 2 [0] mx.x.example", "park 3 [0] mx.x.example")
+	s.room = 1
+	s.unpark("mx.x.example")
+	if len(s.jobs) != 2 || s.jobs[1].Message.ID != 2 {
+		t.Errorf("jobs %v: want message 2 taken up", s.jobs)
+	}
+	s.want(t)
+}
+
+func TestDelayWarningLeavesTheRecipientWhereItIs(t *testing.T) {
+	s := newStage(t)
+	l := s.lease(1, 5*time.Hour, "a@x.example")
+	l.Why = queue.DelayWarning
+	s.handle(l)
+	s.want(t, "warned 1 [0]")
+	if len(s.reports) != 1 || s.reports[0].kind != notifyDelayed {
+		t.Errorf("reports %v", s.reports)
+	}
+}
+
+func TestOperatorsBounce(t *testing.T) {
+	s := newStage(t)
+	l := s.lease(1, 0, "a@x.example")
+	l.Why = queue.BounceAsked
+	s.handle(l)
+	s.want(t, "event AdminBounce 0", "settle 1 [0] bounced")
+	if len(s.reports) != 1 {
+		t.Error("the sender was not told")
+	}
+}
+
+func TestMessageKeepsItsSource(t *testing.T) {
+	cfg, err := config.Parse([]byte(`
+		source "one" { address = "127.0.0.2" }
+		source "two" { address = "127.0.0.3" }
+		source "own" { address = "127.0.0.4" }
+		pool "acme" { shared = ["own"] }
+		tenant "acme" { pool = "acme" }`), "test.conf", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pol := &policy{cfg}
+	count := make(map[string]int)
+	for id := range envelope.ID(3000) {
+		m := &envelope.Message{ID: id << 20}
+		s := pol.source(m)
+		if again := (&policy{cfg}).source(m); again != s {
+			t.Fatalf("message %s went from %s, then from %s", m.ID, s, again)
+		}
+		count[s]++
+	}
+	for _, s := range []string{"one", "two", "own"} {
+		if count[s] < 900 {
+			t.Errorf("source %s got %d of 3000 messages", s, count[s])
+		}
+	}
+	if s := pol.source(&envelope.Message{ID: 1, Tenant: "acme"}); s != "own" {
+		t.Errorf("mail of acme went from %s", s)
+	}
+}

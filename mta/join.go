@@ -1,0 +1,108 @@
+package mta
+
+import (
+	"net/netip"
+	"sync"
+
+	"mta/delivery"
+	"mta/internal/route"
+	"mta/mta/config"
+	"mta/router"
+	"mta/router/resolver"
+)
+
+func (r *Relay) openRouter(cfg *config.Config, undo *undoer) error {
+	rc, err := resolverConfig(cfg.Resolver)
+	if err != nil {
+		return err
+	}
+	settings, err := routerSettings(cfg, r.listeners.addrPorts())
+	if err != nil {
+		return err
+	}
+	r.router = router.New(router.Config{Settings: settings, Log: r.log}, resolver.New(rc))
+	undo.add(r.router.Close)
+	return nil
+}
+
+func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
+	r.delivery = delivery.New(delivery.Config{
+		Source:                r.source,
+		Limits:                r.limits,
+		OnRoom:                func(site string) { r.dispatcher.unpark(site) },
+		MaxConnections:        cfg.Delivery.MaxConnections,
+		MaxMessageConcurrency: cfg.Delivery.MaxMessageConcurrency,
+		ScaleMaxConcurrency:   cfg.Delivery.ScaleMaxConcurrency,
+		Log:                   r.log,
+	})
+	undo.add(r.delivery.Close)
+	r.dispatcher = (&dispatcher{
+		queue:    r.queue,
+		router:   r.router,
+		delivery: r.delivery,
+		notifier: r.reporter,
+		events:   r.events,
+		sites:    &r.sites,
+		policy:   r.policy.Load,
+		now:      r.now,
+		log:      r.log,
+	}).ready()
+	return nil
+}
+
+// source gives delivery the source of a name. It says no for one that a reload has taken away.
+func (r *Relay) source(name string) (delivery.Source, bool) {
+	s := r.policy.Load().cfg.Source(name)
+	if s == nil {
+		return delivery.Source{}, false
+	}
+	return delivery.Source{Name: s.Name, Address: s.Address, EHLO: s.EHLO}, true
+}
+
+func (r *Relay) limits(rt *route.Route, _, _ string) delivery.Limits {
+	cfg := r.policy.Load().cfg
+	return deliveryLimits(cfg.Traffic(rt.Domain, rt.Provider), cfg.Budget(rt.Provider))
+}
+
+// siteDomains remembers by which domain and provider the settings of a site are found, since the
+// queue knows sites only. It is bounded: what it has forgotten has the default settings until it
+// is routed again.
+type siteDomains struct {
+	mu     sync.Mutex // guards bySite
+	bySite map[string]siteDomain
+}
+
+type siteDomain struct{ domain, provider string }
+
+// maxSites is how many sites are remembered.
+const maxSites = 100_000
+
+func (s *siteDomains) remember(rt *route.Route) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bySite == nil || len(s.bySite) >= maxSites {
+		s.bySite = make(map[string]siteDomain)
+	}
+	s.bySite[rt.Site] = siteDomain{rt.Domain, rt.Provider}
+}
+
+// of gives what is known of a key of the queue: a site, or a domain that could not be routed.
+func (s *siteDomains) of(key string) (domain, provider string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d, ok := s.bySite[key]; ok {
+		return d.domain, d.provider
+	}
+	return key, ""
+}
+
+// addrPorts tells where mail is taken.
+func (ls *listeners) addrPorts() []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, a := range ls.addresses() {
+		if ap, err := netip.ParseAddrPort(a); err == nil {
+			out = append(out, ap)
+		}
+	}
+	return out
+}

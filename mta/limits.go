@@ -1,0 +1,37 @@
+package mta
+
+import (
+	"mta/delivery"
+	"mta/delivery/smtpclient"
+	"mta/mta/config"
+)
+
+// deliveryLimits says in delivery's words what the configuration says about a destination.
+func deliveryLimits(t *config.Traffic, b config.Budget) delivery.Limits {
+	return delivery.Limits{
+		Host:     delivery.Scope{Connections: t.ConnectionLimitPerHost},
+		Site:     delivery.Scope{Connections: t.ConnectionLimit, MessageRate: rate(t.MaxMessageRate), ConnectionRate: rate(t.MaxConnectionRate)},
+		Provider: delivery.Scope{Connections: b.ConnectionLimit, MessageRate: rate(b.MaxMessageRate), ConnectionRate: rate(b.MaxConnectionRate)},
+
+		MaxDeliveriesPerConnection: t.MaxDeliveriesPerConnection,
+		MaxRecipients:              t.MaxRecipientsPerBatch,
+		IdleTimeout:                t.IdleTimeout,
+		ActiveTimeout:              t.ActiveTimeout,
+		BacklogThreshold:           t.BacklogThreshold,
+		ConnectTimeout:             t.Timeouts.Connect,
+		Timeouts: smtpclient.Timeouts{
+			Greeting: t.Timeouts.Greeting,
+			Hello:    t.Timeouts.EHLO,
+			Mail:     t.Timeouts.Mail,
+			Rcpt:     t.Timeouts.Rcpt,
+			Data:     t.Timeouts.Data,
+			Block:    t.Timeouts.Block,
+			Dot:      t.Timeouts.Dot,
+			Quit:     t.Timeouts.Quit,
+		},
+		MaxMode: map[string]smtpclient.Mode{
+			"lockstep":   smtpclient.LockStep,
+			"pipelining": smtpclient.Pipelined,
+		}[t.Pipelining],
+	}
+}

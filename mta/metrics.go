@@ -1,0 +1,87 @@
+package mta
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"mta/queue"
+)
+
+// relayCollector reads the parts' own counters when it is asked, so that counting costs mail
+// nothing.
+type relayCollector struct{ r *Relay }
+
+type metric struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+	of   func(*queue.Stats) float64
+}
+
+func newMetric(kind prometheus.ValueType, name, help string, of func(*queue.Stats) float64) metric {
+	return metric{prometheus.NewDesc(name, help, nil, nil), kind, of}
+}
+
+// The first seven add up: recovered + accepted = delivered + bounced + expired + removed + queued.
+var queueMetrics = []metric{
+	newMetric(prometheus.CounterValue, "mta_recipients_recovered_total", "Recipients found in the queue at the start.",
+		func(s *queue.Stats) float64 { return float64(s.Recovered) }),
+	newMetric(prometheus.CounterValue, "mta_recipients_accepted_total", "Recipients accepted since the start.",
+		func(s *queue.Stats) float64 { return float64(s.Accepted) }),
+	newMetric(prometheus.CounterValue, "mta_recipients_delivered_total", "Recipients whose message a remote host took.",
+		func(s *queue.Stats) float64 { return float64(s.Delivered) }),
+	newMetric(prometheus.CounterValue, "mta_recipients_bounced_total", "Recipients given up after a permanent refusal, or by an operator.",
+		func(s *queue.Stats) float64 { return float64(s.Bounced) }),
+	newMetric(prometheus.CounterValue, "mta_recipients_expired_total", "Recipients given up after max_age.",
+		func(s *queue.Stats) float64 { return float64(s.Expired) }),
+	newMetric(prometheus.CounterValue, "mta_recipients_removed_total", "Recipients removed by an operator.",
+		func(s *queue.Stats) float64 { return float64(s.Removed) }),
+	newMetric(prometheus.GaugeValue, "mta_recipients_queued", "Recipients in the queue, in any state.",
+		func(s *queue.Stats) float64 { return float64(s.Queued) }),
+
+	newMetric(prometheus.GaugeValue, "mta_queue_oldest_due_seconds", "How long the first of what is due has been due. A rise means that delivery doesn't keep up.",
+		func(s *queue.Stats) float64 { return s.OldestDue.Seconds() }),
+	newMetric(prometheus.GaugeValue, "mta_queue_disk_bytes", "Octets that the queue takes on disk.",
+		func(s *queue.Stats) float64 { return float64(s.Bytes) }),
+	newMetric(prometheus.GaugeValue, "mta_queue_disk_live_bytes", "Octets of those that are still needed.",
+		func(s *queue.Stats) float64 { return float64(s.LiveBytes) }),
+	newMetric(prometheus.GaugeValue, "mta_queue_disk_free_bytes", "Octets free on the queue's disk.",
+		func(s *queue.Stats) float64 { return float64(s.FreeBytes) }),
+	newMetric(prometheus.GaugeValue, "mta_queue_schedule_bytes", "Octets of memory for the schedule.",
+		func(s *queue.Stats) float64 { return float64(s.MemoryBytes) }),
+	newMetric(prometheus.CounterValue, "mta_queue_syncs_total", "Syncs of the journal.",
+		func(s *queue.Stats) float64 { return float64(s.Syncs) }),
+	newMetric(prometheus.CounterValue, "mta_queue_faults_total", "Failed writes and syncs of the journal. Any rise means trouble with the disk.",
+		func(s *queue.Stats) float64 { return float64(s.Faults) }),
+	newMetric(prometheus.GaugeValue, "mta_queue_healthy", "1 while the journal can be written.",
+		func(s *queue.Stats) float64 {
+			if s.Healthy {
+				return 1
+			}
+			return 0
+		}),
+	newMetric(prometheus.CounterValue, "mta_queue_damaged_total", "Stretches of the journal that could not be read.",
+		func(s *queue.Stats) float64 { return float64(s.DamagedRecords) + float64(s.DamagedFiles) }),
+}
+
+var stateDesc = prometheus.NewDesc("mta_recipients_by_state", "Recipients in the queue by what they are doing.", []string{"state"}, nil)
+
+// Describe sends the descriptions of all metrics.
+func (c relayCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, m := range queueMetrics {
+		ch <- m.desc
+	}
+	ch <- stateDesc
+}
+
+// Collect sends their values, those of the queue from one instant.
+func (c relayCollector) Collect(ch chan<- prometheus.Metric) {
+	s := c.r.queue.Stats()
+	for _, m := range queueMetrics {
+		ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.of(&s))
+	}
+	for state, n := range map[string]int64{
+		"due": s.Due, "deferred": s.Deferred, "waiting": s.Waiting, "held": s.Held, "active": s.Active,
+		"ending": s.Ending, "unreadable": s.Unreadable,
+	} {
+		ch <- prometheus.MustNewConstMetric(stateDesc, prometheus.GaugeValue, float64(n), state)
+	}
+}

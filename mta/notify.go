@@ -1,0 +1,108 @@
+package mta
+
+import (
+	"sync"
+
+	"mta/internal/envelope"
+)
+
+// notificationKind is what is reported to the sender of a message.
+type notificationKind uint8
+
+const (
+	notifyFailed notificationKind = iota
+	notifyDelayed
+	notifyDelivered
+)
+
+// notification is a report to the sender about some recipients of a message.
+type notification struct {
+	kind     notificationKind
+	message  *envelope.Message
+	attempts []attempt
+}
+
+// wanted leaves the recipients about whom the sender wants to hear (RFC 3461, 4.1). The null
+// sender never hears anything: that is how mail loops end (RFC 5321, 6.1).
+func (n *notification) wanted() []attempt {
+	if n.message.Sender.Null() {
+		return nil
+	}
+	event := map[notificationKind]envelope.Notify{
+		notifyFailed:    envelope.NotifyFailure,
+		notifyDelayed:   envelope.NotifyDelay,
+		notifyDelivered: envelope.NotifySuccess,
+	}[n.kind]
+	var out []attempt
+	for _, a := range n.attempts {
+		if n.message.Recipients[a.pending.Index].Notify.Wants(event) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// reporter writes notifications into the queue on goroutines of its own, since that waits for
+// the disk and those who have something to report must not. Several workers let reports share a
+// sync. What waits is bounded by the jobs that are out.
+type reporter struct {
+	write func(notification) error
+
+	mu      sync.Mutex // guards the rest
+	wake    sync.Cond
+	waiting []task
+	closed  bool
+	workers sync.WaitGroup
+}
+
+type task struct {
+	n    notification
+	done func(error)
+}
+
+const reportWorkers = 16
+
+func startReporter(write func(notification) error) *reporter {
+	r := &reporter{write: write}
+	r.wake.L = &r.mu
+	for range reportWorkers {
+		r.workers.Go(r.work)
+	}
+	return r
+}
+
+func (r *reporter) notify(n notification, done func(error)) {
+	r.mu.Lock()
+	r.waiting = append(r.waiting, task{n, done})
+	r.mu.Unlock()
+	r.wake.Signal()
+}
+
+func (r *reporter) work() {
+	for {
+		r.mu.Lock()
+		for len(r.waiting) == 0 && !r.closed {
+			r.wake.Wait()
+		}
+		if len(r.waiting) == 0 {
+			r.mu.Unlock()
+			return
+		}
+		t := r.waiting[0]
+		r.waiting = r.waiting[1:]
+		r.mu.Unlock()
+		err := r.write(t.n)
+		if t.done != nil {
+			t.done(err)
+		}
+	}
+}
+
+// close writes what is waiting and ends the workers. Nothing may be notified after it.
+func (r *reporter) close() {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.wake.Broadcast()
+	r.workers.Wait()
+}

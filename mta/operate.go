@@ -1,0 +1,120 @@
+package mta
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+
+	"mta/mta/accounting"
+	"mta/mta/config"
+	"mta/mta/control"
+)
+
+func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
+	socket, err := control.Listen(cfg.Control.Socket, fs.FileMode(cfg.Control.Mode))
+	if err != nil {
+		return err
+	}
+	undo.add(func() { socket.Close() })
+	r.socket = socket
+	r.control = control.NewServer(control.Config{Queue: operator{r}, Log: eventReader{r}, Relay: r, Events: r.log})
+	return nil
+}
+
+// Status tells how the relay is.
+func (r *Relay) Status() control.Status {
+	cfg, s := r.policy.Load().cfg, r.queue.Stats()
+	state := "running"
+	if r.draining.Load() {
+		state = "draining"
+	}
+	return control.Status{
+		Version:  r.opts.Version,
+		Hostname: cfg.Hostname,
+		NodeID:   cfg.NodeID,
+		PID:      os.Getpid(),
+		State:    state,
+		Started:  r.started,
+		Config:   r.opts.ConfigFile,
+		SMTP:     r.listeners.addresses(),
+		Queue: control.QueueStats{
+			Recovered: s.Recovered, Accepted: s.Accepted, Delivered: s.Delivered, Bounced: s.Bounced,
+			Expired: s.Expired, Removed: s.Removed, Queued: s.Queued,
+		},
+	}
+}
+
+// Config prints the configuration in force, without secrets.
+func (r *Relay) Config() string { return string(config.Effective(r.policy.Load().cfg)) }
+
+// Reload reads the configuration file again and brings it into force: all of it or, after an
+// error, nothing.
+func (r *Relay) Reload(context.Context) (control.Reload, error) {
+	r.reload.Lock()
+	defer r.reload.Unlock()
+	if r.opts.ConfigFile == "" {
+		return control.Reload{}, control.Invalid("start the relay with 'mta serve --config FILE'",
+			"the relay runs on its defaults: there is no file to read again")
+	}
+	cfg, err := config.Load(r.opts.ConfigFile, r.opts.Env)
+	if err != nil {
+		return control.Reload{}, err
+	}
+	old := r.policy.Load().cfg
+	settings, err := routerSettings(cfg, r.listeners.addrPorts())
+	if err != nil {
+		return control.Reload{}, err
+	}
+	for _, c := range r.certs {
+		err = errors.Join(err, c.load())
+	}
+	if err == nil {
+		err = r.router.Reload(settings)
+	}
+	if err != nil {
+		return control.Reload{}, err
+	}
+	r.policy.Store(&policy{cfg})
+	r.delivery.Reload()
+	if r.accounting != nil {
+		r.accounting.SetLimits(accountingLimits(cfg))
+	}
+	return r.changes(old, cfg), nil
+}
+
+// changes tells, and logs, what a reload did.
+func (r *Relay) changes(old, cfg *config.Config) control.Reload {
+	out := control.Reload{Changes: []string{}}
+	for _, c := range config.Diff(old, cfg) {
+		line := c.String()
+		if c.Restart {
+			out.Restart = append(out.Restart, line)
+			r.log.Warn("configuration: takes a restart to come into force", "change", line)
+			continue
+		}
+		out.Changes = append(out.Changes, line)
+		r.log.Info("configuration: changed", "change", line)
+	}
+	return out
+}
+
+// eventReader finds accounting records for the control API.
+type eventReader struct{ r *Relay }
+
+func (e eventReader) Read(ctx context.Context, q control.LogQuery, each func([]byte) error, flush func()) error {
+	if e.r.accounting == nil {
+		return control.Unavailable("set accounting { enabled = true }", "the accounting log is switched off")
+	}
+	if err := e.r.accounting.Flush(ctx); err != nil {
+		return err
+	}
+	query := accounting.Query{
+		ID: q.ID, Sender: q.Sender, Recipient: q.Recipient, Domain: q.Domain, Site: q.Site, Tenant: q.Tenant,
+		Since: q.Since, Until: q.Until, Last: q.Last, Follow: q.Follow,
+	}
+	for _, t := range q.Types {
+		query.Types = append(query.Types, accounting.Type(t))
+	}
+	return accounting.Read(ctx, e.r.policy.Load().cfg.Accounting.Path, query, each, flush)
+}

@@ -1,0 +1,217 @@
+package mta
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	"mta/internal/envelope"
+	"mta/internal/reply"
+	"mta/mta/control"
+	"mta/queue"
+)
+
+// operator answers the control API's questions about the queue, in the API's words.
+type operator struct{ r *Relay }
+
+func (o operator) List(_ context.Context, f control.Filter, p control.Page) (control.List, error) {
+	sel, err := selector(f, true)
+	if err != nil {
+		return control.List{}, err
+	}
+	if len(sel.IDs) > 0 {
+		return o.listByID(sel, p)
+	}
+	page := queue.Page{Limit: p.Limit, Cursor: p.After}
+	if p.Order == control.NewestFirst {
+		page.Order = queue.NewestFirst
+	}
+	items, next, err := o.r.queue.List(sel.Filter, page)
+	if err != nil {
+		return control.List{}, control.Invalid("give --after what the page before ended with", "%v", err)
+	}
+	out := control.List{Messages: make([]control.Item, len(items)), Next: next}
+	for i := range items {
+		out.Messages[i] = o.item(&items[i], p.Recipients)
+	}
+	return out, nil
+}
+
+func (o operator) listByID(sel queue.Selector, p control.Page) (control.List, error) {
+	out := control.List{Messages: []control.Item{}}
+	for _, id := range sel.IDs {
+		it, err := o.r.queue.Get(id)
+		if errors.Is(err, queue.ErrUnknown) {
+			continue
+		}
+		if err != nil {
+			return out, err
+		}
+		out.Messages = append(out.Messages, o.item(&it, p.Recipients))
+	}
+	return out, nil
+}
+
+func (o operator) item(it *queue.Item, show int) control.Item {
+	out := control.Item{
+		ID: it.ID.String(), Sender: string(it.Sender), Size: it.Size, Received: it.Received, Tenant: it.Tenant,
+		Campaign: it.Campaign, Tier: int(it.Tier), Peer: it.Peer, Matching: len(it.Recipients), Total: it.Total,
+	}
+	for i, rc := range it.Recipients {
+		if show > 0 && i == show {
+			break
+		}
+		out.Recipients = append(out.Recipients, o.recipient(it, &rc))
+	}
+	return out
+}
+
+func (o operator) recipient(it *queue.Item, rc *queue.ItemRecipient) control.RecipientStatus {
+	out := control.RecipientStatus{
+		Address: string(rc.Address), State: controlState(rc.State), Site: rc.Key, Attempts: rc.Attempts,
+		Next: rc.Next, Expires: it.ID.Time().Add(o.r.maxAge(rc.Key)),
+	}
+	if rc.Last != (reply.Reply{}) {
+		out.Reply = &control.Reply{
+			Code: rc.Last.Code, Enhanced: rc.Last.Enhanced.String(), Text: rc.Last.Text, Command: rc.Last.Command, Local: rc.Last.Local,
+		}
+	}
+	return out
+}
+
+func (o operator) Get(_ context.Context, text string) (control.Item, error) {
+	id, err := envelope.ParseID(text)
+	if err != nil {
+		return control.Item{}, control.Invalid("", "%v", err)
+	}
+	it, err := o.r.queue.Get(id)
+	if err != nil {
+		return control.Item{}, notQueued(err)
+	}
+	return o.item(&it, 0), nil
+}
+
+func (o operator) Content(_ context.Context, text string) (io.ReadCloser, error) {
+	id, err := envelope.ParseID(text)
+	if err != nil {
+		return nil, control.Invalid("", "%v", err)
+	}
+	body, err := o.r.queue.Body(id)
+	return body, notQueued(err)
+}
+
+const doneWith = "it may be done with: look for it with 'mta log --id'"
+
+func notQueued(err error) error {
+	if errors.Is(err, queue.ErrUnknown) {
+		return control.NotFound(doneWith, "the message is not in the queue")
+	}
+	return err
+}
+
+var queueActions = map[control.Action]queue.Action{
+	control.Hold:    queue.Hold,
+	control.Release: queue.Unhold,
+	control.Retry:   queue.RetryNow,
+	control.Bounce:  queue.Bounce,
+	control.Remove:  queue.Remove,
+}
+
+func (o operator) Change(_ context.Context, c control.Change) (control.Changed, error) {
+	sel, err := selector(c.Filter, c.All)
+	if err != nil {
+		return control.Changed{}, err
+	}
+	n, err := o.r.queue.Change(sel, queueActions[c.Action], c.DryRun)
+	if errors.Is(err, queue.ErrUnknown) {
+		err = control.NotFound(doneWith, "%v", err)
+	}
+	if n > 0 && !c.DryRun && (c.Action == control.Bounce || c.Action == control.Remove) {
+		o.cancel(sel.IDs)
+	}
+	return control.Changed{Recipients: n, DryRun: c.DryRun}, err
+}
+
+// cancel takes back what waits within delivery, so that the queue's action comes into force now
+// and not after the attempt.
+func (o operator) cancel(ids []envelope.ID) {
+	for _, id := range ids {
+		o.r.delivery.Cancel(id, reply.Reply{})
+	}
+}
+
+func (o operator) Summary(_ context.Context, by control.SummaryBy, f control.Filter, limit int) (control.Summary, error) {
+	sel, err := selector(f, true)
+	if err != nil {
+		return control.Summary{}, err
+	}
+	return summarise(o.r.queue.Summary(sel.Filter), by, limit), nil
+}
+
+func summarise(rows []queue.KeySummary, by control.SummaryBy, limit int) control.Summary {
+	s := control.Summary{By: by, Rows: []control.SummaryRow{}, Total: control.SummaryRow{Counts: make([]int, len(queue.AgeLimits)+1)}}
+	for _, a := range queue.AgeLimits {
+		s.Bounds = append(s.Bounds, control.Age(a))
+	}
+	for _, row := range rows {
+		s.Total.Total += row.Total
+		for i, n := range row.Ages {
+			s.Total.Counts[i] += n
+		}
+		if limit > 0 && len(s.Rows) == limit {
+			s.More++
+			continue
+		}
+		s.Rows = append(s.Rows, control.SummaryRow{Key: row.Key, Total: row.Total, Counts: row.Ages[:]})
+	}
+	return s
+}
+
+// selector says in the queue's words what a filter means.
+func selector(f control.Filter, all bool) (queue.Selector, error) {
+	sel := queue.Selector{All: all, Filter: queue.Filter{
+		Key:       strings.ToLower(f.Site),
+		Domain:    f.Domain,
+		Recipient: f.Recipient,
+		Sender:    f.Sender,
+		Tenant:    f.Tenant,
+		OlderThan: time.Duration(f.Older),
+		NewerThan: time.Duration(f.Newer),
+	}}
+	for _, text := range f.IDs {
+		id, err := envelope.ParseID(text)
+		if err != nil {
+			return sel, control.Invalid("", "%v", err)
+		}
+		sel.IDs = append(sel.IDs, id)
+	}
+	if f.State != "" {
+		s, ok := queueStates[f.State]
+		if !ok {
+			return sel, control.Invalid("the states are due, waiting, active, deferred and held", "there is no state %q", f.State)
+		}
+		sel.Filter.States = s
+	}
+	return sel, nil
+}
+
+var queueStates = map[control.State][]queue.State{
+	control.StateDue:      {queue.StateDue, queue.StateEnding},
+	control.StateWaiting:  {queue.StateWaiting},
+	control.StateActive:   {queue.StateActive},
+	control.StateDeferred: {queue.StateDeferred},
+	control.StateHeld:     {queue.StateHeld, queue.StateUnreadable},
+}
+
+func controlState(s queue.State) control.State {
+	for name, states := range queueStates {
+		for _, state := range states {
+			if state == s {
+				return name
+			}
+		}
+	}
+	return control.State(s.String())
+}

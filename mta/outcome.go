@@ -1,0 +1,227 @@
+package mta
+
+import (
+	"time"
+
+	"mta/delivery"
+	"mta/internal/envelope"
+	"mta/internal/reply"
+	"mta/internal/route"
+	"mta/queue"
+)
+
+// attempt is one recipient's part in a finished job, or in a route that could not be found.
+type attempt struct {
+	pending queue.Pending
+	result  delivery.Result
+}
+
+// done takes a job's results apart by what is to be done about them. Delivery calls it once a
+// job.
+func (d *dispatcher) done(j *delivery.Job, recipients []queue.Pending, results []delivery.Result) {
+	o := outcomes{message: j.Message, route: j.Route, key: j.Route.Site}
+	late := !d.now().Before(j.Expires)
+	for _, r := range results {
+		o.sort(attempt{find(recipients, r.Recipient), r}, late)
+	}
+	d.settle(&o)
+}
+
+// find gives the lease's entry for a recipient. Jobs are small: a map would cost more.
+func find(recipients []queue.Pending, index int) queue.Pending {
+	for _, p := range recipients {
+		if p.Index == index {
+			return p
+		}
+	}
+	return queue.Pending{Index: index}
+}
+
+// outcomes is a job's recipients by what became of them.
+type outcomes struct {
+	message *envelope.Message
+	route   *route.Route // nil when none was found
+	key     string       // what a deferred recipient is filed under
+
+	delivered, bounced, expired, deferred []attempt
+	unsent                                []int
+}
+
+func (o *outcomes) sort(a attempt, late bool) {
+	switch r := a.result; {
+	case r.Reply.OK():
+		o.delivered = append(o.delivered, a)
+	case r.Reply.Permanent():
+		o.bounced = append(o.bounced, a)
+	case late:
+		o.expired = append(o.expired, a)
+	case !r.Attempted && r.Reply.Code == 0:
+		o.unsent = append(o.unsent, r.Recipient)
+	default:
+		o.deferred = append(o.deferred, a)
+	}
+}
+
+// settle writes outcomes into the queue and tells operator and sender.
+func (d *dispatcher) settle(o *outcomes) {
+	d.settleDelivered(o)
+	d.settleFailed(o, o.bounced, queue.Bounced, eventBounce)
+	d.settleFailed(o, o.expired, queue.Expired, eventExpiration)
+	d.settleDeferred(o)
+	if len(o.unsent) > 0 {
+		d.queue.Return(o.message.ID, o.unsent)
+	}
+}
+
+func (d *dispatcher) settleDelivered(o *outcomes) {
+	if len(o.delivered) == 0 {
+		return
+	}
+	for _, a := range o.delivered {
+		d.events.attempted(eventDelivery, o, a)
+	}
+	d.journal(o.message, d.queue.Settle(o.message.ID, attemptIndexes(o.delivered), queue.Delivered))
+	n := notification{kind: notifyDelivered, message: o.message, attempts: o.delivered}
+	if len(n.wanted()) > 0 {
+		d.notifier.notify(n, func(err error) {
+			if err != nil {
+				d.log.Error("report of a delivery could not be queued", "message", o.message.ID, "error", err)
+			}
+		})
+	}
+}
+
+// settleFailed reports to the sender first and settles when the report is durable: a crash in
+// between sends the report twice, never not at all.
+func (d *dispatcher) settleFailed(o *outcomes, failed []attempt, outcome queue.Outcome, event eventKind) {
+	if len(failed) == 0 {
+		return
+	}
+	id := o.message.ID
+	d.notifier.notify(notification{kind: notifyFailed, message: o.message, attempts: failed}, func(err error) {
+		if err != nil {
+			d.log.Error("report of a failure could not be queued; the recipients stay queued until it can",
+				"message", id, "error", err)
+			until := d.now().Add(reportRetry)
+			for _, a := range failed {
+				d.journal(o.message, d.queue.Defer(id, []int{a.pending.Index}, until, a.result.Reply, o.key))
+			}
+			return
+		}
+		for _, a := range failed {
+			d.events.attempted(event, o, a)
+		}
+		d.journal(o.message, d.queue.Settle(id, attemptIndexes(failed), outcome))
+	})
+}
+
+// reportRetry is how long a failed recipient waits when its report can't be queued (disk full).
+const reportRetry = 5 * time.Minute
+
+func (d *dispatcher) settleDeferred(o *outcomes) {
+	for _, a := range o.deferred {
+		d.events.attempted(eventTransientFailure, o, a)
+	}
+	for _, group := range byAttempts(o.deferred) {
+		first := group[0]
+		until := first.result.RetryAfter
+		if wait := d.policy().retry(o.key, o.route).after(first.pending.Attempts+1, d.chance()); until.IsZero() {
+			until = d.now().Add(wait)
+		}
+		d.journal(o.message, d.queue.Defer(o.message.ID, attemptIndexes(group), until, first.result.Reply, o.key))
+	}
+}
+
+// byAttempts groups recipients that can share a record: same reply, same number of attempts
+// before, same wish for the next one.
+func byAttempts(as []attempt) [][]attempt {
+	if len(as) == 0 {
+		return nil
+	}
+	type kind struct {
+		attempts int
+		reply    reply.Reply
+		after    time.Time
+	}
+	index := make(map[kind]int, 1)
+	var groups [][]attempt
+	for _, a := range as {
+		k := kind{a.pending.Attempts, a.result.Reply, a.result.RetryAfter}
+		i, ok := index[k]
+		if !ok {
+			i = len(groups)
+			index[k] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], a)
+	}
+	return groups
+}
+
+// journal logs an error of the queue. Whatever was not written is still there after a restart,
+// so the recipient may be tried again; it isn't lost.
+func (d *dispatcher) journal(m *envelope.Message, err error) {
+	if err != nil {
+		d.log.Error("outcome could not be written; recipients may be tried again after a restart",
+			"message", m.ID, "error", err)
+	}
+}
+
+// unroutable settles recipients for whom the router found no way.
+func (d *dispatcher) unroutable(m *envelope.Message, recipients []queue.Pending, domain string, why reply.Reply) {
+	if d.stopping.Load() && why.Temporary() {
+		d.queue.Return(m.ID, indexes(recipients))
+		return
+	}
+	o := outcomes{message: m, key: domain}
+	late := !d.now().Before(d.policy().expires(m, domain, nil))
+	for _, p := range recipients {
+		o.sort(attempt{p, delivery.Result{Recipient: p.Index, Reply: why}}, late)
+	}
+	d.settle(&o)
+}
+
+// expire settles what the queue found to be too old, in whatever state it was.
+func (d *dispatcher) expire(l *queue.Lease) {
+	d.settleFailed(&outcomes{message: l.Message}, asFailed(l, func(last reply.Reply) reply.Reply {
+		if last.Code == 0 {
+			return reply.Local(451, reply.Enhanced{4, 4, 7}, "queue", "no delivery was attempted before the message expired")
+		}
+		return last
+	}), queue.Expired, eventExpiration)
+}
+
+// bounceForOperator settles what an operator gave up.
+func (d *dispatcher) bounceForOperator(l *queue.Lease) {
+	d.settleFailed(&outcomes{message: l.Message}, asFailed(l, func(last reply.Reply) reply.Reply {
+		return reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "the administrator of this relay gave up delivery")
+	}), queue.Bounced, eventAdminBounce)
+}
+
+func asFailed(l *queue.Lease, why func(last reply.Reply) reply.Reply) []attempt {
+	as := make([]attempt, len(l.Recipients))
+	for i, p := range l.Recipients {
+		as[i] = attempt{p, delivery.Result{Recipient: p.Index, Reply: why(p.Last)}}
+	}
+	return as
+}
+
+// warn tells the sender that a message is late. The recipients are not out: they stay where
+// they wait.
+func (d *dispatcher) warn(l *queue.Lease) {
+	id, as := l.Message.ID, asFailed(l, func(last reply.Reply) reply.Reply { return last })
+	d.notifier.notify(notification{kind: notifyDelayed, message: l.Message, attempts: as}, func(err error) {
+		if err != nil {
+			d.log.Warn("report of a delay could not be queued", "message", id, "error", err)
+		}
+		d.queue.Warned(id, attemptIndexes(as))
+	})
+}
+
+func attemptIndexes(as []attempt) []int {
+	out := make([]int, len(as))
+	for i, a := range as {
+		out[i] = a.pending.Index
+	}
+	return out
+}

@@ -1,0 +1,272 @@
+// Package mta builds, starts, reloads, drains and stops the relay. It is the only package that
+// knows queue, router and delivery all, and joins them: dispatch.go carries what is due to
+// delivery, outcome.go what became of it back to the queue, the accounting log and the sender.
+//
+// The order of use: New opens everything or nothing, Run takes and delivers mail until its
+// context ends and then stops in named steps, Reload brings another configuration into force.
+//
+// Long-lived goroutines, besides those of the parts:
+//
+//	Run         the caller's; waits for the end, then stops the others in order
+//	dispatcher  takes leases from the queue; ended by Run, which waits
+//	reporters   write reports to senders into the queue; ended by Run when all jobs are back
+//	http, control  answer over HTTP and on the unix socket; ended by Run
+//	listeners   one for each address at which mail is taken; ended first
+package mta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"mta/delivery"
+	"mta/internal/envelope"
+	"mta/mta/accounting"
+	"mta/mta/config"
+	"mta/mta/control"
+	"mta/queue"
+	"mta/router"
+	"mta/submission"
+)
+
+// Options are what a relay is given apart from its configuration.
+type Options struct {
+	Log     *slog.Logger // nil: slog.Default
+	Version string
+	// ConfigFile is what Reload reads again; "" when the defaults are in force.
+	ConfigFile string
+	// Env gives the environment to a configuration that is read again. Nil: os.Getenv.
+	Env func(string) string
+	// Ready is called once when mail is taken. May be nil.
+	Ready func(*Relay)
+}
+
+// Relay is a whole relay. Several can run in one process, on different addresses and data
+// directories.
+type Relay struct {
+	opts    Options
+	log     *slog.Logger
+	started time.Time
+	now     func() time.Time
+
+	policy   atomic.Pointer[policy]
+	sites    siteDomains
+	reload   sync.Mutex // one reload at a time
+	draining atomic.Bool
+
+	queue      *queue.Queue
+	router     *router.Router
+	delivery   *delivery.Scheduler
+	dispatcher *dispatcher
+	reporter   *reporter
+	events     *accountant
+	accounting *accounting.Writer // nil when switched off
+	listeners  *listeners
+	certs      []*certificate
+	http       *httpServer // nil without an address
+	control    *control.Server
+	socket     net.Listener
+}
+
+// New opens the queue, the sockets and all else that a relay needs. Nothing is taken or
+// delivered before Run. After an error nothing stays open.
+func New(cfg *config.Config, opts Options) (*Relay, error) {
+	if opts.Log == nil {
+		opts.Log = slog.Default()
+	}
+	if opts.Env == nil {
+		opts.Env = os.Getenv
+	}
+	r := &Relay{opts: opts, log: opts.Log, now: time.Now, started: time.Now()}
+	r.policy.Store(&policy{cfg})
+	var undo undoer
+	for _, step := range []struct {
+		what string
+		open func(*config.Config, *undoer) error
+	}{
+		{"data directory", r.openDataDir},
+		{"accounting log", r.openAccounting},
+		{"queue", r.openQueue},
+		{"listeners", r.openListeners},
+		{"router", r.openRouter},
+		{"delivery", r.openDelivery},
+		{"control socket", r.openControl},
+		{"http", r.openHTTP},
+	} {
+		if err := step.open(cfg, &undo); err != nil {
+			undo.all()
+			return nil, fmt.Errorf("%s: %w", step.what, err)
+		}
+	}
+	return r, nil
+}
+
+// undoer closes what was opened, the last first, when a later step fails.
+type undoer []func()
+
+func (u *undoer) add(f func()) { *u = append(*u, f) }
+
+func (u *undoer) all() {
+	for i := len(*u) - 1; i >= 0; i-- {
+		(*u)[i]()
+	}
+}
+
+func (r *Relay) openDataDir(cfg *config.Config, _ *undoer) error {
+	return os.MkdirAll(cfg.DataDir, 0o750)
+}
+
+func (r *Relay) openAccounting(cfg *config.Config, undo *undoer) error {
+	w, err := newAccounting(cfg, r.log)
+	if err != nil {
+		return err
+	}
+	r.accounting = w
+	r.events = &accountant{log: w, policy: r.policy.Load, now: r.now}
+	undo.add(func() { r.closeAccounting() })
+	return nil
+}
+
+func (r *Relay) closeAccounting() error {
+	if r.accounting == nil {
+		return nil
+	}
+	return r.accounting.Close()
+}
+
+func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
+	began := time.Now()
+	q, err := queue.Open(queue.Config{
+		Dir:         queueDir(cfg),
+		Log:         r.log,
+		SegmentSize: int64(cfg.Queue.SegmentSize),
+		LargeBody:   int64(cfg.Queue.LargeBody),
+		CacheBytes:  int64(cfg.Queue.Cache),
+		MinFree:     int64(cfg.Queue.MinFree),
+		MaxAge:      r.maxAge,
+		DelayAfter:  cfg.Defaults.Traffic.DelayWarning,
+	})
+	if err != nil {
+		return err
+	}
+	r.queue = q
+	undo.add(func() { q.Close() })
+	r.log.Info("queue is open", "recipients", q.Stats().Queued, "took", time.Since(began).Round(time.Millisecond))
+	r.reporter = startReporter((&reportWriter{
+		queue: q, events: r.events, policy: r.policy.Load, ids: new(envelope.IDs), now: r.now, log: r.log,
+	}).write)
+	undo.add(r.reporter.close)
+	return nil
+}
+
+// queueDir is where the queue is within the data directory.
+func queueDir(cfg *config.Config) string { return cfg.DataDir + "/queue" }
+
+// maxAge tells the queue how long mail may wait that was last seen under a key: a site, or a
+// domain that could not be routed.
+func (r *Relay) maxAge(key string) time.Duration {
+	return r.policy.Load().cfg.Traffic(r.sites.of(key)).MaxAge
+}
+
+func (r *Relay) openListeners(cfg *config.Config, undo *undoer) (err error) {
+	r.listeners, err = openListeners(cfg, r.newSubmission, r.log)
+	if err == nil {
+		undo.add(r.listeners.closeSockets)
+	}
+	return err
+}
+
+func (r *Relay) newSubmission(l *config.Listener) (*submission.Server, error) {
+	sc := submissionConfig(r.policy.Load().cfg, l)
+	sc.Store, sc.Events, sc.Log = queueStore{r.queue}, r.events, r.log.With("listener", l.Name)
+	if l.TLS.Enabled() {
+		c := &certificate{files: l.TLS}
+		if err := c.load(); err != nil {
+			return nil, err
+		}
+		r.certs = append(r.certs, c)
+		sc.TLS = c.config()
+	}
+	return submission.New(sc), nil
+}
+
+// Run takes and delivers mail until ctx ends, and then stops: what is under way may end within
+// the configured time. The relay can't be used again.
+func (r *Relay) Run(ctx context.Context) error {
+	dispatching, stopDispatching := context.WithCancel(context.Background())
+	defer stopDispatching()
+	var running sync.WaitGroup
+	failed := make(chan error, 1)
+	running.Go(func() {
+		if err := r.dispatcher.run(dispatching); err != nil {
+			failed <- fmt.Errorf("taking mail from the queue: %w", err)
+		}
+	})
+	running.Go(func() { r.control.Serve(r.socket) })
+	if r.http != nil {
+		running.Go(r.http.serve)
+	}
+	r.listeners.serve()
+	if r.opts.Ready != nil {
+		r.opts.Ready(r)
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+		r.log.Error("stopping", "error", err)
+	}
+	return errors.Join(err, r.shutdown(stopDispatching, &running))
+}
+
+// shutdown stops the relay in steps, each logged with what it waits for. The order follows the
+// way of a message, so that nothing is handed to a part that has stopped.
+func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error {
+	total := r.policy.Load().cfg.Shutdown.Drain
+	r.draining.Store(true)
+	r.log.Info("shutting down", "within", total, "queued", r.queue.Stats().Queued)
+	drained, cancel := context.WithTimeout(context.Background(), total)
+	defer cancel()
+
+	submitted, cancelSubmitted := context.WithTimeout(drained, drainShare(total))
+	defer cancelSubmitted()
+	var errs []error
+	for _, step := range []struct {
+		what string
+		do   func() error
+	}{
+		{"submissions under way", func() error { return r.listeners.shutdown(submitted) }},
+		{"the dispatcher", func() error { r.dispatcher.stopping.Store(true); stopDispatching(); return nil }},
+		{"deliveries under way", func() error { return r.delivery.Drain(drained) }},
+		{"connections", func() error { r.delivery.Close(); return nil }},
+		{"look-ups", func() error { r.router.Close(); return nil }},
+		{"reports to senders", func() error { r.reporter.close(); return nil }},
+		{"http", func() error { return r.closeHTTP(drained) }},
+		{"control socket", func() error { return r.control.Shutdown(drained) }},
+		{"the dispatcher and the servers", func() error { running.Wait(); return nil }},
+		{"queue", r.queue.Close},
+		{"accounting log", r.closeAccounting},
+	} {
+		r.log.Debug("waiting for " + step.what)
+		began := time.Now()
+		err := step.do()
+		if took := time.Since(began); took > time.Second {
+			r.log.Info("waited for "+step.what, "took", took.Round(time.Millisecond))
+		}
+		switch {
+		case errors.Is(err, context.DeadlineExceeded):
+			// Cut off, as said at the start: what was cut stays queued.
+			r.log.Warn(step.what+" did not end in time and were cut", "error", err)
+		case err != nil:
+			errs = append(errs, fmt.Errorf("%s: %w", step.what, err))
+		}
+	}
+	r.log.Info("stopped", "took", "within "+total.String())
+	return errors.Join(errs...)
+}

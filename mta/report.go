@@ -1,0 +1,96 @@
+package mta
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"mta/internal/dsn"
+	"mta/internal/envelope"
+	"mta/queue"
+)
+
+// reportWriter puts reports to senders into the queue, as messages like any other.
+type reportWriter struct {
+	queue  *queue.Queue
+	events eventLog
+	policy func() *policy
+	ids    *envelope.IDs // for Message-IDs and boundaries
+	now    func() time.Time
+	log    *slog.Logger
+}
+
+// write returns when the report is durable, or when there is nobody to tell.
+func (w *reportWriter) write(n notification) error {
+	attempts := n.wanted()
+	if len(attempts) == 0 {
+		return nil
+	}
+	built, err := w.build(n, attempts)
+	if err != nil {
+		return fmt.Errorf("report to the sender: %w", err)
+	}
+	m := &envelope.Message{
+		Recipients: []envelope.Recipient{{Address: n.message.Sender, Notify: envelope.NotifyNever}},
+		UTF8:       built.UTF8,
+		RequireTLS: n.message.RequireTLS, // RFC 8689, 5
+		Tenant:     n.message.Tenant,
+		Tier:       0,
+		Received:   w.now(),
+		Protocol:   "local",
+	}
+	if built.EightBit {
+		m.Body = envelope.Body8BitMIME
+	}
+	draft := w.queue.Begin()
+	if _, err := draft.Write(built.Content); err != nil {
+		draft.Abort()
+		return fmt.Errorf("report to the sender: %w", err)
+	}
+	if err := draft.Commit(m); err != nil {
+		return fmt.Errorf("report to the sender: %w", err)
+	}
+	w.events.received(m)
+	return nil
+}
+
+var dsnKinds = map[notificationKind]dsn.Kind{
+	notifyFailed:    dsn.Failed,
+	notifyDelayed:   dsn.Delayed,
+	notifyDelivered: dsn.Delivered,
+}
+
+func (w *reportWriter) build(n notification, attempts []attempt) (dsn.Notification, error) {
+	cfg := w.policy().cfg
+	r := dsn.Report{
+		Kind:        dsnKinds[n.kind],
+		Message:     n.message,
+		From:        cfg.DSN.From,
+		Hostname:    cfg.Hostname,
+		Now:         w.now(),
+		ID:          w.ids.Next(w.now()).String(),
+		ReturnLimit: int64(cfg.DSN.ReturnLimit),
+	}
+	for _, a := range attempts {
+		rc := dsn.Recipient{
+			Recipient:  n.message.Recipients[a.pending.Index],
+			Reply:      a.result.Reply,
+			Host:       a.result.Host.Name,
+			RetryUntil: w.policy().expires(n.message, n.message.Recipients[a.pending.Index].Address.Domain(), nil),
+			Relayed:    n.kind == notifyDelivered && !a.result.DSN,
+		}
+		if a.result.Attempted {
+			rc.LastAttempt = w.now()
+		}
+		r.Recipients = append(r.Recipients, rc)
+	}
+	body, err := w.queue.Body(n.message.ID)
+	if err != nil {
+		// A report without the original is better than none.
+		w.log.Error("content of a message can't be read for the report about it", "message", n.message.ID, "error", err)
+		return dsn.Build(r)
+	}
+	defer body.Close()
+	r.Content = body
+	return dsn.Build(r)
+}

@@ -1,0 +1,124 @@
+package mta
+
+import (
+	"fmt"
+	"net/netip"
+
+	"mta/internal/route"
+	"mta/mta/config"
+	"mta/router"
+	"mta/router/resolver"
+)
+
+// resolverConfig says in the resolver's words what the configuration says.
+func resolverConfig(c config.Resolver) (resolver.Config, error) {
+	out := resolver.Config{
+		Total:          c.Timeout,
+		InFlight:       c.MaxLookups,
+		Entries:        c.CacheEntries,
+		MinTTL:         c.MinTTL,
+		MaxTTL:         c.MaxTTL,
+		MaxNegativeTTL: c.NegativeTTL,
+	}
+	for _, s := range c.Servers {
+		server, err := serverAddress(s)
+		if err != nil {
+			return out, err
+		}
+		out.Servers = append(out.Servers, server)
+	}
+	return out, nil
+}
+
+// serverAddress reads "ip" or "ip:port".
+func serverAddress(s string) (netip.AddrPort, error) {
+	if a, err := netip.ParseAddr(s); err == nil {
+		return netip.AddrPortFrom(a, 53), nil
+	}
+	a, err := netip.ParseAddrPort(s)
+	if err != nil {
+		return a, fmt.Errorf("resolver server %q is neither an IP address nor ip:port", s)
+	}
+	return a, nil
+}
+
+// routerSettings says in the router's words what the configuration says. taken is where this
+// relay takes mail itself.
+func routerSettings(cfg *config.Config, taken []netip.AddrPort) (router.Settings, error) {
+	self, err := router.ListenerAddrs(taken)
+	if err != nil {
+		return router.Settings{}, fmt.Errorf("finding this machine's addresses: %w", err)
+	}
+	out := router.Settings{
+		Self:      []string{cfg.Hostname},
+		SelfAddrs: self,
+
+		Port:          uint16(cfg.Defaults.Traffic.SMTPPort),
+		AllowLoopback: cfg.Router.AllowLoopback,
+		NoIPv4:        !cfg.Router.IPv4,
+		NoIPv6:        !cfg.Router.IPv6,
+
+		Workers:               cfg.Router.Workers,
+		MaxMessageConcurrency: cfg.Router.MaxMessageConcurrency,
+		ScaleMaxConcurrency:   cfg.Router.ScaleMaxConcurrency,
+	}
+	for _, p := range cfg.Providers {
+		out.Providers = append(out.Providers, router.Provider{Name: p.Name, MX: texts(p.MX)})
+	}
+	for _, d := range cfg.Domains {
+		if len(d.Route) > 0 {
+			out.Smarthosts = append(out.Smarthosts, router.SmarthostRoute{
+				Domains: string(d.Pattern), Hosts: smarthosts(d, tlsOf(cfg.Traffic(string(d.Pattern), ""))),
+			})
+		}
+	}
+	return out, out.Validate()
+}
+
+func texts(ps []config.Pattern) []string {
+	out := make([]string, len(ps))
+	for i, p := range ps {
+		out[i] = string(p)
+	}
+	return out
+}
+
+func smarthosts(d *config.Domain, tls route.TLS) []router.Smarthost {
+	var auth *route.Auth
+	if d.Username != "" {
+		auth = &route.Auth{Username: d.Username, Password: string(d.Password)}
+	}
+	out := make([]router.Smarthost, len(d.Route))
+	for i, h := range d.Route {
+		out[i] = router.Smarthost{Host: h.Host, Port: h.Port, TLS: tls, Auth: auth}
+		switch {
+		case h.Implicit:
+			out[i].TLS = route.TLSImplicit
+		case auth != nil:
+			out[i].TLS = route.TLSRequired // credentials go over TLS only
+		}
+	}
+	return out
+}
+
+func tlsOf(t *config.Traffic) route.TLS {
+	switch t.TLS {
+	case "required":
+		return route.TLSRequired
+	case "off":
+		return route.TLSOff
+	}
+	return route.TLSOpportunistic
+}
+
+// withTLS gives the route with what the destination's settings demand of the connection. What
+// the route itself demands (a smarthost's) stands.
+func withTLS(rt *route.Route, t *config.Traffic) *route.Route {
+	tls := tlsOf(t)
+	if tls == rt.TLS || rt.TLS != route.TLSOpportunistic {
+		return rt
+	}
+	changed := *rt
+	changed.TLS = tls
+	return &changed
+}
