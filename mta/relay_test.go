@@ -1,0 +1,234 @@
+package mta
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/smtp"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"mta/internal/dnsserver"
+	"mta/internal/sink"
+	"mta/mta/config"
+	"mta/mta/control"
+)
+
+// world is a relay with a DNS server and a provider, all on loopback.
+type world struct {
+	*Relay
+	t        *testing.T
+	cfg      *config.Config
+	recorder *sink.Recorder
+	stop     func() error
+}
+
+const limit = 30 * time.Second // of a test, when something is wrong
+
+func newWorld(t *testing.T, sc sink.Config, extra string) *world {
+	t.Helper()
+	w := &world{t: t, recorder: sink.NewRecorder(sink.Contents, 0)}
+	sc.Recorder = w.recorder
+	provider := sink.New(sc)
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go provider.Serve(socket)
+	t.Cleanup(provider.Close)
+
+	names := dnsserver.New(dnsserver.MustZone(`
+		box.example.    MX 10 mx.box.example.
+		mx.box.example. A  127.0.0.1
+		null.example.   MX 0 .
+		client.example. MX 10 mx.box.example.
+	`))
+	at, err := names.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { names.Close() })
+
+	w.cfg = w.parse(fmt.Sprintf(`
+		hostname = "relay.example"
+		data_dir = %q
+		listener "smtp" { address = "127.0.0.1:0" }
+		http { address = "127.0.0.1:0" }
+		resolver { servers = [%q] }
+		router { allow_loopback = true }
+		queue { min_free = 0 }
+		%s
+	`, t.TempDir(), at, strings.ReplaceAll(extra, "PORT", socket.Addr().String()[len("127.0.0.1:"):])))
+	w.start()
+	return w
+}
+
+func (w *world) parse(text string) *config.Config {
+	w.t.Helper()
+	cfg, err := config.Parse([]byte(text), "test.conf", os.Getenv)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return cfg
+}
+
+func (w *world) start() {
+	w.t.Helper()
+	level := slog.LevelWarn
+	if testing.Verbose() {
+		level = slog.LevelDebug
+	}
+	log := slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: level}))
+	r, err := New(w.cfg, Options{Log: log})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.Relay = r
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	stopped := false
+	w.stop = func() error {
+		if stopped {
+			return nil
+		}
+		stopped = true
+		cancel()
+		return <-ended
+	}
+	w.t.Cleanup(func() {
+		if err := w.stop(); err != nil {
+			w.t.Errorf("stopping the relay: %v", err)
+		}
+	})
+}
+
+func (w *world) send(from string, content string, to ...string) {
+	w.t.Helper()
+	c, err := smtp.Dial(w.listeners.addresses()[0])
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Mail(from); err != nil {
+		w.t.Fatal(err)
+	}
+	for _, r := range to {
+		if err := c.Rcpt(r); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	d, err := c.Data()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	fmt.Fprint(d, content)
+	if err := d.Close(); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := c.Quit(); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) arrived(n int64) []sink.Message {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	if err := w.recorder.Wait(ctx, n); err != nil {
+		w.t.Fatalf("waiting for %d deliveries: %v; have %+v, queue %+v", n, err, w.recorder.Tally(), w.queue.Stats())
+	}
+	return w.recorder.Messages()
+}
+
+const letter = "From: ann@client.example\r\nTo: bob@box.example\r\nSubject: hello\r\n\r\n..two dots\r\nend\r\n"
+
+func TestMessageGoesAllTheWay(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, before) }) // after all that is cleaned up later
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	w.send("ann@client.example", letter, "bob@box.example", "eve@box.example")
+	ms := w.arrived(2)
+	if len(ms) != 1 || len(ms[0].Recipients) != 2 || ms[0].Sender != "ann@client.example" {
+		t.Fatalf("arrived %+v, want one message for two", ms)
+	}
+	if got := string(ms[0].Content); !strings.HasPrefix(got, "Received: ") || !strings.HasSuffix(got, "\r\n\r\n..two dots\r\nend\r\n") {
+		t.Errorf("content arrived as\n%s", got)
+	}
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if s := w.queue.Stats(); s.Accepted != 2 || s.Delivered != 2 || s.Queued != 0 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+func TestFailureComesBackAsAReport(t *testing.T) {
+	w := newWorld(t, sink.Config{Refusals: []sink.Refusal{sink.UnknownUsers("nobody")}}, `defaults { smtp_port = PORT }`)
+	w.send("ann@client.example", letter, "nobody@box.example", "bob@box.example", "x@null.example")
+	ms := w.arrived(3)
+	reports := 0
+	for _, m := range ms {
+		if m.Sender != "" {
+			continue
+		}
+		reports++
+		text := string(m.Content)
+		if m.Recipients[0] != "ann@client.example" || !strings.Contains(text, "multipart/report") {
+			t.Errorf("report for %s:\n%s", m.Recipients, text)
+		}
+		if !strings.Contains(text, "Status: 5.1.1") && !strings.Contains(text, "Status: 5.1.10") {
+			t.Errorf("report without the status of its failure:\n%s", text)
+		}
+	}
+	if reports != 2 {
+		t.Errorf("%d reports, want one about the unknown user and one about the null MX", reports)
+	}
+}
+
+func TestGreylistedMailIsTriedAgain(t *testing.T) {
+	w := newWorld(t, sink.Config{Greylist: 100 * time.Millisecond},
+		`defaults {
+			smtp_port = PORT
+			retry_interval = "1s"
+		}`)
+	w.send("ann@client.example", letter, "bob@box.example")
+	if ms := w.arrived(1); len(ms) != 1 {
+		t.Fatalf("arrived %+v", ms)
+	}
+}
+
+func TestQueueOutlivesTheRelay(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = 1 }`) // nobody listens there
+	w.send("ann@client.example", letter, "bob@box.example")
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	items, err := operator{w.Relay}.List(context.Background(), control.Filter{}, control.Page{Limit: 10})
+	if err != nil || len(items.Messages) != 1 || items.Messages[0].Recipients[0].Address != "bob@box.example" {
+		t.Fatalf("in the queue after a restart: %+v, %v", items, err)
+	}
+	changed, err := operator{w.Relay}.Change(context.Background(), control.Change{Action: control.Remove, All: true})
+	if err != nil || changed.Recipients != 1 {
+		t.Fatalf("removed %+v, %v", changed, err)
+	}
+}
+
+func TestTwoRelaysInOneProcess(t *testing.T) {
+	a := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	b := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	a.send("ann@client.example", letter, "a@box.example")
+	b.send("ann@client.example", letter, "b@box.example")
+	if got := a.arrived(1)[0].Recipients[0]; got != "a@box.example" {
+		t.Errorf("relay a delivered %s", got)
+	}
+	if got := b.arrived(1)[0].Recipients[0]; got != "b@box.example" {
+		t.Errorf("relay b delivered %s", got)
+	}
+}
