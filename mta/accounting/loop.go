@@ -141,7 +141,7 @@ func (w *Writer) wrote(n int, err error) {
 
 // reusable keeps a buffer for the next time, unless a burst has made it large.
 func reusable(b []byte) []byte {
-	if cap(b) > 4*writeAtOnce {
+	if cap(b) > 16*writeAtOnce {
 		return nil
 	}
 	return b[:0]

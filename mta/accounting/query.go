@@ -30,23 +30,82 @@ type Query struct {
 // event, and clocks are set back at times.
 const clockSlack = time.Minute
 
-// matcher is a Query made ready for many lines.
+// matcher is a Query made ready for many lines. It is for one goroutine.
 type matcher struct {
 	Query
-	needle []byte // in every line that fits, as it is; nil for none
+	exact   []byte   // the ID; as it is in every line that fits
+	needles [][]byte // lower case; each is in every line that fits
+	folded  []byte   // the line in lower case
 }
 
 func (q Query) matcher() matcher {
 	m := matcher{Query: q}
 	if id, err := envelope.ParseID(q.ID); err == nil {
 		m.ID = id.String()
-		m.needle = []byte(`"` + m.ID + `"`)
+		m.exact = []byte(m.ID)
 		// Nothing is known of a message before its id was made.
 		if made := id.Time().Add(-clockSlack); made.After(m.Since) {
 			m.Since = made
 		}
 	}
+	m.Domain = asciiDomain(m.Domain)
+	for _, address := range []*string{&m.Sender, &m.Recipient} {
+		if domain, ok := strings.CutPrefix(*address, "@"); ok {
+			*address = "@" + asciiDomain(domain)
+		}
+	}
+	for _, text := range []string{m.Sender, m.Recipient, m.Domain, m.Site, m.Tenant} {
+		if needle, plain := appendFolded(nil, text); plain && text != "" && text != "<>" && !bytes.ContainsRune(needle, '"') {
+			m.needles = append(m.needles, needle)
+		}
+	}
 	return m
+}
+
+// asciiDomain gives a domain as domainOf does.
+func asciiDomain(s string) string {
+	if a, err := envelope.ToASCII(s); err == nil {
+		return a
+	}
+	return strings.ToLower(s)
+}
+
+// appendFolded adds text in lower case. It is plain when it has only ASCII and nothing that
+// JSON escapes with a backslash, so that equal texts are equal octets.
+func appendFolded[T string | []byte](to []byte, text T) (folded []byte, plain bool) {
+	plain = true
+	for i := range len(text) {
+		c := text[i]
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		if c >= 0x80 || c == '\\' || c < ' ' || c == 0x7f {
+			plain = false
+		}
+		to = append(to, c)
+	}
+	return to, plain
+}
+
+// hopeless reports whether line can't fit. It is several times faster than to find out whether
+// it does, and most lines are hopeless.
+func (m *matcher) hopeless(line []byte) bool {
+	if !bytes.Contains(line, m.exact) {
+		return true
+	}
+	if len(m.needles) == 0 {
+		return false
+	}
+	plain := false
+	if m.folded, plain = appendFolded(m.folded[:0], line); !plain {
+		return false
+	}
+	for _, n := range m.needles {
+		if !bytes.Contains(m.folded, n) {
+			return true
+		}
+	}
+	return false
 }
 
 // wanted is what a matcher looks at.
@@ -62,7 +121,7 @@ type wanted struct {
 
 // fits reports whether line is a record that is meant. What is no record never is.
 func (m *matcher) fits(line []byte) bool {
-	if len(line) == 0 || line[0] != '{' || m.needle != nil && !bytes.Contains(line, m.needle) {
+	if len(line) == 0 || line[0] != '{' || m.hopeless(line) {
 		return false
 	}
 	var w wanted

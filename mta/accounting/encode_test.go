@@ -1,0 +1,214 @@
+package accounting
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"mta/internal/envelope"
+	"mta/internal/reply"
+)
+
+var accepted = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// delivery is a record with every field that deliveries have.
+func delivery() Record {
+	return Record{
+		Type: Delivery, ID: envelope.FirstID(accepted) + 7, Sender: "news@acme.example", Recipient: "joe@gmail.com",
+		Queue: "acme@gmail.com", Site: "gmail-smtp-in.l.google.com", Provider: "google", Size: 2048,
+		Response: reply.Reply{Code: 250, Enhanced: reply.Enhanced{2, 0, 0}, Text: "OK  1772366400 d2e1a72fcca58 - gsmtp", Command: "content"},
+		Peer:     Peer{Name: "gmail-smtp-in.l.google.com", Addr: netip.MustParseAddr("142.251.2.27")},
+		Time:     accepted.Add(1234567 * time.Microsecond), Created: accepted, Attempts: 1,
+		EgressPool: "acme", EgressSource: "shared-1", Tenant: "acme", Campaign: "march", Session: "0g3k7v6a9c0de",
+		ReceptionProtocol: "ESMTPS", DeliveryProtocol: "ESMTP", TLS: "TLSv1.3 TLS_AES_128_GCM_SHA256",
+	}
+}
+
+func TestGoldenRecords(t *testing.T) {
+	full := delivery()
+	reception := Record{
+		Type: Reception, ID: full.ID, Sender: "", Recipient: "jürgen@bücher.example", Queue: "xn--bcher-kva.example", Size: 12,
+		Response: reply.Reply{Code: 250, Text: "queued", Local: true}, Peer: Peer{Name: "app1", Addr: netip.MustParseAddr("2001:db8::1")},
+		Time: accepted, Created: accepted, Session: "s1", ReceptionProtocol: "UTF8SMTP",
+	}
+	rejection := Record{
+		Type: Rejection, Sender: "a@b.example", Recipient: `"a\"b"@c.example`, Time: accepted,
+		Response: reply.Reply{Code: 550, Enhanced: reply.Enhanced{5, 6, 11}, Text: "line one\nline \"two\"\x00\x7f\xff\u2028", Command: "content", Local: true},
+	}
+	lost := Record{Type: Lost, Count: 42, Time: accepted}
+	var got []byte
+	for _, r := range []Record{full, reception, rejection, lost} {
+		got = appendRecord(got, &r, `"node1"`)
+	}
+	golden := filepath.Join("testdata", "records.jsonl")
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile(golden, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("records are not as in %s (UPDATE_GOLDEN=1 writes it anew):\n%s", golden, got)
+	}
+}
+
+func TestRecordsAreReadAsTheyWereWritten(t *testing.T) {
+	want := delivery()
+	want.Response.Text = "two\nlines, \"quotes\", \\ and \t"
+	got, err := Parse(appendRecord(nil, &want, `"n"`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(*got, want) {
+		t.Errorf("got  %+v\nwant %+v", *got, want)
+	}
+}
+
+// TestEveryFieldIsWritten fills each field of a Record and looks for what it changes: a field
+// that was added and forgotten in the encoding, or in Parse, is found.
+func TestEveryFieldIsWritten(t *testing.T) {
+	whole := delivery()
+	whole.Count = 9
+	v := reflect.ValueOf(whole)
+	for i := range v.NumField() {
+		name := v.Type().Field(i).Name
+		if v.Field(i).IsZero() {
+			t.Errorf("the test record has no %s", name)
+		}
+		less := whole
+		reflect.ValueOf(&less).Elem().Field(i).SetZero()
+		if name == "Count" { // of Lost records only
+			less.Type, whole.Type = Lost, Lost
+		}
+		a, b := appendRecord(nil, &whole, `"n"`), appendRecord(nil, &less, `"n"`)
+		whole.Type = Delivery
+		if bytes.Equal(a, b) {
+			t.Errorf("%s is not in the log", name)
+		}
+		pa, errA := Parse(a)
+		pb, errB := Parse(b)
+		if errA != nil || errB != nil || reflect.DeepEqual(pa, pb) {
+			t.Errorf("%s is not read from the log (%v, %v)", name, errA, errB)
+		}
+	}
+}
+
+func TestHostileTextStaysOnOneLine(t *testing.T) {
+	r := delivery()
+	r.Response.Text = "550 no\r\n{\"type\":\"Delivery\"}\n\x1b[2J"
+	line := appendRecord(nil, &r, `"n"`)
+	if bytes.Count(line, []byte("\n")) != 1 || bytes.ContainsAny(line, "\r\x1b") {
+		t.Errorf("control characters reached the log: %q", line)
+	}
+}
+
+func FuzzQuote(f *testing.F) {
+	for _, s := range []string{"", "plain", "\"\\\n\r\t\x00\x7f", "jürgen", "\xff\xc0\xaf", "\u2028\U0001F600", strings.Repeat("a", 300)} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		q := quote(nil, s)
+		var back string
+		if err := json.Unmarshal(q, &back); err != nil {
+			t.Fatalf("%q is not JSON: %v", q, err)
+		}
+		if want := strings.ToValidUTF8(s, "\ufffd"); utf8.ValidString(s) && back != want {
+			t.Fatalf("%q came back as %q", s, back)
+		}
+		for _, c := range q {
+			if c < ' ' || c == 0x7f {
+				t.Fatalf("%q has a control character", q)
+			}
+		}
+	})
+}
+
+func BenchmarkEncode(b *testing.B) {
+	r := delivery()
+	b.Run("by hand", func(b *testing.B) {
+		var buf []byte
+		b.ReportAllocs()
+		for b.Loop() {
+			buf = appendRecord(buf[:0], &r, `"node1"`)
+		}
+	})
+	b.Run("encoding/json", func(b *testing.B) {
+		w := toWire(&r)
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := json.Marshal(w); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// toWire is what encoding/json would be given.
+func toWire(r *Record) *wire {
+	var w wire
+	if err := json.Unmarshal(appendRecord(nil, r, `"node1"`), &w); err != nil {
+		panic(err)
+	}
+	return &w
+}
+
+// BenchmarkAdd is what a record costs those who make it, the disk left aside: a loop like this
+// outruns any.
+func BenchmarkAdd(b *testing.B) {
+	w, err := Open(Config{Dir: b.TempDir(), NodeID: "node1", open: func(string, bool) (file, error) { return &nowhere{}, nil }})
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := delivery()
+	b.ReportAllocs()
+	for b.Loop() {
+		w.Add(&r)
+	}
+	if err := w.Close(); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(w.Stats().Lost)/float64(b.N), "lost/op")
+}
+
+// nowhere is a file on a disk that is infinitely fast.
+type nowhere struct{ file }
+
+func (nowhere) Write(b []byte) (int, error) { return len(b), nil }
+func (nowhere) Stat() (os.FileInfo, error)  { return nil, os.ErrInvalid }
+func (nowhere) Close() error                { return nil }
+
+func BenchmarkSearch(b *testing.B) {
+	dir := b.TempDir()
+	w, err := Open(Config{Dir: dir, NodeID: "node1"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := delivery()
+	for i := range 20_000 {
+		r.ID = envelope.FirstID(accepted) + envelope.ID(i)
+		w.Add(&r)
+	}
+	if err := w.Close(); err != nil {
+		b.Fatal(err)
+	}
+	for name, q := range map[string]Query{"id": {ID: r.ID.String()}, "recipient": {Recipient: "nobody@example.com"}} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if err := Read(b.Context(), dir, q, func([]byte) error { return nil }, nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(20_000*float64(b.N)/b.Elapsed().Seconds(), "records/s")
+		})
+	}
+}
