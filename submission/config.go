@@ -113,7 +113,7 @@ type Limits struct {
 	Size                 int64 // of a message, octets [50 MiB]
 	LineLength           int   // of a line in a message, octets without CRLF [64 KiB]
 	HeaderSize           int   // of a message's header section, octets [512 KiB]
-	Hops                 int   // Received fields [50]
+	Hops                 int   // Received fields (RFC 5321, 6.3) [100]
 }
 
 // Timeouts bound how long clients can take. Zero stands for the default in brackets.
@@ -121,7 +121,7 @@ type Timeouts struct {
 	Command time.Duration // for a whole command line to arrive (RFC 5321, 4.5.3.2.7) [5m]
 	// Block is how long content may pause, and the head start that MinRate gives [3m].
 	Block   time.Duration
-	MinRate int64         // bytes/s that content must keep up over its whole length [512]
+	MinRate int64         // bytes/s that content must keep up over its whole length; negative: none [512]
 	Content time.Duration // for a message's whole content [1h]
 	Write   time.Duration // for the client to take our replies [1m]
 	TLS     time.Duration // for the handshake [30s]
@@ -141,7 +141,7 @@ func (cfg Config) withDefaults() Config {
 	fill(&l.Size, 50<<20)
 	fill(&l.LineLength, 64<<10)
 	fill(&l.HeaderSize, 512<<10)
-	fill(&l.Hops, 50)
+	fill(&l.Hops, 100)
 	fill(&t.Command, 5*time.Minute)
 	fill(&t.Block, 3*time.Minute)
 	fill(&t.MinRate, 512)

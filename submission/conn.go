@@ -75,8 +75,9 @@ type conn struct {
 		idle    bool         // waits for a command outside of a transaction
 		chunks  *transaction // the one that BDAT is for
 	}
-	closed bool
-	moved  bool // a conn with TLS on has taken over
+	chunking sync.WaitGroup // the library's goroutine for BDAT
+	closed   bool
+	moved    bool // a conn with TLS on has taken over
 }
 
 func newConn(s *Server, socket net.Conn) *conn {
@@ -409,6 +410,7 @@ func (c *conn) Close() error {
 		c.linger()
 	}
 	err := c.raw.Close()
+	c.chunking.Wait() // the library has closed its pipe
 	c.giveBack()
 	if c.client.held {
 		c.srv.releaseClient(c.client.network)
@@ -441,11 +443,9 @@ const (
 	lingerSize = 256 << 10
 )
 
-func earliest(t time.Time, others ...time.Time) time.Time {
-	for _, o := range others {
-		if o.Before(t) {
-			t = o
-		}
+func earliest(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
 	}
-	return t
+	return a
 }

@@ -109,7 +109,7 @@ func (c *conn) gateMail(arg string) {
 		}
 		c.command.path = p
 		if size, ok := declaredSize(p.params); ok && size > c.srv.cfg.Limits.Size {
-			c.answer(declaredTooBig.reply(c.srv.cfg.Limits.Size)) // the library takes 32 bits only
+			c.answer(tooBig.reply(c.srv.cfg.Limits.Size)) // the library takes 32 bits only
 			return
 		}
 		c.hand(phaseReply, "MAIL FROM:<", string(p.address), ">", p.params)

@@ -130,7 +130,7 @@ func (h *header) verdict(l headerLimits) (reply.Reply, bool) {
 
 // tier gives the tier that the MT-Priority field asks for: the six levels of the STANAG 4406
 // profile (RFC 6710, appendix A) are the tiers, 6 (override) being 0 and -4 (deferred) being 5.
-// The field's value is an integer from -9 to 9, perhaps with a comment (RFC 6758, 3).
+// The field's value is an integer from -9 to 9, perhaps with a comment (RFC 6758).
 func (h *header) tier() (uint8, bool) {
 	value, _, _ := strings.Cut(h.priority, "(")
 	p, err := strconv.Atoi(strings.TrimSpace(value))

@@ -69,7 +69,7 @@ func (in *intake) write(b []byte) {
 		return
 	}
 	if in.size > limits.Size {
-		in.reject(contentTooBig.reply(limits.Size))
+		in.reject(tooBig.reply(limits.Size))
 		return
 	}
 	b = in.check.pass(b)

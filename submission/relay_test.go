@@ -302,6 +302,7 @@ func (p *peer) startTLS() *peer {
 	if err := c.Handshake(); err != nil {
 		p.t.Fatal(err)
 	}
+	synctest.Wait()
 	return newPeer(p.t, c)
 }
 

@@ -47,7 +47,7 @@ var (
 	readyForTLS    = refusal{220, reply.Enhanced{2, 0, 0}, "ready to start TLS"}
 	chunkTaken     = refusal{250, reply.Enhanced{2, 0, 0}, "continue"}
 	noTLS          = refusal{502, reply.Enhanced{5, 5, 1}, "TLS is not available"}
-	declaredTooBig = refusal{552, reply.Enhanced{5, 3, 4}, "message larger than %d octets"}
+	tooBig         = refusal{552, reply.Enhanced{5, 3, 4}, "message larger than %d octets"}
 	tooManyRcpts   = refusal{452, reply.Enhanced{4, 5, 3}, "limit of %d recipients reached, send the rest in another transaction"}
 )
 
@@ -67,7 +67,6 @@ var (
 	contentTimeout  = refusal{421, reply.Enhanced{4, 4, 2}, "content came too slowly, closing connection"}
 	contentCut      = refusal{421, reply.Enhanced{4, 4, 2}, "connection lost within content"}
 	contentOverrun  = refusal{552, reply.Enhanced{5, 3, 4}, "message far larger than %d octets, closing connection"}
-	contentTooBig   = refusal{552, reply.Enhanced{5, 3, 4}, "message larger than %d octets"}
 	headerTooBig    = refusal{552, reply.Enhanced{5, 3, 4}, "header section larger than %d octets"}
 	bareNewline     = refusal{550, reply.Enhanced{5, 6, 11}, "message has a CR or LF that stands alone; lines must end in CRLF"}
 	nulInContent    = refusal{550, reply.Enhanced{5, 6, 0}, "message has a NUL octet"}

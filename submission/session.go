@@ -123,6 +123,8 @@ func (c *conn) takeData() error {
 // takeChunks reads the content of all BDAT chunks. It runs on a goroutine of the library's own
 // while the connection's feeds the pipe; after the last chunk that one waits for the result.
 func (c *conn) takeChunks(pipe io.Reader) error {
+	c.chunking.Add(1) // before the first octet, and so before Close waits
+	defer c.chunking.Done()
 	c.mu.Lock()
 	tx := c.mu.chunks
 	c.mu.Unlock()

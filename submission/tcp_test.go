@@ -352,24 +352,24 @@ func benchClient(b *testing.B, addr string, n int, secure, chunk bool) {
 	head += "DATA\r\n"
 	io.WriteString(c, head)
 	replies(3)
-	for i := range n {
-		next := head
-		if i == n-1 {
-			next = "QUIT\r\n"
-		}
-		io.WriteString(c, benchContent+".\r\n"+next)
-		replies(1 + strings.Count(next, "\n"))
+	flight := []byte(benchContent + ".\r\n" + head)
+	for range n - 1 {
+		c.Write(flight)
+		replies(4)
 	}
+	io.WriteString(c, benchContent+".\r\nQUIT\r\n")
+	replies(2)
 }
 
 // benchChunks keeps a window of 16 messages in flight.
 func benchChunks(c net.Conn, r *bufio.Reader, n int, head string, replies func(int)) {
 	message := head + "BDAT " + strconv.Itoa(len(benchContent)) + " LAST\r\n" + benchContent
+	flight := []byte(strings.Repeat(message, 8))
 	sent := 0
 	for done := 0; done < n; {
 		burst := min(8, n-sent)
 		if burst > 0 {
-			io.WriteString(c, strings.Repeat(message, burst))
+			c.Write(flight[:burst*len(message)])
 			sent += burst
 		}
 		if sent-done >= 16 || sent == n {

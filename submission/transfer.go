@@ -60,8 +60,12 @@ func (c *conn) maxTransfer() int64 { return 2*c.srv.cfg.Limits.Size + 1<<20 }
 // contentDeadline bounds the next read of content: by the pause, by the pace and by the whole.
 func (c *conn) contentDeadline() time.Time {
 	t, x := &c.srv.cfg.Timeouts, &c.transfer
+	deadline := earliest(time.Now().Add(t.Block), x.start.Add(t.Content))
+	if t.MinRate < 0 {
+		return deadline
+	}
 	pace := time.Duration(x.bytes/t.MinRate) * time.Second
-	return earliest(time.Now().Add(t.Block), x.start.Add(t.Block+pace), x.start.Add(t.Content))
+	return earliest(deadline, x.start.Add(t.Block+pace))
 }
 
 // endData is called when the library reads DATA's content: Session.Data has returned by then.

@@ -224,6 +224,22 @@ func TestContentHasATotalBound(t *testing.T) {
 	})
 }
 
+func TestContentMayHaveNoPace(t *testing.T) {
+	withRelay(t, Config{Timeouts: Timeouts{MinRate: -1, Content: 10 * time.Minute}}, func(t *testing.T, r *relay) {
+		p := r.greeted()
+		p.envelope()
+		p.cmd("DATA", "354")
+		start := time.Now()
+		for !p.closed() && time.Since(start) < time.Hour {
+			io.WriteString(p.conn, "x")
+			time.Sleep(time.Second)
+		}
+		if took := time.Since(start); took < 10*time.Minute || took > 10*time.Minute+2*time.Second {
+			t.Errorf("cut after %s, want 10m", took)
+		}
+	})
+}
+
 func TestCommandOfOneByteASecondIsCut(t *testing.T) {
 	withRelay(t, Config{}, func(t *testing.T, r *relay) {
 		p := r.greeted()
