@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -104,7 +105,8 @@ func (c *conn) LocalAddr() net.Addr              { return c.socket.LocalAddr() }
 func (c *conn) RemoteAddr() net.Addr             { return net.TCPAddrFromAddrPort(c.client.peer) }
 
 // Read gives the library what it wants and not an octet more.
-func (c *conn) Read(p []byte) (int, error) {
+func (c *conn) Read(p []byte) (n int, err error) {
+	defer c.guard(&err)
 	if len(c.feed) == 0 && c.err == nil {
 		switch c.phase {
 		case phaseCommand:
@@ -120,9 +122,19 @@ func (c *conn) Read(p []byte) (int, error) {
 	if len(c.feed) == 0 {
 		return 0, c.err
 	}
-	n := copy(p, c.feed)
+	n = copy(p, c.feed)
 	c.feed = c.feed[n:]
 	return n, nil
+}
+
+// guard ends the connection when its own code panics, as the library does around commands: what
+// one client has found must not end the sessions of all.
+func (c *conn) guard(err *error) {
+	if r := recover(); r != nil {
+		c.srv.cfg.Log.Error("panic in a session", "session", c.client.session, "peer", c.client.peer, "panic", r, "stack", string(debug.Stack()))
+		c.out, c.ended = nil, true
+		*err = c.fail(net.ErrClosed)
+	}
 }
 
 // nextCommand waits for a command line that the library is to see. scratch is where the first
@@ -160,7 +172,7 @@ func (c *conn) readLine(scratch []byte) ([]byte, bool) {
 		if i := bytes.IndexByte(c.buf[c.r:c.w], '\n'); i >= 0 {
 			line := c.buf[c.r : c.r+i+1]
 			c.r += i + 1
-			if tooLong {
+			if tooLong || len(line) > smallBuffer {
 				c.answer(lineTooLong.reply(smallBuffer))
 				return nil, false
 			}
@@ -276,7 +288,8 @@ func (c *conn) wake() {
 func (c *conn) cut() { c.socket.Close() }
 
 // Write takes one line of a reply from the library.
-func (c *conn) Write(p []byte) (int, error) {
+func (c *conn) Write(p []byte) (n int, err error) {
+	defer c.guard(&err)
 	switch {
 	case c.ended:
 	case c.phase == phaseBanner:
@@ -310,11 +323,11 @@ func (c *conn) greet(banner []byte) {
 // a commit, or when the buffer is full.
 func (c *conn) put(line []byte) {
 	line = c.correct(line)
+	if len(c.out)+len(line) > smallBuffer && c.flush() != nil {
+		return
+	}
 	if c.out == nil {
 		c.out = c.srv.small.Get().(*[smallBuffer]byte)[:0]
-	}
-	if len(c.out)+len(line) > cap(c.out) && c.flush() != nil {
-		return
 	}
 	c.out = append(c.out, line...)
 	if !isLastLine(line) {
@@ -358,7 +371,7 @@ func (c *conn) flush() error {
 	}
 	c.socket.SetWriteDeadline(time.Now().Add(c.srv.cfg.Timeouts.Write))
 	_, err := c.raw.Write(c.out)
-	c.srv.small.Put((*[smallBuffer]byte)(c.out[:smallBuffer]))
+	c.srv.recycle(c.out)
 	c.out = nil
 	if err != nil {
 		c.ended = true

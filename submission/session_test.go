@@ -21,6 +21,25 @@ func TestMessageIsTakenAndStored(t *testing.T) {
 	})
 }
 
+// A panic in one session leaves the others alone.
+func TestPanicEndsOneSession(t *testing.T) {
+	withRelay(t, Config{Events: panicEvents{}}, func(t *testing.T, r *relay) {
+		other := r.greeted()
+		p := r.dial("192.0.2.1")
+		p.expect("220")
+		p.send("GET / HTTP/1.1\r\n") // reported to Events by the gate
+		p.mustBeClosed()
+		other.cmd("NOOP", "250")
+		if n := r.srv.Connections(); n != 1 {
+			t.Errorf("%d connections", n)
+		}
+	})
+}
+
+type panicEvents struct{ noEvents }
+
+func (panicEvents) Rejected(Rejection) { panic("no events today") }
+
 func TestExtensionsAreOffered(t *testing.T) {
 	withRelay(t, Config{TLS: testTLS(), Limits: Limits{MessagesPerSession: 7}}, func(t *testing.T, r *relay) {
 		p := r.dial("192.0.2.1")

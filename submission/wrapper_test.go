@@ -2,6 +2,7 @@ package submission
 
 import (
 	"io"
+	"net"
 
 	"strings"
 	"testing"
@@ -605,6 +606,59 @@ func TestImplicitTLS(t *testing.T) {
 		}
 		if m := r.store.one(t); m.Protocol != "ESMTPS" {
 			t.Errorf("protocol %s", m.Protocol)
+		}
+	})
+}
+
+// More replies than the buffer holds, by commands that came in one piece.
+func TestManyRepliesInOneGo(t *testing.T) {
+	withRelay(t, Config{}, func(t *testing.T, r *relay) {
+		p := r.greeted()
+		p.send(strings.Repeat("NOOP\r\n", 5000))
+		if got := strings.Count(p.got(), "250 2.0.0"); got != 5000 {
+			t.Errorf("%d replies", got)
+		}
+		p.send(strings.Repeat("FOO\r\n", 10) + "NOOP\r\n") // by the gate, too
+		if got := codes(p.got()); got != strings.Repeat("500 ", 10)+"250" {
+			t.Errorf("codes %s", got)
+		}
+	})
+}
+
+// The limit on command lines does not depend on the size of the buffer that they come in.
+func TestLongCommandLineBehindContent(t *testing.T) {
+	withRelay(t, Config{}, func(t *testing.T, r *relay) {
+		p := r.greeted()
+		p.envelope()
+		p.cmd("DATA", "354")
+		for _, n := range []int{4094 - 5, 4095 - 5, 9000} {
+			p.send(".\r\nNOOP " + strings.Repeat("x", n) + "\r\nMAIL FROM:<a@example.org>\r\nRCPT TO:<b@example.net>\r\nDATA\r\n")
+			want := "250 500 250 250 354"
+			if n == 4094-5 {
+				want = "250 250 250 250 354"
+			}
+			if got := codes(p.got()); got != want {
+				t.Errorf("NOOP with %d octets: codes %s", n, got)
+			}
+		}
+		p.send(".\r\n")
+	})
+}
+
+// Should the library refuse a DATA that the gate let through, what came behind it is not taken
+// for commands either.
+func TestDataRefusedByTheLibrary(t *testing.T) {
+	withRelay(t, Config{}, func(t *testing.T, r *relay) {
+		ours, theirs := r.pair("192.0.2.1")
+		p := newPeer(t, ours)
+		c := newConn(r.srv, theirs)
+		c.phase, c.early = phaseReply, true
+		c.Write([]byte("503 5.5.1 no\r\n"))
+		if err := c.SetReadDeadline(time.Time{}); err != net.ErrClosed {
+			t.Errorf("got %v", err)
+		}
+		if got := codes(p.got()); got != "503 503" {
+			t.Errorf("codes %s", got)
 		}
 	})
 }
