@@ -370,12 +370,14 @@ func TestRouteExpiresWithItsRecords(t *testing.T) {
 		mx.long.test.  3600 IN A 192.0.2.1
 		short.test.    3600 IN MX 10 mx.short.test.
 		mx.short.test.   40 IN A 192.0.2.1
+		quick.test.      50 IN MX 10 mx.long.test.
 		gone.test.     3600 IN SOA ns. host. 1 3600 600 86400 30`)
 	z.Fault("fail.test", dnsserver.Fault{Rcode: dns.RcodeServerFailure})
 	r, _ := start(t, z, Settings{NoIPv6: true})
 	for domain, want := range map[string]time.Duration{
 		"long.test":   5 * time.Minute, // MaxRouteAge
 		"short.test":  40 * time.Second,
+		"quick.test":  50 * time.Second,
 		"x.gone.test": 30 * time.Second,
 		"fail.test":   5 * time.Second,
 	} {

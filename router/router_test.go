@@ -265,6 +265,9 @@ func TestReloadAppliesToAllThatComesAfter(t *testing.T) {
 	n := &names{delay: seconds(1)}
 	inBubble(t, n, Settings{Workers: 1}, func(t *testing.T, r *Router) {
 		var before, waiting, after collector
+		r.Submit(Request{Message: 1, Domains: []string{"known.test"}, Done: before.done})
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
 		r.Submit(Request{Message: 1, Domains: []string{"a.test"}, Done: before.done})  // being looked up
 		r.Submit(Request{Message: 2, Domains: []string{"b.test"}, Done: waiting.done}) // waits for the worker
 		synctest.Wait()
@@ -286,9 +289,13 @@ func TestReloadAppliesToAllThatComesAfter(t *testing.T) {
 		if got := after.say("a.test"); got != "smart.test:587" {
 			t.Errorf("asked after: %s", got)
 		}
-		var again collector
-		r.Submit(Request{Message: 4, Domains: []string{"a.test"}, Done: again.done})
-		if got := again.say("a.test"); got != "smart.test:587" {
+		if got := before.say("known.test"); got != "mx.known.test" {
+			t.Fatalf("known before: %s", got)
+		}
+		r.Submit(Request{Message: 4, Domains: []string{"known.test"}, Done: after.done})
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if got := after.say("known.test"); got != "smart.test:587" {
 			t.Errorf("what is known is of the old settings: %s", got)
 		}
 	})

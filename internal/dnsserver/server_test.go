@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -87,6 +88,25 @@ func TestAnswers(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A record of the zone is shared by all answers: what a wildcard makes of it must not change it.
+func TestWildcardAnswersDoNotMix(t *testing.T) {
+	_, addr := serve(t, MustZone(testZone))
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range 50 {
+				name := fmt.Sprintf("n%d-%d.wild.example.com.", g, i)
+				m, _, err := (&dns.Client{Timeout: 5 * time.Second}).Exchange(new(dns.Msg).SetQuestion(name, dns.TypeA), addr)
+				if err != nil || len(m.Answer) != 1 || m.Answer[0].Header().Name != name {
+					t.Errorf("%s: %v, %v", name, m, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func TestNegativeAnswersHaveAnSOA(t *testing.T) {

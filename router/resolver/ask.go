@@ -55,8 +55,8 @@ func (r *Resolver) ask(ctx context.Context, q question) (*message, error) {
 			if err == nil {
 				return m, nil
 			}
-			if ctx.Err() != nil {
-				return nil, &serverError{s.addr, ctx.Err()}
+			if err := ended(ctx); err != nil {
+				return nil, &serverError{s.addr, err}
 			}
 			last = &serverError{s.addr, err}
 			if last.silent() {
@@ -68,6 +68,15 @@ func (r *Resolver) ask(ctx context.Context, q question) (*message, error) {
 		patience *= 2
 	}
 	return nil, last
+}
+
+// ended is ctx.Err, but not later than the deadline: connections that have the same one may
+// notice it before the context does.
+func ended(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
 }
 
 // try asks one server, over UDP and, when the answer does not fit, over TCP.

@@ -209,7 +209,7 @@ func (r *Resolver) lead(ctx context.Context, q question, c *call) {
 	}()
 	c.outcome = r.resolve(ctx, q)
 	// A caller that gave up says nothing about the name.
-	c.abandoned = c.outcome.err != nil && ctx.Err() != nil
+	c.abandoned = c.outcome.err != nil && ended(ctx) != nil
 }
 
 func (o outcome) expires() time.Time {
