@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
+	"time"
 
 	"mta/internal/envelope"
 )
@@ -210,10 +211,9 @@ func TestRefusedChunkEndsContent(t *testing.T) {
 			return io.NopCloser(io.MultiReader(strings.NewReader(content[:40000]), after{refused}, strings.NewReader(content[40000:]))), nil
 		}
 		c, h := connect(t, testConfig(), script(greeted(chunking)+
-			"> MAIL*\n> RCPT*\n> BDAT 32768\noctets 32768\n< 250 ok\n< 250 ok\n< 552 full\n> BDAT 32768\noctets 32768\n> RSET\n< 503 no\n< 250 ok\n"+goodbye))
+			"> MAIL*\n> RCPT*\n> BDAT 32768\noctets 32768\npause 1s\n< 250 ok\n< 250 ok\n< 552 full\n> BDAT 32768\noctets 32768\n> RSET\n< 503 no\n< 250 ok\n"+goodbye))
 		c.Send(&m.Transaction)
-		synctest.Wait()
-		close(refused)
+		time.AfterFunc(2*time.Second, func() { close(refused) })
 		if got := m.fates(t); got != "answered 552" {
 			t.Error(got)
 		}

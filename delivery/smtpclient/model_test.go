@@ -19,7 +19,6 @@ type model struct {
 	trouble trouble
 	unknown string // local parts that begin so are refused; "": none
 	rng     *rand.Rand
-	delay   time.Duration // before each reply leaves, replies in flight overlapping
 
 	nc     io.ReadWriteCloser
 	in     *bufio.Reader

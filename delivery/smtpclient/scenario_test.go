@@ -24,7 +24,7 @@ func (s scenario) run(t *testing.T, ehlo string) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := testConfig()
 		cfg.Window, cfg.MaxMode = s.window, s.mode
-		c, h := connect(t, cfg, script(greeted(ehlo)+s.script))
+		c, h := connect(t, cfg, script(greeted(ehlo)+untilAllAreSent+s.script))
 		var mails []*mail
 		for _, to := range s.mails {
 			var addresses []string
@@ -65,6 +65,10 @@ func runScenarios(t *testing.T, ehlo string, all []scenario) {
 		t.Run(s.name, func(t *testing.T) { s.run(t, ehlo) })
 	}
 }
+
+// untilAllAreSent keeps the host quiet until the test has handed over all messages: virtual time
+// stands still before.
+const untilAllAreSent = "pause 1ms\n"
 
 const goodbye = "> QUIT\n< 221 bye\nclose\n"
 

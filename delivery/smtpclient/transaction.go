@@ -19,8 +19,8 @@ type Transaction struct {
 	// block for ever: nothing but the end of a read stops them.
 	Body func() (io.ReadCloser, error)
 
-	// Done is called exactly once, from one of the connection's goroutines and with no lock held,
-	// in the order of Send (those apart that are refused without anything being sent). It must not
+	// Done is called exactly once, with no lock held: by the reader, in the order of Send; by the
+	// writer for what is refused without anything being sent; or from within Recall. It must not
 	// block; it may call Send, of this transaction too.
 	Done func(*Transaction, Outcome)
 
