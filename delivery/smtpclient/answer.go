@@ -1,8 +1,6 @@
 package smtpclient
 
-import (
-	"mta/internal/reply"
-)
+import "mta/internal/reply"
 
 // pair tells x.t what the host has answered. over says that it was the last that t waited for.
 func (c *Conn) pair(x expectation, r rawReply) (over bool, why *Error) {
@@ -83,8 +81,8 @@ func (c *Conn) mailAnswered(x expectation, r rawReply) (over bool) {
 	}
 	t.refused = true
 	t.conclude(refusal.Fate, refusal.Reply)
-	// Ahead of us the rest of the envelope is on its way, and its replies (503, mostly) are still
-	// to come: they change nothing.
+	// Where the rest of the envelope is on its way already, its replies (503, mostly) are still to
+	// come: they change nothing.
 	return c.stepwise(t)
 }
 

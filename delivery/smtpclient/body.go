@@ -30,7 +30,7 @@ func (c *Conn) stuff(t *Transaction) error {
 	in := blocks.Get().(*block)
 	defer blocks.Put(in)
 	var s stuffer
-	piece := in.b[:cap(in.b)]
+	piece := in.b[:chunkSize]
 	for done := false; !done; {
 		n, err := body.Read(piece)
 		if done = errors.Is(err, io.EOF); err != nil && !done {

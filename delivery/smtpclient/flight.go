@@ -10,6 +10,7 @@ import (
 const (
 	flightSize = 32 << 10 // a flight of so much leaves without waiting for more
 	chunkSize  = 32 << 10 // content octets in one BDAT
+	maxBlock   = 4 * flightSize
 )
 
 // flight is what goes out in one write: commands and content of as many transactions as may be
@@ -42,11 +43,14 @@ func (f *flight) open() {
 // close gives the buffer back; what is in it has left.
 func (f *flight) close() {
 	f.base, f.staged = f.position(), f.staged[:0]
-	if f.block != nil {
+	if f.block == nil {
+		return
+	}
+	if cap(f.buf) <= maxBlock { // one that a long envelope has blown up is left to the collector
 		f.block.b = f.buf[:0]
 		blocks.Put(f.block)
-		f.buf, f.block = nil, nil
 	}
+	f.buf, f.block = nil, nil
 }
 
 // flush sends the flight. It reports false when nothing more can be sent.

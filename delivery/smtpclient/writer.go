@@ -1,8 +1,6 @@
 package smtpclient
 
-import (
-	"mta/internal/reply"
-)
+import "mta/internal/reply"
 
 // write is the writer: it takes transactions in turn and puts them on the wire as far ahead of
 // the replies as the mode allows.
