@@ -59,7 +59,13 @@ func (c *conn) dispatch(verb, arg string) {
 		c.startTLS(arg)
 	case "AUTH", "EXPN", "HELP", "TURN", "SEND", "SOML", "SAML":
 		c.answer(notImplemented.reply())
-	default: // NOOP, QUIT, RSET, VRFY: the library looks at no argument
+	case "QUIT", "RSET":
+		if arg != "" {
+			c.answer(noParameters.reply(verb))
+			return
+		}
+		c.hand(phaseReply, verb)
+	default: // NOOP and VRFY: the library does not look at their argument
 		c.hand(phaseReply, verb)
 	}
 }

@@ -469,6 +469,8 @@ func TestCodesOfCommandsOutOfOrder(t *testing.T) {
 		p.cmd("VRFY a", "252")
 		p.cmd("NOOP", "250")
 		p.cmd("RSET", "250")
+		p.cmd("RSET now", "501 5.5.4")
+		p.cmd("QUIT now", "501 5.5.4")
 		p.cmd("HELO", "501 5.5.4")
 		p.cmd("EHLO \xff", "501 5.5.4")
 		p.cmd("HELO app", "250")
