@@ -60,7 +60,7 @@ func (k checker) identity() {
 }
 
 func (k checker) listeners() {
-	taken := make(map[string]string) // address -> who has it
+	taken := make(map[string]*claimed) // by address
 	for _, l := range k.Listeners {
 		if len(l.Address) == 0 {
 			k.problem(&l.block, "address", `write address = "127.0.0.1:2525"`, "listener %q has no address", l.Name)
@@ -82,16 +82,27 @@ func (k checker) listeners() {
 }
 
 // claim notes who listens where. Port 0 is a port that nobody has yet.
-func (k checker) claim(taken map[string]string, address, who string, b *block) {
+func (k checker) claim(taken map[string]*claimed, address, who string, b *block) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || port == "0" {
 		return // said before, or never in the way
 	}
-	other, dup := taken[net.JoinHostPort(host, port)]
-	if dup {
-		k.problem(b, "address", "give one of them another port", "%s: %s listens at %s already", who, other, address)
+	address = net.JoinHostPort(host, port)
+	other := taken[address]
+	if other == nil {
+		taken[address] = &claimed{who, b}
+		return
 	}
-	taken[net.JoinHostPort(host, port)] = who
+	if !b.set("address") { // what is from the defaults can't be pointed at
+		b, who, other = other.block, other.who, &claimed{who: who}
+	}
+	k.problem(b, "address", "give one of them another port", "%s: %s listens at %s already", who, other.who, address)
+}
+
+// claimed is who listens at an address.
+type claimed struct {
+	who   string
+	block *block
 }
 
 func (k checker) relaying(l *Listener) {

@@ -118,7 +118,7 @@ func (t TLS) Enabled() bool { return t.Certificate != "" }
 // HTTP is the listener for metrics, pages and the API.
 type HTTP struct {
 	block
-	Address string `conf:"address" check:"listen" reload:"restart"` // "ip:port"; "": none
+	Address string `conf:"address" check:"listen or off" reload:"restart"` // "ip:port"; "": none
 }
 
 // Control is the unix socket that the command line speaks to.

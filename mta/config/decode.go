@@ -346,7 +346,7 @@ func setInt(target reflect.Value, val cty.Value) error {
 	case cty.Number:
 		n, accuracy := val.AsBigFloat().Int64()
 		if accuracy != 0 {
-			return wrong(remedy, "it wants a whole number")
+			return wrong(remedy, "it wants a whole number and has another")
 		}
 		target.SetInt(n)
 	case cty.String: // as env() gives it
@@ -478,7 +478,13 @@ func oneOf(got string, choices []string) error {
 
 // checks are the tests that the tag check names.
 var checks = map[string]func(reflect.Value) error{
-	"listen":   func(v reflect.Value) error { return checkListen(v.String()) },
+	"listen": func(v reflect.Value) error { return checkListen(v.String()) },
+	"listen or off": func(v reflect.Value) error {
+		if v.String() == "" {
+			return nil
+		}
+		return checkListen(v.String())
+	},
 	"server":   func(v reflect.Value) error { return checkServer(v.String()) },
 	"hostname": func(v reflect.Value) error { return checkHostname(v.String()) },
 }

@@ -51,39 +51,68 @@ func envOnly(e hclsyntax.Expression) string {
 
 // syntax puts what the HCL library says into this package's form.
 func (c *collector) syntax(diags hcl.Diagnostics, filename string) {
+	sane := len(c.src) // what is behind it was taken for text
 	for _, diag := range diags {
-		if diag.Severity != hcl.DiagError {
-			continue
+		if diag.Summary == openQuote && diag.Subject != nil {
+			sane = min(sane, diag.Subject.Start.Byte)
 		}
+	}
+	for _, diag := range diags {
 		at := hcl.Range{Filename: filename}
 		if diag.Subject != nil {
 			at = *diag.Subject
+		}
+		if diag.Severity != hcl.DiagError || at.Start.Byte > sane || at.Start.Byte == sane && sane < len(c.src) && diag.Summary != openQuote {
+			continue
 		}
 		message, hint := plain(diag)
 		c.add(at, hint, "%s", message)
 	}
 }
 
-// settings puts our word in the place of the library's.
-var settings = strings.NewReplacer("an argument definition", "a setting", "argument definition", "setting",
-	"an argument", "a setting", "argument", "setting")
+const openQuote = "Invalid multi-line string"
+
+// inPlainWords says in this manual's words what the library says in words for programmers: by
+// its summary, what is wrong and what to do.
+var inPlainWords = map[string][2]string{
+	openQuote: {"the text has no closing quote on its line", `write it as "..." on one line`},
+	"Invalid single-argument block definition": {"a block that begins with a setting on its first line must end on that line",
+		"put each setting on a line of its own"},
+	"Argument or block definition required": {"neither a setting nor a block", "write name = value, or name { ... }"},
+	"Attribute redefined":                   {"this setting is there already", "leave one of them out"},
+	"Invalid number literal":                {"this is not a number", `write text in double quotes, as "..."`},
+	"Variables not allowed":                 {"there are no variables here", noVariables},
+	"Unknown variable":                      {"there are no variables here", noVariables},
+	"Call to unknown function":              {"unknown function", `there is one, env("NAME")`},
+	"Function calls not allowed":            {"unknown function", `there is one, env("NAME")`},
+	"Not enough function arguments":         {"env wants the name of an environment variable", envRemedy},
+}
+
+const (
+	noVariables = `write text in double quotes, as "..."; env("NAME") gives what the environment has`
+	envRemedy   = `set it, or give a value for when it is not: env("NAME", "otherwise")`
+)
 
 // plain says in one line what is wrong, and in another what to do.
 func plain(diag *hcl.Diagnostic) (message, hint string) {
-	switch diag.Summary {
-	case "Invalid single-argument block definition":
-		return "a block that begins with a setting on its first line must end on that line", "put each setting on a line of its own"
-	case "Variables not allowed", "Unknown variable":
-		return "there are no variables here", `write text in double quotes, as "..."; env("NAME") gives what the environment has`
-	case "Call to unknown function", "Function calls not allowed":
-		return "unknown function", `there is one, env("NAME")`
-	case "Invalid function argument", "Error in function call":
+	if words, ok := inPlainWords[diag.Summary]; ok {
+		return words[0], words[1]
+	}
+	switch {
+	case diag.Summary == "Invalid function argument":
 		if _, reason, ok := strings.Cut(diag.Detail, `"name" parameter: `); ok {
-			return strings.TrimSuffix(reason, "."), `set it, or give a value for when it is not: env("NAME", "otherwise")`
+			return strings.TrimSuffix(reason, "."), envRemedy
 		}
+	case diag.Summary == "Invalid block definition" && !strings.Contains(diag.Detail, "same line"):
+		words := inPlainWords["Argument or block definition required"]
+		return words[0], words[1]
 	}
 	return settings.Replace(lowerFirst(diag.Summary)), settings.Replace(oneLine(diag.Detail))
 }
+
+// settings puts our word in the place of the library's.
+var settings = strings.NewReplacer("an argument definition", "a setting", "argument definition", "setting",
+	"an argument", "a setting", "argument", "setting")
 
 func lowerFirst(s string) string {
 	if s == "" || len(s) > 1 && s[1] >= 'A' && s[1] <= 'Z' {

@@ -38,7 +38,7 @@ func (s *Size) UnmarshalText(text []byte) error {
 	n, err := quantity(digits, name, sizeUnits)
 	if err != nil {
 		remedy := sizeRemedy
-		if guess := binaryUnit(name); guess != "" {
+		if guess := binaryUnit(name); guess != "" && err == errWhichUnit {
 			remedy = fmt.Sprintf("did you mean %q?", digits+guess)
 		}
 		return wrong(remedy, "%s is not a size%s", quoted(in), because(err))
