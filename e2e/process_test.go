@@ -63,6 +63,9 @@ func (p *process) signal(s syscall.Signal) { _ = syscall.Kill(-p.cmd.Process.Pid
 // stop asks the server to end, and makes it after the limit. It reports whether it ended by
 // itself.
 func (p *process) stop(limit time.Duration) bool {
+	if p.ended() {
+		return true
+	}
 	p.signal(syscall.SIGTERM)
 	select {
 	case <-p.done:
@@ -76,6 +79,9 @@ func (p *process) stop(limit time.Duration) bool {
 
 // kill ends the server as a power cut would, as far as the process is concerned.
 func (p *process) kill() {
+	if p.ended() {
+		return
+	}
 	p.signal(syscall.SIGKILL)
 	<-p.done
 }

@@ -1,13 +1,12 @@
 package e2e
 
 import (
-	"bytes"
-	"encoding/json"
+	"context"
 	"fmt"
-	"os/exec"
-	"strings"
 	"testing"
 	"time"
+
+	"mta/mta/control"
 )
 
 // relay is the binary at work on a data directory that outlives it.
@@ -34,11 +33,12 @@ listener "smtp" {
   max_message_size = "64MiB"
   max_recipients   = 2000
 }
-http { address = "" }
+http { address = "127.0.0.1:0" }
 resolver {
   servers      = ["%[3]s"]
   negative_ttl = "1s"
 }
+router { allow_loopback = true }
 defaults {
   smtp_port          = %[4]s
   retry_interval     = "500ms"
@@ -56,44 +56,31 @@ func (r *relay) start(t *testing.T) {
 	r.listens(t, r.addr)
 }
 
-// mta runs one of the binary's commands and gives its output.
+// mta runs one of the binary's commands with this relay's configuration and gives its output.
 func (r *relay) mta(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := r.tryMTA(args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
+	return runClient(t, "", append([]string{binary}, append(args, "--config", r.config)...)...)
 }
 
-func (r *relay) tryMTA(args ...string) (string, error) {
-	var out, complaint bytes.Buffer
-	cmd := exec.Command(binary, append(args, "--config", r.config)...)
-	cmd.Stdout, cmd.Stderr = &out, &complaint
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("mta %s: %w\n%s", strings.Join(args, " "), err, complaint.String())
-	}
-	return out.String(), nil
-}
-
-// queued lists the recipients in the queue, as "id address"; by 'mta queue list --json'.
+// queued lists the recipients in the queue, as the control socket says.
 func (r *relay) queued() ([]string, error) {
-	out, err := r.tryMTA("queue", "list", "--json", "--limit", "0")
-	if err != nil {
-		return nil, err
-	}
+	c := control.NewClient(r.dir + "/data/control.sock")
+	defer c.Close()
 	var all []string
-	for line := range strings.Lines(out) {
-		var item struct {
-			ID        string `json:"id"`
-			Recipient string `json:"recipient"`
+	for page := (control.Page{Limit: control.MaxLimit}); ; {
+		list, err := c.List(context.Background(), control.Filter{}, page)
+		if err != nil {
+			return nil, fmt.Errorf("listing the queue: %w", err)
 		}
-		if err := json.Unmarshal([]byte(line), &item); err != nil {
-			return nil, fmt.Errorf("a line of mta queue list --json: %w: %s", err, line)
+		for _, m := range list.Messages {
+			for _, rcpt := range m.Recipients {
+				all = append(all, rcpt.Address)
+			}
 		}
-		all = append(all, item.ID+" "+item.Recipient)
+		if page.After = list.Next; page.After == "" {
+			return all, nil
+		}
 	}
-	return all, nil
 }
 
 // drained waits until the queue is empty.

@@ -32,7 +32,7 @@ func (x *session) verdict(p Phase, address, line string) verdict {
 			return verdict{text: a.Reply, close: a.Close, mute: a.Mute, delay: a.Delay}
 		}
 	}
-	if x.chance(f.drop[p]) {
+	if x.cutsAt(p) {
 		x.drop(p)
 		return verdict{stop: true}
 	}
@@ -68,6 +68,11 @@ func (x *session) answer(p Phase, v verdict) bool {
 		return false
 	}
 	return true
+}
+
+// cutsAt draws whether the connection is cut at p.
+func (x *session) cutsAt(p Phase) bool {
+	return x.about.Messages >= x.srv.cfg.DropAfter && x.chance(x.srv.faults.drop[p])
 }
 
 // stray says what nobody asked for, if chance wants it.
@@ -491,7 +496,7 @@ func (x *session) doubt() (drop, mute bool) {
 		drop, mute = a.Drop, a.Mute
 	}
 	f := &x.srv.faults
-	return drop || x.chance(f.drop[Kept]), mute || x.chance(f.mute)
+	return drop || x.cutsAt(Kept), mute || x.chance(f.mute)
 }
 
 // parsePath takes "FROM:<a@b> PARAMS" apart; a source route is not understood, quotes are.

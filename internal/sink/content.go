@@ -161,7 +161,7 @@ func (x *session) readContent() bool {
 
 // whereToCut draws after how many octets of content the connection is dropped; 0 is never.
 func (x *session) whereToCut() int64 {
-	if !x.chance(x.srv.faults.drop[Content]) {
+	if !x.cutsAt(Content) {
 		return 0
 	}
 	return 1 + x.rng.Int64N(max(512, x.tx.declared))

@@ -29,6 +29,7 @@ type Delivery struct {
 	Client     netip.AddrPort // whose source address it came from
 	Connection uint64
 	At         time.Time // when the content had been read
+	Due        time.Time // when its final reply leaves, later than At where replies are delayed
 	Answered   bool      // false: the sink never sent its final reply, so a second copy is no fault
 }
 
@@ -105,6 +106,10 @@ func (r *Recorder) add(x *session, answered bool) {
 		return
 	}
 	id, now := x.content.id(), time.Now()
+	due := now
+	if x.lane != nil {
+		due = later(now, later(x.ready, x.arrived).Add(x.srv.cfg.Latency+x.srv.faults.work[End]))
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.tally.Messages++
@@ -113,7 +118,7 @@ func (r *Recorder) add(x *session, answered bool) {
 	}
 	for _, rcpt := range x.tx.recipients {
 		r.deliver(Delivery{ID: id, Recipient: rcpt, Server: x.srv.cfg.Hostname, Client: x.client,
-			Connection: x.about.Number, At: now, Answered: answered})
+			Connection: x.about.Number, At: now, Due: due, Answered: answered})
 	}
 	r.wake()
 }
@@ -179,10 +184,13 @@ func (r *Recorder) Tally() Tally {
 }
 
 // Deliveries lists what was kept at level Deliveries or Contents, oldest first.
-func (r *Recorder) Deliveries() []Delivery {
+func (r *Recorder) Deliveries() []Delivery { return r.DeliveriesFrom(0) }
+
+// DeliveriesFrom is Deliveries without the first n, for those who look again and again.
+func (r *Recorder) DeliveriesFrom(n int) []Delivery {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.mu.deliveries)
+	return slices.Clone(r.mu.deliveries[min(n, len(r.mu.deliveries)):])
 }
 
 // Messages lists what was kept at level Contents, oldest first.

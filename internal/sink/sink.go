@@ -74,6 +74,8 @@ type Config struct {
 	Drop    map[Phase]float64 // the connection is cut instead of a reply
 	Stray   map[Phase]float64 // a reply that nobody asked for is sent before the right one
 	Swallow map[Phase]float64 // the reply is never sent; the session goes on
+	// DropAfter is how many messages a connection takes before chance may cut it.
+	DropAfter int
 	// DropByReset makes a drop a RST, by which the client can lose earlier replies too. A drop is
 	// a FIN otherwise.
 	DropByReset bool

@@ -369,6 +369,18 @@ func TestConnectionDropsWhereAsked(t *testing.T) {
 	}
 }
 
+func TestConnectionIsNotCutBeforeItsTime(t *testing.T) {
+	s, dial := start(t, Config{DropAfter: 2, Drop: map[Phase]float64{Hello: 1, Mail: 1, Kept: 1}})
+	c := dial()
+	c.want("220")
+	c.talk("EHLO x\r\n"+toData, "250", "250", "250", "354")
+	c.talk(letter+".\r\n"+toData, "250", "250", "250", "354")
+	c.talk(letter+".\r\n"+toData, "250", "EOF")
+	if st := s.Stats(); st.Messages != 2 || st.Dropped[Mail] != 1 {
+		t.Errorf("stats are %+v", st)
+	}
+}
+
 func boolInt(b bool) int {
 	if b {
 		return 1

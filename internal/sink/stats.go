@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -76,9 +77,9 @@ func (c *counters) reply(p Phase, text string) {
 	if text[0] == '2' || text[0] == '3' {
 		return
 	}
-	code := text[:min(3, len(text))]
-	if len(text) >= 9 && text[5] == '.' && text[7] == '.' {
-		code = text[:9]
+	code, rest, _ := strings.Cut(text, " ")
+	if enhanced, _, _ := strings.Cut(rest, " "); strings.Count(enhanced, ".") == 2 && enhanced[0] == code[0] {
+		code += " " + enhanced
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,0 +1,377 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/textproto"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"mta/internal/dnsserver"
+	"mta/internal/sink"
+)
+
+// How hard the relay is tortured. MTA_TORTURE=60 makes it 60 kills.
+const (
+	tortureKills   = 8
+	tortureClients = 20
+	// tortureRate is how many messages a second each client submits at most: what is accepted is
+	// to be delivered within the test.
+	tortureRate = 60
+	// inFlight is how long before a kill a first copy can have been taken of which the relay
+	// then knows nothing: the journal's next sync, on a busy machine.
+	inFlight = 2 * time.Second
+)
+
+// TestTortureNoAcceptedMessageIsLost kills the relay at random moments under load, some of them
+// while it starts, and starts it again on the same data. In the end each recipient of each
+// message that got a 250 has been delivered, or its sender has a report, or the queue has it.
+// A second copy is allowed only of what was under way at a kill.
+func TestTortureNoAcceptedMessageIsLost(t *testing.T) {
+	kills := tortureKills
+	if s := os.Getenv("MTA_TORTURE"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			t.Fatalf("MTA_TORTURE=%s: want the number of kills", s)
+		}
+		kills = n
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("%d kills, seed %d", kills, seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+
+	b := newBattlefield(t)
+	r := newRelay(t, b.dns, b.port, "queue { segment_size = \"1MiB\" }\n")
+	r.start(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var clients sync.WaitGroup
+	for i := range tortureClients {
+		clients.Go(func() { b.submit(ctx, r.addr, i, rand.New(rand.NewPCG(seed, uint64(i+1)))) })
+	}
+	var killed []time.Time
+	for range kills {
+		<-time.After(untilKill(rng))
+		r.kill()
+		killed = append(killed, time.Now())
+		r.process = launchRelay(t, r)
+		if rng.IntN(3) == 0 {
+			continue // the next kill may come while it starts
+		}
+		r.listens(t, r.addr)
+	}
+	r.listens(t, r.addr)
+	<-time.After(time.Second) // some load after the last kill, too
+	cancel()
+	clients.Wait()
+
+	queued := b.settle(t, r)
+	b.judge(t, killed, queued)
+	if t.Failed() {
+		t.Logf("the relay's data is in %s, its log says at the end:\n%s", r.dir, tail(r.log))
+	}
+	r.stop(20 * time.Second)
+}
+
+// untilKill is mostly a second or so, and now and then so short that the relay is starting.
+func untilKill(rng *rand.Rand) time.Duration {
+	if rng.IntN(4) == 0 {
+		return time.Duration(rng.IntN(200)) * time.Millisecond
+	}
+	return 300*time.Millisecond + time.Duration(rng.IntN(1700))*time.Millisecond
+}
+
+func launchRelay(t *testing.T, r *relay) *process {
+	t.Helper()
+	p, err := launch("relay", r.log, binary, "serve", "--config", r.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if !p.ended() {
+			p.kill()
+		}
+	})
+	return p
+}
+
+// battlefield is the far side, and the account of what was accepted.
+type battlefield struct {
+	dns, port string
+	taken     *sink.Recorder // what the destinations took
+	reports   *sink.Recorder // what the senders got back
+
+	mu       sync.Mutex                 // guards the rest
+	accepted map[string]map[string]bool // id -> recipients
+	unsure   int                        // messages whose 250 nobody saw
+	refused  int                        // messages told to come later
+}
+
+func newBattlefield(t *testing.T) *battlefield {
+	t.Helper()
+	b := &battlefield{taken: sink.NewRecorder(sink.Deliveries, 0), reports: sink.NewRecorder(sink.Contents, 0),
+		accepted: make(map[string]map[string]bool)}
+	sinks := []struct {
+		domain, addr string
+		cfg          sink.Config
+	}{
+		{"quick.example", "127.30.0.1", sink.Config{Recorder: b.taken}},
+		{"slow.example", "127.30.0.2", sink.Config{Recorder: b.taken, Latency: 50 * time.Millisecond, Refusals: []sink.Refusal{sink.TemporaryFailures(0.05)}}},
+		{"picky.example", "127.30.0.3", sink.Config{Recorder: b.taken, Latency: 5 * time.Millisecond, Refusals: []sink.Refusal{sink.UnknownShare(0.3)}}},
+		{"home.example", "127.30.0.4", sink.Config{Recorder: b.reports}},
+	}
+	var addrs []string
+	var zone strings.Builder
+	for _, s := range sinks {
+		addrs = append(addrs, s.addr)
+		fmt.Fprintf(&zone, "%[1]s. 60 IN MX 10 mx.%[1]s.\nmx.%[1]s. 60 IN A %[2]s\n", s.domain, s.addr)
+	}
+	b.port = commonPort(t, addrs...)
+	for _, s := range sinks {
+		l, err := net.Listen("tcp", net.JoinHostPort(s.addr, b.port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := sink.New(s.cfg)
+		go server.Serve(l)
+		t.Cleanup(server.Close)
+	}
+	d := dnsserver.New(dnsserver.MustZone(zone.String()))
+	addr, err := d.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	b.dns = addr.String()
+	return b
+}
+
+// submit sends messages one after the other until ctx ends, whatever happens to the relay.
+func (b *battlefield) submit(ctx context.Context, addr string, client int, rng *rand.Rand) {
+	pace := time.NewTicker(time.Second / tortureRate)
+	defer pace.Stop()
+	var s *session
+	for n := 0; ; n++ {
+		select {
+		case <-pace.C:
+		case <-ctx.Done():
+			if s != nil {
+				s.close()
+			}
+			return
+		}
+		if s == nil {
+			var err error
+			if s, err = dialSession(addr); err != nil {
+				continue
+			}
+		}
+		id := fmt.Sprintf("t-%d-%d", client, n)
+		to := tortureRecipients(rng, id)
+		begun, err := s.send("boss@home.example", to, tortureContent(rng, id))
+		b.note(id, to, begun, err)
+		if err != nil {
+			s.close()
+			s = nil
+		}
+	}
+}
+
+func (b *battlefield) note(id string, to []string, begun bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var refusal *textproto.Error
+	switch {
+	case err == nil:
+		b.accepted[id] = make(map[string]bool, len(to))
+		for _, rcpt := range to {
+			b.accepted[id][rcpt] = true
+		}
+	case errors.As(err, &refusal):
+		b.refused++
+	case begun:
+		b.unsure++
+	}
+}
+
+func tortureRecipients(rng *rand.Rand, id string) []string {
+	domains := []string{"quick.example", "slow.example", "picky.example"}
+	var to []string
+	for i := range 1 + rng.IntN(3) {
+		to = append(to, fmt.Sprintf("%s.%d@%s", id, i, domains[rng.IntN(len(domains))]))
+	}
+	return to
+}
+
+// tortureContent is small mostly, and now and then large enough to go to a file of its own.
+func tortureContent(rng *rand.Rand, id string) string {
+	lines := 5 + rng.IntN(50)
+	if rng.IntN(200) == 0 {
+		lines = 6000
+	}
+	return "From: boss@home.example\r\nMessage-ID: <" + id + "@home.example>\r\nX-Mta-Test-Id: " + id + "\r\n\r\n" +
+		strings.Repeat("Whatever happens, this line is to arrive, and once if that can be.\r\n", lines)
+}
+
+// settle waits until the queue is empty, and gives what is in it if it won't be.
+func (b *battlefield) settle(t *testing.T, r *relay) map[string]bool {
+	t.Helper()
+	left := make(map[string]bool)
+	deadline := time.Now().Add(90 * time.Second)
+	for look := time.Tick(250 * time.Millisecond); ; <-look {
+		list, err := r.queued()
+		if err != nil {
+			t.Fatalf("listing the queue: %v", err)
+		}
+		clear(left)
+		for _, rcpt := range list {
+			left[rcpt] = true
+		}
+		if len(left) == 0 || time.Now().After(deadline) {
+			return left
+		}
+	}
+}
+
+// judge says where everything is, and fails the test for what is nowhere, or was taken twice
+// without need.
+func (b *battlefield) judge(t *testing.T, killed []time.Time, queued map[string]bool) {
+	t.Helper()
+	bounced := b.bounced()
+	var delivered, reported, waiting, lost int
+	for id, to := range b.accepted {
+		for rcpt := range to {
+			switch {
+			case b.taken.Has(id, rcpt):
+				delivered++
+			case bounced[rcpt] > 0:
+				reported++
+			case queued[rcpt]:
+				waiting++
+			default:
+				if lost++; lost <= 10 {
+					t.Errorf("lost: %s for %s was accepted and is nowhere", id, rcpt)
+				}
+			}
+		}
+	}
+	twice, unexcused := b.duplicates(killed)
+	reportedTwice := 0
+	for _, n := range bounced {
+		reportedTwice += n - 1
+	}
+	for i, d := range unexcused {
+		if i < 10 {
+			t.Errorf("a second copy without a kill near the first: %s for %s at %s", d.ID, d.Recipient, d.At.Format("15:04:05.000"))
+		}
+	}
+	t.Logf("%d kills; %d messages accepted, %d with an unseen reply, %d told to come later", len(killed), len(b.accepted), b.unsure, b.refused)
+	t.Logf("recipients: %d delivered, %d bounced, %d still queued, %d lost", delivered, reported, waiting, lost)
+	t.Logf("second copies: %d, all of mail under way at a kill but %d; second reports: %d", twice, len(unexcused), reportedTwice)
+	if lost > 0 {
+		t.Errorf("%d recipients of accepted messages are lost", lost)
+	}
+	if len(b.accepted) < 100 {
+		t.Errorf("only %d messages were accepted: that tests nothing", len(b.accepted))
+	}
+	if reported == 0 || delivered == 0 {
+		t.Errorf("%d delivered and %d bounced: the test wants some of each", delivered, reported)
+	}
+}
+
+// bounced counts the reports of failure by recipient.
+func (b *battlefield) bounced() map[string]int {
+	count := make(map[string]int)
+	for _, m := range b.reports.Messages() {
+		for line := range bytes.Lines(m.Content) {
+			if rest, ok := bytes.CutPrefix(line, []byte("Final-Recipient: rfc822;")); ok {
+				count[string(bytes.TrimSpace(rest))]++
+			}
+		}
+	}
+	return count
+}
+
+// duplicates counts copies beyond the first, and lists those whose copy before was not taken
+// shortly before a kill, with the next copy after it.
+func (b *battlefield) duplicates(killed []time.Time) (twice int, unexcused []sink.Delivery) {
+	last := make(map[string]sink.Delivery)
+	for _, d := range b.taken.Deliveries() {
+		key := d.ID + " " + d.Recipient
+		if before, ok := last[key]; ok {
+			twice++
+			excuse := slices.ContainsFunc(killed, func(k time.Time) bool {
+				return before.At.Before(k) && k.Sub(before.At) < inFlight && d.At.After(k)
+			})
+			if !excuse {
+				unexcused = append(unexcused, d)
+			}
+		}
+		last[key] = d
+	}
+	return twice, unexcused
+}
+
+// session is an SMTP client that knows when a message was accepted, and when nobody can know.
+type session struct {
+	conn net.Conn
+	r    *textproto.Reader
+	w    *bufio.Writer
+}
+
+func dialSession(addr string) (*session, error) {
+	conn, err := net.DialTimeout("tcp", addr, 5*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{conn, textproto.NewReader(bufio.NewReader(conn)), bufio.NewWriter(conn)}
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	if _, _, err = s.r.ReadResponse(220); err == nil {
+		err = s.command("EHLO client.example\r\n", 250)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *session) command(text string, code int) error {
+	if _, err := s.w.WriteString(text); err != nil {
+		return err
+	}
+	if err := s.w.Flush(); err != nil {
+		return err
+	}
+	_, _, err := s.r.ReadResponse(code)
+	return err
+}
+
+// send submits a message; begun says whether its end may have reached the relay.
+func (s *session) send(from string, to []string, content string) (begun bool, err error) {
+	_ = s.conn.SetDeadline(time.Now().Add(30 * time.Second))
+	if err := s.command("MAIL FROM:<"+from+">\r\n", 250); err != nil {
+		return false, err
+	}
+	for _, rcpt := range to {
+		if err := s.command("RCPT TO:<"+rcpt+">\r\n", 250); err != nil {
+			return false, err
+		}
+	}
+	if err := s.command("DATA\r\n", 354); err != nil {
+		return false, err
+	}
+	return true, s.command(content+".\r\n", 250)
+}
+
+func (s *session) close() { s.conn.Close() }

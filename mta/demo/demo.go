@@ -1,0 +1,391 @@
+// Package demo shows the whole relay at work on one machine: a DNS server, a dozen mailbox
+// providers with the manners of real ones, the relay itself on a temporary data directory, and
+// applications that hand it a mixed stream of mail. While it runs there is a picture of it; in
+// the end every message is accounted for. Nothing beyond loopback is touched.
+//
+// Run is all of it. The parts in the order of the mail's way: letter.go and generator.go submit,
+// relay.go runs the relay, provider.go and world.go are the far side; ledger.go and account.go
+// keep the books, picture.go and screen.go show.
+//
+// Long-lived goroutines: one for each submitting connection, owned by generator.run, which waits
+// for them; the relay's Run; the servers of the world. Run ends and waits for all of them.
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Options are what can be asked of a demo. The zero Options are a good demo, but for Out.
+type Options struct {
+	Out      io.Writer
+	TTY      bool          // Out is a terminal: a picture redrawn in place, not a line each second
+	Messages int           // to be submitted; 0 is 20,000
+	Over     time.Duration // how long submitting takes, if the relay keeps up; 0 is 12 s
+	Limit    time.Duration // when to stop waiting for what is still queued; 0 is 45 s after the last was submitted
+	Dir      string        // for the relay's data, kept afterwards; "" is a temporary one
+	Seed     uint64        // of the mail and of the providers' moods
+	Keep     bool          // leave all running after the summary, until the context ends
+}
+
+const (
+	defaultMessages = 20_000
+	defaultOver     = 12 * time.Second
+	defaultLimit    = 45 * time.Second
+	submitters      = 32 // connections to the relay
+)
+
+// ErrUnaccounted is returned when the books don't balance; the summary says where.
+var ErrUnaccounted = errors.New("not every message is accounted for")
+
+// Run shows the demo. When ctx ends it stops, and accounts for what there is by then: that is
+// no error.
+func Run(ctx context.Context, o Options) error {
+	o.setDefaults()
+	dir, remove, err := o.folder()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	d, err := open(o, dir)
+	if err != nil {
+		return err
+	}
+	err = d.run(ctx)
+	return errors.Join(err, d.close())
+}
+
+func (o *Options) setDefaults() {
+	if o.Messages == 0 {
+		o.Messages = defaultMessages
+	}
+	if o.Over == 0 {
+		o.Over = defaultOver
+	}
+	if o.Limit == 0 {
+		o.Limit = defaultLimit
+	}
+}
+
+// folder gives the absolute folder of the demo, and what removes it.
+func (o *Options) folder() (dir string, remove func(), err error) {
+	if o.Dir == "" {
+		if dir, err = os.MkdirTemp("", "mta-demo-"); err != nil {
+			return "", nil, fmt.Errorf("making a folder for the demo: %w", err)
+		}
+		return dir, func() { os.RemoveAll(dir) }, nil
+	}
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return "", nil, fmt.Errorf("making the demo's folder: %w", err)
+	}
+	dir, err = filepath.Abs(o.Dir)
+	return dir, func() {}, err
+}
+
+// demo is one run.
+type demo struct {
+	Options
+	dir        string
+	began      time.Time
+	submitting time.Duration // how long it took; 0 while it goes on
+	gaveUp     string        // the domain whose mail the operator bounced
+	world      *world
+	relay      *relay
+	ledger     *ledger
+	generator  *generator
+	screen     *screen
+	trend      trend
+	habits     []habit // by provider
+}
+
+func open(o Options, dir string) (*demo, error) {
+	d := &demo{Options: o, dir: dir, ledger: newLedger(len(providers()))}
+	var err error
+	if d.world, err = startWorld(o.Seed, int64(o.Messages)*3, d.ledger.report); err != nil {
+		return nil, err
+	}
+	if d.relay, err = startRelay(dir, d.world.dnsAddr, d.world.port); err != nil {
+		return nil, errors.Join(err, d.world.close())
+	}
+	d.habits = make([]habit, len(d.world.providers))
+	d.generator = &generator{
+		addr: d.relay.addr, writer: newWriter(providers(), o.Seed), ledger: d.ledger, messages: o.Messages, connections: submitters,
+		pace:     rate.NewLimiter(rate.Limit(float64(o.Messages)/o.Over.Seconds()), submitters),
+		patience: 200 * time.Millisecond,
+	}
+	return d, nil
+}
+
+// close stops the relay before those it talks to.
+func (d *demo) close() error {
+	return errors.Join(d.relay.close(), d.world.close())
+}
+
+func (d *demo) run(ctx context.Context) error {
+	d.screen = newScreen(d.Out, d.TTY)
+	defer d.screen.close()
+	d.began = time.Now()
+	submitting, stop := context.WithCancel(ctx)
+	defer stop()
+	submitted := make(chan error, 1)
+	go func() { submitted <- d.generator.run(submitting) }()
+
+	err := d.watch(ctx, submitted)
+	stop()
+	if err != nil {
+		return err
+	}
+	balanced, err := d.conclude(ctx.Err() != nil)
+	if err != nil {
+		return err
+	}
+	if d.Keep && ctx.Err() == nil {
+		fmt.Fprintf(d.Out, "\n  The relay goes on, until Ctrl-C.\n")
+		select {
+		case <-ctx.Done():
+		case <-d.relay.done:
+			return fmt.Errorf("the relay has ended: %w", d.relay.err)
+		}
+	}
+	if !balanced {
+		return ErrUnaccounted
+	}
+	return nil
+}
+
+// watch shows how things go until all is settled, ctx ends, or it takes too long. The generator
+// has ended when it returns.
+func (d *demo) watch(ctx context.Context, submitted <-chan error) error {
+	every := time.Second
+	if d.TTY {
+		every = 100 * time.Millisecond
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	var limit <-chan time.Time
+	for {
+		select {
+		case <-tick.C:
+		case err := <-submitted:
+			if err != nil {
+				return fmt.Errorf("submitting: %w", err)
+			}
+			d.submitting, submitted, limit = time.Since(d.began), nil, time.After(d.Limit)
+		case <-limit:
+			return nil
+		case <-d.relay.done:
+			return fmt.Errorf("the relay has ended: %w", d.relay.err)
+		case <-ctx.Done():
+			if submitted != nil {
+				<-submitted
+				d.submitting = time.Since(d.began)
+			}
+			return nil
+		}
+		snap, err := d.look(context.WithoutCancel(ctx))
+		if err != nil {
+			return fmt.Errorf("asking the relay how it is: %w", err)
+		}
+		d.screen.show(snap)
+		if submitted != nil {
+			continue
+		}
+		if snap.relay.queued == 0 {
+			return nil
+		}
+		if err := d.giveUp(ctx, snap); err != nil {
+			return err
+		}
+	}
+}
+
+// giveUp has the operator bounce what would wait for days, once there is nothing else.
+func (d *demo) giveUp(ctx context.Context, s snapshot) error {
+	hopeless := int64(0)
+	for i, side := range d.world.providers {
+		if side.giveUp {
+			hopeless += s.rows[i].waiting
+		}
+	}
+	if d.gaveUp != "" || hopeless != s.relay.queued {
+		return nil
+	}
+	for _, side := range d.world.providers {
+		if !side.giveUp {
+			continue
+		}
+		if err := d.relay.bounce(ctx, side.domain); err != nil {
+			return fmt.Errorf("giving up on %s: %w", side.domain, err)
+		}
+		d.gaveUp = side.domain
+	}
+	return nil
+}
+
+// look takes a snapshot.
+func (d *demo) look(ctx context.Context) (snapshot, error) {
+	stats, err := d.relay.stats(ctx)
+	if err != nil {
+		return snapshot{}, err
+	}
+	letters, recipients, bounced, byProvider := d.ledger.sums()
+	s := snapshot{elapsed: time.Since(d.began), total: d.Messages, submitted: letters, recipients: recipients,
+		bounced: bounced, relay: stats, hint: d.command("queue summary")}
+	for i, side := range d.world.providers {
+		t := side.recorder.Tally()
+		s.delivered += t.Unique
+		d.habits[i].learn(side, d.ledger)
+		s.rows = append(s.rows, row{domain: side.domain, does: side.does, to: byProvider[i].accepted, delivered: t.Unique,
+			bounced: byProvider[i].bounced, waiting: max(0, byProvider[i].accepted-byProvider[i].bounced-t.Unique),
+			typical: d.habits[i].typical(), refusal: d.habits[i].refusal})
+	}
+	s.submitRate, s.settleRate = d.trend.add(s.elapsed, int64(letters), s.settled())
+	s.doing = d.doing(stats)
+	return s, nil
+}
+
+// doing says what goes on, in a line.
+func (d *demo) doing(stats relayStats) string {
+	switch {
+	case d.submitting == 0:
+		return fmt.Sprintf("%d applications submit; each 250 comes once the message is on the disk", submitters)
+	case stats.queued == 0:
+		return "done"
+	case d.gaveUp != "":
+		return "the operator gives up: mta queue bounce --domain " + d.gaveUp
+	}
+	return "all is submitted; what was told to come later is tried again"
+}
+
+// command is how to ask this relay something.
+func (d *demo) command(what string) string { return "mta " + what + " --socket " + d.relay.socket }
+
+// conclude shows the account and what to look at next. It reports whether the books balance.
+func (d *demo) conclude(interrupted bool) (balanced bool, err error) {
+	ctx := context.Background()
+	elapsed := time.Since(d.began)
+	if interrupted {
+		fmt.Fprintf(d.Out, "\n  Interrupted: this is how things stand.\n")
+	}
+	a, err := d.account(ctx)
+	if err != nil {
+		return false, err
+	}
+	p := d.screen.palette()
+	for _, l := range a.summary(d.submitting, elapsed, p) {
+		fmt.Fprintln(d.Out, l)
+	}
+	for _, l := range d.further() {
+		fmt.Fprintln(d.Out, l)
+	}
+	return len(a.faults()) == 0, nil
+}
+
+// account closes the books. Mail may be on its way while it looks, so it looks again at what
+// seems to be nowhere.
+func (d *demo) account(ctx context.Context) (account, error) {
+	for try := 0; ; try++ {
+		queued, err := d.relay.queued(ctx)
+		if err != nil {
+			return account{}, err
+		}
+		stats, err := d.relay.stats(ctx)
+		if err != nil {
+			return account{}, err
+		}
+		a := settle(d.world, d.ledger, stats, func(_, recipient string) bool { return queued[recipient] })
+		if a.lost == 0 || try == 20 {
+			return a, nil
+		}
+		pause(ctx, 50*time.Millisecond)
+	}
+}
+
+// further says what to look at.
+func (d *demo) further() []string {
+	if d.Keep {
+		return []string{"", "  Look further, in another terminal:",
+			"    " + d.command("queue list"), "    " + d.command("queue summary"), "    " + d.command("log --last 20"),
+			"    less " + filepath.Join(d.dir, "relay.log")}
+	}
+	if d.Dir != "" {
+		return []string{"", "  The relay's data, its configuration and its log are in " + d.dir + "."}
+	}
+	return []string{"", "  'mta demo --keep' leaves it running, for 'mta queue list', 'mta log' and the rest;",
+		"  'mta serve' runs the relay for real: 127.0.0.1:2525, data in ./mta-data."}
+}
+
+// trend gives rates over the last two seconds.
+type trend struct{ points []point }
+
+type point struct {
+	at                 time.Duration
+	submitted, settled int64
+}
+
+const trendSpan = 2 * time.Second
+
+func (t *trend) add(at time.Duration, submitted, settled int64) (submitRate, settleRate float64) {
+	t.points = append(t.points, point{at, submitted, settled})
+	for len(t.points) > 2 && at-t.points[0].at > trendSpan {
+		t.points = t.points[1:]
+	}
+	first := t.points[0]
+	seconds := (at - first.at).Seconds()
+	if seconds <= 0 {
+		return 0, 0
+	}
+	return float64(submitted-first.submitted) / seconds, float64(settled-first.settled) / seconds
+}
+
+// habit is what was seen of a provider lately.
+type habit struct {
+	seen    int // deliveries looked at
+	took    []time.Duration
+	refusal string // most frequent
+}
+
+const habitSpan = 500 // deliveries
+
+func (h *habit) learn(s *side, g *ledger) {
+	fresh := s.recorder.DeliveriesFrom(h.seen)
+	h.seen += len(fresh)
+	if len(fresh) > habitSpan {
+		fresh = fresh[len(fresh)-habitSpan:]
+	}
+	g.mu.Lock()
+	for _, d := range fresh {
+		if t, ok := g.took(d); ok {
+			h.took = append(h.took, t)
+		}
+	}
+	g.mu.Unlock()
+	h.took = h.took[max(0, len(h.took)-habitSpan):]
+	refusals := s.refusals()
+	most := int64(0)
+	for _, what := range slices.Sorted(maps.Keys(refusals)) {
+		// 503 and 554 5.5.1 only follow from a refusal of what was pipelined before.
+		if refusals[what] > most && !strings.Contains(what, " 5.5.1") && !strings.Contains(what, " 503") {
+			most, h.refusal = refusals[what], what
+		}
+	}
+}
+
+// typical is the median of the last deliveries, 0 without any.
+func (h *habit) typical() time.Duration {
+	if len(h.took) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(h.took))
+	return sorted[len(sorted)/2]
+}

@@ -1,0 +1,156 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"mta/mta"
+	"mta/mta/config"
+	"mta/mta/control"
+)
+
+// relay is the one that is shown: all of it, in this process, on a data directory of its own.
+// It is asked by its control socket, as an operator would.
+type relay struct {
+	*control.Client
+	socket string
+	addr   string // where it takes mail
+	log    *os.File
+	stop   context.CancelFunc
+	done   chan struct{} // closed when it has ended
+	err    error         // why it ended; read it after done
+}
+
+// startRelay runs a relay in dir that asks the name server at dns and delivers to port.
+func startRelay(dir, dns, port string) (*relay, error) {
+	file := filepath.Join(dir, "mta.conf")
+	if err := os.WriteFile(file, []byte(configuration(dir, dns, port)), 0o600); err != nil {
+		return nil, fmt.Errorf("writing the demo's configuration: %w", err)
+	}
+	cfg, err := config.Load(file, os.Getenv)
+	if err != nil {
+		return nil, fmt.Errorf("reading the demo's configuration: %w", err)
+	}
+	log, err := os.Create(filepath.Join(dir, "relay.log"))
+	if err != nil {
+		return nil, fmt.Errorf("opening the relay's log: %w", err)
+	}
+	ready := make(chan struct{})
+	server, err := mta.New(cfg, mta.Options{
+		Log:        slog.New(slog.NewTextHandler(log, nil)),
+		Version:    "demo",
+		ConfigFile: file,
+		Ready:      func(*mta.Relay) { close(ready) },
+	})
+	if err != nil {
+		log.Close()
+		return nil, fmt.Errorf("building the relay: %w", err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	r := &relay{Client: control.NewClient(cfg.Control.Socket), socket: cfg.Control.Socket, log: log, stop: stop, done: make(chan struct{})}
+	go func() {
+		defer close(r.done)
+		r.err = server.Run(ctx)
+	}()
+	select {
+	case <-ready:
+	case <-r.done:
+	}
+	status, err := r.Status(ctx)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("starting the relay: %w", err), r.close())
+	}
+	r.addr = status.SMTP[0]
+	return r, nil
+}
+
+// configuration is the demo's mta.conf. Times are shorter than anybody would have them.
+func configuration(dir, dns, port string) string {
+	return fmt.Sprintf(`# The configuration of 'mta demo'.
+hostname = "relay.acme.example"
+data_dir = %[1]q
+
+listener "smtp" {
+  address    = ["127.0.0.1:0"]
+  relay_from = ["127.0.0.0/8"]
+}
+http { address = "127.0.0.1:0" }
+resolver { servers = [%[2]q] }
+router { allow_loopback = true }
+
+defaults {
+  smtp_port                     = %[3]s
+  connection_limit              = 20
+  max_deliveries_per_connection = 500
+  retry_interval                = "1s"
+  max_retry_interval            = "3s"
+}
+shutdown { drain = "5s" }
+`, filepath.Join(dir, "data"), dns, port)
+}
+
+// stats asks the relay for its sums.
+func (r *relay) stats(ctx context.Context) (relayStats, error) {
+	status, err := r.Status(ctx)
+	if err != nil {
+		return relayStats{}, err
+	}
+	q := status.Queue
+	s := relayStats{accepted: q.Recovered + q.Accepted, delivered: q.Delivered, bounced: q.Bounced + q.Expired + q.Removed, queued: q.Queued}
+	if s.queued == 0 {
+		return s, nil
+	}
+	states, err := r.Summary(ctx, control.ByState, control.Filter{}, 0)
+	if err != nil {
+		return relayStats{}, err
+	}
+	for _, row := range states.Rows {
+		switch control.State(row.Key) {
+		case control.StateDue, control.StateWaiting:
+			s.due += int64(row.Total)
+		case control.StateActive:
+			s.active += int64(row.Total)
+		case control.StateDeferred, control.StateHeld:
+			s.deferred += int64(row.Total)
+		}
+	}
+	return s, nil
+}
+
+// queued lists the recipients in the queue.
+func (r *relay) queued(ctx context.Context) (map[string]bool, error) {
+	all := make(map[string]bool)
+	page := control.Page{Limit: control.MaxLimit}
+	for {
+		list, err := r.List(ctx, control.Filter{}, page)
+		if err != nil {
+			return nil, fmt.Errorf("listing the relay's queue: %w", err)
+		}
+		for _, m := range list.Messages {
+			for _, rcpt := range m.Recipients {
+				all[rcpt.Address] = true
+			}
+		}
+		if page.After = list.Next; page.After == "" {
+			return all, nil
+		}
+	}
+}
+
+// bounce gives up on all mail for a domain, as 'mta queue bounce' does.
+func (r *relay) bounce(ctx context.Context, domain string) error {
+	_, err := r.Change(ctx, control.Change{Action: control.Bounce, Filter: control.Filter{Domain: domain}})
+	return err
+}
+
+// close stops the relay, which drains, and waits for its end.
+func (r *relay) close() error {
+	r.stop()
+	<-r.done
+	r.Client.Close()
+	return errors.Join(r.err, r.log.Close())
+}
