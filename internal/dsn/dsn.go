@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-
 	"strings"
 	"time"
 
@@ -68,7 +67,7 @@ func Build(r Report) (Notification, error) {
 		return Notification{}, fmt.Errorf("reading the original message: %w", err)
 	}
 	n := Notification{UTF8: r.global()}
-	w := &writer{utf8: n.UTF8, boundary: "=_" + r.ID}
+	w := &writer{utf8: n.UTF8, boundary: r.boundary(original.content)}
 	n.EightBit = n.UTF8 || original.eightBit
 	r.header(w, original, n.EightBit)
 	r.explain(w, original)
@@ -78,6 +77,15 @@ func Build(r Report) (Notification, error) {
 	w.line("--" + w.boundary + "--")
 	n.Content = w.Bytes()
 	return n, nil
+}
+
+// boundary is a line that does not occur in what is returned (RFC 2046, 5.1.1).
+func (r *Report) boundary(content []byte) string {
+	b := "=_" + r.ID
+	for bytes.Contains(content, []byte("--"+b)) {
+		b += "_"
+	}
+	return b
 }
 
 // global says whether the report has addresses that need UTF-8. It may have them only when the
@@ -123,26 +131,37 @@ func (r *Report) header(w *writer, o original, eightBit bool) {
 
 const dateLayout = "Mon, 2 Jan 2006 15:04:05 -0700"
 
-// explain writes the part for people.
+// explain writes the part for people. It is UTF-8 if need be, even to a sender that takes no
+// UTF-8 in header fields: what the other side said, and in which language, is what matters here.
 func (r *Report) explain(w *writer, o original) {
-	charset := "us-ascii"
-	if w.utf8 {
-		charset = "utf-8"
-	}
-	w.part("text/plain; charset="+charset, w.utf8)
-	w.line("This is the mail relay at " + r.Hostname + ".")
-	w.line("")
-	w.paragraph(introductions[r.Kind])
-	w.line("")
+	text := &writer{utf8: true}
+	text.line("This is the mail relay at " + r.Hostname + ".")
+	text.line("")
+	text.paragraph(introductions[r.Kind])
+	text.line("")
 	for _, rc := range r.Recipients {
-		w.line("  <" + string(rc.Address) + ">")
-		w.paragraph("    " + r.about(rc))
-		w.line("")
+		text.line("  <" + string(rc.Address) + ">")
+		text.paragraph("    " + r.about(rc))
+		if a := r.advice(rc); a != "" {
+			text.paragraph("    " + a)
+		}
+		text.line("")
 	}
-	w.paragraph(remedies[r.Kind])
+	text.paragraph(r.remedy(o))
 	if o.subject != "" {
-		w.line("")
-		w.paragraph("The subject of your message: " + o.subject)
+		text.line("")
+		text.paragraph("The subject of your message: " + o.subject)
+	}
+	switch {
+	case !hasEightBit(text.Bytes()):
+		w.part("text/plain; charset=us-ascii", "")
+		w.Write(text.Bytes())
+	case w.utf8:
+		w.part("text/plain; charset=utf-8", "8bit")
+		w.Write(text.Bytes())
+	default:
+		w.part("text/plain; charset=utf-8", "quoted-printable")
+		w.quotedPrintable(text.Bytes())
 	}
 }
 
@@ -153,9 +172,20 @@ var introductions = [...]string{
 }
 
 var remedies = [...]string{
-	Failed:    "Check the addresses, read what the other side said, and send the message again when the reason is gone. What you sent is attached, or its first lines.",
+	Failed:    "If you send the message again, do it when the reason is gone.",
 	Delayed:   "If it can't be delivered in the end, you will get another report.",
 	Delivered: "The message is now in the hands of the hosts that are named.",
+}
+
+// remedy says what the sender can do, and what is attached.
+func (r *Report) remedy(o original) string {
+	switch {
+	case r.Kind != Failed || len(o.content) == 0:
+		return remedies[r.Kind]
+	case o.whole:
+		return remedies[r.Kind] + " Your message is attached."
+	}
+	return remedies[r.Kind] + " The header of your message is attached, its body is not."
 }
 
 // about says what happened to a recipient.
@@ -176,8 +206,11 @@ func (r *Report) about(rc Recipient) string {
 	if rc.Reply.Command != "" && !rc.Reply.Local {
 		said = who + " answered to " + rc.Reply.Command + ": " + rc.Reply.String()
 	}
-	if r.Kind == Delayed && !rc.RetryUntil.IsZero() {
+	switch {
+	case r.Kind == Delayed && !rc.RetryUntil.IsZero():
 		said += " (tried until " + rc.RetryUntil.Format(dateLayout) + ")"
+	case r.Kind == Failed && rc.Reply.Temporary():
+		said += " (the message is too old now to be tried again)"
 	}
 	return said
 }
@@ -187,19 +220,18 @@ var actions = [...]string{Failed: "failed", Delayed: "delayed", Delivered: "deli
 // status writes the part for programs (RFC 3464, 2; RFC 6533, 4).
 func (r *Report) status(w *writer) {
 	if w.utf8 {
-		w.part("message/global-delivery-status", true)
+		w.part("message/global-delivery-status", "8bit")
 	} else {
-		w.part("message/delivery-status", false)
+		w.part("message/delivery-status", "")
 	}
 	w.field("Reporting-MTA", "dns; "+r.Hostname)
 	if r.Message.EnvID != "" {
-		w.field("Original-Envelope-Id", xtext(r.Message.EnvID))
+		w.field("Original-Envelope-Id", r.Message.EnvID) // decoded (RFC 3461, 6.3 a)
 	}
 	w.field("Arrival-Date", r.Message.Received.Format(dateLayout))
 	for _, rc := range r.Recipients {
 		w.line("")
-		if rc.ORcpt != "" {
-			kind, address, _ := strings.Cut(rc.ORcpt, ";")
+		if kind, address, ok := strings.Cut(rc.ORcpt, ";"); ok {
 			w.field("Original-Recipient", kind+"; "+w.address(address))
 		}
 		w.field("Final-Recipient", addressType(rc.Address, w.utf8)+"; "+w.address(string(rc.Address)))
@@ -228,23 +260,20 @@ func (r *Report) status(w *writer) {
 	}
 }
 
-// statusOf is the recipient's status code. Its class follows from the action (RFC 3464, 2.3.4),
-// so that mail which expired is not reported with the class of the last attempt.
+// statusOf is the recipient's status code. Of mail that expired it is the trouble that it met,
+// class 4 and all: RFC 3463 (3.5) prefers that to 4.4.7, its class 4 is for "abandonment or delay"
+// (2), and a mailing list must not take a host that was down for an address that is wrong.
 func (r *Report) statusOf(rc Recipient) string {
 	s := rc.Reply.Status()
-	switch r.Kind {
-	case Failed:
-		if s[0] != 5 {
-			return "5.4.7" // delivery time expired (RFC 3463, 3.5)
-		}
-	case Delayed:
-		if s[0] != 4 {
-			return "4.4.1"
-		}
-	case Delivered:
-		if s[0] != 2 {
-			return "2.0.0"
-		}
+	switch {
+	case rc.Reply.Code == 0 && r.Kind == Failed:
+		return "4.4.7" // delivery time expired
+	case r.Kind == Failed && s[0] != 4 && s[0] != 5:
+		return "5.0.0"
+	case r.Kind == Delayed && s[0] != 4:
+		return "4.4.1" // no answer from host
+	case r.Kind == Delivered && s[0] != 2:
+		return "2.0.0"
 	}
 	return s.String()
 }
@@ -270,22 +299,13 @@ func (r *Report) returned(w *writer, o original) {
 	case o.utf8:
 		kind = "message/global-headers"
 	}
-	w.part(kind, o.eightBit)
+	encoding := ""
+	if o.eightBit {
+		encoding = "8bit"
+	}
+	w.part(kind, encoding)
 	w.Write(o.content)
 	if !bytes.HasSuffix(o.content, []byte("\r\n")) {
 		w.line("")
 	}
-}
-
-// xtext encodes for the fields that hold it (RFC 3461, 4).
-func xtext(s string) string {
-	var b strings.Builder
-	for i := range len(s) {
-		if c := s[i]; c <= ' ' || c >= 127 || c == '+' || c == '=' {
-			fmt.Fprintf(&b, "+%02X", c)
-		} else {
-			b.WriteByte(c)
-		}
-	}
-	return b.String()
 }

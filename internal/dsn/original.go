@@ -30,14 +30,14 @@ func readOriginal(r Report) (original, error) {
 	if r.Content == nil {
 		return o, nil
 	}
-	in := bufio.NewReader(r.Content)
-	header, err := readHeader(in)
+	in := bufio.NewReaderSize(r.Content, maxHeader) // a line that does not fit is not returned
+	header, complete, err := readHeader(in)
 	if err != nil {
 		return o, err
 	}
 	o.messageID, o.subject = fieldsOf(header)
 	o.content = header
-	if r.returnsWhole() {
+	if complete && r.returnsWhole() {
 		body, err := io.ReadAll(io.LimitReader(in, r.ReturnLimit))
 		if err != nil {
 			return o, err
@@ -56,20 +56,20 @@ func (r *Report) returnsWhole() bool {
 		r.Message.Size <= r.ReturnLimit && r.Message.Body != envelope.BodyBinaryMIME
 }
 
-// readHeader reads to the empty line, which it includes, or to maxHeader at the end of a line.
-func readHeader(in *bufio.Reader) ([]byte, error) {
-	var header []byte
+// readHeader reads to the empty line, which it includes. Of a header over maxHeader it gives the
+// lines that fit, and says that it is not complete.
+func readHeader(in *bufio.Reader) (header []byte, complete bool, err error) {
 	for {
-		line, err := in.ReadBytes('\n')
-		if len(header)+len(line) > maxHeader {
-			return append(header, "\r\n"...), nil
+		line, err := in.ReadSlice('\n')
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull) || len(header)+len(line) > maxHeader:
+			return append(header, "\r\n"...), false, nil
+		case err != nil && !errors.Is(err, io.EOF):
+			return nil, false, err
 		}
 		header = append(header, line...)
-		if errors.Is(err, io.EOF) || len(bytes.TrimRight(line, "\r\n")) == 0 {
-			return header, nil
-		}
-		if err != nil {
-			return nil, err
+		if err != nil || len(bytes.TrimRight(line, "\r\n")) == 0 {
+			return header, true, nil
 		}
 	}
 }

@@ -3,6 +3,7 @@ package dsn
 import (
 	"bytes"
 	"fmt"
+	"mime/quotedprintable"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -84,15 +85,22 @@ func cut(s string, n int) int {
 	return n
 }
 
-// part begins a part of the report.
-func (w *writer) part(contentType string, eightBit bool) {
+// part begins a part of the report. No encoding is 7bit.
+func (w *writer) part(contentType, encoding string) {
 	w.line("")
 	w.line("--" + w.boundary)
 	w.field("Content-Type", contentType)
-	if eightBit {
-		w.field("Content-Transfer-Encoding", "8bit")
+	if encoding != "" {
+		w.field("Content-Transfer-Encoding", encoding)
 	}
 	w.line("")
+}
+
+// quotedPrintable writes text whose lines end in CRLF (RFC 2045, 6.7).
+func (w *writer) quotedPrintable(text []byte) {
+	q := quotedprintable.NewWriter(&w.Buffer)
+	_, _ = q.Write(text) // to memory: can't fail
+	_ = q.Close()
 }
 
 // clean leaves what can be printed, and of that only ASCII in a report that isn't UTF-8.
