@@ -7,7 +7,8 @@
 // (diff.go).
 //
 // The struct tags are the schema: conf names a setting or a block; oneof, min and max bound its
-// value; reload:"restart" marks what a running relay can't take over. The example file and the
+// value; reload:"restart" marks a setting or a block that a running relay can't take over;
+// only:"defaults" a traffic setting that can't differ by destination. The example file and the
 // manual page are tested against them.
 package config
 
@@ -24,21 +25,21 @@ type Config struct {
 	block
 
 	// Hostname is how the relay calls itself in Received, Message-ID and EHLO.
-	Hostname string `conf:"hostname"`
+	Hostname string `conf:"hostname" reload:"restart"`
 	// DataDir is where the queue, the accounting log and the control socket are by default.
 	DataDir string `conf:"data_dir" reload:"restart"`
 	// Postmaster takes mail for <postmaster> and is the author of reports.
-	Postmaster string `conf:"postmaster"`
+	Postmaster string `conf:"postmaster" reload:"restart"`
 	// NodeID tells this relay's accounting records from those of others.
-	NodeID string `conf:"nodeid"`
+	NodeID string `conf:"nodeid" reload:"restart"`
 
-	Listeners  []*Listener `conf:"listener,block"`
+	Listeners  []*Listener `conf:"listener,block" reload:"restart"`
 	HTTP       HTTP        `conf:"http,block"`
-	Control    Control     `conf:"control,block"`
-	Resolver   Resolver    `conf:"resolver,block"`
-	Queue      Queue       `conf:"queue,block"`
+	Control    Control     `conf:"control,block" reload:"restart"`
+	Resolver   Resolver    `conf:"resolver,block" reload:"restart"`
+	Queue      Queue       `conf:"queue,block" reload:"restart"`
 	Router     Router      `conf:"router,block"`
-	Delivery   Delivery    `conf:"delivery,block"`
+	Delivery   Delivery    `conf:"delivery,block" reload:"restart"`
 	Log        Log         `conf:"log,block"`
 	Accounting Accounting  `conf:"accounting,block"`
 	DSN        DSN         `conf:"dsn,block"`
@@ -77,7 +78,7 @@ type Listener struct {
 	Name string `conf:",label"`
 
 	// Address has one or more "ip:port"; ":port" is every address of the machine.
-	Address []string `conf:"address" check:"listen" reload:"restart"`
+	Address []string `conf:"address" check:"listen"`
 	// RelayFrom is the networks that may relay; nobody else may. Empty: nobody.
 	RelayFrom []netip.Prefix `conf:"relay_from"`
 	// ProxyFrom is the networks whose connections begin with a PROXY protocol header.
@@ -124,55 +125,55 @@ type HTTP struct {
 // Control is the unix socket that the command line speaks to.
 type Control struct {
 	block
-	Socket string `conf:"socket" reload:"restart"` // default: control.sock in DataDir
-	Mode   Mode   `conf:"mode" reload:"restart"`
+	Socket string `conf:"socket"` // default: control.sock in DataDir
+	Mode   Mode   `conf:"mode"`
 }
 
 // Resolver asks the DNS.
 type Resolver struct {
 	block
-	Servers      []string      `conf:"servers" check:"server" reload:"restart"` // "ip" or "ip:port"; empty: the system's
-	Timeout      time.Duration `conf:"timeout" min:"100ms" reload:"restart"`    // for a whole look-up
-	MaxLookups   int           `conf:"max_lookups" min:"1" reload:"restart"`    // questions under way at a time
-	CacheEntries int           `conf:"cache_entries" min:"0" reload:"restart"`
-	MinTTL       time.Duration `conf:"min_ttl" min:"0" reload:"restart"`
-	MaxTTL       time.Duration `conf:"max_ttl" min:"1s" reload:"restart"`
-	NegativeTTL  time.Duration `conf:"negative_ttl" min:"0" reload:"restart"` // at most, for "no such name"
+	Servers      []string      `conf:"servers" check:"server"` // "ip" or "ip:port"; empty: the system's
+	Timeout      time.Duration `conf:"timeout" min:"100ms"`    // for a whole look-up
+	MaxLookups   int           `conf:"max_lookups" min:"1"`    // questions under way at a time
+	CacheEntries int           `conf:"cache_entries" min:"0"`
+	MinTTL       time.Duration `conf:"min_ttl" min:"0"`
+	MaxTTL       time.Duration `conf:"max_ttl" min:"1s"`
+	NegativeTTL  time.Duration `conf:"negative_ttl" min:"0"` // at most, for "no such name"
 }
 
 // Queue is the store of accepted messages.
 type Queue struct {
 	block
-	SegmentSize Size `conf:"segment_size" min:"1MiB" max:"2GiB" reload:"restart"` // of a journal file
-	LargeBody   Size `conf:"large_body" min:"4KiB" max:"64MiB" reload:"restart"`  // larger content gets a file of its own
-	Cache       Size `conf:"cache" min:"1MiB" reload:"restart"`                   // memory for envelopes and content
-	MinFree     Size `conf:"min_free" min:"0" reload:"restart"`                   // free disk below which mail is refused with 4xx
+	SegmentSize Size `conf:"segment_size" min:"1MiB" max:"2GiB"` // of a journal file
+	LargeBody   Size `conf:"large_body" min:"4KiB" max:"64MiB"`  // larger content gets a file of its own
+	Cache       Size `conf:"cache" min:"1MiB"`                   // memory for envelopes and content
+	MinFree     Size `conf:"min_free" min:"0"`                   // free disk below which mail is refused with 4xx
 }
 
 // Router finds out where mail goes.
 type Router struct {
 	block
-	Workers               int  `conf:"workers" min:"1" reload:"restart"`                 // domains looked up at a time
-	MaxMessageConcurrency int  `conf:"max_message_concurrency" min:"1" reload:"restart"` // look-ups that each message may have in any case
-	ScaleMaxConcurrency   int  `conf:"scale_max_concurrency" min:"1" reload:"restart"`   // and this many for each free worker
-	IPv4                  bool `conf:"ipv4" reload:"restart"`                            // deliver to IPv4 addresses
-	IPv6                  bool `conf:"ipv6" reload:"restart"`                            // deliver to IPv6 addresses
-	AllowLoopback         bool `conf:"allow_loopback" reload:"restart"`                  // mail exchangers may be on this machine: for tests
+	Workers               int  `conf:"workers" min:"1"`                 // domains looked up at a time
+	MaxMessageConcurrency int  `conf:"max_message_concurrency" min:"1"` // look-ups that each message may have in any case
+	ScaleMaxConcurrency   int  `conf:"scale_max_concurrency" min:"1"`   // and this many for each free worker
+	IPv4                  bool `conf:"ipv4"`                            // deliver to IPv4 addresses
+	IPv6                  bool `conf:"ipv6"`                            // deliver to IPv6 addresses
+	AllowLoopback         bool `conf:"allow_loopback"`                  // mail exchangers may be on this machine: for tests
 }
 
 // Delivery bounds the relay as a whole; what applies to a destination is Traffic.
 type Delivery struct {
 	block
-	MaxConnections        int `conf:"max_connections" min:"1" reload:"restart"`         // outgoing, at a time
-	MaxMessageConcurrency int `conf:"max_message_concurrency" min:"1" reload:"restart"` // connections that each message may have in any case
-	ScaleMaxConcurrency   int `conf:"scale_max_concurrency" min:"1" reload:"restart"`   // and this many for each free one
+	MaxConnections        int `conf:"max_connections" min:"1"`         // outgoing, at a time
+	MaxMessageConcurrency int `conf:"max_message_concurrency" min:"1"` // connections that each message may have in any case
+	ScaleMaxConcurrency   int `conf:"scale_max_concurrency" min:"1"`   // and this many for each free one
 }
 
 // Log is the relay's own log, for people.
 type Log struct {
 	block
 	Level  string `conf:"level" oneof:"debug info warn error"`
-	Format string `conf:"format" oneof:"text json"`
+	Format string `conf:"format" oneof:"text json" reload:"restart"`
 	File   string `conf:"file" reload:"restart"` // "": standard error
 }
 
@@ -204,8 +205,8 @@ type Shutdown struct {
 type Source struct {
 	block
 	Name    string     `conf:",label"`
-	Address netip.Addr `conf:"address" reload:"restart"` // zero: the system chooses
-	EHLO    string     `conf:"ehlo" check:"hostname"`    // default: Config.Hostname
+	Address netip.Addr `conf:"address"`               // zero: the system chooses
+	EHLO    string     `conf:"ehlo" check:"hostname"` // default: Config.Hostname
 }
 
 // Pool is the sources that a tenant's mail may use.
@@ -224,5 +225,5 @@ type Tenant struct {
 	block
 	Name string `conf:",label"`
 	Pool string `conf:"pool"`
-	Tier int    `conf:"tier" min:"0" max:"5"`
+	Tier int    `conf:"tier" min:"0" max:"5" reload:"restart"`
 }

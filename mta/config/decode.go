@@ -46,6 +46,8 @@ func (d *decoder) body(body *hclsyntax.Body, v reflect.Value, b *block, prefix, 
 			d.unknown(a.NameRange, a.Name, "setting", v, where)
 		case f.kind != setting:
 			d.problems.add(a.NameRange, fmt.Sprintf("write it as %s%s { ... }", a.Name, labelHint(f)), "%q is a block and not a setting", a.Name)
+		case b.overrides && f.tag.Get("only") == "defaults":
+			d.problems.add(a.NameRange, "it belongs into the defaults block", "%s can't be different %s", a.Name, where)
 		default:
 			d.setting(a, f, b, prefix)
 		}

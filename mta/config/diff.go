@@ -66,28 +66,29 @@ type entry struct {
 // flat lists all settings that are there.
 func flat(c *Config) []entry {
 	var all []entry
-	collect(&all, reflect.ValueOf(c).Elem(), &c.block, "", "")
+	collect(&all, reflect.ValueOf(c).Elem(), &c.block, "", "", false)
 	return all
 }
 
-func collect(all *[]entry, v reflect.Value, b *block, title, prefix string) {
+func collect(all *[]entry, v reflect.Value, b *block, title, prefix string, restart bool) {
 	for f := range fields(v) {
+		restart := restart || f.tag.Get("reload") == "restart"
 		switch f.kind {
 		case setting:
 			if b.overrides && !b.set(prefix+f.name) {
 				continue
 			}
-			*all = append(*all, entry{title + prefix + f.name, literal(f.value, b.env[prefix+f.name]), f.value.Interface(), f.tag.Get("reload") == "restart"})
+			*all = append(*all, entry{title + prefix + f.name, literal(f.value, b.env[prefix+f.name]), f.value.Interface(), restart})
 		case single:
 			if own := blockOf(f.value); own != nil {
-				collect(all, f.value, own, f.name+": ", "")
+				collect(all, f.value, own, f.name+": ", "", restart)
 			} else {
-				collect(all, f.value, b, title, prefix+f.name+".")
+				collect(all, f.value, b, title, prefix+f.name+".", restart)
 			}
 		case many:
 			for i := range f.value.Len() {
 				e := f.value.Index(i).Elem()
-				collect(all, e, blockOf(e), fmt.Sprintf("%s %q: ", f.name, labelOf(e)), "")
+				collect(all, e, blockOf(e), fmt.Sprintf("%s %q: ", f.name, labelOf(e)), "", restart)
 			}
 		}
 	}

@@ -25,7 +25,7 @@ type Traffic struct {
 	MaxMessageRate    Rate `conf:"max_message_rate"`
 	MaxConnectionRate Rate `conf:"max_connection_rate"`
 	// SMTPPort is where hosts found by DNS listen.
-	SMTPPort int `conf:"smtp_port" min:"1" max:"65535"`
+	SMTPPort int `conf:"smtp_port" min:"1" max:"65535" only:"defaults"`
 
 	// RetryInterval and MaxRetryInterval are the waits after temporary failures.
 	RetryInterval    Retry         `conf:"retry_interval"`
@@ -33,7 +33,7 @@ type Traffic struct {
 	// MaxAge is when a message that is still not delivered is given up.
 	MaxAge time.Duration `conf:"max_age" min:"1m"`
 	// DelayWarning is when the sender is told that a message is late. 0: never.
-	DelayWarning time.Duration `conf:"delay_warning" min:"0"`
+	DelayWarning time.Duration `conf:"delay_warning" min:"0" only:"defaults" reload:"restart"`
 
 	// IdleTimeout closes a connection that has had nothing to do for so long; ActiveTimeout one
 	// that was made so long ago.
