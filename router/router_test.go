@@ -391,6 +391,30 @@ func TestNobodyIsForgotten(t *testing.T) {
 	}
 }
 
+// Whoever submits while the router closes is told something too.
+func TestCloseWhileSubmitting(t *testing.T) {
+	for range 20 {
+		r := New(Config{Settings: Settings{Workers: 3}}, &names{})
+		var wg sync.WaitGroup
+		var told atomic.Int64
+		for g := range 4 {
+			wg.Go(func() {
+				for i := range 50 {
+					r.Submit(Request{
+						Domains: []string{fmt.Sprintf("d%d-%d.test", g, i)},
+						Done:    func(string, *route.Route, *reply.Reply) { told.Add(1) },
+					})
+				}
+			})
+		}
+		r.Close()
+		wg.Wait()
+		if told.Load() != 200 {
+			t.Fatalf("%d told, want 200", told.Load())
+		}
+	}
+}
+
 func TestListenerAddrs(t *testing.T) {
 	got, err := ListenerAddrs([]netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:25"), netip.MustParseAddrPort("0.0.0.0:2525")})
 	if err != nil {

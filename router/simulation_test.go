@@ -6,6 +6,8 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -19,7 +21,9 @@ import (
 //
 //	go test ./router -run Simulation -v -simulated 60m
 
-var simulated = flag.Duration("simulated", 20*time.Minute, "virtual time in which messages arrive")
+const simulatedOnPage = 20 * time.Minute
+
+var simulated = flag.Duration("simulated", simulatedOnPage, "virtual time in which messages arrive")
 
 const (
 	simWorkers = 100
@@ -241,6 +245,23 @@ func TestSimulation(t *testing.T) {
 	}
 	t.Log("\n" + table.String())
 	checkShape(t, rows)
+	checkPage(t, table.String())
+}
+
+// checkPage compares the table with the one in the manual.
+func checkPage(t *testing.T, table string) {
+	if *simulated != simulatedOnPage || runtime.GOARCH != "amd64" { // others may round differently
+		return
+	}
+	page, err := os.ReadFile("../docs/routing.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(table) {
+		if strings.HasPrefix(line, "|") && !strings.Contains(string(page), line) {
+			t.Errorf("docs/routing.md has another table; this is missing:\n%s", line)
+		}
+	}
 }
 
 // checkCounts recounts from the messages what the simulation says it has done.
