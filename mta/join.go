@@ -1,7 +1,6 @@
 package mta
 
 import (
-	"net/netip"
 	"sync"
 
 	"mta/delivery"
@@ -94,15 +93,4 @@ func (s *siteDomains) of(key string) (domain, provider string) {
 		return d.domain, d.provider
 	}
 	return key, ""
-}
-
-// addrPorts tells where mail is taken.
-func (ls *listeners) addrPorts() []netip.AddrPort {
-	var out []netip.AddrPort
-	for _, a := range ls.addresses() {
-		if ap, err := netip.ParseAddrPort(a); err == nil {
-			out = append(out, ap)
-		}
-	}
-	return out
 }

@@ -2,11 +2,11 @@ package mta
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,73 +20,171 @@ import (
 // queueStore lets submission put messages into the queue.
 type queueStore struct{ q *queue.Queue }
 
-func (s queueStore) Begin() submission.Draft { return s.q.Begin() }
+func (s queueStore) Begin() submission.Draft { return queueDraft{s.q.Begin()} }
 
-// listeners are the SMTP servers that take mail in.
-//
-// Each address has a goroutine that accepts connections; shutdown ends them and waits.
-type listeners struct {
-	log     *slog.Logger
-	servers []*listening
-	running sync.WaitGroup
+type queueDraft struct{ *queue.Draft }
+
+func (d queueDraft) Commit(m *envelope.Message) error {
+	err := d.Draft.Commit(m)
+	if errors.Is(err, queue.ErrDiskFull) {
+		return diskFull{err}
+	}
+	return err
 }
 
-type listening struct {
-	name   string
+// diskFull makes submission answer 452 4.3.1.
+type diskFull struct{ error }
+
+func (e diskFull) Unwrap() error { return e.error }
+
+// DiskFull is what submission asks of an error.
+func (diskFull) DiskFull() bool { return true }
+
+// listeners take mail in: sockets that stay open while the relay runs, and behind each group of
+// them a server that a reload replaces.
+//
+// Goroutines: accept, one for each socket, owns it; serve, one for each server. shutdown ends them
+// and waits.
+type listeners struct {
+	log     *slog.Logger
+	groups  []*listenerGroup
+	running sync.WaitGroup
+
+	replaced context.Context // bounds the sessions with servers that were replaced
+	cut      context.CancelFunc
+}
+
+// listenerGroup is the sockets of one listener block.
+type listenerGroup struct {
+	name    string
+	sockets []net.Listener
+	current atomic.Pointer[intake]
+}
+
+// intake is a server and the way by which connections get to it.
+type intake struct {
 	server *submission.Server
-	nets   []net.Listener
+	conns  *handover
 }
 
 // openListeners opens all sockets, or none. Nothing is accepted before serve.
 func openListeners(cfg *config.Config, build func(*config.Listener) (*submission.Server, error), log *slog.Logger) (*listeners, error) {
 	ls := &listeners{log: log}
+	ls.replaced, ls.cut = context.WithCancel(context.Background())
 	for _, lc := range cfg.Listeners {
-		server, err := build(lc)
-		if err != nil {
+		if err := ls.open(lc, build); err != nil {
 			ls.closeSockets()
 			return nil, fmt.Errorf("listener %q: %w", lc.Name, err)
-		}
-		l := &listening{name: lc.Name, server: server}
-		ls.servers = append(ls.servers, l)
-		for _, address := range lc.Address {
-			socket, err := net.Listen("tcp", address)
-			if err != nil {
-				ls.closeSockets()
-				return nil, fmt.Errorf("listener %q: %w", lc.Name, err)
-			}
-			l.nets = append(l.nets, socket)
 		}
 	}
 	return ls, nil
 }
 
+func (ls *listeners) open(lc *config.Listener, build func(*config.Listener) (*submission.Server, error)) error {
+	server, err := build(lc)
+	if err != nil {
+		return err
+	}
+	g := &listenerGroup{name: lc.Name}
+	g.current.Store(&intake{server, newHandover()})
+	ls.groups = append(ls.groups, g)
+	for _, address := range lc.Address {
+		socket, err := net.Listen("tcp", address)
+		if err != nil {
+			return err
+		}
+		g.sockets = append(g.sockets, socket)
+	}
+	return nil
+}
+
 func (ls *listeners) closeSockets() {
-	for _, l := range ls.servers {
-		for _, socket := range l.nets {
+	for _, g := range ls.groups {
+		for _, socket := range g.sockets {
 			socket.Close()
 		}
 	}
 }
 
 func (ls *listeners) serve() {
-	for _, l := range ls.servers {
-		for _, socket := range l.nets {
-			ls.log.Info("taking mail", "listener", l.name, "address", socket.Addr().String())
-			ls.running.Go(func() {
-				if err := l.server.Serve(socket); err != nil && !errors.Is(err, submission.ErrServerClosed) {
-					ls.log.Error("no longer taking mail", "listener", l.name, "address", socket.Addr().String(), "error", err)
-				}
-			})
+	for _, g := range ls.groups {
+		ls.start(g, g.current.Load())
+		for _, socket := range g.sockets {
+			ls.log.Info("taking mail", "listener", g.name, "address", socket.Addr().String())
+			ls.running.Go(func() { ls.accept(g, socket) })
 		}
+	}
+}
+
+func (ls *listeners) start(g *listenerGroup, in *intake) {
+	ls.running.Go(func() {
+		if err := in.server.Serve(in.conns); err != nil && !errors.Is(err, submission.ErrServerClosed) {
+			ls.log.Error("no longer taking mail", "listener", g.name, "error", err)
+		}
+	})
+}
+
+// accept hands the socket's connections to whichever server is in force.
+func (ls *listeners) accept(g *listenerGroup, socket net.Listener) {
+	for pause := time.Duration(0); ; {
+		conn, err := socket.Accept()
+		switch {
+		case err == nil:
+			pause = 0
+			g.give(conn)
+		case errors.Is(err, net.ErrClosed):
+			return
+		default: // too many open files, say: others may close some
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			ls.log.Warn("accepting a connection", "listener", g.name, "error", err, "again in", pause)
+			time.Sleep(pause)
+		}
+	}
+}
+
+// give hands a connection to the server in force. While the relay stops there is none.
+func (g *listenerGroup) give(conn net.Conn) {
+	for {
+		in := g.current.Load()
+		if in.conns.give(conn) {
+			return
+		}
+		if g.current.Load() == in {
+			conn.Close()
+			return
+		}
+	}
+}
+
+// replace puts a new server behind a listener's sockets. Open transactions with the old one may
+// end; idle clients are told to come again.
+func (ls *listeners) replace(lc *config.Listener, server *submission.Server) {
+	for _, g := range ls.groups {
+		if g.name != lc.Name {
+			continue
+		}
+		in := &intake{server, newHandover()}
+		ls.start(g, in)
+		old := g.current.Swap(in)
+		old.conns.Close()
+		ls.running.Go(func() {
+			if err := old.server.Shutdown(ls.replaced); err != nil {
+				ls.log.Warn("sessions under the old configuration", "listener", g.name, "error", err)
+			}
+		})
 	}
 }
 
 // shutdown stops taking mail. Open transactions may end until ctx does.
 func (ls *listeners) shutdown(ctx context.Context) error {
-	errs := make([]error, len(ls.servers))
+	ls.closeSockets()
+	defer context.AfterFunc(ctx, ls.cut)()
+	errs := make([]error, len(ls.groups))
 	var all sync.WaitGroup
-	for i, l := range ls.servers {
-		all.Go(func() { errs[i] = l.server.Shutdown(ctx) })
+	for i, g := range ls.groups {
+		in := g.current.Load()
+		in.conns.Close()
+		all.Go(func() { errs[i] = in.server.Shutdown(ctx) })
 	}
 	all.Wait()
 	ls.running.Wait()
@@ -96,34 +194,67 @@ func (ls *listeners) shutdown(ctx context.Context) error {
 // addresses tells where mail is taken, in the order of the configuration.
 func (ls *listeners) addresses() []string {
 	var out []string
-	for _, l := range ls.servers {
-		for _, socket := range l.nets {
+	for _, g := range ls.groups {
+		for _, socket := range g.sockets {
 			out = append(out, socket.Addr().String())
 		}
 	}
 	return out
 }
 
-// certificate is the pair of files of a listener, read anew at a reload.
-type certificate struct {
-	files   config.TLS
-	current atomic.Pointer[tls.Certificate]
+// addrPorts is the same for the router.
+func (ls *listeners) addrPorts() []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, a := range ls.addresses() {
+		if ap, err := netip.ParseAddrPort(a); err == nil {
+			out = append(out, ap)
+		}
+	}
+	return out
 }
 
-func (c *certificate) load() error {
-	pair, err := tls.LoadX509KeyPair(c.files.Certificate, c.files.Key)
-	if err != nil {
-		return fmt.Errorf("certificate %s with key %s: %w", c.files.Certificate, c.files.Key, err)
+// handover is a listener whose connections come from another one.
+type handover struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newHandover() *handover {
+	return &handover{conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+// give reports false when the handover is closed: the connection is still the caller's.
+func (h *handover) give(c net.Conn) bool {
+	select {
+	case <-h.closed:
+		return false
+	default:
 	}
-	c.current.Store(&pair)
+	select {
+	case h.conns <- c:
+		return true
+	case <-h.closed:
+		return false
+	}
+}
+
+func (h *handover) Accept() (net.Conn, error) {
+	select {
+	case c := <-h.conns:
+		return c, nil
+	case <-h.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (h *handover) Close() error {
+	h.once.Do(func() { close(h.closed) })
 	return nil
 }
 
-func (c *certificate) config() *tls.Config {
-	return &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		return c.current.Load(), nil
-	}}
-}
+// Addr is not that of a socket: a listener can have several.
+func (h *handover) Addr() net.Addr { return &net.TCPAddr{} }
 
 // submissionConfig says in submission's words what a listener block says.
 func submissionConfig(cfg *config.Config, l *config.Listener) submission.Config {
@@ -151,19 +282,27 @@ func submissionConfig(cfg *config.Config, l *config.Listener) submission.Config 
 			MessagesPerSession:   l.MaxMessagesPerConnection,
 			Recipients:           l.MaxRecipients,
 			Size:                 int64(l.MaxMessageSize),
-			LineLength:           int(l.MaxLineLength),
+			LineLength:           int(l.MaxLineLength) - len("\r\n"),
 			Hops:                 l.MaxReceived,
 		},
 		Timeouts: submission.Timeouts{
 			Command: l.CommandTimeout,
 			Content: l.DataTimeout,
-			MinRate: int64(l.MinDataRate),
+			MinRate: orNone(int64(l.MinDataRate)),
 		},
 	}
 	if l.BareNewline == "normalise" {
 		out.BareNewlines = submission.NormaliseBareNewlines
 	}
 	return out
+}
+
+// orNone says "no limit" in submission's way, where 0 stands for the default.
+func orNone(n int64) int64 {
+	if n == 0 {
+		return -1
+	}
+	return n
 }
 
 // drainShare is the part of the time for shutting down that open submissions may use; the rest is

@@ -2,13 +2,14 @@ package mta
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 
 	"mta/mta/accounting"
 	"mta/mta/config"
 	"mta/mta/control"
+	"mta/submission"
 )
 
 func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
@@ -66,19 +67,23 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 	if err != nil {
 		return control.Reload{}, err
 	}
-	for _, c := range r.certs {
-		err = errors.Join(err, c.load())
+	servers := make(map[*config.Listener]*submission.Server)
+	for _, l := range cfg.Listeners {
+		if servers[l], err = r.newSubmission(cfg, l); err != nil {
+			return control.Reload{}, fmt.Errorf("listener %q: %w", l.Name, err)
+		}
 	}
-	if err == nil {
-		err = r.router.Reload(settings)
-	}
-	if err != nil {
+	if err := r.router.Reload(settings); err != nil {
 		return control.Reload{}, err
 	}
+	// From here on nothing can fail.
 	r.policy.Store(&policy{cfg})
 	r.delivery.Reload()
 	if r.accounting != nil {
 		r.accounting.SetLimits(accountingLimits(cfg))
+	}
+	for l, server := range servers {
+		r.listeners.replace(l, server)
 	}
 	return r.changes(old, cfg), nil
 }

@@ -16,6 +16,7 @@ package mta
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -57,7 +58,8 @@ type Relay struct {
 
 	policy   atomic.Pointer[policy]
 	sites    siteDomains
-	reload   sync.Mutex // one reload at a time
+	sessions envelope.IDs // names sessions, whatever the listener
+	reload   sync.Mutex   // one reload at a time
 	draining atomic.Bool
 
 	queue      *queue.Queue
@@ -68,7 +70,6 @@ type Relay struct {
 	events     *accountant
 	accounting *accounting.Writer // nil when switched off
 	listeners  *listeners
-	certs      []*certificate
 	http       *httpServer // nil without an address
 	control    *control.Server
 	socket     net.Listener
@@ -175,23 +176,22 @@ func (r *Relay) maxAge(key string) time.Duration {
 }
 
 func (r *Relay) openListeners(cfg *config.Config, undo *undoer) (err error) {
-	r.listeners, err = openListeners(cfg, r.newSubmission, r.log)
+	r.listeners, err = openListeners(cfg, func(l *config.Listener) (*submission.Server, error) { return r.newSubmission(cfg, l) }, r.log)
 	if err == nil {
 		undo.add(r.listeners.closeSockets)
 	}
 	return err
 }
 
-func (r *Relay) newSubmission(l *config.Listener) (*submission.Server, error) {
-	sc := submissionConfig(r.policy.Load().cfg, l)
-	sc.Store, sc.Events, sc.Log = queueStore{r.queue}, r.events, r.log.With("listener", l.Name)
+func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener) (*submission.Server, error) {
+	sc := submissionConfig(cfg, l)
+	sc.Store, sc.Events, sc.Log, sc.IDs = queueStore{r.queue}, r.events, r.log.With("listener", l.Name), &r.sessions
 	if l.TLS.Enabled() {
-		c := &certificate{files: l.TLS}
-		if err := c.load(); err != nil {
-			return nil, err
+		pair, err := tls.LoadX509KeyPair(l.TLS.Certificate, l.TLS.Key)
+		if err != nil {
+			return nil, fmt.Errorf("certificate %s with key %s: %w", l.TLS.Certificate, l.TLS.Key, err)
 		}
-		r.certs = append(r.certs, c)
-		sc.TLS = c.config()
+		sc.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
 	}
 	return submission.New(sc), nil
 }

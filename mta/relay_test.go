@@ -2,11 +2,13 @@ package mta
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/smtp"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -239,4 +241,50 @@ func recorderLevel(t testing.TB) sink.Level {
 		return sink.Hashes
 	}
 	return sink.Contents
+}
+
+func TestReloadActsOnListeners(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	w.send("ann@client.example", letter, "bob@box.example")
+	w.arrived(1)
+
+	w.rewrite("relay_from", `listener "smtp" {
+		address = "127.0.0.1:0"
+		relay_from = ["192.0.2.0/24"]
+	}`)
+	if _, err := w.Reload(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	c, err := smtp.Dial(w.listeners.addresses()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := errors.Join(c.Mail("ann@client.example"), c.Rcpt("bob@box.example")); err == nil {
+		t.Error("may still relay after relay_from was taken away")
+	}
+}
+
+func TestReloadOfABadFileChangesNothing(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	before := w.Config()
+	w.rewrite("typo", `defaults { conection_limit = 3 }`)
+	if _, err := w.Reload(context.Background()); err == nil || !strings.Contains(err.Error(), "connection_limit") {
+		t.Errorf("got %v, want an error that knows what was meant", err)
+	}
+	if w.Config() != before {
+		t.Error("a bad file changed the configuration in force")
+	}
+	w.send("ann@client.example", letter, "bob@box.example")
+	w.arrived(1)
+}
+
+// rewrite makes a file the one that Reload reads: a minimal configuration with extra in it.
+func (w *world) rewrite(name, extra string) {
+	w.t.Helper()
+	w.opts.ConfigFile = filepath.Join(w.t.TempDir(), name+".conf")
+	text := fmt.Sprintf("hostname = \"relay.example\"\ndata_dir = %q\nrouter { allow_loopback = true }\n%s\n", w.cfg.DataDir, extra)
+	if err := os.WriteFile(w.opts.ConfigFile, []byte(text), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
 }
