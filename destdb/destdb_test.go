@@ -1,0 +1,207 @@
+package destdb
+
+import (
+	"net/netip"
+	"reflect"
+	"testing"
+	"time"
+
+	"mta/internal/reply"
+)
+
+var (
+	t0      = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	addr    = netip.MustParseAddrPort("192.0.2.1:25")
+	refused = reply.Local(451, reply.Enhanced{4, 4, 1}, "connect", "connection refused")
+	backoff = Backoff{First: time.Minute, Max: 10 * time.Minute}
+)
+
+// open makes a connection that stands and has that backlog.
+func open(db *DB, p *Path, made time.Time, backlog int) *Conn {
+	c := db.Open(p, db.Site("site"), "provider", made)
+	c.Phase, c.Backlog, c.Threshold, c.Limit = Open, backlog, 5, 10
+	return c
+}
+
+func TestS6Classes(t *testing.T) {
+	for _, x := range []struct {
+		name    string
+		prepare func(db *DB, p *Path)
+		state   State
+		working bool
+	}{
+		{"nothing is known", func(*DB, *Path) {}, Unused, true},
+		{"being opened", func(db *DB, p *Path) { db.Open(p, db.Site("s"), "", t0) }, Active, true},
+		{"busy", func(db *DB, p *Path) { open(db, p, t0, 1) }, Active, true},
+		{"idle", func(db *DB, p *Path) { open(db, p, t0, 0) }, Idle, true},
+		{"one busy, one idle", func(db *DB, p *Path) { open(db, p, t0, 0); open(db, p, t0, 1) }, Active, true},
+		{"being closed", func(db *DB, p *Path) { open(db, p, t0, 1).Phase = Closing }, Closed, true},
+		{"was closed", func(db *DB, p *Path) { db.Closed(open(db, p, t0, 0)) }, Closed, true},
+		{"unreachable", func(db *DB, p *Path) { db.Unreachable(p.Host, t0, refused, backoff) }, Retry, false},
+		{"turned this source away", func(db *DB, p *Path) { db.Refused(p, t0, refused, backoff) }, Retry, false},
+		{"its time has come", func(db *DB, p *Path) { db.Refused(p, t0.Add(-time.Minute), refused, backoff) }, Retry, true},
+		{"turned one away, serves another", func(db *DB, p *Path) { open(db, p, t0, 1); db.Refused(p, t0, refused, backoff) }, Active, true},
+		{"works again", func(db *DB, p *Path) { db.Unreachable(p.Host, t0, refused, backoff); db.Works(p, t0) }, Unused, true},
+	} {
+		db := New(Lifetimes{})
+		p := db.Path(PathKey{Source: "out1", Addr: addr}, "mx")
+		x.prepare(db, p)
+		if got := p.State(); got != x.state {
+			t.Errorf("%s: %v, want %v", x.name, got, x.state)
+		}
+		if got := p.Working(t0); got != x.working {
+			t.Errorf("%s: working %v, want %v", x.name, got, x.working)
+		}
+	}
+}
+
+func TestRefusalOfOneSourceIsNotTheOthers(t *testing.T) {
+	db := New(Lifetimes{})
+	a := db.Path(PathKey{Source: "out1", Addr: addr}, "mx")
+	b := db.Path(PathKey{Source: "out2", Addr: addr}, "mx")
+	db.Refused(a, t0, refused, backoff)
+	if b.State() != Unused {
+		t.Errorf("the other source's path is %v", b.State())
+	}
+	db.Unreachable(a.Host, t0, refused, backoff)
+	if b.State() != Retry {
+		t.Errorf("the host is unreachable, the other source's path is %v", b.State())
+	}
+}
+
+func TestRetryTimesGrow(t *testing.T) {
+	db := New(Lifetimes{})
+	h := db.Host(addr, "mx")
+	now := t0
+	for i, want := range []time.Duration{1, 2, 4, 8, 10, 10} {
+		db.Unreachable(h, now, refused, backoff)
+		db.Unreachable(h, now.Add(time.Second), refused, backoff) // tried side by side
+		if got := h.Broken.RetryAt.Sub(now); got != want*time.Minute || h.Broken.Failures != i+1 {
+			t.Fatalf("failure %d: %v, %d in a row, want %v", i+1, got, h.Broken.Failures, want*time.Minute)
+		}
+		now = h.Broken.RetryAt
+	}
+}
+
+func TestS14Collect(t *testing.T) {
+	db := New(Lifetimes{Closed: 10 * time.Minute, Retry: 10 * time.Minute, Facts: time.Hour})
+	p := db.Path(PathKey{Source: "out1", Addr: addr}, "mx")
+	db.Closed(open(db, p, t0, 0))
+	q := db.Path(PathKey{Source: "out2", Addr: addr}, "mx")
+	db.Refused(q, t0, refused, backoff)
+	live := db.Path(PathKey{Source: "out3", Addr: addr}, "mx")
+	c := open(db, live, t0, 0)
+	states := func() [3]State { return [3]State{p.State(), q.State(), live.State()} }
+
+	keep := func(*Path) bool { return true }
+	db.Collect(t0.Add(9*time.Minute), keep)
+	if got := states(); got != [3]State{Closed, Retry, Idle} {
+		t.Fatalf("after 9 min: %v", got)
+	}
+	db.Collect(t0.Add(10*time.Minute), keep)
+	if got := states(); got != [3]State{Unused, Retry, Idle} {
+		t.Fatalf("after 10 min: %v", got)
+	}
+	// A retry record's time counts from when it comes.
+	db.Collect(t0.Add(11*time.Minute), keep)
+	if got := states(); got != [3]State{Unused, Unused, Idle} {
+		t.Fatalf("after 11 min: %v", got)
+	}
+	db.Collect(t0.Add(11*time.Minute), nil)
+	if len(db.paths) != 1 || len(db.ways) != 1 {
+		t.Errorf("%d paths in the picture, want the live one", len(db.paths))
+	}
+	db.Closed(c)
+	db.Collect(t0.Add(2*time.Hour), nil)
+	if len(db.paths)+len(db.ways)+len(db.hosts)+len(db.sites) != 0 {
+		t.Errorf("left: %d paths, %d hosts, %d sites", len(db.paths), len(db.hosts), len(db.sites))
+	}
+	for _, r := range db.Changed(100) {
+		if !r.Gone {
+			t.Errorf("record %v is not to be removed", r.Key)
+		}
+	}
+}
+
+func TestConnectionsAreNewestFirstAndCounted(t *testing.T) {
+	db := New(Lifetimes{})
+	p := db.Path(PathKey{Source: "out1", Addr: addr}, "mx")
+	a, b, c := open(db, p, t0, 0), open(db, p, t0.Add(1), 0), open(db, p, t0.Add(2), 0)
+	if got := p.Conns(); !reflect.DeepEqual(got, []*Conn{c, b, a}) {
+		t.Fatal("not newest first")
+	}
+	if db.Total() != 3 || db.Source("out1") != 3 || db.Provider("provider") != 3 || p.Host.Live() != 3 || db.Site("site").Live() != 3 {
+		t.Error("counts are off")
+	}
+	db.Closed(b)
+	db.Closed(b)
+	if got := p.Conns(); !reflect.DeepEqual(got, []*Conn{c, a}) || db.Total() != 2 || p.Host.Live() != 2 || db.Site("site").Live() != 2 {
+		t.Errorf("after one end: %v, total %d", got, db.Total())
+	}
+}
+
+// What is kept comes back as it was; and what one node has learned, another knows (S15).
+func TestS15RecordsReachAnotherPicture(t *testing.T) {
+	db := New(Lifetimes{})
+	p := db.Path(PathKey{Source: "out1", Addr: addr, Policy: "tls"}, "mx")
+	db.Closed(open(db, p, t0, 0))
+	db.Unreachable(p.Host, t0, refused, backoff)
+	p.Host.Facts.WindowMessages = 32
+	db.Taught(p.Host, t0)
+	s := db.Site("site")
+	s.Allowed, s.Actions = 7, []Action{{What: "suspended", Reason: "421 too many", Begin: t0, End: t0.Add(time.Minute)}}
+	db.Touched(s, t0)
+	records := db.Changed(100)
+	if len(records) != 3 || len(db.Changed(100)) != 0 {
+		t.Fatalf("%d records, want those of the host, the path and the site, once", len(records))
+	}
+
+	other := New(Lifetimes{})
+	q := other.Path(PathKey{Source: "out1", Addr: addr, Policy: "tls"}, "mx")
+	for range 2 { // to learn the same again is harmless
+		other.Learn(records)
+	}
+	if _, waiting := q.Waiting(t0.Add(30 * time.Second)); !waiting || q.State() != Retry {
+		t.Errorf("the other node would try a host that is down; its path is %v", q.State())
+	}
+	if !q.Made.Equal(t0) || q.Host.Facts.WindowMessages != 32 || other.Site("site").Allowed != 7 || len(other.Site("site").Actions) != 1 {
+		t.Errorf("learned: %+v %+v %+v", q, q.Host.Facts, other.Site("site"))
+	}
+	if _, waiting := q.Waiting(t0.Add(2 * time.Minute)); waiting {
+		t.Error("still waiting after the retry time")
+	}
+}
+
+func TestLaterRetryRecordCounts(t *testing.T) {
+	db := New(Lifetimes{})
+	h := db.Host(addr, "mx")
+	db.Unreachable(h, t0, refused, Backoff{First: time.Hour, Max: time.Hour})
+	db.Learn([]Record{{Key: Key{Addr: addr}, Broken: Broken{Failures: 1, RetryAt: t0.Add(time.Minute)}}})
+	if got := h.Broken.RetryAt.Sub(t0); got != time.Hour {
+		t.Errorf("an earlier record has shortened the wait to %v", got)
+	}
+}
+
+func TestForget(t *testing.T) {
+	db := New(Lifetimes{})
+	p := db.Path(PathKey{Source: "out1", Addr: addr}, "mx")
+	db.Refused(p, t0, refused, backoff)
+	db.Unreachable(p.Host, t0, refused, backoff)
+	if n := db.Forget(func(name, _ string) bool { return name == "mx" }, t0); n != 1 || p.State() != Unused {
+		t.Errorf("forgot %d hosts, the path is %v", n, p.State())
+	}
+}
+
+func TestListings(t *testing.T) {
+	db := New(Lifetimes{})
+	p := db.Path(PathKey{Source: "out1", Addr: addr}, "mx")
+	open(db, p, t0, 3)
+	hosts, sites := db.Hosts(), db.Sites()
+	if len(hosts) != 1 || hosts[0].Name != "mx" || len(hosts[0].Paths) != 1 || hosts[0].Paths[0].State != Active ||
+		len(hosts[0].Paths[0].Conns) != 1 || hosts[0].Paths[0].Conns[0].Backlog != 3 {
+		t.Errorf("hosts %+v", hosts)
+	}
+	if len(sites) != 1 || sites[0].Live != 1 {
+		t.Errorf("sites %+v", sites)
+	}
+}

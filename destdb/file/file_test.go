@@ -1,0 +1,140 @@
+package file
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+
+	"mta/destdb"
+	"mta/internal/reply"
+)
+
+func record(n int) destdb.Record {
+	return destdb.Record{
+		Key:    destdb.Key{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(n >> 8), byte(n)}), 25), Source: "out1"},
+		Used:   time.Unix(1_800_000_000, 0).UTC(),
+		Broken: destdb.Broken{Failures: n, Why: reply.Local(451, reply.Enhanced{4, 4, 1}, "connect", "refused")},
+	}
+}
+
+func mustOpen(t *testing.T, path string) *Store {
+	t.Helper()
+	s, err := Open(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestKeepsRecords(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "destdb")
+	s := mustOpen(t, path)
+	site := destdb.Record{Key: destdb.Key{Site: "a"}, Allowed: 3}
+	for range 2 {
+		if err := s.Save([]destdb.Record{record(1), record(2), site}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone := record(2)
+	gone.Gone = true
+	if err := s.Save([]destdb.Record{gone}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = mustOpen(t, path)
+	defer s.Close()
+	got, err := s.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[destdb.Key]destdb.Record{record(1).Key: record(1), site.Key: site}
+	if len(got) != len(want) {
+		t.Fatalf("%d records, want %d", len(got), len(want))
+	}
+	for _, r := range got {
+		if !reflect.DeepEqual(r, want[r.Key]) {
+			t.Errorf("loaded %+v, want %+v", r, want[r.Key])
+		}
+	}
+}
+
+// Whatever a crash or a stranger left in the file, the store opens, and what it gives can be trusted
+// or is nothing.
+func TestDamageIsSetAside(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 1))
+	for i := range 20 {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "destdb")
+			s := mustOpen(t, path)
+			var all []destdb.Record
+			for n := range 200 {
+				all = append(all, record(n))
+			}
+			if err := s.Save(all); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			damage(t, path, rnd, i)
+			s = mustOpen(t, path)
+			defer s.Close()
+			if _, err := s.Load(); err != nil {
+				t.Fatalf("loading: %v", err)
+			}
+			if err := s.Save([]destdb.Record{record(1)}); err != nil {
+				t.Errorf("saving after damage: %v", err)
+			}
+		})
+	}
+}
+
+// damage overwrites the file, cuts it, or sets pages of it to nonsense.
+func damage(t *testing.T, path string, rnd *rand.Rand, kind int) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch kind % 5 {
+	case 0:
+		b = []byte("this is no database")
+	case 1:
+		b = b[:rnd.IntN(len(b))]
+	case 2: // both meta pages
+		for i := range 2 * os.Getpagesize() {
+			b[i] = byte(rnd.Uint32())
+		}
+	case 3: // what the records say
+		for i := range b {
+			if b[i] == '{' && rnd.IntN(20) == 0 {
+				b[i] = byte(rnd.Uint32())
+			}
+		}
+	case 4: // what a disk that lost writes leaves behind
+		clear(b[2*os.Getpagesize()+rnd.IntN(len(b)/2):])
+	}
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLockedByAnother(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "destdb")
+	s := mustOpen(t, path)
+	defer s.Close()
+	if other, err := Open(path, nil); err == nil {
+		other.Close()
+		t.Fatal("two have the same file open")
+	}
+	if _, err := os.Stat(path + ".corrupt"); err == nil {
+		t.Error("a file that is in use was set aside")
+	}
+}
