@@ -2,6 +2,7 @@ package dnsserver
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -146,7 +147,7 @@ func (z *Zone) faultOf(name string, qtype uint16) Fault {
 		above = up(above)
 		f = z.mu.faults[below(above)]
 	}
-	if f == nil || len(f.Types) > 0 && !contains(f.Types, qtype) {
+	if f == nil || len(f.Types) > 0 && !slices.Contains(f.Types, qtype) {
 		return Fault{}
 	}
 	if f.used++; f.First > 0 && f.used > f.First {
@@ -221,13 +222,4 @@ func below(name string) string {
 		return "*."
 	}
 	return "*." + name
-}
-
-func contains(types []uint16, t uint16) bool {
-	for _, x := range types {
-		if x == t {
-			return true
-		}
-	}
-	return false
 }
