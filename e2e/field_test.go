@@ -46,18 +46,18 @@ func addresses(n int) []string {
 	return addrs
 }
 
-// reportTo waits for a report in s's inbox.
-func (f *field) reportTo(t *testing.T, s *server) stored {
+// reportTo waits for a report about the address in s's inbox.
+func (f *field) reportTo(t *testing.T, s *server, about string) stored {
 	t.Helper()
 	var report stored
-	eventually(t, 30*time.Second, func() error {
+	eventually(t, 90*time.Second, func() error {
 		for _, m := range s.messages(t) {
-			if strings.HasPrefix(m.field("Content-Type"), "multipart/report") {
+			if strings.HasPrefix(m.field("Content-Type"), "multipart/report") && strings.Contains(string(m.body), about) {
 				report = m
 				return nil
 			}
 		}
-		return fmt.Errorf("%s has got no report", s.name)
+		return fmt.Errorf("%s has got no report about %s", s.name, about)
 	})
 	return report
 }

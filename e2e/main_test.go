@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -28,25 +29,37 @@ var binary string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
+// run tests the binary that MTA_E2E_BINARY names, else the one that it builds.
 func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "mta-e2e-bin-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "making a folder for the binary:", err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "mta")
-	build := exec.Command("go", "build", "-o", binary, "mta/cmd/mta")
-	if os.Getenv("MTA_E2E_RACE") != "" {
-		build.Args = append(build.Args[:2], append([]string{"-race"}, build.Args[2:]...)...)
-	}
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "building the relay: %v\n%s", err, out)
-		return 1
+	if binary = os.Getenv("MTA_E2E_BINARY"); binary == "" {
+		remove, err := build()
+		defer remove()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
 	}
 	code := m.Run()
 	skipped.report()
 	return code
+}
+
+// build makes the binary, with the race detector when MTA_E2E_RACE is set.
+func build() (remove func(), err error) {
+	dir, err := os.MkdirTemp("", "mta-e2e-bin-")
+	if err != nil {
+		return func() {}, fmt.Errorf("making a folder for the binary: %w", err)
+	}
+	remove = func() { os.RemoveAll(dir) }
+	binary = filepath.Join(dir, "mta")
+	args := []string{"build", "-o", binary, "mta/cmd/mta"}
+	if os.Getenv("MTA_E2E_RACE") != "" {
+		args = slices.Insert(args, 1, "-race")
+	}
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		return remove, fmt.Errorf("building the relay: %w\n%s", err, out)
+	}
+	return remove, nil
 }
 
 // skips is what could not be tested, and why.

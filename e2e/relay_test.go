@@ -41,7 +41,7 @@ resolver {
 router { allow_loopback = true }
 defaults {
   smtp_port          = %[4]s
-  retry_interval     = "500ms"
+  retry_interval     = "1s"
   max_retry_interval = "2s"
 }
 %[5]s

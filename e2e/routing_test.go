@@ -45,11 +45,11 @@ func TestUndeliverableMailComesBackAsAReport(t *testing.T) {
 		{"expired, since the only MX is dead", "gone MX 10 dead.gone\ndead.gone A 127.20.0.66\n", "Status: 4.4.1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			f := newFieldWith(t, tc.records, "domain \"gone.example\" { max_age = \"2s\" }\n", postfix)
+			f := newFieldWith(t, tc.records, "domain \"gone.example\" { max_age = \"1m\" }\n", postfix)
 			home := f.servers[0]
 			content := letter{name: "lost", body: "x\r\n"}.content("report")
 			f.python(t, "boss@"+home.domain, []string{"user@gone.example"}, content)
-			report := f.reportTo(t, home)
+			report := f.reportTo(t, home, "user@gone.example")
 			wantReport(t, report, "Action: failed", tc.status, "Final-Recipient: rfc822; user@gone.example", "Subject: lost")
 			if to := report.field("X-Original-To"); to != "boss@"+home.domain {
 				t.Errorf("the report went to %s", to)

@@ -265,7 +265,7 @@ func (b *battlefield) judge(t *testing.T, killed []time.Time, queued map[string]
 			}
 		}
 	}
-	twice, unexcused := b.duplicates(killed)
+	twice, age, unexcused := b.duplicates(killed)
 	reportedTwice := 0
 	for _, n := range bounced {
 		reportedTwice += n - 1
@@ -277,7 +277,8 @@ func (b *battlefield) judge(t *testing.T, killed []time.Time, queued map[string]
 	}
 	t.Logf("%d kills; %d messages accepted, %d with an unseen reply, %d told to come later", len(killed), len(b.accepted), b.unsure, b.refused)
 	t.Logf("recipients: %d delivered, %d bounced, %d still queued, %d lost", delivered, reported, waiting, lost)
-	t.Logf("second copies: %d, all of mail under way at a kill but %d; second reports: %d", twice, len(unexcused), reportedTwice)
+	t.Logf("second copies: %d, all of mail under way at a kill but %d; the first copies were taken at most %v before it; second reports: %d",
+		twice, len(unexcused), age.Round(time.Millisecond), reportedTwice)
 	if lost > 0 {
 		t.Errorf("%d recipients of accepted messages are lost", lost)
 	}
@@ -302,24 +303,27 @@ func (b *battlefield) bounced() map[string]int {
 	return count
 }
 
-// duplicates counts copies beyond the first, and lists those whose copy before was not taken
-// shortly before a kill, with the next copy after it.
-func (b *battlefield) duplicates(killed []time.Time) (twice int, unexcused []sink.Delivery) {
+// duplicates counts copies beyond the first, and lists those that no kill excuses: one shortly
+// after the copy before, and before this one. age is the longest time from a first copy to its
+// kill.
+func (b *battlefield) duplicates(killed []time.Time) (twice int, age time.Duration, unexcused []sink.Delivery) {
 	last := make(map[string]sink.Delivery)
 	for _, d := range b.taken.Deliveries() {
 		key := d.ID + " " + d.Recipient
-		if before, ok := last[key]; ok {
-			twice++
-			excuse := slices.ContainsFunc(killed, func(k time.Time) bool {
-				return before.At.Before(k) && k.Sub(before.At) < inFlight && d.At.After(k)
-			})
-			if !excuse {
-				unexcused = append(unexcused, d)
-			}
-		}
+		before, again := last[key]
 		last[key] = d
+		if !again {
+			continue
+		}
+		twice++
+		i := slices.IndexFunc(killed, func(k time.Time) bool { return before.At.Before(k) && d.At.After(k) })
+		if i < 0 || killed[i].Sub(before.At) > inFlight {
+			unexcused = append(unexcused, d)
+			continue
+		}
+		age = max(age, killed[i].Sub(before.At))
 	}
-	return twice, unexcused
+	return twice, age, unexcused
 }
 
 // session is an SMTP client that knows when a message was accepted, and when nobody can know.
