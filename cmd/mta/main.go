@@ -1,4 +1,180 @@
-// Command mta is an outbound mail relay.
+// Command mta is an outbound mail relay, and what its operator needs to run it: a file for each
+// command. Called as sendmail or mailq it behaves as those do.
 package main
 
-func main() {}
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"mta/mta/config"
+	"mta/mta/control"
+)
+
+// version is set by the linker (see Makefile).
+var version = ""
+
+// Exit codes. Under the name of sendmail those of sysexits.h are used instead, see sendmail.go.
+const (
+	exitDone   = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	os.Exit(run(&cli{
+		in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv, now: time.Now,
+		screen: screenOf(os.Stdout, os.Getenv),
+	}, os.Args))
+}
+
+// cli is what a command has of the world around it.
+type cli struct {
+	in       io.Reader
+	out, err io.Writer
+	env      func(string) string
+	now      func() time.Time
+	screen   screen
+
+	configFlag, socketFlag string // --config, --socket
+	started                bool   // the command line was understood, and the command runs
+}
+
+// run executes a command line by the name that the program was called by.
+func run(c *cli, args []string) int {
+	switch filepath.Base(args[0]) {
+	case "sendmail":
+		return c.sendmail(args[1:])
+	case "mailq":
+		return c.mailq(args[1:])
+	}
+	root := newRoot(c)
+	root.SetArgs(args[1:])
+	cmd, err := root.ExecuteC()
+	if err == nil {
+		return exitDone
+	}
+	return c.fail(cmd.CommandPath(), err)
+}
+
+// exitError ends a command whose trouble has been told already.
+type exitError int
+
+func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// usageError is what is wrong with the command line itself.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// hinted is an error that says what to do.
+type hinted struct {
+	error
+	hint string
+}
+
+func (h hinted) Unwrap() error { return h.error }
+
+// fail tells an error in the way of all commands and gives the exit code.
+func (c *cli) fail(command string, err error) int {
+	if code := exitError(0); errors.As(err, &code) {
+		return int(code)
+	}
+	c.tell(err)
+	usage, refused := usageError{}, (*control.Error)(nil)
+	switch {
+	case !c.started, errors.As(err, &usage):
+		fmt.Fprintf(c.err, "mta: see: %s --help\n", command)
+		return exitUsage
+	case errors.As(err, &refused) && refused.Status == 400:
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// tell writes an error, and below it what to do.
+func (c *cli) tell(err error) {
+	if problems := (config.Problems)(nil); errors.As(err, &problems) {
+		c.tellProblems(problems)
+		return
+	}
+	fmt.Fprintf(c.err, "mta: %s\n", clean(strings.ReplaceAll(err.Error(), "\n", "\nmta: ")))
+	hint := control.Hint(err)
+	if h := (hinted{}); errors.As(err, &h) {
+		hint = h.hint
+	}
+	if hint != "" {
+		fmt.Fprintf(c.err, "mta: %s\n", clean(hint))
+	}
+}
+
+// defaultConfig is read when neither --config nor MTA_CONFIG says otherwise, if it is there.
+const defaultConfig = "/etc/mta/mta.conf"
+
+// configPath says which file is meant; "" for the built-in defaults.
+func (c *cli) configPath() string {
+	if c.configFlag != "" {
+		return c.configFlag
+	}
+	if path := c.env("MTA_CONFIG"); path != "" {
+		return path
+	}
+	if _, err := os.Stat(defaultConfig); err == nil {
+		return defaultConfig
+	}
+	return ""
+}
+
+// config reads the configuration.
+func (c *cli) config() (*config.Config, error) {
+	if path := c.configPath(); path != "" {
+		return config.Load(path, c.env)
+	}
+	return config.Default(), nil
+}
+
+// client gives the way to the running relay.
+func (c *cli) client() (*control.Client, error) {
+	if c.socketFlag != "" {
+		return control.NewClient(c.socketFlag), nil
+	}
+	cfg, err := c.config()
+	if errors.Is(err, os.ErrPermission) {
+		return nil, hinted{err, "to do without the file, say where the control socket is: --socket"}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return control.NewClient(cfg.Control.Socket), nil
+}
+
+// versionString is the version that the linker was told, or else the one that Go knows.
+func versionString() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
+}
+
+// screenOf says what f can show.
+func screenOf(f *os.File, env func(string) string) screen {
+	fd := int(f.Fd())
+	if !term.IsTerminal(fd) {
+		return screen{}
+	}
+	s := screen{tty: true, colour: env("NO_COLOR") == "" && env("TERM") != "dumb"}
+	if width, _, err := term.GetSize(fd); err == nil {
+		s.width = width
+	}
+	return s
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"mta/mta/config"
+)
+
+const checkHelp = `Read the configuration file and say everything that is wrong with it: line, column,
+the line itself, and what to do. Nothing of a running relay is touched.
+
+With --effective, print what is in force with this file: every setting, those that the
+file doesn't have included, as a file that loads. Secrets are masked.`
+
+func newCheck(c *cli) *cobra.Command {
+	var effective bool
+	cmd := &cobra.Command{
+		Use:   "check [FILE]",
+		Short: "say what is wrong with the configuration",
+		Long:  checkHelp,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usagef("want one file, got %d", len(args))
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				if c.configFlag != "" {
+					return usagef("name the file either by --config or as the argument")
+				}
+				c.configFlag = args[0]
+			}
+			return c.check(effective)
+		},
+	}
+	cmd.Flags().BoolVar(&effective, "effective", false, "print what is in force")
+	return cmd
+}
+
+func (c *cli) check(effective bool) error {
+	cfg, err := c.config()
+	if err != nil {
+		return err
+	}
+	if effective {
+		_, err := c.out.Write(config.Effective(cfg))
+		return err
+	}
+	if path := c.configPath(); path != "" {
+		fmt.Fprintf(c.out, "%s: nothing is wrong\n", path)
+		return nil
+	}
+	where, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out, "there is no file: the built-in defaults are in force, with the data in %s/%s\n", where, cfg.DataDir)
+	return nil
+}
+
+// tellProblems prints what is wrong with a configuration.
+func (c *cli) tellProblems(problems config.Problems) {
+	fmt.Fprintf(c.err, "%v\n", problems)
+	fmt.Fprintf(c.err, "mta: %s: %s\n", problems[0].File, plural(len(problems), "problem"))
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+func newConfig(c *cli) *cobra.Command {
+	return group("config", "the configuration of the running relay", newConfigReload(c), newConfigShow(c))
+}
+
+func newConfigReload(c *cli) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "reload",
+		Short: "make the relay read its file again",
+		Long: `Make the running relay read its configuration file again. All of the new file comes
+into force, or, when something is wrong with it, nothing. SIGHUP does the same.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := c.client()
+			if err != nil {
+				return err
+			}
+			done, err := client.Reload(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(c.out, done)
+			}
+			for _, change := range done.Changes {
+				fmt.Fprintf(c.out, "%s\n", clean(change))
+			}
+			for _, change := range done.Restart {
+				fmt.Fprintf(c.out, "%s\n", clean(change))
+			}
+			if len(done.Changes)+len(done.Restart) == 0 {
+				fmt.Fprintln(c.out, "nothing has changed")
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func newConfigShow(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:   "show",
+		Short: "print what is in force in the running relay",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := c.client()
+			if err != nil {
+				return err
+			}
+			text, err := client.EffectiveConfig(cmd.Context())
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprint(c.out, text)
+			return err
+		},
+	}
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"mta/internal/envelope"
+	"mta/mta/accounting"
+	"mta/mta/control"
+)
+
+const logHelp = `Search the accounting log: a record for each message taken in, each attempt and each
+end. Records come oldest first. All filters that are given must fit; without any, the
+newest 50 records are shown.
+
+Times are given as an age (2h: two hours ago), a date, a date and time, or a time of
+today: 2026-11-21, "2026-11-21 10:00", 10:00.`
+
+func newLog(c *cli) *cobra.Command {
+	var (
+		q            control.LogQuery
+		since, until string
+		asJSON       bool
+	)
+	cmd := &cobra.Command{
+		Use:   "log",
+		Short: "search and follow the accounting log",
+		Long:  logHelp,
+		Example: `  mta log --follow
+  mta log --id 01knd1p5c0002
+  mta log --type Bounce --since 1d --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if q.Since, err = c.parseTime("--since", since); err != nil {
+				return err
+			}
+			if q.Until, err = c.parseTime("--until", until); err != nil {
+				return err
+			}
+			if q.Last < 0 {
+				return usagef("--last can't be negative")
+			}
+			for _, t := range q.Types {
+				if !slices.Contains(accounting.Types, accounting.Type(t)) {
+					return usagef("--type: there is no type %q", t)
+				}
+			}
+			if q.ID != "" {
+				if _, err := envelope.ParseID(q.ID); err != nil {
+					return usageError{err}
+				}
+			}
+			if !narrowed(cmd) {
+				q.Last = defaultLast
+			}
+			return c.log(cmd.Context(), q, asJSON)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringSliceVar(&q.Types, "type", nil, "records of these `types`: Reception, Delivery, TransientFailure, Bounce, Expiration, AdminBounce, Rejection, Lost")
+	flags.StringVar(&q.ID, "id", "", "records of this `message`")
+	flags.StringVar(&q.Sender, "sender", "", "messages from this `address`, or from @domain; <> is the null sender")
+	flags.StringVar(&q.Recipient, "recipient", "", "this recipient's `address`, or those at @domain")
+	flags.StringVar(&q.Domain, "domain", "", "recipients at this `domain`")
+	flags.StringVar(&q.Site, "site", "", "attempts at this `site`")
+	flags.StringVar(&q.Tenant, "tenant", "", "messages of this `tenant`")
+	flags.StringVar(&since, "since", "", "not before this `time`")
+	flags.StringVar(&until, "until", "", "before this `time`")
+	flags.IntVarP(&q.Last, "last", "l", 0, "only so many, the newest; 0: all")
+	flags.BoolVarP(&q.Follow, "follow", "f", false, "and then what comes, until interrupted")
+	flags.BoolVar(&asJSON, "json", false, "print the records as they are: a line of JSON for each")
+	oneOf(cmd, "type", accounting.Types)
+	return cmd
+}
+
+const defaultLast = 50
+
+// narrowed reports whether the command line says which records are wanted.
+func narrowed(cmd *cobra.Command) bool {
+	for _, name := range []string{"type", "id", "sender", "recipient", "domain", "site", "tenant", "since", "until", "last"} {
+		if cmd.Flags().Changed(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// parseTime reads a time in one of the ways that the help names. "" gives the zero time.
+func (c *cli) parseTime(flag, s string) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	if a, err := control.ParseAge(s); err == nil {
+		return c.now().Add(-time.Duration(a)), nil
+	}
+	for _, layout := range []string{time.RFC3339Nano, time.DateTime, "2006-01-02 15:04", time.DateOnly} {
+		if t, err := time.ParseInLocation(layout, s, time.Local); err == nil {
+			return t, nil
+		}
+	}
+	if t, err := time.ParseInLocation("15:04", s, time.Local); err == nil {
+		y, m, d := c.now().Local().Date()
+		return time.Date(y, m, d, t.Hour(), t.Minute(), 0, 0, time.Local), nil
+	}
+	return time.Time{}, usagef(`%s: %q is not a time: write it as 2h, 2026-11-21, "2026-11-21 10:00" or 10:00`, flag, s)
+}
+
+func (c *cli) log(ctx context.Context, q control.LogQuery, asJSON bool) error {
+	each := c.logLine
+	if asJSON {
+		each = func(record []byte) error { _, err := fmt.Fprintf(c.out, "%s\n", record); return err }
+	}
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
+	err = client.Log(ctx, q, each)
+	switch {
+	case q.Follow && errors.Is(err, context.Canceled):
+		return nil
+	case q.Follow && err == nil:
+		fmt.Fprintln(c.err, "the relay has stopped")
+	case control.Down(err) && c.socketFlag == "":
+		return c.logFiles(ctx, q, each, err)
+	}
+	return err
+}
+
+// logFiles reads the log of a relay that doesn't run: that is when it is wanted most.
+func (c *cli) logFiles(ctx context.Context, q control.LogQuery, each func([]byte) error, down error) error {
+	cfg, err := c.config()
+	if err != nil {
+		return err
+	}
+	dir := cfg.Accounting.Path
+	if _, err := os.Stat(dir); err != nil || q.Follow {
+		return down
+	}
+	fmt.Fprintf(c.err, "the relay is not running: reading %s\n", dir)
+	files := accounting.Query{
+		ID: q.ID, Sender: q.Sender, Recipient: q.Recipient, Domain: q.Domain, Site: q.Site, Tenant: q.Tenant,
+		Since: q.Since, Until: q.Until, Last: q.Last,
+	}
+	for _, t := range q.Types {
+		files.Types = append(files.Types, accounting.Type(t))
+	}
+	return accounting.Read(ctx, dir, files, each, nil)
+}
+
+// logLine prints a record for people.
+func (c *cli) logLine(line []byte) error {
+	r, err := accounting.Parse(line)
+	if err != nil {
+		_, err := fmt.Fprintln(c.out, clean(string(line))) // shown all the same
+		return err
+	}
+	id := "-"
+	if r.ID != 0 {
+		id = r.ID.String()
+	}
+	text := fmt.Sprintf("%s  %-16s  %-13s  %s", r.Time.Local().Format(time.DateTime), r.Type, id, logText(r))
+	if text = clean(text); c.screen.width > 0 {
+		text = cut(text, c.screen.width)
+	}
+	_, err = fmt.Fprintln(c.out, text)
+	return err
+}
+
+// logText is what happened to whom.
+func logText(r *accounting.Record) string {
+	reply := replyLine(&control.Reply{Code: r.Response.Code, Enhanced: r.Response.Enhanced.String(), Text: r.Response.Text, Command: r.Response.Command})
+	switch r.Type {
+	case accounting.Lost:
+		return plural(int(r.Count), "record") + " could not be written"
+	case accounting.Reception, accounting.Rejection:
+		return fmt.Sprintf("%s -> %s from %s: %s", angled(string(r.Sender)), angled(string(r.Recipient)), peer(r.Peer), reply)
+	}
+	return fmt.Sprintf("%s at %s: %s", angled(string(r.Recipient)), orDash(r.Site), reply)
+}
+
+func peer(p accounting.Peer) string {
+	if !p.Addr.IsValid() {
+		return orDash(p.Name)
+	}
+	return p.Name + "[" + p.Addr.String() + "]"
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"mta/mta/control"
+)
+
+func newMailq(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:                "mailq",
+		Short:              "list the queue in the way of mailq",
+		Long:               "List the whole queue in the way of Postfix's mailq. A program linked to mta under\nthe name of mailq does the same.",
+		DisableFlagParsing: true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			return asExit(c.mailq(args))
+		},
+	}
+}
+
+// asExit carries an exit code through cobra.
+func asExit(code int) error {
+	if code == exitDone {
+		return nil
+	}
+	return exitError(code)
+}
+
+const mailqHead = "----Queue ID----- --Size-- ---Arrival Time---- --Sender/Recipient------\n"
+
+// mailq lists the queue as Postfix does: * marks what is being tried, ! what is held.
+func (c *cli) mailq(args []string) int {
+	args, err := c.commonFlags(args)
+	if err != nil {
+		return c.sysexit("mailq", exUsage, err)
+	}
+	for _, arg := range args {
+		// Sendmail's has -v and -Ac and the like, for details that this one shows anyway.
+		if !strings.HasPrefix(arg, "-") {
+			return c.sysexit("mailq", exUsage, fmt.Errorf("unexpected argument %q", arg))
+		}
+	}
+	client, err := c.client()
+	if err != nil {
+		return c.sysexit("mailq", exConfig, err)
+	}
+	messages, octets := 0, int64(0)
+	_, err = eachPage(context.Background(), client, control.Filter{}, control.Page{}, func(l control.List) error {
+		if messages == 0 && len(l.Messages) > 0 {
+			fmt.Fprint(c.out, mailqHead)
+		}
+		for _, m := range l.Messages {
+			messages++
+			octets += m.Size
+			c.mailqMessage(m)
+		}
+		return nil
+	})
+	switch {
+	case control.Down(err):
+		return c.sysexit("mailq", exUnavailable, err)
+	case err != nil:
+		return c.sysexit("mailq", exSoftware, err)
+	case messages == 0:
+		fmt.Fprintln(c.out, "Mail queue is empty")
+		return exOK
+	}
+	fmt.Fprintf(c.out, "-- %d Kbytes in %d Request%s.\n", octets/1024, messages, ending(messages))
+	return exOK
+}
+
+func ending(n int) string {
+	if n == 1 {
+		return ""
+	}
+	return "s"
+}
+
+func (c *cli) mailqMessage(m control.Item) {
+	sender := m.Sender
+	if sender == "" {
+		sender = "MAILER-DAEMON"
+	}
+	fmt.Fprintf(c.out, "%-17s%8d %-20s %s\n", m.ID+mailqMark(m), m.Size, m.Received.Local().Format(time.ANSIC)[:19], clean(sender))
+	last := ""
+	for _, r := range m.Recipients {
+		if why := reason(r); why != last && why != "" {
+			fmt.Fprintf(c.out, "%*s\n", 80, "("+clean(why)+")")
+			last = why
+		}
+		fmt.Fprintf(c.out, "%39s%s\n", "", clean(r.Address))
+	}
+	fmt.Fprintln(c.out)
+}
+
+func mailqMark(m control.Item) string {
+	held := len(m.Recipients) > 0
+	for _, r := range m.Recipients {
+		if r.State == control.StateActive {
+			return "*"
+		}
+		held = held && r.State == control.StateHeld
+	}
+	if held {
+		return "!"
+	}
+	return ""
+}
+
+// commonFlags takes --config and --socket out of the arguments of a command that reads the rest
+// itself.
+func (c *cli) commonFlags(args []string) (rest []string, err error) {
+	for i := 0; i < len(args); i++ {
+		name, value, given := strings.Cut(args[i], "=")
+		to := map[string]*string{"--config": &c.configFlag, "--socket": &c.socketFlag}[name]
+		switch {
+		case args[i] == "--":
+			return append(rest, args[i:]...), nil
+		case to == nil:
+			rest = append(rest, args[i])
+		case given:
+			*to = value
+		case i+1 == len(args):
+			return nil, errors.New(name + " needs a value")
+		default:
+			i++
+			*to = args[i]
+		}
+	}
+	return rest, nil
+}

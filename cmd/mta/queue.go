@@ -1,0 +1,135 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"mta/internal/envelope"
+	"mta/mta/control"
+)
+
+const queueHelp = `Look at the queue of the running relay, and change what is in it.
+
+Messages are named by their ids, or meant by filters; when both are given, what is
+changed or shown is what both fit. All filters that are given must fit.`
+
+func newQueue(c *cli) *cobra.Command {
+	q := group("queue", "look at the queue and change what is in it",
+		newQueueList(c), newQueueShow(c), newQueueSummary(c),
+		newQueueHold(c), newQueueRelease(c), newQueueRetry(c), newQueueBounce(c), newQueueRemove(c),
+	)
+	q.Long = queueHelp
+	return q
+}
+
+// filterFlags are the flags by which commands mean mail.
+type filterFlags struct{ filter control.Filter }
+
+func (f *filterFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.filter.Domain, "domain", "", "recipients at this `domain`")
+	flags.StringVar(&f.filter.Site, "site", "", "recipients that wait for this `site`, or were tried there")
+	flags.StringVar(&f.filter.Tenant, "tenant", "", "messages of this `tenant`")
+	flags.StringVar(&f.filter.Campaign, "campaign", "", "messages of this `campaign`")
+	flags.StringVar(&f.filter.Sender, "sender", "", "messages from this `address`; <> is the null sender")
+	flags.StringVar(&f.filter.Recipient, "recipient", "", "this recipient's `address`")
+	flags.StringVar((*string)(&f.filter.State), "state", "", "recipients in this `state`: due, waiting, active, deferred, held, ending, unreadable")
+	flags.Var((*ageFlag)(&f.filter.Older), "older", "received at least so long ago, as 90s, 15m, 2h30m, 3d")
+	flags.Var((*ageFlag)(&f.filter.Newer), "newer", "received less long ago than this")
+	oneOf(cmd, "state", control.States)
+}
+
+// with gives the filter that flags and ids make.
+func (f *filterFlags) with(ids []string) (control.Filter, error) {
+	f.filter.IDs = ids
+	if f.filter.Domain != "" {
+		domain, err := envelope.ToASCII(f.filter.Domain)
+		if err != nil {
+			return f.filter, usagef("--domain %s: %v", f.filter.Domain, err)
+		}
+		f.filter.Domain = domain
+	}
+	if err := f.filter.Check(); err != nil {
+		return f.filter, usageError{err}
+	}
+	return f.filter, nil
+}
+
+// ageFlag is an age on the command line.
+type ageFlag control.Age
+
+var _ pflag.Value = (*ageFlag)(nil)
+
+func (a *ageFlag) Set(s string) error {
+	v, err := control.ParseAge(s)
+	*a = ageFlag(v)
+	return err
+}
+
+func (a *ageFlag) String() string {
+	if *a == 0 {
+		return ""
+	}
+	return control.Age(*a).String()
+}
+
+func (a *ageFlag) Type() string { return "age" }
+
+// completeIDs offers the ids of queued messages.
+func (c *cli) completeIDs(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	client, err := c.client()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	list, err := client.List(cmd.Context(), control.Filter{}, control.Page{Order: control.NewestFirst, Recipients: 1})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var ids []string
+	for _, m := range list.Messages {
+		ids = append(ids, fmt.Sprintf("%s\t%s from %s", m.ID, shortAge(c.now().Sub(m.Received)), angled(clean(m.Sender))))
+	}
+	return ids, cobra.ShellCompDirectiveNoFileComp
+}
+
+// reason is why a recipient is still here, in a line.
+func reason(r control.RecipientStatus) string {
+	if r.Reply == nil {
+		if r.State == control.StateWaiting {
+			return "no room at " + r.Site
+		}
+		return ""
+	}
+	return replyLine(r.Reply)
+}
+
+// replyLine is a reply as it came, with who said it.
+func replyLine(r *control.Reply) string {
+	text := oneLine(r.Text)
+	if r.Enhanced != "" {
+		text = r.Enhanced + " " + text
+	}
+	if r.Code != 0 {
+		text = fmt.Sprintf("%d %s", r.Code, text)
+	}
+	if r.Command != "" {
+		text = r.Command + ": " + text
+	}
+	return text
+}
+
+// nextTry says when a recipient is tried again.
+func nextTry(r control.RecipientStatus, now time.Time) string {
+	switch {
+	case r.State == control.StateActive:
+		return "now"
+	case r.Next.IsZero() || r.State == control.StateHeld:
+		return "-"
+	case !r.Next.After(now):
+		return "due"
+	}
+	return shortAge(r.Next.Sub(now))
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"mta/mta/control"
+)
+
+func newQueueHold(c *cli) *cobra.Command {
+	return newQueueChange(c, control.Hold, "held", "stop trying, until released", `Stop trying the recipients that are meant, until they are released. An attempt that is
+under way ends as it ends. What is held expires like all mail.`)
+}
+
+func newQueueRelease(c *cli) *cobra.Command {
+	return newQueueChange(c, control.Release, "released", "try again what was held", `Undo a hold: the recipients that are meant go on as before.`)
+}
+
+func newQueueRetry(c *cli) *cobra.Command {
+	return newQueueChange(c, control.Retry, "due now", "try now", `Try the recipients that are meant now, whatever was the time of their next attempt.
+The limits of their sites hold all the same.`)
+}
+
+func newQueueBounce(c *cli) *cobra.Command {
+	return newQueueChange(c, control.Bounce, "bounced", "give up and tell the sender", `Give up the recipients that are meant. Their senders get a report, as if the mail had
+been refused.`)
+}
+
+func newQueueRemove(c *cli) *cobra.Command {
+	return newQueueChange(c, control.Remove, "removed", "give up and tell nobody", `Take the recipients that are meant out of the queue. Nobody is told.`)
+}
+
+// newQueueChange makes the command of an action; done is the word for what has become of the
+// recipients.
+func newQueueChange(c *cli, action control.Action, done, short, long string) *cobra.Command {
+	var (
+		filters filterFlags
+		change  = control.Change{Action: action}
+		asJSON  bool
+	)
+	cmd := &cobra.Command{
+		Use:   string(action) + " [ID...]",
+		Short: short,
+		Long: long + `
+
+Nothing asks for confirmation: --dry-run counts and changes nothing. To mean the whole
+queue takes --all.`,
+		ValidArgsFunction: c.completeIDs,
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			var err error
+			if change.Filter, err = filters.with(ids); err != nil {
+				return err
+			}
+			if change.Filter.Empty() && !change.All {
+				return hinted{usagef("no message is named and no filter given"), "to mean the whole queue, add: --all"}
+			}
+			if change.All && !change.Filter.Empty() {
+				return usagef("--all means everything: leave out either it or the ids and filters")
+			}
+			return c.queueChange(cmd.Context(), change, done, asJSON)
+		},
+	}
+	filters.add(cmd)
+	cmd.Flags().BoolVar(&change.All, "all", false, "everything in the queue")
+	cmd.Flags().BoolVarP(&change.DryRun, "dry-run", "n", false, "only count")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (c *cli) queueChange(ctx context.Context, change control.Change, done string, asJSON bool) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	result, err := client.Change(ctx, change)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return writeJSON(c.out, result)
+	}
+	if change.DryRun {
+		done = "would be " + done
+	}
+	fmt.Fprintf(c.out, "%s %s\n", plural(result.Recipients, "recipient"), done)
+	return nil
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mta/mta/control"
+)
+
+const queueShowHelp = `Show a message and each of its recipients in the queue: who submitted it, where it
+goes, what was answered last, when it is tried again, and when it is given up.
+
+What the message says is shown with --content only: headers and body as they are
+stored, octet for octet unless standard output is a terminal.`
+
+func newQueueShow(c *cli) *cobra.Command {
+	var asJSON, content bool
+	cmd := &cobra.Command{
+		Use:   "show ID",
+		Short: "show a message",
+		Long:  queueShowHelp,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef("want the id of one message, got %d", len(args))
+			}
+			return nil
+		},
+		ValidArgsFunction: c.completeIDs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f := control.Filter{IDs: args}
+			if err := f.Check(); err != nil {
+				return usageError{err}
+			}
+			if content {
+				return c.queueContent(cmd.Context(), args[0])
+			}
+			return c.queueShow(cmd.Context(), args[0], asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&content, "content", false, "print what the message says, headers and body")
+	cmd.MarkFlagsMutuallyExclusive("json", "content")
+	return cmd
+}
+
+func (c *cli) queueShow(ctx context.Context, id string, asJSON bool) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	m, err := client.Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return writeJSON(c.out, m)
+	}
+	c.facts(m)
+	t := &table{
+		columns: []column{
+			{title: "RECIPIENT", shrink: true}, {title: "STATE"}, {title: "SITE", shrink: true},
+			{title: "TRIES", right: true}, {title: "NEXT", right: true}, {title: "GIVEN UP IN", right: true},
+		},
+		noteTitle: "REASON",
+	}
+	for _, r := range m.Recipients {
+		end := "-"
+		if !r.Expires.IsZero() {
+			end = shortAge(r.Expires.Sub(c.now()))
+		}
+		t.add(reason(r), angled(r.Address), string(r.State), orDash(r.Site), fmt.Sprint(r.Attempts), nextTry(r, c.now()), end)
+	}
+	fmt.Fprintln(c.out)
+	return t.write(c.out, c.screen)
+}
+
+// facts prints what is true of the message as a whole.
+func (c *cli) facts(m control.Item) {
+	fact := func(name, format string, args ...any) {
+		fmt.Fprintf(c.out, "%-10s  %s\n", name, clean(fmt.Sprintf(format, args...)))
+	}
+	fact("message", "%s", m.ID)
+	if m.Unreadable {
+		fact("damaged", "its record can't be read: 'mta queue fsck' says where, 'mta queue retry' tries again")
+	} else {
+		fact("received", "%s", moment(m.Received, c.now()))
+		fact("sender", "%s", angled(m.Sender))
+		fact("size", "%s", plural(int(m.Size), "octet"))
+	}
+	if m.Peer != "" {
+		by := ""
+		for _, w := range []struct{ word, value string }{{"as", m.HeloName}, {"by", m.Protocol}, {"session", m.Session}} {
+			if w.value != "" {
+				by += " " + w.word + " " + w.value
+			}
+		}
+		fact("from", "%s%s", m.Peer, by)
+	}
+	if m.Tenant != "" {
+		fact("tenant", "%s", m.Tenant)
+	}
+	if m.Campaign != "" {
+		fact("campaign", "%s", m.Campaign)
+	}
+	fact("tier", "%d", m.Tier)
+	if m.EnvID != "" {
+		fact("envid", "%s", m.EnvID)
+	}
+	fact("recipients", "%d in the queue of %d", m.Matching, m.Total)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func (c *cli) queueContent(ctx context.Context, id string) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	if !c.screen.tty {
+		return client.Content(ctx, id, c.out)
+	}
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(client.Content(ctx, id, w)) }()
+	defer r.Close()
+	return writeClean(c.out, r)
+}
+
+// writeClean shows content on a terminal, see clean.
+func writeClean(w io.Writer, r io.Reader) error {
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadString('\n')
+		line = strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
+		if line != "" || err == nil {
+			fmt.Fprintln(w, clean(line))
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"mta/mta/control"
+)
+
+const queueSummaryHelp = `Count the recipients in the queue by what they wait for and by their age, as
+Postfix's qshape does. T is the total of a row; each column after it counts those
+younger than its title and not in a column before, and the last one the rest.
+
+Much in the first columns is mail that comes in; much in the middle ones of one row
+is a site that is slow or refuses; much in the last ones of all rows is trouble of
+our own.`
+
+func newQueueSummary(c *cli) *cobra.Command {
+	var (
+		filters filterFlags
+		by      string
+		limit   int
+		asJSON  bool
+	)
+	cmd := &cobra.Command{
+		Use:   "summary",
+		Short: "count recipients by site and age",
+		Long:  queueSummaryHelp,
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f, err := filters.with(nil)
+			if err != nil {
+				return err
+			}
+			if limit < 0 {
+				return usagef("--limit can't be negative")
+			}
+			return c.queueSummary(cmd.Context(), control.SummaryBy(by), f, limit, asJSON)
+		},
+	}
+	filters.add(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&by, "by", string(control.BySite), "what a row is for: `site`, domain, tenant, sender (its domain) or state")
+	flags.IntVar(&limit, "limit", 20, "rows at most; 0: all")
+	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	oneOf(cmd, "by", control.SummaryBys)
+	return cmd
+}
+
+func (c *cli) queueSummary(ctx context.Context, by control.SummaryBy, f control.Filter, limit int, asJSON bool) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	s, err := client.Summary(ctx, by, f, limit)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return writeJSON(c.out, s)
+	}
+	if err := summaryTable(s).write(c.out, c.screen); err != nil {
+		return err
+	}
+	if s.More > 0 {
+		fmt.Fprintf(c.err, "%s not shown: --limit 0 shows all\n", plural(s.More, "row"))
+	}
+	return nil
+}
+
+func summaryTable(s control.Summary) *table {
+	t := &table{columns: []column{{title: string(s.By), shrink: true}, {title: "T", right: true}}}
+	for _, b := range s.Bounds {
+		t.columns = append(t.columns, column{title: shortAge(time.Duration(b)), right: true})
+	}
+	oldest := "all"
+	if n := len(s.Bounds); n > 0 {
+		oldest = shortAge(time.Duration(s.Bounds[n-1])) + "+"
+	}
+	t.columns = append(t.columns, column{title: oldest, right: true})
+	total := s.Total
+	total.Key = "TOTAL"
+	for _, row := range append([]control.SummaryRow{total}, s.Rows...) {
+		cells := []string{orDash(row.Key), fmt.Sprint(row.Total)}
+		for _, n := range row.Counts {
+			cells = append(cells, fmt.Sprint(n))
+		}
+		t.add("", cells...)
+	}
+	return t
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+const rootHelp = `mta is an outbound mail relay.
+
+It takes mail by SMTP, keeps it safe on disk, delivers it to the mail exchangers of
+each recipient, tries again what fails for now, and reports to the sender what fails
+for good. 'mta serve' runs the relay; the other commands talk to the running one on
+its control socket.
+
+The configuration is the file of --config, else of $MTA_CONFIG, else ` + defaultConfig + `
+if it is there, else the built-in defaults: mail is taken on 127.0.0.1:2525 and kept
+in ./mta-data.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage.`
+
+func newRoot(c *cli) *cobra.Command {
+	root := group("mta", "an outbound mail relay")
+	root.Long = rootHelp
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetIn(c.in)
+	root.SetOut(c.out)
+	root.SetErr(c.err)
+	root.PersistentPreRun = func(*cobra.Command, []string) { c.started = true }
+	root.PersistentFlags().StringVar(&c.configFlag, "config", "", "the configuration `file`")
+	root.PersistentFlags().StringVar(&c.socketFlag, "socket", "", "the control `socket` of the relay (default: what the configuration says)")
+	root.AddCommand(
+		newServe(c), newCheck(c), newDemo(c),
+		newStatus(c), newQueue(c), newLog(c), newConfig(c),
+		newSendmail(c), newMailq(c), newVersion(c), newCompletion(c),
+	)
+	return root
+}
+
+// group makes a command that has only commands below it.
+func group(use, short string, below ...*cobra.Command) *cobra.Command {
+	g := &cobra.Command{Use: use, Short: short}
+	g.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		err := usagef("unknown command %q for %q", args[0], cmd.CommandPath())
+		if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
+			err = hinted{err, "did you mean " + strings.Join(like, " or ") + "?"}
+		}
+		return err
+	}
+	g.RunE = func(cmd *cobra.Command, _ []string) error {
+		fmt.Fprint(cmd.ErrOrStderr(), cmd.Long)
+		if cmd.Long != "" {
+			fmt.Fprint(cmd.ErrOrStderr(), "\n\n")
+		}
+		fmt.Fprint(cmd.ErrOrStderr(), cmd.UsageString())
+		return exitError(exitUsage)
+	}
+	g.SuggestionsMinimumDistance = 2
+	g.AddCommand(below...)
+	return g
+}
+
+// noArgs refuses arguments.
+func noArgs(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef("unexpected argument %q", args[0])
+	}
+	return nil
+}
+
+// oneOf completes a flag that takes one of a few words.
+func oneOf[T ~string](cmd *cobra.Command, flag string, words []T) {
+	var list []string
+	for _, w := range words {
+		list = append(list, string(w))
+	}
+	// The flag was made by the caller: there is no other error.
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp))
+}

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/emersion/go-smtp"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"mta/mta/control"
+	"mta/mta/control/controltest"
+)
+
+// The scripts run the program as its own process. It differs from the real one in two things: the
+// time is $NOW when that is set, and standard output is a terminal of $COLUMNS when that is.
+func TestMain(m *testing.M) {
+	program := func() { os.Exit(run(scriptCLI(), os.Args)) }
+	testscript.Main(m, map[string]func(){"mta": program, "sendmail": program, "mailq": program})
+}
+
+func scriptCLI() *cli {
+	c := &cli{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv, now: time.Now}
+	if now, err := time.Parse(time.RFC3339, os.Getenv("NOW")); err == nil {
+		c.now = func() time.Time { return now }
+	}
+	if width, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil {
+		c.screen = screen{tty: true, width: width, colour: os.Getenv("NO_COLOR") == ""}
+	}
+	return c
+}
+
+// scriptNow is the time in scripts that have the sample relay.
+var scriptNow = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		UpdateScripts:       os.Getenv("UPDATE") != "",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("TZ", "UTC")
+			env.Setenv("LOGNAME", "root")
+			env.Setenv("MTA_CONFIG", filepath.Join(env.WorkDir, "mta.conf"))
+			env.Setenv("TMPDIR", env.WorkDir)
+			return os.WriteFile(filepath.Join(env.WorkDir, "mta.conf"), []byte("hostname = \"relay.example\"\ndata_dir = \"mta-data\"\n"), 0o600)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"relay":    sampleRelay,
+			"receiver": startReceiver,
+			"notify":   listenForNotify,
+			"notified": awaitNotify,
+			"smtpaddr": setRelayAddress,
+			"drained":  awaitDrained,
+			"received": awaitReceived,
+			"expand":   expand,
+		},
+	})
+}
+
+// sampleRelay answers on the control socket until the script ends.
+func sampleRelay(ts *testscript.TestScript, _ bool, _ []string) {
+	ts.Setenv("NOW", scriptNow.Format(time.RFC3339))
+	path := ts.MkAbs("mta-data/control.sock")
+	ts.Check(os.MkdirAll(filepath.Dir(path), 0o700))
+	l, err := control.Listen(path, 0o600)
+	ts.Check(err)
+	r := controltest.Sample(scriptNow)
+	r.OnReload = func() (control.Reload, error) {
+		return control.Reload{Changes: []string{"defaults: connection_limit = 20 (was 10)"}, Restart: []string{"http: address = \"\", needs a restart"}}, nil
+	}
+	s := r.Server()
+	served := make(chan struct{})
+	go func() { defer close(served); s.Serve(l) }()
+	ts.Defer(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		s.Shutdown(ctx)
+		<-served
+	})
+	for i, m := range r.Messages {
+		ts.Setenv(fmt.Sprintf("ID%d", i+1), m.ID)
+	}
+}
+
+// receiver is an SMTP server that puts what it takes into files: received/N.env has the envelope,
+// N.eml the content. Some local parts and subjects are refused.
+type receiver struct {
+	dir string
+
+	mu    sync.Mutex // guards count
+	count int
+	more  chan struct{} // one for each message
+}
+
+// startReceiver serves until the script ends. $MTA_SMTP is where.
+func startReceiver(ts *testscript.TestScript, _ bool, args []string) {
+	r := &receiver{dir: ts.MkAbs("received"), more: make(chan struct{}, 1000)}
+	ts.Check(os.MkdirAll(r.dir, 0o700))
+	s := smtp.NewServer(r)
+	s.Domain = "receiver.example"
+	s.EnableDSN = true
+	s.EnableSMTPUTF8 = len(args) == 0 || args[0] != "ascii"
+	s.ErrorLog = discard{}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	served := make(chan struct{})
+	go func() { defer close(served); s.Serve(l) }()
+	ts.Defer(func() { s.Close(); <-served })
+	ts.Setenv("MTA_SMTP", l.Addr().String())
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	ts.Setenv("RECEIVER_PORT", port)
+	receivers.Store(r.dir, r)
+}
+
+// receivers finds the receiver of a script for awaitReceived.
+var receivers sync.Map
+
+type discard struct{}
+
+func (discard) Printf(string, ...any) {}
+func (discard) Println(...any)        {}
+
+func (r *receiver) NewSession(*smtp.Conn) (smtp.Session, error) {
+	return &receiverSession{r: r}, nil
+}
+
+type receiverSession struct {
+	r        *receiver
+	envelope strings.Builder
+}
+
+func (s *receiverSession) Mail(from string, o *smtp.MailOptions) error {
+	if strings.HasPrefix(from, "early@") {
+		return &smtp.SMTPError{Code: 451, EnhancedCode: smtp.EnhancedCode{4, 3, 2}, Message: "overloaded, try again later"}
+	}
+	s.envelope.Reset()
+	fmt.Fprintf(&s.envelope, "MAIL <%s> utf8=%v ret=%s envid=%s\n", from, o.UTF8, o.Return, o.EnvelopeID)
+	return nil
+}
+
+func (s *receiverSession) Rcpt(to string, o *smtp.RcptOptions) error {
+	local, _, _ := strings.Cut(to, "@")
+	switch local {
+	case "unknown":
+		return &smtp.SMTPError{Code: 550, EnhancedCode: smtp.EnhancedCode{5, 1, 1}, Message: "no such user"}
+	case "nowhere":
+		return &smtp.SMTPError{Code: 550, EnhancedCode: smtp.EnhancedCode{5, 1, 2}, Message: "no such domain"}
+	case "denied":
+		return &smtp.SMTPError{Code: 550, EnhancedCode: smtp.EnhancedCode{5, 7, 1}, Message: "relaying denied"}
+	case "later":
+		return &smtp.SMTPError{Code: 450, EnhancedCode: smtp.EnhancedCode{4, 2, 0}, Message: "try again"}
+	}
+	fmt.Fprintf(&s.envelope, "RCPT <%s> notify=%v\n", to, o.Notify)
+	return nil
+}
+
+func (s *receiverSession) Data(content io.Reader) error {
+	text, err := io.ReadAll(content)
+	if err != nil {
+		return err
+	}
+	switch {
+	case strings.Contains(string(text), "Subject: virus"):
+		return &smtp.SMTPError{Code: 550, EnhancedCode: smtp.EnhancedCode{5, 6, 0}, Message: "not that"}
+	case strings.Contains(string(text), "Subject: huge"):
+		return &smtp.SMTPError{Code: 552, EnhancedCode: smtp.EnhancedCode{5, 3, 4}, Message: "too large"}
+	}
+	return s.r.keep(s.envelope.String(), text)
+}
+
+func (r *receiver) keep(envelope string, content []byte) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.count++
+	name := filepath.Join(r.dir, strconv.Itoa(r.count))
+	if err := errors.Join(os.WriteFile(name+".env", []byte(envelope), 0o600), os.WriteFile(name+".eml", content, 0o600)); err != nil {
+		return err
+	}
+	r.more <- struct{}{}
+	return nil
+}
+
+func (s *receiverSession) Reset()        {}
+func (s *receiverSession) Logout() error { return nil }
+
+const patience = 30 * time.Second
+
+// awaitReceived waits for as many more messages as its argument says.
+func awaitReceived(ts *testscript.TestScript, _ bool, args []string) {
+	n, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	v, _ := receivers.Load(ts.MkAbs("received"))
+	for range n {
+		select {
+		case <-v.(*receiver).more:
+		case <-time.After(patience):
+			ts.Fatalf("nothing more was received")
+		}
+	}
+}
+
+// listenForNotify is what systemd does for a service of type notify.
+func listenForNotify(ts *testscript.TestScript, _ bool, _ []string) {
+	path := ts.MkAbs("notify.sock")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	ts.Check(err)
+	ts.Defer(func() { conn.Close() })
+	ts.Setenv("NOTIFY_SOCKET", path)
+	notifies.Store(path, conn)
+}
+
+var notifies sync.Map
+
+// awaitNotify waits for the next word from the relay, which is to begin with its argument.
+func awaitNotify(ts *testscript.TestScript, _ bool, args []string) {
+	v, _ := notifies.Load(ts.Getenv("NOTIFY_SOCKET"))
+	conn := v.(*net.UnixConn)
+	ts.Check(conn.SetReadDeadline(time.Now().Add(patience)))
+	word := make([]byte, 4096)
+	n, err := conn.Read(word)
+	if err != nil {
+		for _, b := range ts.BackgroundCmds() {
+			ts.Logf("%v: %s%s", b.Args, b.Stdout, b.Stderr)
+		}
+		ts.Fatalf("waiting for %s: %v", args[0], err)
+	}
+	if !strings.HasPrefix(string(word[:n]), args[0]) {
+		ts.Fatalf("notified %q, want %s", word[:n], args[0])
+	}
+}
+
+// setRelayAddress asks the running relay where it takes mail.
+func setRelayAddress(ts *testscript.TestScript, _ bool, _ []string) {
+	c := control.NewClient(ts.MkAbs("mta-data/control.sock"))
+	defer c.Close()
+	s, err := c.Status(context.Background())
+	ts.Check(err)
+	ts.Setenv("MTA_SMTP", s.SMTP[0])
+}
+
+// awaitDrained waits until the relay's queue is empty.
+func awaitDrained(ts *testscript.TestScript, _ bool, _ []string) {
+	c := control.NewClient(ts.MkAbs("mta-data/control.sock"))
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	again := time.NewTicker(5 * time.Millisecond)
+	defer again.Stop()
+	for {
+		s, err := c.Status(ctx)
+		ts.Check(err)
+		if s.Queue.Queued == 0 {
+			return
+		}
+		<-again.C
+	}
+}
+
+// expand replaces ${NAME} in a file by the value of the variable.
+func expand(ts *testscript.TestScript, _ bool, args []string) {
+	for _, name := range args {
+		text := os.Expand(ts.ReadFile(name), ts.Getenv)
+		ts.Check(os.WriteFile(ts.MkAbs(name), []byte(text), 0o600))
+	}
+}

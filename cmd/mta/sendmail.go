@@ -1,0 +1,274 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/user"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mta/internal/envelope"
+	"mta/mta/config"
+	"mta/mta/control"
+)
+
+// Exit codes of sysexits.h, which callers of sendmail know.
+const (
+	exOK          = 0
+	exUsage       = 64 // wrong command line
+	exDataErr     = 65 // wrong message
+	exNoUser      = 67 // no such recipient
+	exNoHost      = 68 // no such recipient's domain
+	exUnavailable = 69 // refused for another reason
+	exSoftware    = 70
+	exOSErr       = 71
+	exIOErr       = 74
+	exTempFail    = 75 // nothing is wrong for good: try again later
+	exNoPerm      = 77 // may not relay
+	exConfig      = 78
+)
+
+const sendmailHelp = `usage: sendmail [-t] [-i] [-f SENDER] [-F NAME] [-N DSN] [-R RET] [-V ENVID] [RECIPIENT...]
+       sendmail -bs | -bp | -q
+
+Hand the message on standard input to the relay on this machine. Nothing is queued
+here: when the relay is down the exit code is 75 (EX_TEMPFAIL), and the caller tries
+again. The message goes to all recipients or, when one is refused, to none.
+
+  -t         the recipients are in To, Cc and Bcc, besides those on the command line
+  -i, -oi    a line with a dot alone is part of the message, not its end
+  -f SENDER  the envelope's sender; '' or <> is the null sender
+  -F NAME    the author's name, for a message that has no From
+  -N DSN     when to report: never, or success,failure,delay
+  -R RET     what a report returns: full or hdrs
+  -V ENVID   an id for reports
+  -bs        speak SMTP on standard input and output; lines end in CRLF
+  -bp        list the queue, as mailq
+  -q         try everything in the queue now
+
+Bcc is taken out of the message. From is added when it is missing; addresses without
+a domain get this machine's name. The relay is at $MTA_SMTP ("ip:port"), else where
+the configuration says. Other options of sendmail are accepted and ignored.
+
+Exit codes: 0 sent, 64 wrong usage, 65 wrong message, 67 no such user, 68 no such
+domain, 69 refused, 74 reading failed, 75 try again later, 77 may not relay,
+78 wrong configuration.
+`
+
+func newSendmail(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:                "sendmail [-t] [-i] [-f SENDER] [RECIPIENT...]",
+		Short:              "hand a message to the relay, in the way of sendmail",
+		DisableFlagParsing: true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			return asExit(c.sendmail(args))
+		},
+	}
+	cmd.Long = "Behave as sendmail does. A program linked to mta under the name of sendmail does the\nsame. 'mta sendmail --help' lists the options."
+	return cmd
+}
+
+// sendmail is the program of that name.
+func (c *cli) sendmail(args []string) int {
+	args, err := c.commonFlags(args)
+	if err != nil {
+		return c.sysexit("sendmail", exUsage, err)
+	}
+	o, err := parseSendmail(args)
+	if err != nil {
+		return c.sysexit("sendmail", exUsage, err)
+	}
+	if o.config != "" {
+		c.configFlag = o.config
+	}
+	switch o.mode {
+	case modeHelp:
+		fmt.Fprint(c.out, sendmailHelp)
+		return exOK
+	case modeList:
+		return c.mailq(nil)
+	case modeFlush:
+		return c.sendmailFlush()
+	case modeSMTP:
+		return c.sendmailSMTP()
+	}
+	return c.sendmailSend(o)
+}
+
+// sysexit tells an error under the name that the program was called by, and gives the code.
+func (c *cli) sysexit(name string, code int, err error) int {
+	fmt.Fprintf(c.err, "%s: %s\n", name, strings.ReplaceAll(clean(err.Error()), "\n", "\n"+name+": "))
+	hint := control.Hint(err)
+	if h := (hinted{}); errors.As(err, &h) {
+		hint = h.hint
+	}
+	if hint != "" {
+		fmt.Fprintf(c.err, "%s: %s\n", name, clean(hint))
+	}
+	return code
+}
+
+// exit is an error with the code that it ends the program with.
+type exit struct {
+	error
+	code int
+}
+
+func (e exit) Unwrap() error { return e.error }
+
+func exitf(code int, format string, args ...any) error {
+	return exit{fmt.Errorf(format, args...), code}
+}
+
+// local is what sendmail knows of the machine.
+type local struct {
+	smtp     string // "ip:port" of the relay
+	hostname string // for addresses without a domain, and EHLO
+	user     string // who has called
+}
+
+func (c *cli) local() (local, error) {
+	l := local{smtp: c.env("MTA_SMTP")}
+	cfg, err := c.config()
+	if errors.Is(err, fs.ErrPermission) {
+		cfg, err = config.Default(), nil // users need not be able to read what may have passwords in it
+	}
+	if err != nil {
+		return l, exit{err, exConfig}
+	}
+	l.hostname = cfg.Hostname
+	if l.smtp == "" {
+		l.smtp, err = relayAddress(cfg)
+		if err != nil {
+			return l, err
+		}
+	}
+	if u, err := user.Current(); err == nil {
+		l.user = u.Username
+	} else if l.user = c.env("LOGNAME"); l.user == "" {
+		l.user = "nobody"
+	}
+	return l, nil
+}
+
+// relayAddress is where the relay of a configuration can be reached from this machine.
+func relayAddress(cfg *config.Config) (string, error) {
+	for _, listener := range cfg.Listeners {
+		for _, address := range listener.Address {
+			host, port, err := net.SplitHostPort(address)
+			if err != nil {
+				continue
+			}
+			switch host {
+			case "", "0.0.0.0":
+				host = "127.0.0.1"
+			case "::":
+				host = "::1"
+			}
+			return net.JoinHostPort(host, port), nil
+		}
+	}
+	return "", exitf(exConfig, "the configuration has no listener: say where the relay is by MTA_SMTP=ip:port")
+}
+
+// qualify makes an address of what people write: one without a domain is on this machine.
+func (l *local) qualify(s string) (envelope.Address, error) {
+	if !strings.Contains(s, "@") {
+		s += "@" + l.hostname
+	}
+	a, err := envelope.ParseAddress(s)
+	if err != nil {
+		return "", fmt.Errorf("address %q: %w", s, err)
+	}
+	return a, nil
+}
+
+func (c *cli) sendmailSend(o sendmailOptions) int {
+	err := c.sendMessage(o)
+	if err == nil {
+		return exOK
+	}
+	code := exSoftware
+	if e := (exit{}); errors.As(err, &e) {
+		code = e.code
+	}
+	if code == exTempFail {
+		fmt.Fprintln(c.err, "sendmail: the message was not sent, and is not queued here: try again later")
+	}
+	return c.sysexit("sendmail", code, err)
+}
+
+func (c *cli) sendMessage(o sendmailOptions) error {
+	if len(o.recipients) == 0 && !o.fromHeader {
+		return exit{hinted{errors.New("nobody to send to"), "name recipients, or take them from the message with -t"}, exUsage}
+	}
+	l, err := c.local()
+	if err != nil {
+		return err
+	}
+	sender, err := o.envelopeSender(&l)
+	if err != nil {
+		return err
+	}
+	m, err := readMessage(c.in, o.ignoreDots)
+	if err != nil {
+		return err
+	}
+	defer m.close()
+	recipients, err := o.envelopeRecipients(m, &l)
+	if err != nil {
+		return err
+	}
+	author, err := o.author(sender, &l, c.env("NAME"))
+	if err != nil {
+		return err
+	}
+	m.finish(author)
+	return submit(&l, o, sender, recipients, m)
+}
+
+// sendmailSMTP speaks SMTP between standard input and output and the relay.
+func (c *cli) sendmailSMTP() int {
+	l, err := c.local()
+	if err != nil {
+		return c.sysexit("sendmail", exConfig, err)
+	}
+	conn, err := dialRelay(&l)
+	if err != nil {
+		fmt.Fprint(c.out, "421 4.3.0 the relay is not running, try again later\r\n")
+		return c.sysexit("sendmail", exTempFail, err)
+	}
+	defer conn.Close()
+	go func() {
+		// Ends with the input, or with the program.
+		if _, err := io.Copy(conn, c.in); err == nil {
+			_ = conn.(*net.TCPConn).CloseWrite()
+		}
+	}()
+	if _, err := io.Copy(c.out, conn); err != nil {
+		return c.sysexit("sendmail", exIOErr, fmt.Errorf("passing on SMTP: %w", err))
+	}
+	return exOK
+}
+
+// sendmailFlush makes everything in the queue due.
+func (c *cli) sendmailFlush() int {
+	client, err := c.client()
+	if err != nil {
+		return c.sysexit("sendmail", exConfig, err)
+	}
+	_, err = client.Change(context.Background(), control.Change{Action: control.Retry, All: true})
+	switch {
+	case control.Down(err), errors.Is(err, os.ErrPermission):
+		return c.sysexit("sendmail", exUnavailable, err)
+	case err != nil:
+		return c.sysexit("sendmail", exSoftware, err)
+	}
+	return exOK
+}

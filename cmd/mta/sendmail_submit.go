@@ -1,0 +1,145 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/emersion/go-smtp"
+
+	"mta/internal/envelope"
+)
+
+func dialRelay(l *local) (net.Conn, error) {
+	conn, err := (&net.Dialer{Timeout: 30 * time.Second}).Dial("tcp", l.smtp)
+	if err != nil {
+		return nil, exit{hinted{fmt.Errorf("connecting to the relay: %w", err), "is the relay running? start it with: mta serve"}, exTempFail}
+	}
+	return conn, nil
+}
+
+// submit sends m to all recipients or to none: who runs the command again after an error sends
+// to nobody twice.
+func submit(l *local, o sendmailOptions, sender envelope.Address, recipients []envelope.Address, m *message) error {
+	conn, err := dialRelay(l)
+	if err != nil {
+		return err
+	}
+	client := smtp.NewClient(conn)
+	defer client.Close()
+	if err := client.Hello(l.hostname); err != nil {
+		return refused("greeting", err)
+	}
+	options := &smtp.MailOptions{Size: m.size(), Return: o.ret, EnvelopeID: o.envid, UTF8: needsUTF8(sender, recipients, m)}
+	if ok, _ := client.Extension("SMTPUTF8"); options.UTF8 && !ok {
+		return exitf(exUnavailable, "the message has addresses or headers in UTF-8, and the relay takes none")
+	}
+	if err := client.Mail(string(sender), options); err != nil {
+		return refused("sender "+angled(string(sender)), err)
+	}
+	if err := addRecipients(client, o, recipients); err != nil {
+		return err
+	}
+	if err := sendContent(client, m); err != nil {
+		return err
+	}
+	_ = client.Quit() // the message is the relay's by now, whatever becomes of the connection
+	return nil
+}
+
+func needsUTF8(sender envelope.Address, recipients []envelope.Address, m *message) bool {
+	need := !sender.ASCII() || m.utf8()
+	for _, r := range recipients {
+		need = need || !r.ASCII()
+	}
+	return need
+}
+
+// addRecipients goes on after a refusal, so that all that are refused are told at once.
+func addRecipients(client *smtp.Client, o sendmailOptions, recipients []envelope.Address) error {
+	var refusals []error
+	code := exOK
+	for _, r := range recipients {
+		err := client.Rcpt(string(r), &smtp.RcptOptions{Notify: o.notify})
+		if err == nil {
+			continue
+		}
+		err = refused("recipient "+angled(string(r)), err)
+		refusals = append(refusals, err)
+		// What is wrong for good says more than what may pass.
+		if e := (exit{}); errors.As(err, &e) && (code == exOK || code == exTempFail) {
+			code = e.code
+		}
+		if s := (*smtp.SMTPError)(nil); !errors.As(err, &s) || s.Code == 421 || len(refusals) == 10 {
+			break
+		}
+	}
+	if len(refusals) == 0 {
+		return nil
+	}
+	return exit{errors.Join(refusals...), code}
+}
+
+func sendContent(client *smtp.Client, m *message) error {
+	w, err := client.Data()
+	if err != nil {
+		return refused("message", err)
+	}
+	content, err := m.content()
+	if err != nil {
+		return err // and the connection closes without the final dot
+	}
+	if _, err := io.Copy(w, content); err != nil {
+		return refused("message", err)
+	}
+	if _, err := w.CloseWithResponse(); err != nil {
+		return refused("message", err)
+	}
+	return nil
+}
+
+// refused makes an exit code of the relay's answer; without an answer it may pass.
+func refused(what string, err error) error {
+	answer := (*smtp.SMTPError)(nil)
+	if !errors.As(err, &answer) {
+		return exitf(exTempFail, "%s: speaking to the relay: %w", what, err)
+	}
+	text := fmt.Sprintf("%d ", answer.Code)
+	if e := answer.EnhancedCode; e[0] > 0 {
+		text += fmt.Sprintf("%d.%d.%d ", e[0], e[1], e[2])
+	}
+	return exit{&answered{fmt.Sprintf("%s: the relay refused: %s%s", what, text, oneLine(answer.Message)), answer}, sysexitOf(answer)}
+}
+
+// answered is a refusal in words.
+type answered struct {
+	text   string
+	answer *smtp.SMTPError
+}
+
+func (a *answered) Error() string { return a.text }
+func (a *answered) Unwrap() error { return a.answer }
+
+// sysexitOf puts a reply into the words of sysexits.h, by its enhanced code (RFC 3463).
+func sysexitOf(e *smtp.SMTPError) int {
+	if e.Code < 500 {
+		return exTempFail
+	}
+	switch subject, detail := e.EnhancedCode[1], e.EnhancedCode[2]; subject {
+	case 1:
+		switch detail {
+		case 2, 8, 10:
+			return exNoHost
+		case 3, 7:
+			return exDataErr
+		}
+		return exNoUser
+	case 6:
+		return exDataErr
+	case 7:
+		return exNoPerm
+	}
+	return exUnavailable
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"mta/mta"
+)
+
+const serveHelp = `Run the relay in the foreground.
+
+SIGTERM or SIGINT stops it: no more mail is taken, what is under way may end within
+shutdown.drain, and the rest stays in the queue. A second one stops it at once; that
+loses nothing either, but what was under way may be delivered twice. SIGHUP reads the
+configuration file again, as 'mta config reload' does, and opens the log file anew.
+
+Under systemd, Type=notify-reload is understood.`
+
+func newServe(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:   "serve",
+		Short: "run the relay",
+		Long:  serveHelp,
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return c.serve(cmd.Context()) },
+	}
+}
+
+func (c *cli) serve(ctx context.Context) error {
+	cfg, err := c.config()
+	if err != nil {
+		return err
+	}
+	log, err := newLogbook(cfg.Log, c.err)
+	if err != nil {
+		return err
+	}
+	defer log.close()
+	supervisor := supervisor{socket: c.env("NOTIFY_SOCKET")}
+
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, os.Interrupt)
+	defer signal.Stop(signals)
+
+	relay, err := mta.New(cfg, mta.Options{
+		Log:        log.Logger,
+		Version:    versionString(),
+		ConfigFile: c.configPath(),
+		Env:        c.env,
+		Ready:      func(*mta.Relay) { supervisor.tell("READY=1") },
+	})
+	if err != nil {
+		return explainStart(err)
+	}
+	log.Info("starting", "version", versionString(), "config", orDefaults(c.configPath()), "pid", os.Getpid())
+
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- relay.Run(ctx) }()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case s := <-signals:
+			switch {
+			case s == syscall.SIGHUP:
+				c.reload(ctx, relay, log, supervisor)
+			case ctx.Err() != nil:
+				log.Warn("second signal: stopping at once, what is under way may be delivered twice", "signal", s)
+				return errors.New("stopped at once by a second signal")
+			default:
+				log.Info("signal: stopping", "signal", s)
+				supervisor.tell("STOPPING=1")
+				stop()
+			}
+		}
+	}
+}
+
+// reload answers SIGHUP. When it fails, the relay goes on as it was.
+func (c *cli) reload(ctx context.Context, relay *mta.Relay, log *logbook, supervisor supervisor) {
+	supervisor.tell(reloading())
+	defer supervisor.tell("READY=1")
+	if err := log.reopen(); err != nil {
+		log.Error("reopening the log file", "error", err)
+	}
+	done, err := relay.Reload(ctx)
+	if err != nil {
+		log.Error("reload: nothing has changed", "error", err)
+		return
+	}
+	if cfg, err := c.config(); err == nil {
+		log.set(cfg.Log)
+	}
+	log.Info("reloaded", "changes", len(done.Changes), "waiting for a restart", len(done.Restart))
+}
+
+// explainStart adds to why a relay can't start what most often is behind it.
+func explainStart(err error) error {
+	err = fmt.Errorf("starting the relay: %w", err)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return hinted{err, "is another relay, or another mail server, running? 'mta status' tells"}
+	case errors.Is(err, syscall.EACCES):
+		return hinted{err, "ports below 1024 and files of others take rights that this user doesn't have"}
+	}
+	return err
+}

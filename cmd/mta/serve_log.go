@@ -1,0 +1,79 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+
+	"mta/mta/config"
+)
+
+// logbook is the relay's own log, for people: on standard error, or in a file that can be
+// renamed under it.
+type logbook struct {
+	*slog.Logger
+	level slog.LevelVar
+	path  string // "": standard error
+
+	mu   sync.Mutex // guards file
+	out  io.Writer
+	file *os.File
+}
+
+func newLogbook(cfg config.Log, stderr io.Writer) (*logbook, error) {
+	l := &logbook{path: cfg.File, out: stderr}
+	if err := l.reopen(); err != nil {
+		return nil, err
+	}
+	l.set(cfg)
+	options := &slog.HandlerOptions{Level: &l.level}
+	if cfg.Format == "json" {
+		l.Logger = slog.New(slog.NewJSONHandler(l, options))
+	} else {
+		l.Logger = slog.New(slog.NewTextHandler(l, options))
+	}
+	return l, nil
+}
+
+// set brings the settings into force that a running relay can take over.
+func (l *logbook) set(cfg config.Log) {
+	var level slog.Level
+	if level.UnmarshalText([]byte(cfg.Level)) == nil { // the file was checked
+		l.level.Set(level)
+	}
+}
+
+// reopen opens the file anew, so that what has renamed it gets no more. After an error the old
+// one stays.
+func (l *logbook) reopen() error {
+	if l.path == "" {
+		return nil
+	}
+	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o640)
+	if err != nil {
+		return fmt.Errorf("log file: %w", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file != nil {
+		l.file.Close()
+	}
+	l.out, l.file = f, f
+	return nil
+}
+
+func (l *logbook) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.out.Write(line)
+}
+
+func (l *logbook) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file != nil {
+		l.file.Close()
+	}
+}
