@@ -97,11 +97,11 @@ type Listener struct {
 	MaxConnections           int           `conf:"max_connections" min:"1"`                // at a time
 	MaxConnectionsPerClient  int           `conf:"max_connections_per_client" min:"1"`     // at a time, from one IP address
 	MaxMessagesPerConnection int           `conf:"max_messages_per_connection" min:"0"`    // 0: no limit
-	MaxLineLength            Size          `conf:"max_line_length" min:"1000" max:"16MiB"` // octets, CRLF included; RFC 5321, 4.5.3.1.6 demands 1000
+	MaxLineLength            Size          `conf:"max_line_length" min:"998B" max:"16MiB"` // octets without CRLF; RFC 5321, 4.5.3.1.6 demands 998
 	MaxReceived              int           `conf:"max_received" min:"1"`                   // Received headers, against loops; RFC 5321, 6.3
 	CommandTimeout           time.Duration `conf:"command_timeout" min:"1s"`               // wait for a command; RFC 5321, 4.5.3.2.7
 	DataTimeout              time.Duration `conf:"data_timeout" min:"1s"`                  // for the whole content of a message
-	MinDataRate              ByteRate      `conf:"min_data_rate"`                          // slower content ends the session; 0: no limit
+	MinDataRate              ByteRate      `conf:"min_data_rate" min:"1B/s"`               // slower content ends the session
 
 	// BareNewline says what becomes of content with a CR or LF by itself.
 	BareNewline string `conf:"bare_newline" oneof:"refuse normalise"`
@@ -135,10 +135,10 @@ type Resolver struct {
 	Servers      []string      `conf:"servers" check:"server"` // "ip" or "ip:port"; empty: the system's
 	Timeout      time.Duration `conf:"timeout" min:"100ms"`    // for a whole look-up
 	MaxLookups   int           `conf:"max_lookups" min:"1"`    // questions under way at a time
-	CacheEntries int           `conf:"cache_entries" min:"0"`
-	MinTTL       time.Duration `conf:"min_ttl" min:"0"`
+	CacheEntries int           `conf:"cache_entries" min:"1"`
+	MinTTL       time.Duration `conf:"min_ttl" min:"1s"`
 	MaxTTL       time.Duration `conf:"max_ttl" min:"1s"`
-	NegativeTTL  time.Duration `conf:"negative_ttl" min:"0"` // at most, for "no such name"
+	NegativeTTL  time.Duration `conf:"negative_ttl" min:"1s"` // at most, for "no such name"
 }
 
 // Queue is the store of accepted messages.
@@ -147,7 +147,7 @@ type Queue struct {
 	SegmentSize Size `conf:"segment_size" min:"1MiB" max:"2GiB"` // of a journal file
 	LargeBody   Size `conf:"large_body" min:"4KiB" max:"64MiB"`  // larger content gets a file of its own
 	Cache       Size `conf:"cache" min:"1MiB"`                   // memory for envelopes and content
-	MinFree     Size `conf:"min_free" min:"0"`                   // free disk below which mail is refused with 4xx
+	MinFree     Size `conf:"min_free" min:"1MiB"`                // free disk below which mail is refused with 4xx
 }
 
 // Router finds out where mail goes.

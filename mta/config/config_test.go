@@ -63,7 +63,7 @@ listener "smtp" {
   proxy_from     = []
   tenant         = "acme"
   max_recipients = 5000
-  min_data_rate  = "none"
+  min_data_rate  = "2KiB/s"
   tls {
     certificate = "/etc/mta/cert.pem"
     key         = "/etc/mta/key.pem"
@@ -117,7 +117,7 @@ func TestPartsOfAConfiguration(t *testing.T) {
 		{"listeners", len(c.Listeners), 2},
 		{"relay_from", c.Listeners[0].RelayFrom, []netip.Prefix{netip.MustParsePrefix("10.0.0.7/32")}},
 		{"proxy_from", len(c.Listeners[0].ProxyFrom), 0},
-		{"min_data_rate", c.Listeners[0].MinDataRate, ByteRate(0)},
+		{"min_data_rate", c.Listeners[0].MinDataRate, ByteRate(2048)},
 		{"tls", c.Listeners[0].TLS, TLS{"/etc/mta/cert.pem", "/etc/mta/key.pem"}},
 		{"no tls", c.Listeners[1].TLS.Enabled(), false},
 		{"a default beside", c.Listeners[0].MaxReceived, 100},

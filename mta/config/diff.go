@@ -43,7 +43,7 @@ func Diff(old, new *Config) []Change {
 	for _, e := range after {
 		is[e.name] = true
 		o, there := was[e.name]
-		if !there || !reflect.DeepEqual(o.value, e.value) {
+		if !there || !same(o, e) {
 			changes = append(changes, Change{e.name, o.text, e.text, e.restart})
 		}
 	}
@@ -61,6 +61,15 @@ type entry struct {
 	text    string
 	value   any
 	restart bool
+}
+
+// same compares secrets by what they are and all else by what is printed: an empty list is
+// written in two ways.
+func same(a, b entry) bool {
+	if s, secret := a.value.(Secret); secret {
+		return s == b.value
+	}
+	return a.text == b.text
 }
 
 // flat lists all settings that are there.

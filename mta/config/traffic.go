@@ -37,7 +37,7 @@ type Traffic struct {
 
 	// IdleTimeout closes a connection that has had nothing to do for so long; ActiveTimeout one
 	// that was made so long ago.
-	IdleTimeout   time.Duration `conf:"idle_timeout" min:"0"`
+	IdleTimeout   time.Duration `conf:"idle_timeout" min:"1s"`
 	ActiveTimeout time.Duration `conf:"active_timeout" min:"1s"`
 	// BacklogThreshold is how many jobs wait for a connection before another one is made.
 	BacklogThreshold int `conf:"backlog_threshold" min:"1"`

@@ -59,17 +59,13 @@ func binaryUnit(name string) string {
 // String gives the size in the largest unit that is exact.
 func (s Size) String() string { return inUnits(int64(s), sizeUnits) }
 
-// ByteRate is octets a second, written as "1KiB/s". Zero, "none", is no limit.
+// ByteRate is octets a second, written as "1KiB/s".
 type ByteRate int64
 
-// UnmarshalText reads "1KiB/s" or "none".
+// UnmarshalText reads "1KiB/s".
 func (r *ByteRate) UnmarshalText(text []byte) error {
-	const remedy = `write a size for each second, as "1KiB/s", or "none"`
+	const remedy = `write a size for each second, as "1KiB/s"`
 	in := string(text)
-	if in == none {
-		*r = 0
-		return nil
-	}
 	amount, ok := strings.CutSuffix(in, "/s")
 	if !ok {
 		return wrong(remedy, "%s is not an amount of data in a second", quoted(in))
@@ -83,12 +79,7 @@ func (r *ByteRate) UnmarshalText(text []byte) error {
 }
 
 // String gives the form that is read.
-func (r ByteRate) String() string {
-	if r == 0 {
-		return none
-	}
-	return Size(r).String() + "/s"
-}
+func (r ByteRate) String() string { return Size(r).String() + "/s" }
 
 // Rate is so many events in a time, written as "100/s", "50/min", "10000/d". The zero Rate,
 // "none", is no limit.

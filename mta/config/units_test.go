@@ -20,7 +20,7 @@ func TestUnits(t *testing.T) {
 		{new(Size), "1025B", "1025B"}, {new(Size), "2048MiB", "2GiB"}, {new(Size), "8388607TiB", "8388607TiB"},
 		{new(Size), "8388608TiB", ""}, {new(Size), "", ""}, {new(Size), "MiB", ""}, {new(Size), "1.5GiB", ""}, {new(Size), "-1", ""},
 		{new(Size), "5MB", ""}, {new(Size), "5mib", ""}, {new(Size), "5 MiB", ""}, {new(Size), "٥MiB", ""},
-		{new(ByteRate), "1KiB/s", "1KiB/s"}, {new(ByteRate), "none", "none"}, {new(ByteRate), "1KiB", ""}, {new(ByteRate), "1KiB/min", ""}, {new(ByteRate), "/s", ""},
+		{new(ByteRate), "1KiB/s", "1KiB/s"}, {new(ByteRate), "none", ""}, {new(ByteRate), "1KiB", ""}, {new(ByteRate), "1KiB/min", ""}, {new(ByteRate), "/s", ""},
 		{new(Rate), "100/s", "100/s"}, {new(Rate), "50/min", "50/min"}, {new(Rate), "50/m", "50/min"}, {new(Rate), "10000/d", "10000/d"},
 		{new(Rate), "7/hour", "7/h"}, {new(Rate), "none", "none"}, {new(Rate), "0/s", ""}, {new(Rate), "-1/s", ""}, {new(Rate), "+1/s", ""},
 		{new(Rate), "1/s/s", ""}, {new(Rate), "/s", ""}, {new(Rate), "2147483648/s", ""}, {new(Rate), "", ""}, {new(Rate), "5", ""},

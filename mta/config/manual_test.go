@@ -1,0 +1,198 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// blocks gives, by name, a struct with the defaults of each block that the file can have; ""
+// is the top of the file.
+func blocks() map[string]reflect.Value {
+	c := builtIn()
+	all := map[string]reflect.Value{"": reflect.ValueOf(c).Elem()}
+	var walk func(v reflect.Value)
+	walk = func(v reflect.Value) {
+		for f := range fields(v) {
+			in := f.value
+			switch f.kind {
+			case many:
+				e := reflect.New(f.value.Type().Elem().Elem())
+				if d, ok := e.Interface().(interface{ setDefaults() }); ok {
+					d.setDefaults()
+				}
+				in = e.Elem()
+				if f.name == "listener" { // the built-in one has an address too
+					in = reflect.ValueOf(c.Listeners[0]).Elem()
+				}
+			case single:
+			default:
+				continue
+			}
+			if old, ok := all[f.name]; !ok || old.IsZero() {
+				all[f.name] = in
+			}
+			walk(in)
+		}
+	}
+	walk(all[""])
+	return all
+}
+
+// settingsOf lists the settings of a block, without those of its inner blocks. What provider
+// and domain have in common with defaults is listed there only.
+func settingsOf(name string, v reflect.Value) map[string]field {
+	own := make(map[string]field)
+	for f := range fields(v) {
+		own[f.name] = f
+		if _, shared := named(reflect.ValueOf(&Traffic{}).Elem(), f.name); f.kind != setting || shared && (name == "provider" || name == "domain") {
+			delete(own, f.name)
+		}
+	}
+	return own
+}
+
+// TestTheExampleIsTheDefault proves each default in the example, and that none is missing.
+func TestTheExampleIsTheDefault(t *testing.T) {
+	const path = "../../mta.conf.example"
+	c, err := Load(path, noEnv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range Diff(Default(), c) {
+		t.Errorf("the example is not the default: %s", change)
+	}
+
+	src, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Samples stand behind a # with no space after it.
+	src = regexp.MustCompile(`(?m)^( *)#(\w|  |})`).ReplaceAll(src, []byte("$1$2"))
+	whole, err := Parse(src, "mta.conf.example with its samples", noEnv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := make(map[string]bool)
+	var walk func(v reflect.Value, name string, b *block, prefix string)
+	walk = func(v reflect.Value, name string, b *block, prefix string) {
+		for f := range fields(v) {
+			switch {
+			case f.kind == setting && b.set(prefix+f.name):
+				shown[name+" "+f.name] = true
+			case f.kind == single && blockOf(f.value) != nil:
+				walk(f.value, f.name, blockOf(f.value), "")
+			case f.kind == single:
+				walk(f.value, f.name, b, prefix+f.name+".")
+			case f.kind == many:
+				for i := range f.value.Len() {
+					e := f.value.Index(i).Elem()
+					walk(e, f.name, blockOf(e), "")
+				}
+			}
+		}
+	}
+	walk(reflect.ValueOf(whole).Elem(), "", &whole.block, "")
+	for name, v := range blocks() {
+		for s := range settingsOf(name, v) {
+			if !shown[name+" "+s] {
+				t.Errorf("the example does not show %s in block %q", s, name)
+			}
+		}
+	}
+}
+
+// TestTheManualNamesEverySetting holds the tables of the manual page against the structs: the
+// same settings in the same order, the same defaults, the same marks for what takes a restart.
+func TestTheManualNamesEverySetting(t *testing.T) {
+	page, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	manual := tables(string(page))
+	for name, v := range blocks() {
+		rows := manual[name]
+		delete(manual, name)
+		var want, got []string
+		own := settingsOf(name, v)
+		for f := range fields(v) {
+			if _, ok := own[f.name]; ok {
+				want = append(want, f.name)
+			}
+		}
+		for _, r := range rows {
+			got = append(got, r.name)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("block %q: the manual has %v, the program %v", name, got, want)
+			continue
+		}
+		for _, r := range rows {
+			f := own[r.name]
+			if want := defaultText(f); strings.HasPrefix(r.byDefault, "`") && r.byDefault != "`"+want+"`" && want != "" {
+				t.Errorf("%s of block %q: the default is %s, the manual says %s", r.name, name, want, r.byDefault)
+			} else if want != "" && !strings.HasPrefix(r.byDefault, "`") {
+				t.Errorf("%s of block %q: the manual does not tell the default, %s", r.name, name, want)
+			}
+			if restart := needsRestart(name, f); restart != (r.restart == "R") {
+				t.Errorf("%s of block %q: takes a restart: %v, the manual has %q", r.name, name, restart, r.restart)
+			}
+		}
+	}
+	for name := range manual {
+		t.Errorf("the manual has a block %q that the program does not know", name)
+	}
+}
+
+// defaultText gives a default as the manual has it, "" for what has none or depends on others.
+func defaultText(f field) string {
+	switch f.value.Kind() {
+	case reflect.String, reflect.Slice:
+		if f.value.Len() == 0 {
+			return ""
+		}
+	}
+	if a := fmt.Sprintf("%T", f.value.Interface()); a == "netip.Addr" {
+		return ""
+	}
+	return literal(f.value, "")
+}
+
+// needsRestart looks at the tags of a setting and of its block.
+func needsRestart(name string, f field) bool {
+	if name == "tls" {
+		name = "listener"
+	}
+	if b, ok := named(reflect.ValueOf(&Config{}).Elem(), name); ok && name != "" && b.tag.Get("reload") == "restart" {
+		return true
+	}
+	return f.tag.Get("reload") == "restart"
+}
+
+type row struct{ name, byDefault, restart string }
+
+// tables reads the settings of each block out of the manual.
+func tables(page string) map[string][]row {
+	all := make(map[string][]row)
+	block, known := "", false
+	heading := regexp.MustCompile("^##+ `(\\w+)")
+	entry := regexp.MustCompile("^\\| `(\\w+)` \\| (.*?) \\| (R?) ?\\| ")
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, "#") {
+			m := heading.FindStringSubmatch(line)
+			known = m != nil || strings.HasPrefix(line, "## The top of the file")
+			block = ""
+			if m != nil {
+				block = m[1]
+			}
+		}
+		if m := entry.FindStringSubmatch(line); m != nil && known {
+			all[block] = append(all[block], row{m[1], m[2], m[3]})
+		}
+	}
+	return all
+}
