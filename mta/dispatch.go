@@ -189,11 +189,12 @@ func (g *gathering) close() map[string]*routed {
 // the queue under its site.
 func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []queue.Pending) {
 	pol := d.policy()
+	rt = adapted(rt, pol.traffic(rt.Domain, rt), pol.cfg.Defaults.Traffic.SMTPPort)
 	d.sites.remember(rt)
 	job := &delivery.Job{
 		Message:    m,
 		Recipients: indexes(recipients),
-		Route:      withTLS(rt, pol.traffic(rt.Domain, rt)),
+		Route:      rt,
 		Source:     pol.source(m),
 		Expires:    pol.expires(m, rt.Domain, rt),
 		Body:       func() (io.ReadCloser, error) { return d.queue.Body(m.ID) },
