@@ -189,7 +189,7 @@ func (g *gathering) close() map[string]*routed {
 // the queue under its site.
 func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []queue.Pending) {
 	pol := d.policy()
-	rt = adapted(rt, pol.traffic(rt.Domain, rt), pol.cfg.Defaults.Traffic.SMTPPort)
+	rt = withTLS(rt, pol.traffic(rt.Domain, rt))
 	d.sites.remember(rt)
 	job := &delivery.Job{
 		Message:    m,

@@ -3,7 +3,6 @@ package mta
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"mta/internal/route"
 	"mta/mta/config"
@@ -112,33 +111,14 @@ func tlsOf(t *config.Traffic) route.TLS {
 	return route.TLSOpportunistic
 }
 
-// adapted gives the route as the destination's settings want it. What a smarthost's route
-// demands stands. Most routes are as they should be and come back themselves.
-func adapted(rt *route.Route, t *config.Traffic, defaultPort int) *route.Route {
-	tls, port := rt.TLS, uint16(0)
-	if rt.TLS == route.TLSOpportunistic {
-		tls = tlsOf(t)
-	}
-	if t.SMTPPort != defaultPort && rt.Auth == nil {
-		port = uint16(t.SMTPPort)
-	}
-	if tls == rt.TLS && port == 0 {
+// withTLS gives the route with what the destination's settings demand of the connection. What
+// a smarthost's route demands stands.
+func withTLS(rt *route.Route, t *config.Traffic) *route.Route {
+	tls := tlsOf(t)
+	if tls == rt.TLS || rt.TLS != route.TLSOpportunistic {
 		return rt
 	}
-	out := *rt
-	out.TLS = tls
-	out.Tiers = make([]route.Tier, len(rt.Tiers))
-	for i, tier := range rt.Tiers {
-		out.Tiers[i] = slices.Clone(tier)
-		for j := range out.Tiers[i] {
-			h := &out.Tiers[i][j]
-			if port != 0 && h.Addr.Port() == uint16(defaultPort) {
-				h.Addr = netip.AddrPortFrom(h.Addr.Addr(), port)
-			}
-		}
-	}
-	if port != 0 {
-		out.Site = fmt.Sprintf("%s:%d", rt.Site, port) // other servers than those of the same name
-	}
-	return &out
+	changed := *rt
+	changed.TLS = tls
+	return &changed
 }

@@ -10,8 +10,7 @@ import (
 
 func TestSettingsOfADestinationShapeItsRoute(t *testing.T) {
 	cfg, err := config.Parse([]byte(`
-		domain "plain.example" { tls = "off" }
-		domain "port.example" { smtp_port = 2525 }`), "test.conf", nil)
+		domain "plain.example" { tls = "off" }`), "test.conf", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -19,7 +18,7 @@ func TestSettingsOfADestinationShapeItsRoute(t *testing.T) {
 		{Name: "mx.example", Addr: netip.MustParseAddrPort("192.0.2.1:25")},
 		{Name: "mx.example", Addr: netip.MustParseAddrPort("[2001:db8::1]:25")},
 	}}}
-	get := func(domain string) *route.Route { return adapted(rt, cfg.Traffic(domain, ""), 25) }
+	get := func(domain string) *route.Route { return withTLS(rt, cfg.Traffic(domain, "")) }
 
 	if get("other.example") != rt {
 		t.Error("a route without settings of its own was copied")
@@ -27,10 +26,7 @@ func TestSettingsOfADestinationShapeItsRoute(t *testing.T) {
 	if got := get("plain.example"); got.TLS != route.TLSOff || got.Site != rt.Site {
 		t.Errorf("tls = off gave %+v", got)
 	}
-	if got := get("port.example"); got.Tiers[0][0].Addr.Port() != 2525 || got.Site != "mx.example:2525" {
-		t.Errorf("smtp_port gave %+v", got)
-	}
-	if rt.Tiers[0][0].Addr.Port() != 25 || !rt.Tiers[0][0].Addr.Addr().Is4() {
+	if rt.TLS != route.TLSOpportunistic {
 		t.Error("the shared route was changed")
 	}
 }
