@@ -1,0 +1,55 @@
+package accounting
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestTheManualNamesEveryField holds docs/accounting.md against what is written.
+func TestTheManualNamesEveryField(t *testing.T) {
+	page, err := os.ReadFile("../../docs/accounting.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(page)
+	written := make(map[string]bool)
+	full := delivery()
+	full.Response.Local = true
+	for _, r := range []Record{full, {Type: Lost, Count: 1, Time: accepted}} {
+		var fields map[string]any
+		if err := json.Unmarshal(appendRecord(nil, &r, `"n"`), &fields); err != nil {
+			t.Fatal(err)
+		}
+		for name, v := range fields {
+			written[name] = true
+			if inner, ok := v.(map[string]any); ok {
+				for n := range inner {
+					written[name+"."+n] = true
+				}
+			}
+		}
+	}
+	_, table, _ := strings.Cut(text, "## Fields")
+	var named []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_.]+)` \\|").FindAllStringSubmatch(table, -1) {
+		named = append(named, m[1])
+	}
+	slices.Sort(named)
+	if want := slices.Sorted(maps.Keys(written)); !slices.Equal(named, want) {
+		t.Errorf("the manual has\n%v\nwritten are\n%v", named, want)
+	}
+	for _, typ := range Types {
+		if !strings.Contains(text, "| `"+string(typ)+"` |") {
+			t.Errorf("the manual does not name the type %s", typ)
+		}
+	}
+	example := delivery()
+	if line := string(appendRecord(nil, &example, `"node1"`)); !strings.Contains(text, line) {
+		t.Errorf("the manual's example is not what is written:\n%s", line)
+	}
+}

@@ -1,0 +1,48 @@
+package config
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "mta.conf")
+	write := func(content string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Load(path, noEnv); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+
+	write(`listener "smtp" {
+  address = "127.0.0.1:2525"
+  tls {
+    certificate = "` + dir + `/none.pem"
+    key         = "` + dir + `/none.key"
+  }
+}`)
+	var problems Problems
+	if _, err := Load(path, noEnv); !errors.As(err, &problems) || len(problems) != 1 || problems[0].Line != 4 || !strings.Contains(err.Error(), "none.pem") {
+		t.Errorf("a certificate that is not there: %v", err)
+	}
+
+	write(`data_dir = "` + dir + `"`)
+	if c, err := Load(path, noEnv); err != nil || c.DataDir != dir {
+		t.Errorf("a file that is right: %v", err)
+	}
+
+	if err := os.Truncate(path, largestFile+1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(path, noEnv); err == nil || !strings.Contains(err.Error(), "is it the right file?") {
+		t.Errorf("a file that is none: %v", err)
+	}
+}
