@@ -144,7 +144,7 @@ func (a *account) summary(submitting, elapsed time.Duration, p palette) []string
 			commas(int64(a.letters)), commas(a.recipients), submitting.Seconds(), elapsed.Seconds(), p.off),
 		"",
 		line("delivered", a.delivered, "as the providers' own records say"),
-		line("bounced", a.bounced, fmt.Sprintf("each with a report that reached its sender, %s reports", commas(a.reports))),
+		line("bounced", a.bounced, fmt.Sprintf("as %s reports say that reached their senders", commas(a.reports))),
 		line("still queued", a.queued, "as the relay's list says"),
 		fmt.Sprintf("  %-14s%10s", "", strings.Repeat("─", 10)),
 		line("together", sum, "of "+commas(a.recipients)+" recipients"),
@@ -155,8 +155,9 @@ func (a *account) summary(submitting, elapsed time.Duration, p palette) []string
 		lines = append(lines, line("unsure", a.unsure, "messages: the session ended before their reply"))
 	}
 	lines = append(lines, "",
-		fmt.Sprintf("  From our 250 to the provider's: %s typically, %s at the 99th percentile; %.1f %% within a second.", short(a.p50), short(a.p99), 100*a.firstTry),
-		fmt.Sprintf("  The relay's own sum: %s accepted (reports included) = %s delivered + %s bounced + %s queued.",
+		fmt.Sprintf("  From our 250 to the provider's: %s typically, %s for one in a hundred;", short(a.p50), short(a.p99)),
+		fmt.Sprintf("  %.1f %% within a second. The relay's own sum, reports to senders included:", 100*a.firstTry),
+		fmt.Sprintf("  %s accepted = %s delivered + %s bounced + %s queued.",
 			commas(a.relay.accepted), commas(a.relay.delivered), commas(a.relay.bounced), commas(a.relay.queued)))
 	faults := a.faults()
 	if len(faults) == 0 {

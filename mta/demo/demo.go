@@ -200,26 +200,30 @@ func (d *demo) watch(ctx context.Context, submitted <-chan error) error {
 		if submitted != nil {
 			continue
 		}
-		if snap.relay.queued == 0 {
+		switch hopeless := d.hopeless(snap); {
+		case snap.relay.queued == 0, d.Keep && hopeless == snap.relay.queued:
 			return nil
-		}
-		if err := d.giveUp(ctx, snap); err != nil {
-			return err
+		case d.gaveUp == "" && hopeless == snap.relay.queued:
+			if err := d.giveUp(ctx); err != nil {
+				return err
+			}
 		}
 	}
 }
 
-// giveUp has the operator bounce what would wait for days, once there is nothing else.
-func (d *demo) giveUp(ctx context.Context, s snapshot) error {
-	hopeless := int64(0)
+// hopeless counts the recipients whose mail would wait for days.
+func (d *demo) hopeless(s snapshot) (n int64) {
 	for i, side := range d.world.providers {
 		if side.giveUp {
-			hopeless += s.rows[i].waiting
+			n += s.rows[i].waiting
 		}
 	}
-	if d.gaveUp != "" || hopeless != s.relay.queued {
-		return nil
-	}
+	return n
+}
+
+// giveUp has the operator bounce what is hopeless, once there is nothing else. A demo that is
+// kept leaves it, to be looked at.
+func (d *demo) giveUp(ctx context.Context) error {
 	for _, side := range d.world.providers {
 		if !side.giveUp {
 			continue
@@ -258,7 +262,7 @@ func (d *demo) look(ctx context.Context) (snapshot, error) {
 func (d *demo) doing(stats relayStats) string {
 	switch {
 	case d.submitting == 0:
-		return fmt.Sprintf("%d applications submit; each 250 comes once the message is on the disk", submitters)
+		return fmt.Sprintf("%d applications submit; a 250 means that the message is on the disk", submitters)
 	case stats.queued == 0:
 		return "done"
 	case d.gaveUp != "":
@@ -321,8 +325,8 @@ func (d *demo) further() []string {
 	if d.Dir != "" {
 		return []string{"", "  The relay's data, its configuration and its log are in " + d.dir + "."}
 	}
-	return []string{"", "  'mta demo --keep' leaves it running, for 'mta queue list', 'mta log' and the rest;",
-		"  'mta serve' runs the relay for real: 127.0.0.1:2525, data in ./mta-data."}
+	return []string{"", "  'mta demo --keep' leaves it running, to try 'mta queue list' and 'mta log'.",
+		"  'mta serve' runs the relay for real: on 127.0.0.1:2525, data in ./mta-data."}
 }
 
 // trend gives rates over the last two seconds.
