@@ -37,7 +37,7 @@ func (q *Queue) victim() *segment {
 	var size, live int64
 	var worst *segment
 	for seg := range q.segs.all {
-		if !seg.sealed || seg.gone || seg.stuck {
+		if !seg.sealed || seg.gone || seg.stuck || seg.emptied {
 			continue
 		}
 		size += seg.size
@@ -89,8 +89,15 @@ func (q *Queue) compact(ctx context.Context, v *segment) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.count.compacted++
 	for _, of := range dependents {
-		q.segs.release(of, start)
+		q.segs.buried(of, v, start)
+	}
+	if v.messages == 0 && v.notes == 0 && v.neededBy == 0 {
+		v.emptied = true
+	} else if !v.stuck {
+		v.stuck = true
+		q.log.Error("queue: BUG: compaction did not empty a segment; it stays", "file", q.segmentPath(v.id), "messages", v.messages, "replies", v.notes, "needed by", v.neededBy)
 	}
 	return nil
 }
@@ -129,6 +136,8 @@ func (c *compaction) carry() error {
 			err = c.moveMessage(&it)
 		case itemDeferred, itemState:
 			err = c.carryReply(&it)
+		case itemChanged:
+			c.carryMarks(&it)
 		}
 		if err == nil {
 			err = c.pace()
@@ -165,6 +174,7 @@ type moving struct {
 	note           schedule.Loc
 	place          place // of note
 	last           reply.Reply
+	lost           bool // last can't be read
 }
 
 // moveMessage writes a living message again, with the states of its recipients.
@@ -232,7 +242,7 @@ func (c *compaction) readReplies(rcpts []moving) error {
 		r, err := c.last.read(m.place, m.rcpt)
 		if errors.Is(err, ErrDamaged) {
 			c.q.reportDamage(err, "the reply to the last attempt is lost; the message is not")
-			m.note = 0
+			m.lost = true
 			continue
 		}
 		if err != nil && !errors.Is(err, errGone) {
@@ -262,9 +272,9 @@ func (c *compaction) noteMove(id uint64, loc schedule.Loc, body *content, rcpts 
 		st := recipientState{rcpt: m.rcpt, attempts: e.Attempts, due: e.Due, marks: marksOf(e), key: q.keys.Name(e.Key)}
 		if r, ok := q.replies[recipientKey{id, m.rcpt}]; ok {
 			st.replied, st.last = true, r
-		} else if e.Attempts != m.attempts || e.Note() != m.note && m.note != 0 {
+		} else if e.Attempts != m.attempts || e.Note() != m.note {
 			return false
-		} else if m.note != 0 {
+		} else if m.note != 0 && !m.lost {
 			st.replied, st.last = true, m.last
 		}
 		states = append(states, st)
@@ -348,6 +358,9 @@ func (c *compaction) carryReply(it *item) error {
 	if e == nil || e.Note() != loc {
 		return nil
 	}
+	if _, newer := q.replies[recipientKey{it.id, it.rcpt}]; newer {
+		return nil // and on its way to the journal
+	}
 	if lost {
 		q.setNote(e, 0)
 		c.v.damaged = true
@@ -359,8 +372,22 @@ func (c *compaction) carryReply(it *item) error {
 	return nil
 }
 
+// carryMarks writes the marks of a recipient again that were changed by a record in the segment.
+// Marks that are none matter too: an older record, elsewhere, can have set some.
+func (c *compaction) carryMarks(it *item) {
+	q := c.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	_, e := q.table.Find(it.id, it.rcpt)
+	if e == nil || q.segs.of(e.Data()) == c.v {
+		return
+	}
+	q.noteChange(it.id, q.segs.of(e.Data()), change{due: e.Due, marks: marksOf(e), rcpts: []uint16{it.rcpt}})
+	c.moved += noteOctets
+}
+
 // bury writes down which messages of another segment are settled, so that the records that say
-// so one by one are needed no longer, and the marks of its living recipients.
+// so one by one are needed no longer.
 func (c *compaction) bury(of *segment) error {
 	r, err := c.q.indexOf(of)
 	if err != nil {
@@ -419,21 +446,16 @@ func (c *compaction) buryPart(of *segment, data []item, g *burial, joined bool) 
 	return joined
 }
 
-// restate writes down, of a message that lives, which recipients do not and what marks the
-// others have. It reports false when the message does not live, or not at this place.
+// restate writes down, of a message that lives, which recipients do not. It reports false when the message does not live, or not at this place.
 func (c *compaction) restate(of *segment, it *item) bool {
 	q := c.q
 	loc := schedule.LocOf(of.handle, it.offset())
 	living := make(map[uint16]bool)
-	byMarks := map[marks][]uint16{}
 	q.table.Run(it.id, func(_ schedule.Slot, e *schedule.Entry) bool {
 		if e.Data() != loc {
 			return false
 		}
 		living[e.Rcpt] = true
-		if m := marksOf(e); m != 0 {
-			byMarks[m] = append(byMarks[m], e.Rcpt)
-		}
 		return true
 	})
 	if len(living) == 0 {
@@ -447,9 +469,6 @@ func (c *compaction) restate(of *segment, it *item) bool {
 	}
 	if len(settled) > 0 {
 		q.w.note(kindSettled, it.id, of, 0, func(b []byte) []byte { return appendSettled(b, Delivered, settled) })
-	}
-	for m, rcpts := range byMarks {
-		q.noteChange(it.id, of, change{marks: m, rcpts: rcpts})
 	}
 	return true
 }

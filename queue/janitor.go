@@ -50,6 +50,7 @@ func (q *Queue) tend(ctx context.Context) (again bool) {
 			}
 			return true
 		}
+		again = q.finishSealed() || again
 		for q.dropNeedless() {
 		}
 	}
@@ -113,8 +114,10 @@ func (q *Queue) finishSealed() (again bool) {
 	q.mu.Unlock()
 	for _, seg := range todo {
 		if err := q.finishSegment(seg); err != nil {
-			q.log.Warn("queue: finishing a journal segment; it is tried again", "file", q.segmentPath(seg.id), "error", err)
-			again = true
+			if !seg.told { // only this goroutine uses it
+				q.log.Warn("queue: finishing a journal segment; it is tried again", "file", q.segmentPath(seg.id), "error", err)
+			}
+			seg.told, again = true, true
 		}
 	}
 	return again

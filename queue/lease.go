@@ -266,8 +266,8 @@ func (q *Queue) readReplies(l *lifted) {
 	for i := range l.notes {
 		n := &l.notes[i]
 		p := &l.rcpts[n.pending]
-		r, err := replies.read(n.place, uint16(p.Index))
-		if err != nil && !errors.Is(err, errGone) { // gone: it was moved at this moment
+		r, err := replies.follow(n.place, l.id, uint16(p.Index))
+		if err != nil {
 			q.reportDamage(err, "the reply to the last attempt is lost; the message is not")
 		}
 		p.Last = r

@@ -117,7 +117,7 @@ func (q *Queue) item(c *candidate, m *envelope.Message) Item {
 	for i := range c.rcpts {
 		r := q.itemRecipient(&c.rcpts[i], m)
 		if note := c.rcpts[i].note; note != (place{}) && r.Last == (reply.Reply{}) {
-			r.Last, _ = replies.read(note, c.rcpts[i].entry.Rcpt) // a listing does without
+			r.Last, _ = replies.follow(note, c.id, c.rcpts[i].entry.Rcpt) // a listing does without
 		}
 		it.Recipients = append(it.Recipients, r)
 	}

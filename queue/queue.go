@@ -187,6 +187,7 @@ func Open(cfg Config) (*Queue, error) {
 	if err := q.lockDir(); err != nil {
 		return nil, err
 	}
+	q.freeOctets() // so that nobody finds the answer missing
 	last, err := q.recover()
 	if err != nil {
 		q.lock.Close()

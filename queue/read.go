@@ -278,6 +278,30 @@ func (r *replyReader) read(p place, rcpt uint16) (reply.Reply, error) {
 	return r.one, nil
 }
 
+// follow reads the last reply to a recipient, looking again for where it lies when compaction
+// was quicker.
+func (r *replyReader) follow(p place, id uint64, rcpt uint16) (reply.Reply, error) {
+	for {
+		last, err := r.read(p, rcpt)
+		if !errors.Is(err, errGone) {
+			return last, err
+		}
+		r.q.mu.Lock()
+		last, now := r.q.replies[recipientKey{id, rcpt}], place{}
+		if _, e := r.q.table.Find(id, rcpt); e != nil && e.Note() != 0 {
+			now = r.q.placeOf(e.Note(), noteGuess)
+		}
+		r.q.mu.Unlock()
+		switch now {
+		case place{}:
+			return last, nil
+		case p:
+			return last, r.q.gone(p, err)
+		}
+		p = now
+	}
+}
+
 func (r *replyReader) load(p place) error {
 	rec, err := r.q.readRecord(p)
 	if err != nil {

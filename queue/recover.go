@@ -212,7 +212,7 @@ func (q *Queue) load(list []found, bodies map[uint64]int64) error {
 	}
 	q.restoreGuards(list)
 	l := loader{q: q, list: list, bodies: bodies, keys: make([][]uint32, len(list)), now: q.seconds()}
-	rep := newReplay(runs, func(of, on int) { q.segs.depend(list[of].seg, list[on].seg) })
+	rep := newReplay(runs, func(of, on int, changed bool) { q.segs.depend(list[of].seg, list[on].seg, changed) })
 	if err := rep.all(l.message); err != nil {
 		return fmt.Errorf("queue: reading an index failed: %w", err)
 	}

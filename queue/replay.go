@@ -35,19 +35,19 @@ type replay struct {
 	runs    []*run
 	bufSize int
 	buried  [][]stretch // by run, in order
-	depends func(of, on int)
+	depends func(of, on int, changed bool)
 
 	heap  []int // runs, that with the smallest (id, run) first
 	heads []item
 	cur   history
-	told  map[[2]int]bool // dependencies that depends has been called for
+	told  map[dep]bool // dependencies that depends has been called for
 }
 
 // replayMemory bounds the buffers of all runs together, in octets.
 const replayMemory = 32 << 20
 
-func newReplay(runs []*run, depends func(of, on int)) *replay {
-	r := &replay{runs: runs, depends: depends, heads: make([]item, len(runs)), buried: make([][]stretch, len(runs)), told: map[[2]int]bool{}}
+func newReplay(runs []*run, depends func(of, on int, changed bool)) *replay {
+	r := &replay{runs: runs, depends: depends, heads: make([]item, len(runs)), buried: make([][]stretch, len(runs)), told: map[dep]bool{}}
 	r.bufSize = min(max(replayMemory/max(len(runs), 1), 4<<10), 256<<10)
 	r.bury()
 	return r
@@ -63,7 +63,7 @@ func (r *replay) bury() {
 		for _, g := range run.buried {
 			if of, ok := byNumber[g.segment]; ok {
 				r.buried[of] = append(r.buried[of], g.stretches...)
-				r.depend(of, on)
+				r.depend(of, on, false)
 			}
 		}
 	}
@@ -92,12 +92,18 @@ func (r *replay) isBuried(run int, off int64) bool {
 	return ok || i > 0 && s[i-1].to > off
 }
 
-func (r *replay) depend(of, on int) {
-	if of == on || r.told[[2]int{of, on}] {
+type dep struct {
+	of, on  int
+	changed bool
+}
+
+func (r *replay) depend(of, on int, changed bool) {
+	d := dep{of, on, changed}
+	if of == on || r.told[d] {
 		return
 	}
-	r.told[[2]int{of, on}] = true
-	r.depends(of, on)
+	r.told[d] = true
+	r.depends(of, on, changed)
 }
 
 // all calls visit for each message with living recipients. The history is valid during the call.
@@ -144,8 +150,10 @@ func (r *replay) apply(it *item, i int) {
 		h.large = uint64(it.key)<<32 | uint64(it.due)
 		return
 	}
-	for _, of := range h.dataIn {
-		r.depend(of, i)
+	if it.kind == itemSettled || it.kind == itemChanged {
+		for _, of := range h.dataIn {
+			r.depend(of, i, it.kind == itemChanged)
+		}
 	}
 	if int(it.rcpt) >= len(h.rcpts) {
 		return // its message is gone
@@ -182,7 +190,7 @@ func (r *replay) apply(it *item, i int) {
 func (r *replay) begin(it *item, i int) {
 	h := &r.cur
 	for _, of := range h.dataIn {
-		r.depend(of, i)
+		r.depend(of, i, false)
 	}
 	h.dataIn = append(h.dataIn, i)
 	h.run, h.off, h.size, h.large = i, it.offset(), it.size, 0

@@ -56,14 +56,22 @@ type segment struct {
 	indexed bool // the index file is there
 	damaged bool // is set aside and not deleted when nothing in it is needed any more
 	stuck   bool // has messages that can't be read, so that compaction can't empty it
+	emptied bool // by compaction; it is deleted when those that it guards are trimmed
 	gone    bool // its file is being deleted
+	told    bool // that the janitor could not finish it
 
-	// deps are the segments with records about messages whose data are here, so that they must
-	// stay as long as this one does, and the tick at which each was last added.
-	deps     map[*segment]uint64
+	// deps are the segments that must stay as long as this one does, since they have records that
+	// settle, move or change messages whose data are here.
+	deps     map[*segment]dependency
 	neededBy int        // how many segments have this one in deps
 	guards   []*segment // earlier ones: this one says where they end, until they are trimmed
 	movedTo  []*segment // where compaction carried its messages
+}
+
+// dependency is why a segment needs another.
+type dependency struct {
+	tick    uint64 // when it was last added
+	changed bool   // for a changed record, that a burial does not stand for
 }
 
 // noteOctets is what a deferred record is reckoned at.
@@ -81,7 +89,7 @@ func (s *segments) add(seg *segment) bool {
 	if len(s.byHandle) == 0 {
 		s.byHandle = append(s.byHandle, nil)
 	}
-	seg.deps = map[*segment]uint64{}
+	seg.deps = map[*segment]dependency{}
 	if n := len(s.free); n > 0 {
 		seg.handle, s.free = s.free[n-1], s.free[:n-1]
 		s.byHandle[seg.handle] = seg
@@ -107,38 +115,47 @@ func (s *segments) all(yield func(*segment) bool) {
 	}
 }
 
-// depend notes that on has a record about a message whose data are, or lately were, in of.
-func (s *segments) depend(of, on *segment) {
+// depend notes that on has a record about a message whose data are, or lately were, in of. With
+// changed it is a changed record.
+func (s *segments) depend(of, on *segment, changed bool) {
 	s.tick++
-	s.dependOne(of, on)
+	s.dependOne(of, on, changed)
 	for _, to := range of.movedTo {
-		s.dependOne(to, on)
+		s.dependOne(to, on, changed)
 	}
 }
 
-func (s *segments) dependOne(of, on *segment) {
+func (s *segments) dependOne(of, on *segment, changed bool) {
 	if of == on || of.gone {
 		return
 	}
-	if _, ok := of.deps[on]; !ok {
+	d, ok := of.deps[on]
+	if !ok {
 		on.neededBy++
 	}
-	of.deps[on] = s.tick
+	of.deps[on] = dependency{s.tick, d.changed || changed}
 }
 
-// release drops the dependencies of a segment that were last added before a tick.
-func (s *segments) release(of *segment, before uint64) {
-	for on, tick := range of.deps {
-		if tick < before {
-			delete(of.deps, on)
-			on.neededBy--
+// buried drops the dependencies of a segment that were last added before a tick, now that a
+// burial stands for them; all of them that are on v.
+func (s *segments) buried(of, v *segment, before uint64) {
+	for on, d := range of.deps {
+		if d.tick < before && (!d.changed || on == v) {
+			s.release(of, on)
 		}
 	}
 }
 
+func (s *segments) release(of, on *segment) {
+	delete(of.deps, on)
+	on.neededBy--
+}
+
 // remove forgets a segment whose file is durably gone.
 func (s *segments) remove(seg *segment) {
-	s.release(seg, ^uint64(0))
+	for on := range seg.deps {
+		s.release(seg, on)
+	}
 	s.byHandle[seg.handle] = nil
 	s.free = append(s.free, seg.handle)
 }

@@ -248,15 +248,18 @@ func marksOf(e *schedule.Entry) marks {
 
 // noteWritten enters a durable note in the accounts of the segments.
 func (q *Queue) noteWritten(seg *segment, n *note) {
-	if n.of != nil {
-		q.segs.depend(n.of, seg)
+	if n.kind != kindDeferred { // which matters while a recipient's last reply is in it, and no longer
+		q.segs.depend(n.of, seg, n.kind == kindChanged)
 	}
 	loc := schedule.LocOf(seg.handle, n.offset)
 	switch n.kind {
 	case kindDeferred:
 		q.deferralWritten(n, loc)
 	case kindMoved:
+		q.count.moved++
 		q.moveWritten(seg, n, loc)
+	case kindBuried:
+		q.count.buried++
 	}
 	if n.large != 0 {
 		q.largeDone = append(q.largeDone, n.large)

@@ -14,6 +14,7 @@ type counters struct {
 	Delivered, Bounced, Expired, Removed int64
 
 	syncs, records, groups, grouped uint64
+	moved, buried, compacted        uint64
 	largestGroup                    int
 	faults                          uint64
 	largeOctets                     int64
@@ -59,6 +60,8 @@ type Stats struct {
 	Grouped      uint64 // messages accepted with them
 	LargestGroup int    // most messages accepted with one sync
 	Unwritten    int64  // octets of outcomes that are not durable yet
+	Moved        uint64 // messages that compaction carried to another segment
+	Compacted    uint64 // segments that compaction emptied
 
 	Healthy        bool   // the journal can be written
 	Fault          string // what failed last, "" when nothing has
@@ -80,7 +83,7 @@ func (q *Queue) Stats() Stats {
 		Held: q.inState(schedule.Held), Active: q.inState(schedule.Leased), Ending: q.inState(schedule.Ending), Unreadable: q.inState(schedule.Unreadable),
 		Keys: q.keys.Count(), OldestDue: q.oldestDue(),
 		LargeBodies: len(q.large), FreeBytes: free, MemoryBytes: q.table.Bytes(), CacheBytes: q.hotBytes,
-		Syncs: c.syncs, Records: c.records, Groups: c.groups, Grouped: c.grouped, LargestGroup: c.largestGroup, Unwritten: unwritten,
+		Syncs: c.syncs, Records: c.records, Groups: c.groups, Grouped: c.grouped, LargestGroup: c.largestGroup, Unwritten: unwritten, Moved: c.moved, Compacted: c.compacted,
 		Healthy: !q.stalled, Faults: c.faults, DamagedRecords: c.damagedRecords, DamagedFiles: c.damagedFiles,
 	}
 	if q.fault != nil {

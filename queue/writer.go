@@ -455,7 +455,9 @@ func (w *writer) build(g *group) []byte {
 func (w *writer) open() error {
 	s, err := w.takeSpare()
 	if err != nil {
-		w.q.log.Error("queue: beginning a journal segment", "error", err)
+		if w.failed.IsZero() {
+			w.q.log.Error("queue: beginning a journal segment", "error", err)
+		}
 		return err
 	}
 	w.active, w.file, w.begun = &segment{id: s.id, created: w.q.now()}, s.file, false

@@ -1,0 +1,175 @@
+package queue
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"mta/internal/envelope"
+	"mta/queue/vfs"
+)
+
+// cpuTime is what the process has used, user and system.
+func cpuTime() time.Duration {
+	var u unix.Rusage
+	unix.Getrusage(unix.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// report adds the figures that matter to a benchmark in which n messages were accepted.
+func report(b *testing.B, q *Queue, n int, began time.Time, cpu time.Duration) {
+	s := q.Stats()
+	b.ReportMetric(float64(n)/time.Since(began).Seconds(), "msg/s")
+	b.ReportMetric(float64((cpuTime()-cpu).Microseconds())/float64(n), "cpu-us/msg")
+	b.ReportMetric(float64(s.Syncs)/float64(n), "syncs/msg")
+}
+
+func benchQueue(b *testing.B, fs vfs.FS) *Queue {
+	cfg := Config{Dir: b.TempDir(), FS: fs, MinFree: 1}
+	q, err := Open(cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { q.Close() })
+	return q
+}
+
+// each runs f(i) for i below n in so many goroutines.
+func each(n, goroutines int, f func(i int)) {
+	var wg sync.WaitGroup
+	next := make(chan int, 1024)
+	for range goroutines {
+		wg.Go(func() {
+			for i := range next {
+				f(i)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+}
+
+var body2K = bytes.Repeat([]byte("Subject: benchmark\r\n"), 103)[:2048]
+
+func mustCommit(b *testing.B, q *Queue, i int) {
+	m := &envelope.Message{Sender: "sender@example.com", Recipients: []envelope.Recipient{{Address: "someone@example.net"}}, Tenant: "acme"}
+	d := q.Begin()
+	d.Write(body2K)
+	if err := d.Commit(m); err != nil {
+		b.Error(err)
+	}
+}
+
+// deliver settles what Next gives until ctx ends.
+func deliver(ctx context.Context, q *Queue, goroutines int) *sync.WaitGroup {
+	var wg sync.WaitGroup
+	for range goroutines {
+		wg.Go(func() {
+			for {
+				l, err := q.Next(ctx)
+				if err != nil {
+					return
+				}
+				q.Settle(l.Message.ID, []int{l.Recipients[0].Index}, Delivered)
+			}
+		})
+	}
+	return &wg
+}
+
+func BenchmarkAccept(b *testing.B) {
+	for _, disk := range []struct {
+		name string
+		fs   func() vfs.FS
+	}{{"disk", vfs.OS}, {"memory", vfs.Memory}} {
+		for _, writers := range []int{1, 64, 512} {
+			b.Run(fmt.Sprintf("%s/writers=%d", disk.name, writers), func(b *testing.B) {
+				q := benchQueue(b, disk.fs())
+				b.ReportAllocs()
+				b.ResetTimer()
+				began, cpu := time.Now(), cpuTime()
+				each(b.N, writers, func(i int) { mustCommit(b, q, i) })
+				report(b, q, b.N, began, cpu)
+			})
+		}
+	}
+}
+
+// BenchmarkAcceptAndSettle takes messages in and out at the same time, as a relay does.
+func BenchmarkAcceptAndSettle(b *testing.B) {
+	for _, writers := range []int{1, 64, 512} {
+		b.Run(fmt.Sprintf("disk/writers=%d", writers), func(b *testing.B) {
+			q := benchQueue(b, vfs.OS())
+			b.ReportAllocs()
+			b.ResetTimer()
+			began, cpu := time.Now(), cpuTime()
+			ctx, cancel := context.WithCancel(context.Background())
+			out := deliver(ctx, q, 2)
+			each(b.N, writers, func(i int) { mustCommit(b, q, i) })
+			for q.Stats().Queued > 0 {
+				time.Sleep(time.Millisecond)
+			}
+			report(b, q, b.N, began, cpu)
+			cancel()
+			out.Wait()
+		})
+	}
+}
+
+func BenchmarkSettle(b *testing.B) {
+	q := benchQueue(b, vfs.Memory())
+	each(b.N, 64, func(i int) { mustCommit(b, q, i) })
+	leases := make([]*Lease, b.N)
+	for i := range leases {
+		leases[i], _ = q.Next(context.Background())
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for _, l := range leases {
+		q.Settle(l.Message.ID, []int{0}, Delivered)
+	}
+}
+
+func BenchmarkDefer(b *testing.B) {
+	q := benchQueue(b, vfs.Memory())
+	each(b.N, 64, func(i int) { mustCommit(b, q, i) })
+	leases := make([]*Lease, b.N)
+	for i := range leases {
+		leases[i], _ = q.Next(context.Background())
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	now := time.Now()
+	for i, l := range leases {
+		q.Defer(l.Message.ID, []int{0}, now.Add(time.Duration(i%36000)*time.Second), greylisted, "site")
+	}
+}
+
+// BenchmarkParkTake parks a message and takes the first that waits, with so many in between: the
+// cost must not depend on how many.
+func BenchmarkParkTake(b *testing.B) {
+	for _, backlog := range []int{1000, 100_000} {
+		b.Run(fmt.Sprint("backlog=", backlog), func(b *testing.B) {
+			q := benchQueue(b, vfs.Memory())
+			each(backlog, 64, func(i int) { mustCommit(b, q, i) })
+			for range backlog {
+				l, _ := q.Next(context.Background())
+				q.Park(l.Message.ID, []int{0}, "site")
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range b.N {
+				l := q.Take("site", 1)[0]
+				q.Park(l.Message.ID, []int{0}, "site")
+			}
+		})
+	}
+}

@@ -1,0 +1,405 @@
+package queue
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"mta/internal/envelope"
+	"mta/internal/reply"
+	"mta/queue/journal"
+	"mta/queue/vfs/powercut"
+)
+
+var (
+	cutSeeds = flag.Int("queue.cutseeds", 2, "workloads in which power is cut at every write")
+	cutFirst = flag.Int64("queue.cutseed", 1, "seed of the first of them")
+)
+
+// TestPowerCutAtEveryWrite cuts the power at each write, sync, creation, renaming, removal and
+// truncation of a workload, opens what is left, goes on, and cuts again, at a random place.
+// Every message that was acknowledged must be there or settled; what was settled durably must
+// not come back.
+func TestPowerCutAtEveryWrite(t *testing.T) {
+	for seed := *cutFirst; seed < *cutFirst+int64(*cutSeeds); seed++ {
+		ops := 1
+		for cut := 0; cut <= ops; cut++ {
+			ok := t.Run(fmt.Sprintf("seed=%d/cut=%d", seed, cut), func(t *testing.T) {
+				inTime(t, func(t *testing.T) {
+					n := cutRun(t, seed, cut)
+					if cut == 0 {
+						ops = n
+					}
+				})
+			})
+			if !ok {
+				return
+			}
+		}
+		t.Logf("seed %d: power was cut at each of %d operations", seed, ops)
+	}
+}
+
+// cutRun does a workload with a cut, and then some more.
+func cutRun(t *testing.T, seed int64, cut int) (ops int) {
+	disk := powercut.New(rand.New(rand.NewSource(seed<<20 + int64(cut))))
+	w := &workload{t: t, rng: rand.New(rand.NewSource(seed)), known: map[string]*sent{}}
+	for generation := range 4 {
+		disk.CutAt(cut)
+		w.run(disk)
+		if cut == 0 {
+			return disk.Ops()
+		}
+		disk = disk.Reboot()
+		cut = disk.Ops() + 1 + w.rng.Intn(250)
+		if generation == 3 {
+			cut = 0
+		}
+	}
+	disk.CutAt(0)
+	w.last(disk)
+	t.Logf("%d messages; compaction emptied %d segments, moved %d messages, wrote %d burials", w.made, w.total.compacted, w.total.moved, w.total.buried)
+	return 0
+}
+
+// workload does what a relay does, and remembers what it was promised.
+type workload struct {
+	t     *testing.T
+	rng   *rand.Rand
+	q     *Queue
+	made  int
+	disk  *powercut.FS
+	total counters         // of all queues
+	known map[string]*sent // by sender, which is different for each message
+}
+
+// sent is a message as the client of the queue knows it.
+type sent struct {
+	body  string
+	acked bool
+	id    envelope.ID
+	rcpts []sentRecipient
+}
+
+type sentRecipient struct {
+	settled bool // Settle was called, or Remove is in force
+	final   bool // and a sync has ended since
+	held    bool // Change(Hold) was acknowledged
+	unsure  bool // a change was under way when the power went
+	// The last deferral, and whether a sync has ended since.
+	attempts int
+	last     reply.Reply
+	key      string
+	deferred bool
+	parked   bool // since: the key can be that or this
+}
+
+func (w *workload) config(disk *powercut.FS) Config {
+	return Config{Dir: "/q", FS: disk, Log: testLog(w.t), SegmentSize: 8 << 10, LargeBody: 1500, MinFree: 1, CacheBytes: 20 << 10}
+}
+
+// run opens the queue, checks it and works until the power is cut or enough is done.
+func (w *workload) run(disk *powercut.FS) {
+	q, err := Open(w.config(disk))
+	if err != nil {
+		if !disk.IsCut() {
+			w.t.Fatal(err)
+		}
+		return
+	}
+	defer q.Close() // when the test has failed
+	w.q, w.disk = q, disk
+	if !w.check(disk) {
+		return
+	}
+	for range 120 {
+		if disk.IsCut() {
+			break
+		}
+		switch w.rng.Intn(12) {
+		case 0, 1:
+			w.accept()
+		case 2, 3, 4, 5, 6, 7, 8, 9:
+			w.work()
+		case 10:
+			w.operate()
+		case 11:
+			time.Sleep(time.Duration(w.rng.Intn(3000)) * time.Millisecond)
+			w.flush()
+		}
+	}
+	if err := q.Close(); err == nil {
+		w.synced() // Close has synced all
+	}
+	w.total.moved += q.count.moved
+	w.total.buried += q.count.buried
+	w.total.compacted += q.count.compacted
+}
+
+func (w *workload) accept() {
+	var wg sync.WaitGroup
+	for range 1 + w.rng.Intn(4) {
+		w.made++
+		m := message(1+w.rng.Intn(3), "example.net")
+		m.Sender = envelope.Address(fmt.Sprintf("m%d@example.com", w.made))
+		s := &sent{body: strings.Repeat(fmt.Sprint(w.made, " "), 1+w.rng.Intn(500)), rcpts: make([]sentRecipient, len(m.Recipients))}
+		w.known[string(m.Sender)] = s
+		wg.Go(func() {
+			if commit(w.q, m, s.body) == nil {
+				s.acked, s.id = true, m.ID
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// work takes one lease and does something with each recipient.
+func (w *workload) work() {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	l, err := w.q.Next(ctx)
+	if err != nil {
+		for _, l := range w.q.Take("parked", 2) {
+			w.q.Return(l.Message.ID, indexes(l))
+		}
+		return
+	}
+	s := w.known[string(l.Message.Sender)]
+	for _, p := range l.Recipients {
+		r, one := &s.rcpts[p.Index], []int{p.Index}
+		switch w.rng.Intn(6) {
+		case 0, 1, 2:
+			r.settled = true
+			w.q.Settle(l.Message.ID, one, Delivered)
+		case 3:
+			r.attempts, r.deferred, r.parked = p.Attempts+1, false, false
+			r.last, r.key = greylisted, fmt.Sprint("site", w.rng.Intn(3))
+			r.last.Text = fmt.Sprint("attempt ", r.attempts, " of ", l.Message.Sender)
+			w.q.Defer(l.Message.ID, one, time.Now().Add(time.Duration(w.rng.Intn(5))*time.Second), r.last, r.key)
+		case 4:
+			r.parked = true
+			w.q.Park(l.Message.ID, one, "parked")
+		case 5:
+			w.q.Return(l.Message.ID, one)
+		}
+	}
+}
+
+// operate does to some message what an operator may.
+func (w *workload) operate() {
+	for _, s := range w.known {
+		if !s.acked || w.rng.Intn(3) > 0 {
+			continue
+		}
+		a := []Action{Hold, Unhold, Remove, RetryNow}[w.rng.Intn(4)]
+		for i := range s.rcpts {
+			s.rcpts[i].unsure = true
+		}
+		n, err := w.q.Change(Selector{IDs: []envelope.ID{s.id}}, a, false)
+		if err != nil {
+			return
+		}
+		for i := range s.rcpts {
+			r := &s.rcpts[i]
+			r.unsure = false
+			switch {
+			case r.settled:
+			case a == Remove:
+				r.settled, r.final = true, true
+			case a != RetryNow:
+				r.held = a == Hold
+			}
+		}
+		if n > 0 { // else there was nothing to sync
+			w.synced()
+		}
+		return
+	}
+}
+
+func (w *workload) flush() {
+	if w.q.w.flush() == nil {
+		w.synced()
+	}
+}
+
+// synced notes that all so far is durable.
+func (w *workload) synced() {
+	for _, s := range w.known {
+		for i := range s.rcpts {
+			r := &s.rcpts[i]
+			r.final = r.settled
+			r.deferred = r.attempts > 0
+		}
+	}
+}
+
+// check compares what the queue has with what was promised, and goes on with what is found. It
+// reports false when the power was cut meanwhile.
+func (w *workload) check(disk *powercut.FS) bool {
+	t, q := w.t, w.q
+	found := map[string]Item{}
+	for cursor := ""; ; {
+		items, next, err := q.List(Filter{}, Page{Cursor: cursor})
+		if disk.IsCut() {
+			return false
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, it := range items {
+			if it.Unreadable {
+				t.Fatalf("message %s can't be read", it.ID)
+			}
+			found[string(it.Sender)] = it
+		}
+		if cursor = next; cursor == "" {
+			break
+		}
+	}
+	if s := balanced(t, q); s.DamagedRecords > 0 || s.DamagedFiles > 0 || s.Unreadable > 0 {
+		t.Fatalf("a power cut was taken for damage: %+v", s)
+	}
+	for sender, s := range w.known {
+		it, ok := found[sender]
+		delete(found, sender)
+		w.checkMessage(sender, s, it, ok)
+	}
+	for sender := range found {
+		t.Fatalf("message of %s was never sent", sender)
+	}
+	return true
+}
+
+func (w *workload) checkMessage(sender string, s *sent, it Item, ok bool) {
+	t := w.t
+	there := map[int]ItemRecipient{}
+	for _, r := range it.Recipients {
+		there[r.Index] = r
+	}
+	if ok && !s.acked && len(there) != len(s.rcpts) {
+		t.Fatalf("message of %s was accepted for %d of %d recipients", sender, len(there), len(s.rcpts))
+	}
+	if s.acked && ok && s.id != it.ID {
+		t.Fatalf("message of %s has id %s, was %s", sender, it.ID, s.id)
+	}
+	if ok {
+		s.acked, s.id = true, it.ID // the client does not know; the queue does
+		w.checkBody(s, it)
+	}
+	for i := range s.rcpts {
+		r := &s.rcpts[i]
+		is, living := there[i]
+		switch {
+		case !s.acked:
+			r.settled, r.final = true, true // refused, and so it stays
+		case living && r.final:
+			w.dump(it.ID)
+			t.Fatalf("%s recipient %d was settled durably and is back: %+v", sender, i, is)
+		case living:
+			w.checkRecipient(sender, r, &is)
+			*r = sentRecipient{held: is.State == StateHeld, attempts: is.Attempts, last: is.Last, key: is.Key, deferred: is.Attempts > 0}
+		case !r.settled && !r.unsure:
+			t.Fatalf("%s recipient %d is lost", sender, i)
+		default:
+			r.settled, r.final = true, true
+		}
+	}
+}
+
+func (w *workload) checkRecipient(sender string, r *sentRecipient, is *ItemRecipient) {
+	if !r.unsure && r.held != (is.State == StateHeld) {
+		w.dump(w.known[sender].id)
+		w.t.Fatalf("%s recipient %d: held is %v, want %v", sender, is.Index, is.State, r.held)
+	}
+	if r.deferred && (is.Attempts != r.attempts || is.Last != r.last || is.Key != r.key && !r.parked) {
+		w.dump(w.known[sender].id)
+		w.t.Fatalf("%s recipient %d: %+v, want %+v", sender, is.Index, is, r)
+	}
+}
+
+func (w *workload) checkBody(s *sent, it Item) {
+	body, err := w.q.Body(it.ID)
+	if err != nil {
+		if strings.Contains(err.Error(), powercut.ErrCut.Error()) {
+			return
+		}
+		w.t.Fatal(err)
+	}
+	defer body.Close()
+	b, err := io.ReadAll(body)
+	if err == nil && string(b) != s.body {
+		w.t.Fatalf("message %s has a content of %d octets, want %d", it.ID, len(b), len(s.body))
+	}
+	if err != nil && !strings.Contains(err.Error(), powercut.ErrCut.Error()) {
+		w.t.Fatal(err)
+	}
+}
+
+// last settles everything on a disk that works, and looks whether the disk is empty then.
+func (w *workload) last(disk *powercut.FS) {
+	q := open(w.t, w.config(disk))
+	defer q.Close() // when the test has failed
+	w.q, w.disk = q, disk
+	w.check(disk)
+	q.Change(Selector{All: true}, Unhold, false)
+	q.Change(Selector{All: true}, RetryNow, false)
+	for q.Stats().Queued > 0 {
+		l := next(w.t, q)
+		q.Settle(l.Message.ID, indexes(l), Delivered)
+	}
+	w.flush()
+	time.Sleep(10 * time.Second)
+	s := balanced(w.t, q)
+	if s.LiveBytes != 0 || s.Bytes > 2*q.cfg.SegmentSize || s.Segments > 2 {
+		w.t.Fatalf("all is settled, and the disk has %d octets in %d segments, %d of them living", s.Bytes, s.Segments, s.LiveBytes)
+	}
+	shut(w.t, q)
+	q = open(w.t, w.config(disk))
+	if s := q.Stats(); s.Queued != 0 {
+		w.t.Fatalf("%d recipients came back", s.Queued)
+	}
+	shut(w.t, q)
+}
+
+// dump logs what the disk has of a message.
+func (w *workload) dump(id envelope.ID) {
+	list, _ := w.disk.List("/q")
+	for _, f := range list {
+		seg, suffix, ok := parseSegmentName(f.Name)
+		if !ok || suffix != segmentSuffix {
+			w.t.Log(f.Name, f.Size)
+			continue
+		}
+		ix := newIndex(seg)
+		file, _ := w.disk.Open("/q/" + f.Name)
+		res, _ := journal.Scan(file, f.Size, seg, journal.Unknown, func(r journal.Record) error {
+			if r.Kind == kindOpened {
+				o, _ := decodeOpening(r.Payload)
+				w.t.Logf("%s opened %+v", f.Name, o)
+			}
+			return ix.add(r)
+		})
+		w.t.Logf("%s size %d, %+v, records %v", f.Name, f.Size, res, ix.records)
+		for _, it := range ix.items {
+			if it.id == uint64(id) {
+				w.t.Logf("   %+v offset %d", it, it.offset())
+			}
+		}
+		w.t.Logf("   buried %+v", ix.buried)
+	}
+	w.q.mu.Lock()
+	defer w.q.mu.Unlock()
+	for seg := range w.q.segs.all {
+		w.t.Logf("memory: segment %d messages %d notes %d neededBy %d trimmed %v gone %v", seg.id.Number, seg.messages, seg.notes, seg.neededBy, seg.trimmed, seg.gone)
+		for d, why := range seg.deps {
+			w.t.Logf("     needs %d %+v", d.id.Number, why)
+		}
+	}
+}
