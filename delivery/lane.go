@@ -78,7 +78,7 @@ func (l *lane) run(now time.Time) {
 	s := l.s
 	for l.waiting.n > 0 {
 		if why := l.gate(now); why.What != "" {
-			l.wait(why)
+			l.wait(why, now)
 			return
 		}
 		var held waitReason
@@ -90,7 +90,7 @@ func (l *lane) run(now time.Time) {
 			return why.What != ""
 		})
 		if g == nil {
-			l.wait(held)
+			l.wait(held, now)
 			return
 		}
 		switch v := l.decide(g, now); v.kind {
@@ -104,7 +104,7 @@ func (l *lane) run(now time.Time) {
 			if v.full != nil {
 				v.full.wait(l)
 			}
-			l.wait(v.why)
+			l.wait(v.why, now)
 			return
 		}
 	}
@@ -156,8 +156,8 @@ func (l *lane) decideOpening(paths []*destdb.Path, now time.Time) verdict {
 		v := verdict{full: full, why: waitReason{What: "the hosts that work have connections, those that are broken wait for another try"}}
 		if full != nil {
 			v.why.What = fmt.Sprintf("connection_limit of %s", full.budgetKey)
-		} else if first := firstToRetry([][]*destdb.Path{paths}); first != nil {
-			v.why.Until = first.RetryAt()
+		} else {
+			v.why.Until = nextRetry(paths, now)
 		}
 		return l.rideOrWait(paths, v)
 	}
@@ -268,7 +268,10 @@ func (l *lane) charge(t *tenant, now time.Time) {
 }
 
 // wait notes why nothing more is given out, and sets the lane's timer.
-func (l *lane) wait(why waitReason) {
+func (l *lane) wait(why waitReason, now time.Time) {
+	if !why.Until.After(now) {
+		why.Until = time.Time{} // a timer for what has passed would come at once, again and again
+	}
 	l.why = why
 	l.s.setTimer(l, why.Until)
 }

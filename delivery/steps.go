@@ -175,3 +175,13 @@ func firstToRetry(tiers [][]*destdb.Path) (first *destdb.Path) {
 	}
 	return first
 }
+
+// nextRetry is the next time at which a broken path may be tried; zero when none waits for it.
+func nextRetry(paths []*destdb.Path, now time.Time) (next time.Time) {
+	for _, p := range paths {
+		if at, waiting := p.Waiting(now); waiting && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	return next
+}

@@ -137,13 +137,11 @@ func (w *waitlist) pick(now time.Time, held func(*tenant) bool) *group {
 	t := w.ring
 	for first := t; t != nil; {
 		if !held(t) {
-			if t.deficit <= 0 {
-				t.deficit += t.weight
+			if t.deficit == 0 {
+				t.deficit = t.weight
 			}
-			if t.deficit > 0 {
-				w.ring = t
-				return t.messages[0]
-			}
+			w.ring = t
+			return t.messages[0]
 		}
 		if t = t.next; t == first {
 			return nil
@@ -159,8 +157,8 @@ func (w *waitlist) take(g *group) *part {
 	g.running++
 	w.remove(p, nil)
 	w.picks++
-	t.deficit--
-	if t.deficit <= 0 && w.ring == t {
+	t.deficit = max(t.deficit-1, 0) // the guard's turns may be on the house
+	if t.deficit == 0 && w.ring == t {
 		w.ring = t.next
 	}
 	return p

@@ -109,6 +109,8 @@ func (w *world) dial(ctx context.Context, s Source, h route.Host) (net.Conn, err
 func (w *world) host(name string, cfg sink.Config) *worldHost {
 	cfg.Hostname, cfg.Recorder = name, w.recorder
 	h := &worldHost{server: sink.New(cfg), listen: sink.NewPipeListener()}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	n := byte(len(w.hosts) + 1)
 	h.Host = route.Host{Name: name, Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, n}), 25)}
 	w.hosts[h.Addr] = h

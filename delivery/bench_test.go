@@ -1,0 +1,189 @@
+package delivery
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"mta/delivery/smtpclient"
+	"mta/internal/envelope"
+	"mta/internal/route"
+	"mta/internal/sink"
+)
+
+// fakeSession answers everything at once, by a goroutine of its own: what is left is the
+// scheduler's own cost.
+type fakeSession struct {
+	mu     sync.Mutex
+	wake   sync.Cond
+	queue  []*smtpclient.Transaction
+	ending bool
+	closed func(*smtpclient.Conn)
+	served int
+}
+
+func newFakeSession(_ context.Context, _ net.Conn, cfg smtpclient.Config) (session, error) {
+	f := &fakeSession{closed: cfg.Closed}
+	f.wake.L = &f.mu
+	go f.run()
+	return f, nil
+}
+
+func (f *fakeSession) run() {
+	var batch []*smtpclient.Transaction
+	results := []smtpclient.Result{{Fate: smtpclient.Answered}}
+	results[0].Reply.Code = 250
+	for {
+		f.mu.Lock()
+		for len(f.queue) == 0 && !f.ending {
+			f.wake.Wait()
+		}
+		batch, f.queue = f.queue, batch[:0]
+		ending := f.ending
+		f.served += len(batch)
+		f.mu.Unlock()
+		for _, t := range batch {
+			t.Done(t, smtpclient.Outcome{Results: results[:len(t.Recipients)]})
+		}
+		if ending && len(batch) == 0 {
+			f.closed(nil)
+			return
+		}
+	}
+}
+
+func (f *fakeSession) Send(t *smtpclient.Transaction) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ending {
+		return false
+	}
+	f.queue = append(f.queue, t)
+	f.wake.Signal()
+	return true
+}
+
+func (f *fakeSession) Finish() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ending = true
+	f.wake.Signal()
+}
+
+func (f *fakeSession) Recall()                                {}
+func (f *fakeSession) Close()                                 { f.Finish() }
+func (f *fakeSession) Depth() int                             { return 16 }
+func (f *fakeSession) Err() error                             { return nil }
+func (f *fakeSession) BytesSent() int64                       { return 0 }
+func (f *fakeSession) Mode() smtpclient.Mode                  { return smtpclient.Chunked }
+func (f *fakeSession) Window() smtpclient.Window              { return smtpclient.Window{Messages: 16} }
+func (f *fakeSession) Capabilities() *smtpclient.Capabilities { return &smtpclient.Capabilities{} }
+func (f *fakeSession) TLS() *smtpclient.TLSState              { return nil }
+func (f *fakeSession) SetTrace(*smtpclient.Trace)             {}
+func (f *fakeSession) Served() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.served
+}
+
+// BenchmarkDecisions is the scheduler alone: 20 connections that answer at once.
+func BenchmarkDecisions(b *testing.B) {
+	cfg := benchConfig(20)
+	cfg.handshake = newFakeSession
+	cfg.Dial = func(context.Context, Source, route.Host) (net.Conn, error) { return nil, nil }
+	benchmarkJobs(b, cfg, netip.MustParseAddrPort("192.0.2.1:25"))
+}
+
+// BenchmarkLoopback is 20 connections to a sink on this machine, 2 KB messages.
+func BenchmarkLoopback(b *testing.B) {
+	for _, x := range []struct {
+		name    string
+		without sink.Extension
+		latency time.Duration
+	}{{"chunking", 0, 0}, {"pipelining", sink.Chunking, 0}, {"lockstep", sink.Chunking | sink.Pipelining, 0},
+		{"chunking-50ms", 0, 50 * time.Millisecond}, {"pipelining-50ms", sink.Chunking, 50 * time.Millisecond}} {
+		b.Run(x.name, func(b *testing.B) {
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				b.Fatal(err)
+			}
+			srv := sink.New(sink.Config{Without: x.without, Latency: x.latency})
+			go srv.Serve(ln)
+			defer srv.Close()
+			benchmarkJobs(b, benchConfig(20), netip.MustParseAddrPort(ln.Addr().String()))
+		})
+	}
+}
+
+func benchConfig(connections int) Config {
+	return Config{
+		Source: func(name string) (Source, bool) { return Source{Name: name, EHLO: "bench.example"}, true },
+		Limits: func(*route.Route, string, string) Limits {
+			return Limits{Site: Scope{Connections: connections}, MaxDeliveriesPerConnection: 1 << 30}
+		},
+	}
+}
+
+func benchmarkJobs(b *testing.B, cfg Config, to netip.AddrPort) {
+	s := New(cfg)
+	defer s.Close()
+	r := &route.Route{Domain: "a.example", Site: "a", Tiers: []route.Tier{{{Name: "mx", Addr: to}}}}
+	content := bytes.Repeat([]byte("0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcd\r\n"), 32)
+	body := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil }
+	slots := make(chan struct{}, 1000)
+	var bad error
+	done := func(_ *Job, results []Result) {
+		if !results[0].Reply.OK() {
+			bad = fmt.Errorf("%v", results[0].Reply)
+		}
+		<-slots
+	}
+	recipients := []envelope.Recipient{{Address: "to@a.example"}}
+	index := []int{0}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		slots <- struct{}{}
+		m := &envelope.Message{ID: envelope.ID(i + 1), Sender: "from@example.org", Recipients: recipients, Size: int64(len(content))}
+		if !s.Submit(&Job{Message: m, Recipients: index, Route: r, Source: "out1", Body: body, Done: done}) {
+			b.Fatal("refused")
+		}
+	}
+	for range cap(slots) {
+		slots <- struct{}{}
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msgs/s")
+	if bad != nil {
+		b.Fatal(bad)
+	}
+}
+
+// BenchmarkPickAmongMany shows that a decision costs the same whatever waits.
+func BenchmarkPickAmongMany(b *testing.B) {
+	for _, n := range []int{100, 10_000, 1_000_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			w := newWaitlist()
+			now := time.Now()
+			m := &message{id: 1}
+			job := &Job{Message: &envelope.Message{ID: 1}}
+			for range n {
+				w.add(&part{work: &work{Job: job, message: m, since: now}}, false)
+			}
+			free := func(*tenant) bool { return false }
+			b.ReportAllocs()
+			for b.Loop() {
+				g := w.pick(now, free)
+				p := w.take(g)
+				w.ended(g)
+				w.add(p, false)
+			}
+		})
+	}
+}
