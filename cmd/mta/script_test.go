@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -61,8 +62,10 @@ func TestScripts(t *testing.T) {
 			"notify":   listenForNotify,
 			"notified": awaitNotify,
 			"smtpaddr": setRelayAddress,
-			"drained":  awaitDrained,
+			"drained":  await("the queue to be empty", func(s control.Status, l control.List) bool { return s.Queue.Queued == 0 }),
+			"deferred": await("something to be deferred", func(s control.Status, l control.List) bool { return len(l.Messages) > 0 }),
 			"received": awaitReceived,
+			"signal":   sendSignal,
 			"expand":   expand,
 		},
 	})
@@ -79,6 +82,9 @@ func sampleRelay(ts *testscript.TestScript, _ bool, _ []string) {
 	r.OnReload = func() (control.Reload, error) {
 		return control.Reload{Changes: []string{"defaults: connection_limit = 20 (was 10)"}, Restart: []string{"http: address = \"\", needs a restart"}}, nil
 	}
+	for i, m := range r.Messages {
+		ts.Setenv(fmt.Sprintf("ID%d", i+1), m.ID)
+	}
 	s := r.Server()
 	served := make(chan struct{})
 	go func() { defer close(served); s.Serve(l) }()
@@ -88,9 +94,6 @@ func sampleRelay(ts *testscript.TestScript, _ bool, _ []string) {
 		s.Shutdown(ctx)
 		<-served
 	})
-	for i, m := range r.Messages {
-		ts.Setenv(fmt.Sprintf("ID%d", i+1), m.ID)
-	}
 }
 
 // receiver is an SMTP server that puts what it takes into files: received/N.env has the envelope,
@@ -240,6 +243,15 @@ func awaitNotify(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
+// sendSignal sends the running relay one of the signals that testscript's kill doesn't know.
+func sendSignal(ts *testscript.TestScript, _ bool, args []string) {
+	c := control.NewClient(ts.MkAbs("mta-data/control.sock"))
+	defer c.Close()
+	s, err := c.Status(context.Background())
+	ts.Check(err)
+	ts.Check(syscall.Kill(s.PID, map[string]syscall.Signal{"HUP": syscall.SIGHUP, "TERM": syscall.SIGTERM}[args[0]]))
+}
+
 // setRelayAddress asks the running relay where it takes mail.
 func setRelayAddress(ts *testscript.TestScript, _ bool, _ []string) {
 	c := control.NewClient(ts.MkAbs("mta-data/control.sock"))
@@ -249,21 +261,28 @@ func setRelayAddress(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Setenv("MTA_SMTP", s.SMTP[0])
 }
 
-// awaitDrained waits until the relay's queue is empty.
-func awaitDrained(ts *testscript.TestScript, _ bool, _ []string) {
-	c := control.NewClient(ts.MkAbs("mta-data/control.sock"))
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	again := time.NewTicker(5 * time.Millisecond)
-	defer again.Stop()
-	for {
-		s, err := c.Status(ctx)
-		ts.Check(err)
-		if s.Queue.Queued == 0 {
-			return
+// await makes a command that waits until the relay is as fits wants it, by its status and a list
+// of what is deferred.
+func await(what string, fits func(control.Status, control.List) bool) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, _ bool, _ []string) {
+		c := control.NewClient(ts.MkAbs("mta-data/control.sock"))
+		defer c.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		again := time.NewTicker(5 * time.Millisecond)
+		defer again.Stop()
+		for {
+			status, err := c.Status(ctx)
+			if err != nil {
+				ts.Fatalf("waiting for %s: %v", what, err)
+			}
+			deferred, err := c.List(ctx, control.Filter{State: control.StateDeferred}, control.Page{})
+			ts.Check(err)
+			if fits(status, deferred) {
+				return
+			}
+			<-again.C
 		}
-		<-again.C
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"mta/internal/envelope"
 	"mta/mta/control"
 	"mta/mta/control/controltest"
 )
@@ -188,21 +189,73 @@ func TestChangeOfEverythingMustBeMeant(t *testing.T) {
 	}
 }
 
+func TestFilterInWords(t *testing.T) {
+	if s := (control.Filter{}).String(); s != "everything" {
+		t.Errorf("got %q", s)
+	}
+	f := control.Filter{IDs: []string{"a", "b"}, Sender: "<>", Older: control.Age(time.Hour)}
+	if s := f.String(); s != "id=a,b sender=<> older=1h" {
+		t.Errorf("got %q", s)
+	}
+}
+
 func TestSummary(t *testing.T) {
 	c := serve(t, controltest.Sample(now))
-	s, err := c.Summary(context.Background(), control.ByDomain, control.Filter{}, 2)
-	if err != nil {
-		t.Fatal(err)
+	for _, test := range []struct {
+		by     control.SummaryBy
+		filter control.Filter
+		limit  int
+		want   string // key:total ... +rows left out = total
+	}{
+		{control.BySite, control.Filter{}, 0, "big.example:2 mx.grey.example:1 slow.example:1 почта.example:1 例え.example:1 =6"},
+		{control.BySite, control.Filter{Tenant: "acme"}, 1, "big.example:1 +3 =4"},
+		{control.ByDomain, control.Filter{}, 2, "big.example:2 grey.example:1 +3 =6"},
+		{control.ByTenant, control.Filter{}, 0, "acme:4 :2 =6"},
+		{control.BySender, control.Filter{}, 0, "acme.example:4 :1 host.example:1 =6"},
+		{control.ByState, control.Filter{}, 2, "deferred:2 active:1 +3 =6"},
+		{control.ByState, control.Filter{State: control.StateHeld}, 0, "held:1 =1"},
+	} {
+		s, err := c.Summary(context.Background(), test.by, test.filter, test.limit)
+		if err != nil {
+			t.Fatalf("by %s: %v", test.by, err)
+		}
+		if got := summaryText(s); got != test.want || s.By != test.by {
+			t.Errorf("by %s: got %q, want %q", test.by, got, test.want)
+		}
+		sum := 0
+		for _, n := range s.Total.Counts {
+			sum += n
+		}
+		if sum != s.Total.Total || len(s.Total.Counts) != len(s.Bounds)+1 || len(s.Bounds) != 9 {
+			t.Errorf("by %s: columns %v under %v don't add up to %d", test.by, s.Total.Counts, s.Bounds, s.Total.Total)
+		}
 	}
-	if s.Total.Total != 6 || s.Rows[0].Key != "big.example" || s.Rows[0].Total != 2 || s.More != 3 || len(s.Rows) != 2 {
-		t.Errorf("%+v", s)
+}
+
+func summaryText(s control.Summary) string {
+	text := ""
+	for _, row := range s.Rows {
+		text += fmt.Sprintf("%s:%d ", row.Key, row.Total)
 	}
-	sum := 0
-	for _, n := range s.Total.Counts {
-		sum += n
+	if s.More > 0 {
+		text += fmt.Sprintf("+%d ", s.More)
 	}
-	if sum != s.Total.Total || len(s.Total.Counts) != len(s.Bounds)+1 {
-		t.Errorf("columns %v don't add up to %d", s.Total.Counts, s.Total.Total)
+	return text + fmt.Sprintf("=%d", s.Total.Total)
+}
+
+// TestSummaryGoesThroughAllPages: the queue is larger than a page.
+func TestSummaryGoesThroughAllPages(t *testing.T) {
+	r := controltest.Sample(now)
+	one := r.Messages[3]
+	r.Messages = nil
+	for i := range 2*control.MaxLimit + 1 {
+		m := one
+		m.ID = (envelope.FirstID(now) + envelope.ID(i)).String()
+		r.Messages = append(r.Messages, m)
+	}
+	s, err := serve(t, r).Summary(context.Background(), control.ByTenant, control.Filter{}, 0)
+	if err != nil || s.Total.Total != 2*control.MaxLimit+1 {
+		t.Errorf("%d of %d counted, %v", s.Total.Total, 2*control.MaxLimit+1, err)
 	}
 }
 

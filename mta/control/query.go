@@ -120,7 +120,7 @@ func join[T ~string](words []T) string {
 	return strings.Join(s, ", ")
 }
 
-// filterParams are what filter reads.
+// filterParams are what filter reads. The first names messages, the others describe them.
 var filterParams = []string{"id", "domain", "site", "tenant", "campaign", "sender", "recipient", "state", "older", "newer"}
 
 func (q *query) filter() Filter {
@@ -136,7 +136,7 @@ func (q *query) filter() Filter {
 		Older:     q.age("older"),
 		Newer:     q.age("newer"),
 	}
-	if err := f.check(); err != nil {
+	if err := f.Check(); err != nil {
 		q.fail(err)
 	}
 	return f
@@ -167,8 +167,8 @@ func (f *Filter) values() url.Values {
 	return v
 }
 
-// check says what in f can't be meant.
-func (f *Filter) check() error {
+// Check says what in f can't be meant.
+func (f *Filter) Check() error {
 	for _, id := range f.IDs {
 		if _, err := envelope.ParseID(id); err != nil {
 			return Invalid("", "%v", err)

@@ -27,7 +27,7 @@ var routes = []route{
 	{"GET", "/v1/messages/{id}", nil, (*Server).show},
 	{"GET", "/v1/messages/{id}/content", nil, (*Server).content},
 	{"POST", "/v1/messages/change", nil, (*Server).change},
-	{"GET", "/v1/summary", slices.Concat(filterParams, []string{"by", "limit"}), (*Server).summary},
+	{"GET", "/v1/summary", slices.Concat(filterParams[1:], []string{"by", "limit"}), (*Server).summary},
 	{"GET", "/v1/log", []string{"type", "id", "sender", "recipient", "domain", "site", "tenant", "since", "until", "last", "follow"}, (*Server).log},
 	{"GET", "/v1/config", nil, (*Server).effective},
 	{"POST", "/v1/config/reload", nil, (*Server).reload},
@@ -112,7 +112,7 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request, _ *query) error 
 	if !slices.Contains(Actions, c.Action) {
 		return Invalid("", "action: want %s, not %q", join(Actions), c.Action)
 	}
-	if err := c.Filter.check(); err != nil {
+	if err := c.Filter.Check(); err != nil {
 		return err
 	}
 	if c.Filter.Empty() && !c.All {
@@ -151,7 +151,7 @@ func (s *Server) summary(w http.ResponseWriter, r *http.Request, q *query) error
 	if q.err != nil {
 		return q.err
 	}
-	sum, err := s.config.Queue.Summary(r.Context(), by, f, limit)
+	sum, err := s.summarise(r.Context(), by, f, limit)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,8 @@ type Queue interface {
 	// Content gives what the message says, headers and body, with CRLF line ends.
 	Content(ctx context.Context, id string) (io.ReadCloser, error)
 	Change(context.Context, Change) (Changed, error)
-	// Summary counts what fits, with at most limit rows; 0 for all.
+	// Summary counts what fits, with at most limit rows; 0 for all. It is asked for BySite only:
+	// the server makes the others from it and from List.
 	Summary(ctx context.Context, by SummaryBy, f Filter, limit int) (Summary, error)
 }
 
@@ -50,6 +51,8 @@ type Config struct {
 	Relay Relay
 	// Events is where what an operator changes is written down. nil: slog.Default.
 	Events *slog.Logger
+	// Now is the clock. nil: time.Now.
+	Now func() time.Time
 }
 
 // Server answers the operator.
@@ -69,6 +72,9 @@ var openAPI []byte
 func NewServer(c Config) *Server {
 	if c.Events == nil {
 		c.Events = slog.Default()
+	}
+	if c.Now == nil {
+		c.Now = time.Now
 	}
 	s := &Server{config: c}
 	var stop context.CancelFunc

@@ -1,6 +1,9 @@
 package control
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // State is where a recipient of a message stands.
 type State string
@@ -12,13 +15,10 @@ const (
 	StateActive   State = "active"   // an attempt is under way
 	StateDeferred State = "deferred" // tried, to be tried again at a set time
 	StateHeld     State = "held"     // not tried until an operator releases it
-	StateEnding   State = "ending"   // given up: its sender is about to be told
-
-	StateUnreadable State = "unreadable" // its record on disk is damaged; retry reads it again
 )
 
 // States are all of them.
-var States = []State{StateDue, StateWaiting, StateActive, StateDeferred, StateHeld, StateEnding, StateUnreadable}
+var States = []State{StateDue, StateWaiting, StateActive, StateDeferred, StateHeld}
 
 // Reply is what a remote host answered last, or what the relay says in place of an answer.
 type Reply struct {
@@ -89,6 +89,21 @@ type Filter struct {
 func (f *Filter) Empty() bool {
 	return len(f.IDs) == 0 && f.Domain == "" && f.Site == "" && f.Tenant == "" && f.Campaign == "" &&
 		f.Sender == "" && f.Recipient == "" && f.State == "" && f.Older == 0 && f.Newer == 0
+}
+
+// String gives what is set, for logs.
+func (f Filter) String() string {
+	if f.Empty() {
+		return "everything"
+	}
+	v := f.values()
+	var parts []string
+	for _, name := range filterParams {
+		if v.Has(name) {
+			parts = append(parts, name+"="+v.Get(name))
+		}
+	}
+	return strings.Join(parts, " ")
 }
 
 // Order is the order of a listing.
@@ -193,8 +208,8 @@ type SummaryRow struct {
 type LogQuery struct {
 	Types     []string  // any of these, as "Delivery"
 	ID        string    // of the message
-	Sender    string    // an address, or "<>" for the null sender
-	Recipient string    // an address
+	Sender    string    // an address, "@domain", or "<>" for the null sender
+	Recipient string    // an address or "@domain"
 	Domain    string    // of the recipient
 	Site      string    // tried
 	Tenant    string    // of the message

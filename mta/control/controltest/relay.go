@@ -5,6 +5,7 @@ package controltest
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -37,7 +38,7 @@ var (
 
 // Server makes a server of the API for r.
 func (r *Relay) Server() *control.Server {
-	return control.NewServer(control.Config{Queue: r, Log: r, Relay: r})
+	return control.NewServer(control.Config{Queue: r, Log: r, Relay: r, Now: func() time.Time { return r.Now }})
 }
 
 // Changes gives the changes that were asked for, dry runs included.
@@ -205,20 +206,22 @@ var bounds = []control.Age{
 	control.Age(160 * time.Minute), control.Age(320 * time.Minute), control.Age(640 * time.Minute), control.Age(1280 * time.Minute),
 }
 
-// Summary counts recipients.
+// Summary counts recipients by site.
 func (r *Relay) Summary(_ context.Context, by control.SummaryBy, f control.Filter, limit int) (control.Summary, error) {
+	if by != control.BySite {
+		return control.Summary{}, fmt.Errorf("the queue was asked to count by %s", by)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := control.Summary{By: by, Bounds: bounds, Total: control.SummaryRow{Key: "total", Counts: make([]int, len(bounds)+1)}}
+	s := control.Summary{By: by, Bounds: bounds, Total: control.SummaryRow{Counts: make([]int, len(bounds)+1)}}
 	rows := map[string]*control.SummaryRow{}
 	for _, m := range r.selected(f) {
 		column, _ := slices.BinarySearch(bounds, control.Age(r.Now.Sub(m.Received))+1)
 		for _, rcpt := range m.Recipients {
-			key := keyOf(by, m, rcpt)
-			if rows[key] == nil {
-				rows[key] = &control.SummaryRow{Key: key, Counts: make([]int, len(bounds)+1)}
+			if rows[rcpt.Site] == nil {
+				rows[rcpt.Site] = &control.SummaryRow{Key: rcpt.Site, Counts: make([]int, len(bounds)+1)}
 			}
-			for _, row := range []*control.SummaryRow{rows[key], &s.Total} {
+			for _, row := range []*control.SummaryRow{rows[rcpt.Site], &s.Total} {
 				row.Total++
 				row.Counts[column]++
 			}
@@ -235,20 +238,6 @@ func (r *Relay) Summary(_ context.Context, by control.SummaryBy, f control.Filte
 		s.Rows = s.Rows[:limit]
 	}
 	return s, nil
-}
-
-func keyOf(by control.SummaryBy, m control.Item, r control.RecipientStatus) string {
-	switch by {
-	case control.ByDomain:
-		return domain(r.Address)
-	case control.ByTenant:
-		return m.Tenant
-	case control.BySender:
-		return domain(m.Sender)
-	case control.ByState:
-		return string(r.State)
-	}
-	return r.Site
 }
 
 // Read gives the records that have the words of q in them, which is as much of a search as a

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"mta/queue"
+)
+
+const queueFsckHelp = `Read every octet of a queue on disk and say what is in it and what is damaged. Nothing
+is changed, and no relay needs to run; when one does, what is told may be half of a
+change. What a start of the relay puts right by itself is in the notes.
+
+DIR is a data directory; without it, that of the configuration. Exit code 1 says that
+something is damaged.`
+
+func newQueueFsck(c *cli) *cobra.Command {
+	var asJSON, messages bool
+	cmd := &cobra.Command{
+		Use:   "fsck [DIR]",
+		Short: "read a queue on disk and say what is damaged",
+		Long:  queueFsckHelp,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usagef("want one directory, got %d", len(args))
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			dir, err := c.queueDir(args)
+			if err != nil {
+				return err
+			}
+			return c.queueFsck(dir, messages, asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&messages, "messages", false, "list the messages too")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// queueDir finds the queue in a data directory. The queue's own directory is taken as well.
+func (c *cli) queueDir(args []string) (string, error) {
+	dir := ""
+	if len(args) == 1 {
+		dir = args[0]
+	} else {
+		cfg, err := c.config()
+		if err != nil {
+			return "", err
+		}
+		dir = cfg.DataDir
+	}
+	within := filepath.Join(dir, "queue")
+	if _, err := os.Stat(within); err == nil {
+		return within, nil
+	}
+	return dir, nil
+}
+
+// fsckMessage is a message of a queue on disk, in the words of the listing.
+type fsckMessage struct {
+	ID         string            `json:"id"`
+	File       string            `json:"file"`
+	Offset     int64             `json:"offset"`
+	Sender     string            `json:"sender"`
+	Recipients map[string]string `json:"recipients"` // state by address, or by index when the envelope is damaged
+	Unreadable bool              `json:"unreadable,omitempty"`
+}
+
+func (c *cli) queueFsck(dir string, listed, asJSON bool) error {
+	var (
+		messages []fsckMessage
+		visit    func(queue.FsckMessage)
+	)
+	if listed {
+		visit = func(m queue.FsckMessage) { messages = append(messages, newFsckMessage(m)) }
+	}
+	report, err := queue.Fsck(dir, nil, visit)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		err = writeJSON(c.out, struct {
+			*queue.Report
+			List []fsckMessage `json:"list,omitempty"`
+		}{report, messages})
+	} else {
+		err = errors.Join(report.WriteTable(c.out), c.fsckTable(messages))
+	}
+	if err != nil {
+		return err
+	}
+	if report.Damaged() {
+		return fmt.Errorf("queue %s is damaged in %s", dir, plural(len(report.Damage), "place"))
+	}
+	return nil
+}
+
+func newFsckMessage(m queue.FsckMessage) fsckMessage {
+	out := fsckMessage{ID: m.ID.String(), File: m.File, Offset: m.Offset, Recipients: map[string]string{}, Unreadable: m.Message == nil}
+	for i, state := range m.Recipients {
+		name := fmt.Sprint(i)
+		if m.Message != nil && i < len(m.Message.Recipients) {
+			name = string(m.Message.Recipients[i].Address)
+		}
+		out.Recipients[name] = state.String()
+	}
+	if m.Message != nil {
+		out.Sender = string(m.Message.Sender)
+	}
+	return out
+}
+
+func (c *cli) fsckTable(messages []fsckMessage) error {
+	if len(messages) == 0 {
+		return nil
+	}
+	t := &table{columns: []column{{title: "ID"}, {title: "SENDER", shrink: true}, {title: "RECIPIENT", shrink: true}, {title: "STATE"}, {title: "FILE"}, {title: "OFFSET", right: true}}}
+	for _, m := range messages {
+		first := []string{m.ID, angled(m.Sender)}
+		if m.Unreadable {
+			first[1] = "?"
+		}
+		var names []string
+		for name := range m.Recipients {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		for _, name := range names {
+			t.add("", append(first, angled(name), m.Recipients[name], m.File, fmt.Sprint(m.Offset))...)
+			first = []string{"", ""}
+		}
+	}
+	fmt.Fprintln(c.out)
+	return t.write(c.out, c.screen)
+}
