@@ -1,9 +1,13 @@
 package mta
 
 import (
+	"log/slog"
+	"path/filepath"
 	"sync"
 
 	"mta/delivery"
+	"mta/destdb"
+	"mta/destdb/file"
 	"mta/internal/route"
 	"mta/mta/config"
 	"mta/router"
@@ -25,10 +29,19 @@ func (r *Relay) openRouter(cfg *config.Config, undo *undoer) error {
 }
 
 func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
+	store, db, err := openDestDB(filepath.Join(cfg.DataDir, "destdb"), r.log)
+	if err != nil {
+		return err
+	}
+	r.destinations = store
+	undo.add(func() { store.Close() })
 	r.delivery = delivery.New(delivery.Config{
+		DB:                    db,
+		Store:                 store,
 		Source:                r.source,
 		Limits:                r.limits,
 		OnRoom:                func(site string) { r.dispatcher.unpark(site) },
+		OnAction:              r.tellAction,
 		MaxConnections:        cfg.Delivery.MaxConnections,
 		MaxMessageConcurrency: cfg.Delivery.MaxMessageConcurrency,
 		ScaleMaxConcurrency:   cfg.Delivery.ScaleMaxConcurrency,
@@ -47,6 +60,27 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 		log:      r.log,
 	}).ready()
 	return nil
+}
+
+// tellAction puts what the relay does by itself into the log.
+func (r *Relay) tellAction(site string, a destdb.Action) {
+	r.log.Warn("automatic action", "site", site, "action", a.What, "source", a.Source, "reason", a.Reason, "until", a.End)
+}
+
+// openDestDB brings back what was learned of destinations.
+func openDestDB(path string, log *slog.Logger) (*file.Store, *destdb.DB, error) {
+	store, err := file.Open(path, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	records, err := store.Load()
+	if err != nil {
+		store.Close()
+		return nil, nil, err
+	}
+	db := destdb.New(destdb.Lifetimes{})
+	db.Learn(records)
+	return store, db, nil
 }
 
 // source gives delivery the source of a name. It says no for one that a reload has taken away.

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"mta/delivery"
+	"mta/destdb/file"
 	"mta/internal/envelope"
 	"mta/mta/accounting"
 	"mta/mta/config"
@@ -62,17 +63,18 @@ type Relay struct {
 	reload   sync.Mutex   // one reload at a time
 	draining atomic.Bool
 
-	queue      *queue.Queue
-	router     *router.Router
-	delivery   *delivery.Scheduler
-	dispatcher *dispatcher
-	reporter   *reporter
-	events     *accountant
-	accounting *accounting.Writer // nil when switched off
-	listeners  *listeners
-	http       *httpServer // nil without an address
-	control    *control.Server
-	socket     net.Listener
+	queue        *queue.Queue
+	router       *router.Router
+	delivery     *delivery.Scheduler
+	destinations *file.Store
+	dispatcher   *dispatcher
+	reporter     *reporter
+	events       *accountant
+	accounting   *accounting.Writer // nil when switched off
+	listeners    *listeners
+	http         *httpServer // nil without an address
+	control      *control.Server
+	socket       net.Listener
 }
 
 // New opens the queue, the sockets and all else that a relay needs. Nothing is taken or
@@ -250,6 +252,7 @@ func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error 
 		{"http", func() error { return r.closeHTTP(drained) }},
 		{"control socket", func() error { return r.control.Shutdown(drained) }},
 		{"the dispatcher and the servers", func() error { running.Wait(); return nil }},
+		{"destination database", r.destinations.Close},
 		{"queue", r.queue.Close},
 		{"accounting log", r.closeAccounting},
 	} {
