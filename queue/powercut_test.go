@@ -345,7 +345,6 @@ func (w *workload) checkBody(s *sent, it Item) {
 // last settles everything on a disk that works, and looks whether the disk is empty then.
 func (w *workload) last(disk *powercut.FS) {
 	q := open(w.t, w.config(disk))
-	defer q.Close() // when the test has failed
 	w.q, w.disk = q, disk
 	w.check(disk)
 	q.Change(Selector{All: true}, Unhold, false)

@@ -45,6 +45,7 @@ func open(t testing.TB, cfg Config) *Queue {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { q.Close() }) // when the test has failed
 	return q
 }
 

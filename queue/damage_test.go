@@ -1,0 +1,378 @@
+package queue
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"mta/internal/envelope"
+	"mta/queue/journal"
+	"mta/queue/vfs"
+)
+
+// logBook keeps what was logged.
+type logBook struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logBook) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logBook) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+func (l *logBook) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+// fill makes a directory with some messages, and returns them with their contents.
+func fill(t *testing.T, fs vfs.FS, n int) map[envelope.ID]string {
+	t.Helper()
+	q := open(t, small(t, fs))
+	rng := rand.New(rand.NewSource(7))
+	bodies := map[envelope.ID]string{}
+	for i := range n {
+		body := strings.Repeat(fmt.Sprint(i, ","), 1+rng.Intn(200))
+		bodies[accept(t, q, message(1, "example.net"), body).ID] = body
+	}
+	shut(t, q)
+	return bodies
+}
+
+// firstSegment is the name of the first segment's files without the suffix, and its index.
+func firstSegment(t *testing.T, fs vfs.FS) (base string, ix *index) {
+	t.Helper()
+	list, err := fs.List("/q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range list {
+		if id, suffix, ok := parseSegmentName(f.Name); ok && suffix == segmentSuffix {
+			base = "/q/" + segmentBase(id)
+			ix, _, err = scanIndex(fs, base+segmentSuffix, id, journal.Unknown)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return base, ix
+		}
+	}
+	t.Fatal("no segment")
+	return "", nil
+}
+
+func flip(t *testing.T, fs vfs.FS, name string, off int64) {
+	t.Helper()
+	f, err := fs.OpenWrite(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b := make([]byte, 1)
+	if _, err := f.ReadAt(b, off); err != nil {
+		t.Fatal(err)
+	}
+	b[0] ^= 4
+	f.WriteAt(b, off)
+}
+
+// TestFlippedBitInSegment: one message is lost, which is said with file and offset; all others
+// are served; the file is kept when it is no longer needed.
+func TestFlippedBitInSegment(t *testing.T) {
+	for _, indexed := range []bool{true, false} {
+		t.Run(fmt.Sprint("indexed=", indexed), func(t *testing.T) {
+			inTime(t, func(t *testing.T) { flippedBit(t, indexed) })
+		})
+	}
+}
+
+func flippedBit(t *testing.T, indexed bool) {
+	fs := vfs.Memory()
+	bodies := fill(t, fs, 60)
+	shut(t, open(t, small(t, fs))) // gives all an index
+	base, ix := firstSegment(t, fs)
+	victim := ix.items[3]
+	if !indexed {
+		fs.Remove(base + indexSuffix)
+	}
+	flip(t, fs, base+segmentSuffix, victim.offset()+journal.HeaderSize+preludeSize+3)
+	report, err := Fsck("/q", fs, nil)
+	if err != nil || len(report.Damage) != 1 || report.Damage[0].Offset != victim.offset() || report.Messages != 59 {
+		t.Fatalf("fsck: %v, %d messages, damage %+v", err, report.Messages, report.Damage)
+	}
+	book := &logBook{}
+	cfg := small(t, fs)
+	cfg.Log = book.logger()
+	q := open(t, cfg)
+	served := 0
+	for q.Stats().Due > 0 {
+		l := next0(t, q)
+		if l == nil {
+			break
+		}
+		if got := bodyOf(t, q, l.Message.ID); got != bodies[l.Message.ID] || l.Message.ID == envelope.ID(victim.id) {
+			t.Fatalf("message %s has a wrong content", l.Message.ID)
+		}
+		served++
+		q.Settle(l.Message.ID, indexes(l), Delivered)
+	}
+	s := balanced(t, q)
+	if served != 59 || s.DamagedRecords == 0 {
+		t.Fatalf("%d of 60 served, %+v", served, s)
+	}
+	want := fmt.Sprintf("%s: offset %d", base+segmentSuffix, victim.offset())
+	if !strings.Contains(book.String(), "DAMAGE") || !strings.Contains(book.String(), want) {
+		t.Fatalf("the log does not tell of %q:\n%s", want, book)
+	}
+	if indexed { // the index still knows of the message: it stays in the queue, and is told of
+		if s.Unreadable != 1 {
+			t.Fatalf("%+v", s)
+		}
+		it, err := q.Get(envelope.ID(victim.id))
+		if err != nil || !it.Unreadable || it.Recipients[0].State != StateUnreadable {
+			t.Fatalf("%+v %v", it, err)
+		}
+		if n, err := q.Change(Selector{IDs: []envelope.ID{envelope.ID(victim.id)}}, Remove, false); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	time.Sleep(5 * time.Second)
+	if s := balanced(t, q); s.Queued != 0 || s.DamagedFiles != 1 {
+		t.Fatalf("%+v", s)
+	}
+	aside, _ := fs.List("/q/" + damagedDir)
+	if len(aside) != 1 {
+		t.Fatalf("%d files are set aside, want 1", len(aside))
+	}
+	shut(t, q)
+}
+
+// next0 is Next, nil when there is nothing for a second.
+func next0(t *testing.T, q *Queue) *Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	l, err := q.Next(ctx)
+	if err != nil {
+		return nil
+	}
+	return l
+}
+
+func TestDamagedIndexIsMadeAgain(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		fs := vfs.Memory()
+		bodies := fill(t, fs, 60)
+		base, _ := firstSegment(t, fs)
+		shut(t, open(t, small(t, fs))) // gives all an index
+		size := fileSize(t, fs, base+indexSuffix)
+		for off := int64(0); off < size; off += 11 {
+			flip(t, fs, base+indexSuffix, off)
+			q := open(t, small(t, fs))
+			if s := balanced(t, q); s.Queued != int64(len(bodies)) || s.DamagedRecords != 0 {
+				t.Fatalf("bit flipped at %d of the index: %+v", off, s)
+			}
+			shut(t, q)
+		}
+	})
+}
+
+func fileSize(t *testing.T, fs vfs.FS, name string) int64 {
+	t.Helper()
+	f, err := fs.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	n, err := f.Size()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestDamagedLargeContent(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		fs := vfs.Memory()
+		q := open(t, small(t, fs))
+		defer shut(t, q)
+		a := accept(t, q, message(1, "example.net"), strings.Repeat("a", 9000))
+		flip(t, fs, q.largePath(1), 8000)
+		next(t, q)
+		r, err := q.Body(a.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(r)
+		if !errors.Is(err, ErrDamaged) || len(b) == 9000 {
+			t.Fatalf("read %d octets, %v; want an error before the end", len(b), err)
+		}
+	})
+}
+
+func TestMissingLargeContent(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		fs := vfs.Memory()
+		q := open(t, small(t, fs))
+		accept(t, q, message(1, "example.net"), strings.Repeat("a", 9000))
+		fs.Remove(q.largePath(1))
+		shut(t, q)
+		report, err := Fsck("/q", fs, nil)
+		if err != nil || len(report.Damage) != 1 {
+			t.Fatalf("%v %+v", err, report.Damage)
+		}
+		q = open(t, small(t, fs))
+		defer shut(t, q)
+		if s := balanced(t, q); s.Unreadable != 1 || s.DamagedRecords != 1 {
+			t.Fatalf("%+v", s)
+		}
+		nothing(t, q)
+	})
+}
+
+// TestUnreadableSegment: nothing in the segment can be served, all else is, and nothing is
+// deleted.
+func TestUnreadableSegment(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		fs := vfs.Memory()
+		fill(t, fs, 60)
+		base, ix := firstSegment(t, fs)
+		fs.Remove(base + indexSuffix)
+		bad := &unreadable{FS: fs, name: base + segmentSuffix}
+		book := &logBook{}
+		cfg := small(t, bad)
+		cfg.Log = book.logger()
+		q := open(t, cfg)
+		s := balanced(t, q)
+		if s.Queued != 60-int64(len(ix.items)) || s.DamagedFiles != 1 || !strings.Contains(book.String(), "can't be read at all") {
+			t.Fatalf("%+v\n%s", s, book)
+		}
+		for range s.Queued {
+			l := next(t, q)
+			q.Settle(l.Message.ID, indexes(l), Delivered)
+		}
+		time.Sleep(5 * time.Second)
+		shut(t, q)
+		q = open(t, small(t, fs)) // the disk is well again
+		if s := balanced(t, q); s.Queued != int64(len(ix.items)) {
+			t.Fatalf("%d recovered, want the %d of the segment", s.Queued, len(ix.items))
+		}
+		shut(t, q)
+	})
+}
+
+var errDisk = errors.New("input/output error")
+
+type unreadable struct {
+	vfs.FS
+	name string
+}
+
+func (u *unreadable) Open(name string) (vfs.File, error) {
+	if name == u.name {
+		return nil, errDisk
+	}
+	return u.FS.Open(name)
+}
+
+func TestFsck(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		fs := vfs.Memory()
+		q := open(t, small(t, fs))
+		for i := range 30 {
+			accept(t, q, message(2, "example.net"), strings.Repeat("x", 100*i))
+		}
+		for i := range 10 {
+			l := next(t, q)
+			q.Settle(l.Message.ID, []int{0}, Delivered)
+			if i < 5 {
+				q.Defer(l.Message.ID, []int{1}, time.Now().Add(time.Hour), greylisted, "site")
+			}
+		}
+		all, _, _ := q.List(Filter{}, Page{Order: NewestFirst, Limit: 1})
+		q.Change(Selector{IDs: []envelope.ID{all[0].ID}}, Hold, false)
+		q.w.flush()
+		inUse, err := Fsck("/q", fs, nil)
+		if err != nil || inUse.Messages != 30 {
+			t.Fatalf("%v %+v", err, inUse)
+		}
+		shut(t, q)
+		orphan, _ := fs.Create("/q/large/00000000000000ff")
+		orphan.Close()
+		var seen []FsckMessage
+		r, err := Fsck("/q", fs, func(m FsckMessage) { seen = append(seen, m) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]int{"due": 43, "deferred": 5, "held": 2}
+		for state, n := range want {
+			if r.Recipients[state] != n {
+				t.Errorf("%d recipients %s, want %d", r.Recipients[state], state, n)
+			}
+		}
+		if r.Messages != 30 || len(seen) != 30 || r.Damaged() || r.Large != 9 || len(r.Orphans) != 1 || seen[0].Message == nil {
+			t.Errorf("%d messages, %d visited, damage %v, %d large, orphans %v", r.Messages, len(seen), r.Damage, r.Large, r.Orphans)
+		}
+		var table bytes.Buffer
+		if err := r.WriteTable(&table); err != nil || !strings.Contains(table.String(), "no damage") {
+			t.Errorf("%v\n%s", err, &table)
+		}
+		if b, err := json.Marshal(r); err != nil || !strings.Contains(string(b), `"messages":30`) {
+			t.Errorf("%v\n%s", err, b)
+		}
+		list, _ := fs.List("/q/large")
+		if !slices.ContainsFunc(list, func(i vfs.Info) bool { return i.Name == "00000000000000ff" }) {
+			t.Error("fsck changed the directory")
+		}
+	})
+}
+
+// TestForgedRecordInContent: a message that carries a record of the journal in its content, behind a
+// place that is damaged, must not be taken for one.
+func TestForgedRecordInContent(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		fs := vfs.Memory()
+		cfg := small(t, fs)
+		cfg.LargeBody = 4 << 10
+		q := open(t, cfg)
+		victim := accept(t, q, message(1, "example.net"), "precious")
+		var forged []byte
+		for salt := range uint32(64) {
+			b, start := journal.Begin(nil)
+			b = appendSettled(b, Delivered, []uint16{0})
+			forged = append(forged, journal.Finish(b, start, journal.Segment{Number: 1, Salt: salt}, 0, kindSettled, uint64(victim.ID))...)
+		}
+		carrier := accept(t, q, message(1, "example.net"), string(forged))
+		accept(t, q, message(1, "example.net"), "third")
+		shut(t, q)
+		base, ix := firstSegment(t, fs)
+		fs.Remove(base + indexSuffix)
+		for _, it := range ix.items {
+			if it.id == uint64(carrier.ID) {
+				flip(t, fs, base+segmentSuffix, it.offset()+8)
+			}
+		}
+		q = open(t, small(t, fs))
+		defer shut(t, q)
+		if _, err := q.Get(victim.ID); err != nil {
+			t.Fatalf("a forged record settled a message: %v", err)
+		}
+		if s := balanced(t, q); s.Queued != 2 || s.Unreadable != 0 {
+			t.Fatalf("%+v", s)
+		}
+	})
+}

@@ -1,0 +1,266 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"mta/internal/envelope"
+	"mta/queue/vfs"
+	"mta/queue/vfs/faulty"
+)
+
+// once gives a Decide that puts a fault in the n-th operation, from 1, of those that match.
+func once(n int64, fault faulty.Fault, match func(op faulty.Op, name string) bool) func(faulty.Op, string) *faulty.Fault {
+	var count atomic.Int64
+	return func(op faulty.Op, name string) *faulty.Fault {
+		if match(op, name) && count.Add(1) == n {
+			return &fault
+		}
+		return nil
+	}
+}
+
+func isSegment(name string) bool { return filepath.Ext(name) == segmentSuffix }
+
+// TestFailedGroup: the write or the sync of a group fails, in several ways. The client is told
+// so; what was settled before is not lost; the message does not come back after a restart,
+// although its octets may all be on the disk; and the queue goes on in a new segment.
+func TestFailedGroup(t *testing.T) {
+	for name, fault := range map[string]struct {
+		op    faulty.Op
+		fault faulty.Fault
+		want  error
+	}{
+		"write fails":              {faulty.Write, faulty.Fault{Err: errDisk}, ErrStorage},
+		"write fails and is done":  {faulty.Write, faulty.Fault{Err: errDisk, Done: true}, ErrStorage},
+		"short write":              {faulty.Write, faulty.Fault{Part: 100}, ErrStorage},
+		"disk is full":             {faulty.Write, faulty.Fault{Err: syscall.ENOSPC, Part: 50}, ErrDiskFull},
+		"sync fails":               {faulty.Sync, faulty.Fault{Err: errDisk}, ErrStorage},
+		"sync fails after success": {faulty.Sync, faulty.Fault{Err: errDisk, Done: true}, ErrStorage},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inTime(t, func(t *testing.T) {
+				disk := &faulty.FS{FS: vfs.Memory()}
+				book := &logBook{}
+				cfg := small(t, disk)
+				cfg.Log = book.logger()
+				q := open(t, cfg)
+				kept := accept(t, q, message(1, "example.net"), "kept")
+				settled := accept(t, q, message(1, "example.net"), "settled")
+				next(t, q)
+				next(t, q)
+				q.Settle(settled.ID, []int{0}, Delivered)
+				disk.Decide = once(1, fault.fault, func(op faulty.Op, name string) bool { return op == fault.op && isSegment(name) })
+				err := commit(q, message(1, "example.net"), "refused")
+				if !errors.Is(err, fault.want) {
+					t.Fatalf("commit: %v, want %v", err, fault.want)
+				}
+				after := accept(t, q, message(1, "example.net"), "after")
+				s := balanced(t, q)
+				if !s.Healthy || s.Faults != 1 || s.Fault == "" || s.Queued != 2 || s.Accepted != 3 {
+					t.Fatalf("%+v", s)
+				}
+				if !strings.Contains(book.String(), "level=ERROR") {
+					t.Fatalf("the log is not loud:\n%s", book)
+				}
+				shut(t, q)
+				q = open(t, small(t, disk.FS))
+				defer shut(t, q)
+				if s := balanced(t, q); s.Recovered != 2 || s.DamagedRecords != 0 {
+					t.Fatalf("%+v", s)
+				}
+				for _, m := range []*envelope.Message{kept, after} {
+					if _, err := q.Get(m.ID); err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestDiskThatIsGone: nothing can be written for a while. Nothing is accepted, nothing is handed
+// out; outcomes are kept, and written when the disk is back.
+func TestDiskThatIsGone(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		disk := &faulty.FS{FS: vfs.Memory()}
+		q := open(t, small(t, disk))
+		var leases []*Lease
+		for i := range 20 {
+			accept(t, q, message(1, "example.net"), fmt.Sprint("body ", i))
+			if i < 10 {
+				leases = append(leases, next(t, q))
+			}
+		}
+		var gone atomic.Bool
+		gone.Store(true)
+		disk.Decide = func(op faulty.Op, name string) *faulty.Fault {
+			if gone.Load() && (op == faulty.Write || op == faulty.Create || op == faulty.Sync) {
+				return &faulty.Fault{Err: errDisk}
+			}
+			return nil
+		}
+		for _, l := range leases {
+			if err := q.Settle(l.Message.ID, []int{0}, Delivered); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 3 {
+			if err := commit(q, message(1, "example.net"), "refused"); !errors.Is(err, ErrStorage) {
+				t.Fatalf("commit: %v", err)
+			}
+			time.Sleep(time.Second)
+		}
+		nothing(t, q)
+		if s := balanced(t, q); s.Healthy || s.Unwritten == 0 || s.Delivered != 10 || s.Queued != 10 || q.Ready() == nil {
+			t.Fatalf("%+v", s)
+		}
+		gone.Store(false)
+		for range 10 {
+			next(t, q) // handed out again
+		}
+		time.Sleep(time.Second)
+		if s := balanced(t, q); !s.Healthy || s.Unwritten != 0 || q.Ready() != nil {
+			t.Fatalf("%+v", s)
+		}
+		accept(t, q, message(1, "example.net"), "welcome")
+		shut(t, q)
+		q = open(t, small(t, disk.FS))
+		defer shut(t, q)
+		if s := balanced(t, q); s.Recovered != 11 {
+			t.Fatalf("%+v", s)
+		}
+	})
+}
+
+type littleFree struct {
+	vfs.FS
+	free atomic.Int64
+}
+
+func (f *littleFree) Free(string) (int64, error) { return f.free.Load(), nil }
+
+func TestMinFree(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		disk := &littleFree{FS: vfs.Memory()}
+		disk.free.Store(1 << 30)
+		cfg := small(t, disk)
+		cfg.MinFree = 1 << 20
+		q := open(t, cfg)
+		defer shut(t, q)
+		m := accept(t, q, message(1, "example.net"), "x")
+		disk.free.Store(1 << 19)
+		time.Sleep(time.Second)
+		if err := commit(q, message(1, "example.net"), "x"); !errors.Is(err, ErrDiskFull) || !errors.Is(q.Ready(), ErrDiskFull) {
+			t.Fatalf("commit: %v", err)
+		}
+		if err := commit(q, message(1, "example.net"), strings.Repeat("x", 10000)); !errors.Is(err, ErrDiskFull) || largeFiles(t, disk) != 0 {
+			t.Fatalf("commit of a large content: %v", err)
+		}
+		next(t, q)
+		if err := q.Settle(m.ID, []int{0}, Delivered); err != nil { // what makes room goes on
+			t.Fatal(err)
+		}
+		if err := q.w.flush(); err != nil {
+			t.Fatal(err)
+		}
+		disk.free.Store(1 << 30)
+		time.Sleep(time.Second)
+		accept(t, q, message(1, "example.net"), "x")
+	})
+}
+
+// TestRandomFaults lets operations of every kind fail at random while a relay works, and then
+// opens what is on the disk: what was acknowledged is there or settled, what was refused is not.
+func TestRandomFaults(t *testing.T) {
+	for seed := range int64(60) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			inTime(t, func(t *testing.T) { randomFaults(t, seed) })
+		})
+	}
+}
+
+func randomFaults(t *testing.T, seed int64) {
+	rng := rand.New(rand.NewSource(seed))
+	var mu sync.Mutex
+	on := true
+	rate := 1 + rng.Intn(60)
+	disk := &faulty.FS{FS: vfs.Memory(), Decide: func(op faulty.Op, name string) *faulty.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		if !on || op == faulty.List || rng.Intn(1000) >= rate {
+			return nil
+		}
+		return &faulty.Fault{Err: []error{errDisk, syscall.ENOSPC}[rng.Intn(2)], Done: rng.Intn(2) == 0, Part: rng.Intn(200)}
+	}}
+	setFaults := func(v bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		on = v
+	}
+	roll := func(n int) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return rng.Intn(n)
+	}
+	cfg := small(t, disk)
+	cfg.Log = nil
+	setFaults(false)
+	q := open(t, cfg)
+	setFaults(true)
+	living := map[envelope.ID]string{}
+	refused := 0
+	for i := range 300 {
+		switch roll(3) {
+		case 0:
+			body := strings.Repeat(fmt.Sprint(i), 1+roll(800))
+			m := message(1, "example.net")
+			if commit(q, m, body) == nil {
+				living[m.ID] = body
+			} else {
+				refused++
+			}
+		default:
+			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+			l, err := q.Next(ctx)
+			cancel()
+			if err != nil {
+				continue
+			}
+			if roll(3) == 0 {
+				q.Defer(l.Message.ID, []int{0}, time.Now().Add(time.Second), greylisted, "site")
+			} else {
+				q.Settle(l.Message.ID, []int{0}, Delivered)
+				delete(living, l.Message.ID)
+			}
+		}
+		balanced(t, q)
+	}
+	setFaults(false)
+	time.Sleep(5 * time.Second)
+	if s := balanced(t, q); !s.Healthy || s.Queued != int64(len(living)) {
+		t.Fatalf("want %d queued: %+v", len(living), s)
+	}
+	q.Change(Selector{All: true}, RetryNow, false) // what could not be read can be read now
+	shut(t, q)
+	q = open(t, small(t, disk.FS))
+	defer shut(t, q)
+	s := balanced(t, q)
+	if s.Queued != int64(len(living)) || s.DamagedRecords != 0 {
+		t.Fatalf("%d living, %d refused: %+v", len(living), refused, s)
+	}
+	for id, body := range living {
+		if got := bodyOf(t, q, id); got != body {
+			t.Fatalf("message %s has a content of %d octets, want %d", id, len(got), len(body))
+		}
+	}
+}

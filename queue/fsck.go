@@ -1,0 +1,377 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"mta/internal/envelope"
+	"mta/queue/journal"
+	"mta/queue/schedule"
+	"mta/queue/vfs"
+)
+
+// Report is what Fsck found. Sizes are in octets.
+type Report struct {
+	Dir        string          `json:"dir"`
+	InUse      bool            `json:"in_use"` // a relay has the directory: what is told may be half of a change
+	Segments   []SegmentReport `json:"segments"`
+	Records    map[string]int  `json:"records"`    // by kind
+	Messages   int             `json:"messages"`   // with living recipients
+	Recipients map[string]int  `json:"recipients"` // living, by the state that they start in
+	Bytes      int64           `json:"bytes"`      // of segments and large contents
+	LiveBytes  int64           `json:"live_bytes"`
+	Large      int             `json:"large"` // contents in files of their own that messages name
+	LargeBytes int64           `json:"large_bytes"`
+	Orphans    []string        `json:"orphans,omitempty"`   // files that nothing names; a start removes them
+	SetAside   []string        `json:"set_aside,omitempty"` // damaged segments that are not needed any more
+	Oldest     envelope.ID     `json:"-"`
+	OldestID   string          `json:"oldest,omitempty"` // the message that has been there longest
+	Damage     []DamageReport  `json:"damage,omitempty"`
+	Notes      []string        `json:"notes,omitempty"` // what a crash left, and a start puts right
+}
+
+// SegmentReport is one file of the journal.
+type SegmentReport struct {
+	File     string `json:"file"`
+	Size     int64  `json:"size"` // of the file
+	End      int64  `json:"end"`  // what of it is to be trusted
+	Records  int    `json:"records"`
+	Messages int    `json:"messages"` // with living recipients
+	Live     int64  `json:"live"`     // octets that they take, about
+	Index    string `json:"index"`    // good, missing, damaged
+	Damaged  int    `json:"damaged"`  // stretches that can't be read
+}
+
+// DamageReport is one place that can't be read.
+type DamageReport struct {
+	File    string `json:"file"`
+	Offset  int64  `json:"offset"`
+	End     int64  `json:"end"`
+	Error   string `json:"error"`
+	Meaning string `json:"meaning"`
+	AtStart string `json:"at_start"`
+}
+
+// Fsck reads a queue's directory, every octet of it, and tells what is in it and what is
+// damaged. It changes nothing. fs may be nil: the operating system's. visit, if not nil, is
+// called for each message with living recipients, oldest first. An error says that the directory
+// could not be looked at; damage in it is in the report.
+func Fsck(dir string, fs vfs.FS, visit func(FsckMessage)) (*Report, error) {
+	if fs == nil {
+		fs = vfs.OS()
+	}
+	c := &checker{fs: fs, visit: visit, r: &Report{Dir: dir, Records: map[string]int{}, Recipients: map[string]int{}}}
+	c.q = &Queue{cfg: Config{Dir: dir, FS: fs}, fs: fs, files: newFileCache(fs)}
+	defer c.q.files.close()
+	if err := c.run(); err != nil {
+		return nil, fmt.Errorf("reading queue %s: %w", dir, err)
+	}
+	return c.r, nil
+}
+
+// FsckMessage is a message with living recipients as Fsck found it.
+type FsckMessage struct {
+	ID         envelope.ID
+	File       string
+	Offset     int64
+	Message    *envelope.Message // nil when it can't be read
+	Recipients map[int]State     // the living, by index
+}
+
+// checker is one run of Fsck.
+type checker struct {
+	q      *Queue // for its paths and reading; it is not open
+	fs     vfs.FS
+	visit  func(FsckMessage)
+	r      *Report
+	list   []found
+	bodies map[uint64]int64
+	named  map[uint64]bool
+}
+
+func (c *checker) run() error {
+	if err := c.look(); err != nil {
+		return err
+	}
+	c.readSegments()
+	runs := make([]*run, len(c.list))
+	for i := range c.list {
+		runs[i] = c.list[i].run
+	}
+	rep := newReplay(runs, func(int, int, bool) {})
+	err := rep.all(func(h *history) error {
+		c.message(h)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	c.large()
+	return nil
+}
+
+// look lists the directory.
+func (c *checker) look() error {
+	files, err := c.fs.List(c.r.Dir)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		id, suffix, ok := parseSegmentName(f.Name)
+		switch {
+		case f.Name == lockName:
+			c.r.InUse = c.locked()
+		case ok && suffix == segmentSuffix:
+			c.list = append(c.list, found{id: id, size: f.Size, end: journal.Unknown})
+			c.r.Bytes += f.Size
+		case ok && suffix == indexSuffix:
+		case strings.HasSuffix(f.Name, tmpSuffix):
+			c.r.Notes = append(c.r.Notes, f.Name+" was being written; a start removes it")
+		default:
+			c.r.Notes = append(c.r.Notes, f.Name+" is not the queue's")
+		}
+	}
+	slices.SortFunc(c.list, func(a, b found) int { return int(int64(a.id.Number) - int64(b.id.Number)) })
+	c.bodies, c.named = map[uint64]int64{}, map[uint64]bool{}
+	large, err := c.fs.List(filepath.Join(c.r.Dir, largeDir))
+	if err != nil && !isNotExist(err) {
+		return err
+	}
+	for _, f := range large {
+		if n, ok := parseLargeName(f.Name); ok {
+			c.bodies[n] = f.Size
+		}
+	}
+	aside, err := c.fs.List(filepath.Join(c.r.Dir, damagedDir))
+	if err != nil && !isNotExist(err) {
+		return err
+	}
+	for _, f := range aside {
+		c.r.SetAside = append(c.r.SetAside, filepath.Join(damagedDir, f.Name))
+	}
+	return nil
+}
+
+// locked asks for the lock and gives it back at once.
+func (c *checker) locked() bool {
+	l, err := c.fs.Lock(c.q.path(lockName))
+	if err != nil {
+		return errors.Is(err, ErrLocked)
+	}
+	l.Close()
+	return false
+}
+
+// readSegments reads every record, and compares the indexes with what is in the segments.
+func (c *checker) readSegments() {
+	c.q.cfg.SegmentSize = c.allocated()
+	c.findEnds()
+	kept := c.list[:0]
+	for i := range c.list {
+		f := c.list[i]
+		name := segmentBase(f.id) + segmentSuffix
+		s := SegmentReport{File: name, Size: f.size, Index: "good"}
+		r, err := openIndex(c.fs, c.q.indexPath(f.id), f.id)
+		if err == nil {
+			f.end = r.end
+			r.close()
+		} else if s.Index = "damaged"; isNotExist(err) {
+			s.Index = "missing"
+		}
+		ix, res, err := scanIndex(c.fs, c.q.segmentPath(f.id), f.id, f.end)
+		if err != nil {
+			c.damage(name, journal.Damage{End: f.size, Err: err}, "nothing in this segment can be read", "it is left where it is and not served")
+			continue
+		}
+		c.segment(&f, &s, ix, res)
+		if s.Records > 0 || s.Damaged > 0 {
+			f.run = ix.run()
+			kept = append(kept, f)
+			c.r.Segments = append(c.r.Segments, s)
+		} else {
+			c.r.Notes = append(c.r.Notes, name+" was made and never used; a start removes it")
+		}
+	}
+	c.list = kept
+}
+
+// allocated is the size that segments are made with, as far as the files tell.
+func (c *checker) allocated() int64 {
+	size := int64(0)
+	for i := range c.list {
+		size = max(size, c.list[i].size)
+	}
+	return size
+}
+
+func (c *checker) findEnds() {
+	c.q.log = slog.New(slog.DiscardHandler)
+	c.q.findEnds(c.list)
+}
+
+func (c *checker) segment(f *found, s *SegmentReport, ix *index, res journal.Result) {
+	s.End, s.Damaged = res.End, len(ix.damaged)
+	for kind, n := range ix.records {
+		if n > 0 {
+			c.r.Records[kindNames[journal.Kind(kind)]] += n
+			s.Records += n
+		}
+	}
+	if res.Torn > 0 {
+		c.r.Notes = append(c.r.Notes, fmt.Sprintf("%s: %d octets from offset %d were written and never synced: nothing in them was promised; a start leaves them out", s.File, res.Torn, res.End))
+	}
+	for _, d := range ix.damaged {
+		c.damage(s.File, d, "records in this stretch are lost: messages, or outcomes of messages that will be delivered again",
+			"all else in the segment is served; the file is set aside, not deleted, when it is no longer needed")
+	}
+	if s.Index == "damaged" {
+		c.r.Damage = append(c.r.Damage, DamageReport{File: segmentBase(f.id) + indexSuffix, Error: errIndex.Error(), Meaning: "nothing is lost", AtStart: "it is made again from the segment"})
+	}
+}
+
+func (c *checker) damage(file string, d journal.Damage, meaning, atStart string) {
+	text := "octets are not what was written"
+	if d.Err != nil {
+		text = d.Err.Error()
+	}
+	c.r.Damage = append(c.r.Damage, DamageReport{File: file, Offset: d.Offset, End: d.End, Error: text, Meaning: meaning, AtStart: atStart})
+}
+
+// message takes a message with living recipients into the report.
+func (c *checker) message(h *history) {
+	s := &c.r.Segments[h.run]
+	s.Messages++
+	s.Live += schedule.Octets(h.size)
+	c.r.LiveBytes += schedule.Octets(h.size)
+	c.r.Messages++
+	if c.r.OldestID == "" {
+		c.r.Oldest = envelope.ID(h.id)
+		c.r.OldestID = c.r.Oldest.String()
+	}
+	if h.large != 0 {
+		c.named[h.large] = true
+		c.checkLarge(h)
+	}
+	m := FsckMessage{ID: envelope.ID(h.id), File: s.File, Offset: h.off, Recipients: map[int]State{}}
+	for i := range h.rcpts {
+		rc := &h.rcpts[i]
+		if !rc.living {
+			continue
+		}
+		state := stateAtStart(rc)
+		c.r.Recipients[state.String()]++
+		m.Recipients[i] = state
+	}
+	if c.visit != nil {
+		m.Message, _ = c.q.readEnvelope(place{id: c.list[h.run].id, off: h.off, size: schedule.Octets(h.size)}) // damage there is told already
+		c.visit(m)
+	}
+}
+
+// checkLarge reads a content that has its own file.
+func (c *checker) checkLarge(h *history) {
+	if _, ok := c.bodies[h.large]; !ok {
+		return // large tells of it
+	}
+	_, body, err := c.q.readMessage(place{id: c.list[h.run].id, off: h.off, size: schedule.Octets(h.size)})
+	if err != nil {
+		return // told already
+	}
+	r, err := c.q.openLarge(body.prelude)
+	if err == nil {
+		_, err = io.Copy(io.Discard, r)
+		r.Close()
+	}
+	if err != nil {
+		c.damage(filepath.Join(largeDir, largeName(h.large)), journal.Damage{End: body.bodyLen, Err: err},
+			fmt.Sprintf("the content of message %s can't be read whole", envelope.ID(h.id)), "the message is served; each attempt fails when its content does not add up")
+	}
+}
+
+// stateAtStart is the state that a recipient has after Open, whatever its time is.
+func stateAtStart(rc *recipientHistory) State {
+	switch {
+	case rc.marks&markBounce != 0:
+		return StateEnding
+	case rc.marks&markHeld != 0:
+		return StateHeld
+	case rc.attempts > 0:
+		return StateDeferred
+	}
+	return StateDue
+}
+
+// large compares the files of large contents with what the messages name.
+func (c *checker) large() {
+	for n, size := range c.bodies {
+		c.r.Bytes += size
+		if !c.named[n] {
+			c.r.Orphans = append(c.r.Orphans, filepath.Join(largeDir, largeName(n)))
+			continue
+		}
+		c.r.Large++
+		c.r.LargeBytes += size
+		c.r.LiveBytes += size
+	}
+	slices.Sort(c.r.Orphans)
+	for n := range c.named {
+		if _, ok := c.bodies[n]; !ok {
+			c.damage(filepath.Join(largeDir, largeName(n)), journal.Damage{Err: errors.New("file is missing")},
+				"the content of a message is lost", "the message is kept, unreadable, until an operator removes it")
+		}
+	}
+}
+
+// Damaged reports whether something was lost.
+func (r *Report) Damaged() bool { return len(r.Damage) > 0 }
+
+// WriteTable writes the report for people.
+func (r *Report) WriteTable(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "queue %s\n", r.Dir)
+	if r.InUse {
+		fmt.Fprintln(t, "A RELAY IS USING IT: what is told here may be half of a change")
+	}
+	fmt.Fprintf(t, "\nmessages\t%d\n", r.Messages)
+	for _, s := range []State{StateDue, StateDeferred, StateHeld, StateEnding} {
+		fmt.Fprintf(t, "recipients %s\t%d\n", s, r.Recipients[s.String()])
+	}
+	fmt.Fprintf(t, "oldest message\t%s\n", r.OldestID)
+	fmt.Fprintf(t, "octets\t%d, living %d\n", r.Bytes, r.LiveBytes)
+	fmt.Fprintf(t, "large contents\t%d, %d octets\n", r.Large, r.LargeBytes)
+	for k := kindOpened; k <= kindBuried; k++ {
+		fmt.Fprintf(t, "records %s\t%d\n", kindNames[k], r.Records[kindNames[k]])
+	}
+	if len(r.Segments) > 0 {
+		fmt.Fprintln(t, "\nsegment\tsize\tend\trecords\tmessages\tliving\tindex\tdamaged")
+		for _, s := range r.Segments {
+			fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%s\t%d\n", s.File, s.Size, s.End, s.Records, s.Messages, s.Live, s.Index, s.Damaged)
+		}
+	}
+	section(t, "orphans, that a start removes", r.Orphans)
+	section(t, "set aside, to be deleted by you", r.SetAside)
+	section(t, "notes", r.Notes)
+	if len(r.Damage) == 0 {
+		fmt.Fprintln(t, "\nno damage")
+	}
+	for _, d := range r.Damage {
+		fmt.Fprintf(t, "\nDAMAGE %s, offset %d to %d: %s\n  means: %s\n  at start: %s\n", d.File, d.Offset, d.End, d.Error, d.Meaning, d.AtStart)
+	}
+	return t.Flush()
+}
+
+func section(w io.Writer, title string, lines []string) {
+	if len(lines) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n%s\n", title)
+	for _, l := range lines {
+		fmt.Fprintf(w, "  %s\n", l)
+	}
+}
