@@ -76,3 +76,34 @@ func TestSmtpSourceLoadReachesSmtpSinkAndPostfix(t *testing.T) {
 		}
 	}
 }
+
+// TestSendmailAndMailqStandInForThose runs the binary under the names that programs know.
+func TestSendmailAndMailqStandInForThose(t *testing.T) {
+	f := newFieldWith(t, "away MX 10 dead.away\ndead.away A 127.20.0.66\n", "", postfix)
+	s := f.servers[0]
+	content := letter{name: "cron", body: "Job done.\r\n.\r\n..\r\n"}.content("sendmail")
+	content = strings.Replace(content, "somebody@elsewhere.example", "one@"+s.domain+", two@"+s.domain, 1)
+	f.relay.as(t, "sendmail", unixText(content)+"\n", "-t", "-i", "-f", "sender@client.example")
+	eventually(t, 30*time.Second, func() error {
+		got := make(map[string]bool)
+		for _, m := range s.messages(t) {
+			if err := arrived(content, m); err != nil {
+				return err
+			}
+			got[m.field("X-Original-To")] = true
+		}
+		if len(got) != 2 {
+			return fmt.Errorf("mail is there for %v, want two recipients", got)
+		}
+		return nil
+	})
+
+	f.relay.as(t, "sendmail", unixText(content)+"\n", "-i", "-f", "sender@client.example", "user@away.example")
+	eventually(t, 30*time.Second, func() error {
+		list := f.relay.as(t, "mailq", "")
+		if !strings.Contains(list, "user@away.example") || !strings.Contains(list, "connection refused") {
+			return fmt.Errorf("mailq says:\n%s", list)
+		}
+		return nil
+	})
+}

@@ -2,7 +2,11 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -56,10 +60,14 @@ func (r *relay) start(t *testing.T) {
 	r.listens(t, r.addr)
 }
 
-// mta runs one of the binary's commands with this relay's configuration and gives its output.
-func (r *relay) mta(t *testing.T, args ...string) string {
+// as runs the binary under another name, as a system has it that makes sendmail a link to mta.
+func (r *relay) as(t *testing.T, name, input string, args ...string) string {
 	t.Helper()
-	return runClient(t, "", append([]string{binary}, append(args, "--config", r.config)...)...)
+	link := filepath.Join(r.dir, name)
+	if err := os.Symlink(binary, link); err != nil && !errors.Is(err, fs.ErrExist) {
+		t.Fatal(err)
+	}
+	return runClient(t, input, append([]string{need(t, "env")[0], "MTA_CONFIG=" + r.config, link}, args...)...)
 }
 
 // queued lists the recipients in the queue, as the control socket says.

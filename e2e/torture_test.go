@@ -38,6 +38,7 @@ const (
 // message that got a 250 has been delivered, or its sender has a report, or the queue has it.
 // A second copy is allowed only of what was under way at a kill.
 func TestTortureNoAcceptedMessageIsLost(t *testing.T) {
+	t.Parallel()
 	kills := tortureKills
 	if s := os.Getenv("MTA_TORTURE"); s != "" {
 		n, err := strconv.Atoi(s)
@@ -46,41 +47,62 @@ func TestTortureNoAcceptedMessageIsLost(t *testing.T) {
 		}
 		kills = n
 	}
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("%d kills, seed %d", kills, seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
-
 	b := newBattlefield(t)
+	b.storm(t, kills, func(r *relay, rng *rand.Rand) (settled bool) {
+		r.kill()
+		return rng.IntN(3) != 0 // else the next kill may come while it starts
+	})
+	queued := b.settle(t)
+	b.judge(t, queued)
+	if !b.relay.stop(20 * time.Second) {
+		t.Error("the relay did not end by itself within 20 s")
+	}
+}
+
+// TestRestartsUnderLoadRepeatNothing stops the relay as an operator does. Nothing is lost, and
+// nothing is sent twice: what is under way may end.
+func TestRestartsUnderLoadRepeatNothing(t *testing.T) {
+	b := newBattlefield(t)
+	b.storm(t, 3, func(r *relay, _ *rand.Rand) (settled bool) {
+		if !r.stop(20 * time.Second) {
+			t.Error("the relay did not end by itself within 20 s")
+		}
+		return true
+	})
+	queued := b.settle(t)
+	b.ends = nil // none of them excuses a second copy
+	b.judge(t, queued)
+}
+
+// storm submits from many connections while the relay is ended by end and started again, that
+// many times. It waits for each start when end says so.
+func (b *battlefield) storm(t *testing.T, times int, end func(*relay, *rand.Rand) bool) {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("%d times, seed %d", times, seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
 	r := newRelay(t, b.dns, b.port, "queue { segment_size = \"1MiB\" }\n")
 	r.start(t)
+	b.relay = r
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var clients sync.WaitGroup
 	for i := range tortureClients {
 		clients.Go(func() { b.submit(ctx, r.addr, i, rand.New(rand.NewPCG(seed, uint64(i+1)))) })
 	}
-	var killed []time.Time
-	for range kills {
+	for range times {
 		<-time.After(untilKill(rng))
-		r.kill()
-		killed = append(killed, time.Now())
+		wait := end(r, rng)
+		b.ends = append(b.ends, time.Now())
 		r.process = launchRelay(t, r)
-		if rng.IntN(3) == 0 {
-			continue // the next kill may come while it starts
+		if wait {
+			r.listens(t, r.addr)
 		}
-		r.listens(t, r.addr)
 	}
 	r.listens(t, r.addr)
-	<-time.After(time.Second) // some load after the last kill, too
+	<-time.After(time.Second) // some load after the last time, too
 	cancel()
 	clients.Wait()
-
-	queued := b.settle(t, r)
-	b.judge(t, killed, queued)
-	if t.Failed() {
-		t.Logf("the relay's data is in %s, its log says at the end:\n%s", r.dir, tail(r.log))
-	}
-	r.stop(20 * time.Second)
 }
 
 // untilKill is mostly a second or so, and now and then so short that the relay is starting.
@@ -108,6 +130,8 @@ func launchRelay(t *testing.T, r *relay) *process {
 // battlefield is the far side, and the account of what was accepted.
 type battlefield struct {
 	dns, port string
+	relay     *relay
+	ends      []time.Time    // when it was ended in a way that excuses second copies
 	taken     *sink.Recorder // what the destinations took
 	reports   *sink.Recorder // what the senders got back
 
@@ -224,12 +248,12 @@ func tortureContent(rng *rand.Rand, id string) string {
 }
 
 // settle waits until the queue is empty, and gives what is in it if it won't be.
-func (b *battlefield) settle(t *testing.T, r *relay) map[string]bool {
+func (b *battlefield) settle(t *testing.T) map[string]bool {
 	t.Helper()
 	left := make(map[string]bool)
 	deadline := time.Now().Add(90 * time.Second)
 	for look := time.Tick(250 * time.Millisecond); ; <-look {
-		list, err := r.queued()
+		list, err := b.relay.queued()
 		if err != nil {
 			t.Fatalf("listing the queue: %v", err)
 		}
@@ -245,7 +269,7 @@ func (b *battlefield) settle(t *testing.T, r *relay) map[string]bool {
 
 // judge says where everything is, and fails the test for what is nowhere, or was taken twice
 // without need.
-func (b *battlefield) judge(t *testing.T, killed []time.Time, queued map[string]bool) {
+func (b *battlefield) judge(t *testing.T, queued map[string]bool) {
 	t.Helper()
 	bounced := b.bounced()
 	var delivered, reported, waiting, lost int
@@ -265,7 +289,7 @@ func (b *battlefield) judge(t *testing.T, killed []time.Time, queued map[string]
 			}
 		}
 	}
-	twice, age, unexcused := b.duplicates(killed)
+	twice, age, unexcused := b.duplicates(b.ends)
 	reportedTwice := 0
 	for _, n := range bounced {
 		reportedTwice += n - 1
@@ -275,12 +299,15 @@ func (b *battlefield) judge(t *testing.T, killed []time.Time, queued map[string]
 			t.Errorf("a second copy without a kill near the first: %s for %s at %s", d.ID, d.Recipient, d.At.Format("15:04:05.000"))
 		}
 	}
-	t.Logf("%d kills; %d messages accepted, %d with an unseen reply, %d told to come later", len(killed), len(b.accepted), b.unsure, b.refused)
+	t.Logf("%d messages accepted, %d with an unseen reply, %d told to come later", len(b.accepted), b.unsure, b.refused)
 	t.Logf("recipients: %d delivered, %d bounced, %d still queued, %d lost", delivered, reported, waiting, lost)
 	t.Logf("second copies: %d, all of mail under way at a kill but %d; the first copies were taken at most %v before it; second reports: %d",
 		twice, len(unexcused), age.Round(time.Millisecond), reportedTwice)
 	if lost > 0 {
 		t.Errorf("%d recipients of accepted messages are lost", lost)
+	}
+	if t.Failed() {
+		t.Logf("the relay's log says at the end:\n%s", tail(b.relay.log))
 	}
 	if len(b.accepted) < 100 {
 		t.Errorf("only %d messages were accepted: that tests nothing", len(b.accepted))
