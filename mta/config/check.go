@@ -72,7 +72,7 @@ func (k checker) listeners() {
 		if (l.TLS.Certificate == "") != (l.TLS.Key == "") {
 			k.problem(&l.block, "tls", "write both, certificate and key", "tls of listener %q has one of two files", l.Name)
 		}
-		if l.Tenant != "" && k.tenant(l.Tenant) == nil {
+		if l.Tenant != "" && k.Tenant(l.Tenant) == nil {
 			k.reference(&l.block, "tenant", "tenant", l.Tenant, tenantNames(k.Tenants))
 		}
 	}
@@ -131,7 +131,7 @@ func (k checker) sources() {
 			k.problem(&p.block, "shared", `write shared = ["name of a source"]`, "pool %q has no sources", p.Name)
 		}
 		for _, name := range p.Shared {
-			if !k.hasSource(name) {
+			if k.Source(name) == nil {
 				k.reference(&p.block, "shared", "source", name, sourceNames(k.Sources))
 			}
 		}
@@ -254,24 +254,6 @@ func checkFiles(c *Config, problems *collector) {
 			k.problem(&l.block, "tls.certificate", "", "tls of listener %q: %s", l.Name, err)
 		}
 	}
-}
-
-func (k checker) tenant(name string) *Tenant {
-	for _, t := range k.Tenants {
-		if t.Name == name {
-			return t
-		}
-	}
-	return nil
-}
-
-func (k checker) hasSource(name string) bool {
-	for _, s := range k.Sources {
-		if s.Name == name {
-			return true
-		}
-	}
-	return false
 }
 
 func tenantNames(ts []*Tenant) (names []string) {

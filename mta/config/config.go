@@ -2,7 +2,7 @@
 // in one go, and prints what is in force. It starts no goroutines and keeps no state.
 //
 // The way through it: Load or Parse (decode.go walks the HCL tree along the struct tags below,
-// check.go looks at what the parts say together), then Config.Traffic and its neighbours for
+// value.go and bounds.go take each value, check.go looks at what the parts say together), then Config.Traffic and its neighbours for
 // what applies to a domain (traffic.go), Effective to print (print.go), Diff before a reload
 // (diff.go).
 //

@@ -210,15 +210,8 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 	}
 }
 
-func TestProviderOfAnExchanger(t *testing.T) {
+func TestBudgetOfAProvider(t *testing.T) {
 	c := mustParse(t, full)
-	for mx, want := range map[string]string{
-		"gmail-smtp-in.l.google.com": "google", "aspmx.l.google.com.": "google", "google.com": "", "notgoogle.com": "", "mx.example": "",
-	} {
-		if got := c.Provider(mx); got != want {
-			t.Errorf("%s belongs to %q, want %q", mx, got, want)
-		}
-	}
 	if got, want := c.Budget("google"), (Budget{ConnectionLimit: 20, MaxMessageRate: Rate{100, time.Second}}); got != want {
 		t.Errorf("google's budget is %v, want %v", got, want)
 	}
@@ -227,20 +220,17 @@ func TestProviderOfAnExchanger(t *testing.T) {
 	}
 }
 
-func TestRouteOfADomain(t *testing.T) {
-	c := mustParse(t, `
-domain "*" { route = "smtp://any.example" }
-domain "*.example.net" { route = "smtp://net.example" }
-domain "a.example.net" { connection_limit = 1 }`)
-	for domain, want := range map[string]string{
-		"a.example.net": "net.example", "b.a.example.net": "net.example", "example.net": "any.example", "[192.0.2.1]": "any.example",
-	} {
-		if d := c.Route(domain); d == nil || d.Route[0].Host != want {
-			t.Errorf("%s goes by %v, want %s", domain, d, want)
+func TestDeepNestingIsRefused(t *testing.T) {
+	for _, level := range []string{"(", "[", "{a=", "!", "-", "1?", `"${`, "%{if true}", "a {\n", "(-\n", "-(", "[for x in ", "f("} {
+		for _, head := range []string{"", "x = ", `x = "`, "x = <<E\n"} {
+			src := head + strings.Repeat(level, 20_000/len(level))
+			if _, err := Parse([]byte(src), "f", noEnv); err == nil {
+				t.Errorf("%s%s... was read", head, level)
+			}
 		}
 	}
-	if d := Default().Route("example.net"); d != nil {
-		t.Errorf("without a block there is a route: %v", d)
+	if _, err := Parse([]byte("queue { cache = "+strings.Repeat("(", 50)+"1048576"+strings.Repeat(")", 50)+" }"), "f", noEnv); err != nil {
+		t.Errorf("fifty parentheses: %v", err)
 	}
 }
 

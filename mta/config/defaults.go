@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"mta/internal/envelope"
@@ -107,7 +108,7 @@ func (c *Config) derive(hostname string) {
 	for _, s := range c.Sources {
 		fill(&s.EHLO, c.Hostname)
 	}
-	if c.Pool(DefaultPool) == nil {
+	if !slices.ContainsFunc(c.Pools, func(p *Pool) bool { return p.Name == DefaultPool }) {
 		all := &Pool{Name: DefaultPool}
 		for _, s := range c.Sources {
 			all.Shared = append(all.Shared, s.Name)

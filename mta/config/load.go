@@ -11,7 +11,7 @@ import (
 
 // largestFile is far above any configuration. It keeps a device or a log given by mistake from
 // being read into memory.
-const largestFile = 16 << 20
+const largestFile = 4 << 20
 
 // Load reads the file at path, and the files that it names (certificates). env looks up
 // environment variables, as os.Getenv does. When the content is wrong the error is Problems.
@@ -52,6 +52,10 @@ func Default() *Config {
 // parse gives a configuration that is complete only when there are no problems.
 func parse(src []byte, filename string, env func(string) string, hostname func() string) (*Config, *collector) {
 	problems := &collector{src: src}
+	if at, deep := tooDeep(src, filename); deep {
+		problems.add(at, "is it the right file?", "this is nested too deeply")
+		return nil, problems
+	}
 	file, diags := hclsyntax.ParseConfig(src, filename, hcl.InitialPos)
 	if diags.HasErrors() {
 		// What the parser makes of the rest after an error leads to complaints that are not
@@ -63,8 +67,8 @@ func parse(src []byte, filename string, env func(string) string, hostname func()
 	d := &decoder{problems: problems, eval: evaluation(env)}
 	d.config(file.Body.(*hclsyntax.Body), c)
 	c.derive(hostname())
-	c.check(problems)
 	c.index()
+	c.check(problems)
 	return c, problems
 }
 

@@ -46,3 +46,11 @@ func TestLoad(t *testing.T) {
 		t.Errorf("a file that is none: %v", err)
 	}
 }
+
+func TestProblemsAreNotToldWithoutEnd(t *testing.T) {
+	_, err := Parse([]byte(strings.Repeat("x {}\n", 120)), "f", noEnv)
+	var problems Problems
+	if !errors.As(err, &problems) || len(problems) != mostProblems+1 || problems[mostProblems].Message != "and 70 more problems" {
+		t.Errorf("got %d problems", len(problems))
+	}
+}

@@ -40,14 +40,6 @@ func (p *Pattern) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Match reports whether name, in A-label form and lower case, is one of those meant.
-func (p Pattern) Match(name string) bool {
-	if p == "*" || string(p) == name {
-		return true
-	}
-	return strings.HasPrefix(string(p), "*.") && len(name) >= len(p) && strings.HasSuffix(name, string(p[1:]))
-}
-
 // isLiteral says whether s is an address literal of RFC 5321, 4.1.3.
 func isLiteral(s string) bool {
 	if !strings.HasPrefix(s, "[") || !strings.HasSuffix(s, "]") {

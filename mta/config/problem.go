@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -66,6 +67,9 @@ func (c *collector) add(at hcl.Range, hint, format string, args ...any) {
 	c.found = append(c.found, p)
 }
 
+// mostProblems is how many are told at once; more are of no help.
+const mostProblems = 50
+
 // sorted gives the problems in the order of the file.
 func (c *collector) sorted() Problems {
 	slices.SortStableFunc(c.found, func(a, b Problem) int {
@@ -74,6 +78,10 @@ func (c *collector) sorted() Problems {
 		}
 		return a.Column - b.Column
 	})
+	if more := len(c.found) - mostProblems; more > 0 {
+		file := c.found[0].File
+		c.found = append(c.found[:mostProblems:mostProblems], Problem{File: file, Message: fmt.Sprintf("and %d more problems", more)})
+	}
 	return c.found
 }
 
@@ -86,13 +94,12 @@ func excerpt(src []byte, at hcl.Range) (line, caret string) {
 	if at.Start.Line < 1 || start < 0 || start > len(src) {
 		return "", ""
 	}
-	text := string(src)
-	first := strings.LastIndexByte(text[:start], '\n') + 1
-	last := len(text)
-	if i := strings.IndexByte(text[start:], '\n'); i >= 0 {
+	first := bytes.LastIndexByte(src[:start], '\n') + 1
+	last := len(src)
+	if i := bytes.IndexByte(src[start:], '\n'); i >= 0 {
 		last = start + i
 	}
-	line = strings.TrimRight(text[first:last], "\r")
+	line = strings.TrimRight(string(src[first:min(last, first+longestExcerpt+2)]), "\r")
 	if len(line) > longestExcerpt || !utf8.ValidString(line) || strings.TrimSpace(line) == "" {
 		return "", ""
 	}

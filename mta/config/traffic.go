@@ -2,7 +2,9 @@ package config
 
 import (
 	"fmt"
+	"iter"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -107,7 +109,6 @@ type resolved struct {
 	pools     map[string]*Pool
 	tenants   map[string]*Tenant
 	providers map[string]*Provider
-	exact     map[Pattern]*Provider // by pattern of an exchanger's name
 	domains   map[Pattern]*Domain
 
 	// traffic remembers settings by what they are made of, so that it holds no more than the
@@ -124,7 +125,7 @@ type trafficKey struct {
 func (c *Config) index() {
 	r := &resolved{
 		sources: make(map[string]*Source), pools: make(map[string]*Pool), tenants: make(map[string]*Tenant),
-		providers: make(map[string]*Provider), exact: make(map[Pattern]*Provider), domains: make(map[Pattern]*Domain),
+		providers: make(map[string]*Provider), domains: make(map[Pattern]*Domain),
 	}
 	for _, s := range c.Sources {
 		r.sources[s.Name] = s
@@ -137,9 +138,6 @@ func (c *Config) index() {
 	}
 	for _, p := range c.Providers {
 		r.providers[p.Name] = p
-		for _, mx := range p.MX {
-			r.exact[mx] = p
-		}
 	}
 	for _, d := range c.Domains {
 		r.domains[d.Pattern] = d
@@ -154,14 +152,7 @@ func (c *Config) Source(name string) *Source { return c.resolved.sources[name] }
 func (c *Config) Tenant(name string) *Tenant { return c.resolved.tenants[name] }
 
 // Pool gives the pool of that name, nil when there is none.
-func (c *Config) Pool(name string) *Pool {
-	for _, p := range c.Pools {
-		if p.Name == name {
-			return p
-		}
-	}
-	return nil
-}
+func (c *Config) Pool(name string) *Pool { return c.resolved.pools[name] }
 
 // PoolOf gives the pool that a tenant's mail uses; it is never nil.
 func (c *Config) PoolOf(tenant string) *Pool {
@@ -169,15 +160,6 @@ func (c *Config) PoolOf(tenant string) *Pool {
 		return c.Pool(t.Pool)
 	}
 	return c.Pool(DefaultPool)
-}
-
-// Provider gives the name of the provider that the mail exchanger mx, in A-label form and lower
-// case, belongs to; "" for none.
-func (c *Config) Provider(mx string) string {
-	if p := mostSpecific(c.resolved.exact, strings.TrimSuffix(mx, ".")); p != nil {
-		return p.Name
-	}
-	return ""
 }
 
 // Budget gives what the sites of a provider share; zero when it has no limits of its own.
@@ -189,21 +171,10 @@ func (c *Config) Budget(provider string) Budget {
 	return Budget{p.Traffic.ConnectionLimit, p.Traffic.MaxMessageRate, p.Traffic.MaxConnectionRate}
 }
 
-// Route gives the block that says where mail for domain, in A-label form and lower case, goes
-// instead of to its mail exchangers; nil for by DNS.
-func (c *Config) Route(domain string) *Domain {
-	for d := range matches(c.resolved.domains, domain) {
-		if len(d.Route) > 0 {
-			return d
-		}
-	}
-	return nil
-}
-
 // Traffic gives the settings that apply to mail for domain, in A-label form and lower case,
 // when its hosts belong to provider, "" for none. The result is shared and must be left alone.
 func (c *Config) Traffic(domain, provider string) *Traffic {
-	key := trafficKey{mostSpecific(c.resolved.domains, domain), c.resolved.providers[provider]}
+	key := trafficKey{c.mostSpecific(domain), c.resolved.providers[provider]}
 	if t, ok := c.resolved.traffic.Load(key); ok {
 		return t.(*Traffic)
 	}
@@ -220,11 +191,11 @@ func (c *Config) resolve(domain string, p *Provider) *Traffic {
 		t.lay(&p.Traffic, &p.block)
 	}
 	var ds []*Domain
-	for d := range matches(c.resolved.domains, domain) {
+	for d := range c.matching(domain) {
 		ds = append(ds, d)
 	}
-	for i := len(ds) - 1; i >= 0; i-- {
-		t.lay(&ds[i].Traffic, &ds[i].block)
+	for _, d := range slices.Backward(ds) {
+		t.lay(&d.Traffic, &d.block)
 	}
 	return &t
 }
@@ -267,37 +238,34 @@ func (t *Traffic) Settings() []string {
 	return all
 }
 
-// matches gives what stands for name in blocks, the most specific first: the name itself, then
-// ever wider patterns, then "*".
-func matches[T any](blocks map[Pattern]*T, name string) func(yield func(*T) bool) {
-	return func(yield func(*T) bool) {
-		try := func(p Pattern) bool {
-			b := blocks[p]
-			return b == nil || yield(b)
+// matching gives the domain blocks that apply to domain, the most specific first: the domain's
+// own, then ever wider patterns, then "*".
+func (c *Config) matching(domain string) iter.Seq[*Domain] {
+	return func(yield func(*Domain) bool) {
+		next := func(p Pattern) bool {
+			d := c.resolved.domains[p]
+			return d == nil || yield(d)
 		}
-		if !try(Pattern(name)) {
-			return
-		}
-		for rest := name; !strings.HasPrefix(name, "["); {
+		more := next(Pattern(domain))
+		for rest := domain; more && !strings.HasPrefix(domain, "["); {
 			_, above, ok := strings.Cut(rest, ".")
 			if !ok {
 				break
 			}
-			if !try(Pattern("*." + above)) {
-				return
-			}
-			rest = above
+			more, rest = next(Pattern("*."+above)), above
 		}
-		try("*")
+		if more {
+			next("*")
+		}
 	}
 }
 
-func mostSpecific[T any](blocks map[Pattern]*T, name string) *T {
-	if len(blocks) == 0 {
+func (c *Config) mostSpecific(domain string) *Domain {
+	if len(c.resolved.domains) == 0 {
 		return nil
 	}
-	for b := range matches(blocks, name) {
-		return b
+	for d := range c.matching(domain) {
+		return d
 	}
 	return nil
 }
