@@ -1,0 +1,251 @@
+package warmup
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+)
+
+// stateVersion heads every encoded state.
+const stateVersion = 1
+
+// ErrCorrupt is what a stored state that can't be read gives. The IP sends nothing until an
+// operator starts its warm-up again: what it has sent is not known.
+var ErrCorrupt = errors.New("stored warm-up state can't be read")
+
+// Append appends s in its stored form to b.
+func (s *State) Append(b []byte) []byte {
+	e := encoder{append(b, stateVersion)}
+	for _, v := range []int64{int64(s.Begin), int64(s.Now), s.Hour, int64(s.Stage), int64(s.StageSince), s.StageSent,
+		s.Caps.Hourly, s.Caps.Daily, int64(s.LastSent), int64(s.steered)} {
+		e.int(v)
+	}
+	e.flags(s.Paused, s.Warm)
+	e.counter(&s.Total)
+	e.bucket(s.tokens)
+	e.bucket(s.peak)
+	e.floats(s.P, s.pid.Integral, s.pid.Error)
+	e.int(int64(len(s.Providers)))
+	for i := range s.Providers {
+		e.provider(&s.Providers[i])
+	}
+	e.int(int64(len(s.History)))
+	for _, d := range s.History {
+		e.int(int64(d.Stage))
+		e.int(d.Cap)
+		e.int(d.Sent)
+		e.int(int64(d.Why))
+		e.string(d.Provider)
+	}
+	return e.b
+}
+
+// Decode makes s what was appended to b.
+func (s *State) Decode(b []byte) error {
+	if len(b) == 0 || b[0] != stateVersion {
+		return ErrCorrupt
+	}
+	d := decoder{b: b[1:]}
+	providers, history := s.Providers[:0], s.History[:0]
+	*s = State{}
+	for _, v := range []*Instant{&s.Begin, &s.Now} {
+		*v = Instant(d.int())
+	}
+	s.Hour, s.Stage, s.StageSince, s.StageSent = d.int(), int(d.int()), Instant(d.int()), d.int()
+	s.Caps = Caps{d.int(), d.int()}
+	s.LastSent, s.steered = Instant(d.int()), Instant(d.int())
+	d.flags(&s.Paused, &s.Warm)
+	d.counter(&s.Total)
+	s.tokens, s.peak = d.bucket(), d.bucket()
+	s.P, s.pid.Integral, s.pid.Error = d.float(), d.float(), d.float()
+	for n := d.count(maxProviders); n > 0; n-- {
+		providers = append(providers, Provider{})
+		d.provider(&providers[len(providers)-1])
+	}
+	for n := d.count(maxHistory); n > 0; n-- {
+		history = append(history, Day{int(d.int()), d.int(), d.int(), Why(d.count(len(whys) - 1)), d.string()})
+	}
+	s.Providers, s.History = providers, history
+	if d.bad || len(d.b) > 0 || !s.plausible() {
+		return ErrCorrupt
+	}
+	return nil
+}
+
+// plausible keeps what was damaged in a file from becoming an endless loop or a negative count.
+func (s *State) plausible() bool {
+	ok := s.Now >= s.Begin && s.Hour >= 0 && s.Stage >= 0 && s.Stage < 1<<16 && s.Total.plausible()
+	for i := range s.Providers {
+		ok = ok && s.Providers[i].Count.plausible()
+	}
+	return ok
+}
+
+func (c *Counter) plausible() bool {
+	var sum int64
+	for _, n := range c.minutes {
+		if n < 0 {
+			return false
+		}
+		sum += n
+	}
+	return c.Hour >= 0 && c.Day >= 0 && c.minute >= 0 && sum == c.Sliding
+}
+
+type encoder struct{ b []byte }
+
+func (e *encoder) int(v int64) { e.b = binary.AppendVarint(e.b, v) }
+
+func (e *encoder) floats(vs ...float64) {
+	for _, v := range vs {
+		e.b = binary.LittleEndian.AppendUint64(e.b, math.Float64bits(v))
+	}
+}
+
+func (e *encoder) string(s string) {
+	e.int(int64(len(s)))
+	e.b = append(e.b, s...)
+}
+
+func (e *encoder) flags(fs ...bool) {
+	var b byte
+	for i, f := range fs {
+		if f {
+			b |= 1 << i
+		}
+	}
+	e.b = append(e.b, b)
+}
+
+func (e *encoder) bucket(b bucket) { e.floats(b.tokens, b.depth) }
+
+// counter writes the minutes as runs: most are zero in an IP that sends little.
+func (e *encoder) counter(c *Counter) {
+	e.int(c.Hour)
+	e.int(c.Day)
+	e.int(c.Sliding)
+	e.int(c.minute)
+	for i := 0; i < len(c.minutes); i++ {
+		v := c.minutes[i]
+		e.int(v)
+		if v == 0 {
+			run := i
+			for run+1 < len(c.minutes) && c.minutes[run+1] == 0 {
+				run++
+			}
+			e.int(int64(run - i))
+			i = run
+		}
+	}
+}
+
+func (e *encoder) provider(v *Provider) {
+	e.string(v.Name)
+	e.int(v.Caps.Hourly)
+	e.int(v.Caps.Daily)
+	e.counter(&v.Count)
+	e.bucket(v.tokens)
+	e.floats(v.Factor, v.Rate, v.Demand)
+	e.int(v.Waiting)
+	o := &v.Today
+	for _, n := range []int64{o.Delivered, o.HardBounces, o.Deferred, o.Refused, o.Complaints} {
+		e.int(n)
+	}
+	b := &v.block
+	for _, n := range []int64{int64(b.state), int64(b.until), int64(b.pause), b.probeLeft, int64(b.seen), int64(b.bad), int64(b.recentN)} {
+		e.int(n)
+	}
+	e.b = binary.LittleEndian.AppendUint64(e.b, b.recent)
+}
+
+type decoder struct {
+	b   []byte
+	bad bool
+}
+
+func (d *decoder) int() int64 {
+	v, n := binary.Varint(d.b)
+	if n <= 0 {
+		d.bad, d.b = true, nil
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+// count reads a number from 0 to most.
+func (d *decoder) count(most int) int {
+	v := d.int()
+	if v < 0 || v > int64(most) {
+		d.bad, d.b = true, nil
+		return 0
+	}
+	return int(v)
+}
+
+func (d *decoder) word() uint64 {
+	if len(d.b) < 8 {
+		d.bad, d.b = true, nil
+		return 0
+	}
+	v := binary.LittleEndian.Uint64(d.b)
+	d.b = d.b[8:]
+	return v
+}
+
+func (d *decoder) float() float64 {
+	v := math.Float64frombits(d.word())
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		d.bad = true
+		return 0
+	}
+	return v
+}
+
+func (d *decoder) string() string {
+	n := d.count(len(d.b))
+	if n > len(d.b) { // the length itself was read off b
+		d.bad = true
+		return ""
+	}
+	s := string(d.b[:n])
+	d.b = d.b[n:]
+	return s
+}
+
+func (d *decoder) flags(fs ...*bool) {
+	if len(d.b) == 0 {
+		d.bad = true
+		return
+	}
+	for i, f := range fs {
+		*f = d.b[0]>>i&1 == 1
+	}
+	d.b = d.b[1:]
+}
+
+func (d *decoder) bucket() bucket { return bucket{d.float(), d.float()} }
+
+func (d *decoder) counter(c *Counter) {
+	c.Hour, c.Day, c.Sliding, c.minute = d.int(), d.int(), d.int(), d.int()
+	for i := 0; i < len(c.minutes) && !d.bad; i++ {
+		c.minutes[i] = d.int()
+		if c.minutes[i] == 0 {
+			i += d.count(len(c.minutes) - 1 - i)
+		}
+	}
+}
+
+func (d *decoder) provider(v *Provider) {
+	v.Name = d.string()
+	v.Caps = Caps{d.int(), d.int()}
+	d.counter(&v.Count)
+	v.tokens = d.bucket()
+	v.Factor, v.Rate, v.Demand = d.float(), d.float(), d.float()
+	v.Waiting = d.int()
+	v.Today = Outcomes{Delivered: d.int(), HardBounces: d.int(), Deferred: d.int(), Refused: d.int(), Complaints: d.int()}
+	b := &v.block
+	b.state, b.until, b.pause, b.probeLeft = blockState(d.count(int(probing))), Instant(d.int()), Instant(d.int()), d.int()
+	b.seen, b.bad, b.recentN = int(d.int()), int(d.int()), d.count(64)
+	b.recent = d.word()
+}

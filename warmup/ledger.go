@@ -1,0 +1,133 @@
+package warmup
+
+// Need is what a message wants of one provider.
+type Need struct {
+	Provider   int // index in State.Providers
+	Recipients int64
+}
+
+// hard is what the caps leave for a provider now, whatever the pacer says.
+func (s *State) hard(p *Plan, v *Provider) int64 {
+	if s.Now >= s.hourEnd(p)-p.closing() {
+		return 0
+	}
+	n := min(s.leftFor(v),
+		int64(p.SlidingHour*float64(s.Caps.Hourly))-s.Total.Sliding,
+		int64(p.SlidingHour*float64(v.Caps.Hourly))-v.Count.Sliding)
+	return max(0, n)
+}
+
+// Grant charges up to want tokens for a provider, or nothing when it would be fewer than least,
+// and returns how many.
+func (s *State) Grant(p *Plan, provider int, want, least int64) int64 {
+	v := &s.Providers[provider]
+	soft := min(v.tokens.whole(), s.tokens.whole(), s.peak.whole())
+	n := min(max(want, least), soft, s.hard(p, v))
+	if n < least && s.fits(p, v, least) {
+		n = least
+	}
+	if n < max(least, 1) {
+		return 0
+	}
+	s.charge(v, n)
+	return n
+}
+
+// fits says whether n tokens may be charged at once.
+func (s *State) fits(p *Plan, v *Provider, n int64) bool {
+	return n <= s.hard(p, v) && v.tokens.allows(n) && s.tokens.allows(n) && s.peak.allows(n)
+}
+
+// GrantAll charges all that a message needs, or nothing: a message is never split silently.
+func (s *State) GrantAll(p *Plan, needs []Need) bool {
+	var sum int64
+	for _, n := range needs {
+		sum += n.Recipients
+		if !s.fits(p, &s.Providers[n.Provider], n.Recipients) {
+			return false
+		}
+	}
+	if sum > s.left() || !s.tokens.allows(sum) || !s.peak.allows(sum) ||
+		sum > int64(p.SlidingHour*float64(s.Caps.Hourly))-s.Total.Sliding {
+		return false
+	}
+	for _, n := range needs {
+		s.charge(&s.Providers[n.Provider], n.Recipients)
+	}
+	return true
+}
+
+// charge takes tokens out of the buckets and counts them in all windows.
+func (s *State) charge(v *Provider, n int64) {
+	v.tokens.tokens -= float64(n)
+	s.tokens.tokens -= float64(n)
+	s.peak.tokens -= float64(n)
+	s.Count(v, n)
+	if v.block.state == probing {
+		v.block.probeLeft -= n
+	}
+}
+
+// Count counts what was sent without tokens: under the laws that count afterwards, and when
+// warm.
+func (s *State) Count(v *Provider, n int64) {
+	v.Count.add(n)
+	s.Total.add(n)
+	s.StageSent += n
+	s.LastSent = s.Now
+}
+
+// Receipt says when tokens were charged. They can be taken back only in their windows.
+type Receipt struct {
+	hour   int64
+	minute int64
+}
+
+// Receipt is that of tokens charged now.
+func (s *State) Receipt() Receipt { return Receipt{s.Hour, s.Total.minute} }
+
+// TakeBack undoes the charge of tokens that were not used, as far as their windows last.
+func (s *State) TakeBack(provider int, n int64, r Receipt) {
+	v := &s.Providers[provider]
+	switch {
+	case r.hour == s.Hour:
+		v.Count.takeBack(n)
+		s.Total.takeBack(n)
+		v.tokens.fill(float64(n))
+		s.tokens.fill(float64(n))
+	case r.hour/24 == s.Hour/24:
+		v.Count.Day = max(0, v.Count.Day-n)
+		s.Total.Day = max(0, s.Total.Day-n)
+	default:
+		return
+	}
+	s.StageSent = max(0, s.StageSent-n)
+	if v.block.state == probing {
+		v.block.probeLeft += n
+	}
+}
+
+// Refund undoes the charge of a message of which nothing reached the provider. Unlike TakeBack
+// it knows the minute, so the sliding hour gets it back, too.
+func (s *State) Refund(provider int, n int64, r Receipt) {
+	s.TakeBack(provider, n, r)
+	s.Providers[provider].Count.forget(n, r.minute)
+	s.Total.forget(n, r.minute)
+}
+
+// Retry is how long it makes sense to wait before asking again for a token, when there was none.
+func (s *State) Retry(p *Plan, provider int) Instant {
+	v := &s.Providers[provider]
+	most := p.minute()
+	if toEnd := s.hourEnd(p) - s.Now; s.left() == 0 || s.Now >= s.hourEnd(p)-p.closing() {
+		return min(most, toEnd) // a new hour, or a minute's wait for a refund
+	}
+	lack, rate := 1-v.tokens.tokens, v.Rate
+	if t := s.tokens; 1-t.tokens > lack {
+		lack, rate = 1-t.tokens, s.totalRate(p)
+	}
+	if rate <= 0 {
+		return most
+	}
+	return min(most, max(1, Instant(lack/rate*1000)))
+}

@@ -1,0 +1,96 @@
+package warmup
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// planFile is a plan as JSON.
+type planFile struct {
+	Version       int                `json:"version"`
+	Mode          string             `json:"mode"`
+	Burst         float64            `json:"burst"`
+	BucketSeconds float64            `json:"bucket_seconds"`
+	Peak          float64            `json:"peak"`
+	SlidingHour   float64            `json:"sliding_hour_factor"`
+	StartStage    int                `json:"start_stage"`
+	Weights       map[string]float64 `json:"weights"`
+	Stages        []Stage            `json:"stages"`
+	Health        Health             `json:"health"`
+	Shrinking     bool               `json:"shrinking"`
+	SpreadEven    string             `json:"spread"`
+	Finish        bool               `json:"finish"`
+	HourSeconds   float64            `json:"hour_seconds"`
+}
+
+// ParsePlan reads a plan as JSON and checks it. Fields that are absent have their defaults;
+// unknown ones are errors.
+func ParsePlan(r io.Reader) (*Plan, error) {
+	p := DefaultPlan()
+	f := planFile{
+		Mode: "divert", Burst: p.Burst, BucketSeconds: p.BucketSeconds, Peak: p.Peak, SlidingHour: p.SlidingHour,
+		StartStage: p.StartStage, Health: p.Health, HourSeconds: 3600, SpreadEven: "greedy",
+	}
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("reading plan: %w", err)
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&f); err != nil {
+		return nil, fmt.Errorf("reading plan: %s", explainJSON(err))
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("reading plan: there is more after the plan's closing brace")
+	}
+	if err := f.into(&p); err != nil {
+		return nil, err
+	}
+	return &p, p.Check()
+}
+
+func (f *planFile) into(p *Plan) error {
+	if f.Version != 1 {
+		return fmt.Errorf("plan version is %d: this program knows version 1", f.Version)
+	}
+	switch f.Mode {
+	case "divert":
+	case "hold":
+		p.Overflow = Hold
+	default:
+		return fmt.Errorf("mode %q is not known: use divert or hold", f.Mode)
+	}
+	switch f.SpreadEven {
+	case "greedy":
+	case "even":
+		p.SpreadEven = true
+	default:
+		return fmt.Errorf("spread %q is not known: use greedy or even", f.SpreadEven)
+	}
+	p.Burst, p.BucketSeconds, p.Peak, p.SlidingHour = f.Burst, f.BucketSeconds, f.Peak, f.SlidingHour
+	p.StartStage = max(f.StartStage, 1)
+	p.Weights, p.Stages, p.Health = f.Weights, f.Stages, f.Health
+	p.Shrinking, p.Finish = f.Shrinking, f.Finish
+	if !(f.HourSeconds >= 1 && f.HourSeconds <= 3600) {
+		return fmt.Errorf("hour_seconds is %v, outside 1 to 3600", f.HourSeconds)
+	}
+	p.Hour = time.Duration(f.HourSeconds * float64(time.Second))
+	return nil
+}
+
+// explainJSON takes Go's own words out of what encoding/json says.
+func explainJSON(err error) string {
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) {
+		return fmt.Sprintf("%s can't be %s", kind.Field, kind.Value)
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return "the file ends too early"
+	}
+	return strings.TrimPrefix(err.Error(), "json: ")
+}
