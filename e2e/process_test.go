@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"os"
@@ -30,11 +31,26 @@ func start(t *testing.T, name string, argv ...string) *process {
 	}
 	t.Cleanup(func() {
 		p.stop(10 * time.Second)
+		sound(t, p)
 		if t.Failed() {
 			t.Logf("the last that %s said:\n%s", name, tail(p.log))
 		}
 	})
 	return p
+}
+
+// sound fails the test when a server has said that something in it is broken.
+func sound(t *testing.T, p *process) {
+	t.Helper()
+	b, err := os.ReadFile(p.log)
+	if err != nil {
+		t.Error(err)
+	}
+	for _, sign := range []string{"DATA RACE", "panic:", "fatal error:", "msg=panic"} {
+		if i := bytes.Index(b, []byte(sign)); i >= 0 {
+			t.Errorf("%s says %q:\n%s", p.name, sign, b[max(0, i-200):min(len(b), i+2000)])
+		}
+	}
 }
 
 // launch starts a server whose output is appended to log.
