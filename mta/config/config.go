@@ -2,14 +2,14 @@
 // in one go, and prints what is in force. It starts no goroutines and keeps no state.
 //
 // The way through it: Load or Parse (decode.go walks the HCL tree along the struct tags below,
-// value.go and bounds.go take each value, check.go looks at what the parts say together), then Config.Traffic and its neighbours for
-// what applies to a domain (traffic.go), Effective to print (print.go), Diff before a reload
-// (diff.go).
+// value.go and bounds.go take each value, check.go looks at what the parts say together), then
+// Config.Traffic and its neighbours for what applies to a destination (traffic.go), Effective
+// to print (print.go), Diff at a reload (diff.go).
 //
-// The struct tags are the schema: conf names a setting or a block; oneof, min and max bound its
-// value; reload:"restart" marks a setting or a block that a running relay can't take over;
-// only:"defaults" a traffic setting that can't differ by destination. The example file and the
-// manual page are tested against them.
+// The struct tags are the schema: conf names a setting or a block; oneof, min, max and check
+// bound its value; reload:"restart" marks a setting or a block that a running relay can't take
+// over; only:"defaults" a traffic setting that can't differ by destination. The example file
+// and the manual page are tested against them.
 package config
 
 import (
