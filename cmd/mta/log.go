@@ -74,7 +74,7 @@ func newLog(c *cli) *cobra.Command {
 	flags.StringVar(&q.Tenant, "tenant", "", "messages of this `tenant`")
 	flags.StringVar(&since, "since", "", "not before this `time`")
 	flags.StringVar(&until, "until", "", "before this `time`")
-	flags.IntVarP(&q.Last, "last", "l", 0, "only so many, the newest; 0: all")
+	flags.IntVarP(&q.Last, "last", "n", 0, "only so many, the newest; 0: all")
 	flags.BoolVarP(&q.Follow, "follow", "f", false, "and then what comes, until interrupted")
 	flags.BoolVar(&asJSON, "json", false, "print the records as they are: a line of JSON for each")
 	oneOf(cmd, "type", accounting.Types)

@@ -75,7 +75,7 @@ func (t *table) write(w io.Writer, s screen) error {
 			continue
 		}
 		t.line(&b, widths, row, "", s, false)
-		fmt.Fprintf(&b, "%s%s\n", noteIndent, cut(note, s.width-len(noteIndent)))
+		b.WriteString(cut(noteIndent+note, s.width) + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

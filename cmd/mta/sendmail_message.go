@@ -18,7 +18,7 @@ const (
 // message is what came on standard input. It is read to the end before the relay is spoken to:
 // who writes it may take an hour, and the relay need not wait.
 type message struct {
-	fields []string // of the header section, each with all its lines, which end in CRLF
+	fields [][]byte // of the header section, each with all its lines, which end in CRLF
 	body   spool    // lines end in CRLF
 	head   string   // as it is sent, made by finish
 }
@@ -78,9 +78,10 @@ func (m *message) readHeader(lines *lineReader) (body []byte, err error) {
 		case text == "\r\n":
 			return nil, nil
 		case (text[0] == ' ' || text[0] == '\t') && len(m.fields) > 0:
-			m.fields[len(m.fields)-1] += text
+			last := &m.fields[len(m.fields)-1]
+			*last = append(*last, line...)
 		case isField(text):
-			m.fields = append(m.fields, text)
+			m.fields = append(m.fields, line)
 		default:
 			return line, nil
 		}
@@ -96,8 +97,8 @@ func isField(line string) bool {
 }
 
 // split gives the name of a field, in lower case, and its value on one line.
-func split(field string) (name, value string) {
-	name, value, _ = strings.Cut(field, ":")
+func split(field []byte) (name, value string) {
+	name, value, _ = strings.Cut(string(field), ":")
 	return strings.ToLower(strings.TrimRight(name, " \t")), strings.TrimSpace(strings.ReplaceAll(value, "\r\n", ""))
 }
 
@@ -129,7 +130,7 @@ func (m *message) finish(author string) {
 			continue
 		}
 		from = from || name == "from"
-		b.WriteString(f)
+		b.Write(f)
 	}
 	if !from {
 		b.WriteString("From: " + author + "\r\n")
