@@ -28,9 +28,9 @@ const (
 type Filter struct {
 	States    []State
 	Key       string // what it waits, or last waited, under: the site
-	Domain    string // of the recipient, A-label form
-	Recipient string // address, in any case
-	Sender    string // address, in any case; "<>" is the null sender
+	Domain    string // of the recipient, A-label form; "*.example.com" is all below it
+	Recipient string // address, in any case; "@example.com" is all of a domain
+	Sender    string // the same; "<>" is the null sender
 	Tenant    string
 	Campaign  string
 	OlderThan time.Duration // accepted at least so long ago
@@ -44,18 +44,36 @@ func (f *Filter) needsEnvelope() bool {
 
 // message reports whether the message of an envelope is selected.
 func (f *Filter) message(m *envelope.Message) bool {
-	sender := f.Sender
-	if sender == "<>" && !m.Sender.Null() {
-		return false
-	}
-	return (sender == "" || sender == "<>" || strings.EqualFold(sender, string(m.Sender))) &&
+	return matchAddress(f.Sender, m.Sender) &&
 		(f.Tenant == "" || f.Tenant == m.Tenant) && (f.Campaign == "" || f.Campaign == m.Campaign)
 }
 
 // recipient reports whether a recipient of a selected message is.
 func (f *Filter) recipient(r *envelope.Recipient) bool {
-	return (f.Recipient == "" || strings.EqualFold(f.Recipient, string(r.Address))) &&
-		(f.Domain == "" || strings.EqualFold(f.Domain, r.Address.Domain()))
+	return matchAddress(f.Recipient, r.Address) && matchDomain(f.Domain, r.Address)
+}
+
+func matchAddress(want string, a envelope.Address) bool {
+	switch {
+	case want == "":
+		return true
+	case want == "<>":
+		return a.Null()
+	case want[0] == '@':
+		return strings.EqualFold(want[1:], a.Domain())
+	}
+	return strings.EqualFold(want, string(a))
+}
+
+func matchDomain(want string, a envelope.Address) bool {
+	if want == "" {
+		return true
+	}
+	domain := a.Domain()
+	if below, wide := strings.CutPrefix(want, "*"); wide && strings.HasPrefix(below, ".") {
+		return len(domain) > len(below) && strings.EqualFold(domain[len(domain)-len(below):], below)
+	}
+	return strings.EqualFold(want, domain)
 }
 
 // candidate is a message with the recipients that the schedule alone says are selected, as they
