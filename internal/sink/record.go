@@ -13,7 +13,7 @@ import (
 type Level uint8
 
 const (
-	// Hashes keeps 8 octets for each delivery: enough to count what came twice.
+	// Hashes keeps a hash for each delivery, some 30 octets: enough to count what came twice.
 	Hashes Level = iota
 	// Deliveries keeps who got what when.
 	Deliveries

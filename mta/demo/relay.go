@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"mta/mta"
 	"mta/mta/config"
@@ -23,6 +24,9 @@ type relay struct {
 	stop   context.CancelFunc
 	done   chan struct{} // closed when it has ended
 	err    error         // why it ended; read it after done
+
+	counted          time.Time // when the following were; only stats uses them
+	active, deferred int64     // recipients
 }
 
 // startRelay runs a relay in dir that asks the name server at dns and delivers to port.
@@ -104,21 +108,30 @@ func (r *relay) stats(ctx context.Context) (relayStats, error) {
 	if s.queued == 0 {
 		return s, nil
 	}
-	states, err := r.Summary(ctx, control.ByState, control.Filter{}, 0)
-	if err != nil {
-		return relayStats{}, err
-	}
-	for _, row := range states.Rows {
-		switch control.State(row.Key) {
-		case control.StateDue, control.StateWaiting:
-			s.due += int64(row.Total)
-		case control.StateActive:
-			s.active += int64(row.Total)
-		case control.StateDeferred, control.StateHeld:
-			s.deferred += int64(row.Total)
+	if time.Since(r.counted) > countEvery {
+		r.counted = time.Now()
+		if r.active, err = r.count(ctx, control.StateActive); err != nil {
+			return relayStats{}, err
+		}
+		if r.deferred, err = r.count(ctx, control.StateDeferred); err != nil {
+			return relayStats{}, err
 		}
 	}
+	// The counts are a little older than the sum.
+	s.deferred = min(r.deferred, s.queued)
+	s.active = min(r.active, s.queued-s.deferred)
+	s.due = s.queued - s.deferred - s.active
 	return s, nil
+}
+
+// countEvery is how often the recipients are counted by state: the relay looks through its queue
+// for that.
+const countEvery = 500 * time.Millisecond
+
+// count gives the number of recipients in a state.
+func (r *relay) count(ctx context.Context, state control.State) (int64, error) {
+	sum, err := r.Summary(ctx, control.BySite, control.Filter{State: state}, 1)
+	return int64(sum.Total.Total), err
 }
 
 // queued lists the recipients in the queue.
