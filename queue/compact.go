@@ -26,8 +26,13 @@ const (
 	compactRest = 50 * time.Millisecond
 )
 
+// maxSmall is how many segments may be smaller than a quarter of their size: each restart leaves
+// one.
+const maxSmall = 8
+
 // victim is the segment to be compacted next; nil while the disk is used well enough: sealed
-// segments take less than one and a half times what is living, and half a segment.
+// segments take less than one and a half times what is living, and half a segment, and few are
+// small.
 func (q *Queue) victim() *segment {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -35,7 +40,8 @@ func (q *Queue) victim() *segment {
 		return nil
 	}
 	var size, live int64
-	var worst *segment
+	var worst, smallest *segment
+	small := 0
 	for seg := range q.segs.all {
 		if !seg.sealed || seg.gone || seg.stuck || seg.emptied {
 			continue
@@ -45,11 +51,20 @@ func (q *Queue) victim() *segment {
 		if worst == nil || seg.share() < worst.share() || seg.share() == worst.share() && seg.id.Number < worst.id.Number {
 			worst = seg
 		}
+		if seg.size < q.cfg.SegmentSize/4 {
+			small++
+			if smallest == nil || seg.size < smallest.size {
+				smallest = seg
+			}
+		}
 	}
-	if worst == nil || size <= live+live/2+q.cfg.SegmentSize/2 {
-		return nil
+	switch {
+	case size > live+live/2+q.cfg.SegmentSize/2:
+		return worst
+	case small > maxSmall:
+		return smallest
 	}
-	return worst
+	return nil
 }
 
 // share is how much of a segment is living.

@@ -252,6 +252,7 @@ func (l *loader) message(h *history) error {
 		size, ok := l.bodies[h.large]
 		q.large[h.id] = largeBody{h.large, size}
 		q.count.largeOctets += size
+		q.count.largeLive += size
 		if missing = !ok; missing {
 			q.reportDamage(&damageError{q.largePath(h.large), 0, errors.New("file is missing")}, fmt.Sprintf("message %s is kept and not handed out", envelope.ID(h.id)))
 		}

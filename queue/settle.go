@@ -109,6 +109,7 @@ func (q *Queue) messageDone(id uint64, seg *segment, size uint8) (large uint64) 
 	}
 	if l, ok := q.large[id]; ok {
 		delete(q.large, id)
+		q.count.largeLive -= l.size
 		return l.number
 	}
 	return 0
@@ -152,8 +153,7 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last re
 	defer q.mu.Unlock()
 	f := deferral{due: secondsOf(until), key: key, last: last}
 	var seg *segment
-	var gone []uint16
-	due := false
+	var gone, hurried []uint16 // that an operator wants removed, or attempted at once
 	for _, r := range recipients {
 		s, e := q.find(id, r)
 		if e == nil || e.State() != schedule.Leased {
@@ -170,7 +170,9 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last re
 		if q.settleDown(s, e, q.deferEntry) {
 			gone = append(gone, e.Rcpt)
 		}
-		due = due || e.State() == schedule.Due
+		if e.State() == schedule.Due {
+			hurried = append(hurried, e.Rcpt)
+		}
 	}
 	known := len(f.rcpts)
 	if known > 0 {
@@ -180,7 +182,10 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last re
 			f.attempts = append(f.attempts, e.Attempts)
 		}
 		q.w.note(kindDeferred, uint64(id), seg, 0, func(b []byte) []byte { return appendDeferral(b, &f) })
-		q.endLease(uint64(id), known, due)
+		if len(hurried) > 0 {
+			q.noteMarks(uint64(id), hurried, q.seconds())
+		}
+		q.endLease(uint64(id), known, len(hurried) > 0)
 		q.kill(uint64(id), sorted(gone), Removed)
 	}
 	q.table.Tidy()
@@ -205,25 +210,34 @@ func (q *Queue) deferEntry(s schedule.Slot, e *schedule.Entry) {
 func (q *Queue) Warned(id envelope.ID, recipients []int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	byMarks := map[marks][]uint16{}
-	var seg *segment
+	var told []uint16
 	for _, r := range recipients {
-		_, e := q.find(id, r)
-		if e == nil {
-			continue
+		if _, e := q.find(id, r); e != nil {
+			e.SetWarning(false)
+			e.SetWarned(true)
+			told = append(told, e.Rcpt)
 		}
-		e.SetWarning(false)
-		e.SetWarned(true)
+	}
+	q.noteMarks(uint64(id), told, 0)
+}
+
+// noteMarks has the marks that living recipients have now written down and, unless it is 0, when
+// they are due.
+func (q *Queue) noteMarks(id uint64, rcpts []uint16, due uint32) {
+	var seg *segment
+	byMarks := map[marks][]uint16{}
+	for _, r := range rcpts {
+		_, e := q.table.Find(id, r)
 		seg = q.segs.of(e.Data())
 		m := marksOf(e)
-		byMarks[m] = append(byMarks[m], e.Rcpt)
+		byMarks[m] = append(byMarks[m], r)
 	}
 	for m, rcpts := range byMarks {
-		q.noteChange(uint64(id), seg, change{marks: m, rcpts: sorted(rcpts)})
+		q.noteChange(id, seg, change{due: due, marks: m, rcpts: sorted(rcpts)})
 	}
 }
 
-// noteChange has the marks of recipients written down.
+// noteChange has a change of recipients written down.
 func (q *Queue) noteChange(id uint64, seg *segment, c change) {
 	q.w.note(kindChanged, id, seg, 0, func(b []byte) []byte { return appendChange(b, &c) })
 }

@@ -17,7 +17,7 @@ type counters struct {
 	moved, buried, compacted        uint64
 	largestGroup                    int
 	faults                          uint64
-	largeOctets                     int64
+	largeOctets, largeLive          int64 // in files of their own; what of that is needed
 	damagedRecords                  int64
 	damagedFiles                    int
 	waiters                         int // goroutines that wait in Next
@@ -89,7 +89,7 @@ func (q *Queue) Stats() Stats {
 	if q.fault != nil {
 		s.Fault = q.fault.Error()
 	}
-	s.Bytes, s.LiveBytes = q.count.largeOctets, q.count.largeOctets
+	s.Bytes, s.LiveBytes = q.count.largeOctets, q.count.largeLive
 	for seg := range q.segs.all {
 		s.Segments++
 		s.Bytes += seg.size

@@ -571,6 +571,7 @@ func (q *Queue) enter(seg *segment, d *Draft) {
 	if d.file != nil {
 		q.large[uint64(m.ID)] = largeBody{d.file.number, d.size}
 		q.count.largeOctets += d.size
+		q.count.largeLive += d.size
 	}
 	q.admit(m, d.body, n)
 }

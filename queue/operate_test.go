@@ -1,0 +1,431 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"mta/internal/envelope"
+	"mta/queue/vfs"
+)
+
+// inState brings a new message with one recipient into a state.
+func inState(t *testing.T, q *Queue, s State) envelope.ID {
+	t.Helper()
+	m := accept(t, q, message(1, "example.net"), "x")
+	if s == StateDue {
+		return m.ID
+	}
+	for {
+		l := next(t, q)
+		if l.Message.ID != m.ID {
+			q.Return(l.Message.ID, indexes(l))
+			continue
+		}
+		break
+	}
+	switch s {
+	case StateDeferred:
+		q.Defer(m.ID, []int{0}, time.Now().Add(100*time.Hour), greylisted, "site")
+	case StateWaiting:
+		q.Park(m.ID, []int{0}, "site")
+	case StateHeld:
+		q.Return(m.ID, []int{0})
+		q.Change(Selector{IDs: []envelope.ID{m.ID}}, Hold, false)
+	}
+	return m.ID
+}
+
+func stateOf(t *testing.T, q *Queue, id envelope.ID) State {
+	t.Helper()
+	it, err := q.Get(id)
+	if errors.Is(err, ErrUnknown) {
+		return 0
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return it.Recipients[0].State
+}
+
+var waitingStates = []State{StateDue, StateDeferred, StateWaiting, StateHeld}
+
+// TestExpiryInEveryState: what is too old is handed out as expired, whatever it waits for.
+func TestExpiryInEveryState(t *testing.T) {
+	for _, s := range waitingStates {
+		t.Run(s.String(), func(t *testing.T) {
+			inTime(t, func(t *testing.T) {
+				cfg := small(t, vfs.Memory())
+				limits := map[string]time.Duration{"site": 10 * time.Hour, "": 10 * time.Hour}
+				cfg.MaxAge = func(key string) time.Duration { return limits[key] }
+				q := open(t, cfg)
+				defer shut(t, q)
+				began := time.Now()
+				id := inState(t, q, s)
+				if s == StateDue { // else it would be handed out at once
+					q.Change(Selector{IDs: []envelope.ID{id}}, Hold, false)
+					time.Sleep(9 * time.Hour)
+					q.Change(Selector{IDs: []envelope.ID{id}}, Unhold, false)
+					time.Sleep(time.Hour + time.Minute)
+				}
+				l := next(t, q)
+				if age := time.Since(began); l.Why != Expired || l.Message.ID != id || age < 10*time.Hour || age > 10*time.Hour+2*time.Minute {
+					t.Fatalf("%v lease of %s at the age of %v", l.Why, l.Message.ID, age)
+				}
+				if s == StateDeferred && l.Recipients[0].Last != greylisted {
+					t.Fatalf("last reply %+v", l.Recipients[0].Last)
+				}
+				q.Settle(id, []int{0}, Expired)
+				if s := balanced(t, q); s.Expired != 1 || s.Queued != 0 {
+					t.Fatalf("%+v", s)
+				}
+			})
+		})
+	}
+}
+
+// TestMaxAgeIsAskedAgain: a new limit acts on what waits already.
+func TestMaxAgeIsAskedAgain(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		cfg := small(t, vfs.Memory())
+		limit := 100 * time.Hour
+		cfg.MaxAge = func(key string) time.Duration {
+			if key == "site" {
+				return limit
+			}
+			return 0
+		}
+		q := open(t, cfg)
+		defer shut(t, q)
+		id := inState(t, q, StateWaiting)
+		other := inState(t, q, StateHeld)
+		time.Sleep(50 * time.Hour)
+		nothing(t, q)
+		limit = 20 * time.Hour
+		if l := next(t, q); l.Why != Expired || l.Message.ID != id {
+			t.Fatalf("%+v", l)
+		}
+		if s := stateOf(t, q, other); s != StateHeld {
+			t.Fatalf("what has no limit is %v", s)
+		}
+	})
+}
+
+// TestExpiredComeFirst: what expired, or is to be bounced, is not behind what is due.
+func TestExpiredComeFirst(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		cfg := small(t, vfs.Memory())
+		cfg.MaxAge = func(string) time.Duration { return time.Hour }
+		q := open(t, cfg)
+		defer shut(t, q)
+		old := inState(t, q, StateHeld)
+		time.Sleep(2 * time.Hour)
+		for range 10 {
+			accept(t, q, message(1, "example.net"), "x")
+		}
+		asked := accept(t, q, message(1, "example.net"), "x").ID
+		q.Change(Selector{IDs: []envelope.ID{asked}}, Bounce, false)
+		if l := next(t, q); l.Why != Expired || l.Message.ID != old {
+			t.Fatalf("first %v", l.Why)
+		}
+		if l := next(t, q); l.Why != BounceAsked || l.Message.ID != asked {
+			t.Fatalf("second %v", l.Why)
+		}
+	})
+}
+
+// TestDelayWarning: the sender of what waits long is to be told once, whatever it waits for, and
+// it stays where it is.
+func TestDelayWarning(t *testing.T) {
+	for _, s := range waitingStates[1:] {
+		t.Run(s.String(), func(t *testing.T) {
+			inTime(t, func(t *testing.T) {
+				fs := vfs.Memory()
+				cfg := small(t, fs)
+				cfg.DelayAfter = 4 * time.Hour
+				q := open(t, cfg)
+				began := time.Now()
+				id := inState(t, q, s)
+				for told := range 2 {
+					l := next(t, q)
+					if l.Why != DelayWarning || l.Message.ID != id || len(l.Recipients) != 1 || time.Since(began) < 4*time.Hour {
+						t.Fatalf("%+v after %v", l, time.Since(began))
+					}
+					if got := stateOf(t, q, id); got != s {
+						t.Fatalf("state %v, want %v", got, s)
+					}
+					if got := bodyOf(t, q, id); got != "x" {
+						t.Fatalf("body %q", got)
+					}
+					nothing(t, q)
+					if told == 0 {
+						q.Return(id, []int{0}) // the sender could not be told
+					} else {
+						q.Warned(id, []int{0})
+					}
+				}
+				time.Sleep(time.Minute)
+				nothing(t, q)
+				shut(t, q)
+				q = open(t, cfg)
+				defer shut(t, q)
+				time.Sleep(time.Minute)
+				for q.Stats().Due > 0 {
+					if l := next(t, q); l.Why == DelayWarning {
+						t.Fatal("warned again after a restart")
+					}
+				}
+				nothing(t, q)
+			})
+		})
+	}
+}
+
+// TestActionsInEveryState does each action to a recipient in each state, also while it is
+// leased, and looks what becomes of it, before and after a restart.
+func TestActionsInEveryState(t *testing.T) {
+	states := append([]State{StateActive}, waitingStates...)
+	for _, s := range states {
+		for _, a := range []Action{Hold, Unhold, RetryNow, Bounce, Remove} {
+			t.Run(fmt.Sprint(s, "/", a), func(t *testing.T) {
+				inTime(t, func(t *testing.T) { actionInState(t, s, a) })
+			})
+		}
+	}
+}
+
+func actionInState(t *testing.T, s State, a Action) {
+	fs := vfs.Memory()
+	q := open(t, small(t, fs))
+	id := inState(t, q, s)
+	sel := Selector{IDs: []envelope.ID{id}}
+	dry, err := q.Change(sel, a, true)
+	if err != nil || stateOf(t, q, id) != s {
+		t.Fatalf("a dry run: %v, state %v", err, stateOf(t, q, id))
+	}
+	n, err := q.Change(sel, a, false)
+	if err != nil || n != dry {
+		t.Fatalf("changed %d, %v; the dry run said %d", n, err, dry)
+	}
+	if s == StateActive {
+		if got := stateOf(t, q, id); got != s {
+			t.Fatalf("a leased recipient is %v at once", got)
+		}
+		q.Defer(id, []int{0}, time.Now().Add(100*time.Hour), greylisted, "site")
+		s = StateDeferred
+	}
+	want := s
+	switch {
+	case a == Hold:
+		want = StateHeld
+	case a == Unhold && s == StateHeld, a == RetryNow && s != StateHeld:
+		want = StateDue
+	case a == Bounce:
+		want = StateEnding
+	case a == Remove:
+		want = 0
+	}
+	if got := stateOf(t, q, id); got != want {
+		t.Fatalf("%v of a %v recipient makes it %v, want %v", a, s, got, want)
+	}
+	wantN := 1
+	if a == Unhold && s != StateHeld || a == Hold && s == StateHeld || a == RetryNow && (s == StateDue || s == StateHeld) {
+		wantN = 0
+	}
+	if n != wantN {
+		t.Fatalf("changed %d, want %d", n, wantN)
+	}
+	if again, _ := q.Change(sel, a, false); again != 0 && a != RetryNow {
+		t.Fatalf("done twice, it changes %d", again)
+	}
+	balanced(t, q)
+	shut(t, q)
+	q = open(t, small(t, fs))
+	defer shut(t, q)
+	if want == StateWaiting { // in memory only
+		want = StateDue
+	}
+	if got := stateOf(t, q, id); got != want {
+		t.Fatalf("after a restart it is %v, want %v", got, want)
+	}
+	if want == StateEnding {
+		if l := next(t, q); l.Why != BounceAsked {
+			t.Fatalf("lease %v", l.Why)
+		}
+		q.Settle(id, []int{0}, Bounced)
+	}
+	balanced(t, q)
+}
+
+// TestSettledWhileAsked: the final reply comes first, and the action has nothing left to do.
+func TestSettledWhileAsked(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		q := open(t, small(t, vfs.Memory()))
+		defer shut(t, q)
+		id := inState(t, q, StateActive)
+		q.Change(Selector{IDs: []envelope.ID{id}}, Bounce, false)
+		q.Settle(id, []int{0}, Delivered)
+		nothing(t, q)
+		if s := balanced(t, q); s.Delivered != 1 || s.Queued != 0 {
+			t.Fatalf("%+v", s)
+		}
+	})
+}
+
+// TestRemoveAskedBeforeACrash: a removal that waited for an attempt to end is done at start.
+func TestRemoveAskedBeforeACrash(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		fs := vfs.Memory()
+		q := open(t, small(t, fs))
+		id := inState(t, q, StateActive)
+		q.Change(Selector{IDs: []envelope.ID{id}}, Remove, false)
+		shut(t, q)
+		q = open(t, small(t, fs))
+		defer shut(t, q)
+		if s := balanced(t, q); s.Recovered != 1 || s.Removed != 1 || s.Queued != 0 {
+			t.Fatalf("%+v", s)
+		}
+	})
+}
+
+func TestChangeByFilter(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		q := open(t, small(t, vfs.Memory()))
+		defer shut(t, q)
+		for i := range 600 {
+			m := message(2, []string{"a.example", "b.example"}[i%2])
+			m.Recipients[1].Address = "second@c.example"
+			m.Tenant = fmt.Sprint("tenant", i%3)
+			if i%10 == 0 {
+				m.Sender = ""
+			}
+			accept(t, q, m, "x")
+		}
+		for _, c := range []struct {
+			f    Filter
+			want int
+		}{
+			{Filter{Domain: "A.example"}, 300},
+			{Filter{Domain: "c.example", Tenant: "tenant1"}, 200},
+			{Filter{Sender: "<>"}, 120},
+			{Filter{Sender: "SENDER@example.com"}, 1080},
+			{Filter{Recipient: "r0@b.example"}, 300},
+			{Filter{Tenant: "tenant9"}, 0},
+			{Filter{Key: "site"}, 0},
+			{Filter{States: []State{StateHeld}}, 0},
+		} {
+			if n, err := q.Change(Selector{Filter: c.f}, Hold, true); err != nil || n != c.want {
+				t.Errorf("%+v selects %d, %v; want %d", c.f, n, err, c.want)
+			}
+		}
+		if n, err := q.Change(Selector{}, Remove, false); err == nil {
+			t.Errorf("an empty selector removed %d", n)
+		}
+		if n, err := q.Change(Selector{Filter: Filter{Domain: "b.example"}}, Remove, false); n != 300 || err != nil {
+			t.Errorf("removed %d, %v", n, err)
+		}
+		if s := balanced(t, q); s.Removed != 300 || s.Due != 900 {
+			t.Errorf("%+v", s)
+		}
+		if n, err := q.Change(Selector{All: true}, Hold, false); n != 900 || err != nil {
+			t.Errorf("held %d, %v", n, err)
+		}
+		missing := envelope.ID(12345)
+		if _, err := q.Change(Selector{IDs: []envelope.ID{missing}}, Hold, false); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), missing.String()) {
+			t.Errorf("an unknown id: %v", err)
+		}
+	})
+}
+
+func TestList(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		q := open(t, small(t, vfs.Memory()))
+		defer shut(t, q)
+		var ids []envelope.ID
+		due := map[envelope.ID]time.Time{}
+		for i := range 250 {
+			m := accept(t, q, message(1+i%3, "example.net"), "x")
+			ids = append(ids, m.ID)
+			time.Sleep(time.Second)
+			l := next(t, q)
+			if i%5 == 0 {
+				q.Park(m.ID, indexes(l), "parked")
+				continue
+			}
+			due[m.ID] = time.Now().Add(time.Duration((i*7919)%3600+1000) * time.Second).Truncate(time.Second)
+			q.Defer(m.ID, indexes(l), due[m.ID], greylisted, fmt.Sprint("site", i%4))
+		}
+		list := func(f Filter, o Order, limit int) (all []Item) {
+			for cursor := ""; ; {
+				items, next, err := q.List(f, Page{Order: o, Limit: limit, Cursor: cursor})
+				if err != nil || len(items) > limit {
+					t.Fatalf("%d items, %v", len(items), err)
+				}
+				all = append(all, items...)
+				if cursor = next; cursor == "" {
+					return all
+				}
+			}
+		}
+		for _, limit := range []int{1, 7, 250, 1000} {
+			for i, it := range list(Filter{}, OldestFirst, limit) {
+				if it.ID != ids[i] || len(it.Recipients) != 1+i%3 || it.Total != 1+i%3 || it.Size != 1 || it.Tenant != "acme" {
+					t.Fatalf("item %d: %+v", i, it)
+				}
+			}
+			newest := list(Filter{}, NewestFirst, limit)
+			for i, it := range newest {
+				if it.ID != ids[len(ids)-1-i] || it.Recipients[0].Index != 0 {
+					t.Fatalf("item %d from the end: %+v", i, it)
+				}
+			}
+			byTime := list(Filter{}, NextAttempt, limit)
+			if len(newest) != 250 || len(byTime) != 250 {
+				t.Fatalf("%d and %d items", len(newest), len(byTime))
+			}
+			for i, it := range byTime[:200] {
+				if next := it.Recipients[0].Next; !next.Equal(due[it.ID]) || i > 0 && next.Before(byTime[i-1].Recipients[0].Next) {
+					t.Fatalf("item %d by next attempt: %v, want %v", i, next, due[it.ID])
+				}
+			}
+			if s := byTime[249].Recipients[0].State; s != StateWaiting {
+				t.Fatalf("last by next attempt is %v", s)
+			}
+		}
+		bySite := list(Filter{Key: "site3"}, OldestFirst, 10)
+		for _, it := range bySite {
+			if r := it.Recipients[0]; r.Key != "site3" || r.Last != greylisted || r.Attempts != 1 || r.State != StateDeferred {
+				t.Fatalf("%+v", it)
+			}
+		}
+		if len(bySite) != 50 {
+			t.Fatalf("%d under a key, want 50", len(bySite))
+		}
+		if n := len(list(Filter{OlderThan: 100 * time.Second}, OldestFirst, 30)); n != 151 {
+			t.Fatalf("%d are older than 100 s, want 151", n)
+		}
+		if n := len(list(Filter{NewerThan: 100 * time.Second}, NewestFirst, 30)); n != 100 {
+			t.Fatalf("%d are newer than 100 s, want 100", n)
+		}
+		if _, _, err := q.List(Filter{}, Page{Cursor: "nonsense"}); err == nil {
+			t.Fatal("a wrong cursor is taken")
+		}
+		summary := q.Summary(Filter{})
+		if len(summary) != 5 || summary[0].Total < summary[4].Total {
+			t.Fatalf("%+v", summary)
+		}
+		total, young := 0, 0
+		for _, s := range summary {
+			total += s.Total
+			young += s.Ages[0]
+			if s.Key == "parked" && s.States[StateWaiting] != s.Total {
+				t.Fatalf("%+v", s)
+			}
+		}
+		if int64(total) != q.Stats().Queued || young != total {
+			t.Fatalf("%d in the summary, %d of them young", total, young)
+		}
+	})
+}
