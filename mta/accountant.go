@@ -9,6 +9,7 @@ import (
 	"mta/internal/reply"
 	"mta/mta/accounting"
 	"mta/mta/config"
+	"mta/queue"
 	"mta/submission"
 )
 
@@ -119,6 +120,27 @@ func (a *accountant) attempted(kind eventKind, o *outcomes, at attempt) {
 	rec.EgressPool, rec.EgressSource = a.policy().cfg.PoolOf(m.Tenant).Name, r.Source
 	rec.Session, rec.TLS = r.Session, r.TLS
 	a.log.Add(&rec)
+}
+
+// removed writes down what an operator removed without a report to the sender.
+func (a *accountant) removed(items []queue.Item) {
+	if a.log == nil {
+		return
+	}
+	for i := range items {
+		it := &items[i]
+		m := &envelope.Message{ID: it.ID, Sender: it.Sender, Size: it.Size, Received: it.Received, Tenant: it.Tenant, Campaign: it.Campaign}
+		rec := a.record(eventAdminBounce, m, a.now())
+		rec.Response = reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "removed by the administrator of this relay")
+		for _, rc := range it.Recipients {
+			if rc.State == queue.StateActive {
+				continue
+			}
+			rec.Recipient, rec.Site, rec.Attempts = rc.Address, rc.Key, rc.Attempts
+			rec.Queue = queueName(m, rc.Address)
+			a.log.Add(&rec)
+		}
+	}
 }
 
 func (a *accountant) record(kind accounting.Type, m *envelope.Message, t time.Time) accounting.Record {

@@ -2,6 +2,7 @@ package mta
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"net/smtp"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -220,6 +222,30 @@ func TestQueueOutlivesTheRelay(t *testing.T) {
 	if err != nil || changed.Recipients != 1 {
 		t.Fatalf("removed %+v, %v", changed, err)
 	}
+	if got := w.eventsOf("bob@box.example"); got[0] != "Reception" || got[len(got)-1] != "AdminBounce" {
+		t.Errorf("events %v", got)
+	}
+}
+
+// eventsOf gives the types of a recipient's accounting records, those of attempts one by one
+// once only.
+func (w *world) eventsOf(recipient string) []string {
+	w.t.Helper()
+	var out []string
+	err := eventReader{w.Relay}.Read(context.Background(), control.LogQuery{Recipient: recipient}, func(line []byte) error {
+		var rec struct{ Type string }
+		if err := json.Unmarshal(line, &rec); err != nil {
+			return err
+		}
+		if !slices.Contains(out, rec.Type) {
+			out = append(out, rec.Type)
+		}
+		return nil
+	}, func() {})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return out
 }
 
 func TestTwoRelaysInOneProcess(t *testing.T) {
