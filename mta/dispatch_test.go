@@ -233,6 +233,17 @@ func TestEachReplyHasItsOutcome(t *testing.T) {
 	}
 }
 
+func TestOurOwnStopIsNoAttempt(t *testing.T) {
+	s := newStage(t)
+	s.handle(s.lease(1, 0, "a@x.example", "b@x.example"))
+	s.stopping.Store(true)
+	j := s.jobs[0]
+	stopping := reply.Local(421, reply.Enhanced{4, 3, 2}, "route", "this relay is stopping")
+	cut := reply.Local(421, reply.Enhanced{4, 4, 2}, "content", "connection closed by this relay")
+	j.Done(j, []delivery.Result{{Recipient: 0, Reply: stopping}, {Recipient: 1, Reply: cut, Attempted: true}})
+	s.want(t, "event TransientFailure 1", "defer 1 [1] +10m0s "+cut.Error()+" mx.x.example", "return 1 [0]")
+}
+
 func TestWaitDoublesWithAttempts(t *testing.T) {
 	s := newStage(t)
 	l := s.lease(1, 0, "a@x.example", "b@x.example")

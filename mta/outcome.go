@@ -20,8 +20,13 @@ type attempt struct {
 // job.
 func (d *dispatcher) done(j *delivery.Job, recipients []queue.Pending, results []delivery.Result) {
 	o := outcomes{message: j.Message, route: j.Route, key: j.Route.Site}
-	late := !d.now().Before(j.Expires)
+	late, stopping := !d.now().Before(j.Expires), d.stopping.Load()
 	for _, r := range results {
+		if !r.Attempted && stopping && r.Reply.Temporary() {
+			// Our own stop is no failure: it is due as it was when the relay is back.
+			o.unsent = append(o.unsent, r.Recipient)
+			continue
+		}
 		o.sort(attempt{find(recipients, r.Recipient), r}, late)
 	}
 	d.settle(&o)
@@ -53,10 +58,10 @@ func (o *outcomes) sort(a attempt, late bool) {
 		o.delivered = append(o.delivered, a)
 	case r.Reply.Permanent():
 		o.bounced = append(o.bounced, a)
+	case !r.Attempted && r.Reply.Code == 0: // taken back, see operator.cancel
+		o.unsent = append(o.unsent, r.Recipient)
 	case late:
 		o.expired = append(o.expired, a)
-	case !r.Attempted && r.Reply.Code == 0:
-		o.unsent = append(o.unsent, r.Recipient)
 	default:
 		o.deferred = append(o.deferred, a)
 	}
