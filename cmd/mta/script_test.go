@@ -44,15 +44,22 @@ func scriptCLI() *cli {
 var scriptNow = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
+	p := scriptParams()
+	p.Dir = "testdata/script"
+	testscript.Run(t, p)
+}
+
+// scriptParams is what scripts have: a configuration, and the commands below.
+func scriptParams() testscript.Params {
+	return testscript.Params{
 		UpdateScripts:       os.Getenv("UPDATE") != "",
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("TZ", "UTC")
+			env.Setenv("GORACE", "atexit_sleep_ms=0") // or each process of a build with -race takes a second to end
 			env.Setenv("LOGNAME", "root")
-			env.Setenv("MTA_CONFIG", filepath.Join(env.WorkDir, "mta.conf"))
+			env.Setenv("MTA_CONFIG", "mta.conf")
 			env.Setenv("TMPDIR", env.WorkDir)
 			return os.WriteFile(filepath.Join(env.WorkDir, "mta.conf"), []byte("hostname = \"relay.example\"\ndata_dir = \"mta-data\"\n"), 0o600)
 		},
@@ -69,7 +76,7 @@ func TestScripts(t *testing.T) {
 			"signal":   sendSignal,
 			"expand":   expand,
 		},
-	})
+	}
 }
 
 // sampleRelay answers on the control socket until the script ends.

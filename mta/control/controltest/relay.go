@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -38,7 +39,7 @@ var (
 
 // Server makes a server of the API for r.
 func (r *Relay) Server() *control.Server {
-	return control.NewServer(control.Config{Queue: r, Log: r, Relay: r, Now: func() time.Time { return r.Now }})
+	return control.NewServer(control.Config{Queue: r, Log: r, Relay: r, Now: func() time.Time { return r.Now }, Events: slog.New(slog.DiscardHandler)})
 }
 
 // Changes gives the changes that were asked for, dry runs included.

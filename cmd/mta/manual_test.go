@@ -1,0 +1,148 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+const manual = "../../docs/cli.md"
+
+// block is a piece of code in the manual.
+type block struct {
+	kind  string // what stands after the three back quotes
+	lines []string
+	line  int // where it begins
+}
+
+func readBlocks(t *testing.T) (blocks []block) {
+	t.Helper()
+	text, err := os.ReadFile(manual)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var in *block
+	for i, line := range strings.Split(string(text), "\n") {
+		kind, fence := strings.CutPrefix(line, "```")
+		switch {
+		case fence && in == nil:
+			in = &block{kind: kind, line: i + 2}
+		case fence:
+			blocks = append(blocks, *in)
+			in = nil
+		case in != nil:
+			in.lines = append(in.lines, line)
+		}
+	}
+	return blocks
+}
+
+// TestManualExamples runs every example with a "$" and compares what it prints. Each block begins
+// with the sample relay as it is.
+func TestManualExamples(t *testing.T) {
+	p := scriptParams()
+	dir := t.TempDir()
+	for _, b := range readBlocks(t) {
+		if b.kind != "console" && b.kind != "console fails" {
+			continue
+		}
+		file := filepath.Join(dir, fmt.Sprintf("line-%d.txt", b.line))
+		if err := os.WriteFile(file, []byte(b.script(t)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p.Files = append(p.Files, file)
+	}
+	if len(p.Files) < 10 {
+		t.Fatalf("only %d examples were found", len(p.Files))
+	}
+	testscript.Run(t, p)
+}
+
+// script makes a script of a block's commands and what they are to print.
+func (b *block) script(t *testing.T) string {
+	t.Helper()
+	script, files := "relay\nreceiver\n", ""
+	not := ""
+	if b.kind == "console fails" {
+		not = "! "
+	}
+	for i := 0; i < len(b.lines); {
+		command, ok := strings.CutPrefix(b.lines[i], "$ ")
+		if !ok {
+			t.Fatalf("%s:%d: an example begins with its output", manual, b.line+i)
+		}
+		n, output := b.line+i, ""
+		for i++; i < len(b.lines) && !strings.HasPrefix(b.lines[i], "$ "); i++ {
+			output += b.lines[i] + "\n"
+		}
+		script += fmt.Sprintf("%sexec sh %d.sh\ncmp stdout %d.out\n", not, n, n)
+		files += fmt.Sprintf("-- %d.sh --\nexec 2>&1\n%s\n-- %d.out --\n%s", n, command, n, output)
+	}
+	return script + files
+}
+
+// TestManualCommandLines: the examples that are not run are at least understood.
+func TestManualCommandLines(t *testing.T) {
+	n := 0
+	for _, b := range readBlocks(t) {
+		if b.kind != "sh" {
+			continue
+		}
+		for i, line := range b.lines {
+			words := strings.Fields(line)
+			if len(words) == 0 || words[0] != "mta" {
+				continue
+			}
+			n++
+			cmd, args, err := newRoot(&cli{}).Find(words[1:])
+			if err == nil {
+				err = cmd.ParseFlags(args)
+			}
+			if err == nil {
+				err = cmd.ValidateArgs(cmd.Flags().Args())
+			}
+			if err != nil {
+				t.Errorf("%s:%d: %s: %v", manual, b.line+i, line, err)
+			}
+		}
+	}
+	if n == 0 {
+		t.Error("no command line was found")
+	}
+}
+
+// TestManualIsComplete: each command is in the manual, and each of its flags.
+func TestManualIsComplete(t *testing.T) {
+	data, err := os.ReadFile(manual)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(data)
+	var visit func(*cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+		if cmd.HasSubCommands() {
+			return
+		}
+		if name := cmd.CommandPath(); !strings.Contains(text, "`"+name) && !strings.Contains(text, "# "+name) {
+			t.Errorf("%s does not know %s", manual, name)
+		}
+		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Name != "help" && !strings.Contains(text, "--"+f.Name) {
+				t.Errorf("%s does not know %s --%s", manual, cmd.CommandPath(), f.Name)
+			}
+		})
+		if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") {
+			t.Errorf("%s: short help %q", cmd.CommandPath(), cmd.Short)
+		}
+	}
+	visit(newRoot(&cli{}))
+}
