@@ -221,9 +221,10 @@ func (h *handshake) asError(err error) error {
 	if !errors.As(err, &e) {
 		e = &Error{Reply: reply.Local(421, reply.Enhanced{4, 4, 2}, "", "%v", err), Err: err}
 	}
-	if cause := context.Cause(h.ctx); cause != nil {
-		e.TLS = false
-		e.Err = fmt.Errorf("%w (%w)", cause, err)
+	cause := context.Cause(h.ctx)
+	if cause == nil {
+		return e
 	}
-	return e
+	// A new one: err has e in its chain, and a chain must not lead back to itself.
+	return &Error{Reply: e.Reply, Err: fmt.Errorf("%w (%w)", cause, err)}
 }

@@ -21,7 +21,7 @@ func (c *Conn) prepare(t *Transaction) bool {
 		t.sender = m.Sender.Downgrade()
 	}
 	for _, check := range []func(*Conn, *Transaction) *Result{
-		(*Conn).checkTLS, (*Conn).checkSize, (*Conn).checkSender, (*Conn).checkContent,
+		(*Conn).checkTLS, (*Conn).checkSize, (*Conn).checkSender,
 	} {
 		if refusal := check(c, t); refusal != nil {
 			t.conclude(refusal.Fate, refusal.Reply)
@@ -32,6 +32,13 @@ func (c *Conn) prepare(t *Transaction) bool {
 		if refusal := checkRecipient(t.recipient(i).Address, t.utf8); refusal != nil {
 			t.close(i, refusal.Fate, refusal.Reply)
 		}
+	}
+	if t.asked == 0 {
+		return false // the address says more than the content, in which Received names it
+	}
+	if refusal := c.checkContent(t); refusal != nil {
+		t.conclude(refusal.Fate, refusal.Reply)
+		return false
 	}
 	c.limitRecipients(t)
 	return t.asked > 0
