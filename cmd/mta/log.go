@@ -182,15 +182,25 @@ func logText(r *accounting.Record) string {
 	switch r.Type {
 	case accounting.Lost:
 		return plural(int(r.Count), "record") + " could not be written"
-	case accounting.Reception, accounting.Rejection:
-		return fmt.Sprintf("%s -> %s from %s: %s", angled(string(r.Sender)), angled(string(r.Recipient)), peer(r.Peer), reply)
+	case accounting.Reception:
+		return fmt.Sprintf("%s -> %s%s, %s", angled(string(r.Sender)), angled(string(r.Recipient)), from(r.Peer), plural(int(r.Size), "octet"))
+	case accounting.Rejection:
+		return fmt.Sprintf("%s -> %s%s: %s", angled(string(r.Sender)), angled(string(r.Recipient)), from(r.Peer), reply)
 	}
-	return fmt.Sprintf("%s at %s: %s", angled(string(r.Recipient)), orDash(r.Site), reply)
+	at := ""
+	if r.Site != "" {
+		at = " at " + r.Site
+	}
+	return fmt.Sprintf("%s%s: %s", angled(string(r.Recipient)), at, reply)
 }
 
-func peer(p accounting.Peer) string {
-	if !p.Addr.IsValid() {
-		return orDash(p.Name)
+// from says who has submitted a message; the relay's own were by nobody.
+func from(p accounting.Peer) string {
+	switch {
+	case p.Addr.IsValid():
+		return " from " + p.Name + "[" + p.Addr.String() + "]"
+	case p.Name != "":
+		return " from " + p.Name
 	}
-	return p.Name + "[" + p.Addr.String() + "]"
+	return ""
 }
