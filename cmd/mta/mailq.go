@@ -16,7 +16,7 @@ func newMailq(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:                "mailq",
 		Short:              "list the queue in the way of mailq",
-		Long:               "List the whole queue in the way of Postfix's mailq. A program linked to mta under\nthe name of mailq does the same.",
+		Long:               mailqHelp,
 		DisableFlagParsing: true,
 		RunE: func(_ *cobra.Command, args []string) error {
 			return asExit(c.mailq(args))
@@ -32,6 +32,9 @@ func asExit(code int) error {
 	return exitError(code)
 }
 
+const mailqHelp = `List the whole queue in the way of Postfix's mailq: * after the id marks what is being
+tried, ! what is held. A program linked to mta under the name of mailq does the same.`
+
 const mailqHead = "----Queue ID----- --Size-- ---Arrival Time---- --Sender/Recipient------\n"
 
 // mailq lists the queue as Postfix does: * marks what is being tried, ! what is held.
@@ -41,6 +44,10 @@ func (c *cli) mailq(args []string) int {
 		return c.sysexit("mailq", exUsage, err)
 	}
 	for _, arg := range args {
+		if arg == "--help" {
+			fmt.Fprint(c.out, "usage: mailq [--config FILE] [--socket SOCKET]\n\n"+mailqHelp+"\n")
+			return exOK
+		}
 		// Sendmail's has -v and -Ac and the like, for details that this one shows anyway.
 		if !strings.HasPrefix(arg, "-") {
 			return c.sysexit("mailq", exUsage, fmt.Errorf("unexpected argument %q", arg))

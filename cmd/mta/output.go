@@ -35,6 +35,7 @@ type table struct {
 	noteTitle string
 	rows      [][]string
 	notes     []string
+	untitled  bool // goes on where another has ended
 }
 
 const (
@@ -59,15 +60,9 @@ func (t *table) write(w io.Writer, s screen) error {
 	used := t.fit(widths, s)
 	inline := t.hasNotes() && (s.width == 0 || s.width-used-len(gap) >= leastNote)
 	var b strings.Builder
-	title := make([]string, len(t.columns))
-	for i, c := range t.columns {
-		title[i] = c.title
+	if !t.untitled {
+		t.titles(&b, widths, inline, s)
 	}
-	note := ""
-	if inline {
-		note = t.noteTitle
-	}
-	t.line(&b, widths, title, note, s, s.colour)
 	for i, row := range t.rows {
 		note := t.notes[i]
 		if inline || note == "" {
@@ -79,6 +74,18 @@ func (t *table) write(w io.Writer, s screen) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+func (t *table) titles(b *strings.Builder, widths []int, notes bool, s screen) {
+	titles := make([]string, len(t.columns))
+	for i, c := range t.columns {
+		titles[i] = c.title
+	}
+	note := ""
+	if notes {
+		note = t.noteTitle
+	}
+	t.line(b, widths, titles, note, s, s.colour)
 }
 
 func (t *table) widths() []int {

@@ -69,8 +69,10 @@ func (c *cli) queueList(ctx context.Context, f control.Filter, p control.Page, a
 		if len(l.Messages) == 0 {
 			return nil
 		}
+		t := c.messageTable(l.Messages)
+		t.untitled = shown > 0
 		shown += len(l.Messages)
-		return c.messageTable(l.Messages).write(c.out, c.screen)
+		return t.write(c.out, c.screen)
 	})
 	if err != nil {
 		return err

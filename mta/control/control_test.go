@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -387,6 +388,39 @@ func TestRefusals(t *testing.T) {
 		if w.Code != test.status || !strings.Contains(w.Body.String(), test.text) {
 			t.Errorf("%s %s: %d %s, want %d %s", test.method, test.url, w.Code, w.Body, test.status, test.text)
 		}
+	}
+}
+
+// partly is a queue that lacks one of the messages that are named.
+type partly struct{ *controltest.Relay }
+
+func (partly) Change(context.Context, control.Change) (control.Changed, error) {
+	return control.Changed{Recipients: 3}, control.NotFound("look in the log", "message x is not in the queue")
+}
+
+func TestChangeInPartSaysSo(t *testing.T) {
+	r := controltest.Sample(now)
+	w := httptest.NewRecorder()
+	control.NewServer(control.Config{Queue: partly{r}, Log: r, Relay: r, Events: slog.New(slog.DiscardHandler)}).Handler().ServeHTTP(w,
+		httptest.NewRequest("POST", "/v1/messages/change", strings.NewReader(`{"action":"hold","all":true}`)))
+	if w.Code != 404 || !strings.Contains(w.Body.String(), "message x is not in the queue; hold of 3 others is done") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+type noContent struct{ *controltest.Relay }
+
+func (noContent) Content(context.Context, string) (io.ReadCloser, error) {
+	return io.NopCloser(failing{}), nil
+}
+
+func TestContentThatCanNotBeReadIsAnError(t *testing.T) {
+	r := controltest.Sample(now)
+	w := httptest.NewRecorder()
+	control.NewServer(control.Config{Queue: noContent{r}, Log: r, Relay: r}).Handler().ServeHTTP(w,
+		httptest.NewRequest("GET", "/v1/messages/"+r.Messages[0].ID+"/content", nil))
+	if w.Code != 500 || !strings.Contains(w.Body.String(), "the disk is gone") {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
 

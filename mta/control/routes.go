@@ -1,9 +1,11 @@
 package control
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -58,10 +60,20 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, q *query) error {
 	if err != nil {
 		return err
 	}
+	// An empty list is [] for those who loop over it, not null.
 	if list.Messages == nil {
-		list.Messages = []Item{} // an empty list is [] for those who loop over it, not null
+		list.Messages = []Item{}
+	}
+	for i := range list.Messages {
+		list.Messages[i].fill()
 	}
 	return writeJSON(w, list)
+}
+
+func (i *Item) fill() {
+	if i.Recipients == nil {
+		i.Recipients = []RecipientStatus{}
+	}
 }
 
 func (s *Server) show(w http.ResponseWriter, r *http.Request, _ *query) error {
@@ -73,6 +85,7 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request, _ *query) error {
 	if err != nil {
 		return err
 	}
+	item.fill()
 	return writeJSON(w, item)
 }
 
@@ -86,9 +99,13 @@ func (s *Server) content(w http.ResponseWriter, r *http.Request, _ *query) error
 		return err
 	}
 	defer content.Close()
+	from := bufio.NewReader(content)
+	if _, err := from.Peek(1); err != nil && err != io.EOF {
+		return fmt.Errorf("reading the content of message %s: %w", id, err)
+	}
 	s.config.Events.Info("operator reads the content of a message", "id", id)
 	w.Header().Set("Content-Type", "message/rfc822")
-	if _, err := io.Copy(w, content); err != nil {
+	if _, err := io.Copy(w, from); err != nil {
 		// The client must not take a part for the whole: the connection breaks.
 		panic(http.ErrAbortHandler)
 	}
@@ -119,12 +136,15 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request, _ *query) error 
 		return Invalid("to mean the whole queue, say so: all", "%s: no message is named and no filter given", c.Action)
 	}
 	changed, err := s.config.Queue.Change(r.Context(), c)
+	changed.DryRun = c.DryRun
+	if changed.Recipients > 0 && !c.DryRun {
+		s.config.Events.Info("operator changes the queue", "action", c.Action, "filter", c.Filter, "recipients", changed.Recipients)
+		if err != nil {
+			err = fmt.Errorf("%w; %s of %d others is done", err, c.Action, changed.Recipients)
+		}
+	}
 	if err != nil {
 		return err
-	}
-	changed.DryRun = c.DryRun
-	if !c.DryRun {
-		s.config.Events.Info("operator changes the queue", "action", c.Action, "filter", c.Filter, "recipients", changed.Recipients)
 	}
 	return writeJSON(w, changed)
 }

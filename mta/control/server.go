@@ -21,6 +21,8 @@ type Queue interface {
 	Get(ctx context.Context, id string) (Item, error)
 	// Content gives what the message says, headers and body, with CRLF line ends.
 	Content(ctx context.Context, id string) (io.ReadCloser, error)
+	// Change acts on what fits. An error beside Changed.Recipients means that it was done in
+	// part: a message that was named is not there.
 	Change(context.Context, Change) (Changed, error)
 	// Summary counts what fits, with at most limit rows; 0 for all. It is asked for BySite only:
 	// the server makes the others from it and from List.
