@@ -9,11 +9,11 @@ import (
 type Outcome uint8
 
 const (
-	Delivered  Outcome = iota
-	HardBounce         // the address does not exist, and the like
-	Deferred           // a temporary failure that is about the sender or its volume
-	Refused            // a refusal by policy, 4xx or 5xx: the signal of a block
-	Complaint          // reported by a feedback loop, after delivery
+	Delivered     Outcome = iota
+	HardBounce            // the address does not exist, and the like
+	Deferred              // a temporary failure that is about the sender or its volume
+	PolicyRefusal         // a refusal by policy, 4xx or 5xx: the signal of a block
+	Complaint             // reported by a feedback loop, after delivery
 )
 
 // Outcomes counts them.
@@ -34,7 +34,7 @@ func (o *Outcomes) Add(x Outcome) {
 		o.HardBounces++
 	case Deferred:
 		o.Deferred++
-	case Refused:
+	case PolicyRefusal:
 		o.Refused++
 		bit = 1
 	case Complaint:

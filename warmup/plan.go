@@ -65,8 +65,8 @@ type Limits struct {
 	Complaint float64 `json:"complaint"` // feedback loop
 }
 
-// Pause says when a provider that blocks is left alone. Sample 0: never.
-type Pause struct {
+// PauseRule says when a provider that blocks is left alone. Sample 0: never.
+type PauseRule struct {
 	Share   float64 `json:"share"`   // of policy refusals among the last Sample outcomes
 	Sample  int     `json:"sample"`  // at most 64
 	Seconds int64   `json:"seconds"` // the first pause; each further one doubles, to 16 times this
@@ -75,11 +75,11 @@ type Pause struct {
 
 // Health says what outcomes move the stage.
 type Health struct {
-	MinSample    int64   `json:"min_sample"` // outcomes of a provider in a day; 0: advance each day, whatever happens
-	MinFill      float64 `json:"min_fill"`   // share of the daily cap that must have been sent to advance
-	AdvanceBelow Limits  `json:"advance_below"`
-	RegressAbove Limits  `json:"regress_above"`
-	Pause        Pause   `json:"pause"`
+	MinSample    int64     `json:"min_sample"` // outcomes of a provider in a day; 0: advance each day, whatever happens
+	MinFill      float64   `json:"min_fill"`   // share of the daily cap that must have been sent to advance
+	AdvanceBelow Limits    `json:"advance_below"`
+	RegressAbove Limits    `json:"regress_above"`
+	Pause        PauseRule `json:"pause"`
 }
 
 // Plan is a warm-up plan. Plans are shared and must not be changed once in use. DefaultPlan has
@@ -118,7 +118,7 @@ func DefaultPlan() Plan {
 			MinSample: 100, MinFill: .5,
 			AdvanceBelow: Limits{Bounce: .02, Defer: .10, Complaint: .001},
 			RegressAbove: Limits{Bounce: .05, Defer: .25, Complaint: .003},
-			Pause:        Pause{Share: .5, Sample: 20, Seconds: 900, Probe: 5},
+			Pause:        PauseRule{Share: .5, Sample: 20, Seconds: 900, Probe: 5},
 		},
 	}
 }

@@ -21,6 +21,7 @@ var (
 	recordsBucket = []byte("warmup")
 	metaBucket    = []byte("meta")
 	clockKey      = []byte("clock")
+	epochKey      = []byte("epoch")
 )
 
 // header is what precedes a record's value: fence, version.
@@ -34,6 +35,7 @@ type Store struct {
 	mu     sync.Mutex // guards the rest, and is held while the file is written
 	opened time.Time  // with the monotonic clock
 	base   warmup.Instant
+	epoch  uint64 // how often the file was opened, in the upper half of each fence
 	last   warmup.Instant
 	keys   map[string]*lock
 	buf    []byte
@@ -83,6 +85,15 @@ func (s *Store) load() error {
 		if v := meta.Get(clockKey); len(v) == 8 {
 			s.base = max(s.base, warmup.Instant(binary.BigEndian.Uint64(v)))
 		}
+		// A lock that was taken but never written under leaves no trace in the file. A new epoch
+		// keeps its fence from being given again.
+		if v := meta.Get(epochKey); len(v) == 8 {
+			s.epoch = binary.BigEndian.Uint64(v)
+		}
+		s.epoch++
+		if err := meta.Put(epochKey, binary.BigEndian.AppendUint64(nil, s.epoch)); err != nil {
+			return err
+		}
 		records, err := tx.CreateBucketIfNotExists(recordsBucket)
 		if err != nil {
 			return err
@@ -127,7 +138,7 @@ func (s *Store) Claim(_ context.Context, owner string, ttl time.Duration, keys [
 			continue
 		}
 		l.owner, l.expires = owner, now+warmup.Instant(ttl/time.Millisecond)
-		l.fence++
+		l.fence = max(l.fence, s.epoch<<32) + 1
 		dst = append(dst, warmup.Record{Name: k.Name, Fence: l.fence, Version: l.version})
 		missing = missing || l.version != k.Have
 	}

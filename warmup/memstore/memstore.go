@@ -60,6 +60,16 @@ func (s *Store) Unsure(f func() (apply, answer bool)) {
 	s.unsure = f
 }
 
+// Peek appends a record's value to dst, without lock and also when the store is down.
+func (s *Store) Peek(name string, dst []byte) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.records[name]; r != nil {
+		dst = append(dst, r.value...)
+	}
+	return dst
+}
+
 // Calls counts the calls of Claim and Write so far.
 func (s *Store) Calls() (claims, writes int) {
 	s.mu.Lock()

@@ -1,0 +1,125 @@
+package warmup
+
+import (
+	"context"
+	"fmt"
+)
+
+// Action is what an operator can do to a warm-up. Counters stay as they are under all of them.
+type Action struct {
+	kind  actionKind
+	stage int
+}
+
+type actionKind uint8
+
+const (
+	actPause actionKind = iota
+	actResume
+	actSetStage
+	actStart
+)
+
+// Pause stops the mail of the IP; its stage and its counters stay.
+func Pause() Action { return Action{kind: actPause} }
+
+// Resume ends a Pause.
+func Resume() Action { return Action{kind: actResume} }
+
+// SetStage moves to a stage, counted from 1, and its caps at once.
+func SetStage(n int) Action { return Action{kind: actSetStage, stage: n} }
+
+// Start begins the warm-up again on a stage, counted from 1; 0 is the plan's start stage. What
+// was sent in this hour and day still counts. It also replaces a state that can't be read.
+func Start(n int) Action { return Action{kind: actStart, stage: n} }
+
+// action is an Action on its way to the next step.
+type action struct {
+	Action
+	err  error
+	done chan error
+}
+
+// Do carries out an action and returns when it is durable.
+func (c *Controller) Do(ctx context.Context, ip string, x Action) error {
+	a := c.address(ip)
+	if a == nil {
+		return fmt.Errorf("warm-up of %s: %w", ip, ErrNotWarming)
+	}
+	w := &action{Action: x, done: make(chan error, 1)}
+	a.mu.Lock()
+	a.acts = append(a.acts, w)
+	wake := !a.queued
+	a.queued = true
+	a.mu.Unlock()
+	if wake {
+		c.wake(a)
+	}
+	select {
+	case err := <-w.done:
+		if err != nil {
+			return fmt.Errorf("warm-up of %s: %w", ip, err)
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("warm-up of %s: waiting for the store: %w", ip, ctx.Err())
+	}
+}
+
+// do changes a.next.
+func (w *action) do(a *address, p *Plan, t Instant) error {
+	if w.stage < 0 || w.stage > len(p.Stages) || w.kind == actSetStage && w.stage == 0 {
+		return fmt.Errorf("stage %d is not one of the plan's %d", w.stage, len(p.Stages))
+	}
+	if a.problem != nil {
+		if w.kind != actStart {
+			return a.problem
+		}
+		a.next, a.problem = NewState(p, t), nil
+		// Nobody knows what was sent before: this hour and this day are taken to be used up.
+		a.next.Total.Hour, a.next.Total.Day = a.next.Caps.Hourly, a.next.Caps.Daily
+	}
+	s := a.next
+	s.Advance(p, t)
+	switch w.kind {
+	case actPause:
+		s.Paused = true
+	case actResume:
+		s.Paused = false
+	case actSetStage:
+		s.setStage(p, w.stage-1)
+	case actStart:
+		if w.stage == 0 {
+			w.stage = p.StartStage
+		}
+		s.Paused, s.History = false, s.History[:0]
+		s.setStage(p, w.stage-1)
+		s.LastSent = s.Now
+	}
+	return nil
+}
+
+// setStage moves to a stage by hand: at once, with the counters as they are.
+func (s *State) setStage(p *Plan, stage int) {
+	s.Stage, s.StageSince, s.StageSent, s.Warm = stage, s.Now, 0, false
+	s.Caps.Daily = p.stage(stage).Daily
+	s.Caps.Hourly = s.hourlyCap(p)
+	s.setDepths(p)
+	for i := range s.Providers {
+		v := &s.Providers[i]
+		s.setCaps(p, v, true)
+		v.tokens.depth = s.bucketDepth(p, v.Caps.Hourly)
+	}
+}
+
+// finish answers those who wait for what was done. Callers hold a.mu.
+func (a *address) finish(err error) {
+	for _, w := range a.doing {
+		if w.err != nil {
+			w.done <- w.err
+		} else {
+			w.done <- err
+		}
+	}
+	a.doing = nil
+}

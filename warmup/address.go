@@ -1,0 +1,228 @@
+package warmup
+
+import (
+	"math"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// address is one warming IP on this node.
+type address struct {
+	ip     string
+	offset time.Duration
+
+	mu       sync.Mutex // guards what follows to the next comment; never held across input and output
+	plan     *Plan
+	lanes    []*lane
+	view     view
+	cur      *State // as last written or read, plus what needs no writing
+	acts     []*action
+	bundle   []laneNeed // of a message for several providers that asks; nil: none
+	queued   bool       // in Controller.asking, in the round, or waiting for the outcome of a write
+	answered uint64     // how often asks were answered
+	asked    time.Time  // when the oldest unanswered ask came; zero: none
+	visit    time.Time  // the next
+	active   time.Time  // last traffic
+	rand     *rand.Rand
+
+	// Only Step touches these.
+	next    *State
+	version uint64
+	deltas  []delta
+	grants  []grant
+	bundled bool // the bundle was granted
+	doing   []*action
+	change  Change
+	problem error // why the stored state can't be used
+	created bool
+}
+
+// view is what the hot path needs of the State.
+type view struct {
+	known  bool // by the store
+	closes Instant
+	p      float64
+	warm   bool
+	law    Law
+	// receipt is that of counted mail, which needs no lease.
+	receipt Receipt
+}
+
+// lane is one provider of an address on this node.
+type lane struct {
+	address *address
+	name    string
+	key     string // what mail for this lane is held under
+
+	lease   int64
+	receipt Receipt // of the oldest token
+	until   Instant // the lease is void from then on
+	used    time.Time
+	leased  time.Time
+
+	backoff   time.Time // no ask before
+	demand    float64   // of this node, per second
+	told      time.Time // when demand was last reckoned
+	held      int64     // recipients held under key until there are tokens
+	undecided int64     // recipients held under key until the store has answered
+	smallest  int64     // message among those held
+
+	delta delta
+	lag   []lagged
+}
+
+// delta is what a lane has to tell at the next step.
+type delta struct {
+	want, least int64 // recipients that ask, and the smallest message among them
+	stats
+	returned  int64
+	returnRec Receipt
+	refunds   []refund
+	heldDelta int64
+}
+
+// stats is what is told late when statistics lag.
+type stats struct {
+	offered, counted int64
+	outcomes         Outcomes
+}
+
+type lagged struct {
+	at time.Time
+	stats
+}
+
+type refund struct {
+	n       int64
+	receipt Receipt
+}
+
+type laneNeed struct {
+	lane *lane
+	n    int64
+}
+
+// grant is what a lane was given in a step.
+type grant struct {
+	lane        *lane
+	index       int // in State.Providers
+	want, given int64
+	retry       Instant
+	receipt     Receipt
+}
+
+func (a *address) setPlan(p *Plan) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.plan = p
+	a.view.law = p.Law
+}
+
+// lane finds a provider's lane, adding it if need be. Callers hold a.mu.
+func (a *address) lane(provider string) *lane {
+	for _, l := range a.lanes {
+		if l.name == provider {
+			return l
+		}
+	}
+	if provider == "" {
+		return a.lane(Other)
+	}
+	if len(a.lanes) >= maxProviders-1 && provider != Other {
+		return a.lane(Other)
+	}
+	l := &lane{address: a, name: provider, key: "warmup:" + a.ip + "/" + provider}
+	a.lanes = append(a.lanes, l)
+	return l
+}
+
+// available is what of the lease can be used at store time t.
+func (l *lane) available(t Instant) int64 {
+	if t >= l.until {
+		return 0
+	}
+	return l.lease
+}
+
+// use takes n tokens of the lease.
+func (l *lane) use(n int64, now time.Time) Receipt {
+	l.lease -= n
+	l.used = now
+	return l.receipt
+}
+
+// credit adds tokens to the lease.
+func (l *lane) credit(g *grant, until Instant, now time.Time) {
+	if l.lease == 0 {
+		l.receipt, l.leased, l.until = g.receipt, now, until
+	}
+	l.lease += g.given
+	l.used = now
+}
+
+// giveBack moves a lease that nobody uses, or that has become old, to what the next step returns.
+func (l *lane) giveBack(now time.Time, t Instant) {
+	if l.lease == 0 {
+		return
+	}
+	if t < l.until && now.Sub(l.used) < 2*period && now.Sub(l.leased) < 30*period {
+		return
+	}
+	l.delta.returned += l.lease
+	l.delta.returnRec = l.receipt
+	l.lease = 0
+}
+
+// reckon averages the node's own demand over a minute.
+func (l *lane) reckon(now time.Time) {
+	if !l.told.IsZero() {
+		l.demand *= math.Exp(-now.Sub(l.told).Seconds() / 60)
+	}
+	l.told = now
+	l.demand += float64(l.delta.offered) / 60
+}
+
+// collect takes what is to be told now. With a lag, statistics go through a queue.
+func (l *lane) collect(now time.Time, lag time.Duration) delta {
+	l.reckon(now)
+	d := l.delta
+	l.delta = delta{}
+	if lag > 0 {
+		if s := d.stats; s.offered > 0 || s.counted > 0 || !s.outcomes.empty() {
+			l.lag = append(l.lag, lagged{now.Add(lag), s})
+		}
+		d.stats = stats{}
+		for len(l.lag) > 0 && !l.lag[0].at.After(now) {
+			d.stats.merge(l.lag[0].stats)
+			l.lag = l.lag[1:]
+		}
+	}
+	return d
+}
+
+func (s *stats) merge(t stats) {
+	s.offered += t.offered
+	s.counted += t.counted
+	s.outcomes.merge(t.outcomes)
+	n := min(64, t.outcomes.recentN)
+	s.outcomes.recent = s.outcomes.recent<<n | t.outcomes.recent
+	s.outcomes.recentN = min(64, s.outcomes.recentN+n)
+}
+
+// uncollect puts back what could not be told.
+func (l *lane) uncollect(d delta) {
+	later := l.delta
+	l.delta = d
+	e := &l.delta
+	e.want += later.want
+	if later.least > 0 && (e.least == 0 || later.least < e.least) {
+		e.least = later.least
+	}
+	e.stats.merge(later.stats)
+	if later.returned > 0 {
+		e.returned, e.returnRec = e.returned+later.returned, later.returnRec
+	}
+	e.refunds = append(e.refunds, later.refunds...)
+	e.heldDelta += later.heldDelta
+}

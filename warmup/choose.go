@@ -1,0 +1,107 @@
+package warmup
+
+import "time"
+
+// Pool is the sources that a tenant's mail may use.
+type Pool struct {
+	Shared    []string // warm sources
+	Dedicated []string // preferred; those with a plan are bound to it
+	Overflow  Overflow // what happens to mail that no dedicated source has room for
+}
+
+// Choice is what was chosen for a message.
+type Choice struct {
+	// Source is what the message takes; "" when it must wait. The caller keeps it with the
+	// message and provider for all further attempts, as greylisting wants: a retry takes tokens
+	// of the same source (TakeAll) and is not chosen again.
+	Source string
+	Grant  Grant // tokens charged for Source; the zero Grant where none are needed
+
+	// Hold is what the message waits under, when Source is "": park it and then call Parked.
+	// OnRoom names the key when the message may be tried again. Until is when to try again at the
+	// latest, even if OnRoom never came.
+	Hold  string
+	Until time.Time
+
+	lane       *lane
+	recipients int64
+	smallest   int64
+	undecided  bool
+	answered   uint64
+}
+
+// heldAtMost is when a held message is tried again even if nobody called.
+const heldAtMost = 5 * time.Minute
+
+// Choose picks a source for a message. The dedicated ones are tried in an order that depends on
+// the message, so that several share the mail. wants is not kept. It does no input or output.
+func (c *Controller) Choose(pool *Pool, message uint64, wants []Want) Choice {
+	var asking, refused *address
+	n := uint64(len(pool.Dedicated))
+	for i := range n {
+		ip := pool.Dedicated[(message+i)%n]
+		g, v := c.TakeAll(ip, wants)
+		switch {
+		case v == Granted:
+			return Choice{Source: ip, Grant: g}
+		case v == Asking && asking == nil:
+			asking = g.address
+		case refused == nil:
+			refused = g.address
+		}
+	}
+	if asking == nil && pool.Overflow == Divert && len(pool.Shared) > 0 || n == 0 && len(pool.Shared) > 0 {
+		return Choice{Source: pool.Shared[message%uint64(len(pool.Shared))]}
+	}
+	if asking != nil {
+		return c.hold(asking, wants, true)
+	}
+	return c.hold(refused, wants, false)
+}
+
+// Retake charges tokens for a further attempt of a message that keeps its source.
+func (c *Controller) Retake(source string, wants []Want) Choice {
+	g, v := c.TakeAll(source, wants)
+	if v == Granted {
+		return Choice{Source: source, Grant: g}
+	}
+	return c.hold(g.address, wants, v == Asking)
+}
+
+func (c *Controller) hold(a *address, wants []Want, undecided bool) Choice {
+	if a == nil || len(wants) == 0 { // a pool without sources
+		return Choice{Until: c.cfg.Now().Add(heldAtMost)}
+	}
+	var sum int64
+	for _, w := range wants {
+		sum += w.Recipients
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := a.lane(wants[0].Provider)
+	return Choice{
+		Hold: l.key, Until: c.cfg.Now().Add(heldAtMost),
+		lane: l, recipients: sum, smallest: wants[0].Recipients, undecided: undecided, answered: a.answered,
+	}
+}
+
+// Parked tells that a message waits under its choice's Hold, where OnRoom's callee finds it. It
+// comes after the parking: were the message counted before, it could be called while it is still
+// on its way.
+func (c *Controller) Parked(x Choice) {
+	if x.lane == nil {
+		return
+	}
+	a := x.lane.address
+	a.mu.Lock()
+	x.lane.hold(x.recipients, x.smallest, x.undecided)
+	// The store may have answered meanwhile, and would not call again.
+	wake := x.undecided && a.answered != x.answered && !a.queued
+	if wake {
+		a.queued = true
+	}
+	a.mu.Unlock()
+	if wake {
+		c.wake(a)
+	}
+}

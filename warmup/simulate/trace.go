@@ -1,0 +1,152 @@
+package simulate
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// InputError is what is wrong with a plan, a trace or an option: a usage error, one line.
+type InputError struct {
+	What string // "plan", "trace" or "options"
+	Line int    // of the trace, counted from 1; 0 without
+	Text string
+}
+
+// Error implements error.
+func (e *InputError) Error() string {
+	if e.Line > 0 {
+		return fmt.Sprintf("%s, line %d: %s", e.What, e.Line, e.Text)
+	}
+	return e.What + ": " + e.Text
+}
+
+// Kind is what an event of a trace does.
+type Kind string
+
+const (
+	Offer      Kind = "offer"     // value messages are there to be sent
+	Defer      Kind = "defer"     // share of later sends that get a temporary failure
+	Bounce     Kind = "bounce"    // share that bounces
+	Complain   Kind = "complaint" // share of the delivered that complains
+	Block      Kind = "block"     // 1: each attempt gets a policy refusal; 0: no longer
+	Nodes      Kind = "nodes"     // that share the store
+	Lag        Kind = "lag"       // seconds by which statistics are late
+	StoreState Kind = "store"     // 1: can be reached; 0: can't
+	Crash      Kind = "crash"     // that many nodes lose their memory
+	End        Kind = "end"       // of the simulation
+)
+
+// Event is a line of a trace.
+type Event struct {
+	T        int64 // seconds since the warm-up began
+	Kind     Kind
+	Provider string // "": all
+	Value    float64
+}
+
+const traceHeader = "t,event,provider,value"
+
+// maxSeconds bounds a simulation to ten years.
+const maxSeconds = 10 * 365 * 86_400
+
+// ParseTrace reads a trace as CSV. Errors that are not of reading are of type *InputError.
+func ParseTrace(r io.Reader) ([]Event, error) {
+	in := bufio.NewScanner(r)
+	var events []Event
+	line := 0
+	for in.Scan() {
+		line++
+		text := strings.TrimSpace(strings.TrimSuffix(in.Text(), "\r"))
+		if line == 1 {
+			if strings.TrimPrefix(text, "\ufeff") != traceHeader {
+				return nil, &InputError{"trace", 1, fmt.Sprintf("the header must be %q", traceHeader)}
+			}
+			continue
+		}
+		if text == "" {
+			continue
+		}
+		e, err := parseEvent(text)
+		if err != nil {
+			return nil, &InputError{"trace", line, err.Error()}
+		}
+		if n := len(events); n > 0 && e.T < events[n-1].T {
+			return nil, &InputError{"trace", line, fmt.Sprintf("t goes back from %d to %d: sort by time", events[n-1].T, e.T)}
+		}
+		events = append(events, e)
+	}
+	if err := in.Err(); err != nil {
+		return nil, fmt.Errorf("reading trace: %w", err)
+	}
+	if line == 0 {
+		return nil, &InputError{"trace", 0, "it is empty"}
+	}
+	return events, nil
+}
+
+func parseEvent(text string) (Event, error) {
+	f := strings.Split(text, ",")
+	if len(f) != 4 {
+		return Event{}, fmt.Errorf("%d fields, want 4: %s", len(f), traceHeader)
+	}
+	for i := range f {
+		f[i] = strings.TrimSpace(f[i])
+	}
+	t, err := strconv.ParseInt(f[0], 10, 64)
+	if err != nil || t < 0 || t > maxSeconds {
+		return Event{}, fmt.Errorf("t is %q, want whole seconds from 0", f[0])
+	}
+	e := Event{T: t, Kind: Kind(f[1]), Provider: f[2]}
+	if e.Provider == "*" {
+		e.Provider = ""
+	}
+	if e.Kind == End && f[3] == "" {
+		return e, nil
+	}
+	e.Value, err = strconv.ParseFloat(f[3], 64)
+	if err != nil {
+		return Event{}, fmt.Errorf("value is %q, want a number", f[3])
+	}
+	return e, e.check()
+}
+
+func (e *Event) check() error {
+	most, whole := 0., true
+	least := 0.
+	switch e.Kind {
+	case Offer:
+		most = 1e9
+	case Defer, Bounce, Complain:
+		most, whole = 1, false
+	case Block, StoreState:
+		most = 1
+	case Nodes:
+		least, most = 1, 1000
+	case Lag:
+		most, whole = 86_400, false
+	case Crash:
+		most = 1000
+	case End:
+		return nil
+	default:
+		return fmt.Errorf("event %q is not known", e.Kind)
+	}
+	if !(e.Value >= least && e.Value <= most) {
+		return fmt.Errorf("value of %s is %v, outside %v to %v", e.Kind, e.Value, least, most)
+	}
+	if whole && e.Value != math.Trunc(e.Value) {
+		return fmt.Errorf("value of %s is %v, want a whole number", e.Kind, e.Value)
+	}
+	return nil
+}
+
+// IsInputError says whether err is about the input, which is the caller's to mend.
+func IsInputError(err error) bool {
+	var e *InputError
+	return errors.As(err, &e)
+}

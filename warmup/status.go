@@ -1,0 +1,133 @@
+package warmup
+
+import "time"
+
+// Status is where an IP stands. The JSON names are Mailgun's where it has them; stages are
+// counted from 1.
+type Status struct {
+	IP           string    `json:"ip"`
+	Plan         string    `json:"plan"`
+	Mode         string    `json:"mode"`
+	State        string    `json:"state"` // normal, paused, warm, store_down, unknown or corrupt
+	Stage        int       `json:"stage"`
+	TotalStages  int       `json:"total_stages"`
+	StageLimit   int64     `json:"stage_limit"`  // the day's cap in force
+	HourlyLimit  int64     `json:"hourly_limit"` // the hour's cap in force
+	Throttle     float64   `json:"throttle"`     // share of the demand that takes this IP
+	SentStage    int64     `json:"sent_within_stage"`
+	SentHour     int64     `json:"sent_this_hour"`
+	SentDay      int64     `json:"sent_today"`
+	StageStarted time.Time `json:"stage_started_at"`
+	Started      time.Time `json:"started_at"`
+	HourEnds     time.Time `json:"hour_ends_at"`
+	DayEnds      time.Time `json:"day_ends_at"`
+
+	Providers []ProviderStatus `json:"providers"`
+	History   []DayStatus      `json:"stage_history"` // a day each, oldest first
+}
+
+// ProviderStatus is the part of one provider.
+type ProviderStatus struct {
+	Provider    string  `json:"provider"`
+	State       string  `json:"state"` // normal, paused or probing
+	Until       string  `json:"until,omitempty"`
+	HourlyLimit int64   `json:"hourly_limit"`
+	DailyLimit  int64   `json:"daily_limit"`
+	Factor      float64 `json:"factor"` // of the stage's caps: a bad day halves it
+	SentHour    int64   `json:"sent_this_hour"`
+	SentDay     int64   `json:"sent_today"`
+	Rate        float64 `json:"rate"`   // recipients a second that may go
+	Demand      float64 `json:"demand"` // recipients a second that want to
+	Waiting     int64   `json:"waiting"`
+	Delivered   int64   `json:"delivered_today"`
+	HardBounces int64   `json:"hard_bounces_today"`
+	Deferred    int64   `json:"deferred_today"`
+	Refused     int64   `json:"policy_refusals_today"`
+	Complaints  int64   `json:"complaints_today"`
+}
+
+// DayStatus is a past day: what was desired and what was sent, and what it did to the stage.
+type DayStatus struct {
+	Stage    int    `json:"stage"`
+	Limit    int64  `json:"stage_limit"`
+	Sent     int64  `json:"sent"`
+	Why      Why    `json:"why"`
+	Provider string `json:"provider,omitempty"`
+}
+
+// Status says where an IP stands, as of the last step.
+func (c *Controller) Status(ip string) (Status, bool) {
+	a := c.address(ip)
+	if a == nil {
+		return Status{}, false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s, p := a.cur, a.plan
+	out := Status{IP: ip, Plan: p.Name, Mode: p.Law.String(), TotalStages: len(p.Stages), State: a.stateName(c.down.Load())}
+	if !a.view.known {
+		return out, true
+	}
+	day := s.Begin + Instant(s.Hour/24+1)*p.day()
+	out.Stage, out.StageLimit, out.HourlyLimit = s.Stage+1, s.Caps.Daily, s.Caps.Hourly
+	out.Throttle = s.Throttle(p)
+	out.SentStage, out.SentHour, out.SentDay = s.StageSent, s.Total.Hour, s.Total.Day
+	out.StageStarted, out.Started = s.StageSince.Time(), s.Begin.Time()
+	out.HourEnds, out.DayEnds = s.hourEnd(p).Time(), day.Time()
+	for i := range s.Providers {
+		out.Providers = append(out.Providers, s.Providers[i].status())
+	}
+	for _, d := range s.History {
+		out.History = append(out.History, DayStatus{d.Stage + 1, d.Cap, d.Sent, d.Why, d.Provider})
+	}
+	return out, true
+}
+
+// Time gives the wall time of an instant, whose store counts from 1970.
+func (t Instant) Time() time.Time { return time.UnixMilli(int64(t)).UTC() }
+
+func (a *address) stateName(down bool) string {
+	switch {
+	case a.problem != nil:
+		return "corrupt"
+	case down:
+		return "store_down"
+	case !a.view.known:
+		return "unknown"
+	case a.cur.Paused:
+		return "paused"
+	case a.cur.Warm:
+		return "warm"
+	}
+	return "normal"
+}
+
+func (v *Provider) status() ProviderStatus {
+	out := ProviderStatus{
+		Provider: v.Name, State: v.block.state.String(), HourlyLimit: v.Caps.Hourly, DailyLimit: v.Caps.Daily,
+		Factor: v.Factor, SentHour: v.Count.Hour, SentDay: v.Count.Day, Rate: v.Rate, Demand: v.Demand, Waiting: v.Waiting,
+		Delivered: v.Today.Delivered, HardBounces: v.Today.HardBounces, Deferred: v.Today.Deferred,
+		Refused: v.Today.Refused, Complaints: v.Today.Complaints,
+	}
+	if v.block.state == blocked {
+		out.Until = v.block.until.Time().Format(time.RFC3339)
+	}
+	return out
+}
+
+// String gives the word of a Status.
+func (b blockState) String() string { return [...]string{"normal", "paused", "probing"}[b] }
+
+// IPs lists the IPs that have a plan, sorted.
+func (c *Controller) IPs() []string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	names := make([]string, len(c.all))
+	for i, a := range c.all {
+		names[i] = a.ip
+	}
+	return names
+}
+
+// Blocked says whether the provider is left alone for now.
+func (v *Provider) Blocked() bool { return v.block.state == blocked }

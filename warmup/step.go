@@ -1,0 +1,525 @@
+package warmup
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+)
+
+// Step does what is due: it answers what was asked, tells the store what happened, and computes
+// each IP once a period. It returns how long the next one can wait. One Claim and one Write carry
+// all IPs; no lock that TakeAll needs is held meanwhile.
+func (c *Controller) Step(ctx context.Context) time.Duration {
+	c.stepping.Lock()
+	defer c.stepping.Unlock()
+	now := c.cfg.Now()
+	c.finishUnsure(ctx, now)
+	c.gather(now)
+	if len(c.round) > 0 {
+		c.work(ctx, now)
+	}
+	c.callRooms()
+	return c.next(now)
+}
+
+// gather makes the round: the IPs that ask, and those whose time has come.
+func (c *Controller) gather(now time.Time) {
+	c.askingMu.Lock()
+	c.round = append(c.round[:0], c.asking...)
+	c.asking = c.asking[:0]
+	c.askingMu.Unlock()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	n := 0
+	for _, a := range c.round { // an IP may have lost its plan
+		if c.ips[a.ip] == a {
+			c.round[n] = a
+			n++
+		}
+	}
+	c.round = c.round[:n]
+	if d := now.Sub(c.scanned); d >= 0 && d < scanEvery {
+		return
+	}
+	c.scanned, c.soonest = now, now.Add(idlePeriod)
+	for _, a := range c.all {
+		a.mu.Lock()
+		switch {
+		case a.queued:
+		case a.visit.After(now):
+			c.expect(a.visit)
+		default:
+			a.queued = true
+			c.round = append(c.round, a)
+		}
+		a.mu.Unlock()
+	}
+}
+
+// expect notes that an IP wants to be computed then.
+func (c *Controller) expect(then time.Time) {
+	if then.Before(c.soonest) {
+		c.soonest = then
+	}
+}
+
+// work locks, computes and writes the round.
+func (c *Controller) work(ctx context.Context, now time.Time) {
+	c.keys = c.keys[:0]
+	for _, a := range c.round {
+		c.keys = append(c.keys, Key{a.ip, a.version})
+	}
+	var t Instant
+	var err error
+	c.records, t, err = c.cfg.Store.Claim(ctx, c.cfg.Node, lockTTL, c.keys, c.records[:0])
+	if err != nil {
+		c.lost(err)
+		for _, a := range c.round {
+			c.giveUp(a, now)
+		}
+		return
+	}
+	c.found()
+	c.clock.Store(&clock{now, t})
+	c.ready, c.changes, c.buf = c.ready[:0], c.changes[:0], c.buf[:0]
+	for i, a := range c.round {
+		c.compute(a, &c.records[i], now, t)
+	}
+	if len(c.changes) == 0 {
+		return
+	}
+	c.written, err = c.cfg.Store.Write(ctx, c.changes, c.written[:0])
+	c.settle(ctx, err, now, t)
+}
+
+func (c *Controller) lost(err error) {
+	if !c.down.Swap(true) {
+		c.cfg.Log.Error("warm-up store can't be reached: leases are spent, then mail is diverted or held", "error", err)
+	}
+}
+
+func (c *Controller) found() {
+	if c.down.Swap(false) {
+		c.cfg.Log.Info("warm-up store is reached again")
+	}
+}
+
+// giveUp answers an IP's asks with no, since the store can't.
+func (c *Controller) giveUp(a *address, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.queued, a.asked = false, time.Time{}
+	a.answered++
+	a.visit = now.Add(period)
+	c.expect(a.visit)
+	for _, l := range a.lanes {
+		if l.delta.want > 0 || l.undecided > 0 {
+			l.delta.want, l.delta.least = 0, 0
+			l.backoff = now.Add(period)
+		}
+		if l.undecided > 0 {
+			c.rooms = append(c.rooms, room{l, l.undecided})
+		}
+	}
+	for _, n := range a.bundle {
+		n.lane.backoff = now.Add(period)
+	}
+	a.bundle = nil
+}
+
+// busy leaves an IP to the node that has it locked, and asks again soon.
+func (c *Controller) busy(a *address, now time.Time) {
+	a.mu.Lock()
+	late := !a.asked.IsZero() && now.Sub(a.asked) > period
+	a.queued = false
+	a.visit = now.Add(time.Duration(a.rand.Int64N(int64(scanEvery))))
+	c.expect(a.visit)
+	a.mu.Unlock()
+	if late {
+		c.giveUp(a, now)
+	}
+}
+
+// compute makes an IP's next state and says what of it must be written.
+func (c *Controller) compute(a *address, r *Record, now time.Time, t Instant) {
+	if r.Busy {
+		c.busy(a, now)
+		return
+	}
+	if err := a.load(r, t); err != nil {
+		if a.problem == nil {
+			c.cfg.Log.Error("warm-up stopped: start it again with an operator's command", "ip", a.ip, "error", err)
+		}
+		a.mu.Lock()
+		a.problem = err
+		a.mu.Unlock()
+	}
+	dirty := a.advance(now, t, c.lag())
+	change := Change{Name: a.ip, Fence: r.Fence, Version: r.Version, Release: true}
+	if dirty {
+		start := len(c.buf)
+		c.buf = a.next.Append(c.buf)
+		change.Value = c.buf[start:len(c.buf):len(c.buf)]
+	}
+	a.version = r.Version
+	a.change = change
+	c.ready = append(c.ready, a)
+	c.changes = append(c.changes, change)
+}
+
+// load brings the state as the store has it into next.
+func (a *address) load(r *Record, t Instant) error {
+	a.created = false
+	switch {
+	case r.Version == 0:
+		a.next = NewState(a.plan, t)
+		a.created = true
+	case r.Value != nil:
+		if err := a.next.Decode(r.Value); err != nil {
+			return err
+		}
+	case a.problem != nil:
+		return a.problem
+	default:
+		a.next.CopyFrom(a.cur)
+	}
+	a.mu.Lock()
+	a.problem = nil
+	a.mu.Unlock()
+	return nil
+}
+
+// advance applies all that happened to next, grants what was asked, and says whether anything
+// must be durable.
+func (a *address) advance(now time.Time, t Instant, lag time.Duration) (dirty bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p, s := a.plan, a.next
+	hour := s.Hour
+	a.doing, a.acts = a.acts, nil
+	for _, x := range a.doing {
+		x.err = x.do(a, p, t)
+		dirty = true
+	}
+	s = a.next // an action may have replaced it
+	a.grants, a.deltas, a.bundled = a.grants[:0], a.deltas[:0], false
+	if a.problem != nil {
+		a.refuseAll()
+		return dirty
+	}
+	s.Advance(p, t)
+	dirty = dirty || a.created || s.Hour != hour
+	for _, l := range a.lanes {
+		l.giveBack(now, t)
+		l.topUp(now)
+		if l.held > 0 && l.delta.want == 0 && !l.backoff.After(now) {
+			l.ask(l.held, l.smallest)
+		}
+		d := l.collect(now, lag)
+		a.deltas = append(a.deltas, d)
+		i := s.Provider(p, l.name)
+		dirty = a.tell(i, &d) || dirty
+		a.grants = append(a.grants, grant{lane: l, index: i, want: d.want})
+	}
+	s.setRates(p)
+	return a.grantAll(p) || dirty
+}
+
+// refuseAll drops asks that can't be answered.
+func (a *address) refuseAll() {
+	for _, l := range a.lanes {
+		a.grants = append(a.grants, grant{lane: l, want: l.delta.want, retry: second})
+		a.deltas = append(a.deltas, delta{})
+		l.delta = delta{}
+	}
+}
+
+// topUp asks ahead for a lane whose lease will not last for a second at the pace of its demand.
+func (l *lane) topUp(now time.Time) {
+	ahead := int64(l.demand * period.Seconds())
+	if l.delta.offered == 0 || l.backoff.After(now) || l.lease+l.delta.want >= ahead {
+		return
+	}
+	least := l.delta.least // a large message must not be answered with less
+	if least == 0 {
+		least = 1
+	}
+	l.ask(ahead-l.lease-l.delta.want, least)
+}
+
+// tell applies a lane's delta, without its asks.
+func (a *address) tell(i int, d *delta) (dirty bool) {
+	p, s := a.plan, a.next
+	if d.offered > 0 {
+		s.Offer(p, i, d.offered)
+	}
+	s.Providers[i].Waiting = max(0, s.Providers[i].Waiting+d.heldDelta)
+	if d.returned > 0 {
+		s.TakeBack(i, d.returned, d.returnRec)
+		dirty = true
+	}
+	for _, r := range d.refunds {
+		s.Refund(i, r.n, r.receipt)
+		dirty = true
+	}
+	if d.counted > 0 {
+		s.Count(&s.Providers[i], d.counted)
+		dirty = true
+	}
+	if !d.outcomes.empty() {
+		s.Report(p, i, d.outcomes)
+		dirty = true
+	}
+	return dirty
+}
+
+// grantAll answers the asks: first the message that needs several providers, then each lane.
+func (a *address) grantAll(p *Plan) (dirty bool) {
+	s := a.next
+	if a.bundle != nil {
+		needs := make([]Need, len(a.bundle))
+		for i, n := range a.bundle {
+			needs[i] = Need{s.Provider(p, n.lane.name), n.n}
+		}
+		a.bundled = s.GrantAll(p, needs)
+		dirty = a.bundled
+	}
+	receipt := s.Receipt()
+	for i := range a.grants {
+		g := &a.grants[i]
+		g.receipt = receipt
+		if g.want > 0 {
+			g.given = s.Grant(p, g.index, g.want, max(1, a.deltas[i].least))
+			dirty = dirty || g.given > 0
+		}
+		g.retry = s.Retry(p, g.index)
+	}
+	return dirty
+}
+
+// settle makes of the round's writes what the store said.
+func (c *Controller) settle(ctx context.Context, err error, now time.Time, t Instant) {
+	if errors.Is(err, ErrUnknownOutcome) {
+		c.cfg.Log.Warn("warm-up store: outcome of a write is unknown, it is repeated", "error", err)
+		for _, a := range c.ready {
+			a.change.Value = bytes.Clone(a.change.Value)
+			c.unsure = append(c.unsure, a)
+		}
+		c.finishUnsure(ctx, now)
+		return
+	}
+	if err != nil {
+		c.lost(err)
+	}
+	for i, a := range c.ready {
+		if err == nil && c.written[i] {
+			c.commit(a, now, t)
+		} else {
+			c.undo(a, now)
+		}
+	}
+}
+
+// finishUnsure repeats writes whose outcome is not known. An IP waits with everything else until
+// its own is: only then is it known what it has.
+func (c *Controller) finishUnsure(ctx context.Context, now time.Time) {
+	if len(c.unsure) == 0 {
+		return
+	}
+	changes := make([]Change, len(c.unsure))
+	for i, a := range c.unsure {
+		changes[i] = a.change
+	}
+	written, err := c.cfg.Store.Write(ctx, changes, nil)
+	if err != nil {
+		c.lost(err)
+		for _, a := range c.unsure {
+			c.answerNo(a, now)
+			a.mu.Lock()
+			a.queued = true // it is in no round before its outcome is known
+			a.mu.Unlock()
+		}
+		return
+	}
+	unsure := c.unsure
+	c.unsure = nil
+	for i, a := range unsure {
+		if written[i] {
+			c.commit(a, now, c.storeTime(now))
+		} else {
+			// Somebody has locked the IP since. What was granted is lost if it was written and
+			// never was if it was not; both keep the caps.
+			c.drop(a, now)
+		}
+	}
+}
+
+// commit makes next the current state and hands out what was granted.
+func (c *Controller) commit(a *address, now time.Time, t Instant) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.problem != nil {
+		c.refused(a, now)
+		return
+	}
+	a.cur, a.next = a.next, a.cur
+	if a.change.Value != nil {
+		a.version++
+	}
+	a.look()
+	closes := min(a.view.closes, t+a.plan.minute())
+	for i := range a.grants {
+		g := &a.grants[i]
+		c.answer(a, g, closes, now)
+	}
+	if a.bundle != nil {
+		c.answerBundle(a, closes, now)
+	}
+	a.rest(now)
+	c.expect(a.visit)
+	a.finish(nil)
+}
+
+// refused answers an IP whose state can't be used.
+func (c *Controller) refused(a *address, now time.Time) {
+	for _, l := range a.lanes {
+		if l.undecided > 0 {
+			c.rooms = append(c.rooms, room{l, l.undecided})
+		}
+	}
+	a.bundle = nil
+	a.rest(now)
+	c.expect(a.visit)
+	a.finish(a.problem)
+}
+
+// look takes from the state what the hot path needs.
+func (a *address) look() {
+	s, p := a.cur, a.plan
+	a.view = view{
+		known: true, law: p.Law, warm: s.Warm && !s.Paused, p: s.P,
+		closes: s.hourEnd(p) - p.closing(), receipt: s.Receipt(),
+	}
+}
+
+// answer tells a lane what it got: all of it allows another ask at once, a part of it in a
+// period, nothing when there will be a token.
+func (c *Controller) answer(a *address, g *grant, closes Instant, now time.Time) {
+	l := g.lane
+	if g.given > 0 {
+		l.credit(g, closes, now)
+	}
+	switch {
+	case g.want == 0 || g.given >= g.want:
+	case g.given > 0:
+		l.backoff = now.Add(period)
+	default:
+		wait := time.Duration(g.retry) * time.Millisecond
+		l.backoff = now.Add(wait + time.Duration(a.rand.Int64N(int64(wait)/5+1)))
+	}
+	n := l.undecided + min(l.held, g.given)
+	if a.view.warm || a.view.law != Ledger { // nothing is granted there, each try decides
+		n = l.undecided + l.held
+	}
+	if n > 0 {
+		c.rooms = append(c.rooms, room{l, n})
+	}
+}
+
+func (c *Controller) answerBundle(a *address, closes Instant, now time.Time) {
+	receipt := a.cur.Receipt()
+	for _, n := range a.bundle {
+		if a.bundled {
+			n.lane.credit(&grant{given: n.n, receipt: receipt}, closes, now)
+			if n.lane.held > 0 {
+				c.rooms = append(c.rooms, room{n.lane, min(n.n, n.lane.held)})
+			}
+		} else if until := now.Add(period); n.lane.backoff.Before(until) {
+			n.lane.backoff = until
+		}
+	}
+	a.bundle = nil
+}
+
+// rest says when the IP is looked at next.
+func (a *address) rest(now time.Time) {
+	a.queued, a.asked = false, time.Time{}
+	a.answered++
+	wait := idlePeriod
+	if now.Sub(a.active) < activeFor {
+		wait = period
+	} else if a.visit.IsZero() {
+		wait = a.offset
+	}
+	for _, l := range a.lanes {
+		if l.lease > 0 || l.held > 0 {
+			wait = min(wait, period)
+		}
+	}
+	a.visit = now.Add(wait)
+}
+
+// undo forgets what was computed; what was to be told is told later.
+func (c *Controller) undo(a *address, now time.Time) {
+	a.mu.Lock()
+	for i := range a.deltas {
+		a.deltas[i].want, a.deltas[i].least = 0, 0
+		a.grants[i].lane.uncollect(a.deltas[i])
+	}
+	a.acts = append(a.doing, a.acts...)
+	a.doing = nil
+	a.version = 0 // the record has moved on without us
+	a.mu.Unlock()
+	c.answerNo(a, now)
+}
+
+// drop is undo when it is not known whether it was told: it isn't told again.
+func (c *Controller) drop(a *address, now time.Time) {
+	a.mu.Lock()
+	a.version = 0
+	a.finish(ErrUnknownOutcome)
+	a.mu.Unlock()
+	c.answerNo(a, now)
+}
+
+// answerNo is giveUp for an IP whose asks have been collected already.
+func (c *Controller) answerNo(a *address, now time.Time) {
+	a.mu.Lock()
+	for i := range a.grants {
+		if a.grants[i].want > 0 {
+			a.grants[i].lane.backoff = now.Add(period)
+			a.grants[i].want = 0
+		}
+	}
+	a.mu.Unlock()
+	c.giveUp(a, now)
+}
+
+// callRooms calls those whose mail may be tried again. What is held again meanwhile counts anew.
+func (c *Controller) callRooms() {
+	for _, r := range c.rooms {
+		l, a := r.lane, r.lane.address
+		a.mu.Lock()
+		allUndecided, allHeld := l.undecided, l.held
+		undecided := min(r.n, allUndecided)
+		held := min(r.n-undecided, allHeld)
+		l.release(undecided, held)
+		a.mu.Unlock()
+		var taken int64
+		if c.cfg.OnRoom != nil {
+			taken = c.cfg.OnRoom(l.key, undecided+held)
+		}
+		if taken < undecided+held { // nobody else waits: some have expired, or were removed
+			a.mu.Lock()
+			l.release(min(l.undecided, allUndecided-undecided), min(l.held, allHeld-held))
+			a.mu.Unlock()
+		}
+	}
+	c.rooms = c.rooms[:0]
+}
+
+// next is how long the next step can wait.
+func (c *Controller) next(now time.Time) time.Duration {
+	return max(c.soonest.Sub(now), scanEvery)
+}
