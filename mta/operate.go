@@ -54,6 +54,9 @@ func (r *Relay) Config() string { return string(config.Effective(r.policy.Load()
 func (r *Relay) Reload(context.Context) (control.Reload, error) {
 	r.reload.Lock()
 	defer r.reload.Unlock()
+	if r.draining.Load() {
+		return control.Reload{}, control.Unavailable("", "the relay is shutting down")
+	}
 	if r.opts.ConfigFile == "" {
 		return control.Reload{}, control.Invalid("start the relay with 'mta serve --config FILE'",
 			"the relay runs on its defaults: there is no file to read again")

@@ -227,11 +227,13 @@ func (r *Relay) Run(ctx context.Context) error {
 	return errors.Join(err, r.shutdown(stopDispatching, &running))
 }
 
-// shutdown stops the relay in steps, each logged with what it waits for. The order follows the
+// shutdown stops the relay in steps; what one waits for is logged when that takes long. The order follows the
 // way of a message, so that nothing is handed to a part that has stopped.
 func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error {
-	total := r.policy.Load().cfg.Shutdown.Drain
+	total, start := r.policy.Load().cfg.Shutdown.Drain, time.Now()
+	r.reload.Lock() // one that is under way would start servers behind the back of those that end them
 	r.draining.Store(true)
+	r.reload.Unlock()
 	r.log.Info("shutting down", "within", total, "queued", r.queue.Stats().Queued)
 	drained, cancel := context.WithTimeout(context.Background(), total)
 	defer cancel()
@@ -256,9 +258,10 @@ func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error 
 		{"queue", r.queue.Close},
 		{"accounting log", r.closeAccounting},
 	} {
-		r.log.Debug("waiting for " + step.what)
 		began := time.Now()
+		slow := time.AfterFunc(time.Second, func() { r.log.Info("waiting for " + step.what) })
 		err := step.do()
+		slow.Stop()
 		if took := time.Since(began); took > time.Second {
 			r.log.Info("waited for "+step.what, "took", took.Round(time.Millisecond))
 		}
@@ -270,6 +273,6 @@ func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error 
 			errs = append(errs, fmt.Errorf("%s: %w", step.what, err))
 		}
 	}
-	r.log.Info("stopped", "took", "within "+total.String())
+	r.log.Info("stopped", "took", time.Since(start).Round(time.Millisecond))
 	return errors.Join(errs...)
 }

@@ -210,6 +210,7 @@ func TestGreylistedMailIsTriedAgain(t *testing.T) {
 func TestQueueOutlivesTheRelay(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = 1 }`) // nobody listens there
 	w.send("ann@client.example", letter, "bob@box.example")
+	w.await("bob@box.example", "TransientFailure")
 	if err := w.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -246,6 +247,19 @@ func (w *world) eventsOf(recipient string) []string {
 		w.t.Fatal(err)
 	}
 	return out
+}
+
+// await returns when a recipient has an accounting record of a type.
+func (w *world) await(recipient, kind string) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	found := errors.New("found")
+	q := control.LogQuery{Recipient: recipient, Types: []string{kind}, Follow: true}
+	err := eventReader{w.Relay}.Read(ctx, q, func([]byte) error { return found }, func() {})
+	if !errors.Is(err, found) {
+		w.t.Fatalf("no %s of %s: %v", kind, recipient, err)
+	}
 }
 
 func TestTwoRelaysInOneProcess(t *testing.T) {
@@ -303,6 +317,17 @@ func TestReloadOfABadFileChangesNothing(t *testing.T) {
 	}
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.arrived(1)
+}
+
+func TestReloadIsRefusedWhileStopping(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	w.rewrite("late", "")
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Reload(context.Background()); err == nil {
+		t.Error("a reload has started servers that nobody ends")
+	}
 }
 
 // rewrite makes a file the one that Reload reads: a minimal configuration with extra in it.
