@@ -227,8 +227,8 @@ func (r *Relay) Run(ctx context.Context) error {
 	return errors.Join(err, r.shutdown(stopDispatching, &running))
 }
 
-// shutdown stops the relay in steps; what one waits for is logged when that takes long. The order follows the
-// way of a message, so that nothing is handed to a part that has stopped.
+// shutdown stops the relay in steps; what one waits for is logged when that takes long. The order
+// follows the way of a message, so that nothing is handed to a part that has stopped.
 func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error {
 	total, start := r.policy.Load().cfg.Shutdown.Drain, time.Now()
 	r.reload.Lock() // one that is under way would start servers behind the back of those that end them

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/smtp"
 	"os"
 	"path/filepath"
@@ -327,6 +329,26 @@ func TestReloadIsRefusedWhileStopping(t *testing.T) {
 	}
 	if _, err := w.Reload(context.Background()); err == nil {
 		t.Error("a reload has started servers that nobody ends")
+	}
+}
+
+func TestHealthKnowsOfAFullDisk(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	health := func() int {
+		rec := httptest.NewRecorder()
+		w.healthz(rec, nil)
+		return rec.Code
+	}
+	if got := health(); got != http.StatusOK {
+		t.Errorf("all is well, and health is %d", got)
+	}
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	w.cfg.Queue.MinFree = 1 << 60
+	w.start()
+	if got := health(); got != http.StatusServiceUnavailable {
+		t.Errorf("all mail is refused, and health is %d", got)
 	}
 }
 
