@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -31,8 +32,8 @@ const (
 const maxSmall = 8
 
 // victim is the segment to be compacted next; nil while the disk is used well enough: sealed
-// segments take less than one and a half times what is living, and half a segment, and few are
-// small.
+// segments take less than one and a half times what is living, and a quarter of a segment, and
+// few are small.
 func (q *Queue) victim() *segment {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -41,9 +42,9 @@ func (q *Queue) victim() *segment {
 	}
 	var size, live int64
 	var worst, smallest *segment
-	small := 0
+	small, now := 0, q.now()
 	for seg := range q.segs.all {
-		if !seg.sealed || seg.gone || seg.stuck || seg.emptied {
+		if !seg.sealed || seg.gone || seg.stuck || seg.emptied || now.Before(seg.rest) {
 			continue
 		}
 		size += seg.size
@@ -59,7 +60,7 @@ func (q *Queue) victim() *segment {
 		}
 	}
 	switch {
-	case size > live+live/2+q.cfg.SegmentSize/2:
+	case size > live+live/2+q.cfg.SegmentSize/4:
 		return worst
 	case small > maxSmall:
 		return smallest
@@ -409,6 +410,13 @@ func (c *compaction) bury(of *segment) error {
 		return err
 	}
 	defer r.close()
+	// What an index lacks would be buried alive, and so would what the start could not read.
+	c.q.mu.Lock()
+	damaged := of.damaged || len(r.damaged) > 0
+	c.q.mu.Unlock()
+	if damaged {
+		return fmt.Errorf("it says what is settled in %s, and that is damaged", c.q.segmentPath(of.id))
+	}
 	var data []item
 	for {
 		var it item

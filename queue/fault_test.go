@@ -29,7 +29,10 @@ func once(n int64, fault faulty.Fault, match func(op faulty.Op, name string) boo
 	}
 }
 
-func isSegment(name string) bool { return filepath.Ext(name) == segmentSuffix }
+// isSegment goes by the name that a file was opened with; the writer opens spares.
+func isSegment(name string) bool {
+	return filepath.Ext(name) == segmentSuffix || filepath.Ext(name) == spareSuffix
+}
 
 // TestFailedGroup: the write or the sync of a group fails, in several ways. The client is told
 // so; what was settled before is not lost; the message does not come back after a restart,
@@ -199,6 +202,9 @@ func randomFaults(t *testing.T, seed int64) {
 		defer mu.Unlock()
 		if !on || op == faulty.List || rng.Intn(1000) >= rate {
 			return nil
+		}
+		if op == faulty.Read && rng.Intn(2) == 0 {
+			return &faulty.Fault{Flip: true}
 		}
 		return &faulty.Fault{Err: []error{errDisk, syscall.ENOSPC}[rng.Intn(2)], Done: rng.Intn(2) == 0, Part: rng.Intn(200)}
 	}}

@@ -131,6 +131,8 @@ func (c *checker) look() error {
 			c.list = append(c.list, found{id: id, size: f.Size, end: journal.Unknown})
 			c.r.Bytes += f.Size
 		case ok && suffix == indexSuffix:
+		case ok && suffix == spareSuffix:
+			c.r.Notes = append(c.r.Notes, f.Name+" was to be used next; a start removes it")
 		case strings.HasSuffix(f.Name, tmpSuffix):
 			c.r.Notes = append(c.r.Notes, f.Name+" was being written; a start removes it")
 		default:

@@ -64,7 +64,9 @@ func (it *item) get(b []byte) {
 }
 
 // index is what start-up must know of a sealed segment: a pure function of the segment's records,
-// and so to be made again at any time.
+// and so to be made again at any time. One that damage has left incomplete is never written down:
+// what can't be read today may be readable tomorrow, and compaction takes what is not in an index
+// for settled.
 type index struct {
 	segment journal.Segment
 	end     int64  // what of the segment is to be trusted, in octets
@@ -72,8 +74,8 @@ type index struct {
 	items   []item // by id, and for one id in the order of the journal
 	keys    []string
 	buried  []burial
-	damaged []journal.Damage
 
+	damaged    []journal.Damage // not in the file
 	keyNumbers map[string]uint32
 	records    [kindBuried + 1]int // by kind; not in the file
 }
@@ -255,8 +257,8 @@ func settledWithin(items []item) bool {
 	return len(seen) == int(items[0].rcpt)
 }
 
-// The file of an index: a header of 48 octets, the items, keys and burials and damages, and the
-// CRC-32C of all that.
+// The file of an index: a header of 48 octets, the items, keys and burials, and the CRC-32C of
+// all that.
 const (
 	indexMagic      = "mtaidx1\n"
 	indexHeaderSize = 48
@@ -293,16 +295,6 @@ func (ix *index) appendTail(b []byte) []byte {
 	for i := range ix.buried {
 		e.string(string(appendBurial(nil, &ix.buried[i])))
 	}
-	e.uint(uint64(len(ix.damaged)))
-	for _, d := range ix.damaged {
-		e.uint(uint64(d.Offset))
-		e.uint(uint64(d.End))
-		text := ""
-		if d.Err != nil {
-			text = d.Err.Error()
-		}
-		e.string(text)
-	}
 	return e.b
 }
 
@@ -317,13 +309,6 @@ func decodeTail(b []byte, r *run) error {
 			return err
 		}
 		r.buried = append(r.buried, g)
-	}
-	for range d.count(3) {
-		dam := journal.Damage{Offset: int64(d.uint()), End: int64(d.uint())}
-		if text := d.string(); text != "" {
-			dam.Err = errors.New(text)
-		}
-		r.damaged = append(r.damaged, dam)
 	}
 	if d.err == nil && d.s != "" {
 		return errIndex

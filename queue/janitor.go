@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"mta/queue/journal"
@@ -47,8 +48,10 @@ func (q *Queue) tend(ctx context.Context) (again bool) {
 		if err := q.compact(ctx, v); err != nil {
 			if ctx.Err() == nil {
 				q.log.Warn("queue: compacting a journal segment; it is left as it is for now", "file", q.segmentPath(v.id), "error", err)
+				q.letRest(v)
 			}
-			return true
+			again = true
+			continue
 		}
 		again = q.finishSealed() || again
 		for q.dropNeedless() {
@@ -100,27 +103,39 @@ func (q *Queue) sizeOf(name string) int64 {
 }
 
 // finishSealed gives sealed segments their index and cuts off what is behind their end. It
-// reports whether that failed for one.
+// reports whether something is left to be done.
 func (q *Queue) finishSealed() (again bool) {
+	now := q.now()
 	q.mu.Lock()
 	var todo []*segment
 	for seg := range q.segs.all {
-		if seg.sealed && (!seg.trimmed || !seg.indexed) && !seg.gone && !seg.needless() {
-			todo = append(todo, seg)
-		} else if seg.sealed && !seg.trimmed && !seg.gone {
+		if !seg.sealed || seg.gone || seg.trimmed && (seg.indexed || seg.needless()) {
+			continue
+		}
+		if now.Before(seg.rest) {
+			again = true
+		} else {
 			todo = append(todo, seg)
 		}
 	}
 	q.mu.Unlock()
 	for _, seg := range todo {
 		if err := q.finishSegment(seg); err != nil {
-			if !seg.told { // only this goroutine uses it
-				q.log.Warn("queue: finishing a journal segment; it is tried again", "file", q.segmentPath(seg.id), "error", err)
-			}
-			seg.told, again = true, true
+			q.log.Warn("queue: finishing a journal segment; it is tried again", "file", q.segmentPath(seg.id), "after", restAfterFailure, "error", err)
+			q.letRest(seg)
+			again = true
 		}
 	}
 	return again
+}
+
+// restAfterFailure is how long the janitor leaves a segment alone after something failed with it.
+const restAfterFailure = 10 * time.Second
+
+func (q *Queue) letRest(seg *segment) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	seg.rest = q.now().Add(restAfterFailure)
 }
 
 func (q *Queue) finishSegment(seg *segment) error {
@@ -142,8 +157,15 @@ func (q *Queue) finishSegment(seg *segment) error {
 	if err != nil {
 		return err
 	}
-	if err := ix.write(q.fs, q.indexPath(seg.id)); err != nil {
-		return err
+	for _, d := range ix.damaged {
+		if d.Err != nil { // the disk may be in a better mood later
+			return fmt.Errorf("offset %d: %w", d.Offset, d.Err)
+		}
+	}
+	if len(ix.damaged) == 0 {
+		if err := ix.write(q.fs, q.indexPath(seg.id)); err != nil {
+			return err
+		}
 	}
 	q.tellDamage(seg.id, ix.damaged)
 	q.mu.Lock()
@@ -220,10 +242,12 @@ func (q *Queue) dropNeedless() bool {
 
 // removeFiles deletes the files of a segment. One with damage is set aside for the operator.
 func (q *Queue) removeFiles(seg *segment) error {
-	q.files.drop(seg.id)
+	idle := q.files.drop(seg.id)
 	name := q.segmentPath(seg.id)
 	var err error
-	if seg.damaged {
+	switch {
+	case idle && !seg.damaged && q.w.recycle(name, seg.size):
+	case seg.damaged:
 		aside := q.path(damagedDir, segmentBase(seg.id)+segmentSuffix)
 		if err = q.fs.Rename(name, aside); err == nil {
 			err = q.fs.SyncDir(q.path(damagedDir))
@@ -234,7 +258,7 @@ func (q *Queue) removeFiles(seg *segment) error {
 			q.mu.Unlock()
 			q.log.Warn("queue: a damaged journal segment is no longer needed and was set aside; delete it when you have looked at it", "file", aside)
 		}
-	} else {
+	default:
 		err = q.fs.Remove(name)
 	}
 	if err != nil && !isNotExist(err) {

@@ -77,20 +77,21 @@ func (c *fileCache) shrink() {
 	}
 }
 
-// drop closes a segment's file as soon as nobody reads it.
-func (c *fileCache) drop(id journal.Segment) {
+// drop closes a segment's file as soon as nobody reads it. It reports whether that is so now.
+func (c *fileCache) drop(id journal.Segment) (idle bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	of := c.open[id]
 	if of == nil {
-		return
+		return true
 	}
 	delete(c.open, id)
-	if of.users == 0 {
-		of.f.Close()
-	} else {
+	if of.users > 0 {
 		of.stale = true
+		return false
 	}
+	of.f.Close()
+	return true
 }
 
 func (c *fileCache) close() {
@@ -147,6 +148,30 @@ func (q *Queue) placeOf(l schedule.Loc, size int64) place {
 
 // readRecord reads and checks a record. The payload is the caller's.
 func (q *Queue) readRecord(p place) (journal.Record, error) {
+	rec, err := q.tryRecord(p)
+	if err != nil && !q.has(p.id) {
+		err = errGone
+	}
+	return rec, err
+}
+
+// has reports whether a segment is in use: if not, its file may be another one's by now, and
+// that its records can't be read is no damage.
+func (q *Queue) has(id journal.Segment) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.segs.byHandle) == 0 {
+		return true // before they are known, or in Fsck
+	}
+	for seg := range q.segs.all {
+		if seg.id == id {
+			return !seg.gone
+		}
+	}
+	return false
+}
+
+func (q *Queue) tryRecord(p place) (journal.Record, error) {
 	name := q.segmentPath(p.id)
 	f, release, err := q.files.get(p.id, name)
 	if isNotExist(err) {
@@ -211,6 +236,14 @@ const envelopeGuess = 1 << 10
 
 // readEnvelope reads the envelope of a message and not its content, for listings.
 func (q *Queue) readEnvelope(p place) (*envelope.Message, error) {
+	m, err := q.tryEnvelope(p)
+	if err != nil && !q.has(p.id) {
+		err = errGone
+	}
+	return m, err
+}
+
+func (q *Queue) tryEnvelope(p place) (*envelope.Message, error) {
 	name := q.segmentPath(p.id)
 	f, release, err := q.files.get(p.id, name)
 	if isNotExist(err) {

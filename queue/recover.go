@@ -64,8 +64,8 @@ func (q *Queue) listSegments() (list []found, last uint32, err error) {
 	}
 	indexes := map[journal.Segment]bool{}
 	for _, f := range files {
-		if strings.HasSuffix(f.Name, tmpSuffix) {
-			q.fs.Remove(q.path(f.Name)) // a file that was being written; if it stays it does no harm
+		if strings.HasSuffix(f.Name, tmpSuffix) || strings.HasSuffix(f.Name, spareSuffix) {
+			q.fs.Remove(q.path(f.Name)) // was being written, or never used; if it stays it does no harm
 			continue
 		}
 		id, suffix, ok := parseSegmentName(f.Name)
@@ -116,12 +116,8 @@ func (q *Queue) readIndexes(list []found) ([]found, error) {
 				q.log.Warn("queue: an index can't be used and is made again from its segment", "file", q.indexPath(f.id), "error", err)
 			}
 		}
-		if f.run == nil {
-			if !q.scanSegment(&f) {
-				continue
-			}
-		} else if len(f.run.damaged) > 0 {
-			q.tellDamage(f.id, f.run.damaged)
+		if f.run == nil && !q.scanSegment(&f) {
+			continue
 		}
 		kept = append(kept, f)
 	}
@@ -171,7 +167,10 @@ func (q *Queue) scanSegment(f *found) bool {
 		return false
 	}
 	f.run = ix.run()
-	if err := ix.write(q.fs, q.indexPath(f.id)); err != nil {
+	if len(ix.damaged) > 0 {
+		f.index = true // there must be none
+		q.fs.Remove(q.indexPath(f.id))
+	} else if err := ix.write(q.fs, q.indexPath(f.id)); err != nil {
 		q.log.Warn("queue: writing an index; it is tried again", "file", q.indexPath(f.id), "error", err)
 	} else {
 		f.index = true

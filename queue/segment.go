@@ -17,6 +17,7 @@ const (
 	damagedDir    = "damaged" // segments that were set aside
 	segmentSuffix = ".seg"
 	indexSuffix   = ".idx"
+	spareSuffix   = ".new" // a segment file to be used next
 	tmpSuffix     = ".tmp"
 )
 
@@ -51,14 +52,14 @@ type segment struct {
 	messages int   // with living recipients, whose data are here
 	notes    int   // living recipients whose last reply is here
 
-	sealed  bool // nothing more is written to it
-	trimmed bool // nothing is behind size; until then the next segment says where it ends
-	indexed bool // the index file is there
-	damaged bool // is set aside and not deleted when nothing in it is needed any more
-	stuck   bool // has messages that can't be read, so that compaction can't empty it
-	emptied bool // by compaction; it is deleted when those that it guards are trimmed
-	gone    bool // its file is being deleted
-	told    bool // that the janitor could not finish it
+	sealed  bool      // nothing more is written to it
+	trimmed bool      // nothing is behind size; until then the next segment says where it ends
+	indexed bool      // the index file is there, or damage forbids one
+	damaged bool      // is set aside and not deleted when nothing in it is needed any more
+	stuck   bool      // has messages that can't be read, so that compaction can't empty it
+	emptied bool      // by compaction; it is deleted when those that it guards are trimmed
+	gone    bool      // its file is being deleted
+	rest    time.Time // when the janitor tries again what failed
 
 	// deps are the segments that must stay as long as this one does, since they have records that
 	// settle, move or change messages whose data are here.
@@ -179,6 +180,7 @@ func (q *Queue) path(name ...string) string {
 
 func (q *Queue) segmentPath(s journal.Segment) string { return q.path(segmentBase(s) + segmentSuffix) }
 func (q *Queue) indexPath(s journal.Segment) string   { return q.path(segmentBase(s) + indexSuffix) }
+func (q *Queue) sparePath(s journal.Segment) string   { return q.path(segmentBase(s) + spareSuffix) }
 func (q *Queue) largePath(n uint64) string            { return q.path(largeDir, largeName(n)) }
 
 // addSegment makes a segment the active one.

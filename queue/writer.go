@@ -186,7 +186,7 @@ func (w *writer) run() {
 	for {
 		g := w.collect()
 		w.commit(&g)
-		w.recycle(&g)
+		w.reuse(&g)
 		if g.closing && w.done() {
 			break
 		}
@@ -196,7 +196,7 @@ func (w *writer) run() {
 	}
 	if w.spare != nil {
 		w.spare.file.Close()
-		w.q.fs.Remove(w.q.segmentPath(w.spare.id))
+		w.q.fs.Remove(w.q.sparePath(w.spare.id))
 	}
 }
 
@@ -283,8 +283,8 @@ func (w *writer) take() group {
 	return g
 }
 
-// recycle keeps the arrays of a group for a later one.
-func (w *writer) recycle(g *group) {
+// reuse keeps the arrays of a group for a later one.
+func (w *writer) reuse(g *group) {
 	clear(g.notes)
 	clear(g.accepts)
 	w.mu.Lock()
@@ -454,6 +454,11 @@ func (w *writer) build(g *group) []byte {
 // open begins a new segment: one that was made in advance, or one made now.
 func (w *writer) open() error {
 	s, err := w.takeSpare()
+	if err == nil {
+		if err = w.q.use(s); err != nil {
+			s.file.Close()
+		}
+	}
 	if err != nil {
 		if w.failed.IsZero() {
 			w.q.log.Error("queue: beginning a journal segment", "error", err)
@@ -498,7 +503,32 @@ func (w *writer) makeSpare() {
 
 func (w *writer) make() (*spare, error) {
 	w.number++
-	return w.q.makeSegment(w.number)
+	return w.q.makeSegment(newSegment(w.number))
+}
+
+// recycle makes the next segment from a file that is needed no longer and that nobody reads: a
+// sync is quicker where the file has blocks already (130 us against 200 us, ext4), since the
+// file system has nothing of its own to write. What the file holds is void, since the new
+// segment has another salt. It reports false when the file was left as it is.
+func (w *writer) recycle(name string, size int64) bool {
+	w.making.Lock()
+	defer w.making.Unlock()
+	if w.spare != nil || size < w.q.cfg.SegmentSize*3/4 {
+		return false
+	}
+	w.number++
+	id := newSegment(w.number)
+	if err := w.q.fs.Rename(name, w.q.sparePath(id)); err != nil {
+		return false
+	}
+	f, err := w.q.fs.OpenWrite(w.q.sparePath(id))
+	if err == nil {
+		w.spare, err = w.q.allocate(id, f)
+	}
+	if err != nil { // it is not the old segment any more, at least
+		w.q.log.Warn("queue: using a journal segment's file again", "error", err)
+	}
+	return true
 }
 
 // seal ends the active segment where the last good sync left it.
@@ -509,26 +539,45 @@ func (w *writer) seal() {
 	w.active = nil
 }
 
-// makeSegment makes an empty segment file, with room on the disk, and its name durable.
-func (q *Queue) makeSegment(number uint32) (*spare, error) {
+// newSegment gives a segment its salt.
+func newSegment(number uint32) journal.Segment {
 	var salt [4]byte
 	rand.Read(salt[:]) // never fails
-	s := &spare{id: journal.Segment{Number: number, Salt: binary.LittleEndian.Uint32(salt[:])}}
-	name := q.segmentPath(s.id)
-	f, err := q.fs.Create(name)
-	if err != nil {
+	return journal.Segment{Number: number, Salt: binary.LittleEndian.Uint32(salt[:])}
+}
+
+// makeSegment makes an empty segment file, under its name as a spare.
+func (q *Queue) makeSegment(id journal.Segment) (*spare, error) {
+	f, err := q.fs.Create(q.sparePath(id))
+	if err == nil {
+		return q.allocate(id, f)
+	}
+	return nil, q.storageError("creating a journal segment", err)
+}
+
+// allocate gives a spare its room on the disk.
+func (q *Queue) allocate(id journal.Segment, f vfs.File) (*spare, error) {
+	if err := f.Allocate(q.cfg.SegmentSize); err != nil {
+		f.Close()
+		q.fs.Remove(q.sparePath(id)) // if it stays it does no harm, and the next start removes it
 		return nil, q.storageError("creating a journal segment", err)
 	}
-	if err = f.Allocate(q.cfg.SegmentSize); err == nil {
+	return &spare{id: id, file: f}, nil
+}
+
+// use gives a spare its name as a segment, durably.
+func (q *Queue) use(s *spare) error {
+	err := q.fs.Rename(q.sparePath(s.id), q.segmentPath(s.id))
+	if err == nil {
 		err = q.fs.SyncDir(q.cfg.Dir)
 	}
 	if err != nil {
-		f.Close()
-		q.fs.Remove(name)
-		return nil, q.storageError("creating a journal segment", err)
+		for _, name := range []string{q.sparePath(s.id), q.segmentPath(s.id)} {
+			q.fs.Remove(name) // if it stays the next start finds that it was never used
+		}
+		return q.storageError("creating a journal segment", err)
 	}
-	s.file = f
-	return s, nil
+	return nil
 }
 
 // written enters a durable group in the schedule.
