@@ -99,7 +99,6 @@ type walker struct {
 	key    uint32
 	oldest uint64 // ids that OlderThan and NewerThan leave
 	newest uint64
-	empty  bool // nothing can be selected
 
 	at    uint64 // where to go on
 	done  bool
