@@ -14,6 +14,7 @@ import (
 	"mta/internal/envelope"
 	"mta/internal/reply"
 	"mta/internal/route"
+	"mta/mta/config"
 	"mta/queue"
 	"mta/router"
 )
@@ -123,7 +124,8 @@ func (d *dispatcher) route(l *queue.Lease) {
 	for domain := range byDomain {
 		domains = append(domains, domain)
 	}
-	g := gathering{bySite: make(map[string]*routed, 1)}
+	g := gathering{byWay: make(map[way]*routed, 1)}
+	pol := d.policy()
 	d.router.Submit(router.Request{
 		Message: l.Message.ID,
 		Domains: domains,
@@ -132,7 +134,7 @@ func (d *dispatcher) route(l *queue.Lease) {
 			defer d.routing.done(len(recipients))
 			if failed != nil {
 				d.unroutable(l.Message, recipients, domain, *failed)
-			} else if !g.add(rt, recipients) {
+			} else if !g.add(way{rt.Site, pol.traffic(domain, rt)}, rt, recipients) {
 				d.submit(l.Message, rt, recipients)
 			}
 		},
@@ -151,11 +153,18 @@ func groupByDomain(l *queue.Lease) map[string][]queue.Pending {
 	return by
 }
 
-// gathering collects by site what is routed while a request is being submitted.
+// gathering collects what can be one job of what is routed while a request is being submitted.
 type gathering struct {
 	mu     sync.Mutex // guards the rest
 	closed bool
-	bySite map[string]*routed
+	byWay  map[way]*routed
+}
+
+// way is what the recipients of a job have in common. Two domains of one site can differ in their
+// settings: one may demand TLS, or give up sooner.
+type way struct {
+	site     string
+	settings *config.Traffic // shared by all domains for which the same blocks count
 }
 
 type routed struct {
@@ -164,25 +173,25 @@ type routed struct {
 }
 
 // add reports false when it is too late to gather.
-func (g *gathering) add(rt *route.Route, recipients []queue.Pending) bool {
+func (g *gathering) add(w way, rt *route.Route, recipients []queue.Pending) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
 		return false
 	}
-	if r := g.bySite[rt.Site]; r != nil {
+	if r := g.byWay[w]; r != nil {
 		r.recipients = append(r.recipients, recipients...)
 	} else {
-		g.bySite[rt.Site] = &routed{rt, recipients}
+		g.byWay[w] = &routed{rt, recipients}
 	}
 	return true
 }
 
-func (g *gathering) close() map[string]*routed {
+func (g *gathering) close() map[way]*routed {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.closed = true
-	return g.bySite
+	return g.byWay
 }
 
 // submit makes jobs of recipients with one route. A job that delivery has no room for waits in

@@ -203,6 +203,28 @@ func TestS1_RecipientsBecomeAJobPerSite(t *testing.T) {
 	s.want(t)
 }
 
+func TestDomainsOfOneSiteKeepTheirOwnSettings(t *testing.T) {
+	s := newStage(t)
+	cfg, err := config.Parse([]byte(`domain "bank.example" { tls = "required" }`), "test.conf", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.policy = func() *policy { return &policy{cfg} }
+	for _, d := range []string{"a.example", "bank.example", "c.example"} {
+		s.routes[d] = &route.Route{Domain: d, Site: "mx.shared"}
+	}
+	s.handle(s.lease(1, 0, "1@a.example", "2@bank.example", "3@c.example"))
+	if len(s.jobs) != 2 {
+		t.Fatalf("%d jobs for two sets of settings", len(s.jobs))
+	}
+	for _, j := range s.jobs {
+		bank := slices.Equal(j.Recipients, []int{1})
+		if want := map[bool]route.TLS{true: route.TLSRequired, false: route.TLSOpportunistic}[bank]; j.Route.TLS != want {
+			t.Errorf("recipients %v go with TLS %v, want %v", j.Recipients, j.Route.TLS, want)
+		}
+	}
+}
+
 func TestSlowLookUpHoldsUpNobodyElse(t *testing.T) {
 	s := newStage(t)
 	s.slow["slow.example"] = true
