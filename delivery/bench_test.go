@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -25,7 +26,6 @@ type fakeSession struct {
 	queue  []*smtpclient.Transaction
 	ending bool
 	closed func(*smtpclient.Conn)
-	served int
 }
 
 func newFakeSession(_ context.Context, _ net.Conn, cfg smtpclient.Config) (session, error) {
@@ -46,7 +46,6 @@ func (f *fakeSession) run() {
 		}
 		batch, f.queue = f.queue, batch[:0]
 		ending := f.ending
-		f.served += len(batch)
 		f.mu.Unlock()
 		for _, t := range batch {
 			t.Done(t, smtpclient.Outcome{Results: results[:len(t.Recipients)]})
@@ -86,11 +85,6 @@ func (f *fakeSession) Window() smtpclient.Window              { return smtpclien
 func (f *fakeSession) Capabilities() *smtpclient.Capabilities { return &smtpclient.Capabilities{} }
 func (f *fakeSession) TLS() *smtpclient.TLSState              { return nil }
 func (f *fakeSession) SetTrace(*smtpclient.Trace)             {}
-func (f *fakeSession) Served() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.served
-}
 
 // BenchmarkDecisions is the scheduler alone: 20 connections that answer at once.
 func BenchmarkDecisions(b *testing.B) {
@@ -185,5 +179,56 @@ func BenchmarkPickAmongMany(b *testing.B) {
 				w.add(p, false)
 			}
 		})
+	}
+}
+
+// BenchmarkMixed is 1,000 messages of 50 recipients among 5,000 single ones, to ten sites on this
+// machine; it tells how long the single ones took from Submit to Done.
+func BenchmarkMixed(b *testing.B) {
+	var routes []*route.Route
+	for i := range 10 {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			b.Fatal(err)
+		}
+		srv := sink.New(sink.Config{})
+		go srv.Serve(ln)
+		defer srv.Close()
+		routes = append(routes, &route.Route{Domain: "a.example", Site: fmt.Sprint(i), Tiers: []route.Tier{{{Name: "mx", Addr: netip.MustParseAddrPort(ln.Addr().String())}}}})
+	}
+	content := bytes.Repeat([]byte("0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcd\r\n"), 32)
+	body := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil }
+	for range b.N {
+		s := New(benchConfig(10))
+		var mu sync.Mutex
+		var took []time.Duration
+		var wait sync.WaitGroup
+		for i := range 6000 {
+			n := 1
+			if i%6 == 0 {
+				n = 50
+			}
+			m := &envelope.Message{ID: envelope.ID(i + 1), Sender: "from@example.org", Size: int64(len(content))}
+			var index []int
+			for k := range n {
+				m.Recipients = append(m.Recipients, envelope.Recipient{Address: "to@a.example"})
+				index = append(index, k)
+			}
+			wait.Add(1)
+			began := time.Now()
+			s.Submit(&Job{Message: m, Recipients: index, Route: routes[i%10], Source: "out1", Body: body, Done: func(j *Job, _ []Result) {
+				if len(j.Recipients) == 1 {
+					mu.Lock()
+					took = append(took, time.Since(began))
+					mu.Unlock()
+				}
+				wait.Done()
+			}})
+		}
+		wait.Wait()
+		s.Close()
+		slices.Sort(took)
+		b.ReportMetric(float64(took[len(took)/2].Microseconds())/1e3, "p50-ms")
+		b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1e3, "p99-ms")
 	}
 }

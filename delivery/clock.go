@@ -120,6 +120,7 @@ func (s *Scheduler) keepHouse(now time.Time) {
 		}
 	}
 	s.sweepBudgets(now)
+	s.remind()
 	s.db.Collect(now, func(p *destdb.Path) bool { return s.pools[p] != nil })
 	s.mu.Unlock()
 	s.save(false)

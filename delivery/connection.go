@@ -24,7 +24,6 @@ type session interface {
 	Finish()
 	Close()
 	Err() error
-	Served() int
 	BytesSent() int64
 	Mode() smtpclient.Mode
 	Window() smtpclient.Window
@@ -55,18 +54,20 @@ type connection struct {
 	cancel context.CancelFunc // ends the opening
 
 	// Guarded by Scheduler.mu.
-	session session    // nil while it is being opened
-	budgets [6]*budget // that it counts in; some are nil
-	opener  *message   // for whose sake; counts as a worker of it until the connection stands
-	cargo   []cargo
-	given   int // transactions handed to it
-	most    int // that it may be given
-	pace    time.Duration
-	last    time.Time // when a transaction was settled last, or it became busy
-	carried int64     // octets sent, when the watch looked last
-	looked  time.Time
-	ended   bool
-	tlsName string
+	session  session    // nil while it is being opened
+	budgets  [6]*budget // that it counts in; some are nil
+	opener   *message   // for whose sake; counts as a worker of it until the connection stands
+	cargo    []cargo
+	given    int // transactions handed to it
+	most     int // that it may be given
+	pace     time.Duration
+	last     time.Time     // when a transaction was settled last, or it became busy
+	quickest time.Duration // a job has ever taken: about one exchange
+	carried  int64         // octets sent, when the watch looked last
+	looked   time.Time
+	ended    bool
+	answered bool // the host has said something about a message
+	tlsName  string
 }
 
 // cargo is how many parts of one message are on a connection.
@@ -287,6 +288,8 @@ func (s *Scheduler) stands(c *connection, sess session) {
 	switch {
 	case c.ended: // it was lost while the handshake returned
 		s.lost(c, now)
+	case s.closed:
+		sess.Close()
 	case s.draining:
 		c.retire()
 	default:
@@ -339,15 +342,22 @@ func extensions(before []string, c *smtpclient.Capabilities) []string {
 }
 
 // measure sets how much backlog c takes: by itself as much as it works off in BacklogTime and at
-// most BacklogThreshold; when there is no other way, as much as the wire makes use of besides.
+// most BacklogThreshold; when there is no other way, as much as the wire makes use of besides. That
+// is what the window allows, and no more than twice what was done in the time of one exchange: a host
+// that works on one message after the other gains nothing from a long queue, and what comes late
+// would stand behind all of it.
 func (c *connection) measure() {
 	t := c.limits.BacklogThreshold
 	if c.pace > 0 {
 		t = min(t, int(c.limits.BacklogTime/c.pace))
 	}
 	t = max(t, 1)
+	more := c.session.Depth()
+	if c.pace > 0 && c.quickest > 0 {
+		more = min(more, int(2*c.quickest/c.pace))
+	}
 	c.rec.Threshold = t
-	c.rec.Limit = t + max(c.session.Depth(), t)
+	c.rec.Limit = t + max(more, t)
 }
 
 // assign gives the first part of g to c.
@@ -452,7 +462,7 @@ func (s *Scheduler) lost(c *connection, now time.Time) {
 		h.Facts.OutOfStep = now
 	}
 	s.db.Taught(h, now)
-	if err != nil && c.given > 0 && c.session.Served() == 0 && !s.draining && !errors.Is(err, smtpclient.ErrClosed) {
+	if err != nil && c.given > 0 && !c.answered && !s.draining && !errors.Is(err, smtpclient.ErrClosed) {
 		// It greets, and then does nothing: as bad as not greeting.
 		r, _ := why(err)
 		s.db.Refused(c.rec.Path, now, r, destdb.Backoff{First: c.limits.HostRetry, Max: c.limits.MaxHostRetry})

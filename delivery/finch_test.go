@@ -345,6 +345,65 @@ func TestBrokenTLSIsRetriedInClear(t *testing.T) {
 	})
 }
 
+// One of ten sites answers nothing: the others don't notice.
+func TestBlackHoleHarmsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		defer w.end()
+		var sites []*route.Route
+		for i := range 10 {
+			h := w.host(fmt.Sprint("mx", i), sink.Config{Latency: 10 * time.Millisecond})
+			h.hole = i == 0
+			sites = append(sites, routeTo(fmt.Sprint("site", i), tier(h)))
+		}
+		began := time.Now()
+		for range 100 {
+			for _, r := range sites {
+				w.send(r, 1)
+			}
+		}
+		if n := delivered(w.awaitResults(900, time.Minute)); n != 900 {
+			t.Errorf("%d delivered, want the other sites' 900", n)
+		}
+		if d := time.Since(began); d > time.Second {
+			t.Errorf("took %v", d)
+		}
+		w.awaitResults(1000, time.Minute)
+		if n := w.s.Counts().ConnectFailed; n != 1 {
+			t.Errorf("%d connections were tried to the black hole, want 1", n)
+		}
+	})
+}
+
+// Small mail is not held up by big envelopes: with the connections full of these, a single one waits for
+// the next free place and not for all of them (S2).
+func TestS2SmallMailPassesBigEnvelopes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, unhurried(Limits{Site: Scope{Connections: 4}, MaxRecipients: 10, MaxDeliveriesPerConnection: 1e6}))
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx", sink.Config{Work: map[sink.Phase]time.Duration{sink.End: 50 * time.Millisecond}})))
+		for range 20 {
+			w.s.Submit(w.job(r, 1000)) // 2,000 transactions of 50 ms on 4 connections: 25 s
+		}
+		time.Sleep(2 * time.Second)
+		var slowest time.Duration
+		for range 100 {
+			j, began := w.job(r, 1), time.Now()
+			j.Done = func(*Job, []Result) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				slowest = max(slowest, time.Since(began))
+			}
+			w.s.Submit(j)
+			time.Sleep(100 * time.Millisecond)
+		}
+		w.awaitResults(20_000, 5*time.Minute)
+		if slowest > time.Second {
+			t.Errorf("the slowest small message took %v", slowest)
+		}
+	})
+}
+
 // Torture: every phase fails now and then. Each message is delivered once, or counted as ambiguous, or
 // its failure is told; nothing is left behind.
 func TestTorture(t *testing.T) {

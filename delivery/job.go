@@ -97,9 +97,3 @@ func (w *work) split(limit int) []*part {
 		}
 	}
 }
-
-// add notes a result. It reports whether the work is done.
-func (w *work) add(r Result) bool {
-	w.results = append(w.results, r)
-	return len(w.results) == len(w.Recipients)
-}

@@ -29,7 +29,8 @@ type Config struct {
 	// Key names what a job is parked under when Submit refuses it, and whose share of memory it
 	// takes. nil: the site.
 	Key func(*Job) string
-	// OnRoom is told that a key whose jobs were refused has room again. It is called from the
+	// OnRoom is told that a key whose jobs were refused has room again, when half its share is free,
+	// and once more within a second, for jobs that were just being parked. It is called from the
 	// scheduler's own goroutine, and may Submit.
 	OnRoom func(key string)
 	// Share is how many jobs may wait for each key in memory (2,000). MaxJobs is how many may wait
@@ -144,6 +145,8 @@ type Scheduler struct {
 type share struct {
 	jobs    int
 	refused bool // the caller has parked some
+	// The caller may have parked a job only after he was told of room: he is told once more.
+	again bool
 }
 
 // Counts add up what has happened since New.
@@ -242,7 +245,7 @@ func (s *Scheduler) admit(key string) bool {
 		s.shares[key] = h
 	}
 	if h.jobs >= s.shareNow() {
-		h.refused = true
+		h.refused, h.again = true, true
 		return false
 	}
 	h.jobs++
@@ -260,8 +263,24 @@ func (s *Scheduler) leave(key string) {
 		h.refused = false
 		s.room = append(s.room, key)
 		s.signal()
-	case h.jobs == 0 && !h.refused:
+	case h.jobs == 0 && !h.again:
 		delete(s.shares, key)
+	}
+}
+
+// remind tells those once more who were refused and told of room since.
+func (s *Scheduler) remind() {
+	for key, h := range s.shares {
+		if !h.again || h.refused {
+			continue
+		}
+		if h.again = false; h.jobs < s.shareNow() {
+			s.room = append(s.room, key)
+			s.signal()
+		}
+		if h.jobs == 0 {
+			delete(s.shares, key)
+		}
 	}
 }
 

@@ -92,7 +92,8 @@ func TestUnknownSource(t *testing.T) {
 	})
 }
 
-// A job that does not fit the share stays the caller's; when half the share is free he is told.
+// A job that doesn't fit the share stays the caller's. When half the share is free he is told, and once
+// more, for what he was parking at that time.
 func TestShareOfMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(c *Config) { c.Share = 10 })
@@ -109,8 +110,15 @@ func TestShareOfMemory(t *testing.T) {
 			t.Fatalf("%d jobs taken, room for %d more", taken, w.s.Room("a"))
 		}
 		w.awaitResults(10, time.Minute)
-		if len(w.room) != 1 || w.room[0] != "a" || w.s.Room("a") != 10 {
-			t.Errorf("told of room: %v, room now %d", w.room, w.s.Room("a"))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(w.room) != 2 || w.room[0] != "a" || w.s.Room("a") != 10 {
+			t.Errorf("told of room: %v, want twice; room now %d", w.room, w.s.Room("a"))
+		}
+		w.s.mu.Lock()
+		defer w.s.mu.Unlock()
+		if len(w.s.shares) != 0 {
+			t.Error("a share without jobs is remembered")
 		}
 	})
 }

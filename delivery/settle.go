@@ -19,7 +19,7 @@ func (s *Scheduler) done(t *smtpclient.Transaction, o smtpclient.Outcome) {
 	w := p.work
 	s.mu.Lock()
 	c := p.conn
-	c.clocked(now)
+	c.clocked(now, now.Sub(p.handed))
 	s.unassign(p, now)
 	var again []int
 	moved, good := false, false
@@ -34,6 +34,7 @@ func (s *Scheduler) done(t *smtpclient.Transaction, o smtpclient.Outcome) {
 			again = append(again, t.Recipients[i])
 			continue
 		}
+		c.answered = c.answered || r.Fate == smtpclient.Answered
 		good = good || r.Fate == smtpclient.Answered && r.Reply.OK()
 		s.result(w, s.resultOf(p, c, i, r, o.DSN, now), now)
 	}
@@ -64,15 +65,18 @@ func (s *Scheduler) done(t *smtpclient.Transaction, o smtpclient.Outcome) {
 }
 
 // clocked learns how long a job takes on c, while it is busy.
-func (c *connection) clocked(now time.Time) {
-	took := now.Sub(c.last)
+func (c *connection) clocked(now time.Time, took time.Duration) {
+	gap := now.Sub(c.last)
 	c.last = now
 	c.rec.Delivered++
+	if c.quickest == 0 || took < c.quickest {
+		c.quickest = took
+	}
 	if c.pace == 0 {
-		c.pace = took
+		c.pace = gap
 		return
 	}
-	c.pace += (took - c.pace) / 8
+	c.pace += (gap - c.pace) / 8
 }
 
 func (s *Scheduler) resultOf(p *part, c *connection, i int, r smtpclient.Result, dsn bool, now time.Time) Result {
@@ -91,7 +95,9 @@ func (s *Scheduler) resultOf(p *part, c *connection, i int, r smtpclient.Result,
 	case smtpclient.Ambiguous:
 		s.cfg.Log.Warn("ambiguous: the host may have taken the message, it is tried again", "message", p.work.Message.ID.String(), "host", c.host.String(), "session", c.id)
 		s.counts.Ambiguous++
-	case smtpclient.Answered:
+	case smtpclient.Answered, smtpclient.Failed:
+		// What is untried is left out: the 421 that ends a connection of so many messages is no more
+		// than that; one that means more is heard again on the next connection.
 		if !r.Reply.OK() {
 			s.judge(c, r.Reply, false, now)
 		}

@@ -178,12 +178,20 @@ func (w *world) settled() []Result {
 	return append([]Result(nil), w.results...)
 }
 
+// count is how many results there are so far.
+func (w *world) count() int {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.results)
+}
+
 // awaitResults lets time pass until there are n results.
 func (w *world) awaitResults(n int, most time.Duration) []Result {
 	w.t.Helper()
 	for end := time.Now().Add(most); ; time.Sleep(10 * time.Millisecond) {
-		if r := w.settled(); len(r) >= n {
-			return r
+		if w.count() >= n {
+			return w.settled()
 		}
 		if time.Now().After(end) {
 			w.t.Fatalf("%d results after %v, want %d; %s", len(w.settled()), most, n, w.picture())

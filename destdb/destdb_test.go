@@ -172,6 +172,16 @@ func TestS15RecordsReachAnotherPicture(t *testing.T) {
 	}
 }
 
+// A record makes a path that stands in until one with a policy comes.
+func TestRecordStandsIn(t *testing.T) {
+	db := New(Lifetimes{})
+	db.Learn([]Record{{Key: Key{Addr: addr, Source: "out1"}, Made: t0}})
+	p := db.Path(PathKey{Source: "out1", Addr: addr, Policy: "tls"}, "mx")
+	if !p.Made.Equal(t0) || len(db.paths) != 1 || len(db.Hosts()[0].Paths) != 1 || p.Host.paths != 1 {
+		t.Errorf("%d paths, made %v", len(db.paths), p.Made)
+	}
+}
+
 func TestLaterRetryRecordCounts(t *testing.T) {
 	db := New(Lifetimes{})
 	h := db.Host(addr, "mx")

@@ -39,7 +39,11 @@ func (db *DB) Path(key PathKey, name string) *Path {
 		db.paths[key] = p
 		if others := db.ways[p.key()]; len(others) > 0 {
 			// Records know no policy: what is known under another one, or was before a restart, counts.
-			p.Broken, p.Made = others[0].Broken, others[0].Made
+			o := others[0]
+			p.Broken, p.Made = o.Broken, o.Made
+			if o.Policy == "" && len(o.conns) == 0 {
+				db.drop(o.PathKey, o) // it was made by Learn, to stand in
+			}
 		}
 		db.ways[p.key()] = append(db.ways[p.key()], p)
 	} else if name != "" {

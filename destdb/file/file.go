@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"mta/destdb"
 )
@@ -41,7 +42,7 @@ func Open(path string, log *slog.Logger) (*Store, error) {
 	}
 	s := &Store{path: path, log: log}
 	err := s.open()
-	if err != nil && !errors.Is(err, bbolt.ErrTimeout) && exists(path) {
+	if err != nil && !errors.Is(err, bolterrors.ErrTimeout) && exists(path) {
 		err = s.setAside(err)
 	}
 	if err != nil {

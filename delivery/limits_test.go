@@ -1,0 +1,308 @@
+package delivery
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mta/destdb"
+	"mta/internal/gcra"
+	"mta/internal/route"
+	"mta/internal/sink"
+)
+
+// arrivals gives when messages reached the sinks, from the first on.
+func arrivals(w *world) (at []time.Duration) {
+	all := w.recorder.Deliveries()
+	for _, d := range all {
+		at = append(at, d.At.Sub(all[0].At))
+	}
+	return at
+}
+
+func TestMessageRate(t *testing.T) {
+	for name, limits := range map[string]Limits{
+		"site":   {Site: Scope{MessageRate: gcra.Rate{Events: 10, Burst: 1}}},
+		"path":   {Path: Scope{MessageRate: gcra.Rate{Events: 10, Burst: 1}}},
+		"source": {Source: Scope{MessageRate: gcra.Rate{Events: 10, Burst: 1}}},
+		"tenant": {Tenant: Scope{MessageRate: gcra.Rate{Events: 10, Burst: 1}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, unhurried(limits))
+				defer w.end()
+				w.send(routeTo("a", tier(w.host("mx", sink.Config{}))), 51)
+				w.awaitResults(51, time.Minute)
+				at := arrivals(w)
+				if last := at[50]; last < 5*time.Second || last > 5200*time.Millisecond {
+					t.Errorf("51 messages at 10/s took %v, want 5 s", last)
+				}
+				for i := 11; i < len(at); i++ {
+					if at[i]-at[i-11] < time.Second {
+						t.Fatalf("12 messages within %v", at[i]-at[i-11])
+					}
+				}
+			})
+		})
+	}
+}
+
+// A tenant at his limit holds nobody else.
+func TestTenantRateIsHisOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(c *Config) {
+			c.Limits = func(_ *route.Route, _, tenant string) Limits {
+				l := Limits{NoSlowStart: true}
+				if tenant == "slow" {
+					l.Tenant.MessageRate = gcra.Rate{Events: 1, Burst: 1}
+				}
+				return l
+			}
+		})
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx", sink.Config{})))
+		for range 10 {
+			j := w.job(r, 1)
+			j.Message.Tenant = "slow"
+			w.s.Submit(j)
+		}
+		w.send(r, 100)
+		time.Sleep(500 * time.Millisecond)
+		if n := len(w.settled()); n != 101 {
+			t.Errorf("%d delivered after half a second, want the other's 100 and one", n)
+		}
+		w.awaitResults(110, 10*time.Second)
+	})
+}
+
+// A provider's limits hold for all its sites together.
+func TestProviderIsOneBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, unhurried(Limits{BacklogThreshold: 1, Provider: Scope{Connections: 3, MessageRate: gcra.Rate{Events: 20, Burst: 1}}}))
+		defer w.end()
+		h := w.host("mx1", sink.Config{Latency: 300 * time.Millisecond})
+		g := w.host("mx2", sink.Config{Latency: 300 * time.Millisecond})
+		a, b := routeTo("a", tier(h)), routeTo("b", tier(g))
+		a.Provider, b.Provider = "p", "p"
+		w.send(a, 30)
+		w.send(b, 31)
+		most := 0
+		for range 50 {
+			time.Sleep(50 * time.Millisecond)
+			most = max(most, w.s.Counts().Live)
+		}
+		if most != 3 {
+			t.Errorf("at most %d connections at a time, want 3", most)
+		}
+		w.awaitResults(61, time.Minute)
+		at := arrivals(w)
+		if last := at[60]; last < 2500*time.Millisecond {
+			t.Errorf("61 messages at 20/s took %v", last)
+		}
+		seen := map[string]int{}
+		for _, d := range w.recorder.Deliveries()[:40] {
+			seen[d.Server]++
+		}
+		if seen["mx2"] < 5 {
+			t.Errorf("of the first 40 messages: %v: the second site starves", seen)
+		}
+	})
+}
+
+func TestConnectionRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, unhurried(Limits{BacklogThreshold: 1, Site: Scope{ConnectionRate: gcra.Rate{Events: 1, Burst: 1}}}))
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx", sink.Config{Work: map[sink.Phase]time.Duration{sink.End: 4 * time.Second}})))
+		w.send(r, 30)
+		time.Sleep(3500 * time.Millisecond)
+		synctest.Wait()
+		if n := len(w.dialed()); n != 4 {
+			t.Errorf("%d connections in 3.5 s at 1/s, want 4", n)
+		}
+		w.awaitResults(30, 5*time.Minute)
+	})
+}
+
+func TestSlowStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(c *Config) {
+			c.Limits = func(*route.Route, string, string) Limits {
+				return Limits{Site: Scope{Connections: 6}, MaxDeliveriesPerConnection: 1e6}
+			}
+		})
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx", sink.Config{Latency: 100 * time.Millisecond, Without: sink.Pipelining})))
+		w.send(r, 400)
+		time.Sleep(600 * time.Millisecond) // greeting, EHLO, MAIL, RCPT, DATA: no message taken yet
+		if n := len(w.dialed()); n != 1 {
+			t.Errorf("%d connections before the first message was taken, want 1", n)
+		}
+		w.awaitResults(400, 10*time.Minute)
+		if n := len(w.dialed()); n != 6 {
+			t.Errorf("%d connections in the end, want the limit of 6", n)
+		}
+		if s := w.s.Sites()[0]; s.Allowed != 6 {
+			t.Errorf("destdb remembers %v connections", s.Allowed)
+		}
+	})
+}
+
+// "Too many connections" halves what is in use, for a time and visibly.
+func TestFewerConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var actions []destdb.Action
+		w := newWorld(t, func(c *Config) {
+			c.Limits = func(*route.Route, string, string) Limits { return Limits{Site: Scope{Connections: 8}} }
+			c.OnAction = func(_ string, a destdb.Action) { actions = append(actions, a) }
+		})
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx", sink.Config{Latency: 50 * time.Millisecond, MaxConnections: 4, Without: sink.Pipelining})))
+		w.send(r, 300)
+		if n := delivered(w.awaitResults(300, 10*time.Minute)); n != 300 {
+			t.Errorf("%d delivered: a connection too many must cost no message", n)
+		}
+		if len(actions) == 0 {
+			t.Fatal("no action")
+		}
+		a := actions[0]
+		if a.What != fewerConnections || a.Reason == "" || !a.End.After(a.Begin) {
+			t.Errorf("action %+v", a)
+		}
+	})
+}
+
+// A provider's throttling suspends the site for the source, is shown, and ends by itself.
+func TestSuspendedByReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, unhurried(Limits{}))
+		defer w.end()
+		h := w.host("gmail-smtp-in.l.google.com", sink.Config{Refusals: []sink.Refusal{{Phase: sink.Mail, Prefix: "from@",
+			Reply: "421 4.7.28 Our system has detected an unusual rate of unsolicited mail originating from your IP address"}}})
+		r := routeTo("g", tier(h))
+		r.Provider = "google"
+		w.send(r, 1)
+		if res := w.awaitResults(1, time.Minute)[0]; !res.Attempted || res.Reply.OK() {
+			t.Errorf("result %+v", res)
+		}
+		dials := len(w.dialed())
+		w.send(r, 3)
+		other := w.job(r, 1)
+		other.Source = "out2"
+		w.s.Submit(other)
+		w.awaitResults(2, time.Minute) // the other source's, refused for itself
+		time.Sleep(5 * time.Minute)
+		if n := len(w.settled()); n != 2 {
+			t.Errorf("%d results while suspended, want 2", n)
+		}
+		if n := len(w.dialed()); n != dials+1 {
+			t.Errorf("%d connections while suspended, want only the other source's", n-dials)
+		}
+		lanes := w.s.Lanes("g")
+		if len(lanes) != 2 || lanes[0].Why == "" || lanes[0].Until.IsZero() {
+			t.Errorf("lanes %+v", lanes)
+		}
+		time.Sleep(6 * time.Minute)
+		if n := len(w.settled()); n < 3 {
+			t.Error("the suspension did not end by itself")
+		}
+	})
+}
+
+func TestSuspendAndResume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx", sink.Config{})))
+		w.s.Suspend("a", "", "maintenance over there", time.Now().Add(time.Hour))
+		w.send(r, 5)
+		time.Sleep(time.Minute)
+		if n := len(w.settled()) + len(w.dialed()); n != 0 {
+			t.Fatalf("%d results and connections while suspended", n)
+		}
+		if n := w.s.Resume("a"); n != 1 {
+			t.Errorf("resumed %d", n)
+		}
+		w.awaitResults(5, time.Second)
+	})
+}
+
+// What this relay says by itself must not lead to actions, or they would renew themselves.
+func TestOwnWordsAreNotJudged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		defer w.end()
+		h := w.host("mx", sink.Config{})
+		h.down = true
+		w.send(routeTo("a", tier(h)), 5)
+		w.awaitResults(5, time.Minute)
+		for _, s := range w.s.Sites() {
+			if len(s.Actions) != 0 {
+				t.Errorf("actions %+v", s.Actions)
+			}
+		}
+	})
+}
+
+func TestReloadActsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rate := gcra.Rate{Events: 1, Per: time.Hour, Burst: 1}
+		w := newWorld(t, func(c *Config) {
+			c.Limits = func(*route.Route, string, string) Limits {
+				return Limits{NoSlowStart: true, Site: Scope{MessageRate: rate}}
+			}
+		})
+		defer w.end()
+		w.send(routeTo("a", tier(w.host("mx", sink.Config{}))), 20)
+		w.awaitResults(1, time.Minute)
+		if n := len(w.settled()); n != 1 {
+			t.Fatalf("%d results at one an hour", n)
+		}
+		rate = gcra.Rate{}
+		w.s.Reload()
+		w.awaitResults(20, time.Second)
+	})
+}
+
+// T9: after an outage of an hour the backlog leaves at no more than 1.5 times the usual rate.
+func TestT9DrainsSmoothly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(c *Config) {
+			unhurried(Limits{HostRetry: 20 * time.Second, MaxHostRetry: 20 * time.Second})(c)
+			c.Share = 100_000
+		})
+		defer w.end()
+		h := w.host("mx", sink.Config{})
+		r := routeTo("a", tier(h))
+		const perSecond = 4
+		for range 10 * 60 {
+			w.send(r, perSecond)
+			time.Sleep(time.Second)
+		}
+		usual := w.count()
+		w.s.Suspend("a", "", "outage", time.Now().Add(5*time.Minute))
+		for range 5 * 60 {
+			w.send(r, perSecond)
+			time.Sleep(time.Second)
+		}
+		if n := w.count(); n > usual+2*perSecond {
+			t.Fatalf("%d delivered during the outage", n-usual)
+		}
+		before, most := w.count(), 0
+		for second := 0; w.count() < usual+2*300*perSecond && second < 3600; second++ {
+			w.send(r, perSecond)
+			time.Sleep(time.Second)
+			n := w.count()
+			if second > 2 { // a burst of a second's worth comes first
+				most = max(most, n-before)
+			}
+			before = n
+		}
+		if most > perSecond*16/10+1 {
+			t.Errorf("%d messages in a second, want at most 1.6 times %d", most, perSecond)
+		}
+		if before < usual+2*300*perSecond {
+			t.Errorf("the backlog doesn't get less: %d", before-usual)
+		}
+	})
+}
