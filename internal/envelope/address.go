@@ -57,7 +57,7 @@ func ParseAddress(s string) (Address, error) {
 		return "", errors.New("domain is longer than 255 octets")
 	}
 	if strings.HasPrefix(domain, "[") {
-		if !strings.HasSuffix(domain, "]") || strings.ContainsAny(domain, " \t<>@") {
+		if !isLiteral(domain) {
 			return "", errors.New("address literal is malformed")
 		}
 	} else if _, err := ToASCII(domain); err != nil {
@@ -161,6 +161,20 @@ func isPlainDomain(d string) bool {
 
 // lastAt finds the @ before the domain: a quoted local part may have others.
 func lastAt(s string) int { return strings.LastIndexByte(s, '@') }
+
+// isLiteral says whether d can be an address literal (RFC 5321, 4.1.3): what stands between the
+// brackets is dcontent, printable ASCII without brackets and backslash.
+func isLiteral(d string) bool {
+	if len(d) < 3 || d[len(d)-1] != ']' {
+		return false
+	}
+	for _, c := range []byte(d[1 : len(d)-1]) {
+		if c <= ' ' || c > '~' || strings.IndexByte(`[\]<>@`, c) >= 0 {
+			return false
+		}
+	}
+	return true
+}
 
 // isDotString says whether local is a Dot-string of RFC 5321, 4.1.2, as widened by RFC 6531.
 func isDotString(local string) bool {

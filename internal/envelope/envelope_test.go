@@ -87,7 +87,7 @@ func TestParseAddress(t *testing.T) {
 		".a@example.com", "a..b@example.com", "a.@example.com", "a@.example.com", "a@example..com", "a\r\nb@example.com",
 		"a@example.com\r\nRCPT TO:<b@example.com>", "a<b@example.com", "\"a\r\nb\"@example.com", "a\x00@example.com",
 		"a@\xff.com", "\xff@example.com", strings.Repeat("a", 65) + "@example.com", "a@" + strings.Repeat("a", 64) + ".com",
-		"a@" + strings.Repeat("a.", 128) + "com", "a@[192.0.2.1", "a@[1 2]",
+		"a@" + strings.Repeat("a.", 128) + "com", "a@[192.0.2.1", "a@[1 2]", "a@[1\r\n2]", "a@[\x00]", "a@[]", "a@[1]2]", "a@[é]",
 	} {
 		if a, err := ParseAddress(bad); err == nil {
 			t.Errorf("%q was taken as %q", bad, a)
