@@ -24,7 +24,8 @@ type Config struct {
 	Source func(name string) (Source, bool)
 	// Limits gives what applies to a tenant's mail along a route from a source; tenant "" asks for
 	// what doesn't depend on the tenant. Asked once for each lane and tenant, and again after
-	// Reload. nil: no limits but the defaults.
+	// Reload. nil: no limits but the defaults. Like Source it is called with the lock held: it must
+	// be quick, and not call the scheduler.
 	Limits func(r *route.Route, source, tenant string) Limits
 	// Key names what a job is parked under when Submit refuses it, and whose share of memory it
 	// takes. nil: the site.
@@ -48,7 +49,8 @@ type Config struct {
 	TLS func(r *route.Route, h route.Host) *tls.Config
 	// Trace is asked at each new connection who watches it; nil: nobody.
 	Trace func(host route.Host, site, source string) *smtpclient.Trace
-	// OnAction is told of each automatic action when it begins. It must not block.
+	// OnAction is told of each automatic action when it begins. It must not block, nor call the
+	// scheduler.
 	OnAction func(site string, a destdb.Action)
 	// Backoff are the rules by which replies lead to automatic actions; nil is DefaultRules.
 	Backoff []Rule
