@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -105,7 +106,7 @@ func (d *dispatcher) handle(l *queue.Lease) {
 	case queue.Due:
 		d.route(l)
 	case queue.Expired:
-		d.expire(l)
+		d.expire(l.Message, nil, l.Recipients)
 	case queue.BounceAsked:
 		d.bounceForOperator(l)
 	case queue.DelayWarning:
@@ -200,12 +201,18 @@ func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 	pol := d.policy()
 	rt = withTLS(rt, pol.traffic(rt.Domain, rt))
 	d.sites.remember(rt)
+	expires := pol.expires(m, rt.Domain, rt)
+	untried := func(p queue.Pending) bool { return p.Attempts == 0 }
+	if !d.now().Before(expires) && !slices.ContainsFunc(recipients, untried) {
+		d.expire(m, rt, recipients)
+		return
+	}
 	job := &delivery.Job{
 		Message:    m,
 		Recipients: indexes(recipients),
 		Route:      rt,
 		Source:     pol.source(m),
-		Expires:    pol.expires(m, rt.Domain, rt),
+		Expires:    expires,
 		Body:       func() (io.ReadCloser, error) { return d.queue.Body(m.ID) },
 	}
 	job.Done = func(j *delivery.Job, results []delivery.Result) { d.done(j, recipients, results) }

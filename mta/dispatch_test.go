@@ -286,6 +286,59 @@ func TestTemporaryFailureAfterMaxAgeExpires(t *testing.T) {
 	}
 }
 
+func TestDomainsOwnMaxAge(t *testing.T) {
+	s := newStage(t)
+	cfg, err := config.Parse([]byte(`domain "soon.example" { max_age = "15m" }`), "test.conf", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.policy = func() *policy { return &policy{cfg} }
+	s.handle(s.lease(1, 10*time.Minute, "a@soon.example"))
+	s.answer(0, "451 mailbox busy")
+	s.want(t, "event TransientFailure 0", "defer 1 [0] +5m0s 451 mailbox busy mx.soon.example")
+
+	l := s.lease(2, 15*time.Minute, "a@soon.example", "b@later.example")
+	for i := range l.Recipients {
+		l.Recipients[i].Attempts, l.Recipients[i].Last = 1, reply.Reply{Code: 451, Text: "mailbox busy"}
+	}
+	s.handle(l)
+	s.want(t, "event Expiration 0", "settle 2 [0] expired")
+	if len(s.jobs) != 2 || !slices.Equal(s.jobs[1].Recipients, []int{1}) {
+		t.Errorf("%d jobs: want one more, for the recipient that is not too old", len(s.jobs))
+	}
+	if got := s.reports[0].attempts[0].result.Reply.Text; got != "mailbox busy" {
+		t.Errorf("reported %q", got)
+	}
+}
+
+// After a restart the queue knows the site of what waits, and nobody knows whose domains have it.
+func TestQueueGivesUpNothingBeforeItsDomainDoes(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		want time.Duration
+	}{
+		{`defaults { max_age = "2d" }`, 48 * time.Hour},
+		{`domain "long.example" { max_age = "10d" }`, 240 * time.Hour},
+		{`domain "short.example" { max_age = "1h" }`, 120 * time.Hour},
+		{`provider "slow" {
+			mx      = ["mx.example"]
+			max_age = "7d"
+		}`, 168 * time.Hour},
+	} {
+		cfg, err := config.Parse([]byte(c.text), "test.conf", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &Relay{}
+		r.policy.Store(&policy{cfg})
+		for range 2 {
+			if got := r.maxAge("mx.example"); got != c.want {
+				t.Errorf("%s: %v, want %v", c.text, got, c.want)
+			}
+		}
+	}
+}
+
 func TestExpiredLeaseIsReportedWithItsLastReply(t *testing.T) {
 	s := newStage(t)
 	l := s.lease(1, 25*time.Hour, "a@x.example", "b@x.example")

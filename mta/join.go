@@ -97,9 +97,8 @@ func (r *Relay) limits(rt *route.Route, _, _ string) delivery.Limits {
 	return deliveryLimits(cfg.Traffic(rt.Domain, rt.Provider), cfg.Budget(rt.Provider))
 }
 
-// siteDomains remembers by which domain and provider the settings of a site are found, since the
-// queue knows sites only. It is bounded: what it has forgotten has the default settings until it
-// is routed again.
+// siteDomains remembers a domain of each site, and its provider, since the queue knows sites only.
+// It is bounded: of what it has forgotten the provider is not known until it is routed again.
 type siteDomains struct {
 	mu     sync.Mutex // guards bySite
 	bySite map[string]siteDomain

@@ -22,12 +22,9 @@ func (o operator) List(_ context.Context, f control.Filter, p control.Page) (con
 		return control.List{}, err
 	}
 	if len(sel.IDs) > 0 {
-		return o.listByID(sel, p)
+		return o.listByID(sel, p), nil
 	}
-	page := queue.Page{Limit: p.Limit, Cursor: p.After}
-	if p.Order == control.NewestFirst {
-		page.Order = queue.NewestFirst
-	}
+	page := queue.Page{Order: orders[p.Order], Limit: p.Limit, Cursor: p.After}
 	items, next, err := o.r.queue.List(sel.Filter, page)
 	if err != nil {
 		return control.List{}, control.Invalid("give --after what the page before ended with", "%v", err)
@@ -39,25 +36,25 @@ func (o operator) List(_ context.Context, f control.Filter, p control.Page) (con
 	return out, nil
 }
 
-func (o operator) listByID(sel queue.Selector, p control.Page) (control.List, error) {
+var orders = map[control.Order]queue.Order{
+	control.OldestFirst: queue.OldestFirst,
+	control.NewestFirst: queue.NewestFirst,
+	control.NextAttempt: queue.NextAttempt,
+}
+
+func (o operator) listByID(sel queue.Selector, p control.Page) control.List {
 	out := control.List{Messages: []control.Item{}}
-	for _, id := range sel.IDs {
-		it, err := o.r.queue.Get(id)
-		if errors.Is(err, queue.ErrUnknown) {
-			continue
-		}
-		if err != nil {
-			return out, err
-		}
+	for _, it := range o.r.queue.Pick(sel.IDs, sel.Filter) {
 		out.Messages = append(out.Messages, o.item(&it, p.Recipients))
 	}
-	return out, nil
+	return out
 }
 
 func (o operator) item(it *queue.Item, show int) control.Item {
 	out := control.Item{
 		ID: it.ID.String(), Sender: string(it.Sender), Size: it.Size, Received: it.Received, Tenant: it.Tenant,
 		Campaign: it.Campaign, Tier: int(it.Tier), Peer: it.Peer, Matching: len(it.Recipients), Total: it.Total,
+		Unreadable: it.Unreadable,
 	}
 	for i, rc := range it.Recipients {
 		if show > 0 && i == show {
@@ -69,9 +66,11 @@ func (o operator) item(it *queue.Item, show int) control.Item {
 }
 
 func (o operator) recipient(it *queue.Item, rc *queue.ItemRecipient) control.RecipientStatus {
+	_, provider := o.r.sites.of(rc.Key)
+	age := o.r.policy.Load().cfg.Traffic(rc.Address.Domain(), provider).MaxAge
 	out := control.RecipientStatus{
 		Address: string(rc.Address), State: controlState(rc.State), Site: rc.Key, Attempts: rc.Attempts,
-		Next: rc.Next, Expires: it.ID.Time().Add(o.r.maxAge(rc.Key)),
+		Warned: rc.Warned, Next: rc.Next, Expires: it.ID.Time().Add(age),
 	}
 	if rc.Last != (reply.Reply{}) {
 		out.Reply = &control.Reply{
@@ -88,9 +87,11 @@ func (o operator) Get(_ context.Context, text string) (control.Item, error) {
 	}
 	it, err := o.r.queue.Get(id)
 	if err != nil {
-		return control.Item{}, notQueued(err)
+		return control.Item{}, notQueued(id, err)
 	}
-	return o.item(&it, 0), nil
+	out := o.item(&it, 0)
+	out.HeloName, out.Protocol, out.Session, out.EnvID = it.HeloName, it.Protocol, it.Session, it.EnvID
+	return out, nil
 }
 
 func (o operator) Content(_ context.Context, text string) (io.ReadCloser, error) {
@@ -99,14 +100,14 @@ func (o operator) Content(_ context.Context, text string) (io.ReadCloser, error)
 		return nil, control.Invalid("", "%v", err)
 	}
 	body, err := o.r.queue.Body(id)
-	return body, notQueued(err)
+	return body, notQueued(id, err)
 }
 
 const doneWith = "it may be done with: look for it with 'mta log --id'"
 
-func notQueued(err error) error {
+func notQueued(id envelope.ID, err error) error {
 	if errors.Is(err, queue.ErrUnknown) {
-		return control.NotFound(doneWith, "the message is not in the queue")
+		return control.NotFound(doneWith, "message %s is not in the queue", id)
 	}
 	return err
 }
@@ -142,12 +143,7 @@ func (o operator) Change(_ context.Context, c control.Change) (control.Changed, 
 // them. A recipient whose attempt is under way is not written down, since it may be delivered.
 func (o operator) remove(sel queue.Selector, a queue.Action, _ bool) (int, error) {
 	if len(sel.IDs) > 0 {
-		var items []queue.Item
-		for _, id := range sel.IDs {
-			if it, err := o.r.queue.Get(id); err == nil {
-				items = append(items, it)
-			}
-		}
+		items := o.r.queue.Pick(sel.IDs, sel.Filter)
 		n, err := o.r.queue.Change(sel, a, false)
 		o.r.events.removed(items)
 		return n, err
@@ -219,6 +215,7 @@ func selector(f control.Filter, all bool) (queue.Selector, error) {
 		Recipient: f.Recipient,
 		Sender:    f.Sender,
 		Tenant:    f.Tenant,
+		Campaign:  f.Campaign,
 		OlderThan: time.Duration(f.Older),
 		NewerThan: time.Duration(f.Newer),
 	}}

@@ -133,6 +133,9 @@ func (d *dispatcher) settleDeferred(o *outcomes) {
 		if wait := d.policy().retry(o.key, o.route).after(first.pending.Attempts+1, d.chance()); until.IsZero() {
 			until = d.now().Add(wait)
 		}
+		if expires := d.policy().expires(o.message, o.key, o.route); expires.Before(until) {
+			until = expires // to be given up then: the queue doesn't know of a domain's own max_age
+		}
 		d.journal(o.message, d.queue.Defer(o.message.ID, attemptIndexes(group), until, first.result.Reply, o.key))
 	}
 }
@@ -186,9 +189,9 @@ func (d *dispatcher) unroutable(m *envelope.Message, recipients []queue.Pending,
 	d.settle(&o)
 }
 
-// expire settles what the queue found to be too old, in whatever state it was.
-func (d *dispatcher) expire(l *queue.Lease) {
-	d.settleFailed(&outcomes{message: l.Message}, asFailed(l, func(last reply.Reply) reply.Reply {
+// expire settles what is too old, in whatever state it was. rt is nil when it is not known.
+func (d *dispatcher) expire(m *envelope.Message, rt *route.Route, recipients []queue.Pending) {
+	d.settleFailed(&outcomes{message: m, route: rt, key: recipients[0].Key}, asFailed(recipients, func(last reply.Reply) reply.Reply {
 		if last.Code == 0 {
 			return reply.Local(451, reply.Enhanced{4, 4, 7}, "queue", "no delivery was attempted before the message expired")
 		}
@@ -198,14 +201,14 @@ func (d *dispatcher) expire(l *queue.Lease) {
 
 // bounceForOperator settles what an operator gave up.
 func (d *dispatcher) bounceForOperator(l *queue.Lease) {
-	d.settleFailed(&outcomes{message: l.Message}, asFailed(l, func(last reply.Reply) reply.Reply {
+	d.settleFailed(&outcomes{message: l.Message, key: l.Recipients[0].Key}, asFailed(l.Recipients, func(last reply.Reply) reply.Reply {
 		return reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "the administrator of this relay gave up delivery")
 	}), queue.Bounced, eventAdminBounce)
 }
 
-func asFailed(l *queue.Lease, why func(last reply.Reply) reply.Reply) []attempt {
-	as := make([]attempt, len(l.Recipients))
-	for i, p := range l.Recipients {
+func asFailed(recipients []queue.Pending, why func(last reply.Reply) reply.Reply) []attempt {
+	as := make([]attempt, len(recipients))
+	for i, p := range recipients {
 		as[i] = attempt{p, delivery.Result{Recipient: p.Index, Reply: why(p.Last)}}
 	}
 	return as
@@ -214,7 +217,7 @@ func asFailed(l *queue.Lease, why func(last reply.Reply) reply.Reply) []attempt 
 // warn tells the sender that a message is late. The recipients are not out: they stay where
 // they wait.
 func (d *dispatcher) warn(l *queue.Lease) {
-	id, as := l.Message.ID, asFailed(l, func(last reply.Reply) reply.Reply { return last })
+	id, as := l.Message.ID, asFailed(l.Recipients, func(last reply.Reply) reply.Reply { return last })
 	d.notifier.notify(notification{kind: notifyDelayed, message: l.Message, attempts: as}, func(err error) {
 		if err != nil {
 			d.log.Warn("report of a delay could not be queued", "message", id, "error", err)

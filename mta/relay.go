@@ -58,6 +58,7 @@ type Relay struct {
 	now     func() time.Time
 
 	policy   atomic.Pointer[policy]
+	longest  atomic.Pointer[longestAge]
 	sites    siteDomains
 	sessions envelope.IDs // names sessions, whatever the listener
 	reload   sync.Mutex   // one reload at a time
@@ -171,10 +172,29 @@ func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
 // queueDir is where the queue is within the data directory.
 func queueDir(cfg *config.Config) string { return cfg.DataDir + "/queue" }
 
-// maxAge tells the queue how long mail may wait that was last seen under a key: a site, or a
-// domain that could not be routed.
-func (r *Relay) maxAge(key string) time.Duration {
-	return r.policy.Load().cfg.Traffic(r.sites.of(key)).MaxAge
+// maxAge tells the queue how long mail may wait under any key. The queue knows sites, and max_age
+// belongs to the recipient's domain, of which a site can have many: so this is the longest of all,
+// and the dispatcher gives up what is to be given up sooner.
+func (r *Relay) maxAge(string) time.Duration {
+	cfg := r.policy.Load().cfg
+	if a := r.longest.Load(); a != nil && a.cfg == cfg {
+		return a.age
+	}
+	age := cfg.Defaults.Traffic.MaxAge
+	for _, p := range cfg.Providers {
+		age = max(age, cfg.Traffic("", p.Name).MaxAge)
+	}
+	for _, d := range cfg.Domains {
+		age = max(age, cfg.Traffic(string(d.Pattern), "").MaxAge)
+	}
+	r.longest.Store(&longestAge{cfg, age})
+	return age
+}
+
+// longestAge is the longest max_age of a configuration.
+type longestAge struct {
+	cfg *config.Config
+	age time.Duration
 }
 
 func (r *Relay) openListeners(cfg *config.Config, undo *undoer) (err error) {
