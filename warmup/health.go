@@ -307,14 +307,13 @@ func (b *block) close(p *Plan, now Instant) {
 	*b = block{state: blocked, until: now + pause, pause: pause}
 }
 
-// wake ends a pause that is over, and repeats a probe whose outcomes were lost.
-func (b *block) wake(p *Plan, now Instant) {
-	if b.state == open || now < b.until {
-		return
-	}
-	if b.state == probing && b.probeLeft > 0 {
-		return
+// wake ends a pause that is over, and repeats a probe whose outcomes were lost. It says whether a
+// probe begins.
+func (b *block) wake(p *Plan, now Instant) bool {
+	if b.state == open || now < b.until || b.state == probing && b.probeLeft > 0 {
+		return false
 	}
 	b.state, b.until = probing, now+p.seconds(float64(p.Health.Pause.Seconds))
 	b.probeLeft, b.seen, b.bad = int64(p.Health.Pause.Probe), 0, 0
+	return true
 }

@@ -14,6 +14,9 @@ func (s *State) hard(p *Plan, v *Provider) int64 {
 	n := min(s.leftFor(v),
 		int64(p.SlidingHour*float64(s.Caps.Hourly))-s.Total.Sliding,
 		int64(p.SlidingHour*float64(v.Caps.Hourly))-v.Count.Sliding)
+	if v.block.state == probing {
+		n = min(n, v.block.probeLeft)
+	}
 	return max(0, n)
 }
 
@@ -123,6 +126,9 @@ func (s *State) Retry(p *Plan, provider int) Instant {
 		return min(most, toEnd) // a new hour, or a minute's wait for a refund
 	}
 	lack, rate := 1-v.tokens.tokens, v.Rate
+	if v.block.state != open && s.hard(p, v) == 0 {
+		return most
+	}
 	if t := s.tokens; 1-t.tokens > lack {
 		lack, rate = 1-t.tokens, s.totalRate(p)
 	}

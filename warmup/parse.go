@@ -87,7 +87,7 @@ func (f *planFile) into(p *Plan) error {
 func explainJSON(err error) string {
 	var kind *json.UnmarshalTypeError
 	if errors.As(err, &kind) {
-		return fmt.Sprintf("%s can't be %s", kind.Field, kind.Value)
+		return fmt.Sprintf("%s can't be %s", strings.ReplaceAll(kind.Field, "Caps.", ""), kind.Value)
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return "the file ends too early"

@@ -212,7 +212,9 @@ func (s *State) flow(p *Plan, to Instant) {
 		v := &s.Providers[i]
 		v.Count.roll(minute)
 		v.Demand *= decay
-		v.block.wake(p, to)
+		if v.block.wake(p, to) { // the probe goes at once, as far as the bucket is deep
+			v.tokens.tokens = max(v.tokens.tokens, min(v.tokens.depth, float64(v.block.probeLeft)))
+		}
 	}
 	s.Now = to
 	s.setRates(p)
@@ -237,11 +239,7 @@ func (s *State) leftFor(v *Provider) int64 {
 	if v.block.state == blocked {
 		return 0
 	}
-	n := max(0, min(v.Caps.Hourly-v.Count.Hour, v.Caps.Daily-v.Count.Day))
-	if v.block.state == probing {
-		n = min(n, v.block.probeLeft)
-	}
-	return min(n, s.left())
+	return max(0, min(v.Caps.Hourly-v.Count.Hour, v.Caps.Daily-v.Count.Day, s.left()))
 }
 
 // remaining is the time left in the hour, in seconds. It has a floor, lest the rate run away at

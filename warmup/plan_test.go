@@ -1,0 +1,128 @@
+package warmup
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestW5_PlansLoadOrSayWhy(t *testing.T) {
+	fourteen := `{"version":1,"stages":[` + strings.TrimSuffix(strings.Repeat(`{"hourly":50,"daily":350},`, 14), ",") + `]}`
+	p, err := ParsePlan(strings.NewReader(fourteen))
+	if err != nil || len(p.Stages) != 14 || p.StartStage != 1 || p.Burst != 2 || p.Health.MinSample != 100 {
+		t.Fatalf("a plan of 14 stages: %+v, %v", p, err)
+	}
+	for _, c := range []struct{ name, plan, want string }{
+		{"no stages", `{"version":1,"stages":[]}`, "plan has no stages: give at least one with hourly and daily caps"},
+		{"no hourly", `{"version":1,"stages":[{"daily":350}]}`, "stage 1 has no hourly cap"},
+		{"no daily", `{"version":1,"stages":[{"hourly":5,"daily":9},{"hourly":50}]}`, "stage 2 has no daily cap"},
+		{"hourly above daily", `{"version":1,"stages":[{"hourly":400,"daily":350}]}`, "stage 1: hourly 400 is above daily 350"},
+		{"negative", `{"version":1,"stages":[{"hourly":-1,"daily":350}]}`, "stage 1: a cap is negative"},
+		{"shrinks", `{"version":1,"stages":[{"hourly":50,"daily":350},{"hourly":50,"daily":300}]}`, "stage 2 allows less than the one before: set shrinking if that is meant"},
+		{"provider shrinks", `{"version":1,"stages":[{"hourly":50,"daily":350,"providers":{"google":{"hourly":9,"daily":90}}},{"hourly":50,"daily":350,"providers":{"google":{"hourly":8,"daily":90}}}]}`,
+			`stage 2 allows less for provider "google" than the one before: set shrinking if that is meant`},
+		{"provider without caps", `{"version":1,"stages":[{"hourly":50,"daily":350,"providers":{"google":{}}}]}`, `stage 1: provider "google" has no caps`},
+		{"unknown field", `{"version":1,"stagez":[]}`, `reading plan: unknown field "stagez"`},
+		{"not a number", `{"version":1,"stages":[{"hourly":"many","daily":350}]}`, "reading plan: stages.hourly can't be string"},
+		{"cut short", `{"version":1,`, "reading plan: the file ends too early"},
+		{"two plans", fourteen + "{}", "reading plan: there is more after the plan's closing brace"},
+		{"version", `{"version":2,"stages":[]}`, "plan version is 2: this program knows version 1"},
+		{"mode", `{"version":1,"mode":"drop"}`, `mode "drop" is not known: use divert or hold`},
+		{"start", `{"version":1,"start_stage":3,"stages":[{"hourly":5,"daily":9}]}`, "start_stage 3 is not one of the 1 stages"},
+		{"burst", `{"version":1,"burst":0.5,"stages":[{"hourly":5,"daily":9}]}`, "burst is 0.5, outside 1 to 60"},
+		{"weight", `{"version":1,"weights":{"a":0},"stages":[{"hourly":5,"daily":9}]}`, `the weight of provider "a" is 0: it must be above 0`},
+		{"health", `{"version":1,"health":{"advance_below":{"bounce":0.5}},"stages":[{"hourly":5,"daily":9}]}`, "health: advance_below is above regress_above"},
+		{"pause", `{"version":1,"health":{"pause":{"sample":99}},"stages":[{"hourly":5,"daily":9}]}`, "health: pause.sample is 99, outside 0 to 64"},
+	} {
+		_, err := ParsePlan(strings.NewReader(c.plan))
+		if err == nil || err.Error() != c.want {
+			t.Errorf("%s: %v\nwant %s", c.name, err, c.want)
+		}
+	}
+	shrinking := `{"version":1,"shrinking":true,"stages":[{"hourly":50,"daily":350},{"hourly":50,"daily":300}]}`
+	if _, err := ParsePlan(strings.NewReader(shrinking)); err != nil {
+		t.Errorf("a plan that means to shrink: %v", err)
+	}
+}
+
+func TestPresets(t *testing.T) {
+	want := map[string]struct {
+		stages                  int
+		hourly, daily, lastHour int64
+		lastDay                 int64
+	}{
+		"standard": {14, 31, 250, 14_074, 112_590},
+		"sendgrid": {42, 20, 480, 19_601_056, 24 * 19_601_056},
+		"mailtrap": {21, 60, 300, 11_400, 57_000},
+		"ses45":    {45, 6, 50, 6_250, 50_000},
+		"linear":   {30, 125, 1000, 3_750, 30_000},
+	}
+	for _, name := range PresetNames() {
+		p, err := Preset(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Check(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		w, ok := want[name]
+		first, last := p.Stages[0], p.Stages[len(p.Stages)-1]
+		if ok && (len(p.Stages) != w.stages || first.Hourly != w.hourly || first.Daily != w.daily || last.Hourly != w.lastHour || last.Daily != w.lastDay) {
+			t.Errorf("%s: %d stages from %+v to %+v, want %+v", name, len(p.Stages), first.Caps, last.Caps, w)
+		}
+	}
+	// SendGrid's published hours.
+	p, _ := Preset("sendgrid")
+	for i, h := range []int64{20, 28, 39, 55, 77} {
+		if p.Stages[i].Hourly != h {
+			t.Errorf("sendgrid day %d: %d an hour, want %d", i, p.Stages[i].Hourly, h)
+		}
+	}
+	if _, err := Preset("nosuch"); err == nil {
+		t.Error("a preset that does not exist was given")
+	}
+}
+
+func TestDivideKeepsTheSum(t *testing.T) {
+	p, _ := Preset("standard")
+	q, err := p.Divide(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range p.Stages {
+		if 3*q.Stages[i].Hourly > p.Stages[i].Hourly || 3*q.Stages[i].Daily > p.Stages[i].Daily {
+			t.Errorf("stage %d: three times %+v is above %+v", i+1, q.Stages[i].Caps, p.Stages[i].Caps)
+		}
+	}
+	if _, err := p.Divide(100); err == nil {
+		t.Error("31 an hour were divided among 100 nodes")
+	}
+}
+
+func FuzzParsePlan(f *testing.F) {
+	f.Add(`{"version":1,"mode":"hold","stages":[{"hourly":50,"daily":350,"providers":{"google":{"hourly":9}}}],"health":{"min_sample":0}}`)
+	names, _ := filepath.Glob("testdata/*.json")
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(b))
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := ParsePlan(strings.NewReader(text))
+		if err != nil {
+			return
+		}
+		s := NewState(p, 0)
+		i := s.Provider(p, "google")
+		for now := Instant(0); now < 2*p.hour(); now += p.hour() / 7 {
+			s.Advance(p, now)
+			s.Grant(p, i, 1000, 0)
+			if s.Total.Hour > s.Caps.Hourly || s.Total.Day > s.Caps.Daily {
+				t.Fatalf("over the cap: %+v of %+v", s.Total, s.Caps)
+			}
+		}
+	})
+}
