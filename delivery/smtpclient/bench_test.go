@@ -88,9 +88,10 @@ func loopback(b testing.TB, ehlo string) net.Conn {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer l.Close()
 	go func() {
-		if nc, err := l.Accept(); err == nil {
+		nc, err := l.Accept()
+		l.Close() // not before: a connection that isn't accepted yet would be reset
+		if err == nil {
 			fastHost(nc, ehlo)
 		}
 	}()
