@@ -166,8 +166,8 @@ func (ls *listeners) replace(lc *config.Listener, server *submission.Server) {
 		in := &intake{server, newHandover()}
 		ls.start(g, in)
 		old := g.current.Swap(in)
-		old.conns.Close()
 		ls.running.Go(func() {
+			// This closes old.conns, and whoever has a connection for it turns to the new one.
 			if err := old.server.Shutdown(ls.replaced); err != nil {
 				ls.log.Warn("sessions under the old configuration", "listener", g.name, "error", err)
 			}
@@ -183,7 +183,6 @@ func (ls *listeners) shutdown(ctx context.Context) error {
 	var all sync.WaitGroup
 	for i, g := range ls.groups {
 		in := g.current.Load()
-		in.conns.Close()
 		all.Go(func() { errs[i] = in.server.Shutdown(ctx) })
 	}
 	all.Wait()

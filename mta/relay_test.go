@@ -225,7 +225,7 @@ func TestQueueOutlivesTheRelay(t *testing.T) {
 	if err != nil || changed.Recipients != 1 {
 		t.Fatalf("removed %+v, %v", changed, err)
 	}
-	if got := w.eventsOf("bob@box.example"); got[0] != "Reception" || got[len(got)-1] != "AdminBounce" {
+	if got := w.eventsOf("bob@box.example"); !slices.Contains(got, "Reception") || got[len(got)-1] != "AdminBounce" {
 		t.Errorf("events %v", got)
 	}
 }

@@ -100,21 +100,13 @@ type target struct {
 func (c *changer) byID(sel Selector) error {
 	var missing []error
 	for _, id := range sel.IDs {
-		found, ok := c.q.lookUp(uint64(id))
-		if !ok {
+		if _, ok := c.q.lookUp(uint64(id)); !ok {
 			missing = append(missing, fmt.Errorf("message %s: %w", id, ErrUnknown))
 			continue
 		}
-		if !sel.Filter.isZero() {
-			w := c.q.newWalker(sel.Filter, false, uint64(id))
-			w.newest = min(w.newest, uint64(id))
-			m, _ := w.next()
-			if m == nil {
-				continue
-			}
-			found = *m
+		if found := c.q.pickOne(uint64(id), sel.Filter); found != nil {
+			c.add(found)
 		}
-		c.add(&found)
 	}
 	return errors.Join(missing...)
 }

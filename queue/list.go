@@ -38,6 +38,10 @@ type Item struct {
 	Campaign   string
 	Tier       uint8
 	Peer       string
+	HeloName   string
+	Protocol   string
+	Session    string
+	EnvID      string
 	Total      int // recipients that the message was accepted for
 	Recipients []ItemRecipient
 	Unreadable bool // the record is damaged: all but ID and Recipients' states is unknown
@@ -107,6 +111,7 @@ func (q *Queue) item(c *candidate, m *envelope.Message) Item {
 	if m != nil {
 		it.Sender, it.Size, it.Received, it.Total = m.Sender, m.Size, m.Received, len(m.Recipients)
 		it.Tenant, it.Campaign, it.Tier = m.Tenant, m.Campaign, m.Tier
+		it.HeloName, it.Protocol, it.Session, it.EnvID = m.HeloName, m.Protocol, m.Session, m.EnvID
 		if m.Peer.IsValid() {
 			it.Peer = m.Peer.String()
 		}
@@ -147,6 +152,32 @@ func (q *Queue) Get(id envelope.ID) (Item, error) {
 		return Item{}, fmt.Errorf("message %s: %w", id, ErrUnknown)
 	}
 	return q.item(&c, nil), nil
+}
+
+// Pick gives those of some messages, by id, that a filter selects. What is not in the queue is left
+// out.
+func (q *Queue) Pick(ids []envelope.ID, f Filter) []Item {
+	var items []Item
+	for _, id := range ids {
+		if c := q.pickOne(uint64(id), f); c != nil {
+			items = append(items, q.item(c, nil))
+		}
+	}
+	return items
+}
+
+// pickOne is nil when the message is not in the queue or not selected.
+func (q *Queue) pickOne(id uint64, f Filter) *candidate {
+	if f.isZero() {
+		if c, ok := q.lookUp(id); ok {
+			return &c
+		}
+		return nil
+	}
+	w := q.newWalker(f, false, id)
+	w.newest = min(w.newest, id)
+	c, _ := w.next()
+	return c
 }
 
 // lookUp makes a candidate of one message.
