@@ -88,6 +88,9 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 	for l, server := range servers {
 		r.listeners.replace(l, server)
 	}
+	if r.opts.OnReload != nil {
+		r.opts.OnReload(cfg)
+	}
 	return r.changes(old, cfg), nil
 }
 

@@ -47,6 +47,9 @@ type Options struct {
 	Env func(string) string
 	// Ready is called once when mail is taken. May be nil.
 	Ready func(*Relay)
+	// OnReload is called with a configuration that has come into force, for what is not the
+	// relay's own, as the level of its log. May be nil.
+	OnReload func(*config.Config)
 }
 
 // Relay is a whole relay. Several can run in one process, on different addresses and data

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mta/mta"
+	"mta/mta/config"
 )
 
 const serveHelp = `Run the relay in the foreground.
@@ -54,6 +55,7 @@ func (c *cli) serve(ctx context.Context) error {
 		ConfigFile: c.configPath(),
 		Env:        c.env,
 		Ready:      func(*mta.Relay) { supervisor.tell("READY=1") },
+		OnReload:   func(cfg *config.Config) { log.set(cfg.Log) },
 	})
 	if err != nil {
 		return explainStart(err)
@@ -95,9 +97,6 @@ func (c *cli) reload(ctx context.Context, relay *mta.Relay, log *logbook, superv
 	if err != nil {
 		log.Error("reload: nothing has changed", "error", err)
 		return
-	}
-	if cfg, err := c.config(); err == nil {
-		log.set(cfg.Log)
 	}
 	log.Info("reloaded", "changes", len(done.Changes), "waiting for a restart", len(done.Restart))
 }
