@@ -112,7 +112,6 @@ func (s *Scheduler) act(site *destdb.Site, a destdb.Action, now time.Time) bool 
 	}
 	site.Actions = append(site.Actions, a)
 	s.db.Touched(site, now)
-	s.cfg.Log.Warn("automatic action", "site", site.Name, "action", a.What, "source", a.Source, "reason", a.Reason, "until", a.End)
 	s.cfg.OnAction(site.Name, a)
 	return true
 }
