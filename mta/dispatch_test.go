@@ -374,6 +374,26 @@ func TestNullSenderIsNeverReportedTo(t *testing.T) {
 	}
 }
 
+func TestSuccessIsReportedByTheHostThatCan(t *testing.T) {
+	s := newStage(t)
+	l := s.lease(1, 0, "a@x.example", "b@x.example")
+	for i := range l.Message.Recipients {
+		l.Message.Recipients[i].Notify = envelope.NotifySuccess
+	}
+	s.handle(l)
+	taken := reply.Reply{Code: 250, Text: "ok"}
+	s.jobs[0].Done(s.jobs[0], []delivery.Result{
+		{Recipient: 0, Reply: taken, Attempted: true, DSN: true},
+		{Recipient: 1, Reply: taken, Attempted: true},
+	})
+	if len(s.reports) != 1 {
+		t.Fatalf("%d reports, want one", len(s.reports))
+	}
+	if w := s.reports[0].wanted(); len(w) != 1 || w[0].pending.Index != 1 {
+		t.Errorf("reported %v: want the recipient whose host makes no reports", w)
+	}
+}
+
 func TestUnroutableDomains(t *testing.T) {
 	s := newStage(t)
 	s.refuse["nx.example"] = reply.Local(556, reply.Enhanced{5, 1, 2}, "route", "no such domain")

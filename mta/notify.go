@@ -22,8 +22,9 @@ type notification struct {
 	attempts []attempt
 }
 
-// wanted leaves the recipients about whom the sender wants to hear (RFC 3461, 4.1). The null
-// sender never hears anything: that is how mail loops end (RFC 5321, 6.1).
+// wanted leaves the recipients about whom the sender wants to hear (RFC 3461, 4.1), from us: of
+// what a host took over with the wish to be told, that host tells (5.2.1). The null sender never
+// hears anything: that is how mail loops end (RFC 5321, 6.1).
 func (n *notification) wanted() []attempt {
 	if n.message.Sender.Null() {
 		return nil
@@ -35,6 +36,9 @@ func (n *notification) wanted() []attempt {
 	}[n.kind]
 	var out []attempt
 	for _, a := range n.attempts {
+		if n.kind == notifyDelivered && a.result.DSN {
+			continue
+		}
 		if n.message.Recipients[a.pending.Index].Notify.Wants(event) {
 			out = append(out, a)
 		}

@@ -77,7 +77,7 @@ func (w *reportWriter) build(n notification, attempts []attempt) (dsn.Notificati
 			Reply:      a.result.Reply,
 			Host:       a.result.Host.Name,
 			RetryUntil: w.policy().expires(n.message, n.message.Recipients[a.pending.Index].Address.Domain(), nil),
-			Relayed:    n.kind == notifyDelivered && !a.result.DSN,
+			Relayed:    n.kind == notifyDelivered, // who delivers tells of that, see wanted
 		}
 		if a.result.Attempted {
 			rc.LastAttempt = w.now()
