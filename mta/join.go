@@ -92,9 +92,9 @@ func (r *Relay) source(name string) (delivery.Source, bool) {
 	return delivery.Source{Name: s.Name, Address: s.Address, EHLO: s.EHLO}, true
 }
 
-func (r *Relay) limits(rt *route.Route, _, _ string) delivery.Limits {
+func (r *Relay) limits(rt *route.Route, source, tenant string) delivery.Limits {
 	cfg := r.policy.Load().cfg
-	return deliveryLimits(cfg.Traffic(rt.Domain, rt.Provider), cfg.Budget(rt.Provider))
+	return deliveryLimits(cfg.Traffic(rt.Domain, rt.Provider), cfg.Budget(rt.Provider), cfg.Source(source), cfg.Tenant(tenant))
 }
 
 // siteDomains remembers a domain of each site, and its provider, since the queue knows sites only.

@@ -6,10 +6,23 @@ import (
 	"mta/mta/config"
 )
 
-// deliveryLimits says in delivery's words what the configuration says about a destination.
-func deliveryLimits(t *config.Traffic, b config.Budget) delivery.Limits {
+// deliveryLimits says in delivery's words what the configuration says about mail from a source to
+// a destination on behalf of a tenant, either of which may be nil.
+func deliveryLimits(t *config.Traffic, b config.Budget, src *config.Source, tenant *config.Tenant) delivery.Limits {
+	l := trafficLimits(t, b)
+	if src != nil {
+		l.Source = delivery.Scope{Connections: src.ConnectionLimit, MessageRate: rate(src.MaxMessageRate), ConnectionRate: rate(src.MaxConnectionRate)}
+	}
+	if tenant != nil {
+		l.Tenant = delivery.Scope{MessageRate: rate(tenant.MaxMessageRate)}
+	}
+	return l
+}
+
+func trafficLimits(t *config.Traffic, b config.Budget) delivery.Limits {
 	return delivery.Limits{
 		Host:     delivery.Scope{Connections: t.ConnectionLimitPerHost},
+		Path:     delivery.Scope{Connections: t.ConnectionLimitPerSource, MessageRate: rate(t.MaxMessageRatePerSource), ConnectionRate: rate(t.MaxConnectionRatePerSource)},
 		Site:     delivery.Scope{Connections: t.ConnectionLimit, MessageRate: rate(t.MaxMessageRate), ConnectionRate: rate(t.MaxConnectionRate)},
 		Provider: delivery.Scope{Connections: b.ConnectionLimit, MessageRate: rate(b.MaxMessageRate), ConnectionRate: rate(b.MaxConnectionRate)},
 
@@ -18,6 +31,8 @@ func deliveryLimits(t *config.Traffic, b config.Budget) delivery.Limits {
 		IdleTimeout:                t.IdleTimeout,
 		ActiveTimeout:              t.ActiveTimeout,
 		BacklogThreshold:           t.BacklogThreshold,
+		HostRetry:                  t.HostRetryInterval,
+		MaxHostRetry:               t.MaxHostRetryInterval,
 		ConnectTimeout:             t.Timeouts.Connect,
 		Timeouts: smtpclient.Timeouts{
 			Greeting: t.Timeouts.Greeting,

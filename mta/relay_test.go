@@ -116,7 +116,13 @@ func (w *world) start() {
 
 func (w *world) send(from string, content string, to ...string) {
 	w.t.Helper()
-	c, err := smtp.Dial(w.listeners.addresses()[0])
+	w.sendTo(w.listeners.addresses()[0], from, content, to...)
+}
+
+// sendTo hands a message to the listener at an address.
+func (w *world) sendTo(listener, from string, content string, to ...string) {
+	w.t.Helper()
+	c, err := smtp.Dial(listener)
 	if err != nil {
 		w.t.Fatal(err)
 	}

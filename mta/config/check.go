@@ -184,9 +184,17 @@ func (k checker) traffic(title string, b *block, t *Traffic) {
 		k.problem(b, "retry_interval", "make max_retry_interval longer", "retry_interval: %s is longer than max_retry_interval, %s",
 			formatDuration(t.RetryInterval.First), formatDuration(t.MaxRetryInterval))
 	}
+	if (complete || b.set("host_retry_interval") && b.set("max_host_retry_interval")) && t.HostRetryInterval > t.MaxHostRetryInterval {
+		k.problem(b, "host_retry_interval", "make max_host_retry_interval longer", "host_retry_interval: %s is longer than max_host_retry_interval, %s",
+			formatDuration(t.HostRetryInterval), formatDuration(t.MaxHostRetryInterval))
+	}
 	if b.set("connection_limit_per_host") && b.set("connection_limit") && t.ConnectionLimitPerHost > t.ConnectionLimit {
 		k.problem(b, "connection_limit_per_host", "a host is part of a site: lower it, or raise connection_limit",
 			"connection_limit_per_host: %d is more than connection_limit, %d", t.ConnectionLimitPerHost, t.ConnectionLimit)
+	}
+	if b.set("connection_limit_per_source") && b.set("connection_limit") && t.ConnectionLimitPerSource > t.ConnectionLimit {
+		k.problem(b, "connection_limit_per_source", "connection_limit counts those from all sources: lower the one, or raise the other",
+			"connection_limit_per_source: %d is more than connection_limit, %d", t.ConnectionLimitPerSource, t.ConnectionLimit)
 	}
 }
 

@@ -207,6 +207,11 @@ type Source struct {
 	Name    string     `conf:",label"`
 	Address netip.Addr `conf:"address"`               // zero: the system chooses
 	EHLO    string     `conf:"ehlo" check:"hostname"` // default: Config.Hostname
+
+	// What leaves from here for all sites together. Zero: no limit.
+	ConnectionLimit   int  `conf:"connection_limit" min:"0"` // at a time
+	MaxMessageRate    Rate `conf:"max_message_rate"`
+	MaxConnectionRate Rate `conf:"max_connection_rate"`
 }
 
 // Pool is the sources that a tenant's mail may use.
@@ -226,4 +231,7 @@ type Tenant struct {
 	Name string `conf:",label"`
 	Pool string `conf:"pool"`
 	Tier int    `conf:"tier" min:"0" max:"5" reload:"restart"`
+
+	// MaxMessageRate paces the tenant's mail from one source to a site. Zero: no limit.
+	MaxMessageRate Rate `conf:"max_message_rate"`
 }

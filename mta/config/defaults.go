@@ -78,6 +78,8 @@ func builtInTraffic() Traffic {
 		MaxRetryInterval:           4 * time.Hour,
 		MaxAge:                     5 * day, // RFC 5321, 4.5.4.1
 		DelayWarning:               4 * time.Hour,
+		HostRetryInterval:          time.Minute,
+		MaxHostRetryInterval:       time.Hour,
 		IdleTimeout:                30 * time.Second,
 		ActiveTimeout:              5 * time.Minute,
 		BacklogThreshold:           5,

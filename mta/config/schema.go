@@ -119,6 +119,7 @@ func homeOf(name string) string {
 	if f, ok := named(root, name); ok && f.kind == setting {
 		return "the top of the file, outside of all blocks"
 	}
+	var blocks []string
 	for f := range fields(root) {
 		if f.kind == setting {
 			continue
@@ -128,10 +129,22 @@ func homeOf(name string) string {
 			v = reflect.New(v.Type().Elem().Elem()).Elem()
 		}
 		if _, ok := named(v, name); ok {
-			return "a " + f.name + " block"
+			blocks = append(blocks, f.name)
 		}
 	}
-	return ""
+	if len(blocks) == 0 {
+		return ""
+	}
+	return "a " + list(blocks, " or ") + " block"
+}
+
+// list joins names as people do: "a, b or c".
+func list(names []string, last string) string {
+	n := len(names) - 1
+	if n < 1 {
+		return strings.Join(names, "")
+	}
+	return strings.Join(names[:n], ", ") + last + names[n]
 }
 
 // nearest gives the one of the candidates that given most likely means, "" when none is close.

@@ -19,6 +19,8 @@ type Traffic struct {
 	ConnectionLimit int `conf:"connection_limit" min:"1"`
 	// ConnectionLimitPerHost bounds those to one host. 0: as the site's.
 	ConnectionLimitPerHost int `conf:"connection_limit_per_host" min:"0"`
+	// ConnectionLimitPerSource bounds those from one source to a site. 0: as the site's.
+	ConnectionLimitPerSource int `conf:"connection_limit_per_source" min:"0"`
 	// MaxDeliveriesPerConnection is how many messages a connection takes before it is closed.
 	MaxDeliveriesPerConnection int `conf:"max_deliveries_per_connection" min:"1"`
 	// MaxRecipientsPerBatch is how many recipients one transaction names at most.
@@ -26,6 +28,10 @@ type Traffic struct {
 	// MaxMessageRate and MaxConnectionRate pace what leaves for a site. Zero: no limit.
 	MaxMessageRate    Rate `conf:"max_message_rate"`
 	MaxConnectionRate Rate `conf:"max_connection_rate"`
+	// MaxMessageRatePerSource and MaxConnectionRatePerSource pace what leaves from one source for
+	// a site. Zero: no limit.
+	MaxMessageRatePerSource    Rate `conf:"max_message_rate_per_source"`
+	MaxConnectionRatePerSource Rate `conf:"max_connection_rate_per_source"`
 	// SMTPPort is where hosts found by DNS listen.
 	SMTPPort int `conf:"smtp_port" min:"1" max:"65535" only:"defaults"`
 
@@ -36,6 +42,10 @@ type Traffic struct {
 	MaxAge time.Duration `conf:"max_age" min:"1m"`
 	// DelayWarning is when the sender is told that a message is late. 0: never.
 	DelayWarning time.Duration `conf:"delay_warning" min:"0" only:"defaults" reload:"restart"`
+	// HostRetryInterval is how long a host that could not be reached, or turned us away, is left
+	// alone after the first time; it doubles with each further one, up to MaxHostRetryInterval.
+	HostRetryInterval    time.Duration `conf:"host_retry_interval" min:"1s"`
+	MaxHostRetryInterval time.Duration `conf:"max_host_retry_interval" min:"1s"`
 
 	// IdleTimeout closes a connection that has had nothing to do for so long; ActiveTimeout one
 	// that was made so long ago.

@@ -1,0 +1,103 @@
+package mta
+
+import (
+	"testing"
+	"time"
+
+	"mta/delivery"
+	"mta/internal/gcra"
+	"mta/internal/sink"
+	"mta/mta/config"
+)
+
+const limited = `
+source "s" {
+  connection_limit    = 200
+  max_message_rate    = "300/s"
+  max_connection_rate = "400/min"
+}
+tenant "acme" { max_message_rate = "20/h" }
+defaults {
+  connection_limit               = 10
+  connection_limit_per_host      = 4
+  connection_limit_per_source    = 5
+  max_message_rate               = "60/s"
+  max_connection_rate            = "61/s"
+  max_message_rate_per_source    = "62/s"
+  max_connection_rate_per_source = "63/s"
+  host_retry_interval            = "2m"
+  max_host_retry_interval        = "30m"
+}
+provider "big" {
+  mx               = ["*.big.example"]
+  connection_limit = 8
+  max_message_rate = "70/s"
+}
+`
+
+func TestLimitsReachDelivery(t *testing.T) {
+	cfg, err := config.Parse([]byte(limited), "test.conf", func(string) string { return "" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	scope := func(connections, messages, begun int, per time.Duration) delivery.Scope {
+		s := delivery.Scope{Connections: connections}
+		if messages > 0 {
+			s.MessageRate = gcra.Rate{Events: messages, Per: per}
+		}
+		if begun > 0 {
+			s.ConnectionRate = gcra.Rate{Events: begun, Per: per}
+		}
+		return s
+	}
+	of := func(provider, source, tenant string) delivery.Limits {
+		return deliveryLimits(cfg.Traffic("x.example", provider), cfg.Budget(provider), cfg.Source(source), cfg.Tenant(tenant))
+	}
+	plain, all := of("", "gone", ""), of("big", "s", "acme")
+	if plain.Source != (delivery.Scope{}) || plain.Tenant != (delivery.Scope{}) || plain.Provider != (delivery.Scope{}) {
+		t.Errorf("without source, tenant and provider: %+v, %+v, %+v", plain.Source, plain.Tenant, plain.Provider)
+	}
+	source := scope(200, 300, 0, time.Second)
+	source.ConnectionRate = gcra.Rate{Events: 400, Per: time.Minute}
+	for _, x := range []struct {
+		what      string
+		got, want delivery.Scope
+	}{
+		{"host", plain.Host, scope(4, 0, 0, 0)},
+		{"site", plain.Site, scope(10, 60, 61, time.Second)},
+		{"path", plain.Path, scope(5, 62, 63, time.Second)},
+		{"source", all.Source, source},
+		{"tenant", all.Tenant, scope(0, 20, 0, time.Hour)},
+		{"site of a provider", all.Site, scope(8, 70, 61, time.Second)},
+		{"provider", all.Provider, scope(8, 70, 0, time.Second)},
+	} {
+		if x.got != x.want {
+			t.Errorf("%s: got %+v, want %+v", x.what, x.got, x.want)
+		}
+	}
+	if plain.HostRetry != 2*time.Minute || plain.MaxHostRetry != 30*time.Minute {
+		t.Errorf("broken hosts are tried after %v, at most %v", plain.HostRetry, plain.MaxHostRetry)
+	}
+}
+
+func TestATenantsRateHoldsUpNobodyElse(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `
+		defaults { smtp_port = PORT }
+		tenant "slow" { max_message_rate = "1/d" }
+		listener "slow" {
+			address = "127.0.0.1:0"
+			tenant  = "slow"
+		}`)
+	other, slow := w.listeners.addresses()[0], w.listeners.addresses()[1]
+	w.sendTo(slow, "ann@client.example", letter, "first@box.example")
+	w.arrived(1)
+	w.sendTo(slow, "ann@client.example", letter, "second@box.example")
+	w.sendTo(other, "ann@client.example", letter, "third@box.example")
+	if ms := w.arrived(2); ms[1].Recipients[0] != "third@box.example" {
+		t.Errorf("%s arrived, against the tenant's rate", ms[1].Recipients)
+	}
+	lanes := w.delivery.Lanes("")
+	if len(lanes) != 1 || lanes[0].Waiting != 1 || lanes[0].Why != "max_message_rate 1/d of tenant slow" {
+		t.Errorf("what waits: %+v", lanes)
+	}
+}
