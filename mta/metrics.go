@@ -64,12 +64,15 @@ var queueMetrics = []metric{
 
 var stateDesc = prometheus.NewDesc("mta_recipients_by_state", "Recipients in the queue by what they are doing.", []string{"state"}, nil)
 
+var alarmDesc = prometheus.NewDesc("mta_alarm", "1 while an alarm is on; the log has its reason.", []string{"alarm"}, nil)
+
 // Describe sends the descriptions of all metrics.
 func (c relayCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, m := range queueMetrics {
 		ch <- m.desc
 	}
 	ch <- stateDesc
+	ch <- alarmDesc
 }
 
 // Collect sends their values, those of the queue from one instant.
@@ -83,5 +86,12 @@ func (c relayCollector) Collect(ch chan<- prometheus.Metric) {
 		"ending": s.Ending, "unreadable": s.Unreadable,
 	} {
 		ch <- prometheus.MustNewConstMetric(stateDesc, prometheus.GaugeValue, float64(n), state)
+	}
+	for _, name := range alarmNames {
+		on := 0.0
+		if c.r.alarms.isOn(name) {
+			on = 1
+		}
+		ch <- prometheus.MustNewConstMetric(alarmDesc, prometheus.GaugeValue, on, name)
 	}
 }

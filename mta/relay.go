@@ -9,6 +9,7 @@
 //
 //	Run         the caller's; waits for the end, then stops the others in order
 //	dispatcher  takes leases from the queue; ended by Run, which waits
+//	alarms      looks at the queue once a minute; ended by Run
 //	reporters   write reports to senders into the queue; ended by Run when all jobs are back
 //	http, control  answer over HTTP and on the unix socket; ended by Run
 //	listeners   one for each address at which mail is taken; ended first
@@ -60,6 +61,7 @@ type Relay struct {
 	started time.Time
 	now     func() time.Time
 
+	alarms   alarms
 	policy   atomic.Pointer[policy]
 	longest  atomic.Pointer[longestAge]
 	sites    siteDomains
@@ -91,6 +93,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 		opts.Env = os.Getenv
 	}
 	r := &Relay{opts: opts, log: opts.Log, now: time.Now, started: time.Now()}
+	r.alarms.log = opts.Log
 	r.policy.Store(&policy{cfg})
 	var undo undoer
 	for _, step := range []struct {
@@ -233,6 +236,7 @@ func (r *Relay) Run(ctx context.Context) error {
 			failed <- fmt.Errorf("taking mail from the queue: %w", err)
 		}
 	})
+	running.Go(func() { r.alarms.run(dispatching, r.queue.Stats) })
 	running.Go(func() { r.control.Serve(r.socket) })
 	if r.http != nil {
 		running.Go(r.http.serve)

@@ -1,0 +1,124 @@
+package mta
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"mta/queue"
+)
+
+// Alarms tell of what an operator should look at: they are a log line when they begin and when
+// they end, and the metric mta_alarm meanwhile. The numbers are those of T10.
+const (
+	alarmAge     = "queue_age"     // the first of what is due has waited too long
+	alarmGrowing = "queue_growing" // what is due grows and grows
+	alarmSilent  = "low_traffic"   // much less is delivered than at this hour a week ago
+	alarmStorage = "storage"       // the queue can't be written
+
+	tooOldDue     = 5 * time.Minute
+	growsFor      = 5 // minutes in a row
+	hoursInWeek   = 7 * 24
+	silentShare   = 0.3
+	worthCounting = 100 // deliveries in an hour below which traffic is too little to compare
+)
+
+var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage}
+
+// watch is what the alarms are judged by; it is fed once a minute.
+type watch struct {
+	due       int64
+	grown     int // minutes in a row that due has grown
+	hour      int // hours since the watch began
+	delivered int64
+	perHour   [hoursInWeek]int64 // delivered, by hour; as they were a week ago until overwritten
+	begun     time.Time
+}
+
+// step judges by the state of the queue now. It gives the alarms that are on, each with its
+// reason.
+func (w *watch) step(now time.Time, s *queue.Stats) map[string]string {
+	on := make(map[string]string)
+	if s.OldestDue > tooOldDue {
+		on[alarmAge] = fmt.Sprintf("the first of what is due has waited for %v: delivery does not keep up", s.OldestDue.Round(time.Second))
+	}
+	if w.grown++; s.Due <= w.due {
+		w.grown = 0
+	}
+	if w.due = s.Due; w.grown >= growsFor {
+		on[alarmGrowing] = fmt.Sprintf("%d recipients are due, and more each minute for %d minutes", s.Due, w.grown)
+	}
+	if reason := w.traffic(now, s.Delivered); reason != "" {
+		on[alarmSilent] = reason
+	}
+	if !s.Healthy {
+		on[alarmStorage] = "the queue can't be written: " + s.Fault
+	}
+	return on
+}
+
+// traffic compares the last whole hour with the same one a week before.
+func (w *watch) traffic(now time.Time, delivered int64) (reason string) {
+	if w.begun.IsZero() {
+		w.begun, w.delivered = now, delivered
+	}
+	for hour := int(now.Sub(w.begun) / time.Hour); w.hour < hour; w.hour++ {
+		slot := &w.perHour[w.hour%hoursInWeek]
+		before, this := *slot, delivered-w.delivered
+		*slot, w.delivered = this, delivered
+		if reason = ""; w.hour >= hoursInWeek && before >= worthCounting && float64(this) < silentShare*float64(before) {
+			reason = fmt.Sprintf("%d recipients were delivered in the last hour, %d in the same hour a week ago", this, before)
+		}
+	}
+	return reason
+}
+
+// alarms keeps which are on.
+type alarms struct {
+	log *slog.Logger
+
+	mu sync.Mutex // guards on
+	on map[string]string
+}
+
+// set tells of what has begun and ended since the last time.
+func (a *alarms) set(on map[string]string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, name := range alarmNames {
+		_, was := a.on[name]
+		reason, is := on[name]
+		switch {
+		case is && !was:
+			a.log.Error("alarm begins", "alarm", name, "reason", reason)
+		case was && !is:
+			a.log.Info("alarm ends", "alarm", name)
+		}
+	}
+	a.on = on
+}
+
+func (a *alarms) isOn(name string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, on := a.on[name]
+	return on
+}
+
+// run looks once a minute, until ctx ends.
+func (a *alarms) run(ctx context.Context, stats func() queue.Stats) {
+	var w watch
+	tick := time.NewTicker(time.Minute)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			s := stats()
+			a.set(w.step(now, &s))
+		}
+	}
+}

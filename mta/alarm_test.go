@@ -1,0 +1,95 @@
+package mta
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mta/queue"
+)
+
+func TestT10_AlarmForAnOldQueue(t *testing.T) {
+	var w watch
+	if on := w.step(start, &queue.Stats{Healthy: true, OldestDue: 5 * time.Minute}); len(on) != 0 {
+		t.Errorf("at the limit: %v", on)
+	}
+	if on := w.step(start, &queue.Stats{Healthy: true, OldestDue: 5*time.Minute + 1}); on[alarmAge] == "" {
+		t.Errorf("beyond the limit: %v", on)
+	}
+}
+
+func TestT10_AlarmForAGrowingQueue(t *testing.T) {
+	var w watch
+	due := int64(0)
+	step := func(by int64) bool {
+		due += by
+		_, on := w.step(start, &queue.Stats{Healthy: true, Due: due})[alarmGrowing]
+		return on
+	}
+	for minute := 1; minute < growsFor; minute++ {
+		if step(10) {
+			t.Fatalf("after %d minutes already", minute)
+		}
+	}
+	if !step(1) {
+		t.Error("five minutes of growth and no alarm")
+	}
+	if step(0) {
+		t.Error("the alarm goes on though the queue has stopped growing")
+	}
+}
+
+func TestT10_AlarmForUnusuallyLowTraffic(t *testing.T) {
+	var w watch
+	delivered := int64(0)
+	now := start
+	hour := func(n int64) bool {
+		now, delivered = now.Add(time.Hour), delivered+n
+		_, on := w.step(now, &queue.Stats{Healthy: true, Delivered: delivered})[alarmSilent]
+		return on
+	}
+	w.step(now, &queue.Stats{Healthy: true})
+	for range hoursInWeek {
+		if hour(1000) {
+			t.Fatal("an alarm in the first week, with nothing to compare with")
+		}
+	}
+	if hour(301) {
+		t.Error("an alarm at 30 % of the week before")
+	}
+	if !hour(299) {
+		t.Error("no alarm below 30 % of the week before")
+	}
+	if !hour(0) {
+		t.Error("no alarm when nothing at all is delivered")
+	}
+}
+
+func TestAlarmsAreToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text bytes.Buffer
+		a := alarms{log: slog.New(slog.NewTextHandler(&text, nil))}
+		var healthy atomic.Bool
+		ctx, cancel := context.WithCancel(context.Background())
+		go a.run(ctx, func() queue.Stats {
+			return queue.Stats{Healthy: healthy.Load(), Fault: "no space left"}
+		})
+		time.Sleep(3*time.Minute + time.Second)
+		synctest.Wait()
+		if n := strings.Count(text.String(), "alarm begins"); n != 1 || !a.isOn(alarmStorage) {
+			t.Errorf("told %d times:\n%s", n, &text)
+		}
+		healthy.Store(true)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := strings.Count(text.String(), "alarm ends"); n != 1 || a.isOn(alarmStorage) {
+			t.Errorf("its end was told %d times:\n%s", n, &text)
+		}
+		cancel()
+	})
+}
