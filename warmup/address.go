@@ -63,6 +63,7 @@ type lane struct {
 
 	backoff   time.Time // no ask before
 	demand    float64   // of this node, per second
+	rate      float64   // of the provider's bucket, per second
 	told      time.Time // when demand was last reckoned
 	held      int64     // recipients held under key until there are tokens
 	undecided int64     // recipients held under key until the store has answered
@@ -109,6 +110,7 @@ type grant struct {
 	index       int // in State.Providers
 	want, given int64
 	retry       Instant
+	rate        float64
 	receipt     Receipt
 }
 

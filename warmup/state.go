@@ -95,7 +95,9 @@ func (s *State) Provider(p *Plan, name string) int {
 	s.Providers = append(s.Providers, v)
 	i := len(s.Providers) - 1
 	s.setCaps(p, &s.Providers[i], true)
-	s.Providers[i].tokens = bucket{1, s.bucketDepth(p, s.Providers[i].Caps.Hourly)}
+	// What was saved up for all may go to a newcomer; no burst comes of it that all could not have.
+	depth := s.bucketDepth(p, s.Providers[i].Caps.Hourly)
+	s.Providers[i].tokens = bucket{min(depth, max(1, s.tokens.tokens)), depth}
 	return i
 }
 

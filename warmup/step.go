@@ -235,10 +235,12 @@ func (a *address) refuseAll() {
 	}
 }
 
-// topUp asks ahead for a lane whose lease will not last for a second at the pace of its demand.
+// topUp asks ahead for a lane whose lease will not last for a second at the pace of its demand,
+// or at that of the plan when demand is larger: a lease that comes back unused is not forgotten
+// by the sliding hour, so asking for more than can be spent would eat the hour up.
 func (l *lane) topUp(now time.Time) {
-	ahead := int64(l.demand * period.Seconds())
-	if l.delta.offered == 0 || l.backoff.After(now) || l.lease+l.delta.want >= ahead {
+	ahead := int64(min(l.demand, l.rate) * period.Seconds())
+	if l.delta.offered == 0 && now.Sub(l.used) >= 2*period || l.backoff.After(now) || l.lease+l.delta.want >= ahead {
 		return
 	}
 	least := l.delta.least // a large message must not be answered with less
@@ -294,6 +296,7 @@ func (a *address) grantAll(p *Plan) (dirty bool) {
 			dirty = dirty || g.given > 0
 		}
 		g.retry = s.Retry(p, g.index)
+		g.rate = s.Providers[g.index].Rate
 	}
 	return dirty
 }
@@ -407,6 +410,7 @@ func (a *address) look() {
 // period, nothing when there will be a token.
 func (c *Controller) answer(a *address, g *grant, closes Instant, now time.Time) {
 	l := g.lane
+	l.rate = g.rate
 	if g.given > 0 {
 		l.credit(g, closes, now)
 	}

@@ -1,6 +1,9 @@
 package warmup
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Verdict is what was decided about a message.
 type Verdict uint8
@@ -38,9 +41,10 @@ func (c *Controller) TakeAll(ip string, wants []Want) (Grant, Verdict) {
 	for _, w := range wants {
 		a.lane(w.Provider).delta.offered += w.Recipients
 	}
+	idle := now.Sub(a.active) >= activeFor // it was computed seldom; its probability may be old
 	a.active = now
-	g, v := a.take(wants, now, t)
-	wake := v == Asking && !a.queued
+	g, v := a.take(wants, now, t, c.down.Load())
+	wake := (v == Asking || idle) && !a.queued
 	if wake {
 		a.queued = true
 	}
@@ -71,9 +75,10 @@ func (c *Controller) TakeSome(ip, provider string, n int64, again bool) (granted
 	if !again {
 		l.delta.offered += n
 	}
+	idle := now.Sub(a.active) >= activeFor
 	a.active = now
-	granted, rest = a.takeSome(l, n, now, t)
-	wake := rest == Asking && !a.queued
+	granted, rest = a.takeSome(l, n, now, t, c.down.Load())
+	wake := (rest == Asking || idle) && !a.queued
 	if wake {
 		a.queued = true
 	}
@@ -85,7 +90,7 @@ func (c *Controller) TakeSome(ip, provider string, n int64, again bool) (granted
 }
 
 // take decides about one message. Callers hold a.mu.
-func (a *address) take(wants []Want, now time.Time, t Instant) (Grant, Verdict) {
+func (a *address) take(wants []Want, now time.Time, t Instant, down bool) (Grant, Verdict) {
 	g := Grant{address: a}
 	if a.view.known && (a.view.warm || a.view.law != Ledger) {
 		g.receipt = a.view.receipt
@@ -97,7 +102,7 @@ func (a *address) take(wants []Want, now time.Time, t Instant) (Grant, Verdict) 
 		}
 		return g, Granted
 	}
-	enough, wait := true, a.problem != nil
+	enough, wait := true, down || a.problem != nil
 	for _, w := range wants {
 		l := a.lane(w.Provider)
 		if l.available(t) >= w.Recipients {
@@ -152,7 +157,7 @@ func (l *lane) ask(n, least int64) {
 	}
 }
 
-func (a *address) takeSome(l *lane, n int64, now time.Time, t Instant) (granted int64, rest Verdict) {
+func (a *address) takeSome(l *lane, n int64, now time.Time, t Instant, down bool) (granted int64, rest Verdict) {
 	if a.view.known && (a.view.warm || a.view.law != Ledger) {
 		granted = n
 		if !a.view.warm {
@@ -168,7 +173,7 @@ func (a *address) takeSome(l *lane, n int64, now time.Time, t Instant) (granted 
 	switch {
 	case granted == n:
 		return n, Granted
-	case l.backoff.After(now) || a.problem != nil:
+	case down || l.backoff.After(now) || a.problem != nil:
 		return granted, Refused
 	}
 	if a.asked.IsZero() {
@@ -185,6 +190,10 @@ func (a *address) coin(n int64) (heads int64) {
 	}
 	if a.view.p >= 1 {
 		return n
+	}
+	if n > 1000 { // the normal approximation
+		mean, sd := float64(n)*a.view.p, math.Sqrt(float64(n)*a.view.p*(1-a.view.p))
+		return min(n, max(0, int64(math.Round(mean+sd*a.rand.NormFloat64()))))
 	}
 	for range n {
 		if a.rand.Float64() < a.view.p {

@@ -158,13 +158,20 @@ func cells(full bool) []cell {
 	return out
 }
 
-// TestGrid_W12_W13_W14 runs every cell with one set of defaults. MTA_GRID=full runs all,
-// MTA_GRID_SEEDS=3 with three seeds.
+// TestGrid_W8_W12_W13_W14 runs every cell with one set of defaults. MTA_GRID=full runs all,
+// MTA_GRID_SEEDS=3 with three seeds, MTA_GRID_MODE=ledger only that mode.
 func TestGrid_W8_W12_W13_W14(t *testing.T) {
 	full := os.Getenv("MTA_GRID") == "full"
 	laws := []warmup.Law{warmup.Ledger}
 	if full {
 		laws = []warmup.Law{warmup.OnOff, warmup.PID, warmup.Ledger}
+	}
+	if m := os.Getenv("MTA_GRID_MODE"); m != "" {
+		law, err := warmup.ParseLaw(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		laws = []warmup.Law{law}
 	}
 	fmt.Printf("%-8s %6s | %-26s | %-14s | %-12s | %s\n", "law", "runs", "overshoot med / p99 / max", "s5 med / max", "slide max", "fill min (bursts / other)")
 	for _, law := range laws {

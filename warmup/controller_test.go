@@ -1,0 +1,716 @@
+package warmup_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"mta/warmup"
+	"mta/warmup/memstore"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is a virtual clock with a store and nodes on it.
+type world struct {
+	t     *testing.T
+	mu    sync.Mutex // guards ms
+	ms    int64
+	store *memstore.Store
+	plan  *warmup.Plan
+}
+
+func newWorld(t *testing.T, hourly, daily int64) *world {
+	w := &world{t: t}
+	p := warmup.DefaultPlan()
+	p.Name = "test"
+	p.Stages = []warmup.Stage{{Caps: warmup.Caps{Hourly: hourly, Daily: daily}}}
+	w.plan = &p
+	w.store = memstore.New(func() warmup.Instant { return warmup.Instant(w.read()) })
+	return w
+}
+
+func (w *world) read() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ms
+}
+
+func (w *world) now() time.Time { return time.UnixMilli(w.read()) }
+
+func (w *world) pass(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ms += d.Milliseconds()
+}
+
+func (w *world) node(name string, change ...func(*warmup.Config)) *warmup.Controller {
+	cfg := warmup.Config{Node: name, Store: w.store, Now: w.now, Rand: rand.New(rand.NewPCG(1, 2))}
+	for _, f := range change {
+		f(&cfg)
+	}
+	c := warmup.New(cfg)
+	if err := c.Assign(map[string]*warmup.Plan{"ip": w.plan}); err != nil {
+		w.t.Fatal(err)
+	}
+	return c
+}
+
+// send tries n messages and steps until the store has answered; it returns how many were granted.
+func send(c *warmup.Controller, provider string, n int64) int64 {
+	got, v := c.TakeSome("ip", provider, n, false)
+	for range 5 {
+		if v != warmup.Asking {
+			break
+		}
+		c.Step(context.Background())
+		var more int64
+		more, v = c.TakeSome("ip", provider, n-got, true)
+		got += more
+	}
+	return got
+}
+
+func status(t *testing.T, c *warmup.Controller) warmup.Status {
+	t.Helper()
+	s, ok := c.Status("ip")
+	if !ok {
+		t.Fatal("no status")
+	}
+	return s
+}
+
+// TestW4_ShareOfTheDedicatedIP offers messages to a pool under the probability law, where p is
+// known, and checks the share; what does not take the dedicated IP gets a shared one at once.
+func TestW4_ShareOfTheDedicatedIP(t *testing.T) {
+	w := newWorld(t, 350, 8400)
+	w.plan.Law = warmup.PID
+	c := w.node("a")
+	c.Step(context.Background())
+	// Steer p between 0 and 1: the controller sees 300 of 350 sent.
+	if got, _ := c.TakeSome("ip", "google", 300, false); got != 300 {
+		t.Fatalf("%d of 300 sent far below the cap", got)
+	}
+	for range 2 { // counted by the first step, seen by the second
+		w.pass(time.Second)
+		c.Step(context.Background())
+	}
+	p := status(t, c).Throttle
+	if p < .05 || p > .6 {
+		t.Fatalf("p is %v", p)
+	}
+	pool := &warmup.Pool{Shared: []string{"s1", "s2"}, Dedicated: []string{"ip"}}
+	wants := []warmup.Want{{Provider: "google", Recipients: 1}}
+	count := make(map[string]int)
+	const n = 20_000
+	for id := range uint64(n) {
+		x := c.Choose(pool, id*0x9e3779b97f4a7c15, wants)
+		if x.Source == "" {
+			t.Fatal("a message was delayed")
+		}
+		count[x.Source]++
+	}
+	if d := float64(count["ip"]) - p*n; d*d > 9*n*p*(1-p) { // three sigma
+		t.Errorf("%d of %d took the dedicated IP at p = %.3f", count["ip"], n, p)
+	}
+	if count["s1"]+count["s2"] != n-count["ip"] || count["s1"] == 0 || count["s2"] == 0 {
+		t.Errorf("sources: %v", count)
+	}
+}
+
+func TestW4_LedgerDivertsWhatDoesNotFit(t *testing.T) {
+	w := newWorld(t, 50, 400)
+	var retry int
+	var c *warmup.Controller
+	pool := &warmup.Pool{Shared: []string{"shared"}, Dedicated: []string{"ip"}}
+	wants := []warmup.Want{{Provider: "google", Recipients: 1}}
+	count := make(map[string]int)
+	parked := int64(0)
+	choose := func(id uint64) {
+		x := c.Choose(pool, id, wants)
+		if x.Source == "" {
+			parked++
+			c.Parked(x)
+			return
+		}
+		count[x.Source]++
+	}
+	c = w.node("a", func(cfg *warmup.Config) {
+		cfg.OnRoom = func(key string, n int64) int64 {
+			if key != "warmup:ip/google" {
+				t.Errorf("key %q", key)
+			}
+			n = min(n, parked)
+			for range n {
+				parked--
+				retry++
+				choose(uint64(retry))
+			}
+			return n
+		}
+	})
+	const n = 7200
+	for id := range uint64(n) {
+		choose(id)
+		c.Step(context.Background())
+		if parked > 0 { // asked before the store was; answered within the same step
+			t.Fatalf("message %d waits although it may be diverted", id)
+		}
+		w.pass(500 * time.Millisecond)
+	}
+	if count["ip"] > 50 || count["ip"] < 48 || count["ip"]+count["shared"] != n {
+		t.Errorf("%v of %d, cap 50", count, n)
+	}
+}
+
+func TestW6_ReloadKeepsStageAndCounters(t *testing.T) {
+	w := newWorld(t, 3600, 86_400)
+	w.plan.Stages = append(w.plan.Stages, warmup.Stage{Caps: warmup.Caps{Hourly: 7200, Daily: 100_000}})
+	w.plan.StartStage = 2
+	c := w.node("a")
+	for range 1800 {
+		send(c, "google", 10)
+		w.pass(time.Second)
+	}
+	before := status(t, c)
+	if before.Stage != 2 || before.SentHour < 3000 {
+		t.Fatalf("before the reload: %+v", before)
+	}
+	q := *w.plan
+	q.Stages = []warmup.Stage{{Caps: warmup.Caps{Hourly: 10, Daily: 20}}, {Caps: warmup.Caps{Hourly: 100, Daily: 4000}}, {Caps: warmup.Caps{Hourly: 200, Daily: 5000}}}
+	q.StartStage = 1
+	if err := c.Assign(map[string]*warmup.Plan{"ip": &q}); err != nil {
+		t.Fatal(err)
+	}
+	w.pass(time.Second)
+	c.Step(context.Background())
+	after := status(t, c)
+	if after.Stage != 2 || after.HourlyLimit != 7200 || after.SentHour != before.SentHour || after.SentDay != before.SentDay || after.SentStage != before.SentStage {
+		t.Errorf("after the reload %+v\nbefore %+v", after, before)
+	}
+	w.pass(30 * time.Minute)
+	c.Step(context.Background())
+	if s := status(t, c); s.HourlyLimit != 100 || s.StageLimit != 100_000 || s.Stage != 2 {
+		t.Errorf("in the next hour: hourly %d (want 100), daily %d (want the day's 100000)", s.HourlyLimit, s.StageLimit)
+	}
+	w.pass(23 * time.Hour)
+	c.Step(context.Background())
+	if s := status(t, c); s.StageLimit != 4000 && s.StageLimit != 5000 {
+		t.Errorf("in the next day: %+v", s)
+	}
+	if err := c.Assign(map[string]*warmup.Plan{"ip": {}}); err == nil {
+		t.Error("a plan without stages was taken")
+	}
+}
+
+// watch is a store that checks that nobody computes an IP that another holds, and counts.
+type watch struct {
+	warmup.Store
+	mu       sync.Mutex // guards the rest
+	holder   map[string]uint64
+	computed map[string]int
+	errs     []string
+}
+
+func (s *watch) Claim(ctx context.Context, owner string, ttl time.Duration, keys []warmup.Key, dst []warmup.Record) ([]warmup.Record, warmup.Instant, error) {
+	rs, now, err := s.Store.Claim(ctx, owner, ttl, keys, dst)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range rs {
+		if r.Busy {
+			continue
+		}
+		if held := s.holder[r.Name]; held != 0 {
+			s.errs = append(s.errs, fmt.Sprintf("%s was locked under fence %d while %d was in use", r.Name, r.Fence, held))
+		}
+		s.holder[r.Name] = r.Fence
+		s.computed[r.Name]++
+	}
+	return rs, now, err
+}
+
+func (s *watch) Write(ctx context.Context, changes []warmup.Change, dst []bool) ([]bool, error) {
+	s.mu.Lock()
+	for _, c := range changes {
+		if s.holder[c.Name] != c.Fence {
+			s.errs = append(s.errs, fmt.Sprintf("%s was written under fence %d by none of its holders", c.Name, c.Fence))
+		}
+		s.holder[c.Name] = 0
+	}
+	s.mu.Unlock()
+	return s.Store.Write(ctx, changes, dst)
+}
+
+func TestW7_ThousandsOfIPsByThreeNodes(t *testing.T) {
+	const ips, nodes, workers = 5000, 3, 4
+	w := newWorld(t, 3600, 86_400)
+	st := &watch{Store: w.store, holder: make(map[string]uint64), computed: make(map[string]int)}
+	plans := make(map[string]*warmup.Plan, ips)
+	names := make([]string, ips)
+	for i := range names {
+		names[i] = fmt.Sprintf("10.0.%d.%d", i/250, i%250)
+		plans[names[i]] = w.plan
+	}
+	var cs []*warmup.Controller
+	for i := range nodes {
+		c := w.node(fmt.Sprint("node", i), func(cfg *warmup.Config) { cfg.Store = st })
+		if err := c.Assign(plans); err != nil {
+			t.Fatal(err)
+		}
+		cs = append(cs, c)
+	}
+	round := func() {
+		var wg sync.WaitGroup
+		for k := range workers { // traffic on every IP, somewhere
+			wg.Go(func() {
+				for i := k; i < ips; i += workers {
+					cs[i%nodes].Take(names[i], "google", 1)
+				}
+			})
+		}
+		for _, c := range cs {
+			wg.Go(func() { c.Step(context.Background()) })
+		}
+		wg.Wait()
+		for _, c := range cs { // an IP that was locked, or asked late, is tried at the next look
+			c.Step(context.Background())
+		}
+	}
+	round()
+	for range 6 {
+		st.mu.Lock()
+		clear(st.computed)
+		st.mu.Unlock()
+		for range 2 {
+			w.pass(time.Second)
+			round()
+		}
+		for _, name := range names {
+			if st.computed[name] == 0 {
+				t.Fatalf("%s was not computed within two periods", name)
+			}
+		}
+	}
+	for _, e := range st.errs {
+		t.Error(e)
+	}
+
+	// A node dies with every lock in its hands.
+	keys := make([]warmup.Key, ips)
+	for i, name := range names {
+		keys[i].Name = name
+	}
+	if _, _, err := w.store.Claim(t.Context(), "dead", 3*time.Second, keys, nil); err != nil {
+		t.Fatal(err)
+	}
+	st.holder, st.computed = make(map[string]uint64), make(map[string]int)
+	w.pass(2900 * time.Millisecond)
+	round()
+	if n := len(st.computed); n != 0 {
+		t.Errorf("%d IPs were computed while the dead node's lock lasts", n)
+	}
+	w.pass(time.Second)
+	round()
+	w.pass(time.Second)
+	round()
+	if n := len(st.computed); n != ips {
+		t.Errorf("%d of %d IPs were computed after the dead node's lock ended", n, ips)
+	}
+}
+
+// TestW8_LagDoesNotTouchTheCap has three nodes whose statistics are a minute late.
+func TestW8_LagDoesNotTouchTheCap(t *testing.T) {
+	for _, law := range []warmup.Law{warmup.Ledger, warmup.OnOff} {
+		w := newWorld(t, 600, 14_400)
+		w.plan.Law = law
+		var cs []*warmup.Controller
+		for i := range 3 {
+			cs = append(cs, w.node(fmt.Sprint("n", i), func(cfg *warmup.Config) {
+				cfg.StatsLag = func() time.Duration { return time.Minute }
+			}))
+		}
+		var sent int64
+		for range 3600 {
+			for _, c := range cs {
+				sent += send(c, "google", 20)
+				c.Step(context.Background())
+			}
+			w.pass(time.Second)
+		}
+		if law == warmup.Ledger && (sent > 600 || sent < 588) {
+			t.Errorf("ledger: %d sent, cap 600", sent)
+		}
+		if law == warmup.OnOff && sent < 1200 {
+			t.Errorf("on/off sent %d with a minute of lag: the lag is not there, so the test shows nothing", sent)
+		}
+	}
+}
+
+func TestW17_StoreLostSpendsLeasesThenCloses(t *testing.T) {
+	w := newWorld(t, 36_000, 864_000) // ten a second
+	c := w.node("a")
+	var sent int64
+	tick := func(n int64) {
+		sent += send(c, "google", n)
+		w.pass(time.Second)
+		c.Step(context.Background())
+	}
+	for range 300 {
+		tick(5)
+	}
+	w.store.SetDown(true)
+	before := sent
+	for range 10 {
+		tick(5)
+	}
+	if extra := sent - before; extra == 0 || extra > 20 {
+		t.Errorf("%d sent without store: want the lease of a second or two", extra)
+	}
+	if s := status(t, c); s.State != "store_down" {
+		t.Errorf("state is %q", s.State)
+	}
+	pool := &warmup.Pool{Shared: []string{"shared"}, Dedicated: []string{"ip"}}
+	wants := []warmup.Want{{Provider: "google", Recipients: 1}}
+	if x := c.Choose(pool, 1, wants); x.Source != "shared" {
+		t.Errorf("without store: %+v, want the shared source", x)
+	}
+	pool.Overflow = warmup.Hold
+	if x := c.Choose(pool, 1, wants); x.Source != "" || x.Hold == "" {
+		t.Errorf("without store in hold mode: %+v", x)
+	}
+	w.store.SetDown(false)
+	w.pass(2 * time.Second)
+	c.Step(context.Background())
+	if n := send(c, "google", 5); n != 5 {
+		t.Errorf("%d of 5 sent when the store was back", n)
+	}
+	s := status(t, c)
+	if s.State != "normal" || s.SentHour < sent || s.SentHour > sent+100 {
+		t.Errorf("store counts %d, %d were sent; state %q", s.SentHour, sent, s.State)
+	}
+}
+
+// TestUnknownOutcomes has writes fail without word, applied or not: what is granted is never more
+// than what the store counts.
+func TestUnknownOutcomes(t *testing.T) {
+	w := newWorld(t, 36_000, 864_000)
+	r := rand.New(rand.NewPCG(3, 4))
+	unsure := func() (apply, answer bool) {
+		apply = r.IntN(3) > 0
+		return apply, apply && r.IntN(3) > 0
+	}
+	w.store.Unsure(unsure)
+	a, b := w.node("a"), w.node("b")
+	var sent int64
+	for range 1800 {
+		sent += send(a, "google", 4) + send(b, "yahoo", 4)
+		w.pass(time.Second)
+		a.Step(context.Background())
+		b.Step(context.Background())
+	}
+	w.store.Unsure(nil)
+	for range 10 {
+		w.pass(5 * time.Second)
+		a.Step(context.Background())
+		b.Step(context.Background())
+	}
+	s := status(t, a)
+	if sent > s.SentHour {
+		t.Errorf("%d sent, but the store counts %d", sent, s.SentHour)
+	}
+	if sent < 5000 {
+		t.Errorf("only %d of 14400 sent", sent)
+	}
+}
+
+// TestW18_HeldMailLeavesAtTheCap has 2,000 messages at once and no pool: all leave, evenly.
+func TestW18_HeldMailLeavesAtTheCap(t *testing.T) {
+	w := newWorld(t, 500, 12_000)
+	var c *warmup.Controller
+	pool := &warmup.Pool{Dedicated: []string{"ip"}, Overflow: warmup.Hold}
+	wants := []warmup.Want{{Provider: "google", Recipients: 1}}
+	var parked []uint64
+	left := make(map[uint64]int64) // when each message left, in seconds
+	try := func(id uint64) {
+		x := c.Choose(pool, id, wants)
+		switch {
+		case x.Source == "ip":
+			left[id] = w.read() / 1000
+		case x.Hold != "":
+			parked = append(parked, id)
+			c.Parked(x)
+		default:
+			t.Fatalf("message %d: %+v", id, x)
+		}
+	}
+	c = w.node("a", func(cfg *warmup.Config) {
+		cfg.OnRoom = func(_ string, n int64) int64 {
+			n = min(n, int64(len(parked)))
+			batch := append([]uint64(nil), parked[:n]...)
+			parked = parked[n:]
+			for _, id := range batch {
+				try(id)
+			}
+			return n
+		}
+	})
+	for id := range uint64(2000) {
+		try(id)
+	}
+	for range 5 * 3600 {
+		c.Step(context.Background())
+		w.pass(time.Second)
+	}
+	if len(left) != 2000 || len(parked) != 0 {
+		t.Fatalf("%d of 2000 left, %d wait", len(left), len(parked))
+	}
+	var hours [5]int
+	five := make([]int, 5*12)
+	for _, s := range left {
+		hours[s/3600]++
+		five[s/300]++
+	}
+	for h := range 4 {
+		if hours[h] > 500 || hours[h] < 490 {
+			t.Errorf("hours: %v, cap 500", hours)
+		}
+	}
+	for i, n := range five[:4*12] {
+		if n < 20 || n > 75 {
+			t.Errorf("five minutes %d: %d messages, want about 42", i, n)
+		}
+	}
+}
+
+func TestW19_RetryKeepsTheSource(t *testing.T) {
+	w := newWorld(t, 500, 12_000)
+	c := w.node("a", func(cfg *warmup.Config) { cfg.OnRoom = func(string, int64) int64 { return 0 } })
+	pool := &warmup.Pool{Shared: []string{"shared"}, Dedicated: []string{"ip"}}
+	wants := []warmup.Want{{Provider: "google", Recipients: 1}}
+	x := c.Choose(pool, 7, wants)
+	if x.Source != "" || x.Hold == "" {
+		t.Fatalf("the first choice: %+v, want to wait for the store", x)
+	}
+	c.Parked(x)
+	c.Step(context.Background())
+	x = c.Choose(pool, 7, wants)
+	if x.Source != "ip" {
+		t.Fatalf("with tokens: %+v", x)
+	}
+	// 450: the retry comes when nothing is left, and waits for this IP instead of taking another.
+	if err := c.Do(withStep(t, c), "ip", warmup.Pause()); err != nil {
+		t.Fatal(err)
+	}
+	w.pass(5 * time.Minute)
+	c.Step(context.Background())
+	y := c.Retake(x.Source, wants)
+	c.Parked(y)
+	for range 3 {
+		c.Step(context.Background())
+		w.pass(time.Second)
+	}
+	if y = c.Retake(x.Source, wants); y.Source != "" || y.Hold != "warmup:ip/google" {
+		t.Errorf("a retry without tokens: %+v", y)
+	}
+	if err := c.Do(withStep(t, c), "ip", warmup.Resume()); err != nil {
+		t.Fatal(err)
+	}
+	w.pass(2 * time.Minute)
+	c.Step(context.Background())
+	c.Retake(x.Source, wants)
+	c.Step(context.Background())
+	if y = c.Retake(x.Source, wants); y.Source != "ip" {
+		t.Errorf("a retry with tokens: %+v", y)
+	}
+}
+
+// withStep gives a context and has c step meanwhile, as Run would.
+func withStep(t *testing.T, c *warmup.Controller) context.Context {
+	done := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			c.Step(ctx)
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return t.Context()
+}
+
+func TestW20_TenRecipientsNineTokens(t *testing.T) {
+	w := newWorld(t, 9, 9)
+	c := w.node("a", func(cfg *warmup.Config) { cfg.OnRoom = func(string, int64) int64 { return 0 } })
+	c.Step(context.Background())
+	w.pass(30 * time.Minute)
+	pool := &warmup.Pool{Shared: []string{"shared"}, Dedicated: []string{"ip"}}
+	x := c.Choose(pool, 1, []warmup.Want{{Provider: "google", Recipients: 10}})
+	c.Parked(x)
+	c.Step(context.Background())
+	if x = c.Choose(pool, 1, []warmup.Want{{Provider: "google", Recipients: 10}}); x.Source != "shared" {
+		t.Errorf("10 recipients with 9 left: %+v, want the pool", x)
+	}
+	if s := status(t, c); s.SentHour != 0 {
+		t.Errorf("%d tokens went with it", s.SentHour)
+	}
+	// Several providers at once: all or nothing.
+	w.pass(2 * time.Minute)
+	both := []warmup.Want{{Provider: "google", Recipients: 1}, {Provider: "yahoo", Recipients: 1}}
+	c.TakeAll("ip", both)
+	w.pass(2 * time.Minute)
+	c.Step(context.Background())
+	if _, v := c.TakeAll("ip", both); v != warmup.Granted {
+		w.pass(20 * time.Minute)
+		c.TakeAll("ip", both)
+		c.Step(context.Background())
+		if _, v := c.TakeAll("ip", both); v != warmup.Granted {
+			t.Errorf("one recipient of each of two providers: verdict %v", v)
+		}
+	}
+}
+
+func TestRefundComesBack(t *testing.T) {
+	w := newWorld(t, 3600, 86_400)
+	c := w.node("a")
+	c.Step(context.Background()) // the warm-up begins
+	w.pass(10 * time.Minute)
+	c.Take("ip", "google", 3)
+	c.Step(context.Background())
+	g, v := c.Take("ip", "google", 3)
+	if v != warmup.Granted || !c.Valid(g) {
+		t.Fatalf("verdict %v", v)
+	}
+	if s := status(t, c); s.SentHour != 3 {
+		t.Fatalf("%d counted", s.SentHour)
+	}
+	c.Refund(g, "google", 2)
+	w.pass(time.Second)
+	c.Step(context.Background())
+	if s := status(t, c); s.SentHour != 1 {
+		t.Errorf("%d counted after two of three came back", s.SentHour)
+	}
+	w.pass(50 * time.Minute)
+	if c.Valid(g) {
+		t.Error("the grant is valid beyond its hour")
+	}
+}
+
+func TestOperator(t *testing.T) {
+	w := newWorld(t, 100, 1000)
+	w.plan.Stages = append(w.plan.Stages, warmup.Stage{Caps: warmup.Caps{Hourly: 200, Daily: 2000}})
+	c := w.node("a")
+	ctx := withStep(t, c)
+	for _, x := range []struct {
+		name  string
+		act   warmup.Action
+		state string
+		stage int
+	}{
+		{"pause", warmup.Pause(), "paused", 1}, {"resume", warmup.Resume(), "normal", 1},
+		{"set-stage", warmup.SetStage(2), "normal", 2}, {"start", warmup.Start(0), "normal", 1},
+	} {
+		if err := c.Do(ctx, "ip", x.act); err != nil {
+			t.Fatalf("%s: %v", x.name, err)
+		}
+		if s := status(t, c); s.State != x.state || s.Stage != x.stage {
+			t.Errorf("%s: %s on stage %d, want %s on %d", x.name, s.State, s.Stage, x.state, x.stage)
+		}
+	}
+	if err := c.Do(ctx, "ip", warmup.SetStage(3)); err == nil || !strings.Contains(err.Error(), "stage 3 is not one of the plan's 2") {
+		t.Errorf("stage 3 of 2: %v", err)
+	}
+	if err := c.Do(ctx, "nosuch", warmup.Pause()); err == nil {
+		t.Error("an IP without plan was paused")
+	}
+}
+
+// TestCorruptRecordStopsTheIP: what was sent is not known, so nothing is, until an operator says.
+func TestCorruptRecordStopsTheIP(t *testing.T) {
+	w := newWorld(t, 100, 1000)
+	r, _, _ := w.store.Claim(t.Context(), "x", time.Second, []warmup.Key{{Name: "ip"}}, nil)
+	if _, err := w.store.Write(t.Context(), []warmup.Change{{Name: "ip", Fence: r[0].Fence, Value: []byte("garbage"), Release: true}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	c := w.node("a")
+	if n := send(c, "google", 1); n != 0 {
+		t.Error("sent from an IP whose state can't be read")
+	}
+	if s := status(t, c); s.State != "corrupt" {
+		t.Errorf("state %q", s.State)
+	}
+	if err := c.Do(withStep(t, c), "ip", warmup.Start(1)); err != nil {
+		t.Fatal(err)
+	}
+	if s := status(t, c); s.State != "normal" || s.SentHour != s.HourlyLimit {
+		t.Errorf("after a start: %+v", s)
+	}
+}
+
+func TestTakeDoesNotAllocate(t *testing.T) {
+	w := newWorld(t, 2_000_000, 48_000_000)
+	c := w.node("a")
+	c.Step(context.Background()) // the warm-up begins
+	w.pass(10 * time.Minute)
+	send(c, "google", 5000)
+	c.TakeSome("ip", "google", 5000, false)
+	c.Step(context.Background())
+	granted := 0
+	if n := testing.AllocsPerRun(1000, func() {
+		if _, v := c.Take("ip", "google", 1); v == warmup.Granted {
+			granted++
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if granted < 900 {
+		t.Errorf("only %d were granted, so the test shows little", granted)
+	}
+}
+
+// TestManyGoroutines has everything at once, for the race detector, and recounts.
+func TestManyGoroutines(t *testing.T) {
+	w := newWorld(t, 3000, 72_000)
+	cs := []*warmup.Controller{w.node("a"), w.node("b")}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var sent int64
+	for _, c := range cs {
+		wg.Go(func() { c.Run(ctx) })
+	}
+	var senders sync.WaitGroup
+	for k := range 4 {
+		senders.Go(func() {
+			for i := range 3000 {
+				g, v := cs[k%2].Take("ip", "google", 1)
+				if v == warmup.Granted && i%10 == 0 {
+					cs[k%2].Refund(g, "google", 1)
+				} else if v == warmup.Granted {
+					cs[k%2].Report("ip", "google", warmup.Delivered)
+					mu.Lock()
+					sent++
+					mu.Unlock()
+				}
+				if i%10 == 0 {
+					w.pass(200 * time.Millisecond)
+					cs[k%2].Status("ip")
+				}
+			}
+		})
+	}
+	senders.Wait()
+	cancel()
+	wg.Wait()
+	if sent > 3000 {
+		t.Errorf("%d sent, cap 3000", sent)
+	}
+	if sent == 0 {
+		t.Error("nothing was sent")
+	}
+}
