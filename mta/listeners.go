@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"mta/internal/envelope"
+	"mta/internal/handover"
 	"mta/mta/config"
 	"mta/queue"
 	"mta/submission"
@@ -64,7 +65,7 @@ type listenerGroup struct {
 // intake is a server and the way by which connections get to it.
 type intake struct {
 	server *submission.Server
-	conns  *handover
+	conns  *handover.Listener
 }
 
 // openListeners opens all sockets, or none. Nothing is accepted before serve.
@@ -86,7 +87,7 @@ func (ls *listeners) open(lc *config.Listener, build func(*config.Listener) (*su
 		return err
 	}
 	g := &listenerGroup{name: lc.Name}
-	g.current.Store(&intake{server, newHandover()})
+	g.current.Store(&intake{server, handover.New()})
 	ls.groups = append(ls.groups, g)
 	for _, address := range lc.Address {
 		socket, err := net.Listen("tcp", address)
@@ -146,7 +147,7 @@ func (ls *listeners) accept(g *listenerGroup, socket net.Listener) {
 func (g *listenerGroup) give(conn net.Conn) {
 	for {
 		in := g.current.Load()
-		if in.conns.give(conn) {
+		if in.conns.Give(conn) {
 			return
 		}
 		if g.current.Load() == in {
@@ -163,7 +164,7 @@ func (ls *listeners) replace(lc *config.Listener, server *submission.Server) {
 		if g.name != lc.Name {
 			continue
 		}
-		in := &intake{server, newHandover()}
+		in := &intake{server, handover.New()}
 		ls.start(g, in)
 		old := g.current.Swap(in)
 		ls.running.Go(func() {
@@ -211,49 +212,6 @@ func (ls *listeners) addrPorts() []netip.AddrPort {
 	}
 	return out
 }
-
-// handover is a listener whose connections come from another one.
-type handover struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func newHandover() *handover {
-	return &handover{conns: make(chan net.Conn), closed: make(chan struct{})}
-}
-
-// give reports false when the handover is closed: the connection is still the caller's.
-func (h *handover) give(c net.Conn) bool {
-	select {
-	case <-h.closed:
-		return false
-	default:
-	}
-	select {
-	case h.conns <- c:
-		return true
-	case <-h.closed:
-		return false
-	}
-}
-
-func (h *handover) Accept() (net.Conn, error) {
-	select {
-	case c := <-h.conns:
-		return c, nil
-	case <-h.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (h *handover) Close() error {
-	h.once.Do(func() { close(h.closed) })
-	return nil
-}
-
-// Addr is not that of a socket: a listener can have several.
-func (h *handover) Addr() net.Addr { return &net.TCPAddr{} }
 
 // submissionConfig says in submission's words what a listener block says.
 func submissionConfig(cfg *config.Config, l *config.Listener) submission.Config {

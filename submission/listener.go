@@ -2,7 +2,6 @@ package submission
 
 import (
 	"net"
-	"sync"
 	"time"
 )
 
@@ -41,40 +40,3 @@ func (c *conn) turnAway() {
 	}
 	c.socket.Close()
 }
-
-// handover is the listener by which connections come to the library again after STARTTLS.
-type handover struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func newHandover() *handover {
-	return &handover{conns: make(chan net.Conn), closed: make(chan struct{})}
-}
-
-// give hands c on, and reports whether it was taken.
-func (h *handover) give(c net.Conn) bool {
-	select {
-	case h.conns <- c:
-		return true
-	case <-h.closed:
-		return false
-	}
-}
-
-func (h *handover) Accept() (net.Conn, error) {
-	select {
-	case c := <-h.conns:
-		return c, nil
-	case <-h.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (h *handover) Close() error {
-	h.once.Do(func() { close(h.closed) })
-	return nil
-}
-
-func (h *handover) Addr() net.Addr { return &net.TCPAddr{} }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/emersion/go-smtp"
+
+	"mta/internal/handover"
 )
 
 // ErrServerClosed is what Serve gives when Shutdown was called before.
@@ -32,7 +34,7 @@ type Server struct {
 	serve  sync.WaitGroup // the goroutine that accepts on afterTLS
 	once   sync.Once      // starts it
 
-	afterTLS *handover // connections after STARTTLS
+	afterTLS *handover.Listener // connections after STARTTLS
 
 	closing atomic.Bool // Shutdown was called; set with mu held
 
@@ -48,7 +50,7 @@ type Server struct {
 // New makes a server. Config.Store must be set.
 func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, afterTLS: newHandover()}
+	s := &Server{cfg: cfg, afterTLS: handover.New()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.small.New = func() any { return new([smallBuffer]byte) }
 	s.large.New = func() any { return new([largeBuffer]byte) }

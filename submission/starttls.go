@@ -33,7 +33,7 @@ func (c *conn) switchToTLS() {
 	c.srv.remove(c, next)
 	c.moved = true
 	c.finish()
-	if !c.srv.afterTLS.give(next) {
+	if !c.srv.afterTLS.Give(next) {
 		next.Close()
 	}
 }
