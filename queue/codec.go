@@ -478,9 +478,10 @@ func decodeChange(b []byte) (change, error) {
 type opening struct {
 	// ends says of the segments before that may have octets behind what was synced where that
 	// ends: what is behind is void.
-	ends    []segmentEnd
-	lastID  uint64 // the largest id given out so far
-	created time.Time
+	ends      []segmentEnd
+	lastID    uint64 // the largest id given out so far
+	allocated int64  // octets that the file was made with; a shorter one was trimmed
+	created   time.Time
 }
 
 type segmentEnd struct {
@@ -497,6 +498,7 @@ func appendOpening(b []byte, o opening) []byte {
 		e.uint(uint64(x.end))
 	}
 	e.uint(o.lastID)
+	e.uint(uint64(o.allocated))
 	e.int(o.created.UnixNano())
 	return e.b
 }
@@ -512,7 +514,7 @@ func decodeOpening(b []byte) (opening, error) {
 		}
 		o.ends = append(o.ends, x)
 	}
-	o.lastID = d.uint()
+	o.lastID, o.allocated = d.uint(), int64(d.uint())
 	o.created = time.Unix(0, d.int()).UTC()
 	return o, d.err
 }

@@ -141,7 +141,11 @@ func (d *Draft) Commit(m *envelope.Message) error {
 	err := d.prepare(m)
 	if err == nil {
 		if d.q.w.accept(d) {
-			err = <-d.done
+			if err = <-d.done; err != nil && d.q.isStalled() {
+				// The record may be there after a crash, since nothing durable says that it is
+				// void; then its content must be too. Else the next start removes the file.
+				d.file = nil
+			}
 		} else {
 			err = ErrClosed
 		}

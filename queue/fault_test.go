@@ -145,6 +145,40 @@ func TestDiskThatIsGone(t *testing.T) {
 	})
 }
 
+// TestReadThatFailsOnce: a message that the disk does not give now is handed out later, whatever
+// it is to be handed out for.
+func TestReadThatFailsOnce(t *testing.T) {
+	for _, bounce := range []bool{false, true} {
+		inTime(t, func(t *testing.T) {
+			disk := &faulty.FS{FS: vfs.Memory()}
+			q := open(t, small(t, disk))
+			defer shut(t, q)
+			m := accept(t, q, message(2, "example.net"), "x")
+			l := next(t, q)
+			q.Defer(m.ID, indexes(l), time.Now().Add(time.Minute), greylisted, "site")
+			if bounce {
+				q.Change(Selector{IDs: []envelope.ID{m.ID}}, Hold, false)
+			}
+			q.w.flush()
+			disk.Decide = once(1, faulty.Fault{Err: errDisk}, func(op faulty.Op, name string) bool { return op == faulty.Read && isSegment(name) })
+			if bounce {
+				q.Change(Selector{IDs: []envelope.ID{m.ID}}, Bounce, false)
+			}
+			began := time.Now()
+			l = next(t, q)
+			if took := time.Since(began); took < readAgain*time.Second || took > 12*time.Minute || len(l.Recipients) != 2 || l.Recipients[1].Attempts != 1 {
+				t.Fatalf("after %v: %+v", took, l)
+			}
+			if bounce != (l.Why == BounceAsked) {
+				t.Fatalf("handed out as %v", l.Why)
+			}
+			if s := balanced(t, q); s.DamagedRecords != 1 || s.Unreadable != 0 {
+				t.Fatalf("%+v", s)
+			}
+		})
+	}
+}
+
 type littleFree struct {
 	vfs.FS
 	free atomic.Int64

@@ -172,7 +172,6 @@ func (c *checker) locked() bool {
 
 // readSegments reads every record, and compares the indexes with what is in the segments.
 func (c *checker) readSegments() {
-	c.q.cfg.SegmentSize = c.allocated()
 	c.findEnds()
 	kept := c.list[:0]
 	for i := range c.list {
@@ -201,15 +200,6 @@ func (c *checker) readSegments() {
 		}
 	}
 	c.list = kept
-}
-
-// allocated is the size that segments are made with, as far as the files tell.
-func (c *checker) allocated() int64 {
-	size := int64(0)
-	for i := range c.list {
-		size = max(size, c.list[i].size)
-	}
-	return size
 }
 
 func (c *checker) findEnds() {

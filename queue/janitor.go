@@ -194,7 +194,7 @@ func (q *Queue) trim(id journal.Segment, size int64) error {
 // tellDamage logs and counts the damage in a segment.
 func (q *Queue) tellDamage(id journal.Segment, damaged []journal.Damage) {
 	for _, d := range damaged {
-		q.reportDamage(&damageError{q.segmentPath(id), d.Offset, errors.New(d.String())},
+		q.reportDamage(&damageError{file: q.segmentPath(id), off: d.Offset, err: errors.New(d.String())},
 			"records of a journal segment are lost; all others are served, and the file is set aside and not deleted when it is no longer needed")
 	}
 }
@@ -215,11 +215,17 @@ func (q *Queue) dropNeedless() bool {
 	if len(list) == 0 {
 		return false
 	}
-	var err error
+	// What made them needless is to be durable first: a recipient that comes back after a crash,
+	// since its outcome was not written yet, is to have its attempts. A full disk needs the room.
+	err := q.w.flush()
+	if errors.Is(err, ErrDiskFull) {
+		err = nil
+	}
 	for _, seg := range list {
-		if rerr := q.removeFiles(seg); rerr != nil && err == nil {
-			err = rerr
+		if err != nil {
+			break
 		}
+		err = q.removeFiles(seg)
 	}
 	if err == nil {
 		err = q.fs.SyncDir(q.cfg.Dir)

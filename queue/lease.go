@@ -330,18 +330,30 @@ func (q *Queue) unlist(s schedule.Slot, e *schedule.Entry) {
 	}
 }
 
+// readAgain is when a message is tried to be read again that the disk did not give, in seconds.
+const readAgain = 600
+
 // setUnreadable keeps recipients whose message can't be read, and says so.
 func (q *Queue) setUnreadable(l *lifted, err error) {
-	q.reportDamage(err, fmt.Sprintf("message %s is kept and not handed out: 'retry' tries again to read it, 'remove' gives it up", envelope.ID(l.id)))
+	damage := (*damageError)(nil)
+	later := errors.As(err, &damage) && damage.disk
+	consequence := fmt.Sprintf("message %s is kept and not handed out: 'retry' tries again to read it, 'remove' gives it up", envelope.ID(l.id))
+	if later {
+		consequence = fmt.Sprintf("message %s is kept, and tried to be read again in %d s", envelope.ID(l.id), readAgain)
+	}
+	q.reportDamage(err, consequence)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, p := range l.rcpts {
-		_, e := q.table.Find(l.id, uint16(p.Index))
+		s, e := q.table.Find(l.id, uint16(p.Index))
 		switch {
 		case e == nil:
 		case l.why == DelayWarning:
 			e.SetWarning(false)
 			e.SetWarned(true) // there is nothing to tell the sender with
+		case later:
+			e.Due = q.seconds() + readAgain
+			q.deferEntry(s, e)
 		default:
 			q.table.SetState(e, schedule.Unreadable)
 			q.segs.of(e.Data()).stuck = true
@@ -406,6 +418,10 @@ func (q *Queue) Return(id envelope.ID, recipients []int) {
 
 // makeDue puts an entry that is on no list where Next finds it.
 func (q *Queue) makeDue(s schedule.Slot, e *schedule.Entry, now uint32) {
+	if e.Action() == schedule.Bounce { // it could not be read when it was to be bounced
+		q.end(s, e)
+		return
+	}
 	e.Due = min(e.Due, now)
 	q.table.SetState(e, schedule.Due)
 	if e.Attempts == 0 {

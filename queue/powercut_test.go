@@ -14,11 +14,12 @@ import (
 	"mta/internal/envelope"
 	"mta/internal/reply"
 	"mta/queue/journal"
+	"mta/queue/vfs/faulty"
 	"mta/queue/vfs/powercut"
 )
 
 var (
-	cutSeeds = flag.Int("queue.cutseeds", 2, "workloads in which power is cut at every write")
+	cutSeeds = flag.Int("queue.cutseeds", 1, "workloads in which power is cut at every write")
 	cutFirst = flag.Int64("queue.cutseed", 1, "seed of the first of them")
 )
 
@@ -50,6 +51,9 @@ func TestPowerCutAtEveryWrite(t *testing.T) {
 func cutRun(t *testing.T, seed int64, cut int) (ops int) {
 	disk := powercut.New(rand.New(rand.NewSource(seed<<20 + int64(cut))))
 	w := &workload{t: t, rng: rand.New(rand.NewSource(seed)), known: map[string]*sent{}}
+	if seed%2 == 0 {
+		w.faults = rand.New(rand.NewSource(seed))
+	}
 	for generation := range 4 {
 		disk.CutAt(cut)
 		w.run(disk)
@@ -63,6 +67,7 @@ func cutRun(t *testing.T, seed int64, cut int) (ops int) {
 		}
 	}
 	disk.CutAt(0)
+	w.faults = nil
 	w.last(disk)
 	t.Logf("%d messages; compaction emptied %d segments, moved %d messages, wrote %d burials", w.made, w.total.compacted, w.total.moved, w.total.buried)
 	return 0
@@ -70,21 +75,26 @@ func cutRun(t *testing.T, seed int64, cut int) (ops int) {
 
 // workload does what a relay does, and remembers what it was promised.
 type workload struct {
-	t     *testing.T
-	rng   *rand.Rand
-	q     *Queue
-	made  int
-	disk  *powercut.FS
-	total counters         // of all queues
-	known map[string]*sent // by sender, which is different for each message
+	t      *testing.T
+	rng    *rand.Rand
+	q      *Queue
+	made   int
+	disk   *powercut.FS
+	faults *rand.Rand       // nil: none but the power cuts
+	quiet  sync.Mutex       // guards faults
+	total  counters         // of all queues
+	known  map[string]*sent // by sender, which is different for each message
 }
 
 // sent is a message as the client of the queue knows it.
 type sent struct {
-	body  string
-	acked bool
-	id    envelope.ID
-	rcpts []sentRecipient
+	body    string
+	acked   bool
+	failed  bool     // Commit failed, not for a power cut
+	refused bool     // and the journal was written since, so that it must never be seen
+	story   []string // what was done with it, for when the test fails
+	id      envelope.ID
+	rcpts   []sentRecipient
 }
 
 type sentRecipient struct {
@@ -100,8 +110,18 @@ type sentRecipient struct {
 	parked   bool // since: the key can be that or this
 }
 
+// fault lets a write or a sync of a segment fail now and then, before or after it is done.
+func (w *workload) fault(op faulty.Op, name string) *faulty.Fault {
+	w.quiet.Lock()
+	defer w.quiet.Unlock()
+	if w.faults == nil || !isSegment(name) || op != faulty.Write && op != faulty.Sync && op != faulty.Truncate || w.faults.Intn(12) > 0 {
+		return nil
+	}
+	return &faulty.Fault{Err: errDisk, Done: w.faults.Intn(2) == 0, Part: w.faults.Intn(500)}
+}
+
 func (w *workload) config(disk *powercut.FS) Config {
-	return Config{Dir: "/q", FS: disk, Log: testLog(w.t), SegmentSize: 8 << 10, LargeBody: 1500, MinFree: 1, CacheBytes: 20 << 10}
+	return Config{Dir: "/q", FS: &faulty.FS{FS: disk, Decide: w.fault}, Log: testLog(w.t), SegmentSize: 8 << 10, LargeBody: 1500, MinFree: 1, CacheBytes: 20 << 10}
 }
 
 // run opens the queue, checks it and works until the power is cut or enough is done.
@@ -153,6 +173,8 @@ func (w *workload) accept() {
 		wg.Go(func() {
 			if commit(w.q, m, s.body) == nil {
 				s.acked, s.id = true, m.ID
+			} else {
+				s.failed = !w.disk.IsCut()
 			}
 		})
 	}
@@ -202,21 +224,19 @@ func (w *workload) operate() {
 			s.rcpts[i].unsure = true
 		}
 		n, err := w.q.Change(Selector{IDs: []envelope.ID{s.id}}, a, false)
-		if err != nil {
-			return
-		}
+		s.story = append(s.story, fmt.Sprint(time.Now().Format("05.000 "), a, " ", n, " ", err))
+		// With an error it is in force, and not durable: unsure until the next sync.
 		for i := range s.rcpts {
 			r := &s.rcpts[i]
-			r.unsure = false
 			switch {
 			case r.settled:
 			case a == Remove:
-				r.settled, r.final = true, true
+				r.settled = true
 			case a != RetryNow:
 				r.held = a == Hold
 			}
 		}
-		if n > 0 { // else there was nothing to sync
+		if n > 0 && err == nil { // else there was nothing to sync
 			w.synced()
 		}
 		return
@@ -232,9 +252,11 @@ func (w *workload) flush() {
 // synced notes that all so far is durable.
 func (w *workload) synced() {
 	for _, s := range w.known {
+		s.refused = s.refused || s.failed
+		s.story = append(s.story, time.Now().Format("05.000 synced"))
 		for i := range s.rcpts {
 			r := &s.rcpts[i]
-			r.final = r.settled
+			r.final, r.unsure = r.settled, false
 			r.deferred = r.attempts > 0
 		}
 	}
@@ -286,10 +308,17 @@ func (w *workload) checkMessage(sender string, s *sent, it Item, ok bool) {
 	if ok && !s.acked && len(there) != len(s.rcpts) {
 		t.Fatalf("message of %s was accepted for %d of %d recipients", sender, len(there), len(s.rcpts))
 	}
+	if ok && s.refused {
+		w.dump(it.ID)
+		t.Fatalf("message of %s was refused, durably, and is there", sender)
+	}
 	if s.acked && ok && s.id != it.ID {
 		t.Fatalf("message of %s has id %s, was %s", sender, it.ID, s.id)
 	}
+	s.story = append(s.story, time.Now().Format("05.000 found "), fmt.Sprint(it.Recipients))
+	s.refused = s.refused || !s.acked && !ok
 	if ok {
+		s.failed = false
 		s.acked, s.id = true, it.ID // the client does not know; the queue does
 		w.checkBody(s, it)
 	}
@@ -306,6 +335,7 @@ func (w *workload) checkMessage(sender string, s *sent, it Item, ok bool) {
 			w.checkRecipient(sender, r, &is)
 			*r = sentRecipient{held: is.State == StateHeld, attempts: is.Attempts, last: is.Last, key: is.Key, deferred: is.Attempts > 0}
 		case !r.settled && !r.unsure:
+			w.dump(s.id)
 			t.Fatalf("%s recipient %d is lost", sender, i)
 		default:
 			r.settled, r.final = true, true
@@ -369,6 +399,11 @@ func (w *workload) last(disk *powercut.FS) {
 
 // dump logs what the disk has of a message.
 func (w *workload) dump(id envelope.ID) {
+	for sender, s := range w.known {
+		if s.id == id {
+			w.t.Logf("%s: %s", sender, strings.Join(s.story, "; "))
+		}
+	}
 	list, _ := w.disk.List("/q")
 	for _, f := range list {
 		seg, suffix, ok := parseSegmentName(f.Name)

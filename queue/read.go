@@ -110,7 +110,8 @@ func (c *fileCache) close() {
 type damageError struct {
 	file string
 	off  int64
-	err  error // what reading said; nil when the octets are wrong
+	err  error // what reading or decoding said; nil when the octets are wrong
+	disk bool  // the disk gave no octets; it may later
 }
 
 func (e *damageError) Error() string {
@@ -136,7 +137,7 @@ var errGone = errors.New("segment is gone")
 // gone makes damage of a file that is not there although the schedule says so.
 func (q *Queue) gone(p place, err error) error {
 	if errors.Is(err, errGone) {
-		return &damageError{q.segmentPath(p.id), p.off, fs.ErrNotExist}
+		return &damageError{file: q.segmentPath(p.id), off: p.off, err: fs.ErrNotExist}
 	}
 	return err
 }
@@ -178,24 +179,24 @@ func (q *Queue) tryRecord(p place) (journal.Record, error) {
 		return journal.Record{}, errGone
 	}
 	if err != nil {
-		return journal.Record{}, &damageError{name, p.off, err}
+		return journal.Record{}, &damageError{file: name, off: p.off, err: err, disk: true}
 	}
 	defer release()
 	b, err := readUpTo(f, p.off, p.size)
 	if err != nil {
-		return journal.Record{}, &damageError{name, p.off, err}
+		return journal.Record{}, &damageError{file: name, off: p.off, err: err, disk: true}
 	}
 	if len(b) >= journal.HeaderSize {
 		n, ok := journal.PayloadSize(b, p.id)
 		if ok && journal.HeaderSize+n > len(b) {
 			if b, err = readUpTo(f, p.off, int64(journal.HeaderSize+n)); err != nil {
-				return journal.Record{}, &damageError{name, p.off, err}
+				return journal.Record{}, &damageError{file: name, off: p.off, err: err, disk: true}
 			}
 		}
 	}
 	rec, ok := journal.Parse(b, p.id, p.off)
 	if !ok {
-		return journal.Record{}, &damageError{name, p.off, nil}
+		return journal.Record{}, &damageError{file: name, off: p.off}
 	}
 	return rec, nil
 }
@@ -225,7 +226,7 @@ func (q *Queue) readMessage(p place) (*envelope.Message, content, error) {
 		m, err = decodeEnvelope(c.env)
 	}
 	if err != nil {
-		return nil, content{}, &damageError{q.segmentPath(p.id), p.off, err}
+		return nil, content{}, &damageError{file: q.segmentPath(p.id), off: p.off, err: err}
 	}
 	m.ID, m.Size = envelope.ID(rec.ID), c.bodyLen
 	return m, c, nil
@@ -250,36 +251,36 @@ func (q *Queue) tryEnvelope(p place) (*envelope.Message, error) {
 		return nil, errGone
 	}
 	if err != nil {
-		return nil, &damageError{name, p.off, err}
+		return nil, &damageError{file: name, off: p.off, err: err}
 	}
 	defer release()
 	b, err := readUpTo(f, p.off, min(envelopeGuess, p.size))
 	if err != nil {
-		return nil, &damageError{name, p.off, err}
+		return nil, &damageError{file: name, off: p.off, err: err}
 	}
 	const head = journal.HeaderSize + preludeSize
 	if len(b) < head {
-		return nil, &damageError{name, p.off, nil}
+		return nil, &damageError{file: name, off: p.off}
 	}
 	pre, err := parsePrelude(b[journal.HeaderSize:])
 	if err != nil {
-		return nil, &damageError{name, p.off, err}
+		return nil, &damageError{file: name, off: p.off, err: err}
 	}
 	if need := int64(head) + int64(pre.envLen); need > int64(len(b)) {
 		if need > journal.MaxPayload {
-			return nil, &damageError{name, p.off, nil}
+			return nil, &damageError{file: name, off: p.off}
 		}
 		if b, err = readUpTo(f, p.off, need); err != nil || int64(len(b)) < need {
-			return nil, &damageError{name, p.off, err}
+			return nil, &damageError{file: name, off: p.off, err: err}
 		}
 	}
 	env := b[head : head+int(pre.envLen)]
 	if journal.Checksum(0, env) != pre.envCRC {
-		return nil, &damageError{name, p.off, nil}
+		return nil, &damageError{file: name, off: p.off}
 	}
 	m, err := decodeEnvelope(env)
 	if err != nil {
-		return nil, &damageError{name, p.off, err}
+		return nil, &damageError{file: name, off: p.off, err: err}
 	}
 	m.Size = pre.bodyLen
 	return m, nil
@@ -355,7 +356,7 @@ func (r *replyReader) load(p place) error {
 		err = fmt.Errorf("a reply is expected and there is a record of kind %d", rec.Kind)
 	}
 	if err != nil {
-		return &damageError{r.q.segmentPath(p.id), p.off, err}
+		return &damageError{file: r.q.segmentPath(p.id), off: p.off, err: err}
 	}
 	return nil
 }
@@ -400,7 +401,7 @@ func (q *Queue) openLarge(p prelude) (io.ReadCloser, error) {
 	name := q.largePath(p.large)
 	f, err := q.fs.Open(name)
 	if err != nil {
-		return nil, &damageError{name, 0, err}
+		return nil, &damageError{file: name, off: 0, err: err}
 	}
 	return &largeReader{f: f, name: name, prelude: p}, nil
 }
@@ -431,11 +432,11 @@ func (r *largeReader) Read(p []byte) (int, error) {
 		if err == nil || errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
-		r.err = &damageError{r.name, r.off, err}
+		r.err = &damageError{file: r.name, off: r.off, err: err}
 		return 0, r.err
 	}
 	if r.off == r.bodyLen && r.crc != r.bodyCRC {
-		r.err = &damageError{r.name, 0, nil}
+		r.err = &damageError{file: r.name, off: 0}
 		return 0, r.err
 	}
 	return n, nil

@@ -142,8 +142,8 @@ func (q *Queue) findEnds(list []found) {
 		f := &list[i]
 		if end, ok := ends[f.id.Number]; ok {
 			f.end = end
-		} else if i+1 < len(list) && f.size < q.cfg.SegmentSize {
-			f.end = f.size // it was trimmed, or the next one would say where it ends
+		} else if f.size < f.open.allocated {
+			f.end = f.size // it was trimmed
 		}
 	}
 }
@@ -154,7 +154,7 @@ func (q *Queue) scanSegment(f *found) bool {
 	name := q.segmentPath(f.id)
 	ix, res, err := scanIndex(q.fs, name, f.id, f.end)
 	if err != nil {
-		q.reportDamage(&damageError{name, 0, err}, "a journal segment can't be read at all; it is left where it is, and what is in it is not served")
+		q.reportDamage(&damageError{file: name, off: 0, err: err}, "a journal segment can't be read at all; it is left where it is, and what is in it is not served")
 		q.count.damagedFiles++
 		return false
 	}
@@ -253,7 +253,7 @@ func (l *loader) message(h *history) error {
 		q.count.largeOctets += size
 		q.count.largeLive += size
 		if missing = !ok; missing {
-			q.reportDamage(&damageError{q.largePath(h.large), 0, errors.New("file is missing")}, fmt.Sprintf("message %s is kept and not handed out", envelope.ID(h.id)))
+			q.reportDamage(&damageError{file: q.largePath(h.large), off: 0, err: errors.New("file is missing")}, fmt.Sprintf("message %s is kept and not handed out", envelope.ID(h.id)))
 		}
 	}
 	e := schedule.Entry{ID: h.id, Size: h.size}

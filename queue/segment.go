@@ -202,7 +202,7 @@ func (q *Queue) addSegment(seg *segment) error {
 func (q *Queue) openingOf(seg *segment, now time.Time) opening {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	o := opening{created: now, lastID: uint64(q.ids.Next(now))}
+	o := opening{created: now, lastID: uint64(q.ids.Next(now)), allocated: q.cfg.SegmentSize}
 	for _, g := range seg.guards {
 		o.ends = append(o.ends, segmentEnd{g.id.Number, g.size})
 	}

@@ -149,6 +149,12 @@ func (q *Queue) unstall() {
 	q.log.Info("queue: the journal can be written again", "dir", q.cfg.Dir)
 }
 
+func (q *Queue) isStalled() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.stalled
+}
+
 func (q *Queue) lastFault() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

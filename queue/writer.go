@@ -169,6 +169,9 @@ func (w *writer) close() error {
 	if n := len(w.notes); n > 0 {
 		return fmt.Errorf("%w: %d records of outcomes could not be written: those recipients will be tried again", ErrStorage, n)
 	}
+	if !w.failed.IsZero() {
+		return fmt.Errorf("messages that were refused last can be in the queue at the next start: %w", w.q.lastFault())
+	}
 	return nil
 }
 
@@ -555,9 +558,14 @@ func (q *Queue) makeSegment(id journal.Segment) (*spare, error) {
 	return nil, q.storageError("creating a journal segment", err)
 }
 
-// allocate gives a spare its room on the disk.
+// allocate gives a spare its room on the disk, durably: a segment that is shorter later was
+// trimmed.
 func (q *Queue) allocate(id journal.Segment, f vfs.File) (*spare, error) {
-	if err := f.Allocate(q.cfg.SegmentSize); err != nil {
+	err := f.Allocate(q.cfg.SegmentSize)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
 		f.Close()
 		q.fs.Remove(q.sparePath(id)) // if it stays it does no harm, and the next start removes it
 		return nil, q.storageError("creating a journal segment", err)
