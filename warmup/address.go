@@ -121,6 +121,12 @@ func (a *address) setPlan(p *Plan) {
 	a.view.law = p.Law
 }
 
+// period is how often the IP is computed while it has traffic: a second, less where a test's plan
+// has short hours.
+func (a *address) period() time.Duration {
+	return min(period, max(minPeriod, time.Duration(float64(period)*a.plan.Hour.Hours())))
+}
+
 // lane finds a provider's lane, adding it if need be. Callers hold a.mu.
 func (a *address) lane(provider string) *lane {
 	for _, l := range a.lanes {

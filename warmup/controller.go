@@ -15,7 +15,8 @@ import (
 
 // How often things are looked at, in real time.
 const (
-	period     = time.Second     // an IP with traffic is computed this often
+	period     = time.Second // an IP with traffic is computed this often
+	minPeriod  = 20 * time.Millisecond
 	idlePeriod = 5 * time.Second // and one without
 	activeFor  = 10 * time.Second
 	lockTTL    = 3 * time.Second        // a node that dies holding a lock delays its IPs by this

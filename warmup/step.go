@@ -111,19 +111,19 @@ func (c *Controller) giveUp(a *address, now time.Time) {
 	defer a.mu.Unlock()
 	a.queued, a.asked = false, time.Time{}
 	a.answered++
-	a.visit = now.Add(period)
+	a.visit = now.Add(a.period())
 	c.expect(a.visit)
 	for _, l := range a.lanes {
 		if l.delta.want > 0 || l.undecided > 0 {
 			l.delta.want, l.delta.least = 0, 0
-			l.backoff = now.Add(period)
+			l.backoff = now.Add(a.period())
 		}
 		if l.undecided > 0 {
 			c.rooms = append(c.rooms, room{l, l.undecided})
 		}
 	}
 	for _, n := range a.bundle {
-		n.lane.backoff = now.Add(period)
+		n.lane.backoff = now.Add(a.period())
 	}
 	a.bundle = nil
 }
@@ -417,7 +417,7 @@ func (c *Controller) answer(a *address, g *grant, closes Instant, now time.Time)
 	switch {
 	case g.want == 0 || g.given >= g.want:
 	case g.given > 0:
-		l.backoff = now.Add(period)
+		l.backoff = now.Add(a.period())
 	default:
 		wait := time.Duration(g.retry) * time.Millisecond
 		l.backoff = now.Add(wait + time.Duration(a.rand.Int64N(int64(wait)/5+1)))
@@ -439,7 +439,7 @@ func (c *Controller) answerBundle(a *address, closes Instant, now time.Time) {
 			if n.lane.held > 0 {
 				c.rooms = append(c.rooms, room{n.lane, min(n.n, n.lane.held)})
 			}
-		} else if until := now.Add(period); n.lane.backoff.Before(until) {
+		} else if until := now.Add(a.period()); n.lane.backoff.Before(until) {
 			n.lane.backoff = until
 		}
 	}
@@ -452,13 +452,13 @@ func (a *address) rest(now time.Time) {
 	a.answered++
 	wait := idlePeriod
 	if now.Sub(a.active) < activeFor {
-		wait = period
+		wait = a.period()
 	} else if a.visit.IsZero() {
 		wait = a.offset
 	}
 	for _, l := range a.lanes {
 		if l.lease > 0 || l.held > 0 {
-			wait = min(wait, period)
+			wait = min(wait, a.period())
 		}
 	}
 	a.visit = now.Add(wait)
@@ -492,7 +492,7 @@ func (c *Controller) answerNo(a *address, now time.Time) {
 	a.mu.Lock()
 	for i := range a.grants {
 		if a.grants[i].want > 0 {
-			a.grants[i].lane.backoff = now.Add(period)
+			a.grants[i].lane.backoff = now.Add(a.period())
 			a.grants[i].want = 0
 		}
 	}
