@@ -1,6 +1,7 @@
 package mta
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -207,6 +208,7 @@ func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 		d.expire(m, rt, recipients)
 		return
 	}
+	slices.SortFunc(recipients, func(a, b queue.Pending) int { return cmp.Compare(a.Index, b.Index) })
 	job := &delivery.Job{
 		Message:    m,
 		Recipients: indexes(recipients),

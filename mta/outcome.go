@@ -1,6 +1,8 @@
 package mta
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"mta/delivery"
@@ -32,14 +34,13 @@ func (d *dispatcher) done(j *delivery.Job, recipients []queue.Pending, results [
 	d.settle(&o)
 }
 
-// find gives the lease's entry for a recipient. Jobs are small: a map would cost more.
+// find gives the lease's entry for a recipient. They are in the order of their index.
 func find(recipients []queue.Pending, index int) queue.Pending {
-	for _, p := range recipients {
-		if p.Index == index {
-			return p
-		}
+	i, ok := slices.BinarySearchFunc(recipients, index, func(p queue.Pending, index int) int { return cmp.Compare(p.Index, index) })
+	if !ok {
+		return queue.Pending{Index: index}
 	}
-	return queue.Pending{Index: index}
+	return recipients[i]
 }
 
 // outcomes is a job's recipients by what became of them.
