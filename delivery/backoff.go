@@ -59,6 +59,17 @@ func DefaultRules() []Rule {
 	}
 }
 
+// SetBackoff puts other rules into force; nil is DefaultRules. Actions that have begun stay until
+// their end.
+func (s *Scheduler) SetBackoff(rules []Rule) {
+	if rules == nil {
+		rules = DefaultRules()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cfg.Backoff = rules
+}
+
 // matches reports whether a reply meets the rule.
 func (r *Rule) matches(provider string, session bool, answer *reply.Reply, line string) bool {
 	if r.Provider != "" && r.Provider != provider || r.Session && !session {

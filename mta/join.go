@@ -42,6 +42,7 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 		Limits:                r.limits,
 		OnRoom:                func(site string) { r.dispatcher.unpark(site) },
 		OnAction:              r.tellAction,
+		Backoff:               backoffRules(cfg),
 		MaxConnections:        cfg.Delivery.MaxConnections,
 		MaxMessageConcurrency: cfg.Delivery.MaxMessageConcurrency,
 		ScaleMaxConcurrency:   cfg.Delivery.ScaleMaxConcurrency,

@@ -81,6 +81,7 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 	}
 	// From here on nothing can fail.
 	r.policy.Store(&policy{cfg})
+	r.delivery.SetBackoff(backoffRules(cfg))
 	r.delivery.Reload()
 	if r.accounting != nil {
 		r.accounting.SetLimits(accountingLimits(cfg))

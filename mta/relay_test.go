@@ -31,6 +31,7 @@ type world struct {
 	t        testing.TB
 	cfg      *config.Config
 	recorder *sink.Recorder
+	port     string // of the provider; PORT in the configuration
 	stop     func() error
 }
 
@@ -45,6 +46,7 @@ func newWorld(t testing.TB, sc sink.Config, extra string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.port = socket.Addr().String()[len("127.0.0.1:"):]
 	go provider.Serve(socket)
 	t.Cleanup(provider.Close)
 
@@ -69,7 +71,7 @@ func newWorld(t testing.TB, sc sink.Config, extra string) *world {
 		router { allow_loopback = true }
 		queue { min_free = 0 }
 		%s
-	`, t.TempDir(), at, strings.ReplaceAll(extra, "PORT", socket.Addr().String()[len("127.0.0.1:"):])))
+	`, t.TempDir(), at, strings.ReplaceAll(extra, "PORT", w.port)))
 	w.start()
 	return w
 }

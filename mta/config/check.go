@@ -29,12 +29,13 @@ func (c *Config) check(problems *collector) {
 	k.traffic("defaults", &c.Defaults.block, &c.Defaults.Traffic)
 	k.providers()
 	k.domains()
+	k.backoffs()
 }
 
 // where gives where a setting stands, or its block when it is not there.
 func (b *block) where(setting string) hcl.Range {
-	if at, ok := b.at[setting]; ok {
-		return at
+	if b.inFile(setting) {
+		return b.at[setting]
 	}
 	return b.header
 }
@@ -188,11 +189,12 @@ func (k checker) traffic(title string, b *block, t *Traffic) {
 		k.problem(b, "host_retry_interval", "make max_host_retry_interval longer", "host_retry_interval: %s is longer than max_host_retry_interval, %s",
 			formatDuration(t.HostRetryInterval), formatDuration(t.MaxHostRetryInterval))
 	}
-	if b.set("connection_limit_per_host") && b.set("connection_limit") && t.ConnectionLimitPerHost > t.ConnectionLimit {
+	// What a preset says beside a file's lower limit is no mistake of the file.
+	if b.inFile("connection_limit_per_host") && b.inFile("connection_limit") && t.ConnectionLimitPerHost > t.ConnectionLimit {
 		k.problem(b, "connection_limit_per_host", "a host is part of a site: lower it, or raise connection_limit",
 			"connection_limit_per_host: %d is more than connection_limit, %d", t.ConnectionLimitPerHost, t.ConnectionLimit)
 	}
-	if b.set("connection_limit_per_source") && b.set("connection_limit") && t.ConnectionLimitPerSource > t.ConnectionLimit {
+	if b.inFile("connection_limit_per_source") && b.inFile("connection_limit") && t.ConnectionLimitPerSource > t.ConnectionLimit {
 		k.problem(b, "connection_limit_per_source", "connection_limit counts those from all sources: lower the one, or raise the other",
 			"connection_limit_per_source: %d is more than connection_limit, %d", t.ConnectionLimitPerSource, t.ConnectionLimit)
 	}
@@ -202,7 +204,11 @@ func (k checker) providers() {
 	claimed := make(map[Pattern]string)
 	for _, p := range k.Providers {
 		if len(p.MX) == 0 {
-			k.problem(&p.block, "mx", `write the names of its mail exchangers, as mx = ["*.example.net"]`, "provider %q has no mx, so that nothing belongs to it", p.Name)
+			hint := `write the names of its mail exchangers, as mx = ["*.example.net"]`
+			if guess := nearest(p.Name, presetNames()); guess != "" && k.Presets {
+				hint = fmt.Sprintf("did you mean %q, which has a preset?", guess)
+			}
+			k.problem(&p.block, "mx", hint, "provider %q has no mx, so that nothing belongs to it", p.Name)
 		}
 		for _, mx := range p.MX {
 			if other, dup := claimed[mx]; dup {
@@ -218,6 +224,21 @@ func (k checker) domains() {
 	for _, d := range k.Domains {
 		k.credentials(d)
 		k.traffic(d.title, &d.block, &d.Traffic)
+	}
+}
+
+func (k checker) backoffs() {
+	for _, r := range k.Backoffs {
+		if r.Provider != "" && k.resolved.providers[r.Provider] == nil {
+			k.reference(&r.block, "provider", "provider", r.Provider, providerNames(k.Providers))
+		}
+		if len(r.Codes) == 0 && r.Pattern == "" && !r.Session && !r.set("codes") && !r.set("pattern") {
+			k.problem(&r.block, "codes", `write which, as codes = [421], pattern = "too many connections", or session = true`,
+				"backoff %q would act on every refusal, that of an unknown user too", r.Name)
+		}
+		if r.BySource && r.Suspend == 0 {
+			k.problem(&r.block, "by_source", `write for how long, as suspend = "10m"`, "by_source: backoff %q suspends nothing", r.Name)
+		}
 	}
 }
 
@@ -267,6 +288,13 @@ func checkFiles(c *Config, problems *collector) {
 func tenantNames(ts []*Tenant) (names []string) {
 	for _, t := range ts {
 		names = append(names, t.Name)
+	}
+	return names
+}
+
+func providerNames(ps []*Provider) (names []string) {
+	for _, p := range ps {
+		names = append(names, p.Name)
 	}
 	return names
 }

@@ -2,7 +2,8 @@
 // in one go, and prints what is in force. It starts no goroutines and keeps no state.
 //
 // The way through it: Load or Parse (decode.go walks the HCL tree along the struct tags below,
-// value.go and bounds.go take each value, check.go looks at what the parts say together), then
+// value.go and bounds.go take each value, presets.go adds what is known of large providers,
+// check.go looks at what the parts say together), then
 // Config.Traffic and its neighbours for what applies to a destination (traffic.go), Effective
 // to print (print.go), Diff at a reload (diff.go).
 //
@@ -32,6 +33,8 @@ type Config struct {
 	Postmaster string `conf:"postmaster" reload:"restart"`
 	// NodeID tells this relay's accounting records from those of others.
 	NodeID string `conf:"nodeid" reload:"restart"`
+	// Presets puts what is known of large providers behind the file's own provider blocks.
+	Presets bool `conf:"presets"`
 
 	Listeners  []*Listener `conf:"listener,block" reload:"restart"`
 	HTTP       HTTP        `conf:"http,block"`
@@ -52,6 +55,7 @@ type Config struct {
 	Defaults  Defaults    `conf:"defaults,block"`
 	Providers []*Provider `conf:"provider,block"`
 	Domains   []*Domain   `conf:"domain,block"`
+	Backoffs  []*Backoff  `conf:"backoff,block"`
 
 	resolved *resolved // what Traffic has worked out before
 }

@@ -27,6 +27,7 @@ func builtIn() *Config {
 	smtp.Address = []string{"127.0.0.1:2525"}
 	return &Config{
 		DataDir:   "./mta-data",
+		Presets:   true,
 		Listeners: []*Listener{smtp},
 		HTTP:      HTTP{Address: "127.0.0.1:8025"},
 		Control:   Control{Mode: 0o660},

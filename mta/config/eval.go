@@ -79,6 +79,7 @@ var inPlainWords = map[string][2]string{
 	"Invalid single-argument block definition": {"a block that begins with a setting on its first line must end on that line",
 		"put each setting on a line of its own"},
 	"Argument or block definition required": {"neither a setting nor a block", "write name = value, or name { ... }"},
+	"Invalid escape sequence":               {"a backslash here means nothing", `write \\ for a backslash, as in "4\\.7\\.0"`},
 	"Attribute redefined":                   {"this setting is there already", "leave one of them out"},
 	"Invalid number literal":                {"this is not a number", `write text in double quotes, as "..."`},
 	"Variables not allowed":                 {"there are no variables here", noVariables},

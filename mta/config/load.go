@@ -44,6 +44,7 @@ func Parse(src []byte, filename string, env func(string) string) (*Config, error
 // 127.0.0.1:2525, and kept in ./mta-data.
 func Default() *Config {
 	c := builtIn()
+	c.addPresets()
 	c.derive(systemHostname())
 	c.index()
 	return c
@@ -66,6 +67,7 @@ func parse(src []byte, filename string, env func(string) string, hostname func()
 	c := builtIn()
 	d := &decoder{problems: problems, eval: evaluation(env)}
 	d.config(file.Body.(*hclsyntax.Body), c)
+	c.addPresets()
 	c.derive(hostname())
 	c.index()
 	c.check(problems)

@@ -40,6 +40,12 @@ func (p *Pattern) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// covers reports whether all names of other are names of p.
+func (p Pattern) covers(other Pattern) bool {
+	below, wide := strings.CutPrefix(string(p), "*")
+	return p == other || wide && strings.HasSuffix(string(other), below)
+}
+
 // isLiteral says whether s is an address literal of RFC 5321, 4.1.3.
 func isLiteral(s string) bool {
 	if !strings.HasPrefix(s, "[") || !strings.HasSuffix(s, "]") {

@@ -13,8 +13,8 @@ import (
 )
 
 // Effective prints what is in force, every default included, as a configuration that loads to
-// the same values. Settings that the file has are marked with their line. Secrets are masked,
-// unless they are from the environment: then the print says from which variable.
+// the same values. Settings that the file has are marked with their line, those of a preset as
+// such. Secrets are masked, unless they are from the environment: then the print says from which variable.
 func Effective(c *Config) []byte {
 	var p printer
 	p.body(reflect.ValueOf(c).Elem(), &c.block, "", 0)
@@ -39,13 +39,16 @@ func (p *printer) body(v reflect.Value, b *block, prefix string, depth int) {
 }
 
 func (p *printer) setting(f field, b *block, prefix string, depth int) {
-	at, inFile := b.at[prefix+f.name]
-	if !inFile && !printed(f, b) {
+	name := prefix + f.name
+	if !b.set(name) && !printed(f, b) {
 		return
 	}
-	fmt.Fprintf(&p.out, "%s%s = %s", strings.Repeat("  ", depth), f.name, literal(f.value, b.env[prefix+f.name]))
-	if inFile {
-		fmt.Fprintf(&p.out, " # line %d", at.Start.Line)
+	fmt.Fprintf(&p.out, "%s%s = %s", strings.Repeat("  ", depth), f.name, literal(f.value, b.env[name]))
+	switch {
+	case b.inFile(name):
+		fmt.Fprintf(&p.out, " # line %d", b.at[name].Start.Line)
+	case b.set(name):
+		p.out.WriteString(" # preset")
 	}
 	p.out.WriteByte('\n')
 }

@@ -35,6 +35,7 @@ func stripLines(s string) string {
 	var out []string
 	for line := range strings.Lines(s) {
 		line, _, _ = strings.Cut(line, " # line ")
+		line, _, _ = strings.Cut(line, " # preset")
 		out = append(out, strings.Join(strings.Fields(line), " "))
 	}
 	return strings.Join(out, "\n")
