@@ -178,7 +178,7 @@ func (c *connection) clientConfig() smtpclient.Config {
 		cfg.TLSConfig = s.cfg.TLS(c.route, c.host)
 	}
 	if s.cfg.Trace != nil {
-		cfg.Trace = s.cfg.Trace(c.host, c.route.Site, c.source.Name)
+		cfg.Trace = s.cfg.Trace(c.watched())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,6 +275,7 @@ func (s *Scheduler) stands(c *connection, sess session) {
 	s.counts.Connected++
 	s.opening(c)
 	c.session = sess
+	s.retrace(c) // who watches may have changed since it was begun
 	c.looked = now
 	c.tlsName = tlsName(sess.TLS())
 	s.db.Works(c.rec.Path, now)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"mta/destdb"
+	"mta/internal/gcra"
 )
 
 // Learn takes records into the picture: from the store at start, or from other nodes.
@@ -58,6 +59,7 @@ type LaneInfo struct {
 	// when there is no such limit.
 	SlowStart int
 	Drain     string
+	DrainRate gcra.Rate // the same
 }
 
 // Lanes lists the lanes by site and source; of one site unless that is "".
@@ -84,7 +86,8 @@ func (l *lane) info(now time.Time) LaneInfo {
 		i.Why, i.Until, i.Oldest = l.why.What, l.why.Until, l.waiting.oldest.work.since
 	}
 	if l.drain.active() && !l.limits.NoDrain {
-		i.Drain = l.drain.rate(now).String()
+		i.DrainRate = l.drain.rate(now)
+		i.Drain = i.DrainRate.String()
 	}
 	return i
 }

@@ -47,8 +47,9 @@ type Config struct {
 	Dial func(ctx context.Context, s Source, h route.Host) (net.Conn, error)
 	// TLS gives the settings for a route; nil, or nil from it: those of crypto/tls.
 	TLS func(r *route.Route, h route.Host) *tls.Config
-	// Trace is asked at each new connection who watches it; nil: nobody.
-	Trace func(host route.Host, site, source string) *smtpclient.Trace
+	// Trace is asked at each new connection, and by Retrace, who watches it; nil: nobody. It must not
+	// block, nor call the scheduler.
+	Trace func(Watched) *smtpclient.Trace
 	// OnAction is told of each automatic action when it begins. It must not block, nor call the
 	// scheduler.
 	OnAction func(site string, a destdb.Action)

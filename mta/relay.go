@@ -73,6 +73,7 @@ type Relay struct {
 	router       *router.Router
 	delivery     *delivery.Scheduler
 	destinations *file.Store
+	tracer       *tracer
 	dispatcher   *dispatcher
 	reporter     *reporter
 	events       *accountant

@@ -87,6 +87,7 @@ func sampleRelay(ts *testscript.TestScript, _ bool, _ []string) {
 	l, err := control.Listen(path, 0o600)
 	ts.Check(err)
 	r := controltest.Sample(scriptNow)
+	r.TraceEnds = true
 	r.OnReload = func() (control.Reload, error) {
 		return control.Reload{Changes: []string{"defaults: connection_limit = 20 (was 10)"}, Restart: []string{"http: address = \"\", needs a restart"}}, nil
 	}

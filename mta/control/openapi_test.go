@@ -105,6 +105,12 @@ func TestDocumentHasTheTypes(t *testing.T) {
 		reflect.TypeFor[Error](), reflect.TypeFor[Reply](), reflect.TypeFor[RecipientStatus](), reflect.TypeFor[Item](), reflect.TypeFor[List](),
 		reflect.TypeFor[Filter](), reflect.TypeFor[Change](), reflect.TypeFor[Changed](), reflect.TypeFor[Summary](), reflect.TypeFor[SummaryRow](),
 		reflect.TypeFor[Status](), reflect.TypeFor[QueueStats](), reflect.TypeFor[Reload](),
+		reflect.TypeFor[Site](), reflect.TypeFor[SiteAction](), reflect.TypeFor[SiteList](), reflect.TypeFor[Host](), reflect.TypeFor[HostPath](),
+		reflect.TypeFor[Broken](), reflect.TypeFor[HostList](), reflect.TypeFor[Forget](), reflect.TypeFor[Forgotten](),
+		reflect.TypeFor[Suspend](), reflect.TypeFor[Suspended](), reflect.TypeFor[Resume](), reflect.TypeFor[Resumed](),
+		reflect.TypeFor[Explanation](), reflect.TypeFor[ExplainedMessage](), reflect.TypeFor[ExplainedRecipient](), reflect.TypeFor[Destination](),
+		reflect.TypeFor[TierHost](), reflect.TypeFor[DestinationSource](), reflect.TypeFor[Limit](), reflect.TypeFor[Lane](),
+		reflect.TypeFor[QueuedCounts](), reflect.TypeFor[Ceiling](), reflect.TypeFor[TraceLine](),
 	}
 	for _, typ := range types {
 		s, ok := d.Components.Schemas[typ.Name()]
@@ -176,6 +182,8 @@ func schemaType(t reflect.Type) string {
 			return "string"
 		}
 		return t.Name()
+	case reflect.Float64:
+		return "number"
 	}
 	if t == reflect.TypeFor[Age]() {
 		return t.Name()
@@ -191,6 +199,11 @@ func TestDocumentHasTheWords(t *testing.T) {
 	}
 	if got, want := strings.Join(s["Change"].Properties["action"].Enum, ", "), join(Actions); got != want {
 		t.Errorf("actions %s, want %s", got, want)
+	}
+	for _, name := range []string{"Host", "HostPath"} {
+		if got, want := strings.Join(s[name].Properties["state"].Enum, ", "), join(HostStates); got != want {
+			t.Errorf("states of %s: %s, want %s", name, got, want)
+		}
 	}
 	for _, p := range d.Paths["/v1/summary"]["get"].Parameters {
 		if p.Name == "by" && strings.Join(p.Schema.Enum, ", ") != join(SummaryBys) {

@@ -29,7 +29,7 @@ func newQuery(r *http.Request, known []string) *query {
 		if !slices.Contains(known, name) {
 			q.fail(Invalid("known are "+strings.Join(known, ", "), "unknown parameter %q", name))
 		}
-		if len(values) > 1 && name != "id" && name != "type" {
+		if len(values) > 1 && name != "id" && name != "type" && name != "name" {
 			q.fail(Invalid("", "parameter %q stands twice", name))
 		}
 	}

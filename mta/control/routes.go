@@ -31,6 +31,13 @@ var routes = []route{
 	{"POST", "/v1/messages/change", nil, (*Server).change},
 	{"GET", "/v1/summary", slices.Concat(filterParams[1:], []string{"by", "limit"}), (*Server).summary},
 	{"GET", "/v1/log", []string{"type", "id", "sender", "recipient", "domain", "site", "tenant", "since", "until", "last", "follow"}, (*Server).log},
+	{"GET", "/v1/sites", siteParams, (*Server).sites},
+	{"POST", "/v1/sites/suspend", nil, (*Server).suspend},
+	{"POST", "/v1/sites/resume", nil, (*Server).resume},
+	{"GET", "/v1/hosts", hostParams, (*Server).hosts},
+	{"POST", "/v1/hosts/forget", nil, (*Server).forget},
+	{"GET", "/v1/explain", []string{"domain", "tenant", "id"}, (*Server).explain},
+	{"GET", "/v1/trace", []string{"site", "source", "tenant", "recipient", "content"}, (*Server).trace},
 	{"GET", "/v1/config", nil, (*Server).effective},
 	{"POST", "/v1/config/reload", nil, (*Server).reload},
 }

@@ -46,11 +46,13 @@ type Relay interface {
 	Config() string
 }
 
-// Config is what a server works with. Queue, Log and Relay are needed.
+// Config is what a server works with. Queue, Log, Relay, Destinations and Tracer are needed.
 type Config struct {
-	Queue Queue
-	Log   Log
-	Relay Relay
+	Queue        Queue
+	Log          Log
+	Relay        Relay
+	Destinations Destinations
+	Tracer       Tracer
 	// Events is where what an operator changes is written down. nil: slog.Default.
 	Events *slog.Logger
 	// Now is the clock. nil: time.Now.
@@ -61,7 +63,7 @@ type Config struct {
 type Server struct {
 	config  Config
 	http    http.Server
-	streams context.Context // ends when the server is about to stop, for those who follow the log
+	streams context.Context // ends when the server is about to stop, for those who follow the log or watch
 }
 
 // maxRequest bounds the body of a request: 60,000 ids.
@@ -100,7 +102,7 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// Shutdown ends those who follow the log, waits for the other requests under way, and when ctx
+// Shutdown ends those who follow the log or watch conversations, waits for the other requests under way, and when ctx
 // ends cuts them off.
 func (s *Server) Shutdown(ctx context.Context) error {
 	err := s.http.Shutdown(ctx)

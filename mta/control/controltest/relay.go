@@ -27,6 +27,12 @@ type Relay struct {
 	Settings string                         // the configuration in force
 	OnReload func() (control.Reload, error) // nil: nothing has changed
 
+	KnownSites   []control.Site
+	KnownHosts   []control.Host
+	Explanations map[string]control.Explanation // by domain or id
+	Conversation []control.TraceLine
+	TraceEnds    bool // when Conversation has been said
+
 	mu      sync.Mutex // guards Messages once the relay is in use, and changes
 	changes []control.Change
 }
@@ -39,7 +45,7 @@ var (
 
 // Server makes a server of the API for r.
 func (r *Relay) Server() *control.Server {
-	return control.NewServer(control.Config{Queue: r, Log: r, Relay: r, Now: func() time.Time { return r.Now }, Events: slog.New(slog.DiscardHandler)})
+	return control.NewServer(control.Config{Queue: r, Log: r, Relay: r, Destinations: r, Tracer: r, Now: func() time.Time { return r.Now }, Events: slog.New(slog.DiscardHandler)})
 }
 
 // Changes gives the changes that were asked for, dry runs included.

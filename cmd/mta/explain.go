@@ -1,0 +1,277 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mta/internal/envelope"
+	"mta/mta/control"
+)
+
+const explainHelp = `Say why a message waits, or what would happen to mail for a domain: the route and how
+it was found, the hosts and what is known of them, the sources, each limit in force and
+the block of the configuration that made it, what is suspended, what waits, and how
+many messages a second the limits let through.
+
+An argument that is the id of a message is taken for one; all else is a domain.`
+
+func newExplain(c *cli) *cobra.Command {
+	var (
+		tenant string
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "explain DOMAIN|ID",
+		Short: "say why mail waits, or what would happen to it",
+		Long:  explainHelp,
+		Example: `  mta explain example.com
+  mta explain example.com --tenant acme
+  mta explain 01knd1p5c0002`,
+		Args:              oneName("a domain, or the id of a message"),
+		ValidArgsFunction: c.completeIDs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := control.ExplainQuery{Domain: args[0], Tenant: tenant}
+			if _, err := envelope.ParseID(args[0]); err == nil {
+				if tenant != "" {
+					return usagef("--tenant goes with a domain: a message has its own")
+				}
+				q = control.ExplainQuery{ID: strings.ToLower(args[0])}
+			}
+			return c.explain(cmd.Context(), q, asJSON)
+		},
+	}
+	cmd.Flags().StringVar(&tenant, "tenant", "", "mail for the domain that is this `tenant`'s")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (c *cli) explain(ctx context.Context, q control.ExplainQuery, asJSON bool) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	e, err := client.Explain(ctx, q)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return writeJSON(c.out, e)
+	}
+	var b strings.Builder
+	if e.Message != nil {
+		c.explainMessage(&b, e.Message)
+	}
+	errs := []error{}
+	for i := range e.Destinations {
+		if b.Len() > 0 {
+			b.WriteString("\n")
+		}
+		errs = append(errs, c.explainDestination(&b, &e.Destinations[i]))
+	}
+	if e.More > 0 {
+		fmt.Fprintf(&b, "\n... and %s\n", plural(e.More, "more destination"))
+	}
+	_, err = fmt.Fprint(c.out, b.String())
+	return errors.Join(append(errs, err)...)
+}
+
+// fact writes one line of a name and a value.
+func fact(b *strings.Builder, name, format string, args ...any) {
+	fmt.Fprintf(b, "%-10s  %s\n", name, clean(fmt.Sprintf(format, args...)))
+}
+
+func (c *cli) explainMessage(b *strings.Builder, m *control.ExplainedMessage) {
+	fact(b, "message", "%s from %s, received %s", m.ID, angled(m.Sender), moment(m.Received, c.now()))
+	if m.Tenant != "" {
+		fact(b, "tenant", "%s", m.Tenant)
+	}
+	fact(b, "source", "%s", m.Source)
+	for _, r := range m.Recipients {
+		s := &r.Status
+		fmt.Fprintln(b)
+		fact(b, "recipient", "%s", angled(s.Address))
+		fact(b, "state", "%s, %s so far", s.State, plural(s.Attempts, "attempt"))
+		fact(b, "why", "%s%s", r.Why, c.until(r.Until))
+		if s.State == control.StateDeferred && !s.Next.IsZero() {
+			fact(b, "next", "%s", moment(s.Next, c.now()))
+		}
+		if s.Reply != nil {
+			fact(b, "last reply", "%s", replyLine(s.Reply))
+		}
+		if !s.Expires.IsZero() {
+			fact(b, "given up", "%s", moment(s.Expires, c.now()))
+		}
+	}
+	if m.More > 0 {
+		fmt.Fprintf(b, "\n... and %s\n", plural(m.More, "more recipient"))
+	}
+}
+
+func (c *cli) explainDestination(b *strings.Builder, d *control.Destination) error {
+	fact(b, "domain", "%s", d.Domain)
+	fact(b, "now", "%s%s", d.Verdict, c.until(d.Until))
+	for i, step := range d.Steps {
+		name := ""
+		if i == 0 {
+			name = "route"
+		}
+		fact(b, name, "%s", step)
+	}
+	if d.Trouble != nil {
+		fact(b, "trouble", "%s", replyLine(d.Trouble))
+		c.queued(b, d)
+		return nil
+	}
+	site := d.Site
+	if d.Provider != "" {
+		site += ", provider " + d.Provider
+	}
+	fact(b, "site", "%s", site)
+	fact(b, "TLS", "%s", d.TLS)
+	c.queued(b, d)
+	if d.Ceiling.Binds == "" {
+		fact(b, "ceiling", "no rate is limited")
+	} else {
+		fact(b, "ceiling", "%s", d.Ceiling.Binds)
+	}
+	for _, o := range d.Ceiling.Others {
+		fact(b, "", "(%s)", o)
+	}
+	for _, a := range d.Actions {
+		fact(b, "action", "%s", c.action(a))
+	}
+	b.WriteString("\n")
+	c.picture(b, d)
+	b.WriteString("\n")
+	return c.limitTable(d).write(b, c.screen)
+}
+
+// queued says what waits where.
+func (c *cli) queued(b *strings.Builder, d *control.Destination) {
+	q := &d.Queued
+	var parts []string
+	for _, p := range []struct {
+		n    int
+		what string
+	}{
+		{q.Due, "due"}, {q.Parked, "parked for want of room"}, {q.Active, "being tried again"}, {q.Deferred, "deferred"}, {q.Held, "held"},
+	} {
+		if p.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
+		}
+	}
+	if len(parts) == 0 {
+		parts = append(parts, "no recipient")
+	}
+	fact(b, "in queue", "%s", strings.Join(parts, ", "))
+	if q.Unsorted > 0 {
+		fact(b, "", "(and %d tried for the first time, of all destinations)", q.Unsorted)
+	}
+	for _, l := range d.Lanes {
+		text := fmt.Sprintf("%d waiting, %d on connections, source %s", l.Waiting, l.Running, l.Source)
+		if l.Opening > 0 {
+			text += fmt.Sprintf(", %d more being opened", l.Opening)
+		}
+		if l.Waiting > 0 {
+			text += ", for " + c.since(l.Oldest)
+			if l.Why != "" {
+				text += ": " + l.Why + c.until(l.Until)
+			}
+		}
+		fact(b, "delivery", "%s", text)
+	}
+}
+
+// picture draws the way from the sources to the hosts.
+//
+//	out1 198.51.100.1 ──┐
+//	out2 198.51.100.2 ──┴─ 10 connections, 12 earned ─┬─ 1 mx1.example [192.0.2.1:25] active, 10 connections
+//	                                                  └─ 2 mx2.example [192.0.2.2:25] unused
+func (c *cli) picture(b *strings.Builder, d *control.Destination) {
+	left := make([]string, len(d.Sources))
+	for i, s := range d.Sources {
+		left[i] = strings.TrimSpace(s.Name + " " + s.Address)
+		if s.Reaches < len(d.Hosts) {
+			left[i] += fmt.Sprintf(" (reaches %d)", s.Reaches)
+		}
+	}
+	right := make([]string, len(d.Hosts))
+	for i := range d.Hosts {
+		right[i] = c.tierHost(&d.Hosts[i])
+	}
+	if len(left) == 0 {
+		left = []string{"no source"}
+	}
+	middle := fmt.Sprintf("%s, %d earned ─", plural(d.Connections, "connection"), d.SlowStart)
+	width := 0
+	for _, s := range left {
+		width = max(width, columns(s))
+	}
+	at := len(left) - 1 // the line on which left and right meet
+	for row := range max(len(left), at+len(right)) {
+		line := strings.Repeat(" ", width+1)
+		if row < len(left) {
+			line = left[row] + " " + strings.Repeat("─", width-columns(left[row]))
+		}
+		switch {
+		case row < at:
+			line += "─" + branch(row, len(left), "┬┤┴")
+		case row == at && len(left) > 1:
+			line += "─┴─ " + middle
+		case row == at:
+			line += "─── " + middle
+		default:
+			line += strings.Repeat(" ", 4+columns(middle))
+		}
+		if row >= at {
+			line += branch(row-at, len(right), "┬├└") + "─ " + right[row-at]
+		}
+		b.WriteString(clean(line) + "\n")
+	}
+}
+
+// branch is the sign at which line i of n meets the others: the first, one between, or the last.
+func branch(i, n int, signs string) string {
+	s := []rune(signs)
+	switch {
+	case n == 1:
+		return "─"
+	case i == 0 && signs == "┬┤┴":
+		return "┐"
+	case i == 0:
+		return string(s[0])
+	case i == n-1:
+		return string(s[2])
+	}
+	return string(s[1])
+}
+
+func (c *cli) tierHost(t *control.TierHost) string {
+	h := &t.Host
+	text := fmt.Sprintf("%d %s [%s] %s", t.Tier, h.Name, h.Address, h.State)
+	if h.Connections > 0 {
+		text += fmt.Sprintf(", %s, backlog %d", plural(h.Connections, "connection"), h.Backlog)
+	}
+	if h.Mode != "" {
+		text += ", " + h.Mode
+	}
+	if retry, why := c.trouble(h); why != "" {
+		if retry != "-" {
+			text += ", next try " + map[bool]string{true: "now", false: "in " + retry}[retry == "due"]
+		}
+		text += ": " + why
+	}
+	return text
+}
+
+func (c *cli) limitTable(d *control.Destination) *table {
+	t := &table{columns: []column{{title: "LIMIT"}, {title: "VALUE", right: true}, {title: "OF"}, {title: "SET BY"}}, noteTitle: "NOW"}
+	for _, l := range d.Limits {
+		t.add(l.Now, l.Setting, l.Value, l.Scope, l.Origin)
+	}
+	return t
+}

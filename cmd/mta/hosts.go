@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"mta/mta/control"
+)
+
+const hostsHelp = `Look at the hosts that mail goes to, and forget what is known of them. Without a
+command below it, 'mta hosts' lists them. To hold back mail, see 'mta sites suspend'.`
+
+func newHosts(c *cli) *cobra.Command {
+	list := newHostsList(c)
+	g := group("hosts", "look at hosts, forget what is known of them", list, newHostsForget(c))
+	g.Long = hostsHelp
+	g.RunE = func(cmd *cobra.Command, _ []string) error { return runBare(cmd, list) }
+	return g
+}
+
+const hostsListHelp = `List the hosts that are known, by name and address:
+
+  active  has connections that are busy
+  idle    has connections, none of them busy
+  retry   could not be reached, or turned us away; left alone until its time
+  closed  had a connection not long ago
+  unused  nothing is known of it but what it once said about itself
+
+NAME is a name or an address; .example.com means all names that end so.`
+
+func newHostsList(c *cli) *cobra.Command {
+	var (
+		f control.HostFilter
+		p pageFlags
+	)
+	cmd := &cobra.Command{
+		Use:   "list [NAME...]",
+		Short: "list hosts",
+		Long:  hostsListHelp,
+		Example: `  mta hosts list --state retry
+  mta hosts list .google.com --json`,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			if err := p.check(); err != nil {
+				return err
+			}
+			f.Names = names
+			return c.hostsList(cmd.Context(), f, &p)
+		},
+	}
+	p.add(cmd, "hosts")
+	cmd.Flags().StringVar((*string)(&f.State), "state", "", "hosts in this `state`: active, idle, retry, closed or unused")
+	cmd.Flags().StringVar(&f.Source, "source", "", "hosts that this `source` has met")
+	oneOf(cmd, "state", control.HostStates)
+	return cmd
+}
+
+func (c *cli) hostsList(ctx context.Context, f control.HostFilter, p *pageFlags) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	hosts, next, err := collect(p, func(after string, limit int) ([]control.Host, string, error) {
+		l, err := client.Hosts(ctx, f, after, limit)
+		return l.Hosts, l.Next, err
+	})
+	if err != nil {
+		return err
+	}
+	if p.asJSON {
+		return writeJSON(c.out, control.HostList{Hosts: hosts, Next: next})
+	}
+	t := &table{
+		columns: []column{
+			{title: "HOST", shrink: true}, {title: "ADDRESS"}, {title: "STATE"}, {title: "CONNS", right: true}, {title: "BACKLOG", right: true},
+			{title: "MODE"}, {title: "RETRY IN", right: true},
+		},
+		noteTitle: "REASON",
+	}
+	for _, h := range hosts {
+		retry, why := c.trouble(&h)
+		t.add(why, h.Name, h.Address, string(h.State), fmt.Sprint(h.Connections), fmt.Sprint(h.Backlog), orDash(h.Mode), retry)
+	}
+	if len(hosts) > 0 {
+		if err := t.write(c.out, c.screen); err != nil {
+			return err
+		}
+	}
+	c.pageFooter(len(hosts), "host", next)
+	return nil
+}
+
+// trouble says when a host is tried again, and what was wrong: with the host itself, else with how
+// it treats one of the sources.
+func (c *cli) trouble(h *control.Host) (retry, why string) {
+	b, from := h.Broken, ""
+	for i := range h.Paths {
+		if p := &h.Paths[i]; b == nil && p.Broken != nil {
+			b, from = p.Broken, "from "+p.Source+": "
+		}
+	}
+	if b == nil {
+		if h.PlainUntil.After(c.now()) {
+			return "-", "TLS failed: clear text" + c.until(h.PlainUntil)
+		}
+		return "-", ""
+	}
+	retry = "due"
+	if b.RetryAt.After(c.now()) {
+		retry = shortAge(b.RetryAt.Sub(c.now()).Round(time.Second))
+	}
+	return retry, fmt.Sprintf("%s%s (%s, for %s)", from, replyLine(&b.Reply), plural(b.Failures, "failure"), c.since(b.Since))
+}
+
+func newHostsForget(c *cli) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "forget NAME...",
+		Short: "try hosts as if for the first time",
+		Long: `Forget what is known of hosts: that they could not be reached, what they said about
+themselves, how much they bear. They are tried again at once. Connections go on.
+
+NAME is a name or an address; .example.com means all names that end so. Mail that was
+deferred on account of a host keeps its time: see 'mta queue retry --site'.`,
+		Example: `  mta hosts forget mx1.example.com
+  mta hosts forget 192.0.2.7`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("no host is named")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, names []string) error {
+			client, err := c.client()
+			if err != nil {
+				return err
+			}
+			done, err := client.Forget(cmd.Context(), control.Forget{Hosts: names})
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(c.out, done)
+			}
+			fmt.Fprintf(c.out, "%s forgotten\n", plural(done.Hosts, "host"))
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}

@@ -1,0 +1,273 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"mta/mta/control"
+)
+
+const sitesHelp = `Look at the sites that mail goes to, and hold back the mail for one. A site is the
+hosts that serve some domains; it is called by its first host, as a rule. Without a
+command below it, 'mta sites' lists them.`
+
+func newSites(c *cli) *cobra.Command {
+	list := newSitesList(c)
+	g := group("sites", "look at sites, hold back their mail", list, newSitesSuspend(c), newSitesResume(c))
+	g.Long = sitesHelp
+	g.RunE = func(cmd *cobra.Command, _ []string) error { return runBare(cmd, list) }
+	return g
+}
+
+// runBare runs the listing of a group that was called without a command.
+func runBare(cmd, list *cobra.Command) error {
+	list.SetContext(cmd.Context())
+	return list.RunE(list, nil)
+}
+
+// pageFlags are the flags of a listing in pages.
+type pageFlags struct {
+	limit  int
+	after  string
+	asJSON bool
+}
+
+func (p *pageFlags) add(cmd *cobra.Command, what string) {
+	cmd.Flags().IntVar(&p.limit, "limit", control.DefaultLimit, what+" on the page; 0: all that there are")
+	cmd.Flags().StringVar(&p.after, "after", "", "go on where the page before has ended (`cursor`)")
+	cmd.Flags().BoolVar(&p.asJSON, "json", false, "print JSON")
+}
+
+func (p *pageFlags) check() error {
+	if p.limit < 0 {
+		return usagef("--limit can't be negative")
+	}
+	return nil
+}
+
+// collect asks for pages until there are as many as the flags want.
+func collect[T any](p *pageFlags, ask func(after string, limit int) ([]T, string, error)) (all []T, next string, err error) {
+	all, next = []T{}, p.after
+	for {
+		n := control.MaxLimit
+		if p.limit > 0 {
+			n = min(p.limit-len(all), n)
+		}
+		some, more, err := ask(next, n)
+		if err != nil {
+			return nil, "", err
+		}
+		all = append(all, some...)
+		if next = more; next == "" || len(all) == p.limit {
+			return all, next, nil
+		}
+	}
+}
+
+// pageFooter says on standard error what is not shown.
+func (c *cli) pageFooter(shown int, what, next string) {
+	switch {
+	case next != "":
+		fmt.Fprintf(c.err, "%s shown; for the next ones add: --after %q\n", plural(shown, what), next)
+	case shown == 0:
+		fmt.Fprintf(c.err, "no %s fits\n", what)
+	}
+}
+
+const sitesListHelp = `List the sites that are known: the connections to each and how many it has earned by
+taking mail (slow start), the transactions that wait within delivery and those on
+connections, the recipients parked in the queue for want of room, and those deferred.
+
+NAME is a site's name; .example.com means all names that end so.`
+
+func newSitesList(c *cli) *cobra.Command {
+	var (
+		f control.SiteFilter
+		p pageFlags
+	)
+	cmd := &cobra.Command{
+		Use:   "list [NAME...]",
+		Short: "list sites",
+		Long:  sitesListHelp,
+		Example: `  mta sites list --busy
+  mta sites list --suspended --json
+  mta sites list .protection.outlook.com`,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			if err := p.check(); err != nil {
+				return err
+			}
+			f.Names = names
+			return c.sitesList(cmd.Context(), f, &p)
+		},
+	}
+	p.add(cmd, "sites")
+	cmd.Flags().StringVar(&f.Provider, "provider", "", "sites of this `provider`")
+	cmd.Flags().BoolVar(&f.Suspended, "suspended", false, "only sites to which nothing is sent for a while")
+	cmd.Flags().BoolVar(&f.Busy, "busy", false, "only sites that have mail or connections")
+	return cmd
+}
+
+func (c *cli) sitesList(ctx context.Context, f control.SiteFilter, p *pageFlags) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	sites, next, err := collect(p, func(after string, limit int) ([]control.Site, string, error) {
+		l, err := client.Sites(ctx, f, after, limit)
+		return l.Sites, l.Next, err
+	})
+	if err != nil {
+		return err
+	}
+	if p.asJSON {
+		return writeJSON(c.out, control.SiteList{Sites: sites, Next: next})
+	}
+	t := &table{
+		columns: []column{
+			{title: "SITE", shrink: true}, {title: "PROVIDER"}, {title: "CONNS", right: true}, {title: "EARNED", right: true},
+			{title: "WAITING", right: true}, {title: "RUNNING", right: true}, {title: "PARKED", right: true}, {title: "DEFERRED", right: true},
+			{title: "USUAL/s", right: true}, {title: "LAST", right: true},
+		},
+		noteTitle: "STATE",
+	}
+	for _, s := range sites {
+		t.add(c.siteNote(&s), s.Name, orDash(s.Provider), fmt.Sprint(s.Connections), fmt.Sprint(s.SlowStart),
+			fmt.Sprint(s.Waiting), fmt.Sprint(s.Running), fmt.Sprint(s.Parked), fmt.Sprint(s.Deferred), orNone(s.Usual), c.since(s.LastGood))
+	}
+	if len(sites) > 0 {
+		if err := t.write(c.out, c.screen); err != nil {
+			return err
+		}
+	}
+	c.pageFooter(len(sites), "site", next)
+	return nil
+}
+
+// siteNote is what holds back mail for a site.
+func (c *cli) siteNote(s *control.Site) string {
+	var notes []string
+	for _, a := range s.Actions {
+		notes = append(notes, c.action(a))
+	}
+	if s.Why != "" && len(notes) == 0 {
+		notes = append(notes, "waits: "+s.Why+c.until(s.Until))
+	}
+	return strings.Join(notes, "; ")
+}
+
+func (c *cli) action(a control.SiteAction) string {
+	from := ""
+	if a.Source != "" {
+		from = " from " + a.Source
+	}
+	return a.What + from + " for " + shortAge(a.End.Sub(c.now())) + " more: " + oneLine(a.Reason)
+}
+
+// until says in how long something ends, "" when that is not known or no time at all.
+func (c *cli) until(t time.Time) string {
+	if d := t.Sub(c.now()); !t.IsZero() && d >= time.Second {
+		return " (for " + shortAge(d) + " more)"
+	}
+	return ""
+}
+
+// since says how long ago something was.
+func (c *cli) since(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return shortAge(c.now().Sub(t))
+}
+
+func orNone(rate float64) string {
+	if rate == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.3g", rate)
+}
+
+const sitesSuspendHelp = `Send nothing to a site for a while. What is under way ends, and what waits goes on
+waiting and gets no older by it than it does anyway: it expires as always.
+
+SITE is the name of a site, or a domain that it serves.`
+
+func newSitesSuspend(c *cli) *cobra.Command {
+	var (
+		s      control.Suspend
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:     "suspend SITE --for TIME",
+		Short:   "send nothing to a site for a while",
+		Long:    sitesSuspendHelp,
+		Example: `  mta sites suspend example.com --for 30m --reason "postmaster asked us to"`,
+		Args:    oneName("a site or domain"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s.Site = args[0]
+			if s.For <= 0 {
+				return hinted{usagef("say for how long"), "as in: --for 30m"}
+			}
+			client, err := c.client()
+			if err != nil {
+				return err
+			}
+			done, err := client.Suspend(cmd.Context(), s)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(c.out, done)
+			}
+			fmt.Fprintf(c.out, "nothing is sent to %s until %s\n", clean(done.Site), moment(done.Until, c.now()))
+			return nil
+		},
+	}
+	cmd.Flags().Var((*ageFlag)(&s.For), "for", "for so long, as 90s, 15m, 2h; 30d at most")
+	cmd.Flags().StringVar(&s.Source, "source", "", "only what this `source` sends")
+	cmd.Flags().StringVar(&s.Reason, "reason", "", "what to say to those who ask why (`text`)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func newSitesResume(c *cli) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "resume SITE",
+		Short: "send to a site again",
+		Long: `End all suspensions of a site, those that the relay has begun by itself too.
+
+SITE is the name of a site, or a domain that it serves.`,
+		Args: oneName("a site or domain"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := c.client()
+			if err != nil {
+				return err
+			}
+			done, err := client.Resume(cmd.Context(), control.Resume{Site: args[0]})
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(c.out, done)
+			}
+			fmt.Fprintf(c.out, "%s of %s ended\n", plural(done.Ended, "suspension"), clean(done.Site))
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// oneName wants exactly one argument.
+func oneName(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usagef("want the name of %s, got %d", what, len(args))
+		}
+		return nil
+	}
+}

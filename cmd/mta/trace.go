@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mta/mta/control"
+)
+
+const traceHelp = `Watch the SMTP conversations of the running relay as they happen, until interrupted:
+those on connections that are open already, and on those that are made from now on.
+A line begins with the time, the last digits of the session, and > for what we say or
+< for what the host says; a heading names the host when the conversation changes.
+
+--site and --source choose connections. --tenant and --recipient choose transactions:
+of their connections, what belongs to no transaction is not shown. All that is given
+must fit. Commands are shown when they are put into the flight, a moment before they
+are sent.
+
+Credentials are never shown, and what messages say with --content only; the relay's log
+says who asked for it. Whoever can't keep up loses lines and is told how many: mail
+never waits.`
+
+func newTrace(c *cli) *cobra.Command {
+	var (
+		q      control.TraceQuery
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "trace",
+		Short: "watch SMTP conversations",
+		Long:  traceHelp,
+		Example: `  mta trace --site mx.example.com
+  mta trace --recipient @example.com --content
+  mta trace --tenant acme --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.trace(cmd.Context(), q, asJSON)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&q.Site, "site", "", "connections that were opened for this `site`")
+	flags.StringVar(&q.Source, "source", "", "connections from this `source`")
+	flags.StringVar(&q.Tenant, "tenant", "", "messages of this `tenant`")
+	flags.StringVar(&q.Recipient, "recipient", "", "transactions with this recipient's `address`, or one at @domain")
+	flags.BoolVar(&q.Content, "content", false, "show what messages say")
+	flags.BoolVar(&asJSON, "json", false, "print a line of JSON for each line")
+	return cmd
+}
+
+func (c *cli) trace(ctx context.Context, q control.TraceQuery, asJSON bool) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
+	p := &tracePrinter{c: c}
+	each := p.print
+	if asJSON {
+		each = func(l control.TraceLine) error { return writeLine(c, l) }
+	}
+	begun := func() { fmt.Fprintln(c.err, "watching; interrupt to end") }
+	switch err := client.Trace(ctx, q, begun, each); {
+	case errors.Is(err, context.Canceled):
+		return nil
+	case err != nil:
+		return err
+	}
+	fmt.Fprintln(c.err, "the relay has stopped")
+	return nil
+}
+
+func writeLine(c *cli, l control.TraceLine) error {
+	e := json.NewEncoder(c.out)
+	e.SetEscapeHTML(false)
+	return e.Encode(l)
+}
+
+// tracePrinter prints conversations that are mixed on the way here.
+type tracePrinter struct {
+	c    *cli
+	last string // the session of the line before
+}
+
+func (p *tracePrinter) print(l control.TraceLine) error {
+	var b strings.Builder
+	if l.Lost > 0 {
+		fmt.Fprintf(&b, "... %s lost: it was more than could be shown\n", plural(l.Lost, "line"))
+	}
+	if l.Session == "" {
+		return p.write(&b)
+	}
+	if l.Session != p.last {
+		p.last = l.Session
+		fmt.Fprintf(&b, "--- session %s: %s from source %s, site %s\n", l.Session, l.Host, l.Source, l.Site)
+	}
+	begin := fmt.Sprintf("%s %s %s ", l.Time.Local().Format("15:04:05.000"), tail(l.Session, 4), l.Direction)
+	if !l.Content {
+		fmt.Fprintf(&b, "%s%s\n", begin, l.Text)
+		return p.write(&b)
+	}
+	for line := range strings.Lines(l.Text) {
+		fmt.Fprintf(&b, "%s| %s\n", begin, strings.TrimRight(line, "\r\n"))
+	}
+	return p.write(&b)
+}
+
+func (p *tracePrinter) write(b *strings.Builder) error {
+	for line := range strings.Lines(b.String()) {
+		if _, err := fmt.Fprintln(p.c.out, cut(clean(strings.TrimSuffix(line, "\n")), p.c.screen.width)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func tail(s string, n int) string { return s[max(0, len(s)-n):] }

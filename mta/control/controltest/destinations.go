@@ -1,0 +1,220 @@
+package controltest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"mta/mta/control"
+)
+
+var (
+	_ control.Destinations = (*Relay)(nil)
+	_ control.Tracer       = (*Relay)(nil)
+)
+
+// Sites gives those of KnownSites that fit.
+func (r *Relay) Sites(_ context.Context, f control.SiteFilter) ([]control.Site, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []control.Site
+	for _, s := range r.KnownSites {
+		suspended := slices.ContainsFunc(s.Actions, func(a control.SiteAction) bool { return a.What == "suspended" })
+		if control.Names(f.Names, s.Name) && (f.Provider == "" || f.Provider == s.Provider) && (!f.Suspended || suspended) &&
+			(!f.Busy || s.Connections+s.Waiting+s.Running+s.Parked+s.Deferred > 0) {
+			list = append(list, s)
+		}
+	}
+	return list, nil
+}
+
+// Hosts gives those of KnownHosts that fit.
+func (r *Relay) Hosts(_ context.Context, f control.HostFilter) ([]control.Host, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []control.Host
+	for _, h := range r.KnownHosts {
+		met := slices.ContainsFunc(h.Paths, func(p control.HostPath) bool { return p.Source == f.Source })
+		if control.Names(f.Names, h.Name, h.Address) && (f.State == "" || f.State == h.State) && (f.Source == "" || met) {
+			list = append(list, h)
+		}
+	}
+	return list, nil
+}
+
+// Forget takes hosts out of KnownHosts.
+func (r *Relay) Forget(_ context.Context, f control.Forget) (control.Forgotten, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := len(r.KnownHosts)
+	r.KnownHosts = slices.DeleteFunc(r.KnownHosts, func(h control.Host) bool { return control.Names(f.Hosts, h.Name, h.Address) })
+	if before == len(r.KnownHosts) {
+		return control.Forgotten{}, control.NotFound("those that are known: mta hosts", "no host is known by that name")
+	}
+	return control.Forgotten{Hosts: before - len(r.KnownHosts)}, nil
+}
+
+// Suspend adds an action to a site.
+func (r *Relay) Suspend(_ context.Context, s control.Suspend) (control.Suspended, error) {
+	site, err := r.siteNamed(s.Site)
+	if err != nil {
+		return control.Suspended{}, err
+	}
+	until := r.Now.Add(time.Duration(s.For))
+	site.Actions = append(site.Actions, control.SiteAction{What: "suspended", Source: s.Source, Reason: s.Reason, Begin: r.Now, End: until})
+	return control.Suspended{Site: site.Name, Until: until}, nil
+}
+
+// Resume takes all actions off a site.
+func (r *Relay) Resume(_ context.Context, s control.Resume) (control.Resumed, error) {
+	site, err := r.siteNamed(s.Site)
+	if err != nil {
+		return control.Resumed{}, err
+	}
+	n := len(site.Actions)
+	site.Actions = nil
+	return control.Resumed{Site: site.Name, Ended: n}, nil
+}
+
+func (r *Relay) siteNamed(name string) (*control.Site, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.KnownSites {
+		if r.KnownSites[i].Name == name {
+			return &r.KnownSites[i], nil
+		}
+	}
+	return nil, control.NotFound("those that are known: mta sites", "no site is known by the name %s", name)
+}
+
+// Explain gives the explanation of that domain or message.
+func (r *Relay) Explain(_ context.Context, q control.ExplainQuery) (control.Explanation, error) {
+	e, ok := r.Explanations[q.Domain+q.ID]
+	if !ok {
+		return e, control.NotFound("it may be done with: look for it with 'mta log --id'", "message %s is not in the queue", q.ID)
+	}
+	return e, nil
+}
+
+// Trace gives Conversation, and then waits for the end.
+func (r *Relay) Trace(ctx context.Context, q control.TraceQuery, each func(control.TraceLine) error, flush func()) error {
+	flush()
+	for _, l := range r.Conversation {
+		if q.Site != "" && q.Site != l.Site || q.Tenant != "" && q.Tenant != l.Tenant || l.Content && !q.Content {
+			continue
+		}
+		if err := each(l); err != nil {
+			return err
+		}
+	}
+	flush()
+	if r.TraceEnds {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// addDestinations makes the sample relay's sites, hosts, explanations and conversation.
+func (r *Relay) addDestinations() {
+	now := r.Now
+	refused := control.Reply{Code: 451, Enhanced: "4.4.1", Text: "connection refused", Command: "connect", Local: true}
+	broken := &control.Broken{Failures: 4, Since: now.Add(-20 * time.Minute), RetryAt: now.Add(8 * time.Minute), Reply: refused}
+	suspension := control.SiteAction{
+		What: "suspended", Source: "out1", Reason: "google-rate: mx.grey.example answered 421 4.7.28 rate limited",
+		Begin: now.Add(-2 * time.Minute), End: now.Add(8 * time.Minute),
+	}
+	r.KnownSites = []control.Site{
+		{Name: "big.example", Provider: "big", Connections: 10, SlowStart: 10, Waiting: 2000, Running: 31, Parked: 814, Usual: 41.7,
+			LastGood: now.Add(-time.Second), Why: "max_message_rate 50/s of site big.example", Until: now.Add(20 * time.Millisecond)},
+		{Name: "mx.grey.example", Connections: 0, SlowStart: 3, Deferred: 1, LastGood: now.Add(-5 * time.Minute), Actions: []control.SiteAction{suspension}},
+		{Name: "slow.example", SlowStart: 1, Deferred: 1},
+	}
+	big := control.Host{
+		Name: "mx1.big.example", Address: "192.0.2.10:25", State: control.HostActive, Connections: 10, Backlog: 31, Mode: "chunking", Window: 16,
+		Extensions: []string{"PIPELINING", "CHUNKING", "8BITMIME", "STARTTLS", "SIZE"},
+		Paths:      []control.HostPath{{Source: "out1", State: control.HostActive, Connections: 10, Backlog: 31, LastMade: now.Add(-40 * time.Second)}},
+	}
+	spare := control.Host{Name: "mx2.big.example", Address: "192.0.2.11:25", State: control.HostUnused}
+	r.KnownHosts = []control.Host{
+		big, spare,
+		{Name: "mx.grey.example", Address: "192.0.2.1:25", State: control.HostClosed, Mode: "pipelining", Extensions: []string{"PIPELINING", "SIZE"},
+			Paths: []control.HostPath{{Source: "out1", State: control.HostClosed, LastMade: now.Add(-5 * time.Minute)}}},
+		{Name: "mx1.slow.example", Address: "192.0.2.7:25", State: control.HostRetry, Broken: broken, Paths: []control.HostPath{{Source: "out1", State: control.HostRetry}}},
+	}
+	r.Explanations = explanations(r, big, spare, suspension)
+	id := r.Messages[3].ID
+	said := func(d, text string) control.TraceLine {
+		return control.TraceLine{Time: now, Session: "6a1f00010001", Host: "mx1.big.example[192.0.2.10]:25", Site: "big.example", Source: "out1", Direction: d, Text: text}
+	}
+	r.Conversation = []control.TraceLine{said("<", "220 mx1.big.example ESMTP"), said(">", "EHLO relay.example"), said("<", "250-mx1.big.example"), said("<", "250 CHUNKING")}
+	for _, l := range []control.TraceLine{
+		said(">", "MAIL FROM:<root@host.example> SIZE=611"), said(">", "RCPT TO:<dave@big.example>"), said(">", "BDAT 611 LAST"),
+		{Time: now, Session: "6a1f00010001", Host: "mx1.big.example[192.0.2.10]:25", Site: "big.example", Source: "out1", Direction: ">",
+			Text: "From: root@host.example\r\nSubject: disk\r\n\r\nthe disk is full\r\n", Content: true},
+		said("<", "250 2.1.0 ok"), said("<", "250 2.1.5 ok"), said("<", "250 2.0.0 queued as 1234"),
+	} {
+		l.Message = id
+		r.Conversation = append(r.Conversation, l)
+	}
+	last := said(">", "QUIT")
+	last.Lost = 12
+	r.Conversation = append(r.Conversation, last)
+}
+
+func explanations(r *Relay, big, spare control.Host, suspension control.SiteAction) map[string]control.Explanation {
+	now := r.Now
+	site := "site big.example"
+	limits := []control.Limit{
+		{Setting: "connection_limit", Value: "10", Scope: site, Origin: "default", Now: "10 in use"},
+		{Setting: "max_deliveries_per_connection", Value: "100", Scope: "each connection", Origin: "default"},
+		{Setting: "max_message_rate", Value: "50/s", Scope: site, Origin: `domain "big.example" (mta.conf:12)`},
+		{Setting: "max_age", Value: "5d", Scope: "each recipient", Origin: "default"},
+	}
+	sources := []control.DestinationSource{{Name: "out1", Address: "198.51.100.1", EHLO: "out1.relay.example", Reaches: 2}}
+	dest := control.Destination{
+		Domain: "big.example", Verdict: "mail from source out1 waits: max_message_rate 50/s of site big.example", Until: now.Add(20 * time.Millisecond),
+		Steps:        []string{"MX of big.example: 10 mx1.big.example, 20 mx2.big.example", "mx1.big.example has 192.0.2.10", "mx2.big.example has 192.0.2.11"},
+		RouteExpires: now.Add(5 * time.Minute), Site: "big.example", Provider: "big", TLS: "opportunistic",
+		Hosts: []control.TierHost{{Tier: 1, Host: big}, {Tier: 2, Host: spare}}, Pool: "default", Sources: sources, Limits: limits,
+		Connections: 10, SlowStart: 10,
+		Lanes:   []control.Lane{{Source: "out1", Waiting: 2000, Running: 31, Why: "max_message_rate 50/s of site big.example", Until: now.Add(20 * time.Millisecond), Oldest: now.Add(-7 * time.Minute)}},
+		Queued:  control.QueuedCounts{Parked: 814, Unsorted: 1},
+		Ceiling: control.Ceiling{PerSecond: 50, Binds: "max_message_rate 50/s of site big.example: 50 messages/s", Others: []string{"max_connection_rate 5/s of provider big, 100 messages each: 500 messages/s"}},
+	}
+	grey := control.Destination{
+		Domain: "grey.example", Verdict: "nothing is sent: suspended (" + suspension.Reason + ")", Until: suspension.End,
+		Steps: []string{"MX of grey.example: 10 mx.grey.example", "mx.grey.example has 192.0.2.1"}, RouteExpires: now.Add(time.Minute),
+		Site: "mx.grey.example", TLS: "opportunistic", Hosts: []control.TierHost{{Tier: 1, Host: r.KnownHosts[2]}}, Pool: "default", Sources: sources,
+		Limits:    []control.Limit{{Setting: "connection_limit", Value: "10", Scope: "site mx.grey.example", Origin: "default", Now: "0 in use"}},
+		SlowStart: 3, Actions: []control.SiteAction{suspension}, Queued: control.QueuedCounts{Deferred: 1},
+		Ceiling: control.Ceiling{Binds: "suspended (" + suspension.Reason + ")"},
+	}
+	missing := control.Destination{
+		Domain: "missing.example", Verdict: "mail goes back to its sender: there is no route", Steps: []string{"MX of missing.example: no such name"},
+		Trouble: &control.Reply{Code: 550, Enhanced: "5.1.2", Text: "the domain missing.example does not exist", Command: "route", Local: true},
+		Hosts:   []control.TierHost{}, Pool: "default", Sources: []control.DestinationSource{}, Limits: []control.Limit{},
+	}
+	m := r.Messages[1]
+	why := []struct {
+		text  string
+		until time.Time
+	}{
+		{"2 attempts have failed: it waits for the time of the next one", m.Recipients[0].Next},
+		{"it is held: nothing happens until it is released ('mta queue release') or expires", time.Time{}},
+		{"an attempt is under way: it is on a connection to mx.例え.example[192.0.2.9]:25 from source out1, session 6a1f00010002, with 1 transaction under way", time.Time{}},
+	}
+	x := &control.ExplainedMessage{ID: m.ID, Sender: m.Sender, Tenant: m.Tenant, Source: "out1", Received: m.Received}
+	for i, rc := range m.Recipients {
+		x.Recipients = append(x.Recipients, control.ExplainedRecipient{Status: rc, Why: why[i].text, Until: why[i].until})
+	}
+	out := map[string]control.Explanation{m.ID: {Message: x, Destinations: []control.Destination{grey}}}
+	for _, d := range []control.Destination{dest, grey, missing} {
+		out[d.Domain] = control.Explanation{Destinations: []control.Destination{d}}
+	}
+	if len(out) != 4 {
+		panic(fmt.Sprintf("%d explanations", len(out))) // two of one name
+	}
+	return out
+}

@@ -1,0 +1,240 @@
+package mta
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"mta/delivery"
+	"mta/destdb"
+	"mta/internal/envelope"
+	"mta/internal/reply"
+	"mta/mta/control"
+	"mta/queue"
+)
+
+// destinations answers the control API's questions about where mail goes, in the API's words.
+type destinations struct{ r *Relay }
+
+func (d destinations) Sites(_ context.Context, f control.SiteFilter) ([]control.Site, error) {
+	now := d.r.now()
+	queued := d.queuedByKey()
+	lanes := make(map[string][]delivery.LaneInfo)
+	for _, l := range d.r.delivery.Lanes("") {
+		lanes[l.Site] = append(lanes[l.Site], l)
+	}
+	var list []control.Site
+	for _, s := range d.r.delivery.Sites() {
+		if !control.Names(f.Names, s.Name) {
+			continue
+		}
+		site := siteOf(&s, now)
+		_, site.Provider = d.r.sites.of(s.Name)
+		site.addLanes(lanes[s.Name])
+		site.addQueued(queued[s.Name])
+		if f.Provider != "" && f.Provider != site.Provider || f.Suspended && !site.suspended() || f.Busy && !site.busy() {
+			continue
+		}
+		list = append(list, site.Site)
+	}
+	return list, nil
+}
+
+// queuedByKey counts what is in the queue by what it waits for.
+func (d destinations) queuedByKey() map[string]*queue.KeySummary {
+	rows := d.r.queue.Summary(queue.Filter{})
+	by := make(map[string]*queue.KeySummary, len(rows))
+	for i := range rows {
+		by[rows[i].Key] = &rows[i]
+	}
+	return by
+}
+
+// site is a site that is being put into words.
+type site struct{ control.Site }
+
+func siteOf(s *destdb.SiteInfo, now time.Time) site {
+	return site{control.Site{
+		Name: s.Name, Connections: s.Live, SlowStart: max(int(s.Allowed), 1), Usual: s.Usual, LastGood: s.LastGood,
+		Actions: actionsOf(s.Actions, now),
+	}}
+}
+
+// actionsOf gives the actions that are in force.
+func actionsOf(all []destdb.Action, now time.Time) []control.SiteAction {
+	var list []control.SiteAction
+	for _, a := range all {
+		if now.Before(a.End) {
+			list = append(list, control.SiteAction{What: a.What, Source: a.Source, Reason: a.Reason, Begin: a.Begin, End: a.End})
+		}
+	}
+	return list
+}
+
+func (s *site) addLanes(lanes []delivery.LaneInfo) {
+	var oldest time.Time
+	for _, l := range lanes {
+		s.Waiting += l.Waiting
+		s.Running += l.Running
+		if l.Waiting > 0 && (oldest.IsZero() || l.Oldest.Before(oldest)) {
+			oldest, s.Why, s.Until = l.Oldest, l.Why, l.Until
+		}
+	}
+}
+
+func (s *site) addQueued(k *queue.KeySummary) {
+	if k != nil {
+		s.Parked, s.Deferred = k.States[queue.StateWaiting], k.States[queue.StateDeferred]
+	}
+}
+
+func (s *site) suspended() bool {
+	return slices.ContainsFunc(s.Actions, func(a control.SiteAction) bool { return a.What == suspendedAction })
+}
+
+func (s *site) busy() bool { return s.Connections+s.Waiting+s.Running+s.Parked+s.Deferred > 0 }
+
+// suspendedAction is what delivery calls the action by which nothing is sent.
+const suspendedAction = "suspended"
+
+func (d destinations) Hosts(_ context.Context, f control.HostFilter) ([]control.Host, error) {
+	now := d.r.now()
+	var list []control.Host
+	for _, h := range d.r.delivery.Hosts() {
+		if !control.Names(f.Names, h.Name, h.Addr.Addr().String(), h.Addr.String()) {
+			continue
+		}
+		host := hostOf(&h, now)
+		if f.State != "" && f.State != host.State || f.Source != "" && !met(&host, f.Source) {
+			continue
+		}
+		list = append(list, host)
+	}
+	return list, nil
+}
+
+func met(h *control.Host, source string) bool {
+	return slices.ContainsFunc(h.Paths, func(p control.HostPath) bool { return p.Source == source })
+}
+
+// hostOf puts a host in words. Paths of one source that differ in what they demand of the
+// connection (TLS, credentials) are shown as one.
+func hostOf(h *destdb.HostInfo, now time.Time) control.Host {
+	out := control.Host{
+		Name: h.Name, Address: h.Addr.String(), Broken: brokenOf(&h.Broken), Mode: h.Facts.Mode, Window: h.Facts.WindowMessages,
+		Extensions: h.Facts.Extensions, MaxRcpt: h.Facts.RcptMax, MaxMail: h.Facts.MailMax,
+	}
+	if now.Before(h.Facts.PlainUntil) {
+		out.PlainUntil = h.Facts.PlainUntil
+	}
+	for i := range h.Paths {
+		p := &h.Paths[i]
+		last := len(out.Paths) - 1
+		if last < 0 || out.Paths[last].Source != p.Source {
+			out.Paths = append(out.Paths, control.HostPath{Source: p.Source, State: control.HostUnused})
+			last++
+		}
+		addPath(&out.Paths[last], p)
+	}
+	out.State = control.HostUnused
+	if out.Broken != nil {
+		out.State = control.HostRetry
+	}
+	for _, p := range out.Paths {
+		out.State = moreAlive(out.State, p.State)
+		out.Connections += p.Connections
+		out.Backlog += p.Backlog
+	}
+	return out
+}
+
+func addPath(out *control.HostPath, p *destdb.PathInfo) {
+	out.State = moreAlive(out.State, control.HostState(p.State.String()))
+	out.Connections += len(p.Conns)
+	for _, c := range p.Conns {
+		out.Backlog += c.Backlog
+	}
+	if b := brokenOf(&p.Broken); b != nil && (out.Broken == nil || b.RetryAt.After(out.Broken.RetryAt)) {
+		out.Broken = b
+	}
+	if p.Made.After(out.LastMade) {
+		out.LastMade = p.Made
+	}
+}
+
+// moreAlive gives the state that comes first in control.HostStates.
+func moreAlive(a, b control.HostState) control.HostState {
+	if slices.Index(control.HostStates, b) < slices.Index(control.HostStates, a) {
+		return b
+	}
+	return a
+}
+
+func brokenOf(b *destdb.Broken) *control.Broken {
+	if b.Failures == 0 {
+		return nil
+	}
+	out := &control.Broken{Failures: b.Failures, Since: b.Since, RetryAt: b.RetryAt}
+	if r := replyOf(b.Why); r != nil {
+		out.Reply = *r
+	}
+	return out
+}
+
+// replyOf puts a reply in words; nil when there was none.
+func replyOf(r reply.Reply) *control.Reply {
+	if r == (reply.Reply{}) {
+		return nil
+	}
+	return &control.Reply{Code: r.Code, Enhanced: r.Enhanced.String(), Text: r.Text, Command: r.Command, Local: r.Local}
+}
+
+func (d destinations) Forget(_ context.Context, f control.Forget) (control.Forgotten, error) {
+	n := d.r.delivery.Forget(func(name, addr string) bool { return control.Names(f.Hosts, name, addr) })
+	if n == 0 {
+		return control.Forgotten{}, control.NotFound("those that are known: mta hosts", "no host is known by the name or address %s", strings.Join(f.Hosts, ", "))
+	}
+	return control.Forgotten{Hosts: n}, nil
+}
+
+func (d destinations) Suspend(ctx context.Context, s control.Suspend) (control.Suspended, error) {
+	if s.Source != "" && d.r.policy.Load().cfg.Source(s.Source) == nil {
+		return control.Suspended{}, control.NotFound("", "there is no source %q", s.Source)
+	}
+	name, err := d.siteNamed(ctx, s.Site)
+	if err != nil {
+		return control.Suspended{}, err
+	}
+	until := d.r.now().Add(time.Duration(s.For))
+	d.r.delivery.Suspend(name, s.Source, cmp.Or(s.Reason, "by an operator"), until)
+	return control.Suspended{Site: name, Until: until}, nil
+}
+
+func (d destinations) Resume(ctx context.Context, s control.Resume) (control.Resumed, error) {
+	name, err := d.siteNamed(ctx, s.Site)
+	if err != nil {
+		return control.Resumed{}, err
+	}
+	return control.Resumed{Site: name, Ended: d.r.delivery.Resume(name)}, nil
+}
+
+// siteNamed gives the site that is called so, or that a domain of that name has.
+func (d destinations) siteNamed(ctx context.Context, name string) (string, error) {
+	name = strings.ToLower(name)
+	for _, s := range d.r.delivery.Sites() {
+		if s.Name == name {
+			return name, nil
+		}
+	}
+	unknown := control.NotFound("those that are known: mta sites", "no site is known by the name %s, and no domain of that name has a route", name)
+	domain, err := envelope.ToASCII(name)
+	if err != nil {
+		return "", unknown
+	}
+	if res := d.r.router.Lookup(ctx, domain); res.Route != nil {
+		return res.Route.Site, nil
+	}
+	return "", unknown
+}

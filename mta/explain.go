@@ -1,0 +1,184 @@
+package mta
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"mta/delivery"
+	"mta/internal/envelope"
+	"mta/internal/route"
+	"mta/mta/control"
+	"mta/queue"
+)
+
+// Explain gathers what queue, router and delivery know of a domain's mail, or of a message. Each is
+// asked in turn, so that what one says can be a moment older than what the other says.
+func (d destinations) Explain(ctx context.Context, q control.ExplainQuery) (control.Explanation, error) {
+	if q.ID != "" {
+		return d.explainMessage(ctx, q.ID)
+	}
+	return control.Explanation{Destinations: []control.Destination{d.explainDomain(ctx, q.Domain, q.Tenant)}}, nil
+}
+
+func (d destinations) explainMessage(ctx context.Context, text string) (control.Explanation, error) {
+	id, err := envelope.ParseID(text)
+	if err != nil {
+		return control.Explanation{}, control.Invalid("", "%v", err)
+	}
+	it, err := d.r.queue.Get(id)
+	if err != nil {
+		return control.Explanation{}, notQueued(id, err)
+	}
+	out := control.Explanation{Destinations: []control.Destination{}}
+	m := &control.ExplainedMessage{
+		ID: text, Sender: string(it.Sender), Tenant: it.Tenant, Received: it.Received,
+		Source: d.r.policy.Load().source(&envelope.Message{ID: it.ID, Tenant: it.Tenant}),
+	}
+	out.Message = m
+	shown := it.Recipients[:min(len(it.Recipients), control.MaxExplained)]
+	m.More = len(it.Recipients) - len(shown)
+	bySite := make(map[string]bool)
+	byDomain := make(map[string]*control.Destination)
+	for i := range shown {
+		domain := shown[i].Address.Domain()
+		if domain == "" || byDomain[domain] != nil {
+			continue // unreadable: nobody knows where it goes
+		}
+		dest := d.explainDomain(ctx, domain, it.Tenant)
+		byDomain[domain] = &dest
+		if dest.Site != "" && bySite[dest.Site] {
+			continue // explained by another domain that it serves
+		}
+		bySite[dest.Site] = true
+		out.Destinations = append(out.Destinations, dest)
+	}
+	where, known := d.r.delivery.Whereabouts(id)
+	// The states are asked last: what is active by now was not parked before.
+	if now, err := d.r.queue.Get(id); err == nil {
+		shown = stillThere(shown, now.Recipients)
+	}
+	for i := range shown {
+		rc := &shown[i]
+		r := recipientCase{rc: rc, status: operator(d).recipient(&it, rc), destination: byDomain[rc.Address.Domain()], where: &where, known: known}
+		why, until := r.why()
+		m.Recipients = append(m.Recipients, control.ExplainedRecipient{Status: r.status, Why: why, Until: until})
+	}
+	return out, nil
+}
+
+// stillThere gives those of shown that are in the queue now, as they are now.
+func stillThere(shown, now []queue.ItemRecipient) []queue.ItemRecipient {
+	var out []queue.ItemRecipient
+	for _, s := range shown {
+		if i := slices.IndexFunc(now, func(n queue.ItemRecipient) bool { return n.Index == s.Index }); i >= 0 {
+			out = append(out, now[i])
+		}
+	}
+	return out
+}
+
+// recipientCase is all that is known of why a recipient is still here.
+type recipientCase struct {
+	rc          *queue.ItemRecipient
+	status      control.RecipientStatus
+	destination *control.Destination // nil when the address can't be read
+	where       *delivery.Whereabouts
+	known       bool // to delivery
+}
+
+// why says it in one sentence, and until when it holds.
+func (r *recipientCase) why() (string, time.Time) {
+	switch r.rc.State {
+	case queue.StateHeld:
+		return "it is held: nothing happens until it is released ('mta queue release') or expires", time.Time{}
+	case queue.StateUnreadable:
+		return "its record on disk is damaged: 'mta queue fsck' says where, 'mta queue retry' reads it again", time.Time{}
+	case queue.StateEnding:
+		return "it is being given up: the report to its sender is being written", time.Time{}
+	case queue.StateDeferred:
+		return r.deferred()
+	case queue.StateWaiting:
+		return r.parked()
+	case queue.StateActive:
+		return r.active()
+	}
+	return "it is due, and is taken up as soon as the mail before it has been looked at", time.Time{}
+}
+
+func (r *recipientCase) deferred() (string, time.Time) {
+	tries := fmt.Sprintf("%d attempts have failed", r.rc.Attempts)
+	switch r.rc.Attempts {
+	case 0:
+		tries = "it could not be tried"
+	case 1:
+		tries = "one attempt has failed"
+	}
+	return tries + ": it waits for the time of the next one", r.rc.Next
+}
+
+func (r *recipientCase) parked() (string, time.Time) {
+	why := fmt.Sprintf("it waits in the queue: delivery has as much for %s as it takes at a time", r.rc.Key)
+	if l := r.busiest(); l != nil && l.Why != "" {
+		return why + ", and that waits: " + l.Why, l.Until
+	}
+	return why, time.Time{}
+}
+
+// busiest is the lane to the recipient's site in which most waits.
+func (r *recipientCase) busiest() *control.Lane {
+	var most *control.Lane
+	if r.destination == nil {
+		return nil
+	}
+	for i := range r.destination.Lanes {
+		if l := &r.destination.Lanes[i]; most == nil || l.Waiting > most.Waiting {
+			most = l
+		}
+	}
+	return most
+}
+
+// active tells apart what all is an attempt to the queue: from the look-up of the route to the
+// writing down of the result.
+func (r *recipientCase) active() (string, time.Time) {
+	if !r.known {
+		return "it has just been taken up: its route is being looked up, or the outcome is being written down", time.Time{}
+	}
+	for _, p := range r.where.Waiting {
+		if !slices.Contains(p.Recipients, r.rc.Index) {
+			continue
+		}
+		why := fmt.Sprintf("it waits in delivery for its turn at %s from source %s", p.Site, p.Source)
+		if p.Why != "" {
+			why += ": " + p.Why
+		}
+		return why, p.Until
+	}
+	var on []string
+	for _, c := range r.where.Carriers {
+		if c.Parts > 0 && r.mayGoTo(c.Host) {
+			on = append(on, fmt.Sprintf("%s from source %s, session %s, with %s under way", c.Host, c.Source, c.Session, transactions(c.Backlog)))
+		}
+	}
+	switch len(on) {
+	case 0:
+		return "an attempt has just ended, or its route is being looked up", time.Time{}
+	case 1:
+		return "an attempt is under way: it is on a connection to " + on[0], time.Time{}
+	}
+	return fmt.Sprintf("an attempt is under way: it is on one of %d connections that have parts of the message, the first of them to %s", len(on), on[0]), time.Time{}
+}
+
+func transactions(n int) string {
+	if n == 1 {
+		return "1 transaction"
+	}
+	return fmt.Sprintf("%d transactions", n)
+}
+
+// mayGoTo reports whether a host is one of the recipient's route.
+func (r *recipientCase) mayGoTo(h route.Host) bool {
+	return r.destination == nil || slices.ContainsFunc(r.destination.Hosts, func(t control.TierHost) bool { return t.Host.Address == h.Addr.String() })
+}

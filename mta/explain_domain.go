@@ -1,0 +1,328 @@
+package mta
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"mta/delivery"
+	"mta/destdb"
+	"mta/internal/gcra"
+	"mta/internal/route"
+	"mta/mta/config"
+	"mta/mta/control"
+	"mta/queue"
+)
+
+// domainCase is the explanation of one domain while it is being put together.
+type domainCase struct {
+	control.Destination
+	now     time.Time
+	cfg     *config.Config
+	route   *route.Route
+	tenant  string
+	sources []sourceCase
+	drains  []drainCase
+}
+
+// sourceCase is a source of the pool, and what applies to mail that takes it.
+type sourceCase struct {
+	delivery.Source
+	limits    delivery.Limits
+	hosts     []control.Host // of the route, as far as it reaches them
+	suspended time.Time      // until when; zero: it is not
+}
+
+// drainCase is the rate to which a source is held after an outage.
+type drainCase struct {
+	source string
+	rate   gcra.Rate
+}
+
+// explainDomain tells all that decides what becomes of a tenant's mail for a domain.
+func (d destinations) explainDomain(ctx context.Context, domain, tenant string) control.Destination {
+	c := domainCase{now: d.r.now(), cfg: d.r.policy.Load().cfg, tenant: tenant}
+	pool := c.cfg.PoolOf(tenant)
+	c.Destination = control.Destination{
+		Domain: domain, Pool: pool.Name, Steps: []string{}, Hosts: []control.TierHost{}, Sources: []control.DestinationSource{}, Limits: []control.Limit{},
+	}
+	res := d.r.router.Lookup(ctx, domain)
+	c.Steps, c.RouteExpires = append(c.Steps, res.Notes...), res.Expires
+	for _, x := range res.Exchangers {
+		if x.Skipped != "" {
+			c.Steps = append(c.Steps, fmt.Sprintf("%s is not used: %s", x.Name, x.Skipped))
+		}
+	}
+	queued := d.queuedByKey()
+	c.count(queued, domain)
+	if res.Route == nil {
+		c.Trouble = replyOf(*res.Trouble)
+		c.judge()
+		return c.Destination
+	}
+	c.route = withTLS(res.Route, c.cfg.Traffic(res.Route.Domain, res.Route.Provider))
+	c.Site, c.Provider, c.TLS, c.Auth = c.route.Site, c.route.Provider, tlsWord(c.route.TLS), c.route.Auth != nil
+	if c.Site != domain {
+		c.count(queued, c.Site)
+	}
+	c.addHosts(d.r.delivery.Hosts())
+	c.addSite(d)
+	for _, name := range pool.Shared {
+		if s, ok := d.r.source(name); ok {
+			c.addSource(s, d.r.limits(c.route, name, tenant))
+		}
+	}
+	c.addTrafficLimits()
+	c.judge()
+	return c.Destination
+}
+
+func tlsWord(t route.TLS) string {
+	return [...]string{"opportunistic", "required", "off", "implicit"}[t]
+}
+
+// count adds what waits in the queue under a key, and what waits under none.
+func (c *domainCase) count(queued map[string]*queue.KeySummary, key string) {
+	if k := queued[key]; k != nil {
+		c.Queued.Parked += k.States[queue.StateWaiting]
+		c.Queued.Active += k.States[queue.StateActive]
+		c.Queued.Due += k.States[queue.StateDue] + k.States[queue.StateEnding]
+		c.Queued.Deferred += k.States[queue.StateDeferred]
+		c.Queued.Held += k.States[queue.StateHeld] + k.States[queue.StateUnreadable]
+	}
+	if k := queued[""]; k != nil {
+		c.Queued.Unsorted = k.Total
+	}
+}
+
+// addHosts gives the route's hosts with what is known of them.
+func (c *domainCase) addHosts(known []destdb.HostInfo) {
+	for i, tier := range c.route.Tiers {
+		for _, h := range tier {
+			host := control.Host{Name: h.Name, Address: h.Addr.String(), State: control.HostUnused}
+			if at := slices.IndexFunc(known, func(k destdb.HostInfo) bool { return k.Addr == h.Addr }); at >= 0 {
+				host = hostOf(&known[at], c.now)
+				host.Name = h.Name // an address can have several
+			}
+			c.Hosts = append(c.Hosts, control.TierHost{Tier: i + 1, Host: host})
+		}
+	}
+}
+
+func (c *domainCase) addSite(d destinations) {
+	c.SlowStart = 1
+	for _, s := range d.r.delivery.Sites() {
+		if s.Name == c.Site {
+			known := siteOf(&s, c.now)
+			c.Connections, c.SlowStart, c.Actions = known.Connections, known.SlowStart, known.Actions
+		}
+	}
+	for _, l := range d.r.delivery.Lanes(c.Site) {
+		c.Lanes = append(c.Lanes, control.Lane{
+			Source: l.Source, Waiting: l.Waiting, Running: l.Running, Opening: l.Opening, Why: l.Why, Until: l.Until, Oldest: l.Oldest, Drain: l.Drain,
+		})
+		if l.Drain != "" {
+			c.limit("drain after an outage", l.Drain, "site "+c.Site+" from source "+l.Source, "the usual rate of the site", "")
+			c.drains = append(c.drains, drainCase{l.Source, l.DrainRate})
+		}
+	}
+}
+
+func (c *domainCase) addSource(s delivery.Source, limits delivery.Limits) {
+	x := sourceCase{Source: s, limits: limits}
+	for _, tier := range c.route.Tiers {
+		for _, h := range tier {
+			if s.Reaches(h) {
+				at := slices.IndexFunc(c.Hosts, func(t control.TierHost) bool { return t.Host.Address == h.Addr.String() })
+				x.hosts = append(x.hosts, c.Hosts[at].Host)
+			}
+		}
+	}
+	for _, a := range c.Actions {
+		if a.What == suspendedAction && (a.Source == "" || a.Source == s.Name) && a.End.After(x.suspended) {
+			x.suspended = a.End
+		}
+	}
+	c.sources = append(c.sources, x)
+	shown := control.DestinationSource{Name: s.Name, EHLO: s.EHLO, Reaches: len(x.hosts)}
+	if s.Address.IsValid() {
+		shown.Address = s.Address.String()
+	}
+	c.Sources = append(c.Sources, shown)
+	if conf := c.cfg.Source(s.Name); conf != nil {
+		c.addScope(limits.Source, "source "+s.Name, conf.Origin)
+	}
+}
+
+// limitsLeftOut are settings that bound nothing by themselves.
+var limitsLeftOut = []string{"smtp_port", "delay_warning", "tls", "pipelining"}
+
+// addTrafficLimits adds the settings for the destination, with the block that made each, and those
+// of the provider, the tenant and the relay.
+func (c *domainCase) addTrafficLimits() {
+	t := c.cfg.Traffic(c.route.Domain, c.route.Provider)
+	for _, name := range t.Settings() {
+		value := t.Value(name)
+		if slices.Contains(limitsLeftOut, name) || strings.Contains(name, ".") || value == "0" || value == "none" {
+			continue
+		}
+		now := ""
+		if name == "connection_limit" {
+			now = fmt.Sprintf("%d in use", c.Connections)
+		}
+		c.limit(name, value, c.scopeOf(name), t.Origin(name), now)
+	}
+	if len(c.sources) > 0 {
+		lim := &c.sources[0].limits
+		for _, p := range c.cfg.Providers {
+			if p.Name == c.Provider {
+				c.addScope(lim.Provider, "provider "+p.Name, p.Origin)
+			}
+		}
+		if tenant := c.cfg.Tenant(c.tenant); tenant != nil {
+			c.addScope(lim.Tenant, "tenant "+c.tenant, tenant.Origin)
+		}
+	}
+	c.limit("max_connections", fmt.Sprint(c.cfg.Delivery.MaxConnections), "the relay", c.cfg.Delivery.Origin("max_connections"), "")
+}
+
+// scopeOf says what a traffic setting bounds.
+func (c *domainCase) scopeOf(setting string) string {
+	switch {
+	case strings.HasSuffix(setting, "_per_source"):
+		return "site " + c.Site + ", each source"
+	case strings.HasSuffix(setting, "_per_host"), strings.Contains(setting, "host_retry"):
+		return "each host"
+	case strings.HasSuffix(setting, "_per_connection"), setting == "idle_timeout", setting == "active_timeout", setting == "backlog_threshold":
+		return "each connection"
+	case strings.HasSuffix(setting, "_per_batch"):
+		return "each transaction"
+	case setting == "max_age", strings.HasSuffix(setting, "retry_interval"):
+		return "each recipient"
+	}
+	return "site " + c.Site
+}
+
+func (c *domainCase) addScope(s delivery.Scope, scope string, origin func(string) string) {
+	if s.Connections > 0 {
+		c.limit("connection_limit", fmt.Sprint(s.Connections), scope, origin("connection_limit"), "")
+	}
+	if !s.MessageRate.Unlimited() {
+		c.limit("max_message_rate", s.MessageRate.String(), scope, origin("max_message_rate"), "")
+	}
+	if !s.ConnectionRate.Unlimited() {
+		c.limit("max_connection_rate", s.ConnectionRate.String(), scope, origin("max_connection_rate"), "")
+	}
+}
+
+func (c *domainCase) limit(setting, value, scope, origin, now string) {
+	c.Limits = append(c.Limits, control.Limit{Setting: setting, Value: value, Scope: scope, Origin: origin, Now: now})
+}
+
+// judge says what happens to mail for the domain now, the first hindrance first.
+func (c *domainCase) judge() {
+	say := func(until time.Time, format string, args ...any) {
+		c.Verdict, c.Until = fmt.Sprintf(format, args...), until
+	}
+	if c.Trouble != nil {
+		if c.Trouble.Code >= 500 {
+			say(time.Time{}, "mail goes back to its sender: there is no route")
+			return
+		}
+		say(time.Time{}, "mail is deferred and tried again: no route can be found for now")
+		return
+	}
+	able := c.able()
+	c.Ceiling = c.ceiling(able)
+	switch until, why := c.hindrance(); {
+	case len(able) == 0:
+		say(until, "nothing is sent: %s", why)
+	case c.waits() != nil:
+		l := c.waits()
+		say(l.Until, "mail from source %s waits: %s", l.Source, l.Why)
+	case len(able) < len(c.sources):
+		say(until, "mail is sent from %d of %d sources; from the others nothing is: %s", len(able), len(c.sources), why)
+	default:
+		say(time.Time{}, "mail is sent as it comes")
+	}
+}
+
+// waits is the lane in which mail waits longest, nil when none has to.
+func (c *domainCase) waits() *control.Lane {
+	var first *control.Lane
+	for i := range c.Lanes {
+		if l := &c.Lanes[i]; l.Waiting > 0 && l.Why != "" && (first == nil || l.Oldest.Before(first.Oldest)) {
+			first = l
+		}
+	}
+	return first
+}
+
+// able are the sources from which mail can leave now.
+func (c *domainCase) able() []sourceCase {
+	return slices.DeleteFunc(slices.Clone(c.sources), func(s sourceCase) bool {
+		_, why := c.whyNot(&s)
+		return why != ""
+	})
+}
+
+// hindrance is what keeps mail back from the source that can go on first.
+func (c *domainCase) hindrance() (until time.Time, why string) {
+	for i := range c.sources {
+		at, w := c.whyNot(&c.sources[i])
+		if w != "" && (why == "" || !at.IsZero() && (until.IsZero() || at.Before(until))) {
+			until, why = at, w
+		}
+	}
+	if len(c.sources) == 0 {
+		why = fmt.Sprintf("pool %s has no source", c.Pool)
+	}
+	return until, why
+}
+
+// whyNot says what keeps all mail from a source; "" when nothing does.
+func (c *domainCase) whyNot(s *sourceCase) (time.Time, string) {
+	if s.suspended.After(c.now) {
+		why := ""
+		for _, a := range c.Actions {
+			if a.What == suspendedAction && a.End.Equal(s.suspended) {
+				why = a.Reason
+			}
+		}
+		return s.suspended, "suspended (" + why + ")"
+	}
+	if len(s.hosts) == 0 {
+		return time.Time{}, fmt.Sprintf("source %s reaches none of the hosts: they have addresses of the other family only", s.Name)
+	}
+	var first time.Time
+	for i := range s.hosts {
+		at := retryAt(&s.hosts[i], s.Name)
+		if !at.After(c.now) {
+			return time.Time{}, ""
+		}
+		if first.IsZero() || at.Before(first) {
+			first = at
+		}
+	}
+	return first, "no host has worked of late, and none is tried before its time: mail is deferred"
+}
+
+// retryAt is when a source may try a host; zero when nothing is wrong, or it has connections to it.
+func retryAt(h *control.Host, source string) time.Time {
+	var at time.Time
+	if h.Broken != nil {
+		at = h.Broken.RetryAt
+	}
+	for _, p := range h.Paths {
+		switch {
+		case p.Source != source:
+		case p.State == control.HostActive, p.State == control.HostIdle:
+			return time.Time{}
+		case p.Broken != nil && p.Broken.RetryAt.After(at):
+			at = p.Broken.RetryAt
+		}
+	}
+	return at
+}
