@@ -66,7 +66,7 @@ func (s *State) Decode(b []byte) error {
 		history = append(history, Day{int(d.int()), d.int(), d.int(), Why(d.count(len(whys) - 1)), d.string()})
 	}
 	s.Providers, s.History = providers, history
-	if d.bad || len(d.b) > 0 || !s.plausible() {
+	if d.bad || d.at < len(d.b) || !s.plausible() {
 		return ErrCorrupt
 	}
 	return nil
@@ -158,18 +158,28 @@ func (e *encoder) provider(v *Provider) {
 	e.b = binary.LittleEndian.AppendUint64(e.b, b.recent)
 }
 
+// decoder reads from at on. The slice itself stays: moving it would cost more than the reading.
 type decoder struct {
 	b   []byte
+	at  int
 	bad bool
 }
 
+// fail makes everything that follows fail, too.
+func (d *decoder) fail() { d.bad, d.at = true, len(d.b) }
+
 func (d *decoder) int() int64 {
-	v, n := binary.Varint(d.b)
+	if d.at < len(d.b) && d.b[d.at] < 0x80 { // one byte, as most are
+		v := d.b[d.at]
+		d.at++
+		return int64(v>>1) ^ -int64(v&1)
+	}
+	v, n := binary.Varint(d.b[d.at:])
 	if n <= 0 {
-		d.bad, d.b = true, nil
+		d.fail()
 		return 0
 	}
-	d.b = d.b[n:]
+	d.at += n
 	return v
 }
 
@@ -177,19 +187,19 @@ func (d *decoder) int() int64 {
 func (d *decoder) count(most int) int {
 	v := d.int()
 	if v < 0 || v > int64(most) {
-		d.bad, d.b = true, nil
+		d.fail()
 		return 0
 	}
 	return int(v)
 }
 
 func (d *decoder) word() uint64 {
-	if len(d.b) < 8 {
-		d.bad, d.b = true, nil
+	if len(d.b)-d.at < 8 {
+		d.fail()
 		return 0
 	}
-	v := binary.LittleEndian.Uint64(d.b)
-	d.b = d.b[8:]
+	v := binary.LittleEndian.Uint64(d.b[d.at:])
+	d.at += 8
 	return v
 }
 
@@ -204,24 +214,24 @@ func (d *decoder) float() float64 {
 
 func (d *decoder) string() string {
 	n := d.count(len(d.b))
-	if n > len(d.b) { // the length itself was read off b
-		d.bad = true
+	if n > len(d.b)-d.at {
+		d.fail()
 		return ""
 	}
-	s := string(d.b[:n])
-	d.b = d.b[n:]
-	return s
+	s := d.b[d.at : d.at+n]
+	d.at += n
+	return string(s)
 }
 
 func (d *decoder) flags(fs ...*bool) {
-	if len(d.b) == 0 {
-		d.bad = true
+	if d.at >= len(d.b) {
+		d.fail()
 		return
 	}
 	for i, f := range fs {
-		*f = d.b[0]>>i&1 == 1
+		*f = d.b[d.at]>>i&1 == 1
 	}
-	d.b = d.b[1:]
+	d.at++
 }
 
 func (d *decoder) bucket() bucket { return bucket{d.float(), d.float()} }
