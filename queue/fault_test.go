@@ -91,6 +91,44 @@ func TestFailedGroup(t *testing.T) {
 	}
 }
 
+// TestVoidEndIsRemembered: the segment that first said that the end of another is void is deleted,
+// and that end is still there, since it could not be cut off.
+func TestVoidEndIsRemembered(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		disk := &faulty.FS{FS: vfs.Memory()}
+		q := open(t, small(t, disk))
+		kept := accept(t, q, message(1, "example.net"), "kept")
+		next(t, q)
+		syncs := once(1, faulty.Fault{Err: errDisk, Done: true}, func(op faulty.Op, name string) bool { return op == faulty.Sync })
+		disk.Decide = func(op faulty.Op, name string) *faulty.Fault {
+			if op == faulty.Truncate {
+				return &faulty.Fault{Err: errDisk}
+			}
+			return syncs(op, name)
+		}
+		if err := commit(q, message(1, "example.net"), "refused"); err == nil {
+			t.Fatal("a failed sync was not noticed")
+		}
+		for range 40 { // more than a segment
+			m := accept(t, q, message(1, "example.net"), strings.Repeat("x", 1000))
+			next(t, q)
+			q.Settle(m.ID, []int{0}, Delivered)
+		}
+		for range 3 { // opened again, it has no newer segment for a while
+			time.Sleep(time.Minute)
+			shut(t, q)
+			q = open(t, small(t, disk))
+			if s := balanced(t, q); s.Recovered != 1 {
+				t.Fatalf("%d recovered, want 1", s.Recovered)
+			}
+		}
+		defer func() { shut(t, q) }()
+		if _, err := q.Get(kept.ID); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // TestDiskThatIsGone: nothing can be written for a while. Nothing is accepted, nothing is handed
 // out; outcomes are kept, and written when the disk is back.
 func TestDiskThatIsGone(t *testing.T) {

@@ -206,7 +206,7 @@ func (q *Queue) dropNeedless() bool {
 	q.mu.Lock()
 	var list []*segment
 	for seg := range q.segs.all {
-		if seg.needless() {
+		if seg.needless() && q.endsAreKnown() {
 			seg.gone = true
 			list = append(list, seg)
 		}
@@ -238,12 +238,24 @@ func (q *Queue) dropNeedless() bool {
 			continue
 		}
 		q.segs.remove(seg)
-		seg.trimmed = true // for those that guard it
 	}
 	if err != nil {
 		q.log.Warn("queue: deleting journal segments; it is tried again", "error", err)
 	}
 	return err == nil
+}
+
+// endsAreKnown reports whether it is on the disk where each segment ends that is not trimmed,
+// without any of the sealed ones: just after Open it can be that only those say so.
+func (q *Queue) endsAreKnown() bool {
+	untrimmed := false
+	for seg := range q.segs.all {
+		if !seg.sealed && seg.size > 0 {
+			return true
+		}
+		untrimmed = untrimmed || seg.sealed && !seg.trimmed
+	}
+	return !untrimmed
 }
 
 // removeFiles deletes the files of a segment. One with damage is set aside for the operator.

@@ -209,27 +209,12 @@ func (q *Queue) load(list []found, bodies map[uint64]int64) error {
 		q.segs.add(f.seg)
 		q.ids.Observe(envelope.ID(f.run.maxID))
 	}
-	q.restoreGuards(list)
 	l := loader{q: q, list: list, bodies: bodies, keys: make([][]uint32, len(list)), now: q.seconds()}
 	rep := newReplay(runs, func(of, on int, changed bool) { q.segs.depend(list[of].seg, list[on].seg, changed) })
 	if err := rep.all(l.message); err != nil {
 		return fmt.Errorf("queue: reading an index failed: %w", err)
 	}
 	return nil
-}
-
-func (q *Queue) restoreGuards(list []found) {
-	byNumber := map[uint32]*segment{}
-	for i := range list {
-		byNumber[list[i].id.Number] = list[i].seg
-	}
-	for i := range list {
-		for _, e := range list[i].open.ends {
-			if g := byNumber[e.number]; g != nil && !g.trimmed {
-				list[i].seg.guards = append(list[i].seg.guards, g)
-			}
-		}
-	}
 }
 
 // loader puts histories on the schedule.

@@ -57,7 +57,7 @@ type segment struct {
 	indexed bool      // the index file is there, or damage forbids one
 	damaged bool      // is set aside and not deleted when nothing in it is needed any more
 	stuck   bool      // has messages that can't be read, so that compaction can't empty it
-	emptied bool      // by compaction; it is deleted when those that it guards are trimmed
+	emptied bool      // by compaction, and waits to be deleted
 	gone    bool      // its file is being deleted
 	rest    time.Time // when the janitor tries again what failed
 
@@ -65,7 +65,6 @@ type segment struct {
 	// settle, move or change messages whose data are here.
 	deps     map[*segment]dependency
 	neededBy int        // how many segments have this one in deps
-	guards   []*segment // earlier ones: this one says where they end, until they are trimmed
 	movedTo  []*segment // where compaction carried its messages
 }
 
@@ -163,15 +162,7 @@ func (s *segments) remove(seg *segment) {
 
 // needless reports whether nothing would be lost with the segment's file.
 func (seg *segment) needless() bool {
-	if !seg.sealed || seg.gone || seg.messages != 0 || seg.notes != 0 || seg.neededBy != 0 {
-		return false
-	}
-	for _, g := range seg.guards {
-		if !g.trimmed {
-			return false
-		}
-	}
-	return true
+	return seg.sealed && !seg.gone && seg.messages == 0 && seg.notes == 0 && seg.neededBy == 0
 }
 
 func (q *Queue) path(name ...string) string {
@@ -190,21 +181,19 @@ func (q *Queue) addSegment(seg *segment) error {
 	if !q.segs.add(seg) {
 		return fmt.Errorf("%w: %d journal segments are in use, and that is as many as there can be", ErrStorage, schedule.MaxSegments-1)
 	}
-	for s := range q.segs.all {
-		if s.sealed && !s.trimmed {
-			seg.guards = append(seg.guards, s)
-		}
-	}
 	return nil
 }
 
-// openingOf says where the segments end that a new one guards.
-func (q *Queue) openingOf(seg *segment, now time.Time) opening {
+// opening says where the segments end that are not trimmed yet. Every new segment says so of all
+// of them, so that the newest, which is never deleted, can be relied on for it.
+func (q *Queue) opening(now time.Time) opening {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	o := opening{created: now, lastID: uint64(q.ids.Next(now)), allocated: q.cfg.SegmentSize}
-	for _, g := range seg.guards {
-		o.ends = append(o.ends, segmentEnd{g.id.Number, g.size})
+	for s := range q.segs.all {
+		if s.sealed && !s.trimmed {
+			o.ends = append(o.ends, segmentEnd{s.id.Number, s.size})
+		}
 	}
 	return o
 }

@@ -432,7 +432,7 @@ func (w *writer) build(g *group) []byte {
 	now := w.q.now()
 	if !w.begun {
 		b, start = journal.Begin(b)
-		b = journal.Finish(appendOpening(b, w.q.openingOf(w.active, now)), start, id, base, kindOpened, 0)
+		b = journal.Finish(appendOpening(b, w.q.opening(now)), start, id, base, kindOpened, 0)
 	}
 	for i := range g.notes {
 		n := &g.notes[i]
