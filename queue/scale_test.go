@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	scale      = flag.Int("queue.scale", 20_000, "messages in TestScale")
+	scale      = flag.Int("queue.scale", 10_000, "messages in TestScale")
 	scaleBody  = flag.Int("queue.scalebody", 200, "octets of content of each")
 	scaleReady = flag.String("queue.scaledir", "", "directory that TestScale has filled, in its second process")
 )
