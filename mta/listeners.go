@@ -161,7 +161,7 @@ func (g *listenerGroup) give(conn net.Conn) {
 // end; idle clients are told to come again.
 func (ls *listeners) replace(lc *config.Listener, server *submission.Server) {
 	for _, g := range ls.groups {
-		if g.name != lc.Name {
+		if g.name != lc.Name || g.current.Load().server == server {
 			continue
 		}
 		in := &intake{server, handover.New()}

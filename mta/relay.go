@@ -23,6 +23,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -64,6 +65,7 @@ type Relay struct {
 	alarms   alarms
 	policy   atomic.Pointer[policy]
 	longest  atomic.Pointer[longestAge]
+	servers  map[string]submissionServer // by listener; New's, then guarded by reload
 	sites    siteDomains
 	sessions envelope.IDs // names sessions, whatever the listener
 	reload   sync.Mutex   // one reload at a time
@@ -93,7 +95,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 	if opts.Env == nil {
 		opts.Env = os.Getenv
 	}
-	r := &Relay{opts: opts, log: opts.Log, now: time.Now, started: time.Now()}
+	r := &Relay{opts: opts, log: opts.Log, now: time.Now, started: time.Now(), servers: make(map[string]submissionServer)}
 	r.alarms.log = opts.Log
 	r.policy.Store(&policy{cfg})
 	var undo undoer
@@ -212,8 +214,11 @@ func (r *Relay) openListeners(cfg *config.Config, undo *undoer) (err error) {
 	return err
 }
 
+// newSubmission makes the server of a listener, or gives the one that there is when all that it
+// was made from is the same: a reload that changes other things disturbs no client.
 func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener) (*submission.Server, error) {
-	sc := submissionConfig(cfg, l)
+	made := submissionServer{settings: submissionConfig(cfg, l)}
+	sc := made.settings
 	sc.Store, sc.Events, sc.Log, sc.IDs = queueStore{r.queue}, r.events, r.log.With("listener", l.Name), &r.sessions
 	if l.TLS.Enabled() {
 		pair, err := tls.LoadX509KeyPair(l.TLS.Certificate, l.TLS.Key)
@@ -221,8 +226,22 @@ func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener) (*submissi
 			return nil, fmt.Errorf("certificate %s with key %s: %w", l.TLS.Certificate, l.TLS.Key, err)
 		}
 		sc.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+		made.chain = pair.Certificate
 	}
-	return submission.New(sc), nil
+	old := r.servers[l.Name]
+	if old.server != nil && reflect.DeepEqual(old.settings, made.settings) && reflect.DeepEqual(old.chain, made.chain) {
+		return old.server, nil
+	}
+	made.server = submission.New(sc)
+	r.servers[l.Name] = made
+	return made.server, nil
+}
+
+// submissionServer is a listener's server and what it was made from.
+type submissionServer struct {
+	server   *submission.Server
+	settings submission.Config // as the configuration says, nothing of the relay's own
+	chain    [][]byte          // of certificates
 }
 
 // Run takes and delivers mail until ctx ends, and then stops: what is under way may end within

@@ -315,6 +315,27 @@ func TestReloadActsOnListeners(t *testing.T) {
 	}
 }
 
+func TestReloadOfOtherThingsDisturbsNoClient(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	c, err := smtp.Dial(w.listeners.addresses()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Hello("client.example"); err != nil {
+		t.Fatal(err)
+	}
+	w.rewrite("other", `defaults { retry_interval = "3m" }`)
+	for range 2 {
+		if _, err := w.Reload(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(c.Mail("ann@client.example"), c.Reset()); err != nil {
+			t.Errorf("an open session after a reload of something else: %v", err)
+		}
+	}
+}
+
 func TestReloadOfABadFileChangesNothing(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	before := w.Config()
