@@ -35,6 +35,7 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 	}
 	r.destinations = store
 	undo.add(func() { store.Close() })
+	r.tracer = &tracer{now: r.now, retrace: func() { r.delivery.Retrace() }}
 	r.delivery = delivery.New(delivery.Config{
 		DB:                    db,
 		Store:                 store,
@@ -43,6 +44,7 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 		OnRoom:                func(site string) { r.dispatcher.unpark(site) },
 		OnAction:              r.tellAction,
 		Backoff:               backoffRules(cfg),
+		Trace:                 r.tracer.watch,
 		MaxConnections:        cfg.Delivery.MaxConnections,
 		MaxMessageConcurrency: cfg.Delivery.MaxMessageConcurrency,
 		ScaleMaxConcurrency:   cfg.Delivery.ScaleMaxConcurrency,

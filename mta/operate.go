@@ -19,7 +19,9 @@ func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
 	}
 	undo.add(func() { socket.Close() })
 	r.socket = socket
-	r.control = control.NewServer(control.Config{Queue: operator{r}, Log: eventReader{r}, Relay: r, Events: r.log})
+	r.control = control.NewServer(control.Config{
+		Queue: operator{r}, Log: eventReader{r}, Relay: r, Destinations: destinations{r}, Tracer: r.tracer, Events: r.log,
+	})
 	return nil
 }
 

@@ -1,0 +1,274 @@
+package mta
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"mta/internal/envelope"
+	"mta/internal/sink"
+	"mta/mta/control"
+	"mta/queue"
+)
+
+// acceptedSoFar numbers messages, as the recorder wants it.
+var acceptedSoFar atomic.Int64
+
+// accept puts n messages into the queue, past the listeners, and gives the id of the last.
+func accept(t *testing.T, r *Relay, to string, n int) string {
+	t.Helper()
+	var (
+		wg   sync.WaitGroup
+		mu   sync.Mutex
+		last envelope.ID
+	)
+	const writers = 50
+	for w := range min(n, writers) {
+		wg.Go(func() {
+			for i := w; i < n; i += writers {
+				m := &envelope.Message{Sender: "ann@client.example", Received: time.Now(), Recipients: []envelope.Recipient{{Address: envelope.Address(to)}}}
+				d := r.queue.Begin()
+				fmt.Fprintf(d, "Message-ID: <%d@client.example>\r\n%s", acceptedSoFar.Add(1), letter)
+				if err := d.Commit(m); err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				last = max(last, m.ID)
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return last.String()
+}
+
+// explained asks about a message again and again until fits says that it is as the test wants it.
+func explained(t *testing.T, r *Relay, id string, fits func(*control.ExplainedRecipient) bool) control.Explanation {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	again := time.NewTicker(5 * time.Millisecond)
+	defer again.Stop()
+	for {
+		e, err := destinations{r}.Explain(ctx, control.ExplainQuery{ID: id})
+		if err == nil && len(e.Message.Recipients) == 1 && fits(&e.Message.Recipients[0]) {
+			return e
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			t.Fatalf("message %s is not as it should be: %+v, %v", id, e.Message, err)
+		}
+	}
+}
+
+// says wants a state and words of the reason.
+func says(state control.State, words string) func(*control.ExplainedRecipient) bool {
+	return func(r *control.ExplainedRecipient) bool {
+		return r.Status.State == state && strings.Contains(r.Why, words)
+	}
+}
+
+func (w *world) explainDomain(domain string) control.Destination {
+	w.t.Helper()
+	e, err := destinations{w.Relay}.Explain(context.Background(), control.ExplainQuery{Domain: domain})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return e.Destinations[0]
+}
+
+func TestExplainDue(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := New(w.cfg, Options{Log: slog.New(slog.DiscardHandler)}) // nobody takes from the queue before Run
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := accept(t, r, "bob@box.example", 1)
+	e := explained(t, r, id, says(control.StateDue, "it is due"))
+	if d := e.Destinations[0]; d.Queued.Unsorted != 1 || d.Site != "mx.box.example" || d.Verdict != "mail is sent as it comes" {
+		t.Errorf("destination %+v", d)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := r.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestExplainThrottledAndParked: what delivery holds waits for the rate, and what it has no room for
+// is parked behind that.
+func TestExplainThrottledAndParked(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }
+		domain "box.example" { max_message_rate = "1/h" }`)
+	first := accept(t, w.Relay, "bob@box.example", 1)
+	w.arrived(1)
+	second := accept(t, w.Relay, "bob@box.example", 1)
+	if first == second {
+		t.Fatal("one id for two messages")
+	}
+	e := explained(t, w.Relay, second, says(control.StateActive, "waits in delivery for its turn at mx.box.example from source default: max_message_rate 1/h"))
+	r := e.Message.Recipients[0]
+	if left := time.Until(r.Until); left < time.Minute || left > time.Hour {
+		t.Errorf("it waits until %v, want the rest of an hour", r.Until)
+	}
+	d := e.Destinations[0]
+	if !strings.Contains(d.Verdict, "waits: max_message_rate 1/h of site mx.box.example") {
+		t.Errorf("verdict %q", d.Verdict)
+	}
+	if got, want := d.Ceiling.PerSecond, 1./3600; got < want*.99 || got > want*1.01 || !strings.Contains(d.Ceiling.Binds, "max_message_rate 1/h of site mx.box.example") {
+		t.Errorf("ceiling %+v, want one in an hour", d.Ceiling)
+	}
+	if l := limitNamed(d, "max_message_rate"); l.Value != "1/h" || !strings.HasPrefix(l.Origin, `domain "box.example" (test.conf:`) {
+		t.Errorf("limit %+v, want the domain's block", l)
+	}
+	if l := limitNamed(d, "connection_limit"); l.Value != "10" || l.Origin != "default" {
+		t.Errorf("limit %+v", l)
+	}
+
+	last := accept(t, w.Relay, "bob@box.example", 2500) // delivery holds 2,000
+	e = explained(t, w.Relay, mostRecent(t, w.Relay, last), says(control.StateWaiting, "delivery has as much for mx.box.example as it takes at a time, and that waits: max_message_rate"))
+	d = e.Destinations[0]
+	if len(d.Lanes) != 1 || d.Lanes[0].Waiting != 2000 {
+		t.Errorf("lanes %+v, want 2000 waiting", d.Lanes)
+	}
+	sites, err := destinations{w.Relay}.Sites(context.Background(), control.SiteFilter{Busy: true})
+	if err != nil || len(sites) != 1 || sites[0].Waiting != 2000 || sites[0].Parked == 0 || !strings.HasPrefix(sites[0].Why, "max_message_rate") {
+		t.Errorf("sites %+v, %v", sites, err)
+	}
+}
+
+// mostRecent waits until something is parked, and gives the id of one message that is.
+func mostRecent(t *testing.T, r *Relay, id string) string {
+	t.Helper()
+	again := time.NewTicker(5 * time.Millisecond)
+	defer again.Stop()
+	deadline := time.After(limit)
+	for {
+		items, _, err := r.queue.List(queue.Filter{States: []queue.State{queue.StateWaiting}}, queue.Page{Limit: 1, Order: queue.NewestFirst})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(items) == 1 {
+			return items[0].ID.String()
+		}
+		select {
+		case <-again.C:
+		case <-deadline:
+			t.Fatalf("nothing is parked; the last message is %s", id)
+		}
+	}
+}
+
+func limitNamed(d control.Destination, name string) control.Limit {
+	for _, l := range d.Limits {
+		if l.Setting == name {
+			return l
+		}
+	}
+	return control.Limit{}
+}
+
+func TestExplainOnConnection(t *testing.T) {
+	w := newWorld(t, sink.Config{Swallow: map[sink.Phase]float64{sink.Kept: 1}}, `defaults { smtp_port = PORT }
+		shutdown { drain = "100ms" }`)
+	id := accept(t, w.Relay, "bob@box.example", 1)
+	e := explained(t, w.Relay, id, says(control.StateActive, "an attempt is under way: it is on a connection to mx.box.example[127.0.0.1]:"))
+	d := e.Destinations[0]
+	if h := d.Hosts[0].Host; h.State != control.HostActive || h.Connections != 1 || h.Backlog != 1 || d.Connections != 1 {
+		t.Errorf("host %+v, site has %d connections", h, d.Connections)
+	}
+	if d.Verdict != "mail is sent as it comes" {
+		t.Errorf("verdict %q", d.Verdict)
+	}
+}
+
+func TestExplainDeferredAndHeld(t *testing.T) {
+	w := newWorld(t, sink.Config{Refusals: []sink.Refusal{{Phase: sink.Rcpt, Reply: "450 4.2.1 not now"}}}, `defaults { smtp_port = PORT }`)
+	id := accept(t, w.Relay, "bob@box.example", 1)
+	e := explained(t, w.Relay, id, says(control.StateDeferred, "one attempt has failed"))
+	r := e.Message.Recipients[0]
+	if !r.Until.Equal(r.Status.Next) || time.Until(r.Until) < time.Minute || r.Status.Reply == nil || r.Status.Reply.Text != "not now" || r.Status.Attempts != 1 {
+		t.Errorf("recipient %+v, reply %+v", r, r.Status.Reply)
+	}
+	if d := w.explainDomain("box.example"); d.Queued.Deferred != 1 {
+		t.Errorf("queued %+v", d.Queued)
+	}
+	if _, err := (operator{w.Relay}).Change(context.Background(), control.Change{Action: control.Hold, All: true}); err != nil {
+		t.Fatal(err)
+	}
+	explained(t, w.Relay, id, says(control.StateHeld, "it is held"))
+}
+
+func TestExplainBrokenHosts(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = 1 }`) // nobody listens there
+	id := accept(t, w.Relay, "bob@box.example", 1)
+	explained(t, w.Relay, id, says(control.StateDeferred, "failed"))
+	d := w.explainDomain("box.example")
+	h := d.Hosts[0].Host
+	if h.State != control.HostRetry || h.Broken == nil || !strings.Contains(h.Broken.Reply.Text, "refused") {
+		t.Errorf("host %+v", h)
+	}
+	if !strings.HasPrefix(d.Verdict, "nothing is sent: no host has worked") || !d.Until.Equal(h.Broken.RetryAt) || d.Ceiling.PerSecond != 0 || d.Ceiling.Binds == "" {
+		t.Errorf("verdict %q until %v, ceiling %+v", d.Verdict, d.Until, d.Ceiling)
+	}
+	hosts, err := destinations{w.Relay}.Hosts(context.Background(), control.HostFilter{State: control.HostRetry})
+	if err != nil || len(hosts) != 1 {
+		t.Fatalf("hosts %+v, %v", hosts, err)
+	}
+	if done, err := (destinations{w.Relay}).Forget(context.Background(), control.Forget{Hosts: []string{"127.0.0.1"}}); err != nil || done.Hosts != 1 {
+		t.Errorf("forgot %+v, %v", done, err)
+	}
+	if d := w.explainDomain("box.example"); d.Verdict != "mail is sent as it comes" {
+		t.Errorf("after the host was forgotten: %q", d.Verdict)
+	}
+	if _, err := (destinations{w.Relay}).Forget(context.Background(), control.Forget{Hosts: []string{"nobody.example"}}); !control.IsNotFound(err) {
+		t.Errorf("forgetting nobody: %v", err)
+	}
+}
+
+func TestExplainNoRoute(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	d := w.explainDomain("null.example")
+	if d.Trouble == nil || d.Trouble.Code != 556 || !strings.HasPrefix(d.Verdict, "mail goes back") || d.Site != "" {
+		t.Errorf("null MX: %+v", d)
+	}
+}
+
+func TestSuspendedMailWaitsAndResumes(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	ctx, api := context.Background(), destinations{w.Relay}
+	// By the name of a domain, before the site is known.
+	done, err := api.Suspend(ctx, control.Suspend{Site: "box.example", For: control.Age(time.Hour), Reason: "they asked us to"})
+	if err != nil || done.Site != "mx.box.example" {
+		t.Fatalf("suspended %+v, %v", done, err)
+	}
+	id := accept(t, w.Relay, "bob@box.example", 1)
+	e := explained(t, w.Relay, id, says(control.StateActive, "suspended: they asked us to"))
+	if r := e.Message.Recipients[0]; !r.Until.Equal(done.Until) {
+		t.Errorf("until %v, want %v", r.Until, done.Until)
+	}
+	if d := e.Destinations[0]; d.Verdict != "nothing is sent: suspended (they asked us to)" || !d.Until.Equal(done.Until) || len(d.Actions) != 1 || d.Ceiling.Binds == "" {
+		t.Errorf("destination %+v", d)
+	}
+	resumed, err := api.Resume(ctx, control.Resume{Site: "mx.box.example"})
+	if err != nil || resumed.Ended != 1 {
+		t.Fatalf("resumed %+v, %v", resumed, err)
+	}
+	w.arrived(1)
+	if _, err := api.Suspend(ctx, control.Suspend{Site: "nobody.example", For: control.Age(time.Hour)}); !control.IsNotFound(err) {
+		t.Errorf("suspending nobody: %v", err)
+	}
+	if _, err := api.Suspend(ctx, control.Suspend{Site: "box.example", Source: "nobody", For: control.Age(time.Hour)}); !control.IsNotFound(err) {
+		t.Errorf("suspending from an unknown source: %v", err)
+	}
+}

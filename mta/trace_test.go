@@ -1,0 +1,248 @@
+package mta
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"mta/delivery"
+	"mta/delivery/smtpclient"
+	"mta/internal/envelope"
+	"mta/internal/route"
+	"mta/internal/sink"
+	"mta/mta/control"
+)
+
+// watching is somebody who watches until the test ends.
+type watching struct {
+	t     *testing.T
+	lines chan control.TraceLine
+	seen  []control.TraceLine
+}
+
+// watch returns when the watch has begun.
+func (w *world) watch(q control.TraceQuery) *watching {
+	v := &watching{t: w.t.(*testing.T), lines: make(chan control.TraceLine, 10_000)}
+	ctx, cancel := context.WithCancel(context.Background())
+	begun, ended := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	go func() {
+		defer close(ended)
+		w.tracer.Trace(ctx, q, func(l control.TraceLine) error { v.lines <- l; return nil }, func() { once.Do(func() { close(begun) }) })
+	}()
+	w.t.Cleanup(func() { cancel(); <-ended })
+	<-begun
+	return v
+}
+
+// until collects lines up to the first that has words in it.
+func (v *watching) until(words string) []control.TraceLine {
+	v.t.Helper()
+	timeout := time.After(limit)
+	for {
+		select {
+		case l := <-v.lines:
+			v.seen = append(v.seen, l)
+			if strings.Contains(l.Text, words) {
+				return v.seen
+			}
+		case <-timeout:
+			v.t.Fatalf("no line with %q in\n%s", words, said(v.seen))
+		}
+	}
+}
+
+func said(lines []control.TraceLine) string {
+	var b strings.Builder
+	for _, l := range lines {
+		fmt.Fprintf(&b, "%s %s\n", l.Direction, l.Text)
+	}
+	return b.String()
+}
+
+// trusted is a certificate for mx.box.example that this process takes as one of the system's.
+var trusted = sync.OnceValues(func() (*tls.Config, error) {
+	cfg, _, err := sink.SelfSigned("mx.box.example")
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "roots")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir) // the roots are read at the first verification, which is below
+	path := filepath.Join(dir, "roots.pem")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cfg.Certificates[0].Certificate[0]})
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		return nil, err
+	}
+	defer os.Setenv("SSL_CERT_FILE", os.Getenv("SSL_CERT_FILE"))
+	if err := os.Setenv("SSL_CERT_FILE", path); err != nil {
+		return nil, err
+	}
+	return cfg, loadRoots()
+})
+
+// loadRoots has the system's roots read, which happens once.
+func loadRoots() error {
+	_, err := x509.SystemCertPool()
+	return err
+}
+
+func TestTraceShowsConversationsWithoutCredentials(t *testing.T) {
+	const user, password = "robin", "correct-horse-battery"
+	cert, err := trusted()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, sink.Config{TLS: cert, Auth: func(u, p string) bool { return u == user && p == password }}, fmt.Sprintf(`
+		defaults { smtp_port = PORT }
+		domain "box.example" {
+			route = ["smtp://mx.box.example:PORT"]
+			username = %q
+			password = %q
+		}`, user, password))
+	v := w.watch(control.TraceQuery{})
+	w.send("ann@client.example", letter, "bob@box.example")
+	w.arrived(1)
+	lines := v.until("250 2.0.0 ")
+	text := said(lines)
+	for _, want := range []string{"< 220 ", "> EHLO relay.example", "> AUTH PLAIN ***", "< 235 ", "> MAIL FROM:<ann@client.example>", "> RCPT TO:<bob@box.example>"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no line %q in\n%s", want, text)
+		}
+	}
+	secret := base64.StdEncoding.EncodeToString([]byte("\x00" + user + "\x00" + password))
+	for _, never := range []string{password, base64.StdEncoding.EncodeToString([]byte(password)), secret, "Subject: hello", "two dots"} {
+		if strings.Contains(text, never) {
+			t.Errorf("%q is shown in\n%s", never, text)
+		}
+	}
+	for _, l := range lines {
+		if l.Session == "" || l.Host == "" || l.Site == "" || l.Source != "default" || l.Time.IsZero() {
+			t.Fatalf("line %+v lacks something", l)
+		}
+		if inTransaction := strings.HasPrefix(l.Text, "MAIL"); inTransaction && l.Message == "" {
+			t.Errorf("line %+v without its message", l)
+		}
+	}
+}
+
+// TestTraceSeesOpenConnections: who begins to watch late sees what goes over a connection that
+// stands, and content when he asks for it.
+func TestTraceSeesOpenConnections(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	w.send("ann@client.example", letter, "bob@box.example")
+	w.arrived(1)
+	v := w.watch(control.TraceQuery{Site: "MX.box.example", Recipient: "@box.example", Content: true})
+	plain := w.watch(control.TraceQuery{Recipient: "eve@box.example"})
+	other := w.watch(control.TraceQuery{Recipient: "nobody@box.example"})
+	elsewhere := w.watch(control.TraceQuery{Site: "elsewhere.example"})
+	w.send("ann@client.example", letter, "eve@box.example")
+	w.arrived(2)
+	text := said(v.until("250 2.0.0 "))
+	if strings.Contains(text, "EHLO") || !strings.Contains(text, "RCPT TO:<eve@box.example>") || !strings.Contains(text, "Subject: hello") {
+		t.Errorf("on the open connection was said\n%s", text)
+	}
+	if text := said(plain.until("250 2.0.0 ")); strings.Contains(text, "Subject") || !strings.Contains(text, "RCPT TO:<eve@box.example>") {
+		t.Errorf("without content was said\n%s", text)
+	}
+	if n := len(other.lines) + len(elsewhere.lines); n > 0 {
+		t.Errorf("%d lines were shown to those who asked for others", n)
+	}
+}
+
+// TestTraceNeverWaits: who doesn't take lines loses them, and is told how many, in their place.
+func TestTraceNeverWaits(t *testing.T) {
+	tr := &tracer{now: time.Now, retrace: func() {}}
+	stuck, release := make(chan struct{}), make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
+	got, lost := 0, 0
+	ended, begun := make(chan error, 1), make(chan struct{})
+	var once, first sync.Once
+	idle := make(chan struct{}, 1)
+	go func() {
+		ended <- tr.Trace(ctx, control.TraceQuery{}, func(l control.TraceLine) error {
+			first.Do(func() { close(stuck); <-release })
+			lost += l.Lost
+			if l.Session != "" {
+				got++
+			}
+			return nil
+		}, func() {
+			once.Do(func() { close(begun) })
+			select {
+			case idle <- struct{}{}:
+			default:
+			}
+		})
+	}()
+	<-begun
+	trace := tr.watch(watched)
+	trace.Line(nil, smtpclient.ToHost, []byte("NOOP"))
+	<-stuck
+	const writers, each = 4, 5000
+	var wg sync.WaitGroup
+	for range writers {
+		wg.Go(func() {
+			for range each {
+				trace.Line(nil, smtpclient.FromHost, []byte("250 ok"))
+			}
+		})
+	}
+	wg.Wait() // although nobody takes a line
+	for len(idle) > 0 {
+		<-idle
+	}
+	close(release)
+	<-idle
+	cancel()
+	<-ended
+	if got+lost != 1+writers*each || got != 1+maxTraceLines {
+		t.Errorf("%d lines shown and %d lost, want %d and together %d", got, lost, 1+maxTraceLines, 1+writers*each)
+	}
+	if tr.watch(watched) != nil {
+		t.Error("a connection is watched after the last watcher has gone")
+	}
+}
+
+// TestTraceBoundsOctets: large pieces fill the buffer before many lines do.
+func TestTraceBoundsOctets(t *testing.T) {
+	w := &watcher{TraceQuery: control.TraceQuery{Content: true}, lines: make(chan control.TraceLine, maxTraceLines)}
+	tr := &tracer{now: time.Now}
+	tr.watchers.Store(&[]*watcher{w})
+	m := &envelope.Message{Recipients: []envelope.Recipient{{Address: "bob@box.example"}}}
+	piece := []byte(strings.Repeat("a line of the content\r\n", 2*maxTraceOctets/23))
+	tr.watch(watched).Content(&smtpclient.Transaction{Message: m, Recipients: []int{0}}, piece)
+	if kept := w.octets.Load(); kept > maxTraceOctets || kept < maxTraceOctets/2 || w.lost.Load() == 0 {
+		t.Errorf("%d octets kept, %d lines lost", kept, w.lost.Load())
+	}
+	if l := <-w.lines; len(l.Text) > maxTracePiece || !strings.HasSuffix(l.Text, "\r\n") {
+		t.Errorf("a piece of %d octets", len(l.Text))
+	}
+}
+
+var watched = delivery.Watched{
+	Host: route.Host{Name: "mx.box.example", Addr: netip.MustParseAddrPort("127.0.0.1:25")}, Site: "mx.box.example", Source: "default", Session: "1",
+}
+
+// BenchmarkNobodyWatches is what tracing costs each new connection while nobody watches.
+func BenchmarkNobodyWatches(b *testing.B) {
+	tr := &tracer{now: time.Now, retrace: func() {}}
+	b.ReportAllocs()
+	for b.Loop() {
+		if tr.watch(watched) != nil {
+			b.Fatal("somebody watches")
+		}
+	}
+}
