@@ -77,8 +77,6 @@ type lane struct {
 type delta struct {
 	want, least int64 // recipients that ask, and the smallest message among them
 	stats
-	returned  int64
-	returnRec Receipt
 	refunds   []refund
 	heldDelta int64
 }
@@ -177,9 +175,17 @@ func (l *lane) giveBack(now time.Time, t Instant) {
 	if t < l.until && now.Sub(l.used) < 2*period && now.Sub(l.leased) < 30*period {
 		return
 	}
-	l.delta.returned += l.lease
-	l.delta.returnRec = l.receipt
+	l.delta.refund(l.lease, l.receipt)
 	l.lease = 0
+}
+
+// refund notes tokens of which nothing was sent.
+func (d *delta) refund(n int64, r Receipt) {
+	if last := len(d.refunds) - 1; last >= 0 && d.refunds[last].receipt == r {
+		d.refunds[last].n += n
+		return
+	}
+	d.refunds = append(d.refunds, refund{n, r})
 }
 
 // reckon averages the node's own demand over a minute.
@@ -228,9 +234,6 @@ func (l *lane) uncollect(d delta) {
 		e.least = later.least
 	}
 	e.stats.merge(later.stats)
-	if later.returned > 0 {
-		e.returned, e.returnRec = e.returned+later.returned, later.returnRec
-	}
 	e.refunds = append(e.refunds, later.refunds...)
 	e.heldDelta += later.heldDelta
 }

@@ -699,6 +699,7 @@ func TestManyGoroutines(t *testing.T) {
 				}
 				if i%10 == 0 {
 					w.pass(200 * time.Millisecond)
+					cs[k%2].Step(ctx) // Run's goroutine does so, too, but on the real clock
 					cs[k%2].Status("ip")
 				}
 			}

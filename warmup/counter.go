@@ -1,8 +1,9 @@
 package warmup
 
-// guardMinutes are the buckets of the sliding hour: with 61, the bucket in progress and the 60
-// before it always cover any 60 minutes that end now.
-const guardMinutes = 61
+// guardMinutes are the buckets of the sliding hour. 61, the one in progress and the 60 before it,
+// cover any 60 minutes that end now; one more, because a token is counted in the minute in which
+// a node got it and may be used in the next.
+const guardMinutes = 62
 
 // Counter counts what was authorised. Its windows are opened by its owner.
 type Counter struct {
@@ -34,14 +35,14 @@ func (c *Counter) add(n int64) {
 	c.minutes[c.minute%guardMinutes] += n
 }
 
-// takeBack undoes an add of the same hour. The sliding hour keeps what is not known to belong to
-// one of its minutes: a lease that comes back may have been in use until a moment ago.
+// takeBack undoes an add of the same hour.
 func (c *Counter) takeBack(n int64) {
 	c.Hour = max(0, c.Hour-n)
 	c.Day = max(0, c.Day-n)
 }
 
-// forget takes what never was sent out of the minute in which it was authorised.
+// forget takes what never was sent out of the minute in which it was authorised. An earlier minute
+// than that is right as well, for it leaves the sliding hour earlier.
 func (c *Counter) forget(n, minute int64) {
 	if minute <= c.minute-guardMinutes || minute > c.minute {
 		return

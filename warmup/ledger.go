@@ -89,8 +89,9 @@ type Receipt struct {
 // Receipt is that of tokens charged now.
 func (s *State) Receipt() Receipt { return Receipt{s.Hour, s.Total.minute} }
 
-// TakeBack undoes the charge of tokens that were not used, as far as their windows last.
-func (s *State) TakeBack(provider int, n int64, r Receipt) {
+// TakeBack undoes the charge of tokens of which nothing reached the provider, as far as their
+// windows last: a lease that was not used, a connection that was not made.
+func (s *State) TakeBack(p *Plan, provider int, n int64, r Receipt) {
 	v := &s.Providers[provider]
 	switch {
 	case r.hour == s.Hour:
@@ -101,21 +102,16 @@ func (s *State) TakeBack(provider int, n int64, r Receipt) {
 	case r.hour/24 == s.Hour/24:
 		v.Count.Day = max(0, v.Count.Day-n)
 		s.Total.Day = max(0, s.Total.Day-n)
-	default:
+	}
+	v.Count.forget(n, r.minute)
+	s.Total.forget(n, r.minute)
+	if r.hour/24 != s.Hour/24 {
 		return
 	}
 	s.StageSent = max(0, s.StageSent-n)
 	if v.block.state == probing {
-		v.block.probeLeft += n
+		v.block.probeLeft = min(v.block.probeLeft+n, int64(p.Health.Pause.Probe))
 	}
-}
-
-// Refund undoes the charge of a message of which nothing reached the provider. Unlike TakeBack
-// it knows the minute, so the sliding hour gets it back, too.
-func (s *State) Refund(provider int, n int64, r Receipt) {
-	s.TakeBack(provider, n, r)
-	s.Providers[provider].Count.forget(n, r.minute)
-	s.Total.forget(n, r.minute)
 }
 
 // Retry is how long it makes sense to wait before asking again for a token, when there was none.

@@ -236,8 +236,7 @@ func (a *address) refuseAll() {
 }
 
 // topUp asks ahead for a lane whose lease will not last for a second at the pace of its demand,
-// or at that of the plan when demand is larger: a lease that comes back unused is not forgotten
-// by the sliding hour, so asking for more than can be spent would eat the hour up.
+// or at that of the plan when demand is larger.
 func (l *lane) topUp(now time.Time) {
 	ahead := int64(min(l.demand, l.rate) * period.Seconds())
 	if l.delta.offered == 0 && now.Sub(l.used) >= 2*period || l.backoff.After(now) || l.lease+l.delta.want >= ahead {
@@ -257,12 +256,8 @@ func (a *address) tell(i int, d *delta) (dirty bool) {
 		s.Offer(p, i, d.offered)
 	}
 	s.Providers[i].Waiting = max(0, s.Providers[i].Waiting+d.heldDelta)
-	if d.returned > 0 {
-		s.TakeBack(i, d.returned, d.returnRec)
-		dirty = true
-	}
 	for _, r := range d.refunds {
-		s.Refund(i, r.n, r.receipt)
+		s.TakeBack(p, i, r.n, r.receipt)
 		dirty = true
 	}
 	if d.counted > 0 {

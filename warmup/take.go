@@ -220,12 +220,7 @@ func (c *Controller) Refund(g Grant, provider string, n int64) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	d := &a.lane(provider).delta
-	if last := len(d.refunds) - 1; last >= 0 && d.refunds[last].receipt == g.receipt {
-		d.refunds[last].n += n
-		return
-	}
-	d.refunds = append(d.refunds, refund{n, g.receipt})
+	a.lane(provider).delta.refund(n, g.receipt)
 }
 
 // Report tells what a provider made of one recipient that was sent from ip.

@@ -61,7 +61,6 @@ func Summarize(rows []Row) Summary {
 	var s Summary
 	type window struct {
 		sent, most int64
-		whole      bool
 	}
 	hours, days := make(map[int64]*window), make(map[int64]*window)
 	count := func(m map[int64]*window, key int64, r *Row, most int64) {
