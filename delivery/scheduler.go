@@ -30,7 +30,8 @@ type Config struct {
 	// Key names what a job is parked under when Submit refuses it, and whose share of memory it
 	// takes. nil: the site.
 	Key func(*Job) string
-	// OnRoom is told that a key whose jobs were refused has room again, when half its share is free,
+	// OnRoom is told that a key whose jobs were refused, or of which Room said that there was none,
+	// has room again, when half its share is free,
 	// and once more within a second, for jobs that were just being parked. It is called from the
 	// scheduler's own goroutine, and may Submit.
 	OnRoom func(key string)
@@ -218,18 +219,22 @@ func (s *Scheduler) Submit(j *Job) bool {
 	return true
 }
 
-// Room is how many more jobs a key's share holds.
+// Room is how many more jobs a key's share holds. Who is told 0 is as one refused: OnRoom tells
+// of room later. Else a caller who took just as much as there was room for would never hear.
 func (s *Scheduler) Room(key string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.draining {
+	h := s.shares[key]
+	switch {
+	case s.draining:
+		return 0
+	case h == nil:
+		return s.shareNow()
+	case h.jobs >= s.shareNow():
+		h.refused, h.again = true, true
 		return 0
 	}
-	n := 0
-	if h := s.shares[key]; h != nil {
-		n = h.jobs
-	}
-	return max(s.shareNow()-n, 0)
+	return s.shareNow() - h.jobs
 }
 
 // shareNow is how many jobs each key may have.
