@@ -128,7 +128,9 @@ func (c *changer) apply() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for i := range c.batch {
-		c.message(&c.batch[i])
+		if !q.ended {
+			c.message(&c.batch[i])
+		}
 	}
 	c.batch, c.pending = c.batch[:0], 0
 	q.table.Tidy()

@@ -130,7 +130,8 @@ type Queue struct {
 	due *sync.Cond // with mu: there may be something for Next
 
 	mu        sync.Mutex // guards all below
-	closed    bool
+	closed    bool       // nothing is handed out any more
+	ended     bool       // no outcome is taken any more
 	table     *schedule.Table
 	wheel     *schedule.Wheel
 	keys      *schedule.Keys
@@ -199,7 +200,8 @@ func Open(cfg Config) (*Queue, error) {
 	q.stopped.Go(func() { q.runClock(ctx) })
 	q.stopped.Go(func() { q.runJanitor(ctx) })
 	go q.w.run()
-	return q, q.finishRemovals()
+	q.finishRemovals()
+	return q, nil
 }
 
 func (q *Queue) resetSchedule() {
@@ -226,8 +228,9 @@ func (q *Queue) lockDir() (err error) {
 }
 
 // Close writes what waits to be written, stops the goroutines and gives the directory free.
-// Commits and Nexts under way end with ErrClosed. Leased recipients are due again at the next
-// Open.
+// Nexts and Commits under way end with ErrClosed. Leased recipients should have come back before:
+// from now on Settle and Defer fail, and those recipients are due again at the next Open. An
+// error says what a new start will not know.
 func (q *Queue) Close() error {
 	q.mu.Lock()
 	if q.closed {
@@ -239,6 +242,9 @@ func (q *Queue) Close() error {
 	q.mu.Unlock()
 	q.stop()
 	q.stopped.Wait()
+	q.mu.Lock()
+	q.ended = true
+	q.mu.Unlock()
 	err := q.w.close()
 	q.files.close()
 	if lerr := q.lock.Close(); err == nil {

@@ -387,3 +387,63 @@ func TestOneQueuePerDirectory(t *testing.T) {
 	shut(t, q)
 	shut(t, open(t, cfg))
 }
+
+// TestClosed: after Close nothing is promised any more.
+func TestClosed(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		q := open(t, small(t, vfs.Memory()))
+		m := accept(t, q, message(1, "example.net"), "x")
+		next(t, q)
+		waiting := make(chan error)
+		go func() {
+			_, err := q.Next(context.Background())
+			waiting <- err
+		}()
+		synctest.Wait()
+		shut(t, q)
+		if err := <-waiting; !errors.Is(err, ErrClosed) {
+			t.Errorf("Next under way: %v", err)
+		}
+		if err := commit(q, message(1, "example.net"), "x"); !errors.Is(err, ErrClosed) {
+			t.Errorf("Commit: %v", err)
+		}
+		if err := q.Settle(m.ID, []int{0}, Delivered); !errors.Is(err, ErrClosed) {
+			t.Errorf("Settle: %v", err)
+		}
+		if err := q.Defer(m.ID, []int{0}, time.Now(), greylisted, ""); !errors.Is(err, ErrClosed) {
+			t.Errorf("Defer: %v", err)
+		}
+		if err := q.Ready(); !errors.Is(err, ErrClosed) {
+			t.Errorf("Ready: %v", err)
+		}
+		if err := q.Close(); !errors.Is(err, ErrClosed) {
+			t.Errorf("Close: %v", err)
+		}
+	})
+}
+
+// TestLoneMessageWaitsForNothing: without company a message costs one sync and no delay.
+func TestLoneMessageWaitsForNothing(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		q := open(t, small(t, vfs.Memory()))
+		defer shut(t, q)
+		began := time.Now()
+		for i := range 10 {
+			accept(t, q, message(1, "example.net"), "x")
+			if s := q.Stats(); s.Syncs != uint64(i+1) || time.Since(began) != 0 {
+				t.Fatalf("%d messages: %d syncs, %v", i+1, s.Syncs, time.Since(began))
+			}
+		}
+		l := next(t, q)
+		q.Settle(l.Message.ID, []int{0}, Delivered)
+		synctest.Wait()
+		if s := q.Stats(); s.Syncs != 10 || s.Unwritten == 0 {
+			t.Fatalf("an outcome did not wait for company: %+v", s)
+		}
+		time.Sleep(noteDelay)
+		synctest.Wait()
+		if s := q.Stats(); s.Syncs != 11 || s.Unwritten != 0 {
+			t.Fatalf("an outcome waits longer than %v: %+v", noteDelay, s)
+		}
+	})
+}

@@ -203,7 +203,7 @@ func (q *Queue) load(list []found, bodies map[uint64]int64) error {
 		f := &list[i]
 		runs[i] = f.run
 		f.seg = &segment{
-			id: f.id, created: q.now(), size: f.run.end, sealed: true, indexed: f.index,
+			id: f.id, size: f.run.end, sealed: true, indexed: f.index,
 			trimmed: f.size <= f.run.end, damaged: len(f.run.damaged) > 0,
 		}
 		q.segs.add(f.seg)
@@ -312,12 +312,12 @@ func (l *loader) key(rc *recipientHistory) uint32 {
 
 // finishRemovals removes what an operator asked to be removed when the last attempt would be
 // over, and the process ended first.
-func (q *Queue) finishRemovals() error {
+func (q *Queue) finishRemovals() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	doomed := map[uint64][]uint16{}
 	if q.table.Count(schedule.Unreadable) == 0 {
-		return nil
+		return
 	}
 	q.table.Ascend(0, func(_ schedule.Slot, e *schedule.Entry) bool {
 		if e.State() == schedule.Unreadable && e.Action() == schedule.Remove {
@@ -329,7 +329,6 @@ func (q *Queue) finishRemovals() error {
 		q.kill(id, rcpts, Removed)
 	}
 	q.table.Tidy()
-	return nil
 }
 
 // removeOrphans deletes contents that no message names: of drafts that were never committed, and

@@ -40,12 +40,11 @@ func parseLargeName(name string) (uint64, bool) {
 	return n, err == nil && name == largeName(n) && n != 0
 }
 
-// segment is what is known of a segment file. All but id, handle and created is guarded by the
+// segment is what is known of a segment file. All but id and handle is guarded by the
 // queue's mutex.
 type segment struct {
-	id      journal.Segment
-	handle  uint32 // what a schedule.Loc calls it
-	created time.Time
+	id     journal.Segment
+	handle uint32 // what a schedule.Loc calls it
 
 	size     int64 // octets that are to be trusted; what is written so far of the active one
 	live     int64 // octets of size that living recipients need, by the estimate of SizeClass
@@ -202,7 +201,6 @@ func (q *Queue) opening(now time.Time) opening {
 func (q *Queue) sealSegment(seg *segment) {
 	q.mu.Lock()
 	seg.sealed = true
-	seg.created = q.now()
 	q.mu.Unlock()
 	q.nudge(q.kick.janitor)
 }

@@ -34,14 +34,17 @@ func (o Outcome) String() string {
 }
 
 // Settle ends leased recipients for good. It is written with the next group and synced within
-// noteDelay and the time of a sync; it does not wait for that. ErrUnknown says that some were not
-// leased; the others are settled all the same.
+// noteDelay and the time of a sync; it does not wait for that. ErrClosed says that it came too
+// late, ErrUnknown that some were not leased; the others are settled all the same.
 func (q *Queue) Settle(id envelope.ID, recipients []int, o Outcome) error {
 	if o < Delivered || o > Removed {
 		return fmt.Errorf("queue: outcome %d is none", o)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.ended {
+		return ErrClosed
+	}
 	var room [8]uint16
 	rcpts := room[:0]
 	for _, r := range recipients {
@@ -151,6 +154,9 @@ func (c *counters) settle(o Outcome, n int64) {
 func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last reply.Reply, key string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.ended {
+		return ErrClosed
+	}
 	f := deferral{due: secondsOf(until), key: key, last: last}
 	var seg *segment
 	var gone, hurried []uint16 // that an operator wants removed, or attempted at once

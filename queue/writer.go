@@ -468,7 +468,7 @@ func (w *writer) open() error {
 		}
 		return err
 	}
-	w.active, w.file, w.begun = &segment{id: s.id, created: w.q.now()}, s.file, false
+	w.active, w.file, w.begun = &segment{id: s.id}, s.file, false
 	if err := w.q.addSegment(w.active); err != nil {
 		w.active = nil
 		s.file.Close()
