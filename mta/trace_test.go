@@ -143,7 +143,7 @@ func TestTraceShowsConversationsWithoutCredentials(t *testing.T) {
 func TestTraceSeesOpenConnections(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	w.send("ann@client.example", letter, "bob@box.example")
-	w.arrived(1)
+	w.await("bob@box.example", "Delivery")
 	v := w.watch(control.TraceQuery{Site: "MX.box.example", Recipient: "@box.example", Content: true})
 	plain := w.watch(control.TraceQuery{Recipient: "eve@box.example"})
 	other := w.watch(control.TraceQuery{Recipient: "nobody@box.example"})
