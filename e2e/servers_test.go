@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// server is a mail server that keeps what it gets for its domain in files.
+// server is a mail server that keeps what it gets for its domain in files. Postfix, Exim and
+// OpenSMTPD refuse recipients whose local part begins with "refused".
 type server struct {
 	name   string
 	domain string
@@ -21,6 +22,14 @@ type server struct {
 
 // postfix runs a Postfix that takes mail for every domain and delivers it to a maildir.
 func postfix(t *testing.T, addr, port string) *server {
+	t.Helper()
+	s, _ := postfixWith(t, addr, port, "")
+	return s
+}
+
+// postfixWith adds lines to main.cf, where the last of several that set the same counts. It
+// gives the master process too.
+func postfixWith(t *testing.T, addr, port, settings string) (*server, *process) {
 	t.Helper()
 	needRoot(t)
 	master := need(t, "master", "postfix")[0]
@@ -56,7 +65,8 @@ virtual_destination_concurrency_limit = 10
 message_size_limit = 100000000
 smtpd_recipient_limit = 2000
 smtputf8_enable = yes
-`, dir, uid, gid))
+smtpd_recipient_restrictions = check_recipient_access regexp:{{ /^refused/ 550 5.1.1 no such user }}, permit_mynetworks, reject
+%[4]s`, dir, uid, gid, settings))
 	writeFile(t, dir+"/etc/master.cf", fmt.Sprintf(`%s:%s inet n - n - - smtpd
 pickup unix n - n 60 1 pickup
 cleanup unix n - n - 0 cleanup
@@ -84,7 +94,7 @@ postlog unix-dgram n - n - 1 postlogd
 	}
 	p := start(t, s.name, master, "-c", dir+"/etc", "-d")
 	p.listens(t, addr+":"+port)
-	return s
+	return s, p
 }
 
 // exim runs an Exim that does the same. It was unpacked, not installed.
@@ -119,8 +129,13 @@ host_lookup =
 rfc1413_query_timeout = 0s
 check_spool_space = 0
 check_log_space = 0
-acl_smtp_rcpt = accept
+acl_smtp_rcpt = rcpt
 acl_smtp_data = accept
+begin acl
+rcpt:
+  deny local_parts = ^refused
+       message = 5.1.1 no such user
+  accept
 begin routers
 local:
   driver = accept
@@ -163,6 +178,7 @@ smtp max-message-size 100M
 smtp limit max-rcpt 2000
 table users { "@" = "nobody" }
 action "inbox" maildir "%s" virtual <users>
+match from any for rcpt-to regex "^refused" reject
 match from any for domain "%s" action "inbox"
 `, addr, port, s.inbox, s.domain))
 	writeFile(t, dir+"/run", fmt.Sprintf(`set -e
