@@ -44,7 +44,7 @@ func (q *Queue) victim() *segment {
 	var worst, smallest *segment
 	small, now := 0, q.now()
 	for seg := range q.segs.all {
-		if !seg.sealed || seg.gone || seg.stuck || seg.emptied || now.Before(seg.rest) {
+		if !seg.sealed || seg.gone || seg.stuck || seg.unread || seg.emptied || now.Before(seg.rest) {
 			continue
 		}
 		size += seg.size

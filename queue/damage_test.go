@@ -275,6 +275,70 @@ func TestUnreadableSegment(t *testing.T) {
 	})
 }
 
+// TestUnreadableBlock: a part of a segment without index is not given by the disk. What is in it
+// is not served, and not concluded to be settled either; when the disk is well again, it is back.
+func TestUnreadableBlock(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		fs := vfs.Memory()
+		bodies := fill(t, fs, 60)
+		base, _ := firstSegment(t, fs)
+		fs.Remove(base + indexSuffix)
+		q := open(t, small(t, &badBlock{FS: fs, name: base + segmentSuffix, from: 4000, to: 5000}))
+		s := balanced(t, q)
+		if s.DamagedRecords == 0 || s.Queued >= 60 || s.Queued < 50 {
+			t.Fatalf("%+v", s)
+		}
+		for range s.Queued {
+			l := next(t, q)
+			delete(bodies, l.Message.ID)
+			q.Settle(l.Message.ID, indexes(l), Delivered)
+		}
+		for range 40 { // new mail, so that there is something to compact
+			m := accept(t, q, message(1, "example.net"), strings.Repeat("x", 1500))
+			next(t, q)
+			q.Settle(m.ID, []int{0}, Delivered)
+		}
+		time.Sleep(5 * time.Minute)
+		shut(t, q)
+		q = open(t, small(t, fs))
+		defer shut(t, q)
+		if s := balanced(t, q); s.Queued != int64(len(bodies)) || s.DamagedRecords != 0 {
+			t.Fatalf("want %d back: %+v", len(bodies), s)
+		}
+		for id, body := range bodies {
+			if got := bodyOf(t, q, id); got != body {
+				t.Fatalf("message %s has a content of %d octets, want %d", id, len(got), len(body))
+			}
+		}
+	})
+}
+
+type badBlock struct {
+	vfs.FS
+	name     string
+	from, to int64
+}
+
+func (b *badBlock) Open(name string) (vfs.File, error) {
+	f, err := b.FS.Open(name)
+	if err == nil && name == b.name {
+		f = badFile{f, b}
+	}
+	return f, err
+}
+
+type badFile struct {
+	vfs.File
+	b *badBlock
+}
+
+func (f badFile) ReadAt(p []byte, off int64) (int, error) {
+	if off < f.b.to && off+int64(len(p)) > f.b.from {
+		return 0, errDisk
+	}
+	return f.File.ReadAt(p, off)
+}
+
 var errDisk = errors.New("input/output error")
 
 type unreadable struct {

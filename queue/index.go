@@ -113,6 +113,12 @@ func scanIndex(fs vfs.FS, name string, seg journal.Segment, end int64) (*index, 
 	return ix, res, nil
 }
 
+// unread reports whether some of the damage may be gone another day: octets that the disk did
+// not give, records that a newer version wrote.
+func (ix *index) unread() bool {
+	return slices.ContainsFunc(ix.damaged, func(d journal.Damage) bool { return d.Err != nil })
+}
+
 // add takes note of a record. An error means that the record is sound but can't be understood.
 func (ix *index) add(rec journal.Record) error {
 	if int(rec.Kind) < len(ix.records) {

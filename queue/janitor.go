@@ -130,7 +130,7 @@ func (q *Queue) finishSealed() (again bool) {
 }
 
 // restAfterFailure is how long the janitor leaves a segment alone after something failed with it.
-const restAfterFailure = 10 * time.Second
+const restAfterFailure = 30 * time.Second
 
 func (q *Queue) letRest(seg *segment) {
 	q.mu.Lock()
@@ -157,10 +157,8 @@ func (q *Queue) finishSegment(seg *segment) error {
 	if err != nil {
 		return err
 	}
-	for _, d := range ix.damaged {
-		if d.Err != nil { // the disk may be in a better mood later
-			return fmt.Errorf("offset %d: %w", d.Offset, d.Err)
-		}
+	if ix.unread() { // the disk may be in a better mood later
+		return fmt.Errorf("not all of it could be read: %s", ix.damaged[0])
 	}
 	if len(ix.damaged) == 0 {
 		if err := ix.write(q.fs, q.indexPath(seg.id)); err != nil {

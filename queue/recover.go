@@ -204,7 +204,7 @@ func (q *Queue) load(list []found, bodies map[uint64]int64) error {
 		runs[i] = f.run
 		f.seg = &segment{
 			id: f.id, size: f.run.end, sealed: true, indexed: f.index,
-			trimmed: f.size <= f.run.end, damaged: len(f.run.damaged) > 0,
+			trimmed: f.size <= f.run.end, damaged: len(f.run.damaged) > 0, unread: f.run.unread(),
 		}
 		q.segs.add(f.seg)
 		q.ids.Observe(envelope.ID(f.run.maxID))

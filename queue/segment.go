@@ -55,6 +55,7 @@ type segment struct {
 	trimmed bool      // nothing is behind size; until then the next segment says where it ends
 	indexed bool      // the index file is there, or damage forbids one
 	damaged bool      // is set aside and not deleted when nothing in it is needed any more
+	unread  bool      // not all of it could be read: it stays, since a later start may read more
 	stuck   bool      // has messages that can't be read, so that compaction can't empty it
 	emptied bool      // by compaction, and waits to be deleted
 	gone    bool      // its file is being deleted
@@ -161,7 +162,7 @@ func (s *segments) remove(seg *segment) {
 
 // needless reports whether nothing would be lost with the segment's file.
 func (seg *segment) needless() bool {
-	return seg.sealed && !seg.gone && seg.messages == 0 && seg.notes == 0 && seg.neededBy == 0
+	return seg.sealed && !seg.gone && !seg.unread && seg.messages == 0 && seg.notes == 0 && seg.neededBy == 0
 }
 
 func (q *Queue) path(name ...string) string {
