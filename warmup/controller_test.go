@@ -715,3 +715,43 @@ func TestManyGoroutines(t *testing.T) {
 		t.Error("nothing was sent")
 	}
 }
+
+// TestW11_LeaseEndsWithItsHour leaves a lease over an hour's end, without store: it must not be
+// used then, for the new hour may be filled by others.
+func TestW11_LeaseEndsWithItsHour(t *testing.T) {
+	w := newWorld(t, 36_000, 864_000)
+	c := w.node("a")
+	c.Step(context.Background())
+	for range 3590 {
+		send(c, "google", 8)
+		w.pass(time.Second)
+		c.Step(context.Background())
+	}
+	w.store.SetDown(true)
+	if n := send(c, "google", 1); n != 1 {
+		t.Fatal("there is no lease, so the test shows nothing")
+	}
+	w.pass(11 * time.Second)
+	if n := send(c, "google", 1); n != 0 {
+		t.Error("a lease was used after its hour")
+	}
+}
+
+// TestW11_LeaseEndsAfterAMinute: the sliding hour covers tokens only that long.
+func TestW11_LeaseEndsAfterAMinute(t *testing.T) {
+	w := newWorld(t, 36_000, 864_000)
+	c := w.node("a")
+	for range 600 {
+		send(c, "google", 8)
+		w.pass(time.Second)
+		c.Step(context.Background())
+	}
+	w.store.SetDown(true)
+	if n := send(c, "google", 1); n != 1 {
+		t.Fatal("there is no lease, so the test shows nothing")
+	}
+	w.pass(61 * time.Second)
+	if n := send(c, "google", 1); n != 0 {
+		t.Error("a lease was used after a minute")
+	}
+}

@@ -152,6 +152,39 @@ func TestW13_NoBurstAndSmooth(t *testing.T) {
 	}
 }
 
+// TestW13_ManyProvidersTogether: what holds for one provider holds for the sum of many, each of
+// which has saved up a bucket of its own.
+func TestW13_ManyProvidersTogether(t *testing.T) {
+	p := planOf(1000, 24_000)
+	s := NewState(p, 0)
+	per := make([]int64, 3*3600)
+	for at := range per {
+		s.Advance(p, Instant(at)*second)
+		for k := range 60 {
+			i := s.Provider(p, string(rune('A'+k)))
+			// Demand comes at once after 40 minutes of silence: in an hour's middle, then at one's begin.
+			if silent := at < 2400 || at >= 4800 && at < 7200; silent {
+				continue
+			}
+			s.Offer(p, i, 100)
+			per[at] += s.Grant(p, i, 100, 0)
+		}
+	}
+	for h := range 3 {
+		if n := sumOf(per[h*3600 : h*3600+10]); n > 50 {
+			t.Errorf("%d in the first ten seconds of hour %d, cap 1000", n, h)
+		}
+	}
+	for i := 300; i <= len(per); i++ {
+		if n := sumOf(per[i-300 : i]); n > 220 {
+			t.Fatalf("%d in the five minutes to %d, cap 1000", n, i)
+		}
+	}
+	if n := sumOf(per[:3600]); n < 600 {
+		t.Errorf("%d in the first hour, of which a third had demand", n)
+	}
+}
+
 // TestSlidingHourGuards has a plan in which an hour's cap could leave at its end and the next
 // one's at its begin: without the guard that would be two caps in 60 minutes.
 func TestSlidingHourGuards(t *testing.T) {
