@@ -72,9 +72,6 @@ func (c *cli) explain(ctx context.Context, q control.ExplainQuery, asJSON bool) 
 		}
 		errs = append(errs, c.explainDestination(&b, &e.Destinations[i]))
 	}
-	if e.More > 0 {
-		fmt.Fprintf(&b, "\n... and %s\n", plural(e.More, "more destination"))
-	}
 	_, err = fmt.Fprint(c.out, b.String())
 	return errors.Join(append(errs, err)...)
 }

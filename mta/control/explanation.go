@@ -19,13 +19,12 @@ type ExplainQuery struct {
 // Explanation is why mail waits, or what would happen to it.
 type Explanation struct {
 	Message *ExplainedMessage `json:"message,omitempty"` // when one was asked about
-	// Destinations are the one that was asked about, or those of the message's recipients: at most
-	// MaxExplained.
+	// Destinations are the one that was asked about, or those of the message's recipients that are
+	// shown; a site is explained once, by the first of its domains.
 	Destinations []Destination `json:"destinations"`
-	More         int           `json:"more,omitempty"` // destinations that were left out
 }
 
-// MaxExplained bounds the destinations and the recipients of an explanation: each takes a look-up.
+// MaxExplained bounds the recipients of an explanation: each can take a look-up.
 const MaxExplained = 10
 
 // ExplainedMessage is what becomes of a message.

@@ -1,0 +1,191 @@
+package control_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"mta/mta/control"
+	"mta/mta/control/controltest"
+)
+
+func TestSitesAndHostsPageAndFilter(t *testing.T) {
+	c := serve(t, controltest.Sample(now))
+	ctx := context.Background()
+	sites := func(f control.SiteFilter, limit int) (names []string) {
+		for after := ""; ; {
+			l, err := c.Sites(ctx, f, after, limit)
+			if err != nil || len(l.Sites) > limit {
+				t.Fatalf("%+v, %v", l, err)
+			}
+			for _, s := range l.Sites {
+				names = append(names, s.Name)
+			}
+			if after = l.Next; after == "" {
+				return names
+			}
+		}
+	}
+	for _, test := range []struct {
+		name   string
+		filter control.SiteFilter
+		want   string
+	}{
+		{"all", control.SiteFilter{}, "big.example mx.grey.example slow.example"},
+		{"name", control.SiteFilter{Names: []string{"SLOW.example", "nobody"}}, "slow.example"},
+		{"below", control.SiteFilter{Names: []string{".grey.example"}}, "mx.grey.example"},
+		{"provider", control.SiteFilter{Provider: "big"}, "big.example"},
+		{"suspended", control.SiteFilter{Suspended: true}, "mx.grey.example"},
+		{"none", control.SiteFilter{Busy: true, Names: []string{"nobody"}}, ""},
+	} {
+		for _, limit := range []int{1, 2, 3, 100} {
+			if got := strings.Join(sites(test.filter, limit), " "); got != test.want {
+				t.Errorf("%s, pages of %d: %s, want %s", test.name, limit, got, test.want)
+			}
+		}
+	}
+	hosts, err := c.Hosts(ctx, control.HostFilter{State: control.HostRetry}, "", 0)
+	if err != nil || len(hosts.Hosts) != 1 || hosts.Hosts[0].Broken == nil || hosts.Next != "" {
+		t.Errorf("broken hosts: %+v, %v", hosts, err)
+	}
+	if l, err := c.Hosts(ctx, control.HostFilter{Source: "out1"}, "", 2); err != nil || len(l.Hosts) != 2 || l.Next == "" {
+		t.Errorf("hosts of a source: %+v, %v", l, err)
+	}
+	for name, err := range map[string]error{
+		"state": second(c.Hosts(ctx, control.HostFilter{State: "broken"}, "", 0)),
+		"limit": second(c.Sites(ctx, control.SiteFilter{}, "", control.MaxLimit+1)),
+	} {
+		if e := (*control.Error)(nil); !errors.As(err, &e) || e.Status != 400 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestNamesMatchWholeOrBelow(t *testing.T) {
+	for _, test := range []struct {
+		patterns []string
+		want     bool
+	}{
+		{nil, true},
+		{[]string{"MX.example.com"}, true},
+		{[]string{"192.0.2.1"}, true},
+		{[]string{".example.com"}, true},
+		{[]string{"example.com"}, false},
+		{[]string{"x.example.com"}, false},
+		{[]string{".com", "nobody"}, true},
+		{[]string{"192.0.2"}, false},
+	} {
+		if got := control.Names(test.patterns, "mx.example.com", "192.0.2.1"); got != test.want {
+			t.Errorf("%v: %v, want %v", test.patterns, got, test.want)
+		}
+	}
+}
+
+func TestSuspendIsBoundedAndChecked(t *testing.T) {
+	r := controltest.Sample(now)
+	c := serve(t, r)
+	ctx := context.Background()
+	for _, s := range []control.Suspend{
+		{Site: "slow.example"},
+		{Site: "slow.example", For: control.MaxSuspension + control.Age(time.Second)},
+		{Site: "slow.example", For: -1},
+		{For: control.Age(time.Hour)},
+	} {
+		if e := (*control.Error)(nil); !errors.As(second(c.Suspend(ctx, s)), &e) || e.Status != 400 {
+			t.Errorf("%+v was not refused", s)
+		}
+	}
+	done, err := c.Suspend(ctx, control.Suspend{Site: "slow.example", For: control.Age(time.Hour), Reason: "why not"})
+	if err != nil || !done.Until.Equal(now.Add(time.Hour)) {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if resumed, err := c.Resume(ctx, control.Resume{Site: "slow.example"}); err != nil || resumed.Ended != 1 {
+		t.Errorf("%+v, %v", resumed, err)
+	}
+	for what, err := range map[string]error{
+		"resume": second(c.Resume(ctx, control.Resume{Site: "nobody.example"})),
+		"forget": second(c.Forget(ctx, control.Forget{Hosts: []string{"nobody.example"}})),
+	} {
+		if !control.IsNotFound(err) || control.Hint(err) == "" {
+			t.Errorf("%s of nobody: %v", what, err)
+		}
+	}
+	if err := second(c.Forget(ctx, control.Forget{})); err == nil {
+		t.Error("a forget that names nobody was taken")
+	}
+}
+
+func TestExplainWantsOneQuestion(t *testing.T) {
+	r := controltest.Sample(now)
+	c := serve(t, r)
+	ctx := context.Background()
+	id := r.Messages[1].ID
+	for _, q := range []control.ExplainQuery{{}, {Domain: "big.example", ID: id}, {ID: "x"}, {Domain: "not a domain"}} {
+		if e := (*control.Error)(nil); !errors.As(second(c.Explain(ctx, q)), &e) || e.Status != 400 {
+			t.Errorf("%+v was not refused", q)
+		}
+	}
+	if e, err := c.Explain(ctx, control.ExplainQuery{Domain: "BIG.example."}); err != nil || e.Destinations[0].Site != "big.example" {
+		t.Errorf("%+v, %v", e, err)
+	}
+	if e, err := c.Explain(ctx, control.ExplainQuery{ID: strings.ToUpper(id)}); err != nil || e.Message == nil || e.Message.ID != id {
+		t.Errorf("%+v, %v", e, err)
+	}
+}
+
+func TestTraceStreamsUntilTheWatcherGoes(t *testing.T) {
+	r := controltest.Sample(now)
+	c := serve(t, r)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var texts []string
+	begun, lost := false, 0
+	err := c.Trace(ctx, control.TraceQuery{Site: "big.example", Content: true}, func() { begun = true }, func(l control.TraceLine) error {
+		texts = append(texts, l.Text)
+		lost += l.Lost
+		if l.Text == "QUIT" {
+			cancel()
+		}
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) || !begun {
+		t.Errorf("ended with %v, begun %v", err, begun)
+	}
+	if !slices.Contains(texts, "BDAT 611 LAST") || !strings.Contains(strings.Join(texts, ""), "the disk is full") || lost != 12 {
+		t.Errorf("said %q, lost %d", texts, lost)
+	}
+}
+
+// TestTraceEndsWithTheRelay: a watcher doesn't keep the relay from stopping, and hears of it as an
+// end, not as an error.
+func TestTraceEndsWithTheRelay(t *testing.T) {
+	r := controltest.Sample(now)
+	socket := t.TempDir() + "/s"
+	l, err := control.Listen(socket, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := r.Server()
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	c := control.NewClient(socket)
+	defer c.Close()
+	begun, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- c.Trace(context.Background(), control.TraceQuery{Site: "elsewhere"}, func() { close(begun) }, func(control.TraceLine) error { return nil })
+	}()
+	<-begun
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := s.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(<-served, <-ended); err != nil {
+		t.Error(err)
+	}
+}
