@@ -41,6 +41,9 @@ func (s *Scheduler) clock() {
 		}
 		if len(finished)+len(room) > 0 {
 			s.mu.Lock()
+			for _, w := range finished {
+				s.leave(w.key)
+			}
 			s.checkQuiet()
 			s.mu.Unlock()
 			continue

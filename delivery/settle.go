@@ -53,6 +53,9 @@ func (s *Scheduler) done(t *smtpclient.Transaction, o smtpclient.Outcome) {
 		s.requeue(p)
 	}
 	finished := s.conclude(w)
+	if finished {
+		s.leave(w.key)
+	}
 	c.measure()
 	if w.lane.waiting.n > 0 {
 		w.lane.run(now)
@@ -147,13 +150,12 @@ func (s *Scheduler) refuse(w *work, r reply.Reply) {
 }
 
 // conclude takes a job off the books when all its recipients have a result; the caller then has
-// its Done called.
+// its Done called, and gives its room back by leave.
 func (s *Scheduler) conclude(w *work) bool {
 	if len(w.results) < len(w.Recipients) {
 		return false
 	}
 	s.counts.Done++
-	s.leave(w.key)
 	if m := w.message; m != nil {
 		if m.works--; m.works == 0 {
 			delete(s.messages, m.id)
@@ -162,7 +164,9 @@ func (s *Scheduler) conclude(w *work) bool {
 	return true
 }
 
-// finish has the clock call w's Done: never from within Submit, nor with the lock held.
+// finish has the clock call w's Done: never from within Submit, nor with the lock held. Its room is
+// free only after that: when a host is down, a caller with a backlog could otherwise hand all of it
+// over at once, since each job would be refused and make room for the next.
 func (s *Scheduler) finish(w *work) {
 	s.finished = append(s.finished, w)
 	s.signal()
