@@ -17,7 +17,7 @@ func newHosts(c *cli) *cobra.Command {
 	list := newHostsList(c)
 	g := group("hosts", "look at hosts, forget what is known of them", list, newHostsForget(c))
 	g.Long = hostsHelp
-	g.RunE = func(cmd *cobra.Command, _ []string) error { return runBare(cmd, list) }
+	listByDefault(g, list)
 	return g
 }
 

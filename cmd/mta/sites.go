@@ -19,14 +19,17 @@ func newSites(c *cli) *cobra.Command {
 	list := newSitesList(c)
 	g := group("sites", "look at sites, hold back their mail", list, newSitesSuspend(c), newSitesResume(c))
 	g.Long = sitesHelp
-	g.RunE = func(cmd *cobra.Command, _ []string) error { return runBare(cmd, list) }
+	listByDefault(g, list)
 	return g
 }
 
-// runBare runs the listing of a group that was called without a command.
-func runBare(cmd, list *cobra.Command) error {
-	list.SetContext(cmd.Context())
-	return list.RunE(list, nil)
+// listByDefault makes a group without a command below it the same as its listing, flags included.
+func listByDefault(g, list *cobra.Command) {
+	g.Flags().AddFlagSet(list.Flags())
+	g.RunE = func(cmd *cobra.Command, _ []string) error {
+		list.SetContext(cmd.Context())
+		return list.RunE(list, nil)
+	}
 }
 
 // pageFlags are the flags of a listing in pages.
