@@ -473,3 +473,13 @@ func TestMessageKeepsItsSource(t *testing.T) {
 		t.Errorf("mail of acme went from %s", s)
 	}
 }
+
+func TestHostThatIsBackSoonDoesNotShortenTheWait(t *testing.T) {
+	for after, want := range map[time.Duration]string{time.Minute: "+10m0s", time.Hour: "+1h0m0s"} {
+		s := newStage(t)
+		s.handle(s.lease(1, 0, "a@x.example"))
+		j := s.jobs[0]
+		j.Done(j, []delivery.Result{{Reply: reply.Reply{Code: 451, Text: "host is down"}, RetryAfter: start.Add(after)}})
+		s.want(t, "event TransientFailure 0", "defer 1 [0] "+want+" 451 host is down mx.x.example")
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -133,8 +134,8 @@ func (o operator) Change(_ context.Context, c control.Change) (control.Changed, 
 	if errors.Is(err, queue.ErrUnknown) {
 		err = control.NotFound(doneWith, "%v", err)
 	}
-	if n > 0 && !c.DryRun && (c.Action == control.Bounce || c.Action == control.Remove) {
-		o.cancel(sel.IDs)
+	if n > 0 && !c.DryRun && (c.Action == control.Bounce || c.Action == control.Remove || c.Action == control.Hold) {
+		o.cancel(sel)
 	}
 	return control.Changed{Recipients: n, DryRun: c.DryRun}, err
 }
@@ -174,9 +175,30 @@ func (o operator) remove(sel queue.Selector, a queue.Action, _ bool) (int, error
 
 // cancel takes back what waits within delivery, so that the queue's action comes into force now
 // and not after the attempt.
-func (o operator) cancel(ids []envelope.ID) {
-	for _, id := range ids {
-		o.r.delivery.Cancel(id, reply.Reply{})
+func (o operator) cancel(sel queue.Selector) {
+	if len(sel.IDs) > 0 {
+		for _, id := range sel.IDs {
+			o.r.delivery.Cancel(id, reply.Reply{})
+		}
+		return
+	}
+	active := sel.Filter
+	if len(active.States) > 0 && !slices.Contains(active.States, queue.StateActive) {
+		return
+	}
+	active.States = []queue.State{queue.StateActive}
+	for page := (queue.Page{Limit: 1000}); ; {
+		items, next, err := o.r.queue.List(active, page)
+		if err != nil {
+			o.r.log.Warn("taking back what is being delivered", "error", err)
+			return
+		}
+		for i := range items {
+			o.r.delivery.Cancel(items[i].ID, reply.Reply{})
+		}
+		if page.Cursor = next; next == "" {
+			return
+		}
 	}
 }
 

@@ -130,9 +130,9 @@ func (d *dispatcher) settleDeferred(o *outcomes) {
 	}
 	for _, group := range byAttempts(o.deferred) {
 		first := group[0]
-		until := first.result.RetryAfter
-		if wait := d.policy().retry(o.key, o.route).after(first.pending.Attempts+1, d.chance()); until.IsZero() {
-			until = d.now().Add(wait)
+		until := d.now().Add(d.policy().retry(o.key, o.route).after(first.pending.Attempts+1, d.chance()))
+		if later := first.result.RetryAfter; later.After(until) {
+			until = later
 		}
 		if expires := d.policy().expires(o.message, o.key, o.route); expires.Before(until) {
 			until = expires // to be given up then: the queue doesn't know of a domain's own max_age
