@@ -203,7 +203,10 @@ func (e *dialError) Unwrap() error { return e.err }
 func (e *dialError) words() string {
 	var timeout net.Error
 	var errno syscall.Errno
+	var source *SourceError
 	switch {
+	case errors.As(e.err, &source):
+		return source.Error()
 	case errors.Is(e.err, context.DeadlineExceeded), errors.Is(e.err, os.ErrDeadlineExceeded),
 		errors.As(e.err, &timeout) && timeout.Timeout():
 		return "connection timed out"
@@ -215,7 +218,8 @@ func (e *dialError) words() string {
 
 // ours reports whether the trouble is with the source and not with the host.
 func (e *dialError) ours() bool {
-	return errors.Is(e.err, syscall.EADDRNOTAVAIL) || errors.Is(e.err, syscall.EMFILE) || errors.Is(e.err, syscall.ENFILE)
+	var source *SourceError
+	return errors.As(e.err, &source) || errors.Is(e.err, syscall.EADDRNOTAVAIL) || errors.Is(e.err, syscall.EMFILE) || errors.Is(e.err, syscall.ENFILE)
 }
 
 // why gives the reply that stands for a failed opening, and whether every source would meet it.

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 
+	"mta/delivery/egress"
 	"mta/internal/route"
 )
 
@@ -14,6 +15,14 @@ type Source struct {
 	Address netip.Addr // zero: whichever the system takes
 	EHLO    string     // what the source calls itself; it should resolve to its public address
 }
+
+// SourceError is what Config.Dial gives when the trouble is with the source (its address, its proxy),
+// or can't be told from that: the host is not held to be broken for other sources. Its text names no
+// address but the proxy's.
+type SourceError struct{ Err error }
+
+func (e *SourceError) Error() string { return e.Err.Error() }
+func (e *SourceError) Unwrap() error { return e.Err }
 
 // Reaches reports whether the source can connect to a host, by the families of their addresses.
 func (s Source) Reaches(h route.Host) bool {
@@ -25,9 +34,5 @@ func (s Source) Reaches(h route.Host) bool {
 
 // dialer is the default of Config.Dial.
 func dialer(ctx context.Context, s Source, h route.Host) (net.Conn, error) {
-	d := net.Dialer{KeepAlive: -1} // SMTP has its own time-outs
-	if s.Address.IsValid() {
-		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(s.Address.Unmap(), 0))
-	}
-	return d.DialContext(ctx, "tcp", h.Addr.String())
+	return egress.Direct(s.Address)(ctx, h.Addr)
 }

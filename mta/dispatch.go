@@ -65,7 +65,8 @@ type dispatcher struct {
 	sites    *siteDomains
 	policy   func() *policy // the configuration in force
 	now      func() time.Time
-	chance   func() float64 // in [0, 1), safe for concurrent use
+	chance   func() float64           // in [0, 1), safe for concurrent use
+	missing  func(source string) bool // on this machine; nil: none is
 	log      *slog.Logger
 
 	routing  budget      // recipients that are with the router
@@ -80,6 +81,9 @@ const maxRouting = 20_000
 func (d *dispatcher) ready() *dispatcher {
 	if d.chance == nil {
 		d.chance = rand.Float64
+	}
+	if d.missing == nil {
+		d.missing = func(string) bool { return false }
 	}
 	d.routing.limit = maxRouting
 	return d
@@ -208,12 +212,17 @@ func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 		d.expire(m, rt, recipients)
 		return
 	}
+	source, ok := pol.sourceFor(m, rt, d.missing)
+	if !ok {
+		d.withoutSource(m, rt, recipients, pol.noSource(m.Tenant))
+		return
+	}
 	slices.SortFunc(recipients, func(a, b queue.Pending) int { return cmp.Compare(a.Index, b.Index) })
 	job := &delivery.Job{
 		Message:    m,
 		Recipients: indexes(recipients),
 		Route:      rt,
-		Source:     pol.source(m),
+		Source:     source,
 		Expires:    expires,
 		Body:       func() (io.ReadCloser, error) { return d.queue.Body(m.ID) },
 	}

@@ -32,9 +32,10 @@ func (d destinations) explainMessage(ctx context.Context, text string) (control.
 		return control.Explanation{}, notQueued(id, err)
 	}
 	out := control.Explanation{Destinations: []control.Destination{}}
+	source, _ := d.r.policy.Load().sourceFor(&envelope.Message{ID: it.ID, Tenant: it.Tenant}, nil, d.r.sources.isMissing)
 	m := &control.ExplainedMessage{
 		ID: text, Sender: string(it.Sender), Tenant: it.Tenant, Received: it.Received,
-		Source: d.r.policy.Load().source(&envelope.Message{ID: it.ID, Tenant: it.Tenant}),
+		Source: source,
 	}
 	out.Message = m
 	shown := it.Recipients[:min(len(it.Recipients), control.MaxExplained)]

@@ -33,6 +33,7 @@ type sourceCase struct {
 	limits    delivery.Limits
 	hosts     []control.Host // of the route, as far as it reaches them
 	suspended time.Time      // until when; zero: it is not
+	missing   bool           // this machine does not have its address
 }
 
 // drainCase is the rate to which a source is held after an outage.
@@ -71,7 +72,7 @@ func (d destinations) explainDomain(ctx context.Context, domain, tenant string) 
 	c.addSite(d)
 	for _, name := range pool.Shared {
 		if s, ok := d.r.source(name); ok {
-			c.addSource(s, d.r.limits(c.route, name, tenant))
+			c.addSource(s, d.r.limits(c.route, name, tenant), d.r.sources.isMissing(name))
 		}
 	}
 	c.addTrafficLimits()
@@ -130,8 +131,8 @@ func (c *domainCase) addSite(d destinations) {
 	}
 }
 
-func (c *domainCase) addSource(s delivery.Source, limits delivery.Limits) {
-	x := sourceCase{Source: s, limits: limits}
+func (c *domainCase) addSource(s delivery.Source, limits delivery.Limits, missing bool) {
+	x := sourceCase{Source: s, limits: limits, missing: missing}
 	for _, tier := range c.route.Tiers {
 		for _, h := range tier {
 			if s.Reaches(h) {
@@ -292,6 +293,9 @@ func (c *domainCase) whyNot(s *sourceCase) (time.Time, string) {
 			}
 		}
 		return s.suspended, "suspended (" + why + ")"
+	}
+	if s.missing {
+		return time.Time{}, fmt.Sprintf("source %s is left out: this machine does not have its address, %v", s.Name, s.Address)
 	}
 	if len(s.hosts) == 0 {
 		return time.Time{}, fmt.Sprintf("source %s reaches none of the hosts: they have addresses of the other family only", s.Name)

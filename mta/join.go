@@ -41,6 +41,7 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 		Store:                 store,
 		Source:                r.source,
 		Limits:                r.limits,
+		Dial:                  r.dial,
 		OnRoom:                func(site string) { r.dispatcher.unpark(site) },
 		OnAction:              r.tellAction,
 		Backoff:               backoffRules(cfg),
@@ -59,6 +60,7 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 		events:   r.events,
 		sites:    &r.sites,
 		policy:   r.policy.Load,
+		missing:  r.sources.isMissing,
 		now:      r.now,
 		log:      r.log,
 	}).ready()

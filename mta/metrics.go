@@ -66,6 +66,8 @@ var stateDesc = prometheus.NewDesc("mta_recipients_by_state", "Recipients in the
 
 var alarmDesc = prometheus.NewDesc("mta_alarm", "1 while an alarm is on; the log has its reason.", []string{"alarm"}, nil)
 
+var missingDesc = prometheus.NewDesc("mta_source_missing", "1 while a source is left out because this machine does not have its address.", []string{"source"}, nil)
+
 // Describe sends the descriptions of all metrics.
 func (c relayCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, m := range queueMetrics {
@@ -73,6 +75,7 @@ func (c relayCollector) Describe(ch chan<- *prometheus.Desc) {
 	}
 	ch <- stateDesc
 	ch <- alarmDesc
+	ch <- missingDesc
 }
 
 // Collect sends their values, those of the queue from one instant.
@@ -93,5 +96,12 @@ func (c relayCollector) Collect(ch chan<- prometheus.Metric) {
 			on = 1
 		}
 		ch <- prometheus.MustNewConstMetric(alarmDesc, prometheus.GaugeValue, on, name)
+	}
+	for _, src := range c.r.policy.Load().cfg.Sources {
+		missing := 0.0
+		if c.r.sources.isMissing(src.Name) {
+			missing = 1
+		}
+		ch <- prometheus.MustNewConstMetric(missingDesc, prometheus.GaugeValue, missing, src.Name)
 	}
 }

@@ -83,6 +83,7 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 	}
 	// From here on nothing can fail.
 	r.policy.Store(&policy{cfg})
+	r.sources.check()
 	r.delivery.SetBackoff(backoffRules(cfg))
 	r.delivery.Reload()
 	if r.accounting != nil {

@@ -190,6 +190,33 @@ func (d *dispatcher) unroutable(m *envelope.Message, recipients []queue.Pending,
 	d.settle(&o)
 }
 
+// sourceRetry is how long mail waits at least whose sources are all missing.
+const sourceRetry = 5 * time.Minute
+
+// withoutSource defers recipients that no source is there for. They come again before long, at times
+// that differ, and not by the schedule, which is made for remote hosts: the address may be back at
+// any moment.
+func (d *dispatcher) withoutSource(m *envelope.Message, rt *route.Route, recipients []queue.Pending, why reply.Reply) {
+	if d.stopping.Load() {
+		d.queue.Return(m.ID, indexes(recipients))
+		return
+	}
+	o := outcomes{message: m, route: rt, key: rt.Site}
+	late := !d.now().Before(d.policy().expires(m, rt.Domain, rt))
+	for _, p := range recipients {
+		o.sort(attempt{p, delivery.Result{Recipient: p.Index, Reply: why}}, late)
+	}
+	d.settleFailed(&o, o.expired, queue.Expired, eventExpiration)
+	if len(o.deferred) == 0 {
+		return
+	}
+	for _, a := range o.deferred {
+		d.events.attempted(eventTransientFailure, &o, a)
+	}
+	again := d.now().Add(sourceRetry + time.Duration(d.chance()*float64(sourceRetry)))
+	d.journal(m, d.queue.Defer(m.ID, attemptIndexes(o.deferred), again, why, rt.Site))
+}
+
 // expire settles what is too old, in whatever state it was. rt is nil when it is not known.
 func (d *dispatcher) expire(m *envelope.Message, rt *route.Route, recipients []queue.Pending) {
 	d.settleFailed(&outcomes{message: m, route: rt, key: recipients[0].Key}, asFailed(recipients, func(last reply.Reply) reply.Reply {

@@ -1,8 +1,10 @@
 package mta
 
 import (
+	"slices"
 	"time"
 
+	"mta/delivery"
 	"mta/internal/envelope"
 	"mta/internal/gcra"
 	"mta/internal/route"
@@ -18,6 +20,53 @@ type policy struct{ cfg *config.Config }
 func (p *policy) source(m *envelope.Message) string {
 	sources := p.cfg.PoolOf(m.Tenant).Shared
 	return sources[spread(m.ID)%uint64(len(sources))]
+}
+
+// sourceFor picks as source does, and another one of the pool where that is missing on this machine
+// or reaches no host of the route (nil: not known). A message keeps its second choice as it does its
+// first, and the mail of a missing source spreads over all others. It reports false when all are
+// missing.
+func (p *policy) sourceFor(m *envelope.Message, rt *route.Route, missing func(source string) bool) (string, bool) {
+	first := p.source(m)
+	if !missing(first) && p.reaches(first, rt) {
+		return first, true
+	}
+	var present, able []string
+	for _, name := range p.cfg.PoolOf(m.Tenant).Shared {
+		if missing(name) {
+			continue
+		}
+		present = append(present, name)
+		if p.reaches(name, rt) {
+			able = append(able, name)
+		}
+	}
+	if len(able) == 0 {
+		able = present // delivery says what is wrong with them
+	}
+	if len(able) == 0 {
+		return first, false
+	}
+	// Spread anew: the first spread's remainder is what is common to all mail of a missing source.
+	return able[spread(envelope.ID(spread(m.ID)))%uint64(len(able))], true
+}
+
+// reaches reports whether a source can connect to any host of a route.
+func (p *policy) reaches(source string, rt *route.Route) bool {
+	s := p.cfg.Source(source)
+	if s == nil {
+		return false
+	}
+	if rt == nil {
+		return true
+	}
+	from := delivery.Source{Address: s.Address}
+	for _, tier := range rt.Tiers {
+		if slices.ContainsFunc(tier, from.Reaches) {
+			return true
+		}
+	}
+	return false
 }
 
 // spread makes neighbouring ids differ in all bits (the finaliser of SplitMix64).

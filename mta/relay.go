@@ -9,6 +9,7 @@
 //
 //	Run         the caller's; waits for the end, then stops the others in order
 //	dispatcher  takes leases from the queue; ended by Run, which waits
+//	sources     looks twice a minute which addresses this machine has; ended by Run
 //	alarms      looks at the queue once a minute; ended by Run
 //	reporters   write reports to senders into the queue; ended by Run when all jobs are back
 //	http, control  answer over HTTP and on the unix socket; ended by Run
@@ -63,6 +64,7 @@ type Relay struct {
 	now     func() time.Time
 
 	alarms   alarms
+	sources  *sourceWatch
 	policy   atomic.Pointer[policy]
 	longest  atomic.Pointer[longestAge]
 	servers  map[string]submissionServer // by listener; New's, then guarded by reload
@@ -97,7 +99,9 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 	}
 	r := &Relay{opts: opts, log: opts.Log, now: time.Now, started: time.Now(), servers: make(map[string]submissionServer)}
 	r.alarms.log = opts.Log
+	r.sources = newSourceWatch(func() *config.Config { return r.policy.Load().cfg }, opts.Log)
 	r.policy.Store(&policy{cfg})
+	r.sources.check()
 	var undo undoer
 	for _, step := range []struct {
 		what string
@@ -257,6 +261,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		}
 	})
 	running.Go(func() { r.alarms.run(dispatching, r.queue.Stats) })
+	running.Go(func() { r.sources.run(dispatching) })
 	running.Go(func() { r.control.Serve(r.socket) })
 	if r.http != nil {
 		running.Go(r.http.serve)

@@ -126,6 +126,7 @@ func (k checker) sources() {
 		if s.Address.IsUnspecified() || s.Address.IsMulticast() {
 			k.problem(&s.block, "address", "write an address that this machine has", "address: connections can't be made from %s", s.Address)
 		}
+		k.proxy(s)
 	}
 	for _, p := range k.Pools {
 		if len(p.Shared) == 0 {
@@ -136,6 +137,26 @@ func (k checker) sources() {
 				k.reference(&p.block, "shared", "source", name, sourceNames(k.Sources))
 			}
 		}
+	}
+}
+
+func (k checker) proxy(s *Source) {
+	if s.Proxy.Kind == HAProxy && !s.Address.IsValid() {
+		k.problem(&s.block, "proxy", "write the address of the proxy's machine that mail is to come from, as address = \"192.0.2.10\"",
+			"proxy: source %q has no address that a haproxy could be told", s.Name)
+	}
+	shown := "proxy_username"
+	if s.ProxyUsername == "" {
+		shown = "proxy_password"
+	}
+	switch {
+	case s.ProxyUsername == "" && s.ProxyPassword == "":
+	case s.Proxy.Kind != SOCKS5:
+		k.problem(&s.block, shown, `write which, as proxy = "socks5://192.0.2.1:1080"`, "source %q has no SOCKS5 proxy that %s is for", s.Name, shown)
+	case s.ProxyUsername == "" || s.ProxyPassword == "":
+		k.problem(&s.block, shown, "write both, proxy_username and proxy_password", "source %q has one of proxy_username and proxy_password", s.Name)
+	case len(s.ProxyUsername) > 255 || len(s.ProxyPassword) > 255:
+		k.problem(&s.block, shown, "", "proxy_username and proxy_password have at most 255 octets each (RFC 1929)")
 	}
 }
 

@@ -205,12 +205,18 @@ type Shutdown struct {
 	Drain time.Duration `conf:"drain" min:"0"` // for what is under way
 }
 
-// Source is a local IP address from which connections are made.
+// Source is an IP address from which connections are made: this machine's or a proxy's.
 type Source struct {
 	block
 	Name    string     `conf:",label"`
-	Address netip.Addr `conf:"address"`               // zero: the system chooses
+	Address netip.Addr `conf:"address"`               // zero: the system, or the proxy, chooses
 	EHLO    string     `conf:"ehlo" check:"hostname"` // default: Config.Hostname
+
+	// Proxy is through what connections are made. Zero: none.
+	Proxy Proxy `conf:"proxy"`
+	// ProxyUsername and ProxyPassword are for a SOCKS5 proxy (RFC 1929).
+	ProxyUsername string `conf:"proxy_username"`
+	ProxyPassword Secret `conf:"proxy_password"`
 
 	// What leaves from here for all sites together. Zero: no limit.
 	ConnectionLimit   int  `conf:"connection_limit" min:"0"` // at a time

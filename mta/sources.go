@@ -1,0 +1,107 @@
+package mta
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"mta/internal/reply"
+	"mta/mta/config"
+)
+
+// sourceWatch knows the sources whose address this machine does not have: one that moved to another
+// machine, or whose interface is down. Their mail takes others of the pool meanwhile.
+type sourceWatch struct {
+	config func() *config.Config
+	log    *slog.Logger
+
+	checking sync.Mutex // one check at a time
+	bind     func(netip.Addr) error
+
+	mu      sync.Mutex // guards what follows
+	missing map[string]netip.Addr
+}
+
+func newSourceWatch(cfg func() *config.Config, log *slog.Logger) *sourceWatch {
+	return &sourceWatch{config: cfg, log: log, bind: bindTo}
+}
+
+// sourceCheckInterval is how often addresses are looked at. A bind costs microseconds.
+const sourceCheckInterval = 30 * time.Second
+
+// run looks at the addresses again and again until ctx ends.
+func (w *sourceWatch) run(ctx context.Context) {
+	tick := time.NewTicker(sourceCheckInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			w.check()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// check looks at all addresses, and logs what has changed.
+func (w *sourceWatch) check() {
+	w.checking.Lock()
+	defer w.checking.Unlock()
+	missing := make(map[string]netip.Addr)
+	for _, s := range w.config().Sources {
+		if a, local := s.Local(); local && isMissing(w.bind(a)) {
+			missing[s.Name] = a
+		}
+	}
+	w.mu.Lock()
+	before := w.missing
+	w.missing = missing
+	w.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(missing)) {
+		if before[name] != missing[name] {
+			w.log.Warn("source is left out: this machine does not have its address", "source", name, "address", missing[name])
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if _, still := missing[name]; !still {
+			w.log.Info("source is no longer left out", "source", name, "address", before[name])
+		}
+	}
+}
+
+// bindTo tries to use an address. Addresses of interfaces are not all that can be used: a route can
+// make a whole network local.
+func bindTo(a netip.Addr) error {
+	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 0)))
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
+
+// isMissing tells a machine without the address, or without its family, from one in other trouble.
+func isMissing(err error) bool {
+	return errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)
+}
+
+// isMissing reports whether a source is left out.
+func (w *sourceWatch) isMissing(source string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, missing := w.missing[source]
+	return missing
+}
+
+// noSource is why a pool's mail waits when all its sources are left out.
+func (p *policy) noSource(tenant string) reply.Reply {
+	pool := p.cfg.PoolOf(tenant)
+	return reply.Local(451, reply.Enhanced{4, 3, 5}, "route", "this machine has the address of no source of pool %q: %s", pool.Name, strings.Join(pool.Shared, ", "))
+}

@@ -1,0 +1,315 @@
+package mta
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"mta/delivery/egress/egresstest"
+	"mta/internal/envelope"
+	"mta/internal/route"
+	"mta/internal/sink"
+	"mta/mta/config"
+	"mta/mta/control"
+	"mta/queue"
+)
+
+const fourSources = `
+source "a" { address = "192.0.2.1" }
+source "b" { address = "192.0.2.2" }
+source "c" { address = "192.0.2.3" }
+source "six" { address = "2001:db8::1" }
+pool "default" { shared = ["a", "b", "c"] }
+pool "both" { shared = ["a", "six"] }
+tenant "both" { pool = "both" }
+`
+
+func parsePolicy(t *testing.T, text string) *policy {
+	t.Helper()
+	cfg, err := config.Parse([]byte(text), "test.conf", func(string) string { return "" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &policy{cfg}
+}
+
+func to(addresses ...string) *route.Route {
+	var tier route.Tier
+	for _, a := range addresses {
+		tier = append(tier, route.Host{Name: "mx", Addr: netip.AddrPortFrom(netip.MustParseAddr(a), 25)})
+	}
+	return &route.Route{Domain: "x.example", Site: "x.example", Tiers: []route.Tier{tier}}
+}
+
+func TestAMissingSourcesMailSpreadsAndTheRestStays(t *testing.T) {
+	pol, rt := parsePolicy(t, fourSources), to("192.0.2.99")
+	none := func(string) bool { return false }
+	noB := func(s string) bool { return s == "b" }
+	moved := make(map[string]int)
+	for i := range 3000 {
+		m := &envelope.Message{ID: envelope.ID(i) << 20}
+		before, _ := pol.sourceFor(m, rt, none)
+		after, ok := pol.sourceFor(m, rt, noB)
+		if again, _ := pol.sourceFor(m, rt, noB); again != after || !ok {
+			t.Fatalf("message %s goes from %s, and then from %s", m.ID, after, again)
+		}
+		switch {
+		case before != "b" && after != before:
+			t.Fatalf("message %s moved from %s to %s, though b is missing", m.ID, before, after)
+		case before == "b":
+			moved[after]++
+		}
+	}
+	if moved["a"] < 400 || moved["c"] < 400 || moved["b"] > 0 {
+		t.Errorf("the mail of the missing source went to %v", moved)
+	}
+}
+
+func TestTheSourceReachesTheHosts(t *testing.T) {
+	pol := parsePolicy(t, fourSources)
+	none := func(string) bool { return false }
+	count := make(map[string]int)
+	for i := range 100 {
+		m := &envelope.Message{ID: envelope.ID(i) << 20, Tenant: "both"}
+		for want, rt := range map[string]*route.Route{"a": to("192.0.2.99"), "six": to("2001:db8::99")} {
+			if got, _ := pol.sourceFor(m, rt, none); got != want {
+				t.Fatalf("to %s mail goes from %s", rt.Tiers[0][0], got)
+			}
+		}
+		s, _ := pol.sourceFor(m, to("192.0.2.99", "2001:db8::99"), none)
+		count[s]++
+		if got, ok := pol.sourceFor(m, to("2001:db8::99"), func(s string) bool { return s == "six" }); got != "a" || !ok {
+			t.Fatalf("without the only source that reaches it: %s, %v; delivery is to say what is wrong with the other", got, ok)
+		}
+	}
+	if count["a"] < 30 || count["six"] < 30 {
+		t.Errorf("to a host of both families mail goes from %v", count)
+	}
+}
+
+func TestSourceWatch(t *testing.T) {
+	var text lockedText
+	pol := parsePolicy(t, `
+		source "here" { address = "192.0.2.1" }
+		source "gone" { address = "192.0.2.2" }
+		source "six" { address = "2001:db8::1" }
+		source "busy" { address = "192.0.2.3" }
+		source "proxied" {
+			address = "192.0.2.2"
+			proxy   = "socks5://192.0.2.9:1080"
+		}
+		source "any" {}`)
+	trouble := map[string]error{"192.0.2.2": syscall.EADDRNOTAVAIL, "2001:db8::1": syscall.EAFNOSUPPORT, "192.0.2.3": syscall.EMFILE}
+	w := newSourceWatch(func() *config.Config { return pol.cfg }, slog.New(slog.NewTextHandler(&text, nil)))
+	w.bind = func(a netip.Addr) error { return trouble[a.String()] }
+	left := func() (names []string) {
+		for _, s := range pol.cfg.Sources {
+			if w.isMissing(s.Name) {
+				names = append(names, s.Name)
+			}
+		}
+		return names
+	}
+	for _, x := range []struct {
+		change func()
+		left   []string
+		log    []string
+	}{
+		{func() {}, []string{"gone", "six"}, []string{"WARN gone", "WARN six"}},
+		{func() {}, []string{"gone", "six"}, nil}, // said once
+		{func() { delete(trouble, "192.0.2.2") }, []string{"six"}, []string{"INFO gone"}},
+		{func() { trouble["192.0.2.1"] = syscall.EADDRNOTAVAIL }, []string{"here", "six"}, []string{"WARN here"}},
+	} {
+		x.change()
+		w.check()
+		var said []string
+		for line := range strings.Lines(text.take()) {
+			_, level, _ := strings.Cut(line, "level=")
+			_, name, _ := strings.Cut(line, "source=")
+			said = append(said, strings.Fields(level)[0]+" "+strings.Fields(name)[0])
+		}
+		if !slices.Equal(left(), x.left) || !slices.Equal(said, x.log) {
+			t.Errorf("left out are %v, want %v; said was %q, want %q", left(), x.left, said, x.log)
+		}
+	}
+}
+
+func TestTheMachineSaysWhichAddressesItHas(t *testing.T) {
+	for address, missing := range map[string]bool{"127.0.0.1": false, "127.1.2.3": false, "192.0.2.77": true} {
+		if err := bindTo(netip.MustParseAddr(address)); isMissing(err) != missing {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+}
+
+// lockedText is a log that is read while it is written.
+type lockedText struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lockedText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedText) take() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.b.String()
+	l.b.Reset()
+	return s
+}
+
+// clients counts messages by the address that the provider saw, and names each source by EHLO.
+func clients(ms []sink.Message) map[string]int {
+	seen := make(map[string]int)
+	for _, m := range ms {
+		seen[m.Client.Addr().Unmap().String()+" "+m.Helo]++
+	}
+	return seen
+}
+
+func TestMailLeavesFromThePresentSources(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `
+		defaults { smtp_port = PORT }
+		source "two" {
+			address = "127.0.0.2"
+			ehlo    = "two.example"
+		}
+		source "three" {
+			address = "127.0.0.3"
+			ehlo    = "three.example"
+		}
+		source "gone" { address = "192.0.2.77" }`)
+	for i := range 60 {
+		w.send("ann@client.example", letter, fmt.Sprintf("u%d@box.example", i))
+	}
+	seen := clients(w.arrived(60))
+	if len(seen) != 2 || seen["127.0.0.2 two.example"] < 10 || seen["127.0.0.3 three.example"] < 10 {
+		t.Errorf("mail came from %v", seen)
+	}
+	if !w.sources.isMissing("gone") || w.sources.isMissing("two") {
+		t.Error("the wrong sources are left out")
+	}
+}
+
+func TestMailWaitsForItsSources(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `
+		defaults { smtp_port = PORT }
+		source "moved" { address = "127.0.0.9" }`)
+	set := func(err error) {
+		w.sources.checking.Lock()
+		w.sources.bind = func(netip.Addr) error { return err }
+		w.sources.checking.Unlock()
+		w.sources.check()
+	}
+	set(syscall.EADDRNOTAVAIL)
+	w.send("ann@client.example", letter, "bob@box.example")
+	w.await("bob@box.example", "TransientFailure")
+	items, _, err := w.queue.List(queue.Filter{Domain: "box.example"}, queue.Page{Limit: 1})
+	if err != nil || len(items) != 1 {
+		t.Fatalf("queued %+v, %v", items, err)
+	}
+	rc := items[0].Recipients[0]
+	if want := `451 4.3.5 this machine has the address of no source of pool "default": moved`; rc.Last.String() != want {
+		t.Errorf("it waits because %q, want %q", rc.Last.String(), want)
+	}
+	if wait := time.Until(rc.Next); wait < sourceRetry-time.Minute || wait > 2*sourceRetry {
+		t.Errorf("it is looked at again in %v", wait)
+	}
+	set(nil)
+	if _, err := (operator{w.Relay}).Change(context.Background(), control.Change{Action: control.Retry, All: true}); err != nil {
+		t.Fatal(err)
+	}
+	if ms := w.arrived(1); ms[0].Client.Addr().Unmap() != netip.MustParseAddr("127.0.0.9") {
+		t.Errorf("it came from %v", ms[0].Client)
+	}
+}
+
+func TestMailLeavesThroughProxies(t *testing.T) {
+	socks, err := egresstest.SOCKS5(netip.MustParseAddr("127.0.0.7"), "relay", "s3cret", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(socks.Close)
+	haproxy, err := egresstest.PROXY()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(haproxy.Close)
+	w := newWorld(t, sink.Config{}, fmt.Sprintf(`
+		defaults { smtp_port = PORT }
+		source "socks" {
+			ehlo           = "socks.example"
+			proxy          = "socks5://%s"
+			proxy_username = "relay"
+			proxy_password = "s3cret"
+		}
+		source "haproxy" {
+			address = "127.0.0.8"
+			ehlo    = "haproxy.example"
+			proxy   = "haproxy://%s"
+		}`, socks.Addr, haproxy.Addr))
+	for i := range 40 {
+		w.send("ann@client.example", letter, fmt.Sprintf("u%d@box.example", i))
+	}
+	seen := clients(w.arrived(40))
+	if len(seen) != 2 || seen["127.0.0.7 socks.example"] < 5 || seen["127.0.0.8 haproxy.example"] < 5 {
+		t.Errorf("mail came from %v", seen)
+	}
+	if r := haproxy.Requests()[0]; r.From != netip.MustParseAddr("127.0.0.8") || r.To.String() != "127.0.0.1:"+w.port {
+		t.Errorf("the header said %+v", r)
+	}
+}
+
+func TestABrokenProxyIsNoFaultOfTheHost(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `
+		defaults { smtp_port = PORT }
+		source "proxied" { proxy = "socks5://127.0.0.1:1" }
+		source "direct" { address = "127.0.0.2" }
+		pool "proxied" { shared = ["proxied"] }
+		pool "default" { shared = ["direct"] }
+		tenant "proxied" { pool = "proxied" }
+		listener "proxied" {
+			address = "127.0.0.1:0"
+			tenant  = "proxied"
+		}`)
+	w.sendTo(w.listeners.addresses()[1], "ann@client.example", letter, "bob@box.example")
+	w.await("bob@box.example", "TransientFailure")
+	items, _, err := w.queue.List(queue.Filter{Recipient: "bob@box.example"}, queue.Page{Limit: 1})
+	if err != nil || len(items) != 1 {
+		t.Fatalf("queued %+v, %v", items, err)
+	}
+	if got := items[0].Recipients[0].Last.Text; !strings.HasSuffix(got, "socks5 proxy 127.0.0.1:1: connect: connection refused") {
+		t.Errorf("it waits because %q", got)
+	}
+	w.send("ann@client.example", letter, "eve@box.example")
+	if got := w.arrived(1)[0]; got.Recipients[0] != "eve@box.example" {
+		t.Errorf("arrived %v", got.Recipients)
+	}
+}
+
+func TestMailWithoutASource(t *testing.T) {
+	s := newStage(t)
+	s.missing = func(string) bool { return true }
+	s.handle(s.lease(1, 0, "a@x.example"))
+	s.want(t, "event TransientFailure 0",
+		`defer 1 [0] +7m30s route: 451 4.3.5 this machine has the address of no source of pool "default": default mx.x.example`)
+	s.handle(s.lease(2, 6*24*time.Hour, "b@x.example"))
+	s.want(t, "event Expiration 0", "settle 2 [0] expired")
+	s.stopping.Store(true)
+	s.handle(s.lease(3, 0, "c@x.example"))
+	s.want(t, "return 3 [0]")
+	if len(s.jobs) > 0 {
+		t.Errorf("delivery got %d jobs", len(s.jobs))
+	}
+}
