@@ -9,8 +9,9 @@ import (
 	"mta/queue/journal"
 )
 
-// tendAgain is when the janitor tries again what failed, or looks whether there is more to do.
-const tendAgain = time.Second
+// The janitor is called when a segment is sealed or needless; tendAgain is when it tries again
+// what it could not do, tendIdle when it looks whether a segment has become mostly dead.
+const tendAgain, tendIdle = time.Second, 5 * time.Second
 
 // runJanitor looks after the segments that nothing is written to any more.
 func (q *Queue) runJanitor(ctx context.Context) {
@@ -26,7 +27,7 @@ func (q *Queue) runJanitor(ctx context.Context) {
 		if q.tend(ctx) {
 			timer.Reset(tendAgain)
 		} else {
-			timer.Stop()
+			timer.Reset(tendIdle)
 		}
 	}
 }
