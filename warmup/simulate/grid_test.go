@@ -130,9 +130,9 @@ func window(ns []int64, n int) float64 {
 
 // cells of the full grid, or of a slice that takes seconds.
 func cells(full bool) []cell {
-	caps, demands := []int64{50, 10_000}, []float64{.5, 10, 1000}
+	caps, demands := []int64{50, 10_000}, []float64{10, 1000}
 	lags, nodes := []time.Duration{0, time.Minute}, []int{1, 10}
-	names, seeds := []string{"bursts", "campaign", "steady", "step"}, 1
+	names, seeds := []string{"bursts", "campaign", "step"}, 1
 	if full {
 		caps, demands = []int64{50, 350, 2_000, 10_000, 100_000, 1_000_000}, []float64{.5, 1, 2, 10, 100, 1000}
 		lags, nodes = []time.Duration{0, 5 * time.Second, 30 * time.Second, time.Minute}, []int{1, 10, 100}

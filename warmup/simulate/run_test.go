@@ -71,8 +71,8 @@ func TestW9_ActualTracksDesired(t *testing.T) {
 	}
 	var trace []Event
 	for day, s := range p.Stages {
-		for at := int64(0); at < 86_400; at += 10 {
-			trace = append(trace, Event{T: int64(day)*86_400 + at, Kind: Offer, Value: float64(s.Daily/8640*3 + 1)})
+		for at := int64(0); at < 86_400; at += 20 {
+			trace = append(trace, Event{T: int64(day)*86_400 + at, Kind: Offer, Value: float64(s.Daily/4320*3 + 1)})
 		}
 	}
 	start := time.Now()
@@ -102,13 +102,13 @@ func TestW10_BadMailDoesNotWarmUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	trace := append([]Event{{Kind: Bounce, Value: .08}}, steadily("", 2, 10, 6*86_400)...)
+	trace := append([]Event{{Kind: Bounce, Value: .08}}, steadily("", 4, 20, 4*86_400)...)
 	rows, _ := simulate(t, p, trace, Options{Interval: 3600})
 	if last := rows[len(rows)-1]; last.Stage != 1 {
 		t.Errorf("8 %% bounces reached stage %d", last.Stage)
 	}
 	good, _ := simulate(t, p, trace[1:], Options{Interval: 3600})
-	if last := good[len(good)-1]; last.Stage != 6 {
+	if last := good[len(good)-1]; last.Stage != 4 {
 		t.Errorf("the same without bounces is on stage %d, so the test shows nothing", last.Stage)
 	}
 }
@@ -219,8 +219,8 @@ func TestSameSeedSameBytes(t *testing.T) {
 func TestADayOfAMillion(t *testing.T) {
 	p := parse(t, `{"version":1,"stages":[{"hourly":60000,"daily":800000}]}`)
 	trace := []Event{{Kind: Nodes, Value: 3}}
-	for s := int64(0); s < 86_400; s++ {
-		trace = append(trace, Event{T: s, Kind: Offer, Value: float64(11 + s%2)})
+	for s := int64(0); s < 86_400; s += 5 {
+		trace = append(trace, Event{T: s, Kind: Offer, Value: 58})
 	}
 	start := time.Now()
 	rows, _ := simulate(t, p, trace, Options{})
