@@ -102,6 +102,7 @@ func (s *Scheduler) open(l *lane, p *destdb.Path, m *message, now time.Time) {
 	}
 	m.workers++
 	l.opening++
+	l.dialing = append(l.dialing, c)
 	s.conns[c] = struct{}{}
 	s.opened.Add(1)
 	go c.establish(ctx)
@@ -156,6 +157,7 @@ func (c *connection) attempt(ctx context.Context, plain bool) (session, error) {
 	dialing, done := context.WithTimeout(ctx, c.limits.ConnectTimeout)
 	nc, err := c.s.cfg.Dial(dialing, c.source, c.host)
 	done()
+	c.s.dialed(c)
 	if err != nil {
 		return nil, &dialError{err}
 	}

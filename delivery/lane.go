@@ -26,8 +26,9 @@ type lane struct {
 	pools  []*pool // of all tiers
 
 	waiting waitlist
-	opening int // connections that were begun for its sake
-	running int // parts on connections
+	opening int           // connections that were begun for its sake
+	dialing []*connection // of those, the ones without a TCP connection
+	running int           // parts on connections
 
 	budgets struct{ site, path, source, provider *budget }
 	limits  Limits // of no tenant in particular
@@ -134,12 +135,15 @@ func (l *lane) decide(g *group, now time.Time) verdict {
 	return verdict{kind: verdictGiveUp}
 }
 
+const beingOpened = "a connection is being opened"
+
 // decideOpening says whether a connection may be begun for a message that may have a worker.
 func (l *lane) decideOpening(paths []*destdb.Path, now time.Time) verdict {
 	// Jobs are bound to a connection when it is ready and not before. So one that is on its way
 	// counts for as many as it will take at once.
-	if l.opening*l.limits.BacklogThreshold >= l.waiting.n {
-		return l.rideOrWait(paths, verdict{why: waitReason{What: "a connection is being opened"}})
+	slow, next := l.slow(now)
+	if (l.opening-slow)*l.limits.BacklogThreshold >= l.waiting.n {
+		return l.rideOrWait(paths, verdict{why: waitReason{What: beingOpened, Until: next}})
 	}
 	if v, blocked := l.blocked(now); blocked {
 		return l.rideOrWait(paths, v)
@@ -150,14 +154,21 @@ func (l *lane) decideOpening(paths []*destdb.Path, now time.Time) verdict {
 			full = l.s.budget(budgetKey{kind: scopeHost, name: p.Addr.String()})
 			return false
 		}
-		return true
+		return slow == 0 || !l.slowPath(p, now)
 	})
 	if p == nil {
 		v := verdict{full: full, why: waitReason{What: "the hosts that work have connections, those that are broken wait for another try"}}
-		if full != nil {
+		switch {
+		case full != nil:
 			v.why.What = fmt.Sprintf("connection_limit of %s", full.budgetKey)
-		} else {
+		case slow > 0:
+			v.why.What = beingOpened
+			fallthrough
+		default:
 			v.why.Until = nextRetry(paths, now)
+			if !next.IsZero() && (v.why.Until.IsZero() || next.Before(v.why.Until)) {
+				v.why.Until = next
+			}
 		}
 		return l.rideOrWait(paths, v)
 	}
@@ -192,8 +203,9 @@ func (l *lane) blocked(now time.Time) (verdict, bool) {
 			return verdict{why: waitReason{What: "max_connection_rate of " + x.b.String(), Until: at}}, true
 		}
 	}
-	if allowed := l.slowStart(); l.budgets.site.live >= allowed {
-		return verdict{full: l.budgets.site, why: waitReason{What: fmt.Sprintf("slow start: %d connections so far", allowed)}}, true
+	slow, next := l.slow(now)
+	if allowed := l.slowStart(); l.budgets.site.live-slow >= allowed {
+		return verdict{full: l.budgets.site, why: waitReason{What: fmt.Sprintf("slow start: %d connections so far", allowed), Until: next}}, true
 	}
 	if s.total.full(s.cfg.MaxConnections) {
 		s.reclaim(now)
