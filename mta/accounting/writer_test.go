@@ -253,6 +253,7 @@ func TestRetentionBySize(t *testing.T) {
 		}
 		flush(t, w)
 		w.SetLimits(Limits{RotateSize: one, KeepSize: 4*one + one/2})
+		time.Sleep(sweepEvery) // at once, or when it was busy then, at the next look
 		synctest.Wait()
 		got := written(t, dir)
 		if len(got) != 4 || got[0].ID != numbered(6).ID {
