@@ -182,8 +182,10 @@ func TestExplainOnConnection(t *testing.T) {
 	w := newWorld(t, sink.Config{Swallow: map[sink.Phase]float64{sink.Kept: 1}}, `defaults { smtp_port = PORT }
 		shutdown { drain = "100ms" }`)
 	id := accept(t, w.Relay, "bob@box.example", 1)
-	e := explained(t, w.Relay, id, says(control.StateActive, "an attempt is under way: it is on a connection to mx.box.example[127.0.0.1]:"))
-	d := e.Destinations[0]
+	onConnection := says(control.StateActive, "an attempt is under way: it is on a connection to mx.box.example[127.0.0.1]:")
+	explained(t, w.Relay, id, onConnection)
+	// Hosts are asked before messages, and the attempt can begin in between: ask once more.
+	d := explained(t, w.Relay, id, onConnection).Destinations[0]
 	if h := d.Hosts[0].Host; h.State != control.HostActive || h.Connections != 1 || h.Backlog != 1 || d.Connections != 1 {
 		t.Errorf("host %+v, site has %d connections", h, d.Connections)
 	}
