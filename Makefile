@@ -8,7 +8,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # How long each fuzz target runs in 'make fuzz'.
 FUZZTIME ?= 1m
 
-.PHONY: help build demo test unit e2e e2e-install torture check bench fuzz clean
+.PHONY: help build demo test unit e2e e2e-install torture check microbench fuzz clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,7 +38,7 @@ check: ## gofmt, go vet, staticcheck (when it can be had)
 	$(GO) vet ./...
 	@sh .ci/staticcheck
 
-bench: ## micro-benchmarks of the hot steps, with allocations
+microbench: ## micro-benchmarks of the hot steps, with allocations
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
 fuzz: ## every fuzz target for FUZZTIME (1m)
