@@ -1,8 +1,10 @@
 package warmup
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -15,25 +17,31 @@ func TestW5_PlansLoadOrSayWhy(t *testing.T) {
 	}
 	for _, c := range []struct{ name, plan, want string }{
 		{"no stages", `{"version":1,"stages":[]}`, "plan has no stages: give at least one with hourly and daily caps"},
-		{"no hourly", `{"version":1,"stages":[{"daily":350}]}`, "stage 1 has no hourly cap"},
-		{"no daily", `{"version":1,"stages":[{"hourly":5,"daily":9},{"hourly":50}]}`, "stage 2 has no daily cap"},
-		{"hourly above daily", `{"version":1,"stages":[{"hourly":400,"daily":350}]}`, "stage 1: hourly 400 is above daily 350"},
-		{"negative", `{"version":1,"stages":[{"hourly":-1,"daily":350}]}`, "stage 1: a cap is negative"},
-		{"shrinks", `{"version":1,"stages":[{"hourly":50,"daily":350},{"hourly":50,"daily":300}]}`, "stage 2 allows less than the one before: set shrinking if that is meant"},
+		{"no hourly", `{"version":1,"stages":[{"daily":350}]}`, "stage 1 has no hourly cap: give it hourly and daily"},
+		{"no daily", `{"version":1,"stages":[{"hourly":5,"daily":9},{"hourly":50}]}`, "stage 2 has no daily cap: give it hourly and daily"},
+		{"hourly above daily", `{"version":1,"stages":[{"hourly":400,"daily":350}]}`, "stage 1 has hourly = 400 above daily = 350: lower hourly, or raise daily"},
+		{"negative", `{"version":1,"stages":[{"hourly":-1,"daily":350}]}`, "stage 1 has a negative cap: caps are numbers of recipients"},
+		{"shrinks", `{"version":1,"stages":[{"hourly":50,"daily":350},{"hourly":50,"daily":300}]}`, "stage 2 has daily = 300 below the 350 of the stage before: raise it, or set shrinking = true if that is meant"},
 		{"provider shrinks", `{"version":1,"stages":[{"hourly":50,"daily":350,"providers":{"google":{"hourly":9,"daily":90}}},{"hourly":50,"daily":350,"providers":{"google":{"hourly":8,"daily":90}}}]}`,
-			`stage 2 allows less for provider "google" than the one before: set shrinking if that is meant`},
-		{"provider without caps", `{"version":1,"stages":[{"hourly":50,"daily":350,"providers":{"google":{}}}]}`, `stage 1: provider "google" has no caps`},
+			`stage 2: provider "google" has hourly = 8 below the 9 of the stage before: raise it, or set shrinking = true if that is meant`},
+		{"provider without caps", `{"version":1,"stages":[{"hourly":50,"daily":350,"providers":{"google":{}}}]}`, `stage 1: provider "google" has no caps: give it hourly, daily or both, or leave it out`},
 		{"unknown field", `{"version":1,"stagez":[]}`, `reading plan: unknown field "stagez"`},
 		{"not a number", `{"version":1,"stages":[{"hourly":"many","daily":350}]}`, "reading plan: stages.hourly can't be string"},
 		{"cut short", `{"version":1,`, "reading plan: the file ends too early"},
 		{"two plans", fourteen + "{}", "reading plan: there is more after the plan's closing brace"},
 		{"version", `{"version":2,"stages":[]}`, "plan version is 2: this program knows version 1"},
 		{"mode", `{"version":1,"mode":"drop"}`, `mode "drop" is not known: use divert or hold`},
-		{"start", `{"version":1,"start_stage":3,"stages":[{"hourly":5,"daily":9}]}`, "start_stage 3 is not one of the 1 stages"},
-		{"burst", `{"version":1,"burst":0.5,"stages":[{"hourly":5,"daily":9}]}`, "burst is 0.5, outside 1 to 60"},
+		{"start", `{"version":1,"start_stage":3,"stages":[{"hourly":5,"daily":9}]}`, "start_stage 3 is not one of the 1 stages: stages are counted from 1 to 1"},
+		{"burst", `{"version":1,"burst":0.5,"stages":[{"hourly":5,"daily":9}]}`, "burst is 0.5: it must be from 1 to 60"},
 		{"weight", `{"version":1,"weights":{"a":0},"stages":[{"hourly":5,"daily":9}]}`, `the weight of provider "a" is 0: it must be above 0`},
-		{"health", `{"version":1,"health":{"advance_below":{"bounce":0.5}},"stages":[{"hourly":5,"daily":9}]}`, "health: advance_below is above regress_above"},
-		{"pause", `{"version":1,"health":{"pause":{"sample":99}},"stages":[{"hourly":5,"daily":9}]}`, "health: pause.sample is 99, outside 0 to 64"},
+		{"health", `{"version":1,"health":{"advance_below":{"bounce":0.5}},"stages":[{"hourly":5,"daily":9}]}`, "health: advance_below.bounce, 0.5, is above regress_above.bounce, 0.05: a day between the two holds the stage, so lower the one or raise the other"},
+		{"no way on", `{"version":1,"stages":[{"hourly":5,"daily":350},{"hourly":50,"daily":350}]}`,
+			"stage 1 could never be passed: 24 hours of 5 are 120, and min_fill wants 0.5 of 350 in a day: raise hourly, or lower daily or min_fill"},
+		{"never good", `{"version":1,"health":{"advance_below":{"complaint":0}},"stages":[{"hourly":5,"daily":9}]}`,
+			"health: advance_below.complaint is 0, and no day can be below that: raise it, or set min_sample = 0 to advance whatever happens"},
+		{"always paused", `{"version":1,"health":{"pause":{"share":0}},"stages":[{"hourly":5,"daily":9}]}`,
+			"health: pause.share is 0, so that every provider would be paused: raise it, or set sample = 0 for no pauses"},
+		{"pause", `{"version":1,"health":{"pause":{"sample":99}},"stages":[{"hourly":5,"daily":9}]}`, "health: pause.sample is 99: it must be from 1 to 64, or 0 for no pauses"},
 	} {
 		_, err := ParsePlan(strings.NewReader(c.plan))
 		if err == nil || err.Error() != c.want {
@@ -43,6 +51,14 @@ func TestW5_PlansLoadOrSayWhy(t *testing.T) {
 	shrinking := `{"version":1,"shrinking":true,"stages":[{"hourly":50,"daily":350},{"hourly":50,"daily":300}]}`
 	if _, err := ParsePlan(strings.NewReader(shrinking)); err != nil {
 		t.Errorf("a plan that means to shrink: %v", err)
+	}
+	all := Plan{Stages: []Stage{{Caps: Caps{Hourly: 9, Daily: 5}}, {Caps: Caps{Daily: 5}}}, StartStage: 3}
+	var found []string
+	for _, f := range all.Faults() {
+		found = append(found, fmt.Sprintf("%d %s", f.Stage, f.Setting))
+	}
+	if want := []string{"0 start_stage", "0 burst", "0 bucket_seconds", "0 peak", "0 sliding_hour_factor", "0 hour", "1 hourly", "2 "}; !slices.Equal(found, want) {
+		t.Errorf("all that is wrong: %q, want %q", found, want)
 	}
 }
 
