@@ -68,6 +68,7 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 		return control.Reload{}, err
 	}
 	old := r.policy.Load().cfg
+	cfg.Keep(old)
 	settings, err := routerSettings(cfg, r.listeners.addrPorts())
 	if err != nil {
 		return control.Reload{}, err
@@ -101,13 +102,13 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 // changes tells, and logs, what a reload did.
 func (r *Relay) changes(old, cfg *config.Config) control.Reload {
 	out := control.Reload{Changes: []string{}}
+	for _, c := range cfg.Waiting() {
+		line := c.String()
+		out.Restart = append(out.Restart, line)
+		r.log.Warn("configuration: takes a restart to come into force", "change", line)
+	}
 	for _, c := range config.Diff(old, cfg) {
 		line := c.String()
-		if c.Restart {
-			out.Restart = append(out.Restart, line)
-			r.log.Warn("configuration: takes a restart to come into force", "change", line)
-			continue
-		}
 		out.Changes = append(out.Changes, line)
 		r.log.Info("configuration: changed", "change", line)
 	}

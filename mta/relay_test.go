@@ -336,6 +336,36 @@ func TestReloadOfOtherThingsDisturbsNoClient(t *testing.T) {
 	}
 }
 
+// TestReloadKeepsWhatIsOpen changes where things are in the file: what runs goes on where it is,
+// and says so.
+func TestReloadKeepsWhatIsOpen(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	w.rewrite("moved", fmt.Sprintf(`
+		nodeid = "other.example"
+		defaults { smtp_port = %s }
+		accounting {
+			path = %q
+			keep = "3d"
+		}
+	`, w.port, t.TempDir()))
+	done, err := w.Reload(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := func(lines []string, what string) bool {
+		return slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, what) })
+	}
+	if !has(done.Restart, "accounting: path = ") || !has(done.Restart, "nodeid = ") || !has(done.Changes, "accounting: keep = ") {
+		t.Errorf("the reload says %+v", done)
+	}
+	if got := w.Status().NodeID; got != w.cfg.NodeID {
+		t.Errorf("the status has the node's id %q, records have %q", got, w.cfg.NodeID)
+	}
+	w.send("ann@client.example", letter, "bob@box.example")
+	w.arrived(1)
+	w.await("bob@box.example", "Delivery") // by the reader, in the log that is written
+}
+
 func TestReloadOfABadFileChangesNothing(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	before := w.Config()

@@ -9,7 +9,7 @@
 //
 // The struct tags are the schema: conf names a setting or a block; oneof, min, max and check
 // bound its value; reload:"restart" marks a setting or a block that a running relay can't take
-// over; only:"defaults" a traffic setting that can't differ by destination. The example file
+// over, reload:"members" blocks that it can't add or remove; only:"defaults" a traffic setting that can't differ by destination. The example file
 // and the manual page are tested against them.
 package config
 
@@ -30,13 +30,13 @@ type Config struct {
 	// DataDir is where the queue, the accounting log and the control socket are by default.
 	DataDir string `conf:"data_dir" reload:"restart"`
 	// Postmaster takes mail for <postmaster> and is the author of reports.
-	Postmaster string `conf:"postmaster" reload:"restart"`
+	Postmaster string `conf:"postmaster"`
 	// NodeID tells this relay's accounting records from those of others.
 	NodeID string `conf:"nodeid" reload:"restart"`
 	// Presets puts what is known of large providers behind the file's own provider blocks.
 	Presets bool `conf:"presets"`
 
-	Listeners  []*Listener `conf:"listener,block" reload:"restart"`
+	Listeners  []*Listener `conf:"listener,block" reload:"members"`
 	HTTP       HTTP        `conf:"http,block"`
 	Control    Control     `conf:"control,block" reload:"restart"`
 	Resolver   Resolver    `conf:"resolver,block" reload:"restart"`
@@ -57,7 +57,9 @@ type Config struct {
 	Domains   []*Domain   `conf:"domain,block"`
 	Backoffs  []*Backoff  `conf:"backoff,block"`
 
-	resolved *resolved // what Traffic has worked out before
+	resolved *resolved        // what Traffic has worked out before
+	derived  map[*string]bool // settings that have what follows from others
+	waiting  []Change         // what the file has otherwise, and a restart would bring into force
 }
 
 // block is what is known of where a block and its settings stand in the file. It is empty for
@@ -68,7 +70,8 @@ type block struct {
 	at     map[string]hcl.Range // by setting ("tls.key" in an inner block): where its value stands
 	env    map[string]string    // by setting: the environment variable that its value is from
 
-	failed []string // settings whose values are not what the file meant
+	kept   map[string]bool // settings that are not as in the file: they wait for a restart
+	failed []string        // settings whose values are not what the file meant
 
 	overrides bool // what the file doesn't set is not "the default" but as elsewhere
 }
@@ -82,7 +85,7 @@ type Listener struct {
 	Name string `conf:",label"`
 
 	// Address has one or more "ip:port"; ":port" is every address of the machine.
-	Address []string `conf:"address" check:"listen"`
+	Address []string `conf:"address" check:"listen" reload:"restart"`
 	// RelayFrom is the networks that may relay; nobody else may. Empty: nobody.
 	RelayFrom []netip.Prefix `conf:"relay_from"`
 	// ProxyFrom is the networks whose connections begin with a PROXY protocol header.
@@ -240,7 +243,7 @@ type Tenant struct {
 	block
 	Name string `conf:",label"`
 	Pool string `conf:"pool"`
-	Tier int    `conf:"tier" min:"0" max:"5" reload:"restart"`
+	Tier int    `conf:"tier" min:"0" max:"5"`
 
 	// MaxMessageRate paces the tenant's mail from one source to a site. Zero: no limit.
 	MaxMessageRate Rate `conf:"max_message_rate"`

@@ -96,6 +96,10 @@ func builtInTraffic() Traffic {
 
 // derive fills in the defaults that depend on other settings or on the machine.
 func (c *Config) derive(hostname string) {
+	if c.derived == nil {
+		c.derived = make(map[*string]bool)
+	}
+	fill := c.fill
 	fill(&c.Hostname, hostname)
 	fill(&c.Postmaster, "postmaster@"+c.Hostname)
 	fill(&c.NodeID, c.Hostname)
@@ -120,9 +124,11 @@ func (c *Config) derive(hostname string) {
 	}
 }
 
-func fill(to *string, value string) {
-	if *to == "" {
+// fill gives a setting that has no value of its own one that follows from others.
+func (c *Config) fill(to *string, value string) {
+	if *to == "" || c.derived[to] {
 		*to = value
+		c.derived[to] = true
 	}
 }
 

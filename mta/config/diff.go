@@ -44,12 +44,12 @@ func Diff(old, new *Config) []Change {
 		is[e.name] = true
 		o, there := was[e.name]
 		if !there || !same(o, e) {
-			changes = append(changes, Change{e.name, o.text, e.text, e.restart})
+			changes = append(changes, Change{e.name, o.text, e.text, e.restart || e.member && !there})
 		}
 	}
 	for _, e := range before {
 		if !is[e.name] {
-			changes = append(changes, Change{e.name, e.text, "", e.restart})
+			changes = append(changes, Change{e.name, e.text, "", e.restart || e.member})
 		}
 	}
 	return changes
@@ -61,6 +61,12 @@ type entry struct {
 	text    string
 	value   any
 	restart bool
+	member  bool // its block can't come or go but by a restart
+}
+
+// entryOf gives a setting as it is named in its block.
+func entryOf(f field, b *block, name string) entry {
+	return entry{name: name, text: literal(f.value, b.env[name]), value: f.value.Interface()}
 }
 
 // same compares secrets by what they are and all else by what is printed: an empty list is
@@ -87,7 +93,9 @@ func collect(all *[]entry, v reflect.Value, b *block, title, prefix string, rest
 			if b.overrides && !b.set(prefix+f.name) {
 				continue
 			}
-			*all = append(*all, entry{title + prefix + f.name, literal(f.value, b.env[prefix+f.name]), f.value.Interface(), restart})
+			e := entryOf(f, b, prefix+f.name)
+			e.name, e.restart = title+e.name, restart
+			*all = append(*all, e)
 		case single:
 			if own := blockOf(f.value); own != nil {
 				collect(all, f.value, own, f.name+": ", "", restart)
@@ -97,7 +105,13 @@ func collect(all *[]entry, v reflect.Value, b *block, title, prefix string, rest
 		case many:
 			for i := range f.value.Len() {
 				e := f.value.Index(i).Elem()
+				from := len(*all)
 				collect(all, e, blockOf(e), fmt.Sprintf("%s %q: ", f.name, labelOf(e)), "", restart)
+				if f.tag.Get("reload") == "members" {
+					for i := range (*all)[from:] {
+						(*all)[from+i].member = true
+					}
+				}
 			}
 		}
 	}

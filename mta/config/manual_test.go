@@ -164,9 +164,6 @@ func defaultText(f field) string {
 
 // needsRestart looks at the tags of a setting and of its block.
 func needsRestart(name string, f field) bool {
-	if name == "tls" {
-		name = "listener"
-	}
 	if b, ok := named(reflect.ValueOf(&Config{}).Elem(), name); ok && name != "" && b.tag.Get("reload") == "restart" {
 		return true
 	}

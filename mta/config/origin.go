@@ -9,7 +9,10 @@ import (
 // For what applies to a destination ask Traffic.Origin.
 func (b *block) Origin(setting string) string {
 	at, ok := b.at[setting]
-	if !ok {
+	switch {
+	case b.kept[setting]:
+		return "kept until a restart"
+	case !ok:
 		return "default"
 	}
 	return fmt.Sprintf("%s (%s:%d)", b.title, at.Filename, at.Start.Line)

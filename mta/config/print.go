@@ -14,14 +14,27 @@ import (
 
 // Effective prints what is in force, every default included, as a configuration that loads to
 // the same values. Settings that the file has are marked with their line, those of a preset as
-// such. Secrets are masked, unless they are from the environment: then the print says from which variable.
+// such, and those that wait for a restart as such and by what the file has. Secrets are masked, unless they are from the environment: then the print says from which variable.
 func Effective(c *Config) []byte {
 	var p printer
+	p.waiting(c.waiting)
 	p.body(reflect.ValueOf(c).Elem(), &c.block, "", 0)
 	return hclwrite.Format(p.out.Bytes())
 }
 
 type printer struct{ out bytes.Buffer }
+
+// waiting tells what the file has that is not in force.
+func (p *printer) waiting(changes []Change) {
+	if len(changes) == 0 {
+		return
+	}
+	p.out.WriteString("# The file has changed since the relay was started:\n")
+	for _, c := range changes {
+		fmt.Fprintf(&p.out, "#   %s\n", c)
+	}
+	p.out.WriteByte('\n')
+}
 
 func (p *printer) body(v reflect.Value, b *block, prefix string, depth int) {
 	for f := range fields(v) {
@@ -45,6 +58,8 @@ func (p *printer) setting(f field, b *block, prefix string, depth int) {
 	}
 	fmt.Fprintf(&p.out, "%s%s = %s", strings.Repeat("  ", depth), f.name, literal(f.value, b.env[name]))
 	switch {
+	case b.kept[name]:
+		p.out.WriteString(" # until a restart")
 	case b.inFile(name):
 		fmt.Fprintf(&p.out, " # line %d", b.at[name].Start.Line)
 	case b.set(name):

@@ -109,8 +109,8 @@ domain "b.example" {
   timeouts { dot = "1m" }
 }`)
 	want := `listener "smtp": address = ["127.0.0.1:2525", "[::1]:2525"] (was ["127.0.0.1:2525"]), needs a restart
-listener "smtp": relay_from = ["10.0.0.0/8"] (was ["127.0.0.0/8", "::1/128"]), needs a restart
-listener "smtp": max_recipients = 1000 (was 500), needs a restart
+listener "smtp": relay_from = ["10.0.0.0/8"] (was ["127.0.0.0/8", "::1/128"])
+listener "smtp": max_recipients = 1000 (was 500)
 queue: cache = "2GiB" (was "1GiB"), needs a restart
 shutdown: drain = "30s" (was "1m")
 domain "b.example": connection_limit = 3 (new)

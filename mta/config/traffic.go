@@ -221,7 +221,7 @@ func (t *Traffic) layFields(to, from reflect.Value, b *block, prefix string) {
 		switch name := prefix + f.name; {
 		case f.kind == single:
 			t.layFields(target.value, f.value, b, name+".")
-		case b.set(name):
+		case b.set(name), b.kept[name]:
 			target.value.Set(f.value)
 			t.origin[name] = b
 		}
@@ -234,6 +234,9 @@ func (t *Traffic) Origin(setting string) string {
 	b := t.origin[setting]
 	if b == nil {
 		return "default"
+	}
+	if b.kept[setting] {
+		return "kept until a restart"
 	}
 	at := b.at[setting]
 	return fmt.Sprintf("%s (%s:%d)", b.title, at.Filename, at.Start.Line)

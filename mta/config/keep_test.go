@@ -1,0 +1,98 @@
+package config
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestReloadKeepsWhatTakesARestart reads a changed file over a running relay's configuration.
+func TestReloadKeepsWhatTakesARestart(t *testing.T) {
+	old := mustParse(t, `
+hostname = "old.example"
+data_dir = "/old"
+listener "smtp" { address = "127.0.0.1:2525" }
+listener "going" { address = "127.0.0.1:2526" }
+queue { cache = "1GiB" }
+accounting { keep = "3d" }
+source "a" { address = "192.0.2.1" }`)
+	fresh := mustParse(t, `
+hostname = "new.example"
+data_dir = "/new"
+listener "coming" { address = "127.0.0.1:2527" }
+listener "smtp" {
+  address        = "127.0.0.1:25"
+  max_recipients = 500
+}
+queue {
+  cache    = "2GiB"
+  min_free = "256MiB"
+}
+accounting { keep = "5d" }
+source "a" { address = "192.0.2.2" }
+defaults {
+  delay_warning    = "1h"
+  connection_limit = 3
+}`)
+	fresh.Keep(old)
+
+	for _, x := range []struct{ what, got, want string }{
+		{"hostname", fresh.Hostname, "old.example"},
+		{"postmaster, which follows from it", fresh.Postmaster, "postmaster@old.example"},
+		{"from, which follows from that", fresh.DSN.From, "Mail Delivery System <postmaster@old.example>"},
+		{"ehlo, which follows from it", fresh.Sources[0].EHLO, "old.example"},
+		{"accounting path", fresh.Accounting.Path, "/old/log"},
+		{"socket", fresh.Control.Socket, "/old/control.sock"},
+		{"cache", fresh.Queue.Cache.String(), "1GiB"},
+		{"delay_warning", fresh.Traffic("x.example", "").DelayWarning.String(), "4h0m0s"},
+		{"delay_warning is from", fresh.Traffic("x.example", "").Origin("delay_warning"), "kept until a restart"},
+		{"address of the listener", strings.Join(fresh.Listeners[0].Address, " "), "127.0.0.1:2525"},
+		{"address of the source", fresh.Sources[0].Address.String(), "192.0.2.2"},
+		{"keep", formatDuration(fresh.Accounting.Keep), "5d"},
+	} {
+		if x.got != x.want {
+			t.Errorf("%s is %q, want %q", x.what, x.got, x.want)
+		}
+	}
+	if got := fresh.Listeners[0].MaxRecipients; got != 500 {
+		t.Errorf("max_recipients is %d, want the file's", got)
+	}
+	if len(fresh.Listeners) != 2 || fresh.Listeners[1].Name != "going" {
+		t.Errorf("listeners %v: none can come or go", fresh.Listeners)
+	}
+
+	shown := string(Effective(fresh))
+	plain := strings.Join(strings.Fields(shown), " ")
+	for _, want := range []string{
+		`# queue: cache = "2GiB" (was "1GiB"), needs a restart`,
+		`# listener "coming": address = ["127.0.0.1:2527"] (new), needs a restart`,
+		`# listener "going": address = ["127.0.0.1:2526"] (removed), needs a restart`,
+		`cache = "1GiB" # until a restart`,
+	} {
+		if !strings.Contains(plain, want) {
+			t.Errorf("there is no %s in:\n%s", want, shown)
+		}
+	}
+	if again, err := Parse([]byte(shown), "shown", noEnv); err != nil {
+		t.Errorf("what is shown does not load: %v", err)
+	} else {
+		wantSame(t, "shown", fresh, again)
+	}
+
+	// A further reload says again what waits, and the file as it was makes all well.
+	third := mustParse(t, `queue { cache = "1GiB" }`)
+	third.Keep(fresh)
+	is := func(setting string) func(Change) bool { return func(c Change) bool { return c.Setting == setting } }
+	if slices.ContainsFunc(third.Waiting(), is("queue: cache")) || !slices.ContainsFunc(third.Waiting(), is("hostname")) {
+		t.Errorf("waiting after the third: %v", third.Waiting())
+	}
+}
+
+// TestKeepOfTheSameMarksNothing guards against marks where nothing differs.
+func TestKeepOfTheSameMarksNothing(t *testing.T) {
+	c := mustParse(t, full)
+	c.Keep(mustParse(t, full))
+	if shown := string(Effective(c)); len(c.Waiting()) > 0 || strings.Contains(shown, "restart") {
+		t.Errorf("waiting %v in\n%s", c.Waiting(), shown)
+	}
+}
