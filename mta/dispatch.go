@@ -28,7 +28,7 @@ type leaseQueue interface {
 	Take(key string, n int) []*queue.Lease
 	Return(id envelope.ID, recipients []int)
 	Settle(id envelope.ID, recipients []int, o queue.Outcome) error
-	Defer(id envelope.ID, recipients []int, until time.Time, last reply.Reply, key string) error
+	Defer(id envelope.ID, recipients []int, until time.Time, last queue.Attempt, key string) error
 	Warned(id envelope.ID, recipients []int)
 	Body(id envelope.ID) (io.ReadCloser, error)
 }

@@ -90,8 +90,8 @@ func (s *stage) Settle(id envelope.ID, rs []int, o queue.Outcome) error {
 	s.say("settle %d %v %v", id, rs, o)
 	return nil
 }
-func (s *stage) Defer(id envelope.ID, rs []int, until time.Time, last reply.Reply, key string) error {
-	s.say("defer %d %v +%v %s %s", id, rs, until.Sub(start), last, key)
+func (s *stage) Defer(id envelope.ID, rs []int, until time.Time, last queue.Attempt, key string) error {
+	s.say("defer %d %v +%v %s %s", id, rs, until.Sub(start), last.Reply, key)
 	return nil
 }
 func (s *stage) Warned(id envelope.ID, rs []int)         { s.say("warned %d %v", id, rs) }

@@ -18,6 +18,15 @@ type attempt struct {
 	result  delivery.Result
 }
 
+// via is the source that the recipient keeps: greylisting hosts want to see the same one again. Where
+// no attempt was made it is the one of the attempt before.
+func (a attempt) via() string {
+	if a.result.Attempted && a.result.Source != "" {
+		return a.result.Source
+	}
+	return a.pending.Via
+}
+
 // done takes a job's results apart by what is to be done about them. Delivery calls it once a
 // job.
 func (d *dispatcher) done(j *delivery.Job, recipients []queue.Pending, results []delivery.Result) {
@@ -110,7 +119,7 @@ func (d *dispatcher) settleFailed(o *outcomes, failed []attempt, outcome queue.O
 				"message", id, "error", err)
 			until := d.now().Add(reportRetry)
 			for _, a := range failed {
-				d.journal(o.message, d.queue.Defer(id, []int{a.pending.Index}, until, a.result.Reply, o.key))
+				d.journal(o.message, d.queue.Defer(id, []int{a.pending.Index}, until, queue.Attempt{Reply: a.result.Reply, Via: a.via()}, o.key))
 			}
 			return
 		}
@@ -137,7 +146,7 @@ func (d *dispatcher) settleDeferred(o *outcomes) {
 		if expires := d.policy().expires(o.message, o.key, o.route); expires.Before(until) {
 			until = expires // to be given up then: the queue doesn't know of a domain's own max_age
 		}
-		d.journal(o.message, d.queue.Defer(o.message.ID, attemptIndexes(group), until, first.result.Reply, o.key))
+		d.journal(o.message, d.queue.Defer(o.message.ID, attemptIndexes(group), until, queue.Attempt{Reply: first.result.Reply, Via: first.via()}, o.key))
 	}
 }
 
@@ -150,12 +159,13 @@ func byAttempts(as []attempt) [][]attempt {
 	type kind struct {
 		attempts int
 		reply    reply.Reply
+		via      string
 		after    time.Time
 	}
 	index := make(map[kind]int, 1)
 	var groups [][]attempt
 	for _, a := range as {
-		k := kind{a.pending.Attempts, a.result.Reply, a.result.RetryAfter}
+		k := kind{a.pending.Attempts, a.result.Reply, a.via(), a.result.RetryAfter}
 		i, ok := index[k]
 		if !ok {
 			i = len(groups)
@@ -214,7 +224,7 @@ func (d *dispatcher) withoutSource(m *envelope.Message, rt *route.Route, recipie
 		d.events.attempted(eventTransientFailure, &o, a)
 	}
 	again := d.now().Add(sourceRetry + time.Duration(d.chance()*float64(sourceRetry)))
-	d.journal(m, d.queue.Defer(m.ID, attemptIndexes(o.deferred), again, why, rt.Site))
+	d.journal(m, d.queue.Defer(m.ID, attemptIndexes(o.deferred), again, queue.Attempt{Reply: why, Via: o.deferred[0].via()}, rt.Site))
 }
 
 // expire settles what is too old, in whatever state it was. rt is nil when it is not known.

@@ -149,7 +149,7 @@ func BenchmarkDefer(b *testing.B) {
 	b.ResetTimer()
 	now := time.Now()
 	for i, l := range leases {
-		q.Defer(l.Message.ID, []int{0}, now.Add(time.Duration(i%36000)*time.Second), greylisted, "site")
+		q.Defer(l.Message.ID, []int{0}, now.Add(time.Duration(i%36000)*time.Second), Attempt{Reply: greylisted}, "site")
 	}
 }
 

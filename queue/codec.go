@@ -28,7 +28,7 @@ var kindNames = map[journal.Kind]string{
 }
 
 // Every payload begins with the version of its form.
-const codecVersion = 1
+const codecVersion = 2
 
 // MaxRecipients is how many recipients a message can have.
 const MaxRecipients = 1<<16 - 1
@@ -315,7 +315,7 @@ type recipientState struct {
 	marks    marks
 	key      string
 	replied  bool
-	last     reply.Reply
+	last     Attempt
 }
 
 // appendStates appends the states of a moved record. A reply and a key that are the same as the
@@ -342,7 +342,7 @@ func appendStates(b []byte, states []recipientState) []byte {
 		}
 		e.string(s.key)
 		if s.replied {
-			e.reply(s.last)
+			e.attempt(s.last)
 		}
 	}
 	return e.b
@@ -366,7 +366,7 @@ func decodeStates(b []byte) ([]recipientState, error) {
 			s.key, s.replied, s.last = prev.key, prev.replied, prev.last
 		case 1:
 			s.key, s.replied = d.string(), true
-			s.last = d.reply()
+			s.last = d.attempt()
 		default:
 			s.key = d.string()
 		}
@@ -376,6 +376,13 @@ func decodeStates(b []byte) ([]recipientState, error) {
 	}
 	return states, d.err
 }
+
+func (e *encoder) attempt(a Attempt) {
+	e.reply(a.Reply)
+	e.string(a.Via)
+}
+
+func (d *decoder) attempt() Attempt { return Attempt{Reply: d.reply(), Via: d.string()} }
 
 // appendSettled makes the payload of a settled record. Recipients are in ascending order.
 func appendSettled(b []byte, o Outcome, rcpts []uint16) []byte {
@@ -417,7 +424,7 @@ func decodeSettled(b []byte, f func(uint16)) (Outcome, error) {
 type deferral struct {
 	due      uint32
 	key      string
-	last     reply.Reply
+	last     Attempt
 	rcpts    []uint16
 	attempts []uint16 // of each of rcpts
 }
@@ -427,7 +434,7 @@ func appendDeferral(b []byte, f *deferral) []byte {
 	e.byte(codecVersion)
 	e.uint(uint64(f.due))
 	e.string(f.key)
-	e.reply(f.last)
+	e.attempt(f.last)
 	e.recipients(f.rcpts)
 	for _, n := range f.attempts {
 		e.uint(uint64(n))
@@ -441,7 +448,7 @@ func decodeDeferral(b []byte) (deferral, error) {
 	var f deferral
 	f.due = uint32(d.uint())
 	f.key = d.string()
-	f.last = d.reply()
+	f.last = d.attempt()
 	d.recipients(func(r uint16) { f.rcpts = append(f.rcpts, r) })
 	for range f.rcpts {
 		f.attempts = append(f.attempts, uint16(d.uint()))

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"mta/internal/reply"
 	"mta/queue/journal"
 	"mta/queue/schedule"
 )
@@ -189,7 +188,7 @@ type moving struct {
 	rcpt, attempts uint16
 	note           schedule.Loc
 	place          place // of note
-	last           reply.Reply
+	last           Attempt
 	lost           bool // last can't be read
 }
 

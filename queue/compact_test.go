@@ -55,7 +55,7 @@ func TestDiskUseIsBounded(t *testing.T) {
 					last.Text = fmt.Sprint("attempt ", attempts[id], " of ", id)
 					replies[id] = last
 					attempts[id]++
-					q.Defer(id, []int{0}, time.Now().Add(time.Duration(rng.Intn(300))*time.Second), last, "site")
+					q.Defer(id, []int{0}, time.Now().Add(time.Duration(rng.Intn(300))*time.Second), Attempt{Reply: last, Via: "source"}, "site")
 					continue
 				}
 				q.Settle(id, []int{0}, Delivered)
@@ -184,7 +184,7 @@ func workAtRandom(ctx context.Context, t *testing.T, q *Queue, rng *rand.Rand) {
 		case rng.Intn(5) == 0:
 			q.Park(id, all, "site")
 		case rng.Intn(5) == 0:
-			q.Defer(id, all, time.Now().Add(time.Duration(rng.Intn(3))*time.Second), greylisted, "short")
+			q.Defer(id, all, time.Now().Add(time.Duration(rng.Intn(3))*time.Second), Attempt{Reply: greylisted}, "short")
 		case rng.Intn(10) == 0:
 			q.Return(id, all)
 		default:
@@ -208,8 +208,8 @@ var fuzzMessage = &envelope.Message{
 // the octets justify, and what they accept must come out the same when it goes in again.
 func FuzzCodec(f *testing.F) {
 	f.Add(uint8(0), appendEnvelope(nil, fuzzMessage))
-	f.Add(uint8(1), appendStates(nil, []recipientState{{rcpt: 1, key: "k", replied: true, last: greylisted}, {rcpt: 2, key: "k", replied: true, last: greylisted}}))
-	f.Add(uint8(2), appendDeferral(nil, &deferral{due: 5, key: "k", last: greylisted, rcpts: []uint16{1, 7}, attempts: []uint16{1, 2}}))
+	f.Add(uint8(1), appendStates(nil, []recipientState{{rcpt: 1, key: "k", replied: true, last: Attempt{Reply: greylisted, Via: "source"}}, {rcpt: 2, key: "k", replied: true, last: Attempt{Reply: greylisted, Via: "source"}}}))
+	f.Add(uint8(2), appendDeferral(nil, &deferral{due: 5, key: "k", last: Attempt{Reply: greylisted, Via: "source"}, rcpts: []uint16{1, 7}, attempts: []uint16{1, 2}}))
 	f.Add(uint8(3), appendChange(nil, &change{due: 5, marks: markHeld, rcpts: []uint16{1, 7}}))
 	f.Add(uint8(4), appendSettled(nil, Bounced, []uint16{0, 9}))
 	f.Add(uint8(5), appendBurial(nil, &burial{segment: 3, stretches: []stretch{{16, 64}, {128, 256}}}))

@@ -364,7 +364,7 @@ func TestFsck(t *testing.T) {
 			l := next(t, q)
 			q.Settle(l.Message.ID, []int{0}, Delivered)
 			if i < 5 {
-				q.Defer(l.Message.ID, []int{1}, time.Now().Add(time.Hour), greylisted, "site")
+				q.Defer(l.Message.ID, []int{1}, time.Now().Add(time.Hour), Attempt{Reply: greylisted}, "site")
 			}
 		}
 		all, _, _ := q.List(Filter{}, Page{Order: NewestFirst, Limit: 1})

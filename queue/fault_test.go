@@ -193,7 +193,7 @@ func TestReadThatFailsOnce(t *testing.T) {
 			defer shut(t, q)
 			m := accept(t, q, message(2, "example.net"), "x")
 			l := next(t, q)
-			q.Defer(m.ID, indexes(l), time.Now().Add(time.Minute), greylisted, "site")
+			q.Defer(m.ID, indexes(l), time.Now().Add(time.Minute), Attempt{Reply: greylisted}, "site")
 			if bounce {
 				q.Change(Selector{IDs: []envelope.ID{m.ID}}, Hold, false)
 			}
@@ -315,7 +315,7 @@ func randomFaults(t *testing.T, seed int64) {
 				continue
 			}
 			if roll(3) == 0 {
-				q.Defer(l.Message.ID, []int{0}, time.Now().Add(time.Second), greylisted, "site")
+				q.Defer(l.Message.ID, []int{0}, time.Now().Add(time.Second), Attempt{Reply: greylisted}, "site")
 			} else {
 				q.Settle(l.Message.ID, []int{0}, Delivered)
 				delete(living, l.Message.ID)

@@ -45,6 +45,7 @@ type Pending struct {
 	Index    int         // in Message.Recipients
 	Attempts int         // so far
 	Last     reply.Reply // to the last attempt; zero before the first
+	Via      string      // which way that took, as Defer was told; "" before the first
 	Key      string      // what it was parked or deferred under last, "" before
 	Since    time.Time   // when it was accepted
 }
@@ -208,7 +209,7 @@ func (q *Queue) describe(l *lifted, e *schedule.Entry) {
 	p := Pending{Index: int(e.Rcpt), Attempts: int(e.Attempts), Key: q.keys.Name(e.Key), Since: envelope.ID(e.ID).Time()}
 	if e.Attempts > 0 {
 		if r, ok := q.replies[recipientKey{e.ID, e.Rcpt}]; ok {
-			p.Last = r
+			p.Last, p.Via = r.Reply, r.Via
 		} else if note := e.Note(); note != 0 {
 			l.notes = append(l.notes, noteRef{len(l.rcpts), q.placeOf(note, noteGuess)})
 		}
@@ -270,7 +271,7 @@ func (q *Queue) readReplies(l *lifted) {
 		if err != nil {
 			q.reportDamage(err, "the reply to the last attempt is lost; the message is not")
 		}
-		p.Last = r
+		p.Last, p.Via = r.Reply, r.Via
 	}
 }
 

@@ -56,7 +56,8 @@ type ItemRecipient struct {
 	Attempts int       // so far
 	Next     time.Time // of the next attempt; zero when it waits for no time
 	Last     reply.Reply
-	Warned   bool // the sender was told of the delay
+	Via      string // see Attempt
+	Warned   bool   // the sender was told of the delay
 }
 
 const (
@@ -122,7 +123,8 @@ func (q *Queue) item(c *candidate, m *envelope.Message) Item {
 	for i := range c.rcpts {
 		r := q.itemRecipient(&c.rcpts[i], m)
 		if note := c.rcpts[i].note; note != (place{}) && r.Last == (reply.Reply{}) {
-			r.Last, _ = replies.follow(note, c.id, c.rcpts[i].entry.Rcpt) // a listing does without
+			last, _ := replies.follow(note, c.id, c.rcpts[i].entry.Rcpt) // a listing does without
+			r.Last, r.Via = last.Reply, last.Via
 		}
 		it.Recipients = append(it.Recipients, r)
 	}
@@ -139,7 +141,8 @@ func (q *Queue) itemRecipient(c *candidateRecipient, m *envelope.Message) ItemRe
 		r.Next = time.Unix(int64(e.Due), 0).UTC()
 	}
 	q.mu.Lock()
-	r.Last = q.replies[recipientKey{e.ID, e.Rcpt}]
+	last := q.replies[recipientKey{e.ID, e.Rcpt}]
+	r.Last, r.Via = last.Reply, last.Via
 	q.mu.Unlock()
 	return r
 }

@@ -28,7 +28,7 @@ func inState(t *testing.T, q *Queue, s State) envelope.ID {
 	}
 	switch s {
 	case StateDeferred:
-		q.Defer(m.ID, []int{0}, time.Now().Add(100*time.Hour), greylisted, "site")
+		q.Defer(m.ID, []int{0}, time.Now().Add(100*time.Hour), Attempt{Reply: greylisted}, "site")
 	case StateWaiting:
 		q.Park(m.ID, []int{0}, "site")
 	case StateHeld:
@@ -213,7 +213,7 @@ func actionInState(t *testing.T, s State, a Action) {
 		if got := stateOf(t, q, id); got != s {
 			t.Fatalf("a leased recipient is %v at once", got)
 		}
-		q.Defer(id, []int{0}, time.Now().Add(100*time.Hour), greylisted, "site")
+		q.Defer(id, []int{0}, time.Now().Add(100*time.Hour), Attempt{Reply: greylisted}, "site")
 		s = StateDeferred
 	}
 	want := s
@@ -355,7 +355,7 @@ func TestList(t *testing.T) {
 				continue
 			}
 			due[m.ID] = time.Now().Add(time.Duration((i*7919)%3600+1000) * time.Second).Truncate(time.Second)
-			q.Defer(m.ID, indexes(l), due[m.ID], greylisted, fmt.Sprint("site", i%4))
+			q.Defer(m.ID, indexes(l), due[m.ID], Attempt{Reply: greylisted}, fmt.Sprint("site", i%4))
 		}
 		list := func(f Filter, o Order, limit int) (all []Item) {
 			for cursor := ""; ; {

@@ -206,7 +206,7 @@ func (w *workload) work() {
 			r.attempts, r.deferred, r.parked = p.Attempts+1, false, false
 			r.last, r.key = greylisted, fmt.Sprint("site", w.rng.Intn(3))
 			r.last.Text = fmt.Sprint("attempt ", r.attempts, " of ", l.Message.Sender)
-			w.q.Defer(l.Message.ID, one, time.Now().Add(time.Duration(w.rng.Intn(5))*time.Second), r.last, r.key)
+			w.q.Defer(l.Message.ID, one, time.Now().Add(time.Duration(w.rng.Intn(5))*time.Second), Attempt{Reply: r.last, Via: r.last.Text}, r.key)
 		case 4:
 			r.parked = true
 			w.q.Park(l.Message.ID, one, "parked")
@@ -351,7 +351,7 @@ func (w *workload) checkRecipient(sender string, r *sentRecipient, is *ItemRecip
 		w.dump(w.known[sender].id)
 		w.t.Fatalf("%s recipient %d: held is %v, want %v", sender, is.Index, is.State, r.held)
 	}
-	if r.deferred && (is.Attempts != r.attempts || is.Last != r.last || is.Key != r.key && !r.parked) {
+	if r.deferred && (is.Attempts != r.attempts || is.Last != r.last || is.Via != r.last.Text || is.Key != r.key && !r.parked) {
 		w.dump(w.known[sender].id)
 		w.t.Fatalf("%s recipient %d: %+v, want %+v", sender, is.Index, is, r)
 	}

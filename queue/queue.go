@@ -34,7 +34,6 @@ import (
 	"time"
 
 	"mta/internal/envelope"
-	"mta/internal/reply"
 	"mta/queue/schedule"
 	"mta/queue/vfs"
 )
@@ -142,8 +141,8 @@ type Queue struct {
 	warnings  []warning     // what Next is to tell of
 	hot       map[uint64]*hot
 	hotBytes  int64
-	replies   map[recipientKey]reply.Reply // of deferrals that are not written yet
-	large     map[uint64]largeBody         // living messages whose content has its own file
+	replies   map[recipientKey]Attempt // of deferrals that are not written yet
+	large     map[uint64]largeBody     // living messages whose content has its own file
 	segs      segments
 	count     counters
 	largeDone []uint64 // files of contents that can be removed
@@ -178,7 +177,7 @@ func Open(cfg Config) (*Queue, error) {
 	}
 	q := &Queue{
 		cfg: cfg, fs: cfg.FS, log: cfg.Log, now: cfg.Now,
-		hot: map[uint64]*hot{}, replies: map[recipientKey]reply.Reply{}, large: map[uint64]largeBody{},
+		hot: map[uint64]*hot{}, replies: map[recipientKey]Attempt{}, large: map[uint64]largeBody{},
 	}
 	q.scratch.New = newScratch
 	q.due = sync.NewCond(&q.mu)

@@ -183,7 +183,7 @@ func TestDeferAndRetry(t *testing.T) {
 		m := accept(t, q, message(2, "example.net"), "x")
 		l := next(t, q)
 		until := time.Now().Add(90 * time.Second)
-		if err := q.Defer(m.ID, indexes(l), until, greylisted, "site"); err != nil {
+		if err := q.Defer(m.ID, indexes(l), until, Attempt{Reply: greylisted}, "site"); err != nil {
 			t.Fatal(err)
 		}
 		if s := balanced(t, q); s.Deferred != 2 || s.CacheBytes != 0 {
@@ -201,7 +201,7 @@ func TestDeferAndRetry(t *testing.T) {
 				t.Fatalf("body %q", got)
 			}
 			until = time.Now().Add(time.Hour << (4 * i))
-			q.Defer(m.ID, indexes(l), until, greylisted, "site")
+			q.Defer(m.ID, indexes(l), until, Attempt{Reply: greylisted}, "site")
 		}
 	})
 }
@@ -254,7 +254,7 @@ func TestFreshMailIsNotBehindTheBacklog(t *testing.T) {
 		for range 20 {
 			m := accept(t, q, message(1, "old.example"), "x")
 			next(t, q)
-			q.Defer(m.ID, []int{0}, time.Now().Add(time.Minute), greylisted, "")
+			q.Defer(m.ID, []int{0}, time.Now().Add(time.Minute), Attempt{Reply: greylisted}, "")
 		}
 		time.Sleep(2 * time.Minute)
 		for range 5 {
@@ -298,8 +298,8 @@ func TestRestart(t *testing.T) {
 					key := fmt.Sprint("site", rng.Intn(5))
 					last := greylisted
 					last.Text = fmt.Sprint(key, " says no")
-					q.Defer(l.Message.ID, []int{p.Index}, time.Now().Add(time.Duration(rng.Intn(3600))*time.Second), last, key)
-					want[k] = Pending{Attempts: 1, Last: last, Key: key}
+					q.Defer(l.Message.ID, []int{p.Index}, time.Now().Add(time.Duration(rng.Intn(3600))*time.Second), Attempt{Reply: last, Via: "by " + key}, key)
+					want[k] = Pending{Attempts: 1, Last: last, Via: "by " + key, Key: key}
 				default:
 					want[k] = Pending{} // still leased
 				}
@@ -323,7 +323,7 @@ func TestRestart(t *testing.T) {
 			for _, p := range l.Recipients {
 				k := recipientKey{uint64(l.Message.ID), uint16(p.Index)}
 				w, ok := want[k]
-				if !ok || w.Attempts != p.Attempts || w.Last != p.Last || w.Key != p.Key {
+				if !ok || w.Attempts != p.Attempts || w.Last != p.Last || w.Via != p.Via || w.Key != p.Key {
 					t.Fatalf("recipient %v is %+v, want %+v %v", k, p, w, ok)
 				}
 				delete(want, k)
@@ -410,7 +410,7 @@ func TestClosed(t *testing.T) {
 		if err := q.Settle(m.ID, []int{0}, Delivered); !errors.Is(err, ErrClosed) {
 			t.Errorf("Settle: %v", err)
 		}
-		if err := q.Defer(m.ID, []int{0}, time.Now(), greylisted, ""); !errors.Is(err, ErrClosed) {
+		if err := q.Defer(m.ID, []int{0}, time.Now(), Attempt{Reply: greylisted}, ""); !errors.Is(err, ErrClosed) {
 			t.Errorf("Defer: %v", err)
 		}
 		if err := q.Ready(); !errors.Is(err, ErrClosed) {

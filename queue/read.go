@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"mta/internal/envelope"
-	"mta/internal/reply"
 	"mta/queue/journal"
 	"mta/queue/schedule"
 	"mta/queue/vfs"
@@ -286,21 +285,21 @@ func (q *Queue) tryEnvelope(p place) (*envelope.Message, error) {
 	return m, nil
 }
 
-// replyReader reads last replies. Those of a message often lie in one record, which it then reads
+// replyReader reads what is known of last attempts. Those of a message often lie in one record, which it then reads
 // once.
 type replyReader struct {
 	q    *Queue
 	have place
-	one  reply.Reply      // of a deferred record
+	one  Attempt          // of a deferred record
 	each []recipientState // of a moved record
 }
 
-// read gives the last reply to one recipient from the record that has it.
-func (r *replyReader) read(p place, rcpt uint16) (reply.Reply, error) {
+// read gives the last attempt at one recipient from the record that has it.
+func (r *replyReader) read(p place, rcpt uint16) (Attempt, error) {
 	if p != r.have {
 		if err := r.load(p); err != nil {
 			r.have = place{}
-			return reply.Reply{}, err
+			return Attempt{}, err
 		}
 		r.have = p
 	}
@@ -312,9 +311,9 @@ func (r *replyReader) read(p place, rcpt uint16) (reply.Reply, error) {
 	return r.one, nil
 }
 
-// follow reads the last reply to a recipient, looking again for where it lies when compaction
+// follow reads the last attempt at a recipient, looking again for where it lies when compaction
 // was quicker.
-func (r *replyReader) follow(p place, id uint64, rcpt uint16) (reply.Reply, error) {
+func (r *replyReader) follow(p place, id uint64, rcpt uint16) (Attempt, error) {
 	for {
 		last, err := r.read(p, rcpt)
 		if !errors.Is(err, errGone) {
@@ -341,7 +340,7 @@ func (r *replyReader) load(p place) error {
 	if err != nil {
 		return err
 	}
-	r.one, r.each = reply.Reply{}, nil
+	r.one, r.each = Attempt{}, nil
 	switch rec.Kind {
 	case kindDeferred:
 		var f deferral

@@ -64,7 +64,7 @@ func scaleFill(t *testing.T, dir string) {
 		case i%2 == 0:
 			q.Park(l.Message.ID, []int{0}, "site")
 		default:
-			q.Defer(l.Message.ID, []int{0}, until.Add(time.Duration(i%40000)*time.Second), greylisted, fmt.Sprint("site", i%1000))
+			q.Defer(l.Message.ID, []int{0}, until.Add(time.Duration(i%40000)*time.Second), Attempt{Reply: greylisted}, fmt.Sprint("site", i%1000))
 		}
 	}
 	worked := time.Since(began) - accepted

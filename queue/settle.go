@@ -149,9 +149,15 @@ func (c *counters) settle(o Outcome, n int64) {
 	}
 }
 
+// Attempt is what is remembered of an attempt that failed.
+type Attempt struct {
+	Reply reply.Reply
+	Via   string // which way it took, in the caller's words, so that the next can take the same
+}
+
 // Defer makes leased recipients wait until a time, after an attempt that failed with last. key
 // says what they wait for. It is written as Settle's outcome is, and ErrUnknown means the same.
-func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last reply.Reply, key string) error {
+func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last Attempt, key string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.ended {
