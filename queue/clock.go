@@ -156,7 +156,7 @@ func (s *sweeper) look(now time.Time, slot schedule.Slot, e *schedule.Entry) {
 	case schedule.Leased, schedule.Ending, schedule.Unreadable:
 		return
 	}
-	age := now.Sub(envelope.ID(e.ID).Time())
+	age := now.Sub(q.startOf(e.ID))
 	if int(e.Key) < len(s.ages) {
 		a := &s.ages[e.Key]
 		if a.max > 0 && age >= a.max && a.name == q.keys.Name(e.Key) {

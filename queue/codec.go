@@ -146,6 +146,7 @@ const (
 	flagUTF8 = 1 << iota
 	flagRequireTLS
 	flagReceived
+	flagScheduled
 )
 
 // appendEnvelope appends all of m but ID and Size, which the record has elsewhere.
@@ -162,12 +163,20 @@ func appendEnvelope(b []byte, m *envelope.Message) []byte {
 	if !m.Received.IsZero() {
 		flags |= flagReceived
 	}
+	if !m.Release.IsZero() {
+		flags |= flagScheduled
+	}
 	e.byte(flags)
 	e.byte(uint8(m.Body))
 	e.byte(uint8(m.Ret))
 	e.byte(m.Tier)
 	if flags&flagReceived != 0 {
 		e.int(m.Received.UnixNano())
+	}
+	if flags&flagScheduled != 0 {
+		plan := planOf(m)
+		e.uint(uint64(plan.release))
+		e.uint(uint64(plan.spread))
 	}
 	e.string(string(m.Sender))
 	e.string(m.EnvID)
@@ -193,12 +202,7 @@ func decodeEnvelope(b []byte) (*envelope.Message, error) {
 	d := decoder{s: string(b)}
 	d.version()
 	m := &envelope.Message{}
-	flags := d.byte()
-	m.UTF8, m.RequireTLS = flags&flagUTF8 != 0, flags&flagRequireTLS != 0
-	m.Body, m.Ret, m.Tier = envelope.BodyType(d.byte()), envelope.Ret(d.byte()), d.byte()
-	if flags&flagReceived != 0 {
-		m.Received = time.Unix(0, d.int()).UTC()
-	}
+	d.times(m)
 	m.Sender = envelope.Address(d.string())
 	m.EnvID, m.Tenant, m.Campaign = d.string(), d.string(), d.string()
 	if peer := d.string(); peer != "" {
@@ -224,6 +228,35 @@ func decodeEnvelope(b []byte) (*envelope.Message, error) {
 	}
 	return m, nil
 }
+
+// times reads what an envelope begins with, up to where the addresses begin.
+func (d *decoder) times(m *envelope.Message) {
+	flags := d.byte()
+	m.UTF8, m.RequireTLS = flags&flagUTF8 != 0, flags&flagRequireTLS != 0
+	m.Body, m.Ret, m.Tier = envelope.BodyType(d.byte()), envelope.Ret(d.byte()), d.byte()
+	if flags&flagReceived != 0 {
+		m.Received = time.Unix(0, d.int()).UTC()
+	}
+	if flags&flagScheduled != 0 {
+		m.Release = time.Unix(int64(uint32(d.uint())), 0).UTC()
+		m.Spread = time.Duration(uint32(d.uint())) * time.Second
+	}
+}
+
+// decodePlan reads of an envelope only when it is to be released. Of one that can't be read there
+// is no plan: whoever is handed it finds out, and keeps it as unreadable.
+func decodePlan(env []byte) plan {
+	d := decoder{s: string(env[:min(len(env), maxTimes)])}
+	d.version()
+	var m envelope.Message
+	if d.times(&m); d.err != nil {
+		return plan{}
+	}
+	return planOf(&m)
+}
+
+// maxTimes is the most that an envelope can have before the addresses, in octets.
+const maxTimes = 5 + 3*10
 
 // prelude begins the payload of accepted and moved records. Envelope and states follow it, and
 // then the content, unless that has its own file.

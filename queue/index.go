@@ -17,7 +17,7 @@ import (
 type itemKind uint8
 
 const (
-	itemAccepted itemKind = 1 + iota // a message; rcpt is how many recipients it has
+	itemAccepted itemKind = 1 + iota // a message; rcpt is how many recipients it has, due and key are its plan
 	itemMoved                        // the same, its recipients' states follow as items
 	itemLarge                        // the number of the content's own file, in due and key
 	itemState                        // a recipient of the moved message before
@@ -188,6 +188,8 @@ func (ix *index) addMessage(it item, rec journal.Record) error {
 		it.kind = itemMoved
 	}
 	it.size = schedule.SizeClass(journal.Size(len(rec.Payload)))
+	p := decodePlan(c.env)
+	it.due, it.key = p.release, p.spread
 	ix.items = append(ix.items, it)
 	if c.large != 0 {
 		ix.items = append(ix.items, item{id: it.id, off: it.off, kind: itemLarge, due: uint32(c.large), key: uint32(c.large >> 32)})

@@ -47,7 +47,7 @@ type Pending struct {
 	Last     reply.Reply // to the last attempt; zero before the first
 	Via      string      // which way that took, as Defer was told; "" before the first
 	Key      string      // what it was parked or deferred under last, "" before
-	Since    time.Time   // when it was accepted
+	Since    time.Time   // when its age began to count: accepted or, if that was later, released
 }
 
 // Lease is recipients of one message that were handed out. Each must come back by Settle, Defer,
@@ -206,7 +206,7 @@ func (q *Queue) liftWarning(w warning) *lifted {
 
 // describe adds a recipient to what was lifted.
 func (q *Queue) describe(l *lifted, e *schedule.Entry) {
-	p := Pending{Index: int(e.Rcpt), Attempts: int(e.Attempts), Key: q.keys.Name(e.Key), Since: envelope.ID(e.ID).Time()}
+	p := Pending{Index: int(e.Rcpt), Attempts: int(e.Attempts), Key: q.keys.Name(e.Key), Since: q.startOf(e.ID)}
 	if e.Attempts > 0 {
 		if r, ok := q.replies[recipientKey{e.ID, e.Rcpt}]; ok {
 			p.Last, p.Via = r.Reply, r.Via

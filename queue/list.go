@@ -56,8 +56,12 @@ type ItemRecipient struct {
 	Attempts int       // so far
 	Next     time.Time // of the next attempt; zero when it waits for no time
 	Last     reply.Reply
-	Via      string // see Attempt
-	Warned   bool   // the sender was told of the delay
+	Via      string    // see Attempt
+	Warned   bool      // the sender was told of the delay
+	Start    time.Time // when its age began to count, see Pending.Since
+	// Scheduled says that it was not tried yet because it waits for the time, Next, that it was
+	// submitted for.
+	Scheduled bool
 }
 
 const (
@@ -140,9 +144,13 @@ func (q *Queue) itemRecipient(c *candidateRecipient, m *envelope.Message) ItemRe
 	if e.State() == schedule.Deferred || e.State() == schedule.Due {
 		r.Next = time.Unix(int64(e.Due), 0).UTC()
 	}
+	if m != nil && e.State() == schedule.Deferred && e.Attempts == 0 {
+		r.Scheduled = planOf(m).due(e.ID, r.Index) == e.Due
+	}
 	q.mu.Lock()
 	last := q.replies[recipientKey{e.ID, e.Rcpt}]
 	r.Last, r.Via = last.Reply, last.Via
+	r.Start = q.startOf(e.ID)
 	q.mu.Unlock()
 	return r
 }

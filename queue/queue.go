@@ -143,6 +143,7 @@ type Queue struct {
 	hotBytes  int64
 	replies   map[recipientKey]Attempt // of deferrals that are not written yet
 	large     map[uint64]largeBody     // living messages whose content has its own file
+	starts    starts                   // of living messages that were scheduled
 	segs      segments
 	count     counters
 	largeDone []uint64 // files of contents that can be removed

@@ -232,6 +232,9 @@ func (l *loader) message(h *history) error {
 	seg.messages++
 	seg.live += schedule.Octets(h.size)
 	missing := false
+	if h.plan.scheduled() {
+		q.starts.add(h.id, h.plan.start())
+	}
 	if h.large != 0 {
 		size, ok := l.bodies[h.large]
 		q.large[h.id] = largeBody{h.large, size}

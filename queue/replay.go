@@ -12,6 +12,7 @@ type history struct {
 	off    int64 // and where in the segment that is
 	size   uint8 // schedule.SizeClass of the record
 	large  uint64
+	plan   plan // when it is, or was, to be released
 	rcpts  []recipientHistory
 	living int
 	dataIn []int // the runs that have its data, the latest last
@@ -185,15 +186,15 @@ func (r *replay) apply(it *item, i int) {
 	}
 }
 
-// begin starts the states of the current message: all due when it was accepted, none living yet
-// when it was moved.
+// begin starts the states of the current message: all due when it was accepted, or when it is to
+// be released, none living yet when it was moved.
 func (r *replay) begin(it *item, i int) {
 	h := &r.cur
 	for _, of := range h.dataIn {
 		r.depend(of, i, false)
 	}
 	h.dataIn = append(h.dataIn, i)
-	h.run, h.off, h.size, h.large = i, it.offset(), it.size, 0
+	h.run, h.off, h.size, h.large, h.plan = i, it.offset(), it.size, 0, plan{it.due, it.key}
 	h.rcpts = slices.Grow(h.rcpts[:0], int(it.rcpt))[:it.rcpt]
 	living := it.kind == itemAccepted && !r.isBuried(i, it.offset())
 	h.living = 0
@@ -201,7 +202,7 @@ func (r *replay) begin(it *item, i int) {
 		h.living = int(it.rcpt)
 	}
 	for j := range h.rcpts {
-		h.rcpts[j] = recipientHistory{living: living, noteRun: -1, keyRun: -1}
+		h.rcpts[j] = recipientHistory{living: living, due: h.plan.due(h.id, j), noteRun: -1, keyRun: -1}
 	}
 }
 

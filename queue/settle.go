@@ -107,6 +107,7 @@ func (q *Queue) livingAfter(id uint64, n int) int {
 func (q *Queue) messageDone(id uint64, seg *segment, size uint8) (large uint64) {
 	seg.messages--
 	seg.live -= schedule.Octets(size)
+	q.starts.remove(id)
 	if seg.sealed && seg.messages == 0 {
 		q.nudge(q.kick.janitor)
 	}

@@ -615,11 +615,13 @@ func (q *Queue) enter(seg *segment, d *Draft) {
 	size := schedule.SizeClass(d.recordSize())
 	e := schedule.Entry{ID: uint64(m.ID), Due: uint32(m.ID.Time().Unix()), Size: size}
 	e.SetData(schedule.LocOf(seg.handle, d.offset))
+	p := planOf(m)
+	if p.scheduled() {
+		q.starts.add(e.ID, p.start())
+	}
 	for i := range m.Recipients {
 		e.Rcpt = uint16(i)
-		s := q.table.Append(e, schedule.Due)
-		q.keys.Hold(q.table.At(s))
-		q.table.Push(q.fresh, s)
+		q.enterRecipient(e, p)
 	}
 	n := len(m.Recipients)
 	q.count.Accepted += int64(n)
@@ -630,5 +632,7 @@ func (q *Queue) enter(seg *segment, d *Draft) {
 		q.count.largeOctets += d.size
 		q.count.largeLive += d.size
 	}
-	q.admit(m, d.body, n)
+	if !p.scheduled() {
+		q.admit(m, d.body, n)
+	}
 }

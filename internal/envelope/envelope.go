@@ -115,6 +115,11 @@ type Message struct {
 	Campaign string // a finer label below the tenant
 	Tier     uint8  // 0 matters most, 5 least
 
+	// Release is when the first attempt is made at the earliest, in whole seconds; zero: at once.
+	// Each recipient has its own time within Spread from then on, see ReleaseOf.
+	Release time.Time
+	Spread  time.Duration // whole seconds, up to MaxSpread
+
 	Received time.Time      // when it was accepted
 	Peer     netip.AddrPort // who submitted it; zero for the relay's own mail
 	HeloName string         // what the peer called itself

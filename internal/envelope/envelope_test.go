@@ -138,3 +138,33 @@ func TestNotify(t *testing.T) {
 		t.Errorf("got %s", s)
 	}
 }
+
+// A recipient's place in the window of release is its own, stays the same, and is a whole second.
+func TestReleaseOf(t *testing.T) {
+	received := time.Date(2026, 11, 21, 12, 0, 0, 500, time.UTC)
+	m := Message{ID: FirstID(received), Received: received}
+	if !m.ReleaseOf(0).IsZero() || m.Start() != received {
+		t.Errorf("without a release: %v, age from %v", m.ReleaseOf(0), m.Start())
+	}
+	m.Release = received.Truncate(time.Second).Add(time.Hour)
+	if m.ReleaseOf(7) != m.Release || m.Start() != m.Release {
+		t.Errorf("without a window: %v, age from %v, want %v", m.ReleaseOf(7), m.Start(), m.Release)
+	}
+	m.Spread = 10 * time.Second
+	var seen [10]int
+	for i := range 1000 {
+		at := m.ReleaseOf(i).Sub(m.Release)
+		if at != m.ReleaseOf(i).Sub(m.Release) || at%time.Second != 0 || at < 0 || at >= m.Spread {
+			t.Fatalf("recipient %d is released %v into a window of %v", i, at, m.Spread)
+		}
+		seen[at/time.Second]++
+	}
+	for s, n := range seen {
+		if n < 60 || n > 140 {
+			t.Errorf("second %d has %d of 1000 recipients", s, n)
+		}
+	}
+	if want := m.Release.Add(m.Spread); m.Start() != want {
+		t.Errorf("age counts from %v, want %v", m.Start(), want)
+	}
+}

@@ -1,0 +1,120 @@
+package queue
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"mta/internal/envelope"
+	"mta/queue/schedule"
+)
+
+// plan is when a message is released, as its record has it: no attempt is made before. The zero
+// plan is that of a message which is due when it is accepted.
+//
+// The plan is part of the accepted record, so that there is no instant at which a message is
+// durable and its plan is not.
+type plan struct {
+	release uint32 // seconds since 1970
+	spread  uint32 // seconds: each recipient has its own time from release to so much later
+}
+
+// planOf gives the plan of an envelope. A fraction of a second counts as a whole one: nothing is
+// released early.
+func planOf(m *envelope.Message) plan {
+	if m.Release.IsZero() {
+		return plan{}
+	}
+	return plan{secondsOf(m.Release), uint32(min(max(m.Spread, 0), envelope.MaxSpread) / time.Second)}
+}
+
+func (p plan) scheduled() bool { return p.release != 0 }
+
+// due is when a recipient is released, 0 without a plan. It is worked out from the id, so that it
+// need not be stored for each recipient.
+func (p plan) due(id uint64, rcpt int) uint32 {
+	if !p.scheduled() {
+		return 0
+	}
+	return p.release + envelope.ID(id).Jitter(rcpt, p.spread)
+}
+
+// start is when the last recipient is released.
+func (p plan) start() uint32 { return p.release + p.spread }
+
+// enterRecipient puts a recipient that was just accepted on the schedule: to be handed out at
+// once or, by its plan, on the wheel.
+func (q *Queue) enterRecipient(e schedule.Entry, p plan) {
+	if p.scheduled() {
+		e.Due = p.due(e.ID, int(e.Rcpt))
+	}
+	s := q.table.Append(e, schedule.Due)
+	q.keys.Hold(q.table.At(s))
+	if e.Due > q.seconds() && p.scheduled() {
+		q.deferEntry(s, q.table.At(s))
+		return
+	}
+	q.table.Push(q.fresh, s)
+}
+
+// startOf is when the age of a message began to count, or will begin. The caller has q.mu.
+func (q *Queue) startOf(id uint64) time.Time {
+	if at, ok := q.starts.find(id); ok {
+		return time.Unix(int64(at), 0)
+	}
+	return envelope.ID(id).Time()
+}
+
+// starts says when the age of scheduled messages begins to count, as long as they are in the
+// queue: 16 octets for each. All others have it in their id.
+type starts struct {
+	all  []start // by id
+	gone int     // of all: not in the queue any more
+}
+
+type start struct {
+	id   uint64
+	at   uint32 // seconds since 1970
+	gone bool
+}
+
+func (s *starts) search(id uint64) (int, bool) {
+	return slices.BinarySearchFunc(s.all, id, func(a start, id uint64) int { return cmp.Compare(a.id, id) })
+}
+
+// add takes note of a message. Ids grow, so this is mostly at the end.
+func (s *starts) add(id uint64, at uint32) {
+	i, ok := s.search(id)
+	if !ok {
+		s.all = slices.Insert(s.all, i, start{})
+	}
+	s.all[i] = start{id: id, at: at}
+}
+
+func (s *starts) find(id uint64) (at uint32, ok bool) {
+	if len(s.all) == 0 {
+		return 0, false
+	}
+	i, ok := s.search(id)
+	if !ok || s.all[i].gone {
+		return 0, false
+	}
+	return s.all[i].at, true
+}
+
+// remove forgets a message. The memory is given back when half of it is of no use.
+func (s *starts) remove(id uint64) {
+	if len(s.all) == 0 {
+		return
+	}
+	i, ok := s.search(id)
+	if !ok || s.all[i].gone {
+		return
+	}
+	s.all[i].gone = true
+	if s.gone++; s.gone*2 < len(s.all) {
+		return
+	}
+	s.all = slices.Clone(slices.DeleteFunc(s.all, func(a start) bool { return a.gone }))
+	s.gone = 0
+}
