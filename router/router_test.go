@@ -473,3 +473,33 @@ func BenchmarkSubmitMillion(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(domains)), "ns/domain")
 }
+
+// With nothing to do, or nobody who may be given a worker, the router does nothing at all: it looks
+// at no clock and starts no goroutine.
+func TestS5_RouterSleepsWhenEmptyOrBlocked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var looks atomic.Int64
+		n := &names{delay: func(string) time.Duration { return 40 * time.Second }}
+		r := New(Config{Settings: Settings{Workers: 2}, Now: func() time.Time { looks.Add(1); return time.Now() }}, n)
+		defer r.Close()
+		var c collector
+		idle := func(what string) {
+			t.Helper()
+			synctest.Wait()
+			before := looks.Load()
+			time.Sleep(30 * time.Second)
+			synctest.Wait()
+			if n := looks.Load() - before; n != 0 {
+				t.Errorf("%s: the clock was looked at %d times", what, n)
+			}
+		}
+		idle("empty")
+		for i := range 1000 {
+			r.Submit(Request{Message: envelope.ID(i), Domains: []string{fmt.Sprint("d", i, ".example")}, Done: c.done})
+		}
+		idle("blocked")
+		if s := r.Stats(); s.Running != 2 || s.Messages != 998 || c.count() != 0 {
+			t.Errorf("%d run, %d messages wait, %d are done: nobody is blocked", s.Running, s.Messages, c.count())
+		}
+	})
+}
