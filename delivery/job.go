@@ -23,6 +23,9 @@ type Job struct {
 	Weight  int // of the tenant among tenants, 0 is 1
 
 	Body func() (io.ReadCloser, error) // see smtpclient.Transaction.Body
+	// MayBegin is asked just before a transaction of the job is opened, as it may have waited long by
+	// then. When it says no, its recipients come back Withdrawn. It must not block. Nil: it may.
+	MayBegin func() bool
 	// Done is called once, with a result for each recipient, in any order of recipients. It is
 	// called from goroutines that carry mail, with no lock held: it must not block for long. It may
 	// Submit.
@@ -37,6 +40,8 @@ type Result struct {
 	Source    string
 	// Attempted is false when the recipient never got its turn: that counts no attempt.
 	Attempted bool
+	// Withdrawn says that it was taken back before it was sent, by Job.MayBegin or by Cancel.
+	Withdrawn bool
 	// RetryAfter is the earliest time at which another attempt makes sense, where that is known;
 	// zero leaves it to the caller's schedule.
 	RetryAfter time.Time
@@ -90,7 +95,7 @@ func (w *work) split(limit int) []*part {
 	for p := &w.first; ; p = new(part) {
 		n := min(limit, len(rest))
 		p.work = w
-		p.tx = smtpclient.Transaction{Message: w.Message, Recipients: rest[:n:n], Body: w.Body, Context: p}
+		p.tx = smtpclient.Transaction{Message: w.Message, Recipients: rest[:n:n], Body: w.Body, MayBegin: w.MayBegin, Context: p}
 		parts = append(parts, p)
 		if rest = rest[n:]; len(rest) == 0 {
 			return parts

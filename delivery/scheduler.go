@@ -500,8 +500,8 @@ func (s *Scheduler) Reload() {
 }
 
 // Cancel takes the parts of a message that no connection has yet, and gives their recipients back
-// with r, unattempted. It returns how many recipients those were.
-func (s *Scheduler) Cancel(id envelope.ID, r reply.Reply) int {
+// Withdrawn. It returns how many recipients those were.
+func (s *Scheduler) Cancel(id envelope.ID) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := s.messages[id]
@@ -515,13 +515,15 @@ func (s *Scheduler) Cancel(id envelope.ID, r reply.Reply) int {
 				for p := g.first; p != nil; p = g.first {
 					l.waiting.remove(p, nil)
 					n += len(p.tx.Recipients)
-					s.fail(p, Result{Reply: r})
+					s.fail(p, Result{Reply: cancelled, Withdrawn: true})
 				}
 			}
 		}
 	}
 	return n
 }
+
+var cancelled = reply.Local(451, reply.Enhanced{4, 3, 0}, "route", "taken back by the operator")
 
 // Counts gives the counters and how much is under way.
 func (s *Scheduler) Counts() Counts {

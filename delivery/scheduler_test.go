@@ -149,13 +149,49 @@ func TestCancel(t *testing.T) {
 		j := w.job(r, 250)
 		w.s.Submit(j)
 		w.send(r, 1)
-		if n := w.s.Cancel(j.Message.ID, stopping); n != 250 {
+		if n := w.s.Cancel(j.Message.ID); n != 250 {
 			t.Errorf("%d recipients taken back, want 250", n)
 		}
 		if res := w.awaitResults(250, time.Second); len(res) != 250 || res[0].Attempted {
 			t.Errorf("%d results, %+v", len(res), res[0])
 		}
 	})
+}
+
+// TestMayBegin: a job can be taken back until its first command goes out, when it is on a connection
+// already; what is behind it goes on.
+func TestMayBegin(t *testing.T) {
+	for _, mode := range []sink.Config{{Latency: time.Second}, {Latency: time.Second, Without: sink.Chunking}, {Latency: time.Second, Without: sink.Chunking | sink.Pipelining}} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, func(c *Config) { c.MaxConnections = 1 })
+			defer w.end()
+			r := routeTo("a", tier(w.host("mx", mode)))
+			begin := time.Now()
+			var closes []time.Duration
+			for i := range 3 {
+				j := w.job(r, 1)
+				if i == 1 {
+					j.MayBegin = func() bool { closes = append(closes, time.Since(begin)); return false }
+				} else {
+					j.MayBegin = func() bool { return true }
+				}
+				w.s.Submit(j)
+			}
+			results := w.awaitResults(3, time.Minute)
+			withdrawn := 0
+			for _, res := range results {
+				if res.Withdrawn {
+					withdrawn++
+				}
+				if res.Withdrawn == res.Reply.OK() || res.Attempted == res.Withdrawn {
+					t.Errorf("result %+v", res)
+				}
+			}
+			if withdrawn != 1 || len(closes) != 1 || closes[0] == 0 {
+				t.Errorf("%d withdrawn, asked %v after the hand-over; want once, when the connection stands", withdrawn, closes)
+			}
+		})
+	}
 }
 
 func TestDrain(t *testing.T) {

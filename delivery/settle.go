@@ -84,8 +84,8 @@ func (c *connection) clocked(now time.Time, took time.Duration) {
 
 func (s *Scheduler) resultOf(p *part, c *connection, i int, r smtpclient.Result, dsn bool, now time.Time) Result {
 	res := Result{
-		Recipient: p.tx.Recipients[i], Reply: r.Reply, Host: c.host, Source: c.source.Name, Attempted: r.Fate != smtpclient.Untried,
-		Ambiguous: r.Fate == smtpclient.Ambiguous, DSN: dsn, TLS: c.tlsName, Session: c.id, Time: now.Sub(p.handed),
+		Recipient: p.tx.Recipients[i], Reply: r.Reply, Host: c.host, Source: c.source.Name, Withdrawn: r.Fate == smtpclient.Withdrawn,
+		Attempted: r.Fate != smtpclient.Untried && r.Fate != smtpclient.Withdrawn, Ambiguous: r.Fate == smtpclient.Ambiguous, DSN: dsn, TLS: c.tlsName, Session: c.id, Time: now.Sub(p.handed),
 	}
 	switch r.Fate {
 	case smtpclient.Untried:

@@ -178,7 +178,7 @@ func (o operator) remove(sel queue.Selector, a queue.Action, _ bool) (int, error
 func (o operator) cancel(sel queue.Selector) {
 	if len(sel.IDs) > 0 {
 		for _, id := range sel.IDs {
-			o.r.delivery.Cancel(id, reply.Reply{})
+			o.r.delivery.Cancel(id)
 		}
 		return
 	}
@@ -194,7 +194,7 @@ func (o operator) cancel(sel queue.Selector) {
 			return
 		}
 		for i := range items {
-			o.r.delivery.Cancel(items[i].ID, reply.Reply{})
+			o.r.delivery.Cancel(items[i].ID)
 		}
 		if page.Cursor = next; next == "" {
 			return

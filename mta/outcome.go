@@ -68,7 +68,7 @@ func (o *outcomes) sort(a attempt, late bool) {
 		o.delivered = append(o.delivered, a)
 	case r.Reply.Permanent():
 		o.bounced = append(o.bounced, a)
-	case !r.Attempted && r.Reply.Code == 0: // taken back, see operator.cancel
+	case r.Withdrawn:
 		o.unsent = append(o.unsent, r.Recipient)
 	case late:
 		o.expired = append(o.expired, a)

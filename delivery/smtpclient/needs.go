@@ -15,6 +15,10 @@ import (
 // prepare fits t to what the host offers: it decides what MAIL will say, and refuses what this
 // host can't be sent. It reports false when no recipient is left to ask for.
 func (c *Conn) prepare(t *Transaction) bool {
+	if t.MayBegin != nil && !t.MayBegin() {
+		t.conclude(Withdrawn, withdrawn)
+		return false
+	}
 	m := t.Message
 	t.sender, t.utf8 = m.Sender, c.caps.UTF8 && needsUTF8(t)
 	if !t.utf8 {
@@ -43,6 +47,9 @@ func (c *Conn) prepare(t *Transaction) bool {
 	c.limitRecipients(t)
 	return t.asked > 0
 }
+
+// withdrawn stands for a reply to what the caller took back.
+var withdrawn = reply.Local(451, reply.Enhanced{4, 3, 0}, "MAIL", "taken back before it was sent")
 
 // refuse is a final answer that this relay gives in the host's place.
 func refuse(code int, enhanced reply.Enhanced, command, format string, args ...any) *Result {

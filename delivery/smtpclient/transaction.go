@@ -24,6 +24,10 @@ type Transaction struct {
 	// block; it may call Send, of this transaction too.
 	Done func(*Transaction, Outcome)
 
+	// MayBegin is asked by the writer just before the first command is made; when it says no the
+	// transaction is Withdrawn. It must not block, nor call the Conn. Nil: it may.
+	MayBegin func() bool
+
 	Context any // the caller's own
 
 	transactionState
@@ -70,6 +74,8 @@ const (
 	// RFC 5321, 4.5.3.1.10). To be sent in another transaction at once; counts no attempt.
 	// At least one other recipient of the transaction is not Excess.
 	Excess
+	// Withdrawn: MayBegin said no. Nothing of it was sent; it counts no attempt.
+	Withdrawn
 )
 
 // String gives the word for logs.
@@ -83,6 +89,8 @@ func (f Fate) String() string {
 		return "failed"
 	case Ambiguous:
 		return "ambiguous"
+	case Withdrawn:
+		return "withdrawn"
 	}
 	return "excess"
 }
