@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"iter"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -65,8 +66,9 @@ type dispatcher struct {
 	sites    *siteDomains
 	policy   func() *policy // the configuration in force
 	now      func() time.Time
-	chance   func() float64           // in [0, 1), safe for concurrent use
-	missing  func(source string) bool // on this machine; nil: none is
+	chance   func() float64 // in [0, 1), safe for concurrent use
+	split    *splitter      // nil: no source is missing, and no pool has dedicated ones
+	warm     *warming       // what is held for its source waits there
 	log      *slog.Logger
 
 	routing  budget      // recipients that are with the router
@@ -82,8 +84,8 @@ func (d *dispatcher) ready() *dispatcher {
 	if d.chance == nil {
 		d.chance = rand.Float64
 	}
-	if d.missing == nil {
-		d.missing = func(string) bool { return false }
+	if d.split == nil {
+		d.split = &splitter{missing: func(string) bool { return false }, now: d.now}
 	}
 	d.routing.limit = maxRouting
 	return d
@@ -134,6 +136,7 @@ func (d *dispatcher) route(l *queue.Lease) {
 	pol := d.policy()
 	d.router.Submit(router.Request{
 		Message: l.Message.ID,
+		Tenant:  l.Message.Tenant,
 		Domains: domains,
 		Done: func(domain string, rt *route.Route, failed *reply.Reply) {
 			recipients := byDomain[domain]
@@ -212,28 +215,75 @@ func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 		d.expire(m, rt, recipients)
 		return
 	}
-	source, ok := pol.sourceFor(m, rt, d.missing)
-	if !ok {
-		d.withoutSource(m, rt, recipients, pol.noSource(m.Tenant))
-		return
+	for via, group := range byVia(recipients) {
+		if pol.divided(m.Tenant) != nil && d.delivery.Room(rt.Site) <= 0 {
+			d.park(m, group, rt.Site) // and not charge a warm-up for what must wait here
+			continue
+		}
+		c := d.split.choose(pol, m, rt, via, len(group))
+		switch {
+		case c.none:
+			d.withoutSource(m, rt, group, pol.noSource(m.Tenant))
+		case c.source == "":
+			d.warm.hold(m.ID, indexes(group), &c)
+		default:
+			d.send(m, rt, group, &c, expires)
+		}
 	}
+}
+
+// send hands recipients to delivery, which is to send from the source of c.
+func (d *dispatcher) send(m *envelope.Message, rt *route.Route, recipients []queue.Pending, c *choice, expires time.Time) {
 	slices.SortFunc(recipients, func(a, b queue.Pending) int { return cmp.Compare(a.Index, b.Index) })
 	job := &delivery.Job{
 		Message:    m,
 		Recipients: indexes(recipients),
 		Route:      rt,
-		Source:     source,
+		Source:     c.source,
 		Expires:    expires,
 		Body:       func() (io.ReadCloser, error) { return d.queue.Body(m.ID) },
+		Done:       func(j *delivery.Job, results []delivery.Result) { d.done(j, recipients, results) },
 	}
-	job.Done = func(j *delivery.Job, results []delivery.Result) { d.done(j, recipients, results) }
-	if d.delivery.Submit(job) {
-		return
+	if c.key != "" {
+		job.MayBegin = func() bool { return d.split.valid(c) }
+		job.Done = func(j *delivery.Job, results []delivery.Result) {
+			d.split.tell(c, results)
+			d.done(j, recipients, results)
+		}
 	}
-	d.queue.Park(m.ID, job.Recipients, rt.Site)
+	if !d.delivery.Submit(job) {
+		d.split.giveBack(c, len(recipients))
+		d.park(m, recipients, rt.Site)
+	}
+}
+
+// park lets recipients wait in the queue until delivery has room for a site.
+func (d *dispatcher) park(m *envelope.Message, recipients []queue.Pending, site string) {
+	d.queue.Park(m.ID, indexes(recipients), site)
 	// Delivery may have got room between the refusal and the parking, and would not say so again.
-	if d.delivery.Room(rt.Site) > 0 {
-		d.unpark(rt.Site)
+	if d.delivery.Room(site) > 0 {
+		d.unpark(site)
+	}
+}
+
+// byVia gives recipients by the source that they had at the attempt before, "" for none: they keep
+// it. Most often that is one for all.
+func byVia(recipients []queue.Pending) iter.Seq2[string, []queue.Pending] {
+	return func(yield func(string, []queue.Pending) bool) {
+		first := recipients[0].Via
+		if !slices.ContainsFunc(recipients, func(p queue.Pending) bool { return p.Via != first }) {
+			yield(first, recipients)
+			return
+		}
+		groups := make(map[string][]queue.Pending)
+		for _, p := range recipients {
+			groups[p.Via] = append(groups[p.Via], p)
+		}
+		for via, group := range groups {
+			if !yield(via, group) {
+				return
+			}
+		}
 	}
 }
 

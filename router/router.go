@@ -45,6 +45,7 @@ type Config struct {
 // Request asks for the routes of a message's domains.
 type Request struct {
 	Message envelope.ID
+	Tenant  string // on whose behalf; tenants share the workers evenly
 	// Domains are distinct, in A-label form and lower case, or address literals in brackets, as
 	// envelope.Address.Domain gives them. Left alone by the caller from Submit on.
 	Domains []string

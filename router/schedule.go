@@ -4,6 +4,8 @@ import (
 	"container/heap"
 	"container/list"
 	"time"
+
+	"mta/internal/drr"
 )
 
 // Allowance is Tony Finch's rule for when a message may have one more worker: while it has few,
@@ -26,10 +28,12 @@ type guard struct {
 	workers int           // how many may be under the guard at a time
 }
 
-// schedule says whose job a free worker takes. The allowance decides whether, least-running
-// decides who: the message with the fewest workers, the oldest among equals, so that a message
-// with nothing running comes before all that have something. A decision costs O(log messages),
-// however many jobs each has.
+// schedule says whose job a free worker takes. Tenants take turns (deficit round robin), so that
+// nobody's mail waits behind all of somebody else's. The allowance decides whether, least-running
+// decides who: of a tenant's messages the one with the fewest workers, the oldest among equals, so
+// that a message with nothing running comes before all that have something. A decision costs
+// O(log messages), however many jobs each has; tenants whose messages may have no more workers are
+// looked at besides, and since each of those has some, there are no more of them than workers.
 //
 // It is a pure structure: no clock, no lock, no goroutine.
 type schedule struct {
@@ -38,8 +42,17 @@ type schedule struct {
 	guarded   int // workers under the guard
 
 	seq     uint64
-	fewest  byRunning  // the messages with waiting jobs, fewest running first
-	arrival *list.List // the same, as *entry, oldest first
+	waiting int // messages with waiting jobs
+	tenants map[string]*tenant
+	round   drr.Ring[*tenant] // those with waiting jobs
+	arrival *list.List        // messages with waiting jobs, as *entry, oldest first
+}
+
+// tenant is those of a tenant's messages that have waiting jobs.
+type tenant struct {
+	drr.Member[*tenant]
+	name   string
+	fewest byRunning // fewest running first
 }
 
 // entry is a message with jobs: domains that wait to be looked up.
@@ -47,10 +60,14 @@ type entry struct {
 	request Request
 	waiting []string // of request.Domains, those not begun yet
 	running int      // workers it has
+	// most is how many workers it may have in any case; 0 leaves that to the allowance. A message
+	// that has as many stays out of the schedule until one is done.
+	most    int
 	arrived time.Time
-	seq     uint64        // grows with arrival
-	index   int           // in the heap; -1 when nothing waits
-	place   *list.Element // in arrival
+	seq     uint64 // grows with arrival
+	tenant  *tenant
+	index   int           // in the tenant's heap; -1 when it is not there
+	place   *list.Element // in arrival; nil when it is not there
 }
 
 // job is one domain of a message, being looked up by a worker.
@@ -61,7 +78,7 @@ type job struct {
 }
 
 func newSchedule(a Allowance, g guard) *schedule {
-	return &schedule{allowance: a, guard: g, arrival: list.New()}
+	return &schedule{allowance: a, guard: g, tenants: make(map[string]*tenant), arrival: list.New()}
 }
 
 // add takes a message in. It must have jobs waiting.
@@ -69,36 +86,77 @@ func (s *schedule) add(e *entry) {
 	s.seq++
 	e.seq = s.seq
 	e.place = s.arrival.PushBack(e)
-	heap.Push(&s.fewest, e)
+	s.enter(e)
+}
+
+// enter puts a message where next finds it. Its tenant joins the round with it.
+func (s *schedule) enter(e *entry) {
+	t := s.tenants[e.request.Tenant]
+	if t == nil {
+		t = &tenant{name: e.request.Tenant}
+		t.Value = t
+		s.tenants[t.name] = t
+		s.round.Join(&t.Member)
+	}
+	e.tenant = t
+	heap.Push(&t.fewest, e)
+	s.waiting++
+}
+
+// leave takes a message out. A tenant leaves the round with the last.
+func (s *schedule) leave(e *entry) {
+	t := e.tenant
+	heap.Remove(&t.fewest, e.index)
+	s.waiting--
+	if len(t.fewest) == 0 {
+		s.round.Leave(&t.Member)
+		delete(s.tenants, t.name)
+	}
 }
 
 // next takes the job for one of the free workers; false is nothing to do, or nobody who may.
 func (s *schedule) next(now time.Time, free int) (job, bool) {
-	if len(s.fewest) == 0 || free <= 0 {
+	if free <= 0 || s.waiting == 0 {
 		return job{}, false
 	}
-	e, guarded := s.fewest[0], false
-	if oldest := s.arrival.Front().Value.(*entry); s.guarding(oldest, now) && s.allowance.Permits(oldest.running, free) {
-		e, guarded = oldest, true
+	if e := s.longOverdue(now); e != nil && s.allowance.Permits(e.running, free) {
 		s.guarded++
+		return s.give(e, true), true
 	}
 	// Who has more running is not permitted either, when the one with the fewest isn't.
-	if !guarded && !s.allowance.Permits(e.running, free) {
+	t := s.round.Pick(func(t *tenant) bool { return s.allowance.Permits(t.fewest[0].running, free) })
+	if t == nil {
 		return job{}, false
 	}
+	return s.give(t.Value.fewest[0], false), true
+}
+
+// longOverdue gives the message whose turn it is by the guard; nil when there is none.
+func (s *schedule) longOverdue(now time.Time) *entry {
+	if s.guard.age <= 0 || s.guarded >= s.guard.workers || s.arrival.Len() == 0 {
+		return nil
+	}
+	if e := s.arrival.Front().Value.(*entry); now.Sub(e.arrived) >= s.guard.age {
+		return e
+	}
+	return nil
+}
+
+// give takes a message's first job out.
+func (s *schedule) give(e *entry, guarded bool) job {
 	j := job{entry: e, domain: e.waiting[0], guarded: guarded}
 	e.waiting = e.waiting[1:]
 	e.running++
-	if len(e.waiting) == 0 {
+	s.round.Took(&e.tenant.Member)
+	switch {
+	case len(e.waiting) == 0:
 		s.remove(e)
-	} else {
-		heap.Fix(&s.fewest, e.index)
+	case e.most > 0 && e.running >= e.most:
+		s.leave(e)
+	default:
+		heap.Fix(&e.tenant.fewest, e.index)
 	}
-	return j, true
-}
-
-func (s *schedule) guarding(oldest *entry, now time.Time) bool {
-	return s.guard.age > 0 && s.guarded < s.guard.workers && now.Sub(oldest.arrived) >= s.guard.age
+	return j
 }
 
 // done gives a job's worker back.
@@ -106,9 +164,13 @@ func (s *schedule) done(j job) {
 	if j.guarded {
 		s.guarded--
 	}
-	j.entry.running--
-	if j.entry.index >= 0 {
-		heap.Fix(&s.fewest, j.entry.index)
+	e := j.entry
+	e.running--
+	switch {
+	case e.index >= 0:
+		heap.Fix(&e.tenant.fewest, e.index)
+	case len(e.waiting) > 0 && e.running < e.most:
+		s.enter(e)
 	}
 }
 
@@ -124,12 +186,16 @@ func (s *schedule) drain() []*entry {
 }
 
 // messages counts those with waiting jobs.
-func (s *schedule) messages() int { return len(s.fewest) }
+func (s *schedule) messages() int { return s.waiting }
 
 func (s *schedule) remove(e *entry) {
-	heap.Remove(&s.fewest, e.index)
-	s.arrival.Remove(e.place)
-	e.place = nil
+	if e.index >= 0 {
+		s.leave(e)
+	}
+	if e.place != nil {
+		s.arrival.Remove(e.place)
+		e.place = nil
+	}
 }
 
 // byRunning is a heap of messages.

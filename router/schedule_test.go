@@ -25,8 +25,11 @@ func newOffice(workers int) *office {
 }
 
 // envelopeOf adds a message with so many jobs.
-func (o *office) envelopeOf(jobs int) *entry {
-	e := &entry{waiting: make([]string, jobs), arrived: o.now}
+func (o *office) envelopeOf(jobs int) *entry { return o.envelopeFrom("", jobs) }
+
+// envelopeFrom adds a tenant's.
+func (o *office) envelopeFrom(tenant string, jobs int) *entry {
+	e := &entry{request: Request{Tenant: tenant}, waiting: make([]string, jobs), arrived: o.now}
 	o.add(e)
 	return e
 }
@@ -206,6 +209,71 @@ func TestLeastRunningFirstThenOldest(t *testing.T) {
 	give(a, b, c, d) // then all
 }
 
+// Tenants share the workers evenly, however many messages each has waiting; and a tenant's own mail
+// goes by the fewest running, as ever.
+func TestTenantsTakeTurns(t *testing.T) {
+	o := newOffice(30)
+	o.allowance = Allowance{2, 1000} // the allowance is not what this is about
+	for range 1000 {
+		o.envelopeFrom("crowd", 1)
+	}
+	big := o.envelopeFrom("big", endless)
+	var few []*entry
+	for range 40 {
+		few = append(few, o.envelopeFrom("few", 1))
+	}
+	count := func() map[string]int {
+		by := map[string]int{}
+		for _, j := range o.running {
+			by[j.entry.request.Tenant]++
+		}
+		return by
+	}
+	o.fill()
+	if got := count(); got["crowd"] != 10 || got["big"] != 10 || got["few"] != 10 || big.running != 10 {
+		t.Errorf("30 workers go to %v, want 10 each", got)
+	}
+	for range 60 {
+		o.finish()
+		o.fill()
+	}
+	for i, e := range few {
+		if len(e.waiting) > 0 && i < 30 {
+			t.Errorf("message %d of the tenant with few still waits after 90 jobs", i)
+		}
+	}
+	for range 60 { // those with few have none left: the others share
+		o.finish()
+		o.fill()
+	}
+	if got := count(); got["crowd"] != 15 || got["big"] != 15 || len(o.tenants) != 2 {
+		t.Errorf("30 workers go to %v of %d tenants, want 15 each of 2", got, len(o.tenants))
+	}
+	// A new message of the tenant with the big one comes before its other jobs.
+	small := o.envelopeFrom("big", 1)
+	for range 2 {
+		o.finish()
+		o.fill()
+	}
+	if small.running != 1 {
+		t.Error("a tenant's small message waits behind his big one")
+	}
+}
+
+// A tenant who may have no more workers is passed over, and nobody else waits for him.
+func TestTenantAtHisAllowanceHoldsNobodyUp(t *testing.T) {
+	o := newOffice(10)
+	o.allowance = Allowance{2, 1}
+	big := o.envelopeFrom("big", endless)
+	o.fill()
+	had := big.running
+	small := o.envelopeFrom("small", 1)
+	o.fill()
+	if had < 5 || small.running != 1 {
+		t.Errorf("the big one has %d workers, the other tenant's small one %d", had, small.running)
+	}
+}
+
 // The guard of control.md 3.4: who has waited for five minutes is served by a tenth of the
 // workers, although there is always somebody with fewer running.
 func TestGuardServesTheOldest(t *testing.T) {
@@ -312,7 +380,7 @@ func TestScheduleKeepsItsRules(t *testing.T) {
 					n = 1 + rnd.IntN(200)
 				}
 				given += n
-				all = append(all, o.envelopeOf(n))
+				all = append(all, o.envelopeFrom(fmt.Sprint("tenant", rnd.IntN(4)), n))
 			default:
 				if len(o.running) > 0 {
 					i := rnd.IntN(len(o.running))
@@ -324,8 +392,8 @@ func TestScheduleKeepsItsRules(t *testing.T) {
 				free := o.workers - len(o.running)
 				j, ok := o.next(o.now, free)
 				if !ok {
-					for _, e := range o.fewest {
-						if o.allowance.Permits(e.running, free) {
+					for _, e := range all {
+						if len(e.waiting) > 0 && o.allowance.Permits(e.running, free) {
 							t.Fatalf("seed %d: a message with %d running waits while %d workers are free", seed, e.running, free)
 						}
 					}
@@ -365,11 +433,18 @@ func check(t *testing.T, o *office, all []*entry) {
 	if running != len(o.running) || running > o.workers || waiting != o.messages() || waiting != o.arrival.Len() {
 		t.Fatalf("%d running of %d given out, %d workers; %d messages wait, %d and %d are known", running, len(o.running), o.workers, waiting, o.messages(), o.arrival.Len())
 	}
-	h := slices.Clone(o.fewest)
-	for i := range h {
-		if p := (i - 1) / 2; i > 0 && h.Less(i, p) {
-			t.Fatal("the heap is out of order")
+	known := 0
+	for _, tenant := range o.tenants {
+		h := tenant.fewest
+		known += len(h)
+		for i := range h {
+			if p := (i - 1) / 2; i > 0 && h.Less(i, p) {
+				t.Fatal("the heap is out of order")
+			}
 		}
+	}
+	if known != waiting || o.round.Empty() != (len(o.tenants) == 0) {
+		t.Fatalf("%d messages wait, tenants have %d", waiting, known)
 	}
 }
 
