@@ -144,13 +144,14 @@ func (c *faults) stage(p *Plan, i int) {
 	s, at := &p.Stages[i], Fault{Stage: i + 1}
 	title := fmt.Sprintf("stage %d", at.Stage)
 	if s.Hourly == 0 {
-		at.What, at.Remedy = title+" has no hourly cap", "give it hourly and daily"
+		at.Setting, at.What, at.Remedy = "hourly", title+" has no hourly cap", "give it hourly and daily"
 		c.add(at)
 	}
 	if s.Daily == 0 {
-		at.What, at.Remedy = title+" has no daily cap", "give it hourly and daily"
+		at.Setting, at.What, at.Remedy = "daily", title+" has no daily cap", "give it hourly and daily"
 		c.add(at)
 	}
+	at.Setting = ""
 	if c.caps(at, title, s.Caps) {
 		c.passable(p, i)
 	}
@@ -192,7 +193,7 @@ func (c *faults) caps(at Fault, title string, x Caps) bool {
 // passable looks whether the stage's hours can fill as much of its day as it takes to advance.
 func (c *faults) passable(p *Plan, i int) {
 	s := &p.Stages[i]
-	if i == len(p.Stages)-1 && !p.Finish || p.Health.MinSample == 0 {
+	if i == len(p.Stages)-1 && !p.Finish || p.Health.MinSample == 0 || p.Health.MinFill > 1 {
 		return
 	}
 	if most, want := 24*s.Hourly, p.Health.MinFill*float64(s.Daily); float64(most) < want {

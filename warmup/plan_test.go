@@ -57,7 +57,7 @@ func TestW5_PlansLoadOrSayWhy(t *testing.T) {
 	for _, f := range all.Faults() {
 		found = append(found, fmt.Sprintf("%d %s", f.Stage, f.Setting))
 	}
-	if want := []string{"0 start_stage", "0 burst", "0 bucket_seconds", "0 peak", "0 sliding_hour_factor", "0 hour", "1 hourly", "2 "}; !slices.Equal(found, want) {
+	if want := []string{"0 start_stage", "0 burst", "0 bucket_seconds", "0 peak", "0 sliding_hour_factor", "0 hour", "1 hourly", "2 hourly"}; !slices.Equal(found, want) {
 		t.Errorf("all that is wrong: %q, want %q", found, want)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"mta/internal/envelope"
+	"mta/warmup"
 )
 
 // bounded holds the value of f against the tags min, max, oneof and check.
@@ -72,7 +73,13 @@ var checks = map[string]func(reflect.Value) error{
 		}
 		return checkListen(v.String())
 	},
-	"server":   func(v reflect.Value) error { return checkServer(v.String()) },
+	"server": func(v reflect.Value) error { return checkServer(v.String()) },
+	"plan preset": func(v reflect.Value) error {
+		if v.String() == "" {
+			return nil
+		}
+		return oneOf(v.String(), warmup.PresetNames())
+	},
 	"hostname": func(v reflect.Value) error { return checkHostname(v.String()) },
 }
 

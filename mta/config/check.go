@@ -24,6 +24,8 @@ func (c *Config) check(problems *collector) {
 	k.identity()
 	k.listeners()
 	k.sources()
+	k.plans()
+	k.pools()
 	k.tenants()
 	k.limits()
 	k.traffic("defaults", &c.Defaults.block, &c.Defaults.Traffic)
@@ -127,16 +129,6 @@ func (k checker) sources() {
 			k.problem(&s.block, "address", "write an address that this machine has", "address: connections can't be made from %s", s.Address)
 		}
 		k.proxy(s)
-	}
-	for _, p := range k.Pools {
-		if len(p.Shared) == 0 {
-			k.problem(&p.block, "shared", `write shared = ["name of a source"]`, "pool %q has no sources", p.Name)
-		}
-		for _, name := range p.Shared {
-			if k.Source(name) == nil {
-				k.reference(&p.block, "shared", "source", name, sourceNames(k.Sources))
-			}
-		}
 	}
 }
 

@@ -49,6 +49,7 @@ type Config struct {
 	Shutdown   Shutdown    `conf:"shutdown,block"`
 
 	Sources []*Source `conf:"source,block"`
+	Plans   []*Plan   `conf:"plan,block"`
 	Pools   []*Pool   `conf:"pool,block"`
 	Tenants []*Tenant `conf:"tenant,block"`
 
@@ -112,6 +113,8 @@ type Listener struct {
 
 	// BareNewline says what becomes of content with a CR or LF by itself.
 	BareNewline string `conf:"bare_newline" oneof:"refuse normalise"`
+	// MaxHold is how far ahead a message may be scheduled, by its header. 0: not at all.
+	MaxHold time.Duration `conf:"max_hold" min:"0"`
 }
 
 // TLS names the files of a certificate. Both empty: no TLS.
@@ -232,10 +235,23 @@ type Pool struct {
 	block
 	Name   string   `conf:",label"`
 	Shared []string `conf:"shared"` // names of sources
+	// Overflow is what becomes of mail that no dedicated source has room for: "shared", it takes a
+	// shared source at once, or "hold", it waits. Without shared sources it is "hold".
+	Overflow string `conf:"overflow" oneof:"shared hold"`
+	// Dedicated sources are preferred to the shared ones.
+	Dedicated []*Dedicated `conf:"dedicated,block"`
+}
+
+// Dedicated is a source of a pool that is its own.
+type Dedicated struct {
+	block
+	Name string `conf:",label"` // of a source
+	// Plan is the warm-up plan that the source is bound to. "": it is warm.
+	Plan string `conf:"plan"`
 }
 
 // DefaultPool is the pool of mail whose tenant names none. Unless the file has a pool of that
-// name, it has all sources.
+// name, it has all sources that are dedicated to none.
 const DefaultPool = "default"
 
 // Tenant is somebody on whose behalf mail is sent.

@@ -71,7 +71,7 @@ func inOrder(as hclsyntax.Attributes) []*hclsyntax.Attribute {
 }
 
 func labelHint(f field) string {
-	if f.kind == many {
+	if f.kind == many && hasLabel(reflect.New(f.value.Type().Elem().Elem()).Elem()) {
 		return ` "name"`
 	}
 	return ""
@@ -79,7 +79,9 @@ func labelHint(f field) string {
 
 func (d *decoder) unknown(at hcl.Range, name, what string, v reflect.Value, where string) {
 	hint := ""
-	if home := homeOf(name); home != "" {
+	if said := elsewhere[v.Type().Name()+" "+name]; said != "" {
+		hint = said
+	} else if home := homeOf(name); home != "" {
 		hint = "it belongs into " + home
 	} else if guess := nearest(name, names(v)); guess != "" {
 		hint = fmt.Sprintf("did you mean %q?", guess)
@@ -87,6 +89,11 @@ func (d *decoder) unknown(at hcl.Range, name, what string, v reflect.Value, wher
 		hint = "known here: " + strings.Join(names(v), ", ")
 	}
 	d.problems.add(at, hint, "unknown %s %q %s", what, name, where)
+}
+
+// elsewhere says how to write what is not where it is looked for, by struct and name.
+var elsewhere = map[string]string{
+	"Plan mode": `what becomes of mail that doesn't fit is for the pool to say, by overflow = "shared" or "hold"`,
 }
 
 func (d *decoder) block(in *hclsyntax.Block, f field, parent *block, prefix string) {
@@ -118,11 +125,15 @@ func (d *decoder) block(in *hclsyntax.Block, f field, parent *block, prefix stri
 
 // labelled decodes one of several blocks that have a name each.
 func (d *decoder) labelled(in *hclsyntax.Block, f field) {
+	v := reflect.New(f.value.Type().Elem().Elem())
+	if !hasLabel(v.Elem()) {
+		d.numbered(in, f, v)
+		return
+	}
 	if len(in.Labels) != 1 {
 		d.problems.add(in.DefRange(), fmt.Sprintf(`write it as %s "name" { ... }`, in.Type), "a block %s has one name, this one has %d", in.Type, len(in.Labels))
 		return
 	}
-	v := reflect.New(f.value.Type().Elem().Elem())
 	if with, ok := v.Interface().(interface{ setDefaults() }); ok {
 		with.setDefaults()
 	}
@@ -141,6 +152,18 @@ func (d *decoder) labelled(in *hclsyntax.Block, f field) {
 			return
 		}
 	}
+	d.body(in.Body, v.Elem(), b, "", "in "+b.title)
+	f.value.Set(reflect.Append(f.value, v))
+}
+
+// numbered decodes one of several blocks that are told from one another by their order.
+func (d *decoder) numbered(in *hclsyntax.Block, f field, v reflect.Value) {
+	if len(in.Labels) > 0 {
+		d.problems.add(in.LabelRanges[0], fmt.Sprintf("write it as %s { ... }; they count in their order", in.Type), "a block %s has no name", in.Type)
+		return
+	}
+	b := blockOf(v.Elem())
+	b.title, b.header = fmt.Sprintf("%s %d", in.Type, f.value.Len()+1), in.DefRange()
 	d.body(in.Body, v.Elem(), b, "", "in "+b.title)
 	f.value.Set(reflect.Append(f.value, v))
 }
@@ -216,8 +239,12 @@ func (d *decoder) value(val cty.Value, a *hclsyntax.Attribute, f field) {
 		f.value.Set(list)
 		return
 	}
-	if _, ok := f.value.Interface().(Retry); ok {
+	switch f.value.Interface().(type) {
+	case Retry:
 		d.retry(val, a, f)
+		return
+	case Weights:
+		d.weights(val, a, f)
 		return
 	}
 	d.scalar(val, a.Expr.Range(), f)
@@ -263,6 +290,22 @@ func (d *decoder) retry(val cty.Value, a *hclsyntax.Attribute, f field) {
 	default:
 		f.value.Set(reflect.ValueOf(Retry{List: spans}))
 	}
+}
+
+// weights takes an object of numbers.
+func (d *decoder) weights(val cty.Value, a *hclsyntax.Attribute, f field) {
+	if t := val.Type(); !t.IsObjectType() && !t.IsMapType() {
+		d.problems.add(a.Expr.Range(), "write it as { google = 2, yahoo = 1 }", "%s: it wants a number for each provider and has %s", f.name, kindOf(val))
+		return
+	}
+	all := make(Weights)
+	for name, v := range val.AsValueMap() {
+		var w float64
+		if d.scalar(v, a.Expr.Range(), field{name: f.name, value: reflect.ValueOf(&w).Elem()}) {
+			all[name] = w
+		}
+	}
+	f.value.Set(reflect.ValueOf(all))
 }
 
 // scalar puts one value into f and reports whether that went well.

@@ -59,7 +59,10 @@ func (l *Listener) setDefaults() {
 	l.DataTimeout = time.Hour
 	l.MinDataRate = 512
 	l.BareNewline = "refuse"
+	l.MaxHold = 7 * day
 }
+
+func (p *Pool) setDefaults() { p.Overflow = "shared" }
 
 func (t *Tenant) setDefaults() {
 	t.Pool = DefaultPool
@@ -117,10 +120,20 @@ func (c *Config) derive(hostname string) {
 	}
 	if !slices.ContainsFunc(c.Pools, func(p *Pool) bool { return p.Name == DefaultPool }) {
 		all := &Pool{Name: DefaultPool}
+		all.setDefaults()
 		for _, s := range c.Sources {
-			all.Shared = append(all.Shared, s.Name)
+			if !c.dedicated(s.Name) {
+				all.Shared = append(all.Shared, s.Name)
+			}
 		}
-		c.Pools = append(c.Pools, all)
+		if len(all.Shared) > 0 {
+			c.Pools = append(c.Pools, all)
+		}
+	}
+	for _, p := range c.Pools {
+		if len(p.Shared) == 0 && !p.set("overflow") {
+			p.Overflow = "hold"
+		}
 	}
 }
 

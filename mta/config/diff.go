@@ -55,6 +55,14 @@ func Diff(old, new *Config) []Change {
 	return changes
 }
 
+// nameOf names the i-th block of f.
+func nameOf(f field, i int) string {
+	if e := f.value.Index(i).Elem(); hasLabel(e) {
+		return fmt.Sprintf("%s %q", f.name, labelOf(e))
+	}
+	return fmt.Sprintf("%s %d", f.name, i+1)
+}
+
 // entry is a setting with its full name.
 type entry struct {
 	name    string
@@ -106,7 +114,7 @@ func collect(all *[]entry, v reflect.Value, b *block, title, prefix string, rest
 			for i := range f.value.Len() {
 				e := f.value.Index(i).Elem()
 				from := len(*all)
-				collect(all, e, blockOf(e), fmt.Sprintf("%s %q: ", f.name, labelOf(e)), "", restart)
+				collect(all, e, blockOf(e), title+nameOf(f, i)+": ", "", restart)
 				if f.tag.Get("reload") == "members" {
 					for i := range (*all)[from:] {
 						(*all)[from+i].member = true

@@ -45,6 +45,7 @@ func Parse(src []byte, filename string, env func(string) string) (*Config, error
 func Default() *Config {
 	c := builtIn()
 	c.addPresets()
+	c.addPlanPresets()
 	c.derive(systemHostname())
 	c.index()
 	return c
@@ -68,6 +69,7 @@ func parse(src []byte, filename string, env func(string) string, hostname func()
 	d := &decoder{problems: problems, eval: evaluation(env)}
 	d.config(file.Body.(*hclsyntax.Body), c)
 	c.addPresets()
+	c.addPlanPresets()
 	c.derive(hostname())
 	c.index()
 	c.check(problems)

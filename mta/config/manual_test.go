@@ -11,14 +11,15 @@ import (
 )
 
 // blocks gives, by name, a struct with the defaults of each block that the file can have; ""
-// is the top of the file.
+// is the top of the file. A block within another that has the name of one at the top is named
+// with the one that it is in, as "stage.provider".
 func blocks() map[string]reflect.Value {
 	c := builtIn()
 	all := map[string]reflect.Value{"": reflect.ValueOf(c).Elem()}
-	var walk func(v reflect.Value)
-	walk = func(v reflect.Value) {
+	var walk func(v reflect.Value, name string)
+	walk = func(v reflect.Value, name string) {
 		for f := range fields(v) {
-			in := f.value
+			in, key := f.value, blockKey(name, f.name)
 			switch f.kind {
 			case many:
 				e := reflect.New(f.value.Type().Elem().Elem())
@@ -33,14 +34,22 @@ func blocks() map[string]reflect.Value {
 			default:
 				continue
 			}
-			if old, ok := all[f.name]; !ok || old.IsZero() {
-				all[f.name] = in
+			if old, ok := all[key]; !ok || old.IsZero() {
+				all[key] = in
 			}
-			walk(in)
+			walk(in, key)
 		}
 	}
-	walk(all[""])
+	walk(all[""], "")
 	return all
+}
+
+// blockKey is the name that blocks gives a block within another.
+func blockKey(outer, name string) string {
+	if _, top := named(reflect.ValueOf(&Config{}).Elem(), name); top && outer != "" {
+		return outer + "." + name
+	}
+	return name
 }
 
 // settingsOf lists the settings of a block, without those of its inner blocks. What provider
@@ -85,13 +94,13 @@ func TestTheExampleIsTheDefault(t *testing.T) {
 			case f.kind == setting && b.set(prefix+f.name):
 				shown[name+" "+f.name] = true
 			case f.kind == single && blockOf(f.value) != nil:
-				walk(f.value, f.name, blockOf(f.value), "")
+				walk(f.value, blockKey(name, f.name), blockOf(f.value), "")
 			case f.kind == single:
-				walk(f.value, f.name, b, prefix+f.name+".")
+				walk(f.value, blockKey(name, f.name), b, prefix+f.name+".")
 			case f.kind == many:
 				for i := range f.value.Len() {
 					e := f.value.Index(i).Elem()
-					walk(e, f.name, blockOf(e), "")
+					walk(e, blockKey(name, f.name), blockOf(e), "")
 				}
 			}
 		}
@@ -151,10 +160,13 @@ func TestTheManualNamesEverySetting(t *testing.T) {
 // defaultText gives a default as the manual has it, "" for what has none or depends on others.
 func defaultText(f field) string {
 	switch f.value.Kind() {
-	case reflect.String, reflect.Slice:
+	case reflect.String, reflect.Slice, reflect.Map:
 		if f.value.Len() == 0 {
 			return ""
 		}
+	}
+	if bounded(f) != nil { // it must be set
+		return ""
 	}
 	if a := fmt.Sprintf("%T", f.value.Interface()); a == "netip.Addr" {
 		return ""
@@ -176,7 +188,7 @@ type row struct{ name, byDefault, restart string }
 func tables(page string) map[string][]row {
 	all := make(map[string][]row)
 	block, known := "", false
-	heading := regexp.MustCompile("^##+ `(\\w+)")
+	heading := regexp.MustCompile("^##+ `([\\w.]+)")
 	entry := regexp.MustCompile("^\\| `(\\w+)` \\| (.*?) \\| (R?) ?\\| ")
 	for line := range strings.Lines(page) {
 		if strings.HasPrefix(line, "#") {

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -45,7 +48,7 @@ func (p *printer) body(v reflect.Value, b *block, prefix string, depth int) {
 			p.single(f, b, prefix, depth)
 		case many:
 			for i := range f.value.Len() {
-				p.labelled(f.name, f.value.Index(i).Elem())
+				p.labelled(f.name, f.value.Index(i).Elem(), depth)
 			}
 		}
 	}
@@ -75,7 +78,7 @@ func printed(f field, b *block) bool {
 		return false
 	}
 	switch f.value.Kind() {
-	case reflect.String, reflect.Slice:
+	case reflect.String, reflect.Slice, reflect.Map:
 		return f.value.Len() > 0
 	}
 	a, ok := f.value.Interface().(netip.Addr)
@@ -96,10 +99,14 @@ func (p *printer) single(f field, b *block, prefix string, depth int) {
 	fmt.Fprintf(&p.out, "\n%s%s {\n%s%s}\n", indent, f.name, in.out.Bytes(), indent)
 }
 
-func (p *printer) labelled(name string, v reflect.Value) {
-	fmt.Fprintf(&p.out, "\n%s %s {\n", name, quote(labelOf(v)))
-	p.body(v, blockOf(v), "", 1)
-	p.out.WriteString("}\n")
+func (p *printer) labelled(name string, v reflect.Value, depth int) {
+	indent := strings.Repeat("  ", depth)
+	if hasLabel(v) {
+		name += " " + quote(labelOf(v))
+	}
+	fmt.Fprintf(&p.out, "\n%s%s {\n", indent, name)
+	p.body(v, blockOf(v), "", depth+1)
+	fmt.Fprintf(&p.out, "%s}\n", indent)
 }
 
 // literal gives v as the file has it.
@@ -110,6 +117,10 @@ func literal(v reflect.Value, env string) string {
 	switch v.Kind() {
 	case reflect.Int, reflect.Bool:
 		return fmt.Sprint(v.Interface())
+	case reflect.Float64:
+		return strconv.FormatFloat(v.Float(), 'f', -1, 64)
+	case reflect.Map:
+		return objectOf(v.Interface().(Weights))
 	case reflect.Slice:
 		parts := make([]string, v.Len())
 		for i := range parts {
@@ -124,6 +135,18 @@ func literal(v reflect.Value, env string) string {
 		return quote(formatDuration(r.First))
 	}
 	return quote(show(v))
+}
+
+// objectOf gives weights as the file has them.
+func objectOf(w Weights) string {
+	parts := make([]string, 0, len(w))
+	for _, name := range slices.Sorted(maps.Keys(w)) {
+		parts = append(parts, quote(name)+" = "+literal(reflect.ValueOf(w[name]), ""))
+	}
+	if len(parts) == 0 {
+		return "{}"
+	}
+	return "{ " + strings.Join(parts, ", ") + " }"
 }
 
 // show gives v as text, without quotes.

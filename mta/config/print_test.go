@@ -17,7 +17,7 @@ func wantSame(t *testing.T, what string, a, b *Config) {
 }
 
 func TestWhatIsPrintedLoadsToTheSame(t *testing.T) {
-	for what, c := range map[string]*Config{"default": Default(), "full": mustParse(t, full)} {
+	for what, c := range map[string]*Config{"default": Default(), "full": mustParse(t, full), "planned": mustParse(t, planned)} {
 		printed := Effective(c)
 		again, err := Parse(printed, "effective.conf", noEnv)
 		if err != nil {

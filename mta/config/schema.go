@@ -12,7 +12,7 @@ type kind uint8
 const (
 	setting kind = iota // name = value
 	single              // name { ... }, at most once
-	many                // name "label" { ... }, any number
+	many                // name "label" { ... }, or name { ... } for a struct without a label, any number
 	label               // the label of the block that the struct stands for
 )
 
@@ -91,6 +91,16 @@ func blockOf(v reflect.Value) *block {
 }
 
 func (b *block) positions() *block { return b }
+
+// hasLabel tells blocks that have a name from those that count in their order.
+func hasLabel(v reflect.Value) bool {
+	for f := range fields(v) {
+		if f.kind == label {
+			return true
+		}
+	}
+	return false
+}
 
 // named finds the field of v that stands for name in the file.
 func named(v reflect.Value, name string) (field, bool) {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"mta/warmup"
 )
 
 // Traffic is how mail goes to a destination. The same settings stand in the blocks defaults,
@@ -117,6 +119,7 @@ type Budget struct {
 type resolved struct {
 	sources   map[string]*Source
 	pools     map[string]*Pool
+	plans     map[string]*warmup.Plan
 	tenants   map[string]*Tenant
 	providers map[string]*Provider
 	domains   map[Pattern]*Domain
@@ -140,6 +143,7 @@ func (c *Config) index() {
 	for _, s := range c.Sources {
 		r.sources[s.Name] = s
 	}
+	r.pools[DefaultPool] = &Pool{Name: DefaultPool, Overflow: "hold"} // when all sources are dedicated
 	for _, p := range c.Pools {
 		r.pools[p.Name] = p
 	}
@@ -152,6 +156,7 @@ func (c *Config) index() {
 	for _, d := range c.Domains {
 		r.domains[d.Pattern] = d
 	}
+	r.plans = c.indexPlans()
 	c.resolved = r
 }
 

@@ -20,6 +20,8 @@ func set(target reflect.Value, val cty.Value) error {
 	switch target.Kind() {
 	case reflect.Int:
 		return setInt(target, val)
+	case reflect.Float64:
+		return setFloat(target, val)
 	case reflect.Bool:
 		return setBool(target, val)
 	}
@@ -79,6 +81,24 @@ func setInt(target reflect.Value, val cty.Value) error {
 		target.SetInt(n)
 	default:
 		return wrong(remedy, "it wants a whole number and has %s", kindOf(val))
+	}
+	return nil
+}
+
+func setFloat(target reflect.Value, val cty.Value) error {
+	const remedy = "write a number without quotes, as 0.5"
+	switch val.Type() {
+	case cty.Number:
+		f, _ := val.AsBigFloat().Float64()
+		target.SetFloat(f)
+	case cty.String: // as env() gives it
+		f, err := strconv.ParseFloat(val.AsString(), 64)
+		if err != nil {
+			return wrong(remedy, "it wants a number and has text")
+		}
+		target.SetFloat(f)
+	default:
+		return wrong(remedy, "it wants a number and has %s", kindOf(val))
 	}
 	return nil
 }

@@ -1,0 +1,217 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"mta/warmup"
+)
+
+// Plan is a warm-up plan as the file has it; Config.WarmupPlan gives it ready for use. Its
+// numbers are held against one another by warmup.Plan.Faults.
+type Plan struct {
+	block
+	Name string `conf:",label"`
+
+	// Preset is the published plan to begin from: its stages, unless the block has some, and its
+	// finish. "": none.
+	Preset string `conf:"preset" check:"plan preset"`
+	// Law is who decides that a message may take the warming source.
+	Law           string  `conf:"law" oneof:"ledger pid onoff"`
+	Burst         float64 `conf:"burst"`               // how much faster than evenly missed volume is caught up
+	BucketSeconds float64 `conf:"bucket_seconds"`      // of flow saved up while there is no mail
+	Peak          float64 `conf:"peak"`                // how much faster than evenly saved-up volume may leave
+	SlidingHour   float64 `conf:"sliding_hour_factor"` // most in any 60 minutes, in hourly caps
+	StartStage    int     `conf:"start_stage"`         // counted from 1
+	// Weights are shares, by provider, when mail for several competes; 1 for who is not named.
+	Weights Weights `conf:"weights"`
+	// Shrinking allows a stage to have a lower cap than the one before.
+	Shrinking bool   `conf:"shrinking"`
+	Spread    string `conf:"spread" oneof:"greedy even"` // how the day's cap is used
+	// Finish lifts all caps when the last stage has been passed.
+	Finish bool          `conf:"finish"`
+	Hour   time.Duration `conf:"hour"` // length of what the plan calls an hour, for tests
+
+	Stages []*Stage   `conf:"stage,block"`
+	Health PlanHealth `conf:"health,block"`
+}
+
+// Stage is what may be sent on a day, in recipients.
+type Stage struct {
+	block
+	Hourly    int              `conf:"hourly" min:"1"`
+	Daily     int              `conf:"daily" min:"1"`
+	Providers []*StageProvider `conf:"provider,block"`
+}
+
+// StageProvider is what of a stage may go to one provider. Zero: no cap of its own.
+type StageProvider struct {
+	block
+	Provider string `conf:",label"`
+	Hourly   int    `conf:"hourly" min:"0"`
+	Daily    int    `conf:"daily" min:"0"`
+}
+
+// PlanHealth says what outcomes move the stage.
+type PlanHealth struct {
+	MinSample    int        `conf:"min_sample"` // outcomes of a provider in a day; 0: advance whatever happens
+	MinFill      float64    `conf:"min_fill"`   // share of the daily cap to be sent before advancing
+	AdvanceBelow PlanLimits `conf:"advance_below,block"`
+	RegressAbove PlanLimits `conf:"regress_above,block"`
+	Pause        PlanPause  `conf:"pause,block"`
+}
+
+// PlanLimits are shares of a day's outcomes, from 0 to 1.
+type PlanLimits struct {
+	Bounce    float64 `conf:"bounce"`
+	Defer     float64 `conf:"defer"`
+	Complaint float64 `conf:"complaint"`
+}
+
+// PlanPause says when a provider that blocks is left alone. Sample 0: never.
+type PlanPause struct {
+	Share   float64 `conf:"share"`
+	Sample  int     `conf:"sample"`
+	Seconds int     `conf:"seconds"`
+	Probe   int     `conf:"probe"`
+}
+
+// Weights are shares by the name of a provider, written as { google = 2, yahoo = 1 }.
+type Weights map[string]float64
+
+func (p *Plan) setDefaults() {
+	d := warmup.DefaultPlan()
+	p.Law, p.Spread = d.Law.String(), "greedy"
+	p.Burst, p.BucketSeconds, p.Peak, p.SlidingHour = d.Burst, d.BucketSeconds, d.Peak, d.SlidingHour
+	p.StartStage, p.Hour = d.StartStage, d.Hour
+	h := &d.Health
+	p.Health = PlanHealth{
+		MinSample: int(h.MinSample), MinFill: h.MinFill,
+		AdvanceBelow: PlanLimits(h.AdvanceBelow), RegressAbove: PlanLimits(h.RegressAbove),
+		Pause: PlanPause{Share: h.Pause.Share, Sample: h.Pause.Sample, Seconds: int(h.Pause.Seconds), Probe: h.Pause.Probe},
+	}
+}
+
+// addPlanPresets fills in what plans have from the preset that they begin from.
+func (c *Config) addPlanPresets() {
+	for _, p := range c.Plans {
+		preset, err := warmup.Preset(p.Preset)
+		if err != nil {
+			continue // none, or complained of when it was read
+		}
+		from := hcl.Range{Filename: presetsFile}
+		if !p.set("finish") {
+			p.Finish = preset.Finish
+			p.note("finish", from)
+		}
+		if len(p.Stages) > 0 {
+			continue
+		}
+		for i := range preset.Stages {
+			s := &Stage{Hourly: int(preset.Stages[i].Hourly), Daily: int(preset.Stages[i].Daily)}
+			s.title, s.header = fmt.Sprintf("stage %d", i+1), p.header
+			s.note("hourly", from)
+			s.note("daily", from)
+			p.Stages = append(p.Stages, s)
+		}
+	}
+}
+
+// warmup gives the plan in its users' form.
+func (p *Plan) warmup() *warmup.Plan {
+	law, _ := warmup.ParseLaw(p.Law) // complained of when it was read
+	h := &p.Health
+	out := &warmup.Plan{
+		Name: p.Name, Law: law,
+		Burst: p.Burst, BucketSeconds: p.BucketSeconds, Peak: p.Peak, SlidingHour: p.SlidingHour,
+		StartStage: p.StartStage, Weights: p.Weights,
+		Shrinking: p.Shrinking, SpreadEven: p.Spread == "even", Finish: p.Finish, Hour: p.Hour,
+		Health: warmup.Health{
+			MinSample: int64(h.MinSample), MinFill: h.MinFill,
+			AdvanceBelow: warmup.Limits(h.AdvanceBelow), RegressAbove: warmup.Limits(h.RegressAbove),
+			Pause: warmup.PauseRule{Share: h.Pause.Share, Sample: h.Pause.Sample, Seconds: int64(h.Pause.Seconds), Probe: h.Pause.Probe},
+		},
+	}
+	for _, s := range p.Stages {
+		stage := warmup.Stage{Caps: warmup.Caps{Hourly: int64(s.Hourly), Daily: int64(s.Daily)}}
+		for _, v := range s.Providers {
+			if stage.Providers == nil {
+				stage.Providers = make(map[string]warmup.Caps)
+			}
+			stage.Providers[v.Provider] = warmup.Caps{Hourly: int64(v.Hourly), Daily: int64(v.Daily)}
+		}
+		out.Stages = append(out.Stages, stage)
+	}
+	return out
+}
+
+// indexPlans makes the plans that can be named: the presets, and the file's in front of them.
+func (c *Config) indexPlans() map[string]*warmup.Plan {
+	plans := make(map[string]*warmup.Plan)
+	for _, name := range warmup.PresetNames() {
+		plans[name], _ = warmup.Preset(name)
+	}
+	for _, p := range c.Plans {
+		plans[p.Name] = p.warmup()
+	}
+	return plans
+}
+
+// WarmupPlan gives the plan of that name, the file's or a preset; nil when there is none. It is
+// shared and must be left alone.
+func (c *Config) WarmupPlan(name string) *warmup.Plan { return c.resolved.plans[name] }
+
+// WarmupPlans lists the names that WarmupPlan knows, sorted.
+func (c *Config) WarmupPlans() []string { return slices.Sorted(maps.Keys(c.resolved.plans)) }
+
+func (k checker) plans() {
+	for _, p := range k.Plans {
+		for _, f := range k.WarmupPlan(p.Name).Faults() {
+			k.fault(p, f)
+		}
+		for _, name := range slices.Sorted(maps.Keys(p.Weights)) {
+			if k.resolved.providers[name] == nil {
+				k.reference(&p.block, "weights", "provider", name, providerNames(k.Providers))
+			}
+		}
+		for _, s := range p.Stages {
+			for _, v := range s.Providers {
+				if k.resolved.providers[v.Provider] == nil {
+					k.reference(&v.block, "provider", "provider", v.Provider, providerNames(k.Providers))
+				}
+			}
+		}
+	}
+}
+
+// fault complains where the fault is.
+func (k checker) fault(p *Plan, f *warmup.Fault) {
+	if f.Stage == 0 && f.Setting == "" && slices.Contains(p.failed, "preset") {
+		return // which would have had stages
+	}
+	b, setting := &p.block, f.Setting
+	if f.Stage > 0 {
+		s := p.Stages[f.Stage-1]
+		b = &s.block
+		for _, v := range s.Providers {
+			if v.Provider == f.Provider {
+				b = &v.block
+			}
+		}
+	}
+	if low, ok := strings.CutPrefix(setting, "health.advance_below."); ok && !b.set(setting) {
+		setting = "health.regress_above." + low // the one that the file has is the one that crosses
+	}
+	what := f.What
+	if !strings.HasPrefix(what, "plan ") {
+		what = fmt.Sprintf("plan %q: %s", p.Name, what)
+	} else {
+		what = fmt.Sprintf("plan %q %s", p.Name, strings.TrimPrefix(what, "plan "))
+	}
+	k.problem(b, setting, f.Remedy, "%s", what)
+}

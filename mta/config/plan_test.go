@@ -1,0 +1,180 @@
+package config
+
+import (
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"mta/warmup"
+)
+
+const planned = `
+source "shared-1" { address = "192.0.2.10" }
+source "shared-2" { address = "2001:db8::10" }
+source "acme-1" { address = "192.0.2.20" }
+source "acme-2" { address = "192.0.2.21" }
+source "news-1" { address = "192.0.2.22" }
+plan "careful" {
+  preset  = "standard"
+  spread  = "even"
+  weights = { google = 2.5, "mail.ru" = 1 }
+  health {
+    min_fill = 0.25
+    pause { sample = 0 }
+  }
+}
+plan "standard" {
+  law       = "pid"
+  shrinking = true
+  hour      = "1m"
+  stage {
+    hourly = 50
+    daily  = 350
+    provider "google" { daily = 90 }
+  }
+  stage {
+    hourly = 40
+    daily  = 560
+    provider "google" { hourly = 7 }
+  }
+}
+pool "acme" {
+  shared = ["shared-2"]
+  dedicated "acme-1" { plan = "careful" }
+  dedicated "acme-2" {}
+}
+pool "news" {
+  dedicated "acme-1" { plan = "careful" }
+  dedicated "news-1" { plan = "sendgrid" }
+}
+tenant "acme" { pool = "acme" }
+`
+
+func TestPools(t *testing.T) {
+	c := mustParse(t, planned)
+	acme := c.PoolOf("acme")
+	if acme.Overflow != "shared" || acme.Dedicated[0].Name != "acme-1" || acme.Dedicated[0].Plan != "careful" || acme.Dedicated[1].Plan != "" {
+		t.Errorf("acme's pool is %+v", acme)
+	}
+	if got, want := acme.Sources(), []string{"acme-1", "acme-2", "shared-2"}; !slices.Equal(got, want) {
+		t.Errorf("acme's sources are %q, want %q", got, want)
+	}
+	if got := c.Pool("news").Overflow; got != "hold" {
+		t.Errorf("the overflow of a pool without shared sources is %q", got)
+	}
+}
+
+func TestPlansAreReadyForUse(t *testing.T) {
+	c := mustParse(t, planned)
+	preset, err := warmup.Preset("standard")
+	if err != nil {
+		t.Fatal(err)
+	}
+	careful := *preset
+	careful.Name, careful.SpreadEven = "careful", true
+	careful.Weights = map[string]float64{"google": 2.5, "mail.ru": 1}
+	careful.Health.MinFill, careful.Health.Pause.Sample = .25, 0
+
+	own := warmup.DefaultPlan()
+	own.Name, own.Law, own.Shrinking, own.Hour = "standard", warmup.PID, true, time.Minute
+	own.Stages = []warmup.Stage{
+		{Caps: warmup.Caps{Hourly: 50, Daily: 350}, Providers: map[string]warmup.Caps{"google": {Daily: 90}}},
+		{Caps: warmup.Caps{Hourly: 40, Daily: 560}, Providers: map[string]warmup.Caps{"google": {Hourly: 7}}},
+	}
+	sendgrid, _ := warmup.Preset("sendgrid")
+	for name, want := range map[string]*warmup.Plan{"careful": &careful, "standard": &own, "sendgrid": sendgrid} {
+		got := c.WarmupPlan(name)
+		if w := plainWeights(*got); !reflect.DeepEqual(w, plainWeights(*want)) {
+			t.Errorf("%s: got\n%+v, want\n%+v", name, *got, *want)
+		}
+		if got != c.WarmupPlan(name) {
+			t.Errorf("%s: made anew when asked again", name)
+		}
+		if err := got.Check(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if c.WarmupPlan("nosuch") != nil {
+		t.Error("a plan that nobody wrote was given")
+	}
+	want := slices.Sorted(slices.Values(append(warmup.PresetNames(), "careful")))
+	if got := c.WarmupPlans(); !slices.Equal(got, want) {
+		t.Errorf("the plans are %q, want %q", got, want)
+	}
+}
+
+// plainWeights gives the plan with weights in the plain type.
+func plainWeights(p warmup.Plan) warmup.Plan {
+	p.Weights = map[string]float64(p.Weights)
+	if len(p.Weights) == 0 {
+		p.Weights = nil
+	}
+	return p
+}
+
+func TestPlanDefaultsAreThoseOfWarmup(t *testing.T) {
+	c := mustParse(t, "plan \"p\" {\n stage {\n hourly = 5\n daily = 9\n}\n}\n")
+	want := warmup.DefaultPlan()
+	want.Name, want.Stages = "p", []warmup.Stage{{Caps: warmup.Caps{Hourly: 5, Daily: 9}}}
+	if got := plainWeights(*c.WarmupPlan("p")); !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestPlansInADiff(t *testing.T) {
+	a := mustParse(t, planned)
+	b := mustParse(t, strings.NewReplacer("hourly = 7", "hourly = 8", `plan = "sendgrid"`, `plan = "careful"`,
+		"2.5", "3", "min_fill = 0.25", "min_fill = 0.4").Replace(planned))
+	var got []string
+	for _, c := range Diff(a, b) {
+		got = append(got, c.String())
+	}
+	want := []string{
+		`plan "careful": weights = { "google" = 3, "mail.ru" = 1 } (was { "google" = 2.5, "mail.ru" = 1 })`,
+		`plan "careful": health.min_fill = 0.4 (was 0.25)`,
+		`plan "standard": stage 2: provider "google": hourly = 8 (was 7)`,
+		`pool "news": dedicated "news-1": plan = "careful" (was "sendgrid")`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestPrintMarksWhatIsOfAPreset(t *testing.T) {
+	out := string(Effective(mustParse(t, planned)))
+	out = regexp.MustCompile(" +").ReplaceAllString(out, " ")
+	for _, want := range []string{"\n finish = true # preset", "\n hourly = 31 # preset", " provider \"google\" {\n hourly = 7 # line", " dedicated \"acme-2\" {\n }\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("there is no %q in:\n%s", want, out)
+		}
+	}
+}
+
+// TestTheDefaultPoolLeavesDedicatedSourcesOut: mail without a tenant must not take a source that
+// warms up for somebody.
+func TestTheDefaultPoolLeavesDedicatedSourcesOut(t *testing.T) {
+	c := mustParse(t, planned)
+	if got, want := c.Pool(DefaultPool).Shared, []string{"shared-1", "shared-2"}; !slices.Equal(got, want) {
+		t.Errorf("the default pool has %q, want %q", got, want)
+	}
+	none := mustParse(t, `
+listener "smtp" {
+  address = ":25"
+  tenant  = "acme"
+}
+source "a" { address = "192.0.2.1" }
+pool "acme" {
+  dedicated "a" { plan = "standard" }
+}
+tenant "acme" { pool = "acme" }
+`)
+	if p := none.PoolOf(""); p == nil || len(p.Sources()) > 0 || p.Overflow != "hold" {
+		t.Errorf("all sources are dedicated, the default pool is %+v", p)
+	}
+	if _, err := Parse(Effective(none), "effective.conf", noEnv); err != nil {
+		t.Errorf("printed, it does not load: %v", err)
+	}
+}

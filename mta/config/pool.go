@@ -1,0 +1,199 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+)
+
+// dedicated reports whether a pool has the source for its own.
+func (c *Config) dedicated(source string) bool {
+	return slices.ContainsFunc(c.Pools, func(p *Pool) bool {
+		return slices.ContainsFunc(p.Dedicated, func(d *Dedicated) bool { return d.Name == source })
+	})
+}
+
+// Sources lists the names of all sources of the pool, the dedicated ones first.
+func (p *Pool) Sources() []string {
+	var names []string
+	for _, d := range p.Dedicated {
+		names = append(names, d.Name)
+	}
+	return append(names, p.Shared...)
+}
+
+func (k checker) pools() {
+	for _, p := range k.Pools {
+		k.pool(p)
+	}
+	k.defaultPool()
+	told := make(map[beside]bool)
+	for _, w := range k.warming() {
+		if !w.source.Address.IsValid() {
+			told[beside{&w.at.block, w.source}] = true
+			k.nameless(w)
+		}
+	}
+	for _, w := range k.warming() {
+		if !told[beside{&w.at.block, w.source}] {
+			k.bound(w, told)
+		}
+	}
+}
+
+func (k checker) pool(p *Pool) {
+	if len(p.Shared) == 0 && len(p.Dedicated) == 0 && p.title != "" {
+		k.problem(&p.block, "shared", `write shared = ["name of a source"], or dedicated "name of a source" {}`, "pool %q has no sources", p.Name)
+	} else if len(p.Shared) == 0 && p.Overflow == "shared" && !slices.Contains(p.failed, "shared") {
+		k.problem(&p.block, "overflow", `write shared = ["name of a source"], or overflow = "hold" to let that mail wait`,
+			`overflow: pool %q has no shared sources that could take what its dedicated ones have no room for`, p.Name)
+	}
+	for _, name := range p.Shared {
+		if k.Source(name) == nil {
+			k.reference(&p.block, "shared", "source", name, sourceNames(k.Sources))
+		}
+	}
+	for _, d := range p.Dedicated {
+		if k.Source(d.Name) == nil {
+			k.reference(&d.block, "dedicated", "source", d.Name, sourceNames(k.Sources))
+		}
+		if slices.Contains(p.Shared, d.Name) {
+			k.problem(&d.block, "dedicated", "leave it out of one of them", "source %q is both dedicated and shared in pool %q", d.Name, p.Name)
+		}
+		if d.Plan != "" && k.WarmupPlan(d.Plan) == nil {
+			k.reference(&d.block, "plan", "plan", d.Plan, k.WarmupPlans())
+		}
+	}
+}
+
+// defaultPool complains when the pool that nobody wrote has nothing to send from.
+func (k checker) defaultPool() {
+	p := k.Pool(DefaultPool)
+	if p.title != "" || len(p.Shared) > 0 {
+		return
+	}
+	who := ""
+	for _, t := range k.Tenants {
+		if t.Pool == DefaultPool {
+			who = fmt.Sprintf("tenant %q", t.Name)
+		}
+	}
+	for _, l := range k.Listeners {
+		if l.Tenant == "" {
+			who = fmt.Sprintf("mail from listener %q, which has no tenant,", l.Name)
+		}
+	}
+	if who == "" {
+		return
+	}
+	first := &k.Config.block
+	for _, p := range slices.Backward(k.Pools) {
+		for _, d := range p.Dedicated {
+			first = &d.block
+		}
+	}
+	k.problem(first, "dedicated", `write another source, or say which it may use: pool "default" { ... }`,
+		"%s has no source to leave from: each is dedicated to a pool", who)
+}
+
+// warming is a source under a plan.
+type warming struct {
+	source *Source
+	plan   string
+	pool   *Pool
+	at     *Dedicated
+}
+
+// warming lists the sources under plans, each once. The first plan that the file gives a source is
+// taken for the one that is meant.
+func (k checker) warming() []warming {
+	var all []warming
+	for _, p := range k.Pools {
+		for _, d := range p.Dedicated {
+			s := k.Source(d.Name)
+			seen := func(w warming) bool { return w.source == s }
+			if s != nil && k.WarmupPlan(d.Plan) != nil && !slices.ContainsFunc(all, seen) {
+				all = append(all, warming{s, d.Plan, p, d})
+			}
+		}
+	}
+	return all
+}
+
+// nameless complains of a plan for whatever address the system or a proxy chooses.
+func (k checker) nameless(w warming) {
+	if slices.Contains(w.source.failed, "address") {
+		return
+	}
+	k.problem(&w.at.block, "plan", fmt.Sprintf(`write which address it is: source %q { address = "192.0.2.20" }`, w.source.Name),
+		"source %q has no address, and a plan is for one", w.source.Name)
+}
+
+// bound complains of whatever would let mail leave from w's address and not count for its plan.
+func (k checker) bound(w warming, told map[beside]bool) {
+	for _, p := range k.Pools {
+		for _, name := range p.Shared {
+			if s := k.Source(name); s != nil && p.title != "" {
+				k.unplanned(w, s, &p.block, "shared", "shared in "+p.title, told)
+			}
+		}
+		for _, d := range p.Dedicated {
+			s := k.Source(d.Name)
+			if s == nil || d.Plan != "" && k.WarmupPlan(d.Plan) == nil {
+				continue // said before
+			}
+			if d.Plan != w.plan || s.Address != w.source.Address && sameProxy(s, w.source) {
+				k.unplanned(w, s, &d.block, "plan", "dedicated in "+p.title+underPlan(d.Plan), told)
+			}
+		}
+	}
+	if p := k.Pool(DefaultPool); p.title == "" {
+		for _, name := range p.Shared { // nobody wrote it: the source itself is in the way
+			if s := k.Source(name); s.title != "" {
+				k.unplanned(w, s, &s.block, "address", `in pool "default", which has all that are dedicated to none,`, told)
+			}
+		}
+	}
+}
+
+// beside is a source in a place where it is used beside a plan.
+type beside struct {
+	place  *block
+	source *Source
+}
+
+// unplanned complains, once, of a source that is used beside w's plan, when its mail could leave from
+// w's address.
+func (k checker) unplanned(w warming, s *Source, b *block, setting, used string, told map[beside]bool) {
+	if told[beside{b, s}] {
+		return
+	}
+	reason, hint := "", fmt.Sprintf("all mail from an address counts for its plan: leave it out here, or write dedicated %q { plan = %q }", s.Name, w.plan)
+	switch {
+	case s == w.source:
+		reason = " and"
+	case s.Address == w.source.Address:
+		reason = fmt.Sprintf(" and has the address of %q, which", w.source.Name)
+	case sameProxy(s, w.source):
+		reason = fmt.Sprintf(" and may have the address of %q, which", w.source.Name)
+		hint = "a SOCKS5 proxy chooses the address itself: take another one for this source"
+	case !s.Address.IsValid() && s.Proxy.Kind == "":
+		reason = fmt.Sprintf(" and may have the address of %q, which", w.source.Name)
+		hint = fmt.Sprintf("the system chooses the address of this source: write source %q { address = ... }", s.Name)
+	default:
+		return
+	}
+	told[beside{b, s}] = true
+	k.problem(b, setting, hint, "source %q is %s%s warms up by plan %q in %s", s.Name, used, reason, w.plan, w.pool.title)
+}
+
+// sameProxy reports whether a SOCKS5 proxy could choose one address for both.
+func sameProxy(a, b *Source) bool {
+	return a.Proxy.Kind == SOCKS5 && a.Proxy == b.Proxy && (!a.Address.IsValid() || a.Address.Is4() == b.Address.Is4())
+}
+
+func underPlan(plan string) string {
+	if plan == "" {
+		return " without a plan"
+	}
+	return fmt.Sprintf(" by plan %q", plan)
+}
