@@ -231,6 +231,7 @@ func submissionConfig(cfg *config.Config, l *config.Listener) submission.Config 
 		ProxyFrom:   l.ProxyFrom,
 		Postmaster:  envelope.Address(cfg.Postmaster),
 		Tenant:      l.Tenant,
+		MaxHold:     l.MaxHold,
 		Tier:        uint8(tenantTier),
 		TierCeiling: uint8(tenantTier),
 		Limits: submission.Limits{

@@ -71,7 +71,7 @@ func (o operator) recipient(it *queue.Item, rc *queue.ItemRecipient) control.Rec
 	age := o.r.policy.Load().cfg.Traffic(rc.Address.Domain(), provider).MaxAge
 	out := control.RecipientStatus{
 		Address: string(rc.Address), State: controlState(rc.State), Site: rc.Key, Attempts: rc.Attempts,
-		Warned: rc.Warned, Next: rc.Next, Expires: it.ID.Time().Add(age),
+		Warned: rc.Warned, Next: rc.Next, Expires: rc.Start.Add(age), Scheduled: rc.Scheduled,
 	}
 	if rc.Last != (reply.Reply{}) {
 		out.Reply = &control.Reply{

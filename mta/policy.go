@@ -93,7 +93,7 @@ func (p *policy) retry(domain string, rt *route.Route) retrySchedule {
 
 // expires is when a message for a destination is given up.
 func (p *policy) expires(m *envelope.Message, domain string, rt *route.Route) time.Time {
-	return m.Received.Add(p.traffic(domain, rt).MaxAge)
+	return m.Start().Add(p.traffic(domain, rt).MaxAge)
 }
 
 func rate(r config.Rate) gcra.Rate { return gcra.Rate{Events: r.Count, Per: r.Per} }

@@ -23,6 +23,7 @@ type header struct {
 	hops           int // Received fields
 	hasDate, hasID bool
 	priority       string // value of the first MT-Priority field (RFC 6758)
+	hold           hold
 	nonUTF8        bool
 }
 
@@ -55,13 +56,22 @@ func (h *header) end() {
 func (h *header) line() {
 	line := h.text[h.lineAt:]
 	name, value, isField := cutField(line)
+	folded := line[0] == ' ' || line[0] == '\t'
+	if !folded {
+		h.hold.last = nil
+	}
 	switch {
 	case len(bytes.TrimRight(line, "\r\n")) == 0:
 		h.finish(len(h.text))
-	case line[0] == ' ' || line[0] == '\t':
+	case folded && h.hold.last != nil:
+		h.hold.add(line)
+		h.text = h.text[:h.lineAt]
+	case folded:
 		if h.lineAt == 0 {
 			h.finish(0) // nothing that it could continue
 		}
+	case isField && h.hold.take(name, value):
+		h.text = h.text[:h.lineAt] // it was for us
 	case isField:
 		h.field(name, value)
 	default:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"mta/internal/envelope"
 	"mta/internal/reply"
@@ -21,6 +22,9 @@ type intake struct {
 	check  checker
 	header header
 	top    []byte // this relay's header fields
+
+	releaseAt time.Time // when it is to be released; zero: at once
+	spread    time.Duration
 }
 
 func (c *conn) newIntake(tx *transaction) *intake {
@@ -93,6 +97,11 @@ func (in *intake) afterHeader() {
 		return
 	}
 	if !h.done {
+		return
+	}
+	var refused *reply.Reply
+	if in.releaseAt, in.spread, refused = h.hold.plan(in.c.srv.cfg.Now(), in.c.srv.cfg.MaxHold); refused != nil {
+		in.reject(*refused)
 		return
 	}
 	in.top = in.trace().append(in.top[:0])
@@ -170,7 +179,7 @@ func (in *intake) message() *envelope.Message {
 	m := &envelope.Message{
 		Sender: tx.sender, Recipients: tx.recipients,
 		UTF8: tx.utf8, Ret: tx.ret, EnvID: tx.envID,
-		Tenant: cfg.Tenant, Tier: cfg.Tier,
+		Tenant: cfg.Tenant, Tier: cfg.Tier, Release: in.releaseAt, Spread: in.spread,
 		Received: cfg.Now(), Peer: c.client.peer, HeloName: tx.helo, Session: c.client.session, Protocol: tx.protocol,
 	}
 	// What the client declared is often wrong in both ways, and decides whether a host without

@@ -39,6 +39,8 @@ type RecipientStatus struct {
 	Expires  time.Time `json:"expires,omitzero"` // when it is given up; zero: not known
 	Reply    *Reply    `json:"reply,omitempty"`  // the last one; nil before the first attempt has ended
 	Warned   bool      `json:"warned,omitempty"` // the sender was told of the delay
+	// Scheduled says that it was not tried yet since it was submitted to be released at Next.
+	Scheduled bool `json:"scheduled,omitempty"`
 }
 
 // Item is a message in the queue.

@@ -1,0 +1,59 @@
+package mta
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"mta/internal/sink"
+	"mta/mta/control"
+)
+
+// Scheduled mail is shown as such, is not sent, and leaves when an operator says so, without the
+// fields that scheduled it. Its time to expire counts from its release.
+func TestT1_ScheduledMailIsHeldAndReleased(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	w.send("ann@client.example", "X-Hold-For: 86400\r\n"+letter, "bob@box.example")
+	list, err := operator{w.Relay}.List(context.Background(), control.Filter{}, control.Page{Limit: 10})
+	if err != nil || len(list.Messages) != 1 {
+		t.Fatalf("in the queue: %+v, %v", list, err)
+	}
+	m := list.Messages[0]
+	r := m.Recipients[0]
+	age := w.cfg.Defaults.Traffic.MaxAge
+	if wait := r.Next.Sub(m.Received); !r.Scheduled || r.Attempts != 0 || r.State != control.StateDeferred || wait < 24*time.Hour || wait > 24*time.Hour+time.Second || r.Expires.Sub(r.Next) != age {
+		t.Errorf("recipient %+v, to be tried %v after it was received, want it scheduled for a day later, and to expire %v after that", r, wait, age)
+	}
+	e, err := destinations{w.Relay}.Explain(context.Background(), control.ExplainQuery{ID: m.ID})
+	if err != nil || !strings.Contains(e.Message.Recipients[0].Why, "released later") || !e.Message.Recipients[0].Until.Equal(r.Next) {
+		t.Errorf("explained as %+v, %v", e.Message, err)
+	}
+	w.send("ann@client.example", letter, "eve@box.example")
+	if got := w.arrived(1); got[0].Recipients[0] != "eve@box.example" {
+		t.Fatalf("%s has got mail that is scheduled", got[0].Recipients[0])
+	}
+	if n, err := (operator{w.Relay}).Change(context.Background(), control.Change{Action: control.Retry, Filter: control.Filter{IDs: []string{m.ID}}}); err != nil || n.Recipients != 1 {
+		t.Fatalf("releasing: %+v, %v", n, err)
+	}
+	for _, got := range w.arrived(2) {
+		if strings.Contains(string(got.Content), "X-Hold") {
+			t.Errorf("arrived as %s", got.Content)
+		}
+	}
+}
+
+// A time that has come releases the mail by itself, after a restart too.
+func TestT2_ScheduledMailLeavesByItself(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	began := time.Now()
+	w.send("ann@client.example", "X-Hold-For: 2\r\n"+letter, "bob@box.example")
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	w.arrived(1)
+	if took := time.Since(began); took < 2*time.Second {
+		t.Errorf("delivered after %v, want 2 s at least", took)
+	}
+}
