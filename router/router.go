@@ -1,8 +1,8 @@
 // Package router turns recipients' domains into routes, many at once: mail exchangers by the
 // DNS, smarthosts by configuration, address literals; and it names sites and finds providers.
 //
-// Order of use: New, then Submit by any number of goroutines; Reload when the configuration
-// changes; Close. Lookup is for people who ask how a domain is routed.
+// Order of use: New, then Submit and Verify by any number of goroutines; Reload when the
+// configuration changes; Close. Lookup is for people who ask how a domain is routed.
 //
 // Long-lived goroutines: none. Each look-up that has been given one of the Workers runs in a
 // goroutine, which takes further jobs as long as there are any that may run; Close cancels them
@@ -78,6 +78,7 @@ type Router struct {
 		settings *settings
 		known    *lru.Cache[string, verdict]
 		schedule *schedule
+		verify   *verifications
 		running  int               // workers that have a job
 		finding  map[string]*quest // domains being looked up
 	}
@@ -114,6 +115,8 @@ func New(cfg Config, r Resolver) *Router {
 	rt.ctx, rt.cancel = context.WithCancel(context.Background())
 	rt.chance.rand = cfg.Rand
 	rt.mu.schedule = newSchedule(s.allowance(), s.guarding())
+	rt.mu.verify = newVerifications()
+	rt.mu.verify.request.Done = rt.verified
 	rt.use(s)
 	return rt
 }
@@ -125,6 +128,7 @@ func (r *Router) use(s *settings) {
 	r.mu.known = lru.New[string, verdict](r.routes)
 	r.mu.finding = make(map[string]*quest)
 	r.mu.schedule.allowance, r.mu.schedule.guard = s.allowance(), s.guarding()
+	r.mu.verify.most = s.VerifyWorkers
 }
 
 // Reload puts other settings in force, all of them, or none and says why. All that is submitted
@@ -231,6 +235,10 @@ func (r *Router) work(j job) {
 func (r *Router) do(j job) {
 	done := j.entry.request.Done
 	r.mu.Lock()
+	if !r.wanted(j) {
+		r.mu.Unlock()
+		return
+	}
 	s := r.mu.settings
 	if v, ok := r.mu.known.Get(j.domain, r.now()); ok {
 		r.mu.Unlock()
@@ -307,13 +315,19 @@ type Stats struct {
 	Routes   int    // routes and refusals in the cache
 	Messages int    // with domains that wait for a worker
 	Running  int    // workers busy
+	// Verifying is how many of those verify recipients; Verifications are the domains that wait for
+	// one of them.
+	Verifying, Verifications int
 }
 
 // Stats gives the counters.
 func (r *Router) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return Stats{r.hits.Load(), r.lookups.Load(), r.mu.known.Len(), r.mu.schedule.messages(), r.mu.running}
+	return Stats{
+		Hits: r.hits.Load(), Lookups: r.lookups.Load(), Routes: r.mu.known.Len(), Messages: r.mu.schedule.messages(), Running: r.mu.running,
+		Verifying: r.mu.verify.running, Verifications: len(r.mu.verify.waiting),
+	}
 }
 
 // Close cancels the look-ups and waits until all who asked have been told: 451 4.3.2, where there
@@ -322,6 +336,7 @@ func (r *Router) Close() {
 	r.mu.Lock()
 	r.mu.closed = true
 	left := r.mu.schedule.drain()
+	r.mu.verify.refuse(r.mu.schedule)
 	r.mu.Unlock()
 	r.cancel()
 	for _, e := range left {

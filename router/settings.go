@@ -24,6 +24,7 @@ type Settings struct {
 	Workers               int // look-ups of domains at once; 100
 	MaxMessageConcurrency int // see Allowance; 2
 	ScaleMaxConcurrency   int // see Allowance; 10
+	VerifyWorkers         int // of the workers, how many Verify may have at most; 10
 	// After GuardAge a message is served by age by one worker in ten, whoever has fewer running;
 	// 5 min, below zero never.
 	GuardAge time.Duration
@@ -68,6 +69,7 @@ func (s Settings) compile() (*settings, error) {
 	setDefault(&s.Workers, 100)
 	setDefault(&s.MaxMessageConcurrency, 2)
 	setDefault(&s.ScaleMaxConcurrency, 10)
+	setDefault(&s.VerifyWorkers, 10)
 	setDefault(&s.GuardAge, 5*time.Minute)
 	setDefault(&s.Timeout, 45*time.Second)
 	setDefault(&s.MaxRouteAge, 5*time.Minute)
