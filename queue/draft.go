@@ -123,7 +123,9 @@ func (d *Draft) dropFile() {
 	}
 	d.file.f.Close()
 	if err := d.q.fs.Remove(d.q.largePath(d.file.number)); err != nil {
-		d.q.log.Warn("queue: removing the file of a message that was not accepted", "file", d.q.largePath(d.file.number), "error", err)
+		d.q.told.leftover.Failed(troubleClass(err), "file", d.q.largePath(d.file.number), "error", err)
+	} else {
+		d.q.told.leftover.Well()
 	}
 	d.file = nil
 }

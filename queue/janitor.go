@@ -34,6 +34,7 @@ func (q *Queue) runJanitor(ctx context.Context) {
 
 // tend does what there is to do, and reports whether something is left.
 func (q *Queue) tend(ctx context.Context) (again bool) {
+	q.told.look()
 	q.dropLarge()
 	again = q.finishSealed()
 	for q.dropNeedless() {
@@ -44,16 +45,20 @@ func (q *Queue) tend(ctx context.Context) (again bool) {
 	for ctx.Err() == nil {
 		v := q.victim()
 		if v == nil {
+			if !again {
+				q.told.compacting.Well()
+			}
 			return again
 		}
 		if err := q.compact(ctx, v); err != nil {
 			if ctx.Err() == nil {
-				q.log.Warn("queue: compacting a journal segment; it is left as it is for now", "file", q.segmentPath(v.id), "error", err)
+				q.told.compacting.Failed(troubleClass(err), "file", q.segmentPath(v.id), "error", err)
 				q.letRest(v)
 			}
 			again = true
 			continue
 		}
+		q.told.compacting.Well()
 		again = q.finishSealed() || again
 		for q.dropNeedless() {
 		}
@@ -122,10 +127,13 @@ func (q *Queue) finishSealed() (again bool) {
 	q.mu.Unlock()
 	for _, seg := range todo {
 		if err := q.finishSegment(seg); err != nil {
-			q.log.Warn("queue: finishing a journal segment; it is tried again", "file", q.segmentPath(seg.id), "after", restAfterFailure, "error", err)
+			q.told.finishing.Failed(troubleClass(err), "file", q.segmentPath(seg.id), "after", restAfterFailure, "error", err)
 			q.letRest(seg)
 			again = true
 		}
+	}
+	if !again {
+		q.told.finishing.Well()
 	}
 	return again
 }
@@ -239,7 +247,9 @@ func (q *Queue) dropNeedless() bool {
 		q.segs.remove(seg)
 	}
 	if err != nil {
-		q.log.Warn("queue: deleting journal segments; it is tried again", "error", err)
+		q.told.deleting.Failed(troubleClass(err), "error", err)
+	} else {
+		q.told.deleting.Well()
 	}
 	return err == nil
 }

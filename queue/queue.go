@@ -112,6 +112,7 @@ type Queue struct {
 	cfg   Config
 	fs    vfs.FS
 	log   *slog.Logger
+	told  troubles
 	now   func() time.Time
 	lock  io.Closer
 	files *fileCache
@@ -180,6 +181,7 @@ func Open(cfg Config) (*Queue, error) {
 		cfg: cfg, fs: cfg.FS, log: cfg.Log, now: cfg.Now,
 		hot: map[uint64]*hot{}, replies: map[recipientKey]Attempt{}, large: map[uint64]largeBody{},
 	}
+	q.told = newTroubles(q.log, q.now)
 	q.scratch.New = newScratch
 	q.due = sync.NewCond(&q.mu)
 	q.kick.clock, q.kick.janitor = make(chan struct{}, 1), make(chan struct{}, 1)
@@ -289,8 +291,10 @@ func (q *Queue) freeOctets() int64 {
 	}
 	n, err := q.fs.Free(q.cfg.Dir)
 	if err != nil {
-		q.log.Error("queue: asking for free disk space", "dir", q.cfg.Dir, "error", err)
+		q.told.space.Failed(troubleClass(err), "dir", q.cfg.Dir, "error", err)
 		n = 0
+	} else {
+		q.told.space.Well()
 	}
 	q.free.octets.Store(n)
 	return n

@@ -133,12 +133,9 @@ func (q *Queue) setFault(err error) {
 // repeat all of it.
 func (q *Queue) stall(err error) {
 	q.mu.Lock()
-	was := q.stalled
 	q.stalled, q.fault = true, err
 	q.mu.Unlock()
-	if !was {
-		q.log.Error("queue: the journal can't be written; mail is neither accepted nor handed out until it can", "dir", q.cfg.Dir, "error", err)
-	}
+	q.told.stalled.Failed(troubleClass(err), "dir", q.cfg.Dir, "error", err)
 }
 
 func (q *Queue) unstall() {
@@ -146,7 +143,7 @@ func (q *Queue) unstall() {
 	q.stalled = false
 	q.due.Broadcast()
 	q.mu.Unlock()
-	q.log.Info("queue: the journal can be written again", "dir", q.cfg.Dir)
+	q.told.stalled.Well()
 }
 
 func (q *Queue) isStalled() bool {

@@ -401,12 +401,13 @@ func (w *writer) write(g *group) error {
 	buf := w.build(g)
 	err := w.put(buf)
 	if err != nil {
-		w.q.log.Error("queue: writing the journal failed; the segment is closed and its end void",
+		w.q.told.journal.Failed(troubleClass(err),
 			"file", w.q.segmentPath(w.active.id), "offset", w.active.size, "octets", len(buf), "error", err)
 		w.seal()
 		return w.q.storageError("writing the journal", err)
 	}
 	w.begun = true
+	w.q.told.journal.Well()
 	w.q.written(w.active, g, int64(len(buf)))
 	if w.active.size > w.q.cfg.SegmentSize*7/8 {
 		w.q.nudge(w.q.kick.janitor) // it makes the next one
@@ -463,9 +464,7 @@ func (w *writer) open() error {
 		}
 	}
 	if err != nil {
-		if w.failed.IsZero() {
-			w.q.log.Error("queue: beginning a journal segment", "error", err)
-		}
+		w.q.told.journal.Failed(troubleClass(err), "step", "beginning a segment", "error", err)
 		return err
 	}
 	w.active, w.file, w.begun = &segment{id: s.id}, s.file, false
@@ -486,22 +485,27 @@ func (w *writer) takeSpare() (*spare, error) {
 		w.spare = nil
 		return s, nil
 	}
-	return w.make()
+	s, err := w.make()
+	if err == nil {
+		w.q.told.spare.Well()
+	}
+	return s, err
 }
 
 // makeSpare makes the next segment in advance.
 func (w *writer) makeSpare() {
 	w.making.Lock()
 	defer w.making.Unlock()
-	if w.spare != nil {
-		return
+	if w.spare != nil || w.q.told.spare.Lately(tendAgain) {
+		return // each group written to a nearly full segment asks for it
 	}
 	s, err := w.make()
 	if err != nil {
-		w.q.log.Warn("queue: making the next journal segment in advance", "error", err)
+		w.q.told.spare.Failed(troubleClass(err), "error", err)
 		return
 	}
 	w.spare = s
+	w.q.told.spare.Well()
 }
 
 func (w *writer) make() (*spare, error) {

@@ -1,0 +1,54 @@
+package queue
+
+import (
+	"errors"
+	"log/slog"
+	"time"
+
+	"mta/internal/trouble"
+)
+
+// troubles are the failures that repeat while a disk is full or broken, each message or each
+// second. The janitor looks whether they are over.
+type troubles struct {
+	journal    *trouble.Kind // a group could not be written
+	stalled    *trouble.Kind // nothing can be
+	spare      *trouble.Kind // a segment in advance
+	deleting   *trouble.Kind // of needless segments
+	finishing  *trouble.Kind // sealed segments
+	compacting *trouble.Kind
+	leftover   *trouble.Kind // content of a refused message that can't be removed
+	space      *trouble.Kind // free disk space isn't known
+}
+
+func newTroubles(log *slog.Logger, now func() time.Time) troubles {
+	kind := func(level slog.Level, began, ended string) *trouble.Kind {
+		return trouble.New(log, now, level, "queue: "+began, "queue: "+ended)
+	}
+	return troubles{
+		journal: kind(slog.LevelError, "writing the journal failed; what fails is not accepted, and its segment is closed and its end void",
+			"writing the journal has stopped failing"),
+		stalled: kind(slog.LevelError, "the journal can't be written; mail is neither accepted nor handed out until it can",
+			"the journal can be written again"),
+		spare:      kind(slog.LevelWarn, "making the next journal segment in advance; it is tried again", "journal segments are made in advance again"),
+		deleting:   kind(slog.LevelWarn, "deleting journal segments; it is tried again", "journal segments are deleted again"),
+		finishing:  kind(slog.LevelWarn, "finishing a journal segment; it is tried again", "journal segments are finished again"),
+		compacting: kind(slog.LevelWarn, "compacting a journal segment; it is left as it is for now", "journal segments are compacted again"),
+		leftover:   kind(slog.LevelWarn, "removing the file of a message that was not accepted; the next start tries again", "files of messages that were not accepted are removed again"),
+		space:      kind(slog.LevelError, "asking for free disk space; none is assumed", "free disk space is known again"),
+	}
+}
+
+func (t *troubles) look() {
+	for _, k := range []*trouble.Kind{t.journal, t.stalled, t.spare, t.deleting, t.finishing, t.compacting, t.leftover, t.space} {
+		k.Look()
+	}
+}
+
+// troubleClass is what failures have in common that one log line is enough for.
+func troubleClass(err error) string {
+	if errors.Is(err, ErrDiskFull) || isFull(err) {
+		return "disk full"
+	}
+	return "storage"
+}
