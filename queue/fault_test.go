@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"mta/internal/envelope"
@@ -162,6 +163,7 @@ func TestDiskThatIsGone(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		nothing(t, q)
+		synctest.Wait() // the writer tries again at this very moment, and what it tries is not waiting
 		if s := balanced(t, q); s.Healthy || s.Unwritten == 0 || s.Delivered != 10 || s.Queued != 10 || q.Ready() == nil {
 			t.Fatalf("%+v", s)
 		}
