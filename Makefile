@@ -8,7 +8,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # How long each fuzz target runs in 'make fuzz'.
 FUZZTIME ?= 1m
 
-.PHONY: help build demo test unit e2e e2e-install torture check microbench fuzz clean
+.PHONY: help build demo test unit e2e e2e-install torture check microbench benchcmp fuzz clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,7 +39,10 @@ check: ## gofmt, go vet, staticcheck (when it can be had)
 	@sh .ci/staticcheck
 
 microbench: ## micro-benchmarks of the hot steps, with allocations
-	$(GO) test -run '^$$' -bench . -benchmem ./...
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && .ci/benchsteps build . "$$dir" && .ci/benchsteps run "$$dir"
+
+benchcmp: ## the same of BASE (main, or the commit before) and of this checkout, compared
+	@.ci/benchcmp $(BASE)
 
 fuzz: ## every fuzz target for FUZZTIME (1m)
 	@sh .ci/fuzz $(FUZZTIME)

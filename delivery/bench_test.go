@@ -86,8 +86,8 @@ func (f *fakeSession) Capabilities() *smtpclient.Capabilities { return &smtpclie
 func (f *fakeSession) TLS() *smtpclient.TLSState              { return nil }
 func (f *fakeSession) SetTrace(*smtpclient.Trace)             {}
 
-// BenchmarkDecisions is the scheduler alone: 20 connections that answer at once.
-func BenchmarkDecisions(b *testing.B) {
+// BenchmarkDecide is the scheduler alone: 20 connections that answer at once.
+func BenchmarkDecide(b *testing.B) {
 	cfg := benchConfig(20)
 	cfg.handshake = newFakeSession
 	cfg.Dial = func(context.Context, Source, route.Host) (net.Conn, error) { return nil, nil }

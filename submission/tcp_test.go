@@ -5,19 +5,15 @@ import (
 	"context"
 	"crypto/tls"
 	"io"
-	"log/slog"
 	"net"
 	"net/netip"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
-
-	"mta/internal/envelope"
 
 	"go.uber.org/goleak"
 )
@@ -225,160 +221,3 @@ func openFiles(t *testing.T) int {
 	}
 	return int(min(l.Cur, 1<<20))
 }
-
-// discardStore forgets what it is given.
-type discardStore struct{ ids envelope.IDs }
-
-type discardDraft struct {
-	s *discardStore
-	n int64
-}
-
-func (s *discardStore) Begin() Draft                { return &discardDraft{s: s} }
-func (d *discardDraft) Write(p []byte) (int, error) { d.n += int64(len(p)); return len(p), nil }
-func (d *discardDraft) Abort()                      {}
-func (d *discardDraft) Commit(m *envelope.Message) error {
-	m.ID, m.Size = d.s.ids.Next(time.Now()), d.n
-	return nil
-}
-
-// BenchmarkPipelined sends 2 KB messages as fast as they are taken, by the rules of RFC 2920: the
-// final dot and the next message's MAIL, RCPT and DATA in one flight.
-func BenchmarkPipelined(b *testing.B) {
-	for _, c := range []struct {
-		name  string
-		conns int
-		tls   bool
-		chunk bool
-	}{
-		{"1 connection", 1, false, false}, {"20 connections", 20, false, false},
-		{"1 connection, TLS", 1, true, false}, {"1 connection, BDAT", 1, false, true},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			counted := new(countedListener)
-			addr := counted.start(b, Config{Store: new(discardStore), TLS: testTLS(), Log: slog.New(slog.DiscardHandler)})
-			b.ReportAllocs()
-			b.ResetTimer()
-			var wg sync.WaitGroup
-			for i := range c.conns {
-				n := b.N / c.conns
-				if i == 0 {
-					n += b.N % c.conns
-				}
-				wg.Go(func() { benchClient(b, addr, n, c.tls, c.chunk) })
-			}
-			wg.Wait()
-			b.StopTimer()
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "messages/s")
-			b.ReportMetric(float64(counted.reads.Load())/float64(b.N), "reads/message")
-			b.ReportMetric(float64(counted.writes.Load())/float64(b.N), "writes/message")
-		})
-	}
-}
-
-// countedListener counts the reads and writes of its connections: system calls.
-type countedListener struct {
-	net.Listener
-	reads, writes atomic.Int64
-}
-
-func (l *countedListener) start(b *testing.B, cfg Config) string {
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	l.Listener = inner
-	cfg.RelayFrom = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
-	s := New(cfg)
-	go s.Serve(l)
-	b.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		s.Shutdown(ctx)
-	})
-	return inner.Addr().String()
-}
-
-func (l *countedListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	return &countedConn{c, l}, err
-}
-
-type countedConn struct {
-	net.Conn
-	l *countedListener
-}
-
-func (c *countedConn) Read(p []byte) (int, error)  { c.l.reads.Add(1); return c.Conn.Read(p) }
-func (c *countedConn) Write(p []byte) (int, error) { c.l.writes.Add(1); return c.Conn.Write(p) }
-
-func benchClient(b *testing.B, addr string, n int, secure, chunk bool) {
-	var c net.Conn
-	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		b.Error(err)
-		return
-	}
-	defer c.Close()
-	r := bufio.NewReader(c)
-	replies := func(n int) {
-		for n > 0 {
-			line, err := r.ReadSlice('\n')
-			if err != nil || line[0] > '3' {
-				b.Errorf("%q, %v", line, err)
-				return
-			}
-			if line[3] == ' ' {
-				n--
-			}
-		}
-	}
-	replies(1)
-	io.WriteString(c, "EHLO app\r\n")
-	replies(1)
-	if secure {
-		io.WriteString(c, "STARTTLS\r\n")
-		replies(1)
-		c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
-		r = bufio.NewReader(c)
-		io.WriteString(c, "EHLO app\r\n")
-		replies(1)
-	}
-	head := "MAIL FROM:<sender@example.org> BODY=8BITMIME\r\nRCPT TO:<recipient@example.net>\r\n"
-	if chunk {
-		benchChunks(c, r, n, head, replies)
-		return
-	}
-	head += "DATA\r\n"
-	io.WriteString(c, head)
-	replies(3)
-	flight := []byte(benchContent + ".\r\n" + head)
-	for range n - 1 {
-		c.Write(flight)
-		replies(4)
-	}
-	io.WriteString(c, benchContent+".\r\nQUIT\r\n")
-	replies(2)
-}
-
-// benchChunks keeps a window of 16 messages in flight.
-func benchChunks(c net.Conn, r *bufio.Reader, n int, head string, replies func(int)) {
-	message := head + "BDAT " + strconv.Itoa(len(benchContent)) + " LAST\r\n" + benchContent
-	flight := []byte(strings.Repeat(message, 8))
-	sent := 0
-	for done := 0; done < n; {
-		burst := min(8, n-sent)
-		if burst > 0 {
-			c.Write(flight[:burst*len(message)])
-			sent += burst
-		}
-		if sent-done >= 16 || sent == n {
-			k := min(8, n-done)
-			replies(3 * k)
-			done += k
-		}
-	}
-}
-
-var benchContent = "From: a@example.org\r\nTo: b@example.net\r\nSubject: benchmark\r\nDate: Tue, 04 Mar 2025 05:06:07 +0100\r\nMessage-ID: <1@example.org>\r\n\r\n" +
-	strings.Repeat(strings.Repeat("0123456789abcde", 5)+"\r\n", 24)
