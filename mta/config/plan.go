@@ -175,18 +175,24 @@ func (k checker) plans() {
 			k.fault(p, f)
 		}
 		for _, name := range slices.Sorted(maps.Keys(p.Weights)) {
-			if k.resolved.providers[name] == nil {
-				k.reference(&p.block, "weights", "provider", name, providerNames(k.Providers))
+			if !k.counted(name) {
+				k.reference(&p.block, "weights", "provider", name, append(providerNames(k.Providers), warmup.Other))
 			}
 		}
 		for _, s := range p.Stages {
 			for _, v := range s.Providers {
-				if k.resolved.providers[v.Provider] == nil {
-					k.reference(&v.block, "provider", "provider", v.Provider, providerNames(k.Providers))
+				if !k.counted(v.Provider) {
+					k.reference(&v.block, "provider", "provider", v.Provider, append(providerNames(k.Providers), warmup.Other))
 				}
 			}
 		}
 	}
+}
+
+// counted reports whether a warm-up can have counts for a provider. A name that nobody has would be a
+// cap for nobody.
+func (k checker) counted(provider string) bool {
+	return provider == warmup.Other || k.resolved.providers[provider] != nil
 }
 
 // fault complains where the fault is.

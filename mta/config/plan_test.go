@@ -39,6 +39,7 @@ plan "standard" {
     hourly = 40
     daily  = 560
     provider "google" { hourly = 7 }
+    provider "other" { hourly = 20 }
   }
 }
 pool "acme" {
@@ -82,7 +83,7 @@ func TestPlansAreReadyForUse(t *testing.T) {
 	own.Name, own.Law, own.Shrinking, own.Hour = "standard", warmup.PID, true, time.Minute
 	own.Stages = []warmup.Stage{
 		{Caps: warmup.Caps{Hourly: 50, Daily: 350}, Providers: map[string]warmup.Caps{"google": {Daily: 90}}},
-		{Caps: warmup.Caps{Hourly: 40, Daily: 560}, Providers: map[string]warmup.Caps{"google": {Hourly: 7}}},
+		{Caps: warmup.Caps{Hourly: 40, Daily: 560}, Providers: map[string]warmup.Caps{"google": {Hourly: 7}, "other": {Hourly: 20}}},
 	}
 	sendgrid, _ := warmup.Preset("sendgrid")
 	for name, want := range map[string]*warmup.Plan{"careful": &careful, "standard": &own, "sendgrid": sendgrid} {
