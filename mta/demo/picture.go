@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"mta/internal/progress"
 )
 
 // snapshot is what the picture shows: the state of the demo at one moment.
@@ -86,21 +88,10 @@ func barLine(label string, n, of int64, perSecond float64, width int, fill strin
 	return fmt.Sprintf("  %-10s %s  %s", label, bar(n, of, room, fill, p), numbers)
 }
 
-var eighths = []rune(" ▏▎▍▌▋▊▉")
-
 // bar fills n of of's share of width columns, to an eighth of a column.
 func bar(n, of int64, width int, fill string, p palette) string {
-	parts := 0
-	if of > 0 {
-		parts = int(min(n, of) * int64(width) * 8 / of)
-	}
-	full, rest := parts/8, parts%8
-	b := fill + strings.Repeat("█", full)
-	if rest > 0 {
-		b += string(eighths[rest])
-		full++
-	}
-	return b + p.off + p.dim + strings.Repeat("·", width-full) + p.off
+	done, left := progress.Bar(n, of, width)
+	return fill + done + p.off + p.dim + left + p.off
 }
 
 func queueLine(s snapshot, p palette) string {

@@ -3,7 +3,6 @@ package demo
 import (
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"sync"
 
@@ -52,24 +51,24 @@ func startWorld(seed uint64, limit int64, report func(content []byte)) (*world, 
 
 // open finds a port that is free on all addresses, and listens there.
 func (w *world) open() error {
-	var listeners map[string]net.Listener
-	var err error
-	for range 10 {
-		if listeners, err = w.listen(); err == nil {
-			break
-		}
+	var addrs []string
+	for _, s := range w.sides() {
+		addrs = append(addrs, s.hosts...)
 	}
+	listeners, port, err := sink.ListenTogether(0, addrs...)
 	if err != nil {
 		return fmt.Errorf("opening the providers' addresses (127.10.0.0/16 must be loopback, as it is on Linux): %w", err)
 	}
+	w.port = port
 	for _, s := range w.sides() {
-		for i, addr := range s.hosts {
+		for i := range s.hosts {
 			cfg := s.sink
 			cfg.Hostname = s.exchanger(len(s.mx) - len(s.hosts) + i)
 			cfg.Recorder = s.recorder
 			server := sink.New(cfg)
 			s.sinks = append(s.sinks, server)
-			l := listeners[addr]
+			l := listeners[0]
+			listeners = listeners[1:] // in the order of addrs
 			w.serving.Go(func() { _ = server.Serve(l) })
 		}
 	}
@@ -84,27 +83,6 @@ func (w *world) open() error {
 	}
 	w.dnsAddr = addr.String()
 	return nil
-}
-
-// listen opens one port on every address, or none.
-func (w *world) listen() (map[string]net.Listener, error) {
-	open := make(map[string]net.Listener)
-	port := "0"
-	for _, s := range w.sides() {
-		for _, addr := range s.hosts {
-			l, err := net.Listen("tcp", net.JoinHostPort(addr, port))
-			if err != nil {
-				for _, l := range open {
-					l.Close()
-				}
-				return nil, err
-			}
-			open[addr] = l
-			_, port, _ = net.SplitHostPort(l.Addr().String())
-		}
-	}
-	w.port = port
-	return open, nil
 }
 
 func (w *world) sides() []*side {

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"mta/mta/bench"
+)
+
+const benchHelp = `Measure a mail server: submit messages, take them in at sites of our own, and say how fast
+it went, what it cost, and whether each recipient had each message exactly once.
+
+Without --target a relay is started for it, on a temporary folder and with the defaults but
+for what --relay-config adds. With --target the server that runs there is loaded. It must
+take the sites' domains to them: by their name server (--dns), or by a transport table for
+Postfix, which --transports prints. Nothing beyond loopback is touched.
+
+Ctrl-C ends it early. Exit code 1: something was lost, or came twice without excuse.`
+
+// benchCommand is the flags of 'mta bench', but for those of the scenario.
+type benchCommand struct {
+	c          *cli
+	scenario   bench.Scenario
+	standard   string
+	scale      float64
+	target     string
+	pid        int
+	relay      bench.RelayOptions
+	config     string // the file of further lines
+	transports bool
+	json       bool
+}
+
+func newBench(c *cli) *cobra.Command {
+	b := &benchCommand{c: c, scenario: bench.DefaultScenario()}
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "load a mail server, and check that all comes once",
+		Long:  benchHelp,
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := b.choose(cmd.Flags()); err != nil {
+				return err
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			return b.run(ctx)
+		},
+	}
+	flags := cmd.Flags()
+	scenarioFlags(flags, &b.scenario)
+	flags.StringVar(&b.standard, "scenario", "", "begin with the standard scenario of this `letter`, a to g; other flags change it")
+	flags.Float64Var(&b.scale, "scale", 1, "`times` as many messages")
+	flags.StringVar(&b.target, "target", "", "load the server that runs at this `ip:port`")
+	flags.IntVar(&b.pid, "pid", 0, "the process `id` of the target, whose group is measured")
+	flags.IntVar(&b.relay.Limit, "connection-limit", 20, "connections of our relay to a site")
+	flags.StringVar(&b.config, "relay-config", "", "a `file` of further lines for our relay's configuration")
+	flags.StringVar(&b.relay.Dir, "dir", "", "the `folder` for our relay's data and log, kept afterwards (default: a temporary one)")
+	flags.BoolVar(&b.transports, "transports", false, "print a transport table for Postfix, and do nothing; goes with --port")
+	flags.BoolVar(&b.json, "json", false, "print the report as JSON")
+	_ = cmd.RegisterFlagCompletionFunc("scenario", cobra.FixedCompletions(standardLetters(), cobra.ShellCompDirectiveNoFileComp))
+	oneOf(cmd, "death", []bench.Death{bench.Silent, bench.Unreachable, bench.Refusing})
+	return cmd
+}
+
+// scenarioFlags makes a flag of each part of a scenario; what it has is the default.
+func scenarioFlags(flags *pflag.FlagSet, s *bench.Scenario) {
+	flags.IntVar(&s.Messages, "messages", s.Messages, "`number` of messages")
+	flags.IntVar(&s.Connections, "connections", s.Connections, "`number` of connections that submit")
+	flags.IntVar(&s.Size, "size", s.Size, "`octets` of a message's content")
+	flags.IntVar(&s.Recipients, "recipients", s.Recipients, "`number` of recipients of a message")
+	flags.IntVar(&s.BigEvery, "big-every", s.BigEvery, "only every `n`th message has that many recipients, the others one")
+	flags.IntVar(&s.Rate, "rate", s.Rate, "messages a `second` (default: as fast as they are taken)")
+	flags.IntVar(&s.Domains, "domains", s.Domains, "`number` of domains")
+	flags.IntVar(&s.Hosts, "hosts", s.Hosts, "`number` of hosts (default: as many as domains)")
+	flags.IntVar(&s.Dead, "dead", s.Dead, "`number` of hosts that don't work")
+	flags.Var(&s.Death, "death", "how they don't: silent, unreachable or refusing")
+	flags.Var(&s.Latency, "latency", "how late a host answers each flight of commands")
+	flags.Var(&s.Jitter, "jitter", "up to how much later")
+	flags.BoolVar(&s.NoPipelining, "no-pipelining", s.NoPipelining, "hosts don't offer PIPELINING")
+	flags.BoolVar(&s.NoChunking, "no-chunking", s.NoChunking, "hosts don't offer CHUNKING")
+	flags.Float64Var(&s.Temporary, "temporary", s.Temporary, "`share` of messages that hosts refuse for now, 0 to 1")
+	flags.Float64Var(&s.Drop, "drop", s.Drop, "`chance` that a host cuts the connection, at each step")
+	flags.IntVar(&s.HostConnections, "host-connections", s.HostConnections, "`number` of connections that a host takes at once (default: any)")
+	flags.IntVar(&s.HostMessages, "host-messages", s.HostMessages, "`number` of messages that a host takes on a connection (default: any)")
+	flags.DurationVar(&s.Patience, "patience", s.Patience, "how long to wait when nothing arrives any more")
+	flags.Uint64Var(&s.Seed, "seed", s.Seed, "`number` that makes what hosts do at random")
+	flags.IntVar(&s.Port, "port", s.Port, "the `port` of all hosts (default: any that is free)")
+	flags.StringVar(&s.DNS, "dns", s.DNS, "where the sites' name server listens, `ip:port` (default: any port of 127.0.0.1)")
+}
+
+func standardLetters() (letters []string) {
+	for _, s := range bench.Standards() {
+		letters = append(letters, s.Letter+"\t"+s.Title)
+	}
+	return letters
+}
+
+// choose makes the scenario of all flags.
+func (b *benchCommand) choose(given *pflag.FlagSet) error {
+	if b.standard != "" {
+		s, ok := bench.FindStandard(b.standard)
+		if !ok {
+			return usagef("there is no scenario %q: want a letter from a to g", b.standard)
+		}
+		over := pflag.NewFlagSet("", pflag.ContinueOnError)
+		scenarioFlags(over, &s)
+		var err error
+		given.Visit(func(f *pflag.Flag) {
+			if over.Lookup(f.Name) != nil {
+				err = errors.Join(err, over.Set(f.Name, f.Value.String()))
+			}
+		})
+		if err != nil {
+			return err
+		}
+		b.scenario = s
+	}
+	if given.Changed("domains") && !given.Changed("hosts") {
+		b.scenario.Hosts = b.scenario.Domains
+	}
+	if b.scale <= 0 {
+		return usagef("--scale must be more than 0")
+	}
+	if b.scale != 1 {
+		b.scenario = b.scenario.Scaled(b.scale)
+	}
+	if err := b.scenario.Validate(); err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
+func (b *benchCommand) run(ctx context.Context) (err error) {
+	if b.config != "" {
+		text, err := os.ReadFile(b.config)
+		if err != nil {
+			return fmt.Errorf("reading further lines of configuration: %w", err)
+		}
+		b.relay.Config = string(text)
+	}
+	ground, err := b.scenario.Open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ground.Close()) }()
+	if b.transports {
+		_, err := fmt.Fprintln(b.c.out, strings.Join(ground.Transports(), "\n"))
+		return err
+	}
+	server := bench.Server{Name: b.target, Address: b.target, PID: b.pid}
+	if b.target == "" {
+		relay, err := bench.StartRelay(ctx, b.relay, ground)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, relay.Close()) }()
+		server = relay.Server()
+	}
+	return b.measure(ctx, ground, server)
+}
+
+func (b *benchCommand) measure(ctx context.Context, ground *bench.Ground, server bench.Server) error {
+	bar := &benchBar{out: b.c.err, width: terminalWidth(b.c.err)}
+	report, err := bench.Measure(ctx, b.scenario, ground, server, bar.show)
+	bar.clear()
+	if report == nil {
+		return err
+	}
+	if printed := b.print(report); printed != nil {
+		return printed
+	}
+	switch {
+	case err != nil:
+		return err
+	case !report.Right():
+		return exitError(exitFailed) // the report has told it
+	}
+	return nil
+}
+
+func (b *benchCommand) print(r *bench.Report) error {
+	if !b.json {
+		return r.Write(b.c.out)
+	}
+	e := json.NewEncoder(b.c.out)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}
+
+// terminalWidth is 0 when out is no terminal.
+func terminalWidth(out any) int {
+	f, ok := out.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return 0
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 80
+	}
+	return width
+}
