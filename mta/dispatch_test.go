@@ -57,7 +57,7 @@ func newStage(t *testing.T) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pol := &policy{cfg}
+	pol := newPolicy(cfg)
 	s.dispatcher = (&dispatcher{
 		queue: s, router: stageRouter{s}, delivery: stageDelivery{s}, notifier: s, events: s, sites: new(siteDomains),
 		policy: func() *policy { return pol },
@@ -175,6 +175,8 @@ func (s *stage) answer(job int, replies ...string) {
 			r.Attempted = true
 			fmt.Sscanf(text, "%d", &r.Reply.Code)
 			r.Reply.Text = text[4:]
+		} else {
+			r.Withdrawn = true
 		}
 		rs = append(rs, r)
 	}
@@ -209,7 +211,7 @@ func TestDomainsOfOneSiteKeepTheirOwnSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.policy = func() *policy { return &policy{cfg} }
+	s.policy = func() *policy { return newPolicy(cfg) }
 	for _, d := range []string{"a.example", "bank.example", "c.example"} {
 		s.routes[d] = &route.Route{Domain: d, Site: "mx.shared"}
 	}
@@ -292,7 +294,7 @@ func TestDomainsOwnMaxAge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.policy = func() *policy { return &policy{cfg} }
+	s.policy = func() *policy { return newPolicy(cfg) }
 	s.handle(s.lease(1, 10*time.Minute, "a@soon.example"))
 	s.answer(0, "451 mailbox busy")
 	s.want(t, "event TransientFailure 0", "defer 1 [0] +5m0s 451 mailbox busy mx.soon.example")
@@ -330,7 +332,7 @@ func TestQueueGivesUpNothingBeforeItsDomainDoes(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := &Relay{}
-		r.policy.Store(&policy{cfg})
+		r.policy.Store(newPolicy(cfg))
 		for range 2 {
 			if got := r.maxAge("mx.example"); got != c.want {
 				t.Errorf("%s: %v, want %v", c.text, got, c.want)
@@ -454,12 +456,12 @@ func TestMessageKeepsItsSource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pol := &policy{cfg}
+	pol := newPolicy(cfg)
 	count := make(map[string]int)
 	for id := range envelope.ID(3000) {
 		m := &envelope.Message{ID: id << 20}
 		s := pol.source(m)
-		if again := (&policy{cfg}).source(m); again != s {
+		if again := newPolicy(cfg).source(m); again != s {
 			t.Fatalf("message %s went from %s, then from %s", m.ID, s, again)
 		}
 		count[s]++

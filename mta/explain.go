@@ -32,10 +32,9 @@ func (d destinations) explainMessage(ctx context.Context, text string) (control.
 		return control.Explanation{}, notQueued(id, err)
 	}
 	out := control.Explanation{Destinations: []control.Destination{}}
-	source, _ := d.r.policy.Load().sourceFor(&envelope.Message{ID: it.ID, Tenant: it.Tenant}, nil, d.r.sources.isMissing)
 	m := &control.ExplainedMessage{
 		ID: text, Sender: string(it.Sender), Tenant: it.Tenant, Received: it.Received,
-		Source: source,
+		Source: d.sourceOf(&it),
 	}
 	out.Message = m
 	shown := it.Recipients[:min(len(it.Recipients), control.MaxExplained)]
@@ -62,11 +61,27 @@ func (d destinations) explainMessage(ctx context.Context, text string) (control.
 	}
 	for i := range shown {
 		rc := &shown[i]
-		r := recipientCase{rc: rc, status: operator(d).recipient(&it, rc), destination: byDomain[rc.Address.Domain()], where: &where, known: known}
+		r := recipientCase{rc: rc, status: operator(d).recipient(&it, rc), destination: byDomain[rc.Address.Domain()], where: &where, known: known, warm: d.r.warm}
 		why, until := r.why()
 		m.Recipients = append(m.Recipients, control.ExplainedRecipient{Status: r.status, Why: why, Until: until})
 	}
 	return out, nil
+}
+
+// sourceOf is the source that a message takes, as far as that is known: what it had at an attempt
+// before, or what its pool leads to. A pool with dedicated sources decides when the message is sent.
+func (d destinations) sourceOf(it *queue.Item) string {
+	for i := range it.Recipients {
+		if via := it.Recipients[i].Via; via != "" {
+			return via
+		}
+	}
+	pol := d.r.policy.Load()
+	if pol.divided(it.Tenant) != nil {
+		return ""
+	}
+	source, _ := pol.sourceFor(&envelope.Message{ID: it.ID, Tenant: it.Tenant}, nil, "", d.r.sources.isMissing)
+	return source
 }
 
 // stillThere gives those of shown that are in the queue now, as they are now.
@@ -87,6 +102,7 @@ type recipientCase struct {
 	destination *control.Destination // nil when the address can't be read
 	where       *delivery.Whereabouts
 	known       bool // to delivery
+	warm        *warming
 }
 
 // why says it in one sentence, and until when it holds.
@@ -123,6 +139,9 @@ func (r *recipientCase) deferred() (string, time.Time) {
 }
 
 func (r *recipientCase) parked() (string, time.Time) {
+	if why, until, ok := r.warm.why(r.rc.Key); ok {
+		return why, until
+	}
 	why := fmt.Sprintf("it waits in the queue: delivery has as much for %s as it takes at a time", r.rc.Key)
 	if l := r.busiest(); l != nil && l.Why != "" {
 		return why + ", and that waits: " + l.Why, l.Until

@@ -70,7 +70,7 @@ func (d destinations) explainDomain(ctx context.Context, domain, tenant string) 
 	}
 	c.addHosts(d.r.delivery.Hosts())
 	c.addSite(d)
-	for _, name := range pool.Shared {
+	for _, name := range pool.Sources() {
 		if s, ok := d.r.source(name); ok {
 			c.addSource(s, d.r.limits(c.route, name, tenant), d.r.sources.isMissing(name))
 		}

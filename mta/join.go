@@ -60,7 +60,8 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 		events:   r.events,
 		sites:    &r.sites,
 		policy:   r.policy.Load,
-		missing:  r.sources.isMissing,
+		split:    &splitter{warm: r.warm.ctl, missing: r.sources.isMissing, now: r.now},
+		warm:     r.warm,
 		now:      r.now,
 		log:      r.log,
 	}).ready()

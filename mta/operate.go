@@ -83,10 +83,11 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 		return control.Reload{}, err
 	}
 	// From here on nothing can fail.
-	r.policy.Store(&policy{cfg})
+	r.policy.Store(newPolicy(cfg))
 	r.sources.check()
 	r.delivery.SetBackoff(backoffRules(cfg))
 	r.delivery.Reload()
+	r.warm.reload(cfg)
 	if r.accounting != nil {
 		r.accounting.SetLimits(accountingLimits(cfg))
 	}

@@ -13,7 +13,28 @@ import (
 
 // policy answers, from one configuration, what applies to a message. It is replaced as a whole
 // at a reload.
-type policy struct{ cfg *config.Config }
+type policy struct {
+	cfg     *config.Config
+	divides map[*config.Pool]*dividedPool // the pools with dedicated sources
+}
+
+func newPolicy(cfg *config.Config) *policy {
+	p := &policy{cfg: cfg, divides: make(map[*config.Pool]*dividedPool)}
+	for _, pool := range cfg.Pools {
+		if len(pool.Dedicated) > 0 {
+			p.divides[pool] = divide(cfg, pool)
+		}
+	}
+	return p
+}
+
+// divided gives the pool of a tenant's mail when it has dedicated sources, else nil.
+func (p *policy) divided(tenant string) *dividedPool {
+	if len(p.divides) == 0 {
+		return nil
+	}
+	return p.divides[p.cfg.PoolOf(tenant)]
+}
 
 // source picks one of the sources of the message's pool. The same message gets the same one at
 // each attempt, as greylisting wants it.
@@ -22,11 +43,13 @@ func (p *policy) source(m *envelope.Message) string {
 	return sources[spread(m.ID)%uint64(len(sources))]
 }
 
-// sourceFor picks as source does, and another one of the pool where that is missing on this machine
-// or reaches no host of the route (nil: not known). A message keeps its second choice as it does its
-// first, and the mail of a missing source spreads over all others. It reports false when all are
-// missing.
-func (p *policy) sourceFor(m *envelope.Message, rt *route.Route, missing func(source string) bool) (string, bool) {
+// sourceFor picks the source that the message had before, via, or as source does, and another one of
+// the pool where that is missing on this machine or reaches no host of the route (nil: not known).
+// The mail of a missing source spreads over all others. It reports false when all are missing.
+func (p *policy) sourceFor(m *envelope.Message, rt *route.Route, via string, missing func(source string) bool) (string, bool) {
+	if via != "" && slices.Contains(p.cfg.PoolOf(m.Tenant).Shared, via) && !missing(via) && p.reaches(via, rt) {
+		return via, true
+	}
 	first := p.source(m)
 	if !missing(first) && p.reaches(first, rt) {
 		return first, true

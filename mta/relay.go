@@ -10,6 +10,7 @@
 //	Run         the caller's; waits for the end, then stops the others in order
 //	dispatcher  takes leases from the queue; ended by Run, which waits
 //	sources     looks twice a minute which addresses this machine has; ended by Run
+//	warm-up     two: the controller, and a look at what it holds; ended by Run
 //	alarms      looks at the queue once a minute; ended by Run
 //	reporters   write reports to senders into the queue; ended by Run when all jobs are back
 //	http, control  answer over HTTP and on the unix socket; ended by Run
@@ -78,6 +79,7 @@ type Relay struct {
 	delivery     *delivery.Scheduler
 	destinations *file.Store
 	tracer       *tracer
+	warm         *warming
 	dispatcher   *dispatcher
 	reporter     *reporter
 	events       *accountant
@@ -100,7 +102,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 	r := &Relay{opts: opts, log: opts.Log, now: time.Now, started: time.Now(), servers: make(map[string]submissionServer)}
 	r.alarms.log = opts.Log
 	r.sources = newSourceWatch(func() *config.Config { return r.policy.Load().cfg }, opts.Log)
-	r.policy.Store(&policy{cfg})
+	r.policy.Store(newPolicy(cfg))
 	r.sources.check()
 	var undo undoer
 	for _, step := range []struct {
@@ -110,6 +112,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 		{"data directory", r.openDataDir},
 		{"accounting log", r.openAccounting},
 		{"queue", r.openQueue},
+		{"warm-up", r.openWarmup},
 		{"listeners", r.openListeners},
 		{"router", r.openRouter},
 		{"delivery", r.openDelivery},
@@ -262,6 +265,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	})
 	running.Go(func() { r.alarms.run(dispatching, r.queue.Stats) })
 	running.Go(func() { r.sources.run(dispatching) })
+	running.Go(func() { r.warm.run(dispatching) })
 	running.Go(func() { r.control.Serve(r.socket) })
 	if r.http != nil {
 		running.Go(r.http.serve)
@@ -306,6 +310,7 @@ func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error 
 		{"http", func() error { return r.closeHTTP(drained) }},
 		{"control socket", func() error { return r.control.Shutdown(drained) }},
 		{"the dispatcher and the servers", func() error { running.Wait(); return nil }},
+		{"warm-up", r.warm.close},
 		{"destination database", r.destinations.Close},
 		{"queue", r.queue.Close},
 		{"accounting log", r.closeAccounting},

@@ -103,5 +103,5 @@ func (w *sourceWatch) isMissing(source string) bool {
 // noSource is why a pool's mail waits when all its sources are left out.
 func (p *policy) noSource(tenant string) reply.Reply {
 	pool := p.cfg.PoolOf(tenant)
-	return reply.Local(451, reply.Enhanced{4, 3, 5}, "route", "this machine has the address of no source of pool %q: %s", pool.Name, strings.Join(pool.Shared, ", "))
+	return reply.Local(451, reply.Enhanced{4, 3, 5}, "route", "this machine has the address of no source of pool %q: %s", pool.Name, strings.Join(pool.Sources(), ", "))
 }

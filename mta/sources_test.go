@@ -37,7 +37,7 @@ func parsePolicy(t *testing.T, text string) *policy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &policy{cfg}
+	return newPolicy(cfg)
 }
 
 func to(addresses ...string) *route.Route {
@@ -55,9 +55,9 @@ func TestAMissingSourcesMailSpreadsAndTheRestStays(t *testing.T) {
 	moved := make(map[string]int)
 	for i := range 3000 {
 		m := &envelope.Message{ID: envelope.ID(i) << 20}
-		before, _ := pol.sourceFor(m, rt, none)
-		after, ok := pol.sourceFor(m, rt, noB)
-		if again, _ := pol.sourceFor(m, rt, noB); again != after || !ok {
+		before, _ := pol.sourceFor(m, rt, "", none)
+		after, ok := pol.sourceFor(m, rt, "", noB)
+		if again, _ := pol.sourceFor(m, rt, "", noB); again != after || !ok {
 			t.Fatalf("message %s goes from %s, and then from %s", m.ID, after, again)
 		}
 		switch {
@@ -79,13 +79,13 @@ func TestTheSourceReachesTheHosts(t *testing.T) {
 	for i := range 100 {
 		m := &envelope.Message{ID: envelope.ID(i) << 20, Tenant: "both"}
 		for want, rt := range map[string]*route.Route{"a": to("192.0.2.99"), "six": to("2001:db8::99")} {
-			if got, _ := pol.sourceFor(m, rt, none); got != want {
+			if got, _ := pol.sourceFor(m, rt, "", none); got != want {
 				t.Fatalf("to %s mail goes from %s", rt.Tiers[0][0], got)
 			}
 		}
-		s, _ := pol.sourceFor(m, to("192.0.2.99", "2001:db8::99"), none)
+		s, _ := pol.sourceFor(m, to("192.0.2.99", "2001:db8::99"), "", none)
 		count[s]++
-		if got, ok := pol.sourceFor(m, to("2001:db8::99"), func(s string) bool { return s == "six" }); got != "a" || !ok {
+		if got, ok := pol.sourceFor(m, to("2001:db8::99"), "", func(s string) bool { return s == "six" }); got != "a" || !ok {
 			t.Fatalf("without the only source that reaches it: %s, %v; delivery is to say what is wrong with the other", got, ok)
 		}
 	}
@@ -300,7 +300,7 @@ func TestABrokenProxyIsNoFaultOfTheHost(t *testing.T) {
 
 func TestMailWithoutASource(t *testing.T) {
 	s := newStage(t)
-	s.missing = func(string) bool { return true }
+	s.split.missing = func(string) bool { return true }
 	s.handle(s.lease(1, 0, "a@x.example"))
 	s.want(t, "event TransientFailure 0",
 		`defer 1 [0] +7m30s route: 451 4.3.5 this machine has the address of no source of pool "default": default mx.x.example`)

@@ -393,6 +393,16 @@ func (q *Queue) Take(key string, n int) []*Lease {
 	return leases
 }
 
+// Parked is how many recipients wait under a key until Take asks for them.
+func (q *Queue) Parked(key string) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if k, ok := q.keys.Lookup(key); ok {
+		return q.keys.Waiting(k)
+	}
+	return 0
+}
+
 // Park makes leased recipients wait under a key until Take asks for it. It is in memory only:
 // after a restart they are due. Recipients that are not leased are left alone.
 func (q *Queue) Park(id envelope.ID, recipients []int, key string) {

@@ -1,0 +1,203 @@
+package mta
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"mta/delivery"
+	"mta/internal/envelope"
+	"mta/internal/reply"
+	"mta/internal/route"
+	"mta/mta/config"
+	"mta/warmup"
+)
+
+// warmer is what the splitter needs of the warm-up.
+type warmer interface {
+	Choose(pool *warmup.Pool, message uint64, wants []warmup.Want) warmup.Choice
+	Retake(source string, wants []warmup.Want) warmup.Choice
+	Valid(warmup.Grant) bool
+	Refund(g warmup.Grant, provider string, n int64)
+	Report(ip, provider string, x warmup.Outcome)
+}
+
+// splitter picks the source of each job: one that the recipients had before, or one of the tenant's
+// pool. Dedicated sources come first, as far as their warm-up has room.
+type splitter struct {
+	warm    warmer
+	missing func(source string) bool // on this machine
+	now     func() time.Time
+}
+
+// choice is the source that a job takes, or why it takes none.
+type choice struct {
+	source string // "" when it waits, or when there is none
+	none   bool   // no source of the pool is there
+
+	// Of a pool with dedicated sources.
+	warm  warmup.Choice
+	key   string // the warm-up's name of source; "" when that is a shared one
+	wants warmup.Want
+}
+
+// waits says under which key the job waits for its warm-up, "" when it doesn't.
+func (c *choice) waits() string {
+	if c.source == "" && !c.none {
+		return c.warm.Hold
+	}
+	return ""
+}
+
+// dividedPool is a pool with dedicated sources, as the warm-up has it: a source with a plan is known
+// by its address there, since that is what providers know it by. A warm-up stays what it is when its
+// source gets another name.
+type dividedPool struct {
+	warmup.Pool
+	source map[string]string // by key
+	key    map[string]string // by source, of the dedicated ones
+}
+
+func divide(cfg *config.Config, p *config.Pool) *dividedPool {
+	d := &dividedPool{source: make(map[string]string), key: make(map[string]string)}
+	d.Shared = p.Shared
+	for _, name := range p.Shared {
+		d.source[name] = name
+	}
+	for _, s := range p.Dedicated {
+		key := warmupKey(cfg, s)
+		d.Dedicated = append(d.Dedicated, key)
+		d.source[key], d.key[s.Name] = s.Name, key
+	}
+	if p.Overflow == "hold" {
+		d.Overflow = warmup.Hold
+	}
+	return d
+}
+
+// warmupKey is the warm-up's name of a dedicated source.
+func warmupKey(cfg *config.Config, d *config.Dedicated) string {
+	if d.Plan == "" {
+		return d.Name
+	}
+	return cfg.Source(d.Name).Address.String()
+}
+
+// without gives the pool without the sources that can't be used.
+func (d *dividedPool) without(unusable func(source string) bool) *dividedPool {
+	less := *d
+	gone := func(key string) bool { return unusable(d.source[key]) }
+	less.Shared = slices.DeleteFunc(slices.Clone(d.Shared), gone)
+	less.Dedicated = slices.DeleteFunc(slices.Clone(d.Dedicated), gone)
+	return &less
+}
+
+func (d *dividedPool) empty() bool { return len(d.Shared)+len(d.Dedicated) == 0 }
+
+// has says whether mail that had a source before may have it again.
+func (d *dividedPool) has(source string) bool {
+	_, dedicated := d.key[source]
+	return dedicated || slices.Contains(d.Shared, source)
+}
+
+// stickyFor is how long after its acceptance a message that a warming source has no room for waits
+// for just that source, which a host that greylists has seen before, and takes no shared one.
+const stickyFor = 4 * time.Hour
+
+// choose picks the source for n recipients of a message along a route. via is the source that they
+// had at an attempt before, "" for none.
+func (s *splitter) choose(pol *policy, m *envelope.Message, rt *route.Route, via string, n int) choice {
+	pool := pol.divided(m.Tenant)
+	if pool == nil {
+		source, ok := pol.sourceFor(m, rt, via, s.missing)
+		return choice{source: source, none: !ok}
+	}
+	unusable := func(source string) bool { return s.missing(source) || !pol.reaches(source, rt) }
+	want := warmup.Want{Provider: rt.Provider, Recipients: int64(n)}
+	wants := [1]warmup.Want{want}
+	if via != "" && pool.has(via) && !unusable(via) {
+		key, dedicated := pool.key[via]
+		if !dedicated {
+			return choice{source: via}
+		}
+		c := s.warm.Retake(key, wants[:])
+		patient := pool.Overflow == warmup.Hold || len(pool.Shared) == 0 || s.now().Before(m.Received.Add(stickyFor))
+		if c.Source != "" || patient {
+			return pool.chosen(c, want)
+		}
+	}
+	c := s.warm.Choose(&pool.Pool, spread(m.ID), wants[:])
+	if c.Source != "" && unusable(pool.source[c.Source]) {
+		s.warm.Refund(c.Grant, want.Provider, want.Recipients)
+		left := pool.without(unusable)
+		if left.empty() {
+			left = pool.without(s.missing) // delivery says what is wrong with them
+		}
+		if pool = left; pool.empty() {
+			return choice{none: true}
+		}
+		c = s.warm.Choose(&pool.Pool, spread(m.ID), wants[:])
+	}
+	return pool.chosen(c, want)
+}
+
+func (d *dividedPool) chosen(c warmup.Choice, want warmup.Want) choice {
+	out := choice{source: d.source[c.Source], warm: c, wants: want}
+	if _, dedicated := d.key[out.source]; dedicated {
+		out.key = c.Source
+	}
+	return out
+}
+
+// valid says whether the job may still be sent on what was charged for it.
+func (s *splitter) valid(c *choice) bool { return c.key == "" || s.warm.Valid(c.warm.Grant) }
+
+// giveBack returns what was charged for n recipients of whom the provider has seen nothing.
+func (s *splitter) giveBack(c *choice, n int) {
+	if c.key != "" && n > 0 {
+		s.warm.Refund(c.warm.Grant, c.wants.Provider, int64(n))
+	}
+}
+
+// tell reports what the provider made of a job's recipients, and returns what was charged for those
+// of whom it has seen nothing.
+func (s *splitter) tell(c *choice, results []delivery.Result) {
+	if c.key == "" {
+		return
+	}
+	unseen := 0
+	for i := range results {
+		r := &results[i]
+		switch {
+		case !r.Attempted || r.Reply.Local && (r.Reply.Command == "connect" || r.Reply.Command == "greeting"):
+			unseen++
+		case !r.Reply.Local: // what this relay says itself is no opinion about its mail
+			s.warm.Report(c.key, c.wants.Provider, warmupOutcome(r.Reply))
+		}
+	}
+	s.giveBack(c, unseen)
+}
+
+// warmupOutcome says what a reply means for the health of a warm-up.
+func warmupOutcome(r reply.Reply) warmup.Outcome {
+	policy := r.Status()[1] == 7 // security or policy (RFC 3463, 3.8)
+	switch {
+	case r.OK():
+		return warmup.Delivered
+	case policy && !greylists(r):
+		return warmup.PolicyRefusal
+	case r.Permanent():
+		return warmup.HardBounce
+	}
+	return warmup.Deferred
+}
+
+// greylists says whether a refusal only asks to come again (RFC 6647): that is no policy against this
+// sender, whatever its code.
+func greylists(r reply.Reply) bool {
+	if !r.Temporary() {
+		return false
+	}
+	text := strings.ToLower(r.Text)
+	return strings.Contains(text, "greylist") || strings.Contains(text, "graylist") || strings.Contains(text, "postgrey")
+}

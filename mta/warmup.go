@@ -1,0 +1,245 @@
+package mta
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"mta/internal/envelope"
+	"mta/mta/config"
+	"mta/queue"
+	"mta/warmup"
+	"mta/warmup/boltstore"
+)
+
+// warming is the warm-up of this relay's sources, and the mail that is held for it.
+type warming struct {
+	ctl    *warmup.Controller
+	store  io.Closer
+	queue  heldQueue
+	handle func(*queue.Lease) // takes mail up again
+	log    *slog.Logger
+	again  chan struct{} // to run: all held mail is to be looked at anew
+	ended  atomic.Bool   // run has: nothing is taken up any more
+
+	mu   sync.Mutex // guards what follows
+	held map[string]struct{}
+	cfg  *config.Config
+}
+
+// heldQueue is what the warm-up needs of the queue.
+type heldQueue interface {
+	Park(id envelope.ID, recipients []int, key string)
+	Take(key string, n int) []*queue.Lease
+	Parked(key string) int
+}
+
+// openWarmup opens the warm-up's ledger. It is there without any plan too: a reload may bring one.
+func (r *Relay) openWarmup(cfg *config.Config, undo *undoer) error {
+	path := filepath.Join(cfg.DataDir, "warmup.db")
+	store, err := boltstore.Open(path, nil)
+	if err != nil {
+		return fmt.Errorf("%w; if the file is damaged and no backup is at hand, move it away: warm-ups then begin anew at their first stage", err)
+	}
+	undo.add(func() { store.Close() })
+	w := &warming{store: store, queue: r.queue, handle: func(l *queue.Lease) { r.dispatcher.handle(l) }, log: r.log, again: make(chan struct{}, 1)}
+	w.ctl = warmup.New(warmup.Config{Node: cfg.NodeID, Store: store, OnRoom: w.room, Log: r.log})
+	r.warm = w
+	return w.assign(cfg)
+}
+
+// assign takes over the plans of a configuration. Stages and counters stay.
+func (w *warming) assign(cfg *config.Config) error {
+	plans := make(map[string]*warmup.Plan)
+	for _, p := range cfg.Pools {
+		for _, d := range p.Dedicated {
+			if d.Plan != "" {
+				plans[warmupKey(cfg, d)] = cfg.WarmupPlan(d.Plan)
+			}
+		}
+	}
+	if err := w.ctl.Assign(plans); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cfg = cfg
+	return nil
+}
+
+// How often held mail is looked at although nobody said that there is room, and how many messages
+// of each key then. It is a second string: the controller calls room.
+const (
+	heldSweep  = time.Minute
+	heldSample = 4
+	heldBatch  = 100
+	all        = math.MaxInt
+)
+
+// run makes the warm-up work until ctx ends.
+func (w *warming) run(ctx context.Context) {
+	var stepping sync.WaitGroup
+	stepping.Go(func() { w.ctl.Run(ctx) })
+	defer stepping.Wait()
+	defer w.ended.Store(true)
+	tick := time.NewTicker(heldSweep)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			w.sweep(ctx, heldSample)
+		case <-w.again:
+			w.sweep(ctx, all)
+		}
+	}
+}
+
+// close writes down what the last deliveries were reported as.
+func (w *warming) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	w.ctl.Step(ctx)
+	return w.store.Close()
+}
+
+// hold lets recipients of a message wait for their source's warm-up.
+func (w *warming) hold(id envelope.ID, recipients []int, c *choice) {
+	key := c.waits()
+	w.mu.Lock()
+	if w.held == nil {
+		w.held = make(map[string]struct{})
+	}
+	w.held[key] = struct{}{}
+	w.mu.Unlock()
+	w.queue.Park(id, recipients, key)
+	w.ctl.Parked(c.warm)
+}
+
+// room takes up mail that is held under a key, for about n recipients; see warmup.Config.OnRoom.
+func (w *warming) room(key string, n int64) (taken int64) {
+	for taken < n && !w.ended.Load() {
+		leases := w.queue.Take(key, 1)
+		if len(leases) == 0 {
+			break
+		}
+		for _, l := range leases {
+			taken += int64(len(l.Recipients))
+			w.handle(l)
+		}
+	}
+	return taken
+}
+
+// sweep takes up to n messages of each key up again. What is held again is at the end of the line, so
+// that each is looked at once.
+func (w *warming) sweep(ctx context.Context, n int) {
+	w.mu.Lock()
+	keys := slices.Collect(maps.Keys(w.held))
+	w.mu.Unlock()
+	for _, key := range keys {
+		waiting := w.queue.Parked(key)
+		if waiting == 0 {
+			w.mu.Lock()
+			delete(w.held, key)
+			w.mu.Unlock()
+			// One may have been parked in between; it has put its key down before.
+			if w.queue.Parked(key) > 0 {
+				w.mu.Lock()
+				w.held[key] = struct{}{}
+				w.mu.Unlock()
+			}
+			continue
+		}
+		for left := min(n, waiting); left > 0 && ctx.Err() == nil; left -= heldBatch {
+			for _, l := range w.queue.Take(key, min(left, heldBatch)) {
+				w.handle(l)
+			}
+		}
+	}
+}
+
+// reload takes over another configuration. Held mail is looked at anew: what it waits for may be
+// there no longer.
+func (w *warming) reload(cfg *config.Config) {
+	if err := w.assign(cfg); err != nil {
+		w.log.Error("warm-up plans stay as they were", "error", err) // which were checked with the file
+	}
+	select {
+	case w.again <- struct{}{}:
+	default:
+	}
+}
+
+// keyOf gives the warm-up's name of what an operator names: a source with a plan, or its address.
+func (w *warming) keyOf(name string) (key string, ok bool) {
+	w.mu.Lock()
+	cfg := w.cfg
+	w.mu.Unlock()
+	for _, p := range cfg.Pools {
+		for _, d := range p.Dedicated {
+			if key := warmupKey(cfg, d); d.Plan != "" && (d.Name == name || key == name) {
+				return key, true
+			}
+		}
+	}
+	return "", false
+}
+
+// sourceOf gives the source of a key, the key itself when there is none any more.
+func (w *warming) sourceOf(key string) string {
+	w.mu.Lock()
+	cfg := w.cfg
+	w.mu.Unlock()
+	for _, p := range cfg.Pools {
+		for _, d := range p.Dedicated {
+			if d.Plan != "" && warmupKey(cfg, d) == key {
+				return d.Name
+			}
+		}
+	}
+	return key
+}
+
+// heldPrefix is what the keys begin with that mail is held under for a warm-up.
+const heldPrefix = "warmup:"
+
+// why says why mail under a key waits, and until when it does at least. It reports false for a key
+// that is none of the warm-up's.
+func (w *warming) why(key string) (why string, until time.Time, ok bool) {
+	rest, ok := strings.CutPrefix(key, heldPrefix)
+	if !ok {
+		return "", time.Time{}, false
+	}
+	ip, provider, _ := strings.Cut(rest, "/")
+	s, known := w.ctl.Status(ip)
+	if !known {
+		return fmt.Sprintf("it was held for the warm-up of %s, which has ended: it is taken up within a minute", ip), time.Time{}, true
+	}
+	why = fmt.Sprintf("it is held for the warm-up of source %s (%s): plan %s, stage %d of %d, %d of %d sent this hour, %d of %d today",
+		w.sourceOf(ip), ip, s.Plan, s.Stage, s.TotalStages, s.SentHour, s.HourlyLimit, s.SentDay, s.StageLimit)
+	switch {
+	case s.State != "normal":
+		return why + ": " + s.State, time.Time{}, true
+	case s.SentDay >= s.StageLimit:
+		return why, s.DayEnds, true
+	case s.SentHour >= s.HourlyLimit:
+		return why, s.HourEnds, true
+	}
+	for _, p := range s.Providers {
+		if p.Provider == provider && p.State != "normal" {
+			return fmt.Sprintf("%s; provider %s is %s", why, provider, p.State), time.Time{}, true
+		}
+	}
+	return why, time.Time{}, true
+}

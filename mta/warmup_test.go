@@ -1,0 +1,385 @@
+package mta
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"mta/delivery"
+	"mta/internal/envelope"
+	"mta/internal/reply"
+	"mta/mta/config"
+	"mta/queue"
+	"mta/warmup"
+	"mta/warmup/memstore"
+)
+
+// warmStage is a stage whose pool has a warming source, 192.0.2.20, on a clock of its own.
+type warmStage struct {
+	*stage
+	t       *testing.T
+	clock   time.Time
+	warming *warming
+	missing map[string]bool
+	next    envelope.ID
+}
+
+const warmConfig = `
+	source "pool-1" { address = "192.0.2.10" }
+	source "acme-1" { address = "192.0.2.20" }
+	plan "small" {
+		burst = 60
+		bucket_seconds = 3600
+		peak = 3600
+		stage {
+			hourly = 10
+			daily = 15
+		}
+		health { min_sample = 0 }
+	}
+	provider "big" { mx = ["*.big.example"] }
+	tenant "acme" { pool = "acme" }
+`
+
+const overflowing = warmConfig + `
+	pool "acme" {
+		shared = ["pool-1"]
+		dedicated "acme-1" { plan = "small" }
+	}`
+
+const holding = warmConfig + `
+	pool "acme" {
+		overflow = "hold"
+		dedicated "acme-1" { plan = "small" }
+	}`
+
+// filling is how long it takes, without mail, until all of an hour's volume may leave at once.
+const filling = 50 * time.Minute
+
+func newWarmStage(t *testing.T, text string) *warmStage {
+	w := &warmStage{stage: newStage(t), t: t, clock: start, missing: make(map[string]bool)}
+	now := func() time.Time { return w.clock }
+	w.warming = &warming{queue: w, handle: w.handle, log: slog.New(slog.DiscardHandler), again: make(chan struct{}, 1)}
+	w.warming.ctl = warmup.New(warmup.Config{
+		Node: "test", OnRoom: w.warming.room, Now: now,
+		Store: memstore.New(func() warmup.Instant { return warmup.Instant(w.clock.UnixMilli()) }),
+	})
+	w.now, w.warm = now, w.warming
+	w.split = &splitter{warm: w.warming.ctl, missing: func(s string) bool { return w.missing[s] }, now: now}
+	w.use(text)
+	rt := to("192.0.2.99")
+	rt.Domain, rt.Site, rt.Provider = "x.example", "mx.x.example", "big"
+	w.routes["x.example"] = rt
+	w.step()
+	return w
+}
+
+func (w *warmStage) use(text string) {
+	w.t.Helper()
+	cfg, err := config.Parse([]byte(text), "test.conf", nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	pol := newPolicy(cfg)
+	w.policy = func() *policy { return pol }
+	w.warming.reload(cfg)
+}
+
+func (w *warmStage) Parked(key string) (n int) {
+	for _, l := range w.parked[key] {
+		n += len(l.Recipients)
+	}
+	return n
+}
+
+// step lets the warm-up answer what was asked.
+func (w *warmStage) step() {
+	for range 20 {
+		w.warming.ctl.Step(w.t.Context())
+		if !w.warming.ctl.Asking() {
+			return
+		}
+	}
+}
+
+// pass lets time pass, a second at a time.
+func (w *warmStage) pass(d time.Duration) {
+	for end := w.clock.Add(d); w.clock.Before(end); {
+		w.clock = w.clock.Add(time.Second)
+		w.step()
+	}
+}
+
+// mail submits a message of acme to n recipients.
+func (w *warmStage) mail(n int) *queue.Lease {
+	w.next++
+	var to []string
+	for i := range n {
+		to = append(to, fmt.Sprintf("r%d@x.example", i))
+	}
+	l := w.lease(w.next, 0, to...)
+	l.Message.Tenant, l.Message.Received = "acme", w.clock
+	w.handle(l)
+	w.step()
+	return l
+}
+
+// sources counts the recipients of the jobs so far by source.
+func (w *warmStage) sources() map[string]int {
+	n := make(map[string]int)
+	for _, j := range w.jobs {
+		n[j.Source] += len(j.Recipients)
+	}
+	return n
+}
+
+func (w *warmStage) wantSources(dedicated, shared int) {
+	w.t.Helper()
+	if n := w.sources(); n["acme-1"] != dedicated || n["pool-1"] != shared {
+		w.t.Errorf("sent by source %v, want %d from acme-1 and %d from pool-1", n, dedicated, shared)
+	}
+}
+
+func TestW4_WhatDoesNotFitTakesASharedSourceAtOnce(t *testing.T) {
+	w := newWarmStage(t, overflowing)
+	w.pass(filling)
+	for range 30 {
+		w.mail(1)
+	}
+	w.wantSources(10, 20)
+	w.pass(2 * time.Hour) // any 60 minutes have 11 at most
+	for range 30 {
+		w.mail(1)
+	}
+	w.wantSources(15, 45) // by the day's cap
+}
+
+func TestW18_HeldMailLeavesAtTheCap(t *testing.T) {
+	w := newWarmStage(t, holding)
+	for range 30 {
+		w.mail(1)
+	}
+	w.pass(time.Hour)
+	if n := len(w.jobs); n < 9 || n > 10 {
+		t.Errorf("%d left in the first hour, want 10", n)
+	}
+	key := "warmup:192.0.2.20/big"
+	if n := w.Parked(key) + len(w.jobs); n != 30 {
+		t.Errorf("%d of 30 are left", n)
+	}
+	why, until, ok := w.warming.why(key)
+	if !ok || until.IsZero() && !strings.Contains(why, "sent this hour") || !strings.Contains(why, "source acme-1 (192.0.2.20): plan small, stage 1 of 1") {
+		t.Errorf("why: %q until %v", why, until)
+	}
+	w.pass(48 * time.Hour)
+	if len(w.jobs) != 30 || w.Parked(key) != 0 {
+		t.Errorf("%d of 30 have left after two days, %d are held", len(w.jobs), w.Parked(key))
+	}
+	for i := 1; i < len(w.jobs); i++ {
+		if w.jobs[i].Message.ID < w.jobs[i-1].Message.ID {
+			t.Fatalf("message %s left before %s", w.jobs[i-1].Message.ID, w.jobs[i].Message.ID)
+		}
+	}
+}
+
+func TestW19_ARetryTakesTheSameSource(t *testing.T) {
+	w := newWarmStage(t, overflowing)
+	w.pass(filling)
+	first := w.mail(1)
+	w.wantSources(1, 0)
+	for range 20 {
+		w.mail(1)
+	}
+	w.wantSources(10, 11)
+	w.told = nil
+	w.answer(0, "450 greylisted")
+	if last := w.told[len(w.told)-1]; !strings.Contains(last, "defer 1") {
+		t.Fatalf("told %q", w.told)
+	}
+
+	again := func(via string) string {
+		l := *first
+		l.Recipients = []queue.Pending{{Via: via, Attempts: 1}}
+		w.leases[l.Message.ID] = &l
+		before := len(w.jobs)
+		w.handle(&l)
+		w.step()
+		if len(w.jobs) == before {
+			return "held"
+		}
+		return w.jobs[len(w.jobs)-1].Source
+	}
+	if got := again("acme-1"); got != "held" {
+		t.Errorf("with the hour used up, the retry is %s; it waits for its source", got)
+	}
+	if got := again("pool-1"); got != "pool-1" {
+		t.Errorf("the retry of what left from pool-1 is %s", got)
+	}
+	w.pass(time.Hour)
+	if last := w.jobs[len(w.jobs)-1]; last.Source != "acme-1" || last.Message.ID != first.Message.ID {
+		t.Errorf("in the next hour %s left from %s", last.Message.ID, last.Source)
+	}
+	w.pass(time.Hour)
+	for range 20 {
+		w.mail(1)
+	}
+	w.pass(stickyFor - 3*time.Hour)
+	if got := again("acme-1"); got != "held" {
+		t.Errorf("before its patience is at an end the retry is %s", got)
+	}
+	w.pass(2 * time.Hour)
+	if got := again("acme-1"); got != "pool-1" {
+		t.Errorf("with the day used up and %v gone, the retry is %s", stickyFor, got)
+	}
+	w.missing["acme-1"] = true
+	if got := again("acme-1"); got != "pool-1" {
+		t.Errorf("with its source missing the retry is %s", got)
+	}
+}
+
+func TestW20_AllOrNoneOfAMessage(t *testing.T) {
+	w := newWarmStage(t, overflowing)
+	w.pass(filling)
+	w.mail(1)
+	w.mail(10) // 9 are left
+	w.wantSources(1, 10)
+	w.pass(time.Minute) // a refusal is not asked about again at once
+	w.mail(9)
+	w.wantSources(10, 10)
+}
+
+func TestATokenIsReturnedWhenTheProviderSawNothing(t *testing.T) {
+	w := newWarmStage(t, overflowing)
+	w.pass(filling)
+	used := func() int64 {
+		w.step()
+		s, _ := w.warming.ctl.Status("192.0.2.20")
+		return s.SentHour
+	}
+	fail := func(r delivery.Result) {
+		job := w.jobs[len(w.jobs)-1]
+		if job.Source != "acme-1" || !job.MayBegin() {
+			t.Fatalf("job from %s, may begin: %v", job.Source, job.MayBegin())
+		}
+		r.Recipient = job.Recipients[0]
+		job.Done(job, []delivery.Result{r})
+		w.pass(5 * time.Second)
+	}
+	for name, c := range map[string]struct {
+		result delivery.Result
+		left   int
+	}{
+		"no connection":    {delivery.Result{Attempted: true, Reply: reply.Local(451, reply.Enhanced{4, 4, 1}, "connect", "refused")}, 0},
+		"never its turn":   {delivery.Result{Reply: reply.Local(451, reply.Enhanced{4, 4, 1}, "MAIL", "x")}, 0},
+		"taken back":       {delivery.Result{Withdrawn: true, Reply: reply.Local(451, reply.Enhanced{4, 3, 0}, "MAIL", "x")}, 0},
+		"refused by host":  {delivery.Result{Attempted: true, Reply: reply.Reply{Code: 550, Enhanced: reply.Enhanced{5, 1, 1}, Command: "RCPT"}}, 1},
+		"lost on the way":  {delivery.Result{Attempted: true, Ambiguous: true, Reply: reply.Local(451, reply.Enhanced{4, 4, 2}, "content", "x")}, 1},
+		"refused greeting": {delivery.Result{Attempted: true, Reply: reply.Reply{Code: 554, Command: "greeting"}}, 1},
+	} {
+		// All that was leased is either spent or given back when the lease has run out.
+		w.pass(time.Hour)
+		before := used()
+		w.mail(1)
+		fail(c.result)
+		w.pass(10 * time.Second)
+		if got := int(used() - before); got != c.left {
+			t.Errorf("%s: %d tokens are spent, want %d", name, got, c.left)
+		}
+	}
+}
+
+func TestAJobIsTakenBackWhenItsHourIsOver(t *testing.T) {
+	w := newWarmStage(t, overflowing)
+	w.pass(filling)
+	w.mail(1)
+	job := w.jobs[0]
+	if !job.MayBegin() {
+		t.Fatal("it may not begin at once")
+	}
+	w.pass(11 * time.Minute)
+	if job.MayBegin() {
+		t.Error("it may begin in the next hour on a token of this one")
+	}
+	w.told = nil
+	job.Done(job, []delivery.Result{{Withdrawn: true, Reply: reply.Reply{Code: 451}}})
+	w.want(t, "return 1 [0]")
+}
+
+func TestMissingDedicatedSourceIsPassedOver(t *testing.T) {
+	w := newWarmStage(t, overflowing)
+	w.pass(filling)
+	w.missing["acme-1"] = true
+	w.mail(1)
+	w.wantSources(0, 1)
+	w.missing["pool-1"] = true
+	w.told = nil
+	w.mail(1)
+	w.wantSources(0, 1)
+	if !slices.ContainsFunc(w.told, func(s string) bool { return strings.Contains(s, "no source of pool") }) {
+		t.Errorf("told %q", w.told)
+	}
+}
+
+// TestFullDeliveryChargesNothing: what must be parked for its site takes no token.
+func TestFullDeliveryChargesNothing(t *testing.T) {
+	w := newWarmStage(t, overflowing)
+	w.pass(filling)
+	w.room = 0
+	for range 10 {
+		w.mail(1)
+	}
+	if len(w.jobs) != 0 || w.Parked("mx.x.example") != 10 {
+		t.Fatalf("%d jobs, %d parked", len(w.jobs), w.Parked("mx.x.example"))
+	}
+	w.room = 1 << 20
+	w.unpark("mx.x.example")
+	w.step()
+	w.wantSources(10, 0)
+}
+
+func TestReloadLetsHeldMailGo(t *testing.T) {
+	w := newWarmStage(t, holding)
+	for range 30 {
+		w.mail(1)
+	}
+	w.pass(time.Minute)
+	left := len(w.jobs)
+	w.use(overflowing)
+	<-w.warming.again
+	w.warming.sweep(t.Context(), all)
+	w.step()
+	n := w.sources()
+	if n["acme-1"] < left || n["acme-1"]+n["pool-1"] != 30 || w.Parked("warmup:192.0.2.20/big") != 0 {
+		t.Errorf("after the reload %v have left, %d are held", n, w.Parked("warmup:192.0.2.20/big"))
+	}
+	w.use(warmConfig + `pool "acme" { shared = ["pool-1"] }`)
+	if _, _, ok := w.warming.why("mx.x.example"); ok {
+		t.Error("a site is taken for a warm-up")
+	}
+	if why, _, _ := w.warming.why("warmup:192.0.2.20/big"); !strings.Contains(why, "has ended") {
+		t.Errorf("why: %q", why)
+	}
+}
+
+func TestWarmupOutcome(t *testing.T) {
+	for text, want := range map[string]warmup.Outcome{
+		"250 2.0.0 ok":                       warmup.Delivered,
+		"550 5.1.1 no such user":             warmup.HardBounce,
+		"550 5.7.1 blocked, see https://x":   warmup.PolicyRefusal,
+		"421 4.7.28 unusual rate":            warmup.PolicyRefusal,
+		"450 4.7.1 Greylisted, come again":   warmup.Deferred,
+		"451 4.7.1 Greylisting in action":    warmup.Deferred,
+		"452 4.2.2 mailbox full":             warmup.Deferred,
+		"554 5.7.1 greylisted until you pay": warmup.PolicyRefusal,
+		"421 too many connections":           warmup.Deferred,
+	} {
+		r := reply.Reply{Text: text[4:]}
+		fmt.Sscanf(text, "%d %d.%d.%d", &r.Code, &r.Enhanced[0], &r.Enhanced[1], &r.Enhanced[2])
+		if got := warmupOutcome(r); got != want {
+			t.Errorf("%s: %d, want %d", text, got, want)
+		}
+	}
+}
