@@ -249,6 +249,7 @@ func submissionConfig(cfg *config.Config, l *config.Listener) submission.Config 
 			MinRate: orNone(int64(l.MinDataRate)),
 		},
 	}
+	out.VerifyRecipients = l.VerifyRecipients == "domain"
 	if l.BareNewline == "normalise" {
 		out.BareNewlines = submission.NormaliseBareNewlines
 	}

@@ -227,6 +227,7 @@ func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener) (*submissi
 	made := submissionServer{settings: submissionConfig(cfg, l)}
 	sc := made.settings
 	sc.Store, sc.Events, sc.Log, sc.IDs = queueStore{r.queue}, r.events, r.log.With("listener", l.Name), &r.sessions
+	sc.Verifier = domainVerifier{r}
 	if l.TLS.Enabled() {
 		pair, err := tls.LoadX509KeyPair(l.TLS.Certificate, l.TLS.Key)
 		if err != nil {

@@ -31,6 +31,7 @@ type world struct {
 	t        testing.TB
 	cfg      *config.Config
 	recorder *sink.Recorder
+	zone     *dnsserver.Zone
 	port     string // of the provider; PORT in the configuration
 	stop     func() error
 }
@@ -50,12 +51,13 @@ func newWorld(t testing.TB, sc sink.Config, extra string) *world {
 	go provider.Serve(socket)
 	t.Cleanup(provider.Close)
 
-	names := dnsserver.New(dnsserver.MustZone(`
+	w.zone = dnsserver.MustZone(`
 		box.example.    MX 10 mx.box.example.
 		mx.box.example. A  127.0.0.1
 		null.example.   MX 0 .
 		client.example. MX 10 mx.box.example.
-	`))
+	`)
+	names := dnsserver.New(w.zone)
 	at, err := names.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

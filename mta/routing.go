@@ -59,6 +59,7 @@ func routerSettings(cfg *config.Config, taken []netip.AddrPort) (router.Settings
 		NoIPv6:        !cfg.Router.IPv6,
 
 		Workers:               cfg.Router.Workers,
+		VerifyWorkers:         cfg.Router.VerifyWorkers,
 		MaxMessageConcurrency: cfg.Router.MaxMessageConcurrency,
 		ScaleMaxConcurrency:   cfg.Router.ScaleMaxConcurrency,
 	}

@@ -78,6 +78,10 @@ type Config struct {
 	// while, until ctx ends. Nil admits all.
 	Admit func(ctx context.Context, r AdmitRequest) *reply.Reply
 
+	// VerifyRecipients asks Verifier at RCPT whether the recipient's domain can take mail.
+	VerifyRecipients bool
+	Verifier         Verifier // may be nil
+
 	// TLS switches STARTTLS on. Certificates come by its GetCertificate or GetConfigForClient,
 	// so that a reload acts at once. TLS 1.2 is the lowest version unless it names another.
 	TLS         *tls.Config

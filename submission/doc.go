@@ -9,6 +9,7 @@
 //	conn.go         hands the library one command line at a time, collects its replies
 //	gate.go         what a command line must be before the library sees it
 //	path.go         the address in MAIL and RCPT
+//	verify.go       whether a recipient's domain can take mail
 //	starttls.go     TLS, under conn
 //	session.go      MAIL, RCPT, DATA and BDAT as the library calls them
 //	dot.go          the end of DATA, and dot-stuffing

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"mta/internal/envelope"
 	"mta/internal/reply"
@@ -21,6 +22,7 @@ type transaction struct {
 	protocol   string
 	ret        envelope.Ret
 	envID      string
+	verifying  time.Duration // that the client was kept waiting for answers about its recipients
 }
 
 // session is what the library calls for each command. Errors must be *smtp.SMTPError themselves.
@@ -83,6 +85,9 @@ func (s *session) Rcpt(_ string, opts *smtp.RcptOptions) error {
 			return smtpError(badORcpt.reply()) // would break the report that it goes into
 		}
 		r.ORcpt = strings.ToLower(string(opts.OriginalRecipientType)) + ";" + opts.OriginalRecipient
+	}
+	if refused := c.verify(r.Address.Domain()); refused != nil {
+		return smtpError(*refused)
 	}
 	c.tx.recipients = append(c.tx.recipients, r)
 	return nil

@@ -111,6 +111,9 @@ type Listener struct {
 	DataTimeout              time.Duration `conf:"data_timeout" min:"1s"`                  // for the whole content of a message
 	MinDataRate              ByteRate      `conf:"min_data_rate" min:"1B/s"`               // slower content ends the session
 
+	// VerifyRecipients says what is asked about a recipient before it is accepted: nothing, or
+	// whether the DNS says that its domain takes no mail.
+	VerifyRecipients string `conf:"verify_recipients" oneof:"off domain"`
 	// BareNewline says what becomes of content with a CR or LF by itself.
 	BareNewline string `conf:"bare_newline" oneof:"refuse normalise"`
 	// MaxHold is how far ahead a message may be scheduled, by its header. 0: not at all.
@@ -164,6 +167,7 @@ type Queue struct {
 type Router struct {
 	block
 	Workers               int  `conf:"workers" min:"1"`                 // domains looked up at a time
+	VerifyWorkers         int  `conf:"verify_workers" min:"1"`          // of those, for recipients to be verified at RCPT
 	MaxMessageConcurrency int  `conf:"max_message_concurrency" min:"1"` // look-ups that each message may have in any case
 	ScaleMaxConcurrency   int  `conf:"scale_max_concurrency" min:"1"`   // and this many for each free worker
 	IPv4                  bool `conf:"ipv4"`                            // deliver to IPv4 addresses

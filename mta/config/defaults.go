@@ -36,7 +36,7 @@ func builtIn() *Config {
 			MinTTL: 5 * time.Second, MaxTTL: day, NegativeTTL: 15 * time.Minute,
 		},
 		Queue:      Queue{SegmentSize: 64 * mib, LargeBody: 256 * kib, Cache: 64 * mib, MinFree: 256 * mib},
-		Router:     Router{Workers: 100, MaxMessageConcurrency: 2, ScaleMaxConcurrency: 10, IPv4: true, IPv6: true},
+		Router:     Router{Workers: 100, VerifyWorkers: 10, MaxMessageConcurrency: 2, ScaleMaxConcurrency: 10, IPv4: true, IPv6: true},
 		Delivery:   Delivery{MaxConnections: 1000, MaxMessageConcurrency: 2, ScaleMaxConcurrency: 10},
 		Log:        Log{Level: "info", Format: "text"},
 		Accounting: Accounting{Enabled: true, RotateSize: 128 * mib, RotateEvery: day, Keep: 14 * day, KeepSize: 10 * gib},
@@ -48,6 +48,7 @@ func builtIn() *Config {
 
 func (l *Listener) setDefaults() {
 	l.RelayFrom = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+	l.VerifyRecipients = "off"
 	l.Tier = defaultTier
 	l.MaxMessageSize = 50 * mib
 	l.MaxRecipients = 1000
