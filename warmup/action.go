@@ -2,6 +2,7 @@ package warmup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -32,6 +33,9 @@ func SetStage(n int) Action { return Action{kind: actSetStage, stage: n} }
 // Start begins the warm-up again on a stage, counted from 1; 0 is the plan's start stage. What
 // was sent in this hour and day still counts. It also replaces a state that can't be read.
 func Start(n int) Action { return Action{kind: actStart, stage: n} }
+
+// ErrNoStage is what an action gives for a stage that the plan doesn't have.
+var ErrNoStage = errors.New("no such stage")
 
 // action is an Action on its way to the next step.
 type action struct {
@@ -69,7 +73,7 @@ func (c *Controller) Do(ctx context.Context, ip string, x Action) error {
 // do changes a.next.
 func (w *action) do(a *address, p *Plan, t Instant) error {
 	if w.stage < 0 || w.stage > len(p.Stages) || w.kind == actSetStage && w.stage == 0 {
-		return fmt.Errorf("stage %d is not one of the plan's %d", w.stage, len(p.Stages))
+		return fmt.Errorf("stage %d: %w, the plan has %d", w.stage, ErrNoStage, len(p.Stages))
 	}
 	if a.problem != nil {
 		if w.kind != actStart {

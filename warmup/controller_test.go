@@ -2,6 +2,7 @@ package warmup_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -622,7 +623,7 @@ func TestOperator(t *testing.T) {
 			t.Errorf("%s: %s on stage %d, want %s on %d", x.name, s.State, s.Stage, x.state, x.stage)
 		}
 	}
-	if err := c.Do(ctx, "ip", warmup.SetStage(3)); err == nil || !strings.Contains(err.Error(), "stage 3 is not one of the plan's 2") {
+	if err := c.Do(ctx, "ip", warmup.SetStage(3)); !errors.Is(err, warmup.ErrNoStage) || !strings.Contains(err.Error(), "stage 3: no such stage, the plan has 2") {
 		t.Errorf("stage 3 of 2: %v", err)
 	}
 	if err := c.Do(ctx, "nosuch", warmup.Pause()); err == nil {
@@ -753,5 +754,44 @@ func TestW11_LeaseEndsAfterAMinute(t *testing.T) {
 	w.pass(61 * time.Second)
 	if n := send(c, "google", 1); n != 0 {
 		t.Error("a lease was used after a minute")
+	}
+}
+
+// TestOutlook: what Status says that the day would do, ended it now, is what its end then does.
+func TestOutlook(t *testing.T) {
+	for _, x := range []struct {
+		name             string
+		send             int64
+		outcome          warmup.Outcome
+		why, who, health string
+	}{
+		{"too little", 40, warmup.Delivered, "held: daily cap not filled", "", "unjudged"},
+		{"a good day", 600, warmup.Delivered, "advanced", "", "good"},
+		{"a bad day", 600, warmup.HardBounce, "went back: outcomes over the limits", "google", "bad"},
+	} {
+		w := newWorld(t, 1000, 1000)
+		w.plan.Stages = append(w.plan.Stages, warmup.Stage{Caps: warmup.Caps{Hourly: 1000, Daily: 1000}})
+		c := w.node("a")
+		var sent int64
+		for range 3600 {
+			sent += send(c, "google", min(10, x.send-sent))
+			w.pass(time.Second)
+			c.Step(context.Background())
+		}
+		if sent != x.send {
+			t.Fatalf("%s: only %d of %d sent", x.name, sent, x.send)
+		}
+		c.ReportSome("ip", "google", x.outcome, sent)
+		w.pass(2 * time.Hour)
+		c.Step(context.Background())
+		s := status(t, c)
+		if s.Outlook.String() != x.why || s.OutlookProvider != x.who || s.Providers[0].Health != x.health || len(s.History) > 0 {
+			t.Errorf("%s: outlook %q by %q, health %q", x.name, s.Outlook, s.OutlookProvider, s.Providers[0].Health)
+		}
+		w.pass(23 * time.Hour)
+		c.Step(context.Background())
+		if day := status(t, c).History[0]; day.Why.String() != x.why || day.Provider != x.who || day.Sent != x.send {
+			t.Errorf("%s: the day ended as %+v", x.name, day)
+		}
 	}
 }

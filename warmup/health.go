@@ -90,6 +90,9 @@ const (
 	bad
 )
 
+// String gives the word of a ProviderStatus.
+func (v verdict) String() string { return [...]string{"unjudged", "good", "middling", "bad"}[v] }
+
 // judge looks at a provider's day. A small sample can only condemn, and only when its Wilson
 // bound does.
 func (h *Health) judge(o *Outcomes) verdict {

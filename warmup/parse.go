@@ -14,16 +14,17 @@ import (
 type planFile struct {
 	Version       int                `json:"version"`
 	Mode          string             `json:"mode"`
+	Law           string             `json:"law"`
 	Burst         float64            `json:"burst"`
 	BucketSeconds float64            `json:"bucket_seconds"`
 	Peak          float64            `json:"peak"`
 	SlidingHour   float64            `json:"sliding_hour_factor"`
 	StartStage    int                `json:"start_stage"`
-	Weights       map[string]float64 `json:"weights"`
+	Weights       map[string]float64 `json:"weights,omitempty"`
 	Stages        []Stage            `json:"stages"`
 	Health        Health             `json:"health"`
 	Shrinking     bool               `json:"shrinking"`
-	SpreadEven    string             `json:"spread"`
+	Spread        string             `json:"spread"`
 	Finish        bool               `json:"finish"`
 	HourSeconds   float64            `json:"hour_seconds"`
 }
@@ -33,8 +34,8 @@ type planFile struct {
 func ParsePlan(r io.Reader) (*Plan, error) {
 	p := DefaultPlan()
 	f := planFile{
-		Mode: "divert", Burst: p.Burst, BucketSeconds: p.BucketSeconds, Peak: p.Peak, SlidingHour: p.SlidingHour,
-		StartStage: p.StartStage, Health: p.Health, HourSeconds: 3600, SpreadEven: "greedy",
+		Mode: "divert", Law: p.Law.String(), Burst: p.Burst, BucketSeconds: p.BucketSeconds, Peak: p.Peak, SlidingHour: p.SlidingHour,
+		StartStage: p.StartStage, Health: p.Health, HourSeconds: 3600, Spread: "greedy",
 	}
 	text, err := io.ReadAll(r)
 	if err != nil {
@@ -65,12 +66,16 @@ func (f *planFile) into(p *Plan) error {
 	default:
 		return fmt.Errorf("mode %q is not known: use divert or hold", f.Mode)
 	}
-	switch f.SpreadEven {
+	var err error
+	if p.Law, err = ParseLaw(f.Law); err != nil {
+		return err
+	}
+	switch f.Spread {
 	case "greedy":
 	case "even":
 		p.SpreadEven = true
 	default:
-		return fmt.Errorf("spread %q is not known: use greedy or even", f.SpreadEven)
+		return fmt.Errorf("spread %q is not known: use greedy or even", f.Spread)
 	}
 	p.Burst, p.BucketSeconds, p.Peak, p.SlidingHour = f.Burst, f.BucketSeconds, f.Peak, f.SlidingHour
 	p.StartStage = max(f.StartStage, 1)
@@ -81,6 +86,21 @@ func (f *planFile) into(p *Plan) error {
 	}
 	p.Hour = time.Duration(f.HourSeconds * float64(time.Second))
 	return nil
+}
+
+// MarshalJSON writes the plan as ParsePlan reads it, every field included. Its name is not part of
+// it.
+func (p *Plan) MarshalJSON() ([]byte, error) {
+	f := planFile{
+		Version: 1, Mode: p.Overflow.String(), Law: p.Law.String(),
+		Burst: p.Burst, BucketSeconds: p.BucketSeconds, Peak: p.Peak, SlidingHour: p.SlidingHour,
+		StartStage: p.StartStage, Weights: p.Weights, Stages: p.Stages, Health: p.Health,
+		Shrinking: p.Shrinking, Spread: "greedy", Finish: p.Finish, HourSeconds: p.Hour.Seconds(),
+	}
+	if p.SpreadEven {
+		f.Spread = "even"
+	}
+	return json.Marshal(f)
 }
 
 // explainJSON takes Go's own words out of what encoding/json says.

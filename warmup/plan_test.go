@@ -1,12 +1,16 @@
 package warmup
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestW5_PlansLoadOrSayWhy(t *testing.T) {
@@ -59,6 +63,34 @@ func TestW5_PlansLoadOrSayWhy(t *testing.T) {
 	}
 	if want := []string{"0 start_stage", "0 burst", "0 bucket_seconds", "0 peak", "0 sliding_hour_factor", "0 hour", "1 hourly", "2 hourly"}; !slices.Equal(found, want) {
 		t.Errorf("all that is wrong: %q, want %q", found, want)
+	}
+}
+
+// TestPlansAreWrittenAsTheyAreRead holds MarshalJSON against ParsePlan.
+func TestPlansAreWrittenAsTheyAreRead(t *testing.T) {
+	odd := DefaultPlan()
+	odd.Overflow, odd.Law, odd.Burst, odd.BucketSeconds, odd.Peak, odd.SlidingHour = Hold, OnOff, 1.5, 60, 7, 1.25
+	odd.StartStage, odd.Weights, odd.Shrinking, odd.SpreadEven, odd.Finish, odd.Hour = 2, map[string]float64{"google": .5}, true, true, true, 90*time.Second
+	odd.Stages = []Stage{{Caps: Caps{50, 350}}, {Caps: Caps{40, 300}, Providers: map[string]Caps{"google": {Daily: 7}, Other: {Hourly: 9}}}}
+	odd.Health.MinSample, odd.Health.Pause.Probe = 7, 8
+	plans := []*Plan{&odd}
+	for _, name := range PresetNames() {
+		p, _ := Preset(name)
+		plans = append(plans, p)
+	}
+	for _, p := range plans {
+		text, err := json.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := ParsePlan(bytes.NewReader(text))
+		if err != nil {
+			t.Errorf("%s: %v in %s", p.Name, err, text)
+			continue
+		}
+		if got.Name = p.Name; !reflect.DeepEqual(got, p) {
+			t.Errorf("%s: written and read\n%+v, want\n%+v", p.Name, got, p)
+		}
 	}
 }
 

@@ -22,6 +22,10 @@ type Status struct {
 	HourEnds     time.Time `json:"hour_ends_at"`
 	DayEnds      time.Time `json:"day_ends_at"`
 
+	// Outlook is what the day would do to the stage, ended it now, and on account of whom.
+	Outlook         Why    `json:"outlook"`
+	OutlookProvider string `json:"outlook_provider,omitempty"`
+
 	Providers []ProviderStatus `json:"providers"`
 	History   []DayStatus      `json:"stage_history"` // a day each, oldest first
 }
@@ -31,6 +35,7 @@ type ProviderStatus struct {
 	Provider    string  `json:"provider"`
 	State       string  `json:"state"` // normal, paused or probing
 	Until       string  `json:"until,omitempty"`
+	Health      string  `json:"health"` // today's outcomes: good, middling, bad or unjudged
 	HourlyLimit int64   `json:"hourly_limit"`
 	DailyLimit  int64   `json:"daily_limit"`
 	Factor      float64 `json:"factor"` // of the stage's caps: a bad day halves it
@@ -69,18 +74,28 @@ func (c *Controller) Status(ip string) (Status, bool) {
 		return out, true
 	}
 	day := s.Begin + Instant(s.Hour/24+1)*p.day()
-	out.Stage, out.StageLimit, out.HourlyLimit = s.Stage+1, s.Caps.Daily, s.Caps.Hourly
+	out.Stage, out.StageLimit, out.HourlyLimit = min(s.Stage+1, len(p.Stages)), s.Caps.Daily, s.Caps.Hourly
 	out.Throttle = s.Throttle(p)
 	out.SentStage, out.SentHour, out.SentDay = s.StageSent, s.Total.Hour, s.Total.Day
 	out.StageStarted, out.Started = s.StageSince.Time(), s.Begin.Time()
 	out.HourEnds, out.DayEnds = s.hourEnd(p).Time(), day.Time()
 	for i := range s.Providers {
-		out.Providers = append(out.Providers, s.Providers[i].status())
+		v := &s.Providers[i]
+		out.Providers = append(out.Providers, v.status())
+		out.Providers[i].Health = p.Health.judge(&v.Today).String()
 	}
+	out.Outlook, out.OutlookProvider = s.outlook(p)
 	for _, d := range s.History {
 		out.History = append(out.History, DayStatus{d.Stage + 1, d.Cap, d.Sent, d.Why, d.Provider})
 	}
 	return out, true
+}
+
+// outlook says what the day would do to the stage, ended it now.
+func (s *State) outlook(p *Plan) (Why, string) {
+	var t State
+	t.CopyFrom(s)
+	return t.nextStage(p)
 }
 
 // Time gives the wall time of an instant, whose store counts from 1970.
