@@ -16,7 +16,7 @@ const (
 	alarmAge     = "queue_age"     // the first of what is due has waited too long
 	alarmGrowing = "queue_growing" // what is due grows and grows
 	alarmSilent  = "low_traffic"   // much less is delivered than at this hour a week ago
-	alarmStorage = "storage"       // the queue can't be written
+	alarmStorage = "storage"       // the queue's disk is full, or can't be written
 
 	tooOldDue     = 5 * time.Minute
 	growsFor      = 5 // minutes in a row
@@ -37,9 +37,9 @@ type watch struct {
 	begun     time.Time
 }
 
-// step judges by the state of the queue now. It gives the alarms that are on, each with its
-// reason.
-func (w *watch) step(now time.Time, s *queue.Stats) map[string]string {
+// step judges by the state of the queue now, and by why mail is refused ("": it is not). It gives
+// the alarms that are on, each with its reason.
+func (w *watch) step(now time.Time, s *queue.Stats, refusing string) map[string]string {
 	on := make(map[string]string)
 	if s.OldestDue > tooOldDue {
 		on[alarmAge] = fmt.Sprintf("the first of what is due has waited for %v: delivery does not keep up", s.OldestDue.Round(time.Second))
@@ -53,8 +53,8 @@ func (w *watch) step(now time.Time, s *queue.Stats) map[string]string {
 	if reason := w.traffic(now, s.Delivered); reason != "" {
 		on[alarmSilent] = reason
 	}
-	if !s.Healthy {
-		on[alarmStorage] = "the queue can't be written: " + s.Fault
+	if refusing != "" {
+		on[alarmStorage] = refusing
 	}
 	return on
 }
@@ -108,7 +108,7 @@ func (a *alarms) isOn(name string) bool {
 }
 
 // run looks once a minute, until ctx ends.
-func (a *alarms) run(ctx context.Context, stats func() queue.Stats) {
+func (a *alarms) run(ctx context.Context, stats func() queue.Stats, refusing func() string) {
 	var w watch
 	tick := time.NewTicker(time.Minute)
 	defer tick.Stop()
@@ -118,7 +118,7 @@ func (a *alarms) run(ctx context.Context, stats func() queue.Stats) {
 			return
 		case now := <-tick.C:
 			s := stats()
-			a.set(w.step(now, &s))
+			a.set(w.step(now, &s, refusing()))
 		}
 	}
 }

@@ -15,10 +15,10 @@ import (
 
 func TestT10_AlarmForAnOldQueue(t *testing.T) {
 	var w watch
-	if on := w.step(start, &queue.Stats{Healthy: true, OldestDue: 5 * time.Minute}); len(on) != 0 {
+	if on := w.step(start, &queue.Stats{Healthy: true, OldestDue: 5 * time.Minute}, ""); len(on) != 0 {
 		t.Errorf("at the limit: %v", on)
 	}
-	if on := w.step(start, &queue.Stats{Healthy: true, OldestDue: 5*time.Minute + 1}); on[alarmAge] == "" {
+	if on := w.step(start, &queue.Stats{Healthy: true, OldestDue: 5*time.Minute + 1}, ""); on[alarmAge] == "" {
 		t.Errorf("beyond the limit: %v", on)
 	}
 }
@@ -28,7 +28,7 @@ func TestT10_AlarmForAGrowingQueue(t *testing.T) {
 	due := int64(0)
 	step := func(by int64) bool {
 		due += by
-		_, on := w.step(start, &queue.Stats{Healthy: true, Due: due})[alarmGrowing]
+		_, on := w.step(start, &queue.Stats{Healthy: true, Due: due}, "")[alarmGrowing]
 		return on
 	}
 	for minute := 1; minute < growsFor; minute++ {
@@ -50,10 +50,10 @@ func TestT10_AlarmForUnusuallyLowTraffic(t *testing.T) {
 	now := start
 	hour := func(n int64) bool {
 		now, delivered = now.Add(time.Hour), delivered+n
-		_, on := w.step(now, &queue.Stats{Healthy: true, Delivered: delivered})[alarmSilent]
+		_, on := w.step(now, &queue.Stats{Healthy: true, Delivered: delivered}, "")[alarmSilent]
 		return on
 	}
-	w.step(now, &queue.Stats{Healthy: true})
+	w.step(now, &queue.Stats{Healthy: true}, "")
 	for range hoursInWeek {
 		if hour(1000) {
 			t.Fatal("an alarm in the first week, with nothing to compare with")
@@ -77,7 +77,12 @@ func TestAlarmsAreToldOnce(t *testing.T) {
 		var healthy atomic.Bool
 		ctx, cancel := context.WithCancel(context.Background())
 		go a.run(ctx, func() queue.Stats {
-			return queue.Stats{Healthy: healthy.Load(), Fault: "no space left"}
+			return queue.Stats{}
+		}, func() string {
+			if healthy.Load() {
+				return ""
+			}
+			return "no space left"
 		})
 		time.Sleep(3*time.Minute + time.Second)
 		synctest.Wait()

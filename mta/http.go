@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"mta/mta/config"
-	"mta/queue"
 )
 
 // httpServer answers monitoring: /healthz and /metrics. Nothing there changes anything or shows
@@ -69,15 +68,13 @@ func (r *Relay) closeHTTP(ctx context.Context) error {
 // healthz says 200 while the relay can accept mail, and 503 with the reason when it can't: a
 // load balancer needs no more.
 func (r *Relay) healthz(w http.ResponseWriter, _ *http.Request) {
-	err := r.queue.Ready()
-	switch {
-	case r.draining.Load():
-		http.Error(w, "shutting down", http.StatusServiceUnavailable)
-	case errors.Is(err, queue.ErrDiskFull):
-		http.Error(w, "the queue's disk is full: mail is answered 452 until there is room", http.StatusServiceUnavailable)
-	case err != nil:
-		http.Error(w, "the queue can't be written, see the log", http.StatusServiceUnavailable)
-	default:
-		fmt.Fprintln(w, "ok")
+	reason := r.refusing()
+	if r.draining.Load() {
+		reason = "shutting down"
 	}
+	if reason != "" {
+		http.Error(w, reason, http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ok")
 }

@@ -14,32 +14,8 @@ import (
 	"mta/internal/envelope"
 	"mta/internal/handover"
 	"mta/mta/config"
-	"mta/queue"
 	"mta/submission"
 )
-
-// queueStore lets submission put messages into the queue.
-type queueStore struct{ q *queue.Queue }
-
-func (s queueStore) Begin() submission.Draft { return queueDraft{s.q.Begin()} }
-
-type queueDraft struct{ *queue.Draft }
-
-func (d queueDraft) Commit(m *envelope.Message) error {
-	err := d.Draft.Commit(m)
-	if errors.Is(err, queue.ErrDiskFull) {
-		return diskFull{err}
-	}
-	return err
-}
-
-// diskFull makes submission answer 452 4.3.1.
-type diskFull struct{ error }
-
-func (e diskFull) Unwrap() error { return e.error }
-
-// DiskFull is what submission asks of an error.
-func (diskFull) DiskFull() bool { return true }
 
 // listeners take mail in: sockets that stay open while the relay runs, and behind each group of
 // them a server that a reload replaces.

@@ -28,9 +28,12 @@ func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
 // Status tells how the relay is.
 func (r *Relay) Status() control.Status {
 	cfg, s := r.policy.Load().cfg, r.queue.Stats()
-	state := "running"
-	if r.draining.Load() {
-		state = "draining"
+	state, reason := "running", r.refusing()
+	switch {
+	case r.draining.Load():
+		state, reason = "draining", ""
+	case reason != "":
+		state = "refusing"
 	}
 	return control.Status{
 		Version:  r.opts.Version,
@@ -38,6 +41,7 @@ func (r *Relay) Status() control.Status {
 		NodeID:   cfg.NodeID,
 		PID:      os.Getpid(),
 		State:    state,
+		Reason:   reason,
 		Started:  r.started,
 		Config:   r.opts.ConfigFile,
 		SMTP:     r.listeners.addresses(),

@@ -65,6 +65,7 @@ type Relay struct {
 	now     func() time.Time
 
 	alarms   alarms
+	store    *queueStore // of what submission takes
 	sources  *sourceWatch
 	policy   atomic.Pointer[policy]
 	longest  atomic.Pointer[longestAge]
@@ -175,7 +176,7 @@ func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
 	if err != nil {
 		return err
 	}
-	r.queue = q
+	r.queue, r.store = q, newQueueStore(q, r.now, r.log)
 	undo.add(func() { q.Close() })
 	r.log.Info("queue is open", "recipients", q.Stats().Queued, "took", time.Since(began).Round(time.Millisecond))
 	r.reporter = startReporter((&reportWriter{
@@ -226,7 +227,7 @@ func (r *Relay) openListeners(cfg *config.Config, undo *undoer) (err error) {
 func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener) (*submission.Server, error) {
 	made := submissionServer{settings: submissionConfig(cfg, l)}
 	sc := made.settings
-	sc.Store, sc.Events, sc.Log, sc.IDs = queueStore{r.queue}, r.events, r.log.With("listener", l.Name), &r.sessions
+	sc.Store, sc.Ready, sc.Events, sc.Log, sc.IDs = r.store, r.store.Ready, r.events, r.log.With("listener", l.Name), &r.sessions
 	sc.Verifier = domainVerifier{r}
 	if l.TLS.Enabled() {
 		pair, err := tls.LoadX509KeyPair(l.TLS.Certificate, l.TLS.Key)
@@ -264,7 +265,7 @@ func (r *Relay) Run(ctx context.Context) error {
 			failed <- fmt.Errorf("taking mail from the queue: %w", err)
 		}
 	})
-	running.Go(func() { r.alarms.run(dispatching, r.queue.Stats) })
+	running.Go(func() { r.alarms.run(dispatching, r.queue.Stats, r.refusing) })
 	running.Go(func() { r.sources.run(dispatching) })
 	running.Go(func() { r.warm.run(dispatching) })
 	running.Go(func() { r.control.Serve(r.socket) })

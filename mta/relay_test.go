@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,6 +36,25 @@ type world struct {
 	zone     *dnsserver.Zone
 	port     string // of the provider; PORT in the configuration
 	stop     func() error
+	book     logBook // what the relay has logged
+}
+
+// logBook keeps a log.
+type logBook struct {
+	mu   sync.Mutex // guards text
+	text strings.Builder
+}
+
+func (b *logBook) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBook) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
 const limit = 30 * time.Second // of a test, when something is wrong
@@ -93,7 +114,7 @@ func (w *world) start() {
 	if testing.Verbose() {
 		level = slog.LevelDebug
 	}
-	log := slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: level}))
+	log := slog.New(slog.NewTextHandler(io.MultiWriter(w.t.Output(), &w.book), &slog.HandlerOptions{Level: level}))
 	r, err := New(w.cfg, Options{Log: log})
 	if err != nil {
 		w.t.Fatal(err)
@@ -410,6 +431,22 @@ func TestHealthKnowsOfAFullDisk(t *testing.T) {
 	w.start()
 	if got := health(); got != http.StatusServiceUnavailable {
 		t.Errorf("all mail is refused, and health is %d", got)
+	}
+	if s := w.Status(); s.State != "refusing" || !strings.Contains(s.Reason, "disk is full") {
+		t.Errorf("all mail is refused, and the status is %s, %q", s.State, s.Reason)
+	}
+	for range 100 {
+		c, err := smtp.Dial(w.listeners.addresses()[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Mail("ann@client.example"); err == nil || !strings.HasPrefix(err.Error(), "452 ") {
+			t.Fatalf("MAIL with a full disk: %v", err)
+		}
+		c.Close()
+	}
+	if n := strings.Count(w.book.String(), "mail is refused"); n != 1 {
+		t.Errorf("%d log lines about a hundred refused messages", n)
 	}
 }
 

@@ -73,7 +73,10 @@ const (
 type Config struct {
 	Hostname string // in the banner and the Received field, and right of the @ in an added Message-ID
 	Store    Store
-	Events   Events // may be nil
+	// Ready is asked at MAIL whether the store would take a message; its errors are told as those
+	// of Draft.Commit are, before any content comes. Nil: it always would.
+	Ready  func() error
+	Events Events // may be nil
 	// Admit is asked at MAIL; a reply refuses the message. It may hold the session for a short
 	// while, until ctx ends. Nil admits all.
 	Admit func(ctx context.Context, r AdmitRequest) *reply.Reply

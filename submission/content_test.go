@@ -364,6 +364,31 @@ func TestStoreTrouble(t *testing.T) {
 	}
 }
 
+// A store that takes nothing is told of before a client sends its content.
+func TestStoreTroubleKnownAtMail(t *testing.T) {
+	for _, c := range []struct {
+		trouble error
+		want    string
+	}{
+		{fullDisk{}, "452 4.3.1 insufficient storage, try again later\r\n"},
+		{errDisk, "451 4.3.0 message could not be stored, try again later\r\n"},
+	} {
+		trouble := c.trouble
+		withRelay(t, Config{Ready: func() error { return trouble }}, func(t *testing.T, r *relay) {
+			p := r.greeted()
+			p.cmd("MAIL FROM:<a@example.org>", c.want)
+			p.cmd("RCPT TO:<b@example.net>", "503")
+			if e := r.events.rejected; len(e) == 0 || e[0].Reply.Command != "MAIL" || e[0].Reply.Code/100 != 4 {
+				t.Errorf("rejected %+v", r.events.rejected)
+			}
+			trouble = nil
+			if got := codes(p.data("hi\r\n")); got != "250" {
+				t.Errorf("afterwards: %s", got)
+			}
+		})
+	}
+}
+
 func TestResetWithinChunks(t *testing.T) {
 	withRelay(t, Config{}, func(t *testing.T, r *relay) {
 		p := r.greeted()

@@ -135,10 +135,15 @@ func (in *intake) store(b []byte) {
 	}
 }
 
-// storeTrouble makes a reply of an error of the store. The client learns the class of trouble,
-// our log the rest; our own trouble is never a 5xx.
+// storeTrouble makes a reply of an error of the store. It is told for debugging only: a disk that
+// is full fails for each message, and the store's owner logs when that begins and ends.
 func (in *intake) storeTrouble(step string, err error) reply.Reply {
-	in.c.srv.cfg.Log.Error(step, "session", in.c.client.session, "transaction", in.tx.id, "err", err)
+	in.c.srv.cfg.Log.Debug(step, "session", in.c.client.session, "transaction", in.tx.id, "err", err)
+	return storeReply(err)
+}
+
+// storeReply tells a client of the class of the store's trouble. Our own trouble is never a 5xx.
+func storeReply(err error) reply.Reply {
 	var d interface{ DiskFull() bool }
 	if errors.As(err, &d) && d.DiskFull() {
 		return diskFull.reply()

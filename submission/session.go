@@ -46,6 +46,11 @@ func (s *session) Mail(_ string, opts *smtp.MailOptions) error {
 	if n := cfg.Limits.MessagesPerSession; n > 0 && c.client.messages >= n {
 		return smtpError(tooManyMessages.reply(n))
 	}
+	if cfg.Ready != nil {
+		if err := cfg.Ready(); err != nil {
+			return smtpError(storeReply(err))
+		}
+	}
 	if cfg.Admit != nil {
 		if r := cfg.Admit(c.srv.ctx, AdmitRequest{
 			Session: c.client.session, Peer: c.client.peer, Sender: sender,

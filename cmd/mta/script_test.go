@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -79,8 +80,8 @@ func scriptParams() testscript.Params {
 	}
 }
 
-// sampleRelay answers on the control socket until the script ends.
-func sampleRelay(ts *testscript.TestScript, _ bool, _ []string) {
+// sampleRelay answers on the control socket until the script ends. "refusing" is how it can be.
+func sampleRelay(ts *testscript.TestScript, _ bool, how []string) {
 	ts.Setenv("NOW", scriptNow.Format(time.RFC3339))
 	path := ts.MkAbs("mta-data/control.sock")
 	ts.Check(os.MkdirAll(filepath.Dir(path), 0o700))
@@ -88,6 +89,9 @@ func sampleRelay(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Check(err)
 	r := controltest.Sample(scriptNow)
 	r.TraceEnds = true
+	if slices.Contains(how, "refusing") {
+		r.State.State, r.State.Reason = "refusing", "the disk is full"
+	}
 	r.OnReload = func() (control.Reload, error) {
 		return control.Reload{Changes: []string{"defaults: connection_limit = 20 (was 10)"}, Restart: []string{"http: address = \"\", needs a restart"}}, nil
 	}

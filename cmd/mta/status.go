@@ -30,6 +30,9 @@ func newStatus(c *cli) *cobra.Command {
 			}
 			fact("relay", "%s %s, pid %d", s.Hostname, s.Version, s.PID)
 			fact("state", "%s since %s", s.State, moment(s.Started, c.now()))
+			if s.Reason != "" {
+				fact("reason", "%s", s.Reason)
+			}
 			fact("config", "%s", orDefaults(s.Config))
 			fact("smtp", "%s", strings.Join(s.SMTP, ", "))
 			q := s.Queue

@@ -227,7 +227,8 @@ type Status struct {
 	Hostname string     `json:"hostname"`
 	NodeID   string     `json:"nodeid"`
 	PID      int        `json:"pid"`
-	State    string     `json:"state"` // running, draining
+	State    string     `json:"state"`            // running, refusing (mail, with 4xx), draining
+	Reason   string     `json:"reason,omitempty"` // why mail is refused
 	Started  time.Time  `json:"started"`
 	Config   string     `json:"config"` // the file in force; "" without one
 	SMTP     []string   `json:"smtp"`   // "ip:port" where mail is taken

@@ -1,0 +1,83 @@
+package mta
+
+import (
+	"errors"
+	"log/slog"
+	"time"
+
+	"mta/internal/envelope"
+	"mta/internal/trouble"
+	"mta/queue"
+	"mta/submission"
+)
+
+// queueStore lets submission put messages into the queue, and tells the log when the queue begins
+// to refuse them and when it takes them again.
+type queueStore struct {
+	q        *queue.Queue
+	refusing *trouble.Kind
+}
+
+func newQueueStore(q *queue.Queue, now func() time.Time, log *slog.Logger) *queueStore {
+	return &queueStore{q, trouble.New(log, now, slog.LevelError, "mail is refused with 4xx", "mail is no longer refused")}
+}
+
+// Begin opens a place for a message.
+func (s *queueStore) Begin() submission.Draft { return queueDraft{s.q.Begin(), s} }
+
+// Ready reports why a message would be refused just now.
+func (s *queueStore) Ready() error { return s.tell(s.q.Ready()) }
+
+// tell notes how it went, and puts an error into submission's words.
+func (s *queueStore) tell(err error) error {
+	switch {
+	case err == nil:
+		s.refusing.Well()
+	case errors.Is(err, queue.ErrClosed): // by ourselves
+	case errors.Is(err, queue.ErrDiskFull):
+		s.refusing.Failed("disk full", "error", err)
+		return diskFull{err}
+	case errors.Is(err, queue.ErrStorage):
+		s.refusing.Failed("storage", "error", err)
+	default:
+		s.refusing.Failed(err.Error(), "error", err)
+	}
+	return err
+}
+
+type queueDraft struct {
+	*queue.Draft
+	s *queueStore
+}
+
+// Write adds to the content.
+func (d queueDraft) Write(p []byte) (int, error) {
+	n, err := d.Draft.Write(p)
+	if err != nil {
+		err = d.s.tell(err)
+	}
+	return n, err
+}
+
+// Commit accepts the message.
+func (d queueDraft) Commit(m *envelope.Message) error { return d.s.tell(d.Draft.Commit(m)) }
+
+// diskFull makes submission answer 452 4.3.1.
+type diskFull struct{ error }
+
+func (e diskFull) Unwrap() error { return e.error }
+
+// DiskFull is what submission asks of an error.
+func (diskFull) DiskFull() bool { return true }
+
+// refusing says why mail is refused just now, "" when it is not.
+func (r *Relay) refusing() string {
+	err := r.store.Ready()
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, queue.ErrDiskFull):
+		return "the queue's disk is full: mail is answered 452 until there is room, see min_free"
+	}
+	return "the queue can't be written: mail is answered 451 until it can, see the log"
+}
