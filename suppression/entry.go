@@ -1,0 +1,93 @@
+package suppression
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"mta/internal/envelope"
+)
+
+// Key names an entry.
+type Key struct {
+	Tenant  string // whose mail; "": everybody's
+	Address string // see KeyOf
+}
+
+// KeyOf makes the key of an address: the domain in A-label form, all in lower case. RFC 5321, 2.4,
+// lets hosts tell Smith from smith; none that matters does, and a list that did would leak.
+func KeyOf(tenant string, a envelope.Address) Key {
+	local := strings.ToLower(a.Local())
+	if domain := a.Domain(); domain != "" {
+		return Key{tenant, local + "@" + domain}
+	}
+	return Key{tenant, local}
+}
+
+// Exempt reports whether an address is never suppressed: every domain must take mail for its
+// postmaster (RFC 5321, 4.5.1), which is who is asked when mail is refused wrongly.
+func Exempt(a envelope.Address) bool { return strings.EqualFold(a.Local(), "postmaster") }
+
+// Source says where an entry comes from.
+type Source string
+
+// The sources of entries.
+const (
+	Bounce   Source = "bounce"   // a remote host said that there is no such mailbox
+	Operator Source = "operator" // added by hand
+	Import   Source = "import"   // read from a file
+)
+
+// Sources are all of them.
+var Sources = []Source{Bounce, Operator, Import}
+
+// Entry is an address that no mail is to be sent to.
+type Entry struct {
+	Key
+	Reason  string // for people, at most MaxReason octets
+	Source  Source
+	Added   time.Time // to the second
+	Expires time.Time // zero: never
+}
+
+// Ended reports whether the entry no longer counts.
+func (e *Entry) Ended(now time.Time) bool { return !e.Expires.IsZero() && !now.Before(e.Expires) }
+
+// MaxReason is how long a reason can be, in octets. What is longer is cut.
+const MaxReason = 256
+
+func shorten(reason string) string {
+	if len(reason) <= MaxReason {
+		return reason
+	}
+	reason = reason[:MaxReason]
+	for !utf8.ValidString(reason) && len(reason) > MaxReason-utf8.UTFMax {
+		reason = reason[:len(reason)-1]
+	}
+	return reason
+}
+
+// Store keeps entries. The list asks it rarely and in batches, so that one that the nodes of a
+// cluster share can take the place of a file.
+type Store interface {
+	// Apply makes changes, in order, and returns when they are durable. To make the same changes
+	// again does no harm. An error that is ErrUnknownOutcome says that some may have been made.
+	Apply(ctx context.Context, changes []Change) error
+	// Get gives those of the entries that are there.
+	Get(ctx context.Context, keys []Key) ([]Entry, error)
+	// Scan calls each with the entries behind a key, in the order of tenant and address, until it
+	// says false. Key{} is before all. each must not call the store.
+	Scan(ctx context.Context, after Key, each func(Entry) bool) error
+	Close() error
+}
+
+// Change puts an entry in the place of the one with its key, or removes that.
+type Change struct {
+	Entry
+	Remove bool
+}
+
+// ErrUnknownOutcome says that nobody knows whether a change was made.
+var ErrUnknownOutcome = errors.New("the outcome of a change is unknown")

@@ -1,0 +1,306 @@
+// Package suppression keeps the list of addresses that no mail is to be sent to: durable, for one
+// tenant's mail or for all, each with its reason, its source and, perhaps, an end.
+//
+// The order of use: Open reads the store once, Match is asked about each recipient and mostly
+// answers from memory, Feed takes what a bounce taught and returns at once, Add and Remove are the
+// operator's and return when it is durable, Close writes what is left.
+//
+// Memory is bounded: about ten bits for each entry (a Bloom filter, so that an address that is not
+// on the list costs no look at the disk, but for one in a hundred), and what was fed in the last
+// moment.
+//
+// Long-lived goroutine: keeper writes what was fed and, once an hour, removes what has ended.
+// Open starts it, Close stops it and waits.
+package suppression
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"mta/internal/envelope"
+)
+
+const (
+	// feedDelay is how long the keeper waits for more to write at once.
+	feedDelay = 100 * time.Millisecond
+	// retryDelay is how long it rests when the store failed.
+	retryDelay = time.Second
+	// sweepEvery is how often what has ended is removed.
+	sweepEvery = time.Hour
+	// maxFed bounds what waits to be written. What is beyond it is forgotten; the next bounce
+	// brings it again.
+	maxFed = 100_000
+	// batch is how many changes are written at once.
+	batch = 1000
+)
+
+// Config is what a List works with. Store is needed.
+type Config struct {
+	Store Store
+	Now   func() time.Time // nil: time.Now
+	Log   *slog.Logger     // nil: none
+}
+
+// List is the list. Its methods are safe for use by many goroutines.
+type List struct {
+	store Store
+	now   func() time.Time
+	log   *slog.Logger
+
+	stop   context.CancelFunc
+	ended  chan struct{} // closed when the keeper is done
+	kick   chan struct{} // there is something to write
+	forgot atomic.Int64  // entries that were fed and are lost
+
+	writing sync.Mutex // held while the store is changed, so that changes have one order; before mu
+
+	mu     sync.RWMutex // guards the rest
+	filter filter
+	count  int           // entries in the store
+	fed    map[Key]Entry // not written yet
+}
+
+// Open reads which addresses the store has. It takes about a second for a million.
+func Open(ctx context.Context, c Config) (*List, error) {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	l := &List{store: c.Store, now: c.Now, log: c.Log, ended: make(chan struct{}), kick: make(chan struct{}, 1), fed: make(map[Key]Entry)}
+	err := c.Store.Scan(ctx, Key{}, func(e Entry) bool {
+		l.filter.add(e.Key)
+		l.count++
+		return true
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the suppression list: %w", err)
+	}
+	ctx, l.stop = context.WithCancel(context.Background())
+	go l.keep(ctx)
+	return l, nil
+}
+
+// Close writes what was fed and closes the store.
+func (l *List) Close() error {
+	l.stop()
+	<-l.ended
+	err := l.writeFed(context.Background())
+	if cerr := l.store.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return fmt.Errorf("closing the suppression list: %w", err)
+	}
+	return nil
+}
+
+// Match finds the entry that keeps a tenant's mail from an address: the tenant's own, else one
+// for everybody's. When the store can't be read it finds none, since our own trouble must refuse
+// nobody's mail, and says so in the log.
+func (l *List) Match(tenant string, a envelope.Address) (Entry, bool) {
+	keys := [2]Key{KeyOf(tenant, a), KeyOf("", a)}
+	list := keys[:]
+	if tenant == "" {
+		list = keys[1:]
+	}
+	now := l.now()
+	var suspects []Key
+	l.mu.RLock()
+	for _, k := range list {
+		if e, ok := l.fed[k]; ok && !e.Ended(now) {
+			l.mu.RUnlock()
+			return e, true
+		}
+		if l.filter.has(k) {
+			suspects = append(suspects, k)
+		}
+	}
+	l.mu.RUnlock()
+	if len(suspects) == 0 {
+		return Entry{}, false
+	}
+	found, err := l.store.Get(context.Background(), suspects)
+	if err != nil {
+		l.log.Error("suppression list could not be read; mail goes on as if the address were not on it", "error", err)
+		return Entry{}, false
+	}
+	for _, k := range suspects {
+		for _, e := range found {
+			if e.Key == k && !e.Ended(now) {
+				return e, true
+			}
+		}
+	}
+	return Entry{}, false
+}
+
+// Feed adds an entry that the relay has found out by itself. It returns at once; the entry counts
+// from now on and is durable within a second. It takes the place of none that an operator made.
+func (l *List) Feed(e Entry) {
+	e.Reason = shorten(e.Reason)
+	l.mu.Lock()
+	if len(l.fed) >= maxFed {
+		l.mu.Unlock()
+		l.forgot.Add(1)
+		return
+	}
+	l.fed[e.Key] = e
+	l.mu.Unlock()
+	select {
+	case l.kick <- struct{}{}:
+	default:
+	}
+}
+
+// Add puts entries on the list, in place of those that are there, and says how many were not. It
+// is durable on return.
+func (l *List) Add(ctx context.Context, entries []Entry) (added int, err error) {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	for len(entries) > 0 {
+		some := entries[:min(len(entries), batch)]
+		entries = entries[len(some):]
+		changes := make([]Change, len(some))
+		for i := range some {
+			some[i].Reason = shorten(some[i].Reason)
+			changes[i] = Change{Entry: some[i]}
+		}
+		n, err := l.apply(ctx, changes)
+		added += n
+		if err != nil {
+			return added, err
+		}
+	}
+	return added, nil
+}
+
+// Remove takes entries off the list and says how many were there. It is durable on return.
+func (l *List) Remove(ctx context.Context, keys []Key) (removed int, err error) {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	if err := l.writeAll(ctx); err != nil { // or what was fed before would come back
+		return 0, err
+	}
+	for len(keys) > 0 {
+		some := keys[:min(len(keys), batch)]
+		keys = keys[len(some):]
+		changes := make([]Change, len(some))
+		for i, k := range some {
+			changes[i] = Change{Entry: Entry{Key: k}, Remove: true}
+		}
+		n, err := l.apply(ctx, changes)
+		removed -= n
+		if err != nil {
+			return removed, err
+		}
+	}
+	return removed, nil
+}
+
+// apply changes the store and says by how many entries it has grown. The filter comes first: an
+// address must not be found missing that is in the store already. The caller has l.writing.
+func (l *List) apply(ctx context.Context, changes []Change) (grown int, err error) {
+	keys := make([]Key, len(changes))
+	for i := range changes {
+		keys[i] = changes[i].Key
+	}
+	there, err := l.known(ctx, keys)
+	if err != nil {
+		return 0, err
+	}
+	l.mu.Lock()
+	for i := range changes {
+		k := changes[i].Key
+		switch {
+		case changes[i].Remove && there[k]:
+			grown--
+		case !changes[i].Remove && !there[k]:
+			grown++
+			l.filter.add(k)
+		}
+		there[k] = !changes[i].Remove // named twice, it counts once
+	}
+	l.mu.Unlock()
+	if err := l.store.Apply(ctx, changes); err != nil {
+		return 0, fmt.Errorf("writing the suppression list: %w", err)
+	}
+	l.mu.Lock()
+	l.count += grown
+	l.mu.Unlock()
+	return grown, nil
+}
+
+// known says which keys the store has.
+func (l *List) known(ctx context.Context, keys []Key) (map[Key]bool, error) {
+	found, err := l.store.Get(ctx, keys)
+	if err != nil {
+		return nil, fmt.Errorf("reading the suppression list: %w", err)
+	}
+	there := make(map[Key]bool, len(found))
+	for i := range found {
+		there[found[i].Key] = true
+	}
+	return there, nil
+}
+
+// Query says which entries are wanted. All that is set must fit.
+type Query struct {
+	Tenant *string // of exactly this tenant; "" is everybody's. nil: all
+	Domain string  // of the address, A-label form
+	Source Source
+}
+
+func (q *Query) fits(e *Entry) bool {
+	return (q.Tenant == nil || *q.Tenant == e.Tenant) && (q.Source == "" || q.Source == e.Source) &&
+		(q.Domain == "" || envelope.Address(e.Address).Domain() == q.Domain)
+}
+
+// maxLooks bounds how many entries are looked at for a page.
+const maxLooks = 200_000
+
+// Page gives entries in the order of tenant and address, from the one behind after on. more says
+// that there can be others behind last, even if the page has fewer than limit: then there was much
+// to look through.
+func (l *List) Page(ctx context.Context, q Query, after Key, limit int) (page []Entry, last Key, more bool, err error) {
+	if err := l.writeFed(ctx); err != nil {
+		return nil, Key{}, false, err
+	}
+	now, looks := l.now(), 0
+	err = l.store.Scan(ctx, after, func(e Entry) bool {
+		if len(page) == limit || looks == maxLooks {
+			more = true
+			return false
+		}
+		looks++
+		last = e.Key
+		if !e.Ended(now) && q.fits(&e) {
+			page = append(page, e)
+		}
+		return true
+	})
+	if err != nil {
+		return nil, Key{}, false, fmt.Errorf("reading the suppression list: %w", err)
+	}
+	return page, last, more, nil
+}
+
+// Stats is how the list is.
+type Stats struct {
+	Entries   int   // what has ended included, for an hour at most
+	Unwritten int   // fed, and not durable yet
+	Forgotten int64 // fed, and lost because too much waited to be written
+	Bytes     int64 // of memory
+}
+
+// Stats gives the numbers of this instant.
+func (l *List) Stats() Stats {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return Stats{Entries: l.count, Unwritten: len(l.fed), Forgotten: l.forgot.Load(), Bytes: l.filter.bytes()}
+}
