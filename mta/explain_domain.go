@@ -72,7 +72,7 @@ func (d destinations) explainDomain(ctx context.Context, domain, tenant string) 
 	c.addSite(d)
 	for _, name := range pool.Sources() {
 		if s, ok := d.r.source(name); ok {
-			c.addSource(s, d.r.limits(c.route, name, tenant), d.r.sources.isMissing(name))
+			c.addSource(s, d.r.limits(c.route, name, tenant), d.r.sources.isMissing(name), d.r.warm)
 		}
 	}
 	c.addTrafficLimits()
@@ -131,7 +131,7 @@ func (c *domainCase) addSite(d destinations) {
 	}
 }
 
-func (c *domainCase) addSource(s delivery.Source, limits delivery.Limits, missing bool) {
+func (c *domainCase) addSource(s delivery.Source, limits delivery.Limits, missing bool, warm *warming) {
 	x := sourceCase{Source: s, limits: limits, missing: missing}
 	for _, tier := range c.route.Tiers {
 		for _, h := range tier {
@@ -151,6 +151,7 @@ func (c *domainCase) addSource(s delivery.Source, limits delivery.Limits, missin
 	if s.Address.IsValid() {
 		shown.Address = s.Address.String()
 	}
+	shown.Warmup = warm.progress(s.Name, c.Provider)
 	c.Sources = append(c.Sources, shown)
 	if conf := c.cfg.Source(s.Name); conf != nil {
 		c.addScope(limits.Source, "source "+s.Name, conf.Origin)

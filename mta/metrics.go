@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"mta/queue"
+	"mta/warmup"
 )
 
 // relayCollector reads the parts' own counters when it is asked, so that counting costs mail
@@ -68,6 +69,35 @@ var alarmDesc = prometheus.NewDesc("mta_alarm", "1 while an alarm is on; the log
 
 var missingDesc = prometheus.NewDesc("mta_source_missing", "1 while a source is left out because this machine does not have its address.", []string{"source"}, nil)
 
+// warmupMetrics are of one warming source each.
+var warmupMetrics = []struct {
+	desc *prometheus.Desc
+	of   func(*warmup.Status) float64
+}{
+	{warmupDesc("stage", "Stage of the plan that a source is on, counted from 1."), func(s *warmup.Status) float64 { return float64(s.Stage) }},
+	{warmupDesc("sent_this_hour", "Recipients charged to the hour that is under way."), func(s *warmup.Status) float64 { return float64(s.SentHour) }},
+	{warmupDesc("hourly_limit", "The hour's cap in force."), func(s *warmup.Status) float64 { return float64(s.HourlyLimit) }},
+	{warmupDesc("sent_today", "Recipients charged to the plan's day that is under way."), func(s *warmup.Status) float64 { return float64(s.SentDay) }},
+	{warmupDesc("stage_limit", "The day's cap in force."), func(s *warmup.Status) float64 { return float64(s.StageLimit) }},
+	{warmupDesc("throttle", "Share of the demand that takes the source, 0 to 1."), func(s *warmup.Status) float64 { return s.Throttle }},
+	{warmupDesc("held", "Recipients that wait for the source."), func(s *warmup.Status) (n float64) {
+		for i := range s.Providers {
+			n += float64(s.Providers[i].Waiting)
+		}
+		return n
+	}},
+	{warmupDesc("paused", "1 while nothing may take the source: an operator's pause, or its ledger can't be reached."), func(s *warmup.Status) float64 {
+		if s.State == "normal" || s.State == "warm" {
+			return 0
+		}
+		return 1
+	}},
+}
+
+func warmupDesc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc("mta_warmup_"+name, help, []string{"source"}, nil)
+}
+
 // Describe sends the descriptions of all metrics.
 func (c relayCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, m := range queueMetrics {
@@ -76,6 +106,9 @@ func (c relayCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- stateDesc
 	ch <- alarmDesc
 	ch <- missingDesc
+	for _, m := range warmupMetrics {
+		ch <- m.desc
+	}
 }
 
 // Collect sends their values, those of the queue from one instant.
@@ -103,5 +136,13 @@ func (c relayCollector) Collect(ch chan<- prometheus.Metric) {
 			missing = 1
 		}
 		ch <- prometheus.MustNewConstMetric(missingDesc, prometheus.GaugeValue, missing, src.Name)
+	}
+	for _, key := range c.r.warm.ctl.IPs() {
+		s, ok := c.r.warm.ctl.Status(key)
+		for _, m := range warmupMetrics {
+			if ok { // a reload may have ended it
+				ch <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, m.of(&s), c.r.warm.sourceOf(key))
+			}
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package mta
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -226,8 +227,7 @@ func (w *warming) why(key string) (why string, until time.Time, ok bool) {
 	if !known {
 		return fmt.Sprintf("it was held for the warm-up of %s, which has ended: it is taken up within a minute", ip), time.Time{}, true
 	}
-	why = fmt.Sprintf("it is held for the warm-up of source %s (%s): plan %s, stage %d of %d, %d of %d sent this hour, %d of %d today",
-		w.sourceOf(ip), ip, s.Plan, s.Stage, s.TotalStages, s.SentHour, s.HourlyLimit, s.SentDay, s.StageLimit)
+	why = fmt.Sprintf("it is held for the warm-up of source %s (%s): %s", w.sourceOf(ip), ip, standing(&s))
 	switch {
 	case s.State != "normal":
 		return why + ": " + s.State, time.Time{}, true
@@ -242,4 +242,39 @@ func (w *warming) why(key string) (why string, until time.Time, ok bool) {
 		}
 	}
 	return why, time.Time{}, true
+}
+
+// standing says where a warm-up stands.
+func standing(s *warmup.Status) string {
+	return fmt.Sprintf("plan %s, stage %d of %d, %d of %d sent this hour, %d of %d today",
+		s.Plan, s.Stage, s.TotalStages, s.SentHour, s.HourlyLimit, s.SentDay, s.StageLimit)
+}
+
+// progress says where the warm-up of a source stands, for mail to a provider; "" when it has none.
+func (w *warming) progress(source, provider string) string {
+	key, ok := w.keyOf(source)
+	if !ok {
+		return ""
+	}
+	s, _ := w.ctl.Status(key)
+	text := standing(&s)
+	if s.State != "normal" {
+		text += ": " + s.State
+	}
+	for i := range s.Providers {
+		p := &s.Providers[i]
+		if p.Provider != cmp.Or(provider, warmup.Other) {
+			continue
+		}
+		if p.HourlyLimit > 0 || p.DailyLimit > 0 {
+			text += fmt.Sprintf("; of %s %d of %d this hour, %d of %d today", p.Provider, p.SentHour, p.HourlyLimit, p.SentDay, p.DailyLimit)
+		}
+		if p.State != "normal" {
+			text += fmt.Sprintf("; %s is %s", p.Provider, p.State)
+		}
+		if p.Waiting > 0 {
+			text += fmt.Sprintf("; %d held", p.Waiting)
+		}
+	}
+	return text
 }

@@ -168,6 +168,11 @@ func (c *cli) queued(b *strings.Builder, d *control.Destination) {
 	if q.Unsorted > 0 {
 		fact(b, "", "(and %d tried for the first time, of all destinations)", q.Unsorted)
 	}
+	for _, s := range d.Sources {
+		if s.Warmup != "" {
+			fact(b, "warm-up", "%s: %s", s.Name, s.Warmup)
+		}
+	}
 	for _, l := range d.Lanes {
 		text := fmt.Sprintf("%d waiting, %d on connections, source %s", l.Waiting, l.Running, l.Source)
 		if l.Opening > 0 {

@@ -84,7 +84,8 @@ type DestinationSource struct {
 	Name    string `json:"name"`
 	Address string `json:"address,omitempty"` // "": the system chooses
 	EHLO    string `json:"ehlo"`
-	Reaches int    `json:"reaches"` // hosts of the route, by the families of their addresses
+	Reaches int    `json:"reaches"`          // hosts of the route, by the families of their addresses
+	Warmup  string `json:"warmup,omitempty"` // where its warm-up stands, "" when it has none
 }
 
 // Limit is a setting in force and the block of the configuration that made it.
