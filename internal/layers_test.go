@@ -22,6 +22,8 @@ var rules = []struct{ pkg, mustNotReach, why string }{
 	{"mta/router", "mta/queue", "the router sees domains, not messages"},
 	{"mta/submission", "mta/queue", "what is accepted is handed to an interface"},
 	{"mta/submission", "mta/delivery", "submission ends with the durable 250"},
+	{"mta/warmup", "mta/queue", "what waits for tokens is parked by the caller"},
+	{"mta/warmup", "mta/delivery", "tokens are charged without knowing who sends"},
 	{"mta/destdb", "mta/delivery", "destdb is what was learned; who uses it is above it"},
 	{"mta/mta/config", "mta/mta", "the file is read before anything is built"},
 	{"mta/mta/control", "mta/mta", "the API names what it needs; package mta supplies it"},
