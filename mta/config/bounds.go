@@ -80,7 +80,8 @@ var checks = map[string]func(reflect.Value) error{
 		}
 		return oneOf(v.String(), warmup.PresetNames())
 	},
-	"hostname": func(v reflect.Value) error { return checkHostname(v.String()) },
+	"hostname":       func(v reflect.Value) error { return checkHostname(v.String()) },
+	"failure status": func(v reflect.Value) error { return checkFailure(v.String()) },
 }
 
 func checkListen(s string) error {
@@ -106,6 +107,21 @@ func checkServer(s string) error {
 		return nil
 	}
 	return wrong(`write it as "192.0.2.53", "192.0.2.53:53" or "[2001:db8::53]:53"`, "%s is not the address of a name server", quoted(s))
+}
+
+// checkFailure demands the enhanced status of a permanent failure (RFC 3463, 2).
+func checkFailure(s string) error {
+	class, rest, _ := strings.Cut(s, ".")
+	subject, detail, ok := strings.Cut(rest, ".")
+	if ok && class == "5" && isStatusNumber(subject) && isStatusNumber(detail) {
+		return nil
+	}
+	return wrong(`write it as "5.1.1"`, "%s is not the status of a permanent failure", quoted(s))
+}
+
+func isStatusNumber(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && n < 1000 && strconv.FormatUint(n, 10) == s
 }
 
 func checkHostname(s string) error {

@@ -36,17 +36,18 @@ type Config struct {
 	// Presets puts what is known of large providers behind the file's own provider blocks.
 	Presets bool `conf:"presets"`
 
-	Listeners  []*Listener `conf:"listener,block" reload:"members"`
-	HTTP       HTTP        `conf:"http,block"`
-	Control    Control     `conf:"control,block" reload:"restart"`
-	Resolver   Resolver    `conf:"resolver,block" reload:"restart"`
-	Queue      Queue       `conf:"queue,block" reload:"restart"`
-	Router     Router      `conf:"router,block"`
-	Delivery   Delivery    `conf:"delivery,block" reload:"restart"`
-	Log        Log         `conf:"log,block"`
-	Accounting Accounting  `conf:"accounting,block"`
-	DSN        DSN         `conf:"dsn,block"`
-	Shutdown   Shutdown    `conf:"shutdown,block"`
+	Listeners   []*Listener `conf:"listener,block" reload:"members"`
+	HTTP        HTTP        `conf:"http,block"`
+	Control     Control     `conf:"control,block" reload:"restart"`
+	Resolver    Resolver    `conf:"resolver,block" reload:"restart"`
+	Queue       Queue       `conf:"queue,block" reload:"restart"`
+	Router      Router      `conf:"router,block"`
+	Delivery    Delivery    `conf:"delivery,block" reload:"restart"`
+	Log         Log         `conf:"log,block"`
+	Accounting  Accounting  `conf:"accounting,block"`
+	DSN         DSN         `conf:"dsn,block"`
+	Suppression Suppression `conf:"suppression,block"`
+	Shutdown    Shutdown    `conf:"shutdown,block"`
 
 	Sources []*Source `conf:"source,block"`
 	Plans   []*Plan   `conf:"plan,block"`
@@ -207,6 +208,17 @@ type DSN struct {
 	block
 	From        string `conf:"from"`                             // default: Mail Delivery System <Postmaster>
 	ReturnLimit Size   `conf:"return_limit" min:"0" max:"64MiB"` // larger messages come back as headers only
+}
+
+// Suppression is what becomes of mail to addresses on the suppression list, and how they get there.
+type Suppression struct {
+	block
+	// Mode is what becomes of mail to them: refused at RCPT, taken and bounced, or nothing.
+	Mode string `conf:"mode" oneof:"refuse bounce off"`
+	// Feed puts addresses on the list that a remote host says don't exist.
+	Feed       bool          `conf:"feed"`
+	FeedStatus []string      `conf:"feed_status" check:"failure status"` // enhanced status codes that say so
+	FeedKeep   time.Duration `conf:"feed_keep" min:"0"`                  // how long such an entry stays; 0: for ever
 }
 
 // Shutdown is how the relay stops.

@@ -41,8 +41,10 @@ func builtIn() *Config {
 		Log:        Log{Level: "info", Format: "text"},
 		Accounting: Accounting{Enabled: true, RotateSize: 128 * mib, RotateEvery: day, Keep: 14 * day, KeepSize: 10 * gib},
 		DSN:        DSN{ReturnLimit: 64 * kib},
-		Shutdown:   Shutdown{Drain: 30 * time.Second},
-		Defaults:   Defaults{Traffic: builtInTraffic()},
+		// 5.2.1 is not among them: large providers say it of mailboxes that get too much for now.
+		Suppression: Suppression{Mode: "refuse", FeedStatus: []string{"5.1.1", "5.1.6"}, FeedKeep: 90 * day},
+		Shutdown:    Shutdown{Drain: 30 * time.Second},
+		Defaults:    Defaults{Traffic: builtInTraffic()},
 	}
 }
 
