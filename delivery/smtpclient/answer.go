@@ -25,7 +25,10 @@ func (c *Conn) pair(x expectation, r rawReply) (over bool, why *Error) {
 	return true, c.contentAnswered(x, r)
 }
 
-// fits reports whether a command can have such a reply: 3xx belongs to DATA and 2xx does not.
+// fits reports whether a command can have such a reply: 3xx belongs to DATA and 2xx does not, and
+// some 2xx belong to commands that are not sent in a transaction, or to QUIT. A host that swallows
+// the reply to a content answers it, as it seems, with the 221 for QUIT: it must not count as
+// delivered.
 func fits(k command, r rawReply) bool {
 	switch {
 	case r.negative():
@@ -33,7 +36,7 @@ func fits(k command, r rawReply) bool {
 	case k == cmdData:
 		return r.code == 354
 	}
-	return r.positive()
+	return r.positive() && !r.aside()
 }
 
 func (c *Conn) resetAnswered(r rawReply) *Error {

@@ -113,7 +113,7 @@ func (m *model) command() bool {
 		m.say("421 4.3.2 leaving")
 		return false
 	case m.chance(m.trouble.babble):
-		m.say([]string{"354 what", "hello", "250-"}[m.rng.Intn(3)])
+		m.say([]string{"354 what", "hello", "250-", "221 what"}[m.rng.Intn(4)])
 		_ = m.out.Flush()
 		_, _ = io.Copy(io.Discard, m.in)
 		return false

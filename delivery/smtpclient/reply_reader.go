@@ -121,6 +121,14 @@ func parseReplyLine(line []byte) (code int, last, ok bool) {
 // positive reports whether r is 2xx.
 func (r rawReply) positive() bool { return r.code < 300 }
 
+// aside reports whether a positive reply is not about mail: its second digit says information,
+// connection, or AUTH (RFC 5321, 4.2.1; RFC 4954, 6). The rest need not be 250: the first digit
+// decides where the code isn't known (RFC 5321, 4.3.2), and hosts say 200 or 251, too.
+func (r rawReply) aside() bool {
+	second := r.code / 10 % 10
+	return second >= 1 && second <= 3
+}
+
 // negative reports whether r is 4xx or 5xx.
 func (r rawReply) negative() bool { return r.code >= 400 }
 

@@ -230,6 +230,21 @@ func TestLockStep(t *testing.T) {
 			mails:  []string{"a"}, want: []string{"ambiguous 451"}, err: ErrOutOfStep,
 		},
 		{
+			name:   "out of step: the content answered as QUIT would be",
+			script: mail + rcpt + data + "< 221 bye\nclose\n",
+			mails:  []string{"a", "b"}, want: []string{"ambiguous 451", "untried 451"}, err: ErrOutOfStep,
+		},
+		{
+			name:   "out of step: 220 to RCPT",
+			script: mail + "> RCPT*\n< 220 again\neof\n",
+			mails:  []string{"a"}, want: []string{"failed 451"}, err: ErrOutOfStep,
+		},
+		{
+			name:   "success with a code that is not 250",
+			script: mail + "> RCPT TO:<a@example.com>\n< 251 will forward\n" + data + "< 200 fine\n" + goodbye,
+			mails:  []string{"a"}, want: []string{"answered 200"},
+		},
+		{
 			name:   "503 is believed where it can't be due to haste",
 			script: mail + rcpt + "> DATA\n< 503 5.7.0 authenticate first\n> QUIT\n< 221 bye\nclose\n",
 			mails:  []string{"a"}, want: []string{"answered 503"},
@@ -341,6 +356,16 @@ func TestPipelined(t *testing.T) {
 			mails:  []string{"a"}, want: []string{"failed 451"}, err: ErrOutOfStep,
 		},
 		{
+			name:   "the reply to the content is swallowed, and QUIT answered",
+			script: one + yes + "content\n> QUIT\nsilence\n< 221 bye\nclose\n",
+			mails:  []string{"a"}, want: []string{"ambiguous 451"}, err: ErrOutOfStep,
+		},
+		{
+			name:   "the reply to RCPT is swallowed",
+			script: one + "< 250 ok\n< 354 go\neof\n",
+			mails:  []string{"a"}, want: []string{"failed 451"}, err: ErrOutOfStep,
+		},
+		{
 			name:   "503 to DATA with a recipient accepted: the host has lost count",
 			script: one + "< 250 ok\n< 250 ok\n< 503 5.5.1 what\n" + goodbye,
 			mails:  []string{"a", "a"}, want: []string{"failed 451", "untried 451"}, err: ErrOutOfStep,
@@ -431,6 +456,16 @@ func TestChunked(t *testing.T) {
 			name:   "out of step: refused MAIL, accepted BDAT",
 			script: one + "< 550 no\n< 250 ok\n< 250 ok\neof\n",
 			mails:  []string{"a"}, want: []string{"answered 550"}, window: wide, err: ErrOutOfStep,
+		},
+		{
+			name:   "the reply to BDAT is swallowed, and QUIT answered",
+			script: one + "> QUIT\n< 250 ok\n< 250 ok\n< 221 bye\nclose\n",
+			mails:  []string{"a"}, want: []string{"ambiguous 451"}, window: wide, err: ErrOutOfStep,
+		},
+		{
+			name:   "any reply of a window is swallowed, and QUIT answered: the last is in doubt",
+			script: one + again + "> QUIT\n" + yes + "< 250 reset\n< 250 2.1.0 ok\n< 250 2.6.0 21 octets\n< 221 bye\nclose\n",
+			mails:  []string{"a", "a"}, want: []string{"answered 250", "ambiguous 451"}, window: wide, err: ErrOutOfStep,
 		},
 		{
 			name:   "RSET refused by a host that closes: what is behind it is untried",
