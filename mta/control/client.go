@@ -185,7 +185,11 @@ func (c *Client) ask(ctx context.Context, method, path string, v url.Values, req
 
 // do gives the body of the answer when that is 200; all else is an error.
 func (c *Client) do(ctx context.Context, method, path string, v url.Values, request []byte) (io.ReadCloser, error) {
-	u := url.URL{Scheme: "http", Host: "relay", Path: path, RawQuery: v.Encode()}
+	unescaped, err := url.PathUnescape(path)
+	if err != nil {
+		return nil, err
+	}
+	u := url.URL{Scheme: "http", Host: "relay", Path: unescaped, RawPath: path, RawQuery: v.Encode()}
 	r, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(request))
 	if err != nil {
 		return nil, err

@@ -46,6 +46,8 @@ type schema struct {
 	Properties  map[string]schema
 	Required    []string
 	Items       *schema
+	// Others is the schema of what has names that nobody knows beforehand.
+	Others *schema `json:"additionalProperties"`
 }
 
 func readDocument(t *testing.T) document {
@@ -111,6 +113,9 @@ func TestDocumentHasTheTypes(t *testing.T) {
 		reflect.TypeFor[Explanation](), reflect.TypeFor[ExplainedMessage](), reflect.TypeFor[ExplainedRecipient](), reflect.TypeFor[Destination](),
 		reflect.TypeFor[TierHost](), reflect.TypeFor[DestinationSource](), reflect.TypeFor[Limit](), reflect.TypeFor[Lane](),
 		reflect.TypeFor[QueuedCounts](), reflect.TypeFor[Ceiling](), reflect.TypeFor[TraceLine](),
+		reflect.TypeFor[Warmup](), reflect.TypeFor[WarmupProvider](), reflect.TypeFor[WarmupDay](), reflect.TypeFor[WarmupList](),
+		reflect.TypeFor[WarmupPlan](), reflect.TypeFor[WarmupPlanList](), reflect.TypeFor[PlanDocument](), reflect.TypeFor[PlanStage](),
+		reflect.TypeFor[PlanCaps](), reflect.TypeFor[PlanHealth](), reflect.TypeFor[PlanLimits](), reflect.TypeFor[PlanPause](), reflect.TypeFor[StageChoice](),
 	}
 	for _, typ := range types {
 		s, ok := d.Components.Schemas[typ.Name()]
@@ -160,6 +165,8 @@ func cmpType(s schema) string {
 		return strings.TrimPrefix(s.Ref, "#/components/schemas/")
 	case s.Items != nil:
 		return "[]" + cmpType(*s.Items)
+	case s.Others != nil:
+		return "map of " + cmpType(*s.Others)
 	}
 	return s.Type
 }
@@ -170,6 +177,8 @@ func schemaType(t reflect.Type) string {
 		return schemaType(t.Elem())
 	case reflect.Slice:
 		return "[]" + schemaType(t.Elem())
+	case reflect.Map:
+		return "map of " + schemaType(t.Elem())
 	case reflect.Bool:
 		return "boolean"
 	case reflect.String:
@@ -203,6 +212,14 @@ func TestDocumentHasTheWords(t *testing.T) {
 	for _, name := range []string{"Host", "HostPath"} {
 		if got, want := strings.Join(s[name].Properties["state"].Enum, ", "), join(HostStates); got != want {
 			t.Errorf("states of %s: %s, want %s", name, got, want)
+		}
+	}
+	if got, want := strings.Join(s["Warmup"].Properties["state"].Enum, ", "), join(WarmupStates); got != want {
+		t.Errorf("states of Warmup: %s, want %s", got, want)
+	}
+	for _, a := range WarmupActions {
+		if _, ok := d.Paths["/v1/warmup/{name}/"+string(a)]["post"]; !ok {
+			t.Errorf("there is no path for %s", a)
 		}
 	}
 	for _, p := range d.Paths["/v1/summary"]["get"].Parameters {

@@ -38,6 +38,13 @@ var routes = []route{
 	{"POST", "/v1/hosts/forget", nil, (*Server).forget},
 	{"GET", "/v1/explain", []string{"domain", "tenant", "id"}, (*Server).explain},
 	{"GET", "/v1/trace", []string{"site", "source", "tenant", "recipient", "content"}, (*Server).trace},
+	{"GET", "/v1/warmup", warmupParams, (*Server).warmups},
+	{"GET", "/v1/warmup/plans", nil, (*Server).warmupPlans},
+	{"GET", "/v1/warmup/{name}", nil, (*Server).warmup},
+	{"POST", "/v1/warmup/{name}/start", nil, changeWarmup(WarmupStart)},
+	{"POST", "/v1/warmup/{name}/pause", nil, changeWarmup(WarmupPause)},
+	{"POST", "/v1/warmup/{name}/resume", nil, changeWarmup(WarmupResume)},
+	{"POST", "/v1/warmup/{name}/set-stage", nil, changeWarmup(WarmupSetStage)},
 	{"GET", "/v1/config", nil, (*Server).effective},
 	{"POST", "/v1/config/reload", nil, (*Server).reload},
 }

@@ -26,14 +26,17 @@ type Relay struct {
 	State    control.Status
 	Settings string                         // the configuration in force
 	OnReload func() (control.Reload, error) // nil: nothing has changed
+	Events   *slog.Logger                   // nil: nowhere
 
 	KnownSites   []control.Site
 	KnownHosts   []control.Host
 	Explanations map[string]control.Explanation // by domain or id
+	KnownWarmups []control.Warmup
+	KnownPlans   []control.WarmupPlan
 	Conversation []control.TraceLine
 	TraceEnds    bool // when Conversation has been said
 
-	mu      sync.Mutex // guards Messages once the relay is in use, and changes
+	mu      sync.Mutex // guards Messages and KnownWarmups once the relay is in use, and changes
 	changes []control.Change
 }
 
@@ -45,7 +48,7 @@ var (
 
 // Server makes a server of the API for r.
 func (r *Relay) Server() *control.Server {
-	return control.NewServer(control.Config{Queue: r, Log: r, Relay: r, Destinations: r, Tracer: r, Now: func() time.Time { return r.Now }, Events: slog.New(slog.DiscardHandler)})
+	return control.NewServer(control.Config{Queue: r, Log: r, Relay: r, Destinations: r, Warmups: r, Tracer: r, Now: func() time.Time { return r.Now }, Events: cmp.Or(r.Events, slog.New(slog.DiscardHandler))})
 }
 
 // Changes gives the changes that were asked for, dry runs included.

@@ -1,0 +1,144 @@
+package controltest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"mta/mta/control"
+)
+
+var _ control.Warmups = (*Relay)(nil)
+
+// Warmups gives KnownWarmups.
+func (r *Relay) Warmups(context.Context) ([]control.Warmup, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := slices.Clone(r.KnownWarmups)
+	for i := range all {
+		all[i].Providers, all[i].History = nil, nil
+	}
+	return all, nil
+}
+
+// Warmup gives the one of that name or IP.
+func (r *Relay) Warmup(_ context.Context, name string) (control.Warmup, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w, err := r.warmup(name)
+	if err != nil {
+		return control.Warmup{}, err
+	}
+	return *w, nil
+}
+
+func (r *Relay) warmup(name string) (*control.Warmup, error) {
+	for i := range r.KnownWarmups {
+		if w := &r.KnownWarmups[i]; w.Source == name || w.IP == name {
+			return w, nil
+		}
+	}
+	return nil, control.NotFound("those that do are listed by: mta warmup list", "no source %q warms up", name)
+}
+
+// ChangeWarmup changes the state and the stage, and nothing else.
+func (r *Relay) ChangeWarmup(_ context.Context, name string, a control.WarmupAction, stage int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w, err := r.warmup(name)
+	if err != nil {
+		return err
+	}
+	if stage > w.TotalStages {
+		return control.Invalid(fmt.Sprintf("plan %s has stages 1 to %d", w.Plan, w.TotalStages), "stage %d: no such stage", stage)
+	}
+	switch a {
+	case control.WarmupPause:
+		w.State = control.WarmupPaused
+	case control.WarmupResume:
+		w.State = control.WarmupNormal
+	case control.WarmupStart:
+		w.State, w.Stage, w.History = control.WarmupNormal, max(1, stage), nil
+	case control.WarmupSetStage:
+		w.Stage = stage
+	}
+	return nil
+}
+
+// WarmupPlans gives KnownPlans.
+func (r *Relay) WarmupPlans(context.Context) ([]control.WarmupPlan, error) {
+	return slices.Clone(r.KnownPlans), nil
+}
+
+// addWarmups adds three sources: one in the midst of its plan, with every kind of day behind it and
+// each state of a provider, one that an operator has paused, and one that is warm.
+func (r *Relay) addWarmups() {
+	daily := []int64{250, 400, 640, 1024, 1638, 2621, 4194, 6711, 10737, 17180, 27488, 43980, 70369, 112590}
+	standard := plan(daily...)
+	standard.Finish = true
+	small := plan(350, 560, 560)
+	small.Stages[1].Providers = map[string]control.PlanCaps{"google": {Daily: 280}}
+	small.Weights = map[string]float64{"google": 2}
+	r.KnownPlans = []control.WarmupPlan{
+		{Name: "small", Origin: "configuration", Sources: []string{"news-1"}, Plan: small},
+		{Name: "standard", Origin: "preset", Sources: []string{"acme-1", "old-1"}, Plan: standard},
+	}
+	began := r.Now.Add(-9*24*time.Hour - 10*time.Hour - 36*time.Minute)
+	acme := control.Warmup{
+		Source: "acme-1", IP: "192.0.2.20", Plan: "standard", Mode: "ledger", State: control.WarmupNormal,
+		Stage: 6, TotalStages: 14, StageLimit: 2621, HourlyLimit: 328, Throttle: .27, SentStage: 4210, SentHour: 197, SentDay: 1589,
+		StageStarted: r.Now.Add(-34*time.Hour - 36*time.Minute), Started: began,
+		HourEnds: r.Now.Add(24 * time.Minute), DayEnds: r.Now.Add(13*time.Hour + 24*time.Minute),
+		Outlook: "held: outcomes not good enough to advance", OutlookProvider: "yahoo",
+		Providers: []control.WarmupProvider{
+			{Provider: "google", State: "normal", Health: "good", HourlyLimit: 328, DailyLimit: 2621, Factor: 1, SentHour: 120, SentDay: 1011,
+				Rate: .048, Demand: .18, Delivered: 1004, HardBounces: 5, Deferred: 2},
+			{Provider: "microsoft", State: "paused", Until: r.Now.Add(9 * time.Minute), Health: "unjudged", HourlyLimit: 164, DailyLimit: 1310, Factor: .5,
+				SentHour: 22, SentDay: 64, Delivered: 47, Deferred: 1, Refused: 16, Demand: .05, Waiting: 12},
+			{Provider: "yahoo", State: "normal", Health: "middling", HourlyLimit: 328, DailyLimit: 2621, Factor: 1, SentHour: 55, SentDay: 514,
+				Rate: .02, Demand: .06, Delivered: 430, HardBounces: 3, Deferred: 81, Complaints: 1},
+		},
+		History: []control.WarmupDay{
+			{Stage: 1, Limit: 250, Sent: 250, Why: "advanced"},
+			{Stage: 2, Limit: 400, Sent: 400, Why: "advanced"},
+			{Stage: 3, Limit: 640, Sent: 639, Why: "advanced"},
+			{Stage: 4, Limit: 1024, Sent: 410, Why: "held: daily cap not filled"},
+			{Stage: 4, Limit: 1024, Sent: 1024, Why: "advanced"},
+			{Stage: 5, Limit: 1638, Sent: 1637, Why: "advanced"},
+			{Stage: 6, Limit: 2621, Sent: 2590, Why: "went back: outcomes over the limits", Provider: "microsoft"},
+			{Stage: 5, Limit: 1638, Sent: 1638, Why: "advanced"},
+			{Stage: 6, Limit: 2621, Sent: 2621, Why: "held: one provider is bad", Provider: "microsoft"},
+		},
+	}
+	news := control.Warmup{
+		Source: "news-1", IP: "2001:db8::20", Plan: "small", Mode: "ledger", State: control.WarmupPaused,
+		Stage: 1, TotalStages: 3, StageLimit: 350, HourlyLimit: 44, StageStarted: r.Now.Add(-time.Hour), Started: r.Now.Add(-time.Hour),
+		HourEnds: r.Now, DayEnds: r.Now.Add(23 * time.Hour), Outlook: "held: paused",
+	}
+	old := control.Warmup{
+		Source: "old-1", IP: "192.0.2.21", Plan: "standard", Mode: "ledger", State: control.WarmupWarm,
+		Stage: 14, TotalStages: 14, StageLimit: 112590, HourlyLimit: 14074, Throttle: 1, SentStage: 400_000, SentHour: 20_000, SentDay: 400_000,
+		StageStarted: r.Now.Add(-50 * 24 * time.Hour), Started: r.Now.Add(-64 * 24 * time.Hour),
+		HourEnds: r.Now.Add(time.Minute), DayEnds: r.Now.Add(time.Hour), Outlook: "finished",
+	}
+	r.KnownWarmups = []control.Warmup{acme, news, old}
+}
+
+// plan makes one of daily caps, an eighth of the day in any hour.
+func plan(daily ...int64) control.PlanDocument {
+	p := control.PlanDocument{
+		Version: 1, Mode: "divert", Law: "ledger", Burst: 2, BucketSeconds: 180, Peak: 15, SlidingHourFactor: 1.1, StartStage: 1,
+		Spread: "greedy", HourSeconds: 3600,
+		Health: control.PlanHealth{
+			MinSample: 100, MinFill: .5,
+			AdvanceBelow: control.PlanLimits{Bounce: .02, Defer: .1, Complaint: .001},
+			RegressAbove: control.PlanLimits{Bounce: .05, Defer: .25, Complaint: .003},
+			Pause:        control.PlanPause{Share: .5, Sample: 20, Seconds: 900, Probe: 5},
+		},
+	}
+	for _, d := range daily {
+		p.Stages = append(p.Stages, control.PlanStage{Hourly: (d + 4) / 8, Daily: d})
+	}
+	return p
+}

@@ -1,0 +1,301 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+)
+
+// Warmups is what the server asks of the warm-up of sources.
+type Warmups interface {
+	// Warmups gives all sources under a plan, in any order, without Providers and StageHistory.
+	Warmups(context.Context) ([]Warmup, error)
+	// Warmup gives one, by the name of the source or its IP.
+	Warmup(ctx context.Context, name string) (Warmup, error)
+	// ChangeWarmup carries an action out and returns when it is durable. stage is for WarmupStart,
+	// where 0 is the plan's start stage, and for WarmupSetStage.
+	ChangeWarmup(ctx context.Context, name string, a WarmupAction, stage int) error
+	// WarmupPlans gives the plans that can be named: the presets and the configuration's.
+	WarmupPlans(context.Context) ([]WarmupPlan, error)
+}
+
+// WarmupAction is what an operator does to a warm-up. No counter changes by any of them.
+type WarmupAction string
+
+// The actions, as the last part of their paths.
+const (
+	WarmupStart    WarmupAction = "start"     // begin again, on a stage
+	WarmupPause    WarmupAction = "pause"     // no mail by the source
+	WarmupResume   WarmupAction = "resume"    // end a pause
+	WarmupSetStage WarmupAction = "set-stage" // go on with another stage, at once
+)
+
+// WarmupActions are all of them.
+var WarmupActions = []WarmupAction{WarmupStart, WarmupPause, WarmupResume, WarmupSetStage}
+
+// WarmupState is how a warm-up is.
+type WarmupState string
+
+// The states of a warm-up.
+const (
+	WarmupNormal    WarmupState = "normal"
+	WarmupPaused    WarmupState = "paused"     // by an operator
+	WarmupWarm      WarmupState = "warm"       // its plan is passed, there are no caps any more
+	WarmupStoreDown WarmupState = "store_down" // the ledger can't be reached: no mail by the source
+	WarmupUnknown   WarmupState = "unknown"    // the ledger was not read yet
+	WarmupCorrupt   WarmupState = "corrupt"    // what the ledger has can't be read: no mail by the source
+)
+
+// WarmupStates are all of them.
+var WarmupStates = []WarmupState{WarmupNormal, WarmupPaused, WarmupWarm, WarmupStoreDown, WarmupUnknown, WarmupCorrupt}
+
+// Warmup is where a source stands in its plan. The JSON names are those of Mailgun's API where it
+// has them. Stages are counted from 1, volumes are in recipients.
+type Warmup struct {
+	Source      string      `json:"source"`
+	IP          string      `json:"ip"`
+	Plan        string      `json:"plan"`
+	Mode        string      `json:"mode"` // the plan's law: ledger, pid or onoff
+	State       WarmupState `json:"state"`
+	Stage       int         `json:"stage"`
+	TotalStages int         `json:"total_stages"`
+	StageLimit  int64       `json:"stage_limit"`  // the day's cap in force
+	HourlyLimit int64       `json:"hourly_limit"` // the hour's cap in force
+	Throttle    float64     `json:"throttle"`     // share of the mail that takes this source now
+	SentStage   int64       `json:"sent_within_stage"`
+	SentHour    int64       `json:"sent_this_hour"`
+	SentDay     int64       `json:"sent_today"`
+
+	StageStarted time.Time `json:"stage_started_at,omitzero"`
+	Started      time.Time `json:"started_at,omitzero"`
+	HourEnds     time.Time `json:"hour_ends_at,omitzero"`
+	DayEnds      time.Time `json:"day_ends_at,omitzero"`
+
+	// Outlook is what the day would do to the stage, ended it now, and on account of whom.
+	Outlook         string `json:"outlook,omitempty"`
+	OutlookProvider string `json:"outlook_provider,omitempty"`
+
+	Providers []WarmupProvider `json:"providers,omitempty"`
+	History   []WarmupDay      `json:"stage_history,omitempty"` // a day each, oldest first
+}
+
+// WarmupProvider is the part of a warm-up that is one provider's.
+type WarmupProvider struct {
+	Provider    string    `json:"provider"`
+	State       string    `json:"state"`          // normal, paused or probing
+	Until       time.Time `json:"until,omitzero"` // of a pause
+	Health      string    `json:"health"`         // today's outcomes: good, middling, bad, or unjudged while they are few
+	HourlyLimit int64     `json:"hourly_limit"`
+	DailyLimit  int64     `json:"daily_limit"`
+	Factor      float64   `json:"factor"` // of the stage's caps: a bad day halves it
+	SentHour    int64     `json:"sent_this_hour"`
+	SentDay     int64     `json:"sent_today"`
+	Rate        float64   `json:"rate"`    // recipients a second that may go
+	Demand      float64   `json:"demand"`  // recipients a second that want to
+	Waiting     int64     `json:"waiting"` // recipients held
+	Delivered   int64     `json:"delivered_today"`
+	HardBounces int64     `json:"hard_bounces_today"`
+	Deferred    int64     `json:"deferred_today"`
+	Refused     int64     `json:"policy_refusals_today"`
+	Complaints  int64     `json:"complaints_today"`
+}
+
+// WarmupDay is a past day: what was desired and sent, and what the day did to the stage.
+type WarmupDay struct {
+	Stage    int    `json:"stage"`
+	Limit    int64  `json:"stage_limit"`
+	Sent     int64  `json:"sent"`
+	Why      string `json:"why"`
+	Provider string `json:"provider,omitempty"` // on account of whom
+}
+
+// WarmupList is a page of warm-ups, without their providers and history.
+type WarmupList struct {
+	Warmups []Warmup `json:"warmups"`
+	Next    string   `json:"next,omitempty"` // cursor of the next page; "" when this is the last
+}
+
+// WarmupPlan is a plan that a source can be put under.
+type WarmupPlan struct {
+	Name    string       `json:"name"`
+	Origin  string       `json:"origin"`  // preset or configuration
+	Sources []string     `json:"sources"` // that warm up by it
+	Plan    PlanDocument `json:"plan"`
+}
+
+// WarmupPlanList is all of them.
+type WarmupPlanList struct {
+	Plans []WarmupPlan `json:"plans"`
+}
+
+// PlanDocument is a plan as 'mta warmup simulate' reads it.
+type PlanDocument struct {
+	Version           int                `json:"version"`
+	Mode              string             `json:"mode"` // divert or hold
+	Law               string             `json:"law"`
+	Burst             float64            `json:"burst"`
+	BucketSeconds     float64            `json:"bucket_seconds"`
+	Peak              float64            `json:"peak"`
+	SlidingHourFactor float64            `json:"sliding_hour_factor"`
+	StartStage        int                `json:"start_stage"`
+	Weights           map[string]float64 `json:"weights,omitempty"` // by provider
+	Stages            []PlanStage        `json:"stages"`
+	Health            PlanHealth         `json:"health"`
+	Shrinking         bool               `json:"shrinking"`
+	Spread            string             `json:"spread"` // greedy or even
+	Finish            bool               `json:"finish"`
+	HourSeconds       float64            `json:"hour_seconds"`
+}
+
+// PlanStage is what may be sent on a day, in recipients.
+type PlanStage struct {
+	Hourly    int64               `json:"hourly"`
+	Daily     int64               `json:"daily"`
+	Providers map[string]PlanCaps `json:"providers,omitempty"`
+}
+
+// PlanCaps are a provider's part of a stage. 0 is no cap of its own.
+type PlanCaps struct {
+	Hourly int64 `json:"hourly"`
+	Daily  int64 `json:"daily"`
+}
+
+// PlanHealth says what outcomes move the stage.
+type PlanHealth struct {
+	MinSample    int64      `json:"min_sample"`
+	MinFill      float64    `json:"min_fill"`
+	AdvanceBelow PlanLimits `json:"advance_below"`
+	RegressAbove PlanLimits `json:"regress_above"`
+	Pause        PlanPause  `json:"pause"`
+}
+
+// PlanLimits are shares of a day's outcomes, from 0 to 1.
+type PlanLimits struct {
+	Bounce    float64 `json:"bounce"`
+	Defer     float64 `json:"defer"`
+	Complaint float64 `json:"complaint"`
+}
+
+// PlanPause says when a provider that blocks is left alone. Sample 0: never.
+type PlanPause struct {
+	Share   float64 `json:"share"`
+	Sample  int     `json:"sample"`
+	Seconds int64   `json:"seconds"`
+	Probe   int     `json:"probe"`
+}
+
+// StageChoice names the stage that WarmupStart and WarmupSetStage go to.
+type StageChoice struct {
+	Stage int `json:"stage,omitempty"` // counted from 1; for WarmupStart, 0 is the plan's start stage
+}
+
+var warmupParams = []string{"after", "limit"}
+
+func warmupKey(w *Warmup) string { return w.Source + " " + w.IP }
+
+func (s *Server) warmups(w http.ResponseWriter, r *http.Request, q *query) error {
+	limit := q.number("limit", DefaultLimit, 1, MaxLimit)
+	if q.err != nil {
+		return q.err
+	}
+	all, err := s.config.Warmups.Warmups(r.Context())
+	if err != nil {
+		return err
+	}
+	var l WarmupList
+	l.Warmups, l.Next = page(all, warmupKey, q.str("after"), limit)
+	return writeJSON(w, l)
+}
+
+func (s *Server) warmup(w http.ResponseWriter, r *http.Request, _ *query) error {
+	found, err := s.config.Warmups.Warmup(r.Context(), r.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, found)
+}
+
+func (s *Server) warmupPlans(w http.ResponseWriter, r *http.Request, _ *query) error {
+	plans, err := s.config.Warmups.WarmupPlans(r.Context())
+	if err != nil {
+		return err
+	}
+	for i := range plans {
+		if plans[i].Sources == nil {
+			plans[i].Sources = []string{}
+		}
+	}
+	return writeJSON(w, WarmupPlanList{plans})
+}
+
+// changeWarmup makes the answer for one action. It ends with the warm-up as it is then.
+func changeWarmup(a WarmupAction) func(*Server, http.ResponseWriter, *http.Request, *query) error {
+	return func(s *Server, w http.ResponseWriter, r *http.Request, _ *query) error {
+		var to StageChoice
+		if a == WarmupSetStage || a == WarmupStart && r.ContentLength != 0 {
+			if err := readJSON(r.Body, &to); err != nil {
+				return err
+			}
+		}
+		if to.Stage < 0 || a == WarmupSetStage && to.Stage == 0 {
+			return Invalid("stages are counted from 1", "stage %d: there is none", to.Stage)
+		}
+		name := r.PathValue("name")
+		if err := s.config.Warmups.ChangeWarmup(r.Context(), name, a, to.Stage); err != nil {
+			return err
+		}
+		now, err := s.config.Warmups.Warmup(r.Context(), name)
+		if err != nil {
+			return err
+		}
+		s.config.Events.Info("operator changes a warm-up", "action", string(a), "source", now.Source, "ip", now.IP, "stage", now.Stage)
+		return writeJSON(w, now)
+	}
+}
+
+// Warmups gives a page of the sources that warm up, without their providers and history. after is
+// WarmupList.Next of the page before, limit is from 1 to MaxLimit, 0 is DefaultLimit.
+func (c *Client) Warmups(ctx context.Context, after string, limit int) (WarmupList, error) {
+	v := url.Values{}
+	setPage(v, nil, after, limit)
+	var l WarmupList
+	return l, c.get(ctx, "/v1/warmup", v, &l)
+}
+
+// Warmup gives one of them, by the name of the source or its IP.
+func (c *Client) Warmup(ctx context.Context, name string) (Warmup, error) {
+	var w Warmup
+	return w, c.get(ctx, "/v1/warmup/"+url.PathEscape(name), nil, &w)
+}
+
+// WarmupPlans gives the plans that can be named, sorted.
+func (c *Client) WarmupPlans(ctx context.Context) ([]WarmupPlan, error) {
+	var l WarmupPlanList
+	if err := c.get(ctx, "/v1/warmup/plans", nil, &l); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(l.Plans, func(a, b WarmupPlan) int {
+		if a.Name < b.Name {
+			return -1
+		}
+		return 1
+	})
+	return l.Plans, nil
+}
+
+// ChangeWarmup carries an action out and gives the warm-up as it is then. stage is for WarmupStart,
+// where 0 is the plan's start stage, and for WarmupSetStage.
+func (c *Client) ChangeWarmup(ctx context.Context, name string, a WarmupAction, stage int) (Warmup, error) {
+	var request []byte
+	if a == WarmupStart || a == WarmupSetStage {
+		var err error
+		if request, err = json.Marshal(StageChoice{stage}); err != nil {
+			return Warmup{}, err
+		}
+	}
+	var w Warmup
+	return w, c.ask(ctx, "POST", "/v1/warmup/"+url.PathEscape(name)+"/"+string(a), nil, request, &w)
+}

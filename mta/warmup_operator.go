@@ -1,0 +1,187 @@
+package mta
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"mta/mta/config"
+	"mta/mta/control"
+	"mta/warmup"
+)
+
+// warmupController is what an operator needs of a *warmup.Controller.
+type warmupController interface {
+	Status(ip string) (warmup.Status, bool)
+	IPs() []string
+	Do(ctx context.Context, ip string, a warmup.Action) error
+}
+
+// warmupNames relates the sources to the names that the controller has for them.
+type warmupNames interface {
+	keyOf(name string) (key string, ok bool)
+	sourceOf(key string) string
+}
+
+// warmups is what the control API asks of the warm-up.
+type warmups struct {
+	ctl    warmupController
+	names  warmupNames
+	config func() *config.Config
+}
+
+// Warmups implements control.Warmups.
+func (w warmups) Warmups(context.Context) ([]control.Warmup, error) {
+	var all []control.Warmup
+	for _, ip := range w.ctl.IPs() {
+		if s, ok := w.ctl.Status(ip); ok {
+			shown := w.shown(&s)
+			shown.Providers, shown.History = nil, nil
+			all = append(all, shown)
+		}
+	}
+	return all, nil
+}
+
+// Warmup implements control.Warmups.
+func (w warmups) Warmup(_ context.Context, name string) (control.Warmup, error) {
+	_, s, err := w.find(name)
+	if err != nil {
+		return control.Warmup{}, err
+	}
+	return w.shown(&s), nil
+}
+
+// find gives the controller's name of what an operator names, and how it is.
+func (w warmups) find(name string) (key string, s warmup.Status, err error) {
+	key, ok := w.names.keyOf(name)
+	if ok {
+		s, ok = w.ctl.Status(key)
+	}
+	if !ok {
+		err = control.NotFound("those that do are listed by: mta warmup list", "no source %q warms up", name)
+	}
+	return key, s, err
+}
+
+// warmupPatience is how long an operator waits for the ledger.
+const warmupPatience = 10 * time.Second
+
+// ChangeWarmup implements control.Warmups.
+func (w warmups) ChangeWarmup(ctx context.Context, name string, action control.WarmupAction, stage int) error {
+	key, s, err := w.find(name)
+	if err != nil {
+		return err
+	}
+	a, err := warmupAction(action, stage)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, warmupPatience)
+	defer cancel()
+	err = w.ctl.Do(ctx, key, a)
+	switch {
+	case errors.Is(err, warmup.ErrNoStage):
+		return control.Invalid(fmt.Sprintf("plan %s has stages 1 to %d", s.Plan, s.TotalStages), "%v", err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return control.Unavailable("the relay's log says why; the action may still be carried out", "%v", err)
+	case err != nil && control.WarmupState(s.State) == control.WarmupCorrupt:
+		return control.Unavailable("nothing but a start replaces it: mta warmup start "+name, "%v", err)
+	}
+	return err
+}
+
+func warmupAction(a control.WarmupAction, stage int) (warmup.Action, error) {
+	switch a {
+	case control.WarmupStart:
+		return warmup.Start(stage), nil
+	case control.WarmupPause:
+		return warmup.Pause(), nil
+	case control.WarmupResume:
+		return warmup.Resume(), nil
+	case control.WarmupSetStage:
+		return warmup.SetStage(stage), nil
+	}
+	return warmup.Action{}, fmt.Errorf("a warm-up has no action %q", a)
+}
+
+// WarmupPlans implements control.Warmups.
+func (w warmups) WarmupPlans(context.Context) ([]control.WarmupPlan, error) {
+	return WarmupPlans(w.config())
+}
+
+// WarmupPlans lists the plans that can be named in a configuration, by name: its own and the presets.
+func WarmupPlans(cfg *config.Config) ([]control.WarmupPlan, error) {
+	used := make(map[string][]string)
+	for _, p := range cfg.Pools {
+		for _, d := range p.Dedicated {
+			if !slices.Contains(used[d.Plan], d.Name) {
+				used[d.Plan] = append(used[d.Plan], d.Name)
+			}
+		}
+	}
+	var all []control.WarmupPlan
+	for _, name := range cfg.WarmupPlans() {
+		doc, err := planDocument(cfg.WarmupPlan(name))
+		if err != nil {
+			return nil, fmt.Errorf("plan %q: %w", name, err)
+		}
+		origin := "preset"
+		if slices.ContainsFunc(cfg.Plans, func(p *config.Plan) bool { return p.Name == name }) {
+			origin = "configuration"
+		}
+		sources := slices.Clone(used[name])
+		slices.Sort(sources)
+		all = append(all, control.WarmupPlan{Name: name, Origin: origin, Sources: sources, Plan: doc})
+	}
+	return all, nil
+}
+
+// planDocument gives a plan in the words of the API, which are those of a plan's file.
+func planDocument(p *warmup.Plan) (doc control.PlanDocument, err error) {
+	text, err := json.Marshal(p)
+	if err != nil {
+		return doc, err
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields() // a field that the API doesn't have must not get lost
+	return doc, d.Decode(&doc)
+}
+
+// shown gives a status in the words of the API.
+func (w warmups) shown(s *warmup.Status) control.Warmup {
+	out := control.Warmup{
+		Source: w.names.sourceOf(s.IP), IP: s.IP, Plan: s.Plan, Mode: s.Mode, State: control.WarmupState(s.State),
+		Stage: s.Stage, TotalStages: s.TotalStages, StageLimit: s.StageLimit, HourlyLimit: s.HourlyLimit,
+		Throttle: s.Throttle, SentStage: s.SentStage, SentHour: s.SentHour, SentDay: s.SentDay,
+		StageStarted: s.StageStarted, Started: s.Started, HourEnds: s.HourEnds, DayEnds: s.DayEnds,
+	}
+	if s.Stage == 0 {
+		return out // nothing is known
+	}
+	out.Outlook, out.OutlookProvider = s.Outlook.String(), s.OutlookProvider
+	for i := range s.Providers {
+		out.Providers = append(out.Providers, shownProvider(&s.Providers[i]))
+	}
+	slices.SortFunc(out.Providers, func(a, b control.WarmupProvider) int { return cmp.Compare(a.Provider, b.Provider) })
+	for _, d := range s.History {
+		out.History = append(out.History, control.WarmupDay{Stage: d.Stage, Limit: d.Limit, Sent: d.Sent, Why: d.Why.String(), Provider: d.Provider})
+	}
+	return out
+}
+
+func shownProvider(p *warmup.ProviderStatus) control.WarmupProvider {
+	out := control.WarmupProvider{
+		Provider: p.Provider, State: p.State, Health: p.Health,
+		HourlyLimit: p.HourlyLimit, DailyLimit: p.DailyLimit, Factor: p.Factor, SentHour: p.SentHour, SentDay: p.SentDay,
+		Rate: p.Rate, Demand: p.Demand, Waiting: p.Waiting,
+		Delivered: p.Delivered, HardBounces: p.HardBounces, Deferred: p.Deferred, Refused: p.Refused, Complaints: p.Complaints,
+	}
+	out.Until, _ = time.Parse(time.RFC3339, p.Until) // "": none
+	return out
+}

@@ -1,0 +1,153 @@
+package mta
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"mta/mta/config"
+	"mta/mta/control"
+	"mta/warmup"
+)
+
+// stepped is a controller that steps while somebody waits for it.
+type stepped struct{ *warmup.Controller }
+
+func (s stepped) Do(ctx context.Context, ip string, a warmup.Action) error {
+	done := make(chan error, 1)
+	go func() { done <- s.Controller.Do(ctx, ip, a) }()
+	for {
+		select {
+		case err := <-done:
+			return err
+		default:
+			s.Step(ctx)
+			runtime.Gosched()
+		}
+	}
+}
+
+// operated is a warm-up with its operator.
+func operated(t *testing.T, text string) (*warmStage, warmups) {
+	w := newWarmStage(t, text)
+	return w, warmups{ctl: stepped{w.warming.ctl}, names: w.warming, config: func() *config.Config { return w.warming.cfg }}
+}
+
+func TestWarmupsForTheOperator(t *testing.T) {
+	w, o := operated(t, overflowing)
+	ctx := t.Context()
+	all, err := o.Warmups(ctx)
+	if err != nil || len(all) != 1 || all[0].Source != "acme-1" || all[0].IP != "192.0.2.20" || all[0].Providers != nil {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	ctl := o.ctl.(stepped)
+	g, v := ctl.TakeAll("192.0.2.20", []warmup.Want{{Provider: "big", Recipients: 1}})
+	if v == warmup.Asking {
+		ctl.Step(ctx)
+		g, v = ctl.TakeAll("192.0.2.20", []warmup.Want{{Provider: "big", Recipients: 1}})
+	}
+	if v != warmup.Granted {
+		t.Fatalf("nothing was granted: %v", g)
+	}
+	ctl.Report("192.0.2.20", "big", warmup.HardBounce)
+	w.clock = w.clock.Add(2 * time.Second)
+	ctl.Step(ctx)
+	for _, name := range []string{"acme-1", "192.0.2.20"} {
+		s, err := o.Warmup(ctx, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.State != control.WarmupNormal || s.Plan != "small" || s.Mode != "ledger" || s.Stage != 1 || s.TotalStages != 1 || s.StageLimit != 15 || s.HourlyLimit != 10 ||
+			s.SentDay != 1 || s.SentHour != 1 || s.SentStage != 1 || s.DayEnds.Sub(s.Started) != 24*time.Hour || s.Outlook != "held: last stage" {
+			t.Errorf("%s: %+v", name, s)
+		}
+		if len(s.Providers) != 1 || s.Providers[0].Provider != "big" || s.Providers[0].HardBounces != 1 || s.Providers[0].State != "normal" || !s.Providers[0].Until.IsZero() {
+			t.Errorf("%s: providers %+v", name, s.Providers)
+		}
+	}
+	if _, err := o.Warmup(ctx, "pool-1"); !control.IsNotFound(err) || control.Hint(err) == "" {
+		t.Errorf("a source without a plan: %v", err)
+	}
+}
+
+func TestWarmupActions(t *testing.T) {
+	_, o := operated(t, overflowing)
+	ctx := t.Context()
+	for _, x := range []struct {
+		action control.WarmupAction
+		stage  int
+		state  control.WarmupState
+	}{
+		{control.WarmupPause, 0, control.WarmupPaused}, {control.WarmupResume, 0, control.WarmupNormal},
+		{control.WarmupSetStage, 1, control.WarmupNormal}, {control.WarmupPause, 0, control.WarmupPaused}, {control.WarmupStart, 0, control.WarmupNormal},
+	} {
+		if err := o.ChangeWarmup(ctx, "acme-1", x.action, x.stage); err != nil {
+			t.Fatalf("%s: %v", x.action, err)
+		}
+		if s, _ := o.Warmup(ctx, "acme-1"); s.State != x.state {
+			t.Errorf("%s: state %s, want %s", x.action, s.State, x.state)
+		}
+	}
+	wantStatus := func(what string, err error, status int) {
+		if e := (*control.Error)(nil); !errors.As(err, &e) || e.Status != status || e.Hint == "" {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	wantStatus("a stage beyond the plan", o.ChangeWarmup(ctx, "192.0.2.20", control.WarmupSetStage, 2), http.StatusBadRequest)
+	wantStatus("nobody", o.ChangeWarmup(ctx, "nobody", control.WarmupPause, 0), http.StatusNotFound)
+	real := o.ctl
+	o.ctl = refusing{real, "normal", fmt.Errorf("waiting for the store: %w", context.DeadlineExceeded)}
+	wantStatus("the store is away", o.ChangeWarmup(ctx, "acme-1", control.WarmupPause, 0), http.StatusServiceUnavailable)
+	o.ctl = refusing{real, "corrupt", errors.New("reading the state: cut short")}
+	wantStatus("the state can't be read", o.ChangeWarmup(ctx, "acme-1", control.WarmupPause, 0), http.StatusServiceUnavailable)
+}
+
+// refusing is a controller in trouble.
+type refusing struct {
+	warmupController
+	state string
+	err   error
+}
+
+func (r refusing) Status(ip string) (warmup.Status, bool) {
+	s, ok := r.warmupController.Status(ip)
+	s.State = r.state
+	return s, ok
+}
+
+func (r refusing) Do(context.Context, string, warmup.Action) error { return r.err }
+
+// TestWarmupPlansForTheOperator: what the API says of a plan, the simulator reads as that plan.
+func TestWarmupPlansForTheOperator(t *testing.T) {
+	_, o := operated(t, overflowing)
+	plans, err := o.WarmupPlans(t.Context())
+	if err != nil || len(plans) != len(warmup.PresetNames())+1 {
+		t.Fatalf("%d plans, %v", len(plans), err)
+	}
+	for _, p := range plans {
+		want := o.config().WarmupPlan(p.Name)
+		text, err := json.Marshal(p.Plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := warmup.ParsePlan(bytes.NewReader(text))
+		if err != nil {
+			t.Errorf("%s: %v", p.Name, err)
+			continue
+		}
+		again, _ := json.Marshal(got)
+		if first, _ := json.Marshal(want); !bytes.Equal(first, again) {
+			t.Errorf("%s: %s was read from %s", p.Name, again, first)
+		}
+		if own := p.Name == "small"; own != (p.Origin == "configuration") || own != slices.Equal(p.Sources, []string{"acme-1"}) {
+			t.Errorf("%s is of %s, used by %q", p.Name, p.Origin, p.Sources)
+		}
+	}
+}
