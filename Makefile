@@ -8,7 +8,11 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # How long each fuzz target runs in 'make fuzz'.
 FUZZTIME ?= 1m
 
-.PHONY: help build demo test unit e2e e2e-install torture check microbench benchcmp fuzz clean
+# 'make bench' and 'make measure': the file for the tables (OUT; in bin), how much of the full sizes, how often each is measured.
+SCALE ?= 1
+RUNS  ?= 3
+
+.PHONY: help build demo test unit e2e e2e-install torture check bench measure microbench benchcmp fuzz clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +41,12 @@ check: ## gofmt, go vet, staticcheck (when it can be had)
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo 'gofmt would change:'; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	$(GO) vet ./...
 	@sh .ci/staticcheck
+
+bench: e2e-install ## the relay beside Postfix in the standard scenarios, in 12 minutes
+	@GO=$(GO) SCALE=$(SCALE) RUNS=$(RUNS) sh e2e/measure.sh $(or $(OUT),bin/bench.md) '^TestBench$$'
+
+measure: e2e-install ## the other figures of docs/benchmarks.md, in 12 minutes; the same settings
+	@GO=$(GO) SCALE=$(SCALE) RUNS=$(RUNS) sh e2e/measure.sh $(or $(OUT),bin/measure.md) '^TestMeasure'
 
 microbench: ## micro-benchmarks of the hot steps, with allocations
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && .ci/benchsteps build . "$$dir" && .ci/benchsteps run "$$dir"

@@ -7,13 +7,16 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/sink"
+	"mta/mta/bench"
 )
 
-// TestMeasureThrottledBacklog has 100,000 messages, or as many as MTA_MEASURE_BACKLOG says, wait
-// for a site that takes one a second, and looks what the waiting costs.
+// TestMeasureThrottledBacklog has a million messages, or as many as MTA_MEASURE_BACKLOG says, wait for
+// a site that takes one a second, and looks what the waiting costs.
 func TestMeasureThrottledBacklog(t *testing.T) {
-	messages, watch := sized(100_000, 2000), time.Duration(sized(30, 2))*time.Second
+	messages, watch := sized(t, 1_000_000, 2000), 2*time.Second
+	if fullSize() {
+		watch = 30 * time.Second
+	}
 	if s := os.Getenv("MTA_MEASURE_BACKLOG"); s != "" {
 		n, err := strconv.Atoi(s)
 		if err != nil {
@@ -21,17 +24,17 @@ func TestMeasureThrottledBacklog(t *testing.T) {
 		}
 		messages = n
 	}
-	g := newGround(t, 1, func(int) sink.Config { return sink.Config{} }, nil)
-	m := relayMailer(t, g, "domain \"*\" {\n  max_message_rate = \"1/s\"\n}\n")
-	idle := m.memory(t, "VmRSS")
-	l := &load{messages: messages, connections: 64, size: 1024,
-		to: func(n int) []string { return []string{fmt.Sprintf("user%d@%s", n, g.sites[0].domain)} }}
-	l.submit(t, m.addr)
-	filled := m.memory(t, "VmHWM")
+	g := sites(t, &bench.Host{})
+	r := measuredRelay(t, g, bench.RelayOptions{Config: "domain \"*\" {\n  max_message_rate = \"1/s\"\n}\n"})
+	idle := megabytes(t, r.PID, "VmRSS")
+	l := &bench.Load{Messages: messages, Connections: 64, Size: 1024,
+		To: func(n int) []string { return []string{"user" + strconv.Itoa(n) + "@" + g.Domains[0].Name} }}
+	submit(t, l, r.Address)
+	filled := megabytes(t, r.PID, "VmHWM")
 	<-time.After(2 * time.Second) // let what the filling left to do be done
-	before, had, began := m.usage(t), g.taken.Tally(), time.Now()
+	before, had, began := used(t, r.PID), g.Taken.Tally(), time.Now()
 	<-time.After(watch)
-	cpu, took, got := m.usage(t)-before, time.Since(began), g.taken.Tally()
+	cpu, took, got := used(t, r.PID)-before, time.Since(began), g.Taken.Tally()
 	delivered := got.Unique - had.Unique
 	if delivered == 0 || delivered > int64(took.Seconds())+2 {
 		t.Errorf("%d messages were delivered in %v, want one a second", delivered, took)
@@ -39,12 +42,25 @@ func TestMeasureThrottledBacklog(t *testing.T) {
 	if got.Duplicates() != 0 || got.Nameless != 0 {
 		t.Errorf("%+v: want each message once", got)
 	}
+	if queued, err := r.Queued(t.Context()); err != nil || queued+g.Taken.Tally().Unique < int64(messages) {
+		t.Errorf("%d recipients are queued and %d have their mail (%v), want %d together", queued, got.Unique, err, messages)
+	}
 	if !fullSize() {
 		return
 	}
-	table(t, "A backlog for a site with 1/s:", [][]string{
-		{"messages", "CPU, % of a core", "memory MB", "most while filling", "before", "octets a message", "accepted/s", "delivered meanwhile"},
-		{fmt.Sprint(messages), fmt.Sprintf("%.2f", 100*cpu.Seconds()/took.Seconds()), fmt.Sprintf("%.0f", m.memory(t, "VmRSS")), fmt.Sprintf("%.0f", filled),
-			fmt.Sprintf("%.0f", idle), fmt.Sprintf("%.0f", (m.memory(t, "VmRSS")-idle)*(1<<20)/float64(messages)),
-			fmt.Sprintf("%.0f", float64(messages)/l.took.Seconds()), fmt.Sprintf("%d in %.0f s", delivered, took.Seconds())}})
+	now := megabytes(t, r.PID, "VmRSS")
+	publish(t, fmt.Sprintf("%d messages that wait for a site with 1/s", messages), markdown([][]string{
+		{"CPU, % of a core", "memory MB", "most while filling", "before", "octets a message", "accepted/s", "delivered meanwhile"},
+		{fmt.Sprintf("%.2f", 100*cpu.Seconds()/took.Seconds()), fmt.Sprintf("%.0f", now), fmt.Sprintf("%.0f", filled), fmt.Sprintf("%.0f", idle),
+			fmt.Sprintf("%.0f", (now-idle)*(1<<20)/float64(messages)), fmt.Sprintf("%.0f", float64(messages)/l.Took.Seconds()), fmt.Sprintf("%d in %.0f s", delivered, took.Seconds())}}))
+}
+
+// used is the processor time that the process has had.
+func used(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	d, err := bench.ProcessorTime(pid)
+	if err != nil {
+		cannot(t, err.Error())
+	}
+	return d
 }

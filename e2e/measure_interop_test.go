@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"mta/mta/bench"
 )
 
 // TestMeasurePipelinedModesWithRealServers sends under load to servers that others wrote, some of
@@ -17,7 +19,7 @@ func TestMeasurePipelinedModesWithRealServers(t *testing.T) {
 			if mode != "auto" {
 				onlyFullSize(t)
 			}
-			interop(t, mode, sized(1000, 20))
+			interop(t, mode, sized(t, 1000, 20))
 		})
 	}
 }
@@ -39,13 +41,13 @@ func interop(t *testing.T, mode string, perServer int) {
 		}
 		return []string{fmt.Sprintf("user-%d-0@%s", n, domain)}
 	}
-	l := &load{messages: perServer * servers, connections: 10, size: 2048, sender: "boss@" + f.servers[0].domain, to: to}
-	l.submit(t, f.relay.addr)
+	l := &bench.Load{Messages: perServer * servers, Connections: 10, Size: 2048, Sender: "boss@" + f.servers[0].domain, To: to}
+	submit(t, l, f.relay.addr)
 	f.relay.drained(t, 4*time.Minute)
-	took := time.Since(l.began)
+	took := time.Since(l.Began)
 
 	ends := make(map[string]string)
-	for _, e := range f.relay.accounts(t) {
+	for _, e := range accounts(t, f.relay.dir) {
 		if e.Type == "Delivery" || e.Type == "Bounce" {
 			ends[e.Recipient] += e.Type
 		}
@@ -54,7 +56,7 @@ func interop(t *testing.T, mode string, perServer int) {
 	for _, s := range f.servers {
 		want[s.name] = make(map[string]bool)
 	}
-	for n := range l.messages {
+	for n := range l.Messages {
 		for _, rcpt := range to(n) {
 			end := "Delivery"
 			if strings.HasPrefix(rcpt, "refused") {
@@ -90,7 +92,16 @@ func interop(t *testing.T, mode string, perServer int) {
 			t.Errorf("%s has what nobody was sent: %v", s.name, got)
 		}
 	}
-	t.Logf("%s: %d messages to each of %d servers, settled in %v", mode, perServer, servers, took.Round(100*time.Millisecond))
+	if !fullSize() || t.Failed() {
+		return
+	}
+	var names []string
+	for _, s := range f.servers {
+		names = append(names, s.name)
+	}
+	publish(t, "Real servers as receivers, pipelining = "+mode, markdown([][]string{
+		{"servers", "messages to each", "all settled within", "right"},
+		{strings.Join(names, ", "), fmt.Sprint(perServer), took.Round(100 * time.Millisecond).String(), "each recipient once, each refused one reported"}}))
 }
 
 // count is how many messages there are, without reading them.

@@ -2,35 +2,69 @@ package e2e
 
 import (
 	"fmt"
-	"net"
+	"math"
 	"os"
-	"runtime"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"text/tabwriter"
-	"time"
 
-	"mta/internal/dnsserver"
-	"mta/internal/sink"
+	"mta/mta/bench"
 )
 
 // The files measure_*_test.go measure the relay as it is shipped: the binary, its journal synced,
-// its log written, against sinks in this process, and Postfix doing the same work where that
-// says something. With MTA_MEASURE=1 they run at full size and print their tables; without, each
-// runs small, and only looks whether everything arrived once. Time never fails a test: the
-// machine may be busy. docs/benchmarks.md has the figures and how to repeat them.
+// its log written, against sites in this process (package mta/bench), and Postfix doing the same
+// work where that says something. With MTA_MEASURE=1 they run at full size and print their tables
+// in Markdown; without, each runs small, and only looks whether everything arrived once. Time never
+// fails a test: the machine may be busy. docs/benchmarks.md has the figures and how to repeat them:
+// 'make bench' and 'make measure'.
+//
+// MTA_SCALE=0.1 makes the full sizes smaller, to look whether all goes well. MTA_RUNS=1 is instead
+// of three runs, of which the tables have the medians. MTA_MEASURE_OUT names a file that the tables
+// are appended to, instead of being logged.
 
 // fullSize says that the measurements are to measure, not only to be right.
 func fullSize() bool { return os.Getenv("MTA_MEASURE") != "" }
 
 // sized gives full or small as asked.
-func sized(full, small int) int {
+func sized(t *testing.T, full, small int) int {
+	t.Helper()
 	if fullSize() {
-		return full
+		return max(small, int(float64(full)*scale(t)))
 	}
 	return small
+}
+
+// scale is what full sizes are multiplied by.
+func scale(t *testing.T) float64 {
+	t.Helper()
+	s := os.Getenv("MTA_SCALE")
+	if s == "" {
+		return 1
+	}
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil || v <= 0 {
+		t.Fatalf("MTA_SCALE=%s: want a number above 0", s)
+	}
+	return v
+}
+
+// runs is how often each measurement is taken.
+func runs(t *testing.T) int {
+	t.Helper()
+	s := os.Getenv("MTA_RUNS")
+	switch {
+	case !fullSize():
+		return 1
+	case s == "":
+		return 3
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 {
+		t.Fatalf("MTA_RUNS=%s: want a number above 0", s)
+	}
+	return n
 }
 
 // onlyFullSize skips what has nothing to say when it is small.
@@ -41,197 +75,149 @@ func onlyFullSize(t *testing.T) {
 	}
 }
 
-// ground is the far side of a measurement: sites with a sink each, and a name server.
-type ground struct {
-	dns, port string
-	sites     []*site
-	taken     *sink.Recorder // by all of them
-}
-
-// site is a domain with one host.
-type site struct {
-	domain, addr string
-	sink         *sink.Server // nil when something else listens there
-}
-
-// occupy makes something other than a sink listen for a site.
-type occupy func(t *testing.T, addr string)
-
-// newGround starts n sites. what gives the sink of each; its Recorder is set when it has none.
-// Where other gives something, that listens instead of a sink.
-func newGround(t *testing.T, n int, what func(i int) sink.Config, other func(i int) occupy) *ground {
+// sites opens domains with a host each.
+func sites(t *testing.T, hosts ...*bench.Host) *bench.Ground {
 	t.Helper()
-	g := &ground{taken: sink.NewRecorder(sink.Deliveries, 4_000_000)}
-	var addrs []string
-	var zone strings.Builder
-	for i := range n {
-		s := &site{domain: fmt.Sprintf("site%d.example", i), addr: fmt.Sprintf("127.40.%d.%d", i/200, i%200+1)}
-		fmt.Fprintf(&zone, "%[1]s. 600 IN MX 10 mx.%[1]s.\nmx.%[1]s. 600 IN A %[2]s\n", s.domain, s.addr)
-		g.sites, addrs = append(g.sites, s), append(addrs, s.addr)
+	var domains []*bench.Domain
+	for i, h := range hosts {
+		domains = append(domains, &bench.Domain{Name: fmt.Sprintf("site%d.example", i), Hosts: []*bench.Host{h}})
 	}
-	g.port = commonPort(t, addrs...)
-	for i, s := range g.sites {
-		if other != nil && other(i) != nil {
-			other(i)(t, net.JoinHostPort(s.addr, g.port))
-			continue
-		}
-		s.sink = g.serve(t, s, what(i))
-	}
-	d := dnsserver.New(dnsserver.MustZone(zone.String()))
-	addr, err := d.Listen("127.0.0.1:0")
+	g, err := bench.OpenGround(bench.GroundOptions{}, domains...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { d.Close() })
-	g.dns = addr.String()
+	t.Cleanup(func() { g.Close() })
 	return g
 }
 
-func (g *ground) serve(t *testing.T, s *site, cfg sink.Config) *sink.Server {
+// measuredRelay runs the binary until the test's end, to deliver to g.
+func measuredRelay(t *testing.T, g *bench.Ground, o bench.RelayOptions) *bench.Relay {
 	t.Helper()
-	if cfg.Recorder == nil {
-		cfg.Recorder = g.taken
-	}
-	cfg.Hostname = "mx." + s.domain
-	l, err := net.Listen("tcp", net.JoinHostPort(s.addr, g.port))
+	o.Binary, o.Dir = binary, scratch(t)
+	r, err := bench.StartRelay(t.Context(), o, g)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := sink.New(cfg)
-	go server.Serve(l)
-	t.Cleanup(server.Close)
-	return server
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("the last that the relay said:\n%s", tail(r.Dir+"/relay.log"))
+		}
+	})
+	return r
 }
 
-// mailer is who takes the mail and delivers it: the relay, or Postfix.
-type mailer struct {
-	addr string
-	*process
-}
-
-// relayMailer runs the relay with further lines of configuration.
-func relayMailer(t *testing.T, g *ground, extra string) *mailer {
+// submit runs a load, and fails the test when a message is not taken.
+func submit(t *testing.T, l *bench.Load, addr string) {
 	t.Helper()
-	r := newRelay(t, g.dns, g.port, extra)
-	r.start(t)
-	return &mailer{r.addr, r.process}
-}
-
-// postfixTuning is what Postfix's TUNING_README and QSHAPE_README advise for bulk mail to few
-// destinations, and the same number of connections as the relay has.
-const postfixTuning = `default_process_limit = 200
-in_flow_delay = 0
-initial_destination_concurrency = 20
-smtp_destination_concurrency_limit = 20
-smtp_destination_concurrency_failed_cohort_limit = 10
-smtp_connection_cache_on_demand = yes
-smtp_connection_reuse_time_limit = 300s
-smtp_tls_security_level = none
-smtpd_tls_security_level = none
-smtpd_peername_lookup = no
-smtpd_client_connection_count_limit = 0
-virtual_mailbox_domains =
-`
-
-// postfixMailer runs a tuned Postfix that finds the sites by a transport table, without DNS.
-func postfixMailer(t *testing.T, g *ground) *mailer {
-	t.Helper()
-	var table []string
-	for _, s := range g.sites {
-		table = append(table, fmt.Sprintf("%s=smtp:[%s]:%s", s.domain, s.addr, g.port))
+	if err := l.Run(t.Context(), addr); err != nil {
+		t.Fatalf("submitting: %v", err)
 	}
-	port := commonPort(t, "127.0.0.1")
-	_, p := postfixWith(t, "127.0.0.1", port, postfixTuning+"transport_maps = inline:{ "+strings.Join(table, ", ")+" }\n")
-	return &mailer{"127.0.0.1:" + port, p}
+	if l.Accepted() != l.Messages {
+		t.Fatalf("%d of %d messages are accepted", l.Accepted(), l.Messages)
+	}
 }
 
-// usage is the processor time that a process group has had, those of its members that ended
-// included.
-func (m *mailer) usage(t *testing.T) time.Duration {
+// megabytes gives a line of /proc/PID/status: VmRSS is now, VmHWM the most.
+func megabytes(t *testing.T, pid int, which string) float64 {
 	t.Helper()
-	dirs, err := os.ReadDir("/proc")
+	n, err := bench.Memory(pid, which)
 	if err != nil {
-		cannot(t, "there is no /proc to read processor time from")
+		cannot(t, err.Error())
 	}
-	group, ticks := strconv.Itoa(m.cmd.Process.Pid), 0
-	for _, d := range dirs {
-		b, err := os.ReadFile("/proc/" + d.Name() + "/stat")
-		if err != nil {
-			continue // no process, or it has ended
-		}
-		_, rest, _ := strings.Cut(string(b), ") ")
-		f := strings.Fields(rest) // proc(5): f[0] is the third field, state
-		if len(f) < 15 || f[2] != group {
-			continue
-		}
-		for _, v := range f[11:15] { // utime, stime, cutime, cstime
-			n, _ := strconv.Atoi(v)
-			ticks += n
-		}
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond // USER_HZ is 100 on every Linux
+	return float64(n) / (1 << 20)
 }
 
-// memory gives a line of /proc/PID/status in MB: VmRSS is now, VmHWM the most.
-func (m *mailer) memory(t *testing.T, which string) float64 {
+// publish appends a part of a page to the file of MTA_MEASURE_OUT, or logs it.
+func publish(t *testing.T, title string, parts ...string) {
 	t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", m.cmd.Process.Pid))
+	text := "## " + title + "\n\n" + strings.Join(parts, "\n")
+	path := os.Getenv("MTA_MEASURE_OUT")
+	if path == "" {
+		t.Logf("\n%s", text)
+		return
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
+		return
 	}
-	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, which+":"); ok {
-			kb, _ := strconv.ParseFloat(strings.Fields(rest)[0], 64)
-			return kb / 1024
-		}
+	defer f.Close()
+	if _, err := f.WriteString(text + "\n"); err != nil {
+		t.Error(err)
 	}
-	t.Fatalf("/proc/PID/status has no %s", which)
-	return 0
 }
 
-// table prints rows with aligned columns, and under what circumstances they came about.
-func table(t *testing.T, title string, rows [][]string) {
-	t.Helper()
+// markdown is a table whose first row is its head.
+func markdown(rows [][]string) string {
 	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	for _, r := range rows {
-		fmt.Fprintln(w, strings.Join(r, "\t"))
-	}
-	w.Flush()
-	t.Logf("%s\n%s(%s, %s, load average %s)", title, b.String(), processor(), runtime.Version(), loadAverage())
-}
-
-func processor() string {
-	b, _ := os.ReadFile("/proc/cpuinfo")
-	for line := range strings.Lines(string(b)) {
-		if name, model, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-			return fmt.Sprintf("%d x %s", runtime.NumCPU(), strings.TrimSpace(model))
+	for i, r := range rows {
+		fmt.Fprintf(&b, "| %s |\n", strings.Join(r, " | "))
+		if i == 0 {
+			b.WriteString(strings.Repeat("| --- ", len(r)) + "|\n")
 		}
 	}
-	return fmt.Sprintf("%d processors", runtime.NumCPU())
+	return b.String()
 }
 
-func loadAverage() string {
-	b, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
+// circumstances is a table of what figures were taken with.
+func circumstances(t *testing.T) string {
+	m := bench.ThisMachine()
+	version := func(argv ...string) string {
+		path, err := find(argv[0])
+		if err != nil {
+			return "none"
+		}
+		out, err := exec.Command(path, argv[1:]...).Output()
+		if err != nil {
+			return "unknown"
+		}
+		first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+		return first
 	}
-	return strings.Join(strings.Fields(string(b))[:3], " ")
+	return markdown([][]string{
+		{"", ""},
+		{"machine", fmt.Sprintf("%d x %s, %d GB, %s", m.Processors, m.Model, m.Memory>>30, m.System)},
+		{"load average before", m.Load},
+		{"relay", "commit " + version("git", "rev-parse", "--short", "HEAD") + ", " + m.Go},
+		{"Postfix", version("postconf", "-d", "-h", "mail_version")},
+		{"sizes", fmt.Sprintf("%g of the full ones, medians of %d runs", scale(t), runs(t))},
+	})
 }
 
-// median is of an odd number of values, or the higher of the middle two.
+// number writes a figure with three digits that say something.
+func number(v float64) string {
+	switch a := math.Abs(v); {
+	case math.IsNaN(v), math.IsInf(v, 0):
+		return "-"
+	case a >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case a >= 10:
+		return fmt.Sprintf("%.1f", v)
+	case a >= 1:
+		return fmt.Sprintf("%.2f", v)
+	}
+	return fmt.Sprintf("%.3f", v)
+}
+
+// duration writes seconds.
+func duration(v float64) string {
+	switch {
+	case math.IsNaN(v):
+		return "-"
+	case v < 1:
+		return number(v*1000) + " ms"
+	}
+	return number(v) + " s"
+}
+
+// median is of an odd number of values, or the higher of the middle two; of none it is no number.
 func median(v []float64) float64 {
 	if len(v) == 0 {
-		return 0
+		return math.NaN()
 	}
 	s := slices.Sorted(slices.Values(v))
 	return s[len(s)/2]
-}
-
-// quantile gives the value below which the share q of the sorted ones lie.
-func quantile(sorted []time.Duration, q float64) time.Duration {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }

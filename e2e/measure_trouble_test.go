@@ -3,19 +3,15 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
-
 	"mta/internal/sink"
+	"mta/mta/bench"
 )
 
 // difficult is a site that does everything a site can do to a client.
@@ -54,15 +50,15 @@ func difficult(i int) sink.Config {
 // was before.
 func TestMeasureTrouble(t *testing.T) {
 	t.Parallel() // most of it is waiting
-	const sites = 6
-	g := newGround(t, sites+1, func(i int) sink.Config {
-		if i == sites {
-			return sink.Config{Recorder: sink.NewRecorder(sink.Hashes, 0)} // the senders' own
-		}
-		return difficult(i)
-	}, nil)
-	home := g.sites[sites]
-	r := newRelay(t, g.dns, g.port, `domain "*" {
+	const difficulties = 6
+	var hosts []*bench.Host
+	for i := range difficulties {
+		hosts = append(hosts, &bench.Host{Sink: difficult(i)})
+	}
+	home := &bench.Host{Sink: sink.Config{Recorder: sink.NewRecorder(sink.Hashes, 0)}} // the senders' own
+	g := sites(t, append(hosts, home)...)
+	homeDomain := g.Domains[difficulties].Name
+	r := measuredRelay(t, g, bench.RelayOptions{Config: `domain "*" {
   idle_timeout            = "1s"
   host_retry_interval     = "1s"
   max_host_retry_interval = "2s"
@@ -76,9 +72,7 @@ func TestMeasureTrouble(t *testing.T) {
     greeting = "3s"
   }
 }
-`)
-	r.start(t)
-	m := &mailer{r.addr, r.process}
+`})
 	to := func(n int) []string {
 		var all []string
 		for i := range 1 + n%3 {
@@ -86,39 +80,80 @@ func TestMeasureTrouble(t *testing.T) {
 			if n%10 == 3 && i > 0 {
 				local = "refused"
 			}
-			all = append(all, fmt.Sprintf("%s-%d-%d@%s", local, n, i, g.sites[(n/3+i*(n%2))%sites].domain))
+			all = append(all, fmt.Sprintf("%s-%d-%d@%s", local, n, i, g.Domains[(n/3+i*(n%2))%difficulties].Name))
 		}
 		return all
 	}
-	sender := "sender@" + home.domain
+	sender := "sender@" + homeDomain
 	// One message wakes everything that is to stay.
-	warm := &load{messages: 1, connections: 1, size: 500, sender: sender, to: func(int) []string { return []string{"warm@" + home.domain} }}
-	warm.submit(t, m.addr)
-	r.drained(t, 20*time.Second)
-	goroutines, files := r.goroutines(t), m.files(t)
+	warm := &bench.Load{Messages: 1, Connections: 1, Size: 500, Sender: sender, To: func(int) []string { return []string{"warm@" + homeDomain} }}
+	submit(t, warm, r.Address)
+	emptied(t, r, 20*time.Second)
+	routines, open := goroutines(t, r), files(t, r.PID)
 
-	l := &load{messages: sized(20_000, 150), connections: 10, size: 1500, sender: sender, to: to}
-	l.submit(t, m.addr)
-	settled := time.Now()
-	r.drained(t, time.Duration(sized(240, 60))*time.Second)
-	waited := time.Since(settled)
-	var afterwards, open int
+	l := &bench.Load{Messages: sized(t, 12_000, 150), Connections: 10, Size: 1500, Sender: sender, To: to}
+	submit(t, l, r.Address)
+	submitted := time.Now()
+	limit := time.Minute
+	if fullSize() {
+		limit = 5 * time.Minute
+	}
+	emptied(t, r, limit)
+	waited := time.Since(submitted)
+	var routinesAfter, openAfter int
 	eventually(t, 20*time.Second, func() error {
-		afterwards, open = r.goroutines(t), m.files(t)
-		if afterwards > goroutines+5 || open > files+5 {
-			return fmt.Errorf("%d goroutines and %d files are open, before it were %d and %d", afterwards, open, goroutines, files)
+		routinesAfter, openAfter = goroutines(t, r), files(t, r.PID)
+		if routinesAfter > routines+5 || openAfter > open+5 {
+			return fmt.Errorf("%d goroutines and %d files are open, before it were %d and %d", routinesAfter, openAfter, routines, open)
 		}
 		return nil
 	})
 
-	v := r.verdict(t, g, l, "refused")
-	total := g.troubles(sites)
-	t.Logf("%d recipients: %d delivered, %d refused; %d further copies, of %d attempts logged as ambiguous; %d temporary failures; queue empty %v after the last was accepted",
-		l.recipients(), v.delivered, v.bounced, v.copies, v.ambiguous, v.transient, waited.Round(100*time.Millisecond))
-	t.Logf("goroutines %d, before %d; files %d, before %d; what the sites did: %s", afterwards, goroutines, open, files, total)
-	if reports := home.sink.Stats().Messages - 1; v.bounced > 0 && reports == 0 {
+	v := judge(t, r, g, l, "refused")
+	t.Logf("what the sites did: %s", troubles(hosts))
+	if reports := home.Server.Stats().Messages - 1; v.bounced > 0 && reports == 0 {
 		t.Errorf("%d recipients bounced and no report came", v.bounced)
 	}
+	if !fullSize() || t.Failed() {
+		return
+	}
+	publish(t, "Six sites that drop, refuse, greylist and limit", markdown([][]string{
+		{"recipients", "delivered", "refused", "lost", "further copies", "attempts logged as ambiguous", "temporary failures", "queue empty after the last was accepted", "goroutines before, after", "files before, after"},
+		{fmt.Sprint(l.Recipients()), fmt.Sprint(v.delivered), fmt.Sprint(v.bounced), "0", fmt.Sprint(v.copies), fmt.Sprint(v.ambiguous), fmt.Sprint(v.transient),
+			waited.Round(100 * time.Millisecond).String(), fmt.Sprintf("%d, %d", routines, routinesAfter), fmt.Sprintf("%d, %d", open, openAfter)}}),
+		"What the sites did: "+troubles(hosts)+".\n")
+}
+
+// emptied waits until the relay's queue is empty.
+func emptied(t *testing.T, r *bench.Relay, limit time.Duration) {
+	t.Helper()
+	eventually(t, limit, func() error {
+		left, err := r.Queued(t.Context())
+		if err == nil && left > 0 {
+			err = fmt.Errorf("%d recipients are still in the queue", left)
+		}
+		return err
+	})
+}
+
+// goroutines asks the relay's metrics.
+func goroutines(t *testing.T, r *bench.Relay) int {
+	t.Helper()
+	n, err := r.Metric(t.Context(), "go_goroutines")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(n)
+}
+
+// files counts the open files of the process.
+func files(t *testing.T, pid int) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/fd")
+	if err != nil {
+		cannot(t, "there is no /proc to count open files in")
+	}
+	return len(entries)
 }
 
 // verdict is what became of a load.
@@ -129,29 +164,25 @@ type verdict struct {
 	transient          int // failures to be tried again
 }
 
-var ambiguousLine = regexp.MustCompile(`msg="ambiguous:[^"]*" message=(\S+)`)
-
-// verdict joins what the sites have with the relay's logs, and fails the test where they differ,
-// or where a second copy came of which the relay says nothing. Recipients that begin with
-// refused are to be refused; each recipient of the load has an address of its own.
-func (r *relay) verdict(t *testing.T, g *ground, l *load, refused string) verdict {
+// judge joins what the sites have with the relay's logs, and fails the test where they differ, or
+// where a second copy came of which the relay says nothing. Recipients that begin with refused are to
+// be refused; each recipient of the load has an address of its own.
+func judge(t *testing.T, r *bench.Relay, g *bench.Ground, l *bench.Load, refused string) verdict {
 	t.Helper()
 	var v verdict
-	doubts := make(map[string]int) // message -> attempts
-	log, err := os.ReadFile(r.log)
+	doubts, err := r.Doubts() // message -> attempts
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, found := range ambiguousLine.FindAllSubmatch(log, -1) {
-		doubts[string(found[1])]++
-		v.ambiguous++
+	for _, n := range doubts {
+		v.ambiguous += n
 	}
 	copies := make(map[string]int)
-	for _, d := range g.taken.Deliveries() {
+	for _, d := range g.Taken.Deliveries() {
 		copies[d.Recipient]++
 	}
 	message, ends := make(map[string]string), make(map[string][]string)
-	for _, e := range r.accounts(t) {
+	for _, e := range accounts(t, r.Dir) {
 		switch e.Type {
 		case "Reception":
 			message[e.Recipient] = e.ID
@@ -167,8 +198,8 @@ func (r *relay) verdict(t *testing.T, g *ground, l *load, refused string) verdic
 			t.Errorf(format, args...)
 		}
 	}
-	for n := range l.messages {
-		for _, rcpt := range l.to(n) {
+	for n := range l.Messages {
+		for _, rcpt := range l.To(n) {
 			want, got := "Delivery", copies[rcpt]
 			if strings.HasPrefix(rcpt, refused) {
 				want = "Bounce"
@@ -203,11 +234,12 @@ func (r *relay) verdict(t *testing.T, g *ground, l *load, refused string) verdic
 // account is what the test reads of a line of the accounting log.
 type account struct{ Type, ID, Recipient string }
 
-func (r *relay) accounts(t *testing.T) []account {
+// accounts reads the accounting log of a relay whose folder is dir.
+func accounts(t *testing.T, dir string) []account {
 	t.Helper()
 	// Records are written within 20 ms.
 	<-time.After(200 * time.Millisecond)
-	paths, err := filepath.Glob(r.dir + "/data/log/mta-*.jsonl")
+	paths, err := filepath.Glob(dir + "/data/log/mta-*.jsonl")
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no accounting log: %v", err)
 	}
@@ -228,52 +260,11 @@ func (r *relay) accounts(t *testing.T) []account {
 	return all
 }
 
-var monitoringLine = regexp.MustCompile(`msg="answering monitoring" address=(\S+)`)
-
-// goroutines asks the relay's metrics.
-func (r *relay) goroutines(t *testing.T) int {
-	t.Helper()
-	log, err := os.ReadFile(r.log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := monitoringLine.FindSubmatch(log)
-	if found == nil {
-		t.Fatal("the relay's log doesn't say where it answers monitoring")
-	}
-	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Get("http://" + string(found[1]) + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := families["go_goroutines"]
-	if f == nil {
-		t.Fatal("there is no metric go_goroutines")
-	}
-	return int(f.GetMetric()[0].GetGauge().GetValue())
-}
-
-// files counts the open files of the process.
-func (m *mailer) files(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/" + strconv.Itoa(m.cmd.Process.Pid) + "/fd")
-	if err != nil {
-		cannot(t, "there is no /proc to count open files in")
-	}
-	return len(entries)
-}
-
-// troubles sums up what the first n sites did to their clients.
-func (g *ground) troubles(n int) string {
+// troubles sums up what the hosts did to their clients.
+func troubles(hosts []*bench.Host) string {
 	var cut, refused, greyed, crowded, swallowed, connections int64
-	for _, s := range g.sites[:n] {
-		st := s.sink.Stats()
+	for _, h := range hosts {
+		st := h.Server.Stats()
 		for _, c := range st.Dropped {
 			cut += c
 		}

@@ -168,10 +168,11 @@ func lastLine(log []byte) string {
 
 // Server is the relay as Measure wants it.
 func (r *Relay) Server() Server {
-	return Server{Name: "relay", Address: r.Address, PID: r.PID, Queued: r.queued, Syncs: r.syncs, Doubts: r.doubts}
+	return Server{Name: "relay", Address: r.Address, PID: r.PID, Queued: r.Queued, Syncs: r.syncs, Doubts: r.Doubts}
 }
 
-func (r *Relay) queued(ctx context.Context) (int64, error) {
+// Queued is how many recipients the relay still has.
+func (r *Relay) Queued(ctx context.Context) (int64, error) {
 	status, err := r.control.Status(ctx)
 	return status.Queue.Queued, err
 }
@@ -207,8 +208,8 @@ func (r *Relay) Metric(ctx context.Context, name string) (float64, error) {
 
 var ambiguousLine = regexp.MustCompile(`msg="ambiguous:[^"]*" message=(\S+)`)
 
-// doubts reads in the relay's log how often it didn't know whether a message was taken.
-func (r *Relay) doubts() (map[string]int, error) {
+// Doubts reads in the relay's log how often it didn't know whether a message was taken.
+func (r *Relay) Doubts() (map[string]int, error) {
 	log, err := os.ReadFile(r.log)
 	if err != nil {
 		return nil, fmt.Errorf("reading the relay's log: %w", err)

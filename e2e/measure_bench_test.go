@@ -1,0 +1,111 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+
+	"mta/mta/bench"
+)
+
+// postfixMessages is how many messages Postfix gets in a standard scenario, where the relay's number
+// would take it minutes. Its rates don't depend on it; delays with a growing queue do, so that
+// where these are compared the number is the same.
+var postfixMessages = map[string]int{"a": 8000, "b": 8000, "c": 8000, "d": 1500, "f": 5000, "g": 2000}
+
+// rival is the relay and Postfix at one scenario.
+type rival struct {
+	letter, title  string
+	relay, postfix *contender
+}
+
+// TestBench is 'make bench': the standard scenarios, the relay and Postfix in turns.
+func TestBench(t *testing.T) {
+	var rivals []*rival
+	var wells *rival // all sites are well, for what a dead one costs
+	add := func(letter, title string, s bench.Scenario, messages int) *rival {
+		atPostfix := s
+		if messages != 0 {
+			atPostfix.Messages = messages
+		}
+		r := &rival{letter: letter, title: title,
+			relay:   &contender{name: letter + ": relay", start: relayDefault, scenario: s, small: 200},
+			postfix: &contender{name: letter + ": Postfix", start: postfixTuned, scenario: atPostfix, fullOnly: true}}
+		rivals = append(rivals, r)
+		return r
+	}
+	var dead *rival
+	for _, s := range bench.Standards() {
+		if s.Scenario.Dead > 0 {
+			well := s.Scenario
+			well.Dead = 0
+			wells = add(s.Letter+"0", "the same, all ten well", well, postfixMessages[s.Letter])
+		}
+		r := add(s.Letter, s.Title, s.Scenario, postfixMessages[s.Letter])
+		if s.Scenario.Dead > 0 {
+			dead = r
+		}
+	}
+	circumstances := circumstances(t)
+	for _, r := range rivals {
+		compete(t, r.relay, r.postfix)
+	}
+	if !fullSize() {
+		return
+	}
+	rows := [][]string{{"", "", "messages/s: times Postfix's", "steady", "CPU per message: Postfix's over the relay's", "p99 to 250: Postfix's over the relay's"}}
+	var all []*contender
+	for _, r := range rivals {
+		over := func(what func(*bench.Report) float64) string {
+			return number(r.postfix.median(what) / r.relay.median(what))
+		}
+		times := func(what func(*bench.Report) float64) string {
+			return "**" + number(r.relay.median(what)/r.postfix.median(what)) + "**"
+		}
+		rows = append(rows, []string{r.letter, r.title, times(endToEnd), times(steady), over(cpu), over(acceptP99)})
+		all = append(all, r.relay, r.postfix)
+	}
+	publish(t, "Circumstances", circumstances, "Postfix has these settings besides those of its place and port:\n\n```\n"+postfixTuning+"```\n")
+	publish(t, "The standard scenarios beside Postfix", markdown(rows), "Raw figures:\n", raw(all...))
+	var e *rival
+	for _, r := range rivals {
+		if r.letter == "e" {
+			e = r
+		}
+	}
+	publish(t, "(e) mail to one recipient among envelopes of 50", smallMail(e.relay, e.postfix))
+	publish(t, "(f) what one silent site costs the nine others", losses(pair{"relay", wells.relay, dead.relay}, pair{"Postfix", wells.postfix, dead.postfix}))
+}
+
+// smallMail is a table of how late mail to one recipient is. The first contender is what the others
+// are compared with.
+func smallMail(all ...*contender) string {
+	rows := [][]string{{"", "p99 over the first's", "p50", "p99", "worst", "recipients/s", "p99 of each run, ms"}}
+	for _, c := range all {
+		ms := func(r *bench.Report) float64 { return smallP99(r) * 1000 }
+		rows = append(rows, []string{c.name, number(c.median(smallP99) / all[0].median(smallP99)), duration(c.median(smallP50)), duration(c.median(smallP99)),
+			duration(c.median(smallWorst)), number(c.median(recipients)), c.each(ms)})
+	}
+	return markdown(rows)
+}
+
+// pair is a server with all sites well, and with one dead.
+type pair struct {
+	name       string
+	well, dead *contender
+}
+
+// losses is a table of the rate of the living sites. Where all are well, nine tenths of the rate is
+// that of nine sites.
+func losses(all ...pair) string {
+	rows := [][]string{{"", "the nine lose", "messages/s to nine, all well", "one dead", "runs, all well", "runs, one dead"}}
+	for _, p := range all {
+		nine := func(r *bench.Report) float64 { return r.MessagesPerSecond * 9 / 10 }
+		was, is := p.well.median(nine), p.dead.median(endToEnd)
+		loss := "-"
+		if was > 0 {
+			loss = fmt.Sprintf("%.1f %%", 100*(1-is/was))
+		}
+		rows = append(rows, []string{p.name, loss, number(was), number(is), p.well.each(nine), p.dead.each(endToEnd)})
+	}
+	return markdown(rows)
+}
