@@ -71,6 +71,8 @@ type dispatcher struct {
 	warm     *warming       // what is held for its source waits there
 	log      *slog.Logger
 
+	suppression *suppressor // nil: no address is suppressed
+
 	routing  budget      // recipients that are with the router
 	stopping atomic.Bool // nobody is to wait for a later attempt because of our own stop
 }
@@ -125,6 +127,9 @@ func (d *dispatcher) handle(l *queue.Lease) {
 // together, so that one message to many domains of one site is one job; those that need a
 // look-up follow one by one, so that a slow name server holds up nobody else.
 func (d *dispatcher) route(l *queue.Lease) {
+	if l = d.suppressed(l); l == nil {
+		return
+	}
 	n := len(l.Recipients)
 	d.routing.add(n)
 	byDomain := groupByDomain(l)

@@ -64,6 +64,8 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 		warm:     r.warm,
 		now:      r.now,
 		log:      r.log,
+
+		suppression: r.suppression,
 	}).ready()
 	return nil
 }

@@ -80,6 +80,7 @@ func (o *outcomes) sort(a attempt, late bool) {
 // settle writes outcomes into the queue and tells operator and sender.
 func (d *dispatcher) settle(o *outcomes) {
 	d.settleDelivered(o)
+	d.feed(o)
 	d.settleFailed(o, o.bounced, queue.Bounced, eventBounce)
 	d.settleFailed(o, o.expired, queue.Expired, eventExpiration)
 	d.settleDeferred(o)

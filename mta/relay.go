@@ -83,6 +83,7 @@ type Relay struct {
 	warm         *warming
 	dispatcher   *dispatcher
 	reporter     *reporter
+	suppression  *suppressor
 	events       *accountant
 	accounting   *accounting.Writer // nil when switched off
 	listeners    *listeners
@@ -114,6 +115,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 		{"accounting log", r.openAccounting},
 		{"queue", r.openQueue},
 		{"warm-up", r.openWarmup},
+		{"suppression list", r.openSuppression},
 		{"listeners", r.openListeners},
 		{"router", r.openRouter},
 		{"delivery", r.openDelivery},
@@ -228,7 +230,7 @@ func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener) (*submissi
 	made := submissionServer{settings: submissionConfig(cfg, l)}
 	sc := made.settings
 	sc.Store, sc.Ready, sc.Events, sc.Log, sc.IDs = r.store, r.store.Ready, r.events, r.log.With("listener", l.Name), &r.sessions
-	sc.Verifier = domainVerifier{r}
+	sc.Verifier, sc.Suppressed = domainVerifier{r}, r.suppression.refuses
 	if l.TLS.Enabled() {
 		pair, err := tls.LoadX509KeyPair(l.TLS.Certificate, l.TLS.Key)
 		if err != nil {
@@ -314,6 +316,7 @@ func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error 
 		{"the dispatcher and the servers", func() error { running.Wait(); return nil }},
 		{"warm-up", r.warm.close},
 		{"destination database", r.destinations.Close},
+		{"suppression list", r.suppression.Close},
 		{"queue", r.queue.Close},
 		{"accounting log", r.closeAccounting},
 	} {

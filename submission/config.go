@@ -97,6 +97,10 @@ type Config struct {
 	// Postmaster gets what is sent to <postmaster> without a domain (RFC 5321, 4.5.1); "" refuses it.
 	Postmaster envelope.Address
 
+	// Suppressed is asked at RCPT whether no mail is to be sent to an address, and why: then it is
+	// refused. Nil: there are none.
+	Suppressed func(tenant string, rcpt envelope.Address) (why string, listed bool)
+
 	Tenant      string // of all messages that come in here
 	Tier        uint8  // of a message that does not ask for one; 3 is normal
 	TierCeiling uint8  // the best tier that a message can ask for by an MT-Priority field; 0 is the best there is

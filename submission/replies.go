@@ -59,6 +59,7 @@ var (
 	senderNotASCII   = refusal{550, reply.Enhanced{5, 6, 7}, "non-ASCII sender needs SMTPUTF8"}    // RFC 6531, 3.5
 	rcptNotASCII     = refusal{553, reply.Enhanced{5, 6, 7}, "non-ASCII recipient needs SMTPUTF8"} // RFC 6531, 3.5
 	relayDenied      = refusal{550, reply.Enhanced{5, 7, 1}, "relaying denied for %s"}
+	suppressedRcpt   = refusal{550, reply.Enhanced{5, 1, 1}, "address is suppressed (%s); to lift it: mta suppress remove %s"}
 	noPostmasterHere = refusal{550, reply.Enhanced{5, 1, 1}, "no postmaster is configured here"}
 )
 

@@ -91,6 +91,9 @@ func (s *session) Rcpt(_ string, opts *smtp.RcptOptions) error {
 		}
 		r.ORcpt = strings.ToLower(string(opts.OriginalRecipientType)) + ";" + opts.OriginalRecipient
 	}
+	if refused := c.suppressed(r.Address); refused != nil {
+		return smtpError(*refused)
+	}
 	if refused := c.verify(r.Address.Domain()); refused != nil {
 		return smtpError(*refused)
 	}

@@ -1,0 +1,156 @@
+package mta
+
+import (
+	"context"
+	"errors"
+	"net/textproto"
+	"strings"
+	"testing"
+	"time"
+
+	"net/smtp"
+
+	"mta/internal/envelope"
+	"mta/internal/reply"
+	"mta/internal/sink"
+	"mta/mta/control"
+	"mta/suppression"
+)
+
+// refusedAtRCPT gives the reply to a recipient, and fails the test when it is not a refusal.
+func (w *world) refusedAtRCPT(from, to string) *textproto.Error {
+	w.t.Helper()
+	c, err := smtp.Dial(w.listeners.addresses()[0])
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Mail(from); err != nil {
+		w.t.Fatal(err)
+	}
+	refused := (*textproto.Error)(nil)
+	if err := c.Rcpt(to); !errors.As(err, &refused) {
+		w.t.Fatalf("RCPT of %s: %v, want a refusal", to, err)
+	}
+	return refused
+}
+
+// The way of a bad address: a remote host calls it unknown, it is on the list within a second, the
+// next submission is refused, and an operator can lift that.
+func TestT3_ABounceSuppressesItsAddress(t *testing.T) {
+	w := newWorld(t, sink.Config{Refusals: []sink.Refusal{sink.UnknownUsers("nobody")}}, `
+		defaults { smtp_port = PORT }
+		suppression { feed = true }`)
+	w.send("ann@client.example", letter, "nobody@box.example", "bob@box.example")
+	w.await("nobody@box.example", "Bounce")
+	bounced := time.Now()
+	e, ok := w.suppression.Match("", "nobody@box.example")
+	if took := time.Since(bounced); !ok || took > time.Second {
+		t.Fatalf("on the list %v after the bounce: %v", took, ok)
+	}
+	if e.Source != suppression.Bounce || !strings.Contains(e.Reason, "5.1.1") || e.Expires.Sub(e.Added) != 90*24*time.Hour {
+		t.Errorf("entry %+v", e)
+	}
+	if _, ok := w.suppression.Match("", "bob@box.example"); ok {
+		t.Error("the address that took the mail is on the list too")
+	}
+	got := w.refusedAtRCPT("ann@client.example", "NoBody@Box.example")
+	if got.Code != 550 || !strings.Contains(got.Msg, "5.1.1") || !strings.Contains(got.Msg, "suppressed") {
+		t.Errorf("refused with %v", got)
+	}
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	w.refusedAtRCPT("ann@client.example", "nobody@box.example")
+	if n, err := w.suppression.Remove(context.Background(), []suppression.Key{e.Key}); n != 1 || err != nil {
+		t.Fatalf("removed %d, %v", n, err)
+	}
+	w.send("ann@client.example", letter, "nobody@box.example")
+}
+
+// What is queued, or scheduled, for an address that has come on the list is bounced before it is
+// sent, with a report to the sender; the others of the message, reports and postmasters get
+// theirs.
+func TestT3_QueuedMailToASuppressedAddressIsBounced(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	w.send("ann@client.example", "X-Hold-For: 3600\r\n"+letter, "gone@box.example", "bob@box.example", "postmaster@box.example")
+	w.suppress("gone@box.example", "postmaster@box.example")
+	if n, err := (operator{w.Relay}).Change(context.Background(), control.Change{Action: control.Retry, All: true}); err != nil || n.Recipients != 3 {
+		t.Fatalf("released %+v, %v", n, err)
+	}
+	reported, got := false, map[string]bool{}
+	for _, m := range w.arrived(3) {
+		for _, r := range m.Recipients {
+			got[r] = true
+		}
+		if m.Sender == "" {
+			reported = strings.Contains(string(m.Content), "gone@box.example") && strings.Contains(string(m.Content), "suppressed since")
+		}
+	}
+	if !reported || got["gone@box.example"] || !got["bob@box.example"] || !got["postmaster@box.example"] || !got["ann@client.example"] {
+		t.Errorf("reported %v, delivered to %v", reported, got)
+	}
+	if n := w.queue.Stats().Bounced; n != 1 {
+		t.Errorf("%d bounced, want 1", n)
+	}
+	// A report to an address on the list is delivered.
+	w.suppress("ann@client.example")
+	w.send("", letter, "ann@client.example")
+	w.arrived(4)
+}
+
+// mode = "bounce" takes the mail and reports; "off" sends it.
+func TestT3_ModesOfSuppression(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `
+		defaults { smtp_port = PORT }
+		suppression { mode = "bounce" }`)
+	w.suppress("gone@box.example")
+	w.send("ann@client.example", letter, "gone@box.example")
+	if got := w.arrived(1)[0]; got.Sender != "" || got.Recipients[0] != "ann@client.example" {
+		t.Errorf("delivered %s to %s, want the report alone", got.Sender, got.Recipients)
+	}
+	cfg := *w.cfg
+	cfg.Suppression.Mode = "off"
+	w.policy.Store(newPolicy(&cfg))
+	w.send("ann@client.example", letter, "gone@box.example")
+	w.await("gone@box.example", "Delivery")
+}
+
+func (w *world) suppress(addresses ...envelope.Address) {
+	w.t.Helper()
+	var entries []suppression.Entry
+	for _, a := range addresses {
+		entries = append(entries, suppression.Entry{Key: suppression.KeyOf("", a), Source: suppression.Operator, Added: time.Now()})
+	}
+	if _, err := w.suppression.Add(context.Background(), entries); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// Only a remote host's answer to RCPT with one of the listed codes says that there is no mailbox.
+func TestT3_WhatFeedsTheList(t *testing.T) {
+	statuses := []string{"5.1.1", "5.1.6"}
+	r := func(code int, status [3]uint16, command string) reply.Reply {
+		return reply.Reply{Code: code, Enhanced: status, Command: command, Text: "x"}
+	}
+	for _, c := range []struct {
+		r    reply.Reply
+		want bool
+	}{
+		{r(550, [3]uint16{5, 1, 1}, "RCPT"), true},
+		{r(551, [3]uint16{5, 1, 6}, "RCPT"), true},
+		{r(550, [3]uint16{5, 2, 1}, "RCPT"), false},
+		{r(550, [3]uint16{5, 7, 1}, "RCPT"), false},
+		{r(550, [3]uint16{}, "RCPT"), false},
+		{r(450, [3]uint16{4, 1, 1}, "RCPT"), false},
+		{r(550, [3]uint16{5, 1, 1}, "content"), false},
+		{r(550, [3]uint16{5, 1, 1}, "MAIL"), false},
+		{reply.Local(550, reply.Enhanced{5, 1, 1}, "RCPT", "x"), false},
+		{r(250, [3]uint16{2, 1, 5}, "RCPT"), false},
+	} {
+		if got := unknownMailbox(&c.r, statuses); got != c.want {
+			t.Errorf("%v: feeds %v, want %v", c.r, got, c.want)
+		}
+	}
+}
