@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"container/heap"
+	"slices"
 	"time"
 
 	"mta/destdb"
@@ -42,7 +43,7 @@ func (s *Scheduler) clock() {
 		if len(finished)+len(room) > 0 {
 			s.mu.Lock()
 			for _, w := range finished {
-				s.leave(w.key)
+				s.leave(w, now)
 			}
 			s.checkQuiet()
 			s.mu.Unlock()
@@ -118,12 +119,12 @@ func (s *Scheduler) keepHouse(now time.Time) {
 		s.watch(c, now)
 	}
 	for key, l := range s.lanes {
-		if l.waiting.n == 0 && l.running == 0 && l.opening == 0 && now.Sub(l.used) > laneLife {
+		if l.waiting.n == 0 && l.running == 0 && l.opening == 0 && l.drain.idle() && now.Sub(l.used) > laneLife {
 			s.dropLane(key, l)
 		}
 	}
 	s.sweepBudgets(now)
-	s.remind()
+	s.remind(now)
 	s.db.Collect(now, func(p *destdb.Path) bool { return s.pools[p] != nil })
 	s.mu.Unlock()
 	s.save(false)
@@ -155,6 +156,10 @@ func (s *Scheduler) dropLane(key laneKey, l *lane) {
 		}
 	}
 	delete(s.lanes, key)
+	s.bySite[key.site] = slices.DeleteFunc(s.bySite[key.site], func(o *lane) bool { return o == l })
+	if len(s.bySite[key.site]) == 0 {
+		delete(s.bySite, key.site)
+	}
 }
 
 // expire gives back what has become too old while it waited here.

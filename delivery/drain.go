@@ -8,21 +8,30 @@ import (
 )
 
 // drain keeps a backlog from leaving all at once when a site comes back (control.md 3.5): for a
-// while a lane sends at most f times its usual rate, f growing from 1 to 1.5 over ten minutes.
+// while a lane sends at most f times its usual rate, f growing from 1 to 1.5 over ten minutes. Fresh
+// mail goes first: see waitlist. So that it finds room, little of the backlog is in memory: see
+// Scheduler.space.
+//
+// An outage is a minute or more in which all hosts were broken, or the lane was suspended; or in
+// which the relay itself did not run, for mail that it had when it stopped.
 type drain struct {
-	began   time.Time // zero: not draining
+	began   time.Time // when the outage ended; zero: not draining
+	bound   time.Time // when the limit held something back last
 	limiter gcra.Limiter
 	usual   float64 // messages a second, the p95 of the minutes with mail
 	minute  time.Time
 	count   int       // sent in this minute
-	quiet   time.Time // since when the site takes nothing; zero: it does
+	down    time.Time // since when the site takes nothing; zero: it does
 }
 
 const (
 	drainOutage = time.Minute      // an outage that short leaves no backlog worth the word
 	drainRamp   = 10 * time.Minute // from the usual rate to drainMost times it
 	drainMost   = 1.5
-	drainEnd    = time.Minute // without anything waiting
+	drainEnd    = 2 * time.Minute // without anything held back
+	drainLife   = 24 * time.Hour  // at most: what is left then may leave as it likes
+	drainStock  = 2 * time.Second // worth of backlog in memory
+	drainRested = 2 * time.Minute // without a relay is an outage
 )
 
 // factor is how much more than usual may leave after so long.
@@ -30,21 +39,41 @@ func drainFactor(t time.Duration) float64 {
 	return 1 + (drainMost-1)*min(1, float64(t)/float64(drainRamp))
 }
 
+// rate has next to no burst: no second is to have more than 1.6 times the usual.
 func (d *drain) rate(now time.Time) gcra.Rate {
 	perMinute := int(d.usual * 60 * drainFactor(now.Sub(d.began)))
-	return gcra.Rate{Events: max(perMinute, 1), Per: time.Minute}
+	return gcra.Rate{Events: max(perMinute, 1), Per: time.Minute, Burst: max(1, int(d.usual/20))}
 }
 
-func (d *drain) active() bool { return !d.began.IsZero() && d.usual > 0 }
+func (d *drain) active() bool { return !d.began.IsZero() }
+
+// idle reports whether there is nothing to remember.
+func (d *drain) idle() bool { return d.down.IsZero() && !d.active() }
+
+// running looks whether an outage has ended just now, and says whether the lane drains.
+func (d *drain) running(l *lane, now time.Time) bool {
+	d.look(l, now)
+	return d.active() && !l.limits.NoDrain
+}
+
+// stock is how many jobs of the backlog are in memory at most; 0 when the lane doesn't drain.
+func (d *drain) stock(l *lane, now time.Time) int {
+	if !d.running(l, now) {
+		return 0
+	}
+	r := d.rate(now)
+	return max(1, int(drainStock/r.Interval()))
+}
 
 // drainGate says whether the drain limit keeps the lane from sending.
 func (l *lane) drainGate(now time.Time) waitReason {
 	d := &l.drain
-	if !d.active() || l.limits.NoDrain {
+	if !d.running(l, now) {
 		return waitReason{}
 	}
 	r := d.rate(now)
 	if at := d.limiter.Next(now, r, 1); at.After(now) {
+		d.bound = now
 		return waitReason{What: fmt.Sprintf("draining after an outage, %v", r), Until: at}
 	}
 	return waitReason{}
@@ -58,33 +87,87 @@ func (d *drain) sent(now time.Time) {
 	}
 }
 
-// tick learns the usual rate, and sees outages begin and end.
-func (d *drain) tick(l *lane, now time.Time) {
-	if d.minute.IsZero() {
-		d.minute, d.usual = now, max(d.usual, l.site.Usual)
+// look sees outages begin and end.
+func (d *drain) look(l *lane, now time.Time) {
+	since := l.downSince(now)
+	switch {
+	case !since.IsZero():
+		if d.down.IsZero() {
+			d.down = since
+		}
+	case !d.down.IsZero():
+		long := now.Sub(d.down) >= drainOutage
+		if d.down = (time.Time{}); long && d.began.IsZero() {
+			d.begin(l, now)
+		}
 	}
+}
+
+// begin makes all that waits backlog. A site that is new has no usual rate, and no limit.
+func (d *drain) begin(l *lane, now time.Time) {
+	if d.usual == 0 || l.limits.NoDrain {
+		return
+	}
+	d.began, d.bound = now, now
+	for p := l.waiting.oldest; p != nil; p = p.newer {
+		if w := p.work; !w.backlog {
+			w.backlog = true
+			l.s.shares[w.key].backlog++
+		}
+	}
+	l.waiting.drain(true)
+}
+
+func (d *drain) end(l *lane) {
+	d.began = time.Time{}
+	l.waiting.drain(false)
+}
+
+// resume begins a drain when the relay has come back with mail for a new lane that it had when it
+// stopped.
+func (d *drain) resume(l *lane, first *Job, now time.Time) {
+	d.minute, d.usual = now, l.site.Usual
+	good, started := l.site.LastGood, l.s.started
+	if !good.IsZero() && started.Sub(good) >= drainRested && first.Message.ID.Time().Before(started) {
+		d.begin(l, started)
+	}
+}
+
+// tick learns the usual rate, and ends what is over.
+func (d *drain) tick(l *lane, now time.Time) {
 	if span := now.Sub(d.minute); span >= time.Minute {
-		if !d.active() && d.count > 0 {
-			d.learn(float64(d.count) / span.Seconds())
-			if l.site.Usual != d.usual {
+		if d.count > 0 {
+			if !d.active() {
+				d.learn(float64(d.count) / span.Seconds())
 				l.site.Usual = d.usual
-				l.s.db.Touched(l.site, now)
 			}
+			l.s.db.Touched(l.site, now) // for LastGood, too
 		}
 		d.minute, d.count = now, 0
 	}
-	broken := l.failedAt.After(l.site.LastGood) || l.suspension(now) != nil
-	switch {
-	case broken && d.quiet.IsZero():
-		d.quiet = now
-	case !broken && !d.quiet.IsZero():
-		if now.Sub(d.quiet) >= drainOutage && d.began.IsZero() {
-			d.began = now
-		}
-		d.quiet = time.Time{}
-	case d.active() && l.waiting.n == 0 && now.Sub(l.used) > drainEnd:
-		d.began = time.Time{}
+	d.look(l, now)
+	if d.active() && (now.Sub(d.bound) > drainEnd || now.Sub(d.began) > drainLife) {
+		d.end(l)
 	}
+}
+
+// downSince is since when nothing can leave: the lane is suspended, or no host is known to work. Zero
+// when something can.
+func (l *lane) downSince(now time.Time) (since time.Time) {
+	if l.suspension(now) != nil {
+		return now
+	}
+	if l.prospects(now) == laneWorks {
+		return time.Time{}
+	}
+	for _, paths := range l.tiers {
+		for _, p := range paths {
+			if at := p.BrokenSince(); at.After(since) {
+				since = at
+			}
+		}
+	}
+	return since
 }
 
 // learn follows the 95th percentile of the rates of the minutes: up by 19 parts, down by one.

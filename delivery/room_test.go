@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mta/destdb"
+	"mta/internal/reply"
 	"mta/internal/route"
 	"mta/internal/sink"
 )
@@ -34,28 +36,37 @@ func TestWhoFilledTheRoomIsToldOfRoom(t *testing.T) {
 	})
 }
 
-// TestBacklogOfABrokenHostStaysWithItsOwner: when a host is down every job comes back at once, and
-// each used to make room for the next before its owner had heard of it: whoever has a backlog
-// handed all of it over, and memory grew with it.
+// TestBacklogOfABrokenHostStaysWithItsOwner: while no host of a site may be tried, its backlog is not
+// taken: it costs no attempt, no disk read and no memory. At each retry time one job finds out, and
+// when a host works again there is room for all.
 func TestBacklogOfABrokenHostStaysWithItsOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const share = 10
+		const share, all = 10, 500
 		var w *world
 		var r *route.Route
-		var out, most atomic.Int64 // jobs handed over whose Done was not called
-		backlog := 50 * share
-		handOver := func(key string) {
-			for backlog > 0 && w.s.Room(key) > 0 {
+		var taken, failed, good atomic.Int64
+		backlog := all
+		handOver := func(site string) {
+			for backlog > 0 && w.s.Room(site) > 0 {
 				j := w.job(r, 1)
-				j.Done = func(*Job, []Result) { out.Add(-1) }
-				most.Store(max(most.Load(), out.Add(1)))
+				j.Done = func(_ *Job, results []Result) {
+					if results[0].Reply.OK() {
+						good.Add(1)
+					} else {
+						failed.Add(1)
+					}
+				}
 				if !w.s.Submit(j) {
 					t.Error("refused where there was room")
 				}
+				taken.Add(1)
 				backlog--
 			}
 		}
-		w = newWorld(t, func(c *Config) { c.Share, c.OnRoom = share, handOver })
+		w = newWorld(t, func(c *Config) {
+			unhurried(Limits{HostRetry: time.Minute, MaxHostRetry: 4 * time.Minute})(c)
+			c.Share, c.OnRoom = share, func(site string) { handOver(site) }
+		})
 		defer w.end()
 		host := w.host("mx", sink.Config{})
 		r = routeTo("a", tier(host))
@@ -63,14 +74,49 @@ func TestBacklogOfABrokenHostStaysWithItsOwner(t *testing.T) {
 		w.send(r, 1)
 		w.awaitResults(1, time.Hour) // now the host is known to be broken
 		handOver("a")
-		for end := time.Now().Add(time.Hour); out.Load() > 0 && time.Now().Before(end); time.Sleep(time.Second) {
-			synctest.Wait()
+		if n := taken.Load(); n != 0 {
+			t.Fatalf("%d jobs were taken while the host is left alone", n)
 		}
-		if most.Load() > share {
-			t.Errorf("%d jobs were out at a time, the share is %d", most.Load(), share)
+		time.Sleep(time.Hour + time.Second) // tries after 1, 3, 7, 11 minutes, and every 4 from then on
+		synctest.Wait()
+		dials := int64(len(w.dialed()) - 1)
+		if taken.Load() != dials || failed.Load() != dials || dials < 14 || dials > 17 {
+			t.Errorf("in an hour %d jobs were taken, %d failed, %d connections were tried; want one each 4 minutes", taken.Load(), failed.Load(), dials)
 		}
-		if backlog > 0 || out.Load() > 0 {
-			t.Errorf("%d jobs were never taken, %d never came back", backlog, out.Load())
+		w.setDown(host, false)
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if backlog > 0 || good.Load() != all-dials {
+			t.Errorf("when the host is back: %d jobs were never taken, %d delivered", backlog, good.Load())
+		}
+	})
+}
+
+// A host that has turned away one source is tried by the others: their mail is not held back.
+func TestOneSourceTurnedAwayHoldsNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := destdb.New(destdb.Lifetimes{})
+		w := newWorld(t, func(c *Config) { c.DB = db })
+		defer w.end()
+		h := w.host("mx", sink.Config{})
+		w.s.Learn([]destdb.Record{{Key: destdb.Key{Addr: h.Addr, Source: "out1"}, Broken: destdb.Broken{Failures: 1,
+			RetryAt: time.Now().Add(time.Hour), Why: reply.Reply{Code: 554, Text: "go away"}}}})
+		r := routeTo("a", tier(h))
+		if w.s.Submit(w.job(r, 1)) {
+			t.Error("mail is taken that has no other way")
+		}
+		other := w.job(r, 1)
+		other.Source = "out2"
+		if !w.s.Submit(other) {
+			t.Fatal("another source's mail is held back")
+		}
+		if res := w.awaitResults(1, time.Second)[0]; !res.Reply.OK() {
+			t.Errorf("result %+v", res)
+		}
+		// From now on the site has room, so that the first source's mail is told why it can't go.
+		w.send(r, 1)
+		if res := w.awaitResults(2, time.Second)[1]; res.Reply.OK() || res.Attempted || res.RetryAfter.IsZero() {
+			t.Errorf("result %+v", res)
 		}
 	})
 }

@@ -27,16 +27,13 @@ type Config struct {
 	// Reload. nil: no limits but the defaults. Like Source it is called with the lock held: it must
 	// be quick, and not call the scheduler.
 	Limits func(r *route.Route, source, tenant string) Limits
-	// Key names what a job is parked under when Submit refuses it, and whose share of memory it
-	// takes. nil: the site.
-	Key func(*Job) string
-	// OnRoom is told that a key whose jobs were refused, or of which Room said that there was none,
-	// has room again, when half its share is free,
-	// and once more within a second, for jobs that were just being parked. It is called from the
-	// scheduler's own goroutine, and may Submit.
-	OnRoom func(key string)
-	// Share is how many jobs may wait for each key in memory (2,000). MaxJobs is how many may wait
-	// in all (100,000): while there are more, a key's share is a tenth of that.
+	// OnRoom is told that a site whose jobs were refused, or of which Room said that there was none,
+	// has room again: when half its share is free, when the time has come to try its hosts again,
+	// when they work again; and once more within a second, for jobs that were just being parked. It
+	// is called from the scheduler's own goroutine, and may Submit.
+	OnRoom func(site string)
+	// Share is how many jobs may wait for each site in memory (2,000). MaxJobs is how many may wait
+	// in all (100,000): while there are more, a site's share is a tenth of that.
 	Share, MaxJobs int
 
 	MaxConnections        int // of the relay: 2,000
@@ -75,9 +72,6 @@ func (c Config) withDefaults() Config {
 	orInt(&c.ScaleMaxConcurrency, 10)
 	if c.Limits == nil {
 		c.Limits = func(*route.Route, string, string) Limits { return Limits{} }
-	}
-	if c.Key == nil {
-		c.Key = func(j *Job) string { return j.Route.Site }
 	}
 	if c.OnRoom == nil {
 		c.OnRoom = func(string) {}
@@ -119,7 +113,7 @@ type Scheduler struct {
 	wake      chan struct{} // to the clock: something is due sooner, or finished
 	stopped   chan struct{} // closed when the clock has ended
 	saver     *saver
-	opened    sync.WaitGroup // connections, from the dial to the end
+	opened    sync.WaitGroup // connections, from the dial to the end, and recalls when the scheduler stops
 
 	// mu guards all that follows, and what hangs from it: lanes, budgets, connections, the picture.
 	// It is never held while a connection is read or written, or while Done is called.
@@ -127,6 +121,8 @@ type Scheduler struct {
 	db       *destdb.DB
 	rnd      *rand.Rand
 	lanes    map[laneKey]*lane
+	bySite   map[string][]*lane
+	started  time.Time
 	pools    map[*destdb.Path]*pool
 	messages map[envelope.ID]*message
 	budgets  map[budgetKey]*budget
@@ -143,14 +139,6 @@ type Scheduler struct {
 	closed   bool
 	quiet    chan struct{} // closed when draining and no connection is left
 	counts   Counts
-}
-
-// share is what the jobs under one key take of the memory.
-type share struct {
-	jobs    int
-	refused bool // the caller has parked some
-	// The caller may have parked a job only after he was told of room: he is told once more.
-	again bool
 }
 
 // Counts add up what has happened since New.
@@ -174,6 +162,8 @@ func New(cfg Config) *Scheduler {
 		db:        cfg.DB,
 		rnd:       cfg.Rand,
 		lanes:     make(map[laneKey]*lane),
+		bySite:    make(map[string][]*lane),
+		started:   cfg.Now(),
 		pools:     make(map[*destdb.Path]*pool),
 		messages:  make(map[envelope.ID]*message),
 		budgets:   make(map[budgetKey]*budget),
@@ -189,21 +179,20 @@ func New(cfg Config) *Scheduler {
 	return s
 }
 
-// Submit hands a job over. It returns false, and the job stays the caller's, when the key's share
-// of memory is full or the scheduler is stopping: the caller parks it until OnRoom.
+// Submit hands a job over. It returns false, and the job stays the caller's, when the site's share
+// of memory is full, when none of its hosts may be tried now, or when the scheduler is stopping: the
+// caller parks it until OnRoom.
 func (s *Scheduler) Submit(j *Job) bool {
 	now := s.cfg.Now()
-	key := s.cfg.Key(j)
+	w := &work{Job: j, since: now, results: make([]Result, 0, len(j.Recipients))}
 	s.mu.Lock()
-	if s.draining || !s.admit(key) {
+	l := s.lane(j, now)
+	if s.draining || !s.admit(w, l, now) {
 		s.counts.Refused++
 		s.mu.Unlock()
 		return false
 	}
 	s.counts.Submitted++
-	w := &work{Job: j, since: now, results: make([]Result, 0, len(j.Recipients))}
-	w.key = key
-	l := s.lane(j, now)
 	if l == nil {
 		s.refuse(w, reply.Local(451, reply.Enhanced{4, 3, 5}, "route", "there is no source %q: see the sources of the configuration", j.Source))
 		s.mu.Unlock()
@@ -217,79 +206,6 @@ func (s *Scheduler) Submit(j *Job) bool {
 	l.run(now)
 	s.mu.Unlock()
 	return true
-}
-
-// Room is how many more jobs a key's share holds. Who is told 0 is as one refused: OnRoom tells
-// of room later. Else a caller who took just as much as there was room for would never hear.
-func (s *Scheduler) Room(key string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	h := s.shares[key]
-	switch {
-	case s.draining:
-		return 0
-	case h == nil:
-		return s.shareNow()
-	case h.jobs >= s.shareNow():
-		h.refused, h.again = true, true
-		return 0
-	}
-	return s.shareNow() - h.jobs
-}
-
-// shareNow is how many jobs each key may have.
-func (s *Scheduler) shareNow() int {
-	if s.waiting >= s.cfg.MaxJobs {
-		return max(s.cfg.Share/10, 1)
-	}
-	return s.cfg.Share
-}
-
-// admit takes room for one job.
-func (s *Scheduler) admit(key string) bool {
-	h := s.shares[key]
-	if h == nil {
-		h = &share{}
-		s.shares[key] = h
-	}
-	if h.jobs >= s.shareNow() {
-		h.refused, h.again = true, true
-		return false
-	}
-	h.jobs++
-	s.waiting++
-	return true
-}
-
-// leave gives the room back. Who was refused is told when half of it is free: not at each job.
-func (s *Scheduler) leave(key string) {
-	h := s.shares[key]
-	h.jobs--
-	s.waiting--
-	switch {
-	case h.refused && h.jobs <= s.shareNow()/2:
-		h.refused = false
-		s.room = append(s.room, key)
-		s.signal()
-	case h.jobs == 0 && !h.again:
-		delete(s.shares, key)
-	}
-}
-
-// remind tells those once more who were refused and told of room since.
-func (s *Scheduler) remind() {
-	for key, h := range s.shares {
-		if !h.again || h.refused {
-			continue
-		}
-		if h.again = false; h.jobs < s.shareNow() {
-			s.room = append(s.room, key)
-			s.signal()
-		}
-		if h.jobs == 0 {
-			delete(s.shares, key)
-		}
-	}
 }
 
 func (s *Scheduler) message(id envelope.ID) *message {
@@ -322,7 +238,11 @@ func (s *Scheduler) lane(j *Job, now time.Time) *lane {
 		l.follow(j.Route)
 	}
 	l.used = now
-	s.lanes[key] = l
+	if s.lanes[key] == nil {
+		s.lanes[key] = l
+		s.bySite[key.site] = append(s.bySite[key.site], l)
+		l.drain.resume(l, j, now)
+	}
 	return l
 }
 
@@ -567,8 +487,8 @@ func (s *Scheduler) beginDrain() {
 	for c := range s.conns {
 		if c.session != nil {
 			c.rec.Phase = destdb.Closing
-			// Recall calls done, which needs the lock.
-			go c.recallAndFinish()
+			// Recall calls done, which needs the lock. Close waits for it.
+			s.opened.Go(c.recallAndFinish)
 		} else {
 			c.cancel()
 		}

@@ -54,7 +54,7 @@ func (s *Scheduler) done(t *smtpclient.Transaction, o smtpclient.Outcome) {
 	}
 	finished := s.conclude(w)
 	if finished {
-		s.leave(w.key)
+		s.leave(w, now)
 	}
 	c.measure()
 	if w.lane.waiting.n > 0 {

@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"time"
 
+	"mta/internal/drr"
 	"mta/internal/gcra"
 )
 
@@ -11,28 +12,54 @@ import (
 // robin; of a tenant's messages the one with the fewest parts running in the lane, the oldest
 // among equals; of a message's parts the first. Choosing, adding and taking cost O(log messages),
 // however many parts a message has.
+//
+// While the lane drains after an outage, the backlog is apart: fresh mail goes first, the newest of
+// it before the rest, and while both wait every fifth turn is the backlog's (control.md 3.5).
+// Newest first, since the budget may be less than what comes: some mail is then late, and not all.
 type waitlist struct {
 	n              int
 	oldest, newest *part // all that wait, by age
 
-	tenants map[string]*tenant
-	ring    *tenant // whose turn it is; nil when nobody waits
-	picks   int
+	draining bool
+	tenants  map[tenantKey]*tenant
+	accounts map[string]*account
+	rounds   [2]drr.Ring[*tenant] // of fresh mail, which is all but for a drain; of the backlog
+	fresh    int                  // turns of fresh mail since the backlog's last, while both wait
+	picks    int
 
 	minExpires time.Time // no part expires before; zero: none does
 }
 
-// tenant is one tenant's share of a lane.
+// The rounds of a waitlist.
+const (
+	freshMail = iota
+	backlogMail
+)
+
+// backlogShare is how much of a drain's budget the backlog has at least: one turn in so many.
+const backlogShare = 5
+
+type tenantKey struct {
+	name  string
+	round int
+}
+
+// tenant is one tenant's share of a round.
 type tenant struct {
-	name       string
-	weight     int
-	deficit    int
-	messages   groupHeap
-	known      map[*message]*group
-	prev, next *tenant // in the ring
-	rate       gcra.Limiter
-	limits     Limits
-	limitsAt   int // generation of limits
+	drr.Member[*tenant]
+	*account
+	round    int
+	newest   bool // its newest message goes first
+	messages groupHeap
+	known    map[*message]*group
+}
+
+// account is what a tenant may send in a lane.
+type account struct {
+	name     string
+	rate     gcra.Limiter
+	limits   Limits
+	limitsAt int // generation of limits
 }
 
 // group is the parts of one message that wait in one lane.
@@ -52,7 +79,9 @@ const (
 	guardShare = 10
 )
 
-func newWaitlist() waitlist { return waitlist{tenants: make(map[string]*tenant)} }
+func newWaitlist() waitlist {
+	return waitlist{tenants: make(map[tenantKey]*tenant), accounts: make(map[string]*account)}
+}
 
 // add lets p wait, behind those of its message or, when it comes back, before them.
 func (w *waitlist) add(p *part, front bool) {
@@ -69,8 +98,9 @@ func (w *waitlist) add(p *part, front bool) {
 	g.since = g.first.work.since
 	w.link(p, front)
 	if g.index < 0 {
-		if len(g.tenant.messages) == 0 {
-			w.join(g.tenant)
+		if t := g.tenant; len(t.messages) == 0 {
+			t.newest = w.draining && t.round == freshMail
+			w.rounds[t.round].Join(&t.Member)
 		}
 		heap.Push(&g.tenant.messages, g)
 	} else {
@@ -83,19 +113,32 @@ func (w *waitlist) add(p *part, front bool) {
 }
 
 func (w *waitlist) group(p *part) *group {
-	name := p.work.Message.Tenant
-	t := w.tenants[name]
-	if t == nil {
-		t = &tenant{name: name, known: make(map[*message]*group), limitsAt: -1}
-		w.tenants[name] = t
+	key := tenantKey{name: p.work.Message.Tenant}
+	if w.draining && p.work.backlog {
+		key.round = backlogMail
 	}
-	t.weight = max(p.work.Weight, 1)
+	t := w.tenants[key]
+	if t == nil {
+		t = &tenant{round: key.round, account: w.account(key.name), known: make(map[*message]*group)}
+		t.Value = t
+		w.tenants[key] = t
+	}
+	t.Weight = p.work.Weight
 	g := t.known[p.work.message]
 	if g == nil {
 		g = &group{tenant: t, message: p.work.message, index: -1}
 		t.known[p.work.message] = g
 	}
 	return g
+}
+
+func (w *waitlist) account(name string) *account {
+	a := w.accounts[name]
+	if a == nil {
+		a = &account{name: name, limitsAt: -1}
+		w.accounts[name] = a
+	}
+	return a
 }
 
 // link puts p into the list by age. What comes back was among the oldest.
@@ -134,17 +177,14 @@ func (w *waitlist) pick(now time.Time, held func(*tenant) bool) *group {
 			return g
 		}
 	}
-	t := w.ring
-	for first := t; t != nil; {
-		if !held(t) {
-			if t.deficit == 0 {
-				t.deficit = t.weight
-			}
-			w.ring = t
-			return t.messages[0]
-		}
-		if t = t.next; t == first {
-			return nil
+	may := func(t *tenant) bool { return !held(t) }
+	first := freshMail
+	if w.fresh >= backlogShare-1 {
+		first = backlogMail
+	}
+	for _, round := range [...]int{first, 1 - first} {
+		if t := w.rounds[round].Pick(may); t != nil {
+			return t.Value.messages[0]
 		}
 	}
 	return nil
@@ -155,13 +195,26 @@ func (w *waitlist) pick(now time.Time, held func(*tenant) bool) *group {
 func (w *waitlist) take(g *group) *part {
 	p, t := g.first, g.tenant
 	g.running++
+	w.rounds[t.round].Took(&t.Member) // before it may leave the round
 	w.remove(p, nil)
 	w.picks++
-	t.deficit = max(t.deficit-1, 0) // the guard's turns may be on the house
-	if t.deficit == 0 && w.ring == t {
-		w.ring = t.next
+	switch {
+	case t.round == backlogMail || w.rounds[backlogMail].Empty():
+		w.fresh = 0
+	default:
+		w.fresh++
 	}
 	return p
+}
+
+// drain parts the mail that waits, or joins it again. All that waits when a drain begins is backlog;
+// after that it is what add is given as such.
+func (w *waitlist) drain(on bool) {
+	parts := w.all()
+	w.draining, w.fresh = on, 0
+	for _, p := range parts {
+		w.add(p, false)
+	}
 }
 
 // remove takes p out, which follows prev in its group (nil: it is the first).
@@ -185,7 +238,7 @@ func (w *waitlist) remove(p, prev *part) {
 	default:
 		heap.Remove(&t.messages, g.index)
 		if len(t.messages) == 0 {
-			w.leave(t)
+			w.rounds[t.round].Leave(&t.Member)
 		}
 		w.forget(g)
 	}
@@ -209,29 +262,6 @@ func (w *waitlist) forget(g *group) {
 	if g.first == nil && g.running == 0 {
 		delete(g.tenant.known, g.message)
 	}
-}
-
-// join lets t take part in the round, last.
-func (w *waitlist) join(t *tenant) {
-	t.deficit = 0
-	if w.ring == nil {
-		w.ring, t.next, t.prev = t, t, t
-		return
-	}
-	t.next, t.prev = w.ring, w.ring.prev
-	t.prev.next, t.next.prev = t, t
-}
-
-func (w *waitlist) leave(t *tenant) {
-	if t.next == t {
-		w.ring = nil
-	} else {
-		t.prev.next, t.next.prev = t.next, t.prev
-		if w.ring == t {
-			w.ring = t.next
-		}
-	}
-	t.next, t.prev = nil, nil
 }
 
 // expired takes out what expires by now.
@@ -281,6 +311,9 @@ func (h groupHeap) Less(i, j int) bool {
 	a, b := h[i], h[j]
 	if a.running != b.running {
 		return a.running < b.running
+	}
+	if a.tenant.newest {
+		return a.message.id > b.message.id // ids grow with the time of acceptance
 	}
 	if !a.since.Equal(b.since) {
 		return a.since.Before(b.since)

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -130,6 +131,46 @@ func TestExpiredAreTakenOut(t *testing.T) {
 	}
 }
 
+// While the lane drains, the newest of the fresh mail goes first, and of five turns one is the
+// backlog's, the oldest first; when one of them has nothing, the other has it all.
+func TestDrainPrefersFreshMail(t *testing.T) {
+	w := newWaitlist()
+	add := func(from, to int, backlog bool) {
+		for i := from; i < to; i++ {
+			p := waiter(&message{id: envelope.ID(i)}, "", i)
+			p.work.backlog = backlog
+			w.add(p, false)
+		}
+	}
+	turns := func(n int) (ids []int) {
+		for range n {
+			g := w.pick(t0, nobodyHeld)
+			w.take(g)
+			w.ended(g)
+			ids = append(ids, int(g.message.id))
+		}
+		return ids
+	}
+	add(0, 10, true)
+	w.drain(true)
+	if got := turns(2); !slices.Equal(got, []int{0, 1}) {
+		t.Errorf("the backlog alone: %v", got)
+	}
+	add(100, 110, false)
+	if got := turns(10); !slices.Equal(got, []int{109, 108, 107, 106, 2, 105, 104, 103, 102, 3}) {
+		t.Errorf("both: %v", got)
+	}
+	if got := turns(8); !slices.Equal(got, []int{101, 100, 4, 5, 6, 7, 8, 9}) {
+		t.Errorf("to the end: %v", got)
+	}
+	add(10, 13, true)
+	add(200, 203, false)
+	w.drain(false)
+	if got := turns(6); !slices.Equal(got, []int{10, 11, 12, 200, 201, 202}) {
+		t.Errorf("after the drain: %v", got)
+	}
+}
+
 // Whatever is added, taken, put back and removed: nothing is lost, nothing comes twice, and when all
 // is over nothing is remembered.
 func TestWaitlistKeepsItsBooks(t *testing.T) {
@@ -143,13 +184,16 @@ func TestWaitlistKeepsItsBooks(t *testing.T) {
 		now := 0
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
 			now++
-			switch rapid.IntRange(0, 4).Draw(t, "what") {
+			switch rapid.IntRange(0, 5).Draw(t, "what") {
+			case 5:
+				w.drain(!w.draining)
 			case 0, 1:
 				i := rapid.IntRange(0, 5).Draw(t, "message")
 				p := waiter(messages[i], fmt.Sprint(i%3), now)
 				if rapid.Bool().Draw(t, "expires") {
 					p.work.Expires = t0.Add(time.Duration(now+20) * time.Second)
 				}
+				p.work.backlog = rapid.Bool().Draw(t, "backlog")
 				w.add(p, false)
 				waiting[p] = true
 			case 2:
@@ -188,7 +232,7 @@ func TestWaitlistKeepsItsBooks(t *testing.T) {
 		for _, g := range running {
 			w.ended(g)
 		}
-		if len(waiting) != 0 || w.n != 0 || w.oldest != nil || w.ring != nil {
+		if len(waiting) != 0 || w.n != 0 || w.oldest != nil || !w.rounds[freshMail].Empty() || !w.rounds[backlogMail].Empty() {
 			t.Fatalf("left: %d, n %d", len(waiting), w.n)
 		}
 		for _, tn := range w.tenants {

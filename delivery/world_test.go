@@ -199,6 +199,13 @@ func (w *world) awaitResults(n int, most time.Duration) []Result {
 	}
 }
 
+// told gives the sites that OnRoom was told of.
+func (w *world) told() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]string(nil), w.room...)
+}
+
 func (w *world) dialed() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

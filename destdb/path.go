@@ -79,6 +79,17 @@ func (p *Path) RetryAt() time.Time {
 // before more are opened.
 func (p *Path) Suspect() bool { return p.Broken.Failures > 0 || p.Host.Broken.Failures > 0 }
 
+// BrokenSince is when the path, or its host, was found broken first; zero when it is sound.
+func (p *Path) BrokenSince() time.Time {
+	var at time.Time
+	for _, b := range [...]*Broken{&p.Broken, &p.Host.Broken} {
+		if b.Failures > 0 && (at.IsZero() || b.Since.Before(at)) {
+			at = b.Since
+		}
+	}
+	return at
+}
+
 // Why is the last failure, of the path or of its host, whichever holds longer.
 func (p *Path) Why() reply.Reply {
 	if p.Broken.Failures > 0 && !p.Broken.RetryAt.Before(p.Host.Broken.RetryAt) {

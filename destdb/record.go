@@ -24,9 +24,10 @@ type Record struct {
 	Broken Broken    `json:"broken,omitzero"` // hosts and paths
 	Made   time.Time `json:"made,omitzero"`   // paths
 
-	Allowed float64  `json:"allowed,omitempty"` // sites, this and what follows
-	Usual   float64  `json:"usual,omitempty"`
-	Actions []Action `json:"actions,omitempty"`
+	Allowed float64   `json:"allowed,omitempty"` // sites, this and what follows
+	Usual   float64   `json:"usual,omitempty"`
+	Good    time.Time `json:"good,omitzero"` // LastGood
+	Actions []Action  `json:"actions,omitempty"`
 }
 
 func (db *DB) touch(k Key) { db.changed[k] = struct{}{} }
@@ -50,6 +51,7 @@ func (db *DB) record(k Key) Record {
 	case k.Site != "":
 		if s := db.sites[k.Site]; s != nil {
 			r.Gone, r.Used, r.Allowed, r.Usual = false, s.used, s.Allowed, s.Usual
+			r.Good = s.LastGood
 			r.Actions = append(r.Actions, s.Actions...)
 		}
 	case k.Source == "":
@@ -119,6 +121,9 @@ func (s *Site) learn(r Record) {
 		return
 	}
 	s.Allowed, s.Usual, s.used = max(r.Allowed, 1), r.Usual, r.Used
+	if r.Good.After(s.LastGood) {
+		s.LastGood = r.Good
+	}
 	s.Actions = append([]Action(nil), r.Actions...)
 }
 

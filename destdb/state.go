@@ -40,6 +40,20 @@ func (p *Path) State() State {
 	return Unused
 }
 
+// Proven reports whether p is known to be of use, or nothing is known against it: it has a
+// connection that stands, or its last attempt did not fail.
+func (p *Path) Proven() bool {
+	if !p.Suspect() {
+		return true
+	}
+	for _, c := range p.conns {
+		if c.Phase == Open {
+			return true
+		}
+	}
+	return false
+}
+
 // Working reports whether p can be counted on now: it has connections, or may be tried.
 func (p *Path) Working(now time.Time) bool {
 	for _, c := range p.conns {
