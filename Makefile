@@ -12,7 +12,7 @@ FUZZTIME ?= 1m
 SCALE ?= 1
 RUNS  ?= 3
 
-.PHONY: help build demo test unit e2e e2e-install torture check bench measure microbench benchcmp fuzz clean
+.PHONY: help build demo test unit e2e e2e-install torture check bench measure microbench benchcmp scale soak fuzz clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,12 @@ microbench: ## micro-benchmarks of the hot steps, with allocations
 
 benchcmp: ## the same of BASE (main, or the commit before) and of this checkout, compared
 	@.ci/benchcmp $(BASE)
+
+scale: ## ten million queued messages, thousands of connections, 100,000 sites; 12 GB of disk in /tmp
+	MTA_SCALE_FULL=1 $(GO) test -count=1 -timeout 30m -run '^TestScale' -v ./e2e
+
+soak: ## the relay under steady load and trouble for MTA_SOAK (1h): nothing may grow
+	MTA_SOAK=$${MTA_SOAK:-1h} $(GO) test -count=1 -timeout 0 -run '^TestSoak$$' -v ./e2e
 
 fuzz: ## every fuzz target for FUZZTIME (1m)
 	@sh .ci/fuzz $(FUZZTIME)
