@@ -3,6 +3,7 @@ package mta
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"mta/internal/envelope"
@@ -122,24 +123,28 @@ func (a *accountant) attempted(kind eventKind, o *outcomes, at attempt) {
 	a.log.Add(&rec)
 }
 
-// removed writes down what an operator removed without a report to the sender.
+// removed writes down what an operator removed without a report to the sender. What is being
+// attempted may be delivered; removedAtLast is for what was not.
 func (a *accountant) removed(items []queue.Item) {
+	for i := range items {
+		it := items[i]
+		it.Recipients = slices.DeleteFunc(slices.Clone(it.Recipients), func(rc queue.ItemRecipient) bool { return rc.State == queue.StateActive })
+		a.removedAtLast(it)
+	}
+}
+
+// removedAtLast writes down the removal of all recipients of it.
+func (a *accountant) removedAtLast(it queue.Item) {
 	if a.log == nil {
 		return
 	}
-	for i := range items {
-		it := &items[i]
-		m := &envelope.Message{ID: it.ID, Sender: it.Sender, Size: it.Size, Received: it.Received, Tenant: it.Tenant, Campaign: it.Campaign}
-		rec := a.record(eventAdminBounce, m, a.now())
-		rec.Response = reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "removed by the administrator of this relay")
-		for _, rc := range it.Recipients {
-			if rc.State == queue.StateActive {
-				continue
-			}
-			rec.Recipient, rec.Site, rec.Attempts = rc.Address, rc.Key, rc.Attempts
-			rec.Queue = queueName(m, rc.Address)
-			a.log.Add(&rec)
-		}
+	m := &envelope.Message{ID: it.ID, Sender: it.Sender, Size: it.Size, Received: it.Received, Tenant: it.Tenant, Campaign: it.Campaign}
+	rec := a.record(eventAdminBounce, m, a.now())
+	rec.Response = reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "removed by the administrator of this relay")
+	for _, rc := range it.Recipients {
+		rec.Recipient, rec.Site, rec.Attempts = rc.Address, rc.Key, rc.Attempts
+		rec.Queue = queueName(m, rc.Address)
+		a.log.Add(&rec)
 	}
 }
 

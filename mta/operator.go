@@ -141,7 +141,8 @@ func (o operator) Change(_ context.Context, c control.Change) (control.Changed, 
 }
 
 // remove writes down what it removes, some messages at a time: nobody else gets to hear of
-// them. A recipient whose attempt is under way is not written down, since it may be delivered.
+// them. A recipient whose attempt is under way may be delivered; it is written down when it has come
+// back, see queue.Config.OnRemoved.
 func (o operator) remove(sel queue.Selector, a queue.Action, _ bool) (int, error) {
 	if len(sel.IDs) > 0 {
 		items := o.r.queue.Pick(sel.IDs, sel.Filter)

@@ -174,6 +174,7 @@ func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
 		MinFree:     int64(cfg.Queue.MinFree),
 		MaxAge:      r.maxAge,
 		DelayAfter:  cfg.Defaults.Traffic.DelayWarning,
+		OnRemoved:   r.events.removedAtLast,
 	})
 	if err != nil {
 		return err

@@ -261,6 +261,33 @@ func TestQueueOutlivesTheRelay(t *testing.T) {
 	}
 }
 
+// TestRemovedAmidAnAttemptIsWrittenDown removes a recipient while a host is thinking about it.
+func TestRemovedAmidAnAttemptIsWrittenDown(t *testing.T) {
+	asked, answer := make(chan struct{}), make(chan struct{})
+	w := newWorld(t, sink.Config{Hook: func(c sink.Command) sink.Answer {
+		if c.Phase != sink.Rcpt {
+			return sink.Answer{}
+		}
+		close(asked)
+		<-answer
+		return sink.Answer{Reply: "450 4.2.1 later"}
+	}}, `defaults { smtp_port = PORT }`)
+	w.send("ann@client.example", letter, "bob@box.example")
+	<-asked
+	changed, err := operator{w.Relay}.Change(context.Background(), control.Change{Action: control.Remove, All: true})
+	if err != nil || changed.Recipients != 1 {
+		t.Fatalf("removed %+v, %v", changed, err)
+	}
+	if got := w.eventsOf("bob@box.example"); slices.Contains(got, "AdminBounce") {
+		t.Errorf("it may still be delivered, and is written down as removed: %v", got)
+	}
+	close(answer)
+	w.await("bob@box.example", "AdminBounce")
+	if got := w.eventsOf("bob@box.example"); !slices.Equal(got, []string{"Reception", "TransientFailure", "AdminBounce"}) {
+		t.Errorf("events %v", got)
+	}
+}
+
 // eventsOf gives the types of a recipient's accounting records, those of attempts one by one
 // once only.
 func (w *world) eventsOf(recipient string) []string {

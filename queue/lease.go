@@ -447,7 +447,8 @@ func (q *Queue) makeDue(s schedule.Slot, e *schedule.Entry, now uint32) {
 // for something else meanwhile.
 func (q *Queue) comeBack(id envelope.ID, recipients []int, rest func(schedule.Slot, *schedule.Entry)) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	tell := func() {}
+	defer func() { q.mu.Unlock(); tell() }()
 	var gone []uint16
 	n, due := 0, false
 	for _, r := range recipients {
@@ -461,6 +462,7 @@ func (q *Queue) comeBack(id envelope.ID, recipients []int, rest func(schedule.Sl
 		}
 		due = due || e.State() == schedule.Due
 	}
+	tell = q.ousted(uint64(id), gone)
 	q.endLease(uint64(id), n, due)
 	q.kill(uint64(id), gone, Removed)
 	q.table.Tidy()

@@ -114,12 +114,8 @@ func (q *Queue) item(c *candidate, m *envelope.Message) Item {
 		}
 	}
 	if m != nil {
-		it.Sender, it.Size, it.Received, it.Total = m.Sender, m.Size, m.Received, len(m.Recipients)
-		it.Tenant, it.Campaign, it.Tier = m.Tenant, m.Campaign, m.Tier
-		it.HeloName, it.Protocol, it.Session, it.EnvID = m.HeloName, m.Protocol, m.Session, m.EnvID
-		if m.Peer.IsValid() {
-			it.Peer = m.Peer.String()
-		}
+		it = itemOf(m)
+		it.ID = envelope.ID(c.id)
 	}
 	// Downward walks give recipients last to first.
 	slices.SortFunc(c.rcpts, func(a, b candidateRecipient) int { return cmp.Compare(a.entry.Rcpt, b.entry.Rcpt) })
@@ -131,6 +127,19 @@ func (q *Queue) item(c *candidate, m *envelope.Message) Item {
 			r.Last, r.Via = last.Reply, last.Via
 		}
 		it.Recipients = append(it.Recipients, r)
+	}
+	return it
+}
+
+// itemOf is what a message says of itself.
+func itemOf(m *envelope.Message) Item {
+	it := Item{
+		Sender: m.Sender, Size: m.Size, Received: m.Received, Total: len(m.Recipients),
+		Tenant: m.Tenant, Campaign: m.Campaign, Tier: m.Tier,
+		HeloName: m.HeloName, Protocol: m.Protocol, Session: m.Session, EnvID: m.EnvID,
+	}
+	if m.Peer.IsValid() {
+		it.Peer = m.Peer.String()
 	}
 	return it
 }

@@ -282,12 +282,63 @@ func TestRemoveAskedBeforeACrash(t *testing.T) {
 		id := inState(t, q, StateActive)
 		q.Change(Selector{IDs: []envelope.ID{id}}, Remove, false)
 		shut(t, q)
-		q = open(t, small(t, fs))
+		var told []Item
+		cfg := small(t, fs)
+		cfg.OnRemoved = func(it Item) { told = append(told, it) }
+		q = open(t, cfg)
 		defer shut(t, q)
+		if len(told) != 1 || told[0].ID != id || told[0].Recipients[0].Address != "r0@example.net" {
+			t.Errorf("told of %+v", told)
+		}
 		if s := balanced(t, q); s.Recovered != 1 || s.Removed != 1 || s.Queued != 0 {
 			t.Fatalf("%+v", s)
 		}
 	})
+}
+
+// TestRemovedWhileLeasedIsTold: whoever asked hears of it when the attempt is over, however it came
+// back, and not when it ended otherwise.
+func TestRemovedWhileLeasedIsTold(t *testing.T) {
+	for what, back := range map[string]func(*Queue, envelope.ID){
+		"deferred":  func(q *Queue, id envelope.ID) { q.Defer(id, []int{1, 0}, q.now(), Attempt{Reply: greylisted}, "site") },
+		"returned":  func(q *Queue, id envelope.ID) { q.Return(id, []int{0, 1}) },
+		"parked":    func(q *Queue, id envelope.ID) { q.Park(id, []int{0, 1}, "site") },
+		"delivered": func(q *Queue, id envelope.ID) { q.Settle(id, []int{0, 1}, Delivered) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			inTime(t, func(t *testing.T) {
+				var told []Item
+				cfg := small(t, vfs.Memory())
+				var q *Queue
+				cfg.OnRemoved = func(it Item) {
+					q.Stats() // with no lock held
+					told = append(told, it)
+				}
+				q = open(t, cfg)
+				defer shut(t, q)
+				m := accept(t, q, message(3, "example.net"), "x")
+				next(t, q)
+				q.Change(Selector{IDs: []envelope.ID{m.ID}, Filter: Filter{Recipient: "r1@example.net"}}, Remove, false)
+				if len(told) != 0 {
+					t.Errorf("told at once: %+v", told)
+				}
+				back(q, m.ID)
+				if what == "delivered" {
+					if len(told) != 0 {
+						t.Errorf("told %+v of what was delivered", told)
+					}
+					return
+				}
+				if len(told) != 1 || told[0].ID != m.ID || told[0].Sender != m.Sender || len(told[0].Recipients) != 1 || told[0].Recipients[0].Address != "r1@example.net" {
+					t.Fatalf("told %+v", told)
+				}
+				if want := map[string]int{"deferred": 1}[what]; told[0].Recipients[0].Attempts != want {
+					t.Errorf("told of %d attempts, want %d", told[0].Recipients[0].Attempts, want)
+				}
+				balanced(t, q)
+			})
+		})
+	}
 }
 
 func TestChangeByFilter(t *testing.T) {

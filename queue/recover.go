@@ -316,22 +316,35 @@ func (l *loader) key(rc *recipientHistory) uint32 {
 // finishRemovals removes what an operator asked to be removed when the last attempt would be
 // over, and the process ended first.
 func (q *Queue) finishRemovals() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	doomed := map[uint64][]uint16{}
-	if q.table.Count(schedule.Unreadable) == 0 {
-		return
+	q.mu.Lock()
+	if q.table.Count(schedule.Unreadable) > 0 {
+		q.table.Ascend(0, func(_ schedule.Slot, e *schedule.Entry) bool {
+			if e.State() == schedule.Unreadable && e.Action() == schedule.Remove {
+				doomed[e.ID] = append(doomed[e.ID], e.Rcpt)
+			}
+			return true
+		})
 	}
-	q.table.Ascend(0, func(_ schedule.Slot, e *schedule.Entry) bool {
-		if e.State() == schedule.Unreadable && e.Action() == schedule.Remove {
-			doomed[e.ID] = append(doomed[e.ID], e.Rcpt)
-		}
-		return true
-	})
+	q.mu.Unlock()
 	for id, rcpts := range doomed {
-		q.kill(id, rcpts, Removed)
+		q.finishRemoval(id, rcpts)
 	}
+}
+
+func (q *Queue) finishRemoval(id uint64, rcpts []uint16) {
+	var it Item
+	if c, ok := q.lookUp(id); ok && q.cfg.OnRemoved != nil {
+		c.rcpts = slices.DeleteFunc(c.rcpts, func(r candidateRecipient) bool { return !slices.Contains(rcpts, r.entry.Rcpt) })
+		it = q.item(&c, nil)
+	}
+	q.mu.Lock()
+	q.kill(id, rcpts, Removed)
 	q.table.Tidy()
+	q.mu.Unlock()
+	if q.cfg.OnRemoved != nil {
+		q.cfg.OnRemoved(it)
+	}
 }
 
 // removeOrphans deletes contents that no message names: of drafts that were never committed, and

@@ -160,7 +160,8 @@ type Attempt struct {
 // says what they wait for. It is written as Settle's outcome is, and ErrUnknown means the same.
 func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last Attempt, key string) error {
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	tell := func() {}
+	defer func() { q.mu.Unlock(); tell() }()
 	if q.ended {
 		return ErrClosed
 	}
@@ -198,6 +199,7 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 		if len(hurried) > 0 {
 			q.noteMarks(uint64(id), hurried, q.seconds())
 		}
+		tell = q.ousted(uint64(id), gone)
 		q.endLease(uint64(id), known, len(hurried) > 0)
 		q.kill(uint64(id), sorted(gone), Removed)
 	}
@@ -206,6 +208,24 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 		return fmt.Errorf("message %s: %d of %d recipients: %w", id, len(recipients)-known, len(recipients), ErrUnknown)
 	}
 	return nil
+}
+
+// ousted gives what tells Config.OnRemoved, when mu is free again, of leased recipients that are
+// about to be removed.
+func (q *Queue) ousted(id uint64, rcpts []uint16) func() {
+	h := q.hot[id]
+	if len(rcpts) == 0 || q.cfg.OnRemoved == nil || h == nil {
+		return func() {}
+	}
+	it := itemOf(h.msg)
+	it.ID = envelope.ID(id)
+	for _, r := range rcpts {
+		_, e := q.table.Find(id, r)
+		it.Recipients = append(it.Recipients, ItemRecipient{
+			Index: int(r), Address: h.msg.Recipients[r].Address, State: StateEnding, Key: q.keys.Name(e.Key), Attempts: int(e.Attempts),
+		})
+	}
+	return func() { q.cfg.OnRemoved(it) }
 }
 
 // deferEntry puts an entry that is on no list on the wheel.
