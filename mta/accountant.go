@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"mta/internal/envelope"
@@ -26,7 +27,10 @@ const (
 
 // eventLog is where events are written down for the operator.
 type eventLog interface {
+	// accepting is called before a message is committed, and then received or refused.
+	accepting(m *envelope.Message)
 	received(m *envelope.Message)
+	refused(m *envelope.Message)
 	attempted(kind eventKind, o *outcomes, a attempt)
 }
 
@@ -54,6 +58,11 @@ type accountant struct {
 	log    *accounting.Writer // nil: switched off
 	policy func() *policy
 	now    func() time.Time
+
+	mu sync.Mutex // guards unreported
+	// unreported are messages on their way into the queue, which may hand one out before the
+	// goroutine that committed it gets to say so: whoever is first writes the Reception.
+	unreported map[*envelope.Message]struct{}
 }
 
 // Received is called by submission when a message is durable.
@@ -64,10 +73,37 @@ func accepted(m *envelope.Message) reply.Reply {
 	return reply.Reply{Code: 250, Enhanced: reply.Enhanced{2, 0, 0}, Text: "queued as " + m.ID.String(), Command: "content", Local: true}
 }
 
-func (a *accountant) received(m *envelope.Message) {
+func (a *accountant) accepting(m *envelope.Message) {
 	if a.log == nil {
 		return
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.unreported == nil {
+		a.unreported = make(map[*envelope.Message]struct{})
+	}
+	a.unreported[m] = struct{}{}
+}
+
+func (a *accountant) refused(m *envelope.Message) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.unreported, m)
+}
+
+// received writes the Reception of a message that has none yet. The lock is held meanwhile, so
+// that the record of an attempt can't come before it.
+func (a *accountant) received(m *envelope.Message) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, open := a.unreported[m]; !open {
+		return
+	}
+	delete(a.unreported, m)
+	a.reception(m)
+}
+
+func (a *accountant) reception(m *envelope.Message) {
 	rec := a.record(accounting.Reception, m, m.Received)
 	rec.Response = accepted(m)
 	rec.Peer = accounting.Peer{Name: m.HeloName, Addr: m.Peer.Addr()}
@@ -103,6 +139,7 @@ func (a *accountant) attempted(kind eventKind, o *outcomes, at attempt) {
 		return
 	}
 	m, r := o.message, at.result
+	a.received(m)
 	rec := a.record(kind, m, a.now())
 	rec.Recipient = m.Recipients[at.pending.Index].Address
 	rec.Queue = queueName(m, rec.Recipient)

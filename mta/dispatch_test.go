@@ -109,7 +109,9 @@ func (s *stage) notify(n notification, done func(error)) {
 	}
 }
 
-func (s *stage) received(*envelope.Message) {}
+func (s *stage) accepting(*envelope.Message) {}
+func (s *stage) received(*envelope.Message)  {}
+func (s *stage) refused(*envelope.Message)   {}
 
 type stageRouter struct{ *stage }
 

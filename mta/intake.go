@@ -15,11 +15,12 @@ import (
 // to refuse them and when it takes them again.
 type queueStore struct {
 	q        *queue.Queue
+	events   eventLog
 	refusing *trouble.Kind
 }
 
-func newQueueStore(q *queue.Queue, now func() time.Time, log *slog.Logger) *queueStore {
-	return &queueStore{q, trouble.New(log, now, slog.LevelError, "mail is refused with 4xx", "mail is no longer refused")}
+func newQueueStore(q *queue.Queue, events eventLog, now func() time.Time, log *slog.Logger) *queueStore {
+	return &queueStore{q, events, trouble.New(log, now, slog.LevelError, "mail is refused with 4xx", "mail is no longer refused")}
 }
 
 // Begin opens a place for a message.
@@ -60,7 +61,14 @@ func (d queueDraft) Write(p []byte) (int, error) {
 }
 
 // Commit accepts the message.
-func (d queueDraft) Commit(m *envelope.Message) error { return d.s.tell(d.Draft.Commit(m)) }
+func (d queueDraft) Commit(m *envelope.Message) error {
+	d.s.events.accepting(m)
+	err := d.s.tell(d.Draft.Commit(m))
+	if err != nil {
+		d.s.events.refused(m)
+	}
+	return err
+}
 
 // diskFull makes submission answer 452 4.3.1.
 type diskFull struct{ error }

@@ -179,7 +179,7 @@ func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
 	if err != nil {
 		return err
 	}
-	r.queue, r.store = q, newQueueStore(q, r.now, r.log)
+	r.queue, r.store = q, newQueueStore(q, r.events, r.now, r.log)
 	undo.add(func() { q.Close() })
 	r.log.Info("queue is open", "recipients", q.Stats().Queued, "took", time.Since(began).Round(time.Millisecond))
 	r.reporter = startReporter((&reportWriter{

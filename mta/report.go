@@ -47,7 +47,9 @@ func (w *reportWriter) write(n notification) error {
 		draft.Abort()
 		return fmt.Errorf("report to the sender: %w", err)
 	}
+	w.events.accepting(m)
 	if err := draft.Commit(m); err != nil {
+		w.events.refused(m)
 		return fmt.Errorf("report to the sender: %w", err)
 	}
 	w.events.received(m)

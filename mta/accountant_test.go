@@ -1,0 +1,67 @@
+package mta
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"mta/delivery"
+	"mta/internal/envelope"
+	"mta/internal/reply"
+	"mta/mta/accounting"
+	"mta/mta/config"
+	"mta/queue"
+)
+
+// TestReceptionComesFirst lets the attempt at each message race with the client's goroutine, as the
+// queue does when it hands a message out before Commit has returned.
+func TestReceptionComesFirst(t *testing.T) {
+	dir := t.TempDir()
+	log, err := accounting.Open(accounting.Config{Dir: dir, NodeID: "n", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pol := newPolicy(config.Default())
+	a := &accountant{log: log, policy: func() *policy { return pol }, now: time.Now}
+	const n = 500
+	var all sync.WaitGroup
+	for i := range n {
+		m := &envelope.Message{ID: envelope.ID(i + 1), Recipients: []envelope.Recipient{{Address: "bob@box.example"}}}
+		a.accepting(m)
+		if i%10 == 0 {
+			a.refused(m)
+			continue
+		}
+		all.Go(func() { a.Received(m) })
+		all.Go(func() {
+			a.attempted(eventDelivery, &outcomes{message: m}, attempt{queue.Pending{}, delivery.Result{Reply: reply.Reply{Code: 250}}})
+		})
+	}
+	all.Wait()
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	seen := make(map[string][]string)
+	err = accounting.Read(context.Background(), dir, accounting.Query{}, func(line []byte) error {
+		var rec struct{ ID, Type string }
+		if err := json.Unmarshal(line, &rec); err != nil {
+			return err
+		}
+		seen[rec.ID] = append(seen[rec.ID], rec.Type)
+		return nil
+	}, func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := n - n/10; len(seen) != want || len(a.unreported) != 0 {
+		t.Errorf("%d messages are in the log, want %d; %d wait", len(seen), want, len(a.unreported))
+	}
+	for id, types := range seen {
+		if len(types) != 2 || types[0] != "Reception" || types[1] != "Delivery" {
+			t.Errorf("message %s: %v", id, types)
+		}
+	}
+}
