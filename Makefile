@@ -8,7 +8,8 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # How long each fuzz target runs in 'make fuzz'.
 FUZZTIME ?= 1m
 
-# 'make bench' and 'make measure': the file for the tables (OUT; in bin), how much of the full sizes, how often each is measured.
+# 'make bench' and 'make measure': how much of the full sizes, and how often each is measured. OUT=FILE
+# says where the tables go (bin), FILL=1 puts them into docs/benchmarks.md.
 SCALE ?= 1
 RUNS  ?= 3
 
@@ -43,10 +44,10 @@ check: ## gofmt, go vet, staticcheck (when it can be had)
 	@sh .ci/staticcheck
 
 bench: e2e-install ## the relay beside Postfix in the standard scenarios, in 12 minutes
-	@GO=$(GO) SCALE=$(SCALE) RUNS=$(RUNS) sh e2e/measure.sh $(or $(OUT),bin/bench.md) '^TestBench$$'
+	@GO='$(GO)' SCALE='$(SCALE)' RUNS='$(RUNS)' OUT='$(OUT)' FILL='$(FILL)' sh e2e/measure.sh bench '^TestBench$$'
 
 measure: e2e-install ## the other figures of docs/benchmarks.md, in 12 minutes; the same settings
-	@GO=$(GO) SCALE=$(SCALE) RUNS=$(RUNS) sh e2e/measure.sh $(or $(OUT),bin/measure.md) '^TestMeasure'
+	@GO='$(GO)' SCALE='$(SCALE)' RUNS='$(RUNS)' OUT='$(OUT)' FILL='$(FILL)' sh e2e/measure.sh measure '^TestMeasure'
 
 microbench: ## micro-benchmarks of the hot steps, with allocations
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && .ci/benchsteps build . "$$dir" && .ci/benchsteps run "$$dir"

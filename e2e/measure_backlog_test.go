@@ -52,7 +52,7 @@ func TestMeasureThrottledBacklog(t *testing.T) {
 	publish(t, fmt.Sprintf("%d messages that wait for a site with 1/s", messages), markdown([][]string{
 		{"CPU, % of a core", "memory MB", "most while filling", "before", "octets a message", "accepted/s", "delivered meanwhile"},
 		{fmt.Sprintf("%.2f", 100*cpu.Seconds()/took.Seconds()), fmt.Sprintf("%.0f", now), fmt.Sprintf("%.0f", filled), fmt.Sprintf("%.0f", idle),
-			fmt.Sprintf("%.0f", (now-idle)*(1<<20)/float64(messages)), fmt.Sprintf("%.0f", float64(messages)/l.Took.Seconds()), fmt.Sprintf("%d in %.0f s", delivered, took.Seconds())}}))
+			fmt.Sprintf("%.0f", (now-idle)*(1<<20)/float64(messages)), fmt.Sprintf("%.0f", float64(messages)/l.Took.Seconds()), fmt.Sprintf("%d in %.0f s", delivered, took.Seconds())}}), footnote(t))
 }
 
 // used is the processor time that the process has had.

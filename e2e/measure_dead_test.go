@@ -22,6 +22,6 @@ func TestMeasureOneDeadSiteAmongTen(t *testing.T) {
 	compete(t, well, silent, hole)
 	if fullSize() {
 		publish(t, "One dead site among ten, replies 20 ms late", losses(
-			pair{"it takes connections and is silent", well, silent}, pair{"it answers no request for a connection", well, hole}))
+			pair{"it takes connections and is silent", well, silent}, pair{"it answers no request for a connection", well, hole}), footnote(t))
 	}
 }

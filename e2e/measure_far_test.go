@@ -32,5 +32,5 @@ func TestMeasureOneSiteFarAway(t *testing.T) {
 		rows = append(rows, []string{c.name, "**" + number(c.median(steady)/postfix.median(steady)) + "**", number(c.median(steady)), number(c.median(endToEnd)),
 			number(c.median(cpu)), number(float64(c.scenario.Messages) * scale(t)), c.each(steady)})
 	}
-	publish(t, "One far site: 50 ms, 20 connections, 2 KB", markdown(rows))
+	publish(t, "One far site: 50 ms, 20 connections, 2 KB", markdown(rows), footnote(t))
 }

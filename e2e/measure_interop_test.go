@@ -101,7 +101,7 @@ func interop(t *testing.T, mode string, perServer int) {
 	}
 	publish(t, "Real servers as receivers, pipelining = "+mode, markdown([][]string{
 		{"servers", "messages to each", "all settled within", "right"},
-		{strings.Join(names, ", "), fmt.Sprint(perServer), took.Round(100 * time.Millisecond).String(), "each recipient once, each refused one reported"}}))
+		{strings.Join(names, ", "), fmt.Sprint(perServer), took.Round(100 * time.Millisecond).String(), "each recipient once, each refused one reported"}}), footnote(t))
 }
 
 // count is how many messages there are, without reading them.

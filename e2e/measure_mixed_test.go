@@ -23,6 +23,6 @@ func TestMeasureSmallMailAmongBigEnvelopes(t *testing.T) {
 	}
 	compete(t, all...)
 	if fullSize() {
-		publish(t, "Mail to one recipient among envelopes of 50, ten sites", smallMail(all...))
+		publish(t, "Mail to one recipient among envelopes of 50, ten sites", smallMail(all...), footnote(t))
 	}
 }

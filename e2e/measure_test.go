@@ -150,6 +150,12 @@ func publish(t *testing.T, title string, parts ...string) {
 	}
 }
 
+// footnote says what the figures above it were taken with.
+func footnote(t *testing.T) string {
+	m := bench.ThisMachine()
+	return fmt.Sprintf("%d x %s, %s; %g of the full size, %d runs; load average at the end %s.\n", m.Processors, m.Model, m.Go, scale(t), runs(t), m.Load)
+}
+
 // markdown is a table whose first row is its head.
 func markdown(rows [][]string) string {
 	var b strings.Builder

@@ -23,7 +23,6 @@ func difficult(i int) sink.Config {
 	cfg := sink.Config{
 		Seed: uint64(i), Drop: cut, DropByReset: i%2 == 1,
 		Latency: 5 * time.Millisecond, Jitter: 5 * time.Millisecond,
-		Swallow: map[sink.Phase]float64{sink.Kept: 0.002},
 		Refusals: []sink.Refusal{
 			sink.UnknownUsers("refused"),
 			{Phase: sink.Mail, Share: 0.02, Reply: "451 4.3.2 try later"},
@@ -33,6 +32,12 @@ func difficult(i int) sink.Config {
 			{Phase: sink.Mail, Share: 0.005, Reply: "421 4.3.2 going down"},
 		},
 		MaxMessages: 20, MaxConnectionsPerClient: 5,
+	}
+	// A reply that never comes while the session goes on shifts all later ones: against SMTP, which has
+	// one for each command (RFC 5321, 4.2). A 354 in the wrong place shows it; with CHUNKING all
+	// replies are 250, and the client can but take them for what they seem to be.
+	if i%3 != 0 {
+		cfg.Swallow = map[sink.Phase]float64{sink.Kept: 0.002}
 	}
 	switch i % 3 {
 	case 1:
@@ -121,7 +126,7 @@ func TestMeasureTrouble(t *testing.T) {
 		{"recipients", "delivered", "refused", "lost", "further copies", "attempts logged as ambiguous", "temporary failures", "queue empty after the last was accepted", "goroutines before, after", "files before, after"},
 		{fmt.Sprint(l.Recipients()), fmt.Sprint(v.delivered), fmt.Sprint(v.bounced), "0", fmt.Sprint(v.copies), fmt.Sprint(v.ambiguous), fmt.Sprint(v.transient),
 			waited.Round(100 * time.Millisecond).String(), fmt.Sprintf("%d, %d", routines, routinesAfter), fmt.Sprintf("%d, %d", open, openAfter)}}),
-		"What the sites did: "+troubles(hosts)+".\n")
+		"What the sites did: "+troubles(hosts)+".\n", footnote(t))
 }
 
 // emptied waits until the relay's queue is empty.
