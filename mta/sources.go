@@ -3,6 +3,7 @@ package mta
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net"
@@ -55,12 +56,7 @@ func (w *sourceWatch) run(ctx context.Context) {
 func (w *sourceWatch) check() {
 	w.checking.Lock()
 	defer w.checking.Unlock()
-	missing := make(map[string]netip.Addr)
-	for _, s := range w.config().Sources {
-		if a, local := s.Local(); local && isMissing(w.bind(a)) {
-			missing[s.Name] = a
-		}
-	}
+	missing := missingSources(w.config(), w.bind)
 	w.mu.Lock()
 	before := w.missing
 	w.missing = missing
@@ -75,6 +71,30 @@ func (w *sourceWatch) check() {
 			w.log.Info("source is no longer left out", "source", name, "address", before[name])
 		}
 	}
+}
+
+// missingSources gives, by source, the addresses that can't be used here.
+func missingSources(cfg *config.Config, bind func(netip.Addr) error) map[string]netip.Addr {
+	missing := make(map[string]netip.Addr)
+	for _, s := range cfg.Sources {
+		if a, local := s.Local(); local && isMissing(bind(a)) {
+			missing[s.Name] = a
+		}
+	}
+	return missing
+}
+
+// Warnings says, a sentence each, what is well written in a configuration and will not work on this
+// machine as it is now.
+func Warnings(cfg *config.Config) []string {
+	var out []string
+	missing := missingSources(cfg, bindTo)
+	for _, s := range cfg.Sources {
+		if a, is := missing[s.Name]; is {
+			out = append(out, fmt.Sprintf("%s: this machine does not have the address %s: mail takes other sources of the pool, or waits", s.Origin("address"), a))
+		}
+	}
+	return out
 }
 
 // bindTo tries to use an address. Addresses of interfaces are not all that can be used: a route can

@@ -6,11 +6,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"mta/mta"
 	"mta/mta/config"
 )
 
 const checkHelp = `Read the configuration file and say everything that is wrong with it: line, column,
 the line itself, and what to do. Nothing of a running relay is touched.
+
+A warning is about this machine: a source's address that it doesn't have. It does not
+count as a problem for the exit status, since the file may be for another machine, or
+the address may come.
 
 With --effective, print what is in force with this file: every setting, those that the
 file doesn't have included, as a file that loads. Secrets are masked.`
@@ -46,12 +51,20 @@ func (c *cli) check(effective bool) error {
 	if err != nil {
 		return err
 	}
+	warnings := mta.Warnings(cfg)
+	for _, w := range warnings {
+		fmt.Fprintf(c.err, "warning: %s\n", clean(w))
+	}
 	if effective {
 		_, err := c.out.Write(config.Effective(cfg))
 		return err
 	}
 	if path := c.configPath(); path != "" {
-		fmt.Fprintf(c.out, "%s: nothing is wrong\n", path)
+		verdict := "nothing is wrong"
+		if n := len(warnings); n > 0 {
+			verdict = plural(n, "warning")
+		}
+		fmt.Fprintf(c.out, "%s: %s\n", path, verdict)
 		return nil
 	}
 	where, err := os.Getwd()
