@@ -256,6 +256,9 @@ func TestSuspendedMailWaitsAndResumes(t *testing.T) {
 	}
 	id := accept(t, w.Relay, "bob@box.example", 1)
 	e := explained(t, w.Relay, id, says(control.StateActive, "suspended: they asked us to"))
+	if list, err := (operator{w.Relay}).List(ctx, control.Filter{}, control.Page{}); err != nil || !strings.HasSuffix(list.Messages[0].Recipients[0].Doing, ": suspended: they asked us to") {
+		t.Errorf("listed as %+v, %v", list, err)
+	}
 	if r := e.Message.Recipients[0]; !r.Until.Equal(done.Until) {
 		t.Errorf("until %v, want %v", r.Until, done.Until)
 	}

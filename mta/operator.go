@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"mta/delivery"
 	"mta/internal/envelope"
 	"mta/internal/reply"
 	"mta/mta/control"
@@ -33,8 +34,58 @@ func (o operator) List(_ context.Context, f control.Filter, p control.Page) (con
 	out := control.List{Messages: make([]control.Item, len(items)), Next: next}
 	for i := range items {
 		out.Messages[i] = o.item(&items[i], p.Recipients)
+		if i < mostDoing {
+			o.doing(&items[i], &out.Messages[i])
+		}
 	}
 	return out, nil
+}
+
+// mostDoing is how many messages of a page are looked up in delivery: each holds delivery's lock
+// while it goes through the connections.
+const mostDoing = 200
+
+// doing says what is going on with the active recipients of a message.
+func (o operator) doing(it *queue.Item, out *control.Item) {
+	active := func(rc queue.ItemRecipient) bool { return rc.State == queue.StateActive }
+	if !slices.ContainsFunc(it.Recipients[:len(out.Recipients)], active) {
+		return
+	}
+	where, known := o.r.delivery.Whereabouts(it.ID)
+	for i := range out.Recipients {
+		if active(it.Recipients[i]) {
+			out.Recipients[i].Doing = doing(&where, known, it.Recipients[i].Index)
+		}
+	}
+}
+
+// doing says in a few words what recipientCase.active says at length.
+func doing(where *delivery.Whereabouts, known bool, recipient int) string {
+	if !known {
+		return "its route is being looked up, or its outcome written down"
+	}
+	for _, p := range where.Waiting {
+		if slices.Contains(p.Recipients, recipient) {
+			if p.Why != "" {
+				return "waits for a connection to " + p.Site + ": " + p.Why
+			}
+			return "waits for a connection to " + p.Site
+		}
+	}
+	var carrier *delivery.Carrier
+	for i := range where.Carriers {
+		if where.Carriers[i].Parts == 0 {
+			continue
+		}
+		if carrier != nil {
+			return "in transit, over one of several connections"
+		}
+		carrier = &where.Carriers[i]
+	}
+	if carrier == nil {
+		return "its attempt has just ended"
+	}
+	return "in transit to " + carrier.Host.String()
 }
 
 var orders = map[control.Order]queue.Order{
@@ -46,7 +97,11 @@ var orders = map[control.Order]queue.Order{
 func (o operator) listByID(sel queue.Selector, p control.Page) control.List {
 	out := control.List{Messages: []control.Item{}}
 	for _, it := range o.r.queue.Pick(sel.IDs, sel.Filter) {
-		out.Messages = append(out.Messages, o.item(&it, p.Recipients))
+		item := o.item(&it, p.Recipients)
+		if len(out.Messages) < mostDoing {
+			o.doing(&it, &item)
+		}
+		out.Messages = append(out.Messages, item)
 	}
 	return out
 }
@@ -91,6 +146,7 @@ func (o operator) Get(_ context.Context, text string) (control.Item, error) {
 		return control.Item{}, notQueued(id, err)
 	}
 	out := o.item(&it, 0)
+	o.doing(&it, &out)
 	out.HeloName, out.Protocol, out.Session, out.EnvID = it.HeloName, it.Protocol, it.Session, it.EnvID
 	return out, nil
 }

@@ -274,6 +274,10 @@ func TestRemovedAmidAnAttemptIsWrittenDown(t *testing.T) {
 	}}, `defaults { smtp_port = PORT }`)
 	w.send("ann@client.example", letter, "bob@box.example")
 	<-asked
+	list, err := operator{w.Relay}.List(context.Background(), control.Filter{State: control.StateActive}, control.Page{})
+	if err != nil || len(list.Messages) != 1 || !strings.HasPrefix(list.Messages[0].Recipients[0].Doing, "in transit to mx.box.example") {
+		t.Errorf("listed as %+v, %v", list, err)
+	}
 	changed, err := operator{w.Relay}.Change(context.Background(), control.Change{Action: control.Remove, All: true})
 	if err != nil || changed.Recipients != 1 {
 		t.Fatalf("removed %+v, %v", changed, err)

@@ -97,6 +97,9 @@ func (c *cli) completeIDs(cmd *cobra.Command, _ []string, prefix string) ([]stri
 
 // reason is why a recipient is still here, in a line.
 func reason(r control.RecipientStatus) string {
+	if r.Doing != "" {
+		return r.Doing
+	}
 	if r.Reply == nil {
 		if r.Scheduled {
 			return "scheduled for " + r.Next.Local().Format(time.DateTime)

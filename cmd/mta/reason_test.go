@@ -18,3 +18,10 @@ func TestReasonOfScheduledMail(t *testing.T) {
 		t.Errorf("reason after an attempt %q", got)
 	}
 }
+
+func TestReasonOfWhatIsActive(t *testing.T) {
+	r := control.RecipientStatus{State: control.StateActive, Doing: "in transit to mx", Reply: &control.Reply{Code: 450, Text: "before"}}
+	if got := reason(r); got != r.Doing {
+		t.Errorf("reason %q, want what is going on", got)
+	}
+}

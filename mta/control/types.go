@@ -41,6 +41,8 @@ type RecipientStatus struct {
 	Warned   bool      `json:"warned,omitempty"` // the sender was told of the delay
 	// Scheduled says that it was not tried yet since it was submitted to be released at Next.
 	Scheduled bool `json:"scheduled,omitempty"`
+	// Doing is what an active one is about; "" when that was not looked up.
+	Doing string `json:"doing,omitempty"`
 }
 
 // Item is a message in the queue.
