@@ -31,6 +31,7 @@ type Report struct {
 	Small      *Spread `json:"small,omitempty"` // the same for messages to one recipient, where others have many
 
 	CPUPerThousand  float64 `json:"cpu_seconds_per_1000"`        // of the server, for 1,000 accepted messages; 0 is not known
+	OwnPerThousand  float64 `json:"own_cpu_seconds_per_1000"`    // of this program, load and sites
 	PeakMemory      int64   `json:"peak_memory"`                 // octets; 0 is not known
 	SyncsPerMessage float64 `json:"syncs_per_message,omitempty"` // 0 is not known
 
@@ -55,12 +56,16 @@ func (m *measurement) report(before, after reading) (*Report, error) {
 	}
 	r := &Report{Server: m.server.Name, Scenario: m.scenario, Machine: ThisMachine(),
 		Accepted: m.load.Accepted(), Recipients: m.expected, Account: *Settle(m.load, m.ground, doubts)}
+	if r.Scenario.Dead == 0 {
+		r.Scenario.Death = "" // of nobody
+	}
 	r.Delivered = int64(len(r.firsts))
 	r.rates()
 	r.delays(m.load, m.scenario.mixed())
 	thousands := float64(r.Accepted) / 1000
 	if thousands > 0 {
 		r.CPUPerThousand = (after.cpu - before.cpu).Seconds() / thousands
+		r.OwnPerThousand = (after.own - before.own).Seconds() / thousands
 		r.SyncsPerMessage = float64(after.syncs-before.syncs) / float64(r.Accepted)
 	}
 	return r, nil
@@ -141,6 +146,7 @@ func (r *Report) Write(w io.Writer) error {
 		line("", "%s for messages to one recipient", r.Small)
 	}
 	line("processor", "%s", known(r.CPUPerThousand > 0, "%.3f s per 1,000 messages", r.CPUPerThousand))
+	line("", "%.3f s more for load and sites", r.OwnPerThousand)
 	line("memory", "%s", known(r.PeakMemory > 0, "%.0f MB at most", float64(r.PeakMemory)/(1<<20)))
 	line("syncs", "%s", known(r.SyncsPerMessage > 0, "%.3f per message", r.SyncsPerMessage))
 	line("account", "%d messages accepted, %d of %d deliveries made", r.Accepted, r.Delivered, r.Recipients)

@@ -68,6 +68,15 @@ func ProcessorTime(pid int) (time.Duration, error) {
 	return time.Duration(ticks) * time.Second / userHZ, err
 }
 
+// ownTime is the processor time that this process has had, without its children.
+func ownTime() (time.Duration, error) {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0, fmt.Errorf("reading this process's processor time: %w", err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
+}
+
 // Memory gives a line of /proc/PID/status in octets: VmRSS is now, VmHWM the most so far.
 func Memory(pid int, which string) (int64, error) {
 	return kilobytes(fmt.Sprintf("/proc/%d/status", pid), which)
