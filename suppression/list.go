@@ -17,6 +17,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -248,6 +249,44 @@ func (l *List) known(ctx context.Context, keys []Key) (map[Key]bool, error) {
 	}
 	return there, nil
 }
+
+// Get gives those of the entries that are there and have not ended, what was fed last included.
+func (l *List) Get(ctx context.Context, keys []Key) ([]Entry, error) {
+	if err := l.writeFed(ctx); err != nil {
+		return nil, err
+	}
+	found, err := l.store.Get(ctx, keys)
+	if err != nil {
+		return nil, fmt.Errorf("reading the suppression list: %w", err)
+	}
+	now := l.now()
+	return slices.DeleteFunc(found, func(e Entry) bool { return e.Ended(now) }), nil
+}
+
+// Tenants gives the tenants that have entries, "" for everybody's, in order. It looks at one entry
+// of each.
+func (l *List) Tenants(ctx context.Context) (tenants []string, err error) {
+	if err := l.writeFed(ctx); err != nil {
+		return nil, err
+	}
+	for after := (Key{}); ; {
+		found := false
+		err := l.store.Scan(ctx, after, func(e Entry) bool {
+			tenants, found = append(tenants, e.Tenant), true
+			return false
+		})
+		if err != nil {
+			return nil, fmt.Errorf("reading the suppression list: %w", err)
+		}
+		if !found {
+			return tenants, nil
+		}
+		after = Key{Tenant: tenants[len(tenants)-1], Address: beyondAll}
+	}
+}
+
+// beyondAll is behind every address of a tenant: no address has this octet.
+const beyondAll = "\xff"
 
 // Query says which entries are wanted. All that is set must fit.
 type Query struct {

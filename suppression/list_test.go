@@ -344,6 +344,27 @@ func TestPages(t *testing.T) {
 	}
 }
 
+func TestTenantsAndGet(t *testing.T) {
+	s := newMemory()
+	l := open(t, s)
+	defer shut(t, l)
+	ctx := context.Background()
+	if got, err := l.Tenants(ctx); len(got) != 0 || err != nil {
+		t.Errorf("tenants of an empty list: %q, %v", got, err)
+	}
+	ended := entry("zeta", "x@example.net")
+	ended.Expires = time.Now().Add(-time.Second)
+	l.Add(ctx, []Entry{entry("zeta", "a@example.net"), entry("zeta", "b@example.net"), entry("acme", "a@example.net"), ended})
+	l.Feed(entry("", "ü@example.net"))
+	if got, err := l.Tenants(ctx); !slices.Equal(got, []string{"", "acme", "zeta"}) || err != nil {
+		t.Errorf("tenants %q, %v", got, err)
+	}
+	got, err := l.Get(ctx, []Key{KeyOf("zeta", "a@example.net"), ended.Key, KeyOf("", "ü@example.net"), KeyOf("", "a@example.net")})
+	if err != nil || len(got) != 2 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
 func BenchmarkMatchOfWhatIsNotThere(b *testing.B) {
 	s := newMemory()
 	l, err := Open(context.Background(), Config{Store: s})

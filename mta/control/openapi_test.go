@@ -113,6 +113,8 @@ func TestDocumentHasTheTypes(t *testing.T) {
 		reflect.TypeFor[Explanation](), reflect.TypeFor[ExplainedMessage](), reflect.TypeFor[ExplainedRecipient](), reflect.TypeFor[Destination](),
 		reflect.TypeFor[TierHost](), reflect.TypeFor[DestinationSource](), reflect.TypeFor[Limit](), reflect.TypeFor[Lane](),
 		reflect.TypeFor[QueuedCounts](), reflect.TypeFor[Ceiling](), reflect.TypeFor[TraceLine](),
+		reflect.TypeFor[Suppression](), reflect.TypeFor[SuppressionList](), reflect.TypeFor[Suppress](), reflect.TypeFor[Suppressed](),
+		reflect.TypeFor[SuppressedAddresses](), reflect.TypeFor[Unsuppressed](),
 		reflect.TypeFor[Warmup](), reflect.TypeFor[WarmupProvider](), reflect.TypeFor[WarmupDay](), reflect.TypeFor[WarmupList](),
 		reflect.TypeFor[WarmupPlan](), reflect.TypeFor[WarmupPlanList](), reflect.TypeFor[PlanDocument](), reflect.TypeFor[PlanStage](),
 		reflect.TypeFor[PlanCaps](), reflect.TypeFor[PlanHealth](), reflect.TypeFor[PlanLimits](), reflect.TypeFor[PlanPause](), reflect.TypeFor[StageChoice](),
@@ -213,6 +215,9 @@ func TestDocumentHasTheWords(t *testing.T) {
 		if got, want := strings.Join(s[name].Properties["state"].Enum, ", "), join(HostStates); got != want {
 			t.Errorf("states of %s: %s, want %s", name, got, want)
 		}
+	}
+	if got, want := strings.Join(s["Suppression"].Properties["source"].Enum, ", "), join(SuppressionSources); got != want {
+		t.Errorf("source: %s, want %s", got, want)
 	}
 	if got, want := strings.Join(s["Warmup"].Properties["state"].Enum, ", "), join(WarmupStates); got != want {
 		t.Errorf("states of Warmup: %s, want %s", got, want)

@@ -46,13 +46,15 @@ type Relay interface {
 	Config() string
 }
 
-// Config is what a server works with. Queue, Log, Relay, Destinations, Warmups and Tracer are needed.
+// Config is what a server works with. Queue, Log, Relay, Destinations, Warmups, Suppressions
+// and Tracer are needed.
 type Config struct {
 	Queue        Queue
 	Log          Log
 	Relay        Relay
 	Destinations Destinations
 	Warmups      Warmups
+	Suppressions Suppressions
 	Tracer       Tracer
 	// Events is where what an operator changes is written down. nil: slog.Default.
 	Events *slog.Logger

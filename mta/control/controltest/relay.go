@@ -35,8 +35,9 @@ type Relay struct {
 	KnownPlans   []control.WarmupPlan
 	Conversation []control.TraceLine
 	TraceEnds    bool // when Conversation has been said
+	Suppressed   []control.Suppression
 
-	mu      sync.Mutex // guards Messages and KnownWarmups once the relay is in use, and changes
+	mu      sync.Mutex // guards Messages, KnownWarmups and Suppressed once the relay is in use, and changes
 	changes []control.Change
 }
 
@@ -48,7 +49,7 @@ var (
 
 // Server makes a server of the API for r.
 func (r *Relay) Server() *control.Server {
-	return control.NewServer(control.Config{Queue: r, Log: r, Relay: r, Destinations: r, Warmups: r, Tracer: r, Now: func() time.Time { return r.Now }, Events: cmp.Or(r.Events, slog.New(slog.DiscardHandler))})
+	return control.NewServer(control.Config{Queue: r, Log: r, Relay: r, Destinations: r, Warmups: r, Suppressions: r, Tracer: r, Now: func() time.Time { return r.Now }, Events: cmp.Or(r.Events, slog.New(slog.DiscardHandler))})
 }
 
 // Changes gives the changes that were asked for, dry runs included.

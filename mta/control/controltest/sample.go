@@ -65,6 +65,7 @@ func Sample(now time.Time) *Relay {
 	}
 	r.addDestinations()
 	r.addWarmups()
+	r.addSuppressions()
 	grey := &r.Messages[1]
 	r.Records = append(r.Records, fmt.Sprintf(`{"type":"TransientFailure","id":%q,"sender":%q,"recipient":"anna@grey.example","queue":"grey.example","site":"mx.grey.example","size":%d,"response":{"code":450,"enhanced_code":{"class":4,"subject":7,"detail":1},"content":"greylisted, come back in five minutes","command":"RCPT"},"peer_address":{"name":"mx.grey.example","addr":"192.0.2.1"},"event_time":%q,"num_attempts":2,"tenant":"acme"}`,
 		grey.ID, grey.Sender, grey.Size, now.Add(-5*time.Minute).Format(time.RFC3339)))

@@ -1,0 +1,304 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"mta/mta/control"
+)
+
+const suppressHelp = `Look at the list of addresses that no mail is sent to, and change it. Without a
+command below it, 'mta suppress' lists them.
+
+An entry is for one tenant's mail or for everybody's. What becomes of mail to such an
+address, and whether bounces put addresses on the list, says the configuration:
+suppression { }.`
+
+func newSuppress(c *cli) *cobra.Command {
+	list := newSuppressList(c)
+	g := group("suppress", "the addresses that no mail is sent to", list,
+		newSuppressAdd(c), newSuppressRemove(c), newSuppressCheck(c), newSuppressImport(c), newSuppressExport(c))
+	g.Long = suppressHelp
+	listByDefault(g, list)
+	return g
+}
+
+// tenantFlag is a tenant that was given, or not.
+type tenantFlag struct {
+	name string
+	cmd  *cobra.Command
+}
+
+func (f *tenantFlag) add(cmd *cobra.Command, usage string) {
+	f.cmd = cmd
+	cmd.Flags().StringVar(&f.name, "tenant", "", usage)
+}
+
+// given is nil when the flag was not.
+func (f *tenantFlag) given() *string {
+	if f.cmd.Flags().Changed("tenant") {
+		return &f.name
+	}
+	return nil
+}
+
+// suppressionFlags narrow a listing down.
+type suppressionFlags struct {
+	tenant         tenantFlag
+	domain, source string
+}
+
+func (f *suppressionFlags) add(cmd *cobra.Command) {
+	f.tenant.add(cmd, "entries of this `tenant` alone; \"\": those for everybody's mail")
+	cmd.Flags().StringVar(&f.domain, "domain", "", "addresses in this `domain`")
+	cmd.Flags().StringVar(&f.source, "source", "", "entries from this `source`: bounce, operator or import")
+	oneOf(cmd, "source", control.SuppressionSources)
+}
+
+func (f *suppressionFlags) filter() control.SuppressionFilter {
+	return control.SuppressionFilter{Tenant: f.tenant.given(), Domain: f.domain, Source: control.SuppressionSource(f.source)}
+}
+
+func newSuppressList(c *cli) *cobra.Command {
+	var (
+		f suppressionFlags
+		p pageFlags
+	)
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "list suppressed addresses",
+		Long:  `List suppressed addresses, by tenant and address. For all of them, see 'mta suppress export'.`,
+		Example: `  mta suppress list --source bounce --domain example.com
+  mta suppress list --tenant acme --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := p.check(); err != nil {
+				return err
+			}
+			return c.suppressList(cmd.Context(), f.filter(), &p)
+		},
+	}
+	p.add(cmd, "addresses")
+	f.add(cmd)
+	return cmd
+}
+
+func (c *cli) suppressList(ctx context.Context, f control.SuppressionFilter, p *pageFlags) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	all, next, err := collect(p, func(after string, limit int) ([]control.Suppression, string, error) {
+		l, err := client.Suppressions(ctx, f, after, limit)
+		return l.Suppressions, l.Next, err
+	})
+	if err != nil {
+		return err
+	}
+	if p.asJSON {
+		return writeJSON(c.out, control.SuppressionList{Suppressions: all, Next: next})
+	}
+	if err := c.suppressionTable(all); err != nil {
+		return err
+	}
+	if next == "" && len(all) == 1 {
+		return nil
+	}
+	switch {
+	case next != "":
+		fmt.Fprintf(c.err, "%s shown; for the next ones add: --after %q\n", addresses(len(all)), next)
+	case len(all) == 0:
+		fmt.Fprintln(c.err, "no address on the list fits")
+	}
+	return nil
+}
+
+func (c *cli) suppressionTable(list []control.Suppression) error {
+	if len(list) == 0 {
+		return nil
+	}
+	t := &table{
+		columns:   []column{{title: "ADDRESS", shrink: true}, {title: "TENANT", shrink: true}, {title: "SOURCE"}, {title: "AGE", right: true}, {title: "ENDS IN", right: true}},
+		noteTitle: "REASON",
+	}
+	for _, s := range list {
+		end := "-"
+		if !s.Expires.IsZero() {
+			end = shortAge(s.Expires.Sub(c.now()))
+		}
+		t.add(s.Reason, s.Address, orDash(s.Tenant), string(s.Source), shortAge(c.now().Sub(s.Added)), end)
+	}
+	return t.write(c.out, c.screen)
+}
+
+// addresses counts them in words.
+func addresses(n int) string {
+	if n == 1 {
+		return "1 address"
+	}
+	return fmt.Sprintf("%d addresses", n)
+}
+
+// someAddresses demands arguments.
+func someAddresses(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usagef("no address is named")
+	}
+	return nil
+}
+
+// newEntry are the flags of what is added to the list.
+type newEntry struct {
+	tenant, reason string
+	lasting        control.Age
+}
+
+func (f *newEntry) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.tenant, "tenant", "", "for this `tenant`'s mail alone (default: everybody's)")
+	cmd.Flags().StringVar(&f.reason, "reason", "", "`text` that tells others why")
+	cmd.Flags().Var((*ageFlag)(&f.lasting), "for", "how long, as 90d (`age`; default: for ever)")
+}
+
+// entry makes an entry for an address.
+func (f *newEntry) entry(address string, now time.Time, source control.SuppressionSource) control.Suppression {
+	s := control.Suppression{Address: address, Tenant: f.tenant, Reason: f.reason, Source: source}
+	if f.lasting > 0 {
+		s.Expires = now.Add(time.Duration(f.lasting))
+	}
+	return s
+}
+
+func newSuppressAdd(c *cli) *cobra.Command {
+	var (
+		f      newEntry
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "add ADDRESS...",
+		Short: "send no mail to addresses",
+		Long: `Put addresses on the list, in place of the entries that are there. It is in force when
+the command returns, for mail in the queue too, and stays so over a restart.`,
+		Example: `  mta suppress add someone@example.com --reason "asked us to, ticket 4711"
+  mta suppress add someone@example.com --tenant acme --for 90d`,
+		Args: someAddresses,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s := control.Suppress{}
+			for _, a := range args {
+				s.Suppressions = append(s.Suppressions, f.entry(a, c.now(), control.SuppressedByOperator))
+			}
+			client, err := c.client()
+			if err != nil {
+				return err
+			}
+			done, err := client.Suppress(cmd.Context(), s)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(c.out, done)
+			}
+			fmt.Fprintln(c.out, told(done))
+			return nil
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// told says what was done to the list.
+func told(done control.Suppressed) string {
+	text := addresses(done.Added) + " suppressed"
+	if done.Changed > 0 {
+		text += fmt.Sprintf(", %d changed that had been before", done.Changed)
+	}
+	return text
+}
+
+func newSuppressRemove(c *cli) *cobra.Command {
+	var (
+		tenant tenantFlag
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "remove ADDRESS...",
+		Short: "send mail to addresses again",
+		Long:  `Take addresses off the list: all entries of each, or those of one tenant.`,
+		Example: `  mta suppress remove someone@example.com
+  mta suppress remove someone@example.com --tenant acme`,
+		Args: someAddresses,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := c.client()
+			if err != nil {
+				return err
+			}
+			done, err := client.Unsuppress(cmd.Context(), control.SuppressedAddresses{Addresses: args, Tenant: tenant.given()})
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(c.out, done)
+			}
+			if done.Removed == 0 {
+				return hinted{fmt.Errorf("%s not on the list", isOrAre(args)), "those that are: mta suppress"}
+			}
+			if done.Removed == 1 {
+				fmt.Fprintln(c.out, "1 entry removed")
+				return nil
+			}
+			fmt.Fprintf(c.out, "%d entries removed\n", done.Removed)
+			return nil
+		},
+	}
+	tenant.add(cmd, "the entries of this `tenant` alone; \"\": those for everybody's mail (default: all)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func isOrAre(args []string) string {
+	if len(args) == 1 {
+		return args[0] + " is"
+	}
+	return strings.Join(args, ", ") + " are"
+}
+
+func newSuppressCheck(c *cli) *cobra.Command {
+	var (
+		tenant tenantFlag
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "check ADDRESS...",
+		Short: "say whether addresses are suppressed, and why",
+		Long: `Show the entries that keep mail from addresses: all of them or, with --tenant, those
+that this tenant's mail meets, which are its own and everybody's.`,
+		Example: `  mta suppress check someone@example.com
+  mta suppress check someone@example.com --tenant acme --json`,
+		Args: someAddresses,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := c.client()
+			if err != nil {
+				return err
+			}
+			l, err := client.CheckSuppressed(cmd.Context(), control.SuppressedAddresses{Addresses: args, Tenant: tenant.given()})
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(c.out, l)
+			}
+			if len(l.Suppressions) == 0 {
+				fmt.Fprintf(c.out, "%s not suppressed\n", isOrAre(args))
+				return nil
+			}
+			return c.suppressionTable(l.Suppressions)
+		},
+	}
+	tenant.add(cmd, "as mail of this `tenant` meets them; \"\": mail without a tenant (default: all entries)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mta/mta/control"
+)
+
+func newSuppressImport(c *cli) *cobra.Command {
+	var f newEntry
+	cmd := &cobra.Command{
+		Use:   "import [FILE]",
+		Short: "put the addresses of a file on the list",
+		Long: `Put addresses on the list, from a file or from standard input, a line each:
+
+  someone@example.com
+  someone@example.com,why it is there
+  {"address":"someone@example.com", ...}    as 'mta suppress export' writes it
+
+Empty lines and lines that begin with # say nothing. --tenant, --reason and --for are for
+lines that don't say so themselves. Lines that can't be used are told and left out; the
+exit code is 1 then. To read a file again does no harm.`,
+		Example: `  mta suppress import unsubscribed.csv --reason unsubscribed
+  mta --socket old.sock suppress export | mta suppress import`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usagef("unexpected argument %q", args[1])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in, name := c.in, "standard input"
+			if len(args) == 1 && args[0] != "-" {
+				file, err := os.Open(args[0])
+				if err != nil {
+					return err
+				}
+				defer file.Close()
+				in, name = file, args[0]
+			}
+			client, err := c.client()
+			if err != nil {
+				return err
+			}
+			im := importer{c: c, client: client, name: name, defaults: &f}
+			return im.run(cmd.Context(), in)
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+// importer reads entries and hands them to the relay, as many at a time as a request can have.
+type importer struct {
+	c        *cli
+	client   *control.Client
+	name     string // of what is read
+	defaults *newEntry
+
+	batch []control.Suppression
+	lines []int // where each of batch stands
+	done  control.Suppressed
+	bad   int
+}
+
+// importBatch is what is sent at once: with the longest reasons it still fits into a request.
+const importBatch = 1000
+
+// maxBad is after how many bad lines a file is taken for something else.
+const maxBad = 100
+
+func (im *importer) run(ctx context.Context, in io.Reader) error {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 1<<20)
+	n := 0
+	for lines.Scan() {
+		n++
+		text := strings.TrimSpace(strings.TrimPrefix(lines.Text(), "\ufeff"))
+		if text == "" || text[0] == '#' {
+			continue
+		}
+		s, err := im.parse(text)
+		if err != nil {
+			im.complain(n, err)
+		} else {
+			im.batch, im.lines = append(im.batch, s), append(im.lines, n)
+		}
+		if im.bad >= maxBad {
+			return fmt.Errorf("%s: more than %d lines can't be used; %s", im.name, maxBad, told(im.done))
+		}
+		if len(im.batch) == importBatch {
+			if err := im.send(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("reading %s, line %d: %w; %s", im.name, n+1, err, told(im.done))
+	}
+	if err := im.send(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintln(im.c.out, told(im.done))
+	if im.bad > 0 {
+		return exitError(exitFailed)
+	}
+	return nil
+}
+
+func (im *importer) complain(line int, err error) {
+	im.bad++
+	im.c.tell(fmt.Errorf("%s:%d: %w", im.name, line, err))
+}
+
+// parse reads a line.
+func (im *importer) parse(text string) (control.Suppression, error) {
+	if text[0] != '{' {
+		address, reason, _ := strings.Cut(text, ",")
+		s := im.defaults.entry(unbracketed(address), im.c.now(), control.SuppressedByImport)
+		if reason = unquoted(reason); reason != "" {
+			s.Reason = reason
+		}
+		return s, nil
+	}
+	s := im.defaults.entry("", im.c.now(), control.SuppressedByImport)
+	d := json.NewDecoder(strings.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&s); err != nil {
+		return s, fmt.Errorf("reading JSON: %w", err)
+	}
+	return s, nil
+}
+
+// unbracketed takes an address out of quotes and angle brackets.
+func unbracketed(s string) string {
+	s = unquoted(s)
+	if inner, ok := strings.CutPrefix(s, "<"); ok {
+		return strings.TrimSuffix(inner, ">")
+	}
+	return s
+}
+
+// unquoted takes the quotes of CSV off.
+func unquoted(s string) string {
+	s = strings.TrimSpace(s)
+	if len(s) >= 2 && s[0] == '"' && s[len(s)-1] == '"' {
+		return strings.ReplaceAll(s[1:len(s)-1], `""`, `"`)
+	}
+	return s
+}
+
+// send hands over the batch. When the relay refuses it, each line is tried by itself, so that a bad
+// one is told with its number and keeps nobody else off the list.
+func (im *importer) send(ctx context.Context) error {
+	batch, lines := im.batch, im.lines
+	im.batch, im.lines = nil, nil
+	if len(batch) == 0 {
+		return nil
+	}
+	err := im.add(ctx, batch)
+	if refused := (*control.Error)(nil); !errors.As(err, &refused) || refused.Status != 400 {
+		return err
+	}
+	for i := range batch {
+		err := im.add(ctx, batch[i:i+1])
+		if refused := (*control.Error)(nil); errors.As(err, &refused) && refused.Status == 400 {
+			im.complain(lines[i], errors.New(refused.Message))
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (im *importer) add(ctx context.Context, some []control.Suppression) error {
+	done, err := im.client.Suppress(ctx, control.Suppress{Suppressions: some})
+	im.done.Added += done.Added
+	im.done.Changed += done.Changed
+	return err
+}
+
+func newSuppressExport(c *cli) *cobra.Command {
+	var f suppressionFlags
+	cmd := &cobra.Command{
+		Use:   "export",
+		Short: "write the list as lines of JSON",
+		Long:  `Write the list, or a part of it, as lines of JSON, for 'mta suppress import' and for other programs.`,
+		Example: `  mta suppress export > suppressed.jsonl
+  mta suppress export --source bounce | jq -r .address`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := c.client()
+			if err != nil {
+				return err
+			}
+			out := bufio.NewWriter(c.out)
+			e := json.NewEncoder(out)
+			e.SetEscapeHTML(false)
+			for after := ""; ; {
+				l, err := client.Suppressions(cmd.Context(), f.filter(), after, control.MaxLimit)
+				if err != nil {
+					return err
+				}
+				for _, s := range l.Suppressions {
+					if err := e.Encode(s); err != nil {
+						return err
+					}
+				}
+				if after = l.Next; after == "" {
+					return out.Flush()
+				}
+			}
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
