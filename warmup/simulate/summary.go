@@ -10,11 +10,19 @@ import (
 
 // Row is a row of Run's output.
 type Row struct {
-	T, Stage                      int64
-	Provider, State               string
-	CapHour, CapDay               int64
-	Offered, Sent, Diverted, Held int64
-	Deferred, Bounced, Complained int64
+	T          int64  `json:"t"` // when the interval begins, in seconds
+	Stage      int64  `json:"stage"`
+	Provider   string `json:"provider"`
+	State      string `json:"state"` // normal, paused or store_down
+	CapHour    int64  `json:"cap_hour"`
+	CapDay     int64  `json:"cap_day"`
+	Offered    int64  `json:"offered"`
+	Sent       int64  `json:"sent"`
+	Diverted   int64  `json:"diverted"`
+	Held       int64  `json:"held"` // at the interval's end
+	Deferred   int64  `json:"deferred"`
+	Bounced    int64  `json:"bounced"`
+	Complained int64  `json:"complained"`
 }
 
 // ReadRows reads what Run has written.

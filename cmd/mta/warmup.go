@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"mta/mta/control"
+)
+
+const warmupHelp = `Look at the warm-up of new sources, steer it, and try plans before they are used.
+Without a command below it, 'mta warmup' lists the sources that warm up.
+
+A source is put under a plan in the configuration, where a pool dedicates it.`
+
+func newWarmup(c *cli) *cobra.Command {
+	list := newWarmupList(c)
+	g := group("warmup", "look at the warm-up of sources, steer it, try plans", list, newWarmupShow(c), newWarmupPlans(c),
+		newWarmupStart(c), newWarmupPause(c), newWarmupResume(c), newWarmupSetStage(c), newWarmupSimulate(c))
+	g.Long = warmupHelp
+	listByDefault(g, list)
+	return g
+}
+
+const warmupListHelp = `List the sources that have a plan: the stage, what was sent of the hour's and the
+day's caps, and the share of the mail that takes the source now. OUTLOOK is what the day
+would do to the stage if it ended now.`
+
+func newWarmupList(c *cli) *cobra.Command {
+	var p pageFlags
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "list the sources that warm up",
+		Long:    warmupListHelp,
+		Example: "  mta warmup list --json",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := p.check(); err != nil {
+				return err
+			}
+			return c.warmupList(cmd.Context(), &p)
+		},
+	}
+	p.add(cmd, "sources")
+	return cmd
+}
+
+func (c *cli) warmupList(ctx context.Context, p *pageFlags) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	all, next, err := collect(p, func(after string, limit int) ([]control.Warmup, string, error) {
+		l, err := client.Warmups(ctx, after, limit)
+		return l.Warmups, l.Next, err
+	})
+	if err != nil {
+		return err
+	}
+	if p.asJSON {
+		return writeJSON(c.out, control.WarmupList{Warmups: all, Next: next})
+	}
+	t := &table{
+		columns: []column{
+			{title: "SOURCE", shrink: true}, {title: "IP"}, {title: "PLAN", shrink: true}, {title: "STATE"}, {title: "STAGE", right: true},
+			{title: "HOUR", right: true}, {title: "DAY", right: true}, {title: "THROTTLE", right: true},
+		},
+		noteTitle: "OUTLOOK",
+	}
+	for i := range all {
+		w := &all[i]
+		t.add(warmupOutlook(w), w.Source, w.IP, w.Plan, string(w.State), warmupStage(w),
+			warmupOf(w, w.SentHour, w.HourlyLimit), warmupOf(w, w.SentDay, w.StageLimit), warmupThrottle(w))
+	}
+	if len(all) == 0 && next == "" {
+		fmt.Fprintln(c.err, "no source has a plan: give it one where a pool dedicates it")
+		return nil
+	}
+	if err := t.write(c.out, c.screen); err != nil {
+		return err
+	}
+	c.pageFooter(len(all), "source", next)
+	return nil
+}
+
+// known reports whether the ledger could be read.
+func known(w *control.Warmup) bool { return w.Stage > 0 }
+
+func warmupStage(w *control.Warmup) string {
+	if !known(w) {
+		return "-"
+	}
+	return fmt.Sprintf("%d/%d", w.Stage, w.TotalStages)
+}
+
+// warmupOf puts a count beside its cap.
+func warmupOf(w *control.Warmup, sent, limit int64) string {
+	switch {
+	case !known(w):
+		return "-"
+	case w.State == control.WarmupWarm || limit == 0:
+		return fmt.Sprint(sent)
+	}
+	return fmt.Sprintf("%d/%d", sent, limit)
+}
+
+func warmupThrottle(w *control.Warmup) string {
+	if !known(w) {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", w.Throttle)
+}
+
+// warmupOutlook says what the day would do to the stage, and on account of whom.
+func warmupOutlook(w *control.Warmup) string { return becauseOf(w.Outlook, w.OutlookProvider) }
+
+func becauseOf(why, provider string) string {
+	if provider == "" {
+		return why
+	}
+	return why + " (" + provider + ")"
+}
+
+// warmupTitle names a warm-up.
+func warmupTitle(w *control.Warmup) string {
+	return clean(fmt.Sprintf("%s (%s)", w.Source, w.IP))
+}
+
+// onStage says where a warm-up is, in words.
+func onStage(w *control.Warmup) string { return fmt.Sprintf("stage %d of %d", w.Stage, w.TotalStages) }
+
+// warmupChange makes a command that does one thing to a source. stage reads the stage that is meant
+// from the arguments behind the source; nil: none is.
+func warmupChange(c *cli, cmd *cobra.Command, a control.WarmupAction, stage func(args []string) (int, error), done func(*control.Warmup) string) *cobra.Command {
+	var asJSON bool
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		n := 0
+		if stage != nil {
+			var err error
+			if n, err = stage(args[1:]); err != nil {
+				return err
+			}
+		}
+		client, err := c.client()
+		if err != nil {
+			return err
+		}
+		w, err := client.ChangeWarmup(cmd.Context(), args[0], a, n)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return writeJSON(c.out, w)
+		}
+		fmt.Fprintf(c.out, "%s %s\n", warmupTitle(&w), done(&w))
+		return nil
+	}
+	return cmd
+}
+
+func newWarmupStart(c *cli) *cobra.Command {
+	var stage int
+	cmd := &cobra.Command{
+		Use:   "start SOURCE",
+		Short: "begin a warm-up again",
+		Long: `Begin the warm-up of a source again, on the plan's first stage or on another one. Its
+past days are forgotten; what was sent in this hour and on this day still counts. It also
+replaces a state that can't be read: this hour and this day then count as used up.
+
+A warm-up that is new begins by itself. SOURCE is the name of a source, or its IP.`,
+		Example: "  mta warmup start acme-1 --stage 3",
+		Args:    oneName("a source"),
+	}
+	cmd.Flags().IntVar(&stage, "stage", 0, "the `stage` to begin on, counted from 1 (default: the plan's start_stage)")
+	return warmupChange(c, cmd, control.WarmupStart, func([]string) (int, error) {
+		if stage < 0 || stage == 0 && cmd.Flags().Changed("stage") {
+			return 0, usagef("--stage: stages are counted from 1")
+		}
+		return stage, nil
+	}, func(w *control.Warmup) string { return "begins again on " + onStage(w) })
+}
+
+func newWarmupPause(c *cli) *cobra.Command {
+	return warmupChange(c, &cobra.Command{
+		Use:   "pause SOURCE",
+		Short: "send nothing by a source that warms up",
+		Long: `Send nothing by a source until 'mta warmup resume'. Its stage and its counters stay; its
+mail takes the pool's shared sources or waits, as the pool says.
+
+SOURCE is the name of a source, or its IP.`,
+		Args: oneName("a source"),
+	}, control.WarmupPause, nil, func(w *control.Warmup) string { return "is paused on " + onStage(w) })
+}
+
+func newWarmupResume(c *cli) *cobra.Command {
+	return warmupChange(c, &cobra.Command{
+		Use:   "resume SOURCE",
+		Short: "end a pause",
+		Long: `Send by a source again that was paused.
+
+SOURCE is the name of a source, or its IP.`,
+		Args: oneName("a source"),
+	}, control.WarmupResume, nil, func(w *control.Warmup) string { return "goes on with " + onStage(w) })
+}
+
+func newWarmupSetStage(c *cli) *cobra.Command {
+	return warmupChange(c, &cobra.Command{
+		Use:   "set-stage SOURCE STAGE",
+		Short: "go on with another stage",
+		Long: `Go on with another stage of the plan, and its caps, at once. What was sent in this hour
+and on this day still counts.
+
+SOURCE is the name of a source, or its IP. STAGE is counted from 1.`,
+		Example: "  mta warmup set-stage acme-1 5",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return usagef("want a source and a stage, got %s", plural(len(args), "argument"))
+			}
+			return nil
+		},
+	}, control.WarmupSetStage, func(args []string) (int, error) {
+		n, err := strconv.Atoi(args[0])
+		if err != nil || n < 1 {
+			return 0, usagef("stage %q: want a number from 1", args[0])
+		}
+		return n, nil
+	}, func(w *control.Warmup) string { return "is on " + onStage(w) })
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mta/mta"
+	"mta/mta/control"
+)
+
+const warmupPlansHelp = `List the plans that a source can be put under: those of the configuration and the
+presets; with NAME, what one of them says. FIRST and LAST are the caps of the first and
+the last stage, in recipients an hour and a day.
+
+The running relay is asked for the plans that are in force there. Without one the
+configuration file is read.`
+
+func newWarmupPlans(c *cli) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "plans [NAME]",
+		Short: "list plans, or the stages of one",
+		Long:  warmupPlansHelp,
+		Example: `  mta warmup plans standard
+  mta warmup plans standard --json | jq '.plans[0].plan' > plan.json`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usagef("want the name of one plan, got %d", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			plans, err := c.warmupPlans(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if len(args) == 0 {
+				if asJSON {
+					return writeJSON(c.out, control.WarmupPlanList{Plans: plans})
+				}
+				return planTable(plans).write(c.out, c.screen)
+			}
+			i := slices.IndexFunc(plans, func(p control.WarmupPlan) bool { return p.Name == args[0] })
+			if i < 0 {
+				return hinted{fmt.Errorf("there is no plan %q", args[0]), "the plans: " + strings.Join(planNames(plans), ", ")}
+			}
+			if asJSON {
+				return writeJSON(c.out, control.WarmupPlanList{Plans: plans[i : i+1]})
+			}
+			return c.showPlan(&plans[i])
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// warmupPlans asks the relay, or reads the file when none is running.
+func (c *cli) warmupPlans(ctx context.Context) ([]control.WarmupPlan, error) {
+	client, err := c.client()
+	if err != nil {
+		return nil, err
+	}
+	plans, err := client.WarmupPlans(ctx)
+	if !control.Down(err) || c.socketFlag != "" {
+		return plans, err
+	}
+	cfg, err := c.config()
+	if err != nil {
+		return nil, err
+	}
+	from := "there is no file, so these are the presets"
+	if path := c.configPath(); path != "" {
+		from = "this is what " + path + " says"
+	}
+	fmt.Fprintf(c.err, "no relay is running: %s\n", from)
+	return mta.WarmupPlans(cfg)
+}
+
+func planNames(plans []control.WarmupPlan) []string {
+	names := make([]string, len(plans))
+	for i := range plans {
+		names[i] = plans[i].Name
+	}
+	return names
+}
+
+func planTable(plans []control.WarmupPlan) *table {
+	t := &table{
+		columns: []column{
+			{title: "PLAN", shrink: true}, {title: "OF"}, {title: "STAGES", right: true}, {title: "FIRST", right: true}, {title: "LAST", right: true}, {title: "THEN"},
+		},
+		noteTitle: "SOURCES",
+	}
+	for i := range plans {
+		p := &plans[i]
+		stages := p.Plan.Stages
+		first, last := stages[0], stages[len(stages)-1]
+		t.add(strings.Join(p.Sources, ", "), p.Name, p.Origin, fmt.Sprint(len(stages)),
+			fmt.Sprintf("%d/%d", first.Hourly, first.Daily), fmt.Sprintf("%d/%d", last.Hourly, last.Daily), afterwards(&p.Plan))
+	}
+	return t
+}
+
+func afterwards(p *control.PlanDocument) string {
+	if p.Finish {
+		return "no caps"
+	}
+	return "caps stay"
+}
+
+func (c *cli) showPlan(p *control.WarmupPlan) error {
+	var b strings.Builder
+	doc, h := &p.Plan, &p.Plan.Health
+	fact(&b, "plan", "%s, of the %s", p.Name, map[bool]string{true: "presets", false: p.Origin}[p.Origin == "preset"])
+	fact(&b, "sources", "%s", orDash(strings.Join(p.Sources, ", ")))
+	fact(&b, "law", "%s: up to %v times the even flow to catch up, %v s of it saved up, at most %v caps in any 60 minutes",
+		doc.Law, doc.Burst, doc.BucketSeconds, doc.SlidingHourFactor)
+	fact(&b, "spread", "%s", doc.Spread)
+	if len(doc.Weights) > 0 {
+		fact(&b, "weights", "%s", weightList(doc.Weights))
+	}
+	if h.MinSample == 0 {
+		fact(&b, "health", "a stage a day, whatever happens")
+	} else {
+		fact(&b, "on", "if bounces < %s, deferrals < %s, complaints < %s, and %s of the day's cap was sent",
+			percent(h.AdvanceBelow.Bounce), percent(h.AdvanceBelow.Defer), percent(h.AdvanceBelow.Complaint), percent(h.MinFill))
+		fact(&b, "back", "if bounces > %s, deferrals > %s or complaints > %s",
+			percent(h.RegressAbove.Bounce), percent(h.RegressAbove.Defer), percent(h.RegressAbove.Complaint))
+	}
+	if h.Pause.Sample > 0 {
+		fact(&b, "pause", "of a provider, when %s of its last %d outcomes are refusals by policy: %d s, then %d probes",
+			percent(h.Pause.Share), h.Pause.Sample, h.Pause.Seconds, h.Pause.Probe)
+	}
+	fact(&b, "then", "%s", afterwards(doc))
+	b.WriteByte('\n')
+	if _, err := fmt.Fprint(c.out, clean(b.String())); err != nil {
+		return err
+	}
+	t := &table{columns: []column{{title: "STAGE", right: true}, {title: "AN HOUR", right: true}, {title: "A DAY", right: true}}, noteTitle: "OF THAT"}
+	for i, s := range doc.Stages {
+		t.add(stageProviders(&s), fmt.Sprint(i+1), fmt.Sprint(s.Hourly), fmt.Sprint(s.Daily))
+	}
+	return t.write(c.out, c.screen)
+}
+
+// stageProviders says which part of a stage some providers can have.
+func stageProviders(s *control.PlanStage) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(s.Providers)) {
+		v := s.Providers[name]
+		parts = append(parts, fmt.Sprintf("%s %s/%s", name, orDash(nonZero(v.Hourly)), orDash(nonZero(v.Daily))))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func nonZero(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}
+
+func weightList(w map[string]float64) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(w)) {
+		parts = append(parts, fmt.Sprintf("%s %v", name, w[name]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// percent writes a share from 0 to 1, in as many digits as it needs and three at most.
+func percent(share float64) string { return fmt.Sprintf("%.3g %%", 100*share) }

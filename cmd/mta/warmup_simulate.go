@@ -1,0 +1,231 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mta/mta/config"
+	"mta/warmup"
+	"mta/warmup/simulate"
+)
+
+const warmupSimulateHelp = `Show what a plan would do with mail, before it is used: the relay's own ledger and
+controller, on a clock of their own. What comes out is CSV with a row for each interval
+and provider that had anything to do. The same seed gives the same bytes.
+
+The trace says what happens, as CSV with the header t,event,provider,value: t in whole
+seconds, in order; the provider, where * or nothing is all of them; and as event:
+
+  offer      VALUE recipients are there to be sent
+  defer, bounce, complaint
+             from now on that share of what is sent, 0 to 1
+  block      1: each attempt is refused by policy; 0: no longer
+  nodes      VALUE relays share the plan
+  lag        statistics are VALUE seconds late
+  store      0: the ledger can't be reached; 1: it can
+  crash      VALUE relays lose their memory
+  end        of the simulation
+
+The plan is a preset, one of the configuration, or a file of JSON as 'mta warmup plans
+NAME --json' has it under "plan".`
+
+// simulateFlags are what 'mta warmup simulate' is told.
+type simulateFlags struct {
+	plan, trace, law, overflow, plot string
+	seed                             uint64
+	interval                         int64
+	asJSON                           bool
+}
+
+func newWarmupSimulate(c *cli) *cobra.Command {
+	var f simulateFlags
+	cmd := &cobra.Command{
+		Use:   "simulate --plan FILE|NAME --trace FILE",
+		Short: "show what a plan would do with mail",
+		Long:  warmupSimulateHelp,
+		Example: `  mta warmup simulate --plan standard --trace week.csv --interval 3600 > week.out
+  mta warmup simulate --plan plan.json --trace - --mode pid --plot pid.svg`,
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error { return c.warmupSimulate(&f) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.plan, "plan", "", "the `plan`: its name, or a file")
+	flags.StringVar(&f.trace, "trace", "", "the `file` of what happens; - is standard input")
+	flags.Uint64Var(&f.seed, "seed", 1, "of all chance in it")
+	flags.Int64Var(&f.interval, "interval", 10, "`seconds` that a row is for")
+	flags.StringVar(&f.law, "mode", "", "the `law` to decide by: ledger, pid or onoff (default: the plan's)")
+	flags.StringVar(&f.overflow, "overflow", "", "what doesn't fit takes a `shared` source, or is on hold (default: as the plan or its pools say)")
+	flags.StringVar(&f.plot, "plot", "", "draw it into this `file`, as SVG")
+	flags.BoolVar(&f.asJSON, "json", false, "print JSON in the place of CSV")
+	oneOf(cmd, "mode", []string{"ledger", "pid", "onoff"})
+	oneOf(cmd, "overflow", []string{"shared", "hold"})
+	return cmd
+}
+
+func (c *cli) warmupSimulate(f *simulateFlags) error {
+	if f.plan == "" || f.trace == "" {
+		return usagef("say which plan and which trace: --plan, --trace")
+	}
+	plan, trace, err := c.simulateInput(f)
+	if err != nil {
+		return c.badInput(err)
+	}
+	opt := simulate.Options{Seed: f.seed, Interval: f.interval}
+	if f.interval == 0 { // which is the default there
+		return c.badInput(&simulate.InputError{What: "options", Text: "interval is 0, and a row is for some seconds"})
+	}
+	if f.law != "" {
+		law, err := warmup.ParseLaw(f.law)
+		if err != nil {
+			return c.badInput(&simulate.InputError{What: "options", Text: err.Error()})
+		}
+		opt.Law = &law
+	}
+	var kept bytes.Buffer
+	var out io.Writer = &kept
+	if !f.asJSON {
+		if out = c.out; f.plot != "" {
+			out = io.MultiWriter(c.out, &kept)
+		}
+	}
+	if err := simulate.Run(plan, trace, opt, out); err != nil {
+		return c.badInput(err)
+	}
+	if !f.asJSON && f.plot == "" {
+		return nil
+	}
+	rows, err := simulate.ReadRows(&kept)
+	if err != nil {
+		return err
+	}
+	if f.asJSON {
+		if err := writeJSON(c.out, simulation{rows}); err != nil {
+			return err
+		}
+	}
+	if f.plot == "" {
+		return nil
+	}
+	return drawPlot(f.plot, rows, fmt.Sprintf("%s, %s", plan.Name, filepath.Base(f.trace)))
+}
+
+// simulation is the output as JSON.
+type simulation struct {
+	Rows []simulate.Row `json:"rows"`
+}
+
+// badInput tells on one line what is wrong with a plan, a trace or an option.
+func (c *cli) badInput(err error) error {
+	if !simulate.IsInputError(err) {
+		return err
+	}
+	fmt.Fprintf(c.err, "mta: %s\n", clean(oneLine(err.Error())))
+	return exitError(exitUsage)
+}
+
+// simulateInput reads the plan and the trace.
+func (c *cli) simulateInput(f *simulateFlags) (*warmup.Plan, []simulate.Event, error) {
+	plan, err := c.simulatedPlan(f.plan)
+	if err != nil {
+		return nil, nil, err
+	}
+	switch f.overflow {
+	case "":
+	case "shared":
+		plan.Overflow = warmup.Divert
+	case "hold":
+		plan.Overflow = warmup.Hold
+	default:
+		return nil, nil, &simulate.InputError{What: "options", Text: fmt.Sprintf("overflow %q is not known: use shared or hold", f.overflow)}
+	}
+	in := c.in
+	if f.trace != "-" {
+		file, err := os.Open(f.trace)
+		if err != nil {
+			return nil, nil, &simulate.InputError{What: "trace", Text: plainly(err)}
+		}
+		defer file.Close()
+		in = file
+	}
+	trace, err := simulate.ParseTrace(in)
+	if err != nil && !simulate.IsInputError(err) {
+		err = &simulate.InputError{What: "trace", Text: plainly(err)}
+	}
+	return plan, trace, err
+}
+
+// plainly takes the name of the system call out of what package os says.
+func plainly(err error) string {
+	if e := (*os.PathError)(nil); errors.As(err, &e) {
+		return fmt.Sprintf("reading %s: %v", e.Path, e.Err)
+	}
+	return err.Error()
+}
+
+// simulatedPlan finds a plan: in a file when the name looks like one's, else by its name, else in a
+// file all the same.
+func (c *cli) simulatedPlan(name string) (*warmup.Plan, error) {
+	if !strings.Contains(name, string(filepath.Separator)) && filepath.Ext(name) != ".json" {
+		cfg, err := c.config()
+		if err != nil {
+			return nil, err
+		}
+		if p := cfg.WarmupPlan(name); p != nil {
+			own := *p
+			own.Overflow = overflowOf(cfg, name)
+			return &own, nil
+		}
+		if _, err := os.Stat(name); err != nil {
+			return nil, &simulate.InputError{What: "plan", Text: fmt.Sprintf("there is no plan and no file %q; the plans: %s", name, strings.Join(cfg.WarmupPlans(), ", "))}
+		}
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, &simulate.InputError{What: "plan", Text: plainly(err)}
+	}
+	defer file.Close()
+	p, err := warmup.ParsePlan(bufio.NewReader(file))
+	if err != nil {
+		return nil, &simulate.InputError{What: "plan", Text: strings.TrimPrefix(plainly(err), "reading plan: ")}
+	}
+	p.Name = strings.TrimSuffix(filepath.Base(name), ".json")
+	return p, nil
+}
+
+// overflowOf says what becomes of mail that a plan has no room for: it is held when the pools with
+// that plan agree to do so.
+func overflowOf(cfg *config.Config, plan string) warmup.Overflow {
+	held := false
+	for _, p := range cfg.Pools {
+		if slices.ContainsFunc(p.Dedicated, func(d *config.Dedicated) bool { return d.Plan == plan }) {
+			if p.Overflow != "hold" {
+				return warmup.Divert
+			}
+			held = true
+		}
+	}
+	if held {
+		return warmup.Hold
+	}
+	return warmup.Divert
+}
+
+func drawPlot(path string, rows []simulate.Row, title string) error {
+	var b bytes.Buffer
+	if err := simulate.Plot(rows, title, &b); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("writing the plot: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"bytes"
+	"encoding/csv"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// simulated runs 'mta warmup simulate' on a trace and gives what it prints, cut into rows.
+func simulated(t *testing.T, trace string, args ...string) []map[string]string {
+	t.Helper()
+	var out, errs bytes.Buffer
+	c := &cli{in: strings.NewReader(trace), out: &out, err: &errs, env: func(string) string { return "" }}
+	if code := run(c, append([]string{"mta", "warmup", "simulate", "--trace", "-"}, args...)); code != exitDone || errs.Len() > 0 {
+		t.Fatalf("exit code %d: %s", code, &errs)
+	}
+	lines, err := csv.NewReader(&out).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []map[string]string
+	for _, line := range lines[1:] {
+		row := make(map[string]string)
+		for i, name := range lines[0] {
+			row[name] = line[i]
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func number(t *testing.T, row map[string]string, name string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(row[name], 10, 64)
+	if err != nil {
+		t.Fatalf("%s of %v: %v", name, row, err)
+	}
+	return n
+}
+
+// hourly is a trace of so many hours, with more mail each minute than the first stage has room for.
+func hourly(hours int) (trace string, offered int64) {
+	var b strings.Builder
+	b.WriteString("t,event,provider,value\n0,nodes,,2\n0,lag,,20\n0,defer,google,0.09\n0,bounce,*,0.015\n")
+	for h := range hours {
+		for m := range 60 {
+			n := int64(1 + h%3)
+			offered += n
+			fmt.Fprintf(&b, "%d,offer,%s,%d\n", h*3600+60*m, []string{"google", "yahoo", ""}[m%3], n)
+			if h == 2 && m == 33 {
+				fmt.Fprintf(&b, "%d,crash,,1\n", h*3600+60*m+20)
+			}
+		}
+	}
+	fmt.Fprintf(&b, "%d,end,,\n", hours*3600)
+	return b.String(), offered
+}
+
+// TestSimulateAddsUp recounts the totals from the printed rows, and the hours and days of all
+// providers together against the plan's caps, without anything of the simulator's own.
+func TestSimulateAddsUp(t *testing.T) {
+	for overflow, hours := range map[string]int{"shared": 4, "hold": 26} {
+		trace, offered := hourly(hours)
+		rows := simulated(t, trace, "--plan", "standard", "--seed", "42", "--interval", "60", "--overflow", overflow)
+		var sum, sent, away, answered int64
+		held := make(map[string]int64)
+		type window struct{ sent, cap int64 }
+		sums, days := make(map[int64]window), make(map[int64]window)
+		last := ""
+		for _, row := range rows {
+			at, n := number(t, row, "t"), number(t, row, "sent")
+			sum, sent, away = sum+number(t, row, "offered"), sent+n, away+number(t, row, "diverted")
+			answered += number(t, row, "deferred") + number(t, row, "bounced")
+			if last = row["t"]; last != "" {
+				held[row["t"]] += number(t, row, "held")
+			}
+			h, d := sums[at/3600], days[at/86400]
+			// The plan as published, not as printed.
+			stage := number(t, row, "stage") - 1
+			hourly, daily := []int64{31, 50, 80}[stage], []int64{250, 400, 640}[stage]
+			if number(t, row, "cap_hour") != hourly || number(t, row, "cap_day") != daily {
+				t.Errorf("%s: %v, the plan has %d an hour and %d a day", overflow, row, hourly, daily)
+			}
+			sums[at/3600] = window{h.sent + n, hourly}
+			days[at/86400] = window{d.sent + n, daily}
+		}
+		if sum != offered {
+			t.Errorf("%s: %d offered, the trace has %d", overflow, sum, offered)
+		}
+		rest := held[last]
+		if overflow == "shared" && rest > 0 || overflow == "hold" && away > 0 {
+			t.Errorf("%s: %d diverted, %d held", overflow, away, rest)
+		}
+		if sent+away+rest != sum {
+			t.Errorf("%s: %d sent, %d diverted and %d held are not the %d offered", overflow, sent, away, rest, sum)
+		}
+		if answered == 0 || answered > sent/5 {
+			t.Errorf("%s: %d of %d deferred or bounced", overflow, answered, sent)
+		}
+		for d, w := range days {
+			if full := int(d+1)*24 <= hours; w.sent > w.cap || full && w.sent < w.cap*98/100 {
+				t.Errorf("%s: day %d has %d sent of %d", overflow, d, w.sent, w.cap)
+			}
+		}
+		for h, w := range sums {
+			if w.sent > w.cap {
+				t.Errorf("%s: hour %d has %d sent of %d", overflow, h, w.sent, w.cap)
+			}
+		}
+		if len(sums) != hours {
+			t.Errorf("%s: %d hours of %d", overflow, len(sums), hours)
+		}
+	}
+}
