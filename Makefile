@@ -13,7 +13,11 @@ FUZZTIME ?= 1m
 SCALE ?= 1
 RUNS  ?= 3
 
-.PHONY: help build demo test unit e2e e2e-install torture check bench measure microbench benchcmp scale soak fuzz clean
+# How much of the grid 'make warmup-grid' runs: full, or slice as CI does. MTA_GRID_MODE=ledger, pid or onoff
+# runs one law only, MTA_GRID_SEEDS=3 each cell with three seeds.
+GRID ?= full
+
+.PHONY: help build demo test unit e2e e2e-install torture check bench measure warmup-grid microbench benchcmp scale soak fuzz clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +52,9 @@ bench: e2e-install ## the relay beside Postfix in the standard scenarios, in 12 
 
 measure: e2e-install ## the other figures of docs/benchmarks.md, in 12 minutes; the same settings
 	@GO='$(GO)' SCALE='$(SCALE)' RUNS='$(RUNS)' OUT='$(OUT)' FILL='$(FILL)' sh e2e/measure.sh measure '^TestMeasure'
+
+warmup-grid: ## caps, demands, lags, nodes and shapes of mail through the warm-up's simulator: half an hour of CPU; GRID=slice: seconds
+	MTA_GRID=$(GRID) $(GO) test -count=1 -run Grid -v -timeout 90m ./warmup/simulate
 
 microbench: ## micro-benchmarks of the hot steps, with allocations
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && .ci/benchsteps build . "$$dir" && .ci/benchsteps run "$$dir"
