@@ -19,7 +19,7 @@ func (d destinations) Explain(ctx context.Context, q control.ExplainQuery) (cont
 	if q.ID != "" {
 		return d.explainMessage(ctx, q.ID)
 	}
-	return control.Explanation{Destinations: []control.Destination{d.explainDomain(ctx, q.Domain, q.Tenant)}}, nil
+	return control.Explanation{Destinations: []control.Destination{d.explainDomain(ctx, q.Domain, q.Tenant, d.queuedByKey())}}, nil
 }
 
 func (d destinations) explainMessage(ctx context.Context, text string) (control.Explanation, error) {
@@ -41,12 +41,13 @@ func (d destinations) explainMessage(ctx context.Context, text string) (control.
 	m.More = len(it.Recipients) - len(shown)
 	bySite := make(map[string]bool)
 	byDomain := make(map[string]*control.Destination)
+	queued := d.queuedByKey()
 	for i := range shown {
 		domain := shown[i].Address.Domain()
 		if domain == "" || byDomain[domain] != nil {
 			continue // unreadable: nobody knows where it goes
 		}
-		dest := d.explainDomain(ctx, domain, it.Tenant)
+		dest := d.explainDomain(ctx, domain, it.Tenant, queued)
 		byDomain[domain] = &dest
 		if dest.Site != "" && bySite[dest.Site] {
 			continue // explained by another domain that it serves

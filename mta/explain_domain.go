@@ -42,8 +42,9 @@ type drainCase struct {
 	rate   gcra.Rate
 }
 
-// explainDomain tells all that decides what becomes of a tenant's mail for a domain.
-func (d destinations) explainDomain(ctx context.Context, domain, tenant string) control.Destination {
+// explainDomain tells all that decides what becomes of a tenant's mail for a domain. queued is what
+// queuedByKey gives: one count of the queue is enough for all domains of a message.
+func (d destinations) explainDomain(ctx context.Context, domain, tenant string, queued map[string]*queue.KeySummary) control.Destination {
 	c := domainCase{now: d.r.now(), cfg: d.r.policy.Load().cfg, tenant: tenant}
 	pool := c.cfg.PoolOf(tenant)
 	c.Destination = control.Destination{
@@ -56,7 +57,6 @@ func (d destinations) explainDomain(ctx context.Context, domain, tenant string) 
 			c.Steps = append(c.Steps, fmt.Sprintf("%s is not used: %s", x.Name, x.Skipped))
 		}
 	}
-	queued := d.queuedByKey()
 	c.count(queued, domain)
 	if res.Route == nil {
 		c.Trouble = replyOf(*res.Trouble)

@@ -179,12 +179,8 @@ func (w *walker) fill() {
 	w.batch = w.batch[:0]
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if w.f.Key != "" {
-		var ok bool
-		if w.key, ok = q.keys.Lookup(w.f.Key); !ok {
-			w.done = true
-			return
-		}
+	if !w.findKey() {
+		return
 	}
 	seen := 0
 	ended := true
@@ -210,9 +206,25 @@ func (w *walker) fill() {
 	w.done = ended
 }
 
+// findKey looks up the number that the filter's key has just now. Nothing has a key that is not
+// there, and the walk is over.
+func (w *walker) findKey() bool {
+	if w.f.Key == "" {
+		return true
+	}
+	n, ok := w.q.keys.Lookup(w.f.Key)
+	w.key, w.done = n, !ok
+	return ok
+}
+
+// selects reports whether the schedule alone says that an entry is selected.
+func (w *walker) selects(e *schedule.Entry) bool {
+	return w.states[e.State()] && (w.f.Key == "" || e.Key == w.key)
+}
+
 // consider adds an entry to the batch if it is selected.
 func (w *walker) consider(e *schedule.Entry) {
-	if !w.states[e.State()] || w.f.Key != "" && e.Key != w.key {
+	if !w.selects(e) {
 		return
 	}
 	n := len(w.batch)
