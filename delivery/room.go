@@ -1,6 +1,10 @@
 package delivery
 
-import "time"
+import (
+	"time"
+
+	"mta/internal/reply"
+)
 
 // share is what the jobs of one site take of the memory.
 type share struct {
@@ -41,6 +45,25 @@ func (s *Scheduler) Draining(site string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stock(site, now) > 0
+}
+
+// Trouble is why no mail for a site can leave, as a reply; false when some can.
+func (s *Scheduler) Trouble(site string) (reply.Reply, bool) {
+	now := s.cfg.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out *lane
+	for _, l := range s.bySite[site] {
+		if l.prospects(now) == laneWorks {
+			return reply.Reply{}, false
+		}
+		out = l
+	}
+	if out == nil {
+		return reply.Reply{}, false
+	}
+	r, _, _ := out.outOfService()
+	return r, true
 }
 
 func (s *Scheduler) share(site string) *share {

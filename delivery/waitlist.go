@@ -73,7 +73,7 @@ type group struct {
 }
 
 // guardAge and guardShare are the starvation guard (control.md 3.4): when the oldest part has
-// waited so long, one pick in so many is its.
+// waited so long, one pick in so many is its. A drain has a share for what is old as it is.
 const (
 	guardAge   = 5 * time.Minute
 	guardShare = 10
@@ -172,7 +172,7 @@ func (w *waitlist) unlink(p *part) {
 // pick gives the message whose turn it is; nil when none waits, or none that may. Held tells of a
 // tenant that has to wait. It changes nobody's place until take.
 func (w *waitlist) pick(now time.Time, held func(*tenant) bool) *group {
-	if w.oldest != nil && w.picks%guardShare == guardShare-1 && now.Sub(w.oldest.work.since) > guardAge {
+	if !w.draining && w.oldest != nil && w.picks%guardShare == guardShare-1 && now.Sub(w.oldest.work.since) > guardAge {
 		if g := w.oldest.group; g.first == w.oldest && !held(g.tenant) {
 			return g
 		}

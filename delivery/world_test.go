@@ -97,6 +97,7 @@ func (w *world) dial(ctx context.Context, s Source, h route.Host) (net.Conn, err
 	w.mu.Unlock()
 	switch {
 	case down:
+		time.Sleep(time.Millisecond) // there and back
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 	case hole:
 		<-ctx.Done()

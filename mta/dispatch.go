@@ -27,6 +27,7 @@ type leaseQueue interface {
 	Next(ctx context.Context) (*queue.Lease, error)
 	Park(id envelope.ID, recipients []int, key string)
 	Take(key string, n int) []*queue.Lease
+	TakeNewest(key string, n int) []*queue.Lease
 	Return(id envelope.ID, recipients []int)
 	Settle(id envelope.ID, recipients []int, o queue.Outcome) error
 	Defer(id envelope.ID, recipients []int, until time.Time, last queue.Attempt, key string) error
@@ -38,6 +39,8 @@ type leaseQueue interface {
 type jobScheduler interface {
 	Submit(*delivery.Job) bool
 	Room(site string) int
+	Draining(site string) bool
+	Trouble(site string) (reply.Reply, bool)
 }
 
 // requestRouter is what the dispatcher needs of the router.
@@ -299,7 +302,7 @@ func (d *dispatcher) unpark(site string) {
 		if n <= 0 {
 			return
 		}
-		leases := d.queue.Take(site, n)
+		leases := d.take(site, n)
 		if len(leases) == 0 {
 			return
 		}
@@ -307,6 +310,17 @@ func (d *dispatcher) unpark(site string) {
 			d.handle(l)
 		}
 	}
+}
+
+// take gives n messages that wait for a site. Of a backlog that drains after an outage, what is
+// newest is worth most: it goes first, but for every fifth message (control.md 3.5).
+func (d *dispatcher) take(site string, n int) []*queue.Lease {
+	if !d.delivery.Draining(site) {
+		return d.queue.Take(site, n)
+	}
+	oldest := int(float64(n)/5 + d.chance())
+	leases := d.queue.TakeNewest(site, n-oldest)
+	return append(leases, d.queue.Take(site, n-len(leases))...)
 }
 
 func indexes(ps []queue.Pending) []int {

@@ -28,6 +28,9 @@ type stage struct {
 	jobs []*delivery.Job
 	room int // jobs that delivery still takes
 
+	draining bool
+	trouble  reply.Reply
+
 	parked  map[string][]*queue.Lease
 	leases  map[envelope.ID]*queue.Lease
 	routes  map[string]*route.Route
@@ -85,13 +88,24 @@ func (s *stage) Take(key string, n int) []*queue.Lease {
 	s.parked[key] = s.parked[key][n:]
 	return out
 }
+func (s *stage) TakeNewest(key string, n int) []*queue.Lease {
+	out := s.parked[key][max(len(s.parked[key])-n, 0):]
+	s.parked[key] = s.parked[key][:len(s.parked[key])-len(out)]
+	slices.Reverse(out)
+	return out
+}
+
 func (s *stage) Return(id envelope.ID, rs []int) { s.say("return %d %v", id, rs) }
 func (s *stage) Settle(id envelope.ID, rs []int, o queue.Outcome) error {
 	s.say("settle %d %v %v", id, rs, o)
 	return nil
 }
 func (s *stage) Defer(id envelope.ID, rs []int, until time.Time, last queue.Attempt, key string) error {
-	s.say("defer %d %v +%v %s %s", id, rs, until.Sub(start), last.Reply, key)
+	untried := ""
+	if last.Untried {
+		untried = "untried "
+	}
+	s.say("defer %d %v +%v %s%s %s", id, rs, until.Sub(start), untried, last.Reply, key)
 	return nil
 }
 func (s *stage) Warned(id envelope.ID, rs []int)         { s.say("warned %d %v", id, rs) }
@@ -147,7 +161,11 @@ func (s stageDelivery) Submit(j *delivery.Job) bool {
 	s.jobs = append(s.jobs, j)
 	return true
 }
-func (s stageDelivery) Room(string) int { return s.room }
+func (s stageDelivery) Room(string) int      { return s.room }
+func (s stageDelivery) Draining(string) bool { return s.draining }
+func (s stageDelivery) Trouble(string) (reply.Reply, bool) {
+	return s.trouble, s.trouble.Code != 0
+}
 
 func (s *stage) lease(id envelope.ID, age time.Duration, recipients ...string) *queue.Lease {
 	m := &envelope.Message{ID: id, Sender: "sender@client.example", Received: start.Add(-age)}
@@ -483,7 +501,7 @@ func TestHostThatIsBackSoonDoesNotShortenTheWait(t *testing.T) {
 		s := newStage(t)
 		s.handle(s.lease(1, 0, "a@x.example"))
 		j := s.jobs[0]
-		j.Done(j, []delivery.Result{{Reply: reply.Reply{Code: 451, Text: "host is down"}, RetryAfter: start.Add(after)}})
+		j.Done(j, []delivery.Result{{Attempted: true, Reply: reply.Reply{Code: 451, Text: "host is down"}, RetryAfter: start.Add(after)}})
 		s.want(t, "event TransientFailure 0", "defer 1 [0] "+want+" 451 host is down mx.x.example")
 	}
 }

@@ -27,6 +27,10 @@ func (a attempt) via() string {
 	return a.pending.Via
 }
 
+// untried reports whether delivery had no turn for it, and knows when it may have: that is no attempt,
+// and the wait not one of its schedule.
+func (a *attempt) untried() bool { return !a.result.Attempted && !a.result.RetryAfter.IsZero() }
+
 // done takes a job's results apart by what is to be done about them. Delivery calls it once a
 // job.
 func (d *dispatcher) done(j *delivery.Job, recipients []queue.Pending, results []delivery.Result) {
@@ -140,14 +144,14 @@ func (d *dispatcher) settleDeferred(o *outcomes) {
 	}
 	for _, group := range byAttempts(o.deferred) {
 		first := group[0]
-		until := d.now().Add(d.policy().retry(o.key, o.route).after(first.pending.Attempts+1, d.chance()))
-		if later := first.result.RetryAfter; later.After(until) {
-			until = later
+		until := first.result.RetryAfter
+		if at := d.now().Add(d.policy().retry(o.key, o.route).after(first.pending.Attempts+1, d.chance())); !first.untried() && at.After(until) {
+			until = at
 		}
 		if expires := d.policy().expires(o.message, o.key, o.route); expires.Before(until) {
 			until = expires // to be given up then: the queue doesn't know of a domain's own max_age
 		}
-		d.journal(o.message, d.queue.Defer(o.message.ID, attemptIndexes(group), until, queue.Attempt{Reply: first.result.Reply, Via: first.via()}, o.key))
+		d.journal(o.message, d.queue.Defer(o.message.ID, attemptIndexes(group), until, queue.Attempt{Reply: first.result.Reply, Via: first.via(), Untried: first.untried()}, o.key))
 	}
 }
 
@@ -162,11 +166,12 @@ func byAttempts(as []attempt) [][]attempt {
 		reply    reply.Reply
 		via      string
 		after    time.Time
+		untried  bool
 	}
 	index := make(map[kind]int, 1)
 	var groups [][]attempt
 	for _, a := range as {
-		k := kind{a.pending.Attempts, a.result.Reply, a.via(), a.result.RetryAfter}
+		k := kind{a.pending.Attempts, a.result.Reply, a.via(), a.result.RetryAfter, a.untried()}
 		i, ok := index[k]
 		if !ok {
 			i = len(groups)
@@ -232,6 +237,9 @@ func (d *dispatcher) withoutSource(m *envelope.Message, rt *route.Route, recipie
 func (d *dispatcher) expire(m *envelope.Message, rt *route.Route, recipients []queue.Pending) {
 	d.settleFailed(&outcomes{message: m, route: rt, key: recipients[0].Key}, asFailed(recipients, func(last reply.Reply) reply.Reply {
 		if last.Code == 0 {
+			if why, ok := d.delivery.Trouble(recipients[0].Key); ok {
+				return why
+			}
 			return reply.Local(451, reply.Enhanced{4, 4, 7}, "queue", "no delivery was attempted before the message expired")
 		}
 		return last

@@ -207,7 +207,7 @@ func (q *Queue) liftWarning(w warning) *lifted {
 // describe adds a recipient to what was lifted.
 func (q *Queue) describe(l *lifted, e *schedule.Entry) {
 	p := Pending{Index: int(e.Rcpt), Attempts: int(e.Attempts), Key: q.keys.Name(e.Key), Since: q.startOf(e.ID)}
-	if e.Attempts > 0 {
+	if e.Attempts > 0 || e.Note() != 0 {
 		if r, ok := q.replies[recipientKey{e.ID, e.Rcpt}]; ok {
 			p.Last, p.Via = r.Reply, r.Via
 		} else if note := e.Note(); note != 0 {
@@ -372,12 +372,17 @@ func (q *Queue) reportDamage(err error, consequence string) {
 }
 
 // Take hands out the first n messages that wait under key, oldest parked first. It does not wait.
-func (q *Queue) Take(key string, n int) []*Lease {
+func (q *Queue) Take(key string, n int) []*Lease { return q.take(key, n, q.keys.First) }
+
+// TakeNewest hands out n messages as Take does, those first that were parked last.
+func (q *Queue) TakeNewest(key string, n int) []*Lease { return q.take(key, n, q.keys.Last) }
+
+func (q *Queue) take(key string, n int, turn func(key uint32) schedule.Slot) []*Lease {
 	q.mu.Lock()
 	k, ok := q.keys.Lookup(key)
 	var taken []*lifted
 	for ok && len(taken) < n && !q.closed {
-		s := q.keys.First(k)
+		s := turn(k)
 		if s == schedule.None {
 			break
 		}

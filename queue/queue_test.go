@@ -247,6 +247,64 @@ func TestParkAndTake(t *testing.T) {
 	})
 }
 
+// What is newest can be had first, and then what is oldest.
+func TestTakeNewest(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		q := open(t, small(t, vfs.Memory()))
+		defer shut(t, q)
+		var ids []envelope.ID
+		for range 10 {
+			ids = append(ids, accept(t, q, message(2, "example.net"), "x").ID)
+			l := next(t, q)
+			q.Park(l.Message.ID, indexes(l), "site")
+		}
+		for i, l := range q.TakeNewest("site", 3) {
+			if l.Message.ID != ids[9-i] || len(l.Recipients) != 2 {
+				t.Errorf("took %s with %d recipients, want message %d", l.Message.ID, len(l.Recipients), 9-i)
+			}
+			q.Settle(l.Message.ID, indexes(l), Delivered)
+		}
+		for i, l := range append(q.Take("site", 3), q.TakeNewest("site", 9)...) {
+			if want := []int{0, 1, 2, 6, 5, 4, 3}[i]; l.Message.ID != ids[want] {
+				t.Errorf("took %s, want message %d", l.Message.ID, want)
+			}
+			q.Settle(l.Message.ID, indexes(l), Delivered)
+		}
+		if s := balanced(t, q); s.Queued != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// A deferral without an attempt counts none, and its reason is remembered, over a restart too.
+func TestDeferUntried(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		cfg := small(t, vfs.Memory())
+		q := open(t, cfg)
+		m := accept(t, q, message(1, "example.net"), "x")
+		next(t, q)
+		q.Defer(m.ID, []int{0}, time.Now().Add(time.Minute), Attempt{Reply: greylisted, Untried: true}, "site")
+		time.Sleep(time.Minute)
+		l := next(t, q)
+		if p := l.Recipients[0]; p.Attempts != 0 || p.Last != greylisted {
+			t.Errorf("%d attempts, last reply %v", p.Attempts, p.Last)
+		}
+		q.Defer(m.ID, []int{0}, time.Now().Add(time.Minute), Attempt{Reply: greylisted}, "site")
+		time.Sleep(time.Minute)
+		l = next(t, q)
+		q.Defer(m.ID, []int{0}, time.Now().Add(time.Minute), Attempt{Reply: greylisted, Untried: true}, "site")
+		shut(t, q)
+		q = open(t, cfg)
+		defer shut(t, q)
+		time.Sleep(time.Minute)
+		l = next(t, q)
+		if p := l.Recipients[0]; p.Attempts != 1 || p.Last != greylisted {
+			t.Errorf("after a restart: %d attempts, last reply %v", p.Attempts, p.Last)
+		}
+		q.Settle(m.ID, []int{0}, Delivered)
+	})
+}
+
 func TestFreshMailIsNotBehindTheBacklog(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		q := open(t, small(t, vfs.Memory()))

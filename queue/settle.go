@@ -153,7 +153,9 @@ func (c *counters) settle(o Outcome, n int64) {
 // Attempt is what is remembered of an attempt that failed.
 type Attempt struct {
 	Reply reply.Reply
-	Via   string // which way it took, in the caller's words, so that the next can take the same
+	// Untried says that none was made, and why is the reply: it is not counted.
+	Untried bool
+	Via     string // which way it took, in the caller's words, so that the next can take the same
 }
 
 // Defer makes leased recipients wait until a time, after an attempt that failed with last. key
@@ -165,6 +167,8 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 	if q.ended {
 		return ErrClosed
 	}
+	tried := !last.Untried
+	last.Untried = false
 	f := deferral{due: secondsOf(until), key: key, last: last}
 	var seg *segment
 	var gone, hurried []uint16 // that an operator wants removed, or attempted at once
@@ -174,7 +178,7 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 			continue
 		}
 		seg = q.segs.of(e.Data())
-		if e.Attempts < 1<<16-1 {
+		if tried && e.Attempts < 1<<16-1 {
 			e.Attempts++
 		}
 		e.Due = f.due

@@ -102,5 +102,8 @@ func (k *Keys) Unpark(s Slot) {
 // First is the entry that has waited longest under a key, or None.
 func (k *Keys) First(n uint32) Slot { return k.t.Front(k.all[n].list) }
 
+// Last is the entry that was parked last under a key, or None.
+func (k *Keys) Last(n uint32) Slot { return k.t.Back(k.all[n].list) }
+
 // Count is how many names there are, the empty one apart.
 func (k *Keys) Count() int { return len(k.byName) - 1 }

@@ -73,6 +73,14 @@ func (t *Table) Front(l List) Slot {
 	return None
 }
 
+// Back is the last entry of l, or None.
+func (t *Table) Back(l List) Slot {
+	if s := t.heads[l].prev; s&headBit == 0 {
+		return s
+	}
+	return None
+}
+
 // Empty reports whether l has no entries.
 func (t *Table) Empty(l List) bool { return t.heads[l].next == l.slot() }
 

@@ -223,6 +223,19 @@ func TestKeys(t *testing.T) {
 	if !ok || keys.Waiting(n) != 1 || keys.Entries(n) != 1 || keys.First(n) != a {
 		t.Fatalf("key %d %v: %d waiting, %d entries", n, ok, keys.Waiting(n), keys.Entries(n))
 	}
+	if keys.Last(n) != a {
+		t.Fatal("the only one is not the last")
+	}
+	later := tab.Append(Entry{ID: 2}, Leased)
+	keys.Hold(tab.At(later))
+	keys.Set(tab.At(later), n)
+	keys.Park(later)
+	if keys.First(n) != a || keys.Last(n) != later {
+		t.Fatalf("first %d, last %d, want %d and %d", keys.First(n), keys.Last(n), a, later)
+	}
+	keys.Unpark(later)
+	keys.Release(tab.At(later))
+	tab.Free(later)
 	keys.Unpark(a)
 	keys.Set(tab.At(a), keys.Number("site b"))
 	if _, ok := keys.Lookup("site a"); ok {
