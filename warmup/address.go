@@ -68,6 +68,7 @@ type lane struct {
 	held      int64     // recipients held under key until there are tokens
 	undecided int64     // recipients held under key until the store has answered
 	smallest  int64     // message among those held
+	toldHour  int64     // of the plan, in which held was last told
 
 	delta delta
 	lag   []lagged
@@ -168,7 +169,7 @@ func (l *lane) credit(g *grant, until Instant, now time.Time) {
 }
 
 // giveBack moves a lease that nobody uses, or that has become old, to what the next step returns.
-func (l *lane) giveBack(now time.Time, t Instant) {
+func (l *lane) giveBack(now time.Time, t Instant, period time.Duration) {
 	if l.lease == 0 {
 		return
 	}

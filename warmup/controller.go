@@ -52,9 +52,10 @@ type Controller struct {
 	clock atomic.Pointer[clock]
 	down  atomic.Bool // the store could not be reached at the last step
 
-	mu  sync.RWMutex // guards ips and addresses; never held across input and output
-	ips map[string]*address
-	all []*address // by name
+	mu        sync.RWMutex // guards what follows; never held across input and output
+	ips       map[string]*address
+	all       []*address    // by name
+	scanEvery time.Duration // less than the constant where a test's plan has short hours
 
 	askingMu sync.Mutex // guards asking
 	asking   []*address // that have something to ask at once
@@ -96,7 +97,7 @@ func New(cfg Config) *Controller {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Controller{cfg: cfg, poke: make(chan struct{}, 1), ips: make(map[string]*address)}
+	return &Controller{cfg: cfg, poke: make(chan struct{}, 1), ips: make(map[string]*address), scanEvery: scanEvery}
 }
 
 // Assign says which IPs warm up by which plans; what was assigned before and is not in plans is
@@ -123,9 +124,10 @@ func (c *Controller) Assign(plans map[string]*Plan) error {
 			c.ips[ip] = c.newAddress(ip, p)
 		}
 	}
-	c.all = c.all[:0]
+	c.all, c.scanEvery = c.all[:0], scanEvery
 	for _, a := range c.ips {
 		c.all = append(c.all, a)
+		c.scanEvery = min(c.scanEvery, a.period())
 	}
 	slices.SortFunc(c.all, func(a, b *address) int {
 		if a.ip < b.ip {

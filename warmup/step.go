@@ -39,7 +39,7 @@ func (c *Controller) gather(now time.Time) {
 		}
 	}
 	c.round = c.round[:n]
-	if d := now.Sub(c.scanned); d >= 0 && d < scanEvery {
+	if d := now.Sub(c.scanned); d >= 0 && d < c.scanEvery {
 		return
 	}
 	c.scanned, c.soonest = now, now.Add(idlePeriod)
@@ -211,12 +211,15 @@ func (a *address) advance(now time.Time, t Instant, lag time.Duration) (dirty bo
 	s.Advance(p, t)
 	dirty = dirty || a.created || s.Hour != hour
 	for _, l := range a.lanes {
-		l.giveBack(now, t)
-		l.topUp(now)
+		l.giveBack(now, t, a.period())
+		l.topUp(now, a.period())
 		if l.held > 0 && l.delta.want == 0 && !l.backoff.After(now) {
 			l.ask(l.held, l.smallest)
 		}
 		d := l.collect(now, lag)
+		if l.toldHour != s.Hour { // with the hour ended what all nodes had told of mail that waits
+			d.heldDelta = l.held
+		}
 		a.deltas = append(a.deltas, d)
 		i := s.Provider(p, l.name)
 		dirty = a.tell(i, &d) || dirty
@@ -235,9 +238,9 @@ func (a *address) refuseAll() {
 	}
 }
 
-// topUp asks ahead for a lane whose lease will not last for a second at the pace of its demand,
-// or at that of the plan when demand is larger.
-func (l *lane) topUp(now time.Time) {
+// topUp asks ahead for a lane whose lease will not last for a period, most often a second, at the
+// pace of its demand, or at that of the plan when demand is larger.
+func (l *lane) topUp(now time.Time, period time.Duration) {
 	ahead := int64(min(l.demand, l.rate) * period.Seconds())
 	if l.delta.offered == 0 && now.Sub(l.used) >= 2*period || l.backoff.After(now) || l.lease+l.delta.want >= ahead {
 		return
@@ -369,6 +372,7 @@ func (c *Controller) commit(a *address, now time.Time, t Instant) {
 	closes := min(a.view.closes, t+a.plan.minute())
 	for i := range a.grants {
 		g := &a.grants[i]
+		g.lane.toldHour = a.cur.Hour
 		c.answer(a, g, closes, now)
 	}
 	if a.bundle != nil {
@@ -520,5 +524,7 @@ func (c *Controller) callRooms() {
 
 // next is how long the next step can wait.
 func (c *Controller) next(now time.Time) time.Duration {
-	return max(c.soonest.Sub(now), scanEvery)
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return max(c.soonest.Sub(now), c.scanEvery)
 }
