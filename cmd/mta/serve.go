@@ -66,6 +66,7 @@ func (c *cli) serve(ctx context.Context) error {
 	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- relay.Run(ctx) }()
+	go c.paceCollector(ctx, relay.ScheduleBytes)
 	for {
 		select {
 		case err := <-ended:
