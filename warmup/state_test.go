@@ -185,6 +185,51 @@ func TestW13_ManyProvidersTogether(t *testing.T) {
 	}
 }
 
+// TestW13_HourBeginsWithoutSavings: after an hour of silence the next one begins with one token for all
+// providers together, however many of them each have one of their own. Only what flows in comes on top.
+func TestW13_HourBeginsWithoutSavings(t *testing.T) {
+	const hourly = 1000
+	p := planOf(hourly, 24*hourly)
+	s := NewState(p, 0)
+	for k := range 60 {
+		s.Provider(p, string(rune('A'+k)))
+	}
+	var sent int64
+	for at := Instant(3600); at < 3630; at++ {
+		s.Advance(p, at*second)
+		for i := range s.Providers {
+			s.Offer(p, i, 100)
+			sent += s.Grant(p, i, 100, 0)
+		}
+		flow := p.Burst * hourly / 3600 * float64(at-3600)
+		if most := 1 + int64(flow); sent > most {
+			t.Fatalf("%d in the first %d s of an hour, cap %d: at most %d flowed in", sent, at-3600+1, hourly, most)
+		}
+	}
+	if sent < 8 {
+		t.Errorf("only %d in the first half minute", sent)
+	}
+}
+
+// TestW13_HourBeginsWithoutAProvidersSavings: nor has a provider with a small cap of its own saved
+// anything up, where the others' flow would let it.
+func TestW13_HourBeginsWithoutAProvidersSavings(t *testing.T) {
+	const hourly = 360
+	p := planOf(100*hourly, 2400*hourly)
+	p.Stages[0].Providers = map[string]Caps{"small": {Hourly: hourly}}
+	s := NewState(p, 0)
+	i := s.Provider(p, "small")
+	var sent int64
+	for at := Instant(3600); at < 3610; at++ {
+		s.Advance(p, at*second)
+		s.Offer(p, i, 100)
+		sent += s.Grant(p, i, 100, 0)
+	}
+	if flow := p.Burst * hourly / 3600 * 10; sent < 1 || sent > 1+int64(flow) {
+		t.Errorf("%d in the first 10 s of an hour, cap %d", sent, hourly)
+	}
+}
+
 // TestSlidingHourGuards has a plan in which an hour's cap could leave at its end and the next
 // one's at its begin: without the guard that would be two caps in 60 minutes.
 func TestSlidingHourGuards(t *testing.T) {
