@@ -38,7 +38,7 @@ func TestBench(t *testing.T) {
 		if s.Scenario.Dead > 0 {
 			well := s.Scenario
 			well.Dead = 0
-			wells = add(s.Letter+"0", "the same, all ten well", well, postfixMessages[s.Letter])
+			wells = add(s.Letter+"0", "ten sites, replies 20 ms late, all well", well, postfixMessages[s.Letter])
 		}
 		r := add(s.Letter, s.Title, s.Scenario, postfixMessages[s.Letter])
 		if s.Scenario.Dead > 0 {

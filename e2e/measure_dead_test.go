@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"testing"
-	"time"
 
 	"mta/mta/bench"
 )
@@ -12,7 +11,7 @@ import (
 func TestMeasureOneDeadSiteAmongTen(t *testing.T) {
 	work := func(dead int, death bench.Death) bench.Scenario {
 		s, _ := bench.FindStandard("f")
-		s.Messages, s.Dead, s.Death, s.Patience = 40_000, dead, death, 30*time.Second
+		s.Dead, s.Death = dead, death
 		return s
 	}
 	well := &contender{name: "all well", start: relayDefault, scenario: work(0, ""), small: 1000}

@@ -27,7 +27,7 @@ func Standards() []Standard {
 			s.Messages, s.Domains, s.Hosts, s.Recipients, s.BigEvery = 6000, 10, 10, 50, 6
 		})},
 		{"f", "ten sites, replies 20 ms late, one silent", with(func(s *Scenario) {
-			s.Domains, s.Hosts, s.Latency, s.Dead = 10, 10, Duration(20*time.Millisecond), 1
+			s.Messages, s.Domains, s.Hosts, s.Latency, s.Dead = 40_000, 10, 10, Duration(20*time.Millisecond), 1
 		})},
 		{"g", "messages of 100 KB, one site", with(func(s *Scenario) { s.Messages, s.Size = 4000, 100_000 })},
 	}

@@ -97,8 +97,9 @@ func kilobytes(path, which string) (int64, error) {
 	return 0, fmt.Errorf("%s has no %s", path, which)
 }
 
-// memoryLook is how often the memory of several processes is looked at.
-const memoryLook = time.Second
+// memoryLook is how often the memory of several processes is looked at: the kernel walks all their
+// pages each time, which takes processor time from what is measured.
+const memoryLook = 5 * time.Second
 
 // memoryWatch finds the most memory that a group has at a time. Of one process the kernel knows; what
 // several have together is looked at now and then, pages that they share counted once (Pss).
