@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -61,8 +62,10 @@ func learnSites(t *testing.T, path string, n int) {
 				Extensions: []string{"PIPELINING", "SIZE 52428800", "8BITMIME", "CHUNKING", "ENHANCEDSTATUSCODES", "SMTPUTF8"}}},
 			destdb.Record{Key: destdb.Key{Addr: addr, Source: "default"}, Used: now, Made: now})
 	}
-	if err := store.Save(records); err != nil {
-		t.Fatal(err)
+	for part := range slices.Chunk(records, 1000) { // as the relay does, a transaction for some
+		if err := store.Save(part); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := store.Close(); err != nil {
 		t.Fatal(err)

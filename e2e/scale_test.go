@@ -229,21 +229,10 @@ func count(n int) string {
 	return strconv.Itoa(n)
 }
 
-// diskUse is what lies in a folder, in blocks that are really taken, and what is free beside it.
+// diskUse is what lies in a folder, and what is free beside it.
 func diskUse(t *testing.T, dir string) (used, free int64) {
 	t.Helper()
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // the queue has removed it meanwhile
-		}
-		if err != nil || d.IsDir() {
-			return err
-		}
-		if info, err := d.Info(); err == nil {
-			used += info.Sys().(*syscall.Stat_t).Blocks * 512
-		}
-		return nil
-	})
+	used, err := blocksIn(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,4 +241,21 @@ func diskUse(t *testing.T, dir string) (used, free int64) {
 		t.Fatal(err)
 	}
 	return used, int64(s.Bavail) * s.Bsize
+}
+
+// blocksIn is the octets of the blocks that the files of a folder really have.
+func blocksIn(dir string) (octets int64, err error) {
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // removed meanwhile
+		}
+		if err != nil || d.IsDir() {
+			return err
+		}
+		if info, err := d.Info(); err == nil {
+			octets += info.Sys().(*syscall.Stat_t).Blocks * 512
+		}
+		return nil
+	})
+	return octets, err
 }
