@@ -25,7 +25,7 @@ for what --relay-config adds. With --target the server that runs there is loaded
 take the sites' domains to them: by their name server (--dns), or by a transport table for
 Postfix, which --transports prints. Nothing beyond loopback is touched.
 
-Ctrl-C ends it early. Exit code 1: something was lost, or came twice without excuse.`
+Ctrl-C ends it without a report. Exit code 1: something was lost, or came twice without excuse.`
 
 // benchCommand is the flags of 'mta bench', but for those of the scenario.
 type benchCommand struct {
@@ -174,7 +174,10 @@ func (b *benchCommand) measure(ctx context.Context, ground *bench.Ground, server
 	bar := &benchBar{out: b.c.err, width: terminalWidth(b.c.err)}
 	report, err := bench.Measure(ctx, b.scenario, ground, server, bar.show)
 	bar.clear()
-	if report == nil {
+	switch {
+	case ctx.Err() != nil:
+		return errors.New("interrupted, so there is no report")
+	case report == nil:
 		return err
 	}
 	if printed := b.print(report); printed != nil {
@@ -205,7 +208,7 @@ func terminalWidth(out any) int {
 		return 0
 	}
 	width, _, err := term.GetSize(int(f.Fd()))
-	if err != nil {
+	if err != nil || width <= 0 {
 		return 80
 	}
 	return width

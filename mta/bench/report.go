@@ -210,8 +210,15 @@ func (s *Scenario) submitted() string {
 	return t
 }
 
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
 func (s *Scenario) sites() string {
-	parts := []string{fmt.Sprintf("%d domains on %d hosts", s.Domains, s.Hosts)}
+	parts := []string{plural(s.Domains, "domain") + " on " + plural(s.Hosts, "host")}
 	add := func(is bool, format string, args ...any) {
 		if is {
 			parts = append(parts, fmt.Sprintf(format, args...))
