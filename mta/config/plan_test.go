@@ -1,6 +1,7 @@
 package config
 
 import (
+	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -151,6 +152,29 @@ func TestPrintMarksWhatIsOfAPreset(t *testing.T) {
 		if !strings.Contains(out, want) {
 			t.Errorf("there is no %q in:\n%s", want, out)
 		}
+	}
+}
+
+// TestTheWarmupPage reads the examples of docs/warmup.md.
+func TestTheWarmupPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/warmup.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := make(map[string]int)
+	for _, m := range regexp.MustCompile("(?s)\n```(\\w+)\n(.*?)\n```").FindAllStringSubmatch(string(page), -1) {
+		read[m[1]]++
+		switch m[1] {
+		case "hcl":
+			mustParse(t, m[2])
+		case "json":
+			if _, err := warmup.ParsePlan(strings.NewReader(m[2])); err != nil {
+				t.Errorf("%v in\n%s", err, m[2])
+			}
+		}
+	}
+	if read["hcl"] < 2 || read["json"] < 1 {
+		t.Errorf("the examples are gone: %v", read)
 	}
 }
 
