@@ -133,6 +133,7 @@ domain "a.example": connection_limit = 3 (removed)
 // survive being printed.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(full))
+	f.Add([]byte(planned))
 	f.Add([]byte("hostname = \"a\nb"))
 	f.Add([]byte("listener \"\\n\" { address = \":1\" }\nqueue { cache = 1e400 }"))
 	f.Add([]byte("domain \"a\" { route = [for x in [1, 2] : \"smtp://$${x}%%{h\"] }"))
