@@ -19,6 +19,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -60,8 +61,6 @@ var ErrStalled = errors.New("nothing was delivered any more")
 // Measure loads the server with the scenario's mail for g and waits until all of it has arrived. g must
 // be the scenario's own, and fresh. watch, unless nil, is told now and then how far it is.
 func Measure(ctx context.Context, s Scenario, g *Ground, server Server, watch func(Progress)) (*Report, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	m := &measurement{scenario: s, ground: g, server: server, load: s.load(g), watch: watch}
 	if m.expected = s.expected(g, m.load); m.expected == 0 {
 		return nil, errors.New("no message of the scenario has a living recipient")
@@ -72,11 +71,8 @@ func Measure(ctx context.Context, s Scenario, g *Ground, server Server, watch fu
 	}
 	memory := watchMemory(server.PID)
 	defer memory.stop()
-	submitted := make(chan error, 1)
-	go func() { submitted <- m.load.Run(ctx, server.Address) }()
-	stalled := m.wait(ctx, submitted)
+	stalled := m.run(ctx)
 	if stalled != nil && !errors.Is(stalled, ErrStalled) {
-		cancel()
 		return nil, stalled
 	}
 	after, err := m.reading(ctx)
@@ -121,6 +117,18 @@ func (m *measurement) reading(ctx context.Context) (r reading, err error) {
 		r.syncs, err = m.server.Syncs(ctx)
 	}
 	return r, err
+}
+
+// run submits and waits. When it returns, nothing is being submitted any more.
+func (m *measurement) run(ctx context.Context) error {
+	loading, stop := context.WithCancel(ctx)
+	submitted := make(chan error, 1)
+	var running sync.WaitGroup
+	running.Go(func() { submitted <- m.load.Run(loading, m.server.Address) })
+	err := m.wait(ctx, submitted)
+	stop()
+	running.Wait()
+	return err
 }
 
 // wait returns when all is submitted, delivered, and settled in the server; ErrStalled when that

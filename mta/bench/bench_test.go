@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os"
@@ -95,6 +96,42 @@ func TestMeasureSaysWhatNeverCame(t *testing.T) {
 	var text strings.Builder
 	if err := r.Write(&text); err != nil || !strings.Contains(text.String(), "WRONG: 200 lost") {
 		t.Errorf("the report says %v:\n%s", err, &text)
+	}
+}
+
+func TestMeasureGivesUpOnAServerThatIsSilent(t *testing.T) {
+	s := scenario(func(s *Scenario) { s.Patience = 200 * time.Millisecond })
+	g, err := s.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	hole, err := OpenGround(GroundOptions{}, &Domain{Name: "hole.example", Hosts: []*Host{{Death: Silent}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hole.Close()
+	r, err := Measure(t.Context(), s, g, direct(hole), nil)
+	if !errors.Is(err, ErrStalled) || r == nil || r.Accepted != 0 || r.Lost != 0 || r.Unsure != 200 {
+		t.Errorf("Measure says %v and %+v, want nothing accepted and nothing lost", err, r)
+	}
+}
+
+func TestMeasureEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	s := scenario(func(s *Scenario) { s.Messages, s.Rate = 1_000_000, 100 })
+	g, err := s.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	r, err := Measure(ctx, s, g, direct(g), func(p Progress) {
+		if p.Delivered > 0 {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) || r != nil {
+		t.Errorf("Measure says %v and %+v, want that it was canceled", err, r)
 	}
 }
 
