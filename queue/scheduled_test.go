@@ -246,7 +246,7 @@ func releaseInTime(t *testing.T, cfg Config, n int, window time.Duration) {
 	q := open(t, cfg)
 	defer shut(t, q)
 	const perMessage = 10
-	first := min(n, int(window.Seconds())*3_000_000/1800)
+	first := min(n, int(window.Seconds())*3_000_000/1800) / perMessage * perMessage
 	began, release := time.Now(), time.Now().Add(5*time.Second+time.Duration(n)*10*time.Microsecond)
 	each(n/perMessage, 256, func(i int) {
 		m := message(perMessage, "example.net")
