@@ -220,10 +220,12 @@ func submissionConfig(cfg *config.Config, l *config.Listener) submission.Config 
 			Hops:                 l.MaxReceived,
 		},
 		Timeouts: submission.Timeouts{
-			Command: l.CommandTimeout,
-			Content: l.DataTimeout,
-			MinRate: orNone(int64(l.MinDataRate)),
+			Command:    l.CommandTimeout,
+			Content:    l.DataTimeout,
+			MinRate:    orNone(int64(l.MinDataRate)),
+			GreetDelay: l.GreetDelay,
 		},
+		ImplicitTLS: l.TLS.Implicit,
 	}
 	out.VerifyRecipients = l.VerifyRecipients == "domain"
 	if l.BareNewline == "normalise" {

@@ -55,6 +55,9 @@ func routerSettings(cfg *config.Config, taken []netip.AddrPort) (router.Settings
 
 		Port:          uint16(cfg.Defaults.Traffic.SMTPPort),
 		AllowLoopback: cfg.Router.AllowLoopback,
+		RefusePrivate: cfg.Router.RefusePrivate,
+		Timeout:       cfg.Router.Timeout,
+		MaxRouteAge:   cfg.Router.MaxRouteAge,
 		NoIPv4:        !cfg.Router.IPv4,
 		NoIPv6:        !cfg.Router.IPv6,
 

@@ -3,6 +3,7 @@ package mta
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"mta/internal/route"
 	"mta/mta/config"
@@ -28,5 +29,20 @@ func TestSettingsOfADestinationShapeItsRoute(t *testing.T) {
 	}
 	if rt.TLS != route.TLSOpportunistic {
 		t.Error("the shared route was changed")
+	}
+}
+
+func TestRouterSettingsOfTheFile(t *testing.T) {
+	cfg, err := config.Parse([]byte(`router {
+		refuse_private = true
+		timeout        = "7s"
+		max_route_age  = "3m"
+	}`), "test.conf", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := routerSettings(cfg, nil)
+	if err != nil || !s.RefusePrivate || s.Timeout != 7*time.Second || s.MaxRouteAge != 3*time.Minute {
+		t.Errorf("the router has %+v, %v", s, err)
 	}
 }

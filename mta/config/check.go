@@ -75,6 +75,9 @@ func (k checker) listeners() {
 		if (l.TLS.Certificate == "") != (l.TLS.Key == "") {
 			k.problem(&l.block, "tls", "write both, certificate and key", "tls of listener %q has one of two files", l.Name)
 		}
+		if l.TLS.Implicit && !l.TLS.Enabled() {
+			k.problem(&l.block, "tls.implicit", "write certificate and key, too", "tls of listener %q has no certificate", l.Name)
+		}
 		if l.Tenant != "" && k.Tenant(l.Tenant) == nil {
 			k.reference(&l.block, "tenant", "tenant", l.Tenant, tenantNames(k.Tenants))
 		}

@@ -98,7 +98,7 @@ type Listener struct {
 	Tenant string `conf:"tenant"`
 	// Tier of mail that has no tenant, 0 (matters most) to 5.
 	Tier int `conf:"tier" min:"0" max:"5"`
-	// TLS offers STARTTLS when it has a certificate.
+	// TLS offers STARTTLS, or begins with TLS, when it has a certificate.
 	TLS TLS `conf:"tls,block"`
 
 	MaxMessageSize           Size          `conf:"max_message_size" min:"1KiB" max:"1GiB"` // octets of content
@@ -108,6 +108,7 @@ type Listener struct {
 	MaxMessagesPerConnection int           `conf:"max_messages_per_connection" min:"0"`    // 0: no limit
 	MaxLineLength            Size          `conf:"max_line_length" min:"998B" max:"16MiB"` // octets without CRLF; RFC 5321, 4.5.3.1.6 demands 998
 	MaxReceived              int           `conf:"max_received" min:"1"`                   // Received headers, against loops; RFC 5321, 6.3
+	GreetDelay               time.Duration `conf:"greet_delay" min:"0" max:"1m"`           // silence that a client has to keep before the greeting; 0: none
 	CommandTimeout           time.Duration `conf:"command_timeout" min:"1s"`               // wait for a command; RFC 5321, 4.5.3.2.7
 	DataTimeout              time.Duration `conf:"data_timeout" min:"1s"`                  // for the whole content of a message
 	MinDataRate              ByteRate      `conf:"min_data_rate" min:"1B/s"`               // slower content ends the session
@@ -125,6 +126,7 @@ type Listener struct {
 type TLS struct {
 	Certificate string `conf:"certificate"` // PEM, with the chain
 	Key         string `conf:"key"`         // PEM
+	Implicit    bool   `conf:"implicit"`    // TLS from the first octet (RFC 8314, 3.3) in place of STARTTLS
 }
 
 // Enabled reports whether there is a certificate.
@@ -167,13 +169,16 @@ type Queue struct {
 // Router finds out where mail goes.
 type Router struct {
 	block
-	Workers               int  `conf:"workers" min:"1"`                 // domains looked up at a time
-	VerifyWorkers         int  `conf:"verify_workers" min:"1"`          // of those, for recipients to be verified at RCPT
-	MaxMessageConcurrency int  `conf:"max_message_concurrency" min:"1"` // look-ups that each message may have in any case
-	ScaleMaxConcurrency   int  `conf:"scale_max_concurrency" min:"1"`   // and this many for each free worker
-	IPv4                  bool `conf:"ipv4"`                            // deliver to IPv4 addresses
-	IPv6                  bool `conf:"ipv6"`                            // deliver to IPv6 addresses
-	AllowLoopback         bool `conf:"allow_loopback"`                  // mail exchangers may be on this machine: for tests
+	Workers               int           `conf:"workers" min:"1"`                 // domains looked up at a time
+	VerifyWorkers         int           `conf:"verify_workers" min:"1"`          // of those, for recipients to be verified at RCPT
+	MaxMessageConcurrency int           `conf:"max_message_concurrency" min:"1"` // look-ups that each message may have in any case
+	ScaleMaxConcurrency   int           `conf:"scale_max_concurrency" min:"1"`   // and this many for each free worker
+	IPv4                  bool          `conf:"ipv4"`                            // deliver to IPv4 addresses
+	IPv6                  bool          `conf:"ipv6"`                            // deliver to IPv6 addresses
+	AllowLoopback         bool          `conf:"allow_loopback"`                  // mail exchangers may be on this machine: for tests
+	RefusePrivate         bool          `conf:"refuse_private"`                  // mail exchangers may not be at private addresses
+	Timeout               time.Duration `conf:"timeout" min:"1s"`                // for routing one domain, with all look-ups that this takes
+	MaxRouteAge           time.Duration `conf:"max_route_age" min:"1s"`          // a route is kept as long as its DNS records, and no longer than this
 }
 
 // Delivery bounds the relay as a whole; what applies to a destination is Traffic.

@@ -36,7 +36,7 @@ func builtIn() *Config {
 			MinTTL: 5 * time.Second, MaxTTL: day, NegativeTTL: 15 * time.Minute,
 		},
 		Queue:      Queue{SegmentSize: 64 * mib, LargeBody: 256 * kib, Cache: 64 * mib, MinFree: 256 * mib},
-		Router:     Router{Workers: 100, VerifyWorkers: 10, MaxMessageConcurrency: 2, ScaleMaxConcurrency: 10, IPv4: true, IPv6: true},
+		Router:     Router{Workers: 100, VerifyWorkers: 10, MaxMessageConcurrency: 2, ScaleMaxConcurrency: 10, IPv4: true, IPv6: true, Timeout: 45 * time.Second, MaxRouteAge: 5 * time.Minute},
 		Delivery:   Delivery{MaxConnections: 1000, MaxMessageConcurrency: 2, ScaleMaxConcurrency: 10},
 		Log:        Log{Level: "info", Format: "text"},
 		Accounting: Accounting{Enabled: true, RotateSize: 128 * mib, RotateEvery: day, Keep: 14 * day, KeepSize: 10 * gib},
