@@ -29,6 +29,7 @@ type address struct {
 	// Only Step touches these.
 	next    *State
 	version uint64
+	turn    int // of the lane that is answered first
 	deltas  []delta
 	grants  []grant
 	bundled bool // the bundle was granted

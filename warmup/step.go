@@ -210,7 +210,9 @@ func (a *address) advance(now time.Time, t Instant, lag time.Duration) (dirty bo
 	}
 	s.Advance(p, t)
 	dirty = dirty || a.created || s.Hour != hour
-	for _, l := range a.lanes {
+	a.turn++
+	for i := range a.lanes { // each is the first in turn, who gets what there is when all want at once
+		l := a.lanes[(a.turn+i)%len(a.lanes)]
 		l.giveBack(now, t, a.period())
 		l.topUp(now, a.period())
 		if l.held > 0 && l.delta.want == 0 && !l.backoff.After(now) {
@@ -221,9 +223,9 @@ func (a *address) advance(now time.Time, t Instant, lag time.Duration) (dirty bo
 			d.heldDelta = l.held
 		}
 		a.deltas = append(a.deltas, d)
-		i := s.Provider(p, l.name)
-		dirty = a.tell(i, &d) || dirty
-		a.grants = append(a.grants, grant{lane: l, index: i, want: d.want})
+		v := s.Provider(p, l.name)
+		dirty = a.tell(v, &d) || dirty
+		a.grants = append(a.grants, grant{lane: l, index: v, want: d.want})
 	}
 	s.setRates(p)
 	return a.grantAll(p) || dirty

@@ -1,0 +1,307 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"mta/mta/control"
+)
+
+// planText is a plan that goes a stage up each day, whatever happens.
+func planText(hour time.Duration, stages []warmStage) string {
+	text := fmt.Sprintf("  hour = %q\n", hour)
+	for _, s := range stages {
+		text += fmt.Sprintf("  stage {\n    hourly = %d\n    daily = %d\n", s.hourly, s.daily)
+		for name, p := range s.providers {
+			text += fmt.Sprintf("    provider %q {\n      hourly = %d\n      daily = %d\n    }\n", name, p.hourly, p.daily)
+		}
+		text += "  }\n"
+	}
+	return text + "  health {\n    min_sample = 0\n    pause { sample = 0 }\n  }\n"
+}
+
+// TestW9_W11_W12_LiveVolumeFollowsThePlan offers far more than the plan allows, for a day of short
+// hours and some of the next, and counts at the providers.
+func TestW9_W11_W12_LiveVolumeFollowsThePlan(t *testing.T) {
+	t.Parallel()
+	lasts := warmDuration(t, 26*time.Second)
+	hour := max(time.Second, (lasts / 60).Truncate(time.Second)) // two days and a half, when there is time
+	stages := []warmStage{
+		{warmCaps{60, 720}, map[string]warmCaps{"big": {20, 200}, "mid": {15, 150}}},
+		{warmCaps{96, 1152}, map[string]warmCaps{"big": {32, 300}, "mid": {24, 240}}},
+		{warmCaps{150, 1800}, map[string]warmCaps{"big": {50, 500}, "mid": {38, 400}}},
+	}
+	g := newWarmGround(t, warmSettings{plan: planText(hour, stages)})
+	c := g.recount(t, hour, stages)
+	g.mailer.steady(150/hour.Seconds(), lasts)
+	w, err := g.warmup()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.mailer.finish(t)
+	g.relay.drained(t, 20*time.Second)
+
+	c.count(g)
+	c.within(t)
+	whole := int(lasts / hour / 24) // days that mail was offered all through
+	for _, name := range c.names() {
+		days := c.by(24 * hour)[name]
+		for d := range whole {
+			most := c.stage(d).caps(name).daily
+			t.Logf("%s, day %d: %d of %d", name, d, days[d], most)
+			if name != "other" && !full(days[d], most) { // which gets what the others leave
+				t.Errorf("%s, day %d: only %d of %d", name, d, days[d], most)
+			}
+		}
+		if name == "other" {
+			continue
+		}
+		c.filled(t, name, 1, 10) // then the day's caps bind the providers
+		c.filled(t, name, 25, min(34, int(lasts/hour)-1))
+	}
+	if w.Stage != min(whole, 2)+1 || len(w.History) != whole {
+		t.Errorf("after %d days it is on stage %d with %d days behind it", whole, w.Stage, len(w.History))
+	}
+	for d, h := range w.History {
+		if seen := c.by(24 * hour)[allProviders][d]; int(h.Sent) != seen {
+			t.Errorf("day %d: the relay says that it sent %d, the providers saw %d", d, h.Sent, seen)
+		}
+	}
+	g.judgeDelivery(t, false)
+}
+
+// TestW8_W11_LiveKillsOverdrawNothing kills the relay at random moments under load. What the providers
+// saw from the warming source stays under each cap all the same, and nothing is lost.
+func TestW8_W11_LiveKillsOverdrawNothing(t *testing.T) {
+	t.Parallel()
+	const hour = 2 * time.Second
+	stages := []warmStage{{warmCaps{200, 1000}, map[string]warmCaps{"big": {70, 280}, "mid": {40, 1000}}}}
+	lasts := warmDuration(t, 14*time.Second)
+	seed := uint64(time.Now().UnixNano())
+	rng := rand.New(rand.NewPCG(seed, 0))
+	g := newWarmGround(t, warmSettings{plan: planText(hour, stages)})
+	c := g.recount(t, hour, stages)
+	var load sync.WaitGroup
+	load.Go(func() { g.mailer.steady(100, lasts) })
+	kills := 0
+	for end := time.Now().Add(lasts); time.Now().Before(end); kills++ {
+		<-time.After(time.Duration(50+rng.IntN(600)) * time.Millisecond)
+		g.relay.kill()
+		g.relay.process = launchRelay(t, g.relay)
+		if rng.IntN(3) != 0 { // else the next kill may come while it starts
+			g.relay.listens(t, g.relay.addr)
+		}
+	}
+	load.Wait()
+	g.relay.listens(t, g.relay.addr)
+	g.mailer.finish(t)
+	g.relay.drained(t, 20*time.Second)
+
+	c.count(g)
+	t.Logf("%d kills, seed %d; by hour %v", kills, seed, c.list(allProviders))
+	c.within(t)
+	for d, n := range c.by(24 * hour)[allProviders] {
+		t.Logf("day %d: %d of %d", d, n, c.stage(d).daily)
+	}
+	if kills < 20 {
+		t.Errorf("only %d kills", kills)
+	}
+	if n := len(c.seen); n < 500 {
+		t.Errorf("only %d took the warming source: that tests nothing", n)
+	}
+	g.judgeDelivery(t, true)
+}
+
+// TestW18_LiveBacklogLeavesAtTheCap lets mail wait, and restarts the relay in the middle.
+func TestW18_LiveBacklogLeavesAtTheCap(t *testing.T) {
+	t.Parallel()
+	const hour = 3 * time.Second
+	stages := []warmStage{{warmCaps{120, 2880}, nil}}
+	backlog := 360
+	if lasts := warmDuration(t, 0); lasts > 0 {
+		backlog = 120 * int(lasts/hour)
+	}
+	g := newWarmGround(t, warmSettings{hold: true, plan: planText(hour, stages)})
+	c := g.recount(t, hour, stages)
+	c.wait(t, 0.9) // so that a whole hour begins with all of it
+	for range backlog / len(warmProviders) {
+		for _, p := range warmProviders {
+			g.mailer.offer(p, 1)
+		}
+	}
+	g.mailer.finish(t)
+	c.wait(t, 2.5)
+	if !g.relay.stop(20 * time.Second) {
+		t.Error("the relay did not end by itself within 20 s")
+	}
+	g.relay.process = launchRelay(t, g.relay)
+	g.relay.listens(t, g.relay.addr)
+	g.relay.drained(t, time.Duration(backlog/120+2)*hour+20*time.Second)
+
+	c.count(g)
+	t.Logf("by hour: %v", c.list(allProviders))
+	c.within(t)
+	c.filled(t, allProviders, 1, backlog/120)
+	if most := c.most(hour / 12); float64(most) > .22*120 {
+		t.Errorf("%d in 5 minutes, more than 22 %% of the cap", most)
+	} else {
+		t.Logf("most in any 5 minutes: %.1f %% of the cap", 100*float64(most)/120)
+	}
+	if n := len(c.seen); n != backlog {
+		t.Errorf("the providers saw %d of %d", n, backlog)
+	}
+	g.judgeDelivery(t, false)
+}
+
+// greylist refuses the first attempt for a recipient from each address (RFC 6647).
+type greylist struct {
+	mu    sync.Mutex // guards known
+	known map[string]bool
+}
+
+func (l *greylist) answer(client netip.Addr, recipient string) string {
+	key := client.String() + " " + recipient
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.known[key] {
+		return ""
+	}
+	l.known[key] = true
+	return "450 4.7.1 <" + recipient + ">: Recipient address rejected: Greylisted, come again"
+}
+
+// TestW19_LiveRetryTakesTheSameSource has all first attempts greylisted. The second ones come from the
+// same addresses, though the relay was restarted, or killed, in between.
+func TestW19_LiveRetryTakesTheSameSource(t *testing.T) {
+	t.Parallel()
+	const hour = 4 * time.Second
+	stages := []warmStage{{warmCaps{120, 2880}, nil}}
+	g := newWarmGround(t, warmSettings{plan: planText(hour, stages), answer: (&greylist{known: make(map[string]bool)}).answer})
+	c := g.recount(t, hour, stages)
+	g.mailer.steady(20, 3*time.Second)
+	g.mailer.finish(t)
+	if !g.relay.stop(20 * time.Second) {
+		t.Error("the relay did not end by itself within 20 s")
+	}
+	g.relay.process = launchRelay(t, g.relay)
+	g.relay.listens(t, g.relay.addr)
+	<-time.After(500 * time.Millisecond) // the moment of the kill
+	g.relay.kill()
+	g.relay.process = launchRelay(t, g.relay)
+	g.relay.listens(t, g.relay.addr)
+	g.relay.drained(t, 30*time.Second)
+
+	c.count(g)
+	c.within(t)
+	first := make(map[string]netip.Addr)
+	moved, again := 0, make(map[netip.Addr]int)
+	for _, r := range g.rcpts.all() {
+		client, seen := first[r.recipient]
+		switch {
+		case !seen:
+			first[r.recipient] = r.client
+			continue
+		case client != r.client:
+			if moved++; moved <= 10 {
+				t.Errorf("%s came from %s first and from %s then", r.recipient, client, r.client)
+			}
+		}
+		again[r.client]++
+	}
+	t.Logf("retries: %d from the warming source, %d from the shared one, %d from another than before", again[g.dedicated], again[g.shared], moved)
+	if again[g.dedicated] < 30 || again[g.shared] < 30 {
+		t.Error("the test wants at least 30 of each")
+	}
+	g.judgeDelivery(t, true)
+}
+
+// TestW6_LiveReloadOfAChangedPlan lowers the hourly cap of a running warm-up and raises it again.
+// Each holds from the next hour on. Stage and counters stay.
+func TestW6_LiveReloadOfAChangedPlan(t *testing.T) {
+	t.Parallel()
+	const hour = 2 * time.Second
+	plan := func(hourly int) string {
+		return planText(hour, []warmStage{{warmCaps{40, 40}, nil}, {warmCaps{hourly, 2400}, nil}}) + "  start_stage = 2\n"
+	}
+	g := newWarmGround(t, warmSettings{plan: plan(150)})
+	c := g.recount(t, hour, nil)
+	stop := make(chan struct{})
+	var load sync.WaitGroup
+	defer load.Wait()
+	defer close(stop)
+	load.Go(func() { g.mailer.until(stop, 60) })
+	hourly := []int{150, 150, 150, 60, 60, 240, 240}
+	for _, change := range []struct {
+		at     float64 // hours since the begin
+		hourly int
+	}{{2.5, 60}, {4.5, 240}} {
+		c.wait(t, change.at)
+		before, err := g.warmup()
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.reconfigure(t, plan(int(before.HourlyLimit)), plan(change.hourly))
+		after, err := g.warmup()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if after.Stage != 2 || !after.Started.Equal(before.Started) || after.SentDay < before.SentDay || after.HourlyLimit != before.HourlyLimit {
+			t.Errorf("at hour %.1f the reload makes of\n%+v\nthis:\n%+v", change.at, before, after)
+		}
+	}
+	c.wait(t, float64(len(hourly)))
+	c.count(g)
+	hours := c.by(hour)[allProviders]
+	t.Logf("by hour: %v", c.list(allProviders))
+	for h, most := range hourly {
+		// After a lower cap the sliding hour has yet to lose what the higher one allowed.
+		lowered := h > 0 && most < hourly[h-1]
+		if hours[h] > most {
+			t.Errorf("hour %d: %d, and its cap is %d", h, hours[h], most)
+		}
+		if h > 0 && !lowered && !full(hours[h], most) && !c.stood(t, h) {
+			t.Errorf("hour %d: only %d of %d", h, hours[h], most)
+		}
+	}
+}
+
+// reconfigure replaces text in the configuration file, and has the relay read it again.
+func (g *warmGround) reconfigure(t *testing.T, old, text string) {
+	t.Helper()
+	file, err := os.ReadFile(g.relay.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(file), old) {
+		t.Fatalf("the configuration doesn't have\n%s", old)
+	}
+	writeFile(t, g.relay.config, strings.Replace(string(file), old, text, 1))
+	client := control.NewClient(g.relay.dir + "/data/control.sock")
+	defer client.Close()
+	if _, err := client.Reload(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// recount begins to look at the warming source: its windows count from the warm-up's begin.
+func (g *warmGround) recount(t *testing.T, hour time.Duration, stages []warmStage) *recount {
+	t.Helper()
+	c := &recount{hour: hour, stages: stages, pulse: newPulse(t)}
+	eventually(t, 10*time.Second, func() error {
+		w, err := g.warmup()
+		if err == nil && w.Started.IsZero() {
+			err = errors.New("the warm-up has not begun")
+		}
+		c.begin = w.Started
+		return err
+	})
+	return c
+}

@@ -1,0 +1,224 @@
+package e2e
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// warmCaps bound an hour and a day.
+type warmCaps struct{ hourly, daily int }
+
+// warmStage is what a test's plan allows on a day: all, and of it to each provider.
+type warmStage struct {
+	warmCaps
+	providers map[string]warmCaps
+}
+
+// recount counts what providers saw from a warming source, by the windows of its plan.
+type recount struct {
+	begin  time.Time
+	hour   time.Duration
+	stages []warmStage // of each day, the last one for all days after
+	seen   []rcptSeen
+	pulse  *pulse
+}
+
+// all names the count of all providers together.
+const allProviders = "all"
+
+// by counts what came in each window of a length, by provider and of all.
+func (c *recount) by(window time.Duration) map[string]map[int]int {
+	counts := map[string]map[int]int{allProviders: {}}
+	for _, r := range c.seen {
+		i := int(r.at.Sub(c.begin) / window)
+		name := counted(r.provider)
+		if counts[name] == nil {
+			counts[name] = make(map[int]int)
+		}
+		counts[name][i]++
+		counts[allProviders][i]++
+	}
+	return counts
+}
+
+func (c *recount) stage(day int) *warmStage { return &c.stages[min(day, len(c.stages)-1)] }
+
+// caps are those of a provider, or of all, on a day.
+func (s *warmStage) caps(name string) warmCaps {
+	if own, ok := s.providers[name]; ok {
+		return own
+	}
+	return s.warmCaps
+}
+
+// within demands that no hour and no day has more than a cap, nor any 60 minutes more than 1.1 of the
+// highest cap of their hours.
+func (c *recount) within(t *testing.T) {
+	t.Helper()
+	for name, hours := range c.by(c.hour) {
+		for h, n := range hours {
+			if most := c.stage(h / 24).caps(name).hourly; n > most {
+				t.Errorf("hour %d: %d to %s, and its cap is %d", h, n, name, most)
+			}
+		}
+	}
+	for name, days := range c.by(24 * c.hour) {
+		for d, n := range days {
+			if most := c.stage(d).caps(name).daily; n > most {
+				t.Errorf("day %d: %d to %s, and its cap is %d", d, n, name, most)
+			}
+		}
+	}
+	c.sliding(t)
+}
+
+// sliding looks at each 60 minutes that end with a recipient.
+func (c *recount) sliding(t *testing.T) {
+	t.Helper()
+	most, at := 0., 0.
+	for name := range c.by(c.hour) {
+		var times []time.Duration
+		for _, r := range c.seen {
+			if name == allProviders || counted(r.provider) == name {
+				times = append(times, r.at.Sub(c.begin))
+			}
+		}
+		first := 0
+		for i, now := range times {
+			for times[first] <= now-c.hour {
+				first++
+			}
+			caps := c.stage(int(now / c.hour / 24)).caps(name)
+			if share := float64(i-first+1) / float64(caps.hourly); share > most {
+				most, at = share, float64(now)/float64(c.hour)
+			}
+		}
+	}
+	t.Logf("most in any 60 minutes: %.3f caps, at hour %.2f", most, at)
+	if most > 1.10 {
+		t.Errorf("%.3f caps in the 60 minutes before hour %.2f, more than 1.10", most, at)
+	}
+}
+
+// filled demands that each of the hours has what the cap allows.
+func (c *recount) filled(t *testing.T, name string, from, to int) {
+	t.Helper()
+	hours := c.by(c.hour)[name]
+	for h := from; h < to; h++ {
+		most := c.stage(h / 24).caps(name).hourly
+		if full(hours[h], most) || c.stood(t, h) {
+			continue
+		}
+		t.Errorf("%s, hour %d: only %d of %d", name, h, hours[h], most)
+	}
+}
+
+// stood says whether the machine stood still in an hour, or at the end of the one before, for so long
+// that nobody can fill it. A short hour of a test has no time for that.
+func (c *recount) stood(t *testing.T, h int) bool {
+	t.Helper()
+	from := c.begin.Add(time.Duration(h)*c.hour - c.hour/10)
+	worst := c.pulse.worst(from, from.Add(c.hour*11/10))
+	if worst < c.hour/40 {
+		return false
+	}
+	t.Logf("hour %d is not judged: the machine stood still for %v of its %v", h, worst.Round(time.Millisecond), c.hour)
+	return true
+}
+
+// list gives the counts of all hours in a row.
+func (c *recount) list(name string) []int {
+	hours := c.by(c.hour)[name]
+	var list []int
+	for h := 0; h <= slices.Max(slices.Collect(maps.Keys(hours))); h++ {
+		list = append(list, hours[h])
+	}
+	return list
+}
+
+// most gives the most that came within any span of that length.
+func (c *recount) most(span time.Duration) (most int) {
+	first := 0
+	for i, r := range c.seen {
+		for !c.seen[first].at.After(r.at.Add(-span)) {
+			first++
+		}
+		most = max(most, i-first+1)
+	}
+	return most
+}
+
+// count takes what has been seen by now.
+func (c *recount) count(g *warmGround) { c.seen = g.rcpts.from(g.dedicated) }
+
+// wait waits until that many hours since the begin have passed.
+func (c *recount) wait(t *testing.T, hours float64) {
+	t.Helper()
+	then := c.begin.Add(time.Duration(hours * float64(c.hour)))
+	if late := time.Since(then); late > c.hour/4 {
+		t.Fatalf("hour %.1f of the plan was %v ago: this machine is too slow for the test", hours, late)
+	}
+	<-time.After(time.Until(then))
+}
+
+// names lists the providers that were seen, and all.
+func (c *recount) names() []string { return slices.Sorted(maps.Keys(c.by(c.hour))) }
+
+// full says whether n is at least 98 % of a cap, or at most 2 short of a small one.
+func full(n, most int) bool {
+	if most < 100 {
+		return n >= most-2
+	}
+	return float64(n) >= .98*float64(most)
+}
+
+// pulse beats every few milliseconds, with a write to the disk, and remembers when a beat was late:
+// what it can't do in time, nobody on this machine can.
+type pulse struct {
+	mu    sync.Mutex // guards beats
+	beats []time.Time
+}
+
+func newPulse(t *testing.T) *pulse {
+	t.Helper()
+	p := &pulse{}
+	file, err := os.Create(filepath.Join(scratch(t), "pulse"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for tick := time.Tick(10 * time.Millisecond); ; {
+			select {
+			case <-done:
+				return
+			case <-tick:
+			}
+			_, _ = file.WriteAt([]byte{1}, 0)
+			_ = file.Sync()
+			p.mu.Lock()
+			p.beats = append(p.beats, time.Now())
+			p.mu.Unlock()
+		}
+	}()
+	t.Cleanup(func() { close(done); <-ended; file.Close() })
+	return p
+}
+
+// worst gives the longest time between two beats that ends in a span of time.
+func (p *pulse) worst(from, to time.Time) (longest time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := 1; i < len(p.beats); i++ {
+		if b := p.beats[i]; b.After(from) && b.Before(to) {
+			longest = max(longest, b.Sub(p.beats[i-1]))
+		}
+	}
+	return longest
+}
