@@ -142,6 +142,9 @@ func (h *header) verdict(l headerLimits) (reply.Reply, bool) {
 // profile (RFC 6710, appendix A) are the tiers, 6 (override) being 0 and -4 (deferred) being 5.
 // The field's value is an integer from -9 to 9, perhaps with a comment (RFC 6758).
 func (h *header) tier() (uint8, bool) {
+	if h.priority == "" {
+		return 0, false
+	}
 	value, _, _ := strings.Cut(h.priority, "(")
 	p, err := strconv.Atoi(strings.TrimSpace(value))
 	if err != nil || p < -9 || p > 9 {

@@ -173,10 +173,20 @@ func (in *intake) finish() error {
 	}
 	in.c.client.errors = 0
 	in.c.srv.cfg.Events.Received(m)
-	in.c.srv.cfg.Log.LogAttrs(context.Background(), slog.LevelDebug, "accepted",
+	in.log(m)
+	return accepted(m.ID)
+}
+
+// log notes the acceptance for who looks for trouble. It is on the way of every message, so nothing is
+// put into words when nobody reads them.
+func (in *intake) log(m *envelope.Message) {
+	ctx, log := context.Background(), in.c.srv.cfg.Log
+	if !log.Enabled(ctx, slog.LevelDebug) {
+		return
+	}
+	log.LogAttrs(ctx, slog.LevelDebug, "accepted",
 		slog.String("session", m.Session), slog.String("transaction", in.tx.id), slog.String("id", m.ID.String()),
 		slog.String("sender", string(m.Sender)), slog.Int("recipients", len(m.Recipients)), slog.Int64("size", m.Size))
-	return accepted(m.ID)
 }
 
 func (in *intake) message() *envelope.Message {
