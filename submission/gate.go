@@ -273,16 +273,28 @@ func cutVerb(text []byte) (verb, arg string, ok bool) {
 	if len(word) > len("STARTTLS") {
 		return "", "", false
 	}
-	verb = strings.ToUpper(string(word))
-	return verb, strings.TrimSpace(string(rest)), verbs[verb]
+	var upper [len("STARTTLS")]byte
+	for i, c := range word {
+		if 'a' <= c && c <= 'z' {
+			c -= 'a' - 'A'
+		}
+		upper[i] = c
+	}
+	verb, ok = verbs[string(upper[:len(word)])]
+	return verb, strings.TrimSpace(string(rest)), ok
 }
 
 // verbs are the commands of RFC 5321 and the extensions that are offered, and those that only
-// deserve a 502 (RFC 5321, 4.2.4).
-var verbs = map[string]bool{
-	"EHLO": true, "HELO": true, "MAIL": true, "RCPT": true, "DATA": true, "BDAT": true, "RSET": true,
-	"NOOP": true, "QUIT": true, "VRFY": true, "STARTTLS": true,
-	"AUTH": true, "EXPN": true, "HELP": true, "TURN": true, "SEND": true, "SOML": true, "SAML": true,
+// deserve a 502 (RFC 5321, 4.2.4): each leads to itself.
+var verbs = named("EHLO", "HELO", "MAIL", "RCPT", "DATA", "BDAT", "RSET", "NOOP", "QUIT", "VRFY", "STARTTLS",
+	"AUTH", "EXPN", "HELP", "TURN", "SEND", "SOML", "SAML")
+
+func named(names ...string) map[string]string {
+	m := make(map[string]string, len(names))
+	for _, n := range names {
+		m[n] = n
+	}
+	return m
 }
 
 // hasControl reports whether text has a control character other than tab.

@@ -190,12 +190,11 @@ func TestTierByPriorityField(t *testing.T) {
 
 func TestAddressLiteral(t *testing.T) {
 	for in, want := range map[netip.Addr]string{
-		{}:                                  "",
 		netip.MustParseAddr("192.0.2.1"):    "[192.0.2.1]",
 		netip.MustParseAddr("2001:db8::1"):  "[IPv6:2001:db8::1]",
 		netip.MustParseAddr("fe80::1%eth0"): "[IPv6:fe80::1]",
 	} {
-		if got := addressLiteral(in); got != want {
+		if got := string(appendLiteral(nil, in)); got != want {
 			t.Errorf("%v: %s", in, got)
 		}
 	}

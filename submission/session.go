@@ -3,6 +3,7 @@ package submission
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -61,7 +62,7 @@ func (s *session) Mail(_ string, opts *smtp.MailOptions) error {
 	}
 	c.client.messages++
 	c.tx = &transaction{
-		id:     fmt.Sprintf("%s.%d", c.client.session, c.client.messages),
+		id:     c.client.session + "." + strconv.Itoa(c.client.messages),
 		sender: sender, utf8: opts.UTF8, helo: c.helo, protocol: protocolName(c.extended, opts.UTF8, c.tls != nil), ret: returned[opts.Return], envID: opts.EnvelopeID,
 	}
 	return nil
@@ -184,5 +185,5 @@ func (c *conn) setChunks(tx *transaction) {
 
 // accepted tells how a message was taken: it is no error, but the way to give the reply a text.
 func accepted(id envelope.ID) error {
-	return smtpError(reply.Local(250, reply.Enhanced{2, 0, 0}, "", "queued as %s", id))
+	return smtpError(reply.Reply{Code: 250, Enhanced: reply.Enhanced{2, 0, 0}, Text: "queued as " + id.String(), Local: true})
 }

@@ -69,32 +69,30 @@ func (t *trace) append(b []byte) []byte {
 
 // appendFrom writes the Extended-Domain of RFC 5321, 4.4.
 func (t *trace) appendFrom(b []byte) []byte {
-	literal := addressLiteral(t.peer.Addr())
+	peer := t.peer.Addr()
 	switch {
 	case isHeloName(t.helo):
 		b = append(b, t.helo...)
-	case literal != "":
-		b = append(b, literal...)
+	case peer.IsValid():
+		b = appendLiteral(b, peer)
 	default:
 		b = append(b, "unknown"...)
 	}
-	if literal != "" {
+	if peer.IsValid() {
 		b = append(b, " ("...)
-		b = append(b, literal...)
+		b = appendLiteral(b, peer)
 		b = append(b, ')')
 	}
 	return b
 }
 
-// addressLiteral gives "[192.0.2.1]" or "[IPv6:2001:db8::1]" (RFC 5321, 4.1.3), "" for no address.
-func addressLiteral(a netip.Addr) string {
-	switch {
-	case !a.IsValid():
-		return ""
-	case a.Is4():
-		return "[" + a.String() + "]"
+// appendLiteral writes "[192.0.2.1]" or "[IPv6:2001:db8::1]" (RFC 5321, 4.1.3).
+func appendLiteral(b []byte, a netip.Addr) []byte {
+	b = append(b, '[')
+	if !a.Is4() {
+		b = append(b, "IPv6:"...)
 	}
-	return "[IPv6:" + a.WithZone("").String() + "]"
+	return append(a.WithZone("").AppendTo(b), ']')
 }
 
 // isHeloName reports whether s is made like a domain or an address literal. Underscores are
