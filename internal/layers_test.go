@@ -25,6 +25,8 @@ var rules = []struct{ pkg, mustNotReach, why string }{
 	{"mta/warmup", "mta/queue", "what waits for tokens is parked by the caller"},
 	{"mta/warmup", "mta/delivery", "tokens are charged without knowing who sends"},
 	{"mta/destdb", "mta/delivery", "destdb is what was learned; who uses it is above it"},
+	{"mta/suppression", "go.etcd.io/bbolt", "the list can stand on a store that nodes share"},
+	{"mta/suppression", "mta/queue", "the list knows addresses, not messages"},
 	{"mta/mta/config", "mta/mta", "the file is read before anything is built"},
 	{"mta/mta/control", "mta/mta", "the API names what it needs; package mta supplies it"},
 	{"mta/mta/bench", "mta/mta", "the relay is measured as a process of its own, as any other server"},

@@ -98,6 +98,8 @@ func warmupDesc(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc("mta_warmup_"+name, help, []string{"source"}, nil)
 }
 
+var suppressedDesc = prometheus.NewDesc("mta_suppressed_addresses", "Entries of the suppression list. A steep rise with suppression { feed = true } means bad lists, or a provider in trouble.", nil, nil)
+
 // Describe sends the descriptions of all metrics.
 func (c relayCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, m := range queueMetrics {
@@ -106,6 +108,7 @@ func (c relayCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- stateDesc
 	ch <- alarmDesc
 	ch <- missingDesc
+	ch <- suppressedDesc
 	for _, m := range warmupMetrics {
 		ch <- m.desc
 	}
@@ -137,6 +140,7 @@ func (c relayCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 		ch <- prometheus.MustNewConstMetric(missingDesc, prometheus.GaugeValue, missing, src.Name)
 	}
+	ch <- prometheus.MustNewConstMetric(suppressedDesc, prometheus.GaugeValue, float64(c.r.suppression.Stats().Entries))
 	for _, key := range c.r.warm.ctl.IPs() {
 		s, ok := c.r.warm.ctl.Status(key)
 		for _, m := range warmupMetrics {
