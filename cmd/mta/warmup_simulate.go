@@ -176,6 +176,10 @@ func plainly(err error) string {
 func (c *cli) simulatedPlan(name string) (*warmup.Plan, error) {
 	if !strings.Contains(name, string(filepath.Separator)) && filepath.Ext(name) != ".json" {
 		cfg, err := c.config()
+		if errors.Is(err, os.ErrPermission) { // presets are for everybody
+			fmt.Fprintf(c.err, "%s can't be read: only presets are known\n", c.configPath())
+			cfg, err = config.Default(), nil
+		}
 		if err != nil {
 			return nil, err
 		}

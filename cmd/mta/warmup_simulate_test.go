@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/csv"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -41,30 +43,40 @@ func number(t *testing.T, row map[string]string, name string) int64 {
 	return n
 }
 
-// hourly is a trace of so many hours, with more mail each minute than the first stage has room for.
-func hourly(hours int) (trace string, offered int64) {
+// shortPlan has hours of two minutes, so that days are not long to simulate.
+const (
+	shortPlan = `{"version": 1, "hour_seconds": 120, "stages": [{"hourly": 31, "daily": 250}, {"hourly": 50, "daily": 400}]}`
+	shortHour = 120
+	shortDay  = 24 * shortHour
+)
+
+// shortTrace is a trace of so many short hours, with more mail each second than the plan has room for.
+func shortTrace(hours int) (trace string, offered int64) {
 	var b strings.Builder
-	b.WriteString("t,event,provider,value\n0,nodes,,2\n0,lag,,20\n0,defer,google,0.09\n0,bounce,*,0.015\n")
-	for h := range hours {
-		for m := range 60 {
-			n := int64(1 + h%3)
-			offered += n
-			fmt.Fprintf(&b, "%d,offer,%s,%d\n", h*3600+60*m, []string{"google", "yahoo", ""}[m%3], n)
-			if h == 2 && m == 33 {
-				fmt.Fprintf(&b, "%d,crash,,1\n", h*3600+60*m+20)
-			}
+	b.WriteString("t,event,provider,value\n0,nodes,,2\n0,lag,,7\n0,defer,google,0.05\n0,bounce,*,0.01\n")
+	for at := range hours * shortHour {
+		n := int64(1 + at/shortHour%3)
+		offered += n
+		fmt.Fprintf(&b, "%d,offer,%s,%d\n", at, []string{"google", "yahoo", ""}[at%3], n)
+		if at == 2*shortHour+70 {
+			fmt.Fprintf(&b, "%d,crash,,1\n", at)
 		}
 	}
-	fmt.Fprintf(&b, "%d,end,,\n", hours*3600)
+	fmt.Fprintf(&b, "%d,end,,\n", hours*shortHour)
 	return b.String(), offered
 }
 
 // TestSimulateAddsUp recounts the totals from the printed rows, and the hours and days of all
 // providers together against the plan's caps, without anything of the simulator's own.
 func TestSimulateAddsUp(t *testing.T) {
-	for overflow, hours := range map[string]int{"shared": 4, "hold": 26} {
-		trace, offered := hourly(hours)
-		rows := simulated(t, trace, "--plan", "standard", "--seed", "42", "--interval", "60", "--overflow", overflow)
+	const hours = 26 // into the second day
+	plan := filepath.Join(t.TempDir(), "short.json")
+	if err := os.WriteFile(plan, []byte(shortPlan), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, overflow := range []string{"shared", "hold"} {
+		trace, offered := shortTrace(hours)
+		rows := simulated(t, trace, "--plan", plan, "--seed", "42", "--interval", "10", "--overflow", overflow)
 		var sum, sent, away, answered int64
 		held := make(map[string]int64)
 		type window struct{ sent, cap int64 }
@@ -77,15 +89,15 @@ func TestSimulateAddsUp(t *testing.T) {
 			if last = row["t"]; last != "" {
 				held[row["t"]] += number(t, row, "held")
 			}
-			h, d := sums[at/3600], days[at/86400]
-			// The plan as published, not as printed.
+			h, d := sums[at/shortHour], days[at/shortDay]
+			// The plan as written, not as printed.
 			stage := number(t, row, "stage") - 1
-			hourly, daily := []int64{31, 50, 80}[stage], []int64{250, 400, 640}[stage]
+			hourly, daily := []int64{31, 50}[stage], []int64{250, 400}[stage]
 			if number(t, row, "cap_hour") != hourly || number(t, row, "cap_day") != daily {
 				t.Errorf("%s: %v, the plan has %d an hour and %d a day", overflow, row, hourly, daily)
 			}
-			sums[at/3600] = window{h.sent + n, hourly}
-			days[at/86400] = window{d.sent + n, daily}
+			sums[at/shortHour] = window{h.sent + n, hourly}
+			days[at/shortDay] = window{d.sent + n, daily}
 		}
 		if sum != offered {
 			t.Errorf("%s: %d offered, the trace has %d", overflow, sum, offered)
