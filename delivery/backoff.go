@@ -157,6 +157,49 @@ func (s *Scheduler) Suspend(site, source, reason string, until time.Time) {
 	s.db.Touched(s.db.Site(site), now)
 }
 
+// SuspendHosts sends nothing to the hosts that match by name or address, from a source or from all
+// (""), until a time. What is on connections to them goes on. It returns how many hosts those are.
+func (s *Scheduler) SuspendHosts(match func(name, addr string) bool, source, reason string, until time.Time) (n int) {
+	now := s.cfg.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.db.EachHost(match, func(h *destdb.Host) {
+		s.db.Suspend(h, destdb.Action{What: suspended, Source: source, Reason: reason, Begin: now, End: until}, now)
+		n++
+	})
+	for c := range s.conns {
+		if c.session != nil && c.rec.Path.Suspension(now) != nil {
+			c.retire()
+		}
+	}
+	s.runLanes(now)
+	return n
+}
+
+// ResumeHosts ends all suspensions of the hosts that match. It returns how many hosts match, and how
+// many suspensions there were.
+func (s *Scheduler) ResumeHosts(match func(name, addr string) bool) (hosts, ended int) {
+	now := s.cfg.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.db.EachHost(match, func(h *destdb.Host) {
+		hosts++
+		ended += s.db.Resume(h, now)
+	})
+	s.runLanes(now)
+	s.remind(now)
+	return hosts, ended
+}
+
+// runLanes looks at all that waits anew.
+func (s *Scheduler) runLanes(now time.Time) {
+	for _, l := range s.lanes {
+		if l.waiting.n > 0 {
+			l.run(now)
+		}
+	}
+}
+
 // Resume ends all suspensions of a site, automatic ones too. It returns how many there were.
 func (s *Scheduler) Resume(site string) int {
 	now := s.cfg.Now()

@@ -297,7 +297,7 @@ func (s *Scheduler) stands(c *connection, sess session) {
 		s.lost(c, now)
 	case s.closed:
 		sess.Close()
-	case s.draining:
+	case s.draining, c.rec.Path.Suspension(now) != nil:
 		c.retire()
 	default:
 		s.poolOf(c).run(now)

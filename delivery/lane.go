@@ -303,25 +303,33 @@ func (l *lane) stopWaiting() {
 	}
 }
 
-// giveUp defers all that waits: no host of any tier works.
+// giveUp gives back all that waits: no host of any tier works. What was not tried is withdrawn when
+// the site has no other lane that works, since Submit will not take it again before there is hope.
 func (l *lane) giveUp(now time.Time) {
-	r, host, at := l.outOfService()
+	r, host, at := l.outOfService(now)
+	if latest := now.Add(l.limits.MaxHostRetry); at.After(latest) {
+		at = latest // a suspension may end sooner than it was to
+	}
+	most, _ := l.s.space(l.laneKey.site, &share{}, false, now)
 	for _, p := range l.waiting.all() {
 		tried := !l.failedAt.Before(p.work.since) && !l.failedAt.IsZero()
-		l.s.fail(p, Result{Reply: r, Host: host, Attempted: tried, RetryAfter: at})
+		l.s.fail(p, Result{Reply: r, Host: host, Attempted: tried, RetryAfter: at, Withdrawn: !tried && most == 0})
 	}
 }
 
 // outOfService says why no host can be tried, and when one can.
-func (l *lane) outOfService() (reply.Reply, route.Host, time.Time) {
-	first := firstToRetry(l.tiers)
+func (l *lane) outOfService(now time.Time) (reply.Reply, route.Host, time.Time) {
+	first, at := firstToRetry(l.tiers, now)
 	if first == nil {
 		return reply.Local(451, reply.Enhanced{4, 4, 1}, "connect",
 			"source %s (%v) reaches no host of %s: they have addresses of the other family only", l.source.Name, l.source.Address, l.route.Domain), route.Host{}, time.Time{}
 	}
 	why, host := first.Why(), route.Host{Name: first.Host.Name, Addr: first.Addr}
+	if a := first.Suspension(now); a != nil && !a.End.Before(at) {
+		return reply.Local(451, reply.Enhanced{4, 4, 1}, "connect", "%s: suspended: %s", host, a.Reason), host, at
+	}
 	if !why.Local && why.Temporary() {
-		return why, host, first.RetryAt()
+		return why, host, at
 	}
 	// A permanent refusal of the session says nothing about the message.
 	enhanced := reply.Enhanced{4, 4, 1}
@@ -332,5 +340,5 @@ func (l *lane) outOfService() (reply.Reply, route.Host, time.Time) {
 	if !why.Local {
 		said = "the host answered " + why.String()
 	}
-	return reply.Local(451, enhanced, why.Command, "%s: %s", host, said), host, first.RetryAt()
+	return reply.Local(451, enhanced, why.Command, "%s: %s", host, said), host, at
 }

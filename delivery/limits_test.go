@@ -1,6 +1,8 @@
 package delivery
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -224,6 +226,101 @@ func TestSuspendAndResume(t *testing.T) {
 			t.Errorf("resumed %d", n)
 		}
 		w.awaitResults(5, time.Second)
+	})
+}
+
+// A host that an operator suspends gets nothing more, though it has connections; its mail goes to the
+// others, and when there are none it stays with its owner and counts no attempt. A source can be
+// suspended alone.
+func TestSuspendAndResumeHosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, unhurried(Limits{}))
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx1", sink.Config{}), w.host("mx2", sink.Config{})))
+		named := func(names ...string) func(name, addr string) bool {
+			return func(name, _ string) bool { return slices.Contains(names, name) }
+		}
+		for range 10 {
+			w.send(r, 10)
+			time.Sleep(time.Second)
+		}
+		w.awaitResults(100, time.Minute)
+		until := time.Now().Add(time.Hour)
+		if n := w.s.SuspendHosts(named("mx1"), "", "it loses mail", until); n != 1 {
+			t.Fatalf("%d hosts suspended", n)
+		}
+		w.send(r, 20)
+		for _, res := range w.awaitResults(120, time.Minute)[100:] {
+			if res.Host.Name != "mx2" || !res.Reply.OK() {
+				t.Fatalf("result %+v", res)
+			}
+		}
+		if n := w.s.SuspendHosts(named("mx2"), "out1", "it, too", until.Add(time.Hour)); n != 1 {
+			t.Fatalf("%d hosts suspended", n)
+		}
+		synctest.Wait()
+		if c := w.s.Counts(); c.Live != 0 {
+			t.Errorf("%d connections to suspended hosts are left", c.Live)
+		}
+		if w.s.Submit(w.job(r, 1)) {
+			t.Error("mail is taken that can go nowhere")
+		}
+		if why, ok := w.s.Trouble("a"); !ok || !strings.HasSuffix(why.Text, ": suspended: it loses mail") {
+			t.Errorf("trouble %v %v", why, ok)
+		}
+		if l := w.s.Lanes("a")[0]; !l.Until.Equal(until) || !strings.Contains(l.Why, "suspended: it loses mail") {
+			t.Errorf("lane %+v", l)
+		}
+		other := w.job(r, 1)
+		other.Source = "out2"
+		w.s.Submit(other)
+		if res := w.awaitResults(121, time.Minute)[120]; res.Host.Name != "mx2" || !res.Reply.OK() {
+			t.Errorf("the other source's mail: %+v", res)
+		}
+		before := len(w.told())
+		if hosts, ended := w.s.ResumeHosts(named("mx1", "mx2")); hosts != 2 || ended != 2 {
+			t.Errorf("resumed %d hosts, %d suspensions", hosts, ended)
+		}
+		synctest.Wait()
+		if len(w.told()) == before {
+			t.Error("who was refused was not told of room")
+		}
+		w.send(r, 10)
+		if n := delivered(w.awaitResults(131, time.Minute)); n != 131 {
+			t.Errorf("%d delivered", n)
+		}
+		// One that nobody ends ends by itself.
+		w.s.SuspendHosts(named("mx1", "mx2"), "", "for a while", time.Now().Add(time.Minute))
+		time.Sleep(61 * time.Second)
+		w.send(r, 1)
+		if n := delivered(w.awaitResults(132, time.Minute)); n != 132 {
+			t.Errorf("%d delivered after the suspension's end", n)
+		}
+	})
+}
+
+// What waits for a host when it is suspended comes back withdrawn: that is no attempt.
+func TestSuspendedWhileWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, unhurried(Limits{Site: Scope{Connections: 1}}))
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx", sink.Config{Work: map[sink.Phase]time.Duration{sink.End: time.Minute}})))
+		w.send(r, 50)
+		time.Sleep(time.Second)
+		w.s.SuspendHosts(func(string, string) bool { return true }, "", "a test", time.Now().Add(time.Hour))
+		results := w.awaitResults(50, 20*time.Minute)
+		withdrawn := 0
+		for _, res := range results {
+			if res.Withdrawn {
+				withdrawn++
+			}
+			if res.Withdrawn == res.Reply.OK() || res.Attempted == res.Withdrawn {
+				t.Fatalf("result %+v", res)
+			}
+		}
+		if withdrawn < 30 {
+			t.Errorf("%d of 50 were withdrawn", withdrawn)
+		}
 	})
 }
 

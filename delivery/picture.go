@@ -49,8 +49,8 @@ type LaneInfo struct {
 	Waiting      int // parts that no connection has
 	Running      int // parts on connections
 	Opening      int // connections on their way
-	// Why is what the first of those that wait waits for; "" when none does. Until is when that
-	// changes, where it is known.
+	// Why is what the first of those that wait waits for, or why nothing is taken that could wait; ""
+	// when neither is so. Until is when that changes, where it is known.
 	Why    string
 	Until  time.Time
 	Oldest time.Time // when the oldest that waits was submitted
@@ -84,6 +84,10 @@ func (l *lane) info(now time.Time) LaneInfo {
 		Limits: l.limits, SlowStart: l.slowStart()}
 	if l.waiting.n > 0 {
 		i.Why, i.Until, i.Oldest = l.why.What, l.why.Until, l.waiting.oldest.work.since
+	}
+	if l.waiting.n == 0 && l.prospects(now) != laneWorks {
+		r, _, until := l.outOfService(now)
+		i.Why, i.Until = r.Text, until
 	}
 	if l.drain.active() && !l.limits.NoDrain {
 		i.DrainRate = l.drain.rate(now)

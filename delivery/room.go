@@ -62,7 +62,7 @@ func (s *Scheduler) Trouble(site string) (reply.Reply, bool) {
 	if out == nil {
 		return reply.Reply{}, false
 	}
-	r, _, _ := out.outOfService()
+	r, _, _ := out.outOfService(now)
 	return r, true
 }
 
@@ -145,7 +145,7 @@ func (l *lane) prospects(now time.Time) prospects {
 	for _, paths := range l.tiers {
 		for _, p := range paths {
 			switch {
-			case p.Proven():
+			case p.Proven(now):
 				return laneWorks
 			case p.Working(now):
 				best = laneProbes

@@ -163,17 +163,16 @@ func oneOf(have, candidate *destdb.Path, n *int, rnd *rand.Rand) *destdb.Path {
 	return have
 }
 
-// firstToRetry is the path whose time comes first, with what it failed by; nil when no path is
-// broken.
-func firstToRetry(tiers [][]*destdb.Path) (first *destdb.Path) {
+// firstToRetry is the path whose time comes first, and when; nil when no path waits.
+func firstToRetry(tiers [][]*destdb.Path, now time.Time) (first *destdb.Path, when time.Time) {
 	for _, paths := range tiers {
 		for _, p := range paths {
-			if at := p.RetryAt(); !at.IsZero() && (first == nil || at.Before(first.RetryAt())) {
-				first = p
+			if at, _ := p.Waiting(now); !at.IsZero() && (first == nil || at.Before(when)) {
+				first, when = p, at
 			}
 		}
 	}
-	return first
+	return first, when
 }
 
 // nextRetry is the next time at which a broken path may be tried; zero when none waits for it.

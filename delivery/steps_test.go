@@ -194,7 +194,7 @@ func TestFirstToRetry(t *testing.T) {
 	s := newScene(3)
 	s.broken(0, time.Hour)
 	s.broken(1, time.Minute)
-	if got := firstToRetry([][]*destdb.Path{s.paths[:1], s.paths[1:]}); got != s.paths[1] {
+	if got, at := firstToRetry([][]*destdb.Path{s.paths[:1], s.paths[1:]}, t0); got != s.paths[1] || !at.Equal(s.paths[1].RetryAt()) {
 		t.Error("want the one whose time comes first, of any tier")
 	}
 }

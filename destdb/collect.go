@@ -19,7 +19,8 @@ func (db *DB) Collect(now time.Time, keep func(*Path) bool) {
 			h.Broken = Broken{}
 			db.touch(h.key())
 		}
-		if h.paths == 0 && h.Broken.Failures == 0 && now.Sub(h.used) >= db.lifetimes.Facts {
+		h.Suspensions = slices.DeleteFunc(h.Suspensions, func(a Action) bool { return now.Sub(a.End) >= db.lifetimes.Closed })
+		if h.paths == 0 && h.Broken.Failures == 0 && len(h.Suspensions) == 0 && now.Sub(h.used) >= db.lifetimes.Facts {
 			delete(db.hosts, addr)
 			db.touch(h.key())
 		}

@@ -172,6 +172,31 @@ func TestS15RecordsReachAnotherPicture(t *testing.T) {
 	}
 }
 
+// A suspension holds over a restart, ends by itself, and keeps its host in the picture until then.
+func TestSuspensionIsKept(t *testing.T) {
+	db := New(Lifetimes{Closed: 10 * time.Minute, Facts: time.Hour})
+	p := db.Path(PathKey{Source: "out1", Addr: addr}, "mx")
+	open(db, p, t0, 1)
+	db.Suspend(p.Host, Action{What: "suspended", Source: "out1", Reason: "a test", Begin: t0, End: t0.Add(24 * time.Hour)}, t0)
+	db.Suspend(p.Host, Action{What: "suspended", Source: "out2", Begin: t0, End: t0.Add(48 * time.Hour)}, t0)
+	other := New(Lifetimes{Closed: 10 * time.Minute, Facts: time.Hour})
+	other.Learn(db.Changed(100))
+	other.Collect(t0.Add(20*time.Hour), nil)
+	q := other.Path(PathKey{Source: "out1", Addr: addr}, "mx")
+	for _, p := range []*Path{p, q} {
+		at, waiting := p.Waiting(t0)
+		if !waiting || !at.Equal(t0.Add(24*time.Hour)) || p.Working(t0) || p.Proven(t0) || p.Suspension(t0).Reason != "a test" || !p.DownSince(t0).Equal(t0) {
+			t.Errorf("until %v, waiting %v, working %v", at, waiting, p.Working(t0))
+		}
+		if late := t0.Add(24 * time.Hour); !p.Working(late) || p.Suspension(late) != nil {
+			t.Error("it does not end")
+		}
+	}
+	if n := other.Resume(q.Host, t0.Add(time.Hour)); n != 2 || !q.Working(t0.Add(time.Hour)) {
+		t.Errorf("%d suspensions ended", n)
+	}
+}
+
 // A record makes a path that stands in until one with a policy comes.
 func TestRecordStandsIn(t *testing.T) {
 	db := New(Lifetimes{})

@@ -15,6 +15,8 @@ type Host struct {
 	// Broken says that the host could not be reached: no source should try before RetryAt.
 	Broken Broken
 	Facts  Facts
+	// Suspensions are in force or were of late: nothing is sent here, by an operator's word.
+	Suspensions []Action
 
 	live  int // connections, from all sources
 	paths int // that lead here and are in the picture
@@ -90,6 +92,35 @@ func (db *DB) Host(addr netip.AddrPort, name string) *Host {
 		h.Name = name
 	}
 	return h
+}
+
+// Suspend notes that nothing is to be sent to h until a.End, from a.Source or from all.
+func (db *DB) Suspend(h *Host, a Action, now time.Time) {
+	h.Suspensions = append(h.Suspensions, a)
+	db.Taught(h, now)
+}
+
+// Resume ends all suspensions of h. It returns how many were in force.
+func (db *DB) Resume(h *Host, now time.Time) (n int) {
+	for i := range h.Suspensions {
+		if a := &h.Suspensions[i]; now.Before(a.End) {
+			a.End = now
+			n++
+		}
+	}
+	if n > 0 {
+		db.Taught(h, now)
+	}
+	return n
+}
+
+// EachHost calls f for each host that matches by name or address.
+func (db *DB) EachHost(match func(name, addr string) bool, f func(*Host)) {
+	for _, h := range db.hosts {
+		if match(h.Name, h.Addr.Addr().String()) {
+			f(h)
+		}
+	}
 }
 
 // Taught notes that h.Facts were changed.

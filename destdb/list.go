@@ -15,7 +15,9 @@ type HostInfo struct {
 	Broken Broken
 	Facts  Facts
 	Used   time.Time
-	Paths  []PathInfo
+	// Suspensions, those that are over included.
+	Suspensions []Action
+	Paths       []PathInfo
 }
 
 // PathInfo is a path for a listing.
@@ -49,6 +51,7 @@ func (db *DB) Hosts() []HostInfo {
 	for _, h := range db.hosts {
 		i := &HostInfo{Addr: h.Addr, Name: h.Name, Broken: h.Broken, Facts: h.Facts, Used: h.used}
 		i.Facts.Extensions = slices.Clone(h.Facts.Extensions)
+		i.Suspensions = slices.Clone(h.Suspensions)
 		infos[h] = i
 	}
 	for _, p := range db.paths {

@@ -60,7 +60,22 @@ func (p *Path) Conns() []*Conn { return p.conns }
 // being broken, and until when.
 func (p *Path) Waiting(now time.Time) (time.Time, bool) {
 	at := p.RetryAt()
+	if a := p.Suspension(now); a != nil && a.End.After(at) {
+		at = a.End
+	}
 	return at, now.Before(at)
+}
+
+// Suspension is what holds mail along p back by an operator's word; of several the one that ends
+// last, and nil when there is none.
+func (p *Path) Suspension(now time.Time) (last *Action) {
+	for i := range p.Host.Suspensions {
+		a := &p.Host.Suspensions[i]
+		if now.Before(a.End) && (a.Source == "" || a.Source == p.Source) && (last == nil || a.End.After(last.End)) {
+			last = a
+		}
+	}
+	return last
 }
 
 // RetryAt is when the path may be tried again; zero when it is sound.
@@ -79,9 +94,13 @@ func (p *Path) RetryAt() time.Time {
 // before more are opened.
 func (p *Path) Suspect() bool { return p.Broken.Failures > 0 || p.Host.Broken.Failures > 0 }
 
-// BrokenSince is when the path, or its host, was found broken first; zero when it is sound.
-func (p *Path) BrokenSince() time.Time {
+// DownSince is when the path, or its host, was found broken first, or was suspended; zero when it is
+// sound.
+func (p *Path) DownSince(now time.Time) time.Time {
 	var at time.Time
+	if a := p.Suspension(now); a != nil {
+		at = a.Begin
+	}
 	for _, b := range [...]*Broken{&p.Broken, &p.Host.Broken} {
 		if b.Failures > 0 && (at.IsZero() || b.Since.Before(at)) {
 			at = b.Since

@@ -26,8 +26,8 @@ type Record struct {
 
 	Allowed float64   `json:"allowed,omitempty"` // sites, this and what follows
 	Usual   float64   `json:"usual,omitempty"`
-	Good    time.Time `json:"good,omitzero"` // LastGood
-	Actions []Action  `json:"actions,omitempty"`
+	Good    time.Time `json:"good,omitzero"`     // LastGood
+	Actions []Action  `json:"actions,omitempty"` // hosts: Suspensions
 }
 
 func (db *DB) touch(k Key) { db.changed[k] = struct{}{} }
@@ -58,6 +58,7 @@ func (db *DB) record(k Key) Record {
 		if h := db.hosts[k.Addr]; h != nil {
 			r.Gone, r.Used, r.Name, r.Facts, r.Broken = false, h.used, h.Name, h.Facts, h.Broken
 			r.Facts.Extensions = append([]string(nil), h.Facts.Extensions...)
+			r.Actions = append(r.Actions, h.Suspensions...)
 		}
 	default:
 		// Policies share the record; the one that was used last speaks for all.
@@ -87,6 +88,7 @@ func (db *DB) Learn(records []Record) {
 			h.Broken.learn(r.Broken)
 			if h.used.Before(r.Used) {
 				h.Facts, h.used = r.Facts, r.Used
+				h.Suspensions = append([]Action(nil), r.Actions...)
 			}
 		default:
 			db.learnPath(r)

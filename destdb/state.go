@@ -42,7 +42,10 @@ func (p *Path) State() State {
 
 // Proven reports whether p is known to be of use, or nothing is known against it: it has a
 // connection that stands, or its last attempt did not fail.
-func (p *Path) Proven() bool {
+func (p *Path) Proven(now time.Time) bool {
+	if p.Suspension(now) != nil {
+		return false
+	}
 	if !p.Suspect() {
 		return true
 	}
@@ -54,8 +57,12 @@ func (p *Path) Proven() bool {
 	return false
 }
 
-// Working reports whether p can be counted on now: it has connections, or may be tried.
+// Working reports whether p can be counted on now: it has connections, or may be tried, and is not
+// suspended.
 func (p *Path) Working(now time.Time) bool {
+	if p.Suspension(now) != nil {
+		return false
+	}
 	for _, c := range p.conns {
 		if c.Phase != Closing {
 			return true

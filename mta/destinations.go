@@ -80,6 +80,8 @@ func (s *site) addLanes(lanes []delivery.LaneInfo) {
 		s.Running += l.Running
 		if l.Waiting > 0 && (oldest.IsZero() || l.Oldest.Before(oldest)) {
 			oldest, s.Why, s.Until = l.Oldest, l.Why, l.Until
+		} else if s.Why == "" { // nothing is taken that could wait there
+			s.Why, s.Until = l.Why, l.Until
 		}
 	}
 }
@@ -124,7 +126,7 @@ func met(h *control.Host, source string) bool {
 func hostOf(h *destdb.HostInfo, now time.Time) control.Host {
 	out := control.Host{
 		Name: h.Name, Address: h.Addr.String(), Broken: brokenOf(&h.Broken), Mode: h.Facts.Mode, Window: h.Facts.WindowMessages,
-		Extensions: h.Facts.Extensions, MaxRcpt: h.Facts.RcptMax, MaxMail: h.Facts.MailMax,
+		Extensions: h.Facts.Extensions, MaxRcpt: h.Facts.RcptMax, MaxMail: h.Facts.MailMax, Actions: actionsOf(h.Suspensions, now),
 	}
 	if now.Before(h.Facts.PlainUntil) {
 		out.PlainUntil = h.Facts.PlainUntil
@@ -192,11 +194,39 @@ func replyOf(r reply.Reply) *control.Reply {
 }
 
 func (d destinations) Forget(_ context.Context, f control.Forget) (control.Forgotten, error) {
-	n := d.r.delivery.Forget(func(name, addr string) bool { return control.Names(f.Hosts, name, addr) })
+	n := d.r.delivery.Forget(hostsNamed(f.Hosts))
 	if n == 0 {
-		return control.Forgotten{}, control.NotFound("those that are known: mta hosts", "no host is known by the name or address %s", strings.Join(f.Hosts, ", "))
+		return control.Forgotten{}, noSuchHost(f.Hosts)
 	}
 	return control.Forgotten{Hosts: n}, nil
+}
+
+func (d destinations) SuspendHosts(_ context.Context, s control.SuspendHosts) (control.SuspendedHosts, error) {
+	if s.Source != "" && d.r.policy.Load().cfg.Source(s.Source) == nil {
+		return control.SuspendedHosts{}, control.NotFound("", "there is no source %q", s.Source)
+	}
+	until := d.r.now().Add(time.Duration(s.For))
+	n := d.r.delivery.SuspendHosts(hostsNamed(s.Hosts), s.Source, cmp.Or(s.Reason, "by an operator"), until)
+	if n == 0 {
+		return control.SuspendedHosts{}, noSuchHost(s.Hosts)
+	}
+	return control.SuspendedHosts{Hosts: n, Until: until}, nil
+}
+
+func (d destinations) ResumeHosts(_ context.Context, s control.ResumeHosts) (control.ResumedHosts, error) {
+	hosts, ended := d.r.delivery.ResumeHosts(hostsNamed(s.Hosts))
+	if hosts == 0 {
+		return control.ResumedHosts{}, noSuchHost(s.Hosts)
+	}
+	return control.ResumedHosts{Hosts: hosts, Ended: ended}, nil
+}
+
+func hostsNamed(names []string) func(name, addr string) bool {
+	return func(name, addr string) bool { return control.Names(names, name, addr) }
+}
+
+func noSuchHost(names []string) error {
+	return control.NotFound("those that are known: mta hosts", "no host is known by the name or address %s", strings.Join(names, ", "))
 }
 
 func (d destinations) Suspend(ctx context.Context, s control.Suspend) (control.Suspended, error) {

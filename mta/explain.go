@@ -144,7 +144,11 @@ func (r *recipientCase) parked() (string, time.Time) {
 		return why, until
 	}
 	why := fmt.Sprintf("it waits in the queue: delivery has as much for %s as it takes at a time", r.rc.Key)
-	if l := r.busiest(); l != nil && l.Why != "" {
+	switch l := r.busiest(); {
+	case l == nil || l.Why == "":
+	case l.Waiting == 0:
+		return fmt.Sprintf("it waits in the queue, which is no attempt: no host of %s can be tried now: %s", r.rc.Key, l.Why), l.Until
+	default:
 		return why + ", and that waits: " + l.Why, l.Until
 	}
 	return why, time.Time{}

@@ -311,12 +311,20 @@ func (c *domainCase) whyNot(s *sourceCase) (time.Time, string) {
 			first = at
 		}
 	}
-	return first, "no host has worked of late, and none is tried before its time: mail is deferred"
+	return first, "no host has worked of late or all are suspended, and none is tried before its time: mail waits in the queue"
 }
 
 // retryAt is when a source may try a host; zero when nothing is wrong, or it has connections to it.
 func retryAt(h *control.Host, source string) time.Time {
 	var at time.Time
+	for _, a := range h.Actions {
+		if (a.Source == "" || a.Source == source) && a.End.After(at) {
+			at = a.End
+		}
+	}
+	if !at.IsZero() {
+		return at // whatever else may be: connections go on, but take nothing more
+	}
 	if h.Broken != nil {
 		at = h.Broken.RetryAt
 	}

@@ -105,6 +105,38 @@ func TestExplainDue(t *testing.T) {
 	}
 }
 
+// TestExplainParkedForABrokenHost: what waits for a host that is down is in the queue, and is no
+// attempt; the reason is that host's, or that it is suspended.
+func TestExplainParkedForABrokenHost(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = 1 }`) // where nobody listens
+	accept(t, w.Relay, "bob@box.example", 1)
+	w.await("bob@box.example", "TransientFailure")
+	id := accept(t, w.Relay, "jim@box.example", 1)
+	e := explained(t, w.Relay, id, says(control.StateWaiting, "no host of mx.box.example can be tried now: mx.box.example"))
+	r := e.Message.Recipients[0]
+	if r.Status.Attempts != 0 || !strings.Contains(r.Why, "connection refused") || time.Until(r.Until) < time.Second {
+		t.Errorf("%+v", r)
+	}
+	d := destinations{w.Relay}
+	if _, err := d.SuspendHosts(context.Background(), control.SuspendHosts{Hosts: []string{"mx.box.example"}, For: control.Age(time.Hour), Reason: "it loses mail"}); err != nil {
+		t.Fatal(err)
+	}
+	e = explained(t, w.Relay, id, says(control.StateWaiting, "suspended: it loses mail"))
+	if left := time.Until(e.Message.Recipients[0].Until); left < 59*time.Minute {
+		t.Errorf("it is to wait for %v", left)
+	}
+	if hosts, err := d.Hosts(context.Background(), control.HostFilter{}); err != nil || len(hosts) != 1 || len(hosts[0].Actions) != 1 {
+		t.Errorf("hosts %+v, %v", hosts, err)
+	}
+	sites, err := d.Sites(context.Background(), control.SiteFilter{})
+	if err != nil || len(sites) != 1 || sites[0].Parked != 1 || !strings.Contains(sites[0].Why, "suspended") {
+		t.Errorf("sites %+v, %v", sites, err)
+	}
+	if resumed, err := d.ResumeHosts(context.Background(), control.ResumeHosts{Hosts: []string{"127.0.0.1"}}); err != nil || resumed.Ended != 1 {
+		t.Errorf("%+v, %v", resumed, err)
+	}
+}
+
 // TestExplainThrottledAndParked: what delivery holds waits for the rate, and what it has no room for
 // is parked behind that.
 func TestExplainThrottledAndParked(t *testing.T) {

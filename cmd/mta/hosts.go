@@ -10,12 +10,13 @@ import (
 	"mta/mta/control"
 )
 
-const hostsHelp = `Look at the hosts that mail goes to, and forget what is known of them. Without a
-command below it, 'mta hosts' lists them. To hold back mail, see 'mta sites suspend'.`
+const hostsHelp = `Look at the hosts that mail goes to, send nothing to them for a while, and forget what is
+known of them. Without a command below it, 'mta hosts' lists them. To hold back all mail
+for some domains, see 'mta sites suspend'.`
 
 func newHosts(c *cli) *cobra.Command {
 	list := newHostsList(c)
-	g := group("hosts", "look at hosts, forget what is known of them", list, newHostsForget(c))
+	g := group("hosts", "look at hosts, suspend them, forget what is known of them", list, newHostsSuspend(c), newHostsResume(c), newHostsForget(c))
 	g.Long = hostsHelp
 	listByDefault(g, list)
 	return g
@@ -95,6 +96,15 @@ func (c *cli) hostsList(ctx context.Context, f control.HostFilter, p *pageFlags)
 // trouble says when a host is tried again, and what was wrong: with the host itself, else with how
 // it treats one of the sources.
 func (c *cli) trouble(h *control.Host) (retry, why string) {
+	for _, a := range h.Actions {
+		if a.End.After(c.now()) {
+			from := ""
+			if a.Source != "" {
+				from = " from " + a.Source
+			}
+			return shortAge(a.End.Sub(c.now()).Round(time.Second)), fmt.Sprintf("%s%s: %s", a.What, from, a.Reason)
+		}
+	}
 	b, from := h.Broken, ""
 	for i := range h.Paths {
 		if p := &h.Paths[i]; b == nil && p.Broken != nil {
@@ -114,6 +124,86 @@ func (c *cli) trouble(h *control.Host) (retry, why string) {
 	return retry, fmt.Sprintf("%s%s (%s, for %s)", from, replyLine(&b.Reply), plural(b.Failures, "failure"), c.since(b.Since))
 }
 
+func newHostsSuspend(c *cli) *cobra.Command {
+	var (
+		s      control.SuspendHosts
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "suspend NAME... --for TIME",
+		Short: "send nothing to hosts for a while",
+		Long: `Send nothing to hosts for a while, or nothing from one source. Mail goes to the other
+hosts of its site; when there is none it waits in the queue, which is no attempt. What is
+on connections to the hosts goes on, and then these end.
+
+NAME is a name or an address of a known host; .example.com means all names that end so.`,
+		Example: `  mta hosts suspend mx1.example.com --for 30m --reason "it loses mail"
+  mta hosts suspend 192.0.2.7 --for 2h --source out1`,
+		Args: someHosts,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			s.Hosts = names
+			if s.For <= 0 {
+				return hinted{usagef("say for how long"), "as in: --for 30m"}
+			}
+			client, err := c.client()
+			if err != nil {
+				return err
+			}
+			done, err := client.SuspendHosts(cmd.Context(), s)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(c.out, done)
+			}
+			fmt.Fprintf(c.out, "nothing is sent to %s until %s\n", plural(done.Hosts, "host"), moment(done.Until, c.now()))
+			return nil
+		},
+	}
+	cmd.Flags().Var((*ageFlag)(&s.For), "for", "for so long, as 90s, 15m, 2h; 30d at most")
+	cmd.Flags().StringVar(&s.Source, "source", "", "only what this `source` sends")
+	cmd.Flags().StringVar(&s.Reason, "reason", "", "what to say to those who ask why (`text`)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func newHostsResume(c *cli) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "resume NAME...",
+		Short: "send to hosts again",
+		Long: `End all suspensions of hosts.
+
+NAME is a name or an address; .example.com means all names that end so.`,
+		Args: someHosts,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			client, err := c.client()
+			if err != nil {
+				return err
+			}
+			done, err := client.ResumeHosts(cmd.Context(), control.ResumeHosts{Hosts: names})
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(c.out, done)
+			}
+			fmt.Fprintf(c.out, "%s of %s ended\n", plural(done.Ended, "suspension"), plural(done.Hosts, "host"))
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// someHosts wants one argument or more.
+func someHosts(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usagef("no host is named")
+	}
+	return nil
+}
+
 func newHostsForget(c *cli) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -126,12 +216,7 @@ NAME is a name or an address; .example.com means all names that end so. Mail tha
 deferred on account of a host keeps its time: see 'mta queue retry --site'.`,
 		Example: `  mta hosts forget mx1.example.com
   mta hosts forget 192.0.2.7`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("no host is named")
-			}
-			return nil
-		},
+		Args: someHosts,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			client, err := c.client()
 			if err != nil {

@@ -22,6 +22,9 @@ type Destinations interface {
 	// Suspend sends nothing to a site for a while; Resume ends all suspensions of it.
 	Suspend(context.Context, Suspend) (Suspended, error)
 	Resume(context.Context, Resume) (Resumed, error)
+	// SuspendHosts sends nothing to hosts for a while; ResumeHosts ends all suspensions of them.
+	SuspendHosts(context.Context, SuspendHosts) (SuspendedHosts, error)
+	ResumeHosts(context.Context, ResumeHosts) (ResumedHosts, error)
 	Explain(context.Context, ExplainQuery) (Explanation, error)
 }
 
@@ -88,8 +91,8 @@ type Site struct {
 	Actions []SiteAction `json:"actions,omitempty"` // in force
 }
 
-// SiteAction is something that holds mail for a site back for a while: by an operator, or by the
-// relay itself on account of a reply.
+// SiteAction is something that holds mail for a site or a host back for a while: by an operator, or
+// by the relay itself on account of a reply.
 type SiteAction struct {
 	What   string    `json:"what"`             // suspended, fewer connections
 	Source string    `json:"source,omitempty"` // mail from this source only; "": all
@@ -100,19 +103,20 @@ type SiteAction struct {
 
 // Host is one address of a mail exchanger and what was learned of it.
 type Host struct {
-	Name        string     `json:"name"`
-	Address     string     `json:"address"` // "ip:port"
-	State       HostState  `json:"state"`   // the most alive one of its paths
-	Connections int        `json:"connections"`
-	Backlog     int        `json:"backlog"` // transactions on them
-	Broken      *Broken    `json:"broken,omitempty"`
-	Mode        string     `json:"mode,omitempty"` // how far commands run ahead: lock-step, pipelining, chunking
-	Window      int        `json:"window,omitempty"`
-	Extensions  []string   `json:"extensions,omitempty"` // of EHLO
-	MaxRcpt     int        `json:"max_rcpt,omitempty"`   // recipients in a transaction that it takes; 0: not said
-	MaxMail     int        `json:"max_mail,omitempty"`   // transactions in a connection; 0: not known
-	PlainUntil  time.Time  `json:"plain_until,omitzero"` // TLS failed: opportunistic mail goes in clear text until then
-	Paths       []HostPath `json:"paths,omitempty"`
+	Name        string       `json:"name"`
+	Address     string       `json:"address"` // "ip:port"
+	State       HostState    `json:"state"`   // the most alive one of its paths
+	Connections int          `json:"connections"`
+	Backlog     int          `json:"backlog"` // transactions on them
+	Broken      *Broken      `json:"broken,omitempty"`
+	Mode        string       `json:"mode,omitempty"` // how far commands run ahead: lock-step, pipelining, chunking
+	Window      int          `json:"window,omitempty"`
+	Extensions  []string     `json:"extensions,omitempty"` // of EHLO
+	MaxRcpt     int          `json:"max_rcpt,omitempty"`   // recipients in a transaction that it takes; 0: not said
+	MaxMail     int          `json:"max_mail,omitempty"`   // transactions in a connection; 0: not known
+	PlainUntil  time.Time    `json:"plain_until,omitzero"` // TLS failed: opportunistic mail goes in clear text until then
+	Actions     []SiteAction `json:"actions,omitempty"`    // in force
+	Paths       []HostPath   `json:"paths,omitempty"`
 }
 
 // HostPath is a host as one source sees it.
@@ -153,6 +157,31 @@ type Forget struct {
 // Forgotten is how many hosts those were.
 type Forgotten struct {
 	Hosts int `json:"hosts"`
+}
+
+// SuspendHosts says to which hosts nothing is to be sent.
+type SuspendHosts struct {
+	Hosts  []string `json:"hosts"` // names or addresses
+	Source string   `json:"source,omitempty"`
+	For    Age      `json:"for"` // at most MaxSuspension
+	Reason string   `json:"reason,omitempty"`
+}
+
+// SuspendedHosts is what a SuspendHosts did.
+type SuspendedHosts struct {
+	Hosts int       `json:"hosts"`
+	Until time.Time `json:"until"`
+}
+
+// ResumeHosts says which hosts are sent to again.
+type ResumeHosts struct {
+	Hosts []string `json:"hosts"` // names or addresses
+}
+
+// ResumedHosts is what a ResumeHosts ended.
+type ResumedHosts struct {
+	Hosts int `json:"hosts"`
+	Ended int `json:"ended"` // suspensions, of all sources
 }
 
 // Suspend says what is not to be sent.
@@ -256,16 +285,59 @@ func (s *Server) forget(w http.ResponseWriter, r *http.Request, _ *query) error 
 	return writeJSON(w, done)
 }
 
+func (s *Server) suspendHosts(w http.ResponseWriter, r *http.Request, _ *query) error {
+	var c SuspendHosts
+	if err := readJSON(r.Body, &c); err != nil {
+		return err
+	}
+	if len(c.Hosts) == 0 {
+		return Invalid("", "suspend: no host is named")
+	}
+	if err := checkSuspension(c.For); err != nil {
+		return err
+	}
+	done, err := s.config.Destinations.SuspendHosts(r.Context(), c)
+	if err != nil {
+		return err
+	}
+	s.config.Events.Info("operator suspends hosts", "named", strings.Join(c.Hosts, " "), "hosts", done.Hosts, "source", c.Source, "until", done.Until, "reason", c.Reason)
+	return writeJSON(w, done)
+}
+
+func (s *Server) resumeHosts(w http.ResponseWriter, r *http.Request, _ *query) error {
+	var c ResumeHosts
+	if err := readJSON(r.Body, &c); err != nil {
+		return err
+	}
+	if len(c.Hosts) == 0 {
+		return Invalid("", "resume: no host is named")
+	}
+	done, err := s.config.Destinations.ResumeHosts(r.Context(), c)
+	if err != nil {
+		return err
+	}
+	s.config.Events.Info("operator resumes hosts", "named", strings.Join(c.Hosts, " "), "hosts", done.Hosts, "suspensions", done.Ended)
+	return writeJSON(w, done)
+}
+
+// checkSuspension refuses times that are none, or too long.
+func checkSuspension(a Age) error {
+	if a <= 0 || a > MaxSuspension {
+		return Invalid("", "for: want a time of at most %v, not %v", MaxSuspension, a)
+	}
+	return nil
+}
+
 func (s *Server) suspend(w http.ResponseWriter, r *http.Request, _ *query) error {
 	var c Suspend
 	if err := readJSON(r.Body, &c); err != nil {
 		return err
 	}
-	switch {
-	case c.Site == "":
+	if c.Site == "" {
 		return Invalid("", "suspend: no site is named")
-	case c.For <= 0 || c.For > MaxSuspension:
-		return Invalid("", "for: want a time of at most %v, not %v", MaxSuspension, c.For)
+	}
+	if err := checkSuspension(c.For); err != nil {
+		return err
 	}
 	done, err := s.config.Destinations.Suspend(r.Context(), c)
 	if err != nil {
@@ -317,6 +389,18 @@ func (c *Client) Hosts(ctx context.Context, f HostFilter, after string, limit in
 func (c *Client) Forget(ctx context.Context, f Forget) (Forgotten, error) {
 	var done Forgotten
 	return done, c.post(ctx, "/v1/hosts/forget", f, &done)
+}
+
+// SuspendHosts sends nothing to hosts for a while.
+func (c *Client) SuspendHosts(ctx context.Context, s SuspendHosts) (SuspendedHosts, error) {
+	var done SuspendedHosts
+	return done, c.post(ctx, "/v1/hosts/suspend", s, &done)
+}
+
+// ResumeHosts ends all suspensions of hosts.
+func (c *Client) ResumeHosts(ctx context.Context, r ResumeHosts) (ResumedHosts, error) {
+	var done ResumedHosts
+	return done, c.post(ctx, "/v1/hosts/resume", r, &done)
 }
 
 // Suspend sends nothing to a site for a while.

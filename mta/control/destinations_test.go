@@ -100,6 +100,22 @@ func TestSuspendIsBoundedAndChecked(t *testing.T) {
 			t.Errorf("%+v was not refused", s)
 		}
 	}
+	for _, s := range []control.SuspendHosts{
+		{Hosts: []string{"mx1.slow.example"}},
+		{Hosts: []string{"mx1.slow.example"}, For: control.MaxSuspension + control.Age(time.Second)},
+		{For: control.Age(time.Hour)},
+	} {
+		if e := (*control.Error)(nil); !errors.As(second(c.SuspendHosts(ctx, s)), &e) || e.Status != 400 {
+			t.Errorf("%+v was not refused", s)
+		}
+	}
+	hosts, err := c.SuspendHosts(ctx, control.SuspendHosts{Hosts: []string{".slow.example"}, For: control.Age(time.Hour), Reason: "why not"})
+	if err != nil || hosts.Hosts != 1 || !hosts.Until.Equal(now.Add(time.Hour)) {
+		t.Errorf("%+v, %v", hosts, err)
+	}
+	if resumed, err := c.ResumeHosts(ctx, control.ResumeHosts{Hosts: []string{"mx1.slow.example"}}); err != nil || resumed != (control.ResumedHosts{Hosts: 1, Ended: 1}) {
+		t.Errorf("%+v, %v", resumed, err)
+	}
 	done, err := c.Suspend(ctx, control.Suspend{Site: "slow.example", For: control.Age(time.Hour), Reason: "why not"})
 	if err != nil || !done.Until.Equal(now.Add(time.Hour)) {
 		t.Errorf("%+v, %v", done, err)
@@ -108,8 +124,10 @@ func TestSuspendIsBoundedAndChecked(t *testing.T) {
 		t.Errorf("%+v, %v", resumed, err)
 	}
 	for what, err := range map[string]error{
-		"resume": second(c.Resume(ctx, control.Resume{Site: "nobody.example"})),
-		"forget": second(c.Forget(ctx, control.Forget{Hosts: []string{"nobody.example"}})),
+		"resume":        second(c.Resume(ctx, control.Resume{Site: "nobody.example"})),
+		"suspend hosts": second(c.SuspendHosts(ctx, control.SuspendHosts{Hosts: []string{"nobody.example"}, For: control.Age(time.Hour)})),
+		"resume hosts":  second(c.ResumeHosts(ctx, control.ResumeHosts{Hosts: []string{"nobody.example"}})),
+		"forget":        second(c.Forget(ctx, control.Forget{Hosts: []string{"nobody.example"}})),
 	} {
 		if !control.IsNotFound(err) || control.Hint(err) == "" {
 			t.Errorf("%s of nobody: %v", what, err)

@@ -110,6 +110,7 @@ func TestDocumentHasTheTypes(t *testing.T) {
 		reflect.TypeFor[Site](), reflect.TypeFor[SiteAction](), reflect.TypeFor[SiteList](), reflect.TypeFor[Host](), reflect.TypeFor[HostPath](),
 		reflect.TypeFor[Broken](), reflect.TypeFor[HostList](), reflect.TypeFor[Forget](), reflect.TypeFor[Forgotten](),
 		reflect.TypeFor[Suspend](), reflect.TypeFor[Suspended](), reflect.TypeFor[Resume](), reflect.TypeFor[Resumed](),
+		reflect.TypeFor[SuspendHosts](), reflect.TypeFor[SuspendedHosts](), reflect.TypeFor[ResumeHosts](), reflect.TypeFor[ResumedHosts](),
 		reflect.TypeFor[Explanation](), reflect.TypeFor[ExplainedMessage](), reflect.TypeFor[ExplainedRecipient](), reflect.TypeFor[Destination](),
 		reflect.TypeFor[TierHost](), reflect.TypeFor[DestinationSource](), reflect.TypeFor[Limit](), reflect.TypeFor[Lane](),
 		reflect.TypeFor[QueuedCounts](), reflect.TypeFor[Ceiling](), reflect.TypeFor[TraceLine](),

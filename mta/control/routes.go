@@ -36,6 +36,8 @@ var routes = []route{
 	{"POST", "/v1/sites/resume", nil, (*Server).resume},
 	{"GET", "/v1/hosts", hostParams, (*Server).hosts},
 	{"POST", "/v1/hosts/forget", nil, (*Server).forget},
+	{"POST", "/v1/hosts/suspend", nil, (*Server).suspendHosts},
+	{"POST", "/v1/hosts/resume", nil, (*Server).resumeHosts},
 	{"GET", "/v1/suppressions", suppressionParams, (*Server).suppressions},
 	{"POST", "/v1/suppressions/check", nil, (*Server).checkSuppressed},
 	{"POST", "/v1/suppressions/add", nil, (*Server).suppress},

@@ -55,6 +55,41 @@ func (r *Relay) Forget(_ context.Context, f control.Forget) (control.Forgotten, 
 	return control.Forgotten{Hosts: before - len(r.KnownHosts)}, nil
 }
 
+// SuspendHosts adds an action to hosts.
+func (r *Relay) SuspendHosts(_ context.Context, s control.SuspendHosts) (control.SuspendedHosts, error) {
+	until := r.Now.Add(time.Duration(s.For))
+	n, err := r.eachHost(s.Hosts, func(h *control.Host) {
+		h.Actions = append(h.Actions, control.SiteAction{What: "suspended", Source: s.Source, Reason: s.Reason, Begin: r.Now, End: until})
+	})
+	return control.SuspendedHosts{Hosts: n, Until: until}, err
+}
+
+// ResumeHosts takes all actions off hosts.
+func (r *Relay) ResumeHosts(_ context.Context, s control.ResumeHosts) (control.ResumedHosts, error) {
+	ended := 0
+	n, err := r.eachHost(s.Hosts, func(h *control.Host) {
+		ended += len(h.Actions)
+		h.Actions = nil
+	})
+	return control.ResumedHosts{Hosts: n, Ended: ended}, err
+}
+
+// eachHost does something to the hosts of those names, and counts them.
+func (r *Relay) eachHost(names []string, f func(*control.Host)) (n int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.KnownHosts {
+		if h := &r.KnownHosts[i]; control.Names(names, h.Name, h.Address) {
+			f(h)
+			n++
+		}
+	}
+	if n == 0 {
+		err = control.NotFound("those that are known: mta hosts", "no host is known by that name")
+	}
+	return n, err
+}
+
 // Suspend adds an action to a site.
 func (r *Relay) Suspend(_ context.Context, s control.Suspend) (control.Suspended, error) {
 	site, err := r.siteNamed(s.Site)
