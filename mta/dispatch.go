@@ -17,6 +17,7 @@ import (
 	"mta/internal/envelope"
 	"mta/internal/reply"
 	"mta/internal/route"
+	"mta/internal/trouble"
 	"mta/mta/config"
 	"mta/queue"
 	"mta/router"
@@ -76,8 +77,9 @@ type dispatcher struct {
 
 	suppression *suppressor // nil: no address is suppressed
 
-	routing  budget      // recipients that are with the router
-	stopping atomic.Bool // nobody is to wait for a later attempt because of our own stop
+	reports  *trouble.Kind // that could not be queued
+	routing  budget        // recipients that are with the router
+	stopping atomic.Bool   // nobody is to wait for a later attempt because of our own stop
 }
 
 // maxRouting bounds the recipients whose routes are being looked up at once, and so the memory
@@ -93,6 +95,7 @@ func (d *dispatcher) ready() *dispatcher {
 		d.split = &splitter{missing: func(string) bool { return false }, now: d.now}
 	}
 	d.routing.limit = maxRouting
+	d.reports = trouble.New(d.log, d.now, slog.LevelError, "reports to senders can't be queued; recipients that have failed stay queued until they can", "reports to senders are queued again")
 	return d
 }
 
@@ -102,6 +105,7 @@ func (d *dispatcher) run(ctx context.Context) error {
 		if err := d.routing.wait(ctx); err != nil {
 			return nil
 		}
+		d.reports.Look()
 		l, err := d.queue.Next(ctx)
 		if err != nil {
 			if ctx.Err() != nil || errors.Is(err, queue.ErrClosed) {

@@ -384,6 +384,23 @@ func TestFailureIsNotSettledBeforeItsReportIsDurable(t *testing.T) {
 	s.want(t, "defer 1 [0] +5m0s 550 no such user mx.x.example")
 }
 
+// A full disk refuses each report; the log says so once.
+func TestReportsThatAFullDiskRefusesAreLoggedOnce(t *testing.T) {
+	s := newStage(t)
+	var book logBook
+	s.log = slog.New(slog.NewTextHandler(&book, nil))
+	s.ready()
+	s.lost = fmt.Errorf("report to the sender: %w", queue.ErrDiskFull)
+	for id := range envelope.ID(50) {
+		l := s.lease(id+1, 1, "a@x.example")
+		l.Why = queue.Expired
+		s.handle(l)
+	}
+	if n := strings.Count(book.String(), "level=ERROR"); n != 1 || len(s.told) != 50 {
+		t.Errorf("%d log lines, %d deferred:\n%s", n, len(s.told), &book)
+	}
+}
+
 func TestNullSenderIsNeverReportedTo(t *testing.T) {
 	s := newStage(t)
 	l := s.lease(1, 0, "a@x.example")

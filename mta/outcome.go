@@ -2,6 +2,7 @@ package mta
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"time"
 
@@ -104,9 +105,7 @@ func (d *dispatcher) settleDelivered(o *outcomes) {
 	n := notification{kind: notifyDelivered, message: o.message, attempts: o.delivered}
 	if len(n.wanted()) > 0 {
 		d.notifier.notify(n, func(err error) {
-			if err != nil {
-				d.log.Error("report of a delivery could not be queued", "message", o.message.ID, "error", err)
-			}
+			d.reported(o.message, err)
 		})
 	}
 }
@@ -119,9 +118,7 @@ func (d *dispatcher) settleFailed(o *outcomes, failed []attempt, outcome queue.O
 	}
 	id := o.message.ID
 	d.notifier.notify(notification{kind: notifyFailed, message: o.message, attempts: failed}, func(err error) {
-		if err != nil {
-			d.log.Error("report of a failure could not be queued; the recipients stay queued until it can",
-				"message", id, "error", err)
+		if d.reported(o.message, err); err != nil {
 			until := d.now().Add(reportRetry)
 			for _, a := range failed {
 				d.journal(o.message, d.queue.Defer(id, []int{a.pending.Index}, until, queue.Attempt{Reply: a.result.Reply, Via: a.via()}, o.key))
@@ -133,6 +130,20 @@ func (d *dispatcher) settleFailed(o *outcomes, failed []attempt, outcome queue.O
 		}
 		d.journal(o.message, d.queue.Settle(id, attemptIndexes(failed), outcome))
 	})
+}
+
+// reported notes whether a report could be queued. On a full disk none can, whatever it is about.
+func (d *dispatcher) reported(m *envelope.Message, err error) {
+	switch {
+	case err == nil:
+		d.reports.Well()
+	case errors.Is(err, queue.ErrDiskFull):
+		d.reports.Failed("disk full", "message", m.ID, "error", err)
+	case errors.Is(err, queue.ErrStorage):
+		d.reports.Failed("storage", "message", m.ID, "error", err)
+	default:
+		d.log.Error("report to the sender could not be made", "message", m.ID, "error", err)
+	}
 }
 
 // reportRetry is how long a failed recipient waits when its report can't be queued (disk full).
@@ -266,9 +277,7 @@ func asFailed(recipients []queue.Pending, why func(last reply.Reply) reply.Reply
 func (d *dispatcher) warn(l *queue.Lease) {
 	id, as := l.Message.ID, asFailed(l.Recipients, func(last reply.Reply) reply.Reply { return last })
 	d.notifier.notify(notification{kind: notifyDelayed, message: l.Message, attempts: as}, func(err error) {
-		if err != nil {
-			d.log.Warn("report of a delay could not be queued", "message", id, "error", err)
-		}
+		d.reported(l.Message, err)
 		d.queue.Warned(id, attemptIndexes(as))
 	})
 }
