@@ -36,13 +36,14 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 	r.destinations = store
 	undo.add(func() { store.Close() })
 	r.tracer = &tracer{now: r.now, retrace: func() { r.delivery.Retrace() }}
+	r.refiller = newRefiller(func(site string) { r.dispatcher.unpark(site) })
 	r.delivery = delivery.New(delivery.Config{
 		DB:                    db,
 		Store:                 store,
 		Source:                r.source,
 		Limits:                r.limits,
 		Dial:                  r.dial,
-		OnRoom:                func(site string) { r.dispatcher.unpark(site) },
+		OnRoom:                r.refiller.room,
 		OnAction:              r.tellAction,
 		Backoff:               backoffRules(cfg),
 		Trace:                 r.tracer.watch,

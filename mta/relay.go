@@ -9,6 +9,7 @@
 //
 //	Run         the caller's; waits for the end, then stops the others in order
 //	dispatcher  takes leases from the queue; ended by Run, which waits
+//	refiller    takes parked mail up when delivery has room; ended by Run
 //	sources     looks twice a minute which addresses this machine has; ended by Run
 //	warm-up     two: the controller, and a look at what it holds; ended by Run
 //	alarms      looks at the queue once a minute; ended by Run
@@ -82,6 +83,7 @@ type Relay struct {
 	tracer       *tracer
 	warm         *warming
 	dispatcher   *dispatcher
+	refiller     *refiller
 	reporter     *reporter
 	suppression  *suppressor
 	events       *accountant
@@ -268,6 +270,7 @@ func (r *Relay) Run(ctx context.Context) error {
 			failed <- fmt.Errorf("taking mail from the queue: %w", err)
 		}
 	})
+	running.Go(func() { r.refiller.run(dispatching) })
 	running.Go(func() { r.alarms.run(dispatching, r.queue.Stats, r.refusing) })
 	running.Go(func() { r.sources.run(dispatching) })
 	running.Go(func() { r.warm.run(dispatching) })

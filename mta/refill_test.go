@@ -1,0 +1,51 @@
+package mta
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+)
+
+// Who tells of room never waits for the disk, each site is taken up after its last room, and a site
+// that has much to read is behind those that waited before it.
+func TestRefillerKeepsNobodyWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var taken []string
+		disk := make(chan struct{})
+		f := newRefiller(func(site string) {
+			mu.Lock()
+			taken = append(taken, site)
+			mu.Unlock()
+			<-disk
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { f.run(ctx) })
+		f.room("slow")
+		synctest.Wait() // it reads from the disk now
+		for _, site := range []string{"b", "a", "b", "slow", "b"} {
+			f.room(site)
+		}
+		for range 4 {
+			disk <- struct{}{}
+		}
+		synctest.Wait()
+		mu.Lock()
+		if want := []string{"slow", "b", "a", "slow"}; !slices.Equal(taken, want) {
+			t.Errorf("taken up: %v, want %v", taken, want)
+		}
+		mu.Unlock()
+		f.room("c")
+		synctest.Wait()
+		f.room("d") // comes too late
+		cancel()
+		disk <- struct{}{}
+		running.Wait()
+		if got := taken[len(taken)-1]; got != "c" {
+			t.Errorf("%s was taken up after the end", got)
+		}
+	})
+}
