@@ -307,6 +307,7 @@ func (p *pipeline) checkDrain(back time.Time, perSecond, backlog, took int) {
 	if p99 := fresh[len(fresh)*99/100]; p99 > 5*time.Second || len(fresh) < backlog {
 		p.t.Errorf("of %d fresh messages the p99 waited %v, want 5 s at most", len(fresh), p99)
 	}
+	p.t.Logf("at most %d messages in a second; of %d fresh ones p50 %v, p99 %v; the backlog of %d took %d s", most, len(fresh), fresh[len(fresh)/2], fresh[len(fresh)*99/100], backlog, took)
 	// By f(t) = 1 + .5 min(1, t/600 s): a quarter of the ramp is lost to the ramp itself.
 	want := backlog*2/perSecond + 300
 	if took < want*9/10 || took > want*11/10 {
