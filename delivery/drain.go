@@ -128,7 +128,7 @@ func (d *drain) end(l *lane) {
 func (d *drain) resume(l *lane, first *Job, now time.Time) {
 	d.minute, d.usual = now, l.site.Usual
 	good, started := l.site.LastGood, l.s.started
-	if !good.IsZero() && started.Sub(good) >= drainRested && first.Message.ID.Time().Before(started) {
+	if !good.IsZero() && started.Sub(good) >= drainRested && first.Message.Start().Before(started) {
 		d.begin(l, started)
 	}
 }

@@ -159,7 +159,7 @@ func (l *lane) prospects(now time.Time) prospects {
 func (s *Scheduler) admit(w *work, l *lane, now time.Time) bool {
 	w.key = w.Route.Site
 	h := s.share(w.key)
-	w.backlog = l != nil && l.drain.running(l, now) && w.Message.ID.Time().Before(l.drain.began)
+	w.backlog = l != nil && l.drain.running(l, now) && w.Message.Start().Before(l.drain.began)
 	if _, free := s.space(w.key, h, !w.backlog, now); free <= 0 {
 		h.refused, h.again = true, true
 		return false

@@ -121,7 +121,7 @@ func (s *splitter) choose(pol *policy, m *envelope.Message, rt *route.Route, via
 			return choice{source: via}
 		}
 		c := s.warm.Retake(key, wants[:])
-		patient := pool.Overflow == warmup.Hold || len(pool.Shared) == 0 || s.now().Before(m.Received.Add(stickyFor))
+		patient := pool.Overflow == warmup.Hold || len(pool.Shared) == 0 || s.now().Before(m.Start().Add(stickyFor))
 		if c.Source != "" || patient {
 			return pool.chosen(c, want)
 		}

@@ -188,8 +188,8 @@ func TestT1_OperatorsActOnScheduledMail(t *testing.T) {
 	})
 }
 
-// The age at which mail expires and senders are told of a delay counts from the release
-// (RFC 4865, 4.2), and a restart changes nothing of that.
+// The age at which mail expires and senders are told of a delay counts from the release,
+// and a restart changes nothing of that.
 func TestT1_AgeCountsFromTheRelease(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		cfg := small(t, vfs.Memory())

@@ -104,7 +104,7 @@ func (h *hold) plan(now time.Time, longest time.Duration) (release time.Time, sp
 	return ceilSecond(release), spread, nil
 }
 
-// holdSeconds reads future-release-integer of RFC 4865: one to nine digits, the first not 0.
+// holdSeconds reads what HOLDFOR takes: one to nine digits, the first not 0.
 func holdSeconds(s string) (time.Duration, bool) {
 	if len(s) == 0 || len(s) > 9 || s[0] == '0' {
 		return 0, false

@@ -17,10 +17,13 @@ func (m *Message) ReleaseOf(recipient int) time.Time {
 // Start is when the message's age begins to count: when it was received or, if it was scheduled
 // (RFC 4865), when all of its recipients have been released.
 func (m *Message) Start() time.Time {
-	if m.Release.IsZero() {
-		return m.Received
+	switch {
+	case !m.Release.IsZero():
+		return m.Release.Add(m.Spread)
+	case m.Received.IsZero():
+		return m.ID.Time()
 	}
-	return m.Release.Add(m.Spread)
+	return m.Received
 }
 
 // Jitter gives a recipient of the message its place in a window of so many seconds: 0 to one below
