@@ -55,6 +55,10 @@ type Options struct {
 	// OnReload is called with a configuration that has come into force, for what is not the
 	// relay's own, as the level of its log. May be nil.
 	OnReload func(*config.Config)
+
+	// openLedger opens the store of warm-ups at a path. Nil: boltstore.Open. For tests of one that
+	// is lost.
+	openLedger func(path string) (ledger, error)
 }
 
 // Relay is a whole relay. Several can run in one process, on different addresses and data

@@ -31,6 +31,7 @@ import (
 type world struct {
 	*Relay
 	t        testing.TB
+	opts     Options // but for its log
 	cfg      *config.Config
 	recorder *sink.Recorder
 	zone     *dnsserver.Zone
@@ -61,7 +62,12 @@ const limit = 30 * time.Second // of a test, when something is wrong
 
 func newWorld(t testing.TB, sc sink.Config, extra string) *world {
 	t.Helper()
-	w := &world{t: t, recorder: sink.NewRecorder(recorderLevel(t), 0)}
+	return newWorldWith(t, Options{}, sc, extra)
+}
+
+func newWorldWith(t testing.TB, opts Options, sc sink.Config, extra string) *world {
+	t.Helper()
+	w := &world{t: t, opts: opts, recorder: sink.NewRecorder(recorderLevel(t), 0)}
 	sc.Recorder = w.recorder
 	provider := sink.New(sc)
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
@@ -114,8 +120,8 @@ func (w *world) start() {
 	if testing.Verbose() {
 		level = slog.LevelDebug
 	}
-	log := slog.New(slog.NewTextHandler(io.MultiWriter(w.t.Output(), &w.book), &slog.HandlerOptions{Level: level}))
-	r, err := New(w.cfg, Options{Log: log})
+	w.opts.Log = slog.New(slog.NewTextHandler(io.MultiWriter(w.t.Output(), &w.book), &slog.HandlerOptions{Level: level}))
+	r, err := New(w.cfg, w.opts)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ import (
 // warming is the warm-up of this relay's sources, and the mail that is held for it.
 type warming struct {
 	ctl    *warmup.Controller
-	store  io.Closer
+	store  ledger
 	queue  heldQueue
 	handle func(*queue.Lease) // takes mail up again
 	log    *slog.Logger
@@ -37,6 +37,14 @@ type warming struct {
 	cfg  *config.Config
 }
 
+// ledger is where warm-ups are kept.
+type ledger interface {
+	warmup.Store
+	io.Closer
+}
+
+func openBolt(path string) (ledger, error) { return boltstore.Open(path, nil) }
+
 // heldQueue is what the warm-up needs of the queue.
 type heldQueue interface {
 	Park(id envelope.ID, recipients []int, key string)
@@ -47,7 +55,11 @@ type heldQueue interface {
 // openWarmup opens the warm-up's ledger. It is there without any plan too: a reload may bring one.
 func (r *Relay) openWarmup(cfg *config.Config, undo *undoer) error {
 	path := filepath.Join(cfg.DataDir, "warmup.db")
-	store, err := boltstore.Open(path, nil)
+	open := r.opts.openLedger
+	if open == nil {
+		open = openBolt
+	}
+	store, err := open(path)
 	if err != nil {
 		return fmt.Errorf("%w; if the file is damaged and no backup is at hand, move it away: warm-ups then begin anew at their first stage", err)
 	}

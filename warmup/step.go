@@ -528,5 +528,9 @@ func (c *Controller) callRooms() {
 func (c *Controller) next(now time.Time) time.Duration {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return max(c.soonest.Sub(now), c.scanEvery)
+	wait := c.soonest.Sub(now)
+	if len(c.unsure) > 0 { // nothing else may be waiting
+		wait = min(wait, period)
+	}
+	return max(wait, c.scanEvery)
 }
