@@ -19,11 +19,14 @@ type Key struct {
 // KeyOf makes the key of an address: the domain in A-label form, all in lower case. RFC 5321, 2.4,
 // lets hosts tell Smith from smith; none that matters does, and a list that did would leak.
 func KeyOf(tenant string, a envelope.Address) Key {
-	local := strings.ToLower(a.Local())
-	if domain := a.Domain(); domain != "" {
-		return Key{tenant, local + "@" + domain}
+	local, domain := strings.ToLower(a.Local()), a.Domain()
+	switch rest, same := strings.CutPrefix(string(a), local); {
+	case domain == "":
+		return Key{tenant, local}
+	case same && rest[1:] == domain: // as nearly all addresses are: nothing to be copied
+		return Key{tenant, string(a)}
 	}
-	return Key{tenant, local}
+	return Key{tenant, local + "@" + domain}
 }
 
 // Exempt reports whether an address is never suppressed: every domain must take mail for its

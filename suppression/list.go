@@ -105,7 +105,8 @@ func (l *List) Close() error {
 // for everybody's. When the store can't be read it finds none, since our own trouble must refuse
 // nobody's mail, and says so in the log.
 func (l *List) Match(tenant string, a envelope.Address) (Entry, bool) {
-	keys := [2]Key{KeyOf(tenant, a), KeyOf("", a)}
+	everybodys := KeyOf("", a)
+	keys := [2]Key{{tenant, everybodys.Address}, everybodys}
 	list := keys[:]
 	if tenant == "" {
 		list = keys[1:]
