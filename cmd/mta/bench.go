@@ -129,6 +129,9 @@ func (b *benchCommand) choose(given *pflag.FlagSet) error {
 	if given.Changed("domains") && !given.Changed("hosts") {
 		b.scenario.Hosts = b.scenario.Domains
 	}
+	if b.transports && b.scenario.Port == 0 {
+		return usagef("--transports needs --port: without it the hosts have another port each time")
+	}
 	if b.scale <= 0 {
 		return usagef("--scale must be more than 0")
 	}
