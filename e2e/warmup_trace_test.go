@@ -19,7 +19,7 @@ const (
 )
 
 // traceDemand is what a trace offers in each hour, in caps; the first hour has none.
-var traceDemand = []float64{0, .5, 2, .2, 1.2}
+var traceDemand = []float64{0, .5, 2, .2, 1.5}
 
 // traceStep is how often it offers, in the plan's seconds.
 const traceStep = 10
