@@ -223,7 +223,7 @@ func TestBudgetOfAProvider(t *testing.T) {
 func TestDeepNestingIsRefused(t *testing.T) {
 	for _, level := range []string{"(", "[", "{a=", "!", "-", "1?", `"${`, "%{if true}", "a {\n", "(-\n", "-(", "[for x in ", "f("} {
 		for _, head := range []string{"", "x = ", `x = "`, "x = <<E\n"} {
-			src := head + strings.Repeat(level, 20_000/len(level))
+			src := head + strings.Repeat(level, 4_000/len(level))
 			if _, err := Parse([]byte(src), "f", noEnv); err == nil {
 				t.Errorf("%s%s... was read", head, level)
 			}
