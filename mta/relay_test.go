@@ -31,7 +31,7 @@ import (
 type world struct {
 	*Relay
 	t        testing.TB
-	opts     Options // but for its log
+	given    Options // to New, but for its log
 	cfg      *config.Config
 	recorder *sink.Recorder
 	zone     *dnsserver.Zone
@@ -67,7 +67,7 @@ func newWorld(t testing.TB, sc sink.Config, extra string) *world {
 
 func newWorldWith(t testing.TB, opts Options, sc sink.Config, extra string) *world {
 	t.Helper()
-	w := &world{t: t, opts: opts, recorder: sink.NewRecorder(recorderLevel(t), 0)}
+	w := &world{t: t, given: opts, recorder: sink.NewRecorder(recorderLevel(t), 0)}
 	sc.Recorder = w.recorder
 	provider := sink.New(sc)
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
@@ -120,8 +120,8 @@ func (w *world) start() {
 	if testing.Verbose() {
 		level = slog.LevelDebug
 	}
-	w.opts.Log = slog.New(slog.NewTextHandler(io.MultiWriter(w.t.Output(), &w.book), &slog.HandlerOptions{Level: level}))
-	r, err := New(w.cfg, w.opts)
+	w.given.Log = slog.New(slog.NewTextHandler(io.MultiWriter(w.t.Output(), &w.book), &slog.HandlerOptions{Level: level}))
+	r, err := New(w.cfg, w.given)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -92,6 +92,16 @@ func (d *dividedPool) without(unusable func(source string) bool) *dividedPool {
 	return &less
 }
 
+// any reports whether a function is true of any of its sources.
+func (d *dividedPool) any(is func(source string) bool) bool {
+	for source := range d.key {
+		if is(source) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(d.Shared, is)
+}
+
 func (d *dividedPool) empty() bool { return len(d.Shared)+len(d.Dedicated) == 0 }
 
 // has says whether mail that had a source before may have it again.
@@ -126,19 +136,23 @@ func (s *splitter) choose(pol *policy, m *envelope.Message, rt *route.Route, via
 			return pool.chosen(c, want)
 		}
 	}
-	c := s.warm.Choose(&pool.Pool, spread(m.ID), wants[:])
-	if c.Source != "" && unusable(pool.source[c.Source]) {
-		s.warm.Refund(c.Grant, want.Provider, want.Recipients)
-		left := pool.without(unusable)
-		if left.empty() {
-			left = pool.without(s.missing) // delivery says what is wrong with them
-		}
-		if pool = left; pool.empty() {
-			return choice{none: true}
-		}
-		c = s.warm.Choose(&pool.Pool, spread(m.ID), wants[:])
+	if pool = s.usable(pool, unusable); pool.empty() {
+		return choice{none: true}
 	}
-	return pool.chosen(c, want)
+	return pool.chosen(s.warm.Choose(&pool.Pool, spread(m.ID), wants[:]), want)
+}
+
+// usable gives the pool without the sources that can't be used. It is asked beforehand: a token that is
+// charged and given back leaves a warm-up that counts as used, and would not go back a stage when idle.
+func (s *splitter) usable(pool *dividedPool, unusable func(source string) bool) *dividedPool {
+	if !pool.any(unusable) {
+		return pool
+	}
+	left := pool.without(unusable)
+	if left.empty() {
+		left = pool.without(s.missing) // delivery says what is wrong with the others
+	}
+	return left
 }
 
 func (d *dividedPool) chosen(c warmup.Choice, want warmup.Want) choice {

@@ -314,6 +314,9 @@ func TestMissingDedicatedSourceIsPassedOver(t *testing.T) {
 	w.missing["acme-1"] = true
 	w.mail(1)
 	w.wantSources(0, 1)
+	if s, _ := w.warming.ctl.Status("192.0.2.20"); len(s.Providers) > 0 {
+		t.Errorf("its warm-up has been asked: %+v", s.Providers)
+	}
 	w.missing["pool-1"] = true
 	w.told = nil
 	w.mail(1)

@@ -1,0 +1,71 @@
+package mta
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"mta/internal/envelope"
+	"mta/mta/config"
+	"mta/warmup"
+	"mta/warmup/memstore"
+)
+
+// BenchmarkChooseSource is what a message costs more when its pool has a warming source: one that takes
+// it, one whose hour is full, and a pool without any, to compare.
+func BenchmarkChooseSource(b *testing.B) {
+	for name, c := range map[string]struct {
+		tenant string
+		hourly string
+	}{"warming": {"acme", "100000000000"}, "diverted": {"acme", "1"}, "shared": {"other", "1"}} {
+		b.Run(name, func(b *testing.B) {
+			cfg, err := config.Parse([]byte(`
+				source "pool-1" { address = "192.0.2.10" }
+				source "acme-1" { address = "192.0.2.20" }
+				plan "p" {
+					stage {
+						hourly = `+c.hourly+`
+						daily  = `+c.hourly+`
+					}
+					health { min_sample = 0 }
+				}
+				pool "acme" {
+					shared = ["pool-1"]
+					dedicated "acme-1" { plan = "p" }
+				}
+				pool "plain" { shared = ["pool-1"] }
+				tenant "acme" { pool = "acme" }
+				tenant "other" { pool = "plain" }
+				provider "big" { mx = ["*.big.example"] }`), "test.conf", nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			now := start
+			clock := func() time.Time { return now }
+			w := &warming{log: nil, again: make(chan struct{}, 1)}
+			w.ctl = warmup.New(warmup.Config{Node: "a", Now: clock, Store: memstore.New(func() warmup.Instant { return warmup.Instant(now.UnixMilli()) })})
+			if err := w.assign(cfg); err != nil {
+				b.Fatal(err)
+			}
+			watch := newSourceWatch(func() *config.Config { return cfg }, nil)
+			s := &splitter{warm: w.ctl, missing: watch.isMissing, now: clock}
+			pol := newPolicy(cfg)
+			rt := to("192.0.2.99")
+			rt.Provider = "big"
+			m := &envelope.Message{Tenant: c.tenant, Received: now}
+			w.ctl.Step(context.Background())
+			now = now.Add(10 * time.Minute)
+			s.choose(pol, m, rt, "", 50_000_000)
+			for range 5 {
+				w.ctl.Step(context.Background())
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				m.ID++
+				if x := s.choose(pol, m, rt, "", 1); x.source == "" || (x.key == "") == (name == "warming") {
+					b.Fatalf("chose %+v", x)
+				}
+			}
+		})
+	}
+}
