@@ -27,7 +27,8 @@ type warming struct {
 	ctl    *warmup.Controller
 	store  ledger
 	queue  heldQueue
-	handle func(*queue.Lease) // takes mail up again
+	handle func(*queue.Lease)          // takes mail up again
+	pause  func(context.Context) error // waits while as much is being routed as may be
 	log    *slog.Logger
 	again  chan struct{} // to run: all held mail is to be looked at anew
 	ended  atomic.Bool   // run has: nothing is taken up any more
@@ -64,7 +65,9 @@ func (r *Relay) openWarmup(cfg *config.Config, undo *undoer) error {
 		return fmt.Errorf("%w; if the file is damaged and no backup is at hand, move it away: warm-ups then begin anew at their first stage", err)
 	}
 	undo.add(func() { store.Close() })
-	w := &warming{store: store, queue: r.queue, handle: func(l *queue.Lease) { r.dispatcher.handle(l) }, log: r.log, again: make(chan struct{}, 1)}
+	w := &warming{store: store, queue: r.queue, log: r.log, again: make(chan struct{}, 1)}
+	w.handle = func(l *queue.Lease) { r.dispatcher.handle(l) }
+	w.pause = func(ctx context.Context) error { return r.dispatcher.routing.wait(ctx) }
 	w.ctl = warmup.New(warmup.Config{Node: cfg.NodeID, Store: store, OnRoom: w.room, Log: r.log})
 	r.warm = w
 	return w.assign(cfg)
@@ -174,9 +177,14 @@ func (w *warming) sweep(ctx context.Context, n int) {
 			}
 			continue
 		}
-		for left := min(n, waiting); left > 0 && ctx.Err() == nil; left -= heldBatch {
-			for _, l := range w.queue.Take(key, min(left, heldBatch)) {
+		for left := min(n, waiting); left > 0 && w.pause(ctx) == nil; {
+			leases := w.queue.Take(key, min(left, heldBatch))
+			for _, l := range leases {
+				left -= len(l.Recipients)
 				w.handle(l)
+			}
+			if len(leases) == 0 {
+				break
 			}
 		}
 	}

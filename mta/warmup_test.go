@@ -63,6 +63,7 @@ func newWarmStage(t *testing.T, text string) *warmStage {
 	w := &warmStage{stage: newStage(t), t: t, clock: start, missing: make(map[string]bool)}
 	now := func() time.Time { return w.clock }
 	w.warming = &warming{queue: w, handle: w.handle, log: slog.New(slog.DiscardHandler), again: make(chan struct{}, 1)}
+	w.warming.pause = w.routing.wait
 	w.warming.ctl = warmup.New(warmup.Config{
 		Node: "test", OnRoom: w.warming.room, Now: now,
 		Store: memstore.New(func() warmup.Instant { return warmup.Instant(w.clock.UnixMilli()) }),
@@ -364,6 +365,30 @@ func TestReloadLetsHeldMailGo(t *testing.T) {
 	}
 	if why, _, _ := w.warming.why("warmup:192.0.2.20/big"); !strings.Contains(why, "has ended") {
 		t.Errorf("why: %q", why)
+	}
+}
+
+// TestReloadOfALargeBacklog lets go what has been held for days: as much of it as delivery has room for
+// becomes jobs, the rest waits in the queue for its site. No message is looked at twice.
+func TestReloadOfALargeBacklog(t *testing.T) {
+	const held, room = 100_000, 500
+	w := newWarmStage(t, holding)
+	for range held {
+		w.next++
+		l := w.lease(w.next, 0, "r@x.example")
+		l.Message.Tenant, l.Message.Received = "acme", w.clock
+		w.handle(l)
+		w.told = w.told[:0]
+	}
+	w.step()
+	begun := len(w.jobs)
+	w.use(overflowing)
+	w.room = room
+	taken := 0
+	w.warming.handle = func(l *queue.Lease) { taken++; w.handle(l); w.told = w.told[:0]; w.room = max(0, room-len(w.jobs)+begun) }
+	w.warming.sweep(t.Context(), all)
+	if n := len(w.jobs) - begun; n != room || len(w.parked["mx.x.example"]) != held-begun-room || taken != held-begun {
+		t.Errorf("%d of %d were taken up: %d jobs, %d wait for their site; there is room for %d", taken, held-begun, n, len(w.parked["mx.x.example"]), room)
 	}
 }
 
