@@ -17,7 +17,7 @@ RUNS  ?= 3
 # runs one law only, MTA_GRID_SEEDS=3 each cell with three seeds.
 GRID ?= full
 
-.PHONY: help build demo test unit e2e e2e-install torture check bench measure warmup-grid microbench benchcmp scale soak fuzz clean
+.PHONY: help build demo test unit e2e e2e-install torture warmup-live check bench measure warmup-grid microbench benchcmp scale soak fuzz clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ e2e-install:
 
 torture: ## the kill test at large size
 	MTA_TORTURE=60 $(GO) test -count=1 -timeout 30m -run Torture -v ./e2e
+
+warmup-live: ## the warm-up of the real relay, counted at the providers, in six minutes
+	MTA_WARMUP=360 $(GO) test -count=1 -timeout 30m -parallel 8 -run 'Live|SimulatorAgrees' -v ./e2e
 
 check: ## gofmt, go vet, staticcheck (when it can be had)
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo 'gofmt would change:'; gofmt -l $$(git ls-files '*.go'); exit 1; }
