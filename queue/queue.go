@@ -212,7 +212,7 @@ func Open(cfg Config) (*Queue, error) {
 
 func (q *Queue) resetSchedule() {
 	q.table = schedule.New()
-	q.wheel = schedule.NewWheel(q.table, q.seconds())
+	q.wheel = schedule.NewWheel(q.table, q.passed())
 	q.keys = schedule.NewKeys(q.table)
 	q.fresh, q.backlog, q.ending = q.table.NewList(), q.table.NewList(), q.table.NewList()
 }
@@ -261,6 +261,9 @@ func (q *Queue) Close() error {
 
 // seconds is the time as the schedule has it.
 func (q *Queue) seconds() uint32 { return secondsOf(q.now()) }
+
+// passed is the last whole second: what is due by then may be handed out.
+func (q *Queue) passed() uint32 { return uint32(q.now().Unix()) }
 
 // secondsOf rounds up, so that nothing is due before its time.
 func secondsOf(t time.Time) uint32 {

@@ -209,7 +209,7 @@ func (q *Queue) load(list []found, bodies map[uint64]int64) error {
 		q.segs.add(f.seg)
 		q.ids.Observe(envelope.ID(f.run.maxID))
 	}
-	l := loader{q: q, list: list, bodies: bodies, keys: make([][]uint32, len(list)), now: q.seconds()}
+	l := loader{q: q, list: list, bodies: bodies, keys: make([][]uint32, len(list)), now: q.passed()}
 	rep := newReplay(runs, func(of, on int, changed bool) { q.segs.depend(list[of].seg, list[on].seg, changed) })
 	if err := rep.all(l.message); err != nil {
 		return fmt.Errorf("queue: reading an index failed: %w", err)

@@ -50,7 +50,7 @@ func (q *Queue) enterRecipient(e schedule.Entry, p plan) {
 	}
 	s := q.table.Append(e, schedule.Due)
 	q.keys.Hold(q.table.At(s))
-	if e.Due > q.seconds() && p.scheduled() {
+	if e.Due > q.passed() && p.scheduled() {
 		q.deferEntry(s, q.table.At(s))
 		return
 	}

@@ -334,6 +334,33 @@ func TestT7_AJitteredJobLeavesEvenly(t *testing.T) {
 	}
 }
 
+// Nothing is released before its time, by the fraction of a second either: not when it is accepted,
+// and not after a restart just before.
+func TestT2_NotAFractionOfASecondTooSoon(t *testing.T) {
+	for _, hold := range []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond} {
+		for _, restart := range []bool{false, true} {
+			inTime(t, func(t *testing.T) {
+				fs := vfs.Memory()
+				q := open(t, small(t, fs))
+				defer func() { shut(t, q) }()
+				time.Sleep(100 * time.Millisecond)
+				m := message(1, "example.net")
+				m.Release = time.Now().Add(hold)
+				accept(t, q, m, "x")
+				if restart {
+					time.Sleep(time.Until(m.Release) - 100*time.Millisecond)
+					shut(t, q)
+					q = open(t, small(t, fs))
+				}
+				next(t, q)
+				if early := time.Until(m.Release); early > 0 || early < -time.Second {
+					t.Errorf("held for %v, restart %v: released %v before its time", hold, restart, early)
+				}
+			})
+		}
+	}
+}
+
 // The register of starts gives back its memory and answers for what is left.
 func TestStarts(t *testing.T) {
 	var s starts
