@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// The simulation behind the choice of the policy (design, section 6; docs/routing.md has its
+// The simulation behind the choice of the policy (design, section 6; docs/architecture.md has its
 // table): a system of 100 workers in virtual time, and seven rules for who gets a free one. The
 // production schedule itself has three of the rows; the others are written here, in the simplest
 // way.
@@ -253,13 +253,13 @@ func checkPage(t *testing.T, table string) {
 	if *simulated != simulatedOnPage || runtime.GOARCH != "amd64" { // others may round differently
 		return
 	}
-	page, err := os.ReadFile("../docs/routing.md")
+	page, err := os.ReadFile("../docs/architecture.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(table) {
 		if strings.HasPrefix(line, "|") && !strings.Contains(string(page), line) {
-			t.Errorf("docs/routing.md has another table; this is missing:\n%s", line)
+			t.Errorf("docs/architecture.md has another table; this is missing:\n%s", line)
 		}
 	}
 }
