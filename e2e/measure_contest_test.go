@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -73,12 +74,13 @@ func quietPort(t *testing.T) string {
 	return ""
 }
 
-// compete has the contenders work in turns, as often as measurements are taken. Each run has a
-// server of its own with an empty queue, and sites of its own.
+// compete has the contenders work in turns, as often as measurements are taken, another one first
+// each time. Each run has a server of its own with an empty queue, and sites of its own.
 func compete(t *testing.T, all ...*contender) {
 	t.Helper()
 	for run := range runs(t) {
-		for _, c := range all {
+		for i := range all {
+			c := all[(i+run)%len(all)]
 			if c.fullOnly && !fullSize() {
 				continue
 			}
@@ -100,6 +102,9 @@ func (c *contender) work(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer g.Close()
+	if fullSize() {
+		syscall.Sync() // what the server before has left to be written is not to keep this one's syncs waiting
+	}
 	r, err := bench.Measure(t.Context(), s, g, c.start(t, g), nil)
 	switch {
 	case err != nil:
