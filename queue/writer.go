@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
@@ -118,9 +119,14 @@ func (w *writer) note(kind journal.Kind, id uint64, of *segment, large uint64, e
 	if cap(w.arena)-len(w.arena) < 256 {
 		w.arena = make([]byte, 0, arenaSize) // the payloads keep what they need of the old one
 	}
-	start := len(w.arena)
+	start, room := len(w.arena), cap(w.arena)
 	w.arena = encode(w.arena)
 	payload := w.arena[start:len(w.arena):len(w.arena)]
+	if cap(w.arena) > room {
+		// A moved message, mostly. What it was appended to was copied for it, and would be, larger
+		// each time, for all that follow.
+		payload, w.arena = bytes.Clone(payload), nil
+	}
 	w.seq++
 	if len(w.notes) == 0 {
 		w.since = time.Now()
