@@ -28,6 +28,7 @@ const (
 	drainOutage = time.Minute      // an outage that short leaves no backlog worth the word
 	drainRamp   = 10 * time.Minute // from the usual rate to drainMost times it
 	drainMost   = 1.5
+	drainLeast  = 1.0             // messages a second, of which the factor is taken: no site minds those
 	drainEnd    = 2 * time.Minute // without anything held back
 	drainLife   = 24 * time.Hour  // at most: what is left then may leave as it likes
 	drainStock  = 2 * time.Second // worth of backlog in memory
@@ -41,8 +42,8 @@ func drainFactor(t time.Duration) float64 {
 
 // rate has next to no burst: no second is to have more than 1.6 times the usual.
 func (d *drain) rate(now time.Time) gcra.Rate {
-	perMinute := int(d.usual * 60 * drainFactor(now.Sub(d.began)))
-	return gcra.Rate{Events: max(perMinute, 1), Per: time.Minute, Burst: max(1, int(d.usual/20))}
+	usual := max(d.usual, drainLeast)
+	return gcra.Rate{Events: int(usual * 60 * drainFactor(now.Sub(d.began))), Per: time.Minute, Burst: max(1, int(usual/20))}
 }
 
 func (d *drain) active() bool { return !d.began.IsZero() }

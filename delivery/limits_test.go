@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -359,6 +360,59 @@ func TestReloadActsAtOnce(t *testing.T) {
 		w.s.Reload()
 		w.awaitResults(20, time.Second)
 	})
+}
+
+// A relay that comes back after a while drains what it had for a site that it knows, and no new
+// mail; a site that usually gets next to nothing is not kept waiting for it.
+func TestDrainAfterAStopOfTheRelay(t *testing.T) {
+	for _, x := range []struct {
+		name    string
+		usual   float64
+		stopped time.Duration
+		least   time.Duration // for a hundred messages of before the stop
+		most    time.Duration
+	}{
+		{"an hour", 10, time.Hour, 9 * time.Second, 10 * time.Second},
+		{"a minute", 10, time.Minute, 0, time.Second},
+		{"little mail", .001, time.Hour, 80 * time.Second, 100 * time.Second},
+		{"a new site", 0, time.Hour, 0, time.Second},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, unhurried(Limits{}))
+				w.end() // the ids of before are what is needed of it
+				old := make([]*Job, 100)
+				h := route.Host{Name: "mx", Addr: netip.MustParseAddrPort("192.0.2.1:25")}
+				r := &route.Route{Domain: "a.example", Site: "a", Tiers: []route.Tier{{h}}}
+				for i := range old {
+					old[i] = w.job(r, 1)
+				}
+				good := time.Now()
+				time.Sleep(x.stopped)
+				again := newWorld(t, func(c *Config) {
+					unhurried(Limits{})(c)
+					c.DB = destdb.New(destdb.Lifetimes{})
+					if x.usual > 0 {
+						c.DB.Learn([]destdb.Record{{Key: destdb.Key{Site: "a"}, Used: good, Good: good, Usual: x.usual}})
+					}
+				})
+				defer again.end()
+				again.host("mx", sink.Config{})
+				began := time.Now()
+				for len(old) > 0 {
+					if old[0].Done = again.done; again.s.Submit(old[0]) {
+						old = old[1:]
+						continue
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+				again.awaitResults(100, 10*time.Minute)
+				if took := time.Since(began); took < x.least || took > x.most {
+					t.Errorf("took %v, want from %v to %v", took, x.least, x.most)
+				}
+			})
+		})
+	}
 }
 
 // T9: after an outage the backlog leaves at no more than 1.5 times the usual rate, from the first
