@@ -385,7 +385,12 @@ func TestReloadOfALargeBacklog(t *testing.T) {
 	w.use(overflowing)
 	w.room = room
 	taken := 0
-	w.warming.handle = func(l *queue.Lease) { taken++; w.handle(l); w.told = w.told[:0]; w.room = max(0, room-len(w.jobs)+begun) }
+	w.warming.handle = func(l *queue.Lease) {
+		taken++
+		w.handle(l)
+		w.told = w.told[:0]
+		w.room = max(0, room-len(w.jobs)+begun)
+	}
 	w.warming.sweep(t.Context(), all)
 	if n := len(w.jobs) - begun; n != room || len(w.parked["mx.x.example"]) != held-begun-room || taken != held-begun {
 		t.Errorf("%d of %d were taken up: %d jobs, %d wait for their site; there is room for %d", taken, held-begun, n, len(w.parked["mx.x.example"]), room)
