@@ -77,10 +77,12 @@ func (c *recount) within(t *testing.T) {
 	c.sliding(t)
 }
 
-// sliding looks at each 60 minutes that end with a recipient.
+// sliding looks at each 60 minutes that end with a recipient, less the time for which the machine stood
+// still in them: by so much may one have come later than it was authorised.
 func (c *recount) sliding(t *testing.T) {
 	t.Helper()
 	most, at := 0., 0.
+	still := c.standstills()
 	for name := range c.by(c.hour) {
 		var times []time.Duration
 		for _, r := range c.seen {
@@ -90,10 +92,11 @@ func (c *recount) sliding(t *testing.T) {
 		}
 		first := 0
 		for i, now := range times {
-			for times[first] <= now-c.hour {
+			hour := int(now / c.hour)
+			for i > first && times[first] <= now-c.hour+max(still[hour], still[hour-1]) {
 				first++
 			}
-			caps := c.stage(int(now / c.hour / 24)).caps(name)
+			caps := c.stage(hour / 24).caps(name)
 			if share := float64(i-first+1) / float64(caps.hourly); share > most {
 				most, at = share, float64(now)/float64(c.hour)
 			}
@@ -116,6 +119,18 @@ func (c *recount) filled(t *testing.T, name string, from, to int) {
 		}
 		t.Errorf("%s, hour %d: only %d of %d", name, h, hours[h], most)
 	}
+}
+
+// standstills gives the longest time for which the machine stood still, by the hour in which it went on.
+func (c *recount) standstills() map[int]time.Duration {
+	c.pulse.mu.Lock()
+	defer c.pulse.mu.Unlock()
+	still := make(map[int]time.Duration)
+	for i := 1; i < len(c.pulse.beats); i++ {
+		h := int(c.pulse.beats[i].Sub(c.begin) / c.hour)
+		still[h] = max(still[h], c.pulse.beats[i].Sub(c.pulse.beats[i-1]))
+	}
+	return still
 }
 
 // stood says whether the machine stood still in an hour, or at the end of the one before, for so long
