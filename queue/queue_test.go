@@ -291,7 +291,7 @@ func TestDeferUntried(t *testing.T) {
 		}
 		q.Defer(m.ID, []int{0}, time.Now().Add(time.Minute), Attempt{Reply: greylisted}, "site")
 		time.Sleep(time.Minute)
-		l = next(t, q)
+		next(t, q)
 		q.Defer(m.ID, []int{0}, time.Now().Add(time.Minute), Attempt{Reply: greylisted, Untried: true}, "site")
 		shut(t, q)
 		q = open(t, cfg)
