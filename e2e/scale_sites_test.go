@@ -36,6 +36,7 @@ func TestScaleSites(t *testing.T) {
 	}
 	listSites(t, knows, &f, n)
 	with, alone := g.inTurns(t, knows.addr, bare.addr)
+	f.add("memory for them after that load", "", "%.0f MB", knows.memory(t, "VmRSS")-bare.memory(t, "VmRSS"))
 	f.add("accepted a second with them", "", "%.0f, %.0f %% of a relay that knows none", with, 100*with/alone)
 	f.print(t, "Sites in destdb:")
 }
