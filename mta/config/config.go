@@ -119,7 +119,7 @@ type Listener struct {
 	// BareNewline says what becomes of content with a CR or LF by itself.
 	BareNewline string `conf:"bare_newline" oneof:"refuse normalise"`
 	// MaxHold is how far ahead a message may be scheduled, by its header. 0: not at all.
-	MaxHold time.Duration `conf:"max_hold" min:"0"`
+	MaxHold time.Duration `conf:"max_hold" min:"0" max:"3650d"`
 }
 
 // TLS names the files of a certificate. Both empty: no TLS.
