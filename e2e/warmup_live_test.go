@@ -17,7 +17,7 @@ import (
 
 // planText is a plan that goes a stage up each day, whatever happens.
 func planText(hour time.Duration, stages []warmStage) string {
-	text := fmt.Sprintf("  hour = %q\n", hour)
+	text := fmt.Sprintf("  hour = \"%dms\"\n", hour.Milliseconds())
 	for _, s := range stages {
 		text += fmt.Sprintf("  stage {\n    hourly = %d\n    daily = %d\n", s.hourly, s.daily)
 		for name, p := range s.providers {
@@ -226,7 +226,7 @@ func TestW19_LiveRetryTakesTheSameSource(t *testing.T) {
 // Each holds from the next hour on. Stage and counters stay.
 func TestW6_LiveReloadOfAChangedPlan(t *testing.T) {
 	t.Parallel()
-	const hour = 2 * time.Second
+	const hour = 1500 * time.Millisecond
 	plan := func(hourly int) string {
 		return planText(hour, []warmStage{{warmCaps{40, 40}, nil}, {warmCaps{hourly, 2400}, nil}}) + "  start_stage = 2\n"
 	}
@@ -237,11 +237,11 @@ func TestW6_LiveReloadOfAChangedPlan(t *testing.T) {
 	defer load.Wait()
 	defer close(stop)
 	load.Go(func() { g.mailer.until(stop, 60) })
-	hourly := []int{150, 150, 150, 60, 60, 240, 240}
+	hourly := []int{150, 150, 60, 60, 240, 240}
 	for _, change := range []struct {
 		at     float64 // hours since the begin
 		hourly int
-	}{{2.5, 60}, {4.5, 240}} {
+	}{{1.5, 60}, {3.5, 240}} {
 		c.wait(t, change.at)
 		before, err := g.warmup()
 		if err != nil {

@@ -51,7 +51,7 @@ func warmTrace(hours int) []simulate.Event {
 // token; that is told apart only where these are as long as they are to a plan of 60 s.
 func TestSimulatorAgreesWithTheRelay(t *testing.T) {
 	t.Parallel()
-	hour, hours := 3*time.Second, len(traceDemand)
+	hour, hours := 2*time.Second, len(traceDemand)
 	if lasts := warmDuration(t, 0); lasts >= time.Duration(hours)*time.Minute {
 		hour, hours = time.Minute, int(lasts/time.Minute)
 		t.Run("divert", func(t *testing.T) { compareWithSimulator(t, hour, hours, false) })
