@@ -105,6 +105,9 @@ func (l *List) Close() error {
 // for everybody's. When the store can't be read it finds none, since our own trouble must refuse
 // nobody's mail, and says so in the log.
 func (l *List) Match(tenant string, a envelope.Address) (Entry, bool) {
+	if l.empty() {
+		return Entry{}, false
+	}
 	everybodys := KeyOf("", a)
 	keys := [2]Key{{tenant, everybodys.Address}, everybodys}
 	list := keys[:]
@@ -140,6 +143,13 @@ func (l *List) Match(tenant string, a envelope.Address) (Entry, bool) {
 		}
 	}
 	return Entry{}, false
+}
+
+// empty reports whether the list has never had an entry since it was opened, as most have not.
+func (l *List) empty() bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return len(l.filter.layers) == 0 && len(l.fed) == 0
 }
 
 // Feed adds an entry that the relay has found out by itself. It returns at once; the entry counts
