@@ -4,7 +4,7 @@ import "mta/internal/reply"
 
 // pair tells x.t what the host has answered. over says that it was the last that t waited for.
 func (c *Conn) pair(x expectation, r rawReply) (over bool, why *Error) {
-	if !fits(x.command, r) {
+	if !fits(x.command, r) || c.mode == Chunked && c.mu.manner.foreign(x.command, r) {
 		return false, c.outOfStep(x, r)
 	}
 	switch x.command {

@@ -47,9 +47,10 @@ type Conn struct {
 		batch    bool         // the reader is going through replies and wakes the writer when it is through
 
 		window  pacedWindow
-		dirty   bool // the host may have a transaction open: RSET before the next MAIL
-		resets  int  // RSETs since a message's content was answered
-		nonMail int  // RSETs beyond the first of those, in all
+		dirty   bool   // the host may have a transaction open: RSET before the next MAIL
+		manner  manner // of the host, as far as it has shown it
+		resets  int    // RSETs since a message's content was answered
+		nonMail int    // RSETs beyond the first of those, in all
 
 		// The end, by degrees.
 		quitting  bool         // takes no more, QUIT after what it has

@@ -463,6 +463,19 @@ func TestChunked(t *testing.T) {
 			mails:  []string{"a"}, want: []string{"ambiguous 451"}, window: wide, err: ErrOutOfStep,
 		},
 		{
+			name: "the reply to a BDAT amid a window is swallowed",
+			script: one + again + again + again + "> QUIT\n" + yes + "< 250 2.0.0 reset\n< 250 2.1.0 ok\n< 250 2.1.5 ok\n" +
+				"< 250 2.0.0 reset\n" + yes + "< 250 2.0.0 reset\n" + yes + "< 221 bye\n",
+			mails: []string{"a", "a", "a", "a"}, want: []string{"answered 250", "answered 250", "ambiguous 451", "ambiguous 451"}, err: ErrOutOfStep, window: wide,
+		},
+		{
+			name: "a host that answers RSET and contents with X.1.Z",
+			script: one + again + again + "> QUIT\n" + "< 250 2.1.0 ok\n< 250 2.1.5 ok\n< 250 2.1.5 mine\n" +
+				"< 250 2.1.5 flushed\n< 250 2.1.0 ok\n< 250 2.1.5 ok\n< 250 2.1.5 mine\n" +
+				"< 250 2.1.5 flushed\n< 250 2.1.0 ok\n< 250 2.1.5 ok\n< 250 2.1.5 mine\n" + "< 221 bye\n",
+			mails: []string{"a", "a", "a"}, want: []string{"answered 250", "answered 250", "answered 250"}, window: wide,
+		},
+		{
 			name:   "any reply of a window is swallowed, and QUIT answered: the last is in doubt",
 			script: one + again + "> QUIT\n" + yes + "< 250 reset\n< 250 2.1.0 ok\n< 250 2.6.0 21 octets\n< 221 bye\nclose\n",
 			mails:  []string{"a", "a"}, want: []string{"answered 250", "ambiguous 451"}, window: wide, err: ErrOutOfStep,
