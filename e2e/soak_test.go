@@ -212,8 +212,8 @@ var soaked = []struct {
 	{"memory MB", 1 << 20, "process_resident_memory_bytes", 32, 0.05},
 	{"goroutines", 1, "go_goroutines", 15, 0.1},
 	{"descriptors", 1, "process_open_fds", 15, 0.1},
-	{"queue's disk MB", 1 << 20, "", 12, 0.1},                          // three segments
-	{"queued", 1, "mta_recipients_queued", soakRate / arriving * 2, 0}, // what a site that is gone for two seconds leaves
+	{"queue's disk MB", 1 << 20, "", 12, 0.1},               // three segments
+	{"queued", 1, "mta_recipients_queued", 5 * soakRate, 0}, // a site that is gone leaves so much, for a while
 }
 
 // watch looks at the relay until ctx ends.
