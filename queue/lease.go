@@ -207,12 +207,10 @@ func (q *Queue) liftWarning(w warning) *lifted {
 // describe adds a recipient to what was lifted.
 func (q *Queue) describe(l *lifted, e *schedule.Entry) {
 	p := Pending{Index: int(e.Rcpt), Attempts: int(e.Attempts), Key: q.keys.Name(e.Key), Since: q.startOf(e.ID)}
-	if e.Attempts > 0 || e.Note() != 0 {
-		if r, ok := q.replies[recipientKey{e.ID, e.Rcpt}]; ok {
-			p.Last, p.Via = r.Reply, r.Via
-		} else if note := e.Note(); note != 0 {
-			l.notes = append(l.notes, noteRef{len(l.rcpts), q.placeOf(note, noteGuess)})
-		}
+	if r, ok := q.replies[recipientKey{e.ID, e.Rcpt}]; ok {
+		p.Last, p.Via = r.Reply, r.Via
+	} else if note := e.Note(); note != 0 {
+		l.notes = append(l.notes, noteRef{len(l.rcpts), q.placeOf(note, noteGuess)})
 	}
 	l.rcpts = append(l.rcpts, p)
 }

@@ -122,7 +122,9 @@ func (q *Queue) item(c *candidate, m *envelope.Message) Item {
 	replies := replyReader{q: q}
 	for i := range c.rcpts {
 		r := q.itemRecipient(&c.rcpts[i], m)
-		if note := c.rcpts[i].note; note != (place{}) && r.Last == (reply.Reply{}) {
+		if last := c.rcpts[i].last; last != nil {
+			r.Last, r.Via = last.Reply, last.Via
+		} else if note := c.rcpts[i].note; note != (place{}) {
 			last, _ := replies.follow(note, c.id, c.rcpts[i].entry.Rcpt) // a listing does without
 			r.Last, r.Via = last.Reply, last.Via
 		}
@@ -157,8 +159,6 @@ func (q *Queue) itemRecipient(c *candidateRecipient, m *envelope.Message) ItemRe
 		r.Scheduled = planOf(m).due(e.ID, r.Index) == e.Due
 	}
 	q.mu.Lock()
-	last := q.replies[recipientKey{e.ID, e.Rcpt}]
-	r.Last, r.Via = last.Reply, last.Via
 	r.Start = q.startOf(e.ID)
 	q.mu.Unlock()
 	return r

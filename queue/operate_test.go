@@ -390,6 +390,42 @@ func TestChangeByFilter(t *testing.T) {
 	})
 }
 
+// The last reply is known at every instant: from Defer on, while its record is on its way to the
+// journal, also to a listing that is under way when it gets there, and to who takes the mail meanwhile.
+func TestLastReplyIsNeverUnknown(t *testing.T) {
+	for _, untried := range []bool{false, true} {
+		t.Run(fmt.Sprint("untried ", untried), func(t *testing.T) {
+			inTime(t, func(t *testing.T) {
+				q := open(t, small(t, vfs.Memory()))
+				defer shut(t, q)
+				m := accept(t, q, message(1, "example.net"), "x")
+				next(t, q)
+				if n, err := q.Change(Selector{IDs: []envelope.ID{m.ID}}, RetryNow, false); n != 1 || err != nil {
+					t.Fatal(n, err) // it is due again as soon as it comes back
+				}
+				last := Attempt{Reply: greylisted, Via: "out1", Untried: untried}
+				if err := q.Defer(m.ID, []int{0}, time.Now().Add(time.Hour), last, "site"); err != nil {
+					t.Fatal(err)
+				}
+				c, _ := q.lookUp(uint64(m.ID))
+				if c.rcpts[0].note != (place{}) {
+					t.Fatal("the record is written already")
+				}
+				if p := next(t, q).Recipients[0]; p.Last != greylisted || p.Via != "out1" {
+					t.Errorf("taken before the record is written: last reply %v, by way of %q", p.Last, p.Via)
+				}
+				time.Sleep(2 * noteDelay)
+				if now, _ := q.lookUp(uint64(m.ID)); now.rcpts[0].note == (place{}) {
+					t.Fatal("the record is not written yet")
+				}
+				if r := q.item(&c, nil).Recipients[0]; r.Last != greylisted || r.Via != "out1" {
+					t.Errorf("listed while the record was written: last reply %v, by way of %q", r.Last, r.Via)
+				}
+			})
+		})
+	}
+}
+
 func TestList(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		q := open(t, small(t, vfs.Memory()))

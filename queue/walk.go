@@ -87,7 +87,8 @@ type candidate struct {
 type candidateRecipient struct {
 	entry schedule.Entry
 	key   string
-	note  place // of the last reply; zero when there was none
+	last  *Attempt // while it is in memory only: it is in the journal a moment later
+	note  place    // of the record that has it otherwise; zero when there was none
 }
 
 // walker goes through the schedule in order of id, a bit at a time, so that nobody waits for it.
@@ -238,7 +239,10 @@ func (w *walker) consider(e *schedule.Entry) {
 
 func (q *Queue) candidate(e *schedule.Entry) candidateRecipient {
 	r := candidateRecipient{entry: *e, key: q.keys.Name(e.Key)}
-	if note := e.Note(); note != 0 {
+	if last, ok := q.replies[recipientKey{e.ID, e.Rcpt}]; ok {
+		kept := last // on the heap, which last then isn't for all others
+		r.last = &kept
+	} else if note := e.Note(); note != 0 {
 		r.note = q.placeOf(note, noteGuess)
 	}
 	return r
