@@ -132,13 +132,13 @@ func (w *warming) close() error {
 // hold lets recipients of a message wait for their source's warm-up.
 func (w *warming) hold(id envelope.ID, recipients []int, c *choice) {
 	key := c.waits()
-	w.mu.Lock()
+	w.queue.Park(id, recipients, key)
+	w.mu.Lock() // after the parking, or a sweep could forget the key before there is anything under it
 	if w.held == nil {
 		w.held = make(map[string]struct{})
 	}
 	w.held[key] = struct{}{}
 	w.mu.Unlock()
-	w.queue.Park(id, recipients, key)
 	w.ctl.Parked(c.warm)
 }
 
@@ -169,7 +169,7 @@ func (w *warming) sweep(ctx context.Context, n int) {
 			w.mu.Lock()
 			delete(w.held, key)
 			w.mu.Unlock()
-			// One may have been parked in between; it has put its key down before.
+			// Some may have been parked in between, and their key put down before it was deleted.
 			if w.queue.Parked(key) > 0 {
 				w.mu.Lock()
 				w.held[key] = struct{}{}

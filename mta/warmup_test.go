@@ -368,6 +368,65 @@ func TestReloadLetsHeldMailGo(t *testing.T) {
 	}
 }
 
+// TestHeldMailIsCountedOnce: looking at what is held, each minute and after a reload, and taking some of
+// it away, leaves the warm-up with the count that the queue has.
+func TestHeldMailIsCountedOnce(t *testing.T) {
+	w := newWarmStage(t, holding)
+	const key = "warmup:192.0.2.20/big"
+	waiting := func() int64 {
+		w.step()
+		w.pass(time.Second)
+		s, _ := w.warming.ctl.Status("192.0.2.20")
+		return s.Providers[slices.IndexFunc(s.Providers, func(p warmup.ProviderStatus) bool { return p.Provider == "big" })].Waiting
+	}
+	for range 30 {
+		w.mail(1)
+	}
+	for _, n := range []int{heldSample, heldSample, all, all} {
+		w.warming.sweep(t.Context(), n)
+		if got, want := waiting(), int64(w.Parked(key)); got != want || want == 0 {
+			t.Fatalf("after a look at %d messages %d wait, the queue has %d", n, got, want)
+		}
+	}
+	w.Take(key, w.Parked(key)-3) // removed
+	w.warming.sweep(t.Context(), heldSample)
+	if got := waiting(); got != 3 {
+		t.Errorf("%d wait, 3 are left", got)
+	}
+	w.Take(key, 3)
+	w.warming.sweep(t.Context(), heldSample)
+	if got := waiting(); got != 0 {
+		t.Errorf("%d wait, none is left", got)
+	}
+}
+
+// Mail that is being held while a sweep finds nothing under its key is known to the next sweep: when the
+// warm-up has ended nobody else would take it up.
+func TestSweepKnowsOfWhatIsJustBeingHeld(t *testing.T) {
+	w := newWarmStage(t, holding)
+	w.mail(1) // is answered, and leaves
+	w.warming.queue = slowPark{w, func() { w.warming.sweep(t.Context(), all) }}
+	w.mail(1)
+	w.use(overflowing)
+	w.warming.queue = w
+	w.warming.sweep(t.Context(), all)
+	w.step()
+	if n := w.Parked("warmup:192.0.2.20/big"); n != 0 || len(w.jobs) != 2 {
+		t.Errorf("%d jobs, %d recipients are still held", len(w.jobs), n)
+	}
+}
+
+// slowPark is a queue to which something happens before it parks.
+type slowPark struct {
+	heldQueue
+	first func()
+}
+
+func (s slowPark) Park(id envelope.ID, recipients []int, key string) {
+	s.first()
+	s.heldQueue.Park(id, recipients, key)
+}
+
 // TestReloadOfALargeBacklog lets go what has been held for days: as much of it as delivery has room for
 // becomes jobs, the rest waits in the queue for its site. No message is looked at twice.
 func TestReloadOfALargeBacklog(t *testing.T) {
