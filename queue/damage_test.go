@@ -161,6 +161,31 @@ func flippedBit(t *testing.T, indexed bool) {
 	shut(t, q)
 }
 
+// A message that can't be read is no reason to give less than was asked for: who gets nothing believes
+// that nothing waits under the key, and doesn't ask again.
+func TestTakePassesOverTheUnreadable(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		fs := vfs.Memory()
+		fill(t, fs, 10)
+		shut(t, open(t, small(t, fs)))
+		base, ix := firstSegment(t, fs)
+		q := open(t, small(t, fs))
+		defer shut(t, q)
+		for range 10 {
+			l := next(t, q)
+			q.Park(l.Message.ID, indexes(l), "site")
+		}
+		for _, it := range ix.items[:3] {
+			flip(t, fs, base+segmentSuffix, it.offset()+journal.HeaderSize+preludeSize+3)
+		}
+		for i, n := range []int{1, 4, 9, 1} {
+			if got, want := len(q.Take("site", n)), []int{1, 4, 2, 0}[i]; got != want {
+				t.Errorf("asked for %d, took %d, want %d", n, got, want)
+			}
+		}
+	})
+}
+
 // next0 is Next, nil when there is nothing for a second.
 func next0(t *testing.T, q *Queue) *Lease {
 	t.Helper()

@@ -375,10 +375,28 @@ func (q *Queue) Take(key string, n int) []*Lease { return q.take(key, n, q.keys.
 // TakeNewest hands out n messages as Take does, those first that were parked last.
 func (q *Queue) TakeNewest(key string, n int) []*Lease { return q.take(key, n, q.keys.Last) }
 
+// take gives less than n only when nothing is left: what turns out to be unreadable is made up for.
 func (q *Queue) take(key string, n int, turn func(key uint32) schedule.Slot) []*Lease {
+	var leases []*Lease
+	for len(leases) < n {
+		taken := q.liftParked(key, n-len(leases), turn)
+		if len(taken) == 0 {
+			break
+		}
+		for _, l := range taken {
+			if lease := q.complete(l); lease != nil {
+				leases = append(leases, lease)
+			}
+		}
+	}
+	return leases
+}
+
+// liftParked takes up to n messages that wait under key off the schedule.
+func (q *Queue) liftParked(key string, n int, turn func(key uint32) schedule.Slot) (taken []*lifted) {
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	k, ok := q.keys.Lookup(key)
-	var taken []*lifted
 	for ok && len(taken) < n && !q.closed {
 		s := turn(k)
 		if s == schedule.None {
@@ -386,14 +404,7 @@ func (q *Queue) take(key string, n int, turn func(key uint32) schedule.Slot) []*
 		}
 		taken = append(taken, q.lift(s))
 	}
-	q.mu.Unlock()
-	leases := make([]*Lease, 0, len(taken))
-	for _, l := range taken {
-		if lease := q.complete(l); lease != nil {
-			leases = append(leases, lease)
-		}
-	}
-	return leases
+	return taken
 }
 
 // Parked is how many recipients wait under a key until Take asks for them.
