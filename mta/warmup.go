@@ -166,6 +166,7 @@ func (w *warming) sweep(ctx context.Context, n int) {
 	for _, key := range keys {
 		waiting := w.queue.Parked(key)
 		if waiting == 0 {
+			w.recount(key)
 			w.mu.Lock()
 			delete(w.held, key)
 			w.mu.Unlock()
@@ -179,6 +180,7 @@ func (w *warming) sweep(ctx context.Context, n int) {
 		}
 		for left := min(n, waiting); left > 0 && w.pause(ctx) == nil; {
 			leases := w.queue.Take(key, min(left, heldBatch))
+			w.recount(key)
 			for _, l := range leases {
 				left -= len(l.Recipients)
 				w.handle(l)
@@ -187,6 +189,14 @@ func (w *warming) sweep(ctx context.Context, n int) {
 				break
 			}
 		}
+	}
+}
+
+// recount tells the warm-up how many recipients wait under a key: those that an operator took away,
+// that expired, or that were just taken up here, it knows nothing of.
+func (w *warming) recount(key string) {
+	if ip, provider, ok := heldFor(key); ok {
+		w.ctl.Recount(ip, provider, int64(w.queue.Parked(key)))
 	}
 }
 
@@ -235,14 +245,21 @@ func (w *warming) sourceOf(key string) string {
 // heldPrefix is what the keys begin with that mail is held under for a warm-up.
 const heldPrefix = "warmup:"
 
+// heldFor gives the warm-up and the provider that mail under a key waits for, and false for a key
+// that is none of the warm-up's.
+func heldFor(key string) (ip, provider string, ok bool) {
+	rest, ok := strings.CutPrefix(key, heldPrefix)
+	ip, provider, _ = strings.Cut(rest, "/")
+	return ip, provider, ok
+}
+
 // why says why mail under a key waits, and until when it does at least. It reports false for a key
 // that is none of the warm-up's.
 func (w *warming) why(key string) (why string, until time.Time, ok bool) {
-	rest, ok := strings.CutPrefix(key, heldPrefix)
+	ip, provider, ok := heldFor(key)
 	if !ok {
 		return "", time.Time{}, false
 	}
-	ip, provider, _ := strings.Cut(rest, "/")
 	s, known := w.ctl.Status(ip)
 	if !known {
 		return fmt.Sprintf("it was held for the warm-up of %s, which has ended: it is taken up within a minute", ip), time.Time{}, true

@@ -105,3 +105,19 @@ func (c *Controller) Parked(x Choice) {
 		c.wake(a)
 	}
 }
+
+// Recount sets right how many recipients wait for a provider on an IP: n at most. What leaves the
+// caller's queue otherwise than by OnRoom (an operator's doing, expiry, a look at all that waits) is
+// told to nobody, and what then waits again counts anew; so whoever holds mail recounts it at times.
+func (c *Controller) Recount(ip, provider string, n int64) {
+	a := c.address(ip)
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := a.lane(provider)
+	if held := max(0, n-l.undecided); held < l.held {
+		l.release(0, l.held-held)
+	}
+}
