@@ -70,9 +70,10 @@ type dispatcher struct {
 	sites    *siteDomains
 	policy   func() *policy // the configuration in force
 	now      func() time.Time
-	chance   func() float64 // in [0, 1), safe for concurrent use
-	split    *splitter      // nil: no source is missing, and no pool has dedicated ones
-	warm     *warming       // what is held for its source waits there
+	chance   func() float64    // in [0, 1), safe for concurrent use
+	split    *splitter         // nil: no source is missing, and no pool has dedicated ones
+	warm     *warming          // what is held for its source waits there
+	refill   func(site string) // has unpark called soon, until there is no more. Nil: calls it
 	log      *slog.Logger
 
 	suppression *suppressor // nil: no address is suppressed
@@ -93,6 +94,12 @@ func (d *dispatcher) ready() *dispatcher {
 	}
 	if d.split == nil {
 		d.split = &splitter{missing: func(string) bool { return false }, now: d.now}
+	}
+	if d.refill == nil {
+		d.refill = func(site string) {
+			for d.unpark(site) {
+			}
+		}
 	}
 	d.routing.limit = maxRouting
 	d.reports = trouble.New(d.log, d.now, slog.LevelError, "reports to senders can't be queued; recipients that have failed stay queued until they can", "reports to senders are queued again")
@@ -274,7 +281,7 @@ func (d *dispatcher) park(m *envelope.Message, recipients []queue.Pending, site 
 	d.queue.Park(m.ID, indexes(recipients), site)
 	// Delivery may have got room between the refusal and the parking, and would not say so again.
 	if d.delivery.Room(site) > 0 {
-		d.unpark(site)
+		d.refill(site)
 	}
 }
 
@@ -299,21 +306,18 @@ func byVia(recipients []queue.Pending) iter.Seq2[string, []queue.Pending] {
 	}
 }
 
-// unpark takes mail that waits for a site out of the queue; delivery calls it when it has room.
-func (d *dispatcher) unpark(site string) {
-	for {
-		n := d.delivery.Room(site)
-		if n <= 0 {
-			return
-		}
-		leases := d.take(site, n)
-		if len(leases) == 0 {
-			return
-		}
-		for _, l := range leases {
-			d.handle(l)
-		}
+// unpark takes as much mail that waits for a site out of the queue as delivery has room for. It reports
+// whether there may be more to be taken: a site whose mail leaves as fast as it is read always has room.
+func (d *dispatcher) unpark(site string) (more bool) {
+	n := d.delivery.Room(site)
+	if n <= 0 {
+		return false
 	}
+	leases := d.take(site, n)
+	for _, l := range leases {
+		d.handle(l)
+	}
+	return len(leases) > 0
 }
 
 // take gives n messages that wait for a site. Of a backlog that drains after an outage, what is

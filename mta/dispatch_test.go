@@ -461,6 +461,26 @@ func TestJobWithoutRoomIsParkedAndTakenUpAgain(t *testing.T) {
 	s.want(t)
 }
 
+// Delivery can have room again before a refused job is parked. Its site is then the refiller's, and not
+// that of whoever parks, for whom the mail of all sites would wait.
+func TestRoomThatComesWhileParkingIsNotMissed(t *testing.T) {
+	s := newStage(t)
+	s.delivery = lateRoom{stageDelivery{s}}
+	var told []string
+	s.refill = func(site string) { told = append(told, site) }
+	s.handle(s.lease(1, 0, "a@x.example"))
+	s.want(t, "park 1 [0] mx.x.example")
+	if !slices.Equal(told, []string{"mx.x.example"}) {
+		t.Errorf("to be refilled: %q", told)
+	}
+}
+
+// lateRoom is a delivery that has room when it has just refused.
+type lateRoom struct{ stageDelivery }
+
+func (lateRoom) Submit(*delivery.Job) bool { return false }
+func (lateRoom) Room(string) int           { return 1 }
+
 func TestDelayWarningLeavesTheRecipientWhereItIs(t *testing.T) {
 	s := newStage(t)
 	l := s.lease(1, 5*time.Hour, "a@x.example")

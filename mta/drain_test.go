@@ -123,7 +123,7 @@ func (p *pipeline) start() {
 			l.NoSlowStart = true
 			return l
 		},
-		OnRoom: func(site string) { p.dispatcher.unpark(site) },
+		OnRoom: func(site string) { p.dispatcher.refill(site) },
 	})
 	p.dispatcher = (&dispatcher{
 		queue: p.queue, router: p, delivery: p.delivery, notifier: p, events: p, sites: new(siteDomains),

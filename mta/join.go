@@ -36,7 +36,7 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 	r.destinations = store
 	undo.add(func() { store.Close() })
 	r.tracer = &tracer{now: r.now, retrace: func() { r.delivery.Retrace() }}
-	r.refiller = newRefiller(func(site string) { r.dispatcher.unpark(site) })
+	r.refiller = newRefiller(func(site string) bool { return r.dispatcher.unpark(site) })
 	r.delivery = delivery.New(delivery.Config{
 		DB:                    db,
 		Store:                 store,
@@ -63,6 +63,7 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 		policy:   r.policy.Load,
 		split:    &splitter{warm: r.warm.ctl, missing: r.sources.isMissing, now: r.now},
 		warm:     r.warm,
+		refill:   r.refiller.room,
 		now:      r.now,
 		log:      r.log,
 

@@ -8,8 +8,9 @@ import (
 // refiller takes parked mail out of the queue when delivery has room for it. That mail may have to be
 // read from disk, and who tells of the room is delivery's clock, for whom every other site would wait
 // meanwhile. It has one goroutine, run; a site that it is told of twice before it gets there is one.
+// Sites take turns, as much as there is room for at a time.
 type refiller struct {
-	unpark func(site string)
+	unpark func(site string) (more bool)
 	wake   chan struct{} // has room for one: there are sites
 
 	mu    sync.Mutex // guards the rest
@@ -17,7 +18,7 @@ type refiller struct {
 	known map[string]bool
 }
 
-func newRefiller(unpark func(site string)) *refiller {
+func newRefiller(unpark func(site string) (more bool)) *refiller {
 	return &refiller{unpark: unpark, wake: make(chan struct{}, 1), known: make(map[string]bool)}
 }
 
@@ -44,7 +45,9 @@ func (f *refiller) run(ctx context.Context) {
 			return
 		}
 		for site, ok := f.next(); ok && ctx.Err() == nil; site, ok = f.next() {
-			f.unpark(site)
+			if f.unpark(site) {
+				f.room(site)
+			}
 		}
 	}
 }

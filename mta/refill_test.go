@@ -15,11 +15,12 @@ func TestRefillerKeepsNobodyWaiting(t *testing.T) {
 		var mu sync.Mutex
 		var taken []string
 		disk := make(chan struct{})
-		f := newRefiller(func(site string) {
+		f := newRefiller(func(site string) bool {
 			mu.Lock()
 			taken = append(taken, site)
 			mu.Unlock()
 			<-disk
+			return false
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
@@ -46,6 +47,27 @@ func TestRefillerKeepsNobodyWaiting(t *testing.T) {
 		running.Wait()
 		if got := taken[len(taken)-1]; got != "c" {
 			t.Errorf("%s was taken up after the end", got)
+		}
+	})
+}
+
+// A site whose mail leaves as fast as it is taken up has room for ever, and the others have their turns.
+func TestRefillerGivesEachSiteItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var taken []string
+		ctx, cancel := context.WithCancel(t.Context())
+		f := newRefiller(func(site string) bool {
+			if taken = append(taken, site); len(taken) == 10 {
+				cancel()
+			}
+			return site == "fast"
+		})
+		for _, site := range []string{"fast", "a", "b"} {
+			f.room(site)
+		}
+		f.run(ctx)
+		if want := []string{"fast", "a", "b", "fast", "fast"}; !slices.Equal(taken[:5], want) {
+			t.Errorf("taken up: %v, want to begin with %v", taken, want)
 		}
 	})
 }
