@@ -58,7 +58,7 @@ func TestW9_W11_W12_LiveVolumeFollowsThePlan(t *testing.T) {
 			most := c.stage(d).caps(name).daily
 			t.Logf("%s, day %d: %d of %d", name, d, days[d], most)
 			if name != "other" && !full(days[d], most) { // which gets what the others leave
-				t.Errorf("%s, day %d: only %d of %d", name, d, days[d], most)
+				inTime(t, "%s, day %d: only %d of %d", name, d, days[d], most)
 			}
 		}
 		if name == "other" {
@@ -68,11 +68,11 @@ func TestW9_W11_W12_LiveVolumeFollowsThePlan(t *testing.T) {
 		c.filled(t, name, 25, min(34, int(lasts/hour)-1))
 	}
 	if w.Stage != min(whole, 2)+1 || len(w.History) != whole {
-		t.Errorf("after %d days it is on stage %d with %d days behind it", whole, w.Stage, len(w.History))
+		inTime(t, "after %d days it is on stage %d with %d days behind it", whole, w.Stage, len(w.History))
 	}
 	for d, h := range w.History {
 		if seen := c.by(24 * hour)[allProviders][d]; int(h.Sent) != seen {
-			t.Errorf("day %d: the relay says that it sent %d, the providers saw %d", d, h.Sent, seen)
+			inTime(t, "day %d: the relay says that it sent %d, the providers saw %d", d, h.Sent, seen)
 		}
 	}
 	g.judgeDelivery(t, false)
@@ -150,7 +150,7 @@ func TestW18_LiveBacklogLeavesAtTheCap(t *testing.T) {
 	c.within(t)
 	c.filled(t, allProviders, 1, backlog/120)
 	if most := c.most(hour / 12); float64(most) > .22*120 {
-		t.Errorf("%d in 5 minutes, more than 22 %% of the cap", most)
+		inTime(t, "%d in 5 minutes, more than 22 %% of the cap", most)
 	} else {
 		t.Logf("most in any 5 minutes: %.1f %% of the cap", 100*float64(most)/120)
 	}
@@ -238,6 +238,7 @@ func TestW6_LiveReloadOfAChangedPlan(t *testing.T) {
 	defer close(stop)
 	load.Go(func() { g.mailer.until(stop, 60) })
 	hourly := []int{150, 150, 60, 60, 240, 240}
+	written := 150
 	for _, change := range []struct {
 		at     float64 // hours since the begin
 		hourly int
@@ -247,13 +248,17 @@ func TestW6_LiveReloadOfAChangedPlan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g.reconfigure(t, plan(int(before.HourlyLimit)), plan(change.hourly))
+		g.reconfigure(t, plan(written), plan(change.hourly))
+		written = change.hourly
 		after, err := g.warmup()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if after.Stage != 2 || !after.Started.Equal(before.Started) || after.SentDay < before.SentDay || after.HourlyLimit != before.HourlyLimit {
+		if after.Stage != 2 || !after.Started.Equal(before.Started) || after.SentDay < before.SentDay {
 			t.Errorf("at hour %.1f the reload makes of\n%+v\nthis:\n%+v", change.at, before, after)
+		}
+		if after.HourlyLimit != before.HourlyLimit {
+			inTime(t, "at hour %.1f the reload makes %d an hour of %d", change.at, after.HourlyLimit, before.HourlyLimit)
 		}
 	}
 	c.wait(t, float64(len(hourly)))
@@ -264,10 +269,10 @@ func TestW6_LiveReloadOfAChangedPlan(t *testing.T) {
 		// After a lower cap the sliding hour has yet to lose what the higher one allowed.
 		lowered := h > 0 && most < hourly[h-1]
 		if hours[h] > most {
-			t.Errorf("hour %d: %d, and its cap is %d", h, hours[h], most)
+			inTime(t, "hour %d: %d, and its cap is %d", h, hours[h], most)
 		}
 		if h > 0 && !lowered && !full(hours[h], most) && !c.stood(t, h) {
-			t.Errorf("hour %d: only %d of %d", h, hours[h], most)
+			inTime(t, "hour %d: only %d of %d", h, hours[h], most)
 		}
 	}
 }

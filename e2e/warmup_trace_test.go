@@ -85,7 +85,7 @@ func compareWithSimulator(t *testing.T, hour time.Duration, hours int, hold bool
 			got, want := live[h], simulated[name][h]
 			relay, simulator = append(relay, got), append(simulator, want)
 			if diff := got - want; (diff > most/50 || -diff > most/50) && !c.stood(t, h) {
-				t.Errorf("%s, hour %d: the relay sent %d, the simulator says %d", name, h, got, want)
+				inTime(t, "%s, hour %d: the relay sent %d, the simulator says %d", name, h, got, want)
 			}
 			if want > most {
 				t.Errorf("%s, hour %d: the simulator says %d, and the cap is %d", name, h, want, most)
