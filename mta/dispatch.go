@@ -229,8 +229,7 @@ func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 	rt = withTLS(rt, pol.traffic(rt.Domain, rt))
 	d.sites.remember(rt)
 	expires := pol.expires(m, rt.Domain, rt)
-	untried := func(p queue.Pending) bool { return p.Attempts == 0 }
-	if !d.now().Before(expires) && !slices.ContainsFunc(recipients, untried) {
+	if !d.now().Before(expires) && !d.deservesATry(recipients, rt.Site) {
 		d.expire(m, rt, recipients)
 		return
 	}
@@ -249,6 +248,17 @@ func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 			d.send(m, rt, group, &c, expires)
 		}
 	}
+}
+
+// deservesATry says whether what is too old is to be attempted all the same: when some of it was not
+// yet, as the relay was off, say. Where nothing can leave there is none to be had.
+func (d *dispatcher) deservesATry(recipients []queue.Pending, site string) bool {
+	untried := func(p queue.Pending) bool { return p.Attempts == 0 }
+	if !slices.ContainsFunc(recipients, untried) {
+		return false
+	}
+	_, trouble := d.delivery.Trouble(site)
+	return !trouble
 }
 
 // send hands recipients to delivery, which is to send from the source of c.

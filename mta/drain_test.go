@@ -49,6 +49,8 @@ type pipeline struct {
 	dials    int
 	arrived  map[envelope.ID]time.Time
 	attempts int // failed, as the log of events has them
+	failures []notification
+	mayFail  bool
 }
 
 // destStore keeps records in memory, as destdb/file does on disk.
@@ -176,8 +178,14 @@ func (p *pipeline) Submit(r router.Request) {
 }
 
 func (p *pipeline) notify(n notification, done func(error)) {
-	if n.kind == notifyFailed {
+	switch {
+	case n.kind == notifyFailed && !p.mayFail:
 		done(errors.New("no message of this test is to fail"))
+	case n.kind == notifyFailed:
+		p.mu.Lock()
+		p.failures = append(p.failures, n)
+		p.mu.Unlock()
+		done(nil)
 	}
 }
 func (p *pipeline) accepting(*envelope.Message) {}
@@ -357,6 +365,37 @@ func TestBacklogOfABrokenHostCostsNoAttempt(t *testing.T) {
 		time.Sleep(time.Hour)
 		if n, _, _ := p.counts(); n != 5001 {
 			t.Errorf("%d of 5,001 arrived when the host was back", n)
+		}
+	})
+}
+
+// Mail that waits for a broken host is given up when its domain says so, tried or not, although the
+// queue knows only the longest max_age of all.
+func TestBacklogOfABrokenHostExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipeline(t)
+		p.pol = parsePolicy(t, `
+			defaults { max_host_retry_interval = "5m" }
+			domain "box.example" { max_age = "1h" }`)
+		p.mayFail = true
+		p.start()
+		defer func() { p.end() }()
+		p.setDown(true)
+		p.accept(1)
+		time.Sleep(10 * time.Second)
+		p.accept(1000)
+		time.Sleep(55 * time.Minute)
+		if s := p.queue.Stats(); s.Queued != 1001 {
+			t.Errorf("%d of 1,001 are queued before their time has come", s.Queued)
+		}
+		time.Sleep(15 * time.Minute)
+		if s := p.queue.Stats(); s.Queued != 0 {
+			t.Errorf("%d recipients are still queued ten minutes after their time", s.Queued)
+		}
+		for _, n := range p.failures {
+			if r := n.attempts[0].result.Reply; r.Status() != (reply.Enhanced{4, 4, 1}) {
+				t.Fatalf("reported: %v, want what is wrong with the host", r)
+			}
 		}
 	})
 }

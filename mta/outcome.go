@@ -246,9 +246,13 @@ func (d *dispatcher) withoutSource(m *envelope.Message, rt *route.Route, recipie
 
 // expire settles what is too old, in whatever state it was. rt is nil when it is not known.
 func (d *dispatcher) expire(m *envelope.Message, rt *route.Route, recipients []queue.Pending) {
-	d.settleFailed(&outcomes{message: m, route: rt, key: recipients[0].Key}, asFailed(recipients, func(last reply.Reply) reply.Reply {
+	key := recipients[0].Key
+	if rt != nil {
+		key = rt.Site
+	}
+	d.settleFailed(&outcomes{message: m, route: rt, key: key}, asFailed(recipients, func(last reply.Reply) reply.Reply {
 		if last.Code == 0 {
-			if why, ok := d.delivery.Trouble(recipients[0].Key); ok {
+			if why, ok := d.delivery.Trouble(key); ok {
 				return why
 			}
 			return reply.Local(451, reply.Enhanced{4, 4, 7}, "queue", "no delivery was attempted before the message expired")
