@@ -229,7 +229,8 @@ func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 	rt = withTLS(rt, pol.traffic(rt.Domain, rt))
 	d.sites.remember(rt)
 	expires := pol.expires(m, rt.Domain, rt)
-	if !d.now().Before(expires) && !d.deservesATry(recipients, rt.Site) {
+	late := !d.now().Before(expires)
+	if late && !d.deservesATry(recipients, rt.Site) {
 		d.expire(m, rt, recipients)
 		return
 	}
@@ -242,6 +243,8 @@ func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 		switch {
 		case c.none:
 			d.withoutSource(m, rt, group, pol.noSource(m.Tenant))
+		case c.source == "" && late:
+			d.expire(m, rt, group)
 		case c.source == "":
 			d.warm.hold(m.ID, indexes(group), &c)
 		default:

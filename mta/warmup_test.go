@@ -400,6 +400,27 @@ func TestHeldMailIsCountedOnce(t *testing.T) {
 	}
 }
 
+// Held mail is given up when its domain says so, and not when the queue does, which goes by the longest
+// max_age of all.
+func TestHeldMailExpires(t *testing.T) {
+	w := newWarmStage(t, holding+`
+	domain "x.example" { max_age = "90m" }`)
+	for range 30 {
+		w.mail(1)
+	}
+	w.pass(time.Hour)
+	left := len(w.jobs)
+	w.clock = w.clock.Add(time.Hour)
+	w.warming.sweep(t.Context(), all)
+	expired := 0
+	for _, r := range w.reports {
+		expired += len(r.attempts)
+	}
+	if n := w.Parked("warmup:192.0.2.20/big"); left < 9 || n != 0 || expired != 30-len(w.jobs) {
+		t.Errorf("%d of 30 have left in time, and %d after; %d expired, %d are held", left, len(w.jobs)-left, expired, n)
+	}
+}
+
 // Mail that is being held while a sweep finds nothing under its key is known to the next sweep: when the
 // warm-up has ended nobody else would take it up.
 func TestSweepKnowsOfWhatIsJustBeingHeld(t *testing.T) {
