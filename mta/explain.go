@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"mta/delivery"
 	"mta/internal/envelope"
 	"mta/internal/route"
+	"mta/mta/config"
 	"mta/mta/control"
 	"mta/queue"
 )
@@ -19,7 +21,23 @@ func (d destinations) Explain(ctx context.Context, q control.ExplainQuery) (cont
 	if q.ID != "" {
 		return d.explainMessage(ctx, q.ID)
 	}
+	if cfg := d.r.policy.Load().cfg; q.Tenant != "" && cfg.Tenant(q.Tenant) == nil {
+		return control.Explanation{}, noTenant(cfg, q.Tenant)
+	}
 	return control.Explanation{Destinations: []control.Destination{d.explainDomain(ctx, q.Domain, q.Tenant, d.queuedByKey())}}, nil
+}
+
+// noTenant says that a tenant is not in the configuration, and who is.
+func noTenant(cfg *config.Config, name string) error {
+	var names []string
+	for _, t := range cfg.Tenants {
+		names = append(names, t.Name)
+	}
+	hint := "the configuration has none"
+	if len(names) > 0 {
+		hint = "the tenants: " + strings.Join(names, ", ")
+	}
+	return control.NotFound(hint, "there is no tenant %q", name)
 }
 
 func (d destinations) explainMessage(ctx context.Context, text string) (control.Explanation, error) {
@@ -48,6 +66,7 @@ func (d destinations) explainMessage(ctx context.Context, text string) (control.
 			continue // unreadable: nobody knows where it goes
 		}
 		dest := d.explainDomain(ctx, domain, it.Tenant, queued)
+		dest.OtherPools = nil // a message has its tenant
 		byDomain[domain] = &dest
 		if dest.Site != "" && bySite[dest.Site] {
 			continue // explained by another domain that it serves

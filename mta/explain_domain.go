@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"mta/delivery"
-	"mta/destdb"
 	"mta/internal/gcra"
 	"mta/internal/route"
 	"mta/mta/config"
@@ -34,6 +33,10 @@ type sourceCase struct {
 	hosts     []control.Host // of the route, as far as it reaches them
 	suspended time.Time      // until when; zero: it is not
 	missing   bool           // this machine does not have its address
+
+	// What its warm-up lacks for the provider, and until when; "" when it lacks nothing or has none.
+	lacks      string
+	lacksUntil time.Time
 }
 
 // drainCase is the rate to which a source is held after an outage.
@@ -48,7 +51,7 @@ func (d destinations) explainDomain(ctx context.Context, domain, tenant string, 
 	c := domainCase{now: d.r.now(), cfg: d.r.policy.Load().cfg, tenant: tenant}
 	pool := c.cfg.PoolOf(tenant)
 	c.Destination = control.Destination{
-		Domain: domain, Pool: pool.Name, Steps: []string{}, Hosts: []control.TierHost{}, Sources: []control.DestinationSource{}, Limits: []control.Limit{},
+		Domain: domain, Pool: pool.Name, OtherPools: otherPools(c.cfg, pool), Steps: []string{}, Hosts: []control.TierHost{}, Sources: []control.DestinationSource{}, Limits: []control.Limit{},
 	}
 	res := d.r.router.Lookup(ctx, domain)
 	c.Steps, c.RouteExpires = append(c.Steps, res.Notes...), res.Expires
@@ -68,7 +71,7 @@ func (d destinations) explainDomain(ctx context.Context, domain, tenant string, 
 	if c.Site != domain {
 		c.count(queued, c.Site)
 	}
-	c.addHosts(d.r.delivery.Hosts())
+	c.addHosts(d)
 	c.addSite(d)
 	for _, name := range pool.Sources() {
 		if s, ok := d.r.source(name); ok {
@@ -78,6 +81,23 @@ func (d destinations) explainDomain(ctx context.Context, domain, tenant string, 
 	c.addTrafficLimits()
 	c.judge()
 	return c.Destination
+}
+
+// otherPools are those whose sources the mail of other tenants takes.
+func otherPools(cfg *config.Config, this *config.Pool) []control.OtherPool {
+	var all []control.OtherPool
+	for _, t := range cfg.Tenants {
+		name := cfg.PoolOf(t.Name).Name
+		if name == this.Name {
+			continue
+		}
+		at := slices.IndexFunc(all, func(p control.OtherPool) bool { return p.Name == name })
+		if at < 0 {
+			at, all = len(all), append(all, control.OtherPool{Name: name})
+		}
+		all[at].Tenants = append(all[at].Tenants, t.Name)
+	}
+	return all
 }
 
 func tlsWord(t route.TLS) string {
@@ -99,13 +119,15 @@ func (c *domainCase) count(queued map[string]*queue.KeySummary, key string) {
 }
 
 // addHosts gives the route's hosts with what is known of them.
-func (c *domainCase) addHosts(known []destdb.HostInfo) {
+func (c *domainCase) addHosts(d destinations) {
 	for i, tier := range c.route.Tiers {
 		for _, h := range tier {
 			host := control.Host{Name: h.Name, Address: h.Addr.String(), State: control.HostUnused}
-			if at := slices.IndexFunc(known, func(k destdb.HostInfo) bool { return k.Addr == h.Addr }); at >= 0 {
-				host = hostOf(&known[at], c.now)
-				host.Name = h.Name // an address can have several
+			for _, known := range d.r.delivery.HostsAt(h.Addr.Addr()) {
+				if known.Addr == h.Addr {
+					host = hostOf(&known, c.now)
+					host.Name = h.Name // an address can have several
+				}
 			}
 			c.Hosts = append(c.Hosts, control.TierHost{Tier: i + 1, Host: host})
 		}
@@ -114,13 +136,12 @@ func (c *domainCase) addHosts(known []destdb.HostInfo) {
 
 func (c *domainCase) addSite(d destinations) {
 	c.SlowStart = 1
-	for _, s := range d.r.delivery.Sites() {
-		if s.Name == c.Site {
-			known := siteOf(&s, c.now)
-			c.Connections, c.SlowStart, c.Actions = known.Connections, known.SlowStart, known.Actions
-		}
+	known, ok := d.r.delivery.Site(c.Site)
+	if ok {
+		s := siteOf(&known.SiteInfo, c.now)
+		c.Connections, c.SlowStart, c.Actions = s.Connections, s.SlowStart, s.Actions
 	}
-	for _, l := range d.r.delivery.Lanes(c.Site) {
+	for _, l := range known.Lanes {
 		c.Lanes = append(c.Lanes, control.Lane{
 			Source: l.Source, Waiting: l.Waiting, Running: l.Running, Opening: l.Opening, Why: l.Why, Until: l.Until, Oldest: l.Oldest, Drain: l.Drain,
 		})
@@ -146,12 +167,15 @@ func (c *domainCase) addSource(s delivery.Source, limits delivery.Limits, missin
 			x.suspended = a.End
 		}
 	}
-	c.sources = append(c.sources, x)
 	shown := control.DestinationSource{Name: s.Name, EHLO: s.EHLO, Reaches: len(x.hosts)}
 	if s.Address.IsValid() {
 		shown.Address = s.Address.String()
 	}
-	shown.Warmup = warm.progress(s.Name, c.Provider)
+	if st, ok := warm.ofSource(s.Name); ok {
+		shown.Warmup = progress(&st, c.Provider)
+		x.lacks, x.lacksUntil = lacking(&st, c.Provider)
+	}
+	c.sources = append(c.sources, x)
 	c.Sources = append(c.Sources, shown)
 	if conf := c.cfg.Source(s.Name); conf != nil {
 		c.addScope(limits.Source, "source "+s.Name, conf.Origin)
@@ -247,8 +271,31 @@ func (c *domainCase) judge() {
 	case len(able) < len(c.sources):
 		say(until, "mail is sent from %d of %d sources; from the others nothing is: %s", len(able), len(c.sources), why)
 	default:
-		say(time.Time{}, "mail is sent as it comes")
+		c.Until, c.Verdict = c.afterWarmup(able)
 	}
+}
+
+// afterWarmup is the verdict when nothing but a warm-up can be in the way of mail.
+func (c *domainCase) afterWarmup(able []sourceCase) (time.Time, string) {
+	pool := c.cfg.PoolOf(c.tenant)
+	var lacks *sourceCase // the warm-up that has room first, of those that have none
+	free := false         // a source takes mail now
+	for i := range able {
+		s := &able[i]
+		switch {
+		case s.lacks == "":
+			free = free || pool.Overflow != "hold" || !slices.Contains(pool.Shared, s.Name)
+		case lacks == nil, !s.lacksUntil.IsZero() && (lacks.lacksUntil.IsZero() || s.lacksUntil.Before(lacks.lacksUntil)):
+			lacks = s
+		}
+	}
+	switch {
+	case lacks == nil:
+		return time.Time{}, "mail is sent as it comes"
+	case free:
+		return time.Time{}, fmt.Sprintf("mail is sent as it comes, though not from source %s, which warms up: %s", lacks.Name, lacks.lacks)
+	}
+	return lacks.lacksUntil, fmt.Sprintf("mail waits for the warm-up of source %s: %s", lacks.Name, lacks.lacks)
 }
 
 // waits is the lane in which mail waits longest, nil when none has to.

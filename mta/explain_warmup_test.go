@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -33,7 +34,17 @@ func TestExplainNamesTheWarmup(t *testing.T) {
 	}
 	id := accept(t, w.Relay, "eve@box.example", 1)
 	explained(t, w.Relay, id, says(control.StateWaiting,
-		"it is held for the warm-up of source new (127.0.0.1): plan tiny, stage 1 of 1, 1 of 1 sent this hour, 1 of 1 today"))
+		"it is held for the warm-up of source new (127.0.0.1): plan tiny, stage 1 of 1, 1 of 1 sent this hour, 1 of 1 today: the day's cap is used"))
+	if it, err := (operator{w.Relay}).Get(t.Context(), id); err != nil || it.Recipients[0].Doing != "held for the warm-up of new" {
+		t.Errorf("in the queue: %+v, %v", it.Recipients, err)
+	}
+	d := w.explainDomain("box.example")
+	if d.Verdict != "mail waits for the warm-up of source new: the day's cap is used" || d.Until.IsZero() {
+		t.Errorf("verdict: %q until %v", d.Verdict, d.Until)
+	}
+	if !strings.HasSuffix(d.Sources[0].Warmup, "; 1 held") {
+		t.Errorf("warm-up: %s", d.Sources[0].Warmup)
+	}
 	if s := w.explainDomain("box.example").Sources; len(s) != 1 || !strings.HasPrefix(s[0].Warmup, "plan tiny, stage 1 of 1, 1 of 1 sent this hour") {
 		t.Errorf("sources %+v", s)
 	}
@@ -46,9 +57,48 @@ func TestExplainNamesTheWarmup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{`mta_warmup_stage{source="new"} 1`, `mta_warmup_sent_this_hour{source="new"} 1`, `mta_warmup_paused{source="new"} 0`} {
+	for _, line := range []string{`mta_warmup_stage{source="new"} 1`, `mta_warmup_sent_this_hour{source="new"} 1`, `mta_warmup_paused{source="new"} 0`, `mta_warmup_held{source="new"} 1`} {
 		if !strings.Contains(string(text), line) {
 			t.Errorf("metrics lack %s", line)
 		}
+	}
+}
+
+// TestExplainTellsOfOtherPools: what is said of a domain holds for one pool's mail, so the others are named.
+func TestExplainTellsOfOtherPools(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `
+		defaults { smtp_port = PORT }
+		source "shared" { address = "127.0.0.1" }
+		source "new" { address = "127.0.0.2" }
+		pool "default" { shared = ["shared"] }
+		pool "acme" {
+			shared = ["shared"]
+			dedicated "new" { plan = "standard" }
+		}
+		tenant "acme" { pool = "acme" }
+		tenant "subsidiary" { pool = "acme" }
+		tenant "other" { pool = "default" }`)
+	ask := func(tenant string) (control.Destination, error) {
+		e, err := destinations{w.Relay}.Explain(t.Context(), control.ExplainQuery{Domain: "box.example", Tenant: tenant})
+		if err != nil {
+			return control.Destination{}, err
+		}
+		return e.Destinations[0], nil
+	}
+	d, err := ask("")
+	if err != nil || len(d.OtherPools) != 1 || d.OtherPools[0].Name != "acme" || !slices.Equal(d.OtherPools[0].Tenants, []string{"acme", "subsidiary"}) {
+		t.Errorf("others than %s: %+v, %v", d.Pool, d.OtherPools, err)
+	}
+	if d, err = ask("acme"); err != nil || !strings.HasPrefix(d.Verdict, "mail is sent as it comes") || len(d.OtherPools) != 1 || d.OtherPools[0].Name != "default" {
+		t.Errorf("others than %s: %+v, %v; %s", d.Pool, d.OtherPools, err, d.Verdict)
+	}
+	if err := (warmups{ctl: w.warm, names: w.warm}).ChangeWarmup(t.Context(), "new", control.WarmupPause, 0); err != nil {
+		t.Fatal(err)
+	}
+	if d, err = ask("acme"); err != nil || d.Verdict != "mail is sent as it comes, though not from source new, which warms up: paused by an operator" {
+		t.Errorf("paused: %q, %v", d.Verdict, err)
+	}
+	if _, err = ask("acne"); err == nil || !strings.Contains(err.Error(), `no tenant "acne"`) {
+		t.Errorf("a tenant that is none: %v", err)
 	}
 }

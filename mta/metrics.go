@@ -141,8 +141,8 @@ func (c relayCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(missingDesc, prometheus.GaugeValue, missing, src.Name)
 	}
 	ch <- prometheus.MustNewConstMetric(suppressedDesc, prometheus.GaugeValue, float64(c.r.suppression.Stats().Entries))
-	for _, key := range c.r.warm.ctl.IPs() {
-		s, ok := c.r.warm.ctl.Status(key)
+	for _, key := range c.r.warm.IPs() {
+		s, ok := c.r.warm.Status(key)
 		for _, m := range warmupMetrics {
 			if ok { // a reload may have ended it
 				ch <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, m.of(&s), c.r.warm.sourceOf(key))

@@ -22,7 +22,7 @@ func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
 	r.control = control.NewServer(control.Config{
 		Queue: operator{r}, Log: eventReader{r}, Relay: r, Destinations: destinations{r}, Tracer: r.tracer, Events: r.log,
 		Suppressions: suppressions{r.suppression.List},
-		Warmups:      warmups{ctl: r.warm.ctl, names: r.warm, config: func() *config.Config { return r.policy.Load().cfg }},
+		Warmups:      warmups{ctl: r.warm, names: r.warm, config: func() *config.Config { return r.policy.Load().cfg }},
 	})
 	return nil
 }

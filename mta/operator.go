@@ -128,6 +128,9 @@ func (o operator) recipient(it *queue.Item, rc *queue.ItemRecipient) control.Rec
 		Address: string(rc.Address), State: controlState(rc.State), Site: rc.Key, Attempts: rc.Attempts,
 		Warned: rc.Warned, Next: rc.Next, Expires: rc.Start.Add(age), Scheduled: rc.Scheduled,
 	}
+	if rc.State == queue.StateWaiting {
+		out.Doing = o.r.warm.doing(rc.Key)
+	}
 	if rc.Last != (reply.Reply{}) {
 		out.Reply = &control.Reply{
 			Code: rc.Last.Code, Enhanced: rc.Last.Enhanced.String(), Text: rc.Last.Text, Command: rc.Last.Command, Local: rc.Last.Local,

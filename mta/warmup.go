@@ -200,6 +200,25 @@ func (w *warming) recount(key string) {
 	}
 }
 
+// Status is that of the controller, with what waits here and now: the ledger's count of that is of
+// the hour, and still has what was told of before a restart.
+func (w *warming) Status(ip string) (warmup.Status, bool) {
+	s, ok := w.ctl.Status(ip)
+	for i := range s.Providers {
+		p := &s.Providers[i]
+		p.Waiting = int64(w.queue.Parked(heldPrefix + ip + "/" + p.Provider))
+	}
+	return s, ok
+}
+
+// IPs lists those that have a plan, sorted.
+func (w *warming) IPs() []string { return w.ctl.IPs() }
+
+// Do is an operator's doing; see warmup.Controller.Do.
+func (w *warming) Do(ctx context.Context, ip string, a warmup.Action) error {
+	return w.ctl.Do(ctx, ip, a)
+}
+
 // reload takes over another configuration. Held mail is looked at anew: what it waits for may be
 // there no longer.
 func (w *warming) reload(cfg *config.Config) {
@@ -260,25 +279,78 @@ func (w *warming) why(key string) (why string, until time.Time, ok bool) {
 	if !ok {
 		return "", time.Time{}, false
 	}
-	s, known := w.ctl.Status(ip)
+	s, known := w.Status(ip)
 	if !known {
 		return fmt.Sprintf("it was held for the warm-up of %s, which has ended: it is taken up within a minute", ip), time.Time{}, true
 	}
 	why = fmt.Sprintf("it is held for the warm-up of source %s (%s): %s", w.sourceOf(ip), ip, standing(&s))
-	switch {
-	case s.State != "normal":
-		return why + ": " + s.State, time.Time{}, true
-	case s.SentDay >= s.StageLimit:
-		return why, s.DayEnds, true
-	case s.SentHour >= s.HourlyLimit:
-		return why, s.HourEnds, true
+	lack, until := lacking(&s, provider)
+	if lack != "" {
+		why += ": " + lack
 	}
-	for _, p := range s.Providers {
-		if p.Provider == provider && p.State != "normal" {
-			return fmt.Sprintf("%s; provider %s is %s", why, provider, p.State), time.Time{}, true
+	return why, until, true
+}
+
+// doing says in a few words what why says at length; "" for a key that is none of the warm-up's.
+func (w *warming) doing(key string) string {
+	ip, provider, ok := heldFor(key)
+	if !ok {
+		return ""
+	}
+	text := "held for the warm-up of " + w.sourceOf(ip)
+	if provider != warmup.Other {
+		text += ", provider " + provider
+	}
+	return text
+}
+
+// ledgerTrouble says in words what a warm-up's state is when its ledger is no help.
+var ledgerTrouble = map[string]string{
+	"store_down": "its ledger can't be reached",
+	"unknown":    "its ledger was not read yet",
+	"corrupt":    "its ledger can't be read",
+}
+
+// lacking says what keeps mail for a provider from a warm-up, "" when nothing does, and until when it
+// does at least, where that is known.
+func lacking(s *warmup.Status, provider string) (string, time.Time) {
+	switch {
+	case s.State == "warm":
+		return "", time.Time{}
+	case s.State == "paused":
+		return "paused by an operator", time.Time{}
+	case s.State != "normal":
+		return ledgerTrouble[s.State], time.Time{}
+	case s.SentDay >= s.StageLimit:
+		return "the day's cap is used", s.DayEnds
+	case s.SentHour >= s.HourlyLimit:
+		return "the hour's cap is used", s.HourEnds
+	}
+	for i := range s.Providers {
+		if p := &s.Providers[i]; p.Provider == cmp.Or(provider, warmup.Other) {
+			return lackingAt(p, s)
 		}
 	}
-	return why, time.Time{}, true
+	return "", time.Time{}
+}
+
+// lackingAt is lacking for a provider by itself.
+func lackingAt(p *warmup.ProviderStatus, s *warmup.Status) (string, time.Time) {
+	const spread = "an hour's mail is spread over the hour"
+	switch {
+	case p.State != "normal":
+		until, _ := time.Parse(time.RFC3339, p.Until) // "": not known
+		return "provider " + p.Provider + " is " + p.State, until
+	case p.DailyLimit > 0 && p.SentDay >= p.DailyLimit:
+		return "the day's cap for " + p.Provider + " is used", s.DayEnds
+	case p.HourlyLimit > 0 && p.SentHour >= p.HourlyLimit:
+		return "the hour's cap for " + p.Provider + " is used", s.HourEnds
+	case p.Waiting > 0 && p.Rate > 0:
+		return fmt.Sprintf("%s, now %.3g a minute", spread, 60*p.Rate), time.Time{}
+	case p.Waiting > 0:
+		return spread, time.Time{}
+	}
+	return "", time.Time{}
 }
 
 // standing says where a warm-up stands.
@@ -287,14 +359,18 @@ func standing(s *warmup.Status) string {
 		s.Plan, s.Stage, s.TotalStages, s.SentHour, s.HourlyLimit, s.SentDay, s.StageLimit)
 }
 
-// progress says where the warm-up of a source stands, for mail to a provider; "" when it has none.
-func (w *warming) progress(source, provider string) string {
+// ofSource gives the warm-up of a source; false when it has none.
+func (w *warming) ofSource(source string) (warmup.Status, bool) {
 	key, ok := w.keyOf(source)
 	if !ok {
-		return ""
+		return warmup.Status{}, false
 	}
-	s, _ := w.ctl.Status(key)
-	text := standing(&s)
+	return w.Status(key)
+}
+
+// progress says where a warm-up stands, for mail to a provider.
+func progress(s *warmup.Status, provider string) string {
+	text := standing(s)
 	if s.State != "normal" {
 		text += ": " + s.State
 	}

@@ -376,7 +376,7 @@ func TestHeldMailIsCountedOnce(t *testing.T) {
 	waiting := func() int64 {
 		w.step()
 		w.pass(time.Second)
-		s, _ := w.warming.ctl.Status("192.0.2.20")
+		s, _ := w.warming.ctl.Status("192.0.2.20") // the pacer's own count, not what is shown
 		return s.Providers[slices.IndexFunc(s.Providers, func(p warmup.ProviderStatus) bool { return p.Provider == "big" })].Waiting
 	}
 	for range 30 {

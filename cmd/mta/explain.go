@@ -86,7 +86,11 @@ func (c *cli) explainMessage(b *strings.Builder, m *control.ExplainedMessage) {
 	if m.Tenant != "" {
 		fact(b, "tenant", "%s", m.Tenant)
 	}
-	fact(b, "source", "%s", m.Source)
+	if m.Source == "" {
+		fact(b, "source", "chosen when it is sent")
+	} else {
+		fact(b, "source", "%s", m.Source)
+	}
 	for _, r := range m.Recipients {
 		s := &r.Status
 		fmt.Fprintln(b)
@@ -111,6 +115,7 @@ func (c *cli) explainMessage(b *strings.Builder, m *control.ExplainedMessage) {
 func (c *cli) explainDestination(b *strings.Builder, d *control.Destination) error {
 	fact(b, "domain", "%s", d.Domain)
 	fact(b, "now", "%s%s", d.Verdict, c.until(d.Until))
+	poolFacts(b, d)
 	for i, step := range d.Steps {
 		name := ""
 		if i == 0 {
@@ -145,6 +150,24 @@ func (c *cli) explainDestination(b *strings.Builder, d *control.Destination) err
 	c.picture(b, d)
 	b.WriteString("\n")
 	return c.limitTable(d).write(b, c.screen)
+}
+
+// mostPools is how many other pools are named.
+const mostPools = 5
+
+// poolFacts says whose sources are shown, where the mail of others takes other ones.
+func poolFacts(b *strings.Builder, d *control.Destination) {
+	if len(d.OtherPools) == 0 {
+		return
+	}
+	fact(b, "pool", "%s; mail of other tenants takes others, which are not shown:", d.Pool)
+	for i, p := range d.OtherPools {
+		if i == mostPools {
+			fact(b, "", "and %d more", len(d.OtherPools)-i)
+			break
+		}
+		fact(b, "", "%s: --tenant %s", p.Name, strings.Join(p.Tenants[:min(mostPools, len(p.Tenants))], ", "))
+	}
 }
 
 // queued says what waits where.

@@ -60,10 +60,12 @@ type Destination struct {
 	TLS          string    `json:"tls,omitempty"`  // what is demanded of the connection
 	Auth         bool      `json:"auth,omitempty"` // credentials are sent
 
-	Hosts   []TierHost          `json:"hosts"` // in the order in which they are tried
-	Pool    string              `json:"pool"`
-	Sources []DestinationSource `json:"sources"`
-	Limits  []Limit             `json:"limits"` // in force
+	Hosts []TierHost `json:"hosts"` // in the order in which they are tried
+	Pool  string     `json:"pool"`
+	// OtherPools are those of other tenants: their mail for the domain takes other sources.
+	OtherPools []OtherPool         `json:"other_pools,omitempty"`
+	Sources    []DestinationSource `json:"sources"`
+	Limits     []Limit             `json:"limits"` // in force
 
 	Connections int          `json:"connections"` // of the site
 	SlowStart   int          `json:"slow_start"`  // connections that it has earned
@@ -71,6 +73,12 @@ type Destination struct {
 	Lanes       []Lane       `json:"lanes,omitempty"`
 	Queued      QueuedCounts `json:"queued"`
 	Ceiling     Ceiling      `json:"ceiling"`
+}
+
+// OtherPool is a pool of sources, and the tenants whose mail takes it.
+type OtherPool struct {
+	Name    string   `json:"name"`
+	Tenants []string `json:"tenants"`
 }
 
 // TierHost is a host in its place in a route.

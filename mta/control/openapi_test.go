@@ -112,7 +112,7 @@ func TestDocumentHasTheTypes(t *testing.T) {
 		reflect.TypeFor[Suspend](), reflect.TypeFor[Suspended](), reflect.TypeFor[Resume](), reflect.TypeFor[Resumed](),
 		reflect.TypeFor[SuspendHosts](), reflect.TypeFor[SuspendedHosts](), reflect.TypeFor[ResumeHosts](), reflect.TypeFor[ResumedHosts](),
 		reflect.TypeFor[Explanation](), reflect.TypeFor[ExplainedMessage](), reflect.TypeFor[ExplainedRecipient](), reflect.TypeFor[Destination](),
-		reflect.TypeFor[TierHost](), reflect.TypeFor[DestinationSource](), reflect.TypeFor[Limit](), reflect.TypeFor[Lane](),
+		reflect.TypeFor[TierHost](), reflect.TypeFor[OtherPool](), reflect.TypeFor[DestinationSource](), reflect.TypeFor[Limit](), reflect.TypeFor[Lane](),
 		reflect.TypeFor[QueuedCounts](), reflect.TypeFor[Ceiling](), reflect.TypeFor[TraceLine](),
 		reflect.TypeFor[Suppression](), reflect.TypeFor[SuppressionList](), reflect.TypeFor[Suppress](), reflect.TypeFor[Suppressed](),
 		reflect.TypeFor[SuppressedAddresses](), reflect.TypeFor[Unsuppressed](),
