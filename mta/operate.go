@@ -2,6 +2,7 @@ package mta
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -85,8 +86,11 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 			return control.Reload{}, fmt.Errorf("listener %q: %w", l.Name, err)
 		}
 	}
-	if err := r.router.Reload(settings); err != nil {
+	if err := r.warm.prepare(cfg); err != nil {
 		return control.Reload{}, err
+	}
+	if err := r.router.Reload(settings); err != nil {
+		return control.Reload{}, errors.Join(err, r.warm.assign(old))
 	}
 	// From here on nothing can fail.
 	r.policy.Store(newPolicy(cfg))

@@ -76,13 +76,7 @@ func (r *Relay) openWarmup(cfg *config.Config, undo *undoer) error {
 // assign takes over the plans of a configuration. Stages and counters stay.
 func (w *warming) assign(cfg *config.Config) error {
 	plans := make(map[string]*warmup.Plan)
-	for _, p := range cfg.Pools {
-		for _, d := range p.Dedicated {
-			if d.Plan != "" {
-				plans[warmupKey(cfg, d)] = cfg.WarmupPlan(d.Plan)
-			}
-		}
-	}
+	plansOf(cfg, plans)
 	if err := w.ctl.Assign(plans); err != nil {
 		return err
 	}
@@ -90,6 +84,29 @@ func (w *warming) assign(cfg *config.Config) error {
 	defer w.mu.Unlock()
 	w.cfg = cfg
 	return nil
+}
+
+// prepare takes on the plans of a configuration that is about to come into force, beside those of the
+// one that is: an address without a plan has no limits, and mail is chosen by either meanwhile.
+func (w *warming) prepare(cfg *config.Config) error {
+	w.mu.Lock()
+	now := w.cfg
+	w.mu.Unlock()
+	plans := make(map[string]*warmup.Plan)
+	plansOf(now, plans)
+	plansOf(cfg, plans)
+	return w.ctl.Assign(plans)
+}
+
+// plansOf adds the plan of each warming address.
+func plansOf(cfg *config.Config, plans map[string]*warmup.Plan) {
+	for _, p := range cfg.Pools {
+		for _, d := range p.Dedicated {
+			if d.Plan != "" {
+				plans[warmupKey(cfg, d)] = cfg.WarmupPlan(d.Plan)
+			}
+		}
+	}
 }
 
 // How often held mail is looked at although nobody said that there is room, and how many messages

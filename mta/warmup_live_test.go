@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"net/smtp"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -228,5 +230,51 @@ func TestWarmupEndsWhenItsLedgerIsLost(t *testing.T) {
 	}
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("it took %v", took)
+	}
+}
+
+// A plan that a reload brings is known to the warm-up before any mail is chosen by it: an address that
+// the warm-up doesn't know has no limits.
+func TestReloadLeavesNoMomentWithoutLimits(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	early := 0
+	w.sources.checking.Lock()
+	w.sources.bind = func(a netip.Addr) error { // is called amid a reload
+		if pool := w.policy.Load().cfg.PoolOf(""); len(pool.Dedicated) > 0 && !slices.Contains(w.warm.ctl.IPs(), "127.0.0.77") {
+			early++
+		}
+		return bindTo(a)
+	}
+	w.sources.checking.Unlock()
+	w.rewrite("warming", fmt.Sprintf(`
+		defaults { smtp_port = %s }
+		source "new-1" { address = "127.0.0.77" }
+		source "old-1" { address = "127.0.0.78" }
+		plan "live" {
+			stage {
+				hourly = 10
+				daily = 100
+			}
+			health { min_sample = 0 }
+		}
+		pool "default" {
+			shared = ["old-1"]
+			dedicated "new-1" { plan = "live" }
+		}`, w.port))
+	if _, err := w.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(w.warm.ctl.IPs(), []string{"127.0.0.77"}) {
+		t.Fatalf("warming: %v", w.warm.ctl.IPs())
+	}
+	if early > 0 {
+		t.Error("the configuration is in force and its warm-up is not")
+	}
+	w.rewrite("warm", fmt.Sprintf(`defaults { smtp_port = %s }`, w.port))
+	if _, err := w.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if ips := w.warm.ctl.IPs(); len(ips) > 0 {
+		t.Errorf("still warming: %v", ips)
 	}
 }
