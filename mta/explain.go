@@ -82,6 +82,7 @@ func (d destinations) explainMessage(ctx context.Context, text string) (control.
 	for i := range shown {
 		rc := &shown[i]
 		r := recipientCase{rc: rc, status: operator(d).recipient(&it, rc), destination: byDomain[rc.Address.Domain()], where: &where, known: known, warm: d.r.warm}
+		r.suppressed = d.r.suppression.keeps(&it, rc.Address)
 		why, until := r.why()
 		m.Recipients = append(m.Recipients, control.ExplainedRecipient{Status: r.status, Why: why, Until: until})
 	}
@@ -123,6 +124,7 @@ type recipientCase struct {
 	where       *delivery.Whereabouts
 	known       bool // to delivery
 	warm        *warming
+	suppressed  string // since when, and why, its address is; "" when it is not
 }
 
 // why says it in one sentence, and until when it holds.
@@ -134,14 +136,20 @@ func (r *recipientCase) why() (string, time.Time) {
 		return "its record on disk is damaged: 'mta queue fsck' says where, 'mta queue retry' reads it again", time.Time{}
 	case queue.StateEnding:
 		return "it is being given up: the report to its sender is being written", time.Time{}
-	case queue.StateDeferred:
-		return r.deferred()
-	case queue.StateWaiting:
-		return r.parked()
 	case queue.StateActive:
 		return r.active()
 	}
-	return "it is due, and is taken up as soon as the mail before it has been looked at", time.Time{}
+	why, until := "it is due, and is taken up as soon as the mail before it has been looked at", time.Time{}
+	switch r.rc.State {
+	case queue.StateDeferred:
+		why, until = r.deferred()
+	case queue.StateWaiting:
+		why, until = r.parked()
+	}
+	if r.suppressed != "" {
+		why += "; it is bounced then and not sent, since its address is suppressed (" + r.suppressed + ")"
+	}
+	return why, until
 }
 
 func (r *recipientCase) deferred() (string, time.Time) {

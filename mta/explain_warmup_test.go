@@ -102,3 +102,26 @@ func TestExplainTellsOfOtherPools(t *testing.T) {
 		t.Errorf("a tenant that is none: %v", err)
 	}
 }
+
+// TestExplainTellsOfSuppression: mail in the queue whose address has come on the list since is bounced
+// when its turn comes, which is said while it waits.
+func TestExplainTellsOfSuppression(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `
+		defaults { smtp_port = PORT }
+		source "new" { address = "127.0.0.1" }
+		plan "tiny" {
+			stage {
+				hourly = 1
+				daily = 1
+			}
+		}
+		pool "default" {
+			dedicated "new" { plan = "tiny" }
+		}`)
+	w.send("ann@client.example", letter, "bob@box.example")
+	w.arrived(1)
+	id := accept(t, w.Relay, "eve@box.example", 1)
+	explained(t, w.Relay, id, says(control.StateWaiting, "the day's cap is used"))
+	w.suppress("eve@box.example")
+	explained(t, w.Relay, id, says(control.StateWaiting, "it is bounced then and not sent, since its address is suppressed (since "))
+}

@@ -60,6 +60,19 @@ func (s *suppressor) refuses(tenant string, a envelope.Address) (why string, yes
 	return since(&e), true
 }
 
+// keeps is what an operator is told of mail in the queue: since when and why it is kept from an
+// address, "" when it is not.
+func (s *suppressor) keeps(it *queue.Item, a envelope.Address) string {
+	if it.Sender.Null() || s.settings().Mode == "off" {
+		return ""
+	}
+	e, yes := s.match(it.Tenant, a)
+	if !yes {
+		return ""
+	}
+	return since(&e)
+}
+
 // since says in a line since when an entry is there, and why.
 func since(e *suppression.Entry) string {
 	why := e.Reason

@@ -34,6 +34,10 @@ func newExplain(c *cli) *cobra.Command {
 		Args:              oneName("a domain, or the id of a message"),
 		ValidArgsFunction: c.completeIDs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if at := strings.LastIndexByte(args[0], '@'); at >= 0 {
+				return usagef("%q is an address: mail is explained by its domain, as in: mta explain %s\nwhether mail is kept from the address says: mta suppress check %s",
+					args[0], args[0][at+1:], args[0])
+			}
 			q := control.ExplainQuery{Domain: args[0], Tenant: tenant}
 			if _, err := envelope.ParseID(args[0]); err == nil {
 				if tenant != "" {

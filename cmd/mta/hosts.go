@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -102,7 +101,7 @@ func (c *cli) trouble(h *control.Host) (retry, why string) {
 			if a.Source != "" {
 				from = " from " + a.Source
 			}
-			return shortAge(a.End.Sub(c.now()).Round(time.Second)), fmt.Sprintf("%s%s: %s", a.What, from, a.Reason)
+			return shortLeft(a.End.Sub(c.now())), fmt.Sprintf("%s%s: %s", a.What, from, a.Reason)
 		}
 	}
 	b, from := h.Broken, ""
@@ -119,7 +118,7 @@ func (c *cli) trouble(h *control.Host) (retry, why string) {
 	}
 	retry = "due"
 	if b.RetryAt.After(c.now()) {
-		retry = shortAge(b.RetryAt.Sub(c.now()).Round(time.Second))
+		retry = shortLeft(b.RetryAt.Sub(c.now()))
 	}
 	return retry, fmt.Sprintf("%s%s (%s, for %s)", from, replyLine(&b.Reply), plural(b.Failures, "failure"), c.since(b.Since))
 }

@@ -231,6 +231,10 @@ func shortAge(d time.Duration) string {
 	return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
 }
 
+// shortLeft is shortAge for a time that is yet to pass. A begun second counts as a whole one, or what
+// has just been set to 30m would be shown as 29m.
+func shortLeft(d time.Duration) string { return shortAge((d + time.Second - 1).Truncate(time.Second)) }
+
 // shortSize is a number of octets for people: 611, 2.3K, 47K, 1.1M.
 func shortSize(n int64) string {
 	if n < 1024 {
@@ -252,7 +256,7 @@ func shortSize(n int64) string {
 // moment is a time for people, with its distance from now.
 func moment(t, now time.Time) string {
 	if d := t.Sub(now); d > 0 {
-		return t.Local().Format(time.DateTime) + " (in " + shortAge(d) + ")"
+		return t.Local().Format(time.DateTime) + " (in " + shortLeft(d) + ")"
 	}
 	return t.Local().Format(time.DateTime) + " (" + shortAge(now.Sub(t)) + " ago)"
 }

@@ -93,6 +93,17 @@ func TestShortAge(t *testing.T) {
 	}
 }
 
+func TestShortLeft(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Minute: "0s", 1: "1s", 30*time.Minute - time.Millisecond: "30m", 30*time.Minute - time.Second: "29m",
+		24*time.Hour - 1: "1d0h",
+	} {
+		if got := shortLeft(d); got != want {
+			t.Errorf("%v: got %s, want %s", d, got, want)
+		}
+	}
+}
+
 func TestShortSize(t *testing.T) {
 	for _, test := range []struct {
 		n    int64

@@ -137,5 +137,5 @@ func nextTry(r control.RecipientStatus, now time.Time) string {
 	case !r.Next.After(now):
 		return "due"
 	}
-	return shortAge(r.Next.Sub(now))
+	return shortLeft(r.Next.Sub(now))
 }

@@ -71,7 +71,7 @@ func (c *cli) queueShow(ctx context.Context, id string, asJSON bool) error {
 	for _, r := range m.Recipients {
 		end := "-"
 		if !r.Expires.IsZero() {
-			end = shortAge(r.Expires.Sub(c.now()))
+			end = shortLeft(r.Expires.Sub(c.now()))
 		}
 		t.add(reason(r), angled(r.Address), string(r.State), orDash(r.Site), fmt.Sprint(r.Attempts), nextTry(r, c.now()), end)
 	}

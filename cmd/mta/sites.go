@@ -167,13 +167,13 @@ func (c *cli) action(a control.SiteAction) string {
 	if a.Source != "" {
 		from = " from " + a.Source
 	}
-	return a.What + from + " for " + shortAge(a.End.Sub(c.now())) + " more: " + oneLine(a.Reason)
+	return a.What + from + " for " + shortLeft(a.End.Sub(c.now())) + " more: " + oneLine(a.Reason)
 }
 
 // until says in how long something ends, "" when that is not known or no time at all.
 func (c *cli) until(t time.Time) string {
 	if d := t.Sub(c.now()); !t.IsZero() && d >= time.Second {
-		return " (for " + shortAge(d) + " more)"
+		return " (for " + shortLeft(d) + " more)"
 	}
 	return ""
 }

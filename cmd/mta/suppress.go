@@ -128,7 +128,7 @@ func (c *cli) suppressionTable(list []control.Suppression) error {
 	for _, s := range list {
 		end := "-"
 		if !s.Expires.IsZero() {
-			end = shortAge(s.Expires.Sub(c.now()))
+			end = shortLeft(s.Expires.Sub(c.now()))
 		}
 		t.add(s.Reason, s.Address, orDash(s.Tenant), string(s.Source), shortAge(c.now().Sub(s.Added)), end)
 	}

@@ -110,6 +110,9 @@ func warmupThrottle(w *control.Warmup) string {
 	if !known(w) {
 		return "-"
 	}
+	if w.Throttle > 0 && w.Throttle < 0.01 {
+		return "<0.01" // and not as if nothing took it
+	}
 	return fmt.Sprintf("%.2f", w.Throttle)
 }
 

@@ -88,7 +88,7 @@ func (c *cli) warmupFacts(b *strings.Builder, w *control.Warmup) {
 	fact(b, "this hour", "%s%s", ofCap(w, w.SentHour, w.HourlyLimit), c.endsIn(w.HourEnds))
 	fact(b, "today", "%s%s", ofCap(w, w.SentDay, w.StageLimit), c.endsIn(w.DayEnds))
 	fact(b, "this stage", "%d sent", w.SentStage)
-	fact(b, "throttle", "%.2f: the share of the mail that takes this source now", w.Throttle)
+	fact(b, "throttle", "%s: the share of the mail that takes this source now", warmupThrottle(w))
 	if w.Mode != "ledger" {
 		fact(b, "law", "%s: caps are not kept", w.Mode)
 	}
@@ -121,7 +121,7 @@ func wholePercent(n, of int64) string {
 
 func (c *cli) endsIn(t time.Time) string {
 	if d := t.Sub(c.now()); d > 0 {
-		return ", for " + shortAge(d) + " more"
+		return ", for " + shortLeft(d) + " more"
 	}
 	return ""
 }
