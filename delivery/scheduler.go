@@ -397,7 +397,8 @@ func (l *lane) rcptMax() int {
 	return n
 }
 
-// Reload makes sources, limits and rules be asked for again. What waits is looked at anew.
+// Reload makes sources, limits and rules be asked for again. What waits is looked at anew; it comes
+// back Withdrawn where its source is there no longer.
 func (s *Scheduler) Reload() {
 	now := s.cfg.Now()
 	s.mu.Lock()
@@ -407,7 +408,7 @@ func (s *Scheduler) Reload() {
 		src, ok := s.cfg.Source(l.laneKey.source)
 		if !ok {
 			for _, p := range l.waiting.all() {
-				s.fail(p, Result{Reply: reply.Local(451, reply.Enhanced{4, 3, 5}, "route", "source %q was taken out of the configuration", l.laneKey.source)})
+				s.fail(p, Result{Reply: reply.Local(451, reply.Enhanced{4, 3, 5}, "route", "source %q was taken out of the configuration", l.laneKey.source), Withdrawn: true})
 			}
 			continue
 		}

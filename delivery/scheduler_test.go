@@ -5,6 +5,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mta/internal/gcra"
+	"mta/internal/route"
 	"mta/internal/sink"
 )
 
@@ -218,6 +220,30 @@ func TestDrain(t *testing.T) {
 		}
 		if w.s.Submit(w.job(r, 1)) {
 			t.Error("took a job after Drain")
+		}
+	})
+}
+
+// What waits for a source that is taken out of the configuration is given back at once, to leave by
+// another: nothing has failed.
+func TestReloadWithoutASourceGivesItsMailBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gone := false
+		w := newWorld(t, func(c *Config) {
+			c.Source = func(name string) (Source, bool) { return Source{Name: name, EHLO: "relay.example"}, !gone }
+			c.Limits = func(*route.Route, string, string) Limits {
+				return Limits{NoSlowStart: true, Site: Scope{MessageRate: gcra.Rate{Events: 1, Per: time.Hour, Burst: 1}}}
+			}
+		})
+		defer w.end()
+		w.send(routeTo("a", tier(w.host("mx", sink.Config{}))), 5)
+		w.awaitResults(1, time.Minute)
+		gone = true
+		w.s.Reload()
+		for _, r := range w.awaitResults(5, time.Second)[1:] {
+			if !r.Withdrawn || r.Attempted {
+				t.Errorf("result %+v, want it withdrawn", r)
+			}
 		}
 	})
 }
