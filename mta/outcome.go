@@ -220,9 +220,9 @@ func (d *dispatcher) unroutable(m *envelope.Message, recipients []queue.Pending,
 // sourceRetry is how long mail waits at least whose sources are all missing.
 const sourceRetry = 5 * time.Minute
 
-// withoutSource defers recipients that no source is there for. They come again before long, at times
-// that differ, and not by the schedule, which is made for remote hosts: the address may be back at
-// any moment.
+// withoutSource defers recipients that no source is there for. That is no attempt. They come again
+// before long, at times that differ, and not by the schedule, which is made for remote hosts: the
+// address may be back at any moment.
 func (d *dispatcher) withoutSource(m *envelope.Message, rt *route.Route, recipients []queue.Pending, why reply.Reply) {
 	if d.stopping.Load() {
 		d.queue.Return(m.ID, indexes(recipients))
@@ -241,7 +241,7 @@ func (d *dispatcher) withoutSource(m *envelope.Message, rt *route.Route, recipie
 		d.events.attempted(eventTransientFailure, &o, a)
 	}
 	again := d.now().Add(sourceRetry + time.Duration(d.chance()*float64(sourceRetry)))
-	d.journal(m, d.queue.Defer(m.ID, attemptIndexes(o.deferred), again, queue.Attempt{Reply: why, Via: o.deferred[0].via()}, rt.Site))
+	d.journal(m, d.queue.Defer(m.ID, attemptIndexes(o.deferred), again, queue.Attempt{Reply: why, Via: o.deferred[0].via(), Untried: true}, rt.Site))
 }
 
 // expire settles what is too old, in whatever state it was. rt is nil when it is not known.

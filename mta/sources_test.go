@@ -303,7 +303,7 @@ func TestMailWithoutASource(t *testing.T) {
 	s.split.missing = func(string) bool { return true }
 	s.handle(s.lease(1, 0, "a@x.example"))
 	s.want(t, "event TransientFailure 0",
-		`defer 1 [0] +7m30s route: 451 4.3.5 this machine has the address of no source of pool "default": default mx.x.example`)
+		`defer 1 [0] +7m30s untried route: 451 4.3.5 this machine has the address of no source of pool "default": default mx.x.example`)
 	s.handle(s.lease(2, 6*24*time.Hour, "b@x.example"))
 	s.want(t, "event Expiration 0", "settle 2 [0] expired")
 	s.stopping.Store(true)
