@@ -5,7 +5,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestEveryClientReachesEveryServer sends with each client to each server.
@@ -38,13 +37,13 @@ func TestEveryClientReachesEveryServer(t *testing.T) {
 				id := c.name + "-" + s.name
 				content := letter{name: "hello", body: "Hello,\r\n.\r\n..dots\r\nbye\r\n"}.content(id)
 				c.send(t, "user@"+s.domain, content)
-				if err := arrived(content, s.wait(t, id, 30*time.Second)); err != nil {
+				if err := arrived(content, s.wait(t, id, patience)); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 	}
-	f.relay.drained(t, 30*time.Second)
+	f.relay.drained(t, patience)
 }
 
 // unixText has LF between its lines and none after the last.
@@ -62,14 +61,14 @@ func TestSmtpSourceLoadReachesSmtpSinkAndPostfix(t *testing.T) {
 			"-f", "sender@client.example", "-t", "user@"+s.domain, f.relay.addr)
 	}
 	for _, s := range f.servers {
-		eventually(t, 60*time.Second, func() error {
+		eventually(t, patience, func() error {
 			if n := len(s.messages(t)); n != perServer {
 				return fmt.Errorf("%s has %d messages, want %d", s.name, n, perServer)
 			}
 			return nil
 		})
 	}
-	f.relay.drained(t, 30*time.Second)
+	f.relay.drained(t, patience)
 	for _, s := range f.servers {
 		if n := len(s.messages(t)); n != perServer {
 			t.Errorf("%s has %d messages after all was settled, want %d", s.name, n, perServer)
@@ -84,7 +83,7 @@ func TestSendmailAndMailqStandInForThose(t *testing.T) {
 	content := letter{name: "cron", body: "Job done.\r\n.\r\n..\r\n"}.content("sendmail")
 	content = strings.Replace(content, "somebody@elsewhere.example", "one@"+s.domain+", two@"+s.domain, 1)
 	f.relay.as(t, "sendmail", unixText(content)+"\n", "-t", "-i", "-f", "sender@client.example")
-	eventually(t, 30*time.Second, func() error {
+	eventually(t, patience, func() error {
 		got := make(map[string]bool)
 		for _, m := range s.messages(t) {
 			if err := arrived(content, m); err != nil {
@@ -99,7 +98,7 @@ func TestSendmailAndMailqStandInForThose(t *testing.T) {
 	})
 
 	f.relay.as(t, "sendmail", unixText(content)+"\n", "-i", "-f", "sender@client.example", "user@away.example")
-	eventually(t, 30*time.Second, func() error {
+	eventually(t, patience, func() error {
 		list := f.relay.as(t, "mailq", "")
 		if !strings.Contains(list, "user@away.example") || !strings.Contains(list, "connection refused") {
 			return fmt.Errorf("mailq says:\n%s", list)

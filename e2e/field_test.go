@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 )
 
 // field is a relay, a name server, and the mail servers around it.
@@ -50,7 +49,7 @@ func addresses(n int) []string {
 func (f *field) reportTo(t *testing.T, s *server, about string) stored {
 	t.Helper()
 	var report stored
-	eventually(t, 90*time.Second, func() error {
+	eventually(t, patience, func() error {
 		for _, m := range s.messages(t) {
 			if strings.HasPrefix(m.field("Content-Type"), "multipart/report") && strings.Contains(string(m.body), about) {
 				report = m

@@ -65,7 +65,7 @@ func TestServersKeepHardLettersAsTheyAre(t *testing.T) {
 func TestHardLettersArriveByteForByte(t *testing.T) {
 	f := newField(t, postfix, exim, opensmtpd, smtpSink)
 	sendHardLetters(t, f.servers, func(*server) string { return f.relay.addr })
-	f.relay.drained(t, 30*time.Second)
+	f.relay.drained(t, patience)
 }
 
 // sendHardLetters sends every letter for every server to the address that via gives, and
@@ -97,9 +97,9 @@ func sendHardLetters(t *testing.T, servers []*server, via func(*server) string) 
 	}
 	for _, m := range all {
 		t.Run(m.id, func(t *testing.T) {
-			got := m.server.wait(t, m.id, 60*time.Second)
+			got := m.server.wait(t, m.id, patience)
 			// A server may still be writing the file that was found.
-			eventually(t, 10*time.Second, func() error {
+			eventually(t, patience, func() error {
 				err := arrived(m.content, got)
 				if err != nil {
 					got = m.server.wait(t, m.id, time.Second)
@@ -121,7 +121,7 @@ func TestAThousandRecipientsGetOneMessage(t *testing.T) {
 	content := letter{name: "thousand", body: "To all of you.\r\n"}.content("thousand")
 	f.python(t, "sender@client.example", to, content)
 	for _, s := range f.servers {
-		eventually(t, 60*time.Second, func() error {
+		eventually(t, patience, func() error {
 			got := make(map[string]int)
 			for _, m := range s.messages(t) {
 				if err := arrived(content, m); err != nil {
@@ -140,7 +140,7 @@ func TestAThousandRecipientsGetOneMessage(t *testing.T) {
 			return nil
 		})
 	}
-	f.relay.drained(t, 30*time.Second)
+	f.relay.drained(t, patience)
 }
 
 func TestUTF8AddressWithoutSMTPUTF8ComesBackToItsSender(t *testing.T) {
@@ -156,7 +156,7 @@ func TestUTF8AddressWithoutSMTPUTF8ComesBackToItsSender(t *testing.T) {
 		f.python(t, "boss@"+home.domain, []string{tc.local + "@" + old.domain}, content, "SMTPUTF8", "BODY=8BITMIME")
 		wantReport(t, f.reportTo(t, home, tc.local+"@"+old.domain), "Action: failed", tc.status)
 	}
-	f.relay.drained(t, 30*time.Second)
+	f.relay.drained(t, patience)
 }
 
 // python sends to the relay by Python's smtplib, which must be told of no refused recipient.

@@ -153,6 +153,10 @@ func scratch(t *testing.T) string {
 	return dir
 }
 
+// patience is how long a test waits for what takes a moment: whoever waits longer than that, on however
+// slow a machine, waits for what won't come.
+const patience = 2 * time.Minute
+
 // eventually calls f until it gives nil, and fails the test with its last error after limit.
 func eventually(t *testing.T, limit time.Duration, f func() error) {
 	t.Helper()

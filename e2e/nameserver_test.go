@@ -43,7 +43,7 @@ zone:
 	p := start(t, "nsd", program, "-d", "-c", dir+"/nsd.conf")
 	addr := net.JoinHostPort("127.0.0.1", port)
 	client := dns.Client{Timeout: 200 * time.Millisecond}
-	eventually(t, 20*time.Second, func() error {
+	eventually(t, patience, func() error {
 		if p.ended() {
 			t.Fatalf("nsd has ended:\n%s", tail(p.log))
 		}

@@ -114,7 +114,7 @@ func (p *process) ended() bool {
 // listens waits until somebody answers at addr with a line, as SMTP servers do.
 func (p *process) listens(t *testing.T, addr string) {
 	t.Helper()
-	eventually(t, 20*time.Second, func() error {
+	eventually(t, patience, func() error {
 		if p.ended() {
 			t.Fatalf("%s has ended:\n%s", p.name, tail(p.log))
 		}

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"testing"
-	"time"
 )
 
 // TestMailFollowsItsMXRecords routes by a real name server.
@@ -26,12 +25,12 @@ aliased CNAME preferred
 		t.Run(domain, func(t *testing.T) {
 			content := letter{name: domain, body: "x\r\n"}.content("mx-" + domain)
 			f.python(t, "sender@client.example", []string{"user@" + domain + ".example"}, content)
-			if err := arrived(content, first.wait(t, "mx-"+domain, 30*time.Second)); err != nil {
+			if err := arrived(content, first.wait(t, "mx-"+domain, patience)); err != nil {
 				t.Error(err)
 			}
 		})
 	}
-	f.relay.drained(t, 30*time.Second)
+	f.relay.drained(t, patience)
 	if n := len(f.servers[1].messages(t)); n != 0 {
 		t.Errorf("%d messages went to the exchanger that is second", n)
 	}
@@ -61,7 +60,7 @@ func comesBack(t *testing.T, records, config, status string) {
 	if to := report.field("X-Original-To"); to != "boss@"+home.domain {
 		t.Errorf("the report went to %s", to)
 	}
-	f.relay.drained(t, 30*time.Second)
+	f.relay.drained(t, patience)
 	if n := len(home.messages(t)); n != 1 {
 		t.Errorf("the sender has %d messages, want one report", n)
 	}

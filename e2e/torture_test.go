@@ -251,7 +251,7 @@ func tortureContent(rng *rand.Rand, id string) string {
 func (b *battlefield) settle(t *testing.T) map[string]bool {
 	t.Helper()
 	left := make(map[string]bool)
-	deadline := time.Now().Add(90 * time.Second)
+	deadline := time.Now().Add(patience)
 	for look := time.Tick(250 * time.Millisecond); ; <-look {
 		list, err := b.relay.queued()
 		if err != nil {

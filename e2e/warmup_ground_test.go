@@ -261,7 +261,7 @@ func (m *mailer) until(stop <-chan struct{}, perSecond float64) {
 // finish waits until all that was offered has been submitted.
 func (m *mailer) finish(t *testing.T) {
 	t.Helper()
-	eventually(t, 30*time.Second, func() error {
+	eventually(t, patience, func() error {
 		if n := len(m.work); n > 0 {
 			return fmt.Errorf("%d messages are not submitted yet", n)
 		}

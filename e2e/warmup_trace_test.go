@@ -93,7 +93,7 @@ func compareWithSimulator(t *testing.T, hour time.Duration, hours int, hold bool
 		}
 		t.Logf("%-5s relay %v, simulator %v", name, relay, simulator)
 	}
-	g.relay.drained(t, 20*time.Second+10*hour)
+	g.relay.drained(t, patience+10*hour)
 	g.judgeDelivery(t, false)
 }
 
