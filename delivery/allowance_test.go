@@ -159,7 +159,7 @@ func TestS5_EmptyAndBlockedAreIdle(t *testing.T) {
 				w.s.Submit(w.job(r, 1))
 			}
 			idle("blocked")
-			l := w.s.Lanes("a")[0]
+			l := lanes(w, "a")[0]
 			if l.Waiting == 0 || l.Why == "" {
 				t.Errorf("%d wait for %q: nobody is blocked", l.Waiting, l.Why)
 			}

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"net/netip"
 	"regexp"
 	"strings"
 	"time"
@@ -157,16 +158,18 @@ func (s *Scheduler) Suspend(site, source, reason string, until time.Time) {
 	s.db.Touched(s.db.Site(site), now)
 }
 
-// SuspendHosts sends nothing to the hosts that match by name or address, from a source or from all
-// (""), until a time. What is on connections to them goes on. It returns how many hosts those are.
-func (s *Scheduler) SuspendHosts(match func(name, addr string) bool, source, reason string, until time.Time) (n int) {
+// SuspendHosts sends nothing to hosts, from a source or from all (""), until a time. What is on
+// connections to them goes on. It returns how many of the hosts are known.
+func (s *Scheduler) SuspendHosts(hosts []netip.AddrPort, source, reason string, until time.Time) (n int) {
 	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.db.EachHost(match, func(h *destdb.Host) {
-		s.db.Suspend(h, destdb.Action{What: suspended, Source: source, Reason: reason, Begin: now, End: until}, now)
-		n++
-	})
+	for _, addr := range hosts {
+		if h := s.db.Known(addr); h != nil {
+			s.db.Suspend(h, destdb.Action{What: suspended, Source: source, Reason: reason, Begin: now, End: until}, now)
+			n++
+		}
+	}
 	for c := range s.conns {
 		if c.session != nil && c.rec.Path.Suspension(now) != nil {
 			c.retire()
@@ -176,19 +179,21 @@ func (s *Scheduler) SuspendHosts(match func(name, addr string) bool, source, rea
 	return n
 }
 
-// ResumeHosts ends all suspensions of the hosts that match. It returns how many hosts match, and how
-// many suspensions there were.
-func (s *Scheduler) ResumeHosts(match func(name, addr string) bool) (hosts, ended int) {
+// ResumeHosts ends all suspensions of hosts. It returns how many of the hosts are known, and how many
+// suspensions there were.
+func (s *Scheduler) ResumeHosts(hosts []netip.AddrPort) (n, ended int) {
 	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.db.EachHost(match, func(h *destdb.Host) {
-		hosts++
-		ended += s.db.Resume(h, now)
-	})
+	for _, addr := range hosts {
+		if h := s.db.Known(addr); h != nil {
+			n++
+			ended += s.db.Resume(h, now)
+		}
+	}
 	s.runLanes(now)
 	s.remind(now)
-	return hosts, ended
+	return n, ended
 }
 
 // runLanes looks at all that waits anew.

@@ -156,7 +156,7 @@ func TestS12JobsQueueOnConnections(t *testing.T) {
 		time.Sleep(1500 * time.Millisecond)
 		synctest.Wait()
 		w.s.mu.Lock()
-		for _, p := range w.s.db.Hosts()[0].Paths {
+		for _, p := range w.s.db.Hosts(destdb.HostKey{}, 100)[0].Paths {
 			for _, c := range p.Conns {
 				if c.Backlog < 2 {
 					t.Errorf("backlog %d, want at least 2", c.Backlog)

@@ -2,7 +2,6 @@ package delivery
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -145,7 +144,7 @@ func TestSlowStart(t *testing.T) {
 		if n := len(w.dialed()); n != 6 {
 			t.Errorf("%d connections in the end, want the limit of 6", n)
 		}
-		if s := w.s.Sites()[0]; s.Allowed != 6 {
+		if s := w.s.Sites("", 10)[0]; s.Allowed != 6 {
 			t.Errorf("destdb remembers %v connections", s.Allowed)
 		}
 	})
@@ -201,7 +200,7 @@ func TestSuspendedByReply(t *testing.T) {
 		if n := len(w.dialed()); n != dials+1 {
 			t.Errorf("%d connections while suspended, want only the other source's", n-dials)
 		}
-		lanes := w.s.Lanes("g")
+		lanes := lanes(w, "g")
 		if len(lanes) != 2 || lanes[0].Why == "" || lanes[0].Until.IsZero() {
 			t.Errorf("lanes %+v", lanes)
 		}
@@ -237,17 +236,15 @@ func TestSuspendAndResumeHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, unhurried(Limits{}))
 		defer w.end()
-		r := routeTo("a", tier(w.host("mx1", sink.Config{}), w.host("mx2", sink.Config{})))
-		named := func(names ...string) func(name, addr string) bool {
-			return func(name, _ string) bool { return slices.Contains(names, name) }
-		}
+		mx1, mx2 := w.host("mx1", sink.Config{}), w.host("mx2", sink.Config{})
+		r := routeTo("a", tier(mx1, mx2))
 		for range 10 {
 			w.send(r, 10)
 			time.Sleep(time.Second)
 		}
 		w.awaitResults(100, time.Minute)
 		until := time.Now().Add(time.Hour)
-		if n := w.s.SuspendHosts(named("mx1"), "", "it loses mail", until); n != 1 {
+		if n := w.s.SuspendHosts(addrs(mx1), "", "it loses mail", until); n != 1 {
 			t.Fatalf("%d hosts suspended", n)
 		}
 		w.send(r, 20)
@@ -256,7 +253,7 @@ func TestSuspendAndResumeHosts(t *testing.T) {
 				t.Fatalf("result %+v", res)
 			}
 		}
-		if n := w.s.SuspendHosts(named("mx2"), "out1", "it, too", until.Add(time.Hour)); n != 1 {
+		if n := w.s.SuspendHosts(addrs(mx2), "out1", "it, too", until.Add(time.Hour)); n != 1 {
 			t.Fatalf("%d hosts suspended", n)
 		}
 		synctest.Wait()
@@ -269,7 +266,7 @@ func TestSuspendAndResumeHosts(t *testing.T) {
 		if why, ok := w.s.Trouble("a"); !ok || !strings.HasSuffix(why.Text, ": suspended: it loses mail") {
 			t.Errorf("trouble %v %v", why, ok)
 		}
-		if l := w.s.Lanes("a")[0]; !l.Until.Equal(until) || !strings.Contains(l.Why, "suspended: it loses mail") {
+		if l := lanes(w, "a")[0]; !l.Until.Equal(until) || !strings.Contains(l.Why, "suspended: it loses mail") {
 			t.Errorf("lane %+v", l)
 		}
 		other := w.job(r, 1)
@@ -279,7 +276,7 @@ func TestSuspendAndResumeHosts(t *testing.T) {
 			t.Errorf("the other source's mail: %+v", res)
 		}
 		before := len(w.told())
-		if hosts, ended := w.s.ResumeHosts(named("mx1", "mx2")); hosts != 2 || ended != 2 {
+		if hosts, ended := w.s.ResumeHosts(addrs(mx1, mx2)); hosts != 2 || ended != 2 {
 			t.Errorf("resumed %d hosts, %d suspensions", hosts, ended)
 		}
 		synctest.Wait()
@@ -291,7 +288,7 @@ func TestSuspendAndResumeHosts(t *testing.T) {
 			t.Errorf("%d delivered", n)
 		}
 		// One that nobody ends ends by itself.
-		w.s.SuspendHosts(named("mx1", "mx2"), "", "for a while", time.Now().Add(time.Minute))
+		w.s.SuspendHosts(addrs(mx1, mx2), "", "for a while", time.Now().Add(time.Minute))
 		time.Sleep(61 * time.Second)
 		w.send(r, 1)
 		if n := delivered(w.awaitResults(132, time.Minute)); n != 132 {
@@ -305,10 +302,11 @@ func TestSuspendedWhileWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, unhurried(Limits{Site: Scope{Connections: 1}}))
 		defer w.end()
-		r := routeTo("a", tier(w.host("mx", sink.Config{Work: map[sink.Phase]time.Duration{sink.End: time.Minute}})))
+		mx := w.host("mx", sink.Config{Work: map[sink.Phase]time.Duration{sink.End: time.Minute}})
+		r := routeTo("a", tier(mx))
 		w.send(r, 50)
 		time.Sleep(time.Second)
-		w.s.SuspendHosts(func(string, string) bool { return true }, "", "a test", time.Now().Add(time.Hour))
+		w.s.SuspendHosts(addrs(mx), "", "a test", time.Now().Add(time.Hour))
 		results := w.awaitResults(50, 20*time.Minute)
 		withdrawn := 0
 		for _, res := range results {
@@ -334,7 +332,7 @@ func TestOwnWordsAreNotJudged(t *testing.T) {
 		h.down = true
 		w.send(routeTo("a", tier(h)), 5)
 		w.awaitResults(5, time.Minute)
-		for _, s := range w.s.Sites() {
+		for _, s := range w.s.Sites("", 10) {
 			if len(s.Actions) != 0 {
 				t.Errorf("actions %+v", s.Actions)
 			}

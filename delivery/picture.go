@@ -1,7 +1,7 @@
 package delivery
 
 import (
-	"cmp"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -17,26 +17,55 @@ func (s *Scheduler) Learn(records []destdb.Record) {
 	s.db.Learn(records)
 }
 
-// Hosts lists what is known of hosts.
-func (s *Scheduler) Hosts() []destdb.HostInfo {
+// Hosts lists what is known of the first n hosts behind a place, see [destdb.DB.Hosts]. Deliveries
+// wait for it, some microseconds for each host: whoever wants all takes a few hundred at a time.
+func (s *Scheduler) Hosts(after destdb.HostKey, n int) []destdb.HostInfo {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.db.Hosts()
+	return s.db.Hosts(after, n)
 }
 
-// Sites lists what is known of sites.
-func (s *Scheduler) Sites() []destdb.SiteInfo {
+// HostsAt lists the hosts at an IP address, one for each port.
+func (s *Scheduler) HostsAt(ip netip.Addr) []destdb.HostInfo {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.db.Sites()
+	return s.db.HostsAt(ip)
 }
 
-// Forget makes hosts unknown again, those that match by name or address; it returns how many.
-func (s *Scheduler) Forget(match func(name, addr string) bool) int {
+// SiteInfo is what is known of a site, and its lanes.
+type SiteInfo struct {
+	destdb.SiteInfo
+	Lanes []LaneInfo // by source
+}
+
+// Sites lists the first n sites by name, those behind a name. As with Hosts, deliveries wait for it.
+func (s *Scheduler) Sites(after string, n int) []SiteInfo {
 	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.db.Forget(match, now)
+	sites := s.db.Sites(after, n)
+	list := make([]SiteInfo, len(sites))
+	for i := range sites {
+		list[i] = SiteInfo{sites[i], s.lanesOf(sites[i].Name, now)}
+	}
+	return list
+}
+
+// Site gives the site of that name, and says whether one is known.
+func (s *Scheduler) Site(name string) (SiteInfo, bool) {
+	now := s.cfg.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	site, ok := s.db.SiteNamed(name)
+	return SiteInfo{site, s.lanesOf(name, now)}, ok
+}
+
+// Forget makes hosts unknown again; it returns how many were known.
+func (s *Scheduler) Forget(hosts []netip.AddrPort) int {
+	now := s.cfg.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.db.Forget(hosts)
 	for _, l := range s.lanes {
 		l.run(now)
 	}
@@ -62,20 +91,13 @@ type LaneInfo struct {
 	DrainRate gcra.Rate // the same
 }
 
-// Lanes lists the lanes by site and source; of one site unless that is "".
-func (s *Scheduler) Lanes(site string) []LaneInfo {
-	now := s.cfg.Now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// lanesOf lists a site's lanes by source.
+func (s *Scheduler) lanesOf(site string, now time.Time) []LaneInfo {
 	var list []LaneInfo
-	for _, l := range s.lanes {
-		if site == "" || site == l.laneKey.site {
-			list = append(list, l.info(now))
-		}
+	for _, l := range s.bySite[site] {
+		list = append(list, l.info(now))
 	}
-	slices.SortFunc(list, func(a, b LaneInfo) int {
-		return cmp.Or(strings.Compare(a.Site, b.Site), strings.Compare(a.Source, b.Source))
-	})
+	slices.SortStableFunc(list, func(a, b LaneInfo) int { return strings.Compare(a.Source, b.Source) })
 	return list
 }
 

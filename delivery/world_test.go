@@ -140,6 +140,19 @@ func routeTo(site string, tiers ...[]*worldHost) *route.Route {
 
 func tier(hosts ...*worldHost) []*worldHost { return hosts }
 
+func addrs(hosts ...*worldHost) (list []netip.AddrPort) {
+	for _, h := range hosts {
+		list = append(list, h.Addr)
+	}
+	return list
+}
+
+// lanes gives those of a site.
+func lanes(w *world, site string) []LaneInfo {
+	s, _ := w.s.Site(site)
+	return s.Lanes
+}
+
 // job makes a job for n recipients.
 func (w *world) job(r *route.Route, n int) *Job {
 	m := &envelope.Message{ID: w.ids.Next(time.Now()), Sender: "from@example.org"}
@@ -221,7 +234,7 @@ func (w *world) picture() string {
 	for _, l := range w.s.lanes {
 		fmt.Fprintf(&b, "lane %s>%s: %d wait (%s), %d opening, %d running\n", l.laneKey.source, l.laneKey.site, l.waiting.n, l.why.What, l.opening, l.running)
 	}
-	for _, h := range w.s.db.Hosts() {
+	for _, h := range w.s.db.Hosts(destdb.HostKey{}, 100) {
 		for _, p := range h.Paths {
 			fmt.Fprintf(&b, "host %s: %v %v conns %v\n", h.Name, p.State, h.Broken, p.Conns)
 		}
@@ -249,7 +262,7 @@ func unhurried(l Limits) func(*Config) {
 func hostState(w *world, name string) destdb.State {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
-	for _, h := range w.s.db.Hosts() {
+	for _, h := range w.s.db.Hosts(destdb.HostKey{}, 100) {
 		if h.Name == name && len(h.Paths) > 0 {
 			return h.Paths[0].State
 		}

@@ -14,14 +14,17 @@ package destdb
 
 import (
 	"net/netip"
+	"strings"
 	"time"
 )
 
 // Store keeps records. Both methods take many at once, may be repeated with the same records
 // without harm, and may fail: the picture goes on without them.
 type Store interface {
-	// Load gives all records; of a store that had to be set aside it gives none.
-	Load() ([]Record, error)
+	// Load hands all records to learn, in batches of a size that is the store's, so that they are
+	// never in memory all at once. Of a store that has to be set aside it gives what came before the
+	// damage, if anything. A batch is learn's to keep.
+	Load(learn func([]Record)) error
 	// Save replaces the records with these keys; those that are Gone are removed.
 	Save([]Record) error
 }
@@ -50,10 +53,16 @@ func (l Lifetimes) withDefaults() Lifetimes {
 type DB struct {
 	lifetimes Lifetimes
 
-	hosts map[netip.AddrPort]*Host
+	hosts map[netip.Addr][]*Host // one for each port
 	paths map[PathKey]*Path
 	ways  map[Key][]*Path // the paths of a source to a host: one for each policy
 	sites map[string]*Site
+
+	// For listings, and for Collect, which goes through them a part at a time.
+	hostsInOrder ordered[HostKey, *Host]
+	sitesInOrder ordered[string, *Site]
+	hostsSwept   HostKey
+	sitesSwept   string
 
 	sources   map[string]int // live connections by source
 	providers map[string]int // and by provider
@@ -66,10 +75,14 @@ type DB struct {
 func New(l Lifetimes) *DB {
 	return &DB{
 		lifetimes: l.withDefaults(),
-		hosts:     make(map[netip.AddrPort]*Host),
+		hosts:     make(map[netip.Addr][]*Host),
 		paths:     make(map[PathKey]*Path),
 		ways:      make(map[Key][]*Path),
 		sites:     make(map[string]*Site),
+
+		hostsInOrder: ordered[HostKey, *Host]{key: (*Host).place, compare: HostKey.Compare},
+		sitesInOrder: ordered[string, *Site]{key: func(s *Site) string { return s.Name }, compare: strings.Compare},
+
 		sources:   make(map[string]int),
 		providers: make(map[string]int),
 		changed:   make(map[Key]struct{}),

@@ -1,6 +1,7 @@
 package destdb
 
 import (
+	"fmt"
 	"net/netip"
 	"reflect"
 	"testing"
@@ -202,7 +203,7 @@ func TestRecordStandsIn(t *testing.T) {
 	db := New(Lifetimes{})
 	db.Learn([]Record{{Key: Key{Addr: addr, Source: "out1"}, Made: t0}})
 	p := db.Path(PathKey{Source: "out1", Addr: addr, Policy: "tls"}, "mx")
-	if !p.Made.Equal(t0) || len(db.paths) != 1 || len(db.Hosts()[0].Paths) != 1 || p.Host.paths != 1 {
+	if !p.Made.Equal(t0) || len(db.paths) != 1 || len(db.Hosts(HostKey{}, 2)[0].Paths) != 1 {
 		t.Errorf("%d paths, made %v", len(db.paths), p.Made)
 	}
 }
@@ -222,7 +223,7 @@ func TestForget(t *testing.T) {
 	p := db.Path(PathKey{Source: "out1", Addr: addr}, "mx")
 	db.Refused(p, t0, refused, backoff)
 	db.Unreachable(p.Host, t0, refused, backoff)
-	if n := db.Forget(func(name, _ string) bool { return name == "mx" }, t0); n != 1 || p.State() != Unused {
+	if n := db.Forget([]netip.AddrPort{addr, netip.MustParseAddrPort("192.0.2.9:25")}); n != 1 || p.State() != Unused {
 		t.Errorf("forgot %d hosts, the path is %v", n, p.State())
 	}
 }
@@ -231,12 +232,61 @@ func TestListings(t *testing.T) {
 	db := New(Lifetimes{})
 	p := db.Path(PathKey{Source: "out1", Addr: addr}, "mx")
 	open(db, p, t0, 3)
-	hosts, sites := db.Hosts(), db.Sites()
+	hosts, sites := db.Hosts(HostKey{}, 2), db.Sites("", 2)
 	if len(hosts) != 1 || hosts[0].Name != "mx" || len(hosts[0].Paths) != 1 || hosts[0].Paths[0].State != Active ||
 		len(hosts[0].Paths[0].Conns) != 1 || hosts[0].Paths[0].Conns[0].Backlog != 3 {
 		t.Errorf("hosts %+v", hosts)
 	}
 	if len(sites) != 1 || sites[0].Live != 1 {
 		t.Errorf("sites %+v", sites)
+	}
+}
+
+// A large picture is collected a part at a time, and wholly within a minute, whatever comes and goes
+// meanwhile; who has another name by now is where that name is.
+func TestCollectGoesOnWhereItWas(t *testing.T) {
+	const n = 5000
+	db := New(Lifetimes{Facts: time.Hour})
+	at := func(i int) netip.AddrPort {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 25)
+	}
+	for i := range n {
+		db.Taught(db.Host(at(i), fmt.Sprintf("mx%04d", i)), t0)
+		db.Touched(db.Site(fmt.Sprintf("site%04d", i)), t0)
+	}
+	for i := range n { // half of them move to the end, the others are used again
+		if h := db.Host(at(i), ""); i%2 == 0 {
+			db.Host(at(i), fmt.Sprintf("ny%04d", i))
+		} else {
+			db.Taught(h, t0.Add(time.Hour))
+		}
+	}
+	if first := db.Hosts(HostKey{}, 1)[0].Name; first != "mx0001" || len(db.Hosts(HostKey{Name: "ny"}, n)) != n/2 {
+		t.Errorf("the first host is %s", first)
+	}
+	for i := range 60 {
+		before := len(db.hosts) + len(db.sites)
+		db.Collect(t0.Add(time.Hour), nil)
+		if gone := before - len(db.hosts) - len(db.sites); i == 0 && gone > 2*sweep(n) {
+			t.Errorf("%d of %d went at once", gone, before)
+		}
+	}
+	if len(db.hosts) != n/2 || len(db.Hosts(HostKey{}, n)) != n/2 || len(db.sites)+len(db.Sites("", n)) != 0 {
+		t.Errorf("left: %d hosts, %d sites", len(db.hosts), len(db.sites))
+	}
+}
+
+// BenchmarkCollect is what the picture of a hundred thousand sites holds its owner up for, each second.
+func BenchmarkCollect(b *testing.B) {
+	db := New(Lifetimes{})
+	for i := range 100_000 {
+		at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 25)
+		p := db.Path(PathKey{Source: "out1", Addr: at}, fmt.Sprintf("mx%06d", i))
+		p.Made = t0
+		db.Taught(p.Host, t0)
+		db.Touched(db.Site(fmt.Sprintf("site%06d", i)), t0)
+	}
+	for b.Loop() {
+		db.Collect(t0, nil)
 	}
 }

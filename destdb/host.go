@@ -2,6 +2,7 @@ package destdb
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"mta/internal/reply"
@@ -18,8 +19,8 @@ type Host struct {
 	// Suspensions are in force or were of late: nothing is sent here, by an operator's word.
 	Suspensions []Action
 
-	live  int // connections, from all sources
-	paths int // that lead here and are in the picture
+	live  int     // connections, from all sources
+	paths []*Path // that lead here and are in the picture, in any order
 	used  time.Time
 }
 
@@ -83,15 +84,37 @@ func (b *Broken) stale(now time.Time, keep time.Duration) bool {
 
 // Host gives the host at an address, making it unknown to known. Name may be "".
 func (db *DB) Host(addr netip.AddrPort, name string) *Host {
-	h := db.hosts[addr]
-	if h == nil {
-		h = &Host{Addr: addr}
-		db.hosts[addr] = h
-	}
-	if name != "" {
+	h := db.Known(addr)
+	switch {
+	case h == nil:
+		h = &Host{Addr: addr, Name: name}
+		db.hosts[addr.Addr()] = append(db.hosts[addr.Addr()], h)
+		db.hostsInOrder.insert(h)
+	case name != "" && name != h.Name:
+		db.hostsInOrder.remove(h.place())
 		h.Name = name
+		db.hostsInOrder.insert(h)
 	}
 	return h
+}
+
+// Known gives the host at an address; nil when there is none in the picture.
+func (db *DB) Known(addr netip.AddrPort) *Host {
+	for _, h := range db.hosts[addr.Addr()] {
+		if h.Addr == addr {
+			return h
+		}
+	}
+	return nil
+}
+
+func (db *DB) dropHost(h *Host) {
+	ip := h.Addr.Addr()
+	if db.hosts[ip] = slices.DeleteFunc(db.hosts[ip], func(o *Host) bool { return o == h }); len(db.hosts[ip]) == 0 {
+		delete(db.hosts, ip)
+	}
+	db.hostsInOrder.remove(h.place())
+	db.touch(h.key())
 }
 
 // Suspend notes that nothing is to be sent to h until a.End, from a.Source or from all.
@@ -112,15 +135,6 @@ func (db *DB) Resume(h *Host, now time.Time) (n int) {
 		db.Taught(h, now)
 	}
 	return n
-}
-
-// EachHost calls f for each host that matches by name or address.
-func (db *DB) EachHost(match func(name, addr string) bool, f func(*Host)) {
-	for _, h := range db.hosts {
-		if match(h.Name, h.Addr.Addr().String()) {
-			f(h)
-		}
-	}
 }
 
 // Taught notes that h.Facts were changed.

@@ -45,27 +45,51 @@ type SiteInfo struct {
 	Live int
 }
 
-// Hosts lists the hosts by name and address.
-func (db *DB) Hosts() []HostInfo {
-	infos := make(map[*Host]*HostInfo, len(db.hosts))
-	for _, h := range db.hosts {
-		i := &HostInfo{Addr: h.Addr, Name: h.Name, Broken: h.Broken, Facts: h.Facts, Used: h.used}
-		i.Facts.Extensions = slices.Clone(h.Facts.Extensions)
-		i.Suspensions = slices.Clone(h.Suspensions)
-		infos[h] = i
+// HostKey is the place of a host in listings: by name, then by address.
+type HostKey struct {
+	Name string
+	Addr netip.AddrPort
+}
+
+// Compare puts hosts in the order of listings.
+func (a HostKey) Compare(b HostKey) int {
+	return cmp.Or(strings.Compare(a.Name, b.Name), a.Addr.Compare(b.Addr))
+}
+
+func (h *Host) place() HostKey { return HostKey{h.Name, h.Addr} }
+
+// Key is the host's place in listings.
+func (i *HostInfo) Key() HostKey { return HostKey{i.Name, i.Addr} }
+
+// Hosts lists the first n hosts behind a place, the zero one for the beginning. Those with one name
+// are behind the name without an address.
+func (db *DB) Hosts(after HostKey, n int) []HostInfo {
+	hosts := db.hostsInOrder.after(after, n)
+	list := make([]HostInfo, len(hosts))
+	for i, h := range hosts {
+		list[i] = h.info()
 	}
-	for _, p := range db.paths {
-		infos[p.Host].Paths = append(infos[p.Host].Paths, p.info())
-	}
-	list := make([]HostInfo, 0, len(infos))
-	for _, i := range infos {
-		slices.SortFunc(i.Paths, func(a, b PathInfo) int { return strings.Compare(a.Source, b.Source) })
-		list = append(list, *i)
-	}
-	slices.SortFunc(list, func(a, b HostInfo) int {
-		return cmp.Or(strings.Compare(a.Name, b.Name), a.Addr.Compare(b.Addr))
-	})
 	return list
+}
+
+// HostsAt lists the hosts at an IP address, one for each port.
+func (db *DB) HostsAt(ip netip.Addr) []HostInfo {
+	list := make([]HostInfo, 0, len(db.hosts[ip]))
+	for _, h := range db.hosts[ip] {
+		list = append(list, h.info())
+	}
+	return list
+}
+
+func (h *Host) info() HostInfo {
+	i := HostInfo{Addr: h.Addr, Name: h.Name, Broken: h.Broken, Facts: h.Facts, Used: h.used}
+	i.Facts.Extensions = slices.Clone(h.Facts.Extensions)
+	i.Suspensions = slices.Clone(h.Suspensions)
+	for _, p := range h.paths {
+		i.Paths = append(i.Paths, p.info())
+	}
+	slices.SortFunc(i.Paths, func(a, b PathInfo) int { return strings.Compare(a.Source, b.Source) })
+	return i
 }
 
 func (p *Path) info() PathInfo {
@@ -76,14 +100,27 @@ func (p *Path) info() PathInfo {
 	return i
 }
 
-// Sites lists the sites by name.
-func (db *DB) Sites() []SiteInfo {
-	list := make([]SiteInfo, 0, len(db.sites))
-	for _, s := range db.sites {
-		i := SiteInfo{Site: *s, Live: s.live}
-		i.Actions = slices.Clone(s.Actions)
-		list = append(list, i)
+// Sites lists the first n sites by name, those behind a name; "" is before all.
+func (db *DB) Sites(after string, n int) []SiteInfo {
+	sites := db.sitesInOrder.after(after, n)
+	list := make([]SiteInfo, len(sites))
+	for i, s := range sites {
+		list[i] = s.info()
 	}
-	slices.SortFunc(list, func(a, b SiteInfo) int { return strings.Compare(a.Name, b.Name) })
 	return list
+}
+
+// SiteNamed gives the site of that name, and says whether there is one in the picture.
+func (db *DB) SiteNamed(name string) (SiteInfo, bool) {
+	s := db.sites[name]
+	if s == nil {
+		return SiteInfo{}, false
+	}
+	return s.info(), true
+}
+
+func (s *Site) info() SiteInfo {
+	i := SiteInfo{Site: *s, Live: s.live}
+	i.Actions = slices.Clone(s.Actions)
+	return i
 }

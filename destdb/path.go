@@ -2,6 +2,7 @@ package destdb
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"mta/internal/reply"
@@ -28,6 +29,7 @@ type Path struct {
 	Made time.Time
 
 	conns []*Conn // live, newest first
+	at    int     // its place in Host.paths
 }
 
 // Path gives the path of that key, making it if need be.
@@ -35,7 +37,8 @@ func (db *DB) Path(key PathKey, name string) *Path {
 	p := db.paths[key]
 	if p == nil {
 		p = &Path{PathKey: key, Host: db.Host(key.Addr, name)}
-		p.Host.paths++
+		p.at = len(p.Host.paths)
+		p.Host.paths = append(p.Host.paths, p)
 		db.paths[key] = p
 		if others := db.ways[p.key()]; len(others) > 0 {
 			// Records know no policy: what is known under another one, or was before a restart, counts.
@@ -46,10 +49,25 @@ func (db *DB) Path(key PathKey, name string) *Path {
 			}
 		}
 		db.ways[p.key()] = append(db.ways[p.key()], p)
-	} else if name != "" {
-		p.Host.Name = name
+	} else {
+		db.Host(key.Addr, name) // by which it is known from now on
 	}
 	return p
+}
+
+func (db *DB) drop(key PathKey, p *Path) {
+	delete(db.paths, key)
+	last := len(p.Host.paths) - 1
+	p.Host.paths[p.at] = p.Host.paths[last]
+	p.Host.paths[p.at].at = p.at
+	p.Host.paths[last] = nil
+	p.Host.paths = p.Host.paths[:last]
+	k := p.key()
+	db.ways[k] = slices.DeleteFunc(db.ways[k], func(o *Path) bool { return o == p })
+	if len(db.ways[k]) == 0 {
+		delete(db.ways, k)
+		db.touch(k)
+	}
 }
 
 // Conns are the live connections, newest first. The slice must be left alone, and is good until

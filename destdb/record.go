@@ -55,7 +55,7 @@ func (db *DB) record(k Key) Record {
 			r.Actions = append(r.Actions, s.Actions...)
 		}
 	case k.Source == "":
-		if h := db.hosts[k.Addr]; h != nil {
+		if h := db.Known(k.Addr); h != nil {
 			r.Gone, r.Used, r.Name, r.Facts, r.Broken = false, h.used, h.Name, h.Facts, h.Broken
 			r.Facts.Extensions = append([]string(nil), h.Facts.Extensions...)
 			r.Actions = append(r.Actions, h.Suspensions...)

@@ -38,6 +38,7 @@ func (db *DB) Site(name string) *Site {
 	if s == nil {
 		s = &Site{Name: name, Allowed: 1}
 		db.sites[name] = s
+		db.sitesInOrder.insert(s)
 	}
 	return s
 }
@@ -45,6 +46,12 @@ func (db *DB) Site(name string) *Site {
 // Touched notes that s was changed.
 func (db *DB) Touched(s *Site, now time.Time) {
 	s.used = now
+	db.touch(s.key())
+}
+
+func (db *DB) dropSite(s *Site) {
+	delete(db.sites, s.Name)
+	db.sitesInOrder.remove(s.Name)
 	db.touch(s.key())
 }
 

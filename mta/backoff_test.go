@@ -64,7 +64,7 @@ func TestARuleSuspendsASite(t *testing.T) {
 	refuse := sink.Refusal{Phase: sink.Mail, Reply: "450 4.9.9 acme is full"}
 	w := newWorld(t, sink.Config{Refusals: []sink.Refusal{refuse}}, `defaults { smtp_port = PORT }`)
 	suspensions := func() (reasons []string) {
-		for _, s := range w.delivery.Sites() {
+		for _, s := range w.delivery.Sites("", 10) {
 			for _, a := range s.Actions {
 				reasons = append(reasons, a.What+": "+a.Reason)
 			}

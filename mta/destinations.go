@@ -3,6 +3,7 @@ package mta
 import (
 	"cmp"
 	"context"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -18,28 +19,27 @@ import (
 // destinations answers the control API's questions about where mail goes, in the API's words.
 type destinations struct{ r *Relay }
 
-func (d destinations) Sites(_ context.Context, f control.SiteFilter) ([]control.Site, error) {
+func (d destinations) Sites(ctx context.Context, f control.SiteFilter, after string, limit int) (l control.SiteList, _ error) {
 	now := d.r.now()
 	queued := d.queuedByKey()
-	lanes := make(map[string][]delivery.LaneInfo)
-	for _, l := range d.r.delivery.Lanes("") {
-		lanes[l.Site] = append(lanes[l.Site], l)
-	}
-	var list []control.Site
-	for _, s := range d.r.delivery.Sites() {
-		if !control.Names(f.Names, s.Name) {
-			continue
+	for s := range knownSites(d.r.delivery, f.Names, after) {
+		if err := ctx.Err(); err != nil {
+			return l, err
 		}
-		site := siteOf(&s, now)
+		site := siteOf(&s.SiteInfo, now)
 		_, site.Provider = d.r.sites.of(s.Name)
-		site.addLanes(lanes[s.Name])
+		site.addLanes(s.Lanes)
 		site.addQueued(queued[s.Name])
 		if f.Provider != "" && f.Provider != site.Provider || f.Suspended && !site.suspended() || f.Busy && !site.busy() {
 			continue
 		}
-		list = append(list, site.Site)
+		if len(l.Sites) == limit {
+			l.Next = l.Sites[limit-1].Name
+			break
+		}
+		l.Sites = append(l.Sites, site.Site)
 	}
-	return list, nil
+	return l, nil
 }
 
 // queuedByKey counts what is in the queue by what it waits for.
@@ -101,20 +101,25 @@ func (s *site) busy() bool { return s.Connections+s.Waiting+s.Running+s.Parked+s
 // suspendedAction is what delivery calls the action by which nothing is sent.
 const suspendedAction = "suspended"
 
-func (d destinations) Hosts(_ context.Context, f control.HostFilter) ([]control.Host, error) {
+func (d destinations) Hosts(ctx context.Context, f control.HostFilter, after string, limit int) (l control.HostList, _ error) {
 	now := d.r.now()
-	var list []control.Host
-	for _, h := range d.r.delivery.Hosts() {
-		if !control.Names(f.Names, h.Name, h.Addr.Addr().String(), h.Addr.String()) {
-			continue
+	var last destdb.HostKey // of those that are listed
+	for h := range knownHosts(d.r.delivery, f.Names, hostCursor(after)) {
+		if err := ctx.Err(); err != nil {
+			return l, err
 		}
 		host := hostOf(&h, now)
 		if f.State != "" && f.State != host.State || f.Source != "" && !met(&host, f.Source) {
 			continue
 		}
-		list = append(list, host)
+		if len(l.Hosts) == limit {
+			l.Next = cursorOf(last)
+			break
+		}
+		l.Hosts = append(l.Hosts, host)
+		last = h.Key()
 	}
-	return list, nil
+	return l, nil
 }
 
 func met(h *control.Host, source string) bool {
@@ -194,7 +199,7 @@ func replyOf(r reply.Reply) *control.Reply {
 }
 
 func (d destinations) Forget(_ context.Context, f control.Forget) (control.Forgotten, error) {
-	n := d.r.delivery.Forget(hostsNamed(f.Hosts))
+	n := d.r.delivery.Forget(d.hostsNamed(f.Hosts))
 	if n == 0 {
 		return control.Forgotten{}, noSuchHost(f.Hosts)
 	}
@@ -206,7 +211,7 @@ func (d destinations) SuspendHosts(_ context.Context, s control.SuspendHosts) (c
 		return control.SuspendedHosts{}, control.NotFound("", "there is no source %q", s.Source)
 	}
 	until := d.r.now().Add(time.Duration(s.For))
-	n := d.r.delivery.SuspendHosts(hostsNamed(s.Hosts), s.Source, cmp.Or(s.Reason, "by an operator"), until)
+	n := d.r.delivery.SuspendHosts(d.hostsNamed(s.Hosts), s.Source, cmp.Or(s.Reason, "by an operator"), until)
 	if n == 0 {
 		return control.SuspendedHosts{}, noSuchHost(s.Hosts)
 	}
@@ -214,15 +219,19 @@ func (d destinations) SuspendHosts(_ context.Context, s control.SuspendHosts) (c
 }
 
 func (d destinations) ResumeHosts(_ context.Context, s control.ResumeHosts) (control.ResumedHosts, error) {
-	hosts, ended := d.r.delivery.ResumeHosts(hostsNamed(s.Hosts))
+	hosts, ended := d.r.delivery.ResumeHosts(d.hostsNamed(s.Hosts))
 	if hosts == 0 {
 		return control.ResumedHosts{}, noSuchHost(s.Hosts)
 	}
 	return control.ResumedHosts{Hosts: hosts, Ended: ended}, nil
 }
 
-func hostsNamed(names []string) func(name, addr string) bool {
-	return func(name, addr string) bool { return control.Names(names, name, addr) }
+// hostsNamed gives where the hosts are that some names or addresses mean.
+func (d destinations) hostsNamed(names []string) (addrs []netip.AddrPort) {
+	for h := range knownHosts(d.r.delivery, names, destdb.HostKey{}) {
+		addrs = append(addrs, h.Addr)
+	}
+	return addrs
 }
 
 func noSuchHost(names []string) error {
@@ -253,10 +262,8 @@ func (d destinations) Resume(ctx context.Context, s control.Resume) (control.Res
 // siteNamed gives the site that is called so, or that a domain of that name has.
 func (d destinations) siteNamed(ctx context.Context, name string) (string, error) {
 	name = strings.ToLower(name)
-	for _, s := range d.r.delivery.Sites() {
-		if s.Name == name {
-			return name, nil
-		}
+	if _, known := d.r.delivery.Site(name); known {
+		return name, nil
 	}
 	unknown := control.NotFound("those that are known: mta sites", "no site is known by the name %s, and no domain of that name has a route", name)
 	domain, err := envelope.ToASCII(name)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -72,13 +73,11 @@ func (s *destStore) Save(records []destdb.Record) error {
 	return nil
 }
 
-func (s *destStore) Load() (all []destdb.Record, _ error) {
+func (s *destStore) Load(learn func([]destdb.Record)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, r := range s.records {
-		all = append(all, r)
-	}
-	return all, nil
+	learn(slices.Collect(maps.Values(s.records)))
+	return nil
 }
 
 const pipelineSite = "mx.box.example"
@@ -113,8 +112,7 @@ func (p *pipeline) start() {
 		p.t.Fatal(err)
 	}
 	db := destdb.New(destdb.Lifetimes{})
-	records, _ := p.store.Load()
-	db.Learn(records)
+	_ = p.store.Load(db.Learn)
 	p.delivery = delivery.New(delivery.Config{
 		DB: db, Store: p.store, Log: log, Dial: p.dial,
 		Source: func(name string) (delivery.Source, bool) {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"mta/delivery"
-	"mta/destdb"
 	"mta/internal/gcra"
 	"mta/internal/route"
 	"mta/mta/config"
@@ -72,7 +71,7 @@ func (d destinations) explainDomain(ctx context.Context, domain, tenant string, 
 	if c.Site != domain {
 		c.count(queued, c.Site)
 	}
-	c.addHosts(d.r.delivery.Hosts())
+	c.addHosts(d)
 	c.addSite(d)
 	for _, name := range pool.Sources() {
 		if s, ok := d.r.source(name); ok {
@@ -120,13 +119,15 @@ func (c *domainCase) count(queued map[string]*queue.KeySummary, key string) {
 }
 
 // addHosts gives the route's hosts with what is known of them.
-func (c *domainCase) addHosts(known []destdb.HostInfo) {
+func (c *domainCase) addHosts(d destinations) {
 	for i, tier := range c.route.Tiers {
 		for _, h := range tier {
 			host := control.Host{Name: h.Name, Address: h.Addr.String(), State: control.HostUnused}
-			if at := slices.IndexFunc(known, func(k destdb.HostInfo) bool { return k.Addr == h.Addr }); at >= 0 {
-				host = hostOf(&known[at], c.now)
-				host.Name = h.Name // an address can have several
+			for _, known := range d.r.delivery.HostsAt(h.Addr.Addr()) {
+				if known.Addr == h.Addr {
+					host = hostOf(&known, c.now)
+					host.Name = h.Name // an address can have several
+				}
 			}
 			c.Hosts = append(c.Hosts, control.TierHost{Tier: i + 1, Host: host})
 		}
@@ -135,13 +136,12 @@ func (c *domainCase) addHosts(known []destdb.HostInfo) {
 
 func (c *domainCase) addSite(d destinations) {
 	c.SlowStart = 1
-	for _, s := range d.r.delivery.Sites() {
-		if s.Name == c.Site {
-			known := siteOf(&s, c.now)
-			c.Connections, c.SlowStart, c.Actions = known.Connections, known.SlowStart, known.Actions
-		}
+	known, ok := d.r.delivery.Site(c.Site)
+	if ok {
+		s := siteOf(&known.SiteInfo, c.now)
+		c.Connections, c.SlowStart, c.Actions = s.Connections, s.SlowStart, s.Actions
 	}
-	for _, l := range d.r.delivery.Lanes(c.Site) {
+	for _, l := range known.Lanes {
 		c.Lanes = append(c.Lanes, control.Lane{
 			Source: l.Source, Waiting: l.Waiting, Running: l.Running, Opening: l.Opening, Why: l.Why, Until: l.Until, Oldest: l.Oldest, Drain: l.Drain,
 		})

@@ -83,13 +83,11 @@ func openDestDB(path string, log *slog.Logger) (*file.Store, *destdb.DB, error) 
 	if err != nil {
 		return nil, nil, err
 	}
-	records, err := store.Load()
-	if err != nil {
+	db := destdb.New(destdb.Lifetimes{})
+	if err := store.Load(db.Learn); err != nil {
 		store.Close()
 		return nil, nil, err
 	}
-	db := destdb.New(destdb.Lifetimes{})
-	db.Learn(records)
 	return store, db, nil
 }
 

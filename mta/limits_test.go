@@ -96,7 +96,7 @@ func TestATenantsRateHoldsUpNobodyElse(t *testing.T) {
 	if ms := w.arrived(2); ms[1].Recipients[0] != "third@box.example" {
 		t.Errorf("%s arrived, against the tenant's rate", ms[1].Recipients)
 	}
-	lanes := w.delivery.Lanes("")
+	lanes := w.delivery.Sites("", 1)[0].Lanes
 	if len(lanes) != 1 || lanes[0].Waiting != 1 || lanes[0].Why != "max_message_rate 1/d of tenant slow" {
 		t.Errorf("what waits: %+v", lanes)
 	}

@@ -7,12 +7,14 @@
 package file
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -84,35 +86,69 @@ func (s *Store) setAside(why error) error {
 	return s.open()
 }
 
-// Load gives all records. When they can't be read the file is set aside, and there are none.
-func (s *Store) Load() ([]destdb.Record, error) {
-	records, err := s.load()
-	if err == nil {
-		return records, nil
+// atOnce is how many records are read or written in one transaction. A bbolt transaction keeps the
+// new keys of a page in one sorted list until its end: with all of a large database in one, each key
+// would move half of those before it.
+const atOnce = 1000
+
+// Load hands all records to learn. When one can't be read the file is set aside; what came before it
+// has been learned then.
+func (s *Store) Load(learn func([]destdb.Record)) error {
+	var last []byte
+	for {
+		records, at, err := s.read(last)
+		if err != nil {
+			if err := s.setAside(err); err != nil {
+				return fmt.Errorf("loading the destination database %s: %w", s.path, err)
+			}
+			return nil
+		}
+		if len(records) == 0 {
+			return nil
+		}
+		learn(records)
+		last = at
 	}
-	if err := s.setAside(err); err != nil {
-		return nil, fmt.Errorf("loading the destination database %s: %w", s.path, err)
-	}
-	return nil, nil
 }
 
-func (s *Store) load() (records []destdb.Record, err error) {
+// read gives the records behind a key, and the last one's key. That keys ascend is checked: in a
+// damaged file they might go round and round.
+func (s *Store) read(behind []byte) (records []destdb.Record, last []byte, err error) {
 	defer guard(&err)()
 	err = s.db.View(func(tx *bbolt.Tx) error {
-		return tx.Bucket(bucket).ForEach(func(_, v []byte) error {
+		c := tx.Bucket(bucket).Cursor()
+		k, v := c.Seek(behind)
+		if behind != nil && bytes.Equal(k, behind) {
+			k, v = c.Next()
+		}
+		last = bytes.Clone(behind)
+		for ; k != nil && len(records) < atOnce; k, v = c.Next() {
+			if bytes.Compare(k, last) <= 0 {
+				return fmt.Errorf("damaged: key %q comes after %q", k, last)
+			}
 			var r destdb.Record
 			if err := json.Unmarshal(v, &r); err != nil {
 				return err
 			}
-			records = append(records, r)
-			return nil
-		})
+			records, last = append(records, r), append(last[:0], k...)
+		}
+		return nil
 	})
-	return records, err
+	return records, last, err
 }
 
-// Save replaces and removes records, in one transaction.
-func (s *Store) Save(records []destdb.Record) (err error) {
+// Save replaces and removes records. It does so in several transactions when they are many: of one
+// that fails, those before it are kept, and to save all again does no harm.
+func (s *Store) Save(records []destdb.Record) error {
+	for part := range slices.Chunk(records, atOnce) {
+		if err := s.savePart(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) savePart(records []destdb.Record) (err error) {
 	defer guard(&err)()
 	return s.db.Update(func(tx *bbolt.Tx) error {
 		b := tx.Bucket(bucket)

@@ -31,6 +31,14 @@ func mustOpen(t *testing.T, path string) *Store {
 	return s
 }
 
+func load(t *testing.T, s *Store) (all []destdb.Record) {
+	t.Helper()
+	if err := s.Load(func(some []destdb.Record) { all = append(all, some...) }); err != nil {
+		t.Fatalf("loading: %v", err)
+	}
+	return all
+}
+
 func TestKeepsRecords(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "destdb")
 	s := mustOpen(t, path)
@@ -50,10 +58,7 @@ func TestKeepsRecords(t *testing.T) {
 	}
 	s = mustOpen(t, path)
 	defer s.Close()
-	got, err := s.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := load(t, s)
 	want := map[destdb.Key]destdb.Record{record(1).Key: record(1), site.Key: site}
 	if len(got) != len(want) {
 		t.Fatalf("%d records, want %d", len(got), len(want))
@@ -62,6 +67,65 @@ func TestKeepsRecords(t *testing.T) {
 		if !reflect.DeepEqual(r, want[r.Key]) {
 			t.Errorf("loaded %+v, want %+v", r, want[r.Key])
 		}
+	}
+}
+
+// Each record is handed over once, in batches that are bounded, whatever their number.
+func TestLoadsInBatches(t *testing.T) {
+	s := mustOpen(t, filepath.Join(t.TempDir(), "destdb"))
+	defer s.Close()
+	saved := 0
+	for _, n := range []int{0, 1, atOnce, atOnce + 1, 3 * atOnce} {
+		var more []destdb.Record
+		for ; saved < n; saved++ {
+			more = append(more, record(saved))
+		}
+		if err := s.Save(more); err != nil {
+			t.Fatal(err)
+		}
+		known := make(map[destdb.Key]bool)
+		err := s.Load(func(some []destdb.Record) {
+			if len(some) == 0 || len(some) > atOnce {
+				t.Errorf("a batch of %d", len(some))
+			}
+			for _, r := range some {
+				if known[r.Key] {
+					t.Errorf("%v comes twice", r.Key)
+				}
+				known[r.Key] = true
+			}
+		})
+		if err != nil || len(known) != n {
+			t.Errorf("%d records are loaded, want %d: %v", len(known), n, err)
+		}
+	}
+}
+
+// BenchmarkSaveNew is one Save of many keys that the file doesn't have; /record is what a key costs.
+func BenchmarkSaveNew(b *testing.B) {
+	for _, n := range []int{1000, 30_000, 300_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			records := make([]destdb.Record, n)
+			for i := range records {
+				records[i] = record(i)
+				records[i].Key = destdb.Key{Site: fmt.Sprintf("site%06d.example", (i*7919)%n)} // in no order
+			}
+			for b.Loop() {
+				b.StopTimer()
+				s, err := Open(filepath.Join(b.TempDir(), "destdb"), nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+				if err := s.Save(records); err != nil {
+					b.Fatal(err)
+				}
+				b.StopTimer()
+				s.Close()
+				b.StartTimer()
+			}
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*n), "us/record")
+		})
 	}
 }
 
@@ -86,8 +150,10 @@ func TestDamageIsSetAside(t *testing.T) {
 			damage(t, path, rnd, i)
 			s = mustOpen(t, path)
 			defer s.Close()
-			if _, err := s.Load(); err != nil {
-				t.Fatalf("loading: %v", err)
+			for _, r := range load(t, s) {
+				if !r.Addr.IsValid() {
+					t.Errorf("loaded %+v", r)
+				}
 			}
 			if err := s.Save([]destdb.Record{record(1)}); err != nil {
 				t.Errorf("saving after damage: %v", err)

@@ -14,9 +14,10 @@ import (
 
 // Destinations is what the server asks of delivery: what is known of where mail goes.
 type Destinations interface {
-	// Sites and Hosts list what fits, in any order.
-	Sites(context.Context, SiteFilter) ([]Site, error)
-	Hosts(context.Context, HostFilter) ([]Host, error)
+	// Sites and Hosts give a page of what fits, in the order of names: up to limit behind what after,
+	// the Next of the page before, stands for; "" is the beginning.
+	Sites(ctx context.Context, f SiteFilter, after string, limit int) (SiteList, error)
+	Hosts(ctx context.Context, f HostFilter, after string, limit int) (HostList, error)
 	// Forget makes hosts unknown again, so that they are tried as if for the first time.
 	Forget(context.Context, Forget) (Forgotten, error)
 	// Suspend sends nothing to a site for a while; Resume ends all suspensions of it.
@@ -233,21 +234,19 @@ func page[T any](all []T, key func(*T) string, after string, limit int) (some []
 	return some, ""
 }
 
-func siteKey(s *Site) string { return s.Name }
-func hostKey(h *Host) string { return h.Name + " " + h.Address }
-
 func (s *Server) sites(w http.ResponseWriter, r *http.Request, q *query) error {
 	f := SiteFilter{Names: q.strs("name"), Provider: q.str("provider"), Suspended: q.flag("suspended"), Busy: q.flag("busy")}
 	limit := q.number("limit", DefaultLimit, 1, MaxLimit)
 	if q.err != nil {
 		return q.err
 	}
-	all, err := s.config.Destinations.Sites(r.Context(), f)
+	l, err := s.config.Destinations.Sites(r.Context(), f, q.str("after"), limit)
 	if err != nil {
 		return err
 	}
-	var l SiteList
-	l.Sites, l.Next = page(all, siteKey, q.str("after"), limit)
+	if l.Sites == nil {
+		l.Sites = []Site{}
+	}
 	return writeJSON(w, l)
 }
 
@@ -260,12 +259,13 @@ func (s *Server) hosts(w http.ResponseWriter, r *http.Request, q *query) error {
 	if q.err != nil {
 		return q.err
 	}
-	all, err := s.config.Destinations.Hosts(r.Context(), f)
+	l, err := s.config.Destinations.Hosts(r.Context(), f, q.str("after"), limit)
 	if err != nil {
 		return err
 	}
-	var l HostList
-	l.Hosts, l.Next = page(all, hostKey, q.str("after"), limit)
+	if l.Hosts == nil {
+		l.Hosts = []Host{}
+	}
 	return writeJSON(w, l)
 }
 

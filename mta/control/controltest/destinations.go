@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"mta/mta/control"
@@ -14,8 +15,8 @@ var (
 	_ control.Tracer       = (*Relay)(nil)
 )
 
-// Sites gives those of KnownSites that fit.
-func (r *Relay) Sites(_ context.Context, f control.SiteFilter) ([]control.Site, error) {
+// Sites gives a page of those of KnownSites that fit.
+func (r *Relay) Sites(_ context.Context, f control.SiteFilter, after string, limit int) (l control.SiteList, _ error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var list []control.Site
@@ -26,11 +27,27 @@ func (r *Relay) Sites(_ context.Context, f control.SiteFilter) ([]control.Site, 
 			list = append(list, s)
 		}
 	}
-	return list, nil
+	l.Sites, l.Next = page(list, func(s *control.Site) string { return s.Name }, after, limit)
+	return l, nil
 }
 
-// Hosts gives those of KnownHosts that fit.
-func (r *Relay) Hosts(_ context.Context, f control.HostFilter) ([]control.Host, error) {
+// page puts a listing in order by key and cuts it. The cursor is the key of the last one before.
+func page[T any](all []T, key func(*T) string, after string, limit int) (some []T, next string) {
+	slices.SortFunc(all, func(a, b T) int { return strings.Compare(key(&a), key(&b)) })
+	for i := range all {
+		if key(&all[i]) <= after {
+			continue
+		}
+		if len(some) == limit {
+			return some, key(&some[limit-1])
+		}
+		some = append(some, all[i])
+	}
+	return some, ""
+}
+
+// Hosts gives a page of those of KnownHosts that fit.
+func (r *Relay) Hosts(_ context.Context, f control.HostFilter, after string, limit int) (l control.HostList, _ error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var list []control.Host
@@ -40,7 +57,8 @@ func (r *Relay) Hosts(_ context.Context, f control.HostFilter) ([]control.Host, 
 			list = append(list, h)
 		}
 	}
-	return list, nil
+	l.Hosts, l.Next = page(list, func(h *control.Host) string { return h.Name + " " + h.Address }, after, limit)
+	return l, nil
 }
 
 // Forget takes hosts out of KnownHosts.
