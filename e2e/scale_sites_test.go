@@ -88,7 +88,7 @@ func listSites(t *testing.T, r *relay, f *figures, n int) {
 		{"one site, looked up by name", control.SiteFilter{Names: []string{"mx." + learnedSite(n/2)}}, 1, 1},
 		{"first page (100) of the sites", control.SiteFilter{}, 100, 100},
 	} {
-		f.add(ask.what, "100 ms", "%s", milliseconds(medianOf(t, 5, func() error {
+		f.add(ask.what, "20 ms", "%s", milliseconds(medianOf(t, 5, func() error {
 			l, err := c.Sites(t.Context(), ask.filter, "", ask.limit)
 			if err == nil && len(l.Sites) != ask.want {
 				err = fmt.Errorf("%s: %d are listed, want %d", ask.what, len(l.Sites), ask.want)
