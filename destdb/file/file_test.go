@@ -1,6 +1,7 @@
 package file
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -159,6 +160,37 @@ func TestDamageIsSetAside(t *testing.T) {
 				t.Errorf("saving after damage: %v", err)
 			}
 		})
+	}
+}
+
+// Keys that are out of order could lead back to where the reading came from.
+func TestKeysOutOfOrderAreDamage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "destdb")
+	s := mustOpen(t, path)
+	var sites []destdb.Record
+	for _, name := range []string{"aaa", "bbb", "ccc"} {
+		sites = append(sites, destdb.Record{Key: destdb.Key{Site: name}, Allowed: 3})
+	}
+	if err := s.Save(sites); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, bytes.ReplaceAll(b, []byte("bbb"), []byte("zzz")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s = mustOpen(t, path)
+	defer s.Close()
+	if got := load(t, s); len(got) > 0 {
+		t.Errorf("loaded %+v", got)
+	}
+	if _, err := os.Stat(path + ".corrupt"); err != nil {
+		t.Errorf("the file was not set aside: %v", err)
 	}
 }
 
