@@ -77,7 +77,7 @@ func (c *cli) pageFooter(shown int, what, next string) {
 	case next != "":
 		fmt.Fprintf(c.err, "%s shown; for the next ones add: --after %q\n", plural(shown, what), next)
 	case shown == 0:
-		fmt.Fprintf(c.err, "no %s fits\n", what)
+		fmt.Fprintf(c.err, "no %s is known, or none fits\n", what)
 	}
 }
 

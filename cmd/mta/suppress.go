@@ -112,7 +112,11 @@ func (c *cli) suppressList(ctx context.Context, f control.SuppressionFilter, p *
 	case next != "":
 		fmt.Fprintf(c.err, "%s shown; for the next ones add: --after %q\n", addresses(len(all)), next)
 	case len(all) == 0:
-		fmt.Fprintln(c.err, "no address on the list fits")
+		if f == (control.SuppressionFilter{}) {
+			fmt.Fprintln(c.err, "no address is suppressed")
+		} else {
+			fmt.Fprintln(c.err, "no address on the list fits")
+		}
 	}
 	return nil
 }

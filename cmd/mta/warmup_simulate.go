@@ -1,8 +1,8 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -35,8 +35,8 @@ seconds, in order; the provider, where * or nothing is all of them; and as event
   crash      VALUE relays lose their memory
   end        of the simulation
 
-The plan is a preset, one of the configuration, or a file of JSON as 'mta warmup plans
-NAME --json' has it under "plan".`
+The plan is a preset, one of the configuration, or a file of JSON: what 'mta warmup plans
+NAME --json' prints, or has under "plan".`
 
 // simulateFlags are what 'mta warmup simulate' is told.
 type simulateFlags struct {
@@ -63,7 +63,7 @@ func newWarmupSimulate(c *cli) *cobra.Command {
 	flags.Uint64Var(&f.seed, "seed", 1, "of all chance in it")
 	flags.Int64Var(&f.interval, "interval", 10, "`seconds` that a row is for")
 	flags.StringVar(&f.law, "mode", "", "the `law` to decide by: ledger, pid or onoff (default: the plan's)")
-	flags.StringVar(&f.overflow, "overflow", "", "what doesn't fit takes a `shared` source, or is on hold (default: as the plan or its pools say)")
+	flags.StringVar(&f.overflow, "overflow", "", "`what` becomes of mail that doesn't fit: shared, it takes a shared source; hold, it waits (default: as the plan or its pools say)")
 	flags.StringVar(&f.plot, "plot", "", "draw it into this `file`, as SVG")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON in the place of CSV")
 	oneOf(cmd, "mode", []string{"ledger", "pid", "onoff"})
@@ -192,17 +192,29 @@ func (c *cli) simulatedPlan(name string) (*warmup.Plan, error) {
 			return nil, &simulate.InputError{What: "plan", Text: fmt.Sprintf("there is no plan and no file %q; the plans: %s", name, strings.Join(cfg.WarmupPlans(), ", "))}
 		}
 	}
-	file, err := os.Open(name)
+	text, err := os.ReadFile(name)
 	if err != nil {
 		return nil, &simulate.InputError{What: "plan", Text: plainly(err)}
 	}
-	defer file.Close()
-	p, err := warmup.ParsePlan(bufio.NewReader(file))
+	p, err := warmup.ParsePlan(bytes.NewReader(planIn(text)))
 	if err != nil {
 		return nil, &simulate.InputError{What: "plan", Text: strings.TrimPrefix(plainly(err), "reading plan: ")}
 	}
 	p.Name = strings.TrimSuffix(filepath.Base(name), ".json")
 	return p, nil
+}
+
+// planIn gives the plan in what 'mta warmup plans NAME --json' prints; all else as it is.
+func planIn(text []byte) []byte {
+	var list struct {
+		Plans []struct {
+			Plan json.RawMessage `json:"plan"`
+		} `json:"plans"`
+	}
+	if json.Unmarshal(text, &list) == nil && len(list.Plans) == 1 && len(list.Plans[0].Plan) > 0 {
+		return list.Plans[0].Plan
+	}
+	return text
 }
 
 // overflowOf says what becomes of mail that a plan has no room for: it is held when the pools with

@@ -132,7 +132,7 @@ type TLS struct {
 // Enabled reports whether there is a certificate.
 func (t TLS) Enabled() bool { return t.Certificate != "" }
 
-// HTTP is the listener for metrics, pages and the API.
+// HTTP is the listener for metrics and the health check.
 type HTTP struct {
 	block
 	Address string `conf:"address" check:"listen or off" reload:"restart"` // "ip:port"; "": none
