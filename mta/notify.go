@@ -102,7 +102,8 @@ func (r *reporter) work() {
 	}
 }
 
-// close writes what is waiting and ends the workers. Nothing may be notified after it.
+// close writes what is waiting and ends the workers. What is notified after it, by whoever was still at
+// work, is told nobody, and its recipients stay leased: the next start hands them out again.
 func (r *reporter) close() {
 	r.mu.Lock()
 	r.closed = true
