@@ -58,7 +58,7 @@ func (b *logBook) String() string {
 	return b.text.String()
 }
 
-const limit = 30 * time.Second // of a test, when something is wrong
+const limit = 2 * time.Minute // of a test, when something is wrong, on however slow a machine
 
 func newWorld(t testing.TB, sc sink.Config, extra string) *world {
 	t.Helper()

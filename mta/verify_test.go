@@ -68,7 +68,11 @@ func TestS16_RecipientsAreVerifiedAtRCPT(t *testing.T) {
 		{"a@nothing.example", 550, "5.4.4 the domain nothing.example has neither a mail exchanger nor an address"},
 		{"a@broken.example", 250, ""},
 	} {
-		if code, text := w.rcptAt(listeners[1], x.to); code != x.code || text != x.text {
+		code, text := w.rcptAt(listeners[1], x.to)
+		for tries := 1; code == 250 && x.code != 250 && tries < 20; tries++ {
+			code, text = w.rcptAt(listeners[1], x.to) // a look-up of more than 2 s is let pass, and is over some time
+		}
+		if code != x.code || text != x.text {
 			t.Errorf("%s: %d %s, want %d %s", x.to, code, text, x.code, x.text)
 		}
 		if code, text := w.rcptAt(listeners[0], x.to); code != 250 {
