@@ -173,7 +173,9 @@ func (c *domainCase) addSource(s delivery.Source, limits delivery.Limits, missin
 	}
 	if st, ok := warm.ofSource(s.Name); ok {
 		shown.Warmup = progress(&st, c.Provider)
-		x.lacks, x.lacksUntil = lacking(&st, c.Provider)
+		if st.State != "unknown" { // the first mail has the ledger read
+			x.lacks, x.lacksUntil = lacking(&st, c.Provider)
+		}
 	}
 	c.sources = append(c.sources, x)
 	c.Sources = append(c.Sources, shown)

@@ -170,8 +170,9 @@ func newWarmupStart(c *cli) *cobra.Command {
 		Use:   "start SOURCE",
 		Short: "begin a warm-up again",
 		Long: `Begin the warm-up of a source again, on the plan's first stage or on another one. Its
-past days are forgotten; what was sent in this hour and on this day still counts. It also
-replaces a state that can't be read: this hour and this day then count as used up.
+past days are forgotten and a pause ends; what was sent in this hour and on this day still
+counts. It also replaces a state that can't be read: this hour and this day then count as
+used up.
 
 A warm-up that is new begins by itself. SOURCE is the name of a source, or its IP.`,
 		Example: "  mta warmup start acme-1 --stage 3",
@@ -214,7 +215,7 @@ func newWarmupSetStage(c *cli) *cobra.Command {
 		Use:   "set-stage SOURCE STAGE",
 		Short: "go on with another stage",
 		Long: `Go on with another stage of the plan, and its caps, at once. What was sent in this hour
-and on this day still counts.
+and on this day still counts, and a source that is paused stays so.
 
 SOURCE is the name of a source, or its IP. STAGE is counted from 1.`,
 		Example: "  mta warmup set-stage acme-1 5",
@@ -230,5 +231,10 @@ SOURCE is the name of a source, or its IP. STAGE is counted from 1.`,
 			return 0, usagef("stage %q: want a number from 1", args[0])
 		}
 		return n, nil
-	}, func(w *control.Warmup) string { return "is on " + onStage(w) })
+	}, func(w *control.Warmup) string {
+		if w.State == control.WarmupPaused {
+			return "is on " + onStage(w) + ", and stays paused"
+		}
+		return "is on " + onStage(w)
+	})
 }
