@@ -180,6 +180,9 @@ func (a *accountant) removedAtLast(it queue.Item) {
 	rec.Response = reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "removed by the administrator of this relay")
 	for _, rc := range it.Recipients {
 		rec.Recipient, rec.Site, rec.Attempts = rc.Address, rc.Key, rc.Attempts
+		if _, _, held := heldFor(rc.Key); held {
+			rec.Site = ""
+		}
 		rec.Queue = queueName(m, rc.Address)
 		a.log.Add(&rec)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -63,5 +64,30 @@ func TestReceptionComesFirst(t *testing.T) {
 		if len(types) != 2 || types[0] != "Reception" || types[1] != "Delivery" {
 			t.Errorf("message %s: %v", id, types)
 		}
+	}
+}
+
+// A site in the log is a site: what was held for a warm-up was filed under none.
+func TestRemovedHeldMailHasNoSite(t *testing.T) {
+	dir := t.TempDir()
+	log, err := accounting.Open(accounting.Config{Dir: dir, NodeID: "n", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &accountant{log: log, now: time.Now}
+	a.removedAtLast(queue.Item{ID: 1, Recipients: []queue.ItemRecipient{
+		{Address: "a@x.example", Key: "mx.x.example"}, {Address: "b@x.example", Key: "warmup:192.0.2.20/big"}}})
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var sites []string
+	err = accounting.Read(context.Background(), dir, accounting.Query{}, func(line []byte) error {
+		var rec struct{ Site string }
+		err := json.Unmarshal(line, &rec)
+		sites = append(sites, rec.Site)
+		return err
+	}, func() {})
+	if err != nil || !slices.Equal(sites, []string{"mx.x.example", ""}) {
+		t.Errorf("sites %q, %v", sites, err)
 	}
 }
