@@ -156,6 +156,9 @@ func (s *Scheduler) Suspend(site, source, reason string, until time.Time) {
 	defer s.mu.Unlock()
 	s.db.Site(site).Actions = append(s.db.Site(site).Actions, destdb.Action{What: suspended, Source: source, Reason: reason, Begin: now, End: until})
 	s.db.Touched(s.db.Site(site), now)
+	for _, l := range s.bySite[site] {
+		l.run(now)
+	}
 }
 
 // SuspendHosts sends nothing to hosts, from a source or from all (""), until a time. What is on

@@ -80,6 +80,7 @@ func (l *lane) run(now time.Time) {
 	for l.waiting.n > 0 {
 		if why := l.gate(now); why.What != "" {
 			l.wait(why, now)
+			l.makeWay(now)
 			return
 		}
 		var held waitReason

@@ -214,3 +214,23 @@ func (s *Scheduler) remind(now time.Time) {
 		s.tidyShare(site, h)
 	}
 }
+
+// makeWay keeps the mail of a suspended source from taking all of its site's share: above half of it,
+// what came last goes back, down to three eighths, so that other sources have room. It comes again when
+// the suspension has ended, or to see whether it has; that is no attempt.
+func (l *lane) makeWay(now time.Time) {
+	a := l.suspension(now)
+	most := l.s.shareNow()
+	if a == nil || a.Source == "" || l.waiting.n <= most/2 {
+		return
+	}
+	again := a.End
+	if latest := now.Add(l.limits.MaxHostRetry); latest.Before(again) {
+		again = latest
+	}
+	why := reply.Local(451, reply.Enhanced{4, 3, 2}, "route", "source %s is suspended for %s: %s", l.source.Name, l.laneKey.site, a.Reason)
+	keep := max(most*3/8, 1)
+	for _, p := range l.waiting.removeIf(func(*part) bool { keep--; return keep < 0 }) {
+		l.s.fail(p, Result{Reply: why, RetryAfter: again})
+	}
+}

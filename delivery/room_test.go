@@ -36,6 +36,55 @@ func TestWhoFilledTheRoomIsToldOfRoom(t *testing.T) {
 	})
 }
 
+// TestASuspendedSourceLeavesRoomForOthers: the mail of one source, suspended for an hour, takes no more
+// than half of its site's share, before and after the suspension begins; what goes back was not
+// attempted. Another source's mail leaves at once.
+func TestASuspendedSourceLeavesRoomForOthers(t *testing.T) {
+	for _, before := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, func(c *Config) { c.Share = 16 })
+			defer w.end()
+			r := routeTo("a", tier(w.host("mx", sink.Config{Latency: time.Second})))
+			end := time.Now().Add(time.Hour)
+			if before {
+				w.s.Suspend("a", "out1", "blocked", end)
+			}
+			for range 40 {
+				w.s.Submit(w.job(r, 1))
+				if before {
+					synctest.Wait()
+				}
+			}
+			if !before {
+				w.s.Suspend("a", "out1", "blocked", end) // while the first connection is being opened
+			}
+			synctest.Wait()
+			if waiting := lanes(w, "a")[0].Waiting; waiting == 0 || waiting > 8 {
+				t.Errorf("%d of the suspended source wait, of 16 that there is room for", waiting)
+			}
+			for _, res := range w.settled() {
+				if res.Attempted || !res.RetryAfter.Equal(end) || !res.Reply.Temporary() {
+					t.Errorf("given back: %+v", res)
+				}
+			}
+			given := w.count()
+			if given == 0 {
+				t.Error("nothing was given back")
+			}
+			j := w.job(r, 1)
+			j.Source = "out2"
+			if !w.s.Submit(j) {
+				t.Fatal("no room for another source")
+			}
+			for _, res := range w.awaitResults(given+1, time.Minute)[given:] {
+				if !res.Reply.OK() || res.Source != "out2" {
+					t.Errorf("%+v", res)
+				}
+			}
+		})
+	}
+}
+
 // TestBacklogOfABrokenHostStaysWithItsOwner: while no host of a site may be tried, its backlog is not
 // taken: it costs no attempt, no disk read and no memory. At each retry time one job finds out, and
 // when a host works again there is room for all.
