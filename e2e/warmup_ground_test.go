@@ -195,6 +195,13 @@ func warmDuration(t *testing.T, short time.Duration) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
+// warmHour is the hour of a test's plan: the short one, or a share of what MTA_WARMUP says, so that a
+// longer test is one that a machine can keep up with.
+func warmHour(t *testing.T, short time.Duration, hours int) time.Duration {
+	t.Helper()
+	return max(short, (warmDuration(t, 0) / time.Duration(hours)).Truncate(time.Second))
+}
+
 // mailer submits mail at the pace that it is asked for, over connections that it makes anew when the
 // relay has gone away, and knows what was accepted.
 type mailer struct {

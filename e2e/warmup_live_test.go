@@ -82,7 +82,7 @@ func TestW9_W11_W12_LiveVolumeFollowsThePlan(t *testing.T) {
 // saw from the warming source stays under each cap all the same, and nothing is lost.
 func TestW8_W11_LiveKillsOverdrawNothing(t *testing.T) {
 	t.Parallel()
-	const hour = 2 * time.Second
+	hour := warmHour(t, 2*time.Second, 20)
 	stages := []warmStage{{warmCaps{200, 1000}, map[string]warmCaps{"big": {70, 280}, "mid": {40, 1000}}}}
 	lasts := warmDuration(t, 14*time.Second)
 	seed := uint64(time.Now().UnixNano())
@@ -124,12 +124,9 @@ func TestW8_W11_LiveKillsOverdrawNothing(t *testing.T) {
 // TestW18_LiveBacklogLeavesAtTheCap lets mail wait, and restarts the relay in the middle.
 func TestW18_LiveBacklogLeavesAtTheCap(t *testing.T) {
 	t.Parallel()
-	const hour = 3 * time.Second
+	hour := warmHour(t, 3*time.Second, 5)
 	stages := []warmStage{{warmCaps{120, 2880}, nil}}
-	backlog := 360
-	if lasts := warmDuration(t, 0); lasts > 0 {
-		backlog = 120 * int(lasts/hour)
-	}
+	const backlog = 360
 	g := newWarmGround(t, warmSettings{hold: true, plan: planText(hour, stages)})
 	c := g.recount(t, hour, stages)
 	c.wait(t, 0.9) // so that a whole hour begins with all of it
@@ -228,7 +225,7 @@ func TestW19_LiveRetryTakesTheSameSource(t *testing.T) {
 // Each holds from the next hour on. Stage and counters stay.
 func TestW6_LiveReloadOfAChangedPlan(t *testing.T) {
 	t.Parallel()
-	const hour = 1500 * time.Millisecond
+	hour := warmHour(t, 1500*time.Millisecond, 6)
 	plan := func(hourly int) string {
 		return planText(hour, []warmStage{{warmCaps{40, 40}, nil}, {warmCaps{hourly, 2400}, nil}}) + "  start_stage = 2\n"
 	}
