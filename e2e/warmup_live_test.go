@@ -65,7 +65,7 @@ func TestW9_W11_W12_LiveVolumeFollowsThePlan(t *testing.T) {
 			continue
 		}
 		c.filled(t, name, 1, 10) // then the day's caps bind the providers
-		c.filled(t, name, 25, min(34, int(lasts/hour)-1))
+		c.filled(t, name, 25, min(33, int(lasts/hour)-1))
 	}
 	if w.Stage != min(whole, 2)+1 || len(w.History) != whole {
 		inTime(t, "after %d days it is on stage %d with %d days behind it", whole, w.Stage, len(w.History))
