@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ const (
 	alarmGrowing = "queue_growing" // what is due grows and grows
 	alarmSilent  = "low_traffic"   // much less is delivered than at this hour a week ago
 	alarmStorage = "storage"       // the queue's disk is full, or can't be written
+	alarmSources = "sources"       // a source can't send: this machine does not have its address
 
 	tooOldDue     = 5 * time.Minute
 	growsFor      = 5 // minutes in a row
@@ -25,7 +27,7 @@ const (
 	worthCounting = 100 // deliveries in an hour below which traffic is too little to compare
 )
 
-var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage}
+var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources}
 
 // watch is what the alarms are judged by; it is fed once a minute.
 type watch struct {
@@ -37,9 +39,9 @@ type watch struct {
 	begun     time.Time
 }
 
-// step judges by the state of the queue now, and by why mail is refused ("": it is not). It gives
-// the alarms that are on, each with its reason.
-func (w *watch) step(now time.Time, s *queue.Stats, refusing string) map[string]string {
+// step judges by the state of the queue now, by why mail is refused ("": it is not), and by the
+// sources that are missing. It gives the alarms that are on, each with its reason.
+func (w *watch) step(now time.Time, s *queue.Stats, refusing string, missing []string) map[string]string {
 	on := make(map[string]string)
 	if s.OldestDue > tooOldDue {
 		on[alarmAge] = fmt.Sprintf("the first of what is due has waited for %v: delivery does not keep up", s.OldestDue.Round(time.Second))
@@ -55,6 +57,9 @@ func (w *watch) step(now time.Time, s *queue.Stats, refusing string) map[string]
 	}
 	if refusing != "" {
 		on[alarmStorage] = refusing
+	}
+	if len(missing) > 0 {
+		on[alarmSources] = fmt.Sprintf("this machine does not have the address of %s: their mail takes others of the pool, or waits", strings.Join(missing, ", "))
 	}
 	return on
 }
@@ -108,7 +113,7 @@ func (a *alarms) isOn(name string) bool {
 }
 
 // run looks once a minute, until ctx ends.
-func (a *alarms) run(ctx context.Context, stats func() queue.Stats, refusing func() string) {
+func (a *alarms) run(ctx context.Context, stats func() queue.Stats, refusing func() string, missing func() []string) {
 	var w watch
 	tick := time.NewTicker(time.Minute)
 	defer tick.Stop()
@@ -118,7 +123,7 @@ func (a *alarms) run(ctx context.Context, stats func() queue.Stats, refusing fun
 			return
 		case now := <-tick.C:
 			s := stats()
-			a.set(w.step(now, &s, refusing()))
+			a.set(w.step(now, &s, refusing(), missing()))
 		}
 	}
 }

@@ -15,10 +15,10 @@ import (
 
 func TestT10_AlarmForAnOldQueue(t *testing.T) {
 	var w watch
-	if on := w.step(start, &queue.Stats{Healthy: true, OldestDue: 5 * time.Minute}, ""); len(on) != 0 {
+	if on := w.step(start, &queue.Stats{Healthy: true, OldestDue: 5 * time.Minute}, "", nil); len(on) != 0 {
 		t.Errorf("at the limit: %v", on)
 	}
-	if on := w.step(start, &queue.Stats{Healthy: true, OldestDue: 5*time.Minute + 1}, ""); on[alarmAge] == "" {
+	if on := w.step(start, &queue.Stats{Healthy: true, OldestDue: 5*time.Minute + 1}, "", nil); on[alarmAge] == "" {
 		t.Errorf("beyond the limit: %v", on)
 	}
 }
@@ -28,7 +28,7 @@ func TestT10_AlarmForAGrowingQueue(t *testing.T) {
 	due := int64(0)
 	step := func(by int64) bool {
 		due += by
-		_, on := w.step(start, &queue.Stats{Healthy: true, Due: due}, "")[alarmGrowing]
+		_, on := w.step(start, &queue.Stats{Healthy: true, Due: due}, "", nil)[alarmGrowing]
 		return on
 	}
 	for minute := 1; minute < growsFor; minute++ {
@@ -50,10 +50,10 @@ func TestT10_AlarmForUnusuallyLowTraffic(t *testing.T) {
 	now := start
 	hour := func(n int64) bool {
 		now, delivered = now.Add(time.Hour), delivered+n
-		_, on := w.step(now, &queue.Stats{Healthy: true, Delivered: delivered}, "")[alarmSilent]
+		_, on := w.step(now, &queue.Stats{Healthy: true, Delivered: delivered}, "", nil)[alarmSilent]
 		return on
 	}
-	w.step(now, &queue.Stats{Healthy: true}, "")
+	w.step(now, &queue.Stats{Healthy: true}, "", nil)
 	for range hoursInWeek {
 		if hour(1000) {
 			t.Fatal("an alarm in the first week, with nothing to compare with")
@@ -70,6 +70,27 @@ func TestT10_AlarmForUnusuallyLowTraffic(t *testing.T) {
 	}
 }
 
+// TestT10_AlarmForSourcesThatAreGone: what sends here are sources. The first that is gone is told of, and
+// the alarm stays while any is.
+func TestT10_AlarmForSourcesThatAreGone(t *testing.T) {
+	var w watch
+	step := func(missing ...string) string {
+		return w.step(start, &queue.Stats{Healthy: true}, "", missing)[alarmSources]
+	}
+	if on := step(); on != "" {
+		t.Errorf("with all sources there: %s", on)
+	}
+	if on := step("b"); !strings.Contains(on, "address of b:") {
+		t.Errorf("with one gone: %q", on)
+	}
+	if on := step("a", "b"); !strings.Contains(on, "address of a, b:") {
+		t.Errorf("with two gone: %q", on)
+	}
+	if on := step(); on != "" {
+		t.Errorf("with all back: %s", on)
+	}
+}
+
 func TestAlarmsAreToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
@@ -83,7 +104,7 @@ func TestAlarmsAreToldOnce(t *testing.T) {
 				return ""
 			}
 			return "no space left"
-		})
+		}, func() []string { return nil })
 		time.Sleep(3*time.Minute + time.Second)
 		synctest.Wait()
 		if n := strings.Count(text.String(), "alarm begins"); n != 1 || !a.isOn(alarmStorage) {

@@ -275,7 +275,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		}
 	})
 	running.Go(func() { r.refiller.run(dispatching) })
-	running.Go(func() { r.alarms.run(dispatching, r.queue.Stats, r.refusing) })
+	running.Go(func() { r.alarms.run(dispatching, r.queue.Stats, r.refusing, r.sources.names) })
 	running.Go(func() { r.sources.run(dispatching) })
 	running.Go(func() { r.warm.run(dispatching) })
 	running.Go(func() { r.control.Serve(r.socket) })

@@ -120,6 +120,13 @@ func (w *sourceWatch) isMissing(source string) bool {
 	return missing
 }
 
+// names lists the sources that are left out, sorted.
+func (w *sourceWatch) names() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Sorted(maps.Keys(w.missing))
+}
+
 // noSource is why a pool's mail waits when all its sources are left out.
 func (p *policy) noSource(tenant string) reply.Reply {
 	pool := p.cfg.PoolOf(tenant)
