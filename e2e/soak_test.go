@@ -55,8 +55,8 @@ func TestSoak(t *testing.T) {
 	running.Go(func() { g.restarts(ctx, t) })
 	s := watch(ctx, t, r, long/soakSamples)
 	running.Wait()
-	ranDry(t, r)
 	t.Logf("\n%s", s.table())
+	ranDry(t, r)
 	g.judge(t, r, good, refused)
 	if long >= judgedFrom {
 		s.judge(t)
