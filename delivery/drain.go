@@ -18,6 +18,7 @@ type drain struct {
 	began   time.Time // when the outage ended; zero: not draining
 	bound   time.Time // when the limit held something back last
 	limiter gcra.Limiter
+	missed  float64 // messages that would have left while the site was away for a moment, amid the drain
 	usual   float64 // messages a second, the p95 of the minutes with mail
 	minute  time.Time
 	count   int       // sent in this minute
@@ -73,6 +74,9 @@ func (l *lane) drainGate(now time.Time) waitReason {
 		return waitReason{}
 	}
 	r := d.rate(now)
+	if d.missed >= 1 {
+		return waitReason{}
+	}
 	if at := d.limiter.Next(now, r, 1); at.After(now) {
 		d.bound = now
 		return waitReason{What: fmt.Sprintf("draining after an outage, %v", r), Until: at}
@@ -83,12 +87,18 @@ func (l *lane) drainGate(now time.Time) waitReason {
 // sent notes that a message was handed to a connection.
 func (d *drain) sent(now time.Time) {
 	d.count++
-	if d.active() {
+	switch {
+	case !d.active():
+	case d.missed >= 1:
+		d.missed--
+	default:
 		d.limiter.Take(now, d.rate(now), 1)
 	}
 }
 
-// look sees outages begin and end.
+// look sees outages begin and end. What a short one amid a drain kept from leaving may leave at once,
+// as after any short outage: were the time lost, a site that comes and goes would fall behind what
+// comes in, for as long as it drains.
 func (d *drain) look(l *lane, now time.Time) {
 	since := l.downSince(now)
 	switch {
@@ -97,9 +107,13 @@ func (d *drain) look(l *lane, now time.Time) {
 			d.down = since
 		}
 	case !d.down.IsZero():
-		long := now.Sub(d.down) >= drainOutage
-		if d.down = (time.Time{}); long && d.began.IsZero() {
+		away := now.Sub(d.down)
+		d.down = time.Time{}
+		switch long := away >= drainOutage; {
+		case long && !d.active():
 			d.begin(l, now)
+		case !long && d.active():
+			d.missed += away.Seconds() / d.rate(now).Interval().Seconds()
 		}
 	}
 }
@@ -120,7 +134,7 @@ func (d *drain) begin(l *lane, now time.Time) {
 }
 
 func (d *drain) end(l *lane) {
-	d.began = time.Time{}
+	d.began, d.missed = time.Time{}, 0
 	l.waiting.drain(false)
 }
 

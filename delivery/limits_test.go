@@ -416,7 +416,47 @@ func TestDrainAfterAStopOfTheRelay(t *testing.T) {
 // T9: after an outage the backlog leaves at no more than 1.5 times the usual rate, from the first
 // second on, fresh mail first, and the backlog gets its fifth of the rate all the same. The whole way,
 // from the queue, is tested in package mta.
-func TestT9DrainsSmoothly(t *testing.T) {
+// TestDrainOfASiteThatComesAndGoes: short outages amid a drain must not keep its backlog for ever, as
+// they did when the time that a site was away was lost to the limit.
+func TestDrainOfASiteThatComesAndGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(c *Config) {
+			unhurried(Limits{})(c)
+			c.Share = 100_000
+		})
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx", sink.Config{})))
+		const perSecond = 4
+		waiting := func(seconds int, away func(second int) time.Duration) int {
+			for i := range seconds {
+				if d := away(i); d > 0 {
+					w.s.Suspend("a", "", "outage", time.Now().Add(d))
+				}
+				w.send(r, perSecond)
+				time.Sleep(time.Second)
+			}
+			return lanes(w, "a")[0].Waiting
+		}
+		waiting(10*60, func(int) time.Duration { return 0 })
+		before := waiting(5*60, func(i int) time.Duration {
+			if i == 0 {
+				return 5 * time.Minute
+			}
+			return 0
+		})
+		after := waiting(30*60, func(i int) time.Duration {
+			if i%20 == 5 {
+				return 12 * time.Second
+			}
+			return 0
+		})
+		if after > before/2 {
+			t.Errorf("%d wait after half an hour of a drain with short outages, %d did at its begin", after, before)
+		}
+	})
+}
+
+func TestT9_DrainsSmoothly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(c *Config) {
 			unhurried(Limits{HostRetry: 20 * time.Second, MaxHostRetry: 20 * time.Second})(c)
