@@ -215,19 +215,18 @@ func (q *Queue) lookUp(id uint64) (c candidate, ok bool) {
 // timed is a message in the order of its next attempt.
 type timed struct {
 	due uint32
-	c   candidate
-	m   *envelope.Message
+	id  uint64
 }
 
-func (a *timed) compare(b *timed) int {
-	return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.c.id, b.c.id))
+func (a timed) compare(b timed) int {
+	return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.id, b.id))
 }
 
 // latest is a heap with the latest on top.
 type latest []timed
 
 func (l latest) Len() int           { return len(l) }
-func (l latest) Less(i, j int) bool { return l[i].compare(&l[j]) > 0 }
+func (l latest) Less(i, j int) bool { return l[i].compare(l[j]) > 0 }
 func (l latest) Swap(i, j int)      { l[i], l[j] = l[j], l[i] }
 func (l *latest) Push(x any)        { *l = append(*l, x.(timed)) }
 func (l *latest) Pop() any {
@@ -236,53 +235,73 @@ func (l *latest) Pop() any {
 	return x
 }
 
-// listByTime looks through all that is selected and keeps the first of it.
+// listByTime looks through all that is selected, keeps the first of it, and then looks that up:
+// what an operator changes meanwhile is shown as it is, and what has gone is left out.
 func (q *Queue) listByTime(f Filter, p Page) (items []Item, next string, err error) {
 	after := timed{}
 	if p.Cursor != "" {
-		if _, err := fmt.Sscanf(p.Cursor, "%d.%d", &after.due, &after.c.id); err != nil {
+		if _, err := fmt.Sscanf(p.Cursor, "%d.%d", &after.due, &after.id); err != nil {
 			return nil, "", fmt.Errorf("cursor of a listing: %q is not one", p.Cursor)
 		}
 	}
-	w := q.newWalker(f, false, 0)
-	var first latest
-	for {
-		c, m := w.next()
-		if c == nil {
-			break
-		}
-		t := timed{due: firstAttempt(c), c: *c, m: m}
-		if t.compare(&after) <= 0 {
-			continue
-		}
-		if len(first) <= p.Limit {
-			heap.Push(&first, t)
-		} else if t.compare(&first[0]) < 0 {
-			first[0] = t
-			heap.Fix(&first, 0)
-		}
-	}
-	slices.SortFunc(first, func(a, b timed) int { return a.compare(&b) })
+	first := q.firstByTime(f, after, p.Limit+1)
 	if len(first) > p.Limit {
 		first = first[:p.Limit]
-		end := &first[p.Limit-1]
-		next = fmt.Sprintf("%d.%d", end.due, end.c.id)
+		end := first[p.Limit-1]
+		next = fmt.Sprintf("%d.%d", end.due, end.id)
 	}
-	for i := range first {
-		items = append(items, q.item(&first[i].c, first[i].m))
+	for _, t := range first {
+		if c := q.pickOne(t.id, f); c != nil {
+			items = append(items, q.item(c, nil))
+		}
 	}
 	return items, next, nil
 }
 
-// firstAttempt is the earliest next attempt of a candidate's recipients.
-func firstAttempt(c *candidate) uint32 {
-	due := ^uint32(0)
-	for i := range c.rcpts {
-		switch e := &c.rcpts[i].entry; e.State() {
-		case schedule.Waiting, schedule.Held, schedule.Unreadable:
-		default:
-			due = min(due, e.Due)
+// firstByTime gives the first n that are selected and come after one. It has to look at every
+// entry; once it has n, one that is no earlier than all of them costs no more than that look.
+func (q *Queue) firstByTime(f Filter, after timed, n int) []timed {
+	w := q.newWalker(f, false, 0)
+	var first latest
+	for {
+		c, _ := w.next()
+		if c == nil {
+			slices.SortFunc(first, timed.compare)
+			return first
+		}
+		t := timed{due: firstAttempt(c), id: c.id}
+		switch {
+		case t.compare(after) <= 0:
+			continue
+		case len(first) < n:
+			heap.Push(&first, t)
+		case t.compare(first[0]) < 0:
+			first[0] = t
+			heap.Fix(&first, 0)
+		}
+		if len(first) == n {
+			w.before = uint64(first[0].due) // of two at one time the first is that with the lower id, and it was seen
 		}
 	}
+}
+
+// firstAttempt is the earliest next attempt of a candidate's recipients.
+func firstAttempt(c *candidate) uint32 {
+	due := noTime
+	for i := range c.rcpts {
+		due = min(due, attemptAt(&c.rcpts[i].entry))
+	}
 	return due
+}
+
+// noTime is when a recipient is attempted that waits for no time.
+const noTime = ^uint32(0)
+
+// attemptAt is when a recipient is to be attempted next, in seconds since 1970.
+func attemptAt(e *schedule.Entry) uint32 {
+	switch e.State() {
+	case schedule.Waiting, schedule.Held, schedule.Unreadable:
+		return noTime
+	}
+	return e.Due
 }

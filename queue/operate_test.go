@@ -1,8 +1,13 @@
 package queue
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -515,4 +520,63 @@ func TestList(t *testing.T) {
 			t.Fatalf("%d in the summary, %d of them young", total, young)
 		}
 	})
+}
+
+// What a page by next attempt leaves out early must not be missed on it: many at one second,
+// recipients of a message at several times, and filters that need the envelope.
+func TestListByNextAttemptIsAWholeOrder(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		q := open(t, small(t, vfs.Memory()))
+		defer shut(t, q)
+		rng := rand.New(rand.NewPCG(1, 2))
+		start := time.Now().Add(time.Hour)
+		for i := range 400 {
+			m := message(3, fmt.Sprintf("d%d.example", i%3))
+			m.Tenant = []string{"a", "b"}[i%2]
+			accept(t, q, m, "x")
+			l := next(t, q)
+			if rng.IntN(10) == 0 {
+				q.Park(m.ID, indexes(l), "parked")
+				continue
+			}
+			for _, rcpt := range indexes(l) {
+				at := start.Add(time.Duration(rng.IntN(20)) * time.Second)
+				q.Defer(m.ID, []int{rcpt}, at, Attempt{Reply: greylisted}, fmt.Sprint("site", rng.IntN(3)))
+			}
+		}
+		for _, f := range []Filter{{}, {Key: "site1"}, {Tenant: "b", Domain: "d2.example"}, {States: []State{StateDeferred}}} {
+			want, _, err := q.List(f, Page{Limit: maxLimit})
+			if err != nil || len(want) < 50 {
+				t.Fatalf("%+v: %d items, %v", f, len(want), err)
+			}
+			slices.SortStableFunc(want, func(a, b Item) int { return cmp.Compare(soonest(a), soonest(b)) })
+			for _, limit := range []int{1, 6, 90, maxLimit} {
+				var got []Item
+				for cursor := ""; ; {
+					items, next, err := q.List(f, Page{Order: NextAttempt, Limit: limit, Cursor: cursor})
+					if err != nil {
+						t.Fatal(err)
+					}
+					got = append(got, items...)
+					if cursor = next; cursor == "" {
+						break
+					}
+				}
+				if !reflect.DeepEqual(got, want) {
+					t.Fatalf("%+v, pages of %d: %d items in another order than %d sorted", f, limit, len(got), len(want))
+				}
+			}
+		}
+	})
+}
+
+// soonest is the earliest next attempt of a message's recipients; what waits for none is last.
+func soonest(it Item) int64 {
+	at := int64(math.MaxInt64)
+	for _, r := range it.Recipients {
+		if !r.Next.IsZero() {
+			at = min(at, r.Next.Unix())
+		}
+	}
+	return at
 }

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -100,6 +101,7 @@ type walker struct {
 	key    uint32
 	oldest uint64 // ids that OlderThan and NewerThan leave
 	newest uint64
+	before uint64 // recipients that are attempted at this second or later are left out
 
 	at    uint64 // where to go on
 	done  bool
@@ -109,7 +111,7 @@ type walker struct {
 
 // newWalker starts at an id; 0 is the first or, going down, the last.
 func (q *Queue) newWalker(f Filter, down bool, from uint64) *walker {
-	w := &walker{q: q, f: f, down: down, newest: ^uint64(0)}
+	w := &walker{q: q, f: f, down: down, newest: math.MaxUint64, before: math.MaxUint64}
 	for s := range w.states {
 		w.states[s] = len(f.States) == 0 || slices.Contains(f.States, State(s))
 	}
@@ -225,7 +227,7 @@ func (w *walker) selects(e *schedule.Entry) bool {
 
 // consider adds an entry to the batch if it is selected.
 func (w *walker) consider(e *schedule.Entry) {
-	if !w.selects(e) {
+	if !w.selects(e) || uint64(attemptAt(e)) >= w.before {
 		return
 	}
 	n := len(w.batch)
