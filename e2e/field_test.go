@@ -9,6 +9,7 @@ import (
 // field is a relay, a name server, and the mail servers around it.
 type field struct {
 	relay   *relay
+	zone    *process // the name server that knows "example"
 	servers []*server
 	port    string // of all the servers
 }
@@ -22,6 +23,12 @@ func newField(t *testing.T, run ...runServer) *field { return newFieldWith(t, ""
 // newFieldWith adds records to the zone "example" and lines to the relay's configuration.
 func newFieldWith(t *testing.T, records, config string, run ...runServer) *field {
 	t.Helper()
+	return newFieldBehind(t, func(_ *testing.T, upstream string) string { return upstream }, records, config, run...)
+}
+
+// newFieldBehind has the relay ask the name server that resolver starts before NSD.
+func newFieldBehind(t *testing.T, resolver func(t *testing.T, upstream string) string, records, config string, run ...runServer) *field {
+	t.Helper()
 	addrs := addresses(len(run))
 	f := &field{port: commonPort(t, addrs...)}
 	var zone strings.Builder
@@ -31,7 +38,9 @@ func newFieldWith(t *testing.T, records, config string, run ...runServer) *field
 		fmt.Fprintf(&zone, "%[1]s MX 10 mx.%[1]s\nmx.%[1]s A %[2]s\n", name, s.addr)
 		f.servers = append(f.servers, s)
 	}
-	f.relay = newRelay(t, nsd(t, zone.String()+records), f.port, config)
+	upstream, p := nsd(t, zone.String()+records)
+	f.zone = p
+	f.relay = newRelay(t, resolver(t, upstream), f.port, config)
 	f.relay.start(t)
 	return f
 }

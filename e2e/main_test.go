@@ -1,5 +1,5 @@
 // Package e2e runs the relay's own binary between mail servers and clients that others wrote:
-// Postfix, Exim, OpenSMTPD, swaks, msmtp, Python's smtplib, and NSD for the DNS. It also kills the
+// Postfix, Exim, OpenSMTPD, swaks, msmtp, Python's smtplib, and NSD and Unbound for the DNS. It also kills the
 // relay under load, again and again (torture_test.go).
 //
 // Everything listens on loopback with configurations of its own in temporary folders, in process

@@ -91,6 +91,24 @@ func (r *relay) queued() ([]string, error) {
 	}
 }
 
+// reply is what the queue shows as the last reply to a recipient; "" before the first attempt.
+func (r *relay) reply(rcpt string) (string, error) {
+	c := control.NewClient(r.dir + "/data/control.sock")
+	defer c.Close()
+	list, err := c.List(context.Background(), control.Filter{Recipient: rcpt}, control.Page{})
+	if err != nil {
+		return "", fmt.Errorf("listing the queue: %w", err)
+	}
+	if len(list.Messages) != 1 {
+		return "", fmt.Errorf("%d messages to %s in the queue, want 1", len(list.Messages), rcpt)
+	}
+	last := list.Messages[0].Recipients[0].Reply
+	if last == nil {
+		return "", nil
+	}
+	return last.Text, nil
+}
+
 // drained waits until the queue is empty.
 func (r *relay) drained(t *testing.T, limit time.Duration) {
 	t.Helper()

@@ -1,6 +1,10 @@
 package e2e
 
 import (
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -63,5 +67,62 @@ func comesBack(t *testing.T, records, config, status string) {
 	f.relay.drained(t, patience)
 	if n := len(home.messages(t)); n != 1 {
 		t.Errorf("the sender has %d messages, want one report", n)
+	}
+}
+
+// TestMailGoesByARecursiveNameServer has Unbound between the relay and the zone: it caches, cuts large
+// answers, validates, and loses its way.
+func TestMailGoesByARecursiveNameServer(t *testing.T) {
+	t.Parallel() // most of it is waiting
+	var large strings.Builder
+	for i := range 60 {
+		fmt.Fprintf(&large, "large MX 20 an-exchanger-with-a-name-that-fills-the-answer-%02d.filler\n", i)
+	}
+	f := newFieldBehind(t, unbound, large.String()+`
+large MX 10 mx.postfix
+aliased CNAME postfix
+broken MX 10 mx.postfix
+later MX 10 mx.postfix
+`, "", postfix)
+	home := f.servers[0]
+	send := func(t *testing.T, domain string) (content string) {
+		t.Helper()
+		content = letter{name: domain, body: "x\r\n"}.content("unbound-" + domain)
+		f.python(t, "sender@client.example", []string{"user@" + domain + ".example"}, content)
+		return content
+	}
+	arrives := func(t *testing.T, domain, content string) {
+		t.Helper()
+		if err := arrived(content, home.wait(t, "unbound-"+domain, patience)); err != nil {
+			t.Error(err)
+		}
+	}
+	// waits until the queue shows a reply with one of the words, for mail that must not come back.
+	waits := func(t *testing.T, domain string, words ...string) {
+		t.Helper()
+		eventually(t, patience, func() error {
+			text, err := f.relay.reply("user@" + domain + ".example")
+			if err != nil || slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) }) {
+				return err
+			}
+			return fmt.Errorf("the last reply is %q, want one of %q", text, words)
+		})
+	}
+	for _, domain := range []string{"postfix", "aliased", "large"} {
+		t.Run(domain, func(t *testing.T) { arrives(t, domain, send(t, domain)) })
+	}
+	t.Run("signatures are missing", func(t *testing.T) {
+		send(t, "broken")
+		waits(t, "broken", "SERVFAIL, DNSSEC Bogus")
+	})
+	t.Run("zone is away for a while", func(t *testing.T) {
+		f.zone.signal(syscall.SIGSTOP)
+		content := send(t, "later")
+		waits(t, "later", "SERVFAIL", "no answer in time")
+		f.zone.signal(syscall.SIGCONT)
+		arrives(t, "later", content)
+	})
+	if left, err := f.relay.queued(); err != nil || !slices.Equal(left, []string{"user@broken.example"}) {
+		t.Errorf("queued at the end: %q, %v; want what has a broken zone, and nothing else", left, err)
 	}
 }

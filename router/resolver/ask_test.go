@@ -228,6 +228,35 @@ func TestServerWithoutEDNS(t *testing.T) {
 	})
 }
 
+// What a server says about its failure (RFC 8914) is told, but not its free text.
+func TestExtendedErrorsAreTold(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		said []dns.EDNS0
+		want string
+	}{
+		{"nothing", nil, "temporary: SERVFAIL"},
+		{"bogus", []dns.EDNS0{&dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeDNSBogus, ExtraText: "ns 192.0.2.9\r\n"}}, "temporary: SERVFAIL, DNSSEC Bogus"},
+		{"other, then a word", []dns.EDNS0{&dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeOther, ExtraText: "x"}, &dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeNetworkError}}, "temporary: SERVFAIL, Network Error"},
+		{"unregistered", []dns.EDNS0{&dns.EDNS0_EDE{InfoCode: 49151}}, "temporary: SERVFAIL"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := &fakeNet{servers: map[string]func(*dns.Msg) [][]byte{s1: func(q *dns.Msg) [][]byte {
+					m := answer(q, dns.RcodeServerFailure)
+					m.SetEdns0(1232, false)
+					m.IsEdns0().Option = tc.said
+					return pack(m)
+				}}}
+				r := New(Config{Servers: []netip.AddrPort{netip.MustParseAddrPort(s1)}, Dial: n.dial})
+				if got := show(r.A(t.Context(), "x.test")); got != tc.want {
+					t.Errorf("got %q, want %q", got, tc.want)
+				}
+			})
+		})
+	}
+}
+
 func TestTruncatedOverTCPTooIsMalformed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cut := func(q *dns.Msg) [][]byte {

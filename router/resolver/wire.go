@@ -111,9 +111,27 @@ func parse(raw, query []byte, q question) (*message, error) {
 		if m.rcode == "" {
 			m.rcode = "unknown response code"
 		}
+		m.rcode += explained(in.IsEdns0())
 		m.wantsPlain = in.IsEdns0() == nil && (in.Rcode == dns.RcodeFormatError || in.Rcode == dns.RcodeNotImplemented)
 	}
 	return m, nil
+}
+
+// explained is what a server says of its failure by an extended error (RFC 8914), as ", DNSSEC Bogus":
+// the registered words alone, for the text beside them is anybody's. The first is meant to be the
+// one that counts.
+func explained(opt *dns.OPT) errRcode {
+	if opt == nil {
+		return ""
+	}
+	for _, o := range opt.Option {
+		if e, ok := o.(*dns.EDNS0_EDE); ok {
+			if words := dns.ExtendedErrorCodeToString[e.InfoCode]; words != "" && e.InfoCode != dns.ExtendedErrorCodeOther {
+				return errRcode(", " + words)
+			}
+		}
+	}
+	return ""
 }
 
 // read takes what answers the question, and nothing that was not asked for.
