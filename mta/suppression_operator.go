@@ -105,8 +105,8 @@ func (s suppressions) Suppress(ctx context.Context, c control.Suppress) (control
 			Source: suppression.Source(e.Source), Added: e.Added, Expires: e.Expires,
 		}
 	}
-	n, err := s.list.Add(ctx, entries)
-	return control.Suppressed{Added: n, Changed: len(entries) - n}, err
+	done, err := s.list.Add(ctx, entries)
+	return control.Suppressed{Added: done.New, Changed: done.Changed, Unchanged: done.Unchanged}, err
 }
 
 func (s suppressions) Unsuppress(ctx context.Context, a control.SuppressedAddresses) (control.Unsuppressed, error) {

@@ -136,7 +136,10 @@ func TestSuppressionsForTheOperator(t *testing.T) {
 			add.Suppressions = append(add.Suppressions, control.Suppression{Address: address, Tenant: tenant, Source: control.SuppressedByImport, Added: time.Now()})
 		}
 	}
-	for _, want := range []control.Suppressed{{Added: 6}, {Changed: 6}} {
+	for _, want := range []control.Suppressed{{Added: 6}, {Unchanged: 6}, {Changed: 1, Unchanged: 5}} {
+		if want.Changed == 1 {
+			add.Suppressions[0].Reason = "another"
+		}
 		if done, err := o.Suppress(ctx, add); err != nil || done != want {
 			t.Fatalf("added %+v, %v, want %+v", done, err, want)
 		}

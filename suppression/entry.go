@@ -58,6 +58,14 @@ type Entry struct {
 // Ended reports whether the entry no longer counts.
 func (e *Entry) Ended(now time.Time) bool { return !e.Expires.IsZero() && !now.Before(e.Expires) }
 
+// same reports whether an entry that is to be added says what is there already. Stores keep whole
+// seconds.
+func (e *Entry) same(added *Entry) bool {
+	return e.Key == added.Key && e.Reason == added.Reason && e.Source == added.Source &&
+		e.Expires.Unix() == added.Expires.Unix() &&
+		(added.Added.IsZero() || e.Added.Unix() == added.Added.Unix())
+}
+
 // MaxReason is how long a reason can be, in octets. What is longer is cut.
 const MaxReason = 256
 

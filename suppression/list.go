@@ -170,26 +170,63 @@ func (l *List) Feed(e Entry) {
 	}
 }
 
-// Add puts entries on the list, in place of those that are there, and says how many were not. It
-// is durable on return.
-func (l *List) Add(ctx context.Context, entries []Entry) (added int, err error) {
+// Added is what an Add did, in entries.
+type Added struct {
+	New       int
+	Changed   int // were there, and were other
+	Unchanged int // were there as they are
+}
+
+// Add puts entries on the list, in place of those that are there. A zero Entry.Added is now, or,
+// when nothing else of the entry changes, as it was. It is durable on return.
+func (l *List) Add(ctx context.Context, entries []Entry) (done Added, err error) {
 	l.writing.Lock()
 	defer l.writing.Unlock()
 	for len(entries) > 0 {
 		some := entries[:min(len(entries), batch)]
 		entries = entries[len(some):]
-		changes := make([]Change, len(some))
-		for i := range some {
-			some[i].Reason = shorten(some[i].Reason)
-			changes[i] = Change{Entry: some[i]}
+		changes, unchanged, err := l.changes(ctx, some)
+		done.Unchanged += unchanged
+		if err != nil {
+			return done, err
 		}
 		n, err := l.apply(ctx, changes)
-		added += n
+		done.New += n
+		done.Changed += len(changes) - n
 		if err != nil {
-			return added, err
+			return done, err
 		}
 	}
-	return added, nil
+	return done, nil
+}
+
+// changes leaves out the entries that the store has as they are, and says how many.
+func (l *List) changes(ctx context.Context, entries []Entry) (changes []Change, unchanged int, err error) {
+	keys := make([]Key, len(entries))
+	for i := range entries {
+		keys[i] = entries[i].Key
+	}
+	found, err := l.store.Get(ctx, keys)
+	if err != nil {
+		return nil, 0, fmt.Errorf("reading the suppression list: %w", err)
+	}
+	there := make(map[Key]Entry, len(found))
+	for i := range found {
+		there[found[i].Key] = found[i]
+	}
+	for _, e := range entries {
+		e.Reason = shorten(e.Reason)
+		if old, ok := there[e.Key]; ok && old.same(&e) {
+			unchanged++
+			continue
+		}
+		if e.Added.IsZero() {
+			e.Added = l.now()
+		}
+		there[e.Key] = e // named twice, it is compared with the first
+		changes = append(changes, Change{Entry: e})
+	}
+	return changes, unchanged, nil
 }
 
 // Remove takes entries off the list and says how many were there. It is durable on return.
@@ -218,6 +255,9 @@ func (l *List) Remove(ctx context.Context, keys []Key) (removed int, err error) 
 // apply changes the store and says by how many entries it has grown. The filter comes first: an
 // address must not be found missing that is in the store already. The caller has l.writing.
 func (l *List) apply(ctx context.Context, changes []Change) (grown int, err error) {
+	if len(changes) == 0 {
+		return 0, nil
+	}
 	keys := make([]Key, len(changes))
 	for i := range changes {
 		keys[i] = changes[i].Key

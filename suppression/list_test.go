@@ -189,8 +189,8 @@ func TestLookUpsStayInMemory(t *testing.T) {
 	for i := range n {
 		some = append(some, entry("", fmt.Sprintf("on%d@example.net", i)))
 	}
-	if added, err := l.Add(context.Background(), some); added != n || err != nil {
-		t.Fatalf("added %d, %v", added, err)
+	if added, err := l.Add(context.Background(), some); added.New != n || err != nil {
+		t.Fatalf("added %+v, %v", added, err)
 	}
 	s.reads = 0
 	for i := range n {
@@ -221,8 +221,8 @@ func TestAddAndRemove(t *testing.T) {
 		ctx := context.Background()
 		e := entry("", "a@example.net")
 		e.Source, e.Reason = Operator, strings.Repeat("é", 500)
-		if n, err := l.Add(ctx, []Entry{e, e, entry("", "b@example.net")}); n != 2 || err != nil {
-			t.Fatalf("added %d, %v", n, err)
+		if n, err := l.Add(ctx, []Entry{e, e, entry("", "b@example.net")}); n != (Added{New: 2, Unchanged: 1}) || err != nil {
+			t.Fatalf("added %+v, %v", n, err)
 		}
 		if got, _ := l.Match("", "a@example.net"); len(got.Reason) > MaxReason || len(got.Reason) < MaxReason-3 || strings.Contains(got.Reason, "\ufffd") {
 			t.Errorf("reason of %d octets", len(got.Reason))
@@ -245,6 +245,58 @@ func TestAddAndRemove(t *testing.T) {
 		}
 		if st := l.Stats(); st.Entries != 1 || st.Unwritten != 0 {
 			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// What says what is there already changes nothing and is not written; a time that isn't given is
+// no change.
+func TestAddUnchanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newMemory()
+		l := open(t, s)
+		defer shut(t, l)
+		ctx := context.Background()
+		first := entry("", "a@example.net")
+		first.Source, first.Added, first.Expires = Import, time.Now(), time.Now().Add(time.Hour)
+		add := func(change func(*Entry)) Added {
+			t.Helper()
+			e := first
+			change(&e)
+			done, err := l.Add(ctx, []Entry{e})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return done
+		}
+		if got := add(func(*Entry) {}); got != (Added{New: 1}) {
+			t.Fatalf("the first: %+v", got)
+		}
+		time.Sleep(time.Minute)
+		for name, change := range map[string]func(*Entry){
+			"the same":                 func(*Entry) {},
+			"parts of a second":        func(e *Entry) { e.Added = e.Added.Add(time.Millisecond) },
+			"without a time of adding": func(e *Entry) { e.Added = time.Time{} },
+		} {
+			if got := add(change); got != (Added{Unchanged: 1}) {
+				t.Errorf("%s: %+v", name, got)
+			}
+		}
+		for name, change := range map[string]func(*Entry){
+			"a reason":                    func(e *Entry) { e.Reason = "other" },
+			"a source":                    func(e *Entry) { e.Source = Operator },
+			"an end":                      func(e *Entry) { e.Expires = e.Expires.Add(time.Minute) },
+			"no end":                      func(e *Entry) { e.Expires = time.Time{} },
+			"a time of adding":            func(e *Entry) { e.Added = e.Added.Add(time.Minute) },
+			"a reason, no time of adding": func(e *Entry) { e.Reason, e.Added = "none", time.Time{} },
+		} {
+			if got := add(change); got != (Added{Changed: 1}) {
+				t.Errorf("%s: %+v", name, got)
+			}
+			if e, _ := l.Match("", "a@example.net"); e.Added.IsZero() {
+				t.Errorf("%s: no time of adding", name)
+			}
+			add(func(*Entry) {})
 		}
 	})
 }

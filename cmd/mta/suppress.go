@@ -220,6 +220,9 @@ func told(done control.Suppressed) string {
 	if done.Changed > 0 {
 		text += fmt.Sprintf(", %d changed that had been before", done.Changed)
 	}
+	if done.Unchanged > 0 {
+		text += fmt.Sprintf(", %d unchanged", done.Unchanged)
+	}
 	return text
 }
 

@@ -187,6 +187,7 @@ func (im *importer) add(ctx context.Context, some []control.Suppression) error {
 	done, err := im.client.Suppress(ctx, control.Suppress{Suppressions: some})
 	im.done.Added += done.Added
 	im.done.Changed += done.Changed
+	im.done.Unchanged += done.Unchanged
 	return err
 }
 

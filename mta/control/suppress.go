@@ -63,7 +63,8 @@ type SuppressionList struct {
 
 // Suppress is entries to be put on the list, in place of those that are there.
 type Suppress struct {
-	Suppressions []Suppression `json:"suppressions"` // at most MaxSuppress; Added zero: now; Source "": operator
+	// At most MaxSuppress. Added zero: now, or as it was when nothing else changes. Source "": operator.
+	Suppressions []Suppression `json:"suppressions"`
 }
 
 // MaxSuppress is how many entries one request may add or remove.
@@ -71,8 +72,9 @@ const MaxSuppress = 2000
 
 // Suppressed is what a Suppress did.
 type Suppressed struct {
-	Added   int `json:"added"`
-	Changed int `json:"changed"` // were on the list already
+	Added     int `json:"added"`
+	Changed   int `json:"changed"`   // were on the list, and said something else
+	Unchanged int `json:"unchanged"` // were on the list as they are
 }
 
 // SuppressedAddresses names addresses on the list.
@@ -143,7 +145,7 @@ func (s *Server) suppress(w http.ResponseWriter, r *http.Request, _ *query) erro
 	if err != nil {
 		return err
 	}
-	s.config.Events.Info("operator suppresses addresses", "first", c.Suppressions[0].Address, "added", done.Added, "changed", done.Changed)
+	s.config.Events.Info("operator suppresses addresses", "first", c.Suppressions[0].Address, "added", done.Added, "changed", done.Changed, "unchanged", done.Unchanged)
 	return writeJSON(w, done)
 }
 
@@ -154,9 +156,6 @@ func (e *Suppression) check(now time.Time) error {
 	}
 	if e.Source == "" {
 		e.Source = SuppressedByOperator
-	}
-	if e.Added.IsZero() {
-		e.Added = now
 	}
 	switch {
 	case !slices.Contains(SuppressionSources, e.Source):

@@ -70,12 +70,21 @@ func (r *Relay) Suppress(_ context.Context, c control.Suppress) (control.Suppres
 	var done control.Suppressed
 	for _, s := range c.Suppressions {
 		i := slices.IndexFunc(r.Suppressed, func(o control.Suppression) bool { return suppressionKey(&o) == suppressionKey(&s) })
-		if i >= 0 {
-			r.Suppressed[i] = s
-			done.Changed++
-		} else {
+		if i >= 0 && s.Added.IsZero() {
+			if s.Added = r.Suppressed[i].Added; s != r.Suppressed[i] {
+				s.Added = r.Now
+			}
+		}
+		s.Added = cmp.Or(s.Added, r.Now)
+		switch {
+		case i < 0:
 			r.Suppressed = append(r.Suppressed, s)
 			done.Added++
+		case r.Suppressed[i] == s:
+			done.Unchanged++
+		default:
+			r.Suppressed[i] = s
+			done.Changed++
 		}
 	}
 	return done, nil
