@@ -384,6 +384,16 @@ func TestFailureIsNotSettledBeforeItsReportIsDurable(t *testing.T) {
 	s.want(t, "defer 1 [0] +5m0s 550 no such user mx.x.example")
 }
 
+// TestFailedReportIsNoAttempt: the recipients of what expired were not tried, and share a record.
+func TestFailedReportIsNoAttempt(t *testing.T) {
+	s := newStage(t)
+	s.lost = errors.New("disk full")
+	l := s.lease(1, 48*time.Hour, "a@x.example", "b@x.example")
+	l.Why = queue.Expired
+	s.handle(l)
+	s.want(t, "defer 1 [0 1] +5m0s untried queue: 451 4.4.7 no delivery was attempted before the message expired ")
+}
+
 // A full disk refuses each report; the log says so once.
 func TestReportsThatAFullDiskRefusesAreLoggedOnce(t *testing.T) {
 	s := newStage(t)

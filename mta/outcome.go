@@ -116,19 +116,18 @@ func (d *dispatcher) settleFailed(o *outcomes, failed []attempt, outcome queue.O
 	if len(failed) == 0 {
 		return
 	}
-	id := o.message.ID
 	d.notifier.notify(notification{kind: notifyFailed, message: o.message, attempts: failed}, func(err error) {
 		if d.reported(o.message, err); err != nil {
 			until := d.now().Add(reportRetry)
-			for _, a := range failed {
-				d.journal(o.message, d.queue.Defer(id, []int{a.pending.Index}, until, queue.Attempt{Reply: a.result.Reply, Via: a.via()}, o.key))
+			for _, group := range byAttempts(failed) {
+				d.putOff(o, group, until, !group[0].result.Attempted)
 			}
 			return
 		}
 		for _, a := range failed {
 			d.events.attempted(event, o, a)
 		}
-		d.journal(o.message, d.queue.Settle(id, attemptIndexes(failed), outcome))
+		d.journal(o.message, d.queue.Settle(o.message.ID, attemptIndexes(failed), outcome))
 	})
 }
 
@@ -162,8 +161,14 @@ func (d *dispatcher) settleDeferred(o *outcomes) {
 		if expires := d.policy().expires(o.message, o.key, o.route); expires.Before(until) {
 			until = expires // to be given up then: the queue doesn't know of a domain's own max_age
 		}
-		d.journal(o.message, d.queue.Defer(o.message.ID, attemptIndexes(group), until, queue.Attempt{Reply: first.result.Reply, Via: first.via(), Untried: first.untried()}, o.key))
+		d.putOff(o, group, until, first.untried())
 	}
+}
+
+// putOff defers recipients that can share a record.
+func (d *dispatcher) putOff(o *outcomes, group []attempt, until time.Time, untried bool) {
+	last := queue.Attempt{Reply: group[0].result.Reply, Via: group[0].via(), Untried: untried}
+	d.journal(o.message, d.queue.Defer(o.message.ID, attemptIndexes(group), until, last, o.key))
 }
 
 // byAttempts groups recipients that can share a record: same reply, same number of attempts
@@ -177,12 +182,12 @@ func byAttempts(as []attempt) [][]attempt {
 		reply    reply.Reply
 		via      string
 		after    time.Time
-		untried  bool
+		tried    bool
 	}
 	index := make(map[kind]int, 1)
 	var groups [][]attempt
 	for _, a := range as {
-		k := kind{a.pending.Attempts, a.result.Reply, a.via(), a.result.RetryAfter, a.untried()}
+		k := kind{a.pending.Attempts, a.result.Reply, a.via(), a.result.RetryAfter, a.result.Attempted}
 		i, ok := index[k]
 		if !ok {
 			i = len(groups)
@@ -241,7 +246,7 @@ func (d *dispatcher) withoutSource(m *envelope.Message, rt *route.Route, recipie
 		d.events.attempted(eventTransientFailure, &o, a)
 	}
 	again := d.now().Add(sourceRetry + time.Duration(d.chance()*float64(sourceRetry)))
-	d.journal(m, d.queue.Defer(m.ID, attemptIndexes(o.deferred), again, queue.Attempt{Reply: why, Via: o.deferred[0].via(), Untried: true}, rt.Site))
+	d.putOff(&o, o.deferred, again, true)
 }
 
 // expire settles what is too old, in whatever state it was. rt is nil when it is not known.

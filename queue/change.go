@@ -186,7 +186,7 @@ func (c *changer) matters(e *schedule.Entry) bool {
 	case RetryNow:
 		return s == schedule.Deferred || s == schedule.Waiting || s == schedule.Unreadable || s == schedule.Leased && asked == schedule.Nothing
 	case Bounce:
-		return s != schedule.Unreadable && asked != schedule.Bounce && asked != schedule.Remove
+		return s != schedule.Unreadable && asked != schedule.Bounce && asked != schedule.Bouncing && asked != schedule.Remove
 	}
 	return asked != schedule.Remove // Remove
 }
@@ -216,8 +216,7 @@ func (c *changer) do(s schedule.Slot, e *schedule.Entry) (due uint32) {
 		q.makeDue(s, e, now)
 		return now
 	case Bounce:
-		e.SetAction(schedule.Bounce)
-		q.end(s, e)
+		q.end(s, e, schedule.Bouncing)
 	}
 	return 0
 }

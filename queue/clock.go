@@ -155,13 +155,17 @@ func (s *sweeper) look(now time.Time, slot schedule.Slot, e *schedule.Entry) {
 	switch e.State() {
 	case schedule.Leased, schedule.Ending, schedule.Unreadable:
 		return
+	case schedule.Deferred:
+		if e.Action().Ends() { // the report failed, and its time to be tried again is set
+			return
+		}
 	}
 	age := now.Sub(q.startOf(e.ID))
 	if int(e.Key) < len(s.ages) {
 		a := &s.ages[e.Key]
 		if a.max > 0 && age >= a.max && a.name == q.keys.Name(e.Key) {
 			q.unlist(slot, e)
-			q.end(slot, e)
+			q.end(slot, e, schedule.Expiring)
 			return
 		}
 	}

@@ -165,7 +165,7 @@ func (q *Queue) lift(s schedule.Slot) *lifted {
 	state := first.State()
 	if state == schedule.Ending {
 		l.why = Expired
-		if first.Action() == schedule.Bounce {
+		if first.Action() == schedule.Bouncing {
 			l.why = BounceAsked
 		}
 	}
@@ -369,6 +369,10 @@ func (q *Queue) reportDamage(err error, consequence string) {
 	q.log.Error("queue: DAMAGE: "+consequence, "error", err)
 }
 
+// Line gives the name of a line of a key. What is parked in it is taken by that name only; for all
+// else, filters and MaxAge, say, it is the key's. Neither may have a NUL in it.
+func Line(key, line string) string { return schedule.Line(key, line) }
+
 // Take hands out the first n messages that wait under key, oldest parked first. It does not wait.
 func (q *Queue) Take(key string, n int) []*Lease { return q.take(key, n, q.keys.First) }
 
@@ -443,8 +447,8 @@ func (q *Queue) Return(id envelope.ID, recipients []int) {
 
 // makeDue puts an entry that is on no list where Next finds it.
 func (q *Queue) makeDue(s schedule.Slot, e *schedule.Entry, now uint32) {
-	if e.Action() == schedule.Bounce { // it could not be read when it was to be bounced
-		q.end(s, e)
+	if why := e.Action(); why.Ends() { // it could not be read when it was to be reported, or the report failed
+		q.end(s, e, why)
 		return
 	}
 	e.Due = min(e.Due, now)
@@ -498,7 +502,7 @@ func (q *Queue) settleDown(s schedule.Slot, e *schedule.Entry, rest func(schedul
 		e.SetAction(schedule.Nothing)
 		q.table.SetState(e, schedule.Held)
 	case schedule.Bounce:
-		q.end(s, e)
+		q.end(s, e, schedule.Bouncing)
 	case schedule.Remove:
 		return true
 	case schedule.Retry:
@@ -510,8 +514,9 @@ func (q *Queue) settleDown(s schedule.Slot, e *schedule.Entry, rest func(schedul
 	return false
 }
 
-// end puts an entry that is on no list where Next finds it first.
-func (q *Queue) end(s schedule.Slot, e *schedule.Entry) {
+// end puts an entry that is on no list where Next finds it first: to be reported, and settled.
+func (q *Queue) end(s schedule.Slot, e *schedule.Entry, why schedule.Action) {
+	e.SetAction(why)
 	q.table.SetState(e, schedule.Ending)
 	q.table.Push(q.ending, s)
 	q.due.Signal()

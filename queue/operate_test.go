@@ -118,6 +118,47 @@ func TestMaxAgeIsAskedAgain(t *testing.T) {
 	})
 }
 
+// TestFailedReportWaits: what expired, or is to be bounced, and can't be reported is handed out again
+// when its holder wants it, and no sooner: a full disk would be written full otherwise.
+func TestFailedReportWaits(t *testing.T) {
+	for _, why := range []Why{Expired, BounceAsked} {
+		t.Run(why.String(), func(t *testing.T) {
+			inTime(t, func(t *testing.T) {
+				cfg := small(t, vfs.Memory())
+				cfg.MaxAge = func(string) time.Duration { return 10 * time.Hour }
+				q := open(t, cfg)
+				id := inState(t, q, StateDeferred)
+				if why == BounceAsked {
+					q.Change(Selector{IDs: []envelope.ID{id}}, Bounce, false)
+				}
+				for range 10 {
+					l := next(t, q)
+					if l.Why != why || l.Message.ID != id {
+						t.Fatalf("%v lease of %s", l.Why, l.Message.ID)
+					}
+					failed := time.Now()
+					if err := q.Defer(id, []int{0}, failed.Add(5*time.Minute), Attempt{Reply: greylisted, Untried: true}, "site"); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(4 * time.Minute)
+					nothing(t, q)
+					if s := stateOf(t, q, id); s != StateDeferred {
+						t.Fatalf("is %v", s)
+					}
+				}
+				shut(t, q)
+				q = open(t, cfg)
+				defer shut(t, q)
+				if l := next(t, q); l.Why != why {
+					t.Fatalf("after a restart: %v", l.Why)
+				}
+				q.Settle(id, []int{0}, Bounced)
+				balanced(t, q)
+			})
+		})
+	}
+}
+
 // TestExpiredComeFirst: what expired, or is to be bounced, is not behind what is due.
 func TestExpiredComeFirst(t *testing.T) {
 	inTime(t, func(t *testing.T) {

@@ -272,7 +272,7 @@ func (l *loader) recipient(e schedule.Entry, rc *recipientHistory, missing bool)
 		e.SetAction(schedule.Remove)
 	case rc.marks&markBounce != 0:
 		state = schedule.Ending
-		e.SetAction(schedule.Bounce)
+		e.SetAction(schedule.Bouncing)
 	case rc.marks&markHeld != 0:
 		state = schedule.Held
 	case e.Due <= l.now:

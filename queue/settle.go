@@ -160,6 +160,7 @@ type Attempt struct {
 
 // Defer makes leased recipients wait until a time, after an attempt that failed with last. key
 // says what they wait for. It is written as Settle's outcome is, and ErrUnknown means the same.
+// What was leased as expired, or to be bounced, is handed out as that again when the time has come.
 func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last Attempt, key string) error {
 	q.mu.Lock()
 	tell := func() {}
@@ -288,7 +289,7 @@ func marksOf(e *schedule.Entry) marks {
 	if e.Warned() {
 		m |= markWarned
 	}
-	if e.Action() == schedule.Bounce {
+	if e.Action() == schedule.Bounce || e.Action() == schedule.Bouncing {
 		m |= markBounce
 	}
 	if e.Action() == schedule.Remove {

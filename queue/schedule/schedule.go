@@ -63,11 +63,21 @@ type Action uint8
 
 const (
 	Nothing Action = iota
+
+	// What an operator asked for while it was leased.
 	Hold
 	Bounce
 	Remove
 	Retry
+
+	// Why it is ending, from when it is put on that list until it is settled: leased for the report
+	// and, when that failed, while it waits for another try.
+	Expiring
+	Bouncing
 )
+
+// Ends reports whether the action is why an entry is ending.
+func (a Action) Ends() bool { return a == Expiring || a == Bouncing }
 
 // Loc says where a record lies: the handle of its segment and its place there. Zero is nowhere.
 // It has 40 bits: 17 for the handle, 23 for the place in units of 16 octets.
@@ -118,7 +128,7 @@ const (
 // State is what the entry is doing.
 func (e *Entry) State() State { return State(e.bits & bitsState) }
 
-// Action is what an operator asked for while it was leased, or Bounce in a bounce-to-be.
+// Action is what is to be done when it is no longer leased, or why it is ending.
 func (e *Entry) Action() Action { return Action(e.bits & bitsAction >> 3) }
 
 // SetAction notes what is to be done.
