@@ -757,6 +757,45 @@ func TestW11_LeaseEndsAfterAMinute(t *testing.T) {
 	}
 }
 
+// TestOutlookOfAYoungDay: that a day is not filled is said when it falls behind, and not from its first
+// minute; what is wrong with the mail at once.
+func TestOutlookOfAYoungDay(t *testing.T) {
+	const open, held = "open: the day may yet be filled", "held: daily cap not filled"
+	w := newWorld(t, 1000, 2400)
+	w.plan.Stages = append(w.plan.Stages, warmup.Stage{Caps: warmup.Caps{Hourly: 1000, Daily: 2400}})
+	c := w.node("a")
+	c.Step(context.Background())
+	at, sent := time.Duration(0), int64(0)
+	for _, x := range []struct {
+		at   time.Duration
+		sent int64 // by then
+		want string
+	}{
+		{0, 0, open}, {59 * time.Minute, 0, open},
+		{61 * time.Minute, 0, held}, // half of the day's cap is 50 an hour
+		{3 * time.Hour, 200, open}, {5 * time.Hour, 200, held},
+		{8 * time.Hour, 1100, open}, {9 * time.Hour, 1200, "advanced"},
+	} {
+		for ; at < x.at; at += time.Second {
+			sent += send(c, "google", min(10, x.sent-sent))
+			w.pass(time.Second)
+			c.Step(context.Background())
+		}
+		if s := status(t, c); s.Outlook.String() != x.want || s.SentDay != x.sent {
+			t.Errorf("after %v with %d sent: outlook %q, want %q with %d", x.at, s.SentDay, s.Outlook, x.want, x.sent)
+		}
+	}
+	bad := newWorld(t, 1000, 2400)
+	c = bad.node("a")
+	send(c, "google", 1)
+	c.ReportSome("ip", "google", warmup.HardBounce, 100)
+	bad.pass(time.Minute)
+	c.Step(context.Background())
+	if s := status(t, c); s.Outlook.String() != "went back: outcomes over the limits" {
+		t.Errorf("after a minute of refusals: outlook %q", s.Outlook)
+	}
+}
+
 // TestOutlook: what Status says that the day would do, ended it now, is what its end then does.
 func TestOutlook(t *testing.T) {
 	for _, x := range []struct {

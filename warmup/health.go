@@ -130,11 +130,12 @@ const (
 	HeldPaused // by an operator
 	HeldLast   // the last stage's caps stay
 	Finished   // the last stage is passed and all caps are lifted
+	Undecided  // only of a day that goes on: it may yet be filled
 )
 
 var whys = []string{"advanced", "held: daily cap not filled", "held: outcomes not good enough to advance",
 	"held: one provider is bad", "went back: outcomes over the limits", "went back: idle",
-	"held: paused", "held: last stage", "finished"}
+	"held: paused", "held: last stage", "finished", "open: the day may yet be filled"}
 
 // String says it in words.
 func (w Why) String() string { return whys[w] }

@@ -22,7 +22,7 @@ type Status struct {
 	HourEnds     time.Time `json:"hour_ends_at"`
 	DayEnds      time.Time `json:"day_ends_at"`
 
-	// Outlook is what the day would do to the stage, ended it now, and on account of whom.
+	// Outlook is what the day will do to the stage as far as is known by now, and on account of whom.
 	Outlook         Why    `json:"outlook"`
 	OutlookProvider string `json:"outlook_provider,omitempty"`
 
@@ -91,11 +91,23 @@ func (c *Controller) Status(ip string) (Status, bool) {
 	return out, true
 }
 
-// outlook says what the day would do to the stage, ended it now.
+// outlook says what the day would do to the stage, ended it now. That too little was sent it says only
+// when the day falls behind.
 func (s *State) outlook(p *Plan) (Why, string) {
 	var t State
 	t.CopyFrom(s)
-	return t.nextStage(p)
+	why, who := t.nextStage(p)
+	if why == HeldFill && !s.behind(p) {
+		return Undecided, ""
+	}
+	return why, who
+}
+
+// behind says whether a day that goes on as it began ends with too little sent to advance. Its first
+// hour shows nothing yet.
+func (s *State) behind(p *Plan) bool {
+	hours := float64(s.Hour%24) + 1 - float64(s.hourEnd(p)-s.Now)/float64(p.hour())
+	return hours >= 1 && float64(s.Total.Day) < p.Health.MinFill*float64(s.Caps.Daily)*hours/24
 }
 
 // Time gives the wall time of an instant, whose store counts from 1970.

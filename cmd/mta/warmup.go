@@ -26,7 +26,7 @@ func newWarmup(c *cli) *cobra.Command {
 
 const warmupListHelp = `List the sources that have a plan: the stage, what was sent of the hour's and the
 day's caps, and the share of the mail that takes the source now. OUTLOOK is what the day
-would do to the stage if it ended now.`
+would do to the stage if it ended now; that too little was sent only when it falls behind.`
 
 func newWarmupList(c *cli) *cobra.Command {
 	var p pageFlags

@@ -198,7 +198,7 @@ func warmupDays(w *control.Warmup, p *control.PlanDocument) *table {
 	if w.State == control.WarmupWarm {
 		limit, share = "-", "-"
 	}
-	t.add("today; if it ended now: "+warmupOutlook(w), fmt.Sprint(today), fmt.Sprint(w.Stage), limit, fmt.Sprint(w.SentDay), share)
+	t.add("today, as it looks: "+warmupOutlook(w), fmt.Sprint(today), fmt.Sprint(w.Stage), limit, fmt.Sprint(w.SentDay), share)
 	return t
 }
 

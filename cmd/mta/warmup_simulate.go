@@ -198,7 +198,7 @@ func (c *cli) simulatedPlan(name string) (*warmup.Plan, error) {
 	}
 	p, err := warmup.ParsePlan(bytes.NewReader(planIn(text)))
 	if err != nil {
-		return nil, &simulate.InputError{What: "plan", Text: strings.TrimPrefix(plainly(err), "reading plan: ")}
+		return nil, &simulate.InputError{What: "plan", Text: name + ": " + strings.TrimPrefix(plainly(err), "reading plan: ")}
 	}
 	p.Name = strings.TrimSuffix(filepath.Base(name), ".json")
 	return p, nil

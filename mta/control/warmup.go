@@ -74,7 +74,7 @@ type Warmup struct {
 	HourEnds     time.Time `json:"hour_ends_at,omitzero"`
 	DayEnds      time.Time `json:"day_ends_at,omitzero"`
 
-	// Outlook is what the day would do to the stage, ended it now, and on account of whom.
+	// Outlook is what the day will do to the stage as far as is known by now, and on account of whom.
 	Outlook         string `json:"outlook,omitempty"`
 	OutlookProvider string `json:"outlook_provider,omitempty"`
 
