@@ -53,6 +53,7 @@ type ItemRecipient struct {
 	Address  envelope.Address
 	State    State
 	Key      string    // what it waits, or last waited, under
+	Line     string    // which line of that, see Line
 	Attempts int       // so far
 	Next     time.Time // of the next attempt; zero when it waits for no time
 	Last     reply.Reply
@@ -148,7 +149,7 @@ func itemOf(m *envelope.Message) Item {
 
 func (q *Queue) itemRecipient(c *candidateRecipient, m *envelope.Message) ItemRecipient {
 	e := &c.entry
-	r := ItemRecipient{Index: int(e.Rcpt), State: e.State(), Key: c.key, Attempts: int(e.Attempts), Warned: e.Warned()}
+	r := ItemRecipient{Index: int(e.Rcpt), State: e.State(), Key: c.key, Line: c.line, Attempts: int(e.Attempts), Warned: e.Warned()}
 	if m != nil && r.Index < len(m.Recipients) {
 		r.Address = m.Recipients[r.Index].Address
 	}

@@ -247,6 +247,46 @@ func TestParkAndTake(t *testing.T) {
 	})
 }
 
+// TestLines: what is parked in a line is taken by that name only, and is of the key for all else.
+func TestLines(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		q := open(t, small(t, vfs.Memory()))
+		defer shut(t, q)
+		accept(t, q, message(3, "example.net"), "x")
+		l := next(t, q)
+		lines := []string{Line("site", "a"), Line("site", "b"), "site"}
+		for i, line := range lines {
+			q.Park(l.Message.ID, []int{i}, line)
+		}
+		f := Filter{Key: "site"}
+		if sum := q.Summary(f); len(sum) != 1 || sum[0].Key != "site" || sum[0].Total != 3 {
+			t.Errorf("summary %+v", sum)
+		}
+		items, _, err := q.List(f, Page{})
+		if err != nil || len(items) != 1 || len(items[0].Recipients) != 3 {
+			t.Fatalf("listed: %+v, %v", items, err)
+		}
+		for i, want := range []string{"a", "b", ""} {
+			if r := items[0].Recipients[i]; r.Key != "site" || r.Line != want {
+				t.Errorf("recipient %d is in line %q of %q", i, r.Line, r.Key)
+			}
+		}
+		for i, line := range lines {
+			if n := q.Parked(line); n != 1 {
+				t.Errorf("%d wait in %q", n, line)
+			}
+			got := q.Take(line, 9)
+			if len(got) != 1 || len(got[0].Recipients) != 1 || got[0].Recipients[0].Index != i || got[0].Recipients[0].Key != "site" {
+				t.Errorf("of %q were taken: %+v", line, got)
+			}
+		}
+		q.Settle(l.Message.ID, indexes(l), Delivered)
+		if s := balanced(t, q); s.Keys != 0 {
+			t.Errorf("%d keys are left", s.Keys)
+		}
+	})
+}
+
 // What is newest can be had first, and then what is oldest.
 func TestTakeNewest(t *testing.T) {
 	inTime(t, func(t *testing.T) {

@@ -28,7 +28,7 @@ const (
 // Filter selects recipients. All conditions that are set must hold; the zero Filter selects all.
 type Filter struct {
 	States    []State
-	Key       string // what it waits, or last waited, under: the site
+	Key       string // what it waits, or last waited, under: the site; lines of it included
 	Domain    string // of the recipient, A-label form; "*.example.com" is all below it
 	Recipient string // address, in any case; "@example.com" is all of a domain
 	Sender    string // the same; "<>" is the null sender
@@ -88,6 +88,7 @@ type candidate struct {
 type candidateRecipient struct {
 	entry schedule.Entry
 	key   string
+	line  string
 	last  *Attempt // while it is in memory only: it is in the journal a moment later
 	note  place    // of the record that has it otherwise; zero when there was none
 }
@@ -222,7 +223,7 @@ func (w *walker) findKey() bool {
 
 // selects reports whether the schedule alone says that an entry is selected.
 func (w *walker) selects(e *schedule.Entry) bool {
-	return w.states[e.State()] && (w.f.Key == "" || e.Key == w.key)
+	return w.states[e.State()] && (w.f.Key == "" || w.q.keys.Of(e.Key) == w.key)
 }
 
 // consider adds an entry to the batch if it is selected.
@@ -240,7 +241,7 @@ func (w *walker) consider(e *schedule.Entry) {
 }
 
 func (q *Queue) candidate(e *schedule.Entry) candidateRecipient {
-	r := candidateRecipient{entry: *e, key: q.keys.Name(e.Key)}
+	r := candidateRecipient{entry: *e, key: q.keys.Name(e.Key), line: q.keys.LineOf(e.Key)}
 	if last, ok := q.replies[recipientKey{e.ID, e.Rcpt}]; ok {
 		kept := last // on the heap, which last then isn't for all others
 		r.last = &kept

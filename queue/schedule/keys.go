@@ -1,7 +1,12 @@
 package schedule
 
+import "strings"
+
 // Keys are the names that entries wait under, and how many do. A name is there while an entry
 // has it. Number 0 is the empty name and is always there.
+//
+// A name with a NUL in it is a line of the key before the NUL, which is there as long as the line:
+// entries wait apart in a line, and are that key's for all else.
 type Keys struct {
 	t      *Table
 	all    []key
@@ -11,9 +16,10 @@ type Keys struct {
 
 type key struct {
 	name    string
-	entries int  // that have it in any state
-	waiting int  // that are on the list
-	list    List // those that wait under it
+	of      uint32 // the key that it is a line of, or itself
+	entries int    // that have it in any state, and lines of it
+	waiting int    // that are on the list
+	list    List   // those that wait under it
 	used    bool
 }
 
@@ -31,15 +37,37 @@ func (k *Keys) Number(name string) uint32 {
 	if n, ok := k.byName[name]; ok {
 		return n
 	}
-	n := uint32(len(k.all))
-	if l := len(k.free); l > 0 {
-		n, k.free = k.free[l-1], k.free[:l-1]
-		k.all[n] = key{name: name, list: k.all[n].list, used: true}
-	} else {
-		k.all = append(k.all, key{name: name, list: k.t.NewList(), used: true})
-	}
+	n := k.unused()
+	kk := &k.all[n]
+	*kk = key{name: name, of: n, list: kk.list, used: true}
 	k.byName[name] = n
+	if of, _, line := strings.Cut(name, lineMark); line {
+		plain := k.Number(of)
+		k.all[n].of = plain
+		k.all[plain].entries++
+	}
 	return n
+}
+
+// lineMark stands between a key and the rest of the name of a line of it.
+const lineMark = "\x00"
+
+// Line is the name of a line of a key; of none it is the key's.
+func Line(key, line string) string {
+	if line == "" {
+		return key
+	}
+	return key + lineMark + line
+}
+
+func (k *Keys) unused() uint32 {
+	if l := len(k.free); l > 0 {
+		n := k.free[l-1]
+		k.free = k.free[:l-1]
+		return n
+	}
+	k.all = append(k.all, key{list: k.t.NewList()})
+	return uint32(len(k.all) - 1)
 }
 
 // Lookup gives the number of a name that is there.
@@ -48,8 +76,17 @@ func (k *Keys) Lookup(name string) (uint32, bool) {
 	return n, ok
 }
 
-// Name is the name of a number.
-func (k *Keys) Name(n uint32) string { return k.all[n].name }
+// Name is the name of a number, without that of a line.
+func (k *Keys) Name(n uint32) string { return k.all[k.all[n].of].name }
+
+// LineOf is the name of a line within its key, "" for a number that is none's.
+func (k *Keys) LineOf(n uint32) string {
+	_, line, _ := strings.Cut(k.all[n].name, lineMark)
+	return line
+}
+
+// Of is the number of the key that n is a line of, or n.
+func (k *Keys) Of(n uint32) uint32 { return k.all[n].of }
 
 // Len is one more than the largest number.
 func (k *Keys) Len() int { return len(k.all) }
@@ -77,12 +114,19 @@ func (k *Keys) Hold(e *Entry) { k.all[e.Key].entries++ }
 func (k *Keys) Release(e *Entry) {
 	n := e.Key
 	e.Key = 0
+	k.release(n)
+}
+
+func (k *Keys) release(n uint32) {
 	kk := &k.all[n]
 	if kk.entries--; kk.entries > 0 || n == 0 {
 		return
 	}
+	if kk.of != n {
+		k.release(kk.of)
+	}
 	delete(k.byName, kk.name)
-	kk.name, kk.used = "", false
+	kk.name, kk.of, kk.used = "", n, false
 	k.free = append(k.free, n)
 }
 

@@ -246,6 +246,49 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+// A line is its key's, which is there as long as a line is, and has entries of its own that wait.
+func TestLinesOfAKey(t *testing.T) {
+	tab := New()
+	keys := NewKeys(tab)
+	park := func(id uint64, name string) Slot {
+		s := tab.Append(Entry{ID: id}, Leased)
+		keys.Hold(tab.At(s))
+		keys.Set(tab.At(s), keys.Number(name))
+		keys.Park(s)
+		return s
+	}
+	drop := func(s Slot) {
+		keys.Unpark(s)
+		keys.Release(tab.At(s))
+		tab.Free(s)
+	}
+	x, y, plain := park(1, Line("site", "x")), park(2, Line("site", "y")), park(3, Line("site", ""))
+	n, ok := keys.Lookup("site")
+	if !ok || keys.First(n) != plain || keys.Waiting(n) != 1 || keys.Count() != 3 {
+		t.Errorf("key %d %v has %d waiting; there are %d names", n, ok, keys.Waiting(n), keys.Count())
+	}
+	drop(plain)
+	for s, line := range map[Slot]string{x: "x", y: "y"} {
+		k := tab.At(s).Key
+		if keys.Name(k) != "site" || keys.LineOf(k) != line || keys.Of(k) != n || keys.First(k) != s {
+			t.Errorf("line %q is line %q of %q (%d), and %d waits in it", line, keys.LineOf(k), keys.Name(k), keys.Of(k), keys.First(k))
+		}
+	}
+	drop(x)
+	if m, ok := keys.Lookup("site"); !ok || m != n {
+		t.Error("a key is gone that has a line")
+	}
+	drop(y)
+	if _, ok := keys.Lookup("site"); ok || keys.Count() != 0 {
+		t.Errorf("%d names are left without entries", keys.Count())
+	}
+	for n := range uint32(keys.Len()) {
+		if name := keys.Name(n); name != "" {
+			t.Errorf("number %d is still %q", n, name)
+		}
+	}
+}
+
 func BenchmarkWheel(b *testing.B) {
 	tab := New()
 	w := NewWheel(tab, 1000)
