@@ -431,18 +431,10 @@ func (q *Queue) Park(id envelope.ID, recipients []int, key string) {
 	})
 }
 
-// Return makes leased recipients due again as if they had not been handed out. For those of a
-// DelayWarning it means that the sender was not told and is to be told later.
+// Return makes leased recipients due again as if they had not been handed out.
 func (q *Queue) Return(id envelope.ID, recipients []int) {
 	now := q.seconds()
 	q.comeBack(id, recipients, func(s schedule.Slot, e *schedule.Entry) { q.makeDue(s, e, now) })
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, r := range recipients {
-		if _, e := q.table.Find(uint64(id), uint16(r)); e != nil {
-			e.SetWarning(false)
-		}
-	}
 }
 
 // makeDue puts an entry that is on no list where Next finds it.

@@ -194,24 +194,19 @@ func TestDelayWarning(t *testing.T) {
 				q := open(t, cfg)
 				began := time.Now()
 				id := inState(t, q, s)
-				for told := range 2 {
-					l := next(t, q)
-					if l.Why != DelayWarning || l.Message.ID != id || len(l.Recipients) != 1 || time.Since(began) < 4*time.Hour {
-						t.Fatalf("%+v after %v", l, time.Since(began))
-					}
-					if got := stateOf(t, q, id); got != s {
-						t.Fatalf("state %v, want %v", got, s)
-					}
-					if got := bodyOf(t, q, id); got != "x" {
-						t.Fatalf("body %q", got)
-					}
-					nothing(t, q)
-					if told == 0 {
-						q.Return(id, []int{0}) // the sender could not be told
-					} else {
-						q.Warned(id, []int{0})
-					}
+				l := next(t, q)
+				if l.Why != DelayWarning || l.Message.ID != id || len(l.Recipients) != 1 || time.Since(began) < 4*time.Hour {
+					t.Fatalf("%+v after %v", l, time.Since(began))
 				}
+				if got := stateOf(t, q, id); got != s {
+					t.Fatalf("state %v, want %v", got, s)
+				}
+				if got := bodyOf(t, q, id); got != "x" {
+					t.Fatalf("body %q", got)
+				}
+				time.Sleep(time.Minute) // as long as that takes
+				nothing(t, q)
+				q.Warned(id, []int{0})
 				time.Sleep(time.Minute)
 				nothing(t, q)
 				shut(t, q)
@@ -227,6 +222,32 @@ func TestDelayWarning(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestDelayWarningAndAnAttempt: an attempt that was none is no reason to warn twice while the sender
+// is being told.
+func TestDelayWarningAndAnAttempt(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		cfg := small(t, vfs.Memory())
+		cfg.DelayAfter = 4 * time.Hour
+		q := open(t, cfg)
+		defer shut(t, q)
+		id := inState(t, q, StateWaiting)
+		if l := next(t, q); l.Why != DelayWarning {
+			t.Fatalf("%v", l.Why)
+		}
+		if l := q.Take("site", 1); len(l) != 1 {
+			t.Fatalf("took %v", l)
+		}
+		q.Return(id, []int{0})
+		for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(time.Second) {
+			if l := next(t, q); l.Why != Due {
+				t.Fatalf("handed out for a %v", l.Why)
+			}
+			q.Return(id, []int{0})
+		}
+		q.Warned(id, []int{0})
+	})
 }
 
 // TestActionsInEveryState does each action to a recipient in each state, also while it is
