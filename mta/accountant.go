@@ -111,6 +111,7 @@ func (a *accountant) reception(m *envelope.Message) {
 	for i := range m.Recipients {
 		rec.Recipient = m.Recipients[i].Address
 		rec.Queue = queueName(m, rec.Recipient)
+		rec.Release = m.ReleaseOf(i)
 		a.log.Add(&rec)
 	}
 }

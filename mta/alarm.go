@@ -8,11 +8,12 @@ import (
 	"sync"
 	"time"
 
+	"mta/mta/control"
 	"mta/queue"
 )
 
 // Alarms tell of what an operator should look at: they are a log line when they begin and when
-// they end, and the metric mta_alarm meanwhile. The numbers are those of T10.
+// they end, and the metric mta_alarm and a line of 'mta status' meanwhile. The numbers are those of T10.
 const (
 	alarmAge     = "queue_age"     // the first of what is due has waited too long
 	alarmGrowing = "queue_growing" // what is due grows and grows
@@ -85,20 +86,24 @@ type alarms struct {
 	log *slog.Logger
 
 	mu sync.Mutex // guards on
-	on map[string]string
+	on map[string]control.Alarm
 }
 
 // set tells of what has begun and ended since the last time.
-func (a *alarms) set(on map[string]string) {
+func (a *alarms) set(now time.Time, reasons map[string]string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	on := make(map[string]control.Alarm, len(reasons))
 	for _, name := range alarmNames {
-		_, was := a.on[name]
-		reason, is := on[name]
+		old, was := a.on[name]
+		reason, is := reasons[name]
 		switch {
-		case is && !was:
+		case is && was:
+			on[name] = control.Alarm{Name: name, Reason: reason, Since: old.Since}
+		case is:
+			on[name] = control.Alarm{Name: name, Reason: reason, Since: now}
 			a.log.Error("alarm begins", "alarm", name, "reason", reason)
-		case was && !is:
+		case was:
 			a.log.Info("alarm ends", "alarm", name)
 		}
 	}
@@ -109,6 +114,18 @@ func (a *alarms) isOn(name string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	_, on := a.on[name]
+	return on
+}
+
+// list gives those that are on.
+func (a *alarms) list() (on []control.Alarm) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, name := range alarmNames {
+		if alarm, is := a.on[name]; is {
+			on = append(on, alarm)
+		}
+	}
 	return on
 }
 
@@ -123,7 +140,7 @@ func (a *alarms) run(ctx context.Context, stats func() queue.Stats, refusing fun
 			return
 		case now := <-tick.C:
 			s := stats()
-			a.set(w.step(now, &s, refusing(), missing()))
+			a.set(now, w.step(now, &s, refusing(), missing()))
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -91,6 +92,18 @@ func TestT10_AlarmForSourcesThatAreGone(t *testing.T) {
 	}
 }
 
+func TestAlarmsAreInTheManual(t *testing.T) {
+	manual, err := os.ReadFile("../docs/accounting.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range alarmNames {
+		if !strings.Contains(string(manual), "\n| `"+name+"` | ") {
+			t.Errorf("docs/accounting.md lacks %s", name)
+		}
+	}
+}
+
 func TestAlarmsAreToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
@@ -110,11 +123,17 @@ func TestAlarmsAreToldOnce(t *testing.T) {
 		if n := strings.Count(text.String(), "alarm begins"); n != 1 || !a.isOn(alarmStorage) {
 			t.Errorf("told %d times:\n%s", n, &text)
 		}
+		if on := a.list(); len(on) != 1 || on[0].Name != alarmStorage || on[0].Reason != "no space left" || time.Since(on[0].Since) != 2*time.Minute+time.Second {
+			t.Errorf("shown as %+v", on)
+		}
 		healthy.Store(true)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if n := strings.Count(text.String(), "alarm ends"); n != 1 || a.isOn(alarmStorage) {
 			t.Errorf("its end was told %d times:\n%s", n, &text)
+		}
+		if on := a.list(); len(on) != 0 {
+			t.Errorf("shown as %+v after its end", on)
 		}
 		cancel()
 	})

@@ -2,6 +2,7 @@ package mta
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -85,7 +86,7 @@ func (r *Relay) refusing() string {
 	case err == nil:
 		return ""
 	case errors.Is(err, queue.ErrDiskFull):
-		return "the queue's disk is full: mail is answered 452 until there is room, see min_free"
+		return fmt.Sprintf("%v: mail is answered 452 until there is room", err)
 	}
-	return "the queue can't be written: mail is answered 451 until it can, see the log"
+	return fmt.Sprintf("the queue can't be written: mail is answered 451 until it can: %v", err)
 }

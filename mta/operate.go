@@ -45,6 +45,7 @@ func (r *Relay) Status() control.Status {
 		PID:      os.Getpid(),
 		State:    state,
 		Reason:   reason,
+		Alarms:   append([]control.Alarm{}, r.alarms.list()...), // never null in JSON
 		Started:  r.started,
 		Config:   r.opts.ConfigFile,
 		SMTP:     r.listeners.addresses(),

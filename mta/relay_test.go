@@ -23,6 +23,7 @@ import (
 
 	"mta/internal/dnsserver"
 	"mta/internal/sink"
+	"mta/mta/accounting"
 	"mta/mta/config"
 	"mta/mta/control"
 )
@@ -319,17 +320,23 @@ func (w *world) eventsOf(recipient string) []string {
 	return out
 }
 
-// await returns when a recipient has an accounting record of a type.
-func (w *world) await(recipient, kind string) {
+// await returns when a recipient has an accounting record of a type: the first.
+func (w *world) await(recipient, kind string) (rec *accounting.Record) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	found := errors.New("found")
 	q := control.LogQuery{Recipient: recipient, Types: []string{kind}, Follow: true}
-	err := eventReader{w.Relay}.Read(ctx, q, func([]byte) error { return found }, func() {})
+	err := eventReader{w.Relay}.Read(ctx, q, func(line []byte) (err error) {
+		if rec, err = accounting.Parse(line); err != nil {
+			return err
+		}
+		return found
+	}, func() {})
 	if !errors.Is(err, found) {
 		w.t.Fatalf("no %s of %s: %v", kind, recipient, err)
 	}
+	return rec
 }
 
 func TestTwoRelaysInOneProcess(t *testing.T) {
@@ -469,7 +476,7 @@ func TestHealthKnowsOfAFullDisk(t *testing.T) {
 	if got := health(); got != http.StatusServiceUnavailable {
 		t.Errorf("all mail is refused, and health is %d", got)
 	}
-	if s := w.Status(); s.State != "refusing" || !strings.Contains(s.Reason, "disk is full") {
+	if s := w.Status(); s.State != "refusing" || !strings.Contains(s.Reason, "disk is full: ") || !strings.Contains(s.Reason, " free in "+w.cfg.DataDir) {
 		t.Errorf("all mail is refused, and the status is %s, %q", s.State, s.Reason)
 	}
 	for range 100 {

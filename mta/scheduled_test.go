@@ -29,7 +29,13 @@ func TestT1_ScheduledMailIsHeldAndReleased(t *testing.T) {
 	if err != nil || !strings.Contains(e.Message.Recipients[0].Why, "released later") || !e.Message.Recipients[0].Until.Equal(r.Next) {
 		t.Errorf("explained as %+v, %v", e.Message, err)
 	}
+	if rec := w.await("bob@box.example", "Reception"); !rec.Release.Equal(r.Next) {
+		t.Errorf("the log says that it is scheduled for %v, want %v", rec.Release, r.Next)
+	}
 	w.send("ann@client.example", letter, "eve@box.example")
+	if rec := w.await("eve@box.example", "Reception"); !rec.Release.IsZero() {
+		t.Errorf("the log says that mail for now is scheduled for %v", rec.Release)
+	}
 	if got := w.arrived(1); got[0].Recipients[0] != "eve@box.example" {
 		t.Fatalf("%s has got mail that is scheduled", got[0].Recipients[0])
 	}

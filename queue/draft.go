@@ -89,8 +89,8 @@ func (d *Draft) Write(p []byte) (int, error) {
 
 // spill moves the content from memory to a file.
 func (d *Draft) spill() error {
-	if d.q.freeOctets() < d.q.cfg.MinFree {
-		return ErrDiskFull
+	if err := d.q.room(0); err != nil {
+		return err
 	}
 	n := d.q.largeSeq.Add(1)
 	f, err := d.q.fs.Create(d.q.largePath(n))
@@ -168,8 +168,8 @@ func (d *Draft) prepare(m *envelope.Message) error {
 	if n := len(m.Recipients); n == 0 || n > MaxRecipients {
 		return fmt.Errorf("queue: message has %d recipients: want 1 to %d", n, MaxRecipients)
 	}
-	if free := d.q.freeOctets(); free < d.q.cfg.MinFree+d.size {
-		return fmt.Errorf("%w: %d octets are free, %d are kept back", ErrDiskFull, free, d.q.cfg.MinFree)
+	if err := d.q.room(d.size); err != nil {
+		return err
 	}
 	m.Size = d.size
 	if m.Received.IsZero() {

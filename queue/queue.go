@@ -318,10 +318,18 @@ func (q *Queue) Ready() error {
 		return ErrClosed
 	case stalled:
 		return fault
-	case q.freeOctets() < q.cfg.MinFree:
-		return ErrDiskFull
 	}
-	return nil
+	return q.room(0)
+}
+
+// room returns an ErrDiskFull when n octets more would leave less than MinFree on the disk.
+func (q *Queue) room(n int64) error {
+	free := q.freeOctets()
+	if free >= q.cfg.MinFree+n {
+		return nil
+	}
+	const MiB = 1 << 20
+	return fmt.Errorf("%w: %d MiB are free in %s, %d MiB are kept back (min_free)", ErrDiskFull, free/MiB, q.cfg.Dir, q.cfg.MinFree/MiB)
 }
 
 func isNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }

@@ -183,7 +183,11 @@ func logText(r *accounting.Record) string {
 	case accounting.Lost:
 		return plural(int(r.Count), "record") + " could not be written"
 	case accounting.Reception:
-		return fmt.Sprintf("%s -> %s%s, %s", angled(string(r.Sender)), angled(string(r.Recipient)), from(r.Peer), plural(int(r.Size), "octet"))
+		later := ""
+		if !r.Release.IsZero() {
+			later = ", scheduled for " + r.Release.Local().Format(time.DateTime)
+		}
+		return fmt.Sprintf("%s -> %s%s, %s%s", angled(string(r.Sender)), angled(string(r.Recipient)), from(r.Peer), plural(int(r.Size), "octet"), later)
 	case accounting.Rejection:
 		return fmt.Sprintf("%s -> %s%s: %s", angled(string(r.Sender)), angled(string(r.Recipient)), from(r.Peer), reply)
 	}

@@ -91,6 +91,7 @@ func sampleRelay(ts *testscript.TestScript, _ bool, how []string) {
 	r.TraceEnds = true
 	if slices.Contains(how, "refusing") {
 		r.State.State, r.State.Reason = "refusing", "the disk is full"
+		r.State.Alarms = []control.Alarm{{Name: "storage", Reason: "the disk is full", Since: r.Now.Add(-5 * time.Minute)}}
 	}
 	r.OnReload = func() (control.Reload, error) {
 		return control.Reload{Changes: []string{"defaults: connection_limit = 20 (was 10)"}, Restart: []string{"http: address = \"\", needs a restart"}}, nil

@@ -12,7 +12,9 @@ func newStatus(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "say how the running relay is",
-		Args:  noArgs,
+		Long: `Say how the running relay is: whether it takes mail, which alarms are on, and its sums.
+Alarms are looked at once a minute.`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := c.client()
 			if err != nil {
@@ -32,6 +34,9 @@ func newStatus(c *cli) *cobra.Command {
 			fact("state", "%s since %s", s.State, moment(s.Started, c.now()))
 			if s.Reason != "" {
 				fact("reason", "%s", s.Reason)
+			}
+			for _, a := range s.Alarms {
+				fact("alarm", "%s since %s: %s", a.Name, moment(a.Since, c.now()), a.Reason)
 			}
 			fact("config", "%s", orDefaults(s.Config))
 			fact("smtp", "%s", strings.Join(s.SMTP, ", "))

@@ -37,6 +37,7 @@ type wire struct {
 	} `json:"peer_address"`
 	Time              time.Time `json:"event_time"`
 	Created           time.Time `json:"created_time"`
+	Release           time.Time `json:"scheduled_time"`
 	Attempts          int       `json:"num_attempts"`
 	Provider          string    `json:"provider_name"`
 	EgressPool        string    `json:"egress_pool"`
@@ -64,7 +65,7 @@ func Parse(line []byte) (*Record, error) {
 			Code: w.Response.Code, Text: w.Response.Content, Command: w.Response.Command, Local: w.Response.Local,
 			Enhanced: reply.Enhanced{w.Response.Enhanced.Class, w.Response.Enhanced.Subject, w.Response.Enhanced.Detail},
 		},
-		Peer: Peer{Name: w.Peer.Name}, Time: w.Time, Created: w.Created, Attempts: w.Attempts,
+		Peer: Peer{Name: w.Peer.Name}, Time: w.Time, Created: w.Created, Release: w.Release, Attempts: w.Attempts,
 		EgressPool: w.EgressPool, EgressSource: w.EgressSource,
 		Tenant: w.Tenant, Campaign: w.Campaign, Session: w.Session,
 		ReceptionProtocol: w.ReceptionProtocol, DeliveryProtocol: w.DeliveryProtocol,

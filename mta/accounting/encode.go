@@ -26,6 +26,9 @@ func appendRecord(b []byte, r *Record, node string) []byte {
 	if !r.Created.IsZero() {
 		b = appendTime(b, "created", "created_time", r.Created)
 	}
+	if !r.Release.IsZero() {
+		b = appendTime(b, "scheduled", "scheduled_time", r.Release)
+	}
 	b = append(b, `,"nodeid":`...)
 	b = append(b, node...)
 	return append(b, '}', '\n')

@@ -19,7 +19,7 @@ func TestTheManualNamesEveryField(t *testing.T) {
 	text := string(page)
 	written := make(map[string]bool)
 	full := delivery()
-	full.Response.Local = true
+	full.Response.Local, full.Release = true, accepted
 	for _, r := range []Record{full, {Type: Lost, Count: 1, Time: accepted}} {
 		var fields map[string]any
 		if err := json.Unmarshal(appendRecord(nil, &r, `"n"`), &fields); err != nil {

@@ -54,6 +54,7 @@ type Record struct {
 
 	Time     time.Time // of the event
 	Created  time.Time // when the message was accepted
+	Release  time.Time // when a scheduled message is let go to this recipient; zero: at once
 	Attempts int       // including this one
 
 	EgressPool   string // the pool of the tenant's sources

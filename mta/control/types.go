@@ -232,10 +232,18 @@ type Status struct {
 	PID      int        `json:"pid"`
 	State    string     `json:"state"`            // running, refusing (mail, with 4xx), draining
 	Reason   string     `json:"reason,omitempty"` // why mail is refused
+	Alarms   []Alarm    `json:"alarms"`           // those that are on
 	Started  time.Time  `json:"started"`
 	Config   string     `json:"config"` // the file in force; "" without one
 	SMTP     []string   `json:"smtp"`   // "ip:port" where mail is taken
 	Queue    QueueStats `json:"queue"`
+}
+
+// Alarm is something that an operator should look at. The relay looks once a minute.
+type Alarm struct {
+	Name   string    `json:"name"` // as in the metric mta_alarm
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"`
 }
 
 // QueueStats counts recipients since the start of the relay. At every instant
