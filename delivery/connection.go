@@ -260,6 +260,9 @@ func (s *Scheduler) failedToOpen(c *connection, err error) {
 			s.db.Refused(c.rec.Path, now, r, backoff)
 		}
 		c.lane.failedAt = now
+		if !r.Local {
+			s.cfg.OnRefused(c.route, c.source.Name, r)
+		}
 		s.judge(c, r, true, now)
 		s.cfg.Log.Info("connection failed", "host", c.host.String(), "source", c.source.Name, "site", c.lane.laneKey.site, "error", r.Error())
 	}

@@ -52,7 +52,7 @@ type Result struct {
 	// DSN says that the host took over what NOTIFY asks for (RFC 3461, 5.2.1).
 	DSN     bool
 	TLS     string        // version and cipher, "" for clear text
-	Session string        // names the connection in logs
+	Session string        // names the connection in logs; "" when none had the recipient
 	Time    time.Duration // from being handed to the connection to the reply
 }
 

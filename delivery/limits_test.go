@@ -1,7 +1,9 @@
 package delivery
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -9,6 +11,7 @@ import (
 
 	"mta/destdb"
 	"mta/internal/gcra"
+	"mta/internal/reply"
 	"mta/internal/route"
 	"mta/internal/sink"
 )
@@ -338,6 +341,44 @@ func TestOwnWordsAreNotJudged(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestARefusedConnectionIsToldOnce: what a host says of a connection is told once, and not for each of
+// the recipients who waited for it and come back with those words. What it says of a message is not.
+func TestARefusedConnectionIsToldOnce(t *testing.T) {
+	for phase, told := range map[sink.Phase]bool{sink.Connect: true, sink.Hello: true, sink.Mail: false} {
+		synctest.Test(t, func(t *testing.T) {
+			var refused []string
+			w := newWorld(t, func(c *Config) {
+				c.OnRefused = func(r *route.Route, source string, words reply.Reply) {
+					refused = append(refused, fmt.Sprint(r.Provider, " ", source, " ", words.Code, " ", words.Command))
+				}
+			})
+			defer w.end()
+			r := routeTo("a", tier(w.host("mx", sink.Config{Latency: time.Second, Hook: func(c sink.Command) (a sink.Answer) {
+				if c.Phase == phase {
+					a.Reply = "421 4.3.2 not now"
+				}
+				return a
+			}})))
+			r.Provider = "big"
+			w.send(r, 500)
+			for _, res := range w.awaitResults(500, time.Hour) {
+				if res.Reply.OK() || told && (!res.Attempted || res.Reply.Code != 421) || res.Attempted && (res.Session == "") != told {
+					t.Fatalf("%v: %+v", phase, res)
+				}
+			}
+			w.s.mu.Lock()
+			defer w.s.mu.Unlock()
+			want := 0
+			if told {
+				want = len(w.dialed())
+			}
+			if len(refused) != want || told && !slices.Contains([]string{"big out1 421 greeting", "big out1 421 EHLO"}, refused[0]) {
+				t.Errorf("%v: told %d times: %q, of %d connections", phase, len(refused), refused, len(w.dialed()))
+			}
+		})
+	}
 }
 
 func TestReloadActsAtOnce(t *testing.T) {

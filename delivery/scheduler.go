@@ -51,6 +51,10 @@ type Config struct {
 	// OnAction is told of each automatic action when it begins. It must not block, nor call the
 	// scheduler.
 	OnAction func(site string, a destdb.Action)
+	// OnRefused is told of each connection that a host turned away in words: by its greeting, or by the
+	// reply to EHLO, STARTTLS or AUTH. That is once, however much mail waits for it and comes back with
+	// those words. It must not block, nor call the scheduler.
+	OnRefused func(r *route.Route, source string, words reply.Reply)
 	// Backoff are the rules by which replies lead to automatic actions; nil is DefaultRules.
 	Backoff []Rule
 
@@ -78,6 +82,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.OnAction == nil {
 		c.OnAction = func(string, destdb.Action) {}
+	}
+	if c.OnRefused == nil {
+		c.OnRefused = func(*route.Route, string, reply.Reply) {}
 	}
 	if c.Dial == nil {
 		c.Dial = dialer

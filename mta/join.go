@@ -45,6 +45,7 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 		Dial:                  r.dial,
 		OnRoom:                r.refiller.room,
 		OnAction:              r.tellAction,
+		OnRefused:             r.warm.refused,
 		Backoff:               backoffRules(cfg),
 		Trace:                 r.tracer.watch,
 		MaxConnections:        cfg.Delivery.MaxConnections,

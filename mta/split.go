@@ -183,7 +183,7 @@ func (s *splitter) tell(c *choice, results []delivery.Result) {
 	for i := range results {
 		r := &results[i]
 		switch {
-		case !r.Attempted || r.Reply.Local && (r.Reply.Command == "connect" || r.Reply.Command == "greeting"):
+		case !r.Attempted || r.Session == "": // what is said of a connection is heard by refused
 			unseen++
 		case !r.Reply.Local: // what this relay says itself is no opinion about its mail
 			s.warm.Report(c.key, c.wants.Provider, warmupOutcome(r.Reply))
@@ -202,6 +202,15 @@ func warmupOutcome(r reply.Reply) warmup.Outcome {
 		return warmup.PolicyRefusal
 	case r.Permanent():
 		return warmup.HardBounce
+	}
+	return warmup.Deferred
+}
+
+// refusedOutcome says what it means that a host ended a connection before any transaction. That is
+// about this sender, never about an address.
+func refusedOutcome(r reply.Reply) warmup.Outcome {
+	if x := warmupOutcome(r); x == warmup.PolicyRefusal {
+		return x
 	}
 	return warmup.Deferred
 }

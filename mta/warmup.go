@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"mta/internal/envelope"
+	"mta/internal/reply"
+	"mta/internal/route"
 	"mta/mta/config"
 	"mta/queue"
 	"mta/warmup"
@@ -245,6 +247,14 @@ func (w *warming) reload(cfg *config.Config) {
 	select {
 	case w.again <- struct{}{}:
 	default:
+	}
+}
+
+// refused takes into account that a host turned a source away; see delivery.Config.OnRefused. It is one
+// outcome, however many recipients waited for that connection.
+func (w *warming) refused(rt *route.Route, source string, words reply.Reply) {
+	if key, ok := w.keyOf(source); ok {
+		w.ctl.Report(key, rt.Provider, refusedOutcome(words))
 	}
 }
 

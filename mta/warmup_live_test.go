@@ -233,6 +233,26 @@ func TestWarmupEndsWhenItsLedgerIsLost(t *testing.T) {
 	}
 }
 
+// The greeting of a provider that turns a warming source away reaches its warm-up.
+func TestWarmupHearsOfARefusedGreeting(t *testing.T) {
+	w := newWorldWith(t, Options{}, sink.Config{Refusals: []sink.Refusal{{Phase: sink.Connect, Reply: "554 5.7.1 go away"}}}, `
+		defaults { smtp_port = PORT }
+		source "new-1" { address = "127.0.0.77" }
+		pool "default" {
+			overflow = "hold"
+			dedicated "new-1" { plan = "standard" }
+		}`)
+	w.send("ann@client.example", letter, "bob@box.example")
+	var s warmup.Status
+	w.until("the refusal is counted, and the token back", func() bool {
+		s, _ = w.warm.Status("127.0.0.77")
+		return len(s.Providers) > 0 && s.Providers[0].Refused > 0 && s.SentDay == 0
+	})
+	if p := s.Providers[0]; p.Refused != 1 || p.HardBounces+p.Deferred+p.Delivered != 0 {
+		t.Errorf("%+v", p)
+	}
+}
+
 // A plan that a reload brings is known to the warm-up before any mail is chosen by it: an address that
 // the warm-up doesn't know has no limits.
 func TestReloadLeavesNoMomentWithoutLimits(t *testing.T) {

@@ -276,9 +276,10 @@ func TestATokenIsReturnedWhenTheProviderSawNothing(t *testing.T) {
 		"no connection":    {delivery.Result{Attempted: true, Reply: reply.Local(451, reply.Enhanced{4, 4, 1}, "connect", "refused")}, 0},
 		"never its turn":   {delivery.Result{Reply: reply.Local(451, reply.Enhanced{4, 4, 1}, "MAIL", "x")}, 0},
 		"taken back":       {delivery.Result{Withdrawn: true, Reply: reply.Local(451, reply.Enhanced{4, 3, 0}, "MAIL", "x")}, 0},
-		"refused by host":  {delivery.Result{Attempted: true, Reply: reply.Reply{Code: 550, Enhanced: reply.Enhanced{5, 1, 1}, Command: "RCPT"}}, 1},
-		"lost on the way":  {delivery.Result{Attempted: true, Ambiguous: true, Reply: reply.Local(451, reply.Enhanced{4, 4, 2}, "content", "x")}, 1},
-		"refused greeting": {delivery.Result{Attempted: true, Reply: reply.Reply{Code: 554, Command: "greeting"}}, 1},
+		"refused by host":  {delivery.Result{Attempted: true, Session: "s", Reply: reply.Reply{Code: 550, Enhanced: reply.Enhanced{5, 1, 1}, Command: "RCPT"}}, 1},
+		"lost on the way":  {delivery.Result{Attempted: true, Session: "s", Ambiguous: true, Reply: reply.Local(451, reply.Enhanced{4, 4, 2}, "content", "x")}, 1},
+		"refused greeting": {delivery.Result{Attempted: true, Reply: reply.Reply{Code: 554, Command: "greeting"}}, 0},
+		"refused EHLO":     {delivery.Result{Attempted: true, Reply: reply.Reply{Code: 421, Command: "EHLO"}}, 0},
 	} {
 		// All that was leased is either spent or given back when the lease has run out.
 		w.pass(time.Hour)
@@ -289,6 +290,36 @@ func TestATokenIsReturnedWhenTheProviderSawNothing(t *testing.T) {
 		if got := int(used() - before); got != c.left {
 			t.Errorf("%s: %d tokens are spent, want %d", name, got, c.left)
 		}
+	}
+}
+
+// TestARefusedConnectionIsOneOutcome: a greeting that 10 recipients waited for is one outcome of the day.
+// Their tokens come back, since the provider has seen none of them.
+func TestARefusedConnectionIsOneOutcome(t *testing.T) {
+	w := newWarmStage(t, overflowing)
+	w.pass(filling)
+	for range 10 {
+		w.mail(1)
+	}
+	w.wantSources(10, 0)
+	words := reply.Reply{Code: 421, Enhanced: reply.Enhanced{4, 3, 2}, Command: "greeting"}
+	w.warming.refused(w.routes["x.example"], "acme-1", words)
+	w.warming.refused(w.routes["x.example"], "pool-1", words)
+	for _, j := range w.jobs {
+		j.Done(j, []delivery.Result{{Attempted: true, Reply: words}})
+	}
+	w.pass(5 * time.Second)
+	s, _ := w.warming.ctl.Status("192.0.2.20")
+	if p := s.Providers[0]; p.Deferred != 1 || p.Delivered+p.HardBounces+p.Refused != 0 || s.SentHour != 0 {
+		t.Errorf("%d sent; %+v", s.SentHour, p)
+	}
+	// The policy of a greeting is one against this sender, and its permanence no bounce of an address.
+	w.warming.refused(w.routes["x.example"], "acme-1", reply.Reply{Code: 554, Enhanced: reply.Enhanced{5, 7, 1}, Command: "greeting"})
+	w.warming.refused(w.routes["x.example"], "acme-1", reply.Reply{Code: 554, Command: "greeting"})
+	w.pass(5 * time.Second)
+	s, _ = w.warming.ctl.Status("192.0.2.20")
+	if p := s.Providers[0]; p.Refused != 1 || p.Deferred != 2 || p.HardBounces != 0 {
+		t.Errorf("%+v", p)
 	}
 }
 

@@ -211,8 +211,8 @@ func (c *Controller) Valid(g Grant) bool {
 }
 
 // Refund gives tokens of a grant back. It is only for recipients of whom the provider has seen
-// nothing: there was no connection, or no greeting. What was refused was seen, and is spent. Out
-// of its window it changes nothing.
+// nothing: there was no connection that took them. What was refused was seen, and is spent. Out of
+// its window it changes nothing.
 func (c *Controller) Refund(g Grant, provider string, n int64) {
 	a := g.address
 	if a == nil || n <= 0 {
@@ -223,7 +223,8 @@ func (c *Controller) Refund(g Grant, provider string, n int64) {
 	a.lane(provider).delta.refund(n, g.receipt)
 }
 
-// Report tells what a provider made of one recipient that was sent from ip.
+// Report tells what a provider made of one recipient that was sent from ip, or of one connection
+// when it turned that away.
 func (c *Controller) Report(ip, provider string, x Outcome) {
 	c.ReportSome(ip, provider, x, 1)
 }
