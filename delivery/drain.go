@@ -127,7 +127,8 @@ func (d *drain) begin(l *lane, now time.Time) {
 	for p := l.waiting.oldest; p != nil; p = p.newer {
 		if w := p.work; !w.backlog {
 			w.backlog = true
-			l.s.shares[w.key].backlog++
+			_, f := l.s.flow(w.flow)
+			f.backlog++
 		}
 	}
 	l.waiting.drain(true)

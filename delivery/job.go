@@ -63,7 +63,7 @@ type work struct {
 	message *message
 	results []Result
 	since   time.Time // when it was submitted
-	key     string    // whose share of memory it takes
+	flow    Flow      // whose room it takes
 	backlog bool      // accepted before an outage ended; see drain
 	first   part      // most jobs have one part only
 }

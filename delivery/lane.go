@@ -80,7 +80,6 @@ func (l *lane) run(now time.Time) {
 	for l.waiting.n > 0 {
 		if why := l.gate(now); why.What != "" {
 			l.wait(why, now)
-			l.makeWay(now)
 			return
 		}
 		var held waitReason
@@ -311,10 +310,10 @@ func (l *lane) giveUp(now time.Time) {
 	if latest := now.Add(l.limits.MaxHostRetry); at.After(latest) {
 		at = latest // a suspension may end sooner than it was to
 	}
-	most, _ := l.s.space(l.laneKey.site, &share{}, false, now)
+	hopeless := l.s.outlook(l.laneKey.site, now) == laneOut
 	for _, p := range l.waiting.all() {
 		tried := !l.failedAt.Before(p.work.since) && !l.failedAt.IsZero()
-		l.s.fail(p, Result{Reply: r, Host: host, Attempted: tried, RetryAfter: at, Withdrawn: !tried && most == 0})
+		l.s.fail(p, Result{Reply: r, Host: host, Attempted: tried, RetryAfter: at, Withdrawn: !tried && hopeless})
 	}
 }
 

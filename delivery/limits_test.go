@@ -542,7 +542,7 @@ func TestT9_DrainsSmoothly(t *testing.T) {
 		if _, n := counts(); n > usual+2*perSecond {
 			t.Fatalf("%d delivered during the outage", n-usual)
 		}
-		if !w.s.Draining("a") {
+		if !w.s.Draining(toA) {
 			t.Fatal("a backlog after an outage does not drain")
 		}
 		before, beforeOld := counts()

@@ -6,8 +6,18 @@ import (
 	"mta/internal/reply"
 )
 
-// share is what the jobs of one site take of the memory.
+// Flow is the mail from one source to one site.
+type Flow struct{ Site, Source string }
+
+// share is what the jobs of one site take of the memory. Its flows have equal parts of that: one that
+// is slow keeps no other waiting for room.
 type share struct {
+	jobs  int
+	flows map[string]*flow // by source: those that have jobs, or were refused
+}
+
+// flow is one source's part of a share.
+type flow struct {
 	jobs    int
 	backlog int  // of those, accepted before an outage that has ended
 	refused bool // the caller has parked some
@@ -19,32 +29,32 @@ type share struct {
 // come: the connection decides, and its failure costs an attempt of each.
 const probeJobs = 1
 
-// Room is how many more jobs a site's share holds. Who is told 0 is as one refused: OnRoom tells
-// of room later. Else a caller who took just as much as there was room for would never hear.
-func (s *Scheduler) Room(site string) int {
+// Room is how many more jobs a flow may have. Who is told 0 is as one refused: OnRoom tells of room
+// later. Else a caller who took just as much as there was room for would never hear.
+func (s *Scheduler) Room(f Flow) int {
 	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining {
 		return 0
 	}
-	h := s.share(site)
-	_, free := s.space(site, h, false, now)
+	h, p := s.flow(f)
+	_, free := s.space(f, h, p, false, now)
 	if free <= 0 {
-		h.refused, h.again = true, true
+		p.refused, p.again = true, true
 		return 0
 	}
-	s.tidyShare(site, h)
+	s.tidyShare(f, h, p)
 	return free
 }
 
-// Draining reports whether a backlog of the site leaves at a limited rate just now: then the caller
+// Draining reports whether a backlog of the flow leaves at a limited rate just now: then the caller
 // hands over what is newest, but for every fifth job, which is the oldest (control.md 3.5).
-func (s *Scheduler) Draining(site string) bool {
+func (s *Scheduler) Draining(f Flow) bool {
 	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.stock(site, now) > 0
+	return s.stock(f, now) > 0
 }
 
 // Trouble is why no mail for a site can leave, as a reply; false when some can.
@@ -66,19 +76,29 @@ func (s *Scheduler) Trouble(site string) (reply.Reply, bool) {
 	return r, true
 }
 
-func (s *Scheduler) share(site string) *share {
-	h := s.shares[site]
+// flow gives a flow's part of its site's share, making both if need be.
+func (s *Scheduler) flow(f Flow) (*share, *flow) {
+	h := s.shares[f.Site]
 	if h == nil {
-		h = &share{}
-		s.shares[site] = h
+		h = &share{flows: make(map[string]*flow, 1)}
+		s.shares[f.Site] = h
 	}
-	return h
+	p := h.flows[f.Source]
+	if p == nil {
+		p = &flow{}
+		h.flows[f.Source] = p
+	}
+	return h, p
 }
 
-// tidyShare forgets a share that says nothing.
-func (s *Scheduler) tidyShare(site string, h *share) {
-	if h.jobs == 0 && !h.refused && !h.again {
-		delete(s.shares, site)
+// tidyShare forgets what says nothing.
+func (s *Scheduler) tidyShare(f Flow, h *share, p *flow) {
+	if p.jobs > 0 || p.refused || p.again {
+		return
+	}
+	delete(h.flows, f.Source)
+	if len(h.flows) == 0 {
+		delete(s.shares, f.Site)
 	}
 }
 
@@ -90,42 +110,52 @@ func (s *Scheduler) shareNow() int {
 	return s.cfg.Share
 }
 
-// space is how many jobs of a site there may be, and how many more. When no lane of the site has a
-// host that works, that is none, or as many as it takes to find out: mail waits at its owner's then,
-// and costs no attempt. While the site drains there may be as much backlog as leaves in a few
-// seconds, so that fresh mail finds room.
-func (s *Scheduler) space(site string, h *share, fresh bool, now time.Time) (most, free int) {
-	most = s.shareNow()
-	free = most - h.jobs
+// space is how many jobs of a flow there may be, and how many more: an equal part of its site's share.
+// What others had before there were so many flows, they may keep, so that n flows have up to 1 + 1/2 +
+// ... + 1/n times the share for a while. When no lane of the site has a host that works, there may be
+// none, or as many of the site as it takes to find out: mail waits at its owner's then, and costs no
+// attempt. While the flow drains there may be as much backlog as leaves in a few seconds, so that fresh
+// mail finds room.
+func (s *Scheduler) space(f Flow, h *share, p *flow, fresh bool, now time.Time) (most, free int) {
+	most = max(s.shareNow()/len(h.flows), 1)
+	free = most - p.jobs
+	switch s.outlook(f.Site, now) {
+	case laneOut:
+		return 0, 0
+	case laneProbes:
+		most = min(most, probeJobs)
+		return most, min(free, most-h.jobs)
+	}
+	if stock := s.stock(f, now); stock > 0 && !fresh {
+		most = min(most, stock)
+		free = min(free, most-p.backlog)
+	}
+	return most, free
+}
+
+// stock is how many jobs of a draining flow's backlog are in memory at most; 0 when it doesn't drain.
+func (s *Scheduler) stock(f Flow, now time.Time) (n int) {
+	for _, l := range s.bySite[f.Site] {
+		if l.laneKey.source == f.Source {
+			n += l.drain.stock(l, now)
+		}
+	}
+	return n
+}
+
+// outlook is the best that can become of mail for a site. One without lanes is tried.
+func (s *Scheduler) outlook(site string, now time.Time) prospects {
 	lanes := s.bySite[site]
+	if len(lanes) == 0 {
+		return laneWorks
+	}
 	best := laneOut
 	for _, l := range lanes {
 		if best = max(best, l.prospects(now)); best == laneWorks {
 			break
 		}
 	}
-	switch {
-	case len(lanes) == 0 || best == laneWorks:
-	case best == laneOut:
-		return 0, 0
-	default:
-		most = min(most, probeJobs)
-		return most, min(free, most-h.jobs)
-	}
-	if stock := s.stock(site, now); stock > 0 && !fresh {
-		most = min(most, stock)
-		free = min(free, most-h.backlog)
-	}
-	return most, free
-}
-
-// stock is how many jobs of a draining site's backlog are in memory at most; 0 when it doesn't
-// drain.
-func (s *Scheduler) stock(site string, now time.Time) (n int) {
-	for _, l := range s.bySite[site] {
-		n += l.drain.stock(l, now)
-	}
-	return n
+	return best
 }
 
 // prospects is what can become of mail of a lane.
@@ -157,16 +187,17 @@ func (l *lane) prospects(now time.Time) prospects {
 
 // admit takes room for one job, which is for lane l; nil when it has none.
 func (s *Scheduler) admit(w *work, l *lane, now time.Time) bool {
-	w.key = w.Route.Site
-	h := s.share(w.key)
+	w.flow = Flow{w.Route.Site, w.Source}
+	h, p := s.flow(w.flow)
 	w.backlog = l != nil && l.drain.running(l, now) && w.Message.Start().Before(l.drain.began)
-	if _, free := s.space(w.key, h, !w.backlog, now); free <= 0 {
-		h.refused, h.again = true, true
+	if _, free := s.space(w.flow, h, p, !w.backlog, now); free <= 0 {
+		p.refused, p.again = true, true
 		return false
 	}
 	h.jobs++
+	p.jobs++
 	if w.backlog {
-		h.backlog++
+		p.backlog++
 	}
 	s.waiting++
 	return true
@@ -174,24 +205,25 @@ func (s *Scheduler) admit(w *work, l *lane, now time.Time) bool {
 
 // leave gives a job's room back. Who was refused is told when half of it is free: not at each job.
 func (s *Scheduler) leave(w *work, now time.Time) {
-	h := s.shares[w.key]
+	h, p := s.flow(w.flow)
 	h.jobs--
+	p.jobs--
 	if w.backlog {
-		h.backlog--
+		p.backlog--
 	}
 	s.waiting--
-	s.offer(w.key, h, now)
-	s.tidyShare(w.key, h)
+	s.offer(w.flow, h, p, now)
+	s.tidyShare(w.flow, h, p)
 }
 
 // offer tells who was refused when there is enough room for it to be worth it.
-func (s *Scheduler) offer(site string, h *share, now time.Time) {
-	if !h.refused {
+func (s *Scheduler) offer(f Flow, h *share, p *flow, now time.Time) {
+	if !p.refused {
 		return
 	}
-	if most, free := s.space(site, h, false, now); free > 0 && free >= most-most/2 {
-		h.refused = false
-		s.room = append(s.room, site)
+	if most, free := s.space(f, h, p, false, now); free > 0 && free >= most-most/2 {
+		p.refused = false
+		s.room = append(s.room, f)
 		s.signal()
 	}
 }
@@ -200,37 +232,26 @@ func (s *Scheduler) offer(site string, h *share, now time.Time) {
 // told of room since.
 func (s *Scheduler) remind(now time.Time) {
 	for site, h := range s.shares {
-		if h.refused {
-			s.offer(site, h, now)
+		if s.outlook(site, now) == laneOut {
 			continue
 		}
-		if h.again {
-			h.again = false
-			if _, free := s.space(site, h, false, now); free > 0 {
-				s.room = append(s.room, site)
-				s.signal()
-			}
+		for source, p := range h.flows {
+			s.remindFlow(Flow{site, source}, h, p, now)
 		}
-		s.tidyShare(site, h)
 	}
 }
 
-// makeWay keeps the mail of a suspended source from taking all of its site's share: above half of it,
-// what came last goes back, down to three eighths, so that other sources have room. It comes again when
-// the suspension has ended, or to see whether it has; that is no attempt.
-func (l *lane) makeWay(now time.Time) {
-	a := l.suspension(now)
-	most := l.s.shareNow()
-	if a == nil || a.Source == "" || l.waiting.n <= most/2 {
+func (s *Scheduler) remindFlow(f Flow, h *share, p *flow, now time.Time) {
+	if p.refused {
+		s.offer(f, h, p, now)
 		return
 	}
-	again := a.End
-	if latest := now.Add(l.limits.MaxHostRetry); latest.Before(again) {
-		again = latest
+	if p.again {
+		p.again = false
+		if _, free := s.space(f, h, p, false, now); free > 0 {
+			s.room = append(s.room, f)
+			s.signal()
+		}
 	}
-	why := reply.Local(451, reply.Enhanced{4, 3, 2}, "route", "source %s is suspended for %s: %s", l.source.Name, l.laneKey.site, a.Reason)
-	keep := max(most*3/8, 1)
-	for _, p := range l.waiting.removeIf(func(*part) bool { keep--; return keep < 0 }) {
-		l.s.fail(p, Result{Reply: why, RetryAfter: again})
-	}
+	s.tidyShare(f, h, p)
 }

@@ -1,12 +1,14 @@
 package delivery
 
 import (
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"mta/destdb"
+	"mta/internal/gcra"
 	"mta/internal/reply"
 	"mta/internal/route"
 	"mta/internal/sink"
@@ -19,26 +21,25 @@ func TestWhoFilledTheRoomIsToldOfRoom(t *testing.T) {
 		w := newWorld(t, func(c *Config) { c.Share = 10 })
 		defer w.end()
 		r := routeTo("a", tier(w.host("mx", sink.Config{Latency: time.Second})))
-		n := w.s.Room("a")
+		n := w.s.Room(toA)
 		for range n {
 			w.send(r, 1)
 		}
-		if left := w.s.Room("a"); n != 10 || left != 0 {
+		if left := w.s.Room(toA); n != 10 || left != 0 {
 			t.Fatalf("room for %d, and then for %d", n, left)
 		}
 		w.awaitResults(n, time.Hour)
 		synctest.Wait()
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if len(w.room) == 0 || w.room[0] != "a" {
+		if len(w.room) == 0 || w.room[0] != toA {
 			t.Errorf("told of room: %v, want a", w.room)
 		}
 	})
 }
 
-// TestASuspendedSourceLeavesRoomForOthers: the mail of one source, suspended for an hour, takes no more
-// than half of its site's share, before and after the suspension begins; what goes back was not
-// attempted. Another source's mail leaves at once.
+// TestASuspendedSourceLeavesRoomForOthers: one source, suspended for an hour, has filled its site's
+// share, before or after the suspension began. Another source's mail leaves at once.
 func TestASuspendedSourceLeavesRoomForOthers(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -51,38 +52,115 @@ func TestASuspendedSourceLeavesRoomForOthers(t *testing.T) {
 			}
 			for range 40 {
 				w.s.Submit(w.job(r, 1))
-				if before {
-					synctest.Wait()
-				}
 			}
 			if !before {
 				w.s.Suspend("a", "out1", "blocked", end) // while the first connection is being opened
 			}
 			synctest.Wait()
-			if waiting := lanes(w, "a")[0].Waiting; waiting == 0 || waiting > 8 {
-				t.Errorf("%d of the suspended source wait, of 16 that there is room for", waiting)
-			}
-			for _, res := range w.settled() {
-				if res.Attempted || !res.RetryAfter.Equal(end) || !res.Reply.Temporary() {
-					t.Errorf("given back: %+v", res)
-				}
-			}
-			given := w.count()
-			if given == 0 {
-				t.Error("nothing was given back")
+			if l := lanes(w, "a")[0]; l.Waiting != 16 {
+				t.Errorf("%d of the suspended source wait, there is room for 16", l.Waiting)
 			}
 			j := w.job(r, 1)
 			j.Source = "out2"
 			if !w.s.Submit(j) {
 				t.Fatal("no room for another source")
 			}
-			for _, res := range w.awaitResults(given+1, time.Minute)[given:] {
-				if !res.Reply.OK() || res.Source != "out2" {
-					t.Errorf("%+v", res)
-				}
+			if res := w.awaitResults(1, time.Minute); len(res) != 1 || !res[0].Reply.OK() || res[0].Source != "out2" {
+				t.Errorf("%+v", res)
+			}
+			if len(w.awaitResults(17, 2*time.Hour)) != 17 {
+				t.Error("the suspended source's mail has not left in two hours")
 			}
 		})
 	}
+}
+
+// TestFlowsHaveEqualParts: what one source has filled before the others came it may keep, and gets no
+// more until it has less than its part, which is all of it again when the others have nothing.
+func TestFlowsHaveEqualParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const share = 60
+		w := newWorld(t, func(c *Config) {
+			unhurried(Limits{Path: Scope{MessageRate: gcra.Rate{Events: 1, Per: time.Second}}})(c)
+			c.Share = share
+		})
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx", sink.Config{})))
+		w.s.Suspend("a", "", "until all have filled their parts", time.Now().Add(time.Minute))
+		fill := func(source string) (n int) {
+			for {
+				j := w.job(r, 1)
+				j.Source = source
+				if !w.s.Submit(j) {
+					return n
+				}
+				n++
+			}
+		}
+		for i, source := range []string{"out1", "out2", "out3", "out4"} {
+			if n := fill(source); n != share/(i+1) {
+				t.Errorf("%s has room for %d jobs, want %d", source, n, share/(i+1))
+			}
+		}
+		told := func(source string) bool { return slices.Contains(w.told(), Flow{"a", source}) }
+		for range share + share {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			for _, l := range lanes(w, "a") {
+				if l.Waiting > share/2 && told(l.Source) {
+					t.Fatalf("%s was told of room with %d jobs", l.Source, l.Waiting)
+				}
+			}
+		}
+		for _, l := range lanes(w, "a") {
+			if !told(l.Source) {
+				t.Errorf("%s was not told of room", l.Source)
+			}
+			if n := w.s.Room(Flow{"a", l.Source}); n != share {
+				t.Errorf("%s has room for %d when nobody has jobs, want %d", l.Source, n, share)
+			}
+		}
+	})
+}
+
+// TestOneSourceDrainsAlone: the backlog of a source that was suspended leaves at a limited rate, and has
+// little room; other sources of the site send as they like.
+func TestOneSourceDrainsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, unhurried(Limits{}))
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx", sink.Config{})))
+		for range 5 * 60 {
+			w.send(r, 2)
+			time.Sleep(time.Second)
+		}
+		w.s.Suspend("a", "out1", "outage", time.Now().Add(10*time.Minute))
+		w.send(r, 500)
+		time.Sleep(10*time.Minute + time.Second)
+		synctest.Wait()
+		other := Flow{"a", "out2"}
+		if !w.s.Draining(toA) || w.s.Draining(other) {
+			t.Errorf("out1 drains: %v, out2: %v", w.s.Draining(toA), w.s.Draining(other))
+		}
+		if n := w.s.Room(toA); n != 0 {
+			t.Errorf("room for %d of the backlog, of which there is more than leaves in two seconds", n)
+		}
+		if n := w.s.Room(other); n != 1000 {
+			t.Errorf("out2 has room for %d, want half of 2,000", n)
+		}
+		before := w.count()
+		for range 1000 {
+			j := w.job(r, 1)
+			j.Source = "out2"
+			if !w.s.Submit(j) {
+				t.Fatal("refused where there was room")
+			}
+		}
+		time.Sleep(time.Second)
+		if n := w.count() - before; n < 1000 || n > 1005 {
+			t.Errorf("%d have left, want out2's 1,000 and a few of out1's", n)
+		}
+	})
 }
 
 // TestBacklogOfABrokenHostStaysWithItsOwner: while no host of a site may be tried, its backlog is not
@@ -95,8 +173,8 @@ func TestBacklogOfABrokenHostStaysWithItsOwner(t *testing.T) {
 		var r *route.Route
 		var taken, failed, good atomic.Int64
 		backlog := all
-		handOver := func(site string) {
-			for backlog > 0 && w.s.Room(site) > 0 {
+		handOver := func(f Flow) {
+			for backlog > 0 && w.s.Room(f) > 0 {
 				j := w.job(r, 1)
 				j.Done = func(_ *Job, results []Result) {
 					if results[0].Reply.OK() {
@@ -114,7 +192,7 @@ func TestBacklogOfABrokenHostStaysWithItsOwner(t *testing.T) {
 		}
 		w = newWorld(t, func(c *Config) {
 			unhurried(Limits{HostRetry: time.Minute, MaxHostRetry: 4 * time.Minute})(c)
-			c.Share, c.OnRoom = share, func(site string) { handOver(site) }
+			c.Share, c.OnRoom = share, func(f Flow) { handOver(f) }
 		})
 		defer w.end()
 		host := w.host("mx", sink.Config{})
@@ -122,7 +200,7 @@ func TestBacklogOfABrokenHostStaysWithItsOwner(t *testing.T) {
 		w.setDown(host, true)
 		w.send(r, 1)
 		w.awaitResults(1, time.Hour) // now the host is known to be broken
-		handOver("a")
+		handOver(toA)
 		if n := taken.Load(); n != 0 {
 			t.Fatalf("%d jobs were taken while the host is left alone", n)
 		}

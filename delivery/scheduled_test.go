@@ -29,7 +29,7 @@ func TestScheduledMailIsFreshInADrain(t *testing.T) {
 		scheduled, old := w.job(r, 1), w.job(r, 1) // accepted now
 		w.s.Suspend("a", "", "outage", time.Now().Add(5*time.Minute))
 		steady(5*60 + 30)
-		if !w.s.Draining("a") {
+		if !w.s.Draining(toA) {
 			t.Fatal("a backlog after an outage does not drain")
 		}
 		soon := func(j *Job) bool {

@@ -27,13 +27,14 @@ type Config struct {
 	// Reload. nil: no limits but the defaults. Like Source it is called with the lock held: it must
 	// be quick, and not call the scheduler.
 	Limits func(r *route.Route, source, tenant string) Limits
-	// OnRoom is told that a site whose jobs were refused, or of which Room said that there was none,
-	// has room again: when half its share is free, when the time has come to try its hosts again,
+	// OnRoom is told that a flow whose jobs were refused, or of which Room said that there was none,
+	// has room again: when half its part is free, when the time has come to try the site's hosts again,
 	// when they work again; and once more within a second, for jobs that were just being parked. It
 	// is called from the scheduler's own goroutine, and may Submit.
-	OnRoom func(site string)
-	// Share is how many jobs may wait for each site in memory (2,000). MaxJobs is how many may wait
-	// in all (100,000): while there are more, a site's share is a tenth of that.
+	OnRoom func(Flow)
+	// Share is how many jobs may wait for each site in memory (2,000), in equal parts for its flows.
+	// MaxJobs is how many may wait in all (100,000): while there are more, a site's share is a tenth
+	// of that.
 	Share, MaxJobs int
 
 	MaxConnections        int // of the relay: 2,000
@@ -78,7 +79,7 @@ func (c Config) withDefaults() Config {
 		c.Limits = func(*route.Route, string, string) Limits { return Limits{} }
 	}
 	if c.OnRoom == nil {
-		c.OnRoom = func(string) {}
+		c.OnRoom = func(Flow) {}
 	}
 	if c.OnAction == nil {
 		c.OnAction = func(string, destdb.Action) {}
@@ -138,7 +139,7 @@ type Scheduler struct {
 	conns    map[*connection]struct{}
 	timers   timers
 	finished []*work // whose Done is to be called by the clock
-	room     []string
+	room     []Flow  // that OnRoom is to be told of
 	limGen   int
 	waiting  int // jobs that are not done
 	nextConn uint64

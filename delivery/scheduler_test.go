@@ -108,14 +108,14 @@ func TestShareOfMemory(t *testing.T) {
 				taken++
 			}
 		}
-		if taken != 10 || w.s.Room("a") != 0 {
-			t.Fatalf("%d jobs taken, room for %d more", taken, w.s.Room("a"))
+		if taken != 10 || w.s.Room(toA) != 0 {
+			t.Fatalf("%d jobs taken, room for %d more", taken, w.s.Room(toA))
 		}
 		w.awaitResults(10, time.Minute)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if len(w.room) != 2 || w.room[0] != "a" || w.s.Room("a") != 10 {
-			t.Errorf("told of room: %v, want twice; room now %d", w.room, w.s.Room("a"))
+		if len(w.room) != 2 || w.room[0] != toA || w.s.Room(toA) != 10 {
+			t.Errorf("told of room: %v, want twice; room now %d", w.room, w.s.Room(toA))
 		}
 		w.s.mu.Lock()
 		defer w.s.mu.Unlock()

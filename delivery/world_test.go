@@ -32,7 +32,7 @@ type world struct {
 	dials   []string // "source>host" in order
 	results []Result
 	jobs    int // done
-	room    []string
+	room    []Flow
 }
 
 // worldHost is a sink, or something that is none.
@@ -51,10 +51,10 @@ func newWorld(t testing.TB, change func(*Config)) *world {
 		Source: func(name string) (Source, bool) { return Source{Name: name, EHLO: name + ".example"}, name != "nobody" },
 		Dial:   w.dial,
 		Rand:   rand.New(rand.NewPCG(1, 2)),
-		OnRoom: func(key string) {
+		OnRoom: func(f Flow) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.room = append(w.room, key)
+			w.room = append(w.room, f)
 		},
 	}
 	if change != nil {
@@ -153,6 +153,9 @@ func lanes(w *world, site string) []LaneInfo {
 	return s.Lanes
 }
 
+// toA is the flow of jobs to site a.
+var toA = Flow{"a", "out1"}
+
 // job makes a job for n recipients.
 func (w *world) job(r *route.Route, n int) *Job {
 	m := &envelope.Message{ID: w.ids.Next(time.Now()), Sender: "from@example.org"}
@@ -213,11 +216,11 @@ func (w *world) awaitResults(n int, most time.Duration) []Result {
 	}
 }
 
-// told gives the sites that OnRoom was told of.
-func (w *world) told() []string {
+// told gives the flows that OnRoom was told of.
+func (w *world) told() []Flow {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return append([]string(nil), w.room...)
+	return append([]Flow(nil), w.room...)
 }
 
 func (w *world) dialed() []string {

@@ -39,8 +39,8 @@ type leaseQueue interface {
 // jobScheduler is what the dispatcher needs of delivery.
 type jobScheduler interface {
 	Submit(*delivery.Job) bool
-	Room(site string) int
-	Draining(site string) bool
+	Room(delivery.Flow) int
+	Draining(delivery.Flow) bool
 	Trouble(site string) (reply.Reply, bool)
 }
 
@@ -70,10 +70,10 @@ type dispatcher struct {
 	sites    *siteDomains
 	policy   func() *policy // the configuration in force
 	now      func() time.Time
-	chance   func() float64    // in [0, 1), safe for concurrent use
-	split    *splitter         // nil: no source is missing, and no pool has dedicated ones
-	warm     *warming          // what is held for its source waits there
-	refill   func(site string) // has unpark called soon, until there is no more. Nil: calls it
+	chance   func() float64      // in [0, 1), safe for concurrent use
+	split    *splitter           // nil: no source is missing, and no pool has dedicated ones
+	warm     *warming            // what is held for its source waits there
+	refill   func(delivery.Flow) // has unpark called soon, until there is no more. Nil: calls it
 	log      *slog.Logger
 
 	suppression *suppressor // nil: no address is suppressed
@@ -96,8 +96,8 @@ func (d *dispatcher) ready() *dispatcher {
 		d.split = &splitter{missing: func(string) bool { return false }, now: d.now}
 	}
 	if d.refill == nil {
-		d.refill = func(site string) {
-			for d.unpark(site) {
+		d.refill = func(f delivery.Flow) {
+			for d.unpark(f) {
 			}
 		}
 	}
@@ -223,7 +223,7 @@ func (g *gathering) close() map[way]*routed {
 }
 
 // submit makes jobs of recipients with one route. A job that delivery has no room for waits in
-// the queue under its site.
+// the queue under its site, in a line with what takes the same source.
 func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []queue.Pending) {
 	pol := d.policy()
 	rt = withTLS(rt, pol.traffic(rt.Domain, rt))
@@ -235,8 +235,8 @@ func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 		return
 	}
 	for via, group := range byVia(recipients) {
-		if pol.divided(m.Tenant) != nil && d.delivery.Room(rt.Site) <= 0 {
-			d.park(m, group, rt.Site) // and not charge a warm-up for what must wait here
+		if any := (delivery.Flow{Site: rt.Site}); pol.divided(m.Tenant) != nil && d.delivery.Room(any) <= 0 {
+			d.park(m, group, any) // and not charge a warm-up for what must wait, whatever its source
 			continue
 		}
 		c := d.split.choose(pol, m, rt, via, len(group))
@@ -285,16 +285,17 @@ func (d *dispatcher) send(m *envelope.Message, rt *route.Route, recipients []que
 	}
 	if !d.delivery.Submit(job) {
 		d.split.giveBack(c, len(recipients))
-		d.park(m, recipients, rt.Site)
+		d.park(m, recipients, delivery.Flow{Site: rt.Site, Source: c.source})
 	}
 }
 
-// park lets recipients wait in the queue until delivery has room for a site.
-func (d *dispatcher) park(m *envelope.Message, recipients []queue.Pending, site string) {
-	d.queue.Park(m.ID, indexes(recipients), site)
+// park lets recipients wait in the queue until delivery has room for a flow. Each has a line of its own:
+// who gets room must not be handed what takes another source, for which there is none.
+func (d *dispatcher) park(m *envelope.Message, recipients []queue.Pending, f delivery.Flow) {
+	d.queue.Park(m.ID, indexes(recipients), queue.Line(f.Site, f.Source))
 	// Delivery may have got room between the refusal and the parking, and would not say so again.
-	if d.delivery.Room(site) > 0 {
-		d.refill(site)
+	if d.delivery.Room(f) > 0 {
+		d.refill(f)
 	}
 }
 
@@ -319,29 +320,30 @@ func byVia(recipients []queue.Pending) iter.Seq2[string, []queue.Pending] {
 	}
 }
 
-// unpark takes as much mail that waits for a site out of the queue as delivery has room for. It reports
-// whether there may be more to be taken: a site whose mail leaves as fast as it is read always has room.
-func (d *dispatcher) unpark(site string) (more bool) {
-	n := d.delivery.Room(site)
+// unpark takes as much mail of a flow out of the queue as delivery has room for. It reports whether
+// there may be more to be taken: a flow whose mail leaves as fast as it is read always has room.
+func (d *dispatcher) unpark(f delivery.Flow) (more bool) {
+	n := d.delivery.Room(f)
 	if n <= 0 {
 		return false
 	}
-	leases := d.take(site, n)
+	leases := d.take(f, n)
 	for _, l := range leases {
 		d.handle(l)
 	}
 	return len(leases) > 0
 }
 
-// take gives n messages that wait for a site. Of a backlog that drains after an outage, what is
+// take gives n messages that wait for a flow. Of a backlog that drains after an outage, what is
 // newest is worth most: it goes first, but for every fifth message (control.md 3.5).
-func (d *dispatcher) take(site string, n int) []*queue.Lease {
-	if !d.delivery.Draining(site) {
-		return d.queue.Take(site, n)
+func (d *dispatcher) take(f delivery.Flow, n int) []*queue.Lease {
+	line := queue.Line(f.Site, f.Source)
+	if !d.delivery.Draining(f) {
+		return d.queue.Take(line, n)
 	}
 	oldest := int(float64(n)/5 + d.chance())
-	leases := d.queue.TakeNewest(site, n-oldest)
-	return append(leases, d.queue.Take(site, n-len(leases))...)
+	leases := d.queue.TakeNewest(line, n-oldest)
+	return append(leases, d.queue.Take(line, n-len(leases))...)
 }
 
 func indexes(ps []queue.Pending) []int {

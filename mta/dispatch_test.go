@@ -77,7 +77,7 @@ func (s *stage) say(format string, args ...any) {
 
 func (s *stage) Next(context.Context) (*queue.Lease, error) { return nil, queue.ErrClosed }
 func (s *stage) Park(id envelope.ID, rs []int, key string) {
-	s.say("park %d %v %s", id, rs, key)
+	s.say("park %d %v %s", id, rs, strings.Replace(key, "\x00", " from ", 1))
 	l := *s.leases[id]
 	l.Recipients = slices.DeleteFunc(slices.Clone(l.Recipients), func(p queue.Pending) bool { return !slices.Contains(rs, p.Index) })
 	s.parked[key] = append(s.parked[key], &l)
@@ -161,8 +161,8 @@ func (s stageDelivery) Submit(j *delivery.Job) bool {
 	s.jobs = append(s.jobs, j)
 	return true
 }
-func (s stageDelivery) Room(string) int      { return s.room }
-func (s stageDelivery) Draining(string) bool { return s.draining }
+func (s stageDelivery) Room(delivery.Flow) int      { return s.room }
+func (s stageDelivery) Draining(delivery.Flow) bool { return s.draining }
 func (s stageDelivery) Trouble(string) (reply.Reply, bool) {
 	return s.trouble, s.trouble.Code != 0
 }
@@ -456,15 +456,18 @@ func TestUnroutableDomains(t *testing.T) {
 	}
 }
 
+// toX is the flow of a stage's mail to x.example.
+var toX = delivery.Flow{Site: "mx.x.example", Source: "default"}
+
 func TestJobWithoutRoomIsParkedAndTakenUpAgain(t *testing.T) {
 	s := newStage(t)
 	s.room = 1
 	for id := range envelope.ID(3) {
 		s.handle(s.lease(id+1, 0, "a@x.example"))
 	}
-	s.want(t, "park 2 [0] mx.x.example", "park 3 [0] mx.x.example")
+	s.want(t, "park 2 [0] mx.x.example from default", "park 3 [0] mx.x.example from default")
 	s.room = 1
-	s.unpark("mx.x.example")
+	s.unpark(toX)
 	if len(s.jobs) != 2 || s.jobs[1].Message.ID != 2 {
 		t.Errorf("jobs %v: want message 2 taken up", s.jobs)
 	}
@@ -476,11 +479,11 @@ func TestJobWithoutRoomIsParkedAndTakenUpAgain(t *testing.T) {
 func TestRoomThatComesWhileParkingIsNotMissed(t *testing.T) {
 	s := newStage(t)
 	s.delivery = lateRoom{stageDelivery{s}}
-	var told []string
-	s.refill = func(site string) { told = append(told, site) }
+	var told []delivery.Flow
+	s.refill = func(f delivery.Flow) { told = append(told, f) }
 	s.handle(s.lease(1, 0, "a@x.example"))
-	s.want(t, "park 1 [0] mx.x.example")
-	if !slices.Equal(told, []string{"mx.x.example"}) {
+	s.want(t, "park 1 [0] mx.x.example from default")
+	if !slices.Equal(told, []delivery.Flow{toX}) {
 		t.Errorf("to be refilled: %q", told)
 	}
 }
@@ -489,7 +492,7 @@ func TestRoomThatComesWhileParkingIsNotMissed(t *testing.T) {
 type lateRoom struct{ stageDelivery }
 
 func (lateRoom) Submit(*delivery.Job) bool { return false }
-func (lateRoom) Room(string) int           { return 1 }
+func (lateRoom) Room(delivery.Flow) int    { return 1 }
 
 func TestDelayWarningLeavesTheRecipientWhereItIs(t *testing.T) {
 	s := newStage(t)

@@ -38,6 +38,7 @@ type pipeline struct {
 	pol   *policy
 
 	queue      *queue.Queue
+	turnstile  *turnstile // before it
 	delivery   *delivery.Scheduler
 	dispatcher *dispatcher
 	stop       func()
@@ -119,14 +120,15 @@ func (p *pipeline) start() {
 			return delivery.Source{Name: name, EHLO: "relay.example"}, true
 		},
 		Limits: func(rt *route.Route, source, tenant string) delivery.Limits {
-			l := deliveryLimits(p.pol.traffic(rt.Domain, rt), config.Budget{}, nil, nil)
+			l := deliveryLimits(p.pol.traffic(rt.Domain, rt), config.Budget{}, p.pol.cfg.Source(source), nil)
 			l.NoSlowStart = true
 			return l
 		},
-		OnRoom: func(site string) { p.dispatcher.refill(site) },
+		OnRoom: func(f delivery.Flow) { p.dispatcher.refill(f) },
 	})
+	p.turnstile = &turnstile{leaseQueue: p.queue}
 	p.dispatcher = (&dispatcher{
-		queue: p.queue, router: p, delivery: p.delivery, notifier: p, events: p, sites: new(siteDomains),
+		queue: p.turnstile, router: p, delivery: p.delivery, notifier: p, events: p, sites: new(siteDomains),
 		policy: func() *policy { return p.pol }, now: time.Now, log: log,
 	}).ready()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -407,7 +409,7 @@ func TestDrainTakesTheNewestFirst(t *testing.T) {
 	}
 	s.told = nil
 	s.room, s.draining = 10, true
-	s.unpark("mx.x.example")
+	s.unpark(toX)
 	var got []envelope.ID
 	for _, j := range s.jobs {
 		got = append(got, j.Message.ID)

@@ -170,7 +170,11 @@ func (r *recipientCase) parked() (string, time.Time) {
 	if why, until, ok := r.warm.why(r.rc.Key); ok {
 		return why, until
 	}
-	why := fmt.Sprintf("it waits in the queue: delivery has as much for %s as it takes at a time", r.rc.Key)
+	what := r.rc.Key
+	if r.rc.Line != "" {
+		what += " from " + r.rc.Line
+	}
+	why := fmt.Sprintf("it waits in the queue: delivery has as much for %s as it takes at a time", what)
 	switch l := r.busiest(); {
 	case l == nil || l.Why == "":
 	case l.Waiting == 0:
@@ -181,14 +185,19 @@ func (r *recipientCase) parked() (string, time.Time) {
 	return why, time.Time{}
 }
 
-// busiest is the lane to the recipient's site in which most waits.
+// busiest is the lane to the recipient's site in which most waits, of those from the source for which
+// it is parked, where it is for one.
 func (r *recipientCase) busiest() *control.Lane {
 	var most *control.Lane
 	if r.destination == nil {
 		return nil
 	}
 	for i := range r.destination.Lanes {
-		if l := &r.destination.Lanes[i]; most == nil || l.Waiting > most.Waiting {
+		l := &r.destination.Lanes[i]
+		if r.rc.Line != "" && l.Source != r.rc.Line {
+			continue
+		}
+		if most == nil || l.Waiting > most.Waiting {
 			most = l
 		}
 	}

@@ -170,7 +170,7 @@ func TestExplainThrottledAndParked(t *testing.T) {
 	}
 
 	last := accept(t, w.Relay, "bob@box.example", 2500) // delivery holds 2,000
-	e = explained(t, w.Relay, mostRecent(t, w.Relay, last), says(control.StateWaiting, "delivery has as much for mx.box.example as it takes at a time, and that waits: max_message_rate"))
+	e = explained(t, w.Relay, mostRecent(t, w.Relay, last), says(control.StateWaiting, "delivery has as much for mx.box.example from default as it takes at a time, and that waits: max_message_rate"))
 	d = e.Destinations[0]
 	if len(d.Lanes) != 1 || d.Lanes[0].Waiting != 2000 {
 		t.Errorf("lanes %+v, want 2000 waiting", d.Lanes)

@@ -36,7 +36,7 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 	r.destinations = store
 	undo.add(func() { store.Close() })
 	r.tracer = &tracer{now: r.now, retrace: func() { r.delivery.Retrace() }}
-	r.refiller = newRefiller(func(site string) bool { return r.dispatcher.unpark(site) })
+	r.refiller = newRefiller(func(f delivery.Flow) bool { return r.dispatcher.unpark(f) })
 	r.delivery = delivery.New(delivery.Config{
 		DB:                    db,
 		Store:                 store,

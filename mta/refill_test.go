@@ -6,7 +6,12 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+
+	"mta/delivery"
 )
+
+// flowTo is a flow to a site.
+func flowTo(site string) delivery.Flow { return delivery.Flow{Site: site, Source: "out1"} }
 
 // Who tells of room never waits for the disk, each site is taken up after its last room, and a site
 // that has much to read is behind those that waited before it.
@@ -15,9 +20,9 @@ func TestRefillerKeepsNobodyWaiting(t *testing.T) {
 		var mu sync.Mutex
 		var taken []string
 		disk := make(chan struct{})
-		f := newRefiller(func(site string) bool {
+		f := newRefiller(func(to delivery.Flow) bool {
 			mu.Lock()
-			taken = append(taken, site)
+			taken = append(taken, to.Site)
 			mu.Unlock()
 			<-disk
 			return false
@@ -25,10 +30,10 @@ func TestRefillerKeepsNobodyWaiting(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { f.run(ctx) })
-		f.room("slow")
+		f.room(flowTo("slow"))
 		synctest.Wait() // it reads from the disk now
 		for _, site := range []string{"b", "a", "b", "slow", "b"} {
-			f.room(site)
+			f.room(flowTo(site))
 		}
 		for range 4 {
 			disk <- struct{}{}
@@ -39,9 +44,9 @@ func TestRefillerKeepsNobodyWaiting(t *testing.T) {
 			t.Errorf("taken up: %v, want %v", taken, want)
 		}
 		mu.Unlock()
-		f.room("c")
+		f.room(flowTo("c"))
 		synctest.Wait()
-		f.room("d") // comes too late
+		f.room(flowTo("d")) // comes too late
 		cancel()
 		disk <- struct{}{}
 		running.Wait()
@@ -56,14 +61,14 @@ func TestRefillerGivesEachSiteItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var taken []string
 		ctx, cancel := context.WithCancel(t.Context())
-		f := newRefiller(func(site string) bool {
-			if taken = append(taken, site); len(taken) == 10 {
+		f := newRefiller(func(to delivery.Flow) bool {
+			if taken = append(taken, to.Site); len(taken) == 10 {
 				cancel()
 			}
-			return site == "fast"
+			return to.Site == "fast"
 		})
 		for _, site := range []string{"fast", "a", "b"} {
-			f.room(site)
+			f.room(flowTo(site))
 		}
 		f.run(ctx)
 		if want := []string{"fast", "a", "b", "fast", "fast"}; !slices.Equal(taken[:5], want) {

@@ -370,7 +370,7 @@ func TestFullDeliveryChargesNothing(t *testing.T) {
 		t.Fatalf("%d jobs, %d parked", len(w.jobs), w.Parked("mx.x.example"))
 	}
 	w.room = 1 << 20
-	w.unpark("mx.x.example")
+	w.unpark(delivery.Flow{Site: "mx.x.example"})
 	w.step()
 	w.wantSources(10, 0)
 }

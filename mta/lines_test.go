@@ -1,0 +1,91 @@
+package mta
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mta/internal/envelope"
+	"mta/queue"
+)
+
+// turnstile counts the messages that the queue hands out.
+type turnstile struct {
+	leaseQueue
+	out atomic.Int64
+}
+
+func (q *turnstile) Next(ctx context.Context) (*queue.Lease, error) {
+	l, err := q.leaseQueue.Next(ctx)
+	if err == nil {
+		q.out.Add(1)
+	}
+	return l, err
+}
+
+func (q *turnstile) Take(key string, n int) []*queue.Lease {
+	leases := q.leaseQueue.Take(key, n)
+	q.out.Add(int64(len(leases)))
+	return leases
+}
+
+func (q *turnstile) TakeNewest(key string, n int) []*queue.Lease {
+	leases := q.leaseQueue.TakeNewest(key, n)
+	q.out.Add(int64(len(leases)))
+	return leases
+}
+
+// A source that is slow at a site, with a backlog of many times what there is room for, holds up no
+// other: what the others have parked leaves at their own pace, what comes is sent at once, and no
+// message is handed out again and again meanwhile.
+func TestASlowSourceHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipeline(t)
+		p.pol = parsePolicy(t, `
+			source "slow" {
+			  ehlo = "slow.example"
+			  max_message_rate = "1/s"
+			}
+			source "free" { ehlo = "free.example" }
+			pool "default" { shared = ["slow", "free"] }`)
+		p.start()
+		defer p.end()
+		const backlog, fresh = 8000, 1000
+		p.accept(backlog)
+		time.Sleep(10 * time.Second)
+		slow, free := p.bySource()
+		if free < backlog*9/20 || slow > 12 {
+			t.Errorf("of %d messages %d have left from the free source, %d from the slow one, after 10 s", backlog, free, slow)
+		}
+		p.seconds(fresh/10, 10)
+		if _, now := p.bySource(); now < free+fresh*9/20 {
+			t.Errorf("of %d messages %d have left from the free source, as they came", fresh, now-free)
+		}
+		time.Sleep(80 * time.Minute)
+		if slow, free = p.bySource(); slow+free != backlog+fresh {
+			t.Errorf("%d and %d of %d messages have arrived", slow, free, backlog+fresh)
+		}
+		out := p.turnstile.out.Load()
+		t.Logf("%d messages, %d from the slow source, were handed out %d times", backlog+fresh, slow, out)
+		if out > 2*(backlog+fresh) {
+			t.Error("want once for each, and once more for what was parked")
+		}
+	})
+}
+
+// bySource counts what has arrived by the source that its id asks for.
+func (p *pipeline) bySource() (slow, free int) {
+	synctest.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id := range p.arrived {
+		if p.pol.source(&envelope.Message{ID: id}) == "slow" {
+			slow++
+		} else {
+			free++
+		}
+	}
+	return slow, free
+}
