@@ -350,41 +350,51 @@ func (c *domainCase) whyNot(s *sourceCase) (time.Time, string) {
 	if len(s.hosts) == 0 {
 		return time.Time{}, fmt.Sprintf("source %s reaches none of the hosts: they have addresses of the other family only", s.Name)
 	}
-	var first time.Time
+	var (
+		first time.Time
+		host  string // that can be tried first, and why not yet
+	)
 	for i := range s.hosts {
-		at := retryAt(&s.hosts[i], s.Name)
+		h := &s.hosts[i]
+		at, why := retryAt(h, s.Name)
 		if !at.After(c.now) {
 			return time.Time{}, ""
 		}
 		if first.IsZero() || at.Before(first) {
-			first = at
+			first, host = at, fmt.Sprintf("%s [%s] %s", h.Name, h.Address, why)
 		}
 	}
-	return first, "no host has worked of late or all are suspended, and none is tried before its time: mail waits in the queue"
+	if n := len(s.hosts) - 1; n > 0 {
+		host += fmt.Sprintf(", and %d more", n)
+	}
+	return first, "no host can be tried before its time: " + host
 }
 
-// retryAt is when a source may try a host; zero when nothing is wrong, or it has connections to it.
-func retryAt(h *control.Host, source string) time.Time {
-	var at time.Time
+// retryAt is when a source may try a host, and why not now; zero when nothing is wrong, or it has
+// connections to it.
+func retryAt(h *control.Host, source string) (at time.Time, why string) {
 	for _, a := range h.Actions {
 		if (a.Source == "" || a.Source == source) && a.End.After(at) {
-			at = a.End
+			at, why = a.End, "is suspended: "+a.Reason
 		}
 	}
 	if !at.IsZero() {
-		return at // whatever else may be: connections go on, but take nothing more
+		return at, why // whatever else may be: connections go on, but take nothing more
+	}
+	failed := func(b *control.Broken) (time.Time, string) {
+		return b.RetryAt, fmt.Sprintf("has failed: %s: %s", b.Reply.Command, b.Reply.Text)
 	}
 	if h.Broken != nil {
-		at = h.Broken.RetryAt
+		at, why = failed(h.Broken)
 	}
 	for _, p := range h.Paths {
 		switch {
 		case p.Source != source:
 		case p.State == control.HostActive, p.State == control.HostIdle:
-			return time.Time{}
+			return time.Time{}, ""
 		case p.Broken != nil && p.Broken.RetryAt.After(at):
-			at = p.Broken.RetryAt
+			at, why = failed(p.Broken)
 		}
 	}
-	return at
+	return at, why
 }

@@ -124,6 +124,13 @@ func TestExplainParkedForABrokenHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	e = explained(t, w.Relay, id, says(control.StateWaiting, "suspended: it loses mail"))
+	if v := e.Destinations[0].Verdict; v != "nothing is sent: no host can be tried before its time: mx.box.example [127.0.0.1:1] is suspended: it loses mail" {
+		t.Errorf("verdict %q", v)
+	}
+	list, err := operator{w.Relay}.List(context.Background(), control.Filter{State: control.StateWaiting}, control.Page{})
+	if err != nil || len(list.Messages) != 1 || list.Messages[0].Recipients[0].Doing != "waits for mx.box.example: mx.box.example[127.0.0.1]:1: suspended: it loses mail" {
+		t.Errorf("listed as %+v, %v", list, err)
+	}
 	if left := time.Until(e.Message.Recipients[0].Until); left < 59*time.Minute {
 		t.Errorf("it is to wait for %v", left)
 	}
@@ -254,7 +261,7 @@ func TestExplainBrokenHosts(t *testing.T) {
 	if h.State != control.HostRetry || h.Broken == nil || !strings.Contains(h.Broken.Reply.Text, "refused") {
 		t.Errorf("host %+v", h)
 	}
-	if !strings.HasPrefix(d.Verdict, "nothing is sent: no host has worked") || !d.Until.Equal(h.Broken.RetryAt) || d.Ceiling.PerSecond != 0 || d.Ceiling.Binds == "" {
+	if !strings.HasPrefix(d.Verdict, "nothing is sent: no host can be tried before its time: mx.box.example [127.0.0.1:1] has failed: connect: ") || !d.Until.Equal(h.Broken.RetryAt) || d.Ceiling.PerSecond != 0 || d.Ceiling.Binds == "" {
 		t.Errorf("verdict %q until %v, ceiling %+v", d.Verdict, d.Until, d.Ceiling)
 	}
 	hosts, err := destinations{w.Relay}.Hosts(context.Background(), control.HostFilter{State: control.HostRetry}, "", 10)

@@ -32,10 +32,11 @@ func (o operator) List(_ context.Context, f control.Filter, p control.Page) (con
 		return control.List{}, control.Invalid("give --after what the page before ended with", "%v", err)
 	}
 	out := control.List{Messages: make([]control.Item, len(items)), Next: next}
+	keeps := make(keeping)
 	for i := range items {
 		out.Messages[i] = o.item(&items[i], p.Recipients)
 		if i < mostDoing {
-			o.doing(&items[i], &out.Messages[i])
+			o.doing(&items[i], &out.Messages[i], keeps)
 		}
 	}
 	return out, nil
@@ -45,8 +46,31 @@ func (o operator) List(_ context.Context, f control.Filter, p control.Page) (con
 // while it goes through the connections.
 const mostDoing = 200
 
-// doing says what is going on with the active recipients of a message.
-func (o operator) doing(it *queue.Item, out *control.Item) {
+// keeping is what keeps mail from sites, by site, as it was found for a page.
+type keeping map[string]string
+
+// parked says what keeps the mail that waits in the queue for a site, "" when nothing is known.
+func (o operator) parked(key string, found keeping) string {
+	text, ok := found[key]
+	if !ok {
+		var s site
+		info, _ := o.r.delivery.Site(key)
+		if s.addLanes(info.Lanes); s.Why != "" {
+			text = "waits for " + key + ": " + s.Why
+		}
+		found[key] = text
+	}
+	return text
+}
+
+// doing says what is going on with the active recipients of a message, and what keeps the waiting
+// ones.
+func (o operator) doing(it *queue.Item, out *control.Item, keeps keeping) {
+	for i := range out.Recipients {
+		if rc := &it.Recipients[i]; rc.State == queue.StateWaiting && out.Recipients[i].Doing == "" {
+			out.Recipients[i].Doing = o.parked(rc.Key, keeps)
+		}
+	}
 	active := func(rc queue.ItemRecipient) bool { return rc.State == queue.StateActive }
 	if !slices.ContainsFunc(it.Recipients[:len(out.Recipients)], active) {
 		return
@@ -96,10 +120,11 @@ var orders = map[control.Order]queue.Order{
 
 func (o operator) listByID(sel queue.Selector, p control.Page) control.List {
 	out := control.List{Messages: []control.Item{}}
+	keeps := make(keeping)
 	for _, it := range o.r.queue.Pick(sel.IDs, sel.Filter) {
 		item := o.item(&it, p.Recipients)
 		if len(out.Messages) < mostDoing {
-			o.doing(&it, &item)
+			o.doing(&it, &item, keeps)
 		}
 		out.Messages = append(out.Messages, item)
 	}
@@ -149,7 +174,7 @@ func (o operator) Get(_ context.Context, text string) (control.Item, error) {
 		return control.Item{}, notQueued(id, err)
 	}
 	out := o.item(&it, 0)
-	o.doing(&it, &out)
+	o.doing(&it, &out, make(keeping))
 	out.HeloName, out.Protocol, out.Session, out.EnvID = it.HeloName, it.Protocol, it.Session, it.EnvID
 	return out, nil
 }

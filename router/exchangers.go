@@ -84,8 +84,22 @@ func (q *search) findExchangers(ctx context.Context) bool {
 		q.Trouble = noUsableExchanger(q.Domain, "none has the name of a host")
 		return false
 	}
-	q.note("%s has %d exchangers", q.Domain, len(q.Exchangers))
+	q.note("MX of %s: %s", q.Domain, q.list())
 	return true
+}
+
+// list names the first few exchangers with their preferences.
+func (q *search) list() string {
+	const few = 8
+	var names []string
+	for i, x := range q.Exchangers {
+		if i == few {
+			names = append(names, "and "+strconv.Itoa(len(q.Exchangers)-few)+" more")
+			break
+		}
+		names = append(names, strconv.Itoa(int(x.Preference))+" "+x.Name)
+	}
+	return strings.Join(names, ", ")
 }
 
 // withoutMX decides what a failed MX look-up means.

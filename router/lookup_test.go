@@ -396,6 +396,7 @@ func TestLookupExplains(t *testing.T) {
 	}
 	for domain, want := range map[string]string{
 		"implicit.test": "its own address is taken",
+		"shakyok.test":  "MX of shakyok.test: 10 servfail.test, 20 ",
 		"self2.test":    "relay.example.net is this relay: those of preference 20 and above are left out",
 		"mixed.test":    "127.0.0.1 of m.mixed.test is left out: it is a loopback address",
 		"mxalias.test":  "is an alias of mx2.example.com",

@@ -41,8 +41,8 @@ type RecipientStatus struct {
 	Warned   bool      `json:"warned,omitempty"` // the sender was told of the delay
 	// Scheduled says that it was not tried yet since it was submitted to be released at Next.
 	Scheduled bool `json:"scheduled,omitempty"`
-	// Doing is what an active one is about, "" when that was not looked up; of a waiting one the
-	// warm-up that it is held for, "" when it is none.
+	// Doing is what an active one is about, and what keeps a waiting one: its site's limit, or the
+	// warm-up that it is held for. "" when that was not looked up.
 	Doing string `json:"doing,omitempty"`
 }
 
