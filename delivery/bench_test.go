@@ -232,3 +232,31 @@ func BenchmarkMixed(b *testing.B) {
 		b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1e3, "p99-ms")
 	}
 }
+
+// BenchmarkCancel takes back a message amid the lanes of 2,000 sites.
+func BenchmarkCancel(b *testing.B) {
+	s := New(Config{
+		Source: func(name string) (Source, bool) { return Source{Name: name}, true },
+		Dial: func(ctx context.Context, _ Source, _ route.Host) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		},
+	})
+	defer s.Close()
+	job := func(id, site int) *Job {
+		host := route.Host{Name: "mx", Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(site)}), 25)}
+		return &Job{Message: &envelope.Message{ID: envelope.ID(id)}, Recipients: []int{0}, Source: "out1", Done: func(*Job, []Result) {},
+			Route: &route.Route{Site: fmt.Sprint("site", site), Tiers: []route.Tier{{host}}}}
+	}
+	const sites = 2000
+	for i := range sites {
+		s.Submit(job(i+1, i))
+	}
+	b.ResetTimer()
+	for i := range b.N {
+		id := sites + 1 + i
+		if !s.Submit(job(id, i%sites)) || s.Cancel(envelope.ID(id)) != 1 {
+			b.Fatal("a message that waits was not taken back")
+		}
+	}
+}

@@ -87,6 +87,7 @@ type message struct {
 	id      envelope.ID
 	workers int // connections that carry parts of it or are being opened for it
 	works   int // jobs that are not done
+	groups  *group
 }
 
 // split cuts a job into parts of at most limit recipients.

@@ -438,15 +438,12 @@ func (s *Scheduler) Cancel(id envelope.ID) int {
 		return 0
 	}
 	n := 0
-	for _, l := range s.lanes {
-		for _, t := range l.waiting.tenants {
-			if g := t.known[m]; g != nil {
-				for p := g.first; p != nil; p = g.first {
-					l.waiting.remove(p, nil)
-					n += len(p.tx.Recipients)
-					s.fail(p, Result{Reply: cancelled, Withdrawn: true})
-				}
-			}
+	for g, next := m.groups, (*group)(nil); g != nil; g = next {
+		next = g.next // g may be gone with its last part
+		for p := g.first; p != nil; p = g.first {
+			p.work.lane.waiting.remove(p, nil)
+			n += len(p.tx.Recipients)
+			s.fail(p, Result{Reply: cancelled, Withdrawn: true})
 		}
 	}
 	return n

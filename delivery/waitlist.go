@@ -66,7 +66,8 @@ type account struct {
 type group struct {
 	tenant      *tenant
 	message     *message
-	running     int // parts of it on connections by way of this lane
+	next, prev  *group // of the message, in other lanes
+	running     int    // parts of it on connections by way of this lane
 	first, last *part
 	since       time.Time // of the first
 	index       int       // in the heap, -1 when nothing of it waits
@@ -128,6 +129,7 @@ func (w *waitlist) group(p *part) *group {
 	if g == nil {
 		g = &group{tenant: t, message: p.work.message, index: -1}
 		t.known[p.work.message] = g
+		g.link()
 	}
 	return g
 }
@@ -261,6 +263,27 @@ func (w *waitlist) ended(g *group) {
 func (w *waitlist) forget(g *group) {
 	if g.first == nil && g.running == 0 {
 		delete(g.tenant.known, g.message)
+		g.unlink()
+	}
+}
+
+// link puts g among its message's groups, so that they are found without a walk over all lanes.
+func (g *group) link() {
+	m := g.message
+	g.next, m.groups = m.groups, g
+	if g.next != nil {
+		g.next.prev = g
+	}
+}
+
+func (g *group) unlink() {
+	if g.next != nil {
+		g.next.prev = g.prev
+	}
+	if g.prev != nil {
+		g.prev.next = g.next
+	} else {
+		g.message.groups = g.next
 	}
 }
 

@@ -225,6 +225,9 @@ func TestWaitlistKeepsItsBooks(t *testing.T) {
 			if w.n != len(waiting) {
 				t.Fatalf("says %d wait, %d do", w.n, len(waiting))
 			}
+			if n := waitingOf(messages); n != len(waiting) {
+				t.Fatalf("%d are found by their messages, %d wait", n, len(waiting))
+			}
 		}
 		for _, p := range w.all() {
 			delete(waiting, p)
@@ -235,10 +238,27 @@ func TestWaitlistKeepsItsBooks(t *testing.T) {
 		if len(waiting) != 0 || w.n != 0 || w.oldest != nil || !w.rounds[freshMail].Empty() || !w.rounds[backlogMail].Empty() {
 			t.Fatalf("left: %d, n %d", len(waiting), w.n)
 		}
+		for _, m := range messages {
+			if m.groups != nil {
+				t.Fatalf("message %v still has groups", m.id)
+			}
+		}
 		for _, tn := range w.tenants {
 			if len(tn.known) != 0 {
 				t.Fatalf("tenant %s still knows %d messages", tn.name, len(tn.known))
 			}
 		}
 	})
+}
+
+// waitingOf counts the parts that are found by way of their messages.
+func waitingOf(messages []*message) (n int) {
+	for _, m := range messages {
+		for g := m.groups; g != nil; g = g.next {
+			for p := g.first; p != nil; p = p.next {
+				n++
+			}
+		}
+	}
+	return n
 }

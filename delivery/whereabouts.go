@@ -45,18 +45,13 @@ func (s *Scheduler) Whereabouts(id envelope.ID) (w Whereabouts, known bool) {
 	if m == nil {
 		return w, false
 	}
-	for _, l := range s.lanes {
-		for _, t := range l.waiting.tenants {
-			g := t.known[m]
-			if g == nil {
-				continue
-			}
-			for p := g.first; p != nil; p = p.next {
-				w.Waiting = append(w.Waiting, WaitingPart{
-					Site: l.laneKey.site, Source: l.laneKey.source, Recipients: p.tx.Recipients,
-					Since: p.work.since, Why: l.why.What, Until: l.why.Until,
-				})
-			}
+	for g := m.groups; g != nil; g = g.next {
+		for p := g.first; p != nil; p = p.next {
+			l := p.work.lane
+			w.Waiting = append(w.Waiting, WaitingPart{
+				Site: l.laneKey.site, Source: l.laneKey.source, Recipients: p.tx.Recipients,
+				Since: p.work.since, Why: l.why.What, Until: l.why.Until,
+			})
 		}
 	}
 	for c := range s.conns {
