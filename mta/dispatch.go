@@ -78,14 +78,17 @@ type dispatcher struct {
 
 	suppression *suppressor // nil: no address is suppressed
 
-	reports  *trouble.Kind // that could not be queued
-	routing  budget        // recipients that are with the router
-	stopping atomic.Bool   // nobody is to wait for a later attempt because of our own stop
+	reports   *trouble.Kind // that could not be queued
+	routing   budget        // recipients that are with the router
+	reporting budget        // recipients that are with the notifier
+	stopping  atomic.Bool   // nobody is to wait for a later attempt because of our own stop
 }
 
-// maxRouting bounds the recipients whose routes are being looked up at once, and so the memory
-// of a burst of unknown domains.
-const maxRouting = 20_000
+// What bounds the memory of a burst: of unknown domains, of mail that expires or is given up at once.
+const (
+	maxRouting   = 20_000
+	maxReporting = 10_000
+)
 
 // ready gives d what has a default.
 func (d *dispatcher) ready() *dispatcher {
@@ -101,7 +104,7 @@ func (d *dispatcher) ready() *dispatcher {
 			}
 		}
 	}
-	d.routing.limit = maxRouting
+	d.routing.limit, d.reporting.limit = maxRouting, maxReporting
 	d.reports = trouble.New(d.log, d.now, slog.LevelError, "reports to senders can't be queued; recipients that have failed stay queued until they can", "reports to senders are queued again")
 	return d
 }
@@ -109,7 +112,7 @@ func (d *dispatcher) ready() *dispatcher {
 // run hands out what is due until ctx ends. What is out by then comes back by itself.
 func (d *dispatcher) run(ctx context.Context) error {
 	for {
-		if err := d.routing.wait(ctx); err != nil {
+		if err := d.pause(ctx); err != nil {
 			return nil
 		}
 		d.reports.Look()
@@ -122,6 +125,14 @@ func (d *dispatcher) run(ctx context.Context) error {
 		}
 		d.handle(l)
 	}
+}
+
+// pause waits while as much is being routed, or reported, as may be.
+func (d *dispatcher) pause(ctx context.Context) error {
+	if err := d.routing.wait(ctx); err != nil {
+		return err
+	}
+	return d.reporting.wait(ctx)
 }
 
 func (d *dispatcher) handle(l *queue.Lease) {

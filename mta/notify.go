@@ -48,7 +48,7 @@ func (n *notification) wanted() []attempt {
 
 // reporter writes notifications into the queue on goroutines of its own, since that waits for
 // the disk and those who have something to report must not. Several workers let reports share a
-// sync. What waits is bounded by the jobs that are out.
+// sync. What waits is bounded by the dispatcher, which takes nothing up while that is too much.
 type reporter struct {
 	write func(notification) error
 
@@ -96,9 +96,7 @@ func (r *reporter) work() {
 		r.waiting = r.waiting[1:]
 		r.mu.Unlock()
 		err := r.write(t.n)
-		if t.done != nil {
-			t.done(err)
-		}
+		t.done(err)
 	}
 }
 

@@ -104,7 +104,7 @@ func (d *dispatcher) settleDelivered(o *outcomes) {
 	d.journal(o.message, d.queue.Settle(o.message.ID, attemptIndexes(o.delivered), queue.Delivered))
 	n := notification{kind: notifyDelivered, message: o.message, attempts: o.delivered}
 	if len(n.wanted()) > 0 {
-		d.notifier.notify(n, func(err error) {
+		d.notify(n, func(err error) {
 			d.reported(o.message, err)
 		})
 	}
@@ -116,7 +116,7 @@ func (d *dispatcher) settleFailed(o *outcomes, failed []attempt, outcome queue.O
 	if len(failed) == 0 {
 		return
 	}
-	d.notifier.notify(notification{kind: notifyFailed, message: o.message, attempts: failed}, func(err error) {
+	d.notify(notification{kind: notifyFailed, message: o.message, attempts: failed}, func(err error) {
 		if d.reported(o.message, err); err != nil {
 			until := d.now().Add(reportRetry)
 			for _, group := range byAttempts(failed) {
@@ -128,6 +128,15 @@ func (d *dispatcher) settleFailed(o *outcomes, failed []attempt, outcome queue.O
 			d.events.attempted(event, o, a)
 		}
 		d.journal(o.message, d.queue.Settle(o.message.ID, attemptIndexes(failed), outcome))
+	})
+}
+
+// notify has a sender told, and counts it until that is done.
+func (d *dispatcher) notify(n notification, done func(error)) {
+	d.reporting.add(len(n.attempts))
+	d.notifier.notify(n, func(err error) {
+		defer d.reporting.done(len(n.attempts))
+		done(err)
 	})
 }
 
@@ -285,7 +294,7 @@ func asFailed(recipients []queue.Pending, why func(last reply.Reply) reply.Reply
 // they wait.
 func (d *dispatcher) warn(l *queue.Lease) {
 	id, as := l.Message.ID, asFailed(l.Recipients, func(last reply.Reply) reply.Reply { return last })
-	d.notifier.notify(notification{kind: notifyDelayed, message: l.Message, attempts: as}, func(err error) {
+	d.notify(notification{kind: notifyDelayed, message: l.Message, attempts: as}, func(err error) {
 		d.reported(l.Message, err)
 		d.queue.Warned(id, attemptIndexes(as))
 	})

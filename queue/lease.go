@@ -83,9 +83,10 @@ type noteRef struct {
 // noteGuess is what is read at first of a record with a reply, in octets.
 const noteGuess = 512
 
-// Next waits for something to do and hands it out: first what expired or is to be bounced, then
-// warnings, then, in turn, what is new and what is due again. It ends with the context's error
-// or ErrClosed.
+// Next waits for something to do and hands it out: in turn what expired or is to be bounced, and what
+// is due; of that, in turn, what is new and what is due again; warnings before what is due. So
+// however much expires at once, and however slowly that is reported, mail goes on. It ends with the
+// context's error or ErrClosed.
 func (q *Queue) Next(ctx context.Context) (*Lease, error) {
 	for {
 		l, err := q.wait(ctx)
@@ -134,9 +135,20 @@ func (q *Queue) pick() *lifted {
 	if q.stalled {
 		return nil
 	}
-	if s := q.table.Front(q.ending); s != schedule.None {
-		return q.lift(s)
+	ending := q.table.Front(q.ending)
+	if ending != schedule.None && !q.wasEnding {
+		q.wasEnding = true
+		return q.lift(ending)
 	}
+	q.wasEnding = false
+	if l := q.pickDue(); l != nil || ending == schedule.None {
+		return l
+	}
+	return q.lift(ending)
+}
+
+// pickDue is pick for all that isn't ending.
+func (q *Queue) pickDue() *lifted {
 	for len(q.warnings) > 0 {
 		w := q.warnings[0]
 		q.warnings = q.warnings[1:]

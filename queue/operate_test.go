@@ -159,8 +159,9 @@ func TestFailedReportWaits(t *testing.T) {
 	}
 }
 
-// TestExpiredComeFirst: what expired, or is to be bounced, is not behind what is due.
-func TestExpiredComeFirst(t *testing.T) {
+// TestExpiredTakeTurns: what expired, or is to be bounced, is not behind what is due, nor before all
+// of it: there can be a million that end at once, and each takes a report.
+func TestExpiredTakeTurns(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		cfg := small(t, vfs.Memory())
 		cfg.MaxAge = func(string) time.Duration { return time.Hour }
@@ -176,9 +177,18 @@ func TestExpiredComeFirst(t *testing.T) {
 		if l := next(t, q); l.Why != Expired || l.Message.ID != old {
 			t.Fatalf("first %v", l.Why)
 		}
-		if l := next(t, q); l.Why != BounceAsked || l.Message.ID != asked {
+		if l := next(t, q); l.Why != Due {
 			t.Fatalf("second %v", l.Why)
 		}
+		if l := next(t, q); l.Why != BounceAsked || l.Message.ID != asked {
+			t.Fatalf("third %v", l.Why)
+		}
+		for range 9 {
+			if l := next(t, q); l.Why != Due {
+				t.Fatalf("then %v", l.Why)
+			}
+		}
+		nothing(t, q)
 	})
 }
 

@@ -142,6 +142,7 @@ type Queue struct {
 	fresh     schedule.List // due, never attempted
 	backlog   schedule.List // due again
 	ending    schedule.List // expired or to be bounced
+	wasEnding bool          // what was handed out last
 	turn      bool          // whose turn it is, fresh or backlog
 	warnings  []warning     // what Next is to tell of
 	hot       map[uint64]*hot

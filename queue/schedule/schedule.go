@@ -40,7 +40,7 @@ const (
 	Waiting                 // waits under its key
 	Held                    // an operator stopped it
 	Leased                  // handed out
-	Ending                  // is to be expired or bounced, and goes out before all others
+	Ending                  // is to be expired or bounced
 	Unreadable              // its record is damaged: kept, and not handed out
 	states
 )
