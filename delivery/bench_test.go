@@ -260,3 +260,25 @@ func BenchmarkCancel(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkKeepHouse is the house with lanes of 5,000 sites, in which nothing happens.
+func BenchmarkKeepHouse(b *testing.B) {
+	s := New(Config{
+		Source: func(name string) (Source, bool) { return Source{Name: name}, true },
+		Dial: func(ctx context.Context, _ Source, _ route.Host) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		},
+	})
+	defer s.Close()
+	for i := range 5000 {
+		host := route.Host{Name: "mx", Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), 25)}
+		s.Submit(&Job{Message: &envelope.Message{ID: envelope.ID(i)}, Recipients: []int{0}, Source: "out1", Done: func(*Job, []Result) {},
+			Route: &route.Route{Site: fmt.Sprint("site", i), Tiers: []route.Tier{{host}}}})
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range b.N {
+		s.keepHouse(time.Now())
+	}
+}

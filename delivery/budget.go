@@ -1,6 +1,10 @@
 package delivery
 
-import "mta/internal/gcra"
+import (
+	"time"
+
+	"mta/internal/gcra"
+)
 
 // scopeKind says what a budget is for.
 type scopeKind uint8
@@ -44,7 +48,8 @@ type budget struct {
 	live        int
 	messages    gcra.Limiter
 	connections gcra.Limiter
-	waiters     []*lane // that want a connection and met this limit, first come first served
+	waiters     []*lane   // that want a connection and met this limit, first come first served
+	named       time.Time // when there was a lane last that has it
 }
 
 // full reports whether no more connections may be made at this time.

@@ -111,17 +111,17 @@ func (s *Scheduler) runTimers(now time.Time) time.Time {
 // keepHouse is what is done once a second.
 func (s *Scheduler) keepHouse(now time.Time) {
 	s.mu.Lock()
-	for _, l := range s.lanes {
+	for key, l := range s.lanes {
 		s.expire(l, now)
 		l.drain.tick(l, now)
+		if l.waiting.n == 0 && l.running == 0 && l.opening == 0 && l.drain.idle() && now.Sub(l.used) > laneLife {
+			s.dropLane(key, l)
+			continue
+		}
+		l.nameBudgets(now)
 	}
 	for c := range s.conns {
 		s.watch(c, now)
-	}
-	for key, l := range s.lanes {
-		if l.waiting.n == 0 && l.running == 0 && l.opening == 0 && l.drain.idle() && now.Sub(l.used) > laneLife {
-			s.dropLane(key, l)
-		}
 	}
 	s.sweepBudgets(now)
 	s.remind(now)
@@ -130,15 +130,19 @@ func (s *Scheduler) keepHouse(now time.Time) {
 	s.save(false)
 }
 
+// nameBudgets keeps those of a lane from the sweep.
+func (l *lane) nameBudgets(now time.Time) {
+	x := &l.budgets
+	x.site.named, x.path.named, x.source.named = now, now, now
+	if x.provider != nil {
+		x.provider.named = now
+	}
+}
+
 // sweepBudgets drops those that no lane names, when their rates are paid off.
 func (s *Scheduler) sweepBudgets(now time.Time) {
-	used := map[*budget]bool{s.total: true}
-	for _, l := range s.lanes {
-		b := &l.budgets
-		used[b.site], used[b.path], used[b.source], used[b.provider] = true, true, true, true
-	}
 	for key, b := range s.budgets {
-		if !used[b] && b.live == 0 && len(b.waiters) == 0 && b.messages.Paid(now) && b.connections.Paid(now) {
+		if b != s.total && !b.named.Equal(now) && b.live == 0 && len(b.waiters) == 0 && b.messages.Paid(now) && b.connections.Paid(now) {
 			delete(s.budgets, key)
 		}
 	}

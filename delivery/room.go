@@ -25,6 +25,16 @@ type flow struct {
 	again bool
 }
 
+// parked reports whether the caller may have parked jobs of any flow.
+func (h *share) parked() bool {
+	for _, p := range h.flows {
+		if p.refused || p.again {
+			return true
+		}
+	}
+	return false
+}
+
 // probeJobs is how many jobs a site has while its hosts are broken and their time to be tried has
 // come: the connection decides, and its failure costs an attempt of each.
 const probeJobs = 1
@@ -232,7 +242,7 @@ func (s *Scheduler) offer(f Flow, h *share, p *flow, now time.Time) {
 // told of room since.
 func (s *Scheduler) remind(now time.Time) {
 	for site, h := range s.shares {
-		if s.outlook(site, now) == laneOut {
+		if !h.parked() || s.outlook(site, now) == laneOut {
 			continue
 		}
 		for source, p := range h.flows {

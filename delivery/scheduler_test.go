@@ -247,3 +247,27 @@ func TestReloadWithoutASourceGivesItsMailBack(t *testing.T) {
 		}
 	})
 }
+
+// TestLanesAndTheirBudgetsAreForgotten: within an hour a lane's limits are remembered, after that
+// nothing is.
+func TestLanesAndTheirBudgetsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		defer w.end()
+		w.send(routeTo("a", tier(w.host("mx", sink.Config{}))), 1)
+		time.Sleep(laneLife / 2)
+		left := func() (lanes, budgets int) {
+			synctest.Wait()
+			w.s.mu.Lock()
+			defer w.s.mu.Unlock()
+			return len(w.s.lanes), len(w.s.budgets)
+		}
+		if lanes, budgets := left(); lanes != 1 || budgets != 4 {
+			t.Errorf("after half an hour there are %d lanes and %d budgets, want the relay's, the site's, the source's, the path's", lanes, budgets)
+		}
+		time.Sleep(laneLife)
+		if lanes, budgets := left(); lanes != 0 || budgets != 1 {
+			t.Errorf("after another hour there are %d lanes and %d budgets, want the relay's budget", lanes, budgets)
+		}
+	})
+}
