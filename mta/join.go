@@ -1,6 +1,7 @@
 package mta
 
 import (
+	"context"
 	"log/slog"
 	"path/filepath"
 	"sync"
@@ -36,7 +37,10 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 	r.destinations = store
 	undo.add(func() { store.Close() })
 	r.tracer = &tracer{now: r.now, retrace: func() { r.delivery.Retrace() }}
-	r.refiller = newRefiller(func(f delivery.Flow) bool { return r.dispatcher.unpark(f) })
+	r.refiller = newRefiller(
+		func(f delivery.Flow) bool { return r.dispatcher.unpark(f) },
+		func(ctx context.Context) error { return r.dispatcher.pause(ctx) },
+	)
 	r.delivery = delivery.New(delivery.Config{
 		DB:                    db,
 		Store:                 store,

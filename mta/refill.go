@@ -13,15 +13,16 @@ import (
 // Flows take turns, as much as there is room for at a time.
 type refiller struct {
 	unpark func(delivery.Flow) (more bool)
-	wake   chan struct{} // has room for one: there are flows
+	pause  func(context.Context) error // waits while nothing more is to be taken up
+	wake   chan struct{}               // has room for one: there are flows
 
 	mu    sync.Mutex      // guards the rest
 	flows []delivery.Flow // in the order in which they got room
 	known map[delivery.Flow]bool
 }
 
-func newRefiller(unpark func(delivery.Flow) (more bool)) *refiller {
-	return &refiller{unpark: unpark, wake: make(chan struct{}, 1), known: make(map[delivery.Flow]bool)}
+func newRefiller(unpark func(delivery.Flow) (more bool), pause func(context.Context) error) *refiller {
+	return &refiller{unpark: unpark, pause: pause, wake: make(chan struct{}, 1), known: make(map[delivery.Flow]bool)}
 }
 
 // room notes that delivery has room for a flow. It doesn't block.
@@ -46,7 +47,7 @@ func (r *refiller) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		for f, ok := r.next(); ok && ctx.Err() == nil; f, ok = r.next() {
+		for f, ok := r.next(); ok && r.pause(ctx) == nil; f, ok = r.next() {
 			if r.unpark(f) {
 				r.room(f)
 			}

@@ -8,6 +8,9 @@ import (
 	"testing/synctest"
 
 	"mta/delivery"
+	"mta/internal/envelope"
+	"mta/internal/reply"
+	"mta/queue"
 )
 
 // flowTo is a flow to a site.
@@ -26,7 +29,7 @@ func TestRefillerKeepsNobodyWaiting(t *testing.T) {
 			mu.Unlock()
 			<-disk
 			return false
-		})
+		}, context.Context.Err)
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { f.run(ctx) })
@@ -66,13 +69,50 @@ func TestRefillerGivesEachSiteItsTurn(t *testing.T) {
 				cancel()
 			}
 			return to.Site == "fast"
-		})
+		}, context.Context.Err)
 		for _, site := range []string{"fast", "a", "b"} {
 			f.room(flowTo(site))
 		}
 		f.run(ctx)
 		if want := []string{"fast", "a", "b", "fast", "fast"}; !slices.Equal(taken[:5], want) {
 			t.Errorf("taken up: %v, want to begin with %v", taken, want)
+		}
+	})
+}
+
+// TestRefillerWaitsForRoutes: delivery has room as long as nothing gets there. With a slow name server
+// all that is parked would be in memory.
+func TestRefillerWaitsForRoutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.routing.limit = 100
+		s.slow["x.example"] = true
+		s.refuse["x.example"] = reply.Reply{Code: 550}
+		to := flowTo("mx.x.example")
+		line := queue.Line(to.Site, to.Source)
+		for id := range envelope.ID(1000) {
+			s.parked[line] = append(s.parked[line], s.lease(id, 0, "a@x.example"))
+		}
+		s.room = 10
+		ctx, cancel := context.WithCancel(t.Context())
+		r := newRefiller(s.unpark, s.pause)
+		var running sync.WaitGroup
+		running.Go(func() { r.run(ctx) })
+		defer running.Wait()
+		defer cancel()
+		r.room(to)
+		synctest.Wait()
+		if left := len(s.parked[line]); left != 900 {
+			t.Errorf("%d messages are left in the queue", left)
+		}
+		answers := s.later
+		s.later = nil
+		for _, answer := range answers[:10] {
+			answer()
+		}
+		synctest.Wait()
+		if left := len(s.parked[line]); left >= 900 {
+			t.Error("no more is taken up when routes are known")
 		}
 	})
 }

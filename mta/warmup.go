@@ -30,7 +30,7 @@ type warming struct {
 	store  ledger
 	queue  heldQueue
 	handle func(*queue.Lease)          // takes mail up again
-	pause  func(context.Context) error // waits while as much is being routed as may be
+	pause  func(context.Context) error // waits while nothing more is to be taken up
 	log    *slog.Logger
 	again  chan struct{} // to run: all held mail is to be looked at anew
 	ended  atomic.Bool   // run has: nothing is taken up any more
@@ -69,7 +69,7 @@ func (r *Relay) openWarmup(cfg *config.Config, undo *undoer) error {
 	undo.add(func() { store.Close() })
 	w := &warming{store: store, queue: r.queue, log: r.log, again: make(chan struct{}, 1)}
 	w.handle = func(l *queue.Lease) { r.dispatcher.handle(l) }
-	w.pause = func(ctx context.Context) error { return r.dispatcher.routing.wait(ctx) }
+	w.pause = func(ctx context.Context) error { return r.dispatcher.pause(ctx) }
 	w.ctl = warmup.New(warmup.Config{Node: cfg.NodeID, Store: store, OnRoom: w.room, Log: r.log})
 	r.warm = w
 	return w.assign(cfg)
