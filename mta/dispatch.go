@@ -26,6 +26,7 @@ import (
 // leaseQueue is what the dispatcher needs of the queue.
 type leaseQueue interface {
 	Next(ctx context.Context) (*queue.Lease, error)
+	Writable(ctx context.Context) error
 	Park(id envelope.ID, recipients []int, key string)
 	Take(key string, n int) []*queue.Lease
 	TakeNewest(key string, n int) []*queue.Lease
@@ -127,12 +128,15 @@ func (d *dispatcher) run(ctx context.Context) error {
 	}
 }
 
-// pause waits while as much is being routed, or reported, as may be.
+// pause waits while as much is being routed, or reported, as may be, or outcomes can't be written down.
 func (d *dispatcher) pause(ctx context.Context) error {
 	if err := d.routing.wait(ctx); err != nil {
 		return err
 	}
-	return d.reporting.wait(ctx)
+	if err := d.reporting.wait(ctx); err != nil {
+		return err
+	}
+	return d.queue.Writable(ctx)
 }
 
 func (d *dispatcher) handle(l *queue.Lease) {

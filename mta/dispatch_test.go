@@ -76,6 +76,7 @@ func (s *stage) say(format string, args ...any) {
 }
 
 func (s *stage) Next(context.Context) (*queue.Lease, error) { return nil, queue.ErrClosed }
+func (s *stage) Writable(ctx context.Context) error         { return ctx.Err() }
 func (s *stage) Park(id envelope.ID, rs []int, key string) {
 	s.say("park %d %v %s", id, rs, strings.Replace(key, "\x00", " from ", 1))
 	l := *s.leases[id]

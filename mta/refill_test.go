@@ -116,3 +116,40 @@ func TestRefillerWaitsForRoutes(t *testing.T) {
 		}
 	})
 }
+
+// unwritable is a queue whose journal can't be written until it is healed.
+type unwritable struct {
+	*stage
+	healed chan struct{}
+}
+
+func (q unwritable) Writable(context.Context) error { <-q.healed; return nil }
+
+// TestRefillerWaitsForTheJournal: what is taken up while it can't be written is done once more after a
+// crash. The room that came meanwhile is not forgotten.
+func TestRefillerWaitsForTheJournal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		q := unwritable{s, make(chan struct{})}
+		s.dispatcher.queue = q
+		to := flowTo("mx.x.example")
+		line := queue.Line(to.Site, to.Source)
+		s.parked[line] = append(s.parked[line], s.lease(1, 0, "a@x.example"))
+		ctx, cancel := context.WithCancel(t.Context())
+		r := newRefiller(s.unpark, s.pause)
+		var running sync.WaitGroup
+		running.Go(func() { r.run(ctx) })
+		defer running.Wait()
+		defer cancel()
+		r.room(to)
+		synctest.Wait()
+		if len(s.jobs) != 0 {
+			t.Error("taken up while the journal can't be written")
+		}
+		close(q.healed)
+		synctest.Wait()
+		if len(s.jobs) != 1 {
+			t.Error("not taken up when the journal can be written again")
+		}
+	})
+}

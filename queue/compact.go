@@ -36,7 +36,7 @@ const maxSmall = 8
 func (q *Queue) victim() *segment {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.stalled {
+	if q.stalled != nil {
 		return nil
 	}
 	var size, live int64

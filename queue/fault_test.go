@@ -163,11 +163,25 @@ func TestDiskThatIsGone(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		nothing(t, q)
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := q.Writable(ctx); err == nil || time.Since(began) < time.Minute {
+			t.Fatalf("said to be writable (%v) after %v", err, time.Since(began))
+		}
+		writable := make(chan error, 1)
+		go func() { writable <- q.Writable(t.Context()) }()
 		synctest.Wait() // the writer tries again at this very moment, and what it tries is not waiting
 		if s := balanced(t, q); s.Healthy || s.Unwritten == 0 || s.Delivered != 10 || s.Queued != 10 || q.Ready() == nil {
 			t.Fatalf("%+v", s)
 		}
+		if len(writable) > 0 {
+			t.Fatal("said to be writable")
+		}
 		gone.Store(false)
+		if err := <-writable; err != nil {
+			t.Fatal(err)
+		}
 		for range 10 {
 			next(t, q) // handed out again
 		}

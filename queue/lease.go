@@ -132,7 +132,7 @@ func (q *Queue) wait(ctx context.Context) (*lifted, error) {
 
 // pick takes what is first in turn off the schedule; nil when nothing is to be done.
 func (q *Queue) pick() *lifted {
-	if q.stalled {
+	if q.stalled != nil {
 		return nil
 	}
 	ending := q.table.Front(q.ending)
@@ -385,7 +385,8 @@ func (q *Queue) reportDamage(err error, consequence string) {
 // else, filters and MaxAge, say, it is the key's. Neither may have a NUL in it.
 func Line(key, line string) string { return schedule.Line(key, line) }
 
-// Take hands out the first n messages that wait under key, oldest parked first. It does not wait.
+// Take hands out the first n messages that wait under key, oldest parked first. It does not
+// wait, not for the journal to be written either: see Writable.
 func (q *Queue) Take(key string, n int) []*Lease { return q.take(key, n, q.keys.First) }
 
 // TakeNewest hands out n messages as Take does, those first that were parked last.

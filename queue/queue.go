@@ -152,9 +152,9 @@ type Queue struct {
 	starts    starts                   // of living messages that were scheduled
 	segs      segments
 	count     counters
-	largeDone []uint64 // files of contents that can be removed
-	stalled   bool     // the journal can't be written: nothing is handed out
-	fault     error    // why, or why it was so last
+	largeDone []uint64      // files of contents that can be removed
+	stalled   chan struct{} // closed when the journal can be written again; nil while it can be
+	fault     error         // why it can't, or couldn't last
 }
 
 // hot is what is in memory of a message that is due or leased.
@@ -317,7 +317,7 @@ func (q *Queue) Ready() error {
 	switch {
 	case closed:
 		return ErrClosed
-	case stalled:
+	case stalled != nil:
 		return fault
 	}
 	return q.room(0)
@@ -331,6 +331,24 @@ func (q *Queue) room(n int64) error {
 	}
 	const MiB = 1 << 20
 	return fmt.Errorf("%w: %d MiB are free in %s, %d MiB are kept back (min_free)", ErrDiskFull, free/MiB, q.cfg.Dir, q.cfg.MinFree/MiB)
+}
+
+// Writable waits while the journal can't be written: what is handed out then is done once more if the
+// process ends before. Next waits by itself; it is for who takes from under a key. The error is the
+// context's.
+func (q *Queue) Writable(ctx context.Context) error {
+	q.mu.Lock()
+	stalled := q.stalled
+	q.mu.Unlock()
+	if stalled == nil {
+		return ctx.Err()
+	}
+	select {
+	case <-stalled:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func isNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }

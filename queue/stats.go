@@ -84,7 +84,7 @@ func (q *Queue) Stats() Stats {
 		Keys: q.keys.Count(), OldestDue: q.oldestDue(),
 		LargeBodies: len(q.large), FreeBytes: free, MemoryBytes: q.table.Bytes(), CacheBytes: q.hotBytes,
 		Syncs: c.syncs, Records: c.records, Groups: c.groups, Grouped: c.grouped, LargestGroup: c.largestGroup, Unwritten: unwritten, Moved: c.moved, Compacted: c.compacted,
-		Healthy: !q.stalled, Faults: c.faults, DamagedRecords: c.damagedRecords, DamagedFiles: c.damagedFiles,
+		Healthy: q.stalled == nil, Faults: c.faults, DamagedRecords: c.damagedRecords, DamagedFiles: c.damagedFiles,
 	}
 	if q.fault != nil {
 		s.Fault = q.fault.Error()
@@ -133,14 +133,19 @@ func (q *Queue) setFault(err error) {
 // repeat all of it.
 func (q *Queue) stall(err error) {
 	q.mu.Lock()
-	q.stalled, q.fault = true, err
+	if q.fault = err; q.stalled == nil {
+		q.stalled = make(chan struct{})
+	}
 	q.mu.Unlock()
 	q.told.stalled.Failed(troubleClass(err), "dir", q.cfg.Dir, "error", err)
 }
 
 func (q *Queue) unstall() {
 	q.mu.Lock()
-	q.stalled = false
+	if q.stalled != nil {
+		close(q.stalled)
+		q.stalled = nil
+	}
 	q.due.Broadcast()
 	q.mu.Unlock()
 	q.told.stalled.Well()
@@ -149,7 +154,7 @@ func (q *Queue) unstall() {
 func (q *Queue) isStalled() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.stalled
+	return q.stalled != nil
 }
 
 func (q *Queue) lastFault() error {
