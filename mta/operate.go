@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"mta/mta/accounting"
 	"mta/mta/config"
@@ -20,10 +21,11 @@ func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
 	}
 	undo.add(func() { socket.Close() })
 	r.socket = socket
+	inForce := func() *config.Config { return r.policy.Load().cfg }
 	r.control = control.NewServer(control.Config{
 		Queue: operator{r}, Log: eventReader{r}, Relay: r, Destinations: destinations{r}, Tracer: r.tracer, Events: r.log,
-		Suppressions: suppressions{r.suppression.List},
-		Warmups:      warmups{ctl: r.warm, names: r.warm, config: func() *config.Config { return r.policy.Load().cfg }},
+		Suppressions: suppressions{r.suppression.List, inForce},
+		Warmups:      warmups{ctl: r.warm, names: r.warm, config: inForce},
 	})
 	return nil
 }
@@ -47,13 +49,25 @@ func (r *Relay) Status() control.Status {
 		Reason:   reason,
 		Alarms:   append([]control.Alarm{}, r.alarms.list()...), // never null in JSON
 		Started:  r.started,
-		Config:   r.opts.ConfigFile,
+		Config:   r.configPath(),
 		SMTP:     r.listeners.addresses(),
 		Queue: control.QueueStats{
 			Recovered: s.Recovered, Accepted: s.Accepted, Delivered: s.Delivered, Bounced: s.Bounced,
 			Expired: s.Expired, Removed: s.Removed, Queued: s.Queued,
 		},
 	}
+}
+
+// configPath is the configuration's file in full, for those who are in another folder; "" without one.
+func (r *Relay) configPath() string {
+	if r.opts.ConfigFile == "" {
+		return ""
+	}
+	path, err := filepath.Abs(r.opts.ConfigFile)
+	if err != nil { // nobody knows where we are
+		return r.opts.ConfigFile
+	}
+	return path
 }
 
 // Config prints the configuration in force, without secrets.

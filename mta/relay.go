@@ -119,7 +119,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 	}{
 		{"data directory", r.openDataDir},
 		{"accounting log", r.openAccounting},
-		{"queue", r.openQueue},
+		{"", r.openQueue}, // whose errors say so themselves
 		{"warm-up", r.openWarmup},
 		{"suppression list", r.openSuppression},
 		{"listeners", r.openListeners},
@@ -130,7 +130,10 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 	} {
 		if err := step.open(cfg, &undo); err != nil {
 			undo.all()
-			return nil, fmt.Errorf("%s: %w", step.what, err)
+			if step.what != "" {
+				err = fmt.Errorf("%s: %w", step.what, err)
+			}
+			return nil, err
 		}
 	}
 	return r, nil

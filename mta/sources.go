@@ -85,13 +85,41 @@ func missingSources(cfg *config.Config, bind func(netip.Addr) error) map[string]
 }
 
 // Warnings says, a sentence each, what is well written in a configuration and will not work on this
-// machine as it is now.
+// machine as it is now, or is of no use.
 func Warnings(cfg *config.Config) []string {
-	var out []string
+	out := unused(cfg)
 	missing := missingSources(cfg, bindTo)
 	for _, s := range cfg.Sources {
 		if a, is := missing[s.Name]; is {
 			out = append(out, fmt.Sprintf("%s: this machine does not have the address %s: mail takes other sources of the pool, or waits", s.Origin("address"), a))
+		}
+	}
+	return out
+}
+
+// unused finds the blocks that mail never gets to, since nothing names them.
+func unused(cfg *config.Config) (out []string) {
+	pooled, owned, submitted := make(map[string]bool), make(map[string]bool), make(map[string]bool)
+	for _, l := range cfg.Listeners {
+		submitted[l.Tenant] = true
+	}
+	for _, t := range cfg.Tenants {
+		owned[t.Pool] = true
+		if !submitted[t.Name] {
+			out = append(out, fmt.Sprintf("tenant %q: no listener names it, so that no mail is its own", t.Name))
+		}
+	}
+	for _, p := range cfg.Pools {
+		for _, source := range p.Sources() {
+			pooled[source] = true
+		}
+		if p.Name != config.DefaultPool && !owned[p.Name] {
+			out = append(out, fmt.Sprintf("pool %q: no tenant names it, so that no mail takes its sources", p.Name))
+		}
+	}
+	for _, s := range cfg.Sources {
+		if !pooled[s.Name] {
+			out = append(out, fmt.Sprintf("source %q: no pool names it, so that no mail takes it", s.Name))
 		}
 	}
 	return out

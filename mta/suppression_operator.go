@@ -3,15 +3,20 @@ package mta
 import (
 	"context"
 	"net/url"
+	"slices"
 	"strings"
 
 	"mta/internal/envelope"
+	"mta/mta/config"
 	"mta/mta/control"
 	"mta/suppression"
 )
 
 // suppressions answers the control API's questions about the suppression list, in the API's words.
-type suppressions struct{ list *suppression.List }
+type suppressions struct {
+	list   *suppression.List
+	config func() *config.Config
+}
 
 func (s suppressions) Suppressions(ctx context.Context, f control.SuppressionFilter, after string, limit int) (control.SuppressionList, error) {
 	q := suppression.Query{Tenant: f.Tenant, Source: suppression.Source(f.Source)}
@@ -106,7 +111,21 @@ func (s suppressions) Suppress(ctx context.Context, c control.Suppress) (control
 		}
 	}
 	done, err := s.list.Add(ctx, entries)
-	return control.Suppressed{Added: done.New, Changed: done.Changed, Unchanged: done.Unchanged}, err
+	return control.Suppressed{
+		Added: done.New, Changed: done.Changed, Unchanged: done.Unchanged, UnknownTenants: s.unknownTenants(entries),
+	}, err
+}
+
+// unknownTenants gives those of entries that are not in the configuration. That is no error: a list
+// may be read before the tenant is written. But it may be a slip of the pen, too.
+func (s suppressions) unknownTenants(entries []suppression.Entry) (names []string) {
+	cfg := s.config()
+	for _, e := range entries {
+		if e.Tenant != "" && cfg.Tenant(e.Tenant) == nil && !slices.Contains(names, e.Tenant) {
+			names = append(names, e.Tenant)
+		}
+	}
+	return names
 }
 
 func (s suppressions) Unsuppress(ctx context.Context, a control.SuppressedAddresses) (control.Unsuppressed, error) {

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -334,7 +335,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 	for _, s := range []State{StateDue, StateDeferred, StateHeld, StateEnding} {
 		fmt.Fprintf(t, "recipients %s\t%d\n", s, r.Recipients[s.String()])
 	}
-	fmt.Fprintf(t, "oldest message\t%s\n", r.OldestID)
+	fmt.Fprintf(t, "oldest message\t%s\n", cmp.Or(r.OldestID, "-"))
 	fmt.Fprintf(t, "octets\t%d, living %d\n", r.Bytes, r.LiveBytes)
 	fmt.Fprintf(t, "large contents\t%d, %d octets\n", r.Large, r.LargeBytes)
 	for k := kindOpened; k <= kindBuried; k++ {

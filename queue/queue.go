@@ -226,7 +226,7 @@ func (q *Queue) lockDir() (err error) {
 	}
 	q.lock, err = q.fs.Lock(q.path(lockName))
 	if errors.Is(err, ErrLocked) {
-		return fmt.Errorf("queue: %s is in use by another relay: stop that one, or set another data directory: %w", q.cfg.Dir, err)
+		return fmt.Errorf("queue: %s is in use by another relay: stop that one, or set another data_dir: %w", q.cfg.Dir, err)
 	}
 	if err != nil {
 		return fmt.Errorf("queue: %w", err)

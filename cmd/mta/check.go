@@ -13,9 +13,9 @@ import (
 const checkHelp = `Read the configuration file and say everything that is wrong with it: line, column,
 the line itself, and what to do. Nothing of a running relay is touched.
 
-A warning is about this machine: a source's address that it doesn't have. It does not
-count as a problem for the exit status, since the file may be for another machine, or
-the address may come.
+A warning is about this machine, a source's address that it doesn't have, or about a
+source, pool or tenant that nothing names. It does not count as a problem for the exit
+status: the file may be for another machine, the address may come, more may be written.
 
 With --effective, print what is in force with this file: every setting, those that the
 file doesn't have included, as a file that loads. Secrets are masked.`

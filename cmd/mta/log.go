@@ -50,7 +50,7 @@ func newLog(c *cli) *cobra.Command {
 			}
 			for _, t := range q.Types {
 				if !slices.Contains(accounting.Types, accounting.Type(t)) {
-					return usagef("--type: there is no type %q", t)
+					return hinted{usagef("--type: there is no type %q", t), "the types: " + joined(accounting.Types)}
 				}
 			}
 			if q.ID != "" {
@@ -114,10 +114,21 @@ func (c *cli) parseTime(flag, s string) (time.Time, error) {
 }
 
 func (c *cli) log(ctx context.Context, q control.LogQuery, asJSON bool) error {
-	each := c.logLine
+	show := c.logLine
 	if asJSON {
-		each = func(record []byte) error { _, err := fmt.Fprintf(c.out, "%s\n", record); return err }
+		show = func(record []byte) error { _, err := fmt.Fprintf(c.out, "%s\n", record); return err }
 	}
+	any := false
+	each := func(record []byte) error { any = true; return show(record) }
+	err := c.search(ctx, q, each)
+	if err == nil && !any && !q.Follow {
+		fmt.Fprintln(c.err, "no record fits")
+	}
+	return err
+}
+
+// search gives the records that fit to each.
+func (c *cli) search(ctx context.Context, q control.LogQuery, each func(record []byte) error) error {
 	client, err := c.client()
 	if err != nil {
 		return err

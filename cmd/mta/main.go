@@ -103,9 +103,9 @@ func (c *cli) fail(command string, err error) int {
 func (c *cli) tell(err error) {
 	if problems := (config.Problems)(nil); errors.As(err, &problems) {
 		c.tellProblems(problems)
-		return
+	} else {
+		fmt.Fprintf(c.err, "mta: %s\n", clean(strings.ReplaceAll(err.Error(), "\n", "\nmta: ")))
 	}
-	fmt.Fprintf(c.err, "mta: %s\n", clean(strings.ReplaceAll(err.Error(), "\n", "\nmta: ")))
 	hint := control.Hint(err)
 	if h := (hinted{}); errors.As(err, &h) {
 		hint = h.hint
@@ -146,11 +146,12 @@ func (c *cli) client() (*control.Client, error) {
 		return control.NewClient(c.socketFlag), nil
 	}
 	cfg, err := c.config()
-	if errors.Is(err, os.ErrPermission) {
-		return nil, hinted{err, "to do without the file, say where the control socket is: --socket"}
-	}
 	if err != nil {
-		return nil, err
+		hint := "to do without the file, say where the control socket is: --socket"
+		if c.configFlag == "" && c.env("MTA_CONFIG") != "" {
+			hint = "MTA_CONFIG names the file; " + hint
+		}
+		return nil, hinted{err, hint}
 	}
 	return control.NewClient(cfg.Control.Socket), nil
 }

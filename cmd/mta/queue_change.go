@@ -85,5 +85,15 @@ func (c *cli) queueChange(ctx context.Context, change control.Change, done strin
 		done = "would be " + done
 	}
 	fmt.Fprintf(c.out, "%s %s\n", plural(result.Recipients, "recipient"), done)
+	if why := nothingDone[change.Action]; result.Recipients == 0 && why != "" {
+		fmt.Fprintln(c.err, why)
+	}
 	return nil
+}
+
+// nothingDone says why an action found nothing to do, though what was meant may be in the queue.
+var nothingDone = map[control.Action]string{
+	control.Hold:    "what is held already stays so",
+	control.Release: "only what is held can be released",
+	control.Retry:   "what is held is tried after 'mta queue release'; what is due or active needs no retry",
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -26,6 +27,7 @@ func newRoot(c *cli) *cobra.Command {
 	root.Version = versionString()
 	root.SetVersionTemplate("mta {{.Version}}\n")
 	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetFlagErrorFunc(flagError)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetIn(c.in)
 	root.SetOut(c.out)
@@ -49,6 +51,7 @@ func group(use, short string, below ...*cobra.Command) *cobra.Command {
 			return nil
 		}
 		err := usagef("unknown command %q for %q", args[0], cmd.CommandPath())
+		cmd.SuggestionsMinimumDistance = max(1, min(2, len(args[0])/2)) // of a short word all would be like some other
 		if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
 			err = hinted{err, "did you mean " + strings.Join(like, " or ") + "?"}
 		}
@@ -62,9 +65,25 @@ func group(use, short string, below ...*cobra.Command) *cobra.Command {
 		fmt.Fprint(cmd.ErrOrStderr(), cmd.UsageString())
 		return exitError(exitUsage)
 	}
-	g.SuggestionsMinimumDistance = 2
 	g.AddCommand(below...)
 	return g
+}
+
+// joined lists words.
+func joined[T ~string](words []T) string {
+	list := make([]string, len(words))
+	for i, w := range words {
+		list[i] = string(w)
+	}
+	return strings.Join(list, ", ")
+}
+
+// flagError puts Go's words for what is no number into ours.
+func flagError(_ *cobra.Command, err error) error {
+	if at := strings.LastIndex(err.Error(), `: strconv.Parse`); at >= 0 {
+		return errors.New(err.Error()[:at] + ": want a number")
+	}
+	return err
 }
 
 // noArgs refuses arguments.
@@ -77,9 +96,9 @@ func noArgs(_ *cobra.Command, args []string) error {
 
 // oneOf completes a flag that takes one of a few words.
 func oneOf[T ~string](cmd *cobra.Command, flag string, words []T) {
-	var list []string
-	for _, w := range words {
-		list = append(list, string(w))
+	list := make([]string, len(words))
+	for i, w := range words {
+		list[i] = string(w)
 	}
 	// The flag was made by the caller: there is no other error.
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp))

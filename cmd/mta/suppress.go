@@ -206,12 +206,20 @@ the command returns, for mail in the queue too, and stays so over a restart.`,
 				return writeJSON(c.out, done)
 			}
 			fmt.Fprintln(c.out, told(done))
+			c.tellUnknown(done.UnknownTenants)
 			return nil
 		},
 	}
 	f.add(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// tellUnknown says which tenants nobody is.
+func (c *cli) tellUnknown(tenants []string) {
+	for _, t := range tenants {
+		fmt.Fprintf(c.err, "no tenant %q is configured: what is its own keeps nobody's mail until there is one\n", t)
+	}
 }
 
 // told says what was done to the list.

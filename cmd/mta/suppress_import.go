@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -110,6 +111,7 @@ func (im *importer) run(ctx context.Context, in io.Reader) error {
 		return err
 	}
 	fmt.Fprintln(im.c.out, told(im.done))
+	im.c.tellUnknown(im.done.UnknownTenants)
 	if im.bad > 0 {
 		return exitError(exitFailed)
 	}
@@ -188,6 +190,11 @@ func (im *importer) add(ctx context.Context, some []control.Suppression) error {
 	im.done.Added += done.Added
 	im.done.Changed += done.Changed
 	im.done.Unchanged += done.Unchanged
+	for _, t := range done.UnknownTenants {
+		if !slices.Contains(im.done.UnknownTenants, t) {
+			im.done.UnknownTenants = append(im.done.UnknownTenants, t)
+		}
+	}
 	return err
 }
 

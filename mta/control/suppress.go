@@ -75,6 +75,9 @@ type Suppressed struct {
 	Added     int `json:"added"`
 	Changed   int `json:"changed"`   // were on the list, and said something else
 	Unchanged int `json:"unchanged"` // were on the list as they are
+	// UnknownTenants are those of the entries that the configuration doesn't have: the entries keep
+	// nobody's mail until it does.
+	UnknownTenants []string `json:"unknown_tenants,omitempty"`
 }
 
 // SuppressedAddresses names addresses on the list.

@@ -3,6 +3,7 @@ package control_test
 import (
 	"context"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +24,7 @@ func TestSuppressions(t *testing.T) {
 		{Address: "b@box.example", Tenant: "acme", Reason: "asked us to", Source: control.SuppressedByImport, Added: now.Add(-time.Hour), Expires: now.Add(time.Hour)},
 		{Address: "c@other.example", Tenant: "a:b&c", Source: control.SuppressedByBounce},
 	}})
-	if err != nil || done != (control.Suppressed{Added: 3}) {
+	if err != nil || !reflect.DeepEqual(done, control.Suppressed{Added: 3}) {
 		t.Fatalf("added %+v, %v", done, err)
 	}
 	if e := r.Suppressed[0]; e.Source != control.SuppressedByOperator || !e.Added.Equal(now) {

@@ -181,7 +181,7 @@ func (r *Relay) Change(_ context.Context, c control.Change) (control.Changed, er
 		}
 		var left []control.RecipientStatus
 		for _, rcpt := range m.Recipients {
-			if !fitsRecipient(c.Filter, rcpt) {
+			if !fitsRecipient(c.Filter, rcpt) || c.Action == control.Retry && rcpt.State == control.StateHeld || c.Action == control.Release && rcpt.State != control.StateHeld {
 				left = append(left, rcpt)
 				continue
 			}

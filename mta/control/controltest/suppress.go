@@ -63,12 +63,15 @@ func names(a control.SuppressedAddresses, s *control.Suppression) bool {
 	return slices.Contains(a.Addresses, s.Address) && (a.Tenant == nil || *a.Tenant == s.Tenant)
 }
 
-// Suppress adds to Suppressed.
+// Suppress adds to Suppressed. A tenant called "unknown" is.
 func (r *Relay) Suppress(_ context.Context, c control.Suppress) (control.Suppressed, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var done control.Suppressed
 	for _, s := range c.Suppressions {
+		if s.Tenant == "unknown" && done.UnknownTenants == nil {
+			done.UnknownTenants = []string{s.Tenant}
+		}
 		i := slices.IndexFunc(r.Suppressed, func(o control.Suppression) bool { return suppressionKey(&o) == suppressionKey(&s) })
 		if i >= 0 && s.Added.IsZero() {
 			if s.Added = r.Suppressed[i].Added; s != r.Suppressed[i] {
