@@ -96,7 +96,12 @@ func (l *lane) run(now time.Time) {
 		}
 		switch v := l.decide(g, now); v.kind {
 		case verdictTake:
-			s.assign(l, g, v.conn.Owner.(*connection), now)
+			if p := g.first; p.mayBegin() {
+				s.assign(l, g, v.conn.Owner.(*connection), now)
+			} else {
+				l.waiting.remove(p, nil)
+				s.fail(p, Result{Reply: takenBack, Withdrawn: true})
+			}
 		case verdictOpen:
 			s.open(l, v.path, g.message, now)
 		case verdictGiveUp:

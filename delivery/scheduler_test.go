@@ -160,8 +160,8 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// TestMayBegin: a job can be taken back until its first command goes out, when it is on a connection
-// already; what is behind it goes on.
+// TestMayBegin: a job can be taken back when a connection is to take it, and until its first command
+// goes out, when it is on the connection already; what is behind it goes on.
 func TestMayBegin(t *testing.T) {
 	for _, mode := range []sink.Config{{Latency: time.Second}, {Latency: time.Second, Without: sink.Chunking}, {Latency: time.Second, Without: sink.Chunking | sink.Pipelining}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -169,11 +169,11 @@ func TestMayBegin(t *testing.T) {
 			defer w.end()
 			r := routeTo("a", tier(w.host("mx", mode)))
 			begin := time.Now()
-			var closes []time.Duration
+			var asked []time.Duration
 			for i := range 3 {
 				j := w.job(r, 1)
 				if i == 1 {
-					j.MayBegin = func() bool { closes = append(closes, time.Since(begin)); return false }
+					j.MayBegin = func() bool { asked = append(asked, time.Since(begin)); return len(asked) == 1 }
 				} else {
 					j.MayBegin = func() bool { return true }
 				}
@@ -189,11 +189,35 @@ func TestMayBegin(t *testing.T) {
 					t.Errorf("result %+v", res)
 				}
 			}
-			if withdrawn != 1 || len(closes) != 1 || closes[0] == 0 {
-				t.Errorf("%d withdrawn, asked %v after the hand-over; want once, when the connection stands", withdrawn, closes)
+			if withdrawn != 1 || len(asked) != 2 || asked[0] == 0 {
+				t.Errorf("%d withdrawn, asked %v after the hand-over; want twice, when the connection stands", withdrawn, asked)
 			}
 		})
 	}
+}
+
+// TestWhatMayNotBeginCostsNoTurn: jobs whose time is over when it is their turn hold up no other by the
+// rate at which they would have left.
+func TestWhatMayNotBeginCostsNoTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, unhurried(Limits{Path: Scope{MessageRate: gcra.Rate{Events: 1, Per: time.Second}}}))
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx", sink.Config{})))
+		ends := time.Now().Add(10*time.Second + time.Millisecond)
+		for range 100 {
+			j := w.job(r, 1)
+			j.MayBegin = func() bool { return time.Now().Before(ends) }
+			w.s.Submit(j)
+		}
+		time.Sleep(time.Until(ends))
+		before := delivered(w.settled())
+		w.send(r, 5)
+		time.Sleep(6 * time.Second)
+		results := w.settled()
+		if n := delivered(results) - before; len(results) != 105 || n != 5 {
+			t.Errorf("%d of 5 have left by their turns, %d of 105 are done", n, len(results))
+		}
+	})
 }
 
 func TestDrain(t *testing.T) {
