@@ -3,7 +3,6 @@ package mta
 import (
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -161,18 +160,8 @@ func (a *accountant) attempted(kind eventKind, o *outcomes, at attempt) {
 	a.log.Add(&rec)
 }
 
-// removed writes down what an operator removed without a report to the sender. What is being
-// attempted may be delivered; removedAtLast is for what was not.
-func (a *accountant) removed(items []queue.Item) {
-	for i := range items {
-		it := items[i]
-		it.Recipients = slices.DeleteFunc(slices.Clone(it.Recipients), func(rc queue.ItemRecipient) bool { return rc.State == queue.StateActive })
-		a.removedAtLast(it)
-	}
-}
-
-// removedAtLast writes down the removal of all recipients of it.
-func (a *accountant) removedAtLast(it queue.Item) {
+// removed writes down what an operator has removed without a report to the sender.
+func (a *accountant) removed(it queue.Item) {
 	if a.log == nil {
 		return
 	}

@@ -75,7 +75,7 @@ func TestRemovedHeldMailHasNoSite(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := &accountant{log: log, now: time.Now}
-	a.removedAtLast(queue.Item{ID: 1, Recipients: []queue.ItemRecipient{
+	a.removed(queue.Item{ID: 1, Recipients: []queue.ItemRecipient{
 		{Address: "a@x.example", Key: "mx.x.example"}, {Address: "b@x.example", Key: "warmup:192.0.2.20/big"}}})
 	if err := log.Close(); err != nil {
 		t.Fatal(err)

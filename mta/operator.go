@@ -210,11 +210,7 @@ func (o operator) Change(_ context.Context, c control.Change) (control.Changed, 
 	if err != nil {
 		return control.Changed{}, err
 	}
-	change := o.r.queue.Change
-	if c.Action == control.Remove && !c.DryRun {
-		change = o.remove
-	}
-	n, err := change(sel, queueActions[c.Action], c.DryRun)
+	n, err := o.r.queue.Change(sel, queueActions[c.Action], c.DryRun)
 	if errors.Is(err, queue.ErrUnknown) {
 		err = control.NotFound(doneWith, "%v", err)
 	}
@@ -222,40 +218,6 @@ func (o operator) Change(_ context.Context, c control.Change) (control.Changed, 
 		o.cancel(sel)
 	}
 	return control.Changed{Recipients: n, DryRun: c.DryRun}, err
-}
-
-// remove writes down what it removes, some messages at a time: nobody else gets to hear of
-// them. A recipient whose attempt is under way may be delivered; it is written down when it has come
-// back, see queue.Config.OnRemoved.
-func (o operator) remove(sel queue.Selector, a queue.Action, _ bool) (int, error) {
-	if len(sel.IDs) > 0 {
-		items := o.r.queue.Pick(sel.IDs, sel.Filter)
-		n, err := o.r.queue.Change(sel, a, false)
-		o.r.events.removed(items)
-		return n, err
-	}
-	total := 0
-	for page := (queue.Page{Limit: 1000}); ; {
-		items, next, err := o.r.queue.List(sel.Filter, page)
-		if err != nil {
-			return total, err
-		}
-		some := queue.Selector{Filter: sel.Filter}
-		for i := range items {
-			some.IDs = append(some.IDs, items[i].ID)
-		}
-		if len(some.IDs) > 0 {
-			n, err := o.r.queue.Change(some, a, false)
-			total += n
-			if err != nil && !errors.Is(err, queue.ErrUnknown) { // some may be done with meanwhile
-				return total, err
-			}
-			o.r.events.removed(items)
-		}
-		if page.Cursor = next; next == "" {
-			return total, nil
-		}
-	}
 }
 
 // cancel takes back what waits within delivery, so that the queue's action comes into force now

@@ -183,7 +183,7 @@ func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
 		MinFree:     int64(cfg.Queue.MinFree),
 		MaxAge:      r.maxAge,
 		DelayAfter:  cfg.Defaults.Traffic.DelayWarning,
-		OnRemoved:   r.events.removedAtLast,
+		OnRemoved:   r.events.removed,
 	})
 	if err != nil {
 		return err

@@ -503,3 +503,42 @@ func (w *world) rewrite(name, extra string) {
 		w.t.Fatal(err)
 	}
 }
+
+// TestRemovalsAndDeliveriesAreWrittenDownOnce removes mail while it is taken up and delivered.
+func TestRemovalsAndDeliveriesAreWrittenDownOnce(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	var removing sync.WaitGroup
+	sent := make(chan struct{})
+	removing.Go(func() {
+		for began := time.Now(); time.Since(began) < limit; {
+			if _, err := (operator{w.Relay}).Change(context.Background(), control.Change{Action: control.Remove, All: true}); err != nil {
+				t.Error(err)
+			}
+			select {
+			case <-sent:
+				if w.queue.Stats().Queued == 0 {
+					return
+				}
+			default:
+			}
+		}
+	})
+	for range 300 {
+		w.send("ann@client.example", letter, "bob@box.example")
+	}
+	close(sent)
+	removing.Wait()
+	s := w.queue.Stats()
+	events := make(map[string]int64)
+	err := eventReader{w.Relay}.Read(context.Background(), control.LogQuery{Recipient: "bob@box.example"}, func(line []byte) error {
+		rec, err := accounting.Parse(line)
+		events[string(rec.Type)]++
+		return err
+	}, func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if events["AdminBounce"] != s.Removed || events["Delivery"] != s.Delivered {
+		t.Errorf("the log has %v, the queue counts %d removed, %d delivered", events, s.Removed, s.Delivered)
+	}
+}

@@ -61,11 +61,11 @@ func (q *Queue) Change(sel Selector, a Action, dryRun bool) (n int, err error) {
 	} else {
 		w := q.newWalker(sel.Filter, false, 0)
 		for {
-			m, _ := w.next()
+			m, env := w.next()
 			if m == nil {
 				break
 			}
-			c.add(m)
+			c.add(m, env)
 		}
 	}
 	c.apply()
@@ -88,12 +88,14 @@ type changer struct {
 	dryRun  bool
 	n       int
 	batch   []target
-	pending int // recipients in batch
+	pending int    // recipients in batch
+	removed []Item // of batch, that were
 }
 
 type target struct {
 	id    uint64
 	rcpts []uint16
+	item  Item // to be told of, when it is removed
 }
 
 // byID selects messages by id; the filter, if any, must select them too.
@@ -105,14 +107,18 @@ func (c *changer) byID(sel Selector) error {
 			continue
 		}
 		if found := c.q.pickOne(uint64(id), sel.Filter); found != nil {
-			c.add(found)
+			c.add(found, nil)
 		}
 	}
 	return errors.Join(missing...)
 }
 
-func (c *changer) add(m *candidate) {
+// add takes a message into the batch. env is nil when it was not read yet.
+func (c *changer) add(m *candidate, env *envelope.Message) {
 	t := target{id: m.id}
+	if c.a == Remove && !c.dryRun && c.q.cfg.OnRemoved != nil {
+		t.item = c.q.item(m, env)
+	}
 	for i := range m.rcpts {
 		t.rcpts = append(t.rcpts, m.rcpts[i].entry.Rcpt)
 	}
@@ -122,18 +128,21 @@ func (c *changer) add(m *candidate) {
 	}
 }
 
-// apply changes the batch.
+// apply changes the batch, and tells of what it removed.
 func (c *changer) apply() {
 	q := c.q
 	q.mu.Lock()
-	defer q.mu.Unlock()
 	for i := range c.batch {
 		if !q.ended {
 			c.message(&c.batch[i])
 		}
 	}
-	c.batch, c.pending = c.batch[:0], 0
 	q.table.Tidy()
+	q.mu.Unlock()
+	for i := range c.removed {
+		q.cfg.OnRemoved(c.removed[i])
+	}
+	c.batch, c.pending, c.removed = c.batch[:0], 0, c.removed[:0]
 }
 
 // message changes the recipients of one message, and has it written down.
@@ -163,7 +172,11 @@ func (c *changer) message(t *target) {
 	for k, rcpts := range changed {
 		q.noteChange(t.id, seg, change{due: k.due, marks: k.marks, rcpts: sorted(rcpts)})
 	}
-	q.kill(t.id, sorted(removed), Removed)
+	removed = sorted(removed)
+	q.kill(t.id, removed, Removed)
+	if len(removed) > 0 && q.cfg.OnRemoved != nil {
+		c.removed = append(c.removed, t.item.only(removed))
+	}
 	if len(changed) > 0 && !c.dryRun && c.a != RetryNow && c.a != Unhold {
 		q.cool(t.id)
 	}

@@ -147,6 +147,15 @@ func itemOf(m *envelope.Message) Item {
 	return it
 }
 
+// only gives the item with some of its recipients, which are in ascending order.
+func (it Item) only(rcpts []uint16) Item {
+	it.Recipients = slices.DeleteFunc(it.Recipients, func(r ItemRecipient) bool {
+		_, found := slices.BinarySearch(rcpts, uint16(r.Index))
+		return !found
+	})
+	return it
+}
+
 func (q *Queue) itemRecipient(c *candidateRecipient, m *envelope.Message) ItemRecipient {
 	e := &c.entry
 	r := ItemRecipient{Index: int(e.Rcpt), State: e.State(), Key: c.key, Line: c.line, Attempts: int(e.Attempts), Warned: e.Warned()}

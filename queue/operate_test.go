@@ -373,6 +373,43 @@ func TestRemoveAskedBeforeACrash(t *testing.T) {
 	})
 }
 
+// TestRemovedIsTold: of each recipient that is removed once, with what is known of it.
+func TestRemovedIsTold(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		var told []string
+		cfg := small(t, vfs.Memory())
+		var q *Queue
+		cfg.OnRemoved = func(it Item) {
+			q.Stats() // with no lock held
+			for _, r := range it.Recipients {
+				told = append(told, fmt.Sprintf("%s %s %d", r.Address, r.Key, r.Attempts))
+			}
+		}
+		q = open(t, cfg)
+		defer shut(t, q)
+		m := accept(t, q, message(4, "example.net"), "x")
+		next(t, q)
+		q.Defer(m.ID, []int{3}, q.now().Add(time.Hour), Attempt{Reply: greylisted}, "site")
+		q.Park(m.ID, []int{1, 2}, "site")
+		for _, step := range []struct {
+			sel  Selector
+			dry  bool
+			want []string
+		}{
+			{Selector{All: true}, true, nil},
+			{Selector{Filter: Filter{Recipient: "r2@example.net"}}, false, []string{"r2@example.net site 0"}},
+			{Selector{IDs: []envelope.ID{m.ID}}, false, []string{"r1@example.net site 0", "r3@example.net site 1"}}, // r0 is leased
+			{Selector{All: true}, false, nil},
+		} {
+			told = nil
+			if _, err := q.Change(step.sel, Remove, step.dry); err != nil || !slices.Equal(told, step.want) {
+				t.Errorf("%+v: told %q, %v, want %q", step.sel, told, err, step.want)
+			}
+		}
+		balanced(t, q)
+	})
+}
+
 // TestRemovedWhileLeasedIsTold: whoever asked hears of it when the attempt is over, however it came
 // back, and not when it ended otherwise.
 func TestRemovedWhileLeasedIsTold(t *testing.T) {

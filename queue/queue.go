@@ -69,9 +69,9 @@ type Config struct {
 	// again at each sweep, so that a change acts at once. It must not call the queue. Nil: nothing
 	// expires.
 	MaxAge func(key string) time.Duration
-	// OnRemoved is told of recipients whom an operator's Remove met while they were leased, once
-	// they have come back and are gone; at Open, of those that had not. It is called with no lock
-	// held. Nil: nobody is told.
+	// OnRemoved is told of the recipients that an operator's Remove has taken out: at once or, of
+	// those that were leased, once they have come back; at Open, of those that had not. It is called
+	// with no lock held. Nil: nobody is told.
 	OnRemoved func(Item)
 	// DelayAfter is the age at which the sender is to be told of a delay; 0: never.
 	DelayAfter time.Duration
