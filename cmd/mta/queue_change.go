@@ -93,7 +93,7 @@ func (c *cli) queueChange(ctx context.Context, change control.Change, done strin
 
 // nothingDone says why an action found nothing to do, though what was meant may be in the queue.
 var nothingDone = map[control.Action]string{
-	control.Hold:    "what is held already stays so",
-	control.Release: "only what is held can be released",
-	control.Retry:   "what is held is tried after 'mta queue release'; what is due or active needs no retry",
+	control.Hold:    "nothing fits that isn't held already",
+	control.Release: "nothing fits that is held",
+	control.Retry:   "nothing fits that waits for its time; what is held is tried after 'mta queue release'",
 }

@@ -31,7 +31,11 @@ Alarms are looked at once a minute.`,
 				fmt.Fprintf(c.out, "%-9s  %s\n", name, clean(fmt.Sprintf(format, args...)))
 			}
 			fact("relay", "%s %s, pid %d", s.Hostname, s.Version, s.PID)
-			fact("state", "%s since %s", s.State, moment(s.Started, c.now()))
+			if s.State == "running" {
+				fact("state", "running since %s", moment(s.Started, c.now()))
+			} else {
+				fact("state", "%s; started %s", s.State, moment(s.Started, c.now()))
+			}
 			if s.Reason != "" {
 				fact("reason", "%s", s.Reason)
 			}

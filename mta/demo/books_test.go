@@ -286,3 +286,19 @@ func TestWorldIsAsItsZoneSays(t *testing.T) {
 		t.Errorf("banner is %q (%v)", got, err)
 	}
 }
+
+// Rates are those of the last two seconds, and of the first line since the begin.
+func TestTrend(t *testing.T) {
+	var tr trend
+	submitted := int64(0)
+	for i, c := range []struct {
+		more int64
+		want float64
+	}{{100, 100}, {100, 100}, {100, 100}, {300, 200}} {
+		submitted += c.more
+		at := time.Duration(i+1) * time.Second
+		if got, _ := tr.add(at, submitted, 0); got != c.want {
+			t.Errorf("after %v: %g a second, want %g", at, got, c.want)
+		}
+	}
+}

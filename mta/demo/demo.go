@@ -329,7 +329,7 @@ func (d *demo) further() []string {
 		"  'mta serve' runs the relay for real: on 127.0.0.1:2525, data in ./mta-data."}
 }
 
-// trend gives rates over the last two seconds.
+// trend gives rates over the last two seconds, or since the begin.
 type trend struct{ points []point }
 
 type point struct {
@@ -340,6 +340,9 @@ type point struct {
 const trendSpan = 2 * time.Second
 
 func (t *trend) add(at time.Duration, submitted, settled int64) (submitRate, settleRate float64) {
+	if t.points == nil {
+		t.points = []point{{}}
+	}
 	t.points = append(t.points, point{at, submitted, settled})
 	for len(t.points) > 2 && at-t.points[0].at > trendSpan {
 		t.points = t.points[1:]
