@@ -125,8 +125,14 @@ const maxSites = 100_000
 func (s *siteDomains) remember(rt *route.Route) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.bySite == nil || len(s.bySite) >= maxSites {
+	if s.bySite == nil {
 		s.bySite = make(map[string]siteDomain)
+	}
+	if _, known := s.bySite[rt.Site]; !known && len(s.bySite) >= maxSites {
+		for any := range s.bySite {
+			delete(s.bySite, any) // it is remembered when it is routed again
+			break
+		}
 	}
 	s.bySite[rt.Site] = siteDomain{rt.Domain, rt.Provider}
 }
