@@ -119,13 +119,13 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 	}{
 		{"data directory", r.openDataDir},
 		{"accounting log", r.openAccounting},
-		{"", r.openQueue}, // whose errors say so themselves
+		{"", r.openQueue}, // its errors say so themselves, as those of the suppression list and the socket
 		{"warm-up", r.openWarmup},
-		{"suppression list", r.openSuppression},
+		{"", r.openSuppression},
 		{"listeners", r.openListeners},
 		{"router", r.openRouter},
 		{"delivery", r.openDelivery},
-		{"control socket", r.openControl},
+		{"", r.openControl},
 		{"http", r.openHTTP},
 	} {
 		if err := step.open(cfg, &undo); err != nil {
