@@ -30,8 +30,8 @@ var kindNames = map[journal.Kind]string{
 // Every payload begins with the version of its form.
 const codecVersion = 2
 
-// MaxRecipients is how many recipients a message can have.
-const MaxRecipients = 1<<16 - 1
+// maxRecipients is how many recipients a message can have.
+const maxRecipients = 1<<16 - 1
 
 var (
 	errShort   = errors.New("record is shorter than it says")
@@ -212,7 +212,7 @@ func decodeEnvelope(b []byte) (*envelope.Message, error) {
 	}
 	m.HeloName, m.Session, m.Protocol = d.string(), d.string(), d.string()
 	n := d.count(3)
-	if n > MaxRecipients {
+	if n > maxRecipients {
 		d.fail(errShort)
 		n = 0
 	}

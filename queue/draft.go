@@ -56,9 +56,6 @@ const firstBody = 4 << 10
 // Begin starts the acceptance of a message.
 func (q *Queue) Begin() *Draft { return &Draft{q: q} }
 
-// Size is the octets written so far.
-func (d *Draft) Size() int64 { return d.size }
-
 // Write adds to the content. Up to Config.LargeBody it stays in memory, beyond it goes to a file
 // of its own. After an error all further ones fail.
 func (d *Draft) Write(p []byte) (int, error) {
@@ -165,8 +162,8 @@ func (d *Draft) Commit(m *envelope.Message) error {
 
 // prepare makes all that can be made without the writer.
 func (d *Draft) prepare(m *envelope.Message) error {
-	if n := len(m.Recipients); n == 0 || n > MaxRecipients {
-		return fmt.Errorf("queue: message has %d recipients: want 1 to %d", n, MaxRecipients)
+	if n := len(m.Recipients); n == 0 || n > maxRecipients {
+		return fmt.Errorf("queue: message has %d recipients: want 1 to %d", n, maxRecipients)
 	}
 	if err := d.q.room(d.size); err != nil {
 		return err

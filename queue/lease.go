@@ -493,7 +493,7 @@ func (q *Queue) comeBack(id envelope.ID, recipients []int, rest func(schedule.Sl
 
 // find gives a recipient's entry; nil when there is none.
 func (q *Queue) find(id envelope.ID, rcpt int) (schedule.Slot, *schedule.Entry) {
-	if rcpt < 0 || rcpt > MaxRecipients {
+	if rcpt < 0 || rcpt > maxRecipients {
 		return schedule.None, nil
 	}
 	return q.table.Find(uint64(id), uint16(rcpt))

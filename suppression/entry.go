@@ -43,9 +43,6 @@ const (
 	Import   Source = "import"   // read from a file
 )
 
-// Sources are all of them.
-var Sources = []Source{Bounce, Operator, Import}
-
 // Entry is an address that no mail is to be sent to.
 type Entry struct {
 	Key

@@ -107,15 +107,6 @@ func unindent(records string) string {
 	return strings.Join(lines, "\n")
 }
 
-// Remove takes all records and the fault of a name away.
-func (z *Zone) Remove(name string) {
-	name = dns.CanonicalName(name)
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	delete(z.mu.names, name)
-	delete(z.mu.faults, name)
-}
-
 // Otherwise has f answer for all names that have no record.
 func (z *Zone) Otherwise(f Func) {
 	z.mu.Lock()

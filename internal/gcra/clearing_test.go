@@ -19,12 +19,12 @@ func TestT8_NothingIsCleared(t *testing.T) {
 	for i := range limiters {
 		l := &limiters[i]
 		for range 3 {
-			l.Allow(now, rate, 1)
+			l.allow(now, rate, 1)
 		}
-		if ok, _ := l.Allow(now.Add(24*time.Hour), rate, 1); !ok {
+		if ok, _ := l.allow(now.Add(24*time.Hour), rate, 1); !ok {
 			t.Fatal("nothing goes a day later")
 		}
-		if ok, at := l.Allow(now.Add(24*time.Hour), rate, 1); ok || at.Sub(now) != 24*time.Hour+time.Second {
+		if ok, at := l.allow(now.Add(24*time.Hour), rate, 1); ok || at.Sub(now) != 24*time.Hour+time.Second {
 			t.Fatalf("the second goes at %v", at)
 		}
 	}

@@ -14,9 +14,6 @@ type Rate struct {
 	Burst  int           // how many may come at once after a pause; 0 is what a second holds, at least 1
 }
 
-// PerSecond is n events a second.
-func PerSecond(n int) Rate { return Rate{Events: n, Per: time.Second} }
-
 // Unlimited reports whether r bounds nothing.
 func (r Rate) Unlimited() bool { return r.Events <= 0 }
 
@@ -40,19 +37,6 @@ func (r Rate) burst() int {
 		return r.Burst
 	}
 	return max(1, int(time.Second/r.Interval()))
-}
-
-// Scaled is r times f; f is 0 or more. A limit stays a limit: at least one event for each Per.
-func (r Rate) Scaled(f float64) Rate {
-	if r.Unlimited() {
-		return r
-	}
-	// Stretching the period rather than cutting the events keeps 1/h times 0.5 exact.
-	if f <= 0 {
-		f = 1e-6
-	}
-	r.Per = time.Duration(float64(r.per()) / f)
-	return r
 }
 
 // String gives "100/s", "50/min", "5/2m0s".
@@ -98,15 +82,6 @@ func (l *Limiter) Take(now time.Time, r Rate, n int) {
 		l.due = now
 	}
 	l.due = l.due.Add(r.Interval() * time.Duration(n))
-}
-
-// Allow takes n events if they may happen now; otherwise it tells when to ask again.
-func (l *Limiter) Allow(now time.Time, r Rate, n int) (ok bool, at time.Time) {
-	if at = l.Next(now, r, n); at.After(now) {
-		return false, at
-	}
-	l.Take(now, r, n)
-	return true, now
 }
 
 // Paid reports whether nothing that was taken matters any more: l is as good as a new one.

@@ -13,15 +13,15 @@ func TestBurstThenEvenPace(t *testing.T) {
 	var l Limiter
 	r := Rate{Events: 10, Per: time.Second, Burst: 3}
 	for i := range 3 {
-		if ok, _ := l.Allow(t0, r, 1); !ok {
+		if ok, _ := l.allow(t0, r, 1); !ok {
 			t.Fatalf("event %d of the burst refused", i)
 		}
 	}
-	ok, at := l.Allow(t0, r, 1)
+	ok, at := l.allow(t0, r, 1)
 	if want := t0.Add(100 * time.Millisecond); ok || !at.Equal(want) {
 		t.Fatalf("after the burst: %v at %v, want false at %v", ok, at, want)
 	}
-	if ok, _ := l.Allow(at, r, 1); !ok {
+	if ok, _ := l.allow(at, r, 1); !ok {
 		t.Fatal("refused at the very time that it named")
 	}
 }
@@ -29,7 +29,7 @@ func TestBurstThenEvenPace(t *testing.T) {
 func TestUnlimited(t *testing.T) {
 	var l Limiter
 	for range 1000 {
-		if ok, _ := l.Allow(t0, Rate{}, 1); !ok {
+		if ok, _ := l.allow(t0, Rate{}, 1); !ok {
 			t.Fatal("no limit, yet refused")
 		}
 	}
@@ -38,10 +38,10 @@ func TestUnlimited(t *testing.T) {
 func TestMoreThanABurstPassesOnce(t *testing.T) {
 	var l Limiter
 	r := Rate{Events: 1, Per: time.Second, Burst: 2}
-	if ok, _ := l.Allow(t0, r, 5); !ok {
+	if ok, _ := l.allow(t0, r, 5); !ok {
 		t.Fatal("five at once can never pass if not with a full burst")
 	}
-	if ok, at := l.Allow(t0, r, 1); ok || at.Before(t0.Add(4*time.Second)) {
+	if ok, at := l.allow(t0, r, 1); ok || at.Before(t0.Add(4*time.Second)) {
 		t.Fatalf("the excess was not charged: %v, %v", ok, at.Sub(t0))
 	}
 }
@@ -56,7 +56,7 @@ func TestNoSpanHoldsMore(t *testing.T) {
 		var passed []time.Time
 		for range 300 {
 			now = now.Add(time.Duration(rapid.IntRange(0, 2000).Draw(t, "gap")) * time.Millisecond)
-			if ok, at := l.Allow(now, r, 1); ok {
+			if ok, at := l.allow(now, r, 1); ok {
 				passed = append(passed, now)
 			} else if !at.After(now) {
 				t.Fatalf("refused, and told to ask at %v, which is not after %v", at, now)
@@ -73,22 +73,22 @@ func TestNoSpanHoldsMore(t *testing.T) {
 	})
 }
 
-func TestScaled(t *testing.T) {
-	if got := (Rate{Events: 1, Per: time.Hour}).Scaled(.5).Interval(); got != 2*time.Hour {
-		t.Errorf("half of 1/h: one in %v, want 2h", got)
+// allow takes n events if they may happen now; otherwise it tells when to ask again.
+func (l *Limiter) allow(now time.Time, r Rate, n int) (ok bool, at time.Time) {
+	if at = l.Next(now, r, n); at.After(now) {
+		return false, at
 	}
-	if !(Rate{}).Scaled(.5).Unlimited() {
-		t.Error("half of no limit is a limit")
-	}
+	l.Take(now, r, n)
+	return true, now
 }
 
-func BenchmarkAllow(b *testing.B) {
+func BenchmarkNextAndTake(b *testing.B) {
 	var l Limiter
-	r := PerSecond(1000)
+	r := Rate{Events: 1000}
 	now := t0
 	b.ReportAllocs()
 	for b.Loop() {
 		now = now.Add(time.Microsecond)
-		l.Allow(now, r, 1)
+		l.allow(now, r, 1)
 	}
 }

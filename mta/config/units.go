@@ -133,14 +133,6 @@ func (r Rate) String() string {
 	return none
 }
 
-// PerSecond gives the rate as a number of events a second, 0 for no limit.
-func (r Rate) PerSecond() float64 {
-	if r.Per <= 0 {
-		return 0
-	}
-	return float64(r.Count) / r.Per.Seconds()
-}
-
 // Mode is the permissions of a file, written in octal as "0660".
 type Mode uint32
 

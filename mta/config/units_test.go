@@ -83,15 +83,6 @@ func TestTimeSpansArePrintedAsTheyAreRead(t *testing.T) {
 	})
 }
 
-func TestRatesPerSecond(t *testing.T) {
-	if got := (Rate{120, time.Minute}).PerSecond(); got != 2 {
-		t.Errorf("120/min is %v/s", got)
-	}
-	if got := (Rate{}).PerSecond(); got != 0 {
-		t.Errorf("no limit is %v/s", got)
-	}
-}
-
 func TestNearest(t *testing.T) {
 	names := []string{"relay_from", "tls", "max_recipients", "address", "a", "mx"}
 	for given, want := range map[string]string{

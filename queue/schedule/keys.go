@@ -20,13 +20,12 @@ type key struct {
 	entries int    // that have it in any state, and lines of it
 	waiting int    // that are on the list
 	list    List   // those that wait under it
-	used    bool
 }
 
 // NewKeys gives the empty set over t.
 func NewKeys(t *Table) *Keys {
 	k := &Keys{t: t, byName: map[string]uint32{}}
-	k.all = append(k.all, key{list: t.NewList(), used: true})
+	k.all = append(k.all, key{list: t.NewList()})
 	k.byName[""] = 0
 	return k
 }
@@ -39,7 +38,7 @@ func (k *Keys) Number(name string) uint32 {
 	}
 	n := k.unused()
 	kk := &k.all[n]
-	*kk = key{name: name, of: n, list: kk.list, used: true}
+	*kk = key{name: name, of: n, list: kk.list}
 	k.byName[name] = n
 	if of, _, line := strings.Cut(name, lineMark); line {
 		plain := k.Number(of)
@@ -91,12 +90,6 @@ func (k *Keys) Of(n uint32) uint32 { return k.all[n].of }
 // Len is one more than the largest number.
 func (k *Keys) Len() int { return len(k.all) }
 
-// Used reports whether n is the number of a name just now.
-func (k *Keys) Used(n uint32) bool { return k.all[n].used }
-
-// Entries is how many entries have the key, in any state.
-func (k *Keys) Entries(n uint32) int { return k.all[n].entries }
-
 // Waiting is how many entries wait under the key.
 func (k *Keys) Waiting(n uint32) int { return k.all[n].waiting }
 
@@ -126,7 +119,7 @@ func (k *Keys) release(n uint32) {
 		k.release(kk.of)
 	}
 	delete(k.byName, kk.name)
-	kk.name, kk.of, kk.used = "", n, false
+	kk.name, kk.of = "", n
 	k.free = append(k.free, n)
 }
 

@@ -220,8 +220,8 @@ func TestKeys(t *testing.T) {
 	keys.Set(tab.At(a), keys.Number("site a"))
 	keys.Park(a)
 	n, ok := keys.Lookup("site a")
-	if !ok || keys.Waiting(n) != 1 || keys.Entries(n) != 1 || keys.First(n) != a {
-		t.Fatalf("key %d %v: %d waiting, %d entries", n, ok, keys.Waiting(n), keys.Entries(n))
+	if !ok || keys.Waiting(n) != 1 || keys.all[n].entries != 1 || keys.First(n) != a {
+		t.Fatalf("key %d %v: %d waiting, %d entries", n, ok, keys.Waiting(n), keys.all[n].entries)
 	}
 	if keys.Last(n) != a {
 		t.Fatal("the only one is not the last")
