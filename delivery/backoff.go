@@ -124,6 +124,7 @@ func (s *Scheduler) act(site *destdb.Site, a destdb.Action, now time.Time) bool 
 	}
 	site.Actions = append(site.Actions, a)
 	s.db.Touched(site, now)
+	s.handBack(site.Name, now)
 	s.cfg.OnAction(site.Name, a)
 	return true
 }
@@ -156,6 +157,7 @@ func (s *Scheduler) Suspend(site, source, reason string, until time.Time) {
 	defer s.mu.Unlock()
 	s.db.Site(site).Actions = append(s.db.Site(site).Actions, destdb.Action{What: suspended, Source: source, Reason: reason, Begin: now, End: until})
 	s.db.Touched(s.db.Site(site), now)
+	s.handBack(site, now)
 	for _, l := range s.bySite[site] {
 		l.run(now)
 	}

@@ -24,8 +24,9 @@ type Job struct {
 
 	Body func() (io.ReadCloser, error) // see smtpclient.Transaction.Body
 	// MayBegin is asked when a connection is to take the job, as it may have waited long by then, and
-	// just before its transaction is opened. When it says no, its recipients come back Withdrawn. It
-	// must not block, nor call the scheduler. Nil: it may.
+	// just before its transaction is opened. When it says no, its recipients come back Withdrawn. So
+	// do those of a job that may, when its source is suspended at the site: that leave may lapse
+	// meanwhile, see HeldBack. It must not block, nor call the scheduler. Nil: it may.
 	MayBegin func() bool
 	// Done is called once, with a result for each recipient, in any order of recipients. It is
 	// called from goroutines that carry mail, with no lock held: it must not block for long. It may

@@ -199,7 +199,7 @@ func (l *lane) prospects(now time.Time) prospects {
 func (s *Scheduler) admit(w *work, l *lane, now time.Time) bool {
 	w.flow = Flow{w.Route.Site, w.Source}
 	h, p := s.flow(w.flow)
-	w.backlog = l != nil && l.drain.running(l, now) && w.Message.Start().Before(l.drain.began)
+	w.backlog = l.isBacklog(w.Message, now)
 	if _, free := s.space(w.flow, h, p, !w.backlog, now); free <= 0 {
 		p.refused, p.again = true, true
 		return false

@@ -228,7 +228,7 @@ func (s *Scheduler) message(id envelope.ID) *message {
 
 // lane gives the lane of a job, making it if need be; nil when its source is unknown.
 func (s *Scheduler) lane(j *Job, now time.Time) *lane {
-	key := laneKey{site: j.Route.Site, source: j.Source, policy: policyOf(j)}
+	key := laneKey{site: j.Route.Site, source: j.Source, policy: policyOf(j.Message, j.Route)}
 	l := s.lanes[key]
 	if l == nil {
 		l = &lane{laneKey: key, s: s, timer: -1, limGen: -1, waiting: newWaitlist()}
@@ -322,13 +322,13 @@ func sameHosts(a, b *route.Route) bool {
 
 // policyOf tells lanes apart whose connections differ in TLS or credentials. A message with
 // REQUIRETLS needs a host whose certificate fits (RFC 8689, 4.2.1).
-func policyOf(j *Job) string {
-	t := tlsOf(j)
-	if t == route.TLSOpportunistic && j.Route.Auth == nil {
+func policyOf(m *envelope.Message, r *route.Route) string {
+	t := tlsOf(m, r)
+	if t == route.TLSOpportunistic && r.Auth == nil {
 		return "" // as good as all mail
 	}
 	p := strconv.Itoa(int(t))
-	if a := j.Route.Auth; a != nil {
+	if a := r.Auth; a != nil {
 		p += "\x00" + a.Username + "\x00" + a.Password
 	}
 	return p
@@ -347,11 +347,11 @@ func tlsOfPolicy(policy string, r *route.Route) route.TLS {
 	return route.TLS(t)
 }
 
-func tlsOf(j *Job) route.TLS {
-	if j.Message.RequireTLS && j.Route.TLS == route.TLSOpportunistic {
+func tlsOf(m *envelope.Message, r *route.Route) route.TLS {
+	if m.RequireTLS && r.TLS == route.TLSOpportunistic {
 		return route.TLSRequired
 	}
-	return j.Route.TLS
+	return r.TLS
 }
 
 // pool gives the pool of a path, with l among its lanes.

@@ -43,6 +43,7 @@ type jobScheduler interface {
 	Room(delivery.Flow) int
 	Draining(delivery.Flow) bool
 	Trouble(site string) (reply.Reply, bool)
+	HeldBack(m *envelope.Message, rt *route.Route, source string) bool
 }
 
 // requestRouter is what the dispatcher needs of the router.
@@ -97,7 +98,7 @@ func (d *dispatcher) ready() *dispatcher {
 		d.chance = rand.Float64
 	}
 	if d.split == nil {
-		d.split = &splitter{missing: func(string) bool { return false }, now: d.now}
+		d.split = &splitter{missing: func(string) bool { return false }, now: d.now, heldBack: d.delivery.HeldBack}
 	}
 	if d.refill == nil {
 		d.refill = func(f delivery.Flow) {
@@ -250,10 +251,6 @@ func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 		return
 	}
 	for via, group := range byVia(recipients) {
-		if any := (delivery.Flow{Site: rt.Site}); pol.divided(m.Tenant) != nil && d.delivery.Room(any) <= 0 {
-			d.park(m, group, any) // and not charge a warm-up for what must wait, whatever its source
-			continue
-		}
 		c := d.split.choose(pol, m, rt, via, len(group))
 		switch {
 		case c.none:
@@ -291,7 +288,10 @@ func (d *dispatcher) send(m *envelope.Message, rt *route.Route, recipients []que
 		Body:       func() (io.ReadCloser, error) { return d.queue.Body(m.ID) },
 		Done:       func(j *delivery.Job, results []delivery.Result) { d.done(j, recipients, results) },
 	}
-	if c.key != "" {
+	switch {
+	case c.unpaid:
+		job.MayBegin = func() bool { return false }
+	case c.key != "":
 		job.MayBegin = func() bool { return d.split.valid(c) }
 		job.Done = func(j *delivery.Job, results []delivery.Result) {
 			d.split.tell(c, results)

@@ -29,6 +29,7 @@ type stage struct {
 	room int // jobs that delivery still takes
 
 	draining bool
+	heldBack map[string]bool // by site and source
 	trouble  reply.Reply
 
 	parked  map[string][]*queue.Lease
@@ -51,6 +52,8 @@ func newStage(t *testing.T) *stage {
 		routes: make(map[string]*route.Route),
 		refuse: make(map[string]reply.Reply),
 		slow:   make(map[string]bool),
+
+		heldBack: make(map[string]bool),
 	}
 	cfg, err := config.Parse([]byte(`defaults {
 		retry_interval = "10m"
@@ -162,7 +165,10 @@ func (s stageDelivery) Submit(j *delivery.Job) bool {
 	s.jobs = append(s.jobs, j)
 	return true
 }
-func (s stageDelivery) Room(delivery.Flow) int      { return s.room }
+func (s stageDelivery) Room(delivery.Flow) int { return s.room }
+func (s stageDelivery) HeldBack(_ *envelope.Message, rt *route.Route, source string) bool {
+	return s.room == 0 || s.heldBack[rt.Site+" "+source]
+}
 func (s stageDelivery) Draining(delivery.Flow) bool { return s.draining }
 func (s stageDelivery) Trouble(string) (reply.Reply, bool) {
 	return s.trouble, s.trouble.Code != 0

@@ -66,7 +66,7 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 		events:   r.events,
 		sites:    &r.sites,
 		policy:   r.policy.Load,
-		split:    &splitter{warm: r.warm.ctl, missing: r.sources.isMissing, now: r.now},
+		split:    &splitter{warm: r.warm.ctl, missing: r.sources.isMissing, now: r.now, heldBack: r.delivery.HeldBack},
 		warm:     r.warm,
 		refill:   r.refiller.room,
 		now:      r.now,

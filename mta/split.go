@@ -28,12 +28,15 @@ type splitter struct {
 	warm    warmer
 	missing func(source string) bool // on this machine
 	now     func() time.Time
+	// heldBack says that mail from a source would have to wait in delivery for long, or has no room there.
+	heldBack func(m *envelope.Message, rt *route.Route, source string) bool
 }
 
 // choice is the source that a job takes, or why it takes none.
 type choice struct {
 	source string // "" when it waits, or when there is none
 	none   bool   // no source of the pool is there
+	unpaid bool   // source is held back, so that no token was taken: the job may not begin, and is chosen for anew
 
 	// Of a pool with dedicated sources.
 	warm  warmup.Choice
@@ -130,17 +133,44 @@ func (s *splitter) choose(pol *policy, m *envelope.Message, rt *route.Route, via
 		if !dedicated {
 			return choice{source: via}
 		}
-		c := s.warm.Retake(key, wants[:])
-		patient := pool.Overflow == warmup.Hold || len(pool.Shared) == 0 || s.now().Before(m.Start().Add(stickyFor))
-		if c.Source != "" || patient {
+		patient := pool.holds() || s.now().Before(m.Start().Add(stickyFor))
+		if pool.warms(key) && s.heldBack(m, rt, via) {
+			if patient {
+				return choice{source: via, unpaid: true}
+			}
+		} else if c := s.warm.Retake(key, wants[:]); c.Source != "" || patient {
 			return pool.chosen(c, want)
 		}
 	}
 	if pool = s.usable(pool, unusable); pool.empty() {
 		return choice{none: true}
 	}
-	return pool.chosen(s.warm.Choose(&pool.Pool, spread(m.ID), wants[:]), want)
+	free := s.free(pool, m, rt)
+	open := func(source string) bool { return !s.heldBack(m, rt, source) }
+	if len(free.Dedicated) == 0 && len(pool.Dedicated) > 0 && (pool.holds() || !slices.ContainsFunc(pool.Shared, open)) {
+		key := pool.Dedicated[spread(m.ID)%uint64(len(pool.Dedicated))]
+		return choice{source: pool.source[key], unpaid: true}
+	}
+	return pool.chosen(s.warm.Choose(&free.Pool, spread(m.ID), wants[:]), want)
 }
+
+// free gives the pool without the warming sources that a message would wait for in delivery. A token for
+// it would be lost to others, or to the hour.
+func (s *splitter) free(pool *dividedPool, m *envelope.Message, rt *route.Route) *dividedPool {
+	held := func(key string) bool { return pool.warms(key) && s.heldBack(m, rt, pool.source[key]) }
+	if !slices.ContainsFunc(pool.Dedicated, held) {
+		return pool
+	}
+	free := *pool
+	free.Dedicated = slices.DeleteFunc(slices.Clone(pool.Dedicated), held)
+	return &free
+}
+
+// warms says whether a dedicated source has a plan.
+func (d *dividedPool) warms(key string) bool { return d.source[key] != key }
+
+// holds says whether mail waits for which no dedicated source has room.
+func (d *dividedPool) holds() bool { return d.Overflow == warmup.Hold || len(d.Shared) == 0 }
 
 // usable gives the pool without the sources that can't be used. It is asked beforehand: a token that is
 // charged and given back leaves a warm-up that counts as used, and would not go back a stage when idle.

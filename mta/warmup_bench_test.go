@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"mta/internal/envelope"
+	"mta/internal/route"
 	"mta/mta/config"
 	"mta/warmup"
 	"mta/warmup/memstore"
@@ -48,7 +49,7 @@ func BenchmarkChooseSource(b *testing.B) {
 				b.Fatal(err)
 			}
 			watch := newSourceWatch(func() *config.Config { return cfg }, nil)
-			s := &splitter{warm: w.ctl, missing: watch.isMissing, now: clock}
+			s := &splitter{warm: w.ctl, missing: watch.isMissing, now: clock, heldBack: func(*envelope.Message, *route.Route, string) bool { return false }}
 			pol := newPolicy(cfg)
 			rt := to("192.0.2.99")
 			rt.Provider = "big"

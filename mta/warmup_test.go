@@ -69,7 +69,7 @@ func newWarmStage(t *testing.T, text string) *warmStage {
 		Store: memstore.New(func() warmup.Instant { return warmup.Instant(w.clock.UnixMilli()) }),
 	})
 	w.now, w.warm = now, w.warming
-	w.split = &splitter{warm: w.warming.ctl, missing: func(s string) bool { return w.missing[s] }, now: now}
+	w.split = &splitter{warm: w.warming.ctl, missing: func(s string) bool { return w.missing[s] }, now: now, heldBack: w.delivery.HeldBack}
 	w.use(text)
 	rt := to("192.0.2.99")
 	rt.Domain, rt.Site, rt.Provider = "x.example", "mx.x.example", "big"
@@ -366,13 +366,94 @@ func TestFullDeliveryChargesNothing(t *testing.T) {
 	for range 10 {
 		w.mail(1)
 	}
-	if len(w.jobs) != 0 || w.Parked("mx.x.example") != 10 {
-		t.Fatalf("%d jobs, %d parked", len(w.jobs), w.Parked("mx.x.example"))
+	flow := delivery.Flow{Site: "mx.x.example", Source: "acme-1"}
+	if n := w.Parked(queue.Line(flow.Site, flow.Source)); len(w.jobs) != 0 || n != 10 {
+		t.Fatalf("%d jobs, %d parked", len(w.jobs), n)
+	}
+	if s, _ := w.warming.ctl.Status("192.0.2.20"); len(s.Providers) > 0 {
+		t.Errorf("the warm-up was asked: %+v", s.Providers)
 	}
 	w.room = 1 << 20
-	w.unpark(delivery.Flow{Site: "mx.x.example"})
+	w.unpark(flow)
 	w.step()
 	w.wantSources(10, 0)
+}
+
+// TestWhatIsHeldBackTakesNoToken: while a warming source is suspended for a site, mail to it has no token,
+// and other sites have all of them. It is chosen for anew when its turn has come.
+func TestWhatIsHeldBackTakesNoToken(t *testing.T) {
+	w := newWarmStage(t, holding)
+	other := *w.routes["x.example"]
+	other.Domain, other.Site = "y.example", "mx.y.example"
+	w.routes["y.example"] = &other
+	w.pass(filling)
+	w.heldBack["mx.x.example acme-1"] = true
+	for range 5 {
+		w.mail(1)
+	}
+	for _, j := range w.jobs {
+		if j.Source != "acme-1" || j.MayBegin() {
+			t.Errorf("a job from %s, may begin: %v", j.Source, j.MayBegin())
+		}
+	}
+	for i := range 10 {
+		l := w.lease(envelope.ID(100+i), 0, "r@y.example")
+		l.Message.Tenant, l.Message.Received = "acme", w.clock
+		w.handle(l)
+		w.step()
+	}
+	w.wantSources(15, 0)
+	for _, j := range w.jobs[5:] {
+		if !j.MayBegin() {
+			t.Error("a job to the other site may not begin")
+		}
+	}
+	w.told = nil
+	delete(w.heldBack, "mx.x.example acme-1")
+	j := w.jobs[0]
+	j.Done(j, []delivery.Result{{Withdrawn: true, Reply: reply.Reply{Code: 451}}})
+	w.want(t, "return 1 [0]")
+	w.handle(w.leases[1])
+	w.step()
+	w.wantSources(15, 0)     // the hour is used up
+	w.pass(30 * time.Minute) // into the next
+	if last := w.jobs[len(w.jobs)-1]; last.Message.ID != 1 || !last.MayBegin() {
+		t.Errorf("the last job is of message %s, may begin: %v", last.Message.ID, last.MayBegin())
+	}
+}
+
+// TestWhatIsHeldBackIsDiverted: a shared source takes what a warming one would have to wait with, but for
+// what had the warming one before.
+func TestWhatIsHeldBackIsDiverted(t *testing.T) {
+	w := newWarmStage(t, overflowing)
+	w.pass(filling)
+	w.heldBack["mx.x.example acme-1"] = true
+	l := w.mail(1)
+	w.wantSources(0, 1)
+	again := *l
+	again.Recipients = []queue.Pending{{Via: "acme-1", Attempts: 1}}
+	w.handle(&again)
+	w.wantSources(1, 1)
+	if w.jobs[1].MayBegin() {
+		t.Error("it took a token")
+	}
+	w.clock = w.clock.Add(stickyFor)
+	w.handle(&again)
+	w.wantSources(1, 2)
+	// Where the shared one would wait as well, that is left for later.
+	w.heldBack["mx.x.example pool-1"] = true
+	w.mail(1)
+	w.wantSources(2, 2)
+	delete(w.heldBack, "mx.x.example pool-1")
+	w.missing["pool-1"] = true
+	w.mail(1)
+	w.wantSources(3, 2)
+	if w.jobs[3].MayBegin() || w.jobs[4].MayBegin() {
+		t.Error("it took a token")
+	}
+	if s, _ := w.warming.ctl.Status("192.0.2.20"); s.SentDay > 0 {
+		t.Errorf("%d tokens are spent", s.SentDay)
+	}
 }
 
 func TestReloadLetsHeldMailGo(t *testing.T) {
@@ -503,8 +584,8 @@ func TestReloadOfALargeBacklog(t *testing.T) {
 		w.room = max(0, room-len(w.jobs)+begun)
 	}
 	w.warming.sweep(t.Context(), all)
-	if n := len(w.jobs) - begun; n != room || len(w.parked["mx.x.example"]) != held-begun-room || taken != held-begun {
-		t.Errorf("%d of %d were taken up: %d jobs, %d wait for their site; there is room for %d", taken, held-begun, n, len(w.parked["mx.x.example"]), room)
+	if n := len(w.jobs) - begun; n != room || w.Parked(queue.Line("mx.x.example", "acme-1")) != held-begun-room || taken != held-begun {
+		t.Errorf("%d of %d were taken up: %d jobs, %d wait for their site; there is room for %d", taken, held-begun, n, w.Parked(queue.Line("mx.x.example", "acme-1")), room)
 	}
 }
 

@@ -1,0 +1,97 @@
+package delivery
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mta/internal/sink"
+)
+
+// withLeave makes a job that may begin for a while.
+func (w *world) withLeave(j *Job, lasts time.Duration) *Job {
+	until := time.Now().Add(lasts)
+	j.MayBegin = func() bool { return time.Now().Before(until) }
+	return j
+}
+
+func withdrawn(results []Result) (n int) {
+	for _, r := range results {
+		if r.Withdrawn && !r.Attempted && r.Reply.Temporary() {
+			n++
+		}
+	}
+	return n
+}
+
+// TestASuspensionGivesLeavesBack: what waits with a leave when its source is suspended comes back, by an
+// operator's word or by a host's; what has none waits on, and so does what never may begin, until
+// the suspension is lifted.
+func TestASuspensionGivesLeavesBack(t *testing.T) {
+	for _, byHost := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, unhurried(Limits{Site: Scope{Connections: 1}, MaxDeliveriesPerConnection: 1}))
+			defer w.end()
+			cfg := sink.Config{Latency: time.Second}
+			if byHost {
+				cfg.Refusals = []sink.Refusal{{Phase: sink.Mail, Prefix: "from@", Reply: "421 4.7.28 unusual rate"}}
+			}
+			r := routeTo("a", tier(w.host("mx", cfg)))
+			r.Provider = "google"
+			for range 20 {
+				w.s.Submit(w.withLeave(w.job(r, 1), time.Hour))
+			}
+			w.send(r, 1)
+			begun := w.job(r, 1)
+			if w.s.HeldBack(begun.Message, r, "out1") {
+				t.Error("held back before the suspension")
+			}
+			if !byHost {
+				w.s.Suspend("a", "out1", "a test", time.Now().Add(10*time.Minute))
+			}
+			results := w.awaitResults(20, 10*time.Second)
+			if n := withdrawn(results); n != len(results) && !byHost || n < 15 {
+				t.Errorf("%d of %d withdrawn", n, len(results))
+			}
+			if !w.s.HeldBack(begun.Message, r, "out1") || w.s.HeldBack(begun.Message, r, "out2") {
+				t.Error("the suspended source is not held back, or another is")
+			}
+			before := w.count()
+			w.s.Submit(w.withLeave(w.job(r, 1), -time.Hour))
+			time.Sleep(time.Minute)
+			if n := w.count(); n != before {
+				t.Errorf("%d came back while suspended", n-before)
+			}
+			if byHost {
+				return // which does it again
+			}
+			w.s.Resume("a")
+			after := w.awaitResults(22, time.Minute)[before:] // the one without a leave, too
+			if n := withdrawn(after); n != 1 {
+				t.Errorf("%d of %+v were withdrawn when it was lifted, want 1", n, after)
+			}
+		})
+	}
+}
+
+// TestHeldBackWithoutRoom: a source that has no room at a site is held back there, and another is not.
+func TestHeldBackWithoutRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(c *Config) { c.Share = 10 })
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx", sink.Config{Latency: time.Second})))
+		m := w.job(r, 1).Message
+		taken := 0
+		for ; !w.s.HeldBack(m, r, "out1"); taken++ {
+			w.send(r, 1)
+		}
+		if taken != 10 || w.s.HeldBack(m, r, "out2") {
+			t.Errorf("held back after %d jobs, another source too: %v", taken, w.s.HeldBack(m, r, "out2"))
+		}
+		w.awaitResults(10, time.Minute)
+		time.Sleep(time.Second)
+		if w.s.HeldBack(m, r, "out1") {
+			t.Error("it is held back for ever")
+		}
+	})
+}

@@ -1,0 +1,248 @@
+package mta
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mta/delivery"
+	"mta/internal/envelope"
+	"mta/internal/route"
+	"mta/internal/sink"
+	"mta/mta/config"
+	"mta/queue"
+	"mta/queue/vfs"
+	"mta/router"
+	"mta/warmup"
+	"mta/warmup/memstore"
+)
+
+// fillWorld is the relay from its queue to the providers, with a source that warms up and holds its
+// overflow, and two sites of one provider, in virtual time. It belongs in a synctest bubble.
+type fillWorld struct {
+	t          *testing.T
+	queue      *queue.Queue
+	delivery   *delivery.Scheduler
+	dispatcher *dispatcher
+	warming    *warming
+	recorder   *sink.Recorder
+	begin      time.Time
+	end        func()
+}
+
+const (
+	fillCap  = 120 // an hour
+	fillPlan = `
+		source "new-1" { address = "192.0.2.20" }
+		plan "live" {
+			stage {
+				hourly = 120
+				daily  = 2880
+			}
+			health {
+				min_sample = 0
+				pause { sample = 0 }
+			}
+		}
+		pool "default" {
+			overflow = "hold"
+			dedicated "new-1" { plan = "live" }
+		}
+	`
+)
+
+func newFillWorld(t *testing.T) *fillWorld {
+	log := slog.New(slog.DiscardHandler)
+	pol := parsePolicy(t, fillPlan)
+	w := &fillWorld{t: t, recorder: sink.NewRecorder(sink.Deliveries, 0), begin: time.Now()}
+	var err error
+	w.queue, err = queue.Open(queue.Config{Dir: "/q", FS: vfs.Memory(), SegmentSize: 1 << 20, MinFree: 1, Log: log,
+		MaxAge: func(string) time.Duration { return 5 * 24 * time.Hour }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listen, server := sink.NewPipeListener(), sink.New(sink.Config{Recorder: w.recorder})
+	go server.Serve(listen)
+	w.delivery = delivery.New(delivery.Config{
+		Log:  log,
+		Dial: func(ctx context.Context, _ delivery.Source, _ route.Host) (net.Conn, error) { return listen.Dial(ctx) },
+		Source: func(name string) (delivery.Source, bool) {
+			return delivery.Source{Name: name, EHLO: "relay.example"}, true
+		},
+		Limits: func(rt *route.Route, source, tenant string) delivery.Limits {
+			return deliveryLimits(pol.traffic(rt.Domain, rt), config.Budget{}, pol.cfg.Source(source), nil)
+		},
+		OnRoom: func(f delivery.Flow) { w.dispatcher.refill(f) },
+	})
+	p := &pipeline{t: t, arrived: make(map[envelope.ID]time.Time)} // its events and reports
+	w.warming = &warming{queue: w.queue, log: log, again: make(chan struct{}, 1)}
+	w.warming.handle = func(l *queue.Lease) { w.dispatcher.handle(l) }
+	w.warming.pause = func(ctx context.Context) error { return w.dispatcher.routing.wait(ctx) }
+	w.warming.ctl = warmup.New(warmup.Config{Node: "test", OnRoom: w.warming.room,
+		Store: memstore.New(func() warmup.Instant { return warmup.Instant(time.Now().UnixMilli()) })})
+	if err := w.warming.assign(pol.cfg); err != nil {
+		t.Fatal(err)
+	}
+	w.dispatcher = (&dispatcher{
+		queue: w.queue, router: w, delivery: w.delivery, notifier: p, events: p, sites: new(siteDomains), warm: w.warming,
+		split:  &splitter{warm: w.warming.ctl, missing: func(string) bool { return false }, now: time.Now, heldBack: w.delivery.HeldBack},
+		policy: func() *policy { return pol }, now: time.Now, log: log,
+	}).ready()
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { w.warming.run(ctx) })
+	running.Go(func() {
+		if err := w.dispatcher.run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	w.end = func() {
+		w.dispatcher.stopping.Store(true)
+		cancel()
+		running.Wait()
+		w.delivery.Close()
+		if err := w.queue.Close(); err != nil {
+			t.Error(err)
+		}
+		listen.Close()
+		server.Close()
+	}
+	return w
+}
+
+// Submit is the router's: each domain is a site of its own, all of one provider.
+func (w *fillWorld) Submit(r router.Request) {
+	for _, d := range r.Domains {
+		host := route.Host{Name: "mx." + d, Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, d[0]}), 25)}
+		r.Done(d, &route.Route{Domain: d, Site: "mx." + d, Provider: "big", Tiers: []route.Tier{{host}}}, nil)
+	}
+}
+
+// accept puts n messages for each domain into the queue, in turns.
+func (w *fillWorld) accept(n int, domains ...string) {
+	w.t.Helper()
+	for i := range n * len(domains) {
+		m := &envelope.Message{Received: time.Now(), Sender: "app@client.example",
+			Recipients: []envelope.Recipient{{Address: envelope.Address("someone@" + domains[i%len(domains)])}}}
+		d := w.queue.Begin()
+		if _, err := fmt.Fprintf(d, "X-Mta-Test-Id: %d\r\n\r\nHello.\r\n", i); err != nil {
+			w.t.Fatal(err)
+		}
+		if err := d.Commit(m); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// seen gives when recipients of a domain arrived, from the begin; "" is any domain.
+func (w *fillWorld) seen(domain string) (at []time.Duration) {
+	synctest.Wait()
+	for _, d := range w.recorder.Deliveries() {
+		if domain == "" || d.Recipient == "someone@"+domain {
+			at = append(at, d.At.Sub(w.begin))
+		}
+	}
+	slices.Sort(at)
+	return at
+}
+
+func within(at []time.Duration, from, to time.Duration) (n int) {
+	for _, t := range at {
+		if from <= t && t < to {
+			n++
+		}
+	}
+	return n
+}
+
+// judge demands that hours are full and no cap is passed.
+func (w *fillWorld) judge(hours int) {
+	w.t.Helper()
+	all := w.seen("")
+	for h := range hours {
+		n := within(all, time.Duration(h)*time.Hour, time.Duration(h+1)*time.Hour)
+		w.t.Logf("hour %d: %d of %d", h, n, fillCap)
+		if n > fillCap || n < fillCap*98/100 {
+			w.t.Errorf("hour %d: %d, want %d", h, n, fillCap)
+		}
+	}
+	w.judgeSpans()
+}
+
+// judgeSpans demands that no 60 minutes and no 5 have more than their share.
+func (w *fillWorld) judgeSpans() {
+	w.t.Helper()
+	all := w.seen("")
+	for _, x := range []struct {
+		span time.Duration
+		most float64
+	}{{time.Hour, 1.10}, {5 * time.Minute, .22}} {
+		most := 0
+		for _, t := range all {
+			most = max(most, within(all, t-x.span+1, t+1))
+		}
+		if float64(most) > x.most*fillCap {
+			w.t.Errorf("%d in %v, more than %.2f caps", most, x.span, x.most)
+		}
+	}
+}
+
+// TestW12_ASuspendedSiteLeavesItsTokensToOthers: the hours of a warming source are full although one of
+// two sites is suspended, from the begin or from the middle of an hour.
+func TestW12_ASuspendedSiteLeavesItsTokensToOthers(t *testing.T) {
+	for _, from := range []time.Duration{0, 25 * time.Minute} {
+		for _, until := range []time.Duration{50 * time.Minute, 80 * time.Minute} {
+			t.Run(fmt.Sprint(from, " to ", until), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newFillWorld(t)
+					defer w.end()
+					if from > 0 {
+						w.accept(310, "a.example", "b.example")
+						time.Sleep(from)
+					}
+					w.delivery.Suspend("mx.a.example", "new-1", "a test", w.begin.Add(until))
+					if from == 0 {
+						w.accept(310, "a.example", "b.example")
+					}
+					time.Sleep(time.Until(w.begin.Add(6 * time.Hour)))
+					a := w.seen("a.example")
+					if n := within(a, from+time.Second, until); n > 0 {
+						t.Errorf("%d left while suspended", n)
+					}
+					if len(a) != 310 || len(w.seen("b.example")) != 310 {
+						t.Errorf("%d of 310 have left, %d of the other site's", len(a), len(w.seen("b.example")))
+					}
+					w.judge(5)
+				})
+			})
+		}
+	}
+}
+
+// TestW13_ALiftedSuspensionIsNoBurst: what could not leave in an hour's first half leaves as soon as it may,
+// spread as the plan says; not all at once, as if tokens had been taken for it.
+func TestW13_ALiftedSuspensionIsNoBurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFillWorld(t)
+		defer w.end()
+		w.delivery.Suspend("mx.a.example", "new-1", "a test", w.begin.Add(10*time.Hour))
+		w.accept(400, "a.example")
+		time.Sleep(35 * time.Minute)
+		w.delivery.Resume("mx.a.example")
+		time.Sleep(2*time.Hour + 25*time.Minute)
+		if n := within(w.seen(""), 0, 35*time.Minute+5*time.Second); n < 3 {
+			t.Errorf("%d left in the first 5 s", n)
+		}
+		if n := within(w.seen(""), 0, time.Hour); n < 100 { // at twice the plan's pace
+			t.Errorf("%d left in what remained of the hour", n)
+		}
+		w.judgeSpans()
+	})
+}
