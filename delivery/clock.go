@@ -1,7 +1,6 @@
 package delivery
 
 import (
-	"container/heap"
 	"slices"
 	"time"
 
@@ -81,27 +80,27 @@ func (s *Scheduler) setTimer(l *lane, at time.Time) {
 	switch {
 	case at.IsZero():
 		if l.timer >= 0 {
-			heap.Remove(&s.timers, l.timer)
+			s.timers.Remove(l.timer)
 		}
 		return
 	case l.timer >= 0:
-		heap.Fix(&s.timers, l.timer)
+		s.timers.Fix(l.timer)
 	default:
-		heap.Push(&s.timers, l)
+		s.timers.Push(l)
 	}
-	if s.timers[0] == l {
+	if s.timers.Top() == l {
 		s.signal()
 	}
 }
 
 // runTimers runs the lanes whose time has come, and gives the time of the next.
 func (s *Scheduler) runTimers(now time.Time) time.Time {
-	for len(s.timers) > 0 {
-		l := s.timers[0]
+	for s.timers.Len() > 0 {
+		l := s.timers.Top()
 		if l.wake.After(now) {
 			return l.wake
 		}
-		heap.Pop(&s.timers)
+		s.timers.Pop()
 		l.wake = time.Time{}
 		l.run(now)
 	}
@@ -196,27 +195,4 @@ func (s *Scheduler) watch(c *connection, now time.Time) {
 		s.cfg.Log.Warn("connection is stuck and is cut", "host", c.host.String(), "session", c.id, "backlog", c.rec.Backlog)
 		c.session.Close()
 	}
-}
-
-// timers has the lanes that wait for a time, the first on top.
-type timers []*lane
-
-func (t timers) Len() int           { return len(t) }
-func (t timers) Less(i, j int) bool { return t[i].wake.Before(t[j].wake) }
-func (t timers) Swap(i, j int) {
-	t[i], t[j] = t[j], t[i]
-	t[i].timer, t[j].timer = i, j
-}
-func (t *timers) Push(x any) {
-	l := x.(*lane)
-	l.timer = len(*t)
-	*t = append(*t, l)
-}
-func (t *timers) Pop() any {
-	old := *t
-	l := old[len(old)-1]
-	old[len(old)-1] = nil
-	*t = old[:len(old)-1]
-	l.timer = -1
-	return l
 }

@@ -14,6 +14,7 @@ import (
 	"mta/delivery/smtpclient"
 	"mta/destdb"
 	"mta/internal/envelope"
+	"mta/internal/minheap"
 	"mta/internal/reply"
 	"mta/internal/route"
 )
@@ -137,9 +138,9 @@ type Scheduler struct {
 	shares   map[string]*share
 	total    *budget
 	conns    map[*connection]struct{}
-	timers   timers
-	finished []*work // whose Done is to be called by the clock
-	room     []Flow  // that OnRoom is to be told of
+	timers   minheap.Heap[*lane] // those that wait for a time, the first on top
+	finished []*work             // whose Done is to be called by the clock
+	room     []Flow              // that OnRoom is to be told of
 	limGen   int
 	waiting  int // jobs that are not done
 	nextConn uint64
@@ -174,6 +175,7 @@ func New(cfg Config) *Scheduler {
 		started:   cfg.Now(),
 		pools:     make(map[*destdb.Path]*pool),
 		messages:  make(map[envelope.ID]*message),
+		timers:    minheap.New(func(a, b *lane) bool { return a.wake.Before(b.wake) }, func(l *lane, i int) { l.timer = i }),
 		budgets:   make(map[budgetKey]*budget),
 		shares:    make(map[string]*share),
 		conns:     make(map[*connection]struct{}),

@@ -1,11 +1,11 @@
 package delivery
 
 import (
-	"container/heap"
 	"time"
 
 	"mta/internal/drr"
 	"mta/internal/gcra"
+	"mta/internal/minheap"
 )
 
 // waitlist is the parts that wait in one lane, and says whose turn it is: tenants by deficit round
@@ -50,7 +50,7 @@ type tenant struct {
 	*account
 	round    int
 	newest   bool // its newest message goes first
-	messages groupHeap
+	messages minheap.Heap[*group]
 	known    map[*message]*group
 }
 
@@ -99,13 +99,13 @@ func (w *waitlist) add(p *part, front bool) {
 	g.since = g.first.work.since
 	w.link(p, front)
 	if g.index < 0 {
-		if t := g.tenant; len(t.messages) == 0 {
+		if t := g.tenant; t.messages.Len() == 0 {
 			t.newest = w.draining && t.round == freshMail
 			w.rounds[t.round].Join(&t.Member)
 		}
-		heap.Push(&g.tenant.messages, g)
+		g.tenant.messages.Push(g)
 	} else {
-		heap.Fix(&g.tenant.messages, g.index)
+		g.tenant.messages.Fix(g.index)
 	}
 	w.n++
 	if e := p.work.Expires; !e.IsZero() && (w.minExpires.IsZero() || e.Before(w.minExpires)) {
@@ -121,6 +121,7 @@ func (w *waitlist) group(p *part) *group {
 	t := w.tenants[key]
 	if t == nil {
 		t = &tenant{round: key.round, account: w.account(key.name), known: make(map[*message]*group)}
+		t.messages = minheap.New((*group).before, func(g *group, i int) { g.index = i })
 		t.Value = t
 		w.tenants[key] = t
 	}
@@ -186,7 +187,7 @@ func (w *waitlist) pick(now time.Time, held func(*tenant) bool) *group {
 	}
 	for _, round := range [...]int{first, 1 - first} {
 		if t := w.rounds[round].Pick(may); t != nil {
-			return t.Value.messages[0]
+			return t.Value.messages.Top()
 		}
 	}
 	return nil
@@ -236,10 +237,10 @@ func (w *waitlist) remove(p, prev *part) {
 	switch t := g.tenant; {
 	case g.first != nil:
 		g.since = g.first.work.since
-		heap.Fix(&t.messages, g.index)
+		t.messages.Fix(g.index)
 	default:
-		heap.Remove(&t.messages, g.index)
-		if len(t.messages) == 0 {
+		t.messages.Remove(g.index)
+		if t.messages.Len() == 0 {
 			w.rounds[t.round].Leave(&t.Member)
 		}
 		w.forget(g)
@@ -253,7 +254,7 @@ func (w *waitlist) remove(p, prev *part) {
 func (w *waitlist) ended(g *group) {
 	g.running--
 	if g.index >= 0 {
-		heap.Fix(&g.tenant.messages, g.index)
+		g.tenant.messages.Fix(g.index)
 		return
 	}
 	w.forget(g)
@@ -326,12 +327,8 @@ func (w *waitlist) removeIf(match func(*part) bool) []*part {
 	return out
 }
 
-// groupHeap has a tenant's waiting messages, the one whose turn it is on top.
-type groupHeap []*group
-
-func (h groupHeap) Len() int { return len(h) }
-func (h groupHeap) Less(i, j int) bool {
-	a, b := h[i], h[j]
+// before says which of a tenant's messages goes first.
+func (a *group) before(b *group) bool {
 	if a.running != b.running {
 		return a.running < b.running
 	}
@@ -342,21 +339,4 @@ func (h groupHeap) Less(i, j int) bool {
 		return a.since.Before(b.since)
 	}
 	return a.message.id < b.message.id
-}
-func (h groupHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-func (h *groupHeap) Push(x any) {
-	g := x.(*group)
-	g.index = len(*h)
-	*h = append(*h, g)
-}
-func (h *groupHeap) Pop() any {
-	old := *h
-	g := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	g.index = -1
-	return g
 }

@@ -2,12 +2,12 @@ package queue
 
 import (
 	"cmp"
-	"container/heap"
 	"fmt"
 	"slices"
 	"time"
 
 	"mta/internal/envelope"
+	"mta/internal/minheap"
 	"mta/internal/reply"
 	"mta/queue/schedule"
 )
@@ -232,19 +232,6 @@ func (a timed) compare(b timed) int {
 	return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.id, b.id))
 }
 
-// latest is a heap with the latest on top.
-type latest []timed
-
-func (l latest) Len() int           { return len(l) }
-func (l latest) Less(i, j int) bool { return l[i].compare(l[j]) > 0 }
-func (l latest) Swap(i, j int)      { l[i], l[j] = l[j], l[i] }
-func (l *latest) Push(x any)        { *l = append(*l, x.(timed)) }
-func (l *latest) Pop() any {
-	x := (*l)[len(*l)-1]
-	*l = (*l)[:len(*l)-1]
-	return x
-}
-
 // listByTime looks through all that is selected, keeps the first of it, and then looks that up:
 // what an operator changes meanwhile is shown as it is, and what has gone is left out.
 func (q *Queue) listByTime(f Filter, p Page) (items []Item, next string, err error) {
@@ -272,25 +259,21 @@ func (q *Queue) listByTime(f Filter, p Page) (items []Item, next string, err err
 // entry; once it has n, one that is no earlier than all of them costs no more than that look.
 func (q *Queue) firstByTime(f Filter, after timed, n int) []timed {
 	w := q.newWalker(f, false, 0)
-	var first latest
+	first := minheap.New(func(a, b timed) bool { return a.compare(b) > 0 }, nil) // the latest on top
 	for {
 		c, _ := w.next()
 		if c == nil {
-			slices.SortFunc(first, timed.compare)
-			return first
+			return slices.SortedFunc(slices.Values(first.Values()), timed.compare)
 		}
 		t := timed{due: firstAttempt(c), id: c.id}
-		switch {
-		case t.compare(after) <= 0:
+		if t.compare(after) <= 0 {
 			continue
-		case len(first) < n:
-			heap.Push(&first, t)
-		case t.compare(first[0]) < 0:
-			first[0] = t
-			heap.Fix(&first, 0)
 		}
-		if len(first) == n {
-			w.before = uint64(first[0].due) // of two at one time the first is that with the lower id, and it was seen
+		if first.Push(t); first.Len() > n {
+			first.Pop()
+		}
+		if first.Len() == n {
+			w.before = uint64(first.Top().due) // of two at one time the first is that with the lower id, and it was seen
 		}
 	}
 }

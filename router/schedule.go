@@ -1,11 +1,11 @@
 package router
 
 import (
-	"container/heap"
 	"container/list"
 	"time"
 
 	"mta/internal/drr"
+	"mta/internal/minheap"
 )
 
 // Allowance is Tony Finch's rule for when a message may have one more worker: while it has few,
@@ -52,7 +52,7 @@ type schedule struct {
 type tenant struct {
 	drr.Member[*tenant]
 	name   string
-	fewest byRunning // fewest running first
+	fewest minheap.Heap[*entry] // fewest running first
 }
 
 // entry is a message with jobs: domains that wait to be looked up.
@@ -93,22 +93,22 @@ func (s *schedule) add(e *entry) {
 func (s *schedule) enter(e *entry) {
 	t := s.tenants[e.request.Tenant]
 	if t == nil {
-		t = &tenant{name: e.request.Tenant}
+		t = &tenant{name: e.request.Tenant, fewest: minheap.New(before, func(e *entry, i int) { e.index = i })}
 		t.Value = t
 		s.tenants[t.name] = t
 		s.round.Join(&t.Member)
 	}
 	e.tenant = t
-	heap.Push(&t.fewest, e)
+	t.fewest.Push(e)
 	s.waiting++
 }
 
 // leave takes a message out. A tenant leaves the round with the last.
 func (s *schedule) leave(e *entry) {
 	t := e.tenant
-	heap.Remove(&t.fewest, e.index)
+	t.fewest.Remove(e.index)
 	s.waiting--
-	if len(t.fewest) == 0 {
+	if t.fewest.Len() == 0 {
 		s.round.Leave(&t.Member)
 		delete(s.tenants, t.name)
 	}
@@ -124,11 +124,11 @@ func (s *schedule) next(now time.Time, free int) (job, bool) {
 		return s.give(e, true), true
 	}
 	// Who has more running is not permitted either, when the one with the fewest isn't.
-	t := s.round.Pick(func(t *tenant) bool { return s.allowance.Permits(t.fewest[0].running, free) })
+	t := s.round.Pick(func(t *tenant) bool { return s.allowance.Permits(t.fewest.Top().running, free) })
 	if t == nil {
 		return job{}, false
 	}
-	return s.give(t.Value.fewest[0], false), true
+	return s.give(t.Value.fewest.Top(), false), true
 }
 
 // longOverdue gives the message whose turn it is by the guard; nil when there is none.
@@ -154,7 +154,7 @@ func (s *schedule) give(e *entry, guarded bool) job {
 	case e.most > 0 && e.running >= e.most:
 		s.leave(e)
 	default:
-		heap.Fix(&e.tenant.fewest, e.index)
+		e.tenant.fewest.Fix(e.index)
 	}
 	return j
 }
@@ -168,7 +168,7 @@ func (s *schedule) done(j job) {
 	e.running--
 	switch {
 	case e.index >= 0:
-		heap.Fix(&e.tenant.fewest, e.index)
+		e.tenant.fewest.Fix(e.index)
 	case len(e.waiting) > 0 && e.running < e.most:
 		s.enter(e)
 	}
@@ -198,34 +198,10 @@ func (s *schedule) remove(e *entry) {
 	}
 }
 
-// byRunning is a heap of messages.
-type byRunning []*entry
-
-func (h byRunning) Len() int { return len(h) }
-func (h byRunning) Less(i, j int) bool {
-	if h[i].running != h[j].running {
-		return h[i].running < h[j].running
+// before says whose turn it is: who has the fewest running, the oldest among equals.
+func before(a, b *entry) bool {
+	if a.running != b.running {
+		return a.running < b.running
 	}
-	return h[i].seq < h[j].seq
-}
-func (h byRunning) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-// Push is for container/heap alone.
-func (h *byRunning) Push(x any) {
-	e := x.(*entry)
-	e.index = len(*h)
-	*h = append(*h, e)
-}
-
-// Pop is for container/heap alone.
-func (h *byRunning) Pop() any {
-	old := *h
-	e := old[len(old)-1]
-	old[len(old)-1] = nil
-	e.index = -1
-	*h = old[:len(old)-1]
-	return e
+	return a.seq < b.seq
 }

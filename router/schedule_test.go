@@ -435,10 +435,10 @@ func check(t *testing.T, o *office, all []*entry) {
 	}
 	known := 0
 	for _, tenant := range o.tenants {
-		h := tenant.fewest
+		h := tenant.fewest.Values()
 		known += len(h)
 		for i := range h {
-			if p := (i - 1) / 2; i > 0 && h.Less(i, p) {
+			if p := (i - 1) / 2; i > 0 && before(h[i], h[p]) {
 				t.Fatal("the heap is out of order")
 			}
 		}
