@@ -22,7 +22,7 @@ type destinations struct{ r *Relay }
 func (d destinations) Sites(ctx context.Context, f control.SiteFilter, after string, limit int) (l control.SiteList, _ error) {
 	now := d.r.now()
 	queued := d.queuedByKey()
-	for s := range knownSites(d.r.delivery, f.Names, after) {
+	for s := range withQueued(knownSites(d.r.delivery, f.Names, after), waitingKeys(queued, f.Names, after)) {
 		if err := ctx.Err(); err != nil {
 			return l, err
 		}
@@ -40,6 +40,21 @@ func (d destinations) Sites(ctx context.Context, f control.SiteFilter, after str
 		l.Sites = append(l.Sites, site.Site)
 	}
 	return l, nil
+}
+
+// waitingKeys are those behind a name that mail in the queue waits for, by name. After a start nothing
+// is known of a site to which no mail has gone, and much may wait for it. What has no route yet waits
+// for its domain, and is listed under that.
+func waitingKeys(queued map[string]*queue.KeySummary, patterns []string, after string) []string {
+	var keys []string
+	for key, k := range queued {
+		_, _, held := heldFor(key)
+		if key > after && !held && control.Names(patterns, key) && k.States[queue.StateWaiting]+k.States[queue.StateDeferred] > 0 {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
 }
 
 // queuedByKey counts what is in the queue by what it waits for.

@@ -37,6 +37,35 @@ func knownSites(s *delivery.Scheduler, patterns []string, after string) iter.Seq
 	}
 }
 
+// withQueued adds to the known sites those that only the queue has mail for; both come by name.
+func withQueued(known iter.Seq[delivery.SiteInfo], keys []string) iter.Seq[delivery.SiteInfo] {
+	return func(yield func(delivery.SiteInfo) bool) {
+		// upTo gives those before a name.
+		upTo := func(name string) bool {
+			for len(keys) > 0 && keys[0] < name {
+				var s delivery.SiteInfo
+				s.Name, keys = keys[0], keys[1:]
+				if !yield(s) {
+					return false
+				}
+			}
+			return true
+		}
+		for s := range known {
+			if !upTo(s.Name) {
+				return
+			}
+			if len(keys) > 0 && keys[0] == s.Name {
+				keys = keys[1:]
+			}
+			if !yield(s) {
+				return
+			}
+		}
+		upTo("\xff") // no name has this octet
+	}
+}
+
 // knownHosts gives the hosts behind a place that some patterns mean, by name and address. A name, an
 // address, or an address with a port means them.
 func knownHosts(s *delivery.Scheduler, patterns []string, after destdb.HostKey) iter.Seq[destdb.HostInfo] {

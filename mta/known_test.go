@@ -10,6 +10,7 @@ import (
 
 	"mta/delivery"
 	"mta/destdb"
+	"mta/internal/sink"
 	"mta/mta/control"
 )
 
@@ -118,5 +119,58 @@ func BenchmarkKnown(b *testing.B) {
 				x.ask()
 			}
 		})
+	}
+}
+
+// A site that only the queue knows has its place among the others, and comes once.
+func TestSitesWithMailInTheQueueOnly(t *testing.T) {
+	for _, x := range []struct {
+		known, keys string
+		want        string
+	}{
+		{"b d", "a c e", "a b c d e"}, {"b", "b", "b"}, {"", "a b", "a b"}, {"a b", "", "a b"}, {"b d", "b c", "b c d"},
+	} {
+		known := func(yield func(delivery.SiteInfo) bool) {
+			for _, name := range strings.Fields(x.known) {
+				var s delivery.SiteInfo
+				s.Name, s.Live = name, 1
+				if !yield(s) {
+					return
+				}
+			}
+		}
+		var got []string
+		for s := range withQueued(known, strings.Fields(x.keys)) {
+			if (s.Live == 1) != slices.Contains(strings.Fields(x.known), s.Name) {
+				t.Errorf("%+v: what is known of %s is not told", x, s.Name)
+			}
+			got = append(got, s.Name)
+		}
+		if strings.Join(got, " ") != x.want {
+			t.Errorf("%+v: got %v", x, got)
+		}
+		for range withQueued(known, strings.Fields(x.keys)) {
+			break
+		}
+	}
+}
+
+// After a restart nothing may be known of a site any more; its mail is counted all the same.
+func TestSitesAfterARestart(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = 1 }`) // nobody listens there
+	w.send("ann@client.example", letter, "bob@box.example")
+	w.await("bob@box.example", "TransientFailure")
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	for _, f := range []control.SiteFilter{{}, {Busy: true}, {Names: []string{"mx.box.example"}}, {Names: []string{".example"}}} {
+		l, err := destinations{w.Relay}.Sites(t.Context(), f, "", 10)
+		if err != nil || len(l.Sites) != 1 || l.Sites[0].Name != "mx.box.example" || l.Sites[0].Deferred != 1 {
+			t.Errorf("%+v: %+v, %v", f, l.Sites, err)
+		}
+	}
+	if l, err := (destinations{w.Relay}).Sites(t.Context(), control.SiteFilter{}, "mx.box.example", 10); err != nil || len(l.Sites) != 0 {
+		t.Errorf("behind it: %+v, %v", l.Sites, err)
 	}
 }
