@@ -180,7 +180,7 @@ func (l *greylist) answer(client netip.Addr, recipient string) string {
 // same addresses, though the relay was restarted, or killed, in between.
 func TestW19_LiveRetryTakesTheSameSource(t *testing.T) {
 	t.Parallel()
-	const hour = 4 * time.Second
+	hour := warmHour(t, 4*time.Second, 60)
 	stages := []warmStage{{warmCaps{120, 2880}, nil}}
 	g := newWarmGround(t, warmSettings{plan: planText(hour, stages), answer: (&greylist{known: make(map[string]bool)}).answer})
 	c := g.recount(t, hour, stages)
