@@ -192,7 +192,7 @@ func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
 	undo.add(func() { q.Close() })
 	r.log.Info("queue is open", "recipients", q.Stats().Queued, "took", time.Since(began).Round(time.Millisecond))
 	r.reporter = startReporter((&reportWriter{
-		queue: q, events: r.events, policy: r.policy.Load, ids: new(envelope.IDs), now: r.now, log: r.log,
+		queue: q, events: r.events, policy: r.policy.Load, sites: &r.sites, ids: new(envelope.IDs), now: r.now, log: r.log,
 	}).write)
 	undo.add(r.reporter.close)
 	return nil

@@ -15,6 +15,7 @@ type reportWriter struct {
 	queue  *queue.Queue
 	events eventLog
 	policy func() *policy
+	sites  *siteDomains
 	ids    *envelope.IDs // for Message-IDs and boundaries
 	now    func() time.Time
 	log    *slog.Logger
@@ -74,11 +75,13 @@ func (w *reportWriter) build(n notification, attempts []attempt) (dsn.Notificati
 		ReturnLimit: int64(cfg.DSN.ReturnLimit),
 	}
 	for _, a := range attempts {
+		to := n.message.Recipients[a.pending.Index]
+		_, provider := w.sites.of(a.pending.Key)
 		rc := dsn.Recipient{
-			Recipient:  n.message.Recipients[a.pending.Index],
+			Recipient:  to,
 			Reply:      a.result.Reply,
 			Host:       a.result.Host.Name,
-			RetryUntil: w.policy().expires(n.message, n.message.Recipients[a.pending.Index].Address.Domain(), nil),
+			RetryUntil: n.message.Start().Add(cfg.Traffic(to.Address.Domain(), provider).MaxAge),
 			Relayed:    n.kind == notifyDelivered, // who delivers tells of that, see wanted
 		}
 		if a.result.Attempted {

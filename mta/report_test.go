@@ -1,0 +1,59 @@
+package mta
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"mta/internal/envelope"
+	"mta/internal/reply"
+	"mta/internal/route"
+	"mta/mta/config"
+	"mta/queue"
+	"mta/queue/vfs"
+)
+
+// TestDelayReportSaysHowLongItsProviderIsTried: a provider can have a max_age of its own.
+func TestDelayReportSaysHowLongItsProviderIsTried(t *testing.T) {
+	cfg, err := config.Parse([]byte(`
+		defaults { max_age = "5d" }
+		provider "big" {
+			mx = ["mx.big.example"]
+			max_age = "1d"
+		}`), "test.conf", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := queue.Open(queue.Config{Dir: "/queue", FS: vfs.Memory()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	sites := new(siteDomains)
+	sites.remember(&route.Route{Domain: "first.example", Site: "mx.big.example", Provider: "big"})
+	pol := newPolicy(cfg)
+	w := &reportWriter{
+		queue: q, policy: func() *policy { return pol }, sites: sites, ids: new(envelope.IDs),
+		now: func() time.Time { return start.Add(4 * time.Hour) }, log: slog.New(slog.DiscardHandler),
+	}
+	m := &envelope.Message{Sender: "ann@client.example", Received: start, Recipients: []envelope.Recipient{
+		{Address: "a@some.example"}, {Address: "b@other.example"},
+	}}
+	late := asFailed([]queue.Pending{{Index: 0, Key: "mx.big.example"}, {Index: 1, Key: "mx.other.example"}}, func(reply.Reply) reply.Reply {
+		return reply.Reply{Code: 451}
+	})
+	built, err := w.build(notification{kind: notifyDelayed, message: m, attempts: late}, late)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var until []string
+	for line := range strings.Lines(string(built.Content)) {
+		if at, ok := strings.CutPrefix(line, "Will-Retry-Until: "); ok {
+			until = append(until, strings.Fields(at)[1])
+		}
+	}
+	if got := strings.Join(until, " "); got != "2 6" {
+		t.Errorf("tried until January %s, want 2 and 6", got)
+	}
+}
