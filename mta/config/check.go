@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/mail"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -63,13 +64,13 @@ func (k checker) identity() {
 }
 
 func (k checker) listeners() {
-	taken := make(map[string]*claimed) // by address
+	var taken claims
 	for _, l := range k.Listeners {
 		if len(l.Address) == 0 {
 			k.problem(&l.block, "address", `write address = "127.0.0.1:2525"`, "listener %q has no address", l.Name)
 		}
 		for _, a := range l.Address {
-			k.claim(taken, a, fmt.Sprintf("listener %q", l.Name), &l.block)
+			k.claim(&taken, a, fmt.Sprintf("listener %q", l.Name), &l.block)
 		}
 		k.relaying(l)
 		if (l.TLS.Certificate == "") != (l.TLS.Key == "") {
@@ -83,32 +84,49 @@ func (k checker) listeners() {
 		}
 	}
 	if k.HTTP.Address != "" {
-		k.claim(taken, k.HTTP.Address, "http", &k.HTTP.block)
+		k.claim(&taken, k.HTTP.Address, "http", &k.HTTP.block)
 	}
 }
 
 // claim notes who listens where. Port 0 is a port that nobody has yet.
-func (k checker) claim(taken map[string]*claimed, address, who string, b *block) {
+func (k checker) claim(taken *claims, address, who string, b *block) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || port == "0" {
 		return // said before, or never in the way
 	}
-	address = net.JoinHostPort(host, port)
-	other := taken[address]
-	if other == nil {
-		taken[address] = &claimed{who, b}
+	this := claimed{who, host, port, b}
+	for _, other := range *taken {
+		if !this.overlaps(other) {
+			continue
+		}
+		if !b.set("address") { // what is from the defaults can't be pointed at
+			this, other = other, this
+		}
+		k.problem(this.block, "address", "give one of them another port",
+			"%s: %s listens at %s already", this.who, other.who, net.JoinHostPort(other.host, other.port))
 		return
 	}
-	if !b.set("address") { // what is from the defaults can't be pointed at
-		b, who, other = other.block, other.who, &claimed{who: who}
-	}
-	k.problem(b, "address", "give one of them another port", "%s: %s listens at %s already", who, other.who, address)
+	*taken = append(*taken, this)
 }
+
+// claims are the addresses that are listened at.
+type claims []claimed
 
 // claimed is who listens at an address.
 type claimed struct {
-	who   string
-	block *block
+	who, host, port string
+	block           *block
+}
+
+// overlaps reports whether the two can't be listened at together: all addresses of the machine, of
+// both families, include any other.
+func (c claimed) overlaps(other claimed) bool {
+	return c.port == other.port && (c.host == other.host || isAll(c.host) || isAll(other.host))
+}
+
+func isAll(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "" || err == nil && ip.IsUnspecified()
 }
 
 func (k checker) relaying(l *Listener) {
