@@ -2,7 +2,7 @@ package main
 
 import (
 	"fmt"
-	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -67,11 +67,11 @@ func (c *cli) check(effective bool) error {
 		fmt.Fprintf(c.out, "%s: %s\n", path, verdict)
 		return nil
 	}
-	where, err := os.Getwd()
+	where, err := filepath.Abs(cfg.DataDir)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.out, "there is no file: the built-in defaults are in force, with the data in %s/%s\n", where, cfg.DataDir)
+	fmt.Fprintf(c.out, "there is no file: the built-in defaults are in force, with the data in %s\n", where)
 	return nil
 }
 
