@@ -208,6 +208,28 @@ func TestRecordStandsIn(t *testing.T) {
 	}
 }
 
+// A host of which only a source's path is remembered has its name after a restart, too.
+func TestPathsKeepTheNameOfTheirHost(t *testing.T) {
+	db := New(Lifetimes{})
+	p := db.Path(PathKey{Source: "out1", Addr: addr}, "mx")
+	db.Refused(p, t0, refused, backoff)
+	records := db.Changed(10)
+	if len(records) != 1 || records[0].Source == "" {
+		t.Fatalf("records %+v, want that of the path alone", records)
+	}
+	other := New(Lifetimes{})
+	other.Learn(records)
+	if h := other.Hosts(HostKey{}, 2); len(h) != 1 || h[0].Name != "mx" {
+		t.Errorf("hosts %+v", h)
+	}
+	other = New(Lifetimes{})
+	other.Host(addr, "mx2")
+	other.Learn(records)
+	if h := other.Hosts(HostKey{}, 2); len(h) != 1 || h[0].Name != "mx2" {
+		t.Errorf("an old name took the place of a newer one: %+v", h)
+	}
+}
+
 func TestLaterRetryRecordCounts(t *testing.T) {
 	db := New(Lifetimes{})
 	h := db.Host(addr, "mx")

@@ -19,7 +19,7 @@ type Record struct {
 	Gone bool      `json:"-"`             // it is to be removed
 	Used time.Time `json:"used,omitzero"` // when it last meant something
 
-	Name   string    `json:"name,omitempty"`  // hosts
+	Name   string    `json:"name,omitempty"`  // hosts, and of a path's host, which may have no record of its own
 	Facts  Facts     `json:"facts,omitzero"`  // hosts
 	Broken Broken    `json:"broken,omitzero"` // hosts and paths
 	Made   time.Time `json:"made,omitzero"`   // paths
@@ -70,6 +70,7 @@ func (db *DB) record(k Key) Record {
 		}
 		if last != nil {
 			r.Gone, r.Used, r.Broken, r.Made = false, last.Made, last.Broken, last.Made
+			r.Name = last.Host.Name
 		}
 	}
 	return r
@@ -98,7 +99,10 @@ func (db *DB) Learn(records []Record) {
 
 func (db *DB) learnPath(r Record) {
 	if len(db.ways[r.Key]) == 0 {
-		db.Path(PathKey{Source: r.Source, Addr: r.Addr}, "")
+		if h := db.Known(r.Addr); h != nil && h.Name != "" {
+			r.Name = "" // the host's own record, or the router, has said it
+		}
+		db.Path(PathKey{Source: r.Source, Addr: r.Addr}, r.Name)
 	}
 	for _, p := range db.ways[r.Key] {
 		p.learn(r)
