@@ -17,6 +17,7 @@ import (
 type warmer interface {
 	Choose(pool *warmup.Pool, message uint64, wants []warmup.Want) warmup.Choice
 	Retake(source string, wants []warmup.Want) warmup.Choice
+	Charges(source string) bool
 	Valid(warmup.Grant) bool
 	Refund(g warmup.Grant, provider string, n int64)
 	Report(ip, provider string, x warmup.Outcome)
@@ -134,7 +135,7 @@ func (s *splitter) choose(pol *policy, m *envelope.Message, rt *route.Route, via
 			return choice{source: via}
 		}
 		patient := pool.holds() || s.now().Before(m.Start().Add(stickyFor))
-		if pool.warms(key) && s.heldBack(m, rt, via) {
+		if s.warm.Charges(key) && s.heldBack(m, rt, via) {
 			if patient {
 				return choice{source: via, unpaid: true}
 			}
@@ -154,10 +155,10 @@ func (s *splitter) choose(pol *policy, m *envelope.Message, rt *route.Route, via
 	return pool.chosen(s.warm.Choose(&free.Pool, spread(m.ID), wants[:]), want)
 }
 
-// free gives the pool without the warming sources that a message would wait for in delivery. A token for
-// it would be lost to others, or to the hour.
+// free gives the pool without the sources that charge and that a message would wait for in delivery. A
+// token for it would be lost to others, or to the hour.
 func (s *splitter) free(pool *dividedPool, m *envelope.Message, rt *route.Route) *dividedPool {
-	held := func(key string) bool { return pool.warms(key) && s.heldBack(m, rt, pool.source[key]) }
+	held := func(key string) bool { return s.warm.Charges(key) && s.heldBack(m, rt, pool.source[key]) }
 	if !slices.ContainsFunc(pool.Dedicated, held) {
 		return pool
 	}
@@ -165,9 +166,6 @@ func (s *splitter) free(pool *dividedPool, m *envelope.Message, rt *route.Route)
 	free.Dedicated = slices.DeleteFunc(slices.Clone(pool.Dedicated), held)
 	return &free
 }
-
-// warms says whether a dedicated source has a plan.
-func (d *dividedPool) warms(key string) bool { return d.source[key] != key }
 
 // holds says whether mail waits for which no dedicated source has room.
 func (d *dividedPool) holds() bool { return d.Overflow == warmup.Hold || len(d.Shared) == 0 }

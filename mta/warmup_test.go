@@ -422,6 +422,20 @@ func TestWhatIsHeldBackTakesNoToken(t *testing.T) {
 	}
 }
 
+// TestASourceWithoutPlanIsNotPassedOver: what takes no token may wait.
+func TestASourceWithoutPlanIsNotPassedOver(t *testing.T) {
+	w := newWarmStage(t, warmConfig+`pool "acme" {
+		shared = ["pool-1"]
+		dedicated "acme-1" {}
+	}`)
+	w.heldBack["mx.x.example acme-1"] = true
+	w.mail(1)
+	w.wantSources(1, 0)
+	if !w.jobs[0].MayBegin() {
+		t.Error("it may not begin")
+	}
+}
+
 // TestWhatIsHeldBackIsDiverted: a shared source takes what a warming one would have to wait with, but for
 // what had the warming one before.
 func TestWhatIsHeldBackIsDiverted(t *testing.T) {

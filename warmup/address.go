@@ -50,6 +50,9 @@ type view struct {
 	receipt Receipt
 }
 
+// unlimited says that mail is counted and takes no tokens.
+func (v *view) unlimited() bool { return v.known && (v.warm || v.law != Ledger) }
+
 // lane is one provider of an address on this node.
 type lane struct {
 	address *address

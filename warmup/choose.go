@@ -59,6 +59,18 @@ func (c *Controller) Choose(pool *Pool, message uint64, wants []Want) Choice {
 	return c.hold(refused, wants, false)
 }
 
+// Charges reports whether mail from a source takes tokens: one without a plan, or that has passed it,
+// has no limits.
+func (c *Controller) Charges(source string) bool {
+	a := c.address(source)
+	if a == nil {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !a.view.unlimited()
+}
+
 // Retake charges tokens for a further attempt of a message that keeps its source.
 func (c *Controller) Retake(source string, wants []Want) Choice {
 	g, v := c.TakeAll(source, wants)

@@ -576,6 +576,25 @@ func TestW20_TenRecipientsNineTokens(t *testing.T) {
 	}
 }
 
+// TestCharges: a source takes tokens until its plan is passed; one without a plan takes none.
+func TestCharges(t *testing.T) {
+	w := newWorld(t, 1000, 1000)
+	w.plan.Finish, w.plan.Health.MinSample = true, 0
+	c := w.node("a")
+	if !c.Charges("ip") || c.Charges("other") {
+		t.Error("before the store is asked")
+	}
+	c.Step(context.Background())
+	if !c.Charges("ip") {
+		t.Error("on the first day")
+	}
+	w.pass(25 * time.Hour)
+	c.Step(context.Background())
+	if c.Charges("ip") || status(t, c).State != "warm" {
+		t.Errorf("charges: %v, state %s", c.Charges("ip"), status(t, c).State)
+	}
+}
+
 func TestRefundComesBack(t *testing.T) {
 	w := newWorld(t, 3600, 86_400)
 	c := w.node("a")

@@ -92,7 +92,7 @@ func (c *Controller) TakeSome(ip, provider string, n int64, again bool) (granted
 // take decides about one message. Callers hold a.mu.
 func (a *address) take(wants []Want, now time.Time, t Instant, down bool) (Grant, Verdict) {
 	g := Grant{address: a}
-	if a.view.known && (a.view.warm || a.view.law != Ledger) {
+	if a.view.unlimited() {
 		g.receipt = a.view.receipt
 		if !a.view.warm && a.rand.Float64() >= a.view.p {
 			return g, Refused
@@ -158,7 +158,7 @@ func (l *lane) ask(n, least int64) {
 }
 
 func (a *address) takeSome(l *lane, n int64, now time.Time, t Instant, down bool) (granted int64, rest Verdict) {
-	if a.view.known && (a.view.warm || a.view.law != Ledger) {
+	if a.view.unlimited() {
 		granted = n
 		if !a.view.warm {
 			granted = a.coin(n)
