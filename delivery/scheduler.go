@@ -150,14 +150,16 @@ type Scheduler struct {
 	counts   Counts
 }
 
-// Counts add up what has happened since New.
+// Counts are what has happened since New, and what is under way.
 type Counts struct {
-	Submitted, Refused, Done         uint64 // jobs
-	Delivered, Deferred, Bounced     uint64 // recipients with a result
-	Ambiguous, Unattempted           uint64 // of those deferred
-	Moved                            uint64 // parts that changed connection before they had their turn
-	Connected, ConnectFailed         uint64 // connections
-	Waiting, Running, Live, Messages int    // now: jobs not done, parts on connections, connections, messages
+	Submitted, Refused, Done uint64 // jobs; the refused ones are not among the submitted
+	Ambiguous                uint64 // recipients of whom the host's answer was lost
+	Moved                    uint64 // parts that changed connection before they had their turn
+	Connected, ConnectFailed uint64 // connections that were made, and that could not be
+	Waiting                  int    // jobs that are not done
+	Running                  int    // of their parts, those on a connection
+	Live                     int    // connections, those being opened included
+	Messages                 int    // with jobs that are not done
 }
 
 // New makes a scheduler, and starts its clock.

@@ -36,7 +36,7 @@ func (s *Scheduler) done(t *smtpclient.Transaction, o smtpclient.Outcome) {
 		}
 		c.answered = c.answered || r.Fate == smtpclient.Answered
 		good = good || r.Fate == smtpclient.Answered && r.Reply.OK()
-		s.result(w, s.resultOf(p, c, i, r, o.DSN, now), now)
+		w.results = append(w.results, s.resultOf(p, c, i, r, o.DSN, now))
 	}
 	if good {
 		s.praise(c, now)
@@ -108,32 +108,15 @@ func (s *Scheduler) resultOf(p *part, c *connection, i int, r smtpclient.Result,
 	return res
 }
 
-// result notes what became of one recipient.
-func (s *Scheduler) result(w *work, r Result, now time.Time) {
-	switch {
-	case r.Reply.OK():
-		s.counts.Delivered++
-	case r.Reply.Permanent():
-		s.counts.Bounced++
-	default:
-		s.counts.Deferred++
-	}
-	if !r.Attempted {
-		s.counts.Unattempted++
-	}
-	w.results = append(w.results, r)
-}
-
 // requeue lets a part wait again, before others of its message.
 func (s *Scheduler) requeue(p *part) { p.work.lane.waiting.add(p, true) }
 
 // fail gives a part that waits, and is off the list, the same result for all its recipients.
 func (s *Scheduler) fail(p *part, r Result) {
-	now := s.cfg.Now()
 	w := p.work
 	for _, i := range p.tx.Recipients {
 		r.Recipient, r.Source = i, w.Job.Source
-		s.result(w, r, now)
+		w.results = append(w.results, r)
 	}
 	if s.conclude(w) {
 		s.finish(w)
@@ -143,7 +126,7 @@ func (s *Scheduler) fail(p *part, r Result) {
 // refuse gives all of a job that has no lane one result.
 func (s *Scheduler) refuse(w *work, r reply.Reply) {
 	for _, i := range w.Recipients {
-		s.result(w, Result{Recipient: i, Source: w.Job.Source, Reply: r}, time.Time{})
+		w.results = append(w.results, Result{Recipient: i, Source: w.Job.Source, Reply: r})
 	}
 	s.conclude(w)
 	s.finish(w)

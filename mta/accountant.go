@@ -52,9 +52,10 @@ func accountingLimits(cfg *config.Config) accounting.Limits {
 	}
 }
 
-// accountant puts events into the accounting log's words.
+// accountant puts events into the accounting log's words, and has them counted.
 type accountant struct {
 	log    *accounting.Writer // nil: switched off
+	meter  *meter
 	policy func() *policy
 	now    func() time.Time
 
@@ -117,6 +118,7 @@ func (a *accountant) reception(m *envelope.Message) {
 
 // Rejected is called by submission for each refusal.
 func (a *accountant) Rejected(r submission.Rejection) {
+	a.meter.refused(r.Reply)
 	if a.log == nil {
 		return
 	}
@@ -135,12 +137,14 @@ func (a *accountant) Rejected(r submission.Rejection) {
 
 // attempted writes down what became of a recipient.
 func (a *accountant) attempted(kind eventKind, o *outcomes, at attempt) {
+	now := a.now()
+	a.meter.attempted(kind, o, at, now)
 	if a.log == nil {
 		return
 	}
 	m, r := o.message, at.result
 	a.received(m)
-	rec := a.record(kind, m, a.now())
+	rec := a.record(kind, m, now)
 	rec.Recipient = m.Recipients[at.pending.Index].Address
 	rec.Queue = queueName(m, rec.Recipient)
 	rec.Response = r.Reply

@@ -26,7 +26,7 @@ func TestReceptionComesFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	pol := newPolicy(config.Default())
-	a := &accountant{log: log, policy: func() *policy { return pol }, now: time.Now}
+	a := &accountant{log: log, meter: newMeter(), policy: func() *policy { return pol }, now: time.Now}
 	const n = 500
 	var all sync.WaitGroup
 	for i := range n {
@@ -74,7 +74,7 @@ func TestRemovedHeldMailHasNoSite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &accountant{log: log, now: time.Now}
+	a := &accountant{log: log, meter: newMeter(), now: time.Now}
 	a.removed(queue.Item{ID: 1, Recipients: []queue.ItemRecipient{
 		{Address: "a@x.example", Key: "mx.x.example"}, {Address: "b@x.example", Key: "warmup:192.0.2.20/big"}}})
 	if err := log.Close(); err != nil {

@@ -1,9 +1,6 @@
 package mta
 
 import (
-	"fmt"
-	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -48,17 +45,9 @@ func TestExplainNamesTheWarmup(t *testing.T) {
 	if s := w.explainDomain("box.example").Sources; len(s) != 1 || !strings.HasPrefix(s[0].Warmup, "plan tiny, stage 1 of 1, 1 of 1 sent this hour") {
 		t.Errorf("sources %+v", s)
 	}
-	res, err := http.Get(fmt.Sprintf("http://%s/metrics", w.http.socket.Addr()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := w.scrape()
 	for _, line := range []string{`mta_warmup_stage{source="new"} 1`, `mta_warmup_sent_this_hour{source="new"} 1`, `mta_warmup_paused{source="new"} 0`, `mta_warmup_held{source="new"} 1`} {
-		if !strings.Contains(string(text), line) {
+		if !strings.Contains(text, line) {
 			t.Errorf("metrics lack %s", line)
 		}
 	}

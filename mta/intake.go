@@ -17,11 +17,13 @@ import (
 type queueStore struct {
 	q        *queue.Queue
 	events   eventLog
+	meter    *meter
+	now      func() time.Time
 	refusing *trouble.Kind
 }
 
-func newQueueStore(q *queue.Queue, events eventLog, now func() time.Time, log *slog.Logger) *queueStore {
-	return &queueStore{q, events, trouble.New(log, now, slog.LevelError, "mail is refused with 4xx", "mail is no longer refused")}
+func newQueueStore(q *queue.Queue, events eventLog, m *meter, now func() time.Time, log *slog.Logger) *queueStore {
+	return &queueStore{q, events, m, now, trouble.New(log, now, slog.LevelError, "mail is refused with 4xx", "mail is no longer refused")}
 }
 
 // Begin opens a place for a message.
@@ -64,11 +66,14 @@ func (d queueDraft) Write(p []byte) (int, error) {
 // Commit accepts the message.
 func (d queueDraft) Commit(m *envelope.Message) error {
 	d.s.events.accepting(m)
+	began := d.s.now()
 	err := d.s.tell(d.Draft.Commit(m))
 	if err != nil {
 		d.s.events.refused(m)
+		return err
 	}
-	return err
+	d.s.meter.committed(d.s.now().Sub(began))
+	return nil
 }
 
 // diskFull makes submission answer 452 4.3.1.

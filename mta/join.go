@@ -24,7 +24,8 @@ func (r *Relay) openRouter(cfg *config.Config, undo *undoer) error {
 	if err != nil {
 		return err
 	}
-	r.router = router.New(router.Config{Settings: settings, Log: r.log}, resolver.New(rc))
+	r.resolver = resolver.New(rc)
+	r.router = router.New(router.Config{Settings: settings, Log: r.log}, r.resolver)
 	undo.add(r.router.Close)
 	return nil
 }

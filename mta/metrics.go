@@ -3,7 +3,10 @@ package mta
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"mta/delivery"
 	"mta/queue"
+	"mta/router"
+	"mta/router/resolver"
 	"mta/warmup"
 )
 
@@ -11,18 +14,31 @@ import (
 // nothing.
 type relayCollector struct{ r *Relay }
 
-type metric struct {
+// metric is one number of a part's counters, which are a T.
+type metric[T any] struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
-	of   func(*queue.Stats) float64
+	of   func(*T) float64
 }
 
-func newMetric(kind prometheus.ValueType, name, help string, of func(*queue.Stats) float64) metric {
-	return metric{prometheus.NewDesc(name, help, nil, nil), kind, of}
+func newMetric[T any](kind prometheus.ValueType, name, help string, of func(*T) float64) metric[T] {
+	return metric[T]{prometheus.NewDesc(name, help, nil, nil), kind, of}
+}
+
+func describe[T any](ch chan<- *prometheus.Desc, metrics []metric[T]) {
+	for _, m := range metrics {
+		ch <- m.desc
+	}
+}
+
+func collect[T any](ch chan<- prometheus.Metric, metrics []metric[T], of T) {
+	for _, m := range metrics {
+		ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.of(&of))
+	}
 }
 
 // The first seven add up: recovered + accepted = delivered + bounced + expired + removed + queued.
-var queueMetrics = []metric{
+var queueMetrics = []metric[queue.Stats]{
 	newMetric(prometheus.CounterValue, "mta_recipients_recovered_total", "Recipients found in the queue at the start.",
 		func(s *queue.Stats) float64 { return float64(s.Recovered) }),
 	newMetric(prometheus.CounterValue, "mta_recipients_accepted_total", "Recipients accepted since the start.",
@@ -63,6 +79,43 @@ var queueMetrics = []metric{
 		func(s *queue.Stats) float64 { return float64(s.DamagedRecords) + float64(s.DamagedFiles) }),
 }
 
+var deliveryMetrics = []metric[delivery.Counts]{
+	newMetric(prometheus.GaugeValue, "mta_delivery_connections", "Connections to remote hosts, those that are being opened included.",
+		func(c *delivery.Counts) float64 { return float64(c.Live) }),
+	newMetric(prometheus.CounterValue, "mta_delivery_connects_total", "Connections that were made.",
+		func(c *delivery.Counts) float64 { return float64(c.Connected) }),
+	newMetric(prometheus.CounterValue, "mta_delivery_connect_failures_total", "Connections that could not be made, or whose host had no greeting for us.",
+		func(c *delivery.Counts) float64 { return float64(c.ConnectFailed) }),
+	newMetric(prometheus.GaugeValue, "mta_delivery_jobs", "Jobs in memory: they wait for a connection, or are on one.",
+		func(c *delivery.Counts) float64 { return float64(c.Waiting) }),
+	newMetric(prometheus.GaugeValue, "mta_delivery_transactions", "Transactions on connections, under way or next.",
+		func(c *delivery.Counts) float64 { return float64(c.Running) }),
+	newMetric(prometheus.CounterValue, "mta_delivery_parked_total", "Jobs that waited in the queue because their site and source had no room.",
+		func(c *delivery.Counts) float64 { return float64(c.Refused) }),
+	newMetric(prometheus.CounterValue, "mta_delivery_ambiguous_total", "Recipients that may get a message twice: the host's answer to it was lost.",
+		func(c *delivery.Counts) float64 { return float64(c.Ambiguous) }),
+}
+
+var routerMetrics = []metric[router.Stats]{
+	newMetric(prometheus.CounterValue, "mta_router_hits_total", "Domains whose route was known.",
+		func(s *router.Stats) float64 { return float64(s.Hits) }),
+	newMetric(prometheus.CounterValue, "mta_router_lookups_total", "Domains whose route was looked up.",
+		func(s *router.Stats) float64 { return float64(s.Lookups) }),
+	newMetric(prometheus.GaugeValue, "mta_router_waiting", "Messages with domains that wait to be looked up.",
+		func(s *router.Stats) float64 { return float64(s.Messages) }),
+	newMetric(prometheus.GaugeValue, "mta_router_busy", "Look-ups of routes that are under way.",
+		func(s *router.Stats) float64 { return float64(s.Running) }),
+}
+
+var dnsMetrics = []metric[resolver.Stats]{
+	newMetric(prometheus.CounterValue, "mta_dns_queries_total", "Questions to name servers, each try counted.",
+		func(s *resolver.Stats) float64 { return float64(s.Asked) }),
+	newMetric(prometheus.CounterValue, "mta_dns_cache_hits_total", "Questions that the cache answered.",
+		func(s *resolver.Stats) float64 { return float64(s.Hits) }),
+}
+
+var inboundDesc = prometheus.NewDesc("mta_submission_connections", "Connections of clients, to all listeners.", nil, nil)
+
 var stateDesc = prometheus.NewDesc("mta_recipients_by_state", "Recipients in the queue by what they are doing.", []string{"state"}, nil)
 
 var alarmDesc = prometheus.NewDesc("mta_alarm", "1 while an alarm is on; the log has its reason.", []string{"alarm"}, nil)
@@ -102,9 +155,11 @@ var suppressedDesc = prometheus.NewDesc("mta_suppressed_addresses", "Entries of 
 
 // Describe sends the descriptions of all metrics.
 func (c relayCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, m := range queueMetrics {
-		ch <- m.desc
-	}
+	describe(ch, queueMetrics)
+	describe(ch, deliveryMetrics)
+	describe(ch, routerMetrics)
+	describe(ch, dnsMetrics)
+	ch <- inboundDesc
 	ch <- stateDesc
 	ch <- alarmDesc
 	ch <- missingDesc
@@ -117,9 +172,11 @@ func (c relayCollector) Describe(ch chan<- *prometheus.Desc) {
 // Collect sends their values, those of the queue from one instant.
 func (c relayCollector) Collect(ch chan<- prometheus.Metric) {
 	s := c.r.queue.Stats()
-	for _, m := range queueMetrics {
-		ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.of(&s))
-	}
+	collect(ch, queueMetrics, s)
+	collect(ch, deliveryMetrics, c.r.delivery.Counts())
+	collect(ch, routerMetrics, c.r.router.Stats())
+	collect(ch, dnsMetrics, c.r.resolver.Stats())
+	ch <- prometheus.MustNewConstMetric(inboundDesc, prometheus.GaugeValue, float64(c.r.inbound.Load()))
 	for state, n := range map[string]int64{
 		"due": s.Due, "deferred": s.Deferred, "waiting": s.Waiting, "held": s.Held, "active": s.Active,
 		"ending": s.Ending, "unreadable": s.Unreadable,

@@ -1,13 +1,77 @@
 package mta
 
 import (
+	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"mta/internal/sink"
 )
+
+// TestMetricsTellOfMail: a message to two recipients, one of whom the host refuses, and the report about
+// that. A third is refused at RCPT.
+func TestMetricsTellOfMail(t *testing.T) {
+	w := newWorld(t, sink.Config{Refusals: []sink.Refusal{sink.UnknownUsers("nobody")}}, `
+		defaults { smtp_port = PORT }
+		provider "box" { mx = ["mx.box.example"] }
+		source "out" { address = "127.0.0.1" }
+		pool "default" { shared = ["out"] }`)
+	w.suppress("gone@box.example")
+	w.refusedAtRCPT("ann@client.example", "gone@box.example")
+	w.send("ann@client.example", letter, "bob@box.example", "nobody@box.example")
+	w.await("ann@client.example", "Delivery")
+	text := w.scrape()
+	for _, line := range []string{
+		`mta_attempts_total{provider="box",result="bounced",source="out"} 1`,
+		`mta_attempts_total{provider="box",result="delivered",source="out"} 2`,
+		`mta_delivery_delay_seconds_count 2`,
+		`mta_commit_seconds_count 1`,
+		`mta_refusals_total{code="550"} 1`,
+		`mta_delivery_ambiguous_total 0`,
+		`mta_router_lookups_total 2`,
+		`mta_router_waiting 0`,
+	} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("metrics lack %s", line)
+		}
+	}
+	for _, name := range []string{"mta_dns_queries_total", "mta_delivery_connects_total"} {
+		if !strings.Contains(text, "\n"+name+" ") || strings.Contains(text, "\n"+name+" 0\n") {
+			t.Errorf("%s has counted nothing", name)
+		}
+	}
+	problems, err := promlint.New(strings.NewReader(text)).Lint()
+	for _, p := range problems {
+		if strings.HasPrefix(p.Metric, "mta_") {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	}
+	if err != nil || t.Failed() {
+		t.Errorf("%v; the metrics:\n%s", err, text)
+	}
+}
+
+// scrape gives the relay's metrics.
+func (w *world) scrape() string {
+	w.t.Helper()
+	res, err := http.Get(fmt.Sprintf("http://%s/metrics", w.http.socket.Addr()))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return string(text)
+}
 
 // TestMetricsAreInTheManual: each metric has its place in docs/accounting.md.
 func TestMetricsAreInTheManual(t *testing.T) {
@@ -19,6 +83,9 @@ func TestMetricsAreInTheManual(t *testing.T) {
 	go func() {
 		defer close(ch)
 		relayCollector{}.Describe(ch)
+		for _, c := range newMeter().collectors() {
+			c.Describe(ch)
+		}
 	}()
 	name := regexp.MustCompile(`fqName: "(mta_[a-z_]+)"`)
 	n := 0
@@ -33,7 +100,7 @@ func TestMetricsAreInTheManual(t *testing.T) {
 			t.Errorf("docs/accounting.md lacks %s", m[1])
 		}
 	}
-	if n < 20 {
+	if n < 40 {
 		t.Errorf("%d metrics are described", n)
 	}
 }

@@ -39,6 +39,7 @@ import (
 	"mta/mta/control"
 	"mta/queue"
 	"mta/router"
+	"mta/router/resolver"
 	"mta/submission"
 )
 
@@ -75,12 +76,14 @@ type Relay struct {
 	policy   atomic.Pointer[policy]
 	longest  atomic.Pointer[longestAge]
 	servers  map[string]submissionServer // by listener; New's, then guarded by reload
+	inbound  atomic.Int64                // connections of clients, to all servers
 	sites    siteDomains
 	sessions envelope.IDs // names sessions, whatever the listener
 	reload   sync.Mutex   // one reload at a time
 	draining atomic.Bool
 
 	queue        *queue.Queue
+	resolver     *resolver.Resolver
 	router       *router.Router
 	delivery     *delivery.Scheduler
 	destinations *file.Store
@@ -91,6 +94,7 @@ type Relay struct {
 	reporter     *reporter
 	suppression  *suppressor
 	events       *accountant
+	meter        *meter
 	accounting   *accounting.Writer // nil when switched off
 	listeners    *listeners
 	http         *httpServer // nil without an address
@@ -160,7 +164,8 @@ func (r *Relay) openAccounting(cfg *config.Config, undo *undoer) error {
 		return err
 	}
 	r.accounting = w
-	r.events = &accountant{log: w, policy: r.policy.Load, now: r.now}
+	r.meter = newMeter()
+	r.events = &accountant{log: w, meter: r.meter, policy: r.policy.Load, now: r.now}
 	undo.add(func() { r.closeAccounting() })
 	return nil
 }
@@ -188,7 +193,7 @@ func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
 	if err != nil {
 		return err
 	}
-	r.queue, r.store = q, newQueueStore(q, r.events, r.now, r.log)
+	r.queue, r.store = q, newQueueStore(q, r.events, r.meter, r.now, r.log)
 	undo.add(func() { q.Close() })
 	r.log.Info("queue is open", "recipients", q.Stats().Queued, "took", time.Since(began).Round(time.Millisecond))
 	r.reporter = startReporter((&reportWriter{
@@ -239,7 +244,7 @@ func (r *Relay) openListeners(cfg *config.Config, undo *undoer) (err error) {
 func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener) (*submission.Server, error) {
 	made := submissionServer{settings: submissionConfig(cfg, l)}
 	sc := made.settings
-	sc.Store, sc.Ready, sc.Events, sc.Log, sc.IDs = r.store, r.store.Ready, r.events, r.log.With("listener", l.Name), &r.sessions
+	sc.Store, sc.Ready, sc.Events, sc.Log, sc.IDs, sc.Open = r.store, r.store.Ready, r.events, r.log.With("listener", l.Name), &r.sessions, &r.inbound
 	sc.Verifier, sc.Suppressed = domainVerifier{r}, r.suppression.refuses
 	if l.TLS.Enabled() {
 		pair, err := tls.LoadX509KeyPair(l.TLS.Certificate, l.TLS.Key)

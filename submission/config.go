@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"mta/internal/envelope"
@@ -116,6 +117,8 @@ type Config struct {
 	Now func() time.Time // for what is written down; deadlines use time.Now. Nil: time.Now
 	Log *slog.Logger     // nil: none
 	IDs *envelope.IDs    // for session ids; shared by the listeners of a node. Nil: its own
+	// Open counts the open connections of all servers that share it. Nil: its own.
+	Open *atomic.Int64
 }
 
 // Limits bound what clients can use. Zero stands for the default in brackets.
@@ -172,6 +175,7 @@ func (cfg Config) withDefaults() Config {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	fill(&cfg.IDs, new(envelope.IDs))
+	fill(&cfg.Open, new(atomic.Int64))
 	if cfg.Events == nil {
 		cfg.Events = noEvents{}
 	}

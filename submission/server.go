@@ -186,6 +186,7 @@ func (s *Server) add(c *conn) bool {
 		return false
 	}
 	s.mu.conns[c] = struct{}{}
+	s.cfg.Open.Add(1)
 	return true
 }
 
@@ -195,8 +196,10 @@ func (s *Server) remove(c, next *conn) {
 	defer s.mu.Unlock()
 	if next != nil {
 		s.mu.conns[next] = struct{}{}
+		s.cfg.Open.Add(1)
 	}
 	delete(s.mu.conns, c)
+	s.cfg.Open.Add(-1)
 	if s.isClosing() && len(s.mu.conns) == 0 {
 		close(s.mu.empty)
 	}

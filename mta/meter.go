@@ -1,0 +1,67 @@
+package mta
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"mta/internal/reply"
+)
+
+// meter counts what happens to mail, for monitoring. Its labels are names of the configuration's blocks
+// and the codes of our own replies, of which there are few: sites and addresses are the accounting
+// log's.
+type meter struct {
+	attempts *prometheus.CounterVec // recipients, by provider, source and result
+	delay    prometheus.Histogram
+	commit   prometheus.Histogram
+	refusals *prometheus.CounterVec // by code
+}
+
+func newMeter() *meter {
+	return &meter{
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "mta_attempts_total",
+			Help: "Attempts at recipients, by provider (\"\" for sites that are none's), source and result: delivered, deferred, bounced or expired.",
+		}, []string{"provider", "source", "result"}),
+		delay: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "mta_delivery_delay_seconds",
+			Help:    "From acceptance, or release, of a message to its delivery, for each recipient.",
+			Buckets: []float64{.01, .1, 1, 10, 60, 300, 1800, 3600, 6 * 3600, 24 * 3600},
+		}),
+		commit: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "mta_commit_seconds",
+			Help:    "From the end of a message's content until it is durable, and the client hears 250.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 5},
+		}),
+		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "mta_refusals_total",
+			Help: "Connections, senders, recipients and contents that were refused, by the code of the reply.",
+		}, []string{"code"}),
+	}
+}
+
+// collectors are all that it has.
+func (m *meter) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.attempts, m.delay, m.commit, m.refusals}
+}
+
+var resultNames = map[eventKind]string{
+	eventDelivery: "delivered", eventTransientFailure: "deferred", eventBounce: "bounced", eventExpiration: "expired",
+}
+
+// attempted counts what became of a recipient at a host. What ended without an attempt is not counted.
+func (m *meter) attempted(kind eventKind, o *outcomes, at attempt, now time.Time) {
+	if !at.result.Attempted {
+		return
+	}
+	m.attempts.WithLabelValues(o.route.Provider, at.result.Source, resultNames[kind]).Inc()
+	if kind == eventDelivery {
+		m.delay.Observe(max(now.Sub(o.message.Start()), 0).Seconds())
+	}
+}
+
+func (m *meter) refused(r reply.Reply) { m.refusals.WithLabelValues(strconv.Itoa(r.Code)).Inc() }
+
+func (m *meter) committed(took time.Duration) { m.commit.Observe(took.Seconds()) }
