@@ -84,7 +84,7 @@ func (s *Scheduler) open(l *lane, p *destdb.Path, m *message, now time.Time) {
 		s: s, lane: l, host: route.Host{Name: p.Host.Name, Addr: p.Addr}, source: l.source, route: l.route, limits: l.limits,
 		tls: tlsOfPolicy(l.policy, l.route), id: fmt.Sprintf("%08x%04x", uint32(now.Unix()), s.nextConn&0xffff), cancel: cancel, opener: m,
 	}
-	c.rec = s.db.Open(p, l.site, l.route.Provider, now)
+	c.rec = s.db.Open(p, l.site, now)
 	c.rec.Owner = c
 	s.budget(budgetKey{kind: scopeHost, name: c.host.Addr.String()})
 	c.budgets = s.budgetsOf(c)

@@ -71,7 +71,6 @@ func (s *Scheduler) done(t *smtpclient.Transaction, o smtpclient.Outcome) {
 func (c *connection) clocked(now time.Time, took time.Duration) {
 	gap := now.Sub(c.last)
 	c.last = now
-	c.rec.Delivered++
 	if c.quickest == 0 || took < c.quickest {
 		c.quickest = took
 	}

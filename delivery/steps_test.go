@@ -31,7 +31,7 @@ func newScene(hosts int) *scene {
 // conn adds a connection to host i, made after so many seconds, with that backlog.
 func (s *scene) conn(i, made, backlog int) *destdb.Conn {
 	at := t0.Add(time.Duration(made) * time.Second)
-	c := s.db.Open(s.paths[i], s.db.Site("a"), "", at)
+	c := s.db.Open(s.paths[i], s.db.Site("a"), at)
 	c.Phase, c.Backlog, c.Threshold, c.Limit = destdb.Open, backlog, 5, 10
 	return c
 }
@@ -180,7 +180,7 @@ func TestSuspectIsTriedByOne(t *testing.T) {
 	if pathToOpen(s.paths, now, rnd, all) == nil {
 		t.Fatal("its time has come, yet it isn't tried")
 	}
-	s.db.Open(s.paths[0], s.db.Site("a"), "", now)
+	s.db.Open(s.paths[0], s.db.Site("a"), now)
 	if pathToOpen(s.paths, now, rnd, all) != nil {
 		t.Error("a second connection while the first is on its way")
 	}

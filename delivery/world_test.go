@@ -239,7 +239,7 @@ func (w *world) picture() string {
 	}
 	for _, h := range w.s.db.Hosts(destdb.HostKey{}, 100) {
 		for _, p := range h.Paths {
-			fmt.Fprintf(&b, "host %s: %v %v conns %v\n", h.Name, p.State, h.Broken, p.Conns)
+			fmt.Fprintf(&b, "host %s: %v %v, %d connections with %d\n", h.Name, p.State, h.Broken, p.Connections, p.Backlog)
 		}
 	}
 	return b.String()

@@ -16,15 +16,13 @@ func (p Phase) String() string { return [...]string{"opening", "open", "closing"
 
 // Conn is a live connection. Its owner keeps Phase, Backlog and the times up to date.
 type Conn struct {
-	Path     *Path
-	Site     *Site  // for whose mail it was opened
-	Provider string // of that site, "" for none
+	Path *Path
+	Site *Site // for whose mail it was opened
 
 	Phase     Phase
 	Made      time.Time // when it was begun
 	Backlog   int       // jobs that it has
 	Since     time.Time // when it last went from busy to idle or back, or changed its phase
-	Delivered int       // jobs done
 	Threshold int       // with that much backlog it takes no more by itself
 	Limit     int       // with that much backlog it takes no more at all
 
@@ -39,8 +37,8 @@ func (c *Conn) Rideable() bool { return c.Phase == Open && c.Backlog < c.Limit }
 
 // Open notes that a connection along p is begun, for a site's mail. It counts in every limit from
 // now on.
-func (db *DB) Open(p *Path, s *Site, provider string, now time.Time) *Conn {
-	c := &Conn{Path: p, Site: s, Provider: provider, Made: now, Since: now}
+func (db *DB) Open(p *Path, s *Site, now time.Time) *Conn {
+	c := &Conn{Path: p, Site: s, Made: now, Since: now}
 	p.conns = append(p.conns, nil)
 	copy(p.conns[1:], p.conns)
 	p.conns[0] = c
@@ -49,10 +47,6 @@ func (db *DB) Open(p *Path, s *Site, provider string, now time.Time) *Conn {
 	p.Host.used = now
 	s.live++
 	s.used = now
-	db.sources[p.Source]++
-	if provider != "" {
-		db.providers[provider]++
-	}
 	db.total++
 	db.touch(p.key())
 	return c
@@ -70,17 +64,7 @@ func (db *DB) Closed(c *Conn) {
 		p.conns = p.conns[:len(p.conns)-1]
 		p.Host.live--
 		c.Site.live--
-		count(db.sources, p.Source)
-		if c.Provider != "" {
-			count(db.providers, c.Provider)
-		}
 		db.total--
 		return
-	}
-}
-
-func count(m map[string]int, key string) {
-	if m[key]--; m[key] == 0 {
-		delete(m, key)
 	}
 }

@@ -64,9 +64,7 @@ type DB struct {
 	hostsSwept   HostKey
 	sitesSwept   string
 
-	sources   map[string]int // live connections by source
-	providers map[string]int // and by provider
-	total     int
+	total int
 
 	changed map[Key]struct{}
 }
@@ -83,17 +81,9 @@ func New(l Lifetimes) *DB {
 		hostsInOrder: ordered[HostKey, *Host]{key: (*Host).place, compare: HostKey.Compare},
 		sitesInOrder: ordered[string, *Site]{key: func(s *Site) string { return s.Name }, compare: strings.Compare},
 
-		sources:   make(map[string]int),
-		providers: make(map[string]int),
-		changed:   make(map[Key]struct{}),
+		changed: make(map[Key]struct{}),
 	}
 }
 
 // Total counts the live connections: being opened, open, being closed.
 func (db *DB) Total() int { return db.total }
-
-// Source counts the live connections from a source.
-func (db *DB) Source(name string) int { return db.sources[name] }
-
-// Provider counts the live connections to a provider's sites.
-func (db *DB) Provider(name string) int { return db.providers[name] }

@@ -19,7 +19,7 @@ var (
 
 // open makes a connection that stands and has that backlog.
 func open(db *DB, p *Path, made time.Time, backlog int) *Conn {
-	c := db.Open(p, db.Site("site"), "provider", made)
+	c := db.Open(p, db.Site("site"), made)
 	c.Phase, c.Backlog, c.Threshold, c.Limit = Open, backlog, 5, 10
 	return c
 }
@@ -32,7 +32,7 @@ func TestS6Classes(t *testing.T) {
 		working bool
 	}{
 		{"nothing is known", func(*DB, *Path) {}, Unused, true},
-		{"being opened", func(db *DB, p *Path) { db.Open(p, db.Site("s"), "", t0) }, Active, true},
+		{"being opened", func(db *DB, p *Path) { db.Open(p, db.Site("s"), t0) }, Active, true},
 		{"busy", func(db *DB, p *Path) { open(db, p, t0, 1) }, Active, true},
 		{"idle", func(db *DB, p *Path) { open(db, p, t0, 0) }, Idle, true},
 		{"one busy, one idle", func(db *DB, p *Path) { open(db, p, t0, 0); open(db, p, t0, 1) }, Active, true},
@@ -131,7 +131,7 @@ func TestConnectionsAreNewestFirstAndCounted(t *testing.T) {
 	if got := p.Conns(); !reflect.DeepEqual(got, []*Conn{c, b, a}) {
 		t.Fatal("not newest first")
 	}
-	if db.Total() != 3 || db.Source("out1") != 3 || db.Provider("provider") != 3 || p.Host.Live() != 3 || db.Site("site").Live() != 3 {
+	if db.Total() != 3 || p.Host.Live() != 3 || db.Site("site").Live() != 3 {
 		t.Error("counts are off")
 	}
 	db.Closed(b)
@@ -256,7 +256,7 @@ func TestListings(t *testing.T) {
 	open(db, p, t0, 3)
 	hosts, sites := db.Hosts(HostKey{}, 2), db.Sites("", 2)
 	if len(hosts) != 1 || hosts[0].Name != "mx" || len(hosts[0].Paths) != 1 || hosts[0].Paths[0].State != Active ||
-		len(hosts[0].Paths[0].Conns) != 1 || hosts[0].Paths[0].Conns[0].Backlog != 3 {
+		hosts[0].Paths[0].Connections != 1 || hosts[0].Paths[0].Backlog != 3 {
 		t.Errorf("hosts %+v", hosts)
 	}
 	if len(sites) != 1 || sites[0].Live != 1 {

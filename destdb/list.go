@@ -22,21 +22,12 @@ type HostInfo struct {
 
 // PathInfo is a path for a listing.
 type PathInfo struct {
-	Source string
-	State  State
-	Broken Broken
-	Made   time.Time
-	Conns  []ConnInfo // newest first
-}
-
-// ConnInfo is a connection for a listing.
-type ConnInfo struct {
-	Site      string
-	Phase     Phase
-	Made      time.Time
-	Since     time.Time // busy or idle since
-	Backlog   int
-	Delivered int
+	Source      string
+	State       State
+	Broken      Broken
+	Made        time.Time
+	Connections int
+	Backlog     int // jobs that those have
 }
 
 // SiteInfo is a site for a listing.
@@ -93,9 +84,9 @@ func (h *Host) info() HostInfo {
 }
 
 func (p *Path) info() PathInfo {
-	i := PathInfo{Source: p.Source, State: p.State(), Broken: p.Broken, Made: p.Made}
+	i := PathInfo{Source: p.Source, State: p.State(), Broken: p.Broken, Made: p.Made, Connections: len(p.conns)}
 	for _, c := range p.conns {
-		i.Conns = append(i.Conns, ConnInfo{c.Site.Name, c.Phase, c.Made, c.Since, c.Backlog, c.Delivered})
+		i.Backlog += c.Backlog
 	}
 	return i
 }

@@ -174,10 +174,8 @@ func hostOf(h *destdb.HostInfo, now time.Time) control.Host {
 
 func addPath(out *control.HostPath, p *destdb.PathInfo) {
 	out.State = moreAlive(out.State, control.HostState(p.State.String()))
-	out.Connections += len(p.Conns)
-	for _, c := range p.Conns {
-		out.Backlog += c.Backlog
-	}
+	out.Connections += p.Connections
+	out.Backlog += p.Backlog
 	if b := brokenOf(&p.Broken); b != nil && (out.Broken == nil || b.RetryAt.After(out.Broken.RetryAt)) {
 		out.Broken = b
 	}

@@ -170,14 +170,6 @@ func (c *Conn) Window() Window {
 	return c.mu.window.Window
 }
 
-// SetWindow replaces the window; it goes on growing and shrinking from there.
-func (c *Conn) SetWindow(w Window) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.mu.window.set(w)
-	c.wake.Signal()
-}
-
 // SetTrace replaces who watches; nil ends it.
 func (c *Conn) SetTrace(t *Trace) { c.trace.Store(t) }
 

@@ -26,8 +26,6 @@ type Store struct {
 	last    warmup.Instant
 	down    bool
 	unsure  func() (apply, answer bool)
-	claims  int
-	writes  int
 }
 
 type record struct {
@@ -70,18 +68,10 @@ func (s *Store) Peek(name string, dst []byte) []byte {
 	return dst
 }
 
-// Calls counts the calls of Claim and Write so far.
-func (s *Store) Calls() (claims, writes int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.claims, s.writes
-}
-
 // Claim implements warmup.Store.
 func (s *Store) Claim(_ context.Context, owner string, ttl time.Duration, keys []warmup.Key, dst []warmup.Record) ([]warmup.Record, warmup.Instant, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.claims++
 	if s.down {
 		return dst, 0, ErrDown
 	}
@@ -116,7 +106,6 @@ func (s *Store) clock() warmup.Instant {
 func (s *Store) Write(_ context.Context, changes []warmup.Change, dst []bool) ([]bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.writes++
 	if s.down {
 		return dst, ErrDown
 	}
