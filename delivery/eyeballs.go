@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -33,6 +34,28 @@ func (l *lane) slowPath(p *destdb.Path, now time.Time) bool {
 	return slices.ContainsFunc(l.dialing, func(c *connection) bool {
 		return c.rec.Path == p && !c.rec.Made.Add(attemptDelay).After(now)
 	})
+}
+
+// reason is why mail of the lane waits, as an operator is told. It names the host that has let us in and
+// says nothing: some take minutes for their greeting.
+func (l *lane) reason(now time.Time) waitReason {
+	if l.why.What != beingOpened {
+		return l.why
+	}
+	for _, paths := range l.tiers {
+		for _, p := range paths {
+			for _, r := range p.Conns() {
+				c := r.Owner.(*connection)
+				if r.Phase == destdb.Opening && c.lane == l && !slices.Contains(l.dialing, c) {
+					return waitReason{
+						What:  fmt.Sprintf("%s took a connection %v ago and is not ready for mail yet (greeting, EHLO or STARTTLS)", c.host, now.Sub(r.Made).Round(time.Second)),
+						Until: r.Made.Add(l.limits.HandshakeTimeout),
+					}
+				}
+			}
+		}
+	}
+	return l.why
 }
 
 // dialed notes that c has its TCP connection, or will have none.

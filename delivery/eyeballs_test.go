@@ -160,3 +160,19 @@ func TestAFamilyComesBack(t *testing.T) {
 		}
 	})
 }
+
+// An operator is told which host has let us in and says nothing, and until when we wait for it.
+func TestSilentHostIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, unhurried(Limits{}))
+		defer w.end()
+		j := w.job(routeTo("a", tier(w.host("mx", sink.Config{Latency: time.Hour}))), 1)
+		w.s.Submit(j)
+		time.Sleep(time.Minute)
+		want := "mx[192.0.2.1]:25 took a connection 1m0s ago and is not ready for mail yet (greeting, EHLO or STARTTLS)"
+		at, _ := w.s.Whereabouts(j.Message.ID)
+		if l := lanes(w, "a")[0]; l.Why != want || len(at.Waiting) != 1 || at.Waiting[0].Why != want || !l.Until.Equal(time.Now().Add(4*time.Minute)) {
+			t.Errorf("%q until %v; of the message: %+v", l.Why, l.Until, at)
+		}
+	})
+}

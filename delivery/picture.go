@@ -105,7 +105,8 @@ func (l *lane) info(now time.Time) LaneInfo {
 	i := LaneInfo{Site: l.laneKey.site, Source: l.laneKey.source, Waiting: l.waiting.n, Running: l.running, Opening: l.opening,
 		Limits: l.limits, SlowStart: l.slowStart()}
 	if l.waiting.n > 0 {
-		i.Why, i.Until, i.Oldest = l.why.What, l.why.Until, l.waiting.oldest.work.since
+		why := l.reason(now)
+		i.Why, i.Until, i.Oldest = why.What, why.Until, l.waiting.oldest.work.since
 	}
 	if l.waiting.n == 0 && l.prospects(now) != laneWorks {
 		r, _, until := l.outOfService(now)

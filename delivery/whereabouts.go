@@ -45,12 +45,14 @@ func (s *Scheduler) Whereabouts(id envelope.ID) (w Whereabouts, known bool) {
 	if m == nil {
 		return w, false
 	}
+	now := s.cfg.Now()
 	for g := m.groups; g != nil; g = g.next {
 		for p := g.first; p != nil; p = p.next {
 			l := p.work.lane
+			why := l.reason(now)
 			w.Waiting = append(w.Waiting, WaitingPart{
 				Site: l.laneKey.site, Source: l.laneKey.source, Recipients: p.tx.Recipients,
-				Since: p.work.since, Why: l.why.What, Until: l.why.Until,
+				Since: p.work.since, Why: why.What, Until: why.Until,
 			})
 		}
 	}
