@@ -18,10 +18,7 @@ func (s *Scheduler) HeldBack(m *envelope.Message, r *route.Route, source string)
 		return true
 	}
 	l := s.lanes[laneKey{site: r.Site, source: source, policy: policyOf(m, r)}]
-	f := Flow{r.Site, source}
-	h, p := s.flow(f)
-	_, free := s.space(f, h, p, !l.isBacklog(m, now), now)
-	s.tidyShare(f, h, p)
+	_, free := s.space(Flow{r.Site, source}, !l.isBacklog(m, now), now)
 	return free <= 0
 }
 

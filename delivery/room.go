@@ -48,13 +48,12 @@ func (s *Scheduler) Room(f Flow) int {
 	if s.draining {
 		return 0
 	}
-	h, p := s.flow(f)
-	_, free := s.space(f, h, p, false, now)
+	_, free := s.space(f, false, now)
 	if free <= 0 {
+		_, p := s.flow(f)
 		p.refused, p.again = true, true
 		return 0
 	}
-	s.tidyShare(f, h, p)
 	return free
 }
 
@@ -126,19 +125,28 @@ func (s *Scheduler) shareNow() int {
 // none, or as many of the site as it takes to find out: mail waits at its owner's then, and costs no
 // attempt. While the flow drains there may be as much backlog as leaves in a few seconds, so that fresh
 // mail finds room.
-func (s *Scheduler) space(f Flow, h *share, p *flow, fresh bool, now time.Time) (most, free int) {
-	most = max(s.shareNow()/len(h.flows), 1)
-	free = most - p.jobs
+func (s *Scheduler) space(f Flow, fresh bool, now time.Time) (most, free int) {
+	site, own, flows := 0, flow{}, 1
+	if h := s.shares[f.Site]; h != nil {
+		site, flows = h.jobs, len(h.flows)
+		if p := h.flows[f.Source]; p != nil {
+			own = *p
+		} else {
+			flows++ // with this one, should it come
+		}
+	}
+	most = max(s.shareNow()/flows, 1)
+	free = most - own.jobs
 	switch s.outlook(f.Site, now) {
 	case laneOut:
 		return 0, 0
 	case laneProbes:
 		most = min(most, probeJobs)
-		return most, min(free, most-h.jobs)
+		return most, min(free, most-site)
 	}
 	if stock := s.stock(f, now); stock > 0 && !fresh {
 		most = min(most, stock)
-		free = min(free, most-p.backlog)
+		free = min(free, most-own.backlog)
 	}
 	return most, free
 }
@@ -200,7 +208,7 @@ func (s *Scheduler) admit(w *work, l *lane, now time.Time) bool {
 	w.flow = Flow{w.Route.Site, w.Source}
 	h, p := s.flow(w.flow)
 	w.backlog = l.isBacklog(w.Message, now)
-	if _, free := s.space(w.flow, h, p, !w.backlog, now); free <= 0 {
+	if _, free := s.space(w.flow, !w.backlog, now); free <= 0 {
 		p.refused, p.again = true, true
 		return false
 	}
@@ -222,16 +230,16 @@ func (s *Scheduler) leave(w *work, now time.Time) {
 		p.backlog--
 	}
 	s.waiting--
-	s.offer(w.flow, h, p, now)
+	s.offer(w.flow, p, now)
 	s.tidyShare(w.flow, h, p)
 }
 
 // offer tells who was refused when there is enough room for it to be worth it.
-func (s *Scheduler) offer(f Flow, h *share, p *flow, now time.Time) {
+func (s *Scheduler) offer(f Flow, p *flow, now time.Time) {
 	if !p.refused {
 		return
 	}
-	if most, free := s.space(f, h, p, false, now); free > 0 && free >= most-most/2 {
+	if most, free := s.space(f, false, now); free > 0 && free >= most-most/2 {
 		p.refused = false
 		s.room = append(s.room, f)
 		s.signal()
@@ -253,12 +261,12 @@ func (s *Scheduler) remind(now time.Time) {
 
 func (s *Scheduler) remindFlow(f Flow, h *share, p *flow, now time.Time) {
 	if p.refused {
-		s.offer(f, h, p, now)
+		s.offer(f, p, now)
 		return
 	}
 	if p.again {
 		p.again = false
-		if _, free := s.space(f, h, p, false, now); free > 0 {
+		if _, free := s.space(f, false, now); free > 0 {
 			s.room = append(s.room, f)
 			s.signal()
 		}

@@ -87,27 +87,6 @@ func warmupKey(cfg *config.Config, d *config.Dedicated) string {
 	return cfg.Source(d.Name).Address.String()
 }
 
-// without gives the pool without the sources that can't be used.
-func (d *dividedPool) without(unusable func(source string) bool) *dividedPool {
-	less := *d
-	gone := func(key string) bool { return unusable(d.source[key]) }
-	less.Shared = slices.DeleteFunc(slices.Clone(d.Shared), gone)
-	less.Dedicated = slices.DeleteFunc(slices.Clone(d.Dedicated), gone)
-	return &less
-}
-
-// any reports whether a function is true of any of its sources.
-func (d *dividedPool) any(is func(source string) bool) bool {
-	for source := range d.key {
-		if is(source) {
-			return true
-		}
-	}
-	return slices.ContainsFunc(d.Shared, is)
-}
-
-func (d *dividedPool) empty() bool { return len(d.Shared)+len(d.Dedicated) == 0 }
-
 // has says whether mail that had a source before may have it again.
 func (d *dividedPool) has(source string) bool {
 	_, dedicated := d.key[source]
@@ -134,7 +113,7 @@ func (s *splitter) choose(pol *policy, m *envelope.Message, rt *route.Route, via
 		if !dedicated {
 			return choice{source: via}
 		}
-		patient := pool.holds() || s.now().Before(m.Start().Add(stickyFor))
+		patient := holds(&pool.Pool) || s.now().Before(m.Start().Add(stickyFor))
 		if s.warm.Charges(key) && s.heldBack(m, rt, via) {
 			if patient {
 				return choice{source: via, unpaid: true}
@@ -143,45 +122,50 @@ func (s *splitter) choose(pol *policy, m *envelope.Message, rt *route.Route, via
 			return pool.chosen(c, want)
 		}
 	}
-	if pool = s.usable(pool, unusable); pool.empty() {
-		return choice{none: true}
+	if c, ok := s.fresh(pool, m, rt, wants[:], unusable); ok {
+		return c
 	}
-	free := s.free(pool, m, rt)
-	open := func(source string) bool { return !s.heldBack(m, rt, source) }
-	if len(free.Dedicated) == 0 && len(pool.Dedicated) > 0 && (pool.holds() || !slices.ContainsFunc(pool.Shared, open)) {
-		key := pool.Dedicated[spread(m.ID)%uint64(len(pool.Dedicated))]
-		return choice{source: pool.source[key], unpaid: true}
-	}
-	return pool.chosen(s.warm.Choose(&free.Pool, spread(m.ID), wants[:]), want)
+	c, ok := s.fresh(pool, m, rt, wants[:], s.missing) // delivery says what is wrong with the others
+	c.none = !ok
+	return c
 }
 
-// free gives the pool without the sources that charge and that a message would wait for in delivery. A
-// token for it would be lost to others, or to the hour.
-func (s *splitter) free(pool *dividedPool, m *envelope.Message, rt *route.Route) *dividedPool {
-	held := func(key string) bool { return s.warm.Charges(key) && s.heldBack(m, rt, pool.source[key]) }
-	if !slices.ContainsFunc(pool.Dedicated, held) {
-		return pool
+// fresh chooses for who has no source yet; false when the pool has none that is usable. All is asked
+// beforehand: a token that is charged and given back leaves a warm-up that counts as used, and would not
+// go back a stage when idle; one for mail that waits in delivery is lost to others, or to the hour.
+func (s *splitter) fresh(pool *dividedPool, m *envelope.Message, rt *route.Route, wants []warmup.Want, unusable func(source string) bool) (choice, bool) {
+	able := pool.Pool
+	if slices.ContainsFunc(able.Shared, unusable) {
+		able.Shared = slices.DeleteFunc(slices.Clone(able.Shared), unusable)
 	}
-	free := *pool
-	free.Dedicated = slices.DeleteFunc(slices.Clone(pool.Dedicated), held)
-	return &free
+	usable, held, waitsFor := 0, 0, ""
+	able.Skip = func(key string) bool {
+		source := pool.source[key]
+		if unusable(source) {
+			return true
+		}
+		usable++
+		if !s.warm.Charges(key) || !s.heldBack(m, rt, source) {
+			return false
+		}
+		if held++; held == 1 {
+			waitsFor = source
+		}
+		return true
+	}
+	c := s.warm.Choose(&able, spread(m.ID), wants)
+	open := func(source string) bool { return !s.heldBack(m, rt, source) }
+	switch {
+	case usable+len(able.Shared) == 0:
+		return choice{}, false
+	case held > 0 && held == usable && (holds(&able) || !slices.ContainsFunc(able.Shared, open)):
+		return choice{source: waitsFor, unpaid: true}, true
+	}
+	return pool.chosen(c, wants[0]), true
 }
 
 // holds says whether mail waits for which no dedicated source has room.
-func (d *dividedPool) holds() bool { return d.Overflow == warmup.Hold || len(d.Shared) == 0 }
-
-// usable gives the pool without the sources that can't be used. It is asked beforehand: a token that is
-// charged and given back leaves a warm-up that counts as used, and would not go back a stage when idle.
-func (s *splitter) usable(pool *dividedPool, unusable func(source string) bool) *dividedPool {
-	if !pool.any(unusable) {
-		return pool
-	}
-	left := pool.without(unusable)
-	if left.empty() {
-		left = pool.without(s.missing) // delivery says what is wrong with the others
-	}
-	return left
-}
+func holds(p *warmup.Pool) bool { return p.Overflow == warmup.Hold || len(p.Shared) == 0 }
 
 func (d *dividedPool) chosen(c warmup.Choice, want warmup.Want) choice {
 	out := choice{source: d.source[c.Source], warm: c, wants: want}

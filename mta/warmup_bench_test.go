@@ -2,6 +2,8 @@ package mta
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,16 +15,26 @@ import (
 )
 
 // BenchmarkChooseSource is what a message costs more when its pool has a warming source: one that takes
-// it, one whose hour is full, and a pool without any, to compare.
+// it, one of 500, one whose hour is full, and a pool without any, to compare.
 func BenchmarkChooseSource(b *testing.B) {
 	for name, c := range map[string]struct {
 		tenant string
 		hourly string
-	}{"warming": {"acme", "100000000000"}, "diverted": {"acme", "1"}, "shared": {"other", "1"}} {
+		more   int // sources
+	}{
+		"warming": {"acme", "100000000000", 0}, "warming-500": {"acme", "100000000000", 499},
+		"diverted": {"acme", "1", 0}, "shared": {"other", "1", 0},
+	} {
 		b.Run(name, func(b *testing.B) {
+			var sources, dedicated strings.Builder
+			for i := range c.more {
+				fmt.Fprintf(&sources, "source \"more-%d\" { address = \"198.51.%d.%d\" }\n", i, 100+i/250, 1+i%250)
+				fmt.Fprintf(&dedicated, "dedicated \"more-%d\" { plan = \"p\" }\n", i)
+			}
 			cfg, err := config.Parse([]byte(`
 				source "pool-1" { address = "192.0.2.10" }
 				source "acme-1" { address = "192.0.2.20" }
+				`+sources.String()+`
 				plan "p" {
 					stage {
 						hourly = `+c.hourly+`
@@ -33,6 +45,7 @@ func BenchmarkChooseSource(b *testing.B) {
 				pool "acme" {
 					shared = ["pool-1"]
 					dedicated "acme-1" { plan = "p" }
+					`+dedicated.String()+`
 				}
 				pool "plain" { shared = ["pool-1"] }
 				tenant "acme" { pool = "acme" }
@@ -56,14 +69,17 @@ func BenchmarkChooseSource(b *testing.B) {
 			m := &envelope.Message{Tenant: c.tenant, Received: now}
 			w.ctl.Step(context.Background())
 			now = now.Add(10 * time.Minute)
-			s.choose(pol, m, rt, "", 50_000_000)
+			for i := range 1 + c.more {
+				m.ID = envelope.ID(i)
+				s.choose(pol, m, rt, "", 50_000_000/(1+c.more))
+			}
 			for range 5 {
 				w.ctl.Step(context.Background())
 			}
 			b.ReportAllocs()
 			for b.Loop() {
 				m.ID++
-				if x := s.choose(pol, m, rt, "", 1); x.source == "" || (x.key == "") == (name == "warming") {
+				if x := s.choose(pol, m, rt, "", 1); x.source == "" || (x.key == "") == strings.HasPrefix(name, "warming") {
 					b.Fatalf("chose %+v", x)
 				}
 			}

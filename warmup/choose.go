@@ -7,6 +7,9 @@ type Pool struct {
 	Shared    []string // warm sources
 	Dedicated []string // preferred; those with a plan are bound to it
 	Overflow  Overflow // what happens to mail that no dedicated source has room for
+	// Skip says of a dedicated source that the message can't take it, as if the pool were without it.
+	// Those before the one that is chosen are asked about, in order. Nil: none.
+	Skip func(ip string) bool
 }
 
 // Choice is what was chosen for a message.
@@ -37,9 +40,13 @@ const heldAtMost = 5 * time.Minute
 // the message, so that several share the mail. wants is not kept. It does no input or output.
 func (c *Controller) Choose(pool *Pool, message uint64, wants []Want) Choice {
 	var asking, refused *address
-	n := uint64(len(pool.Dedicated))
+	n, tried := uint64(len(pool.Dedicated)), 0
 	for i := range n {
 		ip := pool.Dedicated[(message+i)%n]
+		if pool.Skip != nil && pool.Skip(ip) {
+			continue
+		}
+		tried++
 		g, v := c.TakeAll(ip, wants)
 		switch {
 		case v == Granted:
@@ -50,7 +57,7 @@ func (c *Controller) Choose(pool *Pool, message uint64, wants []Want) Choice {
 			refused = g.address
 		}
 	}
-	if asking == nil && pool.Overflow == Divert && len(pool.Shared) > 0 || n == 0 && len(pool.Shared) > 0 {
+	if asking == nil && pool.Overflow == Divert && len(pool.Shared) > 0 || tried == 0 && len(pool.Shared) > 0 {
 		return Choice{Source: pool.Shared[message%uint64(len(pool.Shared))]}
 	}
 	if asking != nil {
