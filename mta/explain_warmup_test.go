@@ -1,10 +1,12 @@
 package mta
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
+	"mta/internal/envelope"
 	"mta/internal/sink"
 	"mta/mta/control"
 )
@@ -109,8 +111,18 @@ func TestExplainTellsOfSuppression(t *testing.T) {
 		}`)
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.arrived(1)
-	id := accept(t, w.Relay, "eve@box.example", 1)
-	explained(t, w.Relay, id, says(control.StateWaiting, "the day's cap is used"))
-	w.suppress("eve@box.example")
-	explained(t, w.Relay, id, says(control.StateWaiting, "it is bounced then and not sent, since its address is suppressed (since "))
+	// The warm-up may look at what waits just then, and it is bounced before it is asked about.
+	suppressed := says(control.StateWaiting, "it is bounced then and not sent, since its address is suppressed (since ")
+	for i := range 20 {
+		address := fmt.Sprintf("eve%d@box.example", i)
+		id := accept(t, w.Relay, address, 1)
+		explained(t, w.Relay, id, says(control.StateWaiting, "the day's cap is used"))
+		w.suppress(envelope.Address(address))
+		e, err := destinations{w.Relay}.Explain(t.Context(), control.ExplainQuery{ID: id})
+		if err == nil && suppressed(&e.Message.Recipients[0]) {
+			return
+		}
+		t.Logf("not as it should be: %+v, %v", e.Message, err)
+	}
+	t.Error("of 20 messages none is explained by the suppression of its address")
 }
