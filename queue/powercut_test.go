@@ -105,6 +105,7 @@ type sentRecipient struct {
 	final   bool // and a sync has ended since
 	held    bool // Change(Hold) was acknowledged
 	unsure  bool // a change was under way when the power went
+	bounce  asked
 	// The last deferral, and whether a sync has ended since.
 	attempts int
 	last     reply.Reply
@@ -112,6 +113,15 @@ type sentRecipient struct {
 	deferred bool
 	parked   bool // since: the key can be that or this
 }
+
+// asked is whether an operator's Bounce is in force.
+type asked uint8
+
+const (
+	no asked = iota
+	yes
+	unknown // the power was cut before it was durable
+)
 
 // fault lets a write or a sync of a segment fail now and then, before or after it is done.
 func (w *workload) fault(op faulty.Op, name string) *faulty.Fault {
@@ -190,30 +200,57 @@ func (w *workload) work() {
 	defer cancel()
 	l, err := w.q.Next(ctx)
 	if err != nil {
-		for _, l := range w.q.Take("parked", 2) {
-			w.q.Return(l.Message.ID, indexes(l))
+		for i, line := range parkedLines {
+			take := []func(string, int) []*Lease{w.q.Take, w.q.TakeNewest}[i%2]
+			for _, l := range take(line, 2) {
+				w.q.Return(l.Message.ID, indexes(l))
+			}
 		}
 		return
 	}
 	s := w.known[string(l.Message.Sender)]
+	outcome := Delivered
+	if l.Why == BounceAsked {
+		outcome = Bounced
+	}
 	for _, p := range l.Recipients {
 		r, one := &s.rcpts[p.Index], []int{p.Index}
-		switch w.rng.Intn(6) {
-		case 0, 1, 2:
+		if ends := l.Why == BounceAsked; ends && r.bounce == no || !ends && r.bounce == yes {
+			w.dump(l.Message.ID)
+			w.t.Fatalf("%s recipient %d is handed out as %v; asked to be bounced: %v", l.Message.Sender, p.Index, l.Why, r.bounce)
+		}
+		r.bounce = no
+		if l.Why == BounceAsked {
+			r.bounce = yes
+		}
+		switch do := w.rng.Intn(6); {
+		case do < 3:
 			r.settled = true
-			w.q.Settle(l.Message.ID, one, Delivered)
-		case 3:
-			r.attempts, r.deferred, r.parked = p.Attempts+1, false, false
-			r.last, r.key = greylisted, fmt.Sprint("site", w.rng.Intn(3))
-			r.last.Text = fmt.Sprint("attempt ", r.attempts, " of ", l.Message.Sender)
-			w.q.Defer(l.Message.ID, one, time.Now().Add(time.Duration(w.rng.Intn(5))*time.Second), Attempt{Reply: r.last, Via: r.last.Text}, r.key)
-		case 4:
+			w.q.Settle(l.Message.ID, one, outcome)
+		case do == 3:
+			w.deferred(l, &p, r)
+		case do == 4 && l.Why != BounceAsked:
 			r.parked = true
-			w.q.Park(l.Message.ID, one, "parked")
-		case 5:
+			w.q.Park(l.Message.ID, one, parkedLines[w.rng.Intn(len(parkedLines))])
+		default:
 			w.q.Return(l.Message.ID, one)
 		}
 	}
+}
+
+var parkedLines = []string{"parked", Line("parked", "a"), Line("parked", "b")}
+
+// deferred puts a recipient off: after an attempt, or since it can't be reported.
+func (w *workload) deferred(l *Lease, p *Pending, r *sentRecipient) {
+	untried := l.Why == BounceAsked
+	r.attempts, r.deferred, r.parked = p.Attempts, false, false
+	if !untried {
+		r.attempts++
+	}
+	r.last, r.key = greylisted, fmt.Sprint("site", w.rng.Intn(3))
+	r.last.Text = fmt.Sprint("attempt ", r.attempts, " of ", l.Message.Sender)
+	until := time.Now().Add(time.Duration(w.rng.Intn(5)) * time.Second)
+	w.q.Defer(l.Message.ID, []int{p.Index}, until, Attempt{Reply: r.last, Via: r.last.Text, Untried: untried}, r.key)
 }
 
 // operate does to some message what an operator may.
@@ -222,7 +259,7 @@ func (w *workload) operate() {
 		if !s.acked || w.rng.Intn(3) > 0 {
 			continue
 		}
-		a := []Action{Hold, Unhold, Remove, RetryNow}[w.rng.Intn(4)]
+		a := []Action{Hold, Unhold, Remove, RetryNow, Bounce}[w.rng.Intn(5)]
 		for i := range s.rcpts {
 			s.rcpts[i].unsure = true
 		}
@@ -235,8 +272,12 @@ func (w *workload) operate() {
 			case r.settled:
 			case a == Remove:
 				r.settled = true
-			case a != RetryNow:
-				r.held = a == Hold
+			case a == Bounce:
+				r.held, r.bounce = false, yes
+			case a == Hold:
+				r.held, r.bounce = true, no
+			case a == Unhold:
+				r.held = false
 			}
 		}
 		if n > 0 && err == nil { // else there was nothing to sync
@@ -336,7 +377,11 @@ func (w *workload) checkMessage(sender string, s *sent, it Item, ok bool) {
 			t.Fatalf("%s recipient %d was settled durably and is back: %+v", sender, i, is)
 		case living:
 			w.checkRecipient(sender, r, &is)
-			*r = sentRecipient{held: is.State == StateHeld, attempts: is.Attempts, last: is.Last, key: is.Key, deferred: is.Attempts > 0}
+			bounce := r.bounce
+			if r.unsure {
+				bounce = unknown
+			}
+			*r = sentRecipient{bounce: bounce, held: is.State == StateHeld, attempts: is.Attempts, last: is.Last, key: is.Key, deferred: is.Attempts > 0}
 		case !r.settled && !r.unsure:
 			w.dump(s.id)
 			t.Fatalf("%s recipient %d is lost", sender, i)
