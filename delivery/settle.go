@@ -36,7 +36,8 @@ func (s *Scheduler) done(t *smtpclient.Transaction, o smtpclient.Outcome) {
 		}
 		c.answered = c.answered || r.Fate == smtpclient.Answered
 		good = good || r.Fate == smtpclient.Answered && r.Reply.OK()
-		w.results = append(w.results, s.resultOf(p, c, i, r, o.DSN, now))
+		res := s.resultOf(p, c, i, r, o.DSN, now) // which may give back other parts of w, and append their results
+		w.results = append(w.results, res)
 	}
 	if good {
 		s.praise(c, now)
@@ -50,7 +51,7 @@ func (s *Scheduler) done(t *smtpclient.Transaction, o smtpclient.Outcome) {
 	}
 	if len(again) > 0 {
 		p.tx.Recipients = again
-		s.requeue(p)
+		s.requeue(p, now)
 	}
 	finished := s.conclude(w)
 	if finished {
@@ -107,18 +108,30 @@ func (s *Scheduler) resultOf(p *part, c *connection, i int, r smtpclient.Result,
 	return res
 }
 
-// requeue lets a part wait again, before others of its message.
-func (s *Scheduler) requeue(p *part) { p.work.lane.waiting.add(p, true) }
+// requeue lets a part wait again, before others of its message. One with a leave that lapses comes back
+// where its source is suspended by now, as handBack has it; its job may be finished by that.
+func (s *Scheduler) requeue(p *part, now time.Time) {
+	if w := p.work; w.MayBegin == nil || w.lane.suspension(now) == nil {
+		w.lane.waiting.add(p, true)
+		return
+	}
+	p.giveResult(Result{Reply: takenBack, Withdrawn: true})
+}
 
-// fail gives a part that waits, and is off the list, the same result for all its recipients.
-func (s *Scheduler) fail(p *part, r Result) {
+// giveResult gives all recipients of a part the same result.
+func (p *part) giveResult(r Result) {
 	w := p.work
 	for _, i := range p.tx.Recipients {
 		r.Recipient, r.Source = i, w.Job.Source
 		w.results = append(w.results, r)
 	}
-	if s.conclude(w) {
-		s.finish(w)
+}
+
+// fail gives a part that waits, and is off the list, the same result for all its recipients.
+func (s *Scheduler) fail(p *part, r Result) {
+	p.giveResult(r)
+	if s.conclude(p.work) {
+		s.finish(p.work)
 	}
 }
 

@@ -236,32 +236,6 @@ func TestCloseEndsDelays(t *testing.T) {
 	}
 }
 
-func TestOtherwise(t *testing.T) {
-	z := MustZone("fixed.test. 60 IN A 127.0.0.1")
-	z.Otherwise(func(name string, qtype uint16) ([]dns.RR, bool) {
-		if !strings.HasSuffix(name, ".bench.test.") {
-			return nil, false
-		}
-		if qtype != dns.TypeMX {
-			return nil, true
-		}
-		return []dns.RR{&dns.MX{
-			Hdr:        dns.RR_Header{Name: name, Rrtype: dns.TypeMX, Class: dns.ClassINET, Ttl: 60},
-			Preference: 10, Mx: "fixed.test.",
-		}}, true
-	})
-	_, addr := serve(t, z)
-	for name, want := range map[string]string{
-		"d17.bench.test": "NOERROR 10 fixed.test.",
-		"elsewhere.test": "NXDOMAIN",
-		"fixed.test":     "NOERROR",
-	} {
-		if got := summary(ask(t, "udp", addr, name, dns.TypeMX)); got != want {
-			t.Errorf("%s: got %q, want %q", name, got, want)
-		}
-	}
-}
-
 func TestRefusesWhatIsNotLoopback(t *testing.T) {
 	s := New(MustZone(""))
 	defer s.Close()

@@ -10,12 +10,6 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Func makes records on demand, for zones too large to be written down. name is lower case with
-// a final dot. It returns what is there for the name and the type (or a CNAME), and whether the
-// name exists at all: no records for an existing name is NODATA, else NXDOMAIN. It is called by
-// many goroutines.
-type Func func(name string, qtype uint16) (records []dns.RR, exists bool)
-
 // Fault is how a name misbehaves. The zero Fault is good behaviour.
 type Fault struct {
 	Drop     bool          // never answer: the client runs into its time-out
@@ -36,7 +30,6 @@ type Zone struct {
 		sync.RWMutex
 		names  map[string][]dns.RR // every name that exists, empty non-terminals too; lower case, final dot
 		faults map[string]*fault
-		fall   Func
 		negTTL uint32
 	}
 }
@@ -107,13 +100,6 @@ func unindent(records string) string {
 	return strings.Join(lines, "\n")
 }
 
-// Otherwise has f answer for all names that have no record.
-func (z *Zone) Otherwise(f Func) {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	z.mu.fall = f
-}
-
 // NegativeTTL sets the TTL of negative answers outside the zone's own SOAs (RFC 2308, 5), in
 // whole seconds; 60 s at first.
 func (z *Zone) NegativeTTL(d time.Duration) {
@@ -162,9 +148,6 @@ func (z *Zone) find(name string, qtype uint16) (records []dns.RR, exists bool) {
 			encloser = up(encloser)
 		}
 		all, exists = z.mu.names[below(encloser)]
-	}
-	if !exists && z.mu.fall != nil {
-		return z.mu.fall(name, qtype)
 	}
 	for _, rr := range all {
 		if t := rr.Header().Rrtype; t != qtype && t != dns.TypeCNAME && qtype != dns.TypeANY {
