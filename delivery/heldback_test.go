@@ -95,3 +95,30 @@ func TestHeldBackWithoutRoom(t *testing.T) {
 		}
 	})
 }
+
+// TestASuspensionGivesBackWhatItsConnectionHad: a host that ends a connection with a reply by which its
+// source is suspended has not seen the jobs that were next there. Their leaves don't wait for the end of the
+// suspension either, and a job whose other part waits is done once.
+func TestASuspensionGivesBackWhatItsConnectionHad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, unhurried(Limits{Site: Scope{Connections: 1}, MaxRecipients: 2, BacklogThreshold: 4}))
+		defer w.end()
+		refuse := sink.Refusal{Phase: sink.Mail, Prefix: "from@", Reply: "421 4.7.28 unusual rate"}
+		r := routeTo("a", tier(w.host("mx", sink.Config{Latency: time.Second, Refusals: []sink.Refusal{refuse}})))
+		r.Provider = "google"
+		const n = 20
+		for range n {
+			if !w.s.Submit(w.withLeave(w.job(r, 3), time.Hour)) {
+				t.Fatal("job refused")
+			}
+		}
+		time.Sleep(time.Minute)
+		results := w.settled()
+		if len(results) != 3*n || w.jobs != n {
+			t.Errorf("%d results of %d jobs after a minute, want %d of %d; %s", len(results), w.jobs, 3*n, n, w.picture())
+		}
+		if refused := len(results) - withdrawn(results); refused != 2 {
+			t.Errorf("%d were refused, want the first job's first two; the others withdrawn", refused)
+		}
+	})
+}

@@ -51,7 +51,11 @@ func (s *Scheduler) done(t *smtpclient.Transaction, o smtpclient.Outcome) {
 	}
 	if len(again) > 0 {
 		p.tx.Recipients = again
-		s.requeue(p, now)
+		if w.MayBegin != nil && w.lane.suspension(now) != nil {
+			p.giveResult(Result{Reply: takenBack, Withdrawn: true}) // as handBack did to what was waiting
+		} else {
+			s.requeue(p)
+		}
 	}
 	finished := s.conclude(w)
 	if finished {
@@ -108,15 +112,8 @@ func (s *Scheduler) resultOf(p *part, c *connection, i int, r smtpclient.Result,
 	return res
 }
 
-// requeue lets a part wait again, before others of its message. One with a leave that lapses comes back
-// where its source is suspended by now, as handBack has it; its job may be finished by that.
-func (s *Scheduler) requeue(p *part, now time.Time) {
-	if w := p.work; w.MayBegin == nil || w.lane.suspension(now) == nil {
-		w.lane.waiting.add(p, true)
-		return
-	}
-	p.giveResult(Result{Reply: takenBack, Withdrawn: true})
-}
+// requeue lets a part wait again, before others of its message.
+func (s *Scheduler) requeue(p *part) { p.work.lane.waiting.add(p, true) }
 
 // giveResult gives all recipients of a part the same result.
 func (p *part) giveResult(r Result) {
