@@ -27,6 +27,7 @@ func TestMetricsTellOfMail(t *testing.T) {
 	w.refusedAtRCPT("ann@client.example", "gone@box.example")
 	w.send("ann@client.example", letter, "bob@box.example", "nobody@box.example")
 	w.await("ann@client.example", "Delivery")
+	w.await("nobody@box.example", "Bounce") // which is told of when the report is durable, and that may be there before
 	text := w.scrape()
 	for _, line := range []string{
 		`mta_attempts_total{provider="box",result="bounced",source="out"} 1`,

@@ -529,15 +529,19 @@ func TestRemovalsAndDeliveriesAreWrittenDownOnce(t *testing.T) {
 	close(sent)
 	removing.Wait()
 	s := w.queue.Stats()
-	events := make(map[string]int64)
-	err := eventReader{w.Relay}.Read(context.Background(), control.LogQuery{Recipient: "bob@box.example"}, func(line []byte) error {
-		rec, err := accounting.Parse(line)
-		events[string(rec.Type)]++
-		return err
-	}, func() {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	var events map[string]int64
+	w.until("all is written down", func() bool { // what was out is told of a moment after it is counted
+		events = make(map[string]int64)
+		err := eventReader{w.Relay}.Read(context.Background(), control.LogQuery{Recipient: "bob@box.example"}, func(line []byte) error {
+			rec, err := accounting.Parse(line)
+			events[string(rec.Type)]++
+			return err
+		}, func() {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return events["AdminBounce"]+events["Delivery"] >= s.Removed+s.Delivered
+	})
 	if events["AdminBounce"] != s.Removed || events["Delivery"] != s.Delivered {
 		t.Errorf("the log has %v, the queue counts %d removed, %d delivered", events, s.Removed, s.Delivered)
 	}
