@@ -7,19 +7,30 @@ import (
 	"mta/internal/route"
 )
 
-// HeldBack reports whether a message has no way from a source now: that is suspended at the site, or has
-// no room there. A caller who needs a leave that lapses for each job can wait with it: a job that may
-// not begin waits like any other, and comes back when its turn has come.
-func (s *Scheduler) HeldBack(m *envelope.Message, r *route.Route, source string) bool {
+// Held is why a message has no way from a source.
+type Held uint8
+
+const (
+	NotHeld   Held = iota
+	NoRoom         // for the flow: OnRoom tells when there is
+	Suspended      // the source, at the site: that may be for hours
+)
+
+// HeldBack says whether a message has no way from a source now. A caller who needs a leave that lapses for
+// each job can wait with it: a job that may not begin waits like any other, and comes back when its turn
+// has come.
+func (s *Scheduler) HeldBack(m *envelope.Message, r *route.Route, source string) Held {
 	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.action(s.db.Site(r.Site), now, suspended, source) != nil {
-		return true
+		return Suspended
 	}
 	l := s.lanes[laneKey{site: r.Site, source: source, policy: policyOf(m, r)}]
-	_, free := s.space(Flow{r.Site, source}, !l.isBacklog(m, now), now)
-	return free <= 0
+	if _, free := s.space(Flow{r.Site, source}, !l.isBacklog(m, now), now); free <= 0 {
+		return NoRoom
+	}
+	return NotHeld
 }
 
 // isBacklog says whether a message is of the backlog that the lane drains. A nil lane drains none.

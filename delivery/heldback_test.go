@@ -43,7 +43,7 @@ func TestASuspensionGivesLeavesBack(t *testing.T) {
 			}
 			w.send(r, 1)
 			begun := w.job(r, 1)
-			if w.s.HeldBack(begun.Message, r, "out1") {
+			if w.s.HeldBack(begun.Message, r, "out1") != NotHeld {
 				t.Error("held back before the suspension")
 			}
 			if !byHost {
@@ -53,7 +53,7 @@ func TestASuspensionGivesLeavesBack(t *testing.T) {
 			if n := withdrawn(results); n != len(results) && !byHost || n < 15 {
 				t.Errorf("%d of %d withdrawn", n, len(results))
 			}
-			if !w.s.HeldBack(begun.Message, r, "out1") || w.s.HeldBack(begun.Message, r, "out2") {
+			if w.s.HeldBack(begun.Message, r, "out1") != Suspended || w.s.HeldBack(begun.Message, r, "out2") != NotHeld {
 				t.Error("the suspended source is not held back, or another is")
 			}
 			before := w.count()
@@ -82,15 +82,15 @@ func TestHeldBackWithoutRoom(t *testing.T) {
 		r := routeTo("a", tier(w.host("mx", sink.Config{Latency: time.Second})))
 		m := w.job(r, 1).Message
 		taken := 0
-		for ; !w.s.HeldBack(m, r, "out1"); taken++ {
+		for ; w.s.HeldBack(m, r, "out1") == NotHeld; taken++ {
 			w.send(r, 1)
 		}
-		if taken != 10 || w.s.HeldBack(m, r, "out2") {
-			t.Errorf("held back after %d jobs, another source too: %v", taken, w.s.HeldBack(m, r, "out2"))
+		if taken != 10 || w.s.HeldBack(m, r, "out1") != NoRoom || w.s.HeldBack(m, r, "out2") != NotHeld {
+			t.Errorf("held back after %d jobs: %v, another source: %v", taken, w.s.HeldBack(m, r, "out1"), w.s.HeldBack(m, r, "out2"))
 		}
 		w.awaitResults(10, time.Minute)
 		time.Sleep(time.Second)
-		if w.s.HeldBack(m, r, "out1") {
+		if w.s.HeldBack(m, r, "out1") != NotHeld {
 			t.Error("it is held back for ever")
 		}
 	})

@@ -43,7 +43,7 @@ type jobScheduler interface {
 	Room(delivery.Flow) int
 	Draining(delivery.Flow) bool
 	Trouble(site string) (reply.Reply, bool)
-	HeldBack(m *envelope.Message, rt *route.Route, source string) bool
+	HeldBack(m *envelope.Message, rt *route.Route, source string) delivery.Held
 }
 
 // requestRouter is what the dispatcher needs of the router.

@@ -28,9 +28,9 @@ type stage struct {
 	jobs []*delivery.Job
 	room int // jobs that delivery still takes
 
-	draining bool
-	heldBack map[string]bool // by site and source
-	trouble  reply.Reply
+	draining        bool
+	suspended, full map[string]bool // by site and source
+	trouble         reply.Reply
 
 	parked  map[string][]*queue.Lease
 	leases  map[envelope.ID]*queue.Lease
@@ -53,7 +53,7 @@ func newStage(t *testing.T) *stage {
 		refuse: make(map[string]reply.Reply),
 		slow:   make(map[string]bool),
 
-		heldBack: make(map[string]bool),
+		suspended: make(map[string]bool), full: make(map[string]bool),
 	}
 	cfg, err := config.Parse([]byte(`defaults {
 		retry_interval = "10m"
@@ -166,8 +166,14 @@ func (s stageDelivery) Submit(j *delivery.Job) bool {
 	return true
 }
 func (s stageDelivery) Room(delivery.Flow) int { return s.room }
-func (s stageDelivery) HeldBack(_ *envelope.Message, rt *route.Route, source string) bool {
-	return s.room == 0 || s.heldBack[rt.Site+" "+source]
+func (s stageDelivery) HeldBack(_ *envelope.Message, rt *route.Route, source string) delivery.Held {
+	switch {
+	case s.suspended[rt.Site+" "+source]:
+		return delivery.Suspended
+	case s.room == 0 || s.full[rt.Site+" "+source]:
+		return delivery.NoRoom
+	}
+	return delivery.NotHeld
 }
 func (s stageDelivery) Draining(delivery.Flow) bool { return s.draining }
 func (s stageDelivery) Trouble(string) (reply.Reply, bool) {

@@ -29,8 +29,8 @@ type splitter struct {
 	warm    warmer
 	missing func(source string) bool // on this machine
 	now     func() time.Time
-	// heldBack says that mail from a source would have to wait in delivery for long, or has no room there.
-	heldBack func(m *envelope.Message, rt *route.Route, source string) bool
+	// heldBack says why mail from a source would have to wait, for room in delivery or for long.
+	heldBack func(m *envelope.Message, rt *route.Route, source string) delivery.Held
 }
 
 // choice is the source that a job takes, or why it takes none.
@@ -114,7 +114,7 @@ func (s *splitter) choose(pol *policy, m *envelope.Message, rt *route.Route, via
 			return choice{source: via}
 		}
 		patient := holds(&pool.Pool) || s.now().Before(m.Start().Add(stickyFor))
-		if s.warm.Charges(key) && s.heldBack(m, rt, via) {
+		if s.warm.Charges(key) && s.heldBack(m, rt, via) != delivery.NotHeld {
 			if patient {
 				return choice{source: via, unpaid: true}
 			}
@@ -138,23 +138,29 @@ func (s *splitter) fresh(pool *dividedPool, m *envelope.Message, rt *route.Route
 	if slices.ContainsFunc(able.Shared, unusable) {
 		able.Shared = slices.DeleteFunc(slices.Clone(able.Shared), unusable)
 	}
-	usable, held, waitsFor := 0, 0, ""
+	usable, held := 0, 0
+	waitsFor, least := "", delivery.NotHeld // the source that is held back for the least, as far as is known
+	mustWait := func(source string) bool {
+		why := s.heldBack(m, rt, source)
+		if why != delivery.NotHeld && (waitsFor == "" || why < least) {
+			waitsFor, least = source, why
+		}
+		return why != delivery.NotHeld
+	}
 	able.Skip = func(key string) bool {
 		source := pool.source[key]
 		if unusable(source) {
 			return true
 		}
 		usable++
-		if !s.warm.Charges(key) || !s.heldBack(m, rt, source) {
+		if !s.warm.Charges(key) || !mustWait(source) {
 			return false
 		}
-		if held++; held == 1 {
-			waitsFor = source
-		}
+		held++
 		return true
 	}
 	c := s.warm.Choose(&able, spread(m.ID), wants)
-	open := func(source string) bool { return !s.heldBack(m, rt, source) }
+	open := func(source string) bool { return !mustWait(source) }
 	switch {
 	case usable+len(able.Shared) == 0:
 		return choice{}, false

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"mta/delivery"
 	"mta/internal/envelope"
 	"mta/internal/route"
 	"mta/mta/config"
@@ -62,7 +63,7 @@ func BenchmarkChooseSource(b *testing.B) {
 				b.Fatal(err)
 			}
 			watch := newSourceWatch(func() *config.Config { return cfg }, nil)
-			s := &splitter{warm: w.ctl, missing: watch.isMissing, now: clock, heldBack: func(*envelope.Message, *route.Route, string) bool { return false }}
+			s := &splitter{warm: w.ctl, missing: watch.isMissing, now: clock, heldBack: func(*envelope.Message, *route.Route, string) delivery.Held { return delivery.NotHeld }}
 			pol := newPolicy(cfg)
 			rt := to("192.0.2.99")
 			rt.Provider = "big"

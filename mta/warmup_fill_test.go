@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -58,9 +59,9 @@ const (
 	`
 )
 
-func newFillWorld(t *testing.T) *fillWorld {
+func newFillWorld(t *testing.T, conf string) *fillWorld {
 	log := slog.New(slog.DiscardHandler)
-	pol := parsePolicy(t, fillPlan)
+	pol := parsePolicy(t, conf)
 	w := &fillWorld{t: t, recorder: sink.NewRecorder(sink.Deliveries, 0), begin: time.Now()}
 	var err error
 	w.queue, err = queue.Open(queue.Config{Dir: "/q", FS: vfs.Memory(), SegmentSize: 1 << 20, MinFree: 1, Log: log,
@@ -201,7 +202,7 @@ func TestW12_ASuspendedSiteLeavesItsTokensToOthers(t *testing.T) {
 		for _, until := range []time.Duration{50 * time.Minute, 80 * time.Minute} {
 			t.Run(fmt.Sprint(from, " to ", until), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					w := newFillWorld(t)
+					w := newFillWorld(t, fillPlan)
 					defer w.end()
 					if from > 0 {
 						w.accept(310, "a.example", "b.example")
@@ -230,7 +231,7 @@ func TestW12_ASuspendedSiteLeavesItsTokensToOthers(t *testing.T) {
 // spread as the plan says; not all at once, as if tokens had been taken for it.
 func TestW13_ALiftedSuspensionIsNoBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFillWorld(t)
+		w := newFillWorld(t, fillPlan)
 		defer w.end()
 		w.delivery.Suspend("mx.a.example", "new-1", "a test", w.begin.Add(10*time.Hour))
 		w.accept(400, "a.example")
@@ -244,5 +245,25 @@ func TestW13_ALiftedSuspensionIsNoBurst(t *testing.T) {
 			t.Errorf("%d left in what remained of the hour", n)
 		}
 		w.judgeSpans()
+	})
+}
+
+// TestW12_ABurstWaitsForRoomAndNotForASuspension: while a warming source is suspended at a site, what another
+// source of its pool has no room for just then waits for that room, a matter of minutes.
+func TestW12_ABurstWaitsForRoomAndNotForASuspension(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFillWorld(t, strings.NewReplacer(`overflow = "hold"`, `shared = ["old-1"]`, `pool "default"`, `source "old-1" {
+			address          = "192.0.2.21"
+			max_message_rate = "20/s"
+		}
+		pool "default"`).Replace(fillPlan))
+		defer w.end()
+		w.delivery.Suspend("mx.a.example", "new-1", "a test", w.begin.Add(10*time.Hour))
+		const burst = 5000
+		w.accept(burst, "a.example")
+		time.Sleep(6 * time.Minute) // it takes 4.2
+		if n := len(w.seen("")); n != burst {
+			t.Errorf("%d of %d have left", n, burst)
+		}
 	})
 }

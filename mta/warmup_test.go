@@ -387,7 +387,7 @@ func TestWhatIsHeldBackTakesNoToken(t *testing.T) {
 	other.Domain, other.Site = "y.example", "mx.y.example"
 	w.routes["y.example"] = &other
 	w.pass(filling)
-	w.heldBack["mx.x.example acme-1"] = true
+	w.suspended["mx.x.example acme-1"] = true
 	for range 5 {
 		w.mail(1)
 	}
@@ -409,7 +409,7 @@ func TestWhatIsHeldBackTakesNoToken(t *testing.T) {
 		}
 	}
 	w.told = nil
-	delete(w.heldBack, "mx.x.example acme-1")
+	delete(w.suspended, "mx.x.example acme-1")
 	j := w.jobs[0]
 	j.Done(j, []delivery.Result{{Withdrawn: true, Reply: reply.Reply{Code: 451}}})
 	w.want(t, "return 1 [0]")
@@ -428,11 +428,33 @@ func TestASourceWithoutPlanIsNotPassedOver(t *testing.T) {
 		shared = ["pool-1"]
 		dedicated "acme-1" {}
 	}`)
-	w.heldBack["mx.x.example acme-1"] = true
+	w.suspended["mx.x.example acme-1"] = true
 	w.mail(1)
 	w.wantSources(1, 0)
 	if !w.jobs[0].MayBegin() {
 		t.Error("it may not begin")
+	}
+}
+
+// TestRoomIsWaitedForRatherThanAnEnd: where all sources of a pool are held back, mail waits for one that has
+// no room at this moment, and for a suspended one when there is no other.
+func TestRoomIsWaitedForRatherThanAnEnd(t *testing.T) {
+	for _, x := range []struct{ suspended, full, want string }{
+		{"acme-1 pool-1", "", "acme-1"}, {"", "acme-1 pool-1", "acme-1"},
+		{"acme-1", "pool-1", "pool-1"}, {"pool-1", "acme-1", "acme-1"},
+	} {
+		w := newWarmStage(t, overflowing)
+		w.pass(filling)
+		for _, source := range strings.Fields(x.suspended) {
+			w.suspended["mx.x.example "+source] = true
+		}
+		for _, source := range strings.Fields(x.full) {
+			w.full["mx.x.example "+source] = true
+		}
+		w.mail(1)
+		if len(w.jobs) != 1 || w.jobs[0].Source != x.want || w.jobs[0].MayBegin == nil || w.jobs[0].MayBegin() {
+			t.Errorf("%+v: %+v; want one from %s that may not begin", x, w.jobs, x.want)
+		}
 	}
 }
 
@@ -441,7 +463,7 @@ func TestASourceWithoutPlanIsNotPassedOver(t *testing.T) {
 func TestWhatIsHeldBackIsDiverted(t *testing.T) {
 	w := newWarmStage(t, overflowing)
 	w.pass(filling)
-	w.heldBack["mx.x.example acme-1"] = true
+	w.suspended["mx.x.example acme-1"] = true
 	l := w.mail(1)
 	w.wantSources(0, 1)
 	again := *l
@@ -455,10 +477,10 @@ func TestWhatIsHeldBackIsDiverted(t *testing.T) {
 	w.handle(&again)
 	w.wantSources(1, 2)
 	// Where the shared one would wait as well, that is left for later.
-	w.heldBack["mx.x.example pool-1"] = true
+	w.suspended["mx.x.example pool-1"] = true
 	w.mail(1)
 	w.wantSources(2, 2)
-	delete(w.heldBack, "mx.x.example pool-1")
+	delete(w.suspended, "mx.x.example pool-1")
 	w.missing["pool-1"] = true
 	w.mail(1)
 	w.wantSources(3, 2)
