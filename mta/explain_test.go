@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"mta/delivery"
 	"mta/internal/envelope"
 	"mta/internal/sink"
 	"mta/mta/control"
@@ -316,5 +317,22 @@ func TestSuspendedMailWaitsAndResumes(t *testing.T) {
 	}
 	if _, err := api.Suspend(ctx, control.Suspend{Site: "box.example", Source: "nobody", For: control.Age(time.Hour)}); !control.IsNotFound(err) {
 		t.Errorf("suspending from an unknown source: %v", err)
+	}
+}
+
+// TestWhatKeepsParkedMail: it is what keeps its own source, as another one's may be suspended for hours.
+func TestWhatKeepsParkedMail(t *testing.T) {
+	began := time.Now()
+	lanes := []delivery.LaneInfo{
+		{Site: "mx", Source: "slow", Waiting: 9, Oldest: began, Why: "suspended: a test"},
+		{Site: "mx", Source: "fast", Waiting: 9, Oldest: began.Add(time.Second), Why: "max_message_rate 9/s"},
+	}
+	for line, want := range map[string]string{
+		"slow": "waits for mx: suspended: a test", "fast": "waits for mx: max_message_rate 9/s",
+		"": "waits for mx: suspended: a test", "gone": "",
+	} {
+		if got := keptBy(&queue.ItemRecipient{Key: "mx", Line: line}, lanes); got != want {
+			t.Errorf("from %q: %q, want %q", line, got, want)
+		}
 	}
 }

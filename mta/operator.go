@@ -46,21 +46,31 @@ func (o operator) List(_ context.Context, f control.Filter, p control.Page) (con
 // while it goes through the connections.
 const mostDoing = 200
 
-// keeping is what keeps mail from sites, by site, as it was found for a page.
+// keeping is what keeps parked mail, by the line that it waits in, as it was found for a page.
 type keeping map[string]string
 
-// parked says what keeps the mail that waits in the queue for a site, "" when nothing is known.
-func (o operator) parked(key string, found keeping) string {
-	text, ok := found[key]
+// parked says what keeps a recipient that waits in the queue for its site, "" when nothing is known.
+func (o operator) parked(rc *queue.ItemRecipient, found keeping) string {
+	line := queue.Line(rc.Key, rc.Line)
+	text, ok := found[line]
 	if !ok {
-		var s site
-		info, _ := o.r.delivery.Site(key)
-		if s.addLanes(info.Lanes); s.Why != "" {
-			text = "waits for " + key + ": " + s.Why
-		}
-		found[key] = text
+		info, _ := o.r.delivery.Site(rc.Key)
+		text = keptBy(rc, info.Lanes)
+		found[line] = text
 	}
 	return text
+}
+
+// keptBy is parked, given the lanes to the site. Those from other sources have their own troubles.
+func keptBy(rc *queue.ItemRecipient, lanes []delivery.LaneInfo) string {
+	if rc.Line != "" {
+		lanes = slices.DeleteFunc(slices.Clone(lanes), func(l delivery.LaneInfo) bool { return l.Source != rc.Line })
+	}
+	var s site
+	if s.addLanes(lanes); s.Why == "" {
+		return ""
+	}
+	return "waits for " + rc.Key + ": " + s.Why
 }
 
 // doing says what is going on with the active recipients of a message, and what keeps the waiting
@@ -68,7 +78,7 @@ func (o operator) parked(key string, found keeping) string {
 func (o operator) doing(it *queue.Item, out *control.Item, keeps keeping) {
 	for i := range out.Recipients {
 		if rc := &it.Recipients[i]; rc.State == queue.StateWaiting && out.Recipients[i].Doing == "" {
-			out.Recipients[i].Doing = o.parked(rc.Key, keeps)
+			out.Recipients[i].Doing = o.parked(rc, keeps)
 		}
 	}
 	active := func(rc queue.ItemRecipient) bool { return rc.State == queue.StateActive }
