@@ -166,6 +166,8 @@ func (s *splitter) fresh(pool *dividedPool, m *envelope.Message, rt *route.Route
 		return choice{}, false
 	case held > 0 && held == usable && (holds(&able) || !slices.ContainsFunc(able.Shared, open)):
 		return choice{source: waitsFor, unpaid: true}, true
+	case c.Source == "" && !c.Asking() && least == delivery.NoRoom: // the others' tokens may be an hour away
+		return choice{source: waitsFor, unpaid: true}, true
 	}
 	return pool.chosen(c, wants[0]), true
 }

@@ -458,6 +458,40 @@ func TestRoomIsWaitedForRatherThanAnEnd(t *testing.T) {
 	}
 }
 
+// TestRoomIsWaitedForRatherThanTokens: where one source of a pool has no room, and no other has tokens, mail
+// waits for room; where it is suspended, for tokens.
+func TestRoomIsWaitedForRatherThanTokens(t *testing.T) {
+	for _, suspended := range []bool{false, true} {
+		w := newWarmStage(t, warmConfig+`source "acme-2" { address = "192.0.2.21" }
+		pool "acme" {
+			overflow = "hold"
+			dedicated "acme-1" { plan = "small" }
+			dedicated "acme-2" { plan = "small" }
+		}`)
+		w.pass(filling)
+		if suspended {
+			w.suspended["mx.x.example acme-2"] = true
+		} else {
+			w.full["mx.x.example acme-2"] = true
+		}
+		for range 14 {
+			w.mail(1)
+		}
+		wait := 0 // at acme-2
+		for _, j := range w.jobs {
+			if j.Source == "acme-2" && !j.MayBegin() {
+				wait++
+			}
+		}
+		if held := w.Parked("warmup:192.0.2.20/big"); suspended && (wait != 0 || held != 4) || !suspended && (wait != 4 || held != 0) {
+			t.Errorf("suspended: %v; %d wait for room and %d for tokens, of 4", suspended, wait, held)
+		}
+		if n := w.sources()["acme-1"]; n != 10 {
+			t.Errorf("%d are sent from the other source, want its hour's 10", n)
+		}
+	}
+}
+
 // TestWhatIsHeldBackIsDiverted: a shared source takes what a warming one would have to wait with, but for
 // what had the warming one before.
 func TestWhatIsHeldBackIsDiverted(t *testing.T) {

@@ -33,6 +33,10 @@ type Choice struct {
 	answered   uint64
 }
 
+// Asking says of a held message that the store is being asked for tokens: OnRoom comes when it has answered.
+// Of others it comes when there are tokens, which may take until the next hour.
+func (x *Choice) Asking() bool { return x.undecided }
+
 // heldAtMost is when a held message is tried again even if nobody called.
 const heldAtMost = 5 * time.Minute
 
