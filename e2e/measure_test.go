@@ -67,14 +67,6 @@ func runs(t *testing.T) int {
 	return n
 }
 
-// onlyFullSize skips what has nothing to say when it is small.
-func onlyFullSize(t *testing.T) {
-	t.Helper()
-	if !fullSize() {
-		t.Skip("runs with MTA_MEASURE=1 only")
-	}
-}
-
 // sites opens domains with a host each.
 func sites(t *testing.T, hosts ...*bench.Host) *bench.Ground {
 	t.Helper()
