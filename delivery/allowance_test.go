@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"mta/delivery/smtpclient"
+	"mta/internal/bubble"
 	"mta/internal/envelope"
 	"mta/internal/sink"
 )
@@ -54,7 +55,7 @@ func (p *plodder) Depth() int { return 1 }
 // The second big envelope takes the rest of the connections at once, and as the jobs of the first
 // end the workers move over: within ten mean job times, as S4 wants, both get the same.
 func TestS4_WorkersMoveOverToTheSecondMessage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const mean = time.Second
 		var mu sync.Mutex // guards the rest
 		rnd := rand.New(rand.NewPCG(3, 4))
@@ -129,7 +130,7 @@ func TestS4_WorkersMoveOverToTheSecondMessage(t *testing.T) {
 func TestS5_EmptyAndBlockedAreIdle(t *testing.T) {
 	depth := func(waiting int) int {
 		var deepest int
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			var looks, most atomic.Int64
 			w := newWorld(t, func(c *Config) {
 				unhurried(Limits{Site: Scope{Connections: 1}, MaxRecipients: 1, ActiveTimeout: 3 * time.Hour, IdleTimeout: 3 * time.Hour})(c)

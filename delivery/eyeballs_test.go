@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"mta/destdb"
+	"mta/internal/bubble"
 	"mta/internal/sink"
 )
 
@@ -36,7 +37,7 @@ func TestAHostThatSwallowsRequestsCostsLittle(t *testing.T) {
 	for _, messages := range []int{1, 50} {
 		for _, change := range []func(*Config){nil, unhurried(Limits{})} {
 			for seed := range uint64(4) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					w := newWorld(t, func(c *Config) {
 						c.Rand = rand.New(rand.NewPCG(seed, 1))
 						if change != nil {
@@ -62,7 +63,7 @@ func TestAHostThatSwallowsRequestsCostsLittle(t *testing.T) {
 }
 
 func TestTheNextHostIsTriedAfterTheDelay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
 		defer w.end()
 		r := routeTo("a", tier(w.hole("mx1"), w.hole("mx2"), w.hole("mx3")))
@@ -100,7 +101,7 @@ func TestTheNextHostIsTriedAfterTheDelay(t *testing.T) {
 
 // TestASlowGreetingIsNoSlowConnection: only the TCP connection counts.
 func TestASlowGreetingIsNoSlowConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
 		defer w.end()
 		slow := sink.Config{Work: map[sink.Phase]time.Duration{sink.Connect: 5 * time.Second}}
@@ -115,7 +116,7 @@ func TestASlowGreetingIsNoSlowConnection(t *testing.T) {
 
 // TestALoneHostIsNotDialedAgain: there is nothing to be tried beside it.
 func TestALoneHostIsNotDialedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, unhurried(Limits{Site: Scope{Connections: 4}, ConnectTimeout: 30 * time.Second}))
 		defer w.end()
 		r := routeTo("a", tier(w.hole("mx1")))
@@ -132,7 +133,7 @@ func TestALoneHostIsNotDialedAgain(t *testing.T) {
 
 // TestAFamilyComesBack: what was passed over while it was cut off is used again when it works.
 func TestAFamilyComesBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, unhurried(Limits{ConnectTimeout: 10 * time.Second, HostRetry: time.Minute, IdleTimeout: time.Second}))
 		defer w.end()
 		six := w.hole("six")
@@ -163,7 +164,7 @@ func TestAFamilyComesBack(t *testing.T) {
 
 // An operator is told which host has let us in and says nothing, and until when we wait for it.
 func TestSilentHostIsNamed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, unhurried(Limits{}))
 		defer w.end()
 		j := w.job(routeTo("a", tier(w.host("mx", sink.Config{Latency: time.Hour}))), 1)

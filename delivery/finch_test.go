@@ -10,6 +10,7 @@ import (
 
 	"mta/delivery/smtpclient"
 	"mta/destdb"
+	"mta/internal/bubble"
 	"mta/internal/reply"
 	"mta/internal/route"
 	"mta/internal/sink"
@@ -17,7 +18,7 @@ import (
 
 // When load falls, the newest connection carries what is left and the old ones run dry and close.
 func TestS7OldConnectionsRunDry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, unhurried(Limits{Site: Scope{Connections: 3}, ActiveTimeout: time.Hour, MaxDeliveriesPerConnection: 1e6}))
 		defer w.end()
 		h := w.host("mx", sink.Config{Latency: 20 * time.Millisecond})
@@ -43,7 +44,7 @@ func TestS7OldConnectionsRunDry(t *testing.T) {
 
 // A message at its allowance gets further connections only by riding on those that are busy.
 func TestS8BigEnvelopeRides(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(c *Config) {
 			unhurried(Limits{Site: Scope{Connections: 4}, MaxRecipients: 1})(c)
 			c.ScaleMaxConcurrency = 1
@@ -64,7 +65,7 @@ func TestS8BigEnvelopeRides(t *testing.T) {
 }
 
 func TestS11NextTierWhenTheFirstIsDown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
 		defer w.end()
 		a, b, c := w.host("mx10a", sink.Config{}), w.host("mx10b", sink.Config{}), w.host("mx20", sink.Config{})
@@ -89,7 +90,7 @@ func TestS11NextTierWhenTheFirstIsDown(t *testing.T) {
 }
 
 func TestS11AllDownDefersWithTheFirstRetryTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, unhurried(Limits{HostRetry: time.Minute}))
 		defer w.end()
 		a, b := w.host("mx10", sink.Config{}), w.host("mx20", sink.Config{})
@@ -131,7 +132,7 @@ func TestS11AllDownDefersWithTheFirstRetryTime(t *testing.T) {
 
 // Refused greetings and black holes are passed over within the attempt.
 func TestOtherHostsWithinTheAttempt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
 		defer w.end()
 		hole, busy := w.host("hole", sink.Config{}), w.host("busy", sink.Config{Drop: map[sink.Phase]float64{sink.Connect: 1}})
@@ -148,7 +149,7 @@ func TestOtherHostsWithinTheAttempt(t *testing.T) {
 
 // With a round trip of 200 ms several jobs are under way on each connection.
 func TestS12JobsQueueOnConnections(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, unhurried(Limits{Site: Scope{Connections: 2}}))
 		defer w.end()
 		r := routeTo("a", tier(w.host("mx", sink.Config{Latency: 200 * time.Millisecond})))
@@ -168,7 +169,7 @@ func TestS12JobsQueueOnConnections(t *testing.T) {
 
 // The remote closes with jobs queued: all are delivered once, elsewhere, and count no attempt more.
 func TestS13RemoteCloses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, unhurried(Limits{Site: Scope{Connections: 1}}))
 		defer w.end()
 		r := routeTo("a", tier(w.host("mx", sink.Config{MaxMessages: 3, Latency: 10 * time.Millisecond})))
@@ -187,7 +188,7 @@ func TestS13RemoteCloses(t *testing.T) {
 }
 
 func TestS13IdleConnectionMakesRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(c *Config) { c.MaxConnections = 2 })
 		defer w.end()
 		sites := make([]*route.Route, 5)
@@ -206,7 +207,7 @@ func TestS13IdleConnectionMakesRoom(t *testing.T) {
 }
 
 func TestS13Ages(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, unhurried(Limits{Site: Scope{Connections: 1}, IdleTimeout: 10 * time.Second, ActiveTimeout: time.Minute, MaxDeliveriesPerConnection: 50}))
 		defer w.end()
 		r := routeTo("a", tier(w.host("mx", sink.Config{})))
@@ -233,7 +234,7 @@ func TestS13Ages(t *testing.T) {
 }
 
 func TestS14ClosedPathIsUnusedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
 		defer w.end()
 		w.send(routeTo("a", tier(w.host("mx", sink.Config{}))), 1)
@@ -251,7 +252,7 @@ func TestS14ClosedPathIsUnusedAgain(t *testing.T) {
 
 // S15 in destdb is about records; this is a node that acts on them.
 func TestS15LearnedElsewhere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		db := destdb.New(destdb.Lifetimes{})
 		w := newWorld(t, func(c *Config) { c.DB = db })
 		defer w.end()
@@ -271,7 +272,7 @@ func TestS15LearnedElsewhere(t *testing.T) {
 }
 
 func TestS17ThousandsAtATime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const n = 2000
 		w := newWorld(t, unhurried(Limits{BacklogThreshold: 1}))
 		defer w.end()
@@ -292,7 +293,7 @@ func TestS17ThousandsAtATime(t *testing.T) {
 
 // Two sites that share a host share its connections.
 func TestSitesShareConnections(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
 		defer w.end()
 		h := w.host("mx", sink.Config{})
@@ -314,7 +315,7 @@ func TestSitesShareConnections(t *testing.T) {
 }
 
 func TestBrokenTLSIsRetriedInClear(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var tried []route.TLS
 		w := newWorld(t, func(c *Config) {
 			c.handshake = func(ctx context.Context, nc net.Conn, cfg smtpclient.Config) (session, error) {
@@ -349,7 +350,7 @@ func TestBrokenTLSIsRetriedInClear(t *testing.T) {
 
 // One of ten sites answers nothing: the others don't notice.
 func TestBlackHoleHarmsNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
 		defer w.end()
 		var sites []*route.Route
@@ -380,7 +381,7 @@ func TestBlackHoleHarmsNobody(t *testing.T) {
 // Small mail is not held up by big envelopes: with the connections full of these, a single one waits for
 // the next free place and not for all of them (S2).
 func TestS2SmallMailPassesBigEnvelopes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, unhurried(Limits{Site: Scope{Connections: 4}, MaxRecipients: 10, MaxDeliveriesPerConnection: 1e6}))
 		defer w.end()
 		r := routeTo("a", tier(w.host("mx", sink.Config{Work: map[sink.Phase]time.Duration{sink.End: 50 * time.Millisecond}})))
@@ -409,7 +410,7 @@ func TestS2SmallMailPassesBigEnvelopes(t *testing.T) {
 // Torture: every phase fails now and then. Each message is delivered once, or counted as ambiguous, or
 // its failure is told; nothing is left behind.
 func TestTorture(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var moved, failed uint64
 		doubtful := 0
 		for seed := range uint64(4) {

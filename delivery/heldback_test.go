@@ -2,9 +2,9 @@ package delivery
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"mta/internal/bubble"
 	"mta/internal/sink"
 )
 
@@ -29,7 +29,7 @@ func withdrawn(results []Result) (n int) {
 // the suspension is lifted.
 func TestASuspensionGivesLeavesBack(t *testing.T) {
 	for _, byHost := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			w := newWorld(t, unhurried(Limits{Site: Scope{Connections: 1}, MaxDeliveriesPerConnection: 1}))
 			defer w.end()
 			cfg := sink.Config{Latency: time.Second}
@@ -76,7 +76,7 @@ func TestASuspensionGivesLeavesBack(t *testing.T) {
 
 // TestHeldBackWithoutRoom: a source that has no room at a site is held back there, and another is not.
 func TestHeldBackWithoutRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(c *Config) { c.Share = 10 })
 		defer w.end()
 		r := routeTo("a", tier(w.host("mx", sink.Config{Latency: time.Second})))
@@ -100,7 +100,7 @@ func TestHeldBackWithoutRoom(t *testing.T) {
 // source is suspended has not seen the jobs that were next there. Their leaves don't wait for the end of the
 // suspension either, and a job whose other part waits is done once.
 func TestASuspensionGivesBackWhatItsConnectionHad(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, unhurried(Limits{Site: Scope{Connections: 1}, MaxRecipients: 2, BacklogThreshold: 4}))
 		defer w.end()
 		refuse := sink.Refusal{Phase: sink.Mail, Prefix: "from@", Reply: "421 4.7.28 unusual rate"}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"mta/destdb"
+	"mta/internal/bubble"
 	"mta/internal/gcra"
 	"mta/internal/reply"
 	"mta/internal/route"
@@ -33,7 +34,7 @@ func TestMessageRate(t *testing.T) {
 		"tenant": {Tenant: Scope{MessageRate: gcra.Rate{Events: 10, Burst: 1}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				w := newWorld(t, unhurried(limits))
 				defer w.end()
 				w.send(routeTo("a", tier(w.host("mx", sink.Config{}))), 51)
@@ -54,7 +55,7 @@ func TestMessageRate(t *testing.T) {
 
 // A tenant at his limit holds nobody else.
 func TestTenantRateIsHisOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(c *Config) {
 			c.Limits = func(_ *route.Route, _, tenant string) Limits {
 				l := Limits{NoSlowStart: true}
@@ -82,7 +83,7 @@ func TestTenantRateIsHisOwn(t *testing.T) {
 
 // A provider's limits hold for all its sites together.
 func TestProviderIsOneBudget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, unhurried(Limits{BacklogThreshold: 1, Provider: Scope{Connections: 3, MessageRate: gcra.Rate{Events: 20, Burst: 1}}}))
 		defer w.end()
 		h := w.host("mx1", sink.Config{Latency: 300 * time.Millisecond})
@@ -115,7 +116,7 @@ func TestProviderIsOneBudget(t *testing.T) {
 }
 
 func TestConnectionRate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, unhurried(Limits{BacklogThreshold: 1, Site: Scope{ConnectionRate: gcra.Rate{Events: 1, Burst: 1}}}))
 		defer w.end()
 		r := routeTo("a", tier(w.host("mx", sink.Config{Work: map[sink.Phase]time.Duration{sink.End: 4 * time.Second}})))
@@ -130,7 +131,7 @@ func TestConnectionRate(t *testing.T) {
 }
 
 func TestSlowStart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(c *Config) {
 			c.Limits = func(*route.Route, string, string) Limits {
 				return Limits{Site: Scope{Connections: 6}, MaxDeliveriesPerConnection: 1e6}
@@ -155,7 +156,7 @@ func TestSlowStart(t *testing.T) {
 
 // "Too many connections" halves what is in use, for a time and visibly.
 func TestFewerConnections(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var actions []destdb.Action
 		w := newWorld(t, func(c *Config) {
 			c.Limits = func(*route.Route, string, string) Limits { return Limits{Site: Scope{Connections: 8}} }
@@ -179,7 +180,7 @@ func TestFewerConnections(t *testing.T) {
 
 // A provider's throttling suspends the site for the source, is shown, and ends by itself.
 func TestSuspendedByReply(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, unhurried(Limits{}))
 		defer w.end()
 		h := w.host("gmail-smtp-in.l.google.com", sink.Config{Refusals: []sink.Refusal{{Phase: sink.Mail, Prefix: "from@",
@@ -215,7 +216,7 @@ func TestSuspendedByReply(t *testing.T) {
 }
 
 func TestSuspendAndResume(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
 		defer w.end()
 		r := routeTo("a", tier(w.host("mx", sink.Config{})))
@@ -236,7 +237,7 @@ func TestSuspendAndResume(t *testing.T) {
 // others, and when there are none it stays with its owner and counts no attempt. A source can be
 // suspended alone.
 func TestSuspendAndResumeHosts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, unhurried(Limits{}))
 		defer w.end()
 		mx1, mx2 := w.host("mx1", sink.Config{}), w.host("mx2", sink.Config{})
@@ -302,7 +303,7 @@ func TestSuspendAndResumeHosts(t *testing.T) {
 
 // What waits for a host when it is suspended comes back withdrawn: that is no attempt.
 func TestSuspendedWhileWaiting(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, unhurried(Limits{Site: Scope{Connections: 1}}))
 		defer w.end()
 		mx := w.host("mx", sink.Config{Work: map[sink.Phase]time.Duration{sink.End: time.Minute}})
@@ -328,7 +329,7 @@ func TestSuspendedWhileWaiting(t *testing.T) {
 
 // What this relay says by itself must not lead to actions, or they would renew themselves.
 func TestOwnWordsAreNotJudged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
 		defer w.end()
 		h := w.host("mx", sink.Config{})
@@ -347,7 +348,7 @@ func TestOwnWordsAreNotJudged(t *testing.T) {
 // the recipients who waited for it and come back with those words. What it says of a message is not.
 func TestARefusedConnectionIsToldOnce(t *testing.T) {
 	for phase, told := range map[sink.Phase]bool{sink.Connect: true, sink.Hello: true, sink.Mail: false} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			var refused []string
 			w := newWorld(t, func(c *Config) {
 				c.OnRefused = func(r *route.Route, source string, words reply.Reply) {
@@ -382,7 +383,7 @@ func TestARefusedConnectionIsToldOnce(t *testing.T) {
 }
 
 func TestReloadActsAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		rate := gcra.Rate{Events: 1, Per: time.Hour, Burst: 1}
 		w := newWorld(t, func(c *Config) {
 			c.Limits = func(*route.Route, string, string) Limits {
@@ -417,7 +418,7 @@ func TestDrainAfterAStopOfTheRelay(t *testing.T) {
 		{"a new site", 0, time.Hour, 0, time.Second},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				w := newWorld(t, unhurried(Limits{}))
 				w.end() // the ids of before are what is needed of it
 				old := make([]*Job, 100)
@@ -460,7 +461,7 @@ func TestDrainAfterAStopOfTheRelay(t *testing.T) {
 // TestDrainOfASiteThatComesAndGoes: short outages amid a drain must not keep its backlog for ever, as
 // they did when the time that a site was away was lost to the limit.
 func TestDrainOfASiteThatComesAndGoes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(c *Config) {
 			unhurried(Limits{})(c)
 			c.Share = 100_000
@@ -498,7 +499,7 @@ func TestDrainOfASiteThatComesAndGoes(t *testing.T) {
 }
 
 func TestT9_DrainsSmoothly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(c *Config) {
 			unhurried(Limits{HostRetry: 20 * time.Second, MaxHostRetry: 20 * time.Second})(c)
 			c.Share = 100_000

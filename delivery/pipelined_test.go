@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mta/internal/bubble"
 	"mta/internal/sink"
 )
 
@@ -23,7 +24,7 @@ func TestT4_CutAfterTheKthOfNPipelined(t *testing.T) {
 		for when, phase := range phases {
 			t.Run(mode+"/"+when, func(t *testing.T) {
 				for k := 1; k <= 10; k++ {
-					synctest.Test(t, func(t *testing.T) { cutAtKth(t, without, phase, k) })
+					bubble.Test(t, func(t *testing.T) { cutAtKth(t, without, phase, k) })
 				}
 			})
 		}
@@ -144,7 +145,7 @@ func TestT5_ConnectionsAreReused(t *testing.T) {
 		return count
 	}
 	t.Run("up to their number of messages", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			w := newWorld(t, unhurried(Limits{Site: Scope{Connections: 1}, MaxDeliveriesPerConnection: 40, ActiveTimeout: time.Hour}))
 			defer w.end()
 			r := routeTo("a", tier(w.host("mx", sink.Config{Latency: 20 * time.Millisecond})))
@@ -161,7 +162,7 @@ func TestT5_ConnectionsAreReused(t *testing.T) {
 		})
 	})
 	t.Run("up to their age", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			w := newWorld(t, unhurried(Limits{Site: Scope{Connections: 1}, MaxDeliveriesPerConnection: 1e6, ActiveTimeout: 5 * time.Minute, IdleTimeout: time.Minute}))
 			defer w.end()
 			r := routeTo("a", tier(w.host("mx", sink.Config{Latency: 20 * time.Millisecond})))
@@ -185,7 +186,7 @@ func TestT5_ConnectionsAreReused(t *testing.T) {
 		})
 	})
 	t.Run("while idle, up to their idle age", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			w := newWorld(t, unhurried(Limits{IdleTimeout: 30 * time.Second, ActiveTimeout: time.Hour}))
 			defer w.end()
 			r := routeTo("a", tier(w.host("mx", sink.Config{})))

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mta/internal/bubble"
 	"mta/internal/gcra"
 	"mta/internal/sink"
 )
@@ -29,7 +30,7 @@ func TestT8_NoMinuteHoldsMoreThanTheRate(t *testing.T) {
 				"source": {Source: Scope{MessageRate: rate}},
 			} {
 				t.Run(fmt.Sprintf("%v/%s/%s", rate, scope, name), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) { paced(t, rate, limits, demand) })
+					bubble.Test(t, func(t *testing.T) { paced(t, rate, limits, demand) })
 				})
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"mta/destdb"
+	"mta/internal/bubble"
 	"mta/internal/gcra"
 	"mta/internal/reply"
 	"mta/internal/route"
@@ -17,7 +18,7 @@ import (
 // TestWhoFilledTheRoomIsToldOfRoom is of a caller with parked jobs that hands over just as many
 // as there is room for, and so is refused none: he used not to hear of room again.
 func TestWhoFilledTheRoomIsToldOfRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(c *Config) { c.Share = 10 })
 		defer w.end()
 		r := routeTo("a", tier(w.host("mx", sink.Config{Latency: time.Second})))
@@ -42,7 +43,7 @@ func TestWhoFilledTheRoomIsToldOfRoom(t *testing.T) {
 // share, before or after the suspension began. Another source's mail leaves at once.
 func TestASuspendedSourceLeavesRoomForOthers(t *testing.T) {
 	for _, before := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			w := newWorld(t, func(c *Config) { c.Share = 16 })
 			defer w.end()
 			r := routeTo("a", tier(w.host("mx", sink.Config{Latency: time.Second})))
@@ -78,7 +79,7 @@ func TestASuspendedSourceLeavesRoomForOthers(t *testing.T) {
 // TestFlowsHaveEqualParts: what one source has filled before the others came it may keep, and gets no
 // more until it has less than its part, which is all of it again when the others have nothing.
 func TestFlowsHaveEqualParts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const share = 60
 		w := newWorld(t, func(c *Config) {
 			unhurried(Limits{Path: Scope{MessageRate: gcra.Rate{Events: 1, Per: time.Second}}})(c)
@@ -126,7 +127,7 @@ func TestFlowsHaveEqualParts(t *testing.T) {
 // TestOneSourceDrainsAlone: the backlog of a source that was suspended leaves at a limited rate, and has
 // little room; other sources of the site send as they like.
 func TestOneSourceDrainsAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, unhurried(Limits{}))
 		defer w.end()
 		r := routeTo("a", tier(w.host("mx", sink.Config{})))
@@ -167,7 +168,7 @@ func TestOneSourceDrainsAlone(t *testing.T) {
 // taken: it costs no attempt, no disk read and no memory. At each retry time one job finds out, and
 // when a host works again there is room for all.
 func TestBacklogOfABrokenHostStaysWithItsOwner(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const share, all = 10, 500
 		var w *world
 		var r *route.Route
@@ -221,7 +222,7 @@ func TestBacklogOfABrokenHostStaysWithItsOwner(t *testing.T) {
 
 // A host that has turned away one source is tried by the others: their mail is not held back.
 func TestOneSourceTurnedAwayHoldsNoOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		db := destdb.New(destdb.Lifetimes{})
 		w := newWorld(t, func(c *Config) { c.DB = db })
 		defer w.end()

@@ -3,16 +3,16 @@ package delivery
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"mta/internal/bubble"
 	"mta/internal/sink"
 )
 
 // A message that was scheduled before an outage and is released while the backlog drains is fresh
 // mail: its age counts from its release. One that waited through the outage is backlog.
 func TestScheduledMailIsFreshInADrain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(c *Config) {
 			unhurried(Limits{HostRetry: 20 * time.Second, MaxHostRetry: 20 * time.Second})(c)
 			c.Share = 100_000

@@ -5,13 +5,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mta/internal/bubble"
 	"mta/internal/gcra"
 	"mta/internal/route"
 	"mta/internal/sink"
 )
 
 func TestDelivers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
 		defer w.end()
 		r := routeTo("a", tier(w.host("mx1.a.example", sink.Config{})))
@@ -32,7 +33,7 @@ func TestDelivers(t *testing.T) {
 }
 
 func TestRefusedIndividually(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
 		defer w.end()
 		r := routeTo("a", tier(w.host("mx", sink.Config{Refusals: []sink.Refusal{
@@ -49,7 +50,7 @@ func TestRefusedIndividually(t *testing.T) {
 }
 
 func TestBigEnvelopeGoesInBatches(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
 		defer w.end()
 		r := routeTo("a", tier(w.host("mx", sink.Config{})))
@@ -67,7 +68,7 @@ func TestBigEnvelopeGoesInBatches(t *testing.T) {
 }
 
 func TestHostTakesFewerRecipientsThanItMust(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
 		defer w.end()
 		r := routeTo("a", tier(w.host("mx", sink.Config{MaxRecipients: 7})))
@@ -80,7 +81,7 @@ func TestHostTakesFewerRecipientsThanItMust(t *testing.T) {
 }
 
 func TestUnknownSource(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
 		defer w.end()
 		j := w.job(routeTo("a", tier(w.host("mx", sink.Config{}))), 2)
@@ -97,7 +98,7 @@ func TestUnknownSource(t *testing.T) {
 // A job that doesn't fit the share stays the caller's. When half the share is free he is told, and once
 // more, for what he was parking at that time.
 func TestShareOfMemory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(c *Config) { c.Share = 10 })
 		defer w.end()
 		h := w.host("mx", sink.Config{Latency: time.Second})
@@ -126,7 +127,7 @@ func TestShareOfMemory(t *testing.T) {
 }
 
 func TestExpiresWhileItWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
 		defer w.end()
 		h := w.host("hole", sink.Config{})
@@ -142,7 +143,7 @@ func TestExpiresWhileItWaits(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
 		defer w.end()
 		h := w.host("hole", sink.Config{})
@@ -164,7 +165,7 @@ func TestCancel(t *testing.T) {
 // goes out, when it is on the connection already; what is behind it goes on.
 func TestMayBegin(t *testing.T) {
 	for _, mode := range []sink.Config{{Latency: time.Second}, {Latency: time.Second, Without: sink.Chunking}, {Latency: time.Second, Without: sink.Chunking | sink.Pipelining}} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			w := newWorld(t, func(c *Config) { c.MaxConnections = 1 })
 			defer w.end()
 			r := routeTo("a", tier(w.host("mx", mode)))
@@ -199,7 +200,7 @@ func TestMayBegin(t *testing.T) {
 // TestWhatMayNotBeginCostsNoTurn: jobs whose time is over when it is their turn hold up no other by the
 // rate at which they would have left.
 func TestWhatMayNotBeginCostsNoTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, unhurried(Limits{Path: Scope{MessageRate: gcra.Rate{Events: 1, Per: time.Second}}}))
 		defer w.end()
 		r := routeTo("a", tier(w.host("mx", sink.Config{})))
@@ -221,7 +222,7 @@ func TestWhatMayNotBeginCostsNoTurn(t *testing.T) {
 }
 
 func TestDrain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
 		defer w.end()
 		r := routeTo("a", tier(w.host("mx", sink.Config{Latency: 500 * time.Millisecond})))
@@ -251,7 +252,7 @@ func TestDrain(t *testing.T) {
 // What waits for a source that is taken out of the configuration is given back at once, to leave by
 // another: nothing has failed.
 func TestReloadWithoutASourceGivesItsMailBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		gone := false
 		w := newWorld(t, func(c *Config) {
 			c.Source = func(name string) (Source, bool) { return Source{Name: name, EHLO: "relay.example"}, !gone }
@@ -275,7 +276,7 @@ func TestReloadWithoutASourceGivesItsMailBack(t *testing.T) {
 // TestLanesAndTheirBudgetsAreForgotten: within an hour a lane's limits are remembered, after that
 // nothing is.
 func TestLanesAndTheirBudgetsAreForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
 		defer w.end()
 		w.send(routeTo("a", tier(w.host("mx", sink.Config{}))), 1)

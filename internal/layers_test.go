@@ -3,7 +3,11 @@
 package internal_test
 
 import (
+	"bytes"
+	"io/fs"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -30,6 +34,7 @@ var rules = []struct{ pkg, mustNotReach, why string }{
 	{"mta/mta/config", "mta/mta", "the file is read before anything is built"},
 	{"mta/mta/control", "mta/mta", "the API names what it needs; package mta supplies it"},
 	{"mta/mta/bench", "mta/mta", "the relay is measured as a process of its own, as any other server"},
+	{"mta/cmd/mta", "mta/internal/bubble", "it is for tests, and brings package testing with it"},
 	{"mta/mta/control", "mta/queue", "the API has its own words for JSON, so that the queue may change"},
 }
 
@@ -58,6 +63,23 @@ func TestRulesNameRealPackages(t *testing.T) {
 		if _, ok := deps[r.pkg]; !ok {
 			t.Errorf("the rule about %s guards nothing: there is no such package", r.pkg)
 		}
+	}
+}
+
+// TestVirtualTimeByBubble keeps the race detector's runs whole: package bubble says why.
+func TestVirtualTimeByBubble(t *testing.T) {
+	err := filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, "layers_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if bytes.Contains(text, []byte("synctest.Test(")) {
+			t.Errorf("%s calls synctest.Test itself, instead of bubble.Test", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mta/internal/bubble"
 	"mta/queue"
 )
 
@@ -105,7 +106,7 @@ func TestAlarmsAreInTheManual(t *testing.T) {
 }
 
 func TestAlarmsAreToldOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
 		a := alarms{log: slog.New(slog.NewTextHandler(&text, nil))}
 		var healthy atomic.Bool

@@ -18,6 +18,7 @@ import (
 
 	"mta/delivery"
 	"mta/destdb"
+	"mta/internal/bubble"
 	"mta/internal/envelope"
 	"mta/internal/reply"
 	"mta/internal/route"
@@ -250,7 +251,7 @@ func (p *pipeline) mostAttempts() (most int) {
 // has come to its height.
 func TestT9_BacklogDrainsSmoothlyBehindFreshMail(t *testing.T) {
 	const perSecond, outage = 4, 30 * 60
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newPipeline(t)
 		p.start()
 		defer p.end()
@@ -326,7 +327,7 @@ func (p *pipeline) checkDrain(back time.Time, perSecond, backlog, took int) {
 // Mail for a host that is known to be down costs nothing while it waits, over a restart too: no
 // attempt is counted, and no content is read.
 func TestBacklogOfABrokenHostCostsNoAttempt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newPipeline(t)
 		p.start()
 		defer func() { p.end() }()
@@ -372,7 +373,7 @@ func TestBacklogOfABrokenHostCostsNoAttempt(t *testing.T) {
 // Mail that waits for a broken host is given up when its domain says so, tried or not, although the
 // queue knows only the longest max_age of all.
 func TestBacklogOfABrokenHostExpires(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newPipeline(t)
 		p.pol = parsePolicy(t, `
 			defaults { max_host_retry_interval = "5m" }

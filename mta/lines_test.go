@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mta/internal/bubble"
 	"mta/internal/envelope"
 	"mta/queue"
 )
@@ -41,7 +42,7 @@ func (q *turnstile) TakeNewest(key string, n int) []*queue.Lease {
 // other: what the others have parked leaves at their own pace, what comes is sent at once, and no
 // message is handed out again and again meanwhile.
 func TestASlowSourceHoldsUpNoOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newPipeline(t)
 		p.pol = parsePolicy(t, `
 			source "slow" {

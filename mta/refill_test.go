@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"mta/delivery"
+	"mta/internal/bubble"
 	"mta/internal/envelope"
 	"mta/internal/reply"
 	"mta/queue"
@@ -19,7 +20,7 @@ func flowTo(site string) delivery.Flow { return delivery.Flow{Site: site, Source
 // Who tells of room never waits for the disk, each site is taken up after its last room, and a site
 // that has much to read is behind those that waited before it.
 func TestRefillerKeepsNobodyWaiting(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var taken []string
 		disk := make(chan struct{})
@@ -61,7 +62,7 @@ func TestRefillerKeepsNobodyWaiting(t *testing.T) {
 
 // A site whose mail leaves as fast as it is taken up has room for ever, and the others have their turns.
 func TestRefillerGivesEachSiteItsTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var taken []string
 		ctx, cancel := context.WithCancel(t.Context())
 		f := newRefiller(func(to delivery.Flow) bool {
@@ -83,7 +84,7 @@ func TestRefillerGivesEachSiteItsTurn(t *testing.T) {
 // TestRefillerWaitsForRoutes: delivery has room as long as nothing gets there. With a slow name server
 // all that is parked would be in memory.
 func TestRefillerWaitsForRoutes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := newStage(t)
 		s.routing.limit = 100
 		s.slow["x.example"] = true
@@ -128,7 +129,7 @@ func (q unwritable) Writable(context.Context) error { <-q.healed; return nil }
 // TestRefillerWaitsForTheJournal: what is taken up while it can't be written is done once more after a
 // crash. The room that came meanwhile is not forgotten.
 func TestRefillerWaitsForTheJournal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := newStage(t)
 		q := unwritable{s, make(chan struct{})}
 		s.dispatcher.queue = q

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mta/internal/bubble"
 	"mta/internal/envelope"
 	"mta/queue"
 )
@@ -34,7 +35,7 @@ func (r *slowReports) notify(_ notification, done func(error)) { r.done = append
 // TestReportsBoundWhatIsTakenUp: what expires, or is given up, at once is leased as fast as it can be
 // reported, however much it is.
 func TestReportsBoundWhatIsTakenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := newStage(t)
 		q, reports := &expiring{stage: s}, &slowReports{}
 		s.dispatcher.queue, s.dispatcher.notifier = q, reports

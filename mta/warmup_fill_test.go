@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"mta/delivery"
+	"mta/internal/bubble"
 	"mta/internal/envelope"
 	"mta/internal/route"
 	"mta/internal/sink"
@@ -201,7 +202,7 @@ func TestW12_ASuspendedSiteLeavesItsTokensToOthers(t *testing.T) {
 	for _, from := range []time.Duration{0, 25 * time.Minute} {
 		for _, until := range []time.Duration{50 * time.Minute, 80 * time.Minute} {
 			t.Run(fmt.Sprint(from, " to ", until), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					w := newFillWorld(t, fillPlan)
 					defer w.end()
 					if from > 0 {
@@ -230,7 +231,7 @@ func TestW12_ASuspendedSiteLeavesItsTokensToOthers(t *testing.T) {
 // TestW13_ALiftedSuspensionIsNoBurst: what could not leave in an hour's first half leaves as soon as it may,
 // spread as the plan says; not all at once, as if tokens had been taken for it.
 func TestW13_ALiftedSuspensionIsNoBurst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newFillWorld(t, fillPlan)
 		defer w.end()
 		w.delivery.Suspend("mx.a.example", "new-1", "a test", w.begin.Add(10*time.Hour))
@@ -251,7 +252,7 @@ func TestW13_ALiftedSuspensionIsNoBurst(t *testing.T) {
 // TestW12_ABurstWaitsForRoomAndNotForASuspension: while a warming source is suspended at a site, what another
 // source of its pool has no room for just then waits for that room, a matter of minutes.
 func TestW12_ABurstWaitsForRoomAndNotForASuspension(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newFillWorld(t, strings.NewReplacer(`overflow = "hold"`, `shared = ["old-1"]`, `pool "default"`, `source "old-1" {
 			address          = "192.0.2.21"
 			max_message_rate = "20/s"

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"mta/internal/bubble"
 	"mta/internal/envelope"
 	"mta/internal/reply"
 	"mta/queue/vfs"
@@ -141,7 +142,7 @@ func balanced(t testing.TB, q *Queue) Stats {
 var greylisted = reply.Reply{Code: 451, Enhanced: reply.Enhanced{4, 7, 1}, Text: "come back later", Command: "RCPT"}
 
 // inTime runs f where time passes only when all goroutines wait.
-func inTime(t *testing.T, f func(*testing.T)) { synctest.Test(t, f) }
+func inTime(t *testing.T, f func(*testing.T)) { bubble.Test(t, f) }
 
 func TestAcceptAndDeliver(t *testing.T) {
 	inTime(t, func(t *testing.T) {

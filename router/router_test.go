@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mta/internal/bubble"
 	"mta/internal/envelope"
 	"mta/internal/reply"
 	"mta/internal/route"
@@ -111,7 +112,7 @@ func (c *collector) count() int {
 // inBubble runs a test in virtual time with a router that is closed at the end.
 func inBubble(t *testing.T, n *names, s Settings, test func(t *testing.T, r *Router)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := New(Config{Settings: s}, n)
 		test(t, r)
 		r.Close()
@@ -329,7 +330,7 @@ func TestReloadToMoreWorkersStartsThem(t *testing.T) {
 
 func TestCloseTellsAllWhoWait(t *testing.T) {
 	n := &names{delay: seconds(30)}
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := New(Config{Settings: Settings{Workers: 2}}, n)
 		var c collector
 		for i := range 10 {
@@ -478,7 +479,7 @@ func BenchmarkSubmitMillion(b *testing.B) {
 // With nothing to do, or nobody who may be given a worker, the router does nothing at all: it looks
 // at no clock and starts no goroutine.
 func TestS5_RouterSleepsWhenEmptyOrBlocked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var looks atomic.Int64
 		n := &names{delay: func(string) time.Duration { return 40 * time.Second }}
 		r := New(Config{Settings: Settings{Workers: 2}, Now: func() time.Time { looks.Add(1); return time.Now() }}, n)

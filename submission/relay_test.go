@@ -20,6 +20,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mta/internal/bubble"
 	"mta/internal/envelope"
 	"mta/internal/reply"
 )
@@ -38,7 +39,7 @@ type relay struct {
 // withRelay runs f with a relay whose clients may relay from 192.0.2.0/24 and 2001:db8::/32.
 func withRelay(t *testing.T, cfg Config, f func(t *testing.T, r *relay)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := startRelay(t, cfg)
 		defer func() { // also when f has given up
 			for _, c := range r.ends {

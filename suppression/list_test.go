@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"mta/internal/bubble"
 	"mta/internal/envelope"
 	. "mta/suppression"
 )
@@ -123,7 +124,7 @@ func entry(tenant, address string) Entry {
 // What is fed counts at once, is durable within a second, in few writes, and is there after a
 // restart.
 func TestT3_WhatIsFedIsDurableWithinASecond(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := newMemory()
 		l := open(t, s)
 		for i := range 3000 {
@@ -214,7 +215,7 @@ func TestLookUpsStayInMemory(t *testing.T) {
 
 // Adding and removing count what they changed, and removing also stops what is on its way.
 func TestAddAndRemove(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := newMemory()
 		l := open(t, s)
 		defer shut(t, l)
@@ -252,7 +253,7 @@ func TestAddAndRemove(t *testing.T) {
 // What says what is there already changes nothing and is not written; a time that isn't given is
 // no change.
 func TestAddUnchanged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := newMemory()
 		l := open(t, s)
 		defer shut(t, l)
@@ -303,7 +304,7 @@ func TestAddUnchanged(t *testing.T) {
 
 // An entry ends by itself, at its time and not with the sweep, which takes it out of the store.
 func TestEntriesEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := newMemory()
 		l := open(t, s)
 		defer shut(t, l)
@@ -336,7 +337,7 @@ var errDisk = errors.New("the disk is gone")
 
 // A store that fails refuses nobody's mail, keeps what was fed, and is tried again.
 func TestStoreThatFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := newMemory()
 		l := open(t, s)
 		defer shut(t, l)

@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"mta/internal/bubble"
 	"mta/internal/envelope"
 )
 
@@ -34,7 +35,7 @@ func TestChaos(t *testing.T) {
 			window:   rapid.IntRange(1, 20).Draw(rt, "window"),
 			latency:  rapid.SampledFrom([]time.Duration{0, time.Millisecond}).Draw(rt, "latency"),
 		}
-		synctest.Test(t, func(t *testing.T) { storm.rage(t) })
+		bubble.Test(t, func(t *testing.T) { storm.rage(t) })
 		if t.Failed() {
 			rt.Fatalf("%+v", storm)
 		}
@@ -144,7 +145,7 @@ func FuzzHost(f *testing.F) {
 		f.Add([]byte(hello), []byte("550 no\r\n250-ok\r\n250 ok\r\n421 bye\r\n"))
 	}
 	f.Fuzz(func(t *testing.T, greeting, replies []byte) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			client, server := wire(0, 0)
 			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 			defer cancel()

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mta/internal/bubble"
 	"mta/internal/envelope"
 )
 
@@ -25,7 +26,7 @@ func TestIdle(t *testing.T) {
 		{"out of step", "pause 1h\n< 250 ok\neof\n", `451 4.5.0 the host said "250 ok" without having been asked`, ErrOutOfStep},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				var closed int
 				cfg := testConfig()
 				cfg.Closed = func(*Conn) { closed++ }
@@ -53,7 +54,7 @@ func TestIdle(t *testing.T) {
 // The window is there to be filled from Done: one in, one out, in any mode.
 func TestSendFromDone(t *testing.T) {
 	for _, ehlo := range []string{ehloOnly, pipelining, chunking} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			c, m := serve(t, testConfig(), newModel(ehlo), 10*time.Millisecond)
 			const all = 50
 			var order []int
@@ -95,7 +96,7 @@ func TestSendFromDone(t *testing.T) {
 }
 
 func TestTransactionCanBeSentAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, m := serve(t, testConfig(), newModel(chunking), time.Millisecond)
 		x := newMail(smallContent, "a@example.com", "b@example.com")
 		n := 0
@@ -121,7 +122,7 @@ func TestTransactionCanBeSentAgain(t *testing.T) {
 }
 
 func TestRecall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, h := connect(t, testConfig(), script(greeted(ehloOnly)+"> MAIL*\npause 1s\n< 250 ok\n> RCPT*\n< 250 ok\n> DATA\n< 354 go\ncontent\n< 250 ok\n"+goodbye))
 		a, b := newMail(smallContent, "a@example.com"), newMail(smallContent, "b@example.com")
 		c.Send(&a.Transaction)
@@ -142,7 +143,7 @@ func TestRecall(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, h := connect(t, testConfig(), script(greeted(pipelining)+"> MAIL*\n> RCPT*\n> DATA\neof\n"))
 		a, b := newMail(smallContent, "a@example.com"), newMail(smallContent, "b@example.com")
 		c.Send(&a.Transaction)
@@ -159,7 +160,7 @@ func TestClose(t *testing.T) {
 }
 
 func TestQuitIsBoundedByItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, h := connect(t, testConfig(), script(greeted(pipelining)+"> MAIL*\n> RCPT*\n> DATA\n< 250 ok\n< 250 ok\n< 354 go\ncontent\n> QUIT\neof\n"))
 		a := newMail(smallContent, "a@example.com")
 		c.Send(&a.Transaction)
@@ -177,7 +178,7 @@ func TestQuitIsBoundedByItsContext(t *testing.T) {
 
 // A host that stops reading is given up when one block takes too long.
 func TestHostThatDoesNotRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		client, server := wire(0, 4096)
 		h := play(t, server, script(greeted(pipelining)+"> MAIL*\n> RCPT*\n> DATA\n< 250 ok\n< 250 ok\n< 354 go\npause 10m\nreset\n"))
 		c, err := Handshake(context.Background(), client, testConfig())
@@ -200,7 +201,7 @@ func TestHostThatDoesNotRead(t *testing.T) {
 
 // A host that refuses by closing while we write: its last words count, and not the broken pipe.
 func TestLastWords(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		client, server := wire(time.Millisecond, 4096)
 		h := play(t, server, script(greeted(chunking)+"> MAIL*\n< 250 ok\n< 250 ok\n< 421 4.7.0 too much from you\nclose\n"))
 		c, err := Handshake(context.Background(), client, testConfig())
@@ -229,7 +230,7 @@ func TestPartialWriteIsNotInDoubt(t *testing.T) {
 		{90, "failed 421"},
 		{1 << 20, "ambiguous 421"},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			client, server := wire(0, 0)
 			h := play(t, server, script(greeted(chunking)+"pause 1m\nreset\n"))
 			c, err := Handshake(context.Background(), client, testConfig())
@@ -260,7 +261,7 @@ func TestWritesPerFlight(t *testing.T) {
 		{pipelining, 10 + 1}, // the first envelope; then content and next envelope
 		{chunking, 1},        // all of them
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			client, server := wire(time.Millisecond, 0)
 			cfg := testConfig()
 			cfg.Window = Window{Messages: 10}
@@ -301,7 +302,7 @@ func TestWritesPerFlight(t *testing.T) {
 }
 
 func TestTrace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var lines []string
 		add := func(x *Transaction, s string) {
@@ -342,7 +343,7 @@ m1 < 250 ok
 
 // Memory that outside bytes can claim is bounded, and a reply keeps only so much.
 func TestReplyText(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		long := strings.Repeat("< 550-5.7.1 "+strings.Repeat("y", 400)+"\n", 20)
 		c, h := connect(t, testConfig(), script(greeted(ehloOnly)+"> MAIL*\n< 550-5.7.1 see\n< 550-5.7.1 \x1b[2J\xff\x00there\n< 550 5.7.2 and\n> MAIL*\n"+long+"< 550 end\n"+goodbye))
 		a, b := newMail(smallContent, "a@example.com"), newMail(smallContent, "a@example.com")
@@ -373,7 +374,7 @@ func TestOutcomeHasOneTransactionsResults(t *testing.T) {
 // Exim counts RSETs beyond one a message. With many recipients unknown, each of which costs one,
 // the connection must last all the same.
 func TestResetsAreSpared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		cfg := testConfig()
 		cfg.Window = Window{Messages: 4}
 		m := newModel(chunking)

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
-	"testing/synctest"
 	"time"
 
+	"mta/internal/bubble"
 	"mta/internal/envelope"
 )
 
@@ -110,7 +110,7 @@ type contentCase struct {
 func runContent(t *testing.T, ehlo string, cases []contentCase) {
 	for _, test := range cases {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				// There is no room on the wire for a whole big content: it is on its way while the
 				// host speaks.
 				client, server := wire(0, 64<<10)
@@ -202,7 +202,7 @@ func TestChunkedContent(t *testing.T) {
 
 // A host that refuses a chunk is sent no more of the message (RFC 3030, 2).
 func TestRefusedChunkEndsContent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		content := strings.Repeat("0123456789abcd\r\n", 6<<10)
 		refused := make(chan struct{})
 		m := newMail(content, "a@example.com")
@@ -247,7 +247,7 @@ func TestBinaryMIME(t *testing.T) {
 		{LockStep, strings.ReplaceAll(send, "%", "silence\n< 250 ok\n")},
 	} {
 		t.Run(test.mode.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				cfg := testConfig()
 				cfg.MaxMode = test.mode
 				c, h := connect(t, cfg, script(greeted(binary)+test.script+goodbye))

@@ -16,9 +16,9 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"mta/internal/bubble"
 	"mta/internal/reply"
 	"mta/internal/route"
 )
@@ -54,7 +54,7 @@ func TestHandshake(t *testing.T) {
 		{name: "bad name of ours", script: "eof\n", want: "EHLO: 451 4.3.5", change: func(c *Config) { c.Name = "a\r\nMAIL FROM:<x>" }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				cfg := testConfig()
 				if test.change != nil {
 					test.change(&cfg)
@@ -89,7 +89,7 @@ func TestHandshake(t *testing.T) {
 }
 
 func TestHandshakeEndsWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		client, server := wire(0, 0)
 		h := play(t, server, "< 220 mx\n> EHLO*\neof\n")
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -223,7 +223,7 @@ func TestStartTLS(t *testing.T) {
 			inject: "250-evil\r\n250 AUTH PLAIN\r\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				ca := newAuthority(t)
 				cfg := testConfig()
 				cfg.TLS = test.policy
@@ -278,7 +278,7 @@ func TestStartTLS(t *testing.T) {
 // A host that promises STARTTLS and can't do it: the caller must be able to tell, so that it can try
 // again in clear text.
 func TestBrokenTLSIsToldApart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		cfg := testConfig()
 		cfg.TLS = route.TLSOpportunistic
 		_, _, err := withTLSHost(t, cfg, func(h *tlsHost) {
@@ -299,7 +299,7 @@ func TestBrokenTLSIsToldApart(t *testing.T) {
 }
 
 func TestImplicitTLS(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ca := newAuthority(t)
 		cfg := testConfig()
 		cfg.TLS = route.TLSImplicit
@@ -342,7 +342,7 @@ func TestAuth(t *testing.T) {
 		{name: "not base64", offer: "AUTH LOGIN", says: []string{"334 Username:"}, want: "AUTH: 451 4.5.0"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				ca := newAuthority(t)
 				var trace, log bytes.Buffer
 				cfg := testConfig()

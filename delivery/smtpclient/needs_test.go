@@ -5,8 +5,8 @@ import (
 	"crypto/tls"
 	"strings"
 	"testing"
-	"testing/synctest"
 
+	"mta/internal/bubble"
 	"mta/internal/envelope"
 	"mta/internal/route"
 )
@@ -23,7 +23,7 @@ type need struct {
 }
 
 func (n need) run(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := "< 220 mx\n> EHLO relay.example\n< 250-mx\n"
 		for _, k := range strings.Split(n.ehlo, ",") {
 			s += "< 250-" + k + "\n"
@@ -139,7 +139,7 @@ func TestRequireTLS(t *testing.T) {
 		{"not offered", true, false, "answered 550", "5.7.30"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				ca := newAuthority(t)
 				cfg := testConfig()
 				cfg.TLS = route.TLSOpportunistic
@@ -204,7 +204,7 @@ func TestRequireTLS(t *testing.T) {
 }
 
 func TestMailMax(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		one := "> MAIL*\n< 250 ok\n> RCPT*\n< 250 ok\n> DATA\n< 354 go\ncontent\n< 250 ok\n"
 		c, h := connect(t, testConfig(), script(greeted("< 250-mx\n< 250 LIMITS MAILMAX=2\n")+one+one+"> QUIT\n< 221 bye\n"))
 		var mails []*mail

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"mta/internal/bubble"
 )
 
 // roundTrips measures in virtual time how many round trips a message takes, and counts the writes.
@@ -60,7 +62,7 @@ func TestRoundTripsPerMessage(t *testing.T) {
 		{"chunking, window 64", chunking, Window{Messages: 64}, Window{}, 1. / 64},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				trips, writes, _ := roundTrips(t, test.ehlo, test.start, test.limit, 640)
 				t.Logf("%.4f round trips and %.4f writes a message", trips, writes)
 				if trips < test.want*0.99 || trips > test.want*1.02 {
@@ -78,7 +80,7 @@ func TestRoundTripsPerMessage(t *testing.T) {
 
 // An unknown host is trusted with twice as much every round trip.
 func TestWindowGrows(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		got, _, final := roundTrips(t, chunking, Window{}, Window{}, 63+64)
 		if trips := got * (63 + 64); trips > 8.01 { // 1 + 2 + 4 + ... + 32, and the rest
 			t.Errorf("%.2f round trips", trips)
@@ -154,7 +156,7 @@ func TestPacedWindow(t *testing.T) {
 
 // Big messages are held by the window's octets: what is in doubt at most is bounded.
 func TestWindowOfBytes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		cfg := testConfig()
 		cfg.Window = Window{Messages: 64, Bytes: 60_000}
 		cfg.MaxWindow = cfg.Window

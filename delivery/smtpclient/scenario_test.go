@@ -4,7 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
+
+	"mta/internal/bubble"
 )
 
 // scenario is one conversation: what the host does after its EHLO reply, and what becomes of
@@ -21,7 +22,7 @@ type scenario struct {
 }
 
 func (s scenario) run(t *testing.T, ehlo string) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		cfg := testConfig()
 		cfg.Window, cfg.MaxMode = s.window, s.mode
 		c, h := connect(t, cfg, script(greeted(ehlo)+untilAllAreSent+s.script))

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"mta/internal/bubble"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -198,7 +200,7 @@ func TestLimitsAreAnsweredAsProvidersDo(t *testing.T) {
 }
 
 func TestLatencyDelaysFlightsAndNotCommands(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const latency = 100 * time.Millisecond
 		rec := NewRecorder(Hashes, 0)
 		_, dial := start(t, Config{Latency: latency, Recorder: rec})
@@ -240,7 +242,7 @@ func TestLatencyDelaysFlightsAndNotCommands(t *testing.T) {
 }
 
 func TestWorkKeepsLaterRepliesWaiting(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		_, dial := start(t, Config{Work: map[Phase]time.Duration{Greeting: 5 * time.Second, End: time.Second}})
 		began := time.Now()
 		c := dial()
@@ -258,7 +260,7 @@ func TestWorkKeepsLaterRepliesWaiting(t *testing.T) {
 }
 
 func TestGreylistLetsATriplePassInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s, dial := start(t, Config{Greylist: time.Minute})
 		c := dial()
 		c.want("220")
@@ -275,7 +277,7 @@ func TestGreylistLetsATriplePassInTime(t *testing.T) {
 }
 
 func TestIdleClientIsToldSo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		_, dial := start(t, Config{IdleTimeout: time.Minute, Latency: time.Second})
 		c := dial()
 		c.want("220", "421 4.4.2", "EOF")
@@ -336,7 +338,7 @@ func TestConnectionDropsWhereAsked(t *testing.T) {
 	} {
 		for _, latency := range []time.Duration{0, time.Millisecond} {
 			t.Run(fmt.Sprint(tc.phase, latency), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					rec := NewRecorder(Deliveries, 0)
 					s, dial := start(t, Config{Recorder: rec, Latency: latency, Drop: map[Phase]float64{tc.phase: 1}})
 					c := dial()
@@ -547,7 +549,7 @@ func TestRecorderStopsAtItsLimitAndSaysSo(t *testing.T) {
 }
 
 func TestWaitEndsWithTheNumberOrTheContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		rec := NewRecorder(Hashes, 0)
 		_, dial := start(t, Config{Recorder: rec})
 		waited := make(chan error, 1)

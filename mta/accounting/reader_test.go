@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mta/internal/bubble"
 	"mta/internal/envelope"
 )
 
@@ -162,7 +163,7 @@ func TestReadingEndsWithTheCaller(t *testing.T) {
 // it gets each record once, in order.
 func TestFollowing(t *testing.T) {
 	for _, last := range []int{0, 2} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "log") // not there yet
 			d := &disk{free: 1 << 30}
 			one := int64(len(appendRecord(nil, numbered(0), `""`)))
@@ -222,7 +223,7 @@ func TestFollowing(t *testing.T) {
 }
 
 func TestFollowingALogThatDoesNotExistYet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "log")
 		ctx, cancel := context.WithCancel(t.Context())
 		n := 0

@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"mta/internal/bubble"
 	"mta/internal/envelope"
 )
 
@@ -132,7 +133,7 @@ func TestRecordsOfManyGoroutinesAreAllWritten(t *testing.T) {
 }
 
 func TestRecordsAreInTheFileWithinTheWriteDelay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		w := open(t, Config{Dir: dir})
 		defer closed(t, w)
@@ -144,7 +145,7 @@ func TestRecordsAreInTheFileWithinTheWriteDelay(t *testing.T) {
 }
 
 func TestRotationBySize(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		one := len(appendRecord(nil, numbered(0), `""`))
 		limit := int64(3*one + one/2)
@@ -187,7 +188,7 @@ func TestARecordLargerThanAFileGetsOneOfItsOwn(t *testing.T) {
 }
 
 func TestRotationByTimeEndsFilesAtWholeMultiples(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		time.Sleep(90 * time.Minute) // 01:30
 		w := open(t, Config{Dir: dir, Limits: Limits{RotateEvery: time.Hour}})
@@ -216,7 +217,7 @@ func TestRotationByTimeEndsFilesAtWholeMultiples(t *testing.T) {
 }
 
 func TestRetentionByAge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		w := open(t, Config{Dir: dir, Limits: Limits{RotateEvery: 24 * time.Hour, Keep: 72 * time.Hour}})
 		defer closed(t, w)
@@ -240,7 +241,7 @@ func TestRetentionByAge(t *testing.T) {
 }
 
 func TestRetentionBySize(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		one := int64(len(appendRecord(nil, numbered(0), `""`)))
 		w := open(t, Config{Dir: dir, Limits: Limits{RotateSize: one}})
@@ -357,7 +358,7 @@ func TestAFullDiskLosesNothingThatTheBufferHolds(t *testing.T) {
 	one := len(appendRecord(nil, numbered(0), `""`))
 	for _, bad := range []bool{false, true} {
 		for free := 0; free <= 3*one; free += 97 {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				dir := t.TempDir()
 				d := &disk{free: free, bad: bad}
 				var log bytes.Buffer
@@ -412,7 +413,7 @@ func readAll(t *testing.T, dir string) []*Record {
 }
 
 func TestWhatIsDroppedIsCountedAndTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		d := &disk{free: 1 << 30, hold: make(chan struct{})}
 		var log bytes.Buffer
@@ -465,7 +466,7 @@ func TestClosingOnAFullDiskSaysWhatIsLost(t *testing.T) {
 }
 
 func TestAFileTakenAwayIsReplaced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		w := open(t, Config{Dir: dir})
 		defer closed(t, w)

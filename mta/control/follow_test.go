@@ -5,9 +5,9 @@ import (
 	"net"
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"mta/internal/bubble"
 	"mta/mta/control/controltest"
 )
 
@@ -32,7 +32,7 @@ func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net:
 // TestFollowingOutlastsTheReadTimeout: a log can be quiet for longer than a request may take to
 // arrive.
 func TestFollowingOutlastsTheReadTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := controltest.Sample(now)
 		r.More = make(chan string)
 		l := &pipeListener{make(chan net.Conn), make(chan struct{})}

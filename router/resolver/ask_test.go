@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"mta/internal/bubble"
 )
 
 // fakeNet is name servers in memory, for tests in virtual time. A server is a func that gives
@@ -133,7 +135,7 @@ func TestServersAreTriedInTurn(t *testing.T) {
 		{"none is running", nil, nil, "temporary: name server is not running", 0, 6},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				n := &fakeNet{servers: map[string]func(*dns.Msg) [][]byte{s1: tc.first, s2: tc.second}}
 				r, t0 := n.resolver(), time.Now()
 				if got := show(r.A(t.Context(), "x.test")); got != tc.want {
@@ -153,7 +155,7 @@ func TestServersAreTriedInTurn(t *testing.T) {
 
 // A server that was silent costs its time-out once, not with each name.
 func TestSilentServerIsAskedLastForAWhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		n := &fakeNet{servers: map[string]func(*dns.Msg) [][]byte{s1: silent, s2: good}}
 		r := n.resolver()
 		took := func(name string) time.Duration {
@@ -177,7 +179,7 @@ func TestSilentServerIsAskedLastForAWhile(t *testing.T) {
 }
 
 func TestForgedDatagramsAreIgnored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		forge := func(q *dns.Msg) [][]byte {
 			evil := q.Question[0].Name + " 60 IN A 203.0.113.6"
 			otherID, otherName, question := answer(q, 0, evil), answer(q, 0, evil), q.Copy()
@@ -198,7 +200,7 @@ func TestForgedDatagramsAreIgnored(t *testing.T) {
 
 // Records that were not asked for must not get in: neither another owner's nor another type's.
 func TestOnlyWhatWasAskedForIsTaken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		n := &fakeNet{servers: map[string]func(*dns.Msg) [][]byte{s1: func(q *dns.Msg) [][]byte {
 			return pack(answer(q, 0, "y.test. 60 IN A 203.0.113.6", "x.test. 60 IN TXT boo", "X.test. 60 IN A 127.0.0.1"))
 		}}}
@@ -209,7 +211,7 @@ func TestOnlyWhatWasAskedForIsTaken(t *testing.T) {
 }
 
 func TestServerWithoutEDNS(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		old := func(q *dns.Msg) [][]byte {
 			if q.IsEdns0() != nil {
 				m := answer(q, dns.RcodeFormatError)
@@ -241,7 +243,7 @@ func TestExtendedErrorsAreTold(t *testing.T) {
 		{"unregistered", []dns.EDNS0{&dns.EDNS0_EDE{InfoCode: 49151}}, "temporary: SERVFAIL"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				n := &fakeNet{servers: map[string]func(*dns.Msg) [][]byte{s1: func(q *dns.Msg) [][]byte {
 					m := answer(q, dns.RcodeServerFailure)
 					m.SetEdns0(1232, false)
@@ -258,7 +260,7 @@ func TestExtendedErrorsAreTold(t *testing.T) {
 }
 
 func TestTruncatedOverTCPTooIsMalformed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		cut := func(q *dns.Msg) [][]byte {
 			m := answer(q, 0)
 			m.Truncated = true
@@ -272,7 +274,7 @@ func TestTruncatedOverTCPTooIsMalformed(t *testing.T) {
 }
 
 func TestQueryIDsAreRandom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		n := &fakeNet{servers: map[string]func(*dns.Msg) [][]byte{s1: good}}
 		r := n.resolver()
 		for i := range 64 {
@@ -288,7 +290,7 @@ func TestQueryIDsAreRandom(t *testing.T) {
 
 // Who waits for a look-up that another began gets an answer when that other gives up.
 func TestWaitersOutliveTheFirstCaller(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		slow := func(q *dns.Msg) [][]byte {
 			time.Sleep(time.Second)
 			return good(q)
@@ -327,7 +329,7 @@ func TestWaitersOutliveTheFirstCaller(t *testing.T) {
 }
 
 func TestInFlightIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		now, most := 0, 0
 		slow := func(q *dns.Msg) [][]byte {
