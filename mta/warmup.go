@@ -111,14 +111,17 @@ func plansOf(cfg *config.Config, plans map[string]*warmup.Plan) {
 	}
 }
 
-// How often held mail is looked at although nobody said that there is room, and how many messages
-// of each key then. It is a second string: the controller calls room.
+// How often held mail is looked at although nobody said that there is room, and how many recipients of
+// each key then: some, as a second string, since the controller calls room; and of what would leave
+// sooner by another source of its pool, so many at most.
 const (
 	heldSweep  = time.Minute
 	heldSample = 4
+	heldMoved  = 10_000
 	heldBatch  = 100
-	all        = math.MaxInt
 )
+
+func all(string) int { return math.MaxInt }
 
 // run makes the warm-up work until ctx ends.
 func (w *warming) run(ctx context.Context) {
@@ -133,7 +136,7 @@ func (w *warming) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			w.sweep(ctx, heldSample)
+			w.sweep(ctx, w.worthALook)
 		case <-w.again:
 			w.sweep(ctx, all)
 		}
@@ -176,9 +179,37 @@ func (w *warming) room(key string, n int64) (taken int64) {
 	return taken
 }
 
-// sweep takes up to n messages of each key up again. What is held again is at the end of the line, so
-// that each is looked at once.
-func (w *warming) sweep(ctx context.Context, n int) {
+// worthALook says how many of those that wait under a key are to be chosen for anew.
+func (w *warming) worthALook(key string) int {
+	ip, provider, _ := heldFor(key)
+	return int(min(heldMoved, max(heldSample, w.ctl.Surplus(ip, provider, w.siblings(ip)))))
+}
+
+// siblings gives the warm-ups of the pools that hold mail for one, itself among them.
+func (w *warming) siblings(key string) (keys []string) {
+	w.mu.Lock()
+	cfg := w.cfg
+	w.mu.Unlock()
+	for _, p := range cfg.Pools {
+		if p.Overflow != "hold" && len(p.Shared) > 0 {
+			continue
+		}
+		n := len(keys)
+		for _, d := range p.Dedicated {
+			if d.Plan != "" {
+				keys = append(keys, warmupKey(cfg, d))
+			}
+		}
+		if !slices.Contains(keys[n:], key) {
+			keys = keys[:n]
+		}
+	}
+	return keys
+}
+
+// sweep takes as many recipients of each key up again as the caller says. What is held again is at the
+// end of the line, so that each is looked at once.
+func (w *warming) sweep(ctx context.Context, many func(key string) int) {
 	w.mu.Lock()
 	keys := slices.Collect(maps.Keys(w.held))
 	w.mu.Unlock()
@@ -197,7 +228,7 @@ func (w *warming) sweep(ctx context.Context, n int) {
 			}
 			continue
 		}
-		for left := min(n, waiting); left > 0 && w.pause(ctx) == nil; {
+		for left := min(many(key), waiting); left > 0 && w.pause(ctx) == nil; {
 			leases := w.queue.Take(key, min(left, heldBatch))
 			w.recount(key)
 			for _, l := range leases {

@@ -268,3 +268,59 @@ func TestW12_ABurstWaitsForRoomAndNotForASuspension(t *testing.T) {
 		}
 	})
 }
+
+// unequal is a pool that holds, of sources with plans of 600 and 20 an hour.
+var unequal = strings.NewReplacer(`hourly = 120`, `hourly = 600`, `daily  = 2880`, `daily  = 14400`, `pool "default" {`, `plan "small" {
+	stage {
+		hourly = 20
+		daily  = 480
+	}
+	health {
+		min_sample = 0
+		pause { sample = 0 }
+	}
+}
+source "new-2" { address = "192.0.2.22" }
+pool "default" {
+	dedicated "new-2" { plan = "small" }`).Replace(fillPlan)
+
+// TestW18_ABacklogWaitsByThePlans: a backlog of two warming sources leaves at what both plans allow
+// together, to its end: no part waits long for the smaller one.
+func TestW18_ABacklogWaitsByThePlans(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newFillWorld(t, unequal)
+		defer w.end()
+		w.accept(2400, "a.example")
+		time.Sleep(4 * time.Hour)
+		if n := len(w.seen("")); n < 2350 {
+			t.Errorf("%d of 2400 have left in four hours of 620", n)
+		}
+	})
+}
+
+// TestW18_WhatAPausedSourceHeldTakesAnother: an operator pauses one of two sources with a backlog, and what
+// waited for it leaves by the other one.
+func TestW18_WhatAPausedSourceHeldTakesAnother(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newFillWorld(t, unequal)
+		defer w.end()
+		w.accept(2000, "a.example")
+		time.Sleep(time.Minute)
+		key, _ := w.warming.keyOf("new-1")
+		if err := w.warming.Do(t.Context(), key, warmup.Pause()); err != nil {
+			t.Fatal(err)
+		}
+		paused := len(w.seen(""))
+		time.Sleep(3 * time.Minute)
+		if n := w.queue.Parked(heldPrefix + key + "/big"); n > 0 {
+			t.Errorf("%d still wait for the source that is paused", n)
+		}
+		if err := w.warming.Do(t.Context(), key, warmup.Resume()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(4 * time.Hour)
+		if n := len(w.seen("")); n < 1990 {
+			t.Errorf("%d of 2000 have left, %d before the pause", n, paused)
+		}
+	})
+}

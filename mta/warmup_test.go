@@ -552,6 +552,8 @@ func TestReloadLetsHeldMailGo(t *testing.T) {
 
 // TestHeldMailIsCountedOnce: looking at what is held, each minute and after a reload, and taking some of
 // it away, leaves the warm-up with the count that the queue has.
+func few(n int) func(string) int { return func(string) int { return n } }
+
 func TestHeldMailIsCountedOnce(t *testing.T) {
 	w := newWarmStage(t, holding)
 	const key = "warmup:192.0.2.20/big"
@@ -564,19 +566,19 @@ func TestHeldMailIsCountedOnce(t *testing.T) {
 	for range 30 {
 		w.mail(1)
 	}
-	for _, n := range []int{heldSample, heldSample, all, all} {
-		w.warming.sweep(t.Context(), n)
+	for i, many := range []func(string) int{few(heldSample), few(heldSample), all, all} {
+		w.warming.sweep(t.Context(), many)
 		if got, want := waiting(), int64(w.Parked(key)); got != want || want == 0 {
-			t.Fatalf("after a look at %d messages %d wait, the queue has %d", n, got, want)
+			t.Fatalf("after look %d %d wait, the queue has %d", i+1, got, want)
 		}
 	}
 	w.Take(key, w.Parked(key)-3) // removed
-	w.warming.sweep(t.Context(), heldSample)
+	w.warming.sweep(t.Context(), few(heldSample))
 	if got := waiting(); got != 3 {
 		t.Errorf("%d wait, 3 are left", got)
 	}
 	w.Take(key, 3)
-	w.warming.sweep(t.Context(), heldSample)
+	w.warming.sweep(t.Context(), few(heldSample))
 	if got := waiting(); got != 0 {
 		t.Errorf("%d wait, none is left", got)
 	}

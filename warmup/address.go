@@ -1,6 +1,7 @@
 package warmup
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -43,6 +44,7 @@ type address struct {
 type view struct {
 	known  bool // by the store
 	closes Instant
+	outlet outlet // of all providers together
 	p      float64
 	warm   bool
 	law    Law
@@ -68,6 +70,7 @@ type lane struct {
 	backoff   time.Time // no ask before
 	demand    float64   // of this node, per second
 	rate      float64   // of the provider's bucket, per second
+	outlet    outlet    // as of the last answer; the zero outlet before the first
 	told      time.Time // when demand was last reckoned
 	held      int64     // recipients held under key until there are tokens
 	undecided int64     // recipients held under key until the store has answered
@@ -114,6 +117,7 @@ type grant struct {
 	want, given int64
 	retry       Instant
 	rate        float64
+	outlet      outlet
 	receipt     Receipt
 }
 
@@ -146,6 +150,25 @@ func (a *address) lane(provider string) *lane {
 	l := &lane{address: a, name: provider, key: "warmup:" + a.ip + "/" + provider}
 	a.lanes = append(a.lanes, l)
 	return l
+}
+
+// pace is how long a recipient takes of the plan's hour, in milliseconds; +Inf when nothing is known.
+// Callers hold a.mu, as for wait.
+func (l *lane) pace() float64 {
+	o, a := cmp.Or(l.outlet, l.address.view.outlet), l.address
+	if a.problem != nil || o.hourly == 0 {
+		return math.Inf(1)
+	}
+	return float64(a.plan.hour()) / float64(o.hourly)
+}
+
+// wait estimates when what is held will have left, in milliseconds from t; +Inf for never.
+func (l *lane) wait(t Instant) float64 {
+	o := cmp.Or(l.outlet, l.address.view.outlet)
+	if o.opens == never {
+		return math.Inf(1)
+	}
+	return float64(max(0, o.opens-t)) + float64(l.held+l.undecided+1)*l.pace()
 }
 
 // available is what of the lease can be used at store time t.

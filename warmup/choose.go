@@ -1,6 +1,10 @@
 package warmup
 
-import "time"
+import (
+	"cmp"
+	"math"
+	"time"
+)
 
 // Pool is the sources that a tenant's mail may use.
 type Pool struct {
@@ -41,9 +45,13 @@ func (x *Choice) Asking() bool { return x.undecided }
 const heldAtMost = 5 * time.Minute
 
 // Choose picks a source for a message. The dedicated ones are tried in an order that depends on
-// the message, so that several share the mail. wants is not kept. It does no input or output.
+// the message, so that several share the mail. What none has tokens for waits for the one that it
+// leaves from soonest, by what waits there and by the plans. wants is not kept. It does no input
+// or output.
 func (c *Controller) Choose(pool *Pool, message uint64, wants []Want) Choice {
 	var asking, refused *address
+	divert := pool.Overflow == Divert && len(pool.Shared) > 0
+	soonest := math.Inf(1)
 	n, tried := uint64(len(pool.Dedicated)), 0
 	for i := range n {
 		ip := pool.Dedicated[(message+i)%n]
@@ -55,13 +63,15 @@ func (c *Controller) Choose(pool *Pool, message uint64, wants []Want) Choice {
 		switch {
 		case v == Granted:
 			return Choice{Source: ip, Grant: g}
-		case v == Asking && asking == nil:
-			asking = g.address
-		case refused == nil:
-			refused = g.address
+		case v == Asking:
+			asking = cmp.Or(asking, g.address)
+		case !divert && len(wants) > 0:
+			if wait := c.line(g.address, wants[0].Provider).wait; refused == nil || wait < soonest {
+				refused, soonest = g.address, wait
+			}
 		}
 	}
-	if asking == nil && pool.Overflow == Divert && len(pool.Shared) > 0 || tried == 0 && len(pool.Shared) > 0 {
+	if asking == nil && divert || tried == 0 && len(pool.Shared) > 0 {
 		return Choice{Source: pool.Shared[message%uint64(len(pool.Shared))]}
 	}
 	if asking != nil {
@@ -143,4 +153,43 @@ func (c *Controller) Recount(ip, provider string, n int64) {
 	if held := max(0, n-l.undecided); held < l.held {
 		l.release(0, l.held-held)
 	}
+}
+
+// Surplus estimates how many of the recipients held for a provider on an IP would leave sooner if they
+// were chosen for anew among others, IPs of the same pool: plans change, providers block one IP and not
+// the next, and operators pause.
+func (c *Controller) Surplus(ip, provider string, others []string) int64 {
+	a := c.address(ip)
+	if a == nil {
+		return 0
+	}
+	own := c.line(a, provider)
+	most := 0.
+	for _, other := range others {
+		b := c.address(other)
+		if b == nil || b == a {
+			continue
+		}
+		l := c.line(b, provider)
+		switch {
+		case l.wait >= own.wait: // both may be +Inf
+		case math.IsInf(own.wait, 1):
+			most = own.held
+		default: // so many that both wait as long
+			most = max(most, (own.wait-l.wait)/(own.each+l.each))
+		}
+	}
+	return int64(min(most, own.held))
+}
+
+// line is what is held for a provider on an IP: how many, how long until the last has left, and what one
+// more adds to that, in milliseconds.
+type line struct{ held, wait, each float64 }
+
+func (c *Controller) line(a *address, provider string) line {
+	t := c.storeTime(c.cfg.Now())
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := a.lane(provider)
+	return line{float64(l.held + l.undecided), l.wait(t), l.pace()}
 }

@@ -576,6 +576,61 @@ func TestW20_TenRecipientsNineTokens(t *testing.T) {
 	}
 }
 
+// TestSurplus: what is held for an IP leaves sooner by another as far as that one's plan goes.
+func TestSurplus(t *testing.T) {
+	small, large := newWorld(t, 10, 100), newWorld(t, 90, 90).plan
+	var c *warmup.Controller
+	c = small.node("a", func(cfg *warmup.Config) {
+		cfg.OnRoom = func(key string, n int64) int64 { // nothing leaves
+			ip, _, _ := strings.Cut(strings.TrimPrefix(key, "warmup:"), "/")
+			c.Held(ip, "google", n)
+			return n
+		}
+	})
+	if err := c.Assign(map[string]*warmup.Plan{"small": small.plan, "large": large}); err != nil {
+		t.Fatal(err)
+	}
+	pool := []string{"large", "small", "without a plan"}
+	want := func(when, ip string, least, most int64) {
+		t.Helper()
+		c.Step(t.Context())
+		if n := c.Surplus(ip, "google", pool); n < least || n > most {
+			t.Errorf("%s: %d of what is held for %s, want %d to %d", when, n, ip, least, most)
+		}
+	}
+	c.Held("small", "google", 100)
+	want("before the store was asked", "small", 0, 100)
+	small.pass(6 * time.Second)
+	want("100 and none", "small", 89, 91)
+	want("100 and none", "large", 0, 0)
+	c.Held("large", "google", 900)
+	want("100 and 900", "small", 0, 0)
+	want("100 and 900", "large", 0, 0)
+	pause := func(ip string, a warmup.Action) {
+		t.Helper()
+		if err := c.Do(withStep(t, c), ip, a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pause("large", warmup.Pause())
+	want("large is paused", "large", 900, 900)
+	want("large is paused", "small", 0, 0)
+	pause("small", warmup.Pause())
+	want("both are paused", "large", 0, 0)
+	pause("small", warmup.Resume())
+	pause("large", warmup.Resume())
+	want("nothing is paused", "large", 0, 0)
+
+	sent := func() int64 { s, _ := c.Status("large"); return s.SentHour }
+	for sent() < 90 {
+		small.pass(20 * time.Second)
+		c.Step(t.Context())
+		c.TakeSome("large", "google", 90, true)
+	}
+	// Large lets nothing through for 23 hours, in which small lets through 230.
+	want("the day of large is full", "large", 195, 215)
+}
+
 // TestCharges: a source takes tokens until its plan is passed; one without a plan takes none.
 func TestCharges(t *testing.T) {
 	w := newWorld(t, 1000, 1000)

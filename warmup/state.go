@@ -113,6 +113,8 @@ func (s *State) find(name string) int {
 // hourEnd is when the hour in progress ends.
 func (s *State) hourEnd(p *Plan) Instant { return s.Begin + Instant(s.Hour+1)*p.hour() }
 
+func (s *State) dayEnd(p *Plan) Instant { return s.Begin + Instant(s.Hour/24+1)*p.day() }
+
 // minuteIndex counts sixtieths of an hour from the begin; windows shorter than 60 ms don't exist.
 func (s *State) minuteIndex(p *Plan, t Instant) int64 { return int64((t - s.Begin) * 60 / p.hour()) }
 
@@ -242,6 +244,42 @@ func (s *State) leftFor(v *Provider) int64 {
 		return 0
 	}
 	return max(0, min(v.Caps.Hourly-v.Count.Hour, v.Caps.Daily-v.Count.Day, s.left()))
+}
+
+// outlet is what a plan lets through in an hour, and from when on.
+type outlet struct {
+	hourly int64
+	opens  Instant
+}
+
+// never is when an IP opens that an operator has paused.
+const never Instant = math.MaxInt64
+
+func (s *State) outlet(p *Plan) outlet {
+	if s.Paused {
+		return outlet{s.Caps.Hourly, never}
+	}
+	return outlet{s.Caps.Hourly, s.opens(p, s.Caps, &s.Total)}
+}
+
+// outletFor is the same with a provider's own caps.
+func (s *State) outletFor(p *Plan, v *Provider) outlet {
+	opens := max(s.outlet(p).opens, s.opens(p, v.Caps, &v.Count))
+	if v.block.state == blocked {
+		opens = max(opens, v.block.until)
+	}
+	return outlet{v.Caps.Hourly, opens}
+}
+
+// opens is when caps leave something again.
+func (s *State) opens(p *Plan, caps Caps, count *Counter) Instant {
+	switch {
+	case count.Day >= caps.Daily:
+		return s.dayEnd(p)
+	case count.Hour >= caps.Hourly:
+		return s.hourEnd(p)
+	}
+	return s.Now
 }
 
 // remaining is the time left in the hour, in seconds. It has a floor, lest the rate run away at

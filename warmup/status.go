@@ -73,12 +73,11 @@ func (c *Controller) Status(ip string) (Status, bool) {
 	if !a.view.known {
 		return out, true
 	}
-	day := s.Begin + Instant(s.Hour/24+1)*p.day()
 	out.Stage, out.StageLimit, out.HourlyLimit = min(s.Stage+1, len(p.Stages)), s.Caps.Daily, s.Caps.Hourly
 	out.Throttle = s.Throttle(p)
 	out.SentStage, out.SentHour, out.SentDay = s.StageSent, s.Total.Hour, s.Total.Day
 	out.StageStarted, out.Started = s.StageSince.Time(), s.Begin.Time()
-	out.HourEnds, out.DayEnds = s.hourEnd(p).Time(), day.Time()
+	out.HourEnds, out.DayEnds = s.hourEnd(p).Time(), s.dayEnd(p).Time()
 	for i := range s.Providers {
 		v := &s.Providers[i]
 		out.Providers = append(out.Providers, v.status())

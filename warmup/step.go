@@ -297,6 +297,7 @@ func (a *address) grantAll(p *Plan) (dirty bool) {
 		}
 		g.retry = s.Retry(p, g.index)
 		g.rate = s.Providers[g.index].Rate
+		g.outlet = s.outletFor(p, &s.Providers[g.index])
 	}
 	return dirty
 }
@@ -403,7 +404,7 @@ func (a *address) look() {
 	s, p := a.cur, a.plan
 	a.view = view{
 		known: true, law: p.Law, warm: s.Warm && !s.Paused, p: s.P,
-		closes: s.hourEnd(p) - p.closing(), receipt: s.Receipt(),
+		closes: s.hourEnd(p) - p.closing(), outlet: s.outlet(p), receipt: s.Receipt(),
 	}
 }
 
@@ -411,7 +412,7 @@ func (a *address) look() {
 // period, nothing when there will be a token.
 func (c *Controller) answer(a *address, g *grant, closes Instant, now time.Time) {
 	l := g.lane
-	l.rate = g.rate
+	l.rate, l.outlet = g.rate, g.outlet
 	if g.given > 0 {
 		l.credit(g, closes, now)
 	}
