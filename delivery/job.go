@@ -43,7 +43,7 @@ type Result struct {
 	// Attempted is false when the recipient never got its turn: that counts no attempt.
 	Attempted bool
 	// Withdrawn says that it was taken back before it was sent: by Job.MayBegin, by Cancel, by Reload
-	// since its source is gone, or since there is no host to try and Submit takes no more either.
+	// since it may not leave from its source any longer, or since there is no host to try and Submit takes no more either.
 	Withdrawn bool
 	// RetryAfter is the earliest time at which another attempt makes sense, where that is known;
 	// zero leaves it to the caller's schedule.

@@ -397,7 +397,7 @@ func TestReloadActsAtOnce(t *testing.T) {
 			t.Fatalf("%d results at one an hour", n)
 		}
 		rate = gcra.Rate{}
-		w.s.Reload()
+		w.s.Reload(nil)
 		w.awaitResults(20, time.Second)
 	})
 }

@@ -410,8 +410,9 @@ func (l *lane) rcptMax() int {
 }
 
 // Reload makes sources, limits and rules be asked for again. What waits is looked at anew; it comes
-// back Withdrawn where its source is there no longer.
-func (s *Scheduler) Reload() {
+// back Withdrawn where its source is there no longer, or where stays says that it may not leave from
+// there. Stays must not block, nor call the scheduler; nil is all may.
+func (s *Scheduler) Reload(stays func(*Job) bool) {
 	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -423,6 +424,11 @@ func (s *Scheduler) Reload() {
 				s.fail(p, Result{Reply: reply.Local(451, reply.Enhanced{4, 3, 5}, "route", "source %q was taken out of the configuration", l.laneKey.source), Withdrawn: true})
 			}
 			continue
+		}
+		if stays != nil {
+			for _, p := range l.waiting.removeIf(func(p *part) bool { return !stays(p.work.Job) }) {
+				s.fail(p, Result{Reply: reply.Local(451, reply.Enhanced{4, 3, 5}, "route", "mail of this tenant takes source %q no longer", l.laneKey.source), Withdrawn: true})
+			}
 		}
 		r := l.route
 		l.adopt(r, src, now)

@@ -264,10 +264,36 @@ func TestReloadWithoutASourceGivesItsMailBack(t *testing.T) {
 		w.send(routeTo("a", tier(w.host("mx", sink.Config{}))), 5)
 		w.awaitResults(1, time.Minute)
 		gone = true
-		w.s.Reload()
+		w.s.Reload(nil)
 		for _, r := range w.awaitResults(5, time.Second)[1:] {
 			if !r.Withdrawn || r.Attempted {
 				t.Errorf("result %+v, want it withdrawn", r)
+			}
+		}
+	})
+}
+
+// So is what may not take its source any longer; the rest waits as before.
+func TestReloadGivesBackWhatMayNotStay(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(c *Config) {
+			c.Limits = func(*route.Route, string, string) Limits {
+				return Limits{NoSlowStart: true, Site: Scope{MessageRate: gcra.Rate{Events: 1, Per: time.Hour, Burst: 1}}}
+			}
+		})
+		defer w.end()
+		w.send(routeTo("a", tier(w.host("mx", sink.Config{}))), 5)
+		w.awaitResults(1, time.Minute)
+		left := 2
+		w.s.Reload(func(*Job) bool { left--; return left >= 0 })
+		for _, r := range w.awaitResults(3, time.Second)[1:] {
+			if !r.Withdrawn || r.Attempted {
+				t.Errorf("result %+v, want it withdrawn", r)
+			}
+		}
+		for _, r := range w.awaitResults(5, 3*time.Hour)[3:] {
+			if !r.Reply.OK() {
+				t.Errorf("result %+v of what stays", r)
 			}
 		}
 	})

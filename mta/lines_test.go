@@ -76,6 +76,40 @@ func TestASlowSourceHoldsUpNoOther(t *testing.T) {
 	})
 }
 
+// What waits for a source, in delivery and parked, leaves by another when a reload takes the source out of
+// the pool: an operator moves so the mail of one that is suspended at a site.
+func TestReloadMovesTheMailOfASourceOutOfThePool(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p := newPipeline(t)
+		const sources = `
+			source "slow" { ehlo = "slow.example" }
+			source "free" { ehlo = "free.example" }
+			`
+		p.pol = parsePolicy(t, sources+`pool "default" { shared = ["slow", "free"] }`)
+		p.start()
+		defer p.end()
+		p.delivery.Suspend(pipelineSite, "slow", "a test", time.Now().Add(24*time.Hour))
+		const backlog = 8000
+		p.accept(backlog)
+		time.Sleep(time.Minute)
+		if slow, free := p.bySource(); slow > 0 || free < backlog*9/20 {
+			t.Errorf("%d have left from the suspended source, %d from the other", slow, free)
+		}
+		if n := p.queue.Parked(queue.Line(pipelineSite, "slow")); n < backlog/10 {
+			t.Errorf("%d are parked: the test is of both", n)
+		}
+		p.pol = parsePolicy(t, sources+`pool "default" { shared = ["free"] }`)
+		p.delivery.Reload(p.pol.mayTake)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if len(p.arrived) != backlog {
+			t.Errorf("%d of %d have arrived a minute later", len(p.arrived), backlog)
+		}
+	})
+}
+
 // bySource counts what has arrived by the source that its id asks for.
 func (p *pipeline) bySource() (slow, free int) {
 	synctest.Wait()

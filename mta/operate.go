@@ -108,10 +108,11 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 		return control.Reload{}, errors.Join(err, r.warm.assign(old))
 	}
 	// From here on nothing can fail.
-	r.policy.Store(newPolicy(cfg))
+	pol := newPolicy(cfg)
+	r.policy.Store(pol)
 	r.sources.check()
 	r.delivery.SetBackoff(backoffRules(cfg))
-	r.delivery.Reload()
+	r.delivery.Reload(pol.mayTake)
 	r.warm.reload(cfg)
 	if r.accounting != nil {
 		r.accounting.SetLimits(accountingLimits(cfg))

@@ -43,6 +43,14 @@ func (p *policy) source(m *envelope.Message) string {
 	return sources[spread(m.ID)%uint64(len(sources))]
 }
 
+// mayTake says whether the source of a job is of its mail's pool.
+func (p *policy) mayTake(j *delivery.Job) bool {
+	if pool := p.divided(j.Message.Tenant); pool != nil {
+		return pool.has(j.Source)
+	}
+	return slices.Contains(p.cfg.PoolOf(j.Message.Tenant).Shared, j.Source)
+}
+
 // sourceFor picks the source that the message had before, via, or as source does, and another one of
 // the pool where that is missing on this machine or reaches no host of the route (nil: not known).
 // The mail of a missing source spreads over all others. It reports false when all are missing.
