@@ -51,7 +51,7 @@ type Pending struct {
 }
 
 // Lease is recipients of one message that were handed out. Each must come back by Settle, Defer,
-// Park or Return, together or one by one; those of a DelayWarning by Warned.
+// Park or Return, together or one by one and in any order; those of a DelayWarning by Warned.
 type Lease struct {
 	Why        Why
 	Message    *envelope.Message // shared: it must be left alone
@@ -485,6 +485,7 @@ func (q *Queue) comeBack(id envelope.ID, recipients []int, rest func(schedule.Sl
 		}
 		due = due || e.State() == schedule.Due
 	}
+	gone = sorted(gone)
 	tell = q.ousted(uint64(id), gone)
 	q.endLease(uint64(id), n, due)
 	q.kill(uint64(id), gone, Removed)
@@ -500,7 +501,8 @@ func (q *Queue) find(id envelope.ID, rcpt int) (schedule.Slot, *schedule.Entry) 
 }
 
 // settleDown does with an entry that is no longer leased what an operator asked for, or else
-// rest. It reports true when the entry is to be removed, which the caller must do.
+// rest. It reports true when the entry is to be removed, which the caller must do before it gives up
+// mu; it is leased no more all the same, so that a recipient that is named twice comes back once.
 func (q *Queue) settleDown(s schedule.Slot, e *schedule.Entry, rest func(schedule.Slot, *schedule.Entry)) (remove bool) {
 	switch e.Action() {
 	case schedule.Hold:
@@ -509,6 +511,7 @@ func (q *Queue) settleDown(s schedule.Slot, e *schedule.Entry, rest func(schedul
 	case schedule.Bounce:
 		q.end(s, e, schedule.Bouncing)
 	case schedule.Remove:
+		q.table.SetState(e, schedule.Ending)
 		return true
 	case schedule.Retry:
 		e.SetAction(schedule.Nothing)

@@ -455,6 +455,63 @@ func TestRemovedWhileLeasedIsTold(t *testing.T) {
 	}
 }
 
+// TestRecipientsInAnyOrder: however often and in what order a caller names recipients, each comes back
+// once.
+func TestRecipientsInAnyOrder(t *testing.T) {
+	named := []int{3, 1, 3, 0, 1, 0}
+	for what, back := range map[string]func(*Queue, envelope.ID){
+		"deferred": func(q *Queue, id envelope.ID) { q.Defer(id, named, q.now(), Attempt{Reply: greylisted}, "site") },
+		"returned": func(q *Queue, id envelope.ID) { q.Return(id, named) },
+		"parked":   func(q *Queue, id envelope.ID) { q.Park(id, named, "site") },
+		"settled":  func(q *Queue, id envelope.ID) { q.Settle(id, named, Delivered) },
+		"warned": func(q *Queue, id envelope.ID) {
+			q.Warned(id, named)
+			q.Return(id, []int{3, 1, 0})
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			inTime(t, func(t *testing.T) {
+				var removed []string
+				cfg := small(t, vfs.Memory())
+				cfg.OnRemoved = func(it Item) {
+					for _, r := range it.Recipients {
+						removed = append(removed, string(r.Address))
+					}
+				}
+				q := open(t, cfg)
+				m := accept(t, q, message(5, "example.net"), "x")
+				next(t, q)
+				for _, r := range []string{"r1@example.net", "r3@example.net"} {
+					q.Change(Selector{Filter: Filter{Recipient: r}}, Remove, false)
+				}
+				back(q, m.ID)
+				want, ended := []string{"r1@example.net", "r3@example.net"}, int64(2)
+				if what == "settled" {
+					want, ended = nil, 3
+				}
+				if !slices.Equal(removed, want) {
+					t.Errorf("told that %q are removed, want %q", removed, want)
+				}
+				if s := balanced(t, q); s.Active != 2 || s.Queued != 5-ended || s.Delivered+s.Removed != ended {
+					t.Errorf("%+v", s)
+				}
+				if h := q.hot[uint64(m.ID)]; h == nil || h.leases != 2 || h.living != int(5-ended) {
+					t.Errorf("in memory: %+v, want 2 leases of %d recipients", h, 5-ended)
+				}
+				if it, _ := q.Get(m.ID); what == "deferred" && it.Recipients[0].Attempts != 1 {
+					t.Errorf("%d attempts", it.Recipients[0].Attempts)
+				}
+				shut(t, q)
+				q = open(t, cfg)
+				defer shut(t, q)
+				if s := balanced(t, q); s.Recovered != 5-ended {
+					t.Errorf("after a restart: %+v", s)
+				}
+			})
+		})
+	}
+}
+
 func TestChangeByFilter(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		q := open(t, small(t, vfs.Memory()))

@@ -35,7 +35,8 @@ func (o Outcome) String() string {
 
 // Settle ends leased recipients for good. It is written with the next group and synced within
 // noteDelay and the time of a sync; it does not wait for that. ErrClosed says that it came too
-// late, ErrUnknown that some were not leased; the others are settled all the same.
+// late, ErrUnknown that some were not leased, or were named twice; the others are settled all the
+// same.
 func (q *Queue) Settle(id envelope.ID, recipients []int, o Outcome) error {
 	if o < Delivered || o > Removed {
 		return fmt.Errorf("queue: outcome %d is none", o)
@@ -65,7 +66,7 @@ func (q *Queue) Settle(id envelope.ID, recipients []int, o Outcome) error {
 	return nil
 }
 
-// kill ends recipients, in ascending order and living, in any state, and has it written down.
+// kill ends recipients, living and as sorted gives them, in any state, and has it written down.
 func (q *Queue) kill(id uint64, rcpts []uint16, o Outcome) {
 	if len(rcpts) == 0 {
 		return
@@ -204,9 +205,10 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 		if len(hurried) > 0 {
 			q.noteMarks(uint64(id), hurried, q.seconds())
 		}
+		gone = sorted(gone)
 		tell = q.ousted(uint64(id), gone)
 		q.endLease(uint64(id), known, len(hurried) > 0)
-		q.kill(uint64(id), sorted(gone), Removed)
+		q.kill(uint64(id), gone, Removed)
 	}
 	q.table.Tidy()
 	if known < len(recipients) {
