@@ -155,7 +155,7 @@ NAME is a name or an address of a known host; .example.com means all names that 
 			if asJSON {
 				return writeJSON(c.out, done)
 			}
-			fmt.Fprintf(c.out, "nothing is sent to %s until %s\n", plural(done.Hosts, "host"), moment(done.Until, c.now()))
+			fmt.Fprintf(c.out, "nothing is sent to %s%s until %s\n", plural(done.Hosts, "host"), fromSource(s.Source), moment(done.Until, c.now()))
 			return nil
 		},
 	}

@@ -225,7 +225,7 @@ func newSitesSuspend(c *cli) *cobra.Command {
 			if asJSON {
 				return writeJSON(c.out, done)
 			}
-			fmt.Fprintf(c.out, "nothing is sent to %s until %s\n", clean(done.Site), moment(done.Until, c.now()))
+			fmt.Fprintf(c.out, "nothing is sent to %s%s until %s\n", clean(done.Site), fromSource(s.Source), moment(done.Until, c.now()))
 			return nil
 		},
 	}
@@ -234,6 +234,14 @@ func newSitesSuspend(c *cli) *cobra.Command {
 	cmd.Flags().StringVar(&s.Reason, "reason", "", "what to say to those who ask why (`text`)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// fromSource names the one source that a suspension is of, if it is of one.
+func fromSource(source string) string {
+	if source == "" {
+		return ""
+	}
+	return " from " + source
 }
 
 func newSitesResume(c *cli) *cobra.Command {
