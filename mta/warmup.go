@@ -181,6 +181,9 @@ func (w *warming) room(key string, n int64) (taken int64) {
 
 // worthALook says how many of those that wait under a key are to be chosen for anew.
 func (w *warming) worthALook(key string) int {
+	if w.queue.Parked(key) <= heldSample {
+		return heldSample
+	}
 	ip, provider, _ := heldFor(key)
 	return int(min(heldMoved, max(heldSample, w.ctl.Surplus(ip, provider, w.siblings(ip)))))
 }

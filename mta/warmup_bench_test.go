@@ -16,15 +16,16 @@ import (
 )
 
 // BenchmarkChooseSource is what a message costs more when its pool has a warming source: one that takes
-// it, one of 500, one whose hour is full, and a pool without any, to compare.
+// it, one of 500, one whose hour is full, 500 such that hold it, and a pool without any, to compare.
 func BenchmarkChooseSource(b *testing.B) {
 	for name, c := range map[string]struct {
-		tenant string
-		hourly string
-		more   int // sources
+		tenant   string
+		hourly   string
+		more     int // sources
+		overflow string
 	}{
-		"warming": {"acme", "100000000000", 0}, "warming-500": {"acme", "100000000000", 499},
-		"diverted": {"acme", "1", 0}, "shared": {"other", "1", 0},
+		"warming": {"acme", "100000000000", 0, "shared"}, "warming-500": {"acme", "100000000000", 499, "shared"},
+		"diverted": {"acme", "1", 0, "shared"}, "held-500": {"acme", "1", 499, "hold"}, "shared": {"other", "1", 0, "shared"},
 	} {
 		b.Run(name, func(b *testing.B) {
 			var sources, dedicated strings.Builder
@@ -44,7 +45,8 @@ func BenchmarkChooseSource(b *testing.B) {
 					health { min_sample = 0 }
 				}
 				pool "acme" {
-					shared = ["pool-1"]
+					shared   = ["pool-1"]
+					overflow = "`+c.overflow+`"
 					dedicated "acme-1" { plan = "p" }
 					`+dedicated.String()+`
 				}
@@ -80,7 +82,8 @@ func BenchmarkChooseSource(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				m.ID++
-				if x := s.choose(pol, m, rt, "", 1); x.source == "" || (x.key == "") == strings.HasPrefix(name, "warming") {
+				x := s.choose(pol, m, rt, "", 1)
+				if held := x.source == ""; held != (c.overflow == "hold") || !held && (x.key == "") == strings.HasPrefix(name, "warming") {
 					b.Fatalf("chose %+v", x)
 				}
 			}
