@@ -13,9 +13,14 @@ import (
 const checkHelp = `Read the configuration file and say everything that is wrong with it: line, column,
 the line itself, and what to do. Nothing of a running relay is touched.
 
-A warning is about this machine, a source's address that it doesn't have, or about a
-source, pool or tenant that nothing names. It does not count as a problem for the exit
-status: the file may be for another machine, the address may come, more may be written.
+A warning is about this machine, a source's address that it doesn't have or a folder
+that the relay can't write in, or about a source, pool or tenant that nothing names. It
+does not count as a problem for the exit status: the file may be for another machine, the
+address may come, more may be written.
+
+What the relay's user may do is asked for the user to whom the queue in data_dir belongs,
+whoever runs the check; before the first start, and where a relative path may lead
+elsewhere, nothing is said.
 
 With --effective, print what is in force with this file: every setting, those that the
 file doesn't have included, as a file that loads. Secrets are masked.`

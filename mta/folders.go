@@ -1,0 +1,147 @@
+package mta
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"mta/mta/config"
+)
+
+// folders judges, from the outside and without a trace, whether a relay could write where its
+// configuration says. It says what is certain only: who looks may be another user than the relay's,
+// in another folder, and may see less.
+type folders struct {
+	owner    int                    // the relay's user; -1: not known
+	here     bool                   // we are where the relay is started, so that relative paths are its own
+	readOnly func(path string) bool // the file system of path is
+}
+
+// nobodyKnown is the owner as long as no relay has run.
+const nobodyKnown = -1
+
+// foldersOf takes the relay's user from the queue, whose folder no one else makes.
+func foldersOf(cfg *config.Config) folders {
+	f := folders{owner: nobodyKnown, readOnly: onReadOnly}
+	info, err := os.Stat(queueDir(cfg))
+	if err != nil {
+		return f
+	}
+	f.here = !filepath.IsAbs(cfg.DataDir)
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		f.owner = int(stat.Uid)
+	}
+	return f
+}
+
+// onReadOnly reports whether nobody can write there, whatever the rights.
+func onReadOnly(path string) bool { return errors.Is(unix.Access(path, unix.W_OK), unix.EROFS) }
+
+// warnings says what keeps the relay from starting, or its accounting log from being written.
+func (f folders) warnings(cfg *config.Config) (out []string) {
+	warn := func(where, fault, or string) {
+		if fault != "" {
+			out = append(out, fmt.Sprintf("%s: %s, or %s", where, fault, or))
+		}
+	}
+	const noStart = "the relay can't start"
+	data := f.made(cfg.DataDir)
+	warn(place("data_dir", cfg.Origin("data_dir")), data, noStart)
+	if cfg.Log.File != "" {
+		warn(place("log", cfg.Log.Origin("file")), f.logFile(cfg.Log.File), noStart)
+	}
+	if a := &cfg.Accounting; a.Enabled {
+		if fault := f.made(a.Path); fault != data { // which by default is the same
+			warn(place("accounting", a.Origin("path")), fault, noStart+", or loses the accounting records")
+		}
+	}
+	return out
+}
+
+// place names a setting or block with where it stands in the file.
+func place(name, origin string) string {
+	if origin == "default" {
+		return name + " (default)"
+	}
+	return name + strings.TrimPrefix(origin, name)
+}
+
+// logFile says why the relay could not write to its log file. It makes the file, and no folder.
+func (f folders) logFile(path string) string {
+	if !f.known(path) {
+		return ""
+	}
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		folder := filepath.Dir(path)
+		if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Sprintf("there is no folder %s for the log file: make it", folder)
+		}
+		return f.made(folder)
+	case errors.Is(err, syscall.ENOTDIR):
+		return f.made(filepath.Dir(path))
+	case err == nil && info.IsDir():
+		return path + " is a folder: name a file"
+	case err == nil && info.Mode().IsRegular():
+		return f.closed(path, info, 0o2)
+	}
+	return ""
+}
+
+// made says why the relay could not write in a folder that it makes when it isn't there, with all
+// above it.
+func (f folders) made(path string) string {
+	if !f.known(path) {
+		return ""
+	}
+	info, err := os.Stat(path)
+	switch above := filepath.Dir(path); {
+	case err == nil && !info.IsDir():
+		return path + " is not a folder: name another"
+	case err == nil:
+		return f.closed(path, info, 0o3)
+	case above != path && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)):
+		return f.made(above)
+	}
+	return "" // not for us to see
+}
+
+// known reports whether a path means the same to us as to the relay.
+func (f folders) known(path string) bool { return f.here || filepath.IsAbs(path) }
+
+// closed says why the relay could not use what is there, given the rights that it takes, as of one
+// class (rwx). To which groups the relay's user belongs is not asked: what any group may do, it may.
+func (f folders) closed(path string, info fs.FileInfo, want fs.FileMode) string {
+	if f.readOnly(path) {
+		return path + " is on a file system that is mounted read-only: mount it for writing, or name another place"
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || f.owner == nobodyKnown || f.owner == 0 {
+		return ""
+	}
+	mode := info.Mode().Perm()
+	may := mode&want == want || mode>>3&want == want
+	if int(stat.Uid) == f.owner {
+		may = mode>>6&want == want
+	}
+	if may {
+		return ""
+	}
+	return fmt.Sprintf("%s, to whom the queue belongs, can't write to %s: let that user, or name another place", userName(f.owner), path)
+}
+
+func userName(id int) string {
+	if u, err := user.LookupId(strconv.Itoa(id)); err == nil {
+		return u.Username
+	}
+	return fmt.Sprintf("user %d", id)
+}

@@ -1,0 +1,140 @@
+package mta
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"mta/mta/config"
+)
+
+// TestWarningsOfFolders goes through what can be wrong with where the relay writes. Each fault is one
+// that serve fails at, or loses accounting records by, and each that can't be known is not told.
+func TestWarningsOfFolders(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	folder := func(name string, mode os.FileMode) {
+		t.Helper()
+		if err := os.Mkdir(at(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(at(name), mode); err != nil { // whatever the umask
+			t.Fatal(err)
+		}
+	}
+	file := func(name string, mode os.FileMode) {
+		t.Helper()
+		if err := os.WriteFile(at(name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(at(name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	folder("data", 0o777)
+	folder("ours", 0o755)
+	folder("groups", 0o775)
+	folder("sealed", 0o555)
+	folder("all", 0o777)
+	file("file", 0o666)
+	file("all/ours.log", 0o644)
+	file("ours/all.log", 0o666)
+
+	us := os.Getuid()
+	other := us + 1
+	for _, test := range []struct {
+		what  string
+		owner int
+		text  string
+		want  string // "": nothing to tell
+	}{
+		{"all is there", us, `log { file = "DIR/all/mta.log" }`, ""},
+		{"no folder for the log", nobodyKnown, `log { file = "DIR/none/mta.log" }`, `log (f:3): there is no folder DIR/none for the log file: make it, or the relay can't start`},
+		{"a folder for a log", nobodyKnown, `log { file = "DIR/all" }`, `log (f:3): DIR/all is a folder: name a file, or the relay can't start`},
+		{"a log in a file", nobodyKnown, `log { file = "DIR/file/mta.log" }`, `log (f:3): DIR/file is not a folder: name another, or the relay can't start`},
+		{"a log deep in a file", nobodyKnown, `log { file = "DIR/file/a/b/mta.log" }`, `log (f:3): DIR/file is not a folder: `},
+		{"a log that is a device", other, `log { file = "/dev/null" }`, ""},
+		{"a new log in another's folder", other, `log { file = "DIR/ours/mta.log" }`, `log (f:3): OTHER, to whom the queue belongs, can't write to DIR/ours: let that user, or name another place, or the relay can't start`},
+		{"another's log", other, `log { file = "DIR/all/ours.log" }`, `can't write to DIR/all/ours.log: `},
+		{"a log for all in another's folder", other, `log { file = "DIR/ours/all.log" }`, ""},
+		{"a group that the user may be of", other, `log { file = "DIR/groups/mta.log" }`, ""},
+		{"a user that is not known", nobodyKnown, `log { file = "DIR/ours/mta.log" }`, ""},
+		{"the superuser", 0, `log { file = "DIR/sealed/mta.log" }`, ""},
+		{"a path that is another for the relay", us, `log { file = "none/mta.log" }`, ""},
+
+		{"accounting in a new folder", other, `accounting { path = "DIR/all/a/b" }`, ""},
+		{"accounting below another's folder", other, `accounting { path = "DIR/ours/a/b" }`, `accounting (f:3): OTHER, to whom the queue belongs, can't write to DIR/ours: `},
+		{"accounting in another's folder", other, `accounting { path = "DIR/ours" }`, `, or the relay can't start, or loses the accounting records`},
+		{"accounting in a file", nobodyKnown, `accounting { path = "DIR/file" }`, `accounting (f:3): DIR/file is not a folder: name another, `},
+		{"accounting below a file", nobodyKnown, `accounting { path = "DIR/file/a/b" }`, `accounting (f:3): DIR/file is not a folder: `},
+		{"accounting that is off", nobodyKnown, `accounting {
+			enabled = false
+			path = "DIR/file"
+		}`, ""},
+	} {
+		fill := strings.NewReplacer("DIR", dir, "OTHER", userName(other)).Replace
+		f := folders{owner: test.owner, readOnly: onReadOnly}
+		got := f.warnings(parsed(t, fill("hostname = \"relay.example\"\ndata_dir = \"DIR/data\"\n"+test.text)))
+		if test.want == "" && len(got) > 0 || test.want != "" && (len(got) != 1 || !strings.Contains(got[0], fill(test.want))) {
+			t.Errorf("%s: told %q, want %q", test.what, got, fill(test.want))
+		}
+	}
+}
+
+func parsed(t *testing.T, text string) *config.Config {
+	t.Helper()
+	cfg, err := config.Parse([]byte(text), "f", os.Getenv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+// TestWarningsOfTheDataDirectory: by default the accounting log is in it, which is not told twice.
+func TestWarningsOfTheDataDirectory(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	other := os.Getuid() + 1
+	never := func(string) bool { return false }
+	always := func(string) bool { return true }
+	for _, test := range []struct {
+		f    folders
+		data string
+		want string
+	}{
+		{folders{owner: nobodyKnown, readOnly: never}, dir + "/new", ""},
+		{folders{owner: nobodyKnown, readOnly: never}, file + "/new", `data_dir (f:2): ` + file + ` is not a folder: name another, or the relay can't start`},
+		{folders{owner: other, readOnly: never}, dir, `data_dir (f:2): ` + userName(other) + `, to whom the queue belongs, can't write to ` + dir + `: `},
+		{folders{owner: nobodyKnown, readOnly: always}, dir + "/new", `data_dir (f:2): ` + dir + ` is on a file system that is mounted read-only: `},
+		{folders{owner: nobodyKnown, readOnly: always}, "new", ""},
+	} {
+		got := test.f.warnings(parsed(t, "hostname = \"relay.example\"\ndata_dir = \""+test.data+"\"\n"))
+		if test.want == "" && len(got) > 0 || test.want != "" && (len(got) != 1 || !strings.HasPrefix(got[0], test.want)) {
+			t.Errorf("%s: told %q, want %q", test.data, got, test.want)
+		}
+	}
+}
+
+// TestWhoseFoldersTheyAre: who made the queue is the relay's user, and where a relative data_dir has a
+// queue is where the relay is started.
+func TestWhoseFoldersTheyAre(t *testing.T) {
+	t.Chdir(t.TempDir())
+	cfg := parsed(t, "hostname = \"relay.example\"\ndata_dir = \"data\"\nlog { file = \"none/mta.log\" }\n")
+	if f := foldersOf(cfg); f.owner != nobodyKnown || f.here || len(f.warnings(cfg)) > 0 {
+		t.Errorf("before the first start: %d, %v, %q", f.owner, f.here, f.warnings(cfg))
+	}
+	if err := os.MkdirAll(queueDir(cfg), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f := foldersOf(cfg)
+	if told := f.warnings(cfg); f.owner != os.Getuid() || !f.here || len(told) != 1 || !strings.Contains(told[0], "no folder none ") {
+		t.Errorf("after it: %d, %v, %q", f.owner, f.here, told)
+	}
+}
