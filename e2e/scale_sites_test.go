@@ -31,6 +31,7 @@ func TestScaleSites(t *testing.T) {
 	rss, without := knows.memory(t, "VmRSS"), bare.memory(t, "VmRSS")
 	f.add(fmt.Sprintf("%s sites, a host and a path each: ready after", count(n)), "", "%.2f s", ready.Seconds())
 	f.add("memory for them when ready", "", "%.0f MB, %.1f KB each", rss-without, (rss-without)*1024/float64(n))
+	f.add("of these, pages of their file, which the kernel takes back at need", "", "%.0f MB", knows.memory(t, "RssFile")-bare.memory(t, "RssFile"))
 	if info, err := os.Stat(path); err == nil {
 		f.add("their file", "", "%.0f MB", float64(info.Size())/1e6)
 	}
