@@ -129,16 +129,17 @@ func isAll(host string) bool {
 	return host == "" || err == nil && ip.IsUnspecified()
 }
 
+// relaying looks at each network by itself: that another of the list could not be read excuses none.
 func (k checker) relaying(l *Listener) {
 	for _, p := range l.RelayFrom {
 		if p.Bits() == 0 {
-			k.problem(&l.block, "relay_from", "name the networks that your own machines are in",
+			k.problems.add(l.where("relay_from"), "name the networks that your own machines are in",
 				"relay_from: %s lets everybody send mail through this relay", p)
 		}
 	}
 	for _, p := range l.ProxyFrom {
 		if p.Bits() == 0 {
-			k.problem(&l.block, "proxy_from", "name the addresses of your proxies",
+			k.problems.add(l.where("proxy_from"), "name the addresses of your proxies",
 				"proxy_from: %s lets everybody claim any address", p)
 		}
 	}
