@@ -131,7 +131,7 @@ func (p *Plan) Divide(n int) (*Plan, error) {
 	share := func(c Caps) (Caps, error) {
 		d := Caps{c.Hourly / int64(n), c.Daily / int64(n)}
 		if c.Hourly > 0 && d.Hourly == 0 || c.Daily > 0 && d.Daily == 0 {
-			return d, fmt.Errorf("dividing plan %q: a cap is smaller than the number of nodes, %d", p.Name, n)
+			return d, fmt.Errorf("dividing plan %q among %d nodes: a cap is smaller than that: %d an hour, %d a day", p.Name, n, c.Hourly, c.Daily)
 		}
 		return d, nil
 	}

@@ -33,6 +33,9 @@ type Plan struct {
 	// Shrinking allows a stage to have a lower cap than the one before.
 	Shrinking bool   `conf:"shrinking"`
 	Spread    string `conf:"spread" oneof:"greedy even"` // how the day's cap is used
+	// Nodes is how many relays send from an address under the plan. They have no ledger in common: each
+	// may send an equal part of every cap.
+	Nodes int `conf:"nodes" min:"1"`
 	// Finish lifts all caps when the last stage has been passed.
 	Finish bool          `conf:"finish"`
 	Hour   time.Duration `conf:"hour"` // length of what the plan calls an hour, for tests
@@ -88,7 +91,7 @@ func (p *Plan) setDefaults() {
 	d := warmup.DefaultPlan()
 	p.Law, p.Spread = d.Law.String(), "greedy"
 	p.Burst, p.BucketSeconds, p.Peak, p.SlidingHour = d.Burst, d.BucketSeconds, d.Peak, d.SlidingHour
-	p.StartStage, p.Hour = d.StartStage, d.Hour
+	p.StartStage, p.Nodes, p.Hour = d.StartStage, 1, d.Hour
 	h := &d.Health
 	p.Health = PlanHealth{
 		MinSample: int(h.MinSample), MinFill: h.MinFill,
@@ -122,7 +125,23 @@ func (c *Config) addPlanPresets() {
 	}
 }
 
-// warmup gives the plan in its users' form.
+// divided gives the plan in its users' form, for one of its nodes.
+func (p *Plan) divided() (*warmup.Plan, error) {
+	whole := p.warmup()
+	if p.Nodes <= 1 {
+		return whole, nil
+	}
+	part, err := whole.Divide(p.Nodes)
+	if err != nil {
+		return whole, err
+	}
+	if err := part.Check(); err != nil { // by what rounding has done to it
+		return whole, fmt.Errorf("dividing plan %q among %d nodes: %w", p.Name, p.Nodes, err)
+	}
+	return part, nil
+}
+
+// warmup gives the plan in its users' form, for all nodes together.
 func (p *Plan) warmup() *warmup.Plan {
 	law, _ := warmup.ParseLaw(p.Law) // complained of when it was read
 	h := &p.Health
@@ -157,7 +176,7 @@ func (c *Config) indexPlans() map[string]*warmup.Plan {
 		plans[name], _ = warmup.Preset(name)
 	}
 	for _, p := range c.Plans {
-		plans[p.Name] = p.warmup()
+		plans[p.Name], _ = p.divided() // complained of below
 	}
 	return plans
 }
@@ -171,8 +190,12 @@ func (c *Config) WarmupPlans() []string { return slices.Sorted(maps.Keys(c.resol
 
 func (k checker) plans() {
 	for _, p := range k.Plans {
-		for _, f := range k.WarmupPlan(p.Name).Faults() {
+		faults := p.warmup().Faults()
+		for _, f := range faults {
 			k.fault(p, f)
+		}
+		if _, err := p.divided(); err != nil && len(faults) == 0 {
+			k.problem(&p.block, "nodes", "let fewer relays send from the address, or give each stage larger caps", "%s", err)
 		}
 		for _, name := range slices.Sorted(maps.Keys(p.Weights)) {
 			if !k.counted(name) {

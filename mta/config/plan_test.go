@@ -108,6 +108,26 @@ func TestPlansAreReadyForUse(t *testing.T) {
 	}
 }
 
+// TestPlanOfSeveralNodes: relays that share an address keep a plan together.
+func TestPlanOfSeveralNodes(t *testing.T) {
+	c := mustParse(t, `plan "p" {
+		preset = "standard"
+		nodes  = 2
+		stage {
+			hourly = 51
+			daily  = 350
+			provider "other" { hourly = 7 }
+		}
+	}`)
+	want := warmup.Stage{Caps: warmup.Caps{Hourly: 25, Daily: 175}, Providers: map[string]warmup.Caps{"other": {Hourly: 3}}}
+	if got := c.WarmupPlan("p").Stages; !reflect.DeepEqual(got, []warmup.Stage{want}) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if text := string(Effective(c)); !strings.Contains(text, "hourly = 51") || !strings.Contains(text, "nodes") {
+		t.Errorf("the configuration in force is not shown as the file has it:\n%s", text)
+	}
+}
+
 // plainWeights gives the plan with weights in the plain type.
 func plainWeights(p warmup.Plan) warmup.Plan {
 	p.Weights = map[string]float64(p.Weights)
