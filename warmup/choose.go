@@ -3,7 +3,6 @@ package warmup
 import (
 	"cmp"
 	"math"
-	"time"
 )
 
 // Pool is the sources that a tenant's mail may use.
@@ -25,10 +24,9 @@ type Choice struct {
 	Grant  Grant // tokens charged for Source; the zero Grant where none are needed
 
 	// Hold is what the message waits under, when Source is "": park it and then call Parked.
-	// OnRoom names the key when the message may be tried again. Until is when to try again at the
-	// latest, even if OnRoom never came.
-	Hold  string
-	Until time.Time
+	// OnRoom names the key when the message may be tried again. Look at what is held now and then all
+	// the same: see Recount and Surplus. "" as well when the pool has no source.
+	Hold string
 
 	lane       *lane
 	recipients int64
@@ -40,9 +38,6 @@ type Choice struct {
 // Asking says of a held message that the store is being asked for tokens: OnRoom comes when it has answered.
 // Of others it comes when there are tokens, which may take until the next hour.
 func (x *Choice) Asking() bool { return x.undecided }
-
-// heldAtMost is when a held message is tried again even if nobody called.
-const heldAtMost = 5 * time.Minute
 
 // Choose picks a source for a message. The dedicated ones are tried in an order that depends on
 // the message, so that several share the mail. What none has tokens for waits for the one that it
@@ -103,7 +98,7 @@ func (c *Controller) Retake(source string, wants []Want) Choice {
 
 func (c *Controller) hold(a *address, wants []Want, undecided bool) Choice {
 	if a == nil || len(wants) == 0 { // a pool without sources
-		return Choice{Until: c.cfg.Now().Add(heldAtMost)}
+		return Choice{}
 	}
 	var sum int64
 	for _, w := range wants {
@@ -113,7 +108,7 @@ func (c *Controller) hold(a *address, wants []Want, undecided bool) Choice {
 	defer a.mu.Unlock()
 	l := a.lane(wants[0].Provider)
 	return Choice{
-		Hold: l.key, Until: c.cfg.Now().Add(heldAtMost),
+		Hold: l.key,
 		lane: l, recipients: sum, smallest: wants[0].Recipients, undecided: undecided, answered: a.answered,
 	}
 }
