@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"mta/internal/trouble"
 	"mta/mta/control"
 	"mta/queue"
 )
@@ -26,11 +27,14 @@ const (
 	hoursInWeek   = 7 * 24
 	silentShare   = 0.3
 	worthCounting = 100 // deliveries in an hour below which traffic is too little to compare
+
+	// storageLook is how often the queue is asked whether it takes mail, which costs microseconds.
+	storageLook = time.Second
 )
 
 var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources}
 
-// watch is what the alarms are judged by; it is fed once a minute.
+// watch is what the alarms but the storage's are judged by; it is fed once a minute.
 type watch struct {
 	due       int64
 	grown     int // minutes in a row that due has grown
@@ -40,9 +44,9 @@ type watch struct {
 	begun     time.Time
 }
 
-// step judges by the state of the queue now, by why mail is refused ("": it is not), and by the
-// sources that are missing. It gives the alarms that are on, each with its reason.
-func (w *watch) step(now time.Time, s *queue.Stats, refusing string, missing []string) map[string]string {
+// step judges by the state of the queue now, and by the sources that are missing. It gives the alarms
+// that are on, each with its reason.
+func (w *watch) step(now time.Time, s *queue.Stats, missing []string) map[string]string {
 	on := make(map[string]string)
 	if s.OldestDue > tooOldDue {
 		on[alarmAge] = fmt.Sprintf("the first of what is due has waited for %v: delivery does not keep up", s.OldestDue.Round(time.Second))
@@ -55,9 +59,6 @@ func (w *watch) step(now time.Time, s *queue.Stats, refusing string, missing []s
 	}
 	if reason := w.traffic(now, s.Delivered); reason != "" {
 		on[alarmSilent] = reason
-	}
-	if refusing != "" {
-		on[alarmStorage] = refusing
 	}
 	if len(missing) > 0 {
 		on[alarmSources] = fmt.Sprintf("this machine does not have the address of %s: their mail takes others of the pool, or waits", strings.Join(missing, ", "))
@@ -89,25 +90,36 @@ type alarms struct {
 	on map[string]control.Alarm
 }
 
-// set tells of what has begun and ended since the last time.
-func (a *alarms) set(now time.Time, reasons map[string]string) {
+// set brings an alarm on, for a reason, or off ("").
+func (a *alarms) set(now time.Time, name, reason string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	on := make(map[string]control.Alarm, len(reasons))
-	for _, name := range alarmNames {
-		old, was := a.on[name]
-		reason, is := reasons[name]
-		switch {
-		case is && was:
-			on[name] = control.Alarm{Name: name, Reason: reason, Since: old.Since}
-		case is:
-			on[name] = control.Alarm{Name: name, Reason: reason, Since: now}
-			a.log.Error("alarm begins", "alarm", name, "reason", reason)
-		case was:
-			a.log.Info("alarm ends", "alarm", name)
-		}
+	if a.on == nil {
+		a.on = make(map[string]control.Alarm)
 	}
-	a.on = on
+	old, was := a.on[name]
+	switch {
+	case reason != "" && was:
+		a.on[name] = control.Alarm{Name: name, Reason: reason, Since: old.Since}
+	case reason != "":
+		a.on[name] = control.Alarm{Name: name, Reason: reason, Since: now}
+		a.log.Error("alarm begins", "alarm", name, "reason", reason)
+	case was:
+		delete(a.on, name)
+		a.log.Info("alarm ends", "alarm", name)
+	}
+}
+
+// storage follows why mail is refused. The alarm stays for some seconds at least: a disk that is nearly
+// full has room by turns, and must not be filled with lines about that.
+func (a *alarms) storage(now time.Time, refusing string) {
+	a.mu.Lock()
+	on, is := a.on[alarmStorage]
+	a.mu.Unlock()
+	if refusing == "" && is && now.Sub(on.Since) < trouble.Quiet {
+		return
+	}
+	a.set(now, alarmStorage, refusing)
 }
 
 func (a *alarms) isOn(name string) bool {
@@ -129,18 +141,26 @@ func (a *alarms) list() (on []control.Alarm) {
 	return on
 }
 
-// run looks once a minute, until ctx ends.
+// run looks once a minute, and after the disk each second, until ctx ends.
 func (a *alarms) run(ctx context.Context, stats func() queue.Stats, refusing func() string, missing func() []string) {
 	var w watch
-	tick := time.NewTicker(time.Minute)
-	defer tick.Stop()
+	minute, storage := time.NewTicker(time.Minute), time.NewTicker(storageLook)
+	defer minute.Stop()
+	defer storage.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-tick.C:
+		case now := <-storage.C:
+			a.storage(now, refusing())
+		case now := <-minute.C:
 			s := stats()
-			a.set(now, w.step(now, &s, refusing(), missing()))
+			on := w.step(now, &s, missing())
+			for _, name := range alarmNames {
+				if name != alarmStorage {
+					a.set(now, name, on[name])
+				}
+			}
 		}
 	}
 }

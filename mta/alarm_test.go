@@ -17,10 +17,10 @@ import (
 
 func TestT10_AlarmForAnOldQueue(t *testing.T) {
 	var w watch
-	if on := w.step(start, &queue.Stats{Healthy: true, OldestDue: 5 * time.Minute}, "", nil); len(on) != 0 {
+	if on := w.step(start, &queue.Stats{Healthy: true, OldestDue: 5 * time.Minute}, nil); len(on) != 0 {
 		t.Errorf("at the limit: %v", on)
 	}
-	if on := w.step(start, &queue.Stats{Healthy: true, OldestDue: 5*time.Minute + 1}, "", nil); on[alarmAge] == "" {
+	if on := w.step(start, &queue.Stats{Healthy: true, OldestDue: 5*time.Minute + 1}, nil); on[alarmAge] == "" {
 		t.Errorf("beyond the limit: %v", on)
 	}
 }
@@ -30,7 +30,7 @@ func TestT10_AlarmForAGrowingQueue(t *testing.T) {
 	due := int64(0)
 	step := func(by int64) bool {
 		due += by
-		_, on := w.step(start, &queue.Stats{Healthy: true, Due: due}, "", nil)[alarmGrowing]
+		_, on := w.step(start, &queue.Stats{Healthy: true, Due: due}, nil)[alarmGrowing]
 		return on
 	}
 	for minute := 1; minute < growsFor; minute++ {
@@ -52,10 +52,10 @@ func TestT10_AlarmForUnusuallyLowTraffic(t *testing.T) {
 	now := start
 	hour := func(n int64) bool {
 		now, delivered = now.Add(time.Hour), delivered+n
-		_, on := w.step(now, &queue.Stats{Healthy: true, Delivered: delivered}, "", nil)[alarmSilent]
+		_, on := w.step(now, &queue.Stats{Healthy: true, Delivered: delivered}, nil)[alarmSilent]
 		return on
 	}
-	w.step(now, &queue.Stats{Healthy: true}, "", nil)
+	w.step(now, &queue.Stats{Healthy: true}, nil)
 	for range hoursInWeek {
 		if hour(1000) {
 			t.Fatal("an alarm in the first week, with nothing to compare with")
@@ -77,7 +77,7 @@ func TestT10_AlarmForUnusuallyLowTraffic(t *testing.T) {
 func TestT10_AlarmForSourcesThatAreGone(t *testing.T) {
 	var w watch
 	step := func(missing ...string) string {
-		return w.step(start, &queue.Stats{Healthy: true}, "", missing)[alarmSources]
+		return w.step(start, &queue.Stats{Healthy: true}, missing)[alarmSources]
 	}
 	if on := step(); on != "" {
 		t.Errorf("with all sources there: %s", on)
@@ -108,23 +108,15 @@ func TestAlarmsAreInTheManual(t *testing.T) {
 func TestAlarmsAreToldOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
-		a := alarms{log: slog.New(slog.NewTextHandler(&text, nil))}
 		var healthy atomic.Bool
-		ctx, cancel := context.WithCancel(context.Background())
-		go a.run(ctx, func() queue.Stats {
-			return queue.Stats{}
-		}, func() string {
-			if healthy.Load() {
-				return ""
-			}
-			return "no space left"
-		}, func() []string { return nil })
+		a, stop := alarmsOfDisk(&text, &healthy)
+		defer stop()
 		time.Sleep(3*time.Minute + time.Second)
 		synctest.Wait()
 		if n := strings.Count(text.String(), "alarm begins"); n != 1 || !a.isOn(alarmStorage) {
 			t.Errorf("told %d times:\n%s", n, &text)
 		}
-		if on := a.list(); len(on) != 1 || on[0].Name != alarmStorage || on[0].Reason != "no space left" || time.Since(on[0].Since) != 2*time.Minute+time.Second {
+		if on := a.list(); len(on) != 1 || on[0].Name != alarmStorage || on[0].Reason != "no space left" || time.Since(on[0].Since) != 3*time.Minute {
 			t.Errorf("shown as %+v", on)
 		}
 		healthy.Store(true)
@@ -136,6 +128,63 @@ func TestAlarmsAreToldOnce(t *testing.T) {
 		if on := a.list(); len(on) != 0 {
 			t.Errorf("shown as %+v after its end", on)
 		}
-		cancel()
+	})
+}
+
+// alarmsOfDisk runs alarms over a disk that is healthy or full, until stop.
+func alarmsOfDisk(text *bytes.Buffer, healthy *atomic.Bool) (a *alarms, stop func()) {
+	a = &alarms{log: slog.New(slog.NewTextHandler(text, nil))}
+	ctx, cancel := context.WithCancel(context.Background())
+	go a.run(ctx, func() queue.Stats { return queue.Stats{} }, func() string {
+		if healthy.Load() {
+			return ""
+		}
+		return "no space left"
+	}, func() []string { return nil })
+	return a, cancel
+}
+
+// TestTheStorageAlarmIsPrompt: the disk fills up, and has room again, between two looks at the queue.
+func TestTheStorageAlarmIsPrompt(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var text bytes.Buffer
+		var healthy atomic.Bool
+		healthy.Store(true)
+		a, stop := alarmsOfDisk(&text, &healthy)
+		defer stop()
+		for _, full := range []time.Duration{25 * time.Second, 10 * time.Minute} {
+			time.Sleep(10500 * time.Millisecond)
+			healthy.Store(false)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if !a.isOn(alarmStorage) {
+				t.Error("no alarm a second after the disk was full")
+			}
+			time.Sleep(full)
+			healthy.Store(true)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if a.isOn(alarmStorage) {
+				t.Error("the alarm is on a second after the disk had room")
+			}
+		}
+	})
+}
+
+// TestADiskThatIsNearlyFullIsNotFilledWithAlarms: it has room each other second.
+func TestADiskThatIsNearlyFullIsNotFilledWithAlarms(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var text bytes.Buffer
+		var healthy atomic.Bool
+		_, stop := alarmsOfDisk(&text, &healthy)
+		defer stop()
+		for range 60 {
+			time.Sleep(time.Second)
+			healthy.Store(!healthy.Load())
+		}
+		synctest.Wait()
+		if n := strings.Count(text.String(), "alarm begins"); n < 1 || n > 6 {
+			t.Errorf("%d alarms in a minute:\n%s", n, &text)
+		}
 	})
 }

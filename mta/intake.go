@@ -84,11 +84,13 @@ func (e diskFull) Unwrap() error { return e.error }
 // DiskFull is what submission asks of an error.
 func (diskFull) DiskFull() bool { return true }
 
-// refusing says why mail is refused just now, "" when it is not.
+// refusing says why mail is refused just now, "" when it is not. To ask is no mail that was refused,
+// and isn't counted as such.
 func (r *Relay) refusing() string {
-	err := r.store.Ready()
+	err := r.queue.Ready()
 	switch {
 	case err == nil:
+		r.store.refusing.Well()
 		return ""
 	case errors.Is(err, queue.ErrDiskFull):
 		return fmt.Sprintf("%v: mail is answered 452 until there is room", err)

@@ -12,7 +12,7 @@
 //	refiller    takes parked mail up when delivery has room; ended by Run
 //	sources     looks twice a minute which addresses this machine has; ended by Run
 //	warm-up     two: the controller, and a look at what it holds; ended by Run
-//	alarms      looks at the queue once a minute; ended by Run
+//	alarms      looks at the queue once a minute, at its disk each second; ended by Run
 //	reporters   write reports to senders into the queue; ended by Run when all jobs are back
 //	http, control  answer over HTTP and on the unix socket; ended by Run
 //	listeners   one for each address at which mail is taken; ended first

@@ -479,6 +479,9 @@ func TestHealthKnowsOfAFullDisk(t *testing.T) {
 	if s := w.Status(); s.State != "refusing" || !strings.Contains(s.Reason, "disk is full: ") || !strings.Contains(s.Reason, " free in "+w.cfg.DataDir) {
 		t.Errorf("all mail is refused, and the status is %s, %q", s.State, s.Reason)
 	}
+	if strings.Contains(w.book.String(), "mail is refused") {
+		t.Error("a question about the health is logged as mail that was refused")
+	}
 	for range 100 {
 		c, err := smtp.Dial(w.listeners.addresses()[0])
 		if err != nil {
