@@ -77,7 +77,7 @@ func TestW9_ActualTracksDesired(t *testing.T) {
 	}
 	start := time.Now()
 	rows, _ := simulate(t, p, trace, Options{Interval: 3600})
-	t.Logf("14 days in %v: %v", time.Since(start), Summarize(rows))
+	t.Logf("14 days in %v: %v", time.Since(start), summarize(rows))
 	sent := make([]int64, 14)
 	for _, r := range rows {
 		day := r.T / 86_400
@@ -91,7 +91,7 @@ func TestW9_ActualTracksDesired(t *testing.T) {
 			t.Errorf("day %d: %d sent, desired %d", day+1, sent[day], s.Daily)
 		}
 	}
-	if s := Summarize(rows); s.OverHour > 0 || s.OverDay > 0 {
+	if s := summarize(rows); s.OverHour > 0 || s.OverDay > 0 {
 		t.Error(s)
 	}
 }
@@ -175,7 +175,7 @@ func TestW17_OutageInTheSimulator(t *testing.T) {
 	if down > 60 {
 		t.Errorf("%d sent without store", down)
 	}
-	s := Summarize(rows)
+	s := summarize(rows)
 	if s.OverHour > 0 || s.Sent+s.Diverted != s.Offered || s.Sent < 3000 {
 		t.Error(s)
 	}
@@ -185,7 +185,7 @@ func TestW18_HoldInTheSimulator(t *testing.T) {
 	p := parse(t, `{"version":1,"mode":"hold","stages":[{"hourly":600,"daily":9000}]}`)
 	trace := []Event{{Kind: Nodes, Value: 4}, {T: 0, Kind: Offer, Value: 1500}, {T: 2000, Kind: Crash, Value: 4}, {T: 4 * 3600, Kind: End}}
 	rows, _ := simulate(t, p, trace, Options{Interval: 300})
-	s := Summarize(rows)
+	s := summarize(rows)
 	if s.Sent != 1500 || s.Held != 0 || s.Diverted != 0 || s.OverHour > 0 {
 		t.Error(s)
 	}
@@ -224,7 +224,7 @@ func TestADayOfAMillion(t *testing.T) {
 	}
 	start := time.Now()
 	rows, _ := simulate(t, p, trace, Options{})
-	took, s := time.Since(start), Summarize(rows)
+	took, s := time.Since(start), summarize(rows)
 	t.Logf("%v: %v", took, s)
 	if s.OverHour > 0 || s.OverDay > 0 || s.Sent+s.Diverted != s.Offered || s.Sent < 780_000 {
 		t.Error(s)
@@ -295,7 +295,7 @@ func TestPicturesOfTheDocs(t *testing.T) {
 	trace := merge([]Event{{Kind: Nodes, Value: 3}, {Kind: Lag, Value: 30}}, steadily("", 10, 10, 4*3600))
 	for _, law := range []warmup.Law{warmup.Ledger, warmup.PID, warmup.OnOff} {
 		rows, _ := simulate(t, p, trace, Options{Seed: 1, Interval: 60, Law: &law})
-		t.Logf("%v: %v", law, Summarize(rows))
+		t.Logf("%v: %v", law, summarize(rows))
 		var b bytes.Buffer
 		if err := Plot(rows, "350 an hour, ten times the demand, 3 nodes, statistics 30 s late: mode "+law.String(), &b); err != nil {
 			t.Fatal(err)
