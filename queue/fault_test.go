@@ -233,6 +233,94 @@ func TestReadThatFailsOnce(t *testing.T) {
 	}
 }
 
+// TestActionWhileAMessageCanNotBeRead: what an operator asks for while a message is being read that then
+// can't be is done, be it set aside for a while or for good. It is done at once: there is no attempt to
+// wait for.
+func TestActionWhileAMessageCanNotBeRead(t *testing.T) {
+	for what, fault := range map[string]faulty.Fault{"no octets": {Err: errDisk}, "wrong octets": {Flip: true}} {
+		for _, from := range []State{StateDeferred, StateWaiting, StateEnding} {
+			for _, a := range []Action{Hold, RetryNow, Bounce, Remove} {
+				if from == StateEnding && (a == RetryNow || a == Bounce) {
+					continue // make no difference to what is to be bounced
+				}
+				t.Run(fmt.Sprintf("%s, %v, %v", what, from, a), func(t *testing.T) {
+					inTime(t, func(t *testing.T) { actionWhileUnreadable(t, fault, from, a) })
+				})
+			}
+		}
+	}
+}
+
+func actionWhileUnreadable(t *testing.T, fault faulty.Fault, from State, a Action) {
+	disk, told := &faulty.FS{FS: vfs.Memory()}, 0
+	cfg := small(t, disk)
+	cfg.OnRemoved = func(Item) { told++ }
+	q := open(t, cfg)
+	var id envelope.ID
+	switch from {
+	case StateDeferred:
+		id = inState(t, q, StateActive)
+		q.Defer(id, []int{0}, time.Now().Add(time.Minute), Attempt{Reply: greylisted}, "site")
+	case StateWaiting:
+		id = inState(t, q, from)
+	case StateEnding:
+		id = inState(t, q, StateHeld)
+	}
+	sel := Selector{IDs: []envelope.ID{id}}
+	q.w.flush()
+	var reads atomic.Int64
+	disk.Decide = func(op faulty.Op, name string) *faulty.Fault {
+		if op != faulty.Read || !isSegment(name) || reads.Add(1) > 1 {
+			return nil
+		}
+		if s := q.Stats(); s.Active != 1 {
+			t.Errorf("read while %d are handed out", s.Active)
+		}
+		if n, err := q.Change(sel, a, false); n != 1 || err != nil {
+			t.Errorf("%v changed %d, %v", a, n, err)
+		}
+		return &fault
+	}
+	switch from {
+	case StateWaiting:
+		if l := q.Take("site", 1); l != nil {
+			t.Fatalf("took %+v", l)
+		}
+	case StateEnding:
+		q.Change(sel, Bounce, false)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*readAgain*time.Second)
+	defer cancel()
+	began := time.Now()
+	l, err := q.Next(ctx)
+	switch a {
+	case RetryNow, Bounce:
+		want := map[Action]Why{RetryNow: Due, Bounce: BounceAsked}[a]
+		if err != nil || l.Why != want || time.Since(began) > 2*time.Minute {
+			t.Errorf("gave %+v, %v after %v; want it as %v at once", l, err, time.Since(began), want)
+		}
+		q.Return(id, []int{0})
+	default:
+		if err == nil {
+			t.Errorf("gave %+v; want nothing", l)
+		}
+		want, removed := StateHeld, 0
+		if a == Remove {
+			want, removed = 0, 1
+		}
+		if s := stateOf(t, q, id); s != want || told != removed {
+			t.Errorf("is %v, told of %d removals", s, told)
+		}
+	}
+	before := balanced(t, q)
+	shut(t, q)
+	q = open(t, cfg)
+	defer shut(t, q)
+	if s := balanced(t, q); s.Recovered != before.Queued || s.Held != before.Held || s.Ending != before.Ending {
+		t.Errorf("after a restart %+v, before %+v", s, before)
+	}
+}
+
 type littleFree struct {
 	vfs.FS
 	free atomic.Int64

@@ -353,24 +353,42 @@ func (q *Queue) setUnreadable(l *lifted, err error) {
 		consequence = fmt.Sprintf("message %s is kept, and tried to be read again in %d s", envelope.ID(l.id), readAgain)
 	}
 	q.reportDamage(err, consequence)
+	if gone := q.setAside(l, later); len(gone) > 0 {
+		q.finishRemoval(l.id, gone)
+	}
+}
+
+// setAside keeps recipients that could not be handed out; later says that it is worth trying again. To
+// an operator who acted on them meanwhile they have come back: it gives those that are to be removed.
+func (q *Queue) setAside(l *lifted, later bool) (gone []uint16) {
+	aside := func(s schedule.Slot, e *schedule.Entry) { q.table.SetState(e, schedule.Unreadable) }
+	if later {
+		aside = func(s schedule.Slot, e *schedule.Entry) {
+			e.Due = q.seconds() + readAgain
+			q.deferEntry(s, e)
+		}
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, p := range l.rcpts {
 		s, e := q.table.Find(l.id, uint16(p.Index))
-		switch {
-		case e == nil:
-		case l.why == DelayWarning:
+		if e == nil {
+			continue
+		}
+		if l.why == DelayWarning {
 			e.SetWarning(false)
 			e.SetWarned(true) // there is nothing to tell the sender with
-		case later:
-			e.Due = q.seconds() + readAgain
-			q.deferEntry(s, e)
-		default:
-			q.table.SetState(e, schedule.Unreadable)
-			q.segs.of(e.Data()).stuck = true
-			q.segs.of(e.Data()).damaged = true
+			continue
+		}
+		if !later {
+			seg := q.segs.of(e.Data())
+			seg.stuck, seg.damaged = true, true
+		}
+		if q.settleDown(s, e, aside) {
+			gone = append(gone, e.Rcpt)
 		}
 	}
+	return gone
 }
 
 // reportDamage logs and counts a place that can't be read.
@@ -501,8 +519,8 @@ func (q *Queue) find(id envelope.ID, rcpt int) (schedule.Slot, *schedule.Entry) 
 }
 
 // settleDown does with an entry that is no longer leased what an operator asked for, or else
-// rest. It reports true when the entry is to be removed, which the caller must do before it gives up
-// mu; it is leased no more all the same, so that a recipient that is named twice comes back once.
+// rest. It reports true when the entry is to be removed, which the caller must do; it is leased no more
+// all the same, so that a recipient that is named twice comes back once, and nobody else's affair.
 func (q *Queue) settleDown(s schedule.Slot, e *schedule.Entry, rest func(schedule.Slot, *schedule.Entry)) (remove bool) {
 	switch e.Action() {
 	case schedule.Hold:

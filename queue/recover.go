@@ -332,6 +332,7 @@ func (q *Queue) finishRemovals() {
 	}
 }
 
+// finishRemoval removes recipients of a message that is not in memory, and tells of it.
 func (q *Queue) finishRemoval(id uint64, rcpts []uint16) {
 	var it Item
 	if c, ok := q.lookUp(id); ok && q.cfg.OnRemoved != nil {
