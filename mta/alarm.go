@@ -21,6 +21,7 @@ const (
 	alarmSilent  = "low_traffic"   // much less is delivered than at this hour a week ago
 	alarmStorage = "storage"       // the queue's disk is full, or can't be written
 	alarmSources = "sources"       // a source can't send: this machine does not have its address
+	alarmRecords = "accounting"    // accounting records can't be written
 
 	tooOldDue     = 5 * time.Minute
 	growsFor      = 5 // minutes in a row
@@ -32,9 +33,9 @@ const (
 	storageLook = time.Second
 )
 
-var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources}
+var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources, alarmRecords}
 
-// watch is what the alarms but the storage's are judged by; it is fed once a minute.
+// watch is what the alarms of queue, traffic and sources are judged by; it is fed once a minute.
 type watch struct {
 	due       int64
 	grown     int // minutes in a row that due has grown
@@ -141,8 +142,16 @@ func (a *alarms) list() (on []control.Alarm) {
 	return on
 }
 
+// sight is where the alarms look.
+type sight struct {
+	queue    func() queue.Stats
+	refusing func() string   // why mail is refused; "": it is not
+	missing  func() []string // sources that this machine does not have
+	records  func() string   // why accounting records are not written; "": they are
+}
+
 // run looks once a minute, and after the disk each second, until ctx ends.
-func (a *alarms) run(ctx context.Context, stats func() queue.Stats, refusing func() string, missing func() []string) {
+func (a *alarms) run(ctx context.Context, look sight) {
 	var w watch
 	minute, storage := time.NewTicker(time.Minute), time.NewTicker(storageLook)
 	defer minute.Stop()
@@ -152,10 +161,11 @@ func (a *alarms) run(ctx context.Context, stats func() queue.Stats, refusing fun
 		case <-ctx.Done():
 			return
 		case now := <-storage.C:
-			a.storage(now, refusing())
+			a.storage(now, look.refusing())
 		case now := <-minute.C:
-			s := stats()
-			on := w.step(now, &s, missing())
+			s := look.queue()
+			on := w.step(now, &s, look.missing())
+			on[alarmRecords] = look.records()
 			for _, name := range alarmNames {
 				if name != alarmStorage {
 					a.set(now, name, on[name])

@@ -113,17 +113,17 @@ func TestAlarmsAreToldOnce(t *testing.T) {
 		defer stop()
 		time.Sleep(3*time.Minute + time.Second)
 		synctest.Wait()
-		if n := strings.Count(text.String(), "alarm begins"); n != 1 || !a.isOn(alarmStorage) {
+		if n := strings.Count(text.String(), "alarm begins"); n != 2 || !a.isOn(alarmStorage) {
 			t.Errorf("told %d times:\n%s", n, &text)
 		}
-		if on := a.list(); len(on) != 1 || on[0].Name != alarmStorage || on[0].Reason != "no space left" || time.Since(on[0].Since) != 3*time.Minute {
+		if on := a.list(); len(on) != 2 || on[1].Name != alarmRecords || on[1].Reason != "no records" || on[0].Name != alarmStorage || on[0].Reason != "no space left" || time.Since(on[0].Since) != 3*time.Minute {
 			t.Errorf("shown as %+v", on)
 		}
 		healthy.Store(true)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if n := strings.Count(text.String(), "alarm ends"); n != 1 || a.isOn(alarmStorage) {
-			t.Errorf("its end was told %d times:\n%s", n, &text)
+		if n := strings.Count(text.String(), "alarm ends"); n != 2 || a.isOn(alarmStorage) {
+			t.Errorf("their ends were told %d times:\n%s", n, &text)
 		}
 		if on := a.list(); len(on) != 0 {
 			t.Errorf("shown as %+v after its end", on)
@@ -135,12 +135,22 @@ func TestAlarmsAreToldOnce(t *testing.T) {
 func alarmsOfDisk(text *bytes.Buffer, healthy *atomic.Bool) (a *alarms, stop func()) {
 	a = &alarms{log: slog.New(slog.NewTextHandler(text, nil))}
 	ctx, cancel := context.WithCancel(context.Background())
-	go a.run(ctx, func() queue.Stats { return queue.Stats{} }, func() string {
-		if healthy.Load() {
-			return ""
-		}
-		return "no space left"
-	}, func() []string { return nil })
+	go a.run(ctx, sight{
+		queue: func() queue.Stats { return queue.Stats{} },
+		refusing: func() string {
+			if healthy.Load() {
+				return ""
+			}
+			return "no space left"
+		},
+		missing: func() []string { return nil },
+		records: func() string {
+			if healthy.Load() {
+				return ""
+			}
+			return "no records"
+		},
+	})
 	return a, cancel
 }
 

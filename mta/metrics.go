@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"mta/delivery"
+	"mta/mta/accounting"
 	"mta/queue"
 	"mta/router"
 	"mta/router/resolver"
@@ -114,6 +115,13 @@ var dnsMetrics = []metric[resolver.Stats]{
 		func(s *resolver.Stats) float64 { return float64(s.Hits) }),
 }
 
+var accountingMetrics = []metric[accounting.Stats]{
+	newMetric(prometheus.CounterValue, "mta_accounting_records_total", "Accounting records written.",
+		func(s *accounting.Stats) float64 { return float64(s.Written) }),
+	newMetric(prometheus.CounterValue, "mta_accounting_lost_total", "Accounting records that were dropped, since they could not be written.",
+		func(s *accounting.Stats) float64 { return float64(s.Lost) }),
+}
+
 var inboundDesc = prometheus.NewDesc("mta_submission_connections", "Connections of clients, to all listeners.", nil, nil)
 
 var stateDesc = prometheus.NewDesc("mta_recipients_by_state", "Recipients in the queue by what they are doing.", []string{"state"}, nil)
@@ -159,6 +167,7 @@ func (c relayCollector) Describe(ch chan<- *prometheus.Desc) {
 	describe(ch, deliveryMetrics)
 	describe(ch, routerMetrics)
 	describe(ch, dnsMetrics)
+	describe(ch, accountingMetrics)
 	ch <- inboundDesc
 	ch <- stateDesc
 	ch <- alarmDesc
@@ -176,6 +185,7 @@ func (c relayCollector) Collect(ch chan<- prometheus.Metric) {
 	collect(ch, deliveryMetrics, c.r.delivery.Counts())
 	collect(ch, routerMetrics, c.r.router.Stats())
 	collect(ch, dnsMetrics, c.r.resolver.Stats())
+	collect(ch, accountingMetrics, c.r.accountingStats())
 	ch <- prometheus.MustNewConstMetric(inboundDesc, prometheus.GaugeValue, float64(c.r.inbound.Load()))
 	for state, n := range map[string]int64{
 		"due": s.Due, "deferred": s.Deferred, "waiting": s.Waiting, "held": s.Held, "active": s.Active,

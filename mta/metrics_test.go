@@ -1,6 +1,7 @@
 package mta
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -56,6 +57,34 @@ func TestMetricsTellOfMail(t *testing.T) {
 	}
 	if err != nil || t.Failed() {
 		t.Errorf("%v; the metrics:\n%s", err, text)
+	}
+}
+
+// TestRecordsThatCantBeWrittenAreTold: of, by an alarm and a metric, until they can.
+func TestRecordsThatCantBeWrittenAreTold(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	dir := w.cfg.Accounting.Path
+	if err := errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	w.send("ann@client.example", letter, "bob@box.example")
+	w.arrived(1)
+	if err := w.accounting.Flush(t.Context()); err == nil {
+		t.Error("records were written into a file in the place of their folder")
+	}
+	if why := w.recordsTrouble(); !strings.Contains(why, "0 so far") {
+		t.Errorf("the alarm's reason is %q", why)
+	}
+	if err := errors.Join(os.Remove(dir), os.Mkdir(dir, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	w.await("bob@box.example", "Delivery")
+	if why := w.recordsTrouble(); why != "" {
+		t.Errorf("the alarm's reason is %q when they are written again", why)
+	}
+	text := w.scrape()
+	if !strings.Contains(text, "\nmta_accounting_records_total 2\n") || !strings.Contains(text, "\nmta_accounting_lost_total 0\n") {
+		t.Errorf("the metrics are not of 2 records, none lost:\n%s", text)
 	}
 }
 

@@ -170,6 +170,22 @@ func (r *Relay) openAccounting(cfg *config.Config, undo *undoer) error {
 	return nil
 }
 
+func (r *Relay) accountingStats() accounting.Stats {
+	if r.accounting == nil {
+		return accounting.Stats{}
+	}
+	return r.accounting.Stats()
+}
+
+// recordsTrouble says why accounting records are not written, "" when they are.
+func (r *Relay) recordsTrouble() string {
+	s := r.accountingStats()
+	if !s.Failing {
+		return ""
+	}
+	return fmt.Sprintf("accounting records can't be written, and are lost when memory for them is full: %d so far; the log says why", s.Lost)
+}
+
 func (r *Relay) closeAccounting() error {
 	if r.accounting == nil {
 		return nil
@@ -283,7 +299,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		}
 	})
 	running.Go(func() { r.refiller.run(dispatching) })
-	running.Go(func() { r.alarms.run(dispatching, r.queue.Stats, r.refusing, r.sources.names) })
+	running.Go(func() { r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble}) })
 	running.Go(func() { r.sources.run(dispatching) })
 	running.Go(func() { r.warm.run(dispatching) })
 	running.Go(func() { r.control.Serve(r.socket) })
