@@ -11,6 +11,7 @@ import (
 	"mta/internal/trouble"
 	"mta/mta/control"
 	"mta/queue"
+	"mta/router/resolver"
 )
 
 // Alarms tell of what an operator should look at: they are a log line when they begin and when
@@ -22,18 +23,20 @@ const (
 	alarmStorage = "storage"       // the queue's disk is full, or can't be written
 	alarmSources = "sources"       // a source can't send: this machine does not have its address
 	alarmRecords = "accounting"    // accounting records can't be written
+	alarmDNS     = "dns"           // name servers answer nothing
 
 	tooOldDue     = 5 * time.Minute
 	growsFor      = 5 // minutes in a row
 	hoursInWeek   = 7 * 24
 	silentShare   = 0.3
+	unanswered    = 10  // look-ups in a row; fewer may be those of broken domains
 	worthCounting = 100 // deliveries in an hour below which traffic is too little to compare
 
 	// storageLook is how often the queue is asked whether it takes mail, which costs microseconds.
 	storageLook = time.Second
 )
 
-var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources, alarmRecords}
+var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources, alarmRecords, alarmDNS}
 
 // watch is what the alarms of queue, traffic and sources are judged by; it is fed once a minute.
 type watch struct {
@@ -43,6 +46,10 @@ type watch struct {
 	delivered int64
 	perHour   [hoursInWeek]int64 // delivered, by hour; as they were a week ago until overwritten
 	begun     time.Time
+
+	answered uint64    // look-ups, when there was an answer last
+	failed   uint64    // the failures until then
+	heard    time.Time // when that was seen
 }
 
 // step judges by the state of the queue now, and by the sources that are missing. It gives the alarms
@@ -81,6 +88,18 @@ func (w *watch) traffic(now time.Time, delivered int64) (reason string) {
 		}
 	}
 	return reason
+}
+
+// names judges the name servers by what became of look-ups so far.
+func (w *watch) names(now time.Time, s *resolver.Stats) (reason string) {
+	if w.heard.IsZero() || s.Answered != w.answered {
+		w.answered, w.failed, w.heard = s.Answered, s.Failed, now
+		return ""
+	}
+	if n := s.Failed - w.failed; n >= unanswered {
+		return fmt.Sprintf("name servers have answered none of the last %d look-ups, for %v: mail to domains whose route is not known waits", n, now.Sub(w.heard).Round(time.Minute))
+	}
+	return ""
 }
 
 // alarms keeps which are on.
@@ -148,6 +167,7 @@ type sight struct {
 	refusing func() string   // why mail is refused; "": it is not
 	missing  func() []string // sources that this machine does not have
 	records  func() string   // why accounting records are not written; "": they are
+	names    func() resolver.Stats
 }
 
 // run looks once a minute, and after the disk each second, until ctx ends.
@@ -165,7 +185,8 @@ func (a *alarms) run(ctx context.Context, look sight) {
 		case now := <-minute.C:
 			s := look.queue()
 			on := w.step(now, &s, look.missing())
-			on[alarmRecords] = look.records()
+			names := look.names()
+			on[alarmRecords], on[alarmDNS] = look.records(), w.names(now, &names)
 			for _, name := range alarmNames {
 				if name != alarmStorage {
 					a.set(now, name, on[name])

@@ -13,6 +13,7 @@ import (
 
 	"mta/internal/bubble"
 	"mta/queue"
+	"mta/router/resolver"
 )
 
 func TestT10_AlarmForAnOldQueue(t *testing.T) {
@@ -93,6 +94,29 @@ func TestT10_AlarmForSourcesThatAreGone(t *testing.T) {
 	}
 }
 
+// TestAlarmForNameServersThatAnswerNothing: not for broken domains among others, nor before some look-ups
+// have failed, and as long as there is no answer.
+func TestAlarmForNameServersThatAnswerNothing(t *testing.T) {
+	var w watch
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for i, minute := range []struct {
+		answered, failed uint64 // so far
+		want             bool
+	}{
+		{0, 0, false}, {5, 50, false}, {6, 100, false}, {6, 109, false}, {6, 110, true}, {6, 110, true}, {6, 500, true},
+		{7, 600, false}, {7, 605, false}, {7, 610, true}, {8, 610, false},
+	} {
+		now = now.Add(time.Minute)
+		if why := w.names(now, &resolver.Stats{Answered: minute.answered, Failed: minute.failed}); (why != "") != minute.want {
+			t.Errorf("minute %d: %q", i, why)
+		}
+	}
+	now = now.Add(2 * time.Minute)
+	if why := w.names(now, &resolver.Stats{Answered: 8, Failed: 630}); !strings.HasPrefix(why, "name servers have answered none of the last 20 look-ups, for 2m0s: ") {
+		t.Error(why)
+	}
+}
+
 func TestAlarmsAreInTheManual(t *testing.T) {
 	manual, err := os.ReadFile("../docs/accounting.md")
 	if err != nil {
@@ -150,6 +174,7 @@ func alarmsOfDisk(text *bytes.Buffer, healthy *atomic.Bool) (a *alarms, stop fun
 			}
 			return "no records"
 		},
+		names: func() resolver.Stats { return resolver.Stats{} },
 	})
 	return a, cancel
 }

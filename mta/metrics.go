@@ -113,6 +113,8 @@ var dnsMetrics = []metric[resolver.Stats]{
 		func(s *resolver.Stats) float64 { return float64(s.Asked) }),
 	newMetric(prometheus.CounterValue, "mta_dns_cache_hits_total", "Questions that the cache answered.",
 		func(s *resolver.Stats) float64 { return float64(s.Hits) }),
+	newMetric(prometheus.CounterValue, "mta_dns_failures_total", "Look-ups that no name server answered, by a record or by saying that there is none.",
+		func(s *resolver.Stats) float64 { return float64(s.Failed) }),
 }
 
 var accountingMetrics = []metric[accounting.Stats]{

@@ -299,7 +299,9 @@ func (r *Relay) Run(ctx context.Context) error {
 		}
 	})
 	running.Go(func() { r.refiller.run(dispatching) })
-	running.Go(func() { r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble}) })
+	running.Go(func() {
+		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble, r.resolver.Stats})
+	})
 	running.Go(func() { r.sources.run(dispatching) })
 	running.Go(func() { r.warm.run(dispatching) })
 	running.Go(func() { r.control.Serve(r.socket) })

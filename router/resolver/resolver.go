@@ -87,7 +87,7 @@ type Resolver struct {
 	servers []*server
 	slots   chan struct{} // one for each look-up in flight
 
-	asked, hits atomic.Uint64
+	asked, hits, answered, failed atomic.Uint64
 
 	mu struct { // guards what is known and what is being asked
 		sync.Mutex
@@ -147,6 +147,8 @@ func (r *Resolver) AAAA(ctx context.Context, host string) (*Answer, error) {
 type Stats struct {
 	Asked    uint64 // questions sent to servers, each try counted
 	Hits     uint64 // look-ups answered from the cache
+	Answered uint64 // look-ups that servers answered, if only by "there is none"
+	Failed   uint64 // look-ups after which nothing is known: see Temporary
 	Entries  int    // answers in the cache
 	InFlight int    // look-ups under way
 }
@@ -155,7 +157,10 @@ type Stats struct {
 func (r *Resolver) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return Stats{r.asked.Load(), r.hits.Load(), r.mu.known.Len(), len(r.mu.calls)}
+	return Stats{
+		Asked: r.asked.Load(), Hits: r.hits.Load(), Answered: r.answered.Load(), Failed: r.failed.Load(),
+		Entries: r.mu.known.Len(), InFlight: len(r.mu.calls),
+	}
 }
 
 func (r *Resolver) lookup(ctx context.Context, name string, t Type) (*Answer, error) {
@@ -210,6 +215,13 @@ func (r *Resolver) lead(ctx context.Context, q question, c *call) {
 	c.outcome = r.resolve(ctx, q)
 	// A caller that gave up says nothing about the name.
 	c.abandoned = c.outcome.err != nil && ended(ctx) != nil
+	switch {
+	case c.abandoned:
+	case c.outcome.err != nil && c.outcome.err.Kind == Temporary:
+		r.failed.Add(1)
+	default:
+		r.answered.Add(1)
+	}
 }
 
 func (o outcome) expires() time.Time {

@@ -111,6 +111,9 @@ func TestLookups(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", tc.name, got, tc.want)
 		}
 	}
+	if st := r.Stats(); st.Answered != 9 || st.Failed != 4 || st.Hits != 1 {
+		t.Errorf("%d look-ups answered, %d failed, %d from the cache; want 9, 4 and 1", st.Answered, st.Failed, st.Hits)
+	}
 	if n := s.Queries("localhost"); n != 0 {
 		t.Errorf("localhost was asked for %d times", n)
 	}
