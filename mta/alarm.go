@@ -24,6 +24,7 @@ const (
 	alarmSources = "sources"       // a source can't send: this machine does not have its address
 	alarmRecords = "accounting"    // accounting records can't be written
 	alarmDNS     = "dns"           // name servers answer nothing
+	alarmWarmup  = "warmup"        // the ledger of a warm-up is no help: its source sends nothing
 
 	tooOldDue     = 5 * time.Minute
 	growsFor      = 5 // minutes in a row
@@ -36,7 +37,7 @@ const (
 	storageLook = time.Second
 )
 
-var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources, alarmRecords, alarmDNS}
+var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources, alarmRecords, alarmDNS, alarmWarmup}
 
 // watch is what the alarms of queue, traffic and sources are judged by; it is fed once a minute.
 type watch struct {
@@ -168,6 +169,7 @@ type sight struct {
 	missing  func() []string // sources that this machine does not have
 	records  func() string   // why accounting records are not written; "": they are
 	names    func() resolver.Stats
+	warmups  func() string // why warm-ups send nothing, though nobody wants that; "": they do
 }
 
 // run looks once a minute, and after the disk each second, until ctx ends.
@@ -186,7 +188,7 @@ func (a *alarms) run(ctx context.Context, look sight) {
 			s := look.queue()
 			on := w.step(now, &s, look.missing())
 			names := look.names()
-			on[alarmRecords], on[alarmDNS] = look.records(), w.names(now, &names)
+			on[alarmRecords], on[alarmDNS], on[alarmWarmup] = look.records(), w.names(now, &names), look.warmups()
 			for _, name := range alarmNames {
 				if name != alarmStorage {
 					a.set(now, name, on[name])

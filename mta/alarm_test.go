@@ -174,7 +174,8 @@ func alarmsOfDisk(text *bytes.Buffer, healthy *atomic.Bool) (a *alarms, stop fun
 			}
 			return "no records"
 		},
-		names: func() resolver.Stats { return resolver.Stats{} },
+		names:   func() resolver.Stats { return resolver.Stats{} },
+		warmups: func() string { return "" },
 	})
 	return a, cancel
 }

@@ -300,7 +300,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	})
 	running.Go(func() { r.refiller.run(dispatching) })
 	running.Go(func() {
-		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble, r.resolver.Stats})
+		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble, r.resolver.Stats, r.warm.trouble})
 	})
 	running.Go(func() { r.sources.run(dispatching) })
 	running.Go(func() { r.warm.run(dispatching) })

@@ -372,6 +372,21 @@ var ledgerTrouble = map[string]string{
 	"corrupt":    "its ledger can't be read",
 }
 
+// trouble says which warm-ups send nothing on account of their ledger, "" when none does.
+func (w *warming) trouble() string {
+	var all []string
+	for _, key := range w.ctl.IPs() {
+		if s, _ := w.ctl.Status(key); ledgerTrouble[s.State] != "" {
+			all = append(all, fmt.Sprintf("the warm-up of %s sends nothing: %s", w.sourceOf(key), ledgerTrouble[s.State]))
+		}
+	}
+	const most = 3 // the ledger is one for all: they will be many
+	if len(all) > most {
+		all = append(all[:most], fmt.Sprintf("and %d more", len(all)-most))
+	}
+	return strings.Join(all, "; ")
+}
+
 // lacking says what keeps mail for a provider from a warm-up, "" when nothing does, and until when it
 // does at least, where that is known.
 func lacking(s *warmup.Status, provider string) (string, time.Time) {

@@ -173,6 +173,9 @@ func loseLedger(t *testing.T, how int32, pool string) {
 		s, _ := w.warm.ctl.Status("127.0.0.77")
 		return s.State == "store_down"
 	})
+	if why := w.warm.trouble(); why != "the warm-up of new-1 sends nothing: its ledger can't be reached" {
+		t.Errorf("the alarm says %q", why)
+	}
 	lost := time.Now()
 	w.until("an hour has passed", func() bool { return time.Since(lost) > lossHour })
 	late := 0
@@ -189,6 +192,9 @@ func loseLedger(t *testing.T, how int32, pool string) {
 	store.how.Store(sound)
 	back := len(w.fromWarming())
 	w.until("mail takes the warming source again", func() bool { return len(w.fromWarming()) >= back+lossCap/4 })
+	if why := w.warm.trouble(); why != "" {
+		t.Errorf("the alarm says %q when mail takes the source again", why)
+	}
 	close(stop)
 	loading.Wait()
 	if loadErr != nil {
