@@ -34,6 +34,7 @@ type leaseQueue interface {
 	Settle(id envelope.ID, recipients []int, o queue.Outcome) error
 	Defer(id envelope.ID, recipients []int, until time.Time, last queue.Attempt, key string) error
 	Warned(id envelope.ID, recipients []int)
+	WarnLater(id envelope.ID, recipients []int, at time.Time)
 	Body(id envelope.ID) (io.ReadCloser, error)
 }
 

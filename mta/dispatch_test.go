@@ -112,7 +112,10 @@ func (s *stage) Defer(id envelope.ID, rs []int, until time.Time, last queue.Atte
 	s.say("defer %d %v +%v %s%s %s", id, rs, until.Sub(start), untried, last.Reply, key)
 	return nil
 }
-func (s *stage) Warned(id envelope.ID, rs []int)         { s.say("warned %d %v", id, rs) }
+func (s *stage) Warned(id envelope.ID, rs []int) { s.say("warned %d %v", id, rs) }
+func (s *stage) WarnLater(id envelope.ID, rs []int, at time.Time) {
+	s.say("warn later %d %v +%v", id, rs, at.Sub(start))
+}
 func (s *stage) Body(envelope.ID) (io.ReadCloser, error) { return nil, errors.New("no body") }
 func (s *stage) attempted(k eventKind, o *outcomes, a attempt) {
 	s.say("event %v %d", k, a.pending.Index)
@@ -515,6 +518,24 @@ func TestDelayWarningLeavesTheRecipientWhereItIs(t *testing.T) {
 	s.want(t, "warned 1 [0]")
 	if len(s.reports) != 1 || s.reports[0].kind != notifyDelayed {
 		t.Errorf("reports %v", s.reports)
+	}
+}
+
+// TestDelayWarningThatCanNotBeQueued is tried again, and does not tell that something is late which is
+// given up.
+func TestDelayWarningThatCanNotBeQueued(t *testing.T) {
+	s := newStage(t)
+	s.lost = queue.ErrDiskFull
+	l := s.lease(1, 5*time.Hour, "a@x.example", "b@x.example")
+	l.Why = queue.DelayWarning
+	s.handle(l)
+	s.want(t, "warn later 1 [0 1] +5m0s")
+	s.lost, s.reports = nil, nil
+	l.Message.Received = start.Add(-24 * time.Hour)
+	s.handle(l)
+	s.want(t, "warned 1 [0 1]")
+	if len(s.reports) != 0 {
+		t.Errorf("told that it is late: %v", s.reports)
 	}
 }
 

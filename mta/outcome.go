@@ -154,7 +154,8 @@ func (d *dispatcher) reported(m *envelope.Message, err error) {
 	}
 }
 
-// reportRetry is how long a failed recipient waits when its report can't be queued (disk full).
+// reportRetry is how long a recipient waits, that failed or is late, when its report can't be queued
+// (disk full).
 const reportRetry = 5 * time.Minute
 
 func (d *dispatcher) settleDeferred(o *outcomes) {
@@ -290,14 +291,26 @@ func asFailed(recipients []queue.Pending, why func(last reply.Reply) reply.Reply
 	return as
 }
 
-// warn tells the sender that a message is late. The recipients are not out: they stay where
-// they wait.
+// warn tells the sender that a message is late, unless it is too late already. The recipients are not
+// out: they stay where they wait.
 func (d *dispatcher) warn(l *queue.Lease) {
-	id, as := l.Message.ID, asFailed(l.Recipients, func(last reply.Reply) reply.Reply { return last })
-	d.notify(notification{kind: notifyDelayed, message: l.Message, attempts: as}, func(err error) {
-		d.reported(l.Message, err)
-		d.queue.Warned(id, attemptIndexes(as))
+	m, as := l.Message, asFailed(l.Recipients, func(last reply.Reply) reply.Reply { return last })
+	late := slices.DeleteFunc(slices.Clone(as), func(a attempt) bool { return d.tooOld(m, a.pending) })
+	d.notify(notification{kind: notifyDelayed, message: m, attempts: late}, func(err error) {
+		if d.reported(m, err); err != nil {
+			d.queue.WarnLater(m.ID, attemptIndexes(as), d.now().Add(reportRetry))
+			return
+		}
+		d.queue.Warned(m.ID, attemptIndexes(as))
 	})
+}
+
+// tooOld reports whether a recipient that waits is about to be given up: a report of that could not be
+// queued, say.
+func (d *dispatcher) tooOld(m *envelope.Message, p queue.Pending) bool {
+	domain := m.Recipients[p.Index].Address.Domain()
+	_, provider := d.sites.of(p.Key)
+	return !d.now().Before(m.Start().Add(d.policy().cfg.Traffic(domain, provider).MaxAge))
 }
 
 func attemptIndexes(as []attempt) []int {

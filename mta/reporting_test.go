@@ -2,7 +2,10 @@ package mta
 
 import (
 	"context"
+	"io"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +13,7 @@ import (
 	"mta/internal/bubble"
 	"mta/internal/envelope"
 	"mta/queue"
+	"mta/queue/vfs"
 )
 
 // expiring is a queue in which all has expired.
@@ -60,6 +64,86 @@ func TestReportsBoundWhatIsTakenUp(t *testing.T) {
 				done(nil)
 			}
 			durable[0](nil)
+		}
+	})
+}
+
+// fullDisk has no room while it is full.
+type fullDisk struct {
+	vfs.FS
+	full atomic.Bool
+}
+
+func (d *fullDisk) Free(dir string) (int64, error) {
+	if d.full.Load() {
+		return 0, nil
+	}
+	return d.FS.Free(dir)
+}
+
+// TestDelayIsReportedWhenTheDiskHasRoomAgain: once, about those who still wait, and with a pause between
+// the attempts at it.
+func TestDelayIsReportedWhenTheDiskHasRoomAgain(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		disk := &fullDisk{FS: vfs.Memory()}
+		q, err := queue.Open(queue.Config{Dir: "/q", FS: disk, SegmentSize: 1 << 20, DelayAfter: 4 * time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer q.Close()
+		m := &envelope.Message{Sender: "ann@client.example", Received: time.Now(), Recipients: []envelope.Recipient{{Address: "a@x.example"}, {Address: "b@x.example"}}}
+		draft := q.Begin()
+		io.WriteString(draft, "Subject: x\r\n\r\nx\r\n")
+		if err := draft.Commit(m); err != nil {
+			t.Fatal(err)
+		}
+		s := newStage(t)
+		s.room = 0 // all mail waits
+		w := &reportWriter{queue: q, policy: s.dispatcher.policy, sites: s.dispatcher.sites, ids: new(envelope.IDs), now: time.Now, log: s.dispatcher.log, events: s}
+		var tries atomic.Int64
+		reports := startReporter(func(n notification) error {
+			tries.Add(1)
+			return w.write(n)
+		})
+		defer reports.close()
+		s.dispatcher.queue, s.dispatcher.notifier, s.dispatcher.now = q, reports, time.Now
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { s.dispatcher.run(ctx) })
+		defer running.Wait()
+		defer cancel()
+
+		time.Sleep(3 * time.Hour)
+		disk.full.Store(true)
+		time.Sleep(3*time.Hour + time.Second)
+		if n := tries.Load(); n < 24 || n > 25 {
+			t.Errorf("%d attempts at the report in 2 hours, want one in 5 minutes", n)
+		}
+		waits, err := q.Get(m.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Take(queue.Line("mx.x.example", waits.Recipients[0].Line), 1)
+		if err := q.Settle(m.ID, []int{0}, queue.Delivered); err != nil {
+			t.Fatal(err)
+		}
+		q.Park(m.ID, []int{1}, "mx.x.example")
+		disk.full.Store(false)
+		time.Sleep(12 * time.Hour)
+		if n := q.Stats().Accepted - 2; n != 1 {
+			t.Fatalf("%d reports, want 1", n)
+		}
+		items, _, err := q.List(queue.Filter{Recipient: "ann@client.example"}, queue.Page{})
+		if err != nil || len(items) != 1 {
+			t.Fatalf("%+v, %v", items, err)
+		}
+		body, err := q.Body(items[0].ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(body)
+		if strings.Count(string(text), "Action: delayed") != 1 || !strings.Contains(string(text), "Final-Recipient: rfc822; b@x.example") {
+			t.Errorf("report:\n%s", text)
 		}
 	})
 }

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"mta/internal/envelope"
@@ -11,7 +12,7 @@ import (
 const (
 	// atOnce is how many entries are looked at before the lock is given to others.
 	atOnce = 1024
-	// maxWarnings bounds the warnings that wait to be handed out.
+	// maxWarnings bounds the warnings that wait to be handed out, at once or again.
 	maxWarnings = 4096
 	// A sweep for what is too old is made every second, or less often when it takes long: it may
 	// take a hundredth of the time.
@@ -77,6 +78,7 @@ func (s *sweeper) run() time.Duration {
 	if wait := s.next.Sub(now); wait > 0 && wait <= maxSweep {
 		return wait
 	}
+	s.q.warnAgain()
 	if floor := s.ask(); floor > 0 {
 		s.sweep(now, now.Add(-floor))
 	}
@@ -182,10 +184,25 @@ func (q *Queue) warn(e *schedule.Entry) {
 		e.SetWarning(true)
 		return
 	}
-	if n >= maxWarnings {
+	if n+len(q.unsent) >= maxWarnings {
 		return // the next sweep finds it again
 	}
-	q.warnings = append(q.warnings, warning{e.ID, []uint16{e.Rcpt}})
+	q.warnings = append(q.warnings, warning{id: e.ID, rcpts: []uint16{e.Rcpt}})
 	e.SetWarning(true)
 	q.due.Signal()
+}
+
+// warnAgain lets Next tell of the delays that could not be told of, when their time has come.
+func (q *Queue) warnAgain() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.passed()
+	q.unsent = slices.DeleteFunc(q.unsent, func(w warning) bool {
+		if w.from > now {
+			return false
+		}
+		q.warnings = append(q.warnings, w)
+		q.due.Signal()
+		return true
+	})
 }

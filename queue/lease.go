@@ -51,7 +51,8 @@ type Pending struct {
 }
 
 // Lease is recipients of one message that were handed out. Each must come back by Settle, Defer,
-// Park or Return, together or one by one and in any order; those of a DelayWarning by Warned.
+// Park or Return, together or one by one and in any order; those of a DelayWarning by Warned or
+// WarnLater.
 type Lease struct {
 	Why        Why
 	Message    *envelope.Message // shared: it must be left alone
@@ -62,6 +63,7 @@ type Lease struct {
 type warning struct {
 	id    uint64
 	rcpts []uint16
+	from  uint32 // seconds: not before; 0 at once
 }
 
 // lifted is what was taken from the schedule for a lease, before the disk is read.
@@ -202,6 +204,10 @@ func (q *Queue) liftWarning(w warning) *lifted {
 	for _, r := range w.rcpts {
 		_, e := q.table.Find(w.id, r)
 		if e == nil || !e.Warning() {
+			continue
+		}
+		if e.Action().Ends() { // the sender is told that it failed, or will be
+			e.SetWarning(false)
 			continue
 		}
 		l.data = q.placeOf(e.Data(), schedule.Octets(e.Size))

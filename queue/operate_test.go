@@ -2,6 +2,7 @@ package queue
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -232,6 +233,115 @@ func TestDelayWarning(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestDelayWarningThatCouldNotBeSent: a sender who could not be told of a delay is told later, and once;
+// of what was delivered, or has expired, meanwhile nothing is told.
+func TestDelayWarningThatCouldNotBeSent(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		const pause = 5 * time.Minute
+		cfg := small(t, vfs.Memory())
+		cfg.DelayAfter = 4 * time.Hour
+		cfg.MaxAge = func(key string) time.Duration {
+			return map[string]time.Duration{"soon": 4*time.Hour + time.Minute, "late": 24 * time.Hour}[key]
+		}
+		q := open(t, cfg)
+		id := accept(t, q, message(4, "example.net"), "x").ID
+		next(t, q)
+		q.Park(id, []int{0}, "site")
+		q.Park(id, []int{1}, "soon")
+		q.Park(id, []int{2}, "late")
+		q.Defer(id, []int{3}, time.Now().Add(100*time.Hour), Attempt{Reply: greylisted}, "late")
+		if l := next(t, q); l.Why != DelayWarning || !slices.Equal(indexes(l), []int{0, 1, 2, 3}) {
+			t.Fatalf("%v of %v", l.Why, indexes(l))
+		}
+		q.WarnLater(id, []int{3, 2, 1, 0, 3}, time.Now().Add(pause))
+		failed := time.Now()
+		q.Take("site", 1)
+		q.Settle(id, []int{0}, Delivered)
+		if l := next(t, q); l.Why != Expired || !slices.Equal(indexes(l), []int{1}) {
+			t.Fatalf("%v of %v", l.Why, indexes(l))
+		}
+		q.Defer(id, []int{1}, time.Now().Add(50*time.Hour), Attempt{Untried: true}, "soon") // can't be reported either
+		for range 20 {
+			l := next(t, q)
+			if waited := time.Since(failed); l.Why != DelayWarning || !slices.Equal(indexes(l), []int{2, 3}) || waited < pause || waited > pause+2*time.Second {
+				t.Fatalf("%v of %v after %v", l.Why, indexes(l), waited)
+			}
+			failed = time.Now()
+			q.WarnLater(id, indexes(l), failed.Add(pause))
+		}
+		q.Warned(id, indexes(next(t, q)))
+		time.Sleep(time.Hour)
+		nothing(t, q)
+		shut(t, q)
+		q = open(t, cfg)
+		defer shut(t, q)
+		time.Sleep(time.Hour)
+		for q.Stats().Due > 0 {
+			if l := next(t, q); l.Why == DelayWarning {
+				t.Fatalf("told again of %v after a restart", indexes(l))
+			}
+		}
+		nothing(t, q)
+	})
+}
+
+// TestWarningsThatCanNotBeSentAreBounded: while no sender can be told, so many are tried in each pause
+// and no more; when it is over, all are told.
+func TestWarningsThatCanNotBeSentAreBounded(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		const all, pause = maxWarnings + 100, 5 * time.Minute
+		cfg := small(t, vfs.Memory())
+		cfg.DelayAfter = 4 * time.Hour
+		cfg.SegmentSize = 1 << 20
+		q := open(t, cfg)
+		defer shut(t, q)
+		for range all {
+			id := accept(t, q, message(1, "example.net"), "x").ID
+			q.Change(Selector{IDs: []envelope.ID{id}}, Hold, false)
+		}
+		time.Sleep(4*time.Hour - 5*time.Second)
+		const quiet = 10 * time.Second
+		tell := func(full bool) (tried map[envelope.ID]int) {
+			tried = map[envelope.ID]int{}
+			for {
+				ctx, cancel := context.WithTimeout(t.Context(), quiet)
+				l, err := q.Next(ctx)
+				cancel()
+				if err != nil {
+					return tried
+				}
+				if tried[l.Message.ID]++; full {
+					q.WarnLater(l.Message.ID, []int{0}, time.Now().Add(pause))
+				} else {
+					q.Warned(l.Message.ID, []int{0})
+				}
+			}
+		}
+		for range 3 {
+			if n := len(tell(true)); n < maxWarnings || n > maxWarnings+1 { // one was out when the sweep counted
+				t.Fatalf("%d were tried, want %d", n, maxWarnings)
+			}
+			time.Sleep(pause - quiet - 5*time.Second)
+		}
+		for id, n := range tell(false) {
+			if n != 1 {
+				t.Errorf("told %d times of %s", n, id)
+			}
+		}
+		time.Sleep(time.Hour)
+		nothing(t, q)
+		items, _, err := q.List(Filter{}, Page{Limit: all})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, it := range items {
+			if !it.Recipients[0].Warned {
+				t.Fatalf("nobody was told of %s", it.ID)
+			}
+		}
+	})
 }
 
 // TestDelayWarningAndAnAttempt: an attempt that was none is no reason to warn twice while the sender

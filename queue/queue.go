@@ -145,6 +145,7 @@ type Queue struct {
 	wasEnding bool          // what was handed out last
 	turn      bool          // whose turn it is, fresh or backlog
 	warnings  []warning     // what Next is to tell of
+	unsent    []warning     // what could not be told of, to be tried again
 	hot       map[uint64]*hot
 	hotBytes  int64
 	replies   map[recipientKey]Attempt // of deferrals that are not written yet

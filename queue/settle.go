@@ -261,6 +261,23 @@ func (q *Queue) Warned(id envelope.ID, recipients []int) {
 	q.noteMarks(uint64(id), told, 0)
 }
 
+// WarnLater says that the senders of recipients could not be told of the delay. Those that are still in
+// the queue then, and have not expired, are handed out for that again at a time, or a sweep later. It is
+// in memory only: after a restart they are handed out at once.
+func (q *Queue) WarnLater(id envelope.ID, recipients []int, at time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w := warning{id: uint64(id), from: secondsOf(at)}
+	for _, r := range recipients {
+		if _, e := q.find(id, r); e != nil && e.Warning() {
+			w.rcpts = append(w.rcpts, e.Rcpt)
+		}
+	}
+	if w.rcpts = sorted(w.rcpts); len(w.rcpts) > 0 {
+		q.unsent = append(q.unsent, w)
+	}
+}
+
 // noteMarks has the marks that living recipients have now written down and, unless it is 0, when
 // they are due.
 func (q *Queue) noteMarks(id uint64, rcpts []uint16, due uint32) {
