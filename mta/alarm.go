@@ -50,7 +50,7 @@ type watch struct {
 
 	answered uint64    // look-ups, when there was an answer last
 	failed   uint64    // the failures until then
-	heard    time.Time // when that was seen
+	heard    time.Time // when that was seen, at first when the watch began
 }
 
 // step judges by the state of the queue now, and by the sources that are missing. It gives the alarms
@@ -93,7 +93,7 @@ func (w *watch) traffic(now time.Time, delivered int64) (reason string) {
 
 // names judges the name servers by what became of look-ups so far.
 func (w *watch) names(now time.Time, s *resolver.Stats) (reason string) {
-	if w.heard.IsZero() || s.Answered != w.answered {
+	if s.Answered != w.answered {
 		w.answered, w.failed, w.heard = s.Answered, s.Failed, now
 		return ""
 	}
@@ -174,7 +174,7 @@ type sight struct {
 
 // run looks once a minute, and after the disk each second, until ctx ends.
 func (a *alarms) run(ctx context.Context, look sight) {
-	var w watch
+	w := watch{heard: time.Now()}
 	minute, storage := time.NewTicker(time.Minute), time.NewTicker(storageLook)
 	defer minute.Stop()
 	defer storage.Stop()
