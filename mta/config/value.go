@@ -163,7 +163,11 @@ func setPrefix(to *netip.Prefix, text string) error {
 		return wrong(`write it as "192.0.2.0/24" or "2001:db8::/32"`, "%s is not a network", quoted(text))
 	}
 	if p != p.Masked() {
-		return wrong(fmt.Sprintf("did you mean %q?", p.Masked()), "%s has bits set behind its length", quoted(text))
+		meant := p.Masked()
+		if p.Bits() == 0 { // nobody who writes an address means all of them
+			meant = netip.PrefixFrom(p.Addr(), p.Addr().BitLen())
+		}
+		return wrong(fmt.Sprintf("did you mean %q?", meant), "%s has bits set behind its length", quoted(text))
 	}
 	*to = p
 	return nil
