@@ -98,8 +98,9 @@ func TestReloadMovesTheMailOfASourceOutOfThePool(t *testing.T) {
 		if n := p.queue.Parked(queue.Line(pipelineSite, "slow")); n < backlog/10 {
 			t.Errorf("%d are parked: the test is of both", n)
 		}
+		before := p.pol
 		p.pol = parsePolicy(t, sources+`pool "default" { shared = ["free"] }`)
-		p.delivery.Reload(p.pol.mayTake)
+		p.delivery.Reload(p.pol.stays(before))
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		p.mu.Lock()

@@ -89,7 +89,8 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 	if err != nil {
 		return control.Reload{}, err
 	}
-	old := r.policy.Load().cfg
+	before := r.policy.Load()
+	old := before.cfg
 	cfg.Keep(old)
 	settings, err := routerSettings(cfg, r.listeners.addrPorts())
 	if err != nil {
@@ -112,7 +113,7 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 	r.policy.Store(pol)
 	r.sources.check()
 	r.delivery.SetBackoff(backoffRules(cfg))
-	r.delivery.Reload(pol.mayTake)
+	r.delivery.Reload(pol.stays(before))
 	r.warm.reload(cfg)
 	if r.accounting != nil {
 		r.accounting.SetLimits(accountingLimits(cfg))

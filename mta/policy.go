@@ -43,12 +43,22 @@ func (p *policy) source(m *envelope.Message) string {
 	return sources[spread(m.ID)%uint64(len(sources))]
 }
 
-// mayTake says whether the source of a job is of its mail's pool.
-func (p *policy) mayTake(j *delivery.Job) bool {
-	if pool := p.divided(j.Message.Tenant); pool != nil {
-		return pool.has(j.Source)
+// stays gives what a reload asks of waiting jobs: whether the source is of the job's pool, and is to the
+// warm-up what it was. A job of a source that comes under a plan has no token, and would leave uncounted.
+func (p *policy) stays(before *policy) func(*delivery.Job) bool {
+	return func(j *delivery.Job) bool {
+		key, ok := p.keyOf(j)
+		was, _ := before.keyOf(j)
+		return ok && key == was
 	}
-	return slices.Contains(p.cfg.PoolOf(j.Message.Tenant).Shared, j.Source)
+}
+
+// keyOf gives the warm-up's name of a job's source, "" of a shared one; false when it is not of the pool.
+func (p *policy) keyOf(j *delivery.Job) (key string, ok bool) {
+	if pool := p.divided(j.Message.Tenant); pool != nil {
+		return pool.key[j.Source], pool.has(j.Source)
+	}
+	return "", slices.Contains(p.cfg.PoolOf(j.Message.Tenant).Shared, j.Source)
 }
 
 // sourceFor picks the source that the message had before, via, or as source does, and another one of

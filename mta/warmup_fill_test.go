@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,6 +35,7 @@ type fillWorld struct {
 	delivery   *delivery.Scheduler
 	dispatcher *dispatcher
 	warming    *warming
+	policy     atomic.Pointer[policy]
 	recorder   *sink.Recorder
 	begin      time.Time
 	end        func()
@@ -64,6 +66,7 @@ func newFillWorld(t *testing.T, conf string) *fillWorld {
 	log := slog.New(slog.DiscardHandler)
 	pol := parsePolicy(t, conf)
 	w := &fillWorld{t: t, recorder: sink.NewRecorder(sink.Deliveries, 0), begin: time.Now()}
+	w.policy.Store(pol)
 	var err error
 	w.queue, err = queue.Open(queue.Config{Dir: "/q", FS: vfs.Memory(), SegmentSize: 1 << 20, MinFree: 1, Log: log,
 		MaxAge: func(string) time.Duration { return 5 * 24 * time.Hour }})
@@ -79,6 +82,7 @@ func newFillWorld(t *testing.T, conf string) *fillWorld {
 			return delivery.Source{Name: name, EHLO: "relay.example"}, true
 		},
 		Limits: func(rt *route.Route, source, tenant string) delivery.Limits {
+			pol := w.policy.Load()
 			return deliveryLimits(pol.traffic(rt.Domain, rt), config.Budget{}, pol.cfg.Source(source), nil)
 		},
 		OnRoom: func(f delivery.Flow) { w.dispatcher.refill(f) },
@@ -95,7 +99,7 @@ func newFillWorld(t *testing.T, conf string) *fillWorld {
 	w.dispatcher = (&dispatcher{
 		queue: w.queue, router: w, delivery: w.delivery, notifier: p, events: p, sites: new(siteDomains), warm: w.warming,
 		split:  &splitter{warm: w.warming.ctl, missing: func(string) bool { return false }, now: time.Now, heldBack: w.delivery.HeldBack},
-		policy: func() *policy { return pol }, now: time.Now, log: log,
+		policy: w.policy.Load, now: time.Now, log: log,
 	}).ready()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -323,4 +327,38 @@ func TestW18_WhatAPausedSourceHeldTakesAnother(t *testing.T) {
 			t.Errorf("%d of 2000 have left, %d before the pause", n, paused)
 		}
 	})
+}
+
+// TestW11_WaitingMailOfASourceThatComesUnderAPlanIsCounted: an operator decides to warm up a source that has
+// mail waiting in delivery. That was chosen when it needed no tokens.
+func TestW11_WaitingMailOfASourceThatComesUnderAPlanIsCounted(t *testing.T) {
+	for name, pool := range map[string]string{
+		"shared":             `shared = ["new-1"]`,
+		"without a plan":     "overflow = \"hold\"\ndedicated \"new-1\" {}",
+		"under it all along": "overflow = \"hold\"\ndedicated \"new-1\" { plan = \"live\" }",
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				plan, _, _ := strings.Cut(strings.NewReplacer(`hourly = 120`, `hourly = 20`, `daily  = 2880`, `daily  = 480`).Replace(fillPlan), `pool "default"`)
+				w := newFillWorld(t, plan+"pool \"default\" {\n"+pool+"\n}")
+				defer w.end()
+				before := w.dispatcher.policy()
+				w.delivery.Suspend("mx.a.example", "new-1", "a test", w.begin.Add(time.Minute))
+				w.accept(100, "a.example")
+				time.Sleep(10 * time.Second)
+				pol := parsePolicy(t, plan+"pool \"default\" {\noverflow = \"hold\"\ndedicated \"new-1\" { plan = \"live\" }\n}")
+				if err := w.warming.prepare(pol.cfg); err != nil {
+					t.Fatal(err)
+				}
+				w.policy.Store(pol)
+				w.delivery.Reload(pol.stays(before))
+				w.warming.reload(pol.cfg)
+				time.Sleep(40 * time.Minute)
+				s, _ := w.warming.ctl.Status("192.0.2.20")
+				if n := int64(len(w.seen(""))); n == 0 || n > 20 || n != s.SentHour {
+					t.Errorf("%d have left, and the ledger has %d of %d", n, s.SentHour, s.HourlyLimit)
+				}
+			})
+		})
+	}
 }
