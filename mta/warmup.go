@@ -52,6 +52,7 @@ func openBolt(path string) (ledger, error) { return boltstore.Open(path, nil) }
 type heldQueue interface {
 	Park(id envelope.ID, recipients []int, key string)
 	Take(key string, n int) []*queue.Lease
+	TakeNewest(key string, n int) []*queue.Lease
 	Parked(key string) int
 }
 
@@ -210,8 +211,9 @@ func (w *warming) siblings(key string) (keys []string) {
 	return keys
 }
 
-// sweep takes as many recipients of each key up again as the caller says. What is held again is at the
-// end of the line, so that each is looked at once.
+// sweep takes as many recipients of each key up again as the caller says. Of a part of a line it takes the
+// newest: what is held again goes to the end of the line, and the oldest must not lose their place. When
+// a batch comes back whole, the rest would as well.
 func (w *warming) sweep(ctx context.Context, many func(key string) int) {
 	w.mu.Lock()
 	keys := slices.Collect(maps.Keys(w.held))
@@ -231,18 +233,32 @@ func (w *warming) sweep(ctx context.Context, many func(key string) int) {
 			}
 			continue
 		}
-		for left := min(many(key), waiting); left > 0 && w.pause(ctx) == nil; {
-			leases := w.queue.Take(key, min(left, heldBatch))
+		left := min(many(key), waiting)
+		whole := left == waiting
+		for left > 0 && w.pause(ctx) == nil {
+			before := w.queue.Parked(key)
+			leases := w.batch(key, min(left, heldBatch), whole)
 			w.recount(key)
 			for _, l := range leases {
 				left -= len(l.Recipients)
 				w.handle(l)
 			}
-			if len(leases) == 0 {
+			if len(leases) == 0 || !whole && w.queue.Parked(key) >= before {
 				break
 			}
 		}
 	}
+}
+
+// batch takes up to n recipients out of a line, in the order in which they came: the oldest of a line that
+// is taken whole, else the newest.
+func (w *warming) batch(key string, n int, whole bool) []*queue.Lease {
+	if whole {
+		return w.queue.Take(key, n)
+	}
+	leases := w.queue.TakeNewest(key, n)
+	slices.Reverse(leases)
+	return leases
 }
 
 // recount tells the warm-up how many recipients wait under a key: those that an operator took away,

@@ -302,6 +302,53 @@ func TestW18_ABacklogWaitsByThePlans(t *testing.T) {
 	})
 }
 
+// TestW18_HeldMailKeepsItsOrder: what was there first leaves first, though held mail is looked at meanwhile.
+func TestW18_HeldMailKeepsItsOrder(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newFillWorld(t, fillPlan)
+		defer w.end()
+		w.accept(100, "a.example")
+		time.Sleep(10 * time.Second)
+		w.accept(1000, "b.example")
+		time.Sleep(55 * time.Minute)
+		if n := len(w.seen("a.example")); n < 98 {
+			t.Errorf("%d of the 100 oldest have left, and %d of those that came later", n, len(w.seen("b.example")))
+		}
+	})
+}
+
+// TestW18_HeldMailIsNotLookedAtForNothing: another source of the pool has room by its plan, and yet can't
+// take the mail.
+func TestW18_HeldMailIsNotLookedAtForNothing(t *testing.T) {
+	for name, keep := range map[string]func(w *fillWorld){
+		"missing": func(w *fillWorld) { w.dispatcher.split.missing = func(s string) bool { return s == "new-1" } },
+		"suspended": func(w *fillWorld) {
+			w.delivery.Suspend("mx.a.example", "new-1", "a test", w.begin.Add(10*time.Hour))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				w := newFillWorld(t, unequal)
+				defer w.end()
+				keep(w)
+				var looks atomic.Int64
+				handle := w.warming.handle
+				w.warming.handle = func(l *queue.Lease) {
+					looks.Add(1)
+					handle(l)
+				}
+				w.accept(2400, "a.example")
+				time.Sleep(time.Minute + 30*time.Second)
+				before := looks.Load()
+				time.Sleep(10 * time.Minute)
+				if n := looks.Load() - before; n > 10*heldBatch+100 {
+					t.Errorf("%d messages were looked at in ten minutes", n)
+				}
+			})
+		})
+	}
+}
+
 // TestW18_WhatAPausedSourceHeldTakesAnother: an operator pauses one of two sources with a backlog, and what
 // waited for it leaves by the other one.
 func TestW18_WhatAPausedSourceHeldTakesAnother(t *testing.T) {

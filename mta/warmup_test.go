@@ -550,10 +550,10 @@ func TestReloadLetsHeldMailGo(t *testing.T) {
 	}
 }
 
-// TestHeldMailIsCountedOnce: looking at what is held, each minute and after a reload, and taking some of
-// it away, leaves the warm-up with the count that the queue has.
 func few(n int) func(string) int { return func(string) int { return n } }
 
+// TestHeldMailIsCountedOnce: looking at what is held, each minute and after a reload, and taking some of
+// it away, leaves the warm-up with the count that the queue has.
 func TestHeldMailIsCountedOnce(t *testing.T) {
 	w := newWarmStage(t, holding)
 	const key = "warmup:192.0.2.20/big"
