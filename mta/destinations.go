@@ -27,7 +27,7 @@ func (d destinations) Sites(ctx context.Context, f control.SiteFilter, after str
 			return l, err
 		}
 		site := siteOf(&s.SiteInfo, now)
-		_, site.Provider = d.r.sites.of(s.Name)
+		site.Provider, _ = d.r.sites.of(s.Name)
 		site.addLanes(s.Lanes)
 		site.addQueued(queued[s.Name])
 		if f.Provider != "" && f.Provider != site.Provider || f.Suspended && !site.suspended() || f.Busy && !site.busy() {

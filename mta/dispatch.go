@@ -70,7 +70,7 @@ type dispatcher struct {
 	delivery jobScheduler
 	notifier notifier
 	events   eventLog
-	sites    *siteDomains
+	sites    *siteProviders
 	policy   func() *policy // the configuration in force
 	now      func() time.Time
 	chance   func() float64      // in [0, 1), safe for concurrent use

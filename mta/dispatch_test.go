@@ -65,7 +65,7 @@ func newStage(t *testing.T) *stage {
 	}
 	pol := newPolicy(cfg)
 	s.dispatcher = (&dispatcher{
-		queue: s, router: stageRouter{s}, delivery: stageDelivery{s}, notifier: s, events: s, sites: new(siteDomains),
+		queue: s, router: stageRouter{s}, delivery: stageDelivery{s}, notifier: s, events: s, sites: new(siteProviders),
 		policy: func() *policy { return pol },
 		now:    func() time.Time { return start },
 		chance: func() float64 { return 0.5 },
@@ -530,12 +530,42 @@ func TestDelayWarningThatCanNotBeQueued(t *testing.T) {
 	l.Why = queue.DelayWarning
 	s.handle(l)
 	s.want(t, "warn later 1 [0 1] +5m0s")
-	s.lost, s.reports = nil, nil
+	s.told, s.lost = nil, errors.New("a header that nobody can read")
+	s.handle(l)
+	s.want(t, "warned 1 [0 1]")
+	s.told, s.lost, s.reports = nil, nil, nil
 	l.Message.Received = start.Add(-24 * time.Hour)
+	s.sites.remember(&route.Route{Site: "mx.x.example"})
+	for i := range l.Recipients {
+		l.Recipients[i].Key = "mx.x.example"
+	}
 	s.handle(l)
 	s.want(t, "warned 1 [0 1]")
 	if len(s.reports) != 0 {
 		t.Errorf("told that it is late: %v", s.reports)
+	}
+}
+
+// TestDelayWarningOfAProvider: the age at which mail is given up may be the provider's, also of mail that waits
+// for a warm-up; where the provider is not known, nothing is taken for given up.
+func TestDelayWarningOfAProvider(t *testing.T) {
+	s := newStage(t)
+	pol := parsePolicy(t, `defaults { max_age = "3h" }
+	provider "big" {
+		mx      = ["*.big.example"]
+		max_age = "5d"
+	}`)
+	s.policy = func() *policy { return pol }
+	s.sites.remember(&route.Route{Domain: "x.example", Site: "mx.big.example", Provider: "big"})
+	s.sites.remember(&route.Route{Domain: "x.example", Site: "mx.small.example"})
+	for key, reports := range map[string]int{"mx.big.example": 1, "mx.small.example": 0, "warmup:192.0.2.20/big": 1, "warmup:192.0.2.20/other": 0, "": 1, "mx.unknown.example": 1} {
+		l := s.lease(1, 4*time.Hour, "a@x.example")
+		l.Why = queue.DelayWarning
+		l.Recipients[0].Key = key
+		s.reports = nil
+		if s.handle(l); len(s.reports) != reports {
+			t.Errorf("waiting under %q: %d reports, want %d", key, len(s.reports), reports)
+		}
 	}
 }
 

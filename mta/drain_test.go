@@ -129,7 +129,7 @@ func (p *pipeline) start() {
 	})
 	p.turnstile = &turnstile{leaseQueue: p.queue}
 	p.dispatcher = (&dispatcher{
-		queue: p.turnstile, router: p, delivery: p.delivery, notifier: p, events: p, sites: new(siteDomains),
+		queue: p.turnstile, router: p, delivery: p.delivery, notifier: p, events: p, sites: new(siteProviders),
 		policy: func() *policy { return p.pol }, now: time.Now, log: log,
 	}).ready()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -111,23 +111,21 @@ func (r *Relay) limits(rt *route.Route, source, tenant string) delivery.Limits {
 	return deliveryLimits(cfg.Traffic(rt.Domain, rt.Provider), cfg.Budget(rt.Provider), cfg.Source(source), cfg.Tenant(tenant))
 }
 
-// siteDomains remembers a domain of each site, and its provider, since the queue knows sites only.
-// It is bounded: of what it has forgotten the provider is not known until it is routed again.
-type siteDomains struct {
+// siteProviders remembers the provider of each site, since the queue knows sites only. It is bounded: of
+// what it has forgotten the provider is not known until it is routed again.
+type siteProviders struct {
 	mu     sync.Mutex // guards bySite
-	bySite map[string]siteDomain
+	bySite map[string]string
 }
-
-type siteDomain struct{ domain, provider string }
 
 // maxSites is how many sites are remembered.
 const maxSites = 100_000
 
-func (s *siteDomains) remember(rt *route.Route) {
+func (s *siteProviders) remember(rt *route.Route) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.bySite == nil {
-		s.bySite = make(map[string]siteDomain)
+		s.bySite = make(map[string]string)
 	}
 	if _, known := s.bySite[rt.Site]; !known && len(s.bySite) >= maxSites {
 		for any := range s.bySite {
@@ -135,15 +133,17 @@ func (s *siteDomains) remember(rt *route.Route) {
 			break
 		}
 	}
-	s.bySite[rt.Site] = siteDomain{rt.Domain, rt.Provider}
+	s.bySite[rt.Site] = rt.Provider
 }
 
-// of gives what is known of a key of the queue: a site, or a domain that could not be routed.
-func (s *siteDomains) of(key string) (domain, provider string) {
+// of gives the provider of what waits under a key, that of a site or of a warm-up; false when it is
+// not known whether it has one.
+func (s *siteProviders) of(key string) (name string, known bool) {
+	if _, provider, held := heldFor(key); held {
+		return provider, true
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if d, ok := s.bySite[key]; ok {
-		return d.domain, d.provider
-	}
-	return key, ""
+	name, known = s.bySite[key]
+	return name, known
 }

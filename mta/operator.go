@@ -157,7 +157,7 @@ func (o operator) item(it *queue.Item, show int) control.Item {
 }
 
 func (o operator) recipient(it *queue.Item, rc *queue.ItemRecipient) control.RecipientStatus {
-	_, provider := o.r.sites.of(rc.Key)
+	provider, _ := o.r.sites.of(rc.Key)
 	age := o.r.policy.Load().cfg.Traffic(rc.Address.Domain(), provider).MaxAge
 	out := control.RecipientStatus{
 		Address: string(rc.Address), State: controlState(rc.State), Site: rc.Key, Attempts: rc.Attempts,

@@ -297,7 +297,8 @@ func (d *dispatcher) warn(l *queue.Lease) {
 	m, as := l.Message, asFailed(l.Recipients, func(last reply.Reply) reply.Reply { return last })
 	late := slices.DeleteFunc(slices.Clone(as), func(a attempt) bool { return d.tooOld(m, a.pending) })
 	d.notify(notification{kind: notifyDelayed, message: m, attempts: late}, func(err error) {
-		if d.reported(m, err); err != nil {
+		d.reported(m, err)
+		if errors.Is(err, queue.ErrDiskFull) || errors.Is(err, queue.ErrStorage) { // any other is for good
 			d.queue.WarnLater(m.ID, attemptIndexes(as), d.now().Add(reportRetry))
 			return
 		}
@@ -309,8 +310,8 @@ func (d *dispatcher) warn(l *queue.Lease) {
 // queued, say.
 func (d *dispatcher) tooOld(m *envelope.Message, p queue.Pending) bool {
 	domain := m.Recipients[p.Index].Address.Domain()
-	_, provider := d.sites.of(p.Key)
-	return !d.now().Before(m.Start().Add(d.policy().cfg.Traffic(domain, provider).MaxAge))
+	provider, known := d.sites.of(p.Key)
+	return known && !d.now().Before(m.Start().Add(d.policy().cfg.Traffic(domain, provider).MaxAge))
 }
 
 func attemptIndexes(as []attempt) []int {

@@ -77,7 +77,7 @@ type Relay struct {
 	longest  atomic.Pointer[longestAge]
 	servers  map[string]submissionServer // by listener; New's, then guarded by reload
 	inbound  atomic.Int64                // connections of clients, to all servers
-	sites    siteDomains
+	sites    siteProviders
 	sessions envelope.IDs // names sessions, whatever the listener
 	reload   sync.Mutex   // one reload at a time
 	draining atomic.Bool

@@ -15,7 +15,7 @@ type reportWriter struct {
 	queue  *queue.Queue
 	events eventLog
 	policy func() *policy
-	sites  *siteDomains
+	sites  *siteProviders
 	ids    *envelope.IDs // for Message-IDs and boundaries
 	now    func() time.Time
 	log    *slog.Logger
@@ -76,7 +76,7 @@ func (w *reportWriter) build(n notification, attempts []attempt) (dsn.Notificati
 	}
 	for _, a := range attempts {
 		to := n.message.Recipients[a.pending.Index]
-		_, provider := w.sites.of(a.pending.Key)
+		provider, _ := w.sites.of(a.pending.Key)
 		rc := dsn.Recipient{
 			Recipient:  to,
 			Reply:      a.result.Reply,

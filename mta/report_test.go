@@ -30,7 +30,7 @@ func TestDelayReportSaysHowLongItsProviderIsTried(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer q.Close()
-	sites := new(siteDomains)
+	sites := new(siteProviders)
 	sites.remember(&route.Route{Domain: "first.example", Site: "mx.big.example", Provider: "big"})
 	pol := newPolicy(cfg)
 	w := &reportWriter{

@@ -97,7 +97,7 @@ func newFillWorld(t *testing.T, conf string) *fillWorld {
 		t.Fatal(err)
 	}
 	w.dispatcher = (&dispatcher{
-		queue: w.queue, router: w, delivery: w.delivery, notifier: p, events: p, sites: new(siteDomains), warm: w.warming,
+		queue: w.queue, router: w, delivery: w.delivery, notifier: p, events: p, sites: new(siteProviders), warm: w.warming,
 		split:  &splitter{warm: w.warming.ctl, missing: func(string) bool { return false }, now: time.Now, heldBack: w.delivery.HeldBack},
 		policy: w.policy.Load, now: time.Now, log: log,
 	}).ready()
