@@ -30,7 +30,8 @@ const (
 	growsFor      = 5 // minutes in a row
 	hoursInWeek   = 7 * 24
 	silentShare   = 0.3
-	unanswered    = 10  // look-ups in a row; fewer may be those of broken domains
+	unanswered    = 10 // look-ups in a row within quietTime; fewer may be those of broken domains
+	quietTime     = 30 * time.Minute
 	worthCounting = 100 // deliveries in an hour below which traffic is too little to compare
 
 	// storageLook is how often the queue is asked whether it takes mail, which costs microseconds.
@@ -50,7 +51,7 @@ type watch struct {
 
 	answered uint64    // look-ups, when there was an answer last
 	failed   uint64    // the failures until then
-	heard    time.Time // when that was seen, at first when the watch began
+	heard    time.Time // when that was seen, or the count begun anew
 }
 
 // step judges by the state of the queue now, and by the sources that are missing. It gives the alarms
@@ -93,12 +94,12 @@ func (w *watch) traffic(now time.Time, delivered int64) (reason string) {
 
 // names judges the name servers by what became of look-ups so far.
 func (w *watch) names(now time.Time, s *resolver.Stats) (reason string) {
-	if s.Answered != w.answered {
-		w.answered, w.failed, w.heard = s.Answered, s.Failed, now
-		return ""
-	}
-	if n := s.Failed - w.failed; n >= unanswered {
+	n := s.Failed - w.failed
+	switch {
+	case s.Answered == w.answered && n >= unanswered:
 		return fmt.Sprintf("name servers have answered none of the last %d look-ups, for %v: mail to domains whose route is not known waits", n, now.Sub(w.heard).Round(time.Minute))
+	case s.Answered != w.answered || now.Sub(w.heard) >= quietTime:
+		w.answered, w.failed, w.heard = s.Answered, s.Failed, now
 	}
 	return ""
 }

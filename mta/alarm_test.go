@@ -94,8 +94,8 @@ func TestT10_AlarmForSourcesThatAreGone(t *testing.T) {
 	}
 }
 
-// TestAlarmForNameServersThatAnswerNothing: not for broken domains among others, nor before some look-ups
-// have failed, and as long as there is no answer.
+// TestAlarmForNameServersThatAnswerNothing: not for broken domains among others, nor for one that is tried
+// now and then, nor before some look-ups have failed, and as long as there is no answer.
 func TestAlarmForNameServersThatAnswerNothing(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	w := watch{heard: now}
@@ -114,6 +114,14 @@ func TestAlarmForNameServersThatAnswerNothing(t *testing.T) {
 	now = now.Add(2 * time.Minute)
 	if why := w.names(now, &resolver.Stats{Answered: 8, Failed: 630}); !strings.HasPrefix(why, "name servers have answered none of the last 20 look-ups, for 2m0s: ") {
 		t.Error(why)
+	}
+	for hour := range uint64(24) {
+		for range 60 {
+			now = now.Add(time.Minute)
+			if why := w.names(now, &resolver.Stats{Answered: 9, Failed: 640 + 2*hour}); why != "" {
+				t.Fatalf("hour %d of a quiet night: %s", hour, why)
+			}
+		}
 	}
 }
 

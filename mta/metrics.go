@@ -113,7 +113,7 @@ var dnsMetrics = []metric[resolver.Stats]{
 		func(s *resolver.Stats) float64 { return float64(s.Asked) }),
 	newMetric(prometheus.CounterValue, "mta_dns_cache_hits_total", "Questions that the cache answered.",
 		func(s *resolver.Stats) float64 { return float64(s.Hits) }),
-	newMetric(prometheus.CounterValue, "mta_dns_failures_total", "Look-ups that no name server answered, by a record or by saying that there is none.",
+	newMetric(prometheus.CounterValue, "mta_dns_failures_total", "Look-ups after which nothing was known: no answer, SERVFAIL, REFUSED and the like.",
 		func(s *resolver.Stats) float64 { return float64(s.Failed) }),
 }
 
