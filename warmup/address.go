@@ -26,6 +26,7 @@ type address struct {
 	visit    time.Time  // the next
 	active   time.Time  // last traffic
 	rand     *rand.Rand
+	problem  error // why the stored state can't be used; nil: it can
 
 	// Only Step touches these.
 	next    *State
@@ -36,7 +37,6 @@ type address struct {
 	bundled bool // the bundle was granted
 	doing   []*action
 	change  Change
-	problem error // why the stored state can't be used
 	created bool
 }
 
@@ -152,7 +152,8 @@ func (a *address) lane(provider string) *lane {
 	return l
 }
 
-// pace is how long a recipient takes of the plan's hour, in milliseconds; +Inf when nothing is known.
+// pace is how long a recipient takes of the plan's hour, in milliseconds; +Inf while nothing may leave, or
+// nothing is known.
 // Callers hold a.mu, as for wait.
 func (l *lane) pace() float64 {
 	o, a := cmp.Or(l.outlet, l.address.view.outlet), l.address

@@ -256,19 +256,25 @@ type outlet struct {
 const never Instant = math.MaxInt64
 
 func (s *State) outlet(p *Plan) outlet {
-	if s.Paused {
-		return outlet{s.Caps.Hourly, never}
+	o := outlet{s.Caps.Hourly, s.opens(p, s.Caps, &s.Total)}
+	if p.SpreadEven { // an hour's cap is of what is left of the day, and says nothing of the next day's
+		o.hourly = min(p.stage(s.Stage).Hourly, (s.Caps.Daily+23)/24)
 	}
-	return outlet{s.Caps.Hourly, s.opens(p, s.Caps, &s.Total)}
+	if s.Paused {
+		o.opens = never
+	}
+	return o
 }
 
 // outletFor is the same with a provider's own caps.
 func (s *State) outletFor(p *Plan, v *Provider) outlet {
-	opens := max(s.outlet(p).opens, s.opens(p, v.Caps, &v.Count))
+	o := s.outlet(p)
+	o.hourly = factored(p.stage(s.Stage).Providers[v.Name].Hourly, o.hourly, v.Factor)
+	o.opens = max(o.opens, s.opens(p, v.Caps, &v.Count))
 	if v.block.state == blocked {
-		opens = max(opens, v.block.until)
+		o.opens = max(o.opens, v.block.until)
 	}
-	return outlet{v.Caps.Hourly, opens}
+	return o
 }
 
 // opens is when caps leave something again.
