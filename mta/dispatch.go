@@ -41,6 +41,7 @@ type leaseQueue interface {
 // jobScheduler is what the dispatcher needs of delivery.
 type jobScheduler interface {
 	Submit(*delivery.Job) bool
+	Cancel(id envelope.ID) int
 	Room(delivery.Flow) int
 	Draining(delivery.Flow) bool
 	Trouble(site string) (reply.Reply, bool)
@@ -263,6 +264,11 @@ func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 		default:
 			d.send(m, rt, group, &c, expires)
 		}
+	}
+	// What was chosen by a configuration that is in force no longer was perhaps not there yet when the reload
+	// looked through what waits.
+	if d.policy() != pol {
+		d.delivery.Cancel(m.ID)
 	}
 }
 

@@ -168,6 +168,10 @@ func (s stageDelivery) Submit(j *delivery.Job) bool {
 	s.jobs = append(s.jobs, j)
 	return true
 }
+func (s stageDelivery) Cancel(id envelope.ID) int {
+	s.say("cancel %d", id)
+	return 1
+}
 func (s stageDelivery) Room(delivery.Flow) int { return s.room }
 func (s stageDelivery) HeldBack(_ *envelope.Message, rt *route.Route, source string) delivery.Held {
 	switch {
@@ -247,7 +251,8 @@ func TestDomainsOfOneSiteKeepTheirOwnSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.policy = func() *policy { return newPolicy(cfg) }
+	pol := newPolicy(cfg)
+	s.policy = func() *policy { return pol }
 	for _, d := range []string{"a.example", "bank.example", "c.example"} {
 		s.routes[d] = &route.Route{Domain: d, Site: "mx.shared"}
 	}
@@ -330,7 +335,8 @@ func TestDomainsOwnMaxAge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.policy = func() *policy { return newPolicy(cfg) }
+	pol := newPolicy(cfg)
+	s.policy = func() *policy { return pol }
 	s.handle(s.lease(1, 10*time.Minute, "a@soon.example"))
 	s.answer(0, "451 mailbox busy")
 	s.want(t, "event TransientFailure 0", "defer 1 [0] +5m0s 451 mailbox busy mx.soon.example")
@@ -578,6 +584,24 @@ func TestOperatorsBounce(t *testing.T) {
 	if len(s.reports) != 1 {
 		t.Error("the sender was not told")
 	}
+}
+
+// TestAReloadAmidAChoiceTakesItBack: what was chosen by the configuration before is not left in delivery, which
+// a reload may have looked through before it came there.
+func TestAReloadAmidAChoiceTakesItBack(t *testing.T) {
+	s := newStage(t)
+	s.handle(s.lease(1, 0, "a@x.example"))
+	s.want(t)
+	before := s.policy()
+	after, asked := newPolicy(before.cfg), 0
+	s.policy = func() *policy {
+		if asked++; asked > 2 { // for the route, and for the choice
+			return after
+		}
+		return before
+	}
+	s.handle(s.lease(2, 0, "a@x.example"))
+	s.want(t, "cancel 2")
 }
 
 func TestMessageKeepsItsSource(t *testing.T) {

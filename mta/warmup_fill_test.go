@@ -401,8 +401,9 @@ func TestW11_WaitingMailOfASourceThatComesUnderAPlanIsCounted(t *testing.T) {
 				w.delivery.Reload(pol.stays(before))
 				w.warming.reload(pol.cfg)
 				time.Sleep(40 * time.Minute)
-				s, _ := w.warming.ctl.Status("192.0.2.20")
-				if n := int64(len(w.seen(""))); n == 0 || n > 20 || n != s.SentHour {
+				n := int64(len(w.seen("")))
+				s, _ := w.warming.ctl.Status("192.0.2.20") // after it: a token is charged before its mail leaves
+				if n == 0 || n > 20 || n > s.SentHour {
 					t.Errorf("%d have left, and the ledger has %d of %d", n, s.SentHour, s.HourlyLimit)
 				}
 			})
