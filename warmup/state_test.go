@@ -422,6 +422,33 @@ func TestSpreadEven(t *testing.T) {
 	}
 }
 
+// TestOutlet: how much an hour lets through, and from when on, is what held mail is placed by.
+func TestOutlet(t *testing.T) {
+	const hour, day = 3_600_000, 24 * 3_600_000
+	for name, c := range map[string]struct {
+		change func(p *Plan, s *State, v *Provider)
+		want   outlet
+	}{
+		"open":                   {func(*Plan, *State, *Provider) {}, outlet{100, 0}},
+		"paused":                 {func(_ *Plan, s *State, _ *Provider) { s.Paused = true }, outlet{100, never}},
+		"the hour is full":       {func(_ *Plan, s *State, _ *Provider) { s.Total.Hour = 100 }, outlet{100, hour}},
+		"the day is full":        {func(_ *Plan, s *State, _ *Provider) { s.Total.Day = 600 }, outlet{100, day}},
+		"the provider's day":     {func(_ *Plan, _ *State, v *Provider) { v.Count.Day = 600 }, outlet{100, day}},
+		"the provider blocks":    {func(_ *Plan, _ *State, v *Provider) { v.block = block{state: blocked, until: 7000} }, outlet{100, 7000}},
+		"half of it":             {func(_ *Plan, _ *State, v *Provider) { v.Factor = .5 }, outlet{50, 0}},
+		"a day that is spread":   {func(p *Plan, s *State, _ *Provider) { p.SpreadEven, s.Caps.Hourly = true, 1 }, outlet{25, 0}},
+		"spread, and it is over": {func(p *Plan, s *State, _ *Provider) { p.SpreadEven, s.Caps.Hourly, s.Total.Day = true, 0, 600 }, outlet{25, day}},
+	} {
+		p := planOf(100, 600)
+		s := NewState(p, 0)
+		v := &s.Providers[s.Provider(p, "google")]
+		c.change(p, s, v)
+		if got := s.outletFor(p, v); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
 func TestStateSurvivesItsStoredForm(t *testing.T) {
 	p, _ := Preset("standard")
 	p.Health.MinSample = 0
