@@ -10,20 +10,87 @@ import (
 	"mta/internal/reply"
 )
 
-// correct repairs replies of the library. It says 502 where a command comes out of order, which
-// is 503, and 500 for an unknown parameter, which is 555 (RFC 5321, 4.2.4 and 4.1.1.11); and it
-// can't tell MAILMAX (RFC 9422).
-func (c *conn) correct(line []byte) []byte {
-	switch verb := c.command.verb; {
-	case (verb == "MAIL" || verb == "RCPT") && bytes.HasPrefix(line, []byte("500 5.5.4")):
-		return append([]byte("555"), line[3:]...)
-	case bytes.HasPrefix(line, []byte("502 5.5.1")) && (verb == "MAIL" || verb == "RCPT" || verb == "DATA" || verb == "BDAT"):
-		return append([]byte("503"), line[3:]...)
-	case verb == "EHLO" && c.srv.cfg.Limits.MessagesPerSession > 0:
-		if text, ok := bytes.CutSuffix(line, crlf); ok && len(text) > 4 && bytes.HasPrefix(text[4:], []byte("LIMITS ")) {
-			b := append(bytes.Clone(text), " MAILMAX="...)
-			return append(strconv.AppendInt(b, int64(c.srv.cfg.Limits.MessagesPerSession), 10), '\r', '\n')
+// ours starts the text of each reply that passes through the library, so that conn can tell it
+// from the library's own. No client can send it: gate refuses control characters.
+const ours = "\x00"
+
+// bareNewlineReply is how the reply starts after which the connection ends: what a client sends
+// behind a line end that hosts disagree about could be meant as commands.
+var bareNewlineReply = []byte("550 5.6.11 ")
+
+// reword gives the line that a client gets in place of one from the library. What this package
+// has said passes unchanged; for the library's own words there is a reply of ours.
+func (c *conn) reword(line []byte) []byte {
+	if i := bytes.Index(line, []byte(ours)); i >= 0 {
+		return append(line[:i:i], line[i+len(ours):]...)
+	}
+	code, _ := strconv.Atoi(string(line[:min(3, len(line))]))
+	verb := c.command.verb
+	switch {
+	case code == 421:
+		return oneLine(internalError)
+	case verb == "EHLO" || verb == "HELO":
+		return c.greeting(line)
+	case code >= 500 && (verb == "MAIL" || verb == "RCPT"):
+		if name := parameterIn(line, verb); name != "" {
+			return oneLine(badParam, name)
 		}
+	}
+	if with, ok := rewordings[answer{verb, code}]; ok {
+		return with
+	}
+	c.srv.cfg.Log.Warn("the SMTP library gave an answer of its own", "command", verb, "reply", string(line))
+	return line
+}
+
+// answer is what the library has answered to a command.
+type answer struct {
+	verb string
+	code int
+}
+
+// rewordings are the replies of the library that a client can cause, and ours in their place. gate
+// and session give all others before the library can.
+var rewordings = map[answer][]byte{
+	{"MAIL", 250}: oneLine(senderTaken),
+	{"MAIL", 501}: oneLine(badSender, "address is malformed"),
+	{"RCPT", 250}: oneLine(recipientTaken),
+	{"RCPT", 501}: oneLine(badRecipient, "address is malformed"),
+	{"DATA", 354}: []byte("354 end data with <CR><LF>.<CR><LF>\r\n"), // 354 has no enhanced code (RFC 2034, 3)
+	{"BDAT", 250}: oneLine(chunkTaken),
+	{"BDAT", 502}: oneLine(mailFirst),
+	{"BDAT", 552}: oneLine(chunksTooBig),
+	{"RSET", 250}: oneLine(commandDone),
+	{"NOOP", 250}: oneLine(commandDone),
+	{"VRFY", 252}: oneLine(cannotVerify),
+	{"QUIT", 221}: oneLine(closingNow),
+}
+
+func oneLine(r refusal, args ...any) []byte { return appendReply(nil, r.reply(args...)) }
+
+// parameterIn gives the parameter that a reply of the library is about, or "".
+func parameterIn(line []byte, verb string) string {
+	for name := range parameters[verb] {
+		if bytes.Contains(line, []byte(name)) {
+			return name
+		}
+	}
+	return ""
+}
+
+// greeting makes the reply to EHLO and HELO start with this relay's name (RFC 5321, 4.1.1.1), and
+// adds MAILMAX (RFC 9422), which the library doesn't know.
+func (c *conn) greeting(line []byte) []byte {
+	text, ended := bytes.CutSuffix(line, crlf)
+	switch {
+	case len(text) < 4 || !ended:
+	case c.command.verb == "HELO" || !c.command.named:
+		c.command.named = true
+		b := append(bytes.Clone(text[:4]), c.srv.cfg.Hostname...)
+		return append(b, crlf...)
+	case c.srv.cfg.Limits.MessagesPerSession > 0 && bytes.HasPrefix(text[4:], []byte("LIMITS ")):
+		b := append(bytes.Clone(text), " MAILMAX="...)
+		return append(strconv.AppendInt(b, int64(c.srv.cfg.Limits.MessagesPerSession), 10), crlf...)
 	}
 	return line
 }

@@ -293,15 +293,15 @@ func (c *conn) Write(p []byte) (n int, err error) {
 	switch {
 	case c.ended:
 	case c.phase == phaseBanner:
-		c.greet(p)
+		c.greet()
 	default:
-		c.put(p)
+		c.put(c.reword(p))
 	}
 	return len(p), nil
 }
 
 // greet writes the banner if the client may stay. After STARTTLS there is none (RFC 3207, 4).
-func (c *conn) greet(banner []byte) {
+func (c *conn) greet() {
 	if c.client.greeted {
 		return
 	}
@@ -315,14 +315,13 @@ func (c *conn) greet(banner []byte) {
 		c.report("connect", *r)
 		c.farewell(*r)
 	case !c.ended:
-		c.put(banner)
+		c.put(append([]byte("220 "+c.srv.cfg.Hostname+" ESMTP ready"), crlf...))
 	}
 }
 
 // put collects a line of a reply. It is written before the next read that has to wait, before
 // a commit, or when the buffer is full.
 func (c *conn) put(line []byte) {
-	line = c.correct(line)
 	if len(c.out)+len(line) > smallBuffer && c.flush() != nil {
 		return
 	}
@@ -334,7 +333,7 @@ func (c *conn) put(line []byte) {
 		return
 	}
 	code := c.observe(line)
-	if code == 421 || c.last { // the library would go on after a 421
+	if code == 421 || c.last || bytes.HasPrefix(line, bareNewlineReply) { // the library would go on
 		c.last = true
 		c.finish()
 	}

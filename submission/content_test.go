@@ -30,7 +30,11 @@ func TestSmuggling(t *testing.T) {
 				if strings.Contains(end, "\x00") != strings.Contains(got, "NUL") {
 					t.Errorf("refused with %q", got)
 				}
-				p.cmd("NOOP", "250")
+				if strings.Contains(end, "\x00") {
+					p.cmd("NOOP", "250")
+				} else {
+					p.mustBeClosed() // what follows could be meant as commands
+				}
 				r.store.none(t)
 			})
 			withRelay(t, Config{BareNewlines: NormaliseBareNewlines}, func(t *testing.T, r *relay) {
@@ -69,9 +73,10 @@ func TestEndOfDataAfterBareCR(t *testing.T) {
 		p.envelope()
 		p.cmd("DATA", "354")
 		p.send("text\r\r\n.\r\nNOOP\r\n")
-		if got := codes(p.got()); got != "550 250" {
+		if got := codes(p.got()); got != "550" {
 			t.Errorf("codes %q", got)
 		}
+		p.mustBeClosed()
 	})
 }
 

@@ -70,7 +70,7 @@ type errorLog struct {
 
 func (l errorLog) Enabled(context.Context, slog.Level) bool { return true }
 func (l errorLog) Handle(_ context.Context, r slog.Record) error {
-	if r.Level >= slog.LevelError {
+	if r.Level >= slog.LevelError || strings.HasPrefix(r.Message, "the SMTP library gave") {
 		l.t.Errorf("logged: %s", r.Message)
 	}
 	return nil
@@ -207,6 +207,8 @@ func (r *reading) run() error {
 				return fmt.Errorf("half a message was answered %q", code)
 			case code == "250":
 				r.accepted = append(r.accepted, text)
+			case code == "550" && len(r.replies) == 0: // a bare newline ends the session
+				return nil
 			}
 		case chunk != nil && strings.HasSuffix(line, "\r"):
 			n, _ := strconv.Atoi(chunk[1])
@@ -246,7 +248,7 @@ func (r *reading) end(code string, more bool) error {
 
 // isLastWord tells which refusals end a session: those after which it is not known what comes.
 func isLastWord(verb, code string) bool {
-	return strings.HasPrefix(verb, "BDAT") && (code == "501" || code == "552") || strings.HasPrefix(verb, "DATA") && strings.HasPrefix(code, "5")
+	return strings.HasPrefix(verb, "BDAT") && (code == "501" || code == "552" || code == "550") || strings.HasPrefix(verb, "DATA") && strings.HasPrefix(code, "5")
 }
 
 func (r *reading) next() string {

@@ -15,6 +15,7 @@ type command struct {
 	verb    string // upper case; "" before the first and between two
 	path    path   // of MAIL and RCPT
 	content bool   // of DATA: the content was asked for
+	named   bool   // of EHLO: the first line of the reply has been given
 }
 
 // gate looks at a command line before the library does: it answers what the library would answer
@@ -118,6 +119,10 @@ func (c *conn) gateMail(arg string) {
 			c.answer(tooBig.reply(c.srv.cfg.Limits.Size)) // the library takes 32 bits only
 			return
 		}
+		if r, ok := checkParameters("MAIL", p.params); !ok {
+			c.answer(r)
+			return
+		}
 		c.hand(phaseReply, "MAIL FROM:<", string(p.address), ">", p.params)
 	}
 }
@@ -150,6 +155,10 @@ func (c *conn) gateRcpt(arg string) {
 		c.command.path = p
 		if n := c.srv.cfg.Limits.Recipients; len(c.tx.recipients) >= n {
 			c.answer(tooManyRcpts.reply(n))
+			return
+		}
+		if r, ok := checkParameters("RCPT", p.params); !ok {
+			c.answer(r)
 			return
 		}
 		c.hand(phaseReply, "RCPT TO:<", string(p.address), ">", p.params)

@@ -6,8 +6,8 @@ import (
 	"github.com/emersion/go-smtp"
 )
 
-// refusal is an answer that this package gives. docs/submission.md has a row for each; a test
-// compares the two.
+// refusal is an answer that this package gives, most of them refusals. docs/submission.md has a
+// row for each; a test compares the two.
 type refusal struct {
 	code     int
 	enhanced reply.Enhanced
@@ -16,6 +16,7 @@ type refusal struct {
 
 // Connections.
 var (
+	closingNow         = refusal{221, reply.Enhanced{2, 0, 0}, "closing connection"}
 	tooManyConnections = refusal{421, reply.Enhanced{4, 3, 2}, "too many connections, try again later"}
 	tooManyFromClient  = refusal{421, reply.Enhanced{4, 7, 0}, "too many connections from %s, close some"}
 	noProxyHeader      = refusal{421, reply.Enhanced{4, 7, 0}, "PROXY header expected from %s"}
@@ -45,8 +46,17 @@ var (
 	badChunk       = refusal{501, reply.Enhanced{5, 5, 4}, "malformed BDAT, closing connection"}
 	alreadyTLS     = refusal{503, reply.Enhanced{5, 5, 1}, "TLS is already on"}
 	readyForTLS    = refusal{220, reply.Enhanced{2, 0, 0}, "ready to start TLS"}
-	chunkTaken     = refusal{250, reply.Enhanced{2, 0, 0}, "continue"}
+	commandDone    = refusal{250, reply.Enhanced{2, 0, 0}, "ok"}
+	cannotVerify   = refusal{252, reply.Enhanced{2, 0, 0}, "addresses are not verified, send mail to find out"}
+	senderTaken    = refusal{250, reply.Enhanced{2, 1, 0}, "sender ok"}
+	recipientTaken = refusal{250, reply.Enhanced{2, 1, 5}, "recipient ok"}
+	chunkTaken     = refusal{250, reply.Enhanced{2, 0, 0}, "chunk received"}
+	unknownParam   = refusal{555, reply.Enhanced{5, 5, 4}, "parameter %s is not supported"} // RFC 5321, 4.1.1.11
+	repeatedParam  = refusal{501, reply.Enhanced{5, 5, 4}, "parameter %s is given twice"}
+	longParam      = refusal{501, reply.Enhanced{5, 5, 4}, "parameter %s is longer than %d characters"}
+	badParam       = refusal{501, reply.Enhanced{5, 5, 4}, "parameter %s has a malformed value"}
 	noTLS          = refusal{502, reply.Enhanced{5, 5, 1}, "TLS is not available"}
+	chunksTooBig   = refusal{552, reply.Enhanced{5, 3, 4}, "message larger than the SIZE limit"}
 	tooBig         = refusal{552, reply.Enhanced{5, 3, 4}, "message larger than %d octets"}
 	tooManyRcpts   = refusal{452, reply.Enhanced{4, 5, 3}, "limit of %d recipients reached, send the rest in another transaction"}
 )
@@ -79,6 +89,7 @@ var (
 	tooManyHops     = refusal{554, reply.Enhanced{5, 4, 6}, "more than %d Received fields, this is a mail loop"}
 	diskFull        = refusal{452, reply.Enhanced{4, 3, 1}, "insufficient storage, try again later"}
 	storeFailed     = refusal{451, reply.Enhanced{4, 3, 0}, "message could not be stored, try again later"}
+	internalError   = refusal{421, reply.Enhanced{4, 3, 0}, "internal error, closing connection; try again later"}
 	transferAborted = refusal{451, reply.Enhanced{4, 3, 0}, "message transfer aborted"}
 )
 
@@ -93,6 +104,6 @@ func smtpError(r reply.Reply) *smtp.SMTPError {
 	return &smtp.SMTPError{
 		Code:         r.Code,
 		EnhancedCode: smtp.EnhancedCode{int(e[0]), int(e[1]), int(e[2])},
-		Message:      r.Text,
+		Message:      ours + r.Text,
 	}
 }

@@ -45,7 +45,7 @@ func TestExtensionsAreOffered(t *testing.T) {
 		p := r.dial("192.0.2.1")
 		p.got()
 		p.send("EHLO app.example.org\r\n")
-		want := `250-Hello app.example.org
+		want := `250-relay.example.com
 250-PIPELINING
 250-8BITMIME
 250-ENHANCEDSTATUSCODES
