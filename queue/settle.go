@@ -186,6 +186,7 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 		e.Due = f.due
 		f.rcpts = append(f.rcpts, e.Rcpt)
 		q.replies[recipientKey{e.ID, e.Rcpt}] = last
+		q.setNote(e, 0) // the record of the attempt before is needless from now on, see dropNeedless
 		q.keys.Set(e, q.keys.Number(key))
 		if q.settleDown(s, e, q.deferEntry) {
 			gone = append(gone, e.Rcpt)

@@ -1,0 +1,145 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"math/rand"
+	"strings"
+	"testing"
+	"time"
+
+	"mta/internal/envelope"
+	"mta/queue/schedule"
+	"mta/queue/vfs"
+	"mta/queue/vfs/faulty"
+	"mta/queue/vfs/powercut"
+)
+
+// TestCompactionUnderDeferrals defers a message again during each sync, so that compaction always finds a
+// reply that is newer than the one it has just written again. That is ordinary, and must not be called a bug.
+func TestCompactionUnderDeferrals(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		disk, book := &faulty.FS{FS: vfs.Memory()}, &logBook{}
+		cfg := small(t, disk)
+		cfg.Log = book.logger()
+		q := open(t, cfg)
+		kept := accept(t, q, message(1, "example.net"), "kept")
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		go func() { // leases whatever is due, and keeps the one
+			for {
+				l, err := q.Next(ctx)
+				if err != nil {
+					return
+				}
+				if l.Message.ID != kept.ID {
+					q.Settle(l.Message.ID, indexes(l), Delivered)
+				}
+			}
+		}()
+		attempt := 0
+		disk.Decide = func(op faulty.Op, name string) *faulty.Fault {
+			if op == faulty.Sync && isSegment(name) {
+				attempt++
+				last := greylisted
+				last.Text = fmt.Sprint("attempt ", attempt)
+				q.Defer(kept.ID, []int{0}, time.Now().Add(-time.Second), Attempt{Reply: last}, "site")
+			}
+			return nil
+		}
+		for range 40 {
+			for range 20 {
+				accept(t, q, message(1, "example.net"), strings.Repeat("x", 900))
+			}
+			time.Sleep(time.Second)
+		}
+		if s := balanced(t, q); s.Compacted == 0 || s.Moved == 0 {
+			t.Fatalf("nothing was compacted: %+v", s)
+		}
+		cancel()
+		shut(t, q)
+		if strings.Contains(book.String(), "BUG") {
+			t.Fatalf("a false alarm:\n%s", book)
+		}
+	})
+}
+
+// TestDeferralIsDurableBeforeItsPredecessorGoes cuts the power right after a segment was deleted. What made it
+// needless, a newer deferral among others, must be on the disk by then: else the recipient comes back without
+// its attempts.
+func TestDeferralIsDurableBeforeItsPredecessorGoes(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		disk := powercut.New(rand.New(rand.NewSource(1)))
+		hook := &faulty.FS{FS: disk}
+		q := open(t, small(t, hook))
+		kept := accept(t, q, message(1, "example.net"), "kept")
+		next(t, q)
+		others := fillSegment(t, q)
+		deferUntilPast(t, q, kept.ID, 1)
+		if err := q.w.flush(); err != nil {
+			t.Fatal(err)
+		}
+		if id := next(t, q).Message.ID; id != kept.ID {
+			t.Fatalf("message %s came first", id)
+		}
+		holder := segmentOf(q, func(e *schedule.Entry) schedule.Loc { return e.Note() }, kept.ID)
+		others = append(others, fillSegment(t, q)...)
+		deleted := false
+		hook.Decide = func(op faulty.Op, name string) *faulty.Fault {
+			if op == faulty.SyncDir && name == "/q" {
+				deleted = true
+				disk.CutAt(disk.Ops() + 2) // after this one, which makes it durable that the segment is gone
+			}
+			return nil
+		}
+		deferUntilPast(t, q, kept.ID, 2)
+		for _, id := range others {
+			if segmentOf(q, func(e *schedule.Entry) schedule.Loc { return e.Data() }, id) == holder {
+				q.Settle(id, []int{0}, Delivered)
+			}
+		}
+		time.Sleep(10 * time.Second)
+		if !deleted {
+			t.Fatal("the segment with the first deferral was not deleted")
+		}
+		q.Close()
+		q = open(t, small(t, disk.Reboot()))
+		defer shut(t, q)
+		it, err := q.Get(kept.ID)
+		if err != nil || it.Recipients[0].Attempts != 2 {
+			t.Fatalf("%+v, %v: want 2 attempts", it, err)
+		}
+	})
+}
+
+func deferUntilPast(t *testing.T, q *Queue, id envelope.ID, attempt int) {
+	t.Helper()
+	last := greylisted
+	last.Text = fmt.Sprint("attempt ", attempt)
+	if err := q.Defer(id, []int{0}, time.Now().Add(-time.Second), Attempt{Reply: last}, "site"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fillSegment accepts messages until another segment is begun. They stay leased.
+func fillSegment(t *testing.T, q *Queue) (ids []envelope.ID) {
+	t.Helper()
+	data := func(e *schedule.Entry) schedule.Loc { return e.Data() }
+	for {
+		m := accept(t, q, message(1, "example.net"), strings.Repeat("x", 900))
+		for next(t, q).Message.ID != m.ID {
+		}
+		ids = append(ids, m.ID)
+		if segmentOf(q, data, m.ID) != segmentOf(q, data, ids[0]) {
+			return ids
+		}
+	}
+}
+
+// segmentOf is the segment that has a record of a message's first recipient.
+func segmentOf(q *Queue, loc func(*schedule.Entry) schedule.Loc, id envelope.ID) *segment {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	_, e := q.table.Find(uint64(id), 0)
+	return q.segs.of(loc(e))
+}
