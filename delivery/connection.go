@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"syscall"
@@ -67,7 +68,9 @@ type connection struct {
 	looked   time.Time
 	ended    bool
 	answered bool // the host has said something about a message
-	tlsName  string
+	link     Link // with connecting and shaking: set before it stands, then read-only
+
+	connecting, shaking time.Duration // what dial and handshake took
 }
 
 // cargo is how many parts of one message are on a connection.
@@ -154,6 +157,7 @@ func (s *Scheduler) rememberPlain(c *connection) {
 
 // attempt is one dial and one handshake, each with its deadline.
 func (c *connection) attempt(ctx context.Context, plain bool) (session, error) {
+	begun := c.s.cfg.Now()
 	dialing, done := context.WithTimeout(ctx, c.limits.ConnectTimeout)
 	nc, err := c.s.cfg.Dial(dialing, c.source, c.host)
 	done()
@@ -161,13 +165,17 @@ func (c *connection) attempt(ctx context.Context, plain bool) (session, error) {
 	if err != nil {
 		return nil, &dialError{err}
 	}
+	dialed := c.s.cfg.Now()
+	c.connecting, c.link.Local = dialed.Sub(begun), localEnd(nc, c.source)
 	cfg := c.clientConfig()
 	if plain {
 		cfg.TLS = route.TLSOff
 	}
 	shaking, done := context.WithTimeout(ctx, c.limits.HandshakeTimeout)
 	defer done()
-	return c.s.cfg.handshake(shaking, nc, cfg)
+	sess, err := c.s.cfg.handshake(shaking, nc, cfg)
+	c.shaking = c.s.cfg.Now().Sub(dialed)
+	return sess, err
 }
 
 func (c *connection) clientConfig() smtpclient.Config {
@@ -286,7 +294,8 @@ func (s *Scheduler) stands(c *connection, sess session) {
 	c.session = sess
 	s.retrace(c) // who watches may have changed since it was begun
 	c.looked = now
-	c.tlsName = tlsName(sess.TLS())
+	c.link.TLS, c.link.Extended = negotiated(sess.TLS()), sess.Capabilities().Extended
+	c.link.Auth = c.route.Auth != nil
 	s.db.Works(c.rec.Path, now)
 	c.learn(now)
 	c.most = c.limits.MaxDeliveriesPerConnection
@@ -314,11 +323,24 @@ func (s *Scheduler) poolOf(c *connection) *pool {
 	return &pool{path: c.rec.Path}
 }
 
-func tlsName(t *smtpclient.TLSState) string {
+func negotiated(t *smtpclient.TLSState) TLS {
 	if t == nil {
-		return ""
+		return TLS{}
 	}
-	return t.String()
+	return TLS{Version: t.VersionName(), Cipher: t.CipherName(), Verified: t.Verified}
+}
+
+// localEnd is the address that a connection is made from, as the host sees it where that is known: a
+// source behind a proxy has its own.
+func localEnd(nc net.Conn, s Source) netip.AddrPort {
+	var end netip.AddrPort
+	if a, ok := nc.LocalAddr().(*net.TCPAddr); ok {
+		end = netip.AddrPortFrom(a.AddrPort().Addr().Unmap().WithZone(""), a.AddrPort().Port())
+	}
+	if own := s.Address.Unmap(); own.IsValid() && own != end.Addr() {
+		return netip.AddrPortFrom(own, 0)
+	}
+	return end
 }
 
 // learn takes what the host said about itself into the picture.
@@ -380,6 +402,7 @@ func (s *Scheduler) assign(l *lane, g *group, c *connection, now time.Time) {
 	c.rec.Backlog++
 	c.load(p.work.message)
 	c.given++
+	p.fresh = c.given == 1
 	l.running++
 	if !c.session.Send(&p.tx) {
 		// It has ended and is about to tell.

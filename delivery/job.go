@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"io"
+	"net/netip"
 	"time"
 
 	"mta/delivery/smtpclient"
@@ -53,9 +54,54 @@ type Result struct {
 	Ambiguous bool
 	// DSN says that the host took over what NOTIFY asks for (RFC 3461, 5.2.1).
 	DSN     bool
-	TLS     string        // version and cipher, "" for clear text
-	Session string        // names the connection in logs; "" when none had the recipient
-	Time    time.Duration // from being handed to the connection to the reply
+	Session string // names the connection in logs; "" when none had the recipient
+	Link    *Link  // of the connection; nil when none had the recipient
+	UTF8    bool   // sent with SMTPUTF8
+	Times   Times
+}
+
+// Times is what a recipient's way through delivery took, by phase. A phase that it did not come to
+// is 0, and so are Connect and Handshake on a connection that was used before.
+type Times struct {
+	Wait      time.Duration // from Submit until it was handed to a connection, less the next two
+	Connect   time.Duration // while that connection was dialed
+	Handshake time.Duration // greeting, EHLO, STARTTLS, AUTH
+	Turn      time.Duration // on the connection, behind other messages
+	Send      time.Duration // from MAIL to the end of the content
+	Reply     time.Duration // from then to the reply; from MAIL to it when no content was sent
+}
+
+// Link is what a connection runs over.
+type Link struct {
+	Local    netip.AddrPort // our end; behind a proxy its address, as far as that is known, and port 0
+	TLS      TLS            // zero for clear text
+	Extended bool           // the host knows EHLO
+	Auth     bool           // credentials were sent
+}
+
+// TLS is how a connection is protected.
+type TLS struct {
+	Version, Cipher string // as "TLSv1.3" and "TLS_AES_128_GCM_SHA256"
+	Verified        bool   // the certificate is the host's
+}
+
+// Protocol is the name of what was spoken (RFC 3848, RFC 6531, 4.3): SMTP, ESMTP, ESMTPS, ESMTPSA,
+// UTF8SMTPS and so on.
+func (l *Link) Protocol(utf8 bool) string {
+	name := "SMTP"
+	switch {
+	case utf8:
+		name = "UTF8SMTP"
+	case l.Extended:
+		name = "ESMTP"
+	}
+	if l.TLS != (TLS{}) {
+		name += "S"
+	}
+	if l.Auth {
+		name += "A"
+	}
+	return name
 }
 
 // work is a job under way: it is done when all its recipients have a result.
@@ -76,6 +122,7 @@ type part struct {
 	work    *work
 	conn    *connection // that carries it; nil while it waits
 	handed  time.Time   // when it was handed to conn
+	fresh   bool        // it is the first that conn was handed
 	moves   int         // connections that died under it before it had its turn
 	waiting bool
 

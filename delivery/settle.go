@@ -36,7 +36,7 @@ func (s *Scheduler) done(t *smtpclient.Transaction, o smtpclient.Outcome) {
 		}
 		c.answered = c.answered || r.Fate == smtpclient.Answered
 		good = good || r.Fate == smtpclient.Answered && r.Reply.OK()
-		res := s.resultOf(p, c, i, r, o.DSN, now) // which may give back other parts of w, and append their results
+		res := s.resultOf(p, c, i, r, &o, now) // which may give back other parts of w, and append their results
 		w.results = append(w.results, res)
 	}
 	if good {
@@ -86,10 +86,11 @@ func (c *connection) clocked(now time.Time, took time.Duration) {
 	c.pace += (gap - c.pace) / 8
 }
 
-func (s *Scheduler) resultOf(p *part, c *connection, i int, r smtpclient.Result, dsn bool, now time.Time) Result {
+func (s *Scheduler) resultOf(p *part, c *connection, i int, r smtpclient.Result, o *smtpclient.Outcome, now time.Time) Result {
 	res := Result{
 		Recipient: p.tx.Recipients[i], Reply: r.Reply, Host: c.host, Source: c.source.Name, Withdrawn: r.Fate == smtpclient.Withdrawn,
-		Attempted: r.Fate != smtpclient.Untried && r.Fate != smtpclient.Withdrawn, Ambiguous: r.Fate == smtpclient.Ambiguous, DSN: dsn, TLS: c.tlsName, Session: c.id, Time: now.Sub(p.handed),
+		Attempted: r.Fate != smtpclient.Untried && r.Fate != smtpclient.Withdrawn, Ambiguous: r.Fate == smtpclient.Ambiguous,
+		DSN: o.DSN, UTF8: o.UTF8, Session: c.id, Link: &c.link, Times: p.times(c, o, now),
 	}
 	switch r.Fate {
 	case smtpclient.Untried:
@@ -110,6 +111,24 @@ func (s *Scheduler) resultOf(p *part, c *connection, i int, r smtpclient.Result,
 		}
 	}
 	return res
+}
+
+// times are those of the transaction that p's recipients were in.
+func (p *part) times(c *connection, o *smtpclient.Outcome, now time.Time) Times {
+	t := Times{Wait: p.handed.Sub(p.work.since)}
+	if p.fresh { // it waited for the connection, or for what was left of the opening
+		t.Handshake = min(c.shaking, t.Wait)
+		t.Connect = min(c.connecting, t.Wait-t.Handshake)
+		t.Wait -= t.Connect + t.Handshake
+	}
+	switch {
+	case o.Begun.IsZero():
+	case o.Written.IsZero():
+		t.Turn, t.Reply = o.Begun.Sub(p.handed), now.Sub(o.Begun)
+	default:
+		t.Turn, t.Send, t.Reply = o.Begun.Sub(p.handed), o.Written.Sub(o.Begun), now.Sub(o.Written)
+	}
+	return t
 }
 
 // requeue lets a part wait again, before others of its message.

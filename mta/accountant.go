@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"mta/delivery"
 	"mta/internal/envelope"
 	"mta/internal/reply"
 	"mta/mta/accounting"
@@ -157,11 +158,33 @@ func (a *accountant) attempted(kind eventKind, o *outcomes, at attempt) {
 	}
 	if r.Host.Name != "" {
 		rec.Peer = accounting.Peer{Name: r.Host.Name, Addr: r.Host.Addr.Addr()}
-		rec.DeliveryProtocol = "ESMTP"
 	}
 	rec.EgressPool, rec.EgressSource = a.policy().cfg.PoolOf(m.Tenant).Name, r.Source
-	rec.Session, rec.TLS = r.Session, r.TLS
+	rec.Session = r.Session
+	addLink(&rec, &r)
+	addTimes(&rec, m, &r, now)
 	a.log.Add(&rec)
+}
+
+// addLink adds over what a recipient went, if it came to a connection.
+func addLink(rec *accounting.Record, r *delivery.Result) {
+	if r.Link == nil {
+		return
+	}
+	rec.DeliveryProtocol, rec.Local = r.Link.Protocol(r.UTF8), r.Link.Local
+	if t := r.Link.TLS; t != (delivery.TLS{}) {
+		rec.TLS = accounting.TLS{Version: t.Version, Cipher: t.Cipher, Trust: accounting.Unverified}
+		if t.Verified {
+			rec.TLS.Trust = accounting.Verified
+		}
+	}
+}
+
+// addTimes adds what took how long. The queue's time is what is left of the message's age.
+func addTimes(rec *accounting.Record, m *envelope.Message, r *delivery.Result, now time.Time) {
+	t := &r.Times
+	rec.Phases = accounting.Phases{Wait: t.Wait, Connect: t.Connect, Handshake: t.Handshake, Turn: t.Turn, Send: t.Send, Reply: t.Reply}
+	rec.Queued = max(0, now.Sub(m.Start())-(t.Wait+t.Connect+t.Handshake+t.Turn+t.Send+t.Reply))
 }
 
 // removed writes down what an operator has removed without a report to the sender.

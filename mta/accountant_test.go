@@ -12,6 +12,7 @@ import (
 	"mta/delivery"
 	"mta/internal/envelope"
 	"mta/internal/reply"
+	"mta/internal/sink"
 	"mta/mta/accounting"
 	"mta/mta/config"
 	"mta/queue"
@@ -89,5 +90,37 @@ func TestRemovedHeldMailHasNoSite(t *testing.T) {
 	}, func() {})
 	if err != nil || !slices.Equal(sites, []string{"mx.x.example", ""}) {
 		t.Errorf("sites %q, %v", sites, err)
+	}
+}
+
+// What the log has of a connection is what was negotiated, each fact in a field of its own.
+func TestDeliveryRecordsTheConnection(t *testing.T) {
+	cert, err := trusted()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, sink.Config{TLS: cert, Auth: func(u, p string) bool { return u == "robin" && p == "secret" }}, `
+		defaults { smtp_port = PORT }
+		domain "box.example" {
+			route    = ["smtp://mx.box.example:PORT"]
+			username = "robin"
+			password = "secret"
+		}`)
+	w.send("ann@client.example", "Subject: plain\r\n\r\nplain\r\n", "bob@box.example")
+	rec := w.await("bob@box.example", "Delivery")
+	if want := (accounting.TLS{Version: "TLSv1.3", Cipher: "TLS_AES_128_GCM_SHA256", Trust: accounting.Verified}); rec.TLS != want {
+		t.Errorf("TLS %+v, want %+v", rec.TLS, want)
+	}
+	if rec.DeliveryProtocol != "UTF8SMTPSA" { // net/smtp asks for SMTPUTF8 where it can
+		t.Errorf("delivery_protocol %q, want UTF8SMTPSA", rec.DeliveryProtocol)
+	}
+	if !rec.Local.Addr().IsLoopback() || rec.Local.Port() == 0 {
+		t.Errorf("source_address %v", rec.Local)
+	}
+	if p := rec.Phases; p.Handshake == 0 || p.Reply == 0 {
+		t.Errorf("attempt_time %+v", p)
+	}
+	if rec.Queued <= 0 || rec.Queued > rec.Time.Sub(rec.Created) {
+		t.Errorf("queue_time %v of a message that took %v", rec.Queued, rec.Time.Sub(rec.Created))
 	}
 }

@@ -240,6 +240,7 @@ func (c *Conn) settle(t *Transaction) {
 	if c.mu.current == t {
 		c.mu.current = nil
 	}
+	o := Outcome{Results: t.results, DSN: c.caps.DSN, UTF8: t.utf8, Begun: t.begun, Written: t.written}
 	c.mu.Unlock()
-	t.Done(t, Outcome{Results: t.results, DSN: c.caps.DSN})
+	t.Done(t, o)
 }

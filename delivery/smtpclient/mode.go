@@ -1,5 +1,7 @@
 package smtpclient
 
+import "time"
+
 // answered sends the flight and waits until the host has answered all of it. It reports whether
 // t goes on: it is neither settled by what the host said nor has the connection ended.
 func (c *Conn) answered(t *Transaction) bool {
@@ -101,9 +103,10 @@ func (c *Conn) chunked(t *Transaction) {
 // letGo is called when all of t is in the flight: the writer does not touch it any more, since
 // it is settled when the replies come.
 func (c *Conn) letGo(t *Transaction) {
+	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t.end = c.out.position()
+	t.end, t.written = c.out.position(), now
 	if c.mu.current == t {
 		c.mu.current = nil
 	}

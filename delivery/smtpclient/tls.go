@@ -19,15 +19,13 @@ type TLSState struct {
 	Verified bool
 }
 
-// String gives version, cipher and trust, as "TLSv1.3 TLS_AES_128_GCM_SHA256 verified".
-func (s *TLSState) String() string {
-	trust := " unverified"
-	if s.Verified {
-		trust = " verified"
-	}
-	version := strings.Replace(tls.VersionName(s.Version), "TLS ", "TLSv", 1)
-	return version + " " + tls.CipherSuiteName(s.CipherSuite) + trust
+// VersionName gives the protocol version as logs write it: "TLSv1.3".
+func (s *TLSState) VersionName() string {
+	return strings.Replace(tls.VersionName(s.Version), "TLS ", "TLSv", 1)
 }
+
+// CipherName gives the cipher suite by its IANA name: "TLS_AES_128_GCM_SHA256".
+func (s *TLSState) CipherName() string { return tls.CipherSuiteName(s.CipherSuite) }
 
 // startTLS does the TLS handshake. After it everything goes through TLS.
 func (h *handshake) startTLS() error {

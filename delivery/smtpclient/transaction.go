@@ -2,6 +2,7 @@ package smtpclient
 
 import (
 	"io"
+	"time"
 
 	"mta/internal/envelope"
 	"mta/internal/reply"
@@ -41,7 +42,11 @@ type Outcome struct {
 	// DSN says that the host has taken over the recipients' NOTIFY options (RFC 3461, 5.2.1). When
 	// it is false, a delivered message whose success was to be notified is now to be reported as
 	// "relayed" by this relay (RFC 3461, 5.2.2).
-	DSN bool
+	DSN  bool
+	UTF8 bool // MAIL had SMTPUTF8 (RFC 6531)
+	// Begun is when its first command was put into a flight, Written when the end of its content
+	// was. Each is zero when it came to none.
+	Begun, Written time.Time
 }
 
 // Result is what became of one recipient.

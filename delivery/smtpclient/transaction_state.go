@@ -1,6 +1,8 @@
 package smtpclient
 
 import (
+	"time"
+
 	"mta/internal/envelope"
 	"mta/internal/reply"
 )
@@ -27,6 +29,8 @@ type transactionState struct {
 
 	start int64 // where in the stream its first command begins
 	end   int64 // where its content ends; 0 while that isn't written
+
+	begun, written time.Time // see Outcome
 
 	// Guarded by Conn.mu.
 	asked    int     // recipients whose RCPT is not answered, sent or not

@@ -1,6 +1,10 @@
 package smtpclient
 
-import "mta/internal/reply"
+import (
+	"time"
+
+	"mta/internal/reply"
+)
 
 // write is the writer: it takes transactions in turn and puts them on the wire as far ahead of
 // the replies as the mode allows.
@@ -134,7 +138,7 @@ func (c *Conn) launch(t *Transaction) bool {
 	if len(c.out.buf) >= flightSize && !c.flush() {
 		return false
 	}
-	t.start = c.out.position()
+	t.start, t.begun = c.out.position(), time.Now()
 	c.mu.Lock()
 	if c.mu.stopped {
 		c.mu.Unlock()

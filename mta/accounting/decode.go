@@ -3,6 +3,7 @@ package accounting
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/netip"
 	"strings"
 	"time"
@@ -49,7 +50,20 @@ type wire struct {
 	DeliveryProtocol  string    `json:"delivery_protocol"`
 	TLSVersion        string    `json:"tls_protocol_version"`
 	TLSCipher         string    `json:"tls_cipher"`
-	Count             int64     `json:"count"`
+	TLSTrust          string    `json:"tls_trust"`
+	Local             struct {
+		Address string `json:"address"`
+	} `json:"source_address"`
+	Queued seconds `json:"queue_time"`
+	Phases struct {
+		Wait      seconds `json:"wait"`
+		Connect   seconds `json:"connect"`
+		Handshake seconds `json:"handshake"`
+		Turn      seconds `json:"turn"`
+		Send      seconds `json:"send"`
+		Reply     seconds `json:"reply"`
+	} `json:"attempt_time"`
+	Count int64 `json:"count"`
 }
 
 // Parse reads one line of the log. What it doesn't know is left out.
@@ -69,7 +83,11 @@ func Parse(line []byte) (*Record, error) {
 		EgressPool: w.EgressPool, EgressSource: w.EgressSource,
 		Tenant: w.Tenant, Campaign: w.Campaign, Session: w.Session,
 		ReceptionProtocol: w.ReceptionProtocol, DeliveryProtocol: w.DeliveryProtocol,
-		TLS: strings.TrimSpace(w.TLSVersion + " " + w.TLSCipher), Count: w.Count,
+		TLS: w.tls(), Count: w.Count, Queued: w.Queued.duration(),
+		Phases: Phases{
+			Wait: w.Phases.Wait.duration(), Connect: w.Phases.Connect.duration(), Handshake: w.Phases.Handshake.duration(),
+			Turn: w.Phases.Turn.duration(), Send: w.Phases.Send.duration(), Reply: w.Phases.Reply.duration(),
+		},
 	}
 	var err error
 	if w.ID != "" {
@@ -82,5 +100,34 @@ func Parse(line []byte) (*Record, error) {
 			return nil, fmt.Errorf("reading an accounting record: %w", err)
 		}
 	}
+	if w.Local.Address != "" {
+		if r.Local, err = parseEnd(w.Local.Address); err != nil {
+			return nil, fmt.Errorf("reading an accounting record: %w", err)
+		}
+	}
 	return r, nil
+}
+
+// seconds is a duration as it stands in the log.
+type seconds float64
+
+func (s seconds) duration() time.Duration {
+	return time.Duration(math.Round(float64(s)*1e6)) * time.Microsecond
+}
+
+// tls gives the protection of the connection. Records of older versions have version and cipher in
+// tls_protocol_version, parted by a space, and the trust in tls_cipher.
+func (w *wire) tls() TLS {
+	if version, cipher, old := strings.Cut(w.TLSVersion, " "); old {
+		return TLS{Version: version, Cipher: cipher, Trust: w.TLSCipher}
+	}
+	return TLS{Version: w.TLSVersion, Cipher: w.TLSCipher, Trust: w.TLSTrust}
+}
+
+// parseEnd reads what appendEnd writes.
+func parseEnd(s string) (netip.AddrPort, error) {
+	if a, err := netip.ParseAddr(s); err == nil {
+		return netip.AddrPortFrom(a, 0), nil
+	}
+	return netip.ParseAddrPort(s)
 }

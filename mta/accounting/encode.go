@@ -1,8 +1,8 @@
 package accounting
 
 import (
+	"net/netip"
 	"strconv"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -65,17 +65,76 @@ func appendMessage(b []byte, r *Record) []byte {
 	b = appendFilled(b, "session_id", r.Session)
 	b = appendFilled(b, "reception_protocol", r.ReceptionProtocol)
 	b = appendFilled(b, "delivery_protocol", r.DeliveryProtocol)
-	version, cipher := splitTLS(r.TLS)
-	b = appendFilled(b, "tls_protocol_version", version)
-	return appendFilled(b, "tls_cipher", cipher)
+	b = appendFilled(b, "tls_protocol_version", r.TLS.Version)
+	b = appendFilled(b, "tls_cipher", r.TLS.Cipher)
+	b = appendFilled(b, "tls_trust", r.TLS.Trust)
+	if r.Local.Addr().IsValid() {
+		b = append(b, `,"source_address":{"address":"`...)
+		b = appendEnd(b, r.Local)
+		b = append(b, `"}`...)
+	}
+	return appendPhases(b, r)
 }
 
-// splitTLS parts "TLSv1.3 TLS_AES_128_GCM_SHA256": no cipher has a space in its name.
-func splitTLS(s string) (version, cipher string) {
-	if i := strings.LastIndexByte(s, ' '); i >= 0 {
-		return s[:i], s[i+1:]
+// appendEnd adds "ip:port", or the address alone where no port is known.
+func appendEnd(b []byte, end netip.AddrPort) []byte {
+	if end.Port() == 0 {
+		return end.Addr().AppendTo(b)
 	}
-	return s, ""
+	return end.AppendTo(b)
+}
+
+// appendPhases adds what took how long, in seconds. Each attempt has a queue time, and so has a
+// Delivery that took none.
+func appendPhases(b []byte, r *Record) []byte {
+	if r.Queued == 0 && r.Phases == (Phases{}) {
+		return b
+	}
+	b = appendSeconds(appendKey(b, "queue_time"), r.Queued)
+	if r.Phases == (Phases{}) {
+		return b
+	}
+	b = append(b, `,"attempt_time":{`...)
+	first := len(b)
+	for _, p := range r.Phases.named() {
+		if p.took <= 0 {
+			continue
+		}
+		if len(b) > first {
+			b = append(b, ',')
+		}
+		b = append(b, '"')
+		b = append(b, p.name...)
+		b = append(b, '"', ':')
+		b = appendSeconds(b, p.took)
+	}
+	return append(b, '}')
+}
+
+// named gives the phases in the order in which they come, under their names in the log.
+func (p *Phases) named() [6]struct {
+	name string
+	took time.Duration
+} {
+	return [...]struct {
+		name string
+		took time.Duration
+	}{{"wait", p.Wait}, {"connect", p.Connect}, {"handshake", p.Handshake}, {"turn", p.Turn}, {"send", p.Send}, {"reply", p.Reply}}
+}
+
+// appendSeconds adds d in seconds, to the microsecond.
+func appendSeconds(b []byte, d time.Duration) []byte {
+	us := max(0, d.Microseconds())
+	b = strconv.AppendInt(b, us/1e6, 10)
+	if us %= 1e6; us == 0 {
+		return b
+	}
+	b = append(b, '.')
+	for unit := int64(1e5); us > 0; unit /= 10 {
+		b = append(b, byte('0'+us/unit))
+		us %= unit
+	}
+	return b
 }
 
 func appendResponse(b []byte, r *reply.Reply) []byte {

@@ -27,7 +27,13 @@ func delivery() Record {
 		Peer:     Peer{Name: "gmail-smtp-in.l.google.com", Addr: netip.MustParseAddr("142.251.2.27")},
 		Time:     accepted.Add(1234567 * time.Microsecond), Created: accepted, Attempts: 1,
 		EgressPool: "acme", EgressSource: "shared-1", Tenant: "acme", Campaign: "march", Session: "0g3k7v6a9c0de",
-		ReceptionProtocol: "ESMTPS", DeliveryProtocol: "ESMTP", TLS: "TLSv1.3 TLS_AES_128_GCM_SHA256",
+		ReceptionProtocol: "ESMTPS", DeliveryProtocol: "ESMTPS",
+		TLS:   TLS{Version: "TLSv1.3", Cipher: "TLS_AES_128_GCM_SHA256", Trust: Verified},
+		Local: netip.MustParseAddrPort("192.0.2.10:40312"), Queued: 12040 * time.Microsecond,
+		Phases: Phases{
+			Wait: 310 * time.Microsecond, Connect: 98123 * time.Microsecond, Handshake: 301 * time.Millisecond,
+			Turn: 12 * time.Microsecond, Send: 102 * time.Millisecond, Reply: 720 * time.Millisecond,
+		},
 	}
 }
 
@@ -71,6 +77,34 @@ func TestRecordsAreReadAsTheyWereWritten(t *testing.T) {
 	}
 	if !reflect.DeepEqual(*got, want) {
 		t.Errorf("got  %+v\nwant %+v", *got, want)
+	}
+}
+
+// Records of earlier commits had the cipher beside the version, and the trust in its place.
+func TestOlderRecordsOfTLSAreRead(t *testing.T) {
+	for line, want := range map[string]TLS{
+		`{"type":"Delivery","tls_protocol_version":"TLSv1.3 TLS_AES_128_GCM_SHA256","tls_cipher":"unverified"}`: {Version: "TLSv1.3", Cipher: "TLS_AES_128_GCM_SHA256", Trust: Unverified},
+		`{"type":"Delivery","tls_protocol_version":"TLSv1.2","tls_cipher":"TLS_RSA_WITH_AES_128_CBC_SHA"}`:      {Version: "TLSv1.2", Cipher: "TLS_RSA_WITH_AES_128_CBC_SHA"},
+		`{"type":"Delivery"}`: {},
+	} {
+		r, err := Parse([]byte(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.TLS != want {
+			t.Errorf("%s: %+v, want %+v", line, r.TLS, want)
+		}
+	}
+}
+
+func TestSecondsAreExactToTheMicrosecond(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0", time.Microsecond: "0.000001", 1500 * time.Millisecond: "1.5", time.Hour: "3600",
+		10*time.Second + 20*time.Microsecond: "10.00002", -time.Second: "0", 999 * time.Nanosecond: "0",
+	} {
+		if got := string(appendSeconds(nil, d)); got != want {
+			t.Errorf("%v is written as %s, want %s", d, got, want)
+		}
 	}
 }
 

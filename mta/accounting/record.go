@@ -66,9 +66,36 @@ type Record struct {
 
 	ReceptionProtocol string // as ESMTPS
 	DeliveryProtocol  string // as ESMTP
-	TLS               string // version and cipher, parted by a space; "" for clear text
+	TLS               TLS    // of an outgoing connection; zero for clear text
+
+	Local  netip.AddrPort // our end of an outgoing connection; port 0 where it is not known
+	Queued time.Duration  // from acceptance, or release, until delivery had it for this attempt
+	Phases Phases         // of the attempt
 
 	Count int64 // how many records were lost, for Lost
+}
+
+// TLS is how a connection was protected.
+type TLS struct {
+	Version string // as TLSv1.3
+	Cipher  string // as TLS_AES_128_GCM_SHA256
+	Trust   string // Verified or Unverified: whether the certificate is the host's
+}
+
+// The values of TLS.Trust.
+const (
+	Verified   = "verified"
+	Unverified = "unverified"
+)
+
+// Phases is how long the parts of an attempt took; 0 is a part that it did not have.
+type Phases struct {
+	Wait      time.Duration // for a connection: limits, rates, other mail
+	Connect   time.Duration // while a new connection was dialed
+	Handshake time.Duration // its greeting, EHLO, STARTTLS and AUTH
+	Turn      time.Duration // on the connection, behind other messages
+	Send      time.Duration // from MAIL to the end of the content
+	Reply     time.Duration // until the host's answer to that
 }
 
 // Peer is the other end: who submitted the message, or where it was delivered.
