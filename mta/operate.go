@@ -30,6 +30,23 @@ func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
 	return nil
 }
 
+// announce writes down where the relay is, for commands of users who can't read the configuration.
+func (r *Relay) announce() {
+	cfg := r.policy.Load().cfg
+	w := config.Whereabouts{
+		Hostname: cfg.Hostname, DataDir: cfg.DataDir, Socket: cfg.Control.Socket, Accounting: cfg.Accounting.Path, SMTP: r.listeners.addresses(),
+	}
+	if err := config.Announce(cfg.DataDir, w); err != nil {
+		r.log.Warn("writing down where the relay is: users who can't read its configuration may not find it", "dir", cfg.DataDir, "error", err)
+	}
+	if r.opts.Announce == "" {
+		return
+	}
+	if err := config.Announce(r.opts.Announce, w); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		r.log.Debug("writing down where the relay is", "dir", r.opts.Announce, "error", err)
+	}
+}
+
 // Status tells how the relay is.
 func (r *Relay) Status() control.Status {
 	cfg, s := r.policy.Load().cfg, r.queue.Stats()

@@ -53,6 +53,9 @@ type Options struct {
 	Env func(string) string
 	// Ready is called once when mail is taken. May be nil.
 	Ready func(*Relay)
+	// Announce is a directory besides data_dir in which the relay writes down where it is, if that
+	// directory is there; "" for none.
+	Announce string
 	// OnReload is called with a configuration that has come into force, for what is not the
 	// relay's own, as the level of its log. May be nil.
 	OnReload func(*config.Config)
@@ -155,7 +158,9 @@ func (u *undoer) all() {
 }
 
 func (r *Relay) openDataDir(cfg *config.Config, _ *undoer) error {
-	return os.MkdirAll(cfg.DataDir, 0o750)
+	// Everybody may pass through, so that users get to the announcement and the maildrop; nobody else
+	// may list it, and all else in it is for the relay's user and group only.
+	return os.MkdirAll(cfg.DataDir, 0o751)
 }
 
 func (r *Relay) openAccounting(cfg *config.Config, undo *undoer) error {
@@ -309,6 +314,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		running.Go(r.http.serve)
 	}
 	r.listeners.serve()
+	r.announce()
 	if r.opts.Ready != nil {
 		r.opts.Ready(r)
 	}

@@ -149,11 +149,11 @@ func (c *cli) search(ctx context.Context, q control.LogQuery, each func(record [
 
 // logFiles reads the log of a relay that doesn't run: that is when it is wanted most.
 func (c *cli) logFiles(ctx context.Context, q control.LogQuery, each func([]byte) error, down error) error {
-	cfg, err := c.config()
+	w, err := c.find()
 	if err != nil {
 		return err
 	}
-	dir := cfg.Accounting.Path
+	dir := w.Accounting
 	if _, err := os.Stat(dir); err != nil || q.Follow {
 		return down
 	}

@@ -55,7 +55,7 @@ func (c *cli) mailq(args []string) int {
 	}
 	client, err := c.client()
 	if err != nil {
-		return c.sysexit("mailq", exConfig, err)
+		return c.sysexit("mailq", exUnavailable, err)
 	}
 	messages, octets := 0, int64(0)
 	_, err = eachPage(context.Background(), client, control.Filter{}, control.Page{}, func(l control.List) error {

@@ -31,7 +31,7 @@ const (
 func main() {
 	os.Exit(run(&cli{
 		in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv, now: time.Now,
-		screen: screenOf(os.Stdout, os.Getenv),
+		screen: screenOf(os.Stdout, os.Getenv), wellKnown: config.WellKnown(), announceIn: config.WellKnown()[0],
 	}, os.Args))
 }
 
@@ -42,6 +42,9 @@ type cli struct {
 	env      func(string) string
 	now      func() time.Time
 	screen   screen
+
+	wellKnown  []string // directories in which a running relay may have said where it is
+	announceIn string   // the one of them that serve writes to, besides its own data_dir
 
 	configFlag, socketFlag string // --config, --socket
 	started                bool   // the command line was understood, and the command runs
@@ -138,22 +141,6 @@ func (c *cli) config() (*config.Config, error) {
 		return config.Load(path, c.env)
 	}
 	return config.Default(), nil
-}
-
-// client gives the way to the running relay.
-func (c *cli) client() (*control.Client, error) {
-	if c.socketFlag != "" {
-		return control.NewClient(c.socketFlag), nil
-	}
-	cfg, err := c.config()
-	if err != nil {
-		hint := "to do without the file, say where the control socket is: --socket"
-		if c.configFlag == "" && c.env("MTA_CONFIG") != "" {
-			hint = "MTA_CONFIG names the file; " + hint
-		}
-		return nil, hinted{err, hint}
-	}
-	return control.NewClient(cfg.Control.Socket), nil
 }
 
 // versionString is the version that the linker was told, or else the one that Go knows.

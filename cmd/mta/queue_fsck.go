@@ -50,11 +50,13 @@ func (c *cli) queueDir(args []string) (string, error) {
 	if len(args) == 1 {
 		dir = args[0]
 	} else {
-		cfg, err := c.config()
+		w, err := c.find()
 		if err != nil {
 			return "", err
 		}
-		dir = cfg.DataDir
+		if dir = w.DataDir; dir == "" {
+			return "", hinted{errors.New("data_dir hangs on an environment variable that is not set"), "name the directory: mta queue fsck DIR"}
+		}
 	}
 	within := filepath.Join(dir, "queue")
 	if _, err := os.Stat(within); err == nil {

@@ -32,6 +32,9 @@ func TestMain(m *testing.M) {
 
 func scriptCLI() *cli {
 	c := &cli{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv, now: time.Now}
+	if dir := os.Getenv("WELLKNOWN"); dir != "" {
+		c.wellKnown = []string{dir}
+	}
 	if now, err := time.Parse(time.RFC3339, os.Getenv("NOW")); err == nil {
 		c.now = func() time.Time { return now }
 	}

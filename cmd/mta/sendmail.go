@@ -1,11 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"os"
 	"os/user"
@@ -31,7 +31,6 @@ const (
 	exIOErr       = 74
 	exTempFail    = 75 // nothing is wrong for good: try again later
 	exNoPerm      = 77 // may not relay
-	exConfig      = 78
 )
 
 const sendmailHelp = `usage: sendmail [-t] [-i] [-f SENDER] [-F NAME] [-N DSN] [-R RET] [-V ENVID] [RECIPIENT...]
@@ -57,8 +56,7 @@ a domain get this machine's name. The relay is at $MTA_SMTP ("ip:port"), else wh
 the configuration says. Other options of sendmail are accepted and ignored.
 
 Exit codes: 0 sent, 64 wrong usage, 65 wrong message, 67 no such user, 68 no such
-domain, 69 refused, 74 reading failed, 75 try again later, 77 may not relay,
-78 wrong configuration.
+domain, 69 refused, 74 reading failed, 75 try again later, 77 may not relay.
 `
 
 func newSendmail(c *cli) *cobra.Command {
@@ -133,48 +131,44 @@ type local struct {
 	user     string // who has called
 }
 
-func (c *cli) local() (local, error) {
-	l := local{smtp: c.env("MTA_SMTP")}
-	cfg, err := c.config()
-	if errors.Is(err, fs.ErrPermission) {
-		cfg, err = config.Default(), nil // users need not be able to read what may have passwords in it
-	}
+// local never fails for want of the configuration: mail must not be lost over a file that somebody
+// else may be editing.
+func (c *cli) local() local {
+	w, err := c.find()
 	if err != nil {
-		return l, exit{err, exConfig}
-	}
-	l.hostname = cfg.Hostname
-	if l.smtp == "" {
-		l.smtp, err = relayAddress(cfg)
-		if err != nil {
-			return l, err
+		w = config.DefaultWhereabouts()
+		if known, ok := c.announced(); ok {
+			w = known
 		}
+	}
+	l := local{smtp: c.env("MTA_SMTP"), hostname: cmp.Or(w.Hostname, config.DefaultWhereabouts().Hostname)}
+	if l.smtp == "" {
+		l.smtp = relayAddress(w.SMTP)
 	}
 	if u, err := user.Current(); err == nil {
 		l.user = u.Username
 	} else if l.user = c.env("LOGNAME"); l.user == "" {
 		l.user = "nobody"
 	}
-	return l, nil
+	return l
 }
 
-// relayAddress is where the relay of a configuration can be reached from this machine.
-func relayAddress(cfg *config.Config) (string, error) {
-	for _, listener := range cfg.Listeners {
-		for _, address := range listener.Address {
-			host, port, err := net.SplitHostPort(address)
-			if err != nil {
-				continue
-			}
-			switch host {
-			case "", "0.0.0.0":
-				host = "127.0.0.1"
-			case "::":
-				host = "::1"
-			}
-			return net.JoinHostPort(host, port), nil
+// relayAddress is where a relay with such listeners can be reached from this machine.
+func relayAddress(listeners []string) string {
+	for _, address := range append(listeners, config.DefaultWhereabouts().SMTP...) {
+		host, port, err := net.SplitHostPort(address)
+		if err != nil {
+			continue
 		}
+		switch host {
+		case "", "0.0.0.0":
+			host = "127.0.0.1"
+		case "::":
+			host = "::1"
+		}
+		return net.JoinHostPort(host, port)
 	}
-	return "", exitf(exConfig, "the configuration has no listener: say where the relay is by MTA_SMTP=ip:port")
+	return ""
 }
 
 // qualify makes an address of what people write: one without a domain is on this machine.
@@ -208,10 +202,7 @@ func (c *cli) sendMessage(o sendmailOptions) error {
 	if len(o.recipients) == 0 && !o.fromHeader {
 		return exit{hinted{errors.New("nobody to send to"), "name recipients, or take them from the message with -t"}, exUsage}
 	}
-	l, err := c.local()
-	if err != nil {
-		return err
-	}
+	l := c.local()
 	sender, err := o.envelopeSender(&l)
 	if err != nil {
 		return err
@@ -235,10 +226,7 @@ func (c *cli) sendMessage(o sendmailOptions) error {
 
 // sendmailSMTP speaks SMTP between standard input and output and the relay.
 func (c *cli) sendmailSMTP() int {
-	l, err := c.local()
-	if err != nil {
-		return c.sysexit("sendmail", exConfig, err)
-	}
+	l := c.local()
 	conn, err := dialRelay(&l)
 	if err != nil {
 		fmt.Fprint(c.out, "421 4.3.0 the relay is not running, try again later\r\n")
@@ -261,7 +249,7 @@ func (c *cli) sendmailSMTP() int {
 func (c *cli) sendmailFlush() int {
 	client, err := c.client()
 	if err != nil {
-		return c.sysexit("sendmail", exConfig, err)
+		return c.sysexit("sendmail", exUnavailable, err)
 	}
 	_, err = client.Change(context.Background(), control.Change{Action: control.Retry, All: true})
 	switch {

@@ -54,6 +54,7 @@ func (c *cli) serve(ctx context.Context) error {
 		Version:    versionString(),
 		ConfigFile: c.configPath(),
 		Env:        c.env,
+		Announce:   c.announceIn,
 		Ready:      func(*mta.Relay) { supervisor.tell("READY=1") },
 		OnReload:   func(cfg *config.Config) { log.set(cfg.Log) },
 	})

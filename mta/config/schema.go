@@ -195,3 +195,20 @@ func distance(a, b string) int {
 	}
 	return last[len(b)]
 }
+
+// What a name at the top of a file stands for.
+const (
+	isSetting = 1 + iota
+	isBlock
+)
+
+// homes says what each name at the top of a file stands for.
+func homes() map[string]int {
+	top := make(map[string]int)
+	for f := range fields(reflect.ValueOf(new(Config)).Elem()) {
+		if top[f.name] = isBlock; f.kind == setting {
+			top[f.name] = isSetting
+		}
+	}
+	return top
+}

@@ -1,0 +1,24 @@
+package mta
+
+import (
+	"reflect"
+	"testing"
+
+	"mta/internal/sink"
+	"mta/mta/config"
+)
+
+// TestRelaySaysWhereItIs for users who can't read its configuration.
+func TestRelaySaysWhereItIs(t *testing.T) {
+	run := t.TempDir()
+	w := newWorldWith(t, Options{Announce: run}, sink.Config{}, "")
+	for _, dir := range []string{w.cfg.DataDir, run} {
+		got, err := config.Announced(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Socket != w.cfg.Control.Socket || !reflect.DeepEqual(got.SMTP, w.Status().SMTP) {
+			t.Errorf("%s: %+v", dir, got)
+		}
+	}
+}
