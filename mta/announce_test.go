@@ -10,8 +10,9 @@ import (
 
 // TestRelaySaysWhereItIs for users who can't read its configuration.
 func TestRelaySaysWhereItIs(t *testing.T) {
-	run := t.TempDir()
-	w := newWorldWith(t, Options{Announce: run}, sink.Config{}, "")
+	run, ready := t.TempDir(), make(chan struct{})
+	w := newWorldWith(t, Options{Announce: run, Ready: func(*Relay) { close(ready) }}, sink.Config{}, "")
+	<-ready
 	for _, dir := range []string{w.cfg.DataDir, run} {
 		got, err := config.Announced(dir)
 		if err != nil {

@@ -294,6 +294,7 @@ type submissionServer struct {
 // Run takes and delivers mail until ctx ends, and then stops: what is under way may end within
 // the configured time. The relay can't be used again.
 func (r *Relay) Run(ctx context.Context) error {
+	r.announce()
 	dispatching, stopDispatching := context.WithCancel(context.Background())
 	defer stopDispatching()
 	var running sync.WaitGroup
@@ -314,7 +315,6 @@ func (r *Relay) Run(ctx context.Context) error {
 		running.Go(r.http.serve)
 	}
 	r.listeners.serve()
-	r.announce()
 	if r.opts.Ready != nil {
 		r.opts.Ready(r)
 	}
