@@ -6,8 +6,9 @@ import (
 	"math"
 )
 
-// stateVersion heads every encoded state.
-const stateVersion = 1
+// stateVersion heads every encoded state. Version 1 had no pace of a provider and carried no outcomes
+// from day to day.
+const stateVersion = 2
 
 // ErrCorrupt is what a stored state that can't be read gives. The IP sends nothing until an
 // operator starts its warm-up again: what it has sent is not known.
@@ -42,10 +43,10 @@ func (s *State) Append(b []byte) []byte {
 
 // Decode makes s what was appended to b.
 func (s *State) Decode(b []byte) error {
-	if len(b) == 0 || b[0] != stateVersion {
+	if len(b) == 0 || b[0] < 1 || b[0] > stateVersion {
 		return ErrCorrupt
 	}
-	d := decoder{b: b[1:]}
+	d := decoder{b: b[1:], version: b[0]}
 	providers, history := s.Providers[:0], s.History[:0]
 	*s = State{}
 	for _, v := range []*Instant{&s.Begin, &s.Now} {
@@ -76,7 +77,8 @@ func (s *State) Decode(b []byte) error {
 func (s *State) plausible() bool {
 	ok := s.Now >= s.Begin && s.Hour >= 0 && s.Stage >= 0 && s.Stage < 1<<16 && s.Total.plausible()
 	for i := range s.Providers {
-		ok = ok && s.Providers[i].Count.plausible()
+		v := &s.Providers[i]
+		ok = ok && v.Count.plausible() && v.pace > 0 && v.pace <= 1
 	}
 	return ok
 }
@@ -147,22 +149,31 @@ func (e *encoder) provider(v *Provider) {
 	e.bucket(v.tokens)
 	e.floats(v.Factor, v.Rate, v.Demand)
 	e.int(v.Waiting)
-	o := &v.Today
-	for _, n := range []int64{o.Delivered, o.HardBounces, o.Deferred, o.Refused, o.Complaints} {
-		e.int(n)
-	}
+	e.outcomes(&v.Today)
 	b := &v.block
 	for _, n := range []int64{int64(b.state), int64(b.until), int64(b.pause), b.probeLeft, int64(b.seen), int64(b.bad), int64(b.recentN)} {
 		e.int(n)
 	}
 	e.b = binary.LittleEndian.AppendUint64(e.b, b.recent)
+	e.outcomes(&v.carried)
+	e.floats(v.pace)
+	e.int(v.usual)
+	e.int(v.slowed)
+	e.outcomes(&v.fresh)
+}
+
+func (e *encoder) outcomes(o *Outcomes) {
+	for _, n := range [...]int64{o.Delivered, o.HardBounces, o.Deferred, o.Refused, o.Complaints} {
+		e.int(n)
+	}
 }
 
 // decoder reads from at on. The slice itself stays: moving it would cost more than the reading.
 type decoder struct {
-	b   []byte
-	at  int
-	bad bool
+	b       []byte
+	at      int
+	version byte
+	bad     bool
 }
 
 // fail makes everything that follows fail, too.
@@ -253,9 +264,19 @@ func (d *decoder) provider(v *Provider) {
 	v.tokens = d.bucket()
 	v.Factor, v.Rate, v.Demand = d.float(), d.float(), d.float()
 	v.Waiting = d.int()
-	v.Today = Outcomes{Delivered: d.int(), HardBounces: d.int(), Deferred: d.int(), Refused: d.int(), Complaints: d.int()}
+	v.Today = d.outcomes()
 	b := &v.block
 	b.state, b.until, b.pause, b.probeLeft = blockState(d.count(int(probing))), Instant(d.int()), Instant(d.int()), d.int()
 	b.seen, b.bad, b.recentN = int(d.int()), int(d.int()), d.count(64)
 	b.recent = d.word()
+	if v.pace = 1; d.version == 1 {
+		return
+	}
+	v.carried = d.outcomes()
+	v.pace, v.usual, v.slowed = d.float(), d.int(), d.int()
+	v.fresh = d.outcomes()
+}
+
+func (d *decoder) outcomes() Outcomes {
+	return Outcomes{Delivered: d.int(), HardBounces: d.int(), Deferred: d.int(), Refused: d.int(), Complaints: d.int()}
 }

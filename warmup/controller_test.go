@@ -643,6 +643,10 @@ func TestCharges(t *testing.T) {
 	if !c.Charges("ip") {
 		t.Error("on the first day")
 	}
+	w.pass(10 * time.Minute)
+	if send(c, "google", 1) != 1 {
+		t.Fatal("nothing was sent, and a day without mail passes no stage")
+	}
 	w.pass(25 * time.Hour)
 	c.Step(context.Background())
 	if c.Charges("ip") || status(t, c).State != "warm" {

@@ -64,7 +64,7 @@ func TestW16_SmallSamplesCondemnOnlyWhatTheyProve(t *testing.T) {
 	for _, c := range []struct {
 		n, bounces int64
 		want       verdict
-	}{{10, 1, unjudged}, {10, 2, bad}, {50, 4, unjudged}, {50, 8, bad}, {20, 4, bad}, {99, 6, unjudged}, {100, 6, bad}, {0, 0, unjudged}} {
+	}{{10, 10, unjudged}, {19, 19, unjudged}, {20, 2, unjudged}, {50, 4, unjudged}, {50, 8, bad}, {20, 4, bad}, {99, 6, unjudged}, {100, 6, bad}, {0, 0, unjudged}} {
 		o := Outcomes{Delivered: c.n - c.bounces, HardBounces: c.bounces}
 		if got := h.judge(&o); got != c.want {
 			t.Errorf("%d bounces of %d: verdict %d, want %d", c.bounces, c.n, got, c.want)
@@ -230,17 +230,41 @@ func TestPlanEndsOrStays(t *testing.T) {
 	}
 }
 
+// TestMinSampleZeroAdvancesDaily: by time alone, whatever the outcomes, but not on days without mail.
 func TestMinSampleZeroAdvancesDaily(t *testing.T) {
 	p := threeStages()
 	p.StartStage, p.Health.MinSample = 1, 0
 	s := NewState(p, 0)
 	dayOf(s, p, "google", 1000, Outcomes{HardBounces: 900})
-	s.Advance(p, p.day())
-	if s.Stage != 1 {
-		t.Errorf("stage %d after a day", s.Stage+1)
+	want := func(day int, stage int, why Why) {
+		t.Helper()
+		s.Advance(p, Instant(day)*p.day())
+		if got := s.History[day-1].Why; s.Stage+1 != stage || got != why {
+			t.Errorf("after day %d: stage %d (%v), want %d (%v)", day, s.Stage+1, got, stage, why)
+		}
 	}
-	s.Advance(p, 2*p.day())
-	if s.Stage != 2 {
-		t.Errorf("stage %d after an empty day", s.Stage+1)
+	want(1, 2, Advanced)
+	want(2, 2, HeldIdle) // the relay was off, or had nothing to send
+	dayOf(s, p, "google", 1, Outcomes{})
+	want(3, 3, Advanced)
+	for day := 4; day < 9; day++ {
+		want(day, 3, HeldIdle)
+	}
+	want(9, 2, RegressedIdle)
+}
+
+// TestAPauseIsIdleTime: providers forget an address that an operator has paused like any other.
+func TestAPauseIsIdleTime(t *testing.T) {
+	p := threeStages()
+	p.StartStage = 3
+	s := NewState(p, 0)
+	s.Paused = true
+	s.Advance(p, 6*p.day())
+	if s.Stage != 2 || s.History[5].Why != HeldPaused {
+		t.Errorf("after 6 days: stage %d (%v)", s.Stage+1, s.History[5].Why)
+	}
+	s.Advance(p, 7*p.day())
+	if s.Stage != 1 || s.History[6].Why != RegressedIdle {
+		t.Errorf("after 7 days: stage %d (%v)", s.Stage+1, s.History[6].Why)
 	}
 }

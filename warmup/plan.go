@@ -74,7 +74,7 @@ type PauseRule struct {
 
 // Health says what outcomes move the stage.
 type Health struct {
-	MinSample    int64     `json:"min_sample"` // outcomes of a provider in a day; 0: advance each day, whatever happens
+	MinSample    int64     `json:"min_sample"` // outcomes of a provider in a day; 0: advance after each day with mail, whatever happens
 	MinFill      float64   `json:"min_fill"`   // share of the daily cap that must have been sent to advance
 	AdvanceBelow Limits    `json:"advance_below"`
 	RegressAbove Limits    `json:"regress_above"`

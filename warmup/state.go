@@ -49,8 +49,14 @@ type Provider struct {
 	Demand  float64 // recipients offered per second, averaged over a minute
 	Waiting int64   // recipients held by all nodes
 
-	Today Outcomes // since the day began
-	block block
+	Today   Outcomes // since the day began
+	carried Outcomes // of the days before, which had too few to judge
+	block   block
+
+	pace   float64  // of what is usual: 1, .5 or .25; see slow
+	usual  int64    // recipients an hour when it was slowed down
+	slowed int64    // the hour after that in which it last was
+	fresh  Outcomes // today's, since the pace was last cut or the sample was last begun anew
 }
 
 // Day is one past day of the warm-up.
@@ -90,7 +96,7 @@ func (s *State) Provider(p *Plan, name string) int {
 	if len(s.Providers) >= maxProviders-1 && name != Other {
 		return s.Provider(p, Other)
 	}
-	v := Provider{Name: name, Factor: 1}
+	v := Provider{Name: name, Factor: 1, pace: 1}
 	v.Count.minute = s.Total.minute
 	s.Providers = append(s.Providers, v)
 	i := len(s.Providers) - 1
@@ -144,6 +150,7 @@ func (s *State) openDay(p *Plan) {
 	for i := range s.Providers {
 		v := &s.Providers[i]
 		v.Count.Day, v.Today = 0, Outcomes{}
+		v.fresh, v.pace, v.usual, v.slowed = Outcomes{}, 1, 0, 0 // the day's verdict takes over
 		s.setCaps(p, v, true)
 	}
 	s.openHour(p)
@@ -160,6 +167,7 @@ func (s *State) openHour(p *Plan) {
 	for i := range s.Providers {
 		v := &s.Providers[i]
 		v.Count.Hour, v.Waiting = 0, 0
+		v.recover(&p.Health, s.Hour)
 		s.setCaps(p, v, false)
 		v.tokens.depth = s.bucketDepth(p, v.Caps.Hourly)
 		v.tokens.tokens = min(1, v.tokens.tokens)
@@ -187,10 +195,11 @@ func (s *State) hourlyCap(p *Plan) int64 {
 	return min(h, int64(math.Ceil(1.5*left)))
 }
 
-// setCaps puts a provider's caps in force: its own or the stage's, times its factor.
+// setCaps puts a provider's caps in force: its own or the stage's, times its factor, the hourly one at
+// its pace.
 func (s *State) setCaps(p *Plan, v *Provider, daily bool) {
 	own := p.stage(s.Stage).Providers[v.Name]
-	v.Caps.Hourly = factored(own.Hourly, s.Caps.Hourly, v.Factor)
+	v.Caps.Hourly = v.paced(factored(own.Hourly, s.Caps.Hourly, v.Factor))
 	if daily {
 		v.Caps.Daily = factored(own.Daily, s.Caps.Daily, v.Factor)
 	}
@@ -269,7 +278,7 @@ func (s *State) outlet(p *Plan) outlet {
 // outletFor is the same with a provider's own caps.
 func (s *State) outletFor(p *Plan, v *Provider) outlet {
 	o := s.outlet(p)
-	o.hourly = factored(p.stage(s.Stage).Providers[v.Name].Hourly, o.hourly, v.Factor)
+	o.hourly = v.paced(factored(p.stage(s.Stage).Providers[v.Name].Hourly, o.hourly, v.Factor))
 	o.opens = max(o.opens, s.opens(p, v.Caps, &v.Count))
 	if v.block.state == blocked {
 		o.opens = max(o.opens, v.block.until)

@@ -230,6 +230,28 @@ func TestW13_HourBeginsWithoutAProvidersSavings(t *testing.T) {
 	}
 }
 
+// TestSlidingHourGuardsAProvider: a provider's own cap holds over the turn of an hour, though the stage
+// has room for much more.
+func TestSlidingHourGuardsAProvider(t *testing.T) {
+	p := planOf(10_000, 240_000)
+	p.BucketSeconds, p.Burst, p.Peak = 3600, 60, 3600
+	p.Stages[0].Providers = map[string]Caps{"google": {Hourly: 100}}
+	s := NewState(p, 0)
+	g := s.Provider(p, "google")
+	s.Advance(p, 3_400_000)
+	if n := s.Grant(p, g, 100, 0); n != 100 {
+		t.Fatalf("%d at the hour's end, want 100", n)
+	}
+	var next int64
+	for at := Instant(3_600_000); at < 4_800_000; at += 1000 {
+		s.Advance(p, at)
+		next += s.Grant(p, g, 100, 0)
+	}
+	if next != 10 {
+		t.Errorf("%d at the begin of the next hour, want 10: any 60 minutes have at most 110", next)
+	}
+}
+
 // TestSlidingHourGuards has a plan in which an hour's cap could leave at its end and the next
 // one's at its begin: without the guard that would be two caps in 60 minutes.
 func TestSlidingHourGuards(t *testing.T) {

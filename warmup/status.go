@@ -39,6 +39,7 @@ type ProviderStatus struct {
 	HourlyLimit int64   `json:"hourly_limit"`
 	DailyLimit  int64   `json:"daily_limit"`
 	Factor      float64 `json:"factor"` // of the stage's caps: a bad day halves it
+	Pace        float64 `json:"pace"`   // of an hour's usual mail: outcomes of today that prove bad halve it
 	SentHour    int64   `json:"sent_this_hour"`
 	SentDay     int64   `json:"sent_today"`
 	Rate        float64 `json:"rate"`   // recipients a second that may go
@@ -96,7 +97,7 @@ func (s *State) outlook(p *Plan) (Why, string) {
 	var t State
 	t.CopyFrom(s)
 	why, who := t.nextStage(p)
-	if why == HeldFill && !s.behind(p) {
+	if why == HeldFill && !s.behind(p) || why == HeldIdle {
 		return Undecided, ""
 	}
 	return why, who
@@ -131,7 +132,7 @@ func (a *address) stateName(down bool) string {
 func (v *Provider) status() ProviderStatus {
 	out := ProviderStatus{
 		Provider: v.Name, State: v.block.state.String(), HourlyLimit: v.Caps.Hourly, DailyLimit: v.Caps.Daily,
-		Factor: v.Factor, SentHour: v.Count.Hour, SentDay: v.Count.Day, Rate: v.Rate, Demand: v.Demand, Waiting: v.Waiting,
+		Factor: v.Factor, Pace: v.pace, SentHour: v.Count.Hour, SentDay: v.Count.Day, Rate: v.Rate, Demand: v.Demand, Waiting: v.Waiting,
 		Delivered: v.Today.Delivered, HardBounces: v.Today.HardBounces, Deferred: v.Today.Deferred,
 		Refused: v.Today.Refused, Complaints: v.Today.Complaints,
 	}

@@ -62,7 +62,7 @@ type StageProvider struct {
 
 // PlanHealth says what outcomes move the stage.
 type PlanHealth struct {
-	MinSample    int        `conf:"min_sample"` // outcomes of a provider in a day; 0: advance whatever happens
+	MinSample    int        `conf:"min_sample"` // outcomes of a provider in a day; 0: advance after each day with mail
 	MinFill      float64    `conf:"min_fill"`   // share of the daily cap to be sent before advancing
 	AdvanceBelow PlanLimits `conf:"advance_below,block"`
 	RegressAbove PlanLimits `conf:"regress_above,block"`

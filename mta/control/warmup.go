@@ -91,6 +91,7 @@ type WarmupProvider struct {
 	HourlyLimit int64     `json:"hourly_limit"`
 	DailyLimit  int64     `json:"daily_limit"`
 	Factor      float64   `json:"factor"` // of the stage's caps: a bad day halves it
+	Pace        float64   `json:"pace"`   // of an hour's usual mail: outcomes of today that prove bad halve it
 	SentHour    int64     `json:"sent_this_hour"`
 	SentDay     int64     `json:"sent_today"`
 	Rate        float64   `json:"rate"`    // recipients a second that may go

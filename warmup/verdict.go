@@ -1,0 +1,274 @@
+package warmup
+
+import "math"
+
+// minVerdict is how many outcomes a verdict takes at least. A provider with fewer in a day is judged
+// together with Other.
+const minVerdict = 20
+
+// wilson gives the lower bound of the share of k in n, with 97.5 % confidence: what a small
+// sample proves at least. One bounce of ten is not 10 %.
+func wilson(k, n int64) float64 {
+	if n == 0 || k == 0 {
+		return 0
+	}
+	const z = 1.96
+	f, m := float64(k)/float64(n), float64(n)
+	centre := f + z*z/(2*m)
+	spread := z * math.Sqrt(f*(1-f)/m+z*z/(4*m*m))
+	return (centre - spread) / (1 + z*z/m)
+}
+
+// verdict is what outcomes mean for the next day.
+type verdict uint8
+
+const (
+	unjudged verdict = iota // too few outcomes, or a small sample that proves nothing bad
+	good
+	middling
+	bad
+)
+
+// String gives the word of a ProviderStatus.
+func (v verdict) String() string { return [...]string{"unjudged", "good", "middling", "bad"}[v] }
+
+// judge gives the verdict about outcomes. A small sample can only condemn, and only when its Wilson
+// bound does.
+func (h *Health) judge(o *Outcomes) verdict {
+	n := o.Sum()
+	switch a := h.AdvanceBelow; {
+	case n < minVerdict:
+		return unjudged
+	case n < h.MinSample:
+		if h.proveBad(o) {
+			return bad
+		}
+		return unjudged
+	case h.RegressAbove.exceeded(o, share):
+		return bad
+	case share(o.HardBounces, n) < a.Bounce && share(o.Deferred+o.Refused, n) < a.Defer && share(o.Complaints, n) < a.Complaint:
+		return good
+	}
+	return middling
+}
+
+// proveBad reports whether outcomes show beyond chance that a share is over its limit.
+func (h *Health) proveBad(o *Outcomes) bool { return h.RegressAbove.exceeded(o, wilson) }
+
+func share(k, n int64) float64 { return float64(k) / float64(n) }
+
+// exceeded reports whether a share of outcomes is over its limit.
+func (l *Limits) exceeded(o *Outcomes, share func(k, n int64) float64) bool {
+	n := o.Sum()
+	return share(o.HardBounces, n) > l.Bounce || share(o.Deferred+o.Refused, n) > l.Defer || share(o.Complaints, n) > l.Complaint
+}
+
+// Why says what a day did to the stage.
+type Why uint8
+
+const ( // their numbers are in the ledger
+	Advanced     Why = iota // one stage on
+	HeldFill                // too little of the daily cap was sent
+	HeldHealth              // outcomes between the limits
+	HeldProvider            // one provider was bad: its share is halved and the stage stays
+	Regressed               // outcomes over the limits: one stage back
+	RegressedIdle
+	HeldPaused // by an operator
+	HeldLast   // the last stage's caps stay
+	Finished   // the last stage is passed and all caps are lifted
+	Undecided  // only of a day that goes on: it may yet be filled
+	HeldIdle   // nothing was sent
+)
+
+var whys = []string{"advanced", "held: daily cap not filled", "held: outcomes not good enough to advance",
+	"held: one provider is bad", "went back: outcomes over the limits", "went back: idle",
+	"held: paused", "held: last stage", "finished", "open: the day may yet be filled", "held: nothing was sent"}
+
+// String says it in words.
+func (w Why) String() string { return whys[w] }
+
+// MarshalText gives String.
+func (w Why) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
+
+// closeDay judges the day that ends and chooses the next day's stage.
+func (s *State) closeDay(p *Plan) {
+	day := Day{Stage: s.Stage, Cap: s.Caps.Daily, Sent: s.Total.Day}
+	day.Why, day.Provider = s.nextStage(p)
+	if len(s.History) == maxHistory {
+		s.History = append(s.History[:0], s.History[1:]...)
+	}
+	s.History = append(s.History, day)
+}
+
+func (s *State) nextStage(p *Plan) (Why, string) {
+	switch {
+	case s.idleRegress(p): // a pause is idle time as any other: providers don't know why no mail comes
+		return RegressedIdle, ""
+	case s.Paused:
+		return HeldPaused, ""
+	case s.Warm:
+		return Finished, ""
+	case p.Health.MinSample == 0 && s.Total.Day == 0:
+		return HeldIdle, ""
+	case p.Health.MinSample == 0:
+		return s.advance(p), ""
+	}
+	worst, bads, judged := s.judgeProviders(p)
+	switch {
+	case bads > 0 && (bads > 1 || judged == 1):
+		s.moveTo(max(0, s.Stage-1))
+		return Regressed, worst
+	case bads == 1:
+		return HeldProvider, worst
+	case worst != "":
+		return HeldHealth, worst
+	case float64(s.Total.Day) < p.Health.MinFill*float64(s.Caps.Daily):
+		return HeldFill, ""
+	}
+	return s.advance(p), ""
+}
+
+// group is a provider, or several that are judged together since each has too few outcomes.
+type group struct {
+	name     string
+	members  []*Provider
+	outcomes Outcomes
+	sent     int64
+	verdict  verdict
+}
+
+func (g *group) add(v *Provider) {
+	g.members = append(g.members, v)
+	g.outcomes.merge(v.Today)
+	g.outcomes.merge(v.carried)
+	g.sent += v.Count.Day
+}
+
+// groups divides the providers by what they can be judged on: each by itself, but those with few
+// outcomes together with Other.
+func (s *State) groups() []*group {
+	rest := &group{name: Other}
+	all := []*group{rest}
+	for i := range s.Providers {
+		v := &s.Providers[i]
+		if v.Name == Other || v.Today.Sum()+v.carried.Sum() < minVerdict {
+			rest.add(v)
+			continue
+		}
+		g := &group{name: v.Name}
+		g.add(v)
+		all = append(all, g)
+	}
+	if len(rest.members) == 1 {
+		rest.name = rest.members[0].Name
+	}
+	return all
+}
+
+// judgeProviders counts the providers that could be judged and the bad ones, names the worst, and
+// sets factors: a bad provider gets half of its share while the stage doesn't go back for it, a good
+// one its share back. Those with less than a tenth of the day's mail lose their share and have no
+// say; only where several of them are bad, and have a tenth together, they count as one.
+func (s *State) judgeProviders(p *Plan) (worst string, bads, judged int) {
+	most := good
+	count := func(g *group) {
+		judged++
+		if g.verdict == bad {
+			bads++
+		}
+		if g.verdict > most {
+			most, worst = g.verdict, g.name
+		}
+	}
+	var alone *group
+	small := &group{verdict: bad}
+	smallBad := 0
+	for _, g := range s.groups() {
+		g.judge(&p.Health)
+		switch {
+		case g.verdict == unjudged:
+		case 10*g.sent >= s.Total.Day:
+			count(g)
+			if g.verdict == bad {
+				alone = g
+			}
+		case g.verdict == bad:
+			smallBad++
+			small.name, small.sent = g.name, small.sent+g.sent
+			g.halve()
+		}
+	}
+	if smallBad > 1 && 10*small.sent >= s.Total.Day {
+		count(small)
+	}
+	if bads == 1 && judged > 1 && alone != nil {
+		alone.halve()
+	}
+	return worst, bads, judged
+}
+
+// judge judges a group's day. Too few outcomes are kept for the days to come; a good day gives
+// shares back.
+func (g *group) judge(h *Health) {
+	g.verdict = h.judge(&g.outcomes)
+	for _, v := range g.members {
+		if g.outcomes.Sum() < minVerdict {
+			v.carried.merge(v.Today)
+			continue
+		}
+		v.carried = Outcomes{}
+		if g.verdict == good {
+			v.Factor = min(1, v.Factor*2)
+		}
+	}
+}
+
+// halve takes half of their shares from the members.
+func (g *group) halve() {
+	for _, v := range g.members {
+		v.Factor = max(.25, v.Factor/2)
+	}
+}
+
+func (s *State) advance(p *Plan) Why {
+	switch {
+	case s.Warm:
+		return Finished
+	case s.Stage+1 < len(p.Stages):
+		s.moveTo(s.Stage + 1)
+		return Advanced
+	case p.Finish:
+		s.Warm = true
+		return Finished
+	}
+	return HeldLast
+}
+
+func (s *State) moveTo(stage int) {
+	if stage != s.Stage {
+		s.Stage, s.StageSince, s.StageSent = stage, s.Now, 0
+	}
+}
+
+// idleRegress takes a stage back for each full week without mail, and all after 30 days:
+// providers forget.
+func (s *State) idleRegress(p *Plan) bool {
+	idle := int64((s.Now - s.LastSent) / p.day())
+	switch {
+	case idle >= 30:
+		moved := s.Stage > 0 || s.Warm
+		s.Warm = false
+		s.moveTo(0)
+		return moved
+	case idle >= 7 && idle%7 == 0:
+		if s.Warm { // the caps of the last stage are the step before none
+			s.Warm = false
+			s.moveTo(len(p.Stages) - 1)
+			return true
+		}
+		moved := s.Stage > 0
+		s.moveTo(max(0, s.Stage-1))
+		return moved
+	}
+	return false
+}
