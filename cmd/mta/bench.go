@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -199,9 +198,7 @@ func (b *benchCommand) print(r *bench.Report) error {
 	if !b.json {
 		return r.Write(b.c.out)
 	}
-	e := json.NewEncoder(b.c.out)
-	e.SetIndent("", "  ")
-	return e.Encode(r)
+	return writeJSON(b.c.out, r)
 }
 
 // terminalWidth is 0 when out is no terminal.

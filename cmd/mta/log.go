@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mta/internal/envelope"
+	"mta/internal/visible"
 	"mta/mta/accounting"
 	"mta/mta/control"
 )
@@ -116,7 +117,10 @@ func (c *cli) parseTime(flag, s string) (time.Time, error) {
 func (c *cli) log(ctx context.Context, q control.LogQuery, asJSON bool) error {
 	show := c.logLine
 	if asJSON {
-		show = func(record []byte) error { _, err := fmt.Fprintf(c.out, "%s\n", record); return err }
+		show = func(record []byte) error {
+			_, err := fmt.Fprintf(c.out, "%s\n", visible.AppendJSON(nil, record))
+			return err
+		}
 	}
 	any := false
 	each := func(record []byte) error { any = true; return show(record) }

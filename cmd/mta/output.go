@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/text/width"
 
+	"mta/internal/visible"
 	"mta/mta/control"
 )
 
@@ -210,10 +211,17 @@ func oneLine(s string) string { return strings.ReplaceAll(s, "\n", " / ") }
 
 // writeJSON prints what a command lists, for programs.
 func writeJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
+	e := newEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(v)
+}
+
+// newEncoder gives the encoder of all JSON that commands print: people look at it, too, and much
+// of it was written by strangers.
+func newEncoder(w io.Writer) *json.Encoder {
+	e := json.NewEncoder(visible.Writer(w))
+	e.SetEscapeHTML(false)
+	return e
 }
 
 // shortAge is a duration for people, in at most two units: 4s, 7m, 2h5m, 3d4h.

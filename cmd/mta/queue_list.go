@@ -185,8 +185,7 @@ func (c *cli) listJSON(ctx context.Context, client *control.Client, f control.Fi
 // indented writes a message as an element of the list.
 func indented(b *strings.Builder, m control.Item) error {
 	var text bytes.Buffer
-	e := json.NewEncoder(&text)
-	e.SetEscapeHTML(false)
+	e := newEncoder(&text)
 	e.SetIndent("    ", "  ")
 	err := e.Encode(m)
 	b.Write(bytes.TrimSpace(text.Bytes()))

@@ -213,8 +213,7 @@ func newSuppressExport(c *cli) *cobra.Command {
 				return err
 			}
 			out := bufio.NewWriter(c.out)
-			e := json.NewEncoder(out)
-			e.SetEscapeHTML(false)
+			e := newEncoder(out)
 			for after := ""; ; {
 				l, err := client.Suppressions(cmd.Context(), f.filter(), after, control.MaxLimit)
 				if err != nil {

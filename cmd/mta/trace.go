@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -79,9 +78,7 @@ func (c *cli) trace(ctx context.Context, q control.TraceQuery, asJSON bool) erro
 }
 
 func writeLine(c *cli, l control.TraceLine) error {
-	e := json.NewEncoder(c.out)
-	e.SetEscapeHTML(false)
-	return e.Encode(l)
+	return newEncoder(c.out).Encode(l)
 }
 
 // tracePrinter prints conversations that are mixed on the way here.

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"mta/internal/reply"
+	"mta/internal/visible"
 )
 
 // appendRecord adds r as a line of JSON. node is the value of nodeid, encoded.
@@ -186,8 +187,8 @@ func appendFilled(b []byte, key, s string) []byte {
 	return appendString(b, key, s)
 }
 
-// quote adds s as a JSON string (RFC 8259, 7). What is not UTF-8 becomes U+FFFD: replies of
-// remote hosts can hold anything.
+// quote adds s as a JSON string (RFC 8259, 7). What is not UTF-8 becomes U+FFFD, and what a
+// terminal would obey instead of showing it is escaped: replies of remote hosts can hold anything.
 func quote(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	b = append(b, '"')
@@ -196,10 +197,9 @@ func quote(b []byte, s string) []byte {
 		c := s[i]
 		if c >= utf8.RuneSelf {
 			r, size := utf8.DecodeRuneInString(s[i:])
-			if r == utf8.RuneError && size == 1 {
-				b = append(b, s[start:i]...)
-				b = append(b, `\ufffd`...)
-				start = i + 1
+			if r == utf8.RuneError && size == 1 || visible.Hidden(r) {
+				b = visible.AppendEscaped(append(b, s[start:i]...), r)
+				start = i + size
 			}
 			i += size
 			continue

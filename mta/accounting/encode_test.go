@@ -146,6 +146,24 @@ func TestHostileTextStaysOnOneLine(t *testing.T) {
 	}
 }
 
+// C1 controls and marks that turn the direction of text do their work on terminals as well.
+func TestHostileTextIsEscaped(t *testing.T) {
+	r := delivery()
+	r.Response.Text = "no \u009b31m \u202egnp.exe \u2066 \u2028 grün 👍 \U000e0001"
+	line := appendRecord(nil, &r, `"n"`)
+	for c := range strings.SplitSeq("\u009b \u202e \u2066 \u2028 \U000e0001", " ") {
+		if bytes.Contains(line, []byte(c)) {
+			t.Errorf("%+q reached the log", c)
+		}
+	}
+	if !bytes.Contains(line, []byte("grün 👍")) {
+		t.Errorf("harmless text was escaped: %s", line)
+	}
+	if back, err := Parse(line); err != nil || back.Response.Text != r.Response.Text {
+		t.Errorf("comes back as %+q, %v", back.Response.Text, err)
+	}
+}
+
 func FuzzQuote(f *testing.F) {
 	for _, s := range []string{"", "plain", "\"\\\n\r\t\x00\x7f", "jürgen", "\xff\xc0\xaf", "\u2028\U0001F600", strings.Repeat("a", 300)} {
 		f.Add(s)

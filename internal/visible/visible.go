@@ -1,0 +1,65 @@
+// Package visible keeps text that strangers wrote from doing more on a terminal than being shown.
+// JSON leaves C1 controls, marks that turn the direction of text and the like as they are; a
+// terminal that shows such a line obeys them. They can be escaped without changing what the JSON
+// says.
+package visible
+
+import (
+	"io"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Hidden reports whether r is shown as something other than itself: a control, a format character
+// (category Cf, bidirectional marks among them), a separator other than space, or unassigned.
+func Hidden(r rune) bool { return !unicode.IsPrint(r) }
+
+// AppendEscaped adds r to b as JSON writes it in ASCII (RFC 8259, 7): \u2028, or a surrogate pair.
+func AppendEscaped(b []byte, r rune) []byte {
+	if high, low := utf16.EncodeRune(r); high != unicode.ReplacementChar {
+		return appendUnit(appendUnit(b, high), low)
+	}
+	return appendUnit(b, r)
+}
+
+func appendUnit(b []byte, u rune) []byte {
+	const hex = "0123456789abcdef"
+	return append(b, '\\', 'u', hex[u>>12&15], hex[u>>8&15], hex[u>>4&15], hex[u&15])
+}
+
+// AppendJSON adds the JSON text to b with what is hidden in its strings escaped. Controls below
+// U+0080 are left alone: between values they are white space, and in strings JSON has none.
+func AppendJSON(b, text []byte) []byte {
+	start := 0 // of what is not yet added
+	for i := 0; i < len(text); {
+		if text[i] < utf8.RuneSelf && text[i] != 0x7f {
+			i++
+			continue
+		}
+		r, size := utf8.DecodeRune(text[i:])
+		if Hidden(r) {
+			b = AppendEscaped(append(b, text[start:i]...), r)
+			start = i + size
+		}
+		i += size
+	}
+	return append(b, text[start:]...)
+}
+
+// Writer gives a writer for JSON that escapes what is hidden before it gets to w. A character must
+// not be divided between two calls of Write.
+func Writer(w io.Writer) io.Writer { return &writer{w: w} }
+
+type writer struct {
+	w io.Writer
+	b []byte
+}
+
+func (w *writer) Write(p []byte) (int, error) {
+	w.b = AppendJSON(w.b[:0], p)
+	if _, err := w.w.Write(w.b); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
