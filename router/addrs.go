@@ -3,15 +3,18 @@ package router
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
 // unusable says why no mail may go to an address that the DNS (or a recipient) named, "" when it
 // may. An MX that points to 127.0.0.1 or 0.0.0.0 would have the relay talk to itself.
 func (s *settings) unusable(a netip.Addr) string {
+	a = a.Unmap()
 	if why := s.familyOff(a); why != "" {
 		return why
 	}
+	a = embedded(a)
 	switch {
 	case a.IsUnspecified(), a.Is4() && a.As4()[0] == 0:
 		return "it is the unspecified address"
@@ -24,10 +27,38 @@ func (s *settings) unusable(a netip.Addr) string {
 		return "it is a multicast or broadcast address"
 	case a.IsLinkLocalUnicast():
 		return "it is a link-local address"
-	case s.RefusePrivate && a.IsPrivate():
+	case s.RefusePrivate && (a.IsPrivate() || in(notGlobal, a)):
 		return "it is a private address"
 	}
 	return ""
+}
+
+// notGlobal are the networks, besides those of RFC 1918 and RFC 4193, that no host of the Internet
+// has an address in (RFC 6890 and the registries that it started).
+var notGlobal = []netip.Prefix{
+	netip.MustParsePrefix("100.64.0.0/10"),  // behind a provider's NAT (RFC 6598)
+	netip.MustParsePrefix("192.0.0.0/24"),   // protocol assignments (RFC 6890, 2.1)
+	netip.MustParsePrefix("198.18.0.0/15"),  // benchmarks (RFC 2544)
+	netip.MustParsePrefix("240.0.0.0/4"),    // reserved (RFC 1112, 4)
+	netip.MustParsePrefix("fec0::/10"),      // site-local (RFC 3879)
+	netip.MustParsePrefix("64:ff9b:1::/48"), // NAT64 within a network (RFC 8215)
+}
+
+// embedding are the networks whose addresses have an IPv4 address in their last four octets:
+// IPv4-compatible ones (RFC 4291, 2.5.5.1) and those of NAT64 (RFC 6052, 2.1).
+var embedding = []netip.Prefix{netip.MustParsePrefix("::/96"), netip.MustParsePrefix("64:ff9b::/96")}
+
+// embedded gives the IPv4 address within a, which is where the mail would go; else a itself.
+func embedded(a netip.Addr) netip.Addr {
+	if !in(embedding, a) || a == netip.IPv6Unspecified() || a == netip.IPv6Loopback() {
+		return a
+	}
+	b := a.As16()
+	return netip.AddrFrom4([4]byte(b[12:]))
+}
+
+func in(networks []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 func (s *settings) familyOff(a netip.Addr) string {
