@@ -287,3 +287,21 @@ func TestForgedProxyHeader(t *testing.T) {
 		p.mustBeClosed()
 	})
 }
+
+// TCP may part a header anywhere, and the proxy can't help it.
+func TestProxyHeaderInTwoSegments(t *testing.T) {
+	for version := byte(1); version <= 2; version++ {
+		header := proxyHeader(version, "192.0.2.1:4711")
+		withRelay(t, proxied, func(t *testing.T, r *relay) {
+			for i := 1; i < len(header); i++ {
+				p := r.dial("203.0.113.1")
+				p.send(header[:i])
+				p.send(header[i:])
+				p.expect("220")
+				p.cmd("EHLO app", "250")
+				p.envelope() // may relay, as the client that it is
+				p.cmd("QUIT", "221")
+			}
+		})
+	}
+}

@@ -58,7 +58,7 @@ func (c *conn) identify() *reply.Reply {
 	cl.peer = addrPort(c.socket.RemoteAddr())
 	relay := true
 	if contains(cfg.ProxyFrom, cl.peer.Addr()) {
-		p := proxyproto.NewConn(c.socket, proxyproto.WithPolicy(proxyproto.REQUIRE), proxyproto.SetReadHeaderTimeout(cfg.Timeouts.Proxy))
+		p := proxyproto.NewConn(&headerConn{Conn: c.socket}, proxyproto.WithPolicy(proxyproto.REQUIRE), proxyproto.SetReadHeaderTimeout(cfg.Timeouts.Proxy))
 		c.raw = p
 		h := p.ProxyHeader()
 		if h == nil {
