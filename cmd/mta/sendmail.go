@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/user"
@@ -47,7 +46,7 @@ again. The message goes to all recipients or, when one is refused, to none.
   -N DSN     when to report: never, or success,failure,delay
   -R RET     what a report returns: full or hdrs
   -V ENVID   an id for reports
-  -bs        speak SMTP on standard input and output; lines end in CRLF
+  -bs        speak SMTP on standard input and output, all at once if need be
   -bp        list the queue, as mailq
   -q         try everything in the queue now
 
@@ -233,13 +232,7 @@ func (c *cli) sendmailSMTP() int {
 		return c.sysexit("sendmail", exTempFail, err)
 	}
 	defer conn.Close()
-	go func() {
-		// Ends with the input, or with the program.
-		if _, err := io.Copy(conn, c.in); err == nil {
-			_ = conn.(*net.TCPConn).CloseWrite()
-		}
-	}()
-	if _, err := io.Copy(c.out, conn); err != nil {
+	if err := passSMTP(c.in, c.out, conn.(*net.TCPConn)); err != nil {
 		return c.sysexit("sendmail", exIOErr, fmt.Errorf("passing on SMTP: %w", err))
 	}
 	return exOK
