@@ -26,11 +26,15 @@ func newQueueStore(q *queue.Queue, events eventLog, m *meter, now func() time.Ti
 	return &queueStore{q, events, m, now, trouble.New(log, now, slog.LevelError, "mail is refused with 4xx", "mail is no longer refused")}
 }
 
-// Begin opens a place for a message.
-func (s *queueStore) Begin() submission.Draft { return queueDraft{s.q.Begin(), s} }
+// Begin opens a place for a message of about so many octets, 0 when that is not known.
+func (s *queueStore) Begin(size int64) submission.Draft {
+	d := s.q.Begin()
+	d.Expect(size)
+	return queueDraft{d, s}
+}
 
-// Ready reports why a message would be refused just now.
-func (s *queueStore) Ready() error { return s.tell(s.q.Ready()) }
+// Ready returns why a message of so many octets would be refused just now.
+func (s *queueStore) Ready(size int64) error { return s.tell(s.q.Ready(size)) }
 
 // tell notes how it went, and puts an error into submission's words.
 func (s *queueStore) tell(err error) error {
@@ -87,7 +91,7 @@ func (diskFull) DiskFull() bool { return true }
 // refusing says why mail is refused just now, "" when it is not. To ask is no mail that was refused,
 // and isn't counted as such.
 func (r *Relay) refusing() string {
-	err := r.queue.Ready()
+	err := r.queue.Ready(0)
 	switch {
 	case err == nil:
 		r.store.refusing.Well()

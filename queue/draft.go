@@ -18,6 +18,8 @@ type Draft struct {
 	size int64
 	err  error // sticky: of an earlier write, or that it is over
 	file *largeFile
+	// promised is the octets of the disk that are reserved for it and not written yet.
+	promised int64
 
 	// For the writer.
 	msg *envelope.Message
@@ -27,6 +29,7 @@ type Draft struct {
 
 // largeFile is a content that outgrew memory.
 type largeFile struct {
+	d      *Draft
 	number uint64
 	f      vfs.File
 	w      *bufio.Writer
@@ -38,6 +41,7 @@ type largeFile struct {
 func (l *largeFile) Write(p []byte) (int, error) {
 	n, err := l.f.WriteAt(p, l.off)
 	l.off += int64(n)
+	l.d.wrote(int64(n))
 	return n, err
 }
 
@@ -68,6 +72,9 @@ func (d *Draft) Write(p []byte) (int, error) {
 		}
 	}
 	if d.file != nil {
+		if d.err = d.grow(len(p)); d.err != nil {
+			return 0, d.err
+		}
 		n, err := d.file.w.Write(p)
 		d.file.crc = journal.Checksum(d.file.crc, p[:n])
 		d.size += int64(n)
@@ -86,7 +93,7 @@ func (d *Draft) Write(p []byte) (int, error) {
 
 // spill moves the content from memory to a file.
 func (d *Draft) spill() error {
-	if err := d.q.room(0); err != nil {
+	if err := d.grow(len(d.body)); err != nil {
 		return err
 	}
 	n := d.q.largeSeq.Add(1)
@@ -94,7 +101,7 @@ func (d *Draft) spill() error {
 	if err != nil {
 		return d.q.storageError("creating the file of a large content", err)
 	}
-	d.file = &largeFile{number: n, f: f}
+	d.file = &largeFile{d: d, number: n, f: f}
 	d.file.w = bufio.NewWriterSize(d.file, 64<<10)
 	d.file.crc = journal.Checksum(0, d.body)
 	if _, err := d.file.w.Write(d.body); err != nil {
@@ -104,6 +111,21 @@ func (d *Draft) spill() error {
 	return nil
 }
 
+// grow sees to it that n octets more are promised than wait to be written.
+func (d *Draft) grow(n int) error {
+	need := int64(n) - d.promised
+	if d.file != nil {
+		need += int64(d.file.w.Buffered())
+	}
+	if need <= 0 {
+		return nil
+	}
+	if step := promiseStep * d.q.cfg.LargeBody; need < step && d.promise(step) == nil {
+		return nil
+	}
+	return d.promise(need)
+}
+
 // Abort gives the draft up.
 func (d *Draft) Abort() {
 	if d.err == errOver {
@@ -111,6 +133,7 @@ func (d *Draft) Abort() {
 	}
 	d.err = errOver
 	d.body = nil
+	d.giveBack()
 	d.dropFile()
 }
 
@@ -156,6 +179,7 @@ func (d *Draft) Commit(m *envelope.Message) error {
 		d.Abort()
 		return err
 	}
+	d.giveBack()
 	d.err, d.body, d.file = errOver, nil, nil
 	return nil
 }
@@ -165,7 +189,7 @@ func (d *Draft) prepare(m *envelope.Message) error {
 	if n := len(m.Recipients); n == 0 || n > maxRecipients {
 		return fmt.Errorf("queue: message has %d recipients: want 1 to %d", n, maxRecipients)
 	}
-	if err := d.q.room(d.size); err != nil {
+	if err := d.roomToCommit(); err != nil {
 		return err
 	}
 	m.Size = d.size
@@ -187,6 +211,15 @@ func (d *Draft) prepare(m *envelope.Message) error {
 	p.put(b)
 	d.head = b
 	return nil
+}
+
+// roomToCommit returns an ErrDiskFull when there is no room for the record. A content in its own file has
+// its room already.
+func (d *Draft) roomToCommit() error {
+	if d.file != nil {
+		return d.q.room(0)
+	}
+	return d.q.room(d.size)
 }
 
 // finishFile makes the content's own file durable, and its name.

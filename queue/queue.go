@@ -63,7 +63,9 @@ type Config struct {
 	SegmentSize int64 // octets of a journal segment, up to 128 MiB; 0: 64 MiB
 	LargeBody   int64 // contents above this have their own file; 0: 256 KiB
 	CacheBytes  int64 // memory for envelopes and contents of what is due; 0: 64 MiB
-	MinFree     int64 // accept nothing when less than this is free on the disk; 0: two segments
+	// MinFree is octets of the disk that no message may take, 0: two segments. Half as many again are
+	// kept free of contents that have their own file, so that they leave room for small mail.
+	MinFree int64
 
 	// MaxAge is how long mail may wait that was last seen under key, 0 for ever. It is asked
 	// again at each sweep, so that a change acts at once. It must not call the queue. Nil: nothing
@@ -281,57 +283,6 @@ func (q *Queue) nudge(c chan struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
-}
-
-// freeSpace remembers what is free on the disk for a moment.
-type freeSpace struct {
-	octets  atomic.Int64
-	checked atomic.Int64 // unix nanoseconds
-}
-
-const freeSpaceAge = 250 * time.Millisecond
-
-// freeOctets is what is free on the disk, up to a quarter of a second old.
-func (q *Queue) freeOctets() int64 {
-	now := q.now().UnixNano()
-	last := q.free.checked.Load()
-	if last != 0 && now-last < int64(freeSpaceAge) && now >= last || !q.free.checked.CompareAndSwap(last, now) {
-		return q.free.octets.Load()
-	}
-	n, err := q.fs.Free(q.cfg.Dir)
-	if err != nil {
-		q.told.space.Failed(troubleClass(err), "dir", q.cfg.Dir, "error", err)
-		n = 0
-	} else {
-		q.told.space.Well()
-	}
-	q.free.octets.Store(n)
-	return n
-}
-
-// Ready reports why a message would be refused just now, nil when it would not: a cheap question
-// for before the content is taken.
-func (q *Queue) Ready() error {
-	q.mu.Lock()
-	closed, stalled, fault := q.closed, q.stalled, q.fault
-	q.mu.Unlock()
-	switch {
-	case closed:
-		return ErrClosed
-	case stalled != nil:
-		return fault
-	}
-	return q.room(0)
-}
-
-// room returns an ErrDiskFull when n octets more would leave less than MinFree on the disk.
-func (q *Queue) room(n int64) error {
-	free := q.freeOctets()
-	if free >= q.cfg.MinFree+n {
-		return nil
-	}
-	const MiB = 1 << 20
-	return fmt.Errorf("%w: %d MiB are free in %s, %d MiB are kept back (min_free)", ErrDiskFull, free/MiB, q.cfg.Dir, q.cfg.MinFree/MiB)
 }
 
 // Writable waits while the journal can't be written: what is handed out then is done once more if the

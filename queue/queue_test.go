@@ -512,7 +512,7 @@ func TestClosed(t *testing.T) {
 		if err := q.Defer(m.ID, []int{0}, time.Now(), Attempt{Reply: greylisted}, ""); !errors.Is(err, ErrClosed) {
 			t.Errorf("Defer: %v", err)
 		}
-		if err := q.Ready(); !errors.Is(err, ErrClosed) {
+		if err := q.Ready(0); !errors.Is(err, ErrClosed) {
 			t.Errorf("Ready: %v", err)
 		}
 		if err := q.Close(); !errors.Is(err, ErrClosed) {

@@ -27,7 +27,7 @@ type discardDraft struct {
 	n int64
 }
 
-func (s *discardStore) Begin() Draft                { return &discardDraft{s: s} }
+func (s *discardStore) Begin(int64) Draft           { return &discardDraft{s: s} }
 func (d *discardDraft) Write(p []byte) (int, error) { d.n += int64(len(p)); return len(p), nil }
 func (d *discardDraft) Abort()                      {}
 func (d *discardDraft) Commit(m *envelope.Message) error {

@@ -15,8 +15,9 @@ import (
 
 // Store is where accepted messages go.
 type Store interface {
-	// Begin opens a place for one message's content.
-	Begin() Draft
+	// Begin opens a place for one message's content. size is what the client declared, in octets; 0
+	// when it did not (RFC 1870).
+	Begin(size int64) Draft
 }
 
 // Draft takes one message's content: header fields of this relay on top, CRLF line ends, no
@@ -74,9 +75,10 @@ const (
 type Config struct {
 	Hostname string // in the banner and the Received field, and right of the @ in an added Message-ID
 	Store    Store
-	// Ready is asked at MAIL whether the store would take a message; its errors are told as those
-	// of Draft.Commit are, before any content comes. Nil: it always would.
-	Ready  func() error
+	// Ready is asked at MAIL whether the store would take a message of the size that the client
+	// declared, 0 when it did not; its errors are told as those of Draft.Commit are, before any
+	// content comes. Nil: it always would.
+	Ready  func(size int64) error
 	Events Events // may be nil
 	// Admit is asked at MAIL; a reply refuses the message. It may hold the session for a short
 	// while, until ctx ends. Nil admits all.

@@ -30,7 +30,7 @@ type intake struct {
 func (c *conn) newIntake(tx *transaction) *intake {
 	in := c.srv.intake.Get().(*intake)
 	cfg := &c.srv.cfg
-	in.c, in.tx, in.draft = c, tx, cfg.Store.Begin()
+	in.c, in.tx, in.draft = c, tx, cfg.Store.Begin(tx.size)
 	in.check = checker{newlines: cfg.BareNewlines, maxLine: cfg.Limits.LineLength, endsCRLF: true, scratch: in.check.scratch[:0]}
 	in.header = header{text: in.header.text[:0]}
 	return in

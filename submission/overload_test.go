@@ -23,7 +23,7 @@ func TestT6_OverloadIsAnsweredAtOnce(t *testing.T) {
 		late      = 500 // clients that come when all is taken
 	)
 	var full error
-	cfg := Config{Limits: Limits{Connections: all, ConnectionsPerClient: perClient}, Ready: func() error { return full }}
+	cfg := Config{Limits: Limits{Connections: all, ConnectionsPerClient: perClient}, Ready: func(int64) error { return full }}
 	withRelay(t, cfg, func(t *testing.T, r *relay) {
 		r.store.commit = make(chan struct{})
 		var stuck, idle []*peer

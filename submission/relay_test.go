@@ -331,7 +331,7 @@ type memDraft struct {
 	over bool
 }
 
-func (s *memStore) Begin() Draft {
+func (s *memStore) Begin(int64) Draft {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.begun++

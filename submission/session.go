@@ -23,6 +23,7 @@ type transaction struct {
 	protocol   string
 	ret        envelope.Ret
 	envID      string
+	size       int64         // as declared by the client, octets; 0 when it did not
 	verifying  time.Duration // that the client was kept waiting for answers about its recipients
 }
 
@@ -48,7 +49,7 @@ func (s *session) Mail(_ string, opts *smtp.MailOptions) error {
 		return smtpError(tooManyMessages.reply(n))
 	}
 	if cfg.Ready != nil {
-		if err := cfg.Ready(); err != nil {
+		if err := cfg.Ready(opts.Size); err != nil {
 			return smtpError(storeReply(err))
 		}
 	}
@@ -63,7 +64,7 @@ func (s *session) Mail(_ string, opts *smtp.MailOptions) error {
 	c.client.messages++
 	c.tx = &transaction{
 		id:     c.client.session + "." + strconv.Itoa(c.client.messages),
-		sender: sender, utf8: opts.UTF8, helo: c.helo, protocol: protocolName(c.extended, opts.UTF8, c.tls != nil), ret: returned[opts.Return], envID: opts.EnvelopeID,
+		sender: sender, utf8: opts.UTF8, helo: c.helo, protocol: protocolName(c.extended, opts.UTF8, c.tls != nil), ret: returned[opts.Return], envID: opts.EnvelopeID, size: opts.Size,
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 // letters is a store that keeps what was accepted.
 type letters []string
 
-func (l *letters) Begin() submission.Draft { return &letter{all: l} }
+func (l *letters) Begin(int64) submission.Draft { return &letter{all: l} }
 
 type letter struct {
 	bytes.Buffer

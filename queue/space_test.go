@@ -1,0 +1,98 @@
+package queue
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"mta/queue/vfs"
+	"mta/queue/vfs/tight"
+)
+
+// TestLargeContentsLeaveMinFree brings in 14 contents of 45 KB side by side, as much of each by turns, on a
+// disk that has room for half of them. Those that fit are accepted; the others are refused; small mail goes on being
+// accepted all the time; and min_free is never touched, nor when the clients stop halfway.
+func TestLargeContentsLeaveMinFree(t *testing.T) {
+	for name, declared := range map[string]int64{"declared": 45 << 10, "undeclared": 0, "declared too small": 3 << 10} {
+		t.Run(name, func(t *testing.T) {
+			inTime(t, func(t *testing.T) { largeContents(t, declared) })
+		})
+	}
+}
+
+func largeContents(t *testing.T, declared int64) {
+	const size, minFree, room = 45 << 10, 64 << 10, 6 * 64 << 10
+	disk := &tight.FS{FS: vfs.Memory(), Dir: "/q", Below: []string{largeDir}, Capacity: 4*16<<10 + minFree + minFree/2 + room}
+	cfg := small(t, disk)
+	cfg.MinFree = minFree
+	q := open(t, cfg)
+	accept(t, q, message(1, "example.net"), "first") // the segment is there
+	drafts := make([]*Draft, 14)
+	refused := make([]error, len(drafts))
+	for i := range drafts {
+		drafts[i] = q.Begin()
+		drafts[i].Expect(declared)
+	}
+	for n := 0; n < size; n += 1 << 10 {
+		for i, d := range drafts {
+			if refused[i] == nil {
+				_, refused[i] = d.Write(make([]byte, 1<<10))
+			}
+			if refused[i] != nil {
+				d.Abort() // as submission does
+			}
+		}
+		accept(t, q, message(1, "example.net"), "small mail")
+		time.Sleep(10 * time.Millisecond)
+	}
+	taken := 0
+	for i, d := range drafts {
+		if refused[i] == nil {
+			refused[i] = d.Commit(message(1, "example.net"))
+		}
+		switch err := refused[i]; {
+		case err == nil:
+			taken++
+		case !errors.Is(err, ErrDiskFull):
+			t.Errorf("draft %d: %v, want ErrDiskFull", i, err)
+		}
+	}
+	t.Logf("%d of %d taken, %d KiB were free at the least, min_free is %d KiB", taken, len(drafts), disk.Lowest()>>10, minFree>>10)
+	if taken < 5 || taken > 10 {
+		t.Errorf("%d were taken, and there was room for 7 to 9", taken)
+	}
+	if disk.Lowest() < minFree {
+		t.Errorf("%d octets were free at the least, want %d", disk.Lowest(), minFree)
+	}
+	if p := q.free.promised.Load(); p != 0 {
+		t.Errorf("%d octets are still promised", p)
+	}
+	shut(t, q)
+}
+
+// TestReadyHoldsTheSizeAgainstTheRoom: what can't fit is refused before it comes.
+func TestReadyHoldsTheSizeAgainstTheRoom(t *testing.T) {
+	disk := &tight.FS{FS: vfs.Memory(), Dir: "/q", Below: []string{largeDir}, Capacity: 1 << 20}
+	cfg := small(t, disk)
+	cfg.MinFree = 256 << 10
+	q := open(t, cfg)
+	defer shut(t, q)
+	if err := q.Ready(500 << 10); err != nil {
+		t.Errorf("500 KiB: %v", err)
+	}
+	if err := q.Ready(700 << 10); !errors.Is(err, ErrDiskFull) {
+		t.Errorf("700 KiB: %v", err)
+	}
+	d := q.Begin()
+	d.Expect(400 << 10)
+	if err := q.Ready(300 << 10); !errors.Is(err, ErrDiskFull) {
+		t.Errorf("300 KiB beside a content of 400: %v", err)
+	}
+	if err := q.Ready(0); err != nil {
+		t.Errorf("small mail: %v", err)
+	}
+	d.Abort()
+	if err := q.Ready(300 << 10); err != nil {
+		t.Errorf("300 KiB afterwards: %v", err)
+	}
+}
