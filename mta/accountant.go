@@ -57,17 +57,33 @@ func accountingLimits(cfg *config.Config) accounting.Limits {
 type accountant struct {
 	log    *accounting.Writer // nil: switched off
 	meter  *meter
+	tally  *tallies
 	policy func() *policy
 	now    func() time.Time
 
 	mu sync.Mutex // guards unreported
 	// unreported are messages on their way into the queue, which may hand one out before the
-	// goroutine that committed it gets to say so: whoever is first writes the Reception.
+	// goroutine that committed it gets to say so: whoever is first counts it and writes the Reception.
 	unreported map[*envelope.Message]struct{}
 }
 
+// listenerEvents counts what a listener takes and refuses, and passes it on.
+type listenerEvents struct {
+	*accountant
+	listener string
+}
+
 // Received is called by submission when a message is durable.
-func (a *accountant) Received(m *envelope.Message) { a.received(m) }
+func (l listenerEvents) Received(m *envelope.Message) {
+	l.tally.taken(l.listener, m)
+	l.received(m)
+}
+
+// Rejected is called by submission for each refusal.
+func (l listenerEvents) Rejected(r submission.Rejection) {
+	l.tally.refused(l.listener)
+	l.accountant.Rejected(r)
+}
 
 // accepted is what the client was told.
 func accepted(m *envelope.Message) reply.Reply {
@@ -75,9 +91,6 @@ func accepted(m *envelope.Message) reply.Reply {
 }
 
 func (a *accountant) accepting(m *envelope.Message) {
-	if a.log == nil {
-		return
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.unreported == nil {
@@ -101,7 +114,10 @@ func (a *accountant) received(m *envelope.Message) {
 		return
 	}
 	delete(a.unreported, m)
-	a.reception(m)
+	a.tally.received(m)
+	if a.log != nil {
+		a.reception(m)
+	}
 }
 
 func (a *accountant) reception(m *envelope.Message) {
@@ -140,11 +156,12 @@ func (a *accountant) Rejected(r submission.Rejection) {
 func (a *accountant) attempted(kind eventKind, o *outcomes, at attempt) {
 	now := a.now()
 	a.meter.attempted(kind, o, at, now)
+	a.tally.attempted(kind, o, at, now)
+	m, r := o.message, at.result
+	a.received(m)
 	if a.log == nil {
 		return
 	}
-	m, r := o.message, at.result
-	a.received(m)
 	rec := a.record(kind, m, now)
 	rec.Recipient = m.Recipients[at.pending.Index].Address
 	rec.Queue = queueName(m, rec.Recipient)

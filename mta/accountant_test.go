@@ -27,7 +27,7 @@ func TestReceptionComesFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	pol := newPolicy(config.Default())
-	a := &accountant{log: log, meter: newMeter(), policy: func() *policy { return pol }, now: time.Now}
+	a := &accountant{log: log, meter: newMeter(), tally: newTallies(func() *config.Config { return pol.cfg }), policy: func() *policy { return pol }, now: time.Now}
 	const n = 500
 	var all sync.WaitGroup
 	for i := range n {
@@ -37,7 +37,7 @@ func TestReceptionComesFirst(t *testing.T) {
 			a.refused(m)
 			continue
 		}
-		all.Go(func() { a.Received(m) })
+		all.Go(func() { listenerEvents{a, "smtp"}.Received(m) })
 		all.Go(func() {
 			a.attempted(eventDelivery, &outcomes{message: m}, attempt{queue.Pending{}, delivery.Result{Reply: reply.Reply{Code: 250}}})
 		})
@@ -57,6 +57,9 @@ func TestReceptionComesFirst(t *testing.T) {
 	}, func() {})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if got, want := a.tally.get(tallyTenant, "").accepted, int64(n-n/10); got != want {
+		t.Errorf("%d recipients are counted as accepted, want %d", got, want)
 	}
 	if want := n - n/10; len(seen) != want || len(a.unreported) != 0 {
 		t.Errorf("%d messages are in the log, want %d; %d wait", len(seen), want, len(a.unreported))

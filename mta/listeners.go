@@ -190,6 +190,35 @@ func (ls *listeners) addrPorts() []netip.AddrPort {
 }
 
 // submissionConfig says in submission's words what a listener block says.
+// inbound counts the connections of clients by listener, whatever server they came to.
+type inbound struct {
+	mu sync.Mutex // guards by
+	by map[string]*atomic.Int64
+}
+
+// of gives the counter of a listener.
+func (i *inbound) of(listener string) *atomic.Int64 {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.by == nil {
+		i.by = make(map[string]*atomic.Int64)
+	}
+	if i.by[listener] == nil {
+		i.by[listener] = new(atomic.Int64)
+	}
+	return i.by[listener]
+}
+
+// total is over all listeners.
+func (i *inbound) total() (n int64) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, c := range i.by {
+		n += c.Load()
+	}
+	return n
+}
+
 func submissionConfig(cfg *config.Config, l *config.Listener) submission.Config {
 	tenantTier := l.Tier
 	for _, t := range cfg.Tenants {

@@ -175,6 +175,9 @@ func (c relayCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- alarmDesc
 	ch <- missingDesc
 	ch <- suppressedDesc
+	for _, desc := range tallyDescs {
+		ch <- desc
+	}
 	for _, m := range warmupMetrics {
 		ch <- m.desc
 	}
@@ -188,7 +191,7 @@ func (c relayCollector) Collect(ch chan<- prometheus.Metric) {
 	collect(ch, routerMetrics, c.r.router.Stats())
 	collect(ch, dnsMetrics, c.r.resolver.Stats())
 	collect(ch, accountingMetrics, c.r.accountingStats())
-	ch <- prometheus.MustNewConstMetric(inboundDesc, prometheus.GaugeValue, float64(c.r.inbound.Load()))
+	ch <- prometheus.MustNewConstMetric(inboundDesc, prometheus.GaugeValue, float64(c.r.inbound.total()))
 	for state, n := range map[string]int64{
 		"due": s.Due, "deferred": s.Deferred, "waiting": s.Waiting, "held": s.Held, "active": s.Active,
 		"ending": s.Ending, "unreadable": s.Unreadable,
@@ -210,6 +213,7 @@ func (c relayCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(missingDesc, prometheus.GaugeValue, missing, src.Name)
 	}
 	ch <- prometheus.MustNewConstMetric(suppressedDesc, prometheus.GaugeValue, float64(c.r.suppression.Stats().Entries))
+	c.tallies(ch)
 	for _, key := range c.r.warm.IPs() {
 		s, ok := c.r.warm.Status(key)
 		for _, m := range warmupMetrics {

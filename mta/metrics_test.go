@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -23,7 +24,8 @@ func TestMetricsTellOfMail(t *testing.T) {
 		defaults { smtp_port = PORT }
 		provider "box" { mx = ["mx.box.example"] }
 		source "out" { address = "127.0.0.1" }
-		pool "default" { shared = ["out"] }`)
+		pool "default" { shared = ["out"] }
+		tenant "acme" {}`)
 	w.suppress("gone@box.example")
 	w.refusedAtRCPT("ann@client.example", "gone@box.example")
 	w.send("ann@client.example", letter, "bob@box.example", "nobody@box.example")
@@ -39,10 +41,23 @@ func TestMetricsTellOfMail(t *testing.T) {
 		`mta_delivery_ambiguous_total 0`,
 		`mta_router_lookups_total 2`,
 		`mta_router_waiting 0`,
+		`mta_listener_messages_total{listener="smtp"} 1`,
+		`mta_listener_recipients_total{listener="smtp"} 2`,
+		`mta_listener_refusals_total{listener="smtp"} 1`,
+		`mta_tenant_recipients_total{result="accepted",tenant=""} 3`,
+		`mta_tenant_recipients_total{result="delivered",tenant=""} 2`,
+		`mta_tenant_recipients_total{result="bounced",tenant=""} 1`,
+		`mta_tenant_recipients_total{result="accepted",tenant="acme"} 0`,
+		`mta_pool_recipients_total{pool="default",result="delivered"} 2`,
+		`mta_provider_recipients_total{provider="box",result="bounced"} 1`,
+		`mta_provider_recipients_total{provider="google",result="delivered"} 0`,
 	} {
 		if !strings.Contains(text, line+"\n") {
 			t.Errorf("metrics lack %s", line)
 		}
+	}
+	if want := `mta_build_info{goversion="` + runtime.Version() + `",revision="`; !strings.Contains(text, want) {
+		t.Errorf("metrics lack %s", want)
 	}
 	for _, name := range []string{"mta_dns_queries_total", "mta_delivery_connects_total"} {
 		if !strings.Contains(text, "\n"+name+" ") || strings.Contains(text, "\n"+name+" 0\n") {

@@ -79,7 +79,7 @@ type Relay struct {
 	policy   atomic.Pointer[policy]
 	longest  atomic.Pointer[longestAge]
 	servers  map[string]submissionServer // by listener; New's, then guarded by reload
-	inbound  atomic.Int64                // connections of clients, to all servers
+	inbound  inbound                     // connections of clients
 	sites    siteProviders
 	sessions envelope.IDs // names sessions, whatever the listener
 	reload   sync.Mutex   // one reload at a time
@@ -98,6 +98,7 @@ type Relay struct {
 	suppression  *suppressor
 	events       *accountant
 	meter        *meter
+	tally        *tallies
 	accounting   *accounting.Writer // nil when switched off
 	listeners    *listeners
 	http         *httpServer // nil without an address
@@ -170,7 +171,8 @@ func (r *Relay) openAccounting(cfg *config.Config, undo *undoer) error {
 	}
 	r.accounting = w
 	r.meter = newMeter()
-	r.events = &accountant{log: w, meter: r.meter, policy: r.policy.Load, now: r.now}
+	r.tally = newTallies(func() *config.Config { return r.policy.Load().cfg })
+	r.events = &accountant{log: w, meter: r.meter, tally: r.tally, policy: r.policy.Load, now: r.now}
 	undo.add(func() { r.closeAccounting() })
 	return nil
 }
@@ -265,7 +267,7 @@ func (r *Relay) openListeners(cfg *config.Config, undo *undoer) (err error) {
 func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener) (*submission.Server, error) {
 	made := submissionServer{settings: submissionConfig(cfg, l)}
 	sc := made.settings
-	sc.Store, sc.Ready, sc.Events, sc.Log, sc.IDs, sc.Open = r.store, r.store.Ready, r.events, r.log.With("listener", l.Name), &r.sessions, &r.inbound
+	sc.Store, sc.Ready, sc.Events, sc.Log, sc.IDs, sc.Open = r.store, r.store.Ready, listenerEvents{r.events, l.Name}, r.log.With("listener", l.Name), &r.sessions, r.inbound.of(l.Name)
 	sc.Verifier, sc.Suppressed = domainVerifier{r}, r.suppression.refuses
 	if l.TLS.Enabled() {
 		pair, err := tls.LoadX509KeyPair(l.TLS.Certificate, l.TLS.Key)

@@ -1,0 +1,80 @@
+package mta
+
+import (
+	"runtime"
+	"runtime/debug"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// What is counted by a block of the configuration. Labels have the names that the file has now, and ""
+// for what belongs to none of them: their number is bounded by the file, whatever clients send.
+var (
+	buildDesc           = prometheus.NewDesc("mta_build_info", "1; the labels have the version of the relay, its commit, and the version of Go.", []string{"version", "revision", "goversion"}, nil)
+	listenerMessages    = prometheus.NewDesc("mta_listener_messages_total", "Messages that a listener accepted.", []string{"listener"}, nil)
+	listenerRecipients  = prometheus.NewDesc("mta_listener_recipients_total", "Recipients of those.", []string{"listener"}, nil)
+	listenerRefusals    = prometheus.NewDesc("mta_listener_refusals_total", "Connections, senders, recipients and contents that a listener refused.", []string{"listener"}, nil)
+	listenerConnections = prometheus.NewDesc("mta_listener_connections", "Connections of clients to a listener.", []string{"listener"}, nil)
+	tenantRecipients    = prometheus.NewDesc("mta_tenant_recipients_total", "Recipients of a tenant by result: accepted, delivered, deferred (attempts), bounced, expired.", []string{"tenant", "result"}, nil)
+	poolRecipients      = prometheus.NewDesc("mta_pool_recipients_total", "The same by pool.", []string{"pool", "result"}, nil)
+	providerRecipients  = prometheus.NewDesc("mta_provider_recipients_total", "Recipients at a provider's sites by result: delivered, deferred (attempts), bounced, expired.", []string{"provider", "result"}, nil)
+	providerConnections = prometheus.NewDesc("mta_provider_connections", "Connections to a provider's hosts.", []string{"provider"}, nil)
+	sourceConnections   = prometheus.NewDesc("mta_source_connections", "Connections from a source.", []string{"source"}, nil)
+	tallyDescs          = []*prometheus.Desc{buildDesc, listenerMessages, listenerRecipients, listenerRefusals, listenerConnections, tenantRecipients, poolRecipients, providerRecipients, providerConnections, sourceConnections}
+)
+
+// tallies sends them.
+func (c relayCollector) tallies(ch chan<- prometheus.Metric) {
+	cfg, t := c.r.policy.Load().cfg, c.r.tally
+	send := func(desc *prometheus.Desc, kind prometheus.ValueType, v int64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(desc, kind, float64(v), labels...)
+	}
+	send(buildDesc, prometheus.GaugeValue, 1, c.r.opts.Version, revision(), runtime.Version())
+	for _, l := range cfg.Listeners {
+		n := t.get(tallyListener, l.Name)
+		send(listenerMessages, prometheus.CounterValue, n.messages, l.Name)
+		send(listenerRecipients, prometheus.CounterValue, n.accepted, l.Name)
+		send(listenerRefusals, prometheus.CounterValue, n.refused, l.Name)
+		send(listenerConnections, prometheus.GaugeValue, c.r.inbound.of(l.Name).Load(), l.Name)
+	}
+	outcomes := func(desc *prometheus.Desc, scope tallyScope, name string) {
+		n := t.get(scope, name)
+		if scope != tallyProvider {
+			send(desc, prometheus.CounterValue, n.accepted, name, "accepted")
+		}
+		send(desc, prometheus.CounterValue, n.delivered, name, "delivered")
+		send(desc, prometheus.CounterValue, n.deferred, name, "deferred")
+		send(desc, prometheus.CounterValue, n.bounced, name, "bounced")
+		send(desc, prometheus.CounterValue, n.expired, name, "expired")
+	}
+	use := c.r.delivery.Usage()
+	outcomes(tenantRecipients, tallyTenant, "")
+	for _, b := range cfg.Tenants {
+		outcomes(tenantRecipients, tallyTenant, b.Name)
+	}
+	for _, b := range cfg.Pools {
+		outcomes(poolRecipients, tallyPool, b.Name)
+	}
+	outcomes(providerRecipients, tallyProvider, "")
+	for _, b := range cfg.Providers {
+		outcomes(providerRecipients, tallyProvider, b.Name)
+		send(providerConnections, prometheus.GaugeValue, int64(use.Providers[b.Name].Connections), b.Name)
+	}
+	for _, b := range cfg.Sources {
+		send(sourceConnections, prometheus.GaugeValue, int64(use.Sources[b.Name].Connections), b.Name)
+	}
+}
+
+// revision is the commit that this was built from, "" when that is not known.
+func revision() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value
+		}
+	}
+	return ""
+}
