@@ -28,6 +28,7 @@ type leaseQueue interface {
 	Next(ctx context.Context) (*queue.Lease, error)
 	Writable(ctx context.Context) error
 	Park(id envelope.ID, recipients []int, key string)
+	Parked(key string) int
 	Take(key string, n int) []*queue.Lease
 	TakeNewest(key string, n int) []*queue.Lease
 	Return(id envelope.ID, recipients []int)
@@ -50,6 +51,7 @@ type jobScheduler interface {
 
 // requestRouter is what the dispatcher needs of the router.
 type requestRouter interface {
+	Known(domain string) (*route.Route, *reply.Reply, bool)
 	Submit(router.Request)
 }
 
@@ -78,21 +80,19 @@ type dispatcher struct {
 	split    *splitter           // nil: no source is missing, and no pool has dedicated ones
 	warm     *warming            // what is held for its source waits there
 	refill   func(delivery.Flow) // has unpark called soon, until there is no more. Nil: calls it
+	takeUp   func(domain string) // the same of unparkRouted
 	log      *slog.Logger
 
 	suppression *suppressor // nil: no address is suppressed
 
 	reports   *trouble.Kind // that could not be queued
-	routing   budget        // recipients that are with the router
+	lookups   *lookups      // mail whose route is not known
 	reporting budget        // recipients that are with the notifier
 	stopping  atomic.Bool   // nobody is to wait for a later attempt because of our own stop
 }
 
-// What bounds the memory of a burst: of unknown domains, of mail that expires or is given up at once.
-const (
-	maxRouting   = 20_000
-	maxReporting = 10_000
-)
+// maxReporting bounds the memory of a burst of mail that expires or is given up at once.
+const maxReporting = 10_000
 
 // ready gives d what has a default.
 func (d *dispatcher) ready() *dispatcher {
@@ -108,7 +108,14 @@ func (d *dispatcher) ready() *dispatcher {
 			}
 		}
 	}
-	d.routing.limit, d.reporting.limit = maxRouting, maxReporting
+	if d.takeUp == nil {
+		d.takeUp = func(domain string) {
+			for d.unparkRouted(domain) {
+			}
+		}
+	}
+	d.lookups = newLookups(d.queue.Parked)
+	d.reporting.limit = maxReporting
 	d.reports = trouble.New(d.log, d.now, slog.LevelError, "reports to senders can't be queued; recipients that have failed stay queued until they can", "reports to senders are queued again")
 	return d
 }
@@ -131,11 +138,9 @@ func (d *dispatcher) run(ctx context.Context) error {
 	}
 }
 
-// pause waits while as much is being routed, or reported, as may be, or outcomes can't be written down.
+// pause waits while as much is being reported as may be, or outcomes can't be written down. It never
+// waits for a remote host or a name server: mail that others don't keep waiting goes on.
 func (d *dispatcher) pause(ctx context.Context) error {
-	if err := d.routing.wait(ctx); err != nil {
-		return err
-	}
 	if err := d.reporting.wait(ctx); err != nil {
 		return err
 	}
@@ -155,38 +160,34 @@ func (d *dispatcher) handle(l *queue.Lease) {
 	}
 }
 
-// route looks up where the lease's recipients go. Domains that are known already become jobs
-// together, so that one message to many domains of one site is one job; those that need a
-// look-up follow one by one, so that a slow name server holds up nobody else.
+// route finds where the lease's recipients go. Domains whose routes are known become jobs together, so
+// that one message to many domains of one site is one job; those that need a look-up follow one by one,
+// so that a slow name server holds up nobody else.
 func (d *dispatcher) route(l *queue.Lease) {
 	if l = d.suppressed(l); l == nil {
 		return
 	}
-	n := len(l.Recipients)
-	d.routing.add(n)
-	byDomain := groupByDomain(l)
-	domains := make([]string, 0, len(byDomain))
-	for domain := range byDomain {
-		domains = append(domains, domain)
-	}
-	g := gathering{byWay: make(map[way]*routed, 1)}
 	pol := d.policy()
-	d.router.Submit(router.Request{
-		Message: l.Message.ID,
-		Tenant:  l.Message.Tenant,
-		Domains: domains,
-		Done: func(domain string, rt *route.Route, failed *reply.Reply) {
-			recipients := byDomain[domain]
-			defer d.routing.done(len(recipients))
-			if failed != nil {
-				d.unroutable(l.Message, recipients, domain, *failed)
-			} else if !g.add(way{rt.Site, pol.traffic(domain, rt)}, rt, recipients) {
-				d.submit(l.Message, rt, recipients)
-			}
-		},
-	})
-	for _, r := range g.close() {
+	known := make(map[way]*routed, 1)
+	var unknown map[string][]queue.Pending
+	for domain, recipients := range groupByDomain(l) {
+		switch rt, failed, ok := d.router.Known(domain); {
+		case !ok && unknown == nil:
+			unknown = make(map[string][]queue.Pending)
+			fallthrough
+		case !ok:
+			unknown[domain] = recipients
+		case failed != nil:
+			d.unroutable(l.Message, recipients, domain, *failed)
+		default:
+			gather(known, way{rt.Site, pol.traffic(domain, rt)}, rt, recipients)
+		}
+	}
+	for _, r := range known {
 		d.submit(l.Message, r.route, r.recipients)
+	}
+	if len(unknown) > 0 {
+		d.lookUp(l.Message, unknown)
 	}
 }
 
@@ -197,13 +198,6 @@ func groupByDomain(l *queue.Lease) map[string][]queue.Pending {
 		by[domain] = append(by[domain], p)
 	}
 	return by
-}
-
-// gathering collects what can be one job of what is routed while a request is being submitted.
-type gathering struct {
-	mu     sync.Mutex // guards the rest
-	closed bool
-	byWay  map[way]*routed
 }
 
 // way is what the recipients of a job have in common. Two domains of one site can differ in their
@@ -218,26 +212,13 @@ type routed struct {
 	recipients []queue.Pending
 }
 
-// add reports false when it is too late to gather.
-func (g *gathering) add(w way, rt *route.Route, recipients []queue.Pending) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed {
-		return false
-	}
-	if r := g.byWay[w]; r != nil {
+// gather adds recipients to what goes the same way.
+func gather(by map[way]*routed, w way, rt *route.Route, recipients []queue.Pending) {
+	if r := by[w]; r != nil {
 		r.recipients = append(r.recipients, recipients...)
 	} else {
-		g.byWay[w] = &routed{rt, recipients}
+		by[w] = &routed{rt, recipients}
 	}
-	return true
-}
-
-func (g *gathering) close() map[way]*routed {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.closed = true
-	return g.byWay
 }
 
 // submit makes jobs of recipients with one route. A job that delivery has no room for waits in

@@ -171,12 +171,11 @@ func (p *pipeline) setDown(down bool) {
 	p.down = down
 }
 
-// Submit is the router's.
-func (p *pipeline) Submit(r router.Request) {
-	for _, d := range r.Domains {
-		r.Done(d, p.rt, nil)
-	}
-}
+// Known is the router's.
+func (p *pipeline) Known(string) (*route.Route, *reply.Reply, bool) { return p.rt, nil, true }
+
+// Submit is the router's, which knows all routes.
+func (p *pipeline) Submit(router.Request) { panic("nobody is to be asked") }
 
 func (p *pipeline) notify(n notification, done func(error)) {
 	switch {

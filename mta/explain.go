@@ -82,6 +82,7 @@ func (d destinations) explainMessage(ctx context.Context, text string) (control.
 	for i := range shown {
 		rc := &shown[i]
 		r := recipientCase{rc: rc, status: operator(d).recipient(&it, rc), destination: byDomain[rc.Address.Domain()], where: &where, known: known, warm: d.r.warm}
+		r.lookup = d.r.lookupOf(rc.Address.Domain())
 		r.suppressed = d.r.suppression.keeps(&it, rc.Address)
 		why, until := r.why()
 		m.Recipients = append(m.Recipients, control.ExplainedRecipient{Status: r.status, Why: why, Until: until})
@@ -124,6 +125,7 @@ type recipientCase struct {
 	where       *delivery.Whereabouts
 	known       bool // to delivery
 	warm        *warming
+	lookup      string // how the look-up of its domain's route stands
 	suppressed  string // since when, and why, its address is; "" when it is not
 }
 
@@ -167,6 +169,9 @@ func (r *recipientCase) deferred() (string, time.Time) {
 }
 
 func (r *recipientCase) parked() (string, time.Time) {
+	if r.rc.Line == waitsForRoute {
+		return "it has no route yet: " + r.lookup, time.Time{}
+	}
 	if why, until, ok := r.warm.why(r.rc.Key); ok {
 		return why, until
 	}

@@ -38,17 +38,16 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 	r.destinations = store
 	undo.add(func() { store.Close() })
 	r.tracer = &tracer{now: r.now, retrace: func() { r.delivery.Retrace() }}
-	r.refiller = newRefiller(
-		func(f delivery.Flow) bool { return r.dispatcher.unpark(f) },
-		func(ctx context.Context) error { return r.dispatcher.pause(ctx) },
-	)
+	pause := func(ctx context.Context) error { return r.dispatcher.pause(ctx) }
+	r.refiller = newRefiller(func(f delivery.Flow) bool { return r.dispatcher.unpark(f) }, pause)
+	r.routedMail = newRefiller(func(domain string) bool { return r.dispatcher.unparkRouted(domain) }, pause)
 	r.delivery = delivery.New(delivery.Config{
 		DB:                    db,
 		Store:                 store,
 		Source:                r.source,
 		Limits:                r.limits,
 		Dial:                  r.dial,
-		OnRoom:                r.refiller.room,
+		OnRoom:                r.refiller.call,
 		OnAction:              r.tellAction,
 		OnRefused:             r.warm.refused,
 		Backoff:               backoffRules(cfg),
@@ -69,13 +68,22 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 		policy:   r.policy.Load,
 		split:    &splitter{warm: r.warm.ctl, missing: r.sources.isMissing, now: r.now, heldBack: r.delivery.HeldBack},
 		warm:     r.warm,
-		refill:   r.refiller.room,
+		refill:   r.refiller.call,
+		takeUp:   r.routedMail.call,
 		now:      r.now,
 		log:      r.log,
 
 		suppression: r.suppression,
 	}).ready()
 	return nil
+}
+
+// lookupOf says how the look-up of a domain's route stands, for which mail waits.
+func (r *Relay) lookupOf(domain string) string {
+	if r.router.LookingUp(domain) {
+		return "the route of " + domain + " is being looked up"
+	}
+	return "the look-up of " + domain + " waits for its turn"
 }
 
 // tellAction puts what the relay does by itself into the log.

@@ -51,6 +51,9 @@ type keeping map[string]string
 
 // parked says what keeps a recipient that waits in the queue for its site, "" when nothing is known.
 func (o operator) parked(rc *queue.ItemRecipient, found keeping) string {
+	if rc.Line == waitsForRoute {
+		return o.r.lookupOf(rc.Key)
+	}
 	line := queue.Line(rc.Key, rc.Line)
 	text, ok := found[line]
 	if !ok {
@@ -235,7 +238,7 @@ func (o operator) Change(_ context.Context, c control.Change) (control.Changed, 
 func (o operator) cancel(sel queue.Selector) {
 	if len(sel.IDs) > 0 {
 		for _, id := range sel.IDs {
-			o.r.delivery.Cancel(id)
+			o.r.dispatcher.cancel(id)
 		}
 		return
 	}
@@ -251,7 +254,7 @@ func (o operator) cancel(sel queue.Selector) {
 			return
 		}
 		for i := range items {
-			o.r.delivery.Cancel(items[i].ID)
+			o.r.dispatcher.cancel(items[i].ID)
 		}
 		if page.Cursor = next; next == "" {
 			return

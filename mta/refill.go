@@ -3,34 +3,32 @@ package mta
 import (
 	"context"
 	"sync"
-
-	"mta/delivery"
 )
 
-// refiller takes parked mail out of the queue when delivery has room for it. That mail may have to be
-// read from disk, and who tells of the room is delivery's clock, for whom every other site would wait
-// meanwhile. It has one goroutine, run; a flow that it is told of twice before it gets there is one.
-// Flows take turns, as much as there is room for at a time.
-type refiller struct {
-	unpark func(delivery.Flow) (more bool)
+// refiller takes parked mail out of the queue when what it waited for has come: room in delivery for its
+// flow, or the route of its domain. That mail may have to be read from disk, and those who bring the
+// news are delivery's clock and the router's workers, for whom all else would wait meanwhile. It has one
+// goroutine, run; a key that it is told of twice before it gets there is one. Keys take turns.
+type refiller[K comparable] struct {
+	unpark func(K) (more bool)
 	pause  func(context.Context) error // waits while nothing more is to be taken up
-	wake   chan struct{}               // has room for one: there are flows
+	wake   chan struct{}               // has room for one: there are keys
 
-	mu    sync.Mutex      // guards the rest
-	flows []delivery.Flow // in the order in which they got room
-	known map[delivery.Flow]bool
+	mu    sync.Mutex // guards the rest
+	keys  []K        // in the order in which their news came
+	known map[K]bool
 }
 
-func newRefiller(unpark func(delivery.Flow) (more bool), pause func(context.Context) error) *refiller {
-	return &refiller{unpark: unpark, pause: pause, wake: make(chan struct{}, 1), known: make(map[delivery.Flow]bool)}
+func newRefiller[K comparable](unpark func(K) (more bool), pause func(context.Context) error) *refiller[K] {
+	return &refiller[K]{unpark: unpark, pause: pause, wake: make(chan struct{}, 1), known: make(map[K]bool)}
 }
 
-// room notes that delivery has room for a flow. It doesn't block.
-func (r *refiller) room(f delivery.Flow) {
+// call notes that mail of a key can be taken up. It doesn't block.
+func (r *refiller[K]) call(k K) {
 	r.mu.Lock()
-	if !r.known[f] {
-		r.known[f] = true
-		r.flows = append(r.flows, f)
+	if !r.known[k] {
+		r.known[k] = true
+		r.keys = append(r.keys, k)
 	}
 	r.mu.Unlock()
 	select {
@@ -39,32 +37,32 @@ func (r *refiller) room(f delivery.Flow) {
 	}
 }
 
-// run takes up the flows' mail until ctx ends.
-func (r *refiller) run(ctx context.Context) {
+// run takes up the keys' mail until ctx ends.
+func (r *refiller[K]) run(ctx context.Context) {
 	for {
 		select {
 		case <-r.wake:
 		case <-ctx.Done():
 			return
 		}
-		for f, ok := r.next(); ok && r.pause(ctx) == nil; f, ok = r.next() {
-			if r.unpark(f) {
-				r.room(f)
+		for k, ok := r.next(); ok && r.pause(ctx) == nil; k, ok = r.next() {
+			if r.unpark(k) {
+				r.call(k)
 			}
 		}
 	}
 }
 
-// next gives the flow that has waited longest. Room that comes from now on is told of anew.
-func (r *refiller) next() (delivery.Flow, bool) {
+// next gives the key that has waited longest. News that comes from now on counts anew.
+func (r *refiller[K]) next() (k K, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.flows) == 0 {
-		r.flows = nil
-		return delivery.Flow{}, false
+	if len(r.keys) == 0 {
+		r.keys = nil
+		return k, false
 	}
-	f := r.flows[0]
-	r.flows = r.flows[1:]
-	delete(r.known, f)
-	return f, true
+	k = r.keys[0]
+	r.keys = r.keys[1:]
+	delete(r.known, k)
+	return k, true
 }

@@ -9,8 +9,6 @@ import (
 
 	"mta/delivery"
 	"mta/internal/bubble"
-	"mta/internal/envelope"
-	"mta/internal/reply"
 	"mta/queue"
 )
 
@@ -34,10 +32,10 @@ func TestRefillerKeepsNobodyWaiting(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { f.run(ctx) })
-		f.room(flowTo("slow"))
+		f.call(flowTo("slow"))
 		synctest.Wait() // it reads from the disk now
 		for _, site := range []string{"b", "a", "b", "slow", "b"} {
-			f.room(flowTo(site))
+			f.call(flowTo(site))
 		}
 		for range 4 {
 			disk <- struct{}{}
@@ -48,9 +46,9 @@ func TestRefillerKeepsNobodyWaiting(t *testing.T) {
 			t.Errorf("taken up: %v, want %v", taken, want)
 		}
 		mu.Unlock()
-		f.room(flowTo("c"))
+		f.call(flowTo("c"))
 		synctest.Wait()
-		f.room(flowTo("d")) // comes too late
+		f.call(flowTo("d")) // comes too late
 		cancel()
 		disk <- struct{}{}
 		running.Wait()
@@ -72,48 +70,11 @@ func TestRefillerGivesEachSiteItsTurn(t *testing.T) {
 			return to.Site == "fast"
 		}, context.Context.Err)
 		for _, site := range []string{"fast", "a", "b"} {
-			f.room(flowTo(site))
+			f.call(flowTo(site))
 		}
 		f.run(ctx)
 		if want := []string{"fast", "a", "b", "fast", "fast"}; !slices.Equal(taken[:5], want) {
 			t.Errorf("taken up: %v, want to begin with %v", taken, want)
-		}
-	})
-}
-
-// TestRefillerWaitsForRoutes: delivery has room as long as nothing gets there. With a slow name server
-// all that is parked would be in memory.
-func TestRefillerWaitsForRoutes(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		s := newStage(t)
-		s.routing.limit = 100
-		s.slow["x.example"] = true
-		s.refuse["x.example"] = reply.Reply{Code: 550}
-		to := flowTo("mx.x.example")
-		line := queue.Line(to.Site, to.Source)
-		for id := range envelope.ID(1000) {
-			s.parked[line] = append(s.parked[line], s.lease(id, 0, "a@x.example"))
-		}
-		s.room = 10
-		ctx, cancel := context.WithCancel(t.Context())
-		r := newRefiller(s.unpark, s.pause)
-		var running sync.WaitGroup
-		running.Go(func() { r.run(ctx) })
-		defer running.Wait()
-		defer cancel()
-		r.room(to)
-		synctest.Wait()
-		if left := len(s.parked[line]); left != 900 {
-			t.Errorf("%d messages are left in the queue", left)
-		}
-		answers := s.later
-		s.later = nil
-		for _, answer := range answers[:10] {
-			answer()
-		}
-		synctest.Wait()
-		if left := len(s.parked[line]); left >= 900 {
-			t.Error("no more is taken up when routes are known")
 		}
 	})
 }
@@ -142,7 +103,7 @@ func TestRefillerWaitsForTheJournal(t *testing.T) {
 		running.Go(func() { r.run(ctx) })
 		defer running.Wait()
 		defer cancel()
-		r.room(to)
+		r.call(to)
 		synctest.Wait()
 		if len(s.jobs) != 0 {
 			t.Error("taken up while the journal can't be written")

@@ -9,7 +9,7 @@
 //
 //	Run         the caller's; waits for the end, then stops the others in order
 //	dispatcher  takes leases from the queue; ended by Run, which waits
-//	refiller    takes parked mail up when delivery has room; ended by Run
+//	refillers   two: take parked mail up when delivery has room, and when a route is found; ended by Run
 //	sources     looks twice a minute which addresses this machine has; ended by Run
 //	warm-up     two: the controller, and a look at what it holds; ended by Run
 //	alarms      looks at the queue once a minute, at its disk each second; ended by Run
@@ -93,7 +93,8 @@ type Relay struct {
 	tracer       *tracer
 	warm         *warming
 	dispatcher   *dispatcher
-	refiller     *refiller
+	refiller     *refiller[delivery.Flow] // when delivery has room
+	routedMail   *refiller[string]        // when the route of a domain is found
 	reporter     *reporter
 	suppression  *suppressor
 	events       *accountant
@@ -307,6 +308,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		}
 	})
 	running.Go(func() { r.refiller.run(dispatching) })
+	running.Go(func() { r.routedMail.run(dispatching) })
 	running.Go(func() {
 		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble, r.resolver.Stats, r.warm.trouble})
 	})

@@ -17,6 +17,7 @@ import (
 	"mta/delivery"
 	"mta/internal/bubble"
 	"mta/internal/envelope"
+	"mta/internal/reply"
 	"mta/internal/route"
 	"mta/internal/sink"
 	"mta/mta/config"
@@ -90,7 +91,7 @@ func newFillWorld(t *testing.T, conf string) *fillWorld {
 	p := &pipeline{t: t, arrived: make(map[envelope.ID]time.Time)} // its events and reports
 	w.warming = &warming{queue: w.queue, log: log, again: make(chan struct{}, 1)}
 	w.warming.handle = func(l *queue.Lease) { w.dispatcher.handle(l) }
-	w.warming.pause = func(ctx context.Context) error { return w.dispatcher.routing.wait(ctx) }
+	w.warming.pause = func(ctx context.Context) error { return w.dispatcher.pause(ctx) }
 	w.warming.ctl = warmup.New(warmup.Config{Node: "test", OnRoom: w.warming.room,
 		Store: memstore.New(func() warmup.Instant { return warmup.Instant(time.Now().UnixMilli()) })})
 	if err := w.warming.assign(pol.cfg); err != nil {
@@ -123,13 +124,14 @@ func newFillWorld(t *testing.T, conf string) *fillWorld {
 	return w
 }
 
-// Submit is the router's: each domain is a site of its own, all of one provider.
-func (w *fillWorld) Submit(r router.Request) {
-	for _, d := range r.Domains {
-		host := route.Host{Name: "mx." + d, Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, d[0]}), 25)}
-		r.Done(d, &route.Route{Domain: d, Site: "mx." + d, Provider: "big", Tiers: []route.Tier{{host}}}, nil)
-	}
+// Known is the router's: each domain is a site of its own, all of one provider.
+func (w *fillWorld) Known(d string) (*route.Route, *reply.Reply, bool) {
+	host := route.Host{Name: "mx." + d, Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, d[0]}), 25)}
+	return &route.Route{Domain: d, Site: "mx." + d, Provider: "big", Tiers: []route.Tier{{host}}}, nil, true
 }
+
+// Submit is the router's, which knows all routes.
+func (w *fillWorld) Submit(router.Request) { panic("nobody is to be asked") }
 
 // accept puts n messages for each domain into the queue, in turns.
 func (w *fillWorld) accept(n int, domains ...string) {

@@ -63,7 +63,7 @@ func newWarmStage(t *testing.T, text string) *warmStage {
 	w := &warmStage{stage: newStage(t), t: t, clock: start, missing: make(map[string]bool)}
 	now := func() time.Time { return w.clock }
 	w.warming = &warming{queue: w, handle: w.handle, log: slog.New(slog.DiscardHandler), again: make(chan struct{}, 1)}
-	w.warming.pause = w.routing.wait
+	w.warming.pause = w.pause
 	w.warming.ctl = warmup.New(warmup.Config{
 		Node: "test", OnRoom: w.warming.room, Now: now,
 		Store: memstore.New(func() warmup.Instant { return warmup.Instant(w.clock.UnixMilli()) }),

@@ -54,6 +54,10 @@ type Request struct {
 	// without any lock held, and for what is known already by Submit itself, before that
 	// returns. It should not block: it has a worker.
 	Done func(domain string, rt *route.Route, err *reply.Reply)
+	// Wanted is asked when a domain's turn has come, which can be long after Submit. When it returns
+	// false the domain is not looked up, and Done is not called for it. It is called as Done is. Nil:
+	// all domains are wanted.
+	Wanted func(domain string) bool
 }
 
 // Router finds routes. It is safe for use by many goroutines.
@@ -166,6 +170,24 @@ func (r *Router) Submit(req Request) {
 	}
 }
 
+// Known gives the route of a domain, or the reply that says why there is none, if it is known: then
+// Submit would find it at once. Both are shared and must be left alone.
+func (r *Router) Known(domain string) (rt *route.Route, err *reply.Reply, known bool) {
+	v, ok := r.recall(domain)
+	if ok {
+		r.hits.Add(1)
+	}
+	return v.route, v.trouble, ok
+}
+
+// LookingUp reports whether a domain's look-up is under way. One that is neither known nor under way
+// waits for a worker, if anybody has asked for it.
+func (r *Router) LookingUp(domain string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.finding[domain] != nil
+}
+
 // recall gives what is known of a domain. After Close that is a refusal.
 func (r *Router) recall(domain string) (verdict, bool) {
 	now := r.now()
@@ -234,6 +256,9 @@ func (r *Router) work(j job) {
 // do finds one domain's route, or leaves that to the worker that is at it already.
 func (r *Router) do(j job) {
 	done := j.entry.request.Done
+	if w := j.entry.request.Wanted; w != nil && !w(j.domain) {
+		return
+	}
 	r.mu.Lock()
 	if !r.wanted(j) {
 		r.mu.Unlock()

@@ -1,0 +1,176 @@
+package mta
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"mta/internal/envelope"
+	"mta/internal/reply"
+	"mta/mta/config"
+	"mta/queue"
+)
+
+// leaseTo is a lease of a tenant's message to one recipient at each of n domains whose look-ups take
+// their time.
+func (s *stage) leaseTo(id envelope.ID, tenant string, n int, domain string) *queue.Lease {
+	to := make([]string, n)
+	for i := range to {
+		d := fmt.Sprintf(domain, i)
+		s.slow[d] = true
+		to[i] = "bob@" + d
+	}
+	l := s.lease(id, 0, to...)
+	l.Message.Tenant = tenant
+	return l
+}
+
+// answerAll has the router answer all that it was asked until now.
+func (s *stage) answerAll() {
+	later := s.later
+	s.later = nil
+	for _, answer := range later {
+		answer()
+	}
+}
+
+// waitingFor is how many recipients wait in the queue for routes.
+func (s *stage) waitingFor() (n int) {
+	for key := range s.parked {
+		if strings.HasSuffix(key, waitsForRoute) {
+			n += s.Parked(key)
+		}
+	}
+	return n
+}
+
+// A message and a tenant have so many recipients in memory that wait for look-ups. The rest waits in
+// the queue under its domain, and leaves when the router has answered.
+func TestUnknownDomainsAreBoundedByMessageAndTenant(t *testing.T) {
+	s := newStage(t)
+	s.handle(s.leaseTo(1, "bulk", 1000, "d%d.silent.example"))
+	if memory, queued := s.lookups.inMemory(), s.waitingFor(); memory != maxRoutingPerMessage || queued != 1000-maxRoutingPerMessage {
+		t.Errorf("of one message %d recipients wait in memory and %d in the queue", memory, queued)
+	}
+	for id := envelope.ID(2); id < 10; id++ {
+		s.handle(s.leaseTo(id, "bulk", 1000, fmt.Sprintf("d%%d.%d.silent.example", id)))
+	}
+	if n := s.lookups.inMemory(); n != maxRoutingPerTenant {
+		t.Errorf("of one tenant %d recipients wait in memory, want %d", n, maxRoutingPerTenant)
+	}
+	s.handle(s.leaseTo(100, "other", 1, "d%d.other.example"))
+	if n := s.lookups.inMemory(); n != maxRoutingPerTenant+1 {
+		t.Errorf("%d recipients wait in memory: another tenant has no room", n)
+	}
+	s.told = nil
+	s.answerAll()
+	if memory, queued := s.lookups.inMemory(), s.waitingFor(); memory != 0 || queued != 0 || len(s.lookups.domains) != 0 {
+		t.Errorf("after all answers %d recipients wait in memory, %d in the queue, for %d domains", memory, queued, len(s.lookups.domains))
+	}
+	sent := 0
+	for _, j := range s.jobs {
+		sent += len(j.Recipients)
+	}
+	if sent != 9001 {
+		t.Errorf("%d recipients were handed to delivery, want 9001", sent)
+	}
+}
+
+// fill takes all the memory that a tenant may have.
+func (s *stage) fill(tenant string) {
+	for id := range envelope.ID(maxRoutingPerTenant / maxRoutingPerMessage) {
+		s.handle(s.leaseTo(1000+id, tenant, maxRoutingPerMessage, fmt.Sprintf("d%%d.%d.fill.example", id)))
+	}
+	s.asked, s.later, s.told = nil, nil, nil
+}
+
+// The router is asked once for what waits in the queue, however many messages there are; and again for
+// a message that has far fewer domains, which comes to its turn sooner.
+func TestParkedDomainsAreAskedForOnce(t *testing.T) {
+	s := newStage(t)
+	s.fill("")
+	for id := range envelope.ID(50) {
+		s.handle(s.leaseTo(id, "", 3, "d%d.example"))
+	}
+	s.handle(s.leaseTo(60, "", 1, "d%d.example"))
+	if want := []string{" 0 [d0.example d1.example d2.example]", " 60 [d0.example]"}; !slices.Equal(s.asked, want) {
+		t.Errorf("the router was asked for %q, want %q", s.asked, want)
+	}
+	s.answerAll()
+	if len(s.jobs) != 151 || s.waitingFor() != 0 {
+		t.Errorf("%d jobs, %d recipients wait, want 151 and 0", len(s.jobs), s.waitingFor())
+	}
+}
+
+// What was taken out of the queue is not looked up: a look-up of a silent domain takes 15 s.
+func TestRemovedMailIsNotLookedUp(t *testing.T) {
+	s := newStage(t)
+	s.fill("")
+	s.handle(s.leaseTo(1, "", 2, "d%d.example"))
+	s.parked[routeLine("d0.example")] = nil // removed
+	s.answerAll()
+	if !slices.Equal(s.lookedUp, []string{"d1.example"}) || len(s.lookups.domains) != 0 {
+		t.Errorf("%q were looked up, %d domains are remembered", s.lookedUp, len(s.lookups.domains))
+	}
+}
+
+// A failure of the look-up counts for all that waits for it.
+func TestFailedLookUpDefersAllThatWaits(t *testing.T) {
+	s := newStage(t)
+	s.fill("")
+	s.refuse["d0.example"] = reply.Local(451, reply.Enhanced{4, 4, 3}, "route", "name servers don't answer")
+	for id := range envelope.ID(3) {
+		s.handle(s.leaseTo(id, "", 1, "d%d.example"))
+	}
+	s.told = nil
+	s.answerAll()
+	s.told = slices.DeleteFunc(s.told, func(line string) bool { return strings.HasPrefix(line, "event") })
+	s.want(t,
+		"defer 0 [0] +10m0s route: 451 4.4.3 name servers don't answer d0.example",
+		"defer 1 [0] +10m0s route: 451 4.4.3 name servers don't answer d0.example",
+		"defer 2 [0] +10m0s route: 451 4.4.3 name servers don't answer d0.example")
+}
+
+// An answer by a configuration that is no longer in force is asked for anew.
+func TestReloadAsksAnewForWhatWaits(t *testing.T) {
+	s := newStage(t)
+	s.fill("")
+	var called []string
+	s.takeUp = func(domain string) { called = append(called, domain) }
+	s.handle(s.leaseTo(1, "", 1, "d%d.example"))
+	s.answerAll()
+	cfg, err := config.Parse(nil, "test.conf", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pol := newPolicy(cfg)
+	s.policy = func() *policy { return pol }
+	s.asked = nil
+	for _, domain := range called {
+		s.unparkRouted(domain)
+	}
+	if len(s.jobs) != 0 || len(s.asked) != 1 {
+		t.Fatalf("%d jobs by the old route, the router was asked %d times", len(s.jobs), len(s.asked))
+	}
+	s.answerAll()
+	for s.unparkRouted("d0.example") {
+	}
+	if len(s.jobs) != 1 || len(s.lookups.domains) != 0 {
+		t.Errorf("%d jobs after the new answer, %d domains remembered", len(s.jobs), len(s.lookups.domains))
+	}
+}
+
+// What waits in memory comes back to the queue at once when an operator acts on it.
+func TestCancelTakesBackWhatWaitsForLookUps(t *testing.T) {
+	s := newStage(t)
+	s.handle(s.leaseTo(1, "", 2, "d%d.example"))
+	s.cancel(1)
+	if len(s.told) != 2 || !strings.HasPrefix(s.told[0], "return 1 [") || s.told[1] != "cancel 1" {
+		t.Errorf("told %q", s.told)
+	}
+	s.answerAll()
+	if len(s.jobs) != 0 || s.lookups.inMemory() != 0 {
+		t.Errorf("%d jobs, %d recipients in memory", len(s.jobs), s.lookups.inMemory())
+	}
+}

@@ -1,0 +1,70 @@
+package mta
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"mta/internal/dnsserver"
+	"mta/internal/envelope"
+	"mta/internal/sink"
+	"mta/mta/control"
+)
+
+// Domains whose name servers are silent keep no mail for known domains waiting, however many they are.
+func TestSilentNameServersHoldUpNobodyElse(t *testing.T) {
+	const messages, each = 25, 1000
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	w.send("ann@client.example", letter, "bob@box.example")
+	w.arrived(1) // its route is known
+	w.zone.Fault("*.silent.example", dnsserver.Fault{Drop: true})
+	w.sendSilent(messages, each)
+	began := time.Now()
+	w.send("ann@client.example", letter, "eve@box.example")
+	w.arrived(2)
+	t.Logf("amid %d recipients at domains with silent name servers, mail for a known domain took %v", messages*each, time.Since(began).Round(time.Millisecond))
+}
+
+// What waits for a route is in the queue, by domain and with the reason; and an operator who removes it is
+// rid of it at once.
+func TestMailForSilentDomainsIsInTheQueue(t *testing.T) {
+	const messages, each = 5, 1000
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	w.zone.Fault("*.silent.example", dnsserver.Fault{Drop: true})
+	w.sendSilent(messages, each)
+	w.until("the mail waits for routes", func() bool { return w.queue.Stats().Waiting >= messages*each-maxRoutingPerTenant })
+	o := operator{w.Relay}
+	list, err := o.List(t.Context(), control.Filter{State: control.StateWaiting}, control.Page{Limit: 10})
+	if err != nil || len(list.Messages) == 0 {
+		t.Fatalf("listed %d messages, %v", len(list.Messages), err)
+	}
+	for _, rc := range list.Messages[0].Recipients {
+		domain := envelope.Address(rc.Address).Domain()
+		under, turn := "the route of "+domain+" is being looked up", "the look-up of "+domain+" waits for its turn"
+		if rc.Site != domain || rc.Doing != under && rc.Doing != turn {
+			t.Errorf("%s waits for %s: %s", rc.Address, rc.Site, rc.Doing)
+		}
+	}
+	ex, err := destinations{w.Relay}.Explain(t.Context(), control.ExplainQuery{Domain: "box.example"})
+	if err != nil || ex.Destinations[0].Verdict != "mail is sent as it comes" {
+		t.Errorf("of a healthy domain: %+v, %v", ex, err)
+	}
+	if n, err := o.Change(t.Context(), control.Change{Action: control.Remove, Filter: control.Filter{Domain: "*.silent.example"}}); err != nil || n.Recipients != messages*each {
+		t.Errorf("removed %d of %d, %v", n.Recipients, messages*each, err)
+	}
+	if s := w.queue.Stats(); s.Queued != 0 || w.dispatcher.lookups.inMemory() != 0 {
+		t.Errorf("%d are left in the queue, %d in memory", s.Queued, w.dispatcher.lookups.inMemory())
+	}
+}
+
+// sendSilent submits messages for so many recipients each, all at domains of their own.
+func (w *world) sendSilent(messages, each int) {
+	w.t.Helper()
+	for m := range messages {
+		to := make([]string, each)
+		for r := range to {
+			to[r] = fmt.Sprintf("bob@d%d-%d.silent.example", m, r)
+		}
+		w.send("ann@client.example", letter, to...)
+	}
+}
