@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"mta/internal/gcra"
+	"mta/internal/minheap"
 )
 
 // scopeKind says what a budget is for.
@@ -45,45 +46,37 @@ func (k budgetKey) String() string {
 // rate.
 type budget struct {
 	budgetKey
-	live        int
+	live        int // connections
+	idle        int // of those, idle ones
+	leaving     int // and those about to end
 	messages    gcra.Limiter
 	connections gcra.Limiter
-	waiters     []*lane   // that want a connection and met this limit, first come first served
 	named       time.Time // when there was a lane last that has it
+
+	// Those that share the places for connections, see places.go.
+	parties map[string]*party
+	holders int                  // parties that have connections
+	line    minheap.Heap[*party] // those that want one more and met this limit, whose turn it is first
+	waiting int                  // their lanes in line
+	turns   float64              // busy connections that may be closed for the sake of others
 }
 
 // full reports whether no more connections may be made at this time.
 func (b *budget) full(limit int) bool { return limit > 0 && b.live >= limit }
 
-// wait lets l be told when a connection of this scope ends.
-func (b *budget) wait(l *lane) {
-	if l.waitsOn == b {
-		return
-	}
-	l.stopWaiting()
-	l.waitsOn = b
-	b.waiters = append(b.waiters, l)
-}
+// free is how many connections may be made, idle ones making room.
+func (b *budget) free(limit int) int { return limit - b.live + b.idle }
 
-// next takes the first waiter off the list; nil when there is none.
-func (b *budget) next() *lane {
-	for len(b.waiters) > 0 {
-		l := b.waiters[0]
-		b.waiters[0] = nil
-		b.waiters = b.waiters[1:]
-		if l != nil && l.waitsOn == b {
-			l.waitsOn = nil
-			return l
-		}
-	}
-	return nil
+func newBudget(key budgetKey) *budget {
+	return &budget{budgetKey: key, parties: make(map[string]*party, 1), turns: turnsSaved,
+		line: minheap.New((*party).before, func(p *party, i int) { p.at = i })}
 }
 
 // budget gives the budget of that key, making it if need be.
 func (s *Scheduler) budget(key budgetKey) *budget {
 	b := s.budgets[key]
 	if b == nil {
-		b = &budget{budgetKey: key}
+		b = newBudget(key)
 		s.budgets[key] = b
 	}
 	return b

@@ -141,7 +141,7 @@ func (l *lane) nameBudgets(now time.Time) {
 // sweepBudgets drops those that no lane names, when their rates are paid off.
 func (s *Scheduler) sweepBudgets(now time.Time) {
 	for key, b := range s.budgets {
-		if b != s.total && !b.named.Equal(now) && b.live == 0 && len(b.waiters) == 0 && b.messages.Paid(now) && b.connections.Paid(now) {
+		if b != s.total && !b.named.Equal(now) && b.live == 0 && b.waiting == 0 && b.messages.Paid(now) && b.connections.Paid(now) {
 			delete(s.budgets, key)
 		}
 	}
@@ -188,6 +188,8 @@ func (s *Scheduler) watch(c *connection, now time.Time) {
 	case c.rec.Backlog == 0 && c.rec.Phase == destdb.Open && now.Sub(c.rec.Since) >= c.limits.IdleTimeout,
 		c.rec.Backlog > 0 && c.rec.Phase == destdb.Open && now.Sub(c.rec.Made) >= c.limits.ActiveTimeout:
 		c.retire()
+	case c.leaving && c.rec.Backlog == 0 && now.Sub(c.rec.Since) >= quitPatience && c.missed():
+		c.session.Close()
 	}
 	if sent := c.session.BytesSent(); sent != c.carried || c.rec.Backlog == 0 || c.last.After(c.looked) {
 		c.carried, c.looked = sent, now

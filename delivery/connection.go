@@ -67,10 +67,17 @@ type connection struct {
 	carried  int64         // octets sent, when the watch looked last
 	looked   time.Time
 	ended    bool
-	answered bool // the host has said something about a message
-	link     Link // with connecting and shaking: set before it stands, then read-only
+	stood    time.Time // when it came to stand
+	idle     bool      // it is in the list of idle connections
+	leaving  bool      // it is about to end
+	over     bool      // it has ended, and has no places any more
+	yields   bool      // for the sake of others: what it gives back has lost nothing
+	answered bool      // the host has said something about a message
+	link     Link      // with connecting and shaking: set before it stands, then read-only
 
 	connecting, shaking time.Duration // what dial and handshake took
+
+	idleBefore, idleAfter *connection // see idleList
 }
 
 // cargo is how many parts of one message are on a connection.
@@ -91,11 +98,8 @@ func (s *Scheduler) open(l *lane, p *destdb.Path, m *message, now time.Time) {
 	c.rec.Owner = c
 	s.budget(budgetKey{kind: scopeHost, name: c.host.Addr.String()})
 	c.budgets = s.budgetsOf(c)
-	for _, b := range c.budgets {
-		if b != nil {
-			b.live++
-		}
-	}
+	c.takePlaces()
+	l.queued = time.Time{}
 	lim := &l.limits
 	l.budgets.site.connections.Take(now, lim.Site.ConnectionRate, 1)
 	l.budgets.path.connections.Take(now, lim.Path.ConnectionRate, 1)
@@ -302,8 +306,9 @@ func (s *Scheduler) stands(c *connection, sess session) {
 	if m := c.rec.Path.Host.Facts.MailMax; m > 0 {
 		c.most = min(c.most, m)
 	}
-	c.rec.Since, c.rec.Phase = now, destdb.Open
+	c.rec.Since, c.rec.Phase, c.stood = now, destdb.Open, now
 	c.measure()
+	c.recount()
 	switch {
 	case c.ended: // it was lost while the handshake returned
 		s.lost(c, now)
@@ -313,6 +318,7 @@ func (s *Scheduler) stands(c *connection, sess session) {
 		c.retire()
 	default:
 		s.poolOf(c).run(now)
+		s.offerPlaces(c, now)
 	}
 }
 
@@ -400,6 +406,7 @@ func (s *Scheduler) assign(l *lane, g *group, c *connection, now time.Time) {
 		c.rec.Since, c.last = now, now
 	}
 	c.rec.Backlog++
+	c.recount()
 	c.load(p.work.message)
 	c.given++
 	p.fresh = c.given == 1
@@ -407,7 +414,7 @@ func (s *Scheduler) assign(l *lane, g *group, c *connection, now time.Time) {
 	if !c.session.Send(&p.tx) {
 		// It has ended and is about to tell.
 		c.rec.Phase = destdb.Closing
-		s.unassign(p, now)
+		s.unassign(p, now) // which recounts
 		s.requeue(p)
 		return
 	}
@@ -424,6 +431,7 @@ func (s *Scheduler) unassign(p *part, now time.Time) {
 	if c.rec.Backlog == 0 {
 		c.rec.Since = now
 	}
+	c.recount()
 	c.unload(p.work.message)
 	p.work.lane.running--
 	p.work.lane.waiting.ended(p.group)
@@ -462,6 +470,7 @@ func (c *connection) retire() {
 	if c.rec.Phase == destdb.Open {
 		c.rec.Phase = destdb.Closing
 		c.rec.Since = c.s.cfg.Now()
+		c.recount()
 		c.session.Finish()
 	}
 }
@@ -505,16 +514,11 @@ func (s *Scheduler) lost(c *connection, now time.Time) {
 
 // gone takes c off the books, and lets those go on who waited for its place.
 func (s *Scheduler) gone(c *connection, now time.Time) {
-	budgets := c.budgets
 	s.db.Closed(c.rec)
 	delete(s.conns, c)
-	for _, b := range budgets {
-		if b != nil {
-			b.live--
-		}
-	}
+	c.leavePlaces()
 	// Who has waited for the place comes before the lane that had it.
-	for _, b := range budgets {
+	for _, b := range c.budgets {
 		if b != nil {
 			s.runWaiters(b, now)
 		}
@@ -524,33 +528,4 @@ func (s *Scheduler) gone(c *connection, now time.Time) {
 		c.lane.run(now) // it may have moved on to other hosts
 	}
 	s.checkQuiet()
-}
-
-// waitersAtOnce bounds how many lanes look at one free place.
-const waitersAtOnce = 16
-
-func (s *Scheduler) runWaiters(b *budget, now time.Time) {
-	for range min(len(b.waiters), waitersAtOnce) {
-		l := b.next()
-		if l == nil {
-			return
-		}
-		l.run(now)
-	}
-}
-
-// reclaim lets the connection end that has been idle longest, for one that is needed elsewhere.
-func (s *Scheduler) reclaim(now time.Time) {
-	var idle *connection
-	for c := range s.conns {
-		switch {
-		case c.rec.Phase == destdb.Closing && c.rec.Backlog == 0:
-			return // a place is about to be free
-		case c.rec.Phase == destdb.Open && c.rec.Backlog == 0 && (idle == nil || c.rec.Since.Before(idle.rec.Since)):
-			idle = c
-		}
-	}
-	if idle != nil {
-		idle.retire()
-	}
 }

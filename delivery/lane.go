@@ -37,7 +37,8 @@ type lane struct {
 	failedAt time.Time // when a connection for its sake last failed
 	used     time.Time
 	why      waitReason // why it waits
-	waitsOn  *budget    // whose end of a connection it waits for
+	waitsOn  *budget    // for a place in which it is in line
+	queued   time.Time  // since when it has waited for a place; zero: it does not
 	wake     time.Time  // its timer
 	timer    int        // index in the scheduler's timers, -1 none
 	drain    drain
@@ -79,6 +80,7 @@ func (l *lane) run(now time.Time) {
 	s := l.s
 	for l.waiting.n > 0 {
 		if why := l.gate(now); why.What != "" {
+			l.stopWaiting()
 			l.wait(why, now)
 			return
 		}
@@ -91,6 +93,7 @@ func (l *lane) run(now time.Time) {
 			return why.What != ""
 		})
 		if g == nil {
+			l.stopWaiting()
 			l.wait(held, now)
 			return
 		}
@@ -107,15 +110,19 @@ func (l *lane) run(now time.Time) {
 		case verdictGiveUp:
 			l.giveUp(now)
 		default:
-			if v.full != nil {
-				v.full.wait(l)
-			}
 			l.wait(v.why, now)
+			if v.full == nil {
+				l.stopWaiting()
+				return
+			}
+			v.full.wait(l, now)
+			s.makeRoom(v.full)
 			return
 		}
 	}
 	l.why = waitReason{}
 	l.stopWaiting()
+	l.queued = time.Time{}
 	s.setTimer(l, time.Time{})
 }
 
@@ -129,7 +136,7 @@ func (l *lane) decide(g *group, now time.Time) verdict {
 		if c := newestWithRoom(paths); c != nil {
 			return verdict{kind: verdictTake, conn: c}
 		}
-		if !l.s.allowance.allows(g.message.workers, l.free(paths)) {
+		if !l.s.allowance.allows(g.message.workers, l.free()) {
 			return l.rideOrWait(paths, verdict{why: waitReason{What: "the message has as many connections as it may have"}})
 		}
 		if c := newestIdle(paths); c != nil {
@@ -156,7 +163,9 @@ func (l *lane) decideOpening(paths []*destdb.Path, now time.Time) verdict {
 	var full *budget
 	p := pathToOpen(paths, now, l.s.rnd, func(p *destdb.Path) bool {
 		if n := l.limits.Host.Connections; n > 0 && p.Host.Live() >= n {
-			full = l.s.budget(budgetKey{kind: scopeHost, name: p.Addr.String()})
+			if b := l.s.budget(budgetKey{kind: scopeHost, name: p.Addr.String()}); full == nil || b.idle > full.idle {
+				full = b
+			}
 			return false
 		}
 		return slow == 0 || !l.slowPath(p, now)
@@ -213,27 +222,26 @@ func (l *lane) blocked(now time.Time) (verdict, bool) {
 		return verdict{full: l.budgets.site, why: waitReason{What: fmt.Sprintf("slow start: %d connections so far", allowed), Until: next}}, true
 	}
 	if s.total.full(s.cfg.MaxConnections) {
-		s.reclaim(now)
 		return verdict{full: s.total, why: waitReason{What: "the relay has as many connections as it may have"}}, true
 	}
 	return verdict{}, false
 }
 
 // free is the workers that a message of this lane could get: what the limits leave, and what is
-// idle.
-func (l *lane) free(paths []*destdb.Path) int {
+// idle, since that yields.
+func (l *lane) free() int {
 	lim := &l.limits
-	free := l.s.cfg.MaxConnections - l.s.total.live
+	free := l.s.total.free(l.s.cfg.MaxConnections)
 	for _, x := range [...]struct {
 		b     *budget
 		limit int
 	}{{l.budgets.site, lim.Site.Connections}, {l.budgets.path, lim.Path.Connections},
 		{l.budgets.source, lim.Source.Connections}, {l.budgets.provider, lim.Provider.Connections}} {
 		if x.b != nil && x.limit > 0 {
-			free = min(free, x.limit-x.b.live)
+			free = min(free, x.b.free(x.limit))
 		}
 	}
-	return max(free, 0) + countIdle(paths)
+	return max(free, 0)
 }
 
 // gate says what keeps all mail of the lane from being sent now.
@@ -291,21 +299,6 @@ func (l *lane) wait(why waitReason, now time.Time) {
 	}
 	l.why = why
 	l.s.setTimer(l, why.Until)
-}
-
-// stopWaiting takes the lane off the list of those that wait for a connection's end.
-func (l *lane) stopWaiting() {
-	b := l.waitsOn
-	if b == nil {
-		return
-	}
-	l.waitsOn = nil
-	for i, o := range b.waiters {
-		if o == l {
-			b.waiters = append(b.waiters[:i], b.waiters[i+1:]...)
-			return
-		}
-	}
 }
 
 // giveUp gives back all that waits: no host of any tier works. What was not tried is withdrawn when

@@ -138,6 +138,7 @@ type Scheduler struct {
 	shares   map[string]*share
 	total    *budget
 	conns    map[*connection]struct{}
+	idle     idleList
 	timers   minheap.Heap[*lane] // those that wait for a time, the first on top
 	finished []*work             // whose Done is to be called by the clock
 	room     []Flow              // that OnRoom is to be told of
@@ -503,6 +504,7 @@ func (s *Scheduler) beginDrain() {
 	for c := range s.conns {
 		if c.session != nil {
 			c.rec.Phase = destdb.Closing
+			c.recount()
 			// Recall calls done, which needs the lock. Close waits for it.
 			s.opened.Go(c.recallAndFinish)
 		} else {

@@ -22,12 +22,12 @@ func (s *Scheduler) done(t *smtpclient.Transaction, o smtpclient.Outcome) {
 	c.clocked(now, now.Sub(p.handed))
 	s.unassign(p, now)
 	var again []int
-	moved, good := false, false
+	moved, yielded, good := false, false, false
 	for i, r := range o.Results {
 		switch r.Fate {
 		case smtpclient.Untried:
-			if !s.draining && p.moves < maxMoves {
-				again, moved = append(again, t.Recipients[i]), true
+			if !s.draining && (c.yields || p.moves < maxMoves) {
+				again, moved, yielded = append(again, t.Recipients[i]), !c.yields, c.yields
 				continue
 			}
 		case smtpclient.Excess:
@@ -44,9 +44,10 @@ func (s *Scheduler) done(t *smtpclient.Transaction, o smtpclient.Outcome) {
 	}
 	if moved {
 		c.rec.Phase = destdb.Closing
+		c.recount()
 		p.moves++
 		s.counts.Moved++
-	} else if len(again) > 0 {
+	} else if len(again) > 0 && !yielded {
 		c.rec.Path.Host.Facts.RcptMax = len(t.Recipients) - len(again)
 	}
 	if len(again) > 0 {
@@ -66,6 +67,8 @@ func (s *Scheduler) done(t *smtpclient.Transaction, o smtpclient.Outcome) {
 		w.lane.run(now)
 	}
 	s.poolOf(c).run(now)
+	c.earnTurns()
+	s.offerPlaces(c, now)
 	s.unlock()
 	if finished {
 		w.Done(w.Job, w.results)

@@ -97,18 +97,6 @@ func newestIdle(paths []*destdb.Path) *destdb.Conn {
 	return best
 }
 
-// countIdle counts idle connections.
-func countIdle(paths []*destdb.Path) (n int) {
-	for _, p := range paths {
-		for _, c := range p.Conns() {
-			if c.Phase == destdb.Open && c.Backlog == 0 {
-				n++
-			}
-		}
-	}
-	return n
-}
-
 // newer orders connections by when they were made.
 func newer(a, b *destdb.Conn) bool { return a.Made.After(b.Made) }
 

@@ -1,0 +1,284 @@
+package delivery
+
+import (
+	"slices"
+	"time"
+
+	"mta/destdb"
+)
+
+// A connection has a place in each scope that it counts in: its site, its source, the relay and so on.
+// A lane that meets the limit of a scope lines up for a place there, and two rules make sure that one
+// comes free:
+//
+//   - An idle connection yields at once. While fewer connections of the scope are on their way out than
+//     lanes wait in line, the one that has been idle longest is closed (makeRoom).
+//   - A busy connection gives way after the job in hand when its party has more places than the one in
+//     line, or as many and has had its turn (giveWay).
+
+// What giving way may cost. A new connection takes some round trips, and as much processor time as some
+// messages: neither may become the larger part of the work.
+const (
+	turnMessages = 32 // messages in a scope for each busy connection that is closed there
+	turnsSaved   = 8  // such closings that may come in a row
+	turnSetups   = 20 // a connection's turn lasts at least so many times as long as its opening
+)
+
+// quitPatience is how long a connection whose place is wanted may take for its QUIT.
+const quitPatience = 2 * time.Second
+
+// party is those lanes that take turns as one in a scope: a source within a site, a site within
+// everything else.
+type party struct {
+	name  string
+	live  int     // its connections
+	lanes []*lane // that wait for a place, the one that has waited longest first
+	at    int     // in the scope's line, -1 when no lane waits
+}
+
+// before says whose turn comes first: of the party that has the fewest places, of the one that has
+// waited longest among equals.
+func (p *party) before(o *party) bool {
+	if p.live != o.live {
+		return p.live < o.live
+	}
+	return p.lanes[0].queued.Before(o.lanes[0].queued)
+}
+
+// party gives the party of a lane, making it if need be.
+func (b *budget) party(l *lane) *party {
+	name := l.laneKey.site
+	switch b.kind {
+	case scopeSite:
+		name = l.laneKey.source
+	case scopePath:
+		name = ""
+	}
+	p := b.parties[name]
+	if p == nil {
+		p = &party{name: name, at: -1}
+		b.parties[name] = p
+	}
+	return p
+}
+
+// changed puts p in its place in line, and forgets it when it has nothing.
+func (b *budget) changed(p *party) {
+	switch {
+	case p.at >= 0 && len(p.lanes) == 0:
+		b.line.Remove(p.at)
+	case p.at >= 0:
+		b.line.Fix(p.at)
+	case len(p.lanes) > 0:
+		b.line.Push(p)
+	}
+	if p.live == 0 && len(p.lanes) == 0 {
+		delete(b.parties, p.name)
+	}
+}
+
+// wait puts l in line, behind those of its party that have waited longer.
+func (b *budget) wait(l *lane, now time.Time) {
+	if l.waitsOn == b {
+		return
+	}
+	l.stopWaiting()
+	if l.queued.IsZero() {
+		l.queued = now
+	}
+	l.waitsOn = b
+	b.waiting++
+	p := b.party(l)
+	at := len(p.lanes)
+	for at > 0 && l.queued.Before(p.lanes[at-1].queued) {
+		at--
+	}
+	p.lanes = slices.Insert(p.lanes, at, l)
+	b.changed(p)
+}
+
+// stopWaiting takes the lane out of its line. When it comes back soon it has its old place: see
+// lane.queued.
+func (l *lane) stopWaiting() {
+	b := l.waitsOn
+	if b == nil {
+		return
+	}
+	l.waitsOn = nil
+	b.waiting--
+	p := b.party(l)
+	at := slices.Index(p.lanes, l)
+	p.lanes = slices.Delete(p.lanes, at, at+1)
+	b.changed(p)
+}
+
+// takePlaces counts c in its scopes.
+func (c *connection) takePlaces() {
+	for _, b := range c.budgets {
+		if b == nil {
+			continue
+		}
+		p := b.party(c.lane)
+		if p.live == 0 {
+			b.holders++
+		}
+		b.live++
+		p.live++
+		b.changed(p)
+	}
+}
+
+// leavePlaces ends that.
+func (c *connection) leavePlaces() {
+	c.over = true
+	c.recount()
+	for _, b := range c.budgets {
+		if b == nil {
+			continue
+		}
+		p := b.party(c.lane)
+		b.live--
+		if p.live--; p.live == 0 {
+			b.holders--
+		}
+		b.changed(p)
+	}
+}
+
+// recount brings the books of c's scopes up to date with what it does. It follows each change of its
+// phase and backlog.
+func (c *connection) recount() {
+	idle := !c.over && c.rec.Phase == destdb.Open && c.rec.Backlog == 0
+	leaving := !c.over && c.rec.Phase == destdb.Closing && (c.rec.Backlog == 0 || c.yields)
+	if idle != c.idle {
+		c.idle = idle
+		if idle {
+			c.s.idle.push(c)
+		} else {
+			c.s.idle.remove(c)
+		}
+		c.count(func(b *budget) *int { return &b.idle }, idle)
+	}
+	if leaving != c.leaving {
+		c.leaving = leaving
+		c.count(func(b *budget) *int { return &b.leaving }, leaving)
+	}
+}
+
+func (c *connection) count(of func(*budget) *int, more bool) {
+	for _, b := range c.budgets {
+		switch {
+		case b == nil:
+		case more:
+			*of(b)++
+		default:
+			*of(b)--
+		}
+	}
+}
+
+// idleList is the idle connections of all scopes, the one that has been idle longest first.
+type idleList struct{ first, last *connection }
+
+func (x *idleList) push(c *connection) {
+	if c.idleBefore = x.last; x.last == nil {
+		x.first = c
+	} else {
+		x.last.idleAfter = c
+	}
+	x.last = c
+}
+
+func (x *idleList) remove(c *connection) {
+	if c.idleBefore == nil {
+		x.first = c.idleAfter
+	} else {
+		c.idleBefore.idleAfter = c.idleAfter
+	}
+	if c.idleAfter == nil {
+		x.last = c.idleBefore
+	} else {
+		c.idleAfter.idleBefore = c.idleBefore
+	}
+	c.idleBefore, c.idleAfter = nil, nil
+}
+
+// makeRoom closes idle connections of a scope until one is on its way out for each lane in line.
+func (s *Scheduler) makeRoom(b *budget) {
+	for b.waiting > b.leaving && b.idle > 0 {
+		c := s.idle.first
+		for !slices.Contains(c.budgets[:], b) {
+			c = c.idleAfter
+		}
+		c.retire()
+	}
+}
+
+// offerPlaces looks who waits for c's places, now that it has settled a job or has come to stand.
+func (s *Scheduler) offerPlaces(c *connection, now time.Time) {
+	for _, b := range c.budgets {
+		if b == nil || b.waiting == 0 {
+			continue
+		}
+		s.makeRoom(b)
+		if c.rec.Phase == destdb.Open && b.leaving == 0 && b.turns >= 1 && b.owes(c, now) {
+			b.turns--
+			s.giveWay(c, now)
+		}
+	}
+}
+
+// owes reports whether c's place is due to the lane that is first in line: by turns among parties, and
+// within a party among its lanes.
+func (b *budget) owes(c *connection, now time.Time) bool {
+	turnOver := now.Sub(c.stood) >= turnSetups*c.stood.Sub(c.rec.Made)
+	mine, first := b.party(c.lane), b.line.Top()
+	switch {
+	case mine == first:
+		l := first.lanes[0]
+		return l != c.lane && l.running+l.opening == 0 && turnOver
+	case first.live > 0 || mine.live > 1:
+		return mine.live > first.live+1
+	}
+	return b.holders == b.live && turnOver // nobody has two
+}
+
+// earnTurns notes that c has settled a job.
+func (c *connection) earnTurns() {
+	for _, b := range c.budgets {
+		if b != nil {
+			b.turns = min(b.turns+1./turnMessages, turnsSaved)
+		}
+	}
+}
+
+// giveWay has a busy connection end after the job in hand. What it has not begun goes back to its lane.
+func (s *Scheduler) giveWay(c *connection, now time.Time) {
+	c.rec.Phase, c.rec.Since, c.yields = destdb.Closing, now, true
+	c.recount()
+	// Recall calls done, which needs the lock. Close waits for it.
+	s.opened.Go(c.recallAndFinish)
+}
+
+// missed reports whether somebody waits for a place of c.
+func (c *connection) missed() bool {
+	return slices.ContainsFunc(c.budgets[:], func(b *budget) bool { return b != nil && b.waiting > 0 })
+}
+
+// waitersAtOnce bounds how many lanes look at one free place.
+const waitersAtOnce = 16
+
+// runWaiters lets those go on who are first in line, until one is still in the way of this limit.
+func (s *Scheduler) runWaiters(b *budget, now time.Time) {
+	for range waitersAtOnce {
+		if b.line.Len() == 0 {
+			return
+		}
+		l := b.line.Top().lanes[0]
+		l.stopWaiting()
+		if l.run(now); l.waitsOn == b {
+			break
+		}
+	}
+	s.makeRoom(b)
+}
