@@ -74,7 +74,7 @@ func (c *cli) hostsList(ctx context.Context, f control.HostFilter, p *pageFlags)
 	}
 	t := &table{
 		columns: []column{
-			{title: "HOST", shrink: true}, {title: "ADDRESS"}, {title: "STATE"}, {title: "CONNS", right: true}, {title: "BACKLOG", right: true},
+			{title: "HOST", shrink: true}, {title: "ADDRESS"}, {title: "STATE", state: true}, {title: "CONNS", right: true}, {title: "BACKLOG", right: true},
 			{title: "MODE"}, {title: "RETRY IN", right: true},
 		},
 		noteTitle: "REASON",

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -184,10 +185,8 @@ func (c *cli) logLine(line []byte) error {
 		id = r.ID.String()
 	}
 	text := fmt.Sprintf("%s  %-16s  %-13s  %s", r.Time.Local().Format(time.DateTime), r.Type, id, logText(r))
-	if text = clean(text); c.screen.width > 0 {
-		text = cut(text, c.screen.width)
-	}
-	_, err = fmt.Fprintln(c.out, text)
+	text = wrap(clean(text), c.screen.width, len(noteIndent))
+	_, err = fmt.Fprintln(c.out, strings.Replace(text, string(r.Type), c.screen.coloured(string(r.Type)), 1))
 	return err
 }
 

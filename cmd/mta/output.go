@@ -27,6 +27,7 @@ type column struct {
 	title  string
 	right  bool // numbers
 	shrink bool // can be cut when the screen is narrow
+	state  bool // words that have a colour
 }
 
 // table is rows under titles. Every row has a cell for each column; its note comes last, on the
@@ -41,11 +42,35 @@ type table struct {
 
 const (
 	gap             = "  "
-	leastCell       = 16 // to which a column is cut
+	leastCell       = 16 // to which a column is cut at first
+	tightCell       = 8  // and if the line is still too long
 	leastNote       = 30 // below which notes get lines of their own
+	leastWrap       = 20 // columns below which nothing can be wrapped
 	noteIndent      = "    "
 	boldOn, boldOff = "\x1b[1m", "\x1b[0m"
 )
+
+// What states look like where there is colour: green goes on, yellow waits, red needs a look.
+var stateColours = map[string]string{
+	"running": green, "active": green, "idle": green, "Delivery": green, "sending": green,
+	"waiting": yellow, "deferred": yellow, "retry": yellow, "TransientFailure": yellow, "draining": yellow, "warming": yellow,
+	"held": red, "suspended": red, "missing": red, "paused": red, "refusing": red, "alarm": red,
+	"Bounce": red, "Expiration": red, "AdminBounce": red, "Rejection": red, "Lost": red,
+}
+
+const (
+	green  = "\x1b[32m"
+	yellow = "\x1b[33m"
+	red    = "\x1b[31m"
+)
+
+// coloured gives a word in the colour of the state that it names, where there is colour.
+func (s screen) coloured(word string) string {
+	if colour := stateColours[word]; s.colour && colour != "" {
+		return colour + word + boldOff
+	}
+	return word
+}
 
 func (t *table) add(note string, cells ...string) {
 	for i := range cells {
@@ -71,7 +96,7 @@ func (t *table) write(w io.Writer, s screen) error {
 			continue
 		}
 		t.line(&b, widths, row, "", s, false)
-		b.WriteString(cut(noteIndent+note, s.width) + "\n")
+		b.WriteString(wrap(noteIndent+note, s.width, len(noteIndent)) + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -106,18 +131,20 @@ func (t *table) fit(widths []int, s screen) int {
 	for _, n := range widths {
 		used += n
 	}
-	for s.width > 0 && used > s.width {
-		widest := -1
-		for i, c := range t.columns {
-			if c.shrink && widths[i] > leastCell && (widest < 0 || widths[i] > widths[widest]) {
-				widest = i
+	for _, least := range []int{leastCell, tightCell} {
+		for s.width > 0 && used > s.width {
+			widest := -1
+			for i, c := range t.columns {
+				if c.shrink && widths[i] > least && (widest < 0 || widths[i] > widths[widest]) {
+					widest = i
+				}
 			}
+			if widest < 0 {
+				break
+			}
+			widths[widest]--
+			used--
 		}
-		if widest < 0 {
-			break
-		}
-		widths[widest]--
-		used--
 	}
 	return used
 }
@@ -132,30 +159,88 @@ func (t *table) hasNotes() bool {
 }
 
 func (t *table) line(b *strings.Builder, widths []int, cells []string, note string, s screen, emphatic bool) {
-	var l strings.Builder
+	var lines []string
+	l, used := "", 0
 	for i, cell := range cells {
-		if i > 0 {
-			l.WriteString(gap)
+		if s.width > 0 && used > 0 && used+len(gap)+widths[i] > s.width { // what has no room goes below
+			lines = append(lines, l)
+			l, used = noteIndent, len(noteIndent)
+		} else if i > 0 {
+			l, used = l+gap, used+len(gap)
 		}
-		cell = cut(cell, widths[i])
-		pad := strings.Repeat(" ", max(0, widths[i]-columns(cell)))
-		if t.columns[i].right {
-			l.WriteString(pad + cell)
-		} else {
-			l.WriteString(cell + pad)
-		}
+		l += t.cell(i, cell, widths[i], s, emphatic)
+		used += widths[i]
 	}
 	if note != "" {
-		l.WriteString(gap + note)
+		l += gap + indentBelow(wrap(note, s.width-used-len(gap), 0), used+len(gap))
 	}
-	text := strings.TrimRight(l.String(), " ")
-	if s.width > 0 {
-		text = cut(text, s.width)
+	for _, text := range append(lines, strings.Split(l, "\n")...) {
+		text = strings.TrimRight(text, " ")
+		if s.width > 0 && !s.colour {
+			text = cut(text, s.width)
+		}
+		if emphatic {
+			text = boldOn + text + boldOff
+		}
+		b.WriteString(text + "\n")
 	}
-	if emphatic {
-		text = boldOn + text + boldOff
+}
+
+// cell is one cell as wide as its column.
+func (t *table) cell(i int, text string, width int, s screen, title bool) string {
+	text = cut(text, width)
+	pad := strings.Repeat(" ", max(0, width-columns(text)))
+	if t.columns[i].state && !title {
+		text = s.coloured(text)
 	}
-	b.WriteString(text + "\n")
+	if t.columns[i].right {
+		return pad + text
+	}
+	return text + pad
+}
+
+// wrap breaks s into lines of at most n columns, between words where it can; those after the first
+// begin with some blanks. With n below 1 there is no limit, and a very small one cuts.
+func wrap(s string, n, indent int) string {
+	switch {
+	case n < 1 || columns(s) <= n:
+		return s
+	case n < leastWrap:
+		return cut(s, n)
+	}
+	var b strings.Builder
+	for begin := 0; columns(s) > n-begin; begin = indent {
+		at := breakAt(s, n-begin)
+		b.WriteString(strings.TrimRight(s[:at], " ") + "\n" + strings.Repeat(" ", indent))
+		s = strings.TrimLeft(s[at:], " ")
+	}
+	return b.String() + s
+}
+
+// breakAt is where a line of n columns ends: behind the last word that fits, or within a word that is
+// longer than half a line.
+func breakAt(s string, n int) int {
+	used, space := 0, 0
+	for i, r := range s {
+		if used += runeColumns(r); used > n {
+			if r == ' ' {
+				return i
+			}
+			if columns(s[:space]) > n/2 {
+				return space
+			}
+			return i
+		}
+		if r == ' ' {
+			space = i + 1
+		}
+	}
+	return len(s)
+}
+
+// indentBelow puts blanks before all lines but the first.
+func indentBelow(s string, n int) string {
+	return strings.ReplaceAll(s, "\n", "\n"+strings.Repeat(" ", n))
 }
 
 // columns is how many columns of a terminal s takes.

@@ -14,14 +14,17 @@ import (
 const queueHelp = `Look at the queue of the running relay, and change what is in it.
 
 Messages are named by their ids, or meant by filters; when both are given, what is
-changed or shown is what both fit. All filters that are given must fit.`
+changed or shown is what both fit. All filters that are given must fit. Without a command
+below it, 'mta queue' lists the queue.`
 
 func newQueue(c *cli) *cobra.Command {
+	list := newQueueList(c)
 	q := group("queue", "look at the queue and change what is in it",
-		newQueueList(c), newQueueShow(c), newQueueSummary(c),
+		list, newQueueShow(c), newQueueSummary(c),
 		newQueueHold(c), newQueueRelease(c), newQueueRetry(c), newQueueBounce(c), newQueueRemove(c), newQueueFsck(c),
 	)
 	q.Long = queueHelp
+	listByDefault(q, list)
 	return q
 }
 

@@ -1,12 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -51,7 +47,7 @@ func newQueueList(c *cli) *cobra.Command {
 	flags.IntVar(&page.Limit, "limit", control.DefaultLimit, "messages on the page; 0: all that there are")
 	flags.StringVar(&page.After, "after", "", "go on where the page before has ended (`cursor`)")
 	flags.IntVar(&page.Recipients, "recipients", control.DefaultRecipients, "recipients shown of each message at most; 0: all")
-	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	flags.BoolVar(&asJSON, "json", false, "print an object of JSON on a line of its own for each message")
 	oneOf(cmd, "order", control.Orders)
 	return cmd
 }
@@ -114,7 +110,7 @@ func (c *cli) messageTable(messages []control.Item) *table {
 	t := &table{
 		columns: []column{
 			{title: "ID"}, {title: "AGE", right: true}, {title: "SIZE", right: true}, {title: "SENDER", shrink: true},
-			{title: "RECIPIENT", shrink: true}, {title: "STATE"}, {title: "TRIES", right: true}, {title: "NEXT", right: true},
+			{title: "RECIPIENT", shrink: true}, {title: "STATE", state: true}, {title: "TRIES", right: true}, {title: "NEXT", right: true},
 		},
 		noteTitle: "REASON",
 	}
@@ -146,48 +142,22 @@ func (c *cli) listFooter(f control.Filter, shown int, next string) {
 	}
 }
 
-// listJSON prints one object as the API does, however many pages it takes.
+// listJSON prints an object on a line of its own for each message.
 func (c *cli) listJSON(ctx context.Context, client *control.Client, f control.Filter, p control.Page) error {
-	// Nothing is written before the first answer, so that an error leaves no half of an object.
-	begin, between := "{\n  \"messages\": [", "\n    "
+	e := newEncoder(c.out)
+	shown := 0
 	next, err := eachPage(ctx, client, f, p, func(l control.List) error {
-		var b strings.Builder
-		b.WriteString(begin)
-		begin = ""
-		for _, m := range l.Messages {
-			b.WriteString(between)
-			if err := indented(&b, m); err != nil {
+		for i := range l.Messages {
+			if err := e.Encode(&l.Messages[i]); err != nil {
 				return err
 			}
-			between = ",\n    "
 		}
-		_, err := io.WriteString(c.out, b.String())
-		return err
+		shown += len(l.Messages)
+		return nil
 	})
 	if err != nil {
 		return err
 	}
-	end := "\n  ]"
-	if between == "\n    " {
-		end = "]"
-	}
-	if next != "" {
-		text, err := json.Marshal(next)
-		if err != nil {
-			return err
-		}
-		end += ",\n  \"next\": " + string(text)
-	}
-	_, err = io.WriteString(c.out, end+"\n}\n")
-	return err
-}
-
-// indented writes a message as an element of the list.
-func indented(b *strings.Builder, m control.Item) error {
-	var text bytes.Buffer
-	e := newEncoder(&text)
-	e.SetIndent("    ", "  ")
-	err := e.Encode(m)
-	b.Write(bytes.TrimSpace(text.Bytes()))
-	return err
+	c.listFooter(f, shown, next)
+	return nil
 }
