@@ -17,14 +17,15 @@ import (
 // Alarms tell of what an operator should look at: they are a log line when they begin and when
 // they end, and the metric mta_alarm and a line of 'mta status' meanwhile. The numbers are those of T10.
 const (
-	alarmAge     = "queue_age"     // the first of what is due has waited too long
-	alarmGrowing = "queue_growing" // what is due grows and grows
-	alarmSilent  = "low_traffic"   // much less is delivered than at this hour a week ago
-	alarmStorage = "storage"       // the queue's disk is full, or can't be written
-	alarmSources = "sources"       // a source can't send: this machine does not have its address
-	alarmRecords = "accounting"    // accounting records can't be written
-	alarmDNS     = "dns"           // name servers answer nothing
-	alarmWarmup  = "warmup"        // the ledger of a warm-up is no help: its source sends nothing
+	alarmAge      = "queue_age"     // the first of what is due has waited too long
+	alarmGrowing  = "queue_growing" // what is due grows and grows
+	alarmSilent   = "low_traffic"   // much less is delivered than at this hour a week ago
+	alarmStorage  = "storage"       // the queue's disk is full, or can't be written
+	alarmSources  = "sources"       // a source can't send: this machine does not have its address
+	alarmRecords  = "accounting"    // accounting records can't be written
+	alarmDNS      = "dns"           // name servers answer nothing
+	alarmWarmup   = "warmup"        // the ledger of a warm-up is no help: its source sends nothing
+	alarmMaildrop = "maildrop"      // mail that sendmail left can't be picked up
 
 	tooOldDue     = 5 * time.Minute
 	growsFor      = 5 // minutes in a row
@@ -38,7 +39,7 @@ const (
 	storageLook = time.Second
 )
 
-var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources, alarmRecords, alarmDNS, alarmWarmup}
+var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources, alarmRecords, alarmDNS, alarmWarmup, alarmMaildrop}
 
 // watch is what the alarms of queue, traffic and sources are judged by; it is fed once a minute.
 type watch struct {
@@ -171,6 +172,7 @@ type sight struct {
 	records  func() string   // why accounting records are not written; "": they are
 	names    func() resolver.Stats
 	warmups  func() string // why warm-ups send nothing, though nobody wants that; "": they do
+	maildrop func() string // why what sendmail left is not picked up; "": it is
 }
 
 // run looks once a minute, and after the disk each second, until ctx ends.
@@ -189,7 +191,8 @@ func (a *alarms) run(ctx context.Context, look sight) {
 			s := look.queue()
 			on := w.step(now, &s, look.missing())
 			names := look.names()
-			on[alarmRecords], on[alarmDNS], on[alarmWarmup] = look.records(), w.names(now, &names), look.warmups()
+			on[alarmRecords], on[alarmDNS] = look.records(), w.names(now, &names)
+			on[alarmWarmup], on[alarmMaildrop] = look.warmups(), look.maildrop()
 			for _, name := range alarmNames {
 				if name != alarmStorage {
 					a.set(now, name, on[name])

@@ -175,7 +175,8 @@ func alarmsOfDisk(text *bytes.Buffer, healthy *atomic.Bool) (a *alarms, stop fun
 			}
 			return "no space left"
 		},
-		missing: func() []string { return nil },
+		missing:  func() []string { return nil },
+		maildrop: func() string { return "" },
 		records: func() string {
 			if healthy.Load() {
 				return ""

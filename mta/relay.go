@@ -12,6 +12,7 @@
 //	refillers   two: take parked mail up when delivery has room, and when a route is found; ended by Run
 //	sources     looks twice a minute which addresses this machine has; ended by Run
 //	warm-up     two: the controller, and a look at what it holds; ended by Run
+//	pickup      looks every few seconds what sendmail left in the maildrop; ended by Run
 //	alarms      looks at the queue once a minute, at its disk each second; ended by Run
 //	reporters   write reports to senders into the queue; ended by Run when all jobs are back
 //	http, control  answer over HTTP and on the unix socket; ended by Run
@@ -96,6 +97,7 @@ type Relay struct {
 	refiller     *refiller[delivery.Flow] // when delivery has room
 	routedMail   *refiller[string]        // when the route of a domain is found
 	reporter     *reporter
+	pickup       *pickup // of what sendmail left while the relay was away
 	suppression  *suppressor
 	events       *accountant
 	meter        *meter
@@ -220,9 +222,11 @@ func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
 	r.queue, r.store = q, newQueueStore(q, r.events, r.meter, r.now, r.log)
 	undo.add(func() { q.Close() })
 	r.log.Info("queue is open", "recipients", q.Stats().Queued, "took", time.Since(began).Round(time.Millisecond))
-	r.reporter = startReporter((&reportWriter{
+	reports := &reportWriter{
 		queue: q, events: r.events, policy: r.policy.Load, sites: &r.sites, ids: new(envelope.IDs), now: r.now, log: r.log,
-	}).write)
+	}
+	r.reporter = startReporter(reports.write)
+	r.pickup = newPickup(r, reports)
 	undo.add(r.reporter.close)
 	return nil
 }
@@ -310,9 +314,10 @@ func (r *Relay) Run(ctx context.Context) error {
 	running.Go(func() { r.refiller.run(dispatching) })
 	running.Go(func() { r.routedMail.run(dispatching) })
 	running.Go(func() {
-		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble, r.resolver.Stats, r.warm.trouble})
+		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble, r.resolver.Stats, r.warm.trouble, r.pickup.trouble})
 	})
 	running.Go(func() { r.sources.run(dispatching) })
+	running.Go(func() { r.pickup.run(dispatching) })
 	running.Go(func() { r.warm.run(dispatching) })
 	running.Go(func() { r.control.Serve(r.socket) })
 	if r.http != nil {

@@ -2,6 +2,7 @@ package mta
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"time"
 
@@ -27,7 +28,19 @@ func (w *reportWriter) write(n notification) error {
 	if len(attempts) == 0 {
 		return nil
 	}
-	built, err := w.build(n, attempts)
+	body, err := w.queue.Body(n.message.ID)
+	if err != nil {
+		// A report without the original is better than none.
+		w.log.Error("content of a message can't be read for the report about it", "message", n.message.ID, "error", err)
+		return w.commit(n, attempts, nil)
+	}
+	defer body.Close()
+	return w.commit(n, attempts, body)
+}
+
+// commit puts the report into the queue. content is the original's, nil when it can't be read.
+func (w *reportWriter) commit(n notification, attempts []attempt, content io.Reader) error {
+	built, err := w.build(n, attempts, content)
 	if err != nil {
 		return fmt.Errorf("report to the sender: %w", err)
 	}
@@ -63,7 +76,7 @@ var dsnKinds = map[notificationKind]dsn.Kind{
 	notifyDelivered: dsn.Delivered,
 }
 
-func (w *reportWriter) build(n notification, attempts []attempt) (dsn.Notification, error) {
+func (w *reportWriter) build(n notification, attempts []attempt, content io.Reader) (dsn.Notification, error) {
 	cfg := w.policy().cfg
 	r := dsn.Report{
 		Kind:        dsnKinds[n.kind],
@@ -73,6 +86,7 @@ func (w *reportWriter) build(n notification, attempts []attempt) (dsn.Notificati
 		Now:         w.now(),
 		ID:          w.ids.Next(w.now()).String(),
 		ReturnLimit: int64(cfg.DSN.ReturnLimit),
+		Content:     content,
 	}
 	for _, a := range attempts {
 		to := n.message.Recipients[a.pending.Index]
@@ -89,13 +103,5 @@ func (w *reportWriter) build(n notification, attempts []attempt) (dsn.Notificati
 		}
 		r.Recipients = append(r.Recipients, rc)
 	}
-	body, err := w.queue.Body(n.message.ID)
-	if err != nil {
-		// A report without the original is better than none.
-		w.log.Error("content of a message can't be read for the report about it", "message", n.message.ID, "error", err)
-		return dsn.Build(r)
-	}
-	defer body.Close()
-	r.Content = body
 	return dsn.Build(r)
 }

@@ -43,7 +43,7 @@ func TestDelayReportSaysHowLongItsProviderIsTried(t *testing.T) {
 	late := asFailed([]queue.Pending{{Index: 0, Key: "mx.big.example"}, {Index: 1, Key: "mx.other.example"}}, func(reply.Reply) reply.Reply {
 		return reply.Reply{Code: 451}
 	})
-	built, err := w.build(notification{kind: notifyDelayed, message: m, attempts: late}, late)
+	built, err := w.build(notification{kind: notifyDelayed, message: m, attempts: late}, late, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/user"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,6 +16,7 @@ import (
 	"mta/internal/envelope"
 	"mta/mta/config"
 	"mta/mta/control"
+	"mta/submission/maildrop"
 )
 
 // Exit codes of sysexits.h, which callers of sendmail know.
@@ -35,8 +37,9 @@ const (
 const sendmailHelp = `usage: sendmail [-t] [-i] [-f SENDER] [-F NAME] [-N DSN] [-R RET] [-V ENVID] [RECIPIENT...]
        sendmail -bs | -bp | -q
 
-Hand the message on standard input to the relay on this machine. Nothing is queued
-here: when the relay is down the exit code is 75 (EX_TEMPFAIL), and the caller tries
+Hand the message on standard input to the relay on this machine. While the relay is
+away, or has no room, the message is left in its maildrop, and goes out when the relay
+is back; where that can't be, the exit code is 75 (EX_TEMPFAIL), and the caller tries
 again. The message goes to all recipients or, when one is refused, to none.
 
   -t         the recipients are in To, Cc and Bcc, besides those on the command line
@@ -54,7 +57,7 @@ Bcc is taken out of the message. From is added when it is missing; addresses wit
 a domain get this machine's name. The relay is at $MTA_SMTP ("ip:port"), else where
 the configuration says. Other options of sendmail are accepted and ignored.
 
-Exit codes: 0 sent, 64 wrong usage, 65 wrong message, 67 no such user, 68 no such
+Exit codes: 0 sent or safely left, 64 wrong usage, 65 wrong message, 67 no such user, 68 no such
 domain, 69 refused, 74 reading failed, 75 try again later, 77 may not relay.
 `
 
@@ -128,6 +131,7 @@ type local struct {
 	smtp     string // "ip:port" of the relay
 	hostname string // for addresses without a domain, and EHLO
 	user     string // who has called
+	dataDir  string // of the relay; "" when it is not known whether it is on this machine
 }
 
 // local never fails for want of the configuration: mail must not be lost over a file that somebody
@@ -142,7 +146,12 @@ func (c *cli) local() local {
 	}
 	l := local{smtp: c.env("MTA_SMTP"), hostname: cmp.Or(w.Hostname, config.DefaultWhereabouts().Hostname)}
 	if l.smtp == "" {
-		l.smtp = relayAddress(w.SMTP)
+		l.dataDir = cmp.Or(w.DataDir, config.DefaultWhereabouts().DataDir)
+		for _, address := range append(w.SMTP, config.DefaultWhereabouts().SMTP...) {
+			if l.smtp = config.Reachable(address); l.smtp != "" {
+				break
+			}
+		}
 	}
 	if u, err := user.Current(); err == nil {
 		l.user = u.Username
@@ -150,24 +159,6 @@ func (c *cli) local() local {
 		l.user = "nobody"
 	}
 	return l
-}
-
-// relayAddress is where a relay with such listeners can be reached from this machine.
-func relayAddress(listeners []string) string {
-	for _, address := range append(listeners, config.DefaultWhereabouts().SMTP...) {
-		host, port, err := net.SplitHostPort(address)
-		if err != nil {
-			continue
-		}
-		switch host {
-		case "", "0.0.0.0":
-			host = "127.0.0.1"
-		case "::":
-			host = "::1"
-		}
-		return net.JoinHostPort(host, port)
-	}
-	return ""
 }
 
 // qualify makes an address of what people write: one without a domain is on this machine.
@@ -192,7 +183,7 @@ func (c *cli) sendmailSend(o sendmailOptions) int {
 		code = e.code
 	}
 	if code == exTempFail {
-		fmt.Fprintln(c.err, "sendmail: the message was not sent, and is not queued here: try again later")
+		fmt.Fprintln(c.err, "sendmail: the message was not sent: try again later")
 	}
 	return c.sysexit("sendmail", code, err)
 }
@@ -220,7 +211,30 @@ func (c *cli) sendMessage(o sendmailOptions) error {
 		return err
 	}
 	m.finish(author)
-	return submit(&l, o, sender, recipients, m)
+	err = submit(&l, o, sender, recipients, m)
+	if e := (exit{}); errors.As(err, &e) && e.code == exTempFail && l.dataDir != "" {
+		return leave(&l, o, sender, recipients, m, err)
+	}
+	return err
+}
+
+// leave puts the message where the relay finds it when it is back. why is what kept the relay from
+// taking it now.
+func leave(l *local, o sendmailOptions, sender envelope.Address, recipients []envelope.Address, m *message, why error) error {
+	content, err := m.content()
+	if err != nil {
+		return err
+	}
+	e := maildrop.Envelope{
+		Sender: sender, Recipients: recipients, Return: string(o.ret), ID: o.envid, UTF8: needsUTF8(sender, recipients, m),
+	}
+	for _, n := range o.notify {
+		e.Notify = append(e.Notify, string(n))
+	}
+	if err := maildrop.Dir(filepath.Join(l.dataDir, config.Maildrop)).Put(e, content, m.size()); err != nil {
+		return exit{errors.Join(why, fmt.Errorf("leaving the message for the relay: %w", err)), exTempFail}
+	}
+	return nil
 }
 
 // sendmailSMTP speaks SMTP between standard input and output and the relay.

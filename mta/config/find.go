@@ -1,6 +1,7 @@
 package config
 
 import (
+	"net"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -34,6 +35,24 @@ func Find(path string, env func(string) string) (Whereabouts, error) {
 
 // DefaultWhereabouts are those of the built-in defaults.
 func DefaultWhereabouts() Whereabouts { return find(nil, nil) }
+
+// Maildrop is the directory in data_dir where sendmail leaves mail while the relay is away.
+const Maildrop = "maildrop"
+
+// Reachable is where a listener's address is reached from the machine itself: "" when it is none.
+func Reachable(listener string) string {
+	host, port, err := net.SplitHostPort(listener)
+	if err != nil {
+		return ""
+	}
+	switch host {
+	case "", "0.0.0.0":
+		host = "127.0.0.1"
+	case "::":
+		host = "::1"
+	}
+	return net.JoinHostPort(host, port)
+}
 
 func find(src []byte, env func(string) string) Whereabouts {
 	defaults := builtIn()

@@ -1,0 +1,334 @@
+package mta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/emersion/go-smtp"
+
+	"mta/delivery"
+	"mta/internal/envelope"
+	"mta/internal/reply"
+	"mta/mta/config"
+	"mta/queue"
+	"mta/submission/maildrop"
+)
+
+// pickup takes what sendmail left in the maildrop while the relay was away. It hands each letter to
+// the relay's own listener, as sendmail would have: so all checks, limits and records are those of
+// any submission, and a file gets its owner no more than that. What the relay refuses comes back to
+// the sender as a report.
+//
+// Its goroutine is run.
+type pickup struct {
+	dir     maildrop.Dir
+	address func() string // of the listener
+	policy  func() *policy
+	report  func(n notification, attempts []attempt, content io.Reader) error
+	now     func() time.Time
+	log     *slog.Logger
+
+	// begun is how far letters are that the listener has taken in part, by name.
+	begun map[string]handed
+
+	mu   sync.Mutex // guards what follows
+	why  string     // what is in the way just now
+	kept string     // what was set aside last
+}
+
+// handed is how many recipients of a letter are dealt with, and which of them were refused.
+type handed struct {
+	next    int
+	refused []attempt
+}
+
+func newPickup(r *Relay, reports *reportWriter) *pickup {
+	return &pickup{
+		dir:     maildrop.Dir(maildropDir(r.policy.Load().cfg.DataDir)),
+		address: r.sendmailAddress,
+		policy:  r.policy.Load,
+		report:  reports.commit,
+		now:     r.now,
+		log:     r.log,
+
+		begun: make(map[string]handed),
+	}
+}
+
+// maildropDir is where sendmail leaves mail, within the data directory.
+func maildropDir(dataDir string) string { return filepath.Join(dataDir, config.Maildrop) }
+
+// sendmailAddress is where sendmail finds the relay: its first listener.
+func (r *Relay) sendmailAddress() string {
+	all := r.listeners.addresses()
+	if len(all) == 0 {
+		return ""
+	}
+	return config.Reachable(all[0])
+}
+
+// pickupEvery is how often the maildrop is looked through. Most often it is empty.
+const pickupEvery = 5 * time.Second
+
+func (p *pickup) run(ctx context.Context) {
+	if err := p.dir.Make(); err != nil {
+		p.set(fmt.Sprintf("sendmail can leave no mail while the relay is away: %v", err))
+		p.log.Error("making the maildrop", "error", err)
+		return
+	}
+	p.look()
+	again := time.NewTicker(pickupEvery)
+	defer again.Stop()
+	for {
+		p.all(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-again.C:
+		}
+	}
+}
+
+// all takes what there is.
+func (p *pickup) all(ctx context.Context) {
+	var why error
+	err := p.dir.Names(p.now(), func(name string) {
+		if ctx.Err() != nil {
+			return
+		}
+		if err := p.one(ctx, name); err != nil {
+			why = fmt.Errorf("letter %s: %w", name, err)
+		}
+	})
+	if err == nil {
+		err = why
+	}
+	if err == nil || ctx.Err() != nil {
+		p.set("")
+		return
+	}
+	p.set(fmt.Sprintf("mail that sendmail left in %s is not picked up: %v", p.dir, err))
+}
+
+// one takes a letter. An error leaves it where it is, for another time.
+func (p *pickup) one(ctx context.Context, name string) error {
+	l, err := p.dir.Open(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case errors.Is(err, maildrop.ErrBroken):
+		return p.setAside(name, err)
+	case err != nil:
+		return err
+	}
+	defer l.Close()
+	err = p.hand(ctx, l)
+	if err != nil && p.now().Sub(l.Left) <= p.policy().cfg.Defaults.Traffic.MaxAge {
+		return err
+	}
+	refused := p.begun[name].refused
+	if err != nil {
+		refused = append(refused, restRefused(l, p.begun[name].next, err)...)
+	}
+	if len(refused) > 0 {
+		if l.Sender.Null() {
+			return p.setAside(name, fmt.Errorf("refused, and there is no sender to tell: %s", refused[0].result.Reply))
+		}
+		m := messageOf(l)
+		n := notification{kind: notifyFailed, message: m, attempts: refused}
+		if wanted := n.wanted(); len(wanted) > 0 {
+			if err := p.report(n, wanted, l.Content()); err != nil {
+				return err
+			}
+		}
+	}
+	delete(p.begun, name)
+	p.log.Info("picked up mail that sendmail left", "letter", name, "user", l.UID, "left", l.Left, "recipients", len(l.Recipients), "refused", len(refused))
+	return p.dir.Remove(name)
+}
+
+// setAside puts away what can't be used, for an operator to look at.
+func (p *pickup) setAside(name string, why error) error {
+	path, err := p.dir.SetAside(name)
+	if err != nil {
+		return fmt.Errorf("%w; setting it aside: %w", why, err)
+	}
+	p.log.Error("a file in the maildrop was set aside", "file", name, "now", path, "error", why)
+	p.look()
+	return nil
+}
+
+// look counts what was set aside: it is an alarm until an operator has looked at it.
+func (p *pickup) look() {
+	n, err := p.dir.Broken()
+	kept := ""
+	if err == nil && n > 0 {
+		kept = fmt.Sprintf("%d files in %s are no mail that the relay can take: look at them, and remove them", n, filepath.Join(string(p.dir), "broken"))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.kept = kept
+}
+
+func (p *pickup) set(why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.why = why
+}
+
+// trouble says what an operator should know of, "" for nothing.
+func (p *pickup) trouble() string {
+	p.look()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.why != "" {
+		return p.why
+	}
+	return p.kept
+}
+
+// messageOf is a letter as a report has it.
+func messageOf(l *maildrop.Letter) *envelope.Message {
+	m := &envelope.Message{Sender: l.Sender, EnvID: l.ID, Received: l.Left, UTF8: l.UTF8, Size: l.Size}
+	if l.Return == string(smtp.DSNReturnHeaders) {
+		m.Ret = envelope.RetHeaders
+	}
+	var notify envelope.Notify
+	for _, word := range l.Notify {
+		notify |= map[string]envelope.Notify{
+			"SUCCESS": envelope.NotifySuccess, "FAILURE": envelope.NotifyFailure, "DELAY": envelope.NotifyDelay, "NEVER": envelope.NotifyNever,
+		}[word]
+	}
+	for _, r := range l.Recipients {
+		m.Recipients = append(m.Recipients, envelope.Recipient{Address: r, Notify: notify})
+	}
+	return m
+}
+
+func refusal(index int, r reply.Reply) attempt {
+	return attempt{queue.Pending{Index: index}, delivery.Result{Recipient: index, Reply: r}}
+}
+
+// restRefused is what becomes of the recipients, from one on, of a letter that is too old.
+func restRefused(l *maildrop.Letter, from int, why error) (rest []attempt) {
+	for i := from; i < len(l.Recipients); i++ {
+		rest = append(rest, refusal(i, reply.Local(554, reply.Enhanced{5, 4, 7}, "submission", "the message was too old before the relay could take it: %v", why)))
+	}
+	return rest
+}
+
+// handTime bounds one session.
+const handTime = 10 * time.Minute
+
+// hand gives a letter to the listener. An error means that the rest is to be tried again.
+func (p *pickup) hand(ctx context.Context, l *maildrop.Letter) error {
+	ctx, cancel := context.WithTimeout(ctx, handTime)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", p.address())
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	client := smtp.NewClient(conn)
+	defer client.Close()
+	if err := client.Hello(p.policy().cfg.Hostname); err != nil {
+		return err
+	}
+	for p.begun[l.Name].next < len(l.Recipients) {
+		done := p.begun[l.Name]
+		next, refused, err := p.transaction(client, l, done.next)
+		if err != nil {
+			return err
+		}
+		p.begun[l.Name] = handed{next, append(done.refused, refused...)}
+	}
+	_ = client.Quit() // the relay has it, whatever becomes of the connection
+	return nil
+}
+
+// transaction sends to the recipients from one on, as many as the listener takes at once. It returns
+// where to go on.
+func (p *pickup) transaction(client *smtp.Client, l *maildrop.Letter, from int) (next int, refused []attempt, err error) {
+	all := func(err error) (int, []attempt, error) {
+		r, ok := permanent(err)
+		if !ok {
+			return from, nil, err
+		}
+		var refused []attempt
+		for i := from; i < len(l.Recipients); i++ {
+			refused = append(refused, refusal(i, r))
+		}
+		return len(l.Recipients), refused, nil
+	}
+	if err := client.Mail(string(l.Sender), &smtp.MailOptions{Size: l.Size, Return: smtp.DSNReturn(l.Return), EnvelopeID: l.ID, UTF8: l.UTF8}); err != nil {
+		return all(err)
+	}
+	taken := 0
+	for next = from; next < len(l.Recipients); next++ {
+		err := client.Rcpt(string(l.Recipients[next]), &smtp.RcptOptions{Notify: notifyWords(l.Notify)})
+		r, ok := permanent(err)
+		switch {
+		case err == nil:
+			taken++
+			continue
+		case ok:
+			refused = append(refused, refusal(next, r))
+			continue
+		case taken == 0:
+			return from, nil, err
+		}
+		break // as many as it takes for now
+	}
+	if taken == 0 {
+		return next, refused, client.Reset()
+	}
+	if err := p.content(client, l); err != nil {
+		return all(err)
+	}
+	return next, refused, nil
+}
+
+// content sends the message, with a field that says whose it is: the file's owner can't be forged.
+func (p *pickup) content(client *smtp.Client, l *maildrop.Letter) error {
+	w, err := client.Data()
+	if err != nil {
+		return err
+	}
+	field := fmt.Sprintf("Received: by %s (mta, from userid %d)\r\n\tid %s; %s\r\n",
+		p.policy().cfg.Hostname, l.UID, l.Name, l.Left.Format("Mon, 02 Jan 2006 15:04:05 -0700"))
+	if _, err := io.Copy(w, io.MultiReader(strings.NewReader(field), l.Content())); err != nil {
+		return err
+	}
+	_, err = w.CloseWithResponse()
+	return err
+}
+
+func notifyWords(words []string) (all []smtp.DSNNotify) {
+	for _, w := range words {
+		all = append(all, smtp.DSNNotify(w))
+	}
+	return all
+}
+
+// permanent gives the listener's answer when that is a refusal for good.
+func permanent(err error) (reply.Reply, bool) {
+	answer := (*smtp.SMTPError)(nil)
+	if !errors.As(err, &answer) || answer.Code < 500 {
+		return reply.Reply{}, false
+	}
+	e := answer.EnhancedCode
+	enhanced := reply.Enhanced{5, 0, 0}
+	if e[0] == 5 {
+		enhanced = reply.Enhanced{uint16(e[0]), uint16(e[1]), uint16(e[2])}
+	}
+	return reply.Reply{Code: answer.Code, Enhanced: enhanced, Text: answer.Message, Command: "submission", Local: true}, true
+}

@@ -1,0 +1,217 @@
+package maildrop
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxBroken is how many broken files are kept. What comes then is removed: it was not made by
+// sendmail, and whoever makes such files must not fill the disk with them.
+const maxBroken = 1000
+
+// partlyFor is how long a file may be in the making.
+const partlyFor = 24 * time.Hour
+
+// Make makes the directory, or sees to it that one that is there is as it must be. It is for the
+// relay, whose user owns it.
+func (d Dir) Make() error {
+	for _, part := range []struct {
+		path string
+		mode fs.FileMode
+	}{
+		{string(d), 0o711},
+		{d.broken(), 0o700},
+		{d.new(), fs.ModeSetgid | fs.ModeSticky | 0o733},
+	} {
+		if err := os.Mkdir(part.path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		info, err := os.Lstat(part.path)
+		if err != nil {
+			return err
+		}
+		if stat := info.Sys().(*syscall.Stat_t); !info.IsDir() || int(stat.Uid) != os.Geteuid() {
+			return fmt.Errorf("%s is not a directory of the relay's user: chown it, or remove it", part.path)
+		}
+		if err := os.Chmod(part.path, part.mode); err != nil { // Mkdir goes by the umask
+			return err
+		}
+	}
+	return nil
+}
+
+// Names calls each with the names of the letters that are there, in no order. It removes what was
+// never finished.
+func (d Dir) Names(now time.Time, each func(name string)) error {
+	f, err := os.Open(d.new())
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for {
+		names, err := f.Readdirnames(256)
+		for _, name := range names {
+			if !strings.HasPrefix(name, ".") {
+				each(name)
+				continue
+			}
+			path := filepath.Join(d.new(), name)
+			if info, err := os.Lstat(path); err == nil && now.Sub(info.ModTime()) > partlyFor {
+				os.Remove(path)
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// Letter is an open one.
+type Letter struct {
+	Envelope
+	Name string
+	UID  int       // of the user who left it
+	Left time.Time // when
+	Size int64     // of the content, in octets
+
+	file  *os.File
+	start int64 // of the content in the file
+}
+
+// Open opens a letter. ErrBroken says that the file holds none; fs.ErrNotExist that it is gone.
+func (d Dir) Open(name string) (l *Letter, err error) {
+	path := filepath.Join(d.new(), name)
+	// Whatever it is, to open it must neither wait (a FIFO) nor lead elsewhere (a symbolic link).
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	switch {
+	case errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.ENXIO):
+		return nil, fmt.Errorf("%w: %w", ErrBroken, err)
+	case err != nil:
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	stat := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%w: no regular file", ErrBroken)
+	case stat.Nlink != 1: // a hard link to what may be another user's file
+		return nil, fmt.Errorf("%w: the file has %d names", ErrBroken, stat.Nlink)
+	case info.Size() < trailer:
+		return nil, fmt.Errorf("%w: it is cut short", ErrBroken)
+	case info.Size() > MaxSize:
+		return nil, fmt.Errorf("%w: it is larger than %d octets", ErrBroken, int64(MaxSize))
+	}
+	l = &Letter{Name: name, UID: int(stat.Uid), Left: info.ModTime(), file: f}
+	return l, l.read(info.Size())
+}
+
+// read reads the envelope, and the rest for its checksum.
+func (l *Letter) read(size int64) error {
+	sum := crc32.New(castagnoli)
+	all := bufio.NewReaderSize(io.TeeReader(io.NewSectionReader(l.file, 0, size-trailer), sum), 64<<10)
+	line, err := readLine(all)
+	if err != nil {
+		return err
+	}
+	var h head
+	if err := json.Unmarshal(line, &h); err != nil {
+		return fmt.Errorf("%w: envelope: %w", ErrBroken, err)
+	}
+	l.Envelope, l.Size, l.start = h.Envelope, h.Size, int64(len(line))
+	switch {
+	case h.Version != version:
+		return fmt.Errorf("%w: version %d is not known", ErrBroken, h.Version)
+	case !h.valid():
+		return fmt.Errorf("%w: the envelope is none that SMTP can carry", ErrBroken)
+	case l.start+h.Size+trailer != size:
+		return fmt.Errorf("%w: it has not the size that it says", ErrBroken)
+	}
+	if _, err := io.Copy(io.Discard, all); err != nil {
+		return err
+	}
+	written := make([]byte, trailer)
+	if _, err := l.file.ReadAt(written, size-trailer); err != nil {
+		return err
+	}
+	if string(written) != fmt.Sprintf("%08x\n", sum.Sum32()) {
+		return fmt.Errorf("%w: wrong checksum", ErrBroken)
+	}
+	return nil
+}
+
+// readLine reads the first line with its end.
+func readLine(r *bufio.Reader) (line []byte, err error) {
+	for len(line) <= maxHead {
+		part, err := r.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case err == nil:
+			return line, nil
+		case err == io.EOF:
+			return nil, fmt.Errorf("%w: it has no envelope", ErrBroken)
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("%w: the envelope is larger than %d octets", ErrBroken, maxHead)
+}
+
+// Content gives the message from its beginning.
+func (l *Letter) Content() io.Reader { return io.NewSectionReader(l.file, l.start, l.Size) }
+
+// Close closes the file.
+func (l *Letter) Close() error { return l.file.Close() }
+
+// Remove takes a letter out: it was dealt with.
+func (d Dir) Remove(name string) error { return os.Remove(filepath.Join(d.new(), name)) }
+
+// SetAside puts a file where it is left alone, and gives its new path: "" when there are too many
+// of those, and it was removed.
+func (d Dir) SetAside(name string) (path string, err error) {
+	n, err := d.Broken()
+	if err != nil {
+		return "", err
+	}
+	if n >= maxBroken {
+		return "", os.RemoveAll(filepath.Join(d.new(), name))
+	}
+	path = filepath.Join(d.broken(), name)
+	return path, os.Rename(filepath.Join(d.new(), name), path)
+}
+
+// Broken counts the files that were set aside.
+func (d Dir) Broken() (int, error) {
+	f, err := os.Open(d.broken())
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	names, err := f.Readdirnames(maxBroken + 1)
+	if err == io.EOF {
+		err = nil
+	}
+	return len(names), err
+}
