@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"mta/destdb"
-	"mta/internal/gcra"
 )
 
 // Learn takes records into the picture: from the store at start, or from other nodes.
@@ -80,15 +79,12 @@ type LaneInfo struct {
 	Opening      int // connections on their way
 	// Why is what the first of those that wait waits for, or why nothing is taken that could wait; ""
 	// when neither is so. Until is when that changes, where it is known.
-	Why    string
-	Until  time.Time
-	Oldest time.Time // when the oldest that waits was submitted
-	Limits Limits
-	// SlowStart is how many connections the site has earned; Drain is the rate after an outage, ""
-	// when there is no such limit.
-	SlowStart int
-	Drain     string
-	DrainRate gcra.Rate // the same
+	Why       string
+	Until     time.Time
+	Oldest    time.Time // when the oldest that waits was submitted
+	Limits    Limits
+	SlowStart int       // connections that the site has earned
+	Draining  *Draining // a backlog after an outage; nil when there is none
 }
 
 // lanesOf lists a site's lanes by source.
@@ -113,8 +109,7 @@ func (l *lane) info(now time.Time) LaneInfo {
 		i.Why, i.Until = r.Text, until
 	}
 	if l.drain.active() && !l.limits.NoDrain {
-		i.DrainRate = l.drain.rate(now)
-		i.Drain = i.DrainRate.String()
+		i.Draining = l.drain.picture(now)
 	}
 	return i
 }

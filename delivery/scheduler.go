@@ -254,7 +254,7 @@ func (s *Scheduler) lane(j *Job, now time.Time) *lane {
 	if s.lanes[key] == nil {
 		s.lanes[key] = l
 		s.bySite[key.site] = append(s.bySite[key.site], l)
-		l.drain.resume(l, j, now)
+		l.drain.resume(l, now)
 	}
 	return l
 }

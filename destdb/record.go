@@ -28,6 +28,9 @@ type Record struct {
 	Usual   float64   `json:"usual,omitempty"`
 	Good    time.Time `json:"good,omitzero"`     // LastGood
 	Actions []Action  `json:"actions,omitempty"` // hosts: Suspensions
+
+	DrainBegan time.Time `json:"drain_began,omitzero"` // sites
+	DrainRate  float64   `json:"drain_rate,omitempty"`
 }
 
 func (db *DB) touch(k Key) { db.changed[k] = struct{}{} }
@@ -51,7 +54,7 @@ func (db *DB) record(k Key) Record {
 	case k.Site != "":
 		if s := db.sites[k.Site]; s != nil {
 			r.Gone, r.Used, r.Allowed, r.Usual = false, s.used, s.Allowed, s.Usual
-			r.Good = s.LastGood
+			r.Good, r.DrainBegan, r.DrainRate = s.LastGood, s.DrainBegan, s.DrainRate
 			r.Actions = append(r.Actions, s.Actions...)
 		}
 	case k.Source == "":
@@ -127,6 +130,7 @@ func (s *Site) learn(r Record) {
 		return
 	}
 	s.Allowed, s.Usual, s.used = max(r.Allowed, 1), r.Usual, r.Used
+	s.DrainBegan, s.DrainRate = r.DrainBegan, r.DrainRate
 	if r.Good.After(s.LastGood) {
 		s.LastGood = r.Good
 	}

@@ -8,9 +8,13 @@ type Site struct {
 
 	// Allowed is how many connections slow start has come to: 1 at first, more with good replies.
 	Allowed float64
-	// Usual is the rate at which mail left over the last day, in jobs a second: what draining after
-	// an outage is measured by. 0 is not known.
+	// Usual is the rate at which the site takes mail when there is some, from one source, in messages a
+	// second: what draining after an outage begins with. 0 is not known.
 	Usual float64
+	// DrainBegan is when the outage ended whose backlog is draining, zero when none is; DrainRate is how
+	// far the rate from one source has come, in messages a second.
+	DrainBegan time.Time
+	DrainRate  float64
 	// LastGood is when the site last took a message.
 	LastGood time.Time
 	// Actions are in force or were of late, oldest first.

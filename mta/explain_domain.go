@@ -141,15 +141,35 @@ func (c *domainCase) addSite(d destinations) {
 		s := siteOf(&known.SiteInfo, c.now)
 		c.Connections, c.SlowStart, c.Actions = s.Connections, s.SlowStart, s.Actions
 	}
+	drains := 0
 	for _, l := range known.Lanes {
-		c.Lanes = append(c.Lanes, control.Lane{
-			Source: l.Source, Waiting: l.Waiting, Running: l.Running, Opening: l.Opening, Why: l.Why, Until: l.Until, Oldest: l.Oldest, Drain: l.Drain,
-		})
-		if l.Drain != "" {
-			c.limit("drain after an outage", l.Drain, "site "+c.Site+" from source "+l.Source, "the usual rate of the site", "")
-			c.drains = append(c.drains, drainCase{l.Source, l.DrainRate})
+		if l.Draining != nil {
+			drains++
 		}
 	}
+	for _, l := range known.Lanes {
+		c.Lanes = append(c.Lanes, control.Lane{
+			Source: l.Source, Waiting: l.Waiting, Running: l.Running, Opening: l.Opening, Why: l.Why, Until: l.Until, Oldest: l.Oldest,
+		})
+		if l.Draining != nil {
+			c.addDrain(&l, c.Queued.Parked/drains)
+		}
+	}
+}
+
+// addDrain says how the backlog of a lane leaves after an outage, and when it will be gone. Parked is how
+// much of it waits in the queue.
+func (c *domainCase) addDrain(l *delivery.LaneInfo, parked int) {
+	rate, n := l.Draining.Rate, parked+l.Waiting
+	gone := c.now.Add(l.Draining.Takes(n))
+	shown := &c.Lanes[len(c.Lanes)-1]
+	shown.Drain, shown.DrainEnds = rate.String(), gone
+	if shown.Why != "" {
+		shown.Why += fmt.Sprintf("; the backlog of %d will be gone by about %s if the site goes on taking it", n, gone.Format(time.DateTime))
+	}
+	c.limit("drain after an outage", shown.Drain, "site "+c.Site+" from source "+l.Source, "the usual rate of the site, doubled every half minute without trouble",
+		fmt.Sprintf("%d wait, gone by about %s", n, gone.Format(time.DateTime)))
+	c.drains = append(c.drains, drainCase{l.Source, rate})
 }
 
 func (c *domainCase) addSource(s delivery.Source, limits delivery.Limits, missing bool, warm *warming) {

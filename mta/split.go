@@ -2,7 +2,6 @@ package mta
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"mta/delivery"
@@ -218,7 +217,7 @@ func warmupOutcome(r reply.Reply) warmup.Outcome {
 	switch {
 	case r.OK():
 		return warmup.Delivered
-	case policy && !greylists(r):
+	case policy && !r.Greylists():
 		return warmup.PolicyRefusal
 	case r.Permanent():
 		return warmup.HardBounce
@@ -233,14 +232,4 @@ func refusedOutcome(r reply.Reply) warmup.Outcome {
 		return x
 	}
 	return warmup.Deferred
-}
-
-// greylists says whether a refusal only asks to come again (RFC 6647): that is no policy against this
-// sender, whatever its code.
-func greylists(r reply.Reply) bool {
-	if !r.Temporary() {
-		return false
-	}
-	text := strings.ToLower(r.Text)
-	return strings.Contains(text, "greylist") || strings.Contains(text, "graylist") || strings.Contains(text, "postgrey")
 }

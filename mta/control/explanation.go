@@ -115,6 +115,8 @@ type Lane struct {
 	Until   time.Time `json:"until,omitzero"`
 	Oldest  time.Time `json:"oldest,omitzero"` // since when the oldest waits
 	Drain   string    `json:"drain,omitempty"` // the rate to which it is held after an outage
+	// DrainEnds is about when what piled up in an outage will be gone.
+	DrainEnds time.Time `json:"drain_ends,omitzero"`
 }
 
 // QueuedCounts are recipients in the queue. One that was never tried and never parked is not known
