@@ -81,7 +81,7 @@ func (l listenerEvents) Received(m *envelope.Message) {
 
 // Rejected is called by submission for each refusal.
 func (l listenerEvents) Rejected(r submission.Rejection) {
-	l.tally.refused(l.listener)
+	l.tally.refused(l.listener, max(r.Count, 1))
 	l.accountant.Rejected(r)
 }
 
@@ -133,15 +133,15 @@ func (a *accountant) reception(m *envelope.Message) {
 	}
 }
 
-// Rejected is called by submission for each refusal.
+// Rejected is called by submission for each refusal, or for a number of them.
 func (a *accountant) Rejected(r submission.Rejection) {
-	a.meter.refused(r.Reply)
+	a.meter.refused(r.Reply, max(r.Count, 1))
 	if a.log == nil {
 		return
 	}
 	rec := accounting.Record{
 		Type: accounting.Rejection, Sender: r.Sender, Recipient: r.Recipient, Response: r.Reply,
-		Peer: accounting.Peer{Name: r.HeloName, Addr: r.Peer.Addr()}, Time: r.Time, Tenant: r.Tenant, Session: r.Session,
+		Peer: accounting.Peer{Name: r.HeloName, Addr: r.Peer.Addr()}, Time: r.Time, Tenant: r.Tenant, Session: r.Session, Count: r.Count,
 	}
 	if len(r.Recipients) == 0 {
 		a.log.Add(&rec)

@@ -41,6 +41,10 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 	pause := func(ctx context.Context) error { return r.dispatcher.pause(ctx) }
 	r.refiller = newRefiller(func(f delivery.Flow) bool { return r.dispatcher.unpark(f) }, pause)
 	r.routedMail = newRefiller(func(domain string) bool { return r.dispatcher.unparkRouted(domain) }, pause)
+	most := cfg.Delivery.MaxConnections
+	if d := shareDescriptors(r.files, cfg); d.out > 0 {
+		most = d.out
+	}
 	r.delivery = delivery.New(delivery.Config{
 		DB:                    db,
 		Store:                 store,
@@ -52,7 +56,7 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 		OnRefused:             r.warm.refused,
 		Backoff:               backoffRules(cfg),
 		Trace:                 r.tracer.watch,
-		MaxConnections:        cfg.Delivery.MaxConnections,
+		MaxConnections:        most,
 		MaxMessageConcurrency: cfg.Delivery.MaxMessageConcurrency,
 		ScaleMaxConcurrency:   cfg.Delivery.ScaleMaxConcurrency,
 		Log:                   r.log,

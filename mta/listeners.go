@@ -256,6 +256,7 @@ func submissionConfig(cfg *config.Config, l *config.Listener) submission.Config 
 		},
 		ImplicitTLS: l.TLS.Implicit,
 	}
+	out.Buffered = int64(cfg.Queue.LargeBody)
 	out.VerifyRecipients = l.VerifyRecipients == "domain"
 	if l.BareNewline == "normalise" {
 		out.BareNewlines = submission.NormaliseBareNewlines

@@ -62,6 +62,8 @@ func (m *meter) attempted(kind eventKind, o *outcomes, at attempt, now time.Time
 	}
 }
 
-func (m *meter) refused(r reply.Reply) { m.refusals.WithLabelValues(strconv.Itoa(r.Code)).Inc() }
+func (m *meter) refused(r reply.Reply, n int64) {
+	m.refusals.WithLabelValues(strconv.Itoa(r.Code)).Add(float64(n))
+}
 
 func (m *meter) committed(took time.Duration) { m.commit.Observe(took.Seconds()) }

@@ -81,6 +81,8 @@ type Relay struct {
 	longest  atomic.Pointer[longestAge]
 	servers  map[string]submissionServer // by listener; New's, then guarded by reload
 	inbound  inbound                     // connections of clients
+	incoming *submission.Memory          // for messages of all servers that are coming in
+	files    int                         // that the process may have open
 	sites    siteProviders
 	sessions envelope.IDs // names sessions, whatever the listener
 	reload   sync.Mutex   // one reload at a time
@@ -260,6 +262,8 @@ type longestAge struct {
 }
 
 func (r *Relay) openListeners(cfg *config.Config, undo *undoer) (err error) {
+	r.files, r.incoming = fileLimit(), submission.NewMemory(int64(cfg.Queue.IncomingMemory))
+	shareDescriptors(r.files, cfg).warn(r.log)
 	r.listeners, err = openListeners(cfg, func(l *config.Listener) (*submission.Server, error) { return r.newSubmission(cfg, l) }, r.log)
 	if err == nil {
 		undo.add(r.listeners.closeSockets)
@@ -271,8 +275,10 @@ func (r *Relay) openListeners(cfg *config.Config, undo *undoer) (err error) {
 // was made from is the same: a reload that changes other things disturbs no client.
 func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener) (*submission.Server, error) {
 	made := submissionServer{settings: submissionConfig(cfg, l)}
+	made.settings.Limits.Connections = shareDescriptors(r.files, cfg).of(l)
 	sc := made.settings
 	sc.Store, sc.Ready, sc.Events, sc.Log, sc.IDs, sc.Open = r.store, r.store.Ready, listenerEvents{r.events, l.Name}, r.log.With("listener", l.Name), &r.sessions, r.inbound.of(l.Name)
+	sc.Memory = r.incoming
 	sc.Verifier, sc.Suppressed = domainVerifier{r}, r.suppression.refuses
 	if l.TLS.Enabled() {
 		pair, err := tls.LoadX509KeyPair(l.TLS.Certificate, l.TLS.Key)

@@ -163,11 +163,11 @@ func (t *tallies) taken(listener string, m *envelope.Message) {
 	l.messages++
 }
 
-// refused counts a refusal by a listener.
-func (t *tallies) refused(listener string) {
+// refused counts n refusals by a listener.
+func (t *tallies) refused(listener string, n int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.of(tallyListener, listener).refused++
+	t.of(tallyListener, listener).refused += n
 }
 
 // site is get for a site.

@@ -164,7 +164,7 @@ func (c *conn) observe(line []byte) int {
 	return code
 }
 
-// report tells the accounting log and ours of a refusal.
+// report notes a refusal.
 func (c *conn) report(command string, r reply.Reply) {
 	r.Command = command
 	e := Rejection{
@@ -180,9 +180,23 @@ func (c *conn) report(command string, r reply.Reply) {
 	default:
 		e.Sender, e.Recipients = tx.sender, tx.recipients
 	}
-	c.srv.cfg.Events.Rejected(e)
-	c.srv.cfg.Log.LogAttrs(context.Background(), slog.LevelInfo, "refused",
+	first := toldOfStrangers
+	if c.client.relay {
+		first = toldOfClients
+	}
+	c.srv.refusals.add(c.client.network, e, first)
+}
+
+// tellRefusal writes a refusal, or a number of them, into the accounting log and ours.
+func (s *Server) tellRefusal(e Rejection) {
+	s.cfg.Events.Rejected(e)
+	attrs := []slog.Attr{
 		slog.String("session", e.Session), slog.Any("peer", e.Peer), slog.String("helo", e.HeloName),
 		slog.String("sender", string(e.Sender)), slog.String("recipient", string(e.Recipient)),
-		slog.String("reply", r.Error()))
+		slog.String("reply", e.Reply.Error()),
+	}
+	if e.Count > 1 {
+		attrs = append(attrs, slog.Int64("count", e.Count), slog.Any("network", clientNetwork(e.Peer.Addr())))
+	}
+	s.cfg.Log.LogAttrs(context.Background(), slog.LevelInfo, "refused", attrs...)
 }

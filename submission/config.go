@@ -38,7 +38,8 @@ type Events interface {
 	Rejected(Rejection)
 }
 
-// Rejection is a refused connection, sender, recipient or content.
+// Rejection is a refused connection, sender, recipient or content. Those that repeat come as one,
+// once a minute, with their Count and what the last of them had.
 type Rejection struct {
 	Time      time.Time
 	Session   string
@@ -49,6 +50,7 @@ type Rejection struct {
 	Recipient envelope.Address // when Reply.Command is RCPT
 	// Recipients are those that were accepted before the content was refused.
 	Recipients []envelope.Recipient
+	Count      int64       // how many of a kind this stands for; 0 and 1 are one
 	Reply      reply.Reply // Command is connect, MAIL, RCPT, DATA, or content
 }
 
@@ -119,6 +121,12 @@ type Config struct {
 	Now func() time.Time // for what is written down; deadlines use time.Now. Nil: time.Now
 	Log *slog.Logger     // nil: none
 	IDs *envelope.IDs    // for session ids; shared by the listeners of a node. Nil: its own
+	// Memory bounds what messages hold that are coming in; servers can share it. When it is used up
+	// they get 452 4.3.1. Nil: no bound.
+	Memory *Memory
+	// Buffered is how much of a message the store keeps in memory before it uses a file, octets.
+	// 0: all of it.
+	Buffered int64
 	// Open counts the open connections of all servers that share it. Nil: its own.
 	Open *atomic.Int64
 }
@@ -129,6 +137,7 @@ type Limits struct {
 	ConnectionsPerClient int   // open at once from one IPv4 address or IPv6 /64 [1000]
 	MessagesPerSession   int   // told to clients as MAILMAX (RFC 9422) [0: no limit]
 	ErrorsPerSession     int   // 5xx replies since the last accepted message [20]
+	IdleCommands         int   // NOOP, RSET, VRFY, EHLO and the like since the last accepted message [100]
 	Recipients           int   // per message [1000]
 	Size                 int64 // of a message, octets [50 MiB]
 	LineLength           int   // of a line in a message, octets without CRLF [64 KiB]
@@ -157,6 +166,7 @@ func (cfg Config) withDefaults() Config {
 	fill(&l.Connections, 10_000)
 	fill(&l.ConnectionsPerClient, 1000)
 	fill(&l.ErrorsPerSession, 20)
+	fill(&l.IdleCommands, 100)
 	fill(&l.Recipients, 1000)
 	fill(&l.Size, 50<<20)
 	fill(&l.LineLength, 64<<10)

@@ -72,9 +72,14 @@ type conn struct {
 
 	mu struct { // also used by Shutdown, and by the library's goroutine for BDAT
 		sync.Mutex
-		greeted bool         // preflight is over
-		idle    bool         // waits for a command outside of a transaction
-		chunks  *transaction // the one that BDAT is for
+		greeted bool // preflight is over
+		idle    bool // waits for a command outside of a transaction
+		// unproved: waits for a command until deadline, and its client has not shown that it
+		// sends mail.
+		unproved bool
+		deadline time.Time
+		hurried  bool         // deadline was shortened since slots are scarce
+		chunks   *transaction // the one that BDAT is for
 	}
 	chunking sync.WaitGroup // the library's goroutine for BDAT
 	closed   bool
@@ -83,7 +88,7 @@ type conn struct {
 
 func newConn(s *Server, socket net.Conn) *conn {
 	now := s.cfg.Now()
-	return &conn{srv: s, socket: socket, raw: socket, client: &client{session: s.cfg.IDs.Next(now).String(), since: now}}
+	return &conn{srv: s, socket: socket, raw: socket, client: &client{session: s.cfg.IDs.Next(now).String(), since: now, began: time.Now()}}
 }
 
 // SetReadDeadline tells that the library wants a command line; conn has its own deadlines. An
@@ -158,6 +163,10 @@ func (c *conn) mustEnd() (reply.Reply, bool) {
 	switch {
 	case c.client.errors >= c.srv.cfg.Limits.ErrorsPerSession:
 		return tooManyErrors.reply(), true
+	case c.client.idle > c.srv.cfg.Limits.IdleCommands:
+		return tooManyIdle.reply(), true
+	case c.mustHurry() && time.Since(c.client.began) > crowdedWhole:
+		return crowdedOut.reply(), true
 	case c.tx == nil && c.srv.isClosing():
 		return shuttingDown.reply(), true
 	}
@@ -199,6 +208,8 @@ func (c *conn) lostClient(err error) {
 		c.farewell(shuttingDown.reply())
 	case errors.Is(err, os.ErrDeadlineExceeded) && c.mu.chunks != nil:
 		c.farewell(contentTimeout.reply())
+	case errors.Is(err, os.ErrDeadlineExceeded) && c.wasHurried():
+		c.farewell(crowdedOut.reply())
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		c.farewell(idleTooLong.reply(c.srv.cfg.Timeouts.Command))
 	default:
@@ -263,12 +274,18 @@ func (c *conn) readDeadline(t time.Time) error {
 		}
 		c.mu.idle = true
 	}
+	if c.phase == phaseCommand && !c.client.proved {
+		c.mu.unproved, c.mu.deadline, c.mu.hurried = true, t, false
+		if c.mustHurry() {
+			t = c.shorten(t)
+		}
+	}
 	return c.socket.SetReadDeadline(t)
 }
 
 func (c *conn) notIdle() {
 	c.mu.Lock()
-	c.mu.idle = false
+	c.mu.idle, c.mu.unproved = false, false
 	c.mu.Unlock()
 }
 
@@ -426,6 +443,9 @@ func (c *conn) Close() error {
 	c.giveBack()
 	if c.client.held {
 		c.srv.releaseClient(c.client.network)
+	}
+	if c.client.stranger {
+		c.srv.unseat()
 	}
 	c.srv.remove(c, nil)
 	c.srv.cfg.Log.LogAttrs(context.Background(), slog.LevelDebug, "session ended",

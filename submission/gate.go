@@ -46,6 +46,11 @@ func (c *conn) gate(line []byte) {
 // dispatch does what a verb needs before the library sees it.
 func (c *conn) dispatch(verb, arg string) {
 	switch verb {
+	case "MAIL", "RCPT", "DATA", "BDAT", "STARTTLS", "QUIT":
+	default:
+		c.client.idle++
+	}
+	switch verb {
 	case "HELO", "EHLO":
 		c.gateHelo(verb, arg)
 	case "MAIL":
@@ -217,6 +222,7 @@ func (c *conn) gateChunk(arg string) {
 	case c.mu.chunks == nil:
 		c.answer(mailFirst.reply())
 	default:
+		c.client.idle++
 		c.answer(chunkTaken.reply())
 	}
 }

@@ -22,6 +22,7 @@ type intake struct {
 	check  checker
 	header header
 	top    []byte // this relay's header fields
+	held   int64  // octets of Config.Memory
 
 	releaseAt time.Time // when it is to be released; zero: at once
 	spread    time.Duration
@@ -33,12 +34,14 @@ func (c *conn) newIntake(tx *transaction) *intake {
 	in.c, in.tx, in.draft = c, tx, cfg.Store.Begin(tx.size)
 	in.check = checker{newlines: cfg.BareNewlines, maxLine: cfg.Limits.LineLength, endsCRLF: true, scratch: in.check.scratch[:0]}
 	in.header = header{text: in.header.text[:0]}
+	in.account()
 	return in
 }
 
 // release lets go of everything. A message that was not committed is dropped.
 func (in *intake) release() {
 	in.drop()
+	in.c.srv.cfg.Memory.give(in.held)
 	pool := &in.c.srv.intake
 	*in = intake{check: checker{scratch: keepSmall(in.check.scratch)}, header: header{text: keepSmall(in.header.text)}, top: in.top[:0]}
 	pool.Put(in)
@@ -63,6 +66,8 @@ func (in *intake) drop() {
 func (in *intake) reject(r reply.Reply) {
 	in.refuse = &r
 	in.drop()
+	in.c.srv.cfg.Memory.give(in.held)
+	in.held, in.header.text, in.header.body = 0, nil, nil
 }
 
 // write takes content. A CR may be the last octet of b only at the end.
@@ -74,6 +79,9 @@ func (in *intake) write(b []byte) {
 	}
 	if in.size > limits.Size {
 		in.reject(tooBig.reply(limits.Size))
+		return
+	}
+	if in.account(); in.refuse != nil {
 		return
 	}
 	b = in.check.pass(b)
@@ -171,7 +179,7 @@ func (in *intake) finish() error {
 	if err := draft.Commit(m); err != nil {
 		return smtpError(in.storeTrouble("committing message", err))
 	}
-	in.c.client.errors = 0
+	in.c.client.errors, in.c.client.idle = 0, 0
 	in.c.srv.cfg.Events.Received(m)
 	in.log(m)
 	return accepted(m.ID)

@@ -33,6 +33,7 @@ func (c *conn) turnAway() {
 		r = shuttingDown.reply()
 	}
 	c.client.peer = addrPort(c.socket.RemoteAddr())
+	c.client.network = clientNetwork(c.client.peer.Addr())
 	c.report("connect", r)
 	c.socket.SetDeadline(time.Now().Add(time.Second))
 	if !c.srv.cfg.ImplicitTLS {

@@ -21,7 +21,12 @@ type client struct {
 	greeted bool           // has got the banner
 	relay   bool           // may relay
 
+	began    time.Time
+	stranger bool // counted as one that may not relay
+	proved   bool // has had a recipient accepted
+
 	errors   int // 5xx replies since the last accepted message
+	idle     int // commands since then that carry nothing
 	messages int // transactions begun
 }
 
@@ -33,6 +38,13 @@ func (c *conn) preflight() *reply.Reply {
 		return r
 	}
 	cl := c.client
+	if !cl.relay {
+		if !c.srv.seat() {
+			r := tooManyConnections.reply()
+			return &r
+		}
+		cl.stranger = true
+	}
 	if !c.srv.holdClient(cl.network) {
 		r := tooManyFromClient.reply(cl.network)
 		return &r

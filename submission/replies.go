@@ -24,6 +24,8 @@ var (
 	shuttingDown       = refusal{421, reply.Enhanced{4, 3, 2}, "this relay is shutting down, try again later"}
 	idleTooLong        = refusal{421, reply.Enhanced{4, 4, 2}, "no command within %s, closing connection"}
 	tooManyErrors      = refusal{421, reply.Enhanced{4, 7, 0}, "too many errors, closing connection"}
+	crowdedOut         = refusal{421, reply.Enhanced{4, 3, 2}, "connections are scarce and this one has sent no mail yet, closing it"}
+	tooManyIdle        = refusal{421, reply.Enhanced{4, 7, 0}, "too many commands without a message, closing connection"}
 	tooManyMessages    = refusal{421, reply.Enhanced{4, 7, 0}, "limit of %d messages on a connection reached, open another"}
 )
 
@@ -88,6 +90,7 @@ var (
 	noScheduling    = refusal{550, reply.Enhanced{5, 7, 1}, "scheduling is not allowed here"}
 	tooManyHops     = refusal{554, reply.Enhanced{5, 4, 6}, "more than %d Received fields, this is a mail loop"}
 	diskFull        = refusal{452, reply.Enhanced{4, 3, 1}, "insufficient storage, try again later"}
+	memoryFull      = refusal{452, reply.Enhanced{4, 3, 1}, "too many messages are coming in, try again later"}
 	storeFailed     = refusal{451, reply.Enhanced{4, 3, 0}, "message could not be stored, try again later"}
 	internalError   = refusal{421, reply.Enhanced{4, 3, 0}, "internal error, closing connection; try again later"}
 	transferAborted = refusal{451, reply.Enhanced{4, 3, 0}, "message transfer aborted"}

@@ -37,12 +37,16 @@ type Server struct {
 	afterTLS *handover.Listener // connections after STARTTLS
 
 	closing atomic.Bool // Shutdown was called; set with mu held
+	crowded atomic.Bool // slots are scarce; set with mu held
+
+	refusals tally
 
 	mu struct {
 		sync.Mutex
 		listeners map[net.Listener]struct{}
 		conns     map[*conn]struct{}
 		perClient map[netip.Prefix]int // open connections
+		strangers int                  // open connections of clients that may not relay
 		empty     chan struct{}        // closed when closing and no connection is left
 	}
 }
@@ -59,6 +63,7 @@ func New(cfg Config) *Server {
 	s.mu.conns = make(map[*conn]struct{})
 	s.mu.perClient = make(map[netip.Prefix]int)
 	s.mu.empty = make(chan struct{})
+	s.refusals.tell = s.tellRefusal
 	s.clear, s.secure = s.library(), s.library()
 	s.clear.TLSConfig = cfg.TLS // makes it offer STARTTLS; conn answers the command
 	return s
@@ -118,6 +123,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	s.afterTLS.Close()
+	defer s.refusals.close()
 	defer s.serve.Wait()
 	defer s.cancel()
 
@@ -185,8 +191,9 @@ func (s *Server) add(c *conn) bool {
 	if s.isClosing() || len(s.mu.conns) >= s.cfg.Limits.Connections {
 		return false
 	}
-	s.mu.conns[c] = struct{}{}
 	s.cfg.Open.Add(1)
+	s.mu.conns[c] = struct{}{}
+	s.watchCrowd()
 	return true
 }
 
@@ -200,6 +207,7 @@ func (s *Server) remove(c, next *conn) {
 	}
 	delete(s.mu.conns, c)
 	s.cfg.Open.Add(-1)
+	s.watchCrowd()
 	if s.isClosing() && len(s.mu.conns) == 0 {
 		close(s.mu.empty)
 	}

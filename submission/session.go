@@ -48,6 +48,9 @@ func (s *session) Mail(_ string, opts *smtp.MailOptions) error {
 	if n := cfg.Limits.MessagesPerSession; n > 0 && c.client.messages >= n {
 		return smtpError(tooManyMessages.reply(n))
 	}
+	if cfg.Memory.short() {
+		return smtpError(memoryFull.reply())
+	}
 	if cfg.Ready != nil {
 		if err := cfg.Ready(opts.Size); err != nil {
 			return smtpError(storeReply(err))
@@ -100,6 +103,7 @@ func (s *session) Rcpt(_ string, opts *smtp.RcptOptions) error {
 		return smtpError(*refused)
 	}
 	c.tx.recipients = append(c.tx.recipients, r)
+	c.client.proved = true
 	return nil
 }
 

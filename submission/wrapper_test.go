@@ -614,7 +614,7 @@ func TestImplicitTLS(t *testing.T) {
 
 // More replies than the buffer holds, by commands that came in one piece.
 func TestManyRepliesInOneGo(t *testing.T) {
-	withRelay(t, Config{}, func(t *testing.T, r *relay) {
+	withRelay(t, Config{Limits: Limits{IdleCommands: 10_000}}, func(t *testing.T, r *relay) {
 		p := r.greeted()
 		p.send(strings.Repeat("NOOP\r\n", 5000))
 		if got := strings.Count(p.got(), "250 2.0.0"); got != 5000 {

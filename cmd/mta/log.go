@@ -203,7 +203,11 @@ func logText(r *accounting.Record) string {
 		}
 		return fmt.Sprintf("%s -> %s%s, %s%s", angled(string(r.Sender)), angled(string(r.Recipient)), from(r.Peer), plural(int(r.Size), "octet"), later)
 	case accounting.Rejection:
-		return fmt.Sprintf("%s -> %s%s: %s", angled(string(r.Sender)), angled(string(r.Recipient)), from(r.Peer), reply)
+		often := ""
+		if r.Count > 1 {
+			often = fmt.Sprintf(", and %d more like it", r.Count-1)
+		}
+		return fmt.Sprintf("%s -> %s%s: %s%s", angled(string(r.Sender)), angled(string(r.Recipient)), from(r.Peer), reply, often)
 	}
 	at := ""
 	if r.Site != "" {

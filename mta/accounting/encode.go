@@ -47,6 +47,9 @@ func appendMessage(b []byte, r *Record) []byte {
 	b = appendString(b, "queue", r.Queue)
 	b = appendString(b, "site", r.Site)
 	b = appendInt(b, "size", r.Size)
+	if r.Count > 1 {
+		b = appendInt(b, "count", r.Count)
+	}
 	b = appendResponse(b, &r.Response)
 	if r.Peer.Name != "" || r.Peer.Addr.IsValid() {
 		b = append(b, `,"peer_address":{"name":`...)

@@ -72,7 +72,7 @@ type Record struct {
 	Queued time.Duration  // from acceptance, or release, until delivery had it for this attempt
 	Phases Phases         // of the attempt
 
-	Count int64 // how many records were lost, for Lost
+	Count int64 // how many records were lost, for Lost; how many refusals this stands for, for Rejection
 }
 
 // TLS is how a connection was protected.

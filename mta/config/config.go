@@ -163,7 +163,10 @@ type Queue struct {
 	SegmentSize Size `conf:"segment_size" min:"1MiB" max:"2GiB"` // of a journal file
 	LargeBody   Size `conf:"large_body" min:"4KiB" max:"64MiB"`  // larger content gets a file of its own
 	Cache       Size `conf:"cache" min:"1MiB"`                   // memory for envelopes and content
-	MinFree     Size `conf:"min_free" min:"0"`                   // free disk below which mail is refused with 4xx
+	// IncomingMemory is what messages that are coming in may take of memory, all together; beyond it
+	// they are refused with 4xx.
+	IncomingMemory Size `conf:"incoming_memory" min:"1MiB"`
+	MinFree        Size `conf:"min_free" min:"0"` // free disk below which mail is refused with 4xx
 }
 
 // Router finds out where mail goes.

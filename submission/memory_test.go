@@ -1,0 +1,66 @@
+package submission
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Messages that are coming in share a budget; whom it can't take hears 452 and may come again, and
+// what a message held comes back however it ends.
+func TestMemoryOfUnfinishedMessages(t *testing.T) {
+	memory := NewMemory(1 << 20)
+	withRelay(t, Config{Memory: memory, Buffered: 256 << 10}, func(t *testing.T, r *relay) {
+		line := strings.Repeat("x", 998) + "\r\n"
+		var open []*peer
+		for range 3 { // of 300 KB each
+			p := r.greeted()
+			p.envelope()
+			p.cmd("DATA", "354")
+			p.send("Subject: x\r\n\r\n" + strings.Repeat(line, 200))
+			open = append(open, p)
+		}
+		if used := memory.Used(); used < 600_000 || used > 1<<20 {
+			t.Errorf("%d octets are accounted for", used)
+		}
+		loser := r.greeted()
+		loser.envelope()
+		loser.cmd("DATA", "354")
+		loser.send("Subject: x\r\n\r\n" + strings.Repeat(line, 400) + ".\r\n")
+		loser.expect("452 4.3.1 too many messages are coming in, try again later")
+		header := r.greeted() // a header section is kept whole
+		header.envelope()
+		header.cmd("DATA", "354")
+		header.send(strings.Repeat("X: "+line, 500) + "\r\n.\r\n")
+		header.expect("452 4.3.1")
+		for range 4 {
+			p := r.greeted()
+			p.envelope()
+			p.cmd("DATA", "354")
+			p.send("Subject: x\r\n\r\n")
+			open = append(open, p)
+		}
+		r.greeted().cmd("MAIL FROM:<a@example.org>", "452 4.3.1") // said before content comes
+		for i, p := range slices.Backward(open) {
+			switch i {
+			case 0:
+				p.conn.Close()
+			case 1: // a large message goes to a file, and gives memory back
+				before := memory.Used()
+				p.send(strings.Repeat(line, 100))
+				if used := memory.Used(); used >= before {
+					t.Errorf("%d octets, %d when the content was still in memory", used, before)
+				}
+				fallthrough
+			default:
+				p.send(".\r\n")
+				p.expect("250")
+			}
+		}
+		p := r.greeted()
+		p.chunk("hi\r\n")
+		if used := memory.Used(); used != 0 {
+			t.Errorf("%d octets are never given back", used)
+		}
+	})
+}

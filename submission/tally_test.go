@@ -1,0 +1,87 @@
+package submission
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"mta/internal/reply"
+)
+
+// A stranger's refusals are written down once, and then counted.
+func TestRefusalsAreCounted(t *testing.T) {
+	withRelay(t, Config{}, func(t *testing.T, r *relay) {
+		taken := func() []Rejection {
+			r.events.mu.Lock()
+			defer r.events.mu.Unlock()
+			all := r.events.rejected
+			r.events.rejected = nil
+			return all
+		}
+		flood := func(address string, n int) {
+			for done := 0; done < n; {
+				p := r.dial(address)
+				p.expect("220")
+				p.cmd("EHLO x", "250")
+				p.cmd("MAIL FROM:<a@example.org>", "250")
+				for i := 0; i < 10 && done < n; i++ {
+					p.cmd("RCPT TO:<b@example.net>", "550 5.7.1")
+					done++
+				}
+				p.cmd("QUIT", "221")
+			}
+		}
+		flood("198.51.100.1", 500)
+		flood("198.51.100.2", 3)
+		if got := taken(); len(got) != 2 || got[0].Count > 1 || got[1].Peer.Addr() != netip.MustParseAddr("198.51.100.2") {
+			t.Fatalf("%d records at once: %+v", len(got), got)
+		}
+		time.Sleep(tallyEvery + time.Second)
+		counts := make(map[string]int64)
+		for _, e := range taken() {
+			counts[e.Peer.Addr().String()+" "+e.Reply.Enhanced.String()] = e.Count
+		}
+		if len(counts) != 2 || counts["198.51.100.1 5.7.1"] != 499 || counts["198.51.100.2 5.7.1"] != 2 {
+			t.Errorf("after a minute: %v", counts)
+		}
+		flood("198.51.100.1", 20) // goes on: only counted
+		if got := taken(); len(got) != 0 {
+			t.Errorf("told of again: %+v", got)
+		}
+		time.Sleep(3 * tallyEvery)
+		if got := taken(); len(got) != 1 || got[0].Count != 20 {
+			t.Errorf("%+v", got)
+		}
+		flood("198.51.100.1", 1) // begins anew
+		if got := taken(); len(got) != 1 || got[0].Count > 1 {
+			t.Errorf("%+v", got)
+		}
+		// Who may relay wants to know of each of its recipients.
+		p := r.greeted()
+		p.cmd("MAIL FROM:<a@example.org>", "250")
+		for range 15 {
+			p.cmd("RCPT TO:<ü@example.net>", "553")
+		}
+		if got := taken(); len(got) != 15 {
+			t.Errorf("%d records", len(got))
+		}
+	})
+}
+
+// However many networks take part, the records are bounded, and nothing is left out of the count.
+func TestRefusalsOfManyNetworksAreBounded(t *testing.T) {
+	told, sum := 0, int64(0)
+	tl := tally{tell: func(e Rejection) { told++; sum += max(e.Count, 1) }}
+	const networks = 20_000
+	for range 3 {
+		for i := range networks {
+			a := netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)})
+			tl.add(clientNetwork(a), Rejection{Peer: netip.AddrPortFrom(a, 1), Reply: reply.Reply{Code: 550, Command: "RCPT"}}, toldOfStrangers)
+		}
+	}
+	tl.close()
+	if told > 2*maxTallies+2 || sum != 3*networks {
+		t.Error(fmt.Sprintf("%d records for %d refusals, %d counted", told, 3*networks, sum))
+	}
+}
