@@ -107,35 +107,9 @@ func appendReply(b []byte, r reply.Reply) []byte {
 
 // parseReply reads a reply's last line, as the library writes it.
 func parseReply(line []byte) reply.Reply {
-	line = bytes.TrimRight(line, "\r\n")
-	r := reply.Reply{Local: true}
-	if len(line) < 4 {
-		return r
-	}
-	r.Code, _ = strconv.Atoi(string(line[:3]))
-	text := string(line[4:])
-	if word, rest, ok := strings.Cut(text, " "); ok {
-		if e, ok := parseEnhanced(word); ok {
-			r.Enhanced, text = e, rest
-		}
-	}
-	r.Text = text
+	r := reply.Parse(strings.TrimRight(string(line), "\r\n"))
+	r.Local = true
 	return r
-}
-
-func parseEnhanced(s string) (e reply.Enhanced, ok bool) {
-	parts := strings.Split(s, ".")
-	if len(parts) != 3 {
-		return e, false
-	}
-	for i, p := range parts {
-		n, err := strconv.ParseUint(p, 10, 16)
-		if err != nil {
-			return e, false
-		}
-		e[i] = uint16(n)
-	}
-	return e, true
 }
 
 // observe takes note of a reply that is about to be given, the library's as well as ours, and

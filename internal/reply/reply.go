@@ -5,6 +5,7 @@ package reply
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -32,6 +33,37 @@ type Reply struct {
 // Local makes a reply of this relay's own.
 func Local(code int, enhanced Enhanced, command, format string, args ...any) Reply {
 	return Reply{Code: code, Enhanced: enhanced, Command: command, Text: fmt.Sprintf(format, args...), Local: true}
+}
+
+// Parse reads "550 5.1.1 no such user". An enhanced code of another class than the reply's is none (RFC
+// 2034, 4) and part of the text.
+func Parse(line string) Reply {
+	var r Reply
+	if len(line) < 4 {
+		return r
+	}
+	r.Code, _ = strconv.Atoi(line[:3])
+	r.Text = line[4:]
+	word, rest, _ := strings.Cut(r.Text, " ")
+	if e, ok := parseEnhanced(word); ok && int(e[0]) == r.Code/100 {
+		r.Enhanced, r.Text = e, rest
+	}
+	return r
+}
+
+func parseEnhanced(s string) (e Enhanced, ok bool) {
+	parts := strings.Split(s, ".")
+	if len(parts) != len(e) {
+		return e, false
+	}
+	for i, p := range parts {
+		n, err := strconv.ParseUint(p, 10, 16)
+		if err != nil {
+			return e, false
+		}
+		e[i] = uint16(n)
+	}
+	return e, true
 }
 
 // OK reports whether the command succeeded.

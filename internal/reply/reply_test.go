@@ -40,3 +40,18 @@ func TestText(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+func TestParse(t *testing.T) {
+	for line, want := range map[string]Reply{
+		"550 5.1.1 no such user": {Code: 550, Enhanced: Enhanced{5, 1, 1}, Text: "no such user"},
+		"550 no such user":       {Code: 550, Text: "no such user"},
+		"550 7.7.1 The IP":       {Code: 550, Text: "7.7.1 The IP"},
+		"421 4.7.1000 a b":       {Code: 421, Enhanced: Enhanced{4, 7, 1000}, Text: "a b"},
+		"250":                    {},
+		"450 4.2.0":              {Code: 450, Enhanced: Enhanced{4, 2, 0}},
+	} {
+		if got := Parse(line); got != want {
+			t.Errorf("%q: %+v, want %+v", line, got, want)
+		}
+	}
+}
