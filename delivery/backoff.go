@@ -3,21 +3,24 @@ package delivery
 import (
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
 	"mta/destdb"
 	"mta/internal/reply"
+	"mta/internal/replyclass"
 )
 
 // Rule says what a reply leads to besides its own recipient's fate. The first rule that matches
 // decides.
 type Rule struct {
 	Name     string
-	Provider string         // of the site; "" is any
-	Codes    []int          // empty is any that is no success
-	Pattern  *regexp.Regexp // on "code enhanced text"; nil is any
-	Session  bool           // only when the session was refused: connect, greeting, EHLO, TLS, AUTH
+	Provider string             // of the site; "" is any
+	Codes    []int              // empty is any that is no success
+	Classes  []replyclass.Class // what the reply is about; empty is anything
+	Pattern  *regexp.Regexp     // on "code enhanced text"; nil is any
+	Session  bool               // only when the session was refused: connect, greeting, EHLO, TLS, AUTH
 
 	// Fewer halves the connections to the site, and lets them not grow for so long. 0: no.
 	Fewer time.Duration
@@ -32,32 +35,36 @@ const (
 	fewerConnections = "fewer connections"
 )
 
-// DefaultRules are for what well-known providers answer, and what hosts answer by RFC 5321 when
-// there is too much at a time.
-func DefaultRules() []Rule {
-	p := func(s string) *regexp.Regexp { return regexp.MustCompile(`(?i)` + s) }
-	return []Rule{
-		// Google: 421-4.7.28 rate of unsolicited mail from this IP; 4.7.0 suspicious.
-		{Name: "google-rate", Provider: "google", Codes: []int{421}, Pattern: p(`4\.7\.(0|28)`), Suspend: 10 * time.Minute, BySource: true},
-		{Name: "google-recipient-rate", Provider: "google", Codes: []int{450, 452}, Pattern: p(`4\.2\.1|receiving mail (at a rate|too quickly)`)},
-		// Microsoft: 451 4.7.500/650/651 server busy, IP throttled; 421 RP-001..003, S775.
-		{Name: "microsoft-throttle", Provider: "microsoft", Pattern: p(`^4\d\d.*(4\.7\.(500|650|651)|RP-00\d|S77\d|S3115)`), Suspend: 10 * time.Minute, BySource: true},
-		{Name: "microsoft-block", Provider: "microsoft", Pattern: p(`^5\d\d.*(S3140|S3150|block list)`), Suspend: time.Hour, BySource: true},
-		// Yahoo: 421 4.7.0 [TSS04] deferred for complaints, [TSS09..] permanently; 4.16.55 [TS01].
-		{Name: "yahoo-deferred", Provider: "yahoo", Pattern: p(`\[(TS|TSS)\d+\]|4\.16\.5\d`), Suspend: 15 * time.Minute, BySource: true},
-		{Name: "apple-rate", Provider: "apple", Codes: []int{421, 450, 451}, Pattern: p(`too many|rate|\[CS01\]|HM08`), Suspend: 10 * time.Minute, BySource: true},
-		{Name: "comcast-rate", Provider: "comcast", Pattern: p(`^4\d\d.*(RL0\d+|too many (sessions|connections))`), Suspend: 10 * time.Minute, BySource: true},
-		{Name: "gmx-rate", Provider: "gmx", Pattern: p(`^4\d\d.*(too many|temporarily)`), Suspend: 10 * time.Minute, BySource: true},
-		{Name: "mail.ru-rate", Provider: "mail.ru", Pattern: p(`^4\d\d.*(ratelimit|rate limit|too many|try again later)`), Suspend: 10 * time.Minute, BySource: true},
-		{Name: "orange-rate", Provider: "orange", Pattern: p(`OFR00[45]_10\d|^4\d\d.*too many`), Fewer: 10 * time.Minute},
-		{Name: "mimecast-rate", Provider: "mimecast", Codes: []int{451}, Pattern: p(`ip temporarily blacklisted|too many`), Suspend: 10 * time.Minute, BySource: true},
-		{Name: "proofpoint-rate", Provider: "proofpoint", Pattern: p(`^4\d\d.*(ipspike|rate limit|too many)`), Suspend: 10 * time.Minute, BySource: true},
+// What the built-in rules are about.
+var (
+	tooMuch  = []replyclass.Class{replyclass.SpamBlock, replyclass.RateLimited, replyclass.TooManyConnections}
+	temp     = []int{421, 450, 451, 452}
+	forGood  = []int{550, 553, 554}
+	anything = []replyclass.Class{replyclass.SpamBlock, replyclass.RateLimited, replyclass.PolicyRelated, replyclass.SpamContent}
+)
 
-		{Name: "too-many-connections", Pattern: p(`^4\d\d.*(too many|too much|maximum number of|exceed\w*).*(connection|session)`), Fewer: time.Minute},
-		{Name: "rate", Pattern: p(`^4\d\d.*(rate.?limit|throttl|too (fast|quickly|many (messages|mails|emails)))`), Fewer: time.Minute},
-		{Name: "busy", Codes: []int{421}, Session: true, Fewer: time.Minute},
-		{Name: "greeting-timeout", Session: true, Pattern: p(`timed out|time-out|timeout`), Fewer: time.Minute},
+// DefaultRules are for what well-known providers answer, and what hosts answer by RFC 5321 when
+// there is too much at a time. Package replyclass knows the words.
+func DefaultRules() []Rule {
+	const sourceWaits = 10 * time.Minute
+	rules := []Rule{
+		{Name: "google-rate", Provider: "google", Codes: []int{421}, Classes: anything, Suspend: sourceWaits, BySource: true},
+		{Name: "google-recipient-rate", Provider: "google", Classes: []replyclass.Class{replyclass.MailboxBusy}},
+		{Name: "microsoft-throttle", Provider: "microsoft", Codes: temp, Classes: tooMuch, Suspend: sourceWaits, BySource: true},
+		{Name: "microsoft-block", Provider: "microsoft", Codes: forGood, Classes: []replyclass.Class{replyclass.SpamBlock}, Suspend: time.Hour, BySource: true},
+		{Name: "yahoo-deferred", Provider: "yahoo", Classes: tooMuch, Suspend: 15 * time.Minute, BySource: true},
+		{Name: "orange-rate", Provider: "orange", Classes: []replyclass.Class{replyclass.TooManyConnections, replyclass.RateLimited}, Fewer: 10 * time.Minute},
 	}
+	for _, provider := range []string{"apple", "comcast", "gmx", "mail.ru", "mimecast", "proofpoint"} {
+		rules = append(rules, Rule{Name: provider + "-rate", Provider: provider, Codes: temp, Classes: tooMuch, Suspend: sourceWaits, BySource: true})
+	}
+	return append(rules,
+		Rule{Name: "blocked", Classes: []replyclass.Class{replyclass.SpamBlock}, Suspend: 15 * time.Minute, BySource: true},
+		Rule{Name: "too-many-connections", Codes: temp, Classes: []replyclass.Class{replyclass.TooManyConnections}, Fewer: time.Minute},
+		Rule{Name: "rate", Codes: temp, Classes: []replyclass.Class{replyclass.RateLimited}, Fewer: time.Minute},
+		Rule{Name: "busy", Codes: []int{421}, Session: true, Fewer: time.Minute},
+		Rule{Name: "greeting-timeout", Session: true, Pattern: regexp.MustCompile(`(?i)timed out|time-out|timeout`), Fewer: time.Minute},
+	)
 }
 
 // SetBackoff puts other rules into force; nil is DefaultRules. Actions that have begun stay until
@@ -72,20 +79,27 @@ func (s *Scheduler) SetBackoff(rules []Rule) {
 }
 
 // matches reports whether a reply meets the rule.
-func (r *Rule) matches(provider string, session bool, answer *reply.Reply, line string) bool {
-	if r.Provider != "" && r.Provider != provider || r.Session && !session {
+func (r *Rule) matches(x *refusal) bool {
+	switch {
+	case r.Provider != "" && r.Provider != x.provider, r.Session && !x.session:
+		return false
+	case len(r.Codes) > 0 && !slices.Contains(r.Codes, x.code), len(r.Classes) > 0 && !slices.Contains(r.Classes, x.class):
 		return false
 	}
-	if len(r.Codes) > 0 {
-		found := false
-		for _, c := range r.Codes {
-			found = found || c == answer.Code
-		}
-		if !found {
-			return false
-		}
-	}
-	return r.Pattern == nil || r.Pattern.MatchString(line)
+	return r.Pattern == nil || r.Pattern.MatchString(x.line)
+}
+
+// refusal is what rules look at.
+type refusal struct {
+	provider string
+	session  bool // the session was refused as a whole
+	code     int
+	class    replyclass.Class
+	line     string // "code enhanced text"
+}
+
+func refusalOf(provider string, session bool, r reply.Reply) refusal {
+	return refusal{provider, session, r.Code, replyclass.Of(r), strings.ReplaceAll(r.String(), " / ", " ")}
 }
 
 // judge applies the rules to a refusal. What this relay says by itself counts only where it stands for
@@ -94,10 +108,10 @@ func (s *Scheduler) judge(c *connection, r reply.Reply, session bool, now time.T
 	if r.Local && !session {
 		return
 	}
-	line := strings.ReplaceAll(r.String(), " / ", " ")
+	x := refusalOf(c.route.Provider, session, r)
 	for i := range s.cfg.Backoff {
 		rule := &s.cfg.Backoff[i]
-		if !rule.matches(c.route.Provider, session, &r, line) {
+		if !rule.matches(&x) {
 			continue
 		}
 		reason := rule.Name + ": " + c.host.Name + " answered " + r.String()

@@ -282,7 +282,7 @@ func (d *dispatcher) send(m *envelope.Message, rt *route.Route, recipients []que
 	case c.key != "":
 		job.MayBegin = func() bool { return d.split.valid(c) }
 		job.Done = func(j *delivery.Job, results []delivery.Result) {
-			d.split.tell(c, results)
+			d.split.tell(c, recipients, results)
 			d.done(j, recipients, results)
 		}
 	}

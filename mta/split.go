@@ -7,8 +7,10 @@ import (
 	"mta/delivery"
 	"mta/internal/envelope"
 	"mta/internal/reply"
+	"mta/internal/replyclass"
 	"mta/internal/route"
 	"mta/mta/config"
+	"mta/queue"
 	"mta/warmup"
 )
 
@@ -194,42 +196,67 @@ func (s *splitter) giveBack(c *choice, n int) {
 
 // tell reports what the provider made of a job's recipients, and returns what was charged for those
 // of whom it has seen nothing.
-func (s *splitter) tell(c *choice, results []delivery.Result) {
+func (s *splitter) tell(c *choice, recipients []queue.Pending, results []delivery.Result) {
 	if c.key == "" {
 		return
 	}
 	unseen := 0
 	for i := range results {
 		r := &results[i]
-		switch {
-		case !r.Attempted || r.Session == "": // what is said of a connection is heard by refused
+		if !r.Attempted || r.Session == "" { // what is said of a connection is heard by refused
 			unseen++
-		case !r.Reply.Local: // what this relay says itself is no opinion about its mail
-			s.warm.Report(c.key, c.wants.Provider, warmupOutcome(r.Reply))
+			continue
+		}
+		before := find(recipients, r.Recipient)
+		if x, ok := warmupOutcome(r.Reply, before.Attempts, before.Last); ok {
+			s.warm.Report(c.key, c.wants.Provider, x)
 		}
 	}
 	s.giveBack(c, unseen)
 }
 
-// warmupOutcome says what a reply means for the health of a warm-up.
-func warmupOutcome(r reply.Reply) warmup.Outcome {
-	policy := r.Status()[1] == 7 // security or policy (RFC 3463, 3.8)
+// warmupOutcome says what a reply means for the health of a warm-up, false when it means nothing: what
+// this relay says itself, a host's own trouble, greylisting. A deferral counts once for a recipient, at
+// the first or, if that was none that counts, at the second attempt: attempts were made before, and last
+// answered the last of them.
+func warmupOutcome(r reply.Reply, attempts int, last reply.Reply) (warmup.Outcome, bool) {
+	class := replyclass.Of(r)
 	switch {
 	case r.OK():
-		return warmup.Delivered
-	case policy && !r.Greylists():
-		return warmup.PolicyRefusal
-	case r.Permanent():
-		return warmup.HardBounce
+		return warmup.Delivered, true
+	case class == replyclass.Ours:
+		return 0, false
+	case r.Permanent() && class.AboutUs():
+		return warmup.PolicyRefusal, true
+	case r.Permanent() && (class == replyclass.InvalidRecipient || class == replyclass.InactiveMailbox || class == replyclass.Uncategorized):
+		return warmup.HardBounce, true
+	case r.Permanent() || class.AboutRecipient():
+		return warmup.NotAboutUs, true // a provider that looks at mailbox and message blocks nobody
 	}
-	return warmup.Deferred
+	counts := counted(class, attempts) && attempts < 2 && !(attempts == 1 && counted(replyclass.Of(last), 0))
+	switch {
+	case class.AboutUs() && class != replyclass.TooManyConnections && counts:
+		return warmup.PolicyRefusal, true
+	case class.AboutUs() && class != replyclass.TooManyConnections:
+		return warmup.RefusedAgain, true
+	}
+	return warmup.Deferred, counts
 }
 
-// refusedOutcome says what it means that a host ended a connection before any transaction. That is
-// about this sender, never about an address.
-func refusedOutcome(r reply.Reply) warmup.Outcome {
-	if x := warmupOutcome(r); x == warmup.PolicyRefusal {
-		return x
+// counted reports whether a deferral of that class, after so many attempts, counts against a warm-up. A
+// first one without a reason is most often greylisting (RFC 6647).
+func counted(c replyclass.Class, attempts int) bool {
+	return c.AboutUs() || attempts > 0 && (c == replyclass.Unexplained || c == replyclass.Uncategorized)
+}
+
+// refusedOutcome says what it means that a host ended a connection before any transaction, false when it
+// means nothing. That is about this sender, never about an address.
+func refusedOutcome(r reply.Reply) (warmup.Outcome, bool) {
+	switch class := replyclass.Of(r); {
+	case class == replyclass.TooManyConnections:
+		return warmup.Deferred, true
+	case class.AboutUs():
+		return warmup.PolicyRefusal, true
 	}
-	return warmup.Deferred
+	return 0, false
 }

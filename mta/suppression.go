@@ -10,6 +10,7 @@ import (
 
 	"mta/internal/envelope"
 	"mta/internal/reply"
+	"mta/internal/replyclass"
 	"mta/mta/config"
 	"mta/queue"
 	"mta/suppression"
@@ -142,9 +143,10 @@ func (d *dispatcher) feed(o *outcomes) {
 
 // unknownMailbox reports whether a reply says of a recipient, and of nothing else, that there is
 // no such mailbox. It must be the remote host's own, to RCPT: what comes after the content can be
-// about the content, or about another of its recipients.
+// about the content, or about another of its recipients. A host that refuses us, for a block list or
+// a policy, knows nothing of the address, whatever status it gives.
 func unknownMailbox(r *reply.Reply, statuses []string) bool {
-	return !r.Local && r.Permanent() && r.Command == "RCPT" && slices.Contains(statuses, r.Enhanced.String())
+	return !r.Local && r.Permanent() && r.Command == "RCPT" && slices.Contains(statuses, r.Enhanced.String()) && !replyclass.Of(*r).AboutUs()
 }
 
 func quoteReply(r *reply.Reply) string {

@@ -207,6 +207,9 @@ func TestT3_WhatFeedsTheList(t *testing.T) {
 		{r(550, [3]uint16{5, 1, 1}, "MAIL"), false},
 		{reply.Local(550, reply.Enhanced{5, 1, 1}, "RCPT", "x"), false},
 		{r(250, [3]uint16{2, 1, 5}, "RCPT"), false},
+		// Such hosts know nothing of the address, whatever their status.
+		{replied("RCPT", "550 5.1.1 Client host [192.0.2.5] blocked using zen.spamhaus.org"), false},
+		{replied("RCPT", "550 5.1.1 your IP has a bad reputation"), false},
 	} {
 		if got := unknownMailbox(&c.r, statuses); got != c.want {
 			t.Errorf("%v: feeds %v, want %v", c.r, got, c.want)

@@ -304,7 +304,9 @@ func (w *warming) reload(cfg *config.Config) {
 // outcome, however many recipients waited for that connection.
 func (w *warming) refused(rt *route.Route, source string, words reply.Reply) {
 	if key, ok := w.keyOf(source); ok {
-		w.ctl.Report(key, rt.Provider, refusedOutcome(words))
+		if x, ok := refusedOutcome(words); ok {
+			w.ctl.Report(key, rt.Provider, x)
+		}
 	}
 }
 
