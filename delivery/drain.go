@@ -7,6 +7,7 @@ import (
 
 	"mta/internal/gcra"
 	"mta/internal/reply"
+	"mta/internal/replyclass"
 )
 
 // drain keeps a backlog from leaving all at once when a site comes back (control.md 3.5): a lane
@@ -125,9 +126,12 @@ func (d *drain) sent(now time.Time) {
 // refused notes what became of a transaction, if that is a sign of trouble: a lost connection, or a
 // temporary refusal that is about more than one address or mailbox (RFC 3463, 3.2 and 3.3).
 func (d *drain) refused(r *reply.Reply, now time.Time) {
-	subject := r.Status()[1]
-	aboutRecipient := !r.Local && (subject == 1 || subject == 2 || r.Greylists())
-	if r.Temporary() && !aboutRecipient {
+	if !r.Temporary() || !d.active() {
+		return
+	}
+	subject, class := r.Status()[1], replyclass.Of(*r)
+	aboutRecipient := !r.Local && (subject == 1 || subject == 2 || class.AboutRecipient() || class == replyclass.Greylisted)
+	if !aboutRecipient {
 		d.trouble(now)
 	}
 }

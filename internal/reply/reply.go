@@ -1,6 +1,7 @@
 // Package reply has the one type in which an answer travels from the SMTP client to the queue,
 // the logs and the reports: code, enhanced code, text, command. Whether trouble is temporary or
-// permanent is asked of the reply and never guessed from its text.
+// permanent is asked of the reply and never guessed from its text; package replyclass says what it is
+// about.
 package reply
 
 import (
@@ -74,16 +75,6 @@ func (r Reply) Permanent() bool { return r.Code >= 500 }
 
 // Temporary reports whether it is worth trying again. No reply at all is temporary too.
 func (r Reply) Temporary() bool { return !r.OK() && !r.Permanent() }
-
-// Greylists reports whether a refusal only asks to come again (RFC 6647), whatever its code: that says
-// nothing about the sender, nor about how much the host can take.
-func (r Reply) Greylists() bool {
-	if !r.Temporary() {
-		return false
-	}
-	text := strings.ToLower(r.Text)
-	return strings.Contains(text, "greylist") || strings.Contains(text, "graylist") || strings.Contains(text, "postgrey")
-}
 
 // Status is the enhanced code, or the one that stands for the class when the remote gave none
 // (RFC 3464, 2.3.4 demands one).
