@@ -258,6 +258,7 @@ func submissionConfig(cfg *config.Config, l *config.Listener) submission.Config 
 	}
 	out.Buffered = int64(cfg.Queue.LargeBody)
 	out.VerifyRecipients = l.VerifyRecipients == "domain"
+	out.NormaliseFrom, out.EncodeHeaders = l.NormaliseFrom, l.NonUTF8Header == "encode"
 	if l.BareNewline == "normalise" {
 		out.BareNewlines = submission.NormaliseBareNewlines
 	}

@@ -115,8 +115,12 @@ type Config struct {
 	MaxHold time.Duration
 
 	BareNewlines Newlines
-	Limits       Limits
-	Timeouts     Timeouts
+	// NormaliseFrom are the networks whose bare newlines are normalised, whatever BareNewlines says.
+	NormaliseFrom []netip.Prefix
+	// EncodeHeaders makes UTF-8 of header sections that are not, in place of refusing them.
+	EncodeHeaders bool
+	Limits        Limits
+	Timeouts      Timeouts
 
 	Now func() time.Time // for what is written down; deadlines use time.Now. Nil: time.Now
 	Log *slog.Logger     // nil: none

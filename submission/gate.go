@@ -32,7 +32,7 @@ func (c *conn) gate(line []byte) {
 		r := notSMTP.reply()
 		c.report("connect", r)
 		c.farewell(r)
-	case !ended && c.srv.cfg.BareNewlines == RefuseBareNewlines:
+	case !ended && c.client.newlines == RefuseBareNewlines:
 		c.answer(bareLFCommand.reply())
 	case hasControl(text):
 		c.answer(controlInLine.reply())
@@ -183,7 +183,7 @@ func (c *conn) gateData(arg string) {
 	case c.mu.chunks != nil:
 		r = midTransfer.reply()
 	default:
-		c.transfer = newTransfer(c.srv.cfg.BareNewlines)
+		c.transfer = newTransfer(c.client.newlines)
 		c.early = early
 		c.hand(phaseData, "DATA")
 		return
@@ -208,7 +208,7 @@ func (c *conn) gateChunk(arg string) {
 		return
 	}
 	if c.mu.chunks == nil {
-		c.transfer = newTransfer(c.srv.cfg.BareNewlines)
+		c.transfer = newTransfer(c.client.newlines)
 		if c.tx != nil && len(c.tx.recipients) > 0 {
 			c.setChunks(c.tx)
 		}

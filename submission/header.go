@@ -25,6 +25,7 @@ type header struct {
 	priority       string // value of the first MT-Priority field (RFC 6758)
 	hold           hold
 	nonUTF8        bool
+	encoded        bool // it was not UTF-8
 }
 
 // add takes content and gives back what of it belongs to the body.

@@ -32,7 +32,7 @@ func (c *conn) newIntake(tx *transaction) *intake {
 	in := c.srv.intake.Get().(*intake)
 	cfg := &c.srv.cfg
 	in.c, in.tx, in.draft = c, tx, cfg.Store.Begin(tx.size)
-	in.check = checker{newlines: cfg.BareNewlines, maxLine: cfg.Limits.LineLength, endsCRLF: true, scratch: in.check.scratch[:0]}
+	in.check = checker{newlines: c.client.newlines, maxLine: cfg.Limits.LineLength, endsCRLF: true, scratch: in.check.scratch[:0]}
 	in.header = header{text: in.header.text[:0]}
 	in.account()
 	return in
@@ -91,6 +91,9 @@ func (in *intake) write(b []byte) {
 	}
 	if !in.header.done {
 		b = in.header.add(b)
+		if in.encodeHeader(); in.header.encoded {
+			in.check.eightBit = hasEightBit(in.header.text) || hasEightBit(in.header.body) || hasEightBit(b)
+		}
 		in.afterHeader()
 	}
 	in.store(b)
@@ -119,6 +122,15 @@ func (in *intake) afterHeader() {
 		in.store(crlf) // there was no blank line to end the section
 	}
 	in.store(h.body)
+}
+
+// encodeHeader makes a complete header section UTF-8, if the configuration wants that.
+func (in *intake) encodeHeader() {
+	h := &in.header
+	if !h.done || !h.nonUTF8 || !in.c.srv.cfg.EncodeHeaders {
+		return
+	}
+	h.text, h.nonUTF8, h.encoded = encodeHeader(h.text), false, true
 }
 
 func (in *intake) trace() *trace {
@@ -163,6 +175,9 @@ func storeReply(err error) reply.Reply {
 func (in *intake) finish() error {
 	if in.refuse == nil && !in.header.done {
 		in.header.end()
+		if in.encodeHeader(); in.header.encoded {
+			in.check.eightBit = hasEightBit(in.header.text) || hasEightBit(in.header.body)
+		}
 		in.afterHeader()
 	}
 	if !in.check.endsCRLF {

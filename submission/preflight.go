@@ -13,13 +13,14 @@ import (
 
 // client is who is connected. It stays the same through STARTTLS.
 type client struct {
-	session string
-	since   time.Time
-	peer    netip.AddrPort // from the PROXY header when there is one; zero when unknown
-	network netip.Prefix   // what connections are counted by
-	held    bool           // counted
-	greeted bool           // has got the banner
-	relay   bool           // may relay
+	session  string
+	since    time.Time
+	peer     netip.AddrPort // from the PROXY header when there is one; zero when unknown
+	network  netip.Prefix   // what connections are counted by
+	held     bool           // counted
+	greeted  bool           // has got the banner
+	relay    bool           // may relay
+	newlines Newlines
 
 	began    time.Time
 	stranger bool // counted as one that may not relay
@@ -87,6 +88,9 @@ func (c *conn) identify() *reply.Reply {
 	}
 	cl.relay = relay && contains(cfg.RelayFrom, cl.peer.Addr())
 	cl.network = clientNetwork(cl.peer.Addr())
+	if cl.newlines = cfg.BareNewlines; contains(cfg.NormaliseFrom, cl.peer.Addr()) {
+		cl.newlines = NormaliseBareNewlines
+	}
 	return nil
 }
 

@@ -118,6 +118,10 @@ type Listener struct {
 	VerifyRecipients string `conf:"verify_recipients" oneof:"off domain"`
 	// BareNewline says what becomes of content with a CR or LF by itself.
 	BareNewline string `conf:"bare_newline" oneof:"refuse normalise"`
+	// NormaliseFrom is the networks whose bare CR and LF become CRLF, whatever BareNewline says.
+	NormaliseFrom []netip.Prefix `conf:"normalise_from"`
+	// NonUTF8Header says what becomes of a header section with octets that are no UTF-8.
+	NonUTF8Header string `conf:"non_utf8_header" oneof:"refuse encode"`
 	// MaxHold is how far ahead a message may be scheduled, by its header. 0: not at all.
 	MaxHold time.Duration `conf:"max_hold" min:"0" max:"3650d"`
 }

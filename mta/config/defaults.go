@@ -62,6 +62,8 @@ func (l *Listener) setDefaults() {
 	l.DataTimeout = time.Hour
 	l.MinDataRate = 512
 	l.BareNewline = "refuse"
+	l.NormaliseFrom = slices.Clone(l.RelayFrom) // this machine, 'mta sendmail' included
+	l.NonUTF8Header = "encode"
 	l.MaxHold = 7 * day
 }
 
