@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"mta/internal/envelope"
 	"mta/queue/schedule"
 )
 
@@ -31,6 +30,7 @@ func (q *Queue) runClock(ctx context.Context) {
 		case <-timer.C:
 		case <-q.kick.clock:
 		}
+		q.watchClock()
 		wait := q.tick()
 		wait = min(wait, s.run())
 		timer.Reset(max(wait, time.Millisecond))
@@ -123,8 +123,10 @@ func (s *sweeper) ask() (floor time.Duration) {
 
 // sweep looks at all entries made before a time, oldest first.
 func (s *sweeper) sweep(now, before time.Time) {
-	end := uint64(envelope.FirstID(before)) // ids at the time itself are of that age too
-	end += 1 << 20
+	s.q.mu.Lock()
+	s.q.forgetArrivals()
+	end := s.q.arrivals.after(before)
+	s.q.mu.Unlock()
 	for at, more := uint64(0), true; more; {
 		at, more = s.part(now, at, end)
 	}

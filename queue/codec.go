@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -27,16 +28,39 @@ var kindNames = map[journal.Kind]string{
 	kindChanged: "changed", kindMoved: "moved", kindBuried: "buried",
 }
 
-// Every payload begins with the version of its form.
-const codecVersion = 2
+// Every payload begins with the version of its form. Older ones down to oldestVersion are read; one that
+// is not known ends the start.
+//
+//	3  deferred, changed and moved records have the time at which they were written, opened ones marks
+const (
+	oldestVersion = 2
+	codecVersion  = 3
+)
 
 // maxRecipients is how many recipients a message can have.
 const maxRecipients = 1<<16 - 1
 
-var (
-	errShort   = errors.New("record is shorter than it says")
-	errVersion = errors.New("record has a version that this program does not know")
-)
+var errShort = errors.New("record is shorter than it says")
+
+// formatError is a record that is whole and that this program doesn't understand: a newer one wrote it.
+type formatError struct {
+	file string // "" where it is not known
+	off  int64
+	kind journal.Kind
+	form uint8 // its version; 0 when it is the kind that is not known
+}
+
+func (e *formatError) Error() string {
+	where := ""
+	if e.file != "" {
+		where = fmt.Sprintf("%s: offset %d: ", e.file, e.off)
+	}
+	if e.form == 0 {
+		return fmt.Sprintf("%sa record of kind %d, which this program does not know: a newer one has written it; start that one", where, e.kind)
+	}
+	return fmt.Sprintf("%sa record (%s) of version %d, and this program knows %d to %d: a newer one has written it; start that one",
+		where, cmp.Or(kindNames[e.kind], "any kind"), e.form, oldestVersion, codecVersion)
+}
 
 // encoder appends fields to b.
 type encoder struct{ b []byte }
@@ -66,8 +90,9 @@ func (e *encoder) bool(v bool) {
 // decoder reads fields from s and remembers the first error; after it all fields are zero.
 // Strings are parts of s.
 type decoder struct {
-	s   string
-	err error
+	s    string
+	err  error
+	form uint8 // the version
 }
 
 func (d *decoder) fail(err error) {
@@ -78,9 +103,26 @@ func (d *decoder) fail(err error) {
 }
 
 func (d *decoder) version() {
-	if v := d.byte(); d.err == nil && v != codecVersion {
-		d.fail(errVersion)
+	if d.form = d.byte(); d.err == nil {
+		if err := checkVersion(d.form); err != nil {
+			d.fail(err)
+		}
 	}
+}
+
+func checkVersion(form uint8) error {
+	if form < oldestVersion || form > codecVersion {
+		return &formatError{form: form}
+	}
+	return nil
+}
+
+// written reads when a record was written, 0 where its version does not have that.
+func (d *decoder) written() uint32 {
+	if d.form < 3 {
+		return 0
+	}
+	return uint32(d.uint())
 }
 
 func (d *decoder) byte() uint8 {
@@ -243,16 +285,16 @@ func (d *decoder) times(m *envelope.Message) {
 	}
 }
 
-// decodePlan reads of an envelope only when it is to be released. Of one that can't be read there
-// is no plan: whoever is handed it finds out, and keeps it as unreadable.
-func decodePlan(env []byte) plan {
+// decodeTimes reads of an envelope only when it was received and is to be released. Of one that can't be
+// read there is neither: whoever is handed it finds out, and keeps it as unreadable.
+func decodeTimes(env []byte) (received time.Time, p plan) {
 	d := decoder{s: string(env[:min(len(env), maxTimes)])}
 	d.version()
 	var m envelope.Message
 	if d.times(&m); d.err != nil {
-		return plan{}
+		return time.Time{}, plan{}
 	}
-	return planOf(&m)
+	return m.Received, planOf(&m)
 }
 
 // maxTimes is the most that an envelope can have before the addresses, in octets.
@@ -288,8 +330,8 @@ func parsePrelude(b []byte) (prelude, error) {
 	if len(b) < preludeSize {
 		return prelude{}, errShort
 	}
-	if b[0] != codecVersion {
-		return prelude{}, errVersion
+	if err := checkVersion(b[0]); err != nil {
+		return prelude{}, err
 	}
 	le := binary.LittleEndian
 	p := prelude{
@@ -351,11 +393,12 @@ type recipientState struct {
 	last     Attempt
 }
 
-// appendStates appends the states of a moved record. A reply and a key that are the same as the
-// one before, as most are, take an octet.
-func appendStates(b []byte, states []recipientState) []byte {
+// appendStates appends the states of a moved record, as they are at a time. A reply and a key that are
+// the same as the one before, as most are, take an octet.
+func appendStates(b []byte, at uint32, states []recipientState) []byte {
 	e := encoder{b}
 	e.byte(codecVersion)
+	e.uint(uint64(at))
 	e.uint(uint64(len(states)))
 	for i := range states {
 		s := &states[i]
@@ -381,9 +424,10 @@ func appendStates(b []byte, states []recipientState) []byte {
 	return e.b
 }
 
-func decodeStates(b []byte) ([]recipientState, error) {
+func decodeStates(b []byte) (at uint32, _ []recipientState, _ error) {
 	d := decoder{s: string(b)}
 	d.version()
+	at = d.written()
 	states := make([]recipientState, d.count(5))
 	for i := range states {
 		s := &states[i]
@@ -407,7 +451,7 @@ func decodeStates(b []byte) ([]recipientState, error) {
 	if d.err == nil && d.s != "" {
 		d.fail(errShort)
 	}
-	return states, d.err
+	return at, states, d.err
 }
 
 func (e *encoder) attempt(a Attempt) {
@@ -455,6 +499,7 @@ func decodeSettled(b []byte, f func(uint16)) (Outcome, error) {
 
 // deferral is the payload of a deferred record.
 type deferral struct {
+	at       uint32 // when it was written; 0 in old ones
 	due      uint32
 	key      string
 	last     Attempt
@@ -465,6 +510,7 @@ type deferral struct {
 func appendDeferral(b []byte, f *deferral) []byte {
 	e := encoder{b}
 	e.byte(codecVersion)
+	e.uint(uint64(f.at))
 	e.uint(uint64(f.due))
 	e.string(f.key)
 	e.attempt(f.last)
@@ -479,6 +525,7 @@ func decodeDeferral(b []byte) (deferral, error) {
 	d := decoder{s: string(b)}
 	d.version()
 	var f deferral
+	f.at = d.written()
 	f.due = uint32(d.uint())
 	f.key = d.string()
 	f.last = d.attempt()
@@ -492,6 +539,7 @@ func decodeDeferral(b []byte) (deferral, error) {
 // change is the payload of a changed record: what the marks of recipients are now and, unless it
 // is 0, when they are due.
 type change struct {
+	at    uint32 // when it was written; 0 in old ones
 	due   uint32
 	marks marks
 	rcpts []uint16
@@ -500,6 +548,7 @@ type change struct {
 func appendChange(b []byte, c *change) []byte {
 	e := encoder{b}
 	e.byte(codecVersion)
+	e.uint(uint64(c.at))
 	e.uint(uint64(c.due))
 	e.byte(uint8(c.marks))
 	e.recipients(c.rcpts)
@@ -509,7 +558,7 @@ func appendChange(b []byte, c *change) []byte {
 func decodeChange(b []byte) (change, error) {
 	d := decoder{s: string(b)}
 	d.version()
-	c := change{due: uint32(d.uint()), marks: marks(d.byte())}
+	c := change{at: d.written(), due: uint32(d.uint()), marks: marks(d.byte())}
 	d.recipients(func(r uint16) { c.rcpts = append(c.rcpts, r) })
 	return c, d.err
 }
@@ -522,6 +571,7 @@ type opening struct {
 	lastID    uint64 // the largest id given out so far
 	allocated int64  // octets that the file was made with; a shorter one was trimmed
 	created   time.Time
+	marks     []arrival // what was accepted up to an id was so by a time, see arrivals
 }
 
 type segmentEnd struct {
@@ -540,6 +590,11 @@ func appendOpening(b []byte, o opening) []byte {
 	e.uint(o.lastID)
 	e.uint(uint64(o.allocated))
 	e.int(o.created.UnixNano())
+	e.uint(uint64(len(o.marks)))
+	for _, m := range o.marks {
+		e.uint(m.id)
+		e.int(m.at)
+	}
 	return e.b
 }
 
@@ -556,6 +611,11 @@ func decodeOpening(b []byte) (opening, error) {
 	}
 	o.lastID, o.allocated = d.uint(), int64(d.uint())
 	o.created = time.Unix(0, d.int()).UTC()
+	if d.form >= 3 {
+		for range d.count(2) {
+			o.marks = append(o.marks, arrival{id: d.uint(), at: d.int()})
+		}
+	}
 	return o, d.err
 }
 

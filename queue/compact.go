@@ -297,13 +297,13 @@ func (c *compaction) noteMove(id uint64, loc schedule.Loc, body *content, rcpts 
 	if len(states) == 0 {
 		return true
 	}
-	q.w.note(kindMoved, id, c.v, 0, func(b []byte) []byte { return appendMoved(b, body, states) })
+	q.w.note(kindMoved, id, c.v, 0, func(b []byte) []byte { return appendMoved(b, body, q.passed(), states) })
 	return true
 }
 
 // appendMoved makes the payload of a moved record.
-func appendMoved(b []byte, c *content, states []recipientState) []byte {
-	encoded := appendStates(nil, states)
+func appendMoved(b []byte, c *content, at uint32, states []recipientState) []byte {
+	encoded := appendStates(nil, at, states)
 	p := c.prelude
 	p.stateLen = uint32(len(encoded))
 	start := len(b)
@@ -317,7 +317,7 @@ func (q *Queue) moveWritten(seg *segment, n *note, loc schedule.Loc) {
 	c, err := parseContent(n.payload)
 	var states []recipientState
 	if err == nil {
-		states, err = decodeStates(c.states)
+		_, states, err = decodeStates(c.states)
 	}
 	if err != nil {
 		panic("queue: a moved record of our own making: " + err.Error())
@@ -381,7 +381,7 @@ func (c *compaction) carryReply(it *item) error {
 		c.v.damaged = true
 		return nil
 	}
-	f := deferral{due: e.Due, key: q.keys.Name(e.Key), last: r, rcpts: []uint16{e.Rcpt}, attempts: []uint16{e.Attempts}}
+	f := deferral{at: q.passed(), due: e.Due, key: q.keys.Name(e.Key), last: r, rcpts: []uint16{e.Rcpt}, attempts: []uint16{e.Attempts}}
 	q.w.note(kindDeferred, it.id, q.segs.of(e.Data()), 0, func(b []byte) []byte { return appendDeferral(b, &f) })
 	c.moved += noteOctets
 	return nil

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand"
 	"strings"
@@ -208,7 +209,7 @@ var fuzzMessage = &envelope.Message{
 // the octets justify, and what they accept must come out the same when it goes in again.
 func FuzzCodec(f *testing.F) {
 	f.Add(uint8(0), appendEnvelope(nil, fuzzMessage))
-	f.Add(uint8(1), appendStates(nil, []recipientState{{rcpt: 1, key: "k", replied: true, last: Attempt{Reply: greylisted, Via: "source"}}, {rcpt: 2, key: "k", replied: true, last: Attempt{Reply: greylisted, Via: "source"}}}))
+	f.Add(uint8(1), appendStates(nil, 9, []recipientState{{rcpt: 1, key: "k", replied: true, last: Attempt{Reply: greylisted, Via: "source"}}, {rcpt: 2, key: "k", replied: true, last: Attempt{Reply: greylisted, Via: "source"}}}))
 	f.Add(uint8(2), appendDeferral(nil, &deferral{due: 5, key: "k", last: Attempt{Reply: greylisted, Via: "source"}, rcpts: []uint16{1, 7}, attempts: []uint16{1, 2}}))
 	f.Add(uint8(3), appendChange(nil, &change{due: 5, marks: markHeld, rcpts: []uint16{1, 7}}))
 	f.Add(uint8(4), appendSettled(nil, Bounced, []uint16{0, 9}))
@@ -239,8 +240,8 @@ func recode(kind uint8, b []byte) ([]byte, bool) {
 		}
 		return appendEnvelope(nil, m), true
 	case 1:
-		s, err := decodeStates(b)
-		return appendStates(nil, s), err == nil
+		at, s, err := decodeStates(b)
+		return appendStates(nil, at, s), err == nil
 	case 2:
 		d, err := decodeDeferral(b)
 		return appendDeferral(nil, &d), err == nil
@@ -291,6 +292,9 @@ func FuzzIndex(f *testing.F) {
 			t.Fatal(err)
 		}
 		q, err := Open(Config{Dir: "/q", FS: fs, MinFree: 1})
+		if format := (*formatError)(nil); errors.As(err, &format) {
+			return
+		}
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -187,6 +187,10 @@ func (c *checker) readSegments() {
 			s.Index = "missing"
 		}
 		ix, res, err := scanIndex(c.fs, c.q.segmentPath(f.id), f.id, f.end)
+		if format := (*formatError)(nil); errors.As(err, &format) {
+			c.damage(name, journal.Damage{Offset: format.off, End: f.size, Err: err}, "nothing: a newer program has written it", "this program does not start; start the newer one")
+			continue
+		}
 		if err != nil {
 			c.damage(name, journal.Damage{End: f.size, Err: err}, "nothing in this segment can be read", "it is left where it is and not served")
 			continue

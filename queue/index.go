@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 
@@ -17,7 +16,7 @@ import (
 type itemKind uint8
 
 const (
-	itemAccepted itemKind = 1 + iota // a message; rcpt is how many recipients it has, due and key are its plan
+	itemAccepted itemKind = 1 + iota // a message; at is when it was accepted, rcpt how many recipients it has, due and key are its plan
 	itemMoved                        // the same, its recipients' states follow as items
 	itemLarge                        // the number of the content's own file, in due and key
 	itemState                        // a recipient of the moved message before
@@ -37,9 +36,10 @@ type item struct {
 	size     uint8 // accepted, moved: schedule.SizeClass of the record; state: 1 with a reply
 	due      uint32
 	key      uint32 // index in the keys of its index
+	at       uint32 // seconds since 1970: when the record was written; 0 where it has no time
 }
 
-const itemSize = 28
+const itemSize = 32
 
 func (it *item) offset() int64 { return int64(it.off) * journal.Align }
 
@@ -52,6 +52,7 @@ func (it *item) put(b []byte) {
 	le.PutUint16(b[18:], it.attempts)
 	le.PutUint32(b[20:], it.due)
 	le.PutUint32(b[24:], it.key)
+	le.PutUint32(b[28:], it.at)
 }
 
 func (it *item) get(b []byte) {
@@ -60,7 +61,7 @@ func (it *item) get(b []byte) {
 	it.id, it.off = le.Uint64(b), le.Uint32(b[8:])
 	it.kind, it.marks, it.size = itemKind(b[12]), marks(b[13]), b[14]
 	it.rcpt, it.attempts = le.Uint16(b[16:]), le.Uint16(b[18:])
-	it.due, it.key = le.Uint32(b[20:]), le.Uint32(b[24:])
+	it.due, it.key, it.at = le.Uint32(b[20:]), le.Uint32(b[24:]), le.Uint32(b[28:])
 }
 
 // index is what start-up must know of a sealed segment: a pure function of the segment's records,
@@ -69,6 +70,7 @@ func (it *item) get(b []byte) {
 // for settled.
 type index struct {
 	segment journal.Segment
+	form    uint8  // the newest version of its records
 	end     int64  // what of the segment is to be trusted, in octets
 	maxID   uint64 // the largest id in it
 	items   []item // by id, and for one id in the order of the journal
@@ -85,7 +87,7 @@ func newIndex(seg journal.Segment) *index {
 }
 
 // scanIndex makes the index of a segment from the segment. An error means that the file could
-// not be opened; damage inside is in the index.
+// not be opened, or is of a newer program (formatError); damage inside is in the index.
 func scanIndex(fs vfs.FS, name string, seg journal.Segment, end int64) (*index, journal.Result, error) {
 	f, err := fs.Open(name)
 	if err != nil {
@@ -99,7 +101,12 @@ func scanIndex(fs vfs.FS, name string, seg journal.Segment, end int64) (*index, 
 	ix := newIndex(seg)
 	var odd []journal.Damage
 	res, err := journal.Scan(f, size, seg, end, func(rec journal.Record) error {
-		if err := ix.add(rec); err != nil {
+		err := ix.add(rec)
+		if format := (*formatError)(nil); errors.As(err, &format) {
+			format.file, format.off, format.kind = name, rec.Offset, rec.Kind
+			return format
+		}
+		if err != nil {
 			odd = append(odd, journal.Damage{Offset: rec.Offset, End: rec.Offset + journal.Size(len(rec.Payload)), Err: err})
 		}
 		return nil
@@ -124,6 +131,9 @@ func (ix *index) add(rec journal.Record) error {
 	if int(rec.Kind) < len(ix.records) {
 		ix.records[rec.Kind]++
 	}
+	if len(rec.Payload) > 0 {
+		ix.form = max(ix.form, rec.Payload[0])
+	}
 	it := item{id: rec.ID, off: uint32(rec.Offset / journal.Align)}
 	switch rec.Kind {
 	case kindOpened:
@@ -145,6 +155,7 @@ func (ix *index) add(rec journal.Record) error {
 			return err
 		}
 		it.kind, it.due, it.key = itemDeferred, f.due, ix.key(f.key)
+		it.at = f.at
 		for i, r := range f.rcpts {
 			it.rcpt, it.attempts = r, f.attempts[i]
 			ix.items = append(ix.items, it)
@@ -155,6 +166,7 @@ func (ix *index) add(rec journal.Record) error {
 			return err
 		}
 		it.kind, it.due, it.marks = itemChanged, c.due, c.marks
+		it.at = c.at
 		for _, r := range c.rcpts {
 			it.rcpt = r
 			ix.items = append(ix.items, it)
@@ -166,7 +178,7 @@ func (ix *index) add(rec journal.Record) error {
 		}
 		ix.buried = append(ix.buried, g)
 	default:
-		return fmt.Errorf("record of unknown kind %d", rec.Kind)
+		return &formatError{}
 	}
 	return nil
 }
@@ -177,9 +189,17 @@ func (ix *index) addMessage(it item, rec journal.Record) error {
 		return err
 	}
 	var states []recipientState
+	var written uint32
 	if rec.Kind == kindMoved {
-		if states, err = decodeStates(c.states); err != nil {
+		if written, states, err = decodeStates(c.states); err != nil {
 			return err
+		}
+	}
+	for _, part := range [][]byte{c.env, c.states} {
+		if len(part) > 0 {
+			if err := checkVersion(part[0]); err != nil {
+				return err
+			}
 		}
 	}
 	ix.maxID = max(ix.maxID, rec.ID)
@@ -188,15 +208,15 @@ func (ix *index) addMessage(it item, rec journal.Record) error {
 		it.kind = itemMoved
 	}
 	it.size = schedule.SizeClass(journal.Size(len(rec.Payload)))
-	p := decodePlan(c.env)
-	it.due, it.key = p.release, p.spread
+	received, p := decodeTimes(c.env)
+	it.due, it.key, it.at = p.release, p.spread, secondsSince1970(received)
 	ix.items = append(ix.items, it)
 	if c.large != 0 {
 		ix.items = append(ix.items, item{id: it.id, off: it.off, kind: itemLarge, due: uint32(c.large), key: uint32(c.large >> 32)})
 	}
 	for i := range states {
 		s := &states[i]
-		st := item{id: it.id, off: it.off, kind: itemState, marks: s.marks, rcpt: s.rcpt, attempts: s.attempts, due: s.due, key: ix.key(s.key)}
+		st := item{id: it.id, off: it.off, kind: itemState, marks: s.marks, rcpt: s.rcpt, attempts: s.attempts, due: s.due, key: ix.key(s.key), at: written}
 		if s.replied {
 			st.size = 1
 		}
@@ -265,11 +285,11 @@ func settledWithin(items []item) bool {
 	return len(seen) == int(items[0].rcpt)
 }
 
-// The file of an index: a header of 48 octets, the items, keys and burials, and the CRC-32C of
+// The file of an index: a header of 56 octets, the items, keys and burials, and the CRC-32C of
 // all that.
 const (
-	indexMagic      = "mtaidx1\n"
-	indexHeaderSize = 48
+	indexMagic      = "mtaidx2\n"
+	indexHeaderSize = 56
 )
 
 var errIndex = errors.New("index is damaged")
@@ -285,6 +305,7 @@ func (ix *index) write(fs vfs.FS, name string) error {
 	le.PutUint64(b[16:], uint64(ix.end))
 	le.PutUint64(b[24:], ix.maxID)
 	le.PutUint64(b[32:], uint64(len(ix.items)))
+	b[40] = ix.form
 	for i := range ix.items {
 		ix.items[i].put(b[indexHeaderSize+i*itemSize:])
 	}
@@ -357,7 +378,7 @@ func openIndex(fs vfs.FS, name string, seg journal.Segment) (_ *run, err error) 
 	}
 	le := binary.LittleEndian
 	r := &run{index: index{segment: seg}, file: f, count: int(le.Uint64(head[32:]))}
-	r.end, r.maxID = int64(le.Uint64(head[16:])), le.Uint64(head[24:])
+	r.end, r.maxID, r.form = int64(le.Uint64(head[16:])), le.Uint64(head[24:]), head[40]
 	tailAt := indexHeaderSize + int64(r.count)*itemSize
 	if string(head[:8]) != indexMagic || le.Uint32(head[8:]) != seg.Number || le.Uint32(head[12:]) != seg.Salt ||
 		r.count < 0 || int64(r.count) > size/itemSize || tailAt+4 > size {
@@ -373,7 +394,7 @@ func openIndex(fs vfs.FS, name string, seg journal.Segment) (_ *run, err error) 
 	if err := decodeTail(tail, r); err != nil {
 		return nil, err
 	}
-	return r, nil
+	return r, checkVersion(max(r.form, oldestVersion))
 }
 
 // checkSum compares the sum at the end of a file with that of all before it.

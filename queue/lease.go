@@ -260,6 +260,9 @@ func (q *Queue) complete(l *lifted) *Lease {
 func (q *Queue) fetch(l *lifted) (*envelope.Message, content, error) {
 	for {
 		m, c, err := q.readMessage(l.data)
+		if err == nil {
+			q.date(m, l.id)
+		}
 		if !errors.Is(err, errGone) {
 			return m, c, err
 		}

@@ -153,6 +153,8 @@ type Queue struct {
 	replies   map[recipientKey]Attempt // of deferrals that are not written yet
 	large     map[uint64]largeBody     // living messages whose content has its own file
 	starts    starts                   // of living messages that were scheduled
+	arrivals  arrivals                 // when messages were accepted
+	clock     clockWatch
 	segs      segments
 	count     counters
 	largeDone []uint64      // files of contents that can be removed
@@ -268,6 +270,14 @@ func (q *Queue) seconds() uint32 { return secondsOf(q.now()) }
 
 // passed is the last whole second: what is due by then may be handed out.
 func (q *Queue) passed() uint32 { return uint32(q.now().Unix()) }
+
+// secondsSince1970 rounds down; the zero time is 0.
+func secondsSince1970(t time.Time) uint32 {
+	if t.IsZero() {
+		return 0
+	}
+	return uint32(min(max(t.Unix(), 0), 1<<32-1))
+}
 
 // secondsOf rounds up, so that nothing is due before its time.
 func secondsOf(t time.Time) uint32 {

@@ -349,7 +349,7 @@ func (r *replyReader) load(p place) error {
 	case kindMoved:
 		var c content
 		if c, err = parseContent(rec.Payload); err == nil {
-			r.each, err = decodeStates(c.states)
+			_, r.each, err = decodeStates(c.states)
 		}
 	default:
 		err = fmt.Errorf("a reply is expected and there is a record of kind %d", rec.Kind)

@@ -110,16 +110,27 @@ func (q *Queue) readIndexes(list []found) ([]found, error) {
 		f := list[i]
 		if f.index {
 			r, err := openIndex(q.fs, q.indexPath(f.id), f.id)
-			if err == nil {
+			format := (*formatError)(nil)
+			switch {
+			case err == nil:
 				f.run = r
-			} else {
+			case errors.As(err, &format):
+				format.file = q.indexPath(f.id)
+				return nil, fmt.Errorf("queue: %w", format)
+			default:
 				q.log.Warn("queue: an index can't be used and is made again from its segment", "file", q.indexPath(f.id), "error", err)
 			}
 		}
-		if f.run == nil && !q.scanSegment(&f) {
-			continue
+		use := true
+		if f.run == nil {
+			var err error
+			if use, err = q.scanSegment(&f); err != nil {
+				return nil, err
+			}
 		}
-		kept = append(kept, f)
+		if use {
+			kept = append(kept, f)
+		}
 	}
 	return kept, nil
 }
@@ -137,6 +148,9 @@ func (q *Queue) findEnds(list []found) {
 			ends[e.number] = e.end
 		}
 		q.ids.Observe(envelope.ID(f.open.lastID))
+		for _, m := range f.open.marks {
+			q.arrivals.mark(m)
+		}
 	}
 	for i := range list {
 		f := &list[i]
@@ -149,14 +163,17 @@ func (q *Queue) findEnds(list []found) {
 }
 
 // scanSegment makes the index of a segment from its records. It reports false when the segment
-// is not to be used.
-func (q *Queue) scanSegment(f *found) bool {
+// is not to be used. An error says that a newer program has written it.
+func (q *Queue) scanSegment(f *found) (use bool, _ error) {
 	name := q.segmentPath(f.id)
 	ix, res, err := scanIndex(q.fs, name, f.id, f.end)
+	if format := (*formatError)(nil); errors.As(err, &format) {
+		return false, fmt.Errorf("queue: %w", format)
+	}
 	if err != nil {
 		q.reportDamage(&damageError{file: name, off: 0, err: err}, "a journal segment can't be read at all; it is left where it is, and what is in it is not served")
 		q.count.damagedFiles++
-		return false
+		return false, nil
 	}
 	if res.Torn > 0 {
 		q.log.Info("queue: the end of a journal segment was never synced, so that nothing in it was promised; it is void", "file", name, "offset", res.End, "octets", res.Torn)
@@ -164,7 +181,7 @@ func (q *Queue) scanSegment(f *found) bool {
 	q.tellDamage(f.id, ix.damaged)
 	if res.End == 0 && len(ix.damaged) == 0 {
 		q.fs.Remove(name) // a segment that was made and never used; if it stays it does no harm
-		return false
+		return false, nil
 	}
 	f.run = ix.run()
 	if len(ix.damaged) > 0 {
@@ -175,7 +192,7 @@ func (q *Queue) scanSegment(f *found) bool {
 	} else {
 		f.index = true
 	}
-	return true
+	return true, nil
 }
 
 func (q *Queue) listLarge() (map[uint64]int64, error) {
@@ -214,6 +231,9 @@ func (q *Queue) load(list []found, bodies map[uint64]int64) error {
 	if err := rep.all(l.message); err != nil {
 		return fmt.Errorf("queue: reading an index failed: %w", err)
 	}
+	if now := q.now(); q.arrivals.clamp(uint64(q.ids.Next(now)), now.UnixMilli()) {
+		q.log.Warn("queue: the clock was ahead when messages were accepted; their age counts from now")
+	}
 	return nil
 }
 
@@ -232,6 +252,11 @@ func (l *loader) message(h *history) error {
 	seg.messages++
 	seg.live += schedule.Octets(h.size)
 	missing := false
+	accepted := time.Unix(int64(h.at), 0)
+	if h.at == 0 {
+		accepted = envelope.ID(h.id).Time() // all that there is to go by
+	}
+	q.arrivals.add(h.id, accepted)
 	if h.plan.scheduled() {
 		q.starts.add(h.id, h.plan.start())
 	}
@@ -249,6 +274,7 @@ func (l *loader) message(h *history) error {
 	for i := range h.rcpts {
 		if rc := &h.rcpts[i]; rc.living {
 			e.Rcpt = uint16(i)
+			e.Due = l.due(h, rc)
 			l.recipient(e, rc, missing)
 		}
 	}
@@ -257,10 +283,7 @@ func (l *loader) message(h *history) error {
 
 func (l *loader) recipient(e schedule.Entry, rc *recipientHistory, missing bool) {
 	q := l.q
-	e.Attempts, e.Due = rc.attempts, rc.due
-	if e.Due == 0 {
-		e.Due = uint32(envelope.ID(e.ID).Time().Unix())
-	}
+	e.Attempts = rc.attempts
 	e.Key = l.key(rc)
 	e.SetWarned(rc.marks&markWarned != 0)
 	state := schedule.Deferred
@@ -292,6 +315,25 @@ func (l *loader) recipient(e schedule.Entry, rc *recipientHistory, missing bool)
 	case schedule.Deferred:
 		q.wheel.Add(s)
 	}
+}
+
+// longestWait is the longest that a recipient was ever deferred for, in seconds.
+const longestWait = 7 * 24 * 3600
+
+// due is when a recipient is due. What the clock said when that was written down is held against what it
+// says now: if it was ahead, the recipient waits as long as it was to wait then, from now on.
+func (l *loader) due(h *history, rc *recipientHistory) uint32 {
+	switch {
+	case rc.due == 0:
+		return min(secondsSince1970(l.q.arrivals.of(h.id)), l.now)
+	case rc.due <= l.now, h.plan.scheduled() && rc.due <= h.plan.start():
+		return rc.due
+	case rc.said > l.now:
+		return l.now + rc.due - min(rc.said, rc.due)
+	case rc.said == 0 && rc.due-l.now > longestWait:
+		return l.now
+	}
+	return rc.due
 }
 
 // key gives the number of the key that a recipient waited under.

@@ -12,7 +12,8 @@ type history struct {
 	off    int64 // and where in the segment that is
 	size   uint8 // schedule.SizeClass of the record
 	large  uint64
-	plan   plan // when it is, or was, to be released
+	at     uint32 // when it was accepted, in seconds since 1970; 0 where that was not written down
+	plan   plan   // when it is, or was, to be released
 	rcpts  []recipientHistory
 	living int
 	dataIn []int // the runs that have its data, the latest last
@@ -23,6 +24,7 @@ type recipientHistory struct {
 	marks    marks
 	attempts uint16
 	due      uint32
+	said     uint32 // when due was written down; 0 where that was not
 	key      uint32 // in the keys of keyRun
 	keyRun   int
 	noteRun  int // the run with its last reply, -1 for none
@@ -166,17 +168,17 @@ func (r *replay) apply(it *item, i int) {
 			rc.living = true
 			h.living++
 		}
-		rc.marks, rc.attempts, rc.due, rc.key, rc.keyRun = it.marks, it.attempts, it.due, it.key, i
+		rc.marks, rc.attempts, rc.due, rc.said, rc.key, rc.keyRun = it.marks, it.attempts, it.due, it.at, it.key, i
 		if it.size != 0 {
 			rc.noteRun, rc.noteOff = i, it.offset()
 		}
 	case itemDeferred:
-		rc.attempts, rc.due, rc.key, rc.keyRun = it.attempts, it.due, it.key, i
+		rc.attempts, rc.due, rc.said, rc.key, rc.keyRun = it.attempts, it.due, it.at, it.key, i
 		rc.noteRun, rc.noteOff = i, it.offset()
 	case itemChanged:
 		rc.marks = it.marks
 		if it.due != 0 {
-			rc.due = it.due
+			rc.due, rc.said = it.due, it.at
 		}
 	case itemSettled:
 		if rc.living {
@@ -194,7 +196,7 @@ func (r *replay) begin(it *item, i int) {
 		r.depend(of, i, false)
 	}
 	h.dataIn = append(h.dataIn, i)
-	h.run, h.off, h.size, h.large, h.plan = i, it.offset(), it.size, 0, plan{it.due, it.key}
+	h.run, h.off, h.size, h.large, h.at, h.plan = i, it.offset(), it.size, 0, it.at, plan{it.due, it.key}
 	h.rcpts = slices.Grow(h.rcpts[:0], int(it.rcpt))[:it.rcpt]
 	living := it.kind == itemAccepted && !r.isBuried(i, it.offset())
 	h.living = 0

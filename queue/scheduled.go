@@ -62,11 +62,11 @@ func (q *Queue) startOf(id uint64) time.Time {
 	if at, ok := q.starts.find(id); ok {
 		return time.Unix(int64(at), 0)
 	}
-	return envelope.ID(id).Time()
+	return q.arrivals.of(id)
 }
 
 // starts says when the age of scheduled messages begins to count, as long as they are in the
-// queue: 16 octets for each. All others have it in their id.
+// queue: 16 octets for each. That of all others is in arrivals.
 type starts struct {
 	all  []start // by id
 	gone int     // of all: not in the queue any more

@@ -3,6 +3,7 @@ package queue
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -189,7 +190,7 @@ func (q *Queue) addSegment(seg *segment) error {
 func (q *Queue) opening(now time.Time) opening {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	o := opening{created: now, lastID: uint64(q.ids.Next(now)), allocated: q.cfg.SegmentSize}
+	o := opening{created: now, marks: slices.Clone(q.arrivals.marks), lastID: uint64(q.ids.Next(now)), allocated: q.cfg.SegmentSize}
 	for s := range q.segs.all {
 		if s.sealed && !s.trimmed {
 			o.ends = append(o.ends, segmentEnd{s.id.Number, s.size})

@@ -171,7 +171,9 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 	}
 	tried := !last.Untried
 	last.Untried = false
-	f := deferral{due: secondsOf(until), key: key, last: last}
+	now := q.now()
+	q.clock.look(now) // until may have been reckoned by a clock that is ahead for a moment only
+	f := deferral{at: uint32(now.Unix()), due: secondsOf(until), key: key, last: last}
 	var seg *segment
 	var gone, hurried []uint16 // that an operator wants removed, or attempted at once
 	for _, r := range recipients {
@@ -297,6 +299,7 @@ func (q *Queue) noteMarks(id uint64, rcpts []uint16, due uint32) {
 
 // noteChange has a change of recipients written down.
 func (q *Queue) noteChange(id uint64, seg *segment, c change) {
+	c.at = q.passed()
 	q.w.note(kindChanged, id, seg, 0, func(b []byte) []byte { return appendChange(b, &c) })
 }
 

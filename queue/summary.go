@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"mta/internal/envelope"
 	"mta/queue/schedule"
 )
 
@@ -67,7 +66,7 @@ type tally struct {
 func (t *tally) messages(w *walker) {
 	for c, _ := w.next(); c != nil; c, _ = w.next() {
 		for i := range c.rcpts {
-			t.count(t.of(c.rcpts[i].key), &c.rcpts[i].entry)
+			t.count(t.of(c.rcpts[i].key), &c.rcpts[i].entry, c.since)
 		}
 	}
 }
@@ -97,7 +96,7 @@ func (t *tally) entries(w *walker) {
 				s = t.of(q.keys.Name(e.Key))
 				t.met[e.Key] = s
 			}
-			t.count(s, e)
+			t.count(s, e, q.arrivals.of(e.ID))
 		}
 		before = e.ID
 		return true
@@ -114,9 +113,9 @@ func (t *tally) of(key string) *KeySummary {
 	return s
 }
 
-func (t *tally) count(s *KeySummary, e *schedule.Entry) {
+func (t *tally) count(s *KeySummary, e *schedule.Entry, since time.Time) {
 	if e.ID != t.id {
-		t.id, t.age = e.ID, t.now.Sub(envelope.ID(e.ID).Time())
+		t.id, t.age = e.ID, t.now.Sub(since)
 		t.class = ageClass(t.age)
 	}
 	s.Total++

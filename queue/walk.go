@@ -83,6 +83,7 @@ type candidate struct {
 	id    uint64
 	data  place
 	rcpts []candidateRecipient
+	since time.Time // when it was accepted
 }
 
 type candidateRecipient struct {
@@ -116,13 +117,7 @@ func (q *Queue) newWalker(f Filter, down bool, from uint64) *walker {
 	for s := range w.states {
 		w.states[s] = len(f.States) == 0 || slices.Contains(f.States, State(s))
 	}
-	now := q.now()
-	if f.OlderThan > 0 {
-		w.newest = uint64(envelope.FirstID(now.Add(-f.OlderThan))) | (1<<20 - 1)
-	}
-	if f.NewerThan > 0 {
-		w.oldest = uint64(envelope.FirstID(now.Add(-f.NewerThan)))
-	}
+	w.bounds(q.now())
 	w.at = max(from, w.oldest)
 	if down {
 		if from == 0 {
@@ -131,6 +126,18 @@ func (q *Queue) newWalker(f Filter, down bool, from uint64) *walker {
 		w.at = min(from, w.newest)
 	}
 	return w
+}
+
+// bounds finds the ids that OlderThan and NewerThan leave.
+func (w *walker) bounds(now time.Time) {
+	w.q.mu.Lock()
+	defer w.q.mu.Unlock()
+	if w.f.OlderThan > 0 {
+		w.newest = w.q.arrivals.after(now.Add(-w.f.OlderThan)) - 1
+	}
+	if w.f.NewerThan > 0 {
+		w.oldest = w.q.arrivals.after(now.Add(-w.f.NewerThan - time.Millisecond))
+	}
 }
 
 // next gives the next selected message, with its envelope if the filter needs it; nil at the
@@ -233,7 +240,7 @@ func (w *walker) consider(e *schedule.Entry) {
 	}
 	n := len(w.batch)
 	if n == 0 || w.batch[n-1].id != e.ID {
-		w.batch = append(w.batch, candidate{id: e.ID, data: w.q.placeOf(e.Data(), schedule.Octets(e.Size))})
+		w.batch = append(w.batch, candidate{id: e.ID, data: w.q.placeOf(e.Data(), schedule.Octets(e.Size)), since: w.q.arrivals.of(e.ID)})
 		n++
 	}
 	c := &w.batch[n-1]
@@ -264,6 +271,7 @@ func (q *Queue) envelopeOf(id uint64, p place) (*envelope.Message, error) {
 		m, err := q.readEnvelope(p)
 		if err == nil {
 			m.ID = envelope.ID(id)
+			q.date(m, id)
 			return m, nil
 		}
 		if !errors.Is(err, errGone) {

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"mta/queue/journal"
@@ -50,6 +51,7 @@ type writer struct {
 	q       *Queue
 	kick    chan struct{}
 	stopped chan struct{}
+	renew   atomic.Bool // a new segment is to be begun: its opened record has something to remember
 
 	mu       sync.Mutex // guards what waits
 	closing  bool
@@ -396,7 +398,7 @@ func (w *writer) write(g *group) error {
 	for _, d := range g.accepts {
 		size += d.recordSize()
 	}
-	if w.active != nil && w.begun && w.active.size+size > w.q.cfg.SegmentSize {
+	if w.active != nil && w.begun && (w.active.size+size > w.q.cfg.SegmentSize || w.renew.Swap(false)) {
 		w.seal()
 	}
 	if w.active == nil {
@@ -623,8 +625,11 @@ func (q *Queue) written(seg *segment, g *group, octets int64) {
 func (q *Queue) enter(seg *segment, d *Draft) {
 	m := d.msg
 	size := schedule.SizeClass(d.recordSize())
-	e := schedule.Entry{ID: uint64(m.ID), Due: uint32(m.ID.Time().Unix()), Size: size}
+	e := schedule.Entry{ID: uint64(m.ID), Due: secondsSince1970(m.Received), Size: size}
 	e.SetData(schedule.LocOf(seg.handle, d.offset))
+	if q.arrivals.add(e.ID, m.Received) {
+		q.w.renew.Store(true)
+	}
 	p := planOf(m)
 	if p.scheduled() {
 		q.starts.add(e.ID, p.start())

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// ID names a message on its node. It grows with time: the upper 44 bits are milliseconds since
-// 1970, the lower 20 a sequence. Its text form has 13 characters and sorts as the number does.
+// ID names a message on its node, and each is larger than the one before. Mostly the upper 44 bits are
+// milliseconds since 1970, and the lower 20 a sequence; but ids never go back, and after the clock was
+// ahead once they go on from there. So an id says nothing about when its message was accepted. Its text form has 13 characters and sorts as the number does.
 type ID uint64
 
 const (
@@ -54,8 +55,8 @@ func idDigit(c byte) int {
 	return -1
 }
 
-// Time is when the id was made, to the millisecond. It can be ahead of the clock after the
-// clock was set back, since ids never go back.
+// Time is when the id was made, to the millisecond, if the clock was right and had never been ahead
+// before. It is for what has no other time.
 func (id ID) Time() time.Time { return time.UnixMilli(int64(id >> idSeqBits)) }
 
 // FirstID is the smallest id that can be made at t, for ranges by time.

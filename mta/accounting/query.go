@@ -43,10 +43,7 @@ func (q Query) matcher() matcher {
 	if id, err := envelope.ParseID(q.ID); err == nil {
 		m.ID = id.String()
 		m.exact = []byte(m.ID)
-		// Nothing is known of a message before its id was made.
-		if made := id.Time().Add(-clockSlack); made.After(m.Since) {
-			m.Since = made
-		}
+		// Its id says nothing about when that was: ids go on from where a clock that was ahead has left them.
 	}
 	m.Domain = asciiDomain(m.Domain)
 	for _, address := range []*string{&m.Sender, &m.Recipient} {

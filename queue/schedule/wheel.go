@@ -34,6 +34,12 @@ func NewWheel(t *Table, now uint32) *Wheel {
 	return w
 }
 
+// Rewind sets the wheel, which must be empty, to now: the clock was set back.
+func (w *Wheel) Rewind(now uint32) {
+	w.now = now
+	w.taken = [wheelLevels]uint64{}
+}
+
 // Add puts an entry, which must be on no list, where its Due says. What is due by now comes out
 // with the next Advance.
 func (w *Wheel) Add(s Slot) {
