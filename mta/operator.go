@@ -213,7 +213,6 @@ func notQueued(id envelope.ID, err error) error {
 var queueActions = map[control.Action]queue.Action{
 	control.Hold:    queue.Hold,
 	control.Release: queue.Unhold,
-	control.Retry:   queue.RetryNow,
 	control.Bounce:  queue.Bounce,
 	control.Remove:  queue.Remove,
 }
@@ -222,6 +221,13 @@ func (o operator) Change(_ context.Context, c control.Change) (control.Changed, 
 	sel, err := selector(c.Filter, c.All)
 	if err != nil {
 		return control.Changed{}, err
+	}
+	if c.Action == control.Retry {
+		done, err := o.retry(sel, c)
+		if errors.Is(err, queue.ErrUnknown) {
+			err = control.NotFound(doneWith, "%v", err)
+		}
+		return done, err
 	}
 	n, err := o.r.queue.Change(sel, queueActions[c.Action], c.DryRun)
 	if errors.Is(err, queue.ErrUnknown) {

@@ -39,7 +39,7 @@ func TestT1_ScheduledMailIsHeldAndReleased(t *testing.T) {
 	if got := w.arrived(1); got[0].Recipients[0] != "eve@box.example" {
 		t.Fatalf("%s has got mail that is scheduled", got[0].Recipients[0])
 	}
-	if n, err := (operator{w.Relay}).Change(context.Background(), control.Change{Action: control.Retry, Filter: control.Filter{IDs: []string{m.ID}}}); err != nil || n.Recipients != 1 {
+	if n, err := (operator{w.Relay}).Change(context.Background(), control.Change{Action: control.Retry, Scheduled: true, Filter: control.Filter{IDs: []string{m.ID}}}); err != nil || n.Recipients != 1 {
 		t.Fatalf("releasing: %+v, %v", n, err)
 	}
 	for _, got := range w.arrived(2) {

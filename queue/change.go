@@ -13,11 +13,12 @@ import (
 type Action uint8
 
 const (
-	Hold     Action = 1 + iota // make no attempts until it is unheld; it expires all the same
-	Unhold                     // go on as before
-	RetryNow                   // attempt it now, or try again to read it
-	Bounce                     // report it as undeliverable to its sender, and settle it
-	Remove                     // settle it without a report
+	Hold           Action = 1 + iota // make no attempts until it is unheld; it expires all the same
+	Unhold                           // go on as before
+	RetryNow                         // attempt it now, or try again to read it; scheduled mail keeps its time
+	Bounce                           // report it as undeliverable to its sender, and settle it
+	Remove                           // settle it without a report
+	RetryScheduled                   // as RetryNow, and release what was scheduled before its time
 )
 
 // String gives the operator's word.
@@ -27,7 +28,7 @@ func (a Action) String() string {
 		return "hold"
 	case Unhold:
 		return "release"
-	case RetryNow:
+	case RetryNow, RetryScheduled:
 		return "retry"
 	case Bounce:
 		return "bounce"
@@ -49,7 +50,7 @@ type Selector struct {
 // would make, a difference. What it did is durable when it returns without error. ErrUnknown
 // says that a message asked for by id is not in the queue; the others are changed all the same.
 func (q *Queue) Change(sel Selector, a Action, dryRun bool) (n int, err error) {
-	if a < Hold || a > Remove {
+	if a < Hold || a > RetryScheduled {
 		return 0, fmt.Errorf("queue: action %d is none", a)
 	}
 	if len(sel.IDs) == 0 && !sel.All && sel.Filter.isZero() {
@@ -177,7 +178,7 @@ func (c *changer) message(t *target) {
 	if len(removed) > 0 && q.cfg.OnRemoved != nil {
 		c.removed = append(c.removed, t.item.only(removed))
 	}
-	if len(changed) > 0 && !c.dryRun && c.a != RetryNow && c.a != Unhold {
+	if len(changed) > 0 && !c.dryRun && c.a != RetryNow && c.a != RetryScheduled && c.a != Unhold {
 		q.cool(t.id)
 	}
 }
@@ -196,7 +197,10 @@ func (c *changer) matters(e *schedule.Entry) bool {
 		return s != schedule.Held && s != schedule.Unreadable && asked != schedule.Hold && asked != schedule.Remove
 	case Unhold:
 		return s == schedule.Held || asked == schedule.Hold
-	case RetryNow:
+	case RetryNow, RetryScheduled:
+		if c.a == RetryNow && c.q.scheduledLater(e) {
+			return false
+		}
 		return s == schedule.Deferred || s == schedule.Waiting || s == schedule.Unreadable || s == schedule.Leased && asked == schedule.Nothing
 	case Bounce:
 		return s != schedule.Unreadable && asked != schedule.Bounce && asked != schedule.Bouncing && asked != schedule.Remove
@@ -209,7 +213,7 @@ func (c *changer) do(s schedule.Slot, e *schedule.Entry) (due uint32) {
 	q, now := c.q, c.q.seconds()
 	if e.State() == schedule.Leased {
 		e.SetAction(map[Action]schedule.Action{
-			Hold: schedule.Hold, Unhold: schedule.Nothing, RetryNow: schedule.Retry, Bounce: schedule.Bounce, Remove: schedule.Remove,
+			Hold: schedule.Hold, Unhold: schedule.Nothing, RetryNow: schedule.Retry, RetryScheduled: schedule.Retry, Bounce: schedule.Bounce, Remove: schedule.Remove,
 		}[c.a])
 		return 0
 	}
@@ -224,7 +228,7 @@ func (c *changer) do(s schedule.Slot, e *schedule.Entry) (due uint32) {
 		} else {
 			q.makeDue(s, e, now)
 		}
-	case RetryNow:
+	case RetryNow, RetryScheduled:
 		e.Due = now
 		q.makeDue(s, e, now)
 		return now

@@ -57,6 +57,16 @@ func (q *Queue) enterRecipient(e schedule.Entry, p plan) {
 	q.table.Push(q.fresh, s)
 }
 
+// scheduledLater reports whether a recipient waits for the time that its sender asked for: it was
+// never routed, and its release is still to come. The caller has q.mu.
+func (q *Queue) scheduledLater(e *schedule.Entry) bool {
+	if e.State() != schedule.Deferred || e.Attempts > 0 || e.Key != 0 {
+		return false
+	}
+	start, scheduled := q.starts.find(e.ID)
+	return scheduled && e.Due <= start
+}
+
 // startOf is when the age of a message began to count, or will begin. The caller has q.mu.
 func (q *Queue) startOf(id uint64) time.Time {
 	if at, ok := q.starts.find(id); ok {

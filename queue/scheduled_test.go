@@ -151,7 +151,7 @@ func TestT1_APowerCutReleasesNothingEarly(t *testing.T) {
 	}
 }
 
-// An operator's retry releases a message at once, hold and release keep its time, and all of that
+// An operator's retry leaves scheduled mail its time, unless that is meant, too; then it goes out at once; hold and release keep its time, and all of that
 // is durable.
 func TestT1_OperatorsActOnScheduledMail(t *testing.T) {
 	inTime(t, func(t *testing.T) {
@@ -165,7 +165,10 @@ func TestT1_OperatorsActOnScheduledMail(t *testing.T) {
 				t.Fatalf("%s of %d recipients: %v", a, n, err)
 			}
 		}
-		change(hurried.ID, RetryNow)
+		if n, err := q.Change(Selector{All: true}, RetryNow, false); n != 0 || err != nil {
+			t.Fatalf("retry of everything made %d scheduled recipients due: %v", n, err)
+		}
+		change(hurried.ID, RetryScheduled)
 		change(held.ID, Hold)
 		if l := next(t, q); l.Message.ID != hurried.ID {
 			t.Fatalf("%s came out, want the one to be tried at once", l.Message.ID)

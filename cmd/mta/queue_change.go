@@ -20,7 +20,9 @@ func newQueueRelease(c *cli) *cobra.Command {
 
 func newQueueRetry(c *cli) *cobra.Command {
 	return newQueueChange(c, control.Retry, "due now", "try now", `Try the recipients that are meant now, whatever was the time of their next attempt.
-The limits of their sites hold all the same.`)
+The limits of their sites hold all the same. What still stands in the way, as a
+suspension or the retry time of a host that does not answer, is named; --now lifts it.
+Scheduled mail keeps its time, unless --scheduled is given.`)
 }
 
 func newQueueBounce(c *cli) *cobra.Command {
@@ -65,6 +67,10 @@ queue takes --all.`,
 	filters.add(cmd)
 	cmd.Flags().BoolVar(&change.All, "all", false, "everything in the queue")
 	cmd.Flags().BoolVarP(&change.DryRun, "dry-run", "n", false, "only count")
+	if action == control.Retry {
+		cmd.Flags().BoolVar(&change.Now, "now", false, "lift what stands in the way: holds, suspensions of sites and hosts, retry times of hosts")
+		cmd.Flags().BoolVar(&change.Scheduled, "scheduled", false, "release scheduled mail before its time, too")
+	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -85,15 +91,39 @@ func (c *cli) queueChange(ctx context.Context, change control.Change, done strin
 		done = "would be " + done
 	}
 	fmt.Fprintf(c.out, "%s %s\n", plural(result.Recipients, "recipient"), done)
-	if why := nothingDone[change.Action]; result.Recipients == 0 && why != "" {
+	if why := nothingDone[change.Action]; result.Recipients == 0 && result.Scheduled == 0 && len(result.Obstacles) == 0 && why != "" {
 		fmt.Fprintln(c.err, why)
 	}
+	c.inTheWay(&result, change.Now)
 	return nil
+}
+
+// inTheWay says what keeps mail from leaving though it is due.
+func (c *cli) inTheWay(result *control.Changed, lifted bool) {
+	if n := result.Scheduled; n > 0 {
+		fmt.Fprintf(c.err, "%s scheduled for later, and left so; to release scheduled mail, too: --scheduled\n", plural(n, "recipient"))
+	}
+	for _, o := range result.Obstacles {
+		where, until := "", ""
+		if o.Site != "" {
+			where = " for " + o.Site
+		}
+		if !o.Until.IsZero() {
+			until = ", until " + moment(o.Until, c.now())
+		}
+		fmt.Fprintf(c.err, "in the way of %s%s: %s%s\n", plural(o.Recipients, "recipient"), clean(where), clean(o.Why), until)
+	}
+	switch {
+	case result.Lifted > 0:
+		fmt.Fprintf(c.err, "lifted: %s\n", plural(result.Lifted, "obstacle"))
+	case len(result.Obstacles) > 0 && !lifted:
+		fmt.Fprintln(c.err, "to lift that: --now")
+	}
 }
 
 // nothingDone says why an action found nothing to do, though what was meant may be in the queue.
 var nothingDone = map[control.Action]string{
 	control.Hold:    "nothing fits that isn't held already",
 	control.Release: "nothing fits that is held",
-	control.Retry:   "nothing fits that waits for its time; what is held is tried after 'mta queue release'",
+	control.Retry:   "nothing fits that waits for its time",
 }

@@ -105,7 +105,7 @@ func TestDocumentHasTheTypes(t *testing.T) {
 	d := readDocument(t)
 	types := []reflect.Type{
 		reflect.TypeFor[Error](), reflect.TypeFor[Reply](), reflect.TypeFor[RecipientStatus](), reflect.TypeFor[Item](), reflect.TypeFor[List](),
-		reflect.TypeFor[Filter](), reflect.TypeFor[Change](), reflect.TypeFor[Changed](), reflect.TypeFor[Summary](), reflect.TypeFor[SummaryRow](),
+		reflect.TypeFor[Filter](), reflect.TypeFor[Change](), reflect.TypeFor[Changed](), reflect.TypeFor[Obstacle](), reflect.TypeFor[Summary](), reflect.TypeFor[SummaryRow](),
 		reflect.TypeFor[Status](), reflect.TypeFor[Alarm](), reflect.TypeFor[QueueStats](), reflect.TypeFor[Reload](),
 		reflect.TypeFor[Site](), reflect.TypeFor[SiteAction](), reflect.TypeFor[SiteList](), reflect.TypeFor[Host](), reflect.TypeFor[HostPath](),
 		reflect.TypeFor[Broken](), reflect.TypeFor[HostList](), reflect.TypeFor[Forget](), reflect.TypeFor[Forgotten](),

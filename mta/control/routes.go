@@ -155,6 +155,9 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request, _ *query) error 
 	if c.Filter.Empty() && !c.All {
 		return Invalid("to mean the whole queue, say so: all", "%s: no message is named and no filter given", c.Action)
 	}
+	if (c.Scheduled || c.Now) && c.Action != Retry {
+		return Invalid("", "scheduled and now are for the action %s", Retry)
+	}
 	changed, err := s.config.Queue.Change(r.Context(), c)
 	changed.DryRun = c.DryRun
 	if changed.Recipients > 0 && !c.DryRun {

@@ -166,12 +166,32 @@ type Change struct {
 	Filter Filter `json:"filter"`
 	All    bool   `json:"all,omitempty"`     // must be set when Filter is empty
 	DryRun bool   `json:"dry_run,omitempty"` // only count
+
+	// Of a retry: Scheduled releases scheduled mail before its time, too; Now lifts what stands in the
+	// way of the mail: holds, suspensions of its sites and hosts, and the retry times of hosts.
+	Scheduled bool `json:"scheduled,omitempty"`
+	Now       bool `json:"now,omitempty"`
 }
 
 // Changed is what a change did, or with DryRun would do.
 type Changed struct {
 	Recipients int  `json:"recipients"`
 	DryRun     bool `json:"dry_run,omitempty"`
+
+	// Of a retry: Scheduled counts recipients that wait for the time that their senders asked for,
+	// and go on waiting; Obstacles are what keeps others from leaving, the largest first; Lifted
+	// counts the holds, suspensions and retry times that were ended for Change.Now.
+	Scheduled int        `json:"scheduled,omitempty"`
+	Obstacles []Obstacle `json:"obstacles,omitempty"`
+	Lifted    int        `json:"lifted,omitempty"`
+}
+
+// Obstacle is what keeps mail that is due from leaving.
+type Obstacle struct {
+	Site       string    `json:"site,omitempty"` // "": whatever the site
+	Recipients int       `json:"recipients"`
+	Why        string    `json:"why"`
+	Until      time.Time `json:"until,omitzero"` // zero: until something happens
 }
 
 // SummaryBy is what a summary has a row for.

@@ -1,0 +1,53 @@
+package delivery
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Lift ends what keeps mail for a site from being tried for a while: suspensions of the site and of
+// its hosts, and the retry times of hosts that have failed, of which all is forgotten. It returns
+// how many of these there were.
+func (s *Scheduler) Lift(site string) (n int) {
+	n = s.Resume(site)
+	now := s.cfg.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var broken []netip.AddrPort
+	seen := make(map[netip.AddrPort]bool)
+	for _, l := range s.bySite[site] {
+		for _, paths := range l.tiers {
+			for _, p := range paths {
+				if seen[p.Addr] {
+					continue
+				}
+				seen[p.Addr] = true
+				n += s.db.Resume(p.Host, now)
+				if p.Suspect() {
+					broken = append(broken, p.Addr)
+				}
+			}
+		}
+	}
+	n += s.db.Forget(broken)
+	s.runLanes(now)
+	s.remind(now)
+	return n
+}
+
+// OutOfService says why no mail for a site can leave, and until when; "" when some can.
+func (s *Scheduler) OutOfService(site string) (why string, until time.Time) {
+	now := s.cfg.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.bySite[site] {
+		if l.prospects(now) == laneWorks {
+			return "", time.Time{}
+		}
+		r, _, at := l.outOfService(now)
+		if why == "" || at.Before(until) {
+			why, until = r.Text, at
+		}
+	}
+	return why, until
+}
