@@ -36,7 +36,7 @@ func TestWhatSendmailLeftGoesOut(t *testing.T) {
 	}
 	w.leaveLetter(left, "ann@client.example", "bob@box.example", "gone@box.example")
 	w.leaveLetter(left, "", "carl@box.example")
-	w.leaveLetter("Subject: left\r\n\r\nbare\rCR\r\n", "", "eve@box.example") // refused, and nobody to tell
+	w.leaveLetter("Subject: left\r\n\r\na NUL: \x00\r\n", "", "eve@box.example") // refused, and nobody to tell
 	w.start()
 	ms := w.arrived(3)
 	byRecipient := make(map[string]string)
