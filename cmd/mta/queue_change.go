@@ -125,5 +125,5 @@ func (c *cli) inTheWay(result *control.Changed, lifted bool) {
 var nothingDone = map[control.Action]string{
 	control.Hold:    "nothing fits that isn't held already",
 	control.Release: "nothing fits that is held",
-	control.Retry:   "nothing fits that waits for its time",
+	control.Retry:   "nothing fits that waits for its time; what is held is tried after 'mta queue release', or with --now",
 }
