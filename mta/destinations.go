@@ -20,17 +20,17 @@ import (
 type destinations struct{ r *Relay }
 
 func (d destinations) Sites(ctx context.Context, f control.SiteFilter, after string, limit int) (l control.SiteList, _ error) {
+	if f.Order == control.BySize {
+		return d.sitesBySize(ctx, f, after, limit)
+	}
 	now := d.r.now()
 	queued := d.queuedByKey()
 	for s := range withQueued(knownSites(d.r.delivery, f.Names, after), waitingKeys(queued, f.Names, after)) {
 		if err := ctx.Err(); err != nil {
 			return l, err
 		}
-		site := siteOf(&s.SiteInfo, now)
-		site.Provider, _ = d.r.sites.of(s.Name)
-		site.addLanes(s.Lanes)
-		site.addQueued(queued[s.Name])
-		if f.Provider != "" && f.Provider != site.Provider || f.Suspended && !site.suspended() || f.Busy && !site.busy() {
+		site := d.shown(&s, queued[s.Name], now)
+		if !site.fits(&f) {
 			continue
 		}
 		if len(l.Sites) == limit {
@@ -40,6 +40,23 @@ func (d destinations) Sites(ctx context.Context, f control.SiteFilter, after str
 		l.Sites = append(l.Sites, site.Site)
 	}
 	return l, nil
+}
+
+// shown puts all that is known of a site in words.
+func (d destinations) shown(s *delivery.SiteInfo, k *queue.KeySummary, now time.Time) site {
+	out := siteOf(&s.SiteInfo, now)
+	out.Provider, _ = d.r.sites.of(s.Name)
+	out.addLanes(s.Lanes)
+	out.addQueued(k)
+	c := d.r.tally.site(s.Name)
+	out.Tally, out.failing = c.shown(), c.failing()
+	return out
+}
+
+// fits reports whether a site is meant by all of a filter but its names.
+func (s *site) fits(f *control.SiteFilter) bool {
+	return (f.Provider == "" || f.Provider == s.Provider) && (!f.Suspended || s.suspended()) && (!f.Busy || s.busy()) &&
+		(!f.Queued || s.Queued > 0) && (!f.Failing || s.failing)
 }
 
 // waitingKeys are those behind a name that mail in the queue waits for, by name. After a start nothing
@@ -68,10 +85,13 @@ func (d destinations) queuedByKey() map[string]*queue.KeySummary {
 }
 
 // site is a site that is being put into words.
-type site struct{ control.Site }
+type site struct {
+	control.Site
+	failing bool // the last recipient failed
+}
 
 func siteOf(s *destdb.SiteInfo, now time.Time) site {
-	return site{control.Site{
+	return site{Site: control.Site{
 		Name: s.Name, Connections: s.Live, SlowStart: max(int(s.Allowed), 1), Usual: s.Usual, LastGood: s.LastGood,
 		Actions: actionsOf(s.Actions, now),
 	}}
@@ -104,7 +124,11 @@ func (s *site) addLanes(lanes []delivery.LaneInfo) {
 func (s *site) addQueued(k *queue.KeySummary) {
 	if k != nil {
 		s.Parked, s.Deferred = k.States[queue.StateWaiting], k.States[queue.StateDeferred]
+		s.Queued = k.Total - k.States[queue.StateActive]
+		s.Queued += max(k.States[queue.StateActive], s.Waiting+s.Running) // a first attempt may not be filed under its site
+		return
 	}
+	s.Queued = s.Waiting + s.Running
 }
 
 func (s *site) suspended() bool {

@@ -23,7 +23,7 @@ func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
 	r.socket = socket
 	inForce := func() *config.Config { return r.policy.Load().cfg }
 	r.control = control.NewServer(control.Config{
-		Queue: operator{r}, Log: eventReader{r}, Relay: r, Destinations: destinations{r}, Tracer: r.tracer, Events: r.log,
+		Queue: operator{r}, Log: eventReader{r}, Relay: r, Destinations: destinations{r}, Blocks: blocks{r}, Tracer: r.tracer, Events: r.log,
 		Suppressions: suppressions{r.suppression.List, inForce},
 		Warmups:      warmups{ctl: r.warm, names: r.warm, config: inForce},
 	})
@@ -57,6 +57,7 @@ func (r *Relay) Status() control.Status {
 	case reason != "":
 		state = "refusing"
 	}
+	use := r.delivery.Counts()
 	return control.Status{
 		Version:  r.opts.Version,
 		Hostname: cfg.Hostname,
@@ -72,6 +73,14 @@ func (r *Relay) Status() control.Status {
 			Recovered: s.Recovered, Accepted: s.Accepted, Delivered: s.Delivered, Bounced: s.Bounced,
 			Expired: s.Expired, Removed: s.Removed, Queued: s.Queued,
 		},
+		States: map[string]int64{
+			string(control.StateDue): s.Due + s.Ending, string(control.StateWaiting): s.Waiting, string(control.StateActive): s.Active,
+			string(control.StateDeferred): s.Deferred, string(control.StateHeld): s.Held + s.Unreadable,
+		},
+		Rates:       r.rates.perSecond(r.now(), r.tally.total()),
+		Connections: control.Connections{In: r.inbound.total(), Out: use.Live, Waiting: use.Waiting, Running: use.Running},
+		Memory:      control.Memory{Process: processMemory(), Schedule: s.MemoryBytes},
+		Disk:        control.Disk{Queue: s.Bytes, Live: s.LiveBytes, Free: s.FreeBytes},
 	}
 }
 

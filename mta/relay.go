@@ -10,6 +10,7 @@
 //	Run         the caller's; waits for the end, then stops the others in order
 //	dispatcher  takes leases from the queue; ended by Run, which waits
 //	refillers   two: take parked mail up when delivery has room, and when a route is found; ended by Run
+//	rates       notes what was counted, each second; ended by Run
 //	sources     looks twice a minute which addresses this machine has; ended by Run
 //	warm-up     two: the controller, and a look at what it holds; ended by Run
 //	pickup      looks every few seconds what sendmail left in the maildrop; ended by Run
@@ -104,6 +105,7 @@ type Relay struct {
 	events       *accountant
 	meter        *meter
 	tally        *tallies
+	rates        rates
 	accounting   *accounting.Writer // nil when switched off
 	listeners    *listeners
 	http         *httpServer // nil without an address
@@ -324,6 +326,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	})
 	running.Go(func() { r.sources.run(dispatching) })
 	running.Go(func() { r.pickup.run(dispatching) })
+	running.Go(func() { r.rates.run(dispatching, r.now, r.tally.total) })
 	running.Go(func() { r.warm.run(dispatching) })
 	running.Go(func() { r.control.Serve(r.socket) })
 	if r.http != nil {

@@ -36,7 +36,9 @@ type tally struct {
 
 	failure   reply.Reply // the last one
 	failureAt time.Time
-	touched   time.Time // a site's
+
+	deliveredAt time.Time
+	touched     time.Time // a site's
 }
 
 const (
@@ -130,6 +132,7 @@ func (c *tally) outcome(kind eventKind, r *reply.Reply, now time.Time) {
 	switch kind {
 	case eventDelivery:
 		c.delivered++
+		c.deliveredAt = now
 		return
 	case eventTransientFailure:
 		c.deferred++

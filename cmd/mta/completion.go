@@ -9,8 +9,8 @@ import (
 
 var shells = []string{"bash", "zsh", "fish", "powershell"}
 
-const completionHelp = `Print the script that makes a shell complete mta's commands, flags, and the ids of
-queued messages. For this shell only:
+const completionHelp = `Print the script that makes a shell complete mta's commands, flags, the ids of queued
+messages, and the names of sites, sources, pools and tenants. For this shell only:
 
   bash        source <(mta completion bash)
   zsh         source <(mta completion zsh)

@@ -50,7 +50,7 @@ func newExplain(c *cli) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&tenant, "tenant", "", "mail for the domain that is this `tenant`'s")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	return c.watchable(cmd)
 }
 
 func (c *cli) explain(ctx context.Context, q control.ExplainQuery, asJSON bool) error {

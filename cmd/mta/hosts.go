@@ -54,7 +54,7 @@ func newHostsList(c *cli) *cobra.Command {
 	cmd.Flags().StringVar((*string)(&f.State), "state", "", "hosts in this `state`: active, idle, retry, closed or unused")
 	cmd.Flags().StringVar(&f.Source, "source", "", "hosts that this `source` has met")
 	oneOf(cmd, "state", control.HostStates)
-	return cmd
+	return c.watchable(cmd)
 }
 
 func (c *cli) hostsList(ctx context.Context, f control.HostFilter, p *pageFlags) error {

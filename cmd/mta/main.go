@@ -161,8 +161,8 @@ func screenOf(f *os.File, env func(string) string) screen {
 		return screen{}
 	}
 	s := screen{tty: true, colour: env("NO_COLOR") == "" && env("TERM") != "dumb"}
-	if width, _, err := term.GetSize(fd); err == nil {
-		s.width = width
+	if width, height, err := term.GetSize(fd); err == nil {
+		s.width, s.height = width, height
 	}
 	return s
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -19,6 +20,7 @@ import (
 type screen struct {
 	tty    bool
 	width  int // columns; 0: no limit
+	height int // lines; 0: no limit
 	colour bool
 }
 
@@ -28,6 +30,7 @@ type column struct {
 	right  bool // numbers
 	shrink bool // can be cut when the screen is narrow
 	state  bool // words that have a colour
+	spare  bool // left out when the screen is narrow
 }
 
 // table is rows under titles. Every row has a cell for each column; its note comes last, on the
@@ -83,6 +86,9 @@ func (t *table) add(note string, cells ...string) {
 // write prints the table in columns that align on s.
 func (t *table) write(w io.Writer, s screen) error {
 	widths := t.widths()
+	for t.dropSpare(widths, s) {
+		widths = t.widths()
+	}
 	used := t.fit(widths, s)
 	inline := t.hasNotes() && (s.width == 0 || s.width-used-len(gap) >= leastNote)
 	var b strings.Builder
@@ -100,6 +106,28 @@ func (t *table) write(w io.Writer, s screen) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// dropSpare takes out the last spare column, if the line is too long even when the others are cut.
+func (t *table) dropSpare(widths []int, s screen) bool {
+	least := len(gap) * (len(widths) - 1)
+	last := -1
+	for i, n := range widths {
+		if c := t.columns[i]; c.shrink {
+			n = min(n, leastCell)
+		} else if c.spare {
+			last = i
+		}
+		least += n
+	}
+	if s.width == 0 || least <= s.width || last < 0 {
+		return false
+	}
+	t.columns = slices.Delete(slices.Clone(t.columns), last, last+1)
+	for i, row := range t.rows {
+		t.rows[i] = slices.Delete(row, last, last+1)
+	}
+	return true
 }
 
 func (t *table) titles(b *strings.Builder, widths []int, notes bool, s screen) {

@@ -49,7 +49,7 @@ func newQueueList(c *cli) *cobra.Command {
 	flags.IntVar(&page.Recipients, "recipients", control.DefaultRecipients, "recipients shown of each message at most; 0: all")
 	flags.BoolVar(&asJSON, "json", false, "print an object of JSON on a line of its own for each message")
 	oneOf(cmd, "order", control.Orders)
-	return cmd
+	return c.watchable(cmd)
 }
 
 func (c *cli) queueList(ctx context.Context, f control.Filter, p control.Page, asJSON bool) error {

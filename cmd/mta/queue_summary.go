@@ -47,7 +47,7 @@ func newQueueSummary(c *cli) *cobra.Command {
 	flags.IntVar(&limit, "limit", 20, "rows at most; 0: all")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	oneOf(cmd, "by", control.SummaryBys)
-	return cmd
+	return c.watchable(cmd)
 }
 
 func (c *cli) queueSummary(ctx context.Context, by control.SummaryBy, f control.Filter, limit int, asJSON bool) error {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -81,9 +82,13 @@ func (c *cli) pageFooter(shown int, what, next string) {
 	}
 }
 
-const sitesListHelp = `List the sites that are known: the connections to each and how many it has earned by
-taking mail (slow start), the transactions that wait within delivery and those on
-connections, the recipients parked in the queue for want of room, and those deferred.
+const sitesListHelp = `List the sites that are known, the longest queue first. QUEUED counts the recipients in
+the queue for a site, whatever their state. CONNS is the connections to it, and how many
+it may have so far: each site begins with one, and gets more as it takes mail (slow
+start). Of what is queued, RUNNING is on connections, WAITING waits for one, and DEFERRED
+was tried and waits for its time. USUAL/s is the usual rate of messages, LAST how long
+ago it took one.
+` + sinceStart + `
 
 NAME is a site's name; .example.com means all names that end so.`
 
@@ -111,7 +116,11 @@ func newSitesList(c *cli) *cobra.Command {
 	cmd.Flags().StringVar(&f.Provider, "provider", "", "sites of this `provider`")
 	cmd.Flags().BoolVar(&f.Suspended, "suspended", false, "only sites to which nothing is sent for a while")
 	cmd.Flags().BoolVar(&f.Busy, "busy", false, "only sites that have mail or connections")
-	return cmd
+	cmd.Flags().BoolVar(&f.Queued, "queued", false, "only sites for which recipients are queued")
+	cmd.Flags().BoolVar(&f.Failing, "failing", false, "only sites whose last recipient failed")
+	addOrder(cmd, &f.Order)
+	cmd.ValidArgsFunction = c.complete(c.siteNames)
+	return c.watchable(cmd)
 }
 
 func (c *cli) sitesList(ctx context.Context, f control.SiteFilter, p *pageFlags) error {
@@ -130,24 +139,19 @@ func (c *cli) sitesList(ctx context.Context, f control.SiteFilter, p *pageFlags)
 		return writeJSON(c.out, control.SiteList{Sites: sites, Next: next})
 	}
 	t := &table{
-		columns: []column{
-			{title: "SITE", shrink: true}, {title: "PROVIDER"}, {title: "CONNS", right: true}, {title: "EARNED", right: true},
-			{title: "WAITING", right: true}, {title: "RUNNING", right: true}, {title: "PARKED", right: true}, {title: "DEFERRED", right: true},
-			{title: "USUAL/s", right: true}, {title: "LAST", right: true},
-		},
-		noteTitle: "STATE",
+		columns: append([]column{
+			{title: "SITE", shrink: true}, {title: "PROVIDER"}, {title: "QUEUED", right: true}, {title: "CONNS", right: true},
+			{title: "RUNNING", right: true, spare: true}, {title: "WAITING", right: true, spare: true}, {title: "DEFERRED", right: true},
+		}, append(slices.Clone(tallyColumns), column{title: "USUAL/s", right: true, spare: true}, column{title: "LAST", right: true, spare: true})...),
+		noteTitle: "REASON",
 	}
 	for _, s := range sites {
-		t.add(c.siteNote(&s), s.Name, orDash(s.Provider), fmt.Sprint(s.Connections), fmt.Sprint(s.SlowStart),
-			fmt.Sprint(s.Waiting), fmt.Sprint(s.Running), fmt.Sprint(s.Parked), fmt.Sprint(s.Deferred), orNone(s.Usual), c.since(s.LastGood))
+		cells := []string{s.Name, orDash(s.Provider), fmt.Sprint(s.Queued), fmt.Sprintf("%d/%d", s.Connections, s.SlowStart),
+			fmt.Sprint(s.Running), fmt.Sprint(s.Waiting + s.Parked), fmt.Sprint(s.Deferred)}
+		cells = append(cells, tallyCells(&s.Tally)...)
+		t.add(notes(c.siteNote(&s), c.lastError(&s.Tally)), append(cells, orNone(s.Usual), c.since(s.LastGood))...)
 	}
-	if len(sites) > 0 {
-		if err := t.write(c.out, c.screen); err != nil {
-			return err
-		}
-	}
-	c.pageFooter(len(sites), "site", next)
-	return nil
+	return c.showPage(t, len(sites), "site", next)
 }
 
 // siteNote is what holds back mail for a site.
@@ -189,6 +193,12 @@ func (c *cli) since(t time.Time) string {
 func orNone(rate float64) string {
 	if rate == 0 {
 		return "-"
+	}
+	switch {
+	case rate < 0.001:
+		return "<0.001"
+	case rate >= 100:
+		return fmt.Sprintf("%.0f", rate)
 	}
 	return fmt.Sprintf("%.3g", rate)
 }
@@ -233,6 +243,7 @@ func newSitesSuspend(c *cli) *cobra.Command {
 	cmd.Flags().StringVar(&s.Source, "source", "", "only what this `source` sends")
 	cmd.Flags().StringVar(&s.Reason, "reason", "", "what to say to those who ask why (`text`)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.ValidArgsFunction = c.complete(c.siteNames)
 	return cmd
 }
 
@@ -270,6 +281,7 @@ SITE is the name of a site, or a domain that it serves.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.ValidArgsFunction = c.complete(c.siteNames)
 	return cmd
 }
 

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"mta/mta/control"
 )
 
 func newStatus(c *cli) *cobra.Command {
@@ -28,7 +30,8 @@ Alarms are looked at once a minute.`,
 				return writeJSON(c.out, s)
 			}
 			fact := func(name, format string, args ...any) {
-				fmt.Fprintf(c.out, "%-9s  %s\n", name, clean(fmt.Sprintf(format, args...)))
+				text := wrap(clean(fmt.Sprintf("%-9s  %s", name, fmt.Sprintf(format, args...))), c.screen.width, 11)
+				fmt.Fprintln(c.out, text)
 			}
 			fact("relay", "%s %s, pid %d", s.Hostname, s.Version, s.PID)
 			if s.State == "running" {
@@ -45,14 +48,42 @@ Alarms are looked at once a minute.`,
 			fact("config", "%s", orDefaults(s.Config))
 			fact("smtp", "%s", strings.Join(s.SMTP, ", "))
 			q := s.Queue
-			fact("queued", "%s", plural(int(q.Queued), "recipient"))
+			fact("queued", "%s%s", plural(int(q.Queued), "recipient"), byState(s.States))
+			fact("rates", "%s in, %s delivered, %s deferred, %s bounced, a second over the last minute",
+				rate(s.Rates.Accepted), rate(s.Rates.Delivered), rate(s.Rates.Deferred), rate(s.Rates.Bounced))
+			x := s.Connections
+			fact("conns", "%d of clients, %d to hosts with %s on them, %s in memory", x.In, x.Out, plural(x.Running, "transaction"), plural(x.Waiting, "job"))
+			fact("memory", "%s, the schedule of the queue %s", shortSize(s.Memory.Process), shortSize(s.Memory.Schedule))
+			fact("disk", "%s taken by the queue, %s of that needed, %s free", shortSize(s.Disk.Queue), shortSize(s.Disk.Live), shortSize(s.Disk.Free))
 			fact("came in", "%d, and %d were in the queue at the start", q.Accepted, q.Recovered)
 			fact("went out", "%d delivered, %d bounced, %d expired, %d removed", q.Delivered, q.Bounced, q.Expired, q.Removed)
 			return nil
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	return c.watchable(cmd)
+}
+
+// byState says how many of the queued are in which state.
+func byState(states map[string]int64) string {
+	var parts []string
+	for _, s := range control.States {
+		if n := states[string(s)]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, s))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(parts, ", ")
+}
+
+// rate writes recipients a second.
+func rate(r float64) string {
+	if r == 0 {
+		return "0"
+	}
+	return orNone(r)
 }
 
 func orDefaults(path string) string {

@@ -44,7 +44,7 @@ func newWarmupList(c *cli) *cobra.Command {
 		},
 	}
 	p.add(cmd, "sources")
-	return cmd
+	return c.watchable(cmd)
 }
 
 func (c *cli) warmupList(ctx context.Context, p *pageFlags) error {
@@ -138,6 +138,7 @@ func onStage(w *control.Warmup) string { return fmt.Sprintf("stage %d of %d", w.
 // from the arguments behind the source; nil: none is.
 func warmupChange(c *cli, cmd *cobra.Command, a control.WarmupAction, stage func(args []string) (int, error), done func(*control.Warmup) string) *cobra.Command {
 	var asJSON bool
+	cmd.ValidArgsFunction = c.complete(c.sourceNames)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		n := 0

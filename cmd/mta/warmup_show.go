@@ -33,7 +33,8 @@ func newWarmupShow(c *cli) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	cmd.ValidArgsFunction = c.complete(c.sourceNames)
+	return c.watchable(cmd)
 }
 
 func (c *cli) warmupShow(ctx context.Context, name string, asJSON bool) error {

@@ -14,7 +14,7 @@ import (
 
 // Destinations is what the server asks of delivery: what is known of where mail goes.
 type Destinations interface {
-	// Sites and Hosts give a page of what fits, in the order of names: up to limit behind what after,
+	// Sites and Hosts give a page of what fits, in the order of names, sites in that of f: up to limit behind what after,
 	// the Next of the page before, stands for; "" is the beginning.
 	Sites(ctx context.Context, f SiteFilter, after string, limit int) (SiteList, error)
 	Hosts(ctx context.Context, f HostFilter, after string, limit int) (HostList, error)
@@ -35,6 +35,9 @@ type SiteFilter struct {
 	Provider  string
 	Suspended bool // only those to which nothing is sent for a while
 	Busy      bool // only those that have mail waiting or connections
+	Queued    bool // only those for which recipients are queued
+	Failing   bool // only those whose last recipient failed
+	Order     SiteOrder
 }
 
 // HostFilter says which hosts are meant; the zero HostFilter fits all.
@@ -80,10 +83,13 @@ type Site struct {
 	// Waiting and Running count transactions within delivery: those that no connection has, and
 	// those on connections. Parked counts recipients for whom delivery has no room, Deferred
 	// those that were tried and wait for their time.
-	Waiting  int       `json:"waiting"`
-	Running  int       `json:"running"`
-	Parked   int       `json:"parked"`
-	Deferred int       `json:"deferred"`
+	Waiting  int `json:"waiting"`
+	Running  int `json:"running"`
+	Parked   int `json:"parked"`
+	Deferred int `json:"deferred"`
+	// Queued is the recipients in the queue that are known to be for it, in whatever state.
+	Queued   int       `json:"queued"`
+	Tally    Tally     `json:"tally"`
 	Usual    float64   `json:"usual,omitempty"`    // messages a second, over the last day; 0: not known
 	LastGood time.Time `json:"last_good,omitzero"` // when it last took a message
 	// Why is what the first of those that wait waits for; Until when that ends, where it is known.
@@ -214,7 +220,7 @@ type Resumed struct {
 }
 
 var (
-	siteParams = []string{"name", "provider", "suspended", "busy", "after", "limit"}
+	siteParams = []string{"name", "provider", "suspended", "busy", "queued", "failing", "order", "after", "limit"}
 	hostParams = []string{"name", "state", "source", "after", "limit"}
 )
 
@@ -235,7 +241,8 @@ func page[T any](all []T, key func(*T) string, after string, limit int) (some []
 }
 
 func (s *Server) sites(w http.ResponseWriter, r *http.Request, q *query) error {
-	f := SiteFilter{Names: q.strs("name"), Provider: q.str("provider"), Suspended: q.flag("suspended"), Busy: q.flag("busy")}
+	f := SiteFilter{Names: q.strs("name"), Provider: q.str("provider"), Suspended: q.flag("suspended"), Busy: q.flag("busy"),
+		Queued: q.flag("queued"), Failing: q.flag("failing"), Order: oneOf(q, "order", SiteOrders)}
 	limit := q.number("limit", DefaultLimit, 1, MaxLimit)
 	if q.err != nil {
 		return q.err
@@ -371,6 +378,9 @@ func (c *Client) Sites(ctx context.Context, f SiteFilter, after string, limit in
 	setText(v, "provider", f.Provider)
 	setFlag(v, "suspended", f.Suspended)
 	setFlag(v, "busy", f.Busy)
+	setFlag(v, "queued", f.Queued)
+	setFlag(v, "failing", f.Failing)
+	setText(v, "order", string(f.Order))
 	var l SiteList
 	return l, c.get(ctx, "/v1/sites", v, &l)
 }

@@ -46,13 +46,14 @@ type Relay interface {
 	Config() string
 }
 
-// Config is what a server works with. Queue, Log, Relay, Destinations, Warmups, Suppressions
+// Config is what a server works with. Queue, Log, Relay, Destinations, Blocks, Warmups, Suppressions
 // and Tracer are needed.
 type Config struct {
 	Queue        Queue
 	Log          Log
 	Relay        Relay
 	Destinations Destinations
+	Blocks       Blocks
 	Warmups      Warmups
 	Suppressions Suppressions
 	Tracer       Tracer

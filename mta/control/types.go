@@ -257,6 +257,41 @@ type Status struct {
 	Config   string     `json:"config"` // the file in force; "" without one
 	SMTP     []string   `json:"smtp"`   // "ip:port" where mail is taken
 	Queue    QueueStats `json:"queue"`
+	// States counts the recipients in the queue by state.
+	States      map[string]int64 `json:"states"`
+	Rates       Rates            `json:"rates"`
+	Connections Connections      `json:"connections"`
+	Memory      Memory           `json:"memory"`
+	Disk        Disk             `json:"disk"`
+}
+
+// Rates are recipients a second, over the last minute.
+type Rates struct {
+	Accepted  float64 `json:"accepted"`
+	Delivered float64 `json:"delivered"`
+	Deferred  float64 `json:"deferred"` // attempts that failed for now
+	Bounced   float64 `json:"bounced"`  // and expired
+}
+
+// Connections counts those that are open now.
+type Connections struct {
+	In      int64 `json:"in"`      // of clients
+	Out     int   `json:"out"`     // to remote hosts, those that are being opened included
+	Waiting int   `json:"waiting"` // jobs in memory
+	Running int   `json:"running"` // transactions on connections
+}
+
+// Memory is in octets.
+type Memory struct {
+	Process  int64 `json:"process"`  // that the system has given to the relay
+	Schedule int64 `json:"schedule"` // of the queue: it grows with what is queued
+}
+
+// Disk is in octets, of the queue's file system.
+type Disk struct {
+	Queue int64 `json:"queue"` // that the queue takes
+	Live  int64 `json:"live"`  // of those, what is still needed
+	Free  int64 `json:"free"`  // on the file system
 }
 
 // Alarm is something that an operator should look at. The relay looks once a minute.

@@ -1,6 +1,7 @@
 package controltest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -23,12 +24,28 @@ func (r *Relay) Sites(_ context.Context, f control.SiteFilter, after string, lim
 	for _, s := range r.KnownSites {
 		suspended := slices.ContainsFunc(s.Actions, func(a control.SiteAction) bool { return a.What == "suspended" })
 		if control.Names(f.Names, s.Name) && (f.Provider == "" || f.Provider == s.Provider) && (!f.Suspended || suspended) &&
-			(!f.Busy || s.Connections+s.Waiting+s.Running+s.Parked+s.Deferred > 0) {
+			(!f.Queued || s.Queued > 0) && (!f.Failing || s.Tally.ErrorAt.After(s.LastGood)) && (!f.Busy || s.Connections+s.Waiting+s.Running+s.Parked+s.Deferred > 0) {
 			list = append(list, s)
 		}
 	}
+	if f.Order == control.BySize {
+		slices.SortStableFunc(list, func(a, b control.Site) int { return cmp.Compare(b.Queued, a.Queued) })
+		l.Sites, l.Next = pageOf(list, func(s *control.Site) string { return s.Name }, after, limit)
+		return l, nil
+	}
 	l.Sites, l.Next = page(list, func(s *control.Site) string { return s.Name }, after, limit)
 	return l, nil
+}
+
+// pageOf cuts a listing that is in order. The cursor is the key of the last one before.
+func pageOf[T any](all []T, key func(*T) string, after string, limit int) (some []T, next string) {
+	if i := slices.IndexFunc(all, func(x T) bool { return key(&x) == after }); i >= 0 && after != "" {
+		all = all[i+1:]
+	}
+	if len(all) > limit {
+		return all[:limit], key(&all[limit-1])
+	}
+	return all, ""
 }
 
 // page puts a listing in order by key and cuts it. The cursor is the key of the last one before.
@@ -179,10 +196,11 @@ func (r *Relay) addDestinations() {
 		Begin: now.Add(-2 * time.Minute), End: now.Add(8 * time.Minute),
 	}
 	r.KnownSites = []control.Site{
-		{Name: "big.example", Provider: "big", Connections: 10, SlowStart: 10, Waiting: 2000, Running: 31, Parked: 814, Usual: 41.7,
+		{Name: "big.example", Provider: "big", Connections: 10, SlowStart: 10, Waiting: 2000, Running: 31, Parked: 814, Queued: 2845, Usual: 41.7,
+			Tally:    control.Tally{Delivered: 151_203, Deferred: 12, Bounced: 310},
 			LastGood: now.Add(-time.Second), Why: "max_message_rate 50/s of site big.example", Until: now.Add(20 * time.Millisecond)},
-		{Name: "mx.grey.example", Connections: 0, SlowStart: 3, Deferred: 1, LastGood: now.Add(-5 * time.Minute), Actions: []control.SiteAction{suspension}},
-		{Name: "slow.example", SlowStart: 1, Deferred: 1},
+		{Name: "mx.grey.example", Connections: 0, SlowStart: 3, Deferred: 1, Queued: 1, LastGood: now.Add(-5 * time.Minute), Actions: []control.SiteAction{suspension}},
+		{Name: "slow.example", SlowStart: 1, Deferred: 1, Queued: 1, Tally: control.Tally{Deferred: 17, LastError: &refused, ErrorAt: now.Add(-20 * time.Minute)}},
 	}
 	big := control.Host{
 		Name: "mx1.big.example", Address: "192.0.2.10:25", State: control.HostActive, Connections: 10, Backlog: 31, Mode: "chunking", Window: 16,

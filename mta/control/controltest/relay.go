@@ -30,6 +30,9 @@ type Relay struct {
 
 	KnownSites   []control.Site
 	KnownHosts   []control.Host
+	KnownSources []control.Source
+	KnownPools   []control.Pool
+	KnownTenants []control.Tenant
 	Explanations map[string]control.Explanation // by domain or id
 	KnownWarmups []control.Warmup
 	KnownPlans   []control.WarmupPlan
@@ -49,7 +52,7 @@ var (
 
 // Server makes a server of the API for r.
 func (r *Relay) Server() *control.Server {
-	return control.NewServer(control.Config{Queue: r, Log: r, Relay: r, Destinations: r, Warmups: r, Suppressions: r, Tracer: r, Now: func() time.Time { return r.Now }, Events: cmp.Or(r.Events, slog.New(slog.DiscardHandler))})
+	return control.NewServer(control.Config{Queue: r, Log: r, Relay: r, Destinations: r, Blocks: r, Warmups: r, Suppressions: r, Tracer: r, Now: func() time.Time { return r.Now }, Events: cmp.Or(r.Events, slog.New(slog.DiscardHandler))})
 }
 
 // Changes gives the changes that were asked for, dry runs included.

@@ -53,6 +53,12 @@ func Sample(now time.Time) *Relay {
 			Version: "v0", Hostname: "relay.example", NodeID: "relay.example", PID: 1, State: "running", Started: now.Add(-time.Hour),
 			SMTP:  []string{"127.0.0.1:2525"},
 			Queue: control.QueueStats{Recovered: 1, Accepted: 9, Delivered: 3, Bounced: 1, Queued: 6},
+
+			States:      map[string]int64{"due": 1, "waiting": 1, "active": 1, "deferred": 2, "held": 1},
+			Rates:       control.Rates{Accepted: 0.15, Delivered: 0.05, Deferred: 1.25},
+			Connections: control.Connections{In: 2, Out: 10, Waiting: 2031, Running: 31},
+			Memory:      control.Memory{Process: 61 << 20, Schedule: 240},
+			Disk:        control.Disk{Queue: 64 << 20, Live: 1_254_000, Free: 80 << 30},
 		},
 		Settings: "hostname = \"relay.example\"\n",
 	}
@@ -64,6 +70,7 @@ func Sample(now time.Time) *Relay {
 			m.ID, m.Sender, m.Recipients[0].Address, domain(m.Recipients[0].Address), m.Size, m.Received.Format(time.RFC3339), m.Tenant))
 	}
 	r.addDestinations()
+	r.addBlocks()
 	r.addWarmups()
 	r.addSuppressions()
 	grey := &r.Messages[1]

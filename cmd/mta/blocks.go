@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mta/mta/control"
+)
+
+// tallyColumns are those of what was counted since the start of the relay.
+var tallyColumns = []column{
+	{title: "DELIVERED", right: true}, {title: "DEFERRALS", right: true}, {title: "BOUNCED", right: true},
+}
+
+// tallyCells are the cells for them: what expired has bounced, too.
+func tallyCells(t *control.Tally) []string {
+	return []string{fmt.Sprint(t.Delivered), fmt.Sprint(t.Deferred), fmt.Sprint(t.Bounced + t.Expired)}
+}
+
+// lastError is the last failure and how long ago it was, "" without one.
+func (c *cli) lastError(t *control.Tally) string {
+	if t.LastError == nil {
+		return ""
+	}
+	return "last error " + c.since(t.ErrorAt) + " ago: " + replyLine(t.LastError)
+}
+
+// notes joins those that are not empty.
+func notes(all ...string) string {
+	var some []string
+	for _, n := range all {
+		if n != "" {
+			some = append(some, n)
+		}
+	}
+	return strings.Join(some, "; ")
+}
+
+// blockList is a listing of blocks of the configuration.
+type blockList struct {
+	what  string // a source, a pool, a tenant
+	short string
+	long  string
+	flags func(*cobra.Command, *control.BlockFilter)
+	show  func(context.Context, *control.Client, control.BlockFilter, *pageFlags) error
+}
+
+// newBlockList makes its command.
+func (c *cli) newBlockList(b blockList) *cobra.Command {
+	var (
+		f control.BlockFilter
+		p pageFlags
+	)
+	cmd := &cobra.Command{
+		Use:   b.what + "s [NAME...]",
+		Short: b.short,
+		Long:  b.long,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			if err := p.check(); err != nil {
+				return err
+			}
+			f.Names = names
+			client, err := c.client()
+			if err != nil {
+				return err
+			}
+			return b.show(cmd.Context(), client, f, &p)
+		},
+	}
+	p.add(cmd, b.what+"s")
+	flags := cmd.Flags()
+	flags.BoolVar(&f.Failing, "failing", false, "only those whose last recipient failed")
+	flags.BoolVar(&f.Busy, "busy", false, "only those with mail or connections")
+	addOrder(cmd, &f.Order)
+	if b.flags != nil {
+		b.flags(cmd, &f)
+	}
+	return c.watchable(cmd)
+}
+
+// addOrder adds the flag of what comes first in a listing.
+func addOrder(cmd *cobra.Command, order *control.SiteOrder) {
+	cmd.Flags().StringVar((*string)(order), "order", string(control.BySize), "what comes first: `size` (the longest queue) or name")
+	oneOf(cmd, "order", control.SiteOrders)
+}
+
+const sinceStart = `
+DELIVERED, DEFERRALS (attempts that failed for now) and BOUNCED (expired included)
+count recipients since the start of the relay.`
+
+func newSources(c *cli) *cobra.Command {
+	cmd := c.newBlockList(blockList{
+		what:  "source",
+		short: "look at the sources of the configuration",
+		long: `List the sources: the connections from each, the transactions that wait for one and
+those on connections. A source is sending; or warming, with the plan's stage; or paused,
+when its warm-up is; or missing, when this machine does not have its address.
+` + sinceStart,
+		flags: func(cmd *cobra.Command, f *control.BlockFilter) {
+			cmd.Flags().StringVar(&f.Pool, "pool", "", "sources of this `pool`")
+		},
+		show: c.showSources,
+	})
+	cmd.ValidArgsFunction = c.complete(c.sourceNames)
+	return cmd
+}
+
+func (c *cli) showSources(ctx context.Context, client *control.Client, f control.BlockFilter, p *pageFlags) error {
+	all, next, err := collect(p, func(after string, limit int) ([]control.Source, string, error) {
+		l, err := client.Sources(ctx, f, after, limit)
+		return l.Sources, l.Next, err
+	})
+	if err != nil {
+		return err
+	}
+	if p.asJSON {
+		return writeJSON(c.out, control.SourceList{Sources: all, Next: next})
+	}
+	t := &table{columns: append([]column{
+		{title: "SOURCE", shrink: true}, {title: "ADDRESS"}, {title: "STATE", state: true},
+		{title: "CONNS", right: true}, {title: "WAITING", right: true, spare: true}, {title: "RUNNING", right: true, spare: true},
+	}, tallyColumns...), noteTitle: "REASON"}
+	for _, s := range all {
+		t.add(notes(s.Reason, c.lastError(&s.Tally)), append([]string{s.Name, orDash(s.Address), s.State,
+			fmt.Sprint(s.Load.Connections), fmt.Sprint(s.Load.Waiting), fmt.Sprint(s.Load.Running)}, tallyCells(&s.Tally)...)...)
+	}
+	return c.showPage(t, len(all), "source", next)
+}
+
+// showPage prints a table, if it has rows, and what is not shown.
+func (c *cli) showPage(t *table, rows int, what, next string) error {
+	if rows > 0 {
+		if err := t.write(c.out, c.screen); err != nil {
+			return err
+		}
+	}
+	c.pageFooter(rows, what, next)
+	return nil
+}
+
+func newPools(c *cli) *cobra.Command {
+	cmd := c.newBlockList(blockList{
+		what:  "pool",
+		short: "look at the pools of sources",
+		long: `List the pools: their sources, the tenants whose mail takes them, the connections of the
+sources and the transactions that wait for one or are on one, whatever pool they are for.
+ACCEPTED counts recipients of the pool's tenants since the start of the relay.
+` + sinceStart,
+		show: c.showPools,
+	})
+	cmd.ValidArgsFunction = c.complete(c.poolNames)
+	return cmd
+}
+
+func (c *cli) showPools(ctx context.Context, client *control.Client, f control.BlockFilter, p *pageFlags) error {
+	all, next, err := collect(p, func(after string, limit int) ([]control.Pool, string, error) {
+		l, err := client.Pools(ctx, f, after, limit)
+		return l.Pools, l.Next, err
+	})
+	if err != nil {
+		return err
+	}
+	if p.asJSON {
+		return writeJSON(c.out, control.PoolList{Pools: all, Next: next})
+	}
+	t := &table{columns: append([]column{
+		{title: "POOL", shrink: true}, {title: "SHARED", right: true}, {title: "DEDICATED", right: true}, {title: "TENANTS", right: true},
+		{title: "CONNS", right: true}, {title: "WAITING", right: true, spare: true}, {title: "RUNNING", right: true, spare: true}, {title: "ACCEPTED", right: true},
+	}, tallyColumns...), noteTitle: "REASON"}
+	for _, x := range all {
+		t.add(c.lastError(&x.Tally), append([]string{x.Name, fmt.Sprint(len(x.Shared)), fmt.Sprint(len(x.Dedicated)), fmt.Sprint(x.Tenants),
+			fmt.Sprint(x.Load.Connections), fmt.Sprint(x.Load.Waiting), fmt.Sprint(x.Load.Running), fmt.Sprint(x.Tally.Accepted)}, tallyCells(&x.Tally)...)...)
+	}
+	return c.showPage(t, len(all), "pool", next)
+}
+
+func newTenants(c *cli) *cobra.Command {
+	cmd := c.newBlockList(blockList{
+		what:  "tenant",
+		short: "look at the tenants of the configuration",
+		long: `List the tenants: the pool and the tier of each, and what became of its mail. A dash in
+place of the name is all mail of nobody in particular. ACCEPTED counts recipients since
+the start of the relay. With --queued, the recipients in the queue are counted, too,
+and come first where they are most; envelopes are read for that, some seconds for each
+million.
+` + sinceStart,
+		flags: func(cmd *cobra.Command, f *control.BlockFilter) {
+			cmd.Flags().StringVar(&f.Pool, "pool", "", "tenants of this `pool`")
+			cmd.Flags().BoolVar(&f.Queued, "queued", false, "count the queue of each")
+		},
+		show: c.showTenants,
+	})
+	cmd.ValidArgsFunction = c.complete(c.tenantNames)
+	return cmd
+}
+
+func (c *cli) showTenants(ctx context.Context, client *control.Client, f control.BlockFilter, p *pageFlags) error {
+	all, next, err := collect(p, func(after string, limit int) ([]control.Tenant, string, error) {
+		l, err := client.Tenants(ctx, f, after, limit)
+		return l.Tenants, l.Next, err
+	})
+	if err != nil {
+		return err
+	}
+	if p.asJSON {
+		return writeJSON(c.out, control.TenantList{Tenants: all, Next: next})
+	}
+	t := &table{columns: append([]column{
+		{title: "TENANT", shrink: true}, {title: "POOL"}, {title: "TIER", right: true}, {title: "QUEUED", right: true}, {title: "ACCEPTED", right: true},
+	}, tallyColumns...), noteTitle: "REASON"}
+	for _, x := range all {
+		t.add(c.lastError(&x.Tally), append([]string{orDash(x.Name), x.Pool, numberOrDash(x.Tier), numberOrDash(x.Queued), fmt.Sprint(x.Tally.Accepted)}, tallyCells(&x.Tally)...)...)
+	}
+	return c.showPage(t, len(all), "tenant", next)
+}
+
+func numberOrDash(n *int) string {
+	if n == nil {
+		return "-"
+	}
+	return fmt.Sprint(*n)
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"mta/mta/control"
+)
+
+// mostCompleted bounds what a shell is offered: nobody reads more.
+const mostCompleted = 100
+
+// namer asks the relay for names that begin so.
+type namer func(ctx context.Context, client *control.Client, prefix string) ([]string, error)
+
+// complete offers names for arguments.
+func (c *cli) complete(names namer) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		client, err := c.client()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		all, err := names(cmp.Or(cmd.Context(), context.Background()), client, prefix)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var some []string
+		for _, n := range all {
+			if n = clean(n); n != "" && strings.HasPrefix(n, strings.ToLower(prefix)) && len(some) < mostCompleted {
+				some = append(some, n)
+			}
+		}
+		return some, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeBy offers names for a flag.
+func (c *cli) completeBy(cmd *cobra.Command, flag string, names namer) {
+	// The flag was made by the caller: there is no other error.
+	_ = cmd.RegisterFlagCompletionFunc(flag, c.complete(names))
+}
+
+// siteNames asks for the sites from the prefix on, in the order of names: however many there are, a page
+// has those that begin so.
+func (c *cli) siteNames(ctx context.Context, client *control.Client, prefix string) (names []string, err error) {
+	after := strings.ToLower(prefix)
+	if n := len(after); n > 0 { // just before it
+		after = after[:n-1] + string(rune(after[n-1]-1)) + "~"
+	}
+	l, err := client.Sites(ctx, control.SiteFilter{Order: control.ByName}, after, mostCompleted)
+	for i := range l.Sites {
+		names = append(names, l.Sites[i].Name)
+	}
+	return names, err
+}
+
+func (c *cli) sourceNames(ctx context.Context, client *control.Client, _ string) (names []string, err error) {
+	l, err := client.Sources(ctx, control.BlockFilter{}, "", control.MaxLimit)
+	for i := range l.Sources {
+		names = append(names, l.Sources[i].Name)
+	}
+	return names, err
+}
+
+func (c *cli) poolNames(ctx context.Context, client *control.Client, _ string) (names []string, err error) {
+	l, err := client.Pools(ctx, control.BlockFilter{}, "", control.MaxLimit)
+	for i := range l.Pools {
+		names = append(names, l.Pools[i].Name)
+	}
+	return names, err
+}
+
+func (c *cli) tenantNames(ctx context.Context, client *control.Client, _ string) (names []string, err error) {
+	l, err := client.Tenants(ctx, control.BlockFilter{}, "", control.MaxLimit)
+	for i := range l.Tenants {
+		names = append(names, l.Tenants[i].Name)
+	}
+	return names, err
+}
+
+// completeNames gives each flag that names something of the running relay its completion, whatever
+// command it is of.
+func (c *cli) completeNames(cmd *cobra.Command) {
+	for flag, names := range map[string]namer{"site": c.siteNames, "source": c.sourceNames, "tenant": c.tenantNames, "pool": c.poolNames} {
+		if f := cmd.Flags().Lookup(flag); f != nil {
+			c.completeBy(cmd, flag, names) // an error means that it has one
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		c.completeNames(sub)
+	}
+}

@@ -1,0 +1,171 @@
+package mta
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"mta/delivery"
+	"mta/mta/config"
+	"mta/mta/control"
+)
+
+// blocks answers the control API's questions about sources, pools and tenants. There are as many as the
+// configuration has.
+type blocks struct{ r *Relay }
+
+// row is a block with what its place in a listing depends on.
+type row[T any] struct {
+	value T
+	name  string
+	size  int
+}
+
+// cut gives a page of rows: by name, or by size and then by name. The cursor is the name of the last
+// row before; a block that has moved since may be seen twice.
+func cut[T any](rows []row[T], order control.SiteOrder, after string, limit int) (page []T, next string) {
+	slices.SortFunc(rows, func(a, b row[T]) int {
+		if order == control.BySize && a.size != b.size {
+			return cmp.Compare(b.size, a.size)
+		}
+		return cmp.Compare(a.name, b.name)
+	})
+	if after != "" {
+		i := slices.IndexFunc(rows, func(r row[T]) bool { return r.name == strings.TrimPrefix(after, cursorMark) })
+		rows = rows[i+1:]
+	}
+	for i := range rows {
+		if len(page) == limit {
+			return page, cursorMark + rows[i-1].name
+		}
+		page = append(page, rows[i].value)
+	}
+	return page, ""
+}
+
+// cursorMark begins a cursor, which is never "" even if the name is.
+const cursorMark = ":"
+
+func (b blocks) Sources(_ context.Context, f control.BlockFilter, after string, limit int) (l control.SourceList, _ error) {
+	cfg, use := b.r.policy.Load().cfg, b.r.delivery.Usage()
+	var rows []row[control.Source]
+	for _, s := range cfg.Sources {
+		c := b.r.tally.get(tallySource, s.Name)
+		src := control.Source{Name: s.Name, EHLO: s.EHLO, Pools: poolsOf(cfg, s.Name), Load: loadOf(use.Sources[s.Name]), Tally: c.shown()}
+		if s.Address.IsValid() {
+			src.Address = s.Address.String()
+		}
+		src.State, src.Reason = b.sourceState(s)
+		if !f.BlockNamed(s.Name) || f.Pool != "" && !slices.Contains(src.Pools, f.Pool) || leftOut(&f, &c, src.Load) {
+			continue
+		}
+		rows = append(rows, row[control.Source]{src, s.Name, src.Load.Waiting + src.Load.Running})
+	}
+	l.Sources, l.Next = cut(rows, f.Order, after, limit)
+	return l, nil
+}
+
+// sourceState says whether a source sends, and what is in the way.
+func (b blocks) sourceState(s *config.Source) (state, reason string) {
+	if b.r.sources.isMissing(s.Name) {
+		return control.SourceMissing, "this machine does not have its address"
+	}
+	w, warming := b.r.warm.ofSource(s.Name)
+	switch {
+	case !warming || w.State == "warm":
+		return control.SourceSending, ""
+	case w.State == "normal":
+		return control.SourceWarming, standing(&w)
+	}
+	return control.SourcePaused, "warm-up: " + w.State
+}
+
+// poolsOf names the pools that have a source.
+func poolsOf(cfg *config.Config, source string) []string {
+	names := []string{}
+	for _, p := range cfg.Pools {
+		if slices.Contains(p.Shared, source) || slices.Contains(dedicatedOf(p), source) {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+func dedicatedOf(p *config.Pool) []string {
+	names := []string{}
+	for _, d := range p.Dedicated {
+		names = append(names, d.Name)
+	}
+	return names
+}
+
+func loadOf(l delivery.Load) control.Load {
+	return control.Load{Connections: l.Connections, Waiting: l.Waiting, Running: l.Running}
+}
+
+// leftOut reports whether a block doesn't fit what a filter asks of its state.
+func leftOut(f *control.BlockFilter, c *tally, l control.Load) bool {
+	return f.Failing && !c.failing() || f.Busy && l == (control.Load{})
+}
+
+func (b blocks) Pools(_ context.Context, f control.BlockFilter, after string, limit int) (l control.PoolList, _ error) {
+	cfg, use := b.r.policy.Load().cfg, b.r.delivery.Usage()
+	tenants := make(map[string]int)
+	for _, t := range cfg.Tenants {
+		tenants[cfg.PoolOf(t.Name).Name]++
+	}
+	var rows []row[control.Pool]
+	for _, p := range cfg.Pools {
+		c := b.r.tally.get(tallyPool, p.Name)
+		pool := control.Pool{Name: p.Name, Shared: append([]string{}, p.Shared...), Dedicated: dedicatedOf(p), Tenants: tenants[p.Name], Tally: c.shown()}
+		for _, s := range slices.Concat(pool.Shared, pool.Dedicated) {
+			x := use.Sources[s]
+			pool.Load.Connections += x.Connections
+			pool.Load.Waiting += x.Waiting
+			pool.Load.Running += x.Running
+		}
+		if f.BlockNamed(p.Name) && !leftOut(&f, &c, pool.Load) {
+			rows = append(rows, row[control.Pool]{pool, p.Name, pool.Load.Waiting + pool.Load.Running})
+		}
+	}
+	l.Pools, l.Next = cut(rows, f.Order, after, limit)
+	return l, nil
+}
+
+func (b blocks) Tenants(_ context.Context, f control.BlockFilter, queued map[string]int, after string, limit int) (l control.TenantList, _ error) {
+	cfg := b.r.policy.Load().cfg
+	counts := make(map[string]int)
+	for name, n := range queued {
+		counts[known(cfg, name)] += n
+	}
+	var rows []row[control.Tenant]
+	for _, t := range append([]*config.Tenant{{}}, cfg.Tenants...) {
+		c := b.r.tally.get(tallyTenant, t.Name)
+		tenant := control.Tenant{Name: t.Name, Pool: cfg.PoolOf(t.Name).Name, Tally: c.shown()}
+		if t.Name != "" { // other mail has its listener's
+			tenant.Tier = &t.Tier
+		}
+		if queued != nil {
+			n := counts[t.Name]
+			tenant.Queued = &n
+		}
+		busy := f.Busy && counts[t.Name] == 0 && c.accepted == c.delivered+c.bounced+c.expired
+		if f.BlockNamed(t.Name) && (f.Pool == "" || f.Pool == tenant.Pool) && !(f.Failing && !c.failing()) && !busy {
+			rows = append(rows, row[control.Tenant]{tenant, t.Name, counts[t.Name]})
+		}
+	}
+	l.Tenants, l.Next = cut(rows, f.Order, after, limit)
+	return l, nil
+}
+
+// shown puts a tally in the API's words.
+func (c *tally) shown() control.Tally {
+	return control.Tally{
+		Accepted: c.accepted, Delivered: c.delivered, Deferred: c.deferred, Bounced: c.bounced, Expired: c.expired,
+		LastError: replyOf(c.failure), ErrorAt: c.failureAt,
+	}
+}
+
+// failing reports whether the last recipient failed.
+func (c *tally) failing() bool { return c.failureAt.After(c.deliveredAt) }

@@ -1,0 +1,95 @@
+package mta
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"mta/internal/sink"
+	"mta/mta/control"
+)
+
+// A page goes on where the one before has ended, in both orders, and all come once.
+func TestCutTakesAllRowsOnce(t *testing.T) {
+	var rows []row[string]
+	for i := range 25 {
+		name := fmt.Sprintf("b%02d", i)
+		rows = append(rows, row[string]{name, name, i % 4})
+	}
+	rows = append(rows, row[string]{"", "", 2}) // of nobody in particular
+	for _, order := range control.SiteOrders {
+		var all []string
+		for after, first := "", true; after != "" || first; first = false {
+			var page []string
+			page, after = cut(rows, order, after, 4)
+			all = append(all, page...)
+		}
+		if len(all) != len(rows) {
+			t.Errorf("by %s %d rows come, want %d", order, len(all), len(rows))
+		}
+		if order == control.BySize && (rows[0].size != 3 || rows[len(rows)-1].size != 0) {
+			t.Errorf("by size the first has %d, the last %d", rows[0].size, rows[len(rows)-1].size)
+		}
+		if order == control.ByName && !slices.IsSorted(all) {
+			t.Errorf("by name they come as %q", all)
+		}
+	}
+}
+
+// What was counted is shown for the source, the pool, the tenant and the site that it was of.
+func TestBlocksShowWhatBecameOfMail(t *testing.T) {
+	w := newWorld(t, sink.Config{Refusals: []sink.Refusal{sink.UnknownUsers("nobody")}}, `
+		defaults { smtp_port = PORT }
+		source "out" { address = "127.0.0.1" }
+		source "spare" {}
+		pool "default" { shared = ["out"] }
+		pool "other" { shared = ["spare"] }
+		tenant "acme" { pool = "other" }`)
+	w.send("ann@client.example", letter, "bob@box.example", "nobody@box.example")
+	w.await("ann@client.example", "Delivery")
+	w.await("nobody@box.example", "Bounce")
+	ctx, b := context.Background(), blocks{w.Relay}
+	check := func(what string, got control.Tally) {
+		t.Helper()
+		if got.Delivered != 2 || got.Bounced != 1 || got.LastError == nil || got.LastError.Code != 550 || got.ErrorAt.IsZero() {
+			t.Errorf("%s: %+v", what, got)
+		}
+	}
+	sources, err := b.Sources(ctx, control.BlockFilter{Order: control.BySize}, "", 10)
+	if err != nil || len(sources.Sources) != 2 {
+		t.Fatalf("%+v, %v", sources, err)
+	}
+	check("source out", sources.Sources[0].Tally)
+	if s := sources.Sources[0]; s.State != control.SourceSending || !slices.Equal(s.Pools, []string{"default"}) || s.Address != "127.0.0.1" {
+		t.Errorf("source %+v", s)
+	}
+	if failing, _ := b.Sources(ctx, control.BlockFilter{Names: []string{"SPARE"}, Failing: true}, "", 10); len(failing.Sources) != 0 {
+		t.Errorf("a source that sent nothing is failing: %+v", failing)
+	}
+	pools, _ := b.Pools(ctx, control.BlockFilter{Names: []string{"default"}}, "", 10)
+	check("pool default", pools.Pools[0].Tally)
+	if others, _ := b.Pools(ctx, control.BlockFilter{Names: []string{"other"}}, "", 10); others.Pools[0].Tenants != 1 {
+		t.Errorf("pool %+v", others.Pools[0])
+	}
+	tenants, _ := b.Tenants(ctx, control.BlockFilter{}, map[string]int{"acme": 3, "stranger": 4}, "", 10)
+	check("no tenant", tenants.Tenants[0].Tally)
+	if n := *tenants.Tenants[0].Queued; n != 4 || tenants.Tenants[0].Tally.Accepted != 3 {
+		t.Errorf("nobody's mail: %d queued, %+v", n, tenants.Tenants[0])
+	}
+	sites, err := destinations{w.Relay}.Sites(ctx, control.SiteFilter{Order: control.BySize}, "", 10)
+	if err != nil || len(sites.Sites) != 1 && len(sites.Sites) != 2 { // the sender has a site, too
+		t.Fatalf("%+v, %v", sites, err)
+	}
+	total := control.Tally{}
+	for _, s := range sites.Sites {
+		total.Delivered += s.Tally.Delivered
+		total.Bounced += s.Tally.Bounced
+	}
+	if total.Delivered != 2 || total.Bounced != 1 {
+		t.Errorf("sites %+v", sites)
+	}
+	if s := w.Status(); s.Rates.Delivered < 0 || s.Memory.Process == 0 || s.Disk.Free == 0 || len(s.States) != 5 {
+		t.Errorf("status %+v", s)
+	}
+}

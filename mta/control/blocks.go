@@ -1,0 +1,223 @@
+package control
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Blocks is what the server asks about the sources, pools and tenants of the configuration. Each
+// method gives a page of those that fit, as BlockFilter orders them: up to limit behind what after, the
+// Next of the page before, stands for; "" is the beginning.
+type Blocks interface {
+	Sources(ctx context.Context, f BlockFilter, after string, limit int) (SourceList, error)
+	Pools(ctx context.Context, f BlockFilter, after string, limit int) (PoolList, error)
+	// Tenants is given the recipients in the queue by tenant, nil when those aren't asked for.
+	Tenants(ctx context.Context, f BlockFilter, queued map[string]int, after string, limit int) (TenantList, error)
+}
+
+// BlockFilter says which blocks are meant, and what comes first; the zero BlockFilter fits all.
+type BlockFilter struct {
+	Names   []string // any of these
+	Pool    string   // only those of this pool
+	Failing bool     // only those whose last recipient failed
+	Busy    bool     // only those with mail or connections
+	Queued  bool     // count the queue too; of tenants only, whose envelopes are read for it
+	Order   SiteOrder
+}
+
+// SiteOrder is the order of a listing of sites, sources, pools or tenants.
+type SiteOrder string
+
+// What comes first in a listing.
+const (
+	ByName SiteOrder = "name"
+	BySize SiteOrder = "size" // the longest queue first
+)
+
+// SiteOrders are all of them.
+var SiteOrders = []SiteOrder{ByName, BySize}
+
+// Tally counts what became of recipients since the start of the relay.
+type Tally struct {
+	Accepted  int64     `json:"accepted,omitempty"` // of pools and tenants
+	Delivered int64     `json:"delivered"`
+	Deferred  int64     `json:"deferred"` // attempts that failed for now
+	Bounced   int64     `json:"bounced"`
+	Expired   int64     `json:"expired"`
+	LastError *Reply    `json:"last_error,omitempty"` // the last failure, for now or for good
+	ErrorAt   time.Time `json:"error_at,omitzero"`
+}
+
+// Load is what delivery has in hand, in transactions.
+type Load struct {
+	Connections int `json:"connections"` // those that are being opened included
+	Waiting     int `json:"waiting"`     // transactions that no connection has
+	Running     int `json:"running"`     // transactions on connections
+}
+
+// Source is a local address from which mail leaves.
+type Source struct {
+	Name    string   `json:"name"`
+	Address string   `json:"address,omitempty"` // "": the system or a proxy chooses
+	EHLO    string   `json:"ehlo"`
+	Pools   []string `json:"pools"`
+	State   string   `json:"state"`            // sending, warming, paused or missing
+	Reason  string   `json:"reason,omitempty"` // why it is missing or paused, or where its warm-up stands
+	Load    Load     `json:"load"`
+	Tally   Tally    `json:"tally"`
+}
+
+// The states of a source.
+const (
+	SourceSending = "sending" // it takes whatever its limits allow
+	SourceWarming = "warming" // a plan bounds what it takes
+	SourcePaused  = "paused"  // its warm-up is stopped
+	SourceMissing = "missing" // this machine does not have the address
+)
+
+// SourceStates are all of them.
+var SourceStates = []string{SourceSending, SourceWarming, SourcePaused, SourceMissing}
+
+// Pool is the sources that mail of some tenants may take. Load is that of its sources, whatever pools
+// they are of.
+type Pool struct {
+	Name      string   `json:"name"`
+	Shared    []string `json:"shared"`
+	Dedicated []string `json:"dedicated"`
+	Tenants   int      `json:"tenants"`
+	Load      Load     `json:"load"`
+	Tally     Tally    `json:"tally"`
+}
+
+// Tenant is on whose behalf mail is sent. The one without a name is all mail of nobody in particular.
+type Tenant struct {
+	Name   string `json:"name"`
+	Pool   string `json:"pool"`
+	Tier   *int   `json:"tier,omitempty"`   // of the tenant; other mail has its listener's
+	Queued *int   `json:"queued,omitempty"` // recipients in the queue, where that was asked for
+	Tally  Tally  `json:"tally"`
+}
+
+// SourceList is a page of sources.
+type SourceList struct {
+	Sources []Source `json:"sources"`
+	Next    string   `json:"next,omitempty"` // cursor of the next page; "" when this is the last
+}
+
+// PoolList is a page of pools.
+type PoolList struct {
+	Pools []Pool `json:"pools"`
+	Next  string `json:"next,omitempty"`
+}
+
+// TenantList is a page of tenants.
+type TenantList struct {
+	Tenants []Tenant `json:"tenants"`
+	Next    string   `json:"next,omitempty"`
+}
+
+var (
+	blockParams  = []string{"name", "pool", "failing", "busy", "order", "after", "limit"}
+	poolParams   = []string{"name", "failing", "busy", "order", "after", "limit"}
+	tenantParams = []string{"name", "pool", "failing", "busy", "queued", "order", "after", "limit"}
+)
+
+func (q *query) blocks() (f BlockFilter, after string, limit int) {
+	f = BlockFilter{
+		Names: q.strs("name"), Pool: q.str("pool"), Failing: q.flag("failing"), Busy: q.flag("busy"), Queued: q.flag("queued"),
+		Order: oneOf(q, "order", SiteOrders),
+	}
+	return f, q.str("after"), q.number("limit", DefaultLimit, 1, MaxLimit)
+}
+
+func (f BlockFilter) values(after string, limit int) url.Values {
+	v := url.Values{}
+	setPage(v, f.Names, after, limit)
+	setText(v, "pool", f.Pool)
+	setFlag(v, "failing", f.Failing)
+	setFlag(v, "busy", f.Busy)
+	setFlag(v, "queued", f.Queued)
+	setText(v, "order", string(f.Order))
+	return v
+}
+
+func (s *Server) sources(w http.ResponseWriter, r *http.Request, q *query) error {
+	f, after, limit := q.blocks()
+	if q.err != nil {
+		return q.err
+	}
+	l, err := s.config.Blocks.Sources(r.Context(), f, after, limit)
+	if err != nil {
+		return err
+	}
+	l.Sources = append([]Source{}, l.Sources...)
+	return writeJSON(w, l)
+}
+
+func (s *Server) pools(w http.ResponseWriter, r *http.Request, q *query) error {
+	f, after, limit := q.blocks()
+	if q.err != nil {
+		return q.err
+	}
+	l, err := s.config.Blocks.Pools(r.Context(), f, after, limit)
+	if err != nil {
+		return err
+	}
+	l.Pools = append([]Pool{}, l.Pools...)
+	return writeJSON(w, l)
+}
+
+func (s *Server) tenants(w http.ResponseWriter, r *http.Request, q *query) error {
+	f, after, limit := q.blocks()
+	if q.err != nil {
+		return q.err
+	}
+	var queued map[string]int
+	if f.Queued {
+		sum, err := s.summarise(r.Context(), ByTenant, Filter{}, 0)
+		if err != nil {
+			return err
+		}
+		queued = make(map[string]int, len(sum.Rows))
+		for _, row := range sum.Rows {
+			queued[row.Key] = row.Total
+		}
+	}
+	l, err := s.config.Blocks.Tenants(r.Context(), f, queued, after, limit)
+	if err != nil {
+		return err
+	}
+	l.Tenants = append([]Tenant{}, l.Tenants...)
+	return writeJSON(w, l)
+}
+
+// Sources gives a page of the sources that fit.
+func (c *Client) Sources(ctx context.Context, f BlockFilter, after string, limit int) (l SourceList, err error) {
+	err = c.get(ctx, "/v1/sources", f.values(after, limit), &l)
+	return l, err
+}
+
+// Pools gives a page of the pools that fit.
+func (c *Client) Pools(ctx context.Context, f BlockFilter, after string, limit int) (l PoolList, err error) {
+	err = c.get(ctx, "/v1/pools", f.values(after, limit), &l)
+	return l, err
+}
+
+// Tenants gives a page of the tenants that fit.
+func (c *Client) Tenants(ctx context.Context, f BlockFilter, after string, limit int) (l TenantList, err error) {
+	err = c.get(ctx, "/v1/tenants", f.values(after, limit), &l)
+	return l, err
+}
+
+// BlockNamed reports whether a block is meant by a filter's names.
+func (f *BlockFilter) BlockNamed(name string) bool {
+	for _, n := range f.Names {
+		if strings.EqualFold(n, name) {
+			return true
+		}
+	}
+	return len(f.Names) == 0
+}

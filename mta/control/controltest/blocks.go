@@ -1,0 +1,71 @@
+package controltest
+
+import (
+	"context"
+	"time"
+
+	"mta/mta/control"
+)
+
+var _ control.Blocks = (*Relay)(nil)
+
+// Sources gives a page of those of KnownSources that fit.
+func (r *Relay) Sources(_ context.Context, f control.BlockFilter, after string, limit int) (l control.SourceList, _ error) {
+	var list []control.Source
+	for _, s := range r.KnownSources {
+		if f.BlockNamed(s.Name) && (!f.Busy || s.Load != (control.Load{})) {
+			list = append(list, s)
+		}
+	}
+	l.Sources, l.Next = pageOf(list, func(s *control.Source) string { return s.Name }, after, limit)
+	return l, nil
+}
+
+// Pools gives a page of those of KnownPools that fit.
+func (r *Relay) Pools(_ context.Context, f control.BlockFilter, after string, limit int) (l control.PoolList, _ error) {
+	var list []control.Pool
+	for _, p := range r.KnownPools {
+		if f.BlockNamed(p.Name) {
+			list = append(list, p)
+		}
+	}
+	l.Pools, l.Next = pageOf(list, func(p *control.Pool) string { return p.Name }, after, limit)
+	return l, nil
+}
+
+// Tenants gives a page of those of KnownTenants that fit.
+func (r *Relay) Tenants(_ context.Context, f control.BlockFilter, queued map[string]int, after string, limit int) (l control.TenantList, _ error) {
+	var list []control.Tenant
+	for _, t := range r.KnownTenants {
+		if queued != nil {
+			n := queued[t.Name]
+			t.Queued = &n
+		}
+		if f.BlockNamed(t.Name) && (f.Pool == "" || f.Pool == t.Pool) {
+			list = append(list, t)
+		}
+	}
+	l.Tenants, l.Next = pageOf(list, func(t *control.Tenant) string { return t.Name }, after, limit)
+	return l, nil
+}
+
+func (r *Relay) addBlocks() {
+	greylisted := &control.Reply{Code: 450, Enhanced: "4.7.1", Text: "greylisted, come back in five minutes", Command: "RCPT"}
+	tally := control.Tally{Accepted: 9, Delivered: 3, Deferred: 19, Bounced: 1, LastError: greylisted, ErrorAt: r.Now.Add(-5 * time.Minute)}
+	load := control.Load{Connections: 10, Waiting: 2000, Running: 31}
+	three := 3
+	r.KnownSources = []control.Source{
+		{Name: "out1", Address: "192.0.2.10", EHLO: "out1.acme.example", Pools: []string{"acme"}, State: control.SourceWarming,
+			Reason: "plan standard, stage 3 of 14, 40 of 150 sent this hour, 310 of 1000 today"},
+		{Name: "shared1", Address: "192.0.2.20", EHLO: "shared1.acme.example", Pools: []string{"acme", "default"}, State: control.SourceSending, Load: load, Tally: tally},
+		{Name: "spare", Address: "198.51.100.7", EHLO: "spare.acme.example", Pools: []string{}, State: control.SourceMissing, Reason: "this machine does not have its address"},
+	}
+	r.KnownPools = []control.Pool{
+		{Name: "acme", Shared: []string{"shared1"}, Dedicated: []string{"out1"}, Tenants: 1, Load: load, Tally: tally},
+		{Name: "default", Shared: []string{"shared1"}, Dedicated: []string{}, Load: load},
+	}
+	r.KnownTenants = []control.Tenant{
+		{Name: "", Pool: "default"},
+		{Name: "acme", Pool: "acme", Tier: &three, Tally: tally},
+	}
+}

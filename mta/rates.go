@@ -1,0 +1,70 @@
+package mta
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"mta/mta/control"
+)
+
+const (
+	rateEvery   = time.Second
+	rateSamples = 61 // a minute, both ends
+)
+
+// rates keeps what was counted in the last minute.
+type rates struct {
+	mu      sync.Mutex // guards samples and n
+	samples [rateSamples]rateSample
+	n       int // so many were taken
+}
+
+type rateSample struct {
+	at    time.Time
+	tally tally
+}
+
+// run takes a sample each second until ctx ends.
+func (r *rates) run(ctx context.Context, now func() time.Time, total func() tally) {
+	tick := time.NewTicker(rateEvery)
+	defer tick.Stop()
+	for {
+		r.sample(now(), total())
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (r *rates) sample(now time.Time, t tally) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.samples[r.n%rateSamples] = rateSample{now, t}
+	r.n++
+}
+
+// perSecond gives the rates between the oldest sample and now.
+func (r *rates) perSecond(now time.Time, t tally) (out control.Rates) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.n == 0 {
+		return out
+	}
+	oldest := &r.samples[0]
+	if r.n > rateSamples {
+		oldest = &r.samples[r.n%rateSamples]
+	}
+	d := now.Sub(oldest.at).Seconds()
+	if d <= 0 {
+		return out
+	}
+	per := func(now, then int64) float64 { return float64(now-then) / d }
+	before := &oldest.tally
+	return control.Rates{
+		Accepted: per(t.accepted, before.accepted), Delivered: per(t.delivered, before.delivered),
+		Deferred: per(t.deferred, before.deferred), Bounced: per(t.bounced+t.expired, before.bounced+before.expired),
+	}
+}

@@ -1,0 +1,30 @@
+package mta
+
+import (
+	"testing"
+	"time"
+
+	"mta/mta/control"
+)
+
+func TestRatesAreOfTheLastMinute(t *testing.T) {
+	var r rates
+	begin := time.Now()
+	if got := r.perSecond(begin, tally{delivered: 9}); got != (control.Rates{}) {
+		t.Errorf("before the first sample the rates are %+v", got)
+	}
+	var c tally
+	for i := range 300 { // 2 a second at first, then 10
+		at := begin.Add(time.Duration(i) * time.Second)
+		r.sample(at, c)
+		c.accepted += 2
+		if i >= 200 {
+			c.delivered += 10
+		}
+		c.bounced, c.expired = c.bounced+1, c.expired+1
+	}
+	got := r.perSecond(begin.Add(300*time.Second), c)
+	if want := (control.Rates{Accepted: 2, Delivered: 10, Bounced: 2}); got != want {
+		t.Errorf("rates %+v, want %+v", got, want)
+	}
+}
