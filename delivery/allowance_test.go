@@ -61,7 +61,7 @@ func TestS4_WorkersMoveOverToTheSecondMessage(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(3, 4))
 		ended := map[envelope.ID]int{}
 		w := newWorld(t, func(c *Config) {
-			unhurried(Limits{Site: Scope{Connections: 100}, MaxRecipients: 1, BacklogThreshold: 1, MaxDeliveriesPerConnection: 1e6})(c)
+			unhurried(Limits{Site: Scope{Connections: 100}, MaxRecipients: 1, MaxDeliveriesPerConnection: 1e6})(c)
 			c.handshake = func(_ context.Context, nc net.Conn, cfg smtpclient.Config) (session, error) {
 				nc.Close()
 				p := &plodder{fakeSession: fakeSession{closed: cfg.Closed},

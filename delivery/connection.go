@@ -61,10 +61,9 @@ type connection struct {
 	cargo    []cargo
 	given    int // transactions handed to it
 	most     int // that it may be given
-	pace     time.Duration
-	last     time.Time     // when a transaction was settled last, or it became busy
-	quickest time.Duration // a job has ever taken: about one exchange
-	carried  int64         // octets sent, when the watch looked last
+	learned  learned
+	last     time.Time // when a transaction was settled last, or it became busy
+	carried  int64     // octets sent, when the watch looked last
 	looked   time.Time
 	ended    bool
 	stood    time.Time // when it came to stand
@@ -380,29 +379,10 @@ func extensions(before []string, c *smtpclient.Capabilities) []string {
 	return list
 }
 
-// measure sets how much backlog c takes: by itself as much as it works off in BacklogTime and at
-// most BacklogThreshold; when there is no other way, as much as the wire makes use of besides. That
-// is what the window allows, and no more than twice what was done in the time of one exchange: a host
-// that works on one message after the other gains nothing from a long queue, and what comes late
-// would stand behind all of it.
-func (c *connection) measure() {
-	t := c.limits.BacklogThreshold
-	if c.pace > 0 {
-		t = min(t, int(c.limits.BacklogTime/c.pace))
-	}
-	t = max(t, 1)
-	more := c.session.Depth()
-	if c.pace > 0 && c.quickest > 0 {
-		more = min(more, int(2*c.quickest/c.pace))
-	}
-	c.rec.Threshold = t
-	c.rec.Limit = t + max(more, t)
-}
-
 // assign gives the first part of g to c.
 func (s *Scheduler) assign(l *lane, g *group, c *connection, now time.Time) {
 	p := l.waiting.take(g)
-	p.conn, p.handed = c, now
+	p.conn, p.handed, p.ahead = c, now, c.rec.Backlog
 	if c.rec.Backlog == 0 {
 		c.rec.Since, c.last = now, now
 	}

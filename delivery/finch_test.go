@@ -274,14 +274,17 @@ func TestS15LearnedElsewhere(t *testing.T) {
 func TestS17ThousandsAtATime(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const n = 2000
-		w := newWorld(t, unhurried(Limits{BacklogThreshold: 1}))
+		w := newWorld(t, func(c *Config) {
+			unhurried(Limits{})(c)
+			c.MaxConnections = 2 * n
+		})
 		defer w.end()
-		hold := sink.Config{Latency: time.Second}
+		hold := sink.Config{Latency: time.Second, Without: sink.Chunking | sink.Pipelining} // one job each
 		for i := range 20 {
 			r := routeTo(fmt.Sprint("site", i), tier(w.host(fmt.Sprint("mx", i), hold)))
 			w.send(r, n/20)
 		}
-		time.Sleep(2500 * time.Millisecond)
+		time.Sleep(4500 * time.Millisecond) // two handshakes, and no message is taken yet
 		if c := w.s.Counts(); c.Live < n || c.Running < n {
 			t.Errorf("%d connections, %d deliveries at a time, want %d", c.Live, c.Running, n)
 		}

@@ -101,7 +101,7 @@ func TestHeldBackWithoutRoom(t *testing.T) {
 // suspension either, and a job whose other part waits is done once.
 func TestASuspensionGivesBackWhatItsConnectionHad(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		w := newWorld(t, unhurried(Limits{Site: Scope{Connections: 1}, MaxRecipients: 2, BacklogThreshold: 4}))
+		w := newWorld(t, unhurried(Limits{Site: Scope{Connections: 1}, MaxRecipients: 2}))
 		defer w.end()
 		refuse := sink.Refusal{Phase: sink.Mail, Prefix: "from@", Reply: "421 4.7.28 unusual rate"}
 		r := routeTo("a", tier(w.host("mx", sink.Config{Latency: time.Second, Refusals: []sink.Refusal{refuse}})))

@@ -123,6 +123,7 @@ type part struct {
 	conn    *connection // that carries it; nil while it waits
 	handed  time.Time   // when it was handed to conn
 	fresh   bool        // it is the first that conn was handed
+	ahead   int         // jobs that conn had before it
 	moves   int         // connections that died under it before it had its turn
 	waiting bool
 

@@ -133,14 +133,18 @@ func (l *lane) decide(g *group, now time.Time) verdict {
 		if !anyWorking(paths, now) {
 			continue
 		}
+		if c := newestToShare(paths); c != nil {
+			return verdict{kind: verdictTake, conn: c}
+		}
+		allowed := l.s.allowance.allows(g.message.workers, l.free())
+		if c := newestIdle(paths); c != nil && allowed {
+			return verdict{kind: verdictTake, conn: c}
+		}
 		if c := newestWithRoom(paths); c != nil {
 			return verdict{kind: verdictTake, conn: c}
 		}
-		if !l.s.allowance.allows(g.message.workers, l.free()) {
+		if !allowed {
 			return l.rideOrWait(paths, verdict{why: waitReason{What: "the message has as many connections as it may have"}})
-		}
-		if c := newestIdle(paths); c != nil {
-			return verdict{kind: verdictTake, conn: c}
 		}
 		return l.decideOpening(paths, now)
 	}
@@ -154,7 +158,7 @@ func (l *lane) decideOpening(paths []*destdb.Path, now time.Time) verdict {
 	// Jobs are bound to a connection when it is ready and not before. So one that is on its way
 	// counts for as many as it will take at once.
 	slow, next := l.slow(now)
-	if (l.opening-slow)*l.limits.BacklogThreshold >= l.waiting.n {
+	if (l.opening-slow)*expected(paths) >= l.waiting.n {
 		return l.rideOrWait(paths, verdict{why: waitReason{What: beingOpened, Until: next}})
 	}
 	if v, blocked := l.blocked(now); blocked {

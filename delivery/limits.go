@@ -29,8 +29,6 @@ type Limits struct {
 	MaxRecipients              int           // in a transaction: 100 (RFC 5321, 4.5.3.1.8)
 	IdleTimeout                time.Duration // 30 s
 	ActiveTimeout              time.Duration // 5 min; a connection that old takes no more jobs
-	BacklogThreshold           int           // jobs on a connection: 5
-	BacklogTime                time.Duration // the same as expected work: 2 s
 
 	// HostRetry is how long a broken host is left alone after its first failure, and at most.
 	HostRetry, MaxHostRetry time.Duration // 1 min, 1 h
@@ -48,10 +46,8 @@ type Limits struct {
 func (l Limits) FillIn() Limits {
 	orInt(&l.MaxDeliveriesPerConnection, 100)
 	orInt(&l.MaxRecipients, 100)
-	orInt(&l.BacklogThreshold, 5)
 	orTime(&l.IdleTimeout, 30*time.Second)
 	orTime(&l.ActiveTimeout, 5*time.Minute)
-	orTime(&l.BacklogTime, 2*time.Second)
 	orTime(&l.HostRetry, time.Minute)
 	orTime(&l.MaxHostRetry, time.Hour)
 	orTime(&l.ConnectTimeout, 30*time.Second)

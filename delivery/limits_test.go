@@ -83,7 +83,7 @@ func TestTenantRateIsHisOwn(t *testing.T) {
 // A provider's limits hold for all its sites together.
 func TestProviderIsOneBudget(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		w := newWorld(t, unhurried(Limits{BacklogThreshold: 1, Provider: Scope{Connections: 3, MessageRate: gcra.Rate{Events: 20, Burst: 1}}}))
+		w := newWorld(t, unhurried(Limits{Provider: Scope{Connections: 3, MessageRate: gcra.Rate{Events: 20, Burst: 1}}}))
 		defer w.end()
 		h := w.host("mx1", sink.Config{Latency: 300 * time.Millisecond})
 		g := w.host("mx2", sink.Config{Latency: 300 * time.Millisecond})
@@ -116,7 +116,7 @@ func TestProviderIsOneBudget(t *testing.T) {
 
 func TestConnectionRate(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		w := newWorld(t, unhurried(Limits{BacklogThreshold: 1, Site: Scope{ConnectionRate: gcra.Rate{Events: 1, Burst: 1}}}))
+		w := newWorld(t, unhurried(Limits{Site: Scope{ConnectionRate: gcra.Rate{Events: 1, Burst: 1}}}))
 		defer w.end()
 		r := routeTo("a", tier(w.host("mx", sink.Config{Work: map[sink.Phase]time.Duration{sink.End: 4 * time.Second}})))
 		w.send(r, 30)

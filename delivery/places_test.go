@@ -124,7 +124,7 @@ func TestPlacesOfAProvidersSites(t *testing.T) {
 // A tenant with a pool of its own does not wait for the end of another's backlog, though the host is
 // slow and all connections are busy.
 func TestPlacesOfASecondTenant(t *testing.T) {
-	for _, head := range []time.Duration{3 * time.Second} {
+	for _, head := range []time.Duration{3 * time.Second, time.Minute} {
 		t.Run(head.String(), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				w := newWorld(t, asShipped(Limits{}))

@@ -19,7 +19,7 @@ func (s *Scheduler) done(t *smtpclient.Transaction, o smtpclient.Outcome) {
 	w := p.work
 	s.mu.Lock()
 	c := p.conn
-	c.clocked(now, now.Sub(p.handed))
+	c.clocked(p, o.Results, now)
 	s.unassign(p, now)
 	var again []int
 	moved, yielded, good := false, false, false
@@ -74,20 +74,6 @@ func (s *Scheduler) done(t *smtpclient.Transaction, o smtpclient.Outcome) {
 	if finished {
 		w.Done(w.Job, w.results)
 	}
-}
-
-// clocked learns how long a job takes on c, while it is busy.
-func (c *connection) clocked(now time.Time, took time.Duration) {
-	gap := now.Sub(c.last)
-	c.last = now
-	if c.quickest == 0 || took < c.quickest {
-		c.quickest = took
-	}
-	if c.pace == 0 {
-		c.pace = gap
-		return
-	}
-	c.pace += (gap - c.pace) / 8
 }
 
 func (s *Scheduler) resultOf(p *part, c *connection, i int, r smtpclient.Result, o *smtpclient.Outcome, now time.Time) Result {

@@ -21,15 +21,24 @@ func anyWorking(paths []*destdb.Path, now time.Time) bool {
 	return false
 }
 
-// newestWithRoom is step 2: the newest busy connection whose backlog is below its threshold.
+// newestToShare is the newest busy connection on which one more job goes along in the same round trip.
+func newestToShare(paths []*destdb.Path) *destdb.Conn {
+	return newestBelow(paths, (*destdb.Conn).Shares)
+}
+
+// newestWithRoom is step 2: the newest busy connection on which a job waits for a round trip at most.
 func newestWithRoom(paths []*destdb.Path) *destdb.Conn {
+	return newestBelow(paths, (*destdb.Conn).Room)
+}
+
+func newestBelow(paths []*destdb.Path, takes func(*destdb.Conn) bool) *destdb.Conn {
 	var best *destdb.Conn
 	for _, p := range paths {
 		for _, c := range p.Conns() {
 			if best != nil && !newer(c, best) {
 				break
 			}
-			if c.Backlog > 0 && c.Room() {
+			if c.Backlog > 0 && takes(c) {
 				best = c
 				break
 			}

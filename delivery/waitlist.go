@@ -9,8 +9,8 @@ import (
 )
 
 // waitlist is the parts that wait in one lane, and says whose turn it is: tenants by deficit round
-// robin; of a tenant's messages the one with the fewest parts running in the lane, the oldest
-// among equals; of a message's parts the first. Choosing, adding and taking cost O(log messages),
+// robin; of a tenant's messages the one with the fewest parts running in the lane, among equals the
+// one that had its last turn longest ago, new ones first, the oldest of them before the rest; of a message's parts the first. Choosing, adding and taking cost O(log messages),
 // however many parts a message has.
 //
 // While the lane drains after an outage, the backlog is apart: fresh mail goes first, the newest of
@@ -68,6 +68,7 @@ type group struct {
 	message     *message
 	next, prev  *group // of the message, in other lanes
 	running     int    // parts of it on connections by way of this lane
+	took        int    // the pick that took from it last, 0 before the first
 	first, last *part
 	since       time.Time // of the first
 	index       int       // in the heap, -1 when nothing of it waits
@@ -197,10 +198,10 @@ func (w *waitlist) pick(now time.Time, held func(*tenant) bool) *group {
 // ended.
 func (w *waitlist) take(g *group) *part {
 	p, t := g.first, g.tenant
-	g.running++
+	w.picks++
+	g.running, g.took = g.running+1, w.picks
 	w.rounds[t.round].Took(&t.Member) // before it may leave the round
 	w.remove(p, nil)
-	w.picks++
 	switch {
 	case t.round == backlogMail || w.rounds[backlogMail].Empty():
 		w.fresh = 0
@@ -331,6 +332,9 @@ func (w *waitlist) removeIf(match func(*part) bool) []*part {
 func (a *group) before(b *group) bool {
 	if a.running != b.running {
 		return a.running < b.running
+	}
+	if a.took != b.took {
+		return a.took < b.took // a new message before what runs again and again
 	}
 	if a.tenant.newest {
 		return a.message.id > b.message.id // ids grow with the time of acceptance

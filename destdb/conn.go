@@ -23,11 +23,15 @@ type Conn struct {
 	Made      time.Time // when it was begun
 	Backlog   int       // jobs that it has
 	Since     time.Time // when it last went from busy to idle or back, or changed its phase
-	Threshold int       // with that much backlog it takes no more by itself
+	Shared    int       // with less backlog than that one more job shares the round trip of what it has
+	Threshold int       // with that much backlog it takes no more by itself: another job would wait too long
 	Limit     int       // with that much backlog it takes no more at all
 
 	Owner any // whose it is
 }
+
+// Shares reports whether one more job would wait for nothing.
+func (c *Conn) Shares() bool { return c.Phase == Open && c.Backlog < c.Shared }
 
 // Room reports whether it takes a job without being asked twice (S7).
 func (c *Conn) Room() bool { return c.Phase == Open && c.Backlog < c.Threshold }

@@ -143,8 +143,7 @@ func TestScaleOutbound(t *testing.T) {
 	g := farSites(t, sites, sink.Config{Without: sink.Pipelining | sink.Chunking, Work: map[sink.Phase]time.Duration{sink.End: work}})
 	r := newRelay(t, g.DNS, g.Port, fmt.Sprintf(`delivery { max_connections = %d }
 domain "*" {
-  connection_limit  = %d
-  backlog_threshold = 1
+  connection_limit = %d
 }
 `, n, perSite))
 	r.start(t)

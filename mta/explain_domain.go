@@ -243,7 +243,7 @@ func (c *domainCase) scopeOf(setting string) string {
 		return "site " + c.Site + ", each source"
 	case strings.HasSuffix(setting, "_per_host"), strings.Contains(setting, "host_retry"):
 		return "each host"
-	case strings.HasSuffix(setting, "_per_connection"), setting == "idle_timeout", setting == "active_timeout", setting == "backlog_threshold":
+	case strings.HasSuffix(setting, "_per_connection"), setting == "idle_timeout", setting == "active_timeout":
 		return "each connection"
 	case strings.HasSuffix(setting, "_per_batch"):
 		return "each transaction"

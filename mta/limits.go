@@ -30,7 +30,6 @@ func trafficLimits(t *config.Traffic, b config.Budget) delivery.Limits {
 		MaxRecipients:              t.MaxRecipientsPerBatch,
 		IdleTimeout:                t.IdleTimeout,
 		ActiveTimeout:              t.ActiveTimeout,
-		BacklogThreshold:           t.BacklogThreshold,
 		HostRetry:                  t.HostRetryInterval,
 		MaxHostRetry:               t.MaxHostRetryInterval,
 		ConnectTimeout:             t.Timeouts.Connect,

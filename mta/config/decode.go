@@ -79,7 +79,7 @@ func labelHint(f field) string {
 
 func (d *decoder) unknown(at hcl.Range, name, what string, v reflect.Value, where string) {
 	hint := ""
-	if said := elsewhere[v.Type().Name()+" "+name]; said != "" {
+	if said := cmp.Or(elsewhere[v.Type().Name()+" "+name], gone[name]); said != "" {
 		hint = said
 	} else if home := homeOf(name); home != "" {
 		hint = "it belongs into " + home
@@ -94,6 +94,11 @@ func (d *decoder) unknown(at hcl.Range, name, what string, v reflect.Value, wher
 // elsewhere says how to write what is not where it is looked for, by struct and name.
 var elsewhere = map[string]string{
 	"Plan mode": `what becomes of mail that doesn't fit is for the pool to say, by overflow = "shared" or "hold"`,
+}
+
+// gone says what has taken the place of settings that there were, by name.
+var gone = map[string]string{
+	"backlog_threshold": "remove the line: the setting is gone, since another connection is made when mail would wait for longer than a round trip of the host",
 }
 
 func (d *decoder) block(in *hclsyntax.Block, f field, parent *block, prefix string) {

@@ -91,7 +91,6 @@ func builtInTraffic() Traffic {
 		MaxHostRetryInterval:       time.Hour,
 		IdleTimeout:                30 * time.Second,
 		ActiveTimeout:              5 * time.Minute,
-		BacklogThreshold:           5,
 		TLS:                        "opportunistic",
 		Pipelining:                 "auto",
 		Timeouts: Timeouts{ // RFC 5321, 4.5.3.2, but for connect and quit, which it leaves open

@@ -53,8 +53,6 @@ type Traffic struct {
 	// that was made so long ago.
 	IdleTimeout   time.Duration `conf:"idle_timeout" min:"1s"`
 	ActiveTimeout time.Duration `conf:"active_timeout" min:"1s"`
-	// BacklogThreshold is how many jobs wait for a connection before another one is made.
-	BacklogThreshold int `conf:"backlog_threshold" min:"1"`
 
 	// TLS is "opportunistic", "required" or "off".
 	TLS string `conf:"tls" oneof:"opportunistic required off"`
