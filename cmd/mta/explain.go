@@ -142,13 +142,21 @@ func (c *cli) explainDestination(b *strings.Builder, d *control.Destination) err
 	if d.Ceiling.Binds == "" {
 		fact(b, "ceiling", "no rate is limited")
 	} else {
-		fact(b, "ceiling", "%s", d.Ceiling.Binds)
+		fact(b, "ceiling", "%s", shortSum(d.Ceiling.Binds))
 	}
-	for _, o := range d.Ceiling.Others {
-		fact(b, "", "(%s)", o)
+	others, more := firstOf(d.Ceiling.Others, mostLines)
+	for _, o := range others {
+		fact(b, "", "(%s)", shortSum(o))
 	}
-	for _, a := range d.Actions {
+	if more > 0 {
+		fact(b, "", "(and %d more limits)", more)
+	}
+	actions, more := firstOf(d.Actions, mostLines)
+	for _, a := range actions {
 		fact(b, "action", "%s", c.action(a))
+	}
+	if more > 0 {
+		fact(b, "action", "%d more: mta sites %s --json", more, d.Site)
 	}
 	b.WriteString("\n")
 	c.picture(b, d)
@@ -195,24 +203,8 @@ func (c *cli) queued(b *strings.Builder, d *control.Destination) {
 	if q.Unsorted > 0 {
 		fact(b, "", "(and %d tried for the first time, of all destinations)", q.Unsorted)
 	}
-	for _, s := range d.Sources {
-		if s.Warmup != "" {
-			fact(b, "warm-up", "%s: %s", s.Name, s.Warmup)
-		}
-	}
-	for _, l := range d.Lanes {
-		text := fmt.Sprintf("%d waiting, %d on connections, source %s", l.Waiting, l.Running, l.Source)
-		if l.Opening > 0 {
-			text += fmt.Sprintf(", %d more being opened", l.Opening)
-		}
-		if l.Waiting > 0 {
-			text += ", for " + c.since(l.Oldest)
-			if l.Why != "" {
-				text += ": " + l.Why + c.until(l.Until)
-			}
-		}
-		fact(b, "delivery", "%s", text)
-	}
+	warming(b, d.Sources)
+	c.lanes(b, d.Lanes)
 }
 
 // picture draws the way from the sources to the hosts.
@@ -221,16 +213,24 @@ func (c *cli) queued(b *strings.Builder, d *control.Destination) {
 //	out2 198.51.100.2 ──┴─ 10 connections, 12 earned ─┬─ 1 mx1.example [192.0.2.1:25] active, 10 connections
 //	                                                  └─ 2 mx2.example [192.0.2.2:25] unused
 func (c *cli) picture(b *strings.Builder, d *control.Destination) {
-	left := make([]string, len(d.Sources))
-	for i, s := range d.Sources {
-		left[i] = strings.TrimSpace(s.Name + " " + s.Address)
+	sources, more := firstOf(d.Sources, mostSources)
+	var left, right []string
+	for _, s := range sources {
+		text := strings.TrimSpace(s.Name + " " + s.Address)
 		if s.Reaches < len(d.Hosts) {
-			left[i] += fmt.Sprintf(" (reaches %d)", s.Reaches)
+			text += fmt.Sprintf(" (reaches %d)", s.Reaches)
 		}
+		left = append(left, text)
 	}
-	right := make([]string, len(d.Hosts))
-	for i := range d.Hosts {
-		right[i] = c.tierHost(&d.Hosts[i])
+	if more > 0 {
+		left = append(left, fmt.Sprintf("and %d more", more))
+	}
+	hosts, more := firstOf(d.Hosts, mostHosts)
+	for i := range hosts {
+		right = append(right, c.tierHost(&hosts[i]))
+	}
+	if more > 0 {
+		right = append(right, fmt.Sprintf("and %d more", more))
 	}
 	if len(left) == 0 {
 		left = []string{"no source"}
