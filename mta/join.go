@@ -20,7 +20,7 @@ func (r *Relay) openRouter(cfg *config.Config, undo *undoer) error {
 	if err != nil {
 		return err
 	}
-	settings, err := routerSettings(cfg, r.listeners.addrPorts())
+	settings, err := routerSettings(cfg, addrPorts(r.listeners.all()))
 	if err != nil {
 		return err
 	}

@@ -7,8 +7,10 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"mta/internal/envelope"
@@ -17,25 +19,35 @@ import (
 	"mta/submission"
 )
 
-// listeners take mail in: sockets that stay open while the relay runs, and behind each group of
-// them a server that a reload replaces.
+// listeners take mail in: sockets, and behind those of each listener block a server. A reload
+// opens and closes sockets and replaces servers; what stays is not disturbed.
 //
 // Goroutines: accept, one for each socket, owns it; serve, one for each server. shutdown ends them
 // and waits.
 type listeners struct {
 	log     *slog.Logger
-	groups  []*listenerGroup
 	running sync.WaitGroup
+
+	mu     sync.Mutex // guards groups; they change by New and by Reload, one at a time
+	groups []*listenerGroup
 
 	replaced context.Context // bounds the sessions with servers that were replaced
 	cut      context.CancelFunc
 }
 
-// listenerGroup is the sockets of one listener block.
+// listenerGroup is one listener block. It is not changed once others can see it.
 type listenerGroup struct {
 	name    string
-	sockets []net.Listener
-	current atomic.Pointer[intake]
+	sockets []*socket
+	in      *intake
+}
+
+// socket is where clients connect to.
+type socket struct {
+	net.Listener
+	address string                 // as configured
+	in      atomic.Pointer[intake] // who gets its connections
+	name    atomic.Pointer[string] // of its listener block
 }
 
 // intake is a server and the way by which connections get to it.
@@ -48,107 +60,240 @@ type intake struct {
 func openListeners(cfg *config.Config, build func(*config.Listener) (*submission.Server, error), log *slog.Logger) (*listeners, error) {
 	ls := &listeners{log: log}
 	ls.replaced, ls.cut = context.WithCancel(context.Background())
-	for _, lc := range cfg.Listeners {
-		if err := ls.open(lc, build); err != nil {
-			ls.closeSockets()
-			return nil, fmt.Errorf("listener %q: %w", lc.Name, err)
-		}
+	c, err := ls.prepare(cfg, build)
+	if err != nil {
+		return nil, err
 	}
+	ls.groups = c.groups
 	return ls, nil
 }
 
-func (ls *listeners) open(lc *config.Listener, build func(*config.Listener) (*submission.Server, error)) error {
-	server, err := build(lc)
-	if err != nil {
-		return err
-	}
-	g := &listenerGroup{name: lc.Name}
-	g.current.Store(&intake{server, handover.New()})
-	ls.groups = append(ls.groups, g)
-	for _, address := range lc.Address {
-		socket, err := net.Listen("tcp", address)
-		if err != nil {
-			return err
-		}
-		g.sockets = append(g.sockets, socket)
-	}
-	return nil
-}
-
-func (ls *listeners) closeSockets() {
-	for _, g := range ls.groups {
-		for _, socket := range g.sockets {
-			socket.Close()
-		}
-	}
-}
-
 func (ls *listeners) serve() {
-	for _, g := range ls.groups {
-		ls.start(g, g.current.Load())
-		for _, socket := range g.sockets {
-			ls.log.Info("taking mail", "listener", g.name, "address", socket.Addr().String())
-			ls.running.Go(func() { ls.accept(g, socket) })
+	for _, g := range ls.all() {
+		ls.start(g)
+		for _, s := range g.sockets {
+			ls.accepting(g, s)
 		}
 	}
 }
 
-func (ls *listeners) start(g *listenerGroup, in *intake) {
+// listenersChange is what a configuration makes of the listeners. Its new sockets are open, and
+// nothing is accepted on them before commit.
+type listenersChange struct {
+	ls     *listeners
+	groups []*listenerGroup
+	opened []*socket
+	going  []*socket // not in the configuration any more, and open
+	closed []*socket // of those, what had to make room for another
+}
+
+// prepare opens the sockets that the configuration has and the relay has not, all or none.
+func (ls *listeners) prepare(cfg *config.Config, build func(*config.Listener) (*submission.Server, error)) (*listenersChange, error) {
+	c := &listenersChange{ls: ls}
+	for _, g := range ls.all() {
+		c.going = append(c.going, g.sockets...)
+	}
+	open := make(map[*listenerGroup][]string)
+	for _, lc := range cfg.Listeners {
+		server, err := build(lc)
+		if err != nil {
+			return nil, fmt.Errorf("listener %q: %w", lc.Name, err)
+		}
+		g := &listenerGroup{name: lc.Name, in: ls.intakeOf(lc.Name, server)}
+		for _, address := range lc.Address {
+			if i := slices.IndexFunc(c.going, func(s *socket) bool { return s.address == address }); i >= 0 {
+				g.sockets = append(g.sockets, c.going[i])
+				c.going = slices.Delete(c.going, i, i+1)
+			} else {
+				open[g] = append(open[g], address)
+			}
+		}
+		c.groups = append(c.groups, g)
+	}
+	for _, g := range c.groups {
+		for _, address := range open[g] {
+			s, err := c.open(address)
+			if err != nil {
+				c.undo()
+				return nil, fmt.Errorf("listener %q: %w", g.name, err)
+			}
+			g.sockets = append(g.sockets, s)
+		}
+	}
+	return c, nil
+}
+
+// intakeOf gives the way to a server, which is there already when the server is.
+func (ls *listeners) intakeOf(name string, server *submission.Server) *intake {
+	for _, g := range ls.all() {
+		if g.name == name && g.in.server == server {
+			return g.in
+		}
+	}
+	return &intake{server, handover.New()}
+}
+
+// open opens a socket. One that goes can be in its way, as that of all addresses is in the way of
+// one: it is closed first.
+func (c *listenersChange) open(address string) (*socket, error) {
+	l, err := net.Listen("tcp", address)
+	for errors.Is(err, syscall.EADDRINUSE) {
+		i := slices.IndexFunc(c.going, func(s *socket) bool { return portOf(s.address) == portOf(address) })
+		if i < 0 {
+			break
+		}
+		c.going[i].Close()
+		c.closed = append(c.closed, c.going[i])
+		c.going = slices.Delete(c.going, i, i+1)
+		l, err = net.Listen("tcp", address)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s := &socket{Listener: l, address: address}
+	c.opened = append(c.opened, s)
+	return s, nil
+}
+
+func portOf(address string) string {
+	_, port, _ := net.SplitHostPort(address)
+	return port
+}
+
+// undo closes what was opened, and opens anew what had to make room.
+func (c *listenersChange) undo() {
+	for _, s := range c.opened {
+		s.Close()
+	}
+	for _, s := range c.closed {
+		l, err := net.Listen("tcp", s.address)
+		if err != nil {
+			c.ls.log.Error("opening a listener's address again after a reload that failed", "address", s.address, "error", err)
+			continue
+		}
+		c.ls.reopen(s, &socket{Listener: l, address: s.address})
+	}
+}
+
+// reopen puts a socket in the place of one that was closed.
+func (ls *listeners) reopen(old, s *socket) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.groups = slices.Clone(ls.groups)
+	for i, g := range ls.groups {
+		if j := slices.Index(g.sockets, old); j >= 0 {
+			sockets := slices.Clone(g.sockets)
+			sockets[j] = s
+			ls.groups[i] = &listenerGroup{g.name, sockets, g.in}
+			ls.accepting(ls.groups[i], s)
+		}
+	}
+}
+
+// commit brings the change into force. Open transactions with servers that go may end; idle
+// clients are told to come again.
+func (c *listenersChange) commit() {
+	ls := c.ls
+	ls.mu.Lock()
+	old := ls.groups
+	ls.groups = c.groups
+	ls.mu.Unlock()
+	had := make(map[*intake]bool)
+	for _, g := range old {
+		had[g.in] = true
+	}
+	for _, g := range c.groups {
+		if !had[g.in] {
+			ls.start(g)
+		}
+		delete(had, g.in)
+		for _, s := range g.sockets {
+			ls.accepting(g, s)
+		}
+	}
+	for _, s := range append(c.going, c.closed...) {
+		s.Close()
+		ls.log.Info("no longer taking mail", "listener", *s.name.Load(), "address", s.Addr().String())
+	}
+	for _, g := range old {
+		if had[g.in] {
+			ls.end(g)
+		}
+	}
+}
+
+// accepting has a socket's connections go to a listener's server, and begins to accept when nobody
+// does yet.
+func (ls *listeners) accepting(g *listenerGroup, s *socket) {
+	s.name.Store(&g.name)
+	if s.in.Swap(g.in) == nil {
+		ls.log.Info("taking mail", "listener", g.name, "address", s.Addr().String())
+		ls.running.Go(func() { ls.accept(s) })
+	}
+}
+
+func (ls *listeners) start(g *listenerGroup) {
 	ls.running.Go(func() {
-		if err := in.server.Serve(in.conns); err != nil && !errors.Is(err, submission.ErrServerClosed) {
+		if err := g.in.server.Serve(g.in.conns); err != nil && !errors.Is(err, submission.ErrServerClosed) {
 			ls.log.Error("no longer taking mail", "listener", g.name, "error", err)
 		}
 	})
 }
 
+// end ends the sessions with a listener's server.
+func (ls *listeners) end(g *listenerGroup) {
+	ls.running.Go(func() {
+		// This closes the way to it, and whoever has a connection for it turns to its successor.
+		if err := g.in.server.Shutdown(ls.replaced); err != nil {
+			ls.log.Warn("sessions under the old configuration", "listener", g.name, "error", err)
+		}
+	})
+}
+
 // accept hands the socket's connections to whichever server is in force.
-func (ls *listeners) accept(g *listenerGroup, socket net.Listener) {
+func (ls *listeners) accept(s *socket) {
 	for pause := time.Duration(0); ; {
-		conn, err := socket.Accept()
+		conn, err := s.Accept()
 		switch {
 		case err == nil:
 			pause = 0
-			g.give(conn)
+			s.give(conn)
 		case errors.Is(err, net.ErrClosed):
 			return
 		default: // too many open files, say: others may close some
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-			ls.log.Warn("accepting a connection", "listener", g.name, "error", err, "again in", pause)
+			ls.log.Warn("accepting a connection", "listener", *s.name.Load(), "error", err, "again in", pause)
 			time.Sleep(pause)
 		}
 	}
 }
 
 // give hands a connection to the server in force. While the relay stops there is none.
-func (g *listenerGroup) give(conn net.Conn) {
+func (s *socket) give(conn net.Conn) {
 	for {
-		in := g.current.Load()
+		in := s.in.Load()
 		if in.conns.Give(conn) {
 			return
 		}
-		if g.current.Load() == in {
+		if s.in.Load() == in {
 			conn.Close()
 			return
 		}
 	}
 }
 
-// replace puts a new server behind a listener's sockets. Open transactions with the old one may
-// end; idle clients are told to come again.
-func (ls *listeners) replace(lc *config.Listener, server *submission.Server) {
-	for _, g := range ls.groups {
-		if g.name != lc.Name || g.current.Load().server == server {
-			continue
+// all gives the listener blocks in force.
+func (ls *listeners) all() []*listenerGroup {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return ls.groups
+}
+
+func (ls *listeners) closeSockets() {
+	for _, g := range ls.all() {
+		for _, s := range g.sockets {
+			s.Close()
 		}
-		in := &intake{server, handover.New()}
-		ls.start(g, in)
-		old := g.current.Swap(in)
-		ls.running.Go(func() {
-			// This closes old.conns, and whoever has a connection for it turns to the new one.
-			if err := old.server.Shutdown(ls.replaced); err != nil {
-				ls.log.Warn("sessions under the old configuration", "listener", g.name, "error", err)
-			}
-		})
 	}
 }
 
@@ -156,32 +301,34 @@ func (ls *listeners) replace(lc *config.Listener, server *submission.Server) {
 func (ls *listeners) shutdown(ctx context.Context) error {
 	ls.closeSockets()
 	defer context.AfterFunc(ctx, ls.cut)()
-	errs := make([]error, len(ls.groups))
+	groups := ls.all()
+	errs := make([]error, len(groups))
 	var all sync.WaitGroup
-	for i, g := range ls.groups {
-		in := g.current.Load()
-		all.Go(func() { errs[i] = in.server.Shutdown(ctx) })
+	for i, g := range groups {
+		all.Go(func() { errs[i] = g.in.server.Shutdown(ctx) })
 	}
 	all.Wait()
 	ls.running.Wait()
 	return errors.Join(errs...)
 }
 
-// addresses tells where mail is taken, in the order of the configuration.
-func (ls *listeners) addresses() []string {
+// addresses gives where mail is taken, in the order of the configuration.
+func (ls *listeners) addresses() []string { return addresses(ls.all()) }
+
+func addresses(groups []*listenerGroup) []string {
 	var out []string
-	for _, g := range ls.groups {
-		for _, socket := range g.sockets {
-			out = append(out, socket.Addr().String())
+	for _, g := range groups {
+		for _, s := range g.sockets {
+			out = append(out, s.Addr().String())
 		}
 	}
 	return out
 }
 
-// addrPorts is the same for the router.
-func (ls *listeners) addrPorts() []netip.AddrPort {
+// addrPorts gives where mail is taken, for the router.
+func addrPorts(groups []*listenerGroup) []netip.AddrPort {
 	var out []netip.AddrPort
-	for _, a := range ls.addresses() {
+	for _, a := range addresses(groups) {
 		if ap, err := netip.ParseAddrPort(a); err == nil {
 			out = append(out, ap)
 		}

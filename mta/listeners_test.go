@@ -2,10 +2,14 @@ package mta
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
+	"fmt"
 	"net"
+	"net/smtp"
 	"os"
 	"path/filepath"
 	"strings"
@@ -86,4 +90,102 @@ func converse(t *testing.T, c net.Conn, say string) string {
 			return all.String()
 		}
 	}
+}
+
+// freePort gives a port of 127.0.0.1 that nobody listens on.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
+}
+
+// Listeners and addresses come, move and go by a reload. Sessions with those that go end well: an
+// open transaction may end, an idle client hears 421.
+func TestListenersComeAndGoByReload(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	a, b, c := freePort(t), freePort(t), freePort(t)
+	listen := func(blocks ...string) string {
+		return strings.Join(blocks, "\n") + "\ndefaults { smtp_port = " + w.port + " }"
+	}
+	block := func(name, more string, addresses ...string) string {
+		return fmt.Sprintf("listener %q {\n address = [\"%s\"]\n %s\n}", name, strings.Join(addresses, `", "`), more)
+	}
+	reload := func(name, text string) error {
+		w.rewrite(name, text)
+		_, err := w.Reload(context.Background())
+		return err
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(reload("two", listen(block("one", "", "127.0.0.1:"+a), block("two", "", "127.0.0.1:"+b))))
+	dial := func(port string) *smtp.Client {
+		t.Helper()
+		s, err := smtp.Dial("127.0.0.1:" + port)
+		must(err)
+		t.Cleanup(func() { s.Close() })
+		must(s.Hello("client.example"))
+		return s
+	}
+	send := func(s *smtp.Client, to string) {
+		t.Helper()
+		d, err := s.Data()
+		must(err)
+		fmt.Fprint(d, letter)
+		must(d.Close())
+	}
+	idle, open, stays := dial(b), dial(b), dial(a)
+	must(errors.Join(open.Mail("ann@client.example"), open.Rcpt("bob@box.example")))
+
+	// Two goes, its address is three's; one gets a further address; nobody on one notices.
+	must(reload("three", listen(block("one", "", "127.0.0.1:"+a, "127.0.0.1:"+c), block("three", "max_recipients = 100", "127.0.0.1:"+b))))
+	must(errors.Join(stays.Mail("ann@client.example"), stays.Reset()))
+	send(open, "bob@box.example")
+	w.arrived(1)
+	if err := idle.Noop(); err == nil || !strings.Contains(err.Error(), "421") {
+		t.Errorf("an idle client of the listener that is gone: %v", err)
+	}
+	for i, port := range []string{a, b, c} {
+		s := dial(port)
+		must(errors.Join(s.Mail("ann@client.example"), s.Rcpt("bob@box.example")))
+		send(s, "bob@box.example")
+		w.arrived(int64(2 + i))
+	}
+	if got := strings.Join(w.Status().SMTP, " "); got != fmt.Sprintf("127.0.0.1:%s 127.0.0.1:%s 127.0.0.1:%s", a, c, b) {
+		t.Errorf("status has %s", got)
+	}
+
+	// An address that can't be had: nothing changes.
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	must(err)
+	defer taken.Close()
+	if err := reload("bad", listen(block("one", "", taken.Addr().String()))); err == nil {
+		t.Error("an address that is taken was had")
+	}
+	must(dial(c).Noop())
+
+	// All addresses of a port in place of one, and back.
+	must(reload("wide", listen(block("one", "", ":"+a))))
+	must(dial(a).Noop())
+	if _, err := net.Dial("tcp", "127.0.0.1:"+c); err == nil {
+		t.Error("an address that is gone still takes connections")
+	}
+	if err := reload("both", listen(block("one", "", "127.0.0.1:"+a, taken.Addr().String()))); err == nil {
+		t.Error("an address that is taken was had")
+	}
+	must(dial(a).Noop()) // what had to make room is back
+	must(reload("narrow", listen(block("one", "", "127.0.0.1:"+a))))
+	must(dial(a).Noop())
+
+	// A listener that went can come again as it was.
+	must(reload("again", listen(block("one", "", "127.0.0.1:"+a), block("two", "", "127.0.0.1:"+b))))
+	must(dial(b).Noop())
 }

@@ -3,10 +3,11 @@ package mta
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"mta/mta/accounting"
 	"mta/mta/config"
@@ -118,21 +119,13 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 	before := r.policy.Load()
 	old := before.cfg
 	cfg.Keep(old)
-	settings, err := routerSettings(cfg, r.listeners.addrPorts())
+	change, err := r.listeners.prepare(cfg, func(l *config.Listener) (*submission.Server, error) { return r.newSubmission(cfg, l) })
 	if err != nil {
 		return control.Reload{}, err
 	}
-	servers := make(map[*config.Listener]*submission.Server)
-	for _, l := range cfg.Listeners {
-		if servers[l], err = r.newSubmission(cfg, l); err != nil {
-			return control.Reload{}, fmt.Errorf("listener %q: %w", l.Name, err)
-		}
-	}
-	if err := r.warm.prepare(cfg); err != nil {
+	if err := r.reloadRouting(old, cfg, change); err != nil {
+		change.undo()
 		return control.Reload{}, err
-	}
-	if err := r.router.Reload(settings); err != nil {
-		return control.Reload{}, errors.Join(err, r.warm.assign(old))
 	}
 	// From here on nothing can fail.
 	pol := newPolicy(cfg)
@@ -144,13 +137,30 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 	if r.accounting != nil {
 		r.accounting.SetLimits(accountingLimits(cfg))
 	}
-	for l, server := range servers {
-		r.listeners.replace(l, server)
-	}
+	change.commit()
+	maps.DeleteFunc(r.servers, func(name string, _ submissionServer) bool {
+		return !slices.ContainsFunc(cfg.Listeners, func(l *config.Listener) bool { return l.Name == name })
+	})
+	r.announce()
 	if r.opts.OnReload != nil {
 		r.opts.OnReload(cfg)
 	}
 	return r.changes(old, cfg), nil
+}
+
+// reloadRouting brings into force what can be refused: warm-ups and routes.
+func (r *Relay) reloadRouting(old, cfg *config.Config, change *listenersChange) error {
+	settings, err := routerSettings(cfg, addrPorts(change.groups))
+	if err != nil {
+		return err
+	}
+	if err := r.warm.prepare(cfg); err != nil {
+		return err
+	}
+	if err := r.router.Reload(settings); err != nil {
+		return errors.Join(err, r.warm.assign(old))
+	}
+	return nil
 }
 
 // changes tells, and logs, what a reload did.

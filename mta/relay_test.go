@@ -501,6 +501,9 @@ func TestHealthKnowsOfAFullDisk(t *testing.T) {
 func (w *world) rewrite(name, extra string) {
 	w.t.Helper()
 	w.opts.ConfigFile = filepath.Join(w.t.TempDir(), name+".conf")
+	if !strings.Contains(extra, "listener ") { // as newWorld has it
+		extra += "\nlistener \"smtp\" { address = \"127.0.0.1:0\" }"
+	}
 	text := fmt.Sprintf("hostname = \"relay.example\"\ndata_dir = %q\nrouter { allow_loopback = true }\n%s\n", w.cfg.DataDir, extra)
 	if err := os.WriteFile(w.opts.ConfigFile, []byte(text), 0o600); err != nil {
 		w.t.Fatal(err)

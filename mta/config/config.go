@@ -9,7 +9,7 @@
 //
 // The struct tags are the schema: conf names a setting or a block; oneof, min, max and check
 // bound its value; reload:"restart" marks a setting or a block that a running relay can't take
-// over, reload:"members" blocks that it can't add or remove; only:"defaults" a traffic setting that can't differ by destination. The example file
+// over; only:"defaults" a traffic setting that can't differ by destination. The example file
 // and the manual page are tested against them.
 package config
 
@@ -36,7 +36,7 @@ type Config struct {
 	// Presets puts what is known of large providers behind the file's own provider blocks.
 	Presets bool `conf:"presets"`
 
-	Listeners   []*Listener `conf:"listener,block" reload:"members"`
+	Listeners   []*Listener `conf:"listener,block"`
 	HTTP        HTTP        `conf:"http,block"`
 	Control     Control     `conf:"control,block" reload:"restart"`
 	Resolver    Resolver    `conf:"resolver,block" reload:"restart"`
@@ -87,7 +87,7 @@ type Listener struct {
 	Name string `conf:",label"`
 
 	// Address has one or more "ip:port"; ":port" is every address of the machine.
-	Address []string `conf:"address" check:"listen" reload:"restart"`
+	Address []string `conf:"address" check:"listen"`
 	// RelayFrom is the networks that may relay; nobody else may. Empty: nobody.
 	RelayFrom []netip.Prefix `conf:"relay_from"`
 	// ProxyFrom is the networks whose connections begin with a PROXY protocol header.

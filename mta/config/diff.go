@@ -44,12 +44,12 @@ func Diff(old, new *Config) []Change {
 		is[e.name] = true
 		o, there := was[e.name]
 		if !there || !same(o, e) {
-			changes = append(changes, Change{e.name, o.text, e.text, e.restart || e.member && !there})
+			changes = append(changes, Change{e.name, o.text, e.text, e.restart})
 		}
 	}
 	for _, e := range before {
 		if !is[e.name] {
-			changes = append(changes, Change{e.name, e.text, "", e.restart || e.member})
+			changes = append(changes, Change{e.name, e.text, "", e.restart})
 		}
 	}
 	return changes
@@ -69,7 +69,6 @@ type entry struct {
 	text    string
 	value   any
 	restart bool
-	member  bool // its block can't come or go but by a restart
 }
 
 // entryOf gives a setting as it is named in its block.
@@ -113,13 +112,7 @@ func collect(all *[]entry, v reflect.Value, b *block, title, prefix string, rest
 		case many:
 			for i := range f.value.Len() {
 				e := f.value.Index(i).Elem()
-				from := len(*all)
 				collect(all, e, blockOf(e), title+nameOf(f, i)+": ", "", restart)
-				if f.tag.Get("reload") == "members" {
-					for i := range (*all)[from:] {
-						(*all)[from+i].member = true
-					}
-				}
 			}
 		}
 	}

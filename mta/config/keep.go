@@ -56,23 +56,14 @@ func (k keeper) setting(f, was field, b, old *block, name string) {
 	b.kept[name] = true
 }
 
-// blocks keeps settings of blocks by their name, and which blocks there are when a reload can
-// neither add nor remove one.
+// blocks keeps settings of blocks by their name.
 func (k keeper) blocks(f, was field, restart bool) {
-	fixed := f.tag.Get("reload") == "members"
-	var members []reflect.Value
 	for i := range was.value.Len() {
-		pointer := was.value.Index(i)
-		old := pointer.Elem()
+		old := was.value.Index(i).Elem()
 		for j := range f.value.Len() {
 			if e := f.value.Index(j).Elem(); labelOf(e) == labelOf(old) {
 				k.body(e, old, blockOf(e), blockOf(old), "", restart)
-				pointer = f.value.Index(j)
 			}
 		}
-		members = append(members, pointer)
-	}
-	if fixed {
-		f.value.Set(reflect.Append(reflect.Zero(f.value.Type()), members...))
 	}
 }

@@ -108,7 +108,7 @@ domain "b.example" {
   connection_limit = 3
   timeouts { dot = "1m" }
 }`)
-	want := `listener "smtp": address = ["127.0.0.1:2525", "[::1]:2525"] (was ["127.0.0.1:2525"]), needs a restart
+	want := `listener "smtp": address = ["127.0.0.1:2525", "[::1]:2525"] (was ["127.0.0.1:2525"])
 listener "smtp": relay_from = ["10.0.0.0/8"] (was ["127.0.0.0/8", "::1/128"])
 listener "smtp": max_recipients = 1000 (was 500)
 queue: cache = "2GiB" (was "1GiB"), needs a restart
