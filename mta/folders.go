@@ -45,8 +45,8 @@ func foldersOf(cfg *config.Config) folders {
 // onReadOnly reports whether nobody can write there, whatever the rights.
 func onReadOnly(path string) bool { return errors.Is(unix.Access(path, unix.W_OK), unix.EROFS) }
 
-// warnings says what keeps the relay from starting, or its accounting log from being written.
-func (f folders) warnings(cfg *config.Config) (out []string) {
+// faults says what keeps the relay from starting, or its accounting log from being written.
+func (f folders) faults(cfg *config.Config) (out []string) {
 	warn := func(where, fault, or string) {
 		if fault != "" {
 			out = append(out, fmt.Sprintf("%s: %s, or %s", where, fault, or))

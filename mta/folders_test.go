@@ -75,7 +75,7 @@ func TestWarningsOfFolders(t *testing.T) {
 	} {
 		fill := strings.NewReplacer("DIR", dir, "OTHER", userName(other)).Replace
 		f := folders{owner: test.owner, readOnly: onReadOnly}
-		got := f.warnings(parsed(t, fill("hostname = \"relay.example\"\ndata_dir = \"DIR/data\"\n"+test.text)))
+		got := f.faults(parsed(t, fill("hostname = \"relay.example\"\ndata_dir = \"DIR/data\"\n"+test.text)))
 		if test.want == "" && len(got) > 0 || test.want != "" && (len(got) != 1 || !strings.Contains(got[0], fill(test.want))) {
 			t.Errorf("%s: told %q, want %q", test.what, got, fill(test.want))
 		}
@@ -115,7 +115,7 @@ func TestWarningsOfTheDataDirectory(t *testing.T) {
 		{folders{owner: nobodyKnown, readOnly: always}, dir + "/new", `data_dir (f:2): ` + dir + ` is on a file system that is mounted read-only: `},
 		{folders{owner: nobodyKnown, readOnly: always}, "new", ""},
 	} {
-		got := test.f.warnings(parsed(t, "hostname = \"relay.example\"\ndata_dir = \""+test.data+"\"\n"))
+		got := test.f.faults(parsed(t, "hostname = \"relay.example\"\ndata_dir = \""+test.data+"\"\n"))
 		if test.want == "" && len(got) > 0 || test.want != "" && (len(got) != 1 || !strings.HasPrefix(got[0], test.want)) {
 			t.Errorf("%s: told %q, want %q", test.data, got, test.want)
 		}
@@ -127,14 +127,14 @@ func TestWarningsOfTheDataDirectory(t *testing.T) {
 func TestWhoseFoldersTheyAre(t *testing.T) {
 	t.Chdir(t.TempDir())
 	cfg := parsed(t, "hostname = \"relay.example\"\ndata_dir = \"data\"\nlog { file = \"none/mta.log\" }\n")
-	if f := foldersOf(cfg); f.owner != nobodyKnown || f.here || len(f.warnings(cfg)) > 0 {
-		t.Errorf("before the first start: %d, %v, %q", f.owner, f.here, f.warnings(cfg))
+	if f := foldersOf(cfg); f.owner != nobodyKnown || f.here || len(f.faults(cfg)) > 0 {
+		t.Errorf("before the first start: %d, %v, %q", f.owner, f.here, f.faults(cfg))
 	}
 	if err := os.MkdirAll(queueDir(cfg), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	f := foldersOf(cfg)
-	if told := f.warnings(cfg); f.owner != os.Getuid() || !f.here || len(told) != 1 || !strings.Contains(told[0], "no folder none ") {
+	if told := f.faults(cfg); f.owner != os.Getuid() || !f.here || len(told) != 1 || !strings.Contains(told[0], "no folder none ") {
 		t.Errorf("after it: %d, %v, %q", f.owner, f.here, told)
 	}
 }

@@ -13,10 +13,14 @@ import (
 const checkHelp = `Read the configuration file and say everything that is wrong with it: line, column,
 the line itself, and what to do. Nothing of a running relay is touched.
 
-A warning is about this machine, a source's address that it doesn't have or a folder
-that the relay can't write in, or about a source, pool or tenant that nothing names. It
-does not count as a problem for the exit status: the file may be for another machine, the
-address may come, more may be written.
+What would keep the relay from starting on this machine is an error, and the exit status
+is 1: a folder or log file that it can't write, a listener on an address that the machine
+doesn't have. Whether another program has a listener's port is not looked at: most often
+that is the relay itself, which is running.
+
+A warning leaves the exit status at 0: a source whose address this machine doesn't have,
+which may come; a source, pool or tenant that nothing names; mail that is given up before
+it is tried a second time.
 
 What the relay's user may do is asked for the user to whom the queue in data_dir belongs,
 whoever runs the check; before the first start, and where a relative path may lead
@@ -60,23 +64,40 @@ func (c *cli) check(effective bool) error {
 	for _, w := range warnings {
 		fmt.Fprintf(c.err, "warning: %s\n", clean(w))
 	}
+	faults := mta.Faults(cfg)
+	for _, f := range faults {
+		fmt.Fprintf(c.err, "error: %s\n", clean(f))
+	}
 	if effective {
-		_, err := c.out.Write(config.Effective(cfg))
-		return err
+		if _, err := c.out.Write(config.Effective(cfg)); err != nil {
+			return err
+		}
+		return failedBy(faults)
 	}
 	if path := c.configPath(); path != "" {
 		verdict := "nothing is wrong"
 		if n := len(warnings); n > 0 {
 			verdict = plural(n, "warning")
 		}
+		if n := len(faults); n > 0 {
+			verdict = plural(n, "error") + ", " + plural(len(warnings), "warning")
+		}
 		fmt.Fprintf(c.out, "%s: %s\n", path, verdict)
-		return nil
+		return failedBy(faults)
 	}
 	where, err := filepath.Abs(cfg.DataDir)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(c.out, "there is no file: the built-in defaults are in force, with the data in %s\n", where)
+	return failedBy(faults)
+}
+
+// failedBy makes the exit code of errors that were printed already.
+func failedBy(faults []string) error {
+	if len(faults) > 0 {
+		return exitError(exitFailed)
+	}
 	return nil
 }
 

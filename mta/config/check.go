@@ -7,6 +7,7 @@ import (
 	"net/mail"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -137,11 +138,24 @@ func (k checker) relaying(l *Listener) {
 				"relay_from: %s lets everybody send mail through this relay", p)
 		}
 	}
+	k.tooOpen(l, "relay_from", l.RelayFrom, "name the networks that your own machines are in", "send mail through this relay")
+	k.tooOpen(l, "proxy_from", l.ProxyFrom, "name the addresses of your proxies", "claim any address")
 	for _, p := range l.ProxyFrom {
 		if p.Bits() == 0 {
 			k.problems.add(l.where("proxy_from"), "name the addresses of your proxies",
 				"proxy_from: %s lets everybody claim any address", p)
 		}
+	}
+}
+
+// tooOpen sums the networks of a list up: a few together can be everybody's, and none by itself. One
+// that is everybody's by itself was complained of.
+func (k checker) tooOpen(l *Listener, setting string, networks []netip.Prefix, hint, what string) {
+	if slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Bits() == 0 }) {
+		return
+	}
+	if family, share := openTo(networks); share > 0 {
+		k.problems.add(l.where(setting), hint, "%s: these networks together let %.0f %% of all %s addresses %s", setting, 100*share, family, what)
 	}
 }
 
@@ -258,6 +272,7 @@ func (k checker) providers() {
 func (k checker) domains() {
 	for _, d := range k.Domains {
 		k.credentials(d)
+		k.loops(d)
 		k.traffic(d.title, &d.block, &d.Traffic)
 	}
 }
@@ -275,6 +290,35 @@ func (k checker) backoffs() {
 			k.problem(&r.block, "by_source", `write for how long, as suspend = "10m"`, "by_source: backoff %q suspends nothing", r.Name)
 		}
 	}
+}
+
+// loops looks for routes that lead back to the relay itself.
+func (k checker) loops(d *Domain) {
+	for _, to := range d.Route {
+		for _, l := range k.Listeners {
+			if slices.ContainsFunc(l.Address, func(a string) bool { return k.isSelf(to, a) }) {
+				k.problem(&d.block, "route", "name the host that takes the mail next",
+					"route: %s is this relay itself, listener %q: mail would go in a circle", net.JoinHostPort(to.Host, strconv.Itoa(int(to.Port))), l.Name)
+				return
+			}
+		}
+	}
+}
+
+// isSelf reports whether a route leads to a listener: by its address, by any address of this very
+// machine to one that has them all, or by the relay's own name.
+func (k checker) isSelf(to Smarthost, listener string) bool {
+	host, port, err := net.SplitHostPort(listener)
+	if err != nil || port == "0" || port != strconv.Itoa(int(to.Port)) {
+		return false
+	}
+	if strings.EqualFold(to.Host, k.Hostname) {
+		return true
+	}
+	ip, err := netip.ParseAddr(to.Host)
+	own, _ := netip.ParseAddr(host)
+	local := strings.EqualFold(to.Host, "localhost") || err == nil && (ip.IsLoopback() || slices.ContainsFunc(k.Sources, func(s *Source) bool { return s.Address == ip }))
+	return err == nil && ip == own || local && isAll(host) || strings.EqualFold(to.Host, "localhost") && own.IsLoopback()
 }
 
 // credentials go out over TLS only, and only to hosts that the file names.

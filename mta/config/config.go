@@ -81,6 +81,9 @@ type block struct {
 // set reports whether the file has the setting.
 func (b *block) set(name string) bool { _, ok := b.at[name]; return ok }
 
+// Sets reports whether the file has the setting in this block.
+func (b *block) Sets(setting string) bool { return b.inFile(setting) }
+
 // Listener takes mail in by SMTP.
 type Listener struct {
 	block

@@ -66,6 +66,11 @@ func (c *collector) syntax(diags hcl.Diagnostics, filename string) {
 			continue
 		}
 		message, hint := plain(diag)
+		if diag.Summary == openBlock {
+			if place, what, remedy, found := missingBrace(c.src, filename); found {
+				at, message, hint = place, what, remedy
+			}
+		}
 		c.add(at, hint, "%s", message)
 	}
 }
@@ -79,6 +84,7 @@ var inPlainWords = map[string][2]string{
 	"Invalid single-argument block definition": {"a block that begins with a setting on its first line must end on that line",
 		"put each setting on a line of its own"},
 	"Argument or block definition required": {"neither a setting nor a block", "write name = value, or name { ... }"},
+	openBlock:                               {"this block has no closing brace", "write } where it ends; or another block in it is not closed"},
 	"Invalid escape sequence":               {"a backslash here means nothing", `write \\ for a backslash, as in "4\\.7\\.0"`},
 	"Attribute redefined":                   {"this setting is there already", "leave one of them out"},
 	"Invalid number literal":                {"this is not a number", `write text in double quotes, as "..."`},

@@ -1,0 +1,60 @@
+package mta
+
+import (
+	"fmt"
+	"net"
+	"time"
+
+	"mta/mta/config"
+)
+
+// Faults says, a sentence each, what keeps a relay with a configuration from starting on this machine.
+// Ports that others have are not looked at: one of them may be this very relay, which is running.
+func Faults(cfg *config.Config) []string {
+	out := foldersOf(cfg).faults(cfg)
+	for _, l := range cfg.Listeners {
+		for _, address := range l.Address {
+			if fault := foreign(address); fault != "" {
+				out = append(out, fmt.Sprintf("%s: %s", place(fmt.Sprintf("listener %q", l.Name), l.Origin("address")), fault))
+			}
+		}
+	}
+	if fault := foreign(cfg.HTTP.Address); fault != "" {
+		out = append(out, fmt.Sprintf("%s: %s", place("http", cfg.HTTP.Origin("address")), fault))
+	}
+	return out
+}
+
+// foreign says that this machine lacks the address of a listener.
+func foreign(listener string) string {
+	address, err := net.ResolveTCPAddr("tcp", listener)
+	if listener == "" || err != nil || address.IP == nil || address.IP.IsUnspecified() {
+		return ""
+	}
+	if ip := address.AddrPort().Addr().Unmap(); isMissing(bindTo(ip)) {
+		return fmt.Sprintf("this machine does not have the address %s, so that the relay can't start", ip)
+	}
+	return ""
+}
+
+// neverRetried finds where mail is given up before it is tried a second time.
+func neverRetried(cfg *config.Config) (out []string) {
+	look := func(title, origin string, t *config.Traffic) {
+		if t.RetryInterval.First > t.MaxAge {
+			out = append(out, fmt.Sprintf("%s: max_age (%v) is shorter than retry_interval (%v): mail is given up after one attempt",
+				place(title, origin), t.MaxAge.Round(time.Second), t.RetryInterval.First.Round(time.Second)))
+		}
+	}
+	look("defaults", cfg.Defaults.Origin("max_age"), &cfg.Defaults.Traffic)
+	for _, p := range cfg.Providers {
+		if p.Sets("max_age") || p.Sets("retry_interval") {
+			look(fmt.Sprintf("provider %q", p.Name), p.Origin("max_age"), cfg.Traffic("", p.Name))
+		}
+	}
+	for _, d := range cfg.Domains {
+		if d.Sets("max_age") || d.Sets("retry_interval") {
+			look(fmt.Sprintf("domain %q", d.Pattern), d.Origin("max_age"), cfg.Traffic(string(d.Pattern), ""))
+		}
+	}
+	return out
+}
