@@ -27,7 +27,7 @@ func (s *Scheduler) HeldBack(m *envelope.Message, r *route.Route, source string)
 		return Suspended
 	}
 	l := s.lanes[laneKey{site: r.Site, source: source, policy: policyOf(m, r)}]
-	if _, free := s.space(Flow{r.Site, source}, !l.isBacklog(m, now), now); free <= 0 {
+	if _, free := s.space(FlowOf(m, r.Site, source), !l.isBacklog(m, now), now); free <= 0 {
 		return NoRoom
 	}
 	return NotHeld

@@ -3,20 +3,30 @@ package delivery
 import (
 	"time"
 
+	"mta/internal/envelope"
 	"mta/internal/reply"
+	"mta/internal/tiers"
 )
 
-// Flow is the mail from one source to one site.
-type Flow struct{ Site, Source string }
-
-// share is what the jobs of one site take of the memory. Its flows have equal parts of that: one that
-// is slow keeps no other waiting for room.
-type share struct {
-	jobs  int
-	flows map[string]*flow // by source: those that have jobs, or were refused
+// Flow is a tenant's mail of one tier from one source to one site.
+type Flow struct {
+	Site, Source, Tenant string
+	Tier                 uint8
 }
 
-// flow is one source's part of a share.
+// FlowOf gives the flow of a message from a source to a site.
+func FlowOf(m *envelope.Message, site, source string) Flow {
+	return Flow{Site: site, Source: source, Tenant: m.Tenant, Tier: tiers.Of(m.Tier)}
+}
+
+// share is what the jobs of one site take of the memory. Its flows have equal parts of that: neither a
+// source that is slow, nor a tenant or a tier with much mail keeps another waiting for room.
+type share struct {
+	jobs  int
+	flows map[Flow]*flow // those that have jobs, or were refused
+}
+
+// flow is one flow's part of a share.
 type flow struct {
 	jobs    int
 	backlog int  // of those, accepted before an outage that has ended
@@ -89,13 +99,13 @@ func (s *Scheduler) Trouble(site string) (reply.Reply, bool) {
 func (s *Scheduler) flow(f Flow) (*share, *flow) {
 	h := s.shares[f.Site]
 	if h == nil {
-		h = &share{flows: make(map[string]*flow, 1)}
+		h = &share{flows: make(map[Flow]*flow, 1)}
 		s.shares[f.Site] = h
 	}
-	p := h.flows[f.Source]
+	p := h.flows[f]
 	if p == nil {
 		p = &flow{}
-		h.flows[f.Source] = p
+		h.flows[f] = p
 	}
 	return h, p
 }
@@ -105,7 +115,7 @@ func (s *Scheduler) tidyShare(f Flow, h *share, p *flow) {
 	if p.jobs > 0 || p.refused || p.again {
 		return
 	}
-	delete(h.flows, f.Source)
+	delete(h.flows, f)
 	if len(h.flows) == 0 {
 		delete(s.shares, f.Site)
 	}
@@ -129,7 +139,7 @@ func (s *Scheduler) space(f Flow, fresh bool, now time.Time) (most, free int) {
 	site, own, flows := 0, flow{}, 1
 	if h := s.shares[f.Site]; h != nil {
 		site, flows = h.jobs, len(h.flows)
-		if p := h.flows[f.Source]; p != nil {
+		if p := h.flows[f]; p != nil {
 			own = *p
 		} else {
 			flows++ // with this one, should it come
@@ -205,7 +215,7 @@ func (l *lane) prospects(now time.Time) prospects {
 
 // admit takes room for one job, which is for lane l; nil when it has none.
 func (s *Scheduler) admit(w *work, l *lane, now time.Time) bool {
-	w.flow = Flow{w.Route.Site, w.Source}
+	w.flow = FlowOf(w.Message, w.Route.Site, w.Source)
 	h, p := s.flow(w.flow)
 	w.backlog = l.isBacklog(w.Message, now)
 	if _, free := s.space(w.flow, !w.backlog, now); free <= 0 {
@@ -253,8 +263,8 @@ func (s *Scheduler) remind(now time.Time) {
 		if !h.parked() || s.outlook(site, now) == laneOut {
 			continue
 		}
-		for source, p := range h.flows {
-			s.remindFlow(Flow{site, source}, h, p, now)
+		for f, p := range h.flows {
+			s.remindFlow(f, h, p, now)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"context"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -103,7 +104,7 @@ func TestFlowsHaveEqualParts(t *testing.T) {
 				t.Errorf("%s has room for %d jobs, want %d", source, n, share/(i+1))
 			}
 		}
-		told := func(source string) bool { return slices.Contains(w.told(), Flow{"a", source}) }
+		told := func(source string) bool { return slices.Contains(w.told(), Flow{Site: "a", Source: source}) }
 		for range share + share {
 			time.Sleep(time.Second)
 			synctest.Wait()
@@ -117,10 +118,42 @@ func TestFlowsHaveEqualParts(t *testing.T) {
 			if !told(l.Source) {
 				t.Errorf("%s was not told of room", l.Source)
 			}
-			if n := w.s.Room(Flow{"a", l.Source}); n != share {
+			if n := w.s.Room(Flow{Site: "a", Source: l.Source}); n != share {
 				t.Errorf("%s has room for %d when nobody has jobs, want %d", l.Source, n, share)
 			}
 		}
+	})
+}
+
+// Bulk that fills a site's share leaves room for what matters more, which goes first.
+func TestBulkLeavesRoomForWhatMattersMore(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newWorld(t, unhurried(Limits{Site: Scope{Connections: 1, MessageRate: gcra.Rate{Events: 10, Burst: 1}}}))
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx", sink.Config{})))
+		bulk := 0
+		for ; ; bulk++ {
+			j := w.job(r, 1)
+			if j.Message.Tier = 4; !w.s.Submit(j) {
+				break
+			}
+		}
+		synctest.Wait()
+		reset, began := w.job(r, 1), time.Now()
+		reset.Message.Tier = 1
+		var took time.Duration
+		reset.Done = func(*Job, []Result) { took = time.Since(began) }
+		if !w.s.Submit(reset) {
+			t.Fatalf("refused, with %d of bulk before it", bulk)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if took == 0 || bulk < 1000 {
+			t.Errorf("%d of bulk at 10/s: a message of tier 1 took %v", bulk, took)
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		w.s.Drain(ended)
 	})
 }
 
@@ -139,7 +172,7 @@ func TestOneSourceDrainsAlone(t *testing.T) {
 		w.send(r, 500)
 		time.Sleep(10*time.Minute + time.Second)
 		synctest.Wait()
-		other := Flow{"a", "out2"}
+		other := Flow{Site: "a", Source: "out2"}
 		if !w.s.Draining(toA) || w.s.Draining(other) {
 			t.Errorf("out1 drains: %v, out2: %v", w.s.Draining(toA), w.s.Draining(other))
 		}

@@ -6,11 +6,13 @@ import (
 	"mta/internal/drr"
 	"mta/internal/gcra"
 	"mta/internal/minheap"
+	"mta/internal/tiers"
 )
 
 // waitlist is the parts that wait in one lane, and says whose turn it is: tenants by deficit round
-// robin; of a tenant's messages the one with the fewest parts running in the lane, among equals the
-// one that had its last turn longest ago, new ones first, the oldest of them before the rest; of a message's parts the first. Choosing, adding and taking cost O(log messages),
+// robin; of a tenant's tiers the first, with a share for each of the others; of a tier's messages the one
+// with the fewest parts running in the lane, among equals the one that had its last turn longest ago, new
+// ones first, the oldest of them before the rest; of a message's parts the first. Choosing, adding and taking cost O(log messages),
 // however many parts a message has.
 //
 // While the lane drains after an outage, the backlog is apart: fresh mail goes first, the newest of
@@ -48,10 +50,38 @@ type tenantKey struct {
 type tenant struct {
 	drr.Member[*tenant]
 	*account
-	round    int
-	newest   bool // its newest message goes first
-	messages minheap.Heap[*group]
-	known    map[*message]*group
+	round   int
+	newest  bool // its newest message goes first
+	turns   tiers.Turns
+	waiting tiers.Set // those that have messages
+	tiers   [tiers.Count]minheap.Heap[*group]
+	known   map[*message]*group
+}
+
+func newTenant(round int, a *account) *tenant {
+	t := &tenant{round: round, account: a, known: make(map[*message]*group)}
+	for i := range t.tiers {
+		t.tiers[i] = minheap.New((*group).before, func(g *group, i int) { g.index = i })
+	}
+	t.Value = t
+	return t
+}
+
+// next is the message whose turn it is; there must be one.
+func (t *tenant) next() *group { return t.tiers[t.turns.Next(t.waiting)].Top() }
+
+func (t *tenant) push(g *group) {
+	t.tiers[g.tier].Push(g)
+	t.waiting = t.waiting.With(g.tier)
+}
+
+func (t *tenant) fix(g *group) { t.tiers[g.tier].Fix(g.index) }
+
+func (t *tenant) remove(g *group) {
+	h := &t.tiers[g.tier]
+	if h.Remove(g.index); h.Len() == 0 {
+		t.waiting = t.waiting.Without(g.tier)
+	}
 }
 
 // account is what a tenant may send in a lane.
@@ -67,8 +97,9 @@ type group struct {
 	tenant      *tenant
 	message     *message
 	next, prev  *group // of the message, in other lanes
-	running     int    // parts of it on connections by way of this lane
-	took        int    // the pick that took from it last, 0 before the first
+	tier        uint8
+	running     int // parts of it on connections by way of this lane
+	took        int // the pick that took from it last, 0 before the first
 	first, last *part
 	since       time.Time // of the first
 	index       int       // in the heap, -1 when nothing of it waits
@@ -100,13 +131,13 @@ func (w *waitlist) add(p *part, front bool) {
 	g.since = g.first.work.since
 	w.link(p, front)
 	if g.index < 0 {
-		if t := g.tenant; t.messages.Len() == 0 {
+		if t := g.tenant; t.waiting == 0 {
 			t.newest = w.draining && t.round == freshMail
 			w.rounds[t.round].Join(&t.Member)
 		}
-		g.tenant.messages.Push(g)
+		g.tenant.push(g)
 	} else {
-		g.tenant.messages.Fix(g.index)
+		g.tenant.fix(g)
 	}
 	w.n++
 	if e := p.work.Expires; !e.IsZero() && (w.minExpires.IsZero() || e.Before(w.minExpires)) {
@@ -121,15 +152,13 @@ func (w *waitlist) group(p *part) *group {
 	}
 	t := w.tenants[key]
 	if t == nil {
-		t = &tenant{round: key.round, account: w.account(key.name), known: make(map[*message]*group)}
-		t.messages = minheap.New((*group).before, func(g *group, i int) { g.index = i })
-		t.Value = t
+		t = newTenant(key.round, w.account(key.name))
 		w.tenants[key] = t
 	}
 	t.Weight = p.work.Weight
 	g := t.known[p.work.message]
 	if g == nil {
-		g = &group{tenant: t, message: p.work.message, index: -1}
+		g = &group{tenant: t, message: p.work.message, tier: tiers.Of(p.work.Message.Tier), index: -1}
 		t.known[p.work.message] = g
 		g.link()
 	}
@@ -188,7 +217,7 @@ func (w *waitlist) pick(now time.Time, held func(*tenant) bool) *group {
 	}
 	for _, round := range [...]int{first, 1 - first} {
 		if t := w.rounds[round].Pick(may); t != nil {
-			return t.Value.messages.Top()
+			return t.Value.next()
 		}
 	}
 	return nil
@@ -201,6 +230,7 @@ func (w *waitlist) take(g *group) *part {
 	w.picks++
 	g.running, g.took = g.running+1, w.picks
 	w.rounds[t.round].Took(&t.Member) // before it may leave the round
+	t.turns.Took(g.tier, t.waiting)
 	w.remove(p, nil)
 	switch {
 	case t.round == backlogMail || w.rounds[backlogMail].Empty():
@@ -238,10 +268,10 @@ func (w *waitlist) remove(p, prev *part) {
 	switch t := g.tenant; {
 	case g.first != nil:
 		g.since = g.first.work.since
-		t.messages.Fix(g.index)
+		t.fix(g)
 	default:
-		t.messages.Remove(g.index)
-		if t.messages.Len() == 0 {
+		t.remove(g)
+		if t.waiting == 0 {
 			w.rounds[t.round].Leave(&t.Member)
 		}
 		w.forget(g)
@@ -255,7 +285,7 @@ func (w *waitlist) remove(p, prev *part) {
 func (w *waitlist) ended(g *group) {
 	g.running--
 	if g.index >= 0 {
-		g.tenant.messages.Fix(g.index)
+		g.tenant.fix(g)
 		return
 	}
 	w.forget(g)

@@ -61,6 +61,33 @@ func TestTenantsTakeTurnsByWeight(t *testing.T) {
 	}
 }
 
+// Within a tenant the first tier goes first, and the others have their share.
+func TestTiersTakeTurns(t *testing.T) {
+	w := newWaitlist()
+	add := func(id int, tier uint8) {
+		p := waiter(&message{id: envelope.ID(id)}, "", id)
+		p.work.Message.Tier = tier
+		w.add(p, false)
+	}
+	for i := range 200 {
+		add(i, 4)
+	}
+	for i := range 200 {
+		add(1000+i, 1)
+	}
+	count := map[uint8]int{}
+	for i := range 100 {
+		g := w.pick(t0, nobodyHeld)
+		w.take(g)
+		if count[g.tier]++; i == 0 && g.tier != 1 {
+			t.Error("what came first goes before a tier that matters more")
+		}
+	}
+	if count[1] != 95 || count[4] != 5 {
+		t.Errorf("of 100 turns: %v, want 95 of tier 1 and 5 of tier 4", count)
+	}
+}
+
 func TestHeldTenantDoesNotHoldOthers(t *testing.T) {
 	w := newWaitlist()
 	for i := range 10 {

@@ -154,7 +154,7 @@ func lanes(w *world, site string) []LaneInfo {
 }
 
 // toA is the flow of jobs to site a.
-var toA = Flow{"a", "out1"}
+var toA = Flow{Site: "a", Source: "out1"}
 
 // job makes a job for n recipients.
 func (w *world) job(r *route.Route, n int) *Job {

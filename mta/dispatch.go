@@ -222,7 +222,7 @@ func gather(by map[way]*routed, w way, rt *route.Route, recipients []queue.Pendi
 }
 
 // submit makes jobs of recipients with one route. A job that delivery has no room for waits in
-// the queue under its site, in a line with what takes the same source.
+// the queue under its site, in a line with the rest of its flow.
 func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []queue.Pending) {
 	pol := d.policy()
 	rt = withTLS(rt, pol.traffic(rt.Domain, rt))
@@ -273,6 +273,7 @@ func (d *dispatcher) send(m *envelope.Message, rt *route.Route, recipients []que
 		Route:      rt,
 		Source:     c.source,
 		Expires:    expires,
+		Weight:     d.policy().weight(m.Tenant),
 		Body:       func() (io.ReadCloser, error) { return d.queue.Body(m.ID) },
 		Done:       func(j *delivery.Job, results []delivery.Result) { d.done(j, recipients, results) },
 	}
@@ -288,14 +289,13 @@ func (d *dispatcher) send(m *envelope.Message, rt *route.Route, recipients []que
 	}
 	if !d.delivery.Submit(job) {
 		d.split.giveBack(c, len(recipients))
-		d.park(m, recipients, delivery.Flow{Site: rt.Site, Source: c.source})
+		d.park(m, recipients, delivery.FlowOf(m, rt.Site, c.source))
 	}
 }
 
-// park lets recipients wait in the queue until delivery has room for a flow. Each has a line of its own:
-// who gets room must not be handed what takes another source, for which there is none.
+// park lets recipients wait in the queue until delivery has room for a flow.
 func (d *dispatcher) park(m *envelope.Message, recipients []queue.Pending, f delivery.Flow) {
-	d.queue.Park(m.ID, indexes(recipients), queue.Line(f.Site, f.Source))
+	d.queue.Park(m.ID, indexes(recipients), lineOf(f))
 	// Delivery may have got room between the refusal and the parking, and would not say so again.
 	if d.delivery.Room(f) > 0 {
 		d.refill(f)
@@ -340,7 +340,7 @@ func (d *dispatcher) unpark(f delivery.Flow) (more bool) {
 // take gives n messages that wait for a flow. Of a backlog that drains after an outage, what is
 // newest is worth most: it goes first, but for every fifth message (control.md 3.5).
 func (d *dispatcher) take(f delivery.Flow, n int) []*queue.Lease {
-	line := queue.Line(f.Site, f.Source)
+	line := lineOf(f)
 	if !d.delivery.Draining(f) {
 		return d.queue.Take(line, n)
 	}

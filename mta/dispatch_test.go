@@ -83,7 +83,11 @@ func (s *stage) say(format string, args ...any) {
 func (s *stage) Next(context.Context) (*queue.Lease, error) { return nil, queue.ErrClosed }
 func (s *stage) Writable(ctx context.Context) error         { return ctx.Err() }
 func (s *stage) Park(id envelope.ID, rs []int, key string) {
-	s.say("park %d %v %s", id, rs, strings.Replace(key, "\x00", " from ", 1))
+	where, line, found := strings.Cut(key, "\x00")
+	if found {
+		where += " from " + sourceOfLine(line)
+	}
+	s.say("park %d %v %s", id, rs, where)
 	l := *s.leases[id]
 	l.Recipients = slices.DeleteFunc(slices.Clone(l.Recipients), func(p queue.Pending) bool { return !slices.Contains(rs, p.Index) })
 	s.parked[key] = append(s.parked[key], &l)

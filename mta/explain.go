@@ -176,8 +176,8 @@ func (r *recipientCase) parked() (string, time.Time) {
 		return why, until
 	}
 	what := r.rc.Key
-	if r.rc.Line != "" {
-		what += " from " + r.rc.Line
+	if source := sourceOfLine(r.rc.Line); source != "" {
+		what += " from " + source
 	}
 	why := fmt.Sprintf("it waits in the queue: delivery has as much for %s as it takes at a time", what)
 	switch l := r.busiest(); {
@@ -199,7 +199,7 @@ func (r *recipientCase) busiest() *control.Lane {
 	}
 	for i := range r.destination.Lanes {
 		l := &r.destination.Lanes[i]
-		if r.rc.Line != "" && l.Source != r.rc.Line {
+		if r.rc.Line != "" && l.Source != sourceOfLine(r.rc.Line) {
 			continue
 		}
 		if most == nil || l.Waiting > most.Waiting {

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mta/delivery"
 	"mta/internal/bubble"
 	"mta/internal/envelope"
 	"mta/queue"
@@ -95,7 +96,7 @@ func TestReloadMovesTheMailOfASourceOutOfThePool(t *testing.T) {
 		if slow, free := p.bySource(); slow > 0 || free < backlog*9/20 {
 			t.Errorf("%d have left from the suspended source, %d from the other", slow, free)
 		}
-		if n := p.queue.Parked(queue.Line(pipelineSite, "slow")); n < backlog/10 {
+		if n := p.queue.Parked(lineOf(delivery.Flow{Site: pipelineSite, Source: "slow"})); n < backlog/10 {
 			t.Errorf("%d are parked: the test is of both", n)
 		}
 		before := p.pol

@@ -50,6 +50,8 @@ type unroutedDomain struct {
 // asker is who a look-up is asked for, and with how many other domains at once.
 type asker struct {
 	tenant  string
+	weight  int // of the tenant
+	tier    uint8
 	message envelope.ID
 	domains int
 }
@@ -154,8 +156,8 @@ func (k *lookups) inMemory() int {
 }
 
 // ask notes that mail was parked for the route of a domain. It reports whether the router is to be asked
-// on behalf of by: the first time, and for a message of the same tenant only where it has far fewer
-// domains than those before, and so an earlier turn.
+// on behalf of by: the first time, and for a message of the same tenant only where it matters
+// more, or has far fewer domains, than those before, and so an earlier turn.
 func (k *lookups) ask(domain string, by asker) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -171,7 +173,7 @@ func (k *lookups) ask(domain string, by asker) bool {
 	switch {
 	case i < 0:
 		d.asked = append(d.asked, by)
-	case 2*by.domains <= d.asked[i].domains:
+	case by.tier < d.asked[i].tier, 2*by.domains <= d.asked[i].domains:
 		d.asked[i] = by
 	default:
 		return false
@@ -236,7 +238,7 @@ func (k *lookups) done(domain string) bool {
 
 // lookUp has recipients wait until the routes of their domains are found.
 func (d *dispatcher) lookUp(m *envelope.Message, unknown map[string][]queue.Pending) {
-	by := asker{m.Tenant, m.ID, len(unknown)}
+	by := asker{m.Tenant, d.policy().weight(m.Tenant), m.Tier, m.ID, len(unknown)}
 	ask := make([]string, 0, len(unknown))
 	for domain, recipients := range unknown {
 		if d.lookups.admit(m, domain, recipients) {
@@ -255,7 +257,7 @@ func (d *dispatcher) lookUp(m *envelope.Message, unknown map[string][]queue.Pend
 
 func (d *dispatcher) askRouter(by asker, domains []string) {
 	d.router.Submit(router.Request{
-		Message: by.message, Tenant: by.tenant, Domains: domains,
+		Message: by.message, Tenant: by.tenant, Weight: by.weight, Tier: by.tier, Domains: domains,
 		Wanted: func(domain string) bool { return d.lookups.wanted(by.message, domain) },
 		Done: func(domain string, rt *route.Route, failed *reply.Reply) {
 			v := verdict{rt, failed, d.policy()}

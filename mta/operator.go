@@ -67,7 +67,7 @@ func (o operator) parked(rc *queue.ItemRecipient, found keeping) string {
 // keptBy is parked, given the lanes to the site. Those from other sources have their own troubles.
 func keptBy(rc *queue.ItemRecipient, lanes []delivery.LaneInfo) string {
 	if rc.Line != "" {
-		lanes = slices.DeleteFunc(slices.Clone(lanes), func(l delivery.LaneInfo) bool { return l.Source != rc.Line })
+		lanes = slices.DeleteFunc(slices.Clone(lanes), func(l delivery.LaneInfo) bool { return l.Source != sourceOfLine(rc.Line) })
 	}
 	var s site
 	if s.addLanes(lanes); s.Why == "" {

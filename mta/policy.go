@@ -28,6 +28,14 @@ func newPolicy(cfg *config.Config) *policy {
 	return p
 }
 
+// weight is a tenant's among tenants.
+func (p *policy) weight(tenant string) int {
+	if t := p.cfg.Tenant(tenant); t != nil {
+		return t.Weight
+	}
+	return 1
+}
+
 // divided gives the pool of a tenant's mail when it has dedicated sources, else nil.
 func (p *policy) divided(tenant string) *dividedPool {
 	if len(p.divides) == 0 {

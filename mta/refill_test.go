@@ -9,7 +9,6 @@ import (
 
 	"mta/delivery"
 	"mta/internal/bubble"
-	"mta/queue"
 )
 
 // flowTo is a flow to a site.
@@ -95,7 +94,7 @@ func TestRefillerWaitsForTheJournal(t *testing.T) {
 		q := unwritable{s, make(chan struct{})}
 		s.dispatcher.queue = q
 		to := flowTo("mx.x.example")
-		line := queue.Line(to.Site, to.Source)
+		line := lineOf(to)
 		s.parked[line] = append(s.parked[line], s.lease(1, 0, "a@x.example"))
 		ctx, cancel := context.WithCancel(t.Context())
 		r := newRefiller(s.unpark, s.pause)

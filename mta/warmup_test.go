@@ -373,8 +373,8 @@ func TestFullDeliveryChargesNothing(t *testing.T) {
 	for range 10 {
 		w.mail(1)
 	}
-	flow := delivery.Flow{Site: "mx.x.example", Source: "acme-1"}
-	if n := w.Parked(queue.Line(flow.Site, flow.Source)); len(w.jobs) != 0 || n != 10 {
+	flow := delivery.Flow{Site: "mx.x.example", Source: "acme-1", Tenant: "acme"}
+	if n := w.Parked(lineOf(flow)); len(w.jobs) != 0 || n != 10 {
 		t.Fatalf("%d jobs, %d parked", len(w.jobs), n)
 	}
 	if s, _ := w.warming.ctl.Status("192.0.2.20"); len(s.Providers) > 0 {
@@ -663,7 +663,8 @@ func TestReloadOfALargeBacklog(t *testing.T) {
 		w.room = max(0, room-len(w.jobs)+begun)
 	}
 	w.warming.sweep(t.Context(), all)
-	if n := len(w.jobs) - begun; n != room || w.Parked(queue.Line("mx.x.example", "acme-1")) != held-begun-room || taken != held-begun {
-		t.Errorf("%d of %d were taken up: %d jobs, %d wait for their site; there is room for %d", taken, held-begun, n, w.Parked(queue.Line("mx.x.example", "acme-1")), room)
+	flow := delivery.Flow{Site: "mx.x.example", Source: "acme-1", Tenant: "acme"}
+	if n := len(w.jobs) - begun; n != room || w.Parked(lineOf(flow)) != held-begun-room || taken != held-begun {
+		t.Errorf("%d of %d were taken up: %d jobs, %d wait for their site; there is room for %d", taken, held-begun, n, w.Parked(lineOf(flow)), room)
 	}
 }

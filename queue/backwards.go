@@ -83,7 +83,7 @@ func (q *Queue) clockWentBack(now time.Time, back time.Duration) {
 // awaitsRelease reports whether what a recipient waits for is the time that its message was scheduled for.
 func (q *Queue) awaitsRelease(e *schedule.Entry) bool {
 	start, ok := q.starts.find(e.ID)
-	return ok && e.Attempts == 0 && e.Due <= start
+	return ok && e.Attempts() == 0 && e.Due <= start
 }
 
 // clampArrivals takes messages that seem to have been accepted later than now, by more than slack, for

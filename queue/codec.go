@@ -9,6 +9,7 @@ import (
 
 	"mta/internal/envelope"
 	"mta/internal/reply"
+	"mta/internal/tiers"
 	"mta/queue/journal"
 )
 
@@ -285,16 +286,16 @@ func (d *decoder) times(m *envelope.Message) {
 	}
 }
 
-// decodeTimes reads of an envelope only when it was received and is to be released. Of one that can't be
-// read there is neither: whoever is handed it finds out, and keeps it as unreadable.
-func decodeTimes(env []byte) (received time.Time, p plan) {
+// decodeTimes reads of an envelope only when it was received and is to be released, and its tier. Of one
+// that can't be read there is none of them: whoever is handed it finds out, and keeps it as unreadable.
+func decodeTimes(env []byte) (received time.Time, p plan, tier uint8) {
 	d := decoder{s: string(env[:min(len(env), maxTimes)])}
 	d.version()
 	var m envelope.Message
 	if d.times(&m); d.err != nil {
-		return time.Time{}, plan{}
+		return time.Time{}, plan{}, unknownTier
 	}
-	return m.Received, planOf(&m)
+	return m.Received, planOf(&m), tiers.Of(m.Tier)
 }
 
 // maxTimes is the most that an envelope can have before the addresses, in octets.

@@ -237,7 +237,7 @@ func (c *compaction) living(id uint64, loc schedule.Loc) []moving {
 	var list []moving
 	q.table.Run(id, func(_ schedule.Slot, e *schedule.Entry) bool {
 		if e.Data() == loc {
-			m := moving{rcpt: e.Rcpt, attempts: e.Attempts, note: e.Note()}
+			m := moving{rcpt: e.Rcpt, attempts: e.Attempts(), note: e.Note()}
 			if m.note != 0 {
 				m.place = q.placeOf(m.note, noteGuess)
 			}
@@ -284,10 +284,10 @@ func (c *compaction) noteMove(id uint64, loc schedule.Loc, body *content, rcpts 
 		if e.Data() != loc {
 			return false
 		}
-		st := recipientState{rcpt: m.rcpt, attempts: e.Attempts, due: e.Due, marks: marksOf(e), key: q.keys.Name(e.Key)}
+		st := recipientState{rcpt: m.rcpt, attempts: e.Attempts(), due: e.Due, marks: marksOf(e), key: q.keys.Name(e.Key)}
 		if r, ok := q.replies[recipientKey{id, m.rcpt}]; ok {
 			st.replied, st.last = true, r
-		} else if e.Attempts != m.attempts || e.Note() != m.note {
+		} else if e.Attempts() != m.attempts || e.Note() != m.note {
 			return false
 		} else if m.note != 0 && !m.lost {
 			st.replied, st.last = true, m.last
@@ -332,7 +332,7 @@ func (q *Queue) moveWritten(seg *segment, n *note, loc schedule.Loc) {
 		old, moved = e.Size, true
 		e.SetData(loc)
 		e.Size = size
-		if st.replied && e.Attempts == st.attempts {
+		if st.replied && e.Attempts() == st.attempts {
 			q.setNote(e, loc)
 			delete(q.replies, recipientKey{n.id, st.rcpt})
 		}
@@ -381,7 +381,7 @@ func (c *compaction) carryReply(it *item) error {
 		c.v.damaged = true
 		return nil
 	}
-	f := deferral{at: q.passed(), due: e.Due, key: q.keys.Name(e.Key), last: r, rcpts: []uint16{e.Rcpt}, attempts: []uint16{e.Attempts}}
+	f := deferral{at: q.passed(), due: e.Due, key: q.keys.Name(e.Key), last: r, rcpts: []uint16{e.Rcpt}, attempts: []uint16{e.Attempts()}}
 	q.w.note(kindDeferred, it.id, q.segs.of(e.Data()), 0, func(b []byte) []byte { return appendDeferral(b, &f) })
 	c.moved += noteOctets
 	return nil

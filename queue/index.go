@@ -34,6 +34,7 @@ type item struct {
 	rcpt     uint16
 	attempts uint16
 	size     uint8 // accepted, moved: schedule.SizeClass of the record; state: 1 with a reply
+	tier     uint8 // accepted, moved
 	due      uint32
 	key      uint32 // index in the keys of its index
 	at       uint32 // seconds since 1970: when the record was written; 0 where it has no time
@@ -47,7 +48,7 @@ func (it *item) put(b []byte) {
 	le := binary.LittleEndian
 	le.PutUint64(b, it.id)
 	le.PutUint32(b[8:], it.off)
-	b[12], b[13], b[14], b[15] = byte(it.kind), byte(it.marks), it.size, 0
+	b[12], b[13], b[14], b[15] = byte(it.kind), byte(it.marks), it.size, 1+it.tier
 	le.PutUint16(b[16:], it.rcpt)
 	le.PutUint16(b[18:], it.attempts)
 	le.PutUint32(b[20:], it.due)
@@ -60,8 +61,20 @@ func (it *item) get(b []byte) {
 	_ = b[itemSize-1]
 	it.id, it.off = le.Uint64(b), le.Uint32(b[8:])
 	it.kind, it.marks, it.size = itemKind(b[12]), marks(b[13]), b[14]
+	it.tier = tierOf(b[15])
 	it.rcpt, it.attempts = le.Uint16(b[16:]), le.Uint16(b[18:])
 	it.due, it.key, it.at = le.Uint32(b[20:]), le.Uint32(b[24:]), le.Uint32(b[28:])
+}
+
+// unknownTier stands for the tier where an index was written without: normal mail.
+const unknownTier = 3
+
+// tierOf reads what put wrote. Earlier versions wrote 0.
+func tierOf(b byte) uint8 {
+	if b == 0 {
+		return unknownTier
+	}
+	return b - 1
 }
 
 // index is what start-up must know of a sealed segment: a pure function of the segment's records,
@@ -208,8 +221,8 @@ func (ix *index) addMessage(it item, rec journal.Record) error {
 		it.kind = itemMoved
 	}
 	it.size = schedule.SizeClass(journal.Size(len(rec.Payload)))
-	received, p := decodeTimes(c.env)
-	it.due, it.key, it.at = p.release, p.spread, secondsSince1970(received)
+	received, p, tier := decodeTimes(c.env)
+	it.due, it.key, it.at, it.tier = p.release, p.spread, secondsSince1970(received), tier
 	ix.items = append(ix.items, it)
 	if c.large != 0 {
 		ix.items = append(ix.items, item{id: it.id, off: it.off, kind: itemLarge, due: uint32(c.large), key: uint32(c.large >> 32)})

@@ -9,6 +9,7 @@ import (
 
 	"mta/internal/envelope"
 	"mta/internal/reply"
+	"mta/internal/tiers"
 	"mta/queue/schedule"
 )
 
@@ -86,7 +87,8 @@ type noteRef struct {
 const noteGuess = 512
 
 // Next waits for something to do and hands it out: in turn what expired or is to be bounced, and what
-// is due; of that, in turn, what is new and what is due again; warnings before what is due. So
+// is due; warnings before what is due. Of what is due the first tier goes first, with a share for each of
+// the others, and of a tier, in turn, what is new and what is due again. So
 // however much expires at once, and however slowly that is reported, mail goes on. It ends with the
 // context's error or ErrClosed.
 func (q *Queue) Next(ctx context.Context) (*Lease, error) {
@@ -158,17 +160,22 @@ func (q *Queue) pickDue() *lifted {
 			return l
 		}
 	}
-	lists := [2]schedule.List{q.fresh, q.backlog}
-	if q.turn {
-		lists[0], lists[1] = lists[1], lists[0]
-	}
-	for _, list := range lists {
-		if s := q.table.Front(list); s != schedule.None {
-			q.turn = list == q.fresh
-			return q.lift(s)
+	var waiting tiers.Set
+	for tier := range uint8(tiers.Count) {
+		if !q.table.Empty(q.fresh[tier]) || !q.table.Empty(q.backlog[tier]) {
+			waiting = waiting.With(tier)
 		}
 	}
-	return nil
+	if waiting == 0 {
+		return nil
+	}
+	tier := q.tiers.Next(waiting)
+	q.tiers.Took(tier, waiting)
+	fresh, backlog := q.table.Front(q.fresh[tier]), q.table.Front(q.backlog[tier])
+	if q.turn = backlog == schedule.None || fresh != schedule.None && !q.turn; q.turn {
+		return q.lift(fresh)
+	}
+	return q.lift(backlog)
 }
 
 // lift leases the recipient in a slot and all others of its message that are there for the same
@@ -224,7 +231,7 @@ func (q *Queue) liftWarning(w warning) *lifted {
 
 // describe adds a recipient to what was lifted.
 func (q *Queue) describe(l *lifted, e *schedule.Entry) {
-	p := Pending{Index: int(e.Rcpt), Attempts: int(e.Attempts), Key: q.keys.Name(e.Key), Since: q.startOf(e.ID)}
+	p := Pending{Index: int(e.Rcpt), Attempts: int(e.Attempts()), Key: q.keys.Name(e.Key), Since: q.startOf(e.ID)}
 	if r, ok := q.replies[recipientKey{e.ID, e.Rcpt}]; ok {
 		p.Last, p.Via = r.Reply, r.Via
 	} else if note := e.Note(); note != 0 {
@@ -485,10 +492,10 @@ func (q *Queue) makeDue(s schedule.Slot, e *schedule.Entry, now uint32) {
 	}
 	e.Due = min(e.Due, now)
 	q.table.SetState(e, schedule.Due)
-	if e.Attempts == 0 {
-		q.table.Push(q.fresh, s)
+	if e.Attempts() == 0 {
+		q.table.Push(q.fresh[e.Tier()], s)
 	} else {
-		q.table.Push(q.backlog, s)
+		q.table.Push(q.backlog[e.Tier()], s)
 	}
 	q.due.Signal()
 }

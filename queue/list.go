@@ -158,14 +158,14 @@ func (it Item) only(rcpts []uint16) Item {
 
 func (q *Queue) itemRecipient(c *candidateRecipient, m *envelope.Message) ItemRecipient {
 	e := &c.entry
-	r := ItemRecipient{Index: int(e.Rcpt), State: e.State(), Key: c.key, Line: c.line, Attempts: int(e.Attempts), Warned: e.Warned()}
+	r := ItemRecipient{Index: int(e.Rcpt), State: e.State(), Key: c.key, Line: c.line, Attempts: int(e.Attempts()), Warned: e.Warned()}
 	if m != nil && r.Index < len(m.Recipients) {
 		r.Address = m.Recipients[r.Index].Address
 	}
 	if e.State() == schedule.Deferred || e.State() == schedule.Due {
 		r.Next = time.Unix(int64(e.Due), 0).UTC()
 	}
-	if m != nil && e.State() == schedule.Deferred && e.Attempts == 0 {
+	if m != nil && e.State() == schedule.Deferred && e.Attempts() == 0 {
 		r.Scheduled = planOf(m).due(e.ID, r.Index) == e.Due
 	}
 	q.mu.Lock()

@@ -34,6 +34,7 @@ import (
 	"time"
 
 	"mta/internal/envelope"
+	"mta/internal/tiers"
 	"mta/queue/schedule"
 	"mta/queue/vfs"
 )
@@ -141,13 +142,14 @@ type Queue struct {
 	table     *schedule.Table
 	wheel     *schedule.Wheel
 	keys      *schedule.Keys
-	fresh     schedule.List // due, never attempted
-	backlog   schedule.List // due again
-	ending    schedule.List // expired or to be bounced
-	wasEnding bool          // what was handed out last
-	turn      bool          // whose turn it is, fresh or backlog
-	warnings  []warning     // what Next is to tell of
-	unsent    []warning     // what could not be told of, to be tried again
+	fresh     [tiers.Count]schedule.List // due, never attempted; by tier
+	backlog   [tiers.Count]schedule.List // due again; by tier
+	tiers     tiers.Turns                // whose turn of those it is
+	ending    schedule.List              // expired or to be bounced
+	wasEnding bool                       // what was handed out last
+	turn      bool                       // something fresh was handed out last, and not of the backlog
+	warnings  []warning                  // what Next is to tell of
+	unsent    []warning                  // what could not be told of, to be tried again
 	hot       map[uint64]*hot
 	hotBytes  int64
 	replies   map[recipientKey]Attempt // of deferrals that are not written yet
@@ -220,7 +222,10 @@ func (q *Queue) resetSchedule() {
 	q.table = schedule.New()
 	q.wheel = schedule.NewWheel(q.table, q.passed())
 	q.keys = schedule.NewKeys(q.table)
-	q.fresh, q.backlog, q.ending = q.table.NewList(), q.table.NewList(), q.table.NewList()
+	q.ending = q.table.NewList()
+	for tier := range q.fresh {
+		q.fresh[tier], q.backlog[tier] = q.table.NewList(), q.table.NewList()
+	}
 }
 
 func (q *Queue) lockDir() (err error) {

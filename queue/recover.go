@@ -270,6 +270,7 @@ func (l *loader) message(h *history) error {
 		}
 	}
 	e := schedule.Entry{ID: h.id, Size: h.size}
+	e.SetTier(h.tier)
 	e.SetData(schedule.LocOf(seg.handle, h.off))
 	for i := range h.rcpts {
 		if rc := &h.rcpts[i]; rc.living {
@@ -283,7 +284,7 @@ func (l *loader) message(h *history) error {
 
 func (l *loader) recipient(e schedule.Entry, rc *recipientHistory, missing bool) {
 	q := l.q
-	e.Attempts = rc.attempts
+	e.SetAttempts(rc.attempts)
 	e.Key = l.key(rc)
 	e.SetWarned(rc.marks&markWarned != 0)
 	state := schedule.Deferred
@@ -309,7 +310,7 @@ func (l *loader) recipient(e schedule.Entry, rc *recipientHistory, missing bool)
 	}
 	switch state {
 	case schedule.Due:
-		q.table.Push(q.backlog, s)
+		q.table.Push(q.backlog[e.Tier()], s)
 	case schedule.Ending:
 		q.table.Push(q.ending, s)
 	case schedule.Deferred:

@@ -12,6 +12,7 @@ type history struct {
 	off    int64 // and where in the segment that is
 	size   uint8 // schedule.SizeClass of the record
 	large  uint64
+	tier   uint8
 	at     uint32 // when it was accepted, in seconds since 1970; 0 where that was not written down
 	plan   plan   // when it is, or was, to be released
 	rcpts  []recipientHistory
@@ -196,7 +197,8 @@ func (r *replay) begin(it *item, i int) {
 		r.depend(of, i, false)
 	}
 	h.dataIn = append(h.dataIn, i)
-	h.run, h.off, h.size, h.large, h.at, h.plan = i, it.offset(), it.size, 0, it.at, plan{it.due, it.key}
+	h.run, h.off, h.size, h.large = i, it.offset(), it.size, 0
+	h.tier, h.at, h.plan = it.tier, it.at, plan{it.due, it.key}
 	h.rcpts = slices.Grow(h.rcpts[:0], int(it.rcpt))[:it.rcpt]
 	living := it.kind == itemAccepted && !r.isBuried(i, it.offset())
 	h.living = 0

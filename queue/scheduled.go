@@ -54,13 +54,13 @@ func (q *Queue) enterRecipient(e schedule.Entry, p plan) {
 		q.deferEntry(s, q.table.At(s))
 		return
 	}
-	q.table.Push(q.fresh, s)
+	q.table.Push(q.fresh[e.Tier()], s)
 }
 
 // scheduledLater reports whether a recipient waits for the time that its sender asked for: it was
 // never routed, and its release is still to come. The caller has q.mu.
 func (q *Queue) scheduledLater(e *schedule.Entry) bool {
-	if e.State() != schedule.Deferred || e.Attempts > 0 || e.Key != 0 {
+	if e.State() != schedule.Deferred || e.Attempts() > 0 || e.Key != 0 {
 		return false
 	}
 	start, scheduled := q.starts.find(e.ID)

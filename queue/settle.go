@@ -182,8 +182,8 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 			continue
 		}
 		seg = q.segs.of(e.Data())
-		if tried && e.Attempts < 1<<16-1 {
-			e.Attempts++
+		if tried {
+			e.SetAttempts(e.Attempts() + 1)
 		}
 		e.Due = f.due
 		f.rcpts = append(f.rcpts, e.Rcpt)
@@ -202,7 +202,7 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 		f.rcpts = sorted(f.rcpts)
 		for _, r := range f.rcpts {
 			_, e := q.table.Find(uint64(id), r)
-			f.attempts = append(f.attempts, e.Attempts)
+			f.attempts = append(f.attempts, e.Attempts())
 		}
 		q.w.note(kindDeferred, uint64(id), seg, 0, func(b []byte) []byte { return appendDeferral(b, &f) })
 		if len(hurried) > 0 {
@@ -232,7 +232,7 @@ func (q *Queue) ousted(id uint64, rcpts []uint16) func() {
 	for _, r := range rcpts {
 		_, e := q.table.Find(id, r)
 		it.Recipients = append(it.Recipients, ItemRecipient{
-			Index: int(r), Address: h.msg.Recipients[r].Address, State: StateEnding, Key: q.keys.Name(e.Key), Attempts: int(e.Attempts),
+			Index: int(r), Address: h.msg.Recipients[r].Address, State: StateEnding, Key: q.keys.Name(e.Key), Attempts: int(e.Attempts()),
 		})
 	}
 	return func() { q.cfg.OnRemoved(it) }
@@ -349,7 +349,7 @@ func (q *Queue) deferralWritten(n *note, loc schedule.Loc) {
 		panic("queue: a deferral of our own making: " + err.Error())
 	}
 	for i, r := range f.rcpts {
-		if _, e := q.table.Find(n.id, r); e != nil && e.Attempts == f.attempts[i] {
+		if _, e := q.table.Find(n.id, r); e != nil && e.Attempts() == f.attempts[i] {
 			q.setNote(e, loc)
 			delete(q.replies, recipientKey{n.id, r})
 		}

@@ -102,7 +102,7 @@ func (q *Queue) inState(s schedule.State) int64 { return int64(q.table.Count(s))
 
 func (q *Queue) oldestDue() time.Duration {
 	oldest := time.Duration(0)
-	for _, l := range []schedule.List{q.fresh, q.backlog} {
+	for _, l := range append(q.fresh[:], q.backlog[:]...) {
 		if s := q.table.Front(l); s != schedule.None {
 			oldest = max(oldest, q.now().Sub(time.Unix(int64(q.table.At(s).Due), 0)))
 		}

@@ -627,6 +627,7 @@ func (q *Queue) enter(seg *segment, d *Draft) {
 	size := schedule.SizeClass(d.recordSize())
 	e := schedule.Entry{ID: uint64(m.ID), Due: secondsSince1970(m.Received), Size: size}
 	e.SetData(schedule.LocOf(seg.handle, d.offset))
+	e.SetTier(m.Tier)
 	if q.arrivals.add(e.ID, m.Received) {
 		q.w.renew.Store(true)
 	}

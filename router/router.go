@@ -45,7 +45,9 @@ type Config struct {
 // Request asks for the routes of a message's domains.
 type Request struct {
 	Message envelope.ID
-	Tenant  string // on whose behalf; tenants share the workers evenly
+	Tenant  string // on whose behalf; tenants share the workers by their weights
+	Weight  int    // of the tenant, 0 is 1
+	Tier    uint8  // of the message: a tenant's tiers go first to last, each with a share
 	// Domains are distinct, in A-label form and lower case, or address literals in brackets, as
 	// envelope.Address.Domain gives them. Left alone by the caller from Submit on.
 	Domains []string

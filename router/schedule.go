@@ -6,6 +6,7 @@ import (
 
 	"mta/internal/drr"
 	"mta/internal/minheap"
+	"mta/internal/tiers"
 )
 
 // Allowance is Tony Finch's rule for when a message may have one more worker: while it has few,
@@ -29,9 +30,9 @@ type guard struct {
 }
 
 // schedule says whose job a free worker takes. Tenants take turns (deficit round robin), so that
-// nobody's mail waits behind all of somebody else's. The allowance decides whether, least-running
-// decides who: of a tenant's messages the one with the fewest workers, the oldest among equals, so
-// that a message with nothing running comes before all that have something. A decision costs
+// nobody's mail waits behind all of somebody else's. Of a tenant's tiers the first goes first, with a
+// share for each of the others. The allowance decides whether, least-running decides who: of a tier's
+// messages the one with the fewest workers, the oldest among equals, so that a message with nothing running comes before all that have something. A decision costs
 // O(log messages), however many jobs each has; tenants whose messages may have no more workers are
 // looked at besides, and since each of those has some, there are no more of them than workers.
 //
@@ -51,8 +52,32 @@ type schedule struct {
 // tenant is those of a tenant's messages that have waiting jobs.
 type tenant struct {
 	drr.Member[*tenant]
-	name   string
-	fewest minheap.Heap[*entry] // fewest running first
+	name    string
+	turns   tiers.Turns
+	waiting tiers.Set                         // those that have messages
+	fewest  [tiers.Count]minheap.Heap[*entry] // by tier, fewest running first
+}
+
+func newTenant(name string) *tenant {
+	t := &tenant{name: name}
+	for i := range t.fewest {
+		t.fewest[i] = minheap.New(before, func(e *entry, i int) { e.index = i })
+	}
+	t.Value = t
+	return t
+}
+
+// next is the message whose turn it is of those that may have another worker; nil when there is none.
+// Of a tier none may when the one with the fewest may not.
+func (t *tenant) next(may func(*entry) bool) *entry {
+	for left := t.waiting; left != 0; {
+		tier := t.turns.Next(left)
+		if e := t.fewest[tier].Top(); may(e) {
+			return e
+		}
+		left = left.Without(tier)
+	}
+	return nil
 }
 
 // entry is a message with jobs: domains that wait to be looked up.
@@ -66,9 +91,11 @@ type entry struct {
 	arrived time.Time
 	seq     uint64 // grows with arrival
 	tenant  *tenant
-	index   int           // in the tenant's heap; -1 when it is not there
+	index   int           // in its tier's heap; -1 when it is not there
 	place   *list.Element // in arrival; nil when it is not there
 }
+
+func (e *entry) tier() uint8 { return tiers.Of(e.request.Tier) }
 
 // job is one domain of a message, being looked up by a worker.
 type job struct {
@@ -93,22 +120,25 @@ func (s *schedule) add(e *entry) {
 func (s *schedule) enter(e *entry) {
 	t := s.tenants[e.request.Tenant]
 	if t == nil {
-		t = &tenant{name: e.request.Tenant, fewest: minheap.New(before, func(e *entry, i int) { e.index = i })}
-		t.Value = t
+		t = newTenant(e.request.Tenant)
 		s.tenants[t.name] = t
 		s.round.Join(&t.Member)
 	}
-	e.tenant = t
-	t.fewest.Push(e)
+	e.tenant, t.Weight = t, e.request.Weight
+	t.fewest[e.tier()].Push(e)
+	t.waiting = t.waiting.With(e.tier())
 	s.waiting++
 }
 
 // leave takes a message out. A tenant leaves the round with the last.
 func (s *schedule) leave(e *entry) {
 	t := e.tenant
-	t.fewest.Remove(e.index)
+	h := &t.fewest[e.tier()]
+	if h.Remove(e.index); h.Len() == 0 {
+		t.waiting = t.waiting.Without(e.tier())
+	}
 	s.waiting--
-	if t.fewest.Len() == 0 {
+	if t.waiting == 0 {
 		s.round.Leave(&t.Member)
 		delete(s.tenants, t.name)
 	}
@@ -123,12 +153,12 @@ func (s *schedule) next(now time.Time, free int) (job, bool) {
 		s.guarded++
 		return s.give(e, true), true
 	}
-	// Who has more running is not permitted either, when the one with the fewest isn't.
-	t := s.round.Pick(func(t *tenant) bool { return s.allowance.Permits(t.fewest.Top().running, free) })
-	if t == nil {
+	var e *entry
+	may := func(e *entry) bool { return s.allowance.Permits(e.running, free) }
+	if s.round.Pick(func(t *tenant) bool { e = t.next(may); return e != nil }) == nil {
 		return job{}, false
 	}
-	return s.give(t.Value.fewest.Top(), false), true
+	return s.give(e, false), true
 }
 
 // longOverdue gives the message whose turn it is by the guard; nil when there is none.
@@ -148,13 +178,14 @@ func (s *schedule) give(e *entry, guarded bool) job {
 	e.waiting = e.waiting[1:]
 	e.running++
 	s.round.Took(&e.tenant.Member)
+	e.tenant.turns.Took(e.tier(), e.tenant.waiting)
 	switch {
 	case len(e.waiting) == 0:
 		s.remove(e)
 	case e.most > 0 && e.running >= e.most:
 		s.leave(e)
 	default:
-		e.tenant.fewest.Fix(e.index)
+		e.tenant.fewest[e.tier()].Fix(e.index)
 	}
 	return j
 }
@@ -168,7 +199,7 @@ func (s *schedule) done(j job) {
 	e.running--
 	switch {
 	case e.index >= 0:
-		e.tenant.fewest.Fix(e.index)
+		e.tenant.fewest[e.tier()].Fix(e.index)
 	case len(e.waiting) > 0 && e.running < e.most:
 		s.enter(e)
 	}

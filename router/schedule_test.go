@@ -34,6 +34,39 @@ func (o *office) envelopeFrom(tenant string, jobs int) *entry {
 	return e
 }
 
+// A message of the first tier goes before a thousand of a later one of its tenant, and those have their
+// share; between tenants weights decide.
+func TestTiersAndWeights(t *testing.T) {
+	o := newOffice(1)
+	add := func(tenant string, weight int, tier uint8) *entry {
+		e := &entry{request: Request{Tenant: tenant, Weight: weight, Tier: tier}, waiting: make([]string, 1), arrived: o.now}
+		o.add(e)
+		return e
+	}
+	for range 1000 {
+		add("shop", 1, 4)
+	}
+	reset := add("shop", 1, 1)
+	o.fill()
+	if reset.running != 1 {
+		t.Fatal("a message of tier 1 waits behind tier 4")
+	}
+	for range 1000 {
+		add("shop", 1, 1)
+		add("bank", 3, 3)
+	}
+	count := make(map[string]int)
+	for range 400 {
+		o.finish()
+		o.fill()
+		r := &o.running[0].entry.request
+		count[fmt.Sprintf("%s %d", r.Tenant, r.Tier)]++
+	}
+	if count["bank 3"] != 300 || count["shop 1"] != 95 || count["shop 4"] != 5 {
+		t.Errorf("turns: %v, want three in four for the tenant of weight 3, and one in twenty of the other's for tier 4", count)
+	}
+}
+
 // fill gives out all jobs that may run.
 func (o *office) fill() {
 	for {
@@ -435,11 +468,16 @@ func check(t *testing.T, o *office, all []*entry) {
 	}
 	known := 0
 	for _, tenant := range o.tenants {
-		h := tenant.fewest.Values()
-		known += len(h)
-		for i := range h {
-			if p := (i - 1) / 2; i > 0 && before(h[i], h[p]) {
-				t.Fatal("the heap is out of order")
+		for tier := range tenant.fewest {
+			h := tenant.fewest[tier].Values()
+			known += len(h)
+			for i := range h {
+				if p := (i - 1) / 2; i > 0 && before(h[i], h[p]) {
+					t.Fatal("the heap is out of order")
+				}
+			}
+			if has := tenant.waiting.With(uint8(tier)) == tenant.waiting; has != (len(h) > 0) {
+				t.Fatalf("tier %d has %d messages, and is among those that have some: %v", tier, len(h), has)
 			}
 		}
 	}

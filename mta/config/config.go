@@ -291,6 +291,9 @@ type Tenant struct {
 	Name string `conf:",label"`
 	Pool string `conf:"pool"`
 	Tier int    `conf:"tier" min:"0" max:"5"`
+	// Weight is how many turns the tenant's mail has for each one of a tenant of weight 1, wherever mail of
+	// several waits.
+	Weight int `conf:"weight" min:"1" max:"1000"`
 
 	// MaxMessageRate paces the tenant's mail from one source to a site. Zero: no limit.
 	MaxMessageRate Rate `conf:"max_message_rate"`

@@ -72,6 +72,7 @@ func (p *Pool) setDefaults() { p.Overflow = "shared" }
 func (t *Tenant) setDefaults() {
 	t.Pool = DefaultPool
 	t.Tier = defaultTier
+	t.Weight = 1
 }
 
 func (p *Provider) setDefaults() { p.overrides = true }

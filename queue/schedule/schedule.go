@@ -12,7 +12,11 @@
 // moves entries: a Slot is good until the next Tidy and no longer, unless it is on a list.
 package schedule
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"mta/internal/tiers"
+)
 
 // Slot says where in the table an entry is. The upper bit marks the head of a list.
 type Slot uint32
@@ -111,7 +115,7 @@ type Entry struct {
 	dataLo     uint32
 	noteLo     uint32
 	Rcpt       uint16 // index in the message's recipients
-	Attempts   uint16
+	tries      uint16 // tier 3, attempts 13
 	dataHi     uint8
 	noteHi     uint8
 	bits       uint8 // state 3, action 3, warned 1, warning 1
@@ -124,6 +128,26 @@ const (
 	bitsWarned  = 0x40
 	bitsWarning = 0x80
 )
+
+const (
+	triesBits = 13
+	// MaxAttempts is the most that an entry counts.
+	MaxAttempts = 1<<triesBits - 1
+)
+
+// Attempts is how many there were so far, MaxAttempts at most.
+func (e *Entry) Attempts() uint16 { return e.tries & MaxAttempts }
+
+// SetAttempts notes how many there were so far.
+func (e *Entry) SetAttempts(n uint16) { e.tries = e.tries&^MaxAttempts | min(n, MaxAttempts) }
+
+// Tier is the message's, 0 to tiers.Count-1.
+func (e *Entry) Tier() uint8 { return uint8(e.tries >> triesBits) }
+
+// SetTier notes the message's tier.
+func (e *Entry) SetTier(tier uint8) {
+	e.tries = e.tries&MaxAttempts | uint16(tiers.Of(tier))<<triesBits
+}
 
 // State is what the entry is doing.
 func (e *Entry) State() State { return State(e.bits & bitsState) }

@@ -14,6 +14,22 @@ func TestEntryIsSmall(t *testing.T) {
 	}
 }
 
+func TestTierAndAttempts(t *testing.T) {
+	var e Entry
+	for tier := range uint8(8) {
+		want := min(tier, 5)
+		e.SetTier(tier)
+		for _, n := range []uint16{0, 1, MaxAttempts - 1, MaxAttempts, 1<<16 - 1} {
+			if e.SetAttempts(n); e.Attempts() != min(n, MaxAttempts) || e.Tier() != want {
+				t.Fatalf("tier %d with %d attempts became tier %d with %d", tier, n, e.Tier(), e.Attempts())
+			}
+		}
+		if e.SetTier(tier); e.Attempts() != MaxAttempts {
+			t.Fatalf("tier %d: %d attempts", tier, e.Attempts())
+		}
+	}
+}
+
 func TestSizeClass(t *testing.T) {
 	for _, n := range []int64{0, 1, 63, 64, 65, 71, 72, 73, 127, 128, 129, 1000, 2112, 65535, 65536, 65537, 1 << 20, 25 << 20, 1 << 32} {
 		got := Octets(SizeClass(n))
