@@ -17,6 +17,8 @@ const (
 	scopeHost
 	scopeSite
 	scopePath
+	scopeOnTheirWay // the relay's connections that are not ready for mail
+	scopeStrangers  // of those, the ones to hosts that have not proved themselves
 )
 
 // budgetKey names a budget: a source's has the source, a path's site and source, and so on.
@@ -30,6 +32,10 @@ func (k budgetKey) String() string {
 	switch k.kind {
 	case scopeTotal:
 		return "the relay"
+	case scopeOnTheirWay:
+		return "the relay: connections that are not ready for mail yet"
+	case scopeStrangers:
+		return "the relay: connections to hosts that have not proved themselves"
 	case scopeSource:
 		return "source " + k.source
 	case scopeProvider:

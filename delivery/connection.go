@@ -56,7 +56,7 @@ type connection struct {
 
 	// Guarded by Scheduler.mu.
 	session  session    // nil while it is being opened
-	budgets  [6]*budget // that it counts in; some are nil
+	budgets  [8]*budget // that it counts in; some are nil
 	opener   *message   // for whose sake; counts as a worker of it until the connection stands
 	cargo    []cargo
 	given    int // transactions handed to it
@@ -66,13 +66,14 @@ type connection struct {
 	carried  int64     // octets sent, when the watch looked last
 	looked   time.Time
 	ended    bool
-	stood    time.Time // when it came to stand
-	idle     bool      // it is in the list of idle connections
-	leaving  bool      // it is about to end
-	over     bool      // it has ended, and has no places any more
-	yields   bool      // for the sake of others: what it gives back has lost nothing
-	answered bool      // the host has said something about a message
-	link     Link      // with connecting and shaking: set before it stands, then read-only
+	hurried  time.Duration // after which its opening was given up, for the sake of others
+	stood    time.Time     // when it came to stand
+	idle     bool          // it is in the list of idle connections
+	leaving  bool          // it is about to end
+	over     bool          // it has ended, and has no places any more
+	yields   bool          // for the sake of others: what it gives back has lost nothing
+	answered bool          // the host has said something about a message
+	link     Link          // with connecting and shaking: set before it stands, then read-only
 
 	connecting, shaking time.Duration // what dial and handshake took
 
@@ -114,10 +115,14 @@ func (s *Scheduler) open(l *lane, p *destdb.Path, m *message, now time.Time) {
 	go c.establish(ctx)
 }
 
-// budgetsOf are those that a connection takes from, the host's last.
-func (s *Scheduler) budgetsOf(c *connection) [6]*budget {
+// budgetsOf are those that a connection counts in.
+func (s *Scheduler) budgetsOf(c *connection) [8]*budget {
 	b := &c.lane.budgets
-	return [6]*budget{s.total, b.site, b.path, b.source, b.provider, s.budgets[budgetKey{kind: scopeHost, name: c.host.Addr.String()}]}
+	all := [8]*budget{s.total, b.site, b.path, b.source, b.provider, s.budgets[budgetKey{kind: scopeHost, name: c.host.Addr.String()}], s.onTheirWay}
+	if stranger(c.rec.Path) {
+		all[7] = s.strangers
+	}
+	return all
 }
 
 // establish dials and shakes hands. It is the one goroutine that an opening connection has; the
@@ -261,6 +266,9 @@ func (s *Scheduler) failedToOpen(c *connection, err error) {
 	s.mu.Lock()
 	defer s.unlock()
 	defer s.opened.Done()
+	if c.hurried > 0 {
+		r = c.tooSlow()
+	}
 	s.counts.ConnectFailed++
 	s.opening(c)
 	if s.dialing.Err() == nil && !s.draining {
@@ -302,6 +310,7 @@ func (s *Scheduler) stands(c *connection, sess session) {
 	c.link.Auth = c.route.Auth != nil
 	s.db.Works(c.rec.Path, now)
 	c.learn(now)
+	free := c.arrived()
 	c.most = c.limits.MaxDeliveriesPerConnection
 	if m := c.rec.Path.Host.Facts.MailMax; m > 0 {
 		c.most = min(c.most, m)
@@ -319,6 +328,9 @@ func (s *Scheduler) stands(c *connection, sess session) {
 	default:
 		s.poolOf(c).run(now)
 		s.offerPlaces(c, now)
+	}
+	for _, b := range free {
+		s.runWaiters(b, now)
 	}
 }
 

@@ -151,6 +151,8 @@ func (l *lane) decide(g *group, now time.Time) verdict {
 	return verdict{kind: verdictGiveUp}
 }
 
+const strangersWait = "half of the relay's connections wait for hosts that have not proved themselves, as this one has not"
+
 const beingOpened = "a connection is being opened"
 
 // decideOpening says whether a connection may be begun for a message that may have a worker.
@@ -165,6 +167,7 @@ func (l *lane) decideOpening(paths []*destdb.Path, now time.Time) verdict {
 		return l.rideOrWait(paths, v)
 	}
 	var full *budget
+	s := l.s
 	p := pathToOpen(paths, now, l.s.rnd, func(p *destdb.Path) bool {
 		if n := l.limits.Host.Connections; n > 0 && p.Host.Live() >= n {
 			if b := l.s.budget(budgetKey{kind: scopeHost, name: p.Addr.String()}); full == nil || b.idle > full.idle {
@@ -172,11 +175,17 @@ func (l *lane) decideOpening(paths []*destdb.Path, now time.Time) verdict {
 			}
 			return false
 		}
+		if stranger(p) && s.strangers.full(s.strangersLimit()) {
+			full = s.strangers
+			return false
+		}
 		return slow == 0 || !l.slowPath(p, now)
 	})
 	if p == nil {
 		v := verdict{full: full, why: waitReason{What: "the hosts that work have connections, those that are broken wait for another try"}}
 		switch {
+		case full == s.strangers:
+			v.why.What = strangersWait
 		case full != nil:
 			v.why.What = fmt.Sprintf("connection_limit of %s", full.budgetKey)
 		case slow > 0:
@@ -227,6 +236,9 @@ func (l *lane) blocked(now time.Time) (verdict, bool) {
 	}
 	if s.total.full(s.cfg.MaxConnections) {
 		return verdict{full: s.total, why: waitReason{What: "the relay has as many connections as it may have"}}, true
+	}
+	if s.onTheirWay.full(s.onTheirWayLimit()) {
+		return verdict{full: s.onTheirWay, why: waitReason{What: "three quarters of the relay's connections wait for hosts to be ready for mail"}}, true
 	}
 	return verdict{}, false
 }

@@ -133,17 +133,23 @@ func (c *connection) leavePlaces() {
 	c.over = true
 	c.recount()
 	for _, b := range c.budgets {
-		if b == nil {
-			continue
+		if b != nil {
+			b.leave(c)
 		}
-		p := b.party(c.lane)
-		b.live--
-		if p.live--; p.live == 0 {
-			b.holders--
-		}
-		b.changed(p)
 	}
 }
+
+// leave takes c out of the scope. It must be neither idle nor leaving there.
+func (b *budget) leave(c *connection) {
+	p := b.party(c.lane)
+	b.live--
+	if p.live--; p.live == 0 {
+		b.holders--
+	}
+	b.changed(p)
+}
+
+func (c *connection) countsIn(b *budget) bool { return slices.Contains(c.budgets[:], b) }
 
 // recount brings the books of c's scopes up to date with what it does. It follows each change of its
 // phase and backlog.
@@ -207,7 +213,7 @@ func (x *idleList) remove(c *connection) {
 func (s *Scheduler) makeRoom(b *budget) {
 	for b.waiting > b.leaving && b.idle > 0 {
 		c := s.idle.first
-		for !slices.Contains(c.budgets[:], b) {
+		for !c.countsIn(b) {
 			c = c.idleAfter
 		}
 		c.retire()

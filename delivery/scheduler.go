@@ -137,18 +137,20 @@ type Scheduler struct {
 	budgets  map[budgetKey]*budget
 	shares   map[string]*share
 	total    *budget
-	conns    map[*connection]struct{}
-	idle     idleList
-	timers   minheap.Heap[*lane] // those that wait for a time, the first on top
-	finished []*work             // whose Done is to be called by the clock
-	room     []Flow              // that OnRoom is to be told of
-	limGen   int
-	waiting  int // jobs that are not done
-	nextConn uint64
-	draining bool
-	closed   bool
-	quiet    chan struct{} // closed when draining and no connection is left
-	counts   Counts
+	// Of the connections that are not ready for mail yet: all, and those to hosts that have not proved themselves.
+	onTheirWay, strangers *budget
+	conns                 map[*connection]struct{}
+	idle                  idleList
+	timers                minheap.Heap[*lane] // those that wait for a time, the first on top
+	finished              []*work             // whose Done is to be called by the clock
+	room                  []Flow              // that OnRoom is to be told of
+	limGen                int
+	waiting               int // jobs that are not done
+	nextConn              uint64
+	draining              bool
+	closed                bool
+	quiet                 chan struct{} // closed when draining and no connection is left
+	counts                Counts
 }
 
 // Counts are what has happened since New, and what is under way.
@@ -186,6 +188,7 @@ func New(cfg Config) *Scheduler {
 	}
 	s.doneFunc = s.done
 	s.total = s.budget(budgetKey{kind: scopeTotal})
+	s.onTheirWay, s.strangers = s.budget(budgetKey{kind: scopeOnTheirWay}), s.budget(budgetKey{kind: scopeStrangers})
 	s.dialing, s.stop = context.WithCancel(context.Background())
 	s.saver = newSaver(cfg.Store, cfg.Log)
 	go s.clock()

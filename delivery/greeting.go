@@ -1,0 +1,73 @@
+package delivery
+
+import (
+	"time"
+
+	"mta/destdb"
+	"mta/internal/reply"
+)
+
+// Hosts that take connections and say nothing must not use up the relay's. Until a connection has been
+// greeted, and is ready for mail, it counts in two scopes more: that of all connections on their way, and,
+// where its host has not proved itself, that of strangers. Who meets the limits of these lines up as for
+// any other place, and while somebody does the wait for a greeting is short.
+
+// Shares of the relay's connections.
+const (
+	strangersShare = 2 // at most one in so many is on its way to a host that has not proved itself
+	onTheirWay     = 4 // at least one in so many is kept for those that stand
+)
+
+// How long a connection may be on its way while others wait to be begun: shortGreeting, and less, down to
+// least, the more there are of them. Without need it is Limits.ConnectTimeout and the client's time-outs.
+const (
+	shortGreeting = 20 * time.Second
+	leastGreeting = 10 * time.Second
+)
+
+// stranger reports whether a host has yet to prove itself: no connection of late has become ready there,
+// or the last one failed.
+func stranger(p *destdb.Path) bool { return p.Host.Facts.Mode == "" || p.Suspect() }
+
+func (s *Scheduler) strangersLimit() int { return max(s.cfg.MaxConnections/strangersShare, 1) }
+func (s *Scheduler) onTheirWayLimit() int {
+	return max(s.cfg.MaxConnections-s.cfg.MaxConnections/onTheirWay, 1)
+}
+
+// arrived ends c's counting among the connections on their way, and gives the scopes in which others may
+// take its place.
+func (c *connection) arrived() (free []*budget) {
+	for i, b := range c.budgets {
+		if b != nil && (b.kind == scopeOnTheirWay || b.kind == scopeStrangers) {
+			b.leave(c)
+			c.budgets[i] = nil
+			free = append(free, b)
+		}
+	}
+	return free
+}
+
+// hurry gives up connections that have been on their way for long while others wait to be begun.
+func (s *Scheduler) hurry(now time.Time) {
+	for _, x := range [...]struct {
+		b     *budget
+		limit int
+	}{{s.strangers, s.strangersLimit()}, {s.onTheirWay, s.onTheirWayLimit()}} {
+		if x.b.waiting == 0 {
+			continue
+		}
+		patience := max(shortGreeting*time.Duration(x.limit)/time.Duration(x.limit+x.b.waiting), leastGreeting)
+		for c := range s.conns {
+			if c.session == nil && c.hurried == 0 && now.Sub(c.rec.Made) >= patience && c.countsIn(x.b) {
+				c.hurried = now.Sub(c.rec.Made).Round(time.Second)
+				c.cancel()
+			}
+		}
+	}
+}
+
+// tooSlow is why a connection was given up that others waited for.
+func (c *connection) tooSlow() reply.Reply {
+	return reply.Local(451, reply.Enhanced{4, 4, 1}, "connect",
+		"not ready for mail after %v; the wait is cut short while many connections wait for hosts that do not answer", c.hurried)
+}

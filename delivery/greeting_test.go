@@ -1,0 +1,188 @@
+package delivery
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mta/internal/bubble"
+	"mta/internal/route"
+	"mta/internal/sink"
+)
+
+// silentHosts is a world with 100 connections, 200 sites whose hosts take connections and never greet, 5
+// that are known, and 5 that are not.
+func silentHosts(t *testing.T, test func(w *world, silent, known, unknown []*route.Route)) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(c *Config) {
+			c.MaxConnections = 100
+			c.Limits = func(*route.Route, string, string) Limits { return Limits{Site: Scope{Connections: 10}} }
+		})
+		defer w.end()
+		site := func(name string, i int, cfg sink.Config) *route.Route {
+			return routeTo(fmt.Sprint(name, i), tier(w.host(fmt.Sprint("mx.", name, i), cfg)))
+		}
+		var silent, known, unknown []*route.Route
+		for i := range 200 {
+			silent = append(silent, site("silent", i, sink.Config{Work: map[sink.Phase]time.Duration{sink.Greeting: time.Hour}}))
+		}
+		for i := range 5 {
+			known = append(known, site("known", i, sink.Config{Latency: 50 * time.Millisecond}))
+			unknown = append(unknown, site("unknown", i, sink.Config{Latency: 50 * time.Millisecond}))
+		}
+		for _, r := range known {
+			w.send(r, 1)
+		}
+		w.awaitResults(5, time.Minute)
+		time.Sleep(time.Minute) // their connections are gone
+		test(w, silent, known, unknown)
+	})
+}
+
+// Hosts that take connections and say nothing leave places to those that have proved themselves, at once,
+// and to others within the time that a greeting has while places are scarce.
+func TestSilentHostsLeavePlacesToOthers(t *testing.T) {
+	silentHosts(t, func(w *world, silent, known, unknown []*route.Route) {
+		for _, r := range silent {
+			w.send(r, 2)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := w.s.Counts().Live; n != 50 {
+			t.Errorf("%d connections to silent hosts, want half of all", n)
+		}
+		good, fresh := delays{w: w}, delays{w: w}
+		for range 10 {
+			for i := range known {
+				good.send(known[i], "out1")
+				fresh.send(unknown[i], "out1")
+			}
+		}
+		waiting := lanes(w, unknown[0].Site)[0].Why
+		for range 600 {
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			w.checkPlaces(0)
+		}
+		t.Logf("known hosts: %d done, the last after %v", len(good.at), good.quantile(1))
+		if len(good.at) != good.sent || good.quantile(1) > time.Second {
+			t.Errorf("known hosts: %d of %d messages done, the last after %v", len(good.at), good.sent, good.quantile(1))
+		}
+		if len(fresh.at) != fresh.sent {
+			t.Fatalf("hosts that were not known: %d of %d messages done within a minute", len(fresh.at), fresh.sent)
+		}
+		t.Logf("others: the last after %v; waited for: %s", fresh.quantile(1), waiting)
+		if !strings.Contains(waiting, "have not proved themselves") {
+			t.Errorf("the mail for unknown hosts waited since %q", waiting)
+		}
+		short := 0
+		for _, res := range w.settled() {
+			if strings.Contains(res.Reply.Text, "cut short") {
+				short++
+				if res.Reply.OK() || !res.Reply.Temporary() || res.RetryAfter.IsZero() {
+					t.Fatalf("result %+v", res)
+				}
+			}
+		}
+		if short == 0 {
+			t.Error("no wait for a greeting was cut short")
+		}
+	})
+}
+
+// Where places are not scarce a host may take its time.
+func TestSlowGreetingIsWaitedForWithoutNeed(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		defer w.end()
+		w.send(routeTo("a", tier(w.host("mx", sink.Config{Work: map[sink.Phase]time.Duration{sink.Greeting: 4 * time.Minute}}))), 1)
+		if res := w.awaitResults(1, 10*time.Minute)[0]; !res.Reply.OK() {
+			t.Errorf("result %+v", res)
+		}
+	})
+}
+
+// When the known hosts fall silent, a quarter of the connections is left to those that stand, and the
+// others' turn comes soon.
+func TestKnownHostsThatFallSilent(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(c *Config) {
+			c.MaxConnections = 40
+			c.Limits = func(*route.Route, string, string) Limits { return Limits{NoSlowStart: true} }
+		})
+		defer w.end()
+		var hosts []*worldHost
+		var routes []*route.Route
+		for i := range 60 {
+			hosts = append(hosts, w.host(fmt.Sprint("mx", i), sink.Config{}))
+			routes = append(routes, routeTo(fmt.Sprint("site", i), tier(hosts[i])))
+			w.send(routes[i], 1)
+			w.awaitResults(i+1, time.Minute)
+		}
+		time.Sleep(time.Minute)
+		w.mu.Lock()
+		for _, h := range hosts[1:] {
+			h.hole = true
+		}
+		w.mu.Unlock()
+		w.send(routes[0], 1)
+		w.awaitResults(61, time.Second)
+		for _, r := range routes[1:] {
+			w.send(r, 1)
+		}
+		time.Sleep(time.Second)
+		if n := w.s.Counts().Live; n != 31 {
+			t.Errorf("%d connections, want three quarters on their way and the one that stands", n)
+		}
+		w.send(routes[0], 1)
+		w.awaitResults(62, time.Second)
+		w.awaitResults(62+59, 2*time.Minute)
+	})
+}
+
+// A host that takes connections and then does nothing is as broken as one that doesn't greet: the mail
+// goes to the others, and it is left alone for a while.
+func TestHostThatGreetsAndDoesNothing(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newWorld(t, unhurried(Limits{HostRetry: time.Minute}))
+		defer w.end()
+		idle := w.host("idle", sink.Config{Drop: map[sink.Phase]float64{sink.Mail: 1}})
+		good := w.host("good", sink.Config{})
+		r := routeTo("a", tier(idle), tier(good))
+		w.send(r, 1)
+		res := w.awaitResults(1, time.Minute)[0]
+		if res.Attempted && !res.Reply.OK() {
+			w.send(r, 1) // the message that found out may be deferred
+			res = w.awaitResults(2, time.Minute)[1]
+		}
+		if !res.Reply.OK() || res.Host.Name != "good" {
+			t.Errorf("result %+v", res)
+		}
+		n, before := len(w.dialed()), len(w.settled())
+		w.send(r, 20)
+		w.awaitResults(before+20, time.Minute)
+		for _, d := range w.dialed()[n:] {
+			if d == "out1>idle" {
+				t.Fatal("the host was tried again before its time")
+			}
+		}
+		at, why := brokenUntil(w, "idle")
+		if d := time.Until(at); d <= 0 || d > time.Minute || why == "" {
+			t.Errorf("the host is broken for %v (%s), want its retry time", d, why)
+		}
+	})
+}
+
+// brokenUntil is when the path to a host may be tried again, and why not before.
+func brokenUntil(w *world, name string) (time.Time, string) {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	for p := range w.s.pools {
+		if p.Host.Name == name && p.Suspect() {
+			return p.RetryAt(), p.Why().Text
+		}
+	}
+	return time.Time{}, ""
+}
