@@ -1,12 +1,12 @@
 package delivery
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -73,19 +73,20 @@ func (s *sleeper) wasCut() bool {
 func TestStuckConnectionIsCut(t *testing.T) {
 	for _, sends := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
-			var log bytes.Buffer
-			var stuck *sleeper
+			var log safeBuffer
+			var made atomic.Pointer[sleeper]
 			w := newWorld(t, func(c *Config) {
 				c.Log = slog.New(slog.NewTextHandler(&log, nil))
 				c.handshake = func(_ context.Context, nc net.Conn, cfg smtpclient.Config) (session, error) {
 					nc.Close()
-					stuck = &sleeper{fakeSession: fakeSession{closed: cfg.Closed}, sends: sends, began: time.Now()}
-					return stuck, nil
+					made.Store(&sleeper{fakeSession: fakeSession{closed: cfg.Closed}, sends: sends, began: time.Now()})
+					return made.Load(), nil
 				}
 			})
 			defer w.end()
 			w.send(routeTo("a", tier(w.host("mx", sink.Config{}))), 1)
 			time.Sleep(stuckAfter - 2*time.Second)
+			stuck := made.Load()
 			if stuck.wasCut() {
 				t.Fatal("it was cut before its time")
 			}
