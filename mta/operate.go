@@ -100,6 +100,9 @@ func (r *Relay) configPath() string {
 // Config prints the configuration in force, without secrets.
 func (r *Relay) Config() string { return string(config.Effective(r.policy.Load().cfg)) }
 
+// ConfigObject gives the same for JSON.
+func (r *Relay) ConfigObject() map[string]any { return config.Object(r.policy.Load().cfg) }
+
 // Reload reads the configuration file again and brings it into force: all of it or, after an
 // error, nothing.
 func (r *Relay) Reload(context.Context) (control.Reload, error) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -30,7 +31,7 @@ With --effective, print what is in force with this file: every setting, those th
 file doesn't have included, as a file that loads. Secrets are masked.`
 
 func newCheck(c *cli) *cobra.Command {
-	var effective bool
+	var effective, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "say what is wrong with the configuration",
@@ -48,11 +49,59 @@ func newCheck(c *cli) *cobra.Command {
 				}
 				c.configFlag = args[0]
 			}
+			if asJSON {
+				return c.checkJSON(effective)
+			}
 			return c.check(effective)
 		},
 	}
 	cmd.Flags().BoolVar(&effective, "effective", false, "print what is in force")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: problems, warnings, and with --effective what is in force")
 	return cmd
+}
+
+// checked is what a check found.
+type checked struct {
+	File      string         `json:"file"` // "" for the built-in defaults
+	Problems  []problem      `json:"problems"`
+	Warnings  []string       `json:"warnings"`
+	Effective map[string]any `json:"effective,omitempty"`
+}
+
+// problem is config.Problem for JSON.
+type problem struct {
+	File    string `json:"file"`
+	Line    int    `json:"line,omitempty"` // from 1
+	Column  int    `json:"column,omitempty"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// checkJSON prints what check finds for programs. Its exit codes are the same.
+func (c *cli) checkJSON(effective bool) error {
+	out := checked{File: c.configPath(), Problems: []problem{}, Warnings: []string{}}
+	cfg, err := c.config()
+	found := config.Problems(nil)
+	switch {
+	case errors.As(err, &found):
+		for _, p := range found {
+			out.Problems = append(out.Problems, problem{p.File, p.Line, p.Column, p.Message, p.Hint})
+		}
+	case err != nil:
+		return err
+	default:
+		out.Warnings = append(out.Warnings, mta.Warnings(cfg)...)
+		if effective {
+			out.Effective = config.Object(cfg)
+		}
+	}
+	if err := writeJSON(c.out, out); err != nil {
+		return err
+	}
+	if len(out.Problems) > 0 {
+		return exitError(exitFailed)
+	}
+	return nil
 }
 
 func (c *cli) check(effective bool) error {

@@ -47,7 +47,8 @@ into force, or, when something is wrong with it, nothing. SIGHUP does the same.`
 }
 
 func newConfigShow(c *cli) *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "print what is in force in the running relay",
 		Args:  noArgs,
@@ -55,6 +56,13 @@ func newConfigShow(c *cli) *cobra.Command {
 			client, err := c.client()
 			if err != nil {
 				return err
+			}
+			if asJSON {
+				o, err := client.ConfigObject(cmd.Context())
+				if err != nil {
+					return err
+				}
+				return writeJSON(c.out, o)
 			}
 			text, err := client.EffectiveConfig(cmd.Context())
 			if err != nil {
@@ -64,4 +72,6 @@ func newConfigShow(c *cli) *cobra.Command {
 			return err
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: blocks are lists of objects, labels their names")
+	return cmd
 }

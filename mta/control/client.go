@@ -161,6 +161,13 @@ func (c *Client) EffectiveConfig(ctx context.Context) (string, error) {
 	return string(text), err
 }
 
+// ConfigObject gives the same for programs.
+func (c *Client) ConfigObject(ctx context.Context) (map[string]any, error) {
+	var o map[string]any
+	err := c.get(ctx, "/v1/config", url.Values{"format": {string(ConfigJSON)}}, &o)
+	return o, err
+}
+
 // Reload makes the relay read its configuration file again.
 func (c *Client) Reload(ctx context.Context) (Reload, error) {
 	var r Reload

@@ -54,7 +54,7 @@ var routes = []route{
 	{"POST", "/v1/warmup/{name}/pause", nil, changeWarmup(WarmupPause)},
 	{"POST", "/v1/warmup/{name}/resume", nil, changeWarmup(WarmupResume)},
 	{"POST", "/v1/warmup/{name}/set-stage", nil, changeWarmup(WarmupSetStage)},
-	{"GET", "/v1/config", nil, (*Server).effective},
+	{"GET", "/v1/config", []string{"format"}, (*Server).effective},
 	{"POST", "/v1/config/reload", nil, (*Server).reload},
 }
 
@@ -275,7 +275,26 @@ func (o *recordWriter) flush() {
 	_ = http.NewResponseController(o.w).Flush()
 }
 
-func (s *Server) effective(w http.ResponseWriter, r *http.Request, _ *query) error {
+// ConfigFormat is the form of a configuration.
+type ConfigFormat string
+
+// The forms.
+const (
+	ConfigText ConfigFormat = "text" // as a file that loads
+	ConfigJSON ConfigFormat = "json"
+)
+
+// ConfigFormats are all of them.
+var ConfigFormats = []ConfigFormat{ConfigText, ConfigJSON}
+
+func (s *Server) effective(w http.ResponseWriter, r *http.Request, q *query) error {
+	format := oneOf(q, "format", ConfigFormats)
+	if q.err != nil {
+		return q.err
+	}
+	if format == ConfigJSON {
+		return writeJSON(w, s.config.Relay.ConfigObject())
+	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	io.WriteString(w, s.config.Relay.Config())
 	return nil

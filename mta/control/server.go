@@ -42,8 +42,9 @@ type Relay interface {
 	Status() Status
 	// Reload reads the configuration file again and brings it into force, all of it or nothing.
 	Reload(context.Context) (Reload, error)
-	// Config prints the configuration in force, without secrets.
+	// Config prints the configuration in force, without secrets; ConfigObject gives it for JSON.
 	Config() string
+	ConfigObject() map[string]any
 }
 
 // Config is what a server works with. Queue, Log, Relay, Destinations, Blocks, Warmups, Suppressions

@@ -310,5 +310,8 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 	return r.OnReload()
 }
 
+// ConfigObject gives Settings in one field.
+func (r *Relay) ConfigObject() map[string]any { return map[string]any{"settings": r.Settings} }
+
 // Config gives Settings.
 func (r *Relay) Config() string { return r.Settings }
