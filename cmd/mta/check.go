@@ -64,6 +64,7 @@ func newCheck(c *cli) *cobra.Command {
 type checked struct {
 	File      string         `json:"file"` // "" for the built-in defaults
 	Problems  []problem      `json:"problems"`
+	Errors    []string       `json:"errors"` // what keeps the relay from starting on this machine
 	Warnings  []string       `json:"warnings"`
 	Effective map[string]any `json:"effective,omitempty"`
 }
@@ -79,7 +80,7 @@ type problem struct {
 
 // checkJSON prints what check finds for programs. Its exit codes are the same.
 func (c *cli) checkJSON(effective bool) error {
-	out := checked{File: c.configPath(), Problems: []problem{}, Warnings: []string{}}
+	out := checked{File: c.configPath(), Problems: []problem{}, Errors: []string{}, Warnings: []string{}}
 	cfg, err := c.config()
 	found := config.Problems(nil)
 	switch {
@@ -91,6 +92,7 @@ func (c *cli) checkJSON(effective bool) error {
 		return err
 	default:
 		out.Warnings = append(out.Warnings, mta.Warnings(cfg)...)
+		out.Errors = append(out.Errors, mta.Faults(cfg)...)
 		if effective {
 			out.Effective = config.Object(cfg)
 		}
@@ -101,7 +103,7 @@ func (c *cli) checkJSON(effective bool) error {
 	if len(out.Problems) > 0 {
 		return exitError(exitFailed)
 	}
-	return nil
+	return failedBy(out.Errors)
 }
 
 func (c *cli) check(effective bool) error {
