@@ -146,6 +146,7 @@ type Scheduler struct {
 	room                  []Flow              // that OnRoom is to be told of
 	limGen                int
 	waiting               int // jobs that are not done
+	carried               int // recipients on connections
 	nextConn              uint64
 	draining              bool
 	closed                bool
@@ -161,6 +162,7 @@ type Counts struct {
 	Connected, ConnectFailed uint64 // connections that were made, and that could not be
 	Waiting                  int    // jobs that are not done
 	Running                  int    // of their parts, those on a connection
+	Carried                  int    // recipients of those parts
 	Live                     int    // connections, those being opened included
 	Messages                 int    // with jobs that are not done
 }
@@ -470,7 +472,7 @@ func (s *Scheduler) Counts() Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.counts
-	c.Waiting, c.Live, c.Messages = s.waiting, s.total.live, len(s.messages)
+	c.Waiting, c.Carried, c.Live, c.Messages = s.waiting, s.carried, s.total.live, len(s.messages)
 	for _, l := range s.lanes {
 		c.Running += l.running
 	}

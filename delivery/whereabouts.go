@@ -39,36 +39,83 @@ type Carrier struct {
 
 // Whereabouts finds a message. It says false when the scheduler has nothing of it.
 func (s *Scheduler) Whereabouts(id envelope.ID) (w Whereabouts, known bool) {
+	all := s.WhereaboutsOf([]envelope.ID{id})
+	w, known = all[id]
+	return w, known
+}
+
+// WhereaboutsOf finds messages; those of which the scheduler has nothing are left out. Deliveries wait
+// for it, some microseconds for each message and some for each hundred connections: whoever wants
+// many takes a few hundred at a time.
+func (s *Scheduler) WhereaboutsOf(ids []envelope.ID) map[envelope.ID]Whereabouts {
+	now := s.cfg.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	asked := make(map[*message]*Whereabouts, len(ids))
+	for _, id := range ids {
+		if m := s.messages[id]; m != nil {
+			asked[m] = &Whereabouts{Waiting: m.waitingParts(now)}
+		}
+	}
+	if len(asked) > 0 {
+		for c := range s.conns {
+			c.carries(asked)
+		}
+	}
+	all := make(map[envelope.ID]Whereabouts, len(asked))
+	for m, w := range asked {
+		slices.SortFunc(w.Carriers, func(a, b Carrier) int {
+			return cmp.Or(strings.Compare(a.Host.String(), b.Host.String()), strings.Compare(a.Session, b.Session))
+		})
+		all[m.id] = *w
+	}
+	return all
+}
+
+// OnConnection reports whether a connection has a recipient of a message.
+func (s *Scheduler) OnConnection(id envelope.ID, recipient int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := s.messages[id]
 	if m == nil {
-		return w, false
+		return false
 	}
-	now := s.cfg.Now()
+	for g := m.groups; g != nil; g = g.next {
+		for p := g.first; p != nil; p = p.next {
+			if slices.Contains(p.tx.Recipients, recipient) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// waitingParts are those of a message that no connection has.
+func (m *message) waitingParts(now time.Time) (parts []WaitingPart) {
 	for g := m.groups; g != nil; g = g.next {
 		for p := g.first; p != nil; p = p.next {
 			l := p.work.lane
 			why := l.reason(now)
-			w.Waiting = append(w.Waiting, WaitingPart{
+			parts = append(parts, WaitingPart{
 				Site: l.laneKey.site, Source: l.laneKey.source, Recipients: p.tx.Recipients,
 				Since: p.work.since, Why: why.What, Until: why.Until,
 			})
 		}
 	}
-	for c := range s.conns {
-		carrier := Carrier{Host: c.host, Source: c.source.Name, Session: c.id, Opening: c.opener == m, Backlog: c.rec.Backlog}
-		for _, load := range c.cargo {
-			if load.message == m {
-				carrier.Parts = load.parts
-			}
-		}
-		if carrier.Opening || carrier.Parts > 0 {
-			w.Carriers = append(w.Carriers, carrier)
+	return parts
+}
+
+// carries adds the connection to the messages that it has parts of, or is being opened for.
+func (c *connection) carries(asked map[*message]*Whereabouts) {
+	add := func(w *Whereabouts, parts int, opening bool) {
+		w.Carriers = append(w.Carriers, Carrier{Host: c.host, Source: c.source.Name, Session: c.id, Opening: opening, Parts: parts, Backlog: c.rec.Backlog})
+	}
+	for _, load := range c.cargo {
+		if w := asked[load.message]; w != nil {
+			add(w, load.parts, false)
 		}
 	}
-	slices.SortFunc(w.Carriers, func(a, b Carrier) int {
-		return cmp.Or(strings.Compare(a.Host.String(), b.Host.String()), strings.Compare(a.Session, b.Session))
-	})
-	return w, true
+	if w := asked[c.opener]; w != nil {
+		add(w, 0, true)
+	}
 }

@@ -48,6 +48,7 @@ func (d destinations) shown(s *delivery.SiteInfo, k *queue.KeySummary, now time.
 	out.Provider, _ = d.r.sites.of(s.Name)
 	out.addLanes(s.Lanes)
 	out.addQueued(k)
+	out.addReason(d.r)
 	c := d.r.tally.site(s.Name)
 	out.Tally, out.failing = c.shown(), c.failing()
 	return out
@@ -61,12 +62,11 @@ func (s *site) fits(f *control.SiteFilter) bool {
 
 // waitingKeys are those behind a name that mail in the queue waits for, by name. After a start nothing
 // is known of a site to which no mail has gone, and much may wait for it. What has no route yet waits
-// for its domain, and is listed under that.
+// for its domain, and is listed under that; what is held for a warm-up, under that.
 func waitingKeys(queued map[string]*queue.KeySummary, patterns []string, after string) []string {
 	var keys []string
 	for key, k := range queued {
-		_, _, held := heldFor(key)
-		if key > after && !held && control.Names(patterns, key) && k.States[queue.StateWaiting]+k.States[queue.StateDeferred] > 0 {
+		if key > after && control.Names(patterns, key) && k.States[queue.StateWaiting]+k.States[queue.StateDeferred] > 0 {
 			keys = append(keys, key)
 		}
 	}
@@ -124,11 +124,20 @@ func (s *site) addLanes(lanes []delivery.LaneInfo) {
 func (s *site) addQueued(k *queue.KeySummary) {
 	if k != nil {
 		s.Parked, s.Deferred = k.States[queue.StateWaiting], k.States[queue.StateDeferred]
-		s.Queued = k.Total - k.States[queue.StateActive]
-		s.Queued += max(k.States[queue.StateActive], s.Waiting+s.Running) // a first attempt may not be filed under its site
-		return
+		s.Queued = k.Total
 	}
-	s.Queued = s.Waiting + s.Running
+}
+
+// addReason says why mail waits where delivery has none of it.
+func (s *site) addReason(r *Relay) {
+	if s.Why == "" && s.Parked > 0 {
+		if _, _, held := heldFor(s.Name); held {
+			p := r.lookOut().parked(&queue.ItemRecipient{Key: s.Name})
+			s.Why, s.Until = p.why, p.next
+		} else if r.queue.Parked(routeLine(s.Name)) > 0 {
+			s.Why = r.lookupOf(s.Name)
+		}
+	}
 }
 
 func (s *site) suspended() bool {

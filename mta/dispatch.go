@@ -28,6 +28,7 @@ type leaseQueue interface {
 	Next(ctx context.Context) (*queue.Lease, error)
 	Writable(ctx context.Context) error
 	Park(id envelope.ID, recipients []int, key string)
+	File(id envelope.ID, recipients []int, key string) (asked bool)
 	Parked(key string) int
 	Take(key string, n int) []*queue.Lease
 	TakeNewest(key string, n int) []*queue.Lease
@@ -290,6 +291,11 @@ func (d *dispatcher) send(m *envelope.Message, rt *route.Route, recipients []que
 	if !d.delivery.Submit(job) {
 		d.split.giveBack(c, len(recipients))
 		d.park(m, recipients, delivery.FlowOf(m, rt.Site, c.source))
+		return
+	}
+	// What an operator asked for on the way here found nothing in delivery to take back.
+	if asked := d.queue.File(m.ID, job.Recipients, rt.Site); asked {
+		d.delivery.Cancel(m.ID)
 	}
 }
 

@@ -92,6 +92,7 @@ func (s *stage) Park(id envelope.ID, rs []int, key string) {
 	l.Recipients = slices.DeleteFunc(slices.Clone(l.Recipients), func(p queue.Pending) bool { return !slices.Contains(rs, p.Index) })
 	s.parked[key] = append(s.parked[key], &l)
 }
+func (s *stage) File(envelope.ID, []int, string) bool { return false }
 func (s *stage) Parked(key string) (n int) {
 	for _, l := range s.parked[key] {
 		n += len(l.Recipients)

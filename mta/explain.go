@@ -79,9 +79,11 @@ func (d destinations) explainMessage(ctx context.Context, text string) (control.
 	if now, err := d.r.queue.Get(id); err == nil {
 		shown = stillThere(shown, now.Recipients)
 	}
+	it.Recipients = shown
+	k := d.r.lookOut(it)
 	for i := range shown {
 		rc := &shown[i]
-		r := recipientCase{rc: rc, status: operator(d).recipient(&it, rc), destination: byDomain[rc.Address.Domain()], where: &where, known: known, warm: d.r.warm}
+		r := recipientCase{rc: rc, status: operator(d).recipient(&it, k, rc), destination: byDomain[rc.Address.Domain()], where: &where, known: known, warm: d.r.warm}
 		r.lookup = d.r.lookupOf(rc.Address.Domain())
 		r.suppressed = d.r.suppression.keeps(&it, rc.Address)
 		why, until := r.why()

@@ -78,6 +78,7 @@ func (d destinations) explainDomain(ctx context.Context, domain, tenant string, 
 			c.addSource(s, d.r.limits(c.route, name, tenant), d.r.sources.isMissing(name), d.r.warm)
 		}
 	}
+	c.countHeld(queued, d.r.warm)
 	c.addTrafficLimits()
 	c.judge()
 	return c.Destination
@@ -115,6 +116,17 @@ func (c *domainCase) count(queued map[string]*queue.KeySummary, key string) {
 	}
 	if k := queued[""]; k != nil {
 		c.Queued.Unsorted = k.Total
+	}
+}
+
+// countHeld adds what is held for the warm-ups of the pool's sources.
+func (c *domainCase) countHeld(queued map[string]*queue.KeySummary, warm *warming) {
+	for i := range c.sources {
+		if key, ok := warm.keyOf(c.sources[i].Name); ok {
+			if k := queued[heldKey(key, c.Provider)]; k != nil {
+				c.Queued.Warmup += k.States[queue.StateWaiting]
+			}
+		}
 	}
 }
 

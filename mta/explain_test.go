@@ -158,7 +158,7 @@ func TestExplainThrottledAndParked(t *testing.T) {
 	if first == second {
 		t.Fatal("one id for two messages")
 	}
-	e := explained(t, w.Relay, second, says(control.StateActive, "waits in delivery for its turn at mx.box.example from source default: max_message_rate 1/h"))
+	e := explained(t, w.Relay, second, says(control.StateWaiting, "waits in delivery for its turn at mx.box.example from source default: max_message_rate 1/h"))
 	r := e.Message.Recipients[0]
 	if left := time.Until(r.Until); left < time.Minute || left > time.Hour {
 		t.Errorf("it waits until %v, want the rest of an hour", r.Until)
@@ -297,7 +297,7 @@ func TestSuspendedMailWaitsAndResumes(t *testing.T) {
 		t.Fatalf("suspended %+v, %v", done, err)
 	}
 	id := accept(t, w.Relay, "bob@box.example", 1)
-	e := explained(t, w.Relay, id, says(control.StateActive, "suspended: they asked us to"))
+	e := explained(t, w.Relay, id, says(control.StateWaiting, "suspended: they asked us to"))
 	if list, err := (operator{w.Relay}).List(ctx, control.Filter{}, control.Page{}); err != nil || !strings.HasSuffix(list.Messages[0].Recipients[0].Doing, ": suspended: they asked us to") {
 		t.Errorf("listed as %+v, %v", list, err)
 	}
@@ -329,9 +329,9 @@ func TestWhatKeepsParkedMail(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		"slow": "waits for mx: suspended: a test", "fast": "waits for mx: max_message_rate 9/s",
-		"": "waits for mx: suspended: a test", "gone": "",
+		"": "waits for mx: suspended: a test", "gone": "waits for room in memory for mx",
 	} {
-		if got := keptBy(&queue.ItemRecipient{Key: "mx", Line: line}, lanes); got != want {
+		if got, _ := keptBy(&queue.ItemRecipient{Key: "mx", Line: line}, lanes); got != want {
 			t.Errorf("from %q: %q, want %q", line, got, want)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"mta/internal/envelope"
 	"mta/internal/sink"
@@ -34,12 +35,21 @@ func TestExplainNamesTheWarmup(t *testing.T) {
 	id := accept(t, w.Relay, "eve@box.example", 1)
 	explained(t, w.Relay, id, says(control.StateWaiting,
 		"it is held for the warm-up of source new (127.0.0.1): plan tiny, stage 1 of 1, 1 of 1 sent this hour, 1 of 1 today: the day's cap is used"))
-	if it, err := (operator{w.Relay}).Get(t.Context(), id); err != nil || it.Recipients[0].Doing != "held for the warm-up of new" {
+	if it, err := (operator{w.Relay}).Get(t.Context(), id); err != nil || it.Recipients[0].Doing != "held for the warm-up of new: the day's cap is used" || time.Until(it.Recipients[0].Next) < time.Hour {
 		t.Errorf("in the queue: %+v, %v", it.Recipients, err)
 	}
 	d := w.explainDomain("box.example")
 	if d.Verdict != "mail waits for the warm-up of source new: the day's cap is used" || d.Until.IsZero() {
 		t.Errorf("verdict: %q until %v", d.Verdict, d.Until)
+	}
+	if d.Queued.Warmup != 1 || d.Queued.Unsorted != 0 {
+		t.Errorf("in the queue: %+v", d.Queued)
+	}
+	sites, err := destinations{w.Relay}.Sites(t.Context(), control.SiteFilter{Busy: true}, "", 10)
+	if err != nil || !slices.ContainsFunc(sites.Sites, func(s control.Site) bool {
+		return s.Name == "warmup:127.0.0.1/other" && s.Parked == 1 && s.Why == "held for the warm-up of new: the day's cap is used"
+	}) {
+		t.Errorf("sites %+v, %v", sites, err)
 	}
 	if !strings.HasSuffix(d.Sources[0].Warmup, "; 1 held") {
 		t.Errorf("warm-up: %s", d.Sources[0].Warmup)

@@ -243,6 +243,10 @@ func (d *dispatcher) lookUp(m *envelope.Message, unknown map[string][]queue.Pend
 	for domain, recipients := range unknown {
 		if d.lookups.admit(m, domain, recipients) {
 			ask = append(ask, domain)
+			if asked := d.queue.File(m.ID, indexes(recipients), domain); asked {
+				_, back := d.lookups.take(m.ID, domain)
+				d.queue.Return(m.ID, indexes(back))
+			}
 			continue
 		}
 		d.queue.Park(m.ID, indexes(recipients), routeLine(domain))

@@ -192,10 +192,9 @@ func (c relayCollector) Collect(ch chan<- prometheus.Metric) {
 	collect(ch, dnsMetrics, c.r.resolver.Stats())
 	collect(ch, accountingMetrics, c.r.accountingStats())
 	ch <- prometheus.MustNewConstMetric(inboundDesc, prometheus.GaugeValue, float64(c.r.inbound.total()))
-	for state, n := range map[string]int64{
-		"due": s.Due, "deferred": s.Deferred, "waiting": s.Waiting, "held": s.Held, "active": s.Active,
-		"ending": s.Ending, "unreadable": s.Unreadable,
-	} {
+	states := c.r.states(&s)
+	states["held"], states["unreadable"] = s.Held, s.Unreadable // which 'mta queue list' has among what is held
+	for state, n := range states {
 		ch <- prometheus.MustNewConstMetric(stateDesc, prometheus.GaugeValue, float64(n), state)
 	}
 	for _, name := range alarmNames {

@@ -74,10 +74,7 @@ func (r *Relay) Status() control.Status {
 			Recovered: s.Recovered, Accepted: s.Accepted, Delivered: s.Delivered, Bounced: s.Bounced,
 			Expired: s.Expired, Removed: s.Removed, Queued: s.Queued,
 		},
-		States: map[string]int64{
-			string(control.StateDue): s.Due + s.Ending, string(control.StateWaiting): s.Waiting, string(control.StateActive): s.Active,
-			string(control.StateDeferred): s.Deferred, string(control.StateHeld): s.Held + s.Unreadable,
-		},
+		States:      r.states(&s),
 		Rates:       r.rates.perSecond(r.now(), r.tally.total()),
 		Connections: control.Connections{In: r.inbound.total(), Out: use.Live, Waiting: use.Waiting, Running: use.Running},
 		Memory:      control.Memory{Process: processMemory(), Schedule: s.MemoryBytes},

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"mta/delivery"
 	"mta/internal/envelope"
 	"mta/internal/reply"
 	"mta/mta/control"
@@ -19,110 +18,29 @@ import (
 type operator struct{ r *Relay }
 
 func (o operator) List(_ context.Context, f control.Filter, p control.Page) (control.List, error) {
-	sel, err := selector(f, true)
+	sel, err := o.selector(f, true)
 	if err != nil {
 		return control.List{}, err
 	}
 	if len(sel.IDs) > 0 {
-		return o.listByID(sel, p), nil
+		return o.list(o.r.queue.Pick(sel.IDs, sel.Filter), p, ""), nil
 	}
 	page := queue.Page{Order: orders[p.Order], Limit: p.Limit, Cursor: p.After}
 	items, next, err := o.r.queue.List(sel.Filter, page)
 	if err != nil {
 		return control.List{}, control.Invalid("give --after what the page before ended with", "%v", err)
 	}
+	return o.list(items, p, next), nil
+}
+
+// list puts messages into the API's words.
+func (o operator) list(items []queue.Item, p control.Page, next string) control.List {
 	out := control.List{Messages: make([]control.Item, len(items)), Next: next}
-	keeps := make(keeping)
+	k := o.r.lookOut(items...)
 	for i := range items {
-		out.Messages[i] = o.item(&items[i], p.Recipients)
-		if i < mostDoing {
-			o.doing(&items[i], &out.Messages[i], keeps)
-		}
+		out.Messages[i] = o.item(&items[i], k, p.Recipients)
 	}
-	return out, nil
-}
-
-// mostDoing is how many messages of a page are looked up in delivery: each holds delivery's lock
-// while it goes through the connections.
-const mostDoing = 200
-
-// keeping is what keeps parked mail, by the line that it waits in, as it was found for a page.
-type keeping map[string]string
-
-// parked says what keeps a recipient that waits in the queue for its site, "" when nothing is known.
-func (o operator) parked(rc *queue.ItemRecipient, found keeping) string {
-	if rc.Line == waitsForRoute {
-		return o.r.lookupOf(rc.Key)
-	}
-	line := queue.Line(rc.Key, rc.Line)
-	text, ok := found[line]
-	if !ok {
-		info, _ := o.r.delivery.Site(rc.Key)
-		text = keptBy(rc, info.Lanes)
-		found[line] = text
-	}
-	return text
-}
-
-// keptBy is parked, given the lanes to the site. Those from other sources have their own troubles.
-func keptBy(rc *queue.ItemRecipient, lanes []delivery.LaneInfo) string {
-	if rc.Line != "" {
-		lanes = slices.DeleteFunc(slices.Clone(lanes), func(l delivery.LaneInfo) bool { return l.Source != sourceOfLine(rc.Line) })
-	}
-	var s site
-	if s.addLanes(lanes); s.Why == "" {
-		return ""
-	}
-	return "waits for " + rc.Key + ": " + s.Why
-}
-
-// doing says what is going on with the active recipients of a message, and what keeps the waiting
-// ones.
-func (o operator) doing(it *queue.Item, out *control.Item, keeps keeping) {
-	for i := range out.Recipients {
-		if rc := &it.Recipients[i]; rc.State == queue.StateWaiting && out.Recipients[i].Doing == "" {
-			out.Recipients[i].Doing = o.parked(rc, keeps)
-		}
-	}
-	active := func(rc queue.ItemRecipient) bool { return rc.State == queue.StateActive }
-	if !slices.ContainsFunc(it.Recipients[:len(out.Recipients)], active) {
-		return
-	}
-	where, known := o.r.delivery.Whereabouts(it.ID)
-	for i := range out.Recipients {
-		if active(it.Recipients[i]) {
-			out.Recipients[i].Doing = doing(&where, known, it.Recipients[i].Index)
-		}
-	}
-}
-
-// doing says in a few words what recipientCase.active says at length.
-func doing(where *delivery.Whereabouts, known bool, recipient int) string {
-	if !known {
-		return "its route is being looked up, or its outcome written down"
-	}
-	for _, p := range where.Waiting {
-		if slices.Contains(p.Recipients, recipient) {
-			if p.Why != "" {
-				return "waits for a connection to " + p.Site + ": " + p.Why
-			}
-			return "waits for a connection to " + p.Site
-		}
-	}
-	var carrier *delivery.Carrier
-	for i := range where.Carriers {
-		if where.Carriers[i].Parts == 0 {
-			continue
-		}
-		if carrier != nil {
-			return "in transit, over one of several connections"
-		}
-		carrier = &where.Carriers[i]
-	}
-	if carrier == nil {
-		return "its attempt has just ended"
-	}
-	return "in transit to " + carrier.Host.String()
+	return out
 }
 
 var orders = map[control.Order]queue.Order{
@@ -131,20 +49,7 @@ var orders = map[control.Order]queue.Order{
 	control.NextAttempt: queue.NextAttempt,
 }
 
-func (o operator) listByID(sel queue.Selector, p control.Page) control.List {
-	out := control.List{Messages: []control.Item{}}
-	keeps := make(keeping)
-	for _, it := range o.r.queue.Pick(sel.IDs, sel.Filter) {
-		item := o.item(&it, p.Recipients)
-		if len(out.Messages) < mostDoing {
-			o.doing(&it, &item, keeps)
-		}
-		out.Messages = append(out.Messages, item)
-	}
-	return out
-}
-
-func (o operator) item(it *queue.Item, show int) control.Item {
+func (o operator) item(it *queue.Item, k *lookout, show int) control.Item {
 	out := control.Item{
 		ID: it.ID.String(), Sender: string(it.Sender), Size: it.Size, Received: it.Received, Tenant: it.Tenant,
 		Campaign: it.Campaign, Tier: int(it.Tier), Peer: it.Peer, Matching: len(it.Recipients), Total: it.Total,
@@ -154,20 +59,18 @@ func (o operator) item(it *queue.Item, show int) control.Item {
 		if show > 0 && i == show {
 			break
 		}
-		out.Recipients = append(out.Recipients, o.recipient(it, &rc))
+		out.Recipients = append(out.Recipients, o.recipient(it, k, &rc))
 	}
 	return out
 }
 
-func (o operator) recipient(it *queue.Item, rc *queue.ItemRecipient) control.RecipientStatus {
+func (o operator) recipient(it *queue.Item, k *lookout, rc *queue.ItemRecipient) control.RecipientStatus {
 	provider, _ := o.r.sites.of(rc.Key)
 	age := o.r.policy.Load().cfg.Traffic(rc.Address.Domain(), provider).MaxAge
+	st := k.of(it.ID, rc)
 	out := control.RecipientStatus{
-		Address: string(rc.Address), State: controlState(rc.State), Site: rc.Key, Attempts: rc.Attempts,
-		Warned: rc.Warned, Next: rc.Next, Expires: rc.Start.Add(age), Scheduled: rc.Scheduled,
-	}
-	if rc.State == queue.StateWaiting {
-		out.Doing = o.r.warm.doing(rc.Key)
+		Address: string(rc.Address), State: st.state, Site: rc.Key, Attempts: rc.Attempts,
+		Warned: rc.Warned, Next: st.next, Expires: rc.Start.Add(age), Scheduled: rc.Scheduled, Doing: st.why,
 	}
 	if rc.Last != (reply.Reply{}) {
 		out.Reply = &control.Reply{
@@ -186,8 +89,7 @@ func (o operator) Get(_ context.Context, text string) (control.Item, error) {
 	if err != nil {
 		return control.Item{}, notQueued(id, err)
 	}
-	out := o.item(&it, 0)
-	o.doing(&it, &out, make(keeping))
+	out := o.item(&it, o.r.lookOut(it), 0)
 	out.HeloName, out.Protocol, out.Session, out.EnvID = it.HeloName, it.Protocol, it.Session, it.EnvID
 	return out, nil
 }
@@ -218,7 +120,7 @@ var queueActions = map[control.Action]queue.Action{
 }
 
 func (o operator) Change(_ context.Context, c control.Change) (control.Changed, error) {
-	sel, err := selector(c.Filter, c.All)
+	sel, err := o.selector(c.Filter, c.All)
 	if err != nil {
 		return control.Changed{}, err
 	}
@@ -269,11 +171,11 @@ func (o operator) cancel(sel queue.Selector) {
 }
 
 func (o operator) Summary(_ context.Context, by control.SummaryBy, f control.Filter, limit int) (control.Summary, error) {
-	sel, err := selector(f, true)
+	sel, err := o.selector(f, true)
 	if err != nil {
 		return control.Summary{}, err
 	}
-	return summarise(o.r.queue.Summary(sel.Filter), by, limit), nil
+	return summarise(o.r.summary(sel.Filter), by, limit), nil
 }
 
 func summarise(rows []queue.KeySummary, by control.SummaryBy, limit int) control.Summary {
@@ -296,7 +198,7 @@ func summarise(rows []queue.KeySummary, by control.SummaryBy, limit int) control
 }
 
 // selector says in the queue's words what a filter means.
-func selector(f control.Filter, all bool) (queue.Selector, error) {
+func (o operator) selector(f control.Filter, all bool) (queue.Selector, error) {
 	sel := queue.Selector{All: all, Filter: queue.Filter{
 		Key:       strings.ToLower(f.Site),
 		Domain:    f.Domain,
@@ -315,30 +217,9 @@ func selector(f control.Filter, all bool) (queue.Selector, error) {
 		sel.IDs = append(sel.IDs, id)
 	}
 	if f.State != "" {
-		s, ok := queueStates[f.State]
-		if !ok {
-			return sel, control.Invalid("the states are due, waiting, active, deferred and held", "there is no state %q", f.State)
+		if !o.r.inState(&sel.Filter, f.State) {
+			return sel, control.Invalid("the states are due, waiting, active, deferred, held and ending", "there is no state %q", f.State)
 		}
-		sel.Filter.States = s
 	}
 	return sel, nil
-}
-
-var queueStates = map[control.State][]queue.State{
-	control.StateDue:      {queue.StateDue, queue.StateEnding},
-	control.StateWaiting:  {queue.StateWaiting},
-	control.StateActive:   {queue.StateActive},
-	control.StateDeferred: {queue.StateDeferred},
-	control.StateHeld:     {queue.StateHeld, queue.StateUnreadable},
-}
-
-func controlState(s queue.State) control.State {
-	for name, states := range queueStates {
-		for _, state := range states {
-			if state == s {
-				return name
-			}
-		}
-	}
-	return control.State(s.String())
 }

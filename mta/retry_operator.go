@@ -54,10 +54,8 @@ func (o operator) keysOf(sel queue.Selector) (sites map[string]int, held int) {
 			held += k.States[queue.StateHeld]
 			sites[k.Key] += k.Total - k.States[queue.StateHeld]
 		}
-		o.withDelivery(sel, sites)
 		return sites, held
 	}
-	o.withDelivery(sel, sites)
 	for _, it := range o.r.queue.Pick(sel.IDs, sel.Filter) {
 		for i := range it.Recipients {
 			if it.Recipients[i].State == queue.StateHeld {
@@ -67,29 +65,6 @@ func (o operator) keysOf(sel queue.Selector) (sites map[string]int, held int) {
 		}
 	}
 	return sites, held
-}
-
-// withDelivery adds the sites of what delivery has taken up and no site has been noted of yet, as of
-// mail that was never tried: of the first so many messages.
-func (o operator) withDelivery(sel queue.Selector, sites map[string]int) {
-	active := sel.Filter
-	if active.States == nil {
-		active.States = []queue.State{queue.StateActive}
-	}
-	items := o.r.queue.Pick(sel.IDs, active)
-	if len(sel.IDs) == 0 {
-		items, _, _ = o.r.queue.List(active, queue.Page{Limit: mostDoing})
-	}
-	for i := range items[:min(len(items), mostDoing)] {
-		where, _ := o.r.delivery.Whereabouts(items[i].ID)
-		for _, p := range where.Waiting {
-			for _, rc := range items[i].Recipients {
-				if rc.Key == "" && slices.Contains(p.Recipients, rc.Index) {
-					sites[p.Site]++
-				}
-			}
-		}
-	}
 }
 
 // obstacles names what keeps the mail for some sites, those with the most recipients first.

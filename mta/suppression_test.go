@@ -78,7 +78,7 @@ func TestT3_QueuedMailToASuppressedAddressIsBounced(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	w.send("ann@client.example", "X-Hold-For: 3600\r\n"+letter, "gone@box.example", "bob@box.example", "postmaster@box.example")
 	w.suppress("gone@box.example", "postmaster@box.example")
-	if n, err := (operator{w.Relay}).Change(context.Background(), control.Change{Action: control.Retry, All: true}); err != nil || n.Recipients != 3 {
+	if n, err := (operator{w.Relay}).Change(context.Background(), control.Change{Action: control.Retry, All: true, Scheduled: true}); err != nil || n.Recipients != 3 {
 		t.Fatalf("released %+v, %v", n, err)
 	}
 	reported, got := false, map[string]bool{}

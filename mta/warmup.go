@@ -275,7 +275,7 @@ func (w *warming) Status(ip string) (warmup.Status, bool) {
 	s, ok := w.ctl.Status(ip)
 	for i := range s.Providers {
 		p := &s.Providers[i]
-		p.Waiting = int64(w.queue.Parked(heldPrefix + ip + "/" + p.Provider))
+		p.Waiting = int64(w.queue.Parked(heldKey(ip, p.Provider)))
 	}
 	return s, ok
 }
@@ -342,6 +342,11 @@ func (w *warming) sourceOf(key string) string {
 
 // heldPrefix is what the keys begin with that mail is held under for a warm-up.
 const heldPrefix = "warmup:"
+
+// heldKey is the key of mail that is held for the warm-up of an address, to go to a provider, "" for none.
+func heldKey(ip, provider string) string {
+	return heldPrefix + ip + "/" + cmp.Or(provider, warmup.Other)
+}
 
 // heldFor gives the warm-up and the provider that mail under a key waits for, and false for a key
 // that is none of the warm-up's.

@@ -478,6 +478,23 @@ func (q *Queue) Park(id envelope.ID, recipients []int, key string) {
 	})
 }
 
+// File notes what leased recipients are about, so that filters and summaries have them under that key
+// while they are out. It is in memory only. Recipients that are not leased are left alone. It reports
+// whether an operator asked for something that comes into force when they come back.
+func (q *Queue) File(id envelope.ID, recipients []int, key string) (asked bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, r := range recipients {
+		if _, e := q.find(id, r); e != nil && e.State() == schedule.Leased {
+			if n := q.keys.Number(key); e.Key != n {
+				q.keys.Set(e, n)
+			}
+			asked = asked || e.Action() != schedule.Nothing
+		}
+	}
+	return asked
+}
+
 // Return makes leased recipients due again as if they had not been handed out.
 func (q *Queue) Return(id envelope.ID, recipients []int) {
 	now := q.seconds()

@@ -60,6 +60,8 @@ type ItemRecipient struct {
 	Via      string    // see Attempt
 	Warned   bool      // the sender was told of the delay
 	Start    time.Time // when its age began to count, see Pending.Since
+	// Ending says that it is being given up: the report to its sender is to be written, or is being.
+	Ending bool
 	// Scheduled says that it was not tried yet because it waits for the time, Next, that it was
 	// submitted for.
 	Scheduled bool
@@ -158,7 +160,7 @@ func (it Item) only(rcpts []uint16) Item {
 
 func (q *Queue) itemRecipient(c *candidateRecipient, m *envelope.Message) ItemRecipient {
 	e := &c.entry
-	r := ItemRecipient{Index: int(e.Rcpt), State: e.State(), Key: c.key, Line: c.line, Attempts: int(e.Attempts()), Warned: e.Warned()}
+	r := ItemRecipient{Index: int(e.Rcpt), State: e.State(), Key: c.key, Line: c.line, Attempts: int(e.Attempts()), Warned: e.Warned(), Ending: e.Action().Ends()}
 	if m != nil && r.Index < len(m.Recipients) {
 		r.Address = m.Recipients[r.Index].Address
 	}

@@ -36,6 +36,10 @@ type Filter struct {
 	Campaign  string
 	OlderThan time.Duration // accepted at least so long ago
 	NewerThan time.Duration // accepted at most so long ago
+	// Leased selects among those that are handed out, where States has StateActive: only their holder
+	// knows what they are doing. ending is as in ItemRecipient. It is called without any lock; nil
+	// selects all.
+	Leased func(id envelope.ID, recipient int, ending bool) bool
 }
 
 // needsEnvelope reports whether the envelope must be read to know.
@@ -147,6 +151,9 @@ func (w *walker) next() (*candidate, *envelope.Message) {
 		for len(w.batch) > 0 {
 			c := &w.batch[0]
 			w.batch = w.batch[1:]
+			if !w.holder(c) {
+				continue
+			}
 			if !w.f.needsEnvelope() {
 				return c, nil
 			}
@@ -159,6 +166,17 @@ func (w *walker) next() (*candidate, *envelope.Message) {
 		}
 		w.fill()
 	}
+}
+
+// holder leaves in the candidate what Filter.Leased selects, and reports whether there is any.
+func (w *walker) holder(c *candidate) bool {
+	if w.f.Leased != nil {
+		c.rcpts = slices.DeleteFunc(c.rcpts, func(r candidateRecipient) bool {
+			e := &r.entry
+			return e.State() == schedule.Leased && !w.f.Leased(envelope.ID(e.ID), int(e.Rcpt), e.Action().Ends())
+		})
+	}
+	return len(c.rcpts) > 0
 }
 
 // envelope reads the envelope of a candidate; nil when it can't be.

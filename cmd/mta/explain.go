@@ -190,7 +190,7 @@ func (c *cli) queued(b *strings.Builder, d *control.Destination) {
 		n    int
 		what string
 	}{
-		{q.Due, "due"}, {q.Parked, "parked for want of room"}, {q.Active, "being tried again"}, {q.Deferred, "deferred"}, {q.Held, "held"},
+		{q.Due, "due"}, {q.Parked, "waiting in the queue"}, {q.Active, "with delivery"}, {q.Deferred, "deferred"}, {q.Held, "held"},
 	} {
 		if p.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
@@ -201,7 +201,10 @@ func (c *cli) queued(b *strings.Builder, d *control.Destination) {
 	}
 	fact(b, "in queue", "%s", strings.Join(parts, ", "))
 	if q.Unsorted > 0 {
-		fact(b, "", "(and %d tried for the first time, of all destinations)", q.Unsorted)
+		fact(b, "", "(and %d not looked at yet, of all destinations)", q.Unsorted)
+	}
+	if q.Warmup > 0 {
+		fact(b, "", "(and %d held for warm-ups, of all domains of the provider)", q.Warmup)
 	}
 	warming(b, d.Sources)
 	c.lanes(b, d.Lanes)

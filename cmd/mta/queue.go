@@ -39,7 +39,7 @@ func (f *filterFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.filter.Campaign, "campaign", "", "messages of this `campaign`")
 	flags.StringVar(&f.filter.Sender, "sender", "", "messages from this `address`; <> is the null sender")
 	flags.StringVar(&f.filter.Recipient, "recipient", "", "this recipient's `address`")
-	flags.StringVar((*string)(&f.filter.State), "state", "", "recipients in this `state`: due, waiting, active, deferred or held")
+	flags.StringVar((*string)(&f.filter.State), "state", "", "recipients in this `state`: due, waiting, active, deferred, held or ending")
 	flags.Var((*ageFlag)(&f.filter.Older), "older", "received at least so long ago, as 90s, 15m, 2h30m, 3d")
 	flags.Var((*ageFlag)(&f.filter.Newer), "newer", "received less long ago than this")
 	oneOf(cmd, "state", control.States)

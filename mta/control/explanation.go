@@ -119,15 +119,17 @@ type Lane struct {
 	DrainEnds time.Time `json:"drain_ends,omitzero"`
 }
 
-// QueuedCounts are recipients in the queue. One that was never tried and never parked is not known
-// by its site yet: those are in Unsorted, for all destinations together.
+// QueuedCounts are recipients in the queue. One that nobody has looked at yet is not known by its
+// site: those are in Unsorted, for all destinations together.
 type QueuedCounts struct {
-	Parked   int `json:"parked"`
-	Active   int `json:"active"` // tried before, and being tried again
+	Parked   int `json:"parked"` // wait in the queue: for room in delivery, or for the route
+	Active   int `json:"active"` // handed to delivery: they wait there, or are on connections
 	Due      int `json:"due"`
 	Deferred int `json:"deferred"`
 	Held     int `json:"held"`
 	Unsorted int `json:"unsorted"`
+	// Warmup are held for the warm-ups of the pool's sources, for all domains of the provider together.
+	Warmup int `json:"warmup"`
 }
 
 // Ceiling is the most messages a second that the limits let through.

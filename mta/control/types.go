@@ -11,14 +11,15 @@ type State string
 // The states of a recipient in the queue.
 const (
 	StateDue      State = "due"      // to be tried as soon as there is room
-	StateWaiting  State = "waiting"  // due, but the site (or what else the reason names) has no room
-	StateActive   State = "active"   // an attempt is under way
+	StateWaiting  State = "waiting"  // due, but what the reason names is in the way
+	StateActive   State = "active"   // it is on a connection
 	StateDeferred State = "deferred" // tried, to be tried again at a set time
 	StateHeld     State = "held"     // not tried until an operator releases it
+	StateEnding   State = "ending"   // given up: the report to its sender is being written
 )
 
 // States are all of them.
-var States = []State{StateDue, StateWaiting, StateActive, StateDeferred, StateHeld}
+var States = []State{StateDue, StateWaiting, StateActive, StateDeferred, StateHeld, StateEnding}
 
 // Reply is what a remote host answered last, or what the relay says in place of an answer.
 type Reply struct {
@@ -35,14 +36,15 @@ type RecipientStatus struct {
 	State    State     `json:"state"`
 	Site     string    `json:"site,omitempty"` // what it waits for, or the site that it was tried at last
 	Attempts int       `json:"attempts"`
-	Next     time.Time `json:"next,omitzero"`    // when it is tried again; zero: as soon as there is room
+	Next     time.Time `json:"next,omitzero"`    // when it may be tried next, as far as is known; zero: not known, or under way
 	Expires  time.Time `json:"expires,omitzero"` // when it is given up; zero: not known
 	Reply    *Reply    `json:"reply,omitempty"`  // the last one; nil before the first attempt has ended
 	Warned   bool      `json:"warned,omitempty"` // the sender was told of the delay
 	// Scheduled says that it was not tried yet since it was submitted to be released at Next.
 	Scheduled bool `json:"scheduled,omitempty"`
-	// Doing is what an active one is about, and what keeps a waiting one: its site's limit, or the
-	// warm-up that it is held for. "" when that was not looked up.
+	// Doing is what an active one is about, and what keeps a waiting one: the look-up of its route, a
+	// limit or a suspension of its site, the warm-up that it is held for. "" when nothing is known, or
+	// for a recipient whose last reply says it all.
 	Doing string `json:"doing,omitempty"`
 }
 

@@ -111,7 +111,7 @@ type Entry struct {
 	ID         uint64
 	next, prev Slot   // neighbours on a list; None when on none
 	Due        uint32 // seconds since 1970; when it is, or was, to be tried
-	Key        uint32 // what it last waited for; 0 before it was routed
+	Key        uint32 // what it waits for, or last waited for; 0 before anybody has looked at it
 	dataLo     uint32
 	noteLo     uint32
 	Rcpt       uint16 // index in the message's recipients

@@ -1,0 +1,195 @@
+package mta
+
+import (
+	"slices"
+	"time"
+
+	"mta/delivery"
+	"mta/internal/envelope"
+	"mta/mta/control"
+	"mta/queue"
+)
+
+// position is where a recipient in the queue stands: the state, and what it is about in a few words.
+type position struct {
+	state control.State
+	why   string
+	next  time.Time // when it may be tried next; zero: not known, or under way
+}
+
+// lookout joins what queue, dispatcher, delivery and warm-up know of some messages. It is the one place
+// where that is done: every view of recipients has their state, reason and next try from here.
+type lookout struct {
+	r     *Relay
+	where map[envelope.ID]delivery.Whereabouts // of those that delivery has
+	lanes map[string]position                  // what keeps parked mail, by the line that it waits in
+}
+
+// askedAtOnce is how many messages delivery is asked about at once, which waits for that.
+const askedAtOnce = 200
+
+// lookOut asks delivery for the messages of a page, as far as the queue has handed them out.
+func (r *Relay) lookOut(items ...queue.Item) *lookout {
+	k := &lookout{r: r, where: make(map[envelope.ID]delivery.Whereabouts), lanes: make(map[string]position)}
+	var out []envelope.ID
+	for i := range items {
+		if slices.ContainsFunc(items[i].Recipients, func(rc queue.ItemRecipient) bool { return rc.State == queue.StateActive }) {
+			out = append(out, items[i].ID)
+		}
+	}
+	for some := range slices.Chunk(out, askedAtOnce) {
+		for id, w := range r.delivery.WhereaboutsOf(some) {
+			k.where[id] = w
+		}
+	}
+	return k
+}
+
+// of says where a recipient of a message stands.
+func (k *lookout) of(id envelope.ID, rc *queue.ItemRecipient) position {
+	switch rc.State {
+	case queue.StateHeld:
+		return position{state: control.StateHeld}
+	case queue.StateUnreadable:
+		return position{state: control.StateHeld, why: "its record on disk is damaged"}
+	case queue.StateEnding:
+		return ending
+	case queue.StateDeferred:
+		return position{state: control.StateDeferred, next: rc.Next}
+	case queue.StateWaiting:
+		return k.parked(rc)
+	case queue.StateActive:
+		return k.out(id, rc)
+	}
+	return position{state: control.StateDue, next: rc.Next}
+}
+
+var ending = position{state: control.StateEnding, why: "given up: the report to its sender is being written"}
+
+// parked is a recipient that waits in the queue, in a line.
+func (k *lookout) parked(rc *queue.ItemRecipient) position {
+	line := queue.Line(rc.Key, rc.Line)
+	s, known := k.lanes[line]
+	if known {
+		return s
+	}
+	s.state = control.StateWaiting
+	if ip, provider, held := heldFor(rc.Key); held {
+		s.why = k.r.warm.doing(rc.Key)
+		if st, ok := k.r.warm.Status(ip); ok {
+			var lack string
+			if lack, s.next = lacking(&st, provider); lack != "" {
+				s.why += ": " + lack
+			}
+		}
+	} else if rc.Line == waitsForRoute {
+		s.why = k.r.lookupOf(rc.Key)
+	} else {
+		info, _ := k.r.delivery.Site(rc.Key)
+		s.why, s.next = keptBy(rc, info.Lanes)
+	}
+	k.lanes[line] = s
+	return s
+}
+
+// keptBy is what keeps mail that waits in the queue for its site, given the lanes to the site. Those from
+// other sources have their own troubles.
+func keptBy(rc *queue.ItemRecipient, lanes []delivery.LaneInfo) (why string, until time.Time) {
+	if rc.Line != "" {
+		lanes = slices.DeleteFunc(slices.Clone(lanes), func(l delivery.LaneInfo) bool { return l.Source != sourceOfLine(rc.Line) })
+	}
+	var s site
+	if s.addLanes(lanes); s.Why == "" {
+		return "waits for room in memory for " + rc.Key, time.Time{}
+	}
+	return "waits for " + rc.Key + ": " + s.Why, s.Until
+}
+
+// out is a recipient that the queue has handed out. It is active when it is on a connection.
+func (k *lookout) out(id envelope.ID, rc *queue.ItemRecipient) position {
+	if rc.Ending {
+		return ending
+	}
+	if domain := rc.Address.Domain(); k.r.dispatcher.lookups.has(id, domain, rc.Index) {
+		return position{state: control.StateWaiting, why: k.r.lookupOf(domain)}
+	}
+	where, known := k.where[id]
+	if !known {
+		return position{state: control.StateWaiting, why: "its outcome is being written down"}
+	}
+	for _, p := range where.Waiting {
+		if slices.Contains(p.Recipients, rc.Index) {
+			why := "waits for a connection to " + p.Site
+			if p.Why != "" {
+				why += ": " + p.Why
+			}
+			return position{control.StateWaiting, why, p.Until}
+		}
+	}
+	return position{state: control.StateActive, why: inTransit(where.Carriers)}
+}
+
+// inTransit says which connection has a recipient that does not wait.
+func inTransit(carriers []delivery.Carrier) string {
+	carriers = slices.DeleteFunc(slices.Clone(carriers), func(c delivery.Carrier) bool { return c.Parts == 0 })
+	switch len(carriers) {
+	case 0:
+		return "its attempt has just ended"
+	case 1:
+		return "in transit to " + carriers[0].Host.String()
+	}
+	return "in transit, over one of several connections"
+}
+
+// inState makes a filter of the queue select by the state that of gives.
+func (r *Relay) inState(f *queue.Filter, s control.State) bool {
+	states, ok := queueStates[s]
+	if !ok {
+		return false
+	}
+	f.States = states
+	if slices.Contains(states, queue.StateActive) {
+		f.Leased = func(id envelope.ID, recipient int, ending bool) bool {
+			switch {
+			case ending:
+				return s == control.StateEnding
+			case s == control.StateEnding:
+				return false
+			}
+			return r.delivery.OnConnection(id, recipient) == (s == control.StateActive)
+		}
+	}
+	return true
+}
+
+// queueStates are the queue's states in which a recipient can be that an operator finds in a state.
+var queueStates = map[control.State][]queue.State{
+	control.StateDue:      {queue.StateDue},
+	control.StateWaiting:  {queue.StateWaiting, queue.StateActive},
+	control.StateActive:   {queue.StateActive},
+	control.StateDeferred: {queue.StateDeferred},
+	control.StateHeld:     {queue.StateHeld, queue.StateUnreadable},
+	control.StateEnding:   {queue.StateEnding, queue.StateActive},
+}
+
+// summary counts what a filter selects, by key. What waits is counted in two parts: what is in the
+// queue may be millions, and of what was handed out each one is asked for.
+func (r *Relay) summary(f queue.Filter) []queue.KeySummary {
+	if f.Leased == nil || len(f.States) == 1 {
+		return r.queue.Summary(f)
+	}
+	kept, out := f, f
+	kept.Leased = nil
+	kept.States = slices.DeleteFunc(slices.Clone(f.States), func(s queue.State) bool { return s == queue.StateActive })
+	out.States = []queue.State{queue.StateActive}
+	return queue.AddSummaries(r.queue.Summary(kept), r.queue.Summary(out))
+}
+
+// states counts the recipients in the queue by state. Queue and delivery are asked one after the other.
+func (r *Relay) states(s *queue.Stats) map[string]int64 {
+	active := min(int64(r.delivery.Counts().Carried), s.Active)
+	return map[string]int64{
+		string(control.StateDue): s.Due, string(control.StateWaiting): s.Waiting + s.Active - active, string(control.StateActive): active,
+		string(control.StateDeferred): s.Deferred, string(control.StateHeld): s.Held + s.Unreadable, string(control.StateEnding): s.Ending,
+	}
+}
