@@ -37,7 +37,6 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 	}
 	r.destinations = store
 	undo.add(func() { store.Close() })
-	r.tracer = &tracer{now: r.now, retrace: func() { r.delivery.Retrace() }}
 	pause := func(ctx context.Context) error { return r.dispatcher.pause(ctx) }
 	r.refiller = newRefiller(func(f delivery.Flow) bool { return r.dispatcher.unpark(f) }, pause)
 	r.routedMail = newRefiller(func(domain string) bool { return r.dispatcher.unparkRouted(domain) }, pause)

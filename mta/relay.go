@@ -124,6 +124,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 	}
 	r := &Relay{opts: opts, log: opts.Log, now: time.Now, started: time.Now(), servers: make(map[string]submissionServer)}
 	r.alarms.log = opts.Log
+	r.tracer = &tracer{now: r.now, retrace: func() { r.delivery.Retrace() }}
 	r.sources = newSourceWatch(func() *config.Config { return r.policy.Load().cfg }, opts.Log)
 	r.policy.Store(newPolicy(cfg))
 	r.sources.check()
@@ -280,7 +281,7 @@ func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener) (*submissi
 	made.settings.Limits.Connections = shareDescriptors(r.files, cfg).of(l)
 	sc := made.settings
 	sc.Store, sc.Ready, sc.Events, sc.Log, sc.IDs, sc.Open = r.store, r.store.Ready, listenerEvents{r.events, l.Name}, r.log.With("listener", l.Name), &r.sessions, r.inbound.of(l.Name)
-	sc.Memory = r.incoming
+	sc.Memory, sc.Watcher = r.incoming, listenerTracer{r.tracer, l.Name, l.Tenant}
 	sc.Verifier, sc.Suppressed = domainVerifier{r}, r.suppression.refuses
 	if l.TLS.Enabled() {
 		pair, err := tls.LoadX509KeyPair(l.TLS.Certificate, l.TLS.Key)

@@ -26,7 +26,8 @@ type tracer struct {
 	now      func() time.Time
 	retrace  func() // has connections ask again who watches
 	watchers atomic.Pointer[[]*watcher]
-	change   sync.Mutex // one change of watchers at a time
+	change   sync.Mutex   // one change of watchers at a time
+	clients  atomic.Int64 // of watchers, those of clients' sessions
 }
 
 // How much a watcher may be behind.
@@ -76,7 +77,11 @@ func (t *tracer) add(w *watcher) {
 	defer t.change.Unlock()
 	all := append(slices.Clone(t.all()), w)
 	t.watchers.Store(&all)
-	t.retrace()
+	if w.Clients {
+		t.clients.Add(1)
+	} else {
+		t.retrace()
+	}
 }
 
 func (t *tracer) remove(w *watcher) {
@@ -84,7 +89,11 @@ func (t *tracer) remove(w *watcher) {
 	defer t.change.Unlock()
 	all := slices.DeleteFunc(slices.Clone(t.all()), func(o *watcher) bool { return o == w })
 	t.watchers.Store(&all)
-	t.retrace()
+	if w.Clients {
+		t.clients.Add(-1)
+	} else {
+		t.retrace()
+	}
 }
 
 func (t *tracer) all() []*watcher {
@@ -99,7 +108,7 @@ func (t *tracer) watch(c delivery.Watched) *smtpclient.Trace {
 	var ws []*watcher
 	content := false
 	for _, w := range t.all() {
-		if (w.Site == "" || strings.EqualFold(w.Site, c.Site)) && (w.Source == "" || w.Source == c.Source) {
+		if !w.Clients && (w.Site == "" || strings.EqualFold(w.Site, c.Site)) && (w.Source == "" || w.Source == c.Source) {
 			ws = append(ws, w)
 			content = content || w.Content
 		}

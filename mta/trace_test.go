@@ -246,3 +246,32 @@ func BenchmarkNobodyWatches(b *testing.B) {
 		}
 	}
 }
+
+// TestTraceOfClients shows sessions of clients, those that are open already too, by listener and
+// address, and to nobody else.
+func TestTraceOfClients(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `
+		defaults { smtp_port = PORT }
+		listener "other" { address = "127.0.0.1:0" }`)
+	hosts := w.watch(control.TraceQuery{})
+	other := w.watch(control.TraceQuery{Clients: true, Listener: "other"})
+	far := w.watch(control.TraceQuery{Clients: true, Client: netip.MustParsePrefix("192.0.2.0/24")})
+	near := w.watch(control.TraceQuery{Clients: true, Client: netip.MustParsePrefix("127.0.0.0/8")})
+	w.send("ann@client.example", letter, "bob@box.example")
+	lines := near.until("closing connection")
+	if l := lines[0]; l.Listener != "smtp" || !strings.HasPrefix(l.Client, "127.0.0.1:") || l.Session == "" || l.Host != "" || l.Direction != ">" {
+		t.Errorf("first line %+v", l)
+	}
+	text := said(lines)
+	if !strings.Contains(text, "RCPT TO:<bob@box.example>") || !strings.Contains(text, "octets of content") || strings.Contains(text, "Subject") {
+		t.Errorf("shown\n%s", text)
+	}
+	for _, l := range hosts.until("MAIL FROM:<ann@client.example>") {
+		if l.Client != "" {
+			t.Errorf("who watches hosts sees a client: %+v", l)
+		}
+	}
+	if n := len(other.lines) + len(far.lines); n != 0 {
+		t.Errorf("%d lines of a session that was not asked for", n)
+	}
+}

@@ -82,6 +82,8 @@ type Config struct {
 	// content comes. Nil: it always would.
 	Ready  func(size int64) error
 	Events Events // may be nil
+	// Watcher is told what is said. May be nil.
+	Watcher Watcher
 	// Admit is asked at MAIL; a reply refuses the message. It may hold the session for a short
 	// while, until ctx ends. Nil admits all.
 	Admit func(ctx context.Context, r AdmitRequest) *reply.Reply

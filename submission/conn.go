@@ -339,6 +339,7 @@ func (c *conn) greet() {
 // put collects a line of a reply. It is written before the next read that has to wait, before
 // a commit, or when the buffer is full.
 func (c *conn) put(line []byte) {
+	c.said(false, line)
 	if len(c.out)+len(line) > smallBuffer && c.flush() != nil {
 		return
 	}

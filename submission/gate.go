@@ -25,6 +25,7 @@ func (c *conn) gate(line []byte) {
 	text, ended := cutLineEnd(line)
 	verb, arg, ok := cutVerb(text)
 	c.command.verb = verb
+	c.said(true, line)
 	switch {
 	case !ok && c.helo == "":
 		// What is not SMTP from the start, a browser's POST for one, must not get to a line that

@@ -24,6 +24,7 @@ type client struct {
 
 	began    time.Time
 	stranger bool // counted as one that may not relay
+	secret   bool // the last command was AUTH
 	proved   bool // has had a recipient accepted
 
 	errors   int // 5xx replies since the last accepted message

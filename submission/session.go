@@ -136,6 +136,7 @@ func (c *conn) takeData() error {
 		}
 		in.write(run)
 	}
+	c.saidContent(in.size)
 	return in.finish()
 }
 

@@ -23,6 +23,9 @@ of their connections, what belongs to no transaction is not shown. All that is g
 must fit. Commands are shown when they are put into the flight, a moment before they
 are sent.
 
+--clients shows sessions of clients instead, --listener and --client those of one
+listener, or from one address or network; the content of messages is left out there.
+
 Credentials are never shown, and what messages say with --content only; the relay's log
 says who asked for it. Whoever can't keep up loses lines and is told how many: mail
 never waits.`
@@ -31,6 +34,7 @@ func newTrace(c *cli) *cobra.Command {
 	var (
 		q      control.TraceQuery
 		asJSON bool
+		client string
 	)
 	cmd := &cobra.Command{
 		Use:   "trace",
@@ -38,9 +42,13 @@ func newTrace(c *cli) *cobra.Command {
 		Long:  traceHelp,
 		Example: `  mta trace --site mx.example.com
   mta trace --recipient @example.com --content
-  mta trace --tenant acme --json`,
+  mta trace --tenant acme --json
+  mta trace --client 192.0.2.0/24`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := clientTrace(cmd, &q, client); err != nil {
+				return err
+			}
 			return c.trace(cmd.Context(), q, asJSON)
 		},
 	}
@@ -49,9 +57,32 @@ func newTrace(c *cli) *cobra.Command {
 	flags.StringVar(&q.Source, "source", "", "connections from this `source`")
 	flags.StringVar(&q.Tenant, "tenant", "", "messages of this `tenant`")
 	flags.StringVar(&q.Recipient, "recipient", "", "transactions with this recipient's `address`, or one at @domain")
+	flags.BoolVar(&q.Clients, "clients", false, "sessions of clients in place of connections to hosts")
+	flags.StringVar(&q.Listener, "listener", "", "sessions of clients of this `listener`")
+	flags.StringVar(&client, "client", "", "sessions of clients from this `address` or network")
 	flags.BoolVar(&q.Content, "content", false, "show what messages say")
 	flags.BoolVar(&asJSON, "json", false, "print a line of JSON for each line")
 	return cmd
+}
+
+// clientTrace reads the flags that ask for sessions of clients.
+func clientTrace(cmd *cobra.Command, q *control.TraceQuery, client string) error {
+	if client != "" {
+		var err error
+		if q.Client, err = control.ParseNetwork(client); err != nil {
+			return usagef("--client: %v", err)
+		}
+	}
+	q.Clients = q.Clients || q.Listener != "" || client != ""
+	if !q.Clients {
+		return nil
+	}
+	for _, name := range []string{"site", "source", "recipient", "content"} {
+		if cmd.Flags().Changed(name) {
+			return usagef("--%s is for connections to hosts, and doesn't go with --clients, --listener and --client", name)
+		}
+	}
+	return nil
 }
 
 func (c *cli) trace(ctx context.Context, q control.TraceQuery, asJSON bool) error {
@@ -97,7 +128,11 @@ func (p *tracePrinter) print(l control.TraceLine) error {
 	}
 	if l.Session != p.last {
 		p.last = l.Session
-		fmt.Fprintf(&b, "--- session %s: %s from source %s, site %s\n", l.Session, l.Host, l.Source, l.Site)
+		if l.Client != "" {
+			fmt.Fprintf(&b, "--- session %s: client %s at listener %s\n", l.Session, l.Client, l.Listener)
+		} else {
+			fmt.Fprintf(&b, "--- session %s: %s from source %s, site %s\n", l.Session, l.Host, l.Source, l.Site)
+		}
 	}
 	begin := fmt.Sprintf("%s %s %s ", l.Time.Local().Format("15:04:05.000"), tail(l.Session, 4), l.Direction)
 	if !l.Content {

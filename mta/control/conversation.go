@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"time"
 )
@@ -27,6 +28,12 @@ type TraceQuery struct {
 	Tenant    string // of the message
 	Recipient string // one of the transaction's: an address, or "@domain"
 	Content   bool   // show what messages say
+
+	// Clients asks for sessions of clients in place of connections to hosts. Of what is above only
+	// Tenant counts then.
+	Clients  bool
+	Listener string
+	Client   netip.Prefix // the network that clients are in; zero: any
 }
 
 // TraceLine is one line of a conversation, or a piece of a message.
@@ -36,9 +43,11 @@ type TraceLine struct {
 	Host      string    `json:"host,omitempty"`    // "mx.example[192.0.2.1]:25"
 	Site      string    `json:"site,omitempty"`
 	Source    string    `json:"source,omitempty"`
-	Message   string    `json:"message,omitempty"` // id, when the line belongs to a transaction
+	Client    string    `json:"client,omitempty"`   // whose session, as "192.0.2.1:40000"; then there are no host, site and source
+	Listener  string    `json:"listener,omitempty"` // that the client came to
+	Message   string    `json:"message,omitempty"`  // id, when the line belongs to a transaction
 	Tenant    string    `json:"tenant,omitempty"`
-	Direction string    `json:"direction,omitempty"` // ">" to the host, "<" from it
+	Direction string    `json:"direction,omitempty"` // ">" what this relay says, "<" what the other side does
 	Text      string    `json:"text,omitempty"`      // credentials are masked; what is no UTF-8 is replaced
 	Content   bool      `json:"content,omitempty"`   // Text is a piece of the message, line ends included
 	Lost      int       `json:"lost,omitempty"`      // so many lines before this one were left out
@@ -48,14 +57,15 @@ type TraceLine struct {
 const maxTraceLine = 4 << 20
 
 func (s *Server) trace(w http.ResponseWriter, r *http.Request, q *query) error {
-	t := TraceQuery{Site: q.str("site"), Source: q.str("source"), Tenant: q.str("tenant"), Recipient: q.str("recipient"), Content: q.flag("content")}
+	t := TraceQuery{Site: q.str("site"), Source: q.str("source"), Tenant: q.str("tenant"), Recipient: q.str("recipient"), Content: q.flag("content"),
+		Clients: q.flag("clients"), Listener: q.str("listener"), Client: q.network("client")}
 	if q.err != nil {
 		return q.err
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(s.streams, cancel)()
-	s.config.Events.Info("operator watches conversations", "site", t.Site, "source", t.Source, "tenant", t.Tenant, "recipient", t.Recipient, "content", t.Content)
+	s.config.Events.Info("operator watches conversations", "site", t.Site, "source", t.Source, "tenant", t.Tenant, "recipient", t.Recipient, "content", t.Content, "clients", t.Clients, "listener", t.Listener, "client", q.str("client"))
 	out := &recordWriter{w: w}
 	err := s.config.Tracer.Trace(ctx, t, func(l TraceLine) error {
 		text, err := json.Marshal(l)
@@ -81,6 +91,11 @@ func (c *Client) Trace(ctx context.Context, q TraceQuery, begun func(), each fun
 	setText(v, "tenant", q.Tenant)
 	setText(v, "recipient", q.Recipient)
 	setFlag(v, "content", q.Content)
+	setFlag(v, "clients", q.Clients)
+	setText(v, "listener", q.Listener)
+	if q.Client.IsValid() {
+		setText(v, "client", q.Client.String())
+	}
 	body, err := c.do(ctx, "GET", "/v1/trace", v, nil)
 	if err != nil {
 		return err

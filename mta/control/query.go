@@ -1,7 +1,9 @@
 package control
 
 import (
+	"fmt"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -87,6 +89,31 @@ func (q *query) time(name string) time.Time {
 		q.fail(Invalid("", "%s: want a time as 2026-01-02T15:04:05Z, not %q", name, s))
 	}
 	return t
+}
+
+// network reads "192.0.2.0/24", or an address, which is a network of one.
+func (q *query) network(name string) netip.Prefix {
+	s := q.values.Get(name)
+	if s == "" {
+		return netip.Prefix{}
+	}
+	p, err := ParseNetwork(s)
+	if err != nil {
+		q.fail(Invalid("", "%s: %v", name, err))
+	}
+	return p
+}
+
+// ParseNetwork reads "192.0.2.0/24", or an address, which is a network of one.
+func ParseNetwork(s string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(s); err == nil {
+		return netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		return p, fmt.Errorf("want an address or a network as 192.0.2.0/24, not %q", s)
+	}
+	return p.Masked(), nil
 }
 
 func (q *query) flag(name string) bool {

@@ -1,0 +1,44 @@
+package mta
+
+import (
+	"strings"
+
+	"mta/delivery/smtpclient"
+	"mta/mta/control"
+	"mta/submission"
+)
+
+// listenerTracer lets operators watch the sessions of a listener's clients.
+type listenerTracer struct {
+	*tracer
+	listener, tenant string
+}
+
+// Watched reports whether anybody watches clients.
+func (t listenerTracer) Watched() bool { return t.clients.Load() > 0 }
+
+// Said hands a line to those who watch this client.
+func (t listenerTracer) Said(s submission.Line) {
+	var l control.TraceLine
+	for _, w := range t.all() {
+		if !w.wantsClient(t.listener, t.tenant, s) {
+			continue
+		}
+		if l.Time.IsZero() {
+			l = control.TraceLine{
+				Time: t.now(), Session: s.Session, Client: s.Peer.String(), Listener: t.listener, Tenant: t.tenant,
+				Direction: smtpclient.ToHost.String(), Text: strings.ToValidUTF8(string(s.Text), "\uFFFD"),
+			}
+			if s.FromClient {
+				l.Direction = smtpclient.FromHost.String()
+			}
+		}
+		w.take(l)
+	}
+}
+
+// wantsClient reports whether a client's session is watched.
+func (w *watcher) wantsClient(listener, tenant string, s submission.Line) bool {
+	return w.Clients && (w.Listener == "" || w.Listener == listener) && (w.Tenant == "" || w.Tenant == tenant) &&
+		(!w.Client.IsValid() || w.Client.Contains(s.Peer.Addr()))
+}
