@@ -130,6 +130,7 @@ func launchRelay(t *testing.T, r *relay) *process {
 // battlefield is the far side, and the account of what was accepted.
 type battlefield struct {
 	dns, port string
+	zone      *dnsserver.Zone
 	relay     *relay
 	ends      []time.Time    // when it was ended in a way that excuses second copies
 	taken     *sink.Recorder // what the destinations took
@@ -170,7 +171,8 @@ func newBattlefield(t *testing.T) *battlefield {
 		go server.Serve(l)
 		t.Cleanup(server.Close)
 	}
-	d := dnsserver.New(dnsserver.MustZone(zone.String()))
+	b.zone = dnsserver.MustZone(zone.String())
+	d := dnsserver.New(b.zone)
 	addr, err := d.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
