@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"slices"
+	"strconv"
+	"strings"
 
 	"mta/mta/control"
 	"mta/queue"
@@ -13,33 +16,31 @@ import (
 // sitesBySize is Sites in the order of their queues. The cursor is the size and the name of the last
 // site before: sizes change between pages, and a site may be seen twice or be missed.
 func (d destinations) sitesBySize(ctx context.Context, f control.SiteFilter, after string, limit int) (l control.SiteList, _ error) {
-	size, name := -1, ""
+	from := sizedSite{size: -1}
 	if after != "" {
-		if _, err := fmt.Sscanf(after, "%d %s", &size, &name); err != nil {
+		size, name, _ := strings.Cut(after, " ")
+		n, err := strconv.Atoi(size)
+		if from = (sizedSite{name, n}); err != nil {
 			return l, control.Invalid("give --after what the page before ended with", "cursor %q is none", after)
 		}
 	}
 	queued, now := d.queuedByKey(), d.r.now()
-	for _, s := range d.sizes(f.Names, queued) {
-		if after != "" && (s.size > size || s.size == size && s.name <= name) {
-			continue
-		}
+	var last sizedSite // of those that are listed
+	for s := range d.bySize(f.Names, queued, from) {
 		if err := ctx.Err(); err != nil {
 			return l, err
 		}
 		info, _ := d.r.delivery.Site(s.name)
 		info.Name = s.name
 		site := d.shown(&info, queued[s.name], now)
-		site.Queued = s.size // which its place goes by
 		if !site.fits(&f) {
 			continue
 		}
 		if len(l.Sites) == limit {
-			last := &l.Sites[limit-1]
-			l.Next = fmt.Sprintf("%d %s", last.Queued, last.Name)
+			l.Next = fmt.Sprintf("%d %s", last.size, last.name)
 			break
 		}
-		l.Sites = append(l.Sites, site.Site)
+		l.Sites, last = append(l.Sites, site.Site), s
 	}
 	return l, nil
 }
@@ -50,14 +51,44 @@ type sizedSite struct {
 	size int // recipients in the queue
 }
 
-// sizes gives all sites of some names, the longest queue first.
-func (d destinations) sizes(names []string, queued map[string]*queue.KeySummary) []sizedSite {
+// behind reports whether s comes after another in a listing; all come after a size of -1.
+func (s sizedSite) behind(o sizedSite) bool {
+	return o.size < 0 || s.size < o.size || s.size == o.size && s.name > o.name
+}
+
+// bySize gives the sites behind one, the longest queue first. Those with mail are sorted; the others
+// follow by name, and are asked for as they are wanted.
+func (d destinations) bySize(names []string, queued map[string]*queue.KeySummary, from sizedSite) iter.Seq[sizedSite] {
+	sized := withMail(names, queued)
+	return func(yield func(sizedSite) bool) {
+		for _, s := range sized {
+			if s.behind(from) && !yield(s) {
+				return
+			}
+		}
+		shown := make(map[string]bool, len(sized))
+		for _, s := range sized {
+			shown[s.name] = true
+		}
+		if from.size != 0 {
+			from.name = ""
+		}
+		for s := range knownSites(d.r.delivery, names, from.name) {
+			if !shown[s.Name] && !yield(sizedSite{name: s.Name}) {
+				return
+			}
+		}
+	}
+}
+
+// withMail gives the sites of some names that have mail in the queue, the longest queue first. Mail that
+// waits for no site yet has no name.
+func withMail(names []string, queued map[string]*queue.KeySummary) []sizedSite {
 	var list []sizedSite
-	for s := range withQueued(knownSites(d.r.delivery, names, ""), waitingKeys(queued, names, "")) {
-		x := site{}
-		x.addLanes(s.Lanes)
-		x.addQueued(queued[s.Name])
-		list = append(list, sizedSite{s.Name, x.Queued})
+	for name, k := range queued {
+		if name != "" && k.Total > 0 && control.Names(names, name) {
+			list = append(list, sizedSite{name, k.Total})
+		}
 	}
 	slices.SortFunc(list, func(a, b sizedSite) int {
 		return cmp.Or(cmp.Compare(b.size, a.size), cmp.Compare(a.name, b.name))
