@@ -173,7 +173,7 @@ func (s *Scheduler) expire(l *lane, now time.Time) {
 		if what == "" {
 			what = "a connection"
 		}
-		s.fail(p, Result{Reply: reply.Local(451, reply.Enhanced{4, 4, 7}, "route", "the message became too old while it waited here: %s", what)})
+		s.fail(p, Result{Reply: reply.Local(451, reply.Enhanced{4, 4, 7}, "route", "the message expired while it waited: %s", what)})
 	}
 }
 

@@ -137,7 +137,7 @@ type part struct {
 // turns of all of them.
 func (p *part) mayBegin() bool { return p.work.MayBegin == nil || p.work.MayBegin() }
 
-var takenBack = reply.Local(451, reply.Enhanced{4, 3, 0}, "route", "taken back before it was sent")
+var takenBack = reply.Local(451, reply.Enhanced{4, 3, 0}, "route", "returned to the queue before it was sent")
 
 // message is what the parts of one message share, in whatever lane they are: Finch's concurrency.
 type message struct {

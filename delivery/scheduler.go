@@ -433,7 +433,7 @@ func (s *Scheduler) Reload(stays func(*Job) bool) {
 		}
 		if stays != nil {
 			for _, p := range l.waiting.removeIf(func(p *part) bool { return !stays(p.work.Job) }) {
-				s.fail(p, Result{Reply: reply.Local(451, reply.Enhanced{4, 3, 5}, "route", "mail of this tenant takes source %q no longer", l.laneKey.source), Withdrawn: true})
+				s.fail(p, Result{Reply: reply.Local(451, reply.Enhanced{4, 3, 5}, "route", "source %q is no longer used for mail of this tenant", l.laneKey.source), Withdrawn: true})
 			}
 		}
 		r := l.route
@@ -465,7 +465,7 @@ func (s *Scheduler) Cancel(id envelope.ID) int {
 	return n
 }
 
-var cancelled = reply.Local(451, reply.Enhanced{4, 3, 0}, "route", "taken back by the operator")
+var cancelled = reply.Local(451, reply.Enhanced{4, 3, 0}, "route", "cancelled by the operator")
 
 // Counts gives the counters and how much is under way.
 func (s *Scheduler) Counts() Counts {

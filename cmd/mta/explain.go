@@ -213,8 +213,8 @@ func (c *cli) queued(b *strings.Builder, d *control.Destination) {
 // picture draws the way from the sources to the hosts.
 //
 //	out1 198.51.100.1 ──┐
-//	out2 198.51.100.2 ──┴─ 10 connections, 12 earned ─┬─ 1 mx1.example [192.0.2.1:25] active, 10 connections
-//	                                                  └─ 2 mx2.example [192.0.2.2:25] unused
+//	out2 198.51.100.2 ──┴─ 10 of 12 connections ─┬─ 1 mx1.example [192.0.2.1:25] active, 10 connections
+//	                                             └─ 2 mx2.example [192.0.2.2:25] unused
 func (c *cli) picture(b *strings.Builder, d *control.Destination) {
 	sources, more := firstOf(d.Sources, mostSources)
 	var left, right []string
@@ -238,7 +238,7 @@ func (c *cli) picture(b *strings.Builder, d *control.Destination) {
 	if len(left) == 0 {
 		left = []string{"no source"}
 	}
-	middle := fmt.Sprintf("%s, %d earned ─", plural(d.Connections, "connection"), d.SlowStart)
+	middle := fmt.Sprintf("%d of %s ─", d.Connections, plural(d.SlowStart, "connection"))
 	width := 0
 	for _, s := range left {
 		width = max(width, columns(s))

@@ -14,7 +14,7 @@ import (
 // our trouble and not the message's, so it is temporary.
 func (h *handshake) authenticate() error {
 	if h.tls == nil {
-		return &Error{Reply: reply.Local(454, reply.Enhanced{4, 7, 11}, "AUTH", "credentials are set and the connection is in clear text: they are not sent")}
+		return &Error{Reply: reply.Local(454, reply.Enhanced{4, 7, 11}, "AUTH", "credentials are configured and the connection is not encrypted, so they were not sent")}
 	}
 	client := h.mechanism()
 	if client == nil {

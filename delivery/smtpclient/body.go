@@ -79,7 +79,7 @@ func (c *Conn) cut(t *Transaction, err error) {
 	c.mu.Lock()
 	t.verdict = verdict
 	c.mu.Unlock()
-	c.stop(&Error{Reply: reply.Local(421, reply.Enhanced{4, 3, 0}, "content", "connection cut: the content could not be sent to its end"), Err: err})
+	c.stop(&Error{Reply: reply.Local(421, reply.Enhanced{4, 3, 0}, "content", "connection closed: the content could not be sent in full"), Err: err})
 	_ = c.raw.Close()
 }
 

@@ -83,7 +83,7 @@ func (c *Conn) Send(t *Transaction) bool {
 // Recall takes back what has not begun: it is settled as Untried, from within this call.
 func (c *Conn) Recall() { c.recall(takenBack) }
 
-var takenBack = reply.Local(421, reply.Enhanced{4, 4, 2}, "", "taken back before it was sent")
+var takenBack = reply.Local(421, reply.Enhanced{4, 4, 2}, "", "returned to the queue before it was sent")
 
 func (c *Conn) recall(why reply.Reply) {
 	c.mu.Lock()

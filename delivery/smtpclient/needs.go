@@ -49,7 +49,7 @@ func (c *Conn) prepare(t *Transaction) bool {
 }
 
 // withdrawn stands for a reply to what the caller took back.
-var withdrawn = reply.Local(451, reply.Enhanced{4, 3, 0}, "MAIL", "taken back before it was sent")
+var withdrawn = reply.Local(451, reply.Enhanced{4, 3, 0}, "MAIL", "returned to the queue before it was sent")
 
 // refuse is a final answer that this relay gives in the host's place.
 func refuse(code int, enhanced reply.Enhanced, command, format string, args ...any) *Result {
