@@ -222,6 +222,16 @@ func (a *accountant) removed(it queue.Item) {
 	}
 }
 
+// unreadable writes down that a message in the queue can't be read: not even its sender is known.
+func (a *accountant) unreadable(id envelope.ID, _ int, err error) {
+	if a.log == nil {
+		return
+	}
+	rec := a.record(accounting.Damage, &envelope.Message{ID: id}, a.now())
+	rec.Response = reply.Local(451, reply.Enhanced{4, 3, 0}, "queue", "the envelope of the message was damaged on this relay's disk: %v", err)
+	a.log.Add(&rec)
+}
+
 func (a *accountant) record(kind accounting.Type, m *envelope.Message, t time.Time) accounting.Record {
 	return accounting.Record{
 		Type: kind, ID: m.ID, Sender: m.Sender, Size: m.Size, Time: t, Created: m.Received,

@@ -24,6 +24,7 @@ const (
 	alarmSources  = "sources"       // a source can't send: this machine does not have its address
 	alarmRecords  = "accounting"    // accounting records can't be written
 	alarmDNS      = "dns"           // name servers answer nothing
+	alarmDamage   = "damage"        // octets of the queue are not what was written
 	alarmWarmup   = "warmup"        // the ledger of a warm-up is no help: its source sends nothing
 	alarmMaildrop = "maildrop"      // mail that sendmail left can't be picked up
 
@@ -35,11 +36,14 @@ const (
 	quietTime     = 30 * time.Minute
 	worthCounting = 100 // deliveries in an hour below which traffic is too little to compare
 
+	// damageShown is how long the alarm is on after the last damage was found.
+	damageShown = 24 * time.Hour
+
 	// storageLook is how often the queue is asked whether it takes mail, which costs microseconds.
 	storageLook = time.Second
 )
 
-var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources, alarmRecords, alarmDNS, alarmWarmup, alarmMaildrop}
+var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources, alarmRecords, alarmDNS, alarmDamage, alarmWarmup, alarmMaildrop}
 
 // watch is what the alarms of queue, traffic and sources are judged by; it is fed once a minute.
 type watch struct {
@@ -53,6 +57,9 @@ type watch struct {
 	answered uint64    // look-ups, when there was an answer last
 	failed   uint64    // the failures until then
 	heard    time.Time // when that was seen, or the count begun anew
+
+	damaged int64     // places of the queue that could not be read
+	spoiled time.Time // when the last of them was found
 }
 
 // step judges by the state of the queue now, and by the sources that are missing. It gives the alarms
@@ -70,6 +77,12 @@ func (w *watch) step(now time.Time, s *queue.Stats, missing []string) map[string
 	}
 	if reason := w.traffic(now, s.Delivered); reason != "" {
 		on[alarmSilent] = reason
+	}
+	if s.DamagedRecords > w.damaged {
+		w.damaged, w.spoiled = s.DamagedRecords, now
+	}
+	if w.damaged > 0 && now.Sub(w.spoiled) < damageShown {
+		on[alarmDamage] = fmt.Sprintf("%d places of the queue's files are not what was written: the disk, or its memory, is failing; the log says DAMAGE with file and message, 'mta queue fsck' reads all", w.damaged)
 	}
 	if len(missing) > 0 {
 		on[alarmSources] = fmt.Sprintf("this machine does not have the address of %s: their mail takes others of the pool, or waits", strings.Join(missing, ", "))

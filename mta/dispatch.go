@@ -158,6 +158,8 @@ func (d *dispatcher) handle(l *queue.Lease) {
 		d.bounceForOperator(l)
 	case queue.DelayWarning:
 		d.warn(l)
+	case queue.Damaged:
+		d.bounceDamaged(l)
 	}
 }
 

@@ -283,6 +283,13 @@ func (d *dispatcher) bounceForOperator(l *queue.Lease) {
 	}), queue.Bounced, eventAdminBounce)
 }
 
+// bounceDamaged settles what this relay's disk has spoiled: there is nothing left that could be sent.
+func (d *dispatcher) bounceDamaged(l *queue.Lease) {
+	d.settleFailed(&outcomes{message: l.Message, key: l.Recipients[0].Key}, asFailed(l.Recipients, func(reply.Reply) reply.Reply {
+		return reply.Local(554, reply.Enhanced{5, 3, 0}, "queue", "the content of the message was damaged on this relay's disk: please send it again")
+	}), queue.Bounced, eventBounce)
+}
+
 func asFailed(recipients []queue.Pending, why func(last reply.Reply) reply.Reply) []attempt {
 	as := make([]attempt, len(recipients))
 	for i, p := range recipients {

@@ -220,6 +220,8 @@ func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
 		MaxAge:      r.maxAge,
 		DelayAfter:  cfg.Defaults.Traffic.DelayWarning,
 		OnRemoved:   r.events.removed,
+
+		OnUnreadable: r.events.unreadable,
 	})
 	if err != nil {
 		return err

@@ -41,6 +41,10 @@ func (w *reportWriter) write(n notification) error {
 // commit puts the report into the queue. content is the original's, nil when it can't be read.
 func (w *reportWriter) commit(n notification, attempts []attempt, content io.Reader) error {
 	built, err := w.build(n, attempts, content)
+	if err != nil && content != nil {
+		w.log.Error("report about a message can't be made with its content, and is made without", "message", n.message.ID, "error", err)
+		built, err = w.build(n, attempts, nil)
+	}
 	if err != nil {
 		return fmt.Errorf("report to the sender: %w", err)
 	}

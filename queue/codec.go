@@ -22,20 +22,23 @@ const (
 	kindChanged                          // recipients that an operator, or a warning, marked
 	kindMoved                            // a message that compaction carried on, with all its states
 	kindBuried                           // places in another segment whose messages are settled
+	kindSynced                           // all before it in the segment had been synced when it was written
 )
 
 var kindNames = map[journal.Kind]string{
 	kindOpened: "opened", kindAccepted: "accepted", kindSettled: "settled", kindDeferred: "deferred",
-	kindChanged: "changed", kindMoved: "moved", kindBuried: "buried",
+	kindChanged: "changed", kindMoved: "moved", kindBuried: "buried", kindSynced: "synced",
 }
 
 // Every payload begins with the version of its form. Older ones down to oldestVersion are read; one that
 // is not known ends the start.
 //
 //	3  deferred, changed and moved records have the time at which they were written, opened ones marks
+//	4  accepted and moved records have their id and sums of their own before the content; synced records
 const (
 	oldestVersion = 2
-	codecVersion  = 3
+	ownSums       = 4
+	codecVersion  = 4
 )
 
 // maxRecipients is how many recipients a message can have.
@@ -304,6 +307,7 @@ const maxTimes = 5 + 3*10
 // prelude begins the payload of accepted and moved records. Envelope and states follow it, and
 // then the content, unless that has its own file.
 type prelude struct {
+	form     uint8  // the version
 	rcpts    uint16 // how many the envelope has
 	envLen   uint32
 	envCRC   uint32 // so that the envelope can be read without the content
@@ -311,13 +315,25 @@ type prelude struct {
 	large    uint64 // number of the content's own file, 0 when it is in the record
 	bodyLen  int64
 	bodyCRC  uint32 // of the content in its own file; the record's sum covers it otherwise
+	stateCRC uint32 // of the states
+	id       uint64 // of the message, since the record's header may be what is broken
 }
 
-const preludeSize = 36
+// The size of a prelude; that of older versions ends before stateCRC.
+const preludeSize, oldPreludeSize = 52, 36
 
+func (p *prelude) size() int {
+	if p.form < ownSums {
+		return oldPreludeSize
+	}
+	return preludeSize
+}
+
+// put writes all but the id, which sign adds.
 func (p *prelude) put(b []byte) {
 	le := binary.LittleEndian
 	b[0], b[1] = codecVersion, 0
+	le.PutUint32(b[36:], p.stateCRC)
 	le.PutUint16(b[2:], p.rcpts)
 	le.PutUint32(b[4:], p.envLen)
 	le.PutUint32(b[8:], p.envCRC)
@@ -327,8 +343,20 @@ func (p *prelude) put(b []byte) {
 	le.PutUint32(b[32:], p.bodyCRC)
 }
 
+// sign completes a prelude: with the id, and the sum of all that is in it.
+func sign(b []byte, id uint64) {
+	le := binary.LittleEndian
+	le.PutUint64(b[40:], id)
+	le.PutUint32(b[48:], journal.Checksum(0, b[:48]))
+}
+
+// signed reports whether a prelude's own sum, which b begins with, is right.
+func (p *prelude) signed(b []byte) bool {
+	return p.form >= ownSums && journal.Checksum(0, b[:48]) == binary.LittleEndian.Uint32(b[48:])
+}
+
 func parsePrelude(b []byte) (prelude, error) {
-	if len(b) < preludeSize {
+	if len(b) < oldPreludeSize || b[0] >= ownSums && len(b) < preludeSize {
 		return prelude{}, errShort
 	}
 	if err := checkVersion(b[0]); err != nil {
@@ -336,11 +364,14 @@ func parsePrelude(b []byte) (prelude, error) {
 	}
 	le := binary.LittleEndian
 	p := prelude{
-		rcpts: le.Uint16(b[2:]), envLen: le.Uint32(b[4:]), envCRC: le.Uint32(b[8:]), stateLen: le.Uint32(b[12:]),
+		form: b[0], rcpts: le.Uint16(b[2:]), envLen: le.Uint32(b[4:]), envCRC: le.Uint32(b[8:]), stateLen: le.Uint32(b[12:]),
 		large: le.Uint64(b[16:]), bodyLen: int64(le.Uint64(b[24:])), bodyCRC: le.Uint32(b[32:]),
 	}
 	if p.bodyLen < 0 {
 		return prelude{}, errShort
+	}
+	if p.form >= ownSums {
+		p.stateCRC, p.id = le.Uint32(b[36:]), le.Uint64(b[40:])
 	}
 	return p, nil
 }
@@ -357,7 +388,7 @@ func parseContent(payload []byte) (content, error) {
 		return content{}, err
 	}
 	c := content{prelude: p}
-	rest := payload[preludeSize:]
+	rest := payload[p.size():]
 	if uint64(len(rest)) < uint64(p.envLen)+uint64(p.stateLen) {
 		return content{}, errShort
 	}

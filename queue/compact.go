@@ -297,18 +297,19 @@ func (c *compaction) noteMove(id uint64, loc schedule.Loc, body *content, rcpts 
 	if len(states) == 0 {
 		return true
 	}
-	q.w.note(kindMoved, id, c.v, 0, func(b []byte) []byte { return appendMoved(b, body, q.passed(), states) })
+	q.w.note(kindMoved, id, c.v, 0, func(b []byte) []byte { return appendMoved(b, id, body, q.passed(), states) })
 	return true
 }
 
 // appendMoved makes the payload of a moved record.
-func appendMoved(b []byte, c *content, at uint32, states []recipientState) []byte {
+func appendMoved(b []byte, id uint64, c *content, at uint32, states []recipientState) []byte {
 	encoded := appendStates(nil, at, states)
 	p := c.prelude
-	p.stateLen = uint32(len(encoded))
+	p.form, p.stateLen, p.stateCRC = codecVersion, uint32(len(encoded)), journal.Checksum(0, encoded)
 	start := len(b)
 	b = append(b, make([]byte, preludeSize)...)
 	p.put(b[start:])
+	sign(b[start:], id)
 	return append(append(append(b, c.env...), encoded...), c.body...)
 }
 

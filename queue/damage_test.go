@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand"
 	"slices"
@@ -111,7 +110,7 @@ func flippedBit(t *testing.T, indexed bool) {
 	}
 	flip(t, fs, base+segmentSuffix, victim.offset()+journal.HeaderSize+preludeSize+3)
 	report, err := Fsck("/q", fs, nil)
-	if err != nil || len(report.Damage) != 1 || report.Damage[0].Offset != victim.offset() || report.Messages != 59 {
+	if err != nil || len(report.Damage) != 1 || report.Damage[0].Offset != victim.offset() || report.Messages != 60 {
 		t.Fatalf("fsck: %v, %d messages, damage %+v", err, report.Messages, report.Damage)
 	}
 	book := &logBook{}
@@ -138,17 +137,16 @@ func flippedBit(t *testing.T, indexed bool) {
 	if !strings.Contains(book.String(), "DAMAGE") || !strings.Contains(book.String(), want) {
 		t.Fatalf("the log does not tell of %q:\n%s", want, book)
 	}
-	if indexed { // the index still knows of the message: it stays in the queue, and is told of
-		if s.Unreadable != 1 {
-			t.Fatalf("%+v", s)
-		}
-		it, err := q.Get(envelope.ID(victim.id))
-		if err != nil || !it.Unreadable || it.Recipients[0].State != StateUnreadable {
-			t.Fatalf("%+v %v", it, err)
-		}
-		if n, err := q.Change(Selector{IDs: []envelope.ID{envelope.ID(victim.id)}}, Remove, false); n != 1 || err != nil {
-			t.Fatal(n, err)
-		}
+	// The message stays in the queue, and is told of.
+	if s.Unreadable != 1 {
+		t.Fatalf("%+v", s)
+	}
+	it, err := q.Get(envelope.ID(victim.id))
+	if err != nil || !it.Unreadable || it.Recipients[0].State != StateUnreadable {
+		t.Fatalf("%+v %v", it, err)
+	}
+	if n, err := q.Change(Selector{IDs: []envelope.ID{envelope.ID(victim.id)}}, Remove, false); n != 1 || err != nil {
+		t.Fatal(n, err)
 	}
 	time.Sleep(5 * time.Second)
 	if s := balanced(t, q); s.Queued != 0 || s.DamagedFiles != 1 {
@@ -238,13 +236,23 @@ func TestDamagedLargeContent(t *testing.T) {
 		a := accept(t, q, message(1, "example.net"), strings.Repeat("a", 9000))
 		flip(t, fs, q.largePath(1), 8000)
 		next(t, q)
-		r, err := q.Body(a.ID)
-		if err != nil {
-			t.Fatal(err)
+		for range 2 {
+			if _, err := q.Body(a.ID); !errors.Is(err, ErrDamaged) {
+				t.Fatalf("%v; want an error before the first octet", err)
+			}
 		}
-		b, err := io.ReadAll(r)
-		if !errors.Is(err, ErrDamaged) || len(b) == 9000 {
-			t.Fatalf("read %d octets, %v; want an error before the end", len(b), err)
+		q.Defer(a.ID, []int{0}, time.Now().Add(time.Hour), Attempt{Reply: greylisted}, "site")
+		began := time.Now()
+		if l := next(t, q); l.Why != Damaged || time.Since(began) > time.Minute {
+			t.Fatalf("handed out as %v after %v", l.Why, time.Since(began))
+		}
+		q.Defer(a.ID, []int{0}, time.Now().Add(time.Hour), Attempt{Reply: greylisted, Untried: true}, "site") // its report failed
+		nothing(t, q)
+		if l := next(t, q); l.Why != Damaged || time.Since(began) < time.Hour {
+			t.Fatalf("handed out as %v after %v", l.Why, time.Since(began))
+		}
+		if s := balanced(t, q); s.DamagedRecords != 1 {
+			t.Fatalf("%+v", s)
 		}
 	})
 }
@@ -262,10 +270,12 @@ func TestMissingLargeContent(t *testing.T) {
 		}
 		q = open(t, small(t, fs))
 		defer shut(t, q)
-		if s := balanced(t, q); s.Unreadable != 1 || s.DamagedRecords != 1 {
+		if l := next(t, q); l.Why != Damaged {
+			t.Fatalf("handed out as %v", l.Why)
+		}
+		if s := balanced(t, q); s.Unreadable != 0 || s.DamagedRecords != 1 {
 			t.Fatalf("%+v", s)
 		}
-		nothing(t, q)
 	})
 }
 
@@ -460,7 +470,7 @@ func TestForgedRecordInContent(t *testing.T) {
 		if _, err := q.Get(victim.ID); err != nil {
 			t.Fatalf("a forged record settled a message: %v", err)
 		}
-		if s := balanced(t, q); s.Queued != 2 || s.Unreadable != 0 {
+		if s := balanced(t, q); s.Queued != 3 || s.Unreadable != 0 {
 			t.Fatalf("%+v", s)
 		}
 	})

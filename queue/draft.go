@@ -196,7 +196,7 @@ func (d *Draft) prepare(m *envelope.Message) error {
 	if m.Received.IsZero() {
 		m.Received = d.q.now()
 	}
-	p := prelude{rcpts: uint16(len(m.Recipients)), bodyLen: d.size}
+	p := prelude{form: codecVersion, rcpts: uint16(len(m.Recipients)), bodyLen: d.size}
 	if d.file != nil {
 		if err := d.finishFile(); err != nil {
 			return err

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"mta/internal/envelope"
+	"mta/queue/journal"
 	"mta/queue/vfs"
 	"mta/queue/vfs/faulty"
 )
@@ -237,7 +238,7 @@ func TestReadThatFailsOnce(t *testing.T) {
 // can't be is done, be it set aside for a while or for good. It is done at once: there is no attempt to
 // wait for.
 func TestActionWhileAMessageCanNotBeRead(t *testing.T) {
-	for what, fault := range map[string]faulty.Fault{"no octets": {Err: errDisk}, "wrong octets": {Flip: true}} {
+	for what, fault := range map[string]*faulty.Fault{"no octets": {Err: errDisk}, "wrong octets": nil} {
 		for _, from := range []State{StateDeferred, StateWaiting, StateEnding} {
 			for _, a := range []Action{Hold, RetryNow, Bounce, Remove} {
 				if from == StateEnding && (a == RetryNow || a == Bounce) {
@@ -251,7 +252,7 @@ func TestActionWhileAMessageCanNotBeRead(t *testing.T) {
 	}
 }
 
-func actionWhileUnreadable(t *testing.T, fault faulty.Fault, from State, a Action) {
+func actionWhileUnreadable(t *testing.T, fault *faulty.Fault, from State, a Action) {
 	disk, told := &faulty.FS{FS: vfs.Memory()}, 0
 	cfg := small(t, disk)
 	cfg.OnRemoved = func(Item) { told++ }
@@ -269,17 +270,30 @@ func actionWhileUnreadable(t *testing.T, fault faulty.Fault, from State, a Actio
 	sel := Selector{IDs: []envelope.ID{id}}
 	q.w.flush()
 	var reads atomic.Int64
+	var changing atomic.Bool
 	disk.Decide = func(op faulty.Op, name string) *faulty.Fault {
-		if op != faulty.Read || !isSegment(name) || reads.Add(1) > 1 {
+		if op != faulty.Read || !isSegment(name) {
+			return nil
+		}
+		if changing.Load() {
+			return nil
+		}
+		n := reads.Add(1)
+		if fault == nil && (n == 1 || n == 4) { // it is read three times before it is given up, and then sound again
+			flip(t, disk.FS, name, 64+journal.HeaderSize+preludeSize+3) // in the envelope
+		}
+		if n > 1 {
 			return nil
 		}
 		if s := q.Stats(); s.Active != 1 {
 			t.Errorf("read while %d are handed out", s.Active)
 		}
+		changing.Store(true)
+		defer changing.Store(false)
 		if n, err := q.Change(sel, a, false); n != 1 || err != nil {
 			t.Errorf("%v changed %d, %v", a, n, err)
 		}
-		return &fault
+		return fault
 	}
 	switch from {
 	case StateWaiting:

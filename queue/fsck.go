@@ -224,8 +224,8 @@ func (c *checker) segment(f *found, s *SegmentReport, ix *index, res journal.Res
 		c.r.Notes = append(c.r.Notes, fmt.Sprintf("%s: %d octets from offset %d were written and never synced: nothing in them was promised; a start leaves them out", s.File, res.Torn, res.End))
 	}
 	for _, d := range ix.damaged {
-		c.damage(s.File, d, "records in this stretch are lost: messages, or outcomes of messages that will be delivered again",
-			"all else in the segment is served; the file is set aside, not deleted, when it is no longer needed")
+		c.damage(s.File, d, "a message in this stretch can't be delivered; outcomes there are lost, and those messages are delivered again",
+			"a message whose envelope is sound is reported to its sender, one whose envelope is not is named and kept; all else in the segment is served; the file is set aside, not deleted, when it is no longer needed")
 	}
 	if s.Index == "damaged" {
 		c.r.Damage = append(c.r.Damage, DamageReport{File: segmentBase(f.id) + indexSuffix, Error: errIndex.Error(), Meaning: "nothing is lost", AtStart: "it is made again from the segment"})
@@ -342,7 +342,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 	fmt.Fprintf(t, "oldest message\t%s\n", cmp.Or(r.OldestID, "-"))
 	fmt.Fprintf(t, "octets\t%d, living %d\n", r.Bytes, r.LiveBytes)
 	fmt.Fprintf(t, "large contents\t%d, %d octets\n", r.Large, r.LargeBytes)
-	for k := kindOpened; k <= kindBuried; k++ {
+	for k := kindOpened; k <= kindSynced; k++ {
 		fmt.Fprintf(t, "records %s\t%d\n", kindNames[k], r.Records[kindNames[k]])
 	}
 	if len(r.Segments) > 0 {

@@ -92,7 +92,7 @@ type index struct {
 
 	damaged    []journal.Damage // not in the file
 	keyNumbers map[string]uint32
-	records    [kindBuried + 1]int // by kind; not in the file
+	records    [kindSynced + 1]int // by kind; not in the file
 }
 
 func newIndex(seg journal.Segment) *index {
@@ -129,6 +129,7 @@ func scanIndex(fs vfs.FS, name string, seg journal.Segment, end int64) (*index, 
 	}
 	ix.end = res.End
 	ix.damaged = append(res.Damaged, odd...)
+	ix.salvage(f, size)
 	ix.sort()
 	return ix, res, nil
 }
@@ -190,6 +191,10 @@ func (ix *index) add(rec journal.Record) error {
 			return err
 		}
 		ix.buried = append(ix.buried, g)
+	case kindSynced:
+		d := decoder{s: string(rec.Payload)}
+		d.version()
+		return d.err
 	default:
 		return &formatError{}
 	}
@@ -201,9 +206,14 @@ func (ix *index) addMessage(it item, rec journal.Record) error {
 	if err != nil {
 		return err
 	}
+	return ix.addContent(it, rec.Kind == kindMoved, &c, journal.Size(len(rec.Payload)))
+}
+
+// addContent takes note of a message whose record takes size octets.
+func (ix *index) addContent(it item, moved bool, c *content, size int64) (err error) {
 	var states []recipientState
 	var written uint32
-	if rec.Kind == kindMoved {
+	if moved {
 		if written, states, err = decodeStates(c.states); err != nil {
 			return err
 		}
@@ -215,12 +225,12 @@ func (ix *index) addMessage(it item, rec journal.Record) error {
 			}
 		}
 	}
-	ix.maxID = max(ix.maxID, rec.ID)
+	ix.maxID = max(ix.maxID, it.id)
 	it.kind, it.rcpt = itemAccepted, c.rcpts
-	if rec.Kind == kindMoved {
+	if moved {
 		it.kind = itemMoved
 	}
-	it.size = schedule.SizeClass(journal.Size(len(rec.Payload)))
+	it.size = schedule.SizeClass(size)
 	received, p, tier := decodeTimes(c.env)
 	it.due, it.key, it.at, it.tier = p.release, p.spread, secondsSince1970(received), tier
 	ix.items = append(ix.items, it)

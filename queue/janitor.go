@@ -202,7 +202,7 @@ func (q *Queue) trim(id journal.Segment, size int64) error {
 func (q *Queue) tellDamage(id journal.Segment, damaged []journal.Damage) {
 	for _, d := range damaged {
 		q.reportDamage(&damageError{file: q.segmentPath(id), off: d.Offset, err: errors.New(d.String())},
-			"records of a journal segment are lost; all others are served, and the file is set aside and not deleted when it is no longer needed")
+			"part of a journal segment; a message there whose envelope is sound is reported to its sender, one whose envelope is not is named when it is due; the file is set aside and not deleted when it is no longer needed")
 	}
 }
 

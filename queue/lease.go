@@ -20,6 +20,7 @@ const (
 	Due          Why = 0 // to be attempted
 	BounceAsked  Why = 1 // an operator asked for a bounce: to be reported and settled
 	DelayWarning Why = 2 // the sender is to be told of the delay; nothing is leased, see Warned
+	Damaged      Why = 4 // the content is not what was written: to be reported and settled, and not sent
 )
 
 // Expired is a Why and an Outcome. As a Why: older than Config.MaxAge says, to be reported and
@@ -37,6 +38,8 @@ func (w Why) String() string {
 		return "bounce asked"
 	case DelayWarning:
 		return "delay warning"
+	case Damaged:
+		return "damaged"
 	}
 	return "unknown"
 }
@@ -202,6 +205,10 @@ func (q *Queue) lift(s schedule.Slot) *lifted {
 	if h := q.hot[first.ID]; h != nil {
 		l.msg = h.msg
 	}
+	if _, broken := q.broken[first.ID]; broken && l.why == Due {
+		l.why = Damaged
+		q.broken[first.ID] = true
+	}
 	return l
 }
 
@@ -246,8 +253,10 @@ func (q *Queue) complete(l *lifted) *Lease {
 	if l.msg == nil {
 		m, c, err := q.fetch(l)
 		if err != nil {
-			q.setUnreadable(l, err)
-			return nil
+			if m, c, err = q.withoutContent(l, err); err != nil {
+				q.setUnreadable(l, err)
+				return nil
+			}
 		}
 		l.msg = m
 		if c.large == 0 {
@@ -261,6 +270,34 @@ func (q *Queue) complete(l *lifted) *Lease {
 		q.mu.Unlock()
 	}
 	return &Lease{Why: l.why, Message: l.msg, Recipients: l.rcpts}
+}
+
+// withoutContent gives the envelope of a message whose record is damaged, if that is sound: then its sender
+// can be told. The error is the one that says what is damaged.
+func (q *Queue) withoutContent(l *lifted, damage error) (*envelope.Message, content, error) {
+	if d := (*damageError)(nil); !errors.As(damage, &d) || d.disk {
+		return nil, content{}, damage
+	}
+	if m, c, err := q.readMessage(l.data); err == nil {
+		return m, c, nil // it was the way from the disk, and not what is on it
+	}
+	m, c, err := q.salvageMessage(l.data, l.id)
+	if err != nil {
+		return nil, content{}, damage
+	}
+	q.date(m, l.id)
+	q.contentBroken(l.id, damage)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	seg := q.segs.byID(l.data.id)
+	if seg != nil {
+		seg.stuck, seg.damaged = true, true
+	}
+	if l.why == Due {
+		l.why = Damaged
+		q.broken[l.id] = true
+	}
+	return m, c, nil
 }
 
 // fetch reads the message, looking again for where it lies when compaction was quicker.
@@ -369,6 +406,9 @@ func (q *Queue) setUnreadable(l *lifted, err error) {
 		consequence = fmt.Sprintf("message %s is kept, and tried to be read again in %d s", envelope.ID(l.id), readAgain)
 	}
 	q.reportDamage(err, consequence)
+	if !later && q.cfg.OnUnreadable != nil && l.why != DelayWarning {
+		q.cfg.OnUnreadable(envelope.ID(l.id), len(l.rcpts), err)
+	}
 	if gone := q.setAside(l, later); len(gone) > 0 {
 		q.finishRemoval(l.id, gone)
 	}

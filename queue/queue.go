@@ -76,6 +76,10 @@ type Config struct {
 	// those that were leased, once they have come back; at Open, of those that had not. It is called
 	// with no lock held. Nil: nobody is told.
 	OnRemoved func(Item)
+	// OnUnreadable is told of a message whose envelope is damaged, when that is found: nobody can be told
+	// of it but the operator. recipients is how many are still in the queue. It is called with no lock
+	// held. Nil: nobody is told.
+	OnUnreadable func(id envelope.ID, recipients int, err error)
 	// DelayAfter is the age at which the sender is to be told of a delay; 0: never.
 	DelayAfter time.Duration
 }
@@ -157,6 +161,7 @@ type Queue struct {
 	starts    starts                   // of living messages that were scheduled
 	arrivals  arrivals                 // when messages were accepted
 	clock     clockWatch
+	broken    map[uint64]bool // messages whose content is damaged; true when they were handed out as that
 	segs      segments
 	count     counters
 	largeDone []uint64      // files of contents that can be removed
@@ -191,7 +196,7 @@ func Open(cfg Config) (*Queue, error) {
 	}
 	q := &Queue{
 		cfg: cfg, fs: cfg.FS, log: cfg.Log, now: cfg.Now,
-		hot: map[uint64]*hot{}, replies: map[recipientKey]Attempt{}, large: map[uint64]largeBody{},
+		hot: map[uint64]*hot{}, replies: map[recipientKey]Attempt{}, large: map[uint64]largeBody{}, broken: map[uint64]bool{},
 	}
 	q.told = newTroubles(q.log, q.now)
 	q.scratch.New = newScratch

@@ -257,14 +257,14 @@ func (q *Queue) tryEnvelope(p place) (*envelope.Message, error) {
 	if err != nil {
 		return nil, &damageError{file: name, off: p.off, err: err}
 	}
-	const head = journal.HeaderSize + preludeSize
-	if len(b) < head {
+	if len(b) < journal.HeaderSize {
 		return nil, &damageError{file: name, off: p.off}
 	}
 	pre, err := parsePrelude(b[journal.HeaderSize:])
 	if err != nil {
 		return nil, &damageError{file: name, off: p.off, err: err}
 	}
+	head := journal.HeaderSize + pre.size()
 	if need := int64(head) + int64(pre.envLen); need > int64(len(b)) {
 		if need > journal.MaxPayload {
 			return nil, &damageError{file: name, off: p.off}
@@ -385,14 +385,32 @@ func (q *Queue) Body(id envelope.ID) (io.ReadCloser, error) {
 			last = p
 			continue
 		}
+		if err = q.gone(p, err); err == nil && c.large != 0 {
+			err = q.checkLarge(c.prelude)
+		}
 		if err != nil {
-			return nil, q.gone(p, err)
+			if damage := (*damageError)(nil); errors.As(err, &damage) && !damage.disk {
+				q.contentBroken(uint64(id), err)
+			}
+			return nil, err
 		}
-		if c.large == 0 {
-			return io.NopCloser(bytes.NewReader(c.body)), nil
+		if c.large != 0 {
+			return q.openLarge(c.prelude)
 		}
-		return q.openLarge(c.prelude)
+		return io.NopCloser(bytes.NewReader(c.body)), nil
 	}
+}
+
+// checkLarge reads a content that has its own file to see whether it is what was written: none of it may
+// be sent, or judged, if it is not.
+func (q *Queue) checkLarge(p prelude) error {
+	r, err := q.openLarge(p)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	_, err = io.Copy(io.Discard, r)
+	return err
 }
 
 // openLarge opens a content that has its own file.
@@ -400,7 +418,7 @@ func (q *Queue) openLarge(p prelude) (io.ReadCloser, error) {
 	name := q.largePath(p.large)
 	f, err := q.fs.Open(name)
 	if err != nil {
-		return nil, &damageError{file: name, off: 0, err: err}
+		return nil, &damageError{file: name, off: 0, err: err, disk: !isNotExist(err)}
 	}
 	return &largeReader{f: f, name: name, prelude: p}, nil
 }
@@ -428,10 +446,11 @@ func (r *largeReader) Read(p []byte) (int, error) {
 	r.crc = journal.Checksum(r.crc, p[:n])
 	r.off += int64(n)
 	if n < len(p) {
-		if err == nil || errors.Is(err, io.EOF) {
+		short := err == nil || errors.Is(err, io.EOF)
+		if short {
 			err = io.ErrUnexpectedEOF
 		}
-		r.err = &damageError{file: r.name, off: r.off, err: err}
+		r.err = &damageError{file: r.name, off: r.off, err: err, disk: !short}
 		return 0, r.err
 	}
 	if r.off == r.bodyLen && r.crc != r.bodyCRC {

@@ -251,7 +251,6 @@ func (l *loader) message(h *history) error {
 	seg := l.list[h.run].seg
 	seg.messages++
 	seg.live += schedule.Octets(h.size)
-	missing := false
 	accepted := time.Unix(int64(h.at), 0)
 	if h.at == 0 {
 		accepted = envelope.ID(h.id).Time() // all that there is to go by
@@ -265,8 +264,8 @@ func (l *loader) message(h *history) error {
 		q.large[h.id] = largeBody{h.large, size}
 		q.count.largeOctets += size
 		q.count.largeLive += size
-		if missing = !ok; missing {
-			q.reportDamage(&damageError{file: q.largePath(h.large), off: 0, err: errors.New("file is missing")}, fmt.Sprintf("message %s is kept and not handed out", envelope.ID(h.id)))
+		if !ok {
+			q.contentBroken(h.id, &damageError{file: q.largePath(h.large), off: 0, err: errors.New("file is missing")})
 		}
 	}
 	e := schedule.Entry{ID: h.id, Size: h.size}
@@ -276,21 +275,19 @@ func (l *loader) message(h *history) error {
 		if rc := &h.rcpts[i]; rc.living {
 			e.Rcpt = uint16(i)
 			e.Due = l.due(h, rc)
-			l.recipient(e, rc, missing)
+			l.recipient(e, rc)
 		}
 	}
 	return nil
 }
 
-func (l *loader) recipient(e schedule.Entry, rc *recipientHistory, missing bool) {
+func (l *loader) recipient(e schedule.Entry, rc *recipientHistory) {
 	q := l.q
 	e.SetAttempts(rc.attempts)
 	e.Key = l.key(rc)
 	e.SetWarned(rc.marks&markWarned != 0)
 	state := schedule.Deferred
 	switch {
-	case missing:
-		state = schedule.Unreadable
 	case rc.marks&markRemove != 0:
 		state = schedule.Unreadable // finishRemovals ends it
 		e.SetAction(schedule.Remove)

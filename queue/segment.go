@@ -107,6 +107,16 @@ func (s *segments) add(seg *segment) bool {
 // of is the segment that a Loc is in.
 func (s *segments) of(l schedule.Loc) *segment { return s.byHandle[l.Segment()] }
 
+// byID is nil where the segment is gone.
+func (s *segments) byID(id journal.Segment) *segment {
+	for seg := range s.all {
+		if seg.id == id {
+			return seg
+		}
+	}
+	return nil
+}
+
 // all gives the segments in no order.
 func (s *segments) all(yield func(*segment) bool) {
 	for _, seg := range s.byHandle {

@@ -109,6 +109,7 @@ func (q *Queue) messageDone(id uint64, seg *segment, size uint8) (large uint64) 
 	seg.messages--
 	seg.live -= schedule.Octets(size)
 	q.starts.remove(id)
+	delete(q.broken, id)
 	if seg.sealed && seg.messages == 0 {
 		q.nudge(q.kick.janitor)
 	}
@@ -174,6 +175,10 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 	now := q.now()
 	q.clock.look(now) // until may have been reckoned by a clock that is ahead for a moment only
 	f := deferral{at: uint32(now.Unix()), due: secondsOf(until), key: key, last: last}
+	rest := q.deferEntry
+	if handedOut, broken := q.broken[uint64(id)]; broken && !handedOut {
+		rest = func(s schedule.Slot, e *schedule.Entry) { q.makeDue(s, e, f.at) } // to be reported
+	}
 	var seg *segment
 	var gone, hurried []uint16 // that an operator wants removed, or attempted at once
 	for _, r := range recipients {
@@ -190,7 +195,7 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 		q.replies[recipientKey{e.ID, e.Rcpt}] = last
 		q.setNote(e, 0) // the record of the attempt before is needless from now on, see dropNeedless
 		q.keys.Set(e, q.keys.Number(key))
-		if q.settleDown(s, e, q.deferEntry) {
+		if q.settleDown(s, e, rest) {
 			gone = append(gone, e.Rcpt)
 		}
 		if e.State() == schedule.Due {

@@ -25,6 +25,8 @@ const (
 	groupOctets = 4 << 20
 	// arenaSize is the room for payloads of notes that is taken at once.
 	arenaSize = 32 << 10
+	// proofDelay is how long nothing is written before a record says that all before it was synced.
+	proofDelay = time.Second
 	// retryDelay is how long the writer rests when no segment can be written.
 	retryDelay = 500 * time.Millisecond
 )
@@ -70,7 +72,9 @@ type writer struct {
 	// The goroutine's own.
 	active *segment
 	file   vfs.File
-	begun  bool // the opened record of the active segment is durable
+	begun  bool      // the opened record of the active segment is durable
+	proven bool      // a synced record follows the last group, or could not be written
+	wrote  time.Time // when that was written
 	buf    []byte
 	timer  *time.Timer
 	failed time.Time // when writing failed last; zero when all is well
@@ -203,6 +207,7 @@ func (w *writer) run() {
 		}
 	}
 	if w.file != nil {
+		w.end()
 		w.file.Close()
 	}
 	if w.spare != nil {
@@ -254,8 +259,11 @@ func (w *writer) idleFor() (time.Duration, bool) {
 	if len(w.barriers) > 0 || w.octets >= notesAtOnce {
 		return 0, true
 	}
+	if !w.proven && w.begun && w.active != nil {
+		wait = proofDelay - time.Since(w.wrote)
+	}
 	if len(w.notes) > 0 {
-		wait = noteDelay - time.Since(w.since)
+		wait = min(wait, noteDelay-time.Since(w.since))
 	}
 	return wait, wait <= 0
 }
@@ -317,6 +325,9 @@ func (w *writer) commit(g *group) {
 		return
 	}
 	if len(g.notes) == 0 && len(g.accepts) == 0 && w.failed.IsZero() {
+		if !g.closing && len(g.barriers) == 0 {
+			w.prove()
+		}
 		w.answer(g)
 		return
 	}
@@ -414,13 +425,29 @@ func (w *writer) write(g *group) error {
 		w.seal()
 		return w.q.storageError("writing the journal", err)
 	}
-	w.begun = true
+	w.begun, w.proven, w.wrote = true, false, time.Now()
 	w.q.told.journal.Well()
 	w.q.written(w.active, g, int64(len(buf)))
 	if w.active.size > w.q.cfg.SegmentSize*7/8 {
 		w.q.nudge(w.q.kick.janitor) // it makes the next one
 	}
 	return nil
+}
+
+// prove writes, after a quiet moment, that all so far was synced: else a start could not tell damage in the
+// last group from one that was being written when the power went. It needs no sync: a power cut that takes it
+// away takes only the proof.
+func (w *writer) prove() {
+	w.proven = true
+	if w.active == nil || !w.begun {
+		return
+	}
+	b, start := journal.Begin(nil)
+	b = journal.Finish(append(b, codecVersion), start, w.active.id, w.active.size, kindSynced, 0)
+	if w.active.size+int64(len(b)) > w.q.cfg.SegmentSize {
+		return
+	}
+	w.file.WriteAt(b, w.active.size) // it counts as no part of the segment: the next group is written over it
 }
 
 func (w *writer) put(buf []byte) error {
@@ -454,6 +481,7 @@ func (w *writer) build(g *group) []byte {
 		b, start = journal.Begin(b)
 		d.offset = base + int64(start)
 		b = append(append(b, d.head...), d.body...)
+		sign(b[start+journal.HeaderSize:], uint64(d.msg.ID))
 		b = journal.Finish(b, start, id, base, kindAccepted, uint64(d.msg.ID))
 	}
 	w.buf = b
@@ -544,6 +572,15 @@ func (w *writer) recycle(name string, size int64) bool {
 		w.q.log.Warn("queue: using a journal segment's file again", "error", err)
 	}
 	return true
+}
+
+// end cuts the active segment off where the last good sync left it, so that the next start knows that all of
+// it was synced. If that fails, it takes the end for what it finds.
+func (w *writer) end() {
+	if !w.begun || w.file.Truncate(w.active.size) != nil {
+		return
+	}
+	w.file.Sync()
 }
 
 // seal ends the active segment where the last good sync left it.

@@ -58,7 +58,7 @@ var stateColours = map[string]string{
 	"running": green, "active": green, "idle": green, "Delivery": green, "sending": green,
 	"waiting": yellow, "deferred": yellow, "retry": yellow, "TransientFailure": yellow, "draining": yellow, "warming": yellow,
 	"held": red, "suspended": red, "missing": red, "paused": red, "refusing": red, "alarm": red,
-	"Bounce": red, "Expiration": red, "AdminBounce": red, "Rejection": red, "Lost": red,
+	"Bounce": red, "Expiration": red, "AdminBounce": red, "Rejection": red, "Damage": red, "Lost": red,
 }
 
 const (

@@ -18,7 +18,7 @@ import (
 	"mta/internal/reply"
 )
 
-// Type is what kind of event a record tells of. The names are KumoMTA's, but for Lost.
+// Type is what kind of event a record tells of. The names are KumoMTA's, except Damage and Lost.
 type Type string
 
 // The types. A message has one Reception for each of its recipients, and in the end one of
@@ -31,11 +31,12 @@ const (
 	Expiration       Type = "Expiration"       // given up after max_age
 	AdminBounce      Type = "AdminBounce"      // bounced or removed by an operator
 	Rejection        Type = "Rejection"        // refused by this relay, never queued
+	Damage           Type = "Damage"           // a message in the queue whose envelope can't be read: nobody else can be told
 	Lost             Type = "Lost"             // this many records could not be written
 )
 
 // Types lists all types.
-var Types = []Type{Reception, Delivery, TransientFailure, Bounce, Expiration, AdminBounce, Rejection, Lost}
+var Types = []Type{Reception, Delivery, TransientFailure, Bounce, Expiration, AdminBounce, Rejection, Damage, Lost}
 
 // Record is one event for one recipient. What is zero is left out of the log where it has no
 // meaning.

@@ -105,6 +105,16 @@ func parseHeader(b []byte, seg Segment, off, size int64) (header, bool) {
 	return h, ok
 }
 
+// Header gives what the header that b begins with says of its record, without a check of its sum. It
+// reports false where it is none of seg.
+func Header(b []byte, seg Segment) (Record, bool) {
+	if len(b) < HeaderSize {
+		return Record{}, false
+	}
+	h, ok := parseHeader(b, seg, 1<<40, 1<<62)
+	return Record{Kind: h.kind, ID: h.id}, ok
+}
+
 // Parse reads the record that b begins with, which was read from offset off. It reports whether
 // it is whole and sound. The payload is a part of b.
 func Parse(b []byte, seg Segment, off int64) (Record, bool) {

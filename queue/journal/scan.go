@@ -100,6 +100,13 @@ func (s *scanner) damage(off, end int64, err error) {
 	s.res.Damaged = append(s.res.Damaged, d)
 }
 
+// Next gives the first place from off on, and before limit, at which a record of seg may begin; limit when
+// there is none.
+func Next(r io.ReaderAt, seg Segment, off, limit int64) int64 {
+	w := window{r: r, size: limit}
+	return w.seek(off, limit, seg.Salt)
+}
+
 var errBroken = errors.New("not a sound record")
 
 // record reads the record at off.
