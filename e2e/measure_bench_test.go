@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"mta/mta/bench"
 )
@@ -33,7 +34,7 @@ func TestBench(t *testing.T) {
 		rivals = append(rivals, r)
 		return r
 	}
-	var dead *rival
+	var dead, paced *rival
 	for _, s := range bench.Standards() {
 		if s.Scenario.Dead > 0 {
 			well := s.Scenario
@@ -41,10 +42,15 @@ func TestBench(t *testing.T) {
 			wells = add(s.Letter+"0", "ten sites, replies 20 ms late, all well", well, postfixMessages[s.Letter])
 		}
 		r := add(s.Letter, s.Title, s.Scenario, postfixMessages[s.Letter])
-		if s.Scenario.Dead > 0 {
+		switch {
+		case s.Scenario.Dead > 0:
 			dead = r
+		case s.Scenario.Rate > 0:
+			paced = r
 		}
 	}
+	many := manySources()
+	rivals = append(rivals, many)
 	circumstances := circumstances(t)
 	for _, r := range rivals {
 		compete(t, r.relay, r.postfix)
@@ -55,6 +61,10 @@ func TestBench(t *testing.T) {
 	rows := [][]string{{"", "", "messages/s: times Postfix's", "steady", "CPU per message: Postfix's over the relay's", "p99 to 250: Postfix's over the relay's"}}
 	var all []*contender
 	for _, r := range rivals {
+		all = append(all, r.relay, r.postfix)
+		if r.relay.scenario.Rate > 0 {
+			continue // both keep up: delays are what counts
+		}
 		over := func(what func(*bench.Report) float64) string {
 			return number(r.postfix.median(what) / r.relay.median(what))
 		}
@@ -62,7 +72,6 @@ func TestBench(t *testing.T) {
 			return "**" + number(r.relay.median(what)/r.postfix.median(what)) + "**"
 		}
 		rows = append(rows, []string{r.letter, r.title, times(endToEnd), times(steady), over(cpu), over(acceptP99)})
-		all = append(all, r.relay, r.postfix)
 	}
 	publish(t, "Circumstances", circumstances, "Postfix has these settings besides those of its place and port:\n\n```\n"+postfixTuning+"```\n")
 	publish(t, "The standard scenarios beside Postfix", markdown(rows), "Raw figures:\n", raw(all...))
@@ -73,7 +82,32 @@ func TestBench(t *testing.T) {
 		}
 	}
 	publish(t, "(e) mail to one recipient among envelopes of 50", smallMail(e.relay, e.postfix))
+	publish(t, "(h) mail at a rate that both keep up with", smallMail(paced.relay, paced.postfix), "From 30 addresses, 10 messages a second to one site, the default of 10 connections; Postfix from one address:\n", delays(many.relay, many.postfix))
 	publish(t, "(f) what one silent site costs the nine others", losses(pair{"relay", wells.relay, dead.relay}, pair{"Postfix", wells.postfix, dead.postfix}))
+}
+
+// manySources is the relay with 30 sources, of which each has a message every third second, at a site that
+// takes ten connections. Postfix has no pools: it sends from one address.
+func manySources() *rival {
+	s := bench.DefaultScenario()
+	s.Messages, s.Rate, s.Latency = 600, 10, bench.Duration(50*time.Millisecond)
+	start := func(t *testing.T, g *bench.Ground) bench.Server {
+		return measuredRelay(t, g, bench.RelayOptions{Sources: 30}).Server()
+	}
+	const title = "10/s from 30 sources, one site, replies 50 ms late"
+	return &rival{letter: "h30", title: title,
+		relay:   &contender{name: "h30: relay", start: start, scenario: s, small: 60},
+		postfix: &contender{name: "h30: Postfix", start: postfixTuned, scenario: s, fullOnly: true}}
+}
+
+// delays is a table of how late all mail is.
+func delays(all ...*contender) string {
+	rows := [][]string{{"", "p50", "p99", "worst", "p99 of each run, ms"}}
+	for _, c := range all {
+		ms := func(r *bench.Report) float64 { return deliverP99(r) * 1000 }
+		rows = append(rows, []string{c.name, duration(c.median(deliverP50)), duration(c.median(deliverP99)), duration(c.median(deliverWorst)), c.each(ms)})
+	}
+	return markdown(rows)
 }
 
 // smallMail is a table of how late mail to one recipient is. The first contender is what the others

@@ -58,11 +58,12 @@ func newBench(c *cli) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	scenarioFlags(flags, &b.scenario)
-	flags.StringVar(&b.standard, "scenario", "", "begin with the standard scenario of this `letter`, a to g; other flags change it")
+	flags.StringVar(&b.standard, "scenario", "", "begin with the standard scenario of this `letter`, a to h; other flags change it")
 	flags.Float64Var(&b.scale, "scale", 1, "`times` as many messages")
 	flags.StringVar(&b.target, "target", "", "load the server that runs at this `ip:port`")
 	flags.IntVar(&b.pid, "pid", 0, "the process `id` of the target, whose group is measured")
 	flags.IntVar(&b.relay.Limit, "connection-limit", 20, "connections of our relay to a site")
+	flags.IntVar(&b.relay.Sources, "sources", 0, "from how `many` addresses of 127.41.0.0/16 our relay sends (default: one, of the system's choice)")
 	flags.StringVar(&b.config, "relay-config", "", "a `file` of further lines for our relay's configuration")
 	flags.StringVar(&b.relay.Dir, "dir", "", "the `folder` for our relay's data and log, kept afterwards (default: a temporary one)")
 	flags.BoolVar(&b.transports, "transports", false, "print a transport table for Postfix, and do nothing; goes with --port")
@@ -110,7 +111,7 @@ func (b *benchCommand) choose(given *pflag.FlagSet) error {
 	if b.standard != "" {
 		s, ok := bench.FindStandard(b.standard)
 		if !ok {
-			return usagef("there is no scenario %q: want a letter from a to g", b.standard)
+			return usagef("there is no scenario %q: want a letter from a to h", b.standard)
 		}
 		over := pflag.NewFlagSet("", pflag.ContinueOnError)
 		scenarioFlags(over, &s)

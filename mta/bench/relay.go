@@ -21,11 +21,13 @@ import (
 
 // RelayOptions are how a relay of our own is run.
 type RelayOptions struct {
-	Binary string   // the program; "" is this one
-	Config string   // further lines of its configuration
-	Dir    string   // for its configuration, log and data, kept afterwards; "" is a temporary one
-	Limit  int      // connection_limit; 0 is the default
-	Env    []string // besides this process's
+	Binary string // the program; "" is this one
+	Config string // further lines of its configuration
+	Dir    string // for its configuration, log and data, kept afterwards; "" is a temporary one
+	Limit  int    // connection_limit; 0 is the default
+	// Sources is from how many addresses it sends, those from 127.41.0.1 on; 0 is whichever the system takes.
+	Sources int
+	Env     []string // besides this process's
 }
 
 // Relay is 'mta serve' as a process in a group of its own.
@@ -85,6 +87,10 @@ func relayConfig(dir string, o RelayOptions, g *Ground) string {
 	if o.Limit > 0 {
 		limit = fmt.Sprintf("connection_limit    = %d\n", o.Limit)
 	}
+	var sources strings.Builder
+	for i := range o.Sources {
+		fmt.Fprintf(&sources, "source \"out%d\" { address = \"127.41.%d.%d\" }\n", i+1, i/200, i%200+1)
+	}
 	return fmt.Sprintf(`# The configuration of the relay that 'mta bench' measures.
 hostname = "relay.example"
 data_dir = %[1]q
@@ -105,8 +111,8 @@ defaults {
   max_retry_interval  = "2s"
   host_retry_interval = "1s"
   %[4]s}
-%[5]s
-`, filepath.Join(dir, "data"), g.DNS, g.Port, limit, o.Config)
+%[6]s%[5]s
+`, filepath.Join(dir, "data"), g.DNS, g.Port, limit, o.Config, &sources)
 }
 
 func (r *Relay) launch(o RelayOptions) error {

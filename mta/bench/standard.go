@@ -30,6 +30,9 @@ func Standards() []Standard {
 			s.Messages, s.Domains, s.Hosts, s.Latency, s.Dead = 40_000, 10, 10, Duration(20*time.Millisecond), 1
 		})},
 		{"g", "messages of 100 KB, one site", with(func(s *Scenario) { s.Messages, s.Size = 4000, 100_000 })},
+		{"h", "100/s, 1 of 4 to 100 recipients, ten sites with PIPELINING, replies 50 ms late", with(func(s *Scenario) {
+			s.Messages, s.Rate, s.Domains, s.Hosts, s.Latency, s.NoChunking, s.Recipients, s.BigEvery = 3000, 100, 10, 10, far, true, 100, 4
+		})},
 	}
 }
 
