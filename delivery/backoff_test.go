@@ -1,10 +1,54 @@
 package delivery
 
 import (
+	"regexp"
 	"testing"
+	"time"
 
+	"mta/destdb"
+	"mta/internal/bubble"
 	"mta/internal/reply"
+	"mta/internal/sink"
 )
+
+// A rule is for what hosts say. What this relay answers in a host's place leads to no action, whatever the
+// rule: one could feed on its own results.
+func TestOwnWordsAreNotJudged(t *testing.T) {
+	refuse := func(c sink.Command) (a sink.Answer) {
+		if c.Phase == sink.Mail {
+			a.Reply = "552 5.3.4 too large"
+		}
+		return a
+	}
+	for name, x := range map[string]struct {
+		host    sink.Config
+		own     bool
+		actions int
+	}{
+		"the host's": {sink.Config{Hook: refuse}, false, 1},
+		"our own":    {sink.Config{MaxSize: 1}, true, 0}, // by what EHLO said
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				actions := 0
+				w := newWorld(t, func(c *Config) {
+					unhurried(Limits{})(c)
+					c.Backoff = []Rule{{Name: "any", Pattern: regexp.MustCompile("."), Suspend: time.Hour}}
+					c.OnAction = func(string, destdb.Action) { actions++ }
+				})
+				defer w.end()
+				w.send(routeTo("a", tier(w.host("mx", x.host))), 1)
+				r := w.awaitResults(1, time.Minute)[0].Reply
+				if r.Code != 552 || r.Local != x.own {
+					t.Fatalf("the result is %v, our own: %v", r, r.Local)
+				}
+				if actions != x.actions {
+					t.Errorf("%d actions after %v, want %d", actions, r, x.actions)
+				}
+			})
+		})
+	}
+}
 
 func TestDefaultRules(t *testing.T) {
 	rules := DefaultRules()

@@ -307,12 +307,12 @@ func TestSitesShareConnections(t *testing.T) {
 		if n := len(w.dialed()); n != 1 {
 			t.Errorf("%d connections, want 1", n)
 		}
-		j := w.job(routeTo("a", tier(h)), 1)
-		j.Message.RequireTLS = true
-		w.s.Submit(j)
+		secure := routeTo("a", tier(h))
+		secure.TLS = route.TLSRequired
+		w.s.Submit(w.job(secure, 1))
 		w.awaitResults(3, time.Minute)
 		if n := len(w.dialed()); n != 2 {
-			t.Errorf("%d connections: REQUIRETLS must not go where TLS wasn't checked", n)
+			t.Errorf("%d connections: mail that demands TLS must not go where its certificate wasn't checked", n)
 		}
 	})
 }

@@ -26,7 +26,7 @@ func (s *Scheduler) HeldBack(m *envelope.Message, r *route.Route, source string)
 	if s.action(s.db.Site(r.Site), now, suspended, source) != nil {
 		return Suspended
 	}
-	l := s.lanes[laneKey{site: r.Site, source: source, policy: policyOf(m, r)}]
+	l := s.lanes[laneKey{site: r.Site, source: source, policy: policyOf(r)}]
 	if _, free := s.space(FlowOf(m, r.Site, source), !l.isBacklog(m, now), now); free <= 0 {
 		return NoRoom
 	}

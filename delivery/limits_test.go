@@ -326,23 +326,6 @@ func TestSuspendedWhileWaiting(t *testing.T) {
 	})
 }
 
-// What this relay says by itself must not lead to actions, or they would renew themselves.
-func TestOwnWordsAreNotJudged(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		w := newWorld(t, nil)
-		defer w.end()
-		h := w.host("mx", sink.Config{})
-		h.down = true
-		w.send(routeTo("a", tier(h)), 5)
-		w.awaitResults(5, time.Minute)
-		for _, s := range w.s.Sites("", 10) {
-			if len(s.Actions) != 0 {
-				t.Errorf("actions %+v", s.Actions)
-			}
-		}
-	})
-}
-
 // TestARefusedConnectionIsToldOnce: what a host says of a connection is told once, and not for each of
 // the recipients who waited for it and come back with those words. What it says of a message is not.
 func TestARefusedConnectionIsToldOnce(t *testing.T) {

@@ -238,7 +238,7 @@ func (s *Scheduler) message(id envelope.ID) *message {
 
 // lane gives the lane of a job, making it if need be; nil when its source is unknown.
 func (s *Scheduler) lane(j *Job, now time.Time) *lane {
-	key := laneKey{site: j.Route.Site, source: j.Source, policy: policyOf(j.Message, j.Route)}
+	key := laneKey{site: j.Route.Site, source: j.Source, policy: policyOf(j.Route)}
 	l := s.lanes[key]
 	if l == nil {
 		l = &lane{laneKey: key, s: s, timer: -1, limGen: -1, waiting: newWaitlist()}
@@ -330,14 +330,12 @@ func sameHosts(a, b *route.Route) bool {
 	return true
 }
 
-// policyOf tells lanes apart whose connections differ in TLS or credentials. A message with
-// REQUIRETLS needs a host whose certificate fits (RFC 8689, 4.2.1).
-func policyOf(m *envelope.Message, r *route.Route) string {
-	t := tlsOf(m, r)
-	if t == route.TLSOpportunistic && r.Auth == nil {
+// policyOf tells lanes apart whose connections differ in TLS or credentials.
+func policyOf(r *route.Route) string {
+	if r.TLS == route.TLSOpportunistic && r.Auth == nil {
 		return "" // as good as all mail
 	}
-	p := strconv.Itoa(int(t))
+	p := strconv.Itoa(int(r.TLS))
 	if a := r.Auth; a != nil {
 		p += "\x00" + a.Username + "\x00" + a.Password
 	}
@@ -355,13 +353,6 @@ func tlsOfPolicy(policy string, r *route.Route) route.TLS {
 		return r.TLS
 	}
 	return route.TLS(t)
-}
-
-func tlsOf(m *envelope.Message, r *route.Route) route.TLS {
-	if m.RequireTLS && r.TLS == route.TLSOpportunistic {
-		return route.TLSRequired
-	}
-	return r.TLS
 }
 
 // pool gives the pool of a path, with l among its lanes.

@@ -80,6 +80,38 @@ func TestHostTakesFewerRecipientsThanItMust(t *testing.T) {
 	})
 }
 
+// A 452 teaches how many recipients a host takes: the next message is cut to fit, and none is refused.
+func TestTheRecipientLimitIsLearned(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		asked := 0
+		h := sink.Config{MaxRecipients: 7, Hook: func(c sink.Command) sink.Answer {
+			if c.Phase == sink.Rcpt {
+				asked++
+			}
+			return sink.Answer{}
+		}}
+		w := newWorld(t, unhurried(Limits{Site: Scope{Connections: 1}}))
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx", h)))
+		w.s.Submit(w.job(r, 10))
+		w.awaitResults(10, 10*time.Second)
+		before := asked
+		w.s.Submit(w.job(r, 28))
+		if n := delivered(w.awaitResults(38, 10*time.Second)); n != 38 {
+			t.Errorf("%d of 38 delivered", n)
+		}
+		if before != 13 {
+			t.Errorf("%d RCPT for the first ten recipients, want 13: three of them twice", before)
+		}
+		if n := asked - before; n != 28 {
+			t.Errorf("%d RCPT for 28 recipients, want each once", n)
+		}
+		if n := w.recorder.Tally().Messages; n != 2+4 {
+			t.Errorf("%d transactions, want 6", n)
+		}
+	})
+}
+
 func TestUnknownSource(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)

@@ -190,7 +190,7 @@ func (d *decoder) reply() reply.Reply {
 
 const (
 	flagUTF8 = 1 << iota
-	flagRequireTLS
+	_        // was kept for REQUIRETLS
 	flagReceived
 	flagScheduled
 )
@@ -202,9 +202,6 @@ func appendEnvelope(b []byte, m *envelope.Message) []byte {
 	flags := uint8(0)
 	if m.UTF8 {
 		flags |= flagUTF8
-	}
-	if m.RequireTLS {
-		flags |= flagRequireTLS
 	}
 	if !m.Received.IsZero() {
 		flags |= flagReceived
@@ -278,7 +275,7 @@ func decodeEnvelope(b []byte) (*envelope.Message, error) {
 // times reads what an envelope begins with, up to where the addresses begin.
 func (d *decoder) times(m *envelope.Message) {
 	flags := d.byte()
-	m.UTF8, m.RequireTLS = flags&flagUTF8 != 0, flags&flagRequireTLS != 0
+	m.UTF8 = flags&flagUTF8 != 0
 	m.Body, m.Ret, m.Tier = envelope.BodyType(d.byte()), envelope.Ret(d.byte()), d.byte()
 	if flags&flagReceived != 0 {
 		m.Received = time.Unix(0, d.int()).UTC()

@@ -25,9 +25,6 @@ func appendMail(b []byte, t *Transaction, host *Capabilities) []byte {
 	if t.utf8 {
 		b = append(b, " SMTPUTF8"...)
 	}
-	if m.RequireTLS {
-		b = append(b, " REQUIRETLS"...)
-	}
 	if host.DSN {
 		if ret := m.Ret.String(); ret != "" {
 			b = append(b, " RET="...)

@@ -25,7 +25,7 @@ func (c *Conn) prepare(t *Transaction) bool {
 		t.sender = m.Sender.Downgrade()
 	}
 	for _, check := range []func(*Conn, *Transaction) *Result{
-		(*Conn).checkTLS, (*Conn).checkSize, (*Conn).checkSender,
+		(*Conn).checkSize, (*Conn).checkSender,
 	} {
 		if refusal := check(c, t); refusal != nil {
 			t.conclude(refusal.Fate, refusal.Reply)
@@ -54,22 +54,6 @@ var withdrawn = reply.Local(451, reply.Enhanced{4, 3, 0}, "MAIL", "returned to t
 // refuse is a final answer that this relay gives in the host's place.
 func refuse(code int, enhanced reply.Enhanced, command, format string, args ...any) *Result {
 	return &Result{Fate: Answered, Reply: reply.Local(code, enhanced, command, format, args...)}
-}
-
-// checkTLS refuses a message with REQUIRETLS unless TLS is on, its certificate verified, and the
-// host will keep the promise further on (RFC 8689, 4.2.1).
-func (c *Conn) checkTLS(t *Transaction) *Result {
-	switch {
-	case !t.Message.RequireTLS:
-		return nil
-	case c.tls == nil:
-		return refuse(550, reply.Enhanced{5, 7, 10}, "MAIL", "the sender requires TLS, and %s is not talked to over TLS", c.cfg.Host.Name)
-	case !c.tls.Verified:
-		return refuse(550, reply.Enhanced{5, 7, 10}, "MAIL", "the sender requires TLS, and the certificate of %s can't be verified", c.cfg.Host.Name)
-	case !c.caps.RequireTLS:
-		return refuse(550, reply.Enhanced{5, 7, 30}, "MAIL", "REQUIRETLS support required: %s does not offer it", c.cfg.Host.Name)
-	}
-	return nil
 }
 
 // checkSize spares the host a message that it has said it won't take (RFC 1870, 6.1).

@@ -1,14 +1,11 @@
 package smtpclient
 
 import (
-	"context"
-	"crypto/tls"
 	"strings"
 	"testing"
 
 	"mta/internal/bubble"
 	"mta/internal/envelope"
-	"mta/internal/route"
 )
 
 // need is a message that needs something, and what becomes of it at a host that offers this.
@@ -113,7 +110,6 @@ func TestNeeds(t *testing.T) {
 		{name: "SMTPUTF8 not offered, header needs it", ehlo: "X", change: func(m *mail, _ *Config) { utf8Header(m) }, want: "answered 550", status: "5.6.9"},
 		{name: "SMTPUTF8 not asked for, a recipient needs it", ehlo: "SMTPUTF8", change: func(m *mail, _ *Config) { rcpts(m, "ä@example.com") },
 			envelp: "MAIL FROM:<s@example.org> SMTPUTF8|RCPT TO:<ä@example.com>", want: "answered 250"},
-		{name: "REQUIRETLS in clear text", ehlo: "REQUIRETLS", change: func(m *mail, _ *Config) { m.Message.RequireTLS = true }, want: "answered 550", status: "5.7.10"},
 		{name: "RCPTMAX", ehlo: "LIMITS RCPTMAX=2 FOO=1", change: func(m *mail, _ *Config) { rcpts(m, "a@x", "b@x", "c@x", "d@x") },
 			envelp: "MAIL FROM:<s@example.org>|RCPT TO:<a@x>|RCPT TO:<b@x>", want: "answered 250, answered 250, excess 452, excess 452"},
 		{name: "RCPTDOMAINMAX", ehlo: "LIMITS RCPTDOMAINMAX=1", change: func(m *mail, _ *Config) { rcpts(m, "a@x", "b@y", "c@x") },
@@ -125,81 +121,6 @@ func TestNeeds(t *testing.T) {
 			envelp: `MAIL FROM:<s@example.org>|RCPT TO:<"a> b"@example.com>`, want: "answered 250"},
 	} {
 		t.Run(n.name, n.run)
-	}
-}
-
-func TestRequireTLS(t *testing.T) {
-	for _, test := range []struct {
-		name             string
-		trusted, offered bool
-		want, status     string
-	}{
-		{"verified and offered", true, true, "answered 250", "2.0.0"},
-		{"not verified", false, true, "answered 550", "5.7.10"},
-		{"not offered", true, false, "answered 550", "5.7.30"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			bubble.Test(t, func(t *testing.T) {
-				ca := newAuthority(t)
-				cfg := testConfig()
-				cfg.TLS = route.TLSOpportunistic
-				cfg.TLSConfig = &tls.Config{RootCAs: ca.pool()}
-				name := "mx.example"
-				if !test.trusted {
-					name = "other.example"
-				}
-				client, server := wire(0, 0)
-				h := &tlsHost{t: t, nc: server}
-				h.in = newLines(server)
-				go func() {
-					h.say("220 mx\r\n")
-					h.hear()
-					h.say("250-mx\r\n250 STARTTLS\r\n")
-					h.hear()
-					h.say("220 go\r\n")
-					if !h.secure(ca.serverConfig(t, name)) {
-						return
-					}
-					h.hear()
-					if test.offered {
-						h.say("250-mx\r\n250 REQUIRETLS\r\n")
-					} else {
-						h.say("250 mx\r\n")
-					}
-					for _, answer := range []string{"250 ok", "250 ok", "354 go"} {
-						if h.hear(); h.heard[len(h.heard)-1] == "QUIT" {
-							h.say("221 bye\r\n")
-							return
-						}
-						h.say(answer + "\r\n")
-					}
-					for h.heard[len(h.heard)-1] != "." {
-						h.hear()
-					}
-					h.say("250 2.0.0 ok\r\n")
-					h.hear()
-					h.say("221 bye\r\n")
-				}()
-				c, err := Handshake(context.Background(), client, cfg)
-				if err != nil {
-					t.Fatal(err)
-				}
-				m := newMail(smallContent, "a@example.com")
-				m.Message.RequireTLS = true
-				c.Send(&m.Transaction)
-				if got := m.fates(t); got != test.want {
-					t.Errorf("%s; want %s", got, test.want)
-				}
-				if got := (<-m.outcomes).Results[0].Reply.Enhanced.String(); got != test.status {
-					t.Errorf("status %s", got)
-				}
-				c.Finish()
-				<-c.Ended()
-				if test.want == "answered 250" && !strings.Contains(strings.Join(h.heard, "|"), "MAIL FROM:<s@example.org> REQUIRETLS|") {
-					t.Errorf("heard %q", h.heard)
-				}
-			})
-		})
 	}
 }
 

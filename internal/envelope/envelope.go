@@ -103,11 +103,10 @@ type Message struct {
 	Sender     Address // "" is the null sender
 	Recipients []Recipient
 
-	Body       BodyType
-	UTF8       bool // SMTPUTF8 was asked for (RFC 6531)
-	RequireTLS bool // REQUIRETLS was asked for (RFC 8689)
-	Ret        Ret
-	EnvID      string // decoded, "" when not given (RFC 3461, 4.4)
+	Body  BodyType
+	UTF8  bool // SMTPUTF8 was asked for (RFC 6531)
+	Ret   Ret
+	EnvID string // decoded, "" when not given (RFC 3461, 4.4)
 
 	Size int64 // octets of the content as stored: CRLF line ends, trace headers included
 
