@@ -80,8 +80,7 @@ func (w *action) do(a *address, p *Plan, t Instant) error {
 			return a.problem
 		}
 		a.next, a.problem = NewState(p, t), nil
-		// Nobody knows what was sent before: this hour and this day are taken to be used up.
-		a.next.Total.Hour, a.next.Total.Day = a.next.Caps.Hourly, a.next.Caps.Daily
+		a.next.spent = true // nobody knows what was sent before
 	}
 	s := a.next
 	s.Advance(p, t)

@@ -26,7 +26,8 @@ type address struct {
 	visit    time.Time  // the next
 	active   time.Time  // last traffic
 	rand     *rand.Rand
-	problem  error // why the stored state can't be used; nil: it can
+	problem  error  // why the stored state can't be used; nil: it can
+	written  uint64 // how often cur was written
 
 	// Only Step touches these.
 	next    *State

@@ -21,7 +21,7 @@ func (s *State) Append(b []byte) []byte {
 		s.Caps.Hourly, s.Caps.Daily, int64(s.LastSent), int64(s.steered)} {
 		e.int(v)
 	}
-	e.flags(s.Paused, s.Warm)
+	e.flags(s.Paused, s.Warm, s.spent)
 	e.counter(&s.Total)
 	e.bucket(s.tokens)
 	e.bucket(s.peak)
@@ -55,7 +55,7 @@ func (s *State) Decode(b []byte) error {
 	s.Hour, s.Stage, s.StageSince, s.StageSent = d.int(), int(d.int()), Instant(d.int()), d.int()
 	s.Caps = Caps{d.int(), d.int()}
 	s.LastSent, s.steered = Instant(d.int()), Instant(d.int())
-	d.flags(&s.Paused, &s.Warm)
+	d.flags(&s.Paused, &s.Warm, &s.spent)
 	d.counter(&s.Total)
 	s.tokens, s.peak = d.bucket(), d.bucket()
 	s.P, s.pid.Integral, s.pid.Error = d.float(), d.float(), d.float()

@@ -34,6 +34,10 @@ type Config struct {
 	// nil: nobody waits.
 	OnRoom func(key string, n int64) (taken int64)
 
+	// Recall gives the state of an IP that the store has no record of, nil for one that begins its
+	// warm-up. It is called from the goroutine that steps. nil: all begin.
+	Recall func(ip string, p *Plan, now Instant) *State
+
 	// StatsLag says how late this node tells of demand, outcomes and counted mail. It is for the
 	// simulator: the ledger law keeps its caps under any lag, the others don't. nil: at once.
 	StatsLag func() time.Duration

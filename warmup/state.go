@@ -24,6 +24,7 @@ type State struct {
 	Caps       Caps  // in force: an hourly cap changes with the hour, a daily one with the day
 	Paused     bool  // by an operator
 	Warm       bool  // the plan has been passed and lifts all caps
+	spent      bool  // the hour and the day in which it is next looked at are taken to be used up
 	LastSent   Instant
 
 	Total     Counter
@@ -139,6 +140,9 @@ func (s *State) Advance(p *Plan, now Instant) {
 	}
 	if now > s.Now {
 		s.flow(p, now)
+	}
+	if s.spent {
+		s.useUp()
 	}
 	s.steer(p)
 }

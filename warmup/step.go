@@ -147,7 +147,7 @@ func (c *Controller) compute(a *address, r *Record, now time.Time, t Instant) {
 		c.busy(a, now)
 		return
 	}
-	if err := a.load(r, t); err != nil {
+	if err := a.load(r, t, c.cfg.Recall); err != nil {
 		if a.problem == nil {
 			c.cfg.Log.Error("warm-up stopped: start it again with an operator's command", "ip", a.ip, "error", err)
 		}
@@ -169,12 +169,17 @@ func (c *Controller) compute(a *address, r *Record, now time.Time, t Instant) {
 }
 
 // load brings the state as the store has it into next.
-func (a *address) load(r *Record, t Instant) error {
+func (a *address) load(r *Record, t Instant, recall func(string, *Plan, Instant) *State) error {
 	a.created = false
 	switch {
 	case r.Version == 0:
-		a.next = NewState(a.plan, t)
-		a.created = true
+		a.next, a.created = nil, true
+		if recall != nil {
+			a.next = recall(a.ip, a.plan, t)
+		}
+		if a.next == nil {
+			a.next = NewState(a.plan, t)
+		}
 	case r.Value != nil:
 		if err := a.next.Decode(r.Value); err != nil {
 			return err
@@ -370,6 +375,7 @@ func (c *Controller) commit(a *address, now time.Time, t Instant) {
 	a.cur, a.next = a.next, a.cur
 	if a.change.Value != nil {
 		a.version++
+		a.written++
 	}
 	a.look()
 	closes := min(a.view.closes, t+a.plan.minute())

@@ -2,8 +2,7 @@
 // read is set aside and a new one begun. It has no goroutine; the scheduler's clock calls Save, at
 // most once a second and never on a job's path.
 //
-// BUGS: bbolt trusts the headers of its inner pages. Single bits that rot there, in a file that is
-// otherwise sound, can make it read for ever; removing the file helps.
+// Beside them it has copies of what others must not lose: small values with a sum each.
 package file
 
 import (
@@ -11,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"runtime/debug"
@@ -21,6 +21,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"mta/destdb"
+	"mta/internal/boltcheck"
 )
 
 var bucket = []byte("records-1") // the number goes up when old records can't be read any more
@@ -43,7 +44,10 @@ func Open(path string, log *slog.Logger) (*Store, error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	s := &Store{path: path, log: log}
-	err := s.open()
+	err := boltcheck.Check(path)
+	if err == nil || errors.Is(err, fs.ErrNotExist) || !exists(path) {
+		err = s.open()
+	}
 	if err != nil && !errors.Is(err, bolterrors.ErrTimeout) && exists(path) {
 		err = s.setAside(err)
 	}

@@ -1,36 +1,58 @@
 // Package boltstore is a warmup.Store in a local bbolt file, for a relay on one machine. It has
 // no goroutines of its own. Locks live in memory, since the file belongs to one process; fences
 // and the clock are written along with each record, so that neither goes back over a restart.
+//
+// A file that is damaged is set aside and a new one begun (damage.go). A machine's clock that was
+// wrong at a start, and is right again, is healed (clock.go).
 package boltstore
 
 import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"hash/crc32"
+	"io/fs"
 	"slices"
 	"sync"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
 
+	"mta/internal/boltcheck"
 	"mta/warmup"
 )
 
 var (
-	recordsBucket = []byte("warmup")
+	recordsBucket = []byte("records-2")
+	oldBucket     = []byte("warmup") // records without a sum
+	beforeBucket  = []byte("before") // records as they were before the clock jumped ahead
 	metaBucket    = []byte("meta")
 	clockKey      = []byte("clock")
 	epochKey      = []byte("epoch")
 )
 
-// header is what precedes a record's value: fence, version.
-const header = 16
+// header is what precedes a record's value: the sum of all that follows, fence, version.
+const header = 20
+
+// sealed reports whether a record is what was written.
+func sealed(v []byte) bool {
+	return len(v) >= header && binary.BigEndian.Uint32(v) == crc32.Checksum(v[4:], castagnoli)
+}
+
+// seal puts the sum before a record.
+func seal(v []byte) { binary.BigEndian.PutUint32(v, crc32.Checksum(v[4:], castagnoli)) }
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Store is the store. Open makes one.
 type Store struct {
-	db  *bolt.DB
-	now func() time.Time
+	db     *bolt.DB
+	now    func() time.Time
+	damage error // what was wrong with the file
+	begun  bool  // there was no file
+	broken error // the file was damaged while it is open; nil: it wasn't
 
 	mu     sync.Mutex // guards the rest, and is held while the file is written
 	opened time.Time  // with the monotonic clock
@@ -50,22 +72,34 @@ type lock struct {
 
 var _ warmup.Store = (*Store)(nil)
 
-// Open opens or makes the file at path. now is the local clock, nil for time.Now; its wall time
-// is read once, then its monotonic reading counts, so a step of the machine's clock changes no
-// window before the next restart, and never backwards.
+// Open opens or makes the file at path. One that is damaged is set aside: Damage has more. now is the
+// local clock, nil for time.Now; its wall time is read once, then its monotonic reading counts, so a
+// step of the machine's clock changes no window before the next restart. An error means that no file
+// can be used there, or that another process has it open.
 func Open(path string, now func() time.Time) (*Store, error) {
 	if now == nil {
 		now = time.Now
 	}
-	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second, NoFreelistSync: true, FreelistType: bolt.FreelistMapType})
-	if err != nil {
+	s := &Store{now: now, opened: now(), keys: make(map[string]*lock)}
+	err := boltcheck.Check(path)
+	if s.begun = errors.Is(err, fs.ErrNotExist); err != nil && !s.begun {
+		if err := s.setAside(path, err); err != nil {
+			return nil, fmt.Errorf("opening warm-up store %s: %w", path, err)
+		}
+	}
+	if err := s.open(path); err != nil {
 		return nil, fmt.Errorf("opening warm-up store %s (another process may have it open): %w", path, err)
 	}
-	s := &Store{db: db, now: now, opened: now(), keys: make(map[string]*lock)}
-	if err := s.load(); err != nil {
-		return nil, fmt.Errorf("opening warm-up store %s: %w", path, errorsJoin(err, db.Close()))
+	if err := s.load(path); err != nil {
+		return nil, fmt.Errorf("opening warm-up store %s: %w", path, errorsJoin(err, s.Close()))
 	}
 	return s, nil
+}
+
+func (s *Store) open(path string) (err error) {
+	defer s.guard(&err)()
+	s.db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second, NoFreelistSync: true, FreelistType: bolt.FreelistMapType})
+	return err
 }
 
 func errorsJoin(err, second error) error {
@@ -75,15 +109,13 @@ func errorsJoin(err, second error) error {
 	return err
 }
 
-func (s *Store) load() error {
-	s.base = warmup.Instant(s.opened.UnixMilli())
+// load reads what the file has: the clock, the epoch, which records there are.
+func (s *Store) load(path string) (err error) {
+	defer s.guard(&err)()
 	return s.db.Update(func(tx *bolt.Tx) error {
 		meta, err := tx.CreateBucketIfNotExists(metaBucket)
 		if err != nil {
 			return err
-		}
-		if v := meta.Get(clockKey); len(v) == 8 {
-			s.base = max(s.base, warmup.Instant(binary.BigEndian.Uint64(v)))
 		}
 		// A lock that was taken but never written under leaves no trace in the file. A new epoch
 		// keeps its fence from being given again.
@@ -98,20 +130,47 @@ func (s *Store) load() error {
 		if err != nil {
 			return err
 		}
+		if err := upgrade(tx, records); err != nil {
+			return err
+		}
+		if err := s.dropDamaged(path, records); err != nil {
+			return err
+		}
+		if err := s.setClock(tx, records, meta); err != nil {
+			return err
+		}
 		return records.ForEach(func(k, v []byte) error {
-			if len(v) < header {
-				return fmt.Errorf("record of %q is too short", k)
-			}
-			s.keys[string(k)] = &lock{fence: binary.BigEndian.Uint64(v), version: binary.BigEndian.Uint64(v[8:])}
+			s.keys[string(k)] = &lock{fence: binary.BigEndian.Uint64(v[4:]), version: binary.BigEndian.Uint64(v[12:])}
 			return nil
 		})
 	})
 }
 
+// upgrade takes over the records of a file that had no sums.
+func upgrade(tx *bolt.Tx, records *bolt.Bucket) error {
+	old := tx.Bucket(oldBucket)
+	if old == nil {
+		return nil
+	}
+	err := old.ForEach(func(k, v []byte) error {
+		r := append(make([]byte, 4), v...)
+		seal(r)
+		return records.Put(k, r)
+	})
+	if err != nil {
+		return err
+	}
+	return tx.DeleteBucket(oldBucket)
+}
+
 // Close closes the file.
-func (s *Store) Close() error {
+func (s *Store) Close() (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.broken != nil { // the process's end closes it
+		return nil
+	}
+	defer s.guard(&err)()
 	return s.db.Close()
 }
 
@@ -145,13 +204,12 @@ func (s *Store) Claim(_ context.Context, owner string, ttl time.Duration, keys [
 	if !missing {
 		return dst, now, nil
 	}
-	err := s.db.View(func(tx *bolt.Tx) error {
-		b := tx.Bucket(recordsBucket)
+	err := s.view(func(b *bolt.Bucket) error {
 		for i, k := range keys {
 			if r := &dst[first+i]; !r.Busy && r.Version != k.Have && r.Version > 0 {
 				v := b.Get([]byte(k.Name))
-				if len(v) < header {
-					return fmt.Errorf("reading warm-up record of %q: it is not there", k.Name)
+				if !sealed(v) {
+					return fmt.Errorf("reading warm-up record of %q: it is damaged, or not there", k.Name)
 				}
 				r.Value = bytes.Clone(v[header:])
 			}
@@ -201,15 +259,28 @@ func (s *Store) same(l *lock, c *warmup.Change) bool {
 		return false
 	}
 	same := false
-	err := s.db.View(func(tx *bolt.Tx) error {
-		v := tx.Bucket(recordsBucket).Get([]byte(c.Name))
-		same = len(v) >= header && bytes.Equal(v[header:], c.Value)
+	err := s.view(func(b *bolt.Bucket) error {
+		v := b.Get([]byte(c.Name))
+		same = sealed(v) && bytes.Equal(v[header:], c.Value)
 		return nil
 	})
 	return same && err == nil
 }
 
-func (s *Store) put(changes []warmup.Change, ok []bool) error {
+// view reads the records. A file that was cut or overwritten while it is open is an error.
+func (s *Store) view(read func(records *bolt.Bucket) error) (err error) {
+	if s.broken != nil {
+		return s.broken
+	}
+	defer s.guard(&err)()
+	return s.db.View(func(tx *bolt.Tx) error { return read(tx.Bucket(recordsBucket)) })
+}
+
+func (s *Store) put(changes []warmup.Change, ok []bool) (err error) {
+	if s.broken != nil {
+		return s.broken
+	}
+	defer s.guard(&err)()
 	s.buf = s.buf[:0]
 	// bbolt keeps the slices it is given until the commit, so they must not move: room first.
 	need := 8
@@ -225,9 +296,11 @@ func (s *Store) put(changes []warmup.Change, ok []bool) error {
 				continue
 			}
 			start := len(s.buf)
+			s.buf = append(s.buf, 0, 0, 0, 0)
 			s.buf = binary.BigEndian.AppendUint64(s.buf, c.Fence)
 			s.buf = binary.BigEndian.AppendUint64(s.buf, c.Version+1)
 			s.buf = append(s.buf, c.Value...)
+			seal(s.buf[start:])
 			if err := b.Put([]byte(c.Name), s.buf[start:]); err != nil {
 				return err
 			}
