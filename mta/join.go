@@ -30,13 +30,19 @@ func (r *Relay) openRouter(cfg *config.Config, undo *undoer) error {
 	return nil
 }
 
-func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
+// openDestinations brings back what was learned of destinations. The warm-up has its second copy there,
+// and so it is opened before that.
+func (r *Relay) openDestinations(cfg *config.Config, undo *undoer) error {
 	store, db, err := openDestDB(filepath.Join(cfg.DataDir, "destdb"), r.log)
 	if err != nil {
 		return err
 	}
-	r.destinations = store
+	r.destinations, r.learned = store, db
 	undo.add(func() { store.Close() })
+	return nil
+}
+
+func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 	pause := func(ctx context.Context) error { return r.dispatcher.pause(ctx) }
 	r.refiller = newRefiller(func(f delivery.Flow) bool { return r.dispatcher.unpark(f) }, pause)
 	r.routedMail = newRefiller(func(domain string) bool { return r.dispatcher.unparkRouted(domain) }, pause)
@@ -45,8 +51,8 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 		most = d.out
 	}
 	r.delivery = delivery.New(delivery.Config{
-		DB:                    db,
-		Store:                 store,
+		DB:                    r.learned,
+		Store:                 r.destinations,
 		Source:                r.source,
 		Limits:                r.limits,
 		Dial:                  r.dial,

@@ -34,6 +34,7 @@ import (
 	"time"
 
 	"mta/delivery"
+	"mta/destdb"
 	"mta/destdb/file"
 	"mta/internal/envelope"
 	"mta/mta/accounting"
@@ -94,6 +95,7 @@ type Relay struct {
 	router       *router.Router
 	delivery     *delivery.Scheduler
 	destinations *file.Store
+	learned      *destdb.DB // guarded by delivery
 	tracer       *tracer
 	warm         *warming
 	dispatcher   *dispatcher
@@ -136,6 +138,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 		{"data directory", r.openDataDir},
 		{"accounting log", r.openAccounting},
 		{"", r.openQueue}, // its errors say so themselves, as those of the suppression list and the socket
+		{"destinations", r.openDestinations},
 		{"warm-up", r.openWarmup},
 		{"", r.openSuppression},
 		{"listeners", r.openListeners},

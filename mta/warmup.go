@@ -32,6 +32,7 @@ type warming struct {
 	handle func(*queue.Lease)          // takes mail up again
 	pause  func(context.Context) error // waits while nothing more is to be taken up
 	log    *slog.Logger
+	backup *backup       // the second copy, and what became of a ledger that was lost
 	again  chan struct{} // to run: all held mail is to be looked at anew
 	ended  atomic.Bool   // run has: nothing is taken up any more
 
@@ -65,14 +66,16 @@ func (r *Relay) openWarmup(cfg *config.Config, undo *undoer) error {
 	}
 	store, err := open(path)
 	if err != nil {
-		return fmt.Errorf("%w; if the file is damaged and no backup is at hand, move it away: warm-ups then begin anew at their first stage", err)
+		return err
 	}
 	undo.add(func() { store.Close() })
 	w := &warming{store: store, queue: r.queue, log: r.log, again: make(chan struct{}, 1)}
+	w.backup = openBackup(cfg, store, r.destinations, r.now, r.log)
 	w.handle = func(l *queue.Lease) { r.dispatcher.handle(l) }
 	w.pause = func(ctx context.Context) error { return r.dispatcher.pause(ctx) }
-	w.ctl = warmup.New(warmup.Config{Node: cfg.NodeID, Store: store, OnRoom: w.room, Log: r.log})
+	w.ctl = warmup.New(warmup.Config{Node: cfg.NodeID, Store: store, OnRoom: w.room, Recall: w.backup.recall, Log: r.log})
 	r.warm = w
+	r.alarms.set(r.now(), alarmWarmup, w.backup.trouble())
 	return w.assign(cfg)
 }
 
@@ -130,14 +133,17 @@ func (w *warming) run(ctx context.Context) {
 	stepping.Go(func() { w.ctl.Run(ctx) })
 	defer stepping.Wait()
 	defer w.ended.Store(true)
-	tick := time.NewTicker(heldSweep)
+	tick, copying := time.NewTicker(heldSweep), time.NewTicker(copyEvery)
 	defer tick.Stop()
+	defer copying.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 			w.sweep(ctx, w.worthALook)
+		case <-copying.C:
+			w.backup.save(w.ctl)
 		case <-w.again:
 			w.sweep(ctx, all)
 		}
@@ -149,6 +155,7 @@ func (w *warming) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	w.ctl.Step(ctx)
+	w.backup.save(w.ctl)
 	return w.store.Close()
 }
 
@@ -398,12 +405,15 @@ var ledgerTrouble = map[string]string{
 // trouble says which warm-ups send nothing on account of their ledger, "" when none does.
 func (w *warming) trouble() string {
 	var all []string
+	if lost := w.backup.trouble(); lost != "" {
+		all = append(all, lost)
+	}
 	for _, key := range w.ctl.IPs() {
 		if s, _ := w.ctl.Status(key); ledgerTrouble[s.State] != "" {
 			all = append(all, fmt.Sprintf("the warm-up of %s sends nothing: %s", w.sourceOf(key), ledgerTrouble[s.State]))
 		}
 	}
-	const most = 3 // the ledger is one for all: they will be many
+	const most = 4 // the ledger is one for all: they will be many
 	if len(all) > most {
 		all = append(all[:most], fmt.Sprintf("and %d more", len(all)-most))
 	}
