@@ -47,8 +47,9 @@ e2e: e2e-install ## real daemons and the kill test; installs Debian's packages w
 e2e-install:
 	@sh e2e/install.sh
 
-torture: ## the kill test at large size
-	MTA_TORTURE=60 $(GO) test -count=1 -timeout 30m -run Torture -v ./e2e
+torture: ## the kill test at large size, a clock that jumps, damage in every octet, large messages on a full disk
+	MTA_TORTURE=60 $(GO) test -count=1 -timeout 30m -run Torture -v ./e2e ./mta
+	$(GO) test -count=1 -run 'FlipAnywhere|PowerCut|LargeContents|ClockThatWasAhead' -v ./queue -queue.cutseeds 20
 
 warmup-live: ## the warm-up of the real relay, counted at the providers, in six minutes
 	MTA_WARMUP=360 $(GO) test -count=1 -timeout 30m -parallel 8 -run 'Live|SimulatorAgrees' -v ./e2e

@@ -66,6 +66,8 @@ type Options struct {
 	// openLedger opens the store of warm-ups at a path. Nil: boltstore.Open. For tests of one that
 	// is lost.
 	openLedger func(path string) (ledger, error)
+	// now is the time of day. Nil: time.Now. For tests of a clock that jumps.
+	now func() time.Time
 }
 
 // Relay is a whole relay. Several can run in one process, on different addresses and data
@@ -121,10 +123,13 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
+	if opts.now == nil {
+		opts.now = time.Now
+	}
 	if opts.Env == nil {
 		opts.Env = os.Getenv
 	}
-	r := &Relay{opts: opts, log: opts.Log, now: time.Now, started: time.Now(), servers: make(map[string]submissionServer)}
+	r := &Relay{opts: opts, log: opts.Log, now: opts.now, started: time.Now(), servers: make(map[string]submissionServer)}
 	r.alarms.log = opts.Log
 	r.tracer = &tracer{now: r.now, retrace: func() { r.delivery.Retrace() }}
 	r.sources = newSourceWatch(func() *config.Config { return r.policy.Load().cfg }, opts.Log)
@@ -221,6 +226,7 @@ func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
 		CacheBytes:  int64(cfg.Queue.Cache),
 		MinFree:     int64(cfg.Queue.MinFree),
 		MaxAge:      r.maxAge,
+		Now:         r.now,
 		DelayAfter:  cfg.Defaults.Traffic.DelayWarning,
 		OnRemoved:   r.events.removed,
 
@@ -285,6 +291,7 @@ func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener) (*submissi
 	made := submissionServer{settings: submissionConfig(cfg, l)}
 	made.settings.Limits.Connections = shareDescriptors(r.files, cfg).of(l)
 	sc := made.settings
+	sc.Now = r.now
 	sc.Store, sc.Ready, sc.Events, sc.Log, sc.IDs, sc.Open = r.store, r.store.Ready, listenerEvents{r.events, l.Name}, r.log.With("listener", l.Name), &r.sessions, r.inbound.of(l.Name)
 	sc.Memory, sc.Watcher = r.incoming, listenerTracer{r.tracer, l.Name, l.Tenant}
 	sc.Verifier, sc.Suppressed = domainVerifier{r}, r.suppression.refuses
