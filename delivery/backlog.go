@@ -77,26 +77,26 @@ func (c *connection) measure() {
 	x := &c.learned
 	if x.jobs == 0 {
 		c.rec.Shared, c.rec.Threshold = 0, atFirst(c.session.Mode(), depth)
-		if c.session.Mode() == smtpclient.Chunked {
-			c.rec.Shared = depth
-		}
 		c.rec.Limit = c.rec.Threshold + 1
+		if c.session.Mode() == smtpclient.Chunked {
+			c.rec.Shared, c.rec.Limit = depth, max(c.rec.Limit, fewJobs)
+		}
 		return
 	}
 	trip := c.roundTrip()
 	patience := max(trip, littleWait)
-	share := 0
-	each := max(x.each, trip)
+	share, each, ride := 0, max(x.each, trip), max(trip, rideWait)
 	switch c.session.Mode() {
 	case smtpclient.LockStep:
 		each = max(x.each, 4*trip)
 	case smtpclient.Chunked:
 		each = max(x.each, trip/time.Duration(depth))
 		share = min(depth, 1+jobsIn(patience/4, x.each))
+		ride = max(fewJobs*trip, rideWait) // while the window is small, it is what makes jobs late
 	}
 	c.rec.Shared = share
 	c.rec.Threshold = min(1+jobsIn(patience, each), max(1+depth, fewJobs))
-	more := min(max(depth+1, 2*fewJobs), jobsIn(x.quickest+max(trip, rideWait)+x.pace/2, x.pace))
+	more := min(max(depth+1, 2*fewJobs), jobsIn(x.quickest+ride+x.pace/2, x.pace))
 	c.rec.Limit = max(c.rec.Threshold, more)
 }
 
@@ -119,26 +119,24 @@ func atFirst(mode smtpclient.Mode, window int) int {
 	return 1 + window
 }
 
-// expected is how many jobs a connection takes by itself that is being opened on one of these paths, as
-// far as can be known before it stands.
+// expected is how many of the jobs that wait a connection will do for that is being opened on one of these
+// paths, as far as can be known before it stands: as many as it takes by itself, but few in any case. They
+// have waited for its handshake by then, and its window has yet to grow.
 func expected(paths []*destdb.Path) int {
 	for _, p := range paths {
 		for _, c := range p.Conns() {
 			if c.Phase == destdb.Open {
-				return c.Threshold
+				return min(c.Threshold, fewJobs)
 			}
 		}
 	}
 	for _, p := range paths {
-		switch f := &p.Host.Facts; f.Mode {
-		case "":
+		switch p.Host.Facts.Mode {
 		case smtpclient.LockStep.String():
-			return atFirst(smtpclient.LockStep, 1)
+			return 1
 		case smtpclient.Pipelined.String():
-			return atFirst(smtpclient.Pipelined, 2)
-		default:
-			return atFirst(smtpclient.Chunked, max(f.WindowMessages, 1))
+			return 2
 		}
 	}
-	return fewJobs // one connection finds out
+	return fewJobs
 }
