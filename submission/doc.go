@@ -8,6 +8,7 @@
 //	preflight.go    PROXY header, relay rights, limit per client, early talkers, implicit TLS
 //	conn.go         hands the library one command line at a time, collects its replies
 //	gate.go         what a command line must be before the library sees it
+//	parameters.go   the parameters of MAIL and RCPT
 //	path.go         the address in MAIL and RCPT
 //	verify.go       whether a recipient's domain can take mail
 //	starttls.go     TLS, under conn
@@ -16,7 +17,11 @@
 //	intake.go       a message's content on its way to a Draft
 //	check.go        bare CR and LF, NUL, long lines
 //	header.go       header section: hops, what is missing
+//	encode.go       Latin-1 in the header section
 //	trace.go        the header fields added on top
+//
+// What strangers can use up is bounded in slots.go (connections), memory.go (content that comes
+// in) and tally.go (records of refusals).
 //
 // conn stands above TLS and gives the library exactly the bytes that it wants: one command line
 // when it asks for a command, the octets of one chunk after BDAT, and nothing after the end of
