@@ -17,6 +17,7 @@ const (
 	scopeHost
 	scopeSite
 	scopePath
+	scopeTenant
 	scopeOnTheirWay // the relay's connections that are not ready for mail
 	scopeStrangers  // of those, the ones to hosts that have not proved themselves
 )
@@ -44,6 +45,8 @@ func (k budgetKey) String() string {
 		return "host " + k.name
 	case scopeSite:
 		return "site " + k.name
+	case scopeTenant:
+		return "tenant " + k.name
 	}
 	return "site " + k.name + " from source " + k.source
 }

@@ -71,6 +71,15 @@ func (s *Scheduler) signal() {
 	}
 }
 
+// wakesBefore says whose timer comes first. Those that wait for the same rate wake at the same time, and
+// one of them has it: they take turns.
+func (l *lane) wakesBefore(o *lane) bool {
+	if !l.wake.Equal(o.wake) {
+		return l.wake.Before(o.wake)
+	}
+	return l.charged < o.charged
+}
+
 // setTimer has l run again at that time; zero takes its timer away.
 func (s *Scheduler) setTimer(l *lane, at time.Time) {
 	if l.wake.Equal(at) && (l.timer >= 0) == !at.IsZero() {

@@ -100,12 +100,10 @@ func (s *Scheduler) open(l *lane, p *destdb.Path, m *message, now time.Time) {
 	c.budgets = s.budgetsOf(c)
 	c.takePlaces()
 	l.queued = time.Time{}
-	lim := &l.limits
-	l.budgets.site.connections.Take(now, lim.Site.ConnectionRate, 1)
-	l.budgets.path.connections.Take(now, lim.Path.ConnectionRate, 1)
-	l.budgets.source.connections.Take(now, lim.Source.ConnectionRate, 1)
-	if b := l.budgets.provider; b != nil {
-		b.connections.Take(now, lim.Provider.ConnectionRate, 1)
+	for _, x := range l.scopes() {
+		if x.b != nil {
+			x.b.connections.Take(now, x.scope.ConnectionRate, 1)
+		}
 	}
 	m.workers++
 	l.opening++

@@ -41,6 +41,7 @@ type lane struct {
 	queued   time.Time  // since when it has waited for a place; zero: it does not
 	wake     time.Time  // its timer
 	timer    int        // index in the scheduler's timers, -1 none
+	charged  uint64     // grows with each message; who had one longest ago has the next of a shared rate
 	drain    drain
 }
 
@@ -212,14 +213,11 @@ func (l *lane) rideOrWait(paths []*destdb.Path, v verdict) verdict {
 
 // blocked says which limit, other than a host's, keeps the lane from one more connection.
 func (l *lane) blocked(now time.Time) (verdict, bool) {
-	s, lim := l.s, &l.limits
+	s := l.s
 	if s.draining {
 		return verdict{why: waitReason{What: "the relay is stopping"}}, true
 	}
-	for _, x := range [...]struct {
-		b     *budget
-		scope *Scope
-	}{{l.budgets.site, &lim.Site}, {l.budgets.path, &lim.Path}, {l.budgets.source, &lim.Source}, {l.budgets.provider, &lim.Provider}} {
+	for _, x := range l.scopes() {
 		if x.b == nil {
 			continue
 		}
@@ -246,15 +244,10 @@ func (l *lane) blocked(now time.Time) (verdict, bool) {
 // free is the workers that a message of this lane could get: what the limits leave, and what is
 // idle, since that yields.
 func (l *lane) free() int {
-	lim := &l.limits
 	free := l.s.total.free(l.s.cfg.MaxConnections)
-	for _, x := range [...]struct {
-		b     *budget
-		limit int
-	}{{l.budgets.site, lim.Site.Connections}, {l.budgets.path, lim.Path.Connections},
-		{l.budgets.source, lim.Source.Connections}, {l.budgets.provider, lim.Provider.Connections}} {
-		if x.b != nil && x.limit > 0 {
-			free = min(free, x.b.free(x.limit))
+	for _, x := range l.scopes() {
+		if x.b != nil && x.scope.Connections > 0 {
+			free = min(free, x.b.free(x.scope.Connections))
 		}
 	}
 	return max(free, 0)
@@ -265,19 +258,27 @@ func (l *lane) gate(now time.Time) waitReason {
 	if a := l.suspension(now); a != nil {
 		return waitReason{What: "suspended: " + a.Reason, Until: a.End}
 	}
-	lim := &l.limits
-	for _, x := range [...]struct {
-		b    *budget
-		rate *Scope
-	}{{l.budgets.site, &lim.Site}, {l.budgets.path, &lim.Path}, {l.budgets.source, &lim.Source}, {l.budgets.provider, &lim.Provider}} {
-		if x.b == nil || x.rate.MessageRate.Unlimited() {
+	for _, x := range l.scopes() {
+		if x.b == nil || x.scope.MessageRate.Unlimited() {
 			continue
 		}
-		if at := x.b.messages.Next(now, x.rate.MessageRate, 1); at.After(now) {
-			return waitReason{What: fmt.Sprintf("max_message_rate %v of %s", x.rate.MessageRate, x.b.budgetKey), Until: at}
+		if at := x.b.messages.Next(now, x.scope.MessageRate, 1); at.After(now) {
+			return waitReason{What: fmt.Sprintf("max_message_rate %v of %s", x.scope.MessageRate, x.b.budgetKey), Until: at}
 		}
 	}
 	return l.drainGate(now)
+}
+
+// scoped is a budget and what it has to give to a lane.
+type scoped struct {
+	b     *budget // nil: it has none
+	scope *Scope
+}
+
+// scopes are those in which a lane's connections and messages count, whoever's they are.
+func (l *lane) scopes() [5]scoped {
+	x, lim := &l.budgets, &l.limits
+	return [...]scoped{{l.s.total, &lim.Relay}, {x.site, &lim.Site}, {x.path, &lim.Path}, {x.source, &lim.Source}, {x.provider, &lim.Provider}}
 }
 
 // tenantGate says what keeps one tenant's mail from being sent now.
@@ -285,27 +286,39 @@ func (l *lane) tenantGate(t *tenant, now time.Time) waitReason {
 	if t.limitsAt != l.limGen {
 		t.limits, t.limitsAt = l.s.limitsFor(l.route, l.source.Name, t.name), l.limGen
 	}
-	rate := t.limits.Tenant.MessageRate
-	if rate.Unlimited() {
-		return waitReason{}
+	if rate := t.limits.Tenant.MessageRate; !rate.Unlimited() {
+		if at := l.s.tenantBudget(t.name).messages.Next(now, rate, 1); at.After(now) {
+			return waitReason{What: fmt.Sprintf("max_message_rate %v of tenant %s", rate, t.name), Until: at}
+		}
 	}
-	if at := t.rate.Next(now, rate, 1); at.After(now) {
-		return waitReason{What: fmt.Sprintf("max_message_rate %v of tenant %s", rate, t.name), Until: at}
+	if rate := t.limits.TenantPath.MessageRate; !rate.Unlimited() {
+		if at := t.rate.Next(now, rate, 1); at.After(now) {
+			return waitReason{What: fmt.Sprintf("max_message_rate_per_source %v of tenant %s", rate, t.name), Until: at}
+		}
 	}
 	return waitReason{}
 }
 
+// tenantBudget is of all mail of a tenant. It is asked for anew each time: when its rate is paid off it
+// is dropped.
+func (s *Scheduler) tenantBudget(name string) *budget {
+	return s.budget(budgetKey{kind: scopeTenant, name: name})
+}
+
 // charge pays for one message of t.
 func (l *lane) charge(t *tenant, now time.Time) {
-	lim := &l.limits
-	l.budgets.site.messages.Take(now, lim.Site.MessageRate, 1)
-	l.budgets.path.messages.Take(now, lim.Path.MessageRate, 1)
-	l.budgets.source.messages.Take(now, lim.Source.MessageRate, 1)
-	if b := l.budgets.provider; b != nil {
-		b.messages.Take(now, lim.Provider.MessageRate, 1)
+	for _, x := range l.scopes() {
+		if x.b != nil {
+			x.b.messages.Take(now, x.scope.MessageRate, 1)
+		}
 	}
-	t.rate.Take(now, t.limits.Tenant.MessageRate, 1)
+	if rate := t.limits.Tenant.MessageRate; !rate.Unlimited() {
+		l.s.tenantBudget(t.name).messages.Take(now, rate, 1)
+	}
+	t.rate.Take(now, t.limits.TenantPath.MessageRate, 1)
 	l.drain.sent(now)
+	l.s.charged++
+	l.charged = l.s.charged
 }
 
 // wait notes why nothing more is given out, and sets the lane's timer.

@@ -18,12 +18,15 @@ type Scope struct {
 // Limits is what applies to the mail of one tenant from one source to one site. The zero value
 // bounds nothing but what has a default.
 type Limits struct {
+	Relay    Scope // all mail; the limit on connections is Config.MaxConnections
 	Host     Scope // each host, from all sources; its rates are not used
 	Site     Scope // the site, from all sources
 	Path     Scope // the site, from this source
 	Source   Scope // this source, to all sites
 	Provider Scope // the provider's sites together, from all sources
-	Tenant   Scope // this tenant's mail to this site; connections and connection rate are not used
+	Tenant   Scope // this tenant's mail in all; of this and what follows the message rate alone is used
+	// TenantPath is this tenant's mail from this source to this site.
+	TenantPath Scope
 
 	MaxDeliveriesPerConnection int           // 100
 	MaxRecipients              int           // in a transaction: 100 (RFC 5321, 4.5.3.1.8)

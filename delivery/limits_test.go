@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,6 +32,9 @@ func TestMessageRate(t *testing.T) {
 		"path":   {Path: Scope{MessageRate: gcra.Rate{Events: 10, Burst: 1}}},
 		"source": {Source: Scope{MessageRate: gcra.Rate{Events: 10, Burst: 1}}},
 		"tenant": {Tenant: Scope{MessageRate: gcra.Rate{Events: 10, Burst: 1}}},
+		"relay":  {Relay: Scope{MessageRate: gcra.Rate{Events: 10, Burst: 1}}},
+
+		"tenant from a source to a site": {TenantPath: Scope{MessageRate: gcra.Rate{Events: 10, Burst: 1}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
@@ -47,6 +51,62 @@ func TestMessageRate(t *testing.T) {
 						t.Fatalf("12 messages within %v", at[i]-at[i-11])
 					}
 				}
+			})
+		})
+	}
+}
+
+// The rates of the relay, of a tenant and of a provider hold over all sources and sites together, and the
+// lanes have turns. That of a tenant from a source to a site is each lane's own.
+func TestRatesOverSourcesAndSites(t *testing.T) {
+	rate := Scope{MessageRate: gcra.Rate{Events: 12, Burst: 1}}
+	for name, x := range map[string]struct {
+		limits Limits
+		want   int // messages a second
+	}{
+		"relay":                          {Limits{Relay: rate}, 12},
+		"tenant":                         {Limits{Tenant: rate}, 12},
+		"provider":                       {Limits{Provider: rate}, 12},
+		"tenant from a source to a site": {Limits{TenantPath: rate}, 6 * 12},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				w := newWorld(t, unhurried(x.limits))
+				defer w.end()
+				const seconds = 20
+				lanes, left := 0, make(map[string]int)
+				for _, site := range []string{"a", "b", "c"} {
+					r := routeTo(site, tier(w.host("mx."+site, sink.Config{})))
+					r.Provider = "big"
+					for _, source := range []string{"out1", "out2"} {
+						lanes++
+						for range 300 {
+							j, lane := w.job(r, 1), site+" "+source
+							j.Message.Tenant, j.Source = "shop", source
+							j.Done = func(_ *Job, results []Result) {
+								w.mu.Lock()
+								defer w.mu.Unlock()
+								left[lane] += delivered(results)
+							}
+							w.s.Submit(j)
+						}
+					}
+				}
+				time.Sleep(seconds * time.Second)
+				synctest.Wait()
+				sum, least := 0, seconds*x.want
+				for _, n := range left {
+					sum, least = sum+n, min(least, n)
+				}
+				if want := seconds * x.want; sum > want+lanes || sum < want*95/100 {
+					t.Errorf("%d messages left in %d s, want %d: %v", sum, seconds, want, left)
+				}
+				if len(left) < lanes || least < seconds*x.want/lanes*8/10 {
+					t.Errorf("the lanes have no turns: %v", left)
+				}
+				ended, cancel := context.WithCancel(t.Context())
+				cancel()
+				w.s.Drain(ended)
 			})
 		})
 	}

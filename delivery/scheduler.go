@@ -145,8 +145,9 @@ type Scheduler struct {
 	finished              []*work             // whose Done is to be called by the clock
 	room                  []Flow              // that OnRoom is to be told of
 	limGen                int
-	waiting               int // jobs that are not done
-	carried               int // recipients on connections
+	charged               uint64 // messages that were given to connections
+	waiting               int    // jobs that are not done
+	carried               int    // recipients on connections
 	nextConn              uint64
 	draining              bool
 	closed                bool
@@ -182,7 +183,7 @@ func New(cfg Config) *Scheduler {
 		started:   cfg.Now(),
 		pools:     make(map[*destdb.Path]*pool),
 		messages:  make(map[envelope.ID]*message),
-		timers:    minheap.New(func(a, b *lane) bool { return a.wake.Before(b.wake) }, func(l *lane, i int) { l.timer = i }),
+		timers:    minheap.New((*lane).wakesBefore, func(l *lane, i int) { l.timer = i }),
 		budgets:   make(map[budgetKey]*budget),
 		shares:    make(map[string]*share),
 		conns:     make(map[*connection]struct{}),

@@ -41,6 +41,8 @@ func (c *domainCase) ceiling(able []sourceCase) control.Ceiling {
 // sharedBounds are of limits that all sources share.
 func (c *domainCase) sharedBounds(l *delivery.Limits) []bound {
 	bounds := scopeBounds(nil, l.Site, "site "+c.Site, l)
+	bounds = scopeBounds(bounds, l.Tenant, "tenant "+c.tenant, l)
+	bounds = scopeBounds(bounds, l.Relay, "the relay", l)
 	if c.Provider != "" {
 		bounds = scopeBounds(bounds, l.Provider, "provider "+c.Provider, l)
 	}
@@ -55,7 +57,7 @@ func (c *domainCase) ownBounds(able []sourceCase) []bound {
 		s := &able[i]
 		own := scopeBounds(nil, s.limits.Path, "site "+c.Site+" from source "+s.Name, &s.limits)
 		own = scopeBounds(own, s.limits.Source, "source "+s.Name, &s.limits)
-		own = scopeBounds(own, delivery.Scope{MessageRate: s.limits.Tenant.MessageRate}, "tenant "+c.tenant+" from source "+s.Name, &s.limits)
+		own = scopeBounds(own, s.limits.TenantPath, "tenant "+c.tenant+" from source "+s.Name, &s.limits)
 		for _, d := range c.drains {
 			if d.source == s.Name {
 				own = append(own, bound{rateOf(d.rate), "drain after an outage from source " + s.Name})

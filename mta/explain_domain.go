@@ -243,7 +243,11 @@ func (c *domainCase) addTrafficLimits() {
 		}
 		if tenant := c.cfg.Tenant(c.tenant); tenant != nil {
 			c.addScope(lim.Tenant, "tenant "+c.tenant, tenant.Origin)
+			if r := lim.TenantPath.MessageRate; !r.Unlimited() {
+				c.limit("max_message_rate_per_source", r.String(), "tenant "+c.tenant+" at site "+c.Site+", each source", tenant.Origin("max_message_rate_per_source"), "")
+			}
 		}
+		c.addScope(lim.Relay, "the relay", c.cfg.Delivery.Origin)
 	}
 	c.limit("max_connections", fmt.Sprint(c.cfg.Delivery.MaxConnections), "the relay", c.cfg.Delivery.Origin("max_connections"), "")
 }

@@ -127,7 +127,9 @@ func (r *Relay) source(name string) (delivery.Source, bool) {
 
 func (r *Relay) limits(rt *route.Route, source, tenant string) delivery.Limits {
 	cfg := r.policy.Load().cfg
-	return deliveryLimits(cfg.Traffic(rt.Domain, rt.Provider), cfg.Budget(rt.Provider), cfg.Source(source), cfg.Tenant(tenant))
+	l := deliveryLimits(cfg.Traffic(rt.Domain, rt.Provider), cfg.Budget(rt.Provider), cfg.Source(source), cfg.Tenant(tenant))
+	l.Relay = delivery.Scope{MessageRate: rate(cfg.Delivery.MaxMessageRate), ConnectionRate: rate(cfg.Delivery.MaxConnectionRate)}
+	return l
 }
 
 // siteProviders remembers the provider of each site, since the queue knows sites only. It is bounded: of

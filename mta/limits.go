@@ -15,6 +15,7 @@ func deliveryLimits(t *config.Traffic, b config.Budget, src *config.Source, tena
 	}
 	if tenant != nil {
 		l.Tenant = delivery.Scope{MessageRate: rate(tenant.MaxMessageRate)}
+		l.TenantPath = delivery.Scope{MessageRate: rate(tenant.MaxMessageRatePerSource)}
 	}
 	return l
 }

@@ -16,7 +16,10 @@ source "s" {
   max_message_rate    = "300/s"
   max_connection_rate = "400/min"
 }
-tenant "acme" { max_message_rate = "20/h" }
+tenant "acme" {
+  max_message_rate            = "20/h"
+  max_message_rate_per_source = "21/h"
+}
 defaults {
   connection_limit               = 10
   connection_limit_per_host      = 4
@@ -68,6 +71,7 @@ func TestLimitsReachDelivery(t *testing.T) {
 		{"path", plain.Path, scope(5, 62, 63, time.Second)},
 		{"source", all.Source, source},
 		{"tenant", all.Tenant, scope(0, 20, 0, time.Hour)},
+		{"tenant from a source to a site", all.TenantPath, scope(0, 21, 0, time.Hour)},
 		{"site of a provider", all.Site, scope(8, 70, 61, time.Second)},
 		{"provider", all.Provider, scope(8, 70, 0, time.Second)},
 	} {

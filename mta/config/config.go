@@ -42,7 +42,7 @@ type Config struct {
 	Resolver    Resolver    `conf:"resolver,block" reload:"restart"`
 	Queue       Queue       `conf:"queue,block" reload:"restart"`
 	Router      Router      `conf:"router,block"`
-	Delivery    Delivery    `conf:"delivery,block" reload:"restart"`
+	Delivery    Delivery    `conf:"delivery,block"`
 	Log         Log         `conf:"log,block"`
 	Accounting  Accounting  `conf:"accounting,block"`
 	DSN         DSN         `conf:"dsn,block"`
@@ -194,9 +194,12 @@ type Router struct {
 // Delivery bounds the relay as a whole; what applies to a destination is Traffic.
 type Delivery struct {
 	block
-	MaxConnections        int `conf:"max_connections" min:"1"`         // outgoing, at a time
-	MaxMessageConcurrency int `conf:"max_message_concurrency" min:"1"` // connections that each message may have in any case
-	ScaleMaxConcurrency   int `conf:"scale_max_concurrency" min:"1"`   // and this many for each free one
+	MaxConnections        int `conf:"max_connections" min:"1" reload:"restart"`         // outgoing, at a time
+	MaxMessageConcurrency int `conf:"max_message_concurrency" min:"1" reload:"restart"` // connections that each message may have in any case
+	ScaleMaxConcurrency   int `conf:"scale_max_concurrency" min:"1" reload:"restart"`   // and this many for each free one
+
+	MaxMessageRate    Rate `conf:"max_message_rate"` // of all mail, from all sources. Zero: no limit
+	MaxConnectionRate Rate `conf:"max_connection_rate"`
 }
 
 // Log is the relay's own log, for people.
@@ -295,6 +298,8 @@ type Tenant struct {
 	// several waits.
 	Weight int `conf:"weight" min:"1" max:"1000"`
 
-	// MaxMessageRate paces the tenant's mail from one source to a site. Zero: no limit.
-	MaxMessageRate Rate `conf:"max_message_rate"`
+	// MaxMessageRate paces all mail of the tenant, MaxMessageRatePerSource that from one source to a site.
+	// Zero: no limit.
+	MaxMessageRate          Rate `conf:"max_message_rate"`
+	MaxMessageRatePerSource Rate `conf:"max_message_rate_per_source"`
 }
