@@ -214,7 +214,7 @@ func (a *accountant) removed(it queue.Item) {
 	rec.Response = reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "removed by the administrator of this relay")
 	for _, rc := range it.Recipients {
 		rec.Recipient, rec.Site, rec.Attempts = rc.Address, rc.Key, rc.Attempts
-		if _, _, held := heldFor(rc.Key); held {
+		if _, _, held := heldFor(rc.Key); held || isPauseKey(rc.Key) {
 			rec.Site = ""
 		}
 		rec.Queue = queueName(m, rc.Address)

@@ -27,6 +27,7 @@ const (
 	alarmDamage   = "damage"        // octets of the queue are not what was written
 	alarmWarmup   = "warmup"        // the ledger of a warm-up is no help: its source sends nothing
 	alarmMaildrop = "maildrop"      // mail that sendmail left can't be picked up
+	alarmPaused   = "paused"        // an operator lets nothing be sent at all
 
 	tooOldDue     = 5 * time.Minute
 	growsFor      = 5 // minutes in a row
@@ -43,7 +44,7 @@ const (
 	storageLook = time.Second
 )
 
-var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources, alarmRecords, alarmDNS, alarmDamage, alarmWarmup, alarmMaildrop}
+var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources, alarmRecords, alarmDNS, alarmDamage, alarmWarmup, alarmMaildrop, alarmPaused}
 
 // watch is what the alarms of queue, traffic and sources are judged by; it is fed once a minute.
 type watch struct {
@@ -186,6 +187,7 @@ type sight struct {
 	names    func() resolver.Stats
 	warmups  func() string // why warm-ups send nothing, though nobody wants that; "": they do
 	maildrop func() string // why what sendmail left is not picked up; "": it is
+	paused   func() string // that everything is paused; "": it is not
 }
 
 // run looks once a minute, and after the disk each second, until ctx ends.
@@ -200,6 +202,7 @@ func (a *alarms) run(ctx context.Context, look sight) {
 			return
 		case now := <-storage.C:
 			a.storage(now, look.refusing())
+			a.set(now, alarmPaused, look.paused())
 		case now := <-minute.C:
 			s := look.queue()
 			on := w.step(now, &s, look.missing())
@@ -207,7 +210,7 @@ func (a *alarms) run(ctx context.Context, look sight) {
 			on[alarmRecords], on[alarmDNS] = look.records(), w.names(now, &names)
 			on[alarmWarmup], on[alarmMaildrop] = look.warmups(), look.maildrop()
 			for _, name := range alarmNames {
-				if name != alarmStorage {
+				if name != alarmStorage && name != alarmPaused {
 					a.set(now, name, on[name])
 				}
 			}

@@ -131,7 +131,7 @@ func (s *site) addQueued(k *queue.KeySummary) {
 // addReason says why mail waits where delivery has none of it.
 func (s *site) addReason(r *Relay) {
 	if s.Why == "" && s.Parked > 0 {
-		if _, _, held := heldFor(s.Name); held {
+		if _, _, held := heldFor(s.Name); held || isPauseKey(s.Name) {
 			p := r.lookOut().parked(&queue.ItemRecipient{Key: s.Name})
 			s.Why, s.Until = p.why, p.next
 		} else if r.queue.Parked(routeLine(s.Name)) > 0 {
@@ -294,7 +294,8 @@ func (d destinations) Suspend(ctx context.Context, s control.Suspend) (control.S
 	}
 	until := d.r.now().Add(time.Duration(s.For))
 	d.r.delivery.Suspend(name, s.Source, cmp.Or(s.Reason, "by an operator"), until)
-	return control.Suspended{Site: name, Until: until}, nil
+	domains := d.r.router.DomainsOf(name)
+	return control.Suspended{Site: name, Until: until, Domains: len(domains), Some: domains[:min(len(domains), 10)]}, nil
 }
 
 func (d destinations) Resume(ctx context.Context, s control.Resume) (control.Resumed, error) {

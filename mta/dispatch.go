@@ -84,6 +84,7 @@ type dispatcher struct {
 	takeUp   func(domain string) // the same of unparkRouted
 	log      *slog.Logger
 
+	pauses      *pauses     // nil: nothing can be paused
 	suppression *suppressor // nil: no address is suppressed
 
 	reports   *trouble.Kind // that could not be queued
@@ -227,7 +228,7 @@ func gather(by map[way]*routed, w way, rt *route.Route, recipients []queue.Pendi
 // submit makes jobs of recipients with one route. A job that delivery has no room for waits in
 // the queue under its site, in a line with the rest of its flow.
 func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []queue.Pending) {
-	pol := d.policy()
+	pol, paused := d.policy(), d.pauses.current()
 	rt = withTLS(rt, pol.traffic(rt.Domain, rt))
 	d.sites.remember(rt)
 	expires := pol.expires(m, rt.Domain, rt)
@@ -236,9 +237,14 @@ func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 		d.expire(m, rt, recipients)
 		return
 	}
+	if recipients = d.withoutPaused(m, pol, recipients); len(recipients) == 0 {
+		return
+	}
 	for via, group := range byVia(recipients) {
 		c := d.split.choose(pol, m, rt, via, len(group))
 		switch {
+		case c.none && d.pauses.sourceOf(pol, m.Tenant) != "":
+			d.parkPaused(m, group, d.pauses.sourceOf(pol, m.Tenant))
 		case c.none:
 			d.withoutSource(m, rt, group, pol.noSource(m.Tenant))
 		case c.source == "" && late:
@@ -249,9 +255,9 @@ func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 			d.send(m, rt, group, &c, expires)
 		}
 	}
-	// What was chosen by a configuration that is in force no longer was perhaps not there yet when the reload
-	// looked through what waits.
-	if d.policy() != pol {
+	// What was chosen by a configuration that is in force no longer was perhaps not there yet when the reload,
+	// or a pause, looked through what waits.
+	if d.policy() != pol || d.pauses.current() != paused {
 		d.delivery.Cancel(m.ID)
 	}
 }

@@ -83,7 +83,7 @@ func (d destinations) explainMessage(ctx context.Context, text string) (control.
 	k := d.r.lookOut(it)
 	for i := range shown {
 		rc := &shown[i]
-		r := recipientCase{rc: rc, status: operator(d).recipient(&it, k, rc), destination: byDomain[rc.Address.Domain()], where: &where, known: known, warm: d.r.warm}
+		r := recipientCase{rc: rc, status: operator(d).recipient(&it, k, rc), destination: byDomain[rc.Address.Domain()], where: &where, known: known, warm: d.r.warm, pauses: d.r.pauses}
 		r.lookup = d.r.lookupOf(rc.Address.Domain())
 		r.suppressed = d.r.suppression.keeps(&it, rc.Address)
 		why, until := r.why()
@@ -127,6 +127,7 @@ type recipientCase struct {
 	where       *delivery.Whereabouts
 	known       bool // to delivery
 	warm        *warming
+	pauses      *pauses
 	lookup      string // how the look-up of its domain's route stands
 	suppressed  string // since when, and why, its address is; "" when it is not
 }
@@ -171,6 +172,9 @@ func (r *recipientCase) deferred() (string, time.Time) {
 }
 
 func (r *recipientCase) parked() (string, time.Time) {
+	if why, until, ok := r.pauses.why(r.rc.Key); ok {
+		return "it waits: " + why, until
+	}
 	if r.rc.Line == waitsForRoute {
 		return "it has no route yet: " + r.lookup, time.Time{}
 	}

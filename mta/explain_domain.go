@@ -64,6 +64,7 @@ func (d destinations) explainDomain(ctx context.Context, domain, tenant string, 
 	if res.Route == nil {
 		c.Trouble = replyOf(*res.Trouble)
 		c.judge()
+		d.overrule(&c.Destination, tenant)
 		return c.Destination
 	}
 	c.route = withTLS(res.Route, c.cfg.Traffic(res.Route.Domain, res.Route.Provider))
@@ -81,7 +82,24 @@ func (d destinations) explainDomain(ctx context.Context, domain, tenant string, 
 	c.countHeld(queued, d.r.warm)
 	c.addTrafficLimits()
 	c.judge()
+	d.overrule(&c.Destination, tenant)
 	return c.Destination
+}
+
+// overrule says first of a destination what an operator has paused: nothing else counts then.
+func (d destinations) overrule(to *control.Destination, tenant string) {
+	p, pol := d.r.pauses, d.r.policy.Load()
+	key := p.of(pol, tenant, to.Domain)
+	if key == "" {
+		sources := pol.cfg.PoolOf(tenant).Sources()
+		if slices.ContainsFunc(sources, func(name string) bool { return !p.source(name) }) {
+			return
+		}
+		key = p.sourceOf(pol, tenant)
+	}
+	if why, until, ok := p.why(key); ok {
+		to.Verdict, to.Until = "nothing is sent: "+why, until
+	}
 }
 
 // otherPools are those whose sources the mail of other tenants takes.

@@ -47,6 +47,13 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 	pause := func(ctx context.Context) error { return r.dispatcher.pause(ctx) }
 	r.refiller = newRefiller(func(f delivery.Flow) bool { return r.dispatcher.unpark(f) }, pause)
 	r.routedMail = newRefiller(func(domain string) bool { return r.dispatcher.unparkRouted(domain) }, pause)
+	r.resumed = newRefiller(func(key string) bool { return r.dispatcher.unparkPaused(key) }, pause)
+	r.pauses, err = openPauses(cfg.DataDir, r.now, r.policy.Load, r.log)
+	if err != nil {
+		return err
+	}
+	r.pauses.taken = func() { r.delivery.Reload(r.pauses.stays) }
+	r.pauses.resumed = r.resumed.call
 	most := cfg.Delivery.MaxConnections
 	if d := shareDescriptors(r.files, cfg); d.out > 0 {
 		most = d.out
@@ -77,7 +84,8 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 		events:   r.events,
 		sites:    &r.sites,
 		policy:   r.policy.Load,
-		split:    &splitter{warm: r.warm.ctl, missing: r.sources.isMissing, now: r.now, heldBack: r.delivery.HeldBack},
+		split:    &splitter{warm: r.warm.ctl, missing: r.noSource, now: r.now, heldBack: r.delivery.HeldBack},
+		pauses:   r.pauses,
 		warm:     r.warm,
 		refill:   r.refiller.call,
 		takeUp:   r.routedMail.call,
@@ -130,6 +138,11 @@ func (r *Relay) limits(rt *route.Route, source, tenant string) delivery.Limits {
 	l := deliveryLimits(cfg.Traffic(rt.Domain, rt.Provider), cfg.Budget(rt.Provider), cfg.Source(source), cfg.Tenant(tenant))
 	l.Relay = delivery.Scope{MessageRate: rate(cfg.Delivery.MaxMessageRate), ConnectionRate: rate(cfg.Delivery.MaxConnectionRate)}
 	return l
+}
+
+// noSource reports whether nothing can or may leave from a source.
+func (r *Relay) noSource(name string) bool {
+	return r.sources.isMissing(name) || r.pauses.source(name)
 }
 
 // siteProviders remembers the provider of each site, since the queue knows sites only. It is bounded: of

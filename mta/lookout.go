@@ -74,7 +74,9 @@ func (k *lookout) parked(rc *queue.ItemRecipient) position {
 		return s
 	}
 	s.state = control.StateWaiting
-	if ip, provider, held := heldFor(rc.Key); held {
+	if why, until, paused := k.r.pauses.why(rc.Key); paused {
+		s.why, s.next = why, until
+	} else if ip, provider, held := heldFor(rc.Key); held {
 		s.why = k.r.warm.doing(rc.Key)
 		if st, ok := k.r.warm.Status(ip); ok {
 			var lack string

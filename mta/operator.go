@@ -72,6 +72,9 @@ func (o operator) recipient(it *queue.Item, k *lookout, rc *queue.ItemRecipient)
 		Address: string(rc.Address), State: st.state, Site: rc.Key, Attempts: rc.Attempts,
 		Warned: rc.Warned, Next: st.next, Expires: rc.Start.Add(age), Scheduled: rc.Scheduled, Doing: st.why,
 	}
+	if isPauseKey(rc.Key) {
+		out.Site = ""
+	}
 	if rc.Last != (reply.Reply{}) {
 		out.Reply = &control.Reply{
 			Code: rc.Last.Code, Enhanced: rc.Last.Enhanced.String(), Text: rc.Last.Text, Command: rc.Last.Command, Local: rc.Last.Local,

@@ -9,7 +9,8 @@
 //
 //	Run         the caller's; waits for the end, then stops the others in order
 //	dispatcher  takes leases from the queue; ended by Run, which waits
-//	refillers   two: take parked mail up when delivery has room, and when a route is found; ended by Run
+//	refillers   three: take parked mail up when delivery has room, when a route is found, when a pause has ended; ended by Run
+//	pauses      looks each second which pauses are over; ended by Run
 //	rates       notes what was counted, each second; ended by Run
 //	sources     looks twice a minute which addresses this machine has; ended by Run
 //	warm-up     two: the controller, and a look at what it holds; ended by Run
@@ -103,6 +104,8 @@ type Relay struct {
 	dispatcher   *dispatcher
 	refiller     *refiller[delivery.Flow] // when delivery has room
 	routedMail   *refiller[string]        // when the route of a domain is found
+	resumed      *refiller[string]        // when a pause has ended
+	pauses       *pauses
 	reporter     *reporter
 	pickup       *pickup // of what sendmail left while the relay was away
 	suppression  *suppressor
@@ -333,9 +336,11 @@ func (r *Relay) Run(ctx context.Context) error {
 		}
 	})
 	running.Go(func() { r.refiller.run(dispatching) })
+	running.Go(func() { r.resumed.run(dispatching) })
+	running.Go(func() { r.pauses.run(dispatching) })
 	running.Go(func() { r.routedMail.run(dispatching) })
 	running.Go(func() {
-		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble, r.resolver.Stats, r.warm.trouble, r.pickup.trouble})
+		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble, r.resolver.Stats, r.warm.trouble, r.pickup.trouble, r.pauses.trouble})
 	})
 	running.Go(func() { r.sources.run(dispatching) })
 	running.Go(func() { r.pickup.run(dispatching) })

@@ -88,6 +88,9 @@ const mostObstacles = 100
 
 // inTheWay says what keeps mail from leaving for a site for a while.
 func (o operator) inTheWay(name string) (why string, until time.Time) {
+	if why, until, ok := o.r.pauses.why(name); ok {
+		return why, until
+	}
 	info, known := o.r.delivery.Site(name)
 	if !known {
 		return "", until

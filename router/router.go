@@ -182,6 +182,20 @@ func (r *Router) Known(domain string) (rt *route.Route, err *reply.Reply, known 
 	return v.route, v.trouble, ok
 }
 
+// DomainsOf lists the domains whose routes are known and lead to a site, the latest used first. It
+// goes through all that is known, for the time of which nobody gets a route: it is for operators.
+func (r *Router) DomainsOf(site string) (domains []string) {
+	now := r.now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for domain, v := range r.mu.known.All(now) {
+		if v.route != nil && v.route.Site == site {
+			domains = append(domains, domain)
+		}
+	}
+	return domains
+}
+
 // LookingUp reports whether a domain's look-up is under way. One that is neither known nor under way
 // waits for a worker, if anybody has asked for it.
 func (r *Router) LookingUp(domain string) bool {

@@ -206,7 +206,8 @@ func orNone(rate float64) string {
 const sitesSuspendHelp = `Send nothing to a site for a while. What is under way ends, and what waits goes on
 waiting and gets no older by it than it does anyway: it expires as always.
 
-SITE is the name of a site, or a domain that it serves.`
+SITE is the name of a site, or a domain that it serves. A site can serve many domains: the
+answer counts and names those that are known. 'mta pause domain' stops one of them alone.`
 
 func newSitesSuspend(c *cli) *cobra.Command {
 	var (
@@ -236,6 +237,10 @@ func newSitesSuspend(c *cli) *cobra.Command {
 				return writeJSON(c.out, done)
 			}
 			fmt.Fprintf(c.out, "nothing is sent to %s%s until %s\n", clean(done.Site), fromSource(s.Source), moment(done.Until, c.now()))
+			if done.Domains > 1 {
+				fmt.Fprintf(c.err, "the site serves %s, and mail for all of them waits: %s\nto stop one of them alone: mta pause domain NAME\n",
+					plural(done.Domains, "domain"), clean(someOf(done.Some, done.Domains)))
+			}
 			return nil
 		},
 	}
@@ -245,6 +250,15 @@ func newSitesSuspend(c *cli) *cobra.Command {
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.ValidArgsFunction = c.complete(c.siteNames)
 	return cmd
+}
+
+// someOf lists the first of n names.
+func someOf(names []string, n int) string {
+	text := strings.Join(names, ", ")
+	if more := n - len(names); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // fromSource names the one source that a suspension is of, if it is of one.

@@ -45,6 +45,9 @@ Alarms are looked at once a minute.`,
 			for _, a := range s.Alarms {
 				fact("alarm", "%s since %s: %s", a.Name, moment(a.Since, c.now()), a.Reason)
 			}
+			for i := range s.Paused {
+				fact("paused", "%s", c.pauseLine(&s.Paused[i]))
+			}
 			fact("config", "%s", orDefaults(s.Config))
 			fact("smtp", "%s", strings.Join(s.SMTP, ", "))
 			q := s.Queue

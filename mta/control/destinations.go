@@ -206,6 +206,10 @@ const MaxSuspension = Age(30 * 24 * time.Hour)
 type Suspended struct {
 	Site  string    `json:"site"`
 	Until time.Time `json:"until"`
+	// Domains counts the domains that the site is known to serve just now; Some are the latest used of
+	// them, ten at most.
+	Domains int      `json:"domains"`
+	Some    []string `json:"some,omitempty"`
 }
 
 // Resume says which site is sent to again.

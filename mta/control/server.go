@@ -58,6 +58,7 @@ type Config struct {
 	Warmups      Warmups
 	Suppressions Suppressions
 	Tracer       Tracer
+	Pauses       Pauses
 	// Events is where what an operator changes is written down. nil: slog.Default.
 	Events *slog.Logger
 	// Now is the clock. nil: time.Now.

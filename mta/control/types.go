@@ -255,6 +255,7 @@ type Status struct {
 	State    string     `json:"state"`            // running, refusing (mail, with 4xx), draining
 	Reason   string     `json:"reason,omitempty"` // why mail is refused
 	Alarms   []Alarm    `json:"alarms"`           // those that are on
+	Paused   []Pause    `json:"paused"`           // what an operator lets nothing be sent of
 	Started  time.Time  `json:"started"`
 	Config   string     `json:"config"` // the file in force; "" without one
 	SMTP     []string   `json:"smtp"`   // "ip:port" where mail is taken

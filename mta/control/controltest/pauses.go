@@ -1,0 +1,41 @@
+package controltest
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"mta/mta/control"
+)
+
+// Pauses lists what was paused.
+func (r *Relay) Pauses(context.Context) (control.PauseList, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return control.PauseList{Pauses: append([]control.Pause{}, r.State.Paused...)}, nil
+}
+
+// BeginPause adds a pause.
+func (r *Relay) BeginPause(_ context.Context, b control.BeginPause) (control.Pause, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	x := control.Pause{What: b.What, Name: b.Name, Reason: b.Reason, By: b.By, Since: r.Now}
+	if b.For > 0 {
+		x.Until = r.Now.Add(time.Duration(b.For))
+	}
+	r.State.Paused = append(r.State.Paused, x)
+	return x, nil
+}
+
+// EndPause takes a pause away.
+func (r *Relay) EndPause(_ context.Context, e control.EndPause) (control.Pause, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at := slices.IndexFunc(r.State.Paused, func(x control.Pause) bool { return x.What == e.What && x.Name == e.Name })
+	if at < 0 {
+		return control.Pause{}, control.NotFound("what is paused: mta pause", "%s %s is not paused", e.What, e.Name)
+	}
+	x := r.State.Paused[at]
+	r.State.Paused = slices.Delete(r.State.Paused, at, at+1)
+	return x, nil
+}

@@ -1,0 +1,134 @@
+package control
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+)
+
+// PauseWhat is what can be paused.
+type PauseWhat string
+
+// What can be paused, the most far-reaching first.
+const (
+	PauseEverything PauseWhat = "everything"
+	PauseTenant     PauseWhat = "tenant"
+	PausePool       PauseWhat = "pool"
+	PauseSource     PauseWhat = "source"
+	PauseDomain     PauseWhat = "domain" // of recipients
+)
+
+// PauseWhats are all of them.
+var PauseWhats = []PauseWhat{PauseEverything, PauseTenant, PausePool, PauseSource, PauseDomain}
+
+// Pause is something of which nothing is sent, until an operator resumes it or its time is over.
+type Pause struct {
+	What   PauseWhat `json:"what"`
+	Name   string    `json:"name,omitempty"` // of the tenant, pool, source or domain
+	Reason string    `json:"reason,omitempty"`
+	By     string    `json:"by"` // who has asked for it
+	Since  time.Time `json:"since"`
+	Until  time.Time `json:"until,omitzero"` // zero: until it is resumed
+}
+
+// PauseList is all that is paused.
+type PauseList struct {
+	Pauses []Pause `json:"pauses"`
+}
+
+// BeginPause asks for a pause.
+type BeginPause struct {
+	What   PauseWhat `json:"what"`
+	Name   string    `json:"name,omitempty"`
+	For    Age       `json:"for,omitempty"` // 0: until it is resumed
+	Reason string    `json:"reason,omitempty"`
+	By     string    `json:"by,omitempty"`
+}
+
+// EndPause asks for the end of one.
+type EndPause struct {
+	What PauseWhat `json:"what"`
+	Name string    `json:"name,omitempty"`
+}
+
+// Pauses is what the server asks of the relay about pauses. Errors are of type *Error where the operator
+// can do something about them.
+type Pauses interface {
+	Pauses(context.Context) (PauseList, error)
+	BeginPause(context.Context, BeginPause) (Pause, error)
+	EndPause(context.Context, EndPause) (Pause, error)
+}
+
+func (s *Server) pauses(w http.ResponseWriter, r *http.Request, _ *query) error {
+	list, err := s.config.Pauses.Pauses(r.Context())
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, list)
+}
+
+func checkPause(what PauseWhat, name string) error {
+	switch {
+	case !slices.Contains(PauseWhats, what):
+		return Invalid("", "what: want %s, not %q", join(PauseWhats), what)
+	case what == PauseEverything && name != "":
+		return Invalid("", "everything has no name, not %q", name)
+	case what != PauseEverything && name == "":
+		return Invalid("", "name: which %s?", what)
+	}
+	return nil
+}
+
+func (s *Server) beginPause(w http.ResponseWriter, r *http.Request, _ *query) error {
+	var b BeginPause
+	if err := readJSON(r.Body, &b); err != nil {
+		return err
+	}
+	if err := checkPause(b.What, b.Name); err != nil {
+		return err
+	}
+	if b.For < 0 {
+		return Invalid("", "for: want a time ahead")
+	}
+	done, err := s.config.Pauses.BeginPause(r.Context(), b)
+	if err != nil {
+		return err
+	}
+	s.config.Events.Warn("operator pauses", "what", done.What, "name", done.Name, "by", done.By, "until", done.Until, "reason", done.Reason)
+	return writeJSON(w, done)
+}
+
+func (s *Server) endPause(w http.ResponseWriter, r *http.Request, _ *query) error {
+	var e EndPause
+	if err := readJSON(r.Body, &e); err != nil {
+		return err
+	}
+	if err := checkPause(e.What, e.Name); err != nil {
+		return err
+	}
+	done, err := s.config.Pauses.EndPause(r.Context(), e)
+	if err != nil {
+		return err
+	}
+	s.config.Events.Warn("operator resumes", "what", done.What, "name", done.Name)
+	return writeJSON(w, done)
+}
+
+// Pauses lists what is paused.
+func (c *Client) Pauses(ctx context.Context) (PauseList, error) {
+	var l PauseList
+	return l, c.get(ctx, "/v1/pauses", nil, &l)
+}
+
+// BeginPause sends nothing of something from now on.
+func (c *Client) BeginPause(ctx context.Context, b BeginPause) (Pause, error) {
+	var p Pause
+	return p, c.post(ctx, "/v1/pauses/begin", b, &p)
+}
+
+// EndPause sends it again.
+func (c *Client) EndPause(ctx context.Context, e EndPause) (Pause, error) {
+	var p Pause
+	return p, c.post(ctx, "/v1/pauses/end", e, &p)
+}

@@ -1,0 +1,442 @@
+package mta
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"mta/delivery"
+	"mta/internal/envelope"
+	"mta/mta/config"
+	"mta/mta/control"
+	"mta/queue"
+)
+
+// pauses is what an operator lets nothing be sent of: a tenant's mail, what a source or a pool sends, a
+// domain's mail, or everything. Such mail waits in the queue, in a line for each pause, and expires as
+// always.
+//
+// They are kept in a file of their own in data_dir, written before they are in force: destdb has what the
+// relay found out by itself, and may lose it; the configuration is the operator's text, which a command
+// must not change.
+//
+// Its goroutine is run.
+type pauses struct {
+	path   string
+	now    func() time.Time
+	log    *slog.Logger
+	policy func() *policy
+	// taken makes delivery give back what it has that is paused now; resumed takes up what waits in a
+	// line of the queue.
+	taken   func()
+	resumed func(key string)
+
+	mu    sync.Mutex               // one change at a time
+	inUse atomic.Pointer[pauseSet] // nil: none
+}
+
+// pauseSet is the pauses by key. It is not changed once it is in use.
+type pauseSet map[string]control.Pause
+
+// pausedPrefix is what the keys begin with under which paused mail waits in the queue, and pausedLine
+// the line in which it does.
+const (
+	pausedPrefix = "paused: "
+	pausedLine   = "(paused)"
+)
+
+func pauseKey(what control.PauseWhat, name string) string {
+	if what == control.PauseEverything {
+		return pausedPrefix + string(what)
+	}
+	return pausedPrefix + string(what) + " " + name
+}
+
+func isPauseKey(key string) bool { return strings.HasPrefix(key, pausedPrefix) }
+
+// openPauses reads what was in force when the relay stopped. What can't be understood is refused: mail
+// would be sent that an operator has stopped.
+func openPauses(dir string, now func() time.Time, policy func() *policy, log *slog.Logger) (*pauses, error) {
+	p := &pauses{path: filepath.Join(dir, "pauses.json"), now: now, policy: policy, log: log, taken: func() {}, resumed: func(string) {}}
+	text, err := os.ReadFile(p.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return p, nil
+	}
+	var list control.PauseList
+	if err == nil {
+		err = json.Unmarshal(text, &list)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("what is paused: %s: %w; mend the file, or remove it to send everything", p.path, err)
+	}
+	p.use(list.Pauses)
+	return p, nil
+}
+
+func (p *pauses) use(list []control.Pause) {
+	if len(list) == 0 {
+		p.inUse.Store(nil)
+		return
+	}
+	set := make(pauseSet, len(list))
+	for _, x := range list {
+		set[pauseKey(x.What, x.Name)] = x
+	}
+	p.inUse.Store(&set)
+}
+
+// current is the set in use, to see whether it has changed.
+func (p *pauses) current() *pauseSet {
+	if p == nil {
+		return nil
+	}
+	return p.inUse.Load()
+}
+
+// get gives the pause of a key, if it is in force.
+func (p *pauses) get(key string) (control.Pause, bool) {
+	set := p.inUse.Load()
+	if set == nil {
+		return control.Pause{}, false
+	}
+	x, ok := (*set)[key]
+	return x, ok && (x.Until.IsZero() || p.now().Before(x.Until))
+}
+
+func (p *pauses) has(key string) bool { _, ok := p.get(key); return ok }
+
+// list gives those in force, the most far-reaching first.
+func (p *pauses) list() []control.Pause {
+	out := []control.Pause{}
+	set := p.inUse.Load()
+	if set == nil {
+		return out
+	}
+	for key := range maps.Keys(*set) {
+		if x, ok := p.get(key); ok {
+			out = append(out, x)
+		}
+	}
+	slices.SortFunc(out, func(a, b control.Pause) int {
+		return cmp.Or(slices.Index(control.PauseWhats, a.What)-slices.Index(control.PauseWhats, b.What), strings.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+// of gives the key of what keeps a tenant's mail to a domain, "" when nothing does. Sources are looked
+// at when one is chosen.
+func (p *pauses) of(pol *policy, tenant, domain string) string {
+	if p.current() == nil {
+		return ""
+	}
+	for _, key := range [...]string{
+		pauseKey(control.PauseEverything, ""), pauseKey(control.PauseTenant, tenant),
+		pauseKey(control.PausePool, pol.cfg.PoolOf(tenant).Name), pauseKey(control.PauseDomain, domain),
+	} {
+		if p.has(key) {
+			return key
+		}
+	}
+	return ""
+}
+
+// source reports whether a source is paused.
+func (p *pauses) source(name string) bool {
+	return p.current() != nil && p.has(pauseKey(control.PauseSource, name))
+}
+
+// sourceOf gives the key of a paused source of a tenant's pool, "" when none is.
+func (p *pauses) sourceOf(pol *policy, tenant string) string {
+	if p.current() == nil {
+		return ""
+	}
+	for _, name := range pol.cfg.PoolOf(tenant).Sources() {
+		if p.source(name) {
+			return pauseKey(control.PauseSource, name)
+		}
+	}
+	return ""
+}
+
+// why says why mail under a key waits. It reports false for a key that is none of a pause.
+func (p *pauses) why(key string) (why string, until time.Time, ok bool) {
+	if !isPauseKey(key) {
+		return "", until, false
+	}
+	x, in := p.get(key)
+	if !in {
+		return "the pause has ended: it is taken up now", until, true
+	}
+	return inWords(&x), x.Until, true
+}
+
+// inWords says what is paused, by whom and why.
+func inWords(x *control.Pause) string {
+	what := string(x.What)
+	if x.Name != "" {
+		what += " " + x.Name
+	}
+	if x.What == control.PauseEverything {
+		what = "all delivery"
+	}
+	text := fmt.Sprintf("%s is paused by %s", what, x.By)
+	if x.Reason != "" {
+		text += ": " + x.Reason
+	}
+	return text
+}
+
+// change puts another list in force, which f makes of the one that is. It is durable first.
+func (p *pauses) change(f func([]control.Pause) []control.Pause) error {
+	list := f(p.list())
+	text, err := json.MarshalIndent(control.PauseList{Pauses: list}, "", "  ")
+	if err == nil {
+		err = replaceFile(p.path, append(text, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("writing down what is paused: %w", err)
+	}
+	p.use(list)
+	return nil
+}
+
+// replaceFile writes a file anew, durably: it is the old one or the new one, whatever happens.
+func replaceFile(path string, text []byte) error {
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
+
+// begin pauses something, or gives a pause another reason and end.
+func (p *pauses) begin(x control.Pause) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := pauseKey(x.What, x.Name)
+	err := p.change(func(list []control.Pause) []control.Pause {
+		return append(without(list, key), x)
+	})
+	if err == nil {
+		p.taken()
+	}
+	return err
+}
+
+// end ends a pause; false when there is none.
+func (p *pauses) end(key string) (x control.Pause, found bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if x, found = p.get(key); !found {
+		return x, false, nil
+	}
+	if err := p.change(func(list []control.Pause) []control.Pause { return without(list, key) }); err != nil {
+		return x, true, err
+	}
+	p.takeUp(key, &x)
+	return x, true, nil
+}
+
+// takeUp takes up the mail of a pause that has ended. A pool's mail waits for the first of its sources
+// that was paused, and any other will do.
+func (p *pauses) takeUp(key string, x *control.Pause) {
+	p.resumed(key)
+	if x.What == control.PauseSource {
+		for _, s := range p.policy().cfg.Sources {
+			p.resumed(pauseKey(control.PauseSource, s.Name))
+		}
+	}
+}
+
+func without(list []control.Pause, key string) []control.Pause {
+	return slices.DeleteFunc(slices.Clone(list), func(x control.Pause) bool { return pauseKey(x.What, x.Name) == key })
+}
+
+// run ends what has an end, until ctx does.
+func (p *pauses) run(ctx context.Context) {
+	each := time.NewTicker(time.Second)
+	defer each.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-each.C:
+			p.expire()
+		}
+	}
+}
+
+func (p *pauses) expire() {
+	set := p.inUse.Load()
+	if set == nil {
+		return
+	}
+	var over []control.Pause
+	for key, x := range *set {
+		if !p.has(key) {
+			over = append(over, x)
+		}
+	}
+	if len(over) == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.change(func(list []control.Pause) []control.Pause { return list }); err != nil {
+		p.log.Error("a pause has ended", "error", err) // it has, whatever the file says: its time is in there
+	}
+	for i := range over {
+		p.log.Info("a pause has ended", "what", over[i].What, "name", over[i].Name)
+		p.takeUp(pauseKey(over[i].What, over[i].Name), &over[i])
+	}
+}
+
+// stays reports whether a job that waits in delivery may leave.
+func (p *pauses) stays(j *delivery.Job) bool {
+	pol := p.policy()
+	for _, i := range j.Recipients {
+		if p.of(pol, j.Message.Tenant, j.Message.Recipients[i].Address.Domain()) != "" {
+			return false
+		}
+	}
+	return !p.source(j.Source)
+}
+
+// trouble is the alarm while everything is paused.
+func (p *pauses) trouble() string {
+	x, on := p.get(pauseKey(control.PauseEverything, ""))
+	if !on {
+		return ""
+	}
+	return inWords(&x) + "; to go on: mta resume everything"
+}
+
+// withoutPaused parks the recipients of a message that are paused, and gives the others.
+func (d *dispatcher) withoutPaused(m *envelope.Message, pol *policy, recipients []queue.Pending) []queue.Pending {
+	if d.pauses.current() == nil {
+		return recipients
+	}
+	var rest []queue.Pending
+	paused := make(map[string][]queue.Pending)
+	for _, r := range recipients {
+		if key := d.pauses.of(pol, m.Tenant, m.Recipients[r.Index].Address.Domain()); key != "" {
+			paused[key] = append(paused[key], r)
+		} else {
+			rest = append(rest, r)
+		}
+	}
+	for key, some := range paused {
+		d.parkPaused(m, some, key)
+	}
+	return rest
+}
+
+// parkPaused lets recipients wait for the end of a pause.
+func (d *dispatcher) parkPaused(m *envelope.Message, recipients []queue.Pending, key string) {
+	d.queue.Park(m.ID, indexes(recipients), queue.Line(key, pausedLine))
+	if !d.pauses.has(key) { // it has ended meanwhile, and nobody would say so again
+		d.pauses.resumed(key)
+	}
+}
+
+// unparkPaused takes up some of the mail that waited for the end of a pause. It reports whether there may
+// be more.
+func (d *dispatcher) unparkPaused(key string) (more bool) {
+	if d.pauses.has(key) {
+		return false
+	}
+	leases := d.queue.Take(queue.Line(key, pausedLine), heldBatch)
+	for _, l := range leases {
+		d.handle(l)
+	}
+	return len(leases) > 0
+}
+
+// operatorPauses answers the control API.
+type operatorPauses struct{ r *Relay }
+
+// Pauses lists what is paused.
+func (o operatorPauses) Pauses(context.Context) (control.PauseList, error) {
+	return control.PauseList{Pauses: o.r.pauses.list()}, nil
+}
+
+// BeginPause sends nothing of something from now on.
+func (o operatorPauses) BeginPause(_ context.Context, b control.BeginPause) (control.Pause, error) {
+	name, err := o.named(b.What, b.Name, true)
+	if err != nil {
+		return control.Pause{}, err
+	}
+	x := control.Pause{What: b.What, Name: name, Reason: b.Reason, By: cmp.Or(b.By, "an operator"), Since: o.r.now()}
+	if b.For > 0 {
+		x.Until = x.Since.Add(time.Duration(b.For))
+	}
+	return x, o.r.pauses.begin(x)
+}
+
+// EndPause sends it again.
+func (o operatorPauses) EndPause(_ context.Context, e control.EndPause) (control.Pause, error) {
+	name, err := o.named(e.What, e.Name, false)
+	if err != nil {
+		return control.Pause{}, err
+	}
+	x, found, err := o.r.pauses.end(pauseKey(e.What, name))
+	if err == nil && !found {
+		err = control.NotFound("what is paused: mta pause", "%s is not paused", strings.TrimSpace(string(e.What)+" "+name))
+	}
+	return x, err
+}
+
+// named gives the name as the configuration has it. Only what exists can be paused; a pause can be ended
+// of what is there no longer.
+func (o operatorPauses) named(what control.PauseWhat, name string, mustBe bool) (string, error) {
+	cfg := o.r.policy.Load().cfg
+	known := true
+	switch what {
+	case control.PauseTenant:
+		known = cfg.Tenant(name) != nil
+	case control.PauseSource:
+		known = cfg.Source(name) != nil
+	case control.PausePool:
+		known = slices.ContainsFunc(cfg.Pools, func(p *config.Pool) bool { return p.Name == name })
+	case control.PauseDomain:
+		domain, err := envelope.ToASCII(strings.ToLower(name))
+		if err != nil {
+			return "", control.Invalid("", "domain %s: %v", name, err)
+		}
+		name = domain
+	}
+	if !known && mustBe {
+		return "", control.NotFound("", "there is no %s %q", what, name)
+	}
+	return name, nil
+}

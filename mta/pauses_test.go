@@ -1,0 +1,149 @@
+package mta
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"mta/internal/sink"
+	"mta/mta/control"
+)
+
+// TestPauses: of each kind, mail that is paused waits with its reason, over a restart too, other mail
+// leaves, and the end of the pause lets it go.
+func TestPauses(t *testing.T) {
+	for _, test := range []struct {
+		what       control.PauseWhat
+		name       string
+		paused     string // a recipient whose mail waits
+		free       string // and one whose mail leaves, "" for none
+		everything bool
+	}{
+		{control.PauseDomain, "box.example", "bob@box.example", "carl@client.example", false},
+		{control.PauseTenant, "acme", "bob@box.example", "", false},
+		{control.PausePool, "default", "bob@box.example", "", false},
+		{control.PauseSource, "only", "bob@box.example", "", false},
+		{control.PauseEverything, "", "bob@box.example", "", true},
+	} {
+		t.Run(string(test.what), func(t *testing.T) {
+			w := newWorld(t, sink.Config{}, `
+				defaults { smtp_port = PORT }
+				source "only" { ehlo = "only.example" }
+				tenant "acme" { tier = 1 }`)
+			w.cfg.Listeners[0].Tenant = "acme"
+			if err := w.stop(); err != nil {
+				t.Fatal(err)
+			}
+			w.start()
+			ctx := t.Context()
+			o := operatorPauses{w.Relay}
+			if _, err := o.BeginPause(ctx, control.BeginPause{What: test.what, Name: test.name, Reason: "for the test", By: "ann"}); err != nil {
+				t.Fatal(err)
+			}
+			w.send("ann@sender.example", letter, test.paused)
+			delivered := int64(0)
+			if test.free != "" {
+				w.send("ann@sender.example", letter, test.free)
+				delivered = 1
+				w.arrived(delivered)
+			}
+			w.saysPaused(test.paused)
+			if err := w.stop(); err != nil {
+				t.Fatal(err)
+			}
+			w.start()
+			w.saysPaused(test.paused)
+			e, err := destinations{w.Relay}.Explain(ctx, control.ExplainQuery{Domain: "box.example", Tenant: "acme"})
+			if err != nil || !strings.Contains(e.Destinations[0].Verdict, "paused by ann: for the test") {
+				t.Errorf("explained as %q, %v", e.Destinations[0].Verdict, err)
+			}
+			if p := w.Status().Paused; len(p) != 1 || p[0].What != test.what {
+				t.Errorf("status %+v", p)
+			}
+			if on := w.pauses.trouble() != ""; on != test.everything {
+				t.Errorf("alarm %q", w.pauses.trouble())
+			}
+			if n := len(w.recorder.Messages()); int64(n) != delivered {
+				t.Fatalf("%d messages have left, want %d", n, delivered)
+			}
+			if _, err := (operatorPauses{w.Relay}).EndPause(ctx, control.EndPause{What: test.what, Name: test.name}); err != nil {
+				t.Fatal(err)
+			}
+			w.arrived(delivered + 1)
+		})
+	}
+}
+
+// saysPaused waits until a recipient is listed as waiting, with the reason.
+func (w *world) saysPaused(recipient string) {
+	w.t.Helper()
+	w.until(recipient+" waits for the pause", func() bool {
+		l, err := operator{w.Relay}.List(w.t.Context(), control.Filter{Recipient: recipient}, control.Page{})
+		if err != nil || len(l.Messages) != 1 {
+			return false
+		}
+		r := l.Messages[0].Recipients[0]
+		return r.State == control.StateWaiting && strings.Contains(r.Doing, "paused by ann: for the test") && r.Site == ""
+	})
+}
+
+// TestAPauseTakesWhatDeliveryHas, and ends by itself.
+func TestAPauseTakesWhatDeliveryHas(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	w.delivery.Suspend("mx.box.example", "", "keeps it in delivery", time.Now().Add(time.Hour))
+	w.send("ann@sender.example", letter, "bob@box.example")
+	w.until("it is in delivery", func() bool {
+		info, _ := w.delivery.Site("mx.box.example")
+		return len(info.Lanes) > 0 && info.Lanes[0].Waiting == 1
+	})
+	if err := w.pauses.begin(control.Pause{What: control.PauseDomain, Name: "box.example", By: "ann", Reason: "for the test", Since: time.Now(), Until: time.Now().Add(3 * time.Second)}); err != nil {
+		t.Fatal(err)
+	}
+	w.saysPaused("bob@box.example")
+	w.delivery.Resume("mx.box.example")
+	if n := len(w.recorder.Messages()); n != 0 {
+		t.Fatal("it has left")
+	}
+	w.arrived(1)
+	if p := w.pauses.list(); len(p) != 0 {
+		t.Errorf("still paused: %+v", p)
+	}
+}
+
+// TestPausedSourceLeavesTheOthers: mail takes another source of the pool.
+func TestPausedSourceLeavesTheOthers(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `
+		defaults { smtp_port = PORT }
+		source "one" { ehlo = "one.example" }
+		source "two" { ehlo = "two.example" }`)
+	o := operatorPauses{w.Relay}
+	if _, err := o.BeginPause(t.Context(), control.BeginPause{What: control.PauseSource, Name: "one"}); err != nil {
+		t.Fatal(err)
+	}
+	for range 8 {
+		w.send("ann@sender.example", letter, "bob@box.example")
+	}
+	for _, m := range w.arrived(8) {
+		if m.Helo != "two.example" {
+			t.Errorf("sent as %s", m.Helo)
+		}
+	}
+	for _, b := range []control.BeginPause{{What: control.PauseSource, Name: "three"}, {What: control.PauseTenant, Name: "nobody"}, {What: control.PausePool, Name: "x"}, {What: control.PauseDomain, Name: "a b"}} {
+		if _, err := o.BeginPause(t.Context(), b); err == nil {
+			t.Errorf("%s %s was paused", b.What, b.Name)
+		}
+	}
+}
+
+// TestPausesThatCantBeReadStopTheStart: mail would be sent that somebody has stopped.
+func TestPausesThatCantBeReadStopTheStart(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "pauses.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openPauses(dir, time.Now, nil, nil); err == nil || !strings.Contains(err.Error(), "pauses.json") {
+		t.Errorf("got %v", err)
+	}
+}
