@@ -43,17 +43,24 @@ func (r *Relay) openDestinations(cfg *config.Config, undo *undoer) error {
 	return nil
 }
 
-func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
-	pause := func(ctx context.Context) error { return r.dispatcher.pause(ctx) }
-	r.refiller = newRefiller(func(f delivery.Flow) bool { return r.dispatcher.unpark(f) }, pause)
-	r.routedMail = newRefiller(func(domain string) bool { return r.dispatcher.unparkRouted(domain) }, pause)
-	r.resumed = newRefiller(func(key string) bool { return r.dispatcher.unparkPaused(key) }, pause)
-	r.pauses, err = openPauses(cfg.DataDir, r.now, r.policy.Load, r.log)
+func (r *Relay) openPauses(cfg *config.Config, _ *undoer) (err error) {
+	r.resumed = newRefiller(
+		func(key string) bool { return r.dispatcher.unparkPaused(key) },
+		func(ctx context.Context) error { return r.dispatcher.pause(ctx) },
+	)
+	r.pauses, err = readPauses(cfg.DataDir, r.now, r.policy.Load, r.log)
 	if err != nil {
 		return err
 	}
 	r.pauses.taken = func() { r.delivery.Reload(r.pauses.stays) }
 	r.pauses.resumed = r.resumed.call
+	return nil
+}
+
+func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
+	pause := func(ctx context.Context) error { return r.dispatcher.pause(ctx) }
+	r.refiller = newRefiller(func(f delivery.Flow) bool { return r.dispatcher.unpark(f) }, pause)
+	r.routedMail = newRefiller(func(domain string) bool { return r.dispatcher.unparkRouted(domain) }, pause)
 	most := cfg.Delivery.MaxConnections
 	if d := shareDescriptors(r.files, cfg); d.out > 0 {
 		most = d.out

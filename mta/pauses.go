@@ -66,9 +66,9 @@ func pauseKey(what control.PauseWhat, name string) string {
 
 func isPauseKey(key string) bool { return strings.HasPrefix(key, pausedPrefix) }
 
-// openPauses reads what was in force when the relay stopped. What can't be understood is refused: mail
+// readPauses reads what was in force when the relay stopped. What can't be understood is refused: mail
 // would be sent that an operator has stopped.
-func openPauses(dir string, now func() time.Time, policy func() *policy, log *slog.Logger) (*pauses, error) {
+func readPauses(dir string, now func() time.Time, policy func() *policy, log *slog.Logger) (*pauses, error) {
 	p := &pauses{path: filepath.Join(dir, "pauses.json"), now: now, policy: policy, log: log, taken: func() {}, resumed: func(string) {}}
 	text, err := os.ReadFile(p.path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -143,7 +143,7 @@ func TestPausesThatCantBeReadStopTheStart(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "pauses.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openPauses(dir, time.Now, nil, nil); err == nil || !strings.Contains(err.Error(), "pauses.json") {
+	if _, err := readPauses(dir, time.Now, nil, nil); err == nil || !strings.Contains(err.Error(), "pauses.json") {
 		t.Errorf("got %v", err)
 	}
 }

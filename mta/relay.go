@@ -151,6 +151,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 		{"", r.openSuppression},
 		{"listeners", r.openListeners},
 		{"router", r.openRouter},
+		{"", r.openPauses},
 		{"delivery", r.openDelivery},
 		{"", r.openControl},
 		{"http", r.openHTTP},
