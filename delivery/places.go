@@ -274,7 +274,7 @@ func (c *connection) missed() bool {
 // waitersAtOnce bounds how many lanes look at one free place.
 const waitersAtOnce = 16
 
-// runWaiters lets those go on who are first in line, until one is still in the way of this limit.
+// runWaiters runs the lanes that are first in line, until one meets the same limit again.
 func (s *Scheduler) runWaiters(b *budget, now time.Time) {
 	for range waitersAtOnce {
 		if b.line.Len() == 0 {
