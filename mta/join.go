@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"mta/delivery"
 	"mta/destdb"
@@ -79,7 +78,6 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 		MaxConnections:        most,
 		MaxMessageConcurrency: cfg.Delivery.MaxMessageConcurrency,
 		ScaleMaxConcurrency:   cfg.Delivery.ScaleMaxConcurrency,
-		Now:                   r.sinceStart(),
 		Log:                   r.log,
 	})
 	undo.add(r.delivery.Close)
@@ -187,11 +185,4 @@ func (s *siteProviders) of(key string) (name string, known bool) {
 	defer s.mu.Unlock()
 	name, known = s.bySite[key]
 	return name, known
-}
-
-// sinceStart is the clock of what reckons with durations. It starts with the time of day and is not set
-// afterwards, as that of time.Now is not where two of its times are compared.
-func (r *Relay) sinceStart() func() time.Time {
-	ahead := r.now().Sub(time.Now()).Round(time.Second)
-	return func() time.Time { return time.Now().Add(ahead) }
 }

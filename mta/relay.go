@@ -67,7 +67,8 @@ type Options struct {
 	// openLedger opens the store of warm-ups at a path. Nil: boltstore.Open. For tests of one that
 	// is lost.
 	openLedger func(path string) (ledger, error)
-	// now is the time of day. Nil: time.Now. For tests of a clock that jumps.
+	// now is the time of day. Nil: time.Now. For tests of a clock that jumps. Delivery has time.Now in any
+	// case: what it compares has a monotonic reading too.
 	now func() time.Time
 }
 
