@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"mta/delivery"
 	"mta/destdb"
@@ -33,7 +34,7 @@ func (r *Relay) openRouter(cfg *config.Config, undo *undoer) error {
 // openDestinations brings back what was learned of destinations. The warm-up has its second copy there,
 // and so it is opened before that.
 func (r *Relay) openDestinations(cfg *config.Config, undo *undoer) error {
-	store, db, err := openDestDB(filepath.Join(cfg.DataDir, "destdb"), r.log)
+	store, db, err := openDestDB(filepath.Join(cfg.DataDir, "destdb"), r.now(), r.log)
 	if err != nil {
 		return err
 	}
@@ -116,13 +117,19 @@ func (r *Relay) tellAction(site string, a destdb.Action) {
 }
 
 // openDestDB brings back what was learned of destinations.
-func openDestDB(path string, log *slog.Logger) (*file.Store, *destdb.DB, error) {
+func openDestDB(path string, now time.Time, log *slog.Logger) (*file.Store, *destdb.DB, error) {
 	store, err := file.Open(path, log)
 	if err != nil {
 		return nil, nil, err
 	}
 	db := destdb.New(destdb.Lifetimes{})
-	if err := store.Load(db.Learn); err != nil {
+	learn := func(records []destdb.Record) {
+		for i := range records {
+			records[i].Judge(now)
+		}
+		db.Learn(records)
+	}
+	if err := store.Load(learn); err != nil {
 		store.Close()
 		return nil, nil, err
 	}
