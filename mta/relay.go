@@ -42,6 +42,7 @@ import (
 	"mta/mta/config"
 	"mta/mta/control"
 	"mta/queue"
+	"mta/queue/vfs"
 	"mta/router"
 	"mta/router/resolver"
 	"mta/submission"
@@ -70,6 +71,8 @@ type Options struct {
 	// now is the time of day. Nil: time.Now. For tests of a clock that jumps. Delivery has time.Now in any
 	// case: what it compares has a monotonic reading too.
 	now func() time.Time
+	// queueFS is what the queue stands on. Nil: the operating system's. For tests of a full disk.
+	queueFS vfs.FS
 }
 
 // Relay is a whole relay. Several can run in one process, on different addresses and data
@@ -225,6 +228,7 @@ func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
 	began := time.Now()
 	q, err := queue.Open(queue.Config{
 		Dir:         queueDir(cfg),
+		FS:          r.opts.queueFS,
 		Log:         r.log,
 		SegmentSize: int64(cfg.Queue.SegmentSize),
 		LargeBody:   int64(cfg.Queue.LargeBody),
