@@ -13,8 +13,8 @@ FUZZTIME ?= 1m
 SCALE ?= 1
 RUNS  ?= 3
 
-# How much of the grid 'make warmup-grid' runs: full, or slice as CI does. MTA_GRID_MODE=ledger, pid or onoff
-# runs one law only, MTA_GRID_SEEDS=3 each cell with three seeds.
+# How much of the grid 'make warmup-grid' runs: full, or slice as CI does. MTA_GRID_MODE=ledger, pid, bare-pid or
+# onoff runs one mode only, MTA_GRID_SEEDS=3 each cell with three seeds.
 GRID ?= full
 
 .PHONY: help build demo test unit e2e e2e-install torture warmup-live check bench measure warmup-grid microbench benchcmp scale soak fuzz clean

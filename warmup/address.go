@@ -46,15 +46,13 @@ type view struct {
 	known  bool // by the store
 	closes Instant
 	outlet outlet // of all providers together
-	p      float64
 	warm   bool
-	law    Law
 	// receipt is that of counted mail, which needs no lease.
 	receipt Receipt
 }
 
 // unlimited says that mail is counted and takes no tokens.
-func (v *view) unlimited() bool { return v.known && (v.warm || v.law != Ledger) }
+func (v *view) unlimited() bool { return v.known && v.warm }
 
 // lane is one provider of an address on this node.
 type lane struct {
@@ -126,7 +124,6 @@ func (a *address) setPlan(p *Plan) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.plan = p
-	a.view.law = p.Law
 }
 
 // period is how often the IP is computed while it has traffic: a second, less where a test's plan

@@ -39,7 +39,7 @@ type Config struct {
 	Recall func(ip string, p *Plan, now Instant) *State
 
 	// StatsLag says how late this node tells of demand, outcomes and counted mail. It is for the
-	// simulator: the ledger law keeps its caps under any lag, the others don't. nil: at once.
+	// simulator: the ledger keeps its caps under any lag. nil: at once.
 	StatsLag func() time.Duration
 
 	Now  func() time.Time // nil: time.Now

@@ -71,8 +71,7 @@ func (s *State) charge(v *Provider, n int64) {
 	}
 }
 
-// Count counts what was sent without tokens: under the laws that count afterwards, and when
-// warm.
+// Count counts what was sent without tokens, when warm.
 func (s *State) Count(v *Provider, n int64) {
 	v.Count.add(n)
 	s.Total.add(n)

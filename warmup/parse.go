@@ -2,6 +2,7 @@ package warmup
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,7 +15,8 @@ import (
 type planFile struct {
 	Version       int                `json:"version"`
 	Mode          string             `json:"mode"`
-	Law           string             `json:"law"`
+	Pacing        string             `json:"pacing"`
+	Law           string             `json:"law,omitempty"` // Pacing's name before
 	Burst         float64            `json:"burst"`
 	BucketSeconds float64            `json:"bucket_seconds"`
 	Peak          float64            `json:"peak"`
@@ -34,7 +36,7 @@ type planFile struct {
 func ParsePlan(r io.Reader) (*Plan, error) {
 	p := DefaultPlan()
 	f := planFile{
-		Mode: "divert", Law: p.Law.String(), Burst: p.Burst, BucketSeconds: p.BucketSeconds, Peak: p.Peak, SlidingHour: p.SlidingHour,
+		Mode: "divert", Pacing: p.Pacing.String(), Burst: p.Burst, BucketSeconds: p.BucketSeconds, Peak: p.Peak, SlidingHour: p.SlidingHour,
 		StartStage: p.StartStage, Health: p.Health, HourSeconds: 3600, Spread: "greedy",
 	}
 	text, err := io.ReadAll(r)
@@ -67,7 +69,7 @@ func (f *planFile) into(p *Plan) error {
 		return fmt.Errorf("mode %q is not known: use divert or hold", f.Mode)
 	}
 	var err error
-	if p.Law, err = ParseLaw(f.Law); err != nil {
+	if p.Pacing, err = ParsePacing(cmp.Or(f.Law, f.Pacing)); err != nil {
 		return err
 	}
 	switch f.Spread {
@@ -92,7 +94,7 @@ func (f *planFile) into(p *Plan) error {
 // it.
 func (p *Plan) MarshalJSON() ([]byte, error) {
 	f := planFile{
-		Version: 1, Mode: p.Overflow.String(), Law: p.Law.String(),
+		Version: 1, Mode: p.Overflow.String(), Pacing: p.Pacing.String(),
 		Burst: p.Burst, BucketSeconds: p.BucketSeconds, Peak: p.Peak, SlidingHour: p.SlidingHour,
 		StartStage: p.StartStage, Weights: p.Weights, Stages: p.Stages, Health: p.Health,
 		Shrinking: p.Shrinking, Spread: "greedy", Finish: p.Finish, HourSeconds: p.Hour.Seconds(),

@@ -35,26 +35,25 @@ func (o Overflow) String() string {
 	return "divert"
 }
 
-// Law is who decides that a message may take the warming IP.
-type Law uint8
+// Pacing is how an hour's cap is spread over the hour. The ledger keeps the caps under each.
+type Pacing uint8
 
 const (
-	Ledger Law = iota // tokens charged before sending; the only law that keeps caps
-	PID               // the published controller on counted messages, to compare with
-	OnOff             // all below the cap and none above, on counted messages, to compare with
+	Ledger Pacing = iota // what is left by the time that is left
+	PID                  // the share of the demand that the published controller gives
 )
 
-var laws = []string{"ledger", "pid", "onoff"}
+var pacings = []string{"ledger", "pid"}
 
-// String gives the word used by the command line.
-func (l Law) String() string { return laws[l] }
+// String gives the word used in plans and configuration.
+func (x Pacing) String() string { return pacings[x] }
 
-// ParseLaw is the inverse of String.
-func ParseLaw(s string) (Law, error) {
-	if i := slices.Index(laws, s); i >= 0 {
-		return Law(i), nil
+// ParsePacing is the inverse of String.
+func ParsePacing(s string) (Pacing, error) {
+	if i := slices.Index(pacings, s); i >= 0 {
+		return Pacing(i), nil
 	}
-	return 0, fmt.Errorf("mode %q is not known: use ledger, pid or onoff", s)
+	return 0, fmt.Errorf("pacing %q is not known: use ledger or pid", s)
 }
 
 // Limits are shares of a day's outcomes, each from 0 to 1.
@@ -86,7 +85,7 @@ type Health struct {
 type Plan struct {
 	Name     string
 	Overflow Overflow
-	Law      Law
+	Pacing   Pacing
 
 	Burst         float64            // how much faster than hourly/3600 missed volume is caught up
 	BucketSeconds float64            // of flow that may be saved up while there is no mail

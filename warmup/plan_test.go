@@ -69,7 +69,7 @@ func TestW5_PlansLoadOrSayWhy(t *testing.T) {
 // TestPlansAreWrittenAsTheyAreRead holds MarshalJSON against ParsePlan.
 func TestPlansAreWrittenAsTheyAreRead(t *testing.T) {
 	odd := DefaultPlan()
-	odd.Overflow, odd.Law, odd.Burst, odd.BucketSeconds, odd.Peak, odd.SlidingHour = Hold, OnOff, 1.5, 60, 7, 1.25
+	odd.Overflow, odd.Pacing, odd.Burst, odd.BucketSeconds, odd.Peak, odd.SlidingHour = Hold, PID, 1.5, 60, 7, 1.25
 	odd.StartStage, odd.Weights, odd.Shrinking, odd.SpreadEven, odd.Finish, odd.Hour = 2, map[string]float64{"google": .5}, true, true, true, 90*time.Second
 	odd.Stages = []Stage{{Caps: Caps{50, 350}}, {Caps: Caps{40, 300}, Providers: map[string]Caps{"google": {Daily: 7}, Other: {Hourly: 9}}}}
 	odd.Health.MinSample, odd.Health.Pause.Probe = 7, 8

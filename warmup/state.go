@@ -33,7 +33,7 @@ type State struct {
 	Providers []Provider
 	History   []Day
 
-	P       float64   // under PID and OnOff: the share of messages that take this IP
+	P       float64   // under PID: the share of the demand that takes this IP
 	pid     pid.State // saved with the IP, or the next node would start with a wrong derivative
 	steered Instant   // when P was last computed
 }
@@ -309,6 +309,9 @@ func (s *State) remaining(p *Plan) float64 {
 }
 
 func (s *State) totalRate(p *Plan) float64 {
+	if p.Pacing == PID {
+		return s.P * s.wanted(p)
+	}
 	catchUp := p.Burst * float64(s.Caps.Hourly) / (float64(p.hour()) / 1000)
 	return min(catchUp, float64(s.left())/s.remaining(p))
 }
@@ -332,28 +335,9 @@ func (s *State) setRates(p *Plan) {
 	for i := range s.Providers {
 		v := &s.Providers[i]
 		v.Rate = min(p.Burst*float64(v.Caps.Hourly)/hour, shares[i]/tau)
-	}
-}
-
-// steer computes P for the laws that send by probability, once a second.
-func (s *State) steer(p *Plan) {
-	if p.Law == Ledger || s.Now-s.steered < second {
-		return
-	}
-	dt := float64(s.Now - s.steered)
-	s.steered = s.Now
-	left := s.Caps.Hourly - s.Total.Hour
-	switch {
-	case s.Paused || s.Total.Day >= s.Caps.Daily:
-		s.P = 0
-	case p.Law == OnOff && left > 0:
-		s.P = 1
-	case p.Law == OnOff:
-		s.P = 0
-	default:
-		var u float64
-		u, s.pid = pid.Published.Step(s.pid, float64(left), dt)
-		s.P = pid.Probability(u)
+		if p.Pacing == PID {
+			v.Rate = s.P * v.wanted(p)
+		}
 	}
 }
 
@@ -363,13 +347,15 @@ func (s *State) Offer(p *Plan, provider int, n int64) {
 }
 
 // Throttle is the share of the demand that the pacer lets through, from 0 to 1: Mailgun's
-// "throttle". Under PID and OnOff it is their probability.
+// "throttle".
 func (s *State) Throttle(p *Plan) float64 {
-	if p.Law != Ledger {
-		return s.P
-	}
-	if s.Warm {
+	switch {
+	case s.Warm:
 		return 1
+	case s.left() == 0:
+		return 0
+	case p.Pacing == PID:
+		return s.P
 	}
 	var demand, rate float64
 	for i := range s.Providers {
@@ -378,9 +364,6 @@ func (s *State) Throttle(p *Plan) float64 {
 	}
 	rate = min(rate, s.totalRate(p))
 	if demand <= rate {
-		if s.left() == 0 {
-			return 0
-		}
 		return 1
 	}
 	return rate / demand

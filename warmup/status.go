@@ -70,7 +70,7 @@ func (c *Controller) Status(ip string) (Status, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s, p := a.cur, a.plan
-	out := Status{IP: ip, Plan: p.Name, Mode: p.Law.String(), TotalStages: len(p.Stages), State: a.stateName(c.down.Load())}
+	out := Status{IP: ip, Plan: p.Name, Mode: p.Pacing.String(), TotalStages: len(p.Stages), State: a.stateName(c.down.Load())}
 	if !a.view.known {
 		return out, true
 	}

@@ -409,7 +409,7 @@ func (c *Controller) refused(a *address, now time.Time) {
 func (a *address) look() {
 	s, p := a.cur, a.plan
 	a.view = view{
-		known: true, law: p.Law, warm: s.Warm && !s.Paused, p: s.P,
+		known: true, warm: s.Warm && !s.Paused,
 		closes: s.hourEnd(p) - p.closing(), outlet: s.outlet(p), receipt: s.Receipt(),
 	}
 }
@@ -431,7 +431,7 @@ func (c *Controller) answer(a *address, g *grant, closes Instant, now time.Time)
 		l.backoff = now.Add(wait + time.Duration(a.rand.Int64N(int64(wait)/5+1)))
 	}
 	n := l.undecided + min(l.held, g.given)
-	if a.view.warm || a.view.law != Ledger { // nothing is granted there, each try decides
+	if a.view.warm { // nothing is granted there, each try decides
 		n = l.undecided + l.held
 	}
 	if n > 0 {

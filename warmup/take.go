@@ -1,9 +1,6 @@
 package warmup
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
 // Verdict is what was decided about a message.
 type Verdict uint8
@@ -41,7 +38,7 @@ func (c *Controller) TakeAll(ip string, wants []Want) (Grant, Verdict) {
 	for _, w := range wants {
 		a.lane(w.Provider).delta.offered += w.Recipients
 	}
-	idle := now.Sub(a.active) >= activeFor // it was computed seldom; its probability may be old
+	idle := now.Sub(a.active) >= activeFor // it was computed seldom
 	a.active = now
 	g, v := a.take(wants, now, t, c.down.Load())
 	wake := (v == Asking || idle) && !a.queued
@@ -94,9 +91,6 @@ func (a *address) take(wants []Want, now time.Time, t Instant, down bool) (Grant
 	g := Grant{address: a}
 	if a.view.unlimited() {
 		g.receipt = a.view.receipt
-		if !a.view.warm && a.rand.Float64() >= a.view.p {
-			return g, Refused
-		}
 		for _, w := range wants {
 			a.lane(w.Provider).delta.counted += w.Recipients
 		}
@@ -159,12 +153,8 @@ func (l *lane) ask(n, least int64) {
 
 func (a *address) takeSome(l *lane, n int64, now time.Time, t Instant, down bool) (granted int64, rest Verdict) {
 	if a.view.unlimited() {
-		granted = n
-		if !a.view.warm {
-			granted = a.coin(n)
-		}
-		l.delta.counted += granted
-		return granted, Refused
+		l.delta.counted += n
+		return n, Granted
 	}
 	granted = min(n, l.available(t))
 	if granted > 0 {
@@ -181,26 +171,6 @@ func (a *address) takeSome(l *lane, n int64, now time.Time, t Instant, down bool
 	}
 	l.ask(n-granted, 1)
 	return granted, Asking
-}
-
-// coin tosses for n messages.
-func (a *address) coin(n int64) (heads int64) {
-	if a.view.p <= 0 {
-		return 0
-	}
-	if a.view.p >= 1 {
-		return n
-	}
-	if n > 1000 { // the normal approximation
-		mean, sd := float64(n)*a.view.p, math.Sqrt(float64(n)*a.view.p*(1-a.view.p))
-		return min(n, max(0, int64(math.Round(mean+sd*a.rand.NormFloat64()))))
-	}
-	for range n {
-		if a.rand.Float64() < a.view.p {
-			heads++
-		}
-	}
-	return heads
 }
 
 // Valid says whether a grant's window is still open. A job that waited longer than that must

@@ -118,8 +118,8 @@ func (c *cli) showPlan(p *control.WarmupPlan) error {
 	doc, h := &p.Plan, &p.Plan.Health
 	fact(&b, "plan", "%s, of the %s", p.Name, map[bool]string{true: "presets", false: p.Origin}[p.Origin == "preset"])
 	fact(&b, "sources", "%s", orDash(strings.Join(p.Sources, ", ")))
-	fact(&b, "law", "%s: up to %v times the even flow to catch up, %v s of it saved up, at most %v caps in any 60 minutes",
-		doc.Law, doc.Burst, doc.BucketSeconds, doc.SlidingHourFactor)
+	fact(&b, "pacing", "%s: up to %v times the even flow to catch up, %v s of it saved up, at most %v caps in any 60 minutes",
+		doc.Pacing, doc.Burst, doc.BucketSeconds, doc.SlidingHourFactor)
 	fact(&b, "spread", "%s", doc.Spread)
 	if len(doc.Weights) > 0 {
 		fact(&b, "weights", "%s", weightList(doc.Weights))

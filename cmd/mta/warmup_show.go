@@ -90,9 +90,6 @@ func (c *cli) warmupFacts(b *strings.Builder, w *control.Warmup) {
 	fact(b, "today", "%s%s", ofCap(w, w.SentDay, w.StageLimit), c.endsIn(w.DayEnds))
 	fact(b, "this stage", "%d sent", w.SentStage)
 	fact(b, "throttle", "%s: the share of the mail that takes this source now", warmupThrottle(w))
-	if w.Mode != "ledger" {
-		fact(b, "law", "%s: caps are not kept", w.Mode)
-	}
 	fact(b, "outlook", "%s", warmupOutlook(w))
 }
 

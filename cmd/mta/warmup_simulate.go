@@ -40,10 +40,10 @@ NAME --json' prints, or has under "plan".`
 
 // simulateFlags are what 'mta warmup simulate' is told.
 type simulateFlags struct {
-	plan, trace, law, overflow, plot string
-	seed                             uint64
-	interval                         int64
-	asJSON                           bool
+	plan, trace, mode, overflow, plot string
+	seed                              uint64
+	interval                          int64
+	asJSON                            bool
 }
 
 func newWarmupSimulate(c *cli) *cobra.Command {
@@ -62,11 +62,11 @@ func newWarmupSimulate(c *cli) *cobra.Command {
 	flags.StringVar(&f.trace, "trace", "", "the `file` of what happens; - is standard input")
 	flags.Uint64Var(&f.seed, "seed", 1, "of all chance in it")
 	flags.Int64Var(&f.interval, "interval", 10, "`seconds` that a row is for")
-	flags.StringVar(&f.law, "mode", "", "the `law` to decide by: ledger, pid or onoff (default: the plan's)")
+	flags.StringVar(&f.mode, "mode", "", "`who` decides: ledger, pid, or to compare with what keeps no caps, bare-pid, onoff (default: the plan's pacing)")
 	flags.StringVar(&f.overflow, "overflow", "", "`what` becomes of mail that doesn't fit: shared, it takes a shared source; hold, it waits (default: as the plan or its pools say)")
 	flags.StringVar(&f.plot, "plot", "", "draw it into this `file`, as SVG")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON in the place of CSV")
-	oneOf(cmd, "mode", []string{"ledger", "pid", "onoff"})
+	oneOf(cmd, "mode", simulate.Modes)
 	oneOf(cmd, "overflow", []string{"shared", "hold"})
 	return cmd
 }
@@ -79,16 +79,12 @@ func (c *cli) warmupSimulate(f *simulateFlags) error {
 	if err != nil {
 		return c.badInput(err)
 	}
-	opt := simulate.Options{Seed: f.seed, Interval: f.interval}
+	opt := simulate.Options{Seed: f.seed, Interval: f.interval, Mode: simulate.Mode(f.mode)}
 	if f.interval == 0 { // which is the default there
 		return c.badInput(&simulate.InputError{What: "options", Text: "interval is 0, and a row is for some seconds"})
 	}
-	if f.law != "" {
-		law, err := warmup.ParseLaw(f.law)
-		if err != nil {
-			return c.badInput(&simulate.InputError{What: "options", Text: err.Error()})
-		}
-		opt.Law = &law
+	if f.mode != "" && !slices.Contains(simulate.Modes, f.mode) {
+		return c.badInput(&simulate.InputError{What: "options", Text: fmt.Sprintf("mode %q is not known: use %s", f.mode, strings.Join(simulate.Modes, ", "))})
 	}
 	var kept bytes.Buffer
 	var out io.Writer = &kept

@@ -61,8 +61,12 @@ type Config struct {
 
 	resolved *resolved        // what Traffic has worked out before
 	derived  map[*string]bool // settings that have what follows from others
+	warnings []string         // of what was read and should be written otherwise
 	waiting  []Change         // what the file has otherwise, and a restart would bring into force
 }
+
+// Warnings says, a sentence each with its place, what a file should say otherwise although it was read.
+func (c *Config) Warnings() []string { return c.warnings }
 
 // block is what is known of where a block and its settings stand in the file. It is empty for
 // what comes from the defaults.

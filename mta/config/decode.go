@@ -18,6 +18,7 @@ import (
 type decoder struct {
 	problems *collector
 	eval     *hcl.EvalContext
+	warnings []string
 }
 
 // config decodes the whole file.
@@ -25,6 +26,7 @@ func (d *decoder) config(body *hclsyntax.Body, c *Config) {
 	listeners := c.Listeners
 	c.Listeners = nil
 	d.body(body, reflect.ValueOf(c).Elem(), &c.block, "", "at the top of the file")
+	c.warnings = d.warnings
 	if len(c.Listeners) == 0 {
 		c.Listeners = listeners
 	}
@@ -205,6 +207,14 @@ func (b *block) note(name string, at hcl.Range) {
 
 // setting decodes one name = value, and notes when that failed.
 func (d *decoder) setting(a *hclsyntax.Attribute, f field, b *block, prefix string) {
+	if _, twice := b.at[prefix+f.name]; twice {
+		d.problems.add(a.NameRange, "remove one of the two lines", "%s is there twice, once under the name that it had before", f.name)
+		return
+	}
+	if a.Name != f.name {
+		d.warnings = append(d.warnings, fmt.Sprintf("%s:%d: %s is called %s now: the old name will be refused by the next version",
+			a.NameRange.Filename, a.NameRange.Start.Line, a.Name, f.name))
+	}
 	b.note(prefix+f.name, a.Expr.Range())
 	before := len(d.problems.found)
 	defer func() {

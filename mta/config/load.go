@@ -23,6 +23,7 @@ func Load(path string, env func(string) string) (*Config, error) {
 	c, problems := parse(src, path, env, systemHostname)
 	if len(problems.found) == 0 {
 		checkFiles(c, problems)
+		checkHours(c, problems, env)
 	}
 	if len(problems.found) > 0 {
 		return nil, problems.sorted()

@@ -21,8 +21,8 @@ type Plan struct {
 	// Preset is the published plan to begin from: its stages, unless the block has some, and its
 	// finish. "": none.
 	Preset string `conf:"preset" check:"plan preset"`
-	// Law is who decides that a message may take the warming source.
-	Law           string  `conf:"law" oneof:"ledger pid onoff"`
+	// Pacing is how an hour's cap is spread over the hour.
+	Pacing        string  `conf:"pacing" was:"law" oneof:"ledger pid"`
 	Burst         float64 `conf:"burst"`               // how much faster than evenly missed volume is caught up
 	BucketSeconds float64 `conf:"bucket_seconds"`      // of flow saved up while there is no mail
 	Peak          float64 `conf:"peak"`                // how much faster than evenly saved-up volume may leave
@@ -38,7 +38,7 @@ type Plan struct {
 	Nodes int `conf:"nodes" min:"1"`
 	// Finish lifts all caps when the last stage has been passed.
 	Finish bool          `conf:"finish"`
-	Hour   time.Duration `conf:"hour"` // length of what the plan calls an hour, for tests
+	Hour   time.Duration `conf:"hour"` // length of what the plan calls an hour: an hour, except in tests
 
 	Stages []*Stage   `conf:"stage,block"`
 	Health PlanHealth `conf:"health,block"`
@@ -89,7 +89,7 @@ type Weights map[string]float64
 
 func (p *Plan) setDefaults() {
 	d := warmup.DefaultPlan()
-	p.Law, p.Spread = d.Law.String(), "greedy"
+	p.Pacing, p.Spread = d.Pacing.String(), "greedy"
 	p.Burst, p.BucketSeconds, p.Peak, p.SlidingHour = d.Burst, d.BucketSeconds, d.Peak, d.SlidingHour
 	p.StartStage, p.Nodes, p.Hour = d.StartStage, 1, d.Hour
 	h := &d.Health
@@ -143,10 +143,10 @@ func (p *Plan) divided() (*warmup.Plan, error) {
 
 // warmup gives the plan in its users' form, for all nodes together.
 func (p *Plan) warmup() *warmup.Plan {
-	law, _ := warmup.ParseLaw(p.Law) // complained of when it was read
+	pacing, _ := warmup.ParsePacing(p.Pacing) // complained of when it was read
 	h := &p.Health
 	out := &warmup.Plan{
-		Name: p.Name, Law: law,
+		Name: p.Name, Pacing: pacing,
 		Burst: p.Burst, BucketSeconds: p.BucketSeconds, Peak: p.Peak, SlidingHour: p.SlidingHour,
 		StartStage: p.StartStage, Weights: p.Weights,
 		Shrinking: p.Shrinking, SpreadEven: p.Spread == "even", Finish: p.Finish, Hour: p.Hour,
@@ -208,6 +208,21 @@ func (k checker) plans() {
 					k.reference(&v.block, "provider", "provider", v.Provider, append(providerNames(k.Providers), warmup.Other))
 				}
 			}
+		}
+	}
+}
+
+// testHours is the variable of the environment that lets a plan have other hours than those of the clock.
+const testHours = "MTA_TEST_HOURS"
+
+// checkHours refuses hours that are not 3,600 s outside of tests: by a real clock a plan with short ones
+// would pass every cap.
+func checkHours(c *Config, problems *collector, env func(string) string) {
+	k := checker{c, problems}
+	for _, p := range c.Plans {
+		if p.Hour != time.Hour && env(testHours) == "" {
+			k.problem(&p.block, "hour", "remove the line; tests set "+testHours+"=1 in the environment of the relay",
+				"plan %q: an hour of %v is for tests only", p.Name, p.Hour)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -28,7 +29,7 @@ plan "careful" {
   }
 }
 plan "standard" {
-  law       = "pid"
+  pacing    = "pid"
   shrinking = true
   hour      = "1m"
   stage {
@@ -81,7 +82,7 @@ func TestPlansAreReadyForUse(t *testing.T) {
 	careful.Health.MinFill, careful.Health.Pause.Sample = .25, 0
 
 	own := warmup.DefaultPlan()
-	own.Name, own.Law, own.Shrinking, own.Hour = "standard", warmup.PID, true, time.Minute
+	own.Name, own.Pacing, own.Shrinking, own.Hour = "standard", warmup.PID, true, time.Minute
 	own.Stages = []warmup.Stage{
 		{Caps: warmup.Caps{Hourly: 50, Daily: 350}, Providers: map[string]warmup.Caps{"google": {Daily: 90}}},
 		{Caps: warmup.Caps{Hourly: 40, Daily: 560}, Providers: map[string]warmup.Caps{"google": {Hourly: 7}, "other": {Hourly: 20}}},
@@ -109,6 +110,37 @@ func TestPlansAreReadyForUse(t *testing.T) {
 }
 
 // TestPlanOfSeveralNodes: relays that share an address keep a plan together.
+// TestLawIsReadAsPacing: a plan may have the name that the setting had before, and a warning comes of it.
+func TestLawIsReadAsPacing(t *testing.T) {
+	c := mustParse(t, "plan \"p\" {\n  preset = \"standard\"\n  law = \"pid\"\n}\n")
+	if p := c.WarmupPlan("p"); p.Pacing != warmup.PID {
+		t.Errorf("pacing is %v", p.Pacing)
+	}
+	if w := c.Warnings(); len(w) != 1 || !strings.Contains(w[0], ":3: law is called pacing now") {
+		t.Errorf("warnings: %q", w)
+	}
+	for _, text := range []string{"law = \"onoff\"", "law = \"pid\"\n  pacing = \"ledger\"", "pacing = \"ledger\"\n  law = \"pid\""} {
+		if _, err := Parse([]byte("plan \"p\" {\n  preset = \"standard\"\n  "+text+"\n}\n"), "f", os.Getenv); err == nil {
+			t.Errorf("%s was taken", text)
+		}
+	}
+}
+
+// TestHoursAreForTests: a file whose plan has short hours is refused, except by a relay under test.
+func TestHoursAreForTests(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mta.conf")
+	if err := os.WriteFile(path, []byte("plan \"p\" {\n  preset = \"standard\"\n  hour = \"10s\"\n}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Load(path, func(string) string { return "" })
+	if err == nil || !strings.Contains(err.Error(), ":3:10: plan \"p\": an hour of 10s is for tests only") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := Load(path, func(name string) string { return map[string]string{testHours: "1"}[name] }); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestPlanOfSeveralNodes(t *testing.T) {
 	c := mustParse(t, `plan "p" {
 		preset = "standard"

@@ -102,10 +102,10 @@ func hasLabel(v reflect.Value) bool {
 	return false
 }
 
-// named finds the field of v that stands for name in the file.
+// named finds the field of v that stands for name in the file, or did before it was renamed.
 func named(v reflect.Value, name string) (field, bool) {
 	for f := range fields(v) {
-		if f.name == name && f.kind != label {
+		if (f.name == name || f.tag.Get("was") == name) && f.kind != label && name != "" {
 			return f, true
 		}
 	}

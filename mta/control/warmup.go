@@ -58,7 +58,7 @@ type Warmup struct {
 	Source      string      `json:"source"`
 	IP          string      `json:"ip"`
 	Plan        string      `json:"plan"`
-	Mode        string      `json:"mode"` // the plan's law: ledger, pid or onoff
+	Mode        string      `json:"mode"` // the plan's pacing: ledger or pid
 	State       WarmupState `json:"state"`
 	Stage       int         `json:"stage"`
 	TotalStages int         `json:"total_stages"`
@@ -135,8 +135,8 @@ type WarmupPlanList struct {
 // PlanDocument is a plan as 'mta warmup simulate' reads it.
 type PlanDocument struct {
 	Version           int                `json:"version"`
-	Mode              string             `json:"mode"` // divert or hold
-	Law               string             `json:"law"`
+	Mode              string             `json:"mode"`   // divert or hold
+	Pacing            string             `json:"pacing"` // ledger or pid
 	Burst             float64            `json:"burst"`
 	BucketSeconds     float64            `json:"bucket_seconds"`
 	Peak              float64            `json:"peak"`

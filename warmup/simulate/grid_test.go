@@ -55,17 +55,19 @@ type measured struct {
 	possible  bool    // whether demand allowed to fill
 }
 
-func (c cell) plan(law warmup.Law) *warmup.Plan {
+func (c cell) plan(mode Mode) *warmup.Plan {
 	p := warmup.DefaultPlan()
-	p.Law = law
+	if mode == PID {
+		p.Pacing = warmup.PID
+	}
 	p.Stages = []warmup.Stage{{Caps: warmup.Caps{Hourly: c.cap, Daily: 24 * c.cap}}}
 	p.Health.MinSample = 0
 	return &p
 }
 
 // run simulates a cell and recounts what was sent, second by second.
-func (c cell) run(law warmup.Law) measured {
-	w := newWorld(c.plan(law), c.seed)
+func (c cell) run(mode Mode) measured {
+	w := newWorld(c.plan(mode), c.seed, mode)
 	w.setNodes(c.nodes)
 	w.lag = c.lag
 	perSecond := make([]int64, 7200)
@@ -165,27 +167,23 @@ func cells(full bool) []cell {
 // MTA_GRID_SEEDS=3 with three seeds, MTA_GRID_MODE=ledger only that mode.
 func TestGrid_W8_W12_W13_W14(t *testing.T) {
 	full := os.Getenv("MTA_GRID") == "full"
-	laws := []warmup.Law{warmup.Ledger}
+	modes := []Mode{Ledger, PID}
 	if full {
-		laws = []warmup.Law{warmup.OnOff, warmup.PID, warmup.Ledger}
+		modes = []Mode{OnOff, BarePID, PID, Ledger}
 	}
 	if m := os.Getenv("MTA_GRID_MODE"); m != "" {
-		law, err := warmup.ParseLaw(m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		laws = []warmup.Law{law}
+		modes = []Mode{Mode(m)}
 	}
-	fmt.Printf("%-8s %6s | %-26s | %-14s | %-12s | %s\n", "law", "runs", "overshoot med / p99 / max", "s5 med / max", "slide max", "fill min (bursts / other)")
-	for _, law := range laws {
-		gridOf(t, law, cells(full))
+	fmt.Printf("%-8s %6s | %-26s | %-14s | %-12s | %s\n", "mode", "runs", "overshoot med / p99 / max", "s5 med / max", "slide max", "fill min (bursts / other)")
+	for _, mode := range modes {
+		gridOf(t, mode, cells(full))
 	}
 }
 
-func gridOf(t *testing.T, law warmup.Law, cs []cell) {
+func gridOf(t *testing.T, mode Mode, cs []cell) {
 	var over, s5, slide []float64
 	fillBursts, fillOther := 1., 1.
-	all := runAll(law, cs)
+	all := runAll(mode, cs)
 	for i, c := range cs {
 		m := all[i]
 		over, s5, slide = append(over, m.overshoot), append(s5, m.s5), append(slide, m.slide)
@@ -196,23 +194,26 @@ func gridOf(t *testing.T, law warmup.Law, cs []cell) {
 				fillOther = min(fillOther, m.fill)
 			}
 		}
-		if law == warmup.Ledger {
+		if mode == Ledger {
 			c.check(t, m)
 		}
+		if mode == PID && (m.overshoot > 0 || m.slide > 1.10+1e-9) {
+			t.Errorf("%+v: paced by PID, %.2f %% over the cap, %.3f caps in 60 minutes", c, 100*m.overshoot, m.slide)
+		}
 	}
-	fmt.Printf("%-8s %6d | %7.1f / %6.0f / %6.0f %% | %4.1f / %6.1f %% | %12.2f | %.1f / %.1f %%\n", law, len(cs),
+	fmt.Printf("%-8s %6d | %7.1f / %6.0f / %6.0f %% | %4.1f / %6.1f %% | %12.2f | %.1f / %.1f %%\n", mode, len(cs),
 		100*at(over, .5), 100*at(over, .99), 100*at(over, 1), 100*at(s5, .5), 100*at(s5, 1), at(slide, 1), 100*fillBursts, 100*fillOther)
 }
 
 // runAll runs cells on all cores. They have nothing in common.
-func runAll(law warmup.Law, cs []cell) []measured {
+func runAll(mode Mode, cs []cell) []measured {
 	all := make([]measured, len(cs))
 	var next atomic.Int64
 	var running sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		running.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(cs)); i = next.Add(1) - 1 {
-				all[i] = cs[i].run(law)
+				all[i] = cs[i].run(mode)
 			}
 		})
 	}

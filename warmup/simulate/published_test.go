@@ -26,10 +26,10 @@ const (
 )
 
 // overshoot runs the example and gives sent/cap - 1.
-func (x toy) overshoot(law warmup.Law, seed uint64) float64 {
+func (x toy) overshoot(mode Mode, seed uint64) float64 {
 	r := rand.New(rand.NewPCG(seed, 1))
 	grain := x.demand * x.cap / 350
-	if law == warmup.Ledger {
+	if mode == Ledger {
 		return x.ledgerHour(seed)
 	}
 	var seen [samples + 1]float64
@@ -39,7 +39,7 @@ func (x toy) overshoot(law warmup.Law, seed uint64) float64 {
 		seen[i] = sent
 		left := x.cap - seen[max(0, i-x.lag)]
 		p := ifElse(left > 0, 1, 0)
-		if law == warmup.PID {
+		if mode == BarePID {
 			if x.scaled {
 				left *= 350 / x.cap
 			}
@@ -77,15 +77,15 @@ func (x toy) ledgerHour(seed uint64) float64 {
 // spread is that of 200 seeds, in per cent; of 10 under the ledger, for which each is an hour.
 type spread struct{ mean, p5, p95, max float64 }
 
-func (x toy) run(law warmup.Law) spread {
+func (x toy) run(mode Mode) spread {
 	var all []float64
 	var s spread
 	seeds := 200
-	if law == warmup.Ledger {
+	if mode == Ledger {
 		seeds = 10 // each is a whole hour
 	}
 	for seed := range seeds {
-		o := 100 * x.overshoot(law, uint64(seed))
+		o := 100 * x.overshoot(mode, uint64(seed))
 		all = append(all, o)
 		s.mean += o / float64(seeds)
 	}
@@ -104,7 +104,7 @@ func TestW1_OnOffOvershoots(t *testing.T) {
 	for _, pass := range []float64{1.0, 1.06, 1.1} {
 		x := published
 		x.pass = pass
-		s := x.run(warmup.OnOff)
+		s := x.run(OnOff)
 		t.Logf("pass %.2f ms: %v", pass, s)
 		if s.mean < 15 || s.mean > 32 {
 			t.Errorf("pass %.2f ms: mean overshoot %+.1f %%, published as almost 25 %%", pass, s.mean)
@@ -113,7 +113,7 @@ func TestW1_OnOffOvershoots(t *testing.T) {
 }
 
 func TestW3_PIDLands(t *testing.T) {
-	s := published.run(warmup.PID)
+	s := published.run(BarePID)
 	t.Log(s)
 	if s.mean < 0 || s.mean > 4 || s.max > 15 {
 		t.Errorf("PID: %v, want a mean of 0 to 4 and a maximum of 15 at most", s)
@@ -136,7 +136,7 @@ func TestModesOnThePublishedExample(t *testing.T) {
 		{"the same, error x 350/cap", published.with(func(x *toy) { x.cap = 35_000; x.scaled = true }), 22, 42, 1.9, 8.9},
 	}
 	for _, r := range rows {
-		onoff, pid, ledger := r.toy.run(warmup.OnOff), r.toy.run(warmup.PID), r.toy.run(warmup.Ledger)
+		onoff, pid, ledger := r.toy.run(OnOff), r.toy.run(BarePID), r.toy.run(Ledger)
 		t.Logf("%-32s on/off %+7.1f / %+7.1f   PID %+7.1f / %+7.1f   ledger %+.1f / %+.1f", r.name,
 			onoff.mean, onoff.max, pid.mean, pid.max, ledger.mean, ledger.max)
 		for _, c := range []struct {

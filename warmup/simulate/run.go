@@ -15,8 +15,8 @@ import (
 // Options are the settings of a simulation.
 type Options struct {
 	Seed     uint64
-	Interval int64       // seconds that a row covers; 0: 10
-	Law      *warmup.Law // nil: the plan's
+	Interval int64 // seconds that a row covers; 0: 10
+	Mode     Mode  // "": the plan's pacing
 }
 
 // Header is the first line of Run's output.
@@ -26,8 +26,8 @@ const Header = "t,stage,provider,state,cap_hour,cap_day,offered,sent,diverted,he
 // input gives an *InputError before anything is written.
 func Run(plan *warmup.Plan, trace []Event, opt Options, out io.Writer) error {
 	p := *plan
-	if opt.Law != nil {
-		p.Law = *opt.Law
+	if opt.Mode == Ledger || opt.Mode == PID {
+		p.Pacing, _ = warmup.ParsePacing(string(opt.Mode))
 	}
 	if opt.Interval == 0 {
 		opt.Interval = 10
@@ -39,7 +39,7 @@ func Run(plan *warmup.Plan, trace []Event, opt Options, out io.Writer) error {
 		return &InputError{"plan", 0, err.Error()}
 	}
 	w := bufio.NewWriter(out)
-	s := &simulation{world: newWorld(&p, opt.Seed), out: w, interval: opt.Interval}
+	s := &simulation{world: newWorld(&p, opt.Seed, opt.Mode), out: w, interval: opt.Interval}
 	s.names, s.weights = s.shares()
 	fmt.Fprintln(w, Header)
 	s.run(trace)

@@ -202,15 +202,15 @@ func TestSameSeedSameBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	trace := merge([]Event{{Kind: Nodes, Value: 7}, {Kind: Bounce, Value: .01}, {Kind: Defer, Value: .1}, {Kind: Complain, Value: .002}}, steadily("", 3, 10, 8*3600))
-	for _, law := range []warmup.Law{warmup.Ledger, warmup.PID, warmup.OnOff} {
-		_, a := simulate(t, p, trace, Options{Seed: 5, Law: &law})
-		_, b := simulate(t, p, trace, Options{Seed: 5, Law: &law})
-		_, c := simulate(t, p, trace, Options{Seed: 6, Law: &law})
+	for _, mode := range []Mode{Ledger, PID, BarePID, OnOff} {
+		_, a := simulate(t, p, trace, Options{Seed: 5, Mode: mode})
+		_, b := simulate(t, p, trace, Options{Seed: 5, Mode: mode})
+		_, c := simulate(t, p, trace, Options{Seed: 6, Mode: mode})
 		if a != b {
-			t.Errorf("%v: the same seed gave other bytes", law)
+			t.Errorf("%v: the same seed gave other bytes", mode)
 		}
 		if a == c {
-			t.Errorf("%v: another seed gave the same bytes", law)
+			t.Errorf("%v: another seed gave the same bytes", mode)
 		}
 	}
 }
@@ -293,14 +293,14 @@ func TestPlotIsXML(t *testing.T) {
 func TestPicturesOfTheDocs(t *testing.T) {
 	p := parse(t, `{"version":1,"stages":[{"hourly":350,"daily":8400}],"health":{"min_sample":0}}`)
 	trace := merge([]Event{{Kind: Nodes, Value: 3}, {Kind: Lag, Value: 30}}, steadily("", 10, 10, 4*3600))
-	for _, law := range []warmup.Law{warmup.Ledger, warmup.PID, warmup.OnOff} {
-		rows, _ := simulate(t, p, trace, Options{Seed: 1, Interval: 60, Law: &law})
-		t.Logf("%v: %v", law, summarize(rows))
+	for _, mode := range []Mode{Ledger, PID, BarePID, OnOff} {
+		rows, _ := simulate(t, p, trace, Options{Seed: 1, Interval: 60, Mode: mode})
+		t.Logf("%v: %v", mode, summarize(rows))
 		var b bytes.Buffer
-		if err := Plot(rows, "350 an hour, ten times the demand, 3 nodes, statistics 30 s late: mode "+law.String(), &b); err != nil {
+		if err := Plot(rows, "350 an hour, ten times the demand, 3 nodes, statistics 30 s late: mode "+string(mode), &b); err != nil {
 			t.Fatal(err)
 		}
-		name := "../../docs/warmup-" + law.String() + ".svg"
+		name := "../../docs/warmup-" + string(mode) + ".svg"
 		if os.Getenv("MTA_UPDATE") != "" {
 			if err := os.WriteFile(name, b.Bytes(), 0o644); err != nil {
 				t.Fatal(err)

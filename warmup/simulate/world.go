@@ -33,9 +33,10 @@ type world struct {
 	providers []*provider
 	index     map[string]int
 
-	state  warmup.State // as the store has it, for the rows
-	buf    []byte
-	onSent func(provider int, n int64) // for tests
+	counted *counted     // nil: the ledger decides
+	state   warmup.State // as the store has it, for the rows
+	buf     []byte
+	onSent  func(provider int, n int64) // for tests
 }
 
 // provider is what the trace says of one, and its counts of the interval in progress.
@@ -62,9 +63,12 @@ type node struct {
 // epoch is when simulations begin; the store's clock is then 0.
 var epoch = time.Unix(0, 0).UTC()
 
-func newWorld(p *warmup.Plan, seed uint64) *world {
+func newWorld(p *warmup.Plan, seed uint64, mode Mode) *world {
 	w := &world{plan: p, rand: rand.New(rand.NewPCG(seed, 0x77a2)), index: make(map[string]int)}
 	w.store = memstore.New(func() warmup.Instant { return warmup.Instant(w.t * 1000) })
+	if mode == BarePID || mode == OnOff {
+		w.counted = newCounted(w, mode)
+	}
 	w.setNodes(1)
 	return w
 }
@@ -158,6 +162,9 @@ func (n *node) hold(provider int, messages int64) {
 	}
 	n.grow()
 	n.backlog[provider] += messages
+	if n.world.counted != nil {
+		return // step tries it again
+	}
 	n.ctl.Held(ip, n.world.providers[provider].name, messages)
 }
 
@@ -193,6 +200,12 @@ func (w *world) offer(provider int, messages int64) {
 
 // take tries messages and sends, diverts or keeps them.
 func (n *node) take(provider int, messages int64, again bool) {
+	if c := n.world.counted; c != nil {
+		granted := c.take(provider, messages)
+		n.sent(provider, granted)
+		n.spill(provider, messages-granted)
+		return
+	}
 	granted, rest := n.ctl.TakeSome(ip, n.world.providers[provider].name, messages, again)
 	n.sent(provider, granted)
 	if rest == warmup.Asking {
@@ -223,7 +236,7 @@ func (n *node) sent(provider int, messages int64) {
 	}
 	if v.block {
 		v.deferred += messages
-		n.ctl.ReportSome(ip, v.name, warmup.PolicyRefusal, messages)
+		n.report(v, warmup.PolicyRefusal, messages)
 		return
 	}
 	deferred := w.binomial(messages, v.defers)
@@ -233,10 +246,19 @@ func (n *node) sent(provider int, messages int64) {
 	v.deferred += deferred
 	v.bounced += bounced
 	v.complained += complained
-	n.ctl.ReportSome(ip, v.name, warmup.Delivered, delivered)
-	n.ctl.ReportSome(ip, v.name, warmup.Deferred, deferred)
-	n.ctl.ReportSome(ip, v.name, warmup.HardBounce, bounced)
-	n.ctl.ReportSome(ip, v.name, warmup.Complaint, complained)
+	n.report(v, warmup.Delivered, delivered)
+	n.report(v, warmup.Deferred, deferred)
+	n.report(v, warmup.HardBounce, bounced)
+	n.report(v, warmup.Complaint, complained)
+}
+
+// report tells what became of messages.
+func (n *node) report(v *provider, x warmup.Outcome, messages int64) {
+	if c := n.world.counted; c != nil {
+		c.report(v.name, x, messages)
+		return
+	}
+	n.ctl.ReportSome(ip, v.name, x, messages)
 }
 
 // binomial draws how many of n happen with probability p.
@@ -264,6 +286,10 @@ const maxRounds = 8
 
 // step lets every node work that wants to, until the store has answered everybody.
 func (w *world) step() {
+	if w.counted != nil {
+		w.counted.step()
+		return
+	}
 	for _, n := range w.nodes {
 		for round := 0; round == 0 && w.t >= n.wakes || n.ctl.Asking(); round++ {
 			wait := n.ctl.Step(context.Background())
@@ -287,6 +313,10 @@ func (w *world) step() {
 
 // look brings state up to now, as the store has it.
 func (w *world) look() *warmup.State {
+	if w.counted != nil {
+		w.counted.state.Advance(w.plan, warmup.Instant(w.t*1000))
+		return w.counted.state
+	}
 	w.buf = w.store.Peek(ip, w.buf[:0])
 	if err := w.state.Decode(w.buf); err != nil {
 		w.state = *warmup.NewState(w.plan, 0)

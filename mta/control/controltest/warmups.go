@@ -128,7 +128,7 @@ func (r *Relay) addWarmups() {
 // plan makes one of daily caps, an eighth of the day in any hour.
 func plan(daily ...int64) control.PlanDocument {
 	p := control.PlanDocument{
-		Version: 1, Mode: "divert", Law: "ledger", Burst: 2, BucketSeconds: 180, Peak: 15, SlidingHourFactor: 1.1, StartStage: 1,
+		Version: 1, Mode: "divert", Pacing: "ledger", Burst: 2, BucketSeconds: 180, Peak: 15, SlidingHourFactor: 1.1, StartStage: 1,
 		Spread: "greedy", HourSeconds: 3600,
 		Health: control.PlanHealth{
 			MinSample: 100, MinFill: .5,
