@@ -1,0 +1,203 @@
+package dkim
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net/mail"
+	"strings"
+	"sync"
+
+	"mta/internal/envelope"
+)
+
+// maxHeader bounds the memory for a header section, in octets.
+const maxHeader = 1 << 20
+
+// ErrMessage is matched by errors about a message that can't be signed as it is; trying again
+// doesn't help.
+var ErrMessage = errors.New("the message can't be signed as it is")
+
+// Message is a message as far as signatures need it.
+type Message struct {
+	fields   []field
+	bodyHash [sha256.Size]byte
+}
+
+// field is one header field with its folding and its last CRLF.
+type field struct {
+	name string // in lower case
+	raw  []byte
+}
+
+const bufferSize = 32 << 10
+
+var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, bufferSize) }}
+
+// Read reads a message to its end. An error that matches ErrMessage is about its header; all others
+// are r's.
+func Read(r io.Reader) (*Message, error) {
+	in := readers.Get().(*bufio.Reader)
+	in.Reset(r)
+	defer func() { in.Reset(nil); readers.Put(in) }()
+	m := new(Message)
+	if err := m.readHeader(in); err != nil {
+		return nil, err
+	}
+	sum := sha256.New()
+	body := relaxedBody{out: sum}
+	for {
+		p, err := in.Peek(max(in.Buffered(), 1))
+		body.add(p)
+		if _, err := in.Discard(len(p)); err != nil {
+			return nil, err
+		}
+		if errors.Is(err, io.EOF) {
+			body.close()
+			sum.Sum(m.bodyHash[:0])
+			return m, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// readHeader reads up to and with the empty line, or to the end of a message that has none.
+func (m *Message) readHeader(in *bufio.Reader) error {
+	size, broken := 0, false // broken: the last piece of a line did not end it
+	for {
+		piece, err := in.ReadSlice('\n')
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if size += len(piece); size > maxHeader {
+			return fmt.Errorf("%w: its header is larger than %d octets", ErrMessage, maxHeader)
+		}
+		last := len(m.fields) - 1
+		switch {
+		case !broken && (len(piece) == 0 || string(piece) == "\r\n" || string(piece) == "\n"):
+			return nil
+		case broken, last >= 0 && (piece[0] == ' ' || piece[0] == '\t'):
+			m.fields[last].raw = append(m.fields[last].raw, piece...)
+		default:
+			name, _, ok := bytes.Cut(piece, []byte(":"))
+			name = bytes.TrimRight(name, " \t")
+			if !ok || !isName(name) {
+				return fmt.Errorf("%w: line %d of its header is no field", ErrMessage, m.lines()+1)
+			}
+			m.fields = append(m.fields, field{strings.ToLower(string(name)), bytes.Clone(piece)})
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		broken = err != nil
+	}
+}
+
+func (m *Message) lines() (n int) {
+	for i := range m.fields {
+		n += bytes.Count(m.fields[i].raw, []byte("\n"))
+	}
+	return n
+}
+
+// isName reports whether b can name a header field (RFC 5322, 3.6.8).
+func isName(b []byte) bool {
+	for _, c := range b {
+		if c <= ' ' || c >= 0x7f || c == ';' { // a ";" would end the h= tag
+			return false
+		}
+	}
+	return len(b) > 0
+}
+
+// From gives the domain of the author, in A-label form: of the first one, where From names
+// several. An error matches ErrMessage.
+func (m *Message) From() (string, error) {
+	var from *field
+	for i := range m.fields {
+		if m.fields[i].name != "from" {
+			continue
+		}
+		if from != nil {
+			return "", fmt.Errorf("%w: it has two From fields", ErrMessage)
+		}
+		from = &m.fields[i]
+	}
+	if from == nil {
+		return "", fmt.Errorf("%w: it has no From field", ErrMessage)
+	}
+	_, value, _ := strings.Cut(string(from.raw), ":")
+	list, err := mail.ParseAddressList(strings.TrimSpace(value))
+	if err != nil || len(list) == 0 {
+		return "", fmt.Errorf("%w: its From field has no address that can be read", ErrMessage)
+	}
+	address := list[0].Address
+	domain, err := envelope.ToASCII(address[strings.LastIndexByte(address, '@')+1:])
+	if err != nil {
+		return "", fmt.Errorf("%w: the domain in its From field is no domain", ErrMessage)
+	}
+	return domain, nil
+}
+
+// always are the fields that are signed once more than they are there, whether or not they are: a
+// second one that somebody adds breaks the signature (RFC 6376, 8.15).
+var always = []string{"from", "to", "cc", "subject", "reply-to", "date", "message-id", "content-type"}
+
+// present are those that are signed only where they are there, the last column once more than they
+// are. Relays and lists add fields of these names where there are none.
+var present = map[string]bool{
+	"sender": true, "in-reply-to": true, "references": true,
+	"mime-version": true, "content-transfer-encoding": true, "content-description": true, "content-disposition": true, "content-id": true, "content-language": true,
+	"feedback-id": true, "list-unsubscribe": true, "list-unsubscribe-post": true,
+	"list-id": false, "list-help": false, "list-subscribe": false, "list-post": false, "list-owner": false, "list-archive": false,
+	"resent-date": false, "resent-from": false, "resent-sender": false, "resent-to": false, "resent-cc": false, "resent-message-id": false,
+}
+
+// signedFields gives the canonical form of what is signed of the header, and its names for the h= tag.
+func (m *Message) signedFields() (canonical []byte, names []string, err error) {
+	if !m.has("from") {
+		return nil, nil, fmt.Errorf("%w: it has no From field", ErrMessage)
+	}
+	size := 0
+	for i := range m.fields {
+		size += len(m.fields[i].raw)
+	}
+	canonical = make([]byte, 0, size)
+	add := func(name string, once bool) {
+		for i := len(m.fields) - 1; i >= 0; i-- { // from the last to the first (RFC 6376, 5.4.2)
+			if f := &m.fields[i]; f.name == name {
+				names = append(names, name)
+				canonical = append(relaxedField(canonical, f.raw), '\r', '\n')
+			}
+		}
+		if once {
+			names = append(names, name)
+		}
+	}
+	for _, name := range always {
+		add(name, true)
+	}
+	for i := range m.fields {
+		name := m.fields[i].name
+		if once, signed := present[name]; signed && !m.hasBefore(i, name) {
+			add(name, once)
+		}
+	}
+	return canonical, names, nil
+}
+
+func (m *Message) has(name string) bool { return m.hasBefore(len(m.fields), name) }
+
+func (m *Message) hasBefore(i int, name string) bool {
+	for _, f := range m.fields[:i] {
+		if f.name == name {
+			return true
+		}
+	}
+	return false
+}
