@@ -90,7 +90,7 @@ func (f *fakeSession) SetTrace(*smtpclient.Trace)             {}
 func BenchmarkDecide(b *testing.B) {
 	cfg := benchConfig(20)
 	cfg.handshake = newFakeSession
-	cfg.Dial = func(context.Context, Source, route.Host) (net.Conn, error) { return nil, nil }
+	cfg.Dial = func(context.Context, Source, route.Host) (net.Conn, error) { return new(net.TCPConn), nil }
 	benchmarkJobs(b, cfg, netip.MustParseAddrPort("192.0.2.1:25"))
 }
 

@@ -184,8 +184,7 @@ func (d *drain) begin(l *lane, level float64, now time.Time) {
 	for p := l.waiting.oldest; p != nil; p = p.newer {
 		if w := p.work; !w.backlog {
 			w.backlog = true
-			_, f := l.s.flow(w.flow)
-			f.backlog++
+			w.flow.backlog++
 		}
 	}
 	l.waiting.drain(true)

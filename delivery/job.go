@@ -111,7 +111,7 @@ type work struct {
 	message *message
 	results []Result
 	since   time.Time // when it was submitted
-	flow    Flow      // whose room it takes
+	flow    *flow     // whose room it takes
 	backlog bool      // accepted before an outage ended; see drain
 	first   part      // most jobs have one part only
 }

@@ -28,6 +28,9 @@ type share struct {
 
 // flow is one flow's part of a share.
 type flow struct {
+	Flow
+	share *share
+
 	jobs    int
 	backlog int  // of those, accepted before an outage that has ended
 	refused bool // the caller has parked some
@@ -60,7 +63,7 @@ func (s *Scheduler) Room(f Flow) int {
 	}
 	_, free := s.space(f, false, now)
 	if free <= 0 {
-		_, p := s.flow(f)
+		p := s.flow(f)
 		p.refused, p.again = true, true
 		return 0
 	}
@@ -96,7 +99,7 @@ func (s *Scheduler) Trouble(site string) (reply.Reply, bool) {
 }
 
 // flow gives a flow's part of its site's share, making both if need be.
-func (s *Scheduler) flow(f Flow) (*share, *flow) {
+func (s *Scheduler) flow(f Flow) *flow {
 	h := s.shares[f.Site]
 	if h == nil {
 		h = &share{flows: make(map[Flow]*flow, 1)}
@@ -104,20 +107,20 @@ func (s *Scheduler) flow(f Flow) (*share, *flow) {
 	}
 	p := h.flows[f]
 	if p == nil {
-		p = &flow{}
+		p = &flow{Flow: f, share: h}
 		h.flows[f] = p
 	}
-	return h, p
+	return p
 }
 
 // tidyShare forgets what says nothing.
-func (s *Scheduler) tidyShare(f Flow, h *share, p *flow) {
+func (s *Scheduler) tidyShare(p *flow) {
 	if p.jobs > 0 || p.refused || p.again {
 		return
 	}
-	delete(h.flows, f)
-	if len(h.flows) == 0 {
-		delete(s.shares, f.Site)
+	delete(p.share.flows, p.Flow)
+	if len(p.share.flows) == 0 {
+		delete(s.shares, p.Site)
 	}
 }
 
@@ -136,27 +139,30 @@ func (s *Scheduler) shareNow() int {
 // attempt. While the flow drains there may be as much backlog as leaves in a few seconds, so that fresh
 // mail finds room.
 func (s *Scheduler) space(f Flow, fresh bool, now time.Time) (most, free int) {
-	site, own, flows := 0, flow{}, 1
-	if h := s.shares[f.Site]; h != nil {
-		site, flows = h.jobs, len(h.flows)
-		if p := h.flows[f]; p != nil {
-			own = *p
-		} else {
-			flows++ // with this one, should it come
-		}
+	h := s.shares[f.Site]
+	if h == nil {
+		h = new(share)
 	}
+	if p := h.flows[f]; p != nil {
+		return s.part(p, len(h.flows), fresh, now)
+	}
+	return s.part(&flow{Flow: f, share: h}, len(h.flows)+1, fresh, now) // with this one, should it come
+}
+
+// part is space where a site has so many flows.
+func (s *Scheduler) part(p *flow, flows int, fresh bool, now time.Time) (most, free int) {
 	most = max(s.shareNow()/flows, 1)
-	free = most - own.jobs
-	switch s.outlook(f.Site, now) {
+	free = most - p.jobs
+	switch s.outlook(p.Site, now) {
 	case laneOut:
 		return 0, 0
 	case laneProbes:
 		most = min(most, probeJobs)
-		return most, min(free, most-site)
+		return most, min(free, most-p.share.jobs)
 	}
-	if stock := s.stock(f, now); stock > 0 && !fresh {
+	if stock := s.stock(p.Flow, now); stock > 0 && !fresh {
 		most = min(most, stock)
-		free = min(free, most-own.backlog)
+		free = min(free, most-p.backlog)
 	}
 	return most, free
 }
@@ -215,14 +221,14 @@ func (l *lane) prospects(now time.Time) prospects {
 
 // admit takes room for one job, which is for lane l; nil when it has none.
 func (s *Scheduler) admit(w *work, l *lane, now time.Time) bool {
-	w.flow = FlowOf(w.Message, w.Route.Site, w.Source)
-	h, p := s.flow(w.flow)
+	p := s.flow(FlowOf(w.Message, w.Route.Site, w.Source))
 	w.backlog = l.isBacklog(w.Message, now)
-	if _, free := s.space(w.flow, !w.backlog, now); free <= 0 {
+	if _, free := s.part(p, len(p.share.flows), !w.backlog, now); free <= 0 {
 		p.refused, p.again = true, true
 		return false
 	}
-	h.jobs++
+	w.flow = p
+	p.share.jobs++
 	p.jobs++
 	if w.backlog {
 		p.backlog++
@@ -233,25 +239,25 @@ func (s *Scheduler) admit(w *work, l *lane, now time.Time) bool {
 
 // leave gives a job's room back. Who was refused is told when half of it is free: not at each job.
 func (s *Scheduler) leave(w *work, now time.Time) {
-	h, p := s.flow(w.flow)
-	h.jobs--
+	p := w.flow
+	p.share.jobs--
 	p.jobs--
 	if w.backlog {
 		p.backlog--
 	}
 	s.waiting--
-	s.offer(w.flow, p, now)
-	s.tidyShare(w.flow, h, p)
+	s.offer(p, now)
+	s.tidyShare(p)
 }
 
 // offer tells who was refused when there is enough room for it to be worth it.
-func (s *Scheduler) offer(f Flow, p *flow, now time.Time) {
+func (s *Scheduler) offer(p *flow, now time.Time) {
 	if !p.refused {
 		return
 	}
-	if most, free := s.space(f, false, now); free > 0 && free >= most-most/2 {
+	if most, free := s.part(p, len(p.share.flows), false, now); free > 0 && free >= most-most/2 {
 		p.refused = false
-		s.room = append(s.room, f)
+		s.room = append(s.room, p.Flow)
 		s.signal()
 	}
 }
@@ -263,23 +269,23 @@ func (s *Scheduler) remind(now time.Time) {
 		if !h.parked() || s.outlook(site, now) == laneOut {
 			continue
 		}
-		for f, p := range h.flows {
-			s.remindFlow(f, h, p, now)
+		for _, p := range h.flows {
+			s.remindFlow(p, now)
 		}
 	}
 }
 
-func (s *Scheduler) remindFlow(f Flow, h *share, p *flow, now time.Time) {
+func (s *Scheduler) remindFlow(p *flow, now time.Time) {
 	if p.refused {
-		s.offer(f, p, now)
+		s.offer(p, now)
 		return
 	}
 	if p.again {
 		p.again = false
-		if _, free := s.space(f, false, now); free > 0 {
-			s.room = append(s.room, f)
+		if _, free := s.part(p, len(p.share.flows), false, now); free > 0 {
+			s.room = append(s.room, p.Flow)
 			s.signal()
 		}
 	}
-	s.tidyShare(f, h, p)
+	s.tidyShare(p)
 }
