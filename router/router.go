@@ -84,6 +84,7 @@ type Router struct {
 		settings *settings
 		known    *lru.Cache[string, verdict]
 		schedule *schedule
+		patience patience
 		verify   *verifications
 		running  int               // workers that have a job
 		finding  map[string]*quest // domains being looked up
@@ -96,9 +97,13 @@ type verdict struct {
 	trouble *reply.Reply
 }
 
-// quest is a look-up under way, and who else wants to know. Those have no worker meanwhile.
+// quest is a look-up under way, and who else wants to know. Those have no worker meanwhile. It is guarded
+// by Router.mu.
 type quest struct {
-	waiting []func(domain string, rt *route.Route, err *reply.Reply)
+	job     *job
+	waiting []*job
+	over    bool // it has an end
+	cut     bool // it was cut off, for others to have the worker
 }
 
 // New makes a router. The settings must be valid, see Settings.Validate: it panics otherwise.
@@ -120,7 +125,7 @@ func New(cfg Config, r Resolver) *Router {
 	rt := &Router{resolver: r, now: cfg.Now, log: cfg.Log, routes: cfg.Routes}
 	rt.ctx, rt.cancel = context.WithCancel(context.Background())
 	rt.chance.rand = cfg.Rand
-	rt.mu.schedule = newSchedule(s.allowance(), s.guarding())
+	rt.mu.schedule, rt.mu.patience = newSchedule(s.allowance(), s.guarding()), newPatience(s)
 	rt.mu.verify = newVerifications()
 	rt.mu.verify.request.Done = rt.verified
 	rt.use(s)
@@ -133,7 +138,9 @@ func (r *Router) use(s *settings) {
 	r.mu.settings = s
 	r.mu.known = lru.New[string, verdict](r.routes)
 	r.mu.finding = make(map[string]*quest)
-	r.mu.schedule.allowance, r.mu.schedule.guard = s.allowance(), s.guarding()
+	for _, each := range []*schedule{r.mu.schedule, r.mu.patience.waiting} {
+		each.allowance, each.guard = s.allowance(), s.guarding()
+	}
 	r.mu.verify.most = s.VerifyWorkers
 }
 
@@ -230,33 +237,40 @@ func (r *Router) enqueue(e *entry) {
 }
 
 // take gives the jobs that may run now, each with a worker. r.mu is held.
-func (r *Router) take() []job {
-	var jobs []job
+func (r *Router) take() []*job {
+	var jobs []*job
 	for !r.mu.closed {
-		j, ok := r.mu.schedule.next(r.now(), r.mu.settings.Workers-r.mu.running)
+		free := r.mu.settings.Workers - r.mu.running
+		j, ok := r.mu.patience.next(r.now(), r.mu.settings, free)
+		if !ok {
+			j, ok = r.mu.schedule.next(r.now(), free)
+		}
 		if !ok {
 			break
 		}
 		r.mu.running++
 		r.workers.Add(1) // under the lock: Close sets closed before it waits
-		jobs = append(jobs, j)
+		jobs = append(jobs, &j)
 	}
 	return jobs
 }
 
-func (r *Router) start(jobs []job) {
+func (r *Router) start(jobs []*job) {
 	for _, j := range jobs {
 		go r.work(j)
 	}
 }
 
 // work does a job, and further ones as long as there are any for its worker.
-func (r *Router) work(j job) {
+func (r *Router) work(j *job) {
 	for {
 		r.do(j)
 		r.mu.Lock()
-		r.mu.schedule.done(j)
+		j.schedule.done(*j)
 		r.mu.running--
+		if j.patient {
+			r.mu.patience.running--
+		}
 		jobs := r.take()
 		r.mu.Unlock()
 		if len(jobs) == 0 {
@@ -269,8 +283,8 @@ func (r *Router) work(j job) {
 	}
 }
 
-// do finds one domain's route, or leaves that to the worker that is at it already.
-func (r *Router) do(j job) {
+// do finds one domain's route, or leaves that to the worker that is at it already, or to a later one.
+func (r *Router) do(j *job) {
 	done := j.entry.request.Done
 	if w := j.entry.request.Wanted; w != nil && !w(j.domain) {
 		return
@@ -287,32 +301,57 @@ func (r *Router) do(j job) {
 		return
 	}
 	if q := r.mu.finding[j.domain]; q != nil {
-		q.waiting = append(q.waiting, done)
+		q.waiting = append(q.waiting, j)
 		r.mu.Unlock()
 		return
 	}
-	q := &quest{}
+	if !j.patient && j.entry != &r.mu.verify.entry && r.mu.patience.isSlow(j.domain, r.now()) {
+		r.mu.patience.postpone(j, r.now())
+		r.mu.Unlock()
+		return
+	}
+	q := &quest{job: j}
 	r.mu.finding[j.domain] = q
 	r.mu.Unlock()
+	r.answer(q, s, r.try(q, s))
+}
 
-	res := r.find(r.ctx, s, j.domain)
-	v := verdict{res.Route, res.Trouble}
-	if r.ctx.Err() != nil && v.trouble != nil && v.trouble.Temporary() {
+// try looks a quest's domain up, which is cut off when it takes long and enough others do.
+func (r *Router) try(q *quest, s *settings) Result {
+	ctx, cut := context.WithCancel(r.ctx)
+	defer cut()
+	if !q.job.patient {
+		defer time.AfterFunc(s.FirstTry, func() { r.tookLong(q, cut) }).Stop()
+	}
+	return r.find(ctx, s, q.job.domain)
+}
+
+// answer tells all who want to know of a quest's domain.
+func (r *Router) answer(q *quest, s *settings, res Result) {
+	j, v := q.job, verdict{res.Route, res.Trouble}
+	failed := v.trouble != nil && v.trouble.Temporary()
+	if failed && r.ctx.Err() != nil {
 		v.trouble = stopping() // we cut the look-up off ourselves
 	}
 	r.mu.Lock()
+	q.over = true
 	if r.mu.finding[j.domain] == q {
 		delete(r.mu.finding, j.domain)
-		if !r.mu.closed && res.Expires.After(r.now()) {
-			r.mu.known.Put(j.domain, v, res.Expires)
-		}
+	}
+	r.mu.patience.learn(j.domain, failed && (j.patient || q.cut), r.now())
+	if q.cut && failed && !r.mu.closed {
+		r.postpone(q)
+		r.mu.Unlock()
+		return
+	}
+	if !r.mu.closed && r.mu.settings == s && res.Expires.After(r.now()) {
+		r.mu.known.Put(j.domain, v, res.Expires)
 	}
 	waiting := q.waiting
 	q.waiting = nil
 	r.mu.Unlock()
-	done(j.domain, v.route, v.trouble)
-	for _, w := range waiting {
-		w(j.domain, v.route, v.trouble)
+	for _, j := range append(waiting, j) {
+		j.entry.request.Done(j.domain, v.route, v.trouble)
 	}
 }
 
@@ -366,7 +405,7 @@ func (r *Router) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return Stats{
-		Hits: r.hits.Load(), Lookups: r.lookups.Load(), Routes: r.mu.known.Len(), Messages: r.mu.schedule.messages(), Running: r.mu.running,
+		Hits: r.hits.Load(), Lookups: r.lookups.Load(), Routes: r.mu.known.Len(), Messages: r.mu.schedule.messages() + r.mu.patience.waiting.messages(), Running: r.mu.running,
 		Verifying: r.mu.verify.running, Verifications: len(r.mu.verify.waiting),
 	}
 }
@@ -376,7 +415,7 @@ func (r *Router) Stats() Stats {
 func (r *Router) Close() {
 	r.mu.Lock()
 	r.mu.closed = true
-	left := r.mu.schedule.drain()
+	left := append(r.mu.schedule.drain(), r.mu.patience.waiting.drain()...)
 	r.mu.verify.refuse(r.mu.schedule)
 	r.mu.Unlock()
 	r.cancel()

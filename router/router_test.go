@@ -304,20 +304,20 @@ func TestReloadAppliesToAllThatComesAfter(t *testing.T) {
 
 func TestReloadToMoreWorkersStartsThem(t *testing.T) {
 	n := &names{delay: seconds(10)}
-	inBubble(t, n, Settings{Workers: 1}, func(t *testing.T, r *Router) {
+	inBubble(t, n, Settings{Workers: 1, FirstTry: time.Minute}, func(t *testing.T, r *Router) {
 		var c collector
 		for i := range 5 {
 			r.Submit(Request{Message: envelope.ID(i), Domains: []string{fmt.Sprintf("d%d.test", i)}, Done: c.done})
 		}
 		synctest.Wait()
-		if err := r.Reload(Settings{Workers: 5}); err != nil {
+		if err := r.Reload(Settings{Workers: 5, FirstTry: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		if st := r.Stats(); st.Running != 5 {
 			t.Errorf("%d workers busy, want 5", st.Running)
 		}
-		if err := r.Reload(Settings{Workers: 2}); err != nil { // fewer than are busy
+		if err := r.Reload(Settings{Workers: 2, FirstTry: time.Minute}); err != nil { // fewer than are busy
 			t.Fatal(err)
 		}
 		time.Sleep(20 * time.Second)
@@ -482,7 +482,7 @@ func TestS5_RouterSleepsWhenEmptyOrBlocked(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var looks atomic.Int64
 		n := &names{delay: func(string) time.Duration { return 40 * time.Second }}
-		r := New(Config{Settings: Settings{Workers: 2}, Now: func() time.Time { looks.Add(1); return time.Now() }}, n)
+		r := New(Config{Settings: Settings{Workers: 2, FirstTry: time.Minute}, Now: func() time.Time { looks.Add(1); return time.Now() }}, n)
 		defer r.Close()
 		var c collector
 		idle := func(what string) {

@@ -93,15 +93,18 @@ type entry struct {
 	tenant  *tenant
 	index   int           // in its tier's heap; -1 when it is not there
 	place   *list.Element // in arrival; nil when it is not there
+	later   *entry        // its jobs that wait among the patient; nil when there were none
 }
 
 func (e *entry) tier() uint8 { return tiers.Of(e.request.Tier) }
 
 // job is one domain of a message, being looked up by a worker.
 type job struct {
-	entry   *entry
-	domain  string
-	guarded bool
+	entry    *entry
+	domain   string
+	guarded  bool
+	schedule *schedule // that gave it
+	patient  bool      // its worker is one of the patient
 }
 
 func newSchedule(a Allowance, g guard) *schedule {
@@ -174,7 +177,7 @@ func (s *schedule) longOverdue(now time.Time) *entry {
 
 // give takes a message's first job out.
 func (s *schedule) give(e *entry, guarded bool) job {
-	j := job{entry: e, domain: e.waiting[0], guarded: guarded}
+	j := job{entry: e, domain: e.waiting[0], guarded: guarded, schedule: s}
 	e.waiting = e.waiting[1:]
 	e.running++
 	s.round.Took(&e.tenant.Member)

@@ -30,6 +30,7 @@ type Settings struct {
 	GuardAge time.Duration
 
 	Timeout     time.Duration // for routing one domain; 45 s
+	FirstTry    time.Duration // after which it may be interrupted, and gets the whole Timeout later; 2 s
 	MaxRouteAge time.Duration // a route is kept as long as its DNS records, and no longer than this; 5 min
 
 	Smarthosts []SmarthostRoute
@@ -72,6 +73,7 @@ func (s Settings) compile() (*settings, error) {
 	setDefault(&s.VerifyWorkers, 10)
 	setDefault(&s.GuardAge, 5*time.Minute)
 	setDefault(&s.Timeout, 45*time.Second)
+	setDefault(&s.FirstTry, 2*time.Second)
 	setDefault(&s.MaxRouteAge, 5*time.Minute)
 	c := &settings{Settings: s, names: make(map[string]bool), self: make(map[netip.AddrPort]bool)}
 	if s.NoIPv4 && s.NoIPv6 {

@@ -94,7 +94,7 @@ func (r *Router) withdraw(domain string, answer chan verdict) {
 }
 
 // wanted reports whether a job is still worth doing.
-func (r *Router) wanted(j job) bool {
+func (r *Router) wanted(j *job) bool {
 	v := r.mu.verify
 	return j.entry != &v.entry || len(v.asking[j.domain]) > 0
 }
