@@ -92,6 +92,24 @@ func TestIdleClientsYieldScarceSlots(t *testing.T) {
 	})
 }
 
+// A client that has had a recipient accepted is not hurried, however long it has been there and however
+// scarce slots are.
+func TestSendersAreNotHurried(t *testing.T) {
+	withRelay(t, Config{Limits: Limits{Connections: 4}}, func(t *testing.T, r *relay) {
+		sender := r.greeted()
+		for range 3 { // all senders, so that slots stay scarce
+			r.greeted().data("hi\r\n")
+		}
+		for range 8 {
+			if got := codes(sender.data("hi\r\n")); got != "250" {
+				t.Fatal(got)
+			}
+			time.Sleep(crowdedIdle + time.Second)
+		}
+		sender.cmd("NOOP", "250")
+	})
+}
+
 // A word now and then doesn't help.
 func TestScarceSlotsAreNotKeptByTrickling(t *testing.T) {
 	withRelay(t, Config{Limits: Limits{Connections: 4}}, func(t *testing.T, r *relay) {

@@ -1,6 +1,7 @@
 package submission
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -65,6 +66,32 @@ func TestRefusalsAreCounted(t *testing.T) {
 		}
 		if got := taken(); len(got) != 15 {
 			t.Errorf("%d records", len(got))
+		}
+	})
+}
+
+// What was counted when the relay stops is written down.
+func TestCountedRefusalsOutliveTheServer(t *testing.T) {
+	withRelay(t, Config{}, func(t *testing.T, r *relay) {
+		p := r.dial("198.51.100.1")
+		p.expect("220")
+		p.cmd("EHLO x", "250")
+		p.cmd("MAIL FROM:<a@example.org>", "250")
+		for range 7 {
+			p.cmd("RCPT TO:<b@example.net>", "550 5.7.1")
+		}
+		p.cmd("QUIT", "221")
+		if err := r.srv.Shutdown(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		r.events.mu.Lock()
+		defer r.events.mu.Unlock()
+		sum := int64(0)
+		for _, e := range r.events.rejected {
+			sum += max(e.Count, 1)
+		}
+		if sum != 7 {
+			t.Errorf("%d of 7 refusals were written down", sum)
 		}
 	})
 }

@@ -135,6 +135,40 @@ func TestWhatIsNoLetter(t *testing.T) {
 	}
 }
 
+// TestSecondName: a letter with two names may be another user's file, whoever made the second name.
+func TestSecondName(t *testing.T) {
+	d := newDir(t)
+	name := put(t, d)
+	if err := os.Link(filepath.Join(d.new(), name), filepath.Join(t.TempDir(), "second")); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := d.Open(name); !errors.Is(err, ErrBroken) {
+		t.Errorf("%+v, %v", l, err)
+	}
+}
+
+// TestUnfinishedFiles: those of today are still being written; older ones are removed. Neither is a letter.
+func TestUnfinishedFiles(t *testing.T) {
+	d := newDir(t)
+	now := time.Now()
+	age := map[string]time.Duration{".young": partlyFor - time.Hour, ".old": partlyFor + time.Hour}
+	for name, age := range age {
+		path := filepath.Join(d.new(), name)
+		if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chtimes(path, now, now.Add(-age))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all := names(t, d); len(all) > 0 {
+		t.Errorf("%v were taken for letters", all)
+	}
+	if _, err := os.Stat(filepath.Join(d.new(), ".young")); err != nil {
+		t.Errorf("a letter that is being written was removed: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(d.new(), ".old")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file that was never finished is still there: %v", err)
+	}
+}
+
 func TestOnlyWhatSMTPCanCarry(t *testing.T) {
 	d := newDir(t)
 	for what, change := range map[string]func(*Envelope){
