@@ -26,6 +26,7 @@ const (
 	alarmDNS      = "dns"           // name servers answer nothing
 	alarmDamage   = "damage"        // octets of the queue are not what was written
 	alarmWarmup   = "warmup"        // the ledger of a warm-up is no help: its source sends nothing
+	alarmHealth   = "warmup_health" // the mail of a warming source is badly received
 	alarmMaildrop = "maildrop"      // mail that sendmail left can't be picked up
 	alarmPaused   = "paused"        // an operator lets nothing be sent at all
 
@@ -44,7 +45,7 @@ const (
 	storageLook = time.Second
 )
 
-var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources, alarmRecords, alarmDNS, alarmDamage, alarmWarmup, alarmMaildrop, alarmPaused}
+var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources, alarmRecords, alarmDNS, alarmDamage, alarmWarmup, alarmHealth, alarmMaildrop, alarmPaused}
 
 // watch is what the alarms of queue, traffic and sources are judged by; it is fed once a minute.
 type watch struct {
@@ -186,6 +187,7 @@ type sight struct {
 	records  func() string   // why accounting records are not written; "": they are
 	names    func() resolver.Stats
 	warmups  func() string // why warm-ups send nothing, though nobody wants that; "": they do
+	health   func() string // which warm-ups are badly received; "": none
 	maildrop func() string // why what sendmail left is not picked up; "": it is
 	paused   func() string // that everything is paused; "": it is not
 }
@@ -208,7 +210,7 @@ func (a *alarms) run(ctx context.Context, look sight) {
 			on := w.step(now, &s, look.missing())
 			names := look.names()
 			on[alarmRecords], on[alarmDNS] = look.records(), w.names(now, &names)
-			on[alarmWarmup], on[alarmMaildrop] = look.warmups(), look.maildrop()
+			on[alarmWarmup], on[alarmHealth], on[alarmMaildrop] = look.warmups(), look.health(), look.maildrop()
 			for _, name := range alarmNames {
 				if name != alarmStorage && name != alarmPaused {
 					a.set(now, name, on[name])

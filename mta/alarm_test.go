@@ -186,6 +186,7 @@ func alarmsOfDisk(text *bytes.Buffer, healthy *atomic.Bool) (a *alarms, stop fun
 		},
 		names:   func() resolver.Stats { return resolver.Stats{} },
 		warmups: func() string { return "" },
+		health:  func() string { return "" },
 	})
 	return a, cancel
 }

@@ -157,6 +157,8 @@ var warmupMetrics = []struct {
 	}},
 }
 
+var warmupEventsDesc = prometheus.NewDesc("mta_warmup_events_total", "What happened to the warm-up of a source, as in the accounting records of the type Warmup.", []string{"source", "event"}, nil)
+
 func warmupDesc(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc("mta_warmup_"+name, help, []string{"source"}, nil)
 }
@@ -178,6 +180,7 @@ func (c relayCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, desc := range tallyDescs {
 		ch <- desc
 	}
+	ch <- warmupEventsDesc
 	for _, m := range warmupMetrics {
 		ch <- m.desc
 	}
@@ -213,6 +216,9 @@ func (c relayCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	ch <- prometheus.MustNewConstMetric(suppressedDesc, prometheus.GaugeValue, float64(c.r.suppression.Stats().Entries))
 	c.tallies(ch)
+	for e, n := range c.r.warm.counted() {
+		ch <- prometheus.MustNewConstMetric(warmupEventsDesc, prometheus.CounterValue, float64(n), e.source, string(e.kind))
+	}
 	for _, key := range c.r.warm.IPs() {
 		s, ok := c.r.warm.Status(key)
 		for _, m := range warmupMetrics {

@@ -346,7 +346,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	running.Go(func() { r.pauses.run(dispatching) })
 	running.Go(func() { r.routedMail.run(dispatching) })
 	running.Go(func() {
-		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble, r.resolver.Stats, r.warm.trouble, r.pickup.trouble, r.pauses.trouble})
+		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble, r.resolver.Stats, r.warm.trouble, r.warm.shortOfHealth, r.pickup.trouble, r.pauses.trouble})
 	})
 	running.Go(func() { r.sources.run(dispatching) })
 	running.Go(func() { r.pickup.run(dispatching) })

@@ -18,6 +18,7 @@ import (
 	"mta/internal/envelope"
 	"mta/internal/reply"
 	"mta/internal/route"
+	"mta/mta/accounting"
 	"mta/mta/config"
 	"mta/queue"
 	"mta/warmup"
@@ -26,19 +27,22 @@ import (
 
 // warming is the warm-up of this relay's sources, and the mail that is held for it.
 type warming struct {
-	ctl    *warmup.Controller
-	store  ledger
-	queue  heldQueue
-	handle func(*queue.Lease)          // takes mail up again
-	pause  func(context.Context) error // waits while nothing more is to be taken up
-	log    *slog.Logger
-	backup *backup       // the second copy, and what became of a ledger that was lost
-	again  chan struct{} // to run: all held mail is to be looked at anew
-	ended  atomic.Bool   // run has: nothing is taken up any more
+	ctl     *warmup.Controller
+	store   ledger
+	queue   heldQueue
+	handle  func(*queue.Lease)          // takes mail up again
+	pause   func(context.Context) error // waits while nothing more is to be taken up
+	log     *slog.Logger
+	now     func() time.Time
+	records func(*accounting.Record) // adds to the accounting log
+	backup  *backup                  // the second copy, and what became of a ledger that was lost
+	again   chan struct{}            // to run: all held mail is to be looked at anew
+	ended   atomic.Bool              // run has: nothing is taken up any more
 
-	mu   sync.Mutex // guards what follows
-	held map[string]struct{}
-	cfg  *config.Config
+	mu     sync.Mutex // guards what follows
+	held   map[string]struct{}
+	events map[told]int64 // since the start
+	cfg    *config.Config
 }
 
 // ledger is where warm-ups are kept.
@@ -69,14 +73,21 @@ func (r *Relay) openWarmup(cfg *config.Config, undo *undoer) error {
 		return err
 	}
 	undo.add(func() { store.Close() })
-	w := &warming{store: store, queue: r.queue, log: r.log, again: make(chan struct{}, 1)}
+	w := &warming{store: store, queue: r.queue, log: r.log, now: r.now, records: r.recordWarmups(), again: make(chan struct{}, 1)}
 	w.backup = openBackup(cfg, store, r.destinations, r.now, r.log)
 	w.handle = func(l *queue.Lease) { r.dispatcher.handle(l) }
 	w.pause = func(ctx context.Context) error { return r.dispatcher.pause(ctx) }
-	w.ctl = warmup.New(warmup.Config{Node: cfg.NodeID, Store: store, OnRoom: w.room, Recall: w.backup.recall, Log: r.log})
+	w.ctl = warmup.New(warmup.Config{Node: cfg.NodeID, Store: store, OnRoom: w.room, OnEvent: w.tell, Recall: w.backup.recall, Log: r.log})
 	r.warm = w
 	r.alarms.set(r.now(), alarmWarmup, w.backup.trouble())
-	return w.assign(cfg)
+	w.backup.tell = w.tell
+	if err := w.assign(cfg); err != nil {
+		return err
+	}
+	if lost := w.backup.lost; lost != nil {
+		w.tell(warmup.Event{Kind: warmup.EventLedgerLost, Why: fmt.Sprintf("the ledger was lost: %v", lost)})
+	}
+	return nil
 }
 
 // assign takes over the plans of a configuration. Stages and counters stay.

@@ -39,6 +39,7 @@ type backup struct {
 	store copies // nil: there is no second copy
 	now   func() time.Time
 	log   *slog.Logger
+	tell  func(warmup.Event)
 
 	lost   error             // what became of the ledger; nil: nothing
 	found  map[string][]byte // the copies at the start, by address
@@ -55,7 +56,7 @@ type backup struct {
 // openBackup looks whether the ledger was lost: it was damaged, or is new though copies or records show
 // warm-ups.
 func openBackup(cfg *config.Config, l ledger, store copies, now func() time.Time, log *slog.Logger) *backup {
-	b := &backup{store: store, now: now, log: log, saved: make(map[string]uint64), owed: make(map[string]bool), restored: make(map[string]string)}
+	b := &backup{store: store, now: now, log: log, tell: func(warmup.Event) {}, saved: make(map[string]uint64), owed: make(map[string]bool), restored: make(map[string]string)}
 	known, ok := l.(interface {
 		Damage() error
 		Begun() bool
@@ -161,7 +162,7 @@ func (b *backup) account(ip, how string) {
 	if b.restored[ip] != "" { // it could not be written the last time
 		return
 	}
-	b.log.Warn("warm-up goes on without its ledger", "ip", ip, "how", how)
+	b.tell(warmup.Event{Kind: warmup.EventLedgerRestored, IP: ip, Why: "goes on without its ledger: " + how})
 	b.restored[ip] = how
 	if b.since.IsZero() {
 		b.since = b.now()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"sync"
 	"time"
 )
@@ -13,21 +14,23 @@ type address struct {
 	ip     string
 	offset time.Duration
 
-	mu       sync.Mutex // guards what follows to the next comment; never held across input and output
-	plan     *Plan
-	lanes    []*lane
-	view     view
-	cur      *State // as last written or read, plus what needs no writing
-	acts     []*action
-	bundle   []laneNeed // of a message for several providers that asks; nil: none
-	queued   bool       // in Controller.asking, in the round, or waiting for the outcome of a write
-	answered uint64     // how often asks were answered
-	asked    time.Time  // when the oldest unanswered ask came; zero: none
-	visit    time.Time  // the next
-	active   time.Time  // last traffic
-	rand     *rand.Rand
-	problem  error  // why the stored state can't be used; nil: it can
-	written  uint64 // how often cur was written
+	mu        sync.Mutex // guards what follows to the next comment; never held across input and output
+	plan      *Plan
+	lanes     []*lane
+	view      view
+	cur       *State // as last written or read, plus what needs no writing
+	acts      []*action
+	bundle    []laneNeed // of a message for several providers that asks; nil: none
+	queued    bool       // in Controller.asking, in the round, or waiting for the outcome of a write
+	answered  uint64     // how often asks were answered
+	asked     time.Time  // when the oldest unanswered ask came; zero: none
+	visit     time.Time  // the next
+	active    time.Time  // last traffic
+	rand      *rand.Rand
+	before    standing // of the state before the last step
+	replanned bool     // the plan was changed since
+	problem   error    // why the stored state can't be used; nil: it can
+	written   uint64   // how often cur was written
 
 	// Only Step touches these.
 	next    *State
@@ -39,6 +42,7 @@ type address struct {
 	doing   []*action
 	change  Change
 	created bool
+	begun   bool // created, and not from a copy
 }
 
 // view is what the hot path needs of the State.
@@ -123,6 +127,7 @@ type grant struct {
 func (a *address) setPlan(p *Plan) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.replanned = a.replanned || a.plan.Name != p.Name || !reflect.DeepEqual(a.plan, p)
 	a.plan = p
 }
 

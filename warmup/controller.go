@@ -34,6 +34,10 @@ type Config struct {
 	// nil: nobody waits.
 	OnRoom func(key string, n int64) (taken int64)
 
+	// OnEvent is told what happens to warm-ups, once it is durable, by the goroutine that steps; it must
+	// not call Step. nil: nobody.
+	OnEvent func(Event)
+
 	// Recall gives the state of an IP that the store has no record of, nil for one that begins its
 	// warm-up. It is called from the goroutine that steps. nil: all begin.
 	Recall func(ip string, p *Plan, now Instant) *State
@@ -76,6 +80,7 @@ type Controller struct {
 	written  []bool
 	buf      []byte
 	rooms    []room
+	events   []Event
 }
 
 // room is a call of OnRoom to be made when no lock is held.
@@ -97,6 +102,9 @@ func New(cfg Config) *Controller {
 	}
 	if cfg.Rand == nil {
 		cfg.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	}
+	if cfg.OnEvent == nil {
+		cfg.OnEvent = func(Event) {}
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

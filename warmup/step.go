@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -20,6 +21,7 @@ func (c *Controller) Step(ctx context.Context) time.Duration {
 		c.work(ctx, now)
 	}
 	c.callRooms()
+	c.report()
 	return c.next(now)
 }
 
@@ -96,12 +98,14 @@ func (c *Controller) work(ctx context.Context, now time.Time) {
 func (c *Controller) lost(err error) {
 	if !c.down.Swap(true) {
 		c.cfg.Log.Error("warm-up store can't be reached: leases are spent, then mail is diverted or held", "error", err)
+		c.events = append(c.events, Event{Kind: EventLedgerLost, Why: fmt.Sprintf("the ledger can't be reached: %v", err)})
 	}
 }
 
 func (c *Controller) found() {
 	if c.down.Swap(false) {
 		c.cfg.Log.Info("warm-up store is reached again")
+		c.events = append(c.events, Event{Kind: EventLedgerRestored, Why: "the ledger is reached again"})
 	}
 }
 
@@ -170,7 +174,7 @@ func (c *Controller) compute(a *address, r *Record, now time.Time, t Instant) {
 
 // load brings the state as the store has it into next.
 func (a *address) load(r *Record, t Instant, recall func(string, *Plan, Instant) *State) error {
-	a.created = false
+	a.created, a.begun = false, false
 	switch {
 	case r.Version == 0:
 		a.next, a.created = nil, true
@@ -178,7 +182,7 @@ func (a *address) load(r *Record, t Instant, recall func(string, *Plan, Instant)
 			a.next = recall(a.ip, a.plan, t)
 		}
 		if a.next == nil {
-			a.next = NewState(a.plan, t)
+			a.next, a.begun = NewState(a.plan, t), true
 		}
 	case r.Value != nil:
 		if err := a.next.Decode(r.Value); err != nil {
@@ -202,6 +206,7 @@ func (a *address) advance(now time.Time, t Instant, lag time.Duration) (dirty bo
 	defer a.mu.Unlock()
 	p, s := a.plan, a.next
 	hour := s.Hour
+	a.before.note(s)
 	a.doing, a.acts = a.acts, nil
 	for _, x := range a.doing {
 		x.err = x.do(a, p, t)
@@ -378,6 +383,7 @@ func (c *Controller) commit(a *address, now time.Time, t Instant) {
 		a.written++
 	}
 	a.look()
+	c.events = a.happened(c.events)
 	closes := min(a.view.closes, t+a.plan.minute())
 	for i := range a.grants {
 		g := &a.grants[i]

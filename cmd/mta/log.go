@@ -67,7 +67,7 @@ func newLog(c *cli) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&q.Types, "type", nil, "records of these `types`: Reception, Delivery, TransientFailure, Bounce, Expiration, AdminBounce, Rejection, Damage, Lost")
+	flags.StringSliceVar(&q.Types, "type", nil, "records of these `types`: Reception, Delivery, TransientFailure, Bounce, Expiration, AdminBounce, Rejection, Damage, Warmup, Lost")
 	flags.StringVar(&q.ID, "id", "", "records of this `message`")
 	flags.StringVar(&q.Sender, "sender", "", "messages from this `address`, or from @domain; <> is the null sender")
 	flags.StringVar(&q.Recipient, "recipient", "", "this recipient's `address`, or those at @domain")
@@ -194,6 +194,8 @@ func (c *cli) logLine(line []byte) error {
 func logText(r *accounting.Record) string {
 	reply := replyLine(&control.Reply{Code: r.Response.Code, Enhanced: r.Response.Enhanced.String(), Text: r.Response.Text, Command: r.Response.Command})
 	switch r.Type {
+	case accounting.Warmup:
+		return strings.TrimSpace(r.EgressSource + " " + r.Response.Text)
 	case accounting.Lost:
 		return plural(int(r.Count), "record") + " could not be written"
 	case accounting.Reception:

@@ -63,7 +63,9 @@ type wire struct {
 		Send      seconds `json:"send"`
 		Reply     seconds `json:"reply"`
 	} `json:"attempt_time"`
-	Count int64 `json:"count"`
+	Count int64  `json:"count"`
+	Event string `json:"event"`
+	Stage int    `json:"stage"`
 }
 
 // Parse reads one line of the log. What it doesn't know is left out.
@@ -83,7 +85,7 @@ func Parse(line []byte) (*Record, error) {
 		EgressPool: w.EgressPool, EgressSource: w.EgressSource,
 		Tenant: w.Tenant, Campaign: w.Campaign, Session: w.Session,
 		ReceptionProtocol: w.ReceptionProtocol, DeliveryProtocol: w.DeliveryProtocol,
-		TLS: w.tls(), Count: w.Count, Queued: w.Queued.duration(),
+		TLS: w.tls(), Count: w.Count, Event: w.Event, Stage: w.Stage, Queued: w.Queued.duration(),
 		Phases: Phases{
 			Wait: w.Phases.Wait.duration(), Connect: w.Phases.Connect.duration(), Handshake: w.Phases.Handshake.duration(),
 			Turn: w.Phases.Turn.duration(), Send: w.Phases.Send.duration(), Reply: w.Phases.Reply.duration(),

@@ -18,9 +18,12 @@ func appendRecord(b []byte, r *Record, node string) []byte {
 	b = append(b, `{"type":"`...)
 	b = append(b, r.Type...)
 	b = append(b, '"')
-	if r.Type == Lost {
+	switch r.Type {
+	case Lost:
 		b = appendInt(b, "count", r.Count)
-	} else {
+	case Warmup:
+		b = appendWarmup(b, r)
+	default:
 		b = appendMessage(b, r)
 	}
 	b = appendTime(b, "timestamp", "event_time", r.Time)
@@ -33,6 +36,15 @@ func appendRecord(b []byte, r *Record, node string) []byte {
 	b = append(b, `,"nodeid":`...)
 	b = append(b, node...)
 	return append(b, '}', '\n')
+}
+
+// appendWarmup adds what there is of an event that is no message's.
+func appendWarmup(b []byte, r *Record) []byte {
+	b = appendString(b, "event", r.Event)
+	b = appendInt(b, "stage", int64(r.Stage))
+	b = appendResponse(b, &r.Response)
+	b = appendFilled(b, "egress_source", r.EgressSource)
+	return appendFilled(b, "provider_name", r.Provider)
 }
 
 // appendMessage adds all but what every type has.

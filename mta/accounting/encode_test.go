@@ -112,6 +112,7 @@ func TestSecondsAreExactToTheMicrosecond(t *testing.T) {
 // that was added and forgotten in the encoding, or in Parse, is found.
 func TestEveryFieldIsWritten(t *testing.T) {
 	whole := delivery()
+	whole.Event, whole.Stage = "held", 3
 	whole.Count, whole.Release = 9, accepted.Add(time.Hour)
 	v := reflect.ValueOf(whole)
 	for i := range v.NumField() {
@@ -123,6 +124,9 @@ func TestEveryFieldIsWritten(t *testing.T) {
 		reflect.ValueOf(&less).Elem().Field(i).SetZero()
 		if name == "Count" { // of Lost records only
 			less.Type, whole.Type = Lost, Lost
+		}
+		if name == "Event" || name == "Stage" {
+			less.Type, whole.Type = Warmup, Warmup
 		}
 		a, b := appendRecord(nil, &whole, `"n"`), appendRecord(nil, &less, `"n"`)
 		whole.Type = Delivery

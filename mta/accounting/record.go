@@ -18,7 +18,7 @@ import (
 	"mta/internal/reply"
 )
 
-// Type is what kind of event a record tells of. The names are KumoMTA's, except Damage and Lost.
+// Type is what kind of event a record tells of. The names are KumoMTA's, except Damage, Warmup and Lost.
 type Type string
 
 // The types. A message has one Reception for each of its recipients, and in the end one of
@@ -32,11 +32,12 @@ const (
 	AdminBounce      Type = "AdminBounce"      // bounced or removed by an operator
 	Rejection        Type = "Rejection"        // refused by this relay, never queued
 	Damage           Type = "Damage"           // a message in the queue whose envelope can't be read: nobody else can be told
+	Warmup           Type = "Warmup"           // something happened to the warm-up of a source
 	Lost             Type = "Lost"             // this many records could not be written
 )
 
 // Types lists all types.
-var Types = []Type{Reception, Delivery, TransientFailure, Bounce, Expiration, AdminBounce, Rejection, Damage, Lost}
+var Types = []Type{Reception, Delivery, TransientFailure, Bounce, Expiration, AdminBounce, Rejection, Damage, Warmup, Lost}
 
 // Record is one event for one recipient. What is zero is left out of the log where it has no
 // meaning.
@@ -72,6 +73,9 @@ type Record struct {
 	Local  netip.AddrPort // our end of an outgoing connection; port 0 where it is not known
 	Queued time.Duration  // from acceptance, or release, until delivery had it for this attempt
 	Phases Phases         // of the attempt
+
+	Event string // of a Warmup: advanced, held, back and the like
+	Stage int    // of a Warmup, counted from 1
 
 	Count int64 // how many records were lost, for Lost; how many refusals this stands for, for Rejection
 }

@@ -1,0 +1,85 @@
+package mta
+
+import (
+	"fmt"
+	"strings"
+
+	"mta/internal/reply"
+	"mta/mta/accounting"
+	"mta/warmup"
+)
+
+// told is what of a warm-up's events is counted, for the metrics.
+type told struct {
+	source string
+	kind   warmup.EventKind
+}
+
+// tell writes down what has happened to a warm-up: in the log, in the accounting records, in the metrics.
+func (w *warming) tell(e warmup.Event) {
+	source := w.sourceOf(e.IP)
+	log := w.log.Info
+	switch e.Kind {
+	case warmup.EventBack, warmup.EventProviderPaused, warmup.EventProviderHalved, warmup.EventLedgerLost:
+		log = w.log.Warn
+	}
+	attrs := []any{"event", string(e.Kind), "source", source, "ip", e.IP, "what", e.String()}
+	if e.Provider != "" {
+		attrs = append(attrs, "provider", e.Provider)
+	}
+	log("warm-up", attrs...)
+	w.mu.Lock()
+	if w.events == nil {
+		w.events = make(map[told]int64)
+	}
+	w.events[told{source, e.Kind}]++
+	w.mu.Unlock()
+	if w.records != nil {
+		w.records(&accounting.Record{
+			Type: accounting.Warmup, Event: string(e.Kind), Stage: e.Stage, EgressSource: source, Provider: e.Provider,
+			Response: reply.Reply{Text: e.String(), Local: true}, Time: w.now(),
+		})
+	}
+}
+
+// counted gives how often each event was told since the start.
+func (w *warming) counted() map[told]int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := make(map[told]int64, len(w.events))
+	for k, n := range w.events {
+		all[k] = n
+	}
+	return all
+}
+
+// shortOfHealth says which warm-ups are in trouble with providers, so that somebody should look why, ""
+// when none is.
+func (w *warming) shortOfHealth() string {
+	var all []string
+	for _, key := range w.ctl.IPs() {
+		s, _ := w.ctl.Status(key)
+		for i := range s.Providers {
+			if p := &s.Providers[i]; p.State != "normal" {
+				all = append(all, fmt.Sprintf("%s refuses the mail of %s by policy (%s)", p.Provider, w.sourceOf(key), p.State))
+			}
+		}
+		if n := len(s.History); n > 0 && s.History[n-1].Why == warmup.Regressed {
+			all = append(all, fmt.Sprintf("the warm-up of %s went back to stage %d yesterday: %s was over the limits", w.sourceOf(key), s.Stage, s.History[n-1].Provider))
+		}
+	}
+	const most = 4
+	if len(all) > most {
+		all = append(all[:most], fmt.Sprintf("and %d more", len(all)-most))
+	}
+	return strings.Join(all, "; ")
+}
+
+// recordWarmups gives what warm-ups write their accounting records with; nil when they are off.
+func (r *Relay) recordWarmups() func(*accounting.Record) {
+	return func(rec *accounting.Record) {
+		if r.accounting != nil {
+			r.accounting.Add(rec)
+		}
+	}
+}
