@@ -173,11 +173,14 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 	tried := !last.Untried
 	last.Untried = false
 	now := q.now()
-	q.clock.look(now) // until may have been reckoned by a clock that is ahead for a moment only
+	if now.Round(0).Sub(q.clock.wall) > clockSlack {
+		q.clock.look(now) // until may have been reckoned by a clock that is ahead for a moment only
+	}
 	f := deferral{at: uint32(now.Unix()), due: secondsOf(until), key: key, last: last}
 	rest := q.deferEntry
 	if handedOut, broken := q.broken[uint64(id)]; broken && !handedOut {
-		rest = func(s schedule.Slot, e *schedule.Entry) { q.makeDue(s, e, f.at) } // to be reported
+		at := f.at
+		rest = func(s schedule.Slot, e *schedule.Entry) { q.makeDue(s, e, at) } // to be reported
 	}
 	var seg *segment
 	var gone, hurried []uint16 // that an operator wants removed, or attempted at once
