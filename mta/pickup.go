@@ -106,7 +106,7 @@ func (p *pickup) all(ctx context.Context) {
 			return
 		}
 		if err := p.one(ctx, name); err != nil {
-			why = fmt.Errorf("letter %s: %w", name, err)
+			why = fmt.Errorf("letter %q: %w", name, err)
 		}
 	})
 	if err == nil {
@@ -158,6 +158,7 @@ func (p *pickup) one(ctx context.Context, name string) error {
 
 // setAside puts away what can't be used, for an operator to look at.
 func (p *pickup) setAside(name string, why error) error {
+	delete(p.begun, name)
 	path, err := p.dir.SetAside(name)
 	if err != nil {
 		return fmt.Errorf("%w; setting it aside: %w", why, err)

@@ -118,6 +118,9 @@ func TestWhatIsNoLetter(t *testing.T) {
 		"huge": func(path string) error {
 			return errors.Join(os.WriteFile(path, nil, 0o644), os.Truncate(path, MaxSize+1))
 		},
+		"a line\nend": func(path string) error {
+			return errors.Join(d.Put(sample, strings.NewReader(content), int64(len(content))), os.Rename(filepath.Join(d.new(), names(t, d)[0]), path))
+		},
 		"bare": func(path string) error { return os.WriteFile(path, []byte("Subject: x\n\nx\n"), 0o644) },
 	} {
 		if err := make(filepath.Join(d.new(), name)); err != nil {
@@ -244,34 +247,15 @@ func TestOtherUsers(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("takes root, to be two users")
 	}
-	top, err := os.MkdirTemp("/tmp", "maildrop") // t.TempDir is below what others may not enter
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(top)
-	d := Dir(filepath.Join(top, "maildrop"))
-	if err := errors.Join(os.Chmod(top, 0o711), d.Make(), os.Chown(d.new(), 0, 4242)); err != nil {
+	top, d := openFolder(t)
+	if err := errors.Join(d.Make(), os.Chown(d.new(), 0, 4242)); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chmod(d.new(), fs.ModeSetgid|fs.ModeSticky|0o733); err != nil { // chown may take it away
 		t.Fatal(err)
 	}
 	mine := put(t, d)
-	binary := filepath.Join(top, "test")
-	text, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(binary, text, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(binary, "-test.run=TestAsOtherUser", "-test.v")
-	cmd.Env = append(os.Environ(), "MAILDROP="+string(d), "MAILDROP_OTHER="+mine)
-	cmd.Dir = "/"
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 4711, Gid: 4711}}
-	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestAsOtherUser") {
-		t.Fatalf("%v: %s", err, out)
-	}
+	asUser(t, top, 4711, "TestAsOtherUser", "MAILDROP="+string(d), "MAILDROP_OTHER="+mine)
 	for _, name := range names(t, d) {
 		info, err := os.Stat(filepath.Join(d.new(), name))
 		if err != nil {
@@ -318,6 +302,73 @@ func TestAsOtherUser(t *testing.T) {
 	}
 	if err := os.WriteFile(filepath.Join(dir, "x"), nil, 0o600); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("writing beside it: %v", err)
+	}
+}
+
+// TestFilesOfOthers: a relay that is not root gets rid of all that another user puts there, whatever its
+// mode, and has no alarm for ever.
+func TestFilesOfOthers(t *testing.T) {
+	if dir := os.Getenv("MAILDROP_RELAY"); dir != "" {
+		d := Dir(dir)
+		if err := d.Make(); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names(t, d) {
+			if _, err := d.Open(name); !errors.Is(err, ErrBroken) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if _, err := d.SetAside(name); err != nil {
+				t.Error(err)
+			}
+		}
+		if left := names(t, d); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+		return
+	}
+	if os.Getuid() != 0 {
+		t.Skip("takes root, to be two users")
+	}
+	top, d := openFolder(t)
+	if err := errors.Join(d.Make(), os.WriteFile(filepath.Join(d.new(), "private"), []byte("x"), 0o600),
+		os.MkdirAll(filepath.Join(d.new(), "dir", "sub"), 0o755), unix.Mknod(filepath.Join(d.new(), "socket"), unix.S_IFSOCK|0o600, 0),
+		os.Chown(string(d), 4242, 4242), os.Chown(d.new(), 4242, 4242), os.Chown(d.broken(), 4242, 4242)); err != nil {
+		t.Fatal(err)
+	}
+	asUser(t, top, 4242, "TestFilesOfOthers", "MAILDROP_RELAY="+string(d))
+}
+
+// openFolder makes a folder that other users may enter, for a maildrop in it.
+func openFolder(t *testing.T) (top string, d Dir) {
+	t.Helper()
+	top, err := os.MkdirTemp("/tmp", "maildrop") // t.TempDir is below what others may not enter
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(top) })
+	if err := os.Chmod(top, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	return top, Dir(filepath.Join(top, "maildrop"))
+}
+
+// asUser runs a test of this package as another user.
+func asUser(t *testing.T, top string, id uint32, test string, env ...string) {
+	t.Helper()
+	binary := filepath.Join(top, "test")
+	text, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(binary, text, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, "-test.run=^"+test+"$", "-test.v")
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: id, Gid: id}}
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: "+test) {
+		t.Fatalf("%v: %s", err, out)
 	}
 }
 

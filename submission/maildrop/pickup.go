@@ -95,11 +95,14 @@ type Letter struct {
 
 // Open opens a letter. ErrBroken says that the file holds none; fs.ErrNotExist that it is gone.
 func (d Dir) Open(name string) (l *Letter, err error) {
+	if strings.IndexFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) >= 0 {
+		return nil, fmt.Errorf("%w: the name is none that sendmail gives", ErrBroken) // it gets into a header field
+	}
 	path := filepath.Join(d.new(), name)
 	// Whatever it is, to open it must neither wait (a FIFO) nor lead elsewhere (a symbolic link).
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	switch {
-	case errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.ENXIO):
+	case errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.ENXIO), errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("%w: %w", ErrBroken, err)
 	case err != nil:
 		return nil, err
@@ -189,17 +192,25 @@ func (l *Letter) Close() error { return l.file.Close() }
 func (d Dir) Remove(name string) error { return os.Remove(filepath.Join(d.new(), name)) }
 
 // SetAside puts a file where it is left alone, and gives its new path: "" when there are too many
-// of those, and it was removed.
+// of those, and it was removed. A directory of another user stays in "new" with a dot before its name.
 func (d Dir) SetAside(name string) (path string, err error) {
 	n, err := d.Broken()
 	if err != nil {
 		return "", err
 	}
+	from := filepath.Join(d.new(), name)
 	if n >= maxBroken {
-		return "", os.RemoveAll(filepath.Join(d.new(), name))
+		path, err = "", os.RemoveAll(from)
+	} else {
+		path = filepath.Join(d.broken(), name)
+		err = os.Rename(from, path)
 	}
-	path = filepath.Join(d.broken(), name)
-	return path, os.Rename(filepath.Join(d.new(), name), path)
+	if !errors.Is(err, fs.ErrPermission) {
+		return path, err
+	}
+	// A directory of another user can't have another parent, but it can have another name.
+	path = filepath.Join(d.new(), "."+name)
+	return path, os.Rename(from, path)
 }
 
 // Broken counts the files that were set aside.
