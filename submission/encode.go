@@ -136,22 +136,42 @@ func needyRun(s string) (first, last int) {
 
 func notASCII(r rune) bool { return r >= utf8.RuneSelf }
 
-// encodeNames makes encoded-words of the names and comments in a list of mailboxes. Addresses stay.
+// maxEncodedLine is how long a line with encoded-words should be (RFC 2047, 2), in octets.
+const maxEncodedLine = 76
+
+// encodeNames makes encoded-words of the names and comments in a list of mailboxes. Addresses stay. A
+// line that grows too long by it is folded where there is white space.
 func encodeNames(value string) string {
 	var out strings.Builder
-	for len(value) > 0 {
-		n, angle := 0, false
-		if angle = value[0] == '<'; angle {
-			n = max(strings.IndexByte(value, '>')+1, 1)
-		} else {
-			n = nameEnd(value)
+	column := 0
+	add := func(part string) {
+		out.WriteString(part)
+		if i := strings.LastIndexByte(part, '\n'); i >= 0 {
+			column, part = 0, part[i+1:]
 		}
-		if part := value[:n]; angle || !strings.ContainsFunc(part, notASCII) {
-			out.WriteString(part)
-		} else {
-			out.WriteString(encodeName(part))
+		column += len(part)
+	}
+	lastAngle := strings.LastIndexByte(value, '>')
+	for at := 0; at < len(value); {
+		if value[at] == '<' && at < lastAngle {
+			n := strings.IndexByte(value[at:], '>') + 1
+			add(value[at : at+n])
+			at += n
+			continue
 		}
-		value = value[n:]
+		n := nameEnd(value[at:])
+		part := value[at : at+n]
+		at += n
+		if !strings.ContainsFunc(part, notASCII) {
+			add(part)
+			continue
+		}
+		part = encodeName(part)
+		first, _, _ := strings.Cut(part, "\r\n")
+		if column > 0 && column+len(first) > maxEncodedLine && strings.HasPrefix(part, " ") {
+			add("\r\n")
+		}
+		add(part)
 	}
 	return out.String()
 }
@@ -186,7 +206,7 @@ func encodeName(s string) string {
 		switch c := name[i]; c {
 		case '"', '\r', '\n':
 		case '\\':
-			if i++; i < len(name) {
+			if i++; i < len(name) && name[i] != '\r' && name[i] != '\n' {
 				text.WriteByte(name[i])
 			}
 		default:

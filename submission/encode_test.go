@@ -21,6 +21,8 @@ func TestLatin1InFieldsIsEncoded(t *testing.T) {
 		{"To: j@example.org (J\xf6rg)\r\n", "To: j@example.org (=?utf-8?b?SsO2cmc=?=)\r\n"},
 		{"To: j\xf6rg@example.org\r\n", "To: jörg@example.org\r\n"},
 		{"Content-Type: text/plain; name=\"\xe4.txt\"\r\n", "Content-Type: text/plain; name=\"ä.txt\"\r\n"},
+		{"From: \"J\xf6rg\\\r\n Bcc: x\" <j@example.org>\r\n", "From: =?utf-8?b?SsO2cmcgQmNjOiB4?= <j@example.org>\r\n"},
+		{"To: \xf6 <a@b.example" + strings.Repeat("<", 5) + "\r\n", "To: =?utf-8?b?w7Y=?= <a@b.example<<<<<\r\n"},
 		{"Subject: \x9b31m\r\n", "Subject: =?utf-8?q?=E2=80=BA31m?=\r\n"},
 		{"Subject: \x81x\r\n", "Subject: =?utf-8?q?=EF=BF=BDx?=\r\n"},
 	} {
@@ -28,6 +30,28 @@ func TestLatin1InFieldsIsEncoded(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%q: got\n%q, want\n%q", c.in, got, c.want)
 		}
+	}
+}
+
+// A line within the limit of SMTP (RFC 5321, 4.5.3.1.6) stays within it, however much its names grow.
+func TestEncodedNamesAreFolded(t *testing.T) {
+	in := "To: b@example.org" + strings.Repeat(", \xf6 <o@example.org>", 45) + "\r\n"
+	out := string(encodeHeader([]byte(in)))
+	for line := range strings.Lines(out) {
+		if len(line) > 100 {
+			t.Errorf("a line of %d octets: %s", len(line), line)
+		}
+	}
+	if all, err := mail.ParseAddressList(strings.TrimPrefix(strings.ReplaceAll(out, "\r\n", ""), "To:")); err != nil || len(all) != 46 || all[45].Name != "ö" {
+		t.Errorf("%v of %s", err, out)
+	}
+}
+
+// BenchmarkEncodeUnclosed is for a section that took time by the square of its size: 20 s of 512 KiB.
+func BenchmarkEncodeUnclosed(b *testing.B) {
+	section := []byte("To: \xf6" + strings.Repeat("<", 512<<10) + "\r\n")
+	for b.Loop() {
+		encodeHeader(section)
 	}
 }
 
