@@ -186,3 +186,38 @@ func brokenUntil(w *world, name string) (time.Time, string) {
 	}
 	return time.Time{}, ""
 }
+
+// A host is a stranger until a connection has become ready there, and again when the last one failed.
+func TestStrangers(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		defer w.end()
+		h := w.host("mx", sink.Config{})
+		r := routeTo("a", tier(h))
+		is := func() bool {
+			w.s.mu.Lock()
+			defer w.s.mu.Unlock()
+			return stranger(w.s.bySite["a"][0].tiers[0][0])
+		}
+		w.setDown(h, true)
+		w.send(r, 1)
+		w.awaitResults(1, time.Minute)
+		if !is() {
+			t.Error("a host that was never reached is no stranger")
+		}
+		w.setDown(h, false)
+		time.Sleep(time.Hour)
+		w.send(r, 1)
+		w.awaitResults(2, time.Minute)
+		if is() {
+			t.Error("a host that takes mail is a stranger")
+		}
+		time.Sleep(time.Hour)
+		w.setDown(h, true)
+		w.send(r, 1)
+		w.awaitResults(3, time.Minute)
+		if !is() {
+			t.Error("a host whose last connection failed is no stranger")
+		}
+	})
+}

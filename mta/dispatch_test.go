@@ -16,6 +16,7 @@ import (
 	"mta/internal/reply"
 	"mta/internal/route"
 	"mta/mta/config"
+	"mta/mta/control"
 	"mta/queue"
 	"mta/router"
 )
@@ -29,6 +30,7 @@ type stage struct {
 	room int // jobs that delivery still takes
 
 	draining        bool
+	asks            bool            // an operator asks for something while mail is on its way
 	suspended, full map[string]bool // by site and source
 	trouble         reply.Reply
 
@@ -92,7 +94,7 @@ func (s *stage) Park(id envelope.ID, rs []int, key string) {
 	l.Recipients = slices.DeleteFunc(slices.Clone(l.Recipients), func(p queue.Pending) bool { return !slices.Contains(rs, p.Index) })
 	s.parked[key] = append(s.parked[key], &l)
 }
-func (s *stage) File(envelope.ID, []int, string) bool { return false }
+func (s *stage) File(envelope.ID, []int, string) bool { return s.asks }
 func (s *stage) Parked(key string) (n int) {
 	for _, l := range s.parked[key] {
 		n += len(l.Recipients)
@@ -624,6 +626,58 @@ func TestAReloadAmidAChoiceTakesItBack(t *testing.T) {
 	}
 	s.handle(s.lease(2, 0, "a@x.example"))
 	s.want(t, "cancel 2")
+}
+
+// The same of a pause.
+func TestAPauseAmidAChoiceTakesItBack(t *testing.T) {
+	s := newStage(t)
+	pol, asked := s.policy(), 0
+	s.pauses = &pauses{now: s.now}
+	s.policy = func() *policy {
+		if asked++; asked > 2 { // for the route, and for the choice
+			s.pauses.use([]control.Pause{{What: control.PauseEverything}})
+		}
+		return pol
+	}
+	s.handle(s.lease(1, 0, "a@x.example"))
+	s.want(t, "cancel 1")
+}
+
+// What is too old and was never tried is tried once, unless nothing can leave.
+func TestOldMailIsTriedOnce(t *testing.T) {
+	for name, x := range map[string]struct {
+		trouble       reply.Reply
+		jobs, reports int
+	}{
+		"hosts work":  {reply.Reply{}, 1, 0},
+		"hosts don't": {reply.Local(451, reply.Enhanced{4, 4, 1}, "connect", "connection refused"), 0, 1},
+	} {
+		s := newStage(t)
+		s.trouble = x.trouble
+		s.handle(s.lease(1, 48*time.Hour, "a@x.example"))
+		if len(s.jobs) != x.jobs {
+			t.Errorf("%s: %d jobs, want %d", name, len(s.jobs), x.jobs)
+		}
+		if len(s.reports) != x.reports {
+			t.Errorf("%s: %d reports, want %d", name, len(s.reports), x.reports)
+		}
+	}
+}
+
+// What an operator asks for while mail is on its way to delivery or to a look-up takes it back.
+func TestWhatIsAskedForOnTheWayTakesMailBack(t *testing.T) {
+	s := newStage(t)
+	s.asks = true
+	s.handle(s.lease(1, 0, "a@x.example"))
+	s.want(t, "cancel 1")
+	s.handle(s.leaseTo(2, "", 1, "d%d.example"))
+	s.want(t, "return 2 [0]")
+	if n := s.lookups.inMemory(); n != 0 {
+		t.Errorf("%d recipients still wait in memory for a look-up", n)
+	}
+	if s.answerAll(); len(s.jobs) != 1 {
+		t.Errorf("%d jobs: what was taken back was sent all the same", len(s.jobs))
+	}
 }
 
 func TestMessageKeepsItsSource(t *testing.T) {

@@ -174,3 +174,37 @@ func TestCancelTakesBackWhatWaitsForLookUps(t *testing.T) {
 		t.Errorf("%d jobs, %d recipients in memory", len(s.jobs), s.lookups.inMemory())
 	}
 }
+
+// Tenants have so much memory together, however many there are.
+func TestUnknownDomainsAreBoundedInAll(t *testing.T) {
+	k := newLookups(nil)
+	for id := range envelope.ID(2 * maxRouting / maxRoutingPerMessage) {
+		m := &envelope.Message{ID: id, Tenant: fmt.Sprint("tenant ", id)}
+		has := k.admit(m, "silent.example", make([]queue.Pending, maxRoutingPerMessage))
+		if fits := id < maxRouting/maxRoutingPerMessage; has != fits {
+			t.Fatalf("message %d was admitted: %v, with %d recipients in memory", id, has, k.inMemory())
+		}
+	}
+}
+
+// The router is asked again for a domain where that gives it an earlier turn, and only then.
+func TestDomainsAreAskedForAgainForAnEarlierTurn(t *testing.T) {
+	k := newLookups(nil)
+	for _, x := range []struct {
+		what string
+		by   asker
+		asks bool
+	}{
+		{"the first message", asker{tenant: "a", tier: 4, domains: 100}, true},
+		{"another like it", asker{tenant: "a", tier: 4, domains: 100}, false},
+		{"one with somewhat fewer domains", asker{tenant: "a", tier: 4, domains: 51}, false},
+		{"one with half as many", asker{tenant: "a", tier: 4, domains: 50}, true},
+		{"another tenant", asker{tenant: "b", tier: 4, domains: 100}, true},
+		{"an earlier tier", asker{tenant: "a", tier: 1, domains: 100}, true},
+		{"a later tier", asker{tenant: "a", tier: 4, domains: 100}, false},
+	} {
+		if asks := k.ask("d.example", x.by); asks != x.asks {
+			t.Errorf("%s: the router is asked: %v, want %v", x.what, asks, x.asks)
+		}
+	}
+}

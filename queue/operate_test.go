@@ -856,3 +856,20 @@ func soonest(it Item) int64 {
 	}
 	return at
 }
+
+// Whoever files mail that is out learns what an operator has asked for meanwhile.
+func TestFileSaysWhatWasAskedFor(t *testing.T) {
+	q := open(t, small(t, vfs.Memory()))
+	defer shut(t, q)
+	m := accept(t, q, message(1, "example.net"), "x")
+	next(t, q)
+	if q.File(m.ID, []int{0}, "site") {
+		t.Error("nobody has asked for anything")
+	}
+	if _, err := q.Change(Selector{IDs: []envelope.ID{m.ID}}, Hold, false); err != nil {
+		t.Fatal(err)
+	}
+	if !q.File(m.ID, []int{0}, "site") {
+		t.Error("the message is to be held")
+	}
+}

@@ -96,3 +96,24 @@ func TestReadyHoldsTheSizeAgainstTheRoom(t *testing.T) {
 		t.Errorf("300 KiB afterwards: %v", err)
 	}
 }
+
+// TestWhatWasWrittenCountsAtOnce: what is free is looked at four times a second, and what was written since is
+// neither promised nor free.
+func TestWhatWasWrittenCountsAtOnce(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		disk := &tight.FS{FS: vfs.Memory(), Dir: "/q", Below: []string{largeDir}, Capacity: 1 << 20}
+		cfg := small(t, disk)
+		cfg.MinFree = 256 << 10
+		q := open(t, cfg)
+		defer shut(t, q)
+		d := q.Begin()
+		defer d.Abort()
+		d.Expect(400 << 10)
+		if _, err := d.Write(make([]byte, 400<<10)); err != nil {
+			t.Fatal(err)
+		}
+		if err := q.Ready(300 << 10); !errors.Is(err, ErrDiskFull) {
+			t.Errorf("300 KiB beside 400 that were just written: %v", err)
+		}
+	})
+}

@@ -94,3 +94,37 @@ func TestIndexWithoutTiers(t *testing.T) {
 		t.Errorf("no tier is read as %d", it.tier)
 	}
 }
+
+// Of a tier, new mail and mail that is due again take turns: neither keeps the other waiting.
+func TestFreshAndDeferredTakeTurns(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		q := open(t, small(t, vfs.Memory()))
+		defer shut(t, q)
+		const each = 20
+		for range each {
+			acceptTier(t, q, 1)
+		}
+		for range each {
+			if err := q.Defer(next(t, q).Message.ID, []int{0}, time.Now().Add(time.Minute), Attempt{Reply: greylisted}, "site"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		for range each {
+			acceptTier(t, q, 1)
+		}
+		fresh := 0
+		for range each {
+			l := next(t, q)
+			if l.Recipients[0].Attempts == 0 {
+				fresh++
+			}
+			if err := q.Settle(l.Message.ID, []int{0}, Delivered); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if fresh != each/2 {
+			t.Errorf("%d of the first %d were new, want half", fresh, each)
+		}
+	})
+}
