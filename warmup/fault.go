@@ -72,6 +72,11 @@ func (c *faults) shape(p *Plan) {
 	if p.Hour < time.Second || p.Hour > time.Hour {
 		c.add(Fault{Setting: "hour", What: fmt.Sprintf("an hour of %v", p.Hour), Remedy: "it must be from 1s to 1h"})
 	}
+	for _, name := range sortedNames(p.Shares) {
+		if x := p.Shares[name]; !(x > 0 && x <= 1) {
+			c.add(Fault{Provider: name, Setting: "share", What: fmt.Sprintf("the share of provider %q is %v", name, x), Remedy: "it must be above 0, and at most 1, which is the whole stage"})
+		}
+	}
 	for _, name := range sortedNames(p.Weights) {
 		if w := p.Weights[name]; !(w > 0) || math.IsInf(w, 0) {
 			c.add(Fault{Setting: "weights", What: fmt.Sprintf("the weight of provider %q is %v", name, w), Remedy: "it must be above 0"})

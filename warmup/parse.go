@@ -22,6 +22,7 @@ type planFile struct {
 	Peak          float64            `json:"peak"`
 	SlidingHour   float64            `json:"sliding_hour_factor"`
 	StartStage    int                `json:"start_stage"`
+	Shares        map[string]float64 `json:"shares,omitempty"`
 	Weights       map[string]float64 `json:"weights,omitempty"`
 	Stages        []Stage            `json:"stages"`
 	Health        Health             `json:"health"`
@@ -81,7 +82,7 @@ func (f *planFile) into(p *Plan) error {
 	}
 	p.Burst, p.BucketSeconds, p.Peak, p.SlidingHour = f.Burst, f.BucketSeconds, f.Peak, f.SlidingHour
 	p.StartStage = max(f.StartStage, 1)
-	p.Weights, p.Stages, p.Health = f.Weights, f.Stages, f.Health
+	p.Shares, p.Weights, p.Stages, p.Health = f.Shares, f.Weights, f.Stages, f.Health
 	p.Shrinking, p.Finish = f.Shrinking, f.Finish
 	if !(f.HourSeconds >= 1 && f.HourSeconds <= 3600) {
 		return fmt.Errorf("hour_seconds is %v, outside 1 to 3600", f.HourSeconds)
@@ -96,7 +97,7 @@ func (p *Plan) MarshalJSON() ([]byte, error) {
 	f := planFile{
 		Version: 1, Mode: p.Overflow.String(), Pacing: p.Pacing.String(),
 		Burst: p.Burst, BucketSeconds: p.BucketSeconds, Peak: p.Peak, SlidingHour: p.SlidingHour,
-		StartStage: p.StartStage, Weights: p.Weights, Stages: p.Stages, Health: p.Health,
+		StartStage: p.StartStage, Shares: p.Shares, Weights: p.Weights, Stages: p.Stages, Health: p.Health,
 		Shrinking: p.Shrinking, Spread: "greedy", Finish: p.Finish, HourSeconds: p.Hour.Seconds(),
 	}
 	if p.SpreadEven {

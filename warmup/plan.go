@@ -2,6 +2,7 @@ package warmup
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
@@ -92,6 +93,7 @@ type Plan struct {
 	Peak          float64            // how much faster than hourly/3600 saved-up volume may leave
 	SlidingHour   float64            // most in any 60 minutes, in hourly caps
 	StartStage    int                // counted from 1
+	Shares        map[string]float64 // of each stage's caps, at most, by provider; caps of a stage's own go before
 	Weights       map[string]float64 // shares when mail for several providers competes; 1 when absent
 	Stages        []Stage
 	Health        Health
@@ -168,6 +170,22 @@ func (p *Plan) weight(provider string) float64 {
 		return w
 	}
 	return 1
+}
+
+// own gives the caps of a provider in a stage, as the stage has them or by its share; zero is none.
+func (p *Plan) own(i int, provider string) Caps {
+	s := p.stage(i)
+	caps, share := s.Providers[provider], p.Shares[provider]
+	if share == 0 {
+		return caps
+	}
+	part := func(own, all int64) int64 {
+		if own > 0 {
+			return own
+		}
+		return int64(math.Ceil(share*float64(all) - 1e-9))
+	}
+	return Caps{part(caps.Hourly, s.Hourly), part(caps.Daily, s.Daily)}
 }
 
 func (p *Plan) stage(i int) *Stage { return &p.Stages[min(max(i, 0), len(p.Stages)-1)] }

@@ -202,7 +202,7 @@ func (s *State) hourlyCap(p *Plan) int64 {
 // setCaps puts a provider's caps in force: its own or the stage's, times its factor, the hourly one at
 // its pace.
 func (s *State) setCaps(p *Plan, v *Provider, daily bool) {
-	own := p.stage(s.Stage).Providers[v.Name]
+	own := p.own(s.Stage, v.Name)
 	v.Caps.Hourly = v.paced(factored(own.Hourly, s.Caps.Hourly, v.Factor))
 	if daily {
 		v.Caps.Daily = factored(own.Daily, s.Caps.Daily, v.Factor)
@@ -282,7 +282,7 @@ func (s *State) outlet(p *Plan) outlet {
 // outletFor is the same with a provider's own caps.
 func (s *State) outletFor(p *Plan, v *Provider) outlet {
 	o := s.outlet(p)
-	o.hourly = v.paced(factored(p.stage(s.Stage).Providers[v.Name].Hourly, o.hourly, v.Factor))
+	o.hourly = v.paced(factored(p.own(s.Stage, v.Name).Hourly, o.hourly, v.Factor))
 	o.opens = max(o.opens, s.opens(p, v.Caps, &v.Count))
 	if v.block.state == blocked {
 		o.opens = max(o.opens, v.block.until)

@@ -40,8 +40,9 @@ type Plan struct {
 	Finish bool          `conf:"finish"`
 	Hour   time.Duration `conf:"hour"` // length of what the plan calls an hour: an hour, except in tests
 
-	Stages []*Stage   `conf:"stage,block"`
-	Health PlanHealth `conf:"health,block"`
+	Providers []*PlanProvider `conf:"provider,block"`
+	Stages    []*Stage        `conf:"stage,block"`
+	Health    PlanHealth      `conf:"health,block"`
 }
 
 // Stage is what may be sent on a day, in recipients.
@@ -58,6 +59,13 @@ type StageProvider struct {
 	Provider string `conf:",label"`
 	Hourly   int    `conf:"hourly" min:"0"`
 	Daily    int    `conf:"daily" min:"0"`
+}
+
+// PlanProvider is what of every stage may go to one provider.
+type PlanProvider struct {
+	block
+	Provider string  `conf:",label"`
+	Share    float64 `conf:"share"` // of the stage's caps, above 0 and at most 1
 }
 
 // PlanHealth says what outcomes move the stage.
@@ -156,6 +164,12 @@ func (p *Plan) warmup() *warmup.Plan {
 			Pause: warmup.PauseRule{Share: h.Pause.Share, Sample: h.Pause.Sample, Seconds: int64(h.Pause.Seconds), Probe: h.Pause.Probe},
 		},
 	}
+	for _, v := range p.Providers {
+		if out.Shares == nil {
+			out.Shares = make(map[string]float64)
+		}
+		out.Shares[v.Provider] = v.Share
+	}
 	for _, s := range p.Stages {
 		stage := warmup.Stage{Caps: warmup.Caps{Hourly: int64(s.Hourly), Daily: int64(s.Daily)}}
 		for _, v := range s.Providers {
@@ -202,6 +216,11 @@ func (k checker) plans() {
 				k.reference(&p.block, "weights", "provider", name, append(providerNames(k.Providers), warmup.Other))
 			}
 		}
+		for _, v := range p.Providers {
+			if !k.counted(v.Provider) {
+				k.reference(&v.block, "provider", "provider", v.Provider, append(providerNames(k.Providers), warmup.Other))
+			}
+		}
 		for _, s := range p.Stages {
 			for _, v := range s.Providers {
 				if !k.counted(v.Provider) {
@@ -246,6 +265,11 @@ func (k checker) fault(p *Plan, f *warmup.Fault) {
 			if v.Provider == f.Provider {
 				b = &v.block
 			}
+		}
+	}
+	for _, v := range p.Providers {
+		if f.Stage == 0 && v.Provider == f.Provider {
+			b = &v.block
 		}
 	}
 	if low, ok := strings.CutPrefix(setting, "health.advance_below."); ok && !b.set(setting) {

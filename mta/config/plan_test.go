@@ -255,3 +255,23 @@ tenant "acme" { pool = "acme" }
 		t.Errorf("printed, it does not load: %v", err)
 	}
 }
+
+// TestSharesOfAPlan: they must be shares, of providers that there are.
+func TestSharesOfAPlan(t *testing.T) {
+	plan := func(inner string) (*Config, error) {
+		return Parse([]byte("plan \"p\" {\n  preset = \"standard\"\n  "+inner+"\n}\n"), "f", os.Getenv)
+	}
+	c, err := plan(`provider "google" { share = 0.4 }`)
+	if err != nil || c.WarmupPlan("p").Shares["google"] != .4 {
+		t.Fatalf("%v", err)
+	}
+	for text, want := range map[string]string{
+		`provider "google" { share = 1.4 }`: `f:3:31: plan "p": the share of provider "google" is 1.4`,
+		`provider "google" { }`:             `f:3:3: plan "p": the share of provider "google" is 0`,
+		`provider "gogle" { share = 0.4 }`:  `gogle`,
+	} {
+		if _, err := plan(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

@@ -142,6 +142,7 @@ type PlanDocument struct {
 	Peak              float64            `json:"peak"`
 	SlidingHourFactor float64            `json:"sliding_hour_factor"`
 	StartStage        int                `json:"start_stage"`
+	Shares            map[string]float64 `json:"shares,omitempty"`  // of each stage's caps, by provider
 	Weights           map[string]float64 `json:"weights,omitempty"` // by provider
 	Stages            []PlanStage        `json:"stages"`
 	Health            PlanHealth         `json:"health"`
