@@ -73,8 +73,10 @@ func (w *world) end() {
 		h.server.Close()
 	}
 	c := w.s.Counts()
-	if c.Waiting != 0 || c.Running != 0 || c.Live != 0 || c.Messages != 0 {
-		w.t.Errorf("left behind: %d jobs, %d parts, %d connections, %d messages", c.Waiting, c.Running, c.Live, c.Messages)
+	for what, n := range map[string]int{"jobs": c.Waiting, "parts": c.Running, "connections": c.Live, "messages": c.Messages} {
+		if n != 0 {
+			w.t.Errorf("left behind: %d %s", n, what)
+		}
 	}
 	if c.Submitted != c.Done {
 		w.t.Errorf("%d jobs submitted, %d done", c.Submitted, c.Done)

@@ -50,8 +50,11 @@ func (s *stage) waitingFor() (n int) {
 func TestUnknownDomainsAreBoundedByMessageAndTenant(t *testing.T) {
 	s := newStage(t)
 	s.handle(s.leaseTo(1, "bulk", 1000, "d%d.silent.example"))
-	if memory, queued := s.lookups.inMemory(), s.waitingFor(); memory != maxRoutingPerMessage || queued != 1000-maxRoutingPerMessage {
-		t.Errorf("of one message %d recipients wait in memory and %d in the queue", memory, queued)
+	if n := s.lookups.inMemory(); n != maxRoutingPerMessage {
+		t.Errorf("of one message %d recipients wait in memory, want %d", n, maxRoutingPerMessage)
+	}
+	if n := s.waitingFor(); n != 1000-maxRoutingPerMessage {
+		t.Errorf("of one message %d recipients wait in the queue, want %d", n, 1000-maxRoutingPerMessage)
 	}
 	for id := envelope.ID(2); id < 10; id++ {
 		s.handle(s.leaseTo(id, "bulk", 1000, fmt.Sprintf("d%%d.%d.silent.example", id)))
@@ -65,8 +68,12 @@ func TestUnknownDomainsAreBoundedByMessageAndTenant(t *testing.T) {
 	}
 	s.told = nil
 	s.answerAll()
-	if memory, queued := s.lookups.inMemory(), s.waitingFor(); memory != 0 || queued != 0 || len(s.lookups.domains) != 0 {
-		t.Errorf("after all answers %d recipients wait in memory, %d in the queue, for %d domains", memory, queued, len(s.lookups.domains))
+	for what, n := range map[string]int{
+		"recipients in memory": s.lookups.inMemory(), "recipients in the queue": s.waitingFor(), "domains": len(s.lookups.domains),
+	} {
+		if n != 0 {
+			t.Errorf("after all answers %d %s still wait for look-ups", n, what)
+		}
 	}
 	sent := 0
 	for _, j := range s.jobs {
@@ -98,8 +105,11 @@ func TestParkedDomainsAreAskedForOnce(t *testing.T) {
 		t.Errorf("the router was asked for %q, want %q", s.asked, want)
 	}
 	s.answerAll()
-	if len(s.jobs) != 151 || s.waitingFor() != 0 {
-		t.Errorf("%d jobs, %d recipients wait, want 151 and 0", len(s.jobs), s.waitingFor())
+	if len(s.jobs) != 151 {
+		t.Errorf("%d jobs, want each of 151 recipients in one", len(s.jobs))
+	}
+	if n := s.waitingFor(); n != 0 {
+		t.Errorf("%d recipients still wait", n)
 	}
 }
 

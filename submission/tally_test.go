@@ -2,7 +2,6 @@ package submission
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -108,7 +107,10 @@ func TestRefusalsOfManyNetworksAreBounded(t *testing.T) {
 		}
 	}
 	tl.close()
-	if told > 2*maxTallies+2 || sum != 3*networks {
-		t.Error(fmt.Sprintf("%d records for %d refusals, %d counted", told, 3*networks, sum))
+	if told > 2*maxTallies+2 {
+		t.Errorf("%d records for %d refusals, want at most %d", told, 3*networks, 2*maxTallies+2)
+	}
+	if sum != 3*networks {
+		t.Errorf("%d of %d refusals were counted", sum, 3*networks)
 	}
 }
