@@ -90,6 +90,7 @@ type dispatcher struct {
 	reports   *trouble.Kind // that could not be queued
 	lookups   *lookups      // mail whose route is not known
 	reporting budget        // recipients that are with the notifier
+	signing   *signing      // mail on its way to delivery
 	stopping  atomic.Bool   // nobody is to wait for a later attempt because of our own stop
 }
 
@@ -116,6 +117,7 @@ func (d *dispatcher) ready() *dispatcher {
 			}
 		}
 	}
+	d.signing = newSigning(d.queue.Body, d.now, d.refill, d.log)
 	d.lookups = newLookups(d.queue.Parked)
 	d.reporting.limit = maxReporting
 	d.reports = trouble.New(d.log, d.now, slog.LevelError, "reports to senders can't be queued; recipients that have failed stay queued until they can", "reports to senders are queued again")
@@ -140,10 +142,13 @@ func (d *dispatcher) run(ctx context.Context) error {
 	}
 }
 
-// pause waits while as much is being reported as may be, or outcomes can't be written down. It never
+// pause waits while as much is being reported or signed as may be, or outcomes can't be written down. It never
 // waits for a remote host or a name server: mail that others don't keep waiting goes on.
 func (d *dispatcher) pause(ctx context.Context) error {
 	if err := d.reporting.wait(ctx); err != nil {
+		return err
+	}
+	if err := d.signing.pending.wait(ctx); err != nil {
 		return err
 	}
 	return d.queue.Writable(ctx)
@@ -246,18 +251,29 @@ func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 		case c.none && d.pauses.sourceOf(pol, m.Tenant) != "":
 			d.parkPaused(m, group, d.pauses.sourceOf(pol, m.Tenant))
 		case c.none:
-			d.withoutSource(m, rt, group, pol.noSource(m.Tenant))
+			d.postpone(m, rt, group, pol.noSource(m.Tenant))
 		case c.source == "" && late:
 			d.expire(m, rt, group)
 		case c.source == "":
 			d.warm.hold(m.ID, indexes(group), &c)
 		default:
+			c.by = basis{pol, paused}
 			d.send(m, rt, group, &c, expires)
 		}
 	}
-	// What was chosen by a configuration that is in force no longer was perhaps not there yet when the reload,
-	// or a pause, looked through what waits.
-	if d.policy() != pol || d.pauses.current() != paused {
+	d.recall(m, basis{pol, paused})
+}
+
+// basis is what choices follow from.
+type basis struct {
+	policy *policy
+	paused *pauseSet
+}
+
+// recall takes back what was chosen by a configuration, or by pauses, that are in force no longer: it was
+// perhaps not there yet when the reload, or the pause, looked through what waits.
+func (d *dispatcher) recall(m *envelope.Message, by basis) {
+	if d.policy() != by.policy || d.pauses.current() != by.paused {
 		d.delivery.Cancel(m.ID)
 	}
 }
@@ -273,7 +289,8 @@ func (d *dispatcher) deservesATry(recipients []queue.Pending, site string) bool 
 	return !trouble
 }
 
-// send hands recipients to delivery, which is to send from the source of c.
+// send hands recipients to delivery, which is to send from the source of c: at once, or when the message is
+// signed.
 func (d *dispatcher) send(m *envelope.Message, rt *route.Route, recipients []queue.Pending, c *choice, expires time.Time) {
 	slices.SortFunc(recipients, func(a, b queue.Pending) int { return cmp.Compare(a.Index, b.Index) })
 	job := &delivery.Job{
@@ -296,13 +313,22 @@ func (d *dispatcher) send(m *envelope.Message, rt *route.Route, recipients []que
 			d.done(j, recipients, results)
 		}
 	}
+	if c.unpaid || !d.policy().cfg.Signs(m.Tenant) {
+		d.hand(m, job, recipients, c)
+		return
+	}
+	d.sign(m, job, recipients, c)
+}
+
+// hand gives a job to delivery, or lets it wait in the queue where that has no room.
+func (d *dispatcher) hand(m *envelope.Message, job *delivery.Job, recipients []queue.Pending, c *choice) {
 	if !d.delivery.Submit(job) {
 		d.split.giveBack(c, len(recipients))
-		d.park(m, recipients, delivery.FlowOf(m, rt.Site, c.source))
+		d.park(m, recipients, delivery.FlowOf(m, job.Route.Site, c.source))
 		return
 	}
 	// What an operator asked for on the way here found nothing in delivery to take back.
-	if asked := d.queue.File(m.ID, job.Recipients, rt.Site); asked {
+	if asked := d.queue.File(m.ID, job.Recipients, job.Route.Site); asked {
 		d.delivery.Cancel(m.ID)
 	}
 }
@@ -340,7 +366,7 @@ func byVia(recipients []queue.Pending) iter.Seq2[string, []queue.Pending] {
 // unpark takes as much mail of a flow out of the queue as delivery has room for. It reports whether
 // there may be more to be taken: a flow whose mail leaves as fast as it is read always has room.
 func (d *dispatcher) unpark(f delivery.Flow) (more bool) {
-	n := d.delivery.Room(f)
+	n := d.signing.room(f, d.delivery.Room(f))
 	if n <= 0 {
 		return false
 	}

@@ -116,6 +116,9 @@ func (k *lookout) out(id envelope.ID, rc *queue.ItemRecipient) position {
 		return position{state: control.StateWaiting, why: k.r.lookupOf(domain)}
 	}
 	where, known := k.where[id]
+	if !known && k.r.dispatcher.signing.has(id) {
+		return position{state: control.StateWaiting, why: "is being signed"}
+	}
 	if !known {
 		return position{state: control.StateWaiting, why: "its outcome is being written down"}
 	}

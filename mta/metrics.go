@@ -97,6 +97,15 @@ var deliveryMetrics = []metric[delivery.Counts]{
 		func(c *delivery.Counts) float64 { return float64(c.Ambiguous) }),
 }
 
+var signingMetrics = []metric[*signingCounts]{
+	newMetric(prometheus.CounterValue, "mta_dkim_signed_total", "Messages that were signed with DKIM, each time they were.",
+		func(c **signingCounts) float64 { return float64((*c).Signed.Load()) }),
+	newMetric(prometheus.CounterValue, "mta_dkim_unsigned_total", "Messages that no key signs, of tenants whose mail may be signed.",
+		func(c **signingCounts) float64 { return float64((*c).Unsigned.Load()) }),
+	newMetric(prometheus.CounterValue, "mta_dkim_failures_total", "Messages that could not be signed, each try counted.",
+		func(c **signingCounts) float64 { return float64((*c).Failed.Load()) }),
+}
+
 var routerMetrics = []metric[router.Stats]{
 	newMetric(prometheus.CounterValue, "mta_router_hits_total", "Domains whose route was known.",
 		func(s *router.Stats) float64 { return float64(s.Hits) }),
@@ -169,6 +178,7 @@ var suppressedDesc = prometheus.NewDesc("mta_suppressed_addresses", "Entries of 
 func (c relayCollector) Describe(ch chan<- *prometheus.Desc) {
 	describe(ch, queueMetrics)
 	describe(ch, deliveryMetrics)
+	describe(ch, signingMetrics)
 	describe(ch, routerMetrics)
 	describe(ch, dnsMetrics)
 	describe(ch, accountingMetrics)
@@ -191,6 +201,7 @@ func (c relayCollector) Collect(ch chan<- prometheus.Metric) {
 	s := c.r.queue.Stats()
 	collect(ch, queueMetrics, s)
 	collect(ch, deliveryMetrics, c.r.delivery.Counts())
+	collect(ch, signingMetrics, &c.r.dispatcher.signing.counts)
 	collect(ch, routerMetrics, c.r.router.Stats())
 	collect(ch, dnsMetrics, c.r.resolver.Stats())
 	collect(ch, accountingMetrics, c.r.accountingStats())

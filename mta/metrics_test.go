@@ -39,6 +39,7 @@ func TestMetricsTellOfMail(t *testing.T) {
 		`mta_commit_seconds_count 1`,
 		`mta_refusals_total{code="550"} 1`,
 		`mta_delivery_ambiguous_total 0`,
+		`mta_dkim_signed_total 0`,
 		`mta_router_lookups_total 2`,
 		`mta_router_waiting 0`,
 		`mta_listener_messages_total{listener="smtp"} 1`,

@@ -232,13 +232,14 @@ func (d *dispatcher) unroutable(m *envelope.Message, recipients []queue.Pending,
 	d.settle(&o)
 }
 
-// sourceRetry is how long mail waits at least whose sources are all missing.
+// sourceRetry is how long mail waits at least whose sources are all missing, or that can't be signed.
 const sourceRetry = 5 * time.Minute
 
-// withoutSource defers recipients that no source is there for. That is no attempt. They come again
+// postpone defers recipients that something of ours keeps: no source is there for them, or no signature
+// could be made. That is no attempt. They come again
 // before long, at times that differ, and not by the schedule, which is made for remote hosts: the
 // address may be back at any moment.
-func (d *dispatcher) withoutSource(m *envelope.Message, rt *route.Route, recipients []queue.Pending, why reply.Reply) {
+func (d *dispatcher) postpone(m *envelope.Message, rt *route.Route, recipients []queue.Pending, why reply.Reply) {
 	if d.stopping.Load() {
 		d.queue.Return(m.ID, indexes(recipients))
 		return

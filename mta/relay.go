@@ -396,6 +396,7 @@ func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error 
 		{"http", func() error { return r.closeHTTP(drained) }},
 		{"control socket", func() error { return r.control.Shutdown(drained) }},
 		{"the dispatcher and the servers", func() error { running.Wait(); return nil }},
+		{"signatures", r.dispatcher.signing.wait},
 		{"warm-up", r.warm.close},
 		{"destination database", r.destinations.Close},
 		{"suppression list", r.suppression.Close},

@@ -40,6 +40,8 @@ type choice struct {
 	none   bool   // no source of the pool is there
 	unpaid bool   // source is held back, so that no token was taken: the job may not begin, and is chosen for anew
 
+	by basis // for jobs: what it follows from
+
 	// Of a pool with dedicated sources.
 	warm  warmup.Choice
 	key   string // the warm-up's name of source; "" when that is a shared one

@@ -29,6 +29,7 @@ func (c *Config) check(problems *collector) {
 	k.plans()
 	k.pools()
 	k.tenants()
+	k.dkim()
 	k.limits()
 	k.traffic("defaults", &c.Defaults.block, &c.Defaults.Traffic)
 	k.providers()
@@ -362,6 +363,7 @@ func checkFiles(c *Config, problems *collector) {
 			k.problem(&l.block, "tls.certificate", "", "tls of listener %q: %s", l.Name, err)
 		}
 	}
+	k.dkimFiles()
 }
 
 func tenantNames(ts []*Tenant) (names []string) {

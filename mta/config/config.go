@@ -53,6 +53,7 @@ type Config struct {
 	Plans   []*Plan   `conf:"plan,block"`
 	Pools   []*Pool   `conf:"pool,block"`
 	Tenants []*Tenant `conf:"tenant,block"`
+	DKIMs   []*DKIM   `conf:"dkim,block"`
 
 	Defaults  Defaults    `conf:"defaults,block"`
 	Providers []*Provider `conf:"provider,block"`

@@ -114,6 +114,7 @@ func (c *Config) derive(hostname string) {
 	fill(&c.Control.Socket, filepath.Join(c.DataDir, "control.sock"))
 	fill(&c.Accounting.Path, filepath.Join(c.DataDir, "log"))
 	fill(&c.DSN.From, "Mail Delivery System <"+c.Postmaster+">")
+	c.deriveDKIM()
 	for _, l := range c.Listeners {
 		fill(&l.Banner, c.Hostname)
 	}

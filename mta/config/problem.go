@@ -115,7 +115,7 @@ func excerpt(src []byte, at hcl.Range) (line, caret string) {
 // line may be in a file that can't be parsed.
 func hideSecret(line string) string {
 	lower := strings.ToLower(line)
-	secret := strings.Contains(lower, "password") || strings.Contains(lower, "secret") ||
+	secret := strings.Contains(lower, "password") || strings.Contains(lower, "secret") || strings.Contains(lower, "private_key") ||
 		strings.Contains(line, "://") && strings.Contains(line, "@")
 	if !secret {
 		return line

@@ -121,6 +121,8 @@ type resolved struct {
 	tenants   map[string]*Tenant
 	providers map[string]*Provider
 	domains   map[Pattern]*Domain
+	signers   map[Pattern][]*DKIM
+	signed    map[string]bool // tenants whose mail may be signed; "*" for all
 
 	// traffic remembers settings by what they are made of, so that it holds no more than the
 	// file's domains times its providers, whatever is asked.
@@ -155,6 +157,7 @@ func (c *Config) index() {
 		r.domains[d.Pattern] = d
 	}
 	r.plans = c.indexPlans()
+	r.signers, r.signed = c.indexSigners()
 	c.resolved = r
 }
 

@@ -1,0 +1,316 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/net/publicsuffix"
+
+	"mta/internal/dkim"
+	"mta/internal/envelope"
+)
+
+// DKIM is the keys of one domain, and whose mail they sign.
+type DKIM struct {
+	block
+	Name string `conf:",label"`
+	// Domain is the one that signs, the d= tag; its zone publishes the keys.
+	Domain string `conf:"domain" check:"hostname"`
+	// Senders are the authors' domains, in From, whose mail is signed. Default: Domain and all names
+	// below it.
+	Senders []Pattern `conf:"senders"`
+	// Tenants are those whose mail is signed. Empty: everybody's.
+	Tenants []string `conf:"tenants"`
+	// OnFailure is what becomes of mail that can't be signed: it waits, or goes out without.
+	OnFailure string     `conf:"on_failure" oneof:"defer send"`
+	Keys      []*DKIMKey `conf:"key,block"`
+}
+
+// DKIMKey is a private key, from a file or from the environment.
+type DKIMKey struct {
+	block
+	Selector   string `conf:",label"`
+	File       string `conf:"file"` // PEM
+	PrivateKey Secret `conf:"private_key"`
+	From       Date   `conf:"from"` // when it takes over from those before; "": it is the first
+
+	loaded *dkim.Key
+}
+
+func (d *DKIM) setDefaults() { d.OnFailure = "defer" }
+
+// Key is the key itself, nil when the file was not read: see Parse.
+func (k *DKIMKey) Key() *dkim.Key { return k.loaded }
+
+// Date is a day ("2026-01-31": from its first second, UTC) or a time ("2026-01-31T12:00:00Z").
+type Date string
+
+// UnmarshalText reads a day or a time.
+func (d *Date) UnmarshalText(text []byte) error {
+	*d = Date(text)
+	if _, err := d.parse(); err != nil {
+		*d = ""
+		return wrong(`write it as "2026-01-31" or "2026-01-31T12:00:00Z"`, "%s is not a date", quoted(string(text)))
+	}
+	return nil
+}
+
+func (d Date) parse() (time.Time, error) {
+	if d == "" {
+		return time.Time{}, nil
+	}
+	if t, err := time.Parse(time.DateOnly, string(d)); err == nil {
+		return t, nil
+	}
+	return time.Parse(time.RFC3339, string(d))
+}
+
+// Time is the zero time for "".
+func (d Date) Time() time.Time {
+	t, _ := d.parse() // read before
+	return t
+}
+
+// DKIMFor lists the blocks that sign a tenant's mail from an author's domain: those aligned with the
+// domain, as DMARC wants one to be, first, and the longest of their domains before the others.
+func (c *Config) DKIMFor(tenant, from string) []*DKIM {
+	var found []*DKIM
+	for p := range wider(from) {
+		for _, d := range c.resolved.signers[p] {
+			if d.signsFor(tenant) && !slices.Contains(found, d) {
+				found = append(found, d)
+			}
+		}
+	}
+	slices.SortStableFunc(found, func(a, b *DKIM) int {
+		if x, y := a.Aligned(from), b.Aligned(from); x != y {
+			if x {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(len(b.Domain), len(a.Domain))
+	})
+	return found
+}
+
+// wider gives the patterns that match a domain, the closest first.
+func wider(domain string) func(yield func(Pattern) bool) {
+	return func(yield func(Pattern) bool) {
+		if domain != "" && !yield(Pattern(domain)) {
+			return
+		}
+		for rest := domain; ; {
+			_, above, more := strings.Cut(rest, ".")
+			if !more {
+				break
+			}
+			if !yield(Pattern("*." + above)) {
+				return
+			}
+			rest = above
+		}
+		yield("*")
+	}
+}
+
+func (d *DKIM) signsFor(tenant string) bool {
+	return len(d.Tenants) == 0 || slices.Contains(d.Tenants, tenant)
+}
+
+// Aligned reports whether a signature by the block lets DMARC pass for mail from a domain, by relaxed
+// alignment: both belong to one organization (RFC 7489, 3.1.1).
+func (d *DKIM) Aligned(from string) bool {
+	if d.Domain == from {
+		return true
+	}
+	a, err := publicsuffix.EffectiveTLDPlusOne(d.Domain)
+	if err != nil {
+		return false
+	}
+	b, err := publicsuffix.EffectiveTLDPlusOne(from)
+	return err == nil && a == b
+}
+
+// Signing lists the keys that sign at a time: of each algorithm the one that took over last.
+func (d *DKIM) Signing(now time.Time) []*DKIMKey {
+	var latest []*DKIMKey
+	for _, k := range d.Keys {
+		if k.From.Time().After(now) || k.loaded == nil {
+			continue
+		}
+		i := slices.IndexFunc(latest, func(l *DKIMKey) bool { return l.loaded.Algorithm() == k.loaded.Algorithm() })
+		switch {
+		case i < 0:
+			latest = append(latest, k)
+		case k.From.Time().After(latest[i].From.Time()):
+			latest[i] = k
+		}
+	}
+	return latest
+}
+
+// Signs reports whether any block may sign a tenant's mail.
+func (c *Config) Signs(tenant string) bool {
+	return len(c.DKIMs) > 0 && (c.resolved.signed[everybody] || c.resolved.signed[tenant])
+}
+
+const everybody = "*"
+
+// indexSigners lists the dkim blocks by each pattern of their senders, and the tenants of all.
+func (c *Config) indexSigners() (by map[Pattern][]*DKIM, tenants map[string]bool) {
+	by, tenants = make(map[Pattern][]*DKIM), make(map[string]bool)
+	for _, d := range c.DKIMs {
+		if len(d.Tenants) == 0 {
+			tenants[everybody] = true
+		}
+		for _, t := range d.Tenants {
+			tenants[t] = true
+		}
+		for _, p := range d.Senders {
+			by[p] = append(by[p], d)
+		}
+	}
+	return by, tenants
+}
+
+// deriveDKIM fills in what follows from a block's domain, and puts the domain in A-label form.
+func (c *Config) deriveDKIM() {
+	for _, d := range c.DKIMs {
+		ascii, err := envelope.ToASCII(d.Domain)
+		if err != nil || d.Domain == "" {
+			continue // complained of
+		}
+		d.Domain = ascii
+		if !d.set("senders") {
+			d.Senders = []Pattern{Pattern(ascii), Pattern("*." + ascii)}
+		}
+	}
+}
+
+func (k checker) dkim() {
+	published := make(map[string]*DKIMKey)
+	for _, d := range k.DKIMs {
+		if d.Domain == "" || strings.HasPrefix(d.Domain, "[") {
+			k.problem(&d.block, "domain", `write the domain that signs, as domain = "example.com"`, "dkim %q has no domain", d.Name)
+		}
+		if len(d.Senders) == 0 && d.set("senders") {
+			k.problem(&d.block, "senders", "leave it out for the domain itself and all names below it", "senders: dkim %q signs nobody's mail", d.Name)
+		}
+		for _, t := range d.Tenants {
+			if k.Tenant(t) == nil && !k.listenersTenant(t) {
+				k.reference(&d.block, "tenants", "tenant", t, tenantNames(k.Tenants))
+			}
+		}
+		if len(d.Keys) == 0 {
+			k.problem(&d.block, "key", `make one with 'mta dkim keygen', and write key "selector" { file = "..." }`, "dkim %q has no key", d.Name)
+		}
+		for _, key := range d.Keys {
+			k.dkimKey(d, key)
+			name := key.Selector + "." + d.Domain
+			if other := published[name]; other != nil && (other.File != key.File || other.PrivateKey != key.PrivateKey) {
+				k.problem(&key.block, "key", "give one of them another selector", "%s: the same selector of %s has another key in line %d", key.title, d.Domain, other.header.Start.Line)
+			}
+			published[name] = key
+		}
+	}
+}
+
+// listenersTenant reports whether a listener takes mail on behalf of a tenant that has no block.
+func (k checker) listenersTenant(name string) bool {
+	return slices.ContainsFunc(k.Listeners, func(l *Listener) bool { return l.Tenant == name })
+}
+
+func (k checker) dkimKey(d *DKIM, key *DKIMKey) {
+	if !isSelector(key.Selector) {
+		k.problems.add(key.header, `write letters, digits and hyphens, as key "2026a"`, "%s is not a selector", quoted(key.Selector))
+	}
+	switch {
+	case key.File == "" && key.PrivateKey == "" && !key.set("private_key"):
+		k.problem(&key.block, "file", `write file = "/etc/mta/dkim/NAME.pem"; 'mta dkim keygen' makes one`, "%s of dkim %q has no private key", key.title, d.Name)
+	case key.PrivateKey == "" && key.File == "":
+		k.problem(&key.block, "private_key", "set the environment variable, or name a file", "private_key of %s is empty", key.title)
+	case key.File != "" && key.PrivateKey != "":
+		k.problem(&key.block, "private_key", "leave one of them out", "%s has both file and private_key", key.title)
+	case key.PrivateKey != "":
+		signer, err := dkim.ParseKey([]byte(key.PrivateKey))
+		if err == nil {
+			key.loaded, err = dkim.NewKey(d.Domain, key.Selector, signer)
+		}
+		if err != nil {
+			k.problem(&key.block, "private_key", "it wants the key in base64, as it stands between the lines of a PEM file, without line breaks", "private_key of %s: %s", key.title, err)
+		}
+	}
+}
+
+// sameTime complains of a key that takes over at the same time as another of its kind: which signs
+// would be chance.
+func (k checker) sameTime(d *DKIM, key *DKIMKey) {
+	for _, other := range d.Keys {
+		if other == key {
+			return
+		}
+		if key.loaded != nil && other.loaded != nil && key.loaded.Algorithm() == other.loaded.Algorithm() && key.From.Time().Equal(other.From.Time()) {
+			k.problem(&key.block, "from", `write when it takes over, as from = "2026-07-01"`, "%s and %s are both %s and sign from the same time on", key.title, other.title, key.loaded.Algorithm())
+			return
+		}
+	}
+}
+
+// isSelector reports whether s can stand in front of ._domainkey (RFC 6376, 3.1).
+func isSelector(s string) bool {
+	for part := range strings.SplitSeq(s, ".") {
+		if part == "" || len(part) > 63 || part[0] == '-' || strings.HasSuffix(part, "-") {
+			return false
+		}
+		for _, c := range part {
+			if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// dkimFiles reads the private keys that are in files.
+func (k checker) dkimFiles() {
+	for _, d := range k.DKIMs {
+		for _, key := range d.Keys {
+			if err := key.load(d.Domain); err != nil {
+				k.problem(&key.block, "file", keyRemedy(err, d, key), "private key of %s: %s", key.title, err)
+			}
+			k.sameTime(d, key)
+		}
+	}
+}
+
+// load reads the key's file, if it has one.
+func (k *DKIMKey) load(domain string) error {
+	if k.File == "" {
+		return nil
+	}
+	signer, err := dkim.LoadKey(k.File)
+	if err != nil {
+		return err
+	}
+	k.loaded, err = dkim.NewKey(domain, k.Selector, signer)
+	return err
+}
+
+func keyRemedy(err error, d *DKIM, key *DKIMKey) string {
+	var mode *dkim.ModeError
+	switch {
+	case errors.As(err, &mode):
+		return mode.Remedy()
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Sprintf("mta dkim keygen --domain %s --selector %s --out %s", d.Domain, key.Selector, key.File)
+	case errors.Is(err, fs.ErrPermission):
+		return "let the relay's user own the file, with mode 0600"
+	}
+	return ""
+}
