@@ -42,6 +42,9 @@ func (k *Key) ZoneLine() string {
 	return k.Name() + ". IN TXT ( " + strings.Join(parts, " ") + " )"
 }
 
+// ErrOtherKey says that a record is good and belongs to another private key.
+var ErrOtherKey = errors.New("the record has another key than the private one")
+
 // Fits holds the text of a published record against the key. testing says that its t=y asks
 // receivers to treat mail as if it were not signed; the error, why the record does not fit.
 func (k *Key) Fits(record string) (testing bool, err error) {
@@ -78,7 +81,7 @@ func (k *Key) Fits(record string) (testing bool, err error) {
 		return false, errors.New("the p= tag of the record is not base64: a part may have been lost when it was entered")
 	}
 	if !k.publishedAs(der) {
-		return false, errors.New("the record has another key than the private one")
+		return false, ErrOtherKey
 	}
 	return listed(tags["t"], "y"), nil
 }

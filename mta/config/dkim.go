@@ -227,7 +227,7 @@ func (k checker) listenersTenant(name string) bool {
 }
 
 func (k checker) dkimKey(d *DKIM, key *DKIMKey) {
-	if !isSelector(key.Selector) {
+	if !IsSelector(key.Selector) {
 		k.problems.add(key.header, `write letters, digits and hyphens, as key "2026a"`, "%s is not a selector", quoted(key.Selector))
 	}
 	switch {
@@ -262,8 +262,8 @@ func (k checker) sameTime(d *DKIM, key *DKIMKey) {
 	}
 }
 
-// isSelector reports whether s can stand in front of ._domainkey (RFC 6376, 3.1).
-func isSelector(s string) bool {
+// IsSelector reports whether s can stand in front of ._domainkey (RFC 6376, 3.1).
+func IsSelector(s string) bool {
 	for part := range strings.SplitSeq(s, ".") {
 		if part == "" || len(part) > 63 || part[0] == '-' || strings.HasSuffix(part, "-") {
 			return false

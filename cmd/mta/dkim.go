@@ -1,0 +1,249 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"mta/internal/dkim"
+	"mta/internal/envelope"
+	"mta/mta/config"
+)
+
+const dkimHelp = `Make the keys that sign mail, print the DNS records that publish them, and check that
+every name server has these. Whose mail is signed says the configuration: dkim { }.
+No command here needs a running relay.`
+
+func newDKIM(c *cli) *cobra.Command {
+	g := group("dkim", "keys that sign mail, and their DNS records", newDKIMKeygen(c), newDKIMDNS(c), newDKIMCheck(c), newDKIMList(c))
+	g.Long = dkimHelp
+	return g
+}
+
+const keygenHelp = `Make a private key, write it to a file that only its owner can read, and print the DNS
+record to publish and the block for the configuration. A file that is there is never
+overwritten.
+
+Many receivers verify RSA only: make an RSA key, and an Ed25519 key with another
+selector beside it.`
+
+// keygen is what 'mta dkim keygen' was asked for.
+type keygen struct {
+	domain, selector, out, kind string
+	bits                        int
+	json                        bool
+}
+
+func newDKIMKeygen(c *cli) *cobra.Command {
+	var k keygen
+	cmd := &cobra.Command{
+		Use:   "keygen --domain DOMAIN --selector SELECTOR --out FILE",
+		Short: "make a key",
+		Long:  keygenHelp,
+		Example: `  mta dkim keygen --domain example.com --selector 2026a --out /etc/mta/dkim/2026a.pem
+  mta dkim keygen --domain example.com --selector 2026e --type ed25519 --out /etc/mta/dkim/2026e.pem`,
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error { return c.dkimKeygen(k) },
+	}
+	cmd.Flags().StringVar(&k.domain, "domain", "", "the `domain` that signs")
+	cmd.Flags().StringVar(&k.selector, "selector", "", "the key's `name` below ._domainkey of the domain")
+	cmd.Flags().StringVar(&k.out, "out", "", "the new `file` for the private key")
+	cmd.Flags().StringVar(&k.kind, "type", string(dkim.RSA), "rsa or ed25519")
+	cmd.Flags().IntVar(&k.bits, "bits", 2048, "the size of an RSA key: 2048 or 4096, which some receivers don't verify")
+	cmd.Flags().BoolVar(&k.json, "json", false, "print JSON")
+	oneOf(cmd, "type", []dkim.Algorithm{dkim.RSA, dkim.Ed25519})
+	return cmd
+}
+
+func (c *cli) dkimKeygen(k keygen) error {
+	domain, err := envelope.ToASCII(k.domain)
+	switch {
+	case k.domain == "" || err != nil || strings.HasPrefix(domain, "["):
+		return usagef("want the domain that signs, as --domain example.com")
+	case !config.IsSelector(k.selector):
+		return usagef("want a selector of letters, digits and hyphens, as --selector 2026a")
+	case k.out == "":
+		return usagef("want a file for the private key, as --out /etc/mta/dkim/%s.pem", k.selector)
+	case k.kind != string(dkim.RSA) && k.kind != string(dkim.Ed25519):
+		return usagef("unknown type %q: there are rsa and ed25519", k.kind)
+	case k.bits != 2048 && k.bits != 3072 && k.bits != 4096:
+		return usagef("an RSA key has 2048, 3072 or 4096 bits, and not %d", k.bits)
+	}
+	signer, text, err := dkim.Generate(dkim.Algorithm(k.kind), k.bits)
+	if err != nil {
+		return err
+	}
+	key, err := dkim.NewKey(domain, k.selector, signer)
+	if err != nil {
+		return err
+	}
+	if err := writeNew(k.out, text); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return hinted{fmt.Errorf("%s is there already", k.out), "a key that signs mail is not overwritten: give the new one another selector and another file"}
+		}
+		return err
+	}
+	if k.json {
+		return writeJSON(c.out, map[string]any{"file": k.out, "name": key.Name(), "record": key.Record(), "zone_line": key.ZoneLine()})
+	}
+	fmt.Fprintf(c.out, "%s has the private key: only you can read it; let the relay's user own it\n", k.out)
+	fmt.Fprintf(c.out, "\npublish this record:\n\n%s\n", key.ZoneLine())
+	_, err = fmt.Fprintf(c.out, "\nand write into the configuration:\n\ndkim %q {\n  domain = %q\n  key %q { file = %q }\n}\n", domain, domain, k.selector, k.out)
+	return err
+}
+
+// writeNew writes a file that is not there yet, for its owner only, to stable storage.
+func writeNew(path string, text []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// dkimKey is a key of the configuration, for tables and JSON.
+type dkimKey struct {
+	Block     string         `json:"dkim"`
+	Domain    string         `json:"domain"`
+	Selector  string         `json:"selector"`
+	Algorithm dkim.Algorithm `json:"algorithm"`
+	Bits      int            `json:"bits"`
+	State     string         `json:"state"` // signing, later, or replaced
+	From      *time.Time     `json:"from,omitempty"`
+	File      string         `json:"file,omitempty"` // "": from the environment
+	Senders   []string       `json:"senders"`
+	Tenants   []string       `json:"tenants"` // none: everybody's mail
+	Name      string         `json:"name"`
+	Record    string         `json:"record"`
+
+	key *dkim.Key
+}
+
+// dkimKeys lists the keys of the configuration: of all blocks, or of those whose name or domain is
+// one of names.
+func (c *cli) dkimKeys(names []string) ([]dkimKey, error) {
+	cfg, err := c.config()
+	if err != nil {
+		return nil, err
+	}
+	wanted := make(map[string]bool)
+	for _, n := range names {
+		wanted[n] = false
+	}
+	keys := []dkimKey{}
+	for _, d := range cfg.DKIMs {
+		if _, ok := wanted[d.Name]; ok {
+			wanted[d.Name] = true
+		} else if _, ok := wanted[d.Domain]; ok {
+			wanted[d.Domain] = true
+		} else if len(names) > 0 {
+			continue
+		}
+		for _, k := range d.Keys {
+			keys = append(keys, describeKey(d, k, c.now()))
+		}
+	}
+	for _, n := range names {
+		if !wanted[n] {
+			return nil, hinted{fmt.Errorf("there is no dkim block %q, nor one for that domain", n), "'mta dkim list' shows those that there are"}
+		}
+	}
+	if len(keys) == 0 {
+		fmt.Fprintln(c.err, "mta: no mail is signed: the configuration has no dkim block; 'mta dkim keygen' makes a key")
+	}
+	return keys, nil
+}
+
+func describeKey(d *config.DKIM, k *config.DKIMKey, now time.Time) dkimKey {
+	out := dkimKey{
+		Block: d.Name, Domain: d.Domain, Selector: k.Selector, Algorithm: k.Key().Algorithm(), Bits: k.Key().Bits(), State: "replaced",
+		File: k.File, Senders: []string{}, Tenants: append([]string{}, d.Tenants...), Name: k.Key().Name(), Record: k.Key().Record(), key: k.Key(),
+	}
+	for _, p := range d.Senders {
+		out.Senders = append(out.Senders, string(p))
+	}
+	if from := k.From.Time(); !from.IsZero() {
+		out.From = &from
+		if from.After(now) {
+			out.State = "later"
+		}
+	}
+	for _, s := range d.Signing(now) {
+		if s == k {
+			out.State = "signing"
+		}
+	}
+	return out
+}
+
+func newDKIMList(c *cli) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list [NAME...]",
+		Short: "list the keys, and which of them sign",
+		Long: `List the keys of the configuration, or those of the blocks or domains NAME. STATE says
+which sign today; a key that is "later" takes over on its day, one that is "replaced"
+signs no more: keep its record until the mail that it signed has arrived.`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			keys, err := c.dkimKeys(args)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(c.out, map[string]any{"keys": keys})
+			}
+			t := table{columns: []column{{title: "DKIM"}, {title: "DOMAIN"}, {title: "SELECTOR"}, {title: "KEY"}, {title: "STATE", state: true}, {title: "FROM"}, {title: "SENDERS", shrink: true}, {title: "TENANTS", shrink: true}, {title: "FILE", shrink: true, spare: true}}}
+			for _, k := range keys {
+				from, tenants, file := "-", "all", "environment"
+				if k.From != nil {
+					from = k.From.UTC().Format(time.DateOnly)
+				}
+				if len(k.Tenants) > 0 {
+					tenants = strings.Join(k.Tenants, ", ")
+				}
+				if k.File != "" {
+					file = k.File
+				}
+				kind := string(k.Algorithm)
+				if k.Algorithm == dkim.RSA {
+					kind = fmt.Sprintf("%s %d", kind, k.Bits)
+				}
+				t.add("", k.Block, k.Domain, k.Selector, kind, k.State, from, strings.Join(k.Senders, ", "), tenants, file)
+			}
+			return t.write(c.out, c.screen)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func newDKIMDNS(c *cli) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "dns [NAME...]",
+		Short: "print the DNS records to publish",
+		Long: `Print the record of each key, those that sign later included, as lines of a zone file:
+of all keys of the configuration, or of the blocks or domains NAME.`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			keys, err := c.dkimKeys(args)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(c.out, map[string]any{"keys": keys})
+			}
+			for _, k := range keys {
+				fmt.Fprintln(c.out, k.key.ZoneLine())
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: name and text of each record")
+	return cmd
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"mta/internal/authority"
+	"mta/internal/dkim"
+)
+
+// What a name server has is judged, and each fault has a remedy.
+func TestRecordsAreJudged(t *testing.T) {
+	signer, _, err := dkim.Generate(dkim.Ed25519, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := dkim.NewKey("acme.example", "s", signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := dkimKey{Block: "acme", Name: key.Name(), key: key}
+	for _, c := range []struct {
+		answer    authority.Answer
+		want, why string
+	}{
+		{authority.Answer{Texts: []string{key.Record()}}, "ok", ""},
+		{authority.Answer{Texts: []string{"v=spf1 -all", key.Record()}}, "ok", ""},
+		{authority.Answer{Texts: []string{key.Record() + "; t=y"}}, "testing", "t=y"},
+		{authority.Answer{}, "missing", "no record s._domainkey.acme.example"},
+		{authority.Answer{Texts: []string{"v=DKIM1; k=ed25519; p="}}, "wrong", "revokes"},
+		{authority.Answer{Texts: []string{"v=DKIM1; k=ed25519; p=11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo="}}, "wrong", "another key"},
+		{authority.Answer{Texts: []string{key.Record(), key.Record()}}, "wrong", "2 records"},
+		{authority.Answer{Err: errors.New("it answers REFUSED")}, "unknown", "REFUSED"},
+	} {
+		var row checkedKey
+		row.judge(k, c.answer)
+		if row.Result != c.want || !strings.Contains(row.Why, c.why) || (row.Remedy == "") != (c.want == "ok") {
+			t.Errorf("%+v: %+v, want %s, %q", c.answer, row, c.want, c.why)
+		}
+	}
+}
