@@ -35,18 +35,24 @@ func (s *Scheduler) Lift(site string) (n int) {
 	return n
 }
 
-// OutOfService says why no mail for a site can leave, and until when; "" when some can.
+// OutOfService says why no mail for a site can leave, from any of the sources that it was sent from, and
+// until when; "" when some can.
 func (s *Scheduler) OutOfService(site string) (why string, until time.Time) {
 	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.bySite[site] {
-		if l.prospects(now) == laneWorks {
+		reason, at := "", time.Time{}
+		if a := l.suspension(now); a != nil {
+			reason, at = "suspended: "+a.Reason, a.End
+		} else if l.prospects(now) == laneOut {
+			r, _, retry := l.outOfService(now)
+			reason, at = r.Text, retry
+		} else {
 			return "", time.Time{}
 		}
-		r, _, at := l.outOfService(now)
 		if why == "" || at.Before(until) {
-			why, until = r.Text, at
+			why, until = reason, at
 		}
 	}
 	return why, until

@@ -159,7 +159,7 @@ func (r *recipientCase) why() (string, time.Time) {
 
 func (r *recipientCase) deferred() (string, time.Time) {
 	if r.rc.Scheduled {
-		return "it was submitted to be released later: it is held until its time ('mta queue retry' releases it now)", r.rc.Next
+		return "it was submitted to be released later: it is held until its time ('mta queue retry --scheduled' releases it now)", r.rc.Next
 	}
 	tries := fmt.Sprintf("%d attempts have failed", r.rc.Attempts)
 	switch r.rc.Attempts {

@@ -3,7 +3,7 @@ package mta
 import (
 	"cmp"
 	"slices"
-	"time"
+	"strings"
 
 	"mta/mta/control"
 	"mta/queue"
@@ -18,7 +18,7 @@ func (o operator) retry(sel queue.Selector, c control.Change) (done control.Chan
 		action = queue.RetryScheduled
 	}
 	if c.Now && !c.DryRun {
-		if _, err := o.r.queue.Change(sel, queue.Unhold, false); err != nil {
+		if _, err := o.r.queue.Change(sel, queue.UnholdToRetry, false); err != nil {
 			return done, err
 		}
 		for site := range sites {
@@ -30,13 +30,8 @@ func (o operator) retry(sel queue.Selector, c control.Change) (done control.Chan
 		return done, err
 	}
 	if !c.Scheduled {
-		all, err := o.r.queue.Change(sel, queue.RetryScheduled, true) // what that would do besides
-		if err != nil {
+		if done.Scheduled, err = o.r.queue.Scheduled(sel); err != nil {
 			return done, err
-		}
-		done.Scheduled = all
-		if c.DryRun {
-			done.Scheduled -= done.Recipients
 		}
 	}
 	done.Obstacles = o.obstacles(sites)
@@ -73,8 +68,9 @@ func (o operator) obstacles(sites map[string]int) (all []control.Obstacle) {
 		if n == 0 {
 			continue
 		}
-		if why, until := o.inTheWay(name); why != "" {
-			all = append(all, control.Obstacle{Site: name, Recipients: n, Why: why, Until: until})
+		if x := o.inTheWay(name); x.Why != "" {
+			x.Recipients = n
+			all = append(all, x)
 		}
 	}
 	slices.SortFunc(all, func(a, b control.Obstacle) int {
@@ -87,18 +83,21 @@ func (o operator) obstacles(sites map[string]int) (all []control.Obstacle) {
 const mostObstacles = 100
 
 // inTheWay says what keeps mail from leaving for a site for a while.
-func (o operator) inTheWay(name string) (why string, until time.Time) {
-	if why, until, ok := o.r.pauses.why(name); ok {
-		return why, until
+func (o operator) inTheWay(name string) (x control.Obstacle) {
+	if p, on := o.r.pauses.get(name); on {
+		return control.Obstacle{Why: inWords(&p), Until: p.Until, Remedy: "mta resume " + strings.TrimPrefix(name, pausedPrefix)}
 	}
 	info, known := o.r.delivery.Site(name)
 	if !known {
-		return "", until
+		return x
 	}
+	x.Site = name
 	for _, a := range actionsOf(info.Actions, o.r.now()) {
 		if a.What == suspendedAction && a.Source == "" {
-			return "suspended: " + a.Reason, a.End
+			x.Why, x.Until = "suspended: "+a.Reason, a.End
+			return x
 		}
 	}
-	return o.r.delivery.OutOfService(name)
+	x.Why, x.Until = o.r.delivery.OutOfService(name)
+	return x
 }

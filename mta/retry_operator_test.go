@@ -7,6 +7,7 @@ import (
 
 	"mta/internal/sink"
 	"mta/mta/control"
+	"mta/queue"
 )
 
 // TestRetryNamesWhatStandsInTheWay: a suspension and a hold keep mail that was made due, the answer says
@@ -65,4 +66,94 @@ func TestRetryNowForgetsThatAHostIsBroken(t *testing.T) {
 		l, err := o.List(ctx, control.Filter{}, control.Page{})
 		return err == nil && len(l.Messages) == 1 && l.Messages[0].Recipients[0].Attempts == 2
 	})
+}
+
+// TestRetryNamesSuspensionsOfAllSources: a rule suspends what comes from one source. Mail is in the way of
+// nothing else when that is the only one.
+func TestRetryNamesSuspensionsOfAllSources(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `
+		defaults { smtp_port = PORT }
+		source "only" { ehlo = "only.example" }`)
+	w.delivery.Suspend("mx.box.example", "only", "for the test", time.Now().Add(time.Hour))
+	w.send("ann@client.example", letter, "bob@box.example")
+	w.until("it waits for its site", func() bool {
+		info, _ := w.delivery.Site("mx.box.example")
+		return len(info.Lanes) == 1
+	})
+	done, err := (operator{w.Relay}).Change(t.Context(), control.Change{Action: control.Retry, All: true})
+	if err != nil || len(done.Obstacles) != 1 || done.Obstacles[0].Why != "suspended: for the test" || done.Obstacles[0].Until.IsZero() {
+		t.Fatalf("%+v, %v", done, err)
+	}
+}
+
+// TestRetryCountsScheduledMailAlone: what it makes due is not counted as left to its time, however soon it
+// waits again.
+func TestRetryCountsScheduledMailAlone(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	o := operator{w.Relay}
+	w.delivery.Suspend("mx.box.example", "", "for the test", time.Now().Add(time.Hour))
+	w.send("ann@client.example", letter, "bob@box.example")
+	w.send("ann@client.example", "X-Hold-For: 3600\r\n"+letter, "later@box.example")
+	w.until("one waits in delivery", func() bool {
+		l, err := o.List(t.Context(), control.Filter{Recipient: "bob@box.example"}, control.Page{})
+		return err == nil && len(l.Messages) == 1 && l.Messages[0].Recipients[0].State == control.StateWaiting
+	})
+	for _, dry := range []bool{true, false, false} {
+		done, err := o.Change(t.Context(), control.Change{Action: control.Retry, All: true, DryRun: dry})
+		if err != nil || done.Scheduled != 1 {
+			t.Fatalf("dry run %v: %+v, %v", dry, done, err)
+		}
+	}
+	// What is taken up between the count and the answer is no scheduled mail either.
+	n, err := w.queue.Scheduled(queue.Selector{All: true})
+	if err != nil || n != 1 {
+		t.Fatalf("%d recipients are scheduled, %v", n, err)
+	}
+}
+
+// TestRetryNowTriesWhatWasHeldOnce: it is not released first, sent, and sent again.
+func TestRetryNowTriesWhatWasHeldOnce(t *testing.T) {
+	w := newWorld(t, sink.Config{Greylist: time.Hour}, `defaults { smtp_port = PORT }`)
+	o, ctx := operator{w.Relay}, t.Context()
+	w.delivery.Suspend("mx.box.example", "", "for the test", time.Now().Add(time.Hour))
+	w.send("ann@client.example", letter, "bob@box.example")
+	all := func(a control.Action, now bool) control.Changed {
+		t.Helper()
+		done, err := o.Change(ctx, control.Change{Action: a, All: true, Now: now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return done
+	}
+	recipient := func() control.RecipientStatus {
+		l, err := o.List(ctx, control.Filter{}, control.Page{})
+		if err != nil || len(l.Messages) != 1 {
+			t.Fatalf("%+v, %v", l, err)
+		}
+		return l.Messages[0].Recipients[0]
+	}
+	all(control.Hold, false)
+	w.until("it is held", func() bool { return recipient().State == control.StateHeld })
+	w.delivery.Resume("mx.box.example")
+	if done := all(control.Retry, true); done.Recipients != 1 || done.Lifted != 1 {
+		t.Errorf("%+v", done)
+	}
+	w.until("it was tried", func() bool { return recipient().State == control.StateDeferred })
+	if n := recipient().Attempts; n != 1 {
+		t.Errorf("it was tried %d times", n)
+	}
+}
+
+// TestRetryNamesTheRemedyForAPause: --now lifts no pause.
+func TestRetryNamesTheRemedyForAPause(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	if err := w.pauses.begin(control.Pause{What: control.PauseDomain, Name: "box.example", By: "ann", Reason: "for the test", Since: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	w.send("ann@client.example", letter, "bob@box.example")
+	w.saysPaused("bob@box.example")
+	done, err := (operator{w.Relay}).Change(t.Context(), control.Change{Action: control.Retry, All: true, Now: true})
+	if err != nil || len(done.Obstacles) != 1 || done.Obstacles[0].Site != "" || done.Obstacles[0].Remedy != "mta resume domain box.example" {
+		t.Errorf("%+v, %v", done, err)
+	}
 }

@@ -19,6 +19,9 @@ const (
 	Bounce                           // report it as undeliverable to its sender, and settle it
 	Remove                           // settle it without a report
 	RetryScheduled                   // as RetryNow, and release what was scheduled before its time
+	UnholdToRetry                    // as Unhold, but hand nothing out yet: RetryNow or RetryScheduled follows
+
+	countScheduled // nothing: count what RetryNow leaves to its time
 )
 
 // String gives the operator's word.
@@ -26,7 +29,7 @@ func (a Action) String() string {
 	switch a {
 	case Hold:
 		return "hold"
-	case Unhold:
+	case Unhold, UnholdToRetry:
 		return "release"
 	case RetryNow, RetryScheduled:
 		return "retry"
@@ -50,12 +53,21 @@ type Selector struct {
 // would make, a difference. What it did is durable when it returns without error. ErrUnknown
 // says that a message asked for by id is not in the queue; the others are changed all the same.
 func (q *Queue) Change(sel Selector, a Action, dryRun bool) (n int, err error) {
-	if a < Hold || a > RetryScheduled {
+	if a < Hold || a > UnholdToRetry {
 		return 0, fmt.Errorf("queue: action %d is none", a)
 	}
 	if len(sel.IDs) == 0 && !sel.All && sel.Filter.isZero() {
 		return 0, errors.New("queue: nothing is selected: give ids or a filter, or ask for all")
 	}
+	return q.change(sel, a, dryRun)
+}
+
+// Scheduled counts the selected recipients that RetryNow leaves to the time that their sender asked for.
+func (q *Queue) Scheduled(sel Selector) (n int, err error) {
+	return q.change(sel, countScheduled, true)
+}
+
+func (q *Queue) change(sel Selector, a Action, dryRun bool) (n int, err error) {
 	c := changer{q: q, a: a, dryRun: dryRun}
 	if len(sel.IDs) > 0 {
 		err = c.byID(sel)
@@ -178,7 +190,7 @@ func (c *changer) message(t *target) {
 	if len(removed) > 0 && q.cfg.OnRemoved != nil {
 		c.removed = append(c.removed, t.item.only(removed))
 	}
-	if len(changed) > 0 && !c.dryRun && c.a != RetryNow && c.a != RetryScheduled && c.a != Unhold {
+	if len(changed) > 0 && !c.dryRun && c.a != RetryNow && c.a != RetryScheduled && c.a != Unhold && c.a != UnholdToRetry {
 		q.cool(t.id)
 	}
 }
@@ -195,25 +207,30 @@ func (c *changer) matters(e *schedule.Entry) bool {
 	switch c.a {
 	case Hold:
 		return s != schedule.Held && s != schedule.Unreadable && asked != schedule.Hold && asked != schedule.Remove
-	case Unhold:
+	case Unhold, UnholdToRetry:
 		return s == schedule.Held || asked == schedule.Hold
 	case RetryNow, RetryScheduled:
 		if c.a == RetryNow && c.q.scheduledLater(e) {
 			return false
 		}
 		return s == schedule.Deferred || s == schedule.Waiting || s == schedule.Unreadable || s == schedule.Leased && asked == schedule.Nothing
+	case countScheduled:
+		return c.q.scheduledLater(e)
 	case Bounce:
 		return s != schedule.Unreadable && asked != schedule.Bounce && asked != schedule.Bouncing && asked != schedule.Remove
 	}
 	return asked != schedule.Remove // Remove
 }
 
+// soon is when what was released is tried if no retry follows, in seconds.
+const soon = 60
+
 // do changes an entry. It returns when the entry is due if that was changed, else 0.
 func (c *changer) do(s schedule.Slot, e *schedule.Entry) (due uint32) {
 	q, now := c.q, c.q.seconds()
 	if e.State() == schedule.Leased {
 		e.SetAction(map[Action]schedule.Action{
-			Hold: schedule.Hold, Unhold: schedule.Nothing, RetryNow: schedule.Retry, RetryScheduled: schedule.Retry, Bounce: schedule.Bounce, Remove: schedule.Remove,
+			Hold: schedule.Hold, Unhold: schedule.Nothing, UnholdToRetry: schedule.Nothing, RetryNow: schedule.Retry, RetryScheduled: schedule.Retry, Bounce: schedule.Bounce, Remove: schedule.Remove,
 		}[c.a])
 		return 0
 	}
@@ -227,6 +244,15 @@ func (c *changer) do(s schedule.Slot, e *schedule.Entry) (due uint32) {
 			q.deferEntry(s, e)
 		} else {
 			q.makeDue(s, e, now)
+		}
+	case UnholdToRetry:
+		// Handed out now, it would be under way when the retry comes, and be tried twice.
+		due := max(e.Due, now+soon)
+		changed := due != e.Due
+		e.Due = due
+		q.deferEntry(s, e)
+		if changed {
+			return due
 		}
 	case RetryNow, RetryScheduled:
 		e.Due = now

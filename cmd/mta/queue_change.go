@@ -103,20 +103,24 @@ func (c *cli) inTheWay(result *control.Changed, lifted bool) {
 	if n := result.Scheduled; n > 0 {
 		fmt.Fprintf(c.err, "%s scheduled for later, and left so; to release scheduled mail, too: --scheduled\n", plural(n, "recipient"))
 	}
+	liftable := false
 	for _, o := range result.Obstacles {
-		where, until := "", ""
+		where, until, remedy := "", "", ""
 		if o.Site != "" {
 			where = " for " + o.Site
 		}
 		if !o.Until.IsZero() {
 			until = ", until " + moment(o.Until, c.now())
 		}
-		fmt.Fprintf(c.err, "in the way of %s%s: %s%s\n", plural(o.Recipients, "recipient"), clean(where), clean(o.Why), until)
+		if liftable = liftable || o.Remedy == ""; o.Remedy != "" {
+			remedy = "; to end that: " + clean(o.Remedy)
+		}
+		fmt.Fprintf(c.err, "in the way of %s%s: %s%s\n", plural(o.Recipients, "recipient"), clean(where), clean(o.Why), until+remedy)
 	}
 	switch {
 	case result.Lifted > 0:
 		fmt.Fprintf(c.err, "lifted: %s\n", plural(result.Lifted, "obstacle"))
-	case len(result.Obstacles) > 0 && !lifted:
+	case liftable && !lifted:
 		fmt.Fprintln(c.err, "to lift that: --now")
 	}
 }

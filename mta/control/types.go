@@ -193,7 +193,8 @@ type Obstacle struct {
 	Site       string    `json:"site,omitempty"` // "": whatever the site
 	Recipients int       `json:"recipients"`
 	Why        string    `json:"why"`
-	Until      time.Time `json:"until,omitzero"` // zero: until something happens
+	Until      time.Time `json:"until,omitzero"`   // zero: until something happens
+	Remedy     string    `json:"remedy,omitempty"` // the command that ends it; "": a retry with Now
 }
 
 // SummaryBy is what a summary has a row for.
