@@ -40,9 +40,13 @@ func foreign(listener string) string {
 // neverRetried finds where mail is given up before it is tried a second time.
 func neverRetried(cfg *config.Config) (out []string) {
 	look := func(title, origin string, t *config.Traffic) {
-		if t.RetryInterval.First > t.MaxAge {
+		first := t.RetryInterval.First
+		if list := t.RetryInterval.List; len(list) > 0 {
+			first = list[0]
+		}
+		if first > t.MaxAge {
 			out = append(out, fmt.Sprintf("%s: max_age (%v) is shorter than retry_interval (%v): mail is given up after one attempt",
-				place(title, origin), t.MaxAge.Round(time.Second), t.RetryInterval.First.Round(time.Second)))
+				place(title, origin), t.MaxAge.Round(time.Second), first.Round(time.Second)))
 		}
 	}
 	look("defaults", cfg.Defaults.Origin("max_age"), &cfg.Defaults.Traffic)

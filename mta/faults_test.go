@@ -33,12 +33,16 @@ func TestMailThatIsNeverRetried(t *testing.T) {
 			retry_interval = "1m"
 		}
 		domain "slow.example" { retry_interval = "3h" }
+		domain "listed.example" {
+			max_age        = "5m"
+			retry_interval = ["10m", "20m"]
+		}
 	`), "test.conf", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := neverRetried(cfg)
-	if len(got) != 1 || !strings.Contains(got[0], "codes.example") {
+	if len(got) != 2 || !strings.Contains(got[0], "codes.example") || !strings.Contains(got[1], "listed.example") {
 		t.Errorf("%q", got)
 	}
 }
