@@ -29,9 +29,12 @@ func newPause(c *cli) *cobra.Command {
 		Example: `  mta pause tenant acme --reason "their list is stolen"
   mta pause domain example.com --for 2h
   mta pause everything`,
-		Args:      pausable(true),
-		ValidArgs: pauseWords(),
+		Args:              pausable(true),
+		ValidArgsFunction: c.completePausable(nil),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 && (b.For > 0 || b.Reason != "") {
+				return hinted{usagef("say what to pause"), "to send nothing at all: mta pause everything"}
+			}
 			client, err := c.client()
 			if err != nil {
 				return err
@@ -64,11 +67,11 @@ func newPause(c *cli) *cobra.Command {
 func newResume(c *cli) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:       "resume everything | tenant NAME | pool NAME | source NAME | domain NAME",
-		Short:     "end a pause",
-		Long:      "End a pause: its mail is taken up at once, as the limits of sites and sources allow.\nOther pauses stay as they are.",
-		Args:      pausable(false),
-		ValidArgs: pauseWords(),
+		Use:               "resume everything | tenant NAME | pool NAME | source NAME | domain NAME",
+		Short:             "end a pause",
+		Long:              "End a pause: its mail is taken up at once, as the limits of sites and sources allow.\nOther pauses stay as they are.",
+		Args:              pausable(false),
+		ValidArgsFunction: c.completePausable(pausedNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := c.client()
 			if err != nil {
@@ -146,6 +149,38 @@ func pauseWords() []string {
 		words = append(words, string(w))
 	}
 	return words
+}
+
+// completePausable completes what can be paused and then its name: those that others give for a kind, or
+// else those of the configuration.
+func (c *cli) completePausable(others func(control.PauseWhat) namer) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			return pauseWords(), cobra.ShellCompDirectiveNoFileComp
+		}
+		what := control.PauseWhat(args[0])
+		names := map[control.PauseWhat]namer{control.PauseTenant: c.tenantNames, control.PausePool: c.poolNames, control.PauseSource: c.sourceNames}[what]
+		if others != nil {
+			names = others(what)
+		}
+		if names == nil || len(args) > 1 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return c.complete(names)(cmd, args, prefix)
+	}
+}
+
+// pausedNames asks for what is paused of a kind.
+func pausedNames(what control.PauseWhat) namer {
+	return func(ctx context.Context, client *control.Client, _ string) (names []string, err error) {
+		l, err := client.Pauses(ctx)
+		for _, p := range l.Pauses {
+			if p.What == what {
+				names = append(names, p.Name)
+			}
+		}
+		return names, err
+	}
 }
 
 // pausable wants what can be paused and, of all but everything, its name.
