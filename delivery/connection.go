@@ -394,6 +394,7 @@ func (s *Scheduler) assign(l *lane, g *group, c *connection, now time.Time) {
 	p := l.waiting.take(g)
 	p.conn, p.handed, p.ahead = c, now, c.rec.Backlog
 	s.carried += len(p.tx.Recipients)
+	l.carried += len(p.tx.Recipients)
 	if c.rec.Backlog == 0 {
 		c.rec.Since, c.last = now, now
 	}
@@ -420,6 +421,7 @@ func (s *Scheduler) assign(l *lane, g *group, c *connection, now time.Time) {
 func (s *Scheduler) unassign(p *part, now time.Time) {
 	c := p.conn
 	s.carried -= len(p.tx.Recipients)
+	p.work.lane.carried -= len(p.tx.Recipients)
 	c.rec.Backlog--
 	if c.rec.Backlog == 0 {
 		c.rec.Since = now

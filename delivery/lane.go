@@ -29,6 +29,7 @@ type lane struct {
 	opening int           // connections that were begun for its sake
 	dialing []*connection // of those, the ones without a TCP connection
 	running int           // parts on connections
+	carried int           // recipients of those parts
 
 	budgets struct{ site, path, source, provider *budget }
 	limits  Limits // of no tenant in particular
@@ -54,8 +55,9 @@ type pool struct {
 
 // waitReason is why mail waits, as 'mta explain' says it.
 type waitReason struct {
-	What  string
-	Until time.Time // zero: until something happens
+	What   string
+	Until  time.Time // zero: until something happens
+	Tenant string    // whose rate it is: other tenants' mail goes past; "": it holds for all
 }
 
 // verdict is what decide says about the message whose turn it is.
@@ -230,7 +232,7 @@ func (l *lane) blocked(now time.Time) (verdict, bool) {
 	}
 	slow, next := l.slow(now)
 	if allowed := l.slowStart(); l.budgets.site.live-slow >= allowed {
-		return verdict{full: l.budgets.site, why: waitReason{What: fmt.Sprintf("slow start: %d connections so far", allowed), Until: next}}, true
+		return verdict{full: l.budgets.site, why: waitReason{What: "slow start: " + connections(allowed) + " so far", Until: next}}, true
 	}
 	if s.total.full(s.cfg.MaxConnections) {
 		return verdict{full: s.total, why: waitReason{What: "the relay has as many connections as it may have"}}, true
@@ -239,6 +241,13 @@ func (l *lane) blocked(now time.Time) (verdict, bool) {
 		return verdict{full: s.onTheirWay, why: waitReason{What: "three quarters of the relay's connections wait for hosts to be ready for mail"}}, true
 	}
 	return verdict{}, false
+}
+
+func connections(n int) string {
+	if n == 1 {
+		return "1 connection"
+	}
+	return fmt.Sprintf("%d connections", n)
 }
 
 // free is the workers that a message of this lane could get: what the limits leave, and what is
@@ -288,12 +297,12 @@ func (l *lane) tenantGate(t *tenant, now time.Time) waitReason {
 	}
 	if rate := t.limits.Tenant.MessageRate; !rate.Unlimited() {
 		if at := l.s.tenantBudget(t.name).messages.Next(now, rate, 1); at.After(now) {
-			return waitReason{What: fmt.Sprintf("max_message_rate %v of tenant %s", rate, t.name), Until: at}
+			return waitReason{What: fmt.Sprintf("max_message_rate %v of tenant %s", rate, t.name), Until: at, Tenant: t.name}
 		}
 	}
 	if rate := t.limits.TenantPath.MessageRate; !rate.Unlimited() {
 		if at := t.rate.Next(now, rate, 1); at.After(now) {
-			return waitReason{What: fmt.Sprintf("max_message_rate_per_source %v of tenant %s", rate, t.name), Until: at}
+			return waitReason{What: fmt.Sprintf("max_message_rate_per_source %v of tenant %s", rate, t.name), Until: at, Tenant: t.name}
 		}
 	}
 	return waitReason{}

@@ -76,11 +76,14 @@ type LaneInfo struct {
 	Site, Source string
 	Waiting      int // parts that no connection has
 	Running      int // parts on connections
+	Carried      int // recipients of those
 	Opening      int // connections on their way
 	// Why is what the first of those that wait waits for, or why nothing is taken that could wait; ""
-	// when neither is so. Until is when that changes, where it is known.
+	// when neither is so. Until is when that changes, where it is known. Tenant is the one whose rate it is,
+	// and only that one's mail waits; "" when it holds for all.
 	Why       string
 	Until     time.Time
+	Tenant    string
 	Oldest    time.Time // when the oldest that waits was submitted
 	Limits    Limits
 	SlowStart int       // connections that the site has earned
@@ -98,11 +101,11 @@ func (s *Scheduler) lanesOf(site string, now time.Time) []LaneInfo {
 }
 
 func (l *lane) info(now time.Time) LaneInfo {
-	i := LaneInfo{Site: l.laneKey.site, Source: l.laneKey.source, Waiting: l.waiting.n, Running: l.running, Opening: l.opening,
+	i := LaneInfo{Site: l.laneKey.site, Source: l.laneKey.source, Waiting: l.waiting.n, Running: l.running, Carried: l.carried, Opening: l.opening,
 		Limits: l.limits, SlowStart: l.slowStart()}
 	if l.waiting.n > 0 {
 		why := l.reason(now)
-		i.Why, i.Until, i.Oldest = why.What, why.Until, l.waiting.oldest.work.since
+		i.Why, i.Until, i.Tenant, i.Oldest = why.What, why.Until, why.Tenant, l.waiting.oldest.work.since
 	}
 	if l.waiting.n == 0 && l.prospects(now) != laneWorks {
 		r, _, until := l.outOfService(now)

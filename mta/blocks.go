@@ -71,6 +71,9 @@ func (b blocks) sourceState(s *config.Source) (state, reason string) {
 	if b.r.sources.isMissing(s.Name) {
 		return control.SourceMissing, "this machine does not have its address"
 	}
+	if why := b.r.pauses.first(pauseKey(control.PauseEverything, ""), pauseKey(control.PauseSource, s.Name)); why != "" {
+		return control.SourcePaused, why
+	}
 	w, warming := b.r.warm.ofSource(s.Name)
 	switch {
 	case !warming || w.State == "warm":
@@ -119,6 +122,7 @@ func (b blocks) Pools(_ context.Context, f control.BlockFilter, after string, li
 	for _, p := range cfg.Pools {
 		c := b.r.tally.get(tallyPool, p.Name)
 		pool := control.Pool{Name: p.Name, Shared: append([]string{}, p.Shared...), Dedicated: dedicatedOf(p), Tenants: tenants[p.Name], Tally: c.shown()}
+		pool.Paused = b.r.pauses.first(pauseKey(control.PauseEverything, ""), pauseKey(control.PausePool, p.Name))
 		for _, s := range slices.Concat(pool.Shared, pool.Dedicated) {
 			x := use.Sources[s]
 			pool.Load.Connections += x.Connections
@@ -143,6 +147,7 @@ func (b blocks) Tenants(_ context.Context, f control.BlockFilter, queued map[str
 	for _, t := range append([]*config.Tenant{{}}, cfg.Tenants...) {
 		c := b.r.tally.get(tallyTenant, t.Name)
 		tenant := control.Tenant{Name: t.Name, Pool: cfg.PoolOf(t.Name).Name, Tally: c.shown()}
+		tenant.Paused = b.r.pauses.first(pauseKey(control.PauseEverything, ""), pauseKey(control.PauseTenant, t.Name), pauseKey(control.PausePool, tenant.Pool))
 		if t.Name != "" { // other mail has its listener's
 			tenant.Tier = &t.Tier
 		}

@@ -111,8 +111,7 @@ func actionsOf(all []destdb.Action, now time.Time) []control.SiteAction {
 func (s *site) addLanes(lanes []delivery.LaneInfo) {
 	var oldest time.Time
 	for _, l := range lanes {
-		s.Waiting += l.Waiting
-		s.Running += l.Running
+		s.Running += l.Carried
 		if l.Waiting > 0 && (oldest.IsZero() || l.Oldest.Before(oldest)) {
 			oldest, s.Why, s.Until = l.Oldest, l.Why, l.Until
 		} else if s.Why == "" { // nothing is taken that could wait there
@@ -124,17 +123,18 @@ func (s *site) addLanes(lanes []delivery.LaneInfo) {
 func (s *site) addQueued(k *queue.KeySummary) {
 	if k != nil {
 		s.Parked, s.Deferred = k.States[queue.StateWaiting], k.States[queue.StateDeferred]
+		s.Waiting = max(k.States[queue.StateActive]-s.Running, 0)
 		s.Queued = k.Total
 	}
 }
 
 // addReason says why mail waits where delivery has none of it.
 func (s *site) addReason(r *Relay) {
-	if s.Why == "" && s.Parked > 0 {
+	if s.Why == "" && s.Parked+s.Waiting > 0 {
 		if _, _, held := heldFor(s.Name); held || isPauseKey(s.Name) {
 			p := r.lookOut().parked(&queue.ItemRecipient{Key: s.Name})
 			s.Why, s.Until = p.why, p.next
-		} else if r.queue.Parked(routeLine(s.Name)) > 0 {
+		} else if r.queue.Parked(routeLine(s.Name)) > 0 || r.router.LookingUp(s.Name) {
 			s.Why = r.lookupOf(s.Name)
 		}
 	}

@@ -1,6 +1,7 @@
 package mta
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -63,6 +64,7 @@ func (d destinations) explainDomain(ctx context.Context, domain, tenant string, 
 	c.count(queued, domain)
 	if res.Route == nil {
 		c.Trouble = replyOf(*res.Trouble)
+		c.countPaused(queued, d.r)
 		c.judge()
 		d.overrule(&c.Destination, tenant)
 		return c.Destination
@@ -80,6 +82,7 @@ func (d destinations) explainDomain(ctx context.Context, domain, tenant string, 
 		}
 	}
 	c.countHeld(queued, d.r.warm)
+	c.countPaused(queued, d.r)
 	c.addTrafficLimits()
 	c.judge()
 	d.overrule(&c.Destination, tenant)
@@ -148,6 +151,15 @@ func (c *domainCase) countHeld(queued map[string]*queue.KeySummary, warm *warmin
 	}
 }
 
+// countPaused adds what waits for the end of the pause that is in the way of the tenant's mail.
+func (c *domainCase) countPaused(queued map[string]*queue.KeySummary, r *Relay) {
+	pol := r.policy.Load()
+	key := cmp.Or(r.pauses.of(pol, c.tenant, c.Domain), r.pauses.sourceOf(pol, c.tenant))
+	if k := queued[key]; key != "" && k != nil {
+		c.Queued.Paused, c.Queued.PausedBy = k.States[queue.StateWaiting], strings.TrimPrefix(key, pausedPrefix)
+	}
+}
+
 // addHosts gives the route's hosts with what is known of them.
 func (c *domainCase) addHosts(d destinations) {
 	for i, tier := range c.route.Tiers {
@@ -179,7 +191,7 @@ func (c *domainCase) addSite(d destinations) {
 	}
 	for _, l := range known.Lanes {
 		c.Lanes = append(c.Lanes, control.Lane{
-			Source: l.Source, Waiting: l.Waiting, Running: l.Running, Opening: l.Opening, Why: l.Why, Until: l.Until, Oldest: l.Oldest,
+			Source: l.Source, Waiting: l.Waiting, Running: l.Running, Opening: l.Opening, Why: l.Why, Until: l.Until, Tenant: l.Tenant, Oldest: l.Oldest,
 		})
 		if l.Draining != nil {
 			c.addDrain(&l, c.Queued.Parked/drains)
@@ -358,11 +370,16 @@ func (c *domainCase) afterWarmup(able []sourceCase) (time.Time, string) {
 func (c *domainCase) waits() *control.Lane {
 	var first *control.Lane
 	for i := range c.Lanes {
-		if l := &c.Lanes[i]; l.Waiting > 0 && l.Why != "" && (first == nil || l.Oldest.Before(first.Oldest)) {
+		if l := &c.Lanes[i]; l.Waiting > 0 && l.Why != "" && c.concerns(l) && (first == nil || l.Oldest.Before(first.Oldest)) {
 			first = l
 		}
 	}
 	return first
+}
+
+// concerns reports whether what keeps mail in a lane keeps the tenant's, too.
+func (c *domainCase) concerns(l *control.Lane) bool {
+	return (l.Tenant == "" || l.Tenant == c.tenant) && slices.ContainsFunc(c.sources, func(s sourceCase) bool { return s.Name == l.Source })
 }
 
 // able are the sources from which mail can leave now.

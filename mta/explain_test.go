@@ -336,3 +336,41 @@ func TestWhatKeepsParkedMail(t *testing.T) {
 		}
 	}
 }
+
+// TestExplainKeepsToTheTenantsMail: what keeps another tenant's mail, or mail from sources that this one
+// never takes, is not what is said of this one's.
+func TestExplainKeepsToTheTenantsMail(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `
+		defaults { smtp_port = PORT }
+		source "shared" { ehlo = "shared.example" }
+		source "own" { ehlo = "own.example" }
+		pool "default" { shared = ["shared"] }
+		pool "own" { shared = ["own"] }
+		tenant "slow" { max_message_rate = "1/h" }
+		tenant "fast" {}
+		tenant "apart" { pool = "own" }`)
+	w.cfg.Listeners[0].Tenant = "slow"
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	for range 2 {
+		w.send("ann@client.example", letter, "bob@box.example")
+	}
+	w.until("one waits for the tenant's rate", func() bool {
+		info, _ := w.delivery.Site("mx.box.example")
+		return len(info.Lanes) == 1 && info.Lanes[0].Waiting == 1 && info.Lanes[0].Why != ""
+	})
+	for tenant, want := range map[string]string{
+		"slow": "mail from source shared waits: max_message_rate 1/h of tenant slow", "fast": "mail is sent as it comes", "apart": "mail is sent as it comes",
+	} {
+		e, err := destinations{w.Relay}.Explain(t.Context(), control.ExplainQuery{Domain: "box.example", Tenant: tenant})
+		if err != nil || e.Destinations[0].Verdict != want {
+			t.Errorf("tenant %s: %q, want %q, %v", tenant, e.Destinations[0].Verdict, want, err)
+		}
+	}
+	sites, err := destinations{w.Relay}.Sites(t.Context(), control.SiteFilter{Names: []string{"mx.box.example"}}, "", 10)
+	if err != nil || len(sites.Sites) != 1 || sites.Sites[0].Waiting != 1 || sites.Sites[0].Queued != 1 {
+		t.Errorf("sites %+v, %v", sites, err)
+	}
+}

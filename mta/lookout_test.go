@@ -197,14 +197,14 @@ func TestMailWithinDelivery(t *testing.T) {
 	host := route.Host{Name: "mx.a.example"}
 	k := &lookout{r: w.Relay, where: map[envelope.ID]delivery.Whereabouts{1: {
 		Waiting: []delivery.WaitingPart{
-			{Site: "a", Recipients: []int{0}, Why: "slow start: 1 connections so far", Until: until},
+			{Site: "a", Recipients: []int{0}, Why: "slow start: 1 connection so far", Until: until},
 			{Site: "a", Recipients: []int{1}, Why: "drain after an outage: 1/s", Until: until},
 			{Site: "a", Recipients: []int{2}},
 		},
 		Carriers: []delivery.Carrier{{Host: host, Parts: 1}, {Host: host, Opening: true}},
 	}}}
 	for index, want := range []position{
-		{control.StateWaiting, "waits for a connection to a: slow start: 1 connections so far", until},
+		{control.StateWaiting, "waits for a connection to a: slow start: 1 connection so far", until},
 		{control.StateWaiting, "waits for a connection to a: drain after an outage: 1/s", until},
 		{control.StateWaiting, "waits for a connection to a", time.Time{}},
 		{control.StateActive, "in transit to " + host.String(), time.Time{}},

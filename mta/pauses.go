@@ -182,6 +182,16 @@ func (p *pauses) why(key string) (why string, until time.Time, ok bool) {
 	return inWords(&x), x.Until, true
 }
 
+// first says why the first of some keys is paused, "" when none is.
+func (p *pauses) first(keys ...string) string {
+	for _, key := range keys {
+		if x, on := p.get(key); on {
+			return inWords(&x)
+		}
+	}
+	return ""
+}
+
 // inWords says what is paused, by whom and why.
 func inWords(x *control.Pause) string {
 	what := string(x.What)

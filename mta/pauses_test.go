@@ -59,6 +59,10 @@ func TestPauses(t *testing.T) {
 			if err != nil || !strings.Contains(e.Destinations[0].Verdict, "paused by ann: for the test") {
 				t.Errorf("explained as %q, %v", e.Destinations[0].Verdict, err)
 			}
+			if q := e.Destinations[0].Queued; q.Paused != 1 || q.PausedBy != strings.TrimSpace(string(test.what)+" "+test.name) {
+				t.Errorf("explained as %+v", q)
+			}
+			w.listsPaused(test.what)
 			if p := w.Status().Paused; len(p) != 1 || p[0].What != test.what {
 				t.Errorf("status %+v", p)
 			}
@@ -73,6 +77,31 @@ func TestPauses(t *testing.T) {
 			}
 			w.arrived(delivered + 1)
 		})
+	}
+}
+
+// listsPaused checks that sources, pools and tenants say what is paused.
+func (w *world) listsPaused(what control.PauseWhat) {
+	w.t.Helper()
+	ctx, b := w.t.Context(), blocks{w.Relay}
+	sources, _ := b.Sources(ctx, control.BlockFilter{}, "", 10)
+	pools, _ := b.Pools(ctx, control.BlockFilter{Names: []string{"default"}}, "", 10)
+	tenants, _ := b.Tenants(ctx, control.BlockFilter{Names: []string{"acme"}}, nil, "", 10)
+	const reason = "paused by ann: for the test"
+	for _, x := range []struct {
+		name, why string
+		want      bool
+	}{
+		{"source", sources.Sources[0].Reason, what == control.PauseSource || what == control.PauseEverything},
+		{"pool", pools.Pools[0].Paused, what == control.PausePool || what == control.PauseEverything},
+		{"tenant", tenants.Tenants[0].Paused, what == control.PauseTenant || what == control.PausePool || what == control.PauseEverything},
+	} {
+		if strings.HasSuffix(x.why, reason) != x.want {
+			w.t.Errorf("pause of %s: the %s says %q", what, x.name, x.why)
+		}
+	}
+	if state := sources.Sources[0].State; (state == control.SourcePaused) != (what == control.PauseSource || what == control.PauseEverything) {
+		w.t.Errorf("pause of %s: the source is %s", what, state)
 	}
 }
 

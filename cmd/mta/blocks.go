@@ -97,7 +97,7 @@ func newSources(c *cli) *cobra.Command {
 		short: "look at the sources of the configuration",
 		long: `List the sources: the connections from each, the transactions that wait for one and
 those on connections. A source is sending; or warming, with the plan's stage; or paused,
-when its warm-up is; or missing, when this machine does not have its address.
+by an operator or its warm-up; or missing, when this machine does not have its address.
 ` + sinceStart,
 		flags: func(cmd *cobra.Command, f *control.BlockFilter) {
 			cmd.Flags().StringVar(&f.Pool, "pool", "", "sources of this `pool`")
@@ -167,11 +167,11 @@ func (c *cli) showPools(ctx context.Context, client *control.Client, f control.B
 		return writeJSON(c.out, control.PoolList{Pools: all, Next: next})
 	}
 	t := &table{columns: append([]column{
-		{title: "POOL", shrink: true}, {title: "SHARED", right: true}, {title: "DEDICATED", right: true}, {title: "TENANTS", right: true},
+		{title: "POOL", shrink: true}, {title: "SHARED", right: true, spare: true}, {title: "DEDICATED", right: true, spare: true}, {title: "TENANTS", right: true, spare: true},
 		{title: "CONNS", right: true}, {title: "WAITING", right: true, spare: true}, {title: "RUNNING", right: true, spare: true}, {title: "ACCEPTED", right: true},
 	}, tallyColumns...), noteTitle: "REASON"}
 	for _, x := range all {
-		t.add(c.lastError(&x.Tally), append([]string{x.Name, fmt.Sprint(len(x.Shared)), fmt.Sprint(len(x.Dedicated)), fmt.Sprint(x.Tenants),
+		t.add(notes(x.Paused, c.lastError(&x.Tally)), append([]string{x.Name, fmt.Sprint(len(x.Shared)), fmt.Sprint(len(x.Dedicated)), fmt.Sprint(x.Tenants),
 			fmt.Sprint(x.Load.Connections), fmt.Sprint(x.Load.Waiting), fmt.Sprint(x.Load.Running), fmt.Sprint(x.Tally.Accepted)}, tallyCells(&x.Tally)...)...)
 	}
 	return c.showPage(t, len(all), "pool", next)
@@ -212,7 +212,7 @@ func (c *cli) showTenants(ctx context.Context, client *control.Client, f control
 		{title: "TENANT", shrink: true}, {title: "POOL"}, {title: "TIER", right: true}, {title: "QUEUED", right: true}, {title: "ACCEPTED", right: true},
 	}, tallyColumns...), noteTitle: "REASON"}
 	for _, x := range all {
-		t.add(c.lastError(&x.Tally), append([]string{orDash(x.Name), x.Pool, numberOrDash(x.Tier), numberOrDash(x.Queued), fmt.Sprint(x.Tally.Accepted)}, tallyCells(&x.Tally)...)...)
+		t.add(notes(x.Paused, c.lastError(&x.Tally)), append([]string{orDash(x.Name), x.Pool, numberOrDash(x.Tier), numberOrDash(x.Queued), fmt.Sprint(x.Tally.Accepted)}, tallyCells(&x.Tally)...)...)
 	}
 	return c.showPage(t, len(all), "tenant", next)
 }

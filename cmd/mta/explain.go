@@ -196,6 +196,9 @@ func (c *cli) queued(b *strings.Builder, d *control.Destination) {
 			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
 		}
 	}
+	if q.Paused > 0 && q.PausedBy == "domain "+d.Domain {
+		parts = append(parts, fmt.Sprintf("%d waiting for the end of the pause", q.Paused))
+	}
 	if len(parts) == 0 {
 		parts = append(parts, "no recipient")
 	}
@@ -205,6 +208,9 @@ func (c *cli) queued(b *strings.Builder, d *control.Destination) {
 	}
 	if q.Warmup > 0 {
 		fact(b, "", "(and %d held for warm-ups, of all domains of the provider)", q.Warmup)
+	}
+	if q.Paused > 0 && q.PausedBy != "domain "+d.Domain {
+		fact(b, "", "(and %d waiting for the end of the pause of %s, of all destinations)", q.Paused, clean(q.PausedBy))
 	}
 	warming(b, d.Sources)
 	c.lanes(b, d.Lanes)

@@ -74,7 +74,7 @@ type Source struct {
 const (
 	SourceSending = "sending" // it takes whatever its limits allow
 	SourceWarming = "warming" // a plan bounds what it takes
-	SourcePaused  = "paused"  // its warm-up is stopped
+	SourcePaused  = "paused"  // by an operator, or its warm-up is stopped
 	SourceMissing = "missing" // this machine does not have the address
 )
 
@@ -88,6 +88,7 @@ type Pool struct {
 	Shared    []string `json:"shared"`
 	Dedicated []string `json:"dedicated"`
 	Tenants   int      `json:"tenants"`
+	Paused    string   `json:"paused,omitempty"` // by whom and why; "": it is not
 	Load      Load     `json:"load"`
 	Tally     Tally    `json:"tally"`
 }
@@ -98,6 +99,7 @@ type Tenant struct {
 	Pool   string `json:"pool"`
 	Tier   *int   `json:"tier,omitempty"`   // of the tenant; other mail has its listener's
 	Queued *int   `json:"queued,omitempty"` // recipients in the queue, where that was asked for
+	Paused string `json:"paused,omitempty"` // the tenant, its pool or everything: by whom and why; "": none is
 	Tally  Tally  `json:"tally"`
 }
 

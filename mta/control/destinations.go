@@ -80,9 +80,8 @@ type Site struct {
 	Provider    string `json:"provider,omitempty"`
 	Connections int    `json:"connections"`
 	SlowStart   int    `json:"slow_start"` // connections that it has earned by taking mail
-	// Waiting and Running count transactions within delivery: those that no connection has, and
-	// those on connections. Parked counts recipients for whom delivery has no room, Deferred
-	// those that were tried and wait for their time.
+	// Recipients: Running are on connections, Waiting wait for one within delivery, or for the look-up
+	// of their route; for Parked delivery has no room; Deferred were tried and wait for their time.
 	Waiting  int `json:"waiting"`
 	Running  int `json:"running"`
 	Parked   int `json:"parked"`

@@ -113,8 +113,9 @@ type Lane struct {
 	Opening int       `json:"opening"` // connections on their way
 	Why     string    `json:"why,omitempty"`
 	Until   time.Time `json:"until,omitzero"`
-	Oldest  time.Time `json:"oldest,omitzero"` // since when the oldest waits
-	Drain   string    `json:"drain,omitempty"` // the rate to which it is held after an outage
+	Tenant  string    `json:"tenant,omitempty"` // whose rate Why is: other tenants' mail goes past it
+	Oldest  time.Time `json:"oldest,omitzero"`  // since when the oldest waits
+	Drain   string    `json:"drain,omitempty"`  // the rate to which it is held after an outage
 	// DrainEnds is about when what piled up in an outage will be gone.
 	DrainEnds time.Time `json:"drain_ends,omitzero"`
 }
@@ -130,6 +131,9 @@ type QueuedCounts struct {
 	Unsorted int `json:"unsorted"`
 	// Warmup are held for the warm-ups of the pool's sources, for all domains of the provider together.
 	Warmup int `json:"warmup"`
+	// Paused wait for the end of the pause that keeps the mail back, all of those that it keeps together.
+	Paused   int    `json:"paused"`
+	PausedBy string `json:"paused_by,omitempty"` // as "domain example.net"
 }
 
 // Ceiling is the most messages a second that the limits let through.
