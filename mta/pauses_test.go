@@ -3,11 +3,13 @@ package mta
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"mta/internal/sink"
+	"mta/mta/config"
 	"mta/mta/control"
 )
 
@@ -174,5 +176,31 @@ func TestPausesThatCantBeReadStopTheStart(t *testing.T) {
 	}
 	if _, err := readPauses(dir, time.Now, nil, nil); err == nil || !strings.Contains(err.Error(), "pauses.json") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A pause that ends while mail is parked for it is not missed, and the end of a source's pause takes up what
+// waits for the others of its pool: any of them will do.
+func TestTheEndOfAPauseIsNotMissed(t *testing.T) {
+	s := newStage(t)
+	var told []string
+	s.pauses = &pauses{now: s.now, resumed: func(key string) { told = append(told, key) }}
+	l := s.lease(1, 0, "a@x.example")
+	s.parkPaused(l.Message, l.Recipients, pauseKey(control.PauseEverything, ""))
+	if want := []string{"paused: everything"}; !slices.Equal(told, want) {
+		t.Errorf("taken up after parking: %q, want %q", told, want)
+	}
+	cfg, err := config.Parse([]byte(`
+		source "one" { address = "127.0.0.2" }
+		source "two" { address = "127.0.0.3" }`), "test.conf", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pol := newPolicy(cfg)
+	s.pauses.policy = func() *policy { return pol }
+	told = nil
+	s.pauses.takeUp(pauseKey(control.PauseSource, "two"), &control.Pause{What: control.PauseSource, Name: "two"})
+	if !slices.Contains(told, pauseKey(control.PauseSource, "one")) {
+		t.Errorf("taken up after source two was resumed: %q", told)
 	}
 }
