@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -41,6 +42,7 @@ NAME --json' prints, or has under "plan".`
 // simulateFlags are what 'mta warmup simulate' is told.
 type simulateFlags struct {
 	plan, trace, mode, overflow, plot string
+	demand, shape                     string
 	seed                              uint64
 	interval                          int64
 	asJSON                            bool
@@ -49,10 +51,11 @@ type simulateFlags struct {
 func newWarmupSimulate(c *cli) *cobra.Command {
 	var f simulateFlags
 	cmd := &cobra.Command{
-		Use:   "simulate --plan FILE|NAME --trace FILE",
+		Use:   "simulate --plan FILE|NAME --trace FILE|--demand N/day",
 		Short: "show what a plan would do with mail",
 		Long:  warmupSimulateHelp,
 		Example: `  mta warmup simulate --plan standard --trace week.csv --interval 3600 > week.out
+  mta warmup simulate --plan standard --demand 20000/day --shape campaign --plot days.svg
   mta warmup simulate --plan plan.json --trace - --mode pid --plot pid.svg`,
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error { return c.warmupSimulate(&f) },
@@ -60,6 +63,8 @@ func newWarmupSimulate(c *cli) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&f.plan, "plan", "", "the `plan`: its name, or a file")
 	flags.StringVar(&f.trace, "trace", "", "the `file` of what happens; - is standard input")
+	flags.StringVar(&f.demand, "demand", "", "in the place of a trace: so `much` mail a day, as 20000/day, for as many days as the plan has stages and one more")
+	flags.StringVar(&f.shape, "shape", "office", "when of a day the demand comes: `SHAPE` is even, office (8 to 18 o'clock) or campaign (within ten minutes)")
 	flags.Uint64Var(&f.seed, "seed", 1, "of all chance in it")
 	flags.Int64Var(&f.interval, "interval", 10, "`seconds` that a row is for")
 	flags.StringVar(&f.mode, "mode", "", "`who` decides: ledger, pid, or to compare with what keeps no caps, bare-pid, onoff (default: the plan's pacing)")
@@ -67,13 +72,14 @@ func newWarmupSimulate(c *cli) *cobra.Command {
 	flags.StringVar(&f.plot, "plot", "", "draw it into this `file`, as SVG")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON in the place of CSV")
 	oneOf(cmd, "mode", simulate.Modes)
+	oneOf(cmd, "shape", simulate.Shapes())
 	oneOf(cmd, "overflow", []string{"shared", "hold"})
 	return cmd
 }
 
 func (c *cli) warmupSimulate(f *simulateFlags) error {
-	if f.plan == "" || f.trace == "" {
-		return usagef("say which plan and which trace: --plan, --trace")
+	if f.plan == "" || (f.trace == "") == (f.demand == "") {
+		return usagef("say which plan, and which trace or how much mail a day: --plan, and --trace or --demand")
 	}
 	plan, trace, err := c.simulateInput(f)
 	if err != nil {
@@ -111,7 +117,11 @@ func (c *cli) warmupSimulate(f *simulateFlags) error {
 	if f.plot == "" {
 		return nil
 	}
-	return drawPlot(f.plot, rows, fmt.Sprintf("%s, %s", plan.Name, filepath.Base(f.trace)))
+	mail := filepath.Base(f.trace)
+	if f.demand != "" {
+		mail = f.demand + ", " + f.shape
+	}
+	return drawPlot(f.plot, rows, plan.Name+", "+mail)
 }
 
 // simulation is the output as JSON.
@@ -143,6 +153,10 @@ func (c *cli) simulateInput(f *simulateFlags) (*warmup.Plan, []simulate.Event, e
 	default:
 		return nil, nil, &simulate.InputError{What: "options", Text: fmt.Sprintf("overflow %q is not known: use shared or hold", f.overflow)}
 	}
+	if f.demand != "" {
+		trace, err := demanded(f, len(plan.Stages)+1)
+		return plan, trace, err
+	}
 	in := c.in
 	if f.trace != "-" {
 		file, err := os.Open(f.trace)
@@ -157,6 +171,15 @@ func (c *cli) simulateInput(f *simulateFlags) (*warmup.Plan, []simulate.Event, e
 		err = &simulate.InputError{What: "trace", Text: plainly(err)}
 	}
 	return plan, trace, err
+}
+
+// demanded makes the trace of --demand and --shape.
+func demanded(f *simulateFlags, days int) ([]simulate.Event, error) {
+	n, err := strconv.ParseInt(strings.TrimSuffix(f.demand, "/day"), 10, 64)
+	if err != nil {
+		return nil, &simulate.InputError{What: "options", Text: fmt.Sprintf("demand %q: write it as 20000/day", f.demand)}
+	}
+	return simulate.Demand(n, f.shape, days)
 }
 
 // plainly takes the name of the system call out of what package os says.

@@ -41,10 +41,14 @@ type binned struct{ desired, sent, diverted, held []float64 }
 
 // binRows sums rows over equal times and makes them rates an hour.
 func binRows(rows []Row) (b binned, width, end int64) {
+	interval := int64(0) // that all begin at multiples of
 	for i := range rows {
 		end = max(end, rows[i].T+1)
+		interval = divisor(interval, rows[i].T)
 	}
+	interval = max(1, interval)
 	width = max(60, (end+plotBins-1)/plotBins)
+	width = (width + interval - 1) / interval * interval // of whole intervals, lest one have more than another
 	n := int(end/width) + 1
 	b = binned{make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)}
 	perHour := 3600 / float64(width)
@@ -70,6 +74,14 @@ func binRows(rows []Row) (b binned, width, end int64) {
 		}
 	}
 	return b, width, end
+}
+
+// divisor is the greatest that a and b have in common.
+func divisor(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
 }
 
 func panel(w io.Writer, top int, end int64, unit string, lines []series) {
