@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,12 +38,11 @@ func TestCompactionUnderDeferrals(t *testing.T) {
 				}
 			}
 		}()
-		attempt := 0
+		var attempt atomic.Int64
 		disk.Decide = func(op faulty.Op, name string) *faulty.Fault {
 			if op == faulty.Sync && isSegment(name) {
-				attempt++
 				last := greylisted
-				last.Text = fmt.Sprint("attempt ", attempt)
+				last.Text = fmt.Sprint("attempt ", attempt.Add(1))
 				q.Defer(kept.ID, []int{0}, time.Now().Add(-time.Second), Attempt{Reply: last}, "site")
 			}
 			return nil
@@ -84,10 +84,10 @@ func TestDeferralIsDurableBeforeItsPredecessorGoes(t *testing.T) {
 		}
 		holder := segmentOf(q, func(e *schedule.Entry) schedule.Loc { return e.Note() }, kept.ID)
 		others = append(others, fillSegment(t, q)...)
-		deleted := false
+		var deleted atomic.Bool
 		hook.Decide = func(op faulty.Op, name string) *faulty.Fault {
 			if op == faulty.SyncDir && name == "/q" {
-				deleted = true
+				deleted.Store(true)
 				disk.CutAt(disk.Ops() + 2) // after this one, which makes it durable that the segment is gone
 			}
 			return nil
@@ -99,7 +99,7 @@ func TestDeferralIsDurableBeforeItsPredecessorGoes(t *testing.T) {
 			}
 		}
 		time.Sleep(10 * time.Second)
-		if !deleted {
+		if !deleted.Load() {
 			t.Fatal("the segment with the first deferral was not deleted")
 		}
 		q.Close()
