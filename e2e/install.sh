@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the mail servers and clients that the tests in this folder run the relay against:
-# Postfix, swaks, msmtp, NSD and Unbound as Debian's packages, Exim and OpenSMTPD, which can't be installed
+# Postfix, swaks, msmtp, NSD, Unbound and dkimpy as Debian's packages, Exim and OpenSMTPD, which can't be installed
 # beside Postfix, unpacked into a cache. Nothing of it is started or left running.
 #
 # What is there already is left alone; a second run does nothing. Where it may not install (no
@@ -17,6 +17,7 @@ have() { [ -n "$(PATH=$PATH:/usr/sbin:/sbin command -v "$1")" ]; }
 # missing names what is not there, one on a line.
 missing() {
 	have python3 || echo python3
+	verifier || echo python3-dkim python3-nacl
 	have swaks || echo swaks
 	have msmtp || echo msmtp
 	have nsd || echo nsd
@@ -26,6 +27,9 @@ missing() {
 	[ -x "$cache/exim/usr/sbin/exim4" ] && user Debian-exim || echo exim4
 	[ -x "$cache/opensmtpd/usr/sbin/smtpd" ] && user opensmtpd && user opensmtpq || echo opensmtpd
 }
+
+# verifier says whether dkimpy is there, which verifies what the relay has signed.
+verifier() { /usr/bin/python3 -c 'import dkim, nacl, dns.resolver' 2>/dev/null; }
 
 user() { getent passwd "$1" >/dev/null; }
 

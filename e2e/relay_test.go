@@ -15,9 +15,10 @@ import (
 
 // relay is the binary at work on a data directory that outlives it.
 type relay struct {
-	addr   string // where it takes mail
-	dir    string
-	config string // its file
+	addr       string // where it takes mail
+	dir        string
+	config     string // its file
+	nameServer string // that it asks
 	*process
 }
 
@@ -27,7 +28,7 @@ func newRelay(t *testing.T, dns, port, extra string) *relay {
 	t.Helper()
 	dir := scratch(t)
 	addr := "127.0.0.1:" + commonPort(t, "127.0.0.1")
-	r := &relay{addr: addr, dir: dir, config: dir + "/mta.conf"}
+	r := &relay{addr: addr, dir: dir, config: dir + "/mta.conf", nameServer: dns}
 	writeFile(t, r.config, fmt.Sprintf(`hostname = "relay.example"
 data_dir = "%[1]s/data"
 
