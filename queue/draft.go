@@ -163,9 +163,7 @@ func (d *Draft) Commit(m *envelope.Message) error {
 	err := d.prepare(m)
 	if err == nil {
 		if d.q.w.accept(d) {
-			if err = <-d.done; err != nil && d.q.isStalled() {
-				// The record may be there after a crash, since nothing durable says that it is
-				// void; then its content must be too. Else the next start removes the file.
+			if err = <-d.done; err != nil && d.q.keepVoid(d) {
 				d.file = nil
 			}
 		} else {
@@ -182,6 +180,20 @@ func (d *Draft) Commit(m *envelope.Message) error {
 	d.giveBack()
 	d.err, d.body, d.file = errOver, nil, nil
 	return nil
+}
+
+// keepVoid keeps the content's file of a message that was not accepted while the journal can't be written:
+// the record may be there after a crash, since nothing durable says that it is void, and then its
+// content must be too. It reports false when there is no such record.
+func (q *Queue) keepVoid(d *Draft) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.stalled == nil || d.file == nil || d.offset == 0 {
+		return false
+	}
+	q.largeVoid = append(q.largeVoid, d.file.number)
+	q.count.largeOctets += d.size
+	return true
 }
 
 // prepare makes all that can be made without the writer.

@@ -200,6 +200,53 @@ func TestDiskThatIsGone(t *testing.T) {
 	})
 }
 
+// TestRefusedContentsLeaveTheDisk: while the journal can't be written, the file of a content that was
+// refused goes at once, unless its record may be there; then it goes when the journal can be written. If
+// they stayed they could be what the disk is full of.
+func TestRefusedContentsLeaveTheDisk(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		disk := &faulty.FS{FS: vfs.Memory()}
+		cfg := small(t, disk)
+		q := open(t, cfg)
+		defer shut(t, q)
+		large := func() int {
+			files, err := disk.List(q.path(largeDir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(files)
+		}
+		accept(t, q, message(1, "example.net"), "small")
+		var gone atomic.Bool
+		gone.Store(true)
+		disk.Decide = func(op faulty.Op, name string) *faulty.Fault {
+			if gone.Load() && isSegment(name) && (op == faulty.Write || op == faulty.Create || op == faulty.Sync) {
+				return &faulty.Fault{Err: errDisk}
+			}
+			return nil
+		}
+		for range 4 {
+			if err := commit(q, message(1, "example.net"), strings.Repeat("x", int(q.cfg.LargeBody)+1)); !errors.Is(err, ErrStorage) {
+				t.Fatalf("commit: %v", err)
+			}
+			if n := large(); n != 1 {
+				t.Errorf("%d files are left, want that of the record which may be there", n)
+			}
+			time.Sleep(time.Second)
+		}
+		gone.Store(false)
+		time.Sleep(time.Second)
+		accept(t, q, message(1, "example.net"), "welcome")
+		time.Sleep(time.Second)
+		if n := large(); n != 0 {
+			t.Errorf("%d files are left", n)
+		}
+		if q.count.largeOctets != 0 {
+			t.Errorf("%d octets are counted", q.count.largeOctets)
+		}
+	})
+}
+
 // TestReadThatFailsOnce: a message that the disk does not give now is handed out later, whatever
 // it is to be handed out for.
 func TestReadThatFailsOnce(t *testing.T) {

@@ -165,6 +165,7 @@ type Queue struct {
 	segs      segments
 	count     counters
 	largeDone []uint64      // files of contents that can be removed
+	largeVoid []uint64      // files of contents that can be removed once the journal can be written
 	stalled   chan struct{} // closed when the journal can be written again; nil while it can be
 	fault     error         // why it can't, or couldn't last
 }

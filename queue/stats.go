@@ -145,16 +145,12 @@ func (q *Queue) unstall() {
 	if q.stalled != nil {
 		close(q.stalled)
 		q.stalled = nil
+		q.largeDone, q.largeVoid = append(q.largeDone, q.largeVoid...), nil
+		q.nudge(q.kick.janitor)
 	}
 	q.due.Broadcast()
 	q.mu.Unlock()
 	q.told.stalled.Well()
-}
-
-func (q *Queue) isStalled() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.stalled != nil
 }
 
 func (q *Queue) lastFault() error {
