@@ -100,11 +100,12 @@ func TestPresets(t *testing.T) {
 		hourly, daily, lastHour int64
 		lastDay                 int64
 	}{
-		"standard": {14, 31, 250, 14_074, 112_590},
-		"sendgrid": {42, 20, 480, 19_601_056, 24 * 19_601_056},
-		"mailtrap": {21, 60, 300, 11_400, 57_000},
-		"ses45":    {45, 6, 50, 6_250, 50_000},
-		"linear":   {30, 125, 1000, 3_750, 30_000},
+		"standard":  {14, 31, 250, 14_074, 112_590},
+		"sendgrid":  {42, 20, 480, 19_601_056, 24 * 19_601_056},
+		"sparkpost": {29, 25, 200, 1_250_000, 10_000_000},
+		"mailtrap":  {21, 60, 300, 11_400, 57_000},
+		"ses45":     {45, 6, 50, 6_250, 50_000},
+		"linear":    {30, 125, 1000, 3_750, 30_000},
 	}
 	for _, name := range PresetNames() {
 		p, err := Preset(name)
@@ -126,6 +127,12 @@ func TestPresets(t *testing.T) {
 		if p.Stages[i].Hourly != h {
 			t.Errorf("sendgrid day %d: %d an hour, want %d", i, p.Stages[i].Hourly, h)
 		}
+	}
+	if p.Health.MinSample != 0 || p.Stages[12].Hourly != 1000 {
+		t.Errorf("sendgrid: %+v, day 12 has %d an hour", p.Health, p.Stages[12].Hourly)
+	}
+	if p, _ := Preset("sparkpost"); p.Health.MinFill != .9 {
+		t.Errorf("sparkpost wants %v of a stage", p.Health.MinFill)
 	}
 	if _, err := Preset("nosuch"); err == nil {
 		t.Error("a preset that does not exist was given")

@@ -34,6 +34,12 @@ func Preset(name string) (*Plan, error) {
 	}
 	p := DefaultPlan()
 	p.Name, p.Stages, p.Finish = name, stages(), true
+	switch name {
+	case "sendgrid":
+		p.Health.MinSample = 0
+	case "sparkpost":
+		p.Health.MinFill = .9
+	}
 	return &p, nil
 }
 
@@ -52,21 +58,25 @@ func standard() []Stage {
 	return s
 }
 
-// sendgrid is SendGrid's automated schedule: an hourly cap that grows by 1.4 a day from 20, and
-// no daily one of its own. Day 41 is the last, 19.6 million an hour.
+// sendgrid is the hourly schedule of SendGrid's automated warm-up, days 0 to 41, from the reference of
+// its IP warm-up API ("IP Warmup schedule"). It has no daily cap of its own and advances by time alone.
 func sendgrid() []Stage {
-	s := make([]Stage, 42)
-	for i := range s {
-		h := int64(math.Round(20 * math.Pow(1.4, float64(i))))
+	hourly := []int64{20, 28, 39, 55, 77, 108, 151, 211, 295, 413, 579, 810, 1000, 1587, 2222, 3111, 4356, 6098, 8583, 11_953,
+		16_734, 23_427, 32_798, 45_917, 64_284, 89_998, 125_997, 176_395, 246_953, 345_735, 484_029, 677_640, 948_696, 1_328_175,
+		1_859_444, 2_603_222, 3_644_511, 5_102_316, 7_143_242, 10_000_539, 14_000_754, 19_601_056}
+	s := make([]Stage, len(hourly))
+	for i, h := range hourly {
 		s[i] = Stage{Caps: Caps{Hourly: h, Daily: 24 * h}}
 	}
 	return s
 }
 
-// sparkpost has the steps of 1, 2, 5 that SparkPost advised. It is after that advice, no copy of
-// a table.
+// sparkpost is the daily schedule of five weeks that SparkPost advised, as the manuals of senders who
+// followed it still print it (Adcrux, "IP warm-up strategy"). A stage wants nine
+// tenths of its volume, as its automated warm-up is said to have done.
 func sparkpost() []Stage {
-	days := []float64{200, 500, 1e3, 2e3, 5e3, 10e3, 20e3, 40e3, 70e3, 100e3, 150e3, 250e3, 400e3, 600e3, 1e6}
+	days := []float64{200, 500, 1e3, 2e3, 5e3, 10e3, 20e3, 40e3, 50e3, 75e3, 100e3, 150e3, 200e3, 250e3, 325e3, 400e3, 500e3,
+		600e3, 750e3, 1e6, 1.25e6, 1.75e6, 2e6, 3e6, 4.25e6, 5e6, 6e6, 7.5e6, 10e6}
 	s := make([]Stage, len(days))
 	for i, n := range days {
 		s[i] = daily(n, 1./8)
@@ -74,11 +84,14 @@ func sparkpost() []Stage {
 	return s
 }
 
-// mailtrap grows by 1.3 a day from 300 to 57,000 on day 21, a fifth of the day in any hour.
+// mailtrap is the table of Mailtrap's help pages, "IP Warmup" (help.mailtrap.io, article 98), as it is rounded there.
 func mailtrap() []Stage {
-	s := make([]Stage, 21)
-	for i := range s {
-		s[i] = daily(math.Min(300*math.Pow(1.3, float64(i)), 57_000), .2)
+	table := []Caps{{60, 300}, {80, 390}, {100, 510}, {130, 660}, {170, 860}, {220, 1100}, {290, 1400}, {380, 1900}, {490, 2400},
+		{640, 3200}, {830, 4100}, {1100, 5400}, {1400, 7000}, {1800, 9100}, {2400, 11_800}, {3100, 15_400}, {4000, 20_000},
+		{5200, 26_000}, {6700, 33_700}, {8800, 43_900}, {11_400, 57_000}}
+	s := make([]Stage, len(table))
+	for i, c := range table {
+		s[i].Caps = c
 	}
 	return s
 }

@@ -123,6 +123,12 @@ func (c *Config) addPlanPresets() {
 		if len(p.Stages) > 0 {
 			continue
 		}
+		if !p.set("health.min_sample") {
+			p.Health.MinSample = int(preset.Health.MinSample)
+		}
+		if !p.set("health.min_fill") {
+			p.Health.MinFill = preset.Health.MinFill
+		}
 		for i := range preset.Stages {
 			s := &Stage{Hourly: int(preset.Stages[i].Hourly), Daily: int(preset.Stages[i].Daily)}
 			s.title, s.header = fmt.Sprintf("stage %d", i+1), p.header

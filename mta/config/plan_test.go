@@ -275,3 +275,11 @@ func TestSharesOfAPlan(t *testing.T) {
 		}
 	}
 }
+
+// TestAPresetsHealth: what a preset wants of a stage comes with its stages, unless the block says otherwise.
+func TestAPresetsHealth(t *testing.T) {
+	c := mustParse(t, "plan \"a\" { preset = \"sendgrid\" }\nplan \"b\" {\n  preset = \"sendgrid\"\n  health { min_sample = 50 }\n}\n")
+	if a, b := c.WarmupPlan("a").Health.MinSample, c.WarmupPlan("b").Health.MinSample; a != 0 || b != 50 {
+		t.Errorf("min_sample is %d, and %d where the file has 50", a, b)
+	}
+}
