@@ -47,7 +47,7 @@ e2e: e2e-install ## real daemons and the kill test; installs Debian's packages w
 e2e-install:
 	@sh e2e/install.sh
 
-torture: ## the kill test at large size, a clock that jumps, damage in every octet, large messages on a full disk
+torture: ## the kill test at large size, 30 sources, silent hosts and name servers, a clock that jumps, damage in every octet, a full disk
 	MTA_TORTURE=60 $(GO) test -count=1 -timeout 30m -run Torture -v ./e2e ./mta
 	$(GO) test -count=1 -run 'FlipAnywhere|PowerCut|LargeContents|ClockThatWasAhead' -v ./queue -queue.cutseeds 20
 

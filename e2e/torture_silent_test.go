@@ -64,18 +64,24 @@ func TestTortureSilentNameServers(t *testing.T) {
 // flood submits mail for silent domains.
 func (b *battlefield) flood(t *testing.T, r *relay, n int) {
 	t.Helper()
-	s, err := dialSession(r.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.close()
 	for m := range silentMessages {
 		to := make([]string, silentRecipients)
 		for i := range to {
 			to[i] = fmt.Sprintf("bob@d%d-%d-%d.silent.example", n, m, i)
 		}
-		if _, err := s.send("boss@home.example", to, "Subject: nobody answers\r\n\r\n"); err != nil {
-			t.Fatal(err)
-		}
+		submitOne(t, r, to)
+	}
+}
+
+// submitOne submits a message that must be accepted.
+func submitOne(t *testing.T, r *relay, to []string) {
+	t.Helper()
+	s, err := dialSession(r.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	if _, err := s.send("boss@home.example", to, "Subject: nobody answers\r\n\r\n"); err != nil {
+		t.Fatal(err)
 	}
 }
