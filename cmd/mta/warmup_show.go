@@ -149,7 +149,7 @@ func warmupHealth(w *control.Warmup, h *control.PlanHealth) *table {
 	for i := range w.Providers {
 		p := &w.Providers[i]
 		n := p.Delivered + p.HardBounces + p.Deferred + p.Refused
-		t.add("", p.Provider, fmt.Sprint(n), shareOf(p.HardBounces, n), shareOf(p.Deferred+p.Refused, n), shareOf(p.Complaints, n), p.Health)
+		t.add("", p.Provider, fmt.Sprint(n), shareOf(p.HardBounces, n), shareOf(p.Deferred+p.Refused, n), complained(p.Complaints, n), p.Health)
 	}
 	if len(t.rows) > 0 && h.MinSample > 0 {
 		a, r := h.AdvanceBelow, h.RegressAbove
@@ -157,6 +157,14 @@ func warmupHealth(w *control.Warmup, h *control.PlanHealth) *table {
 		t.add("", "to go back", "", "> "+percent(r.Bounce), "> "+percent(r.Defer), "> "+percent(r.Complaint), "bad")
 	}
 	return t
+}
+
+// complained is the share of complaints; without any it is not known whether somebody would report them.
+func complained(n, of int64) string {
+	if n == 0 {
+		return "-"
+	}
+	return shareOf(n, of)
 }
 
 func shareOf(n, of int64) string {
