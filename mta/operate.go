@@ -129,6 +129,7 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 		return control.Reload{}, err
 	}
 	// From here on nothing can fail.
+	r.warn(cfg)
 	pol := newPolicy(cfg)
 	r.policy.Store(pol)
 	r.sources.check()

@@ -124,6 +124,13 @@ type Relay struct {
 	socket       net.Listener
 }
 
+// warn logs what the file should say otherwise.
+func (r *Relay) warn(cfg *config.Config) {
+	for _, w := range cfg.Warnings() {
+		r.log.Warn("configuration should be changed", "what", w)
+	}
+}
+
 // New opens the queue, the sockets and all else that a relay needs. Nothing is taken or
 // delivered before Run. After an error nothing stays open.
 func New(cfg *config.Config, opts Options) (*Relay, error) {
@@ -138,6 +145,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 	}
 	r := &Relay{opts: opts, log: opts.Log, now: opts.now, started: time.Now(), servers: make(map[string]submissionServer)}
 	r.alarms.log = opts.Log
+	r.warn(cfg)
 	r.tracer = &tracer{now: r.now, retrace: func() { r.delivery.Retrace() }}
 	r.sources = newSourceWatch(func() *config.Config { return r.policy.Load().cfg }, opts.Log)
 	r.policy.Store(newPolicy(cfg))
