@@ -118,7 +118,7 @@ func TestMailThatCannotBeSigned(t *testing.T) {
 	})
 }
 
-// signingBench is a signing with content of its own and no delivery.
+// newTestSigning gives a signing with content of its own and no delivery.
 func newTestSigning(t *testing.T, body func(envelope.ID) (io.ReadCloser, error), refill func(delivery.Flow)) (*signing, *policy) {
 	t.Helper()
 	cfg, err := config.Parse([]byte(dkimBlock("client.example", "")), "test.conf", nil)

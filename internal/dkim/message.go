@@ -148,8 +148,8 @@ func (m *Message) From() (string, error) {
 // second one that somebody adds breaks the signature (RFC 6376, 8.15).
 var always = []string{"from", "to", "cc", "subject", "reply-to", "date", "message-id", "content-type"}
 
-// present are those that are signed only where they are there, the last column once more than they
-// are. Relays and lists add fields of these names where there are none.
+// present are those that are signed only where they are there, and whether once more than they are.
+// Relays and lists add fields of these names where there are none.
 var present = map[string]bool{
 	"sender": true, "in-reply-to": true, "references": true,
 	"mime-version": true, "content-transfer-encoding": true, "content-description": true, "content-disposition": true, "content-id": true, "content-language": true,
