@@ -138,7 +138,6 @@ func (s *Scheduler) act(site *destdb.Site, a destdb.Action, now time.Time) bool 
 	}
 	site.Actions = append(site.Actions, a)
 	s.db.Touched(site, now)
-	s.handBack(site.Name, now)
 	s.cfg.OnAction(site.Name, a)
 	return true
 }
@@ -163,6 +162,15 @@ func (l *lane) suspension(now time.Time) *destdb.Action {
 	return l.s.action(l.site, now, suspended, l.source.Name)
 }
 
+// Suspended reports whether mail from a source must not be sent to a site now. That may be so for hours.
+func (s *Scheduler) Suspended(site, source string) bool {
+	now := s.cfg.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := s.db.Site(site)
+	return len(at.Actions) > 0 && s.action(at, now, suspended, source) != nil
+}
+
 // Suspend sends nothing to a site for a while, from one source or, with "", from any. What is under
 // way ends.
 func (s *Scheduler) Suspend(site, source, reason string, until time.Time) {
@@ -171,7 +179,6 @@ func (s *Scheduler) Suspend(site, source, reason string, until time.Time) {
 	defer s.mu.Unlock()
 	s.db.Site(site).Actions = append(s.db.Site(site).Actions, destdb.Action{What: suspended, Source: source, Reason: reason, Begin: now, End: until})
 	s.db.Touched(s.db.Site(site), now)
-	s.handBack(site, now)
 	for _, l := range s.bySite[site] {
 		l.run(now)
 	}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"mta/internal/envelope"
 	"mta/internal/gcra"
 	"mta/internal/reply"
 	"mta/internal/replyclass"
@@ -293,6 +294,11 @@ func percentile95(usual, rate float64) float64 {
 		return min(usual+step*.95, rate)
 	}
 	return max(usual-step*.05, rate)
+}
+
+// isBacklog reports whether a message is of the backlog that the lane drains. A nil lane drains none.
+func (l *lane) isBacklog(m *envelope.Message, now time.Time) bool {
+	return l != nil && l.drain.running(l, now) && m.Start().Before(l.drain.began)
 }
 
 // Draining is how a lane's backlog leaves after an outage.

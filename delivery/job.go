@@ -24,11 +24,10 @@ type Job struct {
 	Weight  int // of the tenant among tenants, 0 is 1
 
 	Body func() (io.ReadCloser, error) // see smtpclient.Transaction.Body
-	// MayBegin is asked when a connection is to take the job, as it may have waited long by then, and
-	// just before its transaction is opened. When it says no, its recipients come back Withdrawn. So
-	// do those of a job that may, when its source is suspended at the site: that leave may lapse
-	// meanwhile, see HeldBack. It must not block, nor call the scheduler. Nil: it may.
-	MayBegin func() bool
+	// MayBegin is asked just before a transaction for so many of the recipients is opened, after a
+	// lost connection anew. When it returns false, they come back Withdrawn. It must not block, nor
+	// call the scheduler. Nil: it may.
+	MayBegin func(recipients int) bool
 	// Done is called once, with a result for each recipient, in any order of recipients. It is
 	// called from goroutines that carry mail, with no lock held: it must not block for long. It may
 	// Submit.
@@ -131,13 +130,6 @@ type part struct {
 	next         *part // in its group
 	older, newer *part // in its lane
 }
-
-// mayBegin asks whether p may be handed to a connection. One that may not is not to cost a turn of
-// the lane's rates: an hour's jobs may end at the same moment, and what comes then would wait for the
-// turns of all of them.
-func (p *part) mayBegin() bool { return p.work.MayBegin == nil || p.work.MayBegin() }
-
-var takenBack = reply.Local(451, reply.Enhanced{4, 3, 0}, "route", "returned to the queue before it was sent")
 
 // message is what the parts of one message share, in whatever lane they are: Finch's concurrency.
 type message struct {

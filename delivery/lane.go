@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"mta/destdb"
+	"mta/internal/gcra"
 	"mta/internal/reply"
 	"mta/internal/route"
 )
@@ -102,12 +103,7 @@ func (l *lane) run(now time.Time) {
 		}
 		switch v := l.decide(g, now); v.kind {
 		case verdictTake:
-			if p := g.first; p.mayBegin() {
-				s.assign(l, g, v.conn.Owner.(*connection), now)
-			} else {
-				l.waiting.remove(p, nil)
-				s.fail(p, Result{Reply: takenBack, Withdrawn: true})
-			}
+			s.assign(l, g, v.conn.Owner.(*connection), now)
 		case verdictOpen:
 			s.open(l, v.path, g.message, now)
 		case verdictGiveUp:
@@ -316,18 +312,28 @@ func (s *Scheduler) tenantBudget(name string) *budget {
 
 // charge pays for one message of t.
 func (l *lane) charge(t *tenant, now time.Time) {
-	for _, x := range l.scopes() {
-		if x.b != nil {
-			x.b.messages.Take(now, x.scope.MessageRate, 1)
-		}
-	}
-	if rate := t.limits.Tenant.MessageRate; !rate.Unlimited() {
-		l.s.tenantBudget(t.name).messages.Take(now, rate, 1)
-	}
-	t.rate.Take(now, t.limits.TenantPath.MessageRate, 1)
+	l.eachRate(t.account, func(x *gcra.Limiter, r gcra.Rate) { x.Take(now, r, 1) })
 	l.drain.sent(now)
 	l.s.charged++
 	l.charged = l.s.charged
+}
+
+// giveBack undoes a charge for a message that did not begin: others don't wait for its turn.
+func (l *lane) giveBack(a *account) {
+	l.eachRate(a, func(x *gcra.Limiter, r gcra.Rate) { x.GiveBack(r, 1) })
+}
+
+// eachRate calls f with what paces messages of an account.
+func (l *lane) eachRate(a *account, f func(*gcra.Limiter, gcra.Rate)) {
+	for _, x := range l.scopes() {
+		if x.b != nil {
+			f(&x.b.messages, x.scope.MessageRate)
+		}
+	}
+	if rate := a.limits.Tenant.MessageRate; !rate.Unlimited() {
+		f(&l.s.tenantBudget(a.name).messages, rate)
+	}
+	f(&a.rate, a.limits.TenantPath.MessageRate)
 }
 
 // wait notes why nothing more is given out, and sets the lane's timer.

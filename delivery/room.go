@@ -5,6 +5,7 @@ import (
 
 	"mta/internal/envelope"
 	"mta/internal/reply"
+	"mta/internal/route"
 	"mta/internal/tiers"
 )
 
@@ -68,6 +69,16 @@ func (s *Scheduler) Room(f Flow) int {
 		return 0
 	}
 	return free
+}
+
+// Full reports whether there is no room for a message's job.
+func (s *Scheduler) Full(m *envelope.Message, r *route.Route, source string) bool {
+	now := s.cfg.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.lanes[laneKey{site: r.Site, source: source, policy: policyOf(r)}]
+	_, free := s.space(FlowOf(m, r.Site, source), !l.isBacklog(m, now), now)
+	return free <= 0
 }
 
 // Draining reports whether a backlog of the flow leaves at a limited rate just now: then the caller

@@ -39,6 +39,9 @@ func (s *Scheduler) done(t *smtpclient.Transaction, o smtpclient.Outcome) {
 		res := s.resultOf(p, c, i, r, &o, now) // which may give back other parts of w, and append their results
 		w.results = append(w.results, res)
 	}
+	if len(again) == 0 && o.Results[0].Fate == smtpclient.Withdrawn {
+		w.lane.giveBack(w.lane.waiting.account(w.Message.Tenant))
+	}
 	if good {
 		w.lane.drain.took()
 		s.praise(c, now)
@@ -53,11 +56,7 @@ func (s *Scheduler) done(t *smtpclient.Transaction, o smtpclient.Outcome) {
 	}
 	if len(again) > 0 {
 		p.tx.Recipients = again
-		if w.MayBegin != nil && w.lane.suspension(now) != nil {
-			p.giveResult(Result{Reply: takenBack, Withdrawn: true}) // as handBack did to what was waiting
-		} else {
-			s.requeue(p)
-		}
+		s.requeue(p)
 	}
 	finished := s.conclude(w)
 	if finished {

@@ -47,7 +47,8 @@ type jobScheduler interface {
 	Room(delivery.Flow) int
 	Draining(delivery.Flow) bool
 	Trouble(site string) (reply.Reply, bool)
-	HeldBack(m *envelope.Message, rt *route.Route, source string) delivery.Held
+	Suspended(site, source string) bool
+	Full(m *envelope.Message, rt *route.Route, source string) bool
 }
 
 // requestRouter is what the dispatcher needs of the router.
@@ -103,7 +104,7 @@ func (d *dispatcher) ready() *dispatcher {
 		d.chance = rand.Float64
 	}
 	if d.split == nil {
-		d.split = &splitter{missing: func(string) bool { return false }, now: d.now, heldBack: d.delivery.HeldBack}
+		d.split = &splitter{missing: func(string) bool { return false }, now: d.now, suspended: d.delivery.Suspended}
 	}
 	if d.refill == nil {
 		d.refill = func(f delivery.Flow) {
@@ -246,19 +247,27 @@ func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 		return
 	}
 	for via, group := range byVia(recipients) {
-		c := d.split.choose(pol, m, rt, via, len(group))
+		_, _, turn := heldFor(group[0].Key)
+		c := d.split.choose(pol, mail{m, rt, via, len(group), turn})
 		switch {
 		case c.none && d.pauses.sourceOf(pol, m.Tenant) != "":
 			d.parkPaused(m, group, d.pauses.sourceOf(pol, m.Tenant))
+			continue
 		case c.none:
 			d.postpone(m, rt, group, pol.noSource(m.Tenant))
-		case c.source == "" && late:
-			d.expire(m, rt, group)
-		case c.source == "":
-			d.warm.hold(m.ID, indexes(group), &c)
-		default:
+			continue
+		}
+		if c.source != "" {
 			c.by = basis{pol, paused}
-			d.send(m, rt, group, &c, expires)
+			d.send(m, rt, group[:c.n:c.n], &c, expires)
+			group = group[c.n:]
+		}
+		switch {
+		case len(group) == 0:
+		case late:
+			d.expire(m, rt, group)
+		default:
+			d.warm.hold(m, indexes(group), &c, d.policy().weight(m.Tenant), false)
 		}
 	}
 	d.recall(m, basis{pol, paused})
@@ -303,17 +312,18 @@ func (d *dispatcher) send(m *envelope.Message, rt *route.Route, recipients []que
 		Body:       func() (io.ReadCloser, error) { return d.queue.Body(m.ID) },
 		Done:       func(j *delivery.Job, results []delivery.Result) { d.done(j, recipients, results) },
 	}
-	switch {
-	case c.unpaid:
-		job.MayBegin = func() bool { return false }
-	case c.key != "":
-		job.MayBegin = func() bool { return d.split.valid(c) }
+	if c.key != "" {
+		c.paid = &charge{warm: d.split.warm, key: c.key, provider: rt.Provider, out: c.out}
+		job.MayBegin = c.paid.begin
 		job.Done = func(j *delivery.Job, results []delivery.Result) {
-			d.split.tell(c, recipients, results)
+			c.paid.end(recipients, results)
+			if c.waits && c.paid.refused.Load() {
+				results = d.holdWithdrawn(m, c, results)
+			}
 			d.done(j, recipients, results)
 		}
 	}
-	if c.unpaid || !d.policy().cfg.Signs(m.Tenant) {
+	if !d.policy().cfg.Signs(m.Tenant) {
 		d.hand(m, job, recipients, c)
 		return
 	}
@@ -323,7 +333,7 @@ func (d *dispatcher) send(m *envelope.Message, rt *route.Route, recipients []que
 // hand gives a job to delivery, or lets it wait in the queue where that has no room.
 func (d *dispatcher) hand(m *envelope.Message, job *delivery.Job, recipients []queue.Pending, c *choice) {
 	if !d.delivery.Submit(job) {
-		d.split.giveBack(c, len(recipients))
+		c.drop()
 		d.park(m, recipients, delivery.FlowOf(m, job.Route.Site, c.source))
 		return
 	}
@@ -331,6 +341,22 @@ func (d *dispatcher) hand(m *envelope.Message, job *delivery.Job, recipients []q
 	if asked := d.queue.File(m.ID, job.Recipients, job.Route.Site); asked {
 		d.delivery.Cancel(m.ID)
 	}
+}
+
+// holdWithdrawn has recipients wait on, in their place, for whom there were no tokens when they were to
+// leave. It gives the results of the others.
+func (d *dispatcher) holdWithdrawn(m *envelope.Message, c *choice, results []delivery.Result) []delivery.Result {
+	var again []int
+	results = slices.DeleteFunc(results, func(r delivery.Result) bool {
+		if r.Withdrawn {
+			again = append(again, r.Recipient)
+		}
+		return r.Withdrawn
+	})
+	if len(again) > 0 {
+		d.warm.hold(m, again, c, d.policy().weight(m.Tenant), true)
+	}
+	return results
 }
 
 // park lets recipients wait in the queue until delivery has room for a flow.

@@ -35,6 +35,7 @@ type stage struct {
 	trouble         reply.Reply
 
 	parked   map[string][]*queue.Lease
+	begins   func(*delivery.Job) bool // has a job begin at once; nil: it waits. False: it is done
 	leases   map[envelope.ID]*queue.Lease
 	routes   map[string]*route.Route
 	refuse   map[string]reply.Reply
@@ -92,7 +93,24 @@ func (s *stage) Park(id envelope.ID, rs []int, key string) {
 	s.say("park %d %v %s", id, rs, where)
 	l := *s.leases[id]
 	l.Recipients = slices.DeleteFunc(slices.Clone(l.Recipients), func(p queue.Pending) bool { return !slices.Contains(rs, p.Index) })
+	for i := range l.Recipients {
+		l.Recipients[i].Key, _, _ = strings.Cut(key, "\x00")
+	}
 	s.parked[key] = append(s.parked[key], &l)
+}
+func (s *stage) ParkFirst(id envelope.ID, rs []int, key string) {
+	s.Park(id, rs, key)
+	if n := len(s.parked[key]); n > 1 {
+		s.parked[key] = append([]*queue.Lease{s.parked[key][n-1]}, s.parked[key][:n-1]...)
+	}
+}
+func (s *stage) ParkedInLines(key string) (n int) {
+	for line := range s.parked {
+		if of, _, _ := strings.Cut(line, "\x00"); of == key {
+			n += s.Parked(line)
+		}
+	}
+	return n
 }
 func (s *stage) File(envelope.ID, []int, string) bool { return s.asks }
 func (s *stage) Parked(key string) (n int) {
@@ -187,10 +205,13 @@ func (s stageRouter) Submit(r router.Request) {
 type stageDelivery struct{ *stage }
 
 func (s stageDelivery) Submit(j *delivery.Job) bool {
-	if s.room == 0 {
+	if s.room == 0 || s.full[j.Route.Site+" "+j.Source] {
 		return false
 	}
 	s.room--
+	if s.begins != nil && !s.suspended[j.Route.Site+" "+j.Source] && !s.begins(j) {
+		return true
+	}
 	s.jobs = append(s.jobs, j)
 	return true
 }
@@ -198,15 +219,15 @@ func (s stageDelivery) Cancel(id envelope.ID) int {
 	s.say("cancel %d", id)
 	return 1
 }
-func (s stageDelivery) Room(delivery.Flow) int { return s.room }
-func (s stageDelivery) HeldBack(_ *envelope.Message, rt *route.Route, source string) delivery.Held {
-	switch {
-	case s.suspended[rt.Site+" "+source]:
-		return delivery.Suspended
-	case s.room == 0 || s.full[rt.Site+" "+source]:
-		return delivery.NoRoom
+func (s stageDelivery) Room(f delivery.Flow) int {
+	if s.full[f.Site+" "+f.Source] {
+		return 0
 	}
-	return delivery.NotHeld
+	return s.room
+}
+func (s stageDelivery) Suspended(site, source string) bool { return s.suspended[site+" "+source] }
+func (s stageDelivery) Full(_ *envelope.Message, rt *route.Route, source string) bool {
+	return s.room == 0 || s.full[rt.Site+" "+source]
 }
 func (s stageDelivery) Draining(delivery.Flow) bool { return s.draining }
 func (s stageDelivery) Trouble(string) (reply.Reply, bool) {

@@ -178,7 +178,7 @@ func (r *recipientCase) parked() (string, time.Time) {
 	if r.rc.Line == waitsForRoute {
 		return "it has no route yet: " + r.lookup, time.Time{}
 	}
-	if why, until, ok := r.warm.why(r.rc.Key); ok {
+	if why, until, ok := r.warm.why(r.rc.Key, r.rc.Line); ok {
 		return why, until
 	}
 	what := r.rc.Key

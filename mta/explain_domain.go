@@ -14,6 +14,7 @@ import (
 	"mta/mta/config"
 	"mta/mta/control"
 	"mta/queue"
+	"mta/warmup"
 )
 
 // domainCase is the explanation of one domain while it is being put together.
@@ -81,7 +82,7 @@ func (d destinations) explainDomain(ctx context.Context, domain, tenant string, 
 			c.addSource(s, d.r.limits(c.route, name, tenant), d.r.sources.isMissing(name), d.r.warm)
 		}
 	}
-	c.countHeld(queued, d.r.warm)
+	c.countHeld(queued, pool.Name)
 	c.countPaused(queued, d.r)
 	c.addTrafficLimits()
 	c.judge()
@@ -140,14 +141,10 @@ func (c *domainCase) count(queued map[string]*queue.KeySummary, key string) {
 	}
 }
 
-// countHeld adds what is held for the warm-ups of the pool's sources.
-func (c *domainCase) countHeld(queued map[string]*queue.KeySummary, warm *warming) {
-	for i := range c.sources {
-		if key, ok := warm.keyOf(c.sources[i].Name); ok {
-			if k := queued[heldKey(key, c.Provider)]; k != nil {
-				c.Queued.Warmup += k.States[queue.StateWaiting]
-			}
-		}
+// countHeld adds what is held for the warm-ups of the pool.
+func (c *domainCase) countHeld(queued map[string]*queue.KeySummary, pool string) {
+	if k := queued[heldKey(pool, cmp.Or(c.Provider, warmup.Other))]; k != nil {
+		c.Queued.Warmup += k.States[queue.StateWaiting]
 	}
 }
 

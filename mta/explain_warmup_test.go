@@ -47,7 +47,7 @@ func TestExplainNamesTheWarmup(t *testing.T) {
 	}
 	sites, err := destinations{w.Relay}.Sites(t.Context(), control.SiteFilter{Busy: true}, "", 10)
 	if err != nil || !slices.ContainsFunc(sites.Sites, func(s control.Site) bool {
-		return s.Name == "warmup:127.0.0.1/other" && s.Parked == 1 && s.Why == "held for the warm-up of new: the day's cap is used"
+		return s.Name == "warmup:default/other" && s.Parked == 1 && s.Why == "held for the warm-up of new: the day's cap is used"
 	}) {
 		t.Errorf("sites %+v, %v", sites, err)
 	}

@@ -90,7 +90,7 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 		events:   r.events,
 		sites:    &r.sites,
 		policy:   r.policy.Load,
-		split:    &splitter{warm: r.warm.ctl, missing: r.noSource, now: r.now, heldBack: r.delivery.HeldBack},
+		split:    &splitter{warm: r.warm.ctl, missing: r.noSource, now: r.now, suspended: r.delivery.Suspended, waiting: r.warm.waiting},
 		pauses:   r.pauses,
 		warm:     r.warm,
 		refill:   r.refiller.call,

@@ -76,14 +76,8 @@ func (k *lookout) parked(rc *queue.ItemRecipient) position {
 	s.state = control.StateWaiting
 	if why, until, paused := k.r.pauses.why(rc.Key); paused {
 		s.why, s.next = why, until
-	} else if ip, provider, held := heldFor(rc.Key); held {
-		s.why = k.r.warm.doing(rc.Key)
-		if st, ok := k.r.warm.Status(ip); ok {
-			var lack string
-			if lack, s.next = lacking(&st, provider); lack != "" {
-				s.why += ": " + lack
-			}
-		}
+	} else if why, until, held := k.r.warm.doing(rc.Key, rc.Line); held {
+		s.why, s.next = why, until
 	} else if rc.Line == waitsForRoute {
 		s.why = k.r.lookupOf(rc.Key)
 	} else {

@@ -271,14 +271,14 @@ func (s *signing) wait() error {
 // waits in the queue without a signature.
 func (d *dispatcher) sign(m *envelope.Message, job *delivery.Job, recipients []queue.Pending, c *choice) {
 	flow := delivery.FlowOf(m, job.Route.Site, c.source)
-	if d.delivery.HeldBack(m, job.Route, c.source) == delivery.NoRoom {
-		d.split.giveBack(c, len(recipients))
+	if d.delivery.Full(m, job.Route, c.source) {
+		c.drop()
 		d.park(m, recipients, flow)
 		return
 	}
 	d.signing.sign(c.by.policy, m, flow, func(sig *signature) {
 		if sig.refused != nil {
-			d.split.giveBack(c, len(recipients))
+			c.drop()
 			d.postpone(m, job.Route, recipients, reply.Local(451, reply.Enhanced{4, 7, 5}, "DKIM", "%s", sig.refused))
 			return
 		}

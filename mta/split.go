@@ -1,7 +1,9 @@
 package mta
 
 import (
+	"cmp"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"mta/delivery"
@@ -16,11 +18,11 @@ import (
 
 // warmer is what the splitter needs of the warm-up.
 type warmer interface {
-	Choose(pool *warmup.Pool, message uint64, wants []warmup.Want) warmup.Choice
-	Retake(source string, wants []warmup.Want) warmup.Choice
+	Choose(pool *warmup.Pool, message uint64, q warmup.Ask) warmup.Choice
+	Look(ip string, q warmup.Ask) (int64, warmup.Verdict)
+	Begin(ip, provider string, n int64) bool
+	Drop(ip, provider string, n int64)
 	Charges(source string) bool
-	Valid(warmup.Grant) bool
-	Refund(g warmup.Grant, provider string, n int64)
 	Report(ip, provider string, x warmup.Outcome)
 }
 
@@ -30,30 +32,27 @@ type splitter struct {
 	warm    warmer
 	missing func(source string) bool // on this machine
 	now     func() time.Time
-	// heldBack says why mail from a source would have to wait, for room in delivery or for long.
-	heldBack func(m *envelope.Message, rt *route.Route, source string) delivery.Held
+	// suspended reports whether mail from a source to a site can't leave, which may be so for hours.
+	suspended func(site, source string) bool
+	// waiting is how much mail waits for tokens.
+	waiting func(heldAt) int
 }
 
-// choice is the source that a job takes, or why it takes none.
+// choice is the source that recipients take, or what they wait for.
 type choice struct {
-	source string // "" when it waits, or when there is none
+	source string // "" when all of them wait, or when there is none
+	n      int    // recipients that take source; the others wait
 	none   bool   // no source of the pool is there
-	unpaid bool   // source is held back, so that no token was taken: the job may not begin, and is chosen for anew
 
 	by basis // for jobs: what it follows from
 
 	// Of a pool with dedicated sources.
-	warm  warmup.Choice
-	key   string // the warm-up's name of source; "" when that is a shared one
-	wants warmup.Want
-}
-
-// waits says under which key the job waits for its warm-up, "" when it doesn't.
-func (c *choice) waits() string {
-	if c.source == "" && !c.none {
-		return c.warm.Hold
-	}
-	return ""
+	key   string  // the warm-up's name of source; "" when that is a shared one
+	out   int     // recipients that the warm-up has let out
+	wait  heldAt  // what those wait for that have no source
+	own   string  // the only source that they wait for; "" is any of the pool
+	waits bool    // they may wait for tokens, and not only for an answer of the warm-up's store
+	paid  *charge // of a job from a source that a warm-up knows
 }
 
 // dividedPool is a pool with dedicated sources, as the warm-up has it: a source with a plan is known
@@ -61,12 +60,13 @@ func (c *choice) waits() string {
 // source gets another name.
 type dividedPool struct {
 	warmup.Pool
+	name   string
 	source map[string]string // by key
 	key    map[string]string // by source, of the dedicated ones
 }
 
 func divide(cfg *config.Config, p *config.Pool) *dividedPool {
-	d := &dividedPool{source: make(map[string]string), key: make(map[string]string)}
+	d := &dividedPool{name: p.Name, source: make(map[string]string), key: make(map[string]string)}
 	d.Shared = p.Shared
 	for _, name := range p.Shared {
 		d.source[name] = name
@@ -100,121 +100,158 @@ func (d *dividedPool) has(source string) bool {
 // for just that source, which a host that greylists has seen before, and takes no shared one.
 const stickyFor = 4 * time.Hour
 
-// choose picks the source for n recipients of a message along a route. via is the source that they
-// had at an attempt before, "" for none.
-func (s *splitter) choose(pol *policy, m *envelope.Message, rt *route.Route, via string, n int) choice {
+// mail is recipients of one message that are to take a source together.
+type mail struct {
+	*envelope.Message
+	route *route.Route
+	via   string // the source that they had at an attempt before, "" for none
+	n     int    // recipients
+	turn  bool   // they have waited for tokens: it is their turn
+}
+
+// choose picks the source for mail.
+func (s *splitter) choose(pol *policy, m mail) choice {
 	pool := pol.divided(m.Tenant)
 	if pool == nil {
-		source, ok := pol.sourceFor(m, rt, via, s.missing)
-		return choice{source: source, none: !ok}
+		source, ok := pol.sourceFor(m.Message, m.route, m.via, s.missing)
+		return choice{source: source, none: !ok, n: m.n}
 	}
-	unusable := func(source string) bool { return s.missing(source) || !pol.reaches(source, rt) }
-	want := warmup.Want{Provider: rt.Provider, Recipients: int64(n)}
-	wants := [1]warmup.Want{want}
-	if via != "" && pool.has(via) && !unusable(via) {
-		key, dedicated := pool.key[via]
-		if !dedicated {
-			return choice{source: via}
-		}
-		patient := holds(&pool.Pool) || s.now().Before(m.Start().Add(stickyFor))
-		if s.warm.Charges(key) && s.heldBack(m, rt, via) != delivery.NotHeld {
-			if patient {
-				return choice{source: via, unpaid: true}
-			}
-		} else if c := s.warm.Retake(key, wants[:]); c.Source != "" || patient {
-			return pool.chosen(c, want)
+	unusable := func(source string) bool { return s.missing(source) || !pol.reaches(source, m.route) }
+	if m.via != "" && pool.has(m.via) && !unusable(m.via) {
+		if key, dedicated := pool.key[m.via]; !dedicated {
+			return choice{source: m.via, n: m.n}
+		} else if c := s.again(pool, key, m); c.source != "" || s.sticks(m) {
+			return c
 		}
 	}
-	if c, ok := s.fresh(pool, m, rt, wants[:], unusable); ok {
+	if c, ok := s.fresh(pool, m, unusable); ok {
 		return c
 	}
-	c, ok := s.fresh(pool, m, rt, wants[:], s.missing) // delivery says what is wrong with the others
+	c, ok := s.fresh(pool, m, s.missing) // delivery says what is wrong with the others
 	c.none = !ok
 	return c
 }
 
-// fresh chooses for who has no source yet; false when the pool has none that is usable. All is asked
-// beforehand: a token that is charged and given back leaves a warm-up that counts as used, and would not
-// go back a stage when idle; one for mail that waits in delivery is lost to others, or to the hour.
-func (s *splitter) fresh(pool *dividedPool, m *envelope.Message, rt *route.Route, wants []warmup.Want, unusable func(source string) bool) (choice, bool) {
+// sticks reports whether mail waits for the source that it had before, and takes no other.
+func (s *splitter) sticks(m mail) bool { return s.now().Before(m.Start().Add(stickyFor)) }
+
+// again chooses the source that mail had before, as far as that has tokens.
+func (s *splitter) again(pool *dividedPool, key string, m mail) choice {
+	if s.warm.Charges(key) && s.suspended(m.route.Site, m.via) {
+		if s.sticks(m) { // it waits for the end of that in delivery, and is charged then
+			return choice{source: m.via, key: key, n: m.n}
+		}
+		return choice{}
+	}
+	n, _ := s.warm.Look(key, m.ask(false))
+	c := choice{n: int(n), wait: pool.heldAt(m), own: m.via, waits: true}
+	if n > 0 {
+		c.source, c.key, c.out = m.via, key, int(n)
+	}
+	return c
+}
+
+// ask is what the warm-up is asked for mail.
+func (m *mail) ask(whole bool) warmup.Ask {
+	return warmup.Ask{Provider: m.route.Provider, Recipients: int64(m.n), Whole: whole, Again: m.turn}
+}
+
+// heldAt is what mail of the pool waits for.
+func (d *dividedPool) heldAt(m mail) heldAt {
+	return heldAt{d.name, cmp.Or(m.route.Provider, warmup.Other)}
+}
+
+// fresh chooses for who has no source yet; false when the pool has none that is usable. What may wait
+// joins what waits already, until it is its turn.
+func (s *splitter) fresh(pool *dividedPool, m mail, unusable func(source string) bool) (choice, bool) {
 	able := pool.Pool
 	if slices.ContainsFunc(able.Shared, unusable) {
 		able.Shared = slices.DeleteFunc(slices.Clone(able.Shared), unusable)
 	}
-	usable, held := 0, 0
-	waitsFor, least := "", delivery.NotHeld // the source that is held back for the least, as far as is known
-	mustWait := func(source string) bool {
-		why := s.heldBack(m, rt, source)
-		if why != delivery.NotHeld && (waitsFor == "" || why < least) {
-			waitsFor, least = source, why
-		}
-		return why != delivery.NotHeld
+	waits := holds(&able)
+	wait := choice{wait: pool.heldAt(m), waits: waits}
+	if waits && !m.turn && m.via == "" && s.waiting(wait.wait) > 0 {
+		return wait, true
 	}
+	var usable, suspended string // the last of these
+	all, shut := 0, 0
 	able.Skip = func(key string) bool {
 		source := pool.source[key]
 		if unusable(source) {
 			return true
 		}
-		usable++
-		if !s.warm.Charges(key) || !mustWait(source) {
+		usable = source
+		all++
+		if !s.warm.Charges(key) || !s.suspended(m.route.Site, source) {
 			return false
 		}
-		held++
+		suspended = source
+		shut++
 		return true
 	}
-	c := s.warm.Choose(&able, spread(m.ID), wants)
-	open := func(source string) bool { return !mustWait(source) }
+	c := s.warm.Choose(&able, spread(m.ID), m.ask(!waits))
+	open := func(source string) bool { return !s.suspended(m.route.Site, source) }
 	switch {
-	case usable+len(able.Shared) == 0:
+	case all+len(able.Shared) == 0:
 		return choice{}, false
-	case held > 0 && held == usable && (holds(&able) || !slices.ContainsFunc(able.Shared, open)):
-		return choice{source: waitsFor, unpaid: true}, true
-	case c.Source == "" && !c.Asking() && least == delivery.NoRoom: // the others' tokens may be an hour away
-		return choice{source: waitsFor, unpaid: true}, true
+	case shut > 0 && shut == all && (waits || !slices.ContainsFunc(able.Shared, open)):
+		return choice{source: suspended, key: pool.key[suspended], n: m.n}, true
+	case c.Source == "":
+		if all < len(pool.Dedicated) { // the others must not take what can't leave from them
+			wait.own = usable
+		}
+		return wait, true
 	}
-	return pool.chosen(c, wants[0]), true
+	wait.source, wait.n = pool.source[c.Source], int(c.Recipients)
+	if _, dedicated := pool.key[wait.source]; dedicated {
+		wait.key, wait.out = c.Source, wait.n
+	}
+	return wait, true
 }
 
 // holds says whether mail waits for which no dedicated source has room.
 func holds(p *warmup.Pool) bool { return p.Overflow == warmup.Hold || len(p.Shared) == 0 }
 
-func (d *dividedPool) chosen(c warmup.Choice, want warmup.Want) choice {
-	out := choice{source: d.source[c.Source], warm: c, wants: want}
-	if _, dedicated := d.key[out.source]; dedicated {
-		out.key = c.Source
-	}
-	return out
+// charge is the way of a job from a source that a warm-up knows: what of it is charged, and what the
+// provider makes of it.
+type charge struct {
+	warm          warmer
+	key, provider string
+	out           int          // recipients that were let out
+	begun         atomic.Int64 // of those, charged
+	refused       atomic.Bool  // there were no tokens when a transaction was to begin
 }
 
-// valid says whether the job may still be sent on what was charged for it.
-func (s *splitter) valid(c *choice) bool { return c.key == "" || s.warm.Valid(c.warm.Grant) }
-
-// giveBack returns what was charged for n recipients of whom the provider has seen nothing.
-func (s *splitter) giveBack(c *choice, n int) {
-	if c.key != "" && n > 0 {
-		s.warm.Refund(c.warm.Grant, c.wants.Provider, int64(n))
+// drop notes that a job of the choice comes to nothing.
+func (c *choice) drop() {
+	if c.paid != nil {
+		c.paid.end(nil, nil)
 	}
 }
 
-// tell reports what the provider made of a job's recipients, and returns what was charged for those
-// of whom it has seen nothing.
-func (s *splitter) tell(c *choice, recipients []queue.Pending, results []delivery.Result) {
-	if c.key == "" {
-		return
+// begin is Job.MayBegin.
+func (c *charge) begin(recipients int) bool {
+	if !c.warm.Begin(c.key, c.provider, int64(recipients)) {
+		c.refused.Store(true)
+		return false
 	}
-	unseen := 0
+	c.begun.Add(int64(recipients))
+	return true
+}
+
+// end notes that the job is done.
+func (c *charge) end(recipients []queue.Pending, results []delivery.Result) {
+	c.warm.Drop(c.key, c.provider, int64(c.out)-c.begun.Load())
 	for i := range results {
 		r := &results[i]
 		if !r.Attempted || r.Session == "" { // what is said of a connection is heard by refused
-			unseen++
 			continue
 		}
 		before := find(recipients, r.Recipient)
 		if x, ok := warmupOutcome(r.Reply, before.Attempts, before.Last); ok {
-			s.warm.Report(c.key, c.wants.Provider, x)
+			c.warm.Report(c.key, c.provider, x)
 		}
 	}
-	s.giveBack(c, unseen)
 }
 
 // warmupOutcome says what a reply means for the health of a warm-up, false when it means nothing: what

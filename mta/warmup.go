@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"mta/delivery"
 	"mta/internal/envelope"
 	"mta/internal/reply"
 	"mta/internal/route"
@@ -39,9 +39,14 @@ type warming struct {
 	again   chan struct{}            // to run: all held mail is to be looked at anew
 	ended   atomic.Bool              // run has: nothing is taken up any more
 
+	taking sync.Mutex // held while mail of a line is tried, one message at a time
+
 	mu     sync.Mutex // guards what follows
-	held   map[string]struct{}
-	events map[told]int64 // since the start
+	held   map[heldAt]*heldLines
+	pools  map[string][]string // with warming sources, by the warm-up's names of those
+	trial  envelope.ID         // the message that is being tried
+	back   bool                // and that waits again
+	events map[told]int64      // since the start
 	cfg    *config.Config
 }
 
@@ -56,9 +61,10 @@ func openBolt(path string) (ledger, error) { return boltstore.Open(path, nil) }
 // heldQueue is what the warm-up needs of the queue.
 type heldQueue interface {
 	Park(id envelope.ID, recipients []int, key string)
+	ParkFirst(id envelope.ID, recipients []int, key string)
 	Take(key string, n int) []*queue.Lease
-	TakeNewest(key string, n int) []*queue.Lease
 	Parked(key string) int
+	ParkedInLines(key string) int
 }
 
 // openWarmup opens the warm-up's ledger. It is there without any plan too: a reload may bring one.
@@ -77,7 +83,7 @@ func (r *Relay) openWarmup(cfg *config.Config, undo *undoer) error {
 	w.backup = openBackup(cfg, store, r.destinations, r.now, r.log)
 	w.handle = func(l *queue.Lease) { r.dispatcher.handle(l) }
 	w.pause = func(ctx context.Context) error { return r.dispatcher.pause(ctx) }
-	w.ctl = warmup.New(warmup.Config{Node: cfg.NodeID, Store: store, OnRoom: w.room, OnEvent: w.tell, Recall: w.backup.recall, Log: r.log})
+	w.ctl = warmup.New(warmup.Config{Node: cfg.NodeID, Store: store, OnRoom: w.room, Waiting: w.waitingFor, OnEvent: w.tell, Recall: w.backup.recall, Log: r.log})
 	r.warm = w
 	r.alarms.set(r.now(), alarmWarmup, w.backup.trouble())
 	w.backup.tell = w.tell
@@ -97,9 +103,17 @@ func (w *warming) assign(cfg *config.Config) error {
 	if err := w.ctl.Assign(plans); err != nil {
 		return err
 	}
+	pools := make(map[string][]string)
+	for _, p := range cfg.Pools {
+		for _, d := range p.Dedicated {
+			if d.Plan != "" {
+				pools[warmupKey(cfg, d)] = append(pools[warmupKey(cfg, d)], p.Name)
+			}
+		}
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.cfg = cfg
+	w.cfg, w.pools = cfg, pools
 	return nil
 }
 
@@ -126,17 +140,16 @@ func plansOf(cfg *config.Config, plans map[string]*warmup.Plan) {
 	}
 }
 
-// How often held mail is looked at although nobody said that there is room, and how many recipients of
-// each key then: some, as a second string, since the controller calls room; and of what would leave
-// sooner by another source of its pool, so many at most.
 const (
-	heldSweep  = time.Minute
-	heldSample = 4
-	heldMoved  = 10_000
-	heldBatch  = 100
+	// heldSweep is how often held mail is looked at although there are no tokens for it: what waited for its
+	// source for long enough takes another, and a source may be missing, or be back.
+	heldSweep = time.Minute
+	// heldLook is the same for pools that divert: their mail waits for an answer of the store, which may
+	// have come before the mail was there.
+	heldLook = time.Second
+	// heldBatch is how many messages are taken up at a time when all are.
+	heldBatch = 100
 )
-
-func all(string) int { return math.MaxInt }
 
 // run makes the warm-up work until ctx ends.
 func (w *warming) run(ctx context.Context) {
@@ -144,19 +157,24 @@ func (w *warming) run(ctx context.Context) {
 	stepping.Go(func() { w.ctl.Run(ctx) })
 	defer stepping.Wait()
 	defer w.ended.Store(true)
-	tick, copying := time.NewTicker(heldSweep), time.NewTicker(copyEvery)
+	tick, copying := time.NewTicker(heldLook), time.NewTicker(copyEvery)
 	defer tick.Stop()
 	defer copying.Stop()
+	var swept time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
-			w.sweep(ctx, w.worthALook)
+		case now := <-tick.C:
+			full := now.Sub(swept) >= heldSweep
+			if full {
+				swept = now
+			}
+			w.sweep(ctx, full)
 		case <-copying.C:
 			w.backup.save(w.ctl)
 		case <-w.again:
-			w.sweep(ctx, all)
+			w.takeAll(ctx)
 		}
 	}
 }
@@ -170,120 +188,138 @@ func (w *warming) close() error {
 	return w.store.Close()
 }
 
-// hold lets recipients of a message wait for their source's warm-up.
-func (w *warming) hold(id envelope.ID, recipients []int, c *choice) {
-	key := c.waits()
-	w.queue.Park(id, recipients, key)
-	w.mu.Lock() // after the parking, or a sweep could forget the key before there is anything under it
+// hold lets recipients of a message wait for tokens. Those that were tried, or are back, keep their place.
+func (w *warming) hold(m *envelope.Message, recipients []int, c *choice, weight int, back bool) {
+	w.mu.Lock()
 	if w.held == nil {
-		w.held = make(map[string]struct{})
+		w.held = make(map[heldAt]*heldLines)
 	}
-	w.held[key] = struct{}{}
+	h := w.held[c.wait]
+	if h == nil {
+		h = newHeldLines(c.wait)
+		w.held[c.wait] = h
+	}
+	l := h.line(delivery.FlowOf(m, h.key, c.own), weight)
+	if m.ID == w.trial {
+		w.back, back = true, true
+	}
+	park := w.queue.Park
+	if back {
+		park = w.queue.ParkFirst
+	}
+	park(m.ID, recipients, l.name) // under the lock, or the line could be forgotten before there is anything in it
 	w.mu.Unlock()
-	w.ctl.Parked(c.warm)
 }
 
-// room takes up mail that is held under a key, for about n recipients; see warmup.Config.OnRoom.
-func (w *warming) room(key string, n int64) (taken int64) {
-	for taken < n && !w.ended.Load() {
-		leases := w.queue.Take(key, 1)
-		if len(leases) == 0 {
-			break
-		}
-		for _, l := range leases {
-			taken += int64(len(l.Recipients))
-			w.handle(l)
-		}
-	}
-	return taken
-}
-
-// worthALook says how many of those that wait under a key are to be chosen for anew.
-func (w *warming) worthALook(key string) int {
-	if w.queue.Parked(key) <= heldSample {
-		return heldSample
-	}
-	ip, provider, _ := heldFor(key)
-	return int(min(heldMoved, max(heldSample, w.ctl.Surplus(ip, provider, w.siblings(ip)))))
-}
-
-// siblings gives the warm-ups of the pools that hold mail for one, itself among them.
-func (w *warming) siblings(key string) (keys []string) {
+// waiting is how much mail waits.
+func (w *warming) waiting(at heldAt) int {
 	w.mu.Lock()
-	cfg := w.cfg
-	w.mu.Unlock()
-	for _, p := range cfg.Pools {
-		if p.Overflow != "hold" && len(p.Shared) > 0 {
-			continue
-		}
-		n := len(keys)
-		for _, d := range p.Dedicated {
-			if d.Plan != "" {
-				keys = append(keys, warmupKey(cfg, d))
-			}
-		}
-		if !slices.Contains(keys[n:], key) {
-			keys = keys[:n]
-		}
+	defer w.mu.Unlock()
+	if h := w.held[at]; h != nil {
+		return w.queue.ParkedInLines(h.key)
 	}
-	return keys
+	return 0
 }
 
-// sweep takes as many recipients of each key up again as the caller says. Of a part of a line it takes the
-// newest: what is held again goes to the end of the line, and the oldest must not lose their place. When
-// a batch comes back whole, the rest would as well.
-func (w *warming) sweep(ctx context.Context, many func(key string) int) {
+// waitingFor is warmup.Config.Waiting.
+func (w *warming) waitingFor(key, provider string) (n int64) {
 	w.mu.Lock()
-	keys := slices.Collect(maps.Keys(w.held))
+	defer w.mu.Unlock()
+	if len(w.held) == 0 {
+		return 0
+	}
+	for _, pool := range w.pools[key] {
+		if h := w.held[heldAt{pool, provider}]; h != nil {
+			n += int64(w.queue.ParkedInLines(h.key))
+		}
+	}
+	return n
+}
+
+// room is warmup.Config.OnRoom: it tries mail as long as some leaves.
+func (w *warming) room(key, provider string) {
+	w.mu.Lock()
+	source, pools := w.source(key), w.pools[key]
 	w.mu.Unlock()
-	for _, key := range keys {
-		waiting := w.queue.Parked(key)
-		if waiting == 0 {
-			w.recount(key)
-			w.mu.Lock()
-			delete(w.held, key)
+	for _, pool := range pools {
+		next := func(h *heldLines) *heldLine { return h.next(source, w.queue.Parked) }
+		for w.try(heldAt{pool, provider}, next) {
+		}
+	}
+}
+
+// try has the first message of a line look for a source. It reports whether that did not wait again.
+func (w *warming) try(at heldAt, next func(*heldLines) *heldLine) bool {
+	w.taking.Lock()
+	defer w.taking.Unlock()
+	w.mu.Lock()
+	var l *heldLine
+	h := w.held[at]
+	if h != nil && !w.ended.Load() {
+		l = next(h)
+	}
+	w.mu.Unlock()
+	if l == nil {
+		return false
+	}
+	for _, lease := range w.queue.Take(l.name, 1) {
+		w.mu.Lock()
+		w.trial, w.back = lease.Message.ID, false
+		w.mu.Unlock()
+		w.handle(lease)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.trial = 0
+	if !w.back {
+		h.took(l)
+	}
+	return !w.back
+}
+
+// sweep tries mail of each line as long as some leaves; or of pools that divert only.
+func (w *warming) sweep(ctx context.Context, full bool) {
+	for _, h := range w.heldNow() {
+		w.mu.Lock()
+		if p := w.cfg.Pool(h.pool); !full && p != nil && (p.Overflow == "hold" || len(p.Shared) == 0) {
 			w.mu.Unlock()
-			// Some may have been parked in between, and their key put down before it was deleted.
-			if w.queue.Parked(key) > 0 {
-				w.mu.Lock()
-				w.held[key] = struct{}{}
-				w.mu.Unlock()
-			}
 			continue
 		}
-		left := min(many(key), waiting)
-		whole := left == waiting
-		for left > 0 && w.pause(ctx) == nil {
-			before := w.queue.Parked(key)
-			leases := w.batch(key, min(left, heldBatch), whole)
-			w.recount(key)
-			for _, l := range leases {
-				left -= len(l.Recipients)
-				w.handle(l)
-			}
-			if len(leases) == 0 || !whole && w.queue.Parked(key) >= before {
-				break
+		lines := slices.Collect(maps.Values(h.known))
+		w.mu.Unlock()
+		for _, l := range lines {
+			for w.queue.Parked(l.name) > 0 && w.pause(ctx) == nil && w.try(h.heldAt, func(*heldLines) *heldLine { return l }) {
 			}
 		}
 	}
 }
 
-// batch takes up to n recipients out of a line, in the order in which they came: the oldest of a line that
-// is taken whole, else the newest.
-func (w *warming) batch(key string, n int, whole bool) []*queue.Lease {
-	if whole {
-		return w.queue.Take(key, n)
-	}
-	leases := w.queue.TakeNewest(key, n)
-	slices.Reverse(leases)
-	return leases
+// heldNow lists what waits, and forgets where nothing does.
+func (w *warming) heldNow() []*heldLines {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.DeleteFunc(w.held, func(_ heldAt, h *heldLines) bool { return w.queue.ParkedInLines(h.key) == 0 })
+	return slices.Collect(maps.Values(w.held))
 }
 
-// recount tells the warm-up how many recipients wait under a key: those that an operator took away,
-// that expired, or that were just taken up here, it knows nothing of.
-func (w *warming) recount(key string) {
-	if ip, provider, ok := heldFor(key); ok {
-		w.ctl.Recount(ip, provider, int64(w.queue.Parked(key)))
+// takeAll takes up all that waits. What waits again goes to the end of its line: so all keep their order.
+func (w *warming) takeAll(ctx context.Context) {
+	for _, h := range w.heldNow() {
+		w.mu.Lock()
+		lines := slices.Collect(maps.Values(h.known))
+		w.mu.Unlock()
+		for _, l := range lines {
+			for left := w.queue.Parked(l.name); left > 0 && w.pause(ctx) == nil; {
+				leases := w.queue.Take(l.name, min(left, heldBatch))
+				if len(leases) == 0 {
+					break
+				}
+				for _, lease := range leases {
+					left -= len(lease.Recipients)
+					w.handle(lease)
+				}
+			}
+		}
 	}
 }
 
@@ -293,7 +329,7 @@ func (w *warming) Status(ip string) (warmup.Status, bool) {
 	s, ok := w.ctl.Status(ip)
 	for i := range s.Providers {
 		p := &s.Providers[i]
-		p.Waiting = int64(w.queue.Parked(heldKey(ip, p.Provider)))
+		p.Waiting = w.waitingFor(ip, p.Provider)
 	}
 	return s, ok
 }
@@ -346,11 +382,15 @@ func (w *warming) keyOf(name string) (key string, ok bool) {
 // sourceOf gives the source of a key, the key itself when there is none any more.
 func (w *warming) sourceOf(key string) string {
 	w.mu.Lock()
-	cfg := w.cfg
-	w.mu.Unlock()
-	for _, p := range cfg.Pools {
+	defer w.mu.Unlock()
+	return w.source(key)
+}
+
+// source is sourceOf. w.mu is held.
+func (w *warming) source(key string) string {
+	for _, p := range w.cfg.Pools {
 		for _, d := range p.Dedicated {
-			if d.Plan != "" && warmupKey(cfg, d) == key {
+			if d.Plan != "" && warmupKey(w.cfg, d) == key {
 				return d.Name
 			}
 		}
@@ -361,49 +401,91 @@ func (w *warming) sourceOf(key string) string {
 // heldPrefix is what the keys begin with that mail is held under for a warm-up.
 const heldPrefix = "warmup:"
 
-// heldKey is the key of mail that is held for the warm-up of an address, to go to a provider, "" for none.
-func heldKey(ip, provider string) string {
-	return heldPrefix + ip + "/" + cmp.Or(provider, warmup.Other)
-}
+// heldKey is the key of mail that is held for the warm-ups of a pool, to go to a provider.
+func heldKey(pool, provider string) string { return heldPrefix + pool + "/" + provider }
 
-// heldFor gives the warm-up and the provider that mail under a key waits for, and false for a key
+// heldFor gives the pool and the provider that mail under a key waits for, and false for a key
 // that is none of the warm-up's.
-func heldFor(key string) (ip, provider string, ok bool) {
+func heldFor(key string) (pool, provider string, ok bool) {
 	rest, ok := strings.CutPrefix(key, heldPrefix)
-	ip, provider, _ = strings.Cut(rest, "/")
-	return ip, provider, ok
+	pool, provider, _ = strings.Cut(rest, "/")
+	return pool, provider, ok
 }
 
-// why says why mail under a key waits, and until when it does at least. It reports false for a key
+// awaited gives the warm-up that mail in a line waits for, of several the one that is first to have room
+// for it: its source, where it stands, what it lacks and until when.
+func (w *warming) awaited(key, line string) (source string, s warmup.Status, lack string, until time.Time, known bool) {
+	pool, provider, _ := heldFor(key)
+	w.mu.Lock()
+	cfg := w.cfg
+	w.mu.Unlock()
+	p := cfg.Pool(pool)
+	if p == nil {
+		return "", s, "", until, false
+	}
+	for _, d := range p.Dedicated {
+		if own := sourceOfLine(line); d.Plan == "" || own != "" && own != d.Name {
+			continue
+		}
+		st, ok := w.Status(warmupKey(cfg, d))
+		if !ok {
+			continue
+		}
+		l, t := lacking(&st, provider)
+		if !known || sooner(l, t, lack, until) {
+			source, s, lack, until, known = d.Name, st, l, t, true
+		}
+	}
+	return source, s, lack, until, known
+}
+
+// sooner reports whether a warm-up that lacks something until a time, zero when that is not known, has room
+// before another.
+func sooner(lack string, until time.Time, otherLack string, other time.Time) bool {
+	switch {
+	case lack == "" || otherLack == "":
+		return lack == "" && otherLack != ""
+	case until.IsZero() || other.IsZero():
+		return other.IsZero() && !until.IsZero()
+	}
+	return until.Before(other)
+}
+
+// why says why mail in a line waits, and until when it does at least. It reports false for a key
 // that is none of the warm-up's.
-func (w *warming) why(key string) (why string, until time.Time, ok bool) {
-	ip, provider, ok := heldFor(key)
+func (w *warming) why(key, line string) (why string, until time.Time, ok bool) {
+	pool, _, ok := heldFor(key)
 	if !ok {
 		return "", time.Time{}, false
 	}
-	s, known := w.Status(ip)
+	source, s, lack, until, known := w.awaited(key, line)
 	if !known {
-		return fmt.Sprintf("it was held for the warm-up of %s, which has ended: it is taken up within a minute", ip), time.Time{}, true
+		return fmt.Sprintf("it was held for a warm-up of pool %s, which has ended: it is taken up within a minute", pool), time.Time{}, true
 	}
-	why = fmt.Sprintf("it is held for the warm-up of source %s (%s): %s", w.sourceOf(ip), ip, standing(&s))
-	lack, until := lacking(&s, provider)
+	why = fmt.Sprintf("it is held for the warm-up of source %s (%s): %s", source, s.IP, standing(&s))
 	if lack != "" {
 		why += ": " + lack
 	}
 	return why, until, true
 }
 
-// doing says in a few words what why says at length; "" for a key that is none of the warm-up's.
-func (w *warming) doing(key string) string {
-	ip, provider, ok := heldFor(key)
+// doing says in a few words what why says at length; false for a key that is none of the warm-up's.
+func (w *warming) doing(key, line string) (text string, until time.Time, ok bool) {
+	pool, provider, ok := heldFor(key)
 	if !ok {
-		return ""
+		return "", until, false
 	}
-	text := "held for the warm-up of " + w.sourceOf(ip)
+	source, _, lack, until, known := w.awaited(key, line)
+	if text = "held for the warm-up of " + source; !known {
+		text = "held for a warm-up of pool " + pool
+	}
 	if provider != warmup.Other {
 		text += ", provider " + provider
 	}
-	return text
+	if lack != "" {
+		text += ": " + lack
+	}
+	return text, until, true
 }
 
 // ledgerTrouble says in words what a warm-up's state is when its ledger is no help.

@@ -7,9 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/delivery"
 	"mta/internal/envelope"
-	"mta/internal/route"
 	"mta/mta/config"
 	"mta/warmup"
 	"mta/warmup/memstore"
@@ -65,7 +63,7 @@ func BenchmarkChooseSource(b *testing.B) {
 				b.Fatal(err)
 			}
 			watch := newSourceWatch(func() *config.Config { return cfg }, nil)
-			s := &splitter{warm: w.ctl, missing: watch.isMissing, now: clock, heldBack: func(*envelope.Message, *route.Route, string) delivery.Held { return delivery.NotHeld }}
+			s := &splitter{warm: w.ctl, missing: watch.isMissing, now: clock, suspended: func(string, string) bool { return false }, waiting: func(heldAt) int { return 0 }}
 			pol := newPolicy(cfg)
 			rt := to("192.0.2.99")
 			rt.Provider = "big"
@@ -74,7 +72,7 @@ func BenchmarkChooseSource(b *testing.B) {
 			now = now.Add(10 * time.Minute)
 			for i := range 1 + c.more {
 				m.ID = envelope.ID(i)
-				s.choose(pol, m, rt, "", 50_000_000/(1+c.more))
+				s.choose(pol, mail{m, rt, "", 50_000_000 / (1 + c.more), false})
 			}
 			for range 5 {
 				w.ctl.Step(context.Background())
@@ -82,7 +80,7 @@ func BenchmarkChooseSource(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				m.ID++
-				x := s.choose(pol, m, rt, "", 1)
+				x := s.choose(pol, mail{m, rt, "", 1, false})
 				if held := x.source == ""; held != (c.overflow == "hold") || !held && (x.key == "") == strings.HasPrefix(name, "warming") {
 					b.Fatalf("chose %+v", x)
 				}

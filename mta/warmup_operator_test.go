@@ -48,13 +48,14 @@ func TestWarmupsForTheOperator(t *testing.T) {
 		t.Fatalf("%+v, %v", all, err)
 	}
 	ctl := o.ctl.(stepped)
-	g, v := ctl.TakeAll("192.0.2.20", []warmup.Want{{Provider: "big", Recipients: 1}})
+	ask := warmup.Ask{Provider: "big", Recipients: 1}
+	_, v := ctl.Look("192.0.2.20", ask)
 	if v == warmup.Asking {
 		ctl.Step(ctx)
-		g, v = ctl.TakeAll("192.0.2.20", []warmup.Want{{Provider: "big", Recipients: 1}})
+		_, v = ctl.Look("192.0.2.20", ask)
 	}
-	if v != warmup.Granted {
-		t.Fatalf("nothing was granted: %v", g)
+	if v != warmup.Granted || !ctl.Begin("192.0.2.20", "big", 1) {
+		t.Fatalf("nothing was sent: %v", v)
 	}
 	ctl.Report("192.0.2.20", "big", warmup.HardBounce)
 	w.clock = w.clock.Add(2 * time.Second)

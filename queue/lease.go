@@ -518,6 +518,25 @@ func (q *Queue) Park(id envelope.ID, recipients []int, key string) {
 	})
 }
 
+// ParkFirst is Park before all that waits under the key: for mail that was taken and keeps its place.
+func (q *Queue) ParkFirst(id envelope.ID, recipients []int, key string) {
+	q.comeBack(id, recipients, func(s schedule.Slot, e *schedule.Entry) {
+		q.keys.Set(e, q.keys.Number(key))
+		q.table.SetState(e, schedule.Waiting)
+		q.keys.ParkFirst(s)
+	})
+}
+
+// ParkedInLines is how many recipients wait under a key, in all its lines.
+func (q *Queue) ParkedInLines(key string) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if k, ok := q.keys.Lookup(key); ok {
+		return q.keys.InLines(k)
+	}
+	return 0
+}
+
 // File notes what leased recipients are about, so that filters and summaries have them under that key
 // while they are out. It is in memory only. Recipients that are not leased are left alone. It reports
 // whether an operator asked for something that comes into force when they come back.

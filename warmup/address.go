@@ -1,7 +1,6 @@
 package warmup
 
 import (
-	"cmp"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -20,12 +19,10 @@ type address struct {
 	view      view
 	cur       *State // as last written or read, plus what needs no writing
 	acts      []*action
-	bundle    []laneNeed // of a message for several providers that asks; nil: none
-	queued    bool       // in Controller.asking, in the round, or waiting for the outcome of a write
-	answered  uint64     // how often asks were answered
-	asked     time.Time  // when the oldest unanswered ask came; zero: none
-	visit     time.Time  // the next
-	active    time.Time  // last traffic
+	queued    bool      // in Controller.asking, in the round, or waiting for the outcome of a write
+	asked     time.Time // when the oldest unanswered ask came; zero: none
+	visit     time.Time // the next
+	active    time.Time // last traffic
 	rand      *rand.Rand
 	before    standing // of the state before the last step
 	replanned bool     // the plan was changed since
@@ -38,7 +35,6 @@ type address struct {
 	turn    int // of the lane that is answered first
 	deltas  []delta
 	grants  []grant
-	bundled bool // the bundle was granted
 	doing   []*action
 	change  Change
 	created bool
@@ -49,10 +45,7 @@ type address struct {
 type view struct {
 	known  bool // by the store
 	closes Instant
-	outlet outlet // of all providers together
 	warm   bool
-	// receipt is that of counted mail, which needs no lease.
-	receipt Receipt
 }
 
 // unlimited says that mail is counted and takes no tokens.
@@ -62,7 +55,6 @@ func (v *view) unlimited() bool { return v.known && v.warm }
 type lane struct {
 	address *address
 	name    string
-	key     string // what mail for this lane is held under
 
 	lease   int64
 	receipt Receipt // of the oldest token
@@ -70,15 +62,17 @@ type lane struct {
 	used    time.Time
 	leased  time.Time
 
-	backoff   time.Time // no ask before
-	demand    float64   // of this node, per second
-	rate      float64   // of the provider's bucket, per second
-	outlet    outlet    // as of the last answer; the zero outlet before the first
-	told      time.Time // when demand was last reckoned
-	held      int64     // recipients held under key until there are tokens
-	undecided int64     // recipients held under key until the store has answered
-	smallest  int64     // message among those held
-	toldHour  int64     // of the plan, in which held was last told
+	// Recipients that were let out and have not begun, lately and before that; then they are forgotten.
+	out, old int64
+	turned   time.Time
+
+	backoff  time.Time // no ask before
+	asking   bool      // on behalf of mail that looked; not yet answered
+	demand   float64   // of this node, per second
+	rate     float64   // of the provider's bucket, per second
+	told     time.Time // when demand was last reckoned
+	waiting  int64     // recipients that wait here, as last told to the store
+	toldHour int64     // of the plan, in which that was
 
 	delta delta
 	lag   []lagged
@@ -88,8 +82,9 @@ type lane struct {
 type delta struct {
 	want, least int64 // recipients that ask, and the smallest message among them
 	stats
-	refunds   []refund
-	heldDelta int64
+	unused  int64 // tokens of the lease
+	receipt Receipt
+	waiting int64 // more, or less, than was told before
 }
 
 // stats is what is told late when statistics lag.
@@ -103,16 +98,6 @@ type lagged struct {
 	stats
 }
 
-type refund struct {
-	n       int64
-	receipt Receipt
-}
-
-type laneNeed struct {
-	lane *lane
-	n    int64
-}
-
 // grant is what a lane was given in a step.
 type grant struct {
 	lane        *lane
@@ -120,7 +105,6 @@ type grant struct {
 	want, given int64
 	retry       Instant
 	rate        float64
-	outlet      outlet
 	receipt     Receipt
 }
 
@@ -150,29 +134,9 @@ func (a *address) lane(provider string) *lane {
 	if len(a.lanes) >= maxProviders-1 && provider != Other {
 		return a.lane(Other)
 	}
-	l := &lane{address: a, name: provider, key: "warmup:" + a.ip + "/" + provider}
+	l := &lane{address: a, name: provider}
 	a.lanes = append(a.lanes, l)
 	return l
-}
-
-// pace is how long a recipient takes of the plan's hour, in milliseconds; +Inf while nothing may leave, or
-// nothing is known.
-// Callers hold a.mu, as for wait.
-func (l *lane) pace() float64 {
-	o, a := cmp.Or(l.outlet, l.address.view.outlet), l.address
-	if a.problem != nil || o.hourly == 0 {
-		return math.Inf(1)
-	}
-	return float64(a.plan.hour()) / float64(o.hourly)
-}
-
-// wait estimates when what is held will have left, in milliseconds from t; +Inf for never.
-func (l *lane) wait(t Instant) float64 {
-	o := cmp.Or(l.outlet, l.address.view.outlet)
-	if o.opens == never {
-		return math.Inf(1)
-	}
-	return float64(max(0, o.opens-t)) + float64(l.held+l.undecided+1)*l.pace()
 }
 
 // available is what of the lease can be used at store time t.
@@ -183,11 +147,14 @@ func (l *lane) available(t Instant) int64 {
 	return l.lease
 }
 
-// use takes n tokens of the lease.
-func (l *lane) use(n int64, now time.Time) Receipt {
-	l.lease -= n
-	l.used = now
-	return l.receipt
+// free is what of the lease is promised to nobody.
+func (l *lane) free(t Instant) int64 { return max(0, l.available(t)-l.out-l.old) }
+
+// returned notes that n recipients are out no longer.
+func (l *lane) returned(n int64) {
+	old := min(n, l.old)
+	l.old -= old
+	l.out = max(0, l.out-(n-old))
 }
 
 // credit adds tokens to the lease.
@@ -199,25 +166,29 @@ func (l *lane) credit(g *grant, until Instant, now time.Time) {
 	l.used = now
 }
 
-// giveBack moves a lease that nobody uses, or that has become old, to what the next step returns.
+// outPeriods is how many periods a promise lasts at least: time for a connection to be made.
+const outPeriods = 15
+
+// giveBack moves what nobody uses of a lease, or that has become old, to what the next step returns.
 func (l *lane) giveBack(now time.Time, t Instant, period time.Duration) {
+	if now.Sub(l.turned) >= outPeriods*period {
+		l.old, l.out, l.turned = l.out, 0, now
+	}
 	if l.lease == 0 {
 		return
 	}
-	if t < l.until && now.Sub(l.used) < 2*period && now.Sub(l.leased) < 30*period {
-		return
+	var kept int64
+	if t < l.until && now.Sub(l.leased) < 2*outPeriods*period {
+		if now.Sub(l.used) < 2*period {
+			return
+		}
+		kept = min(l.lease, l.out+l.old)
 	}
-	l.delta.refund(l.lease, l.receipt)
-	l.lease = 0
-}
-
-// refund notes tokens of which nothing was sent.
-func (d *delta) refund(n int64, r Receipt) {
-	if last := len(d.refunds) - 1; last >= 0 && d.refunds[last].receipt == r {
-		d.refunds[last].n += n
-		return
+	if l.delta.unused == 0 {
+		l.delta.receipt = l.receipt
 	}
-	d.refunds = append(d.refunds, refund{n, r})
+	l.delta.unused += l.lease - kept
+	l.lease = kept
 }
 
 // reckon averages the node's own demand over a minute.
@@ -266,6 +237,9 @@ func (l *lane) uncollect(d delta) {
 		e.least = later.least
 	}
 	e.stats.merge(later.stats)
-	e.refunds = append(e.refunds, later.refunds...)
-	e.heldDelta += later.heldDelta
+	if e.unused == 0 {
+		e.receipt = later.receipt
+	}
+	e.unused += later.unused
+	e.waiting += later.waiting
 }

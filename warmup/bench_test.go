@@ -14,8 +14,8 @@ import (
 	"mta/warmup/memstore"
 )
 
-// BenchmarkTake is the hot path with a lease at hand.
-func BenchmarkTake(b *testing.B) {
+// BenchmarkChooseAndBegin is the hot path with a lease at hand: a source is chosen, and charged at MAIL.
+func BenchmarkChooseAndBegin(b *testing.B) {
 	var now time.Time = time.Unix(0, 0)
 	st := memstore.New(func() warmup.Instant { return warmup.Instant(now.UnixMilli()) })
 	c := warmup.New(warmup.Config{Node: "a", Store: st, Now: func() time.Time { return now }})
@@ -26,12 +26,13 @@ func BenchmarkTake(b *testing.B) {
 	}
 	c.Step(context.Background())
 	now = now.Add(time.Minute)
-	c.TakeSome("ip", "google", 1<<30, false)
+	c.Look("ip", warmup.Ask{Provider: "google", Recipients: 1 << 30})
 	c.Step(context.Background())
 	granted := 0
+	pool := &warmup.Pool{Shared: []string{"shared"}, Dedicated: []string{"ip"}}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, v := c.Take("ip", "google", 1); v == warmup.Granted {
+		if x := c.Choose(pool, 1, warmup.Ask{Provider: "google", Recipients: 1}); x.Source == "ip" && c.Begin("ip", "google", 1) {
 			granted++
 		}
 	}
@@ -81,7 +82,7 @@ func step5000(b *testing.B, st warmup.Store, now *time.Time, kind string) {
 	providers := []string{"google", "microsoft", "yahoo", "other"}
 	traffic := func(round int) {
 		for i, name := range names {
-			c.Take(name, providers[(i+round)%4], 1)
+			send1(c, name, providers[(i+round)%4])
 		}
 		*now = now.Add(time.Second)
 		c.Step(context.Background())
@@ -96,7 +97,7 @@ func step5000(b *testing.B, st warmup.Store, now *time.Time, kind string) {
 		b.StopTimer()
 		if kind != "bolt-idle" {
 			for i, name := range names {
-				c.Take(name, providers[(i+round)%4], 1)
+				send1(c, name, providers[(i+round)%4])
 			}
 		}
 		*now = now.Add(time.Second)
@@ -116,4 +117,10 @@ func cpu(b *testing.B) time.Duration {
 		b.Fatal(err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func send1(c *warmup.Controller, ip, provider string) {
+	if _, v := c.Look(ip, warmup.Ask{Provider: provider, Recipients: 1}); v == warmup.Granted {
+		c.Begin(ip, provider, 1)
+	}
 }

@@ -28,11 +28,14 @@ type Config struct {
 	Node  string // names this node among those that use the store; two with one name break locks
 	Store Store
 
-	// OnRoom is told that of the recipients held under key (see Choice.Hold) n may be tried again,
-	// and answers how many it has taken: n or, when fewer were waiting, those. It is called from
-	// the goroutine that steps and must not block; it may call the Controller's methods but Step.
-	// nil: nobody waits.
-	OnRoom func(key string, n int64) (taken int64)
+	// Waiting gives how many recipients wait for tokens of an IP for a provider. It is called with locks
+	// held and must neither block nor call the Controller. nil: none ever does.
+	Waiting func(ip, provider string) int64
+
+	// OnRoom has mail tried again that waits for tokens of an IP for a provider: there are some, or the
+	// store has answered mail that asked. It is called from the goroutine that steps and must not
+	// block; it may call the Controller's methods but Step. nil: nobody waits.
+	OnRoom func(ip, provider string)
 
 	// OnEvent is told what happens to warm-ups, once it is durable, by the goroutine that steps; it must
 	// not call Step. nil: nobody.
@@ -79,14 +82,8 @@ type Controller struct {
 	changes  []Change
 	written  []bool
 	buf      []byte
-	rooms    []room
+	rooms    []*lane // OnRoom is to be called when no lock is held
 	events   []Event
-}
-
-// room is a call of OnRoom to be made when no lock is held.
-type room struct {
-	lane *lane
-	n    int64
 }
 
 // clock relates the store's clock to the local one.

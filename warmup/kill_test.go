@@ -54,8 +54,7 @@ func TestKillChild(t *testing.T) {
 	}
 	began := false
 	for {
-		g, v := c.Take("ip", "google", 1)
-		if v == warmup.Granted && c.Valid(g) {
+		if _, v := c.Look("ip", warmup.Ask{Provider: "google", Recipients: 1}); v == warmup.Granted && c.Begin("ip", "google", 1) {
 			fmt.Fprintln(log, time.Now().UnixMilli())
 			continue
 		}

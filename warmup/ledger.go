@@ -1,11 +1,5 @@
 package warmup
 
-// Need is what a message wants of one provider.
-type Need struct {
-	Provider   int // index in State.Providers
-	Recipients int64
-}
-
 // hard is what the caps leave for a provider now, whatever the pacer says.
 func (s *State) hard(p *Plan, v *Provider) int64 {
 	if s.Now >= s.hourEnd(p)-p.closing() {
@@ -39,25 +33,6 @@ func (s *State) Grant(p *Plan, provider int, want, least int64) int64 {
 // fits says whether n tokens may be charged at once.
 func (s *State) fits(p *Plan, v *Provider, n int64) bool {
 	return n <= s.hard(p, v) && v.tokens.allows(n) && s.tokens.allows(n) && s.peak.allows(n)
-}
-
-// GrantAll charges all that a message needs, or nothing: a message is never split silently.
-func (s *State) GrantAll(p *Plan, needs []Need) bool {
-	var sum int64
-	for _, n := range needs {
-		sum += n.Recipients
-		if !s.fits(p, &s.Providers[n.Provider], n.Recipients) {
-			return false
-		}
-	}
-	if sum > s.left() || !s.tokens.allows(sum) || !s.peak.allows(sum) ||
-		sum > int64(p.SlidingHour*float64(s.Caps.Hourly))-s.Total.Sliding {
-		return false
-	}
-	for _, n := range needs {
-		s.charge(&s.Providers[n.Provider], n.Recipients)
-	}
-	return true
 }
 
 // charge takes tokens out of the buckets and counts them in all windows.

@@ -2,7 +2,6 @@ package warmup_test
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,14 +16,10 @@ type backlog struct {
 }
 
 // onRoom is warmup.Config.OnRoom.
-func (b *backlog) onRoom(key string, n int64) int64 {
-	_, provider, _ := strings.Cut(key, "/")
-	n = min(n, b.waiting[provider])
-	got, _ := b.c.TakeSome("ip", provider, n, true)
+func (b *backlog) onRoom(_, provider string) {
+	got, _ := take(b.c, "ip", provider, b.waiting[provider], true)
 	b.waiting[provider] -= got
 	b.sent[provider] += got
-	b.c.Held("ip", provider, n-got)
-	return n
 }
 
 // TestW18_BacklogsShareShortHours has three providers' mail waiting, and one of them with a last message
@@ -35,11 +30,13 @@ func TestW18_BacklogsShareShortHours(t *testing.T) {
 	w := newWorld(t, hourly, 24*hourly)
 	w.plan.Hour, w.plan.Overflow = 4*time.Second, warmup.Hold
 	b := &backlog{waiting: map[string]int64{"big": 300, "mid": 300, "small": 20}, sent: make(map[string]int64)}
-	b.c = w.node("a", func(cfg *warmup.Config) { cfg.OnRoom = b.onRoom })
+	b.c = w.node("a", func(cfg *warmup.Config) {
+		cfg.OnRoom, cfg.Waiting = b.onRoom, func(_, provider string) int64 { return b.waiting[provider] }
+	})
 	for provider, n := range b.waiting {
 		got := send(b.c, provider, n)
-		b.sent[provider], b.waiting[provider] = got, n-got
-		b.c.Held("ip", provider, n-got)
+		b.sent[provider] += got
+		b.waiting[provider] -= got
 	}
 	for range 4 {
 		before := b.sent["big"] + b.sent["mid"] + b.sent["small"]
@@ -70,7 +67,7 @@ func TestUnknownOutcomeIsAskedForSoon(t *testing.T) {
 	c := w.node("a")
 	c.Step(context.Background())
 	w.store.Unsure(func() (apply, answer bool) { return false, false })
-	c.Take("ip", "big", 1)
+	c.Look("ip", warmup.Ask{Provider: "big", Recipients: 1})
 	for range 10 {
 		w.pass(time.Second)
 		if wait := c.Step(context.Background()); wait > time.Second {

@@ -259,48 +259,6 @@ func (s *State) leftFor(v *Provider) int64 {
 	return max(0, min(v.Caps.Hourly-v.Count.Hour, v.Caps.Daily-v.Count.Day, s.left()))
 }
 
-// outlet is what a plan lets through in an hour, and from when on.
-type outlet struct {
-	hourly int64
-	opens  Instant
-}
-
-// never is when an IP opens that an operator has paused.
-const never Instant = math.MaxInt64
-
-func (s *State) outlet(p *Plan) outlet {
-	o := outlet{s.Caps.Hourly, s.opens(p, s.Caps, &s.Total)}
-	if p.SpreadEven { // an hour's cap is of what is left of the day, and says nothing of the next day's
-		o.hourly = min(p.stage(s.Stage).Hourly, (s.Caps.Daily+23)/24)
-	}
-	if s.Paused {
-		o.opens = never
-	}
-	return o
-}
-
-// outletFor is the same with a provider's own caps.
-func (s *State) outletFor(p *Plan, v *Provider) outlet {
-	o := s.outlet(p)
-	o.hourly = v.paced(factored(p.own(s.Stage, v.Name).Hourly, o.hourly, v.Factor))
-	o.opens = max(o.opens, s.opens(p, v.Caps, &v.Count))
-	if v.block.state == blocked {
-		o.opens = max(o.opens, v.block.until)
-	}
-	return o
-}
-
-// opens is when caps leave something again.
-func (s *State) opens(p *Plan, caps Caps, count *Counter) Instant {
-	switch {
-	case count.Day >= caps.Daily:
-		return s.dayEnd(p)
-	case count.Hour >= caps.Hourly:
-		return s.hourEnd(p)
-	}
-	return s.Now
-}
-
 // remaining is the time left in the hour, in seconds. It has a floor, lest the rate run away at
 // the hour's end.
 func (s *State) remaining(p *Plan) float64 {

@@ -114,22 +114,23 @@ func (c *Controller) giveUp(a *address, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.queued, a.asked = false, time.Time{}
-	a.answered++
 	a.visit = now.Add(a.period())
 	c.expect(a.visit)
 	for _, l := range a.lanes {
-		if l.delta.want > 0 || l.undecided > 0 {
+		if l.delta.want > 0 || l.asking {
 			l.delta.want, l.delta.least = 0, 0
 			l.backoff = now.Add(a.period())
 		}
-		if l.undecided > 0 {
-			c.rooms = append(c.rooms, room{l, l.undecided})
-		}
+		c.answered(l)
 	}
-	for _, n := range a.bundle {
-		n.lane.backoff = now.Add(a.period())
+}
+
+// answered has mail tried again that has asked.
+func (c *Controller) answered(l *lane) {
+	if l.asking {
+		l.asking = false
+		c.rooms = append(c.rooms, l)
 	}
-	a.bundle = nil
 }
 
 // busy leaves an IP to the node that has it locked, and asks again soon.
@@ -159,7 +160,7 @@ func (c *Controller) compute(a *address, r *Record, now time.Time, t Instant) {
 		a.problem = err
 		a.mu.Unlock()
 	}
-	dirty := a.advance(now, t, c.lag())
+	dirty := a.advance(now, t, c.lag(), c.waiting)
 	change := Change{Name: a.ip, Fence: r.Fence, Version: r.Version, Release: true}
 	if dirty {
 		start := len(c.buf)
@@ -201,7 +202,7 @@ func (a *address) load(r *Record, t Instant, recall func(string, *Plan, Instant)
 
 // advance applies all that happened to next, grants what was asked, and says whether anything
 // must be durable.
-func (a *address) advance(now time.Time, t Instant, lag time.Duration) (dirty bool) {
+func (a *address) advance(now time.Time, t Instant, lag time.Duration, waiting func(*lane) int64) (dirty bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p, s := a.plan, a.next
@@ -213,7 +214,7 @@ func (a *address) advance(now time.Time, t Instant, lag time.Duration) (dirty bo
 		dirty = true
 	}
 	s = a.next // an action may have replaced it
-	a.grants, a.deltas, a.bundled = a.grants[:0], a.deltas[:0], false
+	a.grants, a.deltas = a.grants[:0], a.deltas[:0]
 	if a.problem != nil {
 		a.refuseAll()
 		return dirty
@@ -225,12 +226,14 @@ func (a *address) advance(now time.Time, t Instant, lag time.Duration) (dirty bo
 		l := a.lanes[(a.turn+i)%len(a.lanes)]
 		l.giveBack(now, t, a.period())
 		l.topUp(now, a.period())
-		if l.held > 0 && l.delta.want == 0 && !l.backoff.After(now) {
-			l.ask(l.held, l.smallest)
+		before := l.waiting
+		if l.waiting = waiting(l); l.waiting > 0 && l.delta.want == 0 && !l.backoff.After(now) {
+			l.ask(l.waiting, 1)
 		}
+		l.delta.waiting += l.waiting - before
 		d := l.collect(now, lag)
 		if l.toldHour != s.Hour { // with the hour ended what all nodes had told of mail that waits
-			d.heldDelta = l.held
+			d.waiting = l.waiting
 		}
 		a.deltas = append(a.deltas, d)
 		v := s.Provider(p, l.name)
@@ -270,9 +273,9 @@ func (a *address) tell(i int, d *delta) (dirty bool) {
 	if d.offered > 0 {
 		s.Offer(p, i, d.offered)
 	}
-	s.Providers[i].Waiting = max(0, s.Providers[i].Waiting+d.heldDelta)
-	for _, r := range d.refunds {
-		s.TakeBack(p, i, r.n, r.receipt)
+	s.Providers[i].Waiting = max(0, s.Providers[i].Waiting+d.waiting)
+	if d.unused > 0 {
+		s.TakeBack(p, i, d.unused, d.receipt)
 		dirty = true
 	}
 	if d.counted > 0 {
@@ -286,17 +289,9 @@ func (a *address) tell(i int, d *delta) (dirty bool) {
 	return dirty
 }
 
-// grantAll answers the asks: first the message that needs several providers, then each lane.
+// grantAll answers the asks.
 func (a *address) grantAll(p *Plan) (dirty bool) {
 	s := a.next
-	if a.bundle != nil {
-		needs := make([]Need, len(a.bundle))
-		for i, n := range a.bundle {
-			needs[i] = Need{s.Provider(p, n.lane.name), n.n}
-		}
-		a.bundled = s.GrantAll(p, needs)
-		dirty = a.bundled
-	}
 	receipt := s.Receipt()
 	for i := range a.grants {
 		g := &a.grants[i]
@@ -307,7 +302,6 @@ func (a *address) grantAll(p *Plan) (dirty bool) {
 		}
 		g.retry = s.Retry(p, g.index)
 		g.rate = s.Providers[g.index].Rate
-		g.outlet = s.outletFor(p, &s.Providers[g.index])
 	}
 	return dirty
 }
@@ -382,16 +376,13 @@ func (c *Controller) commit(a *address, now time.Time, t Instant) {
 		a.version++
 		a.written++
 	}
-	a.look()
+	a.see()
 	c.events = a.happened(c.events)
 	closes := min(a.view.closes, t+a.plan.minute())
 	for i := range a.grants {
 		g := &a.grants[i]
 		g.lane.toldHour = a.cur.Hour
 		c.answer(a, g, closes, now)
-	}
-	if a.bundle != nil {
-		c.answerBundle(a, closes, now)
 	}
 	a.rest(now)
 	c.expect(a.visit)
@@ -401,22 +392,19 @@ func (c *Controller) commit(a *address, now time.Time, t Instant) {
 // refused answers an IP whose state can't be used.
 func (c *Controller) refused(a *address, now time.Time) {
 	for _, l := range a.lanes {
-		if l.undecided > 0 {
-			c.rooms = append(c.rooms, room{l, l.undecided})
-		}
+		c.answered(l)
 	}
-	a.bundle = nil
 	a.rest(now)
 	c.expect(a.visit)
 	a.finish(a.problem)
 }
 
-// look takes from the state what the hot path needs.
-func (a *address) look() {
+// see takes from the state what the hot path needs.
+func (a *address) see() {
 	s, p := a.cur, a.plan
 	a.view = view{
 		known: true, warm: s.Warm && !s.Paused,
-		closes: s.hourEnd(p) - p.closing(), outlet: s.outlet(p), receipt: s.Receipt(),
+		closes: s.hourEnd(p) - p.closing(),
 	}
 }
 
@@ -424,7 +412,7 @@ func (a *address) look() {
 // period, nothing when there will be a token.
 func (c *Controller) answer(a *address, g *grant, closes Instant, now time.Time) {
 	l := g.lane
-	l.rate, l.outlet = g.rate, g.outlet
+	l.rate = g.rate
 	if g.given > 0 {
 		l.credit(g, closes, now)
 	}
@@ -436,34 +424,15 @@ func (c *Controller) answer(a *address, g *grant, closes Instant, now time.Time)
 		wait := time.Duration(g.retry) * time.Millisecond
 		l.backoff = now.Add(wait + time.Duration(a.rand.Int64N(int64(wait)/5+1)))
 	}
-	n := l.undecided + min(l.held, g.given)
-	if a.view.warm { // nothing is granted there, each try decides
-		n = l.undecided + l.held
+	if l.waiting > 0 && (l.lease > 0 || a.view.unlimited()) {
+		l.asking = true
 	}
-	if n > 0 {
-		c.rooms = append(c.rooms, room{l, n})
-	}
-}
-
-func (c *Controller) answerBundle(a *address, closes Instant, now time.Time) {
-	receipt := a.cur.Receipt()
-	for _, n := range a.bundle {
-		if a.bundled {
-			n.lane.credit(&grant{given: n.n, receipt: receipt}, closes, now)
-			if n.lane.held > 0 {
-				c.rooms = append(c.rooms, room{n.lane, min(n.n, n.lane.held)})
-			}
-		} else if until := now.Add(a.period()); n.lane.backoff.Before(until) {
-			n.lane.backoff = until
-		}
-	}
-	a.bundle = nil
+	c.answered(l)
 }
 
 // rest says when the IP is looked at next.
 func (a *address) rest(now time.Time) {
 	a.queued, a.asked = false, time.Time{}
-	a.answered++
 	wait := idlePeriod
 	if now.Sub(a.active) < activeFor {
 		wait = a.period()
@@ -471,7 +440,7 @@ func (a *address) rest(now time.Time) {
 		wait = a.offset
 	}
 	for _, l := range a.lanes {
-		if l.lease > 0 || l.held > 0 {
+		if l.lease > 0 || l.waiting > 0 {
 			wait = min(wait, a.period())
 		}
 	}
@@ -514,24 +483,19 @@ func (c *Controller) answerNo(a *address, now time.Time) {
 	c.giveUp(a, now)
 }
 
-// callRooms calls those whose mail may be tried again. What is held again meanwhile counts anew.
+// waiting is how many recipients wait for a lane.
+func (c *Controller) waiting(l *lane) int64 {
+	if c.cfg.Waiting == nil {
+		return 0
+	}
+	return c.cfg.Waiting(l.address.ip, l.name)
+}
+
+// callRooms has mail tried again that waits.
 func (c *Controller) callRooms() {
-	for _, r := range c.rooms {
-		l, a := r.lane, r.lane.address
-		a.mu.Lock()
-		allUndecided, allHeld := l.undecided, l.held
-		undecided := min(r.n, allUndecided)
-		held := min(r.n-undecided, allHeld)
-		l.release(undecided, held)
-		a.mu.Unlock()
-		var taken int64
+	for _, l := range c.rooms {
 		if c.cfg.OnRoom != nil {
-			taken = c.cfg.OnRoom(l.key, undecided+held)
-		}
-		if taken < undecided+held { // nobody else waits: some have expired, or were removed
-			a.mu.Lock()
-			l.release(min(l.undecided, allUndecided-undecided), min(l.held, allHeld-held))
-			a.mu.Unlock()
+			c.cfg.OnRoom(l.address.ip, l.name)
 		}
 	}
 	c.rooms = c.rooms[:0]

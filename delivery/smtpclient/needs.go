@@ -15,10 +15,6 @@ import (
 // prepare fits t to what the host offers: it decides what MAIL will say, and refuses what this
 // host can't be sent. It reports false when no recipient is left to ask for.
 func (c *Conn) prepare(t *Transaction) bool {
-	if t.MayBegin != nil && !t.MayBegin() {
-		t.conclude(Withdrawn, withdrawn)
-		return false
-	}
 	m := t.Message
 	t.sender, t.utf8 = m.Sender, c.caps.UTF8 && needsUTF8(t)
 	if !t.utf8 {
@@ -45,6 +41,10 @@ func (c *Conn) prepare(t *Transaction) bool {
 		return false
 	}
 	c.limitRecipients(t)
+	if t.asked > 0 && t.MayBegin != nil && !t.MayBegin(t.asked) {
+		t.conclude(Withdrawn, withdrawn)
+		return false
+	}
 	return t.asked > 0
 }
 

@@ -25,9 +25,10 @@ type Transaction struct {
 	// block; it may call Send, of this transaction too.
 	Done func(*Transaction, Outcome)
 
-	// MayBegin is asked by the writer just before the first command is made; when it says no the
-	// transaction is Withdrawn. It must not block, nor call the Conn. Nil: it may.
-	MayBegin func() bool
+	// MayBegin is asked by the writer just before the first command is made, with the number of
+	// recipients that are to be asked for; when it returns false, they are Withdrawn. It must not
+	// block, nor call the Conn. Nil: it may.
+	MayBegin func(recipients int) bool
 
 	Context any // the caller's own
 

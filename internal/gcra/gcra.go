@@ -84,5 +84,12 @@ func (l *Limiter) Take(now time.Time, r Rate, n int) {
 	l.due = l.due.Add(r.Interval() * time.Duration(n))
 }
 
+// GiveBack undoes a Take of n events that did not happen.
+func (l *Limiter) GiveBack(r Rate, n int) {
+	if !r.Unlimited() {
+		l.due = l.due.Add(-r.Interval() * time.Duration(n))
+	}
+}
+
 // Paid reports whether nothing that was taken matters any more: l is as good as a new one.
 func (l *Limiter) Paid(now time.Time) bool { return !l.due.After(now) }

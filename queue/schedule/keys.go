@@ -19,6 +19,7 @@ type key struct {
 	of      uint32 // the key that it is a line of, or itself
 	entries int    // that have it in any state, and lines of it
 	waiting int    // that are on the list
+	inLines int    // that are on the list, and on those of its lines
 	list    List   // those that wait under it
 }
 
@@ -125,16 +126,32 @@ func (k *Keys) release(n uint32) {
 
 // Park puts an entry, which must be on no list, at the end of those that wait under its key.
 func (k *Keys) Park(s Slot) {
-	kk := &k.all[k.t.At(s).Key]
+	kk := k.more(s, 1)
 	k.t.Push(kk.list, s)
-	kk.waiting++
+}
+
+// ParkFirst is Park before all others.
+func (k *Keys) ParkFirst(s Slot) {
+	kk := k.more(s, 1)
+	k.t.PushFront(kk.list, s)
+}
+
+// more counts n more entries on the list of an entry's key, and on those of all its lines.
+func (k *Keys) more(s Slot, n int) *key {
+	kk := &k.all[k.t.At(s).Key]
+	kk.waiting += n
+	k.all[kk.of].inLines += n
+	return kk
 }
 
 // Unpark takes an entry that waits under its key off the list.
 func (k *Keys) Unpark(s Slot) {
-	k.all[k.t.At(s).Key].waiting--
+	k.more(s, -1)
 	k.t.Unlink(s)
 }
+
+// InLines is how many entries wait under a key, in all its lines.
+func (k *Keys) InLines(n uint32) int { return k.all[n].inLines }
 
 // First is the entry that has waited longest under a key, or None.
 func (k *Keys) First(n uint32) Slot { return k.t.Front(k.all[n].list) }

@@ -28,6 +28,9 @@ func (t *Table) links(s Slot) (next, prev *Slot) {
 // Push puts an entry, which must be on no list, at the end of l.
 func (t *Table) Push(l List, s Slot) { t.insert(t.heads[l].prev, s, l.slot()) }
 
+// PushFront puts an entry that is on no list before all others of one.
+func (t *Table) PushFront(l List, s Slot) { t.insert(l.slot(), s, t.heads[l].next) }
+
 func (t *Table) insert(before, s, after Slot) {
 	e := t.At(s)
 	e.prev, e.next = before, after

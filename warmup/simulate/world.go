@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"mta/warmup"
@@ -55,8 +54,7 @@ type counts struct {
 type node struct {
 	world   *world
 	ctl     *warmup.Controller
-	backlog []int64 // by provider: held until there are tokens
-	pending []int64 // by provider: of this second, until the store has answered
+	backlog []int64 // by provider: held until there are tokens, or the store has answered
 	wakes   int64   // when it wants to step next
 }
 
@@ -122,7 +120,7 @@ func (w *world) setNodes(n int) {
 	}
 	for _, gone := range w.nodes[n:] { // its queue is taken over, its memory is not
 		for i, held := range gone.backlog {
-			w.nodes[0].hold(i, held)
+			w.nodes[0].try(i, held, true)
 		}
 	}
 	w.nodes = w.nodes[:n]
@@ -133,7 +131,7 @@ func (n *node) restart() {
 	w := n.world
 	w.made++
 	n.ctl = warmup.New(warmup.Config{
-		Node: fmt.Sprint("node", w.made), Store: w.store, Now: w.now, OnRoom: n.onRoom,
+		Node: fmt.Sprint("node", w.made), Store: w.store, Now: w.now, OnRoom: n.onRoom, Waiting: n.waiting,
 		StatsLag: func() time.Duration { return w.lag },
 		Rand:     rand.New(rand.NewPCG(w.rand.Uint64(), w.rand.Uint64())),
 	})
@@ -142,41 +140,33 @@ func (n *node) restart() {
 	}
 	n.wakes = w.t
 	n.grow()
-	backlog := n.backlog
-	n.backlog = make([]int64, len(backlog))
-	for i, held := range backlog {
-		n.hold(i, held)
+	for i, held := range n.backlog { // what waits is looked at anew
+		n.backlog[i] = 0
+		n.try(i, held, true)
 	}
 }
 
 func (n *node) grow() {
 	for len(n.backlog) < len(n.world.providers) {
-		n.backlog, n.pending = append(n.backlog, 0), append(n.pending, 0)
+		n.backlog = append(n.backlog, 0)
 	}
 }
 
-// hold makes messages wait in the node's queue.
-func (n *node) hold(provider int, messages int64) {
-	if messages == 0 {
-		return
+// waiting is warmup.Config.Waiting.
+func (n *node) waiting(_, provider string) int64 {
+	if i, ok := n.world.index[provider]; ok && i < len(n.backlog) {
+		return n.backlog[i]
 	}
-	n.grow()
-	n.backlog[provider] += messages
-	if n.world.counted != nil {
-		return // step tries it again
-	}
-	n.ctl.Held(ip, n.world.providers[provider].name, messages)
+	return 0
 }
 
 // onRoom is warmup.Config.OnRoom: what waits is tried again.
-func (n *node) onRoom(key string, room int64) int64 {
-	i := n.world.index[key[strings.LastIndexByte(key, '/')+1:]]
-	room = min(room, n.backlog[i])
-	granted, _ := n.ctl.TakeSome(ip, n.world.providers[i].name, room, true)
-	n.sent(i, granted)
-	n.backlog[i] -= room
-	n.hold(i, room-granted)
-	return room
+func (n *node) onRoom(_, provider string) {
+	if i, ok := n.world.index[provider]; ok {
+		held := n.backlog[i]
+		n.backlog[i] = 0
+		n.try(i, held, true)
+	}
 }
 
 // offer brings messages to random nodes.
@@ -193,35 +183,38 @@ func (w *world) offer(provider int, messages int64) {
 	}
 	for i, n := range w.nodes {
 		if k := each + extra[i]; k > 0 {
-			n.take(provider, k, false)
+			n.try(provider, k, false)
 		}
 	}
 }
 
-// take tries messages and sends, diverts or keeps them.
-func (n *node) take(provider int, messages int64, again bool) {
-	if c := n.world.counted; c != nil {
-		granted := c.take(provider, messages)
-		n.sent(provider, granted)
-		n.spill(provider, messages-granted)
+// try sends, diverts or keeps messages. Those that wait are undecided, or held.
+func (n *node) try(provider int, messages int64, again bool) {
+	if messages == 0 {
 		return
 	}
-	granted, rest := n.ctl.TakeSome(ip, n.world.providers[provider].name, messages, again)
-	n.sent(provider, granted)
-	if rest == warmup.Asking {
-		n.pending[provider] += messages - granted
+	v := n.world.providers[provider]
+	out, verdict := n.look(provider, messages, again)
+	n.sent(provider, out)
+	messages -= out
+	if verdict != warmup.Asking && n.world.plan.Overflow == warmup.Divert {
+		v.diverted += messages
 		return
 	}
-	n.spill(provider, messages-granted)
+	n.backlog[provider] += messages
 }
 
-// spill is what happens to mail that has no room.
-func (n *node) spill(provider int, messages int64) {
-	if n.world.plan.Overflow == warmup.Hold {
-		n.hold(provider, messages)
-		return
+// look sends as many messages as may leave, and gives the verdict about the others.
+func (n *node) look(provider int, messages int64, again bool) (int64, warmup.Verdict) {
+	if c := n.world.counted; c != nil {
+		return c.take(provider, messages), warmup.Refused
 	}
-	n.world.providers[provider].diverted += messages
+	name := n.world.providers[provider].name
+	out, v := n.ctl.Look(ip, warmup.Ask{Provider: name, Recipients: messages, Again: again})
+	if out > 0 && !n.ctl.Begin(ip, name, out) {
+		out = 0
+	}
+	return out, v
 }
 
 // sent has the provider answer.
@@ -281,9 +274,6 @@ func (w *world) binomial(n int64, p float64) int64 {
 	return k
 }
 
-// maxRounds bounds how often a node asks in one second.
-const maxRounds = 8
-
 // step lets every node work that wants to, until the store has answered everybody.
 func (w *world) step() {
 	if w.counted != nil {
@@ -291,22 +281,9 @@ func (w *world) step() {
 		return
 	}
 	for _, n := range w.nodes {
-		for round := 0; round == 0 && w.t >= n.wakes || n.ctl.Asking(); round++ {
+		for first := true; first && w.t >= n.wakes || n.ctl.Asking(); first = false {
 			wait := n.ctl.Step(context.Background())
 			n.wakes = w.t + max(1, int64(math.Ceil(wait.Seconds())))
-			for i, k := range n.pending {
-				if k > 0 {
-					n.pending[i] = 0
-					if round < maxRounds {
-						n.take(i, k, true)
-					} else {
-						n.spill(i, k)
-					}
-				}
-			}
-			if round >= maxRounds {
-				break
-			}
 		}
 	}
 }
