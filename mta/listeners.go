@@ -28,8 +28,9 @@ type listeners struct {
 	log     *slog.Logger
 	running sync.WaitGroup
 
-	mu     sync.Mutex // guards groups; they change by New and by Reload, one at a time
-	groups []*listenerGroup
+	mu      sync.Mutex // guards the rest; it changes by New, serve and Reload
+	groups  []*listenerGroup
+	serving bool // serve was called
 
 	replaced context.Context // bounds the sessions with servers that were replaced
 	cut      context.CancelFunc
@@ -68,8 +69,12 @@ func openListeners(cfg *config.Config, build func(*config.Listener) (*submission
 	return ls, nil
 }
 
+// serve begins to take mail. A reload can come before it, and then only changes what it begins with.
 func (ls *listeners) serve() {
-	for _, g := range ls.all() {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.serving = true
+	for _, g := range ls.groups {
 		ls.start(g)
 		for _, s := range g.sockets {
 			ls.accepting(g, s)
@@ -185,7 +190,9 @@ func (ls *listeners) reopen(old, s *socket) {
 			sockets := slices.Clone(g.sockets)
 			sockets[j] = s
 			ls.groups[i] = &listenerGroup{g.name, sockets, g.in}
-			ls.accepting(ls.groups[i], s)
+			if ls.serving {
+				ls.accepting(ls.groups[i], s)
+			}
 		}
 	}
 }
@@ -195,9 +202,15 @@ func (ls *listeners) reopen(old, s *socket) {
 func (c *listenersChange) commit() {
 	ls := c.ls
 	ls.mu.Lock()
-	old := ls.groups
+	old, serving := ls.groups, ls.serving
 	ls.groups = c.groups
 	ls.mu.Unlock()
+	if !serving {
+		for _, s := range append(c.going, c.closed...) {
+			s.Close()
+		}
+		return
+	}
 	had := make(map[*intake]bool)
 	for _, g := range old {
 		had[g.in] = true

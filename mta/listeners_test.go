@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/smtp"
 	"os"
@@ -17,6 +18,8 @@ import (
 	"time"
 
 	"mta/internal/sink"
+	"mta/mta/config"
+	"mta/submission"
 )
 
 // certificateFiles writes a new certificate and its key to files, and gives who trusts it.
@@ -102,6 +105,47 @@ func freePort(t *testing.T) string {
 	defer l.Close()
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	return port
+}
+
+// A reload can come while the relay starts, before anything is accepted: its listeners are those that serve.
+func TestReloadBeforeListenersServe(t *testing.T) {
+	build := func(*config.Listener) (*submission.Server, error) {
+		return submission.New(submission.Config{Hostname: "relay.example", Log: slog.New(slog.DiscardHandler)}), nil
+	}
+	with := func(port string) *config.Config {
+		cfg, err := config.Parse([]byte(`listener "smtp" { address = "127.0.0.1:`+port+`" }`), "test.conf", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg
+	}
+	gone, kept := freePort(t), freePort(t)
+	ls, err := openListeners(with(gone), build, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	change, err := ls.prepare(with(kept), build)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change.commit()
+	ls.serve()
+	defer func() {
+		ls.closeSockets()
+		ls.shutdown(t.Context())
+	}()
+	if c, err := net.Dial("tcp", "127.0.0.1:"+gone); err == nil {
+		c.Close()
+		t.Error("the address that the reload removed still takes connections")
+	}
+	c, err := net.Dial("tcp", "127.0.0.1:"+kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if got := converse(t, c, "QUIT\r\n"); !strings.HasPrefix(got, "220 relay.example") {
+		t.Errorf("the relay answers %q", got)
+	}
 }
 
 // Listeners and addresses come, move and go by a reload. Sessions with those that go end well: an
