@@ -240,5 +240,3 @@ func quit(t *testing.T, c *Conn, h *host) {
 	_ = c.Quit(context.Background())
 	<-h.done
 }
-
-func newLines(r io.Reader) *bufio.Reader { return bufio.NewReader(r) }

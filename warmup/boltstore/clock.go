@@ -78,7 +78,7 @@ func keep(before, records *bolt.Bucket, at warmup.Instant) error {
 // times that have not come.
 func newestUntil(before *bolt.Bucket, at warmup.Instant) (copied *bolt.Bucket) {
 	c := before.Cursor()
-	for k, _ := c.First(); k != nil && len(k) == 8 && warmup.Instant(binary.BigEndian.Uint64(k)) <= at; k, _ = c.Next() {
+	for k, _ := c.First(); len(k) == 8 && warmup.Instant(binary.BigEndian.Uint64(k)) <= at; k, _ = c.Next() {
 		copied = before.Bucket(k)
 	}
 	return copied
