@@ -55,6 +55,8 @@ func run(c *cli, args []string) int {
 	switch filepath.Base(args[0]) {
 	case "sendmail":
 		return c.sendmail(args[1:])
+	case "newaliases":
+		return c.sendmail([]string{"-bi"})
 	case "mailq":
 		return c.mailq(args[1:])
 	}

@@ -27,7 +27,7 @@ import (
 // time is $NOW when that is set, and standard output is a terminal of $COLUMNS when that is.
 func TestMain(m *testing.M) {
 	program := func() { os.Exit(run(scriptCLI(), os.Args)) }
-	testscript.Main(m, map[string]func(){"mta": program, "sendmail": program, "mailq": program})
+	testscript.Main(m, map[string]func(){"mta": program, "sendmail": program, "mailq": program, "newaliases": program})
 }
 
 func scriptCLI() *cli {

@@ -35,7 +35,7 @@ const (
 )
 
 const sendmailHelp = `usage: sendmail [-t] [-i] [-f SENDER] [-F NAME] [-N DSN] [-R RET] [-V ENVID] [RECIPIENT...]
-       sendmail -bs | -bp | -q
+       sendmail -bs | -bp | -bi | -q
 
 Hand the message on standard input to the relay on this machine. While the relay is
 away, or has no room, the message is left in its maildrop, and goes out when the relay
@@ -51,6 +51,7 @@ again. The message goes to all recipients or, when one is refused, to none.
   -V ENVID   an id for reports
   -bs        speak SMTP on standard input and output, all at once if need be
   -bp        list the queue, as mailq
+  -bi        nothing: there are no aliases to build; for scripts that call newaliases
   -q         try everything in the queue now
 
 Bcc is taken out of the message. From is added when it is missing; addresses without
@@ -95,6 +96,9 @@ func (c *cli) sendmail(args []string) int {
 		return c.mailq(nil)
 	case modeFlush:
 		return c.sendmailFlush()
+	case modeAliases:
+		fmt.Fprintln(c.err, "sendmail: the relay has no aliases, there is nothing to build")
+		return exOK
 	case modeSMTP:
 		return c.sendmailSMTP()
 	}

@@ -20,6 +20,7 @@ const (
 	modeSMTP
 	modeList
 	modeFlush
+	modeAliases
 	modeHelp
 )
 
@@ -139,6 +140,8 @@ func (o *sendmailOptions) setMode(value string) error {
 		o.mode = modeSMTP
 	case "p":
 		o.mode = modeList
+	case "i":
+		o.mode = modeAliases
 	case "d", "D":
 		return hinted{errors.New("option -bd: sendmail is no daemon here"), "the relay runs by: mta serve"}
 	default:
