@@ -248,7 +248,7 @@ func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 	}
 	for via, group := range byVia(recipients) {
 		_, _, turn := heldFor(group[0].Key)
-		c := d.split.choose(pol, mail{m, rt, via, len(group), turn})
+		c := d.split.choose(pol, mail{m, rt, via, len(group), turn, expires.Sub(m.Start())})
 		switch {
 		case c.none && d.pauses.sourceOf(pol, m.Tenant) != "":
 			d.parkPaused(m, group, d.pauses.sourceOf(pol, m.Tenant))

@@ -1,6 +1,8 @@
 package mta
 
 import (
+	"time"
+
 	"mta/delivery"
 	"mta/internal/drr"
 	"mta/internal/tiers"
@@ -28,6 +30,7 @@ type heldLine struct {
 	drr.Member[*heldLine]
 	delivery.Flow // Site is the key, Source "" or the only one that may take from it
 	name          string
+	until         time.Time // its first message waits so long at least; nothing is to be decided before
 }
 
 func newHeldLines(at heldAt) *heldLines {

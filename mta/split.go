@@ -22,6 +22,7 @@ type warmer interface {
 	Look(ip string, q warmup.Ask) (int64, warmup.Verdict)
 	Begin(ip, provider string, n int64) bool
 	Drop(ip, provider string, n int64)
+	Left(ip, provider string, within time.Duration) (of, all int64)
 	Charges(source string) bool
 	Report(ip, provider string, x warmup.Outcome)
 }
@@ -47,12 +48,13 @@ type choice struct {
 	by basis // for jobs: what it follows from
 
 	// Of a pool with dedicated sources.
-	key   string  // the warm-up's name of source; "" when that is a shared one
-	out   int     // recipients that the warm-up has let out
-	wait  heldAt  // what those wait for that have no source
-	own   string  // the only source that they wait for; "" is any of the pool
-	waits bool    // they may wait for tokens, and not only for an answer of the warm-up's store
-	paid  *charge // of a job from a source that a warm-up knows
+	key   string    // the warm-up's name of source; "" when that is a shared one
+	out   int       // recipients that the warm-up has let out
+	wait  heldAt    // what those wait for that have no source
+	own   string    // the only source that they wait for; "" is any of the pool
+	until time.Time // they wait so long, where they don't wait for ever
+	waits bool      // they may wait for tokens, and not only for an answer of the warm-up's store
+	paid  *charge   // of a job from a source that a warm-up knows
 }
 
 // dividedPool is a pool with dedicated sources, as the warm-up has it: a source with a plan is known
@@ -60,13 +62,15 @@ type choice struct {
 // source gets another name.
 type dividedPool struct {
 	warmup.Pool
-	name   string
-	source map[string]string // by key
-	key    map[string]string // by source, of the dedicated ones
+	name     string
+	patience func(tenant string, tier int) time.Duration
+	source   map[string]string // by key
+	key      map[string]string // by source, of the dedicated ones
 }
 
 func divide(cfg *config.Config, p *config.Pool) *dividedPool {
-	d := &dividedPool{name: p.Name, source: make(map[string]string), key: make(map[string]string)}
+	patience := func(tenant string, tier int) time.Duration { return p.PatienceOf(cfg.Tenant(tenant), tier) }
+	d := &dividedPool{name: p.Name, patience: patience, source: make(map[string]string), key: make(map[string]string)}
 	d.Shared = p.Shared
 	for _, name := range p.Shared {
 		d.source[name] = name
@@ -104,9 +108,10 @@ const stickyFor = 4 * time.Hour
 type mail struct {
 	*envelope.Message
 	route *route.Route
-	via   string // the source that they had at an attempt before, "" for none
-	n     int    // recipients
-	turn  bool   // they have waited for tokens: it is their turn
+	via   string        // the source that they had at an attempt before, "" for none
+	n     int           // recipients
+	turn  bool          // they have waited for tokens: it is their turn
+	age   time.Duration // at which the message is given up
 }
 
 // choose picks the source for mail.
@@ -168,9 +173,13 @@ func (s *splitter) fresh(pool *dividedPool, m mail, unusable func(source string)
 	if slices.ContainsFunc(able.Shared, unusable) {
 		able.Shared = slices.DeleteFunc(slices.Clone(able.Shared), unusable)
 	}
-	waits := holds(&able)
-	wait := choice{wait: pool.heldAt(m), waits: waits}
-	if waits && !m.turn && m.via == "" && s.waiting(wait.wait) > 0 {
+	holds, left := holds(&able), s.patience(pool, m)
+	waits := holds || left > 0
+	wait := choice{wait: pool.heldAt(m), waits: waits, until: s.now().Add(left)}
+	if waits {
+		able.Overflow = warmup.Hold
+	}
+	if waits && !m.turn && m.via == "" && s.waiting(wait.wait) > 0 && (holds || s.fits(pool, m, left)) {
 		return wait, true
 	}
 	var usable, suspended string // the last of these
@@ -189,12 +198,15 @@ func (s *splitter) fresh(pool *dividedPool, m mail, unusable func(source string)
 		shut++
 		return true
 	}
-	c := s.warm.Choose(&able, spread(m.ID), m.ask(!waits))
+	c := s.warm.Choose(&able, spread(m.ID), m.ask(!holds && (left <= 0 || !m.turn)))
+	if !holds && c.Source == "" && !c.Asking && len(able.Shared) > 0 && !s.fits(pool, m, left) {
+		c = warmup.Choice{Source: able.Shared[spread(m.ID)%uint64(len(able.Shared))], Recipients: int64(m.n)}
+	}
 	open := func(source string) bool { return !s.suspended(m.route.Site, source) }
 	switch {
 	case all+len(able.Shared) == 0:
 		return choice{}, false
-	case shut > 0 && shut == all && (waits || !slices.ContainsFunc(able.Shared, open)):
+	case shut > 0 && shut == all && (holds || !slices.ContainsFunc(able.Shared, open)):
 		return choice{source: suspended, key: pool.key[suspended], n: m.n}, true
 	case c.Source == "":
 		if all < len(pool.Dedicated) { // the others must not take what can't leave from them
@@ -207,6 +219,30 @@ func (s *splitter) fresh(pool *dividedPool, m mail, unusable func(source string)
 		wait.key, wait.out = c.Source, wait.n
 	}
 	return wait, true
+}
+
+// patience is how long mail still waits for tokens before it takes a shared source.
+func (s *splitter) patience(pool *dividedPool, m mail) time.Duration {
+	p := min(pool.patience(m.Tenant, int(m.Tier)), m.age/2)
+	return m.Start().Add(p).Sub(s.now())
+}
+
+// fits reports whether the plans of a pool can take mail, and what waits already, within a time and today.
+func (s *splitter) fits(pool *dividedPool, m mail, within time.Duration) bool {
+	switch {
+	case within <= 0:
+		return false
+	case m.turn: // it was let in, and waits out its time unless the day is full
+		within = 24 * time.Hour
+	}
+	at := pool.heldAt(m)
+	var of, all int64
+	for _, key := range pool.Dedicated {
+		n, total := s.warm.Left(key, at.provider, within)
+		of, all = of+n, all+total
+	}
+	n := int64(m.n)
+	return int64(s.waiting(at))+n <= of && int64(s.waiting(heldAt{pool: pool.name}))+n <= all
 }
 
 // holds says whether mail waits for which no dedicated source has room.

@@ -203,6 +203,9 @@ func (w *warming) hold(m *envelope.Message, recipients []int, c *choice, weight 
 	if m.ID == w.trial {
 		w.back, back = true, true
 	}
+	if l.until = (time.Time{}); back && c.waits {
+		l.until = c.until
+	}
 	park := w.queue.Park
 	if back {
 		park = w.queue.ParkFirst
@@ -211,14 +214,22 @@ func (w *warming) hold(m *envelope.Message, recipients []int, c *choice, weight 
 	w.mu.Unlock()
 }
 
-// waiting is how much mail waits.
-func (w *warming) waiting(at heldAt) int {
+// waiting is how much mail waits; for any provider where none is named.
+func (w *warming) waiting(at heldAt) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if h := w.held[at]; h != nil {
 		return w.queue.ParkedInLines(h.key)
 	}
-	return 0
+	if at.provider != "" {
+		return 0
+	}
+	for other, h := range w.held {
+		if other.pool == at.pool {
+			n += w.queue.ParkedInLines(h.key)
+		}
+	}
+	return n
 }
 
 // waitingFor is warmup.Config.Waiting.
@@ -288,10 +299,17 @@ func (w *warming) sweep(ctx context.Context, full bool) {
 		lines := slices.Collect(maps.Values(h.known))
 		w.mu.Unlock()
 		for _, l := range lines {
-			for w.queue.Parked(l.name) > 0 && w.pause(ctx) == nil && w.try(h.heldAt, func(*heldLines) *heldLine { return l }) {
+			for (full || w.decidable(l)) && w.queue.Parked(l.name) > 0 && w.pause(ctx) == nil && w.try(h.heldAt, func(*heldLines) *heldLine { return l }) {
 			}
 		}
 	}
+}
+
+// decidable reports whether the first message of a line may not have to wait on.
+func (w *warming) decidable(l *heldLine) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.now().Before(l.until)
 }
 
 // heldNow lists what waits, and forgets where nothing does.

@@ -72,7 +72,7 @@ func BenchmarkChooseSource(b *testing.B) {
 			now = now.Add(10 * time.Minute)
 			for i := range 1 + c.more {
 				m.ID = envelope.ID(i)
-				s.choose(pol, mail{m, rt, "", 50_000_000 / (1 + c.more), false})
+				s.choose(pol, mail{m, rt, "", 50_000_000 / (1 + c.more), false, time.Hour})
 			}
 			for range 5 {
 				w.ctl.Step(context.Background())
@@ -80,7 +80,7 @@ func BenchmarkChooseSource(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				m.ID++
-				x := s.choose(pol, mail{m, rt, "", 1, false})
+				x := s.choose(pol, mail{m, rt, "", 1, false, time.Hour})
 				if held := x.source == ""; held != (c.overflow == "hold") || !held && (x.key == "") == strings.HasPrefix(name, "warming") {
 					b.Fatalf("chose %+v", x)
 				}

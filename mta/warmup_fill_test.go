@@ -90,6 +90,7 @@ func newFillWorld(t *testing.T, conf string) *fillWorld {
 	})
 	p := &pipeline{t: t, arrived: make(map[envelope.ID]time.Time)} // its events and reports
 	w.warming = &warming{backup: &backup{}, queue: w.queue, log: log, again: make(chan struct{}, 1)}
+	w.warming.now = time.Now
 	w.warming.handle = func(l *queue.Lease) { w.dispatcher.handle(l) }
 	w.warming.pause = func(ctx context.Context) error { return w.dispatcher.pause(ctx) }
 	w.warming.ctl = warmup.New(warmup.Config{Node: "test", OnRoom: w.warming.room, Waiting: w.warming.waitingFor,

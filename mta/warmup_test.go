@@ -68,7 +68,7 @@ func newWarmStage(t *testing.T, text string) *warmStage {
 		Node: "test", OnRoom: w.warming.room, Waiting: w.warming.waitingFor, Now: now,
 		Store: memstore.New(func() warmup.Instant { return warmup.Instant(w.clock.UnixMilli()) }),
 	})
-	w.now, w.warm = now, w.warming
+	w.now, w.warm, w.warming.now = now, w.warming, now
 	w.split = &splitter{warm: w.warming.ctl, missing: func(s string) bool { return w.missing[s] }, now: now, suspended: w.delivery.Suspended, waiting: w.warming.waiting}
 	w.begins = beginAtOnce
 	w.use(text)

@@ -1,5 +1,7 @@
 package warmup
 
+import "time"
+
 // Pool is the sources that a tenant's mail may use.
 type Pool struct {
 	Shared    []string // warm sources
@@ -54,4 +56,31 @@ func (c *Controller) Charges(source string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return !a.view.unlimited()
+}
+
+// Left is how many recipients an IP can still take today and within a time: of a provider, and of all.
+func (c *Controller) Left(ip, provider string, within time.Duration) (of, all int64) {
+	a := c.address(ip)
+	if a == nil {
+		return 0, 0
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s, p := a.cur, a.plan
+	if !a.view.known || a.problem != nil || s.Paused {
+		return 0, 0
+	}
+	hours := int64(within / p.Hour)
+	left := func(caps Caps, n *Counter) int64 {
+		return max(0, min(caps.Daily-n.Day, caps.Hourly-n.Hour+hours*caps.Hourly))
+	}
+	all = left(s.Caps, &s.Total)
+	of = all
+	if i := s.find(provider); i >= 0 {
+		v := &s.Providers[i]
+		if of = min(all, left(v.Caps, &v.Count)); v.block.state == blocked {
+			of = 0
+		}
+	}
+	return of, all
 }

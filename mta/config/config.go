@@ -277,6 +277,10 @@ type Pool struct {
 	// Overflow is what becomes of mail that no dedicated source has room for: "shared", it takes a
 	// shared source at once, or "hold", it waits. Without shared sources it is "hold".
 	Overflow string `conf:"overflow" oneof:"shared hold"`
+	// Patience is how long mail waits for a dedicated source before it overflows, as much as the plans can
+	// still take; of the tiers from PatienceTier on.
+	Patience     time.Duration `conf:"patience" min:"0s"`
+	PatienceTier int           `conf:"patience_tier" min:"0" max:"5"`
 	// Dedicated sources are preferred to the shared ones.
 	Dedicated []*Dedicated `conf:"dedicated,block"`
 }
@@ -302,6 +306,9 @@ type Tenant struct {
 	// Weight is how many turns the tenant's mail has for each one of a tenant of weight 1, wherever mail of
 	// several waits.
 	Weight int `conf:"weight" min:"1" max:"1000"`
+
+	// Patience replaces the pool's for the tenant's mail, of all tiers, where the file has it.
+	Patience time.Duration `conf:"patience" min:"0s"`
 
 	// MaxMessageRate paces all mail of the tenant, MaxMessageRatePerSource that from one source to a site.
 	// Zero: no limit.

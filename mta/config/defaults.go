@@ -67,7 +67,10 @@ func (l *Listener) setDefaults() {
 	l.MaxHold = 7 * day
 }
 
-func (p *Pool) setDefaults() { p.Overflow = "shared" }
+func (p *Pool) setDefaults() {
+	p.Overflow = "shared"
+	p.Patience, p.PatienceTier = 9*time.Hour, defaultTier // an hour of most plans is an eighth of the day, or more
+}
 
 func (t *Tenant) setDefaults() {
 	t.Pool = DefaultPool
@@ -139,6 +142,13 @@ func (c *Config) derive(hostname string) {
 	for _, p := range c.Pools {
 		if len(p.Shared) == 0 && !p.set("overflow") {
 			p.Overflow = "hold"
+		}
+	}
+	for _, t := range c.Tenants {
+		for _, p := range c.Pools {
+			if p.Name == t.Pool && !t.set("patience") {
+				t.Patience = p.PatienceOf(nil, t.Tier)
+			}
 		}
 	}
 }

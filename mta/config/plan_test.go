@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -281,5 +282,21 @@ func TestAPresetsHealth(t *testing.T) {
 	c := mustParse(t, "plan \"a\" { preset = \"sendgrid\" }\nplan \"b\" {\n  preset = \"sendgrid\"\n  health { min_sample = 50 }\n}\n")
 	if a, b := c.WarmupPlan("a").Health.MinSample, c.WarmupPlan("b").Health.MinSample; a != 0 || b != 50 {
 		t.Errorf("min_sample is %d, and %d where the file has 50", a, b)
+	}
+}
+
+func TestPatienceIsShorterThanMaxAge(t *testing.T) {
+	for _, x := range []struct{ text, want string }{
+		{`pool "default" {
+			shared   = ["a"]
+			patience = "6d"
+		}`, "patience: 144h0m0s is longer than max_age"},
+		{`tenant "t" { patience = "6d" }`, "patience: 144h0m0s is longer than max_age"},
+		{`tenant "t" { patience = "4d" }`, ""},
+	} {
+		_, err := Parse([]byte("source \"a\" {}\n"+x.text), "test.conf", nil)
+		if got := fmt.Sprint(err); x.want == "" && err != nil || !strings.Contains(got, x.want) {
+			t.Errorf("%s: %v, want %q", x.text, err, x.want)
+		}
 	}
 }

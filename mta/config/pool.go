@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"slices"
+	"time"
 )
 
 // dedicated reports whether a pool has the source for its own.
@@ -21,11 +22,33 @@ func (p *Pool) Sources() []string {
 	return append(names, p.Shared...)
 }
 
+// PatienceOf is how long a tenant's mail of a tier waits for a dedicated source of the pool; nil is of no
+// tenant.
+func (p *Pool) PatienceOf(t *Tenant, tier int) time.Duration {
+	switch {
+	case t != nil && t.set("patience"):
+		return t.Patience
+	case tier >= p.PatienceTier:
+		return p.Patience
+	}
+	return 0
+}
+
+// patience complains of mail that would wait until it is given up.
+func (k checker) patience(b *block, patience time.Duration) {
+	if b.set("patience") && patience > k.Defaults.Traffic.MaxAge {
+		k.problem(b, "patience", "write a shorter one, or a longer max_age in defaults", "patience: %s is longer than max_age, %s: mail would be given up while it waits", patience, k.Defaults.Traffic.MaxAge)
+	}
+}
+
 func (k checker) pools() {
 	for _, p := range k.Pools {
 		k.pool(p)
 	}
 	k.defaultPool()
+	for _, t := range k.Tenants {
+		k.patience(&t.block, t.Patience)
+	}
 	told := make(map[beside]bool)
 	for _, w := range k.warming() {
 		if !w.source.Address.IsValid() {
@@ -47,6 +70,7 @@ func (k checker) pool(p *Pool) {
 		k.problem(&p.block, "overflow", `write shared = ["name of a source"], or overflow = "hold" to let that mail wait`,
 			`overflow: pool %q has no shared sources that could take what its dedicated ones have no room for`, p.Name)
 	}
+	k.patience(&p.block, p.Patience)
 	for _, name := range p.Shared {
 		if k.Source(name) == nil {
 			k.reference(&p.block, "shared", "source", name, sourceNames(k.Sources))
