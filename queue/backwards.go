@@ -57,8 +57,10 @@ func (q *Queue) clockWentBack(now time.Time, back time.Duration) {
 		case q.awaitsRelease(e):
 		case !deferred:
 			e.Due = min(e.Due, at)
-		case e.Due > before: // by the clock as it was; else it was deferred after the clock went back
+		case e.Due > before: // by the clock as it was
 			e.Due -= before - at
+		case e.Due > at+longestRetry: // it was due by the clock as it was, and had not been taken yet
+			e.Due = at
 		}
 		return true
 	})
@@ -79,6 +81,10 @@ func (q *Queue) clockWentBack(now time.Time, back time.Duration) {
 		q.cool(id) // its envelope may have a time that lies ahead
 	}
 }
+
+// longestRetry is longer than any wait for another attempt, in seconds: what waits for a later time was not
+// deferred by a clock that is right.
+const longestRetry = 40 * 24 * 60 * 60
 
 // awaitsRelease reports whether what a recipient waits for is the time that its message was scheduled for.
 func (q *Queue) awaitsRelease(e *schedule.Entry) bool {
