@@ -64,7 +64,7 @@ func TestFailedGroup(t *testing.T) {
 				next(t, q)
 				next(t, q)
 				q.Settle(settled.ID, []int{0}, Delivered)
-				disk.Decide = once(1, fault.fault, func(op faulty.Op, name string) bool { return op == fault.op && isSegment(name) })
+				disk.Decide(once(1, fault.fault, func(op faulty.Op, name string) bool { return op == fault.op && isSegment(name) }))
 				err := commit(q, message(1, "example.net"), "refused")
 				if !errors.Is(err, fault.want) {
 					t.Fatalf("commit: %v, want %v", err, fault.want)
@@ -102,12 +102,12 @@ func TestVoidEndIsRemembered(t *testing.T) {
 		kept := accept(t, q, message(1, "example.net"), "kept")
 		next(t, q)
 		syncs := once(1, faulty.Fault{Err: errDisk, Done: true}, func(op faulty.Op, name string) bool { return op == faulty.Sync })
-		disk.Decide = func(op faulty.Op, name string) *faulty.Fault {
+		disk.Decide(func(op faulty.Op, name string) *faulty.Fault {
 			if op == faulty.Truncate {
 				return &faulty.Fault{Err: errDisk}
 			}
 			return syncs(op, name)
-		}
+		})
 		if err := commit(q, message(1, "example.net"), "refused"); err == nil {
 			t.Fatal("a failed sync was not noticed")
 		}
@@ -146,12 +146,12 @@ func TestDiskThatIsGone(t *testing.T) {
 		}
 		var gone atomic.Bool
 		gone.Store(true)
-		disk.Decide = func(op faulty.Op, name string) *faulty.Fault {
+		disk.Decide(func(op faulty.Op, name string) *faulty.Fault {
 			if gone.Load() && (op == faulty.Write || op == faulty.Create || op == faulty.Sync) {
 				return &faulty.Fault{Err: errDisk}
 			}
 			return nil
-		}
+		})
 		for _, l := range leases {
 			if err := q.Settle(l.Message.ID, []int{0}, Delivered); err != nil {
 				t.Fatal(err)
@@ -219,12 +219,12 @@ func TestRefusedContentsLeaveTheDisk(t *testing.T) {
 		accept(t, q, message(1, "example.net"), "small")
 		var gone atomic.Bool
 		gone.Store(true)
-		disk.Decide = func(op faulty.Op, name string) *faulty.Fault {
+		disk.Decide(func(op faulty.Op, name string) *faulty.Fault {
 			if gone.Load() && isSegment(name) && (op == faulty.Write || op == faulty.Create || op == faulty.Sync) {
 				return &faulty.Fault{Err: errDisk}
 			}
 			return nil
-		}
+		})
 		for range 4 {
 			if err := commit(q, message(1, "example.net"), strings.Repeat("x", int(q.cfg.LargeBody)+1)); !errors.Is(err, ErrStorage) {
 				t.Fatalf("commit: %v", err)
@@ -262,7 +262,7 @@ func TestReadThatFailsOnce(t *testing.T) {
 				q.Change(Selector{IDs: []envelope.ID{m.ID}}, Hold, false)
 			}
 			q.w.flush()
-			disk.Decide = once(1, faulty.Fault{Err: errDisk}, func(op faulty.Op, name string) bool { return op == faulty.Read && isSegment(name) })
+			disk.Decide(once(1, faulty.Fault{Err: errDisk}, func(op faulty.Op, name string) bool { return op == faulty.Read && isSegment(name) }))
 			if bounce {
 				q.Change(Selector{IDs: []envelope.ID{m.ID}}, Bounce, false)
 			}
@@ -318,7 +318,7 @@ func actionWhileUnreadable(t *testing.T, fault *faulty.Fault, from State, a Acti
 	q.w.flush()
 	var reads atomic.Int64
 	var changing atomic.Bool
-	disk.Decide = func(op faulty.Op, name string) *faulty.Fault {
+	disk.Decide(func(op faulty.Op, name string) *faulty.Fault {
 		if op != faulty.Read || !isSegment(name) {
 			return nil
 		}
@@ -341,7 +341,7 @@ func actionWhileUnreadable(t *testing.T, fault *faulty.Fault, from State, a Acti
 			t.Errorf("%v changed %d, %v", a, n, err)
 		}
 		return fault
-	}
+	})
 	switch from {
 	case StateWaiting:
 		if l := q.Take("site", 1); l != nil {
@@ -434,7 +434,8 @@ func randomFaults(t *testing.T, seed int64) {
 	var mu sync.Mutex
 	on := true
 	rate := 1 + rng.Intn(60)
-	disk := &faulty.FS{FS: vfs.Memory(), Decide: func(op faulty.Op, name string) *faulty.Fault {
+	disk := &faulty.FS{FS: vfs.Memory()}
+	disk.Decide(func(op faulty.Op, name string) *faulty.Fault {
 		mu.Lock()
 		defer mu.Unlock()
 		if !on || op == faulty.List || rng.Intn(1000) >= rate {
@@ -444,7 +445,7 @@ func randomFaults(t *testing.T, seed int64) {
 			return &faulty.Fault{Flip: true}
 		}
 		return &faulty.Fault{Err: []error{errDisk, syscall.ENOSPC}[rng.Intn(2)], Done: rng.Intn(2) == 0, Part: rng.Intn(200)}
-	}}
+	})
 	setFaults := func(v bool) {
 		mu.Lock()
 		defer mu.Unlock()

@@ -39,14 +39,14 @@ func TestCompactionUnderDeferrals(t *testing.T) {
 			}
 		}()
 		var attempt atomic.Int64
-		disk.Decide = func(op faulty.Op, name string) *faulty.Fault {
+		disk.Decide(func(op faulty.Op, name string) *faulty.Fault {
 			if op == faulty.Sync && isSegment(name) {
 				last := greylisted
 				last.Text = fmt.Sprint("attempt ", attempt.Add(1))
 				q.Defer(kept.ID, []int{0}, time.Now().Add(-time.Second), Attempt{Reply: last}, "site")
 			}
 			return nil
-		}
+		})
 		for range 40 {
 			for range 20 {
 				accept(t, q, message(1, "example.net"), strings.Repeat("x", 900))
@@ -85,13 +85,13 @@ func TestDeferralIsDurableBeforeItsPredecessorGoes(t *testing.T) {
 		holder := segmentOf(q, func(e *schedule.Entry) schedule.Loc { return e.Note() }, kept.ID)
 		others = append(others, fillSegment(t, q)...)
 		var deleted atomic.Bool
-		hook.Decide = func(op faulty.Op, name string) *faulty.Fault {
+		hook.Decide(func(op faulty.Op, name string) *faulty.Fault {
 			if op == faulty.SyncDir && name == "/q" {
 				deleted.Store(true)
 				disk.CutAt(disk.Ops() + 2) // after this one, which makes it durable that the segment is gone
 			}
 			return nil
-		}
+		})
 		deferUntilPast(t, q, kept.ID, 2)
 		for _, id := range others {
 			if segmentOf(q, func(e *schedule.Entry) schedule.Loc { return e.Data() }, id) == holder {

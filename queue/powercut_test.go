@@ -134,7 +134,9 @@ func (w *workload) fault(op faulty.Op, name string) *faulty.Fault {
 }
 
 func (w *workload) config(disk *powercut.FS) Config {
-	return Config{Dir: "/q", FS: &faulty.FS{FS: disk, Decide: w.fault}, Log: testLog(w.t), SegmentSize: 8 << 10, LargeBody: 1500, MinFree: 1, CacheBytes: 20 << 10}
+	faults := &faulty.FS{FS: disk}
+	faults.Decide(w.fault)
+	return Config{Dir: "/q", FS: faults, Log: testLog(w.t), SegmentSize: 8 << 10, LargeBody: 1500, MinFree: 1, CacheBytes: 20 << 10}
 }
 
 // run opens the queue, checks it and works until the power is cut or enough is done.

@@ -33,12 +33,12 @@ func TestTroubleIsLoggedOnce(t *testing.T) {
 				q := open(t, cfg)
 				defer shut(t, q)
 				var on atomic.Bool
-				disk.Decide = func(op faulty.Op, name string) *faulty.Fault {
+				disk.Decide(func(op faulty.Op, name string) *faulty.Fault {
 					if on.Load() && x.fails(op, name) {
 						return &faulty.Fault{Err: syscall.ENOSPC}
 					}
 					return nil
-				}
+				})
 				work := func() (refused int) {
 					for range 600 {
 						m := message(1, "example.net")

@@ -5,6 +5,7 @@ package faulty
 
 import (
 	"io"
+	"sync/atomic"
 
 	"mta/queue/vfs"
 )
@@ -37,15 +38,20 @@ type Fault struct {
 // FS is a file system with faults.
 type FS struct {
 	vfs.FS
-	// Decide is called before each operation with its kind and the file's name. Nil: no fault.
-	Decide func(op Op, name string) *Fault
+	decider atomic.Pointer[Decider]
 }
 
+// Decider is called before each operation with its kind and the file's name. Nil: no fault.
+type Decider func(op Op, name string) *Fault
+
+// Decide has d decide from now on, also while others use the file system.
+func (f *FS) Decide(d Decider) { f.decider.Store(&d) }
+
 func (f *FS) decide(op Op, name string) *Fault {
-	if f.Decide == nil {
-		return nil
+	if d := f.decider.Load(); d != nil {
+		return (*d)(op, name)
 	}
-	return f.Decide(op, name)
+	return nil
 }
 
 // try does what the fault leaves of an operation.
