@@ -150,7 +150,8 @@ func (g *warmGround) hook(provider string, answer func(netip.Addr, string) strin
 }
 
 func (g *warmGround) config(set warmSettings) string {
-	pool := `shared = ["old-1"]`
+	pool := `shared = ["old-1"]
+  patience = "0s"`
 	if set.hold {
 		pool = `overflow = "hold"`
 	}
