@@ -1,7 +1,6 @@
 package mta
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -346,8 +345,14 @@ func (w *warming) takeAll(ctx context.Context) {
 func (w *warming) Status(ip string) (warmup.Status, bool) {
 	s, ok := w.ctl.Status(ip)
 	for i := range s.Providers {
-		p := &s.Providers[i]
-		p.Waiting = w.waitingFor(ip, p.Provider)
+		s.Providers[i].Waiting = 0
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for at, h := range w.held {
+		if p := s.Of(at.provider); p != nil && slices.Contains(w.pools[ip], at.pool) {
+			p.Waiting += int64(w.queue.ParkedInLines(h.key))
+		}
 	}
 	return s, ok
 }
@@ -546,10 +551,8 @@ func lacking(s *warmup.Status, provider string) (string, time.Time) {
 	case s.SentHour >= s.HourlyLimit:
 		return "the hour's cap is used", s.HourEnds
 	}
-	for i := range s.Providers {
-		if p := &s.Providers[i]; p.Provider == cmp.Or(provider, warmup.Other) {
-			return lackingAt(p, s)
-		}
+	if p := s.Of(provider); p != nil {
+		return lackingAt(p, s)
 	}
 	return "", time.Time{}
 }
@@ -594,20 +597,18 @@ func progress(s *warmup.Status, provider string) string {
 	if s.State != "normal" {
 		text += ": " + s.State
 	}
-	for i := range s.Providers {
-		p := &s.Providers[i]
-		if p.Provider != cmp.Or(provider, warmup.Other) {
-			continue
-		}
-		if p.HourlyLimit > 0 || p.DailyLimit > 0 {
-			text += fmt.Sprintf("; of %s %d of %d this hour, %d of %d today", p.Provider, p.SentHour, p.HourlyLimit, p.SentDay, p.DailyLimit)
-		}
-		if p.State != "normal" {
-			text += fmt.Sprintf("; %s is %s", p.Provider, p.State)
-		}
-		if p.Waiting > 0 {
-			text += fmt.Sprintf("; %d held", p.Waiting)
-		}
+	p := s.Of(provider)
+	if p == nil {
+		return text
+	}
+	if p.HourlyLimit > 0 || p.DailyLimit > 0 {
+		text += fmt.Sprintf("; of %s %d of %d this hour, %d of %d today", p.Provider, p.SentHour, p.HourlyLimit, p.SentDay, p.DailyLimit)
+	}
+	if p.State != "normal" {
+		text += fmt.Sprintf("; %s is %s", p.Provider, p.State)
+	}
+	if p.Waiting > 0 {
+		text += fmt.Sprintf("; %d held", p.Waiting)
 	}
 	return text
 }

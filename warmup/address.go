@@ -121,7 +121,8 @@ func (a *address) period() time.Duration {
 	return min(period, max(minPeriod, time.Duration(float64(period)*a.plan.Hour.Hours())))
 }
 
-// lane finds a provider's lane, adding it if need be. Callers hold a.mu.
+// lane finds a provider's lane, adding it if need be. Each provider has one, so that its mail is asked for
+// and called under its name; the ledger counts those beyond maxProviders together. Callers hold a.mu.
 func (a *address) lane(provider string) *lane {
 	for _, l := range a.lanes {
 		if l.name == provider {
@@ -129,9 +130,6 @@ func (a *address) lane(provider string) *lane {
 		}
 	}
 	if provider == "" {
-		return a.lane(Other)
-	}
-	if len(a.lanes) >= maxProviders-1 && provider != Other {
 		return a.lane(Other)
 	}
 	l := &lane{address: a, name: provider}

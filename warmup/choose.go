@@ -76,7 +76,7 @@ func (c *Controller) Left(ip, provider string, within time.Duration) (of, all in
 	}
 	all = left(s.Caps, &s.Total)
 	of = all
-	if i := s.find(provider); i >= 0 {
+	if i := s.Find(p, provider); i >= 0 {
 		v := &s.Providers[i]
 		if of = min(all, left(v.Caps, &v.Count)); v.block.state == blocked {
 			of = 0

@@ -77,6 +77,9 @@ func (c *faults) shape(p *Plan) {
 			c.add(Fault{Provider: name, Setting: "share", What: fmt.Sprintf("the share of provider %q is %v", name, x), Remedy: "it must be above 0, and at most 1, which is the whole stage"})
 		}
 	}
+	if n := len(p.named()); n > maxProviders-2 {
+		c.add(Fault{Setting: "provider", What: fmt.Sprintf("plan has caps for %d providers", n), Remedy: fmt.Sprintf("it can have some for %d at most", maxProviders-2)})
+	}
 	for _, name := range sortedNames(p.Weights) {
 		if w := p.Weights[name]; !(w > 0) || math.IsInf(w, 0) {
 			c.add(Fault{Setting: "weights", What: fmt.Sprintf("the weight of provider %q is %v", name, w), Remedy: "it must be above 0"})

@@ -97,7 +97,7 @@ func TestW16_FactorHalvesAndComesBack(t *testing.T) {
 		dayOf(s, p, "google", 300, bad)
 		dayOf(s, p, "yahoo", 300, Outcomes{})
 		s.Advance(p, Instant(day+1)*p.day())
-		g := &s.Providers[s.find("google")]
+		g := &s.Providers[s.index("google")]
 		if g.Factor != f || g.Caps.Hourly != int64(f*float64(s.Caps.Hourly)) {
 			t.Errorf("day %d: factor %v, hourly cap %d of %d; want factor %v", day, g.Factor, g.Caps.Hourly, s.Caps.Hourly, f)
 		}

@@ -188,4 +188,18 @@ func (p *Plan) own(i int, provider string) Caps {
 	return Caps{part(caps.Hourly, s.Hourly), part(caps.Daily, s.Daily)}
 }
 
+// named are the providers that have caps of their own in a stage, or by a share.
+func (p *Plan) named() map[string]bool {
+	names := make(map[string]bool)
+	for name := range p.Shares {
+		names[name] = true
+	}
+	for i := range p.Stages {
+		for name := range p.Stages[i].Providers {
+			names[name] = true
+		}
+	}
+	return names
+}
+
 func (p *Plan) stage(i int) *Stage { return &p.Stages[min(max(i, 0), len(p.Stages)-1)] }

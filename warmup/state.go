@@ -91,10 +91,10 @@ func (s *State) CopyFrom(t *State) {
 
 // Provider gives the index of a provider, adding it if need be.
 func (s *State) Provider(p *Plan, name string) int {
-	if i := s.find(name); i >= 0 {
+	if i := s.index(name); i >= 0 {
 		return i
 	}
-	if len(s.Providers) >= maxProviders-1 && name != Other {
+	if s.full(p, name) {
 		return s.Provider(p, Other)
 	}
 	v := Provider{Name: name, Factor: 1, pace: 1}
@@ -108,13 +108,36 @@ func (s *State) Provider(p *Plan, name string) int {
 	return i
 }
 
-func (s *State) find(name string) int {
+// Find gives the index under which a provider is counted, -1 while it has none.
+func (s *State) Find(p *Plan, name string) int {
+	if i := s.index(name); i >= 0 || !s.full(p, name) {
+		return i
+	}
+	return s.index(Other)
+}
+
+func (s *State) index(name string) int {
 	for i := range s.Providers {
 		if s.Providers[i].Name == name {
 			return i
 		}
 	}
 	return -1
+}
+
+// full reports whether a provider that is new must be counted with others. Those with caps of their own
+// find room, since these would not hold otherwise.
+func (s *State) full(p *Plan, name string) bool {
+	n := len(s.Providers)
+	if s.index(Other) >= 0 {
+		n--
+	}
+	for named := range p.named() {
+		if named != Other && named != name && s.index(named) < 0 {
+			n++
+		}
+	}
+	return name != Other && n >= maxProviders-1
 }
 
 // hourEnd is when the hour in progress ends.

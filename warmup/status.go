@@ -1,6 +1,10 @@
 package warmup
 
-import "time"
+import (
+	"cmp"
+	"slices"
+	"time"
+)
 
 // Status is where an IP stands. The JSON names are Mailgun's where it has them; stages are
 // counted from 1.
@@ -50,6 +54,18 @@ type ProviderStatus struct {
 	Deferred    int64   `json:"deferred_today"`
 	Refused     int64   `json:"policy_refusals_today"`
 	Complaints  int64   `json:"complaints_today"`
+}
+
+// Of gives the part of the provider under which mail for one counts; nil when nothing was there for it yet.
+func (s *Status) Of(provider string) *ProviderStatus {
+	i := slices.IndexFunc(s.Providers, func(p ProviderStatus) bool { return p.Provider == cmp.Or(provider, Other) })
+	if i < 0 && len(s.Providers) >= maxProviders-1 && provider != Other {
+		return s.Of(Other)
+	}
+	if i < 0 {
+		return nil
+	}
+	return &s.Providers[i]
 }
 
 // DayStatus is a past day: what was desired and what was sent, and what it did to the stage.

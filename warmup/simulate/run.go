@@ -198,7 +198,7 @@ func (s *simulation) rows() {
 			continue
 		}
 		caps, word := state.Caps, "normal"
-		if k := slices.IndexFunc(state.Providers, func(p warmup.Provider) bool { return p.Name == v.name }); k >= 0 {
+		if k := state.Find(s.plan, v.name); k >= 0 {
 			caps = state.Providers[k].Caps
 			if state.Providers[k].Blocked() {
 				word = "paused"
