@@ -6,9 +6,12 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"mta/delivery"
 	"mta/internal/bubble"
+	"mta/internal/envelope"
+	"mta/queue"
 )
 
 // flowTo is a flow to a site.
@@ -111,6 +114,47 @@ func TestRefillerWaitsForTheJournal(t *testing.T) {
 		synctest.Wait()
 		if len(s.jobs) != 1 {
 			t.Error("not taken up when the journal can be written again")
+		}
+	})
+}
+
+// retriedOnTheWay is a queue whose operator asks for a retry of each message between the moment delivery
+// has accepted it and the moment it is filed.
+type retriedOnTheWay struct {
+	leaseQueue
+	retry func()
+}
+
+func (q retriedOnTheWay) File(id envelope.ID, recipients []int, key string) bool {
+	q.retry()
+	return q.leaseQueue.File(id, recipients, key)
+}
+
+// A retry that comes while mail is on its way to delivery leaves it there. Taken back, it would find the
+// host broken again by the connection that is opened for it, and wait for the host's retry time untried.
+func TestRetryLeavesMailOnItsWay(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p := newPipeline(t)
+		p.start()
+		defer p.end()
+		p.setDown(true)
+		p.accept(1)
+		time.Sleep(time.Second)
+		if _, attempts, dials := p.counts(); attempts != 1 || dials != 1 {
+			t.Fatalf("%d attempts, %d dials for the first message", attempts, dials)
+		}
+		retry := func() {
+			if _, err := p.queue.Change(queue.Selector{All: true}, queue.RetryNow, false); err != nil {
+				t.Error(err)
+			}
+		}
+		p.dispatcher.queue = retriedOnTheWay{p.queue, retry}
+		retry() // it is parked: the host is broken
+		synctest.Wait()
+		p.delivery.Lift(pipelineSite)
+		synctest.Wait()
+		if _, attempts, dials := p.counts(); attempts != 2 || dials != 2 {
+			t.Errorf("%d attempts, %d dials after the retry, want 2 of each", attempts, dials)
 		}
 	})
 }

@@ -539,7 +539,8 @@ func (q *Queue) ParkedInLines(key string) int {
 
 // File notes what leased recipients are about, so that filters and summaries have them under that key
 // while they are out. It is in memory only. Recipients that are not leased are left alone. It reports
-// whether an operator asked for something that comes into force when they come back.
+// whether an operator asked for something that comes into force when they come back. A retry is no such
+// thing: the attempt for which they are filed is the one that was asked for.
 func (q *Queue) File(id envelope.ID, recipients []int, key string) (asked bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -547,6 +548,9 @@ func (q *Queue) File(id envelope.ID, recipients []int, key string) (asked bool) 
 		if _, e := q.find(id, r); e != nil && e.State() == schedule.Leased {
 			if n := q.keys.Number(key); e.Key != n {
 				q.keys.Set(e, n)
+			}
+			if e.Action() == schedule.Retry {
+				e.SetAction(schedule.Nothing)
 			}
 			asked = asked || e.Action() != schedule.Nothing
 		}

@@ -866,6 +866,18 @@ func TestFileSaysWhatWasAskedFor(t *testing.T) {
 	if q.File(m.ID, []int{0}, "site") {
 		t.Error("nobody has asked for anything")
 	}
+	if _, err := q.Change(Selector{IDs: []envelope.ID{m.ID}}, RetryNow, false); err != nil {
+		t.Fatal(err)
+	}
+	if q.File(m.ID, []int{0}, "site") {
+		t.Error("a retry takes back mail that is about to be tried")
+	}
+	if q.Park(m.ID, []int{0}, "site"); q.Stats().Waiting != 1 {
+		t.Error("it is retried twice")
+	}
+	if got := q.Take("site", 1); len(got) != 1 {
+		t.Fatal("it is not parked")
+	}
 	if _, err := q.Change(Selector{IDs: []envelope.ID{m.ID}}, Hold, false); err != nil {
 		t.Fatal(err)
 	}
