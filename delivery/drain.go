@@ -248,7 +248,7 @@ func (l *lane) downSince(now time.Time) (since time.Time) {
 	}
 	for _, paths := range l.tiers {
 		for _, p := range paths {
-			if at := p.DownSince(now); at.After(since) {
+			if at := p.DownSince(now, l.s.started); at.After(since) {
 				since = at
 			}
 		}

@@ -186,7 +186,7 @@ func TestSuspensionIsKept(t *testing.T) {
 	q := other.Path(PathKey{Source: "out1", Addr: addr}, "mx")
 	for _, p := range []*Path{p, q} {
 		at, waiting := p.Waiting(t0)
-		if !waiting || !at.Equal(t0.Add(24*time.Hour)) || p.Working(t0) || p.Proven(t0) || p.Suspension(t0).Reason != "a test" || !p.DownSince(t0).Equal(t0) {
+		if !waiting || !at.Equal(t0.Add(24*time.Hour)) || p.Working(t0) || p.Proven(t0) || p.Suspension(t0).Reason != "a test" || !p.DownSince(t0, t0).Equal(t0) {
 			t.Errorf("until %v, waiting %v, working %v", at, waiting, p.Working(t0))
 		}
 		if late := t0.Add(24 * time.Hour); !p.Working(late) || p.Suspension(late) != nil {
@@ -310,5 +310,27 @@ func BenchmarkCollect(b *testing.B) {
 	}
 	for b.Loop() {
 		db.Collect(t0, nil)
+	}
+}
+
+// A host that failed once before the relay stopped may have been back a moment later. One that failed
+// again has been away all the time.
+func TestDownSinceOneFailureBeforeTheStart(t *testing.T) {
+	started := t0.Add(time.Hour)
+	db := New(Lifetimes{})
+	p := db.Path(PathKey{Source: "out1", Addr: addr}, "mx")
+	for _, x := range []struct {
+		fails func(at time.Time)
+		at    time.Time
+		since time.Time
+	}{
+		{func(at time.Time) { db.Unreachable(p.Host, at, refused, backoff) }, t0, started},
+		{func(at time.Time) { db.Unreachable(p.Host, at, refused, backoff) }, started, t0},
+		{func(at time.Time) { db.Works(p, at); db.Refused(p, at, refused, backoff) }, started.Add(time.Second), started.Add(time.Second)},
+	} {
+		x.fails(x.at)
+		if got := p.DownSince(x.at, started); !got.Equal(x.since) {
+			t.Errorf("after a failure at %v: down since %v, want %v", x.at, got, x.since)
+		}
 	}
 }

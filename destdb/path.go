@@ -113,15 +113,23 @@ func (p *Path) RetryAt() time.Time {
 func (p *Path) Suspect() bool { return p.Broken.Failures > 0 || p.Host.Broken.Failures > 0 }
 
 // DownSince is when the path, or its host, was found broken first, or was suspended; zero when it is
-// sound.
-func (p *Path) DownSince(now time.Time) time.Time {
+// sound. A single failure before watched, when this relay started, counts from then: how the host was
+// while no relay ran is not known.
+func (p *Path) DownSince(now, watched time.Time) time.Time {
 	var at time.Time
 	if a := p.Suspension(now); a != nil {
 		at = a.Begin
 	}
 	for _, b := range [...]*Broken{&p.Broken, &p.Host.Broken} {
-		if b.Failures > 0 && (at.IsZero() || b.Since.Before(at)) {
-			at = b.Since
+		if b.Failures == 0 {
+			continue
+		}
+		since := b.Since
+		if b.Failures == 1 && since.Before(watched) {
+			since = watched
+		}
+		if at.IsZero() || since.Before(at) {
+			at = since
 		}
 	}
 	return at

@@ -211,7 +211,7 @@ func (p *pipeline) attempted(kind eventKind, o *outcomes, _ attempt) {
 }
 
 // accept puts n messages into the queue.
-func (p *pipeline) accept(n int) {
+func (p *pipeline) accept(n int) (ids []envelope.ID) {
 	for range n {
 		m := &envelope.Message{Received: time.Now(), Sender: "app@client.example",
 			Recipients: []envelope.Recipient{{Address: "someone@box.example"}}}
@@ -222,15 +222,18 @@ func (p *pipeline) accept(n int) {
 		if err := d.Commit(m); err != nil {
 			p.t.Fatal(err)
 		}
+		ids = append(ids, m.ID)
 	}
+	return ids
 }
 
 // seconds accepts so many messages in each of so many seconds.
-func (p *pipeline) seconds(n, each int) {
+func (p *pipeline) seconds(n, each int) (ids []envelope.ID) {
 	for range n {
-		p.accept(each)
+		ids = append(ids, p.accept(each)...)
 		time.Sleep(time.Second)
 	}
+	return ids
 }
 
 func (p *pipeline) counts() (arrived, attempts, dials int) {
