@@ -17,7 +17,7 @@ RUNS  ?= 3
 # onoff runs one mode only, MTA_GRID_SEEDS=3 each cell with three seeds.
 GRID ?= full
 
-.PHONY: help build demo test unit e2e e2e-install torture warmup-live check bench measure warmup-grid microbench benchcmp scale soak fuzz clean
+.PHONY: help build demo test unit e2e e2e-install torture warmup-live warmup-days check bench measure warmup-grid microbench benchcmp scale soak fuzz clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ torture: ## the kill test at large size, 30 sources, silent hosts and name serve
 
 warmup-live: ## the warm-up of the real relay, counted at the providers, in six minutes
 	MTA_WARMUP=360 $(GO) test -count=1 -timeout 30m -parallel 8 -run 'Live|SimulatorAgrees' -v ./e2e
+
+warmup-days: ## 15 days of the plan "standard" at 100,000 a day, through the relay's own path in virtual time
+	MTA_WARMUP_DAYS=15 $(GO) test -count=1 -timeout 60m -run DaysOfWarmUp -v ./mta
 
 check: ## gofmt, go vet, staticcheck (when it can be had)
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo 'gofmt would change:'; gofmt -l $$(git ls-files '*.go'); exit 1; }
