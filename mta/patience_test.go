@@ -82,6 +82,39 @@ type retried struct {
 	source  string
 }
 
+// tallied is the stage's queue with counts, for lines of a hundred thousand.
+type tallied struct {
+	*stage
+	lines, keys map[string]int
+}
+
+func (q tallied) add(line string, n int) {
+	key, _, _ := strings.Cut(line, "\x00")
+	q.lines[line] += n
+	q.keys[key] += n
+}
+
+func (q tallied) Park(id envelope.ID, rs []int, line string) {
+	q.stage.Park(id, rs, line)
+	q.add(line, len(rs))
+}
+
+func (q tallied) ParkFirst(id envelope.ID, rs []int, line string) {
+	q.stage.ParkFirst(id, rs, line)
+	q.add(line, len(rs))
+}
+
+func (q tallied) Take(line string, n int) []*queue.Lease {
+	leases := q.stage.Take(line, n)
+	for _, l := range leases {
+		q.add(line, -len(l.Recipients))
+	}
+	return leases
+}
+
+func (q tallied) Parked(line string) int       { return q.lines[line] }
+func (q tallied) ParkedInLines(key string) int { return q.keys[key] }
+
 // answer begins a job and answers it at once.
 func (d *days) answer(j *delivery.Job) bool {
 	if !beginAtOnce(j) {
@@ -206,6 +239,7 @@ func TestDaysOfWarmUp(t *testing.T) {
 				every: x.comes[0], lasts: x.comes[1], answers: x.answers, tiny: x.tiny, taken: make(map[string]int)}
 			rt := to("192.0.2.98")
 			rt.Domain, rt.Site, rt.Provider = "tiny.example", "mx.tiny.example", "tiny"
+			d.warming.queue = tallied{d.stage, make(map[string]int), make(map[string]int)}
 			d.routes["tiny.example"], d.begins, d.begin = rt, d.answer, d.clock
 			for day := range n {
 				d.pass()

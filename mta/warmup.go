@@ -544,6 +544,8 @@ func lacking(s *warmup.Status, provider string) (string, time.Time) {
 		return "", time.Time{}
 	case s.State == "paused":
 		return "paused by an operator", time.Time{}
+	case s.State == "scheduled":
+		return "it begins later", s.Started
 	case s.State != "normal":
 		return ledgerTrouble[s.State], time.Time{}
 	case s.SentDay >= s.StageLimit:

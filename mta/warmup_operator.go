@@ -33,6 +33,7 @@ type warmups struct {
 	ctl    warmupController
 	names  warmupNames
 	config func() *config.Config
+	now    func() time.Time
 }
 
 // Warmups implements control.Warmups.
@@ -41,7 +42,7 @@ func (w warmups) Warmups(context.Context) ([]control.Warmup, error) {
 	for _, ip := range w.ctl.IPs() {
 		if s, ok := w.ctl.Status(ip); ok {
 			shown := w.shown(&s)
-			shown.Providers, shown.History = nil, nil
+			shown.Providers, shown.History, shown.Forecast = nil, nil, nil
 			all = append(all, shown)
 		}
 	}
@@ -112,11 +113,12 @@ func warmupAction(a control.WarmupAction, stage int) (warmup.Action, error) {
 
 // WarmupPlans implements control.Warmups.
 func (w warmups) WarmupPlans(context.Context) ([]control.WarmupPlan, error) {
-	return WarmupPlans(w.config())
+	return WarmupPlans(w.config(), w.now())
 }
 
-// WarmupPlans lists the plans that can be named in a configuration, by name: its own and the presets.
-func WarmupPlans(cfg *config.Config) ([]control.WarmupPlan, error) {
+// WarmupPlans lists the plans that can be named in a configuration, by name: its own and the presets, with the
+// days of a warm-up that begins now.
+func WarmupPlans(cfg *config.Config, now time.Time) ([]control.WarmupPlan, error) {
 	used := make(map[string][]string)
 	for _, p := range cfg.Pools {
 		for _, d := range p.Dedicated {
@@ -127,7 +129,8 @@ func WarmupPlans(cfg *config.Config) ([]control.WarmupPlan, error) {
 	}
 	var all []control.WarmupPlan
 	for _, name := range cfg.WarmupPlans() {
-		doc, err := planDocument(cfg.WarmupPlan(name))
+		plan := cfg.WarmupPlan(name)
+		doc, err := planDocument(plan)
 		if err != nil {
 			return nil, fmt.Errorf("plan %q: %w", name, err)
 		}
@@ -137,9 +140,16 @@ func WarmupPlans(cfg *config.Config) ([]control.WarmupPlan, error) {
 		}
 		sources := slices.Clone(used[name])
 		slices.Sort(sources)
-		all = append(all, control.WarmupPlan{Name: name, Origin: origin, Sources: sources, Plan: doc})
+		all = append(all, control.WarmupPlan{Name: name, Origin: origin, Sources: sources, Plan: doc, Forecast: forecast(plan.Forecast(plan.First(now), plan.StartStage))})
 	}
 	return all, nil
+}
+
+func forecast(days []warmup.Forecast) (out []control.WarmupForecast) {
+	for _, d := range days {
+		out = append(out, control.WarmupForecast{Day: d.Day, Stage: d.Stage, Limit: d.Limit})
+	}
+	return out
 }
 
 // planDocument gives a plan in the words of the API, which are those of a plan's file.
@@ -161,6 +171,7 @@ func (w warmups) shown(s *warmup.Status) control.Warmup {
 		Throttle: s.Throttle, SentStage: s.SentStage, SentHour: s.SentHour, SentDay: s.SentDay,
 		StageStarted: s.StageStarted, Started: s.Started, HourEnds: s.HourEnds, DayEnds: s.DayEnds,
 	}
+	out.Forecast = forecast(s.Forecast)
 	if s.Stage == 0 {
 		return out // nothing is known
 	}

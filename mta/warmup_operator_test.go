@@ -37,7 +37,7 @@ func (s stepped) Do(ctx context.Context, ip string, a warmup.Action) error {
 // operated is a warm-up with its operator.
 func operated(t *testing.T, text string) (*warmStage, warmups) {
 	w := newWarmStage(t, text)
-	return w, warmups{ctl: stepped{w.warming.ctl}, names: w.warming, config: func() *config.Config { return w.warming.cfg }}
+	return w, warmups{ctl: stepped{w.warming.ctl}, names: w.warming, config: func() *config.Config { return w.warming.cfg }, now: w.now}
 }
 
 func TestWarmupsForTheOperator(t *testing.T) {

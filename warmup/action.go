@@ -79,8 +79,9 @@ func (w *action) do(a *address, p *Plan, t Instant) error {
 		if w.kind != actStart {
 			return a.problem
 		}
-		a.next, a.problem = NewState(p, t), nil
-		a.next.spent = true // nobody knows what was sent before
+		a.next = NewState(p, t)
+		a.next.spent = a.problem != errNotBegun // nobody knows what was sent before
+		a.problem = nil
 	}
 	s := a.next
 	s.Advance(p, t)

@@ -625,7 +625,7 @@ func TestAPromiseIsNotMadeTwice(t *testing.T) {
 // TestCharges: a source takes tokens until its plan is passed; one without a plan takes none.
 func TestCharges(t *testing.T) {
 	w := newWorld(t, 1000, 1000)
-	w.plan.Finish, w.plan.Health.MinSample = true, 0
+	w.plan.Finish, w.plan.EaseOut, w.plan.Health.MinSample = true, 0, 0
 	c := w.node("a")
 	if !c.Charges("ip") || c.Charges("other") {
 		t.Error("before the store is asked")
@@ -876,6 +876,49 @@ func TestOutlook(t *testing.T) {
 		c.Step(context.Background())
 		if day := status(t, c).History[0]; day.Why.String() != x.why || day.Provider != x.who || day.Sent != x.send {
 			t.Errorf("%s: the day ended as %+v", x.name, day)
+		}
+	}
+}
+
+// TestBegin: nothing takes the IP before its plan begins, and an operator can begin it sooner.
+func TestBegin(t *testing.T) {
+	for _, early := range []bool{false, true} {
+		w := newWorld(t, 100, 200)
+		w.plan.Begin = w.now().Add(90 * time.Minute)
+		var got told
+		c := w.node("a", got.config)
+		c.Step(context.Background())
+		w.pass(time.Hour)
+		if s := status(t, c); send(c, "google", 1) != 0 || s.State != "scheduled" || !s.Started.Equal(w.plan.Begin) || len(s.Forecast) == 0 {
+			t.Errorf("before its begin: %+v", s)
+		}
+		got.want(t, "before its begin")
+		if of, all := c.Left("ip", "google", time.Hour); of+all > 0 {
+			t.Errorf("%d and %d are left before its begin", of, all)
+		}
+		want := warmup.EventBegun
+		if early {
+			want = warmup.EventRestarted
+			done := make(chan error)
+			go func() { done <- c.Do(context.Background(), "ip", warmup.Start(0)) }()
+			for waiting := true; waiting; {
+				select {
+				case err := <-done:
+					if waiting = false; err != nil {
+						t.Fatal(err)
+					}
+				default:
+					c.Step(context.Background())
+				}
+			}
+		} else {
+			w.pass(time.Hour)
+		}
+		c.Step(context.Background())
+		got.want(t, "its begin", want)
+		w.pass(time.Minute)
+		if s := status(t, c); send(c, "google", 1) != 1 || s.State != "normal" {
+			t.Errorf("after its begin, early %v: %+v", early, s)
 		}
 	}
 }

@@ -160,7 +160,7 @@ func (a *address) days(events []Event, e Event) []Event {
 }
 
 var dayEvents = [...]EventKind{Advanced: EventAdvanced, HeldFill: EventHeld, HeldHealth: EventHeld, HeldProvider: EventHeld,
-	Regressed: EventBack, RegressedIdle: EventBack, HeldPaused: EventHeld, HeldLast: EventHeld, Finished: EventFinished, HeldIdle: EventHeld}
+	Regressed: EventBack, RegressedIdle: EventBack, HeldPaused: EventHeld, HeldLast: EventHeld, Finished: EventFinished, HeldIdle: EventHeld, Eased: EventAdvanced}
 
 func (v *Provider) happened(events []Event, e Event, was providerStanding) []Event {
 	e.Provider = v.Name

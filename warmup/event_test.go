@@ -28,7 +28,7 @@ func (x *told) want(t *testing.T, what string, kinds ...warmup.EventKind) {
 func TestEventsOfDays(t *testing.T) {
 	w := newWorld(t, 100, 200)
 	w.plan.Stages = append(w.plan.Stages, warmup.Stage{Caps: warmup.Caps{Hourly: 150, Daily: 300}})
-	w.plan.Finish = true
+	w.plan.Finish, w.plan.EaseOut = true, 1
 	var got told
 	c := w.node("a", got.config)
 	c.Step(context.Background())
@@ -52,6 +52,8 @@ func TestEventsOfDays(t *testing.T) {
 	got.want(t, "a bad day", warmup.EventProviderHalved, warmup.EventProviderHalved, warmup.EventProviderRecovered, warmup.EventProviderRecovered, warmup.EventBack)
 	day(4, warmup.Delivered)
 	got.want(t, "a good day again", warmup.EventAdvanced)
+	day(4, warmup.Delivered)
+	got.want(t, "the last stage's day", warmup.EventAdvanced)
 	day(4, warmup.Delivered)
 	got.want(t, "the last day", warmup.EventFinished)
 	day(4, warmup.Delivered)

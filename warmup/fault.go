@@ -32,6 +32,7 @@ const (
 	maxCap          = 1 << 40    // keeps arithmetic on counters far from overflow
 	maxPauseSeconds = 7 * 86_400 // of a provider's first pause
 	maxProbe        = 1000
+	maxEaseOut      = 14 // 16,384 times the last stage
 	maxPauseSample  = 64 // as many outcomes are remembered
 )
 
@@ -68,6 +69,9 @@ func (c *faults) shape(p *Plan) {
 		if !(f.value >= f.min && f.value <= f.max) {
 			c.add(Fault{Setting: f.name, What: fmt.Sprintf("%s is %v", f.name, f.value), Remedy: fmt.Sprintf("it must be from %v to %v", f.min, f.max)})
 		}
+	}
+	if p.EaseOut < 0 || p.EaseOut > maxEaseOut {
+		c.add(Fault{Setting: "ease_out", What: fmt.Sprintf("ease_out is %d", p.EaseOut), Remedy: fmt.Sprintf("it is a number of days from 0 to %d", maxEaseOut)})
 	}
 	if p.Hour < time.Second || p.Hour > time.Hour {
 		c.add(Fault{Setting: "hour", What: fmt.Sprintf("an hour of %v", p.Hour), Remedy: "it must be from 1s to 1h"})

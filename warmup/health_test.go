@@ -220,7 +220,7 @@ func TestW16_IdleGoesBack(t *testing.T) {
 func TestPlanEndsOrStays(t *testing.T) {
 	for _, finish := range []bool{false, true} {
 		p := threeStages()
-		p.Finish, p.StartStage = finish, 3
+		p.Finish, p.EaseOut, p.StartStage = finish, 0, 3
 		s := NewState(p, 0)
 		dayOf(s, p, "google", 4000, Outcomes{})
 		s.Advance(p, p.day())

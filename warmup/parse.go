@@ -22,6 +22,9 @@ type planFile struct {
 	Peak          float64            `json:"peak"`
 	SlidingHour   float64            `json:"sliding_hour_factor"`
 	StartStage    int                `json:"start_stage"`
+	Begin         *time.Time         `json:"begin,omitempty"`
+	DayStarts     DayStart           `json:"day_starts,omitempty"`
+	EaseOut       int                `json:"ease_out"`
 	Shares        map[string]float64 `json:"shares,omitempty"`
 	Weights       map[string]float64 `json:"weights,omitempty"`
 	Stages        []Stage            `json:"stages"`
@@ -38,7 +41,7 @@ func ParsePlan(r io.Reader) (*Plan, error) {
 	p := DefaultPlan()
 	f := planFile{
 		Mode: "divert", Pacing: p.Pacing.String(), Burst: p.Burst, BucketSeconds: p.BucketSeconds, Peak: p.Peak, SlidingHour: p.SlidingHour,
-		StartStage: p.StartStage, Health: p.Health, HourSeconds: 3600, Spread: "greedy",
+		StartStage: p.StartStage, EaseOut: p.EaseOut, Health: p.Health, HourSeconds: 3600, Spread: "greedy",
 	}
 	text, err := io.ReadAll(r)
 	if err != nil {
@@ -83,7 +86,15 @@ func (f *planFile) into(p *Plan) error {
 	p.Burst, p.BucketSeconds, p.Peak, p.SlidingHour = f.Burst, f.BucketSeconds, f.Peak, f.SlidingHour
 	p.StartStage = max(f.StartStage, 1)
 	p.Shares, p.Weights, p.Stages, p.Health = f.Shares, f.Weights, f.Stages, f.Health
-	p.Shrinking, p.Finish = f.Shrinking, f.Finish
+	p.Shrinking, p.Finish, p.EaseOut = f.Shrinking, f.Finish, f.EaseOut
+	if f.Begin != nil {
+		p.Begin = *f.Begin
+	}
+	if f.DayStarts != "" {
+		if p.DayStarts, err = ParseDayStart(string(f.DayStarts)); err != nil {
+			return fmt.Errorf("day_starts: %w", err)
+		}
+	}
 	if !(f.HourSeconds >= 1 && f.HourSeconds <= 3600) {
 		return fmt.Errorf("hour_seconds is %v, outside 1 to 3600", f.HourSeconds)
 	}
@@ -97,11 +108,14 @@ func (p *Plan) MarshalJSON() ([]byte, error) {
 	f := planFile{
 		Version: 1, Mode: p.Overflow.String(), Pacing: p.Pacing.String(),
 		Burst: p.Burst, BucketSeconds: p.BucketSeconds, Peak: p.Peak, SlidingHour: p.SlidingHour,
-		StartStage: p.StartStage, Shares: p.Shares, Weights: p.Weights, Stages: p.Stages, Health: p.Health,
+		StartStage: p.StartStage, DayStarts: p.DayStarts, EaseOut: p.EaseOut, Shares: p.Shares, Weights: p.Weights, Stages: p.Stages, Health: p.Health,
 		Shrinking: p.Shrinking, Spread: "greedy", Finish: p.Finish, HourSeconds: p.Hour.Seconds(),
 	}
 	if p.SpreadEven {
 		f.Spread = "even"
+	}
+	if !p.Begin.IsZero() {
+		f.Begin = &p.Begin
 	}
 	return json.Marshal(f)
 }

@@ -98,6 +98,12 @@ type Plan struct {
 	Stages        []Stage
 	Health        Health
 
+	Begin     time.Time // no warm-up begins sooner; zero: it begins at once
+	DayStarts DayStart  // of a warm-up that begins
+	// EaseOut is for how many days the last stage's caps double each day before they are lifted. It is
+	// nothing to plans whose caps stay.
+	EaseOut int
+
 	// Shrinking allows a stage to have a lower cap than the one before.
 	Shrinking bool
 	// SpreadEven spreads the daily cap over the day. Otherwise hours are filled to their caps
@@ -113,7 +119,7 @@ type Plan struct {
 // DefaultPlan gives the defaults.
 func DefaultPlan() Plan {
 	return Plan{
-		Burst: 2, BucketSeconds: 180, Peak: 15, SlidingHour: 1.10, StartStage: 1, Hour: time.Hour,
+		Burst: 2, BucketSeconds: 180, Peak: 15, SlidingHour: 1.10, StartStage: 1, EaseOut: 3, Hour: time.Hour,
 		Health: Health{
 			MinSample: 100, MinFill: .5,
 			AdvanceBelow: Limits{Bounce: .02, Defer: .10, Complaint: .001},
@@ -202,4 +208,27 @@ func (p *Plan) named() map[string]bool {
 	return names
 }
 
-func (p *Plan) stage(i int) *Stage { return &p.Stages[min(max(i, 0), len(p.Stages)-1)] }
+// stage gives the stage of an index; those behind the last are of its easing out.
+func (p *Plan) stage(i int) *Stage {
+	last := len(p.Stages) - 1
+	if i <= last {
+		return &p.Stages[max(i, 0)]
+	}
+	return p.Stages[last].times(1 << min(i-last, p.easing()))
+}
+
+// easing is for how many days the caps are eased out.
+func (p *Plan) easing() int {
+	if !p.Finish {
+		return 0
+	}
+	return p.EaseOut
+}
+
+func (s *Stage) times(n int64) *Stage {
+	more := &Stage{Caps: Caps{s.Hourly * n, s.Daily * n}, Providers: make(map[string]Caps, len(s.Providers))}
+	for name, c := range s.Providers {
+		more.Providers[name] = Caps{c.Hourly * n, c.Daily * n}
+	}
+	return more
+}

@@ -74,7 +74,9 @@ const maxHistory = 60
 
 // NewState is a warm-up that begins now, on the plan's start stage.
 func NewState(p *Plan, now Instant) *State {
-	s := &State{Begin: now, Now: now, Stage: p.StartStage - 1, StageSince: now, LastSent: now}
+	begin := p.dayStart(now)
+	s := &State{Begin: begin, Now: now, Hour: int64((now - begin) / p.hour()), Stage: p.StartStage - 1, StageSince: now, LastSent: now}
+	s.Total.minute = s.minuteIndex(p, now)
 	s.openDay(p)
 	s.tokens = bucket{1, s.bucketDepth(p, s.Caps.Hourly)}
 	s.peak.tokens = s.peak.depth

@@ -12,7 +12,7 @@ type Status struct {
 	IP           string    `json:"ip"`
 	Plan         string    `json:"plan"`
 	Mode         string    `json:"mode"`
-	State        string    `json:"state"` // normal, paused, warm, store_down, unknown or corrupt
+	State        string    `json:"state"` // normal, paused, warm, scheduled, store_down, unknown or corrupt
 	Stage        int       `json:"stage"`
 	TotalStages  int       `json:"total_stages"`
 	StageLimit   int64     `json:"stage_limit"`  // the day's cap in force
@@ -22,7 +22,7 @@ type Status struct {
 	SentHour     int64     `json:"sent_this_hour"`
 	SentDay      int64     `json:"sent_today"`
 	StageStarted time.Time `json:"stage_started_at"`
-	Started      time.Time `json:"started_at"`
+	Started      time.Time `json:"started_at"` // or, of one that is scheduled, when it begins
 	HourEnds     time.Time `json:"hour_ends_at"`
 	DayEnds      time.Time `json:"day_ends_at"`
 
@@ -32,6 +32,7 @@ type Status struct {
 
 	Providers []ProviderStatus `json:"providers"`
 	History   []DayStatus      `json:"stage_history"` // a day each, oldest first
+	Forecast  []Forecast       `json:"forecast"`      // from tomorrow on
 }
 
 // ProviderStatus is the part of one provider.
@@ -87,6 +88,10 @@ func (c *Controller) Status(ip string) (Status, bool) {
 	defer a.mu.Unlock()
 	s, p := a.cur, a.plan
 	out := Status{IP: ip, Plan: p.Name, Mode: p.Pacing.String(), TotalStages: len(p.Stages), State: a.stateName(c.down.Load())}
+	if a.problem == errNotBegun {
+		out.Started = p.Begin
+		out.Forecast = p.Forecast(p.Begin, p.StartStage)
+	}
 	if !a.view.known {
 		return out, true
 	}
@@ -100,20 +105,26 @@ func (c *Controller) Status(ip string) (Status, bool) {
 		out.Providers = append(out.Providers, v.status())
 		out.Providers[i].Health = p.Health.judge(&v.Today).String()
 	}
-	out.Outlook, out.OutlookProvider = s.outlook(p)
+	var next State
+	out.Outlook, out.OutlookProvider = s.outlook(p, &next)
+	if !next.Warm {
+		out.Forecast = p.Forecast(s.dayEnd(p).Time(), next.Stage+1)
+	} else if !s.Warm {
+		out.Forecast = p.Forecast(s.dayEnd(p).Time(), len(p.Stages)+p.easing()+1)
+	}
 	for _, d := range s.History {
-		out.History = append(out.History, DayStatus{d.Stage + 1, d.Cap, d.Sent, d.Why, d.Provider})
+		out.History = append(out.History, DayStatus{min(d.Stage+1, len(p.Stages)), d.Cap, d.Sent, d.Why, d.Provider})
 	}
 	return out, true
 }
 
-// outlook says what the day would do to the stage, ended it now. That too little was sent it says only
-// when the day falls behind.
-func (s *State) outlook(p *Plan) (Why, string) {
-	var t State
-	t.CopyFrom(s)
-	why, who := t.nextStage(p)
+// outlook says what the day would do to the stage, ended it now, and makes next what follows from that. That
+// too little was sent it says only when the day falls behind.
+func (s *State) outlook(p *Plan, next *State) (Why, string) {
+	next.CopyFrom(s)
+	why, who := next.nextStage(p)
 	if why == HeldFill && !s.behind(p) || why == HeldIdle {
+		next.advance(p)
 		return Undecided, ""
 	}
 	return why, who
@@ -131,6 +142,8 @@ func (t Instant) Time() time.Time { return time.UnixMilli(int64(t)).UTC() }
 
 func (a *address) stateName(down bool) string {
 	switch {
+	case a.problem == errNotBegun:
+		return "scheduled"
 	case a.problem != nil:
 		return "corrupt"
 	case down:

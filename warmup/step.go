@@ -153,7 +153,7 @@ func (c *Controller) compute(a *address, r *Record, now time.Time, t Instant) {
 		return
 	}
 	if err := a.load(r, t, c.cfg.Recall); err != nil {
-		if a.problem == nil {
+		if a.problem == nil && err != errNotBegun {
 			c.cfg.Log.Error("warm-up stopped: start it again with an operator's command", "ip", a.ip, "error", err)
 		}
 		a.mu.Lock()
@@ -177,6 +177,9 @@ func (c *Controller) compute(a *address, r *Record, now time.Time, t Instant) {
 func (a *address) load(r *Record, t Instant, recall func(string, *Plan, Instant) *State) error {
 	a.created, a.begun = false, false
 	switch {
+	case r.Version == 0 && t < a.plan.begins():
+		a.next = &State{}
+		return errNotBegun
 	case r.Version == 0:
 		a.next, a.created = nil, true
 		if recall != nil {

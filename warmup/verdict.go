@@ -78,11 +78,12 @@ const ( // their numbers are in the ledger
 	Finished   // the last stage is passed and all caps are lifted
 	Undecided  // only of a day that goes on: it may yet be filled
 	HeldIdle   // nothing was sent
+	Eased      // the last stage is passed and its caps double
 )
 
 var whys = []string{"advanced", "held: daily cap not filled", "held: outcomes not good enough to advance",
 	"held: one provider is bad", "went back: outcomes over the limits", "went back: idle",
-	"held: paused", "held: last stage", "finished", "open: the day may yet be filled", "held: nothing was sent"}
+	"held: paused", "held: last stage", "finished", "open: the day may yet be filled", "held: nothing was sent", "advanced: the last stage is passed, and its caps double"}
 
 // String says it in words.
 func (w Why) String() string { return whys[w] }
@@ -122,8 +123,8 @@ func (s *State) nextStage(p *Plan) (Why, string) {
 		return HeldProvider, worst
 	case worst != "":
 		return HeldHealth, worst
-	case float64(s.Total.Day) < p.Health.MinFill*float64(s.Caps.Daily):
-		return HeldFill, ""
+	case s.Stage < len(p.Stages) && float64(s.Total.Day) < p.Health.MinFill*float64(s.Caps.Daily):
+		return HeldFill, "" // more than there is to send is no reason to wait for while caps are eased out
 	}
 	return s.advance(p), ""
 }
@@ -237,6 +238,9 @@ func (s *State) advance(p *Plan) Why {
 	case s.Stage+1 < len(p.Stages):
 		s.moveTo(s.Stage + 1)
 		return Advanced
+	case s.Stage+1 < len(p.Stages)+p.easing():
+		s.moveTo(s.Stage + 1)
+		return Eased
 	case p.Finish:
 		s.Warm = true
 		return Finished

@@ -91,7 +91,7 @@ func (c *cli) checkJSON(effective bool) error {
 	case err != nil:
 		return err
 	default:
-		out.Warnings = append(out.Warnings, mta.Warnings(cfg)...)
+		out.Warnings = append(out.Warnings, mta.Warnings(cfg, c.now())...)
 		out.Errors = append(out.Errors, mta.Faults(cfg)...)
 		if effective {
 			out.Effective = config.Object(cfg)
@@ -111,7 +111,7 @@ func (c *cli) check(effective bool) error {
 	if err != nil {
 		return err
 	}
-	warnings := mta.Warnings(cfg)
+	warnings := mta.Warnings(cfg, c.now())
 	for _, w := range warnings {
 		fmt.Fprintf(c.err, "warning: %s\n", clean(w))
 	}

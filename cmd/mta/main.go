@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"time"
+	_ "time/tzdata" // the zones of day_starts, on machines that have none
 
 	"golang.org/x/term"
 

@@ -14,8 +14,9 @@ import (
 )
 
 const warmupPlansHelp = `List the plans that a source can be put under: those of the configuration and the
-presets; with NAME, what one of them says. FIRST and LAST are the caps of the first and
-the last stage, in recipients an hour and a day.
+presets; with NAME, what one of them says, by date: of a warm-up that begins now, or when
+the plan says, if each day is good. FIRST and LAST are the caps of the first and the last
+stage, in recipients an hour and a day; PASSED is when the last stage would be.
 
 The running relay is asked for the plans that are in force there. Without one the
 configuration file is read.`
@@ -78,7 +79,7 @@ func (c *cli) warmupPlans(ctx context.Context) ([]control.WarmupPlan, error) {
 		from = "this is what " + path + " says"
 	}
 	fmt.Fprintf(c.err, "no relay is running: %s\n", from)
-	return mta.WarmupPlans(cfg)
+	return mta.WarmupPlans(cfg, c.now())
 }
 
 func planNames(plans []control.WarmupPlan) []string {
@@ -92,7 +93,7 @@ func planNames(plans []control.WarmupPlan) []string {
 func planTable(plans []control.WarmupPlan) *table {
 	t := &table{
 		columns: []column{
-			{title: "PLAN", shrink: true}, {title: "OF"}, {title: "STAGES", right: true}, {title: "FIRST", right: true}, {title: "LAST", right: true}, {title: "THEN"},
+			{title: "PLAN", shrink: true}, {title: "OF"}, {title: "STAGES", right: true}, {title: "FIRST", right: true}, {title: "LAST", right: true}, {title: "PASSED"}, {title: "THEN"},
 		},
 		noteTitle: "SOURCES",
 	}
@@ -101,13 +102,25 @@ func planTable(plans []control.WarmupPlan) *table {
 		stages := p.Plan.Stages
 		first, last := stages[0], stages[len(stages)-1]
 		t.add(strings.Join(p.Sources, ", "), p.Name, p.Origin, fmt.Sprint(len(stages)),
-			fmt.Sprintf("%d/%d", first.Hourly, first.Daily), fmt.Sprintf("%d/%d", last.Hourly, last.Daily), afterwards(&p.Plan))
+			fmt.Sprintf("%d/%d", first.Hourly, first.Daily), fmt.Sprintf("%d/%d", last.Hourly, last.Daily), passed(p), afterwards(&p.Plan))
 	}
 	return t
 }
 
+// passed is the day after that of the last stage.
+func passed(p *control.WarmupPlan) string {
+	days := p.Forecast
+	if n := len(p.Plan.Stages) - max(p.Plan.StartStage, 1); n >= 0 && n < len(days) {
+		return dateOf(days[n].Day.AddDate(0, 0, 1), p.Plan.DayStarts)
+	}
+	return "-"
+}
+
 func afterwards(p *control.PlanDocument) string {
-	if p.Finish {
+	switch {
+	case p.Finish && p.EaseOut > 0:
+		return fmt.Sprintf("caps double for %s, then none", plural(p.EaseOut, "day"))
+	case p.Finish:
 		return "no caps"
 	}
 	return "caps stay"
@@ -118,6 +131,12 @@ func (c *cli) showPlan(p *control.WarmupPlan) error {
 	doc, h := &p.Plan, &p.Plan.Health
 	fact(&b, "plan", "%s, of the %s", p.Name, map[bool]string{true: "presets", false: p.Origin}[p.Origin == "preset"])
 	fact(&b, "sources", "%s", orDash(strings.Join(p.Sources, ", ")))
+	if doc.Begin != nil {
+		fact(&b, "begin", "%s", doc.Begin.In(zoneOf(doc.DayStarts)).Format("Mon 2 Jan 2006 15:04 MST"))
+	}
+	if doc.DayStarts != "" {
+		fact(&b, "day starts", "%s", doc.DayStarts)
+	}
 	fact(&b, "pacing", "%s: up to %v times the even flow to catch up, %v s of it saved up, at most %v caps in any 60 minutes",
 		doc.Pacing, doc.Burst, doc.BucketSeconds, doc.SlidingHourFactor)
 	fact(&b, "spread", "%s", doc.Spread)
@@ -141,9 +160,13 @@ func (c *cli) showPlan(p *control.WarmupPlan) error {
 	if _, err := fmt.Fprint(c.out, clean(b.String())); err != nil {
 		return err
 	}
-	t := &table{columns: []column{{title: "STAGE", right: true}, {title: "AN HOUR", right: true}, {title: "A DAY", right: true}}, noteTitle: "OF THAT"}
+	t := &table{columns: []column{{title: "DATE"}, {title: "STAGE", right: true}, {title: "AN HOUR", right: true}, {title: "A DAY", right: true}}, noteTitle: "OF THAT"}
 	for i, s := range doc.Stages {
-		t.add(stageProviders(&s), fmt.Sprint(i+1), fmt.Sprint(s.Hourly), fmt.Sprint(s.Daily))
+		date := "-" // before the start stage
+		if k := i + 1 - max(doc.StartStage, 1); k >= 0 && k < len(p.Forecast) {
+			date = dateOf(p.Forecast[k].Day, doc.DayStarts)
+		}
+		t.add(stageProviders(&s), date, fmt.Sprint(i+1), fmt.Sprint(s.Hourly), fmt.Sprint(s.Daily))
 	}
 	return t.write(c.out, c.screen)
 }

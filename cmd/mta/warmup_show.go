@@ -14,8 +14,8 @@ import (
 
 const warmupShowHelp = `Show where a source stands in its plan: what was sent of the hour's and the day's caps,
 by provider too; how the mail was received today, and what that would do to the stage if
-the day ended now; and each day so far, desired against sent, with what it did to the
-stage. The curve below has a day in each column: bars are what was sent, lines what was
+the day ended now; each day so far, desired against sent, with what it did to the stage;
+and what the days to come allow if each is good. The curve below has a day in each column: bars are what was sent, lines what was
 desired, and the last of them what the plan has next.
 
 SOURCE is the name of a source, or its IP.`
@@ -59,6 +59,9 @@ func (c *cli) warmupShow(ctx context.Context, name string, asJSON bool) error {
 	}
 	var b strings.Builder
 	c.warmupFacts(&b, &w)
+	if !known(&w) {
+		b.WriteString(forecastLines(w.Forecast, plan.DayStarts, false))
+	}
 	if _, err := fmt.Fprint(c.out, b.String()); err != nil || !known(&w) {
 		return err
 	}
@@ -71,6 +74,7 @@ func (c *cli) warmupShow(ctx context.Context, name string, asJSON bool) error {
 			return err
 		}
 	}
+	fmt.Fprint(c.out, forecastLines(w.Forecast, plan.DayStarts, true))
 	if w.State == control.WarmupWarm && len(w.History) == 0 {
 		return nil
 	}
@@ -83,6 +87,9 @@ func (c *cli) warmupFacts(b *strings.Builder, w *control.Warmup) {
 	fact(b, "state", "%s%s", w.State, stateMeans[w.State])
 	if !known(w) {
 		fact(b, "plan", "%s", w.Plan)
+		if w.State == control.WarmupScheduled {
+			fact(b, "begins", "%s", moment(w.Started, c.now()))
+		}
 		return
 	}
 	fact(b, "plan", "%s, %s, since %s", w.Plan, onStage(w), moment(w.StageStarted, c.now()))
@@ -97,6 +104,7 @@ func (c *cli) warmupFacts(b *strings.Builder, w *control.Warmup) {
 var stateMeans = map[control.WarmupState]string{
 	control.WarmupPaused:    " by an operator: nothing is sent from here until 'mta warmup resume'",
 	control.WarmupWarm:      ": the plan is passed, there are no caps any more",
+	control.WarmupScheduled: ": its plan begins later, and nothing is sent from here before, unless by 'mta warmup start'",
 	control.WarmupStoreDown: ": the ledger can't be reached, and nothing is sent from here",
 	control.WarmupUnknown:   ": the ledger was not read yet",
 	control.WarmupCorrupt:   ": what the ledger has can't be read, and nothing is sent from here until 'mta warmup start'",
@@ -192,29 +200,35 @@ func (c *cli) providerNote(p *control.WarmupProvider) string {
 // warmupDays is each day so far, and today.
 func warmupDays(w *control.Warmup, p *control.PlanDocument) *table {
 	t := &table{
-		columns:   []column{{title: "DAY", right: true}, {title: "STAGE", right: true}, {title: "DESIRED", right: true}, {title: "SENT", right: true}, {title: "SHARE", right: true}},
+		columns:   []column{{title: "DAY", right: true}, {title: "DATE"}, {title: "STAGE", right: true}, {title: "DESIRED", right: true}, {title: "SENT", right: true}, {title: "SHARE", right: true}},
 		noteTitle: "THEN",
 	}
 	today := dayNumber(w, p)
+	date := func(day int) string {
+		return dateOf(w.DayEnds.Add(-time.Duration(today-day+1)*lengthOfDay(p)), p.DayStarts)
+	}
 	for i, d := range w.History {
-		t.add(becauseOf(d.Why, d.Provider), fmt.Sprint(today-len(w.History)+i), fmt.Sprint(d.Stage), fmt.Sprint(d.Limit), fmt.Sprint(d.Sent), wholePercent(d.Sent, d.Limit))
+		t.add(becauseOf(d.Why, d.Provider), fmt.Sprint(today-len(w.History)+i), date(today-len(w.History)+i), fmt.Sprint(d.Stage), fmt.Sprint(d.Limit), fmt.Sprint(d.Sent), wholePercent(d.Sent, d.Limit))
 	}
 	limit := fmt.Sprint(w.StageLimit)
 	share := wholePercent(w.SentDay, w.StageLimit)
 	if w.State == control.WarmupWarm {
 		limit, share = "-", "-"
 	}
-	t.add("today, as it looks: "+warmupOutlook(w), fmt.Sprint(today), fmt.Sprint(w.Stage), limit, fmt.Sprint(w.SentDay), share)
+	t.add("today, as it looks: "+warmupOutlook(w), fmt.Sprint(today), date(today), fmt.Sprint(w.Stage), limit, fmt.Sprint(w.SentDay), share)
 	return t
 }
 
 // dayNumber counts today from the begin of the warm-up.
 func dayNumber(w *control.Warmup, p *control.PlanDocument) int {
-	day := 24 * time.Hour
+	return max(len(w.History)+1, int(w.DayEnds.Sub(w.Started)/lengthOfDay(p)))
+}
+
+func lengthOfDay(p *control.PlanDocument) time.Duration {
 	if p.HourSeconds > 0 {
-		day = time.Duration(24 * p.HourSeconds * float64(time.Second))
+		return time.Duration(24 * p.HourSeconds * float64(time.Second))
 	}
-	return max(len(w.History)+1, int(w.DayEnds.Sub(w.Started)/day))
+	return 24 * time.Hour
 }
 
 // curveDay is a column of a curve.

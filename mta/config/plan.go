@@ -28,6 +28,10 @@ type Plan struct {
 	Peak          float64 `conf:"peak"`                // how much faster than evenly saved-up volume may leave
 	SlidingHour   float64 `conf:"sliding_hour_factor"` // most in any 60 minutes, in hourly caps
 	StartStage    int     `conf:"start_stage"`         // counted from 1
+	// Begin is when a warm-up begins at the soonest: a time, or a day from its start by DayStarts. "": at once.
+	Begin Date `conf:"begin"`
+	// DayStarts is the time and the zone at which the days of a warm-up start that begins. "": that of its begin.
+	DayStarts DayStart `conf:"day_starts"`
 	// Weights are shares, by provider, when mail for several competes; 1 for who is not named.
 	Weights Weights `conf:"weights"`
 	// Shrinking allows a stage to have a lower cap than the one before.
@@ -37,8 +41,10 @@ type Plan struct {
 	// may send an equal part of every cap.
 	Nodes int `conf:"nodes" min:"1"`
 	// Finish lifts all caps when the last stage has been passed.
-	Finish bool          `conf:"finish"`
-	Hour   time.Duration `conf:"hour"` // length of what the plan calls an hour: an hour, except in tests
+	Finish bool `conf:"finish"`
+	// EaseOut is for how many days the last stage's caps double each day before Finish lifts them.
+	EaseOut int           `conf:"ease_out" min:"0"`
+	Hour    time.Duration `conf:"hour"` // length of what the plan calls an hour: an hour, except in tests
 
 	Providers []*PlanProvider `conf:"provider,block"`
 	Stages    []*Stage        `conf:"stage,block"`
@@ -92,6 +98,36 @@ type PlanPause struct {
 	Probe   int     `conf:"probe"`
 }
 
+// DayStart is a time of day in a zone, "08:00 Europe/Berlin".
+type DayStart string
+
+// UnmarshalText reads a time of day in a zone.
+func (d *DayStart) UnmarshalText(text []byte) error {
+	if _, err := warmup.ParseDayStart(string(text)); err != nil && len(text) > 0 {
+		return wrong(`write a time and a zone of the tz database, as "08:00 Europe/Berlin" or "00:00 UTC"`, "%s: %s", quoted(string(text)), err)
+	}
+	*d = DayStart(text)
+	return nil
+}
+
+// begins is when the plan's warm-ups begin at the soonest, zero for at once.
+func (p *Plan) begins() time.Time {
+	if day, err := time.Parse(time.DateOnly, string(p.Begin)); err == nil {
+		return warmup.DayStart(p.DayStarts).On(day)
+	}
+	return p.Begin.Time()
+}
+
+// Late lists the plans whose begin has passed, in words, by the names of those and of the days.
+func (c *Config) Late(now time.Time) (late []string) {
+	for _, p := range c.Plans {
+		if at := p.begins(); !at.IsZero() && at.Before(now) {
+			late = append(late, fmt.Sprintf("%s: begin, %s, has passed: a source that is put under plan %q now begins at once", p.Origin("begin"), p.Begin, p.Name))
+		}
+	}
+	return late
+}
+
 // Weights are shares by the name of a provider, written as { google = 2, yahoo = 1 }.
 type Weights map[string]float64
 
@@ -99,7 +135,7 @@ func (p *Plan) setDefaults() {
 	d := warmup.DefaultPlan()
 	p.Pacing, p.Spread = d.Pacing.String(), "greedy"
 	p.Burst, p.BucketSeconds, p.Peak, p.SlidingHour = d.Burst, d.BucketSeconds, d.Peak, d.SlidingHour
-	p.StartStage, p.Nodes, p.Hour = d.StartStage, 1, d.Hour
+	p.StartStage, p.Nodes, p.EaseOut, p.Hour = d.StartStage, 1, d.EaseOut, d.Hour
 	h := &d.Health
 	p.Health = PlanHealth{
 		MinSample: int(h.MinSample), MinFill: h.MinFill,
@@ -162,7 +198,7 @@ func (p *Plan) warmup() *warmup.Plan {
 	out := &warmup.Plan{
 		Name: p.Name, Pacing: pacing,
 		Burst: p.Burst, BucketSeconds: p.BucketSeconds, Peak: p.Peak, SlidingHour: p.SlidingHour,
-		StartStage: p.StartStage, Weights: p.Weights,
+		StartStage: p.StartStage, Begin: p.begins(), DayStarts: warmup.DayStart(p.DayStarts), EaseOut: p.EaseOut, Weights: p.Weights,
 		Shrinking: p.Shrinking, SpreadEven: p.Spread == "even", Finish: p.Finish, Hour: p.Hour,
 		Health: warmup.Health{
 			MinSample: int64(h.MinSample), MinFill: h.MinFill,

@@ -44,13 +44,14 @@ const (
 	WarmupNormal    WarmupState = "normal"
 	WarmupPaused    WarmupState = "paused"     // by an operator
 	WarmupWarm      WarmupState = "warm"       // its plan is passed, there are no caps any more
+	WarmupScheduled WarmupState = "scheduled"  // its plan begins later: no mail by the source before
 	WarmupStoreDown WarmupState = "store_down" // the ledger can't be reached: no mail by the source
 	WarmupUnknown   WarmupState = "unknown"    // the ledger was not read yet
 	WarmupCorrupt   WarmupState = "corrupt"    // what the ledger has can't be read: no mail by the source
 )
 
 // WarmupStates are all of them.
-var WarmupStates = []WarmupState{WarmupNormal, WarmupPaused, WarmupWarm, WarmupStoreDown, WarmupUnknown, WarmupCorrupt}
+var WarmupStates = []WarmupState{WarmupNormal, WarmupPaused, WarmupWarm, WarmupScheduled, WarmupStoreDown, WarmupUnknown, WarmupCorrupt}
 
 // Warmup is where a source stands in its plan. The JSON names are those of Mailgun's API where it
 // has them. Stages are counted from 1, volumes are in recipients.
@@ -70,7 +71,7 @@ type Warmup struct {
 	SentDay     int64       `json:"sent_today"`
 
 	StageStarted time.Time `json:"stage_started_at,omitzero"`
-	Started      time.Time `json:"started_at,omitzero"`
+	Started      time.Time `json:"started_at,omitzero"` // of one that is scheduled: when it begins
 	HourEnds     time.Time `json:"hour_ends_at,omitzero"`
 	DayEnds      time.Time `json:"day_ends_at,omitzero"`
 
@@ -80,6 +81,7 @@ type Warmup struct {
 
 	Providers []WarmupProvider `json:"providers,omitempty"`
 	History   []WarmupDay      `json:"stage_history,omitempty"` // a day each, oldest first
+	Forecast  []WarmupForecast `json:"forecast,omitempty"`      // the days to come, if each is good
 }
 
 // WarmupProvider is the part of a warm-up that is one provider's.
@@ -113,6 +115,14 @@ type WarmupDay struct {
 	Provider string `json:"provider,omitempty"` // on account of whom
 }
 
+// WarmupForecast is a day to come. Without a limit there are no caps from then on; the last of those that have
+// one is the first of the days on which it stays.
+type WarmupForecast struct {
+	Day   time.Time `json:"day"` // its start, in the zone of the plan
+	Stage int       `json:"stage"`
+	Limit int64     `json:"stage_limit,omitempty"`
+}
+
 // WarmupList is a page of warm-ups, without their providers and history.
 type WarmupList struct {
 	Warmups []Warmup `json:"warmups"`
@@ -125,6 +135,8 @@ type WarmupPlan struct {
 	Origin  string       `json:"origin"`  // preset or configuration
 	Sources []string     `json:"sources"` // that warm up by it
 	Plan    PlanDocument `json:"plan"`
+
+	Forecast []WarmupForecast `json:"forecast,omitempty"` // of a warm-up that begins now, or when the plan says
 }
 
 // WarmupPlanList is all of them.
@@ -142,8 +154,11 @@ type PlanDocument struct {
 	Peak              float64            `json:"peak"`
 	SlidingHourFactor float64            `json:"sliding_hour_factor"`
 	StartStage        int                `json:"start_stage"`
-	Shares            map[string]float64 `json:"shares,omitempty"`  // of each stage's caps, by provider
-	Weights           map[string]float64 `json:"weights,omitempty"` // by provider
+	Begin             *time.Time         `json:"begin,omitempty"`      // of warm-ups, at the soonest
+	DayStarts         string             `json:"day_starts,omitempty"` // the time and zone at which days start
+	EaseOut           int                `json:"ease_out"`             // for so many days the last caps double before they are lifted
+	Shares            map[string]float64 `json:"shares,omitempty"`     // of each stage's caps, by provider
+	Weights           map[string]float64 `json:"weights,omitempty"`    // by provider
 	Stages            []PlanStage        `json:"stages"`
 	Health            PlanHealth         `json:"health"`
 	Shrinking         bool               `json:"shrinking"`

@@ -17,7 +17,7 @@ func (r *Relay) Warmups(context.Context) ([]control.Warmup, error) {
 	defer r.mu.Unlock()
 	all := slices.Clone(r.KnownWarmups)
 	for i := range all {
-		all[i].Providers, all[i].History = nil, nil
+		all[i].Providers, all[i].History, all[i].Forecast = nil, nil, nil
 	}
 	return all, nil
 }
@@ -76,13 +76,13 @@ func (r *Relay) WarmupPlans(context.Context) ([]control.WarmupPlan, error) {
 func (r *Relay) addWarmups() {
 	daily := []int64{250, 400, 640, 1024, 1638, 2621, 4194, 6711, 10737, 17180, 27488, 43980, 70369, 112590}
 	standard := plan(daily...)
-	standard.Finish = true
+	standard.Finish, standard.EaseOut = true, 3
 	small := plan(350, 560, 560)
 	small.Stages[1].Providers = map[string]control.PlanCaps{"google": {Daily: 280}}
 	small.Weights = map[string]float64{"google": 2}
 	r.KnownPlans = []control.WarmupPlan{
-		{Name: "small", Origin: "configuration", Sources: []string{"news-1"}, Plan: small},
-		{Name: "standard", Origin: "preset", Sources: []string{"acme-1", "old-1"}, Plan: standard},
+		{Name: "small", Origin: "configuration", Sources: []string{"news-1"}, Plan: small, Forecast: r.forecast(&small, r.Now, 1)},
+		{Name: "standard", Origin: "preset", Sources: []string{"acme-1", "old-1"}, Plan: standard, Forecast: r.forecast(&standard, r.Now, 1)},
 	}
 	began := r.Now.Add(-9*24*time.Hour - 10*time.Hour - 36*time.Minute)
 	acme := control.Warmup{
@@ -111,6 +111,7 @@ func (r *Relay) addWarmups() {
 			{Stage: 6, Limit: 2621, Sent: 2621, Why: "held: one provider is bad", Provider: "microsoft"},
 		},
 	}
+	acme.Forecast = r.forecast(&standard, acme.DayEnds, 6)
 	news := control.Warmup{
 		Source: "news-1", IP: "2001:db8::20", Plan: "small", Mode: "ledger", State: control.WarmupPaused,
 		Stage: 1, TotalStages: 3, StageLimit: 350, HourlyLimit: 44, StageStarted: r.Now.Add(-time.Hour), Started: r.Now.Add(-time.Hour),
@@ -122,7 +123,28 @@ func (r *Relay) addWarmups() {
 		StageStarted: r.Now.Add(-50 * 24 * time.Hour), Started: r.Now.Add(-64 * 24 * time.Hour),
 		HourEnds: r.Now.Add(time.Minute), DayEnds: r.Now.Add(time.Hour), Outlook: "finished",
 	}
+	news.Forecast = r.forecast(&small, news.DayEnds, 1)
 	r.KnownWarmups = []control.Warmup{acme, news, old}
+}
+
+// forecast gives the days of a plan from a stage on.
+func (r *Relay) forecast(p *control.PlanDocument, start time.Time, stage int) (days []control.WarmupForecast) {
+	add := func(limit int64) {
+		days = append(days, control.WarmupForecast{Day: start.UTC(), Stage: min(stage, len(p.Stages)), Limit: limit})
+		start, stage = start.Add(24*time.Hour), stage+1
+	}
+	for _, s := range p.Stages[stage-1:] {
+		add(s.Daily)
+	}
+	if !p.Finish {
+		return days
+	}
+	last := p.Stages[len(p.Stages)-1].Daily
+	for i := range p.EaseOut {
+		add(last << (i + 1))
+	}
+	add(0)
+	return days
 }
 
 // plan makes one of daily caps, an eighth of the day in any hour.

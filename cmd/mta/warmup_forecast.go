@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"mta/mta/control"
+	"mta/warmup"
+)
+
+// zoneOf is the zone in which a plan's days have their dates: that of its day_starts, or this machine's.
+func zoneOf(dayStarts string) *time.Location {
+	if dayStarts == "" {
+		return time.Local
+	}
+	return warmup.DayStart(dayStarts).Zone()
+}
+
+// dateOf is the date of a plan's day.
+func dateOf(day time.Time, dayStarts string) string {
+	return day.In(zoneOf(dayStarts)).Format("Mon 2 Jan")
+}
+
+// mostForecast is how many days of a forecast are shown before its end.
+const mostForecast = 10
+
+// forecastLines says what the days to come allow, a line each: the next ones and the last.
+func forecastLines(days []control.WarmupForecast, dayStarts string, more bool) string {
+	if len(days) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	if b.WriteString("\nif each day is good"); more {
+		b.WriteString(" from now on")
+	}
+	b.WriteString(":\n")
+	for i, d := range days {
+		if left := len(days) - i; len(days) > mostForecast+3 && i >= mostForecast && left > 2 {
+			if i == mostForecast {
+				fmt.Fprintf(&b, "  ... %s\n", plural(left-2, "day"))
+			}
+			continue
+		}
+		fmt.Fprintf(&b, "  %s\n", forecastLine(d, dayStarts))
+	}
+	return b.String()
+}
+
+func forecastLine(d control.WarmupForecast, dayStarts string) string {
+	limit := "no caps any more"
+	if d.Limit > 0 {
+		limit = grouped(d.Limit)
+	}
+	return dateOf(d.Day, dayStarts) + ": " + limit
+}
+
+// grouped writes a number as people do, "10,737".
+func grouped(n int64) string {
+	text := fmt.Sprint(n)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
