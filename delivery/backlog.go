@@ -21,7 +21,7 @@ type learned struct {
 }
 
 // littleWait is a wait that is not worth another connection, however near the host.
-const littleWait = 5 * time.Millisecond
+const littleWait = 15 * time.Millisecond
 
 // rideWait is how long a job may wait at least where no other connection can be had: a busy host nearby
 // answers many at once, and a writer that always has more is spared much waking.
@@ -91,7 +91,7 @@ func (c *connection) measure() {
 		each = max(x.each, 4*trip)
 	case smtpclient.Chunked:
 		each = max(x.each, trip/time.Duration(depth))
-		share = min(depth, 1+jobsIn(patience/4, x.each))
+		share = min(depth, 1+jobsIn(max(trip/4, littleWait), x.each))
 		ride = max(fewJobs*trip, rideWait) // while the window is small, it is what makes jobs late
 	}
 	c.rec.Shared = share

@@ -68,6 +68,24 @@ func TestWaitOnAConnectionIsARoundTripAtMost(t *testing.T) {
 	}
 }
 
+// A busy host nearby gets messages together on few connections. Each on a connection by itself costs both
+// sides a fifth of their processor time more.
+func TestBusyHostNearbyGetsFewConnections(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newWorld(t, asShipped(Limits{MaxDeliveriesPerConnection: 1e6, ActiveTimeout: time.Hour}))
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx", sink.Config{Latency: 200 * time.Microsecond, Work: map[sink.Phase]time.Duration{sink.End: 2 * time.Millisecond}})))
+		for range 200 {
+			w.send(r, 12)
+			time.Sleep(30 * time.Millisecond)
+		}
+		w.awaitResults(2400, time.Minute)
+		if n := len(w.dialed()); n > 3 {
+			t.Errorf("%d connections, want 3 at most", n)
+		}
+	})
+}
+
 // The backlog that a connection takes follows the host's manner and what its jobs have shown.
 func TestBacklogByManner(t *testing.T) {
 	for _, x := range []struct {
