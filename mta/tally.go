@@ -19,14 +19,8 @@ const (
 	tallyPool
 	tallyTenant
 	tallyListener
+	tallyScopes int = iota
 )
-
-// tallyKey names a tally by a block of the configuration. What has none there is counted under "", so
-// that strangers make no new ones.
-type tallyKey struct {
-	scope tallyScope
-	name  string
-}
 
 // tally is what became of recipients since the start of the relay.
 type tally struct {
@@ -53,22 +47,27 @@ const (
 type tallies struct {
 	config func() *config.Config
 
-	mu    sync.Mutex // guards by and sites
-	by    map[tallyKey]*tally
+	mu sync.Mutex // guards what follows
+	// by has them by the names of the configuration's blocks. What has none there is counted under "", so
+	// that strangers make no new ones.
+	by    [tallyScopes]map[string]*tally
 	sites map[string]*tally
 }
 
 func newTallies(cfg func() *config.Config) *tallies {
-	return &tallies{config: cfg, by: make(map[tallyKey]*tally), sites: make(map[string]*tally)}
+	t := &tallies{config: cfg, sites: make(map[string]*tally)}
+	for scope := range t.by {
+		t.by[scope] = make(map[string]*tally)
+	}
+	return t
 }
 
 // of gives the tally of a key, under the lock.
 func (t *tallies) of(scope tallyScope, name string) *tally {
-	key := tallyKey{scope, name}
-	c := t.by[key]
+	c := t.by[scope][name]
 	if c == nil {
 		c = new(tally)
-		t.by[key] = c
+		t.by[scope][name] = c
 	}
 	return c
 }
@@ -187,7 +186,7 @@ func (t *tallies) site(name string) tally {
 func (t *tallies) get(scope tallyScope, name string) tally {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if c := t.by[tallyKey{scope, name}]; c != nil {
+	if c := t.by[scope][name]; c != nil {
 		return *c
 	}
 	return tally{}
@@ -197,10 +196,7 @@ func (t *tallies) get(scope tallyScope, name string) tally {
 func (t *tallies) total() (sum tally) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for key, c := range t.by {
-		if key.scope != tallyTenant {
-			continue
-		}
+	for _, c := range t.by[tallyTenant] {
 		sum.accepted += c.accepted
 		sum.delivered += c.delivered
 		sum.deferred += c.deferred

@@ -10,12 +10,19 @@ import (
 	"mta/internal/visible"
 )
 
-// appendRecord adds r as a line of JSON. node is the value of nodeid, encoded.
+// encoder is the memory that records are encoded in, one after the other.
 //
 // It is written out by hand since each message costs several records: encoding/json takes three
 // times as long and allocates (see BenchmarkEncode).
-func appendRecord(b []byte, r *Record, node string) []byte {
-	b = append(b, `{"type":"`...)
+type encoder struct {
+	line []byte
+	// Most records are of the same second as the one before.
+	event, created, scheduled stamp
+}
+
+// encode returns r as a line of JSON, valid until the next call. node is the value of nodeid, encoded.
+func (e *encoder) encode(r *Record, node string) []byte {
+	b := append(e.line[:0], `{"type":"`...)
 	b = append(b, r.Type...)
 	b = append(b, '"')
 	switch r.Type {
@@ -26,16 +33,17 @@ func appendRecord(b []byte, r *Record, node string) []byte {
 	default:
 		b = appendMessage(b, r)
 	}
-	b = appendTime(b, "timestamp", "event_time", r.Time)
+	b = e.event.append(b, "timestamp", "event_time", r.Time)
 	if !r.Created.IsZero() {
-		b = appendTime(b, "created", "created_time", r.Created)
+		b = e.created.append(b, "created", "created_time", r.Created)
 	}
 	if !r.Release.IsZero() {
-		b = appendTime(b, "scheduled", "scheduled_time", r.Release)
+		b = e.scheduled.append(b, "scheduled", "scheduled_time", r.Release)
 	}
 	b = append(b, `,"nodeid":`...)
 	b = append(b, node...)
-	return append(b, '}', '\n')
+	e.line = append(b, '}', '\n')
+	return e.line
 }
 
 // appendWarmup adds what there is of an event that is no message's.
@@ -142,15 +150,25 @@ func (p *Phases) named() [6]struct {
 func appendSeconds(b []byte, d time.Duration) []byte {
 	us := max(0, d.Microseconds())
 	b = strconv.AppendInt(b, us/1e6, 10)
-	if us %= 1e6; us == 0 {
+	return appendFraction(b, int(us%1e6))
+}
+
+// appendFraction adds microseconds as the fraction of a second, without zeros at its end.
+func appendFraction(b []byte, us int) []byte {
+	if us == 0 {
 		return b
 	}
-	b = append(b, '.')
-	for unit := int64(1e5); us > 0; unit /= 10 {
-		b = append(b, byte('0'+us/unit))
-		us %= unit
+	var digits [6]byte
+	for i := len(digits) - 1; i >= 0; i-- {
+		digits[i] = byte('0' + us%10)
+		us /= 10
 	}
-	return b
+	n := len(digits)
+	for digits[n-1] == '0' {
+		n--
+	}
+	b = append(b, '.')
+	return append(b, digits[:n]...)
 }
 
 func appendResponse(b []byte, r *reply.Reply) []byte {
@@ -173,13 +191,23 @@ func appendResponse(b []byte, r *reply.Reply) []byte {
 	return append(b, '}')
 }
 
-// appendTime adds t twice: in seconds, as KumoMTA always had it, and exactly.
-func appendTime(b []byte, seconds, exact string, t time.Time) []byte {
-	b = appendInt(b, seconds, t.Unix())
-	b = appendKey(b, exact)
-	b = append(b, '"')
-	b = t.UTC().Truncate(time.Microsecond).AppendFormat(b, time.RFC3339Nano)
-	return append(b, '"')
+// stamp is the text of a point in time, up to its second.
+type stamp struct {
+	second int64
+	text   []byte // empty: none yet
+}
+
+// append adds t twice: in seconds, as KumoMTA always had it, and to the microsecond.
+func (s *stamp) append(b []byte, seconds, exact string, t time.Time) []byte {
+	if second := t.Unix(); second != s.second || len(s.text) == 0 {
+		s.second = second
+		s.text = appendInt(s.text[:0], seconds, second)
+		s.text = append(appendKey(s.text, exact), '"')
+		s.text = t.UTC().AppendFormat(s.text, "2006-01-02T15:04:05")
+	}
+	b = append(b, s.text...)
+	b = appendFraction(b, t.Nanosecond()/1000)
+	return append(b, 'Z', '"')
 }
 
 func appendKey(b []byte, key string) []byte {
@@ -202,6 +230,14 @@ func appendFilled(b []byte, key, s string) []byte {
 	return appendString(b, key, s)
 }
 
+// plain are the octets that a JSON string has as they are.
+var plain = func() (is [256]bool) {
+	for c := ' '; c < 0x7f; c++ {
+		is[c] = c != '"' && c != '\\'
+	}
+	return is
+}()
+
 // quote adds s as a JSON string (RFC 8259, 7). What is not UTF-8 becomes U+FFFD, and what a
 // terminal would obey instead of showing it is escaped: replies of remote hosts can hold anything.
 func quote(b []byte, s string) []byte {
@@ -210,6 +246,10 @@ func quote(b []byte, s string) []byte {
 	start := 0 // of what is not yet added
 	for i := 0; i < len(s); {
 		c := s[i]
+		if plain[c] {
+			i++
+			continue
+		}
 		if c >= utf8.RuneSelf {
 			r, size := utf8.DecodeRuneInString(s[i:])
 			if r == utf8.RuneError && size == 1 || visible.Hidden(r) {
@@ -219,11 +259,8 @@ func quote(b []byte, s string) []byte {
 			i += size
 			continue
 		}
+		b = append(b, s[start:i]...)
 		i++
-		if c >= ' ' && c != '"' && c != '\\' && c != 0x7f {
-			continue
-		}
-		b = append(b, s[start:i-1]...)
 		start = i
 		switch c {
 		case '"', '\\':

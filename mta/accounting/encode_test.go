@@ -189,13 +189,36 @@ func FuzzQuote(f *testing.F) {
 	})
 }
 
+// appendRecord encodes r with an encoder that has encoded nothing before.
+func appendRecord(b []byte, r *Record, node string) []byte {
+	var e encoder
+	return append(b, e.encode(r, node)...)
+}
+
+// An encoder that has encoded other times before writes the same as a new one.
+func TestEncoderAtOtherTimes(t *testing.T) {
+	var e encoder
+	for _, offset := range []time.Duration{0, 1500 * time.Microsecond, 999_999_999, time.Second, 0, -time.Nanosecond, -72 * time.Hour, 1e6 * time.Hour, 0} {
+		r := delivery()
+		r.Time, r.Created, r.Release = r.Time.Add(offset), r.Created.Add(2*offset), accepted.Add(3*offset)
+		got, want := string(e.encode(&r, `"n"`)), string(appendRecord(nil, &r, `"n"`))
+		if got != want {
+			t.Errorf("%v:\n got %s\nwant %s", offset, got, want)
+		}
+		exact := r.Time.UTC().Truncate(time.Microsecond).Format(time.RFC3339Nano)
+		if !strings.Contains(got, `"event_time":"`+exact+`"`) {
+			t.Errorf("%v: no event_time %s in %s", offset, exact, got)
+		}
+	}
+}
+
 func BenchmarkEncode(b *testing.B) {
 	r := delivery()
 	b.Run("by hand", func(b *testing.B) {
-		var buf []byte
+		var e encoder
 		b.ReportAllocs()
 		for b.Loop() {
-			buf = appendRecord(buf[:0], &r, `"node1"`)
+			e.encode(&r, `"node1"`)
 		}
 	})
 	b.Run("encoding/json", func(b *testing.B) {

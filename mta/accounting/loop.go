@@ -106,7 +106,8 @@ func (w *Writer) take() {
 	w.mu.lost = 0
 	w.mu.Unlock()
 	if lost > 0 {
-		w.pending = appendRecord(w.pending, &Record{Type: Lost, Count: lost, Time: w.cfg.Now()}, w.node)
+		var e encoder
+		w.pending = append(w.pending, e.encode(&Record{Type: Lost, Count: lost, Time: w.cfg.Now()}, w.node)...)
 		w.untold += lost
 		w.complain("accounting records were dropped since the disk is too slow")
 	}

@@ -116,16 +116,14 @@ func Open(cfg Config) (*Writer, error) {
 	return w, nil
 }
 
-// encoders keeps the memory that records are encoded in.
-var encoders = sync.Pool{New: func() any { b := make([]byte, 0, 2048); return &b }}
+// encoders keeps encoders for reuse.
+var encoders = sync.Pool{New: func() any { return &encoder{line: make([]byte, 0, 2048)} }}
 
 // Add writes r down, soon. It never blocks and does not keep r.
 func (w *Writer) Add(r *Record) {
-	scratch := encoders.Get().(*[]byte)
-	line := appendRecord((*scratch)[:0], r, w.node)
-	w.enqueue(line)
-	*scratch = line
-	encoders.Put(scratch)
+	e := encoders.Get().(*encoder)
+	w.enqueue(e.encode(r, w.node))
+	encoders.Put(e)
 }
 
 func (w *Writer) enqueue(line []byte) {
