@@ -29,6 +29,7 @@ const (
 	alarmHealth   = "warmup_health" // the mail of a warming source is badly received
 	alarmMaildrop = "maildrop"      // mail that sendmail left can't be picked up
 	alarmPaused   = "paused"        // an operator lets nothing be sent at all
+	alarmClock    = "clock"         // the machine's clock jumped ahead, or was set back
 
 	tooOldDue     = 5 * time.Minute
 	growsFor      = 5 // minutes in a row
@@ -45,7 +46,7 @@ const (
 	storageLook = time.Second
 )
 
-var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources, alarmRecords, alarmDNS, alarmDamage, alarmWarmup, alarmHealth, alarmMaildrop, alarmPaused}
+var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources, alarmRecords, alarmDNS, alarmDamage, alarmWarmup, alarmHealth, alarmMaildrop, alarmPaused, alarmClock}
 
 // watch is what the alarms of queue, traffic and sources are judged by; it is fed once a minute.
 type watch struct {
@@ -85,6 +86,9 @@ func (w *watch) step(now time.Time, s *queue.Stats, missing []string) map[string
 	}
 	if w.damaged > 0 && now.Sub(w.spoiled) < damageShown {
 		on[alarmDamage] = fmt.Sprintf("%d places of the queue's files are not what was written: the disk, or its memory, is failing; the log says DAMAGE with file and message, 'mta queue fsck' reads all", w.damaged)
+	}
+	if s.Clock != "" {
+		on[alarmClock] = s.Clock
 	}
 	if len(missing) > 0 {
 		on[alarmSources] = fmt.Sprintf("this machine does not have the address of %s: their mail takes others of the pool, or waits", strings.Join(missing, ", "))

@@ -73,6 +73,16 @@ func TestT10_AlarmForUnusuallyLowTraffic(t *testing.T) {
 	}
 }
 
+func TestAlarmForTheClock(t *testing.T) {
+	var w watch
+	if on := w.step(start, &queue.Stats{Healthy: true, Clock: "the clock jumped ahead"}, nil)[alarmClock]; on != "the clock jumped ahead" {
+		t.Errorf("reason %q", on)
+	}
+	if _, on := w.step(start, &queue.Stats{Healthy: true}, nil)[alarmClock]; on {
+		t.Error("on with a clock that is right")
+	}
+}
+
 // TestT10_AlarmForSourcesThatAreGone: what sends here are sources. The first that is gone is told of, and
 // the alarm stays while any is.
 func TestT10_AlarmForSourcesThatAreGone(t *testing.T) {

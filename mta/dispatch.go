@@ -38,6 +38,7 @@ type leaseQueue interface {
 	Warned(id envelope.ID, recipients []int)
 	WarnLater(id envelope.ID, recipients []int, at time.Time)
 	Body(id envelope.ID) (io.ReadCloser, error)
+	NothingExpiresBefore() time.Time
 }
 
 // jobScheduler is what the dispatcher needs of delivery.
@@ -237,7 +238,7 @@ func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 	pol, paused := d.policy(), d.pauses.current()
 	rt = withTLS(rt, pol.traffic(rt.Domain, rt))
 	d.sites.remember(rt)
-	expires := pol.expires(m, rt.Domain, rt)
+	expires := d.expires(m, rt.Domain, rt)
 	late := !d.now().Before(expires)
 	if late && !d.deservesATry(recipients, rt.Site) {
 		d.expire(m, rt, recipients)

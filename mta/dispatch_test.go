@@ -44,7 +44,8 @@ type stage struct {
 	asked    []string        // of the router: "tenant message domains"
 	lookedUp []string        // domains, in order
 	reports  []notification
-	lost     error // what queueing a report gives
+	lost     error     // what queueing a report gives
+	trusted  time.Time // until when the queue doubts the clock
 }
 
 var start = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -150,6 +151,7 @@ func (s *stage) WarnLater(id envelope.ID, rs []int, at time.Time) {
 	s.say("warn later %d %v +%v", id, rs, at.Sub(start))
 }
 func (s *stage) Body(envelope.ID) (io.ReadCloser, error) { return nil, errors.New("no body") }
+func (s *stage) NothingExpiresBefore() time.Time         { return s.trusted }
 func (s *stage) attempted(k eventKind, o *outcomes, a attempt) {
 	s.say("event %v %d", k, a.pending.Index)
 }
@@ -374,6 +376,25 @@ func TestTemporaryFailureAfterMaxAgeExpires(t *testing.T) {
 	if len(s.reports) != 1 {
 		t.Error("the sender was not told")
 	}
+}
+
+// TestNothingIsGivenUpWhileTheClockIsInDoubt: mail that is too old by a clock which jumped ahead is deferred until the
+// clock is believed, and what delivery gives back as too old is due again.
+func TestNothingIsGivenUpWhileTheClockIsInDoubt(t *testing.T) {
+	s := newStage(t)
+	s.trusted = start.Add(20 * time.Minute)
+	s.handle(s.lease(1, 25*time.Hour, "a@x.example"))
+	s.answer(0, "451 later")
+	s.want(t, "event TransientFailure 0", "defer 1 [0] +10m0s 451 later mx.x.example")
+	if expires := s.jobs[0].Expires; !expires.Equal(s.trusted) {
+		t.Errorf("the job expires at %v, want %v", expires, s.trusted)
+	}
+	s.jobs[0].Expires = start.Add(-time.Second) // it was made before the clock jumped
+	s.jobs[0].Done(s.jobs[0], []delivery.Result{{Recipient: 0, Reply: reply.Local(451, reply.Enhanced{4, 4, 7}, "route", "expired")}})
+	s.want(t, "return 1 [0]")
+	s.trusted = start
+	s.jobs[0].Done(s.jobs[0], []delivery.Result{{Recipient: 0, Reply: reply.Local(451, reply.Enhanced{4, 4, 7}, "route", "expired")}})
+	s.want(t, "event Expiration 0", "settle 1 [0] expired")
 }
 
 func TestDomainsOwnMaxAge(t *testing.T) {

@@ -37,9 +37,11 @@ func (a *attempt) untried() bool { return !a.result.Attempted && !a.result.Retry
 func (d *dispatcher) done(j *delivery.Job, recipients []queue.Pending, results []delivery.Result) {
 	o := outcomes{message: j.Message, route: j.Route, key: j.Route.Site}
 	late, stopping := !d.now().Before(j.Expires), d.stopping.Load()
+	doubtful := late && d.now().Before(d.given(j.Expires)) // it came to delivery before the clock jumped ahead
+	late = late && !doubtful
 	for _, r := range results {
-		if !r.Attempted && stopping && r.Reply.Temporary() {
-			// Our own stop is no failure: it is due as it was when the relay is back.
+		if !r.Attempted && (stopping || doubtful) && r.Reply.Temporary() {
+			// Our own stop, or clock, is no failure: it is due as it was when the relay is back, or at once.
 			o.unsent = append(o.unsent, r.Recipient)
 			continue
 		}
@@ -168,7 +170,7 @@ func (d *dispatcher) settleDeferred(o *outcomes) {
 		if at := d.now().Add(d.policy().retry(o.key, o.route).after(first.pending.Attempts+1, d.chance())); !first.untried() && at.After(until) {
 			until = at
 		}
-		if expires := d.policy().expires(o.message, o.key, o.route); expires.Before(until) {
+		if expires := d.expires(o.message, o.key, o.route); expires.Before(until) {
 			until = expires // to be given up then: the queue doesn't know of a domain's own max_age
 		}
 		d.putOff(o, group, until, first.untried())
@@ -225,7 +227,7 @@ func (d *dispatcher) unroutable(m *envelope.Message, recipients []queue.Pending,
 		return
 	}
 	o := outcomes{message: m, key: domain}
-	late := !d.now().Before(d.policy().expires(m, domain, nil))
+	late := !d.now().Before(d.expires(m, domain, nil))
 	for _, p := range recipients {
 		o.sort(attempt{p, delivery.Result{Recipient: p.Index, Reply: why}}, late)
 	}
@@ -245,7 +247,7 @@ func (d *dispatcher) postpone(m *envelope.Message, rt *route.Route, recipients [
 		return
 	}
 	o := outcomes{message: m, route: rt, key: rt.Site}
-	late := !d.now().Before(d.policy().expires(m, rt.Domain, rt))
+	late := !d.now().Before(d.expires(m, rt.Domain, rt))
 	for _, p := range recipients {
 		o.sort(attempt{p, delivery.Result{Recipient: p.Index, Reply: why}}, late)
 	}
@@ -319,7 +321,23 @@ func (d *dispatcher) warn(l *queue.Lease) {
 func (d *dispatcher) tooOld(m *envelope.Message, p queue.Pending) bool {
 	domain := m.Recipients[p.Index].Address.Domain()
 	provider, known := d.sites.of(p.Key)
-	return known && !d.now().Before(m.Start().Add(d.policy().cfg.Traffic(domain, provider).MaxAge))
+	return known && !d.now().Before(d.given(m.Start().Add(d.policy().cfg.Traffic(domain, provider).MaxAge)))
+}
+
+// expires is when a message for a destination is given up.
+func (d *dispatcher) expires(m *envelope.Message, domain string, rt *route.Route) time.Time {
+	return d.given(d.policy().expires(m, domain, rt))
+}
+
+// given is the time at which mail is given up that would be at another: a time that has passed counts once the
+// queue has no doubt about the clock.
+func (d *dispatcher) given(at time.Time) time.Time {
+	if now := d.now(); !now.Before(at) {
+		if trusted := d.queue.NothingExpiresBefore(); trusted.After(now) {
+			return trusted
+		}
+	}
+	return at
 }
 
 func attemptIndexes(as []attempt) []int {

@@ -35,6 +35,7 @@ type pickup struct {
 	policy  func() *policy
 	report  func(n notification, attempts []attempt, content io.Reader) error
 	now     func() time.Time
+	trusted func() time.Time // until when nothing expires, see queue.NothingExpiresBefore
 	log     *slog.Logger
 
 	// begun is how far letters are that the listener has taken in part, by name.
@@ -58,6 +59,7 @@ func newPickup(r *Relay, reports *reportWriter) *pickup {
 		policy:  r.policy.Load,
 		report:  reports.commit,
 		now:     r.now,
+		trusted: r.queue.NothingExpiresBefore,
 		log:     r.log,
 
 		begun: make(map[string]handed),
@@ -119,6 +121,12 @@ func (p *pickup) all(ctx context.Context) {
 	p.set(fmt.Sprintf("mail that sendmail left in %s is not picked up: %v", p.dir, err))
 }
 
+// tooOld reports whether a letter is given up that is not taken.
+func (p *pickup) tooOld(l *maildrop.Letter) bool {
+	now := p.now()
+	return now.Sub(l.Left) > p.policy().cfg.Defaults.Traffic.MaxAge && !p.trusted().After(now)
+}
+
 // one takes a letter. An error leaves it where it is, for another time.
 func (p *pickup) one(ctx context.Context, name string) error {
 	l, err := p.dir.Open(name)
@@ -132,7 +140,7 @@ func (p *pickup) one(ctx context.Context, name string) error {
 	}
 	defer l.Close()
 	err = p.hand(ctx, l)
-	if err != nil && p.now().Sub(l.Left) <= p.policy().cfg.Defaults.Traffic.MaxAge {
+	if err != nil && !p.tooOld(l) {
 		return err
 	}
 	refused := p.begun[name].refused

@@ -23,13 +23,8 @@ type arrival struct {
 	at int64 // unix milliseconds
 }
 
-const (
-	// clockSlack is how far times may fall without a word: messages are dated before they are put in
-	// order, and clocks are adjusted.
-	clockSlack = time.Minute
-	// maxMarks bounds the marks; without the oldest of them, a message's age is taken for less than it is.
-	maxMarks = 64
-)
+// maxMarks bounds the marks; without the oldest of them, a message's age is taken for less than it is.
+const maxMarks = 64
 
 // add takes note of a message. Ids grow from call to call. It reports whether there is a new mark.
 func (a *arrivals) add(id uint64, at time.Time) (marked bool) {
@@ -77,6 +72,14 @@ func (a *arrivals) mark(m arrival) {
 	if len(a.marks) > maxMarks {
 		a.marks = slices.Delete(a.marks, 0, 1)
 	}
+}
+
+// latest is when the last message was accepted; the zero time when there is none.
+func (a *arrivals) latest() time.Time {
+	if n := len(a.all); n > 0 {
+		return time.UnixMilli(a.all[n-1].at)
+	}
+	return time.Time{}
 }
 
 // of is when a message was accepted; the zero time if there is none.

@@ -79,7 +79,7 @@ func (s *sweeper) run() time.Duration {
 		return wait
 	}
 	s.q.warnAgain()
-	if floor := s.ask(); floor > 0 {
+	if floor := s.ask(); floor > 0 && s.q.NothingExpiresBefore().IsZero() {
 		s.sweep(now, now.Add(-floor))
 	}
 	took := s.q.now().Sub(now)

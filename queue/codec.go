@@ -35,10 +35,11 @@ var kindNames = map[journal.Kind]string{
 //
 //	3  deferred, changed and moved records have the time at which they were written, opened ones marks
 //	4  accepted and moved records have their id and sums of their own before the content; synced records
+//	5  opened records have by how much the clock had jumped ahead, and until when ages are in doubt
 const (
 	oldestVersion = 2
 	ownSums       = 4
-	codecVersion  = 4
+	codecVersion  = 5
 )
 
 // maxRecipients is how many recipients a message can have.
@@ -600,7 +601,9 @@ type opening struct {
 	lastID    uint64 // the largest id given out so far
 	allocated int64  // octets that the file was made with; a shorter one was trimmed
 	created   time.Time
-	marks     []arrival // what was accepted up to an id was so by a time, see arrivals
+	marks     []arrival     // what was accepted up to an id was so by a time, see arrivals
+	doubted   time.Time     // until when ages were in doubt, see clockWatch; the zero time when they were not
+	ahead     time.Duration // by how much the clock had jumped ahead then
 }
 
 type segmentEnd struct {
@@ -624,6 +627,8 @@ func appendOpening(b []byte, o opening) []byte {
 		e.uint(m.id)
 		e.int(m.at)
 	}
+	e.uint(uint64(secondsSince1970(o.doubted)))
+	e.uint(uint64(o.ahead / time.Second))
 	return e.b
 }
 
@@ -644,6 +649,10 @@ func decodeOpening(b []byte) (opening, error) {
 		for range d.count(2) {
 			o.marks = append(o.marks, arrival{id: d.uint(), at: d.int()})
 		}
+	}
+	if d.form >= 5 {
+		o.doubted = time.Unix(int64(uint32(d.uint())), 0)
+		o.ahead = time.Duration(uint32(d.uint())) * time.Second
 	}
 	return o, d.err
 }

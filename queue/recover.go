@@ -226,14 +226,13 @@ func (q *Queue) load(list []found, bodies map[uint64]int64) error {
 		q.segs.add(f.seg)
 		q.ids.Observe(envelope.ID(f.run.maxID))
 	}
-	l := loader{q: q, list: list, bodies: bodies, keys: make([][]uint32, len(list)), now: q.passed()}
+	now := q.now()
+	l := loader{q: q, list: list, bodies: bodies, keys: make([][]uint32, len(list)), now: uint32(now.Unix())}
 	rep := newReplay(runs, func(of, on int, changed bool) { q.segs.depend(list[of].seg, list[on].seg, changed) })
 	if err := rep.all(l.message); err != nil {
 		return fmt.Errorf("queue: reading an index failed: %w", err)
 	}
-	if now := q.now(); q.arrivals.clamp(uint64(q.ids.Next(now)), now.UnixMilli()) {
-		q.log.Warn("queue: the clock was ahead when messages were accepted; their age counts from now")
-	}
+	l.judgeClock(now)
 	return nil
 }
 
@@ -244,6 +243,34 @@ type loader struct {
 	bodies map[uint64]int64
 	keys   [][]uint32 // numbers of a run's keys, one more each; 0 when not looked up yet
 	now    uint32
+	newest uint32 // when the newest record about mail that is left was written
+}
+
+// judgeClock holds the clock against what is on the disk. Without mail there is nothing to hold it against: an
+// idle relay writes nothing.
+func (l *loader) judgeClock(now time.Time) {
+	clock, running := &l.q.clock, time.Now()
+	clock.look(now, running)
+	for i := range l.list {
+		l.wroteAt(secondsSince1970(l.list[i].open.created))
+	}
+	if n := len(l.list); n > 0 {
+		clock.resume(&l.list[n-1].open, now, running)
+	}
+	if silence := now.Sub(time.Unix(int64(l.newest), 0)); silence > longestSilence && l.q.table.Len() > 0 {
+		clock.wentAhead(silence, running)
+	}
+	if ahead := l.q.arrivals.latest().Sub(now); ahead > clockSlack {
+		clock.wasSetBack(ahead, running)
+	}
+	l.q.arrivals.clamp(uint64(l.q.ids.Next(now)), now.UnixMilli())
+}
+
+// wroteAt notes when something was written, unless the clock was ahead.
+func (l *loader) wroteAt(at uint32) {
+	if at <= l.now {
+		l.newest = max(l.newest, at)
+	}
 }
 
 func (l *loader) message(h *history) error {
@@ -255,6 +282,7 @@ func (l *loader) message(h *history) error {
 	if h.at == 0 {
 		accepted = envelope.ID(h.id).Time() // all that there is to go by
 	}
+	l.wroteAt(secondsSince1970(accepted))
 	q.arrivals.add(h.id, accepted)
 	if h.plan.scheduled() {
 		q.starts.add(h.id, h.plan.start())
@@ -274,6 +302,7 @@ func (l *loader) message(h *history) error {
 	for i := range h.rcpts {
 		if rc := &h.rcpts[i]; rc.living {
 			e.Rcpt = uint16(i)
+			l.wroteAt(rc.said)
 			e.Due = l.due(h, rc)
 			l.recipient(e, rc)
 		}

@@ -201,6 +201,9 @@ func (q *Queue) opening(now time.Time) opening {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	o := opening{created: now, marks: slices.Clone(q.arrivals.marks), lastID: uint64(q.ids.Next(now)), allocated: q.cfg.SegmentSize}
+	if left := q.clock.doubtful(time.Now()); left > 0 {
+		o.doubted, o.ahead = now.Add(left), q.clock.ahead
+	}
 	for s := range q.segs.all {
 		if s.sealed && !s.trimmed {
 			o.ends = append(o.ends, segmentEnd{s.id.Number, s.size})

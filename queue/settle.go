@@ -173,10 +173,8 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 	tried := !last.Untried
 	last.Untried = false
 	now := q.now()
-	if now.Round(0).Sub(q.clock.wall) > clockSlack {
-		q.clock.look(now) // until may have been reckoned by a clock that is ahead for a moment only
-	}
-	f := deferral{at: uint32(now.Unix()), due: secondsOf(until), key: key, last: last}
+	q.lookAtClock(now) // it may have been set for a moment only, in which until was reckoned
+	f := deferral{at: uint32(now.Unix()), due: secondsOf(q.clock.corrected(until, now)), key: key, last: last}
 	rest := q.deferEntry
 	if handedOut, broken := q.broken[uint64(id)]; broken && !handedOut {
 		at := f.at

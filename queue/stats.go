@@ -68,6 +68,7 @@ type Stats struct {
 	Faults         uint64 // failed writes and syncs of the journal
 	DamagedRecords int64  // stretches of the journal that could not be read since Open
 	DamagedFiles   int    // segments that were set aside
+	Clock          string // why an operator should look after the machine's clock, "" when it is right
 }
 
 // Stats gives the numbers of this instant.
@@ -85,6 +86,7 @@ func (q *Queue) Stats() Stats {
 		LargeBodies: len(q.large), FreeBytes: free, MemoryBytes: q.table.Bytes(), CacheBytes: q.hotBytes,
 		Syncs: c.syncs, Records: c.records, Groups: c.groups, Grouped: c.grouped, LargestGroup: c.largestGroup, Unwritten: unwritten, Moved: c.moved, Compacted: c.compacted,
 		Healthy: q.stalled == nil, Faults: c.faults, DamagedRecords: c.damagedRecords, DamagedFiles: c.damagedFiles,
+		Clock: q.clock.report(time.Now()),
 	}
 	if q.fault != nil {
 		s.Fault = q.fault.Error()
