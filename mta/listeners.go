@@ -397,6 +397,7 @@ func submissionConfig(cfg *config.Config, l *config.Listener) submission.Config 
 		Postmaster:  envelope.Address(cfg.Postmaster),
 		Tenant:      l.Tenant,
 		MaxHold:     l.MaxHold,
+		Marks:       marks(cfg),
 		Tier:        uint8(tenantTier),
 		TierCeiling: uint8(tenantTier),
 		Limits: submission.Limits{

@@ -16,21 +16,10 @@ import (
 	"mta/warmup"
 )
 
-// warmer is what the splitter needs of the warm-up.
-type warmer interface {
-	Choose(pool *warmup.Pool, message uint64, q warmup.Ask) warmup.Choice
-	Look(ip string, q warmup.Ask) (int64, warmup.Verdict)
-	Begin(ip, provider string, n int64) bool
-	Drop(ip, provider string, n int64)
-	Left(ip, provider string, within time.Duration) (of, all int64)
-	Charges(source string) bool
-	Report(ip, provider string, x warmup.Outcome)
-}
-
 // splitter picks the source of each job: one that the recipients had before, or one of the tenant's
 // pool. Dedicated sources come first, as far as their warm-up has room.
 type splitter struct {
-	warm    warmer
+	warm    *warmup.Controller
 	missing func(source string) bool // on this machine
 	now     func() time.Time
 	// suspended reports whether mail from a source to a site can't leave, which may be so for hours.
@@ -54,6 +43,7 @@ type choice struct {
 	own   string    // the only source that they wait for; "" is any of the pool
 	until time.Time // they wait so long, where they don't wait for ever
 	waits bool      // they may wait for tokens, and not only for an answer of the warm-up's store
+	first bool      // a source prefers them: they go before other mail that waits
 	paid  *charge   // of a job from a source that a warm-up knows
 }
 
@@ -61,27 +51,29 @@ type choice struct {
 // by its address there, since that is what providers know it by. A warm-up stays what it is when its
 // source gets another name.
 type dividedPool struct {
-	warmup.Pool
-	name     string
-	patience func(tenant string, tier int) time.Duration
-	source   map[string]string // by key
-	key      map[string]string // by source, of the dedicated ones
+	name      string
+	shared    []string
+	dedicated []dedicated
+	hold      bool // what has no room waits
+	selective bool // a dedicated source prefers or excepts some mail
+	patience  func(tenant string, tier int) time.Duration
+	key       map[string]string // by source, of the dedicated ones
+}
+
+// dedicated is a source of a pool that is its own.
+type dedicated struct {
+	name, key      string
+	prefer, except selectors
 }
 
 func divide(cfg *config.Config, p *config.Pool) *dividedPool {
 	patience := func(tenant string, tier int) time.Duration { return p.PatienceOf(cfg.Tenant(tenant), tier) }
-	d := &dividedPool{name: p.Name, patience: patience, source: make(map[string]string), key: make(map[string]string)}
-	d.Shared = p.Shared
-	for _, name := range p.Shared {
-		d.source[name] = name
-	}
+	d := &dividedPool{name: p.Name, shared: p.Shared, hold: p.Overflow == "hold", patience: patience, key: make(map[string]string)}
 	for _, s := range p.Dedicated {
-		key := warmupKey(cfg, s)
-		d.Dedicated = append(d.Dedicated, key)
-		d.source[key], d.key[s.Name] = s.Name, key
-	}
-	if p.Overflow == "hold" {
-		d.Overflow = warmup.Hold
+		x := dedicated{s.Name, warmupKey(cfg, s), newSelectors(s.Prefer), newSelectors(s.Except)}
+		d.dedicated = append(d.dedicated, x)
+		d.selective = d.selective || len(x.prefer)+len(x.except) > 0
+		d.key[x.name] = x.key
 	}
 	return d
 }
@@ -97,7 +89,22 @@ func warmupKey(cfg *config.Config, d *config.Dedicated) string {
 // has says whether mail that had a source before may have it again.
 func (d *dividedPool) has(source string) bool {
 	_, dedicated := d.key[source]
-	return dedicated || slices.Contains(d.Shared, source)
+	return dedicated || slices.Contains(d.shared, source)
+}
+
+// excepts reports whether mail doesn't take one of the dedicated sources.
+func (d *dividedPool) excepts(source string, m *envelope.Message) bool {
+	return d.selective && slices.ContainsFunc(d.dedicated, func(x dedicated) bool { return x.name == source && x.except.has(m) })
+}
+
+// takes reports whether any of the dedicated sources takes mail.
+func (d *dividedPool) takes(m *envelope.Message) bool {
+	return !d.selective || slices.ContainsFunc(d.dedicated, func(x dedicated) bool { return !x.except.has(m) })
+}
+
+// prefers reports whether one of the dedicated sources prefers mail.
+func (d *dividedPool) prefers(m *envelope.Message) bool {
+	return d.selective && slices.ContainsFunc(d.dedicated, func(x dedicated) bool { return x.prefer.has(m) })
 }
 
 // stickyFor is how long after its acceptance a message that a warming source has no room for waits
@@ -121,20 +128,24 @@ func (s *splitter) choose(pol *policy, m mail) choice {
 		source, ok := pol.sourceFor(m.Message, m.route, m.via, s.missing)
 		return choice{source: source, none: !ok, n: m.n}
 	}
-	unusable := func(source string) bool { return s.missing(source) || !pol.reaches(source, m.route) }
-	if m.via != "" && pool.has(m.via) && !unusable(m.via) {
+	if m.via != "" && pool.has(m.via) && !s.unusable(pol, m, m.via) && !pool.excepts(m.via, m.Message) {
 		if key, dedicated := pool.key[m.via]; !dedicated {
 			return choice{source: m.via, n: m.n}
 		} else if c := s.again(pool, key, m); c.source != "" || s.sticks(m) {
 			return c
 		}
 	}
-	if c, ok := s.fresh(pool, m, unusable); ok {
+	if c, ok := s.fresh(pool, m, pol); ok {
 		return c
 	}
-	c, ok := s.fresh(pool, m, s.missing) // delivery says what is wrong with the others
+	c, ok := s.fresh(pool, m, nil) // delivery says what is wrong with the others
 	c.none = !ok
 	return c
+}
+
+// unusable reports whether mail can't leave from a source, by the hosts of its route, too, unless pol is nil.
+func (s *splitter) unusable(pol *policy, m mail, source string) bool {
+	return s.missing(source) || pol != nil && !pol.reaches(source, m.route)
 }
 
 // sticks reports whether mail waits for the source that it had before, and takes no other.
@@ -148,8 +159,9 @@ func (s *splitter) again(pool *dividedPool, key string, m mail) choice {
 		}
 		return choice{}
 	}
-	n, _ := s.warm.Look(key, m.ask(false))
-	c := choice{n: int(n), wait: pool.heldAt(m), own: m.via, waits: true}
+	first := pool.prefers(m.Message)
+	n, _ := s.warm.Look(key, m.ask(false, first))
+	c := choice{n: int(n), wait: pool.heldAt(m), own: m.via, waits: true, first: first}
 	if n > 0 {
 		c.source, c.key, c.out = m.via, key, int(n)
 	}
@@ -157,8 +169,8 @@ func (s *splitter) again(pool *dividedPool, key string, m mail) choice {
 }
 
 // ask is what the warm-up is asked for mail.
-func (m *mail) ask(whole bool) warmup.Ask {
-	return warmup.Ask{Provider: m.route.Provider, Recipients: int64(m.n), Whole: whole, Again: m.turn}
+func (m *mail) ask(whole, preferred bool) warmup.Ask {
+	return warmup.Ask{Provider: m.route.Provider, Recipients: int64(m.n), Whole: whole, Again: m.turn, Preferred: preferred}
 }
 
 // heldAt is what mail of the pool waits for.
@@ -168,57 +180,82 @@ func (d *dividedPool) heldAt(m mail) heldAt {
 
 // fresh chooses for who has no source yet; false when the pool has none that is usable. What may wait
 // joins what waits already, until it is its turn.
-func (s *splitter) fresh(pool *dividedPool, m mail, unusable func(source string) bool) (choice, bool) {
-	able := pool.Pool
-	if slices.ContainsFunc(able.Shared, unusable) {
-		able.Shared = slices.DeleteFunc(slices.Clone(able.Shared), unusable)
-	}
-	holds, left := holds(&able), s.patience(pool, m)
-	waits := holds || left > 0
-	wait := choice{wait: pool.heldAt(m), waits: waits, until: s.now().Add(left)}
-	if waits {
-		able.Overflow = warmup.Hold
-	}
-	if waits && !m.turn && m.via == "" && s.waiting(wait.wait) > 0 && (holds || s.fits(pool, m, left)) {
+func (s *splitter) fresh(pool *dividedPool, m mail, pol *policy) (choice, bool) {
+	shared := s.usable(pool.shared, pol, m)
+	holds, left := pool.hold || len(shared) == 0, s.patience(pool, m)
+	wait := choice{wait: pool.heldAt(m), waits: holds || left > 0, until: s.now().Add(left), first: pool.prefers(m.Message)}
+	if wait.waits && !m.turn && m.via == "" && s.waiting(wait.wait) > 0 && pool.takes(m.Message) && (holds || s.fits(pool, m, left)) {
 		return wait, true
 	}
-	var usable, suspended string // the last of these
-	all, shut := 0, 0
-	able.Skip = func(key string) bool {
-		source := pool.source[key]
-		if unusable(source) {
-			return true
-		}
-		usable = source
-		all++
-		if !s.warm.Charges(key) || !s.suspended(m.route.Site, source) {
-			return false
-		}
-		suspended = source
-		shut++
-		return true
-	}
-	c := s.warm.Choose(&able, spread(m.ID), m.ask(!holds && (left <= 0 || !m.turn)))
-	if !holds && c.Source == "" && !c.Asking && len(able.Shared) > 0 && !s.fits(pool, m, left) {
-		c = warmup.Choice{Source: able.Shared[spread(m.ID)%uint64(len(able.Shared))], Recipients: int64(m.n)}
+	t := s.try(pool, m, pol, !holds && (left <= 0 || !m.turn), wait.first)
+	if t.n == 0 && wait.first { // those that don't prefer it
+		t = s.try(pool, m, pol, !holds && (left <= 0 || !m.turn), false).after(t)
 	}
 	open := func(source string) bool { return !s.suspended(m.route.Site, source) }
 	switch {
-	case all+len(able.Shared) == 0:
+	case t.usable == 0 && len(shared) == 0:
 		return choice{}, false
-	case shut > 0 && shut == all && (holds || !slices.ContainsFunc(able.Shared, open)):
-		return choice{source: suspended, key: pool.key[suspended], n: m.n}, true
-	case c.Source == "":
-		if all < len(pool.Dedicated) { // the others must not take what can't leave from them
-			wait.own = usable
-		}
-		return wait, true
-	}
-	wait.source, wait.n = pool.source[c.Source], int(c.Recipients)
-	if _, dedicated := pool.key[wait.source]; dedicated {
-		wait.key, wait.out = c.Source, wait.n
+	case t.shut != nil && t.shuts == t.usable && (holds || !slices.ContainsFunc(shared, open)):
+		return choice{source: t.shut.name, key: t.shut.key, n: m.n}, true
+	case t.n > 0:
+		wait.source, wait.key, wait.n, wait.out = t.last.name, t.last.key, t.n, t.n
+	case len(shared) > 0 && (t.shuts == t.usable || !holds && !t.asking && !s.fits(pool, m, left)):
+		wait.source, wait.n = shared[spread(m.ID)%uint64(len(shared))], m.n
+	case t.usable < len(pool.dedicated): // the others must not take what can't leave from them
+		wait.own = t.last.name
 	}
 	return wait, true
+}
+
+// usable gives the sources from which mail can leave.
+func (s *splitter) usable(sources []string, pol *policy, m mail) []string {
+	for _, source := range sources {
+		if s.unusable(pol, m, source) {
+			return slices.DeleteFunc(slices.Clone(sources), func(source string) bool { return s.unusable(pol, m, source) })
+		}
+	}
+	return sources
+}
+
+// tried is what came of asking a pool's dedicated sources for tokens.
+type tried struct {
+	n             int        // recipients that take the last one
+	last, shut    *dedicated // of those that are usable, and of those whose mail is suspended at the site
+	usable, shuts int        // how many there are
+	asking        bool       // the warm-up's store is being asked
+}
+
+// try asks dedicated sources for tokens, those that prefer the mail, or the others, each message in an
+// order of its own, so that several share the mail.
+func (s *splitter) try(pool *dividedPool, m mail, pol *policy, whole, preferred bool) (t tried) {
+	n := uint64(len(pool.dedicated))
+	for i := range n {
+		d := &pool.dedicated[(spread(m.ID)+i)%n]
+		if d.prefer.has(m.Message) != preferred || d.except.has(m.Message) || s.unusable(pol, m, d.name) {
+			continue
+		}
+		t.usable++
+		if s.suspended(m.route.Site, d.name) && s.warm.Charges(d.key) {
+			t.shut = d
+			t.shuts++
+			continue
+		}
+		t.last = d
+		got, v := s.warm.Look(d.key, m.ask(whole, preferred))
+		if t.n = int(got); got > 0 {
+			return t
+		}
+		t.asking = t.asking || v == warmup.Asking
+	}
+	return t
+}
+
+// after adds what was tried before.
+func (t tried) after(before tried) tried {
+	t.last, t.shut = cmp.Or(t.last, before.last), cmp.Or(t.shut, before.shut)
+	t.usable, t.shuts = t.usable+before.usable, t.shuts+before.shuts
+	t.asking = t.asking || before.asking
+	return t
 }
 
 // patience is how long mail still waits for tokens before it takes a shared source.
@@ -237,21 +274,20 @@ func (s *splitter) fits(pool *dividedPool, m mail, within time.Duration) bool {
 	}
 	at := pool.heldAt(m)
 	var of, all int64
-	for _, key := range pool.Dedicated {
-		n, total := s.warm.Left(key, at.provider, within)
-		of, all = of+n, all+total
+	for i := range pool.dedicated {
+		if d := &pool.dedicated[i]; !d.except.has(m.Message) {
+			n, total := s.warm.Left(d.key, at.provider, within)
+			of, all = of+n, all+total
+		}
 	}
 	n := int64(m.n)
 	return int64(s.waiting(at))+n <= of && int64(s.waiting(heldAt{pool: pool.name}))+n <= all
 }
 
-// holds says whether mail waits for which no dedicated source has room.
-func holds(p *warmup.Pool) bool { return p.Overflow == warmup.Hold || len(p.Shared) == 0 }
-
 // charge is the way of a job from a source that a warm-up knows: what of it is charged, and what the
 // provider makes of it.
 type charge struct {
-	warm          warmer
+	warm          *warmup.Controller
 	key, provider string
 	out           int          // recipients that were let out
 	begun         atomic.Int64 // of those, charged

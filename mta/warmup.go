@@ -198,7 +198,7 @@ func (w *warming) hold(m *envelope.Message, recipients []int, c *choice, weight 
 		h = newHeldLines(c.wait)
 		w.held[c.wait] = h
 	}
-	l := h.line(delivery.FlowOf(m, h.key, c.own), weight)
+	l := h.line(heldFlow{delivery.FlowOf(m, h.key, c.own), c.first}, weight)
 	if m.ID == w.trial {
 		w.back, back = true, true
 	}

@@ -194,6 +194,7 @@ const (
 	_        // was kept for REQUIRETLS
 	flagReceived
 	flagScheduled
+	flagMarks
 )
 
 // appendEnvelope appends all of m but ID and Size, which the record has elsewhere.
@@ -209,6 +210,9 @@ func appendEnvelope(b []byte, m *envelope.Message) []byte {
 	}
 	if !m.Release.IsZero() {
 		flags |= flagScheduled
+	}
+	if len(m.Marks) > 0 {
+		flags |= flagMarks
 	}
 	e.byte(flags)
 	e.byte(uint8(m.Body))
@@ -238,6 +242,12 @@ func appendEnvelope(b []byte, m *envelope.Message) []byte {
 		e.byte(uint8(r.Notify))
 		e.string(r.ORcpt)
 	}
+	if flags&flagMarks != 0 {
+		e.uint(uint64(len(m.Marks)))
+		for _, mark := range m.Marks {
+			e.string(mark)
+		}
+	}
 	return e.b
 }
 
@@ -246,7 +256,7 @@ func decodeEnvelope(b []byte) (*envelope.Message, error) {
 	d := decoder{s: string(b)}
 	d.version()
 	m := &envelope.Message{}
-	d.times(m)
+	flags := d.times(m)
 	m.Sender = envelope.Address(d.string())
 	m.EnvID, m.Tenant, m.Campaign = d.string(), d.string(), d.string()
 	if peer := d.string(); peer != "" {
@@ -264,6 +274,12 @@ func decodeEnvelope(b []byte) (*envelope.Message, error) {
 	for i := range m.Recipients {
 		m.Recipients[i] = envelope.Recipient{Address: envelope.Address(d.string()), Notify: envelope.Notify(d.byte()), ORcpt: d.string()}
 	}
+	if flags&flagMarks != 0 {
+		m.Marks = make([]string, d.count(1))
+		for i := range m.Marks {
+			m.Marks[i] = d.string()
+		}
+	}
 	if d.err == nil && d.s != "" {
 		d.fail(errors.New("envelope is followed by octets that it does not account for"))
 	}
@@ -273,9 +289,9 @@ func decodeEnvelope(b []byte) (*envelope.Message, error) {
 	return m, nil
 }
 
-// times reads what an envelope begins with, up to where the addresses begin.
-func (d *decoder) times(m *envelope.Message) {
-	flags := d.byte()
+// times reads what an envelope begins with, up to where the addresses begin, and gives its flags.
+func (d *decoder) times(m *envelope.Message) (flags uint8) {
+	flags = d.byte()
 	m.UTF8 = flags&flagUTF8 != 0
 	m.Body, m.Ret, m.Tier = envelope.BodyType(d.byte()), envelope.Ret(d.byte()), d.byte()
 	if flags&flagReceived != 0 {
@@ -285,6 +301,7 @@ func (d *decoder) times(m *envelope.Message) {
 		m.Release = time.Unix(int64(uint32(d.uint())), 0).UTC()
 		m.Spread = time.Duration(uint32(d.uint())) * time.Second
 	}
+	return flags
 }
 
 // decodeTimes reads of an envelope only when it was received and is to be released, and its tier. Of one

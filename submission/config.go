@@ -112,6 +112,9 @@ type Config struct {
 	Tier        uint8  // of a message that does not ask for one; 3 is normal
 	TierCeiling uint8  // the best tier that a message can ask for by an MT-Priority field; 0 is the best there is
 
+	// Marks are the header fields that messages are looked through for.
+	Marks []Mark
+
 	// MaxHold is how long a message may ask to be held before it is released, the window included
 	// over which it is spread. 0: messages that ask for it are refused.
 	MaxHold time.Duration

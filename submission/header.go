@@ -2,8 +2,10 @@ package submission
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"mta/internal/reply"
@@ -22,7 +24,10 @@ type header struct {
 
 	hops           int // Received fields
 	hasDate, hasID bool
-	priority       string // value of the first MT-Priority field (RFC 6758)
+	priority       string   // value of the first MT-Priority field (RFC 6758)
+	campaign       string   // value of the first X-MTA-Campaign field
+	asked          []Mark   // fields to look for
+	marks          []string // of these, those that are there
 	hold           hold
 	nonUTF8        bool
 	encoded        bool // it was not UTF-8
@@ -88,6 +93,11 @@ func (h *header) finish(end int) {
 }
 
 func (h *header) field(name, value []byte) {
+	for i := range h.asked {
+		if m := &h.asked[i]; m.is(name, value) && !slices.Contains(h.marks, m.Text) {
+			h.marks = append(h.marks, m.Text)
+		}
+	}
 	switch len(name) {
 	case len("Date"):
 		h.hasDate = h.hasDate || bytes.EqualFold(name, []byte("Date"))
@@ -101,7 +111,34 @@ func (h *header) field(name, value []byte) {
 		if h.priority == "" && bytes.EqualFold(name, []byte("MT-Priority")) {
 			h.priority = string(bytes.TrimSpace(value))
 		}
+	case len(campaignField):
+		if h.campaign == "" && bytes.EqualFold(name, []byte(campaignField)) {
+			h.campaign = campaignOf(value)
+		}
 	}
+}
+
+// campaignField names the campaign of a message.
+const campaignField = "X-MTA-Campaign"
+
+// campaignOf is a campaign's name: none where the field has no printable UTF-8 of a bounded length.
+func campaignOf(value []byte) string {
+	value = bytes.TrimSpace(value)
+	if len(value) > 128 || !utf8.Valid(value) || bytes.ContainsFunc(value, unicode.IsControl) {
+		return ""
+	}
+	return string(value)
+}
+
+// Mark is a header field that a message is looked through for.
+type Mark struct {
+	Text        string // what a message that has it keeps, in envelope.Message.Marks
+	Name, Value string // neither minds its case; the value "" is any
+}
+
+func (m *Mark) is(name, value []byte) bool {
+	return len(name) == len(m.Name) && bytes.EqualFold(name, []byte(m.Name)) &&
+		(m.Value == "" || bytes.EqualFold(bytes.TrimSpace(value), []byte(m.Value)))
 }
 
 // cutField takes a line apart at its colon (RFC 5322, 2.2). White space before the colon is

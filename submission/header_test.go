@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -184,6 +185,23 @@ func TestTierByPriorityField(t *testing.T) {
 		}
 		if fmt.Sprint(got) != "[2 2 5 3]" {
 			t.Error(got)
+		}
+	})
+}
+
+// TestMarksAndCampaign: a message keeps which of the fields it has that are looked for, and its campaign.
+func TestMarksAndCampaign(t *testing.T) {
+	asked := []Mark{{"x-mta-engaged: yes", "X-MTA-Engaged", "yes"}, {"list-id: ", "List-Id", ""}}
+	withRelay(t, Config{Marks: asked}, func(t *testing.T, r *relay) {
+		p := r.greeted()
+		p.data("x-mta-engaged:  YES \r\nX-MTA-Engaged: yes\r\nLIST-ID: <news>\r\n folded\r\nX-MTA-Campaign: autumn\r\nX-MTA-Campaign: winter\r\n\r\n")
+		p.data("X-MTA-Engaged: yes, no\r\nX-MTA-Campaign: a\x07b\r\n\r\nList-Id: body\r\n")
+		var got []string
+		for _, m := range r.store.all(t) {
+			got = append(got, fmt.Sprintf("%s %q", m.Campaign, m.Marks))
+		}
+		if want := []string{`autumn ["x-mta-engaged: yes" "list-id: "]`, " []"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	})
 }

@@ -33,7 +33,7 @@ func (c *conn) newIntake(tx *transaction) *intake {
 	cfg := &c.srv.cfg
 	in.c, in.tx, in.draft = c, tx, cfg.Store.Begin(tx.size)
 	in.check = checker{newlines: c.client.newlines, maxLine: cfg.Limits.LineLength, endsCRLF: true, scratch: in.check.scratch[:0]}
-	in.header = header{text: in.header.text[:0]}
+	in.header = header{text: in.header.text[:0], asked: cfg.Marks}
 	in.account()
 	return in
 }
@@ -225,6 +225,7 @@ func (in *intake) message() *envelope.Message {
 	if in.check.eightBit {
 		m.Body = envelope.Body8BitMIME
 	}
+	m.Campaign, m.Marks = in.header.campaign, in.header.marks
 	if t, ok := in.header.tier(); ok {
 		m.Tier = max(t, cfg.TierCeiling)
 	}

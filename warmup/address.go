@@ -66,13 +66,14 @@ type lane struct {
 	out, old int64
 	turned   time.Time
 
-	backoff  time.Time // no ask before
-	asking   bool      // on behalf of mail that looked; not yet answered
-	demand   float64   // of this node, per second
-	rate     float64   // of the provider's bucket, per second
-	told     time.Time // when demand was last reckoned
-	waiting  int64     // recipients that wait here, as last told to the store
-	toldHour int64     // of the plan, in which that was
+	backoff   time.Time // no ask before
+	asking    bool      // on behalf of mail that looked; not yet answered
+	demand    float64   // of this node, per second
+	preferred float64   // recipients of the last hour, about, that go before others
+	rate      float64   // of the provider's bucket, per second
+	told      time.Time // when demand was last reckoned
+	waiting   int64     // recipients that wait here, as last told to the store
+	toldHour  int64     // of the plan, in which that was
 
 	delta delta
 	lag   []lagged
@@ -145,6 +146,14 @@ func (l *lane) available(t Instant) int64 {
 	return l.lease
 }
 
+// kept is how many tokens other mail leaves to preferred mail: for what comes of it in a minute.
+func (l *lane) kept() int64 {
+	if l.preferred < .05 { // three hours after the last
+		return 0
+	}
+	return max(1, int64(math.Ceil(l.preferred/60)))
+}
+
 // free is what of the lease is promised to nobody.
 func (l *lane) free(t Instant) int64 { return max(0, l.available(t)-l.out-l.old) }
 
@@ -193,6 +202,7 @@ func (l *lane) giveBack(now time.Time, t Instant, period time.Duration) {
 func (l *lane) reckon(now time.Time) {
 	if !l.told.IsZero() {
 		l.demand *= math.Exp(-now.Sub(l.told).Seconds() / 60)
+		l.preferred *= math.Exp(-float64(now.Sub(l.told)) / float64(l.address.plan.Hour))
 	}
 	l.told = now
 	l.demand += float64(l.delta.offered) / 60

@@ -97,28 +97,51 @@ func status(t *testing.T, c *warmup.Controller) warmup.Status {
 	return s
 }
 
+// pool is what a relay does with the tokens of "ip": other mail takes a shared source or waits.
+type pool struct {
+	shared []string
+	hold   bool
+}
+
+type chosen struct {
+	source string
+	n      int64
+	asking bool
+}
+
+func (p pool) choose(c *warmup.Controller, id uint64, q warmup.Ask) chosen {
+	n, v := c.Look("ip", q)
+	switch {
+	case n > 0:
+		return chosen{source: "ip", n: n}
+	case v == warmup.Refused && !p.hold && len(p.shared) > 0:
+		return chosen{source: p.shared[id%uint64(len(p.shared))], n: q.Recipients}
+	}
+	return chosen{asking: v == warmup.Asking}
+}
+
 // TestW4_ShareOfTheDedicatedIP offers a message a second to a pool whose source is paced by PID: the
 // share p that the status shows takes the dedicated IP, and the rest a shared one at once.
 func TestW4_ShareOfTheDedicatedIP(t *testing.T) {
 	w := newWorld(t, 350, 8400)
 	w.plan.Pacing = warmup.PID
 	c := w.node("a")
-	pool := &warmup.Pool{Shared: []string{"s1", "s2"}, Dedicated: []string{"ip"}}
+	from := pool{shared: []string{"s1", "s2"}}
 	ask := warmup.Ask{Provider: "google", Recipients: 1, Whole: true}
 	count := make(map[string]int)
 	id, expected := uint64(0), 0.
 	offer := func() {
 		id++
 		for ask.Again = false; ; ask.Again = true {
-			x := c.Choose(pool, id*0x9e3779b97f4a7c15, ask)
-			if x.Source == "ip" && !c.Begin("ip", "google", 1) {
+			x := from.choose(c, id*0x9e3779b97f4a7c15, ask)
+			if x.source == "ip" && !c.Begin("ip", "google", 1) {
 				t.Fatal("a message that was let out may not begin")
 			}
-			if x.Source != "" {
-				count[x.Source]++
+			if x.source != "" {
+				count[x.source]++
 				break
 			}
-			if !x.Asking {
+			if !x.asking {
 				t.Fatal("a message was delayed")
 			}
 			c.Step(context.Background())
@@ -150,21 +173,21 @@ func TestW4_LedgerDivertsWhatDoesNotFit(t *testing.T) {
 	w := newWorld(t, 50, 400)
 	var retry int
 	var c *warmup.Controller
-	pool := &warmup.Pool{Shared: []string{"shared"}, Dedicated: []string{"ip"}}
+	from := pool{shared: []string{"shared"}}
 	ask := warmup.Ask{Provider: "google", Recipients: 1, Whole: true}
 	count := make(map[string]int)
 	parked := 0
 	choose := func(id uint64, again bool) {
 		ask.Again = again
-		x := c.Choose(pool, id, ask)
-		if x.Source == "" {
+		x := from.choose(c, id, ask)
+		if x.source == "" {
 			parked++
 			return
 		}
-		if x.Source == "ip" && !c.Begin("ip", "google", 1) {
+		if x.source == "ip" && !c.Begin("ip", "google", 1) {
 			t.Fatal("a message that was let out may not begin")
 		}
-		count[x.Source]++
+		count[x.source]++
 	}
 	c = w.node("a", func(cfg *warmup.Config) {
 		cfg.OnRoom = func(ip, provider string) {
@@ -395,13 +418,13 @@ func TestW17_StoreLostSpendsLeasesThenCloses(t *testing.T) {
 	if s := status(t, c); s.State != "store_down" {
 		t.Errorf("state is %q", s.State)
 	}
-	pool := &warmup.Pool{Shared: []string{"shared"}, Dedicated: []string{"ip"}}
+	from := pool{shared: []string{"shared"}}
 	ask := warmup.Ask{Provider: "google", Recipients: 1, Whole: true}
-	if x := c.Choose(pool, 1, ask); x.Source != "shared" {
+	if x := from.choose(c, 1, ask); x.source != "shared" {
 		t.Errorf("without store: %+v, want the shared source", x)
 	}
-	pool.Overflow = warmup.Hold
-	if x := c.Choose(pool, 1, ask); x.Source != "" || x.Asking {
+	from.hold = true
+	if x := from.choose(c, 1, ask); x.source != "" || x.asking {
 		t.Errorf("without store in hold mode: %+v", x)
 	}
 	w.store.SetDown(false)
@@ -453,13 +476,13 @@ func TestUnknownOutcomes(t *testing.T) {
 func TestW18_HeldMailLeavesAtTheCap(t *testing.T) {
 	w := newWorld(t, 500, 12_000)
 	var c *warmup.Controller
-	pool := &warmup.Pool{Dedicated: []string{"ip"}, Overflow: warmup.Hold}
+	from := pool{hold: true}
 	ask := warmup.Ask{Provider: "google", Recipients: 1, Whole: true}
 	var parked []uint64
 	left := make(map[uint64]int64) // when each message left, in seconds
 	try := func(id uint64, again bool) {
 		ask.Again = again
-		if x := c.Choose(pool, id, ask); x.Source == "ip" && c.Begin("ip", "google", 1) {
+		if x := from.choose(c, id, ask); x.source == "ip" && c.Begin("ip", "google", 1) {
 			left[id] = w.read() / 1000
 		} else {
 			parked = append(parked, id)
@@ -506,13 +529,13 @@ func TestW18_HeldMailLeavesAtTheCap(t *testing.T) {
 func TestW19_RetryKeepsTheSource(t *testing.T) {
 	w := newWorld(t, 500, 12_000)
 	c := w.node("a")
-	pool := &warmup.Pool{Shared: []string{"shared"}, Dedicated: []string{"ip"}}
+	from := pool{shared: []string{"shared"}}
 	ask := warmup.Ask{Provider: "google", Recipients: 1, Whole: true}
-	if x := c.Choose(pool, 7, ask); x.Source != "" || !x.Asking {
+	if x := from.choose(c, 7, ask); x.source != "" || !x.asking {
 		t.Fatalf("the first choice: %+v, want to wait for the store", x)
 	}
 	c.Step(context.Background())
-	if x := c.Choose(pool, 7, ask); x.Source != "ip" || !c.Begin("ip", "google", 1) {
+	if x := from.choose(c, 7, ask); x.source != "ip" || !c.Begin("ip", "google", 1) {
 		t.Fatalf("with tokens: %+v", x)
 	}
 	// 450: the retry comes when nothing is left, and waits for this IP instead of taking another.
@@ -560,11 +583,11 @@ func TestW20_TenRecipientsNineTokens(t *testing.T) {
 	c := w.node("a")
 	c.Step(context.Background())
 	w.pass(30 * time.Minute)
-	pool := &warmup.Pool{Shared: []string{"shared"}, Dedicated: []string{"ip"}}
+	from := pool{shared: []string{"shared"}}
 	ask := warmup.Ask{Provider: "google", Recipients: 10, Whole: true}
-	c.Choose(pool, 1, ask)
+	from.choose(c, 1, ask)
 	c.Step(context.Background())
-	if x := c.Choose(pool, 1, ask); x.Source != "shared" || x.Recipients != 10 {
+	if x := from.choose(c, 1, ask); x.source != "shared" || x.n != 10 {
 		t.Errorf("10 recipients with 9 left: %+v, want the pool for all", x)
 	}
 	if s := status(t, c); s.SentHour != 0 {
@@ -572,11 +595,11 @@ func TestW20_TenRecipientsNineTokens(t *testing.T) {
 	}
 	// Of what may wait, as many set out as there are tokens, in one transaction.
 	w.pass(2 * time.Minute)
-	ask.Whole, pool.Overflow = false, warmup.Hold
-	c.Choose(pool, 1, ask)
+	ask.Whole, from.hold = false, true
+	from.choose(c, 1, ask)
 	c.Step(context.Background())
 	ask.Again = true
-	if x := c.Choose(pool, 1, ask); x.Source != "ip" || x.Recipients < 1 || x.Recipients > 9 || c.Begin("ip", "google", x.Recipients+1) || !c.Begin("ip", "google", x.Recipients) {
+	if x := from.choose(c, 1, ask); x.source != "ip" || x.n < 1 || x.n > 9 || c.Begin("ip", "google", x.n+1) || !c.Begin("ip", "google", x.n) {
 		t.Errorf("10 recipients that may wait: %+v", x)
 	}
 }
@@ -706,9 +729,9 @@ func TestChoosingAndChargingDoesNotAllocate(t *testing.T) {
 	c.Step(context.Background())
 	c.Drop("ip", "google", 5000)
 	granted := 0
-	pool := &warmup.Pool{Dedicated: []string{"ip"}}
+	from := pool{}
 	if n := testing.AllocsPerRun(1000, func() {
-		if x := c.Choose(pool, 1, warmup.Ask{Provider: "google", Recipients: 1}); x.Source == "ip" && c.Begin("ip", "google", 1) {
+		if x := from.choose(c, 1, warmup.Ask{Provider: "google", Recipients: 1}); x.source == "ip" && c.Begin("ip", "google", 1) {
 			granted++
 		}
 	}); n != 0 {

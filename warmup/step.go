@@ -231,7 +231,7 @@ func (a *address) advance(now time.Time, t Instant, lag time.Duration, waiting f
 		l.topUp(now, a.period())
 		before := l.waiting
 		if l.waiting = waiting(l); l.waiting > 0 && l.delta.want == 0 && !l.backoff.After(now) {
-			l.ask(l.waiting, 1)
+			l.ask(l.waiting+l.kept(), 1)
 		}
 		l.delta.waiting += l.waiting - before
 		d := l.collect(now, lag)

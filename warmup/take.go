@@ -17,6 +17,7 @@ type Ask struct {
 	Recipients int64
 	Whole      bool // all of them take the IP, or none does
 	Again      bool // it was offered before, and has waited since
+	Preferred  bool // it goes before other mail: where some is, others leave it tokens
 }
 
 // Look returns how many of the recipients may set out for an IP. It charges nothing: Begin does, at
@@ -49,11 +50,18 @@ func (c *Controller) Look(ip string, q Ask) (int64, Verdict) {
 func (a *address) look(l *lane, q *Ask, now time.Time, t Instant, down bool) (n int64, v Verdict) {
 	if !q.Again {
 		l.delta.offered += q.Recipients
+		if q.Preferred {
+			l.preferred += float64(q.Recipients)
+		}
 	}
 	if a.view.unlimited() {
 		return q.Recipients, Granted
 	}
-	if n = min(q.Recipients, l.free(t)); n == q.Recipients {
+	free := l.free(t)
+	if !q.Preferred {
+		free -= l.kept()
+	}
+	if n = max(0, min(q.Recipients, free)); n == q.Recipients {
 		l.out += n
 		return n, Granted
 	}
@@ -72,9 +80,8 @@ func (a *address) look(l *lane, q *Ask, now time.Time, t Instant, down bool) (n 
 	if a.asked.IsZero() {
 		a.asked = now
 	}
-	lack, least := q.Recipients-n, int64(1)
+	lack, least := q.Recipients-free, int64(1)
 	if q.Whole {
-		lack = q.Recipients - l.free(t)
 		least = lack
 	}
 	l.ask(lack, least)
@@ -146,4 +153,43 @@ func (c *Controller) ReportSome(ip, provider string, x Outcome, n int64) {
 	for range n {
 		o.Add(x)
 	}
+}
+
+// Charges reports whether mail from a source takes tokens: one without a plan, or that has passed it,
+// has no limits.
+func (c *Controller) Charges(source string) bool {
+	a := c.address(source)
+	if a == nil {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !a.view.unlimited()
+}
+
+// Left is how many recipients an IP can still take today and within a time: of a provider, and of all.
+func (c *Controller) Left(ip, provider string, within time.Duration) (of, all int64) {
+	a := c.address(ip)
+	if a == nil {
+		return 0, 0
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s, p := a.cur, a.plan
+	if !a.view.known || a.problem != nil || s.Paused {
+		return 0, 0
+	}
+	hours := int64(within / p.Hour)
+	left := func(caps Caps, n *Counter) int64 {
+		return max(0, min(caps.Daily-n.Day, caps.Hourly-n.Hour+hours*caps.Hourly))
+	}
+	all = left(s.Caps, &s.Total)
+	of = all
+	if i := s.Find(p, provider); i >= 0 {
+		v := &s.Providers[i]
+		if of = min(all, left(v.Caps, &v.Count)); v.block.state == blocked {
+			of = 0
+		}
+	}
+	return of, all
 }

@@ -113,6 +113,8 @@ type Message struct {
 	Tenant   string // on whose behalf; "" when unknown
 	Campaign string // a finer label below the tenant
 	Tier     uint8  // 0 matters most, 5 least
+	// Marks are what its header has of the fields that the relay was asked to look for when it came in.
+	Marks []string
 
 	// Release is when the first attempt is made at the earliest, in whole seconds; zero: at once.
 	// Each recipient has its own time within Spread from then on, see ReleaseOf.

@@ -291,6 +291,19 @@ type Dedicated struct {
 	Name string `conf:",label"` // of a source
 	// Plan is the warm-up plan that the source is bound to. "": it is warm.
 	Plan string `conf:"plan"`
+	// Prefer is mail that goes before other mail, and Except mail that doesn't take the source.
+	Prefer []*Selector `conf:"prefer,block"`
+	Except []*Selector `conf:"except,block"`
+}
+
+// Selector is some mail: that which has one of the values of each setting that is there.
+type Selector struct {
+	block
+	Tenants       []string `conf:"tenant"`
+	Tiers         []int    `conf:"tier" min:"0" max:"5"`
+	Campaigns     []string `conf:"campaign"`
+	SenderDomains []string `conf:"sender_domain"`
+	Headers       []string `conf:"header"` // "Name: value", or "Name" for any value
 }
 
 // DefaultPool is the pool of mail whose tenant names none. Unless the file has a pool of that

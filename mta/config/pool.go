@@ -3,7 +3,11 @@ package config
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
+
+	"mta/internal/envelope"
 )
 
 // dedicated reports whether a pool has the source for its own.
@@ -41,7 +45,68 @@ func (k checker) patience(b *block, patience time.Duration) {
 	}
 }
 
+// Mark takes a selector's header apart; false when it is none.
+func Mark(header string) (name, value string, ok bool) {
+	name, value, _ = strings.Cut(header, ":")
+	name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+	printable := func(c rune) bool { return c > ' ' && c < 0x7f }
+	ok = name != "" && len(header) <= maxMark && strings.IndexFunc(name, func(c rune) bool { return !printable(c) }) < 0 &&
+		strings.IndexFunc(value, unicode.IsControl) < 0
+	return name, value, ok
+}
+
+const (
+	maxMark  = 200 // octets of a header that a selector looks for: they are kept with each message
+	maxMarks = 32  // of these in a file
+)
+
+// Selectors lists those of all dedicated sources.
+func (c *Config) Selectors() (all []*Selector) {
+	for _, p := range c.Pools {
+		for _, d := range p.Dedicated {
+			all = append(append(all, d.Prefer...), d.Except...)
+		}
+	}
+	return all
+}
+
+// selectors complains of selectors that select nothing that there is.
+func (k checker) selectors() {
+	marks := make(map[string]bool)
+	for _, s := range k.Selectors() {
+		if len(s.Tenants)+len(s.Tiers)+len(s.Campaigns)+len(s.SenderDomains)+len(s.Headers) == 0 {
+			k.problem(&s.block, "", `write, for example, header = ["X-MTA-Engaged: yes"]; tenant, tier, campaign and sender_domain are known here, too`, "%s is empty", s.title)
+		}
+		for _, name := range s.Tenants {
+			if k.Tenant(name) == nil {
+				k.reference(&s.block, "tenant", "tenant", name, tenantNames(k.Tenants))
+			}
+		}
+		for _, d := range s.SenderDomains {
+			if a, err := envelope.ToASCII(d); err != nil || a != strings.ToLower(d) {
+				k.problem(&s.block, "sender_domain", "write the domain as it is on the wire, as news.example.com", "sender_domain: %q is no domain", d)
+			}
+		}
+		for _, h := range s.Headers {
+			if _, _, ok := Mark(h); !ok {
+				k.problem(&s.block, "header", fmt.Sprintf(`write a field and its value, as "X-MTA-Engaged: yes", in %d octets at most`, maxMark), "header: %q is no header field", h)
+			}
+			if marks[strings.ToLower(h)] = true; len(marks) == maxMarks+1 {
+				k.problem(&s.block, "header", "leave some out", "header: more than %d header fields are looked for in each message", maxMarks)
+			}
+		}
+	}
+	for _, p := range k.Pools {
+		excepts := func(d *Dedicated) bool { return len(d.Except) > 0 }
+		if len(p.Shared) == 0 && len(p.Dedicated) > 0 && !slices.ContainsFunc(p.Dedicated, func(d *Dedicated) bool { return !excepts(d) }) {
+			k.problem(&p.Dedicated[0].block, "except", `write shared = ["name of a source"] in the pool, or leave one of its dedicated sources without except`,
+				"pool %q has no source for mail that its dedicated ones except", p.Name)
+		}
+	}
+}
+
 func (k checker) pools() {
+	k.selectors()
 	for _, p := range k.Pools {
 		k.pool(p)
 	}

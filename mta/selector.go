@@ -1,0 +1,68 @@
+package mta
+
+import (
+	"slices"
+	"strings"
+
+	"mta/internal/envelope"
+	"mta/mta/config"
+	"mta/submission"
+)
+
+// selectors is some mail: what any of them has.
+type selectors []selector
+
+type selector struct {
+	*config.Selector
+	marks []string
+}
+
+func newSelectors(all []*config.Selector) (s selectors) {
+	for _, x := range all {
+		one := selector{Selector: x}
+		for _, m := range marksOf(x) {
+			one.marks = append(one.marks, m.Text)
+		}
+		s = append(s, one)
+	}
+	return s
+}
+
+// marksOf are the header fields that a selector looks for.
+func marksOf(s *config.Selector) (marks []submission.Mark) {
+	for _, h := range s.Headers {
+		name, value, _ := config.Mark(h) // checked with the file
+		marks = append(marks, submission.Mark{Text: strings.ToLower(name + ": " + value), Name: name, Value: value})
+	}
+	return marks
+}
+
+// marks are the header fields that any selector of a configuration looks for.
+func marks(cfg *config.Config) (all []submission.Mark) {
+	for _, s := range cfg.Selectors() {
+		for _, m := range marksOf(s) {
+			if !slices.ContainsFunc(all, func(x submission.Mark) bool { return x.Text == m.Text }) {
+				all = append(all, m)
+			}
+		}
+	}
+	return all
+}
+
+// has reports whether a message is one of the mail.
+func (s selectors) has(m *envelope.Message) bool {
+	for i := range s {
+		if s[i].has(m) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *selector) has(m *envelope.Message) bool {
+	return (len(s.Tenants) == 0 || slices.Contains(s.Tenants, m.Tenant)) &&
+		(len(s.Tiers) == 0 || slices.Contains(s.Tiers, int(m.Tier))) &&
+		(len(s.Campaigns) == 0 || slices.Contains(s.Campaigns, m.Campaign)) &&
+		(len(s.SenderDomains) == 0 || slices.ContainsFunc(s.SenderDomains, func(d string) bool { return strings.EqualFold(d, m.Sender.Domain()) })) &&
+		(len(s.marks) == 0 || slices.ContainsFunc(s.marks, func(x string) bool { return slices.Contains(m.Marks, x) }))
+}
