@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -63,7 +64,7 @@ func newWarmupSimulate(c *cli) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&f.plan, "plan", "", "the `plan`: its name, or a file")
 	flags.StringVar(&f.trace, "trace", "", "the `file` of what happens; - is standard input")
-	flags.StringVar(&f.demand, "demand", "", "in the place of a trace: so `much` mail a day, as 20000/day, for as many days as the plan has stages and one more")
+	flags.StringVar(&f.demand, "demand", "", "in the place of a trace: so `much` mail a day, as 20000/day, for as many days as the plan has caps and one more")
 	flags.StringVar(&f.shape, "shape", "office", "when of a day the demand comes: `SHAPE` is even, office (8 to 18 o'clock) or campaign (within ten minutes)")
 	flags.Uint64Var(&f.seed, "seed", 1, "of all chance in it")
 	flags.Int64Var(&f.interval, "interval", 10, "`seconds` that a row is for")
@@ -154,7 +155,7 @@ func (c *cli) simulateInput(f *simulateFlags) (*warmup.Plan, []simulate.Event, e
 		return nil, nil, &simulate.InputError{What: "options", Text: fmt.Sprintf("overflow %q is not known: use shared or hold", f.overflow)}
 	}
 	if f.demand != "" {
-		trace, err := demanded(f, len(plan.Stages)+1)
+		trace, err := demanded(f, max(len(plan.Stages)+1, len(plan.Forecast(time.Time{}, 1))))
 		return plan, trace, err
 	}
 	in := c.in

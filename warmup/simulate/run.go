@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"mta/warmup"
 )
@@ -26,6 +27,7 @@ const Header = "t,stage,provider,state,cap_hour,cap_day,offered,sent,diverted,he
 // input gives an *InputError before anything is written.
 func Run(plan *warmup.Plan, trace []Event, opt Options, out io.Writer) error {
 	p := *plan
+	p.Begin, p.DayStarts = time.Time{}, "" // a simulation begins with the warm-up
 	if opt.Mode == Ledger || opt.Mode == PID {
 		p.Pacing, _ = warmup.ParsePacing(string(opt.Mode))
 	}

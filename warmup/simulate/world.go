@@ -3,8 +3,10 @@ package simulate
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"mta/warmup"
@@ -87,8 +89,21 @@ func (w *world) provider(name string) int {
 	return i
 }
 
-// shares are the providers, with weights, among whom an offer to all is divided.
+// shares are the providers, with weights, among whom an offer to all is divided: by the plan's shares, where it
+// has some, and what they leave to other.
 func (w *world) shares() (names []string, weights []float64) {
+	if len(w.plan.Shares) > 0 {
+		rest := 1.
+		for _, name := range slices.Sorted(maps.Keys(w.plan.Shares)) {
+			share := min(rest, w.plan.Shares[name])
+			names, weights, rest = append(names, name), append(weights, share), rest-share
+		}
+		if i := slices.Index(names, warmup.Other); i >= 0 {
+			weights[i] += rest
+			return names, weights
+		}
+		return append(names, warmup.Other), append(weights, rest)
+	}
 	seen := make(map[string]bool)
 	for i := range w.plan.Stages {
 		for name := range w.plan.Stages[i].Providers {

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"mta/mta/config"
+	"mta/warmup"
+)
+
+const warmupPlanHelp = `Write a plan block for the configuration from what is known: how much mail there is to be
+a day, and by when. Its reasons and dates are in comments. A plan begins with 250
+recipients a day and grows by a fifth to three fifths each day, with a fifth of the days
+to spare for those that hold a stage. Where there are too few days for that, it grows
+faster, twice as much each day at the most.
+
+With --providers, each may have that part of every stage, in per cent of the mail.`
+
+// planFlags are what 'mta warmup plan' is told.
+type planFlags struct {
+	volume, by, begin, dayStarts, providers, name string
+	asJSON                                        bool
+}
+
+func newWarmupPlan(c *cli) *cobra.Command {
+	var f planFlags
+	cmd := &cobra.Command{
+		Use:   "plan --volume N/day --by DATE",
+		Short: "write a plan from a volume and a date",
+		Long:  warmupPlanHelp,
+		Example: `  mta warmup plan --volume 20000/day --by 2027-03-01
+  mta warmup plan --volume 20000/day --by 2027-03-01 --providers google=45,microsoft=30 --day-starts "08:00 Europe/Berlin"`,
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error { return c.warmupPlan(&f) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.volume, "volume", "", "how `much` mail there is to be in the end, in recipients, as 20000/day")
+	flags.StringVar(&f.by, "by", "", "the `date` by which that much may leave, as 2027-03-01")
+	flags.StringVar(&f.begin, "begin", "", "the `date` of the first day (default: tomorrow)")
+	flags.StringVar(&f.dayStarts, "day-starts", "", "the `time` and zone at which days start, as \"08:00 Europe/Berlin\" (default: when the warm-up begins)")
+	flags.StringVar(&f.providers, "providers", "", "which `part` of the mail goes to whom, in per cent, as google=45,microsoft=30")
+	flags.StringVar(&f.name, "name", "", "the `name` of the plan (default: to-VOLUME)")
+	flags.BoolVar(&f.asJSON, "json", false, "print JSON, as 'mta warmup simulate' reads it")
+	return cmd
+}
+
+// wantedPlan is what the flags ask for.
+type wantedPlan struct {
+	*warmup.Ramp
+	name      string
+	now       time.Time
+	volume    int64
+	begin, by time.Time // days, at 00:00 UTC
+	dayStarts string
+	providers []providerShare
+	plan      warmup.Plan
+	eachDay   []warmup.Forecast
+	lastDay   time.Time
+	unlimited time.Time
+}
+
+type providerShare struct {
+	name    string
+	percent float64
+}
+
+func (c *cli) warmupPlan(f *planFlags) error {
+	if f.volume == "" || f.by == "" {
+		return usagef("say how much mail a day there is to be, and by when: --volume and --by")
+	}
+	w, err := c.wantedPlan(f)
+	if err != nil {
+		return err
+	}
+	if f.asJSON {
+		return writeJSON(c.out, &w.plan)
+	}
+	_, err = fmt.Fprint(c.out, w.text())
+	return err
+}
+
+// wantedPlan reads the flags and makes the plan.
+func (c *cli) wantedPlan(f *planFlags) (*wantedPlan, error) {
+	w := &wantedPlan{now: c.now(), dayStarts: f.dayStarts}
+	var err error
+	if w.volume, err = strconv.ParseInt(strings.TrimSuffix(f.volume, "/day"), 10, 64); err != nil || w.volume < 1 || w.volume > 1e9 {
+		return nil, usagef("--volume %q: write it as 20000/day, from 1 to 1000000000", f.volume)
+	}
+	if w.name = f.name; w.name == "" {
+		w.name = fmt.Sprintf("to-%d", w.volume)
+	}
+	if strings.ContainsAny(w.name, "\"\\$%{}\r\n\t") {
+		return nil, usagef("--name %q: write letters, digits, - and _", w.name)
+	}
+	if f.dayStarts != "" {
+		if _, err := warmup.ParseDayStart(f.dayStarts); err != nil {
+			return nil, usagef("--day-starts %q: %w: write a time and a zone of the tz database, as \"08:00 Europe/Berlin\"", f.dayStarts, err)
+		}
+	}
+	if err := w.dates(f); err != nil {
+		return nil, err
+	}
+	if w.providers, err = c.providerShares(f.providers); err != nil {
+		return nil, err
+	}
+	days := int(w.by.Sub(w.begin)/(24*time.Hour)) + 1
+	few := (*warmup.TooFewDays)(nil)
+	if w.Ramp, err = warmup.NewRamp(w.volume, days); errors.As(err, &few) {
+		return nil, usagef("--by %s: %w: the soonest is %s", f.by, err, w.begin.AddDate(0, 0, few.Least-1).Format(time.DateOnly))
+	}
+	w.make()
+	return w, nil
+}
+
+// dates reads the days of the flags.
+func (w *wantedPlan) dates(f *planFlags) error {
+	today := w.now.In(warmup.DayStart(f.dayStarts).Zone())
+	today = time.Date(today.Year(), today.Month(), today.Day(), 0, 0, 0, 0, time.UTC)
+	w.begin = today.AddDate(0, 0, 1)
+	for _, d := range []struct {
+		flag, text string
+		to         *time.Time
+	}{{"--begin", f.begin, &w.begin}, {"--by", f.by, &w.by}} {
+		if d.text == "" {
+			continue
+		}
+		var err error
+		if *d.to, err = time.Parse(time.DateOnly, d.text); err != nil {
+			return usagef("%s %q: write a date, as 2027-03-01", d.flag, d.text)
+		}
+	}
+	switch {
+	case w.begin.Before(today):
+		return usagef("--begin %s has passed: name today, %s, or a day to come", f.begin, today.Format(time.DateOnly))
+	case w.by.Before(w.begin):
+		return usagef("--by %s is before the first day, %s: name a later one", f.by, w.begin.Format(time.DateOnly))
+	}
+	return nil
+}
+
+// providerShares reads --providers. Each must be known to the configuration.
+func (c *cli) providerShares(text string) (shares []providerShare, err error) {
+	if text == "" {
+		return nil, nil
+	}
+	cfg, err := c.config()
+	if errors.Is(err, os.ErrPermission) {
+		fmt.Fprintf(c.err, "%s can't be read: only preset providers are known\n", c.configPath())
+		cfg, err = config.Default(), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	known := []string{warmup.Other}
+	for _, p := range cfg.Providers {
+		known = append(known, p.Name)
+	}
+	sum := 0.
+	for _, part := range strings.Split(text, ",") {
+		name, percent, _ := strings.Cut(strings.TrimSpace(part), "=")
+		n, err := strconv.ParseFloat(strings.TrimSuffix(percent, "%"), 64)
+		switch {
+		case err != nil || !(n > 0 && n <= 100):
+			return nil, usagef("--providers %q: write each as google=45, in per cent of the mail, above 0 to 100", part)
+		case !slices.Contains(known, name):
+			return nil, usagef("--providers: there is no provider %q: those that are known are %s", name, strings.Join(known, ", "))
+		case slices.ContainsFunc(shares, func(s providerShare) bool { return s.name == name }):
+			return nil, usagef("--providers: %s is there twice", name)
+		}
+		shares = append(shares, providerShare{name, n})
+		sum += n
+	}
+	if sum > 100.001 {
+		return nil, usagef("--providers: they have %.4g %% of the mail together: it can't be above 100", sum)
+	}
+	return shares, nil
+}
+
+// make makes the plan of what is wanted.
+func (w *wantedPlan) make() {
+	w.plan = warmup.DefaultPlan()
+	p := &w.plan
+	p.Name, p.Stages, p.Finish = w.name, w.Stages(), true
+	p.DayStarts = warmup.DayStart(w.dayStarts)
+	p.Begin = p.DayStarts.On(w.begin)
+	for _, s := range w.providers {
+		if p.Shares == nil {
+			p.Shares = make(map[string]float64)
+		}
+		p.Shares[s.name] = s.percent / 100
+	}
+	w.eachDay = p.Forecast(p.Begin, 1)
+	w.lastDay = w.eachDay[len(p.Stages)-1].Day
+	w.unlimited = w.eachDay[len(w.eachDay)-1].Day
+}
+
+// text is the plan as the configuration has it, with its reasons.
+func (w *wantedPlan) text() string {
+	const date = "Mon 2 Jan 2006"
+	var b strings.Builder
+	p := &w.plan
+	fmt.Fprintf(&b, "# %s recipients a day by %s, written by 'mta warmup plan' on %s.\n#\n", grouped(w.volume), w.by.Format(date), w.now.In(p.DayStarts.Zone()).Format(date))
+	fmt.Fprintf(&b, "# begins   %s with %s: more from an address that nobody knows looks like spam\n", p.Begin.Format(date), grouped(w.Daily[0]))
+	if len(w.Daily) > 1 {
+		fmt.Fprintf(&b, "# grows    x%.2f a day in %d stages: %s\n", w.Growth, len(w.Daily), w.why())
+	}
+	fmt.Fprintf(&b, "# reached  %s, if each day is good; %s\n", w.lastDay.Format(date), w.spare())
+	fmt.Fprintf(&b, "# then     its caps double each day, and from %s on there are none\n#\n", w.unlimited.Format(date))
+	fmt.Fprintf(&b, "# A source comes under it where a pool dedicates that: dedicated \"SOURCE\" { plan = %q }\n", w.name)
+	fmt.Fprintf(&b, "plan %q {\n  begin      = %q\n", w.name, w.begin.Format(time.DateOnly))
+	if w.dayStarts != "" {
+		fmt.Fprintf(&b, "  day_starts = %q\n", w.dayStarts)
+	}
+	fmt.Fprintf(&b, "  finish     = true\n  ease_out   = %d # days in which the caps double before they are lifted: no cliff\n", p.EaseOut)
+	for _, s := range w.providers {
+		part := func(n int64) string { return grouped(int64(float64(n) * s.percent / 100)) }
+		fmt.Fprintf(&b, "\n  # %.4g %% of the mail goes there: %s on the first day, %s in the end.\n", s.percent, part(w.Daily[0]), part(w.volume))
+		fmt.Fprintf(&b, "  provider %q { share = %s }\n", s.name, strconv.FormatFloat(s.percent/100, 'g', 6, 64))
+	}
+	b.WriteString("\n  # An hour has an eighth of its day.\n")
+	for i, s := range p.Stages {
+		fmt.Fprintf(&b, "  stage { # %s: %s\n    hourly = %d\n    daily  = %d\n  }\n", w.eachDay[i].Day.Format("Mon 2 Jan"), grouped(s.Daily), s.Hourly, s.Daily)
+	}
+	b.WriteString("}\n")
+	return b.String()
+}
+
+// why says why the plan grows as it does.
+func (w *wantedPlan) why() string {
+	if w.Steep {
+		return "steeper than providers like, which is x1.6, since there are so few days"
+	}
+	return "slower than x1.2 earns nothing more, and faster than x1.6 gets deferred"
+}
+
+// spare says what the days are for that are left.
+func (w *wantedPlan) spare() string {
+	if w.Spare == 0 {
+		return "no day is left for one that is not: a later --by would leave some"
+	}
+	return plural(w.Spare, "day") + " left for those that are not"
+}
