@@ -238,7 +238,7 @@ func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 	pol, paused := d.policy(), d.pauses.current()
 	rt = withTLS(rt, pol.traffic(rt.Domain, rt))
 	d.sites.remember(rt)
-	expires := d.expires(m, rt.Domain, rt)
+	expires := d.given(pol.expires(m, rt.Domain, rt))
 	late := !d.now().Before(expires)
 	if late && !d.deservesATry(recipients, rt.Site) {
 		d.expire(m, rt, recipients)
