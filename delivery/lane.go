@@ -384,3 +384,11 @@ func (l *lane) outOfService(now time.Time) (reply.Reply, route.Host, time.Time) 
 	}
 	return reply.Local(451, enhanced, why.Command, "%s: %s", host, said), host, at
 }
+
+// answer puts why a host can't be tried in words: with its codes, where it is the host that answered.
+func answer(why reply.Reply, host route.Host) string {
+	if why.Local {
+		return why.Text
+	}
+	return host.String() + " answered " + why.String()
+}

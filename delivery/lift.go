@@ -46,8 +46,8 @@ func (s *Scheduler) OutOfService(site string) (why string, until time.Time) {
 		if a := l.suspension(now); a != nil {
 			reason, at = "suspended: "+a.Reason, a.End
 		} else if l.prospects(now) == laneOut {
-			r, _, retry := l.outOfService(now)
-			reason, at = r.Text, retry
+			r, host, retry := l.outOfService(now)
+			reason, at = answer(r, host), retry
 		} else {
 			return "", time.Time{}
 		}

@@ -108,8 +108,8 @@ func (l *lane) info(now time.Time) LaneInfo {
 		i.Why, i.Until, i.Tenant, i.Oldest = why.What, why.Until, why.Tenant, l.waiting.oldest.work.since
 	}
 	if l.waiting.n == 0 && l.prospects(now) != laneWorks {
-		r, _, until := l.outOfService(now)
-		i.Why, i.Until = r.Text, until
+		r, host, until := l.outOfService(now)
+		i.Why, i.Until = answer(r, host), until
 	}
 	if l.drain.active() && !l.limits.NoDrain {
 		i.Draining = l.drain.picture(now)

@@ -86,7 +86,7 @@ func (s *Scheduler) resultOf(p *part, c *connection, i int, r smtpclient.Result,
 		if s.draining {
 			res.Reply = stopping
 		} else {
-			res.Reply = reply.Local(451, reply.Enhanced{4, 4, 2}, r.Reply.Command, "%d connections ended before the message was sent: %s", p.moves+1, r.Reply.Text)
+			res.Reply = reply.Local(451, reply.Enhanced{4, 4, 2}, r.Reply.Command, "%d connections ended before the message was sent: %s", p.moves+1, answer(r.Reply, c.host))
 			res.RetryAfter = now.Add(c.limits.HostRetry)
 		}
 	case smtpclient.Ambiguous:

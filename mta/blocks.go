@@ -3,6 +3,7 @@ package mta
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -14,6 +15,39 @@ import (
 // blocks answers the control API's questions about sources, pools and tenants. There are as many as the
 // configuration has.
 type blocks struct{ r *Relay }
+
+// checkNamed returns an error when the configuration has no source, pool or tenant of a name: which ones
+// there are.
+func checkNamed(cfg *config.Config, what, name string) error {
+	names := []string{}
+	switch what {
+	case "source":
+		for _, s := range cfg.Sources {
+			names = append(names, s.Name)
+		}
+	case "pool":
+		for _, p := range cfg.Pools {
+			names = append(names, p.Name)
+		}
+	case "tenant":
+		for _, t := range cfg.Tenants {
+			names = append(names, t.Name)
+		}
+	}
+	const most = 10 // that fit into a line
+	hint := fmt.Sprintf("the %ss: %s", what, strings.Join(names, ", "))
+	switch meant := config.Nearest(name, names); {
+	case slices.Contains(names, name):
+		return nil
+	case meant != "":
+		hint = fmt.Sprintf("did you mean %q?", meant)
+	case len(names) == 0:
+		hint = "the configuration has none"
+	case len(names) > most:
+		hint = fmt.Sprintf("for a list of the %ss: mta %ss", what, what)
+	}
+	return control.NotFound(hint, "there is no %s %q", what, name)
+}
 
 // row is a block with what its place in a listing depends on.
 type row[T any] struct {

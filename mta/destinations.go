@@ -131,9 +131,12 @@ func (s *site) addQueued(k *queue.KeySummary) {
 // addReason says why mail waits where delivery has none of it.
 func (s *site) addReason(r *Relay) {
 	if s.Why == "" && s.Parked+s.Waiting > 0 {
-		if _, _, held := heldFor(s.Name); held || isPauseKey(s.Name) {
+		if pool, _, held := heldFor(s.Name); held || isPauseKey(s.Name) {
 			p := r.lookOut().parked(&queue.ItemRecipient{Key: s.Name})
 			s.Why, s.Until = p.why, p.next
+			if why, until, paused := r.pauses.why(r.pauses.keepsPool(r.policy.Load().cfg.Pool(pool))); paused {
+				s.Why, s.Until = why, until
+			}
 		} else if r.queue.Parked(routeLine(s.Name)) > 0 || r.router.LookingUp(s.Name) {
 			s.Why = r.lookupOf(s.Name)
 		}
@@ -253,8 +256,8 @@ func (d destinations) Forget(_ context.Context, f control.Forget) (control.Forgo
 }
 
 func (d destinations) SuspendHosts(_ context.Context, s control.SuspendHosts) (control.SuspendedHosts, error) {
-	if s.Source != "" && d.r.policy.Load().cfg.Source(s.Source) == nil {
-		return control.SuspendedHosts{}, control.NotFound("", "there is no source %q", s.Source)
+	if err := checkNamed(d.r.policy.Load().cfg, "source", s.Source); s.Source != "" && err != nil {
+		return control.SuspendedHosts{}, err
 	}
 	until := d.r.now().Add(time.Duration(s.For))
 	n := d.r.delivery.SuspendHosts(d.hostsNamed(s.Hosts), s.Source, cmp.Or(s.Reason, "by an operator"), until)
@@ -285,8 +288,8 @@ func noSuchHost(names []string) error {
 }
 
 func (d destinations) Suspend(ctx context.Context, s control.Suspend) (control.Suspended, error) {
-	if s.Source != "" && d.r.policy.Load().cfg.Source(s.Source) == nil {
-		return control.Suspended{}, control.NotFound("", "there is no source %q", s.Source)
+	if err := checkNamed(d.r.policy.Load().cfg, "source", s.Source); s.Source != "" && err != nil {
+		return control.Suspended{}, err
 	}
 	name, err := d.siteNamed(ctx, s.Site)
 	if err != nil {

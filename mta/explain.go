@@ -4,13 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"mta/delivery"
 	"mta/internal/envelope"
 	"mta/internal/route"
-	"mta/mta/config"
 	"mta/mta/control"
 	"mta/queue"
 )
@@ -21,23 +19,10 @@ func (d destinations) Explain(ctx context.Context, q control.ExplainQuery) (cont
 	if q.ID != "" {
 		return d.explainMessage(ctx, q.ID)
 	}
-	if cfg := d.r.policy.Load().cfg; q.Tenant != "" && cfg.Tenant(q.Tenant) == nil {
-		return control.Explanation{}, noTenant(cfg, q.Tenant)
+	if err := checkNamed(d.r.policy.Load().cfg, "tenant", q.Tenant); q.Tenant != "" && err != nil {
+		return control.Explanation{}, err
 	}
 	return control.Explanation{Destinations: []control.Destination{d.explainDomain(ctx, q.Domain, q.Tenant, d.queuedByKey())}}, nil
-}
-
-// noTenant says that a tenant is not in the configuration, and who is.
-func noTenant(cfg *config.Config, name string) error {
-	var names []string
-	for _, t := range cfg.Tenants {
-		names = append(names, t.Name)
-	}
-	hint := "the configuration has none"
-	if len(names) > 0 {
-		hint = "the tenants: " + strings.Join(names, ", ")
-	}
-	return control.NotFound(hint, "there is no tenant %q", name)
 }
 
 func (d destinations) explainMessage(ctx context.Context, text string) (control.Explanation, error) {
@@ -83,9 +68,10 @@ func (d destinations) explainMessage(ctx context.Context, text string) (control.
 	k := d.r.lookOut(it)
 	for i := range shown {
 		rc := &shown[i]
-		r := recipientCase{rc: rc, status: operator(d).recipient(&it, k, rc), destination: byDomain[rc.Address.Domain()], where: &where, known: known, warm: d.r.warm, pauses: d.r.pauses}
+		r := recipientCase{rc: rc, status: operator(d).recipient(&it, k, rc), destination: byDomain[rc.Address.Domain()], where: &where, known: known, warm: d.r.warm}
 		r.lookup = d.r.lookupOf(rc.Address.Domain())
 		r.suppressed = d.r.suppression.keeps(&it, rc.Address)
+		r.paused, r.pausedUntil, _ = k.pausedBy(it.Tenant, rc)
 		why, until := r.why()
 		m.Recipients = append(m.Recipients, control.ExplainedRecipient{Status: r.status, Why: why, Until: until})
 	}
@@ -127,7 +113,8 @@ type recipientCase struct {
 	where       *delivery.Whereabouts
 	known       bool // to delivery
 	warm        *warming
-	pauses      *pauses
+	paused      string // by whom and why, "" when it is not
+	pausedUntil time.Time
 	lookup      string // how the look-up of its domain's route stands
 	suppressed  string // since when, and why, its address is; "" when it is not
 }
@@ -142,7 +129,9 @@ func (r *recipientCase) why() (string, time.Time) {
 	case queue.StateEnding:
 		return "it is being given up: the report to its sender is being written", time.Time{}
 	case queue.StateActive:
-		return r.active()
+		if r.paused == "" || r.status.State == control.StateActive {
+			return r.active()
+		}
 	}
 	why, until := "it is due, and is taken up as soon as the mail before it has been looked at", time.Time{}
 	switch r.rc.State {
@@ -150,6 +139,9 @@ func (r *recipientCase) why() (string, time.Time) {
 		why, until = r.deferred()
 	case queue.StateWaiting:
 		why, until = r.parked()
+	}
+	if r.paused != "" && r.status.State == control.StateWaiting {
+		why, until = "it waits: "+r.paused, r.pausedUntil
 	}
 	if r.suppressed != "" {
 		why += "; it is bounced then and not sent, since its address is suppressed (" + r.suppressed + ")"
@@ -159,7 +151,7 @@ func (r *recipientCase) why() (string, time.Time) {
 
 func (r *recipientCase) deferred() (string, time.Time) {
 	if r.rc.Scheduled {
-		return "it was submitted to be released later: it is held until its time ('mta queue retry --scheduled' releases it now)", r.rc.Next
+		return "it was submitted to be sent later: it waits for its time ('mta queue retry --scheduled' sends it now)", r.rc.Next
 	}
 	tries := fmt.Sprintf("%d attempts have failed", r.rc.Attempts)
 	switch r.rc.Attempts {
@@ -172,9 +164,6 @@ func (r *recipientCase) deferred() (string, time.Time) {
 }
 
 func (r *recipientCase) parked() (string, time.Time) {
-	if why, until, ok := r.pauses.why(r.rc.Key); ok {
-		return "it waits: " + why, until
-	}
 	if r.rc.Line == waitsForRoute {
 		return "it has no route yet: " + r.lookup, time.Time{}
 	}
@@ -237,13 +226,19 @@ func (r *recipientCase) active() (string, time.Time) {
 			on = append(on, fmt.Sprintf("%s from source %s, session %s, with %s under way", c.Host, c.Source, c.Session, transactions(c.Backlog)))
 		}
 	}
+	why := ""
 	switch len(on) {
 	case 0:
 		return "an attempt has just ended, or its route is being looked up", time.Time{}
 	case 1:
-		return "an attempt is under way: it is on a connection to " + on[0], time.Time{}
+		why = "an attempt is under way: it is on a connection to " + on[0]
+	default:
+		why = fmt.Sprintf("an attempt is under way: it is on one of %d connections that have parts of the message, the first of them to %s", len(on), on[0])
 	}
-	return fmt.Sprintf("an attempt is under way: it is on one of %d connections that have parts of the message, the first of them to %s", len(on), on[0]), time.Time{}
+	if then := afterwards[r.rc.Asked]; then != "" {
+		why += "; it is " + then
+	}
+	return why, time.Time{}
 }
 
 func transactions(n int) string {

@@ -92,16 +92,8 @@ func (d destinations) explainDomain(ctx context.Context, domain, tenant string, 
 
 // overrule says first of a destination what an operator has paused: nothing else counts then.
 func (d destinations) overrule(to *control.Destination, tenant string) {
-	p, pol := d.r.pauses, d.r.policy.Load()
-	key := p.of(pol, tenant, to.Domain)
-	if key == "" {
-		sources := pol.cfg.PoolOf(tenant).Sources()
-		if slices.ContainsFunc(sources, func(name string) bool { return !p.source(name) }) {
-			return
-		}
-		key = p.sourceOf(pol, tenant)
-	}
-	if why, until, ok := p.why(key); ok {
+	p := d.r.pauses
+	if why, until, ok := p.why(p.keeps(d.r.policy.Load(), tenant, to.Domain)); ok {
 		to.Verdict, to.Until = "nothing is sent: "+why, until
 	}
 }
@@ -187,6 +179,9 @@ func (c *domainCase) addSite(d destinations) {
 		}
 	}
 	for _, l := range known.Lanes {
+		if !slices.Contains(c.cfg.PoolOf(c.tenant).Sources(), l.Source) {
+			continue // the mail of other pools
+		}
 		c.Lanes = append(c.Lanes, control.Lane{
 			Source: l.Source, Waiting: l.Waiting, Running: l.Running, Opening: l.Opening, Why: l.Why, Until: l.Until, Tenant: l.Tenant, Oldest: l.Oldest,
 		})
@@ -450,7 +445,7 @@ func retryAt(h *control.Host, source string) (at time.Time, why string) {
 		return at, why // whatever else may be: connections go on, but take nothing more
 	}
 	failed := func(b *control.Broken) (time.Time, string) {
-		return b.RetryAt, fmt.Sprintf("has failed: %s: %s", b.Reply.Command, b.Reply.Text)
+		return b.RetryAt, "has failed: " + b.Reply.String()
 	}
 	if h.Broken != nil {
 		at, why = failed(h.Broken)

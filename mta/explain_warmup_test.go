@@ -34,8 +34,8 @@ func TestExplainNamesTheWarmup(t *testing.T) {
 	}
 	id := accept(t, w.Relay, "eve@box.example", 1)
 	explained(t, w.Relay, id, says(control.StateWaiting,
-		"it is held for the warm-up of source new (127.0.0.1): plan tiny, stage 1 of 1, 1 of 1 sent this hour, 1 of 1 today: the day's cap is used"))
-	if it, err := (operator{w.Relay}).Get(t.Context(), id); err != nil || it.Recipients[0].Doing != "held for the warm-up of new: the day's cap is used" || time.Until(it.Recipients[0].Next) < time.Hour {
+		"it waits for the warm-up of source new (127.0.0.1): plan tiny, stage 1 of 1, 1 of 1 sent this hour, 1 of 1 today: the day's cap is used"))
+	if it, err := (operator{w.Relay}).Get(t.Context(), id); err != nil || it.Recipients[0].Doing != "waits for the warm-up of new: the day's cap is used" || time.Until(it.Recipients[0].Next) < time.Hour {
 		t.Errorf("in the queue: %+v, %v", it.Recipients, err)
 	}
 	d := w.explainDomain("box.example")
@@ -47,18 +47,18 @@ func TestExplainNamesTheWarmup(t *testing.T) {
 	}
 	sites, err := destinations{w.Relay}.Sites(t.Context(), control.SiteFilter{Busy: true}, "", 10)
 	if err != nil || !slices.ContainsFunc(sites.Sites, func(s control.Site) bool {
-		return s.Name == "warmup:default/other" && s.Parked == 1 && s.Why == "held for the warm-up of new: the day's cap is used"
+		return s.Name == "warmup:default/other" && s.Parked == 1 && s.Why == "waits for the warm-up of new: the day's cap is used"
 	}) {
 		t.Errorf("sites %+v, %v", sites, err)
 	}
-	if !strings.HasSuffix(d.Sources[0].Warmup, "; 1 held") {
+	if !strings.HasSuffix(d.Sources[0].Warmup, "; 1 waiting") {
 		t.Errorf("warm-up: %s", d.Sources[0].Warmup)
 	}
 	if s := w.explainDomain("box.example").Sources; len(s) != 1 || !strings.HasPrefix(s[0].Warmup, "plan tiny, stage 1 of 1, 1 of 1 sent this hour") {
 		t.Errorf("sources %+v", s)
 	}
 	text := w.scrape()
-	for _, line := range []string{`mta_warmup_stage{source="new"} 1`, `mta_warmup_sent_this_hour{source="new"} 1`, `mta_warmup_paused{source="new"} 0`, `mta_warmup_held{source="new"} 1`} {
+	for _, line := range []string{`mta_warmup_stage{source="new"} 1`, `mta_warmup_sent_this_hour{source="new"} 1`, `mta_warmup_paused{source="new"} 0`, `mta_warmup_waiting{source="new"} 1`} {
 		if !strings.Contains(text, line) {
 			t.Errorf("metrics lack %s", line)
 		}

@@ -1,6 +1,7 @@
 package mta
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -45,8 +46,26 @@ func (r *Relay) lookOut(items ...queue.Item) *lookout {
 	return k
 }
 
-// of says where a recipient of a message stands.
-func (k *lookout) of(id envelope.ID, rc *queue.ItemRecipient) position {
+// of says where a recipient of a message stands. What an operator has paused waits for that, whatever it
+// waited for before.
+func (k *lookout) of(it *queue.Item, rc *queue.ItemRecipient) position {
+	p := k.inQueue(it.ID, rc)
+	if p.state == control.StateWaiting {
+		if why, until, paused := k.pausedBy(it.Tenant, rc); paused {
+			p.why, p.next = why, until
+		}
+	}
+	return p
+}
+
+// pausedBy says which pause keeps a recipient that waits, and until when.
+func (k *lookout) pausedBy(tenant string, rc *queue.ItemRecipient) (why string, until time.Time, paused bool) {
+	key := k.r.pauses.keeps(k.r.policy.Load(), tenant, rc.Address.Domain())
+	return k.r.pauses.why(cmp.Or(key, rc.Key))
+}
+
+// inQueue is of without regard to pauses.
+func (k *lookout) inQueue(id envelope.ID, rc *queue.ItemRecipient) position {
 	switch rc.State {
 	case queue.StateHeld:
 		return position{state: control.StateHeld}
@@ -125,7 +144,19 @@ func (k *lookout) out(id envelope.ID, rc *queue.ItemRecipient) position {
 			return position{control.StateWaiting, why, p.Until}
 		}
 	}
-	return position{state: control.StateActive, why: inTransit(where.Carriers)}
+	why := inTransit(where.Carriers)
+	if rc.Asked != 0 {
+		why += "; " + afterwards[rc.Asked]
+	}
+	return position{state: control.StateActive, why: why}
+}
+
+// afterwards is what becomes of a recipient on a connection for which an operator has asked for something.
+var afterwards = map[queue.Action]string{
+	queue.Hold:     "held when this attempt ends, unless it delivers",
+	queue.Bounce:   "bounced when this attempt ends, unless it delivers",
+	queue.Remove:   "removed when this attempt ends",
+	queue.RetryNow: "tried again at once if this attempt fails",
 }
 
 // inTransit says which connection has a recipient that does not wait.

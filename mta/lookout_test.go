@@ -183,7 +183,7 @@ func TestHeldAndGivenUp(t *testing.T) {
 	})
 	k := w.lookOut()
 	for _, rc := range []queue.ItemRecipient{{State: queue.StateEnding}, {State: queue.StateActive, Ending: true}} {
-		if got := k.of(id, &rc); got.state != control.StateEnding || !got.next.IsZero() {
+		if got := k.of(&queue.Item{ID: id}, &rc); got.state != control.StateEnding || !got.next.IsZero() {
 			t.Errorf("%+v stands as %+v", rc, got)
 		}
 	}
@@ -209,11 +209,11 @@ func TestMailWithinDelivery(t *testing.T) {
 		{control.StateWaiting, "waits for a connection to a", time.Time{}},
 		{control.StateActive, "in transit to " + host.String(), time.Time{}},
 	} {
-		if got := k.of(1, &queue.ItemRecipient{Index: index, State: queue.StateActive}); got != want {
+		if got := k.of(&queue.Item{ID: 1}, &queue.ItemRecipient{Index: index, State: queue.StateActive}); got != want {
 			t.Errorf("recipient %d: %+v, want %+v", index, got, want)
 		}
 	}
-	if got := k.of(2, &queue.ItemRecipient{State: queue.StateActive}); got.state != control.StateWaiting {
+	if got := k.of(&queue.Item{ID: 2}, &queue.ItemRecipient{State: queue.StateActive}); got.state != control.StateWaiting {
 		t.Errorf("what delivery does not have is %s", got.state)
 	}
 }

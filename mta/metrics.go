@@ -152,7 +152,7 @@ var warmupMetrics = []struct {
 	{warmupDesc("sent_today", "Recipients charged to the plan's day that is under way."), func(s *warmup.Status) float64 { return float64(s.SentDay) }},
 	{warmupDesc("stage_limit", "The day's cap in force."), func(s *warmup.Status) float64 { return float64(s.StageLimit) }},
 	{warmupDesc("throttle", "Share of the demand that takes the source, 0 to 1."), func(s *warmup.Status) float64 { return s.Throttle }},
-	{warmupDesc("held", "Recipients that wait for the source."), func(s *warmup.Status) (n float64) {
+	{warmupDesc("waiting", "Recipients that wait for the source."), func(s *warmup.Status) (n float64) {
 		for i := range s.Providers {
 			n += float64(s.Providers[i].Waiting)
 		}

@@ -67,10 +67,13 @@ func (o operator) item(it *queue.Item, k *lookout, show int) control.Item {
 func (o operator) recipient(it *queue.Item, k *lookout, rc *queue.ItemRecipient) control.RecipientStatus {
 	provider, _ := o.r.sites.of(rc.Key)
 	age := o.r.policy.Load().cfg.Traffic(rc.Address.Domain(), provider).MaxAge
-	st := k.of(it.ID, rc)
+	st := k.of(it, rc)
 	out := control.RecipientStatus{
 		Address: string(rc.Address), State: st.state, Site: rc.Key, Attempts: rc.Attempts,
 		Warned: rc.Warned, Next: st.next, Expires: rc.Start.Add(age), Scheduled: rc.Scheduled, Doing: st.why,
+	}
+	if st.state == control.StateActive {
+		out.Asked = controlActions[rc.Asked]
 	}
 	if isPauseKey(rc.Key) {
 		out.Site = ""
@@ -122,42 +125,66 @@ var queueActions = map[control.Action]queue.Action{
 	control.Remove:  queue.Remove,
 }
 
+// controlActions are the actions that mail on a connection can be asked for, as the API calls them.
+var controlActions = map[queue.Action]control.Action{
+	queue.Hold:     control.Hold,
+	queue.Bounce:   control.Bounce,
+	queue.Remove:   control.Remove,
+	queue.RetryNow: control.Retry,
+}
+
 func (o operator) Change(_ context.Context, c control.Change) (control.Changed, error) {
 	sel, err := o.selector(c.Filter, c.All)
 	if err != nil {
 		return control.Changed{}, err
 	}
+	done := control.Changed{DryRun: c.DryRun}
 	if c.Action == control.Retry {
-		done, err := o.retry(sel, c)
-		if errors.Is(err, queue.ErrUnknown) {
-			err = control.NotFound(doneWith, "%v", err)
-		}
-		return done, err
+		done, err = o.retry(sel, c)
+	} else {
+		done.Recipients, err = o.r.queue.Change(sel, queueActions[c.Action], c.DryRun)
 	}
-	n, err := o.r.queue.Change(sel, queueActions[c.Action], c.DryRun)
 	if errors.Is(err, queue.ErrUnknown) {
 		err = control.NotFound(doneWith, "%v", err)
 	}
-	if n > 0 && !c.DryRun && (c.Action == control.Bounce || c.Action == control.Remove || c.Action == control.Hold) {
-		o.cancel(sel)
+	if done.Recipients == 0 || c.DryRun || c.Action == control.Release {
+		return done, err
 	}
-	return control.Changed{Recipients: n, DryRun: c.DryRun}, err
+	o.out(sel, func(it *queue.Item) {
+		done.Later += o.onConnection(it, c.Action)
+		if c.Action != control.Retry {
+			o.r.dispatcher.cancel(it.ID)
+		}
+	})
+	done.Later = min(done.Later, done.Recipients) // others may have been asked before
+	return done, err
 }
 
-// cancel takes back what waits within delivery, so that the queue's action comes into force now
-// and not after the attempt.
-func (o operator) cancel(sel queue.Selector) {
-	if len(sel.IDs) > 0 {
-		for _, id := range sel.IDs {
-			o.r.dispatcher.cancel(id)
+// onConnection counts the recipients of a message that an attempt is under way for, and that an action waits for.
+func (o operator) onConnection(it *queue.Item, a control.Action) (n int) {
+	for i := range it.Recipients {
+		rc := &it.Recipients[i]
+		if rc.Asked != 0 && controlActions[rc.Asked] == a && o.r.delivery.OnConnection(it.ID, rc.Index) {
+			n++
 		}
-		return
 	}
+	return n
+}
+
+// out calls each with the selected messages that the queue has handed out. What waits within delivery is
+// taken back by that, so that the queue's action comes into force now and not after the attempt.
+func (o operator) out(sel queue.Selector, each func(*queue.Item)) {
 	active := sel.Filter
 	if len(active.States) > 0 && !slices.Contains(active.States, queue.StateActive) {
 		return
 	}
 	active.States = []queue.State{queue.StateActive}
+	if len(sel.IDs) > 0 {
+		for _, it := range o.r.queue.Pick(sel.IDs, active) {
+			each(&it)
+		}
+		return
+	}
 	for page := (queue.Page{Limit: 1000}); ; {
 		items, next, err := o.r.queue.List(active, page)
 		if err != nil {
@@ -165,7 +192,7 @@ func (o operator) cancel(sel queue.Selector) {
 			return
 		}
 		for i := range items {
-			o.r.dispatcher.cancel(items[i].ID)
+			each(&items[i])
 		}
 		if page.Cursor = next; next == "" {
 			return

@@ -69,6 +69,18 @@ type outcomes struct {
 	unsent                                []int
 }
 
+// site is where the recipients were to go, or their domain when that has no route; "" when they waited for
+// something else.
+func (o *outcomes) site() string {
+	if o.route != nil {
+		return o.route.Site
+	}
+	if _, _, held := heldFor(o.key); held || isPauseKey(o.key) {
+		return ""
+	}
+	return o.key
+}
+
 func (o *outcomes) sort(a attempt, late bool) {
 	switch r := a.result; {
 	case r.Reply.OK():

@@ -170,6 +170,32 @@ func (p *pauses) sourceOf(pol *policy, tenant string) string {
 	return ""
 }
 
+// keeps gives the key of what keeps a tenant's mail to a domain whichever source it takes, "" when nothing does.
+func (p *pauses) keeps(pol *policy, tenant, domain string) string {
+	if p.current() == nil {
+		return ""
+	}
+	return cmp.Or(p.of(pol, tenant, domain), p.keepsPool(pol.cfg.PoolOf(tenant)))
+}
+
+// keepsPool is keeps for all mail that takes a pool.
+func (p *pauses) keepsPool(pool *config.Pool) string {
+	if p.current() == nil || pool == nil {
+		return ""
+	}
+	keys := []string{pauseKey(control.PauseEverything, ""), pauseKey(control.PausePool, pool.Name)}
+	sources := pool.Sources()
+	if len(sources) > 0 && !slices.ContainsFunc(sources, func(name string) bool { return !p.source(name) }) {
+		keys = append(keys, pauseKey(control.PauseSource, sources[0]))
+	}
+	for _, key := range keys {
+		if p.has(key) {
+			return key
+		}
+	}
+	return ""
+}
+
 // why says why mail under a key waits. It reports false for a key that is none of a pause.
 func (p *pauses) why(key string) (why string, until time.Time, ok bool) {
 	if !isPauseKey(key) {
@@ -430,23 +456,17 @@ func (o operatorPauses) EndPause(_ context.Context, e control.EndPause) (control
 // of what is there no longer.
 func (o operatorPauses) named(what control.PauseWhat, name string, mustBe bool) (string, error) {
 	cfg := o.r.policy.Load().cfg
-	known := true
 	switch what {
-	case control.PauseTenant:
-		known = cfg.Tenant(name) != nil
-	case control.PauseSource:
-		known = cfg.Source(name) != nil
-	case control.PausePool:
-		known = slices.ContainsFunc(cfg.Pools, func(p *config.Pool) bool { return p.Name == name })
+	case control.PauseTenant, control.PauseSource, control.PausePool:
+		if mustBe {
+			return name, checkNamed(cfg, string(what), name)
+		}
 	case control.PauseDomain:
 		domain, err := envelope.ToASCII(strings.ToLower(name))
 		if err != nil {
 			return "", control.Invalid("", "domain %s: %v", name, err)
 		}
 		name = domain
-	}
-	if !known && mustBe {
-		return "", control.NotFound("", "there is no %s %q", what, name)
 	}
 	return name, nil
 }

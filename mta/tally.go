@@ -107,8 +107,10 @@ func (t *tallies) attempted(kind eventKind, o *outcomes, at attempt, now time.Ti
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	count := func(scope tallyScope, name string) { t.of(scope, name).outcome(kind, &at.result.Reply, now) }
+	if site := o.site(); site != "" {
+		t.ofSite(site, now).outcome(kind, &at.result.Reply, now)
+	}
 	if o.route != nil {
-		t.ofSite(o.route.Site, now).outcome(kind, &at.result.Reply, now)
 		count(tallyProvider, o.route.Provider)
 	}
 	if at.result.Source != "" {

@@ -483,9 +483,9 @@ func (w *warming) why(key, line string) (why string, until time.Time, ok bool) {
 	}
 	source, s, lack, until, known := w.awaited(key, line)
 	if !known {
-		return fmt.Sprintf("it was held for a warm-up of pool %s, which has ended: it is taken up within a minute", pool), time.Time{}, true
+		return fmt.Sprintf("it waited for a warm-up of pool %s, which has ended: it is taken up within a minute", pool), time.Time{}, true
 	}
-	why = fmt.Sprintf("it is held for the warm-up of source %s (%s): %s", source, s.IP, standing(&s))
+	why = fmt.Sprintf("it waits for the warm-up of source %s (%s): %s", source, s.IP, standing(&s))
 	if lack != "" {
 		why += ": " + lack
 	}
@@ -499,8 +499,8 @@ func (w *warming) doing(key, line string) (text string, until time.Time, ok bool
 		return "", until, false
 	}
 	source, _, lack, until, known := w.awaited(key, line)
-	if text = "held for the warm-up of " + source; !known {
-		text = "held for a warm-up of pool " + pool
+	if text = "waits for the warm-up of " + source; !known {
+		text = "waits for a warm-up of pool " + pool
 	}
 	if provider != warmup.Other {
 		text += ", provider " + provider
@@ -571,7 +571,7 @@ func lackingAt(p *warmup.ProviderStatus, s *warmup.Status) (string, time.Time) {
 	case p.HourlyLimit > 0 && p.SentHour >= p.HourlyLimit:
 		return "the hour's cap for " + p.Provider + " is used", s.HourEnds
 	case p.Waiting > 0 && p.Rate > 0:
-		return fmt.Sprintf("%s, now %.3g a minute", spread, 60*p.Rate), time.Time{}
+		return fmt.Sprintf("%s, now %.3g a minute", spread, 60*p.Rate), p.NextToken
 	case p.Waiting > 0:
 		return spread, time.Time{}
 	}
@@ -610,7 +610,7 @@ func progress(s *warmup.Status, provider string) string {
 		text += fmt.Sprintf("; %s is %s", p.Provider, p.State)
 	}
 	if p.Waiting > 0 {
-		text += fmt.Sprintf("; %d held", p.Waiting)
+		text += fmt.Sprintf("; %d waiting", p.Waiting)
 	}
 	return text
 }

@@ -62,6 +62,9 @@ type ItemRecipient struct {
 	Start    time.Time // when its age began to count, see Pending.Since
 	// Ending says that it is being given up: the report to its sender is to be written, or is being.
 	Ending bool
+	// Asked is what an operator wants done with it when it comes back from where it was handed out to;
+	// 0 is nothing.
+	Asked Action
 	// Scheduled says that it was not tried yet because it waits for the time, Next, that it was
 	// submitted for.
 	Scheduled bool
@@ -158,9 +161,15 @@ func (it Item) only(rcpts []uint16) Item {
 	return it
 }
 
+// askedFor is what an operator has asked for, by the note that an entry carries of it.
+var askedFor = map[schedule.Action]Action{schedule.Hold: Hold, schedule.Retry: RetryNow, schedule.Bounce: Bounce, schedule.Remove: Remove}
+
 func (q *Queue) itemRecipient(c *candidateRecipient, m *envelope.Message) ItemRecipient {
 	e := &c.entry
 	r := ItemRecipient{Index: int(e.Rcpt), State: e.State(), Key: c.key, Line: c.line, Attempts: int(e.Attempts()), Warned: e.Warned(), Ending: e.Action().Ends()}
+	if r.State == StateActive {
+		r.Asked = askedFor[e.Action()]
+	}
 	if m != nil && r.Index < len(m.Recipients) {
 		r.Address = m.Recipients[r.Index].Address
 	}

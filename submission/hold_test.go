@@ -67,7 +67,7 @@ func TestT1_ScheduleThatIsRefused(t *testing.T) {
 		"X-Hold-Until: tomorrow", "X-Hold-Until: 2000-01-01", "X-Hold-Until: 2000-01-01T01:00:00", "X-Hold-Until: "+strings.Repeat("9", 5000),
 		"X-Hold-For: 60\r\nX-Hold-Until: "+soon, "X-Hold-For: 60\r\nX-Hold-For: 60", "X-Hold-Spread: 86401", "X-Hold-Spread: x", "X-Hold-Until: "+soon+"\r\n x",
 		"X-Hold-For: 6\r\n"+strings.Repeat(" 0000000000\r\n", 100)+" 0")
-	refused(24*time.Hour, "554 5.5.4 messages are held for 86400 seconds at most, spread included",
+	refused(24*time.Hour, "554 5.5.4 messages can be scheduled 86400 seconds ahead at most, spread included",
 		"X-Hold-For: 86401", "X-Hold-Until: 2000-01-02T00:00:01Z", "X-Hold-For: 86400\r\nX-Hold-Spread: 1")
 	refused(0, "550 5.7.1 scheduling is not allowed here", "X-Hold-For: 60", "X-Hold-Spread: 60", "X-Hold-Until: "+soon, "X-Hold-Until: rubbish")
 }

@@ -86,7 +86,7 @@ var (
 	longLine        = refusal{550, reply.Enhanced{5, 6, 0}, "message has a line longer than %d octets"}
 	headerNotUTF8   = refusal{550, reply.Enhanced{5, 6, 0}, "header section has octets that are not UTF-8"}
 	badHold         = refusal{554, reply.Enhanced{5, 5, 4}, "can't schedule the message: %s"}
-	heldTooLong     = refusal{554, reply.Enhanced{5, 5, 4}, "messages are held for %d seconds at most, spread included"}
+	heldTooLong     = refusal{554, reply.Enhanced{5, 5, 4}, "messages can be scheduled %d seconds ahead at most, spread included"}
 	noScheduling    = refusal{550, reply.Enhanced{5, 7, 1}, "scheduling is not allowed here"}
 	tooManyHops     = refusal{554, reply.Enhanced{5, 4, 6}, "more than %d Received fields, this is a mail loop"}
 	diskFull        = refusal{452, reply.Enhanced{4, 3, 1}, "insufficient storage, try again later"}

@@ -17,6 +17,14 @@ func (b *bucket) allows(n int64) bool {
 // whole gives the tokens that can be handed out.
 func (b *bucket) whole() int64 { return int64(max(0, b.tokens+1e-6)) }
 
+// wait is how many seconds it takes until there is a token, at a rate of so many a second.
+func (b *bucket) wait(rate float64) float64 {
+	if b.tokens+1e-6 >= 1 {
+		return 0
+	}
+	return (1 - b.tokens) / rate
+}
+
 // waterFill divides amount by weight so that nobody gets above its limit, and adds to share what
 // each gets; who reaches its limit leaves the rest to the others. It returns what nobody could
 // take.

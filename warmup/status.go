@@ -2,6 +2,7 @@ package warmup
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 )
@@ -50,11 +51,14 @@ type ProviderStatus struct {
 	Rate        float64 `json:"rate"`   // recipients a second that may go
 	Demand      float64 `json:"demand"` // recipients a second that want to
 	Waiting     int64   `json:"waiting"`
-	Delivered   int64   `json:"delivered_today"`
-	HardBounces int64   `json:"hard_bounces_today"`
-	Deferred    int64   `json:"deferred_today"`
-	Refused     int64   `json:"policy_refusals_today"`
-	Complaints  int64   `json:"complaints_today"`
+	// NextToken is about when a recipient may go, as the rates are; zero: one may now, or none on account
+	// of a cap or a pause.
+	NextToken   time.Time `json:"next_token,omitzero"`
+	Delivered   int64     `json:"delivered_today"`
+	HardBounces int64     `json:"hard_bounces_today"`
+	Deferred    int64     `json:"deferred_today"`
+	Refused     int64     `json:"policy_refusals_today"`
+	Complaints  int64     `json:"complaints_today"`
 }
 
 // Of gives the part of the provider under which mail for one counts; nil when nothing was there for it yet.
@@ -103,6 +107,7 @@ func (c *Controller) Status(ip string) (Status, bool) {
 	for i := range s.Providers {
 		v := &s.Providers[i]
 		out.Providers = append(out.Providers, v.status())
+		out.Providers[i].NextToken = s.nextToken(p, v)
 		out.Providers[i].Health = p.Health.judge(&v.Today).String()
 	}
 	var next State
@@ -116,6 +121,15 @@ func (c *Controller) Status(ip string) (Status, bool) {
 		out.History = append(out.History, DayStatus{min(d.Stage+1, len(p.Stages)), d.Cap, d.Sent, d.Why, d.Provider})
 	}
 	return out, true
+}
+
+// nextToken is when all buckets that mail to a provider takes tokens from have one, zero when they do.
+func (s *State) nextToken(p *Plan, v *Provider) time.Time {
+	wait := max(v.tokens.wait(v.Rate), s.tokens.wait(s.totalRate(p)))
+	if wait == 0 || math.IsInf(wait, 1) {
+		return time.Time{}
+	}
+	return (s.Now + Instant(1000*wait)).Time()
 }
 
 // outlook says what the day would do to the stage, ended it now, and makes next what follows from that. That

@@ -25,7 +25,7 @@ func (c *cli) lastError(t *control.Tally) string {
 	if t.LastError == nil {
 		return ""
 	}
-	return "last error " + c.since(t.ErrorAt) + " ago: " + replyLine(t.LastError)
+	return "last error " + c.since(t.ErrorAt) + " ago: " + t.LastError.String()
 }
 
 // notes joins those that are not empty.

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -46,15 +47,29 @@ func (c *cli) completeBy(cmd *cobra.Command, flag string, names namer) {
 // siteNames asks for the sites from the prefix on, in the order of names: however many there are, a page
 // has those that begin so.
 func (c *cli) siteNames(ctx context.Context, client *control.Client, prefix string) (names []string, err error) {
-	after := strings.ToLower(prefix)
-	if n := len(after); n > 0 { // just before it
-		after = after[:n-1] + string(rune(after[n-1]-1)) + "~"
-	}
-	l, err := client.Sites(ctx, control.SiteFilter{Order: control.ByName}, after, mostCompleted)
+	l, err := client.Sites(ctx, control.SiteFilter{Order: control.ByName}, justBefore(prefix), mostCompleted)
 	for i := range l.Sites {
 		names = append(names, l.Sites[i].Name)
 	}
 	return names, err
+}
+
+// hostNames is siteNames for hosts. One with several addresses is offered once.
+func (c *cli) hostNames(ctx context.Context, client *control.Client, prefix string) (names []string, err error) {
+	l, err := client.Hosts(ctx, control.HostFilter{}, justBefore(prefix), mostCompleted)
+	for i := range l.Hosts {
+		names = append(names, l.Hosts[i].Name)
+	}
+	return slices.Compact(names), err
+}
+
+// justBefore is a cursor behind which the names come that begin so.
+func justBefore(prefix string) string {
+	before := strings.ToLower(prefix)
+	if n := len(before); n > 0 {
+		before = before[:n-1] + string(rune(before[n-1]-1)) + "~"
+	}
+	return before
 }
 
 func (c *cli) sourceNames(ctx context.Context, client *control.Client, _ string) (names []string, err error) {

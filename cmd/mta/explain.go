@@ -105,7 +105,7 @@ func (c *cli) explainMessage(b *strings.Builder, m *control.ExplainedMessage) {
 			fact(b, "next", "%s", moment(s.Next, c.now()))
 		}
 		if s.Reply != nil {
-			fact(b, "last reply", "%s", replyLine(s.Reply))
+			fact(b, "last reply", "%s", s.Reply.String())
 		}
 		if !s.Expires.IsZero() {
 			fact(b, "given up", "%s", moment(s.Expires, c.now()))
@@ -128,7 +128,7 @@ func (c *cli) explainDestination(b *strings.Builder, d *control.Destination) err
 		fact(b, name, "%s", step)
 	}
 	if d.Trouble != nil {
-		fact(b, "trouble", "%s", replyLine(d.Trouble))
+		fact(b, "trouble", "%s", d.Trouble.String())
 		c.queued(b, d)
 		return nil
 	}
@@ -207,7 +207,7 @@ func (c *cli) queued(b *strings.Builder, d *control.Destination) {
 		fact(b, "", "(and %d not looked at yet, of all destinations)", q.Unsorted)
 	}
 	if q.Warmup > 0 {
-		fact(b, "", "(and %d held for warm-ups, of all domains of the provider)", q.Warmup)
+		fact(b, "", "(and %d waiting for warm-ups, of all domains of the provider)", q.Warmup)
 	}
 	if q.Paused > 0 && q.PausedBy != "domain "+d.Domain {
 		fact(b, "", "(and %d waiting for the end of the pause of %s, of all destinations)", q.Paused, clean(q.PausedBy))

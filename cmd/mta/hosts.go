@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -54,6 +55,7 @@ func newHostsList(c *cli) *cobra.Command {
 	cmd.Flags().StringVar((*string)(&f.State), "state", "", "hosts in this `state`: active, idle, retry, closed or unused")
 	cmd.Flags().StringVar(&f.Source, "source", "", "hosts that this `source` has met")
 	oneOf(cmd, "state", control.HostStates)
+	cmd.ValidArgsFunction = c.complete(c.hostNames)
 	return c.watchable(cmd)
 }
 
@@ -68,6 +70,9 @@ func (c *cli) hostsList(ctx context.Context, f control.HostFilter, p *pageFlags)
 	})
 	if err != nil {
 		return err
+	}
+	if filtered := f.State != "" || f.Source != ""; len(hosts) == 0 && len(f.Names) > 0 && !filtered && p.after == "" {
+		return hinted{fmt.Errorf("no host that is known fits the name or address %s", strings.Join(f.Names, ", ")), "those that are known: mta hosts"}
 	}
 	if p.asJSON {
 		return writeJSON(c.out, control.HostList{Hosts: hosts, Next: next})
@@ -120,7 +125,7 @@ func (c *cli) trouble(h *control.Host) (retry, why string) {
 	if b.RetryAt.After(c.now()) {
 		retry = shortLeft(b.RetryAt.Sub(c.now()))
 	}
-	return retry, fmt.Sprintf("%s%s (%s, for %s)", from, replyLine(&b.Reply), plural(b.Failures, "failure"), c.since(b.Since))
+	return retry, fmt.Sprintf("%s%s (%s, for %s)", from, b.Reply.String(), plural(b.Failures, "failure"), c.since(b.Since))
 }
 
 func newHostsSuspend(c *cli) *cobra.Command {
@@ -163,6 +168,7 @@ NAME is a name or an address of a known host; .example.com means all names that 
 	cmd.Flags().StringVar(&s.Source, "source", "", "only what this `source` sends")
 	cmd.Flags().StringVar(&s.Reason, "reason", "", "what to say to those who ask why (`text`)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.ValidArgsFunction = c.complete(c.hostNames)
 	return cmd
 }
 
@@ -192,6 +198,7 @@ NAME is a name or an address; .example.com means all names that end so.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.ValidArgsFunction = c.complete(c.hostNames)
 	return cmd
 }
 
@@ -233,5 +240,6 @@ deferred on account of a host keeps its time: see 'mta queue retry --site'.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.ValidArgsFunction = c.complete(c.hostNames)
 	return cmd
 }

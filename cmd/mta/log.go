@@ -192,7 +192,7 @@ func (c *cli) logLine(line []byte) error {
 
 // logText is what happened to whom.
 func logText(r *accounting.Record) string {
-	reply := replyLine(&control.Reply{Code: r.Response.Code, Enhanced: r.Response.Enhanced.String(), Text: r.Response.Text, Command: r.Response.Command})
+	reply := (&control.Reply{Code: r.Response.Code, Enhanced: r.Response.Enhanced.String(), Text: r.Response.Text, Command: r.Response.Command}).String()
 	switch r.Type {
 	case accounting.Warmup:
 		return strings.TrimSpace(r.EgressSource + " " + r.Response.Text)

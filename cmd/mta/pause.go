@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os/user"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -185,18 +186,23 @@ func pausedNames(what control.PauseWhat) namer {
 
 // pausable wants what can be paused and, of all but everything, its name.
 func pausable(orNothing bool) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
+	return func(cmd *cobra.Command, args []string) error {
 		want := 2
 		if len(args) > 0 && args[0] == string(control.PauseEverything) {
 			want = 1
 		}
+		const everyKind = "as in: everything, tenant NAME, pool NAME, source NAME or domain NAME"
 		switch {
 		case len(args) == 0 && orNothing:
 			return nil
 		case len(args) == 0:
-			return usagef("want one of %s", joined(control.PauseWhats))
-		case len(args) != want:
-			return usagef("want everything alone, or one of tenant, pool, source, domain and its name")
+			return hinted{usagef("nothing is named"), everyKind}
+		case !slices.Contains(control.PauseWhats, control.PauseWhat(args[0])):
+			return hinted{usagef("%q is nothing that can be paused", args[0]), everyKind}
+		case len(args) < want:
+			return hinted{usagef("which %s? its name is missing", args[0]), fmt.Sprintf("as in: %s %s NAME", cmd.CommandPath(), args[0])}
+		case len(args) > want:
+			return usagef("unexpected argument %q", args[want])
 		}
 		return nil
 	}

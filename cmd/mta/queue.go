@@ -112,22 +112,7 @@ func reason(r control.RecipientStatus) string {
 		}
 		return ""
 	}
-	return replyLine(r.Reply)
-}
-
-// replyLine is a reply as it came, with who said it.
-func replyLine(r *control.Reply) string {
-	text := oneLine(r.Text)
-	if r.Enhanced != "" {
-		text = r.Enhanced + " " + text
-	}
-	if r.Code != 0 {
-		text = fmt.Sprintf("%d %s", r.Code, text)
-	}
-	if r.Command != "" {
-		text = r.Command + ": " + text
-	}
-	return text
+	return r.Reply.String()
 }
 
 // nextTry says when a recipient is tried again.

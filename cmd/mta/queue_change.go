@@ -11,7 +11,8 @@ import (
 
 func newQueueHold(c *cli) *cobra.Command {
 	return newQueueChange(c, control.Hold, "held", "stop trying, until released", `Stop trying the recipients that are meant, until they are released. An attempt that is
-under way ends as it ends. What is held expires like all mail.`)
+under way goes on: what it does not deliver is held when it ends, and the answer counts
+such recipients. What is held expires like all mail.`)
 }
 
 func newQueueRelease(c *cli) *cobra.Command {
@@ -90,7 +91,12 @@ func (c *cli) queueChange(ctx context.Context, change control.Change, done strin
 	if change.DryRun {
 		done = "would be " + done
 	}
-	fmt.Fprintf(c.out, "%s %s\n", plural(result.Recipients, "recipient"), done)
+	if n := result.Recipients - result.Later; n > 0 || result.Later == 0 {
+		fmt.Fprintf(c.out, "%s %s\n", plural(n, "recipient"), done)
+	}
+	if result.Later > 0 {
+		fmt.Fprintf(c.out, "%s on a connection: %s\n", plural(result.Later, "recipient"), whenItEnds[change.Action])
+	}
 	if why := nothingDone[change.Action]; result.Recipients == 0 && result.Scheduled == 0 && len(result.Obstacles) == 0 && why != "" {
 		fmt.Fprintln(c.err, why)
 	}
@@ -123,6 +129,14 @@ func (c *cli) inTheWay(result *control.Changed, lifted bool) {
 	case liftable && !lifted:
 		fmt.Fprintln(c.err, "to lift that: --now")
 	}
+}
+
+// whenItEnds says what becomes of recipients that are on a connection.
+var whenItEnds = map[control.Action]string{
+	control.Hold:   "held when the attempt ends, unless it delivers",
+	control.Bounce: "bounced when the attempt ends, unless it delivers",
+	control.Remove: "removed when the attempt ends",
+	control.Retry:  "tried again at once if the attempt fails",
 }
 
 // nothingDone says why an action found nothing to do, though what was meant may be in the queue.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,18 +19,30 @@ command below it, 'mta sites' lists them.`
 
 func newSites(c *cli) *cobra.Command {
 	list := newSitesList(c)
-	g := group("sites", "look at sites, hold back their mail", list, newSitesSuspend(c), newSitesResume(c))
+	g := group("sites", "look at sites, stop and resume their mail", list, newSitesSuspend(c), newSitesResume(c))
 	g.Long = sitesHelp
 	listByDefault(g, list)
 	return g
 }
 
-// listByDefault makes a group without a command below it the same as its listing, flags included.
+// listByDefault makes a group without a command below it the same as its listing, flags and arguments included.
+// A word that is like a command is taken for a mistyped one.
 func listByDefault(g, list *cobra.Command) {
+	if list.Args == nil { // the listing takes names
+		g.Use = strings.Replace(list.Use, list.Name(), g.Name(), 1)
+		commandsOnly := g.Args
+		g.Args = func(cmd *cobra.Command, args []string) error {
+			if err := commandsOnly(cmd, args); errors.As(err, new(hinted)) {
+				return err
+			}
+			return nil
+		}
+	}
 	g.Flags().AddFlagSet(list.Flags())
-	g.RunE = func(cmd *cobra.Command, _ []string) error {
+	g.ValidArgsFunction = list.ValidArgsFunction
+	g.RunE = func(cmd *cobra.Command, args []string) error {
 		list.SetContext(cmd.Context())
-		return list.RunE(list, nil)
+		return list.RunE(list, args)
 	}
 }
 
@@ -134,6 +147,10 @@ func (c *cli) sitesList(ctx context.Context, f control.SiteFilter, p *pageFlags)
 	})
 	if err != nil {
 		return err
+	}
+	if filtered := f.Provider != "" || f.Suspended || f.Busy || f.Queued || f.Failing; len(sites) == 0 && len(f.Names) > 0 && !filtered && p.after == "" {
+		return hinted{fmt.Errorf("no site that is known fits the name %s", strings.Join(f.Names, ", ")),
+			"those that are known: mta sites; a site is called by its first host, and 'mta explain DOMAIN' names that of a domain"}
 	}
 	if p.asJSON {
 		return writeJSON(c.out, control.SiteList{Sites: sites, Next: next})

@@ -58,7 +58,7 @@ func oneOf(got string, choices []string) error {
 		return nil
 	}
 	hint := "choose one of " + strings.Join(choices, ", ")
-	if guess := nearest(got, choices); guess != "" {
+	if guess := Nearest(got, choices); guess != "" {
 		hint = fmt.Sprintf("did you mean %q? (%s)", guess, hint)
 	}
 	return wrong(hint, "%s is not one of its values", quoted(got))

@@ -200,7 +200,7 @@ func (k checker) tenants() {
 // reference complains of a name that nothing has.
 func (k checker) reference(b *block, setting, what, name string, known []string) {
 	hint := fmt.Sprintf("there is none yet: write %s %q { ... }", what, name)
-	if guess := nearest(name, known); guess != "" {
+	if guess := Nearest(name, known); guess != "" {
 		hint = fmt.Sprintf("did you mean %q?", guess)
 	} else if len(known) > 0 {
 		hint = "there are: " + strings.Join(known, ", ")
@@ -255,7 +255,7 @@ func (k checker) providers() {
 	for _, p := range k.Providers {
 		if len(p.MX) == 0 {
 			hint := `write the names of its mail exchangers, as mx = ["*.example.net"]`
-			if guess := nearest(p.Name, presetNames()); guess != "" && k.Presets {
+			if guess := Nearest(p.Name, presetNames()); guess != "" && k.Presets {
 				hint = fmt.Sprintf("did you mean %q, which has a preset?", guess)
 			}
 			k.problem(&p.block, "mx", hint, "provider %q has no mx, so that nothing belongs to it", p.Name)

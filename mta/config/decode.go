@@ -85,7 +85,7 @@ func (d *decoder) unknown(at hcl.Range, name, what string, v reflect.Value, wher
 		hint = said
 	} else if home := homeOf(name); home != "" {
 		hint = "it belongs into " + home
-	} else if guess := nearest(name, names(v)); guess != "" {
+	} else if guess := Nearest(name, names(v)); guess != "" {
 		hint = fmt.Sprintf("did you mean %q?", guess)
 	} else {
 		hint = "known here: " + strings.Join(names(v), ", ")

@@ -157,9 +157,9 @@ func list(names []string, last string) string {
 	return strings.Join(names[:n], ", ") + last + names[n]
 }
 
-// nearest gives the one of the candidates that given most likely means, "" when none is close. Words
+// Nearest gives the one of the candidates that given most likely means, "" when none is close. Words
 // of one or two letters are like too many others.
-func nearest(given string, candidates []string) string {
+func Nearest(given string, candidates []string) string {
 	best, bound := "", 1+len(given)/3
 	if len(given) < 3 {
 		bound = 0

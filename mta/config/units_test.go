@@ -88,7 +88,7 @@ func TestNearest(t *testing.T) {
 	for given, want := range map[string]string{
 		"relay_form": "relay_from", "adress": "address", "maxrecipients": "max_recipients", "tsl": "tls", "TLS": "", "xyzzy": "", "": "", "x": "", "my": "",
 	} {
-		if got := nearest(given, names); got != want {
+		if got := Nearest(given, names); got != want {
 			t.Errorf("%q: guessed %q, want %q", given, got, want)
 		}
 	}

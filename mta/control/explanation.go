@@ -129,7 +129,7 @@ type QueuedCounts struct {
 	Deferred int `json:"deferred"`
 	Held     int `json:"held"`
 	Unsorted int `json:"unsorted"`
-	// Warmup are held for the warm-ups of the pool's sources, for all domains of the provider together.
+	// Warmup wait for the warm-ups of the pool's sources, for all domains of the provider together.
 	Warmup int `json:"warmup"`
 	// Paused wait for the end of the pause that keeps the mail back, all of those that it keeps together.
 	Paused   int    `json:"paused"`

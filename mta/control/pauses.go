@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -43,7 +44,7 @@ type BeginPause struct {
 	Name   string    `json:"name,omitempty"`
 	For    Age       `json:"for,omitempty"` // 0: until it is resumed
 	Reason string    `json:"reason,omitempty"`
-	By     string    `json:"by,omitempty"`
+	By     string    `json:"by,omitempty"` // counts only where the system does not say whose process asks
 }
 
 // EndPause asks for the end of one.
@@ -71,11 +72,11 @@ func (s *Server) pauses(w http.ResponseWriter, r *http.Request, _ *query) error 
 func checkPause(what PauseWhat, name string) error {
 	switch {
 	case !slices.Contains(PauseWhats, what):
-		return Invalid("", "what: want %s, not %q", join(PauseWhats), what)
+		return Invalid("what can be: "+join(PauseWhats), "%q is nothing that can be paused", what)
 	case what == PauseEverything && name != "":
 		return Invalid("", "everything has no name, not %q", name)
 	case what != PauseEverything && name == "":
-		return Invalid("", "name: which %s?", what)
+		return Invalid("", "which %s? its name is missing", what)
 	}
 	return nil
 }
@@ -91,6 +92,7 @@ func (s *Server) beginPause(w http.ResponseWriter, r *http.Request, _ *query) er
 	if b.For < 0 {
 		return Invalid("", "for: want a time ahead")
 	}
+	b.By = cmp.Or(peerName(r.Context()), b.By)
 	done, err := s.config.Pauses.BeginPause(r.Context(), b)
 	if err != nil {
 		return err
@@ -111,7 +113,7 @@ func (s *Server) endPause(w http.ResponseWriter, r *http.Request, _ *query) erro
 	if err != nil {
 		return err
 	}
-	s.config.Events.Warn("operator resumes", "what", done.What, "name", done.Name)
+	s.config.Events.Warn("operator resumes", "what", done.What, "name", done.Name, "by", peerName(r.Context()))
 	return writeJSON(w, done)
 }
 

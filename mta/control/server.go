@@ -90,6 +90,7 @@ func NewServer(c Config) *Server {
 	var stop context.CancelFunc
 	s.streams, stop = context.WithCancel(context.Background())
 	s.http = http.Server{
+		ConnContext:       withPeer,
 		Handler:           s.Handler(),
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       time.Minute,

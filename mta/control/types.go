@@ -1,6 +1,7 @@
 package control
 
 import (
+	"fmt"
 	"strings"
 	"time"
 )
@@ -30,6 +31,21 @@ type Reply struct {
 	Local    bool   `json:"local,omitempty"`    // made by this relay
 }
 
+// String gives the reply on one line, with what it answers: "RCPT: 450 4.2.0 mailbox busy".
+func (r *Reply) String() string {
+	text := strings.ReplaceAll(r.Text, "\n", " / ")
+	if r.Enhanced != "" {
+		text = r.Enhanced + " " + text
+	}
+	if r.Code != 0 {
+		text = fmt.Sprintf("%d %s", r.Code, text)
+	}
+	if r.Command != "" {
+		text = r.Command + ": " + text
+	}
+	return text
+}
+
 // RecipientStatus is one recipient of a message and what becomes of it.
 type RecipientStatus struct {
 	Address  string    `json:"address"`
@@ -42,8 +58,11 @@ type RecipientStatus struct {
 	Warned   bool      `json:"warned,omitempty"` // the sender was told of the delay
 	// Scheduled says that it was not tried yet since it was submitted to be released at Next.
 	Scheduled bool `json:"scheduled,omitempty"`
+	// Asked is what an operator has asked for while it is on a connection: that is done when the attempt
+	// ends, unless it has delivered or bounced the recipient.
+	Asked Action `json:"asked,omitempty"`
 	// Doing is what an active one is about, and what keeps a waiting one: the look-up of its route, a
-	// limit or a suspension of its site, the warm-up that it is held for. "" when nothing is known, or
+	// limit or a suspension of its site, the warm-up that it waits for. "" when nothing is known, or
 	// for a recipient whose last reply says it all.
 	Doing string `json:"doing,omitempty"`
 }
@@ -179,6 +198,9 @@ type Change struct {
 type Changed struct {
 	Recipients int  `json:"recipients"`
 	DryRun     bool `json:"dry_run,omitempty"`
+	// Later counts those of Recipients that are on a connection: the action is done when the attempt
+	// ends, unless it has delivered or bounced them.
+	Later int `json:"later,omitempty"`
 
 	// Of a retry: Scheduled counts recipients that wait for the time that their senders asked for,
 	// and go on waiting; Obstacles are what keeps others from leaving, the largest first; Lifted

@@ -98,7 +98,8 @@ type WarmupProvider struct {
 	SentDay     int64     `json:"sent_today"`
 	Rate        float64   `json:"rate"`    // recipients a second that may go
 	Demand      float64   `json:"demand"`  // recipients a second that want to
-	Waiting     int64     `json:"waiting"` // recipients held
+	Waiting     int64     `json:"waiting"` // recipients
+	NextToken   time.Time `json:"next_token,omitzero"`
 	Delivered   int64     `json:"delivered_today"`
 	HardBounces int64     `json:"hard_bounces_today"`
 	Deferred    int64     `json:"deferred_today"`

@@ -184,11 +184,17 @@ func (r *Relay) Change(_ context.Context, c control.Change) (control.Changed, er
 		}
 		var left []control.RecipientStatus
 		for _, rcpt := range m.Recipients {
-			if !fitsRecipient(c.Filter, rcpt) || c.Action == control.Retry && rcpt.State == control.StateHeld || c.Action == control.Release && rcpt.State != control.StateHeld {
+			if !fitsRecipient(c.Filter, rcpt) || c.Action == control.Retry && (rcpt.State == control.StateHeld || rcpt.Asked != "") || c.Action == control.Release && rcpt.State != control.StateHeld {
 				left = append(left, rcpt)
 				continue
 			}
 			done.Recipients++
+			if rcpt.State == control.StateActive && (c.Action == control.Hold || c.Action == control.Bounce) && !c.DryRun {
+				done.Later++
+				rcpt.Asked = c.Action
+				left = append(left, rcpt)
+				continue
+			}
 			if after, stays := act(c.Action, rcpt); stays {
 				left = append(left, after)
 			}
