@@ -271,15 +271,10 @@ func (c *connection) missed() bool {
 	return slices.ContainsFunc(c.budgets[:], func(b *budget) bool { return b != nil && b.waiting > 0 })
 }
 
-// waitersAtOnce bounds how many lanes look at one free place.
-const waitersAtOnce = 16
-
-// runWaiters runs the lanes that are first in line, until one meets the same limit again.
+// runWaiters runs the lanes that are first in line, until one meets the same limit again. Each of the
+// others leaves the line, and so costs no more than it did to join.
 func (s *Scheduler) runWaiters(b *budget, now time.Time) {
-	for range waitersAtOnce {
-		if b.line.Len() == 0 {
-			return
-		}
+	for b.line.Len() > 0 {
 		l := b.line.Top().lanes[0]
 		l.stopWaiting()
 		if l.run(now); l.waitsOn == b {

@@ -10,6 +10,7 @@ import (
 
 	"mta/destdb"
 	"mta/internal/bubble"
+	"mta/internal/gcra"
 	"mta/internal/route"
 	"mta/internal/sink"
 )
@@ -328,4 +329,31 @@ func throughput(t *testing.T, sources int, without sink.Extension) (rate float64
 		w.awaitResults(before, time.Minute)
 	})
 	return rate
+}
+
+// A free place is offered to all who wait for it, however many before them have no use for it just now.
+func TestFreePlaceIsOfferedToAll(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(c *Config) {
+			c.MaxConnections = 1
+			c.Limits = func(_ *route.Route, source, _ string) (l Limits) {
+				if source == "out1" {
+					l.Source.MessageRate = gcra.Rate{Events: 1, Per: time.Hour, Burst: 1}
+				}
+				return l
+			}
+		})
+		defer w.end()
+		slow := sink.Config{Work: map[sink.Phase]time.Duration{sink.Greeting: time.Second}}
+		for i := range 50 { // the first takes what the source's rate allows while the others wait for its place
+			w.send(routeTo(fmt.Sprint("site", i), tier(w.host(fmt.Sprint("mx", i), slow))), 1)
+		}
+		time.Sleep(time.Millisecond)
+		d := delays{w: w}
+		d.send(routeTo("last", tier(w.host("mx.last", sink.Config{}))), "out2")
+		w.awaitResults(2, time.Minute)
+		if took := d.quantile(1); took > 2*time.Second {
+			t.Errorf("a place was free after a second, and was taken after %v", took)
+		}
+	})
 }
