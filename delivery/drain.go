@@ -124,6 +124,13 @@ func (d *drain) sent(now time.Time) {
 	}
 }
 
+// unsent takes that back: the message did not begin.
+func (d *drain) unsent(now time.Time) {
+	if d.active() {
+		d.limiter.GiveBack(d.rate(now), 1)
+	}
+}
+
 // refused notes what became of a transaction, if that is a sign of trouble: a lost connection, or a
 // temporary refusal that is about more than one address or mailbox (RFC 3463, 3.2 and 3.3).
 func (d *drain) refused(r *reply.Reply, now time.Time) {

@@ -318,9 +318,11 @@ func (l *lane) charge(t *tenant, now time.Time) {
 	l.charged = l.s.charged
 }
 
-// giveBack undoes a charge for a message that did not begin: others don't wait for its turn.
-func (l *lane) giveBack(a *account) {
+// giveBack undoes a charge for a message that did not begin: neither others nor, when it is handed over
+// again, the message itself must wait for it.
+func (l *lane) giveBack(a *account, now time.Time) {
 	l.eachRate(a, func(x *gcra.Limiter, r gcra.Rate) { x.GiveBack(r, 1) })
+	l.drain.unsent(now)
 }
 
 // eachRate calls f with what paces messages of an account.

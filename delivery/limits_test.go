@@ -443,3 +443,26 @@ func TestReloadActsAtOnce(t *testing.T) {
 		w.awaitResults(20, time.Second)
 	})
 }
+
+// A rate counts the transactions that begin. What a lost connection had not begun is not charged twice.
+func TestWhatDidNotBeginIsNotCharged(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newWorld(t, unhurried(Limits{Site: Scope{Connections: 1, MessageRate: gcra.Rate{Events: 4, Per: time.Hour, Burst: 4}}}))
+		defer w.end()
+		ends := 0
+		cfg := sink.Config{Without: sink.Chunking, Latency: 50 * time.Millisecond, Hook: func(c sink.Command) sink.Answer {
+			if c.Phase == sink.End {
+				ends++
+			}
+			return sink.Answer{Drop: c.Phase == sink.End && ends == 1}
+		}}
+		r := routeTo("a", tier(w.host("mx1", cfg), w.host("mx2", cfg)))
+		w.send(r, 3) // the first loses the connection. The second is under way with it and begins twice, the third waits
+		if n := delivered(w.awaitResults(3, time.Minute)); n != 2 {
+			t.Errorf("%d of 3 delivered", n)
+		}
+		if n := w.s.Counts().Moved; n != 2 {
+			t.Errorf("%d messages changed their connection, want 2", n)
+		}
+	})
+}

@@ -39,8 +39,8 @@ func (s *Scheduler) done(t *smtpclient.Transaction, o smtpclient.Outcome) {
 		res := s.resultOf(p, c, i, r, &o, now) // which may give back other parts of w, and append their results
 		w.results = append(w.results, res)
 	}
-	if len(again) == 0 && o.Results[0].Fate == smtpclient.Withdrawn {
-		w.lane.giveBack(w.lane.waiting.account(w.Message.Tenant))
+	if o.Begun.IsZero() {
+		w.lane.giveBack(w.lane.waiting.account(w.Message.Tenant), now)
 	}
 	if good {
 		w.lane.drain.took()
