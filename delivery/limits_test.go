@@ -466,3 +466,33 @@ func TestWhatDidNotBeginIsNotCharged(t *testing.T) {
 		}
 	})
 }
+
+// A job under which five connections have died before it had its turn comes back untried at the sixth.
+func TestJobThatConnectionsDieUnderComesBack(t *testing.T) {
+	for _, moves := range []int{4, 5} {
+		bubble.Test(t, func(t *testing.T) {
+			w := newWorld(t, unhurried(Limits{Site: Scope{Connections: 1}, HostRetry: 7 * time.Minute}))
+			defer w.end()
+			ends := 0
+			cfg := sink.Config{Without: sink.Chunking, Latency: 50 * time.Millisecond, Hook: func(c sink.Command) sink.Answer {
+				if c.Phase == sink.End {
+					ends++
+				}
+				return sink.Answer{Drop: c.Phase == sink.End && ends == 1}
+			}}
+			r := routeTo("a", tier(w.host("mx1", cfg), w.host("mx2", cfg)))
+			w.send(r, 2)
+			w.s.mu.Lock()
+			w.s.bySite["a"][0].waiting.newest.moves = moves
+			w.s.mu.Unlock()
+			results := w.awaitResults(2, time.Minute) // the first loses the connection
+			last := results[1]
+			if moves == 4 && !last.Reply.OK() {
+				t.Errorf("after 5 connections %+v", last)
+			}
+			if moves == 5 && (last.Attempted || !last.Reply.Temporary() || time.Until(last.RetryAfter) < 6*time.Minute) {
+				t.Errorf("after 6 connections %+v", last)
+			}
+		})
+	}
+}

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -356,4 +357,133 @@ func TestFreePlaceIsOfferedToAll(t *testing.T) {
 			t.Errorf("a place was free after a second, and was taken after %v", took)
 		}
 	})
+}
+
+// A lane in line has the place of one idle connection: of the one that has been idle longest.
+func TestRoomIsMadeByTheLongestIdle(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newWorld(t, asShipped(Limits{Provider: Scope{Connections: 5}, NoSlowStart: true}))
+		defer w.end()
+		var sites []*route.Route
+		for i := range 7 {
+			r := routeTo(fmt.Sprint("site", i), tier(w.host(fmt.Sprint("mx", i), sink.Config{Latency: 50 * time.Millisecond})))
+			r.Provider = "p"
+			sites = append(sites, r)
+		}
+		for _, i := range []int{3, 0, 4, 1, 2} {
+			w.send(sites[i], 1)
+			time.Sleep(time.Second)
+		}
+		w.send(sites[5], 1)
+		w.send(sites[6], 1)
+		w.awaitResults(7, time.Second)
+		if got, want := w.connected(), []string{"site1", "site2", "site4", "site5", "site6"}; !slices.Equal(got, want) {
+			t.Errorf("the sites with connections are %v, want %v", got, want)
+		}
+	})
+}
+
+// connected gives the site of each connection, in order.
+func (w *world) connected() (sites []string) {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	for c := range w.s.conns {
+		sites = append(sites, c.lane.laneKey.site)
+	}
+	slices.Sort(sites)
+	return sites
+}
+
+// places counts the connections of each source.
+func (w *world) places() map[string]int {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	n := make(map[string]int)
+	for c := range w.s.conns {
+		n[c.source.Name]++
+	}
+	return n
+}
+
+// slowSite is a site whose host takes a second for each message, with so many places.
+func slowSite(t *testing.T, places int) (*world, *route.Route) {
+	w := newWorld(t, asShipped(Limits{Site: Scope{Connections: places}, NoSlowStart: true, MaxDeliveriesPerConnection: 1e6, ActiveTimeout: 24 * time.Hour}))
+	return w, routeTo("a", tier(w.host("mx", sink.Config{Latency: 50 * time.Millisecond, Without: sink.Chunking, Work: map[sink.Phase]time.Duration{sink.End: time.Second}})))
+}
+
+// One busy connection gives way to a lane in line, and no other while it ends.
+func TestOneConnectionGivesWay(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w, r := slowSite(t, 4)
+		defer w.end()
+		first := delays{w: w}
+		for range 200 {
+			first.send(r, "out1")
+		}
+		time.Sleep(30 * time.Second)
+		second := delays{w: w}
+		second.send(r, "out2")
+		w.awaitResults(201, 10*time.Minute)
+		if took := second.quantile(1); took > 5*time.Second {
+			t.Errorf("the second source's message took %v", took)
+		}
+		if n := len(w.dialed()); n != 6 { // 4, the one that took a place, and one that took it back
+			t.Errorf("%d connections, want 6", n)
+		}
+	})
+}
+
+// What a connection that gives way had not begun leaves by another. That is no connection that died under it.
+func TestWhatGaveWayIsNotMoved(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newWorld(t, asShipped(Limits{Site: Scope{Connections: 1}}))
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx", sink.Config{Latency: 50 * time.Millisecond, Without: sink.Chunking, Work: map[sink.Phase]time.Duration{sink.End: 10 * time.Second}})))
+		d := delays{w: w}
+		for range 3 {
+			d.send(r, "out1")
+		}
+		w.s.mu.Lock()
+		for p := w.s.bySite["a"][0].waiting.oldest; p != nil; p = p.newer {
+			p.moves = maxMoves
+		}
+		w.s.mu.Unlock()
+		d.send(r, "out2")
+		if n := delivered(w.awaitResults(4, time.Minute)); n != 4 {
+			t.Errorf("%d of 4 delivered", n)
+		}
+		if n := w.s.Counts().Moved; n != 0 || len(w.dialed()) != 3 {
+			t.Errorf("%d messages count as moved, %d connections, want 0 and 3", n, len(w.dialed()))
+		}
+	})
+}
+
+// Sources that all have more mail than leaves have as many places each, give or take one; then no connection is
+// closed for the sake of another.
+func TestPlacesAreShared(t *testing.T) {
+	for places, want := range map[int]map[string]int{4: {"out1": 2, "out2": 2}, 5: {"out1": 3, "out2": 2}} {
+		bubble.Test(t, func(t *testing.T) {
+			w, r := slowSite(t, places)
+			defer w.end()
+			for i := range 600 {
+				j := w.job(r, 1)
+				if j.Source = "out1"; i >= 300 {
+					j.Source = "out2"
+				}
+				if !w.s.Submit(j) {
+					t.Fatal("job refused")
+				}
+				if i == 299 {
+					time.Sleep(5 * time.Second) // out1 has all places
+				}
+			}
+			time.Sleep(time.Minute)
+			if got := w.places(); !maps.Equal(got, want) {
+				t.Errorf("of %d places the sources have %v, want %v", places, got, want)
+			}
+			if n := len(w.dialed()); n != places+2 {
+				t.Errorf("%d connections, want %d", n, places+2)
+			}
+		})
+	}
 }
