@@ -2,6 +2,7 @@ package mta
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,8 @@ import (
 	"mta/internal/reply"
 	"mta/mta/config"
 	"mta/queue"
+	"mta/suppression"
+	"mta/suppression/boltstore"
 )
 
 // leaseTo is a lease of a tenant's message to one recipient at each of n domains whose look-ups take
@@ -216,5 +219,33 @@ func TestDomainsAreAskedForAgainForAnEarlierTurn(t *testing.T) {
 		if asks := k.ask("d.example", x.by); asks != x.asks {
 			t.Errorf("%s: the router is asked: %v, want %v", x.what, asks, x.asks)
 		}
+	}
+}
+
+// An address that comes on the suppression list while its mail waits in the queue for a route gets no mail.
+func TestSuppressedWhileItWaitsForARoute(t *testing.T) {
+	s := newStage(t)
+	store, err := boltstore.Open(filepath.Join(t.TempDir(), "suppression.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := suppression.Open(t.Context(), suppression.Config{Store: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer list.Close()
+	s.suppression = &suppressor{list, s.policy}
+	s.fill("")
+	s.handle(s.leaseTo(1, "", 2, "d%d.example"))
+	gone := suppression.Entry{Key: suppression.KeyOf("", "bob@d0.example"), Source: suppression.Operator, Added: start}
+	if _, err := list.Add(t.Context(), []suppression.Entry{gone}); err != nil {
+		t.Fatal(err)
+	}
+	s.answerAll()
+	if len(s.jobs) != 1 || s.jobs[0].Route.Domain != "d1.example" {
+		t.Errorf("%d jobs, want that of the other address", len(s.jobs))
+	}
+	if len(s.reports) != 1 || !strings.Contains(s.reports[0].attempts[0].result.Reply.Text, "suppressed") {
+		t.Errorf("reports %+v", s.reports)
 	}
 }

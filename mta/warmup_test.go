@@ -642,3 +642,24 @@ func TestReloadOfALargeBacklog(t *testing.T) {
 		t.Errorf("%d of %d were taken up: %d jobs, %d wait for their site; there is room for %d", taken, held-begun, n, w.Parked(lineOf(flow)), room)
 	}
 }
+
+// A job that delivery has no room for keeps no tokens from others, signed or not.
+func TestParkedMailHasNoTokensPromised(t *testing.T) {
+	for _, more := range []string{"", dkimBlock("client.example", "")} {
+		w := newWarmStage(t, holding+"\n"+more)
+		w.pass(filling)
+		w.full["mx.x.example acme-1"] = true
+		for range 20 {
+			w.mail(1)
+		}
+		if len(w.jobs) != 0 || w.held() != 0 {
+			t.Fatalf("%d jobs, %d held while delivery has no room", len(w.jobs), w.held())
+		}
+		w.full, w.room = make(map[string]bool), 1
+		w.unpark(delivery.Flow{Site: "mx.x.example", Source: "acme-1", Tenant: "acme"})
+		if err := w.signing.wait(); err != nil {
+			t.Fatal(err)
+		}
+		w.wantSources(1, 0)
+	}
+}
