@@ -1,0 +1,259 @@
+package users
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/xdg-go/stringprep"
+)
+
+const (
+	maxLine = 64 << 10
+	maxFile = 64 << 20
+	maxName = 255
+)
+
+// User is somebody who may log in.
+type User struct {
+	Name    string // as NormalName gives it
+	Hash    Hash
+	Tenant  string  // "": nobody's
+	Senders Senders // empty: all that the tenant's allow
+	// Certificates are those that log the user in: "sha256:" and the fingerprint in hex, or a name
+	// that the certificate has.
+	Certificates []string
+}
+
+// Table is the users at one moment. It is safe for concurrent use while nobody changes it.
+type Table struct {
+	lines  []string
+	users  []*User
+	line   map[*User]int // from 0
+	byName map[string]*User
+	byCert map[string]*User
+}
+
+// Parse reads a users file. path is for messages; an error names every line that is wrong.
+func Parse(text []byte, path string) (*Table, error) {
+	t := &Table{line: make(map[*User]int), byName: make(map[string]*User), byCert: make(map[string]*User)}
+	var problems []error
+	in := bufio.NewScanner(bytes.NewReader(text))
+	in.Buffer(nil, maxLine)
+	for in.Scan() {
+		line := in.Text()
+		n := len(t.lines)
+		t.lines = append(t.lines, line)
+		if text := strings.TrimSpace(line); text == "" || text[0] == '#' {
+			continue
+		}
+		u, err := parseUser(line)
+		if err == nil {
+			err = t.claim(u, n)
+		}
+		if err != nil && len(problems) < 20 {
+			problems = append(problems, fmt.Errorf("%s:%d: %w", path, n+1, err))
+		}
+	}
+	if err := in.Err(); err != nil {
+		problems = append(problems, fmt.Errorf("%s:%d: a line has more than %d octets", path, len(t.lines)+1, maxLine))
+	}
+	if len(problems) > 0 {
+		return nil, errors.Join(problems...)
+	}
+	return t, nil
+}
+
+// claim takes a user in, unless another has the name or a certificate.
+func (t *Table) claim(u *User, line int) error {
+	if other := t.byName[u.Name]; other != nil {
+		return fmt.Errorf("user %q is in line %d already", u.Name, t.line[other]+1)
+	}
+	for _, c := range u.Certificates {
+		if other := t.byCert[c]; other != nil {
+			return fmt.Errorf("user %q has the same certificate as %q in line %d", u.Name, other.Name, t.line[other]+1)
+		}
+	}
+	t.users, t.line[u], t.byName[u.Name] = append(t.users, u), line, u
+	for _, c := range u.Certificates {
+		t.byCert[c] = u
+	}
+	return nil
+}
+
+// parseUser reads a line. What it says of a hash never quotes it.
+func parseUser(line string) (*User, error) {
+	name, rest, ok := strings.Cut(strings.TrimSuffix(line, "\r"), ":")
+	if !ok {
+		return nil, errors.New(`write it as name:hash; 'mta user add' does`)
+	}
+	normal, err := NormalName(name)
+	if err != nil {
+		return nil, err
+	}
+	hash, attributes, _ := strings.Cut(rest, ":")
+	u := &User{Name: normal}
+	if u.Hash, err = ParseHash(hash); err != nil {
+		return nil, fmt.Errorf("user %q: %w", normal, err)
+	}
+	if strings.Trim(attributes, ":") == "" { // Dovecot's and Apache's further fields, all empty
+		return u, nil
+	}
+	for word := range strings.FieldsSeq(attributes) {
+		if err := u.attribute(word); err != nil {
+			return nil, fmt.Errorf("user %q: %w", normal, err)
+		}
+	}
+	return u, nil
+}
+
+func (u *User) attribute(word string) error {
+	key, value, ok := strings.Cut(word, "=")
+	if !ok || value == "" {
+		return fmt.Errorf("%q is not of the form name=value; there are tenant, senders and certificate", word)
+	}
+	switch key {
+	case "tenant":
+		if u.Tenant != "" {
+			return errors.New("it has two tenants")
+		}
+		u.Tenant = value
+	case "senders":
+		for text := range strings.SplitSeq(value, ",") {
+			s, err := ParseSender(text)
+			if err != nil {
+				return fmt.Errorf("senders: %w", err)
+			}
+			u.Senders = append(u.Senders, s)
+		}
+	case "certificate":
+		for text := range strings.SplitSeq(value, ",") {
+			c, err := NormalCertificate(text)
+			if err != nil {
+				return err
+			}
+			u.Certificates = append(u.Certificates, c)
+		}
+	default:
+		return fmt.Errorf("unknown attribute %q: there are tenant, senders and certificate", key)
+	}
+	return nil
+}
+
+// NormalName gives the form in which names are compared: SASLprep (RFC 4013), lower case.
+func NormalName(name string) (string, error) {
+	n, err := stringprep.SASLprep.Prepare(name)
+	n = strings.ToLower(n)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("user %q: the name has characters that a user's name can't have (RFC 4013)", name)
+	case n == "":
+		return "", errors.New("the user's name is empty")
+	case len(n) > maxName:
+		return "", fmt.Errorf("a user's name has more than %d octets", maxName)
+	case n[0] == '#' || strings.ContainsFunc(n, func(r rune) bool { return r == ':' || unicode.IsSpace(r) || unicode.IsControl(r) }):
+		return "", fmt.Errorf("user %q: a name has no colon, no space, and does not begin with #", name)
+	}
+	return n, nil
+}
+
+// NormalCertificate reads what is known of a certificate: "sha256:" and its fingerprint as openssl prints
+// it, with colons or without, or a name in it.
+func NormalCertificate(text string) (string, error) {
+	if hex, ok := cutFold(text, "sha256:"); ok {
+		hex = strings.ToLower(strings.ReplaceAll(hex, ":", ""))
+		if len(hex) != 64 || strings.Trim(hex, "0123456789abcdef") != "" {
+			return "", fmt.Errorf("%q is no fingerprint of SHA-256: it has 64 hexadecimal digits", text)
+		}
+		return "sha256:" + hex, nil
+	}
+	if text == "" || len(text) > maxName || strings.ContainsFunc(text, func(r rune) bool { return r == ',' || unicode.IsSpace(r) || unicode.IsControl(r) }) {
+		return "", fmt.Errorf("%q is no name of a certificate", text)
+	}
+	return strings.ToLower(text), nil
+}
+
+func cutFold(s, prefix string) (string, bool) {
+	if len(s) < len(prefix) || !strings.EqualFold(s[:len(prefix)], prefix) {
+		return s, false
+	}
+	return s[len(prefix):], true
+}
+
+// String gives a user's line of the file.
+func (u *User) String() string {
+	b := u.Name + ":" + u.Hash.String()
+	var attributes []string
+	if u.Tenant != "" {
+		attributes = append(attributes, "tenant="+u.Tenant)
+	}
+	if len(u.Senders) > 0 {
+		attributes = append(attributes, "senders="+u.Senders.String())
+	}
+	if len(u.Certificates) > 0 {
+		attributes = append(attributes, "certificate="+strings.Join(u.Certificates, ","))
+	}
+	if len(attributes) > 0 {
+		b += ":" + strings.Join(attributes, " ")
+	}
+	return b
+}
+
+// Users lists all in the order of the file.
+func (t *Table) Users() []*User { return t.users }
+
+// User finds a user by a name in normal form, nil when there is none.
+func (t *Table) User(name string) *User { return t.byName[name] }
+
+// ByCertificate finds the user of a certificate in normal form, nil when there is none.
+func (t *Table) ByCertificate(c string) *User { return t.byCert[c] }
+
+// Put adds a user, or puts it in the place of the one with its name.
+func (t *Table) Put(u *User) error {
+	again, err := parseUser(u.String())
+	if err != nil {
+		return err
+	}
+	lines := slices.Clone(t.lines)
+	if old := t.byName[again.Name]; old != nil {
+		lines[t.line[old]] = again.String()
+	} else {
+		lines = append(lines, again.String())
+	}
+	return t.replace(lines)
+}
+
+// Remove takes a user out, and reports whether there was one.
+func (t *Table) Remove(name string) bool {
+	old := t.byName[name]
+	if old == nil {
+		return false
+	}
+	return t.replace(slices.Delete(slices.Clone(t.lines), t.line[old], t.line[old]+1)) == nil
+}
+
+// SetHash gives a user another hash. There must be such a user.
+func (t *Table) SetHash(name string, h Hash) {
+	u := t.byName[name]
+	u.Hash = h
+	t.lines[t.line[u]] = u.String()
+}
+
+func (t *Table) replace(lines []string) error {
+	next, err := Parse([]byte(strings.Join(lines, "\n")), "users")
+	if err == nil {
+		*t = *next
+	}
+	return err
+}
+
+func (t *Table) text() []byte {
+	if len(t.lines) == 0 {
+		return nil
+	}
+	return []byte(strings.Join(t.lines, "\n") + "\n")
+}
