@@ -1,0 +1,116 @@
+package auth
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// A user who logs in from where it logged in before is known there: its right password is taken
+// without being hashed for some minutes, and nobody's guesses elsewhere slow it down.
+const (
+	verifiedFor = 10 * time.Minute
+	knownFor    = 24 * time.Hour
+	// wrongWhenKnown is how many wrong passwords end that: guesses from the same network.
+	wrongWhenKnown = 5
+	maxKnown       = 100_000
+)
+
+// place is a user and the network that it comes from.
+type place struct {
+	user    string
+	network netip.Prefix
+}
+
+type acquaintance struct {
+	sum      [sha256.Size]byte // keyed, of the password and its hash
+	verified time.Time         // until when sum counts
+	until    time.Time
+	wrong    int // passwords since the last right one
+}
+
+// known remembers who has logged in from where. Passwords are kept as a keyed hash: the key is of
+// this process and nowhere on a disk.
+type known struct {
+	now func() time.Time
+	key [32]byte
+
+	mu sync.Mutex // guards by
+	by map[place]*acquaintance
+}
+
+func newKnown(now func() time.Time) *known {
+	k := &known{now: now, by: make(map[place]*acquaintance)}
+	rand.Read(k.key[:])
+	return k
+}
+
+func (k *known) sum(hash, password string) (out [sha256.Size]byte) {
+	m := hmac.New(sha256.New, k.key[:])
+	m.Write([]byte(hash))
+	m.Write([]byte{0}) // no hash has a NUL
+	m.Write([]byte(password))
+	m.Sum(out[:0])
+	return out
+}
+
+// has reports whether a user is known at a place, and whether it has just that password there, which
+// was verified lately against hash.
+func (k *known) has(p place, hash, password string) (here, right bool) {
+	sum := k.sum(hash, password)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	a := k.by[p]
+	now := k.now()
+	if a == nil || now.After(a.until) {
+		return false, false
+	}
+	if now.Before(a.verified) && hmac.Equal(sum[:], a.sum[:]) {
+		a.wrong = 0
+		return true, true
+	}
+	return true, false
+}
+
+// right notes a password that is the user's.
+func (k *known) right(p place, hash, password string) {
+	a := &acquaintance{sum: k.sum(hash, password)}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.now()
+	a.verified, a.until = now.Add(verifiedFor), now.Add(knownFor)
+	if _, there := k.by[p]; !there && len(k.by) >= maxKnown {
+		for any := range k.by { // it is only slower for whoever that is
+			delete(k.by, any)
+			break
+		}
+	}
+	k.by[p] = a
+}
+
+// met notes a login without a password.
+func (k *known) met(p place) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if a := k.by[p]; a != nil {
+		a.wrong, a.until = 0, k.now().Add(knownFor)
+		return
+	}
+	if len(k.by) < maxKnown {
+		k.by[p] = &acquaintance{until: k.now().Add(knownFor)}
+	}
+}
+
+// wrong notes a password that is not the user's.
+func (k *known) wrong(p place) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if a := k.by[p]; a != nil {
+		if a.wrong++; a.wrong >= wrongWhenKnown {
+			delete(k.by, p)
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package auth
+
+import (
+	"sync"
+	"time"
+
+	"mta/internal/users"
+)
+
+// renewEvery is how often hashes that were made anew are written: once for all of them.
+const renewEvery = time.Second
+
+// renewer writes hashes that were made anew into the users file. A file that it can't write keeps the
+// old ones, which stay good.
+type renewer struct {
+	path string
+	done func(error) // is told how it went; may be nil
+
+	mu     sync.Mutex // guards what follows
+	new    map[string]renewal
+	timer  *time.Timer
+	closed bool
+
+	// was has the hashes that were replaced, and by what: a session that logged in with the one is
+	// still its user's.
+	was map[string]renewal
+
+	writing sync.WaitGroup
+}
+
+type renewal struct{ from, to users.Hash }
+
+// add takes a hash to be written soon.
+func (r *renewer) add(name string, from, to users.Hash) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return
+	}
+	if r.new == nil {
+		r.new = make(map[string]renewal)
+	}
+	if r.was == nil {
+		r.was = make(map[string]renewal)
+	}
+	r.new[name], r.was[name] = renewal{from, to}, renewal{from, to}
+	if r.timer == nil {
+		r.writing.Add(1)
+		r.timer = time.AfterFunc(renewEvery, func() { defer r.writing.Done(); r.write() })
+	}
+}
+
+// tried reports whether a user's hash has been made anew: it is about to be written, or could not be.
+func (r *renewer) tried(name, hash string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w, ok := r.was[name]
+	return ok && w.from.String() == hash
+}
+
+// same reports whether two hashes of a user are of one password: one was made anew from the other, which
+// the file may still have.
+func (r *renewer) same(name, a, b string) bool {
+	if a == b {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w, ok := r.was[name]
+	from, to := w.from.String(), w.to.String()
+	return ok && (a == from && b == to || a == to && b == from)
+}
+
+func (r *renewer) write() {
+	r.mu.Lock()
+	all := r.new
+	r.new, r.timer = nil, nil
+	r.mu.Unlock()
+	if len(all) == 0 {
+		return
+	}
+	err := users.Update(r.path, func(t *users.Table) error {
+		for name, h := range all {
+			// Who was changed meanwhile keeps the change.
+			if u := t.User(name); u != nil && u.Hash.String() == h.from.String() {
+				t.SetHash(name, h.to)
+			}
+		}
+		return nil
+	})
+	r.done(err)
+}
+
+// close writes what is to be written.
+func (r *renewer) close() {
+	r.mu.Lock()
+	r.closed = true
+	early := r.timer != nil && r.timer.Stop()
+	r.mu.Unlock()
+	if early {
+		r.write()
+		r.writing.Done()
+	}
+	r.writing.Wait()
+}

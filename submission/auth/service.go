@@ -1,0 +1,402 @@
+package auth
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"mta/internal/trouble"
+	"mta/internal/users"
+)
+
+// Errors of an exchange. All that is wrong with a name and a password is ErrDenied.
+var (
+	ErrDenied    = errors.New("user name or password is wrong")
+	ErrMalformed = errors.New("the response is malformed")
+	ErrTooMany   = errors.New("too many logins have failed, or wait")
+	ErrNoUsers   = errors.New("the users file can't be read")
+)
+
+// tick is what failures are answered at a multiple of, counted from the attempt: the time says nothing
+// of what was wrong.
+const tick = time.Second
+
+// lookEvery is how old what is known of the users file may be when an open session is asked about. A
+// login always looks.
+const lookEvery = time.Second
+
+// Config is what a Service needs to know.
+type Config struct {
+	File string // of users
+	// Scheme is what hashes are made in; others are renewed by it at the next login.
+	Scheme users.Scheme
+	// Secret makes the salts of users that don't exist. It should outlive the process: whoever sees
+	// a salt change knows that there is no such user. Nil: of this process.
+	Secret []byte
+	Now    func() time.Time // nil: time.Now
+	Log    *slog.Logger     // nil: none
+}
+
+// Service checks logins against a users file. It is safe for concurrent use, and shared by all
+// listeners.
+type Service struct {
+	cfg    Config
+	secret []byte
+
+	known   *known
+	guesses guesses
+	slots   slots
+	renew   *renewer
+	reading *trouble.Kind
+	writing *trouble.Kind
+
+	mu     sync.Mutex // guards what follows, for who writes
+	table  atomic.Pointer[inForce]
+	seen   stamp
+	looked atomic.Int64 // when the file was looked at last, in Unix nanoseconds
+	broken atomic.Pointer[error]
+
+	succeeded, remembered, failed, refused atomic.Int64
+}
+
+// inForce is the users, and of them those with a password.
+type inForce struct {
+	*users.Table
+	hashes []users.Hash
+}
+
+// stamp tells one version of a file from another.
+type stamp struct {
+	inode, size uint64
+	modified    syscall.Timespec
+}
+
+// New makes a service. A users file that can't be read is no error: nobody can log in until it can.
+func New(cfg Config) *Service {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Scheme == "" {
+		cfg.Scheme = users.Argon2id
+	}
+	s := &Service{cfg: cfg, secret: cfg.Secret, known: newKnown(cfg.Now), slots: newSlots()}
+	if len(s.secret) == 0 {
+		s.secret = make([]byte, 32)
+		rand.Read(s.secret)
+	}
+	s.guesses = guesses{newPace[netip.Prefix](cfg.Now, freeByNetwork, longestByNet), newPace[string](cfg.Now, freeByUser, longestByUser)}
+	s.reading = trouble.New(cfg.Log, cfg.Now, slog.LevelError, "the users file can't be read: the users before it stay in force", "the users file is read again")
+	s.writing = trouble.New(cfg.Log, cfg.Now, slog.LevelWarn, "hashes of passwords can't be renewed: the old ones stay good", "hashes of passwords are renewed again")
+	s.renew = &renewer{path: cfg.File, done: s.renewed}
+	s.look(0)
+	return s
+}
+
+// Close writes what is still to be written.
+func (s *Service) Close() { s.renew.close() }
+
+func (s *Service) renewed(err error) {
+	if err != nil {
+		s.writing.Failed("", "file", s.cfg.File, "error", err)
+		return
+	}
+	s.writing.Well()
+}
+
+// look gives the users in force, nil when they could never be read. What is known of the file is no older
+// than age.
+func (s *Service) look(age time.Duration) *inForce {
+	now := time.Now().UnixNano()
+	if age > 0 && now-s.looked.Load() < int64(age) {
+		return s.table.Load()
+	}
+	info, err := os.Stat(s.cfg.File)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.looked.Store(now)
+	is := stampOf(info)
+	if err == nil && is == s.seen {
+		return s.table.Load()
+	}
+	s.seen = is
+	if err == nil {
+		s.read()
+		return s.table.Load()
+	}
+	s.unreadable(err)
+	return s.table.Load()
+}
+
+func stampOf(info fs.FileInfo) (out stamp) {
+	if info == nil {
+		return stamp{}
+	}
+	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
+		return stamp{sys.Ino, uint64(sys.Size), sys.Mtim}
+	}
+	return out
+}
+
+func (s *Service) read() {
+	t, err := users.Load(s.cfg.File)
+	if err != nil {
+		s.unreadable(err)
+		return
+	}
+	next := &inForce{Table: t}
+	for _, u := range t.Users() {
+		if u.Hash.Scheme != "" {
+			next.hashes = append(next.hashes, u.Hash)
+		}
+	}
+	if before := s.table.Swap(next); before != nil {
+		s.cfg.Log.Info("users file read", "file", s.cfg.File, "users", len(t.Users()))
+	}
+	s.broken.Store(nil)
+	s.reading.Well()
+}
+
+func (s *Service) unreadable(err error) {
+	s.broken.Store(&err)
+	s.reading.Failed(err.Error(), "file", s.cfg.File, "error", err)
+}
+
+// Client is who tries to log in.
+type Client struct {
+	Session string
+	Peer    netip.AddrPort
+	Network netip.Prefix         // what counts as one client
+	TLS     *tls.ConnectionState // nil in clear
+	CAs     *x509.CertPool       // whose client certificates count by name; nil: nobody's
+}
+
+// Login is a user who has logged in.
+type Login struct {
+	User      string
+	Tenant    string
+	Senders   users.Senders
+	Mechanism string // SASL's name; "certificate" when the client's certificate was enough
+
+	hash string
+}
+
+// Still reports whether a login is still good, and brings what the users file says of the user up to
+// date: a user who was removed, or whose password was changed, is logged out.
+func (s *Service) Still(l *Login) bool {
+	t := s.look(lookEvery)
+	if t == nil {
+		return true
+	}
+	u := t.User(l.User)
+	switch {
+	case u == nil:
+		return false
+	case !s.renew.same(u.Name, l.hash, u.Hash.String()):
+		return false
+	}
+	l.Tenant, l.Senders = u.Tenant, u.Senders
+	return true
+}
+
+// Trouble says what an operator should look at, "" when there is nothing.
+func (s *Service) Trouble() string {
+	if err := s.broken.Load(); err != nil {
+		return fmt.Sprintf("the users file can't be read, and the users before it stay in force: %v", *err)
+	}
+	return s.guesses.trouble()
+}
+
+// Stats counts logins since the start.
+type Stats struct {
+	Succeeded  int64 // all that did
+	Remembered int64 // of those, with a password that had been verified minutes before
+	Failed     int64
+	Refused    int64 // put off, without a look at the password
+}
+
+// Stats gives the counts.
+func (s *Service) Stats() Stats {
+	return Stats{s.succeeded.Load(), s.remembered.Load(), s.failed.Load(), s.refused.Load()}
+}
+
+// attempt is one try to log in, by any mechanism.
+type attempt struct {
+	s         *Service
+	ctx       context.Context
+	client    Client
+	mechanism string
+	began     time.Time
+
+	name string // as NormalName gives it
+	user *users.User
+	why  string // it failed, when that was not for the user or the password
+}
+
+// find notes whom the client wants to be.
+func (a *attempt) find(name string) error {
+	t := a.s.look(0)
+	if t == nil {
+		return ErrNoUsers
+	}
+	normal, err := users.NormalName(name)
+	if err != nil {
+		normal = "\x00" // nobody's
+	}
+	a.name, a.user = normal, t.User(normal)
+	return nil
+}
+
+func (a *attempt) place() place { return place{a.name, a.client.Network} }
+
+// password checks a password.
+func (a *attempt) password(name, password string) (*Login, error) {
+	if err := a.find(name); err != nil {
+		return nil, a.end(nil, err)
+	}
+	s, p := a.s, a.place()
+	hash := a.hash()
+	here, right := s.known.has(p, hash.String(), password)
+	if here && right {
+		s.remembered.Add(1)
+		return a.login(), a.end(nil, nil)
+	}
+	var turn *turn
+	if !here {
+		var err error
+		if turn, err = s.guesses.take(a.ctx, p); err != nil {
+			return nil, a.end(nil, ErrTooMany)
+		}
+		// Others of the same user may have been here meanwhile, as when all clients come back at once.
+		if _, right = s.known.has(p, hash.String(), password); right {
+			s.remembered.Add(1)
+			turn.done(false, true)
+			return a.login(), a.end(nil, nil)
+		}
+	}
+	giveBack, err := s.slots.take(a.ctx, here)
+	if err != nil {
+		turn.done(false, false)
+		return nil, a.end(nil, ErrTooMany)
+	}
+	right = hash.Verify(password) && a.user != nil && a.user.Hash.Scheme != ""
+	if right {
+		s.known.right(p, hash.String(), password)
+		a.renew(password)
+	}
+	giveBack()
+	if !right {
+		s.known.wrong(p)
+		if here { // it waits all the same, or the time would say that this user is known here
+			if turn, err = s.guesses.take(a.ctx, p); err != nil {
+				return nil, a.end(nil, ErrTooMany)
+			}
+		}
+		return nil, a.end(turn, ErrDenied)
+	}
+	turn.done(false, true)
+	return a.login(), a.end(nil, nil)
+}
+
+// hash gives what the password is checked against. A user who has none, or does not exist, has somebody's:
+// always the same for a name, so that the time that it takes is a user's.
+func (a *attempt) hash() users.Hash {
+	if a.user != nil && a.user.Hash.Scheme != "" {
+		return a.user.Hash
+	}
+	t := a.s.table.Load()
+	if len(t.hashes) == 0 {
+		return nobody
+	}
+	return t.hashes[binary.LittleEndian.Uint64(a.s.mac("hash", a.name))%uint64(len(t.hashes))]
+}
+
+// nobody is the hash of a password that nobody has.
+var nobody, _ = users.ParseHash("$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA")
+
+// mac makes of a name what nobody else can.
+func (s *Service) mac(what, name string) []byte {
+	m := hmac.New(sha256.New, s.secret)
+	m.Write([]byte(what + "\x00" + name))
+	return m.Sum(nil)
+}
+
+// renew makes the hash anew when it is not as they are made today.
+func (a *attempt) renew(password string) {
+	s := a.s
+	old := a.user.Hash
+	if old.Is(s.cfg.Scheme) || s.renew.tried(a.name, old.String()) {
+		return
+	}
+	hash, err := users.NewHash(s.cfg.Scheme, password)
+	if err != nil {
+		return // a password that can't be hashed anew keeps what it has
+	}
+	s.renew.add(a.name, old, hash)
+}
+
+func (a *attempt) login() *Login {
+	return &Login{User: a.user.Name, Tenant: a.user.Tenant, Senders: a.user.Senders, Mechanism: a.mechanism, hash: a.user.Hash.String()}
+}
+
+// end logs and counts how an attempt went, and answers failures late. turn is the attempt's, if it has
+// one.
+func (a *attempt) end(turn *turn, err error) error {
+	s := a.s
+	log := s.cfg.Log.With("peer", a.client.Peer, "session", a.client.Session, "mechanism", a.mechanism)
+	switch {
+	case err == nil:
+		s.succeeded.Add(1)
+		log.Info("login", "user", a.user.Name)
+		return nil
+	case errors.Is(err, ErrDenied):
+		s.failed.Add(1)
+		log.Warn("login failed", "user", a.known(), "reason", a.reason())
+	case errors.Is(err, ErrTooMany):
+		s.refused.Add(1)
+		log.Warn("login put off", "user", a.known(), "reason", "too many have failed, or wait")
+	default:
+		s.refused.Add(1)
+		log.Warn("login put off", "user", a.known(), "reason", err.Error())
+	}
+	turn.done(true, false)
+	took := s.cfg.Now().Sub(a.began)
+	_ = sleep(a.ctx, (took/tick+1)*tick-took)
+	return err
+}
+
+// known is a user's name for the log. Another name is left out: people type their password there.
+func (a *attempt) known() string {
+	if a.user == nil {
+		return ""
+	}
+	return a.user.Name
+}
+
+func (a *attempt) reason() string {
+	switch {
+	case a.why != "":
+		return a.why
+	case a.user == nil:
+		return "unknown user"
+	case a.user.Hash.Scheme == "":
+		return "user has no password"
+	}
+	return "wrong password"
+}
