@@ -79,7 +79,7 @@ func parameterIn(line []byte, verb string) string {
 }
 
 // greeting makes the reply to EHLO and HELO start with this relay's name (RFC 5321, 4.1.1.1), and
-// adds MAILMAX (RFC 9422), which the library doesn't know.
+// adds AUTH, which the library has no part in, and MAILMAX (RFC 9422), which it doesn't know.
 func (c *conn) greeting(line []byte) []byte {
 	text, ended := bytes.CutSuffix(line, crlf)
 	switch {
@@ -87,6 +87,10 @@ func (c *conn) greeting(line []byte) []byte {
 	case c.command.verb == "HELO" || !c.command.named:
 		c.command.named = true
 		b := append(bytes.Clone(text[:4]), c.srv.cfg.Hostname...)
+		if offered := c.offered(); c.command.verb == "EHLO" && len(offered) > 0 {
+			b = append(append(b, crlf...), "250-AUTH "...)
+			b = append(b, strings.Join(offered, " ")...)
+		}
 		return append(b, crlf...)
 	case c.srv.cfg.Limits.MessagesPerSession > 0 && bytes.HasPrefix(text[4:], []byte("LIMITS ")):
 		b := append(bytes.Clone(text), " MAILMAX="...)
@@ -143,7 +147,7 @@ func (c *conn) report(command string, r reply.Reply) {
 	r.Command = command
 	e := Rejection{
 		Time: c.srv.cfg.Now(), Session: c.client.session, Peer: c.client.peer, HeloName: c.helo,
-		Tenant: c.srv.cfg.Tenant, Reply: r,
+		User: c.client.account.user, Tenant: c.client.account.tenant, Reply: r,
 	}
 	switch tx := c.tx; {
 	case command == "MAIL":
@@ -155,7 +159,7 @@ func (c *conn) report(command string, r reply.Reply) {
 		e.Sender, e.Recipients = tx.sender, tx.recipients
 	}
 	first := toldOfStrangers
-	if c.client.relay {
+	if c.mayRelay() {
 		first = toldOfClients
 	}
 	c.srv.refusals.add(c.client.network, e, first)

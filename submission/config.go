@@ -3,6 +3,7 @@ package submission
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"io"
 	"log/slog"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 
 	"mta/internal/envelope"
 	"mta/internal/reply"
+	"mta/submission/auth"
 )
 
 // Store is where accepted messages go.
@@ -45,6 +47,7 @@ type Rejection struct {
 	Session   string
 	Peer      netip.AddrPort // zero when unknown
 	HeloName  string
+	User      string // who has logged in, "" for nobody
 	Tenant    string
 	Sender    envelope.Address
 	Recipient envelope.Address // when Reply.Command is RCPT
@@ -59,6 +62,7 @@ type AdmitRequest struct {
 	Session string
 	Peer    netip.AddrPort
 	Sender  envelope.Address
+	User    string // who has logged in, "" for nobody
 	Tenant  string
 	Tier    uint8
 	Size    int64 // as declared by the client, octets; 0 when it did not
@@ -97,7 +101,19 @@ type Config struct {
 	TLS         *tls.Config
 	ImplicitTLS bool // TLS from the first byte (RFC 8314, 3.3) in place of STARTTLS; needs TLS
 
-	RelayFrom []netip.Prefix // the networks that may relay; nobody else can send anything
+	RelayFrom []netip.Prefix // the networks that may relay; others have to log in, or can send nothing
+	// Auth checks who clients are. Nil: AUTH is not offered, and certificates count for nothing.
+	Auth *auth.Service
+	// Mechanisms are those of auth.Mechanisms that clients are offered, under TLS only.
+	Mechanisms      []string
+	ClearOnLoopback bool // clients on this machine are offered them without TLS
+	// AuthRequired lets nobody submit who has not logged in, whatever its network.
+	AuthRequired bool
+	// ClientCAs sign certificates whose names count. Nil: only fingerprints do.
+	ClientCAs *x509.CertPool
+	// TenantOf describes a tenant; false: it is not known. It is asked for each message. Nil: Tier and
+	// TierCeiling hold for all.
+	TenantOf func(name string) (Tenant, bool)
 	// ProxyFrom are the networks that must start a connection with a PROXY header, whose client
 	// address then stands in for theirs everywhere.
 	ProxyFrom []netip.Prefix
@@ -108,7 +124,7 @@ type Config struct {
 	// refused. Nil: there are none.
 	Suppressed func(tenant string, rcpt envelope.Address) (why string, listed bool)
 
-	Tenant      string // of all messages that come in here
+	Tenant      string // of all messages that come in here, but those of users who have one
 	Tier        uint8  // of a message that does not ask for one; 3 is normal
 	TierCeiling uint8  // the best tier that a message can ask for by an MT-Priority field; 0 is the best there is
 

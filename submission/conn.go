@@ -88,7 +88,9 @@ type conn struct {
 
 func newConn(s *Server, socket net.Conn) *conn {
 	now := s.cfg.Now()
-	return &conn{srv: s, socket: socket, raw: socket, client: &client{session: s.cfg.IDs.Next(now).String(), since: now, began: time.Now()}}
+	c := &conn{srv: s, socket: socket, raw: socket, client: &client{session: s.cfg.IDs.Next(now).String(), since: now, began: time.Now()}}
+	c.settle()
+	return c
 }
 
 // SetReadDeadline tells that the library wants a command line; conn has its own deadlines. An
@@ -161,6 +163,8 @@ func (c *conn) nextCommand(scratch []byte) {
 // mustEnd tells whether the session is over before the next command, and why.
 func (c *conn) mustEnd() (reply.Reply, bool) {
 	switch {
+	case c.client.failedLogins >= failedLogins:
+		return tooManyLogins.reply(), true
 	case c.client.errors >= c.srv.cfg.Limits.ErrorsPerSession:
 		return tooManyErrors.reply(), true
 	case c.client.idle > c.srv.cfg.Limits.IdleCommands:
@@ -176,20 +180,28 @@ func (c *conn) mustEnd() (reply.Reply, bool) {
 // readLine gives the next command line with its line end. A line that is too long is answered
 // here, once it is over.
 func (c *conn) readLine(scratch []byte) ([]byte, bool) {
-	deadline := time.Now().Add(c.srv.cfg.Timeouts.Command)
+	line, ok := c.readLineOf(smallBuffer, scratch, time.Now().Add(c.srv.cfg.Timeouts.Command))
+	if !ok && c.err == nil {
+		c.answer(lineTooLong.reply(smallBuffer))
+	}
+	return line, ok
+}
+
+// readLineOf gives the next line, of at most so many octets. What there is of a longer one is dropped; the
+// caller answers it, unless the client is lost.
+func (c *conn) readLineOf(longest int, scratch []byte, deadline time.Time) ([]byte, bool) {
 	for tooLong := false; ; {
 		if i := bytes.IndexByte(c.buf[c.r:c.w], '\n'); i >= 0 {
 			line := c.buf[c.r : c.r+i+1]
 			c.r += i + 1
-			if tooLong || len(line) > smallBuffer {
-				c.answer(lineTooLong.reply(smallBuffer))
-				return nil, false
-			}
-			return line, true
+			return line, !tooLong && len(line) <= longest
 		}
-		if c.w-c.r >= smallBuffer {
+		switch {
+		case c.w-c.r >= longest:
 			tooLong = true
 			c.r = c.w
+		case c.w-c.r == len(c.buf) && len(c.buf) > 0:
+			c.borrow(largeBuffer)
 		}
 		if c.mu.chunks != nil {
 			deadline = earliest(deadline, c.contentDeadline())

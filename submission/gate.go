@@ -64,7 +64,9 @@ func (c *conn) dispatch(verb, arg string) {
 		c.gateChunk(arg)
 	case "STARTTLS":
 		c.startTLS(arg)
-	case "AUTH", "EXPN", "HELP", "TURN", "SEND", "SOML", "SAML":
+	case "AUTH":
+		c.auth(arg)
+	case "EXPN", "HELP", "TURN", "SEND", "SOML", "SAML":
 		c.answer(notImplemented.reply())
 	case "QUIT", "RSET":
 		if arg != "" {

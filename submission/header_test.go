@@ -37,13 +37,14 @@ func TestTrace(t *testing.T) {
 
 func TestProtocolName(t *testing.T) {
 	for _, c := range []struct {
-		extended, utf8, secure bool
-		want                   string
+		extended, utf8, secure, loggedIn bool
+		want                             string
 	}{
-		{false, false, false, "SMTP"}, {true, false, false, "ESMTP"}, {true, false, true, "ESMTPS"},
-		{true, true, false, "UTF8SMTP"}, {true, true, true, "UTF8SMTPS"}, {false, false, true, "ESMTPS"},
+		{false, false, false, false, "SMTP"}, {true, false, false, false, "ESMTP"}, {true, false, true, false, "ESMTPS"},
+		{true, true, false, false, "UTF8SMTP"}, {true, true, true, false, "UTF8SMTPS"}, {false, false, true, false, "ESMTPS"},
+		{true, false, false, true, "ESMTPA"}, {true, false, true, true, "ESMTPSA"}, {true, true, true, true, "UTF8SMTPSA"},
 	} {
-		if got := protocolName(c.extended, c.utf8, c.secure); got != c.want {
+		if got := protocolName(c.extended, c.utf8, c.secure, c.loggedIn); got != c.want {
 			t.Errorf("%+v: %s", c, got)
 		}
 	}

@@ -217,7 +217,7 @@ func (in *intake) message() *envelope.Message {
 	m := &envelope.Message{
 		Sender: tx.sender, Recipients: tx.recipients,
 		UTF8: tx.utf8, Ret: tx.ret, EnvID: tx.envID,
-		Tenant: cfg.Tenant, Tier: cfg.Tier, Release: in.releaseAt, Spread: in.spread,
+		User: tx.account.user, Tenant: tx.account.tenant, Tier: tx.account.tier, Release: in.releaseAt, Spread: in.spread,
 		Received: cfg.Now(), Peer: c.client.peer, HeloName: tx.helo, Session: c.client.session, Protocol: tx.protocol,
 	}
 	// What the client declared is often wrong in both ways, and decides whether a host without
@@ -227,7 +227,7 @@ func (in *intake) message() *envelope.Message {
 	}
 	m.Campaign, m.Marks = in.header.campaign, in.header.marks
 	if t, ok := in.header.tier(); ok {
-		m.Tier = max(t, cfg.TierCeiling)
+		m.Tier = max(t, tx.account.ceiling)
 	}
 	return m
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"mta/internal/reply"
+	"mta/submission/auth"
 
 	"github.com/pires/go-proxyproto"
 )
@@ -25,11 +26,16 @@ type client struct {
 	began    time.Time
 	stranger bool // counted as one that may not relay
 	secret   bool // the last command was AUTH
+	direct   bool // no proxy stands between
 	proved   bool // has had a recipient accepted
 
 	errors   int // 5xx replies since the last accepted message
 	idle     int // commands since then that carry nothing
 	messages int // transactions begun
+
+	login        *auth.Login // nil before there is one
+	failedLogins int
+	account      account
 }
 
 // preflight does what comes before the banner, and gives the reason when the client is to be
@@ -71,6 +77,7 @@ func (c *conn) identify() *reply.Reply {
 	cfg, cl := &c.srv.cfg, c.client
 	cl.peer = addrPort(c.socket.RemoteAddr())
 	relay := true
+	cl.direct = !contains(cfg.ProxyFrom, cl.peer.Addr())
 	if contains(cfg.ProxyFrom, cl.peer.Addr()) {
 		p := proxyproto.NewConn(&headerConn{Conn: c.socket}, proxyproto.WithPolicy(proxyproto.REQUIRE), proxyproto.SetReadHeaderTimeout(cfg.Timeouts.Proxy))
 		c.raw = p
@@ -89,6 +96,7 @@ func (c *conn) identify() *reply.Reply {
 	}
 	cl.relay = relay && contains(cfg.RelayFrom, cl.peer.Addr())
 	cl.network = clientNetwork(cl.peer.Addr())
+	c.settle()
 	if cl.newlines = cfg.BareNewlines; contains(cfg.NormaliseFrom, cl.peer.Addr()) {
 		cl.newlines = NormaliseBareNewlines
 	}
@@ -121,6 +129,7 @@ func (c *conn) handshake() bool {
 	state := t.ConnectionState()
 	c.raw = t
 	c.tls = &state
+	c.loginByCertificate()
 	return true
 }
 

@@ -63,6 +63,25 @@ var (
 	tooManyRcpts   = refusal{452, reply.Enhanced{4, 5, 3}, "limit of %d recipients reached, send the rest in another transaction"}
 )
 
+// Logins (RFC 4954, 4 and 6).
+var (
+	loginTaken       = refusal{235, reply.Enhanced{2, 7, 0}, "logged in"}
+	loginDenied      = refusal{535, reply.Enhanced{5, 7, 8}, "user name or password is wrong"}
+	loginsTooMany    = refusal{454, reply.Enhanced{4, 7, 0}, "too many logins from your network or as this user, try again later"}
+	loginUnable      = refusal{454, reply.Enhanced{4, 7, 0}, "logins can't be checked now, try again later"}
+	loginCancelled   = refusal{501, reply.Enhanced{5, 7, 0}, "login cancelled"}
+	loginFirst       = refusal{530, reply.Enhanced{5, 7, 0}, "log in first"}
+	loginOver        = refusal{421, reply.Enhanced{4, 7, 0}, "your login is no longer valid, log in again"}
+	authInClear      = refusal{538, reply.Enhanced{5, 7, 11}, "logins need TLS: send STARTTLS first"}
+	authInMail       = refusal{503, reply.Enhanced{5, 5, 1}, "no login within a transaction, end it or send RSET"}
+	alreadyLoggedIn  = refusal{503, reply.Enhanced{5, 5, 1}, "already logged in"}
+	noMechanism      = refusal{501, reply.Enhanced{5, 5, 4}, "a mechanism must follow AUTH"}
+	unknownMechanism = refusal{504, reply.Enhanced{5, 5, 4}, "this mechanism is not offered here"}
+	badResponse      = refusal{501, reply.Enhanced{5, 5, 2}, "malformed response in the login"}
+	responseTooLong  = refusal{500, reply.Enhanced{5, 5, 6}, "line of the login is too long"}
+	tooManyLogins    = refusal{421, reply.Enhanced{4, 7, 0}, "too many failed logins, closing connection"}
+)
+
 // Addresses.
 var (
 	badSender        = refusal{501, reply.Enhanced{5, 1, 7}, "%s"}
@@ -71,6 +90,7 @@ var (
 	senderNotASCII   = refusal{550, reply.Enhanced{5, 6, 7}, "non-ASCII sender needs SMTPUTF8"}    // RFC 6531, 3.5
 	rcptNotASCII     = refusal{553, reply.Enhanced{5, 6, 7}, "non-ASCII recipient needs SMTPUTF8"} // RFC 6531, 3.5
 	relayDenied      = refusal{550, reply.Enhanced{5, 7, 1}, "relaying denied for %s"}
+	notSender        = refusal{550, reply.Enhanced{5, 7, 1}, "you may not send as %s"} // RFC 6409, 6.1
 	suppressedRcpt   = refusal{550, reply.Enhanced{5, 1, 1}, "address is suppressed (%s); to lift it: mta suppress remove %s"}
 	noPostmasterHere = refusal{550, reply.Enhanced{5, 1, 1}, "no postmaster is configured here"}
 )

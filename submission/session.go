@@ -18,6 +18,7 @@ type transaction struct {
 	id         string // unique, for the Received field and the log
 	sender     envelope.Address
 	recipients []envelope.Recipient
+	account    account
 	utf8       bool
 	helo       string // as at MAIL
 	protocol   string
@@ -45,6 +46,9 @@ func (s *session) Mail(_ string, opts *smtp.MailOptions) error {
 	if !sender.ASCII() && !opts.UTF8 {
 		return smtpError(senderNotASCII.reply())
 	}
+	if r := c.mayMail(sender); r != nil {
+		return smtpError(*r)
+	}
 	if n := cfg.Limits.MessagesPerSession; n > 0 && c.client.messages >= n {
 		return smtpError(tooManyMessages.reply(n))
 	}
@@ -59,7 +63,7 @@ func (s *session) Mail(_ string, opts *smtp.MailOptions) error {
 	if cfg.Admit != nil {
 		if r := cfg.Admit(c.srv.ctx, AdmitRequest{
 			Session: c.client.session, Peer: c.client.peer, Sender: sender,
-			Tenant: cfg.Tenant, Tier: cfg.Tier, Size: opts.Size, TLS: c.tls != nil,
+			User: c.client.account.user, Tenant: c.client.account.tenant, Tier: c.client.account.tier, Size: opts.Size, TLS: c.tls != nil,
 		}); r != nil {
 			return smtpError(*r)
 		}
@@ -67,9 +71,32 @@ func (s *session) Mail(_ string, opts *smtp.MailOptions) error {
 	c.client.messages++
 	c.tx = &transaction{
 		id:     c.client.session + "." + strconv.Itoa(c.client.messages),
-		sender: sender, utf8: opts.UTF8, helo: c.helo, protocol: protocolName(c.extended, opts.UTF8, c.tls != nil), ret: returned[opts.Return], envID: opts.EnvelopeID, size: opts.Size,
+		sender: sender, utf8: opts.UTF8, helo: c.helo, account: c.client.account,
+		protocol: protocolName(c.extended, opts.UTF8, c.tls != nil, c.client.login != nil), ret: returned[opts.Return], envID: opts.EnvelopeID, size: opts.Size,
 	}
 	return nil
+}
+
+// mayMail gives the reply that refuses the client a transaction, nil when it may have one.
+func (c *conn) mayMail(sender envelope.Address) *reply.Reply {
+	refuse := func(r reply.Reply) *reply.Reply { return &r }
+	cfg, cl := &c.srv.cfg, c.client
+	if cl.login != nil && !cfg.Auth.Still(cl.login) {
+		return refuse(loginOver.reply())
+	}
+	if cfg.AuthRequired && cl.login == nil {
+		return refuse(loginFirst.reply())
+	}
+	c.settle()
+	if !cl.account.allows(sender) {
+		return refuse(notSender.reply(printable(string(sender))))
+	}
+	return nil
+}
+
+// allows reports whether the account may send as an address.
+func (a *account) allows(sender envelope.Address) bool {
+	return a.senders[0].Allow(sender) && a.senders[1].Allow(sender)
 }
 
 var returned = map[smtp.DSNReturn]envelope.Ret{
@@ -82,7 +109,9 @@ func (s *session) Rcpt(_ string, opts *smtp.RcptOptions) error {
 	c := s.c
 	r := envelope.Recipient{Address: c.command.path.address}
 	switch {
-	case !c.client.relay:
+	case !c.mayRelay() && c.srv.cfg.Auth != nil:
+		return smtpError(loginFirst.reply())
+	case !c.mayRelay():
 		return smtpError(relayDenied.reply(c.client.peer.Addr()))
 	case !r.Address.ASCII() && !c.tx.utf8:
 		return smtpError(rcptNotASCII.reply())

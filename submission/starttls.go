@@ -24,6 +24,8 @@ func (c *conn) startTLS(arg string) {
 }
 
 func (c *conn) switchToTLS() {
+	c.client.login = nil // and all else that was said in clear (RFC 3207, 4.2)
+	c.settle()
 	if c.flush() != nil || !c.handshake() {
 		return
 	}

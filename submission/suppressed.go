@@ -15,7 +15,7 @@ func (c *conn) suppressed(rcpt envelope.Address) *reply.Reply {
 	if cfg.Suppressed == nil || c.tx.sender.Null() {
 		return nil
 	}
-	why, listed := cfg.Suppressed(cfg.Tenant, rcpt)
+	why, listed := cfg.Suppressed(c.tx.account.tenant, rcpt)
 	if !listed {
 		return nil
 	}

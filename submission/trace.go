@@ -119,16 +119,19 @@ func isHeloName(s string) bool {
 }
 
 // protocolName gives what "with" says in a Received field (RFC 3848; RFC 6531, 4.3).
-func protocolName(extended, utf8, secure bool) string {
+func protocolName(extended, utf8, secure, loggedIn bool) string {
+	name := "ESMTP" // after HELO too when there is more to say: RFC 3848 has no name for SMTP over TLS
 	switch {
 	case !extended && !secure:
 		return "SMTP"
-	case utf8 && secure:
-		return "UTF8SMTPS"
 	case utf8:
-		return "UTF8SMTP"
-	case secure:
-		return "ESMTPS" // after HELO too: RFC 3848 has no name for SMTP over TLS
+		name = "UTF8SMTP"
 	}
-	return "ESMTP"
+	if secure {
+		name += "S"
+	}
+	if loggedIn {
+		name += "A"
+	}
+	return name
 }

@@ -17,6 +17,7 @@ type Watcher interface {
 // Line is a line of a session. Content is left out, and credentials are masked.
 type Line struct {
 	Session    string
+	Tenant     string         // on whose behalf the client submits
 	Peer       netip.AddrPort // zero when unknown
 	FromClient bool
 	Text       []byte // without the line end; valid during the call
@@ -29,10 +30,13 @@ func (c *conn) said(fromClient bool, text []byte) {
 		return
 	}
 	text = bytes.TrimRight(text, "\r\n")
-	if fromClient {
+	switch {
+	case fromClient:
 		text = c.masked(text)
+	case bytes.HasPrefix(text, []byte("334 ")): // a challenge can have a user's salt
+		text = []byte("334 ***")
 	}
-	w.Said(Line{Session: c.client.session, Peer: c.client.peer, FromClient: fromClient, Text: text})
+	w.Said(Line{Session: c.client.session, Tenant: c.client.account.tenant, Peer: c.client.peer, FromClient: fromClient, Text: text})
 }
 
 // masked hides what AUTH says (RFC 4954, 4): all behind the mechanism, and the lines of an exchange
@@ -54,9 +58,16 @@ func (c *conn) masked(text []byte) []byte {
 	return text
 }
 
+// saidSecret stands for a response of a SASL exchange.
+func (c *conn) saidSecret() {
+	if w := c.srv.cfg.Watcher; w != nil && w.Watched() {
+		w.Said(Line{Session: c.client.session, Tenant: c.client.account.tenant, Peer: c.client.peer, FromClient: true, Text: []byte("***")})
+	}
+}
+
 // saidContent stands for the content of a message.
 func (c *conn) saidContent(octets int64) {
 	if w := c.srv.cfg.Watcher; w != nil && w.Watched() {
-		w.Said(Line{Session: c.client.session, Peer: c.client.peer, FromClient: true, Text: fmt.Appendf(nil, "(%d octets of content)", octets)})
+		w.Said(Line{Session: c.client.session, Tenant: c.client.account.tenant, Peer: c.client.peer, FromClient: true, Text: fmt.Appendf(nil, "(%d octets of content)", octets)})
 	}
 }

@@ -1,0 +1,217 @@
+package submission
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"mta/internal/users"
+	"mta/submission/auth"
+)
+
+// maxResponse is the longest line of an exchange, in octets (RFC 4954, 4).
+const maxResponse = 12288
+
+// failedLogins is how many a connection may have.
+const failedLogins = 3
+
+// Tenant is what a Server wants to know of somebody on whose behalf mail is submitted.
+type Tenant struct {
+	Tier    uint8         // of a message that does not ask for one, and the best that one can ask for
+	Senders users.Senders // whom it may send as; empty: anybody
+}
+
+// account is on whose behalf a client submits.
+type account struct {
+	user          string // "": nobody has logged in
+	tenant        string
+	tier, ceiling uint8
+	senders       [2]users.Senders // of the tenant and of the user: both must allow an address
+}
+
+// accountOf gives what applies to a tenant's mail.
+func (c *conn) accountOf(tenant string) account {
+	cfg := &c.srv.cfg
+	a := account{tenant: tenant, tier: cfg.Tier, ceiling: cfg.TierCeiling}
+	if l := c.client.login; l != nil {
+		a.user, a.senders[1] = l.User, l.Senders
+	}
+	if cfg.TenantOf == nil || tenant == "" {
+		return a
+	}
+	if t, ok := cfg.TenantOf(tenant); ok {
+		a.tier, a.ceiling, a.senders[0] = t.Tier, t.Tier, t.Senders
+	}
+	return a
+}
+
+// settle finds out on whose behalf the client submits: the user's tenant before the listener's.
+func (c *conn) settle() {
+	tenant := c.srv.cfg.Tenant
+	if l := c.client.login; l != nil && l.Tenant != "" {
+		tenant = l.Tenant
+	}
+	c.client.account = c.accountOf(tenant)
+}
+
+// mayRelay reports whether the client may send to anybody.
+func (c *conn) mayRelay() bool { return c.client.login != nil || c.client.relay }
+
+// identity is what package auth wants to know of the client.
+func (c *conn) identity() auth.Client {
+	return auth.Client{Session: c.client.session, Peer: c.client.peer, Network: c.client.network, TLS: c.tls, CAs: c.srv.cfg.ClientCAs}
+}
+
+// offered lists the mechanisms that the client can use now.
+func (c *conn) offered() []string {
+	cfg := &c.srv.cfg
+	if cfg.Auth == nil || !c.private() {
+		return nil
+	}
+	return cfg.Auth.Offer(cfg.Mechanisms, c.identity())
+}
+
+// private reports whether nobody can listen to a password.
+func (c *conn) private() bool {
+	return c.tls != nil || c.srv.cfg.ClearOnLoopback && c.client.direct && isLoopback(c.client.peer.Addr())
+}
+
+func isLoopback(a netip.Addr) bool { return a.Unmap().IsLoopback() }
+
+// auth answers the AUTH command (RFC 4954, 4).
+func (c *conn) auth(arg string) {
+	cfg := &c.srv.cfg
+	mechanism, initial, has := strings.Cut(arg, " ")
+	mechanism = strings.ToUpper(mechanism)
+	switch offered := c.offered(); {
+	case cfg.Auth == nil:
+		c.answer(notImplemented.reply())
+	case !c.extended:
+		c.answer(greetFirst.reply())
+	case c.tx != nil:
+		c.answer(authInMail.reply())
+	case c.client.login != nil && c.client.login.Mechanism != auth.ByCertificate:
+		c.answer(alreadyLoggedIn.reply())
+	case !c.private():
+		c.answer(authInClear.reply())
+	case mechanism == "":
+		c.answer(noMechanism.reply())
+	case !slices.Contains(offered, mechanism):
+		c.answer(unknownMechanism.reply())
+	default:
+		var response []byte
+		if initial = strings.TrimLeft(initial, " "); has && initial != "" {
+			var ok bool
+			if response, ok = decodeResponse(initial); !ok {
+				c.answer(badResponse.reply())
+				return
+			}
+		}
+		c.exchange(cfg.Auth.Begin(c.srv.ctx, c.identity(), mechanism, offered), response)
+	}
+}
+
+// decodeResponse reads the initial response in an AUTH command, of which "=" is an empty one.
+func decodeResponse(text string) ([]byte, bool) {
+	if text == "=" {
+		return []byte{}, true
+	}
+	b, err := base64.StdEncoding.Strict().DecodeString(text)
+	return b, err == nil
+}
+
+// exchange goes through a SASL exchange.
+func (c *conn) exchange(e *auth.Exchange, response []byte) {
+	for {
+		c.flush() // what follows may take a while
+		challenge, done, err := e.Next(response)
+		switch {
+		case err != nil:
+			c.loginFailed(err)
+			return
+		case done:
+			c.loggedIn(e.Login())
+			c.answer(loginTaken.reply())
+			return
+		}
+		c.put(append(base64.StdEncoding.AppendEncode([]byte("334 "), challenge), crlf...))
+		var ok bool
+		if response, ok = c.readResponse(); !ok {
+			return
+		}
+	}
+}
+
+// readResponse reads a line of an exchange. When there is none to go on with, it has been answered.
+func (c *conn) readResponse() ([]byte, bool) {
+	line, ok := c.readLineOf(maxResponse, nil, time.Now().Add(c.srv.cfg.Timeouts.Command))
+	switch {
+	case !ok && c.err != nil:
+		return nil, false
+	case !ok:
+		c.answer(responseTooLong.reply())
+		return nil, false
+	}
+	c.saidSecret()
+	text, ended := bytes.CutSuffix(line, crlf)
+	if !ended {
+		text = bytes.TrimSuffix(line, []byte("\n"))
+	}
+	if !ended && c.client.newlines == RefuseBareNewlines {
+		c.answer(bareLFCommand.reply())
+		return nil, false
+	}
+	if string(text) == "*" {
+		c.answer(loginCancelled.reply())
+		return nil, false
+	}
+	response, err := base64.StdEncoding.Strict().AppendDecode([]byte{}, text)
+	if err != nil {
+		c.answer(badResponse.reply())
+		return nil, false
+	}
+	return response, true
+}
+
+// loginFailed answers why nobody has logged in.
+func (c *conn) loginFailed(err error) {
+	if c.srv.ctx.Err() != nil { // the client is cut off, whatever the password
+		c.farewell(shuttingDown.reply())
+		return
+	}
+	c.client.failedLogins++
+	switch {
+	case errors.Is(err, auth.ErrDenied):
+		c.answer(loginDenied.reply())
+	case errors.Is(err, auth.ErrTooMany):
+		c.answer(loginsTooMany.reply())
+	case errors.Is(err, auth.ErrNoUsers):
+		c.answer(loginUnable.reply())
+	default:
+		c.answer(badResponse.reply())
+	}
+}
+
+// loggedIn takes note of who the client is.
+func (c *conn) loggedIn(l *auth.Login) {
+	c.client.login = l
+	if c.client.stranger { // it may relay now, and has a place among those who may
+		c.client.stranger = false
+		c.srv.unseat()
+	}
+	c.client.proved, c.client.failedLogins = true, 0
+	c.settle()
+}
+
+// loginByCertificate takes the user of the client's certificate, if it has shown one.
+func (c *conn) loginByCertificate() {
+	if cfg := &c.srv.cfg; cfg.Auth != nil {
+		if l := cfg.Auth.Certificate(c.srv.ctx, c.identity()); l != nil {
+			c.loggedIn(l)
+		}
+	}
+}
