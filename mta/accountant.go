@@ -124,7 +124,7 @@ func (a *accountant) reception(m *envelope.Message) {
 	rec := a.record(accounting.Reception, m, m.Received)
 	rec.Response = accepted(m)
 	rec.Peer = accounting.Peer{Name: m.HeloName, Addr: m.Peer.Addr()}
-	rec.Session, rec.ReceptionProtocol = m.Session, m.Protocol
+	rec.Session, rec.ReceptionProtocol, rec.User = m.Session, m.Protocol, m.User
 	for i := range m.Recipients {
 		rec.Recipient = m.Recipients[i].Address
 		rec.Queue = queueName(m, rec.Recipient)
@@ -141,7 +141,7 @@ func (a *accountant) Rejected(r submission.Rejection) {
 	}
 	rec := accounting.Record{
 		Type: accounting.Rejection, Sender: r.Sender, Recipient: r.Recipient, Response: r.Reply,
-		Peer: accounting.Peer{Name: r.HeloName, Addr: r.Peer.Addr()}, Time: r.Time, Tenant: r.Tenant, Session: r.Session, Count: r.Count,
+		Peer: accounting.Peer{Name: r.HeloName, Addr: r.Peer.Addr()}, Time: r.Time, User: r.User, Tenant: r.Tenant, Session: r.Session, Count: r.Count,
 	}
 	if len(r.Recipients) == 0 {
 		a.log.Add(&rec)

@@ -30,6 +30,7 @@ const (
 	alarmMaildrop = "maildrop"      // mail that sendmail left can't be picked up
 	alarmPaused   = "paused"        // an operator lets nothing be sent at all
 	alarmClock    = "clock"         // the machine's clock jumped ahead, or was set back
+	alarmLogins   = "logins"        // somebody guesses passwords, or the users file can't be read
 
 	tooOldDue     = 5 * time.Minute
 	growsFor      = 5 // minutes in a row
@@ -46,7 +47,7 @@ const (
 	storageLook = time.Second
 )
 
-var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources, alarmRecords, alarmDNS, alarmDamage, alarmWarmup, alarmHealth, alarmMaildrop, alarmPaused, alarmClock}
+var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources, alarmRecords, alarmDNS, alarmDamage, alarmWarmup, alarmHealth, alarmMaildrop, alarmPaused, alarmClock, alarmLogins}
 
 // watch is what the alarms of queue, traffic and sources are judged by; it is fed once a minute.
 type watch struct {
@@ -194,6 +195,7 @@ type sight struct {
 	health   func() string // which warm-ups are badly received; "": none
 	maildrop func() string // why what sendmail left is not picked up; "": it is
 	paused   func() string // that everything is paused; "": it is not
+	logins   func() string // who guesses passwords; "": nobody
 }
 
 // run looks once a minute, and after the disk each second, until ctx ends.
@@ -214,6 +216,7 @@ func (a *alarms) run(ctx context.Context, look sight) {
 			on := w.step(now, &s, look.missing())
 			names := look.names()
 			on[alarmRecords], on[alarmDNS] = look.records(), w.names(now, &names)
+			on[alarmLogins] = look.logins()
 			on[alarmWarmup], on[alarmHealth], on[alarmMaildrop] = look.warmups(), look.health(), look.maildrop()
 			for _, name := range alarmNames {
 				if name != alarmStorage && name != alarmPaused {

@@ -416,6 +416,10 @@ func submissionConfig(cfg *config.Config, l *config.Listener) submission.Config 
 			GreetDelay: l.GreetDelay,
 		},
 		ImplicitTLS: l.TLS.Implicit,
+
+		Mechanisms:      l.Auth.Mechanisms,
+		AuthRequired:    l.Auth.Required,
+		ClearOnLoopback: l.Auth.ClearOnLoopback,
 	}
 	out.Buffered = int64(cfg.Queue.LargeBody)
 	out.VerifyRecipients = l.VerifyRecipients == "domain"

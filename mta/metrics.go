@@ -179,6 +179,7 @@ func (c relayCollector) Describe(ch chan<- *prometheus.Desc) {
 	describe(ch, queueMetrics)
 	describe(ch, deliveryMetrics)
 	describe(ch, signingMetrics)
+	describe(ch, loginMetrics)
 	describe(ch, routerMetrics)
 	describe(ch, dnsMetrics)
 	describe(ch, accountingMetrics)
@@ -202,6 +203,9 @@ func (c relayCollector) Collect(ch chan<- prometheus.Metric) {
 	collect(ch, queueMetrics, s)
 	collect(ch, deliveryMetrics, c.r.delivery.Counts())
 	collect(ch, signingMetrics, &c.r.dispatcher.signing.counts)
+	if logins := c.r.logins.Load(); logins != nil {
+		collect(ch, loginMetrics, logins.Stats())
+	}
 	collect(ch, routerMetrics, c.r.router.Stats())
 	collect(ch, dnsMetrics, c.r.resolver.Stats())
 	collect(ch, accountingMetrics, c.r.accountingStats())

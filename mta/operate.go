@@ -120,7 +120,11 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 	before := r.policy.Load()
 	old := before.cfg
 	cfg.Keep(old)
-	change, err := r.listeners.prepare(cfg, func(l *config.Listener) (*submission.Server, error) { return r.newSubmission(cfg, l) })
+	logins, err := r.newLogins(cfg)
+	if err != nil {
+		return control.Reload{}, err
+	}
+	change, err := r.listeners.prepare(cfg, func(l *config.Listener) (*submission.Server, error) { return r.newSubmission(cfg, l, logins) })
 	if err != nil {
 		return control.Reload{}, err
 	}
@@ -140,6 +144,9 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 		r.accounting.SetLimits(accountingLimits(cfg))
 	}
 	change.commit()
+	if was := r.logins.Swap(logins); was != nil && was != logins {
+		was.Close()
+	}
 	maps.DeleteFunc(r.servers, func(name string, _ submissionServer) bool {
 		return !slices.ContainsFunc(cfg.Listeners, func(l *config.Listener) bool { return l.Name == name })
 	})

@@ -24,6 +24,7 @@ package mta
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -46,6 +47,7 @@ import (
 	"mta/router"
 	"mta/router/resolver"
 	"mta/submission"
+	"mta/submission/auth"
 )
 
 // Options are what a relay is given apart from its configuration.
@@ -88,10 +90,11 @@ type Relay struct {
 	sources  *sourceWatch
 	policy   atomic.Pointer[policy]
 	longest  atomic.Pointer[longestAge]
-	servers  map[string]submissionServer // by listener; New's, then guarded by reload
-	inbound  inbound                     // connections of clients
-	incoming *submission.Memory          // for messages of all servers that are coming in
-	files    int                         // that the process may have open
+	servers  map[string]submissionServer  // by listener; New's, then guarded by reload
+	inbound  inbound                      // connections of clients
+	incoming *submission.Memory           // for messages of all servers that are coming in
+	logins   atomic.Pointer[auth.Service] // nil without users
+	files    int                          // that the process may have open
 	sites    siteProviders
 	sessions envelope.IDs // names sessions, whatever the listener
 	reload   sync.Mutex   // one reload at a time
@@ -161,6 +164,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 		{"destinations", r.openDestinations},
 		{"warm-up", r.openWarmup},
 		{"", r.openSuppression},
+		{"users", r.openUsers},
 		{"listeners", r.openListeners},
 		{"router", r.openRouter},
 		{"", r.openPauses},
@@ -295,7 +299,7 @@ type longestAge struct {
 func (r *Relay) openListeners(cfg *config.Config, undo *undoer) (err error) {
 	r.files, r.incoming = fileLimit(), submission.NewMemory(int64(cfg.Queue.IncomingMemory))
 	shareDescriptors(r.files, cfg).warn(r.log)
-	r.listeners, err = openListeners(cfg, func(l *config.Listener) (*submission.Server, error) { return r.newSubmission(cfg, l) }, r.log)
+	r.listeners, err = openListeners(cfg, func(l *config.Listener) (*submission.Server, error) { return r.newSubmission(cfg, l, r.logins.Load()) }, r.log)
 	if err == nil {
 		undo.add(r.listeners.closeSockets)
 	}
@@ -304,13 +308,13 @@ func (r *Relay) openListeners(cfg *config.Config, undo *undoer) (err error) {
 
 // newSubmission makes the server of a listener, or gives the one that there is when all that it
 // was made from is the same: a reload that changes other things disturbs no client.
-func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener) (*submission.Server, error) {
+func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener, logins *auth.Service) (*submission.Server, error) {
 	made := submissionServer{settings: submissionConfig(cfg, l)}
 	made.settings.Limits.Connections = shareDescriptors(r.files, cfg).of(l)
 	sc := made.settings
 	sc.Now = r.now
 	sc.Store, sc.Ready, sc.Events, sc.Log, sc.IDs, sc.Open = r.store, r.store.Ready, listenerEvents{r.events, l.Name}, r.log.With("listener", l.Name), &r.sessions, r.inbound.of(l.Name)
-	sc.Memory, sc.Watcher = r.incoming, listenerTracer{r.tracer, l.Name, l.Tenant}
+	sc.Memory, sc.Watcher = r.incoming, listenerTracer{r.tracer, l.Name}
 	sc.Verifier, sc.Suppressed = domainVerifier{r}, r.suppression.refuses
 	if l.TLS.Enabled() {
 		pair, err := tls.LoadX509KeyPair(l.TLS.Certificate, l.TLS.Key)
@@ -320,8 +324,13 @@ func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener) (*submissi
 		sc.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
 		made.chain = pair.Certificate
 	}
+	if err := r.loginsOf(l, logins, &sc); err != nil {
+		return nil, err
+	}
+	made.logins, made.clientCAs = sc.Auth, sc.ClientCAs
 	old := r.servers[l.Name]
-	if old.server != nil && reflect.DeepEqual(old.settings, made.settings) && reflect.DeepEqual(old.chain, made.chain) {
+	if old.server != nil && old.logins == made.logins && old.clientCAs.Equal(made.clientCAs) &&
+		reflect.DeepEqual(old.settings, made.settings) && reflect.DeepEqual(old.chain, made.chain) {
 		return old.server, nil
 	}
 	made.server = submission.New(sc)
@@ -334,6 +343,9 @@ type submissionServer struct {
 	server   *submission.Server
 	settings submission.Config // as the configuration says, nothing of the relay's own
 	chain    [][]byte          // of certificates
+
+	logins    *auth.Service
+	clientCAs *x509.CertPool
 }
 
 // Run takes and delivers mail until ctx ends, and then stops: what is under way may end within
@@ -354,7 +366,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	running.Go(func() { r.pauses.run(dispatching) })
 	running.Go(func() { r.routedMail.run(dispatching) })
 	running.Go(func() {
-		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble, r.resolver.Stats, r.warm.trouble, r.warm.shortOfHealth, r.pickup.trouble, r.pauses.trouble})
+		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble, r.resolver.Stats, r.warm.trouble, r.warm.shortOfHealth, r.pickup.trouble, r.pauses.trouble, r.loginTrouble})
 	})
 	running.Go(func() { r.sources.run(dispatching) })
 	running.Go(func() { r.pickup.run(dispatching) })
@@ -408,6 +420,7 @@ func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error 
 		{"warm-up", r.warm.close},
 		{"destination database", r.destinations.Close},
 		{"suppression list", r.suppression.Close},
+		{"users file", r.closeUsers},
 		{"queue", r.queue.Close},
 		{"accounting log", r.closeAccounting},
 	} {

@@ -87,7 +87,7 @@ func missingSources(cfg *config.Config, bind func(netip.Addr) error) map[string]
 // Warnings says, a sentence each, what is well written in a configuration and will not work on this
 // machine as it is now, or is of no use.
 func Warnings(cfg *config.Config, now time.Time) []string {
-	out := slices.Concat(cfg.Warnings(), unused(cfg), neverRetried(cfg), cfg.Late(now))
+	out := slices.Concat(cfg.Warnings(), unused(cfg), neverRetried(cfg), cfg.Late(now), usersWarnings(cfg))
 	missing := missingSources(cfg, bindTo)
 	for _, s := range cfg.Sources {
 		if a, is := missing[s.Name]; is {
@@ -103,10 +103,13 @@ func unused(cfg *config.Config) (out []string) {
 	for _, l := range cfg.Listeners {
 		submitted[l.Tenant] = true
 	}
+	for _, tenant := range usersTenants(cfg) {
+		submitted[tenant] = true
+	}
 	for _, t := range cfg.Tenants {
 		owned[t.Pool] = true
 		if !submitted[t.Name] {
-			out = append(out, fmt.Sprintf("tenant %q: no listener names it, so that no mail is its own", t.Name))
+			out = append(out, fmt.Sprintf("tenant %q: no listener and no user names it, so that no mail is its own", t.Name))
 		}
 	}
 	for _, p := range cfg.Pools {

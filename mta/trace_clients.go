@@ -11,7 +11,7 @@ import (
 // listenerTracer lets operators watch the sessions of a listener's clients.
 type listenerTracer struct {
 	*tracer
-	listener, tenant string
+	listener string
 }
 
 // Watched reports whether anybody watches clients.
@@ -21,12 +21,12 @@ func (t listenerTracer) Watched() bool { return t.clients.Load() > 0 }
 func (t listenerTracer) Said(s submission.Line) {
 	var l control.TraceLine
 	for _, w := range t.all() {
-		if !w.wantsClient(t.listener, t.tenant, s) {
+		if !w.wantsClient(t.listener, s) {
 			continue
 		}
 		if l.Time.IsZero() {
 			l = control.TraceLine{
-				Time: t.now(), Session: s.Session, Client: s.Peer.String(), Listener: t.listener, Tenant: t.tenant,
+				Time: t.now(), Session: s.Session, Client: s.Peer.String(), Listener: t.listener, Tenant: s.Tenant,
 				Direction: smtpclient.ToHost.String(), Text: strings.ToValidUTF8(string(s.Text), "\uFFFD"),
 			}
 			if s.FromClient {
@@ -38,7 +38,7 @@ func (t listenerTracer) Said(s submission.Line) {
 }
 
 // wantsClient reports whether a client's session is watched.
-func (w *watcher) wantsClient(listener, tenant string, s submission.Line) bool {
-	return w.Clients && (w.Listener == "" || w.Listener == listener) && (w.Tenant == "" || w.Tenant == tenant) &&
+func (w *watcher) wantsClient(listener string, s submission.Line) bool {
+	return w.Clients && (w.Listener == "" || w.Listener == listener) && (w.Tenant == "" || w.Tenant == s.Tenant) &&
 		(!w.Client.IsValid() || w.Client.Contains(s.Peer.Addr()))
 }

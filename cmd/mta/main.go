@@ -48,6 +48,7 @@ type cli struct {
 	announceIn string   // the one of them that serve writes to, besides its own data_dir
 
 	configFlag, socketFlag string // --config, --socket
+	usersFlag              string // --file of 'mta user'
 	started                bool   // the command line was understood, and the command runs
 }
 

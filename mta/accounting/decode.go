@@ -43,6 +43,7 @@ type wire struct {
 	Provider          string    `json:"provider_name"`
 	EgressPool        string    `json:"egress_pool"`
 	EgressSource      string    `json:"egress_source"`
+	User              string    `json:"user"`
 	Tenant            string    `json:"tenant"`
 	Campaign          string    `json:"campaign"`
 	Session           string    `json:"session_id"`
@@ -83,7 +84,7 @@ func Parse(line []byte) (*Record, error) {
 		},
 		Peer: Peer{Name: w.Peer.Name}, Time: w.Time, Created: w.Created, Release: w.Release, Attempts: w.Attempts,
 		EgressPool: w.EgressPool, EgressSource: w.EgressSource,
-		Tenant: w.Tenant, Campaign: w.Campaign, Session: w.Session,
+		User: w.User, Tenant: w.Tenant, Campaign: w.Campaign, Session: w.Session,
 		ReceptionProtocol: w.ReceptionProtocol, DeliveryProtocol: w.DeliveryProtocol,
 		TLS: w.tls(), Count: w.Count, Event: w.Event, Stage: w.Stage, Queued: w.Queued.duration(),
 		Phases: Phases{

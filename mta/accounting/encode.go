@@ -84,6 +84,7 @@ func appendMessage(b []byte, r *Record) []byte {
 	b = appendFilled(b, "provider_name", r.Provider)
 	b = appendFilled(b, "egress_pool", r.EgressPool)
 	b = appendFilled(b, "egress_source", r.EgressSource)
+	b = appendFilled(b, "user", r.User)
 	b = appendFilled(b, "tenant", r.Tenant)
 	b = appendFilled(b, "campaign", r.Campaign)
 	b = appendFilled(b, "session_id", r.Session)

@@ -42,7 +42,7 @@ func TestGoldenRecords(t *testing.T) {
 	reception := Record{
 		Type: Reception, ID: full.ID, Sender: "", Recipient: "jürgen@bücher.example", Queue: "xn--bcher-kva.example", Size: 12,
 		Response: reply.Reply{Code: 250, Text: "queued", Local: true}, Peer: Peer{Name: "app1", Addr: netip.MustParseAddr("2001:db8::1")},
-		Time: accepted, Created: accepted, Release: accepted.Add(time.Hour), Session: "s1", ReceptionProtocol: "UTF8SMTP",
+		Time: accepted, Created: accepted, Release: accepted.Add(time.Hour), Session: "s1", User: "ann", ReceptionProtocol: "UTF8SMTP",
 	}
 	rejection := Record{
 		Type: Rejection, Sender: "a@b.example", Recipient: `"a\"b"@c.example`, Time: accepted,
@@ -113,7 +113,7 @@ func TestSecondsAreExactToTheMicrosecond(t *testing.T) {
 func TestEveryFieldIsWritten(t *testing.T) {
 	whole := delivery()
 	whole.Event, whole.Stage = "held", 3
-	whole.Count, whole.Release = 9, accepted.Add(time.Hour)
+	whole.User, whole.Count, whole.Release = "ann", 9, accepted.Add(time.Hour)
 	v := reflect.ValueOf(whole)
 	for i := range v.NumField() {
 		name := v.Type().Field(i).Name

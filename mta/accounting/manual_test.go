@@ -19,7 +19,7 @@ func TestTheManualNamesEveryField(t *testing.T) {
 	text := string(page)
 	written := make(map[string]bool)
 	full := delivery()
-	full.Response.Local, full.Release = true, accepted
+	full.Response.Local, full.Release, full.User = true, accepted, "ann"
 	for _, r := range []Record{full, {Type: Warmup, Event: "advanced", Stage: 2, EgressSource: "s", Time: accepted}, {Type: Lost, Count: 1, Time: accepted}} {
 		var fields map[string]any
 		if err := json.Unmarshal(appendRecord(nil, &r, `"n"`), &fields); err != nil {

@@ -62,6 +62,7 @@ type Record struct {
 	EgressPool   string // the pool of the tenant's sources
 	EgressSource string // the source that was used
 
+	User     string // who had logged in to submit it
 	Tenant   string
 	Campaign string
 	Session  string // joins the records of one connection, in or out

@@ -81,6 +81,7 @@ func (k checker) listeners() {
 		if l.TLS.Implicit && !l.TLS.Enabled() {
 			k.problem(&l.block, "tls.implicit", "write certificate and key, too", "tls of listener %q has no certificate", l.Name)
 		}
+		k.auth(l)
 		if l.Tenant != "" && k.Tenant(l.Tenant) == nil {
 			k.reference(&l.block, "tenant", "tenant", l.Tenant, tenantNames(k.Tenants))
 		}
@@ -361,6 +362,11 @@ func checkFiles(c *Config, problems *collector) {
 		}
 		if _, err := tls.LoadX509KeyPair(l.TLS.Certificate, l.TLS.Key); err != nil {
 			k.problem(&l.block, "tls.certificate", "", "tls of listener %q: %s", l.Name, err)
+		}
+	}
+	for _, l := range c.Listeners {
+		if _, err := l.TLS.ClientCAs(); err != nil {
+			k.problem(&l.block, "tls.client_ca", "", "client_ca of listener %q: %s", l.Name, err)
 		}
 	}
 	k.dkimFiles()

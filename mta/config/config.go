@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
+
+	"mta/internal/users"
 )
 
 // Config is a whole configuration, with every default filled in. It is not changed after it was
@@ -37,6 +39,7 @@ type Config struct {
 	Presets bool `conf:"presets"`
 
 	Listeners   []*Listener `conf:"listener,block"`
+	Users       Users       `conf:"users,block"`
 	HTTP        HTTP        `conf:"http,block"`
 	Control     Control     `conf:"control,block" reload:"restart"`
 	Resolver    Resolver    `conf:"resolver,block" reload:"restart"`
@@ -108,6 +111,8 @@ type Listener struct {
 	Tier int `conf:"tier" min:"0" max:"5"`
 	// TLS offers STARTTLS, or begins with TLS, when it has a certificate.
 	TLS TLS `conf:"tls,block"`
+	// Auth offers AUTH, when it has mechanisms.
+	Auth Auth `conf:"auth,block"`
 
 	MaxMessageSize           Size          `conf:"max_message_size" min:"1KiB" max:"1GiB"` // octets of content
 	MaxRecipients            int           `conf:"max_recipients" min:"100" max:"1000000"` // per message; RFC 5321, 4.5.3.1.8 demands 100
@@ -139,6 +144,9 @@ type TLS struct {
 	Certificate string `conf:"certificate"` // PEM, with the chain
 	Key         string `conf:"key"`         // PEM
 	Implicit    bool   `conf:"implicit"`    // TLS from the first octet (RFC 8314, 3.3) in place of STARTTLS
+	// ClientCertificates asks clients for one, which logs a user in.
+	ClientCertificates bool   `conf:"client_certificates"`
+	ClientCA           string `conf:"client_ca"` // PEM; names count in certificates that it has signed
 }
 
 // Enabled reports whether there is a certificate.
@@ -327,4 +335,7 @@ type Tenant struct {
 	// Zero: no limit.
 	MaxMessageRate          Rate `conf:"max_message_rate"`
 	MaxMessageRatePerSource Rate `conf:"max_message_rate_per_source"`
+
+	// Senders are the addresses that the tenant may send as: domains, "*.domain", addresses. Empty: any.
+	Senders []users.Sender `conf:"senders"`
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"mta/internal/envelope"
+	"mta/internal/users"
 )
 
 const (
@@ -30,6 +31,7 @@ func builtIn() *Config {
 		Presets:   true,
 		Listeners: []*Listener{smtp},
 		HTTP:      HTTP{Address: "127.0.0.1:8025"},
+		Users:     Users{Scheme: users.Argon2id},
 		Control:   Control{Mode: 0o660},
 		Resolver: Resolver{
 			Timeout: 20 * time.Second, MaxLookups: 256, CacheEntries: 100_000,

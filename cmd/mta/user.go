@@ -1,0 +1,430 @@
+package main
+
+import (
+	"bufio"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"mta/internal/users"
+)
+
+const userHelp = `Show and change the users file: who may log in at the relay's listeners (AUTH), for which
+tenant, and with which senders' addresses. Which file it is says the configuration,
+users { file = "..." }; --file names another.
+
+A change is in force at once: a running relay needs no reload. The file is replaced as a
+whole, so that the relay never reads half of one. No command here needs a running relay.
+
+A password is asked for on the terminal, or read as one line from standard input. It is
+never an argument, which everybody on the machine could see.`
+
+func newUser(c *cli) *cobra.Command {
+	g := group("user", "who may log in", newUserAdd(c), newUserPassword(c), newUserRemove(c), newUserList(c), newUserCheck(c))
+	g.Long = userHelp
+	g.PersistentFlags().StringVar(&c.usersFlag, "file", "", "the users `file` (default: what the configuration says)")
+	return g
+}
+
+// usersFile says which file is meant, and how passwords are hashed in it.
+func (c *cli) usersFile() (path string, scheme users.Scheme, err error) {
+	if c.usersFlag != "" && c.configFlag == "" {
+		return c.usersFlag, users.Argon2id, nil
+	}
+	cfg, err := c.config()
+	if err != nil {
+		return "", "", err
+	}
+	path = cfg.Users.File
+	if c.usersFlag != "" {
+		path = c.usersFlag
+	}
+	if path == "" {
+		return "", "", hinted{errors.New("the configuration has no users file"), `write users { file = "/etc/mta/users" } into it, or name one by --file`}
+	}
+	return path, cfg.Users.Scheme, nil
+}
+
+// newUserOptions are what a user can be given.
+type newUserOptions struct {
+	tenant       string
+	senders      []string
+	certificates []string
+	hash         bool // standard input has a hash
+	generate     bool
+	noPassword   bool
+}
+
+func newUserAdd(c *cli) *cobra.Command {
+	var o newUserOptions
+	cmd := &cobra.Command{
+		Use:   "add NAME",
+		Short: "add a user",
+		Long: `Add a user, and ask for its password. A name that is there is refused: 'mta user password'
+changes a password, and 'mta user remove' removes a user.
+
+--senders bounds the addresses that the user may send as: domains (acme.example), all domains
+below one (*.acme.example), or addresses (news@b.example). Those of its tenant bound it, too.
+--certificate lets a client certificate log the user in: "sha256:" and its fingerprint, or a
+name in it where the listener has a client_ca.
+
+--hash reads a hash in place of the password: bcrypt, SHA-512-crypt ($6$), argon2id, or
+{SCRAM-SHA-256}, also with Dovecot's name in braces before it.`,
+		Example: `  mta user add ann@acme.example --tenant acme
+  mta user add shop --tenant acme --senders acme.example,news@b.example --generate
+  echo '{BLF-CRYPT}$2y$05$...' | mta user add bob --hash
+  mta user add app1 --certificate app1.acme.example --no-password`,
+		Args: oneArg("the user's name"),
+		RunE: func(_ *cobra.Command, args []string) error { return c.userAdd(args[0], o) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.tenant, "tenant", "", "the `tenant` whose the user is")
+	f.StringSliceVar(&o.senders, "senders", nil, "the `addresses` and domains that it may send as")
+	f.StringSliceVar(&o.certificates, "certificate", nil, "client `certificates` that log it in")
+	f.BoolVar(&o.hash, "hash", false, "read a hash in place of the password")
+	f.BoolVar(&o.generate, "generate", false, "make a password and print it")
+	f.BoolVar(&o.noPassword, "no-password", false, "the user has none, and logs in by certificate")
+	cmd.MarkFlagsMutuallyExclusive("hash", "generate", "no-password")
+	return cmd
+}
+
+// oneArg wants one argument.
+func oneArg(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usagef("want %s, got %d arguments", what, len(args))
+		}
+		return nil
+	}
+}
+
+func (c *cli) userAdd(name string, o newUserOptions) error {
+	path, scheme, err := c.usersFile()
+	if err != nil {
+		return err
+	}
+	u := &users.User{Tenant: o.tenant}
+	if u.Name, err = users.NormalName(name); err != nil {
+		return usageError{err}
+	}
+	for _, text := range o.senders {
+		s, err := users.ParseSender(text)
+		if err != nil {
+			return usageError{err}
+		}
+		u.Senders = append(u.Senders, s)
+	}
+	for _, text := range o.certificates {
+		cert, err := users.NormalCertificate(text)
+		if err != nil {
+			return usageError{err}
+		}
+		u.Certificates = append(u.Certificates, cert)
+	}
+	if o.noPassword && len(u.Certificates) == 0 {
+		return usagef("a user without a password needs a --certificate")
+	}
+	if table, err := users.Load(path); err == nil && table.User(u.Name) != nil {
+		return userIsThere(u.Name)
+	}
+	if !o.noPassword {
+		if u.Hash, err = c.newHash(scheme, o.hash, o.generate); err != nil {
+			return err
+		}
+	}
+	err = users.Update(path, func(t *users.Table) error {
+		if t.User(u.Name) != nil {
+			return userIsThere(u.Name)
+		}
+		return t.Put(u)
+	})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(c.out, "%s: added %s\n", path, u.Name)
+	return err
+}
+
+func userIsThere(name string) error {
+	return hinted{fmt.Errorf("there is a user %q already", name), "'mta user password' changes its password"}
+}
+
+// newHash reads or makes a password, or reads a hash.
+func (c *cli) newHash(scheme users.Scheme, hash, generate bool) (users.Hash, error) {
+	if generate {
+		password := rand.Text()
+		h, err := users.NewHash(scheme, password)
+		if err == nil {
+			_, err = fmt.Fprintf(c.out, "password: %s\n", password)
+		}
+		return h, err
+	}
+	if hash {
+		text, err := c.readSecret("Hash: ")
+		if err != nil {
+			return users.Hash{}, err
+		}
+		if text == "" {
+			return users.Hash{}, errors.New("the hash is empty")
+		}
+		return users.ParseHash(text)
+	}
+	password, err := c.readSecret("Password: ")
+	if err != nil {
+		return users.Hash{}, err
+	}
+	if c.onTerminal() {
+		again, err := c.readSecret("Again: ")
+		if err != nil {
+			return users.Hash{}, err
+		}
+		if again != password {
+			return users.Hash{}, errors.New("the two passwords differ")
+		}
+	}
+	return users.NewHash(scheme, password)
+}
+
+// onTerminal reports whether somebody types.
+func (c *cli) onTerminal() bool {
+	f, ok := c.in.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// readSecret asks for a line that is not shown, or reads it from standard input.
+func (c *cli) readSecret(prompt string) (string, error) {
+	if c.onTerminal() {
+		fmt.Fprint(c.err, prompt)
+		text, err := term.ReadPassword(int(c.in.(*os.File).Fd()))
+		fmt.Fprintln(c.err)
+		return string(text), err
+	}
+	line, err := bufio.NewReader(io.LimitReader(c.in, 64<<10)).ReadString('\n')
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return strings.TrimRight(line, "\r\n"), err
+}
+
+func newUserPassword(c *cli) *cobra.Command {
+	var hash, generate bool
+	cmd := &cobra.Command{
+		Use:   "password NAME",
+		Short: "change a user's password",
+		Long: `Give a user another password. Sessions that it is logged in with end before their next
+message.`,
+		Args: oneArg("the user's name"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			path, scheme, err := c.usersFile()
+			if err != nil {
+				return err
+			}
+			name, err := users.NormalName(args[0])
+			if err != nil {
+				return usageError{err}
+			}
+			if table, err := users.Load(path); err != nil {
+				return withRemedy(err)
+			} else if table.User(name) == nil {
+				return noUser(name)
+			}
+			h, err := c.newHash(scheme, hash, generate)
+			if err != nil {
+				return err
+			}
+			err = users.Update(path, func(t *users.Table) error {
+				if t.User(name) == nil {
+					return noUser(name)
+				}
+				t.SetHash(name, h)
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(c.out, "%s: %s has a new password\n", path, name)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&hash, "hash", false, "read a hash in place of the password")
+	cmd.Flags().BoolVar(&generate, "generate", false, "make a password and print it")
+	cmd.MarkFlagsMutuallyExclusive("hash", "generate")
+	return cmd
+}
+
+func noUser(name string) error {
+	return hinted{fmt.Errorf("there is no user %q", name), "'mta user list' shows those that there are"}
+}
+
+// withRemedy says how to mend a users file that can't be read.
+func withRemedy(err error) error {
+	var mode *users.ModeError
+	switch {
+	case errors.As(err, &mode):
+		return hinted{err, mode.Remedy()}
+	case errors.Is(err, fs.ErrNotExist):
+		return hinted{err, "'mta user add NAME' makes it"}
+	}
+	return err
+}
+
+func newUserRemove(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:   "remove NAME...",
+		Short: "remove users",
+		Long:  "Remove users. Sessions that they are logged in with end before their next message.",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("want the names of users")
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			path, _, err := c.usersFile()
+			if err != nil {
+				return err
+			}
+			err = users.Update(path, func(t *users.Table) error {
+				for _, arg := range args {
+					name, err := users.NormalName(arg)
+					if err != nil {
+						return usageError{err}
+					}
+					if !t.Remove(name) {
+						return noUser(name)
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				return withRemedy(err)
+			}
+			_, err = fmt.Fprintf(c.out, "%s: removed %s\n", path, joined(args))
+			return err
+		},
+	}
+}
+
+// listedUser is a user for tables and JSON.
+type listedUser struct {
+	Name         string   `json:"name"`
+	Password     string   `json:"password"` // how it is hashed, "" without one
+	Tenant       string   `json:"tenant,omitempty"`
+	Senders      []string `json:"senders"` // none: all that the tenant's allow
+	Certificates []string `json:"certificates"`
+}
+
+func newUserList(c *cli) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "list the users",
+		Long: `List the users, in the order of the file. PASSWORD is how it is hashed: one that is not
+hashed as the configuration wants is hashed anew at the user's next login.`,
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			path, _, err := c.usersFile()
+			if err != nil {
+				return err
+			}
+			table, err := users.Load(path)
+			if err != nil {
+				return withRemedy(err)
+			}
+			list := []listedUser{}
+			for _, u := range table.Users() {
+				l := listedUser{u.Name, string(u.Hash.Scheme), u.Tenant, []string{}, append([]string{}, u.Certificates...)}
+				for _, s := range u.Senders {
+					l.Senders = append(l.Senders, string(s))
+				}
+				list = append(list, l)
+			}
+			if asJSON {
+				return writeJSON(c.out, map[string]any{"users": list})
+			}
+			t := userTable(list)
+			return t.write(c.out, c.screen)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// userTable makes a table of users.
+func userTable(list []listedUser) *table {
+	t := &table{columns: []column{{title: "USER"}, {title: "PASSWORD"}, {title: "TENANT"}, {title: "SENDERS", shrink: true}, {title: "CERTIFICATES", shrink: true, spare: true}}}
+	or := func(text, other string) string {
+		if text == "" {
+			return other
+		}
+		return text
+	}
+	for _, u := range list {
+		t.add("", u.Name, or(u.Password, "none"), or(u.Tenant, "-"), or(strings.Join(u.Senders, ", "), "any"), or(strings.Join(u.Certificates, ", "), "-"))
+	}
+	return t
+}
+
+func newUserCheck(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:   "check [NAME]",
+		Short: "check the users file, or a user's password",
+		Long: `Without a name, say everything that is wrong with the users file, line by line. With one, ask for
+a password and say whether it is the user's. The exit status is 1 when something is wrong.`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usagef("want one user's name, got %d", len(args))
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			path, scheme, err := c.usersFile()
+			if err != nil {
+				return err
+			}
+			table, err := users.Load(path)
+			if err != nil {
+				return withRemedy(err)
+			}
+			if len(args) == 0 {
+				_, err = fmt.Fprintf(c.out, "%s: nothing is wrong, %s\n", path, plural(len(table.Users()), "user"))
+				return err
+			}
+			return c.userCheck(table, args[0], scheme)
+		},
+	}
+}
+
+func (c *cli) userCheck(table *users.Table, arg string, scheme users.Scheme) error {
+	name, err := users.NormalName(arg)
+	if err != nil {
+		return usageError{err}
+	}
+	u := table.User(name)
+	switch {
+	case u == nil:
+		return noUser(name)
+	case u.Hash.Scheme == "":
+		return fmt.Errorf("user %q has no password", name)
+	}
+	password, err := c.readSecret("Password: ")
+	if err != nil {
+		return err
+	}
+	if !u.Hash.Verify(password) {
+		return fmt.Errorf("this is not the password of user %q", name)
+	}
+	note := ""
+	if !u.Hash.Is(scheme) {
+		note = fmt.Sprintf("; it is hashed by %s, and will be by %s after the next login", u.Hash.Scheme, scheme)
+	}
+	_, err = fmt.Fprintf(c.out, "this is the password of %s%s\n", name, note)
+	return err
+}

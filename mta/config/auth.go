@@ -1,0 +1,72 @@
+package config
+
+import (
+	"crypto/x509"
+	"fmt"
+	"slices"
+
+	"mta/internal/users"
+)
+
+// Users is who may log in at listeners.
+type Users struct {
+	block
+	File string `conf:"file"` // as package users reads it; "": nobody
+	// Scheme is how passwords are hashed, those anew that were hashed otherwise.
+	Scheme users.Scheme `conf:"scheme" oneof:"argon2id scram-sha-256"`
+}
+
+// Auth is how clients log in at a listener.
+type Auth struct {
+	// Mechanisms are those that clients are offered. None: there is no AUTH.
+	Mechanisms []string `conf:"mechanisms" oneof:"PLAIN LOGIN SCRAM-SHA-256 SCRAM-SHA-256-PLUS EXTERNAL"`
+	// Required refuses mail of clients that have not logged in, RelayFrom or not.
+	Required bool `conf:"required"`
+	// ClearOnLoopback lets clients on this machine log in without TLS.
+	ClearOnLoopback bool `conf:"clear_on_loopback"`
+}
+
+// Logins reports whether clients can log in at the listener.
+func (l *Listener) Logins() bool { return len(l.Auth.Mechanisms) > 0 || l.TLS.ClientCertificates }
+
+func (k checker) auth(l *Listener) {
+	a := l.Auth
+	if l.Logins() && k.Users.File == "" {
+		at := "auth.mechanisms"
+		if len(a.Mechanisms) == 0 {
+			at = "tls.client_certificates"
+		}
+		k.problem(&l.block, at, `write users { file = "/etc/mta/users" }, and add users by 'mta user add'`, "listener %q has logins and there is no users file", l.Name)
+	}
+	switch {
+	case len(a.Mechanisms) > 0 && !l.TLS.Enabled() && !a.ClearOnLoopback:
+		k.problem(&l.block, "auth.mechanisms", "give the listener a certificate; clear_on_loopback = true lets programs on this machine log in without TLS",
+			"listener %q has no TLS, without which nobody may log in", l.Name)
+	case slices.Contains(a.Mechanisms, "EXTERNAL") && !l.TLS.ClientCertificates:
+		k.problem(&l.block, "auth.mechanisms", "write client_certificates = true in tls", "EXTERNAL: listener %q asks for no client certificates", l.Name)
+	case a.Required && !l.Logins():
+		k.problem(&l.block, "auth.required", `write which, as mechanisms = ["PLAIN", "LOGIN"]`, "listener %q wants a login and offers none", l.Name)
+	}
+	if l.TLS.ClientCA != "" && !l.TLS.ClientCertificates {
+		k.problem(&l.block, "tls.client_ca", "write client_certificates = true, too", "listener %q asks for no client certificates", l.Name)
+	}
+	if l.TLS.ClientCertificates && !l.TLS.Enabled() {
+		k.problem(&l.block, "tls.client_certificates", "write certificate and key, too", "tls of listener %q has no certificate", l.Name)
+	}
+}
+
+// ClientCAs reads the certificates of those who sign clients' certificates, nil when there are none.
+func (t TLS) ClientCAs() (*x509.CertPool, error) {
+	if t.ClientCA == "" {
+		return nil, nil
+	}
+	text, err := readFile(t.ClientCA)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s has no certificate in PEM", t.ClientCA)
+	}
+	return pool, nil
+}

@@ -1,0 +1,158 @@
+package mta
+
+import (
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"mta/internal/users"
+	"mta/mta/config"
+	"mta/submission"
+	"mta/submission/auth"
+)
+
+// openUsers begins to check logins, when the configuration has a users file.
+func (r *Relay) openUsers(cfg *config.Config, undo *undoer) error {
+	logins, err := r.newLogins(cfg)
+	if err == nil {
+		r.logins.Store(logins)
+		undo.add(func() { r.closeUsers() })
+	}
+	return err
+}
+
+// newLogins gives the service for a configuration's users: the one that there is, when they are the same;
+// nil without any.
+func (r *Relay) newLogins(cfg *config.Config) (*auth.Service, error) {
+	before := r.policy.Load().cfg.Users
+	if there := r.logins.Load(); there != nil && before.File == cfg.Users.File && before.Scheme == cfg.Users.Scheme {
+		return there, nil
+	}
+	if cfg.Users.File == "" {
+		return nil, nil
+	}
+	secret, err := loginSecret(cfg.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	return auth.New(auth.Config{File: cfg.Users.File, Scheme: cfg.Users.Scheme, Secret: secret, Now: r.now, Log: r.log}), nil
+}
+
+func (r *Relay) closeUsers() error {
+	if logins := r.logins.Load(); logins != nil {
+		logins.Close()
+	}
+	return nil
+}
+
+// loginSecret is what the salts of users that don't exist are made from: it outlives restarts.
+func loginSecret(dataDir string) ([]byte, error) {
+	const size = 32
+	path := filepath.Join(dataDir, "login-secret")
+	secret, err := os.ReadFile(path)
+	if err == nil && len(secret) == size {
+		return secret, nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	secret = make([]byte, size)
+	rand.Read(secret)
+	if err := os.WriteFile(path, secret, 0o600); err != nil {
+		return nil, err
+	}
+	return secret, nil
+}
+
+// loginsOf puts into a server's settings who may log in at a listener.
+func (r *Relay) loginsOf(l *config.Listener, logins *auth.Service, sc *submission.Config) error {
+	sc.TenantOf = r.tenantOf
+	if !l.Logins() || logins == nil {
+		return nil
+	}
+	cas, err := l.TLS.ClientCAs()
+	if err != nil {
+		return fmt.Errorf("client_ca: %w", err)
+	}
+	sc.Auth, sc.ClientCAs = logins, cas
+	if l.TLS.ClientCertificates && sc.TLS != nil {
+		sc.TLS.ClientAuth = tls.RequestClientCert // whether it is good is looked at when it is used
+	}
+	return nil
+}
+
+// tenantOf describes a tenant to submission, by the configuration in force.
+func (r *Relay) tenantOf(name string) (submission.Tenant, bool) {
+	t := r.policy.Load().cfg.Tenant(name)
+	if t == nil {
+		return submission.Tenant{}, false
+	}
+	return submission.Tenant{Tier: uint8(t.Tier), Senders: t.Senders}, true
+}
+
+// loginTrouble says what an operator should look at, "" when there is nothing.
+func (r *Relay) loginTrouble() string {
+	if logins := r.logins.Load(); logins != nil {
+		return logins.Trouble()
+	}
+	return ""
+}
+
+// usersWarnings says what is wrong with the users file. The relay starts all the same, so that it can be
+// mended while mail goes on.
+func usersWarnings(cfg *config.Config) []string {
+	path := cfg.Users.File
+	if path == "" {
+		return nil
+	}
+	at := place("users", cfg.Users.Origin("file"))
+	table, err := users.Load(path)
+	var mode *users.ModeError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return []string{fmt.Sprintf("%s: %s is not there, so that nobody can log in: 'mta user add NAME' makes it", at, path)}
+	case errors.As(err, &mode):
+		return []string{fmt.Sprintf("%s: %v, so that nobody can log in: %s", at, err, mode.Remedy())}
+	case err != nil:
+		return []string{fmt.Sprintf("%s: nobody can log in: %v", at, err)}
+	}
+	var out []string
+	for _, u := range table.Users() {
+		if u.Tenant != "" && cfg.Tenant(u.Tenant) == nil {
+			out = append(out, fmt.Sprintf("%s: user %q of %s is of the tenant %q, which has no block", at, u.Name, path, u.Tenant))
+		}
+	}
+	return out
+}
+
+// usersTenants lists the tenants of users.
+func usersTenants(cfg *config.Config) (names []string) {
+	if cfg.Users.File == "" {
+		return nil
+	}
+	table, err := users.Load(cfg.Users.File)
+	if err != nil {
+		return nil // complained of elsewhere
+	}
+	for _, u := range table.Users() {
+		names = append(names, u.Tenant)
+	}
+	return names
+}
+
+var loginMetrics = []metric[auth.Stats]{
+	newMetric(prometheus.CounterValue, "mta_logins_total", "Logins of clients that succeeded.",
+		func(s *auth.Stats) float64 { return float64(s.Succeeded) }),
+	newMetric(prometheus.CounterValue, "mta_logins_remembered_total", "Logins of those with a password that had been verified minutes before.",
+		func(s *auth.Stats) float64 { return float64(s.Remembered) }),
+	newMetric(prometheus.CounterValue, "mta_logins_failed_total", "Logins with a wrong name, password or certificate.",
+		func(s *auth.Stats) float64 { return float64(s.Failed) }),
+	newMetric(prometheus.CounterValue, "mta_logins_refused_total", "Logins that were put off, since too many had failed or waited.",
+		func(s *auth.Stats) float64 { return float64(s.Refused) }),
+}
