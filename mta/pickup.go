@@ -40,6 +40,7 @@ type pickup struct {
 
 	// begun is how far letters are that the listener has taken in part, by name.
 	begun map[string]handed
+	aside int // files that were set aside at this look
 
 	mu   sync.Mutex // guards what follows
 	why  string     // what is in the way just now
@@ -100,25 +101,62 @@ func (p *pickup) run(ctx context.Context) {
 	}
 }
 
-// all takes what there is.
+const (
+	// pickupTurn is how many letters of one user are taken before those of the others have their turn.
+	pickupTurn = 100
+	// asideLogged is how many files that hold no letter have a line each in the log, of one look.
+	asideLogged = 20
+)
+
+// all takes what there is. Users take turns.
 func (p *pickup) all(ctx context.Context) {
+	for p.turn(ctx) {
+	}
+}
+
+// turn takes up to pickupTurn letters of each user. It reports whether there are more.
+func (p *pickup) turn(ctx context.Context) (more bool) {
 	var why error
-	err := p.dir.Names(p.now(), func(name string) {
+	p.aside = 0
+	turns := map[int]int{}
+	used, err := p.dir.Names(p.now(), func(name string, uid int) {
 		if ctx.Err() != nil {
+			return
+		}
+		if turns[uid]++; turns[uid] > pickupTurn {
+			more = true
 			return
 		}
 		if err := p.one(ctx, name); err != nil {
 			why = fmt.Errorf("letter %q: %w", name, err)
 		}
 	})
+	if n := p.aside - asideLogged; n > 0 {
+		p.log.Error("more files in the maildrop were set aside or removed", "files", n)
+	}
 	if err == nil {
 		err = why
 	}
 	if err == nil || ctx.Err() != nil {
 		p.set("")
-		return
+		return more && ctx.Err() == nil
 	}
-	p.set(fmt.Sprintf("mail that sendmail left in %s is not picked up: %v", p.dir, err))
+	p.set(fmt.Sprintf("mail that sendmail left in %s is not picked up%s: %v", p.dir, p.filledBy(used), err))
+	return false
+}
+
+// filledBy names, when the disk is nearly full, the user who has most of it in the maildrop.
+func (p *pickup) filledBy(used map[int]*maildrop.Use) string {
+	uid, most := 0, int64(0)
+	for id, u := range used {
+		if n := u.LetterOctets + u.PartlyOctets; n > most {
+			uid, most = id, n
+		}
+	}
+	if most < 1<<20 || !p.dir.Short() {
+		return ""
+	}
+	return fmt.Sprintf(" (its disk is nearly full, and the user with id %d has %d MiB there)", uid, most>>20)
 }
 
 // tooOld reports whether a letter is given up that is not taken.
@@ -168,17 +206,21 @@ func (p *pickup) one(ctx context.Context, name string) error {
 func (p *pickup) setAside(name string, why error) error {
 	delete(p.begun, name)
 	path, err := p.dir.SetAside(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("%w; setting it aside: %w", why, err)
 	}
-	p.log.Error("a file in the maildrop was set aside", "file", name, "now", path, "error", why)
-	p.look()
+	if p.aside++; p.aside <= asideLogged {
+		p.log.Error("a file in the maildrop was set aside", "file", name, "now", path, "error", why)
+	}
 	return nil
 }
 
 // look counts what was set aside: it is an alarm until an operator has looked at it.
 func (p *pickup) look() {
-	n, err := p.dir.Broken()
+	n, _, err := p.dir.Broken()
 	kept := ""
 	if err == nil && n > 0 {
 		kept = fmt.Sprintf("%d files in %s are no mail that the relay can take: look at them, and remove them", n, filepath.Join(string(p.dir), "broken"))

@@ -1,13 +1,18 @@
 package mta
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"mta/internal/envelope"
 	"mta/internal/sink"
@@ -87,4 +92,72 @@ func (w *world) letters(part string) []string {
 		w.t.Fatal(err)
 	}
 	return all
+}
+
+// TestUsersTakeTurnsInTheMaildrop: the letter of one user is taken beside the first hundred files of another, who
+// has left hundreds; and what is wrong with those has few lines in the log.
+func TestUsersTakeTurnsInTheMaildrop(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("takes root, to be two users")
+	}
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	w.until("the maildrop is made", func() bool { return dirIsThere(maildropDir(w.cfg.DataDir) + "/new") })
+	var log bytes.Buffer
+	p := newPickup(w.Relay, nil)
+	p.dir, p.log = maildrop.Dir(t.TempDir()), slog.New(slog.NewTextHandler(&log, nil))
+	if err := p.dir.Make(); err != nil {
+		t.Fatal(err)
+	}
+	const files = 3 * pickupTurn
+	for i := range files {
+		path := filepath.Join(string(p.dir), "new", fmt.Sprint("junk", i))
+		if err := errors.Join(os.WriteFile(path, nil, 0o644), os.Chown(path, 4711, 4711)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.dir.Put(maildrop.Envelope{Sender: "ann@client.example", Recipients: []envelope.Address{"bob@box.example"}}, strings.NewReader(left), int64(len(left))); err != nil {
+		t.Fatal(err)
+	}
+	rest := func() int {
+		all, err := os.ReadDir(filepath.Join(string(p.dir), "new"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	if more := p.turn(t.Context()); !more || rest() != files-pickupTurn {
+		t.Errorf("after one turn %d files are left, want %d, all of one user (more: %v)", rest(), files-pickupTurn, more)
+	}
+	w.arrived(1)
+	p.all(t.Context())
+	if n := rest(); n != 0 {
+		t.Errorf("%d files are left", n)
+	}
+	if n := strings.Count(log.String(), "level=ERROR"); n > 3*(asideLogged+1) {
+		t.Errorf("%d errors in the log for %d files", n, files)
+	}
+}
+
+// TestTheAlarmNamesWhoFillsTheMaildrop, when its disk is nearly full.
+func TestTheAlarmNamesWhoFillsTheMaildrop(t *testing.T) {
+	top := t.TempDir()
+	if err := unix.Mount("tmpfs", top, "tmpfs", 0, fmt.Sprintf("size=%d", maildrop.KeepFree/2)); err != nil {
+		t.Skipf("can't mount a file system: %v", err)
+	}
+	defer unix.Unmount(top, unix.MNT_DETACH)
+	p := pickup{dir: maildrop.Dir(top)}
+	if err := p.dir.Make(); err != nil {
+		t.Fatal(err)
+	}
+	used := map[int]*maildrop.Use{4711: {LetterOctets: 30 << 20, PartlyOctets: 4 << 20}, 4712: {LetterOctets: 33 << 20}}
+	if why := p.filledBy(used); !strings.Contains(why, "id 4711 has 34 MiB") {
+		t.Errorf("alarm %q", why)
+	}
+	p.dir = maildrop.Dir(t.TempDir())
+	if err := p.dir.Make(); err != nil {
+		t.Fatal(err)
+	}
+	if why := p.filledBy(used); !p.dir.Short() && why != "" {
+		t.Errorf("alarm with room on the disk: %q", why)
+	}
 }

@@ -140,14 +140,20 @@ func (d Dir) room(size int64) error {
 	if size > MaxSize-maxHead {
 		return fmt.Errorf("the message is larger than %d octets", MaxSize-maxHead)
 	}
+	free, err := d.free()
+	if err == nil && free-size < KeepFree {
+		err = fmt.Errorf("the disk of %s is nearly full: %d MiB are free", d, free>>20)
+	}
+	return err
+}
+
+// free is what is free on the disk for other users than root, in octets.
+func (d Dir) free() (int64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(d.new(), &s); err != nil {
-		return &os.PathError{Op: "statfs", Path: d.new(), Err: err}
+		return 0, &os.PathError{Op: "statfs", Path: d.new(), Err: err}
 	}
-	if free := int64(s.Bavail) * int64(s.Bsize); free-size < KeepFree {
-		return fmt.Errorf("the disk of %s is nearly full: %d MiB are free", d, free>>20)
-	}
-	return nil
+	return int64(s.Bavail) * int64(s.Bsize), nil
 }
 
 func write(to io.Writer, e Envelope, content io.Reader, size int64) error {

@@ -2,6 +2,7 @@ package maildrop
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -44,10 +45,17 @@ func put(t *testing.T, d Dir) (name string) {
 
 func names(t *testing.T, d Dir) (all []string) {
 	t.Helper()
-	if err := d.Names(time.Now(), func(name string) { all = append(all, name) }); err != nil {
+	namesAt(t, d, time.Now(), func(name string) { all = append(all, name) })
+	return all
+}
+
+func namesAt(t *testing.T, d Dir, now time.Time, each func(name string)) map[int]*Use {
+	t.Helper()
+	used, err := d.Names(now, func(name string, _ int) { each(name) })
+	if err != nil {
 		t.Fatal(err)
 	}
-	return all
+	return used
 }
 
 func TestLetterIsReadAsItWasLeft(t *testing.T) {
@@ -150,26 +158,101 @@ func TestSecondName(t *testing.T) {
 	}
 }
 
-// TestUnfinishedFiles: those of today are still being written; older ones are removed. Neither is a letter.
+// TestUnfinishedFiles: those of today are still being written; older ones are removed, whatever time their owner
+// has set. Neither is a letter.
 func TestUnfinishedFiles(t *testing.T) {
 	d := newDir(t)
-	now := time.Now()
-	age := map[string]time.Duration{".young": partlyFor - time.Hour, ".old": partlyFor + time.Hour}
-	for name, age := range age {
-		path := filepath.Join(d.new(), name)
-		if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chtimes(path, now, now.Add(-age))); err != nil {
+	path := filepath.Join(d.new(), ".partly")
+	future := time.Now().Add(1000 * time.Hour)
+	if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chtimes(path, future, future)); err != nil {
+		t.Fatal(err)
+	}
+	letter := func(name string) { t.Errorf("%s was taken for a letter", name) }
+	namesAt(t, d, time.Now().Add(partlyFor-time.Hour), letter)
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("a letter that is being written was removed: %v", err)
+	}
+	namesAt(t, d, time.Now().Add(partlyFor+time.Hour), letter)
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file that was never finished is still there: %v", err)
+	}
+}
+
+// TestUnfinishedFilesAreBounded: a user keeps 100 files that are not finished. Finished letters stay.
+func TestUnfinishedFilesAreBounded(t *testing.T) {
+	d := newDir(t)
+	put(t, d)
+	for i := range maxPartly + 50 {
+		if err := os.WriteFile(filepath.Join(d.new(), fmt.Sprintf(".partly%d", i)), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if all := names(t, d); len(all) > 0 {
-		t.Errorf("%v were taken for letters", all)
+	used := namesAt(t, d, time.Now(), func(string) {})
+	if u := used[os.Getuid()]; u == nil || u.Letters != 1 || u.LetterOctets == 0 || u.Partly != maxPartly+50 {
+		t.Errorf("in use: %+v", u)
 	}
-	if _, err := os.Stat(filepath.Join(d.new(), ".young")); err != nil {
-		t.Errorf("a letter that is being written was removed: %v", err)
+	files, err := os.ReadDir(d.new())
+	if err != nil || len(files) != maxPartly+1 {
+		t.Errorf("%d files are left, want %d (%v)", len(files), maxPartly+1, err)
 	}
-	if _, err := os.Stat(filepath.Join(d.new(), ".old")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a file that was never finished is still there: %v", err)
+}
+
+// TestUnfinishedFilesGoWhenTheDiskIsShort, however young they are. A sendmail that is writing one fails, and
+// leaves nothing.
+func TestUnfinishedFilesGoWhenTheDiskIsShort(t *testing.T) {
+	d := smallDisk(t, KeepFree+8<<20)
+	if err := os.WriteFile(filepath.Join(d.new(), ".small"), make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
 	}
+	names(t, d)
+	if _, err := os.Stat(filepath.Join(d.new(), ".small")); err != nil || d.Short() {
+		t.Fatalf("removed with room on the disk: %v", err)
+	}
+	text := strings.Repeat("x", 4<<20)
+	removed := false
+	err := d.Put(sample, readerFunc(func(p []byte) (int, error) {
+		if !removed { // while sendmail writes, its user fills the disk
+			removed = true
+			if err := os.WriteFile(filepath.Join(d.new(), ".large"), make([]byte, 8<<20), 0o600); err != nil {
+				t.Error(err)
+			}
+			if !d.Short() {
+				t.Error("the disk is not short")
+			}
+			names(t, d)
+		}
+		n := copy(p, text)
+		text = text[n:]
+		if n == 0 {
+			return 0, io.EOF
+		}
+		return n, nil
+	}), int64(len(text)))
+	if err == nil {
+		t.Error("sendmail took a message that is gone for left")
+	}
+	if files, _ := os.ReadDir(d.new()); len(files) > 0 || d.Short() {
+		t.Errorf("left: %v", files)
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// smallDisk makes a maildrop on a file system of so many octets.
+func smallDisk(t *testing.T, size int) Dir {
+	t.Helper()
+	top := t.TempDir()
+	if err := unix.Mount("tmpfs", top, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
+		t.Skipf("can't mount a file system: %v", err)
+	}
+	t.Cleanup(func() { unix.Unmount(top, unix.MNT_DETACH) })
+	d := Dir(filepath.Join(top, "maildrop"))
+	if err := d.Make(); err != nil {
+		t.Fatal(err)
+	}
+	return d
 }
 
 func TestOnlyWhatSMTPCanCarry(t *testing.T) {
@@ -214,7 +297,7 @@ func TestNothingIsLeftAfterAnError(t *testing.T) {
 	if all := names(t, d); len(all) > 0 {
 		t.Errorf("picked up: %v", all)
 	}
-	if err := d.Names(time.Now().Add(25*time.Hour), func(string) {}); err != nil {
+	if _, err := d.Names(time.Now().Add(25*time.Hour), func(string, int) {}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Lstat(partly); !errors.Is(err, fs.ErrNotExist) {
@@ -234,11 +317,58 @@ func TestBrokenFilesAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n, err := d.Broken(); n != maxBroken || err != nil {
+	if n, _, err := d.Broken(); n != maxBroken || err != nil {
 		t.Errorf("%d are kept, %v", n, err)
 	}
 	if left := names(t, d); len(left) > 0 {
 		t.Errorf("left: %v", left)
+	}
+}
+
+// TestBrokenFilesAreBoundedInSize: no more octets of them are kept than the largest letter has.
+func TestBrokenFilesAreBoundedInSize(t *testing.T) {
+	d := newDir(t)
+	for i, size := range []int64{MaxSize/2 - 1<<20, MaxSize/2 - 1<<20, 4 << 20} {
+		name := fmt.Sprint("file", i)
+		path := filepath.Join(d.new(), name)
+		f, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = unix.Fallocate(int(f.Fd()), 0, 0, size)
+		if f.Close(); err != nil {
+			t.Skipf("can't allocate files of a GiB here: %v", err)
+		}
+		to, err := d.SetAside(name)
+		if err != nil || (to == "") != (i == 2) {
+			t.Errorf("file %d went to %q, %v", i, to, err)
+		}
+		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("file %d is still there: %v", i, err)
+		}
+	}
+}
+
+// TestNamesThatCollide: no name that a user gives a file or folder keeps it from being set aside.
+func TestNamesThatCollide(t *testing.T) {
+	d := newDir(t)
+	long := strings.Repeat("x", 255)
+	for _, path := range []string{
+		filepath.Join(d.broken(), "dir", "sub"), filepath.Join(d.new(), "dir"),
+		filepath.Join(d.broken(), "full", "sub"), filepath.Join(d.new(), "full", "sub"), filepath.Join(d.new(), ".full", "sub"),
+		filepath.Join(d.broken(), long, "sub"), filepath.Join(d.new(), long, "sub"),
+	} {
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range names(t, d) {
+		if _, err := d.SetAside(name); err != nil {
+			t.Errorf("%.20s: %v", name, err)
+		}
+	}
+	if left := names(t, d); len(left) > 0 {
+		t.Errorf("left: %.20v", left)
 	}
 }
 

@@ -2,6 +2,7 @@ package maildrop
 
 import (
 	"bufio"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,12 +18,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxBroken is how many broken files are kept. What comes then is removed: it was not made by
-// sendmail, and whoever makes such files must not fill the disk with them.
-const maxBroken = 1000
+// What is kept of files that hold no letter. What comes beyond is removed: sendmail has not made it, and
+// whoever makes such files must not fill the disk with them.
+const (
+	maxBroken       = 100
+	maxBrokenOctets = MaxSize // on the disk
+)
 
-// partlyFor is how long a file may be in the making.
-const partlyFor = 24 * time.Hour
+// What one user may have of letters that are not finished. What is beyond is removed: no sendmail has returned
+// success for it.
+const (
+	partlyFor       = 24 * time.Hour
+	maxPartly       = 100
+	maxPartlyOctets = MaxSize // on the disk
+)
 
 // Make makes the directory, or sees to it that one that is there is as it must be. It is for the
 // relay, whose user owns it.
@@ -52,33 +61,68 @@ func (d Dir) Make() error {
 	return nil
 }
 
-// Names calls each with the names of the letters that are there, in no order. It removes what was
-// never finished.
-func (d Dir) Names(now time.Time, each func(name string)) error {
+// Use is what a user has in the maildrop.
+type Use struct {
+	Letters, Partly            int   // files, finished or not
+	LetterOctets, PartlyOctets int64 // on the disk
+}
+
+// Names calls each with the names of the letters that are there and the ids of the users who left them, in no
+// order. It returns what each user has. It removes what was never finished: after a day, beyond what a
+// user may have of that, and all of it when the disk is so full that sendmail would not begin.
+func (d Dir) Names(now time.Time, each func(name string, uid int)) (map[int]*Use, error) {
 	f, err := os.Open(d.new())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer f.Close()
+	free, err := d.free()
+	if err != nil {
+		return nil, err
+	}
+	used := map[int]*Use{}
 	for {
 		names, err := f.Readdirnames(256)
 		for _, name := range names {
-			if !strings.HasPrefix(name, ".") {
-				each(name)
+			info, err := os.Lstat(filepath.Join(d.new(), name))
+			if err != nil {
 				continue
 			}
-			path := filepath.Join(d.new(), name)
-			if info, err := os.Lstat(path); err == nil && now.Sub(info.ModTime()) > partlyFor {
-				os.Remove(path)
+			stat := info.Sys().(*syscall.Stat_t)
+			u := used[int(stat.Uid)]
+			if u == nil {
+				u = new(Use)
+				used[int(stat.Uid)] = u
+			}
+			if !strings.HasPrefix(name, ".") {
+				u.Letters++
+				u.LetterOctets += stat.Blocks * blockSize
+				each(name, int(stat.Uid))
+				continue
+			}
+			u.Partly++
+			u.PartlyOctets += stat.Blocks * blockSize
+			changed := time.Unix(stat.Ctim.Unix()) // which nobody can set, unlike the time of the last write
+			if free < KeepFree || now.Sub(changed) > partlyFor || u.Partly > maxPartly || u.PartlyOctets > maxPartlyOctets {
+				os.Remove(filepath.Join(d.new(), name))
 			}
 		}
 		if err == io.EOF {
-			return nil
+			return used, nil
 		}
 		if err != nil {
-			return err
+			return used, err
 		}
 	}
+}
+
+// blockSize is the unit of Stat_t.Blocks, in octets.
+const blockSize = 512
+
+// Short reports whether the disk is so full that sendmail leaves nothing.
+func (d Dir) Short() bool {
+	free, err := d.free()
+	return err == nil && free < KeepFree
 }
 
 // Letter is an open one.
@@ -191,38 +235,55 @@ func (l *Letter) Close() error { return l.file.Close() }
 // Remove takes a letter out: it was dealt with.
 func (d Dir) Remove(name string) error { return os.Remove(filepath.Join(d.new(), name)) }
 
-// SetAside puts a file where it is left alone, and gives its new path: "" when there are too many
-// of those, and it was removed. A directory of another user stays in "new" with a dot before its name.
+// SetAside puts a file where it is left alone, and returns its new path: "" when there are too many of those,
+// or it can't be kept, and it was removed. A directory of another user stays in "new" with a name that begins
+// with a dot.
 func (d Dir) SetAside(name string) (path string, err error) {
-	n, err := d.Broken()
+	from := filepath.Join(d.new(), name)
+	room, err := d.roomAside(from)
 	if err != nil {
 		return "", err
 	}
-	from := filepath.Join(d.new(), name)
-	if n >= maxBroken {
-		path, err = "", os.RemoveAll(from)
-	} else {
-		path = filepath.Join(d.broken(), name)
-		err = os.Rename(from, path)
+	if path = filepath.Join(d.broken(), name); room && os.Rename(from, path) == nil {
+		return path, nil
 	}
-	if !errors.Is(err, fs.ErrPermission) {
-		return path, err
+	err = os.Remove(from)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return "", err
 	}
 	// A directory of another user can't have another parent, but it can have another name.
-	path = filepath.Join(d.new(), "."+name)
+	path = filepath.Join(d.new(), "."+strings.ToLower(rand.Text()))
 	return path, os.Rename(from, path)
 }
 
-// Broken counts the files that were set aside.
-func (d Dir) Broken() (int, error) {
+// roomAside reports whether a file may be kept with those that were set aside.
+func (d Dir) roomAside(file string) (bool, error) {
+	n, octets, err := d.Broken()
+	if err != nil {
+		return false, err
+	}
+	info, err := os.Lstat(file)
+	if err != nil {
+		return false, err
+	}
+	return n < maxBroken && octets+info.Sys().(*syscall.Stat_t).Blocks*blockSize <= maxBrokenOctets, nil
+}
+
+// Broken counts the files that were set aside, and their octets on the disk.
+func (d Dir) Broken() (n int, octets int64, err error) {
 	f, err := os.Open(d.broken())
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer f.Close()
 	names, err := f.Readdirnames(maxBroken + 1)
 	if err == io.EOF {
 		err = nil
 	}
-	return len(names), err
+	for _, name := range names {
+		if info, err := os.Lstat(filepath.Join(d.broken(), name)); err == nil {
+			octets += info.Sys().(*syscall.Stat_t).Blocks * blockSize
+		}
+	}
+	return len(names), octets, err
 }
