@@ -20,7 +20,7 @@ func (w *warming) tell(e warmup.Event) {
 	source := w.sourceOf(e.IP)
 	log := w.log.Info
 	switch e.Kind {
-	case warmup.EventBack, warmup.EventProviderPaused, warmup.EventProviderHalved, warmup.EventLedgerLost:
+	case warmup.EventBack, warmup.EventProviderPaused, warmup.EventProviderHalved, warmup.EventProviderBack, warmup.EventLedgerLost:
 		log = w.log.Warn
 	}
 	attrs := []any{"event", string(e.Kind), "source", source, "ip", e.IP, "what", e.String()}

@@ -189,7 +189,7 @@ func (w warmups) shown(s *warmup.Status) control.Warmup {
 func shownProvider(p *warmup.ProviderStatus) control.WarmupProvider {
 	out := control.WarmupProvider{
 		Provider: p.Provider, State: p.State, Health: p.Health,
-		HourlyLimit: p.HourlyLimit, DailyLimit: p.DailyLimit, Factor: p.Factor, Pace: p.Pace, SentHour: p.SentHour, SentDay: p.SentDay,
+		HourlyLimit: p.HourlyLimit, DailyLimit: p.DailyLimit, Stage: p.Stage, Factor: p.Factor, Pace: p.Pace, SentHour: p.SentHour, SentDay: p.SentDay,
 		Rate: p.Rate, Demand: p.Demand, Waiting: p.Waiting,
 		Delivered: p.Delivered, HardBounces: p.HardBounces, Deferred: p.Deferred, Refused: p.Refused, Complaints: p.Complaints,
 	}

@@ -111,6 +111,7 @@ func (s *State) setStage(p *Plan, stage int) {
 	s.setDepths(p)
 	for i := range s.Providers {
 		v := &s.Providers[i]
+		v.behind = 0
 		s.setCaps(p, v, true)
 		v.tokens.depth = s.bucketDepth(p, v.Caps.Hourly)
 	}

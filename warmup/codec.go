@@ -7,8 +7,8 @@ import (
 )
 
 // stateVersion heads every encoded state. Version 1 had no pace of a provider and carried no outcomes
-// from day to day.
-const stateVersion = 2
+// from day to day; version 2 no stage of a provider by itself.
+const stateVersion = 3
 
 // ErrCorrupt is what a stored state that can't be read gives. The IP sends nothing until an
 // operator starts its warm-up again: what it has sent is not known.
@@ -160,6 +160,7 @@ func (e *encoder) provider(v *Provider) {
 	e.int(v.usual)
 	e.int(v.slowed)
 	e.outcomes(&v.fresh)
+	e.int(int64(v.behind))
 }
 
 func (e *encoder) outcomes(o *Outcomes) {
@@ -275,6 +276,9 @@ func (d *decoder) provider(v *Provider) {
 	v.carried = d.outcomes()
 	v.pace, v.usual, v.slowed = d.float(), d.int(), d.int()
 	v.fresh = d.outcomes()
+	if d.version > 2 {
+		v.behind = d.count(1 << 16)
+	}
 }
 
 func (d *decoder) outcomes() Outcomes {

@@ -22,6 +22,8 @@ const (
 	EventProviderReleased  EventKind = "provider_released"
 	EventProviderHalved    EventKind = "provider_halved"
 	EventProviderRecovered EventKind = "provider_recovered"
+	EventProviderBack      EventKind = "provider_back"
+	EventProviderAdvanced  EventKind = "provider_advanced"
 	EventPaused            EventKind = "paused" // by an operator, as those below
 	EventResumed           EventKind = "resumed"
 	EventStageSet          EventKind = "stage_set"
@@ -72,6 +74,10 @@ func (e Event) String() string {
 		return fmt.Sprintf("slows down mail to %s to %.3g %%: its outcomes are bad", e.Provider, 100*e.Share)
 	case EventProviderRecovered:
 		return fmt.Sprintf("lets mail to %s back up to %.3g %%", e.Provider, 100*e.Share)
+	case EventProviderBack:
+		return fmt.Sprintf("keeps mail to %s on stage %d of %d, by itself", e.Provider, e.Stage, e.Stages)
+	case EventProviderAdvanced:
+		return fmt.Sprintf("lets mail to %s catch up to stage %d of %d", e.Provider, e.Stage, e.Stages)
 	case EventPaused, EventResumed:
 		return fmt.Sprintf("is %s by an operator", e.Kind)
 	case EventStageSet, EventRestarted:
@@ -98,6 +104,7 @@ type standing struct {
 type providerStanding struct {
 	state        blockState
 	pace, factor float64
+	behind       int
 }
 
 // note takes down how s stands, using again what x has allocated.
@@ -105,7 +112,7 @@ func (x *standing) note(s *State) {
 	providers := x.providers[:0]
 	for i := range s.Providers {
 		v := &s.Providers[i]
-		providers = append(providers, providerStanding{v.block.state, v.pace, v.Factor})
+		providers = append(providers, providerStanding{v.block.state, v.pace, v.Factor, v.behind})
 	}
 	*x = standing{s.Hour, s.Warm, s.Paused, providers}
 }
@@ -132,7 +139,7 @@ func (a *address) happened(events []Event) []Event {
 	}
 	events = a.days(events, e)
 	for i := range s.Providers {
-		before := providerStanding{open, 1, 1}
+		before := providerStanding{open, 1, 1, 0}
 		if i < len(was.providers) {
 			before = was.providers[i]
 		}
@@ -183,6 +190,13 @@ func (v *Provider) happened(events []Event, e Event, was providerStanding) []Eve
 		events = append(events, e)
 	} else if share > before {
 		e.Kind = EventProviderRecovered
+		events = append(events, e)
+	}
+	if v.behind != was.behind {
+		e.Kind, e.Stage = EventProviderBack, max(1, e.Stage-v.behind)
+		if v.behind < was.behind {
+			e.Kind = EventProviderAdvanced
+		}
 		events = append(events, e)
 	}
 	return events

@@ -81,6 +81,11 @@ func (c *faults) shape(p *Plan) {
 			c.add(Fault{Provider: name, Setting: "share", What: fmt.Sprintf("the share of provider %q is %v", name, x), Remedy: "it must be above 0, and at most 1, which is the whole stage"})
 		}
 	}
+	for _, name := range sortedNames(p.Growths) {
+		if x := p.Growths[name]; !(x >= 1 && x <= 10) {
+			c.add(Fault{Provider: name, Setting: "growth", What: fmt.Sprintf("the growth of provider %q is %v", name, x), Remedy: "it must be from 1, which is no growth, to 10 times a stage"})
+		}
+	}
 	if n := len(p.named()); n > maxProviders-2 {
 		c.add(Fault{Setting: "provider", What: fmt.Sprintf("plan has caps for %d providers", n), Remedy: fmt.Sprintf("it can have some for %d at most", maxProviders-2)})
 	}

@@ -26,6 +26,8 @@ type planFile struct {
 	DayStarts     DayStart           `json:"day_starts,omitempty"`
 	EaseOut       int                `json:"ease_out"`
 	Shares        map[string]float64 `json:"shares,omitempty"`
+	Growths       map[string]float64 `json:"growths,omitempty"`
+	OwnStages     map[string]bool    `json:"own_stages,omitempty"`
 	Weights       map[string]float64 `json:"weights,omitempty"`
 	Stages        []Stage            `json:"stages"`
 	Health        Health             `json:"health"`
@@ -85,7 +87,7 @@ func (f *planFile) into(p *Plan) error {
 	}
 	p.Burst, p.BucketSeconds, p.Peak, p.SlidingHour = f.Burst, f.BucketSeconds, f.Peak, f.SlidingHour
 	p.StartStage = max(f.StartStage, 1)
-	p.Shares, p.Weights, p.Stages, p.Health = f.Shares, f.Weights, f.Stages, f.Health
+	p.Shares, p.Growths, p.OwnStages, p.Weights, p.Stages, p.Health = f.Shares, f.Growths, f.OwnStages, f.Weights, f.Stages, f.Health
 	p.Shrinking, p.Finish, p.EaseOut = f.Shrinking, f.Finish, f.EaseOut
 	if f.Begin != nil {
 		p.Begin = *f.Begin
@@ -108,7 +110,7 @@ func (p *Plan) MarshalJSON() ([]byte, error) {
 	f := planFile{
 		Version: 1, Mode: p.Overflow.String(), Pacing: p.Pacing.String(),
 		Burst: p.Burst, BucketSeconds: p.BucketSeconds, Peak: p.Peak, SlidingHour: p.SlidingHour,
-		StartStage: p.StartStage, DayStarts: p.DayStarts, EaseOut: p.EaseOut, Shares: p.Shares, Weights: p.Weights, Stages: p.Stages, Health: p.Health,
+		StartStage: p.StartStage, DayStarts: p.DayStarts, EaseOut: p.EaseOut, Shares: p.Shares, Growths: p.Growths, OwnStages: p.OwnStages, Weights: p.Weights, Stages: p.Stages, Health: p.Health,
 		Shrinking: p.Shrinking, Spread: "greedy", Finish: p.Finish, HourSeconds: p.Hour.Seconds(),
 	}
 	if p.SpreadEven {

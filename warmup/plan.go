@@ -94,6 +94,8 @@ type Plan struct {
 	SlidingHour   float64            // most in any 60 minutes, in hourly caps
 	StartStage    int                // counted from 1
 	Shares        map[string]float64 // of each stage's caps, at most, by provider; caps of a stage's own go before
+	Growths       map[string]float64 // by provider: how many times its caps of a stage may be those of the stage before
+	OwnStages     map[string]bool    // providers that step back alone
 	Weights       map[string]float64 // shares when mail for several providers competes; 1 when absent
 	Stages        []Stage
 	Health        Health
@@ -180,24 +182,36 @@ func (p *Plan) weight(provider string) float64 {
 
 // own gives the caps of a provider in a stage, as the stage has them or by its share; zero is none.
 func (p *Plan) own(i int, provider string) Caps {
-	s := p.stage(i)
-	caps, share := s.Providers[provider], p.Shares[provider]
-	if share == 0 {
+	s, first := p.stage(i), p.stage(p.StartStage-1)
+	caps, share, growth := s.Providers[provider], p.Shares[provider], p.Growths[provider]
+	if share == 0 && growth == 0 && !p.OwnStages[provider] {
 		return caps
 	}
-	part := func(own, all int64) int64 {
+	if share == 0 {
+		share = 1
+	}
+	part := func(own, all, first int64) int64 {
 		if own > 0 {
 			return own
 		}
-		return int64(math.Ceil(share*float64(all) - 1e-9))
+		most := share * float64(all)
+		if growth > 0 {
+			most = min(most, share*float64(first)*math.Pow(growth, float64(i-p.StartStage+1)))
+		}
+		return int64(math.Ceil(most - 1e-9))
 	}
-	return Caps{part(caps.Hourly, s.Hourly), part(caps.Daily, s.Daily)}
+	return Caps{part(caps.Hourly, s.Hourly, first.Hourly), part(caps.Daily, s.Daily, first.Daily)}
 }
 
-// named are the providers that have caps of their own in a stage, or by a share.
+// named are the providers that have caps of their own.
 func (p *Plan) named() map[string]bool {
 	names := make(map[string]bool)
-	for name := range p.Shares {
+	for _, m := range []map[string]float64{p.Shares, p.Growths} {
+		for name := range m {
+			names[name] = true
+		}
+	}
+	for name := range p.OwnStages {
 		names[name] = true
 	}
 	for i := range p.Stages {

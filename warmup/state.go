@@ -50,6 +50,9 @@ type Provider struct {
 	Demand  float64 // recipients offered per second, averaged over a minute
 	Waiting int64   // recipients held by all nodes
 
+	behind int  // stages behind the address's, of one with its own stage
+	step   step // at the end of the day; not kept
+
 	Today   Outcomes // since the day began
 	carried Outcomes // of the days before, which had too few to judge
 	block   block
@@ -227,7 +230,7 @@ func (s *State) hourlyCap(p *Plan) int64 {
 // setCaps puts a provider's caps in force: its own or the stage's, times its factor, the hourly one at
 // its pace.
 func (s *State) setCaps(p *Plan, v *Provider, daily bool) {
-	own := p.own(s.Stage, v.Name)
+	own := p.own(max(0, s.Stage-v.behind), v.Name)
 	v.Caps.Hourly = v.paced(factored(own.Hourly, s.Caps.Hourly, v.Factor))
 	if daily {
 		v.Caps.Daily = factored(own.Daily, s.Caps.Daily, v.Factor)

@@ -44,8 +44,9 @@ type ProviderStatus struct {
 	Health      string  `json:"health"` // today's outcomes: good, middling, bad or unjudged
 	HourlyLimit int64   `json:"hourly_limit"`
 	DailyLimit  int64   `json:"daily_limit"`
-	Factor      float64 `json:"factor"` // of the stage's caps: a bad day halves it
-	Pace        float64 `json:"pace"`   // of an hour's usual mail: outcomes of today that prove bad halve it
+	Stage       int     `json:"stage,omitempty"` // its own, where it is behind the address's
+	Factor      float64 `json:"factor"`          // of the stage's caps: a bad day halves it
+	Pace        float64 `json:"pace"`            // of an hour's usual mail: outcomes of today that prove bad halve it
 	SentHour    int64   `json:"sent_this_hour"`
 	SentDay     int64   `json:"sent_today"`
 	Rate        float64 `json:"rate"`   // recipients a second that may go
@@ -108,6 +109,9 @@ func (c *Controller) Status(ip string) (Status, bool) {
 		v := &s.Providers[i]
 		out.Providers = append(out.Providers, v.status())
 		out.Providers[i].NextToken = s.nextToken(p, v)
+		if v.behind > 0 {
+			out.Providers[i].Stage = min(max(0, s.Stage-v.behind)+1, len(p.Stages))
+		}
 		out.Providers[i].Health = p.Health.judge(&v.Today).String()
 	}
 	var next State

@@ -95,10 +95,65 @@ func (w Why) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
 func (s *State) closeDay(p *Plan) {
 	day := Day{Stage: s.Stage, Cap: s.Caps.Daily, Sent: s.Total.Day}
 	day.Why, day.Provider = s.nextStage(p)
+	for i := range s.Providers {
+		s.Providers[i].follow(p, day.Stage, s.Stage)
+	}
 	if len(s.History) == maxHistory {
 		s.History = append(s.History[:0], s.History[1:]...)
 	}
 	s.History = append(s.History, day)
+}
+
+// step is what a day does to a provider that has its own stage.
+type step uint8
+
+const (
+	follow step = iota // as the address
+	stay
+	stepBack
+	stepOn
+)
+
+// follow moves a provider as the address moves, or by its own step.
+func (v *Provider) follow(p *Plan, from, to int) {
+	if !p.OwnStages[v.Name] {
+		v.behind = 0
+		return
+	}
+	own := from - v.behind
+	switch v.step {
+	case follow:
+		own += to - from
+	case stepBack:
+		own--
+	case stepOn:
+		own++
+	}
+	v.behind, v.step = to-min(to, max(0, own)), follow
+}
+
+// aside judges a provider that has its own stage: its outcomes move that alone.
+func (s *State) aside(p *Plan, g *group) {
+	v := g.members[0]
+	filled := func(sent, most int64) bool { return float64(sent) >= p.Health.MinFill*float64(most) }
+	switch {
+	case g.verdict == bad:
+		v.step = stepBack
+	case g.verdict == middling || !filled(v.Count.Day, v.Caps.Daily) && !filled(s.Total.Day, s.Caps.Daily):
+		v.step = stay
+	default:
+		v.step = stepOn
+	}
+}
+
+// straggler names a provider that is not where the address is; "": none.
+func (s *State) straggler(p *Plan) string {
+	for i := range s.Providers {
+		if v := &s.Providers[i]; p.OwnStages[v.Name] && (v.behind > 0 || v.step == stepBack) {
+			return v.Name
+		}
+	}
+	return ""
 }
 
 func (s *State) nextStage(p *Plan) (Why, string) {
@@ -126,6 +181,11 @@ func (s *State) nextStage(p *Plan) (Why, string) {
 	case s.Stage < len(p.Stages) && float64(s.Total.Day) < p.Health.MinFill*float64(s.Caps.Daily):
 		return HeldFill, "" // more than there is to send is no reason to wait for while caps are eased out
 	}
+	if p.Finish && s.Stage+1 == len(p.Stages)+p.easing() { // for all, caps are lifted
+		if name := s.straggler(p); name != "" {
+			return HeldProvider, name
+		}
+	}
 	return s.advance(p), ""
 }
 
@@ -147,12 +207,12 @@ func (g *group) add(v *Provider) {
 
 // groups divides the providers by what they can be judged on: each by itself, but those with few
 // outcomes together with Other.
-func (s *State) groups() []*group {
+func (s *State) groups(p *Plan) []*group {
 	rest := &group{name: Other}
 	all := []*group{rest}
 	for i := range s.Providers {
 		v := &s.Providers[i]
-		if v.Name == Other || v.Today.Sum()+v.carried.Sum() < minVerdict {
+		if v.Name == Other || v.Today.Sum()+v.carried.Sum() < minVerdict && !p.OwnStages[v.Name] {
 			rest.add(v)
 			continue
 		}
@@ -184,9 +244,11 @@ func (s *State) judgeProviders(p *Plan) (worst string, bads, judged int) {
 	var alone *group
 	small := &group{verdict: bad}
 	smallBad := 0
-	for _, g := range s.groups() {
+	for _, g := range s.groups(p) {
 		g.judge(&p.Health)
 		switch {
+		case p.OwnStages[g.name] && g.name == g.members[0].Name:
+			s.aside(p, g)
 		case g.verdict == unjudged:
 		case 10*g.sent >= s.Total.Day:
 			count(g)

@@ -191,6 +191,9 @@ func (c *cli) providerNote(p *control.WarmupProvider) string {
 	if p.Refused > 0 {
 		notes = append(notes, plural(int(p.Refused), "refusal")+" by policy")
 	}
+	if p.Stage > 0 {
+		notes = append(notes, fmt.Sprintf("it is on stage %d by itself", p.Stage))
+	}
 	if p.Factor < 1 {
 		notes = append(notes, fmt.Sprintf("its caps are %s of the stage's after a bad day", percent(p.Factor)))
 	}

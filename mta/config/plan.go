@@ -72,6 +72,11 @@ type PlanProvider struct {
 	block
 	Provider string  `conf:",label"`
 	Share    float64 `conf:"share"` // of the stage's caps, above 0 and at most 1
+	// Growth is how many times its caps of a stage may be those of the stage before, from 1 to 10. 0: as the
+	// plan grows.
+	Growth float64 `conf:"growth"`
+	// OwnStage lets it step back alone.
+	OwnStage bool `conf:"own_stage"`
 }
 
 // PlanHealth says what outcomes move the stage.
@@ -208,9 +213,17 @@ func (p *Plan) warmup() *warmup.Plan {
 	}
 	for _, v := range p.Providers {
 		if out.Shares == nil {
-			out.Shares = make(map[string]float64)
+			out.Shares, out.Growths, out.OwnStages = make(map[string]float64), make(map[string]float64), make(map[string]bool)
 		}
-		out.Shares[v.Provider] = v.Share
+		if v.set("share") || !v.set("growth") && !v.OwnStage { // a block must have something
+			out.Shares[v.Provider] = v.Share
+		}
+		if v.set("growth") {
+			out.Growths[v.Provider] = v.Growth
+		}
+		if v.OwnStage {
+			out.OwnStages[v.Provider] = true
+		}
 	}
 	for _, s := range p.Stages {
 		stage := warmup.Stage{Caps: warmup.Caps{Hourly: int64(s.Hourly), Daily: int64(s.Daily)}}

@@ -92,8 +92,9 @@ type WarmupProvider struct {
 	Health      string    `json:"health"`         // today's outcomes: good, middling, bad, or unjudged while they are few
 	HourlyLimit int64     `json:"hourly_limit"`
 	DailyLimit  int64     `json:"daily_limit"`
-	Factor      float64   `json:"factor"` // of the stage's caps: a bad day halves it
-	Pace        float64   `json:"pace"`   // of an hour's usual mail: outcomes of today that prove bad halve it
+	Stage       int       `json:"stage,omitempty"` // its own, where it has stepped back alone
+	Factor      float64   `json:"factor"`          // of the stage's caps: a bad day halves it
+	Pace        float64   `json:"pace"`            // of an hour's usual mail: outcomes of today that prove bad halve it
 	SentHour    int64     `json:"sent_this_hour"`
 	SentDay     int64     `json:"sent_today"`
 	Rate        float64   `json:"rate"`    // recipients a second that may go
@@ -159,6 +160,8 @@ type PlanDocument struct {
 	DayStarts         string             `json:"day_starts,omitempty"` // the time and zone at which days start
 	EaseOut           int                `json:"ease_out"`             // for so many days the last caps double before they are lifted
 	Shares            map[string]float64 `json:"shares,omitempty"`     // of each stage's caps, by provider
+	Growths           map[string]float64 `json:"growths,omitempty"`    // by provider: its caps of a stage are at most so many times those of the stage before
+	OwnStages         map[string]bool    `json:"own_stages,omitempty"` // providers that step back alone
 	Weights           map[string]float64 `json:"weights,omitempty"`    // by provider
 	Stages            []PlanStage        `json:"stages"`
 	Health            PlanHealth         `json:"health"`
