@@ -71,7 +71,7 @@ type watch struct {
 func (w *watch) step(now time.Time, s *queue.Stats, missing []string) map[string]string {
 	on := make(map[string]string)
 	if s.OldestDue > tooOldDue {
-		on[alarmAge] = fmt.Sprintf("the first of what is due has waited for %v: delivery does not keep up", s.OldestDue.Round(time.Second))
+		on[alarmAge] = fmt.Sprintf("the first of what is due has waited for %s: delivery does not keep up", control.Age(s.OldestDue))
 	}
 	if w.grown++; s.Due <= w.due {
 		w.grown = 0
@@ -118,7 +118,7 @@ func (w *watch) names(now time.Time, s *resolver.Stats) (reason string) {
 	n := s.Failed - w.failed
 	switch {
 	case s.Answered == w.answered && n >= unanswered:
-		return fmt.Sprintf("name servers have answered none of the last %d look-ups, for %v: mail to domains whose route is not known waits", n, now.Sub(w.heard).Round(time.Minute))
+		return fmt.Sprintf("name servers have answered none of the last %d look-ups, for %s: mail to domains whose route is not known waits", n, control.Age(now.Sub(w.heard).Round(time.Minute)))
 	case s.Answered != w.answered || now.Sub(w.heard) >= quietTime:
 		w.answered, w.failed, w.heard = s.Answered, s.Failed, now
 	}

@@ -122,7 +122,7 @@ func TestAlarmForNameServersThatAnswerNothing(t *testing.T) {
 		}
 	}
 	now = now.Add(2 * time.Minute)
-	if why := w.names(now, &resolver.Stats{Answered: 8, Failed: 630}); !strings.HasPrefix(why, "name servers have answered none of the last 20 look-ups, for 2m0s: ") {
+	if why := w.names(now, &resolver.Stats{Answered: 8, Failed: 630}); !strings.HasPrefix(why, "name servers have answered none of the last 20 look-ups, for 2m: ") {
 		t.Error(why)
 	}
 	for hour := range uint64(24) {

@@ -3,9 +3,9 @@ package mta
 import (
 	"fmt"
 	"net"
-	"time"
 
 	"mta/mta/config"
+	"mta/mta/control"
 )
 
 // Faults says, a sentence each, what keeps a relay with a configuration from starting on this machine.
@@ -45,8 +45,8 @@ func neverRetried(cfg *config.Config) (out []string) {
 			first = list[0]
 		}
 		if first > t.MaxAge {
-			out = append(out, fmt.Sprintf("%s: max_age (%v) is shorter than retry_interval (%v): mail is given up after one attempt",
-				place(title, origin), t.MaxAge.Round(time.Second), first.Round(time.Second)))
+			out = append(out, fmt.Sprintf("%s: max_age (%s) is shorter than retry_interval (%s): mail is given up after one attempt",
+				place(title, origin), control.Age(t.MaxAge), control.Age(first)))
 		}
 	}
 	look("defaults", cfg.Defaults.Origin("max_age"), &cfg.Defaults.Traffic)

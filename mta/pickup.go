@@ -169,7 +169,8 @@ func (p *pickup) tooOld(l *maildrop.Letter) bool {
 func (p *pickup) one(ctx context.Context, name string) error {
 	l, err := p.dir.Open(name)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist): // somebody has removed it
+		delete(p.begun, name)
 		return nil
 	case errors.Is(err, maildrop.ErrBroken):
 		return p.setAside(name, err)

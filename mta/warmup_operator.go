@@ -65,7 +65,7 @@ func (w warmups) find(name string) (key string, s warmup.Status, err error) {
 		s, ok = w.ctl.Status(key)
 	}
 	if !ok {
-		err = control.NotFound("those that do are listed by: mta warmup list", "no source %q warms up", name)
+		err = control.NotFound("those that have one: mta warmup list", "no source %q has a warm-up plan", name)
 	}
 	return key, s, err
 }

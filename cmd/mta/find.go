@@ -76,7 +76,7 @@ func (c *cli) client() (*control.Client, error) {
 		return nil, hinted{err, hint}
 	}
 	if w.Socket == "" {
-		return nil, hinted{fmt.Errorf("%s: the place of the control socket hangs on an environment variable that is not set", c.configPath()), hint}
+		return nil, hinted{fmt.Errorf("%s: the place of the control socket depends on an environment variable that is not set", c.configPath()), hint}
 	}
 	return control.NewClient(w.Socket), nil
 }

@@ -55,7 +55,7 @@ func (c *cli) queueDir(args []string) (string, error) {
 			return "", err
 		}
 		if dir = w.DataDir; dir == "" {
-			return "", hinted{errors.New("data_dir hangs on an environment variable that is not set"), "name the directory: mta queue fsck DIR"}
+			return "", hinted{errors.New("data_dir depends on an environment variable that is not set"), "name the directory: mta queue fsck DIR"}
 		}
 	}
 	within := filepath.Join(dir, "queue")

@@ -136,20 +136,25 @@ type local struct {
 	hostname string // for addresses without a domain, and EHLO
 	user     string // who has called
 	dataDir  string // of the relay; "" when it is not known whether it is on this machine
+	unknown  string // why smtp and dataDir are but the defaults; "" when something names them
 }
 
 // local never fails for want of the configuration: mail must not be lost over a file that somebody
 // else may be editing.
 func (c *cli) local() local {
 	w, err := c.find()
-	if err != nil {
+	known, announced := c.announced()
+	switch {
+	case err != nil && announced:
+		w = known
+	case err != nil:
 		w = config.DefaultWhereabouts()
-		if known, ok := c.announced(); ok {
-			w = known
-		}
 	}
 	l := local{smtp: c.env("MTA_SMTP"), hostname: cmp.Or(w.Hostname, config.DefaultWhereabouts().Hostname)}
 	if l.smtp == "" {
+		if !announced {
+			l.unknown = c.whyUnknown(&w, err)
+		}
 		l.dataDir = cmp.Or(w.DataDir, config.DefaultWhereabouts().DataDir)
 		for _, address := range append(w.SMTP, config.DefaultWhereabouts().SMTP...) {
 			if l.smtp = config.Reachable(address); l.smtp != "" {
@@ -163,6 +168,35 @@ func (c *cli) local() local {
 		l.user = "nobody"
 	}
 	return l
+}
+
+// whyUnknown says why nothing names the place of the relay, where no relay has written it down; "" when the
+// configuration does.
+func (c *cli) whyUnknown(w *config.Whereabouts, err error) string {
+	why := ""
+	switch path := c.configPath(); {
+	case err != nil:
+		why = err.Error()
+	case path == "" && !exists(w.DataDir):
+		why = "there is no configuration at " + defaultConfig
+	case w.DataDir == "" || len(w.SMTP) == 0:
+		why = "in " + path + " it depends on an environment variable that is not set"
+	default:
+		return ""
+	}
+	if len(c.wellKnown) > 0 {
+		why += fmt.Sprintf(", and no relay has written relay.json into %s", strings.Join(c.wellKnown, " or "))
+	}
+	return why
+}
+
+// orUnknown adds to an error of what was tried that this was but a guess.
+func (l *local) orUnknown(err error) error {
+	if e := (exit{}); l.unknown == "" || !errors.As(err, &e) || e.code != exTempFail {
+		return err
+	}
+	return exit{hinted{fmt.Errorf("%w\nthe place of the relay is not known, and the defaults were tried (%s, %s): %s", err, l.smtp, l.dataDir, l.unknown),
+		"name its configuration with -C or in MTA_CONFIG, or its address in MTA_SMTP"}, exTempFail}
 }
 
 // qualify makes an address of what people write: one without a domain is on this machine.
@@ -217,9 +251,9 @@ func (c *cli) sendMessage(o sendmailOptions) error {
 	m.finish(author)
 	err = submit(&l, o, sender, recipients, m)
 	if e := (exit{}); errors.As(err, &e) && e.code == exTempFail && l.dataDir != "" {
-		return leave(&l, o, sender, recipients, m, err)
+		err = leave(&l, o, sender, recipients, m, err)
 	}
-	return err
+	return l.orUnknown(err)
 }
 
 // leave puts the message where the relay finds it when it is back. why is what kept the relay from
@@ -247,7 +281,7 @@ func (c *cli) sendmailSMTP() int {
 	conn, err := dialRelay(&l)
 	if err != nil {
 		fmt.Fprint(c.out, "421 4.3.0 the relay is not running, try again later\r\n")
-		return c.sysexit("sendmail", exTempFail, err)
+		return c.sysexit("sendmail", exTempFail, l.orUnknown(err))
 	}
 	defer conn.Close()
 	if err := passSMTP(c.in, c.out, conn.(*net.TCPConn)); err != nil {

@@ -39,7 +39,7 @@ func (r *Relay) warmup(name string) (*control.Warmup, error) {
 			return w, nil
 		}
 	}
-	return nil, control.NotFound("those that do are listed by: mta warmup list", "no source %q warms up", name)
+	return nil, control.NotFound("those that have one: mta warmup list", "no source %q has a warm-up plan", name)
 }
 
 // ChangeWarmup changes the state and the stage, and nothing else.
