@@ -324,6 +324,13 @@ func (d *dispatcher) send(m *envelope.Message, rt *route.Route, recipients []que
 			d.done(j, recipients, results)
 		}
 	}
+	if pool := c.wait.pool; pool != "" {
+		done := job.Done
+		job.Done = func(j *delivery.Job, results []delivery.Result) {
+			d.warm.diverted.add(pool, c.why, firstAttempts(recipients, results), d.now())
+			done(j, results)
+		}
+	}
 	if !d.policy().cfg.Signs(m.Tenant) {
 		d.hand(m, job, recipients, c)
 		return

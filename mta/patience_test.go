@@ -10,6 +10,7 @@ import (
 	"mta/delivery"
 	"mta/internal/envelope"
 	"mta/internal/reply"
+	"mta/mta/control"
 	"mta/queue"
 	"mta/warmup"
 )
@@ -67,7 +68,8 @@ type days struct {
 	answers func(message int, attempt int) string
 	tiny    string // the answer to one message a day to a small provider; "" is none
 	begin   time.Time
-	today   warmup.Status // just after the day began
+	today   warmup.Status  // just after the day began
+	evening control.Warmup // what the operator saw six hours before its end
 	retries []retried
 	taken   map[string]int // attempts since the day began, by source
 	slowed  time.Duration  // since the begin, when the pace was first cut or the provider paused
@@ -175,6 +177,9 @@ func (d *days) look(since time.Duration) {
 	if since < time.Minute {
 		d.today = s
 	}
+	if since/time.Minute == 18*60 {
+		d.evening, _ = warmups{ctl: d.warming, names: d.warming}.Warmup(d.t.Context(), "acme-1")
+	}
 	for _, p := range s.Providers {
 		if d.slowed == 0 && (p.Pace < 1 || p.State != "normal") {
 			d.slowed = d.clock.Sub(d.begin)
@@ -183,6 +188,16 @@ func (d *days) look(since time.Duration) {
 	if d.jobs, d.told = d.jobs[:0], d.told[:0]; len(d.retries) == 0 {
 		d.retries = nil
 	}
+}
+
+func newDays(t *testing.T, patience string, daily int, every, lasts time.Duration) *days {
+	d := &days{warmStage: newWarmStage(t, strings.Replace(newsletter, "PATIENCE", patience, 1)), daily: daily,
+		every: every, lasts: lasts, answers: func(int, int) string { return ok }, taken: make(map[string]int)}
+	rt := to("192.0.2.98")
+	rt.Domain, rt.Site, rt.Provider = "tiny.example", "mx.tiny.example", "tiny"
+	d.warming.queue = tallied{d.stage, make(map[string]int), make(map[string]int)}
+	d.routes["tiny.example"], d.begins, d.begin = rt, d.answer, d.clock
+	return d
 }
 
 // size is how many days a trial has and how much mail comes on each: small, or MTA_WARMUP_DAYS days of
@@ -235,12 +250,8 @@ func TestDaysOfWarmUp(t *testing.T) {
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			n, daily := size(t)
-			d := &days{warmStage: newWarmStage(t, strings.Replace(newsletter, "PATIENCE", x.patience, 1)), daily: daily,
-				every: x.comes[0], lasts: x.comes[1], answers: x.answers, tiny: x.tiny, taken: make(map[string]int)}
-			rt := to("192.0.2.98")
-			rt.Domain, rt.Site, rt.Provider = "tiny.example", "mx.tiny.example", "tiny"
-			d.warming.queue = tallied{d.stage, make(map[string]int), make(map[string]int)}
-			d.routes["tiny.example"], d.begins, d.begin = rt, d.answer, d.clock
+			d := newDays(t, x.patience, daily, x.comes[0], x.comes[1])
+			d.answers, d.tiny = x.answers, x.tiny
 			for day := range n {
 				d.pass()
 				got, most, stage := int64(d.taken["acme-1"]), d.today.StageLimit, min(day+1, d.today.TotalStages)

@@ -45,6 +45,7 @@ type choice struct {
 	waits bool      // they may wait for tokens, and not only for an answer of the warm-up's store
 	first bool      // a source prefers them: they go before other mail that waits
 	paid  *charge   // of a job from a source that a warm-up knows
+	why   diversion // of those that take a shared source
 }
 
 // dividedPool is a pool with dedicated sources, as the warm-up has it: a source with a plan is known
@@ -201,6 +202,7 @@ func (s *splitter) fresh(pool *dividedPool, m mail, pol *policy) (choice, bool) 
 		wait.source, wait.key, wait.n, wait.out = t.last.name, t.last.key, t.n, t.n
 	case len(shared) > 0 && (t.shuts == t.usable || !holds && !t.asking && !s.fits(pool, m, left)):
 		wait.source, wait.n = shared[spread(m.ID)%uint64(len(shared))], m.n
+		wait.why = s.diversion(pool, m, left, t.shuts > 0 && t.shuts == t.usable)
 	case t.usable < len(pool.dedicated): // the others must not take what can't leave from them
 		wait.own = t.last.name
 	}

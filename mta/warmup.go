@@ -38,6 +38,8 @@ type warming struct {
 	again   chan struct{}            // to run: all held mail is to be looked at anew
 	ended   atomic.Bool              // run has: nothing is taken up any more
 
+	diverted divertedMail
+
 	taking sync.Mutex // held while mail of a line is tried, one message at a time
 
 	mu     sync.Mutex // guards what follows

@@ -26,6 +26,7 @@ type warmupController interface {
 type warmupNames interface {
 	keyOf(name string) (key string, ok bool)
 	sourceOf(key string) string
+	divertedSince(key string, from time.Time) diversions
 }
 
 // warmups is what the control API asks of the warm-up.
@@ -176,6 +177,11 @@ func (w warmups) shown(s *warmup.Status) control.Warmup {
 		return out // nothing is known
 	}
 	out.Outlook, out.OutlookProvider = s.Outlook.String(), s.OutlookProvider
+	d := w.names.divertedSince(s.IP, s.DayEnds.AddDate(0, 0, -1))
+	out.Offered, out.Diverted = d.offered(), control.WarmupDiverted{
+		TooFast: d[cameFaster] + d[cameTooFast], NoRoom: d[hadNoRoom], Waited: d[lostPatience], Suspended: d[foundNoWay],
+	}
+	out.Advice = d.advice(s)
 	for i := range s.Providers {
 		out.Providers = append(out.Providers, shownProvider(&s.Providers[i]))
 	}

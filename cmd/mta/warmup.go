@@ -117,7 +117,13 @@ func warmupThrottle(w *control.Warmup) string {
 }
 
 // warmupOutlook says what the day would do to the stage, and on account of whom.
-func warmupOutlook(w *control.Warmup) string { return becauseOf(w.Outlook, w.OutlookProvider) }
+func warmupOutlook(w *control.Warmup) string {
+	text := becauseOf(w.Outlook, w.OutlookProvider)
+	if w.Advice != "" {
+		text += "; " + w.Advice
+	}
+	return text
+}
 
 func becauseOf(why, provider string) string {
 	if provider == "" {

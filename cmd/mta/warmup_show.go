@@ -97,7 +97,24 @@ func (c *cli) warmupFacts(b *strings.Builder, w *control.Warmup) {
 	fact(b, "today", "%s%s", ofCap(w, w.SentDay, w.StageLimit), c.endsIn(w.DayEnds))
 	fact(b, "this stage", "%d sent", w.SentStage)
 	fact(b, "throttle", "%s: the share of the mail that takes this source now", warmupThrottle(w))
+	if d := &w.Diverted; d.Sum() > 0 {
+		fact(b, "diverted", "%s", warmupDiverted(w.Offered, d))
+	}
 	fact(b, "outlook", "%s", warmupOutlook(w))
+}
+
+// warmupDiverted says what of today's mail took shared sources, and why.
+func warmupDiverted(offered int64, d *control.WarmupDiverted) string {
+	var why []string
+	for _, x := range []struct {
+		n    int64
+		text string
+	}{{d.TooFast, "came faster than the plan takes it"}, {d.NoRoom, "had no room today"}, {d.Waited, "had waited long enough"}, {d.Suspended, "found its site suspended"}} {
+		if x.n > 0 {
+			why = append(why, fmt.Sprintf("%d %s", x.n, x.text))
+		}
+	}
+	return fmt.Sprintf("%d of %d today, %s: %s", d.Sum(), offered, wholePercent(d.Sum(), offered), strings.Join(why, ", "))
 }
 
 // stateMeans says what follows from a state.

@@ -119,7 +119,7 @@ func TestDocumentHasTheTypes(t *testing.T) {
 		reflect.TypeFor[QueuedCounts](), reflect.TypeFor[Ceiling](), reflect.TypeFor[TraceLine](),
 		reflect.TypeFor[Suppression](), reflect.TypeFor[SuppressionList](), reflect.TypeFor[Suppress](), reflect.TypeFor[Suppressed](),
 		reflect.TypeFor[SuppressedAddresses](), reflect.TypeFor[Unsuppressed](),
-		reflect.TypeFor[Warmup](), reflect.TypeFor[WarmupProvider](), reflect.TypeFor[WarmupDay](), reflect.TypeFor[WarmupForecast](), reflect.TypeFor[WarmupList](),
+		reflect.TypeFor[Warmup](), reflect.TypeFor[WarmupProvider](), reflect.TypeFor[WarmupDay](), reflect.TypeFor[WarmupForecast](), reflect.TypeFor[WarmupDiverted](), reflect.TypeFor[WarmupList](),
 		reflect.TypeFor[WarmupPlan](), reflect.TypeFor[WarmupPlanList](), reflect.TypeFor[PlanDocument](), reflect.TypeFor[PlanStage](),
 		reflect.TypeFor[PlanCaps](), reflect.TypeFor[PlanHealth](), reflect.TypeFor[PlanLimits](), reflect.TypeFor[PlanPause](), reflect.TypeFor[StageChoice](),
 	}

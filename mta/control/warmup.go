@@ -79,6 +79,13 @@ type Warmup struct {
 	Outlook         string `json:"outlook,omitempty"`
 	OutlookProvider string `json:"outlook_provider,omitempty"`
 
+	// Advice is what the operator can do about the outlook.
+	Advice string `json:"advice,omitempty"`
+	// Offered is today's mail that could take the source, in recipients at their first attempt: what it or another
+	// dedicated source of its pools took, and what was diverted. It is what this run of the relay has counted.
+	Offered  int64          `json:"offered_today"`
+	Diverted WarmupDiverted `json:"diverted_today"`
+
 	Providers []WarmupProvider `json:"providers,omitempty"`
 	History   []WarmupDay      `json:"stage_history,omitempty"` // a day each, oldest first
 	Forecast  []WarmupForecast `json:"forecast,omitempty"`      // the days to come, if each is good
@@ -116,6 +123,18 @@ type WarmupDay struct {
 	Why      string `json:"why"`
 	Provider string `json:"provider,omitempty"` // on account of whom
 }
+
+// WarmupDiverted is today's mail that took a shared source, in recipients, by what kept it from the dedicated
+// ones.
+type WarmupDiverted struct {
+	TooFast   int64 `json:"too_fast"`  // it came faster than the plan takes it, and for its patience
+	NoRoom    int64 `json:"no_room"`   // the day had no room for it
+	Waited    int64 `json:"waited"`    // until its patience had an end
+	Suspended int64 `json:"suspended"` // its site was, for all dedicated sources
+}
+
+// Sum is all of it.
+func (d *WarmupDiverted) Sum() int64 { return d.TooFast + d.NoRoom + d.Waited + d.Suspended }
 
 // WarmupForecast is a day to come. Without a limit there are no caps from then on; the last of those that have
 // one is the first of the days on which it stays.
