@@ -460,3 +460,60 @@ func TestOpenedRecordsOfOlderForms(t *testing.T) {
 		t.Errorf("form 4: %+v, %v", got, err)
 	}
 }
+
+// TestDueAtTheStart: what a record has of a time, against the clock as it is.
+func TestDueAtTheStart(t *testing.T) {
+	const now, week = 1_700_000_000, 7 * 24 * 3600
+	for name, x := range map[string]struct{ due, said, want uint32 }{
+		"has passed":                             {now - 9, now - 99, now - 9},
+		"is to come":                             {now + 600, now - 60, now + 600},
+		"is to come, after long":                 {now + 30*24*3600, now, now + 30*24*3600},
+		"written by a clock that was ahead":      {now + 2*week, now + 2*week - 600, now + 600},
+		"and for a time before that":             {now + 5, now + 600, now},
+		"in an old form, a week ahead":           {now + week, 0, now + week},
+		"in an old form, more than a week ahead": {now + week + 1, 0, now},
+	} {
+		l := loader{q: &Queue{}, now: now}
+		if got := l.due(&history{}, &recipientHistory{due: x.due, said: x.said}); got != x.want {
+			t.Errorf("a time that %s: due %d s from now, want %d", name, int64(got)-now, int64(x.want)-now)
+		}
+	}
+}
+
+// TestMarksOutliveAKill: mail seems to have been accepted a year ahead. When that is noticed its age begins to count,
+// and goes on over a kill: the next write has put it on the disk. It is noticed by the queue's clock, or since the next
+// message is older.
+func TestMarksOutliveAKill(t *testing.T) {
+	for _, wait := range []time.Duration{2 * time.Second, 0} {
+		t.Run(fmt.Sprint("noticed after ", wait), func(t *testing.T) {
+			inTime(t, func(t *testing.T) {
+				disk := vfs.Memory()
+				q := open(t, small(t, disk))
+				defer func() { shut(t, q) }()
+				m := message(1, "example.net")
+				m.Received = time.Now().Add(365 * 24 * time.Hour)
+				accept(t, q, m, "x")
+				time.Sleep(wait)
+				began := time.Now()
+				for range 2 {
+					accept(t, q, message(1, "later.example"), "x")
+				}
+				for range 3 { // mail that is still there would say so, too
+					if l := next(t, q); l.Message.ID != m.ID {
+						q.Settle(l.Message.ID, []int{0}, Delivered)
+					}
+				}
+				time.Sleep(2 * time.Second)
+				killed := copyOf(t, disk)
+				time.Sleep(3 * 24 * time.Hour)
+				q2 := open(t, small(t, killed))
+				defer func() { shut(t, q2) }()
+				for l := next0(t, q2); l != nil; l = next0(t, q2) {
+					if age := began.Sub(l.Recipients[0].Since).Abs(); age > time.Minute {
+						t.Errorf("%s: its age counts from %v, want %v", l.Message.Recipients[0].Address, l.Recipients[0].Since, began)
+					}
+				}
+			})
+		})
+	}
+}

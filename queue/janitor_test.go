@@ -146,3 +146,58 @@ func segmentOf(q *Queue, loc func(*schedule.Entry) schedule.Loc, id envelope.ID)
 	_, e := q.table.Find(uint64(id), 0)
 	return q.segs.of(loc(e))
 }
+
+// TestSegmentStaysThatKnowsWhereOthersEnd: a segment that could not be cut off at its end has octets behind it that
+// nothing may be read from. Only a later segment says where that end is, and it stays, though no mail is left in it,
+// until another says the same.
+func TestSegmentStaysThatKnowsWhereOthersEnd(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		untrimmed := func(fs vfs.FS) *faulty.FS {
+			f := &faulty.FS{FS: fs}
+			f.Decide(func(op faulty.Op, _ string) *faulty.Fault {
+				if op == faulty.Truncate {
+					return &faulty.Fault{Err: errDisk}
+				}
+				return nil
+			})
+			return f
+		}
+		disk := vfs.Memory()
+		q := open(t, small(t, untrimmed(disk)))
+		first := q.w.active
+		for q.w.active == first {
+			accept(t, q, message(1, "example.net"), strings.Repeat("x", 1500))
+		}
+		last := list(t, q)
+		for {
+			l := next(t, q)
+			if l.Message.ID == last[len(last)-1].ID {
+				q.Settle(l.Message.ID, []int{0}, Delivered)
+				break
+			}
+		}
+		time.Sleep(2 * time.Second)
+		second := q.segmentPath(q.w.active.id)
+		killed := copyOf(t, disk)
+		shut(t, q)
+
+		q = open(t, small(t, untrimmed(killed)))
+		defer func() { shut(t, q) }()
+		time.Sleep(10 * time.Minute)
+		isThere := func() bool {
+			f, err := killed.Open(second)
+			if err == nil {
+				f.Close()
+			}
+			return err == nil
+		}
+		if !isThere() {
+			t.Error("the segment was deleted that says where another ends")
+		}
+		accept(t, q, message(1, "example.net"), "x") // in a new segment, which says so too
+		time.Sleep(10 * time.Minute)
+		if isThere() {
+			t.Error("the segment is still there, though nothing needs it")
+		}
+	})
+}

@@ -320,3 +320,49 @@ func BenchmarkWheel(b *testing.B) {
 		}
 	}
 }
+
+// TestRewind: after the clock was set back, entries are due at their new times and not before, and an empty wheel
+// has nothing to do.
+func TestRewind(t *testing.T) {
+	const ahead, right = 2_000_000_000, 1_700_000_000
+	tab := New()
+	w := NewWheel(tab, ahead)
+	var slots []Slot
+	for i, wait := range []uint32{5, 100, 5000, 1 << 20} {
+		s := tab.Append(Entry{ID: uint64(i + 1), Due: ahead + wait}, Deferred)
+		w.Add(s)
+		slots = append(slots, s)
+	}
+	for _, s := range slots {
+		tab.Unlink(s)
+		tab.At(s).Due -= ahead - right
+	}
+	w.Rewind(right)
+	if at, ok := w.Next(); ok {
+		t.Errorf("an empty wheel has something to do at %d", at)
+	}
+	for _, s := range slots {
+		w.Add(s)
+	}
+	if at, ok := w.Next(); !ok || at <= right || at > right+5 {
+		t.Errorf("the next step is at %d, %v, want within 5 s of %d", at, ok, right)
+	}
+	came := 0
+	for now := uint32(right); came < len(slots); {
+		for w.Advance(now, 10, func(_ Slot, e *Entry) {
+			came++
+			if e.Due != now {
+				t.Errorf("entry %d, due at %d, came out at %d", e.ID, e.Due, now)
+			}
+		}) {
+		}
+		at, ok := w.Next()
+		if !ok {
+			break
+		}
+		now = at
+	}
+	if came != len(slots) {
+		t.Errorf("%d came out, want %d", came, len(slots))
+	}
+}
