@@ -20,6 +20,7 @@ const (
 	scopeTenant
 	scopeOnTheirWay // the relay's connections that are not ready for mail
 	scopeStrangers  // of those, the ones to hosts that have not proved themselves
+	scopeSuspects   // of those, the ones to hosts whose last connection failed
 )
 
 // budgetKey names a budget: a source's has the source, a path's site and source, and so on.
@@ -37,6 +38,8 @@ func (k budgetKey) String() string {
 		return "the relay: connections that are not ready for mail yet"
 	case scopeStrangers:
 		return "the relay: connections to hosts that have not proved themselves"
+	case scopeSuspects:
+		return "the relay: connections to hosts whose last connection failed"
 	case scopeSource:
 		return "source " + k.source
 	case scopeProvider:

@@ -151,7 +151,7 @@ func (l *lane) nameBudgets(now time.Time) {
 // sweepBudgets drops those that no lane names, when their rates are paid off.
 func (s *Scheduler) sweepBudgets(now time.Time) {
 	for key, b := range s.budgets {
-		if b != s.total && b != s.onTheirWay && b != s.strangers && !b.named.Equal(now) && b.live == 0 && b.waiting == 0 && b.messages.Paid(now) && b.connections.Paid(now) {
+		if b != s.total && !b.kind.ofOpening() && !b.named.Equal(now) && b.live == 0 && b.waiting == 0 && b.messages.Paid(now) && b.connections.Paid(now) {
 			delete(s.budgets, key)
 		}
 	}

@@ -56,8 +56,9 @@ type connection struct {
 
 	// Guarded by Scheduler.mu.
 	session  session    // nil while it is being opened
-	budgets  [8]*budget // that it counts in; some are nil
+	budgets  [9]*budget // that it counts in; some are nil
 	opener   *message   // for whose sake; counts as a worker of it until the connection stands
+	tenant   string     // whose message that is
 	cargo    []cargo
 	given    int // transactions handed to it
 	most     int // that it may be given
@@ -86,13 +87,13 @@ type cargo struct {
 	parts   int
 }
 
-// open begins a connection for the sake of m.
-func (s *Scheduler) open(l *lane, p *destdb.Path, m *message, now time.Time) {
+// open begins a connection for the sake of g's message.
+func (s *Scheduler) open(l *lane, p *destdb.Path, g *group, now time.Time) {
 	s.nextConn++
 	ctx, cancel := context.WithCancel(s.dialing)
 	c := &connection{
 		s: s, lane: l, host: route.Host{Name: p.Host.Name, Addr: p.Addr}, source: l.source, route: l.route, limits: l.limits,
-		tls: tlsOfPolicy(l.policy, l.route), id: fmt.Sprintf("%08x%04x", uint32(now.Unix()), s.nextConn&0xffff), cancel: cancel, opener: m,
+		tls: tlsOfPolicy(l.policy, l.route), id: fmt.Sprintf("%08x%04x", uint32(now.Unix()), s.nextConn&0xffff), cancel: cancel, opener: g.message, tenant: g.tenant.name,
 	}
 	c.rec = s.db.Open(p, l.site, now)
 	c.rec.Owner = c
@@ -105,7 +106,7 @@ func (s *Scheduler) open(l *lane, p *destdb.Path, m *message, now time.Time) {
 			x.b.connections.Take(now, x.scope.ConnectionRate, 1)
 		}
 	}
-	m.workers++
+	g.message.workers++
 	l.opening++
 	l.dialing = append(l.dialing, c)
 	s.conns[c] = struct{}{}
@@ -114,11 +115,14 @@ func (s *Scheduler) open(l *lane, p *destdb.Path, m *message, now time.Time) {
 }
 
 // budgetsOf are those that a connection counts in.
-func (s *Scheduler) budgetsOf(c *connection) [8]*budget {
+func (s *Scheduler) budgetsOf(c *connection) [9]*budget {
 	b := &c.lane.budgets
-	all := [8]*budget{s.total, b.site, b.path, b.source, b.provider, s.budgets[budgetKey{kind: scopeHost, name: c.host.Addr.String()}], s.onTheirWay}
+	all := [9]*budget{s.total, b.site, b.path, b.source, b.provider, s.budgets[budgetKey{kind: scopeHost, name: c.host.Addr.String()}], s.onTheirWay}
 	if stranger(c.rec.Path) {
 		all[7] = s.strangers
+	}
+	if c.rec.Path.Suspect() {
+		all[8] = s.suspects
 	}
 	return all
 }

@@ -7,15 +7,18 @@ import (
 	"mta/internal/reply"
 )
 
-// Hosts that take connections and say nothing must not use up the relay's. Until a connection has been
-// greeted, and is ready for mail, it counts in two scopes more: that of all connections on their way, and,
-// where its host has not proved itself, that of strangers. Who meets the limits of these lines up as for
-// any other place, and while somebody does the wait for a greeting is short.
+// Hosts that accept connections and say nothing must not use up the relay's. Until a connection has been
+// greeted, and is ready for mail, it counts in up to three scopes more: all connections on their way;
+// those to strangers, which are hosts that have not proved themselves; and those to suspects, which are
+// strangers whose last connection failed. So a host that was never met does not wait behind silent ones
+// that are tried again. A lane that meets one of these limits lines up as for any other place, and while
+// any does, the wait for a greeting is short.
 
 // Shares of the relay's connections.
 const (
-	strangersShare = 2 // at most one in so many is on its way to a host that has not proved itself
-	onTheirWay     = 4 // at least one in so many is kept for those that stand
+	onTheirWay     = 4 // at least one in so many is kept for connections that stand
+	strangersShare = 2 // at most one in so many is on its way to a stranger
+	suspectsShare  = 4 // at most one in so many is on its way to a suspect
 )
 
 // How long a connection may be on its way while others wait to be begun: shortGreeting, and less, down to
@@ -30,15 +33,31 @@ const (
 func stranger(p *destdb.Path) bool { return p.Host.Facts.Mode == "" || p.Suspect() }
 
 func (s *Scheduler) strangersLimit() int { return max(s.cfg.MaxConnections/strangersShare, 1) }
+func (s *Scheduler) suspectsLimit() int  { return max(s.cfg.MaxConnections/suspectsShare, 1) }
 func (s *Scheduler) onTheirWayLimit() int {
 	return max(s.cfg.MaxConnections-s.cfg.MaxConnections/onTheirWay, 1)
 }
+
+// fullForStranger gives the scope whose limit keeps a connection from being begun on p because of what
+// is known of its host; nil when none does.
+func (s *Scheduler) fullForStranger(p *destdb.Path) *budget {
+	switch {
+	case p.Suspect() && s.suspects.full(s.suspectsLimit()):
+		return s.suspects
+	case stranger(p) && s.strangers.full(s.strangersLimit()):
+		return s.strangers
+	}
+	return nil
+}
+
+// ofOpening reports whether a connection leaves the scope when it is ready for mail.
+func (k scopeKind) ofOpening() bool { return k >= scopeOnTheirWay }
 
 // arrived ends c's counting among the connections on their way, and gives the scopes in which others may
 // take its place.
 func (c *connection) arrived() (free []*budget) {
 	for i, b := range c.budgets {
-		if b != nil && (b.kind == scopeOnTheirWay || b.kind == scopeStrangers) {
+		if b != nil && b.kind.ofOpening() {
 			b.leave(c)
 			c.budgets[i] = nil
 			free = append(free, b)
@@ -52,7 +71,7 @@ func (s *Scheduler) hurry(now time.Time) {
 	for _, x := range [...]struct {
 		b     *budget
 		limit int
-	}{{s.strangers, s.strangersLimit()}, {s.onTheirWay, s.onTheirWayLimit()}} {
+	}{{s.suspects, s.suspectsLimit()}, {s.strangers, s.strangersLimit()}, {s.onTheirWay, s.onTheirWayLimit()}} {
 		if x.b.waiting == 0 {
 			continue
 		}

@@ -3,6 +3,7 @@ package delivery
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -219,5 +220,65 @@ func TestStrangers(t *testing.T) {
 		if !is() {
 			t.Error("a host whose last connection failed is no stranger")
 		}
+	})
+}
+
+// persist hands over a tenant's job to a site, again each second until it is taken.
+func (w *world) persist(r *route.Route, tenant string, done func([]Result)) {
+	j := w.job(r, 1)
+	j.Message.Tenant = tenant
+	j.Done = func(_ *Job, results []Result) { done(results) }
+	for !w.s.Submit(j) {
+		time.Sleep(time.Second)
+	}
+}
+
+// firstMail is how long the first mail for hosts that were never met takes, one after the other.
+func firstMail(w *world, tenant string, routes []*route.Route) (worst time.Duration) {
+	for _, r := range routes {
+		began, done := time.Now(), make(chan bool)
+		w.persist(r, tenant, func(results []Result) { done <- results[0].Reply.OK() })
+		if !<-done {
+			w.t.Errorf("mail for %s was not delivered", r.Site)
+		}
+		worst = max(worst, time.Since(began))
+	}
+	return worst
+}
+
+// A tenant's mail for hosts that were never met does not wait for all the silent hosts of another; and
+// nobody's waits for silent hosts that are tried again and again.
+func TestHostsThatWereNeverMet(t *testing.T) {
+	silentHosts(t, func(w *world, silent, _, unknown []*route.Route) {
+		ended := make(chan struct{})
+		var tried sync.WaitGroup
+		for _, r := range silent {
+			tried.Go(func() {
+				for {
+					failed := make(chan struct{})
+					w.persist(r, "bulk", func([]Result) { close(failed) })
+					<-failed
+					select {
+					case <-ended:
+						return
+					default:
+					}
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		if took := firstMail(w, "other", unknown[:1]); took > 15*time.Second {
+			t.Errorf("amid the silent hosts of another tenant it took %v", took)
+		} else {
+			t.Logf("amid the silent hosts of another tenant: %v", took)
+		}
+		time.Sleep(3 * time.Minute)
+		took := firstMail(w, "bulk", unknown[1:])
+		t.Logf("amid silent hosts that are tried again: %v", took)
+		if took > time.Second {
+			t.Errorf("amid silent hosts that are tried again it took %v", took)
+		}
+		close(ended)
+		tried.Wait()
 	})
 }

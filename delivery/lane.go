@@ -40,6 +40,7 @@ type lane struct {
 	used     time.Time
 	why      waitReason // why it waits
 	waitsOn  *budget    // for a place in which it is in line
+	waitsFor string     // the tenant for whose mail it is
 	queued   time.Time  // since when it has waited for a place; zero: it does not
 	wake     time.Time  // its timer
 	timer    int        // index in the scheduler's timers, -1 none
@@ -105,7 +106,7 @@ func (l *lane) run(now time.Time) {
 		case verdictTake:
 			s.assign(l, g, v.conn.Owner.(*connection), now)
 		case verdictOpen:
-			s.open(l, v.path, g.message, now)
+			s.open(l, v.path, g, now)
 		case verdictGiveUp:
 			l.giveUp(now)
 		default:
@@ -114,7 +115,7 @@ func (l *lane) run(now time.Time) {
 				l.stopWaiting()
 				return
 			}
-			v.full.wait(l, now)
+			v.full.wait(l, g.tenant.name, now)
 			s.makeRoom(v.full)
 			return
 		}
@@ -152,6 +153,8 @@ func (l *lane) decide(g *group, now time.Time) verdict {
 
 const strangersWait = "half of the relay's connections wait for hosts that have not proved themselves, as this one has not"
 
+const suspectsWait = "a quarter of the relay's connections wait for hosts that could not be reached the last time, as this one could not"
+
 const beingOpened = "a connection is being opened"
 
 // decideOpening says whether a connection may be begun for a message that may have a worker.
@@ -174,8 +177,8 @@ func (l *lane) decideOpening(paths []*destdb.Path, now time.Time) verdict {
 			}
 			return false
 		}
-		if stranger(p) && s.strangers.full(s.strangersLimit()) {
-			full = s.strangers
+		if b := s.fullForStranger(p); b != nil {
+			full = b
 			return false
 		}
 		return slow == 0 || !l.slowPath(p, now)
@@ -185,6 +188,8 @@ func (l *lane) decideOpening(paths []*destdb.Path, now time.Time) verdict {
 		switch {
 		case full == s.strangers:
 			v.why.What = strangersWait
+		case full == s.suspects:
+			v.why.What = suspectsWait
 		case full != nil:
 			v.why.What = fmt.Sprintf("connection_limit of %s", full.budgetKey)
 		case slow > 0:

@@ -27,8 +27,9 @@ const (
 // quitPatience is how long a connection whose place is wanted may take for its QUIT.
 const quitPatience = 2 * time.Second
 
-// party is those lanes that take turns as one in a scope: a source within a site, a site within
-// everything else.
+// party is those lanes that take turns as one in a scope: a source within a site; a tenant among
+// connections that are not ready for mail, so that one who writes to many silent hosts keeps no other
+// waiting; a site within everything else.
 type party struct {
 	name  string
 	live  int     // its connections
@@ -45,14 +46,17 @@ func (p *party) before(o *party) bool {
 	return p.lanes[0].queued.Before(o.lanes[0].queued)
 }
 
-// party gives the party of a lane, making it if need be.
-func (b *budget) party(l *lane) *party {
+// party gives the party of a lane that has a place for a tenant's mail, or waits for one, making it if
+// need be.
+func (b *budget) party(l *lane, tenant string) *party {
 	name := l.laneKey.site
 	switch b.kind {
 	case scopeSite:
 		name = l.laneKey.source
 	case scopePath:
 		name = ""
+	case scopeOnTheirWay, scopeStrangers, scopeSuspects:
+		name = tenant
 	}
 	p := b.parties[name]
 	if p == nil {
@@ -77,8 +81,8 @@ func (b *budget) changed(p *party) {
 	}
 }
 
-// wait puts l in line, behind those of its party that have waited longer.
-func (b *budget) wait(l *lane, now time.Time) {
+// wait puts l in line for the sake of a tenant's mail, behind those of its party that have waited longer.
+func (b *budget) wait(l *lane, tenant string, now time.Time) {
 	if l.waitsOn == b {
 		return
 	}
@@ -86,9 +90,9 @@ func (b *budget) wait(l *lane, now time.Time) {
 	if l.queued.IsZero() {
 		l.queued = now
 	}
-	l.waitsOn = b
+	l.waitsOn, l.waitsFor = b, tenant
 	b.waiting++
-	p := b.party(l)
+	p := b.party(l, tenant)
 	at := len(p.lanes)
 	for at > 0 && l.queued.Before(p.lanes[at-1].queued) {
 		at--
@@ -106,7 +110,7 @@ func (l *lane) stopWaiting() {
 	}
 	l.waitsOn = nil
 	b.waiting--
-	p := b.party(l)
+	p := b.party(l, l.waitsFor)
 	at := slices.Index(p.lanes, l)
 	p.lanes = slices.Delete(p.lanes, at, at+1)
 	b.changed(p)
@@ -118,7 +122,7 @@ func (c *connection) takePlaces() {
 		if b == nil {
 			continue
 		}
-		p := b.party(c.lane)
+		p := b.party(c.lane, c.tenant)
 		if p.live == 0 {
 			b.holders++
 		}
@@ -141,7 +145,7 @@ func (c *connection) leavePlaces() {
 
 // leave takes c out of the scope. It must be neither idle nor leaving there.
 func (b *budget) leave(c *connection) {
-	p := b.party(c.lane)
+	p := b.party(c.lane, c.tenant)
 	b.live--
 	if p.live--; p.live == 0 {
 		b.holders--
@@ -238,7 +242,7 @@ func (s *Scheduler) offerPlaces(c *connection, now time.Time) {
 // within a party among its lanes.
 func (b *budget) owes(c *connection, now time.Time) bool {
 	turnOver := now.Sub(c.stood) >= turnSetups*c.stood.Sub(c.rec.Made)
-	mine, first := b.party(c.lane), b.line.Top()
+	mine, first := b.party(c.lane, c.tenant), b.line.Top()
 	switch {
 	case mine == first:
 		l := first.lanes[0]

@@ -438,9 +438,9 @@ func TestWhatGaveWayIsNotMoved(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, asShipped(Limits{Site: Scope{Connections: 1}}))
 		defer w.end()
-		r := routeTo("a", tier(w.host("mx", sink.Config{Latency: 50 * time.Millisecond, Without: sink.Chunking, Work: map[sink.Phase]time.Duration{sink.End: 10 * time.Second}})))
+		r := routeTo("a", tier(w.host("mx", sink.Config{Latency: 50 * time.Millisecond, Work: map[sink.Phase]time.Duration{sink.End: 10 * time.Second}})))
 		d := delays{w: w}
-		for range 3 {
+		for range 20 {
 			d.send(r, "out1")
 		}
 		w.s.mu.Lock()
@@ -449,8 +449,8 @@ func TestWhatGaveWayIsNotMoved(t *testing.T) {
 		}
 		w.s.mu.Unlock()
 		d.send(r, "out2")
-		if n := delivered(w.awaitResults(4, time.Minute)); n != 4 {
-			t.Errorf("%d of 4 delivered", n)
+		if n := delivered(w.awaitResults(21, 5*time.Minute)); n != 21 {
+			t.Errorf("%d of 21 delivered", n)
 		}
 		if n := w.s.Counts().Moved; n != 0 || len(w.dialed()) != 3 {
 			t.Errorf("%d messages count as moved, %d connections, want 0 and 3", n, len(w.dialed()))

@@ -137,22 +137,24 @@ type Scheduler struct {
 	budgets  map[budgetKey]*budget
 	shares   map[string]*share
 	total    *budget
-	// Of the connections that are not ready for mail yet: all, and those to hosts that have not proved themselves.
-	onTheirWay, strangers *budget
-	conns                 map[*connection]struct{}
-	idle                  idleList
-	timers                minheap.Heap[*lane] // those that wait for a time, the first on top
-	finished              []*work             // whose Done is to be called by the clock
-	room                  []Flow              // that OnRoom is to be told of
-	limGen                int
-	charged               uint64 // messages that were given to connections
-	waiting               int    // jobs that are not done
-	carried               int    // recipients on connections
-	nextConn              uint64
-	draining              bool
-	closed                bool
-	quiet                 chan struct{} // closed when draining and no connection is left
-	counts                Counts
+	// Of the connections that are not ready for mail yet: all; those to hosts that have not proved
+	// themselves; of these the ones to hosts whose last connection failed.
+	onTheirWay, strangers, suspects *budget
+
+	conns    map[*connection]struct{}
+	idle     idleList
+	timers   minheap.Heap[*lane] // those that wait for a time, the first on top
+	finished []*work             // whose Done is to be called by the clock
+	room     []Flow              // that OnRoom is to be told of
+	limGen   int
+	charged  uint64 // messages that were given to connections
+	waiting  int    // jobs that are not done
+	carried  int    // recipients on connections
+	nextConn uint64
+	draining bool
+	closed   bool
+	quiet    chan struct{} // closed when draining and no connection is left
+	counts   Counts
 }
 
 // Counts are what has happened since New, and what is under way.
@@ -191,7 +193,8 @@ func New(cfg Config) *Scheduler {
 	}
 	s.doneFunc = s.done
 	s.total = s.budget(budgetKey{kind: scopeTotal})
-	s.onTheirWay, s.strangers = s.budget(budgetKey{kind: scopeOnTheirWay}), s.budget(budgetKey{kind: scopeStrangers})
+	s.onTheirWay = s.budget(budgetKey{kind: scopeOnTheirWay})
+	s.strangers, s.suspects = s.budget(budgetKey{kind: scopeStrangers}), s.budget(budgetKey{kind: scopeSuspects})
 	s.dialing, s.stop = context.WithCancel(context.Background())
 	s.saver = newSaver(cfg.Store, cfg.Log)
 	go s.clock()

@@ -345,12 +345,12 @@ func TestLanesAndTheirBudgetsAreForgotten(t *testing.T) {
 			defer w.s.mu.Unlock()
 			return len(w.s.lanes), len(w.s.budgets)
 		}
-		if lanes, budgets := left(); lanes != 1 || budgets != 6 {
-			t.Errorf("after half an hour there are %d lanes and %d budgets, want the relay's three, the site's, the source's, the path's", lanes, budgets)
+		if lanes, budgets := left(); lanes != 1 || budgets != 7 {
+			t.Errorf("after half an hour there are %d lanes and %d budgets, want the relay's four, the site's, the source's, the path's", lanes, budgets)
 		}
 		time.Sleep(laneLife)
-		if lanes, budgets := left(); lanes != 0 || budgets != 3 {
-			t.Errorf("after another hour there are %d lanes and %d budgets, want the relay's three budgets", lanes, budgets)
+		if lanes, budgets := left(); lanes != 0 || budgets != 4 {
+			t.Errorf("after another hour there are %d lanes and %d budgets, want the relay's four budgets", lanes, budgets)
 		}
 	})
 }
