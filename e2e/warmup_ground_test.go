@@ -78,6 +78,7 @@ func (l *rcptLog) from(client netip.Addr) []rcptSeen {
 type warmSettings struct {
 	plan string // the inside of plan "live"
 	hold bool   // no shared source
+	more string // of the configuration
 	// answer is a provider's own answer to a RCPT; "" leaves it to the sink. May be nil.
 	answer func(client netip.Addr, recipient string) string
 }
@@ -171,7 +172,7 @@ plan "live" {
 			text += fmt.Sprintf("provider %q { mx = [\"mx.%s.example\"] }\n", p, p)
 		}
 	}
-	return text
+	return text + set.more
 }
 
 // warmup asks the relay how its warming source is.
