@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the mail servers and clients that the tests in this folder run the relay against:
-# Postfix, swaks, msmtp, NSD, Unbound and dkimpy as Debian's packages, Exim and OpenSMTPD, which can't be installed
+# Postfix, swaks, msmtp, curl, s-nail, fail2ban's filter, NSD, Unbound and dkimpy as Debian's packages, Exim and OpenSMTPD, which can't be installed
 # beside Postfix, unpacked into a cache. Nothing of it is started or left running.
 #
 # What is there already is left alone; a second run does nothing. Where it may not install (no
@@ -19,6 +19,11 @@ missing() {
 	have python3 || echo python3
 	verifier || echo python3-dkim python3-nacl
 	have swaks || echo swaks
+	perl -MNet::SSLeay -e 1 2>/dev/null || echo libnet-ssleay-perl
+	have openssl || echo openssl
+	have curl || echo curl
+	have s-nail || echo s-nail
+	have fail2ban-regex || echo fail2ban
 	have msmtp || echo msmtp
 	have nsd || echo nsd
 	have unbound || echo unbound
