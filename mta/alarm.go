@@ -30,6 +30,7 @@ const (
 	alarmMaildrop = "maildrop"      // mail that sendmail left can't be picked up
 	alarmPaused   = "paused"        // an operator lets nothing be sent at all
 	alarmClock    = "clock"         // the machine's clock jumped ahead, or was set back
+	alarmCerts    = "certificates"  // a certificate has expired, or will soon
 	alarmLogins   = "logins"        // somebody guesses passwords, or the users file can't be read
 
 	tooOldDue     = 5 * time.Minute
@@ -47,7 +48,7 @@ const (
 	storageLook = time.Second
 )
 
-var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources, alarmRecords, alarmDNS, alarmDamage, alarmWarmup, alarmHealth, alarmMaildrop, alarmPaused, alarmClock, alarmLogins}
+var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources, alarmRecords, alarmDNS, alarmDamage, alarmWarmup, alarmHealth, alarmMaildrop, alarmPaused, alarmClock, alarmLogins, alarmCerts}
 
 // watch is what the alarms of queue, traffic and sources are judged by; it is fed once a minute.
 type watch struct {
@@ -196,6 +197,7 @@ type sight struct {
 	maildrop func() string // why what sendmail left is not picked up; "": it is
 	paused   func() string // that everything is paused; "": it is not
 	logins   func() string // who guesses passwords; "": nobody
+	certs    func() string // which certificates expire; "": none
 }
 
 // run looks once a minute, and after the disk each second, until ctx ends.
@@ -216,7 +218,7 @@ func (a *alarms) run(ctx context.Context, look sight) {
 			on := w.step(now, &s, look.missing())
 			names := look.names()
 			on[alarmRecords], on[alarmDNS] = look.records(), w.names(now, &names)
-			on[alarmLogins] = look.logins()
+			on[alarmLogins], on[alarmCerts] = look.logins(), look.certs()
 			on[alarmWarmup], on[alarmHealth], on[alarmMaildrop] = look.warmups(), look.health(), look.maildrop()
 			for _, name := range alarmNames {
 				if name != alarmStorage && name != alarmPaused {

@@ -188,6 +188,7 @@ func alarmsOfDisk(text *bytes.Buffer, healthy *atomic.Bool) (a *alarms, stop fun
 		missing:  func() []string { return nil },
 		maildrop: func() string { return "" },
 		logins:   func() string { return "" },
+		certs:    func() string { return "" },
 		paused:   func() string { return "" },
 		records: func() string {
 			if healthy.Load() {

@@ -180,6 +180,7 @@ func (c relayCollector) Describe(ch chan<- *prometheus.Desc) {
 	describe(ch, deliveryMetrics)
 	describe(ch, signingMetrics)
 	describe(ch, loginMetrics)
+	ch <- certificateExpiry
 	describe(ch, routerMetrics)
 	describe(ch, dnsMetrics)
 	describe(ch, accountingMetrics)
@@ -203,6 +204,7 @@ func (c relayCollector) Collect(ch chan<- prometheus.Metric) {
 	collect(ch, queueMetrics, s)
 	collect(ch, deliveryMetrics, c.r.delivery.Counts())
 	collect(ch, signingMetrics, &c.r.dispatcher.signing.counts)
+	c.r.collectCertificates(ch)
 	if logins := c.r.logins.Load(); logins != nil {
 		collect(ch, loginMetrics, logins.Stats())
 	}

@@ -144,6 +144,7 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 		r.accounting.SetLimits(accountingLimits(cfg))
 	}
 	change.commit()
+	r.keepCertificates(cfg)
 	if was := r.logins.Swap(logins); was != nil && was != logins {
 		was.Close()
 	}

@@ -23,7 +23,6 @@ package mta
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -38,6 +37,7 @@ import (
 	"mta/delivery"
 	"mta/destdb"
 	"mta/destdb/file"
+	"mta/internal/certificates"
 	"mta/internal/envelope"
 	"mta/mta/accounting"
 	"mta/mta/config"
@@ -90,9 +90,10 @@ type Relay struct {
 	sources  *sourceWatch
 	policy   atomic.Pointer[policy]
 	longest  atomic.Pointer[longestAge]
-	servers  map[string]submissionServer  // by listener; New's, then guarded by reload
-	inbound  inbound                      // connections of clients
-	incoming *submission.Memory           // for messages of all servers that are coming in
+	servers  map[string]submissionServer // by listener; New's, then guarded by reload
+	inbound  inbound                     // connections of clients
+	incoming *submission.Memory          // for messages of all servers that are coming in
+	certs    *certificates.Store
 	logins   atomic.Pointer[auth.Service] // nil without users
 	files    int                          // that the process may have open
 	sites    siteProviders
@@ -148,6 +149,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 	}
 	r := &Relay{opts: opts, log: opts.Log, now: opts.now, started: time.Now(), servers: make(map[string]submissionServer)}
 	r.alarms.log = opts.Log
+	r.certs = certificates.New(r.now, opts.Log)
 	r.warn(cfg)
 	r.tracer = &tracer{now: r.now, retrace: func() { r.delivery.Retrace() }}
 	r.sources = newSourceWatch(func() *config.Config { return r.policy.Load().cfg }, opts.Log)
@@ -308,7 +310,7 @@ func (r *Relay) openListeners(cfg *config.Config, undo *undoer) (err error) {
 
 // newSubmission makes the server of a listener, or gives the one that there is when all that it
 // was made from is the same: a reload that changes other things disturbs no client.
-func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener, logins *auth.Service) (*submission.Server, error) {
+func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener, logins *auth.Service) (_ *submission.Server, err error) {
 	made := submissionServer{settings: submissionConfig(cfg, l)}
 	made.settings.Limits.Connections = shareDescriptors(r.files, cfg).of(l)
 	sc := made.settings
@@ -316,13 +318,9 @@ func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener, logins *au
 	sc.Store, sc.Ready, sc.Events, sc.Log, sc.IDs, sc.Open = r.store, r.store.Ready, listenerEvents{r.events, l.Name}, r.log.With("listener", l.Name), &r.sessions, r.inbound.of(l.Name)
 	sc.Memory, sc.Watcher = r.incoming, listenerTracer{r.tracer, l.Name}
 	sc.Verifier, sc.Suppressed = domainVerifier{r}, r.suppression.refuses
-	if l.TLS.Enabled() {
-		pair, err := tls.LoadX509KeyPair(l.TLS.Certificate, l.TLS.Key)
-		if err != nil {
-			return nil, fmt.Errorf("certificate %s with key %s: %w", l.TLS.Certificate, l.TLS.Key, err)
-		}
-		sc.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
-		made.chain = pair.Certificate
+	made.tls = l.TLS
+	if sc.TLS, err = r.tlsOf(l); err != nil {
+		return nil, err
 	}
 	if err := r.loginsOf(l, logins, &sc); err != nil {
 		return nil, err
@@ -330,7 +328,7 @@ func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener, logins *au
 	made.logins, made.clientCAs = sc.Auth, sc.ClientCAs
 	old := r.servers[l.Name]
 	if old.server != nil && old.logins == made.logins && old.clientCAs.Equal(made.clientCAs) &&
-		reflect.DeepEqual(old.settings, made.settings) && reflect.DeepEqual(old.chain, made.chain) {
+		reflect.DeepEqual(old.settings, made.settings) && reflect.DeepEqual(old.tls, made.tls) {
 		return old.server, nil
 	}
 	made.server = submission.New(sc)
@@ -342,7 +340,7 @@ func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener, logins *au
 type submissionServer struct {
 	server   *submission.Server
 	settings submission.Config // as the configuration says, nothing of the relay's own
-	chain    [][]byte          // of certificates
+	tls      config.TLS
 
 	logins    *auth.Service
 	clientCAs *x509.CertPool
@@ -366,7 +364,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	running.Go(func() { r.pauses.run(dispatching) })
 	running.Go(func() { r.routedMail.run(dispatching) })
 	running.Go(func() {
-		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble, r.resolver.Stats, r.warm.trouble, r.warm.shortOfHealth, r.pickup.trouble, r.pauses.trouble, r.loginTrouble})
+		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble, r.resolver.Stats, r.warm.trouble, r.warm.shortOfHealth, r.pickup.trouble, r.pauses.trouble, r.loginTrouble, r.certificateTrouble})
 	})
 	running.Go(func() { r.sources.run(dispatching) })
 	running.Go(func() { r.pickup.run(dispatching) })

@@ -75,8 +75,8 @@ func (k checker) listeners() {
 			k.claim(&taken, a, fmt.Sprintf("listener %q", l.Name), &l.block)
 		}
 		k.relaying(l)
-		if (l.TLS.Certificate == "") != (l.TLS.Key == "") {
-			k.problem(&l.block, "tls", "write both, certificate and key", "tls of listener %q has one of two files", l.Name)
+		if n, m := len(l.TLS.Certificate), len(l.TLS.Key); n != m {
+			k.problem(&l.block, "tls", "write both, certificate and key, each certificate with its key", "tls of listener %q has %d of certificate and %d of key", l.Name, n, m)
 		}
 		if l.TLS.Implicit && !l.TLS.Enabled() {
 			k.problem(&l.block, "tls.implicit", "write certificate and key, too", "tls of listener %q has no certificate", l.Name)
@@ -357,11 +357,10 @@ func allImplicit(hosts []Smarthost) bool {
 func checkFiles(c *Config, problems *collector) {
 	k := checker{c, problems}
 	for _, l := range c.Listeners {
-		if !l.TLS.Enabled() {
-			continue
-		}
-		if _, err := tls.LoadX509KeyPair(l.TLS.Certificate, l.TLS.Key); err != nil {
-			k.problem(&l.block, "tls.certificate", "", "tls of listener %q: %s", l.Name, err)
+		for _, p := range l.TLS.Pairs() {
+			if _, err := tls.LoadX509KeyPair(p.Certificate, p.Key); err != nil {
+				k.problem(&l.block, "tls.certificate", "", "tls of listener %q: %s", l.Name, err)
+			}
 		}
 	}
 	for _, l := range c.Listeners {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
+	"mta/internal/certificates"
 	"mta/internal/users"
 )
 
@@ -139,18 +140,31 @@ type Listener struct {
 	MaxHold time.Duration `conf:"max_hold" min:"0" max:"3650d"`
 }
 
-// TLS names the files of a certificate. Both empty: no TLS.
+// TLS names certificates, in files or from ACME. Without any: no TLS.
 type TLS struct {
-	Certificate string `conf:"certificate"` // PEM, with the chain
-	Key         string `conf:"key"`         // PEM
-	Implicit    bool   `conf:"implicit"`    // TLS from the first octet (RFC 8314, 3.3) in place of STARTTLS
+	Certificate []string `conf:"certificate"` // PEM, each with its chain; the first is for who names no host
+	Key         []string `conf:"key"`         // PEM, in the same order
+	Implicit    bool     `conf:"implicit"`    // TLS from the first octet (RFC 8314, 3.3) in place of STARTTLS
+	// MinVersion is the lowest version of TLS that clients may have.
+	MinVersion string `conf:"min_version" oneof:"1.0 1.1 1.2 1.3"`
+	// SessionTickets lets clients resume sessions (RFC 8446, 2.2).
+	SessionTickets bool `conf:"session_tickets"`
 	// ClientCertificates asks clients for one, which logs a user in.
 	ClientCertificates bool   `conf:"client_certificates"`
 	ClientCA           string `conf:"client_ca"` // PEM; names count in certificates that it has signed
 }
 
 // Enabled reports whether there is a certificate.
-func (t TLS) Enabled() bool { return t.Certificate != "" }
+func (t TLS) Enabled() bool { return len(t.Certificate) > 0 }
+
+// Pairs lists the certificates with their keys.
+func (t TLS) Pairs() []certificates.Pair {
+	pairs := make([]certificates.Pair, min(len(t.Certificate), len(t.Key)))
+	for i := range pairs {
+		pairs[i] = certificates.Pair{Certificate: t.Certificate[i], Key: t.Key[i]}
+	}
+	return pairs
+}
 
 // HTTP is the listener for metrics and the health check.
 type HTTP struct {

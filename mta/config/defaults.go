@@ -53,6 +53,7 @@ func builtIn() *Config {
 func (l *Listener) setDefaults() {
 	l.RelayFrom = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 	l.VerifyRecipients = "off"
+	l.TLS = TLS{MinVersion: "1.2", SessionTickets: true}
 	l.Tier = defaultTier
 	l.MaxMessageSize = 50 * mib
 	l.MaxRecipients = 1000

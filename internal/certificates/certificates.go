@@ -1,0 +1,175 @@
+// Package certificates keeps the certificates of listeners: read from files, read again when the files
+// change, and chosen by the name that a client asks for. It starts no goroutines: files are looked at
+// when a handshake needs them.
+package certificates
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"mta/internal/trouble"
+)
+
+// lookEvery is how old what is known of the files may be.
+const lookEvery = time.Second
+
+// Pair names the files of a certificate, with its chain, and of its key, both in PEM.
+type Pair struct{ Certificate, Key string }
+
+// Store has the certificates of all listeners. It is safe for concurrent use.
+type Store struct {
+	now     func() time.Time
+	log     *slog.Logger
+	reading *trouble.Kind
+
+	mu    sync.Mutex // guards files
+	files map[Pair]*file
+}
+
+// file is one pair, as it was read last.
+type file struct {
+	Pair
+	loaded atomic.Pointer[tls.Certificate]
+
+	mu     sync.Mutex // guards what follows
+	looked time.Time
+	seen   [2]stamp
+}
+
+// stamp tells one version of a file from another.
+type stamp struct {
+	size     int64
+	modified time.Time
+}
+
+// New makes a store without certificates. now is the time of day.
+func New(now func() time.Time, log *slog.Logger) *Store {
+	return &Store{
+		now: now, log: log, files: make(map[Pair]*file),
+		reading: trouble.New(log, now, slog.LevelError, "a certificate has changed and can't be read: the one before stays in force", "certificates are read again"),
+	}
+}
+
+// Getter gives what tls.Config wants, for a listener with these pairs: the certificate that fits the name
+// and the algorithms of a client, the first of them when none does. Files that were read before are not
+// read again, so that an error is about a new one.
+func (s *Store) Getter(pairs []Pair) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+	var mine []*file
+	for _, p := range pairs {
+		f, err := s.open(p)
+		if err != nil {
+			return nil, err
+		}
+		mine = append(mine, f)
+	}
+	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		for _, f := range mine {
+			if c := s.current(f); hello.SupportsCertificate(c) == nil {
+				return c, nil
+			}
+		}
+		return s.current(mine[0]), nil
+	}, nil
+}
+
+func (s *Store) open(p Pair) (*file, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f := s.files[p]; f != nil {
+		return f, nil
+	}
+	f := &file{Pair: p}
+	if err := f.read(); err != nil {
+		return nil, err
+	}
+	s.files[p] = f
+	return f, nil
+}
+
+// Keep forgets all pairs but these.
+func (s *Store) Keep(pairs []Pair) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for p := range s.files {
+		if !slices.Contains(pairs, p) {
+			delete(s.files, p)
+		}
+	}
+}
+
+// current gives the certificate of a pair, read again when its files have changed. Both are looked at, since
+// who renews them writes one after the other: until they fit, the certificate before stays.
+func (s *Store) current(f *file) *tls.Certificate {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := s.now()
+	if since := now.Sub(f.looked); since >= 0 && since < lookEvery {
+		return f.loaded.Load()
+	}
+	f.looked = now
+	if f.stamps() == f.seen {
+		return f.loaded.Load()
+	}
+	if err := f.read(); err != nil {
+		s.reading.Failed(f.Certificate, "error", err)
+		return f.loaded.Load()
+	}
+	s.reading.Well()
+	leaf := f.loaded.Load().Leaf
+	s.log.Info("certificate read again", "file", f.Certificate, "names", strings.Join(leaf.DNSNames, " "), "expires", leaf.NotAfter.UTC().Format(time.RFC3339))
+	return f.loaded.Load()
+}
+
+func (f *file) read() error {
+	seen := f.stamps() // before the content, so that a change meanwhile is seen later
+	c, err := tls.LoadX509KeyPair(f.Certificate, f.Key)
+	if err != nil {
+		return fmt.Errorf("certificate %s with key %s: %w", f.Certificate, f.Key, err)
+	}
+	f.loaded.Store(&c)
+	f.seen = seen
+	return nil
+}
+
+func (f *file) stamps() (out [2]stamp) {
+	for i, path := range []string{f.Certificate, f.Key} {
+		if info, err := os.Stat(path); err == nil {
+			out[i] = stampOf(info)
+		}
+	}
+	return out
+}
+
+func stampOf(info fs.FileInfo) stamp { return stamp{info.Size(), info.ModTime()} }
+
+// Expiry is when a certificate ends.
+type Expiry struct {
+	File  string
+	Names []string // DNS names
+	At    time.Time
+}
+
+// Expiries lists the certificates in use, in the order of their files, after a look at them.
+func (s *Store) Expiries() []Expiry {
+	s.mu.Lock()
+	files := make([]*file, 0, len(s.files))
+	for _, f := range s.files {
+		files = append(files, f)
+	}
+	s.mu.Unlock()
+	var all []Expiry
+	for _, f := range files {
+		leaf := s.current(f).Leaf
+		all = append(all, Expiry{f.Certificate, leaf.DNSNames, leaf.NotAfter})
+	}
+	slices.SortFunc(all, func(a, b Expiry) int { return strings.Compare(a.File, b.File) })
+	return all
+}

@@ -1,0 +1,144 @@
+package certificates
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"log/slog"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"mta/internal/bubble"
+)
+
+// write makes a certificate for names and writes it to the pair's files.
+func write(t *testing.T, p Pair, until time.Time, names ...string) {
+	t.Helper()
+	cert, key := certificate(t, until, names...)
+	for path, text := range map[string][]byte{p.Certificate: cert, p.Key: key} {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func certificate(t *testing.T, until time.Time, names ...string) (cert, key []byte) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Unix(0, 0), NotAfter: until, DNSNames: names}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
+}
+
+func pair(t *testing.T) Pair {
+	dir := t.TempDir()
+	return Pair{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")}
+}
+
+// shown is the first name of the certificate that a client sees who asks for a name.
+func shown(t *testing.T, get func(*tls.ClientHelloInfo) (*tls.Certificate, error), name string) string {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	defer ours.Close()
+	go func() {
+		_ = tls.Server(theirs, &tls.Config{GetCertificate: get}).Handshake()
+		theirs.Close()
+	}()
+	c := tls.Client(ours, &tls.Config{ServerName: name, InsecureSkipVerify: true})
+	if err := c.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	return c.ConnectionState().PeerCertificates[0].DNSNames[0]
+}
+
+func TestCertificatesAreChosenByName(t *testing.T) {
+	a, b := pair(t), pair(t)
+	until := time.Now().Add(time.Hour)
+	write(t, a, until, "a.example")
+	write(t, b, until, "b.example", "*.b.example")
+	s := New(time.Now, slog.New(slog.DiscardHandler))
+	get, err := s.Getter([]Pair{a, b})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"": "a.example", "a.example": "a.example", "b.example": "b.example", "x.b.example": "b.example", "other.example": "a.example"} {
+		if got := shown(t, get, name); got != want {
+			t.Errorf("who asks for %q gets %s, want %s", name, got, want)
+		}
+	}
+}
+
+// Files are read again when they change. Half a change leaves the certificate before in force.
+func TestCertificatesAreReadAgain(t *testing.T) {
+	p := pair(t)
+	bubble.Test(t, func(t *testing.T) {
+		until := time.Now().Add(24 * time.Hour)
+		write(t, p, until, "old.example")
+		var log bytes.Buffer
+		s := New(time.Now, slog.New(slog.NewTextHandler(&log, nil)))
+		get, err := s.Getter([]Pair{p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, key := certificate(t, until.Add(time.Hour), "new.example")
+		time.Sleep(2 * lookEvery)
+		if err := os.WriteFile(p.Certificate, append(cert, '\n'), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			time.Sleep(2 * lookEvery)
+			if got := shown(t, get, ""); got != "old.example" {
+				t.Fatalf("with half a change: %s", got)
+			}
+		}
+		if n := strings.Count(log.String(), "level=ERROR"); n != 1 {
+			t.Errorf("%d errors in the log:\n%s", n, log.String())
+		}
+		if err := os.WriteFile(p.Key, append(key, '\n'), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * lookEvery)
+		if got := shown(t, get, ""); got != "new.example" {
+			t.Errorf("after the change: %s\n%s", got, log.String())
+		}
+		if all := s.Expiries(); len(all) != 1 || !all[0].At.Equal(until.Add(time.Hour).Truncate(time.Second)) || all[0].File != p.Certificate {
+			t.Errorf("expiries %+v", all)
+		}
+		os.Remove(p.Certificate)
+		time.Sleep(2 * lookEvery)
+		if got := shown(t, get, ""); got != "new.example" {
+			t.Errorf("after the file was removed: %s", got)
+		}
+		s.Keep(nil)
+		if all := s.Expiries(); len(all) != 0 {
+			t.Errorf("forgotten certificates expire: %+v", all)
+		}
+	})
+}
+
+func TestBadFilesAreNamed(t *testing.T) {
+	p := pair(t)
+	s := New(time.Now, slog.New(slog.DiscardHandler))
+	if _, err := s.Getter([]Pair{p}); err == nil || !strings.Contains(err.Error(), p.Certificate) {
+		t.Error(err)
+	}
+}
