@@ -177,8 +177,9 @@ func (s *Scheduler) Suspend(site, source, reason string, until time.Time) {
 	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.db.Site(site).Actions = append(s.db.Site(site).Actions, destdb.Action{What: suspended, Source: source, Reason: reason, Begin: now, End: until})
-	s.db.Touched(s.db.Site(site), now)
+	at, a := s.db.Site(site), destdb.Action{What: suspended, Source: source, Reason: reason, Begin: now, End: until}
+	at.Actions = a.AddTo(at.Actions)
+	s.db.Touched(at, now)
 	for _, l := range s.bySite[site] {
 		l.run(now)
 	}

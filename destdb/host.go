@@ -119,7 +119,7 @@ func (db *DB) dropHost(h *Host) {
 
 // Suspend notes that nothing is to be sent to h until a.End, from a.Source or from all.
 func (db *DB) Suspend(h *Host, a Action, now time.Time) {
-	h.Suspensions = append(h.Suspensions, a)
+	h.Suspensions = a.AddTo(h.Suspensions)
 	db.Taught(h, now)
 }
 

@@ -36,6 +36,18 @@ type Action struct {
 	End    time.Time `json:"end"`
 }
 
+// AddTo gives actions with a among them, in place of those like it that end no later: a command
+// that is given again and again must not pile them up.
+func (a Action) AddTo(actions []Action) []Action {
+	all := make([]Action, 0, len(actions)+1)
+	for _, other := range actions {
+		if other.What != a.What || other.Source != a.Source || other.End.After(a.End) {
+			all = append(all, other)
+		}
+	}
+	return append(all, a)
+}
+
 // Site gives the site of that name, making it if need be.
 func (db *DB) Site(name string) *Site {
 	s := db.sites[name]

@@ -137,6 +137,7 @@ func (s *site) addReason(r *Relay) {
 			if why, until, paused := r.pauses.why(r.pauses.keepsPool(r.policy.Load().cfg.Pool(pool))); paused {
 				s.Why, s.Until = why, until
 			}
+			s.Why = strings.TrimPrefix(s.Why, "waits for ") // what it is that it waits for
 		} else if r.queue.Parked(routeLine(s.Name)) > 0 || r.router.LookingUp(s.Name) {
 			s.Why = r.lookupOf(s.Name)
 		}

@@ -178,7 +178,7 @@ func (r *recipientCase) parked() (string, time.Time) {
 	switch l := r.busiest(); {
 	case l == nil || l.Why == "":
 	case l.Waiting == 0:
-		return fmt.Sprintf("it waits in the queue, which is no attempt: no host of %s can be tried now: %s", r.rc.Key, l.Why), l.Until
+		return fmt.Sprintf("it waits in the queue, and that counts as no attempt: no host of %s can be tried now: %s", r.rc.Key, l.Why), l.Until
 	default:
 		return why + ", and that waits: " + l.Why, l.Until
 	}

@@ -47,7 +47,7 @@ func TestExplainNamesTheWarmup(t *testing.T) {
 	}
 	sites, err := destinations{w.Relay}.Sites(t.Context(), control.SiteFilter{Busy: true}, "", 10)
 	if err != nil || !slices.ContainsFunc(sites.Sites, func(s control.Site) bool {
-		return s.Name == "warmup:default/other" && s.Parked == 1 && s.Why == "waits for the warm-up of new: the day's cap is used"
+		return s.Name == "warmup:default/other" && s.Parked == 1 && s.Why == "the warm-up of new: the day's cap is used"
 	}) {
 		t.Errorf("sites %+v, %v", sites, err)
 	}

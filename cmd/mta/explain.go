@@ -196,21 +196,21 @@ func (c *cli) queued(b *strings.Builder, d *control.Destination) {
 			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
 		}
 	}
-	if q.Paused > 0 && q.PausedBy == "domain "+d.Domain {
+	if q.Warmup > 0 {
+		parts = append(parts, fmt.Sprintf("%d waiting for warm-ups (all domains of the provider)", q.Warmup))
+	}
+	switch {
+	case q.Paused > 0 && q.PausedBy == "domain "+d.Domain:
 		parts = append(parts, fmt.Sprintf("%d waiting for the end of the pause", q.Paused))
+	case q.Paused > 0:
+		parts = append(parts, fmt.Sprintf("%d waiting for the end of the pause of %s (all destinations)", q.Paused, clean(q.PausedBy)))
 	}
 	if len(parts) == 0 {
 		parts = append(parts, "no recipient")
 	}
 	fact(b, "in queue", "%s", strings.Join(parts, ", "))
 	if q.Unsorted > 0 {
-		fact(b, "", "(and %d not looked at yet, of all destinations)", q.Unsorted)
-	}
-	if q.Warmup > 0 {
-		fact(b, "", "(and %d waiting for warm-ups, of all domains of the provider)", q.Warmup)
-	}
-	if q.Paused > 0 && q.PausedBy != "domain "+d.Domain {
-		fact(b, "", "(and %d waiting for the end of the pause of %s, of all destinations)", q.Paused, clean(q.PausedBy))
+		fact(b, "", "(and %d not routed yet, of all destinations)", q.Unsorted)
 	}
 	warming(b, d.Sources)
 	c.lanes(b, d.Lanes)

@@ -177,8 +177,12 @@ func (c *cli) siteNote(s *control.Site) string {
 	for _, a := range s.Actions {
 		notes = append(notes, c.action(a))
 	}
-	if s.Why != "" && len(notes) == 0 {
+	switch {
+	case s.Why == "" || len(notes) > 0:
+	case s.Waiting+s.Parked > 0:
 		notes = append(notes, "waits: "+s.Why+c.until(s.Until))
+	default:
+		notes = append(notes, "can't be tried: "+s.Why+c.until(s.Until))
 	}
 	return strings.Join(notes, "; ")
 }
