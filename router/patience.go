@@ -70,6 +70,12 @@ func (p *patience) postpone(j *job, now time.Time) {
 	p.waiting.add(later)
 }
 
+// waitsItsTurn reports whether a job is for the patient workers: its domain was slow not long ago. After
+// Close there is no later turn. r.mu is held.
+func (r *Router) waitsItsTurn(j *job) bool {
+	return !r.mu.closed && !j.patient && j.entry != &r.mu.verify.entry && r.mu.patience.isSlow(j.domain, r.now())
+}
+
 // tookLong is called when a look-up has had FirstTry. Verifications have few workers anyway, and those
 // who ask don't wait for longer: theirs are never cut off.
 func (r *Router) tookLong(q *quest, cut func()) {

@@ -2,12 +2,15 @@ package router
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"mta/internal/envelope"
+	"mta/internal/reply"
+	"mta/internal/route"
 )
 
 // silence is names of which those of silent.test are never answered.
@@ -105,4 +108,32 @@ func TestClosePatientLookups(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Close answers for a slow domain, too, whose turn comes just then: nothing that is postponed any more has
+// another turn.
+func TestCloseAnswersForSlowDomains(t *testing.T) {
+	r := New(Config{}, &names{})
+	r.mu.Lock()
+	r.mu.patience.learn("slow.example", true, r.now())
+	r.mu.Unlock()
+	turn, closed, told := make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
+	r.Submit(Request{
+		Domains: []string{"slow.example"},
+		Wanted:  func(string) bool { close(turn); <-closed; return true },
+		Done:    func(string, *route.Route, *reply.Reply) { told <- struct{}{} },
+	})
+	<-turn
+	ended := make(chan struct{})
+	go func() { r.Close(); close(ended) }()
+	for known := false; !known; _, _, known = r.Known("any.example") {
+		runtime.Gosched()
+	}
+	close(closed)
+	<-ended
+	select {
+	case <-told:
+	default:
+		t.Error("Done was not called")
+	}
 }

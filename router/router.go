@@ -305,7 +305,7 @@ func (r *Router) do(j *job) {
 		r.mu.Unlock()
 		return
 	}
-	if !j.patient && j.entry != &r.mu.verify.entry && r.mu.patience.isSlow(j.domain, r.now()) {
+	if r.waitsItsTurn(j) {
 		r.mu.patience.postpone(j, r.now())
 		r.mu.Unlock()
 		return
