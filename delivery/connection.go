@@ -266,7 +266,7 @@ func (s *Scheduler) failedToOpen(c *connection, err error) {
 	now := s.cfg.Now()
 	r, anySource := why(err)
 	s.mu.Lock()
-	defer s.unlock()
+	defer s.mu.Unlock()
 	defer s.opened.Done()
 	if c.hurried > 0 {
 		r = c.tooSlow()
@@ -302,7 +302,7 @@ func (s *Scheduler) opening(c *connection) {
 func (s *Scheduler) stands(c *connection, sess session) {
 	now := s.cfg.Now()
 	s.mu.Lock()
-	defer s.unlock()
+	defer s.mu.Unlock()
 	s.counts.Connected++
 	s.opening(c)
 	c.session = sess
@@ -483,7 +483,7 @@ func (c *connection) recallAndFinish() {
 func (s *Scheduler) ended(c *connection) {
 	now := s.cfg.Now()
 	s.mu.Lock()
-	defer s.unlock()
+	defer s.mu.Unlock()
 	c.ended = true
 	if c.session != nil {
 		s.lost(c, now)

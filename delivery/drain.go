@@ -11,33 +11,33 @@ import (
 	"mta/internal/replyclass"
 )
 
-// drain keeps a backlog from leaving all at once when a site comes back (control.md 3.5): a lane
-// begins at its usual rate and doubles that every half minute while the site takes everything. At the
-// first sign of trouble it falls back, and waits longer before it grows again; 1 to 1.5 times the usual
-// rate, reached over ten minutes, is what is left in the worst case. Fresh mail goes first: see waitlist.
-// So that it finds room, little of the backlog is in memory: see Scheduler.space.
+// drain keeps a backlog from leaving all at once when a site comes back (control.md 3.5). A lane begins at
+// its usual rate and doubles that every half minute while the site accepts everything. At each sign of
+// trouble the rate falls back, and waits longer before it grows again. The floor is the usual rate, rising to
+// 1.5 times that over ten minutes. Fresh mail goes first (see waitlist), and little of the backlog is kept in
+// memory so that fresh mail finds room (see Scheduler.space).
 //
-// An outage is a minute or more in which all hosts were broken, or the lane was suspended. The time in
-// which this relay did not run is no outage of the site.
+// An outage is a minute or more in which all hosts were broken, or the lane was suspended. Time during which
+// this relay did not run does not count.
 type drain struct {
-	began   time.Time // when the outage ended; zero: not draining
-	level   float64   // messages a second, before it grows
-	grows   time.Time // since when it doubles; in the future: not yet
-	calm    time.Duration
-	least   float64   // what it never falls below
-	fell    time.Time // when it fell back last
-	bound   time.Time // when the limit held something back last
-	saved   time.Time // when it was written down last
-	missed  float64   // messages that would have left while the site was away for a moment, amid the drain
+	began   time.Time     // when the outage ended; zero: not draining
+	level   float64       // messages a second at the time grows
+	grows   time.Time     // since when the rate doubles; in the future: not yet
+	calm    time.Duration // from the last trouble to grows
+	least   float64       // messages a second; the rate never falls below
+	fell    time.Time     // when it last fell back
+	bound   time.Time     // when the limit last held something back
+	saved   time.Time     // when it was last recorded in destdb
+	missed  float64       // messages that could not leave during a short outage amid the drain
 	limiter gcra.Limiter
 
 	usual          float64       // messages a second that the site takes, the p95 of the windows with mail
 	pace           float64       // the same of the last window
-	with           time.Duration // of this window, so far
-	taken          int           // messages in this window
+	with           time.Duration // how much of this window has passed
+	taken          int           // messages delivered in this window
 	seen           int           // of those, before the last tick
 	ticked, mailed time.Time     // the last tick, and the last one at which there was mail
-	noted          time.Time     // when LastGood was written down last
+	noted          time.Time     // when LastGood was last recorded
 	down           time.Time     // since when the site takes nothing; zero: it does
 }
 
@@ -60,7 +60,7 @@ const (
 	goodSave    = time.Minute      // between two notes of the last success
 )
 
-// drainFactor is how much more than usual may leave after so long, however the site takes it.
+// drainFactor is the multiple of the usual rate that may leave after t, whatever the trouble.
 func drainFactor(t time.Duration) float64 {
 	return 1 + (drainMost-1)*min(1, float64(max(t, 0))/float64(drainRamp))
 }
@@ -71,7 +71,7 @@ func (d *drain) perSecond(now time.Time) float64 {
 	return max(d.level*grown, d.least*drainFactor(now.Sub(d.began)))
 }
 
-// rate has next to no burst: no second has more than a tenth above it.
+// rate is perSecond with next to no burst: no second exceeds it by more than a tenth.
 func (d *drain) rate(now time.Time) gcra.Rate {
 	r := d.perSecond(now)
 	return gcra.Rate{Events: int(r * 60), Per: time.Minute, Burst: max(1, int(r/20))}
@@ -82,13 +82,13 @@ func (d *drain) active() bool { return !d.began.IsZero() }
 // idle reports whether there is nothing to remember.
 func (d *drain) idle() bool { return d.down.IsZero() && !d.active() }
 
-// running looks whether an outage has ended just now, and reports whether the lane drains.
+// running brings the drain up to date, and reports whether the lane drains.
 func (d *drain) running(l *lane, now time.Time) bool {
 	d.look(l, now)
 	return d.active() && !l.limits.NoDrain
 }
 
-// stock is how many jobs of the backlog are in memory at most; 0 when the lane doesn't drain.
+// stock is the most jobs of the backlog to keep in memory; 0 when the lane doesn't drain.
 func (d *drain) stock(l *lane, now time.Time) int {
 	if !d.running(l, now) {
 		return 0
@@ -96,7 +96,7 @@ func (d *drain) stock(l *lane, now time.Time) int {
 	return max(1, int(d.perSecond(now)*drainStock.Seconds()))
 }
 
-// drainGate says whether the drain limit keeps the lane from sending.
+// drainGate is why the drain limit keeps the lane from sending; empty when it doesn't.
 func (l *lane) drainGate(now time.Time) waitReason {
 	d := &l.drain
 	if !d.running(l, now) {
@@ -131,8 +131,8 @@ func (d *drain) unsent(now time.Time) {
 	}
 }
 
-// refused notes what became of a transaction, if that is a sign of trouble: a lost connection, or a
-// temporary refusal that is about more than one address or mailbox (RFC 3463, 3.2 and 3.3).
+// refused takes note of a reply that is a sign of trouble: a lost connection, or a temporary refusal that
+// concerns more than one address or mailbox (RFC 3463, 3.2 and 3.3).
 func (d *drain) refused(r *reply.Reply, now time.Time) {
 	if !r.Temporary() || !d.active() {
 		return
@@ -144,8 +144,7 @@ func (d *drain) refused(r *reply.Reply, now time.Time) {
 	}
 }
 
-// trouble makes the rate fall by half, and stay there for a while: each time for longer, unless it has
-// grown since.
+// trouble halves the rate and holds it there for a while, for longer each time unless it has grown since.
 func (d *drain) trouble(now time.Time) {
 	if !d.active() || now.Sub(d.fell) < drainFallOnce {
 		return
@@ -160,9 +159,8 @@ func (d *drain) trouble(now time.Time) {
 	d.grows, d.fell = now.Add(d.calm), now
 }
 
-// look sees outages begin and end. What a short one amid a drain kept from leaving may leave at once,
-// as after any short outage: were the time lost, a site that comes and goes would fall behind what
-// comes in.
+// look detects the start and end of outages. What a short one amid a drain held back may leave at once, as
+// after any short outage; otherwise mail for a site that comes and goes would pile up.
 func (d *drain) look(l *lane, now time.Time) {
 	since := l.downSince(now)
 	switch {
@@ -211,13 +209,13 @@ func (d *drain) end(l *lane, now time.Time) {
 	l.s.db.Touched(l.site, now)
 }
 
-// save writes down where the drain is, so that a restart takes it up there.
+// save records how far the drain has come, so that it continues there after a restart.
 func (d *drain) save(l *lane, now time.Time) {
 	l.site.DrainBegan, l.site.DrainRate, d.saved = d.began, d.perSecond(now), now
 	l.s.db.Touched(l.site, now)
 }
 
-// resume takes up a drain that the relay was amid when it stopped.
+// resume continues a drain that was under way when the relay stopped.
 func (d *drain) resume(l *lane, now time.Time) {
 	d.usual, d.noted, d.ticked = l.site.Usual, now, now
 	began := l.site.DrainBegan
@@ -230,7 +228,7 @@ func (d *drain) resume(l *lane, now time.Time) {
 	}
 }
 
-// tick learns the usual rate, and ends what is over.
+// tick learns the usual rate and ends a drain that is over. It is called once a second.
 func (d *drain) tick(l *lane, now time.Time) {
 	d.look(l, now)
 	d.learn(l, now)
@@ -244,8 +242,8 @@ func (d *drain) tick(l *lane, now time.Time) {
 	}
 }
 
-// downSince is since when nothing can leave: the lane is suspended, or no host is known to work. Zero
-// when something can.
+// downSince is the time since which nothing can leave, because the lane is suspended or no host is known
+// to work; zero when something can.
 func (l *lane) downSince(now time.Time) (since time.Time) {
 	if l.suspension(now) != nil {
 		return now
@@ -263,12 +261,11 @@ func (l *lane) downSince(now time.Time) (since time.Time) {
 	return since
 }
 
-// took notes that the site has taken a message.
+// took counts a message that the site has accepted.
 func (d *drain) took() { d.taken++ }
 
-// learn counts the time in which the lane had mail and the site was there, and learns from each window of
-// it. Neither nights without mail nor the time in which this relay was off make a site's
-// usual rate any lower.
+// learn measures the rate over windows of time in which the lane had mail and the site was up, so that
+// neither quiet nights nor downtime of this relay lower the usual rate.
 func (d *drain) learn(l *lane, now time.Time) {
 	if d.taken > 0 && now.Sub(d.noted) >= goodSave {
 		d.noted = now
@@ -291,7 +288,7 @@ func (d *drain) learn(l *lane, now time.Time) {
 	l.site.Usual = d.usual
 }
 
-// percentile95 follows the 95th percentile of the rates that it is given: up by 19 parts, down by one.
+// percentile95 moves usual towards the 95th percentile of the rates it sees: 19 parts up, one part down.
 func percentile95(usual, rate float64) float64 {
 	step := max(usual, rate) / 20
 	switch {
@@ -321,8 +318,8 @@ func (d *drain) picture(now time.Time) *Draining {
 	return &Draining{Rate: d.rate(now), at: *d, now: now, bound: now.Sub(d.bound) < 2*time.Second || d.pace == 0}
 }
 
-// Takes estimates how long a backlog of n messages takes to leave, if the site goes on taking mail as it
-// does: fresh mail comes at the usual rate, and goes first.
+// Takes estimates how long a backlog of n messages takes to leave if the site keeps accepting mail as it
+// does now, and fresh mail, which goes first, arrives at the usual rate.
 func (d *Draining) Takes(n int) time.Duration {
 	left := float64(n)
 	for t := time.Duration(0); t < drainLife; t += time.Second {

@@ -21,15 +21,16 @@ const (
 	suspectsShare  = 4 // at most one in so many is on its way to a suspect
 )
 
-// How long a connection may be on its way while others wait to be begun: shortGreeting, and less, down to
-// least, the more there are of them. Without need it is Limits.ConnectTimeout and the client's time-outs.
+// How long a connection may take to become ready for mail while lanes wait for its place: shortGreeting,
+// and less as the line grows, down to leastGreeting. When none waits, Limits.ConnectTimeout and the client's
+// time-outs apply.
 const (
 	shortGreeting = 20 * time.Second
 	leastGreeting = 10 * time.Second
 )
 
-// stranger reports whether a host has yet to prove itself: no connection of late has become ready there,
-// or the last one failed.
+// stranger reports whether a host has yet to prove itself: no recent connection became ready for mail, or
+// the last one failed.
 func stranger(p *destdb.Path) bool { return p.Host.Facts.Mode == "" || p.Suspect() }
 
 func (s *Scheduler) strangersLimit() int { return max(s.cfg.MaxConnections/strangersShare, 1) }
@@ -53,8 +54,8 @@ func (s *Scheduler) fullForStranger(p *destdb.Path) *budget {
 // ofOpening reports whether a connection leaves the scope when it is ready for mail.
 func (k scopeKind) ofOpening() bool { return k >= scopeOnTheirWay }
 
-// arrived ends c's counting among the connections on their way, and gives the scopes in which others may
-// take its place.
+// arrived takes c out of the scopes of connections on their way, and returns these scopes, where others
+// may have its place.
 func (c *connection) arrived() (free []*budget) {
 	for i, b := range c.budgets {
 		if b != nil && b.kind.ofOpening() {
@@ -66,7 +67,7 @@ func (c *connection) arrived() (free []*budget) {
 	return free
 }
 
-// hurry gives up connections that have been on their way for long while others wait to be begun.
+// hurry gives up connections that have been on their way for too long while lanes wait for their places.
 func (s *Scheduler) hurry(now time.Time) {
 	for _, x := range [...]struct {
 		b     *budget
@@ -85,7 +86,7 @@ func (s *Scheduler) hurry(now time.Time) {
 	}
 }
 
-// tooSlow is why a connection was given up that others waited for.
+// tooSlow is the reply for a connection that was given up because others waited for its place.
 func (c *connection) tooSlow() reply.Reply {
 	return reply.Local(451, reply.Enhanced{4, 4, 1}, "connect",
 		"not ready for mail after %v; the wait is cut short while many connections wait for hosts that do not answer", c.hurried)

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// Lift ends what keeps mail for a site from being tried for a while: suspensions of the site and of
-// its hosts, and the retry times of hosts that have failed, of which all is forgotten. It returns
-// how many of these there were.
+// Lift ends whatever delays mail for a site: suspensions of the site and of its hosts, and the retry times
+// of hosts that have failed, about which everything is forgotten. It returns how many there were.
 func (s *Scheduler) Lift(site string) (n int) {
 	n = s.Resume(site)
 	now := s.cfg.Now()
@@ -35,8 +34,8 @@ func (s *Scheduler) Lift(site string) (n int) {
 	return n
 }
 
-// OutOfService says why no mail for a site can leave, from any of the sources that it was sent from, and
-// until when; "" when some can.
+// OutOfService returns why no mail for a site can leave from any source that it has used, and until when;
+// "" when some can.
 func (s *Scheduler) OutOfService(site string) (why string, until time.Time) {
 	now := s.cfg.Now()
 	s.mu.Lock()

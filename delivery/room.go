@@ -20,8 +20,8 @@ func FlowOf(m *envelope.Message, site, source string) Flow {
 	return Flow{Site: site, Source: source, Tenant: m.Tenant, Tier: tiers.Of(m.Tier)}
 }
 
-// share is what the jobs of one site take of the memory. Its flows have equal parts of that: neither a
-// source that is slow, nor a tenant or a tier with much mail keeps another waiting for room.
+// share is the memory that the jobs of one site take. Its flows have equal parts of it, so that neither a
+// slow source nor a tenant or tier with much mail keeps another waiting for room.
 type share struct {
 	jobs  int
 	flows map[Flow]*flow // those that have jobs, or were refused
@@ -35,7 +35,7 @@ type flow struct {
 	jobs    int
 	backlog int  // of those, accepted before an outage that has ended
 	refused bool // the caller has parked some
-	// The caller may have parked a job only after he was told of room: he is told once more.
+	// The caller may have parked a job only after OnRoom was called: it is called once more.
 	again bool
 }
 
@@ -53,8 +53,8 @@ func (h *share) parked() bool {
 // come: the connection decides, and its failure costs an attempt of each.
 const probeJobs = 1
 
-// Room is how many more jobs a flow may have. Who is told 0 is as one refused: OnRoom tells of room
-// later. Else a caller who took just as much as there was room for would never hear.
+// Room is how many more jobs a flow may have. A caller that gets 0 counts as refused, and OnRoom is called
+// when there is room; otherwise one that took exactly as much as fitted would never hear of more.
 func (s *Scheduler) Room(f Flow) int {
 	now := s.cfg.Now()
 	s.mu.Lock()
@@ -71,7 +71,7 @@ func (s *Scheduler) Room(f Flow) int {
 	return free
 }
 
-// Full reports whether there is no room for a message's job.
+// Full reports whether there is no room for a job of message m.
 func (s *Scheduler) Full(m *envelope.Message, r *route.Route, source string) bool {
 	now := s.cfg.Now()
 	s.mu.Lock()
@@ -81,8 +81,8 @@ func (s *Scheduler) Full(m *envelope.Message, r *route.Route, source string) boo
 	return free <= 0
 }
 
-// Draining reports whether a backlog of the flow leaves at a limited rate just now: then the caller
-// hands over what is newest, but for every fifth job, which is the oldest (control.md 3.5).
+// Draining reports whether a backlog of the flow is leaving at a limited rate. The caller then hands over
+// the newest mail first, and the oldest with every fifth job (control.md 3.5).
 func (s *Scheduler) Draining(f Flow) bool {
 	now := s.cfg.Now()
 	s.mu.Lock()
@@ -124,7 +124,7 @@ func (s *Scheduler) flow(f Flow) *flow {
 	return p
 }
 
-// tidyShare forgets what says nothing.
+// tidyShare drops a flow that has no jobs and was not refused.
 func (s *Scheduler) tidyShare(p *flow) {
 	if p.jobs > 0 || p.refused || p.again {
 		return
@@ -230,7 +230,7 @@ func (l *lane) prospects(now time.Time) prospects {
 	return best
 }
 
-// admit takes room for one job, which is for lane l; nil when it has none.
+// admit reserves room for a job of lane l (nil when the job has none). It returns false when there is none.
 func (s *Scheduler) admit(w *work, l *lane, now time.Time) bool {
 	p := s.flow(FlowOf(w.Message, w.Route.Site, w.Source))
 	w.backlog = l.isBacklog(w.Message, now)
@@ -248,7 +248,8 @@ func (s *Scheduler) admit(w *work, l *lane, now time.Time) bool {
 	return true
 }
 
-// leave gives a job's room back. Who was refused is told when half of it is free: not at each job.
+// leave gives a job's room back. A caller that was refused hears of it when half of its part is free, not
+// at each job.
 func (s *Scheduler) leave(w *work, now time.Time) {
 	p := w.flow
 	p.share.jobs--
@@ -261,7 +262,7 @@ func (s *Scheduler) leave(w *work, now time.Time) {
 	s.tidyShare(p)
 }
 
-// offer tells who was refused when there is enough room for it to be worth it.
+// offer schedules OnRoom for a flow that was refused, once there is enough room to be worth it.
 func (s *Scheduler) offer(p *flow, now time.Time) {
 	if !p.refused {
 		return
@@ -273,8 +274,8 @@ func (s *Scheduler) offer(p *flow, now time.Time) {
 	}
 }
 
-// remind tells those of room for whom it came with time, and those once more who were refused and
-// told of room since.
+// remind schedules OnRoom for flows that have room because time has passed, and once more for those that
+// were refused and have been offered room since.
 func (s *Scheduler) remind(now time.Time) {
 	for site, h := range s.shares {
 		if !h.parked() || s.outlook(site, now) == laneOut {

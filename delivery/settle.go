@@ -8,11 +8,11 @@ import (
 	"mta/internal/reply"
 )
 
-// maxMoves is how many connections may die under a part before it is given back: hosts that end
-// every connection must not keep a job for ever.
+// maxMoves is how many connections may die under a part before it is given back: a host that ends every
+// connection must not keep a job for ever.
 const maxMoves = 5
 
-// done is told by the client what became of a transaction.
+// done is called by the client with the outcome of a transaction.
 func (s *Scheduler) done(t *smtpclient.Transaction, o smtpclient.Outcome) {
 	now := s.cfg.Now()
 	p := t.Context.(*part)
@@ -69,7 +69,7 @@ func (s *Scheduler) done(t *smtpclient.Transaction, o smtpclient.Outcome) {
 	s.poolOf(c).run(now)
 	c.earnTurns()
 	s.offerPlaces(c, now)
-	s.unlock()
+	s.mu.Unlock()
 	if finished {
 		w.Done(w.Job, w.results)
 	}
@@ -173,6 +173,3 @@ func (s *Scheduler) finish(w *work) {
 	s.finished = append(s.finished, w)
 	s.signal()
 }
-
-// unlock gives up the lock.
-func (s *Scheduler) unlock() { s.mu.Unlock() }

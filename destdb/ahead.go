@@ -11,9 +11,9 @@ const clockSlack = time.Minute
 // longestWait is the longest that a host is left alone after a failure, whatever the settings.
 const longestWait = 24 * time.Hour
 
-// Judge takes times out of a record that was written while the clock was ahead, so that nothing waits for
-// them: what would hold mail back is forgotten, and what says when something was, was now. Suspensions
-// that began before stay.
+// Judge mends a record that was written while the clock was ahead, so that nothing waits for its times:
+// what would hold mail back is dropped, and times of past events become now. Suspensions that began before
+// now stay.
 func (r *Record) Judge(now time.Time) {
 	ahead := now.Add(clockSlack)
 	if b := &r.Broken; b.Since.After(ahead) || b.RetryAt.After(now.Add(longestWait)) {

@@ -6,13 +6,12 @@ import (
 	"mta/router/lru"
 )
 
-// Name servers that are silent must not keep a domain waiting whose own answer at once. So a look-up
-// has FirstTry to answer. One that takes longer is patient: it may go on for the whole Timeout, but no
-// more than half of the workers are patient ones. When there are as many already, the look-up is cut
-// off, and its domain waits for its turn among the patient in a schedule of their own, as does a domain
-// that took as long not long ago.
+// Silent name servers must not delay domains whose own servers answer at once. So a look-up has FirstTry to
+// answer. A worker whose look-up takes longer is patient: the look-up may go on for the whole Timeout, but at
+// most half of the workers may be patient. When that many are, the look-up is cut off, and its domain waits
+// for a patient worker in a schedule of its own, as does a domain that took as long within slowFor.
 
-// slowFor is how long a domain is known to be slow, and maxSlow how many are.
+// slowFor is how long a domain counts as slow, and maxSlow how many are remembered.
 const (
 	slowFor = time.Hour
 	maxSlow = 50_000
@@ -76,8 +75,8 @@ func (r *Router) waitsItsTurn(j *job) bool {
 	return !r.mu.closed && !j.patient && j.entry != &r.mu.verify.entry && r.mu.patience.isSlow(j.domain, r.now())
 }
 
-// tookLong is called when a look-up has had FirstTry. Verifications have few workers anyway, and those
-// who ask don't wait for longer: theirs are never cut off.
+// tookLong is called when a look-up has had FirstTry. Look-ups for verification are never cut off: they
+// have few workers anyway, and their callers don't wait for longer.
 func (r *Router) tookLong(q *quest, cut func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,7 +92,7 @@ func (r *Router) tookLong(q *quest, cut func()) {
 	}
 }
 
-// postpone has all who want to know of a domain whose look-up was cut off wait for another. r.mu is held.
+// postpone makes everyone who asked for a domain whose look-up was cut off wait for another. r.mu is held.
 func (r *Router) postpone(q *quest) {
 	for _, j := range append(q.waiting, q.job) {
 		r.mu.patience.postpone(j, r.now())

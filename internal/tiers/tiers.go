@@ -8,10 +8,10 @@ import "math/bits"
 // Count is how many tiers there are: 0 matters most, Count-1 least.
 const Count = 6
 
-// Share is how many turns a waiting tier has to let pass at most, about: one turn in so many is its.
+// Share bounds the wait of a tier: while it waits, it gets about one turn in Share.
 const Share = 20
 
-// Of gives a tier that there is: the last for what is beyond.
+// Of returns tier, or the last one when there is none of that number.
 func Of(tier uint8) uint8 { return min(tier, Count-1) }
 
 // Set is some of the tiers.
@@ -23,16 +23,16 @@ func (s Set) With(tier uint8) Set { return s | 1<<tier }
 // Without gives s without a tier.
 func (s Set) Without(tier uint8) Set { return s &^ (1 << tier) }
 
-// First is the tier of s that matters most; s must not be empty.
+// First returns the tier of s that matters most; s must not be empty.
 func (s Set) First() uint8 { return uint8(bits.TrailingZeros8(uint8(s))) }
 
-// Turns says whose turn it is. Its zero value lets the first go.
+// Turns keeps track of whose turn it is. The zero value is ready to use.
 type Turns struct {
 	passed [Count]uint8 // turns that others had while the tier waited
 }
 
-// Next gives the tier of waiting, which must not be empty, whose turn it is: the first, unless another
-// has waited for its share; of those the one that has waited longest. It changes nothing.
+// Next returns the tier whose turn it is among those of waiting, which must not be empty: the first, unless
+// others have waited for their share; then the one of these that has waited longest. It changes nothing.
 func (t *Turns) Next(waiting Set) uint8 {
 	next := waiting.First()
 	longest := uint8(Share - 2)
@@ -44,7 +44,7 @@ func (t *Turns) Next(waiting Set) uint8 {
 	return next
 }
 
-// Took notes that something of a tier was taken while there was some of the tiers waiting.
+// Took notes that tier had a turn while the tiers of waiting had something.
 func (t *Turns) Took(tier uint8, waiting Set) {
 	for i := range t.passed {
 		switch {
