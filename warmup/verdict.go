@@ -83,7 +83,7 @@ const ( // their numbers are in the ledger
 
 var whys = []string{"advanced", "held: daily cap not filled", "held: outcomes not good enough to advance",
 	"held: one provider is bad", "went back: outcomes over the limits", "went back: idle",
-	"held: paused", "held: last stage", "finished", "open: the day may yet be filled", "held: nothing was sent", "advanced: the last stage is passed, and its caps double"}
+	"held: paused", "held: last stage", "finished", "open: the day may yet be filled", "held: nothing was sent", "advanced: the last caps double"}
 
 // String says it in words.
 func (w Why) String() string { return whys[w] }

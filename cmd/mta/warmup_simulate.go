@@ -100,6 +100,8 @@ func (c *cli) warmupSimulate(f *simulateFlags) error {
 			out = io.MultiWriter(c.out, &kept)
 		}
 	}
+	var picture simulate.Picture
+	opt.History = func(before int, days []warmup.Day) { picture.First, picture.Days = before, days }
 	if err := simulate.Run(plan, trace, opt, out); err != nil {
 		return c.badInput(err)
 	}
@@ -122,7 +124,9 @@ func (c *cli) warmupSimulate(f *simulateFlags) error {
 	if f.demand != "" {
 		mail = f.demand + ", " + f.shape
 	}
-	return drawPlot(f.plot, rows, plan.Name+", "+mail)
+	picture.Title, picture.Rows = plan.Name+", "+mail, rows
+	picture.Begin = plan.First(c.now()).In(zoneOf(string(plan.DayStarts)))
+	return drawPlot(f.plot, &picture)
 }
 
 // simulation is the output as JSON.
@@ -255,9 +259,9 @@ func overflowOf(cfg *config.Config, plan string) warmup.Overflow {
 	return warmup.Divert
 }
 
-func drawPlot(path string, rows []simulate.Row, title string) error {
+func drawPlot(path string, p *simulate.Picture) error {
 	var b bytes.Buffer
-	if err := simulate.Plot(rows, title, &b); err != nil {
+	if err := simulate.Plot(p, &b); err != nil {
 		return err
 	}
 	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {

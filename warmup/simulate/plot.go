@@ -4,7 +4,11 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"math"
 	"strings"
+	"time"
+
+	"mta/warmup"
 )
 
 // The picture's measures, in pixels.
@@ -12,6 +16,13 @@ const (
 	plotWidth, plotLeft, plotRight  = 900, 70, 20
 	panelTop, panelHeight, panelGap = 40, 190, 50
 	plotBins                        = 300
+	reasonsHeight                   = 190
+)
+
+const (
+	daySeconds = 86_400
+	plotDays   = 2 // a simulation of so many, or more, is drawn by dates
+	mostDates  = 10
 )
 
 // series is one line of a plot.
@@ -20,21 +31,48 @@ type series struct {
 	values       []float64
 }
 
-// Plot writes rows as an SVG picture: sent against desired in the upper panel, diverted and held
-// in the lower one.
-func Plot(rows []Row, title string, out io.Writer) error {
+// Picture is what Plot draws.
+type Picture struct {
+	Title string
+	Rows  []Row
+	Begin time.Time    // of the simulation, in the zone in which its days have their dates
+	Days  []warmup.Day // the last ones that have ended, and what each did to the stage
+	First int          // of Days, counted from 0
+}
+
+// Plot writes a simulation as an SVG picture: sent against desired in the upper panel, diverted and held in the
+// lower one. One of days has dates, a logarithmic scale, on which the first days can be seen beside the
+// last, and below what each day did to the stage.
+func Plot(p *Picture, out io.Writer) error {
 	w := bufio.NewWriter(out)
-	bins, width, end := binRows(rows)
+	bins, width, end := binRows(p.Rows)
+	g := &graph{w: w, end: end}
 	height := panelTop + 2*panelHeight + panelGap + 40
+	if end >= plotDays*daySeconds {
+		g.begin, g.log = p.Begin, true
+		height += reasonsHeight
+	}
 	fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n", plotWidth, height)
-	fmt.Fprintf(w, `<rect width="100%%" height="100%%" fill="white"/><text x="%d" y="20" font-size="14">%s</text>`+"\n", plotLeft, escape(title))
-	panel(w, panelTop, end, "an hour", []series{{"desired", "#999999", bins.desired}, {"sent", "#1f77b4", bins.sent}})
-	panel(w, panelTop+panelHeight+panelGap, end, "diverted an hour, held", []series{{"diverted", "#ff7f0e", bins.diverted}, {"held", "#d62728", bins.held}})
+	fmt.Fprintf(w, `<rect width="100%%" height="100%%" fill="white"/><text x="%d" y="20" font-size="14">%s</text>`+"\n", plotLeft, escape(p.Title))
+	g.panel(panelTop, "an hour", []series{{"desired", "#999999", bins.desired}, {"sent", "#1f77b4", bins.sent}})
+	lower := panelTop + panelHeight + panelGap
+	g.panel(lower, "diverted an hour, held", []series{{"diverted", "#ff7f0e", bins.diverted}, {"held", "#d62728", bins.held}})
+	if g.log {
+		g.reasons(lower+panelHeight+30, p.First, p.Days)
+	}
 	fmt.Fprintf(w, `<text x="%d" y="%d" text-anchor="end" fill="#666">each point is %s</text>`+"\n</svg>\n", plotWidth-plotRight, height-6, span(width))
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("writing plot: %w", err)
 	}
 	return nil
+}
+
+// graph is what the panels of a picture have in common.
+type graph struct {
+	w     io.Writer
+	end   int64     // of the simulation, in seconds
+	log   bool      // the scale of volumes
+	begin time.Time // of a picture with dates
 }
 
 type binned struct{ desired, sent, diverted, held []float64 }
@@ -84,36 +122,93 @@ func divisor(a, b int64) int64 {
 	return a
 }
 
-func panel(w io.Writer, top int, end int64, unit string, lines []series) {
+// at is where a second of the simulation is.
+func (g *graph) at(second int64) float64 {
+	return plotLeft + float64(second)/float64(g.end)*(plotWidth-plotLeft-plotRight)
+}
+
+func (g *graph) panel(top int, unit string, lines []series) {
 	most := 1.
 	for _, s := range lines {
 		for _, v := range s.values {
 			most = max(most, v)
 		}
 	}
-	most *= 1.05
-	x := func(i, n int) float64 {
-		return plotLeft + float64(i)/float64(max(1, n-1))*(plotWidth-plotLeft-plotRight)
+	y := func(v float64) float64 { return float64(top) + panelHeight*(1-v/(most*1.05)) }
+	if g.log {
+		y = func(v float64) float64 { return float64(top) + panelHeight*(1-math.Log1p(v)/math.Log1p(most*1.5)) }
 	}
-	y := func(v float64) float64 { return float64(top) + panelHeight*(1-v/most) }
-	for i := range 5 {
-		v := most / 1.05 * float64(i) / 4
-		fmt.Fprintf(w, `<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="#e5e5e5"/><text x="%d" y="%.1f" text-anchor="end">%.0f</text>`+"\n",
+	for _, v := range g.ticks(most) {
+		fmt.Fprintf(g.w, `<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="#e5e5e5"/><text x="%d" y="%.1f" text-anchor="end">%.0f</text>`+"\n",
 			plotLeft, plotWidth-plotRight, y(v), y(v), plotLeft-6, y(v)+4, v)
 	}
-	for i := range 7 {
-		at := end * int64(i) / 6
-		fmt.Fprintf(w, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", x(i, 7), top+panelHeight+16, span(at))
-	}
+	g.times(top)
 	for i, s := range lines {
 		var points strings.Builder
 		for k, v := range s.values {
-			fmt.Fprintf(&points, "%.1f,%.1f ", x(k, len(s.values)), y(v))
+			x := plotLeft + float64(k)/float64(max(1, len(s.values)-1))*(plotWidth-plotLeft-plotRight)
+			fmt.Fprintf(&points, "%.1f,%.1f ", x, y(v))
 		}
-		fmt.Fprintf(w, `<polyline fill="none" stroke="%s" stroke-width="1.5" points="%s"/>`+"\n", s.colour, strings.TrimSpace(points.String()))
-		fmt.Fprintf(w, `<text x="%d" y="%d" fill="%s">%s</text>`+"\n", plotLeft+10+i*100, top-6, s.colour, s.name)
+		fmt.Fprintf(g.w, `<polyline fill="none" stroke="%s" stroke-width="1.5" points="%s"/>`+"\n", s.colour, strings.TrimSpace(points.String()))
+		fmt.Fprintf(g.w, `<text x="%d" y="%d" fill="%s">%s</text>`+"\n", plotLeft+10+i*100, top-6, s.colour, s.name)
 	}
-	fmt.Fprintf(w, `<text x="%d" y="%d" text-anchor="end" fill="#666">%s</text>`+"\n", plotWidth-plotRight, top-6, unit)
+	fmt.Fprintf(g.w, `<text x="%d" y="%d" text-anchor="end" fill="#666">%s</text>`+"\n", plotWidth-plotRight, top-6, unit)
+}
+
+// ticks are the volumes that have a line.
+func (g *graph) ticks(most float64) (all []float64) {
+	if !g.log {
+		for i := range 5 {
+			all = append(all, most*float64(i)/4)
+		}
+		return all
+	}
+	all = append(all, 0)
+	for v := 1.; v <= most*1.5; v *= 10 {
+		all = append(all, v)
+	}
+	return all
+}
+
+// times writes times, or dates, below a panel.
+func (g *graph) times(top int) {
+	if !g.log {
+		for i := range int64(7) {
+			x := plotLeft + float64(i)/6*(plotWidth-plotLeft-plotRight)
+			fmt.Fprintf(g.w, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", x, top+panelHeight+16, span(g.end*i/6))
+		}
+		return
+	}
+	every := max(1, (g.end/daySeconds+mostDates-1)/mostDates)
+	for day := int64(0); day*daySeconds < g.end; day++ {
+		fmt.Fprintf(g.w, `<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="#f0f0f0"/>`, g.at(day*daySeconds), g.at(day*daySeconds), top, top+panelHeight)
+		if day%every == 0 {
+			fmt.Fprintf(g.w, `<text x="%.1f" y="%d">%s</text>`, g.at(day*daySeconds), top+panelHeight+16, g.begin.AddDate(0, 0, int(day)).Format("Mon 2 Jan"))
+		}
+		fmt.Fprintln(g.w)
+	}
+}
+
+// reasons writes what each day did to the stage, upright below it.
+func (g *graph) reasons(top, first int, days []warmup.Day) {
+	size := min(11, 0.8*(g.at(daySeconds)-plotLeft))
+	for i, d := range days {
+		why := d.Why.String()
+		colour := "#666"
+		switch {
+		case strings.HasPrefix(why, "held"):
+			colour = "#ff7f0e"
+		case strings.HasPrefix(why, "went back"):
+			colour = "#d62728"
+		}
+		if d.Provider != "" {
+			why += " (" + d.Provider + ")"
+		}
+		x := g.at(int64(first+i)*daySeconds + daySeconds/2)
+		fmt.Fprintf(g.w, `<text transform="translate(%.1f %d) rotate(-90)" text-anchor="end" font-size="%.1f" fill="%s">%d: %s</text>`+"\n",
+			x+size/3, top, size, colour, d.Stage+1, escape(why))
+	}
+	fmt.Fprintf(g.w, `<text x="%d" y="%d" text-anchor="end">stage</text>`+"\n", plotLeft-6, top+10)
 }
 
 // span words a number of seconds.

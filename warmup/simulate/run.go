@@ -18,6 +18,9 @@ type Options struct {
 	Seed     uint64
 	Interval int64 // seconds that a row covers; 0: 10
 	Mode     Mode  // "": the plan's pacing
+	// History is called in the end with what each day did to the stage, the last 60 of them, and how many there
+	// were before. nil: nobody asks.
+	History func(before int, days []warmup.Day)
 }
 
 // Header is the first line of Run's output.
@@ -45,6 +48,10 @@ func Run(plan *warmup.Plan, trace []Event, opt Options, out io.Writer) error {
 	s.names, s.weights = s.shares()
 	fmt.Fprintln(w, Header)
 	s.run(trace)
+	if opt.History != nil {
+		state := s.look()
+		opt.History(int(state.Hour/24)-len(state.History), slices.Clone(state.History))
+	}
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("writing simulation: %w", err)
 	}

@@ -268,7 +268,7 @@ func TestPlotIsXML(t *testing.T) {
 	p := parse(t, `{"version":1,"stages":[{"hourly":100,"daily":900}]}`)
 	rows, _ := simulate(t, p, steadily("<&>", 3, 10, 7200), Options{})
 	var b bytes.Buffer
-	if err := Plot(rows, "a < b & c", &b); err != nil {
+	if err := Plot(&Picture{Title: "a < b & c", Rows: rows}, &b); err != nil {
 		t.Fatal(err)
 	}
 	lines := 0
@@ -297,7 +297,7 @@ func TestPicturesOfTheDocs(t *testing.T) {
 		rows, _ := simulate(t, p, trace, Options{Seed: 1, Interval: 60, Mode: mode})
 		t.Logf("%v: %v", mode, summarize(rows))
 		var b bytes.Buffer
-		if err := Plot(rows, "350 an hour, ten times the demand, 3 nodes, statistics 30 s late: mode "+string(mode), &b); err != nil {
+		if err := Plot(&Picture{Title: "350 an hour, ten times the demand, 3 nodes, statistics 30 s late: mode " + string(mode), Rows: rows}, &b); err != nil {
 			t.Fatal(err)
 		}
 		name := "../../docs/warmup-" + string(mode) + ".svg"
