@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -84,7 +85,7 @@ func (r *Relay) openWarmup(cfg *config.Config, undo *undoer) error {
 	w.backup = openBackup(cfg, store, r.destinations, r.now, r.log)
 	w.handle = func(l *queue.Lease) { r.dispatcher.handle(l) }
 	w.pause = func(ctx context.Context) error { return r.dispatcher.pause(ctx) }
-	w.ctl = warmup.New(warmup.Config{Node: cfg.NodeID, Store: store, OnRoom: w.room, Waiting: w.waitingFor, OnEvent: w.tell, Recall: w.backup.recall, Log: r.log})
+	w.ctl = warmup.New(warmup.Config{Node: cfg.NodeID, Store: store, OnRoom: w.room, Waiting: w.waitingFor, Beside: w.beside, OnEvent: w.tell, Recall: w.backup.recall, Log: r.log})
 	r.warm = w
 	r.alarms.set(r.now(), alarmWarmup, w.backup.trouble())
 	w.backup.tell = w.tell
@@ -387,6 +388,35 @@ func (w *warming) refused(rt *route.Route, source string, words reply.Reply) {
 			w.ctl.Report(key, rt.Provider, x)
 		}
 	}
+}
+
+// beside is warmup.Config.Beside. A network is what block lists and providers take for one sender: a /24, or
+// a /48 of IPv6.
+func (w *warming) beside(ip string) (others []string, network string) {
+	prefix, err := networkOf(ip)
+	if err != nil {
+		return nil, ""
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for other, pools := range w.pools {
+		shares := func(pool string) bool { return slices.Contains(pools, pool) }
+		if at, err := networkOf(other); err == nil && at == prefix && other != ip && slices.ContainsFunc(w.pools[ip], shares) {
+			others = append(others, other)
+		}
+	}
+	return others, prefix.String()
+}
+
+func networkOf(ip string) (netip.Prefix, error) {
+	a, err := netip.ParseAddr(ip)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	if a.Is4() {
+		return a.Prefix(24)
+	}
+	return a.Prefix(48)
 }
 
 // keyOf gives the warm-up's name of what an operator names: a source with a plan, or its address.

@@ -61,7 +61,11 @@ func (w *warming) shortOfHealth() string {
 		s, _ := w.ctl.Status(key)
 		for i := range s.Providers {
 			if p := &s.Providers[i]; p.State != "normal" {
-				all = append(all, fmt.Sprintf("%s refuses the mail of %s by policy (%s)", p.Provider, w.sourceOf(key), p.State))
+				what := "the mail of " + w.sourceOf(key)
+				if p.Network != "" {
+					what += ", or of another source in " + p.Network
+				}
+				all = append(all, fmt.Sprintf("%s refuses %s by policy (%s)", p.Provider, what, p.State))
 			}
 		}
 		if n := len(s.History); n > 0 && s.History[n-1].Why == warmup.Regressed {

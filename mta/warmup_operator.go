@@ -98,6 +98,34 @@ func (w warmups) ChangeWarmup(ctx context.Context, name string, action control.W
 	return err
 }
 
+// ReportWarmup implements control.Warmups.
+func (w warmups) ReportWarmup(ctx context.Context, name string, r control.WarmupReport) error {
+	key, s, err := w.find(name)
+	if err != nil {
+		return err
+	}
+	day, err := time.Parse(time.DateOnly, r.Day)
+	if err != nil {
+		return control.Invalid("write it as 2026-11-22", "day: %q is no day", r.Day)
+	}
+	cfg := w.config()
+	if r.Provider != warmup.Other && !slices.ContainsFunc(cfg.Providers, func(p *config.Provider) bool { return p.Name == r.Provider }) {
+		return control.Invalid("the providers that 'mta check --effective' prints have names, and the others are \"other\"", "there is no provider %q", r.Provider)
+	}
+	ctx, cancel := context.WithTimeout(ctx, warmupPatience)
+	defer cancel()
+	err = w.ctl.Do(ctx, key, warmup.Reported(r.Provider, warmup.Report{Day: day, Complaints: r.Complaints, Rate: r.Rate}))
+	switch {
+	case errors.Is(err, warmup.ErrReport):
+		return control.Invalid("give the figures of a day of the last two weeks: a number of complaints, or their share of the mail", "%v", err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return control.Unavailable("the relay's log says why; the report may still be taken", "%v", err)
+	case err != nil && control.WarmupState(s.State) == control.WarmupCorrupt:
+		return control.Unavailable("nothing but a start replaces it: mta warmup start "+name, "%v", err)
+	}
+	return err
+}
+
 func warmupAction(a control.WarmupAction, stage int) (warmup.Action, error) {
 	switch a {
 	case control.WarmupStart:
@@ -197,7 +225,7 @@ func shownProvider(p *warmup.ProviderStatus) control.WarmupProvider {
 		Provider: p.Provider, State: p.State, Health: p.Health,
 		HourlyLimit: p.HourlyLimit, DailyLimit: p.DailyLimit, Stage: p.Stage, Factor: p.Factor, Pace: p.Pace, SentHour: p.SentHour, SentDay: p.SentDay,
 		Rate: p.Rate, Demand: p.Demand, Waiting: p.Waiting,
-		Delivered: p.Delivered, HardBounces: p.HardBounces, Deferred: p.Deferred, Refused: p.Refused, Complaints: p.Complaints,
+		Delivered: p.Delivered, HardBounces: p.HardBounces, Deferred: p.Deferred, Refused: p.Refused, Complaints: p.Complaints, Reported: p.Reported, Network: p.Network,
 	}
 	out.Until, _ = time.Parse(time.RFC3339, p.Until) // "": none
 	return out

@@ -10,6 +10,11 @@ import (
 type Action struct {
 	kind  actionKind
 	stage int
+
+	provider string // of actBlock and actReport
+	until    Instant
+	network  string
+	report   Report
 }
 
 type actionKind uint8
@@ -19,6 +24,8 @@ const (
 	actResume
 	actSetStage
 	actStart
+	actBlock
+	actReport
 )
 
 // Pause stops the mail of the IP; its stage and its counters stay.
@@ -50,15 +57,7 @@ func (c *Controller) Do(ctx context.Context, ip string, x Action) error {
 	if a == nil {
 		return fmt.Errorf("warm-up of %s: %w", ip, ErrNotWarming)
 	}
-	w := &action{Action: x, done: make(chan error, 1)}
-	a.mu.Lock()
-	a.acts = append(a.acts, w)
-	wake := !a.queued
-	a.queued = true
-	a.mu.Unlock()
-	if wake {
-		c.wake(a)
-	}
+	w := a.do(c, x)
 	select {
 	case err := <-w.done:
 		if err != nil {
@@ -68,6 +67,20 @@ func (c *Controller) Do(ctx context.Context, ip string, x Action) error {
 	case <-ctx.Done():
 		return fmt.Errorf("warm-up of %s: waiting for the store: %w", ip, ctx.Err())
 	}
+}
+
+// do hands an action to the next step.
+func (a *address) do(c *Controller, x Action) *action {
+	w := &action{Action: x, done: make(chan error, 1)}
+	a.mu.Lock()
+	a.acts = append(a.acts, w)
+	wake := !a.queued
+	a.queued = true
+	a.mu.Unlock()
+	if wake {
+		c.wake(a)
+	}
+	return w
 }
 
 // do changes a.next.
@@ -92,6 +105,12 @@ func (w *action) do(a *address, p *Plan, t Instant) error {
 		s.Paused = false
 	case actSetStage:
 		s.setStage(p, w.stage-1)
+	case actBlock:
+		if b := &s.Providers[s.Provider(p, w.provider)].block; b.state != blocked {
+			*b = block{state: blocked, until: max(w.until, s.Now), pause: b.pause, network: w.network}
+		}
+	case actReport:
+		return s.report(p, w.provider, &w.report)
 	case actStart:
 		if w.stage == 0 {
 			w.stage = p.StartStage

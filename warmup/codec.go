@@ -7,8 +7,8 @@ import (
 )
 
 // stateVersion heads every encoded state. Version 1 had no pace of a provider and carried no outcomes
-// from day to day; version 2 no stage of a provider by itself.
-const stateVersion = 3
+// from day to day; version 2 no stage of a provider by itself, version 3 no reports.
+const stateVersion = 4
 
 // ErrCorrupt is what a stored state that can't be read gives. The IP sends nothing until an
 // operator starts its warm-up again: what it has sent is not known.
@@ -161,6 +161,14 @@ func (e *encoder) provider(v *Provider) {
 	e.int(v.slowed)
 	e.outcomes(&v.fresh)
 	e.int(int64(v.behind))
+	e.string(v.block.network)
+	e.int(int64(len(v.reports)))
+	for _, r := range v.reports {
+		e.int(r.day)
+		e.int(r.complaints)
+		e.floats(r.rate)
+		e.flags(r.today)
+	}
 }
 
 func (e *encoder) outcomes(o *Outcomes) {
@@ -278,6 +286,16 @@ func (d *decoder) provider(v *Provider) {
 	v.fresh = d.outcomes()
 	if d.version > 2 {
 		v.behind = d.count(1 << 16)
+	}
+	if d.version < 4 {
+		return
+	}
+	v.block.network = d.string()
+	v.reports = make([]reported, d.count(maxReports))
+	for i := range v.reports {
+		r := &v.reports[i]
+		r.day, r.complaints, r.rate = d.int(), d.int(), d.float()
+		d.flags(&r.today)
 	}
 }
 

@@ -37,6 +37,10 @@ type Config struct {
 	// block; it may call the Controller's methods but Step. nil: nobody waits.
 	OnRoom func(ip, provider string)
 
+	// Beside gives the other IPs of an IP's pools in its network, and the name of that: a provider that blocks
+	// one of them is left alone by all. It is called from the goroutine that steps. nil: there are none.
+	Beside func(ip string) (others []string, network string)
+
 	// OnEvent is told what happens to warm-ups, once it is durable, by the goroutine that steps; it must
 	// not call Step. nil: nobody.
 	OnEvent func(Event)
@@ -102,6 +106,9 @@ func New(cfg Config) *Controller {
 	}
 	if cfg.OnEvent == nil {
 		cfg.OnEvent = func(Event) {}
+	}
+	if cfg.Beside == nil {
+		cfg.Beside = func(string) ([]string, string) { return nil, "" }
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

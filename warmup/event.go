@@ -42,6 +42,7 @@ type Event struct {
 	Caps     Caps // in force
 	Provider string
 	Until    Instant // of a provider's pause
+	Network  string  // which the provider blocks
 	Share    float64 // that a provider has left of its caps or its pace
 	Why      string  // what the day did to the stage, or what became of the ledger
 }
@@ -65,7 +66,14 @@ func (e Event) String() string {
 	case EventPlanChanged:
 		return fmt.Sprintf("goes on by a changed plan, %s, on stage %d of %d", e.Plan, e.Stage, e.Stages)
 	case EventProviderPaused:
-		return fmt.Sprintf("pauses mail to %s until %s: most of the last outcomes there are refusals by policy", e.Provider, e.Until.Time().Format(time.RFC3339))
+		until, network := e.Until.Time().Format(time.RFC3339), ""
+		if e.Why != "" {
+			return fmt.Sprintf("pauses mail to %s until %s: %s", e.Provider, until, e.Why)
+		}
+		if e.Network != "" {
+			network = fmt.Sprintf("; so do the other sources of its pool in %s", e.Network)
+		}
+		return fmt.Sprintf("pauses mail to %s until %s: most of the last outcomes there are refusals by policy%s", e.Provider, until, network)
 	case EventProviderProbed:
 		return "probes " + e.Provider
 	case EventProviderReleased:
@@ -133,8 +141,8 @@ func (a *address) happened(events []Event) []Event {
 		return events
 	}
 	for _, x := range a.doing {
-		if kind := actionEvents[x.kind]; x.err == nil {
-			add(kind)
+		if x.err == nil && int(x.kind) < len(actionEvents) { // the others are the providers' to tell
+			add(actionEvents[x.kind])
 		}
 	}
 	events = a.days(events, e)
@@ -176,7 +184,11 @@ func (v *Provider) happened(events []Event, e Event, was providerStanding) []Eve
 	case now == was.state:
 	case now == blocked:
 		e.Kind, e.Until = EventProviderPaused, v.block.until
+		if v.block.network != "" {
+			e.Network, e.Why = v.block.network, "it blocks another source of the pool in "+v.block.network
+		}
 		events = append(events, e)
+		e.Network, e.Why = "", ""
 	case now == probing:
 		e.Kind = EventProviderProbed
 		events = append(events, e)
@@ -207,6 +219,23 @@ func (c *Controller) report() {
 	events := c.events
 	c.events = c.events[:0]
 	for _, e := range events {
+		if e.Kind == EventProviderPaused && e.Network == "" {
+			e.Network = c.pauseBeside(&e)
+		}
 		c.cfg.OnEvent(e)
 	}
+}
+
+// pauseBeside pauses a provider for the IPs beside one that it blocks, and names their network.
+func (c *Controller) pauseBeside(e *Event) (network string) {
+	others, network := c.cfg.Beside(e.IP)
+	for _, ip := range others {
+		if a := c.address(ip); a != nil {
+			a.do(c, Action{kind: actBlock, provider: e.Provider, until: e.Until, network: network})
+		}
+	}
+	if len(others) == 0 {
+		return ""
+	}
+	return network
 }

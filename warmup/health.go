@@ -92,6 +92,7 @@ type block struct {
 	seen, bad int     // outcomes of this probe
 	recent    uint64
 	recentN   int
+	network   string // whose other IP the provider blocks; "": this one
 }
 
 // see takes in one outcome. While blocked, outcomes are of mail that was already out.
@@ -139,6 +140,7 @@ func (b *block) wake(p *Plan, now Instant) bool {
 		return false
 	}
 	b.state, b.until = probing, now+p.seconds(float64(p.Health.Pause.Seconds))
+	b.network = ""
 	b.probeLeft, b.seen, b.bad = int64(p.Health.Pause.Probe), 0, 0
 	return true
 }

@@ -2,6 +2,7 @@ package warmup
 
 import (
 	"math"
+	"slices"
 
 	"mta/internal/pid"
 )
@@ -53,6 +54,8 @@ type Provider struct {
 	behind int  // stages behind the address's, of one with its own stage
 	step   step // at the end of the day; not kept
 
+	reports []reported // the newest last
+
 	Today   Outcomes // since the day began
 	carried Outcomes // of the days before, which had too few to judge
 	block   block
@@ -91,6 +94,9 @@ func (s *State) CopyFrom(t *State) {
 	providers, history := s.Providers, s.History
 	*s = *t
 	s.Providers = append(providers[:0], t.Providers...)
+	for i := range s.Providers {
+		s.Providers[i].reports = slices.Clone(s.Providers[i].reports)
+	}
 	s.History = append(history[:0], t.History...)
 }
 
@@ -182,6 +188,9 @@ func (s *State) openDay(p *Plan) {
 	for i := range s.Providers {
 		v := &s.Providers[i]
 		v.Count.Day, v.Today = 0, Outcomes{}
+		for i := range v.reports {
+			v.reports[i].today = false
+		}
 		v.fresh, v.pace, v.usual, v.slowed = Outcomes{}, 1, 0, 0 // the day's verdict takes over
 		s.setCaps(p, v, true)
 	}

@@ -60,6 +60,8 @@ type ProviderStatus struct {
 	Deferred    int64     `json:"deferred_today"`
 	Refused     int64     `json:"policy_refusals_today"`
 	Complaints  int64     `json:"complaints_today"`
+	Reported    bool      `json:"complaints_reported"` // somebody reports them
+	Network     string    `json:"network,omitempty"`   // that it blocks, on account of another IP there
 }
 
 // Of gives the part of the provider under which mail for one counts; nil when nothing was there for it yet.
@@ -181,7 +183,8 @@ func (v *Provider) status() ProviderStatus {
 		Provider: v.Name, State: v.block.state.String(), HourlyLimit: v.Caps.Hourly, DailyLimit: v.Caps.Daily,
 		Factor: v.Factor, Pace: v.pace, SentHour: v.Count.Hour, SentDay: v.Count.Day, Rate: v.Rate, Demand: v.Demand, Waiting: v.Waiting,
 		Delivered: v.Today.Delivered, HardBounces: v.Today.HardBounces, Deferred: v.Today.Deferred,
-		Refused: v.Today.Refused, Complaints: v.Today.Complaints,
+		Refused: v.Today.Refused, Complaints: v.Today.Complaints + v.told(),
+		Reported: len(v.reports) > 0 || v.Today.Complaints > 0, Network: v.block.network,
 	}
 	if v.block.state == blocked {
 		out.Until = v.block.until.Time().Format(time.RFC3339)

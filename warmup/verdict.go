@@ -202,6 +202,7 @@ func (g *group) add(v *Provider) {
 	g.members = append(g.members, v)
 	g.outcomes.merge(v.Today)
 	g.outcomes.merge(v.carried)
+	g.outcomes.Complaints += v.told()
 	g.sent += v.Count.Day
 }
 

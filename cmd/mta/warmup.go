@@ -18,7 +18,7 @@ A source is put under a plan in the configuration, where a pool dedicates it.`
 func newWarmup(c *cli) *cobra.Command {
 	list := newWarmupList(c)
 	g := group("warmup", "look at the warm-up of sources, steer it, try plans", list, newWarmupShow(c), newWarmupPlans(c), newWarmupPlan(c),
-		newWarmupStart(c), newWarmupPause(c), newWarmupResume(c), newWarmupSetStage(c), newWarmupSimulate(c))
+		newWarmupStart(c), newWarmupPause(c), newWarmupResume(c), newWarmupSetStage(c), newWarmupReport(c), newWarmupSimulate(c))
 	g.Long = warmupHelp
 	listByDefault(g, list)
 	return g

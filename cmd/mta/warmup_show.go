@@ -174,7 +174,7 @@ func warmupHealth(w *control.Warmup, h *control.PlanHealth) *table {
 	for i := range w.Providers {
 		p := &w.Providers[i]
 		n := p.Delivered + p.HardBounces + p.Deferred + p.Refused
-		t.add("", p.Provider, fmt.Sprint(n), shareOf(p.HardBounces, n), shareOf(p.Deferred+p.Refused, n), complained(p.Complaints, n), p.Health)
+		t.add("", p.Provider, fmt.Sprint(n), shareOf(p.HardBounces, n), shareOf(p.Deferred+p.Refused, n), complained(p, n), p.Health)
 	}
 	if len(t.rows) > 0 && h.MinSample > 0 {
 		a, r := h.AdvanceBelow, h.RegressAbove
@@ -184,12 +184,12 @@ func warmupHealth(w *control.Warmup, h *control.PlanHealth) *table {
 	return t
 }
 
-// complained is the share of complaints; without any it is not known whether somebody would report them.
-func complained(n, of int64) string {
-	if n == 0 {
+// complained is the share of complaints; without any report it is not known.
+func complained(p *control.WarmupProvider, of int64) string {
+	if !p.Reported {
 		return "-"
 	}
-	return shareOf(n, of)
+	return shareOf(p.Complaints, of)
 }
 
 func shareOf(n, of int64) string {
@@ -204,6 +204,9 @@ func (c *cli) providerNote(p *control.WarmupProvider) string {
 	var notes []string
 	if p.State != "normal" {
 		notes = append(notes, p.State+c.until(p.Until))
+	}
+	if p.Network != "" {
+		notes = append(notes, "it blocks another source in "+p.Network)
 	}
 	if p.Refused > 0 {
 		notes = append(notes, plural(int(p.Refused), "refusal")+" by policy")

@@ -121,7 +121,7 @@ func TestDocumentHasTheTypes(t *testing.T) {
 		reflect.TypeFor[SuppressedAddresses](), reflect.TypeFor[Unsuppressed](),
 		reflect.TypeFor[Warmup](), reflect.TypeFor[WarmupProvider](), reflect.TypeFor[WarmupDay](), reflect.TypeFor[WarmupForecast](), reflect.TypeFor[WarmupDiverted](), reflect.TypeFor[WarmupList](),
 		reflect.TypeFor[WarmupPlan](), reflect.TypeFor[WarmupPlanList](), reflect.TypeFor[PlanDocument](), reflect.TypeFor[PlanStage](),
-		reflect.TypeFor[PlanCaps](), reflect.TypeFor[PlanHealth](), reflect.TypeFor[PlanLimits](), reflect.TypeFor[PlanPause](), reflect.TypeFor[StageChoice](),
+		reflect.TypeFor[PlanCaps](), reflect.TypeFor[PlanHealth](), reflect.TypeFor[PlanLimits](), reflect.TypeFor[PlanPause](), reflect.TypeFor[StageChoice](), reflect.TypeFor[WarmupReport](),
 	}
 	for _, typ := range types {
 		s, ok := d.Components.Schemas[typ.Name()]

@@ -18,6 +18,8 @@ type Warmups interface {
 	// ChangeWarmup carries an action out and returns when it is durable. stage is for WarmupStart,
 	// where 0 is the plan's start stage, and for WarmupSetStage.
 	ChangeWarmup(ctx context.Context, name string, a WarmupAction, stage int) error
+	// ReportWarmup takes a day's complaints into account and returns when that is durable.
+	ReportWarmup(ctx context.Context, name string, r WarmupReport) error
 	// WarmupPlans gives the plans that can be named: the presets and the configuration's.
 	WarmupPlans(context.Context) ([]WarmupPlan, error)
 }
@@ -113,6 +115,8 @@ type WarmupProvider struct {
 	Deferred    int64     `json:"deferred_today"`
 	Refused     int64     `json:"policy_refusals_today"`
 	Complaints  int64     `json:"complaints_today"`
+	Reported    bool      `json:"complaints_reported"` // somebody reports them
+	Network     string    `json:"network,omitempty"`   // that it blocks, on account of another source there
 }
 
 // WarmupDay is a past day: what was desired and sent, and what the day did to the stage.
@@ -294,6 +298,42 @@ func changeWarmup(a WarmupAction) func(*Server, http.ResponseWriter, *http.Reque
 		s.config.Events.Info("operator changes a warm-up", "action", string(a), "source", now.Source, "ip", now.IP, "stage", now.Stage)
 		return writeJSON(w, now)
 	}
+}
+
+// WarmupReport is a day's complaints about the mail of a source, by a provider. Figures for the same day
+// replace those before.
+type WarmupReport struct {
+	Provider   string  `json:"provider"`
+	Day        string  `json:"day"` // 2026-11-22, in UTC
+	Complaints int64   `json:"complaints,omitempty"`
+	Rate       float64 `json:"rate,omitempty"` // in the place of complaints, their share of the mail, from 0 to 1
+}
+
+// reportWarmup ends with the warm-up as it is then.
+func (s *Server) reportWarmup(w http.ResponseWriter, r *http.Request, _ *query) error {
+	var report WarmupReport
+	if err := readJSON(r.Body, &report); err != nil {
+		return err
+	}
+	name := r.PathValue("name")
+	if err := s.config.Warmups.ReportWarmup(r.Context(), name, report); err != nil {
+		return err
+	}
+	now, err := s.config.Warmups.Warmup(r.Context(), name)
+	if err != nil {
+		return err
+	}
+	s.config.Events.Info("complaints are reported to a warm-up", "source", now.Source, "ip", now.IP, "provider", report.Provider, "day", report.Day, "complaints", report.Complaints, "rate", report.Rate)
+	return writeJSON(w, now)
+}
+
+// ReportWarmup takes a day's complaints into account and gives the warm-up as it is then.
+func (c *Client) ReportWarmup(ctx context.Context, name string, r WarmupReport) (w Warmup, err error) {
+	request, err := json.Marshal(r)
+	if err != nil {
+		return w, err
+	}
+	return w, c.ask(ctx, "POST", "/v1/warmup/"+url.PathEscape(name)+"/report", nil, request, &w)
 }
 
 // Warmups gives a page of the sources that warm up, without their providers and history. after is

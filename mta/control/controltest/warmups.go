@@ -66,6 +66,22 @@ func (r *Relay) ChangeWarmup(_ context.Context, name string, a control.WarmupAct
 	return nil
 }
 
+// ReportWarmup counts complaints today.
+func (r *Relay) ReportWarmup(_ context.Context, name string, x control.WarmupReport) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w, err := r.warmup(name)
+	if err != nil {
+		return err
+	}
+	for i := range w.Providers {
+		if p := &w.Providers[i]; p.Provider == x.Provider {
+			p.Complaints, p.Reported = x.Complaints, true
+		}
+	}
+	return nil
+}
+
 // WarmupPlans gives KnownPlans.
 func (r *Relay) WarmupPlans(context.Context) ([]control.WarmupPlan, error) {
 	return slices.Clone(r.KnownPlans), nil
@@ -97,7 +113,7 @@ func (r *Relay) addWarmups() {
 			{Provider: "microsoft", State: "paused", Until: r.Now.Add(9 * time.Minute), Health: "unjudged", HourlyLimit: 164, DailyLimit: 1310, Factor: .5,
 				SentHour: 22, SentDay: 64, Delivered: 47, Deferred: 1, Refused: 16, Demand: .05, Waiting: 12},
 			{Provider: "yahoo", State: "normal", Health: "middling", HourlyLimit: 328, DailyLimit: 2621, Factor: 1, SentHour: 55, SentDay: 514,
-				Rate: .02, Demand: .06, Delivered: 430, HardBounces: 3, Deferred: 81, Complaints: 1},
+				Rate: .02, Demand: .06, Delivered: 430, HardBounces: 3, Deferred: 81, Complaints: 1, Reported: true},
 		},
 		History: []control.WarmupDay{
 			{Stage: 1, Limit: 250, Sent: 250, Why: "advanced"},

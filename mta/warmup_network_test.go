@@ -1,0 +1,71 @@
+package mta
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"mta/warmup"
+	"mta/warmup/memstore"
+)
+
+// TestABlockPausesTheNetwork: where a provider blocks one source, the others of its pool in the /24 pause, too,
+// and say why; those of other networks and other pools go on.
+func TestABlockPausesTheNetwork(t *testing.T) {
+	w := newWarmStage(t, `
+		source "a" { address = "192.0.2.20" }
+		source "b" { address = "192.0.2.30" }
+		source "c" { address = "198.51.100.20" }
+		source "d" { address = "192.0.2.40" }
+		tenant "acme" { pool = "acme" }
+		pool "acme" {
+			dedicated "a" { plan = "standard" }
+			dedicated "b" { plan = "standard" }
+			dedicated "c" { plan = "standard" }
+		}
+		pool "default" {
+			dedicated "d" { plan = "standard" }
+		}`)
+	var events []string
+	w.warming.ctl = warmup.New(warmup.Config{
+		Node: "test", Now: func() time.Time { return w.clock }, Beside: w.warming.beside,
+		Store:   memstore.New(func() warmup.Instant { return warmup.Instant(w.clock.UnixMilli()) }),
+		OnEvent: func(e warmup.Event) { events = append(events, e.IP+" "+e.String()) },
+	})
+	if err := w.warming.assign(w.warming.cfg); err != nil {
+		t.Fatal(err)
+	}
+	w.pass(time.Minute)
+	for range 20 {
+		w.warming.ctl.Report("192.0.2.20", "big", warmup.PolicyRefusal)
+	}
+	w.pass(10 * time.Second)
+	state := func(ip string) string {
+		s, _ := w.warming.ctl.Status(ip)
+		if p := s.Of("big"); p != nil {
+			return p.State + p.Network
+		}
+		return "normal"
+	}
+	for ip, want := range map[string]string{"192.0.2.20": "paused", "192.0.2.30": "paused192.0.2.0/24", "198.51.100.20": "normal", "192.0.2.40": "normal"} {
+		if got := state(ip); got != want {
+			t.Errorf("%s is %q, want %q", ip, got, want)
+		}
+	}
+	said := func(ip, words string) bool {
+		return slices.ContainsFunc(events, func(e string) bool {
+			return strings.HasPrefix(e, ip+" pauses mail to big until ") && strings.HasSuffix(e, words)
+		})
+	}
+	if !said("192.0.2.20", "; so do the other sources of its pool in 192.0.2.0/24") || !said("192.0.2.30", "it blocks another source of the pool in 192.0.2.0/24") {
+		t.Errorf("events:\n%s", strings.Join(events, "\n"))
+	}
+	if alarm := w.warming.shortOfHealth(); !strings.Contains(alarm, "in 192.0.2.0/24") {
+		t.Errorf("alarm: %s", alarm)
+	}
+	w.pass(20 * time.Minute)
+	if got := state("192.0.2.30"); got != "probing" {
+		t.Errorf("after the pause 192.0.2.30 is %q", got)
+	}
+}
