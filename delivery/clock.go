@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -177,11 +178,8 @@ func (s *Scheduler) dropLane(key laneKey, l *lane) {
 
 // expire gives back what has become too old while it waited here.
 func (s *Scheduler) expire(l *lane, now time.Time) {
+	what := cmp.Or(l.why.What, "a connection")
 	for _, p := range l.waiting.expired(now) {
-		what := l.why.What
-		if what == "" {
-			what = "a connection"
-		}
 		s.fail(p, Result{Reply: reply.Local(451, reply.Enhanced{4, 4, 7}, "route", "the message expired while it waited: %s", what)})
 	}
 }

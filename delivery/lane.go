@@ -120,10 +120,15 @@ func (l *lane) run(now time.Time) {
 			return
 		}
 	}
+	l.rest()
+}
+
+// rest ends the lane's waiting for places and times: it has no mail that waits.
+func (l *lane) rest() {
 	l.why = waitReason{}
 	l.stopWaiting()
 	l.queued = time.Time{}
-	s.setTimer(l, time.Time{})
+	l.s.setTimer(l, time.Time{})
 }
 
 // decide is Finch's algorithm for the message whose turn it is.

@@ -487,3 +487,37 @@ func TestPlacesAreShared(t *testing.T) {
 		})
 	}
 }
+
+// A lane whose mail was taken back, or has expired, is in line no longer: no connection gives way to it.
+func TestNobodyGivesWayToALaneWithoutMail(t *testing.T) {
+	for name, takeBack := range map[string]func(*world, *Job){
+		"cancel": func(w *world, j *Job) { w.s.Cancel(j.Message.ID) },
+		"expiry": func(*world, *Job) { time.Sleep(5 * time.Second) },
+		"reload": func(w *world, j *Job) { w.s.Reload(func(o *Job) bool { return o != j }) },
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			w, r := slowSite(t, 1)
+			defer w.end()
+			w.send(r, 40)
+			time.Sleep(time.Second)
+			j := w.job(r, 1)
+			j.Source, j.Expires = "out2", time.Now().Add(time.Second)
+			if !w.s.Submit(j) {
+				t.Fatal("job refused")
+			}
+			takeBack(w, j)
+			synctest.Wait()
+			w.s.mu.Lock()
+			for _, l := range w.s.lanes {
+				if l.waitsOn != nil && l.waiting.n == 0 {
+					t.Errorf("%s: without mail, source %s is in line for %v", name, l.laneKey.source, l.waitsOn.budgetKey)
+				}
+			}
+			w.s.mu.Unlock()
+			w.awaitResults(41, 5*time.Minute)
+			if n := len(w.dialed()); n != 1 {
+				t.Errorf("%s: %d connections, want 1", name, n)
+			}
+		})
+	}
+}

@@ -136,6 +136,9 @@ func (p *part) giveResult(r Result) {
 
 // fail gives a part that waits, and is off the list, the same result for all its recipients.
 func (s *Scheduler) fail(p *part, r Result) {
+	if l := p.work.lane; l.waiting.n == 0 {
+		l.rest()
+	}
 	p.giveResult(r)
 	if s.conclude(p.work) {
 		s.finish(p.work)
