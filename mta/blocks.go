@@ -83,6 +83,9 @@ const cursorMark = ":"
 
 func (b blocks) Sources(_ context.Context, f control.BlockFilter, after string, limit int) (l control.SourceList, _ error) {
 	cfg, use := b.r.policy.Load().cfg, b.r.delivery.Usage()
+	if err := checkNamed(cfg, "pool", f.Pool); f.Pool != "" && err != nil {
+		return l, err
+	}
 	var rows []row[control.Source]
 	for _, s := range cfg.Sources {
 		c := b.r.tally.get(tallySource, s.Name)
@@ -177,6 +180,9 @@ func (b blocks) Tenants(_ context.Context, f control.BlockFilter, queued map[str
 	for name, n := range queued {
 		counts[known(cfg, name)] += n
 	}
+	if err := checkNamed(cfg, "pool", f.Pool); f.Pool != "" && err != nil {
+		return l, err
+	}
 	var rows []row[control.Tenant]
 	for _, t := range append([]*config.Tenant{{}}, cfg.Tenants...) {
 		c := b.r.tally.get(tallyTenant, t.Name)
@@ -189,8 +195,8 @@ func (b blocks) Tenants(_ context.Context, f control.BlockFilter, queued map[str
 			n := counts[t.Name]
 			tenant.Queued = &n
 		}
-		busy := f.Busy && counts[t.Name] == 0 && c.accepted == c.delivered+c.bounced+c.expired
-		if f.BlockNamed(t.Name) && (f.Pool == "" || f.Pool == tenant.Pool) && !(f.Failing && !c.failing()) && !busy {
+		idle := counts[t.Name] == 0
+		if f.BlockNamed(t.Name) && (f.Pool == "" || f.Pool == tenant.Pool) && !(f.Failing && !c.failing()) && !(f.Busy && idle) {
 			rows = append(rows, row[control.Tenant]{tenant, t.Name, counts[t.Name]})
 		}
 	}

@@ -77,6 +77,15 @@ func TestBlocksShowWhatBecameOfMail(t *testing.T) {
 	if n := *tenants.Tenants[0].Queued; n != 4 || tenants.Tenants[0].Tally.Accepted != 3 {
 		t.Errorf("nobody's mail: %d queued, %+v", n, tenants.Tenants[0])
 	}
+	// What was in the queue at the start was accepted before it, and is delivered now: neither makes a tenant busy.
+	w.tally.of(tallyTenant, "acme").delivered += 5
+	if busy, _ := b.Tenants(ctx, control.BlockFilter{Busy: true}, map[string]int{"stranger": 4}, "", 10); len(busy.Tenants) != 1 || busy.Tenants[0].Name != "" {
+		t.Errorf("busy: %+v", busy)
+	}
+	w.tally.of(tallyTenant, "acme").delivered -= 5
+	if _, err := b.Tenants(ctx, control.BlockFilter{Pool: "deflt"}, nil, "", 10); control.Hint(err) == "" {
+		t.Errorf("a pool that is none: %v", err)
+	}
 	sites, err := destinations{w.Relay}.Sites(ctx, control.SiteFilter{Order: control.BySize}, "", 10)
 	if err != nil || len(sites.Sites) != 1 && len(sites.Sites) != 2 { // the sender has a site, too
 		t.Fatalf("%+v, %v", sites, err)

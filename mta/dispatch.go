@@ -250,12 +250,12 @@ func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 	for via, group := range byVia(recipients) {
 		_, _, turn := heldFor(group[0].Key)
 		c := d.split.choose(pol, mail{m, rt, via, len(group), turn, expires.Sub(m.Start())})
-		switch {
-		case c.none && d.pauses.sourceOf(pol, m.Tenant) != "":
-			d.parkPaused(m, group, d.pauses.sourceOf(pol, m.Tenant))
-			continue
-		case c.none:
-			d.postpone(m, rt, group, pol.noSource(m.Tenant))
+		if c.none {
+			if key := d.pauses.sourceOf(pol, m.Tenant); key != "" {
+				d.parkPaused(m, group, key)
+			} else {
+				d.postpone(m, rt, group, pol.noSource(m.Tenant))
+			}
 			continue
 		}
 		if c.source != "" {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -118,16 +117,20 @@ func (p *pauses) get(key string) (control.Pause, bool) {
 func (p *pauses) has(key string) bool { _, ok := p.get(key); return ok }
 
 // list gives those in force, the most far-reaching first.
-func (p *pauses) list() []control.Pause {
+func (p *pauses) list() []control.Pause { return slices.DeleteFunc(p.all(), p.over) }
+
+// over reports whether a pause has ended by itself.
+func (p *pauses) over(x control.Pause) bool { return !p.has(pauseKey(x.What, x.Name)) }
+
+// all is list with those whose end has come and whose mail is yet to be taken up.
+func (p *pauses) all() []control.Pause {
 	out := []control.Pause{}
 	set := p.inUse.Load()
 	if set == nil {
 		return out
 	}
-	for key := range maps.Keys(*set) {
-		if x, ok := p.get(key); ok {
-			out = append(out, x)
-		}
+	for _, x := range *set {
+		out = append(out, x)
 	}
 	slices.SortFunc(out, func(a, b control.Pause) int {
 		return cmp.Or(slices.Index(control.PauseWhats, a.What)-slices.Index(control.PauseWhats, b.What), strings.Compare(a.Name, b.Name))
@@ -234,9 +237,9 @@ func inWords(x *control.Pause) string {
 	return text
 }
 
-// change puts another list in force, which f makes of the one that is. It is durable first.
-func (p *pauses) change(f func([]control.Pause) []control.Pause) error {
-	list := f(p.list())
+// change puts another list in force. It is durable first. Those whose end has come leave by expire only, which
+// takes up their mail.
+func (p *pauses) change(list []control.Pause) error {
 	text, err := json.MarshalIndent(control.PauseList{Pauses: list}, "", "  ")
 	if err == nil {
 		err = replaceFile(p.path, append(text, '\n'))
@@ -280,9 +283,7 @@ func (p *pauses) begin(x control.Pause) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	key := pauseKey(x.What, x.Name)
-	err := p.change(func(list []control.Pause) []control.Pause {
-		return append(without(list, key), x)
-	})
+	err := p.change(append(without(p.all(), key), x))
 	if err == nil {
 		p.taken()
 	}
@@ -296,7 +297,7 @@ func (p *pauses) end(key string) (x control.Pause, found bool, err error) {
 	if x, found = p.get(key); !found {
 		return x, false, nil
 	}
-	if err := p.change(func(list []control.Pause) []control.Pause { return without(list, key) }); err != nil {
+	if err := p.change(without(p.all(), key)); err != nil {
 		return x, true, err
 	}
 	p.takeUp(key, &x)
@@ -333,27 +334,27 @@ func (p *pauses) run(ctx context.Context) {
 }
 
 func (p *pauses) expire() {
-	set := p.inUse.Load()
-	if set == nil {
-		return
-	}
-	var over []control.Pause
-	for key, x := range *set {
-		if !p.has(key) {
-			over = append(over, x)
-		}
-	}
-	if len(over) == 0 {
+	if p.current() == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.change(func(list []control.Pause) []control.Pause { return list }); err != nil {
-		p.log.Error("a pause has ended", "error", err) // it has, whatever the file says: its time is in there
+	var ended []control.Pause
+	for _, x := range p.all() {
+		if p.over(x) {
+			ended = append(ended, x)
+		}
 	}
-	for i := range over {
-		p.log.Info("a pause has ended", "what", over[i].What, "name", over[i].Name)
-		p.takeUp(pauseKey(over[i].What, over[i].Name), &over[i])
+	if len(ended) == 0 {
+		return
+	}
+	if err := p.change(p.list()); err != nil {
+		p.log.Error("writing down that a pause has ended", "error", err)
+		p.use(p.list()) // it has, whatever the file says: its time is in there
+	}
+	for i := range ended {
+		p.log.Info("a pause has ended", "what", ended[i].What, "name", ended[i].Name)
+		p.takeUp(pauseKey(ended[i].What, ended[i].Name), &ended[i])
 	}
 }
 

@@ -1,6 +1,7 @@
 package mta
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -202,5 +203,41 @@ func TestTheEndOfAPauseIsNotMissed(t *testing.T) {
 	s.pauses.takeUp(pauseKey(control.PauseSource, "two"), &control.Pause{What: control.PauseSource, Name: "two"})
 	if !slices.Contains(told, pauseKey(control.PauseSource, "one")) {
 		t.Errorf("taken up after source two was resumed: %q", told)
+	}
+}
+
+// A pause whose end has come is not lost when another begins or ends before that is noticed: its mail is taken up. So
+// it is, once, when the file can't be written.
+func TestAPauseThatEndsBesideAnother(t *testing.T) {
+	now := time.Now()
+	var told []string
+	p, err := readPauses(t.TempDir(), func() time.Time { return now }, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.resumed = func(key string) { told = append(told, key) }
+	begin := func(name string, until time.Time) {
+		if err := p.begin(control.Pause{What: control.PauseDomain, Name: name, Since: now, Until: until}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin("a.example", now.Add(time.Minute))
+	now = now.Add(2 * time.Minute)
+	begin("b.example", now.Add(time.Minute))
+	if list := p.list(); len(list) != 1 || list[0].Name != "b.example" {
+		t.Errorf("in force: %+v", list)
+	}
+	p.expire()
+	p.expire()
+	if want := []string{"paused: domain a.example"}; !slices.Equal(told, want) {
+		t.Errorf("taken up: %q, want %q", told, want)
+	}
+	told = nil
+	p.path = filepath.Join(t.TempDir(), "no", "folder")
+	now = now.Add(2 * time.Minute)
+	p.expire()
+	p.expire()
+	if want := []string{"paused: domain b.example"}; !slices.Equal(told, want) {
+		t.Errorf("taken up without a file: %q, want %q", told, want)
 	}
 }

@@ -104,7 +104,10 @@ func writeNew(path string, text []byte) error {
 		return err
 	}
 	_, err = f.Write(text)
-	return errors.Join(err, f.Sync(), f.Close())
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		os.Remove(path) // half a key would be in the way of the next try
+	}
+	return err
 }
 
 // dkimKey is a key of the configuration, for tables and JSON.
@@ -183,67 +186,64 @@ func describeKey(d *config.DKIM, k *config.DKIMKey, now time.Time) dkimKey {
 }
 
 func newDKIMList(c *cli) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return c.dkimListing(&cobra.Command{
 		Use:   "list [NAME...]",
 		Short: "list the keys, and which of them sign",
 		Long: `List the keys of the configuration, or those of the blocks or domains NAME. STATE says
 which sign today; a key that is "later" takes over on its day, one that is "replaced"
 signs no more: keep its record until the mail that it signed has arrived.`,
-		RunE: func(_ *cobra.Command, args []string) error {
-			keys, err := c.dkimKeys(args)
-			if err != nil {
-				return err
+	}, func(keys []dkimKey) error {
+		t := table{columns: []column{{title: "DKIM"}, {title: "DOMAIN"}, {title: "SELECTOR"}, {title: "KEY"}, {title: "STATE", state: true}, {title: "FROM"}, {title: "SENDERS", shrink: true}, {title: "TENANTS", shrink: true}, {title: "FILE", shrink: true, spare: true}}}
+		for _, k := range keys {
+			from, tenants, file := "-", "all", "environment"
+			if k.From != nil {
+				from = k.From.UTC().Format(time.DateOnly)
 			}
-			if asJSON {
-				return writeJSON(c.out, map[string]any{"keys": keys})
+			if len(k.Tenants) > 0 {
+				tenants = strings.Join(k.Tenants, ", ")
 			}
-			t := table{columns: []column{{title: "DKIM"}, {title: "DOMAIN"}, {title: "SELECTOR"}, {title: "KEY"}, {title: "STATE", state: true}, {title: "FROM"}, {title: "SENDERS", shrink: true}, {title: "TENANTS", shrink: true}, {title: "FILE", shrink: true, spare: true}}}
-			for _, k := range keys {
-				from, tenants, file := "-", "all", "environment"
-				if k.From != nil {
-					from = k.From.UTC().Format(time.DateOnly)
-				}
-				if len(k.Tenants) > 0 {
-					tenants = strings.Join(k.Tenants, ", ")
-				}
-				if k.File != "" {
-					file = k.File
-				}
-				kind := string(k.Algorithm)
-				if k.Algorithm == dkim.RSA {
-					kind = fmt.Sprintf("%s %d", kind, k.Bits)
-				}
-				t.add("", k.Block, k.Domain, k.Selector, kind, k.State, from, strings.Join(k.Senders, ", "), tenants, file)
+			if k.File != "" {
+				file = k.File
 			}
-			return t.write(c.out, c.screen)
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+			kind := string(k.Algorithm)
+			if k.Algorithm == dkim.RSA {
+				kind = fmt.Sprintf("%s %d", kind, k.Bits)
+			}
+			t.add("", k.Block, k.Domain, k.Selector, kind, k.State, from, strings.Join(k.Senders, ", "), tenants, file)
+		}
+		return t.write(c.out, c.screen)
+	})
 }
 
 func newDKIMDNS(c *cli) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return c.dkimListing(&cobra.Command{
 		Use:   "dns [NAME...]",
 		Short: "print the DNS records to publish",
 		Long: `Print the record of each key, those that sign later included, as lines of a zone file:
 of all keys of the configuration, or of the blocks or domains NAME.`,
-		RunE: func(_ *cobra.Command, args []string) error {
-			keys, err := c.dkimKeys(args)
-			if err != nil {
+	}, func(keys []dkimKey) error {
+		for _, k := range keys {
+			if _, err := fmt.Fprintln(c.out, k.key.ZoneLine()); err != nil {
 				return err
 			}
-			if asJSON {
-				return writeJSON(c.out, map[string]any{"keys": keys})
-			}
-			for _, k := range keys {
-				fmt.Fprintln(c.out, k.key.ZoneLine())
-			}
-			return nil
-		},
+		}
+		return nil
+	})
+}
+
+// dkimListing makes a command that shows keys, or prints all that is known of them as JSON.
+func (c *cli) dkimListing(cmd *cobra.Command, show func([]dkimKey) error) *cobra.Command {
+	var asJSON bool
+	cmd.RunE = func(_ *cobra.Command, names []string) error {
+		keys, err := c.dkimKeys(names)
+		switch {
+		case err != nil:
+			return err
+		case asJSON:
+			return writeJSON(c.out, map[string]any{"keys": keys})
+		}
+		return show(keys)
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: name and text of each record")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: the name and text of each record, too")
 	return cmd
 }

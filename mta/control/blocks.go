@@ -23,8 +23,8 @@ type BlockFilter struct {
 	Names   []string // any of these
 	Pool    string   // only those of this pool
 	Failing bool     // only those whose last recipient failed
-	Busy    bool     // only those with mail or connections
-	Queued  bool     // count the queue too; of tenants only, whose envelopes are read for it
+	Busy    bool     // only those with mail or connections; of tenants, with mail in the queue
+	Queued  bool     // count the queue too; of tenants only, whose envelopes are read for it, as they are for Busy
 	Order   SiteOrder
 }
 
@@ -178,7 +178,7 @@ func (s *Server) tenants(w http.ResponseWriter, r *http.Request, q *query) error
 		return q.err
 	}
 	var queued map[string]int
-	if f.Queued {
+	if f.Queued || f.Busy {
 		sum, err := s.summarise(r.Context(), ByTenant, Filter{}, 0)
 		if err != nil {
 			return err
