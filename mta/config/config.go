@@ -303,6 +303,8 @@ type Pool struct {
 	// still take; of the tiers from PatienceTier on.
 	Patience     time.Duration `conf:"patience" min:"0s"`
 	PatienceTier int           `conf:"patience_tier" min:"0" max:"5"`
+	// TierPatience has, in the place of these, one for each tier from 0 on; the last is that of all later ones.
+	TierPatience []time.Duration `conf:"tier_patience" min:"0s"`
 	// Dedicated sources are preferred to the shared ones.
 	Dedicated []*Dedicated `conf:"dedicated,block"`
 }

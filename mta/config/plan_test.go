@@ -291,12 +291,50 @@ func TestPatienceIsShorterThanMaxAge(t *testing.T) {
 			shared   = ["a"]
 			patience = "6d"
 		}`, "patience: 144h0m0s is longer than max_age"},
+		{`pool "p" {
+			shared = ["default"]
+			tier_patience = ["0s", "6d"]
+		}`, "tier_patience: 144h0m0s is longer than max_age"},
+		{`pool "p" {
+			shared = ["default"]
+			patience = "1h"
+			tier_patience = ["0s", "4d"]
+		}`, "leave patience and patience_tier out"},
+		{`pool "p" {
+			shared = ["default"]
+			tier_patience = ["0s", "0s", "0s", "0s", "0s", "0s", "1h"]
+		}`, "it has 7 time spans, and there are 6 tiers"},
 		{`tenant "t" { patience = "6d" }`, "patience: 144h0m0s is longer than max_age"},
 		{`tenant "t" { patience = "4d" }`, ""},
 	} {
 		_, err := Parse([]byte("source \"a\" {}\n"+x.text), "test.conf", nil)
 		if got := fmt.Sprint(err); x.want == "" && err != nil || !strings.Contains(got, x.want) {
 			t.Errorf("%s: %v, want %q", x.text, err, x.want)
+		}
+	}
+}
+
+func TestPatienceOfATier(t *testing.T) {
+	c, err := Parse([]byte(`
+		source "a" {}
+		pool "p" {
+			shared        = ["a"]
+			tier_patience = ["0s", "10m", "4h"]
+		}
+		tenant "t" { pool = "p" }
+		tenant "u" {
+			pool     = "p"
+			patience = "1h"
+		}`), "test.conf", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for tier, want := range []time.Duration{0, 10 * time.Minute, 4 * time.Hour, 4 * time.Hour, 4 * time.Hour, 4 * time.Hour} {
+		if got := c.Pool("p").PatienceOf(c.Tenant("t"), tier); got != want {
+			t.Errorf("tier %d: %v, want %v", tier, got, want)
+		}
+		if got := c.Pool("p").PatienceOf(c.Tenant("u"), tier); got != time.Hour {
+			t.Errorf("tier %d of a tenant with its own: %v", tier, got)
 		}
 	}
 }

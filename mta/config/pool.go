@@ -32,6 +32,8 @@ func (p *Pool) PatienceOf(t *Tenant, tier int) time.Duration {
 	switch {
 	case t != nil && t.set("patience"):
 		return t.Patience
+	case len(p.TierPatience) > 0:
+		return p.TierPatience[min(tier, len(p.TierPatience)-1)]
 	case tier >= p.PatienceTier:
 		return p.Patience
 	}
@@ -39,11 +41,14 @@ func (p *Pool) PatienceOf(t *Tenant, tier int) time.Duration {
 }
 
 // patience complains of mail that would wait until it is given up.
-func (k checker) patience(b *block, patience time.Duration) {
-	if b.set("patience") && patience > k.Defaults.Traffic.MaxAge {
-		k.problem(b, "patience", "write a shorter one, or a longer max_age in defaults", "patience: %s is longer than max_age, %s: mail would be given up while it waits", patience, k.Defaults.Traffic.MaxAge)
+func (k checker) patience(b *block, setting string, patience time.Duration) {
+	if b.set(setting) && patience > k.Defaults.Traffic.MaxAge {
+		k.problem(b, setting, "write a shorter one, or a longer max_age in defaults", "%s: %s is longer than max_age, %s: mail would be given up while it waits", setting, patience, k.Defaults.Traffic.MaxAge)
 	}
 }
+
+// maxTiers is how many tiers there are.
+const maxTiers = 6
 
 // Mark takes a selector's header apart; false when it is none.
 func Mark(header string) (name, value string, ok bool) {
@@ -112,7 +117,7 @@ func (k checker) pools() {
 	}
 	k.defaultPool()
 	for _, t := range k.Tenants {
-		k.patience(&t.block, t.Patience)
+		k.patience(&t.block, "patience", t.Patience)
 	}
 	told := make(map[beside]bool)
 	for _, w := range k.warming() {
@@ -135,7 +140,16 @@ func (k checker) pool(p *Pool) {
 		k.problem(&p.block, "overflow", `write shared = ["name of a source"], or overflow = "hold" to let that mail wait`,
 			`overflow: pool %q has no shared sources that could take what its dedicated ones have no room for`, p.Name)
 	}
-	k.patience(&p.block, p.Patience)
+	k.patience(&p.block, "patience", p.Patience)
+	if n := len(p.TierPatience); n > 0 {
+		k.patience(&p.block, "tier_patience", slices.Max(p.TierPatience))
+		switch {
+		case n > maxTiers:
+			k.problem(&p.block, "tier_patience", "leave the last ones out", "tier_patience: it has %d time spans, and there are %d tiers", n, maxTiers)
+		case p.set("patience") || p.set("patience_tier"):
+			k.problem(&p.block, "tier_patience", "leave patience and patience_tier out", "tier_patience: it says for each tier what patience and patience_tier say for some")
+		}
+	}
 	for _, name := range p.Shared {
 		if k.Source(name) == nil {
 			k.reference(&p.block, "shared", "source", name, sourceNames(k.Sources))
