@@ -118,7 +118,11 @@ func (b blocks) sourceState(s *config.Source) (state, reason string) {
 	case w.State == "normal":
 		return control.SourceWarming, standing(&w)
 	}
-	return control.SourcePaused, "warm-up: " + w.State
+	why := "warm-up: " + w.State
+	if w.State == "scheduled" {
+		why += ": " + standing(&w)
+	}
+	return control.SourcePaused, why
 }
 
 // poolsOf names the pools that have a source.

@@ -158,7 +158,7 @@ var warmupMetrics = []struct {
 		}
 		return n
 	}},
-	{warmupDesc("paused", "1 while nothing may take the source: an operator's pause, or its ledger can't be reached."), func(s *warmup.Status) float64 {
+	{warmupDesc("paused", "1 while nothing may take the source: an operator's pause, its plan has not begun, or its ledger can't be reached."), func(s *warmup.Status) float64 {
 		if s.State == "normal" || s.State == "warm" {
 			return 0
 		}

@@ -612,6 +612,9 @@ func lackingAt(p *warmup.ProviderStatus, s *warmup.Status) (string, time.Time) {
 
 // standing says where a warm-up stands.
 func standing(s *warmup.Status) string {
+	if s.State == "scheduled" {
+		return fmt.Sprintf("plan %s, which begins at %s", s.Plan, s.Started.Format(time.RFC3339))
+	}
 	return fmt.Sprintf("plan %s, stage %d of %d, %d of %d sent this hour, %d of %d today",
 		s.Plan, s.Stage, s.TotalStages, s.SentHour, s.HourlyLimit, s.SentDay, s.StageLimit)
 }

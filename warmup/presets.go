@@ -58,8 +58,9 @@ func standard() []Stage {
 	return s
 }
 
-// sendgrid is the hourly schedule of SendGrid's automated warm-up, days 0 to 41, from the reference of
-// its IP warm-up API ("IP Warmup schedule"). It has no daily cap of its own and advances by time alone.
+// sendgrid is the hourly schedule of SendGrid's automated warm-up, days 0 to 41, as read in November 2026:
+// "Automated IP warmup hourly send schedule", twilio.com/docs/sendgrid/ui/sending-email/warming-up-an-ip-address.
+// It has no daily cap of its own and advances by time alone.
 func sendgrid() []Stage {
 	hourly := []int64{20, 28, 39, 55, 77, 108, 151, 211, 295, 413, 579, 810, 1000, 1587, 2222, 3111, 4356, 6098, 8583, 11_953,
 		16_734, 23_427, 32_798, 45_917, 64_284, 89_998, 125_997, 176_395, 246_953, 345_735, 484_029, 677_640, 948_696, 1_328_175,
@@ -71,9 +72,9 @@ func sendgrid() []Stage {
 	return s
 }
 
-// sparkpost is the daily schedule of five weeks that SparkPost advised, as the manuals of senders who
-// followed it still print it (Adcrux, "IP warm-up strategy"). A stage wants nine
-// tenths of its volume, as its automated warm-up is said to have done.
+// sparkpost is the daily schedule of 29 days that SparkPost advised. Its own page is gone since SparkPost
+// became Bird; the manuals of senders who followed it print it still: Adcrux's "IP warm-up strategy", read in
+// November 2026. A stage wants nine tenths of its volume, as its automated warm-up is said to have done.
 func sparkpost() []Stage {
 	days := []float64{200, 500, 1e3, 2e3, 5e3, 10e3, 20e3, 40e3, 50e3, 75e3, 100e3, 150e3, 200e3, 250e3, 325e3, 400e3, 500e3,
 		600e3, 750e3, 1e6, 1.25e6, 1.75e6, 2e6, 3e6, 4.25e6, 5e6, 6e6, 7.5e6, 10e6}
@@ -84,7 +85,8 @@ func sparkpost() []Stage {
 	return s
 }
 
-// mailtrap is the table of Mailtrap's help pages, "IP Warmup" (help.mailtrap.io, article 98), as it is rounded there.
+// mailtrap is the table of Mailtrap's help page "IP Warmup", help.mailtrap.io/article/98-ip-warmup, as it is
+// rounded there, read in November 2026.
 func mailtrap() []Stage {
 	table := []Caps{{60, 300}, {80, 390}, {100, 510}, {130, 660}, {170, 860}, {220, 1100}, {290, 1400}, {380, 1900}, {490, 2400},
 		{640, 3200}, {830, 4100}, {1100, 5400}, {1400, 7000}, {1800, 9100}, {2400, 11_800}, {3100, 15_400}, {4000, 20_000},
@@ -96,7 +98,9 @@ func mailtrap() []Stage {
 	return s
 }
 
-// ses45 reaches the 50,000 a day that Amazon SES reaches in 45 days, growing evenly from 50.
+// ses45 reaches the 50,000 a day that Amazon SES reaches in the 45 days of its standard dedicated addresses
+// (SES Developer Guide, "Warming up dedicated IP addresses"), growing evenly from 50: the volumes of the
+// days between are ours.
 func ses45() []Stage {
 	s := make([]Stage, 45)
 	for i := range s {
