@@ -35,6 +35,8 @@ func (c *conn) reword(line []byte) []byte {
 		if name := parameterIn(line, verb); name != "" {
 			return oneLine(badParam, name)
 		}
+	case verb == "BDAT" && code == 502 && c.tx != nil:
+		return oneLine(noRecipients)
 	}
 	if with, ok := rewordings[answer{verb, code}]; ok {
 		return with

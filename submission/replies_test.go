@@ -39,6 +39,7 @@ func TestRepliesOfASession(t *testing.T) {
 			{"MAIL FROM:<a@example.org> SIZE=10 BODY=8BITMIME RET=HDRS AUTH=<> " + envid100, "250 2.1.0 sender ok"},
 			{"MAIL FROM:<a@example.org>", "503 5.5.1 a transaction is open, end it or send RSET"},
 			{"DATA", "554 5.5.1 no valid recipients"},
+			{"BDAT 6 LAST\r\nQUIT\r\n", "554 5.5.1 no valid recipients"},
 			{"RCPT TO:<b@example.net> NOTIFY=NEVER,DELAY", "501 5.5.4 parameter NOTIFY has a malformed value"},
 			{"RCPT TO:<b@example.net> NOTIFY=DELAY NOTIFY=NEVER", "501 5.5.4 parameter NOTIFY is given twice"},
 			{"RCPT TO:<b@example.net> ORCPT=b@example.net", "501 5.5.4 parameter ORCPT has a malformed value"},
