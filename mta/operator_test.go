@@ -197,3 +197,32 @@ func TestExplainHasTheLanesOfThePool(t *testing.T) {
 		}
 	}
 }
+
+// TestTheNextTokenIsShown as the next try of mail that waits for it.
+func TestTheNextTokenIsShown(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `
+		defaults { smtp_port = PORT }
+		source "new" { address = "127.0.0.1" }
+		plan "tiny" {
+			stage {
+				hourly = 2
+				daily = 2
+			}
+		}
+		pool "default" {
+			overflow = "hold"
+			dedicated "new" { plan = "tiny" }
+		}`)
+	w.accepted("", "bob@box.example", time.Time{})
+	w.arrived(1)
+	id := w.accepted("", "eve@box.example", time.Time{}).String()
+	w.until("the time of the next token is known", func() bool {
+		it, err := operator{w.Relay}.Get(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rc := it.Recipients[0]
+		left := time.Until(rc.Next)
+		return rc.State == control.StateWaiting && strings.Contains(rc.Doing, "spread over the hour") && left > 0 && left <= time.Hour
+	})
+}
