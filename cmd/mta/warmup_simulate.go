@@ -46,6 +46,7 @@ type simulateFlags struct {
 	demand, shape                     string
 	seed                              uint64
 	interval                          int64
+	patience                          time.Duration
 	asJSON                            bool
 }
 
@@ -70,6 +71,7 @@ func newWarmupSimulate(c *cli) *cobra.Command {
 	flags.Int64Var(&f.interval, "interval", 10, "`seconds` that a row is for")
 	flags.StringVar(&f.mode, "mode", "", "`who` decides: ledger, pid, or to compare with what keeps no caps, bare-pid, onoff (default: the plan's pacing)")
 	flags.StringVar(&f.overflow, "overflow", "", "`what` becomes of mail that doesn't fit: shared, it takes a shared source; hold, it waits (default: as the plan or its pools say)")
+	flags.DurationVar(&f.patience, "patience", 0, "how `long` mail waits before it takes a shared source, as far as the plan can take it: bulk mail 9h, unless its pool says otherwise")
 	flags.StringVar(&f.plot, "plot", "", "draw it into this `file`, as SVG")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON in the place of CSV")
 	oneOf(cmd, "mode", simulate.Modes)
@@ -86,9 +88,12 @@ func (c *cli) warmupSimulate(f *simulateFlags) error {
 	if err != nil {
 		return c.badInput(err)
 	}
-	opt := simulate.Options{Seed: f.seed, Interval: f.interval, Mode: simulate.Mode(f.mode)}
+	opt := simulate.Options{Seed: f.seed, Interval: f.interval, Mode: simulate.Mode(f.mode), Patience: f.patience}
 	if f.interval == 0 { // which is the default there
 		return c.badInput(&simulate.InputError{What: "options", Text: "interval is 0, and a row is for some seconds"})
+	}
+	if f.patience < 0 {
+		return c.badInput(&simulate.InputError{What: "options", Text: fmt.Sprintf("patience is %v, which is less than none", f.patience)})
 	}
 	if f.mode != "" && !slices.Contains(simulate.Modes, f.mode) {
 		return c.badInput(&simulate.InputError{What: "options", Text: fmt.Sprintf("mode %q is not known: use %s", f.mode, strings.Join(simulate.Modes, ", "))})

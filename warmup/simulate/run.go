@@ -18,6 +18,9 @@ type Options struct {
 	Seed     uint64
 	Interval int64 // seconds that a row covers; 0: 10
 	Mode     Mode  // "": the plan's pacing
+	// Patience is how long mail waits before it is diverted, as much as the plan can still take in that time
+	// and on that day; the modes without a ledger have none.
+	Patience time.Duration
 	// History is called in the end with what each day did to the stage, the last 60 of them, and how many there
 	// were before. nil: nobody asks.
 	History func(before int, days []warmup.Day)
@@ -45,6 +48,9 @@ func Run(plan *warmup.Plan, trace []Event, opt Options, out io.Writer) error {
 	}
 	w := bufio.NewWriter(out)
 	s := &simulation{world: newWorld(&p, opt.Seed, opt.Mode), out: w, interval: opt.Interval}
+	if p.Overflow == warmup.Divert && s.counted == nil {
+		s.patience = opt.Patience
+	}
 	s.names, s.weights = s.shares()
 	fmt.Fprintln(w, Header)
 	s.run(trace)

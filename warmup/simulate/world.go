@@ -31,6 +31,8 @@ type world struct {
 	lag   time.Duration
 	down  bool
 
+	patience time.Duration // of mail that would be diverted
+
 	providers []*provider
 	index     map[string]int
 
@@ -56,9 +58,13 @@ type counts struct {
 type node struct {
 	world   *world
 	ctl     *warmup.Controller
-	backlog []int64 // by provider: held until there are tokens, or the store has answered
-	wakes   int64   // when it wants to step next
+	backlog []int64   // by provider: held until there are tokens, or the store has answered
+	came    [][]batch // by provider: of what has patience, the oldest first
+	wakes   int64     // when it wants to step next
 }
+
+// batch is messages that came in one second.
+type batch struct{ t, n int64 }
 
 // epoch is when simulations begin; the store's clock is then 0.
 var epoch = time.Unix(0, 0).UTC()
@@ -135,7 +141,9 @@ func (w *world) setNodes(n int) {
 	}
 	for _, gone := range w.nodes[n:] { // its queue is taken over, its memory is not
 		for i, held := range gone.backlog {
-			w.nodes[0].try(i, held, true)
+			w.nodes[0].came[i] = append(w.nodes[0].came[i], gone.came[i]...)
+			w.nodes[0].backlog[i] += held
+			w.nodes[0].again(i)
 		}
 	}
 	w.nodes = w.nodes[:n]
@@ -155,15 +163,14 @@ func (n *node) restart() {
 	}
 	n.wakes = w.t
 	n.grow()
-	for i, held := range n.backlog { // what waits is looked at anew
-		n.backlog[i] = 0
-		n.try(i, held, true)
+	for i := range n.backlog { // what waits is looked at anew
+		n.again(i)
 	}
 }
 
 func (n *node) grow() {
 	for len(n.backlog) < len(n.world.providers) {
-		n.backlog = append(n.backlog, 0)
+		n.backlog, n.came = append(n.backlog, 0), append(n.came, nil)
 	}
 }
 
@@ -178,10 +185,55 @@ func (n *node) waiting(_, provider string) int64 {
 // onRoom is warmup.Config.OnRoom: what waits is tried again.
 func (n *node) onRoom(_, provider string) {
 	if i, ok := n.world.index[provider]; ok {
-		held := n.backlog[i]
-		n.backlog[i] = 0
-		n.try(i, held, true)
+		n.again(i)
 	}
+}
+
+// again tries what waits.
+func (n *node) again(provider int) {
+	held := n.backlog[provider]
+	if n.backlog[provider] = 0; held > 0 {
+		n.take(provider, held-n.try(provider, held, true))
+	}
+}
+
+// take lets messages out that have had patience, the oldest first; the others stay.
+func (n *node) take(provider int, messages int64) {
+	came := n.came[provider]
+	for len(came) > 0 && messages >= came[0].n {
+		messages -= came[0].n
+		came = came[1:]
+	}
+	if len(came) > 0 {
+		came[0].n -= messages
+	}
+	n.came[provider] = came
+}
+
+// impatient diverts what has waited for its time.
+func (n *node) impatient() {
+	for i := range n.came {
+		for len(n.came[i]) > 0 && n.world.t-n.came[i][0].t >= int64(n.world.patience/time.Second) {
+			gone := n.came[i][0].n
+			n.came[i] = n.came[i][1:]
+			n.backlog[i] -= gone
+			n.world.providers[i].diverted += gone
+		}
+	}
+}
+
+// fit is how many of some messages wait since the plan can still take them.
+func (n *node) fit(provider int, messages int64) int64 {
+	var waiting, all int64
+	for _, nd := range n.world.nodes {
+		for i, held := range nd.backlog {
+			if all += held; i == provider {
+				waiting += held
+			}
+		}
+	}
+	of, total := n.ctl.Left(ip, n.world.providers[provider].name, n.world.patience)
+	return max(0, min(messages, of-waiting, total-all))
 }
 
 // offer brings messages to random nodes.
@@ -203,20 +255,31 @@ func (w *world) offer(provider int, messages int64) {
 	}
 }
 
-// try sends, diverts or keeps messages. Those that wait are undecided, or held.
-func (n *node) try(provider int, messages int64, again bool) {
+// try sends, diverts or keeps messages, and returns how many it keeps: those that are undecided, are held, or
+// have patience.
+func (n *node) try(provider int, messages int64, again bool) (kept int64) {
 	if messages == 0 {
-		return
+		return 0
 	}
-	v := n.world.providers[provider]
+	w, v := n.world, n.world.providers[provider]
 	out, verdict := n.look(provider, messages, again)
 	n.sent(provider, out)
-	messages -= out
-	if verdict != warmup.Asking && n.world.plan.Overflow == warmup.Divert {
-		v.diverted += messages
-		return
+	kept = messages - out
+	switch {
+	case w.plan.Overflow == warmup.Hold:
+	case w.patience > 0 && again: // until its time is over
+	case w.patience > 0:
+		fits := n.fit(provider, kept)
+		v.diverted += kept - fits
+		if kept = fits; kept > 0 {
+			n.came[provider] = append(n.came[provider], batch{w.t, kept})
+		}
+	case verdict != warmup.Asking:
+		v.diverted += kept
+		kept = 0
 	}
-	n.backlog[provider] += messages
+	n.backlog[provider] += kept
+	return kept
 }
 
 // look sends as many messages as may leave, and gives the verdict about the others.
@@ -296,6 +359,7 @@ func (w *world) step() {
 		return
 	}
 	for _, n := range w.nodes {
+		n.impatient()
 		for first := true; first && w.t >= n.wakes || n.ctl.Asking(); first = false {
 			wait := n.ctl.Step(context.Background())
 			n.wakes = w.t + max(1, int64(math.Ceil(wait.Seconds())))
