@@ -477,7 +477,7 @@ func TestCodesOfCommandsOutOfOrder(t *testing.T) {
 		p.cmd("MAIL FROM:<a@b.example> FOO=BAR", "555 5.5.4")
 		p.cmd("MAIL FROM:<a@b.example>  BODY=8BITMIME  ", "250")
 		p.cmd("DATA x", "501 5.5.4")
-		p.cmd("BDAT 0 LAST", "503 5.5.1")
+		p.cmd("BDAT 0 LAST", "554 5.5.1")
 	})
 }
 
