@@ -431,7 +431,7 @@ func TestChunkWithoutRecipients(t *testing.T) {
 		}
 		p.cmd("MAIL FROM:<a@example.org>", "250")
 		p.send("BDAT 6 LAST\r\nRSET\r\nRCPT TO:<b@example.net>\r\n")
-		if got := codes(p.got()); got != "503 250" {
+		if got := codes(p.got()); got != "554 250" {
 			t.Errorf("without RCPT: %s", got)
 		}
 		p.send("BDAT 8 LAST\r\n\r\nx\r\nx\r\n")
