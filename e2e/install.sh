@@ -24,6 +24,7 @@ missing() {
 	have curl || echo curl
 	have s-nail || echo s-nail
 	have fail2ban-regex || echo fail2ban
+	[ -x "$cache/pebble/pebble" ] || echo pebble
 	have msmtp || echo msmtp
 	have nsd || echo nsd
 	have unbound || echo unbound
@@ -114,6 +115,9 @@ for what in $todo; do
 	exim4)
 		unpack exim exim4-base exim4-daemon-light
 		account Debian-exim
+		;;
+	pebble) # an ACME server for tests, which Debian has not
+		have go && GOBIN=$cache/pebble quiet go install github.com/letsencrypt/pebble/v2/cmd/pebble@v2.10.1
 		;;
 	opensmtpd)
 		unpack opensmtpd opensmtpd

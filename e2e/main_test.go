@@ -123,7 +123,7 @@ func find(program string) (string, error) {
 	if path, err := exec.LookPath(program); err == nil {
 		return path, nil
 	}
-	for _, dir := range []string{"/usr/sbin", "/sbin", "/usr/lib/postfix/sbin"} {
+	for _, dir := range []string{"/usr/sbin", "/sbin", "/usr/lib/postfix/sbin", filepath.Join(cacheDir(), "pebble")} {
 		path := filepath.Join(dir, program)
 		if info, err := os.Stat(path); err == nil && info.Mode()&0o111 != 0 {
 			return path, nil

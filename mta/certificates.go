@@ -3,6 +3,7 @@ package mta
 import (
 	"crypto/tls"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -23,11 +24,45 @@ func (r *Relay) tlsOf(l *config.Listener) (*tls.Config, error) {
 	if !l.TLS.Enabled() {
 		return nil, nil
 	}
-	get, err := r.certs.Getter(l.TLS.Pairs())
+	var acme *certificates.ACME
+	if l.TLS.ACME {
+		acme = r.acme
+	}
+	get, err := r.certs.Getter(l.TLS.Pairs(), acme)
 	if err != nil {
 		return nil, err
 	}
 	return &tls.Config{GetCertificate: get, MinVersion: tlsVersions[l.TLS.MinVersion], SessionTicketsDisabled: !l.TLS.SessionTickets}, nil
+}
+
+// openACME opens the sockets at which a certificate authority asks, when there is one.
+func (r *Relay) openACME(cfg *config.Config, undo *undoer) error {
+	a := cfg.ACME
+	if len(a.Names) == 0 {
+		return nil
+	}
+	ac := certificates.ACMEConfig{Names: a.Names, Email: a.Email, Directory: a.Directory, Dir: a.Path, Log: r.log}
+	for address, to := range map[string]*net.Listener{a.HTTP: &ac.HTTP, a.TLS: &ac.TLS} {
+		if address == "" {
+			continue
+		}
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			return err
+		}
+		undo.add(func() { l.Close() })
+		*to = l
+	}
+	r.acme = certificates.NewACME(ac)
+	return nil
+}
+
+func (r *Relay) expiries() []certificates.Expiry {
+	all := r.certs.Expiries()
+	if r.acme != nil {
+		all = append(all, r.acme.Expiries()...)
+	}
+	return all
 }
 
 // keepCertificates forgets those that no listener has any more.
@@ -42,7 +77,12 @@ func (r *Relay) keepCertificates(cfg *config.Config) {
 // certificateTrouble says which certificates end soon or have ended, "" when none does.
 func (r *Relay) certificateTrouble() string {
 	var soon []string
-	for _, e := range r.certs.Expiries() {
+	if r.acme != nil {
+		if trouble := r.acme.Trouble(); trouble != "" {
+			return trouble
+		}
+	}
+	for _, e := range r.expiries() {
 		switch left := e.At.Sub(r.now()); {
 		case left <= 0:
 			soon = append(soon, fmt.Sprintf("%s has expired on %s", e.File, e.At.UTC().Format(time.DateOnly)))
@@ -53,7 +93,7 @@ func (r *Relay) certificateTrouble() string {
 	if len(soon) == 0 {
 		return ""
 	}
-	return strings.Join(soon, ", ") + ": put a new certificate into the file, the relay reads it by itself"
+	return strings.Join(soon, ", ") + ": put a new certificate into its file, which the relay reads by itself"
 }
 
 // certificateWarnings says which certificates of a configuration have expired, or will soon.
@@ -78,7 +118,7 @@ func certificateWarnings(cfg *config.Config, now time.Time) (out []string) {
 var certificateExpiry = prometheus.NewDesc("mta_certificate_expiry_timestamp_seconds", "When a listener's certificate expires, in Unix time.", []string{"file"}, nil)
 
 func (r *Relay) collectCertificates(ch chan<- prometheus.Metric) {
-	for _, e := range r.certs.Expiries() {
+	for _, e := range r.expiries() {
 		ch <- prometheus.MustNewConstMetric(certificateExpiry, prometheus.GaugeValue, float64(e.At.Unix()), e.File)
 	}
 }

@@ -17,6 +17,7 @@
 //	pickup      looks every few seconds what sendmail left in the maildrop; ended by Run
 //	alarms      looks at the queue once a minute, at its disk each second; ended by Run
 //	reporters   write reports to senders into the queue; ended by Run when all jobs are back
+//	acme        gets certificates from a certificate authority, when it has names; ended by Run
 //	http, control  answer over HTTP and on the unix socket; ended by Run
 //	listeners   one for each address at which mail is taken; ended first
 package mta
@@ -94,6 +95,7 @@ type Relay struct {
 	inbound  inbound                     // connections of clients
 	incoming *submission.Memory          // for messages of all servers that are coming in
 	certs    *certificates.Store
+	acme     *certificates.ACME           // nil without names
 	logins   atomic.Pointer[auth.Service] // nil without users
 	files    int                          // that the process may have open
 	sites    siteProviders
@@ -167,6 +169,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 		{"warm-up", r.openWarmup},
 		{"", r.openSuppression},
 		{"users", r.openUsers},
+		{"acme", r.openACME},
 		{"listeners", r.openListeners},
 		{"router", r.openRouter},
 		{"", r.openPauses},
@@ -366,6 +369,9 @@ func (r *Relay) Run(ctx context.Context) error {
 	running.Go(func() {
 		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble, r.resolver.Stats, r.warm.trouble, r.warm.shortOfHealth, r.pickup.trouble, r.pauses.trouble, r.loginTrouble, r.certificateTrouble})
 	})
+	if r.acme != nil {
+		running.Go(func() { r.acme.Run(dispatching) })
+	}
 	running.Go(func() { r.sources.run(dispatching) })
 	running.Go(func() { r.pickup.run(dispatching) })
 	running.Go(func() { r.rates.run(dispatching, r.now, r.tally.total) })

@@ -5,6 +5,7 @@ package certificates
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -58,10 +59,10 @@ func New(now func() time.Time, log *slog.Logger) *Store {
 	}
 }
 
-// Getter gives what tls.Config wants, for a listener with these pairs: the certificate that fits the name
-// and the algorithms of a client, the first of them when none does. Files that were read before are not
-// read again, so that an error is about a new one.
-func (s *Store) Getter(pairs []Pair) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+// Getter gives what tls.Config wants, for a listener with these pairs and perhaps certificates from ACME:
+// the certificate that fits the name and the algorithms of a client, the first of them when none does.
+// Files that were read before are not read again, so that an error is about a new one.
+func (s *Store) Getter(pairs []Pair, a *ACME) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	var mine []*file
 	for _, p := range pairs {
 		f, err := s.open(p)
@@ -76,9 +77,19 @@ func (s *Store) Getter(pairs []Pair) (func(*tls.ClientHelloInfo) (*tls.Certifica
 				return c, nil
 			}
 		}
+		if a != nil {
+			if c := a.Get(hello); c != nil {
+				return c, nil
+			}
+		}
+		if len(mine) == 0 {
+			return nil, errNone
+		}
 		return s.current(mine[0]), nil
 	}, nil
 }
+
+var errNone = errors.New("there is no certificate yet: the certificate authority has not given one")
 
 func (s *Store) open(p Pair) (*file, error) {
 	s.mu.Lock()

@@ -76,7 +76,7 @@ func TestCertificatesAreChosenByName(t *testing.T) {
 	write(t, a, until, "a.example")
 	write(t, b, until, "b.example", "*.b.example")
 	s := New(time.Now, slog.New(slog.DiscardHandler))
-	get, err := s.Getter([]Pair{a, b})
+	get, err := s.Getter([]Pair{a, b}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 		write(t, p, until, "old.example")
 		var log bytes.Buffer
 		s := New(time.Now, slog.New(slog.NewTextHandler(&log, nil)))
-		get, err := s.Getter([]Pair{p})
+		get, err := s.Getter([]Pair{p}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,7 +138,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 func TestBadFilesAreNamed(t *testing.T) {
 	p := pair(t)
 	s := New(time.Now, slog.New(slog.DiscardHandler))
-	if _, err := s.Getter([]Pair{p}); err == nil || !strings.Contains(err.Error(), p.Certificate) {
+	if _, err := s.Getter([]Pair{p}, nil); err == nil || !strings.Contains(err.Error(), p.Certificate) {
 		t.Error(err)
 	}
 }

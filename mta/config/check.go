@@ -82,10 +82,14 @@ func (k checker) listeners() {
 			k.problem(&l.block, "tls.implicit", "write certificate and key, too", "tls of listener %q has no certificate", l.Name)
 		}
 		k.auth(l)
+		if l.TLS.ACME && len(k.ACME.Names) == 0 {
+			k.problem(&l.block, "tls.acme", `write acme { names = ["mta1.example.com"] }`, "tls of listener %q wants certificates from ACME, and acme names none", l.Name)
+		}
 		if l.Tenant != "" && k.Tenant(l.Tenant) == nil {
 			k.reference(&l.block, "tenant", "tenant", l.Tenant, tenantNames(k.Tenants))
 		}
 	}
+	k.acme(&taken)
 	if k.HTTP.Address != "" {
 		k.claim(&taken, k.HTTP.Address, "http", &k.HTTP.block)
 	}

@@ -41,6 +41,7 @@ type Config struct {
 
 	Listeners   []*Listener `conf:"listener,block"`
 	Users       Users       `conf:"users,block"`
+	ACME        ACME        `conf:"acme,block" reload:"restart"`
 	HTTP        HTTP        `conf:"http,block"`
 	Control     Control     `conf:"control,block" reload:"restart"`
 	Resolver    Resolver    `conf:"resolver,block" reload:"restart"`
@@ -145,6 +146,8 @@ type TLS struct {
 	Certificate []string `conf:"certificate"` // PEM, each with its chain; the first is for who names no host
 	Key         []string `conf:"key"`         // PEM, in the same order
 	Implicit    bool     `conf:"implicit"`    // TLS from the first octet (RFC 8314, 3.3) in place of STARTTLS
+	// ACME offers the certificates of Config.ACME, beside those in files.
+	ACME bool `conf:"acme"`
 	// MinVersion is the lowest version of TLS that clients may have.
 	MinVersion string `conf:"min_version" oneof:"1.0 1.1 1.2 1.3"`
 	// SessionTickets lets clients resume sessions (RFC 8446, 2.2).
@@ -155,7 +158,7 @@ type TLS struct {
 }
 
 // Enabled reports whether there is a certificate.
-func (t TLS) Enabled() bool { return len(t.Certificate) > 0 }
+func (t TLS) Enabled() bool { return len(t.Certificate) > 0 || t.ACME }
 
 // Pairs lists the certificates with their keys.
 func (t TLS) Pairs() []certificates.Pair {

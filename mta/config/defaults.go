@@ -32,6 +32,7 @@ func builtIn() *Config {
 		Listeners: []*Listener{smtp},
 		HTTP:      HTTP{Address: "127.0.0.1:8025"},
 		Users:     Users{Scheme: users.Argon2id},
+		ACME:      ACME{Directory: "https://acme-v02.api.letsencrypt.org/directory"},
 		Control:   Control{Mode: 0o660},
 		Resolver: Resolver{
 			Timeout: 20 * time.Second, MaxLookups: 256, CacheEntries: 100_000,
@@ -117,6 +118,7 @@ func (c *Config) derive(hostname string) {
 	fill(&c.Hostname, hostname)
 	fill(&c.Postmaster, "postmaster@"+c.Hostname)
 	fill(&c.NodeID, c.Hostname)
+	fill(&c.ACME.Path, filepath.Join(c.DataDir, "acme"))
 	fill(&c.Control.Socket, filepath.Join(c.DataDir, "control.sock"))
 	fill(&c.Accounting.Path, filepath.Join(c.DataDir, "log"))
 	fill(&c.DSN.From, "Mail Delivery System <"+c.Postmaster+">")
