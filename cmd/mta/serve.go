@@ -21,6 +21,10 @@ shutdown.drain, and the rest stays in the queue. A second one stops it at once; 
 loses nothing either, but what was under way may be delivered twice. SIGHUP reads the
 configuration file again, as 'mta config reload' does, and opens the log file anew.
 
+Started by root with user = "..." in the configuration, it goes on as that user, and
+keeps the right to bind ports below 1024 alone. A core dump is never written: it would
+have keys and passwords in it.
+
 Under systemd, Type=notify-reload is understood.`
 
 func newServe(c *cli) *cobra.Command {
@@ -38,11 +42,16 @@ func (c *cli) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := asUser(cfg.User); err != nil {
+		return err
+	}
 	log, err := newLogbook(cfg.Log, c.err)
 	if err != nil {
 		return err
 	}
 	defer log.close()
+	guardMemory(log.Logger)
+	warnRoot(log.Logger)
 	supervisor := supervisor{socket: c.env("NOTIFY_SOCKET")}
 
 	signals := make(chan os.Signal, 4)

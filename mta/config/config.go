@@ -36,6 +36,8 @@ type Config struct {
 	Postmaster string `conf:"postmaster"`
 	// NodeID tells this relay's accounting records from those of others.
 	NodeID string `conf:"nodeid" reload:"restart"`
+	// User is who the relay runs as when root starts it. "": root.
+	User string `conf:"user" reload:"restart"`
 	// Presets puts what is known of large providers behind the file's own provider blocks.
 	Presets bool `conf:"presets"`
 

@@ -81,8 +81,9 @@ type inForce struct {
 
 // stamp tells one version of a file from another.
 type stamp struct {
-	inode, size uint64
-	modified    syscall.Timespec
+	inode    uint64
+	size     int64
+	modified time.Time
 }
 
 // New makes a service. A users file that can't be read is no error: nobody can log in until it can.
@@ -148,8 +149,9 @@ func stampOf(info fs.FileInfo) (out stamp) {
 	if info == nil {
 		return stamp{}
 	}
+	out = stamp{size: info.Size(), modified: info.ModTime()}
 	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
-		return stamp{sys.Ino, uint64(sys.Size), sys.Mtim}
+		out.inode = sys.Ino
 	}
 	return out
 }
