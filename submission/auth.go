@@ -111,7 +111,7 @@ func (c *conn) auth(arg string) {
 				return
 			}
 		}
-		c.exchange(cfg.Auth.Begin(c.srv.ctx, c.identity(), mechanism, offered), response)
+		c.exchange(cfg.Auth.Begin(c.srv.logins, c.identity(), mechanism, offered), response)
 	}
 }
 
@@ -179,7 +179,7 @@ func (c *conn) readResponse() ([]byte, bool) {
 
 // loginFailed answers why nobody has logged in.
 func (c *conn) loginFailed(err error) {
-	if c.srv.ctx.Err() != nil { // the client is cut off, whatever the password
+	if c.srv.logins.Err() != nil { // whatever the password
 		c.farewell(shuttingDown.reply())
 		return
 	}

@@ -379,11 +379,15 @@ func TestShutdownEndsLogins(t *testing.T) {
 	withAuth(t, authConfig(t), func(t *testing.T, r *relay) {
 		p := r.secured("192.0.2.1")
 		p.cmd("AUTH PLAIN", "334 ")
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		guess := r.secured("192.0.2.1")
+		guess.send("AUTH PLAIN " + b64("\x00ann\x00wrong") + "\r\n")
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		if err := r.srv.Shutdown(ctx); err != nil {
-			t.Error(err)
+		began := time.Now()
+		if err := r.srv.Shutdown(ctx); err != nil || time.Since(began) > 0 {
+			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		p.expect("421 4.3.2")
+		guess.expect("421 4.3.2")
 	})
 }

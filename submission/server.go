@@ -31,6 +31,8 @@ type Server struct {
 
 	ctx    context.Context // ends when Shutdown has cut all connections
 	cancel context.CancelFunc
+	logins context.Context // ends when Shutdown begins: nobody waits then for those who guess
+	noMore context.CancelFunc
 	serve  sync.WaitGroup // the goroutine that accepts on afterTLS
 	once   sync.Once      // starts it
 
@@ -56,6 +58,7 @@ func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, afterTLS: handover.New()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.logins, s.noMore = context.WithCancel(s.ctx)
 	s.small.New = func() any { return new([smallBuffer]byte) }
 	s.large.New = func() any { return new([largeBuffer]byte) }
 	s.intake.New = func() any { return new(intake) }
@@ -122,6 +125,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		c.wake()
 	}
 	s.mu.Unlock()
+	s.noMore()
 	s.afterTLS.Close()
 	defer s.refusals.close()
 	defer s.serve.Wait()
