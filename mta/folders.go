@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -63,7 +64,22 @@ func (f folders) faults(cfg *config.Config) (out []string) {
 			warn(place("accounting", a.Origin("path")), fault, noStart+", or loses the accounting records")
 		}
 	}
+	f.keys(cfg, func(where, fault string) { warn(where, fault, noStart) })
 	return out
+}
+
+// keys tells which certificates and private keys the relay could not read.
+func (f folders) keys(cfg *config.Config, tell func(where, fault string)) {
+	for _, l := range cfg.Listeners {
+		for _, path := range slices.Concat(l.TLS.Certificate, l.TLS.Key, []string{l.TLS.ClientCA}) {
+			tell(place(fmt.Sprintf("listener %q", l.Name), l.Origin("tls.certificate")), f.unreadable(path))
+		}
+	}
+	for _, d := range cfg.DKIMs {
+		for _, key := range d.Keys {
+			tell(place(fmt.Sprintf("key %q", key.Selector), key.Origin("file")), f.unreadable(key.File))
+		}
+	}
 }
 
 // place names a setting or block with where it stands in the file.
@@ -124,19 +140,41 @@ func (f folders) closed(path string, info fs.FileInfo, want fs.FileMode) string 
 	if f.readOnly(path) {
 		return path + " is on a file system that is mounted read-only: mount it for writing, or name another place"
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || f.owner == nobodyKnown || f.owner == 0 {
-		return ""
-	}
-	mode := info.Mode().Perm()
-	may := mode&want == want || mode>>3&want == want
-	if int(stat.Uid) == f.owner {
-		may = mode>>6&want == want
-	}
-	if may {
+	if f.may(info, want) {
 		return ""
 	}
 	return fmt.Sprintf("%s, to whom the queue belongs, can't write to %s: let that user, or name another place", userName(f.owner), path)
+}
+
+// may reports whether the relay's user may have these rights, as of one class (rwx), to what is
+// there. Where that isn't known it is true.
+func (f folders) may(info fs.FileInfo, want fs.FileMode) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || f.owner == nobodyKnown || f.owner == 0 {
+		return true
+	}
+	mode := info.Mode().Perm()
+	if int(stat.Uid) == f.owner {
+		return mode>>6&want == want
+	}
+	return mode&want == want || mode>>3&want == want
+}
+
+// unreadable says why the relay's user could not read a file. A file that we can't see is not judged.
+func (f folders) unreadable(path string) string {
+	info, err := os.Stat(path)
+	if path == "" || !f.known(path) || err != nil {
+		return ""
+	}
+	if !f.may(info, 0o4) {
+		return fmt.Sprintf("%s, to whom the queue belongs, can't read %s: let that user own it, or read it by its group", userName(f.owner), path)
+	}
+	for folder, above := path, filepath.Dir(path); above != folder; folder, above = above, filepath.Dir(above) {
+		if info, err := os.Stat(above); err == nil && !f.may(info, 0o1) {
+			return fmt.Sprintf("%s, to whom the queue belongs, can't pass through %s to %s: let that user (chmod o+x)", userName(f.owner), above, filepath.Base(path))
+		}
+	}
+	return ""
 }
 
 func userName(id int) string {

@@ -138,3 +138,61 @@ func TestWhoseFoldersTheyAre(t *testing.T) {
 		t.Errorf("after it: %d, %v, %q", f.owner, f.here, told)
 	}
 }
+
+// TestKeysThatTheRelayCanNotRead: who checks the configuration is often root, who can read everything.
+func TestKeysThatTheRelayCanNotRead(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // which only we may pass through at first
+		t.Fatal(err)
+	}
+	at := func(name string, mode os.FileMode) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil { // whatever the umask
+			t.Fatal(err)
+		}
+		return path
+	}
+	ours, groups, all := at("ours", 0o600), at("groups", 0o640), at("all", 0o644)
+	hidden := at("sealed/hidden", 0o644)
+	if err := os.Chmod(filepath.Dir(hidden), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	us := os.Getuid()
+	other := us + 1
+	for _, test := range []struct {
+		path  string
+		owner int
+		want  string // "": nothing to tell
+	}{
+		{ours, us, ""}, {ours, 0, ""}, {ours, nobodyKnown, ""}, {groups, other, ""}, {all, other, ""},
+		{filepath.Join(dir, "none"), other, ""}, {"", other, ""},
+		{ours, other, userName(other) + ", to whom the queue belongs, can't read " + ours + ": let that user own it"},
+		{hidden, other, "can't pass through " + filepath.Dir(hidden) + " to hidden: "},
+	} {
+		f := folders{owner: test.owner, readOnly: onReadOnly}
+		if got := f.unreadable(test.path); !strings.Contains(got, test.want) || (got == "") != (test.want == "") {
+			t.Errorf("%s for user %d: told %q, want %q", test.path, test.owner, got, test.want)
+		}
+	}
+
+	cfg := parsed(t, "hostname = \"relay.example\"\ndata_dir = \""+dir+"\"\n")
+	cfg.Listeners[0].TLS = config.TLS{Certificate: []string{all}, Key: []string{ours}}
+	cfg.DKIMs = []*config.DKIM{{Keys: []*config.DKIMKey{{Selector: "k1", File: ours}}}}
+	got := folders{owner: other, readOnly: onReadOnly}.faults(cfg)
+	var keys []string
+	for _, fault := range got {
+		if strings.Contains(fault, "can't read "+ours) {
+			keys = append(keys, fault)
+		}
+	}
+	if len(keys) != 2 || !strings.HasPrefix(keys[0], `listener "smtp"`) || !strings.HasPrefix(keys[1], `key "k1"`) {
+		t.Errorf("told %q", got)
+	}
+}

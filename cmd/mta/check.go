@@ -15,8 +15,8 @@ const checkHelp = `Read the configuration file and say everything that is wrong 
 the line itself, and what to do. Nothing of a running relay is touched.
 
 What would keep the relay from starting on this machine is an error, and the exit status
-is 1: a folder or log file that it can't write, a listener on an address that the machine
-doesn't have. Whether another program has a listener's port is not looked at: most often
+is 1: a folder or log file that it can't write, a key or certificate that it can't read, a
+listener on an address that the machine doesn't have. Whether another program has a listener's port is not looked at: most often
 that is the relay itself, which is running.
 
 A warning leaves the exit status at 0: a source whose address this machine doesn't have,
@@ -91,7 +91,7 @@ func (c *cli) checkJSON(effective bool) error {
 	case err != nil:
 		return err
 	default:
-		out.Warnings = append(out.Warnings, mta.Warnings(cfg, c.now())...)
+		out.Warnings = append(out.Warnings, c.warnings(cfg)...)
 		out.Errors = append(out.Errors, mta.Faults(cfg)...)
 		if effective {
 			out.Effective = config.Object(cfg)
@@ -111,7 +111,7 @@ func (c *cli) check(effective bool) error {
 	if err != nil {
 		return err
 	}
-	warnings := mta.Warnings(cfg, c.now())
+	warnings := c.warnings(cfg)
 	for _, w := range warnings {
 		fmt.Fprintf(c.err, "warning: %s\n", clean(w))
 	}
@@ -142,6 +142,16 @@ func (c *cli) check(effective bool) error {
 	}
 	fmt.Fprintf(c.out, "there is no file: the built-in defaults are in force, with the data in %s\n", where)
 	return failedBy(faults)
+}
+
+// warnings are those of the configuration, and that the relay can't read its file: it may be a draft
+// that is not in its place yet.
+func (c *cli) warnings(cfg *config.Config) []string {
+	out := mta.Warnings(cfg, c.now())
+	if fault := mta.Unreadable(cfg, c.configPath()); fault != "" {
+		out = append(out, fault+", before the relay is started or reloaded with it")
+	}
+	return out
 }
 
 // failedBy makes the exit code of errors that were printed already.

@@ -310,7 +310,7 @@ func keyRemedy(err error, d *DKIM, key *DKIMKey) string {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Sprintf("mta dkim keygen --domain %s --selector %s --out %s", d.Domain, key.Selector, key.File)
 	case errors.Is(err, fs.ErrPermission):
-		return "let the relay's user own the file, with mode 0600"
+		return "run this as root or as the relay's user, who should own the file, with mode 0600"
 	}
 	return ""
 }
