@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"slices"
@@ -146,7 +147,7 @@ func (c *cli) search(ctx context.Context, q control.LogQuery, each func(record [
 		return nil
 	case q.Follow && err == nil:
 		fmt.Fprintln(c.err, "the relay has stopped")
-	case control.Down(err) && c.socketFlag == "":
+	case control.Down(err) && !errors.Is(err, fs.ErrPermission) && c.socketFlag == "":
 		return c.logFiles(ctx, q, each, err)
 	}
 	return err

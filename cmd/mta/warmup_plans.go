@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -70,15 +72,19 @@ func (c *cli) warmupPlans(ctx context.Context) ([]control.WarmupPlan, error) {
 	if !control.Down(err) || c.socketFlag != "" {
 		return plans, err
 	}
-	cfg, err := c.config()
-	if err != nil {
-		return nil, err
+	cfg, wrong := c.config()
+	if wrong != nil {
+		return nil, wrong
 	}
 	from := "there is no file, so these are the presets"
 	if path := c.configPath(); path != "" {
 		from = "this is what " + path + " says"
 	}
-	fmt.Fprintf(c.err, "no relay is running: %s\n", from)
+	why := "no relay is running"
+	if errors.Is(err, fs.ErrPermission) {
+		why = "only the user and the group of its socket may ask the relay"
+	}
+	fmt.Fprintf(c.err, "%s: %s\n", why, from)
 	return mta.WarmupPlans(cfg, c.now())
 }
 

@@ -238,12 +238,13 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return &Error{Message: message, Hint: "is the relay running? start it with: mta serve"}
 	case errors.Is(err, fs.ErrPermission):
-		return &Error{Message: message, Hint: "only the user and the group of the socket may talk to the relay"}
+		return &Error{Message: message, Hint: "only the user and the group of the socket may talk to the relay: get into the group (ls -l shows it), or run this as root", cause: fs.ErrPermission}
 	}
 	return errors.New(message)
 }
 
-// Down reports whether err says that no relay is running.
+// Down reports whether err says that no relay could be asked: none is running, or the socket is not
+// for us, and then it is fs.ErrPermission.
 func Down(err error) bool {
 	e := (*Error)(nil)
 	return errors.As(err, &e) && e.Status == 0

@@ -12,23 +12,28 @@ type Error struct {
 	Status  int    `json:"-"` // of HTTP
 	Message string `json:"error"`
 	Hint    string `json:"hint,omitempty"`
+
+	cause error // why the relay could not be asked
 }
 
 func (e *Error) Error() string { return e.Message }
 
+// Unwrap gives why the relay could not be asked, as fs.ErrPermission, or nil.
+func (e *Error) Unwrap() error { return e.cause }
+
 // Invalid says that the request itself is wrong.
 func Invalid(hint, format string, args ...any) *Error {
-	return &Error{http.StatusBadRequest, fmt.Sprintf(format, args...), hint}
+	return &Error{Status: http.StatusBadRequest, Message: fmt.Sprintf(format, args...), Hint: hint}
 }
 
 // NotFound says that there is no such thing.
 func NotFound(hint, format string, args ...any) *Error {
-	return &Error{http.StatusNotFound, fmt.Sprintf(format, args...), hint}
+	return &Error{Status: http.StatusNotFound, Message: fmt.Sprintf(format, args...), Hint: hint}
 }
 
 // Unavailable says that it can't be done now.
 func Unavailable(hint, format string, args ...any) *Error {
-	return &Error{http.StatusServiceUnavailable, fmt.Sprintf(format, args...), hint}
+	return &Error{Status: http.StatusServiceUnavailable, Message: fmt.Sprintf(format, args...), Hint: hint}
 }
 
 // Hint gives what an error says is to be done about it, "" when it says nothing.
@@ -48,7 +53,7 @@ func IsNotFound(err error) bool {
 // asError makes an answer of any error.
 func asError(err error) *Error {
 	if e := (*Error)(nil); errors.As(err, &e) {
-		return &Error{e.Status, err.Error(), e.Hint}
+		return &Error{Status: e.Status, Message: err.Error(), Hint: e.Hint}
 	}
-	return &Error{http.StatusInternalServerError, err.Error(), ""}
+	return &Error{Status: http.StatusInternalServerError, Message: err.Error()}
 }

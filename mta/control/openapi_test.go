@@ -141,7 +141,7 @@ func checkStruct(t *testing.T, typ reflect.Type, s schema) {
 	fields := 0
 	for f := range typ.Fields() {
 		name, option, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name == "-" {
+		if name == "-" || !f.IsExported() {
 			continue
 		}
 		fields++

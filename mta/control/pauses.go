@@ -97,7 +97,11 @@ func (s *Server) beginPause(w http.ResponseWriter, r *http.Request, _ *query) er
 	if err != nil {
 		return err
 	}
-	s.config.Events.Warn("operator pauses", "what", done.What, "name", done.Name, "by", done.By, "until", done.Until, "reason", done.Reason)
+	what := []any{"what", done.What, "name", done.Name, "by", done.By, "reason", done.Reason}
+	if !done.Until.IsZero() {
+		what = append(what, "until", done.Until)
+	}
+	s.config.Events.Warn("operator pauses", what...)
 	return writeJSON(w, done)
 }
 

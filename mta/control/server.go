@@ -145,7 +145,7 @@ func (f *fallback) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.Header()[name] = values
 		}
 	}
-	writeError(w, &Error{refusal.status, "no route for " + r.Method + " " + r.URL.Path, "the routes are at /openapi.json"})
+	writeError(w, &Error{Status: refusal.status, Message: "no route for " + r.Method + " " + r.URL.Path, Hint: "the routes are at /openapi.json"})
 }
 
 // statusOnly learns what the mux would answer.
