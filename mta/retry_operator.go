@@ -87,6 +87,13 @@ func (o operator) inTheWay(name string) (x control.Obstacle) {
 	if p, on := o.r.pauses.get(name); on {
 		return control.Obstacle{Why: inWords(&p), Until: p.Until, Remedy: "mta resume " + strings.TrimPrefix(name, pausedPrefix)}
 	}
+	if why, until, waits := o.r.warm.doing(name, ""); waits {
+		x = control.Obstacle{Why: strings.TrimPrefix(why, "waits for "), Until: until, Stays: true}
+		if source, s, _, _, known := o.r.warm.awaited(name, ""); known && s.State == string(control.WarmupPaused) {
+			x.Remedy = "mta warmup resume " + source
+		}
+		return x
+	}
 	info, known := o.r.delivery.Site(name)
 	if !known {
 		return x

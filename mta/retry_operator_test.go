@@ -45,6 +45,44 @@ func TestRetryNamesWhatStandsInTheWay(t *testing.T) {
 	w.arrived(2)
 }
 
+// TestRetryNamesAWarmUp: a retry doesn't hasten what waits for a warm-up, and says so.
+func TestRetryNamesAWarmUp(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `
+		defaults { smtp_port = PORT }
+		source "new" { address = "127.0.0.1" }
+		plan "slow" {
+			stage {
+				hourly = 1
+				daily  = 1
+			}
+		}
+		pool "default" {
+			dedicated "new" { plan = "slow" }
+		}`)
+	o, ctx := operator{w.Relay}, t.Context()
+	w.send("ann@client.example", letter, "one@box.example")
+	w.arrived(1)
+	w.send("ann@client.example", letter, "two@box.example")
+	all := control.Change{Action: control.Retry, All: true, Now: true}
+	var done control.Changed
+	w.until("the warm-up is named", func() bool {
+		var err error
+		if done, err = o.Change(ctx, all); err != nil {
+			t.Fatal(err)
+		}
+		return len(done.Obstacles) == 1
+	})
+	if x := done.Obstacles[0]; x.Recipients != 1 || !strings.HasPrefix(x.Why, "the warm-up of new: ") || x.Until.IsZero() || x.Remedy != "" || !x.Stays {
+		t.Errorf("obstacle %+v", x)
+	}
+	if err := (warmups{ctl: w.warm, names: w.warm}).ChangeWarmup(ctx, "new", control.WarmupPause, 0); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := o.Change(ctx, all); err != nil || len(done.Obstacles) != 1 || done.Obstacles[0].Remedy != "mta warmup resume new" {
+		t.Errorf("with a paused warm-up: %+v, %v", done, err)
+	}
+}
+
 // TestRetryNowForgetsThatAHostIsBroken: without it a host that doesn't answer is left alone.
 func TestRetryNowForgetsThatAHostIsBroken(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults {

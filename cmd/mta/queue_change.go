@@ -118,7 +118,7 @@ func (c *cli) inTheWay(result *control.Changed, lifted bool) {
 		if !o.Until.IsZero() {
 			until = ", until " + moment(o.Until, c.now())
 		}
-		if liftable = liftable || o.Remedy == ""; o.Remedy != "" {
+		if liftable = liftable || o.Remedy == "" && !o.Stays; o.Remedy != "" {
 			remedy = "; to end that: " + clean(o.Remedy)
 		}
 		fmt.Fprintf(c.err, "in the way of %s%s: %s%s\n", plural(o.Recipients, "recipient"), clean(where), clean(o.Why), until+remedy)
@@ -141,7 +141,7 @@ var whenItEnds = map[control.Action]string{
 
 // nothingDone says why an action found nothing to do, though what was meant may be in the queue.
 var nothingDone = map[control.Action]string{
-	control.Hold:    "nothing fits that isn't held already",
+	control.Hold:    "nothing fits that isn't held already, or given up",
 	control.Release: "nothing fits that is held",
 	control.Retry:   "nothing fits that waits for its time; what is held is tried after 'mta queue release', or with --now",
 }

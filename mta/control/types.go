@@ -216,7 +216,8 @@ type Obstacle struct {
 	Recipients int       `json:"recipients"`
 	Why        string    `json:"why"`
 	Until      time.Time `json:"until,omitzero"`   // zero: until something happens
-	Remedy     string    `json:"remedy,omitempty"` // the command that ends it; "": a retry with Now
+	Remedy     string    `json:"remedy,omitempty"` // the command that ends it; "": a retry with Now, unless it Stays
+	Stays      bool      `json:"stays,omitempty"`  // a retry doesn't end it, as the pace of a warm-up
 }
 
 // SummaryBy is what a summary has a row for.
