@@ -51,7 +51,7 @@ again. The message goes to all recipients or, when one is refused, to none.
   -V ENVID   an id for reports
   -bs        speak SMTP on standard input and output, all at once if need be
   -bp        list the queue, as mailq
-  -bi        nothing: there are no aliases to build; for scripts that call newaliases
+  -bi, -I    nothing: there are no aliases to build; for scripts that call newaliases
   -q         try everything in the queue now
 
 Bcc is taken out of the message. From is added when it is missing; addresses without
@@ -248,7 +248,7 @@ func (c *cli) sendMessage(o sendmailOptions) error {
 	if err != nil {
 		return err
 	}
-	m.finish(author)
+	m.finish(author, l.hostname)
 	err = submit(&l, o, sender, recipients, m)
 	if e := (exit{}); errors.As(err, &e) && e.code == exTempFail && l.dataDir != "" {
 		err = leave(&l, o, sender, recipients, m, err)

@@ -15,9 +15,37 @@ func addressSpecs(value string) []string {
 	return s.found
 }
 
+// withDomain gives the value of a field of addresses, and bare names in it the domain, as
+// root (Cron Daemon): receivers refuse an author without a domain, and nothing could sign it. What is
+// neither an address nor such a name is left alone, and so is all else in the value.
+func withDomain(value, domain string) string {
+	var s addressScanner
+	for i := 0; i < len(value); i++ {
+		i = s.next(value, i)
+	}
+	s.flush()
+	var b strings.Builder
+	done := 0
+	for _, at := range s.bare {
+		b.WriteString(value[done:at] + "@" + domain)
+		done = at
+	}
+	return b.String() + value[done:]
+}
+
+// isName reports whether an address is a plain name without a domain (RFC 5322, 3.2.3), as that of
+// a user.
+func isName(spec string) bool {
+	return strings.IndexFunc(spec, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-+=", r))
+	}) < 0
+}
+
 // addressScanner goes through a field.
 type addressScanner struct {
 	found []string
+	bare  []int           // where plain names end
+	end   int             // of what was last written to the address
 	plain strings.Builder // what is outside of angle brackets
 	angle strings.Builder // what is inside
 	in    bool            // inside
@@ -29,14 +57,14 @@ func (s *addressScanner) next(value string, i int) int {
 	switch c := value[i]; {
 	case c == '"':
 		end := quotedEnd(value, i, '"')
-		s.write(value[i : end+1])
+		s.write(value[i:end+1], end+1)
 		return end
 	case c == '[':
 		end := quotedEnd(value, i, ']')
-		s.write(value[i : end+1])
+		s.write(value[i:end+1], end+1)
 		return end
 	case c == '(':
-		s.write(" ")
+		s.write(" ", i)
 		return commentEnd(value, i)
 	case c == '<' && !s.in:
 		s.in, s.seen = true, true
@@ -48,12 +76,18 @@ func (s *addressScanner) next(value string, i int) int {
 	case c == ':' && !s.in && !s.seen:
 		s.plain.Reset() // the name of a group
 	default:
-		s.write(value[i : i+1])
+		s.write(value[i:i+1], i+1)
 	}
 	return i
 }
 
-func (s *addressScanner) write(text string) {
+// write adds text that ends at an index of the value.
+func (s *addressScanner) write(text string, end int) {
+	if s.in || !s.seen {
+		if strings.Trim(text, " \t\r\n") != "" {
+			s.end = end
+		}
+	}
 	if s.in {
 		s.angle.WriteString(text)
 		return
@@ -72,6 +106,9 @@ func (s *addressScanner) flush() {
 	}
 	if spec = tighten(spec); spec != "" {
 		s.found = append(s.found, spec)
+		if isName(spec) {
+			s.bare = append(s.bare, s.end)
+		}
 	}
 	s.plain.Reset()
 	s.angle.Reset()

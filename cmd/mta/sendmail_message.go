@@ -120,8 +120,15 @@ func (m *message) recipients() []string {
 	return first
 }
 
-// finish makes the header section as it is sent: without Bcc, with From.
-func (m *message) finish(author string) {
+// ofAddresses are the fields whose addresses readers and receivers go by, in lower case.
+var ofAddresses = map[string]bool{
+	"from": true, "sender": true, "reply-to": true, "to": true, "cc": true,
+	"resent-from": true, "resent-sender": true, "resent-to": true, "resent-cc": true,
+}
+
+// finish makes the header section as it is sent: without Bcc, with From, and with the domain behind
+// names that have none.
+func (m *message) finish(author, domain string) {
 	var b strings.Builder
 	from := false
 	for _, f := range m.fields {
@@ -130,6 +137,12 @@ func (m *message) finish(author string) {
 			continue
 		}
 		from = from || name == "from"
+		if ofAddresses[name] {
+			colon := bytes.IndexByte(f, ':') + 1
+			b.Write(f[:colon])
+			b.WriteString(withDomain(string(f[colon:]), domain))
+			continue
+		}
 		b.Write(f)
 	}
 	if !from {

@@ -43,7 +43,7 @@ type sendmailOptions struct {
 const (
 	takesValue  = "ABCFLNORVXefhopr" // in the same argument, or in the next
 	mayHaveRest = "bdq"              // in the same argument only
-	takesNone   = "cGimnstUvx"
+	takesNone   = "cGIimnstUvx"
 )
 
 // parseSendmail reads options as glibc's getopt(3) does: letters can share an argument, options
@@ -103,10 +103,9 @@ func (o *sendmailOptions) set(letter byte, value string) error {
 	case 'b':
 		return o.setMode(value)
 	case 'q':
-		if value != "" {
-			return hinted{fmt.Errorf("option -q%s is for a daemon", value), "the relay runs by: mta serve"}
-		}
-		o.mode = modeFlush
+		return o.setFlush(value)
+	case 'I':
+		o.mode = modeAliases
 	case 't':
 		o.fromHeader = true
 	case 'i':
@@ -130,6 +129,18 @@ func (o *sendmailOptions) set(letter byte, value string) error {
 		return o.setEnvID(value)
 	}
 	return nil
+}
+
+// setFlush reads -q: with a time it is for a daemon, and with a letter for a part of the queue.
+func (o *sendmailOptions) setFlush(value string) error {
+	switch {
+	case value == "":
+		o.mode = modeFlush
+		return nil
+	case strings.ContainsRune("!GILQRS", rune(value[0])):
+		return hinted{fmt.Errorf("option -q%s is not supported", value), "to try a part of the queue now: mta queue retry ID, --domain or --sender"}
+	}
+	return hinted{fmt.Errorf("option -q%s is for a daemon", value), "the relay runs by: mta serve"}
 }
 
 func (o *sendmailOptions) setMode(value string) error {

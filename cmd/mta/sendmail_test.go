@@ -76,6 +76,32 @@ func FuzzAddressSpecs(f *testing.F) {
 	})
 }
 
+// TestNamesGetADomain takes what cron, PHP and mailx write; all that has a domain, or is no name, stays as it is.
+func TestNamesGetADomain(t *testing.T) {
+	for _, test := range []struct{ value, want string }{
+		{" root\r\n", " root@h.example\r\n"},
+		{" root (Cron Daemon)\r\n", " root@h.example (Cron Daemon)\r\n"},
+		{" (Cron Daemon) root", " (Cron Daemon) root@h.example"},
+		{` "(Cron Daemon)" <root>`, ` "(Cron Daemon)" <root@h.example>`},
+		{" Cron < root >", " Cron < root@h.example >"},
+		{" root, ann@b.example,\r\n\tbob , <carl> (c, d)\r\n", " root@h.example, ann@b.example,\r\n\tbob@h.example , <carl@h.example> (c, d)\r\n"},
+		{" staff: ann, bob@b.example, carl;", " staff: ann@h.example, bob@b.example, carl@h.example;"},
+		{" undisclosed-recipients:;\r\n", " undisclosed-recipients:;\r\n"},
+		{" root @ b.example", " root @ b.example"},
+		{" <@relay.example:ann@b.example>", " <@relay.example:ann@b.example>"},
+		{` "ann lee"`, ` "ann lee"`}, {" Cron Daemon", " Cron Daemon"}, {" <>", " <>"}, {" a!b, [192.0.2.1], jos\xe9", " a!b, [192.0.2.1], jos\xe9"},
+		{"", ""}, {" (comment", " (comment"}, {` "open`, ` "open`}, {" <root", " <root@h.example"}, {" <root> x", " <root@h.example> x"},
+	} {
+		if got := withDomain(test.value, "h.example"); got != test.want {
+			t.Errorf("%q: got %q, want %q", test.value, got, test.want)
+		}
+	}
+	got := sent(t, strings.NewReader("From: root\nTo: \n root\nBcc: ann\nSubject: root\nX-To: root\n\nTo: root\n"), true)
+	if want := "From: root@here.example\r\nTo: \r\n root@here.example\r\nSubject: root\r\nX-To: root\r\n\r\nTo: root\r\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // sent gives what would be sent of a message.
 func sent(t *testing.T, input io.Reader, ignoreDots bool) string {
 	t.Helper()
@@ -84,7 +110,7 @@ func sent(t *testing.T, input io.Reader, ignoreDots bool) string {
 		t.Fatal(err)
 	}
 	defer m.close()
-	m.finish("<me@here.example>")
+	m.finish("<me@here.example>", "here.example")
 	r, err := m.content()
 	if err != nil {
 		t.Fatal(err)
