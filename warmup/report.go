@@ -49,7 +49,7 @@ func (s *State) report(p *Plan, provider string, r *Report) error {
 	for _, x := range v.reports {
 		if x.day == day {
 			more -= x.complaints
-		} else if today-x.day < maxReports {
+		} else if x.day <= today && today-x.day < maxReports { // those after today are of a clock that was ahead
 			kept = append(kept, x)
 		}
 	}

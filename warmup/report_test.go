@@ -62,3 +62,23 @@ func TestReportsOfComplaints(t *testing.T) {
 		}
 	}
 }
+
+// TestReportsByAClockThatWasAheadAreForgotten: days to come would fill up what is stored, until it could not be
+// read any more.
+func TestReportsByAClockThatWasAheadAreForgotten(t *testing.T) {
+	p := DefaultPlan()
+	p.Stages = []Stage{{Caps: Caps{Hourly: 100, Daily: 800}}}
+	day := Instant(86_400_000)
+	s := NewState(&p, 0)
+	for _, d := range []Instant{100, 50} { // and back
+		s.Now = d * day
+		for i := range Instant(maxReports) {
+			if err := s.report(&p, "google", &Report{Day: (s.Now - i*day).Time(), Complaints: 1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := new(State).Decode(s.Append(nil)); err != nil {
+		t.Errorf("%d reports are stored: %v", len(s.Providers[0].reports), err)
+	}
+}

@@ -92,7 +92,7 @@ func (c *Controller) work(ctx context.Context, now time.Time) {
 		return
 	}
 	c.written, err = c.cfg.Store.Write(ctx, c.changes, c.written[:0])
-	c.settle(ctx, err, now, t)
+	c.settle(ctx, err, now)
 }
 
 func (c *Controller) lost(err error) {
@@ -214,13 +214,13 @@ func (a *address) advance(now time.Time, t Instant, lag time.Duration, waiting f
 	a.doing, a.acts = a.acts, nil
 	for _, x := range a.doing {
 		x.err = x.do(a, p, t)
-		dirty = true
+		dirty = dirty || x.err == nil
 	}
 	s = a.next // an action may have replaced it
 	a.grants, a.deltas = a.grants[:0], a.deltas[:0]
 	if a.problem != nil {
 		a.refuseAll()
-		return dirty
+		return false // there is no state that could be written
 	}
 	s.Advance(p, t)
 	dirty = dirty || a.created || s.Hour != hour
@@ -310,7 +310,7 @@ func (a *address) grantAll(p *Plan) (dirty bool) {
 }
 
 // settle makes of the round's writes what the store said.
-func (c *Controller) settle(ctx context.Context, err error, now time.Time, t Instant) {
+func (c *Controller) settle(ctx context.Context, err error, now time.Time) {
 	if errors.Is(err, ErrUnknownOutcome) {
 		c.cfg.Log.Warn("warm-up store: outcome of a write is unknown, it is repeated", "error", err)
 		for _, a := range c.ready {
@@ -325,7 +325,7 @@ func (c *Controller) settle(ctx context.Context, err error, now time.Time, t Ins
 	}
 	for i, a := range c.ready {
 		if err == nil && c.written[i] {
-			c.commit(a, now, t)
+			c.commit(a, now)
 		} else {
 			c.undo(a, now)
 		}
@@ -357,7 +357,7 @@ func (c *Controller) finishUnsure(ctx context.Context, now time.Time) {
 	c.unsure = nil
 	for i, a := range unsure {
 		if written[i] {
-			c.commit(a, now, c.storeTime(now))
+			c.commit(a, now)
 		} else {
 			// Somebody has locked the IP since. What was granted is lost if it was written and
 			// never was if it was not; both keep the caps.
@@ -367,7 +367,7 @@ func (c *Controller) finishUnsure(ctx context.Context, now time.Time) {
 }
 
 // commit makes next the current state and hands out what was granted.
-func (c *Controller) commit(a *address, now time.Time, t Instant) {
+func (c *Controller) commit(a *address, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.problem != nil {
@@ -381,7 +381,8 @@ func (c *Controller) commit(a *address, now time.Time, t Instant) {
 	}
 	a.see()
 	c.events = a.happened(c.events)
-	closes := min(a.view.closes, t+a.plan.minute())
+	// The tokens count in the minute of their grant, which is long ago when the write's outcome was unknown.
+	closes := min(a.view.closes, a.cur.Now+a.plan.minute())
 	for i := range a.grants {
 		g := &a.grants[i]
 		g.lane.toldHour = a.cur.Hour

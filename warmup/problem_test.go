@@ -1,0 +1,40 @@
+package warmup_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"mta/warmup"
+)
+
+// act carries out what is refused, or not, in one step.
+func act(c *warmup.Controller, a warmup.Action) {
+	done, stop := context.WithCancel(context.Background())
+	stop()
+	c.Do(done, "ip", a) // its answer is not waited for
+	c.Step(context.Background())
+}
+
+// TestARefusedActionBeginsNoWarmUp: where a plan has not begun, a pause, a report and a block of the network
+// change nothing. They left an empty record, by which mail left at once.
+func TestARefusedActionBeginsNoWarmUp(t *testing.T) {
+	w := newWorld(t, 100, 1000)
+	w.ms = 1_000_000_000
+	w.plan.Begin = w.now().Add(time.Hour)
+	c := w.node("a")
+	for _, a := range []warmup.Action{warmup.Pause(), warmup.Reported("google", warmup.Report{Day: w.now(), Complaints: 1})} {
+		act(c, a)
+		for range 30 {
+			w.pass(time.Minute)
+			if n := send(c, "google", 5); w.now().Before(w.plan.Begin) && n > 0 {
+				t.Fatalf("%d left at %v, before %v", n, w.now(), w.plan.Begin)
+			}
+		}
+	}
+	w.pass(time.Minute)
+	send(c, "google", 1)
+	if s := status(t, c); s.Started.Before(w.plan.Begin) {
+		t.Errorf("it began at %v, before %v", s.Started, w.plan.Begin)
+	}
+}
