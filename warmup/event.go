@@ -2,6 +2,7 @@ package warmup
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -110,6 +111,7 @@ type standing struct {
 }
 
 type providerStanding struct {
+	name         string
 	state        blockState
 	pace, factor float64
 	behind       int
@@ -120,7 +122,7 @@ func (x *standing) note(s *State) {
 	providers := x.providers[:0]
 	for i := range s.Providers {
 		v := &s.Providers[i]
-		providers = append(providers, providerStanding{v.block.state, v.pace, v.Factor, v.behind})
+		providers = append(providers, providerStanding{v.Name, v.block.state, v.pace, v.Factor, v.behind})
 	}
 	*x = standing{s.Hour, s.Warm, s.Paused, providers}
 }
@@ -147,11 +149,12 @@ func (a *address) happened(events []Event) []Event {
 	}
 	events = a.days(events, e)
 	for i := range s.Providers {
-		before := providerStanding{open, 1, 1, 0}
-		if i < len(was.providers) {
-			before = was.providers[i]
+		v := &s.Providers[i]
+		before := providerStanding{v.Name, open, 1, 1, 0}
+		if j := slices.IndexFunc(was.providers, func(x providerStanding) bool { return x.name == v.Name }); j >= 0 {
+			before = was.providers[j]
 		}
-		events = s.Providers[i].happened(events, e, before)
+		events = v.happened(events, e, before)
 	}
 	return events
 }

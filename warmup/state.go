@@ -139,6 +139,12 @@ func (s *State) index(name string) int {
 // full reports whether a provider that is new must be counted with others. Those with caps of their own
 // find room, since these would not hold otherwise.
 func (s *State) full(p *Plan, name string) bool {
+	return name != Other && s.expected(p, name) >= maxProviders-1
+}
+
+// expected is how many providers besides Other are counted by themselves, or will be since they have caps of
+// their own, leaving out one that is new.
+func (s *State) expected(p *Plan, name string) int {
 	n := len(s.Providers)
 	if s.index(Other) >= 0 {
 		n--
@@ -148,7 +154,41 @@ func (s *State) full(p *Plan, name string) bool {
 			n++
 		}
 	}
-	return name != Other && n >= maxProviders-1
+	return n
+}
+
+// makeRoom counts the providers with the least mail under Other as long as there are too many beside those for
+// which a changed plan has caps.
+func (s *State) makeRoom(p *Plan) {
+	for s.expected(p, "") > maxProviders-1 {
+		named, least := p.named(), -1
+		for i := range s.Providers {
+			v := &s.Providers[i]
+			if v.Name != Other && !named[v.Name] && (least < 0 || v.Count.Day < s.Providers[least].Count.Day) {
+				least = i
+			}
+		}
+		s.Providers[s.Provider(p, Other)].join(&s.Providers[least])
+		s.Providers = slices.Delete(s.Providers, least, least+1)
+	}
+}
+
+// join counts the mail of another provider with that of v from now on.
+func (v *Provider) join(u *Provider) {
+	v.Count.Hour += u.Count.Hour
+	v.Count.Day += u.Count.Day
+	v.Count.Sliding += u.Count.Sliding
+	for i, n := range u.Count.minutes {
+		v.Count.minutes[i] += n
+	}
+	v.Demand += u.Demand
+	v.Waiting += u.Waiting
+	v.Today.merge(u.Today)
+	v.carried.merge(u.carried)
+	v.fresh.merge(u.fresh)
+	if u.block.state == blocked && v.block.state == open {
+		v.block = u.block
+	}
 }
 
 // hourEnd is when the hour in progress ends.
@@ -201,6 +241,7 @@ func (s *State) openDay(p *Plan) {
 // burst.
 func (s *State) openHour(p *Plan) {
 	s.Total.Hour = 0
+	s.makeRoom(p)
 	s.Caps.Hourly = s.hourlyCap(p)
 	s.pid, s.P, s.steered = pid.State{}, 0, s.Now-second
 	s.setDepths(p)
