@@ -57,10 +57,11 @@ warmup-live: ## the warm-up of the real relay, counted at the providers, in six 
 warmup-days: ## 15 days of the plan "standard" at 100,000 a day, through the relay's own path in virtual time
 	MTA_WARMUP_DAYS=15 $(GO) test -count=1 -timeout 60m -run DaysOfWarmUp -v ./mta
 
-check: ## gofmt, go vet, staticcheck (when it can be had)
+check: ## gofmt, go vet, staticcheck (when it can be had), and a build for FreeBSD
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo 'gofmt would change:'; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	$(GO) vet ./...
 	@sh .ci/staticcheck
+	GOOS=freebsd $(GO) build ./...
 
 bench: e2e-install ## the relay beside Postfix in the standard scenarios, in 12 minutes
 	@GO='$(GO)' SCALE='$(SCALE)' RUNS='$(RUNS)' OUT='$(OUT)' FILL='$(FILL)' sh e2e/measure.sh bench '^TestBench$$'

@@ -102,8 +102,7 @@ func (d Dir) Names(now time.Time, each func(name string, uid int)) (map[int]*Use
 			}
 			u.Partly++
 			u.PartlyOctets += stat.Blocks * blockSize
-			changed := time.Unix(stat.Ctim.Unix()) // which nobody can set, unlike the time of the last write
-			if free < KeepFree || now.Sub(changed) > partlyFor || u.Partly > maxPartly || u.PartlyOctets > maxPartlyOctets {
+			if free < KeepFree || now.Sub(changed(stat)) > partlyFor || u.Partly > maxPartly || u.PartlyOctets > maxPartlyOctets {
 				os.Remove(filepath.Join(d.new(), name))
 			}
 		}
