@@ -108,7 +108,7 @@ func (b blocks) sourceState(s *config.Source) (state, reason string) {
 	if b.r.sources.isMissing(s.Name) {
 		return control.SourceMissing, "this machine does not have its address"
 	}
-	if why := b.r.pauses.first(pauseKey(control.PauseEverything, ""), pauseKey(control.PauseSource, s.Name)); why != "" {
+	if why := b.r.pausedSource(s.Name); why != "" {
 		return control.SourcePaused, why
 	}
 	w, warming := b.r.warm.ofSource(s.Name)
@@ -123,6 +123,11 @@ func (b blocks) sourceState(s *config.Source) (state, reason string) {
 		why += ": " + standing(&w)
 	}
 	return control.SourcePaused, why
+}
+
+// pausedSource says by whom a source is paused, alone or with everything, and why; "": it is not.
+func (r *Relay) pausedSource(name string) string {
+	return r.pauses.first(pauseKey(control.PauseEverything, ""), pauseKey(control.PauseSource, name))
 }
 
 // poolsOf names the pools that have a source.

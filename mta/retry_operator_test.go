@@ -81,6 +81,14 @@ func TestRetryNamesAWarmUp(t *testing.T) {
 	if done, err := o.Change(ctx, all); err != nil || len(done.Obstacles) != 1 || done.Obstacles[0].Remedy != "mta warmup resume new" {
 		t.Errorf("with a paused warm-up: %+v, %v", done, err)
 	}
+	// A pause of the source itself is no state of the warm-up, which goes on counting its days, and is shown with it.
+	if _, err := (operatorPauses{w.Relay}).BeginPause(ctx, control.BeginPause{What: control.PauseSource, Name: "new", By: "ann", Reason: "for the test"}); err != nil {
+		t.Fatal(err)
+	}
+	shown, err := (warmups{ctl: w.warm, names: w.warm, paused: w.pausedSource}).Warmups(ctx)
+	if err != nil || len(shown) != 1 || shown[0].Paused != "source new is paused by ann: for the test" {
+		t.Errorf("with a paused source: %+v, %v", shown, err)
+	}
 }
 
 // TestRetryNowForgetsThatAHostIsBroken: without it a host that doesn't answer is left alone.

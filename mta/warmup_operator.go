@@ -35,6 +35,7 @@ type warmups struct {
 	names  warmupNames
 	config func() *config.Config
 	now    func() time.Time
+	paused func(source string) string // by whom an operator's pause of a source is, and why; "": there is none
 }
 
 // Warmups implements control.Warmups.
@@ -199,6 +200,9 @@ func (w warmups) shown(s *warmup.Status) control.Warmup {
 		Stage: s.Stage, TotalStages: s.TotalStages, StageLimit: s.StageLimit, HourlyLimit: s.HourlyLimit,
 		Throttle: s.Throttle, SentStage: s.SentStage, SentHour: s.SentHour, SentDay: s.SentDay,
 		StageStarted: s.StageStarted, Started: s.Started, HourEnds: s.HourEnds, DayEnds: s.DayEnds,
+	}
+	if w.paused != nil {
+		out.Paused = w.paused(out.Source)
 	}
 	out.Forecast = forecast(s.Forecast)
 	if s.Stage == 0 {

@@ -122,6 +122,12 @@ func warmupOutlook(w *control.Warmup) string {
 	if w.Advice != "" {
 		text += "; " + w.Advice
 	}
+	switch {
+	case w.Paused != "" && text != "":
+		text = w.Paused + "; " + text
+	case w.Paused != "":
+		text = w.Paused
+	}
 	return text
 }
 

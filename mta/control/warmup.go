@@ -63,6 +63,7 @@ type Warmup struct {
 	Plan        string      `json:"plan"`
 	Mode        string      `json:"mode"` // the plan's pacing: ledger or pid
 	State       WarmupState `json:"state"`
+	Paused      string      `json:"paused,omitempty"` // the source by 'mta pause': by whom and why; "": it is not
 	Stage       int         `json:"stage"`
 	TotalStages int         `json:"total_stages"`
 	StageLimit  int64       `json:"stage_limit"`  // the day's cap in force
