@@ -38,3 +38,27 @@ func TestARefusedActionBeginsNoWarmUp(t *testing.T) {
 		t.Errorf("it began at %v, before %v", s.Started, w.plan.Begin)
 	}
 }
+
+// TestAShorterPlanGoesOnFromItsLastStage: a stage that it doesn't have is no stage of its easing out.
+func TestAShorterPlanGoesOnFromItsLastStage(t *testing.T) {
+	w := newWorld(t, 100, 800)
+	for range 9 {
+		w.plan.Stages = append(w.plan.Stages, w.plan.Stages[0])
+	}
+	w.plan.StartStage, w.plan.Finish = 10, true
+	c := w.node("a")
+	send(c, "google", 1)
+	short := *w.plan
+	short.Stages, short.StartStage = w.plan.Stages[:3], 1
+	short.Stages[2].Caps = warmup.Caps{Hourly: 110, Daily: 880}
+	if err := c.Assign(map[string]*warmup.Plan{"ip": &short}); err != nil {
+		t.Fatal(err)
+	}
+	for range 30 {
+		w.pass(time.Hour)
+		c.Step(context.Background())
+	}
+	if s := status(t, c); s.HourlyLimit > 220 || s.StageLimit > 1760 {
+		t.Errorf("caps are %d an hour, %d a day", s.HourlyLimit, s.StageLimit)
+	}
+}

@@ -207,8 +207,10 @@ func (s *State) Advance(p *Plan, now Instant) {
 		s.Hour++
 		if s.Hour%24 == 0 {
 			s.closeDay(p)
+			s.stepInside(p)
 			s.openDay(p)
 		} else {
+			s.stepInside(p)
 			s.openHour(p)
 		}
 	}
@@ -219,6 +221,14 @@ func (s *State) Advance(p *Plan, now Instant) {
 		s.useUp()
 	}
 	s.steer(p)
+}
+
+// stepInside takes back a stage behind the last of a plan that has become shorter: its caps are eased out from
+// those in force, which at most double.
+func (s *State) stepInside(p *Plan) {
+	for p.easing() > 0 && s.Stage >= len(p.Stages) && p.stage(s.Stage).Daily > 2*s.Caps.Daily {
+		s.moveTo(s.Stage - 1)
+	}
 }
 
 // openDay starts a day on the stage that was chosen.
