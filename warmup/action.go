@@ -83,7 +83,7 @@ func (a *address) do(c *Controller, x Action) *action {
 	return w
 }
 
-// do changes a.next.
+// do changes a.state.
 func (w *action) do(a *address, p *Plan, t Instant) error {
 	if w.stage < 0 || w.stage > len(p.Stages) || w.kind == actSetStage && w.stage == 0 {
 		return fmt.Errorf("stage %d: %w, the plan has %d", w.stage, ErrNoStage, len(p.Stages))
@@ -92,11 +92,11 @@ func (w *action) do(a *address, p *Plan, t Instant) error {
 		if w.kind != actStart {
 			return a.problem
 		}
-		a.next = NewState(p, t)
-		a.next.spent = a.problem != errNotBegun // nobody knows what was sent before
+		a.state = NewState(p, t)
+		a.state.spent = a.problem != errNotBegun // nobody knows what was sent before
 		a.problem = nil
 	}
-	s := a.next
+	s := a.state
 	s.Advance(p, t)
 	switch w.kind {
 	case actPause:

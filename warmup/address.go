@@ -17,7 +17,7 @@ type address struct {
 	plan      *Plan
 	lanes     []*lane
 	view      view
-	cur       *State // as last written or read, plus what needs no writing
+	state     *State // as last computed; one that could not be written is read again
 	acts      []*action
 	queued    bool      // in Controller.asking, in the round, or waiting for the outcome of a write
 	asked     time.Time // when the oldest unanswered ask came; zero: none
@@ -27,10 +27,9 @@ type address struct {
 	before    standing // of the state before the last step
 	replanned bool     // the plan was changed since
 	problem   error    // why the stored state can't be used; nil: it can
-	written   uint64   // how often cur was written
+	written   uint64   // how often state was written
 
 	// Only Step touches these.
-	next    *State
 	version uint64
 	turn    int // of the lane that is answered first
 	deltas  []delta

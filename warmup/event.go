@@ -129,7 +129,7 @@ func (x *standing) note(s *State) {
 
 // happened appends what has happened since a.before was noted. Callers hold a.mu.
 func (a *address) happened(events []Event) []Event {
-	s, p, was := a.cur, a.plan, &a.before
+	s, p, was := a.state, a.plan, &a.before
 	e := Event{IP: a.ip, Plan: p.Name, Stage: min(s.Stage+1, len(p.Stages)), Stages: len(p.Stages), Caps: s.Caps}
 	add := func(k EventKind) { e.Kind = k; events = append(events, e) }
 	if a.replanned {
@@ -163,7 +163,7 @@ var actionEvents = [...]EventKind{actPause: EventPaused, actResume: EventResumed
 
 // days appends what the days did to the stage that have ended.
 func (a *address) days(events []Event, e Event) []Event {
-	s, was := a.cur, &a.before
+	s, was := a.state, &a.before
 	ended := min(int(s.Hour/24-was.hour/24), len(s.History))
 	warm := was.warm
 	for _, d := range s.History[len(s.History)-max(ended, 0):] {

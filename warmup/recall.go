@@ -78,5 +78,5 @@ func (c *Controller) Copy(ip string, have uint64) (value []byte, version uint64)
 	if !a.view.known || a.problem != nil || a.written+1 == have {
 		return nil, have
 	}
-	return a.cur.Append(nil), a.written + 1
+	return a.state.Append(nil), a.written + 1
 }

@@ -93,7 +93,7 @@ func (c *Controller) Status(ip string) (Status, bool) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s, p := a.cur, a.plan
+	s, p := a.state, a.plan
 	out := Status{IP: ip, Plan: p.Name, Mode: p.Pacing.String(), TotalStages: len(p.Stages), State: a.stateName(c.down.Load())}
 	if a.problem == errNotBegun {
 		out.Started = p.Begin
@@ -170,9 +170,9 @@ func (a *address) stateName(down bool) string {
 		return "store_down"
 	case !a.view.known:
 		return "unknown"
-	case a.cur.Paused:
+	case a.state.Paused:
 		return "paused"
-	case a.cur.Warm:
+	case a.state.Warm:
 		return "warm"
 	}
 	return "normal"

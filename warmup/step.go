@@ -152,19 +152,14 @@ func (c *Controller) compute(a *address, r *Record, now time.Time, t Instant) {
 		c.busy(a, now)
 		return
 	}
-	if err := a.load(r, t, c.cfg.Recall); err != nil {
-		if a.problem == nil && err != errNotBegun {
-			c.cfg.Log.Error("warm-up stopped: start it again with an operator's command", "ip", a.ip, "error", err)
-		}
-		a.mu.Lock()
-		a.problem = err
-		a.mu.Unlock()
+	if err := a.load(r, t, c.cfg.Recall); err == ErrCorrupt && r.Value != nil {
+		c.cfg.Log.Error("warm-up stopped: start it again with an operator's command", "ip", a.ip, "error", err)
 	}
 	dirty := a.advance(now, t, c.lag(), c.waiting)
 	change := Change{Name: a.ip, Fence: r.Fence, Version: r.Version, Release: true}
 	if dirty {
 		start := len(c.buf)
-		c.buf = a.next.Append(c.buf)
+		c.buf = a.state.Append(c.buf)
 		change.Value = c.buf[start:len(c.buf):len(c.buf)]
 	}
 	a.version = r.Version
@@ -173,42 +168,52 @@ func (c *Controller) compute(a *address, r *Record, now time.Time, t Instant) {
 	c.changes = append(c.changes, change)
 }
 
-// load brings the state as the store has it into next.
+// load makes the state what the store has. Its error is a.problem.
 func (a *address) load(r *Record, t Instant, recall func(string, *Plan, Instant) *State) error {
-	a.created, a.begun = false, false
-	switch {
-	case r.Version == 0 && t < a.plan.begins():
-		a.next = &State{}
-		return errNotBegun
-	case r.Version == 0:
-		a.next, a.created = nil, true
-		if recall != nil {
-			a.next = recall(a.ip, a.plan, t)
-		}
-		if a.next == nil {
-			a.next, a.begun = NewState(a.plan, t), true
-		}
-	case r.Value != nil:
-		if err := a.next.Decode(r.Value); err != nil {
-			return err
-		}
-	case a.problem != nil:
-		return a.problem
-	default:
-		a.next.CopyFrom(a.cur)
-	}
+	first := a.first(r, t, recall) // without the lock: recalling reads a file
 	a.mu.Lock()
-	a.problem = nil
-	a.mu.Unlock()
-	return nil
+	defer a.mu.Unlock()
+	switch {
+	case first != nil:
+		a.state, a.problem = first, nil
+	case r.Version == 0:
+		a.state, a.problem = &State{}, errNotBegun
+	case r.Value != nil:
+		if a.problem = a.state.Decode(r.Value); a.problem != nil {
+			a.view = view{}
+		}
+	}
+	return a.problem
 }
 
-// advance applies all that happened to next, grants what was asked, and says whether anything
+// first gives the state of an IP of which the store has no record, nil for one that has one or may
+// not begin yet.
+func (a *address) first(r *Record, t Instant, recall func(string, *Plan, Instant) *State) (s *State) {
+	a.created, a.begun = false, false
+	if r.Version > 0 {
+		return nil
+	}
+	a.mu.Lock()
+	p := a.plan
+	a.mu.Unlock()
+	if t < p.begins() {
+		return nil
+	}
+	if a.created = true; recall != nil {
+		s = recall(a.ip, p, t)
+	}
+	if s == nil {
+		s, a.begun = NewState(p, t), true
+	}
+	return s
+}
+
+// advance applies all that happened to the state, grants what was asked, and says whether anything
 // must be durable.
 func (a *address) advance(now time.Time, t Instant, lag time.Duration, waiting func(*lane) int64) (dirty bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	p, s := a.plan, a.next
+	p, s := a.plan, a.state
 	hour := s.Hour
 	a.before.note(s)
 	a.doing, a.acts = a.acts, nil
@@ -216,7 +221,7 @@ func (a *address) advance(now time.Time, t Instant, lag time.Duration, waiting f
 		x.err = x.do(a, p, t)
 		dirty = dirty || x.err == nil
 	}
-	s = a.next // an action may have replaced it
+	s = a.state // an action may have replaced it
 	a.grants, a.deltas = a.grants[:0], a.deltas[:0]
 	if a.problem != nil {
 		a.refuseAll()
@@ -272,7 +277,7 @@ func (l *lane) topUp(now time.Time, period time.Duration) {
 
 // tell applies a lane's delta, without its asks.
 func (a *address) tell(i int, d *delta) (dirty bool) {
-	p, s := a.plan, a.next
+	p, s := a.plan, a.state
 	if d.offered > 0 {
 		s.Offer(p, i, d.offered)
 	}
@@ -294,7 +299,7 @@ func (a *address) tell(i int, d *delta) (dirty bool) {
 
 // grantAll answers the asks.
 func (a *address) grantAll(p *Plan) (dirty bool) {
-	s := a.next
+	s := a.state
 	receipt := s.Receipt()
 	for i := range a.grants {
 		g := &a.grants[i]
@@ -366,7 +371,7 @@ func (c *Controller) finishUnsure(ctx context.Context, now time.Time) {
 	}
 }
 
-// commit makes next the current state and hands out what was granted.
+// commit hands out what was granted.
 func (c *Controller) commit(a *address, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -374,7 +379,6 @@ func (c *Controller) commit(a *address, now time.Time) {
 		c.refused(a, now)
 		return
 	}
-	a.cur, a.next = a.next, a.cur
 	if a.change.Value != nil {
 		a.version++
 		a.written++
@@ -382,10 +386,10 @@ func (c *Controller) commit(a *address, now time.Time) {
 	a.see()
 	c.events = a.happened(c.events)
 	// The tokens count in the minute of their grant, which is long ago when the write's outcome was unknown.
-	closes := min(a.view.closes, a.cur.Now+a.plan.minute())
+	closes := min(a.view.closes, a.state.Now+a.plan.minute())
 	for i := range a.grants {
 		g := &a.grants[i]
-		g.lane.toldHour = a.cur.Hour
+		g.lane.toldHour = a.state.Hour
 		c.answer(a, g, closes, now)
 	}
 	a.rest(now)
@@ -405,7 +409,7 @@ func (c *Controller) refused(a *address, now time.Time) {
 
 // see takes from the state what the hot path needs.
 func (a *address) see() {
-	s, p := a.cur, a.plan
+	s, p := a.state, a.plan
 	a.view = view{
 		known: true, warm: s.Warm && !s.Paused,
 		closes: s.hourEnd(p) - p.closing(),
@@ -451,7 +455,7 @@ func (a *address) rest(now time.Time) {
 	a.visit = now.Add(wait)
 }
 
-// undo forgets what was computed; what was to be told is told later.
+// undo forgets what was computed: the state is read again, and what was to be told is told then.
 func (c *Controller) undo(a *address, now time.Time) {
 	a.mu.Lock()
 	for i := range a.deltas {

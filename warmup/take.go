@@ -175,7 +175,7 @@ func (c *Controller) Left(ip, provider string, within time.Duration) (of, all in
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s, p := a.cur, a.plan
+	s, p := a.state, a.plan
 	if !a.view.known || a.problem != nil || s.Paused {
 		return 0, 0
 	}
