@@ -22,7 +22,7 @@ type address struct {
 	queued    bool      // in Controller.asking, in the round, or waiting for the outcome of a write
 	asked     time.Time // when the oldest unanswered ask came; zero: none
 	visit     time.Time // the next
-	active    time.Time // last traffic
+	computed  time.Time // the last time
 	rand      *rand.Rand
 	before    standing // of the state before the last step
 	replanned bool     // the plan was changed since
@@ -170,6 +170,36 @@ func (l *lane) credit(g *grant, until Instant, now time.Time) {
 	}
 	l.lease += g.given
 	l.used = now
+}
+
+// How many periods pass at most before an address is computed to which mail was offered, and any other one.
+const (
+	offeredPeriods = 2
+	idlePeriods    = 5
+)
+
+// due reports whether an address must be computed now: it has something to write, may get tokens, or has
+// gone without for long. That mail was offered can wait. Callers hold a.mu.
+func (a *address) due(now time.Time, waiting func(*lane) int64) bool {
+	since := now.Sub(a.computed)
+	if since >= idlePeriods*a.period() || len(a.acts) > 0 {
+		return true
+	}
+	late := since >= offeredPeriods*a.period()
+	for _, l := range a.lanes {
+		d := &l.delta
+		if l.lease > 0 || d.want > 0 || d.counted > 0 || d.unused > 0 || !d.outcomes.empty() || len(l.lag) > 0 {
+			return true
+		}
+		if late && d.offered > 0 {
+			return true
+		}
+		n := waiting(l)
+		if n != l.waiting || !l.backoff.After(now) && (n > 0 || l.ahead(a.period()) > 0) {
+			return true
+		}
+	}
+	return false
 }
 
 // outPeriods is how many periods a promise lasts at least: time for a connection to be made.

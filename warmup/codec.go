@@ -121,23 +121,29 @@ func (e *encoder) flags(fs ...bool) {
 
 func (e *encoder) bucket(b bucket) { e.floats(b.tokens, b.depth) }
 
-// counter writes the minutes as runs: most are zero in an IP that sends little.
+// counter writes the minutes as runs: most are zero in an IP that sends little, and all are that come
+// after Sliding is reached.
 func (e *encoder) counter(c *Counter) {
 	e.int(c.Hour)
 	e.int(c.Day)
 	e.int(c.Sliding)
 	e.int(c.minute)
+	left := c.Sliding
 	for i := 0; i < len(c.minutes); i++ {
 		v := c.minutes[i]
 		e.int(v)
-		if v == 0 {
-			run := i
-			for run+1 < len(c.minutes) && c.minutes[run+1] == 0 {
-				run++
-			}
-			e.int(int64(run - i))
-			i = run
+		if left -= v; v != 0 {
+			continue
 		}
+		run := i
+		if left == 0 {
+			run = len(c.minutes) - 1
+		}
+		for run+1 < len(c.minutes) && c.minutes[run+1] == 0 {
+			run++
+		}
+		e.int(int64(run - i))
+		i = run
 	}
 }
 

@@ -15,10 +15,9 @@ import (
 
 // How often things are looked at, in real time.
 const (
-	period     = time.Second // an IP with traffic is computed this often
+	period     = time.Second // an IP is looked at this often, and computed when it is due
 	minPeriod  = 20 * time.Millisecond
-	idlePeriod = 5 * time.Second // and one without
-	activeFor  = 10 * time.Second
+	idlePeriod = idlePeriods * period
 	lockTTL    = 3 * time.Second        // a node that dies holding a lock delays its IPs by this
 	scanEvery  = 100 * time.Millisecond // at most; asks are answered in between without a scan
 )

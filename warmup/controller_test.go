@@ -370,6 +370,27 @@ func TestW7_ThousandsOfIPsByThreeNodes(t *testing.T) {
 	}
 }
 
+// An address without tokens to get and without anything to write is computed every other second.
+func TestOffersAloneComputeAnAddressSeldom(t *testing.T) {
+	w := newWorld(t, 10, 240)
+	st := &watch{Store: w.store, holder: make(map[string]uint64), computed: make(map[string]int)}
+	c := w.node("a", func(cfg *warmup.Config) { cfg.Store = st })
+	for range 60 {
+		send(c, "google", 1)
+		c.Step(context.Background())
+		w.pass(time.Second)
+	}
+	clear(st.computed)
+	for range 20 {
+		send(c, "google", 1)
+		c.Step(context.Background())
+		w.pass(time.Second)
+	}
+	if n := st.computed["ip"]; n < 10 || n > 12 {
+		t.Errorf("computed %d times in 20 seconds, want every other second", n)
+	}
+}
+
 // TestW8_LagDoesNotTouchTheCap has three nodes whose statistics are a minute late.
 func TestW8_LagDoesNotTouchTheCap(t *testing.T) {
 	for _, pacing := range []warmup.Pacing{warmup.Ledger, warmup.PID} {

@@ -51,6 +51,9 @@ func (c *Controller) gather(now time.Time) {
 		case a.queued:
 		case a.visit.After(now):
 			c.expect(a.visit)
+		case !a.due(now, c.waiting):
+			a.visit = now.Add(a.period())
+			c.expect(a.visit)
 		default:
 			a.queued = true
 			c.round = append(c.round, a)
@@ -261,10 +264,15 @@ func (a *address) refuseAll() {
 	}
 }
 
-// topUp asks ahead for a lane whose lease will not last for a period, most often a second, at the
-// pace of its demand, or at that of the plan when demand is larger.
+// ahead is what a lane needs in a period, most often a second, at the pace of its demand, or at that of
+// the plan when demand is larger.
+func (l *lane) ahead(period time.Duration) int64 {
+	return int64(min(l.demand, l.rate) * period.Seconds())
+}
+
+// topUp asks ahead for a lane whose lease will not last for a period.
 func (l *lane) topUp(now time.Time, period time.Duration) {
-	ahead := int64(min(l.demand, l.rate) * period.Seconds())
+	ahead := l.ahead(period)
 	if l.delta.offered == 0 && now.Sub(l.used) >= 2*period || l.backoff.After(now) || l.lease+l.delta.want >= ahead {
 		return
 	}
@@ -438,21 +446,14 @@ func (c *Controller) answer(a *address, g *grant, closes Instant, now time.Time)
 	c.answered(l)
 }
 
-// rest says when the IP is looked at next.
+// rest says when the IP is looked at next, and computed if it is due then.
 func (a *address) rest(now time.Time) {
 	a.queued, a.asked = false, time.Time{}
-	wait := idlePeriod
-	if now.Sub(a.active) < activeFor {
-		wait = a.period()
-	} else if a.visit.IsZero() {
-		wait = a.offset
+	a.computed = now
+	if a.visit.IsZero() {
+		a.computed = now.Add(-a.offset)
 	}
-	for _, l := range a.lanes {
-		if l.lease > 0 || l.waiting > 0 {
-			wait = min(wait, a.period())
-		}
-	}
-	a.visit = now.Add(wait)
+	a.visit = now.Add(a.period())
 }
 
 // undo forgets what was computed: the state is read again, and what was to be told is told then.

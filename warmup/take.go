@@ -32,10 +32,8 @@ func (c *Controller) Look(ip string, q Ask) (int64, Verdict) {
 	now := c.cfg.Now()
 	t := c.storeTime(now)
 	a.mu.Lock()
-	idle := now.Sub(a.active) >= activeFor // it was computed seldom
-	a.active = now
 	n, v := a.look(a.lane(q.Provider), &q, now, t, c.down.Load())
-	wake := (v == Asking || idle) && !a.queued
+	wake := v == Asking && !a.queued
 	if wake {
 		a.queued = true
 	}
