@@ -24,6 +24,7 @@ type lookout struct {
 	r     *Relay
 	where map[envelope.ID]delivery.Whereabouts // of those that delivery has
 	lanes map[string]position                  // what keeps parked mail, by the line that it waits in
+	sites map[string]position                  // the suspension that ends last, by site
 }
 
 // askedAtOnce is how many messages delivery is asked about at once, which waits for that.
@@ -31,7 +32,7 @@ const askedAtOnce = 200
 
 // lookOut asks delivery for the messages of a page, as far as the queue has handed them out.
 func (r *Relay) lookOut(items ...queue.Item) *lookout {
-	k := &lookout{r: r, where: make(map[envelope.ID]delivery.Whereabouts), lanes: make(map[string]position)}
+	k := &lookout{r: r, where: make(map[envelope.ID]delivery.Whereabouts), lanes: make(map[string]position), sites: make(map[string]position)}
 	var out []envelope.ID
 	for i := range items {
 		if slices.ContainsFunc(items[i].Recipients, func(rc queue.ItemRecipient) bool { return rc.State == queue.StateActive }) {
@@ -74,13 +75,32 @@ func (k *lookout) inQueue(id envelope.ID, rc *queue.ItemRecipient) position {
 	case queue.StateEnding:
 		return ending
 	case queue.StateDeferred:
-		return position{state: control.StateDeferred, next: rc.Next}
+		return k.deferred(rc)
 	case queue.StateWaiting:
 		return k.parked(rc)
 	case queue.StateActive:
 		return k.out(id, rc)
 	}
 	return position{state: control.StateDue, next: rc.Next}
+}
+
+// deferred is a recipient that waits for its next try, or until its site's suspension ends where that is
+// later.
+func (k *lookout) deferred(rc *queue.ItemRecipient) position {
+	suspension, known := k.sites[rc.Key]
+	if !known {
+		info, _ := k.r.delivery.Site(rc.Key)
+		for _, a := range info.Actions {
+			if a.What == suspendedAction && a.Source == "" && a.End.After(suspension.next) {
+				suspension = position{state: control.StateDeferred, why: "suspended: " + a.Reason, next: a.End}
+			}
+		}
+		k.sites[rc.Key] = suspension
+	}
+	if suspension.next.After(rc.Next) {
+		return suspension
+	}
+	return position{state: control.StateDeferred, next: rc.Next}
 }
 
 var ending = position{state: control.StateEnding, why: "given up: the report to its sender is being written"}
@@ -139,7 +159,7 @@ func (k *lookout) out(id envelope.ID, rc *queue.ItemRecipient) position {
 		if slices.Contains(p.Recipients, rc.Index) {
 			why := "waits for a connection to " + p.Site
 			if p.Why != "" {
-				why += ": " + p.Why
+				why = "waits for " + p.Site + ": " + p.Why
 			}
 			return position{control.StateWaiting, why, p.Until}
 		}

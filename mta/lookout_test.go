@@ -97,12 +97,12 @@ func TestEachViewSaysWhereMailIs(t *testing.T) {
 		{"", "bob@later.example", 2 * time.Hour, control.StateDeferred, "", "", 2 * time.Hour},
 		{"", "grey@retry.example", 0, control.StateDeferred, "", "mx.retry.example", 24 * time.Hour},
 		{"", "bob@a.silent.example", 0, control.StateWaiting, "the route of a.silent.example is being looked up", "a.silent.example", 0},
-		{"", "bob@suspended.example", 0, control.StateWaiting, "waits for a connection to mx.suspended.example: suspended: a test", "mx.suspended.example", time.Hour},
-		{"other", "bob@source.example", 0, control.StateWaiting, "waits for a connection to mx.source.example: suspended: a test", "mx.source.example", time.Hour},
-		{"", "bob@rate.example", 0, control.StateWaiting, "waits for a connection to mx.rate.example: max_message_rate 1/h of site mx.rate.example", "mx.rate.example", time.Hour},
+		{"", "bob@suspended.example", 0, control.StateWaiting, "waits for mx.suspended.example: suspended: a test", "mx.suspended.example", time.Hour},
+		{"other", "bob@source.example", 0, control.StateWaiting, "waits for mx.source.example: suspended: a test", "mx.source.example", time.Hour},
+		{"", "bob@rate.example", 0, control.StateWaiting, "waits for mx.rate.example: max_message_rate 1/h of site mx.rate.example", "mx.rate.example", time.Hour},
 		{"", "bob@down.example", 0, control.StateWaiting, "waits for 127.0.0.1:1: ", "127.0.0.1:1", time.Hour},
 		{"narrow", "bob@deaf.example", 0, control.StateActive, "in transit to 127.0.0.1", "", 0},
-		{"narrow", "bob@limit.example", 0, control.StateWaiting, "waits for a connection to mx.limit.example: connection_limit of source narrow", "mx.limit.example", 0},
+		{"narrow", "bob@limit.example", 0, control.StateWaiting, "waits for mx.limit.example: connection_limit of source narrow", "mx.limit.example", 0},
 	} {
 		release := time.Time{}
 		if x.release > 0 {
@@ -204,8 +204,8 @@ func TestMailWithinDelivery(t *testing.T) {
 		Carriers: []delivery.Carrier{{Host: host, Parts: 1}, {Host: host, Opening: true}},
 	}}}
 	for index, want := range []position{
-		{control.StateWaiting, "waits for a connection to a: slow start: 1 connection so far", until},
-		{control.StateWaiting, "waits for a connection to a: drain after an outage: 1/s", until},
+		{control.StateWaiting, "waits for a: slow start: 1 connection so far", until},
+		{control.StateWaiting, "waits for a: drain after an outage: 1/s", until},
 		{control.StateWaiting, "waits for a connection to a", time.Time{}},
 		{control.StateActive, "in transit to " + host.String(), time.Time{}},
 	} {
@@ -215,5 +215,46 @@ func TestMailWithinDelivery(t *testing.T) {
 	}
 	if got := k.of(&queue.Item{ID: 2}, &queue.ItemRecipient{State: queue.StateActive}); got.state != control.StateWaiting {
 		t.Errorf("what delivery does not have is %s", got.state)
+	}
+}
+
+// Mail that was deferred is not tried again before its site's suspension ends.
+func TestDeferredMailOfASuspendedSite(t *testing.T) {
+	w := statesOf(t)
+	id := w.accepted("", "grey@retry.example", time.Time{})
+	var rc control.RecipientStatus
+	get := func() control.RecipientStatus {
+		it, err := operator{w.Relay}.Get(t.Context(), id.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return it.Recipients[0]
+	}
+	w.until("it is deferred", func() bool { rc = get(); return rc.State == control.StateDeferred })
+	for _, x := range []struct {
+		until time.Time
+		next  time.Time
+		doing string
+	}{
+		{rc.Next.Add(-time.Minute), rc.Next, ""},
+		{rc.Next.Add(time.Hour), rc.Next.Add(time.Hour), "suspended: a test"},
+	} {
+		w.delivery.Suspend("mx.retry.example", "", "a test", x.until)
+		if got := get(); got.State != control.StateDeferred || !got.Next.Equal(x.next) || got.Doing != x.doing {
+			t.Errorf("%s: %q until %v, want %q until %v", got.State, got.Doing, got.Next, x.doing, x.next)
+		}
+	}
+}
+
+// Mail that reaches its age before its next attempt has none.
+func TestDeferredMailThatExpiresFirst(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { max_age = "2h" }`)
+	now := time.Now()
+	for next, doing := range map[time.Duration]string{time.Hour: "", 2 * time.Hour: "expires before its next attempt", 3 * time.Hour: "expires before its next attempt"} {
+		rc := queue.ItemRecipient{State: queue.StateDeferred, Address: "bob@box.example", Start: now, Next: now.Add(next)}
+		got := operator{w.Relay}.recipient(&queue.Item{}, w.lookOut(), &rc)
+		if want := now.Add(min(next, 2*time.Hour)); got.Doing != doing || !got.Next.Equal(want) {
+			t.Errorf("due in %v: %q at %v, want %q at %v", next, got.Doing, got.Next, doing, want)
+		}
 	}
 }

@@ -72,8 +72,11 @@ func (o operator) recipient(it *queue.Item, k *lookout, rc *queue.ItemRecipient)
 		Address: string(rc.Address), State: st.state, Site: rc.Key, Attempts: rc.Attempts,
 		Warned: rc.Warned, Next: st.next, Expires: rc.Start.Add(age), Scheduled: rc.Scheduled, Doing: st.why,
 	}
-	if st.state == control.StateActive {
+	switch {
+	case st.state == control.StateActive:
 		out.Asked = controlActions[rc.Asked]
+	case st.state == control.StateDeferred && !st.next.Before(out.Expires):
+		out.Next, out.Doing = out.Expires, "expires before its next attempt"
 	}
 	if isPauseKey(rc.Key) {
 		out.Site = ""
