@@ -1,8 +1,8 @@
-// Package resolver looks up MX, A and AAAA records for the router: cached, coalesced, bounded in
+// Package resolver looks up MX, A and AAAA records for the router, and TXT and PTR records for others: cached, coalesced, bounded in
 // number and in time, from several recursive servers. It is a stub resolver; it validates
 // nothing and keeps the AD bit of servers that do.
 //
-// Order of use: New, then MX, A and AAAA by any number of goroutines. It has no goroutines of
+// Order of use: New, then MX, A, AAAA, TXT and PTR by any number of goroutines. It has no goroutines of
 // its own: a look-up runs in the goroutine that first asked, and the others who want the same
 // wait for it.
 package resolver
@@ -77,6 +77,8 @@ type Answer struct {
 	Name    string       // whose records they are, after all aliases
 	MX      []MX         // of an MX look-up, as the server ordered them
 	Addrs   []netip.Addr // of an A or AAAA look-up, as the server ordered them
+	Texts   []string     // of a TXT look-up: the strings of each record joined, as octets
+	Names   []string     // of a PTR look-up: lower case, no final dot
 	Secure  bool         // the server set AD, for every alias too; worth as much as the way to it
 	Expires time.Time    // when it leaves the cache
 }
@@ -128,7 +130,7 @@ func New(cfg Config) *Resolver {
 	return r
 }
 
-// MX gives the mail exchangers of a domain. All errors of MX, A and AAAA are *Error.
+// MX gives the mail exchangers of a domain. All errors of look-ups are *Error.
 func (r *Resolver) MX(ctx context.Context, domain string) (*Answer, error) {
 	return r.lookup(ctx, domain, TypeMX)
 }
@@ -141,6 +143,16 @@ func (r *Resolver) A(ctx context.Context, host string) (*Answer, error) {
 // AAAA gives the IPv6 addresses of a host.
 func (r *Resolver) AAAA(ctx context.Context, host string) (*Answer, error) {
 	return r.lookup(ctx, host, TypeAAAA)
+}
+
+// TXT gives the texts of a name.
+func (r *Resolver) TXT(ctx context.Context, name string) (*Answer, error) {
+	return r.lookup(ctx, name, TypeTXT)
+}
+
+// PTR gives the names of an address.
+func (r *Resolver) PTR(ctx context.Context, addr netip.Addr) (*Answer, error) {
+	return r.lookup(ctx, ReverseName(addr), TypePTR)
 }
 
 // Stats are counters since the start, and sizes now.
@@ -264,7 +276,7 @@ func (r *Resolver) conclude(q question, m *message, secure bool, ttl time.Durati
 	now := r.cfg.Now()
 	if !m.empty() {
 		ttl = min(max(ttl, r.cfg.MinTTL), r.cfg.MaxTTL)
-		return outcome{answer: &Answer{Name: m.name, MX: m.mx, Addrs: m.addrs, Secure: secure, Expires: now.Add(ttl)}}
+		return outcome{answer: &Answer{Name: m.name, MX: m.mx, Addrs: m.addrs, Texts: m.texts, Names: m.names, Secure: secure, Expires: now.Add(ttl)}}
 	}
 	e := &Error{Kind: NoData, Name: q.name, Type: q.qtype, Reason: "no such record"}
 	if m.nxdomain {

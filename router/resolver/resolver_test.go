@@ -32,6 +32,10 @@ loop.example.com.   20 IN CNAME pool.example.com.
 pool.example.com.   20 IN CNAME loop.example.com.
 zero.example.com.    0 IN A 127.0.0.1
 long.example.com. 9000000 IN A 127.0.0.1
+txt.example.com.    60 IN TXT "v=spf1 " "-all"
+txt.example.com.    60 IN TXT "a\"b\\c \195\164"
+1.0.0.127.in-addr.arpa. 60 IN PTR MX1.example.com.
+1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.ip6.arpa. 60 IN PTR mx1.example.com.
 `
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -69,7 +73,17 @@ func show(a *Answer, err error) string {
 	for _, ad := range a.Addrs {
 		fmt.Fprintf(&b, " %s", ad)
 	}
+	for _, text := range a.Texts {
+		fmt.Fprintf(&b, " [%s]", text)
+	}
+	for _, name := range a.Names {
+		fmt.Fprintf(&b, " %s", name)
+	}
 	return b.String()
+}
+
+func reverse(r *Resolver) func(context.Context, string) (*Answer, error) {
+	return func(ctx context.Context, ip string) (*Answer, error) { return r.PTR(ctx, netip.MustParseAddr(ip)) }
 }
 
 func TestLookups(t *testing.T) {
@@ -92,6 +106,12 @@ func TestLookups(t *testing.T) {
 		{r.A, "alias.example.com", "mx1.example.com 127.0.0.1 127.0.0.2"},
 		{r.MX, "mx1.example.com", "NODATA: no such record"},
 		{r.MX, "nosuch.example.com", "NXDOMAIN: no such name"},
+		{r.TXT, "txt.example.com", "txt.example.com [v=spf1 -all] [a\"b\\c ä]"},
+		{r.TXT, "mx1.example.com", "NODATA: no such record"},
+		{reverse(r), "127.0.0.1", "1.0.0.127.in-addr.arpa mx1.example.com"},
+		{reverse(r), "::ffff:127.0.0.1", "1.0.0.127.in-addr.arpa mx1.example.com"},
+		{reverse(r), "::1", ReverseName(netip.IPv6Loopback()) + " mx1.example.com"},
+		{reverse(r), "127.0.0.2", "NXDOMAIN: no such name"},
 		{r.A, "dangle.example.com", "NXDOMAIN: no such name"},
 		{r.AAAA, "v4only.example.com", "NODATA: no such record"},
 		{r.A, "loop.example.com", "temporary: too many aliases, or a loop of them"},
@@ -111,8 +131,8 @@ func TestLookups(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", tc.name, got, tc.want)
 		}
 	}
-	if st := r.Stats(); st.Answered != 9 || st.Failed != 4 || st.Hits != 1 {
-		t.Errorf("%d look-ups answered, %d failed, %d from the cache; want 9, 4 and 1", st.Answered, st.Failed, st.Hits)
+	if st := r.Stats(); st.Answered != 14 || st.Failed != 4 || st.Hits != 2 {
+		t.Errorf("%d look-ups answered, %d failed, %d from the cache; want 14, 4 and 2", st.Answered, st.Failed, st.Hits)
 	}
 	if n := s.Queries("localhost"); n != 0 {
 		t.Errorf("localhost was asked for %d times", n)

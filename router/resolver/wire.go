@@ -24,6 +24,8 @@ const (
 	TypeA    = Type(dns.TypeA)
 	TypeAAAA = Type(dns.TypeAAAA)
 	TypeMX   = Type(dns.TypeMX)
+	TypeTXT  = Type(dns.TypeTXT)
+	TypePTR  = Type(dns.TypePTR)
 )
 
 // String gives "MX".
@@ -52,6 +54,8 @@ type message struct {
 	aliases    int    // how many were followed
 	mx         []MX
 	addrs      []netip.Addr
+	texts      []string
+	names      []string
 	ttl        time.Duration // the least of all records that count
 	secure     bool
 	nxdomain   bool
@@ -62,7 +66,10 @@ type message struct {
 	lame       bool
 }
 
-func (m *message) empty() bool { return len(m.mx) == 0 && len(m.addrs) == 0 }
+// records is how many the message has of those that were asked for.
+func (m *message) records() int { return len(m.mx) + len(m.addrs) + len(m.texts) + len(m.names) }
+
+func (m *message) empty() bool { return m.records() == 0 }
 
 // trouble is why the message answers nothing, nil when it does.
 func (m *message) trouble() error {
@@ -146,7 +153,7 @@ func (m *message) read(in *dns.Msg, q question) {
 		m.aliases++
 	}
 	for _, rr := range in.Answer {
-		if unqualify(rr.Header().Name) == m.name && rr.Header().Rrtype == uint16(q.qtype) && len(m.mx)+len(m.addrs) < maxRecords {
+		if unqualify(rr.Header().Name) == m.name && rr.Header().Rrtype == uint16(q.qtype) && m.records() < maxRecords {
 			m.take(rr)
 		}
 	}
@@ -189,9 +196,38 @@ func (m *message) take(rr dns.RR) {
 		if a, ok := netip.AddrFromSlice(rr.AAAA.To16()); ok {
 			m.addrs = append(m.addrs, a)
 		}
+	case *dns.TXT:
+		m.texts = append(m.texts, joined(rr.Txt))
+	case *dns.PTR:
+		m.names = append(m.names, unqualify(rr.Ptr))
 	}
 	m.shorten(rr.Header().Ttl)
 }
+
+// joined puts the strings of a TXT record together, as they are on the wire: the library escapes
+// quotes, backslashes and octets that are not printable ASCII (RFC 1035, 5.1).
+func joined(parts []string) string {
+	text := strings.Join(parts, "")
+	if !strings.Contains(text, `\\`) {
+		return text
+	}
+	out := make([]byte, 0, len(text))
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		if c == '\\' && i+1 < len(text) {
+			i++
+			c = text[i]
+			if i+2 < len(text) && isDigit(c) {
+				c = (text[i]-'0')*100 + (text[i+1]-'0')*10 + text[i+2] - '0'
+				i += 2
+			}
+		}
+		out = append(out, c)
+	}
+	return string(out)
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
 // shorten lowers the message's TTL. One with the top bit set counts as zero (RFC 2181, 8).
 func (m *message) shorten(ttl uint32) {
@@ -204,6 +240,16 @@ func (m *message) shorten(ttl uint32) {
 // unqualify gives a name of a message in lower case without the final dot.
 func unqualify(name string) string {
 	return strings.ToLower(strings.TrimSuffix(name, "."))
+}
+
+// ReverseName is the name of an address below in-addr.arpa or ip6.arpa, without the final dot (RFC
+// 1035, 3.5; RFC 3596, 2.5). Of the zero Addr it is "".
+func ReverseName(addr netip.Addr) string {
+	name, err := dns.ReverseAddr(addr.Unmap().WithZone("").String())
+	if err != nil {
+		return ""
+	}
+	return unqualify(name)
 }
 
 // canonical is the name as it is asked for, and whether it can be: labels of 1 to 63 octets, at
