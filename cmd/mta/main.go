@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"time"
 	_ "time/tzdata" // the zones of day_starts, on machines that have none
@@ -18,9 +17,6 @@ import (
 	"mta/mta/config"
 	"mta/mta/control"
 )
-
-// version is set by the linker (see Makefile).
-var version = ""
 
 // Exit codes. Under the name of sendmail those of sysexits.h are used instead, see sendmail.go.
 const (
@@ -145,17 +141,6 @@ func (c *cli) config() (*config.Config, error) {
 		return config.Load(path, c.env)
 	}
 	return config.Default(), nil
-}
-
-// versionString is the version that the linker was told, or else the one that Go knows.
-func versionString() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "unknown"
 }
 
 // screenOf says what f can show.

@@ -24,7 +24,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`
 func newRoot(c *cli) *cobra.Command {
 	root := group("mta", "an outbound mail relay")
 	root.Long = rootHelp
-	root.Version = versionString()
+	root.Version = thisBuild().Version
 	root.SetVersionTemplate("mta {{.Version}}\n")
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(flagError)

@@ -60,7 +60,7 @@ func (c *cli) serve(ctx context.Context) error {
 
 	relay, err := mta.New(cfg, mta.Options{
 		Log:        log.Logger,
-		Version:    versionString(),
+		Version:    thisBuild().Version,
 		ConfigFile: c.configPath(),
 		Env:        c.env,
 		Announce:   c.announceIn,
@@ -70,7 +70,7 @@ func (c *cli) serve(ctx context.Context) error {
 	if err != nil {
 		return explainStart(err)
 	}
-	log.Info("starting", "version", versionString(), "config", orDefaults(c.configPath()), "pid", os.Getpid())
+	log.Info("starting", "version", thisBuild().Version, "config", orDefaults(c.configPath()), "pid", os.Getpid())
 
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
