@@ -23,7 +23,7 @@ help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## the static binary, in bin/mta
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/mta
+	CGO_ENABLED=0 $(GO) build -buildvcs=auto -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/mta
 
 demo: build ## the whole relay at work on this machine, in half a minute
 	$(BIN) demo
@@ -57,8 +57,9 @@ warmup-live: ## the warm-up of the real relay, counted at the providers, in six 
 warmup-days: ## 15 days of the plan "standard" at 100,000 a day, through the relay's own path in virtual time
 	MTA_WARMUP_DAYS=15 $(GO) test -count=1 -timeout 60m -run DaysOfWarmUp -v ./mta
 
-check: ## gofmt, go vet, staticcheck (when it can be had), and a build for FreeBSD
+check: ## gofmt, go.mod, go vet, staticcheck (when it can be had), and a build for FreeBSD
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo 'gofmt would change:'; gofmt -l $$(git ls-files '*.go'); exit 1; }
+	@test -z "$$($(GO) mod tidy -diff 2>/dev/null)" || { echo 'go.mod: run go mod tidy'; exit 1; }
 	$(GO) vet ./...
 	@sh .ci/staticcheck
 	GOOS=freebsd $(GO) build ./...
