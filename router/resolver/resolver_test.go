@@ -195,6 +195,24 @@ func TestTruncatedAnswerIsAskedForOverTCP(t *testing.T) {
 	}
 }
 
+// Anybody can make the relay look up TXT records of a zone of theirs, and the answers are kept.
+func TestTextsAreBounded(t *testing.T) {
+	z := dnsserver.MustZone("")
+	for i := range 200 {
+		if err := z.Add(fmt.Sprintf("big.test. 60 IN TXT \"%d %s\"", i, strings.Repeat("x", 240))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, _ := start(t, z, nil)
+	a, err := r.TXT(t.Context(), "big.test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(strings.Join(a.Texts, "")); n > maxTexts || n < maxTexts-300 {
+		t.Errorf("%d octets in %d texts are kept", n, len(a.Texts))
+	}
+}
+
 func TestCacheKeepsToTTLs(t *testing.T) {
 	z := dnsserver.MustZone(testZone)
 	z.NegativeTTL(10 * time.Minute)

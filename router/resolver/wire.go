@@ -15,6 +15,7 @@ const (
 	maxAliases = 10
 	maxTTL     = (1<<31 - 1) * time.Second // RFC 2181, 8
 	maxRecords = 256                       // of one answer; more is no honest zone's
+	maxTexts   = 16 << 10                  // octets of the TXT records of one answer, likewise
 )
 
 // Type is the type of the records looked for.
@@ -55,6 +56,7 @@ type message struct {
 	mx         []MX
 	addrs      []netip.Addr
 	texts      []string
+	textSize   int
 	names      []string
 	ttl        time.Duration // the least of all records that count
 	secure     bool
@@ -197,7 +199,9 @@ func (m *message) take(rr dns.RR) {
 			m.addrs = append(m.addrs, a)
 		}
 	case *dns.TXT:
-		m.texts = append(m.texts, joined(rr.Txt))
+		if s := joined(rr.Txt); m.textSize+len(s) <= maxTexts {
+			m.texts, m.textSize = append(m.texts, s), m.textSize+len(s)
+		}
 	case *dns.PTR:
 		m.names = append(m.names, unqualify(rr.Ptr))
 	}
