@@ -38,6 +38,7 @@ type Error struct {
 	Type    Type
 	Reason  string         // in a few words, as "SERVFAIL"
 	Server  netip.AddrPort // the server that was asked last; zero when none was or all agree
+	Secure  bool           // NXDomain or NoData, and the server vouches for it, see Answer.Secure
 	Expires time.Time      // until when the cache says the same
 	cause   error
 }

@@ -1,9 +1,9 @@
-// Package resolver looks up MX, A and AAAA records for the router, and TXT and PTR records for others: cached, coalesced, bounded in
-// number and in time, from several recursive servers. It is a stub resolver; it validates
-// nothing and keeps the AD bit of servers that do.
+// Package resolver looks up records of the DNS, for the router and others: cached, coalesced,
+// bounded in number and in time, from several recursive servers. It is a stub resolver: it does not
+// validate DNSSEC signatures itself, and believes the AD bit of the servers that are trusted to.
 //
-// Order of use: New, then MX, A, AAAA, TXT and PTR by any number of goroutines. It has no goroutines of
-// its own: a look-up runs in the goroutine that first asked, and the others who want the same
+// Order of use: New, then a method for each type by any number of goroutines. The package starts no
+// goroutines: a look-up runs in the goroutine that first asked, and the others who want the same
 // wait for it.
 package resolver
 
@@ -12,6 +12,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,7 @@ import (
 // Config is how a Resolver works. Every zero field has a default.
 type Config struct {
 	Servers []netip.AddrPort // recursive servers, tried in order; default: SystemServers
+	Trusted []netip.Prefix   // networks, besides loopback, of servers whose AD bit is believed
 
 	Try      time.Duration // for one answer of one server; doubles each time through the list; 2 s
 	Rounds   int           // times through the list; 3
@@ -78,9 +80,16 @@ type Answer struct {
 	MX      []MX         // of an MX look-up, as the server ordered them
 	Addrs   []netip.Addr // of an A or AAAA look-up, as the server ordered them
 	Texts   []string     // of a TXT look-up: the strings of each record joined, as octets
-	Names   []string     // of a PTR look-up: lower case, no final dot
-	Secure  bool         // the server set AD, for every alias too; worth as much as the way to it
+	Names   []string     // of a PTR or CNAME look-up: lower case, no final dot
+	TLSA    []TLSA       // of a TLSA look-up
+	Secure  bool         // a trusted server validated it, and every alias on the way (RFC 4035, 3.2.3)
 	Expires time.Time    // when it leaves the cache
+}
+
+// TLSA is one TLSA record (RFC 6698, 2.1), as it stands in the DNS: its values may be any.
+type TLSA struct {
+	Usage, Selector, Matching uint8
+	Data                      []byte // the certificate association data
 }
 
 // Resolver looks names up. It is safe for use by many goroutines.
@@ -123,11 +132,18 @@ func New(cfg Config) *Resolver {
 	cfg.setDefaults()
 	r := &Resolver{cfg: cfg, slots: make(chan struct{}, cfg.InFlight)}
 	for _, s := range cfg.Servers {
-		r.servers = append(r.servers, &server{addr: s})
+		r.servers = append(r.servers, &server{addr: s, trusted: Trusts(cfg.Trusted, s.Addr())})
 	}
 	r.mu.known = lru.New[question, outcome](cfg.Entries)
 	r.mu.calls = make(map[question]*call)
 	return r
+}
+
+// Trusts reports whether the AD bit of a server is believed: one on loopback, which nobody can
+// forge answers of, or one in the networks that are trusted.
+func Trusts(trusted []netip.Prefix, server netip.Addr) bool {
+	server = server.Unmap().WithZone("")
+	return server.IsLoopback() || slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(server) })
 }
 
 // MX gives the mail exchangers of a domain. All errors of look-ups are *Error.
@@ -153,6 +169,16 @@ func (r *Resolver) TXT(ctx context.Context, name string) (*Answer, error) {
 // PTR gives the names of an address.
 func (r *Resolver) PTR(ctx context.Context, addr netip.Addr) (*Answer, error) {
 	return r.lookup(ctx, ReverseName(addr), TypePTR)
+}
+
+// CNAME gives the name that a name is an alias of, following no further alias.
+func (r *Resolver) CNAME(ctx context.Context, name string) (*Answer, error) {
+	return r.lookup(ctx, name, TypeCNAME)
+}
+
+// TLSA gives the TLSA records at a name such as "_25._tcp.mx.example.com".
+func (r *Resolver) TLSA(ctx context.Context, name string) (*Answer, error) {
+	return r.lookup(ctx, name, TypeTLSA)
 }
 
 // Stats are counters since the start, and sizes now.
@@ -276,9 +302,12 @@ func (r *Resolver) conclude(q question, m *message, secure bool, ttl time.Durati
 	now := r.cfg.Now()
 	if !m.empty() {
 		ttl = min(max(ttl, r.cfg.MinTTL), r.cfg.MaxTTL)
-		return outcome{answer: &Answer{Name: m.name, MX: m.mx, Addrs: m.addrs, Texts: m.texts, Names: m.names, Secure: secure, Expires: now.Add(ttl)}}
+		return outcome{answer: &Answer{
+			Name: m.name, MX: m.mx, Addrs: m.addrs, Texts: m.texts, Names: m.names, TLSA: m.tlsa,
+			Secure: secure, Expires: now.Add(ttl),
+		}}
 	}
-	e := &Error{Kind: NoData, Name: q.name, Type: q.qtype, Reason: "no such record"}
+	e := &Error{Kind: NoData, Name: q.name, Type: q.qtype, Reason: "no such record", Secure: secure}
 	if m.nxdomain {
 		e.Kind, e.Reason = NXDomain, "no such name"
 	}

@@ -1,6 +1,7 @@
 package resolver
 
 import (
+	"encoding/hex"
 	"errors"
 	"net/netip"
 	"strings"
@@ -22,11 +23,13 @@ const (
 type Type uint16
 
 const (
-	TypeA    = Type(dns.TypeA)
-	TypeAAAA = Type(dns.TypeAAAA)
-	TypeMX   = Type(dns.TypeMX)
-	TypeTXT  = Type(dns.TypeTXT)
-	TypePTR  = Type(dns.TypePTR)
+	TypeA     = Type(dns.TypeA)
+	TypeAAAA  = Type(dns.TypeAAAA)
+	TypeMX    = Type(dns.TypeMX)
+	TypeCNAME = Type(dns.TypeCNAME)
+	TypeTLSA  = Type(dns.TypeTLSA)
+	TypeTXT   = Type(dns.TypeTXT)
+	TypePTR   = Type(dns.TypePTR)
 )
 
 // String gives "MX".
@@ -41,7 +44,9 @@ type question struct {
 func (q question) pack(id uint16, edns bool) ([]byte, error) {
 	m := new(dns.Msg).SetQuestion(q.name+".", uint16(q.qtype))
 	m.Id = id
-	m.AuthenticatedData = true // RFC 6840, 5.7: we understand the AD bit
+	// RFC 6840, 5.7: we want the AD bit of the answer. DO would ask for the signatures too, which
+	// nobody here reads.
+	m.AuthenticatedData = true
 	if edns {
 		m.SetEdns0(udpSize, false)
 	}
@@ -58,6 +63,7 @@ type message struct {
 	texts      []string
 	textSize   int
 	names      []string
+	tlsa       []TLSA
 	ttl        time.Duration // the least of all records that count
 	secure     bool
 	nxdomain   bool
@@ -69,7 +75,9 @@ type message struct {
 }
 
 // records is how many the message has of those that were asked for.
-func (m *message) records() int { return len(m.mx) + len(m.addrs) + len(m.texts) + len(m.names) }
+func (m *message) records() int {
+	return len(m.mx) + len(m.addrs) + len(m.texts) + len(m.names) + len(m.tlsa)
+}
 
 func (m *message) empty() bool { return m.records() == 0 }
 
@@ -146,7 +154,7 @@ func explained(opt *dns.OPT) errRcode {
 // read takes what answers the question, and nothing that was not asked for.
 func (m *message) read(in *dns.Msg, q question) {
 	m.lame = !in.Authoritative && !in.RecursionAvailable
-	for m.aliases <= maxAliases {
+	for q.qtype != TypeCNAME && m.aliases <= maxAliases {
 		target, ok := m.cname(in.Answer)
 		if !ok {
 			break
@@ -204,6 +212,12 @@ func (m *message) take(rr dns.RR) {
 		}
 	case *dns.PTR:
 		m.names = append(m.names, unqualify(rr.Ptr))
+	case *dns.CNAME:
+		m.names = append(m.names, unqualify(rr.Target))
+	case *dns.TLSA:
+		if data, err := hex.DecodeString(rr.Certificate); err == nil {
+			m.tlsa = append(m.tlsa, TLSA{rr.Usage, rr.Selector, rr.MatchingType, data})
+		}
 	}
 	m.shorten(rr.Header().Ttl)
 }
