@@ -11,7 +11,7 @@ import (
 	"mta/internal/replyclass"
 )
 
-// drain keeps a backlog from leaving all at once when a site comes back (control.md 3.5). A lane begins at
+// drain keeps a backlog from leaving all at once when a site comes back (docs/control.md, Drain). A lane begins at
 // its usual rate and doubles that every half minute while the site accepts everything. At each sign of
 // trouble the rate falls back, and waits longer before it grows again. The floor is the usual rate, rising to
 // 1.5 times that over ten minutes. Fresh mail goes first (see waitlist), and little of the backlog is kept in

@@ -82,7 +82,7 @@ func (s *Scheduler) Full(m *envelope.Message, r *route.Route, source string) boo
 }
 
 // Draining reports whether a backlog of the flow is leaving at a limited rate. The caller then hands over
-// the newest mail first, and the oldest with every fifth job (control.md 3.5).
+// the newest mail first, and the oldest with every fifth job (docs/control.md, Drain).
 func (s *Scheduler) Draining(f Flow) bool {
 	now := s.cfg.Now()
 	s.mu.Lock()

@@ -16,7 +16,7 @@ import (
 // however many parts a message has.
 //
 // While the lane drains after an outage, the backlog is apart: fresh mail goes first, the newest of
-// it before the rest, and while both wait every fifth turn is the backlog's (control.md 3.5).
+// it before the rest, and while both wait every fifth turn is the backlog's (docs/control.md, Drain).
 // Newest first, since the budget may be less than what comes: some mail is then late, and not all.
 type waitlist struct {
 	n              int
@@ -105,7 +105,7 @@ type group struct {
 	index       int       // in the heap, -1 when nothing of it waits
 }
 
-// guardAge and guardShare are the starvation guard (control.md 3.4): when the oldest part has
+// guardAge and guardShare are the starvation guard (docs/control.md, Turns): when the oldest part has
 // waited so long, one pick in so many is its. A drain has a share for what is old as it is.
 const (
 	guardAge   = 5 * time.Minute

@@ -412,7 +412,7 @@ func (d *dispatcher) unpark(f delivery.Flow) (more bool) {
 }
 
 // take gives n messages that wait for a flow. Of a backlog that drains after an outage, what is
-// newest is worth most: it goes first, but for every fifth message (control.md 3.5).
+// newest is worth most: it goes first, but for every fifth message (docs/control.md, Drain).
 func (d *dispatcher) take(f delivery.Flow, n int) []*queue.Lease {
 	line := lineOf(f)
 	if !d.delivery.Draining(f) {

@@ -307,7 +307,7 @@ func TestTenantAtHisAllowanceHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// The guard of control.md 3.4: who has waited for five minutes is served by a tenth of the
+// The guard of docs/control.md, Turns: who has waited for five minutes is served by a tenth of the
 // workers, although there is always somebody with fewer running.
 func TestGuardServesTheOldest(t *testing.T) {
 	run := func(g guard) int {

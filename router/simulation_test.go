@@ -282,7 +282,7 @@ func checkCounts(t *testing.T, name string, messages []arrival, o outcomeOf) {
 	}
 }
 
-// checkShape holds what the choice of the policy rests on (control.md, 2.6 and S2).
+// checkShape holds what the choice of the policy rests on (docs/control.md, S2 and Turns).
 func checkShape(t *testing.T, rows map[string]row) {
 	ours, first, finch, split := rows["ours: Finch, least-running first"], rows["FCFS"], rows["Finch, max 2, k=10"], rows["equal split (least-running alone)"]
 	for _, c := range []struct {

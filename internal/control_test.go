@@ -1,0 +1,65 @@
+package internal_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestControlPageNamesItsTests compares docs/control.md with the tests: each test that the page
+// names exists, and each test with an id in its name stands in the row of that id.
+func TestControlPageNamesItsTests(t *testing.T) {
+	page, err := os.ReadFile("../docs/control.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]string{}
+	row := regexp.MustCompile(`(?m)^\| ([WST]\d+) \|.*$`)
+	for _, m := range row.FindAllStringSubmatch(string(page), -1) {
+		rows[m[1]] = m[0]
+	}
+	if len(rows) != 20+17+10 {
+		t.Errorf("the page has %d rows with an id", len(rows))
+	}
+	tests := testsOfTheModule(t)
+	for _, m := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(page), -1) {
+		if !tests[m[1]] {
+			t.Errorf("docs/control.md names %s, which does not exist", m[1])
+		}
+	}
+	ids := regexp.MustCompile(`^Test(?:Grid_)?((?:[WST]\d+_?)+)`)
+	for name := range tests {
+		m := ids.FindStringSubmatch(name)
+		if m == nil {
+			continue
+		}
+		for _, id := range regexp.MustCompile(`[WST]\d+`).FindAllString(m[1], -1) {
+			if !strings.Contains(rows[id], "`"+name+"`") {
+				t.Errorf("docs/control.md does not name %s beside %s", name, id)
+			}
+		}
+	}
+}
+
+// testsOfTheModule returns the names of all test functions.
+func testsOfTheModule(t *testing.T) map[string]bool {
+	tests := map[string]bool{}
+	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	err := filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range declared.FindAllSubmatch(text, -1) {
+			tests[string(m[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tests
+}
