@@ -42,7 +42,29 @@ type Route struct {
 	Tiers    []Tier // best preference first; never empty, no tier empty
 	TLS      TLS
 	Auth     *Auth // nil without
+
+	Implicit bool // TLS from the first octet (RFC 8314)
+	Secure   bool // DNSSEC vouches for the names of the hosts
+	STS      STS  // of the domain; zero is none
 }
+
+// STS is a domain's MTA-STS policy (RFC 8461) as mail heeds it.
+type STS struct {
+	Mode STSMode
+	MX   string // the patterns of its hosts' names, in the policy's order, joined with ","
+}
+
+// STSMode is what becomes of mail for hosts that don't satisfy a policy.
+type STSMode uint8
+
+const (
+	STSNone    STSMode = iota // there is no policy, or one of mode none
+	STSTesting                // it is delivered, and reported
+	STSEnforce                // it is not delivered to that host
+)
+
+// String gives the policy's own word.
+func (m STSMode) String() string { return [...]string{"none", "testing", "enforce"}[m] }
 
 // Hosts counts the hosts in all tiers.
 func (r *Route) Hosts() int {

@@ -1,0 +1,47 @@
+package tlspolicy
+
+import (
+	"context"
+	"crypto/tls"
+
+	"mta/internal/route"
+)
+
+// TLSA is what a host's TLSA records say (RFC 7672, 2.2).
+type TLSA struct {
+	State TLSAState
+	// Match checks a connection against the records. It is set where State is Usable.
+	Match func(*tls.ConnectionState) error
+}
+
+// TLSAState is of what use a host's TLSA records are.
+type TLSAState uint8
+
+const (
+	// Absent: there are none, or nobody vouches for the answer. The other policies decide.
+	Absent TLSAState = iota
+	// Unusable: there are some, and none that SMTP can use. TLS is needed, with any certificate.
+	Unusable
+	// Usable: the host must match one of them.
+	Usable
+)
+
+// Records finds the TLSA records of hosts; package dane does. It answers from its memory where it can,
+// bounds its own work, and is called by many goroutines at once, each of which opens a connection.
+type Records interface {
+	// TLSA gives the records of a host of a route whose MX records are secure. An error says that
+	// nobody knows whether there are records (a name server fails, a signature is bogus): the host can't
+	// be used then. It is best a *Failure.
+	TLSA(ctx context.Context, h route.Host) (TLSA, error)
+}
+
+// Domains finds the MTA-STS policies of domains; package sts does.
+type Domains interface {
+	// STS gives the policy of a domain; zero is none. Router workers call it when they look a route up.
+	// It answers from its memory where it can, and otherwise waits for DNS and HTTPS within bounds of its
+	// own: a policy that can't be had is none, unless one is cached.
+	STS(ctx context.Context, domain string) route.STS
+	// Failed says that a host did not satisfy the policy with which the domain's mail was sent: it is
+	// time to look for a newer one (RFC 8461, 3.3). It must not block.
+	Failed(domain string)
+}

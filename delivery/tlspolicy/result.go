@@ -1,0 +1,60 @@
+package tlspolicy
+
+import (
+	"net/netip"
+	"time"
+
+	"mta/internal/route"
+)
+
+// Result is what became of the TLS of one connection attempt, for reports (RFC 8460).
+type Result struct {
+	Time   time.Time
+	Domain string // whose policy applied: the recipients' domain
+	Policy PolicyType
+	STS    route.STS // the policy, with Policy STSPolicy
+	Host   route.Host
+	Source netip.Addr // from which the attempt was made; zero when it came to none
+	Class  Class      // "" is success
+	Reason string     // more about a failure, in words
+}
+
+// PolicyType is the policy by which an attempt is measured (RFC 8460, 4.4).
+type PolicyType string
+
+const (
+	DANEPolicy PolicyType = "tlsa"
+	STSPolicy  PolicyType = "sts"
+	NoPolicy   PolicyType = "no-policy-found"
+)
+
+// Class is the kind of a failure (RFC 8460, 4.3).
+type Class string
+
+const (
+	NoSTARTTLS       Class = "starttls-not-supported"
+	HostMismatch     Class = "certificate-host-mismatch"
+	Expired          Class = "certificate-expired"
+	NotTrusted       Class = "certificate-not-trusted"
+	ValidationFailed Class = "validation-failure" // any other
+	TLSAInvalid      Class = "tlsa-invalid"
+	DNSSECInvalid    Class = "dnssec-invalid"
+	STSFetchError    Class = "sts-policy-fetch-error"
+	STSInvalid       Class = "sts-policy-invalid"
+	STSWebPKI        Class = "sts-webpki-invalid"
+)
+
+// Recorder takes the results of connection attempts. It is called by many goroutines at once, and must
+// not block.
+type Recorder interface {
+	Record(Result)
+}
+
+// Failure is why the TLS of a host does not do, by its class.
+type Failure struct {
+	Class Class
+	Err   error
+}
+
+func (f *Failure) Error() string { return f.Err.Error() }
+func (f *Failure) Unwrap() error { return f.Err }
