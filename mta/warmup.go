@@ -596,8 +596,7 @@ func lackingAt(p *warmup.ProviderStatus, s *warmup.Status) (string, time.Time) {
 	const spread = "an hour's mail is spread over the hour"
 	switch {
 	case p.State != "normal":
-		until, _ := time.Parse(time.RFC3339, p.Until) // "": not known
-		return "provider " + p.Provider + " is " + p.State, until
+		return "provider " + p.Provider + " is " + p.State, p.Until
 	case p.DailyLimit > 0 && p.SentDay >= p.DailyLimit:
 		return "the day's cap for " + p.Provider + " is used", s.DayEnds
 	case p.HourlyLimit > 0 && p.SentHour >= p.HourlyLimit:

@@ -68,7 +68,7 @@ func (w *warming) shortOfHealth() string {
 				all = append(all, fmt.Sprintf("%s refuses %s by policy (%s)", p.Provider, what, p.State))
 			}
 		}
-		if n := len(s.History); n > 0 && s.History[n-1].Why == warmup.Regressed {
+		if n := len(s.History); n > 0 && s.History[n-1].Why == warmup.Regressed.String() {
 			all = append(all, fmt.Sprintf("the warm-up of %s went back to stage %d yesterday: %s was over the limits", w.sourceOf(key), s.Stage, s.History[n-1].Provider))
 		}
 	}

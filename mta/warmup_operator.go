@@ -1,10 +1,8 @@
 package mta
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -43,7 +41,7 @@ func (w warmups) Warmups(context.Context) ([]control.Warmup, error) {
 	var all []control.Warmup
 	for _, ip := range w.ctl.IPs() {
 		if s, ok := w.ctl.Status(ip); ok {
-			shown := w.shown(&s)
+			shown := w.shown(s)
 			shown.Providers, shown.History, shown.Forecast = nil, nil, nil
 			all = append(all, shown)
 		}
@@ -57,7 +55,7 @@ func (w warmups) Warmup(_ context.Context, name string) (control.Warmup, error) 
 	if err != nil {
 		return control.Warmup{}, err
 	}
-	return w.shown(&s), nil
+	return w.shown(s), nil
 }
 
 // find gives the controller's name of what an operator names, and how it is.
@@ -77,11 +75,28 @@ const warmupPatience = 10 * time.Second
 
 // ChangeWarmup implements control.Warmups.
 func (w warmups) ChangeWarmup(ctx context.Context, name string, action control.WarmupAction, stage int) error {
-	key, s, err := w.find(name)
+	a, err := warmupAction(action, stage)
 	if err != nil {
 		return err
 	}
-	a, err := warmupAction(action, stage)
+	return w.do(ctx, name, a)
+}
+
+// ReportWarmup implements control.Warmups.
+func (w warmups) ReportWarmup(ctx context.Context, name string, r control.WarmupReport) error {
+	day, err := time.Parse(time.DateOnly, r.Day)
+	if err != nil {
+		return control.Invalid("write it as 2026-11-22", "day: %q is no day", r.Day)
+	}
+	if r.Provider != warmup.Other && !slices.ContainsFunc(w.config().Providers, func(p *config.Provider) bool { return p.Name == r.Provider }) {
+		return control.Invalid("the providers that 'mta check --effective' prints have names, and the others are \"other\"", "there is no provider %q", r.Provider)
+	}
+	return w.do(ctx, name, warmup.Reported(r.Provider, warmup.Report{Day: day, Complaints: r.Complaints, Rate: r.Rate}))
+}
+
+// do carries out an action; its error says what the operator can do.
+func (w warmups) do(ctx context.Context, name string, a warmup.Action) error {
+	key, s, err := w.find(name)
 	if err != nil {
 		return err
 	}
@@ -91,37 +106,11 @@ func (w warmups) ChangeWarmup(ctx context.Context, name string, action control.W
 	switch {
 	case errors.Is(err, warmup.ErrNoStage):
 		return control.Invalid(fmt.Sprintf("plan %s has stages 1 to %d", s.Plan, s.TotalStages), "%v", err)
-	case errors.Is(err, context.DeadlineExceeded):
-		return control.Unavailable("the relay's log says why; the action may still be carried out", "%v", err)
-	case err != nil && control.WarmupState(s.State) == control.WarmupCorrupt:
-		return control.Unavailable("nothing but a start replaces it: mta warmup start "+name, "%v", err)
-	}
-	return err
-}
-
-// ReportWarmup implements control.Warmups.
-func (w warmups) ReportWarmup(ctx context.Context, name string, r control.WarmupReport) error {
-	key, s, err := w.find(name)
-	if err != nil {
-		return err
-	}
-	day, err := time.Parse(time.DateOnly, r.Day)
-	if err != nil {
-		return control.Invalid("write it as 2026-11-22", "day: %q is no day", r.Day)
-	}
-	cfg := w.config()
-	if r.Provider != warmup.Other && !slices.ContainsFunc(cfg.Providers, func(p *config.Provider) bool { return p.Name == r.Provider }) {
-		return control.Invalid("the providers that 'mta check --effective' prints have names, and the others are \"other\"", "there is no provider %q", r.Provider)
-	}
-	ctx, cancel := context.WithTimeout(ctx, warmupPatience)
-	defer cancel()
-	err = w.ctl.Do(ctx, key, warmup.Reported(r.Provider, warmup.Report{Day: day, Complaints: r.Complaints, Rate: r.Rate}))
-	switch {
 	case errors.Is(err, warmup.ErrReport):
 		return control.Invalid("give the figures of a day of the last two weeks: a number of complaints, or their share of the mail", "%v", err)
 	case errors.Is(err, context.DeadlineExceeded):
-		return control.Unavailable("the relay's log says why; the report may still be taken", "%v", err)
-	case err != nil && control.WarmupState(s.State) == control.WarmupCorrupt:
+		return control.Unavailable("the relay's log says why; it may still be carried out", "%v", err)
+	case err != nil && s.State == control.WarmupCorrupt:
 		return control.Unavailable("nothing but a start replaces it: mta warmup start "+name, "%v", err)
 	}
 	return err
@@ -143,12 +132,12 @@ func warmupAction(a control.WarmupAction, stage int) (warmup.Action, error) {
 
 // WarmupPlans implements control.Warmups.
 func (w warmups) WarmupPlans(context.Context) ([]control.WarmupPlan, error) {
-	return WarmupPlans(w.config(), w.now())
+	return WarmupPlans(w.config(), w.now()), nil
 }
 
 // WarmupPlans lists the plans that can be named in a configuration, by name: its own and the presets, with the
 // days of a warm-up that begins now.
-func WarmupPlans(cfg *config.Config, now time.Time) ([]control.WarmupPlan, error) {
+func WarmupPlans(cfg *config.Config, now time.Time) []control.WarmupPlan {
 	used := make(map[string][]string)
 	for _, p := range cfg.Pools {
 		for _, d := range p.Dedicated {
@@ -160,77 +149,31 @@ func WarmupPlans(cfg *config.Config, now time.Time) ([]control.WarmupPlan, error
 	var all []control.WarmupPlan
 	for _, name := range cfg.WarmupPlans() {
 		plan := cfg.WarmupPlan(name)
-		doc, err := planDocument(plan)
-		if err != nil {
-			return nil, fmt.Errorf("plan %q: %w", name, err)
-		}
 		origin := "preset"
 		if slices.ContainsFunc(cfg.Plans, func(p *config.Plan) bool { return p.Name == name }) {
 			origin = "configuration"
 		}
 		sources := slices.Clone(used[name])
 		slices.Sort(sources)
-		all = append(all, control.WarmupPlan{Name: name, Origin: origin, Sources: sources, Plan: doc, Forecast: forecast(plan.Forecast(plan.First(now), plan.StartStage))})
+		all = append(all, control.WarmupPlan{Name: name, Origin: origin, Sources: sources, Plan: plan.File(), Forecast: plan.Forecast(plan.First(now), plan.StartStage)})
 	}
-	return all, nil
-}
-
-func forecast(days []warmup.Forecast) (out []control.WarmupForecast) {
-	for _, d := range days {
-		out = append(out, control.WarmupForecast{Day: d.Day, Stage: d.Stage, Limit: d.Limit})
-	}
-	return out
-}
-
-// planDocument gives a plan in the words of the API, which are those of a plan's file.
-func planDocument(p *warmup.Plan) (doc control.PlanDocument, err error) {
-	text, err := json.Marshal(p)
-	if err != nil {
-		return doc, err
-	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields() // a field that the API doesn't have must not get lost
-	return doc, d.Decode(&doc)
+	return all
 }
 
 // shown gives a status in the words of the API.
-func (w warmups) shown(s *warmup.Status) control.Warmup {
-	out := control.Warmup{
-		Source: w.names.sourceOf(s.IP), IP: s.IP, Plan: s.Plan, Mode: s.Mode, State: control.WarmupState(s.State),
-		Stage: s.Stage, TotalStages: s.TotalStages, StageLimit: s.StageLimit, HourlyLimit: s.HourlyLimit,
-		Throttle: s.Throttle, SentStage: s.SentStage, SentHour: s.SentHour, SentDay: s.SentDay,
-		StageStarted: s.StageStarted, Started: s.Started, HourEnds: s.HourEnds, DayEnds: s.DayEnds,
-	}
+func (w warmups) shown(s warmup.Status) control.Warmup {
+	out := control.Warmup{Source: w.names.sourceOf(s.IP), Status: s}
 	if w.paused != nil {
 		out.Paused = w.paused(out.Source)
 	}
-	out.Forecast = forecast(s.Forecast)
 	if s.Stage == 0 {
 		return out // nothing is known
 	}
-	out.Outlook, out.OutlookProvider = s.Outlook.String(), s.OutlookProvider
 	d := w.names.divertedSince(s.IP, s.DayEnds.AddDate(0, 0, -1))
 	out.Offered, out.Diverted = d.offered(), control.WarmupDiverted{
 		TooFast: d[cameFaster] + d[cameTooFast], NoRoom: d[hadNoRoom], Waited: d[lostPatience], Suspended: d[foundNoWay],
 	}
-	out.Advice = d.advice(s)
-	for i := range s.Providers {
-		out.Providers = append(out.Providers, shownProvider(&s.Providers[i]))
-	}
-	slices.SortFunc(out.Providers, func(a, b control.WarmupProvider) int { return cmp.Compare(a.Provider, b.Provider) })
-	for _, d := range s.History {
-		out.History = append(out.History, control.WarmupDay{Stage: d.Stage, Limit: d.Limit, Sent: d.Sent, Why: d.Why.String(), Provider: d.Provider})
-	}
-	return out
-}
-
-func shownProvider(p *warmup.ProviderStatus) control.WarmupProvider {
-	out := control.WarmupProvider{
-		Provider: p.Provider, State: p.State, Health: p.Health,
-		HourlyLimit: p.HourlyLimit, DailyLimit: p.DailyLimit, Stage: p.Stage, Factor: p.Factor, Pace: p.Pace, SentHour: p.SentHour, SentDay: p.SentDay,
-		Rate: p.Rate, Demand: p.Demand, Waiting: p.Waiting,
-		Delivered: p.Delivered, HardBounces: p.HardBounces, Deferred: p.Deferred, Refused: p.Refused, Complaints: p.Complaints, Reported: p.Reported, Network: p.Network,
-	}
-	out.Until, _ = time.Parse(time.RFC3339, p.Until) // "": none
+	out.Advice = d.advice(&s)
+	slices.SortFunc(out.Providers, func(a, b warmup.ProviderStatus) int { return cmp.Compare(a.Provider, b.Provider) })
 	return out
 }

@@ -84,7 +84,7 @@ func TestWarmupActions(t *testing.T) {
 	for _, x := range []struct {
 		action control.WarmupAction
 		stage  int
-		state  control.WarmupState
+		state  string
 	}{
 		{control.WarmupPause, 0, control.WarmupPaused}, {control.WarmupResume, 0, control.WarmupNormal},
 		{control.WarmupSetStage, 1, control.WarmupNormal}, {control.WarmupPause, 0, control.WarmupPaused}, {control.WarmupStart, 0, control.WarmupNormal},

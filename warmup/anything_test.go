@@ -107,7 +107,7 @@ func (w *anything) replan(anew bool) {
 	p.Name = "any"
 	p.Health.MinSample, p.Health.MinFill = int64(r.IntN(3)*50), r.Float64()/2
 	p.Finish, p.SpreadEven, p.Shrinking = r.IntN(2) == 0, r.IntN(4) == 0, true
-	p.Pacing = warmup.Pacing(r.IntN(5) / 4)
+	p.Pacing = []warmup.Pacing{warmup.Ledger, warmup.PID}[r.IntN(5)/4]
 	hourly := float64(20 + r.IntN(200))
 	for range 1 + r.IntN(6) {
 		p.Stages = append(p.Stages, warmup.Stage{Caps: warmup.Caps{Hourly: int64(hourly), Daily: int64(hourly * (2 + 10*r.Float64()))}})

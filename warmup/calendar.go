@@ -11,6 +11,9 @@ import (
 // begin.
 type DayStart string
 
+// DayStartForm says how one is written.
+const DayStartForm = `write a time and a zone of the tz database, as "08:00 Europe/Berlin" or "00:00 UTC"`
+
 // ParseDayStart reads a time of day and the zone in which it counts.
 func ParseDayStart(text string) (DayStart, error) {
 	d := DayStart(text)
@@ -83,11 +86,12 @@ func (p *Plan) First(now time.Time) time.Time {
 // errNotBegun is why a warm-up sends nothing before its plan begins.
 var errNotBegun = errors.New("its plan has not begun")
 
-// Forecast is a day to come, if each one until then is good.
+// Forecast is a day to come, if each one until then is good. Without a limit there are no caps from then on; the last
+// of those that have one is the first of the days on which it stays.
 type Forecast struct {
-	Day   time.Time // its start
-	Stage int       // counted from 1; as in Status, that of the caps that go on to grow is the last
-	Limit int64     // the day's cap; 0 is none
+	Day   time.Time `json:"day"`                   // its start, in the zone of the plan
+	Stage int       `json:"stage"`                 // counted from 1; as in Status, that of the caps that go on to grow is the last
+	Limit int64     `json:"stage_limit,omitempty"` // the day's cap
 }
 
 // Forecast says what the days allow from one on that starts on a stage, counted from 1. The last has no cap,

@@ -870,7 +870,7 @@ func TestOutlookOfAYoungDay(t *testing.T) {
 			w.pass(time.Second)
 			c.Step(context.Background())
 		}
-		if s := status(t, c); s.Outlook.String() != x.want || s.SentDay != x.sent {
+		if s := status(t, c); s.Outlook != x.want || s.SentDay != x.sent {
 			t.Errorf("after %v with %d sent: outlook %q, want %q with %d", x.at, s.SentDay, s.Outlook, x.want, x.sent)
 		}
 	}
@@ -880,7 +880,7 @@ func TestOutlookOfAYoungDay(t *testing.T) {
 	c.ReportSome("ip", "google", warmup.HardBounce, 100)
 	bad.pass(time.Minute)
 	c.Step(context.Background())
-	if s := status(t, c); s.Outlook.String() != "went back: outcomes over the limits" {
+	if s := status(t, c); s.Outlook != "went back: outcomes over the limits" {
 		t.Errorf("after a minute of refusals: outlook %q", s.Outlook)
 	}
 }
@@ -913,12 +913,12 @@ func TestOutlook(t *testing.T) {
 		w.pass(2 * time.Hour)
 		c.Step(context.Background())
 		s := status(t, c)
-		if s.Outlook.String() != x.why || s.OutlookProvider != x.who || s.Providers[0].Health != x.health || len(s.History) > 0 {
+		if s.Outlook != x.why || s.OutlookProvider != x.who || s.Providers[0].Health != x.health || len(s.History) > 0 {
 			t.Errorf("%s: outlook %q by %q, health %q", x.name, s.Outlook, s.OutlookProvider, s.Providers[0].Health)
 		}
 		w.pass(23 * time.Hour)
 		c.Step(context.Background())
-		if day := status(t, c).History[0]; day.Why.String() != x.why || day.Provider != x.who || day.Sent != x.send {
+		if day := status(t, c).History[0]; day.Why != x.why || day.Provider != x.who || day.Sent != x.send {
 			t.Errorf("%s: the day ended as %+v", x.name, day)
 		}
 	}

@@ -1,9 +1,12 @@
 package warmup
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -39,13 +42,8 @@ const (
 // Faults lists all that makes no sense in a plan.
 func (p *Plan) Faults() []*Fault {
 	var c faults
-	if len(p.Stages) == 0 {
-		c.add(Fault{What: "plan has no stages", Remedy: "give at least one with hourly and daily caps"})
-	} else if p.StartStage < 1 || p.StartStage > len(p.Stages) {
-		c.add(Fault{Setting: "start_stage", What: fmt.Sprintf("start_stage %d is not one of the %d stages", p.StartStage, len(p.Stages)),
-			Remedy: fmt.Sprintf("stages are counted from 1 to %d", len(p.Stages))})
-	}
-	c.shape(p)
+	c.settings(p)
+	c.providers(p)
 	c.health(&p.Health)
 	for i := range p.Stages {
 		c.stage(p, i)
@@ -57,71 +55,92 @@ type faults []*Fault
 
 func (c *faults) add(f Fault) { *c = append(*c, &f) }
 
-func (c *faults) shape(p *Plan) {
-	for _, f := range []struct {
-		name     string
-		value    float64
-		min, max float64
-	}{
-		{"burst", p.Burst, 1, 60}, {"bucket_seconds", p.BucketSeconds, 1, 3600},
-		{"peak", p.Peak, 1, 3600}, {"sliding_hour_factor", p.SlidingHour, 1, 2},
-	} {
-		if !(f.value >= f.min && f.value <= f.max) {
-			c.add(Fault{Setting: f.name, What: fmt.Sprintf("%s is %v", f.name, f.value), Remedy: fmt.Sprintf("it must be from %v to %v", f.min, f.max)})
-		}
+// within reports whether a setting has a value in a range. remedy "" names the range.
+func (c *faults) within(setting string, value, least, most float64, remedy string) bool {
+	ok := value >= least && value <= most
+	if !ok {
+		name := strings.Replace(setting, "health.", "health: ", 1)
+		c.add(Fault{Setting: setting, What: fmt.Sprintf("%s is %v", name, value), Remedy: cmp.Or(remedy, fmt.Sprintf("it must be from %v to %v", least, most))})
 	}
-	if p.EaseOut < 0 || p.EaseOut > maxEaseOut {
-		c.add(Fault{Setting: "ease_out", What: fmt.Sprintf("ease_out is %d", p.EaseOut), Remedy: fmt.Sprintf("it is a number of days from 0 to %d", maxEaseOut)})
+	return ok
+}
+
+func (c *faults) settings(p *Plan) {
+	if p.Overflow != Divert && p.Overflow != Hold {
+		c.add(Fault{Setting: "mode", What: fmt.Sprintf("mode %q is not known", p.Overflow), Remedy: "use divert or hold"})
 	}
+	if p.Pacing != Ledger && p.Pacing != PID {
+		c.add(Fault{Setting: "pacing", What: fmt.Sprintf("pacing %q is not known", p.Pacing), Remedy: "use ledger or pid"})
+	}
+	if n := len(p.Stages); n == 0 {
+		c.add(Fault{What: "plan has no stages", Remedy: "give at least one with hourly and daily caps"})
+	} else if p.StartStage < 1 || p.StartStage > n {
+		c.add(Fault{Setting: "start_stage", What: fmt.Sprintf("start_stage %d is not one of the %d stages", p.StartStage, n),
+			Remedy: fmt.Sprintf("stages are counted from 1 to %d", n)})
+	}
+	c.within("burst", p.Burst, 1, 60, "")
+	c.within("bucket_seconds", p.BucketSeconds, 1, 3600, "")
+	c.within("peak", p.Peak, 1, 3600, "")
+	c.within("sliding_hour_factor", p.SlidingHour, 1, 2, "")
+	c.within("ease_out", float64(p.EaseOut), 0, maxEaseOut, fmt.Sprintf("it is a number of days from 0 to %d", maxEaseOut))
 	if p.Hour < time.Second || p.Hour > time.Hour {
 		c.add(Fault{Setting: "hour", What: fmt.Sprintf("an hour of %v", p.Hour), Remedy: "it must be from 1s to 1h"})
 	}
-	for _, name := range sortedNames(p.Shares) {
-		if x := p.Shares[name]; !(x > 0 && x <= 1) {
-			c.add(Fault{Provider: name, Setting: "share", What: fmt.Sprintf("the share of provider %q is %v", name, x), Remedy: "it must be above 0, and at most 1, which is the whole stage"})
-		}
-	}
-	for _, name := range sortedNames(p.Growths) {
-		if x := p.Growths[name]; !(x >= 1 && x <= 10) {
-			c.add(Fault{Provider: name, Setting: "growth", What: fmt.Sprintf("the growth of provider %q is %v", name, x), Remedy: "it must be from 1, which is no growth, to 10 times a stage"})
-		}
-	}
-	if n := len(p.named()); n > maxProviders-2 {
-		c.add(Fault{Setting: "provider", What: fmt.Sprintf("plan has caps for %d providers", n), Remedy: fmt.Sprintf("it can have some for %d at most", maxProviders-2)})
-	}
-	for _, name := range sortedNames(p.Weights) {
-		if w := p.Weights[name]; !(w > 0) || math.IsInf(w, 0) {
-			c.add(Fault{Setting: "weights", What: fmt.Sprintf("the weight of provider %q is %v", name, w), Remedy: "it must be above 0"})
-		}
+	if _, err := ParseDayStart(string(p.DayStarts)); err != nil && p.DayStarts != "" {
+		c.add(Fault{Setting: "day_starts", What: fmt.Sprintf("day_starts: %v", err), Remedy: DayStartForm})
 	}
 }
 
-func (c *faults) health(h *Health) {
-	if h.MinSample < 0 {
-		c.add(Fault{Setting: "health.min_sample", What: fmt.Sprintf("health: min_sample is %d", h.MinSample), Remedy: "it can't be negative"})
+// providers looks at what a plan has by provider for all stages.
+func (c *faults) providers(p *Plan) {
+	each := func(values map[string]float64, least, most float64, f Fault) {
+		what := f.What
+		for _, name := range slices.Sorted(maps.Keys(values)) {
+			if v := values[name]; !(v >= least && v <= most) {
+				f.What = fmt.Sprintf("the %s of provider %q is %v", what, name, v)
+				if f.Setting != "weights" { // which are one setting for all
+					f.Provider = name
+				}
+				c.add(f)
+			}
+		}
 	}
-	c.share("min_fill", h.MinFill)
-	c.share("pause.share", h.Pause.Share)
+	above0 := math.SmallestNonzeroFloat64
+	each(p.Shares, above0, 1, Fault{Setting: "share", What: "share", Remedy: "it must be above 0, and at most 1, which is the whole stage"})
+	each(p.Growths, 1, 10, Fault{Setting: "growth", What: "growth", Remedy: "it must be from 1, which is no growth, to 10 times a stage"})
+	each(p.Weights, above0, math.MaxFloat64, Fault{Setting: "weights", What: "weight", Remedy: "it must be above 0"})
+	if n := len(p.named()); n > maxProviders-2 {
+		c.add(Fault{Setting: "provider", What: fmt.Sprintf("plan has caps for %d providers", n), Remedy: fmt.Sprintf("it can have some for %d at most", maxProviders-2)})
+	}
+}
+
+const aShare = "it is a share from 0 to 1"
+
+func (c *faults) health(h *Health) {
+	c.within("health.min_sample", float64(h.MinSample), 0, math.Inf(1), "it can't be negative")
+	c.within("health.min_fill", h.MinFill, 0, 1, aShare)
 	a, r := &h.AdvanceBelow, &h.RegressAbove
 	c.limit(h, "bounce", a.Bounce, r.Bounce)
 	c.limit(h, "defer", a.Defer, r.Defer)
 	c.limit(h, "complaint", a.Complaint, r.Complaint)
-	c.pause(&h.Pause)
-}
-
-// share reports whether a setting of health is a share.
-func (c *faults) share(name string, value float64) bool {
-	ok := value >= 0 && value <= 1
-	if !ok {
-		c.add(Fault{Setting: "health." + name, What: fmt.Sprintf("health: %s is %v", name, value), Remedy: "it is a share from 0 to 1"})
+	const off = ", or set sample = 0 for no pauses"
+	c.within("health.pause.share", h.Pause.Share, 0, 1, aShare)
+	c.within("health.pause.sample", float64(h.Pause.Sample), 0, maxPauseSample, fmt.Sprintf("it must be from 1 to %d, or 0 for no pauses", maxPauseSample))
+	if h.Pause.Sample == 0 {
+		return
 	}
-	return ok
+	if h.Pause.Share == 0 {
+		c.add(Fault{Setting: "health.pause.share", What: "health: pause.share is 0, so that every provider would be paused", Remedy: "raise it" + off})
+	}
+	c.within("health.pause.seconds", float64(h.Pause.Seconds), 1, maxPauseSeconds, fmt.Sprintf("it must be from 1 to %d", maxPauseSeconds)+off)
+	c.within("health.pause.probe", float64(h.Pause.Probe), 1, maxProbe, fmt.Sprintf("it must be from 1 to %d", maxProbe)+off)
 }
 
 // limit looks at what an outcome's share must be below to advance and above to go back.
 func (c *faults) limit(h *Health, name string, advance, regress float64) {
 	low, high := "advance_below."+name, "regress_above."+name
-	if good := c.share(low, advance); !c.share(high, regress) || !good {
+	good := c.within("health."+low, advance, 0, 1, aShare)
+	if !c.within("health."+high, regress, 0, 1, aShare) || !good {
 		return
 	}
 	if advance > regress {
@@ -134,113 +153,80 @@ func (c *faults) limit(h *Health, name string, advance, regress float64) {
 	}
 }
 
-func (c *faults) pause(r *PauseRule) {
-	if r.Sample < 0 || r.Sample > maxPauseSample {
-		c.add(Fault{Setting: "health.pause.sample", What: fmt.Sprintf("health: pause.sample is %d", r.Sample),
-			Remedy: fmt.Sprintf("it must be from 1 to %d, or 0 for no pauses", maxPauseSample)})
+// stage looks at the stage of index i, beside the one before it.
+func (c *faults) stage(p *Plan, i int) {
+	s, before := &p.Stages[i], Stage{}
+	if i > 0 && !p.Shrinking {
+		before = p.Stages[i-1]
 	}
-	if r.Sample == 0 {
-		return
+	at := place{c, i + 1, "", fmt.Sprintf("stage %d", i+1)}
+	if s.Hourly == 0 {
+		at.add("hourly", " has no hourly cap", "give it hourly and daily")
 	}
-	const off = ", or set sample = 0 for no pauses"
-	if r.Share == 0 {
-		c.add(Fault{Setting: "health.pause.share", What: "health: pause.share is 0, so that every provider would be paused", Remedy: "raise it" + off})
+	if s.Daily == 0 {
+		at.add("daily", " has no daily cap", "give it hourly and daily")
 	}
-	if r.Seconds < 1 || r.Seconds > maxPauseSeconds {
-		c.add(Fault{Setting: "health.pause.seconds", What: fmt.Sprintf("health: pause.seconds is %d", r.Seconds),
-			Remedy: fmt.Sprintf("it must be from 1 to %d", maxPauseSeconds) + off})
+	if at.caps(s.Caps) {
+		at.passable(p, s)
 	}
-	if r.Probe < 1 || r.Probe > maxProbe {
-		c.add(Fault{Setting: "health.pause.probe", What: fmt.Sprintf("health: pause.probe is %d", r.Probe),
-			Remedy: fmt.Sprintf("it must be from 1 to %d", maxProbe) + off})
+	at.growth(s.Caps, before.Caps)
+	for _, name := range slices.Sorted(maps.Keys(s.Providers)) {
+		own := place{c, i + 1, name, fmt.Sprintf("stage %d: provider %q", i+1, name)}
+		caps := s.Providers[name]
+		if caps == (Caps{}) {
+			own.add("", " has no caps", "give it hourly, daily or both, or leave it out")
+			continue
+		}
+		own.caps(caps)
+		own.growth(caps, before.Providers[name])
 	}
 }
 
-// stage looks at the stage of index i, beside the one before it.
-func (c *faults) stage(p *Plan, i int) {
-	s, at := &p.Stages[i], Fault{Stage: i + 1}
-	title := fmt.Sprintf("stage %d", at.Stage)
-	if s.Hourly == 0 {
-		at.Setting, at.What, at.Remedy = "hourly", title+" has no hourly cap", "give it hourly and daily"
-		c.add(at)
-	}
-	if s.Daily == 0 {
-		at.Setting, at.What, at.Remedy = "daily", title+" has no daily cap", "give it hourly and daily"
-		c.add(at)
-	}
-	at.Setting = ""
-	if c.caps(at, title, s.Caps) {
-		c.passable(p, i)
-	}
-	if i > 0 && !p.Shrinking {
-		c.growth(at, title, s.Caps, p.Stages[i-1].Caps)
-	}
-	for _, name := range sortedNames(s.Providers) {
-		at.Provider = name
-		caps, title := s.Providers[name], fmt.Sprintf("stage %d: provider %q", at.Stage, name)
-		if caps == (Caps{}) {
-			at.Setting, at.What, at.Remedy = "", title+" has no caps", "give it hourly, daily or both, or leave it out"
-			c.add(at)
-			continue
-		}
-		c.caps(at, title, caps)
-		if i > 0 && !p.Shrinking {
-			c.growth(at, title, caps, p.Stages[i-1].Providers[name])
-		}
-	}
+// place is a stage, or a provider's part of it, and its title in words.
+type place struct {
+	*faults
+	stage    int
+	provider string
+	title    string
+}
+
+func (x *place) add(setting, what, remedy string) {
+	x.faults.add(Fault{Stage: x.stage, Provider: x.provider, Setting: setting, What: x.title + what, Remedy: remedy})
 }
 
 // caps reports whether both caps are there and good.
-func (c *faults) caps(at Fault, title string, x Caps) bool {
+func (x *place) caps(c Caps) bool {
 	switch {
-	case x.Hourly < 0 || x.Daily < 0:
-		at.What, at.Remedy = title+" has a negative cap", "caps are numbers of recipients"
-	case x.Hourly > maxCap || x.Daily > maxCap:
-		at.What, at.Remedy = fmt.Sprintf("%s has a cap above %d", title, int64(maxCap)), "lower it"
-	case x.Daily > 0 && x.Hourly > x.Daily:
-		at.Setting = "hourly"
-		at.What, at.Remedy = fmt.Sprintf("%s has hourly = %d above daily = %d", title, x.Hourly, x.Daily), "lower hourly, or raise daily"
+	case c.Hourly < 0 || c.Daily < 0:
+		x.add("", " has a negative cap", "caps are numbers of recipients")
+	case c.Hourly > maxCap || c.Daily > maxCap:
+		x.add("", fmt.Sprintf(" has a cap above %d", int64(maxCap)), "lower it")
+	case c.Daily > 0 && c.Hourly > c.Daily:
+		x.add("hourly", fmt.Sprintf(" has hourly = %d above daily = %d", c.Hourly, c.Daily), "lower hourly, or raise daily")
 	default:
-		return x.Hourly > 0 && x.Daily > 0
+		return c.Hourly > 0 && c.Daily > 0
 	}
-	c.add(at)
 	return false
 }
 
 // passable looks whether the stage's hours can fill as much of its day as it takes to advance.
-func (c *faults) passable(p *Plan, i int) {
-	s := &p.Stages[i]
-	if i == len(p.Stages)-1 && !p.Finish || p.Health.MinSample == 0 || p.Health.MinFill > 1 {
+func (x *place) passable(p *Plan, s *Stage) {
+	if x.stage == len(p.Stages) && !p.Finish || p.Health.MinSample == 0 || p.Health.MinFill > 1 {
 		return
 	}
 	if most, want := 24*s.Hourly, p.Health.MinFill*float64(s.Daily); float64(most) < want {
-		c.add(Fault{Stage: i + 1, Setting: "hourly",
-			What: fmt.Sprintf("stage %d could never be passed: 24 hours of %d are %d, and min_fill wants %v of %d in a day",
-				i+1, s.Hourly, most, p.Health.MinFill, s.Daily),
-			Remedy: "raise hourly, or lower daily or min_fill"})
+		x.add("hourly", fmt.Sprintf(" could never be passed: 24 hours of %d are %d, and min_fill wants %v of %d in a day", s.Hourly, most, p.Health.MinFill, s.Daily),
+			"raise hourly, or lower daily or min_fill")
 	}
 }
 
-func (c *faults) growth(at Fault, title string, x, before Caps) {
-	const remedy = "raise it, or set shrinking = true if that is meant"
-	if below(x.Hourly, before.Hourly) {
-		at.Setting, at.What, at.Remedy = "hourly", fmt.Sprintf("%s has hourly = %d below the %d of the stage before", title, x.Hourly, before.Hourly), remedy
-		c.add(at)
+// growth looks whether caps, where there are any, are below those of the stage before.
+func (x *place) growth(c, before Caps) {
+	look := func(setting string, v, before int64) {
+		if v > 0 && v < before {
+			x.add(setting, fmt.Sprintf(" has %s = %d below the %d of the stage before", setting, v, before), "raise it, or set shrinking = true if that is meant")
+		}
 	}
-	if below(x.Daily, before.Daily) {
-		at.Setting, at.What, at.Remedy = "daily", fmt.Sprintf("%s has daily = %d below the %d of the stage before", title, x.Daily, before.Daily), remedy
-		c.add(at)
-	}
-}
-
-// below compares caps of which zero is none.
-func below(c, before int64) bool { return c > 0 && before > 0 && c < before }
-
-func sortedNames[V any](m map[string]V) []string {
-	names := make([]string, 0, len(m))
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	look("hourly", c.Hourly, before.Hourly)
+	look("daily", c.Daily, before.Daily)
 }

@@ -21,41 +21,20 @@ type Stage struct {
 }
 
 // Overflow is what happens to mail that does not fit.
-type Overflow uint8
+type Overflow string
 
 const (
-	Divert Overflow = iota // it takes a shared source at once
-	Hold                   // it waits until there are tokens
+	Divert Overflow = "divert" // it takes a shared source at once
+	Hold   Overflow = "hold"   // it waits until there are tokens
 )
-
-// String gives the word used in plans and configuration.
-func (o Overflow) String() string {
-	if o == Hold {
-		return "hold"
-	}
-	return "divert"
-}
 
 // Pacing is how an hour's cap is spread over the hour. The ledger keeps the caps under each.
-type Pacing uint8
+type Pacing string
 
 const (
-	Ledger Pacing = iota // what is left by the time that is left
-	PID                  // the share of the demand that the published controller gives
+	Ledger Pacing = "ledger" // what is left by the time that is left
+	PID    Pacing = "pid"    // the share of the demand that the published controller gives
 )
-
-var pacings = []string{"ledger", "pid"}
-
-// String gives the word used in plans and configuration.
-func (x Pacing) String() string { return pacings[x] }
-
-// ParsePacing is the inverse of String.
-func ParsePacing(s string) (Pacing, error) {
-	if i := slices.Index(pacings, s); i >= 0 {
-		return Pacing(i), nil
-	}
-	return 0, fmt.Errorf("pacing %q is not known: use ledger or pid", s)
-}
 
 // Limits are shares of a day's outcomes, each from 0 to 1.
 type Limits struct {
@@ -82,45 +61,45 @@ type Health struct {
 }
 
 // Plan is a warm-up plan. Plans are shared and must not be changed once in use. DefaultPlan has
-// the defaults of every field but Stages.
+// the defaults of every field but Stages; a PlanFile is one as JSON.
 type Plan struct {
-	Name     string
-	Overflow Overflow
-	Pacing   Pacing
+	Name     string   `json:"-"`
+	Overflow Overflow `json:"mode"`
+	Pacing   Pacing   `json:"pacing"`
 
-	Burst         float64            // how much faster than hourly/3600 missed volume is caught up
-	BucketSeconds float64            // of flow that may be saved up while there is no mail
-	Peak          float64            // how much faster than hourly/3600 saved-up volume may leave
-	SlidingHour   float64            // most in any 60 minutes, in hourly caps
-	StartStage    int                // counted from 1
-	Shares        map[string]float64 // of each stage's caps, at most, by provider; caps of a stage's own go before
-	Growths       map[string]float64 // by provider: how many times its caps of a stage may be those of the stage before
-	OwnStages     map[string]bool    // providers that step back alone
-	Weights       map[string]float64 // shares when mail for several providers competes; 1 when absent
-	Stages        []Stage
-	Health        Health
+	Burst         float64 `json:"burst"`               // how much faster than hourly/3600 missed volume is caught up
+	BucketSeconds float64 `json:"bucket_seconds"`      // of flow that may be saved up while there is no mail
+	Peak          float64 `json:"peak"`                // how much faster than hourly/3600 saved-up volume may leave
+	SlidingHour   float64 `json:"sliding_hour_factor"` // most in any 60 minutes, in hourly caps
+	StartStage    int     `json:"start_stage"`         // counted from 1
 
-	Begin     time.Time // no warm-up begins sooner; zero: it begins at once
-	DayStarts DayStart  // of a warm-up that begins
+	Begin     time.Time `json:"begin,omitzero"`       // no warm-up begins sooner; zero: it begins at once
+	DayStarts DayStart  `json:"day_starts,omitempty"` // of a warm-up that begins
 	// EaseOut is for how many days the last stage's caps double each day before they are lifted. It is
 	// nothing to plans whose caps stay.
-	EaseOut int
+	EaseOut int `json:"ease_out"`
 
-	// Shrinking allows a stage to have a lower cap than the one before.
-	Shrinking bool
+	Shares    map[string]float64 `json:"shares,omitempty"`     // of each stage's caps, at most, by provider; caps of a stage's own go before
+	Growths   map[string]float64 `json:"growths,omitempty"`    // by provider: how many times its caps of a stage may be those of the stage before
+	OwnStages map[string]bool    `json:"own_stages,omitempty"` // providers that step back alone
+	Weights   map[string]float64 `json:"weights,omitempty"`    // shares when mail for several providers competes; 1 when absent
+	Stages    []Stage            `json:"stages"`
+	Health    Health             `json:"health"`
+
+	Shrinking bool `json:"shrinking"` // a stage may have a lower cap than the one before
+	Finish    bool `json:"finish"`    // all caps are lifted when the last stage has been passed; otherwise its caps stay
 	// SpreadEven spreads the daily cap over the day. Otherwise hours are filled to their caps
 	// until the day's is used, as Mailgun does.
-	SpreadEven bool
-	// Finish lifts all caps when the last stage has been passed. Otherwise its caps stay.
-	Finish bool
+	SpreadEven bool `json:"-"`
 	// Hour is the length of what the plan calls an hour; minutes and days follow. It is 3,600 s
 	// but in tests of the real relay, which have no time for real ones.
-	Hour time.Duration
+	Hour time.Duration `json:"-"`
 }
 
 // DefaultPlan gives the defaults.
 func DefaultPlan() Plan {
 	return Plan{
+		Overflow: Divert, Pacing: Ledger,
 		Burst: 2, BucketSeconds: 180, Peak: 15, SlidingHour: 1.10, StartStage: 1, EaseOut: 3, Hour: time.Hour,
 		Health: Health{
 			MinSample: 100, MinFill: .5,

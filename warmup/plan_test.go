@@ -61,12 +61,12 @@ func TestW5_PlansLoadOrSayWhy(t *testing.T) {
 	for _, f := range all.Faults() {
 		found = append(found, fmt.Sprintf("%d %s", f.Stage, f.Setting))
 	}
-	if want := []string{"0 start_stage", "0 burst", "0 bucket_seconds", "0 peak", "0 sliding_hour_factor", "0 hour", "1 hourly", "2 hourly"}; !slices.Equal(found, want) {
+	if want := []string{"0 mode", "0 pacing", "0 start_stage", "0 burst", "0 bucket_seconds", "0 peak", "0 sliding_hour_factor", "0 hour", "1 hourly", "2 hourly"}; !slices.Equal(found, want) {
 		t.Errorf("all that is wrong: %q, want %q", found, want)
 	}
 }
 
-// TestPlansAreWrittenAsTheyAreRead holds MarshalJSON against ParsePlan.
+// TestPlansAreWrittenAsTheyAreRead holds File against ParsePlan.
 func TestPlansAreWrittenAsTheyAreRead(t *testing.T) {
 	odd := DefaultPlan()
 	odd.Overflow, odd.Pacing, odd.Burst, odd.BucketSeconds, odd.Peak, odd.SlidingHour = Hold, PID, 1.5, 60, 7, 1.25
@@ -79,7 +79,7 @@ func TestPlansAreWrittenAsTheyAreRead(t *testing.T) {
 		plans = append(plans, p)
 	}
 	for _, p := range plans {
-		text, err := json.Marshal(p)
+		text, err := json.Marshal(p.File())
 		if err != nil {
 			t.Fatal(err)
 		}

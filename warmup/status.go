@@ -7,51 +7,53 @@ import (
 	"time"
 )
 
-// Status is where an IP stands. The JSON names are Mailgun's where it has them; stages are
-// counted from 1.
+// Status is where an IP stands in its plan. The JSON names are those of Mailgun's API where it has them.
+// Stages are counted from 1, volumes are in recipients.
 type Status struct {
-	IP           string    `json:"ip"`
-	Plan         string    `json:"plan"`
-	Mode         string    `json:"mode"`
-	State        string    `json:"state"` // normal, paused, warm, scheduled, store_down, unknown or corrupt
-	Stage        int       `json:"stage"`
-	TotalStages  int       `json:"total_stages"`
-	StageLimit   int64     `json:"stage_limit"`  // the day's cap in force
-	HourlyLimit  int64     `json:"hourly_limit"` // the hour's cap in force
-	Throttle     float64   `json:"throttle"`     // share of the demand that takes this IP
-	SentStage    int64     `json:"sent_within_stage"`
-	SentHour     int64     `json:"sent_this_hour"`
-	SentDay      int64     `json:"sent_today"`
-	StageStarted time.Time `json:"stage_started_at"`
-	Started      time.Time `json:"started_at"` // or, of one that is scheduled, when it begins
-	HourEnds     time.Time `json:"hour_ends_at"`
-	DayEnds      time.Time `json:"day_ends_at"`
+	IP          string  `json:"ip"`
+	Plan        string  `json:"plan"`
+	Mode        string  `json:"mode"`  // the plan's pacing: ledger or pid
+	State       string  `json:"state"` // normal, paused, warm, scheduled, store_down, unknown or corrupt
+	Stage       int     `json:"stage"` // 0 while nothing is known
+	TotalStages int     `json:"total_stages"`
+	StageLimit  int64   `json:"stage_limit"`  // the day's cap in force
+	HourlyLimit int64   `json:"hourly_limit"` // the hour's cap in force
+	Throttle    float64 `json:"throttle"`     // share of the demand that takes this IP
+	SentStage   int64   `json:"sent_within_stage"`
+	SentHour    int64   `json:"sent_this_hour"`
+	SentDay     int64   `json:"sent_today"`
 
-	// Outlook is what the day will do to the stage as far as is known by now, and on account of whom.
-	Outlook         Why    `json:"outlook"`
+	StageStarted time.Time `json:"stage_started_at,omitzero"`
+	Started      time.Time `json:"started_at,omitzero"` // or, of one that is scheduled, when it begins
+	HourEnds     time.Time `json:"hour_ends_at,omitzero"`
+	DayEnds      time.Time `json:"day_ends_at,omitzero"`
+
+	// Outlook is what the day will do to the stage as far as is known by now, in the words of a Why, and on
+	// account of whom.
+	Outlook         string `json:"outlook,omitempty"`
 	OutlookProvider string `json:"outlook_provider,omitempty"`
 
-	Providers []ProviderStatus `json:"providers"`
-	History   []DayStatus      `json:"stage_history"` // a day each, oldest first
-	Forecast  []Forecast       `json:"forecast"`      // from tomorrow on
+	Providers []ProviderStatus `json:"providers,omitempty"`
+	History   []DayStatus      `json:"stage_history,omitempty"` // a day each, oldest first
+	Forecast  []Forecast       `json:"forecast,omitempty"`      // from tomorrow on, if each day is good
 }
 
 // ProviderStatus is the part of one provider.
 type ProviderStatus struct {
-	Provider    string  `json:"provider"`
-	State       string  `json:"state"` // normal, paused or probing
-	Until       string  `json:"until,omitempty"`
-	Health      string  `json:"health"` // today's outcomes: good, middling, bad or unjudged
-	HourlyLimit int64   `json:"hourly_limit"`
-	DailyLimit  int64   `json:"daily_limit"`
-	Stage       int     `json:"stage,omitempty"` // its own, where it is behind the address's
-	Factor      float64 `json:"factor"`          // of the stage's caps: a bad day halves it
-	Pace        float64 `json:"pace"`            // of an hour's usual mail: outcomes of today that prove bad halve it
-	SentHour    int64   `json:"sent_this_hour"`
-	SentDay     int64   `json:"sent_today"`
-	Rate        float64 `json:"rate"`   // recipients a second that may go
-	Demand      float64 `json:"demand"` // recipients a second that want to
-	Waiting     int64   `json:"waiting"`
+	Provider    string    `json:"provider"`
+	State       string    `json:"state"`          // normal, paused or probing
+	Until       time.Time `json:"until,omitzero"` // of a pause
+	Health      string    `json:"health"`         // today's outcomes: good, middling, bad, or unjudged while they are few
+	HourlyLimit int64     `json:"hourly_limit"`
+	DailyLimit  int64     `json:"daily_limit"`
+	Stage       int       `json:"stage,omitempty"` // its own, where it is behind the address's
+	Factor      float64   `json:"factor"`          // of the stage's caps: a bad day halves it
+	Pace        float64   `json:"pace"`            // of an hour's usual mail: outcomes of today that prove bad halve it
+	SentHour    int64     `json:"sent_this_hour"`
+	SentDay     int64     `json:"sent_today"`
+	Rate        float64   `json:"rate"`   // recipients a second that may go
+	Demand      float64   `json:"demand"` // recipients a second that want to
+	Waiting     int64     `json:"waiting"`
 	// NextToken is about when a recipient may go, as the rates are; zero: one may now, or none on account
 	// of a cap or a pause.
 	NextToken   time.Time `json:"next_token,omitzero"`
@@ -81,8 +83,8 @@ type DayStatus struct {
 	Stage    int    `json:"stage"`
 	Limit    int64  `json:"stage_limit"`
 	Sent     int64  `json:"sent"`
-	Why      Why    `json:"why"`
-	Provider string `json:"provider,omitempty"`
+	Why      string `json:"why"`                // in the words of a Why
+	Provider string `json:"provider,omitempty"` // on account of whom
 }
 
 // Status says where an IP stands, as of the last step.
@@ -94,7 +96,7 @@ func (c *Controller) Status(ip string) (Status, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s, p := a.state, a.plan
-	out := Status{IP: ip, Plan: p.Name, Mode: p.Pacing.String(), TotalStages: len(p.Stages), State: a.stateName(c.down.Load())}
+	out := Status{IP: ip, Plan: p.Name, Mode: string(p.Pacing), TotalStages: len(p.Stages), State: a.stateName(c.down.Load())}
 	if a.problem == errNotBegun {
 		out.Started = p.Begin
 		out.Forecast = p.Forecast(p.Begin, p.StartStage)
@@ -117,14 +119,15 @@ func (c *Controller) Status(ip string) (Status, bool) {
 		out.Providers[i].Health = p.Health.judge(&v.Today).String()
 	}
 	var next State
-	out.Outlook, out.OutlookProvider = s.outlook(p, &next)
+	why, who := s.outlook(p, &next)
+	out.Outlook, out.OutlookProvider = why.String(), who
 	if !next.Warm {
 		out.Forecast = p.Forecast(s.dayEnd(p).Time(), next.Stage+1)
 	} else if !s.Warm {
 		out.Forecast = p.Forecast(s.dayEnd(p).Time(), len(p.Stages)+p.easing()+1)
 	}
 	for _, d := range s.History {
-		out.History = append(out.History, DayStatus{min(d.Stage+1, len(p.Stages)), d.Cap, d.Sent, d.Why, d.Provider})
+		out.History = append(out.History, DayStatus{min(d.Stage+1, len(p.Stages)), d.Cap, d.Sent, d.Why.String(), d.Provider})
 	}
 	return out, true
 }
@@ -187,7 +190,7 @@ func (v *Provider) status() ProviderStatus {
 		Reported: len(v.reports) > 0 || v.Today.Complaints > 0, Network: v.block.network,
 	}
 	if v.block.state == blocked {
-		out.Until = v.block.until.Time().Format(time.RFC3339)
+		out.Until = v.block.until.Time()
 	}
 	return out
 }

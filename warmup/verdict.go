@@ -88,9 +88,6 @@ var whys = []string{"advanced", "held: daily cap not filled", "held: outcomes no
 // String says it in words.
 func (w Why) String() string { return whys[w] }
 
-// MarshalText gives String.
-func (w Why) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
-
 // closeDay judges the day that ends and chooses the next day's stage.
 func (s *State) closeDay(p *Plan) {
 	day := Day{Stage: s.Stage, Cap: s.Caps.Daily, Sent: s.Total.Day}

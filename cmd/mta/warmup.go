@@ -71,7 +71,7 @@ func (c *cli) warmupList(ctx context.Context, p *pageFlags) error {
 	}
 	for i := range all {
 		w := &all[i]
-		t.add(warmupOutlook(w), w.Source, w.IP, w.Plan, string(w.State), warmupStage(w),
+		t.add(warmupOutlook(w), w.Source, w.IP, w.Plan, w.State, warmupStage(w),
 			warmupOf(w, w.SentHour, w.HourlyLimit), warmupOf(w, w.SentDay, w.StageLimit), warmupThrottle(w))
 	}
 	if len(all) == 0 && next == "" {

@@ -5,20 +5,19 @@ import (
 	"strings"
 	"time"
 
-	"mta/mta/control"
 	"mta/warmup"
 )
 
 // zoneOf is the zone in which a plan's days have their dates: that of its day_starts, or this machine's.
-func zoneOf(dayStarts string) *time.Location {
+func zoneOf(dayStarts warmup.DayStart) *time.Location {
 	if dayStarts == "" {
 		return time.Local
 	}
-	return warmup.DayStart(dayStarts).Zone()
+	return dayStarts.Zone()
 }
 
 // dateOf is the date of a plan's day.
-func dateOf(day time.Time, dayStarts string) string {
+func dateOf(day time.Time, dayStarts warmup.DayStart) string {
 	return day.In(zoneOf(dayStarts)).Format("Mon 2 Jan")
 }
 
@@ -26,7 +25,7 @@ func dateOf(day time.Time, dayStarts string) string {
 const mostForecast = 10
 
 // forecastLines says what the days to come allow, a line each: the next ones and the last.
-func forecastLines(days []control.WarmupForecast, dayStarts string, more bool) string {
+func forecastLines(days []warmup.Forecast, dayStarts warmup.DayStart, more bool) string {
 	if len(days) == 0 {
 		return ""
 	}
@@ -47,7 +46,7 @@ func forecastLines(days []control.WarmupForecast, dayStarts string, more bool) s
 	return b.String()
 }
 
-func forecastLine(d control.WarmupForecast, dayStarts string) string {
+func forecastLine(d warmup.Forecast, dayStarts warmup.DayStart) string {
 	limit := "no caps any more"
 	if d.Limit > 0 {
 		limit = grouped(d.Limit)

@@ -80,7 +80,7 @@ func (c *cli) warmupPlan(f *planFlags) error {
 		return err
 	}
 	if f.asJSON {
-		return writeJSON(c.out, &w.plan)
+		return writeJSON(c.out, w.plan.File())
 	}
 	_, err = fmt.Fprint(c.out, w.text())
 	return err

@@ -13,6 +13,7 @@ import (
 
 	"mta/mta"
 	"mta/mta/control"
+	"mta/warmup"
 )
 
 const warmupPlansHelp = `List the plans that a source can be put under: those of the configuration and the
@@ -85,7 +86,7 @@ func (c *cli) warmupPlans(ctx context.Context) ([]control.WarmupPlan, error) {
 		why = "only the user and the group of its socket may ask the relay"
 	}
 	fmt.Fprintf(c.err, "%s: %s\n", why, from)
-	return mta.WarmupPlans(cfg, c.now())
+	return mta.WarmupPlans(cfg, c.now()), nil
 }
 
 func planNames(plans []control.WarmupPlan) []string {
@@ -122,7 +123,7 @@ func passed(p *control.WarmupPlan) string {
 	return "-"
 }
 
-func afterwards(p *control.PlanDocument) string {
+func afterwards(p *warmup.PlanFile) string {
 	switch {
 	case p.Finish && p.EaseOut > 0:
 		return fmt.Sprintf("caps double for %s, then none", plural(p.EaseOut, "day"))
@@ -137,14 +138,14 @@ func (c *cli) showPlan(p *control.WarmupPlan) error {
 	doc, h := &p.Plan, &p.Plan.Health
 	fact(&b, "plan", "%s, of the %s", p.Name, map[bool]string{true: "presets", false: p.Origin}[p.Origin == "preset"])
 	fact(&b, "sources", "%s", orDash(strings.Join(p.Sources, ", ")))
-	if doc.Begin != nil {
+	if !doc.Begin.IsZero() {
 		fact(&b, "begin", "%s", doc.Begin.In(zoneOf(doc.DayStarts)).Format("Mon 2 Jan 2006 15:04 MST"))
 	}
 	if doc.DayStarts != "" {
 		fact(&b, "day starts", "%s", doc.DayStarts)
 	}
 	fact(&b, "pacing", "%s: up to %v times the even flow to catch up, %v s of it saved up, at most %v caps in any 60 minutes",
-		doc.Pacing, doc.Burst, doc.BucketSeconds, doc.SlidingHourFactor)
+		doc.Pacing, doc.Burst, doc.BucketSeconds, doc.SlidingHour)
 	fact(&b, "spread", "%s", doc.Spread)
 	if len(doc.Weights) > 0 {
 		fact(&b, "weights", "%s", weightList(doc.Weights))
@@ -178,7 +179,7 @@ func (c *cli) showPlan(p *control.WarmupPlan) error {
 }
 
 // stageProviders says which part of a stage some providers can have.
-func stageProviders(s *control.PlanStage) string {
+func stageProviders(s *warmup.Stage) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(s.Providers)) {
 		v := s.Providers[name]

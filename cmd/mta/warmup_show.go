@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"mta/mta/control"
+	"mta/warmup"
 )
 
 const warmupShowHelp = `Show where a source stands in its plan: what was sent of the hour's and the day's caps,
@@ -53,7 +54,7 @@ func (c *cli) warmupShow(ctx context.Context, name string, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	var plan control.PlanDocument // zero when a reload has just taken it away
+	var plan warmup.PlanFile // zero when a reload has just taken it away
 	if i := slices.IndexFunc(plans, func(p control.WarmupPlan) bool { return p.Name == w.Plan }); i >= 0 {
 		plan = plans[i].Plan
 	}
@@ -118,7 +119,7 @@ func warmupDiverted(offered int64, d *control.WarmupDiverted) string {
 }
 
 // stateMeans says what follows from a state.
-var stateMeans = map[control.WarmupState]string{
+var stateMeans = map[string]string{
 	control.WarmupPaused:    " by an operator: nothing is sent from here until 'mta warmup resume'",
 	control.WarmupWarm:      ": the plan is passed, there are no caps any more",
 	control.WarmupScheduled: ": its plan begins later, and nothing is sent from here before, unless by 'mta warmup start'",
@@ -166,7 +167,7 @@ func (c *cli) warmupProviders(w *control.Warmup) *table {
 }
 
 // warmupHealth is how the mail was received today, above what the plan wants of that.
-func warmupHealth(w *control.Warmup, h *control.PlanHealth) *table {
+func warmupHealth(w *control.Warmup, h *warmup.Health) *table {
 	t := &table{columns: []column{
 		{title: "TODAY", shrink: true}, {title: "OUTCOMES", right: true}, {title: "BOUNCED", right: true}, {title: "DEFERRED", right: true},
 		{title: "COMPLAINED", right: true}, {title: "HEALTH"},
@@ -185,7 +186,7 @@ func warmupHealth(w *control.Warmup, h *control.PlanHealth) *table {
 }
 
 // complained is the share of complaints; without any report it is not known.
-func complained(p *control.WarmupProvider, of int64) string {
+func complained(p *warmup.ProviderStatus, of int64) string {
 	if !p.Reported {
 		return "-"
 	}
@@ -200,7 +201,7 @@ func shareOf(n, of int64) string {
 }
 
 // providerNote says what is unusual about a provider.
-func (c *cli) providerNote(p *control.WarmupProvider) string {
+func (c *cli) providerNote(p *warmup.ProviderStatus) string {
 	var notes []string
 	if p.State != "normal" {
 		notes = append(notes, p.State+c.until(p.Until))
@@ -221,7 +222,7 @@ func (c *cli) providerNote(p *control.WarmupProvider) string {
 }
 
 // warmupDays is each day so far, and today.
-func warmupDays(w *control.Warmup, p *control.PlanDocument) *table {
+func warmupDays(w *control.Warmup, p *warmup.PlanFile) *table {
 	t := &table{
 		columns:   []column{{title: "DAY", right: true}, {title: "DATE"}, {title: "STAGE", right: true}, {title: "DESIRED", right: true}, {title: "SENT", right: true}, {title: "SHARE", right: true}},
 		noteTitle: "THEN",
@@ -243,11 +244,11 @@ func warmupDays(w *control.Warmup, p *control.PlanDocument) *table {
 }
 
 // dayNumber counts today from the begin of the warm-up.
-func dayNumber(w *control.Warmup, p *control.PlanDocument) int {
+func dayNumber(w *control.Warmup, p *warmup.PlanFile) int {
 	return max(len(w.History)+1, int(w.DayEnds.Sub(w.Started)/lengthOfDay(p)))
 }
 
-func lengthOfDay(p *control.PlanDocument) time.Duration {
+func lengthOfDay(p *warmup.PlanFile) time.Duration {
 	if p.HourSeconds > 0 {
 		return time.Duration(24 * p.HourSeconds * float64(time.Second))
 	}
@@ -264,7 +265,7 @@ type curveDay struct {
 // with more of them nothing could be seen of the past.
 const mostAhead = 1
 
-func warmupCurve(w *control.Warmup, ahead []control.PlanStage) []curveDay {
+func warmupCurve(w *control.Warmup, ahead []warmup.Stage) []curveDay {
 	var days []curveDay
 	for _, d := range w.History {
 		days = append(days, curveDay{desired: float64(d.Limit), sent: float64(d.Sent)})

@@ -130,7 +130,7 @@ func (c *cli) warmupSimulate(f *simulateFlags) error {
 		mail = f.demand + ", " + f.shape
 	}
 	picture.Title, picture.Rows = plan.Name+", "+mail, rows
-	picture.Begin = plan.First(c.now()).In(zoneOf(string(plan.DayStarts)))
+	picture.Begin = plan.First(c.now()).In(zoneOf(plan.DayStarts))
 	return drawPlot(f.plot, &picture)
 }
 

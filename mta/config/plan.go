@@ -109,7 +109,7 @@ type DayStart string
 // UnmarshalText reads a time of day in a zone.
 func (d *DayStart) UnmarshalText(text []byte) error {
 	if _, err := warmup.ParseDayStart(string(text)); err != nil && len(text) > 0 {
-		return wrong(`write a time and a zone of the tz database, as "08:00 Europe/Berlin" or "00:00 UTC"`, "%s: %s", quoted(string(text)), err)
+		return wrong(warmup.DayStartForm, "%s: %s", quoted(string(text)), err)
 	}
 	*d = DayStart(text)
 	return nil
@@ -138,7 +138,7 @@ type Weights map[string]float64
 
 func (p *Plan) setDefaults() {
 	d := warmup.DefaultPlan()
-	p.Pacing, p.Spread = d.Pacing.String(), "greedy"
+	p.Pacing, p.Spread = string(d.Pacing), "greedy"
 	p.Burst, p.BucketSeconds, p.Peak, p.SlidingHour = d.Burst, d.BucketSeconds, d.Peak, d.SlidingHour
 	p.StartStage, p.Nodes, p.EaseOut, p.Hour = d.StartStage, 1, d.EaseOut, d.Hour
 	h := &d.Health
@@ -198,10 +198,9 @@ func (p *Plan) divided() (*warmup.Plan, error) {
 
 // warmup gives the plan in its users' form, for all nodes together.
 func (p *Plan) warmup() *warmup.Plan {
-	pacing, _ := warmup.ParsePacing(p.Pacing) // complained of when it was read
 	h := &p.Health
 	out := &warmup.Plan{
-		Name: p.Name, Pacing: pacing,
+		Name: p.Name, Overflow: warmup.Divert, Pacing: warmup.Pacing(p.Pacing),
 		Burst: p.Burst, BucketSeconds: p.BucketSeconds, Peak: p.Peak, SlidingHour: p.SlidingHour,
 		StartStage: p.StartStage, Begin: p.begins(), DayStarts: warmup.DayStart(p.DayStarts), EaseOut: p.EaseOut, Weights: p.Weights,
 		Shrinking: p.Shrinking, SpreadEven: p.Spread == "even", Finish: p.Finish, Hour: p.Hour,

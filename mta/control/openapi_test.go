@@ -1,11 +1,14 @@
 package control
 
 import (
+	"cmp"
 	"encoding/json"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"mta/warmup"
 )
 
 // document is as much of OpenAPI as openapi.json makes use of.
@@ -119,14 +122,14 @@ func TestDocumentHasTheTypes(t *testing.T) {
 		reflect.TypeFor[QueuedCounts](), reflect.TypeFor[Ceiling](), reflect.TypeFor[TraceLine](),
 		reflect.TypeFor[Suppression](), reflect.TypeFor[SuppressionList](), reflect.TypeFor[Suppress](), reflect.TypeFor[Suppressed](),
 		reflect.TypeFor[SuppressedAddresses](), reflect.TypeFor[Unsuppressed](),
-		reflect.TypeFor[Warmup](), reflect.TypeFor[WarmupProvider](), reflect.TypeFor[WarmupDay](), reflect.TypeFor[WarmupForecast](), reflect.TypeFor[WarmupDiverted](), reflect.TypeFor[WarmupList](),
-		reflect.TypeFor[WarmupPlan](), reflect.TypeFor[WarmupPlanList](), reflect.TypeFor[PlanDocument](), reflect.TypeFor[PlanStage](),
-		reflect.TypeFor[PlanCaps](), reflect.TypeFor[PlanHealth](), reflect.TypeFor[PlanLimits](), reflect.TypeFor[PlanPause](), reflect.TypeFor[StageChoice](), reflect.TypeFor[WarmupReport](),
+		reflect.TypeFor[Warmup](), reflect.TypeFor[warmup.ProviderStatus](), reflect.TypeFor[warmup.DayStatus](), reflect.TypeFor[warmup.Forecast](), reflect.TypeFor[WarmupDiverted](), reflect.TypeFor[WarmupList](),
+		reflect.TypeFor[WarmupPlan](), reflect.TypeFor[WarmupPlanList](), reflect.TypeFor[warmup.PlanFile](), reflect.TypeFor[warmup.Stage](),
+		reflect.TypeFor[warmup.Caps](), reflect.TypeFor[warmup.Health](), reflect.TypeFor[warmup.Limits](), reflect.TypeFor[warmup.PauseRule](), reflect.TypeFor[StageChoice](), reflect.TypeFor[WarmupReport](),
 	}
 	for _, typ := range types {
-		s, ok := d.Components.Schemas[typ.Name()]
+		s, ok := d.Components.Schemas[schemaName(typ)]
 		if !ok {
-			t.Errorf("openapi.json has no schema for %s", typ.Name())
+			t.Errorf("openapi.json has no schema for %s", schemaName(typ))
 			continue
 		}
 		checkStruct(t, typ, s)
@@ -136,15 +139,34 @@ func TestDocumentHasTheTypes(t *testing.T) {
 	}
 }
 
+// schemaName is that of a type: its name, for which package warmup has shorter ones.
+func schemaName(t reflect.Type) string {
+	short := map[reflect.Type]string{
+		reflect.TypeFor[warmup.ProviderStatus](): "WarmupProvider", reflect.TypeFor[warmup.DayStatus](): "WarmupDay", reflect.TypeFor[warmup.Forecast](): "WarmupForecast",
+		reflect.TypeFor[warmup.PlanFile](): "PlanDocument", reflect.TypeFor[warmup.Stage](): "PlanStage", reflect.TypeFor[warmup.Caps](): "PlanCaps",
+		reflect.TypeFor[warmup.Health](): "PlanHealth", reflect.TypeFor[warmup.Limits](): "PlanLimits", reflect.TypeFor[warmup.PauseRule](): "PlanPause",
+	}
+	return cmp.Or(short[t], t.Name())
+}
+
+// fieldsOf are those of a struct in JSON, with those of the structs that it embeds.
+func fieldsOf(typ reflect.Type) (all []reflect.StructField) {
+	for f := range typ.Fields() {
+		switch tag := f.Tag.Get("json"); {
+		case f.Anonymous && tag == "":
+			all = append(all, fieldsOf(f.Type)...)
+		case tag != "-" && f.IsExported():
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
 func checkStruct(t *testing.T, typ reflect.Type, s schema) {
 	t.Helper()
-	fields := 0
-	for f := range typ.Fields() {
+	fields := fieldsOf(typ)
+	for _, f := range fields {
 		name, option, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name == "-" || !f.IsExported() {
-			continue
-		}
-		fields++
 		p, ok := s.Properties[name]
 		if !ok {
 			t.Errorf("schema %s lacks %s", typ.Name(), name)
@@ -160,8 +182,8 @@ func checkStruct(t *testing.T, typ reflect.Type, s schema) {
 			t.Errorf("schema %s: %s is required: %v, but its tag is %q", typ.Name(), name, required, f.Tag)
 		}
 	}
-	if fields != len(s.Properties) {
-		t.Errorf("schema %s has %d properties, the type has %d fields", typ.Name(), len(s.Properties), fields)
+	if len(fields) != len(s.Properties) {
+		t.Errorf("schema %s has %d properties, the type has %d fields", typ.Name(), len(s.Properties), len(fields))
 	}
 }
 
@@ -196,7 +218,7 @@ func schemaType(t reflect.Type) string {
 		if t.Name() == "Time" {
 			return "string"
 		}
-		return t.Name()
+		return schemaName(t)
 	case reflect.Float64:
 		return "number"
 	}

@@ -6,7 +6,8 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"time"
+
+	"mta/warmup"
 )
 
 // Warmups is what the server asks of the warm-up of sources.
@@ -38,49 +39,25 @@ const (
 // WarmupActions are all of them.
 var WarmupActions = []WarmupAction{WarmupStart, WarmupPause, WarmupResume, WarmupSetStage}
 
-// WarmupState is how a warm-up is.
-type WarmupState string
-
 // The states of a warm-up.
 const (
-	WarmupNormal    WarmupState = "normal"
-	WarmupPaused    WarmupState = "paused"     // by an operator
-	WarmupWarm      WarmupState = "warm"       // its plan is passed, there are no caps any more
-	WarmupScheduled WarmupState = "scheduled"  // its plan begins later: no mail by the source before
-	WarmupStoreDown WarmupState = "store_down" // the ledger can't be reached: no mail by the source
-	WarmupUnknown   WarmupState = "unknown"    // the ledger was not read yet
-	WarmupCorrupt   WarmupState = "corrupt"    // what the ledger has can't be read: no mail by the source
+	WarmupNormal    = "normal"
+	WarmupPaused    = "paused"     // by an operator
+	WarmupWarm      = "warm"       // its plan is passed, there are no caps any more
+	WarmupScheduled = "scheduled"  // its plan begins later: no mail by the source before
+	WarmupStoreDown = "store_down" // the ledger can't be reached: no mail by the source
+	WarmupUnknown   = "unknown"    // the ledger was not read yet
+	WarmupCorrupt   = "corrupt"    // what the ledger has can't be read: no mail by the source
 )
 
 // WarmupStates are all of them.
-var WarmupStates = []WarmupState{WarmupNormal, WarmupPaused, WarmupWarm, WarmupScheduled, WarmupStoreDown, WarmupUnknown, WarmupCorrupt}
+var WarmupStates = []string{WarmupNormal, WarmupPaused, WarmupWarm, WarmupScheduled, WarmupStoreDown, WarmupUnknown, WarmupCorrupt}
 
-// Warmup is where a source stands in its plan. The JSON names are those of Mailgun's API where it
-// has them. Stages are counted from 1, volumes are in recipients.
+// Warmup is where a source stands in its plan.
 type Warmup struct {
-	Source      string      `json:"source"`
-	IP          string      `json:"ip"`
-	Plan        string      `json:"plan"`
-	Mode        string      `json:"mode"` // the plan's pacing: ledger or pid
-	State       WarmupState `json:"state"`
-	Paused      string      `json:"paused,omitempty"` // the source by 'mta pause': by whom and why; "": it is not
-	Stage       int         `json:"stage"`
-	TotalStages int         `json:"total_stages"`
-	StageLimit  int64       `json:"stage_limit"`  // the day's cap in force
-	HourlyLimit int64       `json:"hourly_limit"` // the hour's cap in force
-	Throttle    float64     `json:"throttle"`     // share of the mail that takes this source now
-	SentStage   int64       `json:"sent_within_stage"`
-	SentHour    int64       `json:"sent_this_hour"`
-	SentDay     int64       `json:"sent_today"`
-
-	StageStarted time.Time `json:"stage_started_at,omitzero"`
-	Started      time.Time `json:"started_at,omitzero"` // of one that is scheduled: when it begins
-	HourEnds     time.Time `json:"hour_ends_at,omitzero"`
-	DayEnds      time.Time `json:"day_ends_at,omitzero"`
-
-	// Outlook is what the day will do to the stage as far as is known by now, and on account of whom.
-	Outlook         string `json:"outlook,omitempty"`
-	OutlookProvider string `json:"outlook_provider,omitempty"`
+	Source string `json:"source"`
+	warmup.Status
+	Paused string `json:"paused,omitempty"` // the source by 'mta pause': by whom and why; "": it is not
 
 	// Advice is what the operator can do about the outlook.
 	Advice string `json:"advice,omitempty"`
@@ -88,45 +65,6 @@ type Warmup struct {
 	// dedicated source of its pools took, and what was diverted. It is what this run of the relay has counted.
 	Offered  int64          `json:"offered_today"`
 	Diverted WarmupDiverted `json:"diverted_today"`
-
-	Providers []WarmupProvider `json:"providers,omitempty"`
-	History   []WarmupDay      `json:"stage_history,omitempty"` // a day each, oldest first
-	Forecast  []WarmupForecast `json:"forecast,omitempty"`      // the days to come, if each is good
-}
-
-// WarmupProvider is the part of a warm-up that is one provider's.
-type WarmupProvider struct {
-	Provider    string    `json:"provider"`
-	State       string    `json:"state"`          // normal, paused or probing
-	Until       time.Time `json:"until,omitzero"` // of a pause
-	Health      string    `json:"health"`         // today's outcomes: good, middling, bad, or unjudged while they are few
-	HourlyLimit int64     `json:"hourly_limit"`
-	DailyLimit  int64     `json:"daily_limit"`
-	Stage       int       `json:"stage,omitempty"` // its own, where it has stepped back alone
-	Factor      float64   `json:"factor"`          // of the stage's caps: a bad day halves it
-	Pace        float64   `json:"pace"`            // of an hour's usual mail: outcomes of today that prove bad halve it
-	SentHour    int64     `json:"sent_this_hour"`
-	SentDay     int64     `json:"sent_today"`
-	Rate        float64   `json:"rate"`    // recipients a second that may go
-	Demand      float64   `json:"demand"`  // recipients a second that want to
-	Waiting     int64     `json:"waiting"` // recipients
-	NextToken   time.Time `json:"next_token,omitzero"`
-	Delivered   int64     `json:"delivered_today"`
-	HardBounces int64     `json:"hard_bounces_today"`
-	Deferred    int64     `json:"deferred_today"`
-	Refused     int64     `json:"policy_refusals_today"`
-	Complaints  int64     `json:"complaints_today"`
-	Reported    bool      `json:"complaints_reported"` // somebody reports them
-	Network     string    `json:"network,omitempty"`   // that it blocks, on account of another source there
-}
-
-// WarmupDay is a past day: what was desired and sent, and what the day did to the stage.
-type WarmupDay struct {
-	Stage    int    `json:"stage"`
-	Limit    int64  `json:"stage_limit"`
-	Sent     int64  `json:"sent"`
-	Why      string `json:"why"`
-	Provider string `json:"provider,omitempty"` // on account of whom
 }
 
 // WarmupDiverted is today's mail that took a shared source, in recipients, by what kept it from the dedicated
@@ -141,14 +79,6 @@ type WarmupDiverted struct {
 // Sum is all of it.
 func (d *WarmupDiverted) Sum() int64 { return d.TooFast + d.NoRoom + d.Waited + d.Suspended }
 
-// WarmupForecast is a day to come. Without a limit there are no caps from then on; the last of those that have
-// one is the first of the days on which it stays.
-type WarmupForecast struct {
-	Day   time.Time `json:"day"` // its start, in the zone of the plan
-	Stage int       `json:"stage"`
-	Limit int64     `json:"stage_limit,omitempty"`
-}
-
 // WarmupList is a page of warm-ups, without their providers and history.
 type WarmupList struct {
 	Warmups []Warmup `json:"warmups"`
@@ -157,79 +87,17 @@ type WarmupList struct {
 
 // WarmupPlan is a plan that a source can be put under.
 type WarmupPlan struct {
-	Name    string       `json:"name"`
-	Origin  string       `json:"origin"`  // preset or configuration
-	Sources []string     `json:"sources"` // that warm up by it
-	Plan    PlanDocument `json:"plan"`
+	Name    string          `json:"name"`
+	Origin  string          `json:"origin"`  // preset or configuration
+	Sources []string        `json:"sources"` // that warm up by it
+	Plan    warmup.PlanFile `json:"plan"`
 
-	Forecast []WarmupForecast `json:"forecast,omitempty"` // of a warm-up that begins now, or when the plan says
+	Forecast []warmup.Forecast `json:"forecast,omitempty"` // of a warm-up that begins now, or when the plan says
 }
 
 // WarmupPlanList is all of them.
 type WarmupPlanList struct {
 	Plans []WarmupPlan `json:"plans"`
-}
-
-// PlanDocument is a plan as 'mta warmup simulate' reads it.
-type PlanDocument struct {
-	Version           int                `json:"version"`
-	Mode              string             `json:"mode"`   // divert or hold
-	Pacing            string             `json:"pacing"` // ledger or pid
-	Burst             float64            `json:"burst"`
-	BucketSeconds     float64            `json:"bucket_seconds"`
-	Peak              float64            `json:"peak"`
-	SlidingHourFactor float64            `json:"sliding_hour_factor"`
-	StartStage        int                `json:"start_stage"`
-	Begin             *time.Time         `json:"begin,omitempty"`      // of warm-ups, at the soonest
-	DayStarts         string             `json:"day_starts,omitempty"` // the time and zone at which days start
-	EaseOut           int                `json:"ease_out"`             // for so many days the last caps double before they are lifted
-	Shares            map[string]float64 `json:"shares,omitempty"`     // of each stage's caps, by provider
-	Growths           map[string]float64 `json:"growths,omitempty"`    // by provider: its caps of a stage are at most so many times those of the stage before
-	OwnStages         map[string]bool    `json:"own_stages,omitempty"` // providers that step back alone
-	Weights           map[string]float64 `json:"weights,omitempty"`    // by provider
-	Stages            []PlanStage        `json:"stages"`
-	Health            PlanHealth         `json:"health"`
-	Shrinking         bool               `json:"shrinking"`
-	Spread            string             `json:"spread"` // greedy or even
-	Finish            bool               `json:"finish"`
-	HourSeconds       float64            `json:"hour_seconds"`
-}
-
-// PlanStage is what may be sent on a day, in recipients.
-type PlanStage struct {
-	Hourly    int64               `json:"hourly"`
-	Daily     int64               `json:"daily"`
-	Providers map[string]PlanCaps `json:"providers,omitempty"`
-}
-
-// PlanCaps are a provider's part of a stage. 0 is no cap of its own.
-type PlanCaps struct {
-	Hourly int64 `json:"hourly"`
-	Daily  int64 `json:"daily"`
-}
-
-// PlanHealth says what outcomes move the stage.
-type PlanHealth struct {
-	MinSample    int64      `json:"min_sample"`
-	MinFill      float64    `json:"min_fill"`
-	AdvanceBelow PlanLimits `json:"advance_below"`
-	RegressAbove PlanLimits `json:"regress_above"`
-	Pause        PlanPause  `json:"pause"`
-}
-
-// PlanLimits are shares of a day's outcomes, from 0 to 1.
-type PlanLimits struct {
-	Bounce    float64 `json:"bounce"`
-	Defer     float64 `json:"defer"`
-	Complaint float64 `json:"complaint"`
-}
-
-// PlanPause says when a provider that blocks is left alone. Sample 0: never.
-type PlanPause struct {
-	Share   float64 `json:"share"`
-	Sample  int     `json:"sample"`
-	Seconds int64   `json:"seconds"`
-	Probe   int     `json:"probe"`
 }
 
 // StageChoice names the stage that WarmupStart and WarmupSetStage go to.

@@ -85,7 +85,7 @@ func TestWarmupsAreChanged(t *testing.T) {
 	for _, x := range []struct {
 		action control.WarmupAction
 		stage  int
-		state  control.WarmupState
+		state  string
 		want   int
 	}{
 		{control.WarmupPause, 0, control.WarmupPaused, 6}, {control.WarmupResume, 0, control.WarmupNormal, 6},

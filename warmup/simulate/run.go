@@ -35,7 +35,7 @@ func Run(plan *warmup.Plan, trace []Event, opt Options, out io.Writer) error {
 	p := *plan
 	p.Begin, p.DayStarts = time.Time{}, "" // a simulation begins with the warm-up
 	if opt.Mode == Ledger || opt.Mode == PID {
-		p.Pacing, _ = warmup.ParsePacing(string(opt.Mode))
+		p.Pacing = warmup.Pacing(opt.Mode)
 	}
 	if opt.Interval == 0 {
 		opt.Interval = 10

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"mta/mta/control"
+	"mta/warmup"
 )
 
 var _ control.Warmups = (*Relay)(nil)
@@ -94,7 +95,7 @@ func (r *Relay) addWarmups() {
 	standard := plan(daily...)
 	standard.Finish, standard.EaseOut = true, 3
 	small := plan(350, 560, 560)
-	small.Stages[1].Providers = map[string]control.PlanCaps{"google": {Daily: 280}}
+	small.Stages[1].Providers = map[string]warmup.Caps{"google": {Daily: 280}}
 	small.Weights = map[string]float64{"google": 2}
 	r.KnownPlans = []control.WarmupPlan{
 		{Name: "small", Origin: "configuration", Sources: []string{"news-1"}, Plan: small, Forecast: r.forecast(&small, r.Now, 1)},
@@ -102,52 +103,52 @@ func (r *Relay) addWarmups() {
 	}
 	began := r.Now.Add(-9*24*time.Hour - 10*time.Hour - 36*time.Minute)
 	acme := control.Warmup{
-		Source: "acme-1", IP: "192.0.2.20", Plan: "standard", Mode: "ledger", State: control.WarmupNormal,
-		Stage: 6, TotalStages: 14, StageLimit: 2621, HourlyLimit: 328, Throttle: .27, SentStage: 4210, SentHour: 197, SentDay: 1589,
-		StageStarted: r.Now.Add(-34*time.Hour - 36*time.Minute), Started: began,
-		HourEnds: r.Now.Add(24 * time.Minute), DayEnds: r.Now.Add(13*time.Hour + 24*time.Minute),
-		Outlook: "held: outcomes not good enough to advance", OutlookProvider: "yahoo",
-		Providers: []control.WarmupProvider{
-			{Provider: "google", State: "normal", Health: "good", HourlyLimit: 328, DailyLimit: 2621, Factor: 1, SentHour: 120, SentDay: 1011,
-				Rate: .048, Demand: .18, Delivered: 1004, HardBounces: 5, Deferred: 2},
-			{Provider: "microsoft", State: "paused", Until: r.Now.Add(9 * time.Minute), Health: "unjudged", HourlyLimit: 164, DailyLimit: 1310, Factor: .5,
-				SentHour: 22, SentDay: 64, Delivered: 47, Deferred: 1, Refused: 16, Demand: .05, Waiting: 12},
-			{Provider: "yahoo", State: "normal", Health: "middling", HourlyLimit: 328, DailyLimit: 2621, Factor: 1, SentHour: 55, SentDay: 514,
-				Rate: .02, Demand: .06, Delivered: 430, HardBounces: 3, Deferred: 81, Complaints: 1, Reported: true},
-		},
-		History: []control.WarmupDay{
-			{Stage: 1, Limit: 250, Sent: 250, Why: "advanced"},
-			{Stage: 2, Limit: 400, Sent: 400, Why: "advanced"},
-			{Stage: 3, Limit: 640, Sent: 639, Why: "advanced"},
-			{Stage: 4, Limit: 1024, Sent: 410, Why: "held: daily cap not filled"},
-			{Stage: 4, Limit: 1024, Sent: 1024, Why: "advanced"},
-			{Stage: 5, Limit: 1638, Sent: 1637, Why: "advanced"},
-			{Stage: 6, Limit: 2621, Sent: 2590, Why: "went back: outcomes over the limits", Provider: "microsoft"},
-			{Stage: 5, Limit: 1638, Sent: 1638, Why: "advanced"},
-			{Stage: 6, Limit: 2621, Sent: 2621, Why: "held: one provider is bad", Provider: "microsoft"},
-		},
-	}
+		Source: "acme-1", Status: warmup.Status{IP: "192.0.2.20", Plan: "standard", Mode: "ledger", State: control.WarmupNormal,
+			Stage: 6, TotalStages: 14, StageLimit: 2621, HourlyLimit: 328, Throttle: .27, SentStage: 4210, SentHour: 197, SentDay: 1589,
+			StageStarted: r.Now.Add(-34*time.Hour - 36*time.Minute), Started: began,
+			HourEnds: r.Now.Add(24 * time.Minute), DayEnds: r.Now.Add(13*time.Hour + 24*time.Minute),
+			Outlook: "held: outcomes not good enough to advance", OutlookProvider: "yahoo",
+			Providers: []warmup.ProviderStatus{
+				{Provider: "google", State: "normal", Health: "good", HourlyLimit: 328, DailyLimit: 2621, Factor: 1, SentHour: 120, SentDay: 1011,
+					Rate: .048, Demand: .18, Delivered: 1004, HardBounces: 5, Deferred: 2},
+				{Provider: "microsoft", State: "paused", Until: r.Now.Add(9 * time.Minute), Health: "unjudged", HourlyLimit: 164, DailyLimit: 1310, Factor: .5,
+					SentHour: 22, SentDay: 64, Delivered: 47, Deferred: 1, Refused: 16, Demand: .05, Waiting: 12},
+				{Provider: "yahoo", State: "normal", Health: "middling", HourlyLimit: 328, DailyLimit: 2621, Factor: 1, SentHour: 55, SentDay: 514,
+					Rate: .02, Demand: .06, Delivered: 430, HardBounces: 3, Deferred: 81, Complaints: 1, Reported: true},
+			},
+			History: []warmup.DayStatus{
+				{Stage: 1, Limit: 250, Sent: 250, Why: "advanced"},
+				{Stage: 2, Limit: 400, Sent: 400, Why: "advanced"},
+				{Stage: 3, Limit: 640, Sent: 639, Why: "advanced"},
+				{Stage: 4, Limit: 1024, Sent: 410, Why: "held: daily cap not filled"},
+				{Stage: 4, Limit: 1024, Sent: 1024, Why: "advanced"},
+				{Stage: 5, Limit: 1638, Sent: 1637, Why: "advanced"},
+				{Stage: 6, Limit: 2621, Sent: 2590, Why: "went back: outcomes over the limits", Provider: "microsoft"},
+				{Stage: 5, Limit: 1638, Sent: 1638, Why: "advanced"},
+				{Stage: 6, Limit: 2621, Sent: 2621, Why: "held: one provider is bad", Provider: "microsoft"},
+			},
+		}}
 	acme.Offered, acme.Diverted = 9212, control.WarmupDiverted{TooFast: 6911, NoRoom: 712}
 	acme.Forecast = r.forecast(&standard, acme.DayEnds, 6)
 	news := control.Warmup{
-		Source: "news-1", IP: "2001:db8::20", Plan: "small", Mode: "ledger", State: control.WarmupPaused,
-		Stage: 1, TotalStages: 3, StageLimit: 350, HourlyLimit: 44, StageStarted: r.Now.Add(-time.Hour), Started: r.Now.Add(-time.Hour),
-		HourEnds: r.Now, DayEnds: r.Now.Add(23 * time.Hour), Outlook: "held: paused",
-	}
+		Source: "news-1", Status: warmup.Status{IP: "2001:db8::20", Plan: "small", Mode: "ledger", State: control.WarmupPaused,
+			Stage: 1, TotalStages: 3, StageLimit: 350, HourlyLimit: 44, StageStarted: r.Now.Add(-time.Hour), Started: r.Now.Add(-time.Hour),
+			HourEnds: r.Now, DayEnds: r.Now.Add(23 * time.Hour), Outlook: "held: paused",
+		}}
 	old := control.Warmup{
-		Source: "old-1", IP: "192.0.2.21", Plan: "standard", Mode: "ledger", State: control.WarmupWarm,
-		Stage: 14, TotalStages: 14, StageLimit: 112590, HourlyLimit: 14074, Throttle: 1, SentStage: 400_000, SentHour: 20_000, SentDay: 400_000,
-		StageStarted: r.Now.Add(-50 * 24 * time.Hour), Started: r.Now.Add(-64 * 24 * time.Hour),
-		HourEnds: r.Now.Add(time.Minute), DayEnds: r.Now.Add(time.Hour), Outlook: "finished",
-	}
+		Source: "old-1", Status: warmup.Status{IP: "192.0.2.21", Plan: "standard", Mode: "ledger", State: control.WarmupWarm,
+			Stage: 14, TotalStages: 14, StageLimit: 112590, HourlyLimit: 14074, Throttle: 1, SentStage: 400_000, SentHour: 20_000, SentDay: 400_000,
+			StageStarted: r.Now.Add(-50 * 24 * time.Hour), Started: r.Now.Add(-64 * 24 * time.Hour),
+			HourEnds: r.Now.Add(time.Minute), DayEnds: r.Now.Add(time.Hour), Outlook: "finished",
+		}}
 	news.Forecast = r.forecast(&small, news.DayEnds, 1)
 	r.KnownWarmups = []control.Warmup{acme, news, old}
 }
 
 // forecast gives the days of a plan from a stage on.
-func (r *Relay) forecast(p *control.PlanDocument, start time.Time, stage int) (days []control.WarmupForecast) {
+func (r *Relay) forecast(p *warmup.PlanFile, start time.Time, stage int) (days []warmup.Forecast) {
 	add := func(limit int64) {
-		days = append(days, control.WarmupForecast{Day: start.UTC(), Stage: min(stage, len(p.Stages)), Limit: limit})
+		days = append(days, warmup.Forecast{Day: start.UTC(), Stage: min(stage, len(p.Stages)), Limit: limit})
 		start, stage = start.Add(24*time.Hour), stage+1
 	}
 	for _, s := range p.Stages[stage-1:] {
@@ -165,19 +166,13 @@ func (r *Relay) forecast(p *control.PlanDocument, start time.Time, stage int) (d
 }
 
 // plan makes one of daily caps, an eighth of the day in any hour.
-func plan(daily ...int64) control.PlanDocument {
-	p := control.PlanDocument{
-		Version: 1, Mode: "divert", Pacing: "ledger", Burst: 2, BucketSeconds: 180, Peak: 15, SlidingHourFactor: 1.1, StartStage: 1,
-		Spread: "greedy", HourSeconds: 3600,
-		Health: control.PlanHealth{
-			MinSample: 100, MinFill: .5,
-			AdvanceBelow: control.PlanLimits{Bounce: .02, Defer: .1, Complaint: .001},
-			RegressAbove: control.PlanLimits{Bounce: .05, Defer: .25, Complaint: .003},
-			Pause:        control.PlanPause{Share: .5, Sample: 20, Seconds: 900, Probe: 5},
-		},
-	}
+func plan(daily ...int64) warmup.PlanFile {
+	p := warmup.DefaultPlan()
+	p.EaseOut = 0
 	for _, d := range daily {
-		p.Stages = append(p.Stages, control.PlanStage{Hourly: (d + 4) / 8, Daily: d})
+		p.Stages = append(p.Stages, warmup.Stage{Caps: warmup.Caps{Hourly: (d + 4) / 8, Daily: d}})
 	}
-	return p
+	f := p.File()
+	f.Hour = 0 // HourSeconds is what JSON has
+	return f
 }
