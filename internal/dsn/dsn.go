@@ -126,7 +126,7 @@ func (r *Report) header(w *writer, o original, eightBit bool) {
 		w.field("Content-Transfer-Encoding", "8bit")
 	}
 	w.line("")
-	w.line("This is a report in MIME format, for people and for programs.")
+	w.line("This is a delivery status notification in MIME format.")
 }
 
 const dateLayout = "Mon, 2 Jan 2006 15:04:05 -0700"
@@ -135,7 +135,7 @@ const dateLayout = "Mon, 2 Jan 2006 15:04:05 -0700"
 // UTF-8 in header fields: what the other side said, and in which language, is what matters here.
 func (r *Report) explain(w *writer, o original) {
 	text := &writer{utf8: true}
-	text.line("This is the mail relay at " + r.Hostname + ".")
+	text.line("This is the mail system at " + r.Hostname + ".")
 	text.line("")
 	text.paragraph(introductions[r.Kind])
 	text.line("")
@@ -150,7 +150,7 @@ func (r *Report) explain(w *writer, o original) {
 	text.paragraph(r.remedy(o))
 	if o.subject != "" {
 		text.line("")
-		text.paragraph("The subject of your message: " + o.subject)
+		text.paragraph("Subject of your message: " + o.subject)
 	}
 	switch {
 	case !hasEightBit(text.Bytes()):
@@ -166,15 +166,15 @@ func (r *Report) explain(w *writer, o original) {
 }
 
 var introductions = [...]string{
-	Failed:    "Your message could not be delivered to the following recipients, and no further attempt will be made.",
-	Delayed:   "Your message has not been delivered to the following recipients yet. You need not do anything: it is tried again and again.",
-	Delivered: "As you asked to be told: your message was delivered to the following recipients.",
+	Failed:    "Your message could not be delivered to the following recipients. No further attempts will be made.",
+	Delayed:   "Your message has not been delivered to the following recipients yet. No action is required; delivery will be retried.",
+	Delivered: "Your message was delivered to the following recipients. You requested this notification.",
 }
 
 var remedies = [...]string{
-	Failed:    "If you send the message again, do it when the reason is gone.",
-	Delayed:   "If it can't be delivered in the end, you will get another report.",
-	Delivered: "The message is now in the hands of the hosts that are named.",
+	Failed:    "Please fix the problem described above before sending the message again.",
+	Delayed:   "You will be notified if delivery fails permanently.",
+	Delivered: "The mail servers named above are now responsible for the message.",
 }
 
 // remedy says what the sender can do, and what is attached.
@@ -185,32 +185,32 @@ func (r *Report) remedy(o original) string {
 	case o.whole:
 		return remedies[r.Kind] + " Your message is attached."
 	}
-	return remedies[r.Kind] + " The header of your message is attached, its body is not."
+	return remedies[r.Kind] + " The headers of your message are attached; its body is not."
 }
 
 // about says what happened to a recipient.
 func (r *Report) about(rc Recipient) string {
-	who := "This relay"
+	who := "this server"
 	if rc.Host != "" && !rc.Reply.Local {
-		who = "The host " + rc.Host
+		who = rc.Host
 	}
 	switch {
 	case r.Kind == Delivered && rc.Relayed:
-		return who + " has taken the message, and sends no reports about what it does with it."
+		return "Accepted by " + who + ", which does not send delivery notifications."
 	case r.Kind == Delivered:
-		return who + " has taken the message."
+		return "Accepted by " + who + "."
 	case rc.Reply.Code == 0 && rc.Reply.Text == "":
-		return "No attempt to deliver it has come to an end yet."
+		return "No delivery attempt has completed yet."
 	}
-	said := who + " said: " + rc.Reply.String()
-	if rc.Reply.Command != "" && !rc.Reply.Local {
-		said = who + " answered to " + rc.Reply.Command + ": " + rc.Reply.String()
+	said := "Reported by " + who + ": " + rc.Reply.String()
+	if rc.Reply.Command != "" && who == rc.Host {
+		said = rc.Host + " replied to " + rc.Reply.Command + ": " + rc.Reply.String()
 	}
 	switch {
 	case r.Kind == Delayed && !rc.RetryUntil.IsZero():
-		said += " (tried until " + rc.RetryUntil.Format(dateLayout) + ")"
+		said += " (delivery will be retried until " + rc.RetryUntil.Format(dateLayout) + ")"
 	case r.Kind == Failed && rc.Reply.Temporary():
-		said += " (the message is too old now to be tried again)"
+		said += " (the message has expired)"
 	}
 	return said
 }

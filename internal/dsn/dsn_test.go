@@ -253,12 +253,12 @@ func TestOriginalEnvelopeIDIsDecoded(t *testing.T) {
 func TestAdvice(t *testing.T) {
 	r := report(Failed)
 	_, ps := build(t, r)
-	for _, want := range []string{"There is no such mailbox.", "did not answer in all that time."} {
+	for _, want := range []string{"The mailbox does not exist.", "could not be reached."} {
 		if !strings.Contains(ps[0].body, want) {
 			t.Errorf("no %q in\n%s", want, ps[0].body)
 		}
 	}
-	if _, ps = build(t, report(Delayed)); strings.Contains(ps[0].body, "There is no such mailbox") {
+	if _, ps = build(t, report(Delayed)); strings.Contains(ps[0].body, "The mailbox does not exist") {
 		t.Errorf("advice in a report of a delay:\n%s", ps[0].body)
 	}
 }
