@@ -22,6 +22,8 @@ var rules = []struct{ pkg, mustNotReach, why string }{
 	{"mta/delivery", "mta/router", "routes come as values"},
 	{"mta/delivery/smtpclient", "mta/destdb", "one connection knows nothing of the others"},
 	{"mta/delivery/smtpclient", "go.etcd.io/bbolt", "the client could be lifted into another program"},
+	{"mta/delivery/tlspolicy/dane", "mta/router/resolver", "it asks a DNS that package mta supplies"},
+	{"mta/delivery/tlspolicy/dane", "github.com/miekg/dns", "records come as values"},
 	{"mta/router", "mta/delivery", "where mail goes is decided without knowing how it gets there"},
 	{"mta/router", "mta/queue", "the router sees domains, not messages"},
 	{"mta/submission", "mta/queue", "what is accepted is handed to an interface"},
