@@ -94,6 +94,11 @@ type Plan struct {
 	// Hour is the length of what the plan calls an hour; minutes and days follow. It is 3,600 s
 	// but in tests of the real relay, which have no time for real ones.
 	Hour time.Duration `json:"-"`
+
+	// Of a node's part of a plan, see Divide:
+	whole *Plan // what it is a part of; nil: it is whole
+	nodes int64 // among which it is divided
+	after int64 // how many of them come after this one
 }
 
 // DefaultPlan gives the defaults.
@@ -110,32 +115,45 @@ func DefaultPlan() Plan {
 	}
 }
 
-// Divide gives the plan for one of n nodes that have no store in common: each node's share of
-// every cap, rounded down, at least 1. More nodes than a cap is an error, for then the sum of
-// shares would be above it.
-func (p *Plan) Divide(n int) (*Plan, error) {
+// Divide gives the plan for one of n nodes that have no store in common: its part of every cap. node, from 1 to
+// n, is the number of that one: the parts of all numbers add up to the cap. 0 is a node without a number, whose
+// part is rounded down. A cap below n is an error.
+func (p *Plan) Divide(n, node int) (*Plan, error) {
 	q := *p
-	q.Stages = slices.Clone(p.Stages)
-	share := func(c Caps) (Caps, error) {
-		d := Caps{c.Hourly / int64(n), c.Daily / int64(n)}
-		if c.Hourly > 0 && d.Hourly == 0 || c.Daily > 0 && d.Daily == 0 {
-			return d, fmt.Errorf("dividing plan %q among %d nodes: a cap is smaller than that: %d an hour, %d a day", p.Name, n, c.Hourly, c.Daily)
-		}
-		return d, nil
+	q.whole, q.nodes, q.after = p, int64(n), 0
+	if node > 0 {
+		q.after = int64(n - node)
 	}
+	q.Stages = slices.Clone(p.Stages)
+	names := p.named()
 	for i := range q.Stages {
-		s, err := &q.Stages[i], error(nil)
-		if s.Caps, err = share(s.Caps); err != nil {
+		s := &q.Stages[i]
+		if err := p.divisible("a cap", s.Caps, n); err != nil {
 			return nil, err
 		}
-		s.Providers = make(map[string]Caps, len(s.Providers))
-		for name, c := range p.Stages[i].Providers {
-			if s.Providers[name], err = share(c); err != nil {
+		s.Caps, s.Providers = q.part(s.Caps), make(map[string]Caps, len(s.Providers))
+		for name := range names {
+			if err := p.divisible("a cap of provider "+name, p.own(i, name), n); err != nil {
 				return nil, err
 			}
 		}
+		for name, c := range p.Stages[i].Providers {
+			s.Providers[name] = q.part(c)
+		}
 	}
 	return &q, nil
+}
+
+func (p *Plan) divisible(what string, c Caps, n int) error {
+	if least := int64(n); c.Hourly > 0 && c.Hourly < least || c.Daily > 0 && c.Daily < least {
+		return fmt.Errorf("dividing plan %q among %d nodes: %s is smaller than that: %d an hour, %d a day", p.Name, n, what, c.Hourly, c.Daily)
+	}
+	return nil
+}
+
+// part gives a node's part of caps of the whole plan. The first nodes have what is left over.
+func (p *Plan) part(c Caps) Caps {
+	return Caps{(c.Hourly + p.after) / p.nodes, (c.Daily + p.after) / p.nodes}
 }
 
 // The lengths of a plan's windows and waits, all in proportion to its hour.
@@ -161,6 +179,9 @@ func (p *Plan) weight(provider string) float64 {
 
 // own gives the caps of a provider in a stage, as the stage has them or by its share; zero is none.
 func (p *Plan) own(i int, provider string) Caps {
+	if p.whole != nil { // a share's part, not a share of the part: rounding each up would pass it
+		return p.part(p.whole.own(i, provider))
+	}
 	s, first := p.stage(i), p.stage(p.StartStage-1)
 	caps, share, growth := s.Providers[provider], p.Shares[provider], p.Growths[provider]
 	if share == 0 && growth == 0 && !p.OwnStages[provider] {

@@ -139,19 +139,61 @@ func TestPresets(t *testing.T) {
 	}
 }
 
+// TestDivideKeepsTheSum: the parts of numbered nodes add up to each cap, a provider's share included; those of
+// nodes without numbers are never above it.
 func TestDivideKeepsTheSum(t *testing.T) {
 	p, _ := Preset("standard")
-	q, err := p.Divide(3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range p.Stages {
-		if 3*q.Stages[i].Hourly > p.Stages[i].Hourly || 3*q.Stages[i].Daily > p.Stages[i].Daily {
-			t.Errorf("stage %d: three times %+v is above %+v", i+1, q.Stages[i].Caps, p.Stages[i].Caps)
+	p.Shares = map[string]float64{"google": .41, "yahoo": 1. / 3}
+	p.Growths = map[string]float64{"yahoo": 1.3, "microsoft": 1.45}
+	p.Stages[3].Providers = map[string]Caps{"google": {Daily: 77}}
+	for _, n := range []int{2, 3, 5, 7} {
+		sum := make([]map[string]Caps, len(p.Stages)+3) // the caps are eased out in three days
+		for i := range sum {
+			sum[i] = make(map[string]Caps)
+		}
+		add := func(i int, name string, c Caps) {
+			s := sum[i][name]
+			sum[i][name] = Caps{s.Hourly + c.Hourly, s.Daily + c.Daily}
+		}
+		floor, err := p.Divide(n, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for node := 1; node <= n; node++ {
+			q, err := p.Divide(n, node)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range p.Stages {
+				add(i, "", q.stage(i).Caps)
+			}
+			for i := range sum {
+				for name := range p.named() {
+					add(i, name, q.own(i, name))
+				}
+			}
+		}
+		for i := range sum {
+			for name, got := range sum[i] {
+				want, least := p.own(i, name), floor.own(i, name)
+				if name == "" {
+					want, least = p.stage(i).Caps, floor.stage(i).Caps
+				}
+				if got != want {
+					t.Errorf("stage %d, %q: the parts of %d nodes are %+v together, want %+v", i+1, name, n, got, want)
+				}
+				if m := int64(n); least.Hourly != want.Hourly/m || least.Daily != want.Daily/m {
+					t.Errorf("stage %d, %q: a node without a number has %+v of %+v", i+1, name, least, want)
+				}
+			}
 		}
 	}
-	if _, err := p.Divide(100); err == nil {
+	if _, err := p.Divide(100, 1); err == nil {
 		t.Error("31 an hour were divided among 100 nodes")
+	}
+	p.Shares["google"] = .1
+	if _, err := p.Divide(5, 5); err == nil || !strings.Contains(err.Error(), "google") {
+		t.Errorf("a share of 4 an hour was divided among 5 nodes: %v", err)
 	}
 }
 

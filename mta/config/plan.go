@@ -40,6 +40,9 @@ type Plan struct {
 	// Nodes is how many relays send from an address under the plan. They have no ledger in common: each
 	// may send an equal part of every cap.
 	Nodes int `conf:"nodes" min:"1"`
+	// Node numbers this relay among them, from 1: what is left over in dividing a cap goes to the first. 0: the
+	// part is rounded down.
+	Node int `conf:"node" min:"0"`
 	// Finish lifts all caps when the last stage has been passed.
 	Finish bool `conf:"finish"`
 	// EaseOut is for how many days the last stage's caps double each day before Finish lifts them.
@@ -186,7 +189,7 @@ func (p *Plan) divided() (*warmup.Plan, error) {
 	if p.Nodes <= 1 {
 		return whole, nil
 	}
-	part, err := whole.Divide(p.Nodes)
+	part, err := whole.Divide(p.Nodes, p.Node)
 	if err != nil {
 		return whole, err
 	}
@@ -264,6 +267,9 @@ func (k checker) plans() {
 		}
 		if _, err := p.divided(); err != nil && len(faults) == 0 {
 			k.problem(&p.block, "nodes", "let fewer relays send from the address, or give each stage larger caps", "%s", err)
+		}
+		if p.Node > p.Nodes {
+			k.problem(&p.block, "node", "number the relays from 1 to nodes, each in its own file", "node %d of %d relays", p.Node, p.Nodes)
 		}
 		for _, name := range slices.Sorted(maps.Keys(p.Weights)) {
 			if !k.counted(name) {

@@ -110,7 +110,6 @@ func TestPlansAreReadyForUse(t *testing.T) {
 	}
 }
 
-// TestPlanOfSeveralNodes: relays that share an address keep a plan together.
 // TestLawIsReadAsPacing: a plan may have the name that the setting had before, and a warning comes of it.
 func TestLawIsReadAsPacing(t *testing.T) {
 	c := mustParse(t, "plan \"p\" {\n  preset = \"standard\"\n  law = \"pid\"\n}\n")
@@ -142,22 +141,31 @@ func TestHoursAreForTests(t *testing.T) {
 	}
 }
 
+// TestPlanOfSeveralNodes: relays that share an address keep a plan together.
 func TestPlanOfSeveralNodes(t *testing.T) {
-	c := mustParse(t, `plan "p" {
+	const text = `plan "p" {
 		preset = "standard"
 		nodes  = 2
+		NODE
 		stage {
 			hourly = 51
 			daily  = 350
 			provider "other" { hourly = 7 }
 		}
-	}`)
-	want := warmup.Stage{Caps: warmup.Caps{Hourly: 25, Daily: 175}, Providers: map[string]warmup.Caps{"other": {Hourly: 3}}}
-	if got := c.WarmupPlan("p").Stages; !reflect.DeepEqual(got, []warmup.Stage{want}) {
-		t.Errorf("got %+v, want %+v", got, want)
+	}`
+	for node, hourly := range map[string][2]int64{"": {25, 3}, "node = 1": {26, 4}, "node = 2": {25, 3}} {
+		c := mustParse(t, strings.Replace(text, "NODE", node, 1))
+		want := warmup.Stage{Caps: warmup.Caps{Hourly: hourly[0], Daily: 175}, Providers: map[string]warmup.Caps{"other": {Hourly: hourly[1]}}}
+		if got := c.WarmupPlan("p").Stages; !reflect.DeepEqual(got, []warmup.Stage{want}) {
+			t.Errorf("%s: got %+v, want %+v", node, got, want)
+		}
+		if text := string(Effective(c)); !strings.Contains(text, "hourly = 51") || !strings.Contains(text, "nodes") {
+			t.Errorf("the configuration in force is not shown as the file has it:\n%s", text)
+		}
 	}
-	if text := string(Effective(c)); !strings.Contains(text, "hourly = 51") || !strings.Contains(text, "nodes") {
-		t.Errorf("the configuration in force is not shown as the file has it:\n%s", text)
+	_, err := Parse([]byte(strings.Replace(text, "NODE", "node = 3", 1)), "f", os.Getenv)
+	if err == nil || !strings.Contains(err.Error(), ":4:10: node 3 of 2 relays") {
+		t.Errorf("a third node of two: %v", err)
 	}
 }
 
