@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"mta/internal/authority"
-	"mta/internal/dkim"
 	"mta/router/resolver"
 )
 
@@ -125,34 +123,13 @@ func checkKey(ctx context.Context, a *authority.Asker, k dkimKey) []checkedKey {
 
 // judge holds what a server has against a key.
 func (row *checkedKey) judge(k dkimKey, ans authority.Answer) {
-	publish := fmt.Sprintf("publish what 'mta dkim dns %s' prints", k.Block)
-	var texts []string
-	for _, t := range ans.Texts {
-		if strings.Contains(t, "p=") { // others are not for DKIM, as of a wildcard
-			texts = append(texts, t)
-		}
-	}
-	switch {
-	case ans.Err != nil:
+	if ans.Err != nil {
 		row.Result, row.Why = "unknown", ans.Err.Error()
 		row.Remedy = "a receiver that asks this server learns nothing: see to it, or take it out of the zone's NS records"
-	case len(texts) == 0:
-		row.Result, row.Why, row.Remedy = "missing", "there is no record "+k.Name, publish
-	case len(texts) > 1:
-		row.Result, row.Why, row.Remedy = "wrong", fmt.Sprintf("there are %d records, and receivers take any of them", len(texts)), "leave one: "+publish
-	default:
-		switch testing, err := k.key.Fits(texts[0]); {
-		case errors.Is(err, dkim.ErrOtherKey):
-			row.Result, row.Why = "wrong", err.Error()
-			row.Remedy = publish + ", or take the private key that belongs to the record"
-		case err != nil:
-			row.Result, row.Why, row.Remedy = "wrong", err.Error(), publish
-		case testing:
-			row.Result, row.Why, row.Remedy = "testing", "t=y in the record lets receivers treat mail as unsigned", "take t=y out of the record"
-		default:
-			row.Result = "ok"
-		}
+		return
 	}
+	v := k.key.Judge(ans.Texts)
+	row.Result, row.Why, row.Remedy = string(v.Result), v.Why, v.Remedy
 }
 
 // tellKeys prints what was found, and fails when a key that is needed does not have its record.

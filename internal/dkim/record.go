@@ -30,17 +30,25 @@ func (k *Key) public() []byte {
 	return nil
 }
 
-// ZoneLine is the record as a line of a zone file. A text of more than 255 octets is several
+// ZoneLine is the record as a line of a zone file.
+func (k *Key) ZoneLine() string { return TextRecord(k.Name(), k.Record()) }
+
+// TextRecord is a TXT record as a line of a zone file. A text of more than 255 octets is several
 // strings there (RFC 1035, 3.3.14).
-func (k *Key) ZoneLine() string {
+func TextRecord(name, text string) string {
 	var parts []string
-	for rest := k.Record(); rest != ""; {
+	for rest := text; rest != ""; {
 		n := min(len(rest), 255)
-		parts = append(parts, `"`+rest[:n]+`"`)
+		parts = append(parts, `"`+quoted.Replace(rest[:n])+`"`)
 		rest = rest[n:]
 	}
-	return k.Name() + ". IN TXT ( " + strings.Join(parts, " ") + " )"
+	if len(parts) > 1 {
+		return name + ". IN TXT ( " + strings.Join(parts, " ") + " )"
+	}
+	return name + ". IN TXT " + strings.Join(parts, "")
 }
+
+var quoted = strings.NewReplacer(`"`, `\"`, `\`, `\\`)
 
 // ErrOtherKey says that a record is good and belongs to another private key.
 var ErrOtherKey = errors.New("the record has another key than the private one")

@@ -9,10 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/net/publicsuffix"
-
 	"mta/internal/dkim"
 	"mta/internal/envelope"
+	"mta/internal/organization"
 )
 
 // DKIM is the keys of one domain, and whose mail they sign.
@@ -126,15 +125,7 @@ func (d *DKIM) signsFor(tenant string) bool {
 // Aligned reports whether a signature by the block lets DMARC pass for mail from a domain, by relaxed
 // alignment: both belong to one organization (RFC 7489, 3.1.1).
 func (d *DKIM) Aligned(from string) bool {
-	if d.Domain == from {
-		return true
-	}
-	a, err := publicsuffix.EffectiveTLDPlusOne(d.Domain)
-	if err != nil {
-		return false
-	}
-	b, err := publicsuffix.EffectiveTLDPlusOne(from)
-	return err == nil && a == b
+	return organization.Same(d.Domain, from)
 }
 
 // Signing lists the keys that sign at a time: of each algorithm the one that took over last.

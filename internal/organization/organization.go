@@ -1,0 +1,16 @@
+// Package organization says which domains have one owner.
+package organization
+
+import "golang.org/x/net/publicsuffix"
+
+// Of gives the domain that the owner of a domain has registered (RFC 7489, 3.2): the name below a public
+// suffix as "co.uk". A public suffix is its own.
+func Of(domain string) string {
+	if d, err := publicsuffix.EffectiveTLDPlusOne(domain); err == nil {
+		return d
+	}
+	return domain
+}
+
+// Same reports whether two domains have one owner, as relaxed alignment demands (RFC 7489, 3.1.1).
+func Same(a, b string) bool { return Of(a) == Of(b) }
