@@ -13,6 +13,7 @@ import (
 // resolverConfig says in the resolver's words what the configuration says.
 func resolverConfig(c config.Resolver) (resolver.Config, error) {
 	out := resolver.Config{
+		Trusted:        c.Trusted,
 		Total:          c.Timeout,
 		InFlight:       c.MaxLookups,
 		Entries:        c.CacheEntries,

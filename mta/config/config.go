@@ -187,13 +187,15 @@ type Control struct {
 // Resolver asks the DNS.
 type Resolver struct {
 	block
-	Servers      []string      `conf:"servers" check:"server"` // "ip" or "ip:port"; empty: the system's
-	Timeout      time.Duration `conf:"timeout" min:"100ms"`    // for a whole look-up
-	MaxLookups   int           `conf:"max_lookups" min:"1"`    // questions under way at a time
-	CacheEntries int           `conf:"cache_entries" min:"1"`
-	MinTTL       time.Duration `conf:"min_ttl" min:"1s"`
-	MaxTTL       time.Duration `conf:"max_ttl" min:"1s"`
-	NegativeTTL  time.Duration `conf:"negative_ttl" min:"1s"` // at most, for "no such name"
+	Servers []string `conf:"servers" check:"server"` // "ip" or "ip:port"; empty: the system's
+	// Trusted are the networks, besides loopback, of servers whose DNSSEC validation is believed.
+	Trusted      []netip.Prefix `conf:"trusted"`
+	Timeout      time.Duration  `conf:"timeout" min:"100ms"` // for a whole look-up
+	MaxLookups   int            `conf:"max_lookups" min:"1"` // questions under way at a time
+	CacheEntries int            `conf:"cache_entries" min:"1"`
+	MinTTL       time.Duration  `conf:"min_ttl" min:"1s"`
+	MaxTTL       time.Duration  `conf:"max_ttl" min:"1s"`
+	NegativeTTL  time.Duration  `conf:"negative_ttl" min:"1s"` // at most, for "no such name"
 }
 
 // Queue is the store of accepted messages.

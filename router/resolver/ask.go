@@ -24,9 +24,8 @@ const (
 
 // server is one of the configured servers.
 type server struct {
-	addr    netip.AddrPort
-	trusted bool         // its AD bit is believed
-	shunt   atomic.Int64 // until when it is asked last, in Unix nanoseconds
+	addr  netip.AddrPort
+	shunt atomic.Int64 // until when it is asked last, in Unix nanoseconds
 }
 
 // order gives the servers as configured, but those that were silent lately at the end.
@@ -95,7 +94,7 @@ func (r *Resolver) try(ctx context.Context, s *server, q question, patience time
 	if err != nil {
 		return nil, err
 	}
-	m.secure = m.secure && s.trusted
+	m.secure = m.secure && r.trusted
 	return m, m.trouble()
 }
 

@@ -24,7 +24,10 @@ import (
 // Config is how a Resolver works. Every zero field has a default.
 type Config struct {
 	Servers []netip.AddrPort // recursive servers, tried in order; default: SystemServers
-	Trusted []netip.Prefix   // networks, besides loopback, of servers whose AD bit is believed
+	// Trusted are the networks, besides loopback, of servers whose AD bit is believed. It is believed
+	// only when all Servers are trusted: whoever could silence those that are would otherwise have
+	// the others asked.
+	Trusted []netip.Prefix
 
 	Try      time.Duration // for one answer of one server; doubles each time through the list; 2 s
 	Rounds   int           // times through the list; 3
@@ -96,6 +99,7 @@ type TLSA struct {
 type Resolver struct {
 	cfg     Config
 	servers []*server
+	trusted bool          // the AD bit is believed
 	slots   chan struct{} // one for each look-up in flight
 
 	asked, hits, answered, failed atomic.Uint64
@@ -132,19 +136,23 @@ func New(cfg Config) *Resolver {
 	cfg.setDefaults()
 	r := &Resolver{cfg: cfg, slots: make(chan struct{}, cfg.InFlight)}
 	for _, s := range cfg.Servers {
-		r.servers = append(r.servers, &server{addr: s, trusted: Trusts(cfg.Trusted, s.Addr())})
+		r.servers = append(r.servers, &server{addr: s})
 	}
+	r.trusted = !slices.ContainsFunc(cfg.Servers, func(s netip.AddrPort) bool { return !Trusts(cfg.Trusted, s.Addr()) })
 	r.mu.known = lru.New[question, outcome](cfg.Entries)
 	r.mu.calls = make(map[question]*call)
 	return r
 }
 
-// Trusts reports whether the AD bit of a server is believed: one on loopback, which nobody can
-// forge answers of, or one in the networks that are trusted.
+// Trusts reports whether a server is one whose AD bit is believed: on loopback, where nobody else
+// can forge its answers, or in the networks that are trusted.
 func Trusts(trusted []netip.Prefix, server netip.Addr) bool {
 	server = server.Unmap().WithZone("")
 	return server.IsLoopback() || slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(server) })
 }
+
+// Trusted reports whether the AD bit of the servers is believed, see Config.Trusted.
+func (r *Resolver) Trusted() bool { return r.trusted }
 
 // MX gives the mail exchangers of a domain. All errors of look-ups are *Error.
 func (r *Resolver) MX(ctx context.Context, domain string) (*Answer, error) {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"mta/internal/dnsserver"
@@ -63,10 +64,11 @@ func TestAliasItself(t *testing.T) {
 }
 
 // AD is worth as much as the way to the server that sets it.
+// With one server that is not trusted nothing is believed: an attacker would silence the others.
 func TestAuthenticatedDataIsBelievedFromTrustedServersOnly(t *testing.T) {
 	for _, tc := range []struct {
-		server, trusted string
-		want            bool
+		servers, trusted string
+		want             bool
 	}{
 		{"127.0.0.1:53", "", true},
 		{"[::1]:53", "", true},
@@ -74,8 +76,10 @@ func TestAuthenticatedDataIsBelievedFromTrustedServersOnly(t *testing.T) {
 		{"192.0.2.53:53", "192.0.2.0/24", true},
 		{"[::ffff:192.0.2.53]:53", "192.0.2.53/32", true},
 		{"[2001:db8::53]:53", "192.0.2.0/24", false},
+		{"127.0.0.1:53 192.0.2.53:53", "", false},
+		{"127.0.0.1:53 192.0.2.53:53", "192.0.2.53/32", true},
 	} {
-		t.Run(tc.server+" "+tc.trusted, func(t *testing.T) {
+		t.Run(tc.servers+" "+tc.trusted, func(t *testing.T) {
 			s := dnsserver.New(signed())
 			addr, err := s.Listen("127.0.0.1:0")
 			if err != nil {
@@ -83,15 +87,20 @@ func TestAuthenticatedDataIsBelievedFromTrustedServersOnly(t *testing.T) {
 			}
 			defer s.Close()
 			cfg := Config{
-				Servers: []netip.AddrPort{netip.MustParseAddrPort(tc.server)},
 				Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 					return new(net.Dialer).DialContext(ctx, network, addr.String())
 				},
+			}
+			for _, s := range strings.Fields(tc.servers) {
+				cfg.Servers = append(cfg.Servers, netip.MustParseAddrPort(s))
 			}
 			if tc.trusted != "" {
 				cfg.Trusted = []netip.Prefix{netip.MustParsePrefix(tc.trusted)}
 			}
 			r := New(cfg)
+			if r.Trusted() != tc.want {
+				t.Errorf("trusted: %v, want %v", r.Trusted(), tc.want)
+			}
 			a, err := r.A(t.Context(), "mx.test")
 			if err != nil || a.Secure != tc.want {
 				t.Errorf("an address: secure %v, %v; want %v", a.Secure, err, tc.want)
