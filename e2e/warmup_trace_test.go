@@ -1,9 +1,6 @@
 package e2e
 
 import (
-	"bytes"
-	"encoding/csv"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -113,26 +110,15 @@ func simulatedHours(t *testing.T, trace []simulate.Event, stages []warmStage, ho
 		}
 		plan.Stages = append(plan.Stages, stage)
 	}
-	var out bytes.Buffer
-	if err := simulate.Run(&plan, trace, simulate.Options{Seed: 1, Interval: 3600}, &out); err != nil {
-		t.Fatal(err)
-	}
-	rows, err := csv.NewReader(&out).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
 	sent := map[string]map[int]int{allProviders: {}}
-	for _, row := range rows[1:] { // t,stage,provider,state,cap_hour,cap_day,offered,sent,...
-		at, err1 := strconv.Atoi(row[0])
-		n, err2 := strconv.Atoi(row[7])
-		if err1 != nil || err2 != nil {
-			t.Fatalf("row %q", row)
+	if _, err := simulate.Run(&plan, trace, simulate.Options{Seed: 1, Interval: 3600}, func(r *simulate.Row) {
+		if sent[r.Provider] == nil {
+			sent[r.Provider] = make(map[int]int)
 		}
-		if sent[row[2]] == nil {
-			sent[row[2]] = make(map[int]int)
-		}
-		sent[row[2]][at/3600] += n
-		sent[allProviders][at/3600] += n
+		sent[r.Provider][int(r.T/3600)] += int(r.Sent)
+		sent[allProviders][int(r.T/3600)] += int(r.Sent)
+	}); err != nil {
+		t.Fatal(err)
 	}
 	return sent
 }

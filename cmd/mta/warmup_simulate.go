@@ -1,11 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -89,49 +89,57 @@ func (c *cli) warmupSimulate(f *simulateFlags) error {
 		return c.badInput(err)
 	}
 	opt := simulate.Options{Seed: f.seed, Interval: f.interval, Mode: simulate.Mode(f.mode), Patience: f.patience}
-	if f.interval == 0 { // which is the default there
-		return c.badInput(&simulate.InputError{What: "options", Text: "interval is 0, and a row is for some seconds"})
-	}
-	if f.patience < 0 {
-		return c.badInput(&simulate.InputError{What: "options", Text: fmt.Sprintf("patience is %v, which is less than none", f.patience)})
-	}
-	if f.mode != "" && !slices.Contains(simulate.Modes, f.mode) {
-		return c.badInput(&simulate.InputError{What: "options", Text: fmt.Sprintf("mode %q is not known: use %s", f.mode, strings.Join(simulate.Modes, ", "))})
-	}
-	var kept bytes.Buffer
-	var out io.Writer = &kept
-	if !f.asJSON {
-		if out = c.out; f.plot != "" {
-			out = io.MultiWriter(c.out, &kept)
-		}
-	}
-	var picture simulate.Picture
-	opt.History = func(before int, days []warmup.Day) { picture.First, picture.Days = before, days }
-	if err := simulate.Run(plan, trace, opt, out); err != nil {
+	if err := f.check(); err != nil {
 		return c.badInput(err)
 	}
-	if !f.asJSON && f.plot == "" {
-		return nil
+	out := bufio.NewWriter(c.out)
+	if !f.asJSON {
+		fmt.Fprintln(out, simulate.Header) // it stays in the buffer where the input turns out to be bad
 	}
-	rows, err := simulate.ReadRows(&kept)
+	var rows []simulate.Row
+	history, err := simulate.Run(plan, trace, opt, func(r *simulate.Row) {
+		if !f.asJSON {
+			fmt.Fprintln(out, r)
+		}
+		if f.asJSON || f.plot != "" {
+			rows = append(rows, *r)
+		}
+	})
 	if err != nil {
-		return err
+		return c.badInput(err)
 	}
 	if f.asJSON {
-		if err := writeJSON(c.out, simulation{rows}); err != nil {
+		if err := writeJSON(out, simulation{rows}); err != nil {
 			return err
 		}
 	}
-	if f.plot == "" {
-		return nil
+	if err := out.Flush(); err != nil || f.plot == "" {
+		return err
 	}
 	mail := filepath.Base(f.trace)
 	if f.demand != "" {
 		mail = f.demand + ", " + f.shape
 	}
-	picture.Title, picture.Rows = plan.Name+", "+mail, rows
-	picture.Begin = plan.First(c.now()).In(zoneOf(plan.DayStarts))
-	return drawPlot(f.plot, &picture)
+	return drawPlot(f.plot, &simulate.Picture{
+		Title: plan.Name + ", " + mail, Rows: rows, Interval: f.interval, History: *history,
+		Begin: plan.First(c.now()).In(zoneOf(plan.DayStarts)),
+	})
+}
+
+// check looks at the flags that the simulator has other defaults for, or none.
+func (f *simulateFlags) check() error {
+	wrong := func(format string, args ...any) error {
+		return &simulate.InputError{What: "options", Text: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case f.interval == 0: // which is the default there
+		return wrong("interval is 0, and a row is for some seconds")
+	case f.patience < 0:
+		return wrong("patience is %v, which is less than none", f.patience)
+	case f.mode != "" && !slices.Contains(simulate.Modes, f.mode):
+		return wrong("mode %q is not known: use %s", f.mode, strings.Join(simulate.Modes, ", "))
+	}
+	return nil
 }
 
 // simulation is the output as JSON.

@@ -78,9 +78,9 @@ func (c *counted) step() {
 		return
 	}
 	for _, n := range w.nodes {
-		for i, held := range n.backlog {
-			granted := c.take(i, held)
-			n.backlog[i] -= granted
+		for i := range n.lines {
+			granted := c.take(i, n.lines[i].held)
+			n.lines[i].held -= granted
 			n.sent(i, granted)
 		}
 	}

@@ -35,16 +35,18 @@ func TestDemandOfADay(t *testing.T) {
 func TestNoPointIsAboveItsRows(t *testing.T) {
 	var rows []Row
 	for at := int64(0); at < 100*3600; at += 3600 { // 300 points would have 20 minutes each
-		rows = append(rows, Row{T: at, Provider: all, CapHour: 100, Sent: 100, Diverted: 7})
+		rows = append(rows, Row{T: at, Provider: all, CapHour: 100, Counts: Counts{Sent: 100, Diverted: 7}})
 	}
-	rows = append(rows, Row{T: 701 * 3600, Provider: all, CapHour: 100, Sent: 100})
-	b, width, _ := binRows(rows)
+	rows = append(rows, Row{T: 701 * 3600, Provider: all, CapHour: 100, Counts: Counts{Sent: 100}})
+	p := Picture{Rows: rows, Interval: 3600}
+	upper, lower, width, _ := p.series()
+	sent, diverted := upper[1].values, lower[0].values
 	if width%3600 != 0 {
 		t.Errorf("a point is %d s", width)
 	}
-	for i, v := range b.sent {
-		if v > 100 || b.diverted[i] > 7 {
-			t.Errorf("point %d: %v sent an hour, %v diverted", i, v, b.diverted[i])
+	for i, v := range sent {
+		if v > 100 || diverted[i] > 7 {
+			t.Errorf("point %d: %v sent an hour, %v diverted", i, v, diverted[i])
 		}
 	}
 }

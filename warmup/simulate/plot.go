@@ -3,12 +3,12 @@ package simulate
 import (
 	"bufio"
 	"fmt"
+	"html"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"time"
-
-	"mta/warmup"
 )
 
 // The picture's measures, in pixels.
@@ -20,12 +20,11 @@ const (
 )
 
 const (
-	daySeconds = 86_400
-	plotDays   = 2 // a simulation of so many, or more, is drawn by dates
-	mostDates  = 10
+	plotDays  = 2 // a simulation of so many, or more, is drawn by dates
+	mostDates = 10
 )
 
-// series is one line of a plot.
+// series is one line of a plot: a value for each point.
 type series struct {
 	name, colour string
 	values       []float64
@@ -33,11 +32,11 @@ type series struct {
 
 // Picture is what Plot draws.
 type Picture struct {
-	Title string
-	Rows  []Row
-	Begin time.Time    // of the simulation, in the zone in which its days have their dates
-	Days  []warmup.Day // the last ones that have ended, and what each did to the stage
-	First int          // of Days, counted from 0
+	Title    string
+	Rows     []Row
+	Interval int64     // seconds that a row covers
+	Begin    time.Time // of the simulation, in the zone in which its days have their dates
+	History
 }
 
 // Plot writes a simulation as an SVG picture: sent against desired in the upper panel, diverted and held in the
@@ -45,20 +44,19 @@ type Picture struct {
 // last, and below what each day did to the stage.
 func Plot(p *Picture, out io.Writer) error {
 	w := bufio.NewWriter(out)
-	bins, width, end := binRows(p.Rows)
-	g := &graph{w: w, end: end}
-	height := panelTop + 2*panelHeight + panelGap + 40
-	if end >= plotDays*daySeconds {
-		g.begin, g.log = p.Begin, true
+	upper, lower, width, end := p.series()
+	g := &graph{w: w, end: end, begin: p.Begin, log: end >= plotDays*daySeconds}
+	const second = panelTop + panelHeight + panelGap // the top of the lower panel
+	height := second + panelHeight + 40
+	if g.log {
 		height += reasonsHeight
 	}
 	fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n", plotWidth, height)
-	fmt.Fprintf(w, `<rect width="100%%" height="100%%" fill="white"/><text x="%d" y="20" font-size="14">%s</text>`+"\n", plotLeft, escape(p.Title))
-	g.panel(panelTop, "an hour", []series{{"desired", "#999999", bins.desired}, {"sent", "#1f77b4", bins.sent}})
-	lower := panelTop + panelHeight + panelGap
-	g.panel(lower, "diverted an hour, held", []series{{"diverted", "#ff7f0e", bins.diverted}, {"held", "#d62728", bins.held}})
+	fmt.Fprintf(w, `<rect width="100%%" height="100%%" fill="white"/><text x="%d" y="20" font-size="14">%s</text>`+"\n", plotLeft, html.EscapeString(p.Title))
+	g.panel(panelTop, "an hour", upper)
+	g.panel(second, "diverted an hour, held", lower)
 	if g.log {
-		g.reasons(lower+panelHeight+30, p.First, p.Days)
+		g.reasons(second+panelHeight+30, &p.History)
 	}
 	fmt.Fprintf(w, `<text x="%d" y="%d" text-anchor="end" fill="#666">each point is %s</text>`+"\n</svg>\n", plotWidth-plotRight, height-6, span(width))
 	if err := w.Flush(); err != nil {
@@ -67,59 +65,46 @@ func Plot(p *Picture, out io.Writer) error {
 	return nil
 }
 
+// series sums rows over equal times of whole intervals, lest one have more of them than another, and makes them
+// rates an hour.
+func (p *Picture) series() (upper, lower []series, width, end int64) {
+	for i := range p.Rows {
+		end = max(end, p.Rows[i].T+1)
+	}
+	interval := max(1, p.Interval)
+	width = max(60, (end+plotBins-1)/plotBins)
+	width = (width + interval - 1) / interval * interval
+	n := int(end/width) + 1
+	desired, sent, diverted, held := make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
+	perHour := 3600 / float64(width)
+	last := make(map[string]*Row) // of each provider
+	for i := range p.Rows {
+		r := &p.Rows[i]
+		k := int(r.T / width)
+		sent[k] += float64(r.Sent) * perHour
+		diverted[k] += float64(r.Diverted) * perHour
+		desired[k] = max(desired[k], float64(r.CapHour))
+		held[k] += float64(r.Held) // as at the end of the bin
+		if before := last[r.Provider]; before != nil && before.T/width == r.T/width {
+			held[k] -= float64(before.Held)
+		}
+		last[r.Provider] = r
+	}
+	for k := 1; k < n; k++ { // a cap stays where no row repeats it
+		if desired[k] == 0 {
+			desired[k] = desired[k-1]
+		}
+	}
+	return []series{{"desired", "#999999", desired}, {"sent", "#1f77b4", sent}},
+		[]series{{"diverted", "#ff7f0e", diverted}, {"held", "#d62728", held}}, width, end
+}
+
 // graph is what the panels of a picture have in common.
 type graph struct {
 	w     io.Writer
 	end   int64     // of the simulation, in seconds
-	log   bool      // the scale of volumes
-	begin time.Time // of a picture with dates
-}
-
-type binned struct{ desired, sent, diverted, held []float64 }
-
-// binRows sums rows over equal times and makes them rates an hour.
-func binRows(rows []Row) (b binned, width, end int64) {
-	interval := int64(0) // that all begin at multiples of
-	for i := range rows {
-		end = max(end, rows[i].T+1)
-		interval = divisor(interval, rows[i].T)
-	}
-	interval = max(1, interval)
-	width = max(60, (end+plotBins-1)/plotBins)
-	width = (width + interval - 1) / interval * interval // of whole intervals, lest one have more than another
-	n := int(end/width) + 1
-	b = binned{make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)}
-	perHour := 3600 / float64(width)
-	heldAt := make(map[[2]int64]float64)
-	names := make(map[string]int64)
-	for i := range rows {
-		r := &rows[i]
-		k := int(r.T / width)
-		b.sent[k] += float64(r.Sent) * perHour
-		b.diverted[k] += float64(r.Diverted) * perHour
-		b.desired[k] = max(b.desired[k], float64(r.CapHour))
-		if _, ok := names[r.Provider]; !ok {
-			names[r.Provider] = int64(len(names))
-		}
-		heldAt[[2]int64{int64(k), names[r.Provider]}] = float64(r.Held) // the last of the bin
-	}
-	for key, v := range heldAt {
-		b.held[key[0]] += v
-	}
-	for k := 1; k < n; k++ { // a cap stays where no row repeats it
-		if b.desired[k] == 0 {
-			b.desired[k] = b.desired[k-1]
-		}
-	}
-	return b, width, end
-}
-
-// divisor is the greatest that a and b have in common.
-func divisor(a, b int64) int64 {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
+	log   bool      // the scale of volumes is logarithmic, and that of time has dates
+	begin time.Time // of the simulation
 }
 
 // at is where a second of the simulation is.
@@ -130,9 +115,7 @@ func (g *graph) at(second int64) float64 {
 func (g *graph) panel(top int, unit string, lines []series) {
 	most := 1.
 	for _, s := range lines {
-		for _, v := range s.values {
-			most = max(most, v)
-		}
+		most = max(most, slices.Max(s.values))
 	}
 	y := func(v float64) float64 { return float64(top) + panelHeight*(1-v/(most*1.05)) }
 	if g.log {
@@ -190,9 +173,9 @@ func (g *graph) times(top int) {
 }
 
 // reasons writes what each day did to the stage, upright below it.
-func (g *graph) reasons(top, first int, days []warmup.Day) {
+func (g *graph) reasons(top int, h *History) {
 	size := min(11, 0.8*(g.at(daySeconds)-plotLeft))
-	for i, d := range days {
+	for i, d := range h.Days {
 		why := d.Why.String()
 		colour := "#666"
 		switch {
@@ -204,9 +187,9 @@ func (g *graph) reasons(top, first int, days []warmup.Day) {
 		if d.Provider != "" {
 			why += " (" + d.Provider + ")"
 		}
-		x := g.at(int64(first+i)*daySeconds + daySeconds/2)
+		x := g.at(int64(h.Before+i)*daySeconds + daySeconds/2)
 		fmt.Fprintf(g.w, `<text transform="translate(%.1f %d) rotate(-90)" text-anchor="end" font-size="%.1f" fill="%s">%d: %s</text>`+"\n",
-			x+size/3, top, size, colour, d.Stage+1, escape(why))
+			x+size/3, top, size, colour, d.Stage+1, html.EscapeString(why))
 	}
 	fmt.Fprintf(g.w, `<text x="%d" y="%d" text-anchor="end">stage</text>`+"\n", plotLeft-6, top+10)
 }
@@ -214,16 +197,12 @@ func (g *graph) reasons(top, first int, days []warmup.Day) {
 // span words a number of seconds.
 func span(s int64) string {
 	switch {
-	case s >= 2*86_400:
-		return fmt.Sprintf("%.1f d", float64(s)/86_400)
+	case s >= 2*daySeconds:
+		return fmt.Sprintf("%.1f d", float64(s)/daySeconds)
 	case s >= 2*3600:
 		return fmt.Sprintf("%.1f h", float64(s)/3600)
 	case s >= 120:
 		return fmt.Sprintf("%d min", s/60)
 	}
 	return fmt.Sprintf("%d s", s)
-}
-
-func escape(s string) string {
-	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(s)
 }

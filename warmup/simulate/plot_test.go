@@ -70,10 +70,11 @@ func TestPictureOfDays(t *testing.T) {
 		}
 	}
 	trace = append(trace, Event{T: 14 * 86_400, Kind: End})
-	pic := &Picture{Title: "two weeks", Begin: time.Date(2026, 11, 25, 8, 0, 0, 0, time.UTC)}
-	pic.Rows, _ = simulate(t, p, trace, Options{Interval: 3600, History: func(before int, days []warmup.Day) { pic.First, pic.Days = before, days }})
-	if len(pic.Days) != 14 || pic.First != 0 {
-		t.Fatalf("%d days after %d", len(pic.Days), pic.First)
+	pic := &Picture{Title: "two weeks", Interval: 3600, Begin: time.Date(2026, 11, 25, 8, 0, 0, 0, time.UTC)}
+	rows, history := simulated(t, p, trace, Options{Interval: 3600})
+	pic.Rows, pic.History = rows, *history
+	if len(pic.Days) != 14 || pic.Before != 0 {
+		t.Fatalf("%d days after %d", len(pic.Days), pic.Before)
 	}
 	texts, lines := drawn(t, pic)
 	all := strings.Join(texts, "\n")

@@ -4,9 +4,8 @@
 package simulate
 
 import (
-	"bufio"
 	"fmt"
-	"io"
+	"maps"
 	"slices"
 	"time"
 
@@ -21,17 +20,48 @@ type Options struct {
 	// Patience is how long mail waits before it is diverted, as much as the plan can still take in that time
 	// and on that day; the modes without a ledger have none.
 	Patience time.Duration
-	// History is called in the end with what each day did to the stage, the last 60 of them, and how many there
-	// were before. nil: nobody asks.
-	History func(before int, days []warmup.Day)
 }
 
-// Header is the first line of Run's output.
+// Row is what became of a provider's mail in an interval.
+type Row struct {
+	T        int64  `json:"t"` // when the interval begins, in seconds
+	Stage    int64  `json:"stage"`
+	Provider string `json:"provider"`
+	State    string `json:"state"` // normal, paused or store_down
+	CapHour  int64  `json:"cap_hour"`
+	CapDay   int64  `json:"cap_day"`
+	Counts
+}
+
+// Counts are those of an interval, in recipients.
+type Counts struct {
+	Offered    int64 `json:"offered"`
+	Sent       int64 `json:"sent"`
+	Diverted   int64 `json:"diverted"`
+	Held       int64 `json:"held"` // at the interval's end
+	Deferred   int64 `json:"deferred"`
+	Bounced    int64 `json:"bounced"`
+	Complained int64 `json:"complained"`
+}
+
+// Header names the columns of a row as CSV.
 const Header = "t,stage,provider,state,cap_hour,cap_day,offered,sent,diverted,held,deferred,bounced,complained"
 
-// Run simulates a trace and writes a row for each interval and provider with any activity. Bad
-// input gives an *InputError before anything is written.
-func Run(plan *warmup.Plan, trace []Event, opt Options, out io.Writer) error {
+// String gives the row as CSV.
+func (r *Row) String() string {
+	return fmt.Sprintf("%d,%d,%s,%s,%d,%d,%d,%d,%d,%d,%d,%d,%d", r.T, r.Stage, r.Provider, r.State, r.CapHour, r.CapDay,
+		r.Offered, r.Sent, r.Diverted, r.Held, r.Deferred, r.Bounced, r.Complained)
+}
+
+// History is what each day did to the stage.
+type History struct {
+	Before int          // days that were before those
+	Days   []warmup.Day // the last 60 that have ended
+}
+
+// Run simulates a trace and calls row for each interval and provider with any activity, in the order of time and
+// names. Bad input gives an *InputError before any row.
+func Run(plan *warmup.Plan, trace []Event, opt Options, row func(*Row)) (*History, error) {
 	p := *plan
 	p.Begin, p.DayStarts = time.Time{}, "" // a simulation begins with the warm-up
 	if opt.Mode == Ledger || opt.Mode == PID {
@@ -40,143 +70,118 @@ func Run(plan *warmup.Plan, trace []Event, opt Options, out io.Writer) error {
 	if opt.Interval == 0 {
 		opt.Interval = 10
 	}
-	if opt.Interval < 1 || opt.Interval > 86_400 {
-		return &InputError{"options", 0, fmt.Sprintf("interval is %d, outside 1 to 86400 seconds", opt.Interval)}
+	if opt.Interval < 1 || opt.Interval > daySeconds {
+		return nil, &InputError{"options", 0, fmt.Sprintf("interval is %d, outside 1 to %d seconds", opt.Interval, daySeconds)}
 	}
 	if err := p.Check(); err != nil {
-		return &InputError{"plan", 0, err.Error()}
+		return nil, &InputError{"plan", 0, err.Error()}
 	}
-	w := bufio.NewWriter(out)
-	s := &simulation{world: newWorld(&p, opt.Seed, opt.Mode), out: w, interval: opt.Interval}
-	if p.Overflow == warmup.Divert && s.counted == nil {
-		s.patience = opt.Patience
+	w := newWorld(&p, opt.Seed, opt.Mode)
+	w.interval, w.row = opt.Interval, row
+	if p.Overflow == warmup.Divert && w.counted == nil {
+		w.patience = opt.Patience
 	}
-	s.names, s.weights = s.shares()
-	fmt.Fprintln(w, Header)
-	s.run(trace)
-	if opt.History != nil {
-		state := s.look()
-		opt.History(int(state.Hour/24)-len(state.History), slices.Clone(state.History))
-	}
-	if err := w.Flush(); err != nil {
-		return fmt.Errorf("writing simulation: %w", err)
-	}
-	return nil
-}
-
-type simulation struct {
-	*world
-	out      io.Writer
-	interval int64
-	start    int64 // of the interval in progress
-	names    []string
-	weights  []float64
+	w.run(trace)
+	end := w.look(w.t)
+	return &History{int(end.Hour/24) - len(end.History), slices.Clone(end.History)}, nil
 }
 
 // run goes through the trace second by second, leaving out those in which nothing can happen.
-func (s *simulation) run(trace []Event) {
+func (w *world) run(trace []Event) {
 	end := int64(0)
 	if n := len(trace); n > 0 {
 		end = trace[n-1].T + 1
 	}
-	for i, e := range trace {
-		if e.Kind == End {
-			end, trace = e.T, trace[:i]
-			break
-		}
+	if i := slices.IndexFunc(trace, func(e Event) bool { return e.Kind == End }); i >= 0 {
+		end, trace = trace[i].T, trace[:i]
 	}
-	for s.t < end {
-		for s.t >= s.start+s.interval {
-			s.rows()
-			s.start += s.interval
+	for w.t < end {
+		for w.t >= w.start+w.interval {
+			w.rows()
+			w.start += w.interval
 		}
-		for len(trace) > 0 && trace[0].T == s.t {
-			s.apply(trace[0])
+		for len(trace) > 0 && trace[0].T == w.t {
+			w.apply(trace[0])
 			trace = trace[1:]
 		}
-		s.step()
-		s.t = s.nextSecond(trace, end)
+		w.step()
+		w.t = w.nextSecond(trace, end)
 	}
-	s.t = end
-	s.rows()
+	w.t = end
+	w.rows()
 }
 
 // nextSecond is the next in which there is anything to do, and not beyond the interval.
-func (s *simulation) nextSecond(trace []Event, end int64) int64 {
-	next := min(end, s.start+s.interval)
-	if next <= s.t {
-		next = s.t + 1
+func (w *world) nextSecond(trace []Event, end int64) int64 {
+	next := end
+	if w.start+w.interval > w.t {
+		next = min(end, w.start+w.interval)
 	}
 	if len(trace) > 0 {
 		next = min(next, trace[0].T)
 	}
-	for _, n := range s.nodes {
+	for _, n := range w.nodes {
 		next = min(next, n.wakes)
 	}
-	return max(next, s.t+1)
+	return max(next, w.t+1)
 }
 
-func (s *simulation) apply(e Event) {
+func (w *world) apply(e Event) {
 	switch e.Kind {
 	case Nodes:
-		s.setNodes(int(e.Value))
+		w.setNodes(int(e.Value))
 	case Lag:
-		s.lag = seconds(e.Value)
+		w.lag = seconds(e.Value)
 	case StoreState:
-		s.down = e.Value == 0
-		s.store.SetDown(s.down)
+		w.down = e.Value == 0
+		w.store.SetDown(w.down)
 	case Crash:
-		for i := range min(int(e.Value), len(s.nodes)) {
-			s.nodes[i].restart()
+		for _, n := range w.nodes[:min(int(e.Value), len(w.nodes))] {
+			n.restart()
 		}
 	case Offer:
-		s.offerTo(e.Provider, int64(e.Value))
+		w.offerTo(e.Provider, int64(e.Value))
 	default:
-		s.setOutcome(e)
+		w.setOutcome(e)
 	}
 }
 
 // offerTo divides an offer to all providers by weight; the last parts by chance.
-func (s *simulation) offerTo(name string, n int64) {
+func (w *world) offerTo(name string, n int64) {
 	if name != "" {
-		s.offer(s.provider(name), n)
+		w.offer(w.provider(name), n)
 		return
 	}
 	var sum float64
-	for _, w := range s.weights {
-		sum += w
+	for _, name := range w.names {
+		sum += w.weights[name]
 	}
-	parts, left := make([]int64, len(s.names)), n
-	for i, w := range s.weights {
-		parts[i] = int64(float64(n) * w / sum)
+	parts, left := make([]int64, len(w.names)), n
+	for i, name := range w.names {
+		parts[i] = int64(float64(n) * w.weights[name] / sum)
 		left -= parts[i]
 	}
 	for range left {
-		x, i := s.rand.Float64()*sum, 0
-		for x -= s.weights[0]; x > 0 && i+1 < len(parts); x -= s.weights[i] {
+		x, i := w.rand.Float64()*sum, 0
+		for x -= w.weights[w.names[0]]; x > 0 && i+1 < len(parts); x -= w.weights[w.names[i]] {
 			i++
 		}
 		parts[i]++
 	}
 	for i, k := range parts {
 		if k > 0 {
-			s.offer(s.provider(s.names[i]), k)
+			w.offer(w.provider(w.names[i]), k)
 		}
 	}
 }
 
-func (s *simulation) setOutcome(e Event) {
+func (w *world) setOutcome(e Event) {
 	names := []string{e.Provider}
 	if e.Provider == "" {
-		names = slices.Clone(s.names)
-		for _, v := range s.providers {
-			if !slices.Contains(names, v.name) {
-				names = append(names, v.name)
-			}
-		}
+		names = slices.AppendSeq(slices.Clone(w.names), maps.Keys(w.index))
 	}
 	for _, name := range names {
-		v := s.providers[s.provider(name)]
+		v := w.providers[w.provider(name)]
 		switch e.Kind {
 		case Defer:
 			v.defers = e.Value
@@ -190,56 +195,35 @@ func (s *simulation) setOutcome(e Event) {
 	}
 }
 
-// rows prints the interval in progress, as of its last second.
-func (s *simulation) rows() {
-	active := false
-	held := make([]int64, len(s.providers))
-	for i, v := range s.providers {
-		for _, n := range s.nodes {
-			held[i] += n.backlog[i]
+// rows gives those of the interval in progress, as of its last second.
+func (w *world) rows() {
+	var state *warmup.State
+	for _, name := range slices.Sorted(maps.Keys(w.index)) {
+		i := w.index[name]
+		v := w.providers[i]
+		for _, n := range w.nodes {
+			v.Held += n.lines[i].held
 		}
-		active = active || held[i] > 0 || v.counts != counts{}
-	}
-	if !active {
-		return
-	}
-	t := s.t
-	s.t = min(t, s.start+s.interval) - 1 // the state of the interval, not of the next one
-	state := s.look()
-	s.t = t
-	for _, i := range s.order() {
-		v := s.providers[i]
-		if held[i] == 0 && v.counts == (counts{}) {
+		if v.Counts == (Counts{}) {
 			continue
 		}
-		caps, word := state.Caps, "normal"
-		if k := state.Find(s.plan, v.name); k >= 0 {
-			caps = state.Providers[k].Caps
-			if state.Providers[k].Blocked() {
-				word = "paused"
+		if state == nil {
+			state = w.look(min(w.t, w.start+w.interval) - 1) // that of the interval, not of the next one
+		}
+		row := Row{T: w.start, Stage: int64(state.Stage + 1), Provider: name, State: "normal", CapHour: state.Caps.Hourly, CapDay: state.Caps.Daily, Counts: v.Counts}
+		if k := state.Find(w.plan, name); k >= 0 {
+			of := &state.Providers[k]
+			row.CapHour, row.CapDay = of.Caps.Hourly, of.Caps.Daily
+			if of.Blocked() {
+				row.State = "paused"
 			}
 		}
-		if s.down {
-			word = "store_down"
+		if w.down {
+			row.State = "store_down"
 		}
-		c := &v.counts
-		fmt.Fprintf(s.out, "%d,%d,%s,%s,%d,%d,%d,%d,%d,%d,%d,%d,%d\n", s.start, state.Stage+1, v.name, word,
-			caps.Hourly, caps.Daily, c.offered, c.sent, c.diverted, held[i], c.deferred, c.bounced, c.complained)
-		*c = counts{}
+		w.row(&row)
+		v.Counts = Counts{}
 	}
 }
 
-// order is that of the providers by name.
-func (s *simulation) order() []int {
-	order := make([]int, len(s.providers))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int {
-		if s.providers[a].name < s.providers[b].name {
-			return -1
-		}
-		return 1
-	})
-	return order
-}
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

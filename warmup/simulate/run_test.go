@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -30,18 +31,24 @@ func steadily(provider string, n float64, step, end int64) (trace []Event) {
 	return append(trace, Event{T: end, Kind: End})
 }
 
+// simulate gives the rows of a simulation, and as text.
 func simulate(t *testing.T, p *warmup.Plan, trace []Event, opt Options) (rows []Row, text string) {
 	t.Helper()
-	var b bytes.Buffer
-	if err := Run(p, trace, opt, &b); err != nil {
-		t.Fatal(err)
+	rows, _ = simulated(t, p, trace, opt)
+	var b strings.Builder
+	for i := range rows {
+		fmt.Fprintln(&b, &rows[i])
 	}
-	text = b.String()
-	rows, err := ReadRows(&b)
+	return rows, b.String()
+}
+
+func simulated(t *testing.T, p *warmup.Plan, trace []Event, opt Options) (rows []Row, h *History) {
+	t.Helper()
+	h, err := Run(p, trace, opt, func(r *Row) { rows = append(rows, *r) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	return rows, text
+	return rows, h
 }
 
 // merge puts traces together in the order of time.
@@ -259,7 +266,7 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 		t.Errorf("a good trace: %+v, %v", events, err)
 	}
 	var in *InputError
-	if err := Run(&warmup.Plan{}, nil, Options{}, io.Discard); !errors.As(err, &in) || in.What != "plan" {
+	if _, err := Run(&warmup.Plan{}, nil, Options{}, nil); !errors.As(err, &in) || in.What != "plan" {
 		t.Errorf("a bad plan: %v", err)
 	}
 }
@@ -268,7 +275,7 @@ func TestPlotIsXML(t *testing.T) {
 	p := parse(t, `{"version":1,"stages":[{"hourly":100,"daily":900}]}`)
 	rows, _ := simulate(t, p, steadily("<&>", 3, 10, 7200), Options{})
 	var b bytes.Buffer
-	if err := Plot(&Picture{Title: "a < b & c", Rows: rows}, &b); err != nil {
+	if err := Plot(&Picture{Title: "a < b & c", Rows: rows, Interval: 10}, &b); err != nil {
 		t.Fatal(err)
 	}
 	lines := 0
@@ -297,7 +304,7 @@ func TestPicturesOfTheDocs(t *testing.T) {
 		rows, _ := simulate(t, p, trace, Options{Seed: 1, Interval: 60, Mode: mode})
 		t.Logf("%v: %v", mode, summarize(rows))
 		var b bytes.Buffer
-		if err := Plot(&Picture{Title: "350 an hour, ten times the demand, 3 nodes, statistics 30 s late: mode " + string(mode), Rows: rows}, &b); err != nil {
+		if err := Plot(&Picture{Title: "350 an hour, ten times the demand, 3 nodes, statistics 30 s late: mode " + string(mode), Rows: rows, Interval: 60}, &b); err != nil {
 			t.Fatal(err)
 		}
 		name := "../../docs/warmup-" + string(mode) + ".svg"

@@ -51,8 +51,10 @@ type Event struct {
 
 const traceHeader = "t,event,provider,value"
 
-// maxSeconds bounds a simulation to ten years.
-const maxSeconds = 10 * 365 * 86_400
+const (
+	daySeconds = 86_400
+	maxSeconds = 10 * 365 * daySeconds // a simulation of ten years
+)
 
 // ParseTrace reads a trace as CSV. Errors that are not of reading are of type *InputError.
 func ParseTrace(r io.Reader) ([]Event, error) {
@@ -115,31 +117,24 @@ func parseEvent(text string) (Event, error) {
 	return e, e.check()
 }
 
+// values are those that an event can have.
+var values = map[Kind]struct {
+	least, most float64
+	part        bool // it needn't be whole
+}{
+	Offer: {0, 1e9, false}, Nodes: {1, 1000, false}, Crash: {0, 1000, false}, Block: {0, 1, false}, StoreState: {0, 1, false},
+	Defer: {0, 1, true}, Bounce: {0, 1, true}, Complain: {0, 1, true}, Lag: {0, daySeconds, true},
+	End: {math.Inf(-1), math.Inf(1), true},
+}
+
 func (e *Event) check() error {
-	most, whole := 0., true
-	least := 0.
-	switch e.Kind {
-	case Offer:
-		most = 1e9
-	case Defer, Bounce, Complain:
-		most, whole = 1, false
-	case Block, StoreState:
-		most = 1
-	case Nodes:
-		least, most = 1, 1000
-	case Lag:
-		most, whole = 86_400, false
-	case Crash:
-		most = 1000
-	case End:
-		return nil
-	default:
+	v, ok := values[e.Kind]
+	switch {
+	case !ok:
 		return fmt.Errorf("event %q is not known", e.Kind)
-	}
-	if !(e.Value >= least && e.Value <= most) {
-		return fmt.Errorf("value of %s is %v, outside %v to %v", e.Kind, e.Value, least, most)
-	}
-	if whole && e.Value != math.Trunc(e.Value) {
+	case !(e.Value >= v.least && e.Value <= v.most):
+		return fmt.Errorf("value of %s is %v, outside %v to %v", e.Kind, e.Value, v.least, v.most)
+	case !v.part && e.Value != math.Trunc(e.Value):
 		return fmt.Errorf("value of %s is %v, want a whole number", e.Kind, e.Value)
 	}
 	return nil

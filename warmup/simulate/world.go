@@ -26,13 +26,18 @@ type world struct {
 	rand  *rand.Rand
 	store *memstore.Store
 	nodes []*node
-	made  int // nodes ever, for their names
-	t     int64
+	made  int   // nodes ever, for their names
+	t     int64 // seconds since the begin
 	lag   time.Duration
 	down  bool
 
+	interval, start int64 // that a row covers, and when the one in progress began
+	row             func(*Row)
+
 	patience time.Duration // of mail that would be diverted
 
+	names     []string           // the providers among whom an offer to all is divided, sorted
+	weights   map[string]float64 // by which it is
 	providers []*provider
 	index     map[string]int
 
@@ -47,20 +52,21 @@ type provider struct {
 	name                       string
 	defers, bounces, complains float64
 	block                      bool
-	counts
-}
-
-type counts struct {
-	offered, sent, diverted, deferred, bounced, complained int64
+	Counts
 }
 
 // node is one relay.
 type node struct {
-	world   *world
-	ctl     *warmup.Controller
-	backlog []int64   // by provider: held until there are tokens, or the store has answered
-	came    [][]batch // by provider: of what has patience, the oldest first
-	wakes   int64     // when it wants to step next
+	world *world
+	ctl   *warmup.Controller
+	lines []line // by provider
+	wakes int64  // when it wants to step next
+}
+
+// line is mail that is held until there are tokens, or the store has answered.
+type line struct {
+	held int64
+	came []batch // of what has patience, the oldest first
 }
 
 // batch is messages that came in one second.
@@ -75,6 +81,8 @@ func newWorld(p *warmup.Plan, seed uint64, mode Mode) *world {
 	if mode == BarePID || mode == OnOff {
 		w.counted = newCounted(w, mode)
 	}
+	w.weights = shares(p)
+	w.names = slices.Sorted(maps.Keys(w.weights))
 	w.setNodes(1)
 	return w
 }
@@ -95,42 +103,30 @@ func (w *world) provider(name string) int {
 	return i
 }
 
-// shares are the providers, with weights, among whom an offer to all is divided: by the plan's shares, where it
+// shares are the weights of the providers among whom an offer to all is divided: the plan's shares, where it
 // has some, and what they leave to other.
-func (w *world) shares() (names []string, weights []float64) {
-	if len(w.plan.Shares) > 0 {
+func shares(p *warmup.Plan) map[string]float64 {
+	weights := make(map[string]float64)
+	if len(p.Shares) > 0 {
 		rest := 1.
-		for _, name := range slices.Sorted(maps.Keys(w.plan.Shares)) {
-			share := min(rest, w.plan.Shares[name])
-			names, weights, rest = append(names, name), append(weights, share), rest-share
+		for _, name := range slices.Sorted(maps.Keys(p.Shares)) {
+			weights[name] = min(rest, p.Shares[name])
+			rest -= weights[name]
 		}
-		if i := slices.Index(names, warmup.Other); i >= 0 {
-			weights[i] += rest
-			return names, weights
-		}
-		return append(names, warmup.Other), append(weights, rest)
+		weights[warmup.Other] += rest
+		return weights
 	}
-	seen := make(map[string]bool)
-	for i := range w.plan.Stages {
-		for name := range w.plan.Stages[i].Providers {
-			seen[name] = true
+	for i := range p.Stages {
+		for name := range p.Stages[i].Providers {
+			weights[name] = 1
 		}
 	}
-	for name := range w.plan.Weights {
-		seen[name] = true
+	maps.Copy(weights, p.Weights)
+	delete(weights, all)
+	if len(weights) == 0 {
+		weights[all] = 1
 	}
-	delete(seen, all)
-	if len(seen) == 0 {
-		return []string{all}, []float64{1}
-	}
-	for _, name := range sorted(seen) {
-		weight, ok := w.plan.Weights[name]
-		if !ok {
-			weight = 1
-		}
-		names, weights = append(names, name), append(weights, weight)
-	}
-	return names, weights
+	return weights
 }
 
 func (w *world) setNodes(n int) {
@@ -140,9 +136,9 @@ func (w *world) setNodes(n int) {
 		w.nodes = append(w.nodes, nd)
 	}
 	for _, gone := range w.nodes[n:] { // its queue is taken over, its memory is not
-		for i, held := range gone.backlog {
-			w.nodes[0].came[i] = append(w.nodes[0].came[i], gone.came[i]...)
-			w.nodes[0].backlog[i] += held
+		for i, l := range gone.lines {
+			to := &w.nodes[0].lines[i]
+			to.came, to.held = append(to.came, l.came...), to.held+l.held
 			w.nodes[0].again(i)
 		}
 	}
@@ -163,21 +159,19 @@ func (n *node) restart() {
 	}
 	n.wakes = w.t
 	n.grow()
-	for i := range n.backlog { // what waits is looked at anew
+	for i := range n.lines { // what waits is looked at anew
 		n.again(i)
 	}
 }
 
 func (n *node) grow() {
-	for len(n.backlog) < len(n.world.providers) {
-		n.backlog, n.came = append(n.backlog, 0), append(n.came, nil)
-	}
+	n.lines = append(n.lines, make([]line, len(n.world.providers)-len(n.lines))...)
 }
 
 // waiting is warmup.Config.Waiting.
 func (n *node) waiting(_, provider string) int64 {
-	if i, ok := n.world.index[provider]; ok && i < len(n.backlog) {
-		return n.backlog[i]
+	if i, ok := n.world.index[provider]; ok && i < len(n.lines) {
+		return n.lines[i].held
 	}
 	return 0
 }
@@ -191,33 +185,33 @@ func (n *node) onRoom(_, provider string) {
 
 // again tries what waits.
 func (n *node) again(provider int) {
-	held := n.backlog[provider]
-	if n.backlog[provider] = 0; held > 0 {
-		n.take(provider, held-n.try(provider, held, true))
+	l := &n.lines[provider]
+	if held := l.held; held > 0 {
+		l.held = 0
+		kept := n.try(provider, held, true)
+		n.lines[provider].take(held - kept)
 	}
 }
 
 // take lets messages out that have had patience, the oldest first; the others stay.
-func (n *node) take(provider int, messages int64) {
-	came := n.came[provider]
-	for len(came) > 0 && messages >= came[0].n {
-		messages -= came[0].n
-		came = came[1:]
+func (l *line) take(messages int64) {
+	for len(l.came) > 0 && messages >= l.came[0].n {
+		messages -= l.came[0].n
+		l.came = l.came[1:]
 	}
-	if len(came) > 0 {
-		came[0].n -= messages
+	if len(l.came) > 0 {
+		l.came[0].n -= messages
 	}
-	n.came[provider] = came
 }
 
 // impatient diverts what has waited for its time.
 func (n *node) impatient() {
-	for i := range n.came {
-		for len(n.came[i]) > 0 && n.world.t-n.came[i][0].t >= int64(n.world.patience/time.Second) {
-			gone := n.came[i][0].n
-			n.came[i] = n.came[i][1:]
-			n.backlog[i] -= gone
-			n.world.providers[i].diverted += gone
+	for i := range n.lines {
+		l := &n.lines[i]
+		for len(l.came) > 0 && n.world.t-l.came[0].t >= int64(n.world.patience/time.Second) {
+			l.held -= l.came[0].n
+			n.world.providers[i].Diverted += l.came[0].n
+			l.came = l.came[1:]
 		}
 	}
 }
@@ -226,9 +220,9 @@ func (n *node) impatient() {
 func (n *node) fit(provider int, messages int64) int64 {
 	var waiting, all int64
 	for _, nd := range n.world.nodes {
-		for i, held := range nd.backlog {
-			if all += held; i == provider {
-				waiting += held
+		for i, l := range nd.lines {
+			if all += l.held; i == provider {
+				waiting += l.held
 			}
 		}
 	}
@@ -238,7 +232,7 @@ func (n *node) fit(provider int, messages int64) int64 {
 
 // offer brings messages to random nodes.
 func (w *world) offer(provider int, messages int64) {
-	w.providers[provider].offered += messages
+	w.providers[provider].Offered += messages
 	m := int64(len(w.nodes))
 	each, rest := int64(0), messages
 	if messages > 64*m { // evenly, but for a random rest
@@ -270,15 +264,15 @@ func (n *node) try(provider int, messages int64, again bool) (kept int64) {
 	case w.patience > 0 && again: // until its time is over
 	case w.patience > 0:
 		fits := n.fit(provider, kept)
-		v.diverted += kept - fits
+		v.Diverted += kept - fits
 		if kept = fits; kept > 0 {
-			n.came[provider] = append(n.came[provider], batch{w.t, kept})
+			n.lines[provider].came = append(n.lines[provider].came, batch{w.t, kept})
 		}
 	case verdict != warmup.Asking:
-		v.diverted += kept
+		v.Diverted += kept
 		kept = 0
 	}
-	n.backlog[provider] += kept
+	n.lines[provider].held += kept
 	return kept
 }
 
@@ -301,12 +295,12 @@ func (n *node) sent(provider int, messages int64) {
 		return
 	}
 	w, v := n.world, n.world.providers[provider]
-	v.sent += messages
+	v.Sent += messages
 	if w.onSent != nil {
 		w.onSent(provider, messages)
 	}
 	if v.block {
-		v.deferred += messages
+		v.Deferred += messages
 		n.report(v, warmup.PolicyRefusal, messages)
 		return
 	}
@@ -314,9 +308,9 @@ func (n *node) sent(provider int, messages int64) {
 	bounced := w.binomial(messages-deferred, v.bounces)
 	delivered := messages - deferred - bounced
 	complained := w.binomial(delivered, v.complains)
-	v.deferred += deferred
-	v.bounced += bounced
-	v.complained += complained
+	v.Deferred += deferred
+	v.Bounced += bounced
+	v.Complained += complained
 	n.report(v, warmup.Delivered, delivered)
 	n.report(v, warmup.Deferred, deferred)
 	n.report(v, warmup.HardBounce, bounced)
@@ -367,16 +361,14 @@ func (w *world) step() {
 	}
 }
 
-// look brings state up to now, as the store has it.
-func (w *world) look() *warmup.State {
+// look gives the state as the store has it, brought up to a time.
+func (w *world) look(t int64) *warmup.State {
+	state := &w.state
 	if w.counted != nil {
-		w.counted.state.Advance(w.plan, warmup.Instant(w.t*1000))
-		return w.counted.state
+		state = w.counted.state
+	} else if w.buf = w.store.Peek(ip, w.buf[:0]); state.Decode(w.buf) != nil {
+		*state = *warmup.NewState(w.plan, 0)
 	}
-	w.buf = w.store.Peek(ip, w.buf[:0])
-	if err := w.state.Decode(w.buf); err != nil {
-		w.state = *warmup.NewState(w.plan, 0)
-	}
-	w.state.Advance(w.plan, warmup.Instant(w.t*1000))
-	return &w.state
+	state.Advance(w.plan, warmup.Instant(t*1000))
+	return state
 }
