@@ -36,7 +36,11 @@ var rules = []struct{ pkg, mustNotReach, why string }{
 	{"mta/mta/config", "mta/mta", "the file is read before anything is built"},
 	{"mta/mta/control", "mta/mta", "the API names what it needs; package mta supplies it"},
 	{"mta/mta/bench", "mta/mta", "the relay is measured as a process of its own, as any other server"},
+	{"mta/delivery/tlspolicy/sts", "mta/router", "the library could be lifted into another program: it is given a resolver"},
+	{"mta/delivery/tlspolicy/sts", "mta/destdb", "policies are kept in any store of names and values"},
+	{"mta/delivery/tlspolicy/sts", "mta/delivery/tlspolicy", "MTA-STS knows neither DANE nor the levels of the configuration"},
 	{"mta/cmd/mta", "mta/internal/bubble", "it is for tests, and brings package testing with it"},
+	{"mta/cmd/mta", "mta/internal/testca", "it is for tests, and brings package testing with it"},
 	{"mta/mta/control", "mta/queue", "the API has its own words for JSON, so that the queue may change"},
 }
 

@@ -1,0 +1,278 @@
+package sts
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// call gives the look-up of a domain that is under way, or begins one. p.mu is held.
+func (p *Policies) call(domain string) *call {
+	c := p.mu.calls[domain]
+	if c == nil {
+		c = &call{domain: domain}
+		if p.mu.closed {
+			return c // it comes to nothing
+		}
+		p.mu.calls[domain] = c
+		p.lookups.do(func() { p.discover(c) })
+	}
+	return c
+}
+
+// discover is the first step of a look-up: the DNS says whether there is a policy, and by its id whether it has changed.
+func (p *Policies) discover(c *call) {
+	ctx, cancel := context.WithTimeout(p.ctx, dnsTimeout)
+	defer cancel()
+	records, err := p.cfg.Resolver.TXT(ctx, "_mta-sts."+c.domain)
+	if err != nil {
+		p.failed(c, DNS, timedOut(ctx, err, "looking up the MTA-STS record"))
+		return
+	}
+	id, err := ParseRecord(records)
+	if err != nil {
+		p.failed(c, kindOfRecord(err), err)
+		return
+	}
+	if p.unchanged(c, id) {
+		return
+	}
+	p.mu.Lock()
+	next := &p.renewals
+	if c.urgent {
+		next = &p.fetches
+	}
+	p.mu.Unlock()
+	next.do(func() { p.fetch(c, id) })
+}
+
+// unchanged ends a look-up when the policy that is cached is the one that is published, and was fetched not long ago.
+func (p *Policies) unchanged(c *call, id string) bool {
+	now := p.now()
+	p.mu.Lock()
+	e := p.mu.policies.get(c.domain)
+	if e == nil || c.force || e.id != id || !e.fresh(now) {
+		p.mu.Unlock()
+		return false
+	}
+	e.next, e.failure, e.failures = now.Add(min(lookAfter, e.lifetime()/2)), nil, 0
+	p.end(c, e.demand(), nil)
+	return true
+}
+
+// fetch is the second step.
+func (p *Policies) fetch(c *call, id string) {
+	ctx, cancel := context.WithTimeout(p.ctx, fetchTimeout)
+	defer cancel()
+	policy, err := fetch(ctx, p.cfg.Transport, c.domain)
+	if err != nil {
+		p.failed(c, kindOfFetch(err), timedOut(ctx, err, "fetching the policy"))
+		return
+	}
+	now := p.now()
+	p.mu.Lock()
+	e := &entry{domain: c.domain, policy: policy, id: id, fetched: now, used: now}
+	e.next = now.Add(min(lookAfter, e.lifetime()/2))
+	before := p.mu.policies.get(c.domain)
+	if before != nil {
+		e.used = before.used
+	}
+	p.mu.counts.Fetched++
+	p.mu.absent.drop(c.domain)
+	for _, gone := range p.mu.policies.put(e) {
+		p.touch(gone.domain)
+	}
+	p.touch(c.domain)
+	p.tell(before, e)
+	p.end(c, policy, nil)
+}
+
+// tell logs what a domain has changed. p.mu is held.
+func (p *Policies) tell(before, now *entry) {
+	switch {
+	case before == nil:
+		p.log.Debug("MTA-STS policy found", "domain", now.domain, "mode", now.policy.Mode, "id", now.id)
+	case before.policy.Mode != now.policy.Mode:
+		p.log.Info("MTA-STS policy changed", "domain", now.domain, "mode", now.policy.Mode, "before", before.policy.Mode, "id", now.id)
+	case before.failure != nil && before.failure.Kind != Absent:
+		p.log.Info("MTA-STS policy can be renewed again", "domain", now.domain, "mode", now.policy.Mode, "id", now.id)
+	}
+}
+
+// failed ends a look-up without a policy. One that is cached stands until it expires (RFC 8461, 5.1): who can keep us
+// from renewing it must not be able to make us do without.
+func (p *Policies) failed(c *call, kind Kind, err error) {
+	if p.ctx.Err() != nil {
+		return // Close tells those who wait
+	}
+	f := &Failure{Kind: kind, At: p.now(), err: err}
+	p.mu.Lock()
+	p.mu.counts.Failed[kind]++
+	e := p.mu.policies.get(c.domain)
+	if e != nil && e.holds(f.At) {
+		e.fail(f)
+		if e.failures == 1 && e.policy.Mode != None {
+			p.log.Warn("MTA-STS policy can't be renewed; the cached one stands", "domain", c.domain, "until", e.expires(), "error", err)
+		}
+		p.end(c, e.policy, nil)
+		return
+	}
+	if e != nil {
+		p.log.Warn("MTA-STS policy has expired and can't be renewed; mail is sent without it", "domain", c.domain, "error", err)
+		p.mu.policies.drop(c.domain)
+		p.touch(c.domain)
+	}
+	a := p.mu.absent.get(c.domain)
+	if a == nil {
+		a = &entry{domain: c.domain, used: f.At}
+		p.mu.absent.put(a)
+	}
+	a.fail(f)
+	p.end(c, none, nil)
+}
+
+// end hands out the result of a look-up. It is called with p.mu held, and unlocks it.
+func (p *Policies) end(c *call, policy *Policy, err error) {
+	if p.mu.calls[c.domain] == c {
+		delete(p.mu.calls, c.domain)
+	}
+	waiting := c.waiting
+	c.waiting = nil
+	p.mu.Unlock()
+	for _, done := range waiting {
+		done(policy, err)
+	}
+}
+
+const (
+	renewMost = 200             // renewals that are begun in a minute
+	saveAfter = 2 * time.Second // changes are written together
+)
+
+// touch notes that a domain's record has to be written. p.mu is held.
+func (p *Policies) touch(domain string) {
+	p.mu.dirty[domain] = true
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Run renews policies ahead of their expiry, and writes what has changed to the store, until ctx ends.
+func (p *Policies) Run(ctx context.Context) {
+	renewing := time.NewTicker(time.Minute)
+	defer renewing.Stop()
+	var saving <-chan time.Time // nil while nothing has changed
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.changed:
+			saving = time.After(saveAfter)
+		case <-saving:
+			p.save()
+			saving = nil
+		case <-renewing.C:
+			p.renew()
+			p.save() // what could not be written before
+		}
+	}
+}
+
+// renew begins to look up policies that should be fetched again, and drops those that have expired unused.
+func (p *Policies) renew() {
+	now := p.now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	begun := 0
+	for e := range p.mu.policies.all() {
+		idle := now.Sub(e.used) >= forgetAfter
+		switch {
+		case e.holds(now) && !idle && begun < renewMost && !e.fresh(now) && !now.Before(e.next) && p.mu.calls[e.domain] == nil:
+			p.call(e.domain)
+			begun++
+		case !e.holds(now) && now.Sub(e.expires()) > lookAfter:
+			p.mu.policies.drop(e.domain)
+			p.touch(e.domain)
+		}
+	}
+}
+
+// load takes up what the store has.
+func (p *Policies) load() {
+	if p.cfg.Store == nil {
+		return
+	}
+	values, err := p.cfg.Store.Load()
+	if err != nil {
+		p.log.Error("MTA-STS policies can't be read from the store; they are fetched anew", "error", err)
+		return
+	}
+	now := p.now()
+	for domain, value := range values {
+		e, err := decode(domain, value, now)
+		if err != nil || !e.holds(now) {
+			p.touch(domain)
+			continue
+		}
+		for _, gone := range p.mu.policies.put(e) {
+			p.touch(gone.domain)
+		}
+	}
+}
+
+// save writes what has changed.
+func (p *Policies) save() {
+	p.mu.Lock()
+	values := make(map[string][]byte, len(p.mu.dirty))
+	for domain := range p.mu.dirty {
+		values[domain] = nil
+		if el := p.mu.policies.entries[domain]; el != nil { // this is no use of it
+			value, err := el.Value.(*entry).encode()
+			if err != nil {
+				panic(fmt.Sprintf("sts: a policy can't be encoded: %v", err)) // it has strings and numbers only
+			}
+			values[domain] = value
+		}
+	}
+	clear(p.mu.dirty)
+	p.mu.Unlock()
+	if len(values) == 0 || p.cfg.Store == nil {
+		return
+	}
+	err := p.cfg.Store.Save(values)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		for domain := range values {
+			p.touch(domain)
+		}
+		if !p.mu.unsaved {
+			p.log.Error("MTA-STS policies can't be written to the store", "error", err)
+		}
+	}
+	p.mu.unsaved = err != nil
+}
+
+// Close ends look-ups, gives ErrClosed to those who wait, and writes what has changed. Run must have ended.
+func (p *Policies) Close() {
+	p.mu.Lock()
+	p.mu.closed = true
+	p.mu.Unlock()
+	p.cancel()
+	for _, g := range []*gate{&p.lookups, &p.fetches, &p.renewals} {
+		g.close()
+	}
+	p.running.Wait()
+	p.mu.Lock()
+	var waiting []func(*Policy, error)
+	for _, c := range p.mu.calls {
+		waiting = append(waiting, c.waiting...)
+	}
+	clear(p.mu.calls)
+	p.mu.Unlock()
+	for _, done := range waiting {
+		done(nil, ErrClosed)
+	}
+	p.save()
+}
