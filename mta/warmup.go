@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"mta/delivery"
+	"mta/destdb/file"
 	"mta/internal/envelope"
 	"mta/internal/reply"
 	"mta/internal/route"
@@ -82,7 +83,7 @@ func (r *Relay) openWarmup(cfg *config.Config, undo *undoer) error {
 	}
 	undo.add(func() { store.Close() })
 	w := &warming{store: store, queue: r.queue, log: r.log, now: r.now, records: r.recordWarmups(), again: make(chan struct{}, 1)}
-	w.backup = openBackup(cfg, store, r.destinations, r.now, r.log)
+	w.backup = openBackup(cfg, store, r.destinations.Values(file.WarmupCopies), r.now, r.log)
 	w.handle = func(l *queue.Lease) { r.dispatcher.handle(l) }
 	w.pause = func(ctx context.Context) error { return r.dispatcher.pause(ctx) }
 	w.ctl = warmup.New(warmup.Config{Node: cfg.NodeID, Store: store, OnRoom: w.room, Waiting: w.waitingFor, Beside: w.beside, OnEvent: w.tell, Recall: w.backup.recall, Log: r.log})

@@ -30,8 +30,8 @@ const (
 
 // copies keeps values by name.
 type copies interface {
-	SaveCopies(map[string][]byte) error
-	Copies() (map[string][]byte, error)
+	Save(map[string][]byte) error
+	Load() (map[string][]byte, error)
 }
 
 // backup is the second copy, and the account of a ledger that was lost.
@@ -65,7 +65,7 @@ func openBackup(cfg *config.Config, l ledger, store copies, now func() time.Time
 		return b
 	}
 	var err error
-	if b.found, err = store.Copies(); err != nil {
+	if b.found, err = store.Load(); err != nil {
 		log.Error("second copy of the warm-up ledger can't be read", "error", err)
 	}
 	if b.lost = known.Damage(); b.lost == nil && !known.Begun() {
@@ -204,7 +204,7 @@ func (b *backup) save(ctl *warmup.Controller) {
 	if len(values) == 0 {
 		return
 	}
-	err := b.store.SaveCopies(values)
+	err := b.store.Save(values)
 	if err != nil {
 		if !b.failing {
 			b.log.Error("second copy of the warm-up ledger can't be written", "error", err)

@@ -2,7 +2,7 @@
 // read is set aside and a new one begun. It has no goroutine; the scheduler's clock calls Save, at
 // most once a second and never on a job's path.
 //
-// Beside them it has copies of what others must not lose: small values with a sum each.
+// Beside them it keeps small values by name for other parts of the program, each with a checksum.
 package file
 
 import (
