@@ -124,7 +124,7 @@ func (a *accountant) reception(m *envelope.Message) {
 	rec := a.record(accounting.Reception, m, m.Received)
 	rec.Response = accepted(m)
 	rec.Peer = accounting.Peer{Name: m.HeloName, Addr: m.Peer.Addr()}
-	rec.Session, rec.ReceptionProtocol, rec.User = m.Session, m.Protocol, m.User
+	rec.Session, rec.ReceptionProtocol = m.Session, m.Protocol
 	for i := range m.Recipients {
 		rec.Recipient = m.Recipients[i].Address
 		rec.Queue = queueName(m, rec.Recipient)
@@ -209,7 +209,7 @@ func (a *accountant) removed(it queue.Item) {
 	if a.log == nil {
 		return
 	}
-	m := &envelope.Message{ID: it.ID, Sender: it.Sender, Size: it.Size, Received: it.Received, Tenant: it.Tenant, Campaign: it.Campaign}
+	m := &envelope.Message{ID: it.ID, Sender: it.Sender, Size: it.Size, Received: it.Received, User: it.User, Tenant: it.Tenant, Campaign: it.Campaign}
 	rec := a.record(eventAdminBounce, m, a.now())
 	rec.Response = reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "removed by the administrator of this relay")
 	for _, rc := range it.Recipients {
@@ -235,7 +235,7 @@ func (a *accountant) unreadable(id envelope.ID, _ int, err error) {
 func (a *accountant) record(kind accounting.Type, m *envelope.Message, t time.Time) accounting.Record {
 	return accounting.Record{
 		Type: kind, ID: m.ID, Sender: m.Sender, Size: m.Size, Time: t, Created: m.Received,
-		Tenant: m.Tenant, Campaign: m.Campaign,
+		User: m.User, Tenant: m.Tenant, Campaign: m.Campaign,
 	}
 }
 

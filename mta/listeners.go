@@ -349,7 +349,6 @@ func addrPorts(groups []*listenerGroup) []netip.AddrPort {
 	return out
 }
 
-// submissionConfig says in submission's words what a listener block says.
 // inbound counts the connections of clients by listener, whatever server they came to.
 type inbound struct {
 	mu sync.Mutex // guards by
@@ -379,6 +378,7 @@ func (i *inbound) total() (n int64) {
 	return n
 }
 
+// submissionConfig says in submission's words what a listener block says.
 func submissionConfig(cfg *config.Config, l *config.Listener) submission.Config {
 	tenantTier := l.Tier
 	for _, t := range cfg.Tenants {
@@ -396,6 +396,7 @@ func submissionConfig(cfg *config.Config, l *config.Listener) submission.Config 
 		ProxyFrom:   l.ProxyFrom,
 		Postmaster:  envelope.Address(cfg.Postmaster),
 		Tenant:      l.Tenant,
+		CheckFrom:   l.CheckFrom,
 		MaxHold:     l.MaxHold,
 		Marks:       marks(cfg),
 		Tier:        uint8(tenantTier),
@@ -420,6 +421,9 @@ func submissionConfig(cfg *config.Config, l *config.Listener) submission.Config 
 		Mechanisms:      l.Auth.Mechanisms,
 		AuthRequired:    l.Auth.Required,
 		ClearOnLoopback: l.Auth.ClearOnLoopback,
+		ShowUser:        l.Auth.UserInReceived,
+
+		TenantFieldFrom: l.TenantHeaderFrom,
 	}
 	out.Buffered = int64(cfg.Queue.LargeBody)
 	out.VerifyRecipients = l.VerifyRecipients == "domain"

@@ -135,6 +135,8 @@ var accountingMetrics = []metric[accounting.Stats]{
 
 var inboundDesc = prometheus.NewDesc("mta_submission_connections", "Connections of clients, to all listeners.", nil, nil)
 
+var tenantsIgnoredDesc = prometheus.NewDesc("mta_submission_tenant_headers_ignored_total", "X-MTA-Tenant fields of clients that may not name a tenant.", nil, nil)
+
 var stateDesc = prometheus.NewDesc("mta_recipients_by_state", "Recipients in the queue by what they are doing.", []string{"state"}, nil)
 
 var alarmDesc = prometheus.NewDesc("mta_alarm", "1 while an alarm is on; the log has its reason.", []string{"alarm"}, nil)
@@ -184,6 +186,7 @@ func (c relayCollector) Describe(ch chan<- *prometheus.Desc) {
 	describe(ch, routerMetrics)
 	describe(ch, dnsMetrics)
 	describe(ch, accountingMetrics)
+	ch <- tenantsIgnoredDesc
 	ch <- inboundDesc
 	ch <- stateDesc
 	ch <- alarmDesc
@@ -211,6 +214,7 @@ func (c relayCollector) Collect(ch chan<- prometheus.Metric) {
 	collect(ch, routerMetrics, c.r.router.Stats())
 	collect(ch, dnsMetrics, c.r.resolver.Stats())
 	collect(ch, accountingMetrics, c.r.accountingStats())
+	ch <- prometheus.MustNewConstMetric(tenantsIgnoredDesc, prometheus.CounterValue, float64(c.r.tenantsIgnored.Load()))
 	ch <- prometheus.MustNewConstMetric(inboundDesc, prometheus.GaugeValue, float64(c.r.inbound.total()))
 	states := c.r.states(&s)
 	states["held"], states["unreadable"] = s.Held, s.Unreadable // which 'mta queue list' has among what is held

@@ -99,7 +99,7 @@ func (o operator) Get(_ context.Context, text string) (control.Item, error) {
 		return control.Item{}, notQueued(id, err)
 	}
 	out := o.item(&it, o.r.lookOut(it), 0)
-	out.HeloName, out.Protocol, out.Session, out.EnvID = it.HeloName, it.Protocol, it.Session, it.EnvID
+	out.User, out.HeloName, out.Protocol, out.Session, out.EnvID = it.User, it.HeloName, it.Protocol, it.Session, it.EnvID
 	return out, nil
 }
 

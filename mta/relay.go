@@ -100,8 +100,10 @@ type Relay struct {
 	files    int                          // that the process may have open
 	sites    siteProviders
 	sessions envelope.IDs // names sessions, whatever the listener
-	reload   sync.Mutex   // one reload at a time
-	draining atomic.Bool
+	// tenantsIgnored counts X-MTA-Tenant fields of clients that may not name a tenant.
+	tenantsIgnored atomic.Int64
+	reload         sync.Mutex // one reload at a time
+	draining       atomic.Bool
 
 	queue        *queue.Queue
 	resolver     *resolver.Resolver

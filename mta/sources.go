@@ -100,16 +100,18 @@ func Warnings(cfg *config.Config, now time.Time) []string {
 // unused finds the blocks that mail never gets to, since nothing names them.
 func unused(cfg *config.Config) (out []string) {
 	pooled, owned, submitted := make(map[string]bool), make(map[string]bool), make(map[string]bool)
+	byHeader := false
 	for _, l := range cfg.Listeners {
 		submitted[l.Tenant] = true
+		byHeader = byHeader || len(l.TenantHeaderFrom) > 0
 	}
 	for _, tenant := range usersTenants(cfg) {
 		submitted[tenant] = true
 	}
 	for _, t := range cfg.Tenants {
 		owned[t.Pool] = true
-		if !submitted[t.Name] {
-			out = append(out, fmt.Sprintf("tenant %q: no listener and no user names it, so that no mail is its own", t.Name))
+		if !submitted[t.Name] && len(t.Networks) == 0 && !byHeader {
+			out = append(out, fmt.Sprintf("tenant %q: no listener and no user names it, and it has no networks, so that no mail is its own", t.Name))
 		}
 	}
 	for _, p := range cfg.Pools {

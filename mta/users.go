@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 
@@ -72,7 +73,7 @@ func loginSecret(dataDir string) ([]byte, error) {
 
 // loginsOf puts into a server's settings who may log in at a listener.
 func (r *Relay) loginsOf(l *config.Listener, logins *auth.Service, sc *submission.Config) error {
-	sc.TenantOf = r.tenantOf
+	sc.TenantOf, sc.TenantAt, sc.Ignored = r.tenantOf, r.tenantAt, &r.tenantsIgnored
 	if !l.Logins() || logins == nil {
 		return nil
 	}
@@ -95,6 +96,9 @@ func (r *Relay) tenantOf(name string) (submission.Tenant, bool) {
 	}
 	return submission.Tenant{Tier: uint8(t.Tier), Senders: t.Senders}, true
 }
+
+// tenantAt gives the tenant of a client's network, by the configuration in force.
+func (r *Relay) tenantAt(a netip.Addr) string { return r.policy.Load().cfg.TenantAt(a) }
 
 // loginTrouble says what an operator should look at, "" when there is nothing.
 func (r *Relay) loginTrouble() string {

@@ -36,10 +36,11 @@ var kindNames = map[journal.Kind]string{
 //	3  deferred, changed and moved records have the time at which they were written, opened ones marks
 //	4  accepted and moved records have their id and sums of their own before the content; synced records
 //	5  opened records have by how much the clock had jumped ahead, and until when ages are in doubt
+//	6  envelopes can have who had logged in
 const (
 	oldestVersion = 2
 	ownSums       = 4
-	codecVersion  = 5
+	codecVersion  = 6
 )
 
 // maxRecipients is how many recipients a message can have.
@@ -195,6 +196,7 @@ const (
 	flagReceived
 	flagScheduled
 	flagMarks
+	flagUser
 )
 
 // appendEnvelope appends all of m but ID and Size, which the record has elsewhere.
@@ -213,6 +215,9 @@ func appendEnvelope(b []byte, m *envelope.Message) []byte {
 	}
 	if len(m.Marks) > 0 {
 		flags |= flagMarks
+	}
+	if m.User != "" {
+		flags |= flagUser
 	}
 	e.byte(flags)
 	e.byte(uint8(m.Body))
@@ -248,6 +253,9 @@ func appendEnvelope(b []byte, m *envelope.Message) []byte {
 			e.string(mark)
 		}
 	}
+	if flags&flagUser != 0 {
+		e.string(m.User)
+	}
 	return e.b
 }
 
@@ -279,6 +287,9 @@ func decodeEnvelope(b []byte) (*envelope.Message, error) {
 		for i := range m.Marks {
 			m.Marks[i] = d.string()
 		}
+	}
+	if flags&flagUser != 0 {
+		m.User = d.string()
 	}
 	if d.err == nil && d.s != "" {
 		d.fail(errors.New("envelope is followed by octets that it does not account for"))

@@ -35,6 +35,7 @@ type Item struct {
 	Size       int64 // octets of content
 	Received   time.Time
 	Tenant     string
+	User       string
 	Campaign   string
 	Tier       uint8
 	Peer       string
@@ -143,7 +144,7 @@ func (q *Queue) item(c *candidate, m *envelope.Message) Item {
 func itemOf(m *envelope.Message) Item {
 	it := Item{
 		Sender: m.Sender, Size: m.Size, Received: m.Received, Total: len(m.Recipients),
-		Tenant: m.Tenant, Campaign: m.Campaign, Tier: m.Tier,
+		Tenant: m.Tenant, User: m.User, Campaign: m.Campaign, Tier: m.Tier,
 		HeloName: m.HeloName, Protocol: m.Protocol, Session: m.Session, EnvID: m.EnvID,
 	}
 	if m.Peer.IsValid() {

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"mta/internal/users"
 	"mta/submission/auth"
 )
 
@@ -18,45 +17,6 @@ const maxResponse = 12288
 
 // failedLogins is how many a connection may have.
 const failedLogins = 3
-
-// Tenant is what a Server wants to know of somebody on whose behalf mail is submitted.
-type Tenant struct {
-	Tier    uint8         // of a message that does not ask for one, and the best that one can ask for
-	Senders users.Senders // whom it may send as; empty: anybody
-}
-
-// account is on whose behalf a client submits.
-type account struct {
-	user          string // "": nobody has logged in
-	tenant        string
-	tier, ceiling uint8
-	senders       [2]users.Senders // of the tenant and of the user: both must allow an address
-}
-
-// accountOf gives what applies to a tenant's mail.
-func (c *conn) accountOf(tenant string) account {
-	cfg := &c.srv.cfg
-	a := account{tenant: tenant, tier: cfg.Tier, ceiling: cfg.TierCeiling}
-	if l := c.client.login; l != nil {
-		a.user, a.senders[1] = l.User, l.Senders
-	}
-	if cfg.TenantOf == nil || tenant == "" {
-		return a
-	}
-	if t, ok := cfg.TenantOf(tenant); ok {
-		a.tier, a.ceiling, a.senders[0] = t.Tier, t.Tier, t.Senders
-	}
-	return a
-}
-
-// settle finds out on whose behalf the client submits: the user's tenant before the listener's.
-func (c *conn) settle() {
-	tenant := c.srv.cfg.Tenant
-	if l := c.client.login; l != nil && l.Tenant != "" {
-		tenant = l.Tenant
-	}
-	c.client.account = c.accountOf(tenant)
-}
 
 // mayRelay reports whether the client may send to anybody.
 func (c *conn) mayRelay() bool { return c.client.login != nil || c.client.relay }

@@ -124,9 +124,22 @@ type Config struct {
 	// refused. Nil: there are none.
 	Suppressed func(tenant string, rcpt envelope.Address) (why string, listed bool)
 
-	Tenant      string // of all messages that come in here, but those of users who have one
-	Tier        uint8  // of a message that does not ask for one; 3 is normal
-	TierCeiling uint8  // the best tier that a message can ask for by an MT-Priority field; 0 is the best there is
+	// Tenant is on whose behalf mail comes in here when nothing else says so: neither the user, nor a
+	// tenantField, nor the client's network, in this order.
+	Tenant string
+	// TenantFieldFrom are the networks whose clients may name a message's tenant in a tenantField. That of
+	// other clients is removed, too, and counted.
+	TenantFieldFrom []netip.Prefix
+	// TenantAt gives the tenant whose network a client is in, "" when it is none's. It is asked for each
+	// message. Nil: no network is a tenant's.
+	TenantAt func(netip.Addr) string
+	// CheckFrom holds the addresses in From to Tenant.Senders and the user's, and not MAIL alone.
+	CheckFrom bool
+	// ShowUser puts the name of who has logged in into the Received field.
+	ShowUser bool
+
+	Tier        uint8 // of a message that does not ask for one; 3 is normal
+	TierCeiling uint8 // the best tier that a message can ask for by an MT-Priority field; 0 is the best there is
 
 	// Marks are the header fields that messages are looked through for.
 	Marks []Mark
@@ -152,6 +165,8 @@ type Config struct {
 	// Buffered is how much of a message the store keeps in memory before it uses a file, octets.
 	// 0: all of it.
 	Buffered int64
+	// Ignored counts the tenantFields that did not count. Nil: its own.
+	Ignored *atomic.Int64
 	// Open counts the open connections of all servers that share it. Nil: its own.
 	Open *atomic.Int64
 }
@@ -213,6 +228,7 @@ func (cfg Config) withDefaults() Config {
 	}
 	fill(&cfg.IDs, new(envelope.IDs))
 	fill(&cfg.Open, new(atomic.Int64))
+	fill(&cfg.Ignored, new(atomic.Int64))
 	if cfg.Events == nil {
 		cfg.Events = noEvents{}
 	}

@@ -28,7 +28,8 @@ type header struct {
 	campaign       string   // value of the first X-MTA-Campaign field
 	asked          []Mark   // fields to look for
 	marks          []string // of these, those that are there
-	hold           hold
+	own            ownFields
+	removing       *ownField // the one that a continuation line adds to; nil: another field
 	nonUTF8        bool
 	encoded        bool // it was not UTF-8
 }
@@ -64,20 +65,23 @@ func (h *header) line() {
 	name, value, isField := cutField(line)
 	folded := line[0] == ' ' || line[0] == '\t'
 	if !folded {
-		h.hold.last = nil
+		h.removing = nil
+	}
+	if isField && !folded {
+		h.removing = h.own.take(name, value)
 	}
 	switch {
 	case len(bytes.TrimRight(line, "\r\n")) == 0:
 		h.finish(len(h.text))
-	case folded && h.hold.last != nil:
-		h.hold.add(line)
+	case h.removing != nil:
+		if folded {
+			h.removing.add(line)
+		}
 		h.text = h.text[:h.lineAt]
 	case folded:
 		if h.lineAt == 0 {
 			h.finish(0) // nothing that it could continue
 		}
-	case isField && h.hold.take(name, value):
-		h.text = h.text[:h.lineAt] // it was for us
 	case isField:
 		h.field(name, value)
 	default:

@@ -1,7 +1,6 @@
 package submission
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -84,8 +83,8 @@ func TestHoldFieldsInPieces(t *testing.T) {
 			rest = rest[n:]
 		}
 		h.end()
-		if string(h.text) != want || fmt.Sprint(h.hold.values) != "[60  9]" || !h.done {
-			t.Fatalf("in pieces of %d: header %q, values %q", size, h.text, h.hold.values)
+		if string(h.text) != want || h.own != (ownFields{ownHoldFor: {"60", 1}, ownHoldSpread: {"9", 1}}) || !h.done {
+			t.Fatalf("in pieces of %d: header %q, fields %v", size, h.text, h.own)
 		}
 	}
 }

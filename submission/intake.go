@@ -23,6 +23,7 @@ type intake struct {
 	header header
 	top    []byte // this relay's header fields
 	held   int64  // octets of Config.Memory
+	behalf account
 
 	releaseAt time.Time // when it is to be released; zero: at once
 	spread    time.Duration
@@ -31,7 +32,7 @@ type intake struct {
 func (c *conn) newIntake(tx *transaction) *intake {
 	in := c.srv.intake.Get().(*intake)
 	cfg := &c.srv.cfg
-	in.c, in.tx, in.draft = c, tx, cfg.Store.Begin(tx.size)
+	in.c, in.tx, in.draft, in.behalf = c, tx, cfg.Store.Begin(tx.size), tx.account
 	in.check = checker{newlines: c.client.newlines, maxLine: cfg.Limits.LineLength, endsCRLF: true, scratch: in.check.scratch[:0]}
 	in.header = header{text: in.header.text[:0], asked: cfg.Marks}
 	in.account()
@@ -111,10 +112,12 @@ func (in *intake) afterHeader() {
 		return
 	}
 	var refused *reply.Reply
-	if in.releaseAt, in.spread, refused = h.hold.plan(in.c.srv.cfg.Now(), in.c.srv.cfg.MaxHold); refused != nil {
+	if in.releaseAt, in.spread, refused = h.own.plan(in.c.srv.cfg.Now(), in.c.srv.cfg.MaxHold); refused != nil {
 		in.reject(*refused)
 		return
 	}
+	in.takeTenant()
+	in.checkFrom()
 	in.top = in.trace().append(in.top[:0])
 	in.store(in.top)
 	in.store(h.text)
@@ -138,6 +141,9 @@ func (in *intake) trace() *trace {
 	t := &trace{
 		hostname: cfg.Hostname, helo: tx.helo, peer: c.client.peer, protocol: tx.protocol, tls: c.tls,
 		id: tx.id, time: cfg.Now(), needDate: !in.header.hasDate, needID: !in.header.hasID,
+	}
+	if cfg.ShowUser {
+		t.user = in.behalf.user
 	}
 	if len(tx.recipients) == 1 {
 		t.only = tx.recipients[0].Address
@@ -217,7 +223,7 @@ func (in *intake) message() *envelope.Message {
 	m := &envelope.Message{
 		Sender: tx.sender, Recipients: tx.recipients,
 		UTF8: tx.utf8, Ret: tx.ret, EnvID: tx.envID,
-		User: tx.account.user, Tenant: tx.account.tenant, Tier: tx.account.tier, Release: in.releaseAt, Spread: in.spread,
+		User: in.behalf.user, Tenant: in.behalf.tenant, Tier: in.behalf.tier, Release: in.releaseAt, Spread: in.spread,
 		Received: cfg.Now(), Peer: c.client.peer, HeloName: tx.helo, Session: c.client.session, Protocol: tx.protocol,
 	}
 	// What the client declared is often wrong in both ways, and decides whether a host without
@@ -227,7 +233,7 @@ func (in *intake) message() *envelope.Message {
 	}
 	m.Campaign, m.Marks = in.header.campaign, in.header.marks
 	if t, ok := in.header.tier(); ok {
-		m.Tier = max(t, tx.account.ceiling)
+		m.Tier = max(t, in.behalf.ceiling)
 	}
 	return m
 }

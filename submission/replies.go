@@ -90,7 +90,11 @@ var (
 	senderNotASCII   = refusal{550, reply.Enhanced{5, 6, 7}, "non-ASCII sender needs SMTPUTF8"}    // RFC 6531, 3.5
 	rcptNotASCII     = refusal{553, reply.Enhanced{5, 6, 7}, "non-ASCII recipient needs SMTPUTF8"} // RFC 6531, 3.5
 	relayDenied      = refusal{550, reply.Enhanced{5, 7, 1}, "relaying denied for %s"}
-	notSender        = refusal{550, reply.Enhanced{5, 7, 1}, "you may not send as %s"} // RFC 6409, 6.1
+	notSender        = refusal{550, reply.Enhanced{5, 7, 1}, "you may not send as %s"}                                                  // RFC 6409, 6.1
+	notAuthor        = refusal{550, reply.Enhanced{5, 7, 1}, "you may not send as %s, which is in From; use an address of yours there"} // RFC 6409, 6.1
+	badFrom          = refusal{550, reply.Enhanced{5, 7, 1}, "message must have one From field with addresses of yours"}
+	badTenantField   = refusal{554, reply.Enhanced{5, 5, 4}, "X-MTA-Tenant must name one tenant"}
+	unknownTenant    = refusal{550, reply.Enhanced{5, 7, 1}, "X-MTA-Tenant names %s, and there is no such tenant here"}
 	suppressedRcpt   = refusal{550, reply.Enhanced{5, 1, 1}, "address is suppressed (%s); to lift it: mta suppress remove %s"}
 	noPostmasterHere = refusal{550, reply.Enhanced{5, 1, 1}, "no postmaster is configured here"}
 )

@@ -88,15 +88,10 @@ func (c *conn) mayMail(sender envelope.Address) *reply.Reply {
 		return refuse(loginFirst.reply())
 	}
 	c.settle()
-	if !cl.account.allows(sender) {
+	if !c.maySend(sender) {
 		return refuse(notSender.reply(printable(string(sender))))
 	}
 	return nil
-}
-
-// allows reports whether the account may send as an address.
-func (a *account) allows(sender envelope.Address) bool {
-	return a.senders[0].Allow(sender) && a.senders[1].Allow(sender)
 }
 
 var returned = map[smtp.DSNReturn]envelope.Ret{

@@ -19,6 +19,7 @@ type trace struct {
 	peer             netip.AddrPort
 	protocol         string // RFC 3848
 	tls              *tls.ConnectionState
+	user             string           // who has logged in, when the message shows it; "": it doesn't
 	id               string           // of the transaction
 	only             envelope.Address // the recipient, when there is just one
 	time             time.Time
@@ -42,6 +43,11 @@ func (t *trace) append(b []byte) []byte {
 		b = append(b, tls.CipherSuiteName(t.tls.CipherSuite)...)
 		b = append(b, ')')
 	}
+	if t.user != "" {
+		b = append(b, "\r\n\t(authenticated as "...)
+		b = appendComment(b, t.user)
+		b = append(b, ')')
+	}
 	b = append(b, "\r\n\tid "...)
 	b = append(b, t.id...)
 	if t.only != "" { // more than one would tell each recipient of the others (RFC 5321, 7.2)
@@ -63,6 +69,18 @@ func (t *trace) append(b []byte) []byte {
 		b = append(b, '@')
 		b = append(b, t.hostname...)
 		b = append(b, ">\r\n"...)
+	}
+	return b
+}
+
+// appendComment writes text as it may stand in a comment (RFC 5322, 3.2.2): a user's name has no control
+// characters.
+func appendComment(b []byte, text string) []byte {
+	for i := range len(text) {
+		if c := text[i]; c == '(' || c == ')' || c == '\\' {
+			b = append(b, '\\')
+		}
+		b = append(b, text[i])
 	}
 	return b
 }

@@ -94,7 +94,7 @@ func (c *cli) facts(m control.Item) {
 	}
 	if m.Peer != "" {
 		by := ""
-		for _, w := range []struct{ word, value string }{{"as", m.HeloName}, {"by", m.Protocol}, {"session", m.Session}} {
+		for _, w := range []struct{ word, value string }{{"user", m.User}, {"as", m.HeloName}, {"by", m.Protocol}, {"session", m.Session}} {
 			if w.value != "" {
 				by += " " + w.word + " " + w.value
 			}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/mail"
 	"strings"
 	"sync"
 
@@ -132,11 +131,11 @@ func (m *Message) From() (string, error) {
 		return "", fmt.Errorf("%w: it has no From field", ErrMessage)
 	}
 	_, value, _ := strings.Cut(string(from.raw), ":")
-	list, err := mail.ParseAddressList(strings.TrimSpace(value))
+	list, err := envelope.ParseList(strings.TrimSpace(value))
 	if err != nil || len(list) == 0 {
 		return "", fmt.Errorf("%w: its From field has no address that can be read", ErrMessage)
 	}
-	address := list[0].Address
+	address := list[0]
 	domain, err := envelope.ToASCII(address[strings.LastIndexByte(address, '@')+1:])
 	if err != nil {
 		return "", fmt.Errorf("%w: the domain in its From field is no domain", ErrMessage)

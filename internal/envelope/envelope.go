@@ -111,7 +111,7 @@ type Message struct {
 	Size int64 // octets of the content as stored: CRLF line ends, trace headers included
 
 	Tenant   string // on whose behalf; "" when unknown
-	User     string // who had logged in to submit it; the queue does not keep it
+	User     string // who had logged in to submit it; "" when nobody had
 	Campaign string // a finer label below the tenant
 	Tier     uint8  // 0 matters most, 5 least
 	// Marks are what its header has of the fields that the relay was asked to look for when it came in.

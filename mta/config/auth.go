@@ -24,6 +24,8 @@ type Auth struct {
 	Required bool `conf:"required"`
 	// ClearOnLoopback lets clients on this machine log in without TLS.
 	ClearOnLoopback bool `conf:"clear_on_loopback"`
+	// UserInReceived puts the user's name into the Received field.
+	UserInReceived bool `conf:"user_in_received"`
 }
 
 // Logins reports whether clients can log in at the listener.

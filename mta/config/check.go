@@ -145,7 +145,14 @@ func (k checker) relaying(l *Listener) {
 		}
 	}
 	k.tooOpen(l, "relay_from", l.RelayFrom, "name the networks that your own machines are in", "send mail through this relay")
+	k.tooOpen(l, "tenant_header_from", l.TenantHeaderFrom, "name the addresses of your own applications", "send as any tenant")
 	k.tooOpen(l, "proxy_from", l.ProxyFrom, "name the addresses of your proxies", "claim any address")
+	for _, p := range l.TenantHeaderFrom {
+		if p.Bits() == 0 {
+			k.problems.add(l.where("tenant_header_from"), "name the addresses of your own applications",
+				"tenant_header_from: %s lets everybody send as any tenant", p)
+		}
+	}
 	for _, p := range l.ProxyFrom {
 		if p.Bits() == 0 {
 			k.problems.add(l.where("proxy_from"), "name the addresses of your proxies",
@@ -191,14 +198,6 @@ func (k checker) proxy(s *Source) {
 		k.problem(&s.block, shown, "write both, proxy_username and proxy_password", "source %q has one of proxy_username and proxy_password", s.Name)
 	case len(s.ProxyUsername) > 255 || len(s.ProxyPassword) > 255:
 		k.problem(&s.block, shown, "", "proxy_username and proxy_password have at most 255 octets each (RFC 1929)")
-	}
-}
-
-func (k checker) tenants() {
-	for _, t := range k.Tenants {
-		if k.Pool(t.Pool) == nil {
-			k.reference(&t.block, "pool", "pool", t.Pool, poolNames(k.Pools))
-		}
 	}
 }
 

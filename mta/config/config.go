@@ -111,6 +111,10 @@ type Listener struct {
 	Banner string `conf:"banner" check:"hostname"`
 	// Tenant is on whose behalf mail is taken when nothing else says so. "": nobody's.
 	Tenant string `conf:"tenant"`
+	// TenantHeaderFrom is the networks whose clients name the tenant of a message in X-MTA-Tenant.
+	TenantHeaderFrom []netip.Prefix `conf:"tenant_header_from"`
+	// CheckFrom holds the addresses in From, too, to the senders of tenant and user.
+	CheckFrom bool `conf:"check_from"`
 	// Tier of mail that has no tenant, 0 (matters most) to 5.
 	Tier int `conf:"tier" min:"0" max:"5"`
 	// TLS offers STARTTLS, or begins with TLS, when it has a certificate.
@@ -361,4 +365,6 @@ type Tenant struct {
 
 	// Senders are the addresses that the tenant may send as: domains, "*.domain", addresses. Empty: any.
 	Senders []users.Sender `conf:"senders"`
+	// Networks are those whose clients' mail is the tenant's when nothing else says whose it is.
+	Networks []netip.Prefix `conf:"networks"`
 }

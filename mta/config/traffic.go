@@ -121,6 +121,7 @@ type resolved struct {
 	tenants   map[string]*Tenant
 	providers map[string]*Provider
 	domains   map[Pattern]*Domain
+	networks  tenantNetworks
 	signers   map[Pattern][]*DKIM
 	signed    map[string]bool // tenants whose mail may be signed; "*" for all
 
@@ -156,6 +157,7 @@ func (c *Config) index() {
 	for _, d := range c.Domains {
 		r.domains[d.Pattern] = d
 	}
+	r.networks = indexNetworks(c.Tenants)
 	r.plans = c.indexPlans()
 	r.signers, r.signed = c.indexSigners()
 	c.resolved = r

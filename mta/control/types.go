@@ -79,6 +79,7 @@ type Item struct {
 
 	// From here on: only in the answer for one message.
 	Peer     string `json:"peer,omitempty"` // "ip:port" of who submitted it
+	User     string `json:"user,omitempty"` // who had logged in there
 	HeloName string `json:"helo_name,omitempty"`
 	Protocol string `json:"protocol,omitempty"`
 	Session  string `json:"session,omitempty"`
