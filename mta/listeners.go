@@ -328,6 +328,16 @@ func (ls *listeners) shutdown(ctx context.Context) error {
 // addresses gives where mail is taken, in the order of the configuration.
 func (ls *listeners) addresses() []string { return addresses(ls.all()) }
 
+// addressesOf gives where a listener block takes mail.
+func (ls *listeners) addressesOf(l *config.Listener) []string {
+	for _, g := range ls.all() {
+		if g.name == l.Name {
+			return addresses([]*listenerGroup{g})
+		}
+	}
+	return nil
+}
+
 func addresses(groups []*listenerGroup) []string {
 	var out []string
 	for _, g := range groups {

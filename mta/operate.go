@@ -35,7 +35,7 @@ func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
 func (r *Relay) announce() {
 	cfg := r.policy.Load().cfg
 	w := config.Whereabouts{
-		Hostname: cfg.Hostname, DataDir: cfg.DataDir, Socket: cfg.Control.Socket, Accounting: cfg.Accounting.Path, SMTP: r.listeners.addresses(),
+		Hostname: cfg.Hostname, DataDir: cfg.DataDir, Socket: cfg.Control.Socket, Accounting: cfg.Accounting.Path, SMTP: config.ForSendmail(cfg.Listeners, r.listeners.addressesOf),
 	}
 	if err := config.Announce(cfg.DataDir, w); err != nil {
 		r.log.Warn("writing down where the relay is: users who can't read its configuration may not find it", "dir", cfg.DataDir, "error", err)

@@ -24,14 +24,14 @@ import (
 )
 
 // pickup takes what sendmail left in the maildrop while the relay was away. It hands each letter to
-// the relay's own listener, as sendmail would have: so all checks, limits and records are those of
-// any submission, and a file gets its owner no more than that. What the relay refuses comes back to
-// the sender as a report.
+// the relay in an SMTP session: so all checks, limits and records are those of any submission. Who may
+// add a file to the maildrop may submit, also where listeners demand a login. What the relay refuses
+// comes back to the sender as a report.
 //
 // Its goroutine is run.
 type pickup struct {
 	dir     maildrop.Dir
-	address func() string // of the listener
+	session func() (client net.Conn, end func())
 	policy  func() *policy
 	report  func(n notification, attempts []attempt, content io.Reader) error
 	now     func() time.Time
@@ -56,7 +56,7 @@ type handed struct {
 func newPickup(r *Relay, reports *reportWriter) *pickup {
 	return &pickup{
 		dir:     maildrop.Dir(maildropDir(r.policy.Load().cfg.DataDir)),
-		address: r.sendmailAddress,
+		session: r.localSession,
 		policy:  r.policy.Load,
 		report:  reports.commit,
 		now:     r.now,
@@ -69,15 +69,6 @@ func newPickup(r *Relay, reports *reportWriter) *pickup {
 
 // maildropDir is where sendmail leaves mail, within the data directory.
 func maildropDir(dataDir string) string { return filepath.Join(dataDir, config.Maildrop) }
-
-// sendmailAddress is where sendmail finds the relay: its first listener.
-func (r *Relay) sendmailAddress() string {
-	all := r.listeners.addresses()
-	if len(all) == 0 {
-		return ""
-	}
-	return config.Reachable(all[0])
-}
 
 // pickupEvery is how often the maildrop is looked through. Most often it is empty.
 const pickupEvery = 5 * time.Second
@@ -281,14 +272,12 @@ func restRefused(l *maildrop.Letter, from int, why error) (rest []attempt) {
 // handTime bounds one session.
 const handTime = 10 * time.Minute
 
-// hand gives a letter to the listener. An error means that the rest is to be tried again.
+// hand gives a letter to the relay. An error means that the rest is to be tried again.
 func (p *pickup) hand(ctx context.Context, l *maildrop.Letter) error {
 	ctx, cancel := context.WithTimeout(ctx, handTime)
 	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", p.address())
-	if err != nil {
-		return err
-	}
+	conn, end := p.session()
+	defer end()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	client := smtp.NewClient(conn)
 	defer client.Close()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -74,14 +75,62 @@ func TestLetterWaitsWhileTheRelayTakesNoMail(t *testing.T) {
 	w.until("the maildrop is made", func() bool { return dirIsThere(maildropDir(w.cfg.DataDir) + "/new") })
 	w.leaveLetter(left, "ann@client.example", "bob@box.example")
 	p := newPickup(w.Relay, nil)
-	listener := p.address
-	p.address = func() string { return "127.0.0.1:1" }
+	p.session = func() (net.Conn, func()) {
+		client, theirs := net.Pipe()
+		theirs.Close()
+		return client, func() {}
+	}
 	p.all(t.Context())
-	if why := p.trouble(); !strings.Contains(why, "connection refused") {
+	if why := p.trouble(); !strings.Contains(why, "EOF") {
 		t.Errorf("alarm %q", why)
 	}
-	p.address = listener
 	w.arrived(1)
+}
+
+// TestLettersNeedNoLogin: the maildrop is for who may write there, whatever the listeners demand.
+func TestLettersNeedNoLogin(t *testing.T) {
+	cert, key, _ := certificateFiles(t, "relay.example")
+	path := filepath.Join(t.TempDir(), "users")
+	if err := os.WriteFile(path, []byte(userLine(t, "ann", "tenant=acme")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, demand := range map[string]string{
+		"login": `auth {
+			mechanisms = ["PLAIN"]
+			required = true
+		}`,
+		"nobody by address": `relay_from = []`,
+		"TLS":               "",
+		"a proxy":           `proxy_from = ["127.0.0.0/8"]`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+			w.rewrite("users", fmt.Sprintf(`
+				defaults { smtp_port = %s }
+				resolver { servers = [%q] }
+				users { file = %q }
+				tenant "house" {}
+				listener "submission" {
+					address = "127.0.0.1:0"
+					tenant  = "house"
+					tls {
+						certificate = %q
+						key         = %q
+						implicit    = %v
+					}
+					%s
+				}`, w.port, w.cfg.Resolver.Servers[0], path, cert, key, name == "TLS", demand))
+			if _, err := w.Reload(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			w.until("the maildrop is made", func() bool { return dirIsThere(maildropDir(w.cfg.DataDir) + "/new") })
+			w.leaveLetter(left, "ann@client.example", "bob@box.example")
+			w.arrived(1)
+			if r := w.await("bob@box.example", "Reception"); r.Tenant != "house" {
+				t.Errorf("the letter is of tenant %q, want that of the first listener", r.Tenant)
+			}
+		})
+	}
 }
 
 func dirIsThere(path string) bool { _, err := os.Stat(path); return err == nil }

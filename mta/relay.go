@@ -318,11 +318,8 @@ func (r *Relay) openListeners(cfg *config.Config, undo *undoer) (err error) {
 func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener, logins *auth.Service) (_ *submission.Server, err error) {
 	made := submissionServer{settings: submissionConfig(cfg, l)}
 	made.settings.Limits.Connections = shareDescriptors(r.files, cfg).of(l)
-	sc := made.settings
-	sc.Now = r.now
-	sc.Store, sc.Ready, sc.Events, sc.Log, sc.IDs, sc.Open = r.store, r.store.Ready, listenerEvents{r.events, l.Name}, r.log.With("listener", l.Name), &r.sessions, r.inbound.of(l.Name)
-	sc.Memory, sc.Watcher = r.incoming, listenerTracer{r.tracer, l.Name}
-	sc.Verifier, sc.Suppressed = domainVerifier{r}, r.suppression.refuses
+	sc := r.joined(made.settings, l.Name)
+	sc.Open = r.inbound.of(l.Name)
 	made.tls = l.TLS
 	if sc.TLS, err = r.tlsOf(l); err != nil {
 		return nil, err
@@ -339,6 +336,15 @@ func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener, logins *au
 	made.server = submission.New(sc)
 	r.servers[l.Name] = made
 	return made.server, nil
+}
+
+// joined gives the settings of a listener with what they need of the relay.
+func (r *Relay) joined(sc submission.Config, listener string) submission.Config {
+	sc.Now, sc.Log, sc.IDs, sc.Memory = r.now, r.log.With("listener", listener), &r.sessions, r.incoming
+	sc.Store, sc.Ready, sc.Events, sc.Watcher = r.store, r.store.Ready, listenerEvents{r.events, listener}, listenerTracer{r.tracer, listener}
+	sc.Verifier, sc.Suppressed = domainVerifier{r}, r.suppression.refuses
+	sc.TenantOf, sc.TenantAt, sc.Ignored = r.tenantOf, r.tenantAt, &r.tenantsIgnored
+	return sc
 }
 
 // submissionServer is a listener's server and what it was made from.

@@ -73,7 +73,6 @@ func loginSecret(dataDir string) ([]byte, error) {
 
 // loginsOf puts into a server's settings who may log in at a listener.
 func (r *Relay) loginsOf(l *config.Listener, logins *auth.Service, sc *submission.Config) error {
-	sc.TenantOf, sc.TenantAt, sc.Ignored = r.tenantOf, r.tenantAt, &r.tenantsIgnored
 	if !l.Logins() || logins == nil {
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/emersion/go-smtp"
 	"github.com/spf13/cobra"
 
 	"mta/internal/envelope"
@@ -132,7 +133,7 @@ func exitf(code int, format string, args ...any) error {
 
 // local is what sendmail knows of the machine.
 type local struct {
-	smtp     string // "ip:port" of the relay
+	smtp     string // "ip:port" of the relay; "" when no listener begins in clear
 	hostname string // for addresses without a domain, and EHLO
 	user     string // who has called
 	dataDir  string // of the relay; "" when it is not known whether it is on this machine
@@ -156,7 +157,10 @@ func (c *cli) local() local {
 			l.unknown = c.whyUnknown(&w, err)
 		}
 		l.dataDir = cmp.Or(w.DataDir, config.DefaultWhereabouts().DataDir)
-		for _, address := range append(w.SMTP, config.DefaultWhereabouts().SMTP...) {
+		if w.SMTP == nil {
+			w.SMTP = config.DefaultWhereabouts().SMTP
+		}
+		for _, address := range w.SMTP {
 			if l.smtp = config.Reachable(address); l.smtp != "" {
 				break
 			}
@@ -179,7 +183,7 @@ func (c *cli) whyUnknown(w *config.Whereabouts, err error) string {
 		why = err.Error()
 	case path == "" && !exists(w.DataDir):
 		why = "there is no configuration at " + defaultConfig
-	case w.DataDir == "" || len(w.SMTP) == 0:
+	case w.DataDir == "" || w.SMTP == nil:
 		why = "in " + path + " it depends on an environment variable that is not set"
 	default:
 		return ""
@@ -250,11 +254,21 @@ func (c *cli) sendMessage(o sendmailOptions) error {
 	}
 	m.finish(author, l.hostname)
 	err = submit(&l, o, sender, recipients, m)
-	if e := (exit{}); errors.As(err, &e) && e.code == exTempFail && l.dataDir != "" {
+	if l.dataDir != "" && mayLeave(err) {
 		err = leave(&l, o, sender, recipients, m, err)
 	}
 	return l.orUnknown(err)
 }
+
+// mayLeave reports whether the relay can take a message from the maildrop that it has not taken now: it is
+// away, or wants a login, which is for who comes by SMTP.
+func mayLeave(err error) bool {
+	e, answer := exit{}, (*smtp.SMTPError)(nil)
+	return errors.As(err, &e) && (e.code == exTempFail || errors.As(err, &answer) && answer.Code == wantsLogin)
+}
+
+// wantsLogin is the reply to who has to log in first (RFC 4954, 6).
+const wantsLogin = 530
 
 // leave puts the message where the relay finds it when it is back. why is what kept the relay from
 // taking it now.

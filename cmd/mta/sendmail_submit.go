@@ -12,7 +12,14 @@ import (
 	"mta/internal/envelope"
 )
 
+// greetingTime is how long the relay may take for its greeting where the message can be left instead: what
+// says nothing may want TLS, or a PROXY header.
+const greetingTime = 10 * time.Second
+
 func dialRelay(l *local) (net.Conn, error) {
+	if l.smtp == "" {
+		return nil, exitf(exTempFail, "no listener of the relay begins in clear text")
+	}
 	conn, err := (&net.Dialer{Timeout: 30 * time.Second}).Dial("tcp", l.smtp)
 	if err != nil {
 		return nil, exit{hinted{fmt.Errorf("connecting to the relay: %w", err), "is the relay running? start it with: mta serve"}, exTempFail}
@@ -28,8 +35,14 @@ func submit(l *local, o sendmailOptions, sender envelope.Address, recipients []e
 		return err
 	}
 	client := smtp.NewClient(conn)
+	usual := client.CommandTimeout
+	if l.dataDir != "" {
+		client.CommandTimeout = greetingTime
+	}
 	defer client.Close()
-	if err := client.Hello(l.hostname); err != nil {
+	err = client.Hello(l.hostname)
+	client.CommandTimeout = usual
+	if err != nil {
 		return refused("greeting", err)
 	}
 	options := &smtp.MailOptions{Size: m.size(), Return: o.ret, EnvelopeID: o.envid, UTF8: needsUTF8(sender, recipients, m)}

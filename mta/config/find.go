@@ -4,6 +4,7 @@ import (
 	"net"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -15,11 +16,13 @@ import (
 // empty when the file has the setting but its value can't be known here: it names an environment
 // variable that is not set, say.
 type Whereabouts struct {
-	Hostname   string   `json:"hostname"`
-	DataDir    string   `json:"data_dir"`
-	Socket     string   `json:"socket"`     // the control socket
-	Accounting string   `json:"accounting"` // the directory of the accounting log
-	SMTP       []string `json:"smtp"`       // where listeners take mail, in the order of the file
+	Hostname   string `json:"hostname"`
+	DataDir    string `json:"data_dir"`
+	Socket     string `json:"socket"`     // the control socket
+	Accounting string `json:"accounting"` // the directory of the accounting log
+	// SMTP is where listeners begin in clear, as sendmail does: those that demand no login first, and
+	// otherwise in the order of the file.
+	SMTP []string `json:"smtp"`
 }
 
 // Find looks for the relay's whereabouts in the file at path. It is lenient: only the settings
@@ -58,8 +61,9 @@ func find(src []byte, env func(string) string) Whereabouts {
 	defaults := builtIn()
 	defaults.derive(systemHostname())
 	w := Whereabouts{Hostname: defaults.Hostname, DataDir: defaults.DataDir, SMTP: defaults.Listeners[0].Address}
-	eval, listeners := evaluation(env), []string(nil)
+	eval, listeners := evaluation(env), []listenerPlace(nil)
 	var socketSet, accountingSet bool
+	demands := make(map[int][]string)
 	for _, s := range statements(src) {
 		switch s.block + "." + s.name {
 		case ".hostname":
@@ -71,7 +75,13 @@ func find(src []byte, env func(string) string) Whereabouts {
 		case "accounting.path":
 			w.Accounting, accountingSet = s.text(eval), true
 		case "listener.address":
-			listeners = append(listeners, s.texts(eval)...)
+			if addresses := s.texts(eval); addresses != nil {
+				listeners = append(listeners, listenerPlace{owner: s.owner, addresses: addresses})
+			}
+		case "listener.implicit", "listener.required":
+			if v, diags := s.value.Value(eval); !diags.HasErrors() && v.Type() == cty.Bool && v.IsKnown() && !v.IsNull() && v.True() {
+				demands[s.owner] = append(demands[s.owner], s.name)
+			}
 		}
 	}
 	if !socketSet && w.DataDir != "" {
@@ -81,14 +91,49 @@ func find(src []byte, env func(string) string) Whereabouts {
 		w.Accounting = filepath.Join(w.DataDir, "log")
 	}
 	if len(listeners) > 0 {
-		w.SMTP = listeners
+		for i, l := range listeners {
+			listeners[i].implicit = slices.Contains(demands[l.owner], "implicit")
+			listeners[i].required = slices.Contains(demands[l.owner], "required")
+		}
+		w.SMTP = forSendmail(listeners)
 	}
 	return w
 }
 
+// listenerPlace is what sendmail has to know of a listener.
+type listenerPlace struct {
+	owner              int // which block it is, see statement
+	addresses          []string
+	implicit, required bool // TLS from the first octet; a login
+}
+
+// forSendmail lists the addresses for Whereabouts.SMTP.
+func forSendmail(listeners []listenerPlace) []string {
+	addresses := []string{} // nil would be "not known"
+	for _, required := range []bool{false, true} {
+		for _, l := range listeners {
+			if !l.implicit && l.required == required {
+				addresses = append(addresses, l.addresses...)
+			}
+		}
+	}
+	return addresses
+}
+
+// ForSendmail lists for Whereabouts.SMTP where the listeners are: addressesOf gives that of each.
+func ForSendmail(listeners []*Listener, addressesOf func(*Listener) []string) []string {
+	var all []listenerPlace
+	for _, l := range listeners {
+		all = append(all, listenerPlace{addresses: addressesOf(l), implicit: l.TLS.Implicit, required: l.Auth.Required})
+	}
+	return forSendmail(all)
+}
+
 // statement is one name = value of a file, in the top-level block that it belongs to; "" for none.
+// The blocks within a listener count as part of it.
 type statement struct {
 	block, name string
+	owner       int // tells one block from another of the same type
 	value       hclsyntax.Expression
 }
 
@@ -103,16 +148,22 @@ func statements(src []byte) []statement {
 		return statementsByLine(string(src))
 	}
 	body := file.Body.(*hclsyntax.Body)
-	all := attributes("", body)
-	for _, b := range body.Blocks {
-		all = append(all, attributes(b.Type, b.Body)...)
+	all := attributes("", 0, body)
+	for i, b := range body.Blocks {
+		all = append(all, attributes(b.Type, i, b.Body)...)
+		if b.Type != "listener" {
+			continue
+		}
+		for _, inner := range b.Body.Blocks {
+			all = append(all, attributes(b.Type, i, inner.Body)...)
+		}
 	}
 	return all
 }
 
-func attributes(block string, body *hclsyntax.Body) (all []statement) {
+func attributes(block string, owner int, body *hclsyntax.Body) (all []statement) {
 	for _, a := range inOrder(body.Attributes) {
-		all = append(all, statement{block, a.Name, a.Expr})
+		all = append(all, statement{block, a.Name, owner, a.Expr})
 	}
 	return all
 }
@@ -128,12 +179,13 @@ var (
 // belongs to the block that began last.
 func statementsByLine(src string) (all []statement) {
 	top := homes()
-	block := ""
+	block, owner := "", 0
 	lines := strings.Split(blockComment.ReplaceAllString(src, ""), "\n")
 	for i, line := range lines {
 		if m := blockLine.FindStringSubmatch(line); m != nil {
 			if top[m[1]] == isBlock {
 				block = m[1]
+				owner++
 			}
 			line = strings.TrimSuffix(strings.TrimSpace(m[2]), "}") // what a block on one line has
 		}
@@ -149,7 +201,7 @@ func statementsByLine(src string) (all []statement) {
 		if top[m[1]] == isSetting {
 			home = ""
 		}
-		all = append(all, statement{home, m[1], expr})
+		all = append(all, statement{home, m[1], owner, expr})
 	}
 	return all
 }

@@ -60,6 +60,33 @@ func TestFindSocketAndVariables(t *testing.T) {
 	}
 }
 
+// Sendmail speaks in clear and has no login: listeners with TLS from the first octet are none of its, and
+// those that demand a login come last.
+func TestFindForSendmail(t *testing.T) {
+	const src = `
+listener "tls" {
+  address = "127.0.0.1:465"
+  tls { implicit = true }
+}
+listener "users" {
+  address = "127.0.0.1:587"
+  auth {
+    required = true
+  }
+}
+listener "local" {
+  address = ["127.0.0.1:25"]
+  auth { required = false }
+}
+`
+	want := []string{"127.0.0.1:25", "127.0.0.1:587"}
+	for name, src := range map[string]string{"sound": src, "line by line": src + "nonsense = = {"} {
+		if got := find([]byte(src), os.Getenv).SMTP; !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
 func TestFindSaysThatAFileCantBeRead(t *testing.T) {
 	if _, err := Find(filepath.Join(t.TempDir(), "none.conf"), os.Getenv); !os.IsNotExist(err) {
 		t.Errorf("got %v", err)
