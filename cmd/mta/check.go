@@ -28,10 +28,19 @@ whoever runs the check; before the first start, and where a relative path may le
 elsewhere, nothing is said.
 
 With --effective, print what is in force with this file: every setting, those that the
-file doesn't have included, as a file that loads. Secrets are masked.`
+file doesn't have included, as a file that loads. Secrets are masked.
+
+With --dns, ask the DNS what receivers will think of mail that this configuration sends:
+of each source, whether its reverse and forward DNS agree, EHLO's name leads to it, and it
+is on one of the block lists in checks { dns_lists }; of each domain that mail is sent as,
+whether SPF passes from its sources, the published DKIM records fit the keys, a DMARC
+policy exists and mail passes it, and bounces can come back. What is missing is shown as
+the record to publish. The exit status is 1 when something would fail; what could not be
+checked, as an address behind a NAT, is no failure.`
 
 func newCheck(c *cli) *cobra.Command {
-	var effective, asJSON bool
+	var effective, asJSON, askDNS bool
+	var dns mta.DNSQuestion
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "say what is wrong with the configuration",
@@ -42,14 +51,24 @@ func newCheck(c *cli) *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
+		Example: `  mta check
+  mta check --dns
+  mta check --dns --domain example.com --source 192.0.2.10 --json`,
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				if c.configFlag != "" {
 					return usagef("name the file either by --config or as the argument")
 				}
 				c.configFlag = args[0]
 			}
-			if asJSON {
+			switch {
+			case askDNS && effective:
+				return usagef("--effective and --dns are two commands")
+			case askDNS:
+				return c.checkDNS(cmd.Context(), dns, asJSON)
+			case len(dns.Domains)+len(dns.Sources) > 0 || dns.MailFrom != "":
+				return usagef("--domain, --source and --mail-from go with --dns")
+			case asJSON:
 				return c.checkJSON(effective)
 			}
 			return c.check(effective)
@@ -57,6 +76,10 @@ func newCheck(c *cli) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&effective, "effective", false, "print what is in force")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: problems, warnings, and with --effective what is in force")
+	cmd.Flags().BoolVar(&askDNS, "dns", false, "ask the DNS what receivers will think of our mail")
+	cmd.Flags().StringSliceVar(&dns.Domains, "domain", nil, "with --dns: the `domain` in From (default: all that the configuration names)")
+	cmd.Flags().StringSliceVar(&dns.Sources, "source", nil, "with --dns: the `name` or address of a source (default: all)")
+	cmd.Flags().StringVar(&dns.MailFrom, "mail-from", "", "with --dns: the `domain` in MAIL FROM (default: that in From)")
 	return cmd
 }
 

@@ -55,9 +55,9 @@ const (
 
 // What states look like where there is colour: green goes on, yellow waits, red needs a look.
 var stateColours = map[string]string{
-	"running": green, "active": green, "idle": green, "Delivery": green, "sending": green,
-	"waiting": yellow, "deferred": yellow, "retry": yellow, "TransientFailure": yellow, "draining": yellow, "warming": yellow,
-	"held": red, "suspended": red, "missing": red, "paused": red, "refusing": red, "alarm": red,
+	"running": green, "active": green, "idle": green, "ok": green, "Delivery": green, "sending": green,
+	"waiting": yellow, "deferred": yellow, "retry": yellow, "TransientFailure": yellow, "draining": yellow, "warning": yellow, "unknown": yellow, "warming": yellow,
+	"failed": red, "held": red, "suspended": red, "missing": red, "paused": red, "refusing": red, "alarm": red,
 	"Bounce": red, "Expiration": red, "AdminBounce": red, "Rejection": red, "Damage": red, "Lost": red,
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/emersion/go-smtp"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"mta/internal/dnsserver"
 	"mta/mta/control"
 	"mta/mta/control/controltest"
 )
@@ -79,6 +80,7 @@ func scriptParams() testscript.Params {
 			"received": awaitReceived,
 			"signal":   sendSignal,
 			"expand":   expand,
+			"zone":     serveZone,
 		},
 	}
 }
@@ -305,6 +307,20 @@ func await(what string, state control.State, fits func(messages int) bool) func(
 }
 
 // expand replaces ${NAME} in a file by the value of the variable.
+// serveZone answers the DNS from a zone file, at the address in $DNS.
+func serveZone(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 1 {
+		ts.Fatalf("usage: zone FILE")
+	}
+	z, err := dnsserver.NewZone(ts.ReadFile(args[0]))
+	ts.Check(err)
+	s := dnsserver.New(z)
+	at, err := s.Listen("127.0.0.1:0")
+	ts.Check(err)
+	ts.Defer(func() { s.Close() })
+	ts.Setenv("DNS", at.String())
+}
+
 func expand(ts *testscript.TestScript, _ bool, args []string) {
 	for _, name := range args {
 		text := os.Expand(ts.ReadFile(name), ts.Getenv)

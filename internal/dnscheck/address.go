@@ -44,7 +44,7 @@ func (c *Checker) reverse(ctx context.Context, s Source) Finding {
 	arpa, _ := dns.ReverseAddr(s.Address.String())
 	if len(names) == 0 {
 		return Finding{Check: CheckReverse, Result: Failed, Text: s.Address.String() + " has no name in reverse DNS, and many receivers refuse such clients",
-			Remedy: "have the provider of the address publish this", Record: arpa + " IN PTR " + s.EHLO + "."}
+			Remedy: "have the provider of the address publish this", Record: arpa + " IN PTR " + nameOf(s) + "."}
 	}
 	var failed error
 	for _, n := range names {
@@ -67,7 +67,7 @@ func both(names []string) string { return strings.Join(names, " and ") }
 
 // ehlo checks that the name in EHLO is one of the address (RFC 5321, 4.1.1.1).
 func (c *Checker) ehlo(ctx context.Context, s Source) Finding {
-	if !strings.Contains(s.EHLO, ".") || strings.HasSuffix(s.EHLO, ".localdomain") || strings.HasSuffix(s.EHLO, ".local") {
+	if !inDNS(s.EHLO) {
 		return Finding{Check: CheckEHLO, Result: Failed, Text: fmt.Sprintf("EHLO says %q, which is no name in the DNS", s.EHLO),
 			Remedy: fmt.Sprintf("write hostname = \"mta.your-domain.example\", or ehlo in source %q", s.Name)}
 	}
@@ -82,6 +82,19 @@ func (c *Checker) ehlo(ctx context.Context, s Source) Finding {
 	}
 	return Finding{Check: CheckEHLO, Result: Failed, Text: fmt.Sprintf("EHLO says %s, which is %s and not %s", s.EHLO, joined(addrs), s.Address),
 		Remedy: fmt.Sprintf("publish this too, or give source %q another name in ehlo", s.Name), Record: addressRecord(s.EHLO, s.Address)}
+}
+
+// inDNS reports whether a name can be in the public DNS: a machine's own short name is not.
+func inDNS(name string) bool {
+	return strings.Contains(name, ".") && !strings.HasSuffix(name, ".localdomain") && !strings.HasSuffix(name, ".local")
+}
+
+// nameOf is the name that a source's address should have.
+func nameOf(s Source) string {
+	if inDNS(s.EHLO) {
+		return s.EHLO
+	}
+	return "mta.your-domain.example"
 }
 
 func joined(addrs []netip.Addr) string {

@@ -30,18 +30,17 @@ const (
 
 // The checks by their names in findings.
 const (
-	CheckAddress  = "address"      // receivers can see the source's address
-	CheckReverse  = "reverse"      // its reverse and forward DNS agree
-	CheckEHLO     = "ehlo"         // EHLO's name leads to it
-	CheckHELOSPF  = "ehlo-spf"     // SPF of EHLO's name, which counts for reports, whose sender is empty
-	CheckList     = "dns-list"     // it is on no DNS block list
-	CheckSPF      = "spf"          // SPF passes for MAIL FROM
-	CheckDKIM     = "dkim"         // the published records fit the keys
-	CheckDMARC    = "dmarc"        // a policy exists, and SPF or DKIM is aligned with From
-	CheckMX       = "mx"           // bounces can come back
-	CheckSTARTTLS = "starttls"     // mail for us can come in by TLS
-	CheckHeader   = "header"       // mail that passes has the fields that receivers ask for
-	CheckRelay    = "listener-tls" // a listener offers TLS
+	CheckAddress  = "address"  // receivers can see the source's address
+	CheckReverse  = "reverse"  // its reverse and forward DNS agree
+	CheckEHLO     = "ehlo"     // EHLO's name leads to it
+	CheckHELOSPF  = "ehlo-spf" // SPF of EHLO's name, which counts for reports, whose sender is empty
+	CheckList     = "dns-list" // it is on no DNS block list
+	CheckSPF      = "spf"      // SPF passes for MAIL FROM
+	CheckDKIM     = "dkim"     // the published records fit the keys
+	CheckDMARC    = "dmarc"    // a policy exists, and SPF or DKIM is aligned with From
+	CheckMX       = "mx"       // bounces can come back
+	CheckSTARTTLS = "starttls" // mail for us can come in by TLS
+	CheckListener = "listener" // clients can submit mail by TLS
 )
 
 // Finding is what one check found.
@@ -50,10 +49,12 @@ type Finding struct {
 	Source  string     `json:"source,omitempty"`
 	Address netip.Addr `json:"address,omitzero"`
 	Domain  string     `json:"domain,omitempty"`
-	Result  Result     `json:"result"`
-	Text    string     `json:"text"`             // what was found, a sentence without its full stop
-	Remedy  string     `json:"remedy,omitempty"` // what to do about it
-	Record  string     `json:"record,omitempty"` // the line of a zone file to publish
+	// Listener is that of the relay, for what is about one.
+	Listener string `json:"listener,omitempty"`
+	Result   Result `json:"result"`
+	Text     string `json:"text"`             // what was found, a sentence without its full stop
+	Remedy   string `json:"remedy,omitempty"` // what to do about it
+	Record   string `json:"record,omitempty"` // the line of a zone file to publish
 }
 
 // Source is where mail leaves from, as receivers see it.
@@ -135,7 +136,10 @@ func (c *Checker) source(ctx context.Context, s Source, lists []list) []Finding 
 	if f, ok := visible(s); !ok {
 		return []Finding{f}
 	}
-	out := []Finding{c.reverse(ctx, s), c.ehlo(ctx, s), c.heloSPF(ctx, s)}
+	out := []Finding{c.reverse(ctx, s), c.ehlo(ctx, s)}
+	if inDNS(s.EHLO) {
+		out = append(out, c.heloSPF(ctx, s))
+	}
 	for _, l := range lists {
 		out = append(out, c.listed(ctx, s, l))
 	}

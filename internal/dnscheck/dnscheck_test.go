@@ -227,6 +227,15 @@ func TestNoAnswerIsNoFault(t *testing.T) {
 	}
 }
 
+// A short name of the machine is no name for receivers, and its SPF is not looked at.
+func TestEHLOWithoutDomain(t *testing.T) {
+	c := Checker{Resolver: newZone(t)}
+	found := c.Check(t.Context(), []Source{{Name: "out1", Address: out1.Address, EHLO: "vm"}}, nil)
+	if len(found) != 2 || found[1].Result != Failed || !strings.Contains(found[1].Text, `"vm"`) || !strings.HasSuffix(found[0].Record, "IN PTR mta.your-domain.example.") {
+		t.Errorf("%+v", found)
+	}
+}
+
 func TestBlockLists(t *testing.T) {
 	v6 := Source{Name: "out6", Address: netip.MustParseAddr("2001:db8::1"), EHLO: "mta1.acme.example"}
 	for _, tc := range []struct {

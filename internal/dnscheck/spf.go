@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -55,6 +56,10 @@ type spfVerdict struct {
 
 func (c *Checker) checkHost(ctx context.Context, s Source, sender string) spfVerdict {
 	result, err := spf.CheckHostWithSender(s.Address.AsSlice(), s.EHLO, sender, spf.WithContext(ctx), spf.WithResolver(forSPF{c.Resolver}))
+	var failed *net.DNSError
+	if errors.As(err, &failed) {
+		err = errors.New(failed.Err)
+	}
 	return spfVerdict{result, err}
 }
 

@@ -54,6 +54,7 @@ type Config struct {
 	Accounting  Accounting  `conf:"accounting,block"`
 	DSN         DSN         `conf:"dsn,block"`
 	Suppression Suppression `conf:"suppression,block"`
+	Checks      Checks      `conf:"checks,block"`
 	Shutdown    Shutdown    `conf:"shutdown,block"`
 
 	Sources []*Source `conf:"source,block"`
@@ -289,6 +290,10 @@ type Source struct {
 	Name    string     `conf:",label"`
 	Address netip.Addr `conf:"address"`               // zero: the system, or the proxy, chooses
 	EHLO    string     `conf:"ehlo" check:"hostname"` // default: Config.Hostname
+
+	// PublicAddress is the address that receivers see, where a NAT or a proxy changes it: for checks of the
+	// DNS. Zero: Address.
+	PublicAddress netip.Addr `conf:"public_address"`
 
 	// Proxy is through what connections are made. Zero: none.
 	Proxy Proxy `conf:"proxy"`

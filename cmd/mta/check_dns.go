@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"mta/internal/dnscheck"
+	"mta/mta"
+)
+
+// dnsFindings is what 'mta check --dns --json' prints.
+type dnsFindings struct {
+	Findings []dnscheck.Finding `json:"findings"`
+	Failed   int                `json:"failed"`
+	Warnings int                `json:"warnings"`
+	Unknown  int                `json:"unknown"` // could not be checked
+}
+
+// checkDNS prints what receivers will think of mail, and fails when they would refuse or distrust it.
+func (c *cli) checkDNS(ctx context.Context, q mta.DNSQuestion, asJSON bool) error {
+	cfg, err := c.config()
+	if err != nil {
+		return err
+	}
+	found, err := mta.CheckDNS(ctx, cfg, c.now(), q)
+	if err != nil {
+		return usagef("%v", err)
+	}
+	if len(q.Domains) == 0 && len(cfg.SenderDomains()) == 0 {
+		fmt.Fprintln(c.err, "mta: only sources are checked: the configuration names no sender's domain; name one with --domain")
+	}
+	sum := dnsFindings{found, dnscheck.Count(found, dnscheck.Failed), dnscheck.Count(found, dnscheck.Warning), dnscheck.Count(found, dnscheck.Unknown)}
+	if asJSON {
+		err = writeJSON(c.out, sum)
+	} else {
+		err = sum.write(c.out, c.screen)
+	}
+	if err == nil && sum.Failed > 0 {
+		return exitError(exitFailed)
+	}
+	return err
+}
+
+// write prints the findings under what they are about.
+func (f *dnsFindings) write(w io.Writer, s screen) error {
+	var b strings.Builder
+	about := ""
+	for _, finding := range f.Findings {
+		if subject := subjectOf(finding); subject != about {
+			if about = subject; b.Len() > 0 {
+				b.WriteByte('\n')
+			}
+			b.WriteString(clean(subject) + "\n")
+		}
+		line := "  " + s.coloured(string(finding.Result)) + strings.Repeat(" ", max(1, 9-len(finding.Result))) + clean(finding.Text)
+		b.WriteString(wrap(line, s.width, findingIndent) + "\n")
+		writeRemedy(&b, finding, s.width)
+	}
+	if b.Len() > 0 {
+		b.WriteByte('\n')
+	}
+	fmt.Fprintf(&b, "%d failed, %s, %d could not be checked\n", f.Failed, plural(f.Warnings, "warning"), f.Unknown)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// writeRemedy prints what to do. A record to publish stays on one line, to be copied.
+func writeRemedy(b *strings.Builder, f dnscheck.Finding, width int) {
+	indent := strings.Repeat(" ", findingIndent)
+	if f.Remedy != "" {
+		end := ""
+		if f.Record != "" {
+			end = ":"
+		}
+		b.WriteString(wrap(indent+"-> "+clean(f.Remedy)+end, width, findingIndent+3) + "\n")
+	}
+	if f.Record != "" {
+		b.WriteString(indent + "   " + clean(f.Record) + "\n")
+	}
+}
+
+const findingIndent = 11
+
+// subjectOf is the source, domain or listener that a finding is about.
+func subjectOf(f dnscheck.Finding) string {
+	switch {
+	case f.Domain != "":
+		return "domain " + f.Domain
+	case f.Listener != "":
+		return "listener " + f.Listener
+	case f.Address.IsValid():
+		return fmt.Sprintf("source %s, %s", f.Source, f.Address)
+	}
+	return "source " + f.Source
+}

@@ -1,0 +1,113 @@
+package config
+
+import (
+	"net/netip"
+	"strings"
+
+	"mta/internal/envelope"
+)
+
+// Checks is what the DNS is asked about sources and sender's domains: by 'mta check --dns', and by the
+// relay itself.
+type Checks struct {
+	block
+	Daily bool `conf:"daily"` // the relay checks once a day
+	// Domains are those in From that are checked besides those of dkim and tenant blocks.
+	Domains []string `conf:"domains" check:"hostname"`
+	// MailFrom is the domain in MAIL FROM of all mail. "": that in From.
+	MailFrom string `conf:"mail_from" check:"hostname"`
+	// DNSLists are block lists of addresses.
+	DNSLists []string `conf:"dns_lists" check:"hostname"`
+}
+
+// Seen is the address that receivers see of mail from the source, the zero Addr when the system or a
+// proxy chooses it.
+func (s *Source) Seen() netip.Addr {
+	switch {
+	case s.PublicAddress.IsValid():
+		return s.PublicAddress
+	case s.Proxy.Kind == SOCKS5:
+		return netip.Addr{}
+	}
+	return s.Address
+}
+
+// SenderDomains lists the domains that mail is sent as, as far as the file names them, each once and
+// without those of which only a pattern is known.
+func (c *Config) SenderDomains() []string {
+	var all []string
+	seen := make(map[string]bool)
+	add := func(domain string) {
+		domain = domain[strings.LastIndexByte(domain, '@')+1:]
+		if ascii, err := envelope.ToASCII(domain); err == nil && !strings.Contains(ascii, "*") && !seen[ascii] {
+			seen[ascii] = true
+			all = append(all, ascii)
+		}
+	}
+	for _, d := range c.Checks.Domains {
+		add(d)
+	}
+	for _, d := range c.DKIMs {
+		for _, p := range d.Senders {
+			add(string(p))
+		}
+	}
+	for _, t := range c.Tenants {
+		for _, s := range t.Senders {
+			add(string(s))
+		}
+	}
+	return all
+}
+
+// TenantsOf lists the tenants who send as a domain: those whose senders name it, else those whose mail
+// the dkim blocks sign that fit it. None: it may be anybody.
+func (c *Config) TenantsOf(domain string) (tenants []string) {
+	for _, t := range c.Tenants {
+		for _, s := range t.Senders {
+			if string(s) == domain || strings.HasSuffix(string(s), "@"+domain) {
+				tenants = append(tenants, t.Name)
+				break
+			}
+		}
+	}
+	if len(tenants) > 0 {
+		return tenants
+	}
+	for p := range wider(domain) {
+		if p == everybody {
+			break // an ESP's own signature says nothing of who sends as the domain
+		}
+		for _, d := range c.resolved.signers[p] {
+			if len(d.Tenants) == 0 {
+				return nil
+			}
+			tenants = append(tenants, d.Tenants...)
+		}
+	}
+	return tenants
+}
+
+// SourcesOf lists the sources from which mail of tenants may leave, in the order of the file: of no
+// tenants, those from which any mail may.
+func (c *Config) SourcesOf(tenants []string) (sources []*Source) {
+	pools := c.Pools
+	if len(tenants) > 0 {
+		pools = nil
+		for _, t := range tenants {
+			pools = append(pools, c.PoolOf(t))
+		}
+	}
+	used := make(map[string]bool)
+	for _, p := range pools {
+		for _, name := range p.Sources() {
+			used[name] = true
+		}
+	}
+	for _, s := range c.Sources {
+		if used[s.Name] || len(used) == 0 {
+			sources = append(sources, s)
+		}
+	}
+	return sources
+}
