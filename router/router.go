@@ -189,6 +189,13 @@ func (r *Router) Known(domain string) (rt *route.Route, err *reply.Reply, known 
 	return v.route, v.trouble, ok
 }
 
+// Forget has a domain looked up anew the next time, since something has changed that its route was made from.
+func (r *Router) Forget(domain string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.known.Drop(domain)
+}
+
 // DomainsOf lists the domains whose routes are known and lead to a site, the latest used first. It
 // goes through all that is known, for the time of which nobody gets a route: it is for operators.
 func (r *Router) DomainsOf(site string) (domains []string) {

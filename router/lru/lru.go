@@ -56,6 +56,13 @@ func (c *Cache[K, V]) Put(k K, v V, expires time.Time) {
 	c.entries[k] = c.recent.PushFront(&entry[K, V]{k, v, expires})
 }
 
+// Drop forgets k.
+func (c *Cache[K, V]) Drop(k K) {
+	if el, ok := c.entries[k]; ok {
+		c.drop(el)
+	}
+}
+
 // All gives the entries that have not expired by now, the latest used first.
 func (c *Cache[K, V]) All(now time.Time) iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {

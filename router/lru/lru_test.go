@@ -30,6 +30,11 @@ func TestCache(t *testing.T) {
 	if c.Len() != 1 {
 		t.Errorf("%d entries, want c alone", c.Len())
 	}
+	c.Drop("a")
+	c.Drop("c")
+	if _, ok := c.Get("c", t0); ok || c.Len() != 0 || c.recent.Len() != 0 {
+		t.Error("c was dropped and is still there")
+	}
 }
 
 func TestCacheNeverGrowsOverItsLimit(t *testing.T) {

@@ -56,7 +56,7 @@ func (p *Policies) unchanged(c *call, id string) bool {
 		return false
 	}
 	e.next, e.failure, e.failures = now.Add(min(lookAfter, e.lifetime()/2)), nil, 0
-	p.end(c, e.demand(), nil)
+	p.end(c, e.demand(), false)
 	return true
 }
 
@@ -73,7 +73,7 @@ func (p *Policies) fetch(c *call, id string) {
 	p.mu.Lock()
 	e := &entry{domain: c.domain, policy: policy, id: id, fetched: now, used: now}
 	e.next = now.Add(min(lookAfter, e.lifetime()/2))
-	before := p.mu.policies.get(c.domain)
+	before := p.find(c.domain)
 	if before != nil {
 		e.used = before.used
 	}
@@ -84,13 +84,13 @@ func (p *Policies) fetch(c *call, id string) {
 	}
 	p.touch(c.domain)
 	p.tell(before, e)
-	p.end(c, policy, nil)
+	p.end(c, policy, before != nil && !before.demand().same(policy))
 }
 
 // tell logs what a domain has changed. p.mu is held.
 func (p *Policies) tell(before, now *entry) {
 	switch {
-	case before == nil:
+	case before == nil || before.policy == nil:
 		p.log.Debug("MTA-STS policy found", "domain", now.domain, "mode", now.policy.Mode, "id", now.id)
 	case before.policy.Mode != now.policy.Mode:
 		p.log.Info("MTA-STS policy changed", "domain", now.domain, "mode", now.policy.Mode, "before", before.policy.Mode, "id", now.id)
@@ -114,9 +114,10 @@ func (p *Policies) failed(c *call, kind Kind, err error) {
 		if e.failures == 1 && e.policy.Mode != None {
 			p.log.Warn("MTA-STS policy can't be renewed; the cached one stands", "domain", c.domain, "until", e.expires(), "error", err)
 		}
-		p.end(c, e.policy, nil)
+		p.end(c, e.policy, false)
 		return
 	}
+	changed := e != nil && e.policy.Mode != None
 	if e != nil {
 		p.log.Warn("MTA-STS policy has expired and can't be renewed; mail is sent without it", "domain", c.domain, "error", err)
 		p.mu.policies.drop(c.domain)
@@ -128,19 +129,23 @@ func (p *Policies) failed(c *call, kind Kind, err error) {
 		p.mu.absent.put(a)
 	}
 	a.fail(f)
-	p.end(c, none, nil)
+	p.end(c, none, changed)
 }
 
-// end hands out the result of a look-up. It is called with p.mu held, and unlocks it.
-func (p *Policies) end(c *call, policy *Policy, err error) {
+// end hands out the result of a look-up, and says whether it is another than before. It is called with p.mu held, and
+// unlocks it.
+func (p *Policies) end(c *call, policy *Policy, changed bool) {
 	if p.mu.calls[c.domain] == c {
 		delete(p.mu.calls, c.domain)
 	}
 	waiting := c.waiting
 	c.waiting = nil
 	p.mu.Unlock()
+	if changed {
+		p.cfg.Changed(c.domain)
+	}
 	for _, done := range waiting {
-		done(policy, err)
+		done(policy, nil)
 	}
 }
 

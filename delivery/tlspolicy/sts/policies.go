@@ -43,6 +43,9 @@ type Config struct {
 	Store     Store             // nil: nothing is kept over restarts
 	Log       *slog.Logger      // nil: nowhere
 	Now       func() time.Time  // time.Now
+	// Changed is called when other hosts, or another mode, count for a domain than those that callers were given. It
+	// must not block. May be nil.
+	Changed func(domain string)
 
 	Lookups   int // in the DNS at once; 128
 	Fetches   int // at once that mail waits for; 64. Renewals have an eighth of it on top
@@ -55,6 +58,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Changed == nil {
+		c.Changed = func(string) {}
 	}
 	for v, d := range map[*int]int{&c.Lookups: 128, &c.Fetches: 64, &c.MaxMemory: 64 << 20} {
 		if *v <= 0 {

@@ -29,6 +29,7 @@ type world struct {
 	kept    map[string][]byte
 	broken  error // the disk
 	log     strings.Builder
+	changed []string // domains, in order
 }
 
 func newWorld() *world {
@@ -137,6 +138,11 @@ func (w *world) Write(p []byte) (int, error) {
 // start gives policies that run until the test ends, or stop is called.
 func (w *world) start(t *testing.T, change func(*Config)) (p *Policies, stop func()) {
 	cfg := Config{Resolver: w, Transport: w, Store: w, Log: slog.New(slog.NewTextHandler(w, nil))}
+	cfg.Changed = func(domain string) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.changed = append(w.changed, domain)
+	}
 	if change != nil {
 		change(&cfg)
 	}
@@ -495,6 +501,42 @@ func TestSlowWebServers(t *testing.T) {
 		wg.Wait()
 		if w.most != 8 {
 			t.Errorf("%d fetches at once", w.most)
+		}
+	})
+}
+
+// Who keeps what mail goes by hears of it when that is another, and only then.
+func TestChangesAreTold(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		p, _ := w.start(t, nil)
+		for i, step := range []struct {
+			record, site string
+			told         int
+		}{
+			{"", "", 0},
+			{"v=STSv1; id=1", policyText("testing", week), 1},
+			{"v=STSv1; id=1", policyText("testing", week), 1},
+			{"v=STSv1; id=2", policyText("testing", 2*week), 1},
+			{"v=STSv1; id=3", policyText("enforce", week), 2},
+			{"v=STSv1; id=4", policyText("enforce", week) + "mx: mx2.a.test\n", 3},
+			{"v=STSv1; id=5", "404", 3},
+			{"v=STSv1; id=6", policyText("none", time.Hour), 4},
+			{"", "", 4},
+		} {
+			w.set("a.test", step.record, step.site)
+			if _, err := p.Refresh(t.Context(), "a.test"); err != nil {
+				t.Fatal(err)
+			}
+			if len(w.changed) != step.told {
+				t.Errorf("step %d: told %d times", i, len(w.changed))
+			}
+		}
+		w.set("b.test", "v=STSv1; id=1", policyText("enforce", time.Hour))
+		mode(t, p, "b.test") // the first that anybody hears of it
+		w.set("b.test", "SERVFAIL", "")
+		time.Sleep(time.Hour)
+		if got := mode(t, p, "b.test"); got != "none" || len(w.changed) != 5 || w.changed[4] != "b.test" {
+			t.Errorf("%s, %q", got, w.changed)
 		}
 	})
 }

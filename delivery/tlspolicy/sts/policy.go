@@ -3,6 +3,7 @@ package sts
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,6 +45,9 @@ func (p *Policy) Match(host string) bool {
 	}
 	return false
 }
+
+// same reports whether mail goes by p as by q.
+func (p *Policy) same(q *Policy) bool { return p.Mode == q.Mode && slices.Equal(p.MX, q.MX) }
 
 // Lines gives the policy as it would be published, a field each, as reports quote it (RFC 8460, 4.4).
 func (p *Policy) Lines() []string {
