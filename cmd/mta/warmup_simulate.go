@@ -71,7 +71,7 @@ func newWarmupSimulate(c *cli) *cobra.Command {
 	flags.Int64Var(&f.interval, "interval", 10, "`seconds` that a row is for")
 	flags.StringVar(&f.mode, "mode", "", "`who` decides: ledger, pid, or to compare with what keeps no caps, bare-pid, onoff (default: the plan's pacing)")
 	flags.StringVar(&f.overflow, "overflow", "", "`what` becomes of mail that doesn't fit: shared, it takes a shared source; hold, it waits (default: as the plan or its pools say)")
-	flags.DurationVar(&f.patience, "patience", 0, "how `long` mail waits before it takes a shared source, as far as the plan can take it: bulk mail 9h, unless its pool says otherwise")
+	flags.DurationVar(&f.patience, "patience", config.DefaultPatience, "how `long` mail waits before it takes a shared source, as far as the plan can take it; 0s: not at all, as mail that matters")
 	flags.StringVar(&f.plot, "plot", "", "draw it into this `file`, as SVG")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON in the place of CSV")
 	oneOf(cmd, "mode", simulate.Modes)

@@ -76,7 +76,7 @@ func TestSimulateAddsUp(t *testing.T) {
 	}
 	for _, overflow := range []string{"shared", "hold"} {
 		trace, offered := shortTrace(hours)
-		rows := simulated(t, trace, "--plan", plan, "--seed", "42", "--interval", "10", "--overflow", overflow)
+		rows := simulated(t, trace, "--plan", plan, "--seed", "42", "--interval", "10", "--overflow", overflow, "--patience", "0s")
 		var sum, sent, away, answered int64
 		held := make(map[string]int64)
 		type window struct{ sent, cap int64 }

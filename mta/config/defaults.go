@@ -71,9 +71,13 @@ func (l *Listener) setDefaults() {
 	l.MaxHold = 7 * day
 }
 
+// DefaultPatience is how long bulk mail waits for a dedicated source where the file doesn't say: an hour of most plans
+// is an eighth of the day, or more.
+const DefaultPatience = 9 * time.Hour
+
 func (p *Pool) setDefaults() {
 	p.Overflow = "shared"
-	p.Patience, p.PatienceTier = 9*time.Hour, defaultTier // an hour of most plans is an eighth of the day, or more
+	p.Patience, p.PatienceTier = DefaultPatience, defaultTier
 }
 
 func (t *Tenant) setDefaults() {
