@@ -1,6 +1,7 @@
 package warmup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,38 +9,47 @@ import (
 
 // Action is what an operator can do to a warm-up. Counters stay as they are under all of them.
 type Action struct {
-	kind  actionKind
-	stage int
-
-	provider string // of actBlock and actReport
-	until    Instant
-	network  string
-	report   Report
+	event EventKind // "": the change itself makes one, if any
+	anew  bool      // it also replaces a state that can't be read
+	apply func(*State, *Plan) error
 }
 
-type actionKind uint8
-
-const (
-	actPause actionKind = iota
-	actResume
-	actSetStage
-	actStart
-	actBlock
-	actReport
-)
-
 // Pause stops the mail of the IP; its stage and its counters stay.
-func Pause() Action { return Action{kind: actPause} }
+func Pause() Action {
+	return Action{event: EventPaused, apply: func(s *State, _ *Plan) error { s.Paused = true; return nil }}
+}
 
 // Resume ends a Pause.
-func Resume() Action { return Action{kind: actResume} }
+func Resume() Action {
+	return Action{event: EventResumed, apply: func(s *State, _ *Plan) error { s.Paused = false; return nil }}
+}
 
 // SetStage moves to a stage, counted from 1, and its caps at once.
-func SetStage(n int) Action { return Action{kind: actSetStage, stage: n} }
+func SetStage(n int) Action {
+	return Action{event: EventStageSet, apply: func(s *State, p *Plan) error { return s.putOn(p, n) }}
+}
 
 // Start begins the warm-up again on a stage, counted from 1; 0 is the plan's start stage. What
 // was sent in this hour and day still counts. It also replaces a state that can't be read.
-func Start(n int) Action { return Action{kind: actStart, stage: n} }
+func Start(n int) Action {
+	return Action{event: EventRestarted, anew: true, apply: func(s *State, p *Plan) error {
+		if err := s.putOn(p, cmp.Or(n, p.StartStage)); err != nil {
+			return err
+		}
+		s.Paused, s.History, s.LastSent = false, s.History[:0], s.Now
+		return nil
+	}}
+}
+
+// blockedBeside has a provider left alone that blocks another IP of the network.
+func blockedBeside(provider string, until Instant, network string) Action {
+	return Action{apply: func(s *State, p *Plan) error {
+		if b := &s.Providers[s.Provider(p, provider)].block; b.state != blocked {
+			*b = block{state: blocked, until: max(until, s.Now), pause: b.pause, network: network}
+		}
+		return nil
+	}}
+}
 
 // ErrNoStage is what an action gives for a stage that the plan doesn't have.
 var ErrNoStage = errors.New("no such stage")
@@ -58,15 +68,16 @@ func (c *Controller) Do(ctx context.Context, ip string, x Action) error {
 		return fmt.Errorf("warm-up of %s: %w", ip, ErrNotWarming)
 	}
 	w := a.do(c, x)
+	var err error
 	select {
-	case err := <-w.done:
-		if err != nil {
-			return fmt.Errorf("warm-up of %s: %w", ip, err)
-		}
-		return nil
+	case err = <-w.done:
 	case <-ctx.Done():
-		return fmt.Errorf("warm-up of %s: waiting for the store: %w", ip, ctx.Err())
+		err = fmt.Errorf("waiting for the store: %w", ctx.Err())
 	}
+	if err != nil {
+		err = fmt.Errorf("warm-up of %s: %w", ip, err)
+	}
+	return err
 }
 
 // do hands an action to the next step.
@@ -83,42 +94,30 @@ func (a *address) do(c *Controller, x Action) *action {
 	return w
 }
 
-// do changes a.state.
+// do changes a.state, or leaves it where that is refused.
 func (w *action) do(a *address, p *Plan, t Instant) error {
-	if w.stage < 0 || w.stage > len(p.Stages) || w.kind == actSetStage && w.stage == 0 {
-		return fmt.Errorf("stage %d: %w, the plan has %d", w.stage, ErrNoStage, len(p.Stages))
-	}
+	s := a.state
 	if a.problem != nil {
-		if w.kind != actStart {
+		if !w.anew {
 			return a.problem
 		}
-		a.state = NewState(p, t)
-		a.state.spent = a.problem != errNotBegun // nobody knows what was sent before
-		a.problem = nil
+		s = NewState(p, t)
+		s.spent = a.problem != errNotBegun // nobody knows what was sent before
 	}
-	s := a.state
 	s.Advance(p, t)
-	switch w.kind {
-	case actPause:
-		s.Paused = true
-	case actResume:
-		s.Paused = false
-	case actSetStage:
-		s.setStage(p, w.stage-1)
-	case actBlock:
-		if b := &s.Providers[s.Provider(p, w.provider)].block; b.state != blocked {
-			*b = block{state: blocked, until: max(w.until, s.Now), pause: b.pause, network: w.network}
-		}
-	case actReport:
-		return s.report(p, w.provider, &w.report)
-	case actStart:
-		if w.stage == 0 {
-			w.stage = p.StartStage
-		}
-		s.Paused, s.History = false, s.History[:0]
-		s.setStage(p, w.stage-1)
-		s.LastSent = s.Now
+	if err := w.apply(s, p); err != nil {
+		return err
 	}
+	a.state, a.problem = s, nil
+	return nil
+}
+
+// putOn moves to a stage that an operator names, counted from 1.
+func (s *State) putOn(p *Plan, n int) error {
+	if n < 1 || n > len(p.Stages) {
+		return fmt.Errorf("stage %d: %w, the plan has %d", n, ErrNoStage, len(p.Stages))
+	}
+	s.setStage(p, n-1)
 	return nil
 }
 
@@ -139,11 +138,7 @@ func (s *State) setStage(p *Plan, stage int) {
 // finish answers those who wait for what was done. Callers hold a.mu.
 func (a *address) finish(err error) {
 	for _, w := range a.doing {
-		if w.err != nil {
-			w.done <- w.err
-		} else {
-			w.done <- err
-		}
+		w.done <- cmp.Or(w.err, err)
 	}
 	a.doing = nil
 }

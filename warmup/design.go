@@ -14,9 +14,9 @@ const (
 	spareDays = .2 // of the days, for those that hold a stage
 )
 
-// Ramp is the volumes of a plan's days on the way to the last, and how it came to them.
+// Ramp is a plan's stages on the way to the last, and how it came to them.
 type Ramp struct {
-	Daily  []int64
+	Stages []Stage // an eighth of the day in any hour
 	Growth float64 // a day
 	Spare  int     // days that are left for those that hold a stage
 	Steep  bool    // there are too few days to grow as usual
@@ -36,19 +36,8 @@ func NewRamp(volume int64, days int) (*Ramp, error) {
 	if n > 1 {
 		r.Growth = math.Pow(ratio, 1/float64(n-1))
 	}
-	for i := range n {
-		r.Daily = append(r.Daily, int64(math.Round(first*math.Pow(r.Growth, float64(i)))))
-	}
+	r.Stages = growing(n, func(day float64) float64 { return first * math.Pow(r.Growth, day) })
 	return r, nil
-}
-
-// Stages gives the volumes as stages, an eighth of the day in any hour.
-func (r *Ramp) Stages() []Stage {
-	var all []Stage
-	for _, n := range r.Daily {
-		all = append(all, daily(float64(n), 1./8))
-	}
-	return all
 }
 
 // TooFewDays is the error of a ramp that would be too steep.

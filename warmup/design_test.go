@@ -33,15 +33,15 @@ func TestRamps(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || len(r.Daily) != x.stages || r.Spare != x.spare || r.Steep != x.steep {
+		if err != nil || len(r.Stages) != x.stages || r.Spare != x.spare || r.Steep != x.steep {
 			t.Errorf("%d in %d days: %+v, %v; want %d stages, %d days to spare", x.volume, x.days, r, err, x.stages, x.spare)
 			continue
 		}
-		if last := r.Daily[len(r.Daily)-1]; last != x.volume || r.Growth > 2 {
+		if last := r.Stages[len(r.Stages)-1].Daily; last != x.volume || r.Growth > 2 {
 			t.Errorf("%d in %d days: ends with %d, growing by %v", x.volume, x.days, last, r.Growth)
 		}
 		p := DefaultPlan()
-		if p.Stages = r.Stages(); p.Check() != nil {
+		if p.Stages = r.Stages; p.Check() != nil {
 			t.Errorf("%d in %d days: %v", x.volume, x.days, p.Check())
 		}
 	}

@@ -1,6 +1,7 @@
 package warmup
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -56,25 +57,16 @@ func (e Event) String() string {
 		return fmt.Sprintf("begins plan %s on %s", e.Plan, stage)
 	case EventAdvanced:
 		return "advances to " + stage
-	case EventHeld, EventBack:
-		verb := "stays on "
-		if e.Kind == EventBack {
-			verb = "goes back to "
-		}
-		return verb + stage + ": " + e.because()
+	case EventHeld:
+		return "stays on " + stage + ": " + e.because()
+	case EventBack:
+		return "goes back to " + stage + ": " + e.because()
 	case EventFinished:
 		return fmt.Sprintf("has passed plan %s: there are no caps any more", e.Plan)
 	case EventPlanChanged:
 		return fmt.Sprintf("goes on by a changed plan, %s, on stage %d of %d", e.Plan, e.Stage, e.Stages)
 	case EventProviderPaused:
-		until, network := e.Until.Time().Format(time.RFC3339), ""
-		if e.Why != "" {
-			return fmt.Sprintf("pauses mail to %s until %s: %s", e.Provider, until, e.Why)
-		}
-		if e.Network != "" {
-			network = fmt.Sprintf("; so do the other sources of its pool in %s", e.Network)
-		}
-		return fmt.Sprintf("pauses mail to %s until %s: most of the last outcomes there are refusals by policy%s", e.Provider, until, network)
+		return fmt.Sprintf("pauses mail to %s until %s: %s", e.Provider, e.Until.Time().Format(time.RFC3339), e.because())
 	case EventProviderProbed:
 		return "probes " + e.Provider
 	case EventProviderReleased:
@@ -95,9 +87,16 @@ func (e Event) String() string {
 	return e.Why
 }
 
+// because says why a stage was held or taken back, or a provider was paused.
 func (e Event) because() string {
+	const refused = "most of the last outcomes there are refusals by policy"
 	_, why, _ := strings.Cut(e.Why, ": ")
-	if e.Provider != "" {
+	switch {
+	case e.Kind == EventProviderPaused && e.Network == "":
+		return refused
+	case e.Kind == EventProviderPaused:
+		return cmp.Or(e.Why, refused+"; so do the other sources of its pool in "+e.Network)
+	case e.Provider != "":
 		return why + " (" + e.Provider + ")"
 	}
 	return why
@@ -105,26 +104,28 @@ func (e Event) because() string {
 
 // standing is what of a state events are about.
 type standing struct {
-	hour         int64
-	warm, paused bool
-	providers    []providerStanding
+	hour      int64
+	warm      bool
+	providers []providerStanding
 }
 
 type providerStanding struct {
-	name         string
-	state        blockState
-	pace, factor float64
-	behind       int
+	name   string
+	state  blockState
+	share  float64 // that is left of its caps or its pace
+	behind int
+}
+
+func (v *Provider) standing() providerStanding {
+	return providerStanding{v.Name, v.block.state, v.pace * v.Factor, v.behind}
 }
 
 // note takes down how s stands, using again what x has allocated.
 func (x *standing) note(s *State) {
-	providers := x.providers[:0]
+	*x = standing{s.Hour, s.Warm, x.providers[:0]}
 	for i := range s.Providers {
-		v := &s.Providers[i]
-		providers = append(providers, providerStanding{v.Name, v.block.state, v.pace, v.Factor, v.behind})
+		x.providers = append(x.providers, s.Providers[i].standing())
 	}
-	*x = standing{s.Hour, s.Warm, s.Paused, providers}
 }
 
 // happened appends what has happened since a.before was noted. Callers hold a.mu.
@@ -143,14 +144,21 @@ func (a *address) happened(events []Event) []Event {
 		return events
 	}
 	for _, x := range a.doing {
-		if x.err == nil && int(x.kind) < len(actionEvents) { // the others are the providers' to tell
-			add(actionEvents[x.kind])
+		if x.err == nil && x.event != "" {
+			add(x.event)
 		}
 	}
-	events = a.days(events, e)
+	ended := min(int(s.Hour/24-was.hour/24), len(s.History))
+	warm := was.warm
+	for _, d := range s.History[len(s.History)-max(ended, 0):] {
+		if e.Why, e.Provider = d.Why.String(), d.Provider; !warm || d.Why != Finished {
+			add(whys[d.Why].event)
+		}
+		warm = d.Why == Finished
+	}
 	for i := range s.Providers {
 		v := &s.Providers[i]
-		before := providerStanding{v.Name, open, 1, 1, 0}
+		before := providerStanding{share: 1}
 		if j := slices.IndexFunc(was.providers, func(x providerStanding) bool { return x.name == v.Name }); j >= 0 {
 			before = was.providers[j]
 		}
@@ -159,60 +167,36 @@ func (a *address) happened(events []Event) []Event {
 	return events
 }
 
-var actionEvents = [...]EventKind{actPause: EventPaused, actResume: EventResumed, actSetStage: EventStageSet, actStart: EventRestarted}
-
-// days appends what the days did to the stage that have ended.
-func (a *address) days(events []Event, e Event) []Event {
-	s, was := a.state, &a.before
-	ended := min(int(s.Hour/24-was.hour/24), len(s.History))
-	warm := was.warm
-	for _, d := range s.History[len(s.History)-max(ended, 0):] {
-		if warm && d.Why == Finished {
-			continue
-		}
-		warm = d.Why == Finished
-		e.Kind, e.Why, e.Provider = dayEvents[d.Why], d.Why.String(), d.Provider
-		events = append(events, e)
-	}
-	return events
-}
-
-var dayEvents = [...]EventKind{Advanced: EventAdvanced, HeldFill: EventHeld, HeldHealth: EventHeld, HeldProvider: EventHeld,
-	Regressed: EventBack, RegressedIdle: EventBack, HeldPaused: EventHeld, HeldLast: EventHeld, Finished: EventFinished, HeldIdle: EventHeld, Eased: EventAdvanced}
-
+// happened appends what has happened to a provider. e is an event of its address.
 func (v *Provider) happened(events []Event, e Event, was providerStanding) []Event {
-	e.Provider = v.Name
-	now := v.block.state
+	now := v.standing()
+	e.Provider, e.Why, e.Share = v.Name, "", now.share
+	add := func(k EventKind) { e.Kind = k; events = append(events, e) }
 	switch {
-	case now == was.state:
-	case now == blocked:
-		e.Kind, e.Until = EventProviderPaused, v.block.until
-		if v.block.network != "" {
-			e.Network, e.Why = v.block.network, "it blocks another source of the pool in "+v.block.network
+	case now.state == was.state:
+	case now.state == blocked:
+		if e.Until, e.Network = v.block.until, v.block.network; e.Network != "" {
+			e.Why = "it blocks another source of the pool in " + e.Network
 		}
-		events = append(events, e)
+		add(EventProviderPaused)
 		e.Network, e.Why = "", ""
-	case now == probing:
-		e.Kind = EventProviderProbed
-		events = append(events, e)
+	case now.state == probing:
+		add(EventProviderProbed)
 	default:
-		e.Kind = EventProviderReleased
-		events = append(events, e)
+		add(EventProviderReleased)
 	}
-	share, before := v.pace*v.Factor, was.pace*was.factor
-	if e.Share = share; share < before {
-		e.Kind = EventProviderHalved
-		events = append(events, e)
-	} else if share > before {
-		e.Kind = EventProviderRecovered
-		events = append(events, e)
+	switch {
+	case now.share < was.share:
+		add(EventProviderHalved)
+	case now.share > was.share:
+		add(EventProviderRecovered)
 	}
-	if v.behind != was.behind {
-		e.Kind, e.Stage = EventProviderBack, max(1, e.Stage-v.behind)
-		if v.behind < was.behind {
-			e.Kind = EventProviderAdvanced
-		}
-		events = append(events, e)
+	e.Stage = max(1, e.Stage-now.behind)
+	switch {
+	case now.behind > was.behind:
+		add(EventProviderBack)
+	case now.behind < was.behind:
+		add(EventProviderAdvanced)
 	}
 	return events
 }
@@ -234,7 +218,7 @@ func (c *Controller) pauseBeside(e *Event) (network string) {
 	others, network := c.cfg.Beside(e.IP)
 	for _, ip := range others {
 		if a := c.address(ip); a != nil {
-			a.do(c, Action{kind: actBlock, provider: e.Provider, until: e.Until, network: network})
+			a.do(c, blockedBeside(e.Provider, e.Until, network))
 		}
 	}
 	if len(others) == 0 {

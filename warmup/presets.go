@@ -2,29 +2,50 @@ package warmup
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 )
 
-// presets makes the stages of the plans that come with the relay.
-var presets = map[string]func() []Stage{
-	"standard":  standard,
-	"sendgrid":  sendgrid,
-	"sparkpost": sparkpost,
-	"mailtrap":  mailtrap,
-	"ses45":     ses45,
-	"linear":    linear,
+// presets are the stages of the plans that come with the relay.
+var presets = map[string][]Stage{
+	// 250 a day at first, and 1.6 times as much each day.
+	"standard": growing(14, func(day float64) float64 { return 250 * math.Pow(1.6, day) }),
+
+	// The hourly schedule of SendGrid's automated warm-up, days 0 to 41, as read in November 2026:
+	// "Automated IP warmup hourly send schedule", twilio.com/docs/sendgrid/ui/sending-email/warming-up-an-ip-address.
+	// It has no daily cap of its own and advances by time alone.
+	"sendgrid": ofHours(20, 28, 39, 55, 77, 108, 151, 211, 295, 413, 579, 810, 1000, 1587, 2222, 3111, 4356, 6098, 8583, 11_953,
+		16_734, 23_427, 32_798, 45_917, 64_284, 89_998, 125_997, 176_395, 246_953, 345_735, 484_029, 677_640, 948_696, 1_328_175,
+		1_859_444, 2_603_222, 3_644_511, 5_102_316, 7_143_242, 10_000_539, 14_000_754, 19_601_056),
+
+	// The daily schedule of 29 days that SparkPost advised. Its own page is gone since SparkPost became Bird;
+	// the manuals of senders who followed it print it still: Adcrux's "IP warm-up strategy", read in November
+	// 2026. A stage wants nine tenths of its volume, as its automated warm-up is said to have done.
+	"sparkpost": ofDays(200, 500, 1e3, 2e3, 5e3, 10e3, 20e3, 40e3, 50e3, 75e3, 100e3, 150e3, 200e3, 250e3, 325e3, 400e3, 500e3,
+		600e3, 750e3, 1e6, 1.25e6, 1.75e6, 2e6, 3e6, 4.25e6, 5e6, 6e6, 7.5e6, 10e6),
+
+	// The table of Mailtrap's help page "IP Warmup", help.mailtrap.io/article/98-ip-warmup, as it is rounded
+	// there, read in November 2026.
+	"mailtrap": {
+		{Caps: Caps{60, 300}}, {Caps: Caps{80, 390}}, {Caps: Caps{100, 510}}, {Caps: Caps{130, 660}}, {Caps: Caps{170, 860}},
+		{Caps: Caps{220, 1100}}, {Caps: Caps{290, 1400}}, {Caps: Caps{380, 1900}}, {Caps: Caps{490, 2400}}, {Caps: Caps{640, 3200}},
+		{Caps: Caps{830, 4100}}, {Caps: Caps{1100, 5400}}, {Caps: Caps{1400, 7000}}, {Caps: Caps{1800, 9100}}, {Caps: Caps{2400, 11_800}},
+		{Caps: Caps{3100, 15_400}}, {Caps: Caps{4000, 20_000}}, {Caps: Caps{5200, 26_000}}, {Caps: Caps{6700, 33_700}},
+		{Caps: Caps{8800, 43_900}}, {Caps: Caps{11_400, 57_000}},
+	},
+
+	// The 50,000 a day that Amazon SES reaches in the 45 days of its standard dedicated addresses (SES
+	// Developer Guide, "Warming up dedicated IP addresses"), growing evenly from 50: the volumes of the days
+	// between are ours.
+	"ses45": growing(45, func(day float64) float64 { return 50 * math.Pow(1000, day/44) }),
+
+	// 1,000 more each day.
+	"linear": growing(30, func(day float64) float64 { return 1000 * (day + 1) }),
 }
 
 // PresetNames lists the plans that Preset knows, sorted.
-func PresetNames() []string {
-	names := make([]string, 0, len(presets))
-	for name := range presets {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func PresetNames() []string { return slices.Sorted(maps.Keys(presets)) }
 
 // Preset gives a new plan of that name.
 func Preset(name string) (*Plan, error) {
@@ -33,7 +54,7 @@ func Preset(name string) (*Plan, error) {
 		return nil, fmt.Errorf("there is no plan %q: the presets are %v", name, PresetNames())
 	}
 	p := DefaultPlan()
-	p.Name, p.Stages, p.Finish = name, stages(), true
+	p.Name, p.Stages, p.Finish = name, slices.Clone(stages), true
 	switch name {
 	case "sendgrid":
 		p.Health.MinSample = 0
@@ -43,77 +64,30 @@ func Preset(name string) (*Plan, error) {
 	return &p, nil
 }
 
-// daily makes a stage whose hour is a share of its day.
-func daily(n, share float64) Stage {
-	d := math.Round(n)
-	return Stage{Caps: Caps{Hourly: int64(math.Max(1, math.Round(d*share))), Daily: int64(d)}}
+// ofDays makes stages of days' volumes, with an eighth of the day in any hour.
+func ofDays(volumes ...float64) []Stage {
+	all := make([]Stage, len(volumes))
+	for i, n := range volumes {
+		n = math.Round(n)
+		all[i].Caps = Caps{Hourly: int64(max(1, math.Round(n/8))), Daily: int64(n)}
+	}
+	return all
 }
 
-// standard grows from 250 a day by 1.6 a day over 14 stages, an eighth of the day in any hour.
-func standard() []Stage {
-	s := make([]Stage, 14)
-	for i := range s {
-		s[i] = daily(250*math.Pow(1.6, float64(i)), 1./8)
+// growing makes stages of the volume of a day that is counted from 0.
+func growing(n int, volume func(day float64) float64) []Stage {
+	all := make([]float64, n)
+	for i := range all {
+		all[i] = volume(float64(i))
 	}
-	return s
+	return ofDays(all...)
 }
 
-// sendgrid is the hourly schedule of SendGrid's automated warm-up, days 0 to 41, as read in November 2026:
-// "Automated IP warmup hourly send schedule", twilio.com/docs/sendgrid/ui/sending-email/warming-up-an-ip-address.
-// It has no daily cap of its own and advances by time alone.
-func sendgrid() []Stage {
-	hourly := []int64{20, 28, 39, 55, 77, 108, 151, 211, 295, 413, 579, 810, 1000, 1587, 2222, 3111, 4356, 6098, 8583, 11_953,
-		16_734, 23_427, 32_798, 45_917, 64_284, 89_998, 125_997, 176_395, 246_953, 345_735, 484_029, 677_640, 948_696, 1_328_175,
-		1_859_444, 2_603_222, 3_644_511, 5_102_316, 7_143_242, 10_000_539, 14_000_754, 19_601_056}
-	s := make([]Stage, len(hourly))
-	for i, h := range hourly {
-		s[i] = Stage{Caps: Caps{Hourly: h, Daily: 24 * h}}
+// ofHours makes stages of hours' volumes, where the day has no cap.
+func ofHours(volumes ...int64) []Stage {
+	all := make([]Stage, len(volumes))
+	for i, n := range volumes {
+		all[i].Caps = Caps{Hourly: n, Daily: 24 * n}
 	}
-	return s
-}
-
-// sparkpost is the daily schedule of 29 days that SparkPost advised. Its own page is gone since SparkPost
-// became Bird; the manuals of senders who followed it print it still: Adcrux's "IP warm-up strategy", read in
-// November 2026. A stage wants nine tenths of its volume, as its automated warm-up is said to have done.
-func sparkpost() []Stage {
-	days := []float64{200, 500, 1e3, 2e3, 5e3, 10e3, 20e3, 40e3, 50e3, 75e3, 100e3, 150e3, 200e3, 250e3, 325e3, 400e3, 500e3,
-		600e3, 750e3, 1e6, 1.25e6, 1.75e6, 2e6, 3e6, 4.25e6, 5e6, 6e6, 7.5e6, 10e6}
-	s := make([]Stage, len(days))
-	for i, n := range days {
-		s[i] = daily(n, 1./8)
-	}
-	return s
-}
-
-// mailtrap is the table of Mailtrap's help page "IP Warmup", help.mailtrap.io/article/98-ip-warmup, as it is
-// rounded there, read in November 2026.
-func mailtrap() []Stage {
-	table := []Caps{{60, 300}, {80, 390}, {100, 510}, {130, 660}, {170, 860}, {220, 1100}, {290, 1400}, {380, 1900}, {490, 2400},
-		{640, 3200}, {830, 4100}, {1100, 5400}, {1400, 7000}, {1800, 9100}, {2400, 11_800}, {3100, 15_400}, {4000, 20_000},
-		{5200, 26_000}, {6700, 33_700}, {8800, 43_900}, {11_400, 57_000}}
-	s := make([]Stage, len(table))
-	for i, c := range table {
-		s[i].Caps = c
-	}
-	return s
-}
-
-// ses45 reaches the 50,000 a day that Amazon SES reaches in the 45 days of its standard dedicated addresses
-// (SES Developer Guide, "Warming up dedicated IP addresses"), growing evenly from 50: the volumes of the
-// days between are ours.
-func ses45() []Stage {
-	s := make([]Stage, 45)
-	for i := range s {
-		s[i] = daily(50*math.Pow(1000, float64(i)/44), 1./8)
-	}
-	return s
-}
-
-// linear adds 1,000 a day for 30 days.
-func linear() []Stage {
-	s := make([]Stage, 30)
-	for i := range s {
-		s[i] = daily(1000*float64(i+1), 1./8)
-	}
-	return s
+	return all
 }

@@ -16,7 +16,7 @@ type Report struct {
 
 // Reported takes a report about a provider into account. Another one for the same day takes its place.
 func Reported(provider string, r Report) Action {
-	return Action{kind: actReport, provider: provider, report: r}
+	return Action{apply: func(s *State, p *Plan) error { return s.report(p, provider, &r) }}
 }
 
 // ErrReport is what a report gives that can't be true.

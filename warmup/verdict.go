@@ -81,12 +81,27 @@ const ( // their numbers are in the ledger
 	Eased      // the last stage is passed and its caps double
 )
 
-var whys = []string{"advanced", "held: daily cap not filled", "held: outcomes not good enough to advance",
-	"held: one provider is bad", "went back: outcomes over the limits", "went back: idle",
-	"held: paused", "held: last stage", "finished", "open: the day may yet be filled", "held: nothing was sent", "advanced: the last caps double"}
+// whys are the words of each, and the event that it makes.
+var whys = [...]struct {
+	words string
+	event EventKind
+}{
+	Advanced:      {"advanced", EventAdvanced},
+	HeldFill:      {"held: daily cap not filled", EventHeld},
+	HeldHealth:    {"held: outcomes not good enough to advance", EventHeld},
+	HeldProvider:  {"held: one provider is bad", EventHeld},
+	Regressed:     {"went back: outcomes over the limits", EventBack},
+	RegressedIdle: {"went back: idle", EventBack},
+	HeldPaused:    {"held: paused", EventHeld},
+	HeldLast:      {"held: last stage", EventHeld},
+	Finished:      {"finished", EventFinished},
+	Undecided:     {"open: the day may yet be filled", ""},
+	HeldIdle:      {"held: nothing was sent", EventHeld},
+	Eased:         {"advanced: the last caps double", EventAdvanced},
+}
 
 // String says it in words.
-func (w Why) String() string { return whys[w] }
+func (w Why) String() string { return whys[w].words }
 
 // closeDay judges the day that ends and chooses the next day's stage.
 func (s *State) closeDay(p *Plan) {

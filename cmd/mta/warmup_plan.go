@@ -187,7 +187,7 @@ func (c *cli) providerShares(text string) (shares []providerShare, err error) {
 func (w *wantedPlan) make() {
 	w.plan = warmup.DefaultPlan()
 	p := &w.plan
-	p.Name, p.Stages, p.Finish = w.name, w.Stages(), true
+	p.Name, p.Stages, p.Finish = w.name, w.Stages, true
 	p.DayStarts = warmup.DayStart(w.dayStarts)
 	p.Begin = p.DayStarts.On(w.begin)
 	for _, s := range w.providers {
@@ -207,9 +207,9 @@ func (w *wantedPlan) text() string {
 	var b strings.Builder
 	p := &w.plan
 	fmt.Fprintf(&b, "# %s recipients a day by %s, written by 'mta warmup plan' on %s.\n#\n", grouped(w.volume), w.by.Format(date), w.now.In(p.DayStarts.Zone()).Format(date))
-	fmt.Fprintf(&b, "# begins   %s with %s: more from an address that nobody knows looks like spam\n", p.Begin.Format(date), grouped(w.Daily[0]))
-	if len(w.Daily) > 1 {
-		fmt.Fprintf(&b, "# grows    x%.2f a day in %d stages: %s\n", w.Growth, len(w.Daily), w.why())
+	fmt.Fprintf(&b, "# begins   %s with %s: more from an address that nobody knows looks like spam\n", p.Begin.Format(date), grouped(w.Stages[0].Daily))
+	if len(w.Stages) > 1 {
+		fmt.Fprintf(&b, "# grows    x%.2f a day in %d stages: %s\n", w.Growth, len(w.Stages), w.why())
 	}
 	fmt.Fprintf(&b, "# reached  %s, if each day is good; %s\n", w.lastDay.Format(date), w.spare())
 	fmt.Fprintf(&b, "# then     its caps double each day, and from %s on there are none\n#\n", w.unlimited.Format(date))
@@ -221,7 +221,7 @@ func (w *wantedPlan) text() string {
 	fmt.Fprintf(&b, "  finish     = true\n  ease_out   = %d # days in which the caps double before they are lifted: no cliff\n", p.EaseOut)
 	for _, s := range w.providers {
 		part := func(n int64) string { return grouped(int64(float64(n) * s.percent / 100)) }
-		fmt.Fprintf(&b, "\n  # %.4g %% of the mail goes there: %s on the first day, %s in the end.\n", s.percent, part(w.Daily[0]), part(w.volume))
+		fmt.Fprintf(&b, "\n  # %.4g %% of the mail goes there: %s on the first day, %s in the end.\n", s.percent, part(w.Stages[0].Daily), part(w.volume))
 		fmt.Fprintf(&b, "  provider %q { share = %s }\n", s.name, strconv.FormatFloat(s.percent/100, 'g', 6, 64))
 	}
 	b.WriteString("\n  # An hour has an eighth of its day.\n")
