@@ -562,11 +562,7 @@ func (w *warming) trouble() string {
 			all = append(all, fmt.Sprintf("the warm-up of %s sends nothing: %s", w.sourceOf(key), ledgerTrouble[s.State]))
 		}
 	}
-	const most = 4 // the ledger is one for all: they will be many
-	if len(all) > most {
-		all = append(all[:most], fmt.Sprintf("and %d more", len(all)-most))
-	}
-	return strings.Join(all, "; ")
+	return few(all)
 }
 
 // lacking says what keeps mail for a provider from a warm-up, "" when nothing does, and until when it

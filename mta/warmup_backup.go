@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -72,17 +73,13 @@ func openBackup(cfg *config.Config, l ledger, store copies, now func() time.Time
 		return b
 	}
 	addresses := sourcesUnderPlans(cfg)
-	missing := make(map[string]string) // addresses without a copy, by source
-	for source, address := range addresses {
-		if b.found[address] == nil {
-			missing[source] = address
-		}
-	}
+	missing := maps.Clone(addresses) // those without a copy
+	maps.DeleteFunc(missing, func(_, address string) bool { return b.found[address] != nil })
 	if len(missing) > 0 {
 		b.proven = provenBy(cfg, missing, now())
 	}
 	if b.lost == nil && (len(missing) < len(addresses) || len(b.proven) > 0) {
-		b.lost = fmt.Errorf("the file is missing")
+		b.lost = errors.New("the file is missing")
 	}
 	if b.lost != nil {
 		b.since = now()
@@ -111,7 +108,11 @@ func sourcesUnderPlans(cfg *config.Config) map[string]string {
 func provenBy(cfg *config.Config, sources map[string]string, now time.Time) map[string]int64 {
 	ctx, cancel := context.WithTimeout(context.Background(), provenTime)
 	defer cancel()
-	days := make(map[string]map[int]int64)
+	type day struct {
+		address string
+		ago     time.Duration
+	}
+	sent, most := make(map[day]int64), make(map[string]int64)
 	q := accounting.Query{Types: []accounting.Type{accounting.Delivery, accounting.TransientFailure, accounting.Bounce}, Since: now.Add(-provenSince)}
 	_ = accounting.Read(ctx, cfg.Accounting.Path, q, func(line []byte) error { // as far as it can be read
 		var r struct {
@@ -121,19 +122,11 @@ func provenBy(cfg *config.Config, sources map[string]string, now time.Time) map[
 		if !bytes.Contains(line, []byte("egress_source")) || json.Unmarshal(line, &r) != nil || sources[r.Source] == "" {
 			return nil
 		}
-		address := sources[r.Source]
-		if days[address] == nil {
-			days[address] = make(map[int]int64)
-		}
-		days[address][int(now.Sub(r.Time)/(24*time.Hour))]++
+		d := day{sources[r.Source], now.Sub(r.Time) / (24 * time.Hour)}
+		sent[d]++
+		most[d.address] = max(most[d.address], sent[d])
 		return nil
 	}, nil)
-	most := make(map[string]int64)
-	for address, byDay := range days {
-		for _, n := range byDay {
-			most[address] = max(most[address], n)
-		}
-	}
 	return most
 }
 
@@ -176,16 +169,11 @@ func (b *backup) trouble() string {
 	if b.since.IsZero() || b.now().Sub(b.since) > toldFor {
 		return ""
 	}
-	why := cmp.Or(b.lost, fmt.Errorf("it lacked records"))
-	text := fmt.Sprintf("the warm-up ledger was lost: %v", why)
-	const most = 3
-	for i, ip := range slices.Sorted(maps.Keys(b.restored)) {
-		if i == most {
-			return text + fmt.Sprintf("; and %d more", len(b.restored)-i)
-		}
-		text += "; " + b.restored[ip]
+	all := []string{fmt.Sprintf("the warm-up ledger was lost: %v", cmp.Or(b.lost, errors.New("it lacked records")))}
+	for _, ip := range slices.Sorted(maps.Keys(b.restored)) {
+		all = append(all, b.restored[ip])
 	}
-	return text
+	return few(all)
 }
 
 // save writes what has changed behind the ledger.
@@ -205,15 +193,10 @@ func (b *backup) save(ctl *warmup.Controller) {
 		return
 	}
 	err := b.store.Save(values)
-	if err != nil {
-		if !b.failing {
-			b.log.Error("second copy of the warm-up ledger can't be written", "error", err)
-		}
-		b.failing = true
-		return
+	if err != nil && !b.failing {
+		b.log.Error("second copy of the warm-up ledger can't be written", "error", err)
 	}
-	b.failing = false
-	for ip, version := range versions {
-		b.saved[ip] = version
+	if b.failing = err != nil; !b.failing {
+		maps.Copy(b.saved, versions)
 	}
 }

@@ -2,6 +2,7 @@ package mta
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 
 	"mta/internal/reply"
@@ -46,11 +47,7 @@ func (w *warming) tell(e warmup.Event) {
 func (w *warming) counted() map[told]int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	all := make(map[told]int64, len(w.events))
-	for k, n := range w.events {
-		all[k] = n
-	}
-	return all
+	return maps.Clone(w.events)
 }
 
 // shortOfHealth says which warm-ups are in trouble with providers, so that somebody should look why, ""
@@ -72,9 +69,14 @@ func (w *warming) shortOfHealth() string {
 			all = append(all, fmt.Sprintf("the warm-up of %s went back to stage %d yesterday: %s was over the limits", w.sourceOf(key), s.Stage, s.History[n-1].Provider))
 		}
 	}
+	return few(all)
+}
+
+// few joins the words of an alarm, which are many where all warm-ups have the same trouble.
+func few(all []string) string {
 	const most = 4
-	if len(all) > most {
-		all = append(all[:most], fmt.Sprintf("and %d more", len(all)-most))
+	if more := len(all) - most; more > 0 {
+		all = append(all[:most:most], fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(all, "; ")
 }

@@ -20,17 +20,10 @@ type warmupController interface {
 	Do(ctx context.Context, ip string, a warmup.Action) error
 }
 
-// warmupNames relates the sources to the names that the controller has for them.
-type warmupNames interface {
-	keyOf(name string) (key string, ok bool)
-	sourceOf(key string) string
-	divertedSince(key string, from time.Time) diversions
-}
-
 // warmups is what the control API asks of the warm-up.
 type warmups struct {
 	ctl    warmupController
-	names  warmupNames
+	names  *warming // knows the sources by the names that the controller has for them
 	config func() *config.Config
 	now    func() time.Time
 	paused func(source string) string // by whom an operator's pause of a source is, and why; "": there is none

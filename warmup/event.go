@@ -49,57 +49,52 @@ type Event struct {
 	Why      string  // what the day did to the stage, or what became of the ledger
 }
 
+// sentences say what happened, without the name of the source.
+var sentences = map[EventKind]string{
+	EventBegun:             "begins plan {plan} on {stage} ({caps})",
+	EventAdvanced:          "advances to {stage} ({caps})",
+	EventHeld:              "stays on {stage} ({caps}): {why}",
+	EventBack:              "goes back to {stage} ({caps}): {why}",
+	EventFinished:          "has passed plan {plan}: there are no caps any more",
+	EventPlanChanged:       "goes on by a changed plan, {plan}, on {stage}",
+	EventProviderPaused:    "pauses mail to {provider} until {until}: {why}",
+	EventProviderProbed:    "probes {provider}",
+	EventProviderReleased:  "sends to {provider} again",
+	EventProviderHalved:    "slows down mail to {provider} to {share} %: its outcomes are bad",
+	EventProviderRecovered: "lets mail to {provider} back up to {share} %",
+	EventProviderBack:      "keeps mail to {provider} on {stage}, by itself",
+	EventProviderAdvanced:  "lets mail to {provider} catch up to {stage}",
+	EventPaused:            "is paused by an operator",
+	EventResumed:           "is resumed by an operator",
+	EventStageSet:          "is put on {stage} ({caps}) by an operator",
+	EventRestarted:         "is put on {stage} ({caps}) by an operator",
+	EventLedgerLost:        "{why}",
+	EventLedgerRestored:    "{why}",
+}
+
 // String says in words what happened, without the name of the source.
 func (e Event) String() string {
-	stage := fmt.Sprintf("stage %d of %d (%d an hour, %d a day)", e.Stage, e.Stages, e.Caps.Hourly, e.Caps.Daily)
-	switch e.Kind {
-	case EventBegun:
-		return fmt.Sprintf("begins plan %s on %s", e.Plan, stage)
-	case EventAdvanced:
-		return "advances to " + stage
-	case EventHeld:
-		return "stays on " + stage + ": " + e.because()
-	case EventBack:
-		return "goes back to " + stage + ": " + e.because()
-	case EventFinished:
-		return fmt.Sprintf("has passed plan %s: there are no caps any more", e.Plan)
-	case EventPlanChanged:
-		return fmt.Sprintf("goes on by a changed plan, %s, on stage %d of %d", e.Plan, e.Stage, e.Stages)
-	case EventProviderPaused:
-		return fmt.Sprintf("pauses mail to %s until %s: %s", e.Provider, e.Until.Time().Format(time.RFC3339), e.because())
-	case EventProviderProbed:
-		return "probes " + e.Provider
-	case EventProviderReleased:
-		return "sends to " + e.Provider + " again"
-	case EventProviderHalved:
-		return fmt.Sprintf("slows down mail to %s to %.3g %%: its outcomes are bad", e.Provider, 100*e.Share)
-	case EventProviderRecovered:
-		return fmt.Sprintf("lets mail to %s back up to %.3g %%", e.Provider, 100*e.Share)
-	case EventProviderBack:
-		return fmt.Sprintf("keeps mail to %s on stage %d of %d, by itself", e.Provider, e.Stage, e.Stages)
-	case EventProviderAdvanced:
-		return fmt.Sprintf("lets mail to %s catch up to stage %d of %d", e.Provider, e.Stage, e.Stages)
-	case EventPaused, EventResumed:
-		return fmt.Sprintf("is %s by an operator", e.Kind)
-	case EventStageSet, EventRestarted:
-		return "is put on " + stage + " by an operator"
-	}
-	return e.Why
+	return strings.NewReplacer("{plan}", e.Plan, "{provider}", e.Provider, "{why}", e.because(),
+		"{stage}", fmt.Sprintf("stage %d of %d", e.Stage, e.Stages), "{caps}", fmt.Sprintf("%d an hour, %d a day", e.Caps.Hourly, e.Caps.Daily),
+		"{until}", e.Until.Time().Format(time.RFC3339), "{share}", fmt.Sprintf("%.3g", 100*e.Share)).Replace(sentences[e.Kind])
 }
 
 // because says why a stage was held or taken back, or a provider was paused.
 func (e Event) because() string {
 	const refused = "most of the last outcomes there are refusals by policy"
-	_, why, _ := strings.Cut(e.Why, ": ")
 	switch {
 	case e.Kind == EventProviderPaused && e.Network == "":
 		return refused
 	case e.Kind == EventProviderPaused:
 		return cmp.Or(e.Why, refused+"; so do the other sources of its pool in "+e.Network)
-	case e.Provider != "":
-		return why + " (" + e.Provider + ")"
+	case e.Kind == EventHeld || e.Kind == EventBack:
+		_, why, _ := strings.Cut(e.Why, ": ")
+		if e.Provider != "" {
+			why += " (" + e.Provider + ")"
+		}
+		return why
 	}
-	return why
+	return e.Why
 }
 
 // standing is what of a state events are about.
