@@ -3,6 +3,7 @@ package delivery
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -83,7 +84,7 @@ func (f *fakeSession) BytesSent() int64                       { return 0 }
 func (f *fakeSession) Mode() smtpclient.Mode                  { return smtpclient.Chunked }
 func (f *fakeSession) Window() smtpclient.Window              { return smtpclient.Window{Messages: 16} }
 func (f *fakeSession) Capabilities() *smtpclient.Capabilities { return &smtpclient.Capabilities{} }
-func (f *fakeSession) TLS() *smtpclient.TLSState              { return nil }
+func (f *fakeSession) TLS() *tls.ConnectionState              { return nil }
 func (f *fakeSession) SetTrace(*smtpclient.Trace)             {}
 
 // BenchmarkDecide is the scheduler alone: 20 connections that answer at once.

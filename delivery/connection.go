@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"mta/delivery/smtpclient"
+	"mta/delivery/tlspolicy"
 	"mta/destdb"
 	"mta/internal/reply"
 	"mta/internal/route"
@@ -29,7 +31,7 @@ type session interface {
 	Mode() smtpclient.Mode
 	Window() smtpclient.Window
 	Capabilities() *smtpclient.Capabilities
-	TLS() *smtpclient.TLSState
+	TLS() *tls.ConnectionState
 	SetTrace(*smtpclient.Trace)
 }
 
@@ -49,7 +51,7 @@ type connection struct {
 	host   route.Host
 	source Source
 	route  *route.Route
-	tls    route.TLS
+	demand tlspolicy.Demand
 	limits Limits
 	id     string
 	cancel context.CancelFunc // ends the opening
@@ -93,7 +95,7 @@ func (s *Scheduler) open(l *lane, p *destdb.Path, g *group, now time.Time) {
 	ctx, cancel := context.WithCancel(s.dialing)
 	c := &connection{
 		s: s, lane: l, host: route.Host{Name: p.Host.Name, Addr: p.Addr}, source: l.source, route: l.route, limits: l.limits,
-		tls: tlsOfPolicy(l.policy, l.route), id: fmt.Sprintf("%08x%04x", uint32(now.Unix()), s.nextConn&0xffff), cancel: cancel, opener: g.message, tenant: g.tenant.name,
+		demand: l.demand, id: fmt.Sprintf("%08x%04x", uint32(now.Unix()), s.nextConn&0xffff), cancel: cancel, opener: g.message, tenant: g.tenant.name,
 	}
 	c.rec = s.db.Open(p, l.site, now)
 	c.rec.Owner = c
@@ -131,19 +133,74 @@ func (s *Scheduler) budgetsOf(c *connection) [9]*budget {
 // SMTP client's two take over.
 func (c *connection) establish(ctx context.Context) {
 	defer c.cancel()
-	sess, err := c.attempt(ctx, c.plain())
-	var e *smtpclient.Error
-	if err != nil && c.tls == route.TLSOpportunistic && errors.As(err, &e) && e.TLS && ctx.Err() == nil {
-		// Clear text is no worse than what TLS without a certificate check would have given
-		// (RFC 7435, 4.1).
-		c.s.rememberPlain(c)
-		sess, err = c.attempt(ctx, true)
-	}
+	sess, err := c.secured(ctx)
 	if err != nil {
 		c.s.failedToOpen(c, err)
 		return
 	}
 	c.s.stands(c, sess)
+}
+
+// secured makes a session that satisfies the demand. Where clear text does, it is what is left when TLS
+// fails, and no worse than TLS without a certificate check (RFC 7435, 4.1).
+func (c *connection) secured(ctx context.Context) (session, error) {
+	terms, err := c.terms(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if terms.Wanted() && !terms.Required() && c.plain() {
+		sess, err := c.attempt(ctx, nil)
+		if err == nil {
+			terms.Broken(c.link.Local.Addr(), errPlain)
+		}
+		return sess, err
+	}
+	sess, err := c.attempt(ctx, terms)
+	var e *smtpclient.Error
+	switch from := c.link.Local.Addr(); {
+	case ctx.Err() != nil:
+	case err == nil:
+		if sess.TLS() != nil {
+			c.link.TLS = terms.Facts()
+		}
+		terms.Established(from)
+	case errors.As(err, &e) && e.NoTLS:
+		terms.NotOffered(from, err)
+	case errors.As(err, &e) && e.TLS:
+		terms.Broken(from, err)
+		if !terms.Required() {
+			c.s.rememberPlain(c)
+			sess, err = c.attempt(ctx, nil)
+		}
+	}
+	return sess, err
+}
+
+var errPlain = errors.New("TLS failed within the last hour, and was not tried again")
+
+// terms are what the connection must satisfy. Finding out may take a look-up.
+func (c *connection) terms(ctx context.Context) (*tlspolicy.Terms, error) {
+	ctx, done := context.WithTimeout(ctx, c.limits.ConnectTimeout)
+	defer done()
+	t, err := c.s.cfg.TLS.Terms(ctx, c.demand, c.route, c.host)
+	if err != nil {
+		c.s.dialed(c)
+		return nil, &termsError{err}
+	}
+	return t, nil
+}
+
+// termsError is that a host does not come into question.
+type termsError struct{ err error }
+
+func (e *termsError) Error() string { return e.err.Error() }
+func (e *termsError) Unwrap() error { return e.err }
+
+func (e *termsError) reply() reply.Reply {
+	if r := (*tlspolicy.Refusal)(nil); errors.As(e.err, &r) {
+		return reply.Local(550, reply.Enhanced{5, 7, 10}, "connect", "%v", e.err)
+	}
+	return reply.Local(451, reply.Enhanced{4, 7, 5}, "connect", "%v", e.err)
 }
 
 // plainFor is how long a host whose TLS failed is talked to in clear text.
@@ -152,7 +209,7 @@ const plainFor = time.Hour
 func (c *connection) plain() bool {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	return c.tls == route.TLSOpportunistic && c.s.cfg.Now().Before(c.rec.Path.Host.Facts.PlainUntil)
+	return c.s.cfg.Now().Before(c.rec.Path.Host.Facts.PlainUntil)
 }
 
 func (s *Scheduler) rememberPlain(c *connection) {
@@ -165,8 +222,8 @@ func (s *Scheduler) rememberPlain(c *connection) {
 	s.cfg.Log.Warn("tls handshake failed, clear text from now on", "host", c.host.String(), "until", h.Facts.PlainUntil)
 }
 
-// attempt is one dial and one handshake, each with its deadline.
-func (c *connection) attempt(ctx context.Context, plain bool) (session, error) {
+// attempt is one dial and one handshake, each with its deadline. Terms are nil for clear text.
+func (c *connection) attempt(ctx context.Context, terms *tlspolicy.Terms) (session, error) {
 	begun := c.s.cfg.Now()
 	dialing, done := context.WithTimeout(ctx, c.limits.ConnectTimeout)
 	nc, err := c.s.cfg.Dial(dialing, c.source, c.host)
@@ -177,25 +234,28 @@ func (c *connection) attempt(ctx context.Context, plain bool) (session, error) {
 	}
 	dialed := c.s.cfg.Now()
 	c.connecting, c.link.Local = dialed.Sub(begun), localEnd(nc, c.source)
-	cfg := c.clientConfig()
-	if plain {
-		cfg.TLS = route.TLSOff
-	}
 	shaking, done := context.WithTimeout(ctx, c.limits.HandshakeTimeout)
 	defer done()
+	cfg := c.clientConfig()
+	cfg.TLS = clientTLS(terms)
 	sess, err := c.s.cfg.handshake(shaking, nc, cfg)
 	c.shaking = c.s.cfg.Now().Sub(dialed)
 	return sess, err
 }
 
+// clientTLS puts terms into the client's words.
+func clientTLS(t *tlspolicy.Terms) *smtpclient.TLS {
+	if t == nil || !t.Wanted() {
+		return nil
+	}
+	return &smtpclient.TLS{Config: t.Config(), Verify: t.Verify, Required: t.Required(), Implicit: t.Implicit(), REQUIRETLS: t.REQUIRETLS()}
+}
+
 func (c *connection) clientConfig() smtpclient.Config {
 	s := c.s
 	cfg := smtpclient.Config{
-		Name: c.source.EHLO, Host: c.host, TLS: c.tls, Auth: c.route.Auth, Timeouts: c.limits.Timeouts, MaxMode: c.limits.MaxMode,
+		Name: c.source.EHLO, Host: c.host, Auth: c.route.Auth, Timeouts: c.limits.Timeouts, MaxMode: c.limits.MaxMode,
 		Log: s.cfg.Log, Closed: func(*smtpclient.Conn) { s.ended(c) },
-	}
-	if s.cfg.TLS != nil {
-		cfg.TLSConfig = s.cfg.TLS(c.route, c.host)
 	}
 	if s.cfg.Trace != nil {
 		cfg.Trace = s.cfg.Trace(c.watched())
@@ -253,11 +313,24 @@ func why(err error) (r reply.Reply, anySource bool) {
 	if errors.As(err, &e) {
 		return e.Reply, false
 	}
+	var terms *termsError
+	if errors.As(err, &terms) {
+		return terms.reply(), false
+	}
 	var p *reply.Reply
 	if errors.As(err, &p) {
 		return *p, false
 	}
 	return reply.Local(451, reply.Enhanced{4, 4, 2}, "connect", "%s", strings.TrimSpace(err.Error())), false
+}
+
+// unfit reports whether a host lacks no more than what was demanded of its TLS: other mail may do without.
+func unfit(err error) bool {
+	if terms := (*termsError)(nil); errors.As(err, &terms) {
+		return true
+	}
+	var e *smtpclient.Error
+	return errors.As(err, &e) && (e.TLS || e.NoTLS || e.Reply.Local && e.Reply.Permanent())
 }
 
 // failedToOpen notes that c never came to stand: its host is left alone for a while, and what waits
@@ -277,6 +350,8 @@ func (s *Scheduler) failedToOpen(c *connection, err error) {
 		backoff := destdb.Backoff{First: c.limits.HostRetry, Max: c.limits.MaxHostRetry}
 		if anySource {
 			s.db.Unreachable(c.rec.Path.Host, now, r, backoff)
+		} else if unfit(err) {
+			s.db.Unfit(c.rec.Path, now, r, backoff)
 		} else {
 			s.db.Refused(c.rec.Path, now, r, backoff)
 		}
@@ -308,7 +383,7 @@ func (s *Scheduler) stands(c *connection, sess session) {
 	c.session = sess
 	s.retrace(c) // who watches may have changed since it was begun
 	c.looked = now
-	c.link.TLS, c.link.Extended = negotiated(sess.TLS()), sess.Capabilities().Extended
+	c.link.Extended = sess.Capabilities().Extended
 	c.link.Auth = c.route.Auth != nil
 	s.db.Works(c.rec.Path, now)
 	c.learn(now)
@@ -343,13 +418,6 @@ func (s *Scheduler) poolOf(c *connection) *pool {
 	return &pool{path: c.rec.Path}
 }
 
-func negotiated(t *smtpclient.TLSState) TLS {
-	if t == nil {
-		return TLS{}
-	}
-	return TLS{Version: t.VersionName(), Cipher: t.CipherName(), Verified: t.Verified}
-}
-
 // localEnd is the address that a connection is made from, as the host sees it where that is known: a
 // source behind a proxy has its own.
 func localEnd(nc net.Conn, s Source) netip.AddrPort {
@@ -367,6 +435,8 @@ func localEnd(nc net.Conn, s Source) netip.AddrPort {
 func (c *connection) learn(now time.Time) {
 	f, caps := &c.rec.Path.Host.Facts, c.session.Capabilities()
 	f.Mode = c.session.Mode().String()
+	t := &c.link.TLS
+	f.TLS = destdb.TLS{Version: t.Version, Cipher: t.Cipher, Verified: string(t.Verified), Unverified: t.Unverified, Certificate: t.Certificate}
 	f.Extensions = extensions(f.Extensions, caps)
 	f.RcptMax = caps.RcptMax
 	if caps.MailMax > 0 {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"mta/delivery/smtpclient"
+	"mta/delivery/tlspolicy"
 	"mta/destdb"
 	"mta/internal/bubble"
 	"mta/internal/reply"
@@ -307,9 +308,9 @@ func TestSitesShareConnections(t *testing.T) {
 		if n := len(w.dialed()); n != 1 {
 			t.Errorf("%d connections, want 1", n)
 		}
-		secure := routeTo("a", tier(h))
-		secure.TLS = route.TLSRequired
-		w.s.Submit(w.job(secure, 1))
+		secure := w.job(routeTo("a", tier(h)), 1)
+		secure.Demand.Level = tlspolicy.Required
+		w.s.Submit(secure)
 		w.awaitResults(3, time.Minute)
 		if n := len(w.dialed()); n != 2 {
 			t.Errorf("%d connections: mail that demands TLS must not go where its certificate wasn't checked", n)
@@ -319,11 +320,11 @@ func TestSitesShareConnections(t *testing.T) {
 
 func TestBrokenTLSIsRetriedInClear(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		var tried []route.TLS
+		var tried []bool
 		w := newWorld(t, func(c *Config) {
 			c.handshake = func(ctx context.Context, nc net.Conn, cfg smtpclient.Config) (session, error) {
-				tried = append(tried, cfg.TLS)
-				if cfg.TLS != route.TLSOff {
+				tried = append(tried, cfg.TLS != nil)
+				if cfg.TLS != nil {
 					nc.Close()
 					return nil, &smtpclient.Error{Reply: reply.Local(451, reply.Enhanced{4, 7, 0}, "STARTTLS", "handshake failed"), TLS: true}
 				}
@@ -333,18 +334,18 @@ func TestBrokenTLSIsRetriedInClear(t *testing.T) {
 		defer w.end()
 		r := routeTo("a", tier(w.host("mx", sink.Config{})))
 		w.send(r, 1)
-		if res := w.awaitResults(1, time.Minute)[0]; !res.Reply.OK() || res.Link.TLS != (TLS{}) {
+		if res := w.awaitResults(1, time.Minute)[0]; !res.Reply.OK() || res.Link.TLS != (tlspolicy.Facts{}) {
 			t.Errorf("result %+v", res)
 		}
 		time.Sleep(time.Minute) // the connection is gone, the lesson is not
 		w.send(r, 1)
 		w.awaitResults(2, time.Minute)
-		if len(tried) != 3 || tried[2] != route.TLSOff {
-			t.Errorf("tried %v, want opportunistic, off, off", tried)
+		if len(tried) != 3 || tried[2] {
+			t.Errorf("tried with TLS %v, want true, false, false", tried)
 		}
-		required := *r
-		required.TLS = route.TLSRequired
-		w.send(&required, 1)
+		required := w.job(r, 1)
+		required.Demand.Level = tlspolicy.Required
+		w.s.Submit(required)
 		if res := w.awaitResults(3, time.Minute)[2]; res.Reply.OK() || !res.Reply.Temporary() {
 			t.Errorf("mail that needs TLS: %+v", res)
 		}

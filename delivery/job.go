@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"mta/delivery/smtpclient"
+	"mta/delivery/tlspolicy"
 	"mta/internal/envelope"
 	"mta/internal/reply"
 	"mta/internal/route"
@@ -18,6 +19,7 @@ type Job struct {
 	Recipients []int // indexes into Message.Recipients; at least one
 	Route      *route.Route
 	Source     string // the name of a source; see Config.Source
+	Demand     tlspolicy.Demand
 	// Expires is when the message is too old: a job that still waits here then comes back
 	// unattempted, with 4.4.7. Zero is never.
 	Expires time.Time
@@ -72,16 +74,10 @@ type Times struct {
 
 // Link is what a connection runs over.
 type Link struct {
-	Local    netip.AddrPort // our end; behind a proxy its address, as far as that is known, and port 0
-	TLS      TLS            // zero for clear text
-	Extended bool           // the host knows EHLO
-	Auth     bool           // credentials were sent
-}
-
-// TLS is how a connection is protected.
-type TLS struct {
-	Version, Cipher string // as "TLSv1.3" and "TLS_AES_128_GCM_SHA256"
-	Verified        bool   // the certificate is the host's
+	Local    netip.AddrPort  // our end; behind a proxy its address, as far as that is known, and port 0
+	TLS      tlspolicy.Facts // zero for clear text
+	Extended bool            // the host knows EHLO
+	Auth     bool            // credentials were sent
 }
 
 // Protocol is the name of what was spoken (RFC 3848, RFC 6531, 4.3): SMTP, ESMTP, ESMTPS, ESMTPSA,
@@ -94,7 +90,7 @@ func (l *Link) Protocol(utf8 bool) string {
 	case l.Extended:
 		name = "ESMTP"
 	}
-	if l.TLS != (TLS{}) {
+	if l.TLS != (tlspolicy.Facts{}) {
 		name += "S"
 	}
 	if l.Auth {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"mta/delivery/tlspolicy"
 	"mta/destdb"
 	"mta/internal/gcra"
 	"mta/internal/reply"
@@ -12,7 +13,26 @@ import (
 
 // laneKey names a lane: jobs of one lane can all go down the same connections.
 type laneKey struct {
-	site, source, policy string
+	site, source string
+	demand       tlspolicy.Demand
+	auth         route.Auth
+}
+
+// laneOf gives the lane of a job.
+func laneOf(j *Job) laneKey {
+	k := laneKey{site: j.Route.Site, source: j.Source, demand: j.Demand}
+	if j.Route.Auth != nil {
+		k.auth = *j.Route.Auth
+	}
+	return k
+}
+
+// policy tells the paths to a host apart whose connections differ in TLS or credentials.
+func (k *laneKey) policy(h route.Host) string {
+	if k.demand == (tlspolicy.Demand{}) && k.auth == (route.Auth{}) {
+		return h.Name // as good as all mail
+	}
+	return fmt.Sprintf("%s\x00%+v\x00%+v", h.Name, k.demand, k.auth)
 }
 
 // lane is the mail from one source to one site, as far as it is in the scheduler: what waits, and
@@ -374,6 +394,11 @@ func (l *lane) giveUp(now time.Time) {
 // outOfService says why no host can be tried, and when one can.
 func (l *lane) outOfService(now time.Time) (reply.Reply, route.Host, time.Time) {
 	first, at := firstToRetry(l.tiers, now)
+	if p := l.neverFit(); p != nil {
+		host := route.Host{Name: p.Host.Name, Addr: p.Addr}
+		why := p.Broken.Why
+		return reply.Local(why.Code, why.Enhanced, why.Command, "%s: %s", host, why.Text), host, time.Time{}
+	}
 	if first == nil {
 		return reply.Local(451, reply.Enhanced{4, 4, 1}, "connect",
 			"source %s (%v) reaches no host of %s: they have addresses of the other family only", l.source.Name, l.source.Address, l.route.Domain), route.Host{}, time.Time{}
@@ -395,6 +420,22 @@ func (l *lane) outOfService(now time.Time) (reply.Reply, route.Host, time.Time) 
 		said = "the host answered " + why.String()
 	}
 	return reply.Local(451, enhanced, why.Command, "%s: %s", host, said), host, at
+}
+
+// neverFit is a host of the lane when every one of them lacks what the mail has asked for itself: that is
+// no matter of time, and its sender is to hear of it (RFC 8689, 4.2.1).
+func (l *lane) neverFit() (first *destdb.Path) {
+	for _, paths := range l.tiers {
+		for _, p := range paths {
+			if b := &p.Broken; !b.Unfit || b.Failures == 0 || !b.Why.Permanent() {
+				return nil
+			}
+			if first == nil {
+				first = p
+			}
+		}
+	}
+	return first
 }
 
 // answer puts why a host can't be tried in words: with its codes, where it is the host that answered.

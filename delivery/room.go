@@ -5,7 +5,6 @@ import (
 
 	"mta/internal/envelope"
 	"mta/internal/reply"
-	"mta/internal/route"
 	"mta/internal/tiers"
 )
 
@@ -71,13 +70,13 @@ func (s *Scheduler) Room(f Flow) int {
 	return free
 }
 
-// Full reports whether there is no room for a job of message m.
-func (s *Scheduler) Full(m *envelope.Message, r *route.Route, source string) bool {
+// Full reports whether there is no room for a job.
+func (s *Scheduler) Full(j *Job) bool {
 	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.lanes[laneKey{site: r.Site, source: source, policy: policyOf(r)}]
-	_, free := s.space(FlowOf(m, r.Site, source), !l.isBacklog(m, now), now)
+	l := s.lanes[laneOf(j)]
+	_, free := s.space(FlowOf(j.Message, j.Route.Site, j.Source), !l.isBacklog(j.Message, now), now)
 	return free <= 0
 }
 

@@ -2,16 +2,14 @@ package delivery
 
 import (
 	"context"
-	"crypto/tls"
 	"log/slog"
 	"math/rand/v2"
 	"net"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"mta/delivery/smtpclient"
+	"mta/delivery/tlspolicy"
 	"mta/destdb"
 	"mta/internal/envelope"
 	"mta/internal/minheap"
@@ -45,8 +43,8 @@ type Config struct {
 	// Dial opens a connection from a source's address; the context has a deadline. nil: a
 	// net.Dialer bound to the address.
 	Dial func(ctx context.Context, s Source, h route.Host) (net.Conn, error)
-	// TLS gives the settings for a route; nil, or nil from it: those of crypto/tls.
-	TLS func(r *route.Route, h route.Host) *tls.Config
+	// TLS gives what each connection must satisfy; nil is a policy that knows the demands only.
+	TLS *tlspolicy.Policy
 	// Trace is asked at each new connection, and by Retrace, who watches it; nil: nobody. It must not
 	// block, nor call the scheduler.
 	Trace func(Watched) *smtpclient.Trace
@@ -105,6 +103,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.TLS == nil {
+		c.TLS = tlspolicy.New(tlspolicy.Config{Now: c.Now})
 	}
 	if c.handshake == nil {
 		c.handshake = handshake
@@ -242,7 +243,7 @@ func (s *Scheduler) message(id envelope.ID) *message {
 
 // lane gives the lane of a job, making it if need be; nil when its source is unknown.
 func (s *Scheduler) lane(j *Job, now time.Time) *lane {
-	key := laneKey{site: j.Route.Site, source: j.Source, policy: policyOf(j.Route)}
+	key := laneOf(j)
 	l := s.lanes[key]
 	if l == nil {
 		l = &lane{laneKey: key, s: s, timer: -1, limGen: -1, waiting: newWaitlist()}
@@ -304,7 +305,7 @@ func (l *lane) follow(r *route.Route) {
 			if !l.source.Reaches(h) {
 				continue
 			}
-			p := l.s.db.Path(destdb.PathKey{Source: l.laneKey.source, Addr: h.Addr, Policy: h.Name + "\x00" + l.policy}, h.Name)
+			p := l.s.db.Path(destdb.PathKey{Source: l.laneKey.source, Addr: h.Addr, Policy: l.policy(h)}, h.Name)
 			paths = append(paths, p)
 			l.pools = append(l.pools, l.s.pool(p, l))
 		}
@@ -332,31 +333,6 @@ func sameHosts(a, b *route.Route) bool {
 		}
 	}
 	return true
-}
-
-// policyOf tells lanes apart whose connections differ in TLS or credentials.
-func policyOf(r *route.Route) string {
-	if r.TLS == route.TLSOpportunistic && r.Auth == nil {
-		return "" // as good as all mail
-	}
-	p := strconv.Itoa(int(r.TLS))
-	if a := r.Auth; a != nil {
-		p += "\x00" + a.Username + "\x00" + a.Password
-	}
-	return p
-}
-
-// tlsOfPolicy is what a lane's connections demand.
-func tlsOfPolicy(policy string, r *route.Route) route.TLS {
-	if policy == "" {
-		return route.TLSOpportunistic
-	}
-	n, _, _ := strings.Cut(policy, "\x00")
-	t, err := strconv.Atoi(n)
-	if err != nil {
-		return r.TLS
-	}
-	return route.TLS(t)
 }
 
 // pool gives the pool of a path, with l among its lanes.

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"mta/delivery/tlspolicy"
 	"mta/internal/bubble"
 	"mta/internal/sink"
 )
@@ -42,15 +43,15 @@ func TestPhasesAddUp(t *testing.T) {
 			if got := link.Protocol(false); got != "ESMTPS" {
 				t.Errorf("message %d went by %s", i, got)
 			}
-			if want := (TLS{Version: "TLSv1.3", Cipher: "TLS_AES_128_GCM_SHA256"}); link.TLS != want {
-				t.Errorf("message %d: %+v, want %+v", i, link.TLS, want)
+			if got := link.TLS; got.Version != "TLSv1.3" || got.Cipher != "TLS_AES_128_GCM_SHA256" || got.Certificate != "mx" || got.Verified != "" || got.Unverified == "" {
+				t.Errorf("message %d: %+v", i, got)
 			}
 		}
 	})
 }
 
 func TestProtocolNames(t *testing.T) {
-	on := TLS{Version: "TLSv1.3"}
+	on := tlspolicy.Facts{Version: "TLSv1.3"}
 	for want, l := range map[string]Link{
 		"SMTP": {}, "ESMTP": {Extended: true}, "ESMTPS": {Extended: true, TLS: on}, "ESMTPSA": {Extended: true, TLS: on, Auth: true},
 	} {

@@ -34,9 +34,19 @@ type Facts struct {
 	WindowMessages int       `json:"window_messages,omitempty"` // messages under way that it bears
 	WindowBytes    int64     `json:"window_bytes,omitempty"`    // octets under way
 	PlainUntil     time.Time `json:"plain_until,omitzero"`      // TLS failed: opportunistic mail goes in clear text until then
+	TLS            TLS       `json:"tls,omitzero"`              // of the last connection; zero for clear text
 	Extensions     []string  `json:"extensions,omitempty"`      // of EHLO
 	RcptMax        int       `json:"rcpt_max,omitempty"`        // recipients in a transaction (RFC 9422)
 	MailMax        int       `json:"mail_max,omitempty"`        // transactions in a connection: said, or found out
+}
+
+// TLS is how a connection was protected, for people.
+type TLS struct {
+	Version     string `json:"version"`
+	Cipher      string `json:"cipher"`
+	Verified    string `json:"verified,omitempty"`   // what vouches for the certificate
+	Unverified  string `json:"unverified,omitempty"` // why nothing does
+	Certificate string `json:"certificate,omitempty"`
 }
 
 // Broken is the retry record of what has failed. The zero value is sound.
@@ -45,6 +55,7 @@ type Broken struct {
 	Since    time.Time   `json:"since,omitzero"`     // the first of them
 	RetryAt  time.Time   `json:"retry_at,omitzero"`  // not to be tried before
 	Why      reply.Reply `json:"why,omitzero"`       // of the last failure
+	Unfit    bool        `json:"-"`                  // the host lacks what the path's policy demands: see DB.Unfit
 }
 
 // Waiting reports whether the time to try again has not come yet.
@@ -66,7 +77,7 @@ func (b Backoff) After(n int) time.Duration {
 // fail notes one more failure. Connections that were tried side by side fail together: those that
 // come while the wait has begun are the same failure.
 func (b *Broken) fail(now time.Time, why reply.Reply, backoff Backoff) {
-	b.Why = why
+	b.Why, b.Unfit = why, false
 	if b.Waiting(now) {
 		return
 	}

@@ -43,7 +43,9 @@ func (db *DB) Path(key PathKey, name string) *Path {
 		if others := db.ways[p.key()]; len(others) > 0 {
 			// Records know no policy: what is known under another one, or was before a restart, counts.
 			o := others[0]
-			p.Broken, p.Made = o.Broken, o.Made
+			if p.Made = o.Made; !o.Broken.Unfit {
+				p.Broken = o.Broken
+			}
 			if o.Policy == "" && len(o.conns) == 0 {
 				db.drop(o.PathKey, o) // it was made by Learn, to stand in
 			}
@@ -147,6 +149,13 @@ func (p *Path) Why() reply.Reply {
 func (db *DB) Refused(p *Path, now time.Time, why reply.Reply, backoff Backoff) {
 	p.Broken.fail(now, why, backoff)
 	db.touch(p.key())
+}
+
+// Unfit notes that the host lacks what p's policy demands of a connection (TLS, a certificate). That says
+// nothing about mail under other policies, and nothing about the time after a restart.
+func (db *DB) Unfit(p *Path, now time.Time, why reply.Reply, backoff Backoff) {
+	p.Broken.fail(now, why, backoff)
+	p.Broken.Unfit = true
 }
 
 // Works notes that a connection along p has come to stand: whatever was broken is not any more.

@@ -72,7 +72,10 @@ func (db *DB) record(k Key) Record {
 			}
 		}
 		if last != nil {
-			r.Gone, r.Used, r.Broken, r.Made = false, last.Made, last.Broken, last.Made
+			r.Gone, r.Used, r.Made = false, last.Made, last.Made
+			if !last.Broken.Unfit {
+				r.Broken = last.Broken
+			}
 			r.Name = last.Host.Name
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"mta/delivery"
+	"mta/delivery/tlspolicy"
 	"mta/internal/envelope"
 	"mta/internal/reply"
 	"mta/mta/accounting"
@@ -189,9 +190,9 @@ func addLink(rec *accounting.Record, r *delivery.Result) {
 		return
 	}
 	rec.DeliveryProtocol, rec.Local = r.Link.Protocol(r.UTF8), r.Link.Local
-	if t := r.Link.TLS; t != (delivery.TLS{}) {
-		rec.TLS = accounting.TLS{Version: t.Version, Cipher: t.Cipher, Trust: accounting.Unverified}
-		if t.Verified {
+	if t := r.Link.TLS; t != (tlspolicy.Facts{}) {
+		rec.TLS = accounting.TLS{Version: t.Version, Cipher: t.Cipher, Trust: accounting.Unverified, By: string(t.Verified), Certificate: t.Certificate}
+		if t.Verified != tlspolicy.ByNothing {
 			rec.TLS.Trust = accounting.Verified
 		}
 	}

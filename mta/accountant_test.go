@@ -111,7 +111,7 @@ func TestDeliveryRecordsTheConnection(t *testing.T) {
 		}`)
 	w.send("ann@client.example", "Subject: plain\r\n\r\nplain\r\n", "bob@box.example")
 	rec := w.await("bob@box.example", "Delivery")
-	if want := (accounting.TLS{Version: "TLSv1.3", Cipher: "TLS_AES_128_GCM_SHA256", Trust: accounting.Verified}); rec.TLS != want {
+	if want := (accounting.TLS{Version: "TLSv1.3", Cipher: "TLS_AES_128_GCM_SHA256", Trust: accounting.Verified, By: "PKIX", Certificate: "mx.box.example"}); rec.TLS != want {
 		t.Errorf("TLS %+v, want %+v", rec.TLS, want)
 	}
 	if rec.DeliveryProtocol != "UTF8SMTPSA" { // net/smtp asks for SMTPUTF8 where it can

@@ -65,13 +65,13 @@ func (r *Relay) expiries() []certificates.Expiry {
 	return all
 }
 
-// keepCertificates forgets those that no listener has any more.
+// keepCertificates forgets those that are not named any more.
 func (r *Relay) keepCertificates(cfg *config.Config) {
 	var all []certificates.Pair
 	for _, l := range cfg.Listeners {
 		all = append(all, l.TLS.Pairs()...)
 	}
-	r.certs.Keep(all)
+	r.certs.Keep(append(all, cfg.ClientPairs()...))
 }
 
 // certificateTrouble says which certificates end soon or have ended, "" when none does.

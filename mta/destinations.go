@@ -183,7 +183,7 @@ func met(h *control.Host, source string) bool {
 func hostOf(h *destdb.HostInfo, now time.Time) control.Host {
 	out := control.Host{
 		Name: h.Name, Address: h.Addr.String(), Broken: brokenOf(&h.Broken), Mode: h.Facts.Mode, Window: h.Facts.WindowMessages,
-		Extensions: h.Facts.Extensions, MaxRcpt: h.Facts.RcptMax, MaxMail: h.Facts.MailMax, Actions: actionsOf(h.Suspensions, now),
+		Extensions: h.Facts.Extensions, MaxRcpt: h.Facts.RcptMax, MaxMail: h.Facts.MailMax, TLS: hostTLS(h.Facts.TLS), Actions: actionsOf(h.Suspensions, now),
 	}
 	if now.Before(h.Facts.PlainUntil) {
 		out.PlainUntil = h.Facts.PlainUntil

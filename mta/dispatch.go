@@ -49,7 +49,7 @@ type jobScheduler interface {
 	Draining(delivery.Flow) bool
 	Trouble(site string) (reply.Reply, bool)
 	Suspended(site, source string) bool
-	Full(m *envelope.Message, rt *route.Route, source string) bool
+	Full(*delivery.Job) bool
 }
 
 // requestRouter is what the dispatcher needs of the router.
@@ -191,7 +191,7 @@ func (d *dispatcher) route(l *queue.Lease) {
 		case failed != nil:
 			d.unroutable(l.Message, recipients, domain, *failed)
 		default:
-			gather(known, way{rt.Site, pol.traffic(domain, rt)}, rt, recipients)
+			gather(known, way{rt.Site, pol.traffic(domain, rt), rt.STS, rt.Secure}, rt, recipients)
 		}
 	}
 	for _, r := range known {
@@ -216,6 +216,8 @@ func groupByDomain(l *queue.Lease) map[string][]queue.Pending {
 type way struct {
 	site     string
 	settings *config.Traffic // shared by all domains for which the same blocks count
+	sts      route.STS
+	secure   bool
 }
 
 type routed struct {
@@ -236,7 +238,6 @@ func gather(by map[way]*routed, w way, rt *route.Route, recipients []queue.Pendi
 // the queue under its site, in a line with the rest of its flow.
 func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []queue.Pending) {
 	pol, paused := d.policy(), d.pauses.current()
-	rt = withTLS(rt, pol.traffic(rt.Domain, rt))
 	d.sites.remember(rt)
 	expires := d.given(pol.expires(m, rt.Domain, rt))
 	late := !d.now().Before(expires)
@@ -308,6 +309,7 @@ func (d *dispatcher) send(m *envelope.Message, rt *route.Route, recipients []que
 		Recipients: indexes(recipients),
 		Route:      rt,
 		Source:     c.source,
+		Demand:     d.policy().demand(m, rt),
 		Expires:    expires,
 		Weight:     d.policy().weight(m.Tenant),
 		Body:       func() (io.ReadCloser, error) { return d.queue.Body(m.ID) },

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"mta/delivery"
+	"mta/delivery/tlspolicy"
 	"mta/internal/envelope"
 	"mta/internal/reply"
 	"mta/internal/route"
@@ -228,8 +229,8 @@ func (s stageDelivery) Room(f delivery.Flow) int {
 	return s.room
 }
 func (s stageDelivery) Suspended(site, source string) bool { return s.suspended[site+" "+source] }
-func (s stageDelivery) Full(_ *envelope.Message, rt *route.Route, source string) bool {
-	return s.room == 0 || s.full[rt.Site+" "+source]
+func (s stageDelivery) Full(j *delivery.Job) bool {
+	return s.room == 0 || s.full[j.Route.Site+" "+j.Source]
 }
 func (s stageDelivery) Draining(delivery.Flow) bool { return s.draining }
 func (s stageDelivery) Trouble(string) (reply.Reply, bool) {
@@ -311,8 +312,8 @@ func TestDomainsOfOneSiteKeepTheirOwnSettings(t *testing.T) {
 	}
 	for _, j := range s.jobs {
 		bank := slices.Equal(j.Recipients, []int{1})
-		if want := map[bool]route.TLS{true: route.TLSRequired, false: route.TLSOpportunistic}[bank]; j.Route.TLS != want {
-			t.Errorf("recipients %v go with TLS %v, want %v", j.Recipients, j.Route.TLS, want)
+		if want := map[bool]tlspolicy.Level{true: tlspolicy.Required, false: tlspolicy.Opportunistic}[bank]; j.Demand.Level != want {
+			t.Errorf("recipients %v go with TLS %v, want %v", j.Recipients, j.Demand.Level, want)
 		}
 	}
 }

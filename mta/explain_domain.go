@@ -70,8 +70,9 @@ func (d destinations) explainDomain(ctx context.Context, domain, tenant string, 
 		d.overrule(&c.Destination, tenant)
 		return c.Destination
 	}
-	c.route = withTLS(res.Route, c.cfg.Traffic(res.Route.Domain, res.Route.Provider))
-	c.Site, c.Provider, c.TLS, c.Auth = c.route.Site, c.route.Provider, tlsWord(c.route.TLS), c.route.Auth != nil
+	c.route = res.Route
+	c.Site, c.Provider = c.route.Site, c.route.Provider
+	c.addTLS()
 	if c.Site != domain {
 		c.count(queued, c.Site)
 	}
@@ -113,10 +114,6 @@ func otherPools(cfg *config.Config, this *config.Pool) []control.OtherPool {
 		all[at].Tenants = append(all[at].Tenants, t.Name)
 	}
 	return all
-}
-
-func tlsWord(t route.TLS) string {
-	return [...]string{"opportunistic", "required", "off", "implicit"}[t]
 }
 
 // count adds what waits in the queue under a key, and what waits under none.
@@ -239,7 +236,7 @@ func (c *domainCase) addSource(s delivery.Source, limits delivery.Limits, missin
 }
 
 // limitsLeftOut are settings that bound nothing by themselves.
-var limitsLeftOut = []string{"smtp_port", "delay_warning", "tls", "pipelining"}
+var limitsLeftOut = []string{"smtp_port", "delay_warning", "pipelining"}
 
 // addTrafficLimits adds the settings for the destination, with the block that made each, and those
 // of the provider, the tenant and the relay.
@@ -247,7 +244,7 @@ func (c *domainCase) addTrafficLimits() {
 	t := c.cfg.Traffic(c.route.Domain, c.route.Provider)
 	for _, name := range t.Settings() {
 		value := t.Value(name)
-		if slices.Contains(limitsLeftOut, name) || strings.Contains(name, ".") || value == "0" || value == "none" {
+		if slices.Contains(limitsLeftOut, name) || strings.HasPrefix(name, "tls") || strings.Contains(name, ".") || value == "0" || value == "none" {
 			continue
 		}
 		now := ""

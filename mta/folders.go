@@ -75,6 +75,11 @@ func (f folders) keys(cfg *config.Config, tell func(where, fault string)) {
 			tell(place(fmt.Sprintf("listener %q", l.Name), l.Origin("tls.certificate")), f.unreadable(path))
 		}
 	}
+	for _, p := range cfg.ClientPairs() {
+		for _, path := range []string{p.Certificate, p.Key} {
+			tell("tls_certificate", f.unreadable(path))
+		}
+	}
 	for _, d := range cfg.DKIMs {
 		for _, key := range d.Keys {
 			tell(place(fmt.Sprintf("key %q", key.Selector), key.Origin("file")), f.unreadable(key.File))

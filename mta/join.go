@@ -71,6 +71,7 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 		Source:                r.source,
 		Limits:                r.limits,
 		Dial:                  r.dial,
+		TLS:                   r.newTLSPolicy(),
 		OnRoom:                r.refiller.call,
 		OnAction:              r.tellAction,
 		OnRefused:             r.warm.refused,

@@ -53,11 +53,12 @@ func (p *policy) source(m *envelope.Message) string {
 
 // stays gives what a reload asks of waiting jobs: whether the source is of the job's pool, and is to the
 // warm-up what it was. A job of a source that comes under a plan has no token, and would leave uncounted.
+// A job whose TLS is another now is made anew.
 func (p *policy) stays(before *policy) func(*delivery.Job) bool {
 	return func(j *delivery.Job) bool {
 		key, ok := p.keyOf(j)
 		was, _ := before.keyOf(j)
-		return ok && key == was
+		return ok && key == was && p.demand(j.Message, j.Route) == j.Demand
 	}
 }
 

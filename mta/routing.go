@@ -73,7 +73,7 @@ func routerSettings(cfg *config.Config, taken []netip.AddrPort) (router.Settings
 	for _, d := range cfg.Domains {
 		if len(d.Route) > 0 {
 			out.Smarthosts = append(out.Smarthosts, router.SmarthostRoute{
-				Domains: string(d.Pattern), Hosts: smarthosts(d, tlsOf(cfg.Traffic(string(d.Pattern), ""))),
+				Domains: string(d.Pattern), Hosts: smarthosts(d),
 			})
 		}
 	}
@@ -88,42 +88,14 @@ func texts(ps []config.Pattern) []string {
 	return out
 }
 
-func smarthosts(d *config.Domain, tls route.TLS) []router.Smarthost {
+func smarthosts(d *config.Domain) []router.Smarthost {
 	var auth *route.Auth
 	if d.Username != "" {
 		auth = &route.Auth{Username: d.Username, Password: string(d.Password)}
 	}
 	out := make([]router.Smarthost, len(d.Route))
 	for i, h := range d.Route {
-		out[i] = router.Smarthost{Host: h.Host, Port: h.Port, TLS: tls, Auth: auth}
-		switch {
-		case h.Implicit:
-			out[i].TLS = route.TLSImplicit
-		case auth != nil:
-			out[i].TLS = route.TLSRequired // credentials go over TLS only
-		}
+		out[i] = router.Smarthost{Host: h.Host, Port: h.Port, Implicit: h.Implicit, Auth: auth}
 	}
 	return out
-}
-
-func tlsOf(t *config.Traffic) route.TLS {
-	switch t.TLS {
-	case "required":
-		return route.TLSRequired
-	case "off":
-		return route.TLSOff
-	}
-	return route.TLSOpportunistic
-}
-
-// withTLS gives the route with what the destination's settings demand of the connection. What
-// a smarthost's route demands stands.
-func withTLS(rt *route.Route, t *config.Traffic) *route.Route {
-	tls := tlsOf(t)
-	if tls == rt.TLS || rt.TLS != route.TLSOpportunistic {
-		return rt
-	}
-	changed := *rt
-	changed.TLS = tls
-	return &changed
 }

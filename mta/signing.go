@@ -271,7 +271,7 @@ func (s *signing) wait() error {
 // waits in the queue without a signature.
 func (d *dispatcher) sign(m *envelope.Message, job *delivery.Job, recipients []queue.Pending, c *choice) {
 	flow := delivery.FlowOf(m, job.Route.Site, c.source)
-	if d.delivery.Full(m, job.Route, c.source) {
+	if d.delivery.Full(job) {
 		c.drop()
 		d.park(m, recipients, flow)
 		return

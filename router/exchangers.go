@@ -29,7 +29,7 @@ func (q *search) exchangers(ctx context.Context) {
 	if !q.beforeOurselves() {
 		return
 	}
-	rt := &route.Route{Domain: q.Domain, Site: siteName(site)}
+	rt := &route.Route{Domain: q.Domain, Site: siteName(site), Secure: q.secure}
 	for rest := q.Exchangers; len(rest) > 0; {
 		n := samePreference(rest)
 		if tier := q.tier(rest[:n], q.settings.Port, q.settings.MaxHosts-rt.Hosts()); len(tier) > 0 {
@@ -55,6 +55,7 @@ func (q *search) findExchangers(ctx context.Context) bool {
 		return q.withoutMX(err)
 	}
 	q.until(a.Expires)
+	q.secure = a.Secure
 	if a.Name != q.Domain {
 		// RFC 5321, 5.1: the name that an alias gives is processed as if it were the first.
 		q.note("%s is an alias of %s", q.Domain, a.Name)
@@ -109,7 +110,7 @@ func (q *search) withoutMX(err error) bool {
 	case resolver.NoData:
 		// RFC 5321, 5.1: the domain itself, as if it were an MX of preference 0.
 		q.note("%s has no exchangers: its own address is taken", q.Domain)
-		q.implicit = true
+		q.implicit, q.secure = true, secureAbsence(err)
 		q.Exchangers = []Exchanger{{Name: q.Domain}}
 		return true
 	case resolver.NXDomain:
@@ -185,4 +186,10 @@ func (q *search) whySkipped() string {
 		why = append(why, x.Skipped)
 	}
 	return strings.Join(why, "; ")
+}
+
+// secureAbsence reports whether the server vouches for there being no such record.
+func secureAbsence(err error) bool {
+	e, ok := err.(*resolver.Error)
+	return ok && e.Secure
 }

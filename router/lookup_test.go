@@ -295,10 +295,10 @@ func TestPolicies(t *testing.T) {
 func TestSmarthostTLSAndAuthReachTheRoute(t *testing.T) {
 	me := &route.Auth{Username: "me", Password: "secret"}
 	r, _ := start(t, worldZone(t), Settings{Smarthosts: []SmarthostRoute{
-		{"*", []Smarthost{with(at("smart.example.net:465"), route.TLSImplicit, me), with(at("smart2.example.net:465"), route.TLSImplicit, me)}},
+		{"*", []Smarthost{with(at("smart.example.net:465"), true, me), with(at("smart2.example.net:465"), true, me)}},
 	}})
 	res := r.Lookup(t.Context(), "any.test")
-	if res.Route == nil || res.Route.TLS != route.TLSImplicit || res.Route.Auth != me {
+	if res.Route == nil || !res.Route.Implicit || !res.Route.Configured || res.Route.Auth != me {
 		t.Fatalf("got %+v", res.Route)
 	}
 	if len(res.Route.Tiers) != 2 || res.Route.Tiers[0][0].Addr.Port() != 465 {

@@ -33,13 +33,21 @@ type Resolver interface {
 	AAAA(ctx context.Context, host string) (*resolver.Answer, error)
 }
 
+// Policies finds the MTA-STS policies of domains that are routed by the DNS. It waits within bounds of
+// its own.
+type Policies interface {
+	STS(ctx context.Context, domain string) route.STS
+}
+
 // Config is what a Router is made from. Every zero field has a default.
 type Config struct {
 	Settings
 	Routes int              // kept in the cache, the refusals too; 50,000
 	Now    func() time.Time // time.Now
 	Rand   *rand.Rand       // orders hosts of equal preference; seeded by chance
-	Log    *slog.Logger     // nil: nowhere
+	// Policies adds to each route what the domain publishes. Nil: nothing.
+	Policies Policies
+	Log      *slog.Logger // nil: nowhere
 }
 
 // Request asks for the routes of a message's domains.
@@ -65,6 +73,7 @@ type Request struct {
 // Router finds routes. It is safe for use by many goroutines.
 type Router struct {
 	resolver Resolver
+	policies Policies
 	now      func() time.Time
 	log      *slog.Logger
 	routes   int
@@ -122,7 +131,7 @@ func New(cfg Config, r Resolver) *Router {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
-	rt := &Router{resolver: r, now: cfg.Now, log: cfg.Log, routes: cfg.Routes}
+	rt := &Router{resolver: r, policies: cfg.Policies, now: cfg.Now, log: cfg.Log, routes: cfg.Routes}
 	rt.ctx, rt.cancel = context.WithCancel(context.Background())
 	rt.chance.rand = cfg.Rand
 	rt.mu.schedule, rt.mu.patience = newSchedule(s.allowance(), s.guarding()), newPatience(s)
@@ -372,6 +381,9 @@ func (r *Router) find(ctx context.Context, s *settings, domain string) Result {
 	defer cancel()
 	q := search{Result: Result{Domain: domain}, settings: s, resolver: r.resolver, rand: r.intN, now: r.now()}
 	res := q.run(ctx)
+	if res.Route != nil && !res.Route.Configured && r.policies != nil {
+		res.Route.STS = r.policies.STS(ctx, domain)
+	}
 	if res.Trouble != nil {
 		r.log.Debug("no route", "domain", domain, "reply", res.Trouble.String())
 	} else {

@@ -28,9 +28,9 @@ func hosts(hostports ...string) []Smarthost {
 	return out
 }
 
-// with gives a smarthost another TLS and a user.
-func with(h Smarthost, tls route.TLS, auth *route.Auth) Smarthost {
-	h.TLS, h.Auth = tls, auth
+// with gives a smarthost a user, and perhaps TLS from the first octet.
+func with(h Smarthost, implicit bool, auth *route.Auth) Smarthost {
+	h.Implicit, h.Auth = implicit, auth
 	return h
 }
 
@@ -43,13 +43,11 @@ func TestCheckSmarthosts(t *testing.T) {
 		{nil, "names no host"},
 		{hosts("a:25", "b:26"), ""},
 		{[]Smarthost{{Host: "a"}}, "no port"},
-		{[]Smarthost{at("a:25"), with(at("b:25"), route.TLSRequired, nil)}, "same TLS"},
-		{[]Smarthost{with(at("a:25"), route.TLSRequired, u), with(at("b:25"), route.TLSRequired, &route.Auth{Username: "u", Password: "p"})}, ""},
-		{[]Smarthost{with(at("a:25"), route.TLSRequired, u), with(at("b:25"), route.TLSRequired, &route.Auth{Username: "u", Password: "q"})}, "same user"},
-		{[]Smarthost{with(at("a:25"), route.TLSRequired, nil), with(at("b:25"), route.TLSRequired, u)}, "same user"},
-		{[]Smarthost{with(at("a:25"), route.TLSOpportunistic, u)}, "must require TLS"},
-		{[]Smarthost{with(at("a:25"), route.TLSOff, u)}, "must require TLS"},
-		{[]Smarthost{with(at("a:465"), route.TLSImplicit, u)}, ""},
+		{[]Smarthost{at("a:25"), with(at("b:25"), true, nil)}, "same TLS"},
+		{[]Smarthost{with(at("a:25"), false, u), with(at("b:25"), false, &route.Auth{Username: "u", Password: "p"})}, ""},
+		{[]Smarthost{with(at("a:25"), false, u), with(at("b:25"), false, &route.Auth{Username: "u", Password: "q"})}, "same user"},
+		{[]Smarthost{with(at("a:25"), false, nil), with(at("b:25"), false, u)}, "same user"},
+		{[]Smarthost{with(at("a:465"), true, u)}, ""},
 	} {
 		err := CheckSmarthosts(tc.hosts)
 		if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {

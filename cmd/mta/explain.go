@@ -137,7 +137,7 @@ func (c *cli) explainDestination(b *strings.Builder, d *control.Destination) err
 		site += ", provider " + d.Provider
 	}
 	fact(b, "site", "%s", site)
-	fact(b, "TLS", "%s", d.TLS)
+	tlsFacts(b, d)
 	c.queued(b, d)
 	if d.Ceiling.Binds == "" {
 		fact(b, "ceiling", "no rate is limited")
@@ -162,6 +162,24 @@ func (c *cli) explainDestination(b *strings.Builder, d *control.Destination) err
 	c.picture(b, d)
 	b.WriteString("\n")
 	return c.limitTable(d).write(b, c.screen)
+}
+
+// tlsFacts says how connections must be protected, and how the last one to each host was.
+func tlsFacts(b *strings.Builder, d *control.Destination) {
+	fact(b, "TLS", "%s (%s)", d.TLS, d.TLSOrigin)
+	for _, p := range d.TLSPolicies {
+		fact(b, "", "%s", p)
+	}
+	hosts, _ := firstOf(d.Hosts, mostLines)
+	for _, h := range hosts {
+		switch t := h.Host.TLS; {
+		case t == nil:
+		case t.VerifiedBy != "":
+			fact(b, "", "%s: %s, verified by %s, certificate for %s", h.Host.Name, t.Version, t.VerifiedBy, t.Certificate)
+		default:
+			fact(b, "", "%s: %s, not verified: %s", h.Host.Name, t.Version, t.Unverified)
+		}
+	}
 }
 
 // mostPools is how many other pools are named.

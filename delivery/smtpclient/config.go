@@ -1,7 +1,6 @@
 package smtpclient
 
 import (
-	"crypto/tls"
 	"log/slog"
 	"time"
 
@@ -35,15 +34,11 @@ func (m Mode) String() string {
 type Config struct {
 	// Name is what this relay calls itself in EHLO: the name of the source.
 	Name string
-	// Host is whom the connection leads to. Its name is the one that the certificate must have.
+	// Host is whom the connection leads to.
 	Host route.Host
 
-	TLS route.TLS
-	// TLSConfig has roots, versions, client certificates and what else the policy demands; nil is
-	// the library's default. ServerName is taken from Host where it is empty. With TLSRequired and
-	// TLSImplicit its verification decides (so that VerifyConnection can implement DANE), with
-	// TLSOpportunistic any certificate will do.
-	TLSConfig *tls.Config
+	// TLS is nil for clear text.
+	TLS *TLS
 	// Auth is sent over TLS only; nil without. It reaches no log and no trace.
 	Auth *route.Auth
 

@@ -2,6 +2,7 @@ package smtpclient
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -17,7 +18,7 @@ type Conn struct {
 	raw  net.Conn // what the caller dialled; closing it cuts the session at once
 	conn net.Conn // raw, or TLS over it
 	caps Capabilities
-	tls  *TLSState
+	tls  *tls.ConnectionState
 	mode Mode
 
 	trace atomic.Pointer[Trace]
@@ -160,7 +161,7 @@ func (c *Conn) Mode() Mode { return c.mode }
 func (c *Conn) Capabilities() *Capabilities { return &c.caps }
 
 // TLS is the state of TLS, nil in clear text.
-func (c *Conn) TLS() *TLSState { return c.tls }
+func (c *Conn) TLS() *tls.ConnectionState { return c.tls }
 
 // Window is what the host has been found to bear, for Config.Window of the next connection. It
 // is most useful after the end.

@@ -25,6 +25,9 @@ func appendMail(b []byte, t *Transaction, host *Capabilities) []byte {
 	if t.utf8 {
 		b = append(b, " SMTPUTF8"...)
 	}
+	if t.requireTLS {
+		b = append(b, " REQUIRETLS"...)
+	}
 	if host.DSN {
 		if ret := m.Ret.String(); ret != "" {
 			b = append(b, " RET="...)

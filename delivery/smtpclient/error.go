@@ -21,8 +21,10 @@ type Error struct {
 	// even a permanent one is best met with another host, or later.
 	Reply reply.Reply
 	// TLS says that the TLS handshake failed, after which nothing more can be said on that
-	// connection. With TLSOpportunistic the caller may dial again with TLSOff (RFC 7435, 4.1).
+	// connection. Where TLS is not required the caller may dial again in clear text (RFC 7435, 4.1).
 	TLS bool
+	// NoTLS says that TLS was required, and the host did not offer STARTTLS, or refused it.
+	NoTLS bool
 	// Err is the cause underneath: from the network, from crypto/tls, ErrOutOfStep; may be nil.
 	Err error
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"mta/internal/reply"
-	"mta/internal/route"
 )
 
 // Handshake makes a session of a connection that was just dialled: greeting, EHLO (or HELO),
@@ -66,7 +65,7 @@ func (h *handshake) introduce() error {
 	if strings.ContainsAny(h.cfg.Name, " \r\n\t") || h.cfg.Name == "" {
 		return &Error{Reply: reply.Local(451, reply.Enhanced{4, 3, 5}, "EHLO", "the source's EHLO name %q can't be sent", h.cfg.Name), Err: errBadName}
 	}
-	if h.cfg.TLS == route.TLSImplicit {
+	if h.cfg.TLS != nil && h.cfg.TLS.Implicit {
 		if err := h.startTLS(); err != nil {
 			return err
 		}
@@ -120,36 +119,55 @@ func (h *handshake) hello() error {
 
 // secure does STARTTLS (RFC 3207), if it is wanted and to be had.
 func (h *handshake) secure() error {
-	required := h.cfg.TLS == route.TLSRequired
-	switch {
-	case h.cfg.TLS == route.TLSOff || h.cfg.TLS == route.TLSImplicit:
+	want := h.cfg.TLS
+	if want == nil {
 		return nil
-	case !h.caps.StartTLS && required:
-		return &Error{Reply: reply.Local(454, reply.Enhanced{4, 7, 4}, "STARTTLS", "TLS is required and the host does not offer it")}
-	case !h.caps.StartTLS:
-		return nil
+	}
+	if !want.Implicit {
+		if on, err := h.sayStartTLS(); err != nil || !on {
+			return err
+		}
+		if err := h.startTLS(); err != nil {
+			return err
+		}
+		// What the host said in clear text is not to be relied on (RFC 3207, 4.2).
+		if err := h.hello(); err != nil {
+			return err
+		}
+	}
+	if want.REQUIRETLS && !h.caps.RequireTLS {
+		return &Error{Reply: reply.Local(550, reply.Enhanced{5, 7, 30}, "EHLO", "the message requires REQUIRETLS (RFC 8689), and the host does not offer it")}
+	}
+	return nil
+}
+
+// sayStartTLS asks for TLS, and reports whether its handshake comes next. Without, and without an error,
+// the session goes on in clear text: RFC 3207, 4 leaves that to the client.
+func (h *handshake) sayStartTLS() (on bool, err error) {
+	want := h.cfg.TLS
+	if !h.caps.StartTLS {
+		if want.Required {
+			err = &Error{NoTLS: true, Reply: want.refusal(reply.Enhanced{4, 7, 4}, "TLS is required and the host does not offer it")}
+		}
+		return false, err
 	}
 	r, err := h.say("STARTTLS", "STARTTLS", h.cfg.Timeouts.Hello)
 	switch {
 	case err != nil:
-		return err
-	case r.code != 220 && required:
-		return expect("STARTTLS", r, 220)
+		return false, err
+	case r.negative() && want.Required:
+		return false, &Error{NoTLS: true, Reply: r.reply("STARTTLS")}
 	case r.negative():
-		return nil // RFC 3207, 4: to go on in clear text is the client's choice
+		return false, nil
 	case r.code != 220:
-		return expect("STARTTLS", r, 220)
+		return false, outOfStep("STARTTLS", "the host answered %s with %q", "STARTTLS", clean(r.raw, 80))
 	}
 	// Nobody has verified what came before TLS: a reply that is there already was put there for us to
 	// take for one under TLS (CVE-2011-0411).
 	if h.in.discard() {
 		h.cfg.Log.Warn("discarded what a host sent between STARTTLS and TLS", "host", h.cfg.Host)
 	}
-	if err := h.startTLS(); err != nil {
-		return err
-	}
-	// What the host said in clear text is not to be relied on (RFC 3207, 4.2).
-	return h.hello()
+	return true, nil
 }
 
 // say sends a command and hears the reply.

@@ -45,10 +45,13 @@ func TestHandshake(t *testing.T) {
 		{name: "closed", script: "close\n", want: "greeting: 421 4.4.2 the host closed the connection"},
 		{name: "not SMTP", script: "< SSH-2.0-OpenSSH_9.9\neof\n", want: "greeting: 451 4.5.0 the host answers out of step", step: ErrOutOfStep},
 		{name: "354 to EHLO", script: "< 220 mx\n> EHLO*\n< 354 go\neof\n", want: "EHLO: 451 4.5.0", step: ErrOutOfStep},
-		{name: "STARTTLS not offered, opportunistic", script: greeted(pipelining), mode: Pipelined, change: func(c *Config) { c.TLS = route.TLSOpportunistic }},
-		{name: "STARTTLS not offered, required", script: greeted(pipelining) + "> QUIT\neof\n", want: "STARTTLS: 454 4.7.4", change: func(c *Config) { c.TLS = route.TLSRequired }},
-		{name: "STARTTLS refused, opportunistic", script: greeted("< 250-mx\n< 250 STARTTLS\n") + "> STARTTLS\n< 454 no\n", mode: LockStep, change: func(c *Config) { c.TLS = route.TLSOpportunistic }},
-		{name: "STARTTLS refused, required", script: greeted("< 250-mx\n< 250 STARTTLS\n") + "> STARTTLS\n< 454 4.3.0 no\n> QUIT\neof\n", want: "STARTTLS: 454 4.3.0 no", change: func(c *Config) { c.TLS = route.TLSRequired }},
+		{name: "STARTTLS not offered, opportunistic", script: greeted(pipelining), mode: Pipelined, change: func(c *Config) { c.TLS = &TLS{} }},
+		{name: "STARTTLS not offered, required", script: greeted(pipelining) + "> QUIT\neof\n", want: "STARTTLS: 454 4.7.4", change: func(c *Config) { c.TLS = &TLS{Required: true} }},
+		{name: "STARTTLS refused, opportunistic", script: greeted("< 250-mx\n< 250 STARTTLS\n") + "> STARTTLS\n< 454 no\n", mode: LockStep, change: func(c *Config) { c.TLS = &TLS{} }},
+		{name: "STARTTLS refused, required", script: greeted("< 250-mx\n< 250 STARTTLS\n") + "> STARTTLS\n< 454 4.3.0 no\n> QUIT\neof\n", want: "STARTTLS: 454 4.3.0 no", change: func(c *Config) { c.TLS = &TLS{Required: true} }},
+		{name: "STARTTLS answered with 250, opportunistic", script: greeted("< 250-mx\n< 250 STARTTLS\n") + "> STARTTLS\n< 250 ok\neof\n", want: "STARTTLS: 451 4.5.0", step: ErrOutOfStep, change: func(c *Config) { c.TLS = &TLS{} }},
+		{name: "STARTTLS answered with 250, required", script: greeted("< 250-mx\n< 250 STARTTLS\n") + "> STARTTLS\n< 250 ok\neof\n", want: "STARTTLS: 451 4.5.0", step: ErrOutOfStep, change: func(c *Config) { c.TLS = &TLS{Required: true} }},
+		{name: "STARTTLS not offered, REQUIRETLS", script: greeted(pipelining) + "> QUIT\neof\n", want: "STARTTLS: 550 5.7.10", change: func(c *Config) { c.TLS = &TLS{Required: true, REQUIRETLS: true} }},
 		{name: "STARTTLS offered and off", script: greeted("< 250-mx\n< 250 STARTTLS\n"), mode: LockStep},
 		{name: "credentials in clear text", script: greeted("< 250-mx\n< 250 AUTH PLAIN\n") + "> QUIT\neof\n", want: "AUTH: 454 4.7.11", change: func(c *Config) { c.Auth = &route.Auth{Username: "u", Password: "p"} }},
 		{name: "bad name of ours", script: "eof\n", want: "EHLO: 451 4.3.5", change: func(c *Config) { c.Name = "a\r\nMAIL FROM:<x>" }},
@@ -134,12 +137,6 @@ func newAuthority(t *testing.T) *authority {
 	return &authority{cert, key}
 }
 
-func (a *authority) pool() *x509.CertPool {
-	p := x509.NewCertPool()
-	p.AddCert(a.cert)
-	return p
-}
-
 func (a *authority) serverConfig(t *testing.T, name string) *tls.Config {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -206,30 +203,29 @@ func withTLSHost(t *testing.T, cfg Config, serve func(*tlsHost)) (*Conn, *tlsHos
 func TestStartTLS(t *testing.T) {
 	const offer = "250-mx\r\n250-PIPELINING\r\n250 STARTTLS\r\n"
 	for _, test := range []struct {
-		name     string
-		policy   route.TLS
-		certName string
-		trusted  bool
-		inject   string
-		verified bool
-		fails    bool
+		name   string
+		tls    TLS
+		verify error
+		inject string
+		second string // capabilities over TLS
+		code   int    // of the failure
+		status string
 	}{
-		{name: "opportunistic, stranger", policy: route.TLSOpportunistic, certName: "other.example"},
-		{name: "opportunistic, trusted", policy: route.TLSOpportunistic, certName: "mx.example", trusted: true, verified: true},
-		{name: "required, trusted", policy: route.TLSRequired, certName: "mx.example", trusted: true, verified: true},
-		{name: "required, untrusted", policy: route.TLSRequired, certName: "mx.example", fails: true},
-		{name: "required, another name", policy: route.TLSRequired, certName: "other.example", trusted: true, fails: true},
-		{name: "injected replies are dropped", policy: route.TLSOpportunistic, certName: "mx.example", trusted: true, verified: true,
-			inject: "250-evil\r\n250 AUTH PLAIN\r\n"},
+		{name: "any certificate"},
+		{name: "accepted", tls: TLS{Required: true, Verify: func(*tls.ConnectionState) error { return nil }}},
+		{name: "not accepted", tls: TLS{Required: true}, verify: errors.New("wrong name"), code: 454, status: "4.7.5"},
+		{name: "not accepted, and REQUIRETLS", tls: TLS{Required: true, REQUIRETLS: true}, verify: errors.New("wrong name"), code: 550, status: "5.7.10"},
+		{name: "REQUIRETLS", tls: TLS{Required: true, REQUIRETLS: true}, second: "250-REQUIRETLS\r\n"},
+		{name: "no REQUIRETLS", tls: TLS{Required: true, REQUIRETLS: true}, code: 550, status: "5.7.30"},
+		{name: "injected replies are dropped", inject: "250-evil\r\n250 AUTH PLAIN\r\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				ca := newAuthority(t)
 				cfg := testConfig()
-				cfg.TLS = test.policy
-				cfg.TLSConfig = &tls.Config{RootCAs: x509.NewCertPool()}
-				if test.trusted {
-					cfg.TLSConfig.RootCAs = ca.pool()
+				cfg.TLS = &test.tls
+				if test.verify != nil {
+					cfg.TLS.Verify = func(*tls.ConnectionState) error { return test.verify }
 				}
 				var log bytes.Buffer
 				cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
@@ -239,17 +235,17 @@ func TestStartTLS(t *testing.T) {
 					h.say(offer)
 					h.hear()
 					h.say("220 go\r\n" + test.inject)
-					if !h.secure(ca.serverConfig(t, test.certName)) {
+					if !h.secure(ca.serverConfig(t, "mx.example")) {
 						return
 					}
 					h.hear()
-					h.say("250-mx\r\n250-SIZE 5\r\n250 CHUNKING\r\n")
+					h.say("250-mx\r\n" + test.second + "250-SIZE 5\r\n250 CHUNKING\r\n")
 					h.hear()
 					h.say("221 bye\r\n")
 				})
-				if test.fails {
+				if test.code != 0 {
 					var e *Error
-					if !errors.As(err, &e) || !e.TLS || e.Reply.Code != 454 || !e.Reply.Temporary() {
+					if !errors.As(err, &e) || e.TLS != (test.verify != nil) || e.Reply.Code != test.code || e.Reply.Status().String() != test.status {
 						t.Fatalf("error %#v", err)
 					}
 					return
@@ -260,7 +256,7 @@ func TestStartTLS(t *testing.T) {
 				if got := strings.Join(h.heard, "|"); got != "EHLO relay.example|STARTTLS|EHLO relay.example|QUIT" {
 					t.Errorf("the host heard %s", got)
 				}
-				if c.TLS() == nil || c.TLS().Verified != test.verified || c.TLS().VersionName() != "TLSv1.3" || !strings.HasPrefix(c.TLS().CipherName(), "TLS_") {
+				if c.TLS() == nil || c.TLS().Version != tls.VersionTLS13 {
 					t.Errorf("TLS %v", c.TLS())
 				}
 				caps := c.Capabilities()
@@ -280,7 +276,7 @@ func TestStartTLS(t *testing.T) {
 func TestBrokenTLSIsToldApart(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		cfg := testConfig()
-		cfg.TLS = route.TLSOpportunistic
+		cfg.TLS = &TLS{}
 		_, _, err := withTLSHost(t, cfg, func(h *tlsHost) {
 			h.say("220 mx\r\n")
 			h.hear()
@@ -302,8 +298,7 @@ func TestImplicitTLS(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ca := newAuthority(t)
 		cfg := testConfig()
-		cfg.TLS = route.TLSImplicit
-		cfg.TLSConfig = &tls.Config{RootCAs: ca.pool()}
+		cfg.TLS = &TLS{Implicit: true, Required: true}
 		c, h, err := withTLSHost(t, cfg, func(h *tlsHost) {
 			if !h.secure(ca.serverConfig(t, "mx.example")) {
 				return
@@ -317,7 +312,7 @@ func TestImplicitTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Join(h.heard, "|"); got != "EHLO relay.example|QUIT" || !c.TLS().Verified {
+		if got := strings.Join(h.heard, "|"); got != "EHLO relay.example|QUIT" || c.TLS() == nil {
 			t.Errorf("the host heard %s", got)
 		}
 	})
@@ -346,8 +341,7 @@ func TestAuth(t *testing.T) {
 				ca := newAuthority(t)
 				var trace, log bytes.Buffer
 				cfg := testConfig()
-				cfg.TLS = route.TLSImplicit
-				cfg.TLSConfig = &tls.Config{RootCAs: ca.pool()}
+				cfg.TLS = &TLS{Implicit: true, Required: true}
 				cfg.Auth = &route.Auth{Username: "user", Password: "secret"}
 				cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
 				cfg.Trace = &Trace{Line: func(_ *Transaction, d Direction, line []byte) {

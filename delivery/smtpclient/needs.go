@@ -17,6 +17,7 @@ import (
 func (c *Conn) prepare(t *Transaction) bool {
 	m := t.Message
 	t.sender, t.utf8 = m.Sender, c.caps.UTF8 && needsUTF8(t)
+	t.requireTLS = m.RequireTLS && c.tls != nil && c.caps.RequireTLS
 	if !t.utf8 {
 		t.sender = m.Sender.Downgrade()
 	}

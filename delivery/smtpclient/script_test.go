@@ -169,7 +169,6 @@ func testConfig() Config {
 	return Config{
 		Name: "relay.example",
 		Host: route.Host{Name: "mx.example", Addr: netip.MustParseAddrPort("192.0.2.1:25")},
-		TLS:  route.TLSOff,
 	}
 }
 

@@ -3,88 +3,77 @@ package smtpclient
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"net"
+	"errors"
 	"strings"
 
 	"mta/internal/reply"
-	"mta/internal/route"
 )
 
-// TLSState is TLS as it was negotiated.
-type TLSState struct {
-	tls.ConnectionState
-	// Verified says that the certificate is the host's, by the rules of Config.TLSConfig. With
-	// TLSOpportunistic it may be false.
-	Verified bool
+// TLS is how a connection is to be protected.
+type TLS struct {
+	// Config has versions, client certificates and the sessions to resume. Its ServerName is taken from
+	// Config.Host where it is empty.
+	Config *tls.Config
+	// Verify decides on the connection that a handshake gives, a resumed one too, in place of the
+	// library's own verification of the certificate. Nil: any will do.
+	Verify func(*tls.ConnectionState) error
+	// Required sends nothing in clear text. Without it, a host that does not offer STARTTLS, or refuses
+	// it, is talked to as it is (RFC 7435). Implicit is TLS from the first octet (RFC 8314).
+	Required, Implicit bool
+	// REQUIRETLS demands that the host offers it (RFC 8689). What it lacks is then a permanent refusal.
+	REQUIRETLS bool
 }
 
-// VersionName gives the protocol version as logs write it: "TLSv1.3".
-func (s *TLSState) VersionName() string {
-	return strings.Replace(tls.VersionName(s.Version), "TLS ", "TLSv", 1)
+// refusal is what stands for a reply when the host has not what TLS needs. Mail that has asked for
+// REQUIRETLS is reported to its sender then (RFC 8689, 4.2.1); other mail waits.
+func (t *TLS) refusal(temporary reply.Enhanced, format string, args ...any) reply.Reply {
+	if t.REQUIRETLS {
+		return reply.Local(550, reply.Enhanced{5, 7, 10}, "STARTTLS", format, args...)
+	}
+	return reply.Local(454, temporary, "STARTTLS", format, args...)
 }
 
-// CipherName gives the cipher suite by its IANA name: "TLS_AES_128_GCM_SHA256".
-func (s *TLSState) CipherName() string { return tls.CipherSuiteName(s.CipherSuite) }
+// unverified is the verdict of TLS.Verify.
+type unverified struct{ error }
+
+func (u unverified) Unwrap() error { return u.error }
 
 // startTLS does the TLS handshake. After it everything goes through TLS.
 func (h *handshake) startTLS() error {
-	cfg := tlsConfig(&h.cfg)
-	secured := tls.Client(h.raw, cfg)
+	secured := tls.Client(h.raw, h.tlsConfig())
 	ctx, cancel := context.WithTimeout(h.ctx, h.cfg.Timeouts.Hello)
 	defer cancel()
 	if err := secured.HandshakeContext(ctx); err != nil {
-		return &Error{
-			Reply: reply.Local(454, reply.Enhanced{4, 7, 5}, "STARTTLS", "the TLS handshake failed: %v", err),
-			TLS:   true, Err: err,
+		r := reply.Local(454, reply.Enhanced{4, 7, 5}, "STARTTLS", "the TLS handshake failed: %v", err)
+		if verdict := (unverified{}); errors.As(err, &verdict) {
+			r = h.cfg.TLS.refusal(reply.Enhanced{4, 7, 5}, "the host's certificate is not accepted: %v", verdict.error)
 		}
+		return &Error{Reply: r, TLS: true, Err: err}
 	}
-	state := &TLSState{ConnectionState: secured.ConnectionState()}
-	checked := !cfg.InsecureSkipVerify || cfg.VerifyConnection != nil || cfg.VerifyPeerCertificate != nil
-	state.Verified = checked || verifies(cfg, state.ConnectionState)
-	h.conn, h.tls = secured, state
+	state := secured.ConnectionState()
+	h.conn, h.tls = secured, &state
 	h.in.src = secured
 	return nil
 }
 
-// tlsConfig is the configuration for one connection. Opportunistic TLS takes any certificate:
-// the alternative is no protection at all (RFC 7435, 3).
-func tlsConfig(cfg *Config) *tls.Config {
-	t := &tls.Config{}
-	if cfg.TLSConfig != nil {
-		t = cfg.TLSConfig.Clone()
+func (h *handshake) tlsConfig() *tls.Config {
+	cfg := &tls.Config{}
+	if h.cfg.TLS.Config != nil {
+		cfg = h.cfg.TLS.Config.Clone()
 	}
-	if t.ServerName == "" {
-		t.ServerName = strings.TrimSuffix(cfg.Host.Name, ".")
+	if cfg.ServerName == "" {
+		cfg.ServerName = strings.TrimSuffix(h.cfg.Host.Name, ".")
 	}
-	if cfg.TLS == route.TLSOpportunistic {
-		t.InsecureSkipVerify = true
-		t.VerifyConnection, t.VerifyPeerCertificate = nil, nil
+	verify := h.cfg.TLS.Verify
+	cfg.InsecureSkipVerify = true // Verify does it
+	cfg.VerifyConnection = func(state tls.ConnectionState) error {
+		if verify == nil {
+			return nil
+		}
+		if err := verify(&state); err != nil {
+			return unverified{err}
+		}
+		return nil
 	}
-	return t
-}
-
-// verifies reports whether the certificate would have satisfied a verifying client.
-func verifies(cfg *tls.Config, state tls.ConnectionState) bool {
-	if len(state.PeerCertificates) == 0 {
-		return false
-	}
-	between := x509.NewCertPool()
-	for _, cert := range state.PeerCertificates[1:] {
-		between.AddCert(cert)
-	}
-	options := x509.VerifyOptions{Roots: cfg.RootCAs, Intermediates: between, DNSName: verifiedName(cfg.ServerName)}
-	if cfg.Time != nil {
-		options.CurrentTime = cfg.Time()
-	}
-	_, err := state.PeerCertificates[0].Verify(options)
-	return err == nil
-}
-
-// verifiedName puts an address into the form that crypto/x509 takes for one.
-func verifiedName(name string) string {
-	if ip := net.ParseIP(name); ip != nil {
-		return "[" + name + "]"
-	}
-	return name
+	return cfg
 }

@@ -27,6 +27,8 @@ type transactionState struct {
 	body   envelope.BodyType
 	utf8   bool
 
+	requireTLS bool // MAIL says REQUIRETLS
+
 	start int64 // where in the stream its first command begins
 	end   int64 // where its content ends; 0 while that isn't written
 

@@ -1,6 +1,7 @@
 package tlspolicy
 
 import (
+	"errors"
 	"net/netip"
 	"time"
 
@@ -58,3 +59,20 @@ type Failure struct {
 
 func (f *Failure) Error() string { return f.Err.Error() }
 func (f *Failure) Unwrap() error { return f.Err }
+
+// classOf gives the class of what went wrong.
+func classOf(err error) Class {
+	var f *Failure
+	if errors.As(err, &f) {
+		return f.Class
+	}
+	return ValidationFailed
+}
+
+// withClass gives err a class, unless it has one.
+func withClass(c Class, err error) error {
+	if f := (*Failure)(nil); errors.As(err, &f) {
+		return err
+	}
+	return &Failure{c, err}
+}

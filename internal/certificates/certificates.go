@@ -1,5 +1,6 @@
-// Package certificates keeps the certificates of listeners: read from files, read again when the files
-// change, and chosen by the name that a client asks for. It starts no goroutines: files are looked at
+// Package certificates keeps the certificates of listeners and of this relay as a client, and those of
+// authorities: read from files, read again when the files change, and chosen by the name that a client
+// asks for. It starts no goroutines: files are looked at
 // when a handshake needs them.
 package certificates
 
@@ -25,14 +26,15 @@ const lookEvery = time.Second
 // Pair names the files of a certificate, with its chain, and of its key, both in PEM.
 type Pair struct{ Certificate, Key string }
 
-// Store has the certificates of all listeners. It is safe for concurrent use.
+// Store has the certificates that the configuration names. It is safe for concurrent use.
 type Store struct {
 	now     func() time.Time
 	log     *slog.Logger
 	reading *trouble.Kind
 
-	mu    sync.Mutex // guards files
-	files map[Pair]*file
+	mu          sync.Mutex // guards what follows
+	files       map[Pair]*file
+	authorities map[string]*authorities
 }
 
 // file is one pair, as it was read last.
@@ -54,7 +56,7 @@ type stamp struct {
 // New makes a store without certificates. now is the time of day.
 func New(now func() time.Time, log *slog.Logger) *Store {
 	return &Store{
-		now: now, log: log, files: make(map[Pair]*file),
+		now: now, log: log, files: make(map[Pair]*file), authorities: make(map[string]*authorities),
 		reading: trouble.New(log, now, slog.LevelError, "a certificate has changed and can't be read: the one before stays in force", "certificates are read again"),
 	}
 }

@@ -108,6 +108,11 @@ type Message struct {
 	Ret   Ret
 	EnvID string // decoded, "" when not given (RFC 3461, 4.4)
 
+	RequireTLS bool // REQUIRETLS was asked for (RFC 8689)
+	// TLSOptional says that the header has "TLS-Required: No": the recipient's policies don't count
+	// (RFC 8689, 5). RequireTLS overrules it.
+	TLSOptional bool
+
 	Size int64 // octets of the content as stored: CRLF line ends, trace headers included
 
 	Tenant   string // on whose behalf; "" when unknown

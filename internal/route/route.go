@@ -5,6 +5,7 @@ package route
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 )
 
 // Host is one address of a mail exchanger: where a connection can go.
@@ -21,16 +22,6 @@ func (h Host) String() string {
 // Tier is the hosts of equal preference, in the order in which they are to be tried.
 type Tier []Host
 
-// TLS is what a route demands of the connection.
-type TLS uint8
-
-const (
-	TLSOpportunistic TLS = iota // STARTTLS when offered, any certificate (RFC 7435)
-	TLSRequired                 // STARTTLS and a certificate that fits the host's name, or no mail
-	TLSOff                      // never STARTTLS
-	TLSImplicit                 // TLS from the first byte (RFC 8314), certificate as in TLSRequired
-)
-
 // Auth is what a smarthost wants to know of us. It must not reach a log.
 type Auth struct{ Username, Password string }
 
@@ -40,18 +31,32 @@ type Route struct {
 	Site     string // names the set of hosts; domains with the same set have the same site
 	Provider string // several sites with one budget; "" when none matches
 	Tiers    []Tier // best preference first; never empty, no tier empty
-	TLS      TLS
-	Auth     *Auth // nil without
+	Auth     *Auth  // nil without
 
-	Implicit bool // TLS from the first octet (RFC 8314)
-	Secure   bool // DNSSEC vouches for the names of the hosts
-	STS      STS  // of the domain; zero is none
+	Configured bool // the hosts are those of the configuration, or an address
+	Implicit   bool // TLS from the first octet (RFC 8314)
+	Secure     bool // DNSSEC vouches for the names of the hosts
+	STS        STS  // of the domain; zero is none
 }
 
 // STS is a domain's MTA-STS policy (RFC 8461) as mail heeds it.
 type STS struct {
 	Mode STSMode
 	MX   string // the patterns of its hosts' names, in the policy's order, joined with ","
+}
+
+// Match reports whether a pattern is that of a host's name: a "*" stands for the first label, and only for
+// that (RFC 8461, 4.1).
+func (s STS) Match(host string) bool {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	_, parent, _ := strings.Cut(host, ".")
+	for pattern := range strings.SplitSeq(s.MX, ",") {
+		pattern = strings.ToLower(strings.TrimSuffix(pattern, "."))
+		if above, wild := strings.CutPrefix(pattern, "*."); wild && above == parent || !wild && pattern == host {
+			return true
+		}
+	}
+	return false
 }
 
 // STSMode is what becomes of mail for hosts that don't satisfy a policy.

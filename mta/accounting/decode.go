@@ -52,6 +52,8 @@ type wire struct {
 	TLSVersion        string    `json:"tls_protocol_version"`
 	TLSCipher         string    `json:"tls_cipher"`
 	TLSTrust          string    `json:"tls_trust"`
+	TLSVerifiedBy     string    `json:"tls_verified_by"`
+	TLSCertificate    string    `json:"tls_certificate"`
 	Local             struct {
 		Address string `json:"address"`
 	} `json:"source_address"`
@@ -124,7 +126,7 @@ func (w *wire) tls() TLS {
 	if version, cipher, old := strings.Cut(w.TLSVersion, " "); old {
 		return TLS{Version: version, Cipher: cipher, Trust: w.TLSCipher}
 	}
-	return TLS{Version: w.TLSVersion, Cipher: w.TLSCipher, Trust: w.TLSTrust}
+	return TLS{Version: w.TLSVersion, Cipher: w.TLSCipher, Trust: w.TLSTrust, By: w.TLSVerifiedBy, Certificate: w.TLSCertificate}
 }
 
 // parseEnd reads what appendEnd writes.

@@ -93,6 +93,8 @@ func appendMessage(b []byte, r *Record) []byte {
 	b = appendFilled(b, "tls_protocol_version", r.TLS.Version)
 	b = appendFilled(b, "tls_cipher", r.TLS.Cipher)
 	b = appendFilled(b, "tls_trust", r.TLS.Trust)
+	b = appendFilled(b, "tls_verified_by", r.TLS.By)
+	b = appendFilled(b, "tls_certificate", r.TLS.Certificate)
 	if r.Local.Addr().IsValid() {
 		b = append(b, `,"source_address":{"address":"`...)
 		b = appendEnd(b, r.Local)

@@ -28,7 +28,7 @@ func delivery() Record {
 		Time:     accepted.Add(1234567 * time.Microsecond), Created: accepted, Attempts: 1,
 		EgressPool: "acme", EgressSource: "shared-1", Tenant: "acme", Campaign: "march", Session: "0g3k7v6a9c0de",
 		ReceptionProtocol: "ESMTPS", DeliveryProtocol: "ESMTPS",
-		TLS:   TLS{Version: "TLSv1.3", Cipher: "TLS_AES_128_GCM_SHA256", Trust: Verified},
+		TLS:   TLS{Version: "TLSv1.3", Cipher: "TLS_AES_128_GCM_SHA256", Trust: Verified, By: "PKIX", Certificate: "gmail-smtp-in.l.google.com"},
 		Local: netip.MustParseAddrPort("192.0.2.10:40312"), Queued: 12040 * time.Microsecond,
 		Phases: Phases{
 			Wait: 310 * time.Microsecond, Connect: 98123 * time.Microsecond, Handshake: 301 * time.Millisecond,

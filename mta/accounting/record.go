@@ -86,6 +86,9 @@ type TLS struct {
 	Version string // as TLSv1.3
 	Cipher  string // as TLS_AES_128_GCM_SHA256
 	Trust   string // Verified or Unverified: whether the certificate is the host's
+	By      string // what vouches for that: PKIX, STS, DANE; "" when nothing does
+
+	Certificate string // its name
 }
 
 // The values of TLS.Trust.

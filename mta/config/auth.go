@@ -2,9 +2,9 @@ package config
 
 import (
 	"crypto/x509"
-	"fmt"
 	"slices"
 
+	"mta/internal/certificates"
 	"mta/internal/users"
 )
 
@@ -62,13 +62,5 @@ func (t TLS) ClientCAs() (*x509.CertPool, error) {
 	if t.ClientCA == "" {
 		return nil, nil
 	}
-	text, err := readFile(t.ClientCA)
-	if err != nil {
-		return nil, err
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("%s has no certificate in PEM", t.ClientCA)
-	}
-	return pool, nil
+	return certificates.ReadAuthorities(t.ClientCA)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
+	"mta/internal/certificates"
 	"mta/internal/envelope"
 )
 
@@ -252,6 +253,13 @@ func (k checker) traffic(title string, b *block, t *Traffic) {
 		k.problem(b, "connection_limit_per_source", "connection_limit counts those from all sources: lower the one, or raise the other",
 			"connection_limit_per_source: %d is more than connection_limit, %d", t.ConnectionLimitPerSource, t.ConnectionLimit)
 	}
+	if b.set("tls_certificate") != b.set("tls_key") {
+		at := "tls_certificate"
+		if b.set("tls_key") {
+			at = "tls_key"
+		}
+		k.problem(b, at, "write both, tls_certificate and tls_key", "%s has one of tls_certificate and tls_key", title)
+	}
 }
 
 func (k checker) providers() {
@@ -343,7 +351,7 @@ func (k checker) credentials(d *Domain) {
 		k.problem(&d.block, shown, `write where they are good, as route = ["smtp://relay.example.net:587"]`,
 			"domain %q has a username and no route", string(d.Pattern))
 	case d.set("tls") && d.Traffic.TLS == "off" && !allImplicit(d.Route):
-		k.problem(&d.block, "tls", `write tls = "required"`, "tls: a password is not sent without TLS")
+		k.problem(&d.block, "tls", `write tls = "verified"`, "tls: a password is not sent without TLS")
 	}
 }
 
@@ -369,6 +377,18 @@ func checkFiles(c *Config, problems *collector) {
 	for _, l := range c.Listeners {
 		if _, err := l.TLS.ClientCAs(); err != nil {
 			k.problem(&l.block, "tls.client_ca", "", "client_ca of listener %q: %s", l.Name, err)
+		}
+	}
+	for d := range c.destinations() {
+		if p, ok := d.traffic.clientPair(); ok {
+			if _, err := tls.LoadX509KeyPair(p.Certificate, p.Key); err != nil {
+				k.problem(d.block, "tls_certificate", "", "tls_certificate of %s: %s", d.title, err)
+			}
+		}
+		if d.traffic.TLSCA != "" {
+			if _, err := certificates.ReadAuthorities(d.traffic.TLSCA); err != nil {
+				k.problem(d.block, "tls_ca", "", "tls_ca of %s: %s", d.title, err)
+			}
 		}
 	}
 	k.dkimFiles()

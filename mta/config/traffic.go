@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"mta/internal/certificates"
 	"mta/warmup"
 )
 
@@ -54,8 +55,15 @@ type Traffic struct {
 	IdleTimeout   time.Duration `conf:"idle_timeout" min:"1s"`
 	ActiveTimeout time.Duration `conf:"active_timeout" min:"1s"`
 
-	// TLS is "opportunistic", "required" or "off".
-	TLS string `conf:"tls" oneof:"opportunistic required off"`
+	// TLS is how much protection connections need, see docs/tls.md.
+	TLS string `conf:"tls" oneof:"opportunistic required verified off"`
+	// TLSMinVersion is the lowest version of TLS. "auto": 1.2, and 1.0 where clear text would do as well.
+	TLSMinVersion string `conf:"tls_min_version" oneof:"auto 1.0 1.1 1.2 1.3"`
+	// TLSCA is a file in PEM with the only authorities that count. "": those of the system.
+	TLSCA string `conf:"tls_ca"`
+	// TLSCertificate and TLSKey are files in PEM: the certificate that hosts are shown that ask for one.
+	TLSCertificate string `conf:"tls_certificate"`
+	TLSKey         string `conf:"tls_key"`
 	// Pipelining is how far commands run ahead of replies: "auto" is as far as the remote
 	// offers, "pipelining" makes no use of CHUNKING, "lockstep" waits for each reply.
 	Pipelining string `conf:"pipelining" oneof:"auto pipelining lockstep"`
@@ -248,6 +256,47 @@ func (t *Traffic) Origin(setting string) string {
 	}
 	at := b.at[setting]
 	return fmt.Sprintf("%s (%s:%d)", b.title, at.Filename, at.Start.Line)
+}
+
+// destination is a block with traffic settings.
+type destination struct {
+	*block
+	traffic *Traffic // what the block sets
+}
+
+// destinations gives all of them.
+func (c *Config) destinations() iter.Seq[destination] {
+	return func(yield func(destination) bool) {
+		if !yield(destination{&c.Defaults.block, &c.Defaults.Traffic}) {
+			return
+		}
+		for _, p := range c.Providers {
+			if !yield(destination{&p.block, &p.Traffic}) {
+				return
+			}
+		}
+		for _, d := range c.Domains {
+			if !yield(destination{&d.block, &d.Traffic}) {
+				return
+			}
+		}
+	}
+}
+
+// clientPair is the certificate that hosts are shown, false when there is none.
+func (t *Traffic) clientPair() (certificates.Pair, bool) {
+	p := certificates.Pair{Certificate: t.TLSCertificate, Key: t.TLSKey}
+	return p, p.Certificate != "" && p.Key != ""
+}
+
+// ClientPairs lists the certificates that hosts are shown.
+func (c *Config) ClientPairs() (pairs []certificates.Pair) {
+	for d := range c.destinations() {
+		if p, ok := d.traffic.clientPair(); ok {
+			pairs = append(pairs, p)
+		}
+	}
+	return pairs
 }
 
 // Settings lists the names that Origin knows, in the order of the manual.

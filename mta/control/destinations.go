@@ -121,8 +121,18 @@ type Host struct {
 	MaxRcpt     int          `json:"max_rcpt,omitempty"`   // recipients in a transaction that it takes; 0: not said
 	MaxMail     int          `json:"max_mail,omitempty"`   // transactions in a connection; 0: not known
 	PlainUntil  time.Time    `json:"plain_until,omitzero"` // TLS failed: opportunistic mail goes in clear text until then
+	TLS         *HostTLS     `json:"tls,omitempty"`        // of the last connection; left out for clear text
 	Actions     []SiteAction `json:"actions,omitempty"`    // in force
 	Paths       []HostPath   `json:"paths,omitempty"`
+}
+
+// HostTLS is how the last connection to a host was protected.
+type HostTLS struct {
+	Version     string `json:"version"`               // as "TLSv1.3"
+	Cipher      string `json:"cipher"`                // as "TLS_AES_128_GCM_SHA256"
+	VerifiedBy  string `json:"verified_by,omitempty"` // PKIX, STS or DANE; left out when nothing vouches for the certificate
+	Unverified  string `json:"unverified,omitempty"`  // then: why
+	Certificate string `json:"certificate,omitempty"` // its name
 }
 
 // HostPath is a host as one source sees it.

@@ -57,8 +57,10 @@ type Destination struct {
 	RouteExpires time.Time `json:"route_expires,omitzero"`
 	Site         string    `json:"site,omitempty"`
 	Provider     string    `json:"provider,omitempty"`
-	TLS          string    `json:"tls,omitempty"`  // what is demanded of the connection
-	Auth         bool      `json:"auth,omitempty"` // credentials are sent
+	TLS          string    `json:"tls,omitempty"`          // what is demanded of connections: opportunistic, required, verified, off
+	TLSOrigin    string    `json:"tls_origin,omitempty"`   // what made it so
+	TLSPolicies  []string  `json:"tls_policies,omitempty"` // that the domain and its hosts publish
+	Auth         bool      `json:"auth,omitempty"`         // credentials are sent
 
 	Hosts []TierHost `json:"hosts"` // in the order in which they are tried
 	Pool  string     `json:"pool"`

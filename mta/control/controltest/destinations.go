@@ -205,6 +205,7 @@ func (r *Relay) addDestinations() {
 	big := control.Host{
 		Name: "mx1.big.example", Address: "192.0.2.10:25", State: control.HostActive, Connections: 10, Backlog: 31, Mode: "chunking", Window: 16,
 		Extensions: []string{"PIPELINING", "CHUNKING", "8BITMIME", "STARTTLS", "SIZE"},
+		TLS:        &control.HostTLS{Version: "TLSv1.3", Cipher: "TLS_AES_128_GCM_SHA256", VerifiedBy: "STS", Certificate: "mx1.big.example"},
 		Paths:      []control.HostPath{{Source: "out1", State: control.HostActive, Connections: 10, Backlog: 31, LastMade: now.Add(-40 * time.Second)}},
 	}
 	spare := control.Host{Name: "mx2.big.example", Address: "192.0.2.11:25", State: control.HostUnused}
@@ -247,8 +248,9 @@ func explanations(r *Relay, big, spare control.Host, suspension control.SiteActi
 	dest := control.Destination{
 		Domain: "big.example", Verdict: "mail from source out1 waits: max_message_rate 50/s of site big.example", Until: now.Add(20 * time.Millisecond),
 		Steps:        []string{"MX of big.example: 10 mx1.big.example, 20 mx2.big.example", "mx1.big.example has 192.0.2.10", "mx2.big.example has 192.0.2.11"},
-		RouteExpires: now.Add(5 * time.Minute), Site: "big.example", Provider: "big", TLS: "opportunistic",
-		Hosts: []control.TierHost{{Tier: 1, Host: big}, {Tier: 2, Host: spare}}, Pool: "default", Sources: sources, Limits: limits,
+		RouteExpires: now.Add(5 * time.Minute), Site: "big.example", Provider: "big", TLS: "verified", TLSOrigin: "the MTA-STS policy of big.example",
+		TLSPolicies: []string{"MTA-STS, mode enforce, for hosts mx1.big.example,mx2.big.example"},
+		Hosts:       []control.TierHost{{Tier: 1, Host: big}, {Tier: 2, Host: spare}}, Pool: "default", Sources: sources, Limits: limits,
 		Connections: 10, SlowStart: 10,
 		Lanes:   []control.Lane{{Source: "out1", Waiting: 2000, Running: 31, Why: "max_message_rate 50/s of site big.example", Until: now.Add(20 * time.Millisecond), Oldest: now.Add(-7 * time.Minute)}},
 		Queued:  control.QueuedCounts{Parked: 814, Unsorted: 1},
@@ -257,7 +259,7 @@ func explanations(r *Relay, big, spare control.Host, suspension control.SiteActi
 	grey := control.Destination{
 		Domain: "grey.example", Verdict: "nothing is sent: suspended (" + suspension.Reason + ")", Until: suspension.End,
 		Steps: []string{"MX of grey.example: 10 mx.grey.example", "mx.grey.example has 192.0.2.1"}, RouteExpires: now.Add(time.Minute),
-		Site: "mx.grey.example", TLS: "opportunistic", Hosts: []control.TierHost{{Tier: 1, Host: r.KnownHosts[2]}}, Pool: "default", Sources: sources,
+		Site: "mx.grey.example", TLS: "opportunistic", TLSOrigin: "default", Hosts: []control.TierHost{{Tier: 1, Host: r.KnownHosts[2]}}, Pool: "default", Sources: sources,
 		Limits:    []control.Limit{{Setting: "connection_limit", Value: "10", Scope: "site mx.grey.example", Origin: "default", Now: "0 in use"}},
 		SlowStart: 3, Actions: []control.SiteAction{suspension}, Queued: control.QueuedCounts{Deferred: 1},
 		Ceiling: control.Ceiling{Binds: "suspended (" + suspension.Reason + ")"},

@@ -1,0 +1,203 @@
+package tlspolicy
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	"mta/internal/route"
+)
+
+// VerifiedBy is what vouches for a host's certificate.
+type VerifiedBy string
+
+const (
+	ByNothing VerifiedBy = ""
+	ByPKIX    VerifiedBy = "PKIX" // an authority, and the host's name in the certificate
+	BySTS     VerifiedBy = "STS"  // the same, of a host that the domain's MTA-STS policy names
+	ByDANE    VerifiedBy = "DANE" // the host's TLSA records
+)
+
+// Facts are how a connection is protected. The zero value is clear text.
+type Facts struct {
+	Version     string // as "TLSv1.3"
+	Cipher      string // as "TLS_AES_128_GCM_SHA256"
+	Verified    VerifiedBy
+	Unverified  string // why nothing vouches for the certificate
+	Certificate string // its name: the host's where it has that, or else its first
+	Resumed     bool
+}
+
+// Verify checks a connection, and notes the facts. An error says that it must not be used. A resumed
+// connection has the certificates of the first one, and is verified all the same: authorities, records
+// and the time of day may have changed since.
+func (t *Terms) Verify(state *tls.ConnectionState) error {
+	t.verified = true
+	t.facts = Facts{
+		Version: strings.Replace(tls.VersionName(state.Version), "TLS ", "TLSv", 1), Cipher: tls.CipherSuiteName(state.CipherSuite),
+		Certificate: t.nameOf(state), Resumed: state.DidResume,
+	}
+	by, err := t.vouch(state)
+	t.facts.Verified, t.trouble = by, err
+	if err == nil {
+		return nil
+	}
+	t.facts.Unverified = err.Error()
+	if t.demand.Level == Verified || t.tlsa.State == Usable {
+		return err
+	}
+	return nil
+}
+
+// Facts gives what Verify found; zero for clear text.
+func (t *Terms) Facts() Facts { return t.facts }
+
+// vouch says what vouches for the host's certificate. DANE, where the host has it, has the last word
+// (RFC 8461, 2).
+func (t *Terms) vouch(state *tls.ConnectionState) (VerifiedBy, error) {
+	if t.tlsa.State == Usable {
+		if err := t.tlsa.Match(state); err != nil {
+			return ByNothing, withClass(TLSAInvalid, err)
+		}
+		return ByDANE, nil
+	}
+	if err := t.pkix(state); err != nil {
+		return ByNothing, err
+	}
+	if t.demand.STS.Mode == route.STSNone {
+		return ByPKIX, nil
+	}
+	if err := t.named(); err != nil {
+		return ByPKIX, err
+	}
+	return BySTS, nil
+}
+
+// pkix checks the certificate's chain, its times and its name.
+func (t *Terms) pkix(state *tls.ConnectionState) error {
+	if len(state.PeerCertificates) == 0 {
+		return &Failure{ValidationFailed, errors.New("the host has shown no certificate")}
+	}
+	between := x509.NewCertPool()
+	for _, c := range state.PeerCertificates[1:] {
+		between.AddCert(c)
+	}
+	_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{
+		Roots: t.roots, Intermediates: between, DNSName: t.expectedName(), CurrentTime: t.policy.cfg.Now(),
+	})
+	if err == nil {
+		return nil
+	}
+	var name x509.HostnameError
+	var authority x509.UnknownAuthorityError
+	var invalid x509.CertificateInvalidError
+	switch {
+	case errors.As(err, &name):
+		return &Failure{HostMismatch, fmt.Errorf("the certificate is for %s and not for %s", certificateNames(name.Certificate), t.host.Name)}
+	case errors.As(err, &authority):
+		return &Failure{NotTrusted, err}
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return &Failure{Expired, err}
+	}
+	return &Failure{ValidationFailed, err}
+}
+
+// expectedName is the host's name, in the form that crypto/x509 takes for an address where it is one.
+func (t *Terms) expectedName() string {
+	name := strings.TrimSuffix(t.host.Name, ".")
+	if net.ParseIP(name) != nil {
+		return "[" + name + "]"
+	}
+	return name
+}
+
+// nameOf is the name by which the certificate goes in records.
+func (t *Terms) nameOf(state *tls.ConnectionState) string {
+	if len(state.PeerCertificates) == 0 {
+		return ""
+	}
+	c := state.PeerCertificates[0]
+	if c.VerifyHostname(t.expectedName()) == nil {
+		return strings.TrimSuffix(t.host.Name, ".")
+	}
+	first, _, _ := strings.Cut(certificateNames(c), ", ")
+	return first
+}
+
+// certificateNames lists the names of a certificate, the first few of many.
+func certificateNames(c *x509.Certificate) string {
+	const few = 5
+	names := append([]string(nil), c.DNSNames...)
+	for _, ip := range c.IPAddresses {
+		names = append(names, ip.String())
+	}
+	switch {
+	case len(names) == 0 && c.Subject.CommonName != "":
+		return c.Subject.CommonName
+	case len(names) == 0:
+		return "no name"
+	case len(names) > few:
+		names = append(names[:few], "others")
+	}
+	return strings.Join(names, ", ")
+}
+
+// Established notes that the session stands. From is the address that it was made from.
+func (t *Terms) Established(from netip.Addr) {
+	switch {
+	case !t.Wanted():
+	case t.facts == (Facts{}):
+		t.record(from, &Failure{NoSTARTTLS, errors.New("the host does not offer STARTTLS, or refuses it")})
+	case t.policyType() == NoPolicy:
+		t.record(from, nil) // nothing says that the certificate must be good
+	default:
+		t.record(from, t.trouble)
+	}
+}
+
+// NotOffered notes that there is no session, since the host has no STARTTLS.
+func (t *Terms) NotOffered(from netip.Addr, err error) {
+	t.record(from, &Failure{NoSTARTTLS, err})
+}
+
+// Broken notes that the handshake has failed.
+func (t *Terms) Broken(from netip.Addr, err error) {
+	if t.trouble != nil {
+		err = t.trouble
+	}
+	t.record(from, err)
+}
+
+func (t *Terms) policyType() PolicyType {
+	switch {
+	case t.tlsa.State != Absent:
+		return DANEPolicy
+	case t.demand.STS.Mode != route.STSNone:
+		return STSPolicy
+	}
+	return NoPolicy
+}
+
+// record gives the result to those who keep count, and has a policy that failed looked for anew.
+func (t *Terms) record(from netip.Addr, err error) {
+	cfg := &t.policy.cfg
+	policy := t.policyType()
+	if err != nil && policy == STSPolicy && cfg.Domains != nil {
+		cfg.Domains.Failed(t.domain)
+	}
+	if cfg.Recorder == nil {
+		return
+	}
+	r := Result{Time: cfg.Now(), Domain: t.domain, Policy: policy, STS: t.demand.STS, Host: t.host, Source: from}
+	if err != nil {
+		r.Class, r.Reason = classOf(err), err.Error()
+		if r.Class == DNSSECInvalid {
+			r.Policy = DANEPolicy
+		}
+	}
+	cfg.Recorder.Record(r)
+}

@@ -1,0 +1,90 @@
+package certificates
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+)
+
+// largestAuthorities bounds a file of authorities, in octets; those of operating systems have a quarter of
+// a million.
+const largestAuthorities = 8 << 20
+
+// ReadAuthorities reads a file with the certificates of authorities, in PEM.
+func ReadAuthorities(file string) (*x509.CertPool, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, largestAuthorities+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > largestAuthorities {
+		return nil, fmt.Errorf("%s has more than %d MiB: is it the right file?", file, largestAuthorities>>20)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s has no certificate in PEM", file)
+	}
+	return pool, nil
+}
+
+// authorities is one file of them, as it was read last.
+type authorities struct {
+	mu     sync.Mutex // guards what follows
+	looked time.Time
+	seen   stamp
+	pool   *x509.CertPool
+}
+
+// Authorities gives the authorities of a file, read again when it has changed. When it can't be read any
+// more, those that it had stay in force.
+func (s *Store) Authorities(file string) (*x509.CertPool, error) {
+	s.mu.Lock()
+	a := s.authorities[file]
+	if a == nil {
+		a = new(authorities)
+		s.authorities[file] = a
+	}
+	s.mu.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := s.now()
+	if since := now.Sub(a.looked); a.pool != nil && since >= 0 && since < lookEvery {
+		return a.pool, nil
+	}
+	a.looked = now
+	var seen stamp // before the content, so that a change meanwhile is seen later
+	if info, err := os.Stat(file); err == nil {
+		seen = stampOf(info)
+	}
+	if a.pool != nil && seen == a.seen {
+		return a.pool, nil
+	}
+	pool, err := ReadAuthorities(file)
+	switch {
+	case err == nil:
+		a.pool, a.seen = pool, seen
+		s.reading.Well()
+	case a.pool == nil:
+		return nil, err
+	default:
+		s.reading.Failed(file, "error", err)
+	}
+	return a.pool, nil
+}
+
+// Client gives the certificate of a pair, for a server that asks for one.
+func (s *Store) Client(p Pair) (*tls.Certificate, error) {
+	f, err := s.open(p)
+	if err != nil {
+		return nil, err
+	}
+	return s.current(f), nil
+}
