@@ -34,12 +34,12 @@ test: check unit e2e ## everything that CI runs: checks, unit tests with -race, 
 # when they happen.
 unit: export GORACE = atexit_sleep_ms=0
 
-# The simulator runs on one goroutine: there is nothing for the race detector to find, and it takes
+# The simulators run on one goroutine: there is nothing for the race detector to find, and they take
 # 18 times as long with it.
 unit: ## unit tests with the race detector, where there is a C compiler
 	@race=$$(GO='$(GO)' sh .ci/race) && echo "$(GO) test $$race ./..., but e2e" && \
-	$(GO) test $$race -timeout 30m $$($(GO) list ./... | grep -v -e '^mta/e2e$$' -e '^mta/warmup/simulate$$')
-	$(GO) test ./warmup/simulate
+	$(GO) test $$race -timeout 30m $$($(GO) list ./... | grep -v -e '^mta/e2e$$' -e /simulate$$)
+	$(GO) test ./warmup/simulate ./admission/simulate
 
 e2e: e2e-install ## real daemons and the kill test; installs Debian's packages where it may
 	$(GO) test -count=1 -timeout 15m ./e2e

@@ -1,0 +1,53 @@
+package admission
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"time"
+)
+
+const (
+	Tiers   = 6   // 0 is the most important
+	Cohorts = 128 // in each tier, 0 first
+	Levels  = Tiers * Cohorts
+)
+
+// Priority is a tier and a cohort within it. Lower is more important; all below Levels are valid.
+type Priority uint16
+
+// Of returns the priority of a cohort of a tier. Both are clamped to their ranges.
+func Of(tier, cohort int) Priority {
+	tier, cohort = min(max(tier, 0), Tiers-1), min(max(cohort, 0), Cohorts-1)
+	return Priority(tier*Cohorts + cohort)
+}
+
+// Tier returns the tier, 0 to Tiers-1.
+func (p Priority) Tier() int { return int(p) / Cohorts }
+
+// Cohort returns the cohort within the tier, 0 to Cohorts-1.
+func (p Priority) Cohort() int { return int(p) % Cohorts }
+
+// Aged returns the priority of a submission that was first refused this long ago: one cohort better
+// for each minute, within its tier.
+func (p Priority) Aged(since time.Duration) Priority {
+	return Of(p.Tier(), p.Cohort()-int(max(since, 0)/time.Minute))
+}
+
+// Sorter divides senders into cohorts. Which cohort a sender is in changes every hour, so that
+// nobody is always the first to be refused.
+type Sorter struct{ key [32]byte }
+
+// NewSorter returns a sorter. Relays with the same key agree.
+func NewSorter(key [32]byte) *Sorter { return &Sorter{key} }
+
+// Cohort returns the cohort of a tenant's mail of one kind (a campaign, a sender's domain; "" is
+// one kind) at a time.
+func (s *Sorter) Cohort(tenant, kind string, now time.Time) int {
+	buf := make([]byte, 0, 256) // on the stack
+	buf = append(buf, s.key[:]...)
+	buf = binary.BigEndian.AppendUint64(buf, uint64(now.Unix()/3600))
+	buf = binary.BigEndian.AppendUint32(buf, uint32(len(tenant)))
+	buf = append(append(buf, tenant...), kind...)
+	sum := sha256.Sum256(buf)
+	return int(sum[0]) % Cohorts
+}

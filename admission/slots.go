@@ -1,0 +1,153 @@
+package admission
+
+import (
+	"math"
+	"time"
+)
+
+// slots are what is scarce: so many submissions at a time may be made durable. Those who wait are
+// served by priority, the oldest first within a level. Its methods are called one at a time.
+type slots struct {
+	limit   float64
+	busy    int
+	waiting int
+	lines   [Levels]line
+	set     levels // with somebody in their lines
+
+	in, out int       // since the last look
+	area    float64   // slot-seconds in use since the last look
+	changed time.Time // when area was last brought up to date
+}
+
+// waiter is somebody in a line.
+type waiter struct {
+	priority   Priority
+	prev, next *waiter
+	queued     bool
+	ready      func(got bool) // called at most once: with a slot, or displaced
+}
+
+// line is a list of waiters, oldest first.
+type line struct{ first, last *waiter }
+
+// bound is how many may wait: more could not be served in time.
+func (s *slots) bound() int { return 3 * s.whole() }
+
+func (s *slots) whole() int { return max(int(math.Round(s.limit)), 1) }
+
+// count brings the area up to date, before busy changes.
+func (s *slots) count(now time.Time) {
+	if d := now.Sub(s.changed); d > 0 {
+		s.area += float64(s.busy) * d.Seconds()
+	}
+	s.changed = now // also when the clock was set back
+}
+
+// free reports whether the next one gets a slot.
+func (s *slots) free() bool { return s.busy < s.whole() && s.waiting == 0 }
+
+// enter takes a free slot (w may be nil then), or else a place in line for w. It reports false when
+// the line is full of those who are as important or more.
+func (s *slots) enter(w *waiter, now time.Time) bool {
+	s.in++
+	if s.free() {
+		s.take(now)
+		return true
+	}
+	if s.waiting >= s.bound() {
+		worst, _ := s.set.last()
+		if worst <= w.priority {
+			return false
+		}
+		displaced := s.lines[worst].last // it has waited least
+		s.remove(displaced)
+		displaced.ready(false)
+	}
+	s.append(w)
+	return true
+}
+
+func (s *slots) take(now time.Time) {
+	s.count(now)
+	s.busy++
+	s.out++
+}
+
+// leave gives back a slot.
+func (s *slots) leave(now time.Time) {
+	s.count(now)
+	s.busy--
+	s.serve(now)
+}
+
+// resize changes how many slots there are.
+func (s *slots) resize(limit float64, now time.Time) {
+	s.limit = limit
+	s.serve(now)
+}
+
+// serve gives free slots to those who wait.
+func (s *slots) serve(now time.Time) {
+	for s.busy < s.whole() {
+		best, ok := s.set.first()
+		if !ok {
+			return
+		}
+		w := s.lines[best].first
+		s.remove(w)
+		s.take(now)
+		w.ready(true)
+	}
+}
+
+// abandon takes a waiter out of its line, and reports whether it was still there.
+func (s *slots) abandon(w *waiter) bool {
+	if !w.queued {
+		return false
+	}
+	s.remove(w)
+	return true
+}
+
+func (s *slots) append(w *waiter) {
+	l := &s.lines[w.priority]
+	w.queued, w.prev, w.next = true, l.last, nil
+	if l.last != nil {
+		l.last.next = w
+	} else {
+		l.first = w
+		s.set.add(w.priority)
+	}
+	l.last = w
+	s.waiting++
+}
+
+func (s *slots) remove(w *waiter) {
+	l := &s.lines[w.priority]
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		l.first = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		l.last = w.prev
+	}
+	if l.first == nil {
+		s.set.remove(w.priority)
+	}
+	w.queued, w.prev, w.next = false, nil, nil
+	s.waiting--
+}
+
+// look returns what was seen since the last look, which was dt ago, and begins anew.
+func (s *slots) look(now time.Time, dt time.Duration) Load {
+	s.count(now)
+	l := Load{
+		In: s.in, Out: s.out, Busy: s.area / dt.Seconds(),
+		Waiting: s.waiting, Free: max(s.whole()-s.busy, 0), Limit: float64(s.whole()),
+	}
+	s.in, s.out, s.area = 0, 0, 0
+	return l
+}

@@ -1,0 +1,32 @@
+package admission
+
+// Status is what the last calibration found and decided.
+type Status struct {
+	Load      Load
+	Share     float64 // of what is offered that is refused, 0 to 1
+	Reason    string  // Overload, or the pressure that decided
+	Level     int     // the first that is not admitted whole; Levels when all are
+	Part      float64 // of that level that is admitted
+	Limit     float64 // slots
+	Pressures []Reading
+}
+
+// Reading is the share that one pressure refuses.
+type Reading struct {
+	Name  string
+	Share float64
+}
+
+// Status returns what the last calibration found.
+func (c *Controller) Status() Status { return *c.status.Load() }
+
+// Count is what was asked for and refused in a tier since the start, refusals in line included.
+type Count struct{ Asked, Refused uint64 }
+
+// Counts returns the counts of all tiers.
+func (c *Controller) Counts() (counts [Tiers]Count) {
+	for i := range c.tiers {
+		counts[i] = Count{c.tiers[i].asked.Load(), c.tiers[i].refused.Load()}
+	}
+	return counts
+}

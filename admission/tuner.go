@@ -1,0 +1,176 @@
+package admission
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// Tuner finds how many slots serve best: as TCP Vegas does, by how much longer work takes than it
+// did at its best; by whether more slots have made less leave; and by an absolute bound on the
+// latency, since what counts as "best" drifts under a load that stays. (Netflix's and Uber's
+// limiters have the first two.)
+type Tuner struct {
+	Least, Most float64       // the range of the limit; 1 and 1,024 when 0
+	Ceiling     time.Duration // latency above which the limit falls; 100 ms when 0
+
+	limit     float64
+	began     time.Time // of the interval
+	latencies histogram
+	p90s      [5]float64
+	smooth    float64 // seconds
+	target    float64 // the least smooth latency since it was last learnt anew
+	intervals int
+	busy      series
+	left      series
+}
+
+const (
+	firstLimit     = 20
+	interval       = time.Second
+	enoughLatency  = 50 // of them make an interval
+	relearn        = 50 // intervals
+	latencySmooth  = .3
+	shortQueue     = 3 // times log10 of the limit
+	longQueue      = 6
+	variedBy       = .5 // slots: less than that says nothing about cause
+	overCeiling    = .9
+	notUsedEnough  = .5 // of the slots in use: the limit is not what limits
+	defaultCeiling = 100 * time.Millisecond
+)
+
+// Limit returns how many slots there should be now.
+func (t *Tuner) Limit() float64 {
+	if t.limit == 0 {
+		t.limit = min(max(firstLimit, t.least()), t.most())
+	}
+	return t.limit
+}
+
+func (t *Tuner) least() float64 { return max(t.Least, 1) }
+
+func (t *Tuner) most() float64 {
+	if t.Most == 0 {
+		return 1024
+	}
+	return t.Most
+}
+
+func (t *Tuner) ceiling() float64 {
+	if t.Ceiling == 0 {
+		return defaultCeiling.Seconds()
+	}
+	return t.Ceiling.Seconds()
+}
+
+// Observe counts how long one piece of work held its slot.
+func (t *Tuner) Observe(d time.Duration) { t.latencies.add(d) }
+
+// Tune ends an interval, if it has lasted and seen enough, and adapts the limit. busy is the average
+// of slots in use since the last call.
+func (t *Tuner) Tune(now time.Time, busy float64) {
+	if t.began.IsZero() || now.Before(t.began) { // the clock was set back
+		t.began = now
+	}
+	d := now.Sub(t.began)
+	if d < interval || t.latencies.n < enoughLatency {
+		return
+	}
+	t.busy.add(busy)
+	t.left.add(float64(t.latencies.n) / d.Seconds())
+	t.learn(t.latencies.quantile(.9))
+	t.latencies = histogram{}
+	t.began = now
+	t.limit = min(max(t.next(busy), t.least()), t.most())
+}
+
+// learn takes in the 90th percentile of an interval.
+func (t *Tuner) learn(p90 float64) {
+	t.p90s[t.intervals%len(t.p90s)] = p90
+	known := t.p90s[:min(t.intervals+1, len(t.p90s))]
+	sorted := slices.Sorted(slices.Values(known))
+	median := sorted[len(sorted)/2]
+	if t.smooth == 0 {
+		t.smooth = median
+	}
+	t.smooth += latencySmooth * (median - t.smooth)
+	if t.intervals%relearn == 0 {
+		t.target = t.smooth
+	}
+	t.target = min(t.target, t.smooth)
+	t.intervals++
+}
+
+// next returns the limit for the next interval.
+func (t *Tuner) next(busy float64) float64 {
+	limit := t.Limit()
+	step := max(math.Log10(limit), .5)
+	queue := limit * (1 - t.target/t.smooth)
+	switch {
+	case t.smooth > t.ceiling():
+		return limit * overCeiling
+	case t.busy.full() && t.busy.deviation() > variedBy && covariance(&t.busy, &t.left) < 0:
+		return limit - step
+	case queue > longQueue*step:
+		return limit - step
+	case queue < shortQueue*step && busy >= limit*notUsedEnough:
+		return limit + step
+	}
+	return limit
+}
+
+// series holds the values of the last intervals.
+type series struct {
+	values [relearn]float64
+	n      int
+}
+
+func (s *series) add(v float64) { s.values[s.n%relearn] = v; s.n++ }
+func (s *series) full() bool    { return s.n >= relearn }
+
+func (s *series) mean() float64 {
+	sum := 0.
+	for _, v := range s.values {
+		sum += v
+	}
+	return sum / relearn
+}
+
+func (s *series) deviation() float64 { return math.Sqrt(max(covariance(s, s), 0)) }
+
+// covariance is of two series that are full and were filled together.
+func covariance(a, b *series) float64 {
+	ma, mb, sum := a.mean(), b.mean(), 0.
+	for i := range a.values {
+		sum += (a.values[i] - ma) * (b.values[i] - mb)
+	}
+	return sum / relearn
+}
+
+// histogram counts latencies in steps of 5 %, from 10 us up to a minute: a quantile is exact to
+// that, at a cost that does not grow.
+type histogram struct {
+	counts [322]int
+	n      int
+}
+
+const (
+	leastLatency = 10e-6 // s
+	latencyStep  = 1.05
+)
+
+func (h *histogram) add(d time.Duration) {
+	i := int(math.Log(max(d.Seconds(), leastLatency)/leastLatency) / math.Log(latencyStep))
+	h.counts[min(i, len(h.counts)-1)]++
+	h.n++
+}
+
+func (h *histogram) quantile(q float64) float64 {
+	rank := int(q * float64(h.n))
+	for i, c := range h.counts {
+		if rank -= c; rank < 0 {
+			return leastLatency * math.Pow(latencyStep, float64(i)+.5)
+		}
+	}
+	return 0
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"mta/admission/simulate"
+)
+
+const admissionSimulateHelp = `Show what the admission controller does with a load: the production controller, on a
+clock of its own. The output is CSV with a row for every 500 ms; the same seed gives
+the same bytes.
+
+The trace is CSV with the header t,event,value: t in seconds, in order, and as event
+
+  rps        submissions offered a second, to all nodes together
+  capacity   submissions that all nodes together can serve a second
+  slots      in-flight slots of each node (default 20)
+  nodes      that share the load (default 1)
+  mix        shares of the tiers, as 0:10,3:60,4:30 (default 3:1)
+  tenants    among whom the load is divided evenly; 0, the default, is very many
+  end        of the simulation
+
+The columns count submissions: offered, admitted by the threshold, served, rejected by
+the threshold, and timed_out while they waited for a slot. ratio is the share that was
+not taken, threshold how many of the 768 priority levels are admitted, and goodput what
+was served as a share of what could have been.`
+
+// newAdmission is the command of admission control.
+func newAdmission(c *cli) *cobra.Command {
+	cmd := &cobra.Command{Use: "admission", Short: "what is refused under overload, and why", Args: noArgs}
+	cmd.AddCommand(newAdmissionSimulate(c))
+	return cmd
+}
+
+// overloadFlags are the flags of 'mta admission simulate'.
+type overloadFlags struct {
+	trace, mode, plot string
+	seed              uint64
+	timeout           time.Duration
+	byTier, tune      bool
+}
+
+func newAdmissionSimulate(c *cli) *cobra.Command {
+	var f overloadFlags
+	cmd := &cobra.Command{
+		Use:   "simulate --trace FILE",
+		Short: "show what the admission controller does with a load",
+		Long:  admissionSimulateHelp,
+		Example: `  mta admission simulate --trace surge.csv --plot surge.svg > surge.out
+  mta admission simulate --trace surge.csv --mode pid --by-tier`,
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			err := c.admissionSimulate(&f)
+			if input := (*simulate.InputError)(nil); errors.As(err, &input) {
+				fmt.Fprintf(c.err, "mta: %s\n", clean(oneLine(err.Error())))
+				return exitError(exitUsage)
+			}
+			return err
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.trace, "trace", "", "the `file` with the load; - is standard input")
+	flags.StringVar(&f.mode, "mode", simulate.Modes[0], "the `law` that computes what to refuse: utilisation, or to compare it with, pid (as published), codel, none")
+	flags.Uint64Var(&f.seed, "seed", 1, "of the random arrivals")
+	flags.DurationVar(&f.timeout, "timeout", 2*time.Second, "how `long` a submission waits for a slot")
+	flags.BoolVar(&f.tune, "tune", false, "let the tuner find the number of slots")
+	flags.BoolVar(&f.byTier, "by-tier", false, "add a column with the ratio of each tier")
+	flags.StringVar(&f.plot, "plot", "", "draw the rows into this `file`, as SVG")
+	oneOf(cmd, "mode", simulate.Modes)
+	return cmd
+}
+
+func (c *cli) admissionSimulate(f *overloadFlags) error {
+	if f.trace == "" {
+		return usagef("name the trace: --trace FILE, or --trace - for standard input")
+	}
+	if f.timeout <= 0 {
+		return &simulate.InputError{What: "options", Text: fmt.Sprintf("timeout is %v, want more than 0", f.timeout)}
+	}
+	law, err := simulate.LawOf(f.mode)
+	if err != nil {
+		return err
+	}
+	trace, err := c.overloadTrace(f.trace)
+	if err != nil {
+		return err
+	}
+	out := simulate.NewCSV(c.out, f.byTier)
+	var rows []simulate.Row
+	err = simulate.Run(trace, simulate.Options{Seed: f.seed, Law: law, Timeout: f.timeout, Tune: f.tune}, func(r *simulate.Row) error {
+		if f.plot != "" {
+			rows = append(rows, *r)
+		}
+		return out.Write(r)
+	})
+	if err := errors.Join(err, out.Close()); err != nil {
+		return err
+	}
+	if f.plot == "" {
+		return nil
+	}
+	var picture bytes.Buffer
+	if err := simulate.Plot(f.mode+", "+filepath.Base(f.trace), rows, &picture); err != nil {
+		return err
+	}
+	return os.WriteFile(f.plot, picture.Bytes(), 0o644)
+}
+
+// overloadTrace reads a trace.
+func (c *cli) overloadTrace(path string) ([]simulate.Event, error) {
+	in := c.in
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, &simulate.InputError{What: "trace", Text: err.Error()}
+		}
+		defer f.Close()
+		in = io.Reader(f)
+	}
+	return simulate.ParseTrace(in)
+}
