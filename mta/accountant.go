@@ -75,8 +75,8 @@ type listenerEvents struct {
 }
 
 // Received is called by submission when a message is durable.
-func (l listenerEvents) Received(m *envelope.Message) {
-	l.tally.taken(l.listener, m)
+func (l listenerEvents) Received(m *envelope.Message, missing submission.Fields) {
+	l.tally.taken(l.listener, m, missing)
 	l.received(m)
 }
 

@@ -37,7 +37,7 @@ func TestReceptionComesFirst(t *testing.T) {
 			a.refused(m)
 			continue
 		}
-		all.Go(func() { listenerEvents{a, "smtp"}.Received(m) })
+		all.Go(func() { listenerEvents{a, "smtp"}.Received(m, 0) })
 		all.Go(func() {
 			a.attempted(eventDelivery, &outcomes{message: m}, attempt{queue.Pending{}, delivery.Result{Reply: reply.Reply{Code: 250}}})
 		})

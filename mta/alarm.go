@@ -31,6 +31,7 @@ const (
 	alarmPaused   = "paused"        // an operator lets nothing be sent at all
 	alarmClock    = "clock"         // the machine's clock jumped ahead, or was set back
 	alarmCerts    = "certificates"  // a certificate has expired, or will soon
+	alarmChecks   = "dns_checks"    // receivers will refuse or distrust mail: its DNS is not right
 	alarmLogins   = "logins"        // somebody guesses passwords, or the users file can't be read
 
 	tooOldDue     = 5 * time.Minute
@@ -48,7 +49,7 @@ const (
 	storageLook = time.Second
 )
 
-var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources, alarmRecords, alarmDNS, alarmDamage, alarmWarmup, alarmHealth, alarmMaildrop, alarmPaused, alarmClock, alarmLogins, alarmCerts}
+var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources, alarmRecords, alarmDNS, alarmDamage, alarmWarmup, alarmHealth, alarmMaildrop, alarmPaused, alarmClock, alarmLogins, alarmCerts, alarmChecks}
 
 // watch is what the alarms of queue, traffic and sources are judged by; it is fed once a minute.
 type watch struct {
@@ -198,6 +199,7 @@ type sight struct {
 	paused   func() string // that everything is paused; "": it is not
 	logins   func() string // who guesses passwords; "": nobody
 	certs    func() string // which certificates expire; "": none
+	checks   func() string // what receivers will object to; "": nothing
 }
 
 // run looks once a minute, and after the disk each second, until ctx ends.
@@ -219,6 +221,7 @@ func (a *alarms) run(ctx context.Context, look sight) {
 			names := look.names()
 			on[alarmRecords], on[alarmDNS] = look.records(), w.names(now, &names)
 			on[alarmLogins], on[alarmCerts] = look.logins(), look.certs()
+			on[alarmChecks] = look.checks()
 			on[alarmWarmup], on[alarmHealth], on[alarmMaildrop] = look.warmups(), look.health(), look.maildrop()
 			for _, name := range alarmNames {
 				if name != alarmStorage && name != alarmPaused {

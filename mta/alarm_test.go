@@ -189,6 +189,7 @@ func alarmsOfDisk(text *bytes.Buffer, healthy *atomic.Bool) (a *alarms, stop fun
 		maildrop: func() string { return "" },
 		logins:   func() string { return "" },
 		certs:    func() string { return "" },
+		checks:   func() string { return "" },
 		paused:   func() string { return "" },
 		records: func() string {
 			if healthy.Load() {

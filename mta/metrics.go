@@ -192,6 +192,9 @@ func (c relayCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- alarmDesc
 	ch <- missingDesc
 	ch <- suppressedDesc
+	ch <- checkFindings
+	ch <- checkFailed
+	ch <- checkTimestamp
 	for _, desc := range tallyDescs {
 		ch <- desc
 	}
@@ -236,6 +239,7 @@ func (c relayCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(missingDesc, prometheus.GaugeValue, missing, src.Name)
 	}
 	ch <- prometheus.MustNewConstMetric(suppressedDesc, prometheus.GaugeValue, float64(c.r.suppression.Stats().Entries))
+	c.r.checks.collect(ch)
 	c.tallies(ch)
 	for e, n := range c.r.warm.counted() {
 		ch <- prometheus.MustNewConstMetric(warmupEventsDesc, prometheus.CounterValue, float64(n), e.source, string(e.kind))

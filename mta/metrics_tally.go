@@ -5,6 +5,8 @@ import (
 	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"mta/submission"
 )
 
 // What is counted by a block of the configuration. Labels have the names that the file has now, and ""
@@ -16,11 +18,13 @@ var (
 	listenerRefusals    = prometheus.NewDesc("mta_listener_refusals_total", "Connections, senders, recipients and contents that a listener refused.", []string{"listener"}, nil)
 	listenerConnections = prometheus.NewDesc("mta_listener_connections", "Connections of clients to a listener.", []string{"listener"}, nil)
 	tenantRecipients    = prometheus.NewDesc("mta_tenant_recipients_total", "Recipients of a tenant by result: accepted, delivered, deferred (attempts), bounced, expired.", []string{"tenant", "result"}, nil)
+	tenantMessages      = prometheus.NewDesc("mta_tenant_messages_total", "Messages of a tenant that listeners accepted.", []string{"tenant"}, nil)
+	tenantMissing       = prometheus.NewDesc("mta_tenant_fields_missing_total", "Of those, messages that came without a header field that receivers ask for. The relay adds Date and Message-ID.", []string{"tenant", "field"}, nil)
 	poolRecipients      = prometheus.NewDesc("mta_pool_recipients_total", "The same by pool.", []string{"pool", "result"}, nil)
 	providerRecipients  = prometheus.NewDesc("mta_provider_recipients_total", "Recipients at a provider's sites by result: delivered, deferred (attempts), bounced, expired.", []string{"provider", "result"}, nil)
 	providerConnections = prometheus.NewDesc("mta_provider_connections", "Connections to a provider's hosts.", []string{"provider"}, nil)
 	sourceConnections   = prometheus.NewDesc("mta_source_connections", "Connections from a source.", []string{"source"}, nil)
-	tallyDescs          = []*prometheus.Desc{buildDesc, listenerMessages, listenerRecipients, listenerRefusals, listenerConnections, tenantRecipients, poolRecipients, providerRecipients, providerConnections, sourceConnections}
+	tallyDescs          = []*prometheus.Desc{buildDesc, listenerMessages, listenerRecipients, listenerRefusals, listenerConnections, tenantRecipients, tenantMessages, tenantMissing, poolRecipients, providerRecipients, providerConnections, sourceConnections}
 )
 
 // tallies sends them.
@@ -46,6 +50,12 @@ func (c relayCollector) tallies(ch chan<- prometheus.Metric) {
 		send(desc, prometheus.CounterValue, n.deferred, name, "deferred")
 		send(desc, prometheus.CounterValue, n.bounced, name, "bounced")
 		send(desc, prometheus.CounterValue, n.expired, name, "expired")
+		if scope == tallyTenant {
+			send(tenantMessages, prometheus.CounterValue, n.messages, name)
+			for f, missing := range n.missing {
+				send(tenantMissing, prometheus.CounterValue, missing, name, submission.Field(f).String())
+			}
+		}
 	}
 	use := c.r.delivery.Usage()
 	outcomes(tenantRecipients, tallyTenant, "")

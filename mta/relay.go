@@ -13,6 +13,7 @@
 //	pauses      looks each second which pauses are over; ended by Run
 //	rates       notes what was counted, each second; ended by Run
 //	sources     looks twice a minute which addresses this machine has; ended by Run
+//	checks      asks the DNS once a day what receivers will think of our mail; ended by Run
 //	warm-up     two: the controller, and a look at what it holds; ended by Run
 //	pickup      looks every few seconds what sendmail left in the maildrop; ended by Run
 //	alarms      looks at the queue once a minute, at its disk each second; ended by Run
@@ -39,6 +40,7 @@ import (
 	"mta/destdb"
 	"mta/destdb/file"
 	"mta/internal/certificates"
+	"mta/internal/dnscheck"
 	"mta/internal/envelope"
 	"mta/mta/accounting"
 	"mta/mta/config"
@@ -89,6 +91,7 @@ type Relay struct {
 	alarms   alarms
 	store    *queueStore // of what submission takes
 	sources  *sourceWatch
+	checks   *dailyChecks
 	policy   atomic.Pointer[policy]
 	longest  atomic.Pointer[longestAge]
 	servers  map[string]submissionServer // by listener; New's, then guarded by reload
@@ -157,6 +160,13 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 	r.warn(cfg)
 	r.tracer = &tracer{now: r.now, retrace: func() { r.delivery.Retrace() }}
 	r.sources = newSourceWatch(func() *config.Config { return r.policy.Load().cfg }, opts.Log)
+	r.checks = &dailyChecks{
+		enabled: func() bool { return r.policy.Load().cfg.Checks.Daily },
+		check: func(ctx context.Context) ([]dnscheck.Finding, error) {
+			return checkDNS(ctx, r.policy.Load().cfg, r.resolver, r.now(), DNSQuestion{})
+		},
+		log: opts.Log,
+	}
 	r.policy.Store(newPolicy(cfg))
 	r.sources.check()
 	var undo undoer
@@ -375,12 +385,13 @@ func (r *Relay) Run(ctx context.Context) error {
 	running.Go(func() { r.pauses.run(dispatching) })
 	running.Go(func() { r.routedMail.run(dispatching) })
 	running.Go(func() {
-		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble, r.resolver.Stats, r.warm.trouble, r.warm.shortOfHealth, r.pickup.trouble, r.pauses.trouble, r.loginTrouble, r.certificateTrouble})
+		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble, r.resolver.Stats, r.warm.trouble, r.warm.shortOfHealth, r.pickup.trouble, r.pauses.trouble, r.loginTrouble, r.certificateTrouble, r.checks.trouble})
 	})
 	if r.acme != nil {
 		running.Go(func() { r.acme.Run(dispatching) })
 	}
 	running.Go(func() { r.sources.run(dispatching) })
+	running.Go(func() { r.checks.run(dispatching) })
 	running.Go(func() { r.pickup.run(dispatching) })
 	running.Go(func() { r.rates.run(dispatching, r.now, r.tally.total) })
 	running.Go(func() { r.warm.run(dispatching) })

@@ -8,6 +8,7 @@ import (
 	"mta/internal/envelope"
 	"mta/internal/reply"
 	"mta/mta/config"
+	"mta/submission"
 )
 
 // tallyScope is what a tally is of, sites apart.
@@ -26,7 +27,9 @@ const (
 type tally struct {
 	accepted, delivered, deferred, bounced, expired int64
 
-	messages, refused int64 // of a listener
+	messages int64                       // of a listener or tenant
+	missing  [submission.NumFields]int64 // of a tenant: messages that came without each field
+	refused  int64                       // of a listener
 
 	failure   reply.Reply // the last one
 	failureAt time.Time
@@ -159,12 +162,18 @@ func (t *tallies) received(m *envelope.Message) {
 }
 
 // taken counts a message that a listener took.
-func (t *tallies) taken(listener string, m *envelope.Message) {
+func (t *tallies) taken(listener string, m *envelope.Message, missing submission.Fields) {
+	tenant := known(t.config(), m.Tenant)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := t.of(tallyListener, listener)
 	l.accepted += int64(len(m.Recipients))
 	l.messages++
+	of := t.of(tallyTenant, tenant)
+	of.messages++
+	for f := range missing.All() {
+		of.missing[f]++
+	}
 }
 
 // refused counts n refusals by a listener.

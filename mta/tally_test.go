@@ -2,6 +2,7 @@ package mta
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"mta/internal/reply"
 	"mta/internal/route"
 	"mta/mta/config"
+	"mta/submission"
 )
 
 // Whatever tenants clients name, and however many sites there are, memory and labels are bounded.
@@ -61,6 +63,23 @@ func TestATallyKeepsTheLastFailure(t *testing.T) {
 		}
 		if !got.failureAt.Equal(now) {
 			t.Errorf("%s: the last failure was at %v, want %v", what, got.failureAt, now)
+		}
+	}
+}
+
+func TestMissingFieldsAreCountedByTenant(t *testing.T) {
+	cfg, err := config.Parse([]byte(`tenant "acme" {}`), "mta.conf", os.Getenv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newTallies(func() *config.Config { return cfg })
+	for _, tenant := range []string{"acme", "acme", "stranger"} {
+		c.taken("smtp", &envelope.Message{Tenant: tenant, Recipients: []envelope.Recipient{{}, {}}}, 1<<submission.FieldListUnsubscribe)
+	}
+	for tenant, want := range map[string]int64{"acme": 2, "": 1} {
+		got := c.get(tallyTenant, tenant)
+		if got.messages != want || got.missing != [submission.NumFields]int64{submission.FieldListUnsubscribe: want} {
+			t.Errorf("tenant %q: %d messages, missing %v, want %d", tenant, got.messages, got.missing, want)
 		}
 	}
 }

@@ -36,7 +36,8 @@ type Draft interface {
 // Events is told what became of messages, for the accounting log. Its methods are called by many
 // goroutines and must not block.
 type Events interface {
-	Received(*envelope.Message)
+	// Received is given the fields that the message came without.
+	Received(m *envelope.Message, missing Fields)
 	Rejected(Rejection)
 }
 
@@ -247,5 +248,5 @@ func fill[T comparable](v *T, byDefault T) {
 
 type noEvents struct{}
 
-func (noEvents) Received(*envelope.Message) {}
-func (noEvents) Rejected(Rejection)         {}
+func (noEvents) Received(*envelope.Message, Fields) {}
+func (noEvents) Rejected(Rejection)                 {}

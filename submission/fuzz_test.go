@@ -368,7 +368,8 @@ func FuzzHeader(f *testing.F) {
 		if n, _ := headerEnd(string(text)); n != len(h.text) {
 			t.Errorf("%q: header section of %d octets, want %d", text, len(h.text), n)
 		}
-		if h.hasDate != hasField(string(text), "Date") || h.hasID != hasField(string(text), "Message-ID") {
+		if h.fields.has(FieldDate) != hasField(string(text), "Date") || h.fields.has(FieldMessageID) != hasField(string(text), "Message-ID") ||
+			h.fields.has(FieldListUnsubscribe) != hasField(string(text), "List-Unsubscribe") {
 			t.Errorf("%q: %+v", text, h)
 		}
 		if p, ok := h.tier(); ok && p > 5 {

@@ -22,16 +22,16 @@ type header struct {
 
 	lineAt int // where the line that is being collected starts in text
 
-	hops           int // Received fields
-	hasDate, hasID bool
-	priority       string   // value of the first MT-Priority field (RFC 6758)
-	campaign       string   // value of the first X-MTA-Campaign field
-	asked          []Mark   // fields to look for
-	marks          []string // of these, those that are there
-	own            ownFields
-	removing       *ownField // the one that a continuation line adds to; nil: another field
-	nonUTF8        bool
-	encoded        bool // it was not UTF-8
+	hops     int      // Received fields
+	fields   Fields   // that are there
+	priority string   // value of the first MT-Priority field (RFC 6758)
+	campaign string   // value of the first X-MTA-Campaign field
+	asked    []Mark   // fields to look for
+	marks    []string // of these, those that are there
+	own      ownFields
+	removing *ownField // the one that a continuation line adds to; nil: another field
+	nonUTF8  bool
+	encoded  bool // it was not UTF-8
 }
 
 // add takes content and gives back what of it belongs to the body.
@@ -102,15 +102,12 @@ func (h *header) field(name, value []byte) {
 			h.marks = append(h.marks, m.Text)
 		}
 	}
+	h.fields |= fieldsNamed(name)
 	switch len(name) {
-	case len("Date"):
-		h.hasDate = h.hasDate || bytes.EqualFold(name, []byte("Date"))
 	case len("Received"):
 		if bytes.EqualFold(name, []byte("Received")) {
 			h.hops++
 		}
-	case len("Message-ID"):
-		h.hasID = h.hasID || bytes.EqualFold(name, []byte("Message-ID"))
 	case len("MT-Priority"):
 		if h.priority == "" && bytes.EqualFold(name, []byte("MT-Priority")) {
 			h.priority = string(bytes.TrimSpace(value))

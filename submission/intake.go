@@ -140,7 +140,7 @@ func (in *intake) trace() *trace {
 	c, tx, cfg := in.c, in.tx, &in.c.srv.cfg
 	t := &trace{
 		hostname: cfg.Hostname, helo: tx.helo, peer: c.client.peer, protocol: tx.protocol, tls: c.tls,
-		id: tx.id, time: cfg.Now(), needDate: !in.header.hasDate, needID: !in.header.hasID,
+		id: tx.id, time: cfg.Now(), needDate: !in.header.fields.has(FieldDate), needID: !in.header.fields.has(FieldMessageID),
 	}
 	if cfg.ShowUser {
 		t.user = in.behalf.user
@@ -201,7 +201,7 @@ func (in *intake) finish() error {
 		return smtpError(in.storeTrouble("committing message", err))
 	}
 	in.c.client.errors, in.c.client.idle = 0, 0
-	in.c.srv.cfg.Events.Received(m)
+	in.c.srv.cfg.Events.Received(m, everyField&^in.header.fields)
 	in.log(m)
 	return accepted(m.ID)
 }

@@ -422,13 +422,14 @@ func (m stored) body() string {
 type memEvents struct {
 	mu       sync.Mutex
 	received []*envelope.Message
+	missing  []Fields // of each of those
 	rejected []Rejection
 }
 
-func (e *memEvents) Received(m *envelope.Message) {
+func (e *memEvents) Received(m *envelope.Message, missing Fields) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.received = append(e.received, m)
+	e.received, e.missing = append(e.received, m), append(e.missing, missing)
 }
 
 func (e *memEvents) Rejected(r Rejection) {

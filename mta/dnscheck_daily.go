@@ -1,0 +1,139 @@
+package mta
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"mta/internal/dnscheck"
+)
+
+// dailyChecks has the relay find out by itself what receivers will think of its mail.
+type dailyChecks struct {
+	enabled func() bool
+	check   func(context.Context) ([]dnscheck.Finding, error)
+	log     *slog.Logger
+
+	mu    sync.Mutex // guards what the last check found
+	found []dnscheck.Finding
+	at    time.Time // zero: there was none, or checks are off
+}
+
+const (
+	// firstCheck is how long after its start the relay checks: restarts in a row, and the rush of a start,
+	// are over then.
+	firstCheck = 10 * time.Minute
+	// checkAgain is how often it looks whether it is time; what failed is checked anew as often.
+	checkAgain = time.Hour
+	checkEvery = 24 * time.Hour
+)
+
+// run checks until ctx ends.
+func (d *dailyChecks) run(ctx context.Context) {
+	next := time.NewTimer(firstCheck)
+	defer next.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-next.C:
+			d.look(ctx, now)
+			next.Reset(checkAgain)
+		}
+	}
+}
+
+// look checks if it is time to.
+func (d *dailyChecks) look(ctx context.Context, now time.Time) {
+	d.mu.Lock()
+	before, at := d.found, d.at
+	d.mu.Unlock()
+	if !d.enabled() {
+		d.keep(nil, time.Time{})
+		return
+	}
+	if !at.IsZero() && now.Sub(at) < checkEvery-checkAgain/2 && dnscheck.Count(before, dnscheck.Failed) == 0 {
+		return
+	}
+	found, err := d.check(ctx)
+	if ctx.Err() != nil {
+		return // what was cut off says nothing
+	}
+	if err != nil {
+		d.log.Error("sources and sender's domains can't be checked in the DNS", "error", err)
+		return
+	}
+	d.keep(stillFailed(before, found), now)
+}
+
+// stillFailed takes what failed before and was not answered now as failed still: a name server that is
+// silent has mended nothing.
+func stillFailed(before, found []dnscheck.Finding) []dnscheck.Finding {
+	for i := range found {
+		if found[i].Result != dnscheck.Unknown {
+			continue
+		}
+		for _, b := range before {
+			if b.Result == dnscheck.Failed && b.Check == found[i].Check && b.Source == found[i].Source && b.Address == found[i].Address && b.Domain == found[i].Domain {
+				found[i] = b
+				break
+			}
+		}
+	}
+	return found
+}
+
+func (d *dailyChecks) keep(found []dnscheck.Finding, at time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.found, d.at = found, at
+}
+
+func (d *dailyChecks) last() ([]dnscheck.Finding, time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.found), d.at
+}
+
+// trouble gives what the last check found to fail, "" when nothing did.
+func (d *dailyChecks) trouble() string {
+	found, _ := d.last()
+	n := dnscheck.Count(found, dnscheck.Failed)
+	if n == 0 {
+		return ""
+	}
+	i := slices.IndexFunc(found, func(f dnscheck.Finding) bool { return f.Result == dnscheck.Failed })
+	if n == 1 {
+		return found[i].Text + "; 'mta check --dns' shows the remedy"
+	}
+	return fmt.Sprintf("%s, and %d more; 'mta check --dns' shows all, with remedies", found[i].Text, n-1)
+}
+
+var (
+	checkFindings  = prometheus.NewDesc("mta_check_findings", "What the last daily check of the DNS found, by result: ok, warning, failed, unknown.", []string{"result"}, nil)
+	checkFailed    = prometheus.NewDesc("mta_check_failed", "1 for each check that failed, as 'mta check --dns' names it.", []string{"check", "source", "domain"}, nil)
+	checkTimestamp = prometheus.NewDesc("mta_check_timestamp_seconds", "When the last daily check of the DNS was made, in seconds since 1970.", nil, nil)
+)
+
+func (d *dailyChecks) collect(ch chan<- prometheus.Metric) {
+	found, at := d.last()
+	if at.IsZero() {
+		return
+	}
+	ch <- prometheus.MustNewConstMetric(checkTimestamp, prometheus.GaugeValue, float64(at.Unix()))
+	for _, r := range []dnscheck.Result{dnscheck.OK, dnscheck.Warning, dnscheck.Failed, dnscheck.Unknown} {
+		ch <- prometheus.MustNewConstMetric(checkFindings, prometheus.GaugeValue, float64(dnscheck.Count(found, r)), string(r))
+	}
+	seen := make(map[[3]string]bool) // several keys, lists or addresses can fail the same check
+	for _, f := range found {
+		if labels := [3]string{f.Check, f.Source, f.Domain}; f.Result == dnscheck.Failed && !seen[labels] {
+			seen[labels] = true
+			ch <- prometheus.MustNewConstMetric(checkFailed, prometheus.GaugeValue, 1, labels[:]...)
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package mta
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"mta/internal/bubble"
+	"mta/internal/dnscheck"
+)
+
+// A day in which a record is gone, not answered for, and back: the relay checks daily, hourly while
+// something fails, and the alarm's reason begins and ends with it.
+func TestDailyChecks(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		start, enabled, result, asked := time.Now(), true, dnscheck.OK, []time.Duration{}
+		d := &dailyChecks{
+			enabled: func() bool { return enabled },
+			check: func(context.Context) ([]dnscheck.Finding, error) {
+				asked = append(asked, time.Since(start))
+				return []dnscheck.Finding{{Check: dnscheck.CheckSPF, Domain: "acme.example", Source: "out1", Result: result, Text: "SPF is " + string(result)},
+					{Check: dnscheck.CheckMX, Domain: "acme.example", Result: dnscheck.Unknown}}, nil
+			},
+			log: slog.New(slog.DiscardHandler),
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go d.run(ctx)
+		after := func(wait time.Duration, checks int, alarm string) {
+			t.Helper()
+			time.Sleep(wait)
+			synctest.Wait()
+			if got := d.trouble(); len(asked) != checks || !strings.HasPrefix(got, alarm) || (alarm == "") != (got == "") {
+				t.Fatalf("after %s: %d checks, %q, want %d, %q", time.Since(start), len(asked), got, checks, alarm)
+			}
+		}
+		after(9*time.Minute, 0, "")
+		after(2*time.Minute, 1, "")
+		after(23*time.Hour, 1, "")
+		result = dnscheck.Failed
+		after(time.Hour, 2, "SPF is failed; 'mta check --dns'")
+		result = dnscheck.Unknown // the name servers are silent: nothing is mended
+		after(time.Hour, 3, "SPF is failed")
+		if n := len(collected(d)); n != 1+4+1 {
+			t.Errorf("%d metrics", n)
+		}
+		result = dnscheck.OK
+		after(time.Hour, 4, "")
+		after(23*time.Hour, 4, "")
+		after(time.Hour, 5, "")
+		result = dnscheck.Failed
+		after(24*time.Hour, 6, "SPF is failed")
+		enabled = false // by a reload
+		after(time.Hour, 6, "")
+		if got := collected(d); len(got) != 0 {
+			t.Errorf("metrics of checks that are off: %v", got)
+		}
+	})
+}
+
+func collected(d *dailyChecks) (all []prometheus.Metric) {
+	ch := make(chan prometheus.Metric, 100)
+	d.collect(ch)
+	close(ch)
+	for m := range ch {
+		all = append(all, m)
+	}
+	return all
+}
