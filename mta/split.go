@@ -180,17 +180,24 @@ func (d *dividedPool) heldAt(m mail) heldAt {
 }
 
 // fresh chooses for who has no source yet; false when the pool has none that is usable. What may wait
-// joins what waits already, until it is its turn.
+// joins what waits already, until it is its turn; it passes it where there are tokens for both.
 func (s *splitter) fresh(pool *dividedPool, m mail, pol *policy) (choice, bool) {
 	shared := s.usable(pool.shared, pol, m)
 	holds, left := pool.hold || len(shared) == 0, s.patience(pool, m)
 	wait := choice{wait: pool.heldAt(m), waits: holds || left > 0, until: s.now().Add(left), first: pool.prefers(m.Message)}
-	if wait.waits && !m.turn && m.via == "" && s.waiting(wait.wait) > 0 && pool.takes(m.Message) && (holds || s.fits(pool, m, left)) {
-		return wait, true
+	ask := m.ask(!holds && (left <= 0 || !m.turn), wait.first)
+	if wait.waits && !m.turn && m.via == "" && pool.takes(m.Message) {
+		if n := s.waiting(wait.wait); n > 0 && (holds || s.fits(pool, m, left)) {
+			ask.Behind = int64(n)
+		}
 	}
-	t := s.try(pool, m, pol, !holds && (left <= 0 || !m.turn), wait.first)
-	if t.n == 0 && wait.first { // those that don't prefer it
-		t = s.try(pool, m, pol, !holds && (left <= 0 || !m.turn), false).after(t)
+	t := s.try(pool, m, pol, &ask)
+	if t.n == 0 && ask.Preferred { // those that don't prefer it
+		ask.Preferred = false
+		t = s.try(pool, m, pol, &ask).after(t)
+	}
+	if ask.Behind > 0 && t.n == 0 {
+		return wait, true
 	}
 	open := func(source string) bool { return !s.suspended(m.route.Site, source) }
 	switch {
@@ -229,11 +236,11 @@ type tried struct {
 
 // try asks dedicated sources for tokens, those that prefer the mail, or the others, each message in an
 // order of its own, so that several share the mail.
-func (s *splitter) try(pool *dividedPool, m mail, pol *policy, whole, preferred bool) (t tried) {
+func (s *splitter) try(pool *dividedPool, m mail, pol *policy, ask *warmup.Ask) (t tried) {
 	n := uint64(len(pool.dedicated))
 	for i := range n {
 		d := &pool.dedicated[(spread(m.ID)+i)%n]
-		if d.prefer.has(m.Message) != preferred || d.except.has(m.Message) || s.unusable(pol, m, d.name) {
+		if d.prefer.has(m.Message) != ask.Preferred || d.except.has(m.Message) || s.unusable(pol, m, d.name) {
 			continue
 		}
 		t.usable++
@@ -243,7 +250,7 @@ func (s *splitter) try(pool *dividedPool, m mail, pol *policy, whole, preferred 
 			continue
 		}
 		t.last = d
-		got, v := s.warm.Look(d.key, m.ask(whole, preferred))
+		got, v := s.warm.Look(d.key, *ask)
 		if t.n = int(got); got > 0 {
 			return t
 		}

@@ -69,7 +69,8 @@ type lane struct {
 	asking    bool      // on behalf of mail that looked; not yet answered
 	demand    float64   // of this node, per second
 	preferred float64   // recipients of the last hour, about, that go before others
-	rate      float64   // of the provider's bucket, per second
+	rate      float64   // this node's part of the rate of the provider's bucket, per second
+	ample     bool      // nobody lacks tokens: see State.ample
 	told      time.Time // when demand was last reckoned
 	waiting   int64     // recipients that wait here, as last told to the store
 	toldHour  int64     // of the plan, in which that was
@@ -101,10 +102,10 @@ type lagged struct {
 // grant is what a lane was given in a step.
 type grant struct {
 	lane        *lane
-	index       int // in State.Providers
-	want, given int64
+	index       int   // in State.Providers
+	want, ahead int64 // that there is mail for, and beyond that
+	given       int64
 	retry       Instant
-	rate        float64
 	receipt     Receipt
 }
 
@@ -178,8 +179,12 @@ const (
 	idlePeriods    = 5
 )
 
+// amplePeriods is how many periods' flow must be saved up for good news to wait, and tokens to be kept.
+const amplePeriods = 10
+
 // due reports whether an address must be computed now: it has something to write, may get tokens, or has
-// gone without for long. That mail was offered can wait. Callers hold a.mu.
+// gone without for long. That mail was offered can wait, and so can good news while there is no lack of tokens.
+// Callers hold a.mu.
 func (a *address) due(now time.Time, waiting func(*lane) int64) bool {
 	since := now.Sub(a.computed)
 	if since >= idlePeriods*a.period() || len(a.acts) > 0 {
@@ -188,18 +193,43 @@ func (a *address) due(now time.Time, waiting func(*lane) int64) bool {
 	late := since >= offeredPeriods*a.period()
 	for _, l := range a.lanes {
 		d := &l.delta
-		if l.lease > 0 || d.want > 0 || d.counted > 0 || d.unused > 0 || !d.outcomes.empty() || len(l.lag) > 0 {
+		if d.want > 0 || d.unused > 0 || len(l.lag) > 0 || waiting(l) != l.waiting {
 			return true
 		}
-		if late && d.offered > 0 {
+		news := l.lease > 0 || d.counted > 0 || !d.outcomes.empty() || late && d.offered > 0
+		if news && !(l.ample && d.outcomes.good()) {
 			return true
 		}
-		n := waiting(l)
-		if n != l.waiting || !l.backoff.After(now) && (n > 0 || l.ahead(a.period()) > 0) {
+		if want, ahead := l.lacks(now, a.period()); want+ahead > 0 {
 			return true
 		}
 	}
 	return false
+}
+
+// lacks is how many tokens a lane is short of for mail that waits, and beyond that for the mail of the next period:
+// as many as flow to this node in one, or in two where nobody lacks any. As long as there is half of
+// that it lacks none.
+func (l *lane) lacks(now time.Time, period time.Duration) (want, ahead int64) {
+	if l.backoff.After(now) {
+		return 0, 0
+	}
+	have := l.lease - l.out - l.old
+	if l.waiting > 0 {
+		have -= l.waiting + l.kept()
+		want = max(0, -have)
+	}
+	if l.delta.offered == 0 && now.Sub(l.used) >= 2*period {
+		return want, 0
+	}
+	flow := l.rate * period.Seconds()
+	if l.ample {
+		flow *= 2
+	}
+	if most := int64(math.Round(flow)); 2*have < most {
+		ahead = most - max(have, 0)
+	}
+	return want, ahead
 }
 
 // outPeriods is how many periods a promise lasts at least: time for a connection to be made.
@@ -215,7 +245,7 @@ func (l *lane) giveBack(now time.Time, t Instant, period time.Duration) {
 	}
 	var kept int64
 	if t < l.until && now.Sub(l.leased) < 2*outPeriods*period {
-		if now.Sub(l.used) < 2*period {
+		if l.ample || now.Sub(l.used) < 2*period {
 			return
 		}
 		kept = min(l.lease, l.out+l.old)
@@ -227,14 +257,15 @@ func (l *lane) giveBack(now time.Time, t Instant, period time.Duration) {
 	l.lease = kept
 }
 
-// reckon averages the node's own demand over a minute.
+// reckon averages the node's own demand over a minute of the plan, as the state does that of all.
 func (l *lane) reckon(now time.Time) {
+	hours := float64(now.Sub(l.told)) / float64(l.address.plan.Hour)
 	if !l.told.IsZero() {
-		l.demand *= math.Exp(-now.Sub(l.told).Seconds() / 60)
-		l.preferred *= math.Exp(-float64(now.Sub(l.told)) / float64(l.address.plan.Hour))
+		l.demand *= math.Exp(-60 * hours)
+		l.preferred *= math.Exp(-hours)
 	}
 	l.told = now
-	l.demand += float64(l.delta.offered) / 60
+	l.demand += float64(l.delta.offered) / (l.address.plan.Hour.Seconds() / 60)
 }
 
 // collect takes what is to be told now. With a lag, statistics go through a queue.

@@ -13,8 +13,8 @@
 //   - [Store]: where states are kept for all nodes, under locks with fencing tokens. Packages
 //     memstore and boltstore implement it, storetest checks an implementation.
 //   - [Controller]: what a relay holds. A message's tokens are charged in the store, durably,
-//     before it may take the warming IP; a node keeps a lease of at most about a second of its
-//     own demand, so that a crash under-sends by that and nothing over-sends.
+//     before it may take the warming IP; a node keeps a lease of its part of at most two
+//     seconds of the plan's pace, so that a crash under-sends by that and nothing over-sends.
 //
 // The only long-lived goroutine is that of [Controller.Run], when the owner starts it: it talks
 // to the store, and ends with its context. Package simulate calls [Controller.Step] itself.

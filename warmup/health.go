@@ -61,6 +61,9 @@ func (o *Outcomes) merge(x Outcomes) {
 	o.Complaints += x.Complaints
 }
 
+// good reports whether nothing speaks against the sender.
+func (o *Outcomes) good() bool { return o.Delivered == o.Sum() && o.Complaints == 0 && o.recent == 0 }
+
 func (o *Outcomes) empty() bool { return o.Sum() == 0 && o.Complaints == 0 && o.recentN == 0 }
 
 // Report takes outcomes of a provider into account.

@@ -236,12 +236,10 @@ func (a *address) advance(now time.Time, t Instant, lag time.Duration, waiting f
 	for i := range a.lanes { // each is the first in turn, who gets what there is when all want at once
 		l := a.lanes[(a.turn+i)%len(a.lanes)]
 		l.giveBack(now, t, a.period())
-		l.topUp(now, a.period())
 		before := l.waiting
-		if l.waiting = waiting(l); l.waiting > 0 && l.delta.want == 0 && !l.backoff.After(now) {
-			l.ask(l.waiting+l.kept(), 1)
-		}
+		l.waiting = waiting(l)
 		l.delta.waiting += l.waiting - before
+		want, ahead := l.lacks(now, a.period())
 		d := l.collect(now, lag)
 		if l.toldHour != s.Hour { // with the hour ended what all nodes had told of mail that waits
 			d.waiting = l.waiting
@@ -249,7 +247,7 @@ func (a *address) advance(now time.Time, t Instant, lag time.Duration, waiting f
 		a.deltas = append(a.deltas, d)
 		v := s.Provider(p, l.name)
 		dirty = a.tell(v, &d) || dirty
-		a.grants = append(a.grants, grant{lane: l, index: v, want: d.want})
+		a.grants = append(a.grants, grant{lane: l, index: v, want: max(d.want, want), ahead: ahead})
 	}
 	s.setRates(p)
 	return a.grantAll(p) || dirty
@@ -262,25 +260,6 @@ func (a *address) refuseAll() {
 		a.deltas = append(a.deltas, delta{})
 		l.delta = delta{}
 	}
-}
-
-// ahead is what a lane needs in a period, most often a second, at the pace of its demand, or at that of
-// the plan when demand is larger.
-func (l *lane) ahead(period time.Duration) int64 {
-	return int64(min(l.demand, l.rate) * period.Seconds())
-}
-
-// topUp asks ahead for a lane whose lease will not last for a period.
-func (l *lane) topUp(now time.Time, period time.Duration) {
-	ahead := l.ahead(period)
-	if l.delta.offered == 0 && now.Sub(l.used) >= 2*period || l.backoff.After(now) || l.lease+l.delta.want >= ahead {
-		return
-	}
-	least := l.delta.least // a large message must not be answered with less
-	if least == 0 {
-		least = 1
-	}
-	l.ask(ahead-l.lease-l.delta.want, least)
 }
 
 // tell applies a lane's delta, without its asks.
@@ -312,12 +291,16 @@ func (a *address) grantAll(p *Plan) (dirty bool) {
 	for i := range a.grants {
 		g := &a.grants[i]
 		g.receipt = receipt
-		if g.want > 0 {
-			g.given = s.Grant(p, g.index, g.want, max(1, a.deltas[i].least))
+		if want := g.want + g.ahead; want > 0 {
+			g.given = s.Grant(p, g.index, want, max(1, a.deltas[i].least))
 			dirty = dirty || g.given > 0
 		}
 		g.retry = s.Retry(p, g.index)
-		g.rate = s.Providers[g.index].Rate
+		l, v := g.lane, &s.Providers[g.index]
+		l.ample = s.ample(p, v, amplePeriods*a.period().Seconds())
+		if l.rate = v.Rate; l.demand < v.Demand {
+			l.rate *= l.demand / v.Demand
+		}
 	}
 	return dirty
 }
@@ -424,18 +407,18 @@ func (a *address) see() {
 	}
 }
 
-// answer tells a lane what it got: all of it allows another ask at once, a part of it in a
-// period, nothing when there will be a token.
+// answer tells a lane what it got: all that there is mail for allows another ask at once, a part of it when the rest
+// has flowed, in a period at most, nothing when there will be a token.
 func (c *Controller) answer(a *address, g *grant, closes Instant, now time.Time) {
 	l := g.lane
-	l.rate = g.rate
 	if g.given > 0 {
 		l.credit(g, closes, now)
 	}
 	switch {
-	case g.want == 0 || g.given >= g.want:
+	case g.want+g.ahead == 0 || g.given > 0 && g.given >= g.want:
 	case g.given > 0:
-		l.backoff = now.Add(a.period())
+		wait := min(a.period().Seconds(), float64(g.want-g.given)/l.rate)
+		l.backoff = now.Add(max(minPeriod, time.Duration(wait*float64(time.Second))))
 	default:
 		wait := time.Duration(g.retry) * time.Millisecond
 		l.backoff = now.Add(wait + time.Duration(a.rand.Int64N(int64(wait)/5+1)))

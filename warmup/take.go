@@ -15,9 +15,10 @@ const (
 type Ask struct {
 	Provider   string // "" counts under Other
 	Recipients int64
-	Whole      bool // all of them take the IP, or none does
-	Again      bool // it was offered before, and has waited since
-	Preferred  bool // it goes before other mail: where some is, others leave it tokens
+	Whole      bool  // all of them take the IP, or none does
+	Again      bool  // it was offered before, and has waited since
+	Preferred  bool  // it goes before other mail: where some is, others leave it tokens
+	Behind     int64 // recipients that wait already and go before it
 }
 
 // Look returns how many of the recipients may set out for an IP. It charges nothing: Begin does, at
@@ -55,7 +56,7 @@ func (a *address) look(l *lane, q *Ask, now time.Time, t Instant, down bool) (n 
 	if a.view.unlimited() {
 		return q.Recipients, Granted
 	}
-	free := l.free(t)
+	free := l.free(t) - q.Behind
 	if !q.Preferred {
 		free -= l.kept()
 	}
@@ -73,6 +74,9 @@ func (a *address) look(l *lane, q *Ask, now time.Time, t Instant, down bool) (n 
 	case q.Again && !l.asking: // the step asks for what waits
 		return n, Refused
 	case q.Again:
+		return n, Asking
+	case q.Behind > 0:
+		l.asking = true
 		return n, Asking
 	}
 	if a.asked.IsZero() {
