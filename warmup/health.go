@@ -26,27 +26,23 @@ type Outcomes struct {
 	recentN int
 }
 
+// counts gives where each Outcome is counted.
+func (o *Outcomes) counts() [Complaint + 1]*int64 {
+	return [...]*int64{Delivered: &o.Delivered, HardBounce: &o.HardBounces, Deferred: &o.Deferred, PolicyRefusal: &o.Refused, Complaint: &o.Complaints}
+}
+
 // Add counts one outcome.
 func (o *Outcomes) Add(x Outcome) {
-	bit := uint64(0)
-	switch x {
-	case Delivered:
-		o.Delivered++
-	case HardBounce:
-		o.HardBounces++
-	case Deferred:
-		o.Deferred++
-	case PolicyRefusal:
-		o.Refused++
-		bit = 1
-	case Complaint:
-		o.Complaints++
-		return // it shows nothing about the attempts of now
-	case RefusedAgain:
-		bit = 1
-	case NotAboutUs:
+	if x <= Complaint {
+		*o.counts()[x]++
 	}
-	o.recent = o.recent<<1 | bit
+	if x == Complaint {
+		return // it shows nothing about the attempts of now
+	}
+	o.recent <<= 1
+	if x == PolicyRefusal || x == RefusedAgain {
+		o.recent |= 1
+	}
 	o.recentN = min(64, o.recentN+1)
 }
 
@@ -54,11 +50,10 @@ func (o *Outcomes) Add(x Outcome) {
 func (o *Outcomes) Sum() int64 { return o.Delivered + o.HardBounces + o.Deferred + o.Refused }
 
 func (o *Outcomes) merge(x Outcomes) {
-	o.Delivered += x.Delivered
-	o.HardBounces += x.HardBounces
-	o.Deferred += x.Deferred
-	o.Refused += x.Refused
-	o.Complaints += x.Complaints
+	all := o.counts()
+	for i, n := range x.counts() {
+		*all[i] += *n
+	}
 }
 
 // good reports whether nothing speaks against the sender.

@@ -1,7 +1,10 @@
 package warmup
 
 import (
+	"cmp"
 	"fmt"
+	"iter"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -170,12 +173,7 @@ func (p *Plan) seconds(s float64) Instant { return Instant(s * float64(p.hour())
 // is not shorter in the short hours of tests, but it can't have all of them.
 func (p *Plan) closing() Instant { return min(max(p.hour()/1800, second/4), p.hour()/100) }
 
-func (p *Plan) weight(provider string) float64 {
-	if w, ok := p.Weights[provider]; ok {
-		return w
-	}
-	return 1
-}
+func (p *Plan) weight(provider string) float64 { return cmp.Or(p.Weights[provider], 1) }
 
 // own gives the caps of a provider in a stage, as the stage has them or by its share; zero is none.
 func (p *Plan) own(i int, provider string) Caps {
@@ -206,18 +204,16 @@ func (p *Plan) own(i int, provider string) Caps {
 // named are the providers that have caps of their own.
 func (p *Plan) named() map[string]bool {
 	names := make(map[string]bool)
-	for _, m := range []map[string]float64{p.Shares, p.Growths} {
-		for name := range m {
+	add := func(more iter.Seq[string]) {
+		for name := range more {
 			names[name] = true
 		}
 	}
-	for name := range p.OwnStages {
-		names[name] = true
-	}
+	add(maps.Keys(p.Shares))
+	add(maps.Keys(p.Growths))
+	add(maps.Keys(p.OwnStages))
 	for i := range p.Stages {
-		for name := range p.Stages[i].Providers {
-			names[name] = true
-		}
+		add(maps.Keys(p.Stages[i].Providers))
 	}
 	return names
 }

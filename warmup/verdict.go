@@ -117,13 +117,13 @@ func (s *State) closeDay(p *Plan) {
 }
 
 // step is what a day does to a provider that has its own stage.
-type step uint8
+type step int8
 
 const (
-	follow step = iota // as the address
+	follow   step = iota // as the address
+	stepBack             // one less than stay
 	stay
-	stepBack
-	stepOn
+	stepOn // one more
 )
 
 // follow moves a provider as the address moves, or by its own step.
@@ -132,14 +132,9 @@ func (v *Provider) follow(p *Plan, from, to int) {
 		v.behind = 0
 		return
 	}
-	own := from - v.behind
-	switch v.step {
-	case follow:
-		own += to - from
-	case stepBack:
-		own--
-	case stepOn:
-		own++
+	own := from - v.behind + int(v.step-stay)
+	if v.step == follow {
+		own = to - v.behind
 	}
 	v.behind, v.step = to-min(to, max(0, own)), follow
 }
@@ -332,22 +327,21 @@ func (s *State) moveTo(stage int) {
 // idleRegress takes a stage back for each full week without mail, and all after 30 days:
 // providers forget.
 func (s *State) idleRegress(p *Plan) bool {
-	idle := int64((s.Now - s.LastSent) / p.day())
-	switch {
-	case idle >= 30:
-		moved := s.Stage > 0 || s.Warm
-		s.Warm = false
-		s.moveTo(0)
-		return moved
-	case idle >= 7 && idle%7 == 0:
-		if s.Warm { // the caps of the last stage are the step before none
-			s.Warm = false
-			s.moveTo(len(p.Stages) - 1)
-			return true
-		}
-		moved := s.Stage > 0
-		s.moveTo(max(0, s.Stage-1))
-		return moved
+	from := s.Stage
+	if s.Warm { // the caps of the last stage are the step before none
+		from = len(p.Stages)
 	}
-	return false
+	to := from
+	switch idle := int64((s.Now - s.LastSent) / p.day()); {
+	case idle >= 30:
+		to = 0
+	case idle >= 7 && idle%7 == 0:
+		to = max(0, from-1)
+	}
+	if to == from {
+		return false
+	}
+	s.Warm = false
+	s.moveTo(to)
+	return true
 }
