@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"slices"
 	"time"
 
 	"mta/internal/pid"
@@ -29,15 +30,14 @@ type counted struct {
 	state *warmup.State
 	p     float64   // share of the mail that takes the IP
 	pid   pid.State // begun anew each hour
-	late  []statistics
+	late  []late
 }
 
-// statistics is what was sent or answered, and when it becomes known.
-type statistics struct {
+// late is something about a provider that becomes known after a lag.
+type late struct {
 	known    time.Duration // since the begin
 	provider string
-	sent     int64
-	outcomes warmup.Outcomes
+	count    func(provider int)
 }
 
 func newCounted(w *world, mode Mode) *counted {
@@ -45,23 +45,22 @@ func newCounted(w *world, mode Mode) *counted {
 }
 
 // take tosses a coin for each message.
-func (c *counted) take(provider int, n int64) int64 {
+func (c *counted) take(provider string, n int64) int64 {
 	heads := c.world.binomial(n, c.p)
-	c.tell(statistics{provider: c.world.providers[provider].name, sent: heads})
+	c.later(provider, func(i int) { c.state.Count(&c.state.Providers[i], heads) })
 	return heads
 }
 
 func (c *counted) report(provider string, x warmup.Outcome, n int64) {
-	s := statistics{provider: provider}
+	var all warmup.Outcomes
 	for range n {
-		s.outcomes.Add(x)
+		all.Add(x)
 	}
-	c.tell(s)
+	c.later(provider, func(i int) { c.state.Report(c.world.plan, i, all) })
 }
 
-func (c *counted) tell(s statistics) {
-	s.known = seconds(float64(c.world.t)) + c.world.lag
-	c.late = append(c.late, s)
+func (c *counted) later(provider string, count func(int)) {
+	c.late = append(c.late, late{seconds(float64(c.world.t)) + c.world.lag, provider, count})
 }
 
 // step counts what has become known, computes the share and tries what waits.
@@ -79,9 +78,7 @@ func (c *counted) step() {
 	}
 	for _, n := range w.nodes {
 		for i := range n.lines {
-			granted := c.take(i, n.lines[i].held)
-			n.lines[i].held -= granted
-			n.sent(i, granted)
+			n.again(i)
 		}
 	}
 }
@@ -93,17 +90,13 @@ func (c *counted) count() {
 	if s.Hour != hour {
 		c.pid = pid.State{}
 	}
-	kept := c.late[:0]
-	for _, x := range c.late {
-		if x.known > seconds(float64(w.t)) {
-			kept = append(kept, x)
-			continue
+	now := seconds(float64(w.t))
+	c.late = slices.DeleteFunc(c.late, func(x late) bool {
+		if x.known <= now {
+			x.count(s.Provider(w.plan, x.provider))
 		}
-		i := s.Provider(w.plan, x.provider)
-		s.Count(&s.Providers[i], x.sent)
-		s.Report(w.plan, i, x.outcomes)
-	}
-	c.late = kept
+		return x.known <= now
+	})
 }
 
 func (c *counted) steer() {
@@ -112,15 +105,13 @@ func (c *counted) steer() {
 	switch {
 	case s.Warm:
 		c.p = 1
-	case s.Total.Day >= s.Caps.Daily:
+	case s.Total.Day >= s.Caps.Daily || c.onOff && left <= 0:
 		c.p = 0
-	case !c.onOff:
+	case c.onOff:
+		c.p = 1
+	default:
 		var u float64
 		u, c.pid = pid.Published.Step(c.pid, float64(left), 1000)
 		c.p = pid.Probability(u)
-	case left > 0:
-		c.p = 1
-	default:
-		c.p = 0
 	}
 }

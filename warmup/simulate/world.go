@@ -278,10 +278,10 @@ func (n *node) try(provider int, messages int64, again bool) (kept int64) {
 
 // look sends as many messages as may leave, and gives the verdict about the others.
 func (n *node) look(provider int, messages int64, again bool) (int64, warmup.Verdict) {
-	if c := n.world.counted; c != nil {
-		return c.take(provider, messages), warmup.Refused
-	}
 	name := n.world.providers[provider].name
+	if c := n.world.counted; c != nil {
+		return c.take(name, messages), warmup.Refused
+	}
 	out, v := n.ctl.Look(ip, warmup.Ask{Provider: name, Recipients: messages, Again: again})
 	if out > 0 && !n.ctl.Begin(ip, name, out) {
 		out = 0
