@@ -66,13 +66,21 @@ func (w warmups) find(name string) (key string, s warmup.Status, err error) {
 // warmupPatience is how long an operator waits for the ledger.
 const warmupPatience = 10 * time.Second
 
+// warmupActions are what an operator can do; the number is that of a stage.
+var warmupActions = map[control.WarmupAction]func(int) warmup.Action{
+	control.WarmupStart:    warmup.Start,
+	control.WarmupSetStage: warmup.SetStage,
+	control.WarmupPause:    func(int) warmup.Action { return warmup.Pause() },
+	control.WarmupResume:   func(int) warmup.Action { return warmup.Resume() },
+}
+
 // ChangeWarmup implements control.Warmups.
 func (w warmups) ChangeWarmup(ctx context.Context, name string, action control.WarmupAction, stage int) error {
-	a, err := warmupAction(action, stage)
-	if err != nil {
-		return err
+	act, ok := warmupActions[action]
+	if !ok {
+		return fmt.Errorf("a warm-up has no action %q", action)
 	}
-	return w.do(ctx, name, a)
+	return w.do(ctx, name, act(stage))
 }
 
 // ReportWarmup implements control.Warmups.
@@ -109,20 +117,6 @@ func (w warmups) do(ctx context.Context, name string, a warmup.Action) error {
 	return err
 }
 
-func warmupAction(a control.WarmupAction, stage int) (warmup.Action, error) {
-	switch a {
-	case control.WarmupStart:
-		return warmup.Start(stage), nil
-	case control.WarmupPause:
-		return warmup.Pause(), nil
-	case control.WarmupResume:
-		return warmup.Resume(), nil
-	case control.WarmupSetStage:
-		return warmup.SetStage(stage), nil
-	}
-	return warmup.Action{}, fmt.Errorf("a warm-up has no action %q", a)
-}
-
 // WarmupPlans implements control.Warmups.
 func (w warmups) WarmupPlans(context.Context) ([]control.WarmupPlan, error) {
 	return WarmupPlans(w.config(), w.now()), nil
@@ -134,21 +128,19 @@ func WarmupPlans(cfg *config.Config, now time.Time) []control.WarmupPlan {
 	used := make(map[string][]string)
 	for _, p := range cfg.Pools {
 		for _, d := range p.Dedicated {
-			if !slices.Contains(used[d.Plan], d.Name) {
-				used[d.Plan] = append(used[d.Plan], d.Name)
-			}
+			used[d.Plan] = append(used[d.Plan], d.Name)
 		}
 	}
 	var all []control.WarmupPlan
 	for _, name := range cfg.WarmupPlans() {
-		plan := cfg.WarmupPlan(name)
-		origin := "preset"
+		plan, origin := cfg.WarmupPlan(name), "preset"
 		if slices.ContainsFunc(cfg.Plans, func(p *config.Plan) bool { return p.Name == name }) {
 			origin = "configuration"
 		}
-		sources := slices.Clone(used[name])
-		slices.Sort(sources)
-		all = append(all, control.WarmupPlan{Name: name, Origin: origin, Sources: sources, Plan: plan.File(), Forecast: plan.Forecast(plan.First(now), plan.StartStage)})
+		slices.Sort(used[name])
+		all = append(all, control.WarmupPlan{
+			Name: name, Origin: origin, Sources: slices.Compact(used[name]), Plan: plan.File(), Forecast: plan.Forecast(plan.First(now), plan.StartStage),
+		})
 	}
 	return all
 }

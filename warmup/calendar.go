@@ -14,11 +14,10 @@ type DayStart string
 // DayStartForm says how one is written.
 const DayStartForm = `write a time and a zone of the tz database, as "08:00 Europe/Berlin" or "00:00 UTC"`
 
-// ParseDayStart reads a time of day and the zone in which it counts.
-func ParseDayStart(text string) (DayStart, error) {
-	d := DayStart(text)
+// Check says what is wrong with it, nil when nothing is.
+func (d DayStart) Check() error {
 	_, _, err := d.parse()
-	return d, err
+	return err
 }
 
 func (d DayStart) parse() (clock time.Time, zone *time.Location, err error) {

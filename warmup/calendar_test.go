@@ -50,7 +50,7 @@ func TestDaysStartWhereThePlanSays(t *testing.T) {
 		"8 Europe/Berlin": `"8" is not a time of day`, "25:00 UTC": `"25:00" is not a time of day`,
 		"08:00": "it has no time zone", "08:00 Europe/Bonn": `there is no time zone "Europe/Bonn"`,
 	} {
-		if _, err := ParseDayStart(text); err == nil || err.Error() != want {
+		if err := DayStart(text).Check(); err == nil || err.Error() != want {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}

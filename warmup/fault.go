@@ -86,7 +86,7 @@ func (c *faults) settings(p *Plan) {
 	if p.Hour < time.Second || p.Hour > time.Hour {
 		c.add(Fault{Setting: "hour", What: fmt.Sprintf("an hour of %v", p.Hour), Remedy: "it must be from 1s to 1h"})
 	}
-	if _, err := ParseDayStart(string(p.DayStarts)); err != nil && p.DayStarts != "" {
+	if err := p.DayStarts.Check(); err != nil && p.DayStarts != "" {
 		c.add(Fault{Setting: "day_starts", What: fmt.Sprintf("day_starts: %v", err), Remedy: DayStartForm})
 	}
 }

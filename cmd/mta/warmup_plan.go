@@ -100,7 +100,7 @@ func (c *cli) wantedPlan(f *planFlags) (*wantedPlan, error) {
 		return nil, usagef("--name %q: write letters, digits, - and _", w.name)
 	}
 	if f.dayStarts != "" {
-		if _, err := warmup.ParseDayStart(f.dayStarts); err != nil {
+		if err := warmup.DayStart(f.dayStarts).Check(); err != nil {
 			return nil, usagef("--day-starts %q: %w: write a time and a zone of the tz database, as \"08:00 Europe/Berlin\"", f.dayStarts, err)
 		}
 	}

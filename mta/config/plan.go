@@ -111,7 +111,7 @@ type DayStart string
 
 // UnmarshalText reads a time of day in a zone.
 func (d *DayStart) UnmarshalText(text []byte) error {
-	if _, err := warmup.ParseDayStart(string(text)); err != nil && len(text) > 0 {
+	if err := warmup.DayStart(text).Check(); err != nil && len(text) > 0 {
 		return wrong(warmup.DayStartForm, "%s: %s", quoted(string(text)), err)
 	}
 	*d = DayStart(text)
