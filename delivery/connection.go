@@ -94,7 +94,7 @@ func (s *Scheduler) open(l *lane, p *destdb.Path, g *group, now time.Time) {
 	s.nextConn++
 	ctx, cancel := context.WithCancel(s.dialing)
 	c := &connection{
-		s: s, lane: l, host: route.Host{Name: p.Host.Name, Addr: p.Addr}, source: l.source, route: l.route, limits: l.limits,
+		s: s, lane: l, host: route.Host{Name: p.Name, Addr: p.Addr}, source: l.source, route: l.route, limits: l.limits,
 		demand: l.demand, id: fmt.Sprintf("%08x%04x", uint32(now.Unix()), s.nextConn&0xffff), cancel: cancel, opener: g.message, tenant: g.tenant.name,
 	}
 	c.rec = s.db.Open(p, l.site, now)

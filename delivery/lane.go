@@ -395,7 +395,7 @@ func (l *lane) giveUp(now time.Time) {
 func (l *lane) outOfService(now time.Time) (reply.Reply, route.Host, time.Time) {
 	first, at := firstToRetry(l.tiers, now)
 	if p := l.neverFit(); p != nil {
-		host := route.Host{Name: p.Host.Name, Addr: p.Addr}
+		host := route.Host{Name: p.Name, Addr: p.Addr}
 		why := p.Broken.Why
 		return reply.Local(why.Code, why.Enhanced, why.Command, "%s: %s", host, why.Text), host, time.Time{}
 	}
@@ -403,7 +403,7 @@ func (l *lane) outOfService(now time.Time) (reply.Reply, route.Host, time.Time) 
 		return reply.Local(451, reply.Enhanced{4, 4, 1}, "connect",
 			"source %s (%v) reaches no host of %s: they have addresses of the other family only", l.source.Name, l.source.Address, l.route.Domain), route.Host{}, time.Time{}
 	}
-	why, host := first.Why(), route.Host{Name: first.Host.Name, Addr: first.Addr}
+	why, host := first.Why(), route.Host{Name: first.Name, Addr: first.Addr}
 	if a := first.Suspension(now); a != nil && !a.End.Before(at) {
 		return reply.Local(451, reply.Enhanced{4, 4, 1}, "connect", "%s: suspended: %s", host, a.Reason), host, at
 	}

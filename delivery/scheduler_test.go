@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -351,6 +352,24 @@ func TestLanesAndTheirBudgetsAreForgotten(t *testing.T) {
 		time.Sleep(laneLife)
 		if lanes, budgets := left(); lanes != 0 || budgets != 4 {
 			t.Errorf("after another hour there are %d lanes and %d budgets, want the relay's four budgets", lanes, budgets)
+		}
+	})
+}
+
+// An address with several names has each where mail goes by it: certificates are for names.
+func TestAnAddressKeepsItsNamesApart(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		defer w.end()
+		a := w.host("mx.a", sink.Config{})
+		b := &worldHost{Host: route.Host{Name: "mx.b", Addr: a.Addr}}
+		for i, r := range []*route.Route{routeTo("a", tier(a)), routeTo("b", tier(b)), routeTo("a", tier(a))} {
+			w.send(r, 1)
+			w.awaitResults(i+1, time.Second)
+			time.Sleep(time.Minute) // it is idle, and closed
+		}
+		if got, want := w.dialed(), []string{"out1>mx.a", "out1>mx.b", "out1>mx.a"}; !slices.Equal(got, want) {
+			t.Errorf("dialed %q, want %q", got, want)
 		}
 	})
 }

@@ -22,6 +22,8 @@ type PathKey struct {
 type Path struct {
 	PathKey
 	Host *Host
+	// Name is the host's name on this path. An address can have several, and Host.Name is the last of them.
+	Name string
 
 	// Broken says that the host turned this source away (greeting, EHLO, TLS, AUTH).
 	Broken Broken
@@ -36,7 +38,7 @@ type Path struct {
 func (db *DB) Path(key PathKey, name string) *Path {
 	p := db.paths[key]
 	if p == nil {
-		p = &Path{PathKey: key, Host: db.Host(key.Addr, name)}
+		p = &Path{PathKey: key, Host: db.Host(key.Addr, name), Name: name}
 		p.at = len(p.Host.paths)
 		p.Host.paths = append(p.Host.paths, p)
 		db.paths[key] = p
@@ -52,6 +54,7 @@ func (db *DB) Path(key PathKey, name string) *Path {
 		}
 		db.ways[p.key()] = append(db.ways[p.key()], p)
 	} else {
+		p.Name = name
 		db.Host(key.Addr, name) // by which it is known from now on
 	}
 	return p

@@ -70,7 +70,7 @@ func Decide(s Settings, r *route.Route, m Message) Demand {
 	case d.Level == Off, m.NotNeeded:
 		return d
 	}
-	d.DANE = s.DANE && r.Secure
+	d.DANE = s.DANE && (r.Secure || r.Configured)
 	if s.STS {
 		d.STS = r.STS
 	}

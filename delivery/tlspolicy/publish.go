@@ -10,6 +10,8 @@ import (
 // TLSA is what a host's TLSA records say (RFC 7672, 2.2).
 type TLSA struct {
 	State TLSAState
+	// Name is where the records are: the client must send it as SNI (RFC 7672, 8.1). "": the host's name.
+	Name string
 	// Match checks a connection against the records. It is set where State is Usable.
 	Match func(*tls.ConnectionState) error
 }

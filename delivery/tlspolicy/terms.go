@@ -1,6 +1,7 @@
 package tlspolicy
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -132,7 +133,7 @@ func (t *Terms) REQUIRETLS() bool { return t.demand.RequireTLS }
 
 // Config gives the settings of the handshake; Verify is to be its verification.
 func (t *Terms) Config() *tls.Config {
-	d, name := &t.demand, strings.TrimSuffix(t.host.Name, ".")
+	d, name := &t.demand, cmp.Or(t.tlsa.Name, strings.TrimSuffix(t.host.Name, "."))
 	cfg := &tls.Config{
 		ServerName: name, MinVersion: t.minVersion(), InsecureSkipVerify: true,
 		ClientSessionCache: sessionsOf{t.policy.sessions, fmt.Sprintf("%s\x00%s\x00%s\x00%s\x00%d", name, t.host.Addr, d.Certificate, d.Key, t.minVersion())},

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
+	"strings"
 )
 
 // DNS is what Lookup asks. Records that don't exist are an Answer; an error says that nothing is
@@ -61,6 +62,7 @@ func Lookup(ctx context.Context, dns DNS, host string, addr netip.AddrPort) (Hos
 	if _, err := netip.ParseAddr(host); err == nil {
 		return Host{}, nil // an address has no name that TLSA records could be at
 	}
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	bases, err := baseDomains(ctx, dns, host, addr.Addr().Unmap().Is6())
 	if err != nil || len(bases) == 0 {
 		return Host{}, err

@@ -89,7 +89,7 @@ func TestLookupAsksForThePortAndTheFamily(t *testing.T) {
 		"[::ffff:192.0.2.1]:465": {"A mx.test", "TLSA _465._tcp.mx.test"},
 	} {
 		z := &zone{answers: map[string]Answer{"A mx.test": {Secure: true}, "AAAA mx.test": {Secure: true}, want[1]: {Secure: true}}}
-		if h, err := Lookup(t.Context(), z, "mx.test", netip.MustParseAddrPort(addr)); err != nil || h.Status != Absent {
+		if h, err := Lookup(t.Context(), z, "MX.test.", netip.MustParseAddrPort(addr)); err != nil || h.Status != Absent {
 			t.Errorf("%s: %v, %v", addr, h.Status, err)
 		}
 		if !slices.Equal(z.asked, want) {

@@ -1,6 +1,8 @@
 package dane
 
 import (
+	"crypto/sha256"
+	"crypto/sha512"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -8,12 +10,40 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"mta/internal/testca"
 )
 
 const mx = "mx.example.com"
 
+var today = time.Now() // certificates are valid for a day
+
+// issued is a certificate for a name by an authority of which nobody has heard.
+func issued(t testing.TB, name string) *x509.Certificate {
+	return testca.New(t).Issue(t, []string{name}).Leaf
+}
+
+// record makes the TLSA record of a certificate.
+func record(usage, selector, matching uint8, of *x509.Certificate) Record {
+	data := of.Raw
+	if selector == publicKey {
+		data = of.RawSubjectPublicKeyInfo
+	}
+	switch matching {
+	case digest256:
+		sum := sha256.Sum256(data)
+		data = sum[:]
+	case digest512:
+		sum := sha512.Sum512(data)
+		data = sum[:]
+	}
+	return Record{usage, selector, matching, data}
+}
+
+func chain(certs ...*x509.Certificate) []*x509.Certificate { return certs }
+
 func TestEndEntity(t *testing.T) {
-	leaf, other := issue(t, nil, false, "elsewhere.example"), issue(t, nil, false, mx)
+	leaf, other := issued(t, "elsewhere.example"), issued(t, mx)
 	for _, selector := range []uint8{0, 1} {
 		for _, matching := range []uint8{0, 1, 2} {
 			rec := record(endEntity, selector, matching, leaf)
@@ -23,35 +53,34 @@ func TestEndEntity(t *testing.T) {
 					t.Fatalf("%v, want usable", h.Status)
 				}
 				// Neither the name nor the date counts (RFC 7672, 3.1.1).
-				if got, err := h.Verify(chain(leaf), noon.AddDate(5, 0, 0)); err != nil || got.String() != rec.String() {
+				if got, err := h.Verify(chain(leaf), today.AddDate(5, 0, 0)); err != nil || got.String() != rec.String() {
 					t.Errorf("%v, %v", got, err)
 				}
-				if _, err := h.Verify(chain(other), noon); !errors.Is(err, ErrNoMatch) {
+				if _, err := h.Verify(chain(other), today); !errors.Is(err, ErrNoMatch) {
 					t.Errorf("another certificate: %v", err)
 				}
 				// Sending the expected certificate along proves nothing: its key must be the server's.
-				if _, err := h.Verify(chain(other, leaf), noon); !errors.Is(err, ErrNoMatch) {
+				if _, err := h.Verify(chain(other, leaf), today); !errors.Is(err, ErrNoMatch) {
 					t.Errorf("the certificate as an intermediate: %v", err)
 				}
 			})
 		}
 	}
 	h := demand(mx, []Record{record(endEntity, 0, 1, leaf)})
-	if _, err := h.Verify(nil, noon); !errors.Is(err, ErrNoCertificate) {
+	if _, err := h.Verify(nil, today); !errors.Is(err, ErrNoCertificate) {
 		t.Errorf("no certificate: %v", err)
 	}
 }
 
 func TestTrustAnchor(t *testing.T) {
-	root := issue(t, nil, true)
-	between := issue(t, root, true)
-	leaf := issue(t, between, false, mx, "*.wild.example")
-	stranger := issue(t, issue(t, nil, true), false, mx)
-	selfSigned := issue(t, nil, false, mx)
-	customer := issue(t, root, false, "customer.example")
-	forged := issue(t, customer, false, mx)
-	underKey := issue(t, root, false, mx)
-	late := noon.AddDate(0, 0, 2)
+	ca := testca.New(t)
+	root, between := ca.Certificate, ca.Issue(t, []string{"between"}, testca.Issuing)
+	leaf := testca.As(between).Issue(t, []string{mx, "*.wild.example"}).Leaf
+	stranger := issued(t, mx)
+	customer := ca.Issue(t, []string{"customer.example"})
+	forged := testca.As(customer).Issue(t, []string{mx}).Leaf
+	underKey := ca.Issue(t, []string{mx}).Leaf
+	late := today.AddDate(0, 0, 2)
 	for _, tc := range []struct {
 		name  string
 		rec   Record
@@ -60,24 +89,24 @@ func TestTrustAnchor(t *testing.T) {
 		names []string
 		want  string // in the error, "" for none
 	}{
-		{"root in the chain", record(2, 0, 1, root), chain(leaf, between, root), noon, nil, ""},
-		{"order of the chain is free", record(2, 1, 2, root), chain(leaf, root, between), noon, nil, ""},
-		{"intermediate is the anchor, no root", record(2, 1, 1, between), chain(leaf, between), noon, nil, ""},
-		{"digest of a root that is not sent", record(2, 0, 1, root), chain(leaf, between), noon, nil, "matches no TLSA record"},
-		{"root in the record, not sent", record(2, 0, 0, root), chain(leaf, between), noon, nil, ""},
-		{"key in the record, not sent", record(2, 1, 0, root), chain(leaf, between), noon, nil, ""},
-		{"key in the record signed the server's", record(2, 1, 0, root), chain(underKey), noon, nil, ""},
-		{"key in the record signed nothing", record(2, 1, 0, root), chain(stranger), noon, nil, "matches no TLSA record"},
-		{"key in the record, by way of another's certificate", record(2, 1, 0, root), chain(forged, customer), noon, nil, "matches no TLSA record"},
-		{"root, by way of another's certificate", record(2, 0, 1, root), chain(forged, customer, root), noon, nil, "x509:"},
-		{"chain of another", record(2, 0, 1, root), chain(stranger, between, root), noon, nil, "unknown authority"},
-		{"root in the record, chain of another", record(2, 0, 0, root), chain(stranger), noon, nil, "unknown authority"},
-		{"server's own certificate is no anchor", record(2, 0, 1, selfSigned), chain(selfSigned), noon, nil, "matches no TLSA record"},
-		{"expired", record(2, 0, 1, root), chain(leaf, between, root), late, nil, "expired"},
+		{"root in the chain", record(2, 0, 1, root), chain(leaf, between.Leaf, root), today, nil, ""},
+		{"order of the chain is free", record(2, 1, 2, root), chain(leaf, root, between.Leaf), today, nil, ""},
+		{"intermediate is the anchor, no root", record(2, 1, 1, between.Leaf), chain(leaf, between.Leaf), today, nil, ""},
+		{"digest of a root that is not sent", record(2, 0, 1, root), chain(leaf, between.Leaf), today, nil, "matches no TLSA record"},
+		{"root in the record, not sent", record(2, 0, 0, root), chain(leaf, between.Leaf), today, nil, ""},
+		{"key in the record, not sent", record(2, 1, 0, root), chain(leaf, between.Leaf), today, nil, ""},
+		{"key in the record signed the server's", record(2, 1, 0, root), chain(underKey), today, nil, ""},
+		{"key in the record signed nothing", record(2, 1, 0, root), chain(stranger), today, nil, "matches no TLSA record"},
+		{"key in the record, by way of another's certificate", record(2, 1, 0, root), chain(forged, customer.Leaf), today, nil, "matches no TLSA record"},
+		{"root, by way of another's certificate", record(2, 0, 1, root), chain(forged, customer.Leaf, root), today, nil, "x509:"},
+		{"chain of another", record(2, 0, 1, root), chain(stranger, between.Leaf, root), today, nil, "unknown authority"},
+		{"root in the record, chain of another", record(2, 0, 0, root), chain(stranger), today, nil, "unknown authority"},
+		{"server's own certificate is no anchor", record(2, 0, 1, underKey), chain(underKey), today, nil, "matches no TLSA record"},
+		{"expired", record(2, 0, 1, root), chain(leaf, between.Leaf, root), late, nil, "expired"},
 		{"expired, key in the record", record(2, 1, 0, root), chain(underKey), late, nil, "expired"},
-		{"another name", record(2, 0, 1, root), chain(customer, root), noon, nil, "is valid for customer.example, not mx.example.com"},
-		{"name of the recipient's domain", record(2, 0, 1, root), chain(customer, root), noon, []string{"customer.example"}, ""},
-		{"wildcard", record(2, 0, 1, between), chain(leaf, between), noon, []string{"a.wild.example"}, ""},
+		{"another name", record(2, 0, 1, root), chain(customer.Leaf, root), today, nil, "is valid for customer.example, not mx.example.com"},
+		{"name of the recipient's domain", record(2, 0, 1, root), chain(customer.Leaf, root), today, []string{"customer.example"}, ""},
+		{"wildcard", record(2, 0, 1, between.Leaf), chain(leaf, between.Leaf), today, []string{"a.wild.example"}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := demand(mx, []Record{tc.rec})
@@ -94,21 +123,21 @@ func TestTrustAnchor(t *testing.T) {
 
 // One record that matches is enough, whatever stands beside it: so keys are rolled over.
 func TestAnyRecordMatches(t *testing.T) {
-	root := issue(t, nil, true)
-	leaf, next := issue(t, root, false, "elsewhere.example"), issue(t, nil, false, mx)
+	ca := testca.New(t)
+	root, leaf, next := ca.Certificate, ca.Issue(t, []string{"elsewhere.example"}).Leaf, issued(t, mx)
 	h := demand(mx, []Record{record(3, 1, 1, next), record(2, 0, 1, root), record(3, 1, 1, leaf), {0, 0, 1, make([]byte, 32)}})
-	if got, err := h.Verify(chain(leaf, root), noon); err != nil || got.Usage != endEntity {
+	if got, err := h.Verify(chain(leaf, root), today); err != nil || got.Usage != endEntity {
 		t.Errorf("%v, %v", got, err)
 	}
 	var hostname x509.HostnameError
 	h = demand(mx, []Record{record(3, 1, 1, next), record(2, 0, 1, root)})
-	if _, err := h.Verify(chain(leaf, root), noon); !errors.As(err, &hostname) {
+	if _, err := h.Verify(chain(leaf, root), today); !errors.As(err, &hostname) {
 		t.Errorf("%v, want the cause found in the error", err)
 	}
 }
 
 func TestUsable(t *testing.T) {
-	leaf := issue(t, nil, false, mx)
+	leaf := issued(t, mx)
 	d256, d512, whole := record(3, 1, 1, leaf), record(3, 1, 2, leaf), record(3, 1, 0, leaf)
 	cert512, ta256 := record(3, 0, 2, leaf), record(2, 1, 1, leaf)
 	short := Record{3, 1, 2, d512.Data[:63]}
@@ -122,7 +151,7 @@ func TestUsable(t *testing.T) {
 		{"unknown matching type", []Record{{3, 1, 3, d256.Data}, {3, 1, 255, d256.Data}}, nil},
 		{"digest of the wrong length", []Record{{3, 1, 1, d512.Data}, {3, 1, 2, d256.Data}, {3, 1, 1, nil}}, nil},
 		{"no certificate", []Record{{3, 0, 0, d256.Data}, {2, 0, 0, nil}}, nil},
-		{"no key", []Record{{3, 1, 0, d256.Data}, {2, 1, 0, leaf.cert.Raw}}, nil},
+		{"no key", []Record{{3, 1, 0, d256.Data}, {2, 1, 0, leaf.Raw}}, nil},
 		// RFC 7671, 9.
 		{"strongest digest", []Record{d256, d512, whole}, []Record{d512, whole}},
 		{"for each usage and selector", []Record{d256, cert512, ta256}, []Record{d256, cert512, ta256}},
@@ -144,8 +173,8 @@ func TestUsable(t *testing.T) {
 // FuzzRecord is about records that anybody publishes: whatever they are, a certificate that they don't
 // name doesn't match.
 func FuzzRecord(f *testing.F) {
-	root := issue(f, nil, true)
-	leaf := issue(f, root, false, mx)
+	ca := testca.New(f)
+	root := ca.Certificate
 	for selector := range uint8(2) {
 		for matching := range uint8(3) {
 			for usage := range uint8(4) {
@@ -154,15 +183,14 @@ func FuzzRecord(f *testing.F) {
 			}
 		}
 	}
-	stranger := chain(issue(f, issue(f, nil, true), false, mx))
-	ours := chain(leaf, root)
+	stranger, ours := chain(issued(f, mx)), chain(ca.Issue(f, []string{mx}).Leaf, root)
 	f.Fuzz(func(t *testing.T, usage, selector, matching uint8, data []byte) {
 		r := Record{usage, selector, matching, data}
 		h := demand(mx, []Record{r})
-		if _, err := h.Verify(stranger, noon); err == nil {
+		if _, err := h.Verify(stranger, today); err == nil {
 			t.Errorf("%v: matches a stranger's certificate", r)
 		}
-		if _, err := h.Verify(ours, noon); err == nil && (h.Status != Usable || !r.names(ours)) {
+		if _, err := h.Verify(ours, today); err == nil && (h.Status != Usable || !r.names(ours)) {
 			t.Errorf("%v: matches without being the record of the chain", r)
 		}
 		if len(r.String()) > 60 {
@@ -174,6 +202,6 @@ func FuzzRecord(f *testing.F) {
 // names reports whether r is the record of a certificate in the chain, found by making all of those.
 func (r Record) names(chain []*x509.Certificate) bool {
 	return slices.ContainsFunc(chain, func(cert *x509.Certificate) bool {
-		return string(record(r.Usage, r.Selector, r.Matching, &issuer{cert: cert}).Data) == string(r.Data)
+		return string(record(r.Usage, r.Selector, r.Matching, cert).Data) == string(r.Data)
 	})
 }
