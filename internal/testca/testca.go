@@ -28,8 +28,7 @@ type Authority struct {
 func New(t testing.TB) *Authority {
 	t.Helper()
 	key, template := newKey(t), newTemplate()
-	template.IsCA, template.BasicConstraintsValid = true, true
-	template.KeyUsage = x509.KeyUsageCertSign
+	Issuing(template)
 	template.Subject = pkix.Name{CommonName: "test authority"}
 	return &Authority{sign(t, template, template, key, key), key}
 }
@@ -70,12 +69,23 @@ func (a *Authority) Issue(t testing.TB, names []string, changes ...func(*x509.Ce
 	return &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}
 }
 
+// As makes an authority of a certificate, whether that may issue others or not.
+func As(c *tls.Certificate) *Authority {
+	return &Authority{c.Leaf, c.PrivateKey.(*ecdsa.PrivateKey)}
+}
+
+// Issuing is a change that lets a certificate issue others.
+func Issuing(c *x509.Certificate) {
+	c.IsCA, c.BasicConstraintsValid = true, true
+	c.KeyUsage |= x509.KeyUsageCertSign
+}
+
 // Expired is a change that lets a certificate have expired an hour ago.
 func Expired(c *x509.Certificate) {
 	c.NotBefore, c.NotAfter = time.Now().Add(-48*time.Hour), time.Now().Add(-time.Hour)
 }
 
-// Files writes a certificate and its key to files in PEM.
+// Files writes a certificate, with the rest of its chain, and its key to files in PEM.
 func Files(t testing.TB, c *tls.Certificate) (certificate, key string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -84,14 +94,18 @@ func Files(t testing.TB, c *tls.Certificate) (certificate, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, certificate, "CERTIFICATE", c.Certificate[0])
+	write(t, certificate, "CERTIFICATE", c.Certificate...)
 	write(t, key, "PRIVATE KEY", secret)
 	return certificate, key
 }
 
-func write(t testing.TB, path, kind string, der []byte) {
+func write(t testing.TB, path, kind string, blocks ...[]byte) {
 	t.Helper()
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+	var text []byte
+	for _, der := range blocks {
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})...)
+	}
+	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
