@@ -18,23 +18,8 @@ func TestOthersVerifySignatures(t *testing.T) {
 	if err := exec.Command(dkimpy, "-c", "import dkim, nacl, dns.resolver").Run(); err != nil {
 		cannot(t, "python3-dkim and python3-nacl are not installed")
 	}
-	dir := scratch(t)
-	records, blocks := "", ""
-	for _, kind := range []string{"ed25519", "rsa"} {
-		file := dir + "/" + kind + ".pem"
-		out, err := exec.Command(binary, "dkim", "keygen", "--domain", "client.example", "--selector", kind, "--type", kind, "--out", file, "--json").Output()
-		if err != nil {
-			t.Fatalf("mta dkim keygen: %v", err)
-		}
-		var made struct {
-			Line string `json:"zone_line"`
-		}
-		if err := json.Unmarshal(out, &made); err != nil {
-			t.Fatal(err)
-		}
-		records += made.Line + "\n"
-		blocks += fmt.Sprintf("  key %q { file = %q }\n", kind, file)
-	}
+	records, keys := dkimKeys(t, "client.example", "ed25519", "rsa")
+	blocks := keys["ed25519"] + keys["rsa"]
 	f := newFieldWith(t, records, "dkim \"client\" {\n  domain = \"client.example\"\n"+blocks+"}\n", postfix)
 	to := f.servers[0]
 	for name, body := range map[string]string{
@@ -57,6 +42,30 @@ func TestOthersVerifySignatures(t *testing.T) {
 	if err != nil || strings.Count(string(out), " ok") != 2 {
 		t.Errorf("mta dkim check: %v\n%s", err, out)
 	}
+}
+
+// dkimKeys makes a key of each kind, and gives their records as lines of a zone file and their blocks in
+// the configuration by kind.
+func dkimKeys(t *testing.T, domain string, kinds ...string) (records string, blocks map[string]string) {
+	t.Helper()
+	dir := scratch(t)
+	blocks = make(map[string]string)
+	for _, kind := range kinds {
+		file := dir + "/" + kind + ".pem"
+		out, err := exec.Command(binary, "dkim", "keygen", "--domain", domain, "--selector", kind, "--type", kind, "--out", file, "--json").Output()
+		if err != nil {
+			t.Fatalf("mta dkim keygen: %v", err)
+		}
+		var made struct {
+			Line string `json:"zone_line"`
+		}
+		if err := json.Unmarshal(out, &made); err != nil {
+			t.Fatal(err)
+		}
+		records += made.Line + "\n"
+		blocks[kind] = fmt.Sprintf("  key %q { file = %q }\n", kind, file)
+	}
+	return records, blocks
 }
 
 // verifies has dkimpy look at the signature that stands at a place, the first at 0.
