@@ -1,0 +1,147 @@
+package tlsrpt
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"mta/delivery/tlspolicy"
+)
+
+const (
+	maxDomains = 50_000 // a day; attempts for further ones aren't counted
+	maxDetails = 100    // of a policy; further failures have one for each class, which names no host
+	maxReason  = 200    // octets
+
+	dayLayout = "2006-01-02"
+)
+
+// Day is what was counted for a policy domain on a day of UTC, and what was sent about it.
+type Day struct {
+	Date     string   `json:"date"` // as 2006-01-02
+	Domain   string   `json:"domain"`
+	Policies []Policy `json:"policies"`
+	// Reports has one entry for each destination that the domain has named.
+	Reports []Delivery `json:"reports,omitempty"`
+	// Unwanted: the domain asks for no reports.
+	Unwanted bool `json:"unwanted,omitempty"`
+	// Trouble is why it isn't known whether the domain wants reports.
+	Trouble string `json:"trouble,omitempty"`
+	// Next is when the domain's record is looked up, or a report is tried, again; zero before the first
+	// time and after the last.
+	Next  time.Time `json:"next,omitzero"`
+	Began time.Time `json:"began,omitzero"` // the first try
+	Tries int       `json:"tries,omitempty"`
+	Done  bool      `json:"done,omitempty"` // nothing is sent any more
+}
+
+// Policy is what was counted under one policy (RFC 8460, 4.4).
+type Policy struct {
+	Type    tlspolicy.PolicyType `json:"type"`
+	Mode    string               `json:"mode,omitempty"` // of an MTA-STS policy
+	MX      string               `json:"mx,omitempty"`   // its patterns, with commas between
+	Success int64                `json:"success"`
+	Failure int64                `json:"failure"`
+	Details []Detail             `json:"details,omitempty"`
+}
+
+// Detail is how often one thing failed.
+type Detail struct {
+	Class  tlspolicy.Class `json:"class"`
+	Source string          `json:"source,omitempty"` // IP address
+	Host   string          `json:"host,omitempty"`
+	Addr   string          `json:"addr,omitempty"`   // of the host
+	Reason string          `json:"reason,omitempty"` // of the first
+	Count  int64           `json:"count"`
+}
+
+// Delivery is a report's way to one destination.
+type Delivery struct {
+	To    string    `json:"to"` // "mailto:..." or "https://..."
+	At    time.Time `json:"at"` // of the last try
+	Sent  bool      `json:"sent"`
+	Error string    `json:"error,omitempty"` // of the last try
+}
+
+// add counts a result.
+func (d *Day) add(r *tlspolicy.Result) {
+	p := d.policy(r)
+	if r.Class == "" {
+		p.Success++
+		return
+	}
+	p.Failure++
+	detail := Detail{Class: r.Class, Host: r.Host.Name, Reason: shortened(r.Reason)}
+	if r.Source.IsValid() {
+		detail.Source = r.Source.Unmap().String()
+	}
+	if a := r.Host.Addr.Addr(); a.IsValid() {
+		detail.Addr = a.Unmap().String()
+	}
+	if found := p.detail(&detail); found != nil {
+		found.Count++
+		return
+	}
+	if len(p.Details) >= maxDetails {
+		detail.Source, detail.Host, detail.Addr = "", "", ""
+		if found := p.detail(&detail); found != nil {
+			found.Count++
+			return
+		}
+	}
+	detail.Count = 1
+	p.Details = append(p.Details, detail)
+}
+
+// policy finds the counts for a result's policy: a day can have several, when a policy changes.
+func (d *Day) policy(r *tlspolicy.Result) *Policy {
+	is := Policy{Type: r.Policy}
+	if r.Policy == tlspolicy.STSPolicy {
+		is.Mode, is.MX = r.STS.Mode.String(), r.STS.MX
+	}
+	for i := range d.Policies {
+		if p := &d.Policies[i]; p.Type == is.Type && p.Mode == is.Mode && p.MX == is.MX {
+			return p
+		}
+	}
+	if n := len(d.Policies); n >= maxDetails { // a domain that changes its policy at each look
+		return &d.Policies[n-1]
+	}
+	d.Policies = append(d.Policies, is)
+	return &d.Policies[len(d.Policies)-1]
+}
+
+func (p *Policy) detail(is *Detail) *Detail {
+	for i := range p.Details {
+		if d := &p.Details[i]; d.Class == is.Class && d.Source == is.Source && d.Host == is.Host && d.Addr == is.Addr {
+			return d
+		}
+	}
+	return nil
+}
+
+// clone copies what add changes.
+func (d *Day) clone() Day {
+	out := *d
+	out.Policies = slices.Clone(d.Policies)
+	for i := range out.Policies {
+		out.Policies[i].Details = slices.Clone(out.Policies[i].Details)
+	}
+	out.Reports = slices.Clone(d.Reports)
+	return out
+}
+
+// begin is when the day begins.
+func (d *Day) begin() time.Time {
+	t, _ := time.Parse(dayLayout, d.Date)
+	return t
+}
+
+func shortened(s string) string {
+	return strings.ToValidUTF8(s[:min(len(s), maxReason)], "")
+}
+
+func compareDays(a, b Day) int {
+	return cmp.Or(cmp.Compare(a.Date, b.Date), cmp.Compare(a.Domain, b.Domain))
+}
