@@ -37,6 +37,7 @@ import (
 	"time"
 
 	"mta/delivery"
+	"mta/delivery/tlspolicy/tlsrpt"
 	"mta/destdb"
 	"mta/destdb/file"
 	"mta/internal/certificates"
@@ -88,21 +89,22 @@ type Relay struct {
 	started time.Time
 	now     func() time.Time
 
-	alarms   alarms
-	store    *queueStore // of what submission takes
-	sources  *sourceWatch
-	checks   *dailyChecks
-	policy   atomic.Pointer[policy]
-	longest  atomic.Pointer[longestAge]
-	servers  map[string]submissionServer // by listener; New's, then guarded by reload
-	inbound  inbound                     // connections of clients
-	incoming *submission.Memory          // for messages of all servers that are coming in
-	certs    *certificates.Store
-	acme     *certificates.ACME           // nil without names
-	logins   atomic.Pointer[auth.Service] // nil without users
-	files    int                          // that the process may have open
-	sites    siteProviders
-	sessions envelope.IDs // names sessions, whatever the listener
+	alarms     alarms
+	store      *queueStore // of what submission takes
+	sources    *sourceWatch
+	checks     *dailyChecks
+	policy     atomic.Pointer[policy]
+	longest    atomic.Pointer[longestAge]
+	servers    map[string]submissionServer // by listener; New's, then guarded by reload
+	inbound    inbound                     // connections of clients
+	incoming   *submission.Memory          // for messages of all servers that are coming in
+	certs      *certificates.Store
+	tlsReports *tlsrpt.Reporter             // nil when none are sent
+	acme       *certificates.ACME           // nil without names
+	logins     atomic.Pointer[auth.Service] // nil without users
+	files      int                          // that the process may have open
+	sites      siteProviders
+	sessions   envelope.IDs // names sessions, whatever the listener
 	// tenantsIgnored counts X-MTA-Tenant fields of clients that may not name a tenant.
 	tenantsIgnored atomic.Int64
 	reload         sync.Mutex // one reload at a time
@@ -184,6 +186,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 		{"acme", r.openACME},
 		{"listeners", r.openListeners},
 		{"router", r.openRouter},
+		{"", r.openTLSReports},
 		{"", r.openPauses},
 		{"delivery", r.openDelivery},
 		{"", r.openControl},
@@ -389,6 +392,9 @@ func (r *Relay) Run(ctx context.Context) error {
 	})
 	if r.acme != nil {
 		running.Go(func() { r.acme.Run(dispatching) })
+	}
+	if r.tlsReports != nil {
+		running.Go(func() { r.tlsReports.Run(dispatching) })
 	}
 	running.Go(func() { r.sources.run(dispatching) })
 	running.Go(func() { r.checks.run(dispatching) })

@@ -17,6 +17,7 @@ type Values struct {
 const (
 	WarmupCopies = "copies-1"  // second copies of warm-up states, by IP address
 	STSPolicies  = "mta-sts-1" // MTA-STS policies, by domain
+	TLSReports   = "tlsrpt-1"  // what is counted for TLS reports, by day and domain
 )
 
 // Values gives a part of the file.

@@ -30,6 +30,7 @@ func (c *Config) check(problems *collector) {
 	k.plans()
 	k.pools()
 	k.tenants()
+	k.tlsReports()
 	k.dkim()
 	k.limits()
 	k.traffic("defaults", &c.Defaults.block, &c.Defaults.Traffic)

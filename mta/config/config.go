@@ -53,6 +53,7 @@ type Config struct {
 	Log         Log         `conf:"log,block"`
 	Accounting  Accounting  `conf:"accounting,block"`
 	DSN         DSN         `conf:"dsn,block"`
+	TLSReports  TLSReports  `conf:"tls_reports,block" reload:"restart"`
 	Suppression Suppression `conf:"suppression,block"`
 	Checks      Checks      `conf:"checks,block"`
 	Shutdown    Shutdown    `conf:"shutdown,block"`

@@ -126,6 +126,7 @@ func (c *Config) derive(hostname string) {
 	fill(&c.ACME.Path, filepath.Join(c.DataDir, "acme"))
 	fill(&c.Control.Socket, filepath.Join(c.DataDir, "control.sock"))
 	fill(&c.Accounting.Path, filepath.Join(c.DataDir, "log"))
+	c.TLSReports.derive()
 	fill(&c.DSN.From, "Mail Delivery System <"+c.Postmaster+">")
 	c.deriveDKIM()
 	for _, l := range c.Listeners {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"mta/delivery/tlspolicy/tlsrpt"
 	"mta/warmup"
 )
 
@@ -125,6 +126,7 @@ func TestDocumentHasTheTypes(t *testing.T) {
 		reflect.TypeFor[Warmup](), reflect.TypeFor[warmup.ProviderStatus](), reflect.TypeFor[warmup.DayStatus](), reflect.TypeFor[warmup.Forecast](), reflect.TypeFor[WarmupDiverted](), reflect.TypeFor[WarmupList](),
 		reflect.TypeFor[WarmupPlan](), reflect.TypeFor[WarmupPlanList](), reflect.TypeFor[warmup.PlanFile](), reflect.TypeFor[warmup.Stage](),
 		reflect.TypeFor[warmup.Caps](), reflect.TypeFor[warmup.Health](), reflect.TypeFor[warmup.Limits](), reflect.TypeFor[warmup.PauseRule](), reflect.TypeFor[StageChoice](), reflect.TypeFor[WarmupReport](),
+		reflect.TypeFor[TLSReportList](), reflect.TypeFor[tlsrpt.Day](), reflect.TypeFor[tlsrpt.Policy](), reflect.TypeFor[tlsrpt.Detail](), reflect.TypeFor[tlsrpt.Delivery](),
 	}
 	for _, typ := range types {
 		s, ok := d.Components.Schemas[schemaName(typ)]
@@ -144,6 +146,7 @@ func schemaName(t reflect.Type) string {
 	short := map[reflect.Type]string{
 		reflect.TypeFor[warmup.ProviderStatus](): "WarmupProvider", reflect.TypeFor[warmup.DayStatus](): "WarmupDay", reflect.TypeFor[warmup.Forecast](): "WarmupForecast",
 		reflect.TypeFor[warmup.PlanFile](): "PlanDocument", reflect.TypeFor[warmup.Stage](): "PlanStage", reflect.TypeFor[warmup.Caps](): "PlanCaps",
+		reflect.TypeFor[tlsrpt.Day](): "TLSReportDay", reflect.TypeFor[tlsrpt.Policy](): "TLSReportPolicy", reflect.TypeFor[tlsrpt.Detail](): "TLSReportDetail", reflect.TypeFor[tlsrpt.Delivery](): "TLSReportDelivery",
 		reflect.TypeFor[warmup.Health](): "PlanHealth", reflect.TypeFor[warmup.Limits](): "PlanLimits", reflect.TypeFor[warmup.PauseRule](): "PlanPause",
 	}
 	return cmp.Or(short[t], t.Name())

@@ -57,6 +57,7 @@ type Config struct {
 	Blocks       Blocks
 	Warmups      Warmups
 	Suppressions Suppressions
+	TLSReports   TLSReports
 	Tracer       Tracer
 	Pauses       Pauses
 	// Events is where what an operator changes is written down. nil: slog.Default.

@@ -121,17 +121,26 @@ func (r *Reporter) Record(result tlspolicy.Result) {
 	r.dirty[name] = true
 }
 
-// Days gives what is known of a domain's days, or of all domains' when it is "", in order.
-func (r *Reporter) Days(domain string) (days []Day) {
+// Days gives what is known of a domain's days, or of all domains' when it is "", in order: at most limit
+// of them, those behind the one that after names. next names the last of them when there are more.
+func (r *Reporter) Days(domain, after string, limit int) (days []Day, next string) {
 	r.mu.Lock()
-	for _, d := range r.days {
-		if domain == "" || d.Domain == domain {
-			days = append(days, d.clone())
+	defer r.mu.Unlock()
+	var names []string
+	for name, d := range r.days {
+		if (domain == "" || d.Domain == domain) && name > after {
+			names = append(names, name)
 		}
 	}
-	r.mu.Unlock()
-	slices.SortFunc(days, compareDays)
-	return days
+	slices.Sort(names)
+	if len(names) > limit {
+		names = names[:limit]
+		next = names[limit-1]
+	}
+	for _, name := range names {
+		days = append(days, r.days[name].clone())
+	}
+	return days, next
 }
 
 // Run saves what is counted and sends reports until ctx ends.
@@ -147,7 +156,7 @@ func (r *Reporter) Run(ctx context.Context) {
 		}
 		r.forget()
 		r.save()
-		r.sendDue(ctx)
+		r.SendDue(ctx)
 	}
 }
 
@@ -226,8 +235,8 @@ func (r *Reporter) due() (due []Day) {
 	return due
 }
 
-// sendDue sends what is due, and returns when all of it has been tried.
-func (r *Reporter) sendDue(ctx context.Context) {
+// SendDue sends what is due now, and returns when all of it has been tried.
+func (r *Reporter) SendDue(ctx context.Context) {
 	slots := make(chan struct{}, atOnce)
 	var all sync.WaitGroup
 	for _, d := range r.due() {

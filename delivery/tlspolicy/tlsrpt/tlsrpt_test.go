@@ -109,6 +109,17 @@ func newReporter(t *testing.T, cfg Config) *Reporter {
 	return r
 }
 
+// shown is all of a reporter's days, a page for each.
+func shown(r *Reporter) (all []Day) {
+	for after := ""; ; {
+		days, next := r.Days("", after, 1)
+		all = append(all, days...)
+		if after = next; next == "" {
+			return all
+		}
+	}
+}
+
 // results are of one day, by three policies.
 func results(at time.Time) (all []tlspolicy.Result) {
 	enforce := route.STS{Mode: route.STSEnforce, MX: "mx1.box.example,*.mail.box.example"}
@@ -138,7 +149,7 @@ func TestReport(t *testing.T) {
 	for _, result := range results(noon) {
 		r.Record(result)
 	}
-	days := r.Days("box.example")
+	days := shown(r)
 	if len(days) != 1 {
 		t.Fatalf("%d days", len(days))
 	}
@@ -246,7 +257,7 @@ func TestReportByMail(t *testing.T) {
 			t.Fatalf("%d reports, at %v", len(box.sent), box.at)
 		}
 		checkMail(t, box.sent[0])
-		days := r.Days("")
+		days := shown(r)
 		if len(days) != 1 || !days[0].Done || len(days[0].Reports) != 1 || !days[0].Reports[0].Sent {
 			t.Errorf("shown: %+v", days)
 		}
@@ -317,27 +328,27 @@ func TestRestart(t *testing.T) {
 	}
 	now = noon.Add(48 * time.Hour)
 	box.fail = true
-	r.sendDue(t.Context())
+	r.SendDue(t.Context())
 	r = newReporter(t, cfg)
 	box.fail = false
-	r.sendDue(t.Context())
+	r.SendDue(t.Context())
 	if len(box.sent) != 0 {
 		t.Error("tried again at once")
 	}
 	now = now.Add(firstRetry)
-	r.sendDue(t.Context())
-	newReporter(t, cfg).sendDue(t.Context())
+	r.SendDue(t.Context())
+	newReporter(t, cfg).SendDue(t.Context())
 	if len(box.sent) != 2 {
 		t.Fatalf("%d reports", len(box.sent))
 	}
-	days := r.Days("box.example")
+	days := shown(r)
 	if got := days[0].Policies; len(got) != 3 || got[0].Success != 5 || got[0].Failure != 3 || got[1].Success != 3 || got[2].Failure != 1 {
 		t.Errorf("counted %+v", got)
 	}
 	now = noon.Add(keep + 24*time.Hour)
 	r.forget()
 	r.save()
-	if kept, _ := cfg.Store.Load(); len(kept) != 0 || len(r.Days("")) != 0 {
+	if kept, _ := cfg.Store.Load(); len(kept) != 0 || len(shown(r)) != 0 {
 		t.Errorf("kept for ever: %v", slices.Collect(maps.Keys(kept)))
 	}
 }
@@ -365,17 +376,17 @@ func TestReportByHTTPS(t *testing.T) {
 		r.Record(result)
 	}
 	now = noon.Add(36 * time.Hour)
-	r.sendDue(t.Context())
+	r.SendDue(t.Context())
 	status = http.StatusMovedPermanently
 	now = now.Add(firstRetry)
-	r.sendDue(t.Context())
-	if d := r.Days("")[0]; len(got) != 2 || d.Done || d.Reports[0].Sent || d.Reports[0].Error != "the web server answered 301 Moved Permanently" {
+	r.SendDue(t.Context())
+	if d := shown(r)[0]; len(got) != 2 || d.Done || d.Reports[0].Sent || d.Reports[0].Error != "the web server answered 301 Moved Permanently" {
 		t.Fatalf("%d reports; %+v", len(got), d)
 	}
 	status = http.StatusCreated
 	now = now.Add(2 * firstRetry)
-	r.sendDue(t.Context())
-	if d := r.Days("")[0]; len(got) != 3 || !d.Done || !d.Reports[0].Sent {
+	r.SendDue(t.Context())
+	if d := shown(r)[0]; len(got) != 3 || !d.Done || !d.Reports[0].Sent {
 		t.Fatalf("%d reports; %+v", len(got), d)
 	}
 	if types[2] != "POST /reports application/tlsrpt+gzip" {
@@ -391,9 +402,9 @@ func TestReportByHTTPS(t *testing.T) {
 	}
 	for range 100 {
 		now = now.Add(time.Hour)
-		r.sendDue(t.Context())
+		r.SendDue(t.Context())
 	}
-	if d := r.Days("")[1]; !d.Done || d.Reports[0].Sent || d.Tries < 5 || d.Tries > 15 {
+	if d := shown(r)[1]; !d.Done || d.Reports[0].Sent || d.Tries < 5 || d.Tries > 15 {
 		t.Errorf("given up: %+v", d)
 	}
 }
@@ -421,14 +432,14 @@ func TestDiscoveryFails(t *testing.T) {
 		r.Record(result)
 	}
 	now = noon.Add(36 * time.Hour)
-	r.sendDue(t.Context())
-	if d := r.Days("")[0]; d.Done || d.Trouble != "SERVFAIL" {
+	r.SendDue(t.Context())
+	if d := shown(r)[0]; d.Done || d.Trouble != "SERVFAIL" {
 		t.Errorf("%+v", d)
 	}
 	z["box.example"] = "v=TLSRPTv1; rua=mailto:tls@box.example"
 	now = now.Add(firstRetry)
-	r.sendDue(t.Context())
-	if d := r.Days("")[0]; !d.Done || d.Trouble != "" || len(box.sent) != 1 {
+	r.SendDue(t.Context())
+	if d := shown(r)[0]; !d.Done || d.Trouble != "" || len(box.sent) != 1 {
 		t.Errorf("%+v", d)
 	}
 }
@@ -443,7 +454,7 @@ func TestBounds(t *testing.T) {
 		})
 		r.Record(tlspolicy.Result{Time: noon, Domain: "box.example", Policy: tlspolicy.STSPolicy, STS: route.STS{MX: fmt.Sprint(i)}})
 	}
-	d := r.Days("box.example")[0]
+	d := shown(r)[0]
 	if p := d.Policies[0]; len(d.Policies) > maxDetails || len(p.Details) != maxDetails+1 || p.Failure != 5*maxDetails || p.Details[maxDetails].Count != 4*maxDetails || len(p.Details[0].Reason) > maxReason {
 		t.Errorf("%d policies, %d details, %d failures, %d without a host", len(d.Policies), len(p.Details), p.Failure, p.Details[len(p.Details)-1].Count)
 	}

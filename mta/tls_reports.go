@@ -1,0 +1,96 @@
+package mta
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"mta/delivery/tlspolicy/tlsrpt"
+	"mta/destdb/file"
+	"mta/internal/envelope"
+	"mta/mta/config"
+	"mta/mta/control"
+	"mta/router/resolver"
+)
+
+// openTLSReports begins to count for TLS reports, when the configuration has them sent.
+func (r *Relay) openTLSReports(cfg *config.Config, _ *undoer) (err error) {
+	t := cfg.TLSReports
+	if !t.On() {
+		return nil
+	}
+	r.tlsReports, err = tlsrpt.New(tlsrpt.Config{
+		Organization: t.Organization, Contact: t.Contact, Submitter: cfg.Hostname, From: t.From,
+		Resolver: reportRecords{r.resolver}, Store: r.destinations.Values(file.TLSReports), Mail: r.mailTLSReport,
+		Transport: tlsrpt.NewTransport(cfg.Router.AllowLoopback), Now: r.now, Log: r.log,
+	})
+	return err
+}
+
+// mailTLSReport puts a TLS report into the queue.
+func (r *Relay) mailTLSReport(mail tlsrpt.Mail) error {
+	m := &envelope.Message{
+		Sender: envelope.Address(mail.From), Recipients: []envelope.Recipient{{Address: envelope.Address(mail.To)}},
+		Tier: 5, Received: r.now(), Protocol: "local",
+	}
+	draft := r.queue.Begin()
+	if _, err := draft.Write(mail.Content); err != nil {
+		draft.Abort()
+		return err
+	}
+	r.events.accepting(m)
+	if err := draft.Commit(m); err != nil {
+		r.events.refused(m)
+		return err
+	}
+	r.events.received(m)
+	return nil
+}
+
+// reportRecords looks up where domains want their reports.
+type reportRecords struct{ *resolver.Resolver }
+
+// TXT implements tlsrpt.Resolver.
+func (d reportRecords) TXT(ctx context.Context, name string) ([]string, error) {
+	answer, err := d.Resolver.TXT(ctx, name)
+	switch {
+	case err == nil:
+		return answer.Texts, nil
+	case resolver.KindOf(err) == resolver.Temporary:
+		return nil, err
+	}
+	return nil, nil // there is none
+}
+
+// tlsReports answers what operators ask about TLS reports.
+type tlsReports struct{ r *Relay }
+
+func (t tlsReports) TLSReports(_ context.Context, domain, after string, limit int) (control.TLSReportList, error) {
+	reports := t.r.tlsReports
+	if reports == nil {
+		return control.TLSReportList{}, nil
+	}
+	if domain != "" {
+		ascii, err := envelope.ToASCII(domain)
+		if err != nil {
+			return control.TLSReportList{}, control.Invalid("", "%q is no domain: %v", domain, err)
+		}
+		domain = ascii
+	}
+	l := control.TLSReportList{On: true}
+	l.Days, l.Next = reports.Days(domain, after, limit)
+	return l, nil
+}
+
+// tlsReportWarnings says what keeps receivers from believing TLS reports by mail.
+func tlsReportWarnings(cfg *config.Config) []string {
+	t := cfg.TLSReports
+	if !t.On() {
+		return nil
+	}
+	_, domain, _ := strings.Cut(t.From, "@")
+	if len(cfg.DKIMFor("", domain)) > 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s: no dkim block signs mail from %s, and receivers refuse TLS reports that are not signed (RFC 8460, 3)", place("tls_reports", t.Origin("from")), domain)}
+}

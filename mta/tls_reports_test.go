@@ -1,0 +1,67 @@
+package mta
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"mta/delivery/tlspolicy"
+	"mta/internal/route"
+	"mta/internal/sink"
+	"mta/mta/control"
+)
+
+// A report goes to the domain that has asked for it, through the queue and signed, and is shown.
+func TestTLSReportsGoOut(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `
+		defaults { smtp_port = PORT }
+		tls_reports { from = "tls-reports@client.example" }
+		dkim "client" {
+			domain = "client.example"
+			key "a" { private_key = "nWGxne/9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A=" }
+		}`)
+	if err := w.zone.Add(`_smtp._tls.box.example. TXT "v=TLSRPTv1; rua=mailto:tls@box.example"`); err != nil {
+		t.Fatal(err)
+	}
+	host := route.Host{Name: "mx.box.example", Addr: netip.MustParseAddrPort("198.51.100.1:25")}
+	for _, domain := range []string{"box.example", "silent.example"} {
+		w.tlsReports.Record(tlspolicy.Result{
+			Time: time.Now().Add(-48 * time.Hour), Domain: domain, Policy: tlspolicy.NoPolicy, Host: host, Class: tlspolicy.Expired,
+		})
+	}
+	w.tlsReports.SendDue(t.Context())
+	m := w.arrived(1)[0]
+	text := string(m.Content)
+	if m.Sender != "tls-reports@client.example" || m.Recipients[0] != "tls@box.example" || !strings.HasPrefix(text, "DKIM-Signature: ") ||
+		!strings.Contains(text, "TLS-Report-Submitter: relay.example\r\n") || !strings.Contains(text, "TLS-Report-Domain: box.example\r\n") {
+		t.Errorf("from %s to %s:\n%s", m.Sender, m.Recipients, text)
+	}
+	l, err := tlsReports{w.Relay}.TLSReports(t.Context(), "BOX.example", "", control.MaxLimit)
+	if err != nil || !l.On || len(l.Days) != 1 || !l.Days[0].Done || !l.Days[0].Reports[0].Sent {
+		t.Errorf("shown: %+v, %v", l, err)
+	}
+	if got := tlsReportWarnings(w.cfg); len(got) > 0 {
+		t.Errorf("warnings: %s", got)
+	}
+
+	// The report is not sent again after a restart.
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	if l, err := (tlsReports{w.Relay}).TLSReports(t.Context(), "box.example", "", 10); err != nil || len(l.Days) != 1 || !l.Days[0].Done {
+		t.Errorf("after a restart: %+v, %v", l, err)
+	}
+}
+
+func TestTLSReportsWantASignature(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `tls_reports { from = "tls-reports@client.example" }`)
+	if got := tlsReportWarnings(w.cfg); len(got) != 1 || !strings.Contains(got[0], "no dkim block signs mail from client.example") {
+		t.Errorf("warnings: %s", got)
+	}
+	off := newWorld(t, sink.Config{}, "")
+	if l, err := (tlsReports{off.Relay}).TLSReports(t.Context(), "", "", 10); err != nil || l.On || len(tlsReportWarnings(off.cfg)) > 0 {
+		t.Errorf("switched off: %+v, %v", l, err)
+	}
+}
