@@ -30,11 +30,15 @@ func (p *policy) demand(m *envelope.Message, rt *route.Route) tlspolicy.Demand {
 
 // newTLSPolicy makes what gives outgoing connections their terms.
 func (r *Relay) newTLSPolicy() *tlspolicy.Policy {
-	return tlspolicy.New(tlspolicy.Config{
+	cfg := tlspolicy.Config{
 		Roots: r.certs.Authorities,
 		Certificate: func(certificate, key string) (*tls.Certificate, error) {
 			return r.certs.Client(certificates.Pair{Certificate: certificate, Key: key})
 		},
 		Now: r.now,
-	})
+	}
+	if r.tlsReports != nil {
+		cfg.Recorder = r.tlsReports
+	}
+	return tlspolicy.New(cfg)
 }

@@ -31,7 +31,7 @@ func (r *Relay) openTLSReports(cfg *config.Config, _ *undoer) (err error) {
 func (r *Relay) mailTLSReport(mail tlsrpt.Mail) error {
 	m := &envelope.Message{
 		Sender: envelope.Address(mail.From), Recipients: []envelope.Recipient{{Address: envelope.Address(mail.To)}},
-		Tier: 5, Received: r.now(), Protocol: "local",
+		Tier: 5, TLSOptional: true, Received: r.now(), Protocol: "local",
 	}
 	draft := r.queue.Begin()
 	if _, err := draft.Write(mail.Content); err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"mta/delivery/tlspolicy"
+	"mta/delivery/tlspolicy/tlsrpt"
 	"mta/internal/route"
 	"mta/internal/sink"
 	"mta/mta/control"
@@ -52,6 +53,26 @@ func TestTLSReportsGoOut(t *testing.T) {
 	w.start()
 	if l, err := (tlsReports{w.Relay}).TLSReports(t.Context(), "box.example", "", 10); err != nil || len(l.Days) != 1 || !l.Days[0].Done {
 		t.Errorf("after a restart: %+v, %v", l, err)
+	}
+}
+
+// Each attempt is counted for the domain whose policy it is measured by, and those of reports aren't.
+func TestTLSResultsAreCounted(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `
+		defaults { smtp_port = PORT }
+		tls_reports { from = "tls-reports@client.example" }`)
+	if err := w.mailTLSReport(tlsrpt.Mail{From: "tls-reports@client.example", To: "tls@box.example", Content: []byte("Message-ID: <x@client.example>\r\nSubject: x\r\n\r\nx\r\n")}); err != nil {
+		t.Fatal(err)
+	}
+	w.arrived(1)
+	if days, _ := w.tlsReports.Days("", "", 10); len(days) != 0 {
+		t.Errorf("a report is counted: %+v", days)
+	}
+	w.send("ann@client.example", letter, "bob@box.example")
+	w.arrived(2)
+	days, _ := w.tlsReports.Days("box.example", "", 10)
+	if len(days) != 1 || len(days[0].Policies) != 1 || days[0].Policies[0].Failure != 1 || days[0].Policies[0].Details[0].Class != tlspolicy.NoSTARTTLS {
+		t.Errorf("counted: %+v", days)
 	}
 }
 

@@ -54,6 +54,7 @@ type Demand struct {
 	DANE             bool      // the host's TLSA records count
 	STS              route.STS // the policy that the host must satisfy, or is measured by
 	RequireTLS       bool      // the host must offer REQUIRETLS
+	Unreported       bool      // the result says nothing of the domain's policies, and isn't recorded
 }
 
 // Decide says what mail along a route demands. What a message asks for overrules the policies that the
@@ -61,6 +62,7 @@ type Demand struct {
 // overrule the operator's own settings.
 func Decide(s Settings, r *route.Route, m Message) Demand {
 	d := Demand{Level: s.Level, MinVersion: s.MinVersion, CA: s.CA, Certificate: s.Certificate, Key: s.Key, Implicit: r.Implicit}
+	d.Unreported = r.Configured // its hosts are ours, and not the domain's
 	if r.Auth != nil || r.Implicit && s.Level != Required {
 		d.Level = Verified // a password goes only to the host that it is for
 	}
@@ -68,6 +70,7 @@ func Decide(s Settings, r *route.Route, m Message) Demand {
 	switch {
 	case require:
 	case d.Level == Off, m.NotNeeded:
+		d.Unreported = true
 		return d
 	}
 	d.DANE = s.DANE && (r.Secure || r.Configured)

@@ -189,7 +189,7 @@ func (t *Terms) record(from netip.Addr, err error) {
 	if err != nil && policy == STSPolicy && cfg.Domains != nil {
 		cfg.Domains.Failed(t.domain)
 	}
-	if cfg.Recorder == nil {
+	if cfg.Recorder == nil || t.demand.Unreported {
 		return
 	}
 	r := Result{Time: cfg.Now(), Domain: t.domain, Policy: policy, STS: t.demand.STS, Host: t.host, Source: from}
