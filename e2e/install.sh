@@ -23,6 +23,8 @@ missing() {
 	have openssl || echo openssl
 	have curl || echo curl
 	have s-nail || echo s-nail
+	have php || echo php-cli
+	[ -f /usr/share/php/libphp-phpmailer/autoload.php ] || echo libphp-phpmailer
 	have fail2ban-regex || echo fail2ban
 	[ -x "$cache/pebble/pebble" ] || echo pebble
 	have msmtp || echo msmtp

@@ -74,6 +74,11 @@ s.quit()`, host, port, user, to)
 		runClient(t, "hi\n", need(t, "s-nail")[0], "-n", "-s", "hello", "-S", "v15-compat", "-S", "sendwait", "-S", "smtp-use-starttls", "-S", "tls-verify=ignore", "-S", "smtp-auth=plain",
 			"-S", "mta=smtp://"+strings.ReplaceAll(user, "@", "%40")+":secret@"+addr, "-S", "from="+from, to)
 	}
+	for _, mechanism := range []string{"PLAIN", "LOGIN"} {
+		clients["PHPMailer "+mechanism] = func(t *testing.T, to, content string) {
+			phpMailer(t, host, port, user, to, mechanism, content)
+		}
+	}
 	s := f.servers[0]
 	for name, send := range clients {
 		t.Run(name, func(t *testing.T) {
@@ -99,6 +104,29 @@ s.quit()`, host, port, user, to)
 		t.Error("a password is in the log")
 	}
 	t.Run("fail2ban", func(t *testing.T) { fail2ban(t, log) })
+}
+
+// phpMailer sends by the library that most programs in PHP use. It writes the message itself, and takes
+// over what the test knows it by.
+func phpMailer(t *testing.T, host, port, user, to, mechanism, content string) {
+	t.Helper()
+	if _, err := os.Stat("/usr/share/php/libphp-phpmailer/autoload.php"); err != nil {
+		cannot(t, "PHPMailer: "+err.Error())
+	}
+	_, id, _ := strings.Cut(content, "X-Mta-Test-Id: ")
+	id, _, _ = strings.Cut(id, "\r\n")
+	runClient(t, "", need(t, "php")[0], "-r", `
+require '/usr/share/php/libphp-phpmailer/autoload.php';
+[, $host, $port, $user, $to, $mechanism, $id] = $argv;
+$m = new PHPMailer\PHPMailer\PHPMailer(true);
+$m->isSMTP();
+$m->Host = $host; $m->Port = (int)$port; $m->SMTPSecure = 'tls';
+$m->SMTPOptions = ['ssl' => ['verify_peer' => false, 'verify_peer_name' => false]];
+$m->SMTPAuth = true; $m->AuthType = $mechanism; $m->Username = $user; $m->Password = 'secret';
+$m->setFrom($user, 'Ann'); $m->addAddress($to);
+$m->addCustomHeader('X-Mta-Test-Id', $id);
+$m->Subject = 'hello'; $m->Body = "Hello\r\n";
+$m->send();`, "--", host, port, user, to, mechanism, id)
 }
 
 // fail2ban holds the filter of the manual against a log with two failures.
