@@ -239,19 +239,8 @@ func (s *State) groups(p *Plan) []*group {
 // one its share back. Those with less than a tenth of the day's mail lose their share and have no
 // say; only where several of them are bad, and have a tenth together, they count as one.
 func (s *State) judgeProviders(p *Plan) (worst string, bads, judged int) {
-	most := good
-	count := func(g *group) {
-		judged++
-		if g.verdict == bad {
-			bads++
-		}
-		if g.verdict > most {
-			most, worst = g.verdict, g.name
-		}
-	}
-	var alone *group
-	small := &group{verdict: bad}
-	smallBad := 0
+	var all []*group // that have a say
+	small, smallBad := &group{verdict: bad}, 0
 	for _, g := range s.groups(p) {
 		g.judge(&p.Health)
 		switch {
@@ -259,10 +248,7 @@ func (s *State) judgeProviders(p *Plan) (worst string, bads, judged int) {
 			s.aside(p, g)
 		case g.verdict == unjudged:
 		case 10*g.sent >= s.Total.Day:
-			count(g)
-			if g.verdict == bad {
-				alone = g
-			}
+			all = append(all, g)
 		case g.verdict == bad:
 			smallBad++
 			small.name, small.sent = g.name, small.sent+g.sent
@@ -270,12 +256,22 @@ func (s *State) judgeProviders(p *Plan) (worst string, bads, judged int) {
 		}
 	}
 	if smallBad > 1 && 10*small.sent >= s.Total.Day {
-		count(small)
+		all = append(all, small)
 	}
-	if bads == 1 && judged > 1 && alone != nil {
-		alone.halve()
+	most, alone := good, small
+	for _, g := range all {
+		if g.verdict == bad {
+			bads++
+			alone = g
+		}
+		if g.verdict > most {
+			most, worst = g.verdict, g.name
+		}
 	}
-	return worst, bads, judged
+	if bads == 1 && len(all) > 1 {
+		alone.halve() // which does nothing to the small ones: they were
+	}
+	return worst, bads, len(all)
 }
 
 // judge judges a group's day. Too few outcomes are kept for the days to come; a good day gives
