@@ -313,25 +313,13 @@ func (d *dispatcher) send(m *envelope.Message, rt *route.Route, recipients []que
 		Expires:    expires,
 		Weight:     d.policy().weight(m.Tenant),
 		Body:       func() (io.ReadCloser, error) { return d.queue.Body(m.ID) },
-		Done:       func(j *delivery.Job, results []delivery.Result) { d.done(j, recipients, results) },
+		Done: func(j *delivery.Job, results []delivery.Result) {
+			d.done(j, recipients, d.account(m, c, recipients, results))
+		},
 	}
 	if c.key != "" {
 		c.paid = &charge{warm: d.split.warm, key: c.key, provider: rt.Provider, out: c.out}
 		job.MayBegin = c.paid.begin
-		job.Done = func(j *delivery.Job, results []delivery.Result) {
-			c.paid.end(recipients, results)
-			if c.waits && c.paid.refused.Load() {
-				results = d.holdWithdrawn(m, c, results)
-			}
-			d.done(j, recipients, results)
-		}
-	}
-	if pool := c.wait.pool; pool != "" {
-		done := job.Done
-		job.Done = func(j *delivery.Job, results []delivery.Result) {
-			d.warm.diverted.add(pool, c.why, firstAttempts(recipients, results), d.now())
-			done(j, results)
-		}
 	}
 	if !d.policy().cfg.Signs(m.Tenant) {
 		d.hand(m, job, recipients, c)
@@ -351,6 +339,21 @@ func (d *dispatcher) hand(m *envelope.Message, job *delivery.Job, recipients []q
 	if asked := d.queue.File(m.ID, job.Recipients, job.Route.Site); asked {
 		d.delivery.Cancel(m.ID)
 	}
+}
+
+// account has the warm-up hear of what became of a job, and gives the results of those who don't wait on for tokens.
+func (d *dispatcher) account(m *envelope.Message, c *choice, recipients []queue.Pending, results []delivery.Result) []delivery.Result {
+	if pool := c.wait.pool; pool != "" {
+		d.warm.diverted.add(pool, c.why, firstAttempts(recipients, results), d.now())
+	}
+	if c.paid == nil {
+		return results
+	}
+	c.paid.end(recipients, results)
+	if c.waits && c.paid.refused.Load() {
+		return d.holdWithdrawn(m, c, results)
+	}
+	return results
 }
 
 // holdWithdrawn has recipients wait on, in their place, for whom there were no tokens when they were to

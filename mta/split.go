@@ -183,8 +183,9 @@ func (d *dividedPool) heldAt(m mail) heldAt {
 // joins what waits already, until it is its turn; it passes it where there are tokens for both.
 func (s *splitter) fresh(pool *dividedPool, m mail, pol *policy) (choice, bool) {
 	shared := s.usable(pool.shared, pol, m)
-	holds, left := pool.hold || len(shared) == 0, s.patience(pool, m)
-	wait := choice{wait: pool.heldAt(m), waits: holds || left > 0, until: s.now().Add(left), first: pool.prefers(m.Message)}
+	holds, until := pool.hold || len(shared) == 0, pool.waitsUntil(m)
+	left := until.Sub(s.now())
+	wait := choice{wait: pool.heldAt(m), waits: holds || left > 0, until: until, first: pool.prefers(m.Message)}
 	ask := m.ask(!holds && (left <= 0 || !m.turn), wait.first)
 	if wait.waits && !m.turn && m.via == "" && pool.takes(m.Message) {
 		if n := s.waiting(wait.wait); n > 0 && (holds || s.fits(pool, m, left)) {
@@ -267,10 +268,9 @@ func (t tried) after(before tried) tried {
 	return t
 }
 
-// patience is how long mail still waits for tokens before it takes a shared source.
-func (s *splitter) patience(pool *dividedPool, m mail) time.Duration {
-	p := min(pool.patience(m.Tenant, int(m.Tier)), m.age/2)
-	return m.Start().Add(p).Sub(s.now())
+// waitsUntil is until when mail waits for tokens before it takes a shared source.
+func (d *dividedPool) waitsUntil(m mail) time.Time {
+	return m.Start().Add(min(d.patience(m.Tenant, int(m.Tier)), m.age/2))
 }
 
 // fits reports whether the plans of a pool can take mail, and what waits already, within a time and today.

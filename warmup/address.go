@@ -245,7 +245,7 @@ func (l *lane) giveBack(now time.Time, t Instant, period time.Duration) {
 	}
 	var kept int64
 	if t < l.until && now.Sub(l.leased) < 2*outPeriods*period {
-		if l.ample || now.Sub(l.used) < 2*period {
+		if now.Sub(l.used) < 2*period || l.ample && now.Sub(l.used) < idlePeriods*period {
 			return
 		}
 		kept = min(l.lease, l.out+l.old)
