@@ -369,7 +369,8 @@ func TestReportByHTTPS(t *testing.T) {
 	}))
 	defer collector.Close()
 	now := noon
-	cfg := config(zone{"box.example": "v=TLSRPTv1; rua=" + collector.URL + "/reports"}, new(outbox))
+	var box outbox
+	cfg := config(zone{"box.example": "v=TLSRPTv1; rua=mailto:tls@box.example," + collector.URL + "/reports"}, &box)
 	cfg.Now = func() time.Time { return now }
 	r := newReporter(t, cfg)
 	for _, result := range results(noon) {
@@ -380,13 +381,13 @@ func TestReportByHTTPS(t *testing.T) {
 	status = http.StatusMovedPermanently
 	now = now.Add(firstRetry)
 	r.SendDue(t.Context())
-	if d := shown(r)[0]; len(got) != 2 || d.Done || d.Reports[0].Sent || d.Reports[0].Error != "the web server answered 301 Moved Permanently" {
+	if d := shown(r)[0]; len(got) != 2 || d.Done || d.Reports[1].Sent || d.Reports[1].Error != "the web server answered 301 Moved Permanently" {
 		t.Fatalf("%d reports; %+v", len(got), d)
 	}
 	status = http.StatusCreated
 	now = now.Add(2 * firstRetry)
 	r.SendDue(t.Context())
-	if d := shown(r)[0]; len(got) != 3 || !d.Done || !d.Reports[0].Sent {
+	if d := shown(r)[0]; len(got) != 3 || !d.Done || !d.Reports[1].Sent || len(box.sent) != 1 {
 		t.Fatalf("%d reports; %+v", len(got), d)
 	}
 	if types[2] != "POST /reports application/tlsrpt+gzip" {
@@ -404,7 +405,7 @@ func TestReportByHTTPS(t *testing.T) {
 		now = now.Add(time.Hour)
 		r.SendDue(t.Context())
 	}
-	if d := shown(r)[1]; !d.Done || d.Reports[0].Sent || d.Tries < 5 || d.Tries > 15 {
+	if d := shown(r)[1]; !d.Done || d.Reports[1].Sent || d.Tries < 5 || d.Tries > 15 {
 		t.Errorf("given up: %+v", d)
 	}
 }
