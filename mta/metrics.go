@@ -183,6 +183,7 @@ func (c relayCollector) Describe(ch chan<- *prometheus.Desc) {
 	describe(ch, signingMetrics)
 	describe(ch, loginMetrics)
 	ch <- certificateExpiry
+	describe(ch, tlsReportMetrics)
 	describe(ch, routerMetrics)
 	describe(ch, dnsMetrics)
 	describe(ch, accountingMetrics)
@@ -213,6 +214,9 @@ func (c relayCollector) Collect(ch chan<- prometheus.Metric) {
 	c.r.collectCertificates(ch)
 	if logins := c.r.logins.Load(); logins != nil {
 		collect(ch, loginMetrics, logins.Stats())
+	}
+	if c.r.tlsReports != nil {
+		collect(ch, tlsReportMetrics, c.r.tlsReports.Stats())
 	}
 	collect(ch, routerMetrics, c.r.router.Stats())
 	collect(ch, dnsMetrics, c.r.resolver.Stats())

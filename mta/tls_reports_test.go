@@ -38,6 +38,9 @@ func TestTLSReportsGoOut(t *testing.T) {
 		!strings.Contains(text, "TLS-Report-Submitter: relay.example\r\n") || !strings.Contains(text, "TLS-Report-Domain: box.example\r\n") {
 		t.Errorf("from %s to %s:\n%s", m.Sender, m.Recipients, text)
 	}
+	if page := w.scrape(); !strings.Contains(page, "mta_tls_reports_sent_total 1") {
+		t.Error("the metrics have no report")
+	}
 	l, err := tlsReports{w.Relay}.TLSReports(t.Context(), "BOX.example", "", control.MaxLimit)
 	if err != nil || !l.On || len(l.Days) != 1 || !l.Days[0].Done || !l.Days[0].Reports[0].Sent {
 		t.Errorf("shown: %+v, %v", l, err)

@@ -66,6 +66,21 @@ type Reporter struct {
 	domains map[string]int // of each date
 	dirty   map[string]bool
 	ignored int64 // results of domains beyond maxDomains
+	stats   Stats
+}
+
+// Stats counts since the start.
+type Stats struct {
+	Results int64 // of connection attempts
+	Sent    int64 // reports, for each destination
+	Failed  int64 // tries to send one
+}
+
+// Stats gives the counts.
+func (r *Reporter) Stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stats
 }
 
 // New makes a reporter with what was counted before.
@@ -118,6 +133,7 @@ func (r *Reporter) Record(result tlspolicy.Result) {
 		r.domains[d.Date]++
 	}
 	d.add(&result)
+	r.stats.Results++
 	r.dirty[name] = true
 }
 
@@ -291,6 +307,7 @@ func (r *Reporter) try(ctx context.Context, d *Day) {
 		if err := r.deliver(ctx, d, to.To, report); err != nil {
 			to.Error, to.Sent, done = err.Error(), false, false
 		}
+		r.count(to.Sent)
 		r.cfg.Log.Info("TLS report", "domain", d.Domain, "day", d.Date, "to", to.To, "sent", to.Sent, "error", to.Error)
 	}
 	if d.Tries++; d.Tries == 1 {
@@ -299,6 +316,16 @@ func (r *Reporter) try(ctx context.Context, d *Day) {
 	d.Next = now.Add(min(firstRetry<<min(d.Tries-1, 10), lastRetry))
 	if done || d.Next.Sub(d.Began) > giveUp {
 		d.Next, d.Done = time.Time{}, true
+	}
+}
+
+func (r *Reporter) count(sent bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if sent {
+		r.stats.Sent++
+	} else {
+		r.stats.Failed++
 	}
 }
 

@@ -390,6 +390,9 @@ func TestReportByHTTPS(t *testing.T) {
 	if d := shown(r)[0]; len(got) != 3 || !d.Done || !d.Reports[1].Sent || len(box.sent) != 1 {
 		t.Fatalf("%d reports; %+v", len(got), d)
 	}
+	if s := r.Stats(); s != (Stats{Results: int64(len(results(noon))), Sent: 2, Failed: 2}) {
+		t.Errorf("stats %+v", s)
+	}
 	if types[2] != "POST /reports application/tlsrpt+gzip" {
 		t.Errorf("it came as %s", types[2])
 	}
