@@ -73,13 +73,13 @@ type watch struct {
 func (w *watch) step(now time.Time, s *queue.Stats, missing []string) map[string]string {
 	on := make(map[string]string)
 	if s.OldestDue > tooOldDue {
-		on[alarmAge] = fmt.Sprintf("the first of what is due has waited for %s: delivery does not keep up", control.Age(s.OldestDue))
+		on[alarmAge] = fmt.Sprintf("the oldest due mail has waited for %s: delivery does not keep up", control.Age(s.OldestDue))
 	}
 	if w.grown++; s.Due <= w.due {
 		w.grown = 0
 	}
 	if w.due = s.Due; w.grown >= growsFor {
-		on[alarmGrowing] = fmt.Sprintf("%d recipients are due, and more each minute for %d minutes", s.Due, w.grown)
+		on[alarmGrowing] = fmt.Sprintf("%d recipients are due, and the number has grown for %d minutes", s.Due, w.grown)
 	}
 	if reason := w.traffic(now, s.Delivered); reason != "" {
 		on[alarmSilent] = reason
@@ -88,13 +88,13 @@ func (w *watch) step(now time.Time, s *queue.Stats, missing []string) map[string
 		w.damaged, w.spoiled = s.DamagedRecords, now
 	}
 	if w.damaged > 0 && now.Sub(w.spoiled) < damageShown {
-		on[alarmDamage] = fmt.Sprintf("%d places of the queue's files are not what was written: the disk, or its memory, is failing; the log says DAMAGE with file and message, 'mta queue fsck' reads all", w.damaged)
+		on[alarmDamage] = fmt.Sprintf("%d places in the queue's files are corrupt: the disk, or its memory, is failing; the log has DAMAGE with file and message, 'mta queue fsck' checks all", w.damaged)
 	}
 	if s.Clock != "" {
 		on[alarmClock] = s.Clock
 	}
 	if len(missing) > 0 {
-		on[alarmSources] = fmt.Sprintf("this machine does not have the address of %s: their mail takes others of the pool, or waits", strings.Join(missing, ", "))
+		on[alarmSources] = fmt.Sprintf("this machine does not have the address of %s: their mail leaves from other sources of the pool, or waits", strings.Join(missing, ", "))
 	}
 	return on
 }
@@ -120,7 +120,7 @@ func (w *watch) names(now time.Time, s *resolver.Stats) (reason string) {
 	n := s.Failed - w.failed
 	switch {
 	case s.Answered == w.answered && n >= unanswered:
-		return fmt.Sprintf("name servers have answered none of the last %d look-ups, for %s: mail to domains whose route is not known waits", n, control.Age(now.Sub(w.heard).Round(time.Minute)))
+		return fmt.Sprintf("name servers have answered none of the last %d look-ups, for %s: mail to domains without a cached route waits", n, control.Age(now.Sub(w.heard).Round(time.Minute)))
 	case s.Answered != w.answered || now.Sub(w.heard) >= quietTime:
 		w.answered, w.failed, w.heard = s.Answered, s.Failed, now
 	}

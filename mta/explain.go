@@ -123,17 +123,17 @@ type recipientCase struct {
 func (r *recipientCase) why() (string, time.Time) {
 	switch r.rc.State {
 	case queue.StateHeld:
-		return "it is held: nothing happens until it is released ('mta queue release') or expires", time.Time{}
+		return "it is held until it is released ('mta queue release') or expires", time.Time{}
 	case queue.StateUnreadable:
-		return "its record on disk is damaged: 'mta queue fsck' says where, 'mta queue retry' reads it again", time.Time{}
+		return "its record on disk is damaged: 'mta queue fsck' shows where, 'mta queue retry' reads it again", time.Time{}
 	case queue.StateEnding:
-		return "it is being given up: the report to its sender is being written", time.Time{}
+		return "delivery has ended: the report to its sender is being written", time.Time{}
 	case queue.StateActive:
 		if r.paused == "" || r.status.State == control.StateActive {
 			return r.active()
 		}
 	}
-	why, until := "it is due, and is taken up as soon as the mail before it has been looked at", time.Time{}
+	why, until := "it is due, and is next after the mail before it", time.Time{}
 	switch r.rc.State {
 	case queue.StateDeferred:
 		why, until = r.deferred()
@@ -144,23 +144,23 @@ func (r *recipientCase) why() (string, time.Time) {
 		why, until = "it waits: "+r.paused, r.pausedUntil
 	}
 	if r.suppressed != "" {
-		why += "; it is bounced then and not sent, since its address is suppressed (" + r.suppressed + ")"
+		why += "; it will then be bounced, since its address is suppressed (" + r.suppressed + ")"
 	}
 	return why, until
 }
 
 func (r *recipientCase) deferred() (string, time.Time) {
 	if r.rc.Scheduled {
-		return "it was submitted to be sent later: it waits for its time ('mta queue retry --scheduled' sends it now)", r.rc.Next
+		return "it is scheduled, and waits for its time ('mta queue retry --scheduled' sends it now)", r.rc.Next
 	}
 	tries := fmt.Sprintf("%d attempts have failed", r.rc.Attempts)
 	switch r.rc.Attempts {
 	case 0:
-		tries = "it could not be tried"
+		tries = "no attempt was possible"
 	case 1:
 		tries = "one attempt has failed"
 	}
-	return tries + ": it waits for the time of the next one", r.rc.Next
+	return tries + ": it waits for its retry time", r.rc.Next
 }
 
 func (r *recipientCase) parked() (string, time.Time) {
@@ -174,13 +174,13 @@ func (r *recipientCase) parked() (string, time.Time) {
 	if source := sourceOfLine(r.rc.Line); source != "" {
 		what += " from " + source
 	}
-	why := fmt.Sprintf("it waits in the queue: delivery has as much for %s as it takes at a time", what)
+	why := fmt.Sprintf("it waits in the queue: delivery has no more room for %s", what)
 	switch l := r.busiest(); {
 	case l == nil || l.Why == "":
 	case l.Waiting == 0:
-		return fmt.Sprintf("it waits in the queue, and that counts as no attempt: no host of %s can be tried now: %s", r.rc.Key, l.Why), l.Until
+		return fmt.Sprintf("it waits in the queue, without counting an attempt: no host of %s can be tried now: %s", r.rc.Key, l.Why), l.Until
 	default:
-		return why + ", and that waits: " + l.Why, l.Until
+		return why + ": " + l.Why, l.Until
 	}
 	return why, time.Time{}
 }
@@ -208,7 +208,7 @@ func (r *recipientCase) busiest() *control.Lane {
 // writing down of the result.
 func (r *recipientCase) active() (string, time.Time) {
 	if !r.known {
-		return "it has just been taken up: its route is being looked up, or the outcome is being written down", time.Time{}
+		return "an attempt has just begun: its route is being looked up, or its outcome is being recorded", time.Time{}
 	}
 	for _, p := range r.where.Waiting {
 		if !slices.Contains(p.Recipients, r.rc.Index) {
@@ -223,7 +223,7 @@ func (r *recipientCase) active() (string, time.Time) {
 	var on []string
 	for _, c := range r.where.Carriers {
 		if c.Parts > 0 && r.mayGoTo(c.Host) {
-			on = append(on, fmt.Sprintf("%s from source %s, session %s, with %s under way", c.Host, c.Source, c.Session, transactions(c.Backlog)))
+			on = append(on, fmt.Sprintf("%s from source %s, session %s, with %s in progress", c.Host, c.Source, c.Session, transactions(c.Backlog)))
 		}
 	}
 	why := ""
@@ -231,9 +231,9 @@ func (r *recipientCase) active() (string, time.Time) {
 	case 0:
 		return "an attempt has just ended, or its route is being looked up", time.Time{}
 	case 1:
-		why = "an attempt is under way: it is on a connection to " + on[0]
+		why = "an attempt is in progress on a connection to " + on[0]
 	default:
-		why = fmt.Sprintf("an attempt is under way: it is on one of %d connections that have parts of the message, the first of them to %s", len(on), on[0])
+		why = fmt.Sprintf("an attempt is in progress on one of %d connections that have parts of the message, the first of them to %s", len(on), on[0])
 	}
 	if then := afterwards[r.rc.Asked]; then != "" {
 		why += "; it is " + then

@@ -95,7 +95,7 @@ func (d destinations) explainDomain(ctx context.Context, domain, tenant string, 
 func (d destinations) overrule(to *control.Destination, tenant string) {
 	p := d.r.pauses
 	if why, until, ok := p.why(p.keeps(d.r.policy.Load(), tenant, to.Domain)); ok {
-		to.Verdict, to.Until = "nothing is sent: "+why, until
+		to.Verdict, to.Until = "no mail is sent: "+why, until
 	}
 }
 
@@ -196,9 +196,9 @@ func (c *domainCase) addDrain(l *delivery.LaneInfo, parked int) {
 	shown := &c.Lanes[len(c.Lanes)-1]
 	shown.Drain, shown.DrainEnds = rate.String(), gone
 	if shown.Why != "" {
-		shown.Why += fmt.Sprintf("; the backlog of %d will be gone by about %s if the site goes on taking it", n, gone.Format(time.DateTime))
+		shown.Why += fmt.Sprintf("; the backlog of %d will be gone by about %s if the site continues to accept it", n, gone.Format(time.DateTime))
 	}
-	c.limit("drain after an outage", shown.Drain, "site "+c.Site+" from source "+l.Source, "the usual rate of the site, doubled every half minute without trouble",
+	c.limit("drain after an outage", shown.Drain, "site "+c.Site+" from source "+l.Source, "the usual rate of the site, doubled every half minute without failures",
 		fmt.Sprintf("%d wait, gone by about %s", n, gone.Format(time.DateTime)))
 	c.drains = append(c.drains, drainCase{l.Source, rate})
 }
@@ -311,22 +311,22 @@ func (c *domainCase) judge() {
 	}
 	if c.Trouble != nil {
 		if c.Trouble.Code >= 500 {
-			say(time.Time{}, "mail goes back to its sender: there is no route")
+			say(time.Time{}, "mail bounces: there is no route")
 			return
 		}
-		say(time.Time{}, "mail is deferred and tried again: no route can be found for now")
+		say(time.Time{}, "mail is deferred and retried: no route can be found now")
 		return
 	}
 	able := c.able()
 	c.Ceiling = c.ceiling(able)
 	switch until, why := c.hindrance(); {
 	case len(able) == 0:
-		say(until, "nothing is sent: %s", why)
+		say(until, "no mail is sent: %s", why)
 	case c.waits() != nil:
 		l := c.waits()
 		say(l.Until, "mail from source %s waits: %s", l.Source, l.Why)
 	case len(able) < len(c.sources):
-		say(until, "mail is sent from %d of %d sources; from the others nothing is: %s", len(able), len(c.sources), why)
+		say(until, "mail is sent from %d of %d sources, not from the others: %s", len(able), len(c.sources), why)
 	default:
 		c.Until, c.Verdict = c.afterWarmup(able)
 	}
@@ -348,9 +348,9 @@ func (c *domainCase) afterWarmup(able []sourceCase) (time.Time, string) {
 	}
 	switch {
 	case lacks == nil:
-		return time.Time{}, "mail is sent as it comes"
+		return time.Time{}, "mail is sent without delay"
 	case free:
-		return time.Time{}, fmt.Sprintf("mail is sent as it comes, though not from source %s, which warms up: %s", lacks.Name, lacks.lacks)
+		return time.Time{}, fmt.Sprintf("mail is sent without delay, but not from source %s, which warms up: %s", lacks.Name, lacks.lacks)
 	}
 	return lacks.lacksUntil, fmt.Sprintf("mail waits for the warm-up of source %s: %s", lacks.Name, lacks.lacks)
 }
@@ -405,10 +405,10 @@ func (c *domainCase) whyNot(s *sourceCase) (time.Time, string) {
 		return s.suspended, "suspended (" + why + ")"
 	}
 	if s.missing {
-		return time.Time{}, fmt.Sprintf("source %s is left out: this machine does not have its address, %v", s.Name, s.Address)
+		return time.Time{}, fmt.Sprintf("source %s is skipped: this machine does not have its address, %v", s.Name, s.Address)
 	}
 	if len(s.hosts) == 0 {
-		return time.Time{}, fmt.Sprintf("source %s reaches none of the hosts: they have addresses of the other family only", s.Name)
+		return time.Time{}, fmt.Sprintf("source %s can't reach any of the hosts: they have addresses of the other family only", s.Name)
 	}
 	var (
 		first time.Time
@@ -427,7 +427,7 @@ func (c *domainCase) whyNot(s *sourceCase) (time.Time, string) {
 	if n := len(s.hosts) - 1; n > 0 {
 		host += fmt.Sprintf(", and %d more", n)
 	}
-	return first, "no host can be tried before its time: " + host
+	return first, "no host can be tried before its retry time: " + host
 }
 
 // retryAt is when a source may try a host, and why not now; zero when nothing is wrong, or it has

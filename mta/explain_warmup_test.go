@@ -90,13 +90,13 @@ func TestExplainTellsOfOtherPools(t *testing.T) {
 	if err != nil || len(d.OtherPools) != 1 || d.OtherPools[0].Name != "acme" || !slices.Equal(d.OtherPools[0].Tenants, []string{"acme", "subsidiary"}) {
 		t.Errorf("others than %s: %+v, %v", d.Pool, d.OtherPools, err)
 	}
-	if d, err = ask("acme"); err != nil || !strings.HasPrefix(d.Verdict, "mail is sent as it comes") || len(d.OtherPools) != 1 || d.OtherPools[0].Name != "default" {
+	if d, err = ask("acme"); err != nil || !strings.HasPrefix(d.Verdict, "mail is sent without delay") || len(d.OtherPools) != 1 || d.OtherPools[0].Name != "default" {
 		t.Errorf("others than %s: %+v, %v; %s", d.Pool, d.OtherPools, err, d.Verdict)
 	}
 	if err := (warmups{ctl: w.warm, names: w.warm}).ChangeWarmup(t.Context(), "new", control.WarmupPause, 0); err != nil {
 		t.Fatal(err)
 	}
-	if d, err = ask("acme"); err != nil || d.Verdict != "mail is sent as it comes, though not from source new, which warms up: paused by an operator" {
+	if d, err = ask("acme"); err != nil || d.Verdict != "mail is sent without delay, but not from source new, which warms up: paused by an operator" {
 		t.Errorf("paused: %q, %v", d.Verdict, err)
 	}
 	if _, err = ask("acne"); err == nil || !strings.Contains(err.Error(), `no tenant "acne"`) {
@@ -122,7 +122,7 @@ func TestExplainTellsOfSuppression(t *testing.T) {
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.arrived(1)
 	// The warm-up may look at what waits just then, and it is bounced before it is asked about.
-	suppressed := says(control.StateWaiting, "it is bounced then and not sent, since its address is suppressed (since ")
+	suppressed := says(control.StateWaiting, "it will then be bounced, since its address is suppressed (since ")
 	for i := range 20 {
 		address := fmt.Sprintf("eve%d@box.example", i)
 		id := accept(t, w.Relay, address, 1)

@@ -16,15 +16,15 @@ import (
 	"mta/mta/bench"
 )
 
-const benchHelp = `Measure a mail server: submit messages, take them in at sites of our own, and say how fast
-it went, what it cost, and whether each recipient had each message exactly once.
+const benchHelp = `Measure a mail server: submit messages, receive them at the bench's own sites, and report
+the speed, the cost, and whether each recipient got each message exactly once.
 
-Without --target a relay is started for it, on a temporary folder and with the defaults but
-for what --relay-config adds. With --target the server that runs there is loaded. It must
-take the sites' domains to them: by their name server (--dns), or by a transport table for
-Postfix, which --transports prints. Nothing beyond loopback is touched.
+Without --target the command starts a relay, in a temporary directory, with the defaults
+and the additions of --relay-config. --target measures a running server. It must route the
+sites' domains to them: by their name server (--dns), or by a transport table for Postfix,
+which --transports prints. Only loopback is used.
 
-Ctrl-C ends it without a report. Exit code 1: something was lost, or came twice without excuse.`
+Ctrl-C ends it without a report. Exit code 1: messages were lost, or duplicated without cause.`
 
 // benchCommand is the flags of 'mta bench', but for those of the scenario.
 type benchCommand struct {
@@ -44,7 +44,7 @@ func newBench(c *cli) *cobra.Command {
 	b := &benchCommand{c: c, scenario: bench.DefaultScenario()}
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "load a mail server, and check that all comes once",
+		Short: "measure a mail server, and check that every message arrives once",
 		Long:  benchHelp,
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -58,15 +58,15 @@ func newBench(c *cli) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	scenarioFlags(flags, &b.scenario)
-	flags.StringVar(&b.standard, "scenario", "", "begin with the standard scenario of this `letter`, a to h; other flags change it")
-	flags.Float64Var(&b.scale, "scale", 1, "`times` as many messages")
-	flags.StringVar(&b.target, "target", "", "load the server that runs at this `ip:port`")
-	flags.IntVar(&b.pid, "pid", 0, "the process `id` of the target, whose group is measured")
-	flags.IntVar(&b.relay.Limit, "connection-limit", 20, "connections of our relay to a site")
-	flags.IntVar(&b.relay.Sources, "sources", 0, "from how `many` addresses of 127.41.0.0/16 our relay sends (default: one, of the system's choice)")
-	flags.StringVar(&b.config, "relay-config", "", "a `file` of further lines for our relay's configuration")
-	flags.StringVar(&b.relay.Dir, "dir", "", "the `folder` for our relay's data and log, kept afterwards (default: a temporary one)")
-	flags.BoolVar(&b.transports, "transports", false, "print a transport table for Postfix, and do nothing; goes with --port")
+	flags.StringVar(&b.standard, "scenario", "", "start from the standard scenario of this `letter`, a to h; other flags change it")
+	flags.Float64Var(&b.scale, "scale", 1, "`factor` for the number of messages")
+	flags.StringVar(&b.target, "target", "", "measure the server at this `ip:port`")
+	flags.IntVar(&b.pid, "pid", 0, "the process `id` of the target; its process group is measured")
+	flags.IntVar(&b.relay.Limit, "connection-limit", 20, "connections of the bench's relay to a site")
+	flags.IntVar(&b.relay.Sources, "sources", 0, "the `number` of addresses in 127.41.0.0/16 that the bench's relay sends from (default: one, chosen by the system)")
+	flags.StringVar(&b.config, "relay-config", "", "a `file` with more lines for the configuration of the bench's relay")
+	flags.StringVar(&b.relay.Dir, "dir", "", "the `directory` for the data and log of the bench's relay, kept afterwards (default: a temporary one)")
+	flags.BoolVar(&b.transports, "transports", false, "only print a transport table for Postfix; needs --port")
 	flags.BoolVar(&b.json, "json", false, "print the report as JSON")
 	_ = cmd.RegisterFlagCompletionFunc("scenario", cobra.FixedCompletions(standardLetters(), cobra.ShellCompDirectiveNoFileComp))
 	oneOf(cmd, "death", []bench.Death{bench.Silent, bench.Unreachable, bench.Refusing})
@@ -76,27 +76,27 @@ func newBench(c *cli) *cobra.Command {
 // scenarioFlags makes a flag of each part of a scenario; what it has is the default.
 func scenarioFlags(flags *pflag.FlagSet, s *bench.Scenario) {
 	flags.IntVar(&s.Messages, "messages", s.Messages, "`number` of messages")
-	flags.IntVar(&s.Connections, "connections", s.Connections, "`number` of connections that submit")
+	flags.IntVar(&s.Connections, "connections", s.Connections, "`number` of submitting connections")
 	flags.IntVar(&s.Size, "size", s.Size, "`octets` of a message's content")
 	flags.IntVar(&s.Recipients, "recipients", s.Recipients, "`number` of recipients of a message")
-	flags.IntVar(&s.BigEvery, "big-every", s.BigEvery, "only every `n`th message has that many recipients, the others one")
-	flags.IntVar(&s.Rate, "rate", s.Rate, "messages a `second` (default: as fast as they are taken)")
+	flags.IntVar(&s.BigEvery, "big-every", s.BigEvery, "only every `n`th message has that many recipients, the others have one")
+	flags.IntVar(&s.Rate, "rate", s.Rate, "messages per `second` (default: as fast as they are accepted)")
 	flags.IntVar(&s.Domains, "domains", s.Domains, "`number` of domains")
 	flags.IntVar(&s.Hosts, "hosts", s.Hosts, "`number` of hosts (default: as many as domains)")
 	flags.IntVar(&s.Dead, "dead", s.Dead, "`number` of hosts that don't work")
-	flags.Var(&s.Death, "death", "how they don't: silent, unreachable or refusing")
-	flags.Var(&s.Latency, "latency", "how late a host answers each flight of commands")
-	flags.Var(&s.Jitter, "jitter", "up to how much later")
+	flags.Var(&s.Death, "death", "how dead hosts fail: silent, unreachable or refusing")
+	flags.Var(&s.Latency, "latency", "the delay of a host's replies to each flight of commands")
+	flags.Var(&s.Jitter, "jitter", "the maximum random addition to the latency")
 	flags.BoolVar(&s.NoPipelining, "no-pipelining", s.NoPipelining, "hosts don't offer PIPELINING")
 	flags.BoolVar(&s.NoChunking, "no-chunking", s.NoChunking, "hosts don't offer CHUNKING")
-	flags.Float64Var(&s.Temporary, "temporary", s.Temporary, "`share` of messages that hosts refuse for now, 0 to 1")
-	flags.Float64Var(&s.Drop, "drop", s.Drop, "`chance` that a host cuts the connection, at each step")
-	flags.IntVar(&s.HostConnections, "host-connections", s.HostConnections, "`number` of connections that a host takes at once (default: any)")
-	flags.IntVar(&s.HostMessages, "host-messages", s.HostMessages, "`number` of messages that a host takes on a connection (default: any)")
-	flags.DurationVar(&s.Patience, "patience", s.Patience, "how long to wait when nothing arrives any more")
-	flags.Uint64Var(&s.Seed, "seed", s.Seed, "`number` that makes what hosts do at random")
-	flags.IntVar(&s.Port, "port", s.Port, "the `port` of all hosts (default: any that is free)")
-	flags.StringVar(&s.DNS, "dns", s.DNS, "where the sites' name server listens, `ip:port` (default: any port of 127.0.0.1)")
+	flags.Float64Var(&s.Temporary, "temporary", s.Temporary, "`share` of messages that hosts defer, 0 to 1")
+	flags.Float64Var(&s.Drop, "drop", s.Drop, "`probability` that a host cuts the connection, at each step")
+	flags.IntVar(&s.HostConnections, "host-connections", s.HostConnections, "`number` of connections that a host accepts at a time (default: unlimited)")
+	flags.IntVar(&s.HostMessages, "host-messages", s.HostMessages, "`number` of messages that a host accepts per connection (default: unlimited)")
+	flags.DurationVar(&s.Patience, "patience", s.Patience, "how long to wait after the last arrival")
+	flags.Uint64Var(&s.Seed, "seed", s.Seed, "random seed (`number`) of the hosts' behavior")
+	flags.IntVar(&s.Port, "port", s.Port, "the `port` of all hosts (default: any free one)")
+	flags.StringVar(&s.DNS, "dns", s.DNS, "the address of the sites' name server, `ip:port` (default: any port of 127.0.0.1)")
 }
 
 func standardLetters() (letters []string) {

@@ -83,21 +83,21 @@ func (c *cli) newBlockList(b blockList) *cobra.Command {
 
 // addOrder adds the flag of what comes first in a listing.
 func addOrder(cmd *cobra.Command, order *control.SiteOrder) {
-	cmd.Flags().StringVar((*string)(order), "order", string(control.BySize), "what comes first: `size` (the longest queue) or name")
+	cmd.Flags().StringVar((*string)(order), "order", string(control.BySize), "sort by `size` (the longest queue first) or name")
 	oneOf(cmd, "order", control.SiteOrders)
 }
 
 const sinceStart = `
-DELIVERED, DEFERRALS (attempts that failed for now) and BOUNCED (expired included)
+DELIVERED, DEFERRALS (temporary failures, each attempt) and BOUNCED (including expired)
 count recipients since the start of the relay.`
 
 func newSources(c *cli) *cobra.Command {
 	cmd := c.newBlockList(blockList{
 		what:  "source",
-		short: "look at the sources of the configuration",
+		short: "list the sources of the configuration",
 		long: `List the sources: the connections from each, the transactions that wait for one and
 those on connections. A source is sending; or warming, with the plan's stage; or paused,
-by an operator or its warm-up; or missing, when this machine does not have its address.
+by an operator or its warm-up; or missing, if this machine does not have its address.
 ` + sinceStart,
 		flags: func(cmd *cobra.Command, f *control.BlockFilter) {
 			cmd.Flags().StringVar(&f.Pool, "pool", "", "sources of this `pool`")
@@ -144,9 +144,9 @@ func (c *cli) showPage(t *table, rows int, what, next string) error {
 func newPools(c *cli) *cobra.Command {
 	cmd := c.newBlockList(blockList{
 		what:  "pool",
-		short: "look at the pools of sources",
-		long: `List the pools: their sources, the tenants whose mail takes them, the connections of the
-sources and the transactions that wait for one or are on one, whatever pool they are for.
+		short: "list the pools of sources",
+		long: `List the pools: their sources, the tenants that use them, the connections of the sources
+and the transactions that wait for one or are on one, whatever pool they are for.
 ACCEPTED counts recipients of the pool's tenants since the start of the relay.
 ` + sinceStart,
 		show: c.showPools,
@@ -180,12 +180,11 @@ func (c *cli) showPools(ctx context.Context, client *control.Client, f control.B
 func newTenants(c *cli) *cobra.Command {
 	cmd := c.newBlockList(blockList{
 		what:  "tenant",
-		short: "look at the tenants of the configuration",
-		long: `List the tenants: the pool and the tier of each, and what became of its mail. A dash in
-place of the name is all mail of nobody in particular. ACCEPTED counts recipients since
-the start of the relay. With --queued, the recipients in the queue are counted, too,
-and come first where they are most; envelopes are read for that, some seconds for each
-million.
+		short: "list the tenants of the configuration",
+		long: `List the tenants: the pool and the tier of each, and the outcomes of its mail. The name
+"-" stands for all mail without a tenant. ACCEPTED counts recipients since the start of
+the relay. --queued also counts the recipients in the queue, and sorts by them; this
+reads envelopes, which takes some seconds per million.
 ` + sinceStart,
 		flags: func(cmd *cobra.Command, f *control.BlockFilter) {
 			cmd.Flags().StringVar(&f.Pool, "pool", "", "tenants of this `pool`")

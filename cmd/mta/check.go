@@ -11,24 +11,23 @@ import (
 	"mta/mta/config"
 )
 
-const checkHelp = `Read the configuration file and say everything that is wrong with it: line, column,
-the line itself, and what to do. Nothing of a running relay is touched.
+const checkHelp = `Check the configuration file and report every error with its line, column and remedy. A
+running relay is not affected.
 
-What would keep the relay from starting on this machine is an error, and the exit status
-is 1: a folder or log file that it can't write, a key or certificate that it can't read, a
-listener on an address that the machine doesn't have. Whether another program has a listener's port is not looked at: most often
-that is the relay itself, which is running.
+Anything that would keep the relay from starting on this machine is an error, with exit
+status 1: a directory or log file that it can't write, a key or certificate that it can't
+read, a listener on an address that the machine doesn't have. The check does not test
+whether another program uses a listener's port: that is usually the running relay itself.
 
-A warning leaves the exit status at 0: a source whose address this machine doesn't have,
-which may come; a source, pool or tenant that nothing names; mail that is given up before
-it is tried a second time.
+A warning leaves the exit status at 0: a source whose address this machine doesn't have
+(it may appear later); a source, pool or tenant that nothing names; mail that expires
+before its second attempt.
 
-What the relay's user may do is asked for the user to whom the queue in data_dir belongs,
-whoever runs the check; before the first start, and where a relative path may lead
-elsewhere, nothing is said.
+Permissions are checked for the owner of the queue in data_dir, whoever runs the check;
+they are not checked before the first start, or where a relative path may lead elsewhere.
 
-With --effective, print what is in force with this file: every setting, those that the
-file doesn't have included, as a file that loads. Secrets are masked.
+With --effective, print the effective configuration, with every setting, as a file that
+loads. Secrets are masked.
 
 With --dns, ask the DNS what receivers will think of mail that this configuration sends:
 of each source, whether its reverse and forward DNS agree, EHLO's name leads to it, and it
@@ -43,7 +42,7 @@ func newCheck(c *cli) *cobra.Command {
 	var dns mta.DNSQuestion
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
-		Short: "say what is wrong with the configuration",
+		Short: "check the configuration",
 		Long:  checkHelp,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -74,8 +73,8 @@ func newCheck(c *cli) *cobra.Command {
 			return c.check(effective)
 		},
 	}
-	cmd.Flags().BoolVar(&effective, "effective", false, "print what is in force")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: problems, warnings, and with --effective what is in force")
+	cmd.Flags().BoolVar(&effective, "effective", false, "print the effective configuration")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: problems, warnings, and with --effective the settings")
 	cmd.Flags().BoolVar(&askDNS, "dns", false, "ask the DNS what receivers will think of our mail")
 	cmd.Flags().StringSliceVar(&dns.Domains, "domain", nil, "with --dns: the `domain` in From (default: all that the configuration names)")
 	cmd.Flags().StringSliceVar(&dns.Sources, "source", nil, "with --dns: the `name` or address of a source (default: all)")
@@ -149,7 +148,7 @@ func (c *cli) check(effective bool) error {
 		return failedBy(faults)
 	}
 	if path := c.configPath(); path != "" {
-		verdict := "nothing is wrong"
+		verdict := "no problems found"
 		if n := len(warnings); n > 0 {
 			verdict = plural(n, "warning")
 		}
@@ -163,7 +162,7 @@ func (c *cli) check(effective bool) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.out, "there is no file: the built-in defaults are in force, with the data in %s\n", where)
+	fmt.Fprintf(c.out, "no configuration file: the built-in defaults apply, with the data in %s\n", where)
 	return failedBy(faults)
 }
 

@@ -9,8 +9,8 @@ import (
 
 var shells = []string{"bash", "zsh", "fish", "powershell"}
 
-const completionHelp = `Print the script that makes a shell complete mta's commands, flags, the ids of queued
-messages, and the names of sites, sources, pools and tenants. For this shell only:
+const completionHelp = `Print a script for shell completion of mta's commands, flags, the ids of queued
+messages, and the names of sites, sources, pools and tenants. For the current shell:
 
   bash        source <(mta completion bash)
   zsh         source <(mta completion zsh)
@@ -20,7 +20,7 @@ messages, and the names of sites, sources, pools and tenants. For this shell onl
 func newCompletion(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:       "completion SHELL",
-		Short:     "print the completion script of a shell",
+		Short:     "print a shell completion script",
 		Long:      completionHelp,
 		ValidArgs: shells,
 		Args: func(_ *cobra.Command, args []string) error {

@@ -14,9 +14,9 @@ func newConfigReload(c *cli) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "reload",
-		Short: "make the relay read its file again",
-		Long: `Make the running relay read its configuration file again. All of the new file comes
-into force, or, when something is wrong with it, nothing. SIGHUP does the same.`,
+		Short: "reload the configuration file",
+		Long: `Make the running relay reload its configuration file. The whole new file takes effect,
+or, if it has an error, none of it. SIGHUP does the same.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := c.client()
@@ -50,7 +50,7 @@ func newConfigShow(c *cli) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "show",
-		Short: "print what is in force in the running relay",
+		Short: "print the effective configuration of the running relay",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := c.client()
@@ -72,6 +72,6 @@ func newConfigShow(c *cli) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: blocks are lists of objects, labels their names")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: blocks are lists of objects, with their labels as names")
 	return cmd
 }

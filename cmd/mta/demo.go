@@ -10,9 +10,9 @@ import (
 	"mta/mta/demo"
 )
 
-const demoHelp = `Show the whole relay at work on this machine: a DNS server and mailbox providers with
-the manners of real ones, the relay on a data directory of its own, and a mixed stream
-of mail. In the end every message is accounted for. Nothing beyond loopback is touched.
+const demoHelp = `Show the whole relay at work on this machine: a DNS server, mailbox providers that
+behave like real ones, a relay with a separate data directory, and a mixed stream of
+mail. At the end every message is accounted for. Only loopback is used.
 
 Ctrl-C ends it early, and cleanly.`
 
@@ -34,10 +34,10 @@ func newDemo(c *cli) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&o.Messages, "messages", 0, "`number` of messages to submit (default 20000)")
-	flags.DurationVar(&o.Over, "over", 0, "how long submitting takes, if the relay keeps up (default 12s)")
-	flags.DurationVar(&o.Limit, "limit", 0, "how long to wait for what is still queued then (default 1m)")
-	flags.StringVar(&o.Dir, "dir", "", "the `folder` for the relay's data, kept afterwards (default: a temporary one)")
-	flags.Uint64Var(&o.Seed, "seed", 0, "`number` that makes the mail and the providers' moods")
-	flags.BoolVar(&o.Keep, "keep", false, "leave all running after the summary, until interrupted")
+	flags.DurationVar(&o.Over, "over", 0, "how long to submit, if the relay keeps up (default 12s)")
+	flags.DurationVar(&o.Limit, "limit", 0, "how long to wait for mail that is still queued then (default 1m)")
+	flags.StringVar(&o.Dir, "dir", "", "the `directory` for the relay's data, kept afterwards (default: a temporary one)")
+	flags.Uint64Var(&o.Seed, "seed", 0, "random seed (`number`) of the mail and the providers' behavior")
+	flags.BoolVar(&o.Keep, "keep", false, "leave everything running after the summary, until interrupted")
 	return cmd
 }

@@ -15,9 +15,9 @@ import (
 	"mta/mta/config"
 )
 
-const dkimHelp = `Make the keys that sign mail, print the DNS records that publish them, and check that
-every name server has these. Whose mail is signed says the configuration: dkim { }.
-No command here needs a running relay.`
+const dkimHelp = `Generate the keys that sign mail, print the DNS records that publish them, and check that
+every name server has these. The dkim blocks of the configuration decide which mail is
+signed. These commands need no running relay.`
 
 func newDKIM(c *cli) *cobra.Command {
 	g := group("dkim", "keys that sign mail, and their DNS records", newDKIMKeygen(c), newDKIMDNS(c), newDKIMCheck(c), newDKIMList(c))
@@ -25,12 +25,12 @@ func newDKIM(c *cli) *cobra.Command {
 	return g
 }
 
-const keygenHelp = `Make a private key, write it to a file that only its owner can read, and print the DNS
-record to publish and the block for the configuration. A file that is there is never
+const keygenHelp = `Generate a private key, write it to a file that only its owner can read, and print the
+DNS record to publish and the block for the configuration. An existing file is never
 overwritten.
 
-Many receivers verify RSA only: make an RSA key, and an Ed25519 key with another
-selector beside it.`
+Many receivers verify RSA only: use an RSA key, and optionally an Ed25519 key with
+another selector.`
 
 // keygen is what 'mta dkim keygen' was asked for.
 type keygen struct {
@@ -43,14 +43,14 @@ func newDKIMKeygen(c *cli) *cobra.Command {
 	var k keygen
 	cmd := &cobra.Command{
 		Use:   "keygen --domain DOMAIN --selector SELECTOR --out FILE",
-		Short: "make a key",
+		Short: "generate a key",
 		Long:  keygenHelp,
 		Example: `  mta dkim keygen --domain example.com --selector 2026a --out /etc/mta/dkim/2026a.pem
   mta dkim keygen --domain example.com --selector 2026e --type ed25519 --out /etc/mta/dkim/2026e.pem`,
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error { return c.dkimKeygen(k) },
 	}
-	cmd.Flags().StringVar(&k.domain, "domain", "", "the `domain` that signs")
+	cmd.Flags().StringVar(&k.domain, "domain", "", "the signing `domain`")
 	cmd.Flags().StringVar(&k.selector, "selector", "", "the key's `name` below ._domainkey of the domain")
 	cmd.Flags().StringVar(&k.out, "out", "", "the new `file` for the private key")
 	cmd.Flags().StringVar(&k.kind, "type", string(dkim.RSA), "rsa or ed25519")
@@ -64,15 +64,15 @@ func (c *cli) dkimKeygen(k keygen) error {
 	domain, err := envelope.ToASCII(k.domain)
 	switch {
 	case k.domain == "" || err != nil || strings.HasPrefix(domain, "["):
-		return usagef("want the domain that signs, as --domain example.com")
+		return usagef("a signing domain is required: --domain example.com")
 	case !config.IsSelector(k.selector):
-		return usagef("want a selector of letters, digits and hyphens, as --selector 2026a")
+		return usagef("a selector of letters, digits and hyphens is required: --selector 2026a")
 	case k.out == "":
-		return usagef("want a file for the private key, as --out /etc/mta/dkim/%s.pem", k.selector)
+		return usagef("a file for the private key is required: --out /etc/mta/dkim/%s.pem", k.selector)
 	case k.kind != string(dkim.RSA) && k.kind != string(dkim.Ed25519):
-		return usagef("unknown type %q: there are rsa and ed25519", k.kind)
+		return usagef("unknown type %q: use rsa or ed25519", k.kind)
 	case k.bits != 2048 && k.bits != 3072 && k.bits != 4096:
-		return usagef("an RSA key has 2048, 3072 or 4096 bits, and not %d", k.bits)
+		return usagef("an RSA key has 2048, 3072 or 4096 bits, not %d", k.bits)
 	}
 	signer, text, err := dkim.Generate(dkim.Algorithm(k.kind), k.bits)
 	if err != nil {
@@ -84,16 +84,16 @@ func (c *cli) dkimKeygen(k keygen) error {
 	}
 	if err := writeNew(k.out, text); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			return hinted{fmt.Errorf("%s is there already", k.out), "a key that signs mail is not overwritten: give the new one another selector and another file"}
+			return hinted{fmt.Errorf("%s already exists", k.out), "mta does not overwrite keys: choose another selector and another file"}
 		}
 		return err
 	}
 	if k.json {
 		return writeJSON(c.out, map[string]any{"file": k.out, "name": key.Name(), "record": key.Record(), "zone_line": key.ZoneLine()})
 	}
-	fmt.Fprintf(c.out, "%s has the private key: only you can read it; let the relay's user own it\n", k.out)
+	fmt.Fprintf(c.out, "%s has the private key: only you can read it; make the relay's user its owner\n", k.out)
 	fmt.Fprintf(c.out, "\npublish this record:\n\n%s\n", key.ZoneLine())
-	_, err = fmt.Fprintf(c.out, "\nand write into the configuration:\n\ndkim %q {\n  domain = %q\n  key %q { file = %q }\n}\n", domain, domain, k.selector, k.out)
+	_, err = fmt.Fprintf(c.out, "\nand add to the configuration:\n\ndkim %q {\n  domain = %q\n  key %q { file = %q }\n}\n", domain, domain, k.selector, k.out)
 	return err
 }
 
@@ -154,11 +154,11 @@ func (c *cli) dkimKeys(names []string) ([]dkimKey, error) {
 	}
 	for _, n := range names {
 		if !wanted[n] {
-			return nil, hinted{fmt.Errorf("there is no dkim block %q, nor one for that domain", n), "'mta dkim list' shows those that there are"}
+			return nil, hinted{fmt.Errorf("no dkim block has the name or domain %q", n), "'mta dkim list' lists the keys"}
 		}
 	}
 	if len(keys) == 0 {
-		fmt.Fprintln(c.err, "mta: no mail is signed: the configuration has no dkim block; 'mta dkim keygen' makes a key")
+		fmt.Fprintln(c.err, "mta: no mail is signed: the configuration has no dkim block; 'mta dkim keygen' generates a key")
 	}
 	return keys, nil
 }
@@ -188,10 +188,10 @@ func describeKey(d *config.DKIM, k *config.DKIMKey, now time.Time) dkimKey {
 func newDKIMList(c *cli) *cobra.Command {
 	return c.dkimListing(&cobra.Command{
 		Use:   "list [NAME...]",
-		Short: "list the keys, and which of them sign",
-		Long: `List the keys of the configuration, or those of the blocks or domains NAME. STATE says
-which sign today; a key that is "later" takes over on its day, one that is "replaced"
-signs no more: keep its record until the mail that it signed has arrived.`,
+		Short: "list the keys and their states",
+		Long: `List the keys of the configuration, or those of the blocks or domains NAME. STATE shows
+which sign today; a key in state "later" takes over on its day, a "replaced" one no longer
+signs: keep its record until the mail that it signed has arrived.`,
 	}, func(keys []dkimKey) error {
 		t := table{columns: []column{{title: "DKIM"}, {title: "DOMAIN"}, {title: "SELECTOR"}, {title: "KEY"}, {title: "STATE", state: true}, {title: "FROM"}, {title: "SENDERS", shrink: true}, {title: "TENANTS", shrink: true}, {title: "FILE", shrink: true, spare: true}}}
 		for _, k := range keys {
@@ -219,8 +219,8 @@ func newDKIMDNS(c *cli) *cobra.Command {
 	return c.dkimListing(&cobra.Command{
 		Use:   "dns [NAME...]",
 		Short: "print the DNS records to publish",
-		Long: `Print the record of each key, those that sign later included, as lines of a zone file:
-of all keys of the configuration, or of the blocks or domains NAME.`,
+		Long: `Print the record of each key, including those that sign later, as lines of a zone file:
+for all keys of the configuration, or for the blocks or domains NAME.`,
 	}, func(keys []dkimKey) error {
 		for _, k := range keys {
 			if _, err := fmt.Fprintln(c.out, k.key.ZoneLine()); err != nil {

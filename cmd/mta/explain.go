@@ -12,12 +12,12 @@ import (
 	"mta/mta/control"
 )
 
-const explainHelp = `Say why a message waits, or what would happen to mail for a domain: the route and how
-it was found, the hosts and what is known of them, the sources, each limit in force and
-the block of the configuration that made it, what is suspended, what waits, and how
-many messages a second the limits let through.
+const explainHelp = `Explain why a message waits, or what would happen to mail for a domain: the route and how
+it was found, the hosts and their states, the sources, each limit in force and the
+configuration block that set it, suspensions, waiting mail, and the number of messages
+per second that the limits allow.
 
-An argument that is the id of a message is taken for one; all else is a domain.`
+An argument in the form of a message id is an id; anything else is a domain.`
 
 func newExplain(c *cli) *cobra.Command {
 	var (
@@ -26,7 +26,7 @@ func newExplain(c *cli) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "explain DOMAIN|ID",
-		Short: "say why mail waits, or what would happen to it",
+		Short: "explain why mail waits, or what would happen to it",
 		Long:  explainHelp,
 		Example: `  mta explain example.com
   mta explain example.com --tenant acme
@@ -35,20 +35,20 @@ func newExplain(c *cli) *cobra.Command {
 		ValidArgsFunction: c.completeIDs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if at := strings.LastIndexByte(args[0], '@'); at >= 0 {
-				return usagef("%q is an address: mail is explained by its domain, as in: mta explain %s\nwhether mail is kept from the address says: mta suppress check %s",
+				return usagef("%q is an address: use its domain, as in: mta explain %s\nto see whether the address is suppressed: mta suppress check %s",
 					args[0], args[0][at+1:], args[0])
 			}
 			q := control.ExplainQuery{Domain: args[0], Tenant: tenant}
 			if _, err := envelope.ParseID(args[0]); err == nil {
 				if tenant != "" {
-					return usagef("--tenant goes with a domain: a message has its own")
+					return usagef("--tenant is for domains: a message has its own tenant")
 				}
 				q = control.ExplainQuery{ID: strings.ToLower(args[0])}
 			}
 			return c.explain(cmd.Context(), q, asJSON)
 		},
 	}
-	cmd.Flags().StringVar(&tenant, "tenant", "", "mail for the domain that is this `tenant`'s")
+	cmd.Flags().StringVar(&tenant, "tenant", "", "mail of this `tenant` for the domain")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c.watchable(cmd)
 }

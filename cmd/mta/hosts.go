@@ -10,27 +10,27 @@ import (
 	"mta/mta/control"
 )
 
-const hostsHelp = `Look at the hosts that mail goes to, send nothing to them for a while, and forget what is
-known of them. Without a command below it, 'mta hosts' lists them. To hold back all mail
-for some domains, see 'mta sites suspend'.`
+const hostsHelp = `List the hosts that mail goes to, suspend them, and discard their state. Without a
+subcommand, 'mta hosts' lists them. To stop all mail for a set of domains, see
+'mta sites suspend'.`
 
 func newHosts(c *cli) *cobra.Command {
 	list := newHostsList(c)
-	g := group("hosts", "look at hosts, suspend them, forget what is known of them", list, newHostsSuspend(c), newHostsResume(c), newHostsForget(c))
+	g := group("hosts", "list hosts, suspend them, discard their state", list, newHostsSuspend(c), newHostsResume(c), newHostsForget(c))
 	g.Long = hostsHelp
 	listByDefault(g, list)
 	return g
 }
 
-const hostsListHelp = `List the hosts that are known, by name and address:
+const hostsListHelp = `List the known hosts, by name and address:
 
-  active  has connections that are busy
+  active  has busy connections
   idle    has connections, none of them busy
-  retry   could not be reached, or turned us away; left alone until its time
-  closed  had a connection not long ago
-  unused  nothing is known of it but what it once said about itself
+  retry   unreachable, or rejected the relay; not tried until its retry time
+  closed  had a connection recently
+  unused  nothing is known about it except the extensions it once offered
 
-NAME is a name or an address; .example.com means all names that end so.`
+NAME is a name or an address; .example.com means all names with that ending.`
 
 func newHostsList(c *cli) *cobra.Command {
 	var (
@@ -53,7 +53,7 @@ func newHostsList(c *cli) *cobra.Command {
 	}
 	p.add(cmd, "hosts")
 	cmd.Flags().StringVar((*string)(&f.State), "state", "", "hosts in this `state`: active, idle, retry, closed or unused")
-	cmd.Flags().StringVar(&f.Source, "source", "", "hosts that this `source` has met")
+	cmd.Flags().StringVar(&f.Source, "source", "", "hosts that this `source` has contacted")
 	oneOf(cmd, "state", control.HostStates)
 	cmd.ValidArgsFunction = c.complete(c.hostNames)
 	return c.watchable(cmd)
@@ -72,7 +72,7 @@ func (c *cli) hostsList(ctx context.Context, f control.HostFilter, p *pageFlags)
 		return err
 	}
 	if filtered := f.State != "" || f.Source != ""; len(hosts) == 0 && len(f.Names) > 0 && !filtered && p.after == "" {
-		return hinted{fmt.Errorf("no host that is known fits the name or address %s", strings.Join(f.Names, ", ")), "those that are known: mta hosts"}
+		return hinted{fmt.Errorf("no known host matches the name or address %s", strings.Join(f.Names, ", ")), "to list the known hosts: mta hosts"}
 	}
 	if p.asJSON {
 		return writeJSON(c.out, control.HostList{Hosts: hosts, Next: next})
@@ -135,19 +135,19 @@ func newHostsSuspend(c *cli) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "suspend NAME... --for TIME",
-		Short: "send nothing to hosts for a while",
-		Long: `Send nothing to hosts for a while, or nothing from one source. Mail goes to the other
-hosts of its site; when there is none it waits in the queue, which is no attempt. What is
-on connections to the hosts goes on, and then these end.
+		Short: "stop mail to hosts for a time",
+		Long: `Stop all mail to hosts for a time, or the mail from one source. Mail goes to the other
+hosts of its site; if there is none, it waits in the queue without counting an attempt.
+Jobs on connections to the hosts finish, and then the connections end.
 
-NAME is a name or an address of a known host; .example.com means all names that end so.`,
+NAME is a name or an address of a known host; .example.com means all names with that ending.`,
 		Example: `  mta hosts suspend mx1.example.com --for 30m --reason "it loses mail"
   mta hosts suspend 192.0.2.7 --for 2h --source out1`,
 		Args: someHosts,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			s.Hosts = names
 			if s.For <= 0 {
-				return hinted{usagef("say for how long"), "as in: --for 30m"}
+				return hinted{usagef("a duration is required"), "as in: --for 30m"}
 			}
 			client, err := c.client()
 			if err != nil {
@@ -164,9 +164,9 @@ NAME is a name or an address of a known host; .example.com means all names that 
 			return nil
 		},
 	}
-	cmd.Flags().Var((*ageFlag)(&s.For), "for", "for so long, as 90s, 15m, 2h; 30d at most")
-	cmd.Flags().StringVar(&s.Source, "source", "", "only what this `source` sends")
-	cmd.Flags().StringVar(&s.Reason, "reason", "", "what to say to those who ask why (`text`)")
+	cmd.Flags().Var((*ageFlag)(&s.For), "for", "the duration, such as 90s, 15m, 2h; 30d at most")
+	cmd.Flags().StringVar(&s.Source, "source", "", "only mail from this `source`")
+	cmd.Flags().StringVar(&s.Reason, "reason", "", "the `text` shown to anyone who asks why")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.ValidArgsFunction = c.complete(c.hostNames)
 	return cmd
@@ -176,10 +176,10 @@ func newHostsResume(c *cli) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "resume NAME...",
-		Short: "send to hosts again",
+		Short: "end suspensions of hosts",
 		Long: `End all suspensions of hosts.
 
-NAME is a name or an address; .example.com means all names that end so.`,
+NAME is a name or an address; .example.com means all names with that ending.`,
 		Args: someHosts,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			client, err := c.client()
@@ -214,12 +214,12 @@ func newHostsForget(c *cli) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "forget NAME...",
-		Short: "try hosts as if for the first time",
-		Long: `Forget what is known of hosts: that they could not be reached, what they said about
-themselves, how much they bear. They are tried again at once. Connections go on.
+		Short: "discard the state of hosts",
+		Long: `Discard the relay's knowledge about hosts: failures, offered extensions, capacity. They
+are tried again immediately. Connections stay open.
 
-NAME is a name or an address; .example.com means all names that end so. Mail that was
-deferred on account of a host keeps its time: see 'mta queue retry --site'.`,
+NAME is a name or an address; .example.com means all names with that ending. Mail that
+was deferred because of a host keeps its retry time: see 'mta queue retry --site'.`,
 		Example: `  mta hosts forget mx1.example.com
   mta hosts forget 192.0.2.7`,
 		Args: someHosts,

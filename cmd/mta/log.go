@@ -19,12 +19,12 @@ import (
 	"mta/mta/control"
 )
 
-const logHelp = `Search the accounting log: a record for each message taken in, each attempt and each
-end. Records come oldest first. All filters that are given must fit; without any, the
-newest 50 records are shown.
+const logHelp = `Search the accounting log, which has a record for each accepted message, each attempt and
+each final outcome. Records come oldest first. All given filters must match; without any,
+the newest 50 records are shown.
 
-Times are given as an age (2h: two hours ago), a date, a date and time, or a time of
-today: 2026-11-21, "2026-11-21 10:00", 10:00.`
+A time is an age (2h: two hours ago), a date, a date and time, or a time of today:
+ 2026-11-21, "2026-11-21 10:00", 10:00.`
 
 func newLog(c *cli) *cobra.Command {
 	var (
@@ -53,7 +53,7 @@ func newLog(c *cli) *cobra.Command {
 			}
 			for _, t := range q.Types {
 				if !slices.Contains(accounting.Types, accounting.Type(t)) {
-					return hinted{usagef("--type: there is no type %q", t), "the types: " + joined(accounting.Types)}
+					return hinted{usagef("--type: unknown type %q", t), "valid types: " + joined(accounting.Types)}
 				}
 			}
 			if q.ID != "" {
@@ -77,9 +77,9 @@ func newLog(c *cli) *cobra.Command {
 	flags.StringVar(&q.Tenant, "tenant", "", "messages of this `tenant`")
 	flags.StringVar(&since, "since", "", "not before this `time`")
 	flags.StringVar(&until, "until", "", "before this `time`")
-	flags.IntVarP(&q.Last, "last", "n", 0, "only so many, the newest; 0: all")
-	flags.BoolVarP(&q.Follow, "follow", "f", false, "and then what comes, until interrupted")
-	flags.BoolVar(&asJSON, "json", false, "print the records as they are: a line of JSON for each")
+	flags.IntVarP(&q.Last, "last", "n", 0, "only this many of the newest; 0: all")
+	flags.BoolVarP(&q.Follow, "follow", "f", false, "then wait for new records, until interrupted")
+	flags.BoolVar(&asJSON, "json", false, "print the records unchanged: a line of JSON for each")
 	oneOf(cmd, "type", accounting.Types)
 	return cmd
 }
@@ -128,7 +128,7 @@ func (c *cli) log(ctx context.Context, q control.LogQuery, asJSON bool) error {
 	each := func(record []byte) error { any = true; return show(record) }
 	err := c.search(ctx, q, each)
 	if err == nil && !any && !q.Follow {
-		fmt.Fprintln(c.err, "no record fits")
+		fmt.Fprintln(c.err, "no record matches")
 	}
 	return err
 }

@@ -15,7 +15,7 @@ import (
 func newMailq(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:                "mailq",
-		Short:              "list the queue in the way of mailq",
+		Short:              "list the queue in the format of mailq",
 		Long:               mailqHelp,
 		DisableFlagParsing: true,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -32,8 +32,8 @@ func asExit(code int) error {
 	return exitError(code)
 }
 
-const mailqHelp = `List the whole queue in the way of Postfix's mailq: * after the id marks what is being
-tried, ! what is held. A program linked to mta under the name of mailq does the same.`
+const mailqHelp = `List the whole queue in the format of Postfix's mailq: * after the id marks active
+messages, ! held ones. A link to mta under the name mailq does the same.`
 
 const mailqHead = "----Queue ID----- --Size-- ---Arrival Time---- --Sender/Recipient------\n"
 

@@ -11,12 +11,12 @@ import (
 	"mta/mta/control"
 )
 
-const pauseHelp = `Send nothing of a tenant, a pool, a source, a domain or at all, until it is resumed or
-for a while. The mail waits in the queue, says so, and expires as always; what is on
-connections already ends. Mail of a paused source takes the others of its pool, where
-there are any. Pauses outlive a restart.
+const pauseHelp = `Stop the mail of a tenant, pool or source, the mail to a domain, or all mail, until it is
+resumed or for a time. The mail waits in the queue, with the pause as its reason, and
+expires as usual; transactions in progress finish. Mail of a paused source leaves from the
+others of its pool, if there are any. Pauses survive a restart.
 
-Without anything named, list what is paused.`
+Without arguments, list the pauses.`
 
 func newPause(c *cli) *cobra.Command {
 	var (
@@ -25,7 +25,7 @@ func newPause(c *cli) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "pause [everything | tenant NAME | pool NAME | source NAME | domain NAME]",
-		Short: "send nothing of a tenant, pool, source or domain, or at all",
+		Short: "stop the mail of a tenant, pool, source or domain, or all mail",
 		Long:  pauseHelp,
 		Example: `  mta pause tenant acme --reason "their list is stolen"
   mta pause domain example.com --for 2h
@@ -34,7 +34,7 @@ func newPause(c *cli) *cobra.Command {
 		ValidArgsFunction: c.completePausable(nil),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 && (b.For > 0 || b.Reason != "") {
-				return hinted{usagef("say what to pause"), "to send nothing at all: mta pause everything"}
+				return hinted{usagef("say what to pause"), "to stop all mail: mta pause everything"}
 			}
 			client, err := c.client()
 			if err != nil {
@@ -59,8 +59,8 @@ func newPause(c *cli) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().Var((*ageFlag)(&b.For), "for", "for so long, as 90s, 15m, 2h; without it until it is resumed")
-	cmd.Flags().StringVar(&b.Reason, "reason", "", "what to say to those who ask why (`text`)")
+	cmd.Flags().Var((*ageFlag)(&b.For), "for", "the duration, such as 90s, 15m, 2h (default: until resumed)")
+	cmd.Flags().StringVar(&b.Reason, "reason", "", "the `text` shown to anyone who asks why")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -70,7 +70,7 @@ func newResume(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "resume everything | tenant NAME | pool NAME | source NAME | domain NAME",
 		Short:             "end a pause",
-		Long:              "End a pause: its mail is taken up at once, as the limits of sites and sources allow.\nOther pauses stay as they are.",
+		Long:              "End a pause: its mail leaves immediately, within the limits of sites and sources.\nOther pauses stay in force.",
 		Args:              pausable(false),
 		ValidArgsFunction: c.completePausable(pausedNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -196,11 +196,11 @@ func pausable(orNothing bool) cobra.PositionalArgs {
 		case len(args) == 0 && orNothing:
 			return nil
 		case len(args) == 0:
-			return hinted{usagef("nothing is named"), everyKind}
+			return hinted{usagef("name what to resume or pause"), everyKind}
 		case !slices.Contains(control.PauseWhats, control.PauseWhat(args[0])):
-			return hinted{usagef("%q is nothing that can be paused", args[0]), everyKind}
+			return hinted{usagef("%q can't be paused", args[0]), everyKind}
 		case len(args) < want:
-			return hinted{usagef("which %s? its name is missing", args[0]), fmt.Sprintf("as in: %s %s NAME", cmd.CommandPath(), args[0])}
+			return hinted{usagef("the name of the %s is missing", args[0]), fmt.Sprintf("as in: %s %s NAME", cmd.CommandPath(), args[0])}
 		case len(args) > want:
 			return usagef("unexpected argument %q", args[want])
 		}

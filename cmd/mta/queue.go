@@ -11,15 +11,14 @@ import (
 	"mta/mta/control"
 )
 
-const queueHelp = `Look at the queue of the running relay, and change what is in it.
+const queueHelp = `List the queue of the running relay, and change its messages.
 
-Messages are named by their ids, or meant by filters; when both are given, what is
-changed or shown is what both fit. All filters that are given must fit. Without a command
-below it, 'mta queue' lists the queue.`
+Select messages by id or by filters; with both, both must match. All given filters must
+match. Without a subcommand, 'mta queue' lists the queue.`
 
 func newQueue(c *cli) *cobra.Command {
 	list := newQueueList(c)
-	q := group("queue", "look at the queue and change what is in it",
+	q := group("queue", "list the queue and change its messages",
 		list, newQueueShow(c), newQueueSummary(c),
 		newQueueHold(c), newQueueRelease(c), newQueueRetry(c), newQueueBounce(c), newQueueRemove(c), newQueueFsck(c),
 	)
@@ -40,8 +39,8 @@ func (f *filterFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.filter.Sender, "sender", "", "messages from this `address`; <> is the null sender")
 	flags.StringVar(&f.filter.Recipient, "recipient", "", "this recipient's `address`")
 	flags.StringVar((*string)(&f.filter.State), "state", "", "recipients in this `state`: due, waiting, active, deferred, held or ending")
-	flags.Var((*ageFlag)(&f.filter.Older), "older", "received at least so long ago, as 90s, 15m, 2h30m, 3d")
-	flags.Var((*ageFlag)(&f.filter.Newer), "newer", "received less long ago than this")
+	flags.Var((*ageFlag)(&f.filter.Older), "older", "received at least this long ago, such as 90s, 15m, 2h30m, 3d")
+	flags.Var((*ageFlag)(&f.filter.Newer), "newer", "received less than this long ago")
 	oneOf(cmd, "state", control.States)
 }
 

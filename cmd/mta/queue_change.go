@@ -10,29 +10,29 @@ import (
 )
 
 func newQueueHold(c *cli) *cobra.Command {
-	return newQueueChange(c, control.Hold, "held", "stop trying, until released", `Stop trying the recipients that are meant, until they are released. An attempt that is
-under way goes on: what it does not deliver is held when it ends, and the answer counts
-such recipients. What is held expires like all mail.`)
+	return newQueueChange(c, control.Hold, "held", "make no attempts until released", `Hold the selected recipients: no attempts until they are released. An attempt in progress
+continues; recipients that it does not deliver are held when it ends, and are counted
+separately. Held mail expires like all mail.`)
 }
 
 func newQueueRelease(c *cli) *cobra.Command {
-	return newQueueChange(c, control.Release, "released", "try again what was held", `Undo a hold: the recipients that are meant go on as before.`)
+	return newQueueChange(c, control.Release, "released", "release held messages", `Undo a hold: the selected recipients are tried as before.`)
 }
 
 func newQueueRetry(c *cli) *cobra.Command {
-	return newQueueChange(c, control.Retry, "due now", "try now", `Try the recipients that are meant now, whatever was the time of their next attempt.
-The limits of their sites hold all the same. What still stands in the way, as a
-suspension or the retry time of a host that does not answer, is named; --now lifts it.
-Scheduled mail keeps its time, unless --scheduled is given.`)
+	return newQueueChange(c, control.Retry, "due now", "try now", `Try the selected recipients now, regardless of the time of their next attempt, within the
+limits of their sites. The command names any remaining obstacle, such as a suspension or
+the retry time of a host that does not answer; --now removes it. Scheduled mail keeps its
+time, unless --scheduled is given.`)
 }
 
 func newQueueBounce(c *cli) *cobra.Command {
-	return newQueueChange(c, control.Bounce, "bounced", "give up and tell the sender", `Give up the recipients that are meant. Their senders get a report, as if the mail had
-been refused.`)
+	return newQueueChange(c, control.Bounce, "bounced", "give up and send a report to the sender", `Give up the selected recipients. Their senders get a report, as if the mail had been
+refused.`)
 }
 
 func newQueueRemove(c *cli) *cobra.Command {
-	return newQueueChange(c, control.Remove, "removed", "give up and tell nobody", `Take the recipients that are meant out of the queue. Nobody is told.`)
+	return newQueueChange(c, control.Remove, "removed", "give up without a report", `Remove the selected recipients from the queue, without a report to the sender.`)
 }
 
 // newQueueChange makes the command of an action; done is the word for what has become of the
@@ -48,8 +48,8 @@ func newQueueChange(c *cli, action control.Action, done, short, long string) *co
 		Short: short,
 		Long: long + `
 
-Nothing asks for confirmation: --dry-run counts and changes nothing. To mean the whole
-queue takes --all.`,
+There is no confirmation: --dry-run counts and changes nothing. To select the whole
+queue, use --all.`,
 		ValidArgsFunction: c.completeIDs,
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			var err error
@@ -69,8 +69,8 @@ queue takes --all.`,
 	cmd.Flags().BoolVar(&change.All, "all", false, "everything in the queue")
 	cmd.Flags().BoolVarP(&change.DryRun, "dry-run", "n", false, "only count")
 	if action == control.Retry {
-		cmd.Flags().BoolVar(&change.Now, "now", false, "lift what stands in the way: holds, suspensions of sites and hosts, retry times of hosts")
-		cmd.Flags().BoolVar(&change.Scheduled, "scheduled", false, "release scheduled mail before its time, too")
+		cmd.Flags().BoolVar(&change.Now, "now", false, "remove obstacles: holds, suspensions of sites and hosts, retry times of hosts")
+		cmd.Flags().BoolVar(&change.Scheduled, "scheduled", false, "also release scheduled mail before its time")
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd

@@ -12,18 +12,18 @@ import (
 	"mta/queue"
 )
 
-const queueFsckHelp = `Read every octet of a queue on disk and say what is in it and what is damaged. Nothing
-is changed, and no relay needs to run; when one does, what is told may be half of a
-change. What a start of the relay puts right by itself is in the notes.
+const queueFsckHelp = `Read every octet of a queue on disk and report its contents and any damage. Nothing is
+changed, and no relay needs to run; if one does, the report may be inconsistent. The
+notes list problems that a start of the relay repairs by itself.
 
-DIR is a data directory; without it, that of the configuration. Exit code 1 says that
-something is damaged.`
+DIR is a data directory; by default that of the configuration. Exit code 1: there is
+damage.`
 
 func newQueueFsck(c *cli) *cobra.Command {
 	var asJSON, messages bool
 	cmd := &cobra.Command{
 		Use:   "fsck [DIR]",
-		Short: "read a queue on disk and say what is damaged",
+		Short: "check a queue on disk for damage",
 		Long:  queueFsckHelp,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {

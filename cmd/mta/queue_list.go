@@ -10,11 +10,11 @@ import (
 )
 
 const queueListHelp = `List messages in the queue, a line for each recipient: the message's id, age, size
-and sender, the recipient and its state, how often it was tried, when it is tried
-next, and what was answered last.
+and sender, the recipient and its state, the number of attempts, the time of the
+next one, and the last reply.
 
-A page has --limit messages; the hint below it says how to get the next one. Of a
-message with many recipients the first --recipients are shown.`
+A page has --limit messages; the hint below it shows how to get the next one. For a
+message with many recipients, the first --recipients are shown.`
 
 func newQueueList(c *cli) *cobra.Command {
 	var (
@@ -43,11 +43,11 @@ func newQueueList(c *cli) *cobra.Command {
 	}
 	filters.add(cmd)
 	flags := cmd.Flags()
-	flags.StringVar((*string)(&page.Order), "order", string(control.OldestFirst), "what comes first: `oldest, newest`, or next (what is tried first)")
-	flags.IntVar(&page.Limit, "limit", control.DefaultLimit, "messages on the page; 0: all that there are")
-	flags.StringVar(&page.After, "after", "", "go on where the page before has ended (`cursor`)")
-	flags.IntVar(&page.Recipients, "recipients", control.DefaultRecipients, "recipients shown of each message at most; 0: all")
-	flags.BoolVar(&asJSON, "json", false, "print an object of JSON on a line of its own for each message")
+	flags.StringVar((*string)(&page.Order), "order", string(control.OldestFirst), "sort by `oldest, newest`, or next (next attempt) first")
+	flags.IntVar(&page.Limit, "limit", control.DefaultLimit, "messages on the page; 0: all")
+	flags.StringVar(&page.After, "after", "", "continue after the previous page (`cursor`)")
+	flags.IntVar(&page.Recipients, "recipients", control.DefaultRecipients, "recipients shown of each message; 0: all")
+	flags.BoolVar(&asJSON, "json", false, "print a line of JSON for each message")
 	oneOf(cmd, "order", control.Orders)
 	return c.watchable(cmd)
 }
@@ -138,7 +138,7 @@ func (c *cli) listFooter(f control.Filter, shown int, next string) {
 	case shown == 0 && f.Empty():
 		fmt.Fprintln(c.err, "the queue is empty")
 	case shown == 0:
-		fmt.Fprintln(c.err, "nothing in the queue fits")
+		fmt.Fprintln(c.err, "nothing in the queue matches")
 	}
 }
 

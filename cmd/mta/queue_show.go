@@ -13,10 +13,10 @@ import (
 )
 
 const queueShowHelp = `Show a message and each of its recipients in the queue: who submitted it, where it
-goes, what was answered last, when it is tried again, and when it is given up.
+goes, the last reply, the time of the next attempt, and when it expires.
 
-What the message says is shown with --content only: headers and body as they are
-stored, octet for octet unless standard output is a terminal.`
+Only --content shows the content of the message: headers and body as stored, octet for
+octet unless standard output is a terminal.`
 
 func newQueueShow(c *cli) *cobra.Command {
 	var asJSON, content bool
@@ -43,7 +43,7 @@ func newQueueShow(c *cli) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().BoolVar(&content, "content", false, "print what the message says, headers and body")
+	cmd.Flags().BoolVar(&content, "content", false, "print the content of the message, headers and body")
 	cmd.MarkFlagsMutuallyExclusive("json", "content")
 	return cmd
 }

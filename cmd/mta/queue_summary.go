@@ -10,13 +10,13 @@ import (
 	"mta/mta/control"
 )
 
-const queueSummaryHelp = `Count the recipients in the queue by what they wait for and by their age, as
-Postfix's qshape does. T is the total of a row; each column after it counts those
-younger than its title and not in a column before, and the last one the rest.
+const queueSummaryHelp = `Count the recipients in the queue by site and by age, like Postfix's qshape. T is the
+total of a row; each further column counts the recipients younger than its title that
+are not in an earlier column, and the last one the rest.
 
-Much in the first columns is mail that comes in; much in the middle ones of one row
-is a site that is slow or refuses; much in the last ones of all rows is trouble of
-our own.`
+High counts in the first columns are incoming mail; in the middle columns of one row, a
+site that is slow or refuses mail; in the last columns of all rows, a problem of this
+relay.`
 
 func newQueueSummary(c *cli) *cobra.Command {
 	var (
@@ -43,7 +43,7 @@ func newQueueSummary(c *cli) *cobra.Command {
 	}
 	filters.add(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&by, "by", string(control.BySite), "what a row is for: `site`, domain, tenant, sender (its domain) or state")
+	flags.StringVar(&by, "by", string(control.BySite), "what each row counts: `site`, domain, tenant, sender (its domain) or state")
 	flags.IntVar(&limit, "limit", 20, "rows at most; 0: all")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	oneOf(cmd, "by", control.SummaryBys)

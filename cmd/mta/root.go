@@ -10,16 +10,16 @@ import (
 
 const rootHelp = `mta is an outbound mail relay.
 
-It takes mail by SMTP, keeps it safe on disk, delivers it to the mail exchangers of
-each recipient, tries again what fails for now, and reports to the sender what fails
-for good. 'mta serve' runs the relay; the other commands talk to the running one on
-its control socket.
+It accepts mail by SMTP, keeps it safe on disk, delivers it to the mail exchangers of
+each recipient, retries temporary failures, and reports permanent ones to the sender.
+'mta serve' runs the relay; the other commands talk to the running relay on its
+control socket.
 
 The configuration is the file of --config, else of $MTA_CONFIG, else ` + defaultConfig + `
-if it is there, else the built-in defaults: mail is taken on 127.0.0.1:2525 and kept
-in ./mta-data.
+if it exists, else the built-in defaults: the relay accepts mail on 127.0.0.1:2525 and
+keeps it in ./mta-data.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage.`
+Exit codes: 0 success, 1 failure, 2 usage error.`
 
 func newRoot(c *cli) *cobra.Command {
 	root := group("mta", "an outbound mail relay")
@@ -34,7 +34,7 @@ func newRoot(c *cli) *cobra.Command {
 	root.SetErr(c.err)
 	root.PersistentPreRun = func(*cobra.Command, []string) { c.started = true }
 	root.PersistentFlags().StringVar(&c.configFlag, "config", "", "the configuration `file`")
-	root.PersistentFlags().StringVar(&c.socketFlag, "socket", "", "the control `socket` of the relay (default: what the configuration says)")
+	root.PersistentFlags().StringVar(&c.socketFlag, "socket", "", "the control `socket` of the relay (default: that of the configuration)")
 	root.AddCommand(
 		newServe(c), newCheck(c), newDemo(c), newBench(c),
 		newStatus(c), newQueue(c), newExplain(c), newSites(c), newHosts(c), newSources(c), newPools(c), newTenants(c), newWarmup(c), newPause(c), newResume(c), newTrace(c), newSuppress(c), newUser(c), newAdmission(c), newDKIM(c), newTLSRPT(c), newLog(c), newConfig(c),

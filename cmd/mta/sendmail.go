@@ -38,41 +38,41 @@ const (
 const sendmailHelp = `usage: sendmail [-t] [-i] [-f SENDER] [-F NAME] [-N DSN] [-R RET] [-V ENVID] [RECIPIENT...]
        sendmail -bs | -bp | -bi | -q
 
-Hand the message on standard input to the relay on this machine. While the relay is
-away, or has no room, the message is left in its maildrop, and goes out when the relay
-is back; where that can't be, the exit code is 75 (EX_TEMPFAIL), and the caller tries
-again. The message goes to all recipients or, when one is refused, to none.
+Submit the message on standard input to the relay on this machine. If the relay is away,
+or has no room, the message is left in its maildrop, and goes out when the relay is back;
+if that is not possible, the exit code is 75 (EX_TEMPFAIL), and the caller tries again.
+The message goes to all recipients or, if one is refused, to none.
 
-  -t         the recipients are in To, Cc and Bcc, besides those on the command line
-  -i, -oi    a line with a dot alone is part of the message, not its end
+  -t         take recipients from To, Cc and Bcc, in addition to the command line
+  -i, -oi    a line with a single dot does not end the message
   -f SENDER  the envelope's sender; '' or <> is the null sender
-  -F NAME    the author's name, for a message that has no From
+  -F NAME    the author's name, for a message without From
   -N DSN     when to report: never, or success,failure,delay
   -R RET     what a report returns: full or hdrs
   -V ENVID   an id for reports
-  -bs        speak SMTP on standard input and output, all at once if need be
-  -bp        list the queue, as mailq
-  -bi, -I    nothing: there are no aliases to build; for scripts that call newaliases
+  -bs        use SMTP on standard input and output; commands may be pipelined
+  -bp        list the queue, like mailq
+  -bi, -I    no effect: there are no aliases to build; for scripts that call newaliases
   -q         try everything in the queue now
 
-Bcc is taken out of the message. From is added when it is missing; addresses without
-a domain get this machine's name. The relay is at $MTA_SMTP ("ip:port"), else where
-the configuration says. Other options of sendmail are accepted and ignored.
+Bcc is removed from the message. From is added if it is missing; addresses without a
+domain get this machine's name. The relay is at $MTA_SMTP ("ip:port"), else at the
+address in the configuration. Other options of sendmail are accepted and ignored.
 
-Exit codes: 0 sent or safely left, 64 wrong usage, 65 wrong message, 67 no such user, 68 no such
-domain, 69 refused, 74 reading failed, 75 try again later, 77 may not relay.
+Exit codes: 0 sent or safely left, 64 usage error, 65 invalid message, 67 no such user, 68 no such
+domain, 69 refused, 74 read error, 75 try again later, 77 relaying denied.
 `
 
 func newSendmail(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:                "sendmail [-t] [-i] [-f SENDER] [RECIPIENT...]",
-		Short:              "hand a message to the relay, in the way of sendmail",
+		Short:              "submit a message to the relay, like sendmail",
 		DisableFlagParsing: true,
 		RunE: func(_ *cobra.Command, args []string) error {
 			return asExit(c.sendmail(args))
 		},
 	}
-	cmd.Long = "Behave as sendmail does. A program linked to mta under the name of sendmail does the\nsame. 'mta sendmail --help' lists the options."
+	cmd.Long = "Behave like sendmail. A link to mta under the name sendmail does the same. 'mta sendmail --help' lists the options."
 	return cmd
 }
 

@@ -16,16 +16,16 @@ import (
 
 const serveHelp = `Run the relay in the foreground.
 
-SIGTERM or SIGINT stops it: no more mail is taken, what is under way may end within
-shutdown.drain, and the rest stays in the queue. A second one stops it at once; that
-loses nothing either, but what was under way may be delivered twice. SIGHUP reads the
-configuration file again, as 'mta config reload' does, and opens the log file anew.
+SIGTERM or SIGINT stops it: it accepts no more mail, transactions in progress may finish
+within shutdown.drain, and the rest stays in the queue. A second signal stops it
+immediately; nothing is lost, but mail in transit may be delivered twice. SIGHUP reloads
+the configuration file, like 'mta config reload', and reopens the log file.
 
-Started by root with user = "..." in the configuration, it goes on as that user, and
-keeps the right to bind ports below 1024 alone. A core dump is never written: it would
-have keys and passwords in it.
+Started by root with user = "..." in the configuration, it switches to that user and
+keeps only the right to bind ports below 1024. It never writes a core dump, which would
+contain keys and passwords.
 
-Under systemd, Type=notify-reload is understood.`
+Under systemd, use Type=notify-reload.`
 
 func newServe(c *cli) *cobra.Command {
 	return &cobra.Command{
@@ -117,9 +117,9 @@ func explainStart(err error) error {
 	err = fmt.Errorf("starting the relay: %w", err)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return hinted{err, "is another relay, or another mail server, running? 'mta status' tells"}
+		return hinted{err, "is another relay or mail server running? check with: mta status"}
 	case errors.Is(err, syscall.EACCES):
-		return hinted{err, "ports below 1024 and files of others take rights that this user doesn't have"}
+		return hinted{err, "this user lacks the privileges for ports below 1024 or for files of other users"}
 	}
 	return err
 }

@@ -13,13 +13,13 @@ import (
 	"mta/mta/control"
 )
 
-const sitesHelp = `Look at the sites that mail goes to, and hold back the mail for one. A site is the
-hosts that serve some domains; it is called by its first host, as a rule. Without a
-command below it, 'mta sites' lists them.`
+const sitesHelp = `List the sites that mail goes to, and suspend them. A site is the set of hosts that
+serve a domain; it usually has the name of its first host. Without a subcommand,
+'mta sites' lists them.`
 
 func newSites(c *cli) *cobra.Command {
 	list := newSitesList(c)
-	g := group("sites", "look at sites, stop and resume their mail", list, newSitesSuspend(c), newSitesResume(c))
+	g := group("sites", "list sites, suspend and resume them", list, newSitesSuspend(c), newSitesResume(c))
 	g.Long = sitesHelp
 	listByDefault(g, list)
 	return g
@@ -54,8 +54,8 @@ type pageFlags struct {
 }
 
 func (p *pageFlags) add(cmd *cobra.Command, what string) {
-	cmd.Flags().IntVar(&p.limit, "limit", control.DefaultLimit, what+" on the page; 0: all that there are")
-	cmd.Flags().StringVar(&p.after, "after", "", "go on where the page before has ended (`cursor`)")
+	cmd.Flags().IntVar(&p.limit, "limit", control.DefaultLimit, what+" on the page; 0: all")
+	cmd.Flags().StringVar(&p.after, "after", "", "continue after the previous page (`cursor`)")
 	cmd.Flags().BoolVar(&p.asJSON, "json", false, "print JSON")
 }
 
@@ -91,19 +91,19 @@ func (c *cli) pageFooter(shown int, what, next string) {
 	case next != "":
 		fmt.Fprintf(c.err, "%s shown; for the next ones add: --after %q\n", plural(shown, what), next)
 	case shown == 0:
-		fmt.Fprintf(c.err, "no %s is known, or none fits\n", what)
+		fmt.Fprintf(c.err, "no %s is known or matches\n", what)
 	}
 }
 
-const sitesListHelp = `List the sites that are known, the longest queue first. QUEUED counts the recipients in
-the queue for a site, whatever their state. CONNS is the connections to it, and how many
-it may have so far: each site begins with one, and gets more as it takes mail (slow
-start). Of what is queued, RUNNING is on connections, WAITING waits for one, and DEFERRED
-was tried and waits for its time. USUAL/s is the usual rate of messages, LAST how long
-ago it took one.
+const sitesListHelp = `List the known sites, the longest queue first. QUEUED counts the recipients in the queue
+for a site, in any state. CONNS shows the connections to it, and the number it may have
+so far: each site begins with one, and gets more as it accepts mail (slow start). Of the
+queued recipients, RUNNING are on connections, WAITING wait for one, and DEFERRED wait
+for their retry time. USUAL/s is the usual rate of messages, LAST the time since it last
+accepted one.
 ` + sinceStart + `
 
-NAME is a site's name; .example.com means all names that end so.`
+NAME is a site's name; .example.com means all names with that ending.`
 
 func newSitesList(c *cli) *cobra.Command {
 	var (
@@ -127,9 +127,9 @@ func newSitesList(c *cli) *cobra.Command {
 	}
 	p.add(cmd, "sites")
 	cmd.Flags().StringVar(&f.Provider, "provider", "", "sites of this `provider`")
-	cmd.Flags().BoolVar(&f.Suspended, "suspended", false, "only sites to which nothing is sent for a while")
-	cmd.Flags().BoolVar(&f.Busy, "busy", false, "only sites that have mail or connections")
-	cmd.Flags().BoolVar(&f.Queued, "queued", false, "only sites for which recipients are queued")
+	cmd.Flags().BoolVar(&f.Suspended, "suspended", false, "only suspended sites")
+	cmd.Flags().BoolVar(&f.Busy, "busy", false, "only sites with mail or connections")
+	cmd.Flags().BoolVar(&f.Queued, "queued", false, "only sites with queued mail")
 	cmd.Flags().BoolVar(&f.Failing, "failing", false, "only sites whose last recipient failed")
 	addOrder(cmd, &f.Order)
 	cmd.ValidArgsFunction = c.complete(c.siteNames)
@@ -149,8 +149,8 @@ func (c *cli) sitesList(ctx context.Context, f control.SiteFilter, p *pageFlags)
 		return err
 	}
 	if filtered := f.Provider != "" || f.Suspended || f.Busy || f.Queued || f.Failing; len(sites) == 0 && len(f.Names) > 0 && !filtered && p.after == "" {
-		return hinted{fmt.Errorf("no site that is known fits the name %s", strings.Join(f.Names, ", ")),
-			"those that are known: mta sites; a site is called by its first host, and 'mta explain DOMAIN' names that of a domain"}
+		return hinted{fmt.Errorf("no known site has the name %s", strings.Join(f.Names, ", ")),
+			"to list the known sites: mta sites; a site has the name of its first host, and 'mta explain DOMAIN' shows the site of a domain"}
 	}
 	if p.asJSON {
 		return writeJSON(c.out, control.SiteList{Sites: sites, Next: next})
@@ -224,11 +224,11 @@ func orNone(rate float64) string {
 	return fmt.Sprintf("%.3g", rate)
 }
 
-const sitesSuspendHelp = `Send nothing to a site for a while. What is under way ends, and what waits goes on
-waiting and gets no older by it than it does anyway: it expires as always.
+const sitesSuspendHelp = `Stop all mail to a site for a time. Transactions in progress finish; waiting mail expires
+as usual.
 
 SITE is the name of a site, or a domain that it serves. A site can serve many domains: the
-answer counts and names those that are known. 'mta pause domain' stops one of them alone.`
+output counts and names the known ones. 'mta pause domain' stops a single one of them.`
 
 func newSitesSuspend(c *cli) *cobra.Command {
 	var (
@@ -237,14 +237,14 @@ func newSitesSuspend(c *cli) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:     "suspend SITE --for TIME",
-		Short:   "send nothing to a site for a while",
+		Short:   "stop mail to a site for a time",
 		Long:    sitesSuspendHelp,
 		Example: `  mta sites suspend example.com --for 30m --reason "postmaster asked us to"`,
 		Args:    oneName("a site or domain"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s.Site = args[0]
 			if s.For <= 0 {
-				return hinted{usagef("say for how long"), "as in: --for 30m"}
+				return hinted{usagef("a duration is required"), "as in: --for 30m"}
 			}
 			client, err := c.client()
 			if err != nil {
@@ -265,9 +265,9 @@ func newSitesSuspend(c *cli) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().Var((*ageFlag)(&s.For), "for", "for so long, as 90s, 15m, 2h; 30d at most")
-	cmd.Flags().StringVar(&s.Source, "source", "", "only what this `source` sends")
-	cmd.Flags().StringVar(&s.Reason, "reason", "", "what to say to those who ask why (`text`)")
+	cmd.Flags().Var((*ageFlag)(&s.For), "for", "the duration, such as 90s, 15m, 2h; 30d at most")
+	cmd.Flags().StringVar(&s.Source, "source", "", "only mail from this `source`")
+	cmd.Flags().StringVar(&s.Reason, "reason", "", "the `text` shown to anyone who asks why")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.ValidArgsFunction = c.complete(c.siteNames)
 	return cmd
@@ -294,8 +294,8 @@ func newSitesResume(c *cli) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "resume SITE",
-		Short: "send to a site again",
-		Long: `End all suspensions of a site, those that the relay has begun by itself too.
+		Short: "end suspensions of a site",
+		Long: `End all suspensions of a site, including automatic ones.
 
 SITE is the name of a site, or a domain that it serves.`,
 		Args: oneName("a site or domain"),

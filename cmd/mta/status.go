@@ -13,9 +13,9 @@ func newStatus(c *cli) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "say how the running relay is",
-		Long: `Say how the running relay is: whether it takes mail, which alarms are on, and its sums.
-Alarms are looked at once a minute.`,
+		Short: "show the state of the running relay",
+		Long: `Show the state of the running relay: whether it accepts mail, the active alarms, and its
+totals. Alarms are checked once a minute.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := c.client()

@@ -11,16 +11,16 @@ import (
 	"mta/mta/control"
 )
 
-const suppressHelp = `Look at the list of addresses that no mail is sent to, and change it. Without a
-command below it, 'mta suppress' lists them.
+const suppressHelp = `Show and change the list of addresses that get no mail. Without a subcommand,
+'mta suppress' lists them.
 
-An entry is for one tenant's mail or for everybody's. What becomes of mail to such an
-address, and whether bounces put addresses on the list, says the configuration:
-suppression { }.`
+An entry applies to one tenant's mail or to all mail. The suppression block of the
+configuration decides what happens to mail for such an address, and whether bounces add
+addresses to the list.`
 
 func newSuppress(c *cli) *cobra.Command {
 	list := newSuppressList(c)
-	g := group("suppress", "the addresses that no mail is sent to", list,
+	g := group("suppress", "the list of addresses that get no mail", list,
 		newSuppressAdd(c), newSuppressRemove(c), newSuppressCheck(c), newSuppressImport(c), newSuppressExport(c))
 	g.Long = suppressHelp
 	listByDefault(g, list)
@@ -53,7 +53,7 @@ type suppressionFlags struct {
 }
 
 func (f *suppressionFlags) add(cmd *cobra.Command) {
-	f.tenant.add(cmd, "entries of this `tenant` alone; \"\": those for everybody's mail")
+	f.tenant.add(cmd, "entries of this `tenant` only; \"\": those for all mail")
 	cmd.Flags().StringVar(&f.domain, "domain", "", "addresses in this `domain`")
 	cmd.Flags().StringVar(&f.source, "source", "", "entries from this `source`: bounce, operator or import")
 	oneOf(cmd, "source", control.SuppressionSources)
@@ -115,7 +115,7 @@ func (c *cli) suppressList(ctx context.Context, f control.SuppressionFilter, p *
 		if f == (control.SuppressionFilter{}) {
 			fmt.Fprintln(c.err, "no address is suppressed")
 		} else {
-			fmt.Fprintln(c.err, "no address on the list fits")
+			fmt.Fprintln(c.err, "no address on the list matches")
 		}
 	}
 	return nil
@@ -162,9 +162,9 @@ type newEntry struct {
 }
 
 func (f *newEntry) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.tenant, "tenant", "", "for this `tenant`'s mail alone (default: everybody's)")
-	cmd.Flags().StringVar(&f.reason, "reason", "", "`text` that tells others why")
-	cmd.Flags().Var((*ageFlag)(&f.lasting), "for", "how long, as 90d (`age`; default: for ever)")
+	cmd.Flags().StringVar(&f.tenant, "tenant", "", "for this `tenant`'s mail only (default: all mail)")
+	cmd.Flags().StringVar(&f.reason, "reason", "", "the `text` shown to anyone who asks why")
+	cmd.Flags().Var((*ageFlag)(&f.lasting), "for", "the duration, such as 90d (`age`; default: forever)")
 }
 
 // entry makes an entry for an address.
@@ -183,9 +183,9 @@ func newSuppressAdd(c *cli) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "add ADDRESS...",
-		Short: "send no mail to addresses",
-		Long: `Put addresses on the list, in place of the entries that are there. It is in force when
-the command returns, for mail in the queue too, and stays so over a restart.`,
+		Short: "add addresses to the list",
+		Long: `Add addresses to the list, replacing existing entries. The change is in force when the
+command returns, for queued mail too, and survives a restart.`,
 		Example: `  mta suppress add someone@example.com --reason "asked us to, ticket 4711"
   mta suppress add someone@example.com --tenant acme --for 90d`,
 		Args: someAddresses,
@@ -218,7 +218,7 @@ the command returns, for mail in the queue too, and stays so over a restart.`,
 // tellUnknown says which tenants nobody is.
 func (c *cli) tellUnknown(tenants []string) {
 	for _, t := range tenants {
-		fmt.Fprintf(c.err, "no tenant %q is configured: what is its own keeps nobody's mail until there is one\n", t)
+		fmt.Fprintf(c.err, "no tenant %q is configured: its entries have no effect until there is one\n", t)
 	}
 }
 
@@ -226,7 +226,7 @@ func (c *cli) tellUnknown(tenants []string) {
 func told(done control.Suppressed) string {
 	text := addresses(done.Added) + " suppressed"
 	if done.Changed > 0 {
-		text += fmt.Sprintf(", %d changed that had been before", done.Changed)
+		text += fmt.Sprintf(", %d already listed and changed", done.Changed)
 	}
 	if done.Unchanged > 0 {
 		text += fmt.Sprintf(", %d unchanged", done.Unchanged)
@@ -241,7 +241,7 @@ func newSuppressRemove(c *cli) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "remove ADDRESS...",
-		Short: "send mail to addresses again",
+		Short: "remove addresses from the list",
 		Long:  `Take addresses off the list: all entries of each, or those of one tenant.`,
 		Example: `  mta suppress remove someone@example.com
   mta suppress remove someone@example.com --tenant acme`,
@@ -259,7 +259,7 @@ func newSuppressRemove(c *cli) *cobra.Command {
 				return writeJSON(c.out, done)
 			}
 			if done.Removed == 0 {
-				return hinted{fmt.Errorf("%s not on the list", isOrAre(args)), "those that are: mta suppress"}
+				return hinted{fmt.Errorf("%s not on the list", isOrAre(args)), "to list the entries: mta suppress"}
 			}
 			if done.Removed == 1 {
 				fmt.Fprintln(c.out, "1 entry removed")
@@ -269,7 +269,7 @@ func newSuppressRemove(c *cli) *cobra.Command {
 			return nil
 		},
 	}
-	tenant.add(cmd, "the entries of this `tenant` alone; \"\": those for everybody's mail (default: all)")
+	tenant.add(cmd, "the entries of this `tenant` only; \"\": those for all mail (default: all)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -288,9 +288,9 @@ func newSuppressCheck(c *cli) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "check ADDRESS...",
-		Short: "say whether addresses are suppressed, and why",
-		Long: `Show the entries that keep mail from addresses: all of them or, with --tenant, those
-that this tenant's mail meets, which are its own and everybody's.`,
+		Short: "show whether addresses are suppressed, and why",
+		Long: `Show the entries for addresses: all of them or, with --tenant, those that apply to this
+tenant's mail, including entries for all mail.`,
 		Example: `  mta suppress check someone@example.com
   mta suppress check someone@example.com --tenant acme --json`,
 		Args: someAddresses,
@@ -313,7 +313,7 @@ that this tenant's mail meets, which are its own and everybody's.`,
 			return c.suppressionTable(l.Suppressions)
 		},
 	}
-	tenant.add(cmd, "as mail of this `tenant` meets them; \"\": mail without a tenant (default: all entries)")
+	tenant.add(cmd, "the entries that apply to this `tenant`'s mail; \"\": to mail without a tenant (default: all)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

@@ -20,16 +20,16 @@ func newSuppressImport(c *cli) *cobra.Command {
 	var f newEntry
 	cmd := &cobra.Command{
 		Use:   "import [FILE]",
-		Short: "put the addresses of a file on the list",
-		Long: `Put addresses on the list, from a file or from standard input, a line each:
+		Short: "add the addresses of a file to the list",
+		Long: `Add addresses to the list, from a file or from standard input, one per line:
 
   someone@example.com
-  someone@example.com,why it is there
+  someone@example.com,reason
   {"address":"someone@example.com", ...}    as 'mta suppress export' writes it
 
-Empty lines and lines that begin with # say nothing. --tenant, --reason and --for are for
-lines that don't say so themselves. Lines that can't be used are told and left out; the
-exit code is 1 then. To read a file again does no harm.`,
+Empty lines and lines that begin with # are ignored. --tenant, --reason and --for apply to
+lines without these values. Invalid lines are reported and skipped; the exit code is then
+1. Importing a file again does no harm.`,
 		Example: `  mta suppress import unsubscribed.csv --reason unsubscribed
   mta --socket old.sock suppress export | mta suppress import`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -96,7 +96,7 @@ func (im *importer) run(ctx context.Context, in io.Reader) error {
 			im.batch, im.lines = append(im.batch, s), append(im.lines, n)
 		}
 		if im.bad >= maxBad {
-			return fmt.Errorf("%s: more than %d lines can't be used; %s", im.name, maxBad, told(im.done))
+			return fmt.Errorf("%s: more than %d invalid lines; %s", im.name, maxBad, told(im.done))
 		}
 		if len(im.batch) == importBatch {
 			if err := im.send(ctx); err != nil {

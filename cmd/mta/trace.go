@@ -13,22 +13,21 @@ import (
 	"mta/mta/control"
 )
 
-const traceHelp = `Watch the SMTP conversations of the running relay as they happen, until interrupted:
-those on connections that are open already, and on those that are made from now on.
-A line begins with the time, the last digits of the session, and > for what we say or
-< for what the host says; a heading names the host when the conversation changes.
+const traceHelp = `Watch the SMTP conversations of the running relay live, until interrupted, on open
+connections and on new ones. A line begins with the time, the last digits of the session
+id, and > for the relay's lines or < for the host's; a heading names the host when the
+conversation changes.
 
---site and --source choose connections. --tenant and --recipient choose transactions:
-of their connections, what belongs to no transaction is not shown. All that is given
-must fit. Commands are shown when they are put into the flight, a moment before they
-are sent.
+--site and --source select connections. --tenant and --recipient select transactions;
+lines outside transactions are not shown then. All given filters must match. Commands
+are shown when they are put into the flight, a moment before they are sent.
 
 --clients shows sessions of clients instead, --listener and --client those of one
 listener, or from one address or network; the content of messages is left out there.
 
-Credentials are never shown, and what messages say with --content only; the relay's log
-says who asked for it. Whoever can't keep up loses lines and is told how many: mail
-never waits.`
+Credentials are never shown, and the content of messages only with --content; the
+relay's log records who asked for it. A viewer that can't keep up loses lines and gets
+their number: mail never waits.`
 
 func newTrace(c *cli) *cobra.Command {
 	var (
@@ -38,7 +37,7 @@ func newTrace(c *cli) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "trace",
-		Short: "watch SMTP conversations",
+		Short: "watch SMTP conversations live",
 		Long:  traceHelp,
 		Example: `  mta trace --site mx.example.com
   mta trace --recipient @example.com --content
@@ -53,14 +52,14 @@ func newTrace(c *cli) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&q.Site, "site", "", "connections that were opened for this `site`")
+	flags.StringVar(&q.Site, "site", "", "connections opened for this `site`")
 	flags.StringVar(&q.Source, "source", "", "connections from this `source`")
 	flags.StringVar(&q.Tenant, "tenant", "", "messages of this `tenant`")
 	flags.StringVar(&q.Recipient, "recipient", "", "transactions with this recipient's `address`, or one at @domain")
-	flags.BoolVar(&q.Clients, "clients", false, "sessions of clients in place of connections to hosts")
+	flags.BoolVar(&q.Clients, "clients", false, "sessions of clients instead of connections to hosts")
 	flags.StringVar(&q.Listener, "listener", "", "sessions of clients of this `listener`")
 	flags.StringVar(&client, "client", "", "sessions of clients from this `address` or network")
-	flags.BoolVar(&q.Content, "content", false, "show what messages say")
+	flags.BoolVar(&q.Content, "content", false, "show the content of messages")
 	flags.BoolVar(&asJSON, "json", false, "print a line of JSON for each line")
 	return cmd
 }
@@ -79,7 +78,7 @@ func clientTrace(cmd *cobra.Command, q *control.TraceQuery, client string) error
 	}
 	for _, name := range []string{"site", "source", "recipient", "content"} {
 		if cmd.Flags().Changed(name) {
-			return usagef("--%s is for connections to hosts, and doesn't go with --clients, --listener and --client", name)
+			return usagef("--%s is for connections to hosts, and can't be combined with --clients, --listener and --client", name)
 		}
 	}
 	return nil
@@ -121,7 +120,7 @@ type tracePrinter struct {
 func (p *tracePrinter) print(l control.TraceLine) error {
 	var b strings.Builder
 	if l.Lost > 0 {
-		fmt.Fprintf(&b, "... %s lost: it was more than could be shown\n", plural(l.Lost, "line"))
+		fmt.Fprintf(&b, "... %s lost: too fast to show\n", plural(l.Lost, "line"))
 	}
 	if l.Session == "" {
 		return p.write(&b)

@@ -16,20 +16,20 @@ import (
 	"mta/internal/users"
 )
 
-const userHelp = `Show and change the users file: who may log in at the relay's listeners (AUTH), for which
-tenant, and with which senders' addresses. Which file it is says the configuration,
+const userHelp = `Show and change the users file: the users who may log in at the relay's listeners (AUTH),
+their tenants and their sender addresses. The configuration names the file,
 users { file = "..." }; --file names another.
 
-A change is in force at once: a running relay needs no reload. The file is replaced as a
-whole, so that the relay never reads half of one. No command here needs a running relay.
+A change takes effect immediately: a running relay needs no reload. The file is replaced
+as a whole, so the relay never reads half a file. These commands need no running relay.
 
-A password is asked for on the terminal, or read as one line from standard input. It is
-never an argument, which everybody on the machine could see.`
+The password is entered on the terminal, or read as one line from standard input. It is
+never an argument, which everyone on the machine could see.`
 
 func newUser(c *cli) *cobra.Command {
-	g := group("user", "who may log in", newUserAdd(c), newUserPassword(c), newUserRemove(c), newUserList(c), newUserCheck(c))
+	g := group("user", "the users who may log in", newUserAdd(c), newUserPassword(c), newUserRemove(c), newUserList(c), newUserCheck(c))
 	g.Long = userHelp
-	g.PersistentFlags().StringVar(&c.usersFlag, "file", "", "the users `file` (default: what the configuration says)")
+	g.PersistentFlags().StringVar(&c.usersFlag, "file", "", "the users `file` (default: that of the configuration)")
 	return g
 }
 
@@ -47,7 +47,7 @@ func (c *cli) usersFile() (path string, scheme users.Scheme, err error) {
 		path = c.usersFlag
 	}
 	if path == "" {
-		return "", "", hinted{errors.New("the configuration has no users file"), `write users { file = "/etc/mta/users" } into it, or name one by --file`}
+		return "", "", hinted{errors.New("the configuration has no users file"), `add users { file = "/etc/mta/users" } to it, or name a file with --file`}
 	}
 	return path, cfg.Users.Scheme, nil
 }
@@ -67,15 +67,15 @@ func newUserAdd(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add NAME",
 		Short: "add a user",
-		Long: `Add a user, and ask for its password. A name that is there is refused: 'mta user password'
+		Long: `Add a user, and prompt for its password. An existing name is refused: 'mta user password'
 changes a password, and 'mta user remove' removes a user.
 
---senders bounds the addresses that the user may send as: domains (acme.example), all domains
-below one (*.acme.example), or addresses (news@b.example). Those of its tenant bound it, too.
---certificate lets a client certificate log the user in: "sha256:" and its fingerprint, or a
-name in it where the listener has a client_ca.
+--senders limits the addresses that the user may send as: domains (acme.example), all
+domains below one (*.acme.example), or addresses (news@b.example). Those of its tenant also
+apply. --certificate lets a client certificate log the user in: "sha256:" and its
+fingerprint, or a name in it if the listener has a client_ca.
 
---hash reads a hash in place of the password: bcrypt, SHA-512-crypt ($6$), argon2id, or
+--hash reads a hash instead of the password: bcrypt, SHA-512-crypt ($6$), argon2id, or
 {SCRAM-SHA-256}, also with Dovecot's name in braces before it.`,
 		Example: `  mta user add ann@acme.example --tenant acme
   mta user add shop --tenant acme --senders acme.example,news@b.example --generate
@@ -85,12 +85,12 @@ name in it where the listener has a client_ca.
 		RunE: func(_ *cobra.Command, args []string) error { return c.userAdd(args[0], o) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.tenant, "tenant", "", "the `tenant` whose the user is")
-	f.StringSliceVar(&o.senders, "senders", nil, "the `addresses` and domains that it may send as")
-	f.StringSliceVar(&o.certificates, "certificate", nil, "client `certificates` that log it in")
-	f.BoolVar(&o.hash, "hash", false, "read a hash in place of the password")
-	f.BoolVar(&o.generate, "generate", false, "make a password and print it")
-	f.BoolVar(&o.noPassword, "no-password", false, "the user has none, and logs in by certificate")
+	f.StringVar(&o.tenant, "tenant", "", "the user's `tenant`")
+	f.StringSliceVar(&o.senders, "senders", nil, "the `addresses` and domains that the user may send as")
+	f.StringSliceVar(&o.certificates, "certificate", nil, "client `certificates` that log the user in")
+	f.BoolVar(&o.hash, "hash", false, "read a hash instead of the password")
+	f.BoolVar(&o.generate, "generate", false, "generate a password and print it")
+	f.BoolVar(&o.noPassword, "no-password", false, "the user has no password, and logs in by certificate")
 	cmd.MarkFlagsMutuallyExclusive("hash", "generate", "no-password")
 	return cmd
 }
@@ -153,7 +153,7 @@ func (c *cli) userAdd(name string, o newUserOptions) error {
 }
 
 func userIsThere(name string) error {
-	return hinted{fmt.Errorf("there is a user %q already", name), "'mta user password' changes its password"}
+	return hinted{fmt.Errorf("user %q already exists", name), "'mta user password' changes its password"}
 }
 
 // newHash reads or makes a password, or reads a hash.
@@ -218,9 +218,8 @@ func newUserPassword(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "password NAME",
 		Short: "change a user's password",
-		Long: `Give a user another password. Sessions that it is logged in with end before their next
-message.`,
-		Args: oneArg("the user's name"),
+		Long:  `Change a user's password. The user's sessions end before their next message.`,
+		Args:  oneArg("the user's name"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			path, scheme, err := c.usersFile()
 			if err != nil {
@@ -253,14 +252,14 @@ message.`,
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&hash, "hash", false, "read a hash in place of the password")
-	cmd.Flags().BoolVar(&generate, "generate", false, "make a password and print it")
+	cmd.Flags().BoolVar(&hash, "hash", false, "read a hash instead of the password")
+	cmd.Flags().BoolVar(&generate, "generate", false, "generate a password and print it")
 	cmd.MarkFlagsMutuallyExclusive("hash", "generate")
 	return cmd
 }
 
 func noUser(name string) error {
-	return hinted{fmt.Errorf("there is no user %q", name), "'mta user list' shows those that there are"}
+	return hinted{fmt.Errorf("no such user: %q", name), "'mta user list' lists the users"}
 }
 
 // withRemedy says how to mend a users file that can't be read.
@@ -270,7 +269,7 @@ func withRemedy(err error) error {
 	case errors.As(err, &mode):
 		return hinted{err, mode.Remedy()}
 	case errors.Is(err, fs.ErrNotExist):
-		return hinted{err, "'mta user add NAME' makes it"}
+		return hinted{err, "'mta user add NAME' creates it"}
 	}
 	return err
 }
@@ -279,10 +278,10 @@ func newUserRemove(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:   "remove NAME...",
 		Short: "remove users",
-		Long:  "Remove users. Sessions that they are logged in with end before their next message.",
+		Long:  "Remove users. Their sessions end before their next message.",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usagef("want the names of users")
+				return usagef("user names are required")
 			}
 			return nil
 		},
@@ -326,8 +325,8 @@ func newUserList(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "list the users",
-		Long: `List the users, in the order of the file. PASSWORD is how it is hashed: one that is not
-hashed as the configuration wants is hashed anew at the user's next login.`,
+		Long: `List the users, in the order of the file. PASSWORD is the type of the hash: a password with
+another hash than the configured one is rehashed at the user's next login.`,
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			path, _, err := c.usersFile()
@@ -376,8 +375,8 @@ func newUserCheck(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check [NAME]",
 		Short: "check the users file, or a user's password",
-		Long: `Without a name, say everything that is wrong with the users file, line by line. With one, ask for
-a password and say whether it is the user's. The exit status is 1 when something is wrong.`,
+		Long: `Without a name, report every error in the users file, line by line. With one, prompt for
+a password and check it. The exit status is 1 if a check fails.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return usagef("want one user's name, got %d", len(args))
@@ -394,7 +393,7 @@ a password and say whether it is the user's. The exit status is 1 when something
 				return withRemedy(err)
 			}
 			if len(args) == 0 {
-				_, err = fmt.Fprintf(c.out, "%s: nothing is wrong, %s\n", path, plural(len(table.Users()), "user"))
+				_, err = fmt.Fprintf(c.out, "%s: no errors, %s\n", path, plural(len(table.Users()), "user"))
 				return err
 			}
 			return c.userCheck(table, args[0], scheme)
@@ -419,12 +418,12 @@ func (c *cli) userCheck(table *users.Table, arg string, scheme users.Scheme) err
 		return err
 	}
 	if !u.Hash.Verify(password) {
-		return fmt.Errorf("this is not the password of user %q", name)
+		return fmt.Errorf("the password of user %q does not match", name)
 	}
 	note := ""
 	if !u.Hash.Is(scheme) {
-		note = fmt.Sprintf("; it is hashed by %s, and will be by %s after the next login", u.Hash.Scheme, scheme)
+		note = fmt.Sprintf("; its hash is %s, and will be %s after the next login", u.Hash.Scheme, scheme)
 	}
-	_, err = fmt.Fprintf(c.out, "this is the password of %s%s\n", name, note)
+	_, err = fmt.Fprintf(c.out, "correct password of %s%s\n", name, note)
 	return err
 }

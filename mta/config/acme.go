@@ -25,11 +25,11 @@ func (k checker) acme(taken *claims) {
 	}
 	for _, name := range a.Names {
 		if ascii, err := envelope.ToASCII(name); err == nil && ascii != name {
-			k.problem(&a.block, "names", "write it as "+quoted(ascii), "names: %s is not as the DNS has it", quoted(name))
+			k.problem(&a.block, "names", "write it as "+quoted(ascii), "names: %s is not in the form that the DNS uses", quoted(name))
 		}
 	}
 	if a.HTTP == "" && a.TLS == "" {
-		k.problem(&a.block, "tls_address", `write tls_address = ":443" or http_address = ":80", where the authority asks`, "acme has no address at which the authority could find out that the names are yours")
+		k.problem(&a.block, "tls_address", `write tls_address = ":443" or http_address = ":80", for the authority's challenges`, "acme has no address for the authority to verify the names")
 	}
 	for setting, address := range map[string]string{"http_address": a.HTTP, "tls_address": a.TLS} {
 		if address != "" {

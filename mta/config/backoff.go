@@ -41,7 +41,7 @@ func (r *Regexp) UnmarshalText(text []byte) error {
 		if e := (*syntax.Error)(nil); errors.As(err, &e) {
 			reason = e.Code.String()
 		}
-		return wrong(`write a regular expression of RE2, with \\ for each backslash, as "4\\.7\\.[0-9]+"`, "%s is not a pattern: %s", quoted(string(text)), reason)
+		return wrong(`write a regular expression of RE2, with \\ for each backslash, such as "4\\.7\\.[0-9]+"`, "%s is not a pattern: %s", quoted(string(text)), reason)
 	}
 	*r = Regexp(text)
 	return nil

@@ -35,9 +35,9 @@ func bounded(f field) error {
 
 func rangeHint(low, high reflect.Value) string {
 	if high.IsValid() {
-		return "it must be from " + show(low) + " to " + show(high)
+		return "must be from " + show(low) + " to " + show(high)
 	}
-	return "it must be at least " + show(low)
+	return "must be at least " + show(low)
 }
 
 // bound reads the tag min or max as a value of the field's type.
@@ -61,7 +61,7 @@ func oneOf(got string, choices []string) error {
 	if guess := Nearest(got, choices); guess != "" {
 		hint = fmt.Sprintf("did you mean %q? (%s)", guess, hint)
 	}
-	return wrong(hint, "%s is not one of its values", quoted(got))
+	return wrong(hint, "%s is not a valid value", quoted(got))
 }
 
 // checks are the tests that the tag check names.
@@ -91,7 +91,7 @@ func checkListen(s string) error {
 		return wrong(remedy, "%s is not an address with a port", quoted(s))
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return wrong(remedy, "%s has a port that can't be", quoted(s))
+		return wrong(remedy, "%s has an invalid port", quoted(s))
 	}
 	if _, err := netip.ParseAddr(host); err != nil && host != "" {
 		return wrong(remedy, "%s has no IP address before the port", quoted(s))
@@ -116,7 +116,7 @@ func checkFailure(s string) error {
 	if ok && class == "5" && isStatusNumber(subject) && isStatusNumber(detail) {
 		return nil
 	}
-	return wrong(`write it as "5.1.1"`, "%s is not the status of a permanent failure", quoted(s))
+	return wrong(`write it as "5.1.1"`, "%s is not the enhanced status code of a permanent failure", quoted(s))
 }
 
 func isStatusNumber(s string) bool {
@@ -126,7 +126,7 @@ func isStatusNumber(s string) bool {
 
 func checkHostname(s string) error {
 	if a, err := envelope.ToASCII(s); err != nil || a == "" || strings.HasPrefix(s, "[") && !isLiteral(s) {
-		return wrong(`write a name that the DNS has, as "mta1.example.com"`, "%s is not a host name", quoted(s))
+		return wrong(`write a name that exists in the DNS, such as "mta1.example.com"`, "%s is not a host name", quoted(s))
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func (k checker) problem(b *block, setting, hint, format string, args ...any) {
 
 func (k checker) identity() {
 	if err := checkHostname(k.Hostname); err != nil {
-		k.problem(&k.block, "hostname", `write the name that this machine has in the DNS, as "mta1.example.com"`, "hostname: %s", err)
+		k.problem(&k.block, "hostname", `write the name of this machine in the DNS, such as "mta1.example.com"`, "hostname: %s", err)
 	}
 	if a, err := envelope.ParseAddress(k.Postmaster); k.set("postmaster") && (err != nil || a.Null()) {
 		k.problem(&k.block, "postmaster", `write it as "postmaster@example.com"`, "postmaster: %s is not a mail address", quoted(k.Postmaster))
@@ -78,14 +78,14 @@ func (k checker) listeners() {
 		}
 		k.relaying(l)
 		if n, m := len(l.TLS.Certificate), len(l.TLS.Key); n != m {
-			k.problem(&l.block, "tls", "write both, certificate and key, each certificate with its key", "tls of listener %q has %d of certificate and %d of key", l.Name, n, m)
+			k.problem(&l.block, "tls", "write a key for each certificate", "tls of listener %q: the numbers of certificates (%d) and keys (%d) differ", l.Name, n, m)
 		}
 		if l.TLS.Implicit && !l.TLS.Enabled() {
-			k.problem(&l.block, "tls.implicit", "write certificate and key, too", "tls of listener %q has no certificate", l.Name)
+			k.problem(&l.block, "tls.implicit", "also write certificate and key", "tls of listener %q has no certificate", l.Name)
 		}
 		k.auth(l)
 		if l.TLS.ACME && len(k.ACME.Names) == 0 {
-			k.problem(&l.block, "tls.acme", `write acme { names = ["mta1.example.com"] }`, "tls of listener %q wants certificates from ACME, and acme names none", l.Name)
+			k.problem(&l.block, "tls.acme", `write acme { names = ["mta1.example.com"] }`, "tls of listener %q uses ACME, but acme has no names", l.Name)
 		}
 		if l.Tenant != "" && k.Tenant(l.Tenant) == nil {
 			k.reference(&l.block, "tenant", "tenant", l.Tenant, tenantNames(k.Tenants))
@@ -112,7 +112,7 @@ func (k checker) claim(taken *claims, address, who string, b *block) {
 			this, other = other, this
 		}
 		k.problem(this.block, "address", "give one of them another port",
-			"%s: %s listens at %s already", this.who, other.who, net.JoinHostPort(other.host, other.port))
+			"%s: %s already listens at %s", this.who, other.who, net.JoinHostPort(other.host, other.port))
 		return
 	}
 	*taken = append(*taken, this)
@@ -142,23 +142,23 @@ func isAll(host string) bool {
 func (k checker) relaying(l *Listener) {
 	for _, p := range l.RelayFrom {
 		if p.Bits() == 0 {
-			k.problems.add(l.where("relay_from"), "name the networks that your own machines are in",
-				"relay_from: %s lets everybody send mail through this relay", p)
+			k.problems.add(l.where("relay_from"), "name the networks of your own machines",
+				"relay_from: %s lets everyone send mail through this relay", p)
 		}
 	}
-	k.tooOpen(l, "relay_from", l.RelayFrom, "name the networks that your own machines are in", "send mail through this relay")
+	k.tooOpen(l, "relay_from", l.RelayFrom, "name the networks of your own machines", "send mail through this relay")
 	k.tooOpen(l, "tenant_header_from", l.TenantHeaderFrom, "name the addresses of your own applications", "send as any tenant")
 	k.tooOpen(l, "proxy_from", l.ProxyFrom, "name the addresses of your proxies", "claim any address")
 	for _, p := range l.TenantHeaderFrom {
 		if p.Bits() == 0 {
 			k.problems.add(l.where("tenant_header_from"), "name the addresses of your own applications",
-				"tenant_header_from: %s lets everybody send as any tenant", p)
+				"tenant_header_from: %s lets everyone send as any tenant", p)
 		}
 	}
 	for _, p := range l.ProxyFrom {
 		if p.Bits() == 0 {
 			k.problems.add(l.where("proxy_from"), "name the addresses of your proxies",
-				"proxy_from: %s lets everybody claim any address", p)
+				"proxy_from: %s lets everyone claim any address", p)
 		}
 	}
 }
@@ -177,7 +177,7 @@ func (k checker) tooOpen(l *Listener, setting string, networks []netip.Prefix, h
 func (k checker) sources() {
 	for _, s := range k.Sources {
 		if s.Address.IsUnspecified() || s.Address.IsMulticast() {
-			k.problem(&s.block, "address", "write an address that this machine has", "address: connections can't be made from %s", s.Address)
+			k.problem(&s.block, "address", "write an address of this machine", "address: connections can't be made from %s", s.Address)
 		}
 		k.proxy(s)
 	}
@@ -185,8 +185,8 @@ func (k checker) sources() {
 
 func (k checker) proxy(s *Source) {
 	if s.Proxy.Kind == HAProxy && !s.Address.IsValid() {
-		k.problem(&s.block, "proxy", "write the address of the proxy's machine that mail is to come from, as address = \"192.0.2.10\"",
-			"proxy: source %q has no address that a haproxy could be told", s.Name)
+		k.problem(&s.block, "proxy", "write the address on the proxy's machine to send from, such as address = \"192.0.2.10\"",
+			"proxy: source %q has no address to pass to the HAProxy", s.Name)
 	}
 	shown := "proxy_username"
 	if s.ProxyUsername == "" {
@@ -195,41 +195,41 @@ func (k checker) proxy(s *Source) {
 	switch {
 	case s.ProxyUsername == "" && s.ProxyPassword == "":
 	case s.Proxy.Kind != SOCKS5:
-		k.problem(&s.block, shown, `write which, as proxy = "socks5://192.0.2.1:1080"`, "source %q has no SOCKS5 proxy that %s is for", s.Name, shown)
+		k.problem(&s.block, shown, `write a proxy, such as proxy = "socks5://192.0.2.1:1080"`, "source %q has %[2]s but no SOCKS5 proxy", s.Name, shown)
 	case s.ProxyUsername == "" || s.ProxyPassword == "":
-		k.problem(&s.block, shown, "write both, proxy_username and proxy_password", "source %q has one of proxy_username and proxy_password", s.Name)
+		k.problem(&s.block, shown, "write both proxy_username and proxy_password", "source %q has only one of proxy_username and proxy_password", s.Name)
 	case len(s.ProxyUsername) > 255 || len(s.ProxyPassword) > 255:
-		k.problem(&s.block, shown, "", "proxy_username and proxy_password have at most 255 octets each (RFC 1929)")
+		k.problem(&s.block, shown, "", "proxy_username and proxy_password are limited to 255 octets each (RFC 1929)")
 	}
 }
 
 // reference complains of a name that nothing has.
 func (k checker) reference(b *block, setting, what, name string, known []string) {
-	hint := fmt.Sprintf("there is none yet: write %s %q { ... }", what, name)
+	hint := fmt.Sprintf("add one: %s %q { ... }", what, name)
 	if guess := Nearest(name, known); guess != "" {
 		hint = fmt.Sprintf("did you mean %q?", guess)
 	} else if len(known) > 0 {
-		hint = "there are: " + strings.Join(known, ", ")
+		hint = "defined are: " + strings.Join(known, ", ")
 	}
 	k.problem(b, setting, hint, "%s: there is no %s %s", setting, what, quoted(name))
 }
 
 func (k checker) limits() {
 	if strings.TrimSpace(k.DataDir) == "" {
-		k.problem(&k.block, "data_dir", `write a folder, as "/var/lib/mta"`, "data_dir is empty")
+		k.problem(&k.block, "data_dir", `write a directory, such as "/var/lib/mta"`, "data_dir is empty")
 	}
 	if k.Resolver.MinTTL > k.Resolver.MaxTTL {
 		k.problem(&k.Resolver.block, "min_ttl", "", "min_ttl is longer than max_ttl, %s", formatDuration(k.Resolver.MaxTTL))
 	}
 	if k.Queue.LargeBody > k.Queue.SegmentSize/4 {
 		k.problem(&k.Queue.block, "large_body", "make it at most a quarter of segment_size, so that segments fill well",
-			"large_body: %s is too much for segments of %s", k.Queue.LargeBody, k.Queue.SegmentSize)
+			"large_body: %s is too large for segments of %s", k.Queue.LargeBody, k.Queue.SegmentSize)
 	}
 	if !k.Router.IPv4 && !k.Router.IPv6 {
-		k.problem(&k.Router.block, "ipv6", "switch one of them on", "ipv4 and ipv6 are both off: no mail can be delivered")
+		k.problem(&k.Router.block, "ipv6", "enable one of them", "ipv4 and ipv6 are both off: no mail can be delivered")
 	}
 	if a := k.Accounting; a.KeepSize > 0 && a.KeepSize < a.RotateSize {
-		k.problem(&a.block, "keep_size", "make it several times rotate_size", "keep_size: %s is less than one file, rotate_size is %s", a.KeepSize, a.RotateSize)
+		k.problem(&a.block, "keep_size", "make it several times rotate_size", "keep_size: %s is less than one file: rotate_size is %s", a.KeepSize, a.RotateSize)
 	}
 }
 
@@ -251,7 +251,7 @@ func (k checker) traffic(title string, b *block, t *Traffic) {
 			"connection_limit_per_host: %d is more than connection_limit, %d", t.ConnectionLimitPerHost, t.ConnectionLimit)
 	}
 	if b.inFile("connection_limit_per_source") && b.inFile("connection_limit") && t.ConnectionLimitPerSource > t.ConnectionLimit {
-		k.problem(b, "connection_limit_per_source", "connection_limit counts those from all sources: lower the one, or raise the other",
+		k.problem(b, "connection_limit_per_source", "connection_limit counts connections from all sources: lower one or raise the other",
 			"connection_limit_per_source: %d is more than connection_limit, %d", t.ConnectionLimitPerSource, t.ConnectionLimit)
 	}
 	if b.set("tls_certificate") != b.set("tls_key") {
@@ -259,7 +259,7 @@ func (k checker) traffic(title string, b *block, t *Traffic) {
 		if b.set("tls_key") {
 			at = "tls_key"
 		}
-		k.problem(b, at, "write both, tls_certificate and tls_key", "%s has one of tls_certificate and tls_key", title)
+		k.problem(b, at, "write both tls_certificate and tls_key", "%s has only one of tls_certificate and tls_key", title)
 	}
 }
 
@@ -267,15 +267,15 @@ func (k checker) providers() {
 	claimed := make(map[Pattern]string)
 	for _, p := range k.Providers {
 		if len(p.MX) == 0 {
-			hint := `write the names of its mail exchangers, as mx = ["*.example.net"]`
+			hint := `write the names of its mail exchangers, such as mx = ["*.example.net"]`
 			if guess := Nearest(p.Name, presetNames()); guess != "" && k.Presets {
 				hint = fmt.Sprintf("did you mean %q, which has a preset?", guess)
 			}
-			k.problem(&p.block, "mx", hint, "provider %q has no mx, so that nothing belongs to it", p.Name)
+			k.problem(&p.block, "mx", hint, "provider %q has no mx, so it matches nothing", p.Name)
 		}
 		for _, mx := range p.MX {
 			if other, dup := claimed[mx]; dup {
-				k.problem(&p.block, "mx", "an exchanger belongs to one provider", "mx: %q is in provider %q already", string(mx), other)
+				k.problem(&p.block, "mx", "an exchanger belongs to one provider", "mx: %q already belongs to provider %q", string(mx), other)
 			}
 			claimed[mx] = p.Name
 		}
@@ -297,11 +297,11 @@ func (k checker) backoffs() {
 			k.reference(&r.block, "provider", "provider", r.Provider, providerNames(k.Providers))
 		}
 		if len(r.Codes) == 0 && r.Pattern == "" && !r.Session && !r.set("codes") && !r.set("pattern") {
-			k.problem(&r.block, "codes", `write which, as codes = [421], pattern = "too many connections", or session = true`,
-				"backoff %q would act on every refusal, that of an unknown user too", r.Name)
+			k.problem(&r.block, "codes", `write a condition, such as codes = [421], pattern = "too many connections", or session = true`,
+				"backoff %q would act on every refusal, even of an unknown user", r.Name)
 		}
 		if r.BySource && r.Suspend == 0 {
-			k.problem(&r.block, "by_source", `write for how long, as suspend = "10m"`, "by_source: backoff %q suspends nothing", r.Name)
+			k.problem(&r.block, "by_source", `write a duration, such as suspend = "10m"`, "by_source: backoff %q suspends nothing", r.Name)
 		}
 	}
 }
@@ -311,8 +311,8 @@ func (k checker) loops(d *Domain) {
 	for _, to := range d.Route {
 		for _, l := range k.Listeners {
 			if slices.ContainsFunc(l.Address, func(a string) bool { return k.isSelf(to, a) }) {
-				k.problem(&d.block, "route", "name the host that takes the mail next",
-					"route: %s is this relay itself, listener %q: mail would go in a circle", net.JoinHostPort(to.Host, strconv.Itoa(int(to.Port))), l.Name)
+				k.problem(&d.block, "route", "name the next host for the mail",
+					"route: %s is this relay itself, listener %q: mail would loop", net.JoinHostPort(to.Host, strconv.Itoa(int(to.Port))), l.Name)
 				return
 			}
 		}
@@ -347,10 +347,10 @@ func (k checker) credentials(d *Domain) {
 	switch {
 	case slices.Contains(d.failed, "username") || slices.Contains(d.failed, "password"):
 	case d.Username == "" || d.Password == "":
-		k.problem(&d.block, shown, "write both, username and password", "domain %q has one of username and password", string(d.Pattern))
+		k.problem(&d.block, shown, "write both username and password", "domain %q has only one of username and password", string(d.Pattern))
 	case len(d.Route) == 0:
-		k.problem(&d.block, shown, `write where they are good, as route = ["smtp://relay.example.net:587"]`,
-			"domain %q has a username and no route", string(d.Pattern))
+		k.problem(&d.block, shown, `write their hosts, such as route = ["smtp://relay.example.net:587"]`,
+			"domain %q has a username but no route", string(d.Pattern))
 	case d.set("tls") && d.Traffic.TLS == "off" && !allImplicit(d.Route):
 		k.problem(&d.block, "tls", `write tls = "verified"`, "tls: a password is not sent without TLS")
 	}

@@ -234,7 +234,7 @@ func (d *decoder) setting(a *hclsyntax.Attribute, f field, b *block, prefix stri
 		return
 	}
 	if val.IsNull() || !val.IsWhollyKnown() {
-		d.problems.add(a.Expr.Range(), "leave the setting out for its default", "%s has no value", a.Name)
+		d.problems.add(a.Expr.Range(), "remove the setting to get its default", "%s has no value", a.Name)
 		return
 	}
 	val, _ = val.UnmarkDeep()
@@ -301,7 +301,7 @@ func (d *decoder) retry(val cty.Value, a *hclsyntax.Attribute, f field) {
 	case val.Type() == cty.String || val.Type() == cty.Number:
 		f.value.Set(reflect.ValueOf(Retry{First: spans[0]}))
 	case len(spans) == 0:
-		d.problems.add(a.Expr.Range(), `write one time span, which doubles with each attempt, or a list as ["5m", "30m", "2h"]`, "%s is empty", f.name)
+		d.problems.add(a.Expr.Range(), `write a duration, which doubles with each attempt, or a list such as ["5m", "30m", "2h"]`, "%s is empty", f.name)
 	default:
 		f.value.Set(reflect.ValueOf(Retry{List: spans}))
 	}
@@ -310,7 +310,7 @@ func (d *decoder) retry(val cty.Value, a *hclsyntax.Attribute, f field) {
 // weights takes an object of numbers.
 func (d *decoder) weights(val cty.Value, a *hclsyntax.Attribute, f field) {
 	if t := val.Type(); !t.IsObjectType() && !t.IsMapType() {
-		d.problems.add(a.Expr.Range(), "write it as { google = 2, yahoo = 1 }", "%s: it wants a number for each provider and has %s", f.name, kindOf(val))
+		d.problems.add(a.Expr.Range(), "write it as { google = 2, yahoo = 1 }", "%s: must have a number for each provider, not %s", f.name, kindOf(val))
 		return
 	}
 	all := make(Weights)

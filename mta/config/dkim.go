@@ -188,10 +188,10 @@ func (k checker) dkim() {
 	published := make(map[string]*DKIMKey)
 	for _, d := range k.DKIMs {
 		if d.Domain == "" || strings.HasPrefix(d.Domain, "[") {
-			k.problem(&d.block, "domain", `write the domain that signs, as domain = "example.com"`, "dkim %q has no domain", d.Name)
+			k.problem(&d.block, "domain", `write the signing domain, such as domain = "example.com"`, "dkim %q has no domain", d.Name)
 		}
 		if len(d.Senders) == 0 && d.set("senders") {
-			k.problem(&d.block, "senders", "leave it out for the domain itself and all names below it", "senders: dkim %q signs nobody's mail", d.Name)
+			k.problem(&d.block, "senders", "remove it to sign for the domain itself and all names below it", "senders: dkim %q signs no mail", d.Name)
 		}
 		for _, t := range d.Tenants {
 			if k.Tenant(t) == nil && !k.listenersTenant(t) {
@@ -199,13 +199,13 @@ func (k checker) dkim() {
 			}
 		}
 		if len(d.Keys) == 0 {
-			k.problem(&d.block, "key", `make one with 'mta dkim keygen', and write key "selector" { file = "..." }`, "dkim %q has no key", d.Name)
+			k.problem(&d.block, "key", `generate one with 'mta dkim keygen', and write key "selector" { file = "..." }`, "dkim %q has no key", d.Name)
 		}
 		for _, key := range d.Keys {
 			k.dkimKey(d, key)
 			name := key.Selector + "." + d.Domain
 			if other := published[name]; other != nil && (other.File != key.File || other.PrivateKey != key.PrivateKey) {
-				k.problem(&key.block, "key", "give one of them another selector", "%s: the same selector of %s has another key in line %d", key.title, d.Domain, other.header.Start.Line)
+				k.problem(&key.block, "key", "give one of them another selector", "%s: this selector of %s already has a key in line %d", key.title, d.Domain, other.header.Start.Line)
 			}
 			published[name] = key
 		}
@@ -219,22 +219,22 @@ func (k checker) listenersTenant(name string) bool {
 
 func (k checker) dkimKey(d *DKIM, key *DKIMKey) {
 	if !IsSelector(key.Selector) {
-		k.problems.add(key.header, `write letters, digits and hyphens, as key "2026a"`, "%s is not a selector", quoted(key.Selector))
+		k.problems.add(key.header, `write letters, digits and hyphens, such as key "2026a"`, "%s is not a selector", quoted(key.Selector))
 	}
 	switch {
 	case key.File == "" && key.PrivateKey == "" && !key.set("private_key"):
-		k.problem(&key.block, "file", `write file = "/etc/mta/dkim/NAME.pem"; 'mta dkim keygen' makes one`, "%s of dkim %q has no private key", key.title, d.Name)
+		k.problem(&key.block, "file", `write file = "/etc/mta/dkim/NAME.pem"; 'mta dkim keygen' generates one`, "%s of dkim %q has no private key", key.title, d.Name)
 	case key.PrivateKey == "" && key.File == "":
 		k.problem(&key.block, "private_key", "set the environment variable, or name a file", "private_key of %s is empty", key.title)
 	case key.File != "" && key.PrivateKey != "":
-		k.problem(&key.block, "private_key", "leave one of them out", "%s has both file and private_key", key.title)
+		k.problem(&key.block, "private_key", "remove one of them", "%s has both file and private_key", key.title)
 	case key.PrivateKey != "":
 		signer, err := dkim.ParseKey([]byte(key.PrivateKey))
 		if err == nil {
 			key.loaded, err = dkim.NewKey(d.Domain, key.Selector, signer)
 		}
 		if err != nil {
-			k.problem(&key.block, "private_key", "it wants the key in base64, as it stands between the lines of a PEM file, without line breaks", "private_key of %s: %s", key.title, err)
+			k.problem(&key.block, "private_key", "write the key in base64, as in the body of a PEM file, without line breaks", "private_key of %s: %s", key.title, err)
 		}
 	}
 }
@@ -247,7 +247,7 @@ func (k checker) sameTime(d *DKIM, key *DKIMKey) {
 			return
 		}
 		if key.loaded != nil && other.loaded != nil && key.loaded.Algorithm() == other.loaded.Algorithm() && key.From.Time().Equal(other.From.Time()) {
-			k.problem(&key.block, "from", `write when it takes over, as from = "2026-07-01"`, "%s and %s are both %s and sign from the same time on", key.title, other.title, key.loaded.Algorithm())
+			k.problem(&key.block, "from", `write when it takes over, such as from = "2026-07-01"`, "%s and %s are both %s and take over at the same time", key.title, other.title, key.loaded.Algorithm())
 			return
 		}
 	}

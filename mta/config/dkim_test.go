@@ -152,7 +152,7 @@ func TestKeysThatAreWrong(t *testing.T) {
 		   from = "tomorrow"
 		 }`: {"is not a date", "2026-01-31"},
 		fmt.Sprintf(`key "s" { private_key = env("DKIM_KEY") }
-		 key "r" { file = %q }`, good): {"both ed25519 and sign from the same time on"},
+		 key "r" { file = %q }`, good): {"both ed25519 and take over at the same time"},
 	} {
 		_, err := loadText(t, "dkim \"acme\" {\n domain = \"acme.example\"\n"+keys+"\n}")
 		for _, w := range want {

@@ -22,7 +22,7 @@ func envFunction(env func(string) string) function.Function {
 		Type:     function.StaticReturnType(cty.String),
 		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
 			if len(args) > 2 {
-				return cty.NilVal, function.NewArgErrorf(2, "env takes a name and at most one value for when it is not set")
+				return cty.NilVal, function.NewArgErrorf(2, "env takes a name and at most one fallback value")
 			}
 			name := args[0].AsString()
 			if v := env(name); v != "" {
@@ -80,24 +80,24 @@ const openQuote = "Invalid multi-line string"
 // inPlainWords says in this manual's words what the library says in words for programmers: by
 // its summary, what is wrong and what to do.
 var inPlainWords = map[string][2]string{
-	openQuote: {"the text has no closing quote on its line", `write it as "..." on one line`},
-	"Invalid single-argument block definition": {"a block that begins with a setting on its first line must end on that line",
-		"put each setting on a line of its own"},
-	"Argument or block definition required": {"neither a setting nor a block", "write name = value, or name { ... }"},
+	openQuote: {"the string has no closing quote on its line", `write it as "..." on one line`},
+	"Invalid single-argument block definition": {"a block with a setting on its first line must end on that line",
+		"put each setting on a separate line"},
+	"Argument or block definition required": {"this is neither a setting nor a block", "write name = value, or name { ... }"},
 	openBlock:                               {"this block has no closing brace", "write } where it ends; or another block in it is not closed"},
-	"Invalid escape sequence":               {"a backslash here means nothing", `write \\ for a backslash, as in "4\\.7\\.0"`},
-	"Attribute redefined":                   {"this setting is there already", "leave one of them out"},
-	"Invalid number literal":                {"this is not a number", `write text in double quotes, as "..."`},
-	"Variables not allowed":                 {"there are no variables here", noVariables},
-	"Unknown variable":                      {"there are no variables here", noVariables},
-	"Call to unknown function":              {"unknown function", `there is one, env("NAME")`},
-	"Function calls not allowed":            {"unknown function", `there is one, env("NAME")`},
-	"Not enough function arguments":         {"env wants the name of an environment variable", envRemedy},
+	"Invalid escape sequence":               {"invalid escape sequence", `write \\ for a backslash, as in "4\\.7\\.0"`},
+	"Attribute redefined":                   {"this setting appears twice", "remove one of them"},
+	"Invalid number literal":                {"this is not a number", `write a string in double quotes: "..."`},
+	"Variables not allowed":                 {"variables are not supported", noVariables},
+	"Unknown variable":                      {"variables are not supported", noVariables},
+	"Call to unknown function":              {"unknown function", `the only function is env("NAME")`},
+	"Function calls not allowed":            {"unknown function", `the only function is env("NAME")`},
+	"Not enough function arguments":         {"env requires the name of an environment variable", envRemedy},
 }
 
 const (
-	noVariables = `write text in double quotes, as "..."; env("NAME") gives what the environment has`
-	envRemedy   = `set it, or give a value for when it is not: env("NAME", "otherwise")`
+	noVariables = `write a string in double quotes: "..."; env("NAME") reads an environment variable`
+	envRemedy   = `set it, or add a fallback: env("NAME", "otherwise")`
 )
 
 // plain says in one line what is wrong, and in another what to do.

@@ -56,7 +56,7 @@ func Default() *Config {
 func parse(src []byte, filename string, env func(string) string, hostname func() string) (*Config, *collector) {
 	problems := &collector{src: src}
 	if at, deep := tooDeep(src, filename); deep {
-		problems.add(at, "is it the right file?", "this is nested too deeply")
+		problems.add(at, "is it the right file?", "the blocks are nested too deeply")
 		return nil, problems
 	}
 	file, diags := hclsyntax.ParseConfig(src, filename, hcl.InitialPos)

@@ -27,7 +27,7 @@ func (p *Pattern) UnmarshalText(text []byte) error {
 			return wrong(`write it as "[192.0.2.1]" or "[IPv6:2001:db8::1]"`, "%s is not an address literal", quoted(in))
 		}
 	case strings.Contains(name, "*"):
-		return wrong(remedy, "%s has a * in a place where it means nothing", quoted(in))
+		return wrong(remedy, "%s has a misplaced *", quoted(in))
 	}
 	ascii, err := envelope.ToASCII(name)
 	if err != nil {
@@ -78,7 +78,7 @@ func (s *Smarthost) UnmarshalText(text []byte) error {
 	u, err := url.Parse(in)
 	if err != nil || u.Scheme != "smtp" && u.Scheme != "smtps" || u.Host == "" {
 		// The text may hold a password: it is not quoted.
-		return wrong(remedy, "this is not the place of a mail host")
+		return wrong(remedy, "this is not the address of a mail host")
 	}
 	if u.User != nil {
 		return wrong("put them into the settings username and password of the block", "a route must not hold a user name or a password")
@@ -93,11 +93,11 @@ func (s *Smarthost) UnmarshalText(text []byte) error {
 	if p := u.Port(); p != "" {
 		n, err := strconv.ParseUint(p, 10, 16)
 		if err != nil || n == 0 {
-			return wrong("ports are numbers from 1 to 65535", "%s has a port that can't be", quoted(in))
+			return wrong("ports are numbers from 1 to 65535", "%s has an invalid port", quoted(in))
 		}
 		out.Port = uint16(n)
 	} else if strings.HasSuffix(u.Host, ":") {
-		return wrong(remedy, "%s has a colon and no port", quoted(in))
+		return wrong(remedy, "%s has a colon but no port", quoted(in))
 	}
 	if out.Host, err = hostOrAddress(u.Hostname()); err != nil {
 		return wrong(remedy, "%s has no valid host", quoted(in))

@@ -130,7 +130,7 @@ func (p *Plan) begins() time.Time {
 func (c *Config) Late(now time.Time) (late []string) {
 	for _, p := range c.Plans {
 		if at := p.begins(); !at.IsZero() && at.Before(now) {
-			late = append(late, fmt.Sprintf("%s: begin, %s, has passed: a source that is put under plan %q now begins at once", p.Origin("begin"), p.Begin, p.Name))
+			late = append(late, fmt.Sprintf("%s: begin, %s, has passed: a source put under plan %q now begins immediately", p.Origin("begin"), p.Begin, p.Name))
 		}
 	}
 	return late
@@ -266,7 +266,7 @@ func (k checker) plans() {
 			k.fault(p, f)
 		}
 		if _, err := p.divided(); err != nil && len(faults) == 0 {
-			k.problem(&p.block, "nodes", "let fewer relays send from the address, or give each stage larger caps", "%s", err)
+			k.problem(&p.block, "nodes", "use fewer relays for the address, or larger caps for each stage", "%s", err)
 		}
 		if p.Node > p.Nodes {
 			k.problem(&p.block, "node", "number the relays from 1 to nodes, each in its own file", "node %d of %d relays", p.Node, p.Nodes)

@@ -307,11 +307,11 @@ func TestPatienceIsShorterThanMaxAge(t *testing.T) {
 			shared = ["default"]
 			patience = "1h"
 			tier_patience = ["0s", "4d"]
-		}`, "leave patience and patience_tier out"},
+		}`, "remove patience and patience_tier"},
 		{`pool "p" {
 			shared = ["default"]
 			tier_patience = ["0s", "0s", "0s", "0s", "0s", "0s", "1h"]
-		}`, "it has 7 time spans, and there are 6 tiers"},
+		}`, "has 7 durations, but there are 6 tiers"},
 		{`tenant "t" { patience = "6d" }`, "patience: 144h0m0s is longer than max_age"},
 		{`tenant "t" { patience = "4d" }`, ""},
 	} {

@@ -43,7 +43,7 @@ func (p *Pool) PatienceOf(t *Tenant, tier int) time.Duration {
 // patience complains of mail that would wait until it is given up.
 func (k checker) patience(b *block, setting string, patience time.Duration) {
 	if b.set(setting) && patience > k.Defaults.Traffic.MaxAge {
-		k.problem(b, setting, "write a shorter one, or a longer max_age in defaults", "%s: %s is longer than max_age, %s: mail would be given up while it waits", setting, patience, k.Defaults.Traffic.MaxAge)
+		k.problem(b, setting, "write a shorter one, or a longer max_age in defaults", "%s: %s is longer than max_age, %s: mail would expire while it waits", setting, patience, k.Defaults.Traffic.MaxAge)
 	}
 }
 
@@ -80,7 +80,7 @@ func (k checker) selectors() {
 	marks := make(map[string]bool)
 	for _, s := range k.Selectors() {
 		if len(s.Tenants)+len(s.Tiers)+len(s.Campaigns)+len(s.SenderDomains)+len(s.Headers) == 0 {
-			k.problem(&s.block, "", `write, for example, header = ["X-MTA-Engaged: yes"]; tenant, tier, campaign and sender_domain are known here, too`, "%s is empty", s.title)
+			k.problem(&s.block, "", `write, for example, header = ["X-MTA-Engaged: yes"]; or tenant, tier, campaign or sender_domain`, "%s is empty", s.title)
 		}
 		for _, name := range s.Tenants {
 			if k.Tenant(name) == nil {
@@ -89,23 +89,23 @@ func (k checker) selectors() {
 		}
 		for _, d := range s.SenderDomains {
 			if a, err := envelope.ToASCII(d); err != nil || a != strings.ToLower(d) {
-				k.problem(&s.block, "sender_domain", "write the domain as it is on the wire, as news.example.com", "sender_domain: %q is no domain", d)
+				k.problem(&s.block, "sender_domain", "write the domain in A-label form, such as news.example.com", "sender_domain: %q is not a domain", d)
 			}
 		}
 		for _, h := range s.Headers {
 			if _, _, ok := Mark(h); !ok {
-				k.problem(&s.block, "header", fmt.Sprintf(`write a field and its value, as "X-MTA-Engaged: yes", in %d octets at most`, maxMark), "header: %q is no header field", h)
+				k.problem(&s.block, "header", fmt.Sprintf(`write a field and its value, such as "X-MTA-Engaged: yes", in %d octets at most`, maxMark), "header: %q is not a header field", h)
 			}
 			if marks[strings.ToLower(h)] = true; len(marks) == maxMarks+1 {
-				k.problem(&s.block, "header", "leave some out", "header: more than %d header fields are looked for in each message", maxMarks)
+				k.problem(&s.block, "header", "remove some", "header: more than %d header fields in the file", maxMarks)
 			}
 		}
 	}
 	for _, p := range k.Pools {
 		excepts := func(d *Dedicated) bool { return len(d.Except) > 0 }
 		if len(p.Shared) == 0 && len(p.Dedicated) > 0 && !slices.ContainsFunc(p.Dedicated, func(d *Dedicated) bool { return !excepts(d) }) {
-			k.problem(&p.Dedicated[0].block, "except", `write shared = ["name of a source"] in the pool, or leave one of its dedicated sources without except`,
-				"pool %q has no source for mail that its dedicated ones except", p.Name)
+			k.problem(&p.Dedicated[0].block, "except", `write shared = ["name of a source"] in the pool, or remove except from one of its dedicated sources`,
+				"pool %q has no source for mail that its dedicated sources exclude", p.Name)
 		}
 	}
 }
@@ -137,7 +137,7 @@ func (k checker) pool(p *Pool) {
 	if len(p.Shared) == 0 && len(p.Dedicated) == 0 && p.title != "" {
 		k.problem(&p.block, "shared", `write shared = ["name of a source"], or dedicated "name of a source" {}`, "pool %q has no sources", p.Name)
 	} else if len(p.Shared) == 0 && p.Overflow == "shared" && !slices.Contains(p.failed, "shared") {
-		k.problem(&p.block, "overflow", `write shared = ["name of a source"], or overflow = "hold" to let that mail wait`,
+		k.problem(&p.block, "overflow", `write shared = ["name of a source"], or overflow = "hold" to make that mail wait`,
 			`overflow: pool %q has no shared sources that could take what its dedicated ones have no room for`, p.Name)
 	}
 	k.patience(&p.block, "patience", p.Patience)
@@ -145,9 +145,9 @@ func (k checker) pool(p *Pool) {
 		k.patience(&p.block, "tier_patience", slices.Max(p.TierPatience))
 		switch {
 		case n > maxTiers:
-			k.problem(&p.block, "tier_patience", "leave the last ones out", "tier_patience: it has %d time spans, and there are %d tiers", n, maxTiers)
+			k.problem(&p.block, "tier_patience", "remove the last ones", "tier_patience: has %d durations, but there are %d tiers", n, maxTiers)
 		case p.set("patience") || p.set("patience_tier"):
-			k.problem(&p.block, "tier_patience", "leave patience and patience_tier out", "tier_patience: it says for each tier what patience and patience_tier say for some")
+			k.problem(&p.block, "tier_patience", "remove patience and patience_tier", "tier_patience: replaces patience and patience_tier")
 		}
 	}
 	for _, name := range p.Shared {
@@ -160,7 +160,7 @@ func (k checker) pool(p *Pool) {
 			k.reference(&d.block, "dedicated", "source", d.Name, sourceNames(k.Sources))
 		}
 		if slices.Contains(p.Shared, d.Name) {
-			k.problem(&d.block, "dedicated", "leave it out of one of them", "source %q is both dedicated and shared in pool %q", d.Name, p.Name)
+			k.problem(&d.block, "dedicated", "remove it from one of them", "source %q is both dedicated and shared in pool %q", d.Name, p.Name)
 		}
 		if d.Plan != "" && k.WarmupPlan(d.Plan) == nil {
 			k.reference(&d.block, "plan", "plan", d.Plan, k.WarmupPlans())
@@ -194,8 +194,8 @@ func (k checker) defaultPool() {
 			first = &d.block
 		}
 	}
-	k.problem(first, "dedicated", `write another source, or say which it may use: pool "default" { ... }`,
-		"%s has no source to leave from: each is dedicated to a pool", who)
+	k.problem(first, "dedicated", `write another source, or name its sources: pool "default" { ... }`,
+		"%s has no source: each is dedicated to a pool", who)
 }
 
 // warming is a source under a plan.
@@ -227,8 +227,8 @@ func (k checker) nameless(w warming) {
 	if slices.Contains(w.source.failed, "address") {
 		return
 	}
-	k.problem(&w.at.block, "plan", fmt.Sprintf(`write which address it is: source %q { address = "192.0.2.20" }`, w.source.Name),
-		"source %q has no address, and a plan is for one", w.source.Name)
+	k.problem(&w.at.block, "plan", fmt.Sprintf(`write its address: source %q { address = "192.0.2.20" }`, w.source.Name),
+		"source %q has no address, which a plan requires", w.source.Name)
 }
 
 // bound complains of whatever would let mail leave from w's address and not count for its plan.
@@ -252,7 +252,7 @@ func (k checker) bound(w warming, told map[beside]bool) {
 	if p := k.Pool(DefaultPool); p.title == "" {
 		for _, name := range p.Shared { // nobody wrote it: the source itself is in the way
 			if s := k.Source(name); s.title != "" {
-				k.unplanned(w, s, &s.block, "address", `in pool "default", which has all that are dedicated to none,`, told)
+				k.unplanned(w, s, &s.block, "address", `in pool "default", which has all sources that no pool dedicates,`, told)
 			}
 		}
 	}
@@ -270,7 +270,7 @@ func (k checker) unplanned(w warming, s *Source, b *block, setting, used string,
 	if told[beside{b, s}] {
 		return
 	}
-	reason, hint := "", fmt.Sprintf("all mail from an address counts for its plan: leave it out here, or write dedicated %q { plan = %q }", s.Name, w.plan)
+	reason, hint := "", fmt.Sprintf("all mail from an address counts toward its plan: remove it here, or write dedicated %q { plan = %q }", s.Name, w.plan)
 	switch {
 	case s == w.source:
 		reason = " and"
@@ -278,7 +278,7 @@ func (k checker) unplanned(w warming, s *Source, b *block, setting, used string,
 		reason = fmt.Sprintf(" and has the address of %q, which", w.source.Name)
 	case sameProxy(s, w.source):
 		reason = fmt.Sprintf(" and may have the address of %q, which", w.source.Name)
-		hint = "a SOCKS5 proxy chooses the address itself: take another one for this source"
+		hint = "a SOCKS5 proxy chooses the address itself: use another proxy for this source"
 	case !s.Address.IsValid() && s.Proxy.Kind == "":
 		reason = fmt.Sprintf(" and may have the address of %q, which", w.source.Name)
 		hint = fmt.Sprintf("the system chooses the address of this source: write source %q { address = ... }", s.Name)

@@ -34,7 +34,7 @@ func (p *Proxy) UnmarshalText(text []byte) error {
 	u, err := url.Parse(in)
 	if err != nil || u.Scheme != string(SOCKS5) && u.Scheme != string(HAProxy) || u.Host == "" {
 		// The text may hold a password: it is not quoted.
-		return wrong(remedy, "this is not the place of a proxy")
+		return wrong(remedy, "this is not the address of a proxy")
 	}
 	if u.User != nil {
 		return wrong("put them into the settings proxy_username and proxy_password", "a proxy must not hold a user name or a password")

@@ -48,7 +48,7 @@ func (k checker) tenants() {
 		}
 		for _, p := range t.Networks {
 			if other := whose[p]; other != nil && other != t {
-				k.problem(&t.block, "networks", "leave it to one of them", "networks: %s is tenant %q's already", p, other.Name)
+				k.problem(&t.block, "networks", "assign it to one of them", "networks: %s already belongs to tenant %q", p, other.Name)
 			}
 			whose[p] = t
 		}

@@ -27,11 +27,11 @@ func TestTenantAt(t *testing.T) {
 
 func TestTenantHeaderIsForFew(t *testing.T) {
 	for text, want := range map[string]string{
-		`tenant "a" { networks = ["192.0.2.0/24"] }` + "\n" + `tenant "b" { networks = ["192.0.2.0/24"] }`: `is tenant "a"'s already`,
+		`tenant "a" { networks = ["192.0.2.0/24"] }` + "\n" + `tenant "b" { networks = ["192.0.2.0/24"] }`: `already belongs to tenant "a"`,
 		`listener "smtp" {
 			address = "127.0.0.1:2525"
 			tenant_header_from = ["0.0.0.0/0"]
-		}`: "lets everybody send as any tenant",
+		}`: "lets everyone send as any tenant",
 		`listener "smtp" {
 			address = "127.0.0.1:2525"
 			tenant_header_from = ["0.0.0.0/1", "128.0.0.0/1"]

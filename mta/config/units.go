@@ -26,7 +26,7 @@ type Size int64
 
 var sizeUnits = []unit{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}}
 
-const sizeRemedy = `write a number and a unit, as "50MiB"; the units are B, KiB, MiB, GiB, TiB`
+const sizeRemedy = `write a number and a unit, such as "50MiB"; the units are B, KiB, MiB, GiB, TiB`
 
 // UnmarshalText reads "50MiB", or a bare number of octets.
 func (s *Size) UnmarshalText(text []byte) error {
@@ -64,15 +64,15 @@ type ByteRate int64
 
 // UnmarshalText reads "1KiB/s".
 func (r *ByteRate) UnmarshalText(text []byte) error {
-	const remedy = `write a size for each second, as "1KiB/s"`
+	const remedy = `write a size per second, such as "1KiB/s"`
 	in := string(text)
 	amount, ok := strings.CutSuffix(in, "/s")
 	if !ok {
-		return wrong(remedy, "%s is not an amount of data in a second", quoted(in))
+		return wrong(remedy, "%s is not a data rate", quoted(in))
 	}
 	var s Size
 	if err := s.UnmarshalText([]byte(amount)); err != nil {
-		return wrong(remedy, "%s is not an amount of data in a second", quoted(in))
+		return wrong(remedy, "%s is not a data rate", quoted(in))
 	}
 	*r = ByteRate(s)
 	return nil
@@ -100,7 +100,7 @@ var rateUnits = []struct {
 
 // UnmarshalText reads "100/s" or "none".
 func (r *Rate) UnmarshalText(text []byte) error {
-	const remedy = `write a number for each s, min, h or d, as "100/s", or "none" for no limit`
+	const remedy = `write a number per s, min, h or d, such as "100/s", or "none" for no limit`
 	in := string(text)
 	if in == none {
 		*r = Rate{}
@@ -140,7 +140,7 @@ type Mode uint32
 func (m *Mode) UnmarshalText(text []byte) error {
 	n, err := strconv.ParseUint(string(text), 8, 32)
 	if err != nil || n > 0o777 {
-		return wrong(`write them in octal, as "0660"`, "%s is not the permissions of a file", quoted(string(text)))
+		return wrong(`write it in octal, such as "0660"`, "%s is not a file mode", quoted(string(text)))
 	}
 	*m = Mode(n)
 	return nil
@@ -177,7 +177,7 @@ var timeUnits = []unit{
 // weeks are read and not printed: "7d" says it as well.
 var readableTimeUnits = append([]unit{{"w", int64(7 * 24 * time.Hour)}}, timeUnits...)
 
-const durationRemedy = `write numbers with units, as "30s", "5m", "1h30m" or "5d"; the units are ms, s, m, h, d, w`
+const durationRemedy = `write numbers with units, such as "30s", "5m", "1h30m" or "5d"; the units are ms, s, m, h, d, w`
 
 // parseDuration reads "5d", "1h30m" and the like; "0" and "none" are no time at all.
 func parseDuration(in string) (time.Duration, error) {
@@ -194,13 +194,13 @@ func parseDuration(in string) (time.Duration, error) {
 			err = errTooLarge
 		}
 		if err != nil {
-			return 0, wrong(durationRemedy, "%s is not a time span%s", quoted(in), because(err))
+			return 0, wrong(durationRemedy, "%s is not a duration%s", quoted(in), because(err))
 		}
 		sum += n
 		rest = after[len(name):]
 	}
 	if in == "" {
-		return 0, wrong(durationRemedy, `"" is not a time span`)
+		return 0, wrong(durationRemedy, `"" is not a duration`)
 	}
 	return time.Duration(sum), nil
 }
@@ -247,9 +247,9 @@ type unit struct {
 
 var (
 	errTooLarge  = fmt.Errorf("it is too large")
-	errNoNumber  = fmt.Errorf("it has no whole number")
-	errNoUnit    = fmt.Errorf("it has no unit")
-	errWhichUnit = fmt.Errorf("its unit is not known")
+	errNoNumber  = fmt.Errorf("a whole number is required")
+	errNoUnit    = fmt.Errorf("the unit is missing")
+	errWhichUnit = fmt.Errorf("unknown unit")
 )
 
 // because appends the reason where it says more than the sentence before.

@@ -62,7 +62,7 @@ func TestTimeSpans(t *testing.T) {
 	for _, in := range []string{"", "5", "m", "5x", "-5m", "1.5h", "5 m", "106752d", "106751d24h", "9999999999999999999s", "5m5"} {
 		if got, err := parseDuration(in); err == nil {
 			t.Errorf("%q was read as %v", in, got)
-		} else if !strings.Contains(err.Error(), "is not a time span") {
+		} else if !strings.Contains(err.Error(), "is not a duration") {
 			t.Errorf("%q: %v", in, err)
 		}
 	}

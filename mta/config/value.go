@@ -15,7 +15,7 @@ import (
 // set puts val into target, by the type of target.
 func set(target reflect.Value, val cty.Value) error {
 	if val.IsNull() {
-		return wrong("", "there is no value")
+		return wrong("", "the value is missing")
 	}
 	switch target.Kind() {
 	case reflect.Int:
@@ -40,14 +40,14 @@ func textOf(target reflect.Value, val cty.Value) (string, error) {
 	if _, octets := target.Interface().(Size); octets && val.Type() == cty.Number {
 		n, accuracy := val.AsBigFloat().Int64()
 		if accuracy != 0 || n < 0 {
-			return "", wrong(sizeRemedy, "it wants a whole number of octets")
+			return "", wrong(sizeRemedy, "must be a whole number of octets")
 		}
 		return strconv.FormatInt(n, 10), nil
 	}
 	if _, span := target.Interface().(time.Duration); span && val.Type() == cty.Number {
-		return "", wrong(durationRemedy, "it has no unit")
+		return "", wrong(durationRemedy, "the unit is missing")
 	}
-	return "", wrong(`write text in double quotes, as "..."`, "it wants text and has %s", kindOf(val))
+	return "", wrong(`write a string in double quotes: "..."`, "must be a string, not %s", kindOf(val))
 }
 
 func kindOf(val cty.Value) string {
@@ -55,9 +55,9 @@ func kindOf(val cty.Value) string {
 	case t == cty.Number:
 		return "a number"
 	case t == cty.Bool:
-		return "true or false"
+		return "a boolean"
 	case t == cty.String:
-		return "text"
+		return "a string"
 	case t.IsTupleType(), t.IsListType(), t.IsSetType():
 		return "a list"
 	}
@@ -70,23 +70,23 @@ func setInt(target reflect.Value, val cty.Value) error {
 	case cty.Number:
 		n, accuracy := val.AsBigFloat().Int64()
 		if accuracy != 0 {
-			return wrong(remedy, "it wants a whole number and has another")
+			return wrong(remedy, "must be a whole number")
 		}
 		target.SetInt(n)
 	case cty.String: // as env() gives it
 		n, err := strconv.ParseInt(val.AsString(), 10, 64)
 		if err != nil {
-			return wrong(remedy, "it wants a whole number and has text")
+			return wrong(remedy, "must be a whole number, not a string")
 		}
 		target.SetInt(n)
 	default:
-		return wrong(remedy, "it wants a whole number and has %s", kindOf(val))
+		return wrong(remedy, "must be a whole number, not %s", kindOf(val))
 	}
 	return nil
 }
 
 func setFloat(target reflect.Value, val cty.Value) error {
-	const remedy = "write a number without quotes, as 0.5"
+	const remedy = "write a number without quotes, such as 0.5"
 	switch val.Type() {
 	case cty.Number:
 		f, _ := val.AsBigFloat().Float64()
@@ -94,11 +94,11 @@ func setFloat(target reflect.Value, val cty.Value) error {
 	case cty.String: // as env() gives it
 		f, err := strconv.ParseFloat(val.AsString(), 64)
 		if err != nil {
-			return wrong(remedy, "it wants a number and has text")
+			return wrong(remedy, "must be a number, not a string")
 		}
 		target.SetFloat(f)
 	default:
-		return wrong(remedy, "it wants a number and has %s", kindOf(val))
+		return wrong(remedy, "must be a number, not %s", kindOf(val))
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func setBool(target reflect.Value, val cty.Value) error {
 	case val.Type() == cty.String && val.AsString() == "false":
 		target.SetBool(false)
 	default:
-		return wrong("write true or false, without quotes", "it wants true or false and has %s", kindOf(val))
+		return wrong("write true or false, without quotes", "must be a boolean, not %s", kindOf(val))
 	}
 	return nil
 }
@@ -120,7 +120,7 @@ func setBool(target reflect.Value, val cty.Value) error {
 // setText puts text into target, by the type of target.
 func setText(target reflect.Value, text string) error {
 	if strings.ContainsAny(text, "\x00\r\n") {
-		return wrong("", "it has a line break or a NUL in it")
+		return wrong("", "must not contain a line break or a NUL")
 	}
 	switch to := target.Addr().Interface().(type) {
 	case *time.Duration:
@@ -167,7 +167,7 @@ func setPrefix(to *netip.Prefix, text string) error {
 		if p.Bits() == 0 { // nobody who writes an address means all of them
 			meant = netip.PrefixFrom(p.Addr(), p.Addr().BitLen())
 		}
-		return wrong(fmt.Sprintf("did you mean %q?", meant), "%s has bits set behind its length", quoted(text))
+		return wrong(fmt.Sprintf("did you mean %q?", meant), "%s has bits set after its prefix length", quoted(text))
 	}
 	*to = p
 	return nil

@@ -257,7 +257,7 @@ func explanations(r *Relay, big, spare control.Host, suspension control.SiteActi
 		Ceiling: control.Ceiling{PerSecond: 50, Binds: "max_message_rate 50/s of site big.example: 50 messages/s", Others: []string{"max_connection_rate 5/s of provider big, 100 messages each: 500 messages/s"}},
 	}
 	grey := control.Destination{
-		Domain: "grey.example", Verdict: "nothing is sent: suspended (" + suspension.Reason + ")", Until: suspension.End,
+		Domain: "grey.example", Verdict: "no mail is sent: suspended (" + suspension.Reason + ")", Until: suspension.End,
 		Steps: []string{"MX of grey.example: 10 mx.grey.example", "mx.grey.example has 192.0.2.1"}, RouteExpires: now.Add(time.Minute),
 		Site: "mx.grey.example", TLS: "opportunistic", TLSOrigin: "default", Hosts: []control.TierHost{{Tier: 1, Host: r.KnownHosts[2]}}, Pool: "default", Sources: sources,
 		Limits:    []control.Limit{{Setting: "connection_limit", Value: "10", Scope: "site mx.grey.example", Origin: "default", Now: "0 in use"}},
@@ -265,7 +265,7 @@ func explanations(r *Relay, big, spare control.Host, suspension control.SiteActi
 		Ceiling: control.Ceiling{Binds: "suspended (" + suspension.Reason + ")"},
 	}
 	missing := control.Destination{
-		Domain: "missing.example", Verdict: "mail goes back to its sender: there is no route", Steps: []string{"MX of missing.example: no such name"},
+		Domain: "missing.example", Verdict: "mail bounces: there is no route", Steps: []string{"MX of missing.example: no such name"},
 		Trouble: &control.Reply{Code: 550, Enhanced: "5.1.2", Text: "the domain missing.example does not exist", Command: "route", Local: true},
 		Hosts:   []control.TierHost{}, Pool: "default", Sources: []control.DestinationSource{}, Limits: []control.Limit{},
 	}
@@ -274,9 +274,9 @@ func explanations(r *Relay, big, spare control.Host, suspension control.SiteActi
 		text  string
 		until time.Time
 	}{
-		{"2 attempts have failed: it waits for the time of the next one", m.Recipients[0].Next},
-		{"it is held: nothing happens until it is released ('mta queue release') or expires", time.Time{}},
-		{"an attempt is under way: it is on a connection to mx.例え.example[192.0.2.9]:25 from source out1, session 6a1f00010002, with 1 transaction under way", time.Time{}},
+		{"2 attempts have failed: it waits for its retry time", m.Recipients[0].Next},
+		{"it is held until it is released ('mta queue release') or expires", time.Time{}},
+		{"an attempt is in progress on a connection to mx.例え.example[192.0.2.9]:25 from source out1, session 6a1f00010002, with 1 transaction in progress", time.Time{}},
 	}
 	x := &control.ExplainedMessage{ID: m.ID, Sender: m.Sender, Tenant: m.Tenant, Source: "out1", Received: m.Received}
 	for i, rc := range m.Recipients {
