@@ -9,7 +9,12 @@ import (
 // the name in lower case, the value unfolded, each run of white space one space, none at its ends.
 func relaxedField(out, raw []byte) []byte {
 	name, value, _ := bytes.Cut(raw, []byte(":"))
-	out = append(out, bytes.ToLower(bytes.TrimRight(name, " \t"))...)
+	for _, c := range bytes.TrimRight(name, " \t") {
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		out = append(out, c)
+	}
 	out = append(out, ':')
 	start, space := len(out), false
 	for _, c := range value {

@@ -22,17 +22,23 @@ var ErrMessage = errors.New("the message can't be signed as it is")
 
 // Message is a message as far as signatures need it.
 type Message struct {
+	header   []byte // the section without the empty line
 	fields   []field
 	bodyHash [sha256.Size]byte
 }
 
 // field is one header field with its folding and its last CRLF.
 type field struct {
-	name string // in lower case
-	raw  []byte
+	name  string // in lower case
+	start int    // in the header
+	raw   []byte
 }
 
-const bufferSize = 32 << 10
+const (
+	bufferSize  = 32 << 10
+	usualHeader = 2 << 10 // octets; more costs another allocation
+	usualFields = 24
+)
 
 var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, bufferSize) }}
 
@@ -42,7 +48,7 @@ func Read(r io.Reader) (*Message, error) {
 	in := readers.Get().(*bufio.Reader)
 	in.Reset(r)
 	defer func() { in.Reset(nil); readers.Put(in) }()
-	m := new(Message)
+	m := &Message{header: make([]byte, 0, usualHeader), fields: make([]field, 0, usualFields)}
 	if err := m.readHeader(in); err != nil {
 		return nil, err
 	}
@@ -67,41 +73,63 @@ func Read(r io.Reader) (*Message, error) {
 
 // readHeader reads up to and with the empty line, or to the end of a message that has none.
 func (m *Message) readHeader(in *bufio.Reader) error {
-	size, broken := 0, false // broken: the last piece of a line did not end it
+	broken := false // the last piece of a line did not end it
 	for {
 		piece, err := in.ReadSlice('\n')
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) && !errors.Is(err, io.EOF) {
 			return err
 		}
-		if size += len(piece); size > maxHeader {
+		if len(m.header)+len(piece) > maxHeader {
 			return fmt.Errorf("%w: its header is larger than %d octets", ErrMessage, maxHeader)
 		}
-		last := len(m.fields) - 1
 		switch {
 		case !broken && (len(piece) == 0 || string(piece) == "\r\n" || string(piece) == "\n"):
+			m.cut()
 			return nil
-		case broken, last >= 0 && (piece[0] == ' ' || piece[0] == '\t'):
-			m.fields[last].raw = append(m.fields[last].raw, piece...)
+		case broken, len(m.fields) > 0 && (piece[0] == ' ' || piece[0] == '\t'):
 		default:
 			name, _, ok := bytes.Cut(piece, []byte(":"))
 			name = bytes.TrimRight(name, " \t")
 			if !ok || !isName(name) {
-				return fmt.Errorf("%w: line %d of its header is no field", ErrMessage, m.lines()+1)
+				return fmt.Errorf("%w: line %d of its header is no field", ErrMessage, bytes.Count(m.header, []byte("\n"))+1)
 			}
-			m.fields = append(m.fields, field{strings.ToLower(string(name)), bytes.Clone(piece)})
+			m.fields = append(m.fields, field{name: lowerName(name), start: len(m.header)})
 		}
+		m.header = append(m.header, piece...)
 		if errors.Is(err, io.EOF) {
+			m.cut()
 			return nil
 		}
 		broken = err != nil
 	}
 }
 
-func (m *Message) lines() (n int) {
-	for i := range m.fields {
-		n += bytes.Count(m.fields[i].raw, []byte("\n"))
+// cut gives each field its part of the header, which has stopped growing.
+func (m *Message) cut() {
+	end := len(m.header)
+	for i := len(m.fields) - 1; i >= 0; i-- {
+		f := &m.fields[i]
+		f.raw, end = m.header[f.start:end:end], f.start
 	}
-	return n
+}
+
+// lowerName gives a field's name in lower case. Those that are signed are in common, and cost no memory.
+func lowerName(name []byte) string {
+	var short [32]byte
+	if len(name) > len(short) {
+		return strings.ToLower(string(name))
+	}
+	lower := short[:len(name)]
+	for i, c := range name {
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		lower[i] = c
+	}
+	if known, ok := signedNames[string(lower)]; ok {
+		return known
+	}
+	return string(lower)
 }
 
 // isName reports whether b can name a header field (RFC 5322, 3.6.8).
@@ -157,16 +185,24 @@ var present = map[string]bool{
 	"resent-date": false, "resent-from": false, "resent-sender": false, "resent-to": false, "resent-cc": false, "resent-message-id": false,
 }
 
+// signedNames are the names of always and present.
+var signedNames = func() map[string]string {
+	names := make(map[string]string)
+	for _, n := range always {
+		names[n] = n
+	}
+	for n := range present {
+		names[n] = n
+	}
+	return names
+}()
+
 // signedFields gives the canonical form of what is signed of the header, and its names for the h= tag.
 func (m *Message) signedFields() (canonical []byte, names []string, err error) {
 	if !m.has("from") {
 		return nil, nil, fmt.Errorf("%w: it has no From field", ErrMessage)
 	}
-	size := 0
-	for i := range m.fields {
-		size += len(m.fields[i].raw)
-	}
-	canonical = make([]byte, 0, size)
+	canonical, names = make([]byte, 0, len(m.header)), make([]string, 0, len(always)+len(m.fields))
 	add := func(name string, once bool) {
 		for i := len(m.fields) - 1; i >= 0; i-- { // from the last to the first (RFC 6376, 5.4.2)
 			if f := &m.fields[i]; f.name == name {
