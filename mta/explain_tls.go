@@ -1,9 +1,8 @@
 package mta
 
 import (
-	"fmt"
-
 	"mta/delivery/tlspolicy"
+	"mta/delivery/tlspolicy/sts"
 	"mta/destdb"
 	"mta/internal/route"
 	"mta/mta/control"
@@ -23,11 +22,17 @@ func (c *domainCase) addTLS() {
 	default:
 		c.TLSOrigin = "the route has a password"
 	}
-	if d.STS.Mode != route.STSNone {
-		c.TLSPolicies = append(c.TLSPolicies, fmt.Sprintf("MTA-STS, mode %s, for hosts %s", d.STS.Mode, d.STS.MX))
-	}
 	if d.DANE {
 		c.TLSPolicies = append(c.TLSPolicies, "DANE: the MX records are secure, the TLSA records of each host count")
+	}
+}
+
+// addSTS adds the domain's MTA-STS policy, if it has one, or may have.
+func (c *domainCase) addSTS(r *Relay) {
+	s, known := r.sts.Status(c.Domain)
+	if known && (s.Policy != nil || s.Failure.Kind != sts.Absent) {
+		p := r.describe(c.Domain, &s)
+		c.MTASTS = &p
 	}
 }
 

@@ -26,7 +26,7 @@ func (r *Relay) openRouter(cfg *config.Config, undo *undoer) error {
 		return err
 	}
 	r.resolver = resolver.New(rc)
-	r.router = router.New(router.Config{Settings: settings, Log: r.log}, r.resolver)
+	r.router = router.New(router.Config{Settings: settings, Policies: routePolicies{r}, Log: r.log}, r.resolver)
 	undo.add(r.router.Close)
 	return nil
 }

@@ -186,6 +186,8 @@ func (c relayCollector) Describe(ch chan<- *prometheus.Desc) {
 	describe(ch, tlsReportMetrics)
 	describe(ch, routerMetrics)
 	describe(ch, dnsMetrics)
+	describe(ch, stsMetrics)
+	ch <- stsLookupsDesc
 	describe(ch, accountingMetrics)
 	ch <- tenantsIgnoredDesc
 	ch <- inboundDesc
@@ -220,6 +222,7 @@ func (c relayCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	collect(ch, routerMetrics, c.r.router.Stats())
 	collect(ch, dnsMetrics, c.r.resolver.Stats())
+	c.policies(ch)
 	collect(ch, accountingMetrics, c.r.accountingStats())
 	ch <- prometheus.MustNewConstMetric(tenantsIgnoredDesc, prometheus.CounterValue, float64(c.r.tenantsIgnored.Load()))
 	ch <- prometheus.MustNewConstMetric(inboundDesc, prometheus.GaugeValue, float64(c.r.inbound.total()))

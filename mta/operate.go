@@ -24,7 +24,7 @@ func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
 	r.socket = socket
 	inForce := func() *config.Config { return r.policy.Load().cfg }
 	r.control = control.NewServer(control.Config{
-		Queue: operator{r}, Log: eventReader{r}, Relay: r, Destinations: destinations{r}, Blocks: blocks{r}, Tracer: r.tracer, Pauses: operatorPauses{r}, Events: r.log, TLSReports: tlsReports{r},
+		Queue: operator{r}, Log: eventReader{r}, Relay: r, Destinations: destinations{r}, Blocks: blocks{r}, Tracer: r.tracer, Pauses: operatorPauses{r}, Events: r.log, TLSReports: tlsReports{r}, TLSPolicies: tlsPolicies{r},
 		Suppressions: suppressions{r.suppression.List, inForce},
 		Warmups:      warmups{ctl: r.warm, names: r.warm, config: inForce, now: r.now, paused: r.pausedSource},
 	})

@@ -18,7 +18,7 @@ var tlsLevels = map[string]tlspolicy.Level{
 func tlsSettings(t *config.Traffic) tlspolicy.Settings {
 	return tlspolicy.Settings{
 		Level: tlsLevels[t.TLS], MinVersion: tlsVersions[t.TLSMinVersion], CA: t.TLSCA,
-		Certificate: t.TLSCertificate, Key: t.TLSKey, STS: true, DANE: true,
+		Certificate: t.TLSCertificate, Key: t.TLSKey, STS: t.MTASTS, DANE: true,
 	}
 }
 
@@ -35,7 +35,8 @@ func (r *Relay) newTLSPolicy() *tlspolicy.Policy {
 		Certificate: func(certificate, key string) (*tls.Certificate, error) {
 			return r.certs.Client(certificates.Pair{Certificate: certificate, Key: key})
 		},
-		Now: r.now,
+		Domains: doubts{r},
+		Now:     r.now,
 	}
 	if r.tlsReports != nil {
 		cfg.Recorder = r.tlsReports

@@ -14,6 +14,7 @@
 //	rates       notes what was counted, each second; ended by Run
 //	sources     looks twice a minute which addresses this machine has; ended by Run
 //	checks      asks the DNS once a day what receivers will think of our mail; ended by Run
+//	MTA-STS     renews policies, and writes them down; ended by Run
 //	warm-up     two: the controller, and a look at what it holds; ended by Run
 //	pickup      looks every few seconds what sendmail left in the maildrop; ended by Run
 //	alarms      looks at the queue once a minute, at its disk each second; ended by Run
@@ -30,6 +31,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"reflect"
 	"sync"
@@ -37,6 +39,7 @@ import (
 	"time"
 
 	"mta/delivery"
+	"mta/delivery/tlspolicy/sts"
 	"mta/delivery/tlspolicy/tlsrpt"
 	"mta/destdb"
 	"mta/destdb/file"
@@ -79,6 +82,8 @@ type Options struct {
 	now func() time.Time
 	// queueFS is what the queue stands on. Nil: the operating system's. For tests of a full disk.
 	queueFS vfs.FS
+	// policyTransport gets MTA-STS policies. Nil: HTTPS. For tests of an authority of their own.
+	policyTransport http.RoundTripper
 }
 
 // Relay is a whole relay. Several can run in one process, on different addresses and data
@@ -112,6 +117,7 @@ type Relay struct {
 
 	queue        *queue.Queue
 	resolver     *resolver.Resolver
+	sts          *sts.Policies
 	router       *router.Router
 	delivery     *delivery.Scheduler
 	destinations *file.Store
@@ -186,6 +192,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 		{"acme", r.openACME},
 		{"listeners", r.openListeners},
 		{"router", r.openRouter},
+		{"", r.openSTS},
 		{"", r.openTLSReports},
 		{"", r.openPauses},
 		{"delivery", r.openDelivery},
@@ -401,6 +408,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	running.Go(func() { r.pickup.run(dispatching) })
 	running.Go(func() { r.rates.run(dispatching, r.now, r.tally.total) })
 	running.Go(func() { r.warm.run(dispatching) })
+	running.Go(func() { r.sts.Run(dispatching) })
 	running.Go(func() { r.control.Serve(r.socket) })
 	if r.http != nil {
 		running.Go(r.http.serve)
@@ -447,6 +455,7 @@ func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error 
 		{"the dispatcher and the servers", func() error { running.Wait(); return nil }},
 		{"signatures", r.dispatcher.signing.wait},
 		{"warm-up", r.warm.close},
+		{"MTA-STS policies", r.closeSTS},
 		{"destination database", r.destinations.Close},
 		{"suppression list", r.suppression.Close},
 		{"users file", r.closeUsers},

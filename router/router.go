@@ -33,10 +33,12 @@ type Resolver interface {
 	AAAA(ctx context.Context, host string) (*resolver.Answer, error)
 }
 
-// Policies finds the MTA-STS policies of domains that are routed by the DNS. It waits within bounds of
-// its own.
+// Policies finds the MTA-STS policies of domains that are routed by the DNS.
 type Policies interface {
-	STS(ctx context.Context, domain string) route.STS
+	// STS gives the policy that counts for mail along a route; zero is none. It answers from its memory where it
+	// can, and otherwise waits for the DNS and a web server, within bounds of its own. An error says that ctx has
+	// ended, or the policies have been closed, before anybody knew.
+	STS(context.Context, *route.Route) (route.STS, error)
 }
 
 // Config is what a Router is made from. Every zero field has a default.
@@ -382,7 +384,7 @@ func (r *Router) find(ctx context.Context, s *settings, domain string) Result {
 	q := search{Result: Result{Domain: domain}, settings: s, resolver: r.resolver, rand: r.intN, now: r.now()}
 	res := q.run(ctx)
 	if res.Route != nil && !res.Route.Configured && r.policies != nil {
-		res.Route.STS = r.policies.STS(ctx, domain)
+		r.addPolicy(ctx, &res)
 	}
 	if res.Trouble != nil {
 		r.log.Debug("no route", "domain", domain, "reply", res.Trouble.String())
@@ -390,6 +392,17 @@ func (r *Router) find(ctx context.Context, s *settings, domain string) Result {
 		r.log.Debug("route found", "domain", domain, "site", res.Route.Site, "provider", res.Route.Provider, "hosts", res.Route.Hosts())
 	}
 	return res
+}
+
+// addPolicy adds the domain's MTA-STS policy to its route. There is no route while that is not known: mail must not go
+// without a policy because its look-up was cut off.
+func (r *Router) addPolicy(ctx context.Context, res *Result) {
+	sts, err := r.policies.STS(ctx, res.Route)
+	if err != nil {
+		res.Route, res.Trouble, res.Expires = nil, policyTrouble(res.Domain), r.now()
+		return
+	}
+	res.Route.STS = sts
 }
 
 func (r *Router) intN(n int) int {

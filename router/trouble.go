@@ -38,6 +38,11 @@ func dnsTrouble(domain, why string) *reply.Reply {
 	return trouble(451, reply.Enhanced{4, 4, 3}, "the DNS gives no answer for %s: %s", domain, why)
 }
 
+// 4.4.3, too: what was not answered in time is a TXT record or a web server.
+func policyTrouble(domain string) *reply.Reply {
+	return trouble(451, reply.Enhanced{4, 4, 3}, "whether %s has an MTA-STS policy was not known in time", domain)
+}
+
 // 5.4.6: routing loop detected, as Postfix says to a domain whose best exchanger it is itself.
 func loop(domain string) *reply.Reply {
 	return trouble(554, reply.Enhanced{5, 4, 6}, "mail for %s loops back to this relay, which does not host it", domain)

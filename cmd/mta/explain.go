@@ -137,7 +137,7 @@ func (c *cli) explainDestination(b *strings.Builder, d *control.Destination) err
 		site += ", provider " + d.Provider
 	}
 	fact(b, "site", "%s", site)
-	tlsFacts(b, d)
+	c.tlsFacts(b, d)
 	c.queued(b, d)
 	if d.Ceiling.Binds == "" {
 		fact(b, "ceiling", "no rate is limited")
@@ -165,10 +165,13 @@ func (c *cli) explainDestination(b *strings.Builder, d *control.Destination) err
 }
 
 // tlsFacts says how connections must be protected, and how the last one to each host was.
-func tlsFacts(b *strings.Builder, d *control.Destination) {
+func (c *cli) tlsFacts(b *strings.Builder, d *control.Destination) {
 	fact(b, "TLS", "%s (%s)", d.TLS, d.TLSOrigin)
 	for _, p := range d.TLSPolicies {
 		fact(b, "", "%s", p)
+	}
+	if d.MTASTS != nil {
+		c.stsLines(b, d.MTASTS)
 	}
 	hosts, _ := firstOf(d.Hosts, mostLines)
 	for _, h := range hosts {

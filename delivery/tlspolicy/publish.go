@@ -37,13 +37,9 @@ type Records interface {
 	TLSA(ctx context.Context, h route.Host) (TLSA, error)
 }
 
-// Domains finds the MTA-STS policies of domains; package sts does.
+// Domains knows the MTA-STS policies of domains, which routes bring along; package sts does.
 type Domains interface {
-	// STS gives the policy of a domain; zero is none. Router workers call it when they look a route up.
-	// It answers from its memory where it can, and otherwise waits for DNS and HTTPS within bounds of its
-	// own: a policy that can't be had is none, unless one is cached.
-	STS(ctx context.Context, domain string) route.STS
 	// Failed says that a host did not satisfy the policy with which the domain's mail was sent: it is
-	// time to look for a newer one (RFC 8461, 3.3). It must not block.
+	// time to look for a newer one (RFC 8461, 5). It must not block.
 	Failed(domain string)
 }

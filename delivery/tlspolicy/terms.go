@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"mta/delivery/tlspolicy/sts"
 	"mta/internal/route"
 )
 
@@ -105,8 +106,10 @@ func (r *Refusal) Unwrap() error { return r.Err }
 
 // named checks that the domain's MTA-STS policy names the host.
 func (t *Terms) named() error {
-	if t.demand.STS.Match(t.host.Name) {
-		return nil
+	for pattern := range strings.SplitSeq(t.demand.STS.MX, ",") {
+		if sts.Match(pattern, t.host.Name) {
+			return nil
+		}
 	}
 	return &Failure{ValidationFailed, fmt.Errorf("the MTA-STS policy of %s does not name the host: it has %s", t.domain, t.demand.STS.MX)}
 }

@@ -47,7 +47,9 @@ func (t *Terms) Verify(state *tls.ConnectionState) error {
 		return nil
 	}
 	t.facts.Unverified = err.Error()
-	if t.demand.Level == Verified || t.tlsa.State == Usable {
+	// What vouches for the certificate and not for the host is a policy of mode testing: the others are checked
+	// before the connection is made.
+	if t.demand.Level == Verified && by == ByNothing || t.tlsa.State == Usable {
 		return err
 	}
 	return nil

@@ -5,7 +5,6 @@ package route
 import (
 	"fmt"
 	"net/netip"
-	"strings"
 )
 
 // Host is one address of a mail exchanger: where a connection can go.
@@ -43,20 +42,6 @@ type Route struct {
 type STS struct {
 	Mode STSMode
 	MX   string // the patterns of its hosts' names, in the policy's order, joined with ","
-}
-
-// Match reports whether a pattern is that of a host's name: a "*" stands for the first label, and only for
-// that (RFC 8461, 4.1).
-func (s STS) Match(host string) bool {
-	host = strings.ToLower(strings.TrimSuffix(host, "."))
-	_, parent, _ := strings.Cut(host, ".")
-	for pattern := range strings.SplitSeq(s.MX, ",") {
-		pattern = strings.ToLower(strings.TrimSuffix(pattern, "."))
-		if above, wild := strings.CutPrefix(pattern, "*."); wild && above == parent || !wild && pattern == host {
-			return true
-		}
-	}
-	return false
 }
 
 // STSMode is what becomes of mail for hosts that don't satisfy a policy.

@@ -64,6 +64,8 @@ type Traffic struct {
 	// TLSCertificate and TLSKey are files in PEM: the certificate that hosts are shown that ask for one.
 	TLSCertificate string `conf:"tls_certificate"`
 	TLSKey         string `conf:"tls_key"`
+	// MTASTS has mail heed the MTA-STS policies of recipients' domains.
+	MTASTS bool `conf:"mta_sts"`
 	// Pipelining is how far commands run ahead of replies: "auto" is as far as the remote
 	// offers, "pipelining" makes no use of CHUNKING, "lockstep" waits for each reply.
 	Pipelining string `conf:"pipelining" oneof:"auto pipelining lockstep"`

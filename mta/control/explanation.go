@@ -60,7 +60,9 @@ type Destination struct {
 	TLS          string    `json:"tls,omitempty"`          // what is demanded of connections: opportunistic, required, verified, off
 	TLSOrigin    string    `json:"tls_origin,omitempty"`   // what made it so
 	TLSPolicies  []string  `json:"tls_policies,omitempty"` // that the domain and its hosts publish
-	Auth         bool      `json:"auth,omitempty"`         // credentials are sent
+	// MTASTS is the domain's policy, nil when it has none.
+	MTASTS *STSPolicy `json:"mta_sts,omitempty"`
+	Auth   bool       `json:"auth,omitempty"` // credentials are sent
 
 	Hosts []TierHost `json:"hosts"` // in the order in which they are tried
 	Pool  string     `json:"pool"`

@@ -127,6 +127,7 @@ func TestDocumentHasTheTypes(t *testing.T) {
 		reflect.TypeFor[WarmupPlan](), reflect.TypeFor[WarmupPlanList](), reflect.TypeFor[warmup.PlanFile](), reflect.TypeFor[warmup.Stage](),
 		reflect.TypeFor[warmup.Caps](), reflect.TypeFor[warmup.Health](), reflect.TypeFor[warmup.Limits](), reflect.TypeFor[warmup.PauseRule](), reflect.TypeFor[StageChoice](), reflect.TypeFor[WarmupReport](),
 		reflect.TypeFor[TLSReportList](), reflect.TypeFor[tlsrpt.Day](), reflect.TypeFor[tlsrpt.Policy](), reflect.TypeFor[tlsrpt.Detail](), reflect.TypeFor[tlsrpt.Delivery](),
+		reflect.TypeFor[STSPolicy](),
 	}
 	for _, typ := range types {
 		s, ok := d.Components.Schemas[schemaName(typ)]

@@ -49,6 +49,8 @@ var routes = []route{
 	{"POST", "/v1/suppressions/add", nil, (*Server).suppress},
 	{"POST", "/v1/suppressions/remove", nil, (*Server).unsuppress},
 	{"GET", "/v1/explain", []string{"domain", "tenant", "id"}, (*Server).explain},
+	{"GET", "/v1/mta-sts/{domain}", nil, readSTSPolicy(false)},
+	{"POST", "/v1/mta-sts/{domain}/refresh", nil, readSTSPolicy(true)},
 	{"GET", "/v1/trace", []string{"site", "source", "tenant", "recipient", "content", "clients", "listener", "client"}, (*Server).trace},
 	{"GET", "/v1/warmup", warmupParams, (*Server).warmups},
 	{"GET", "/v1/warmup/plans", nil, (*Server).warmupPlans},

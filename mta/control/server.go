@@ -60,6 +60,7 @@ type Config struct {
 	TLSReports   TLSReports
 	Tracer       Tracer
 	Pauses       Pauses
+	TLSPolicies  TLSPolicies
 	// Events is where what an operator changes is written down. nil: slog.Default.
 	Events *slog.Logger
 	// Now is the clock. nil: time.Now.

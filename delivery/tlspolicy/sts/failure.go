@@ -38,6 +38,9 @@ func (f *Failure) Error() string { return f.err.Error() }
 // Unwrap gives the cause.
 func (f *Failure) Unwrap() error { return f.err }
 
+// ErrName is for what is no domain that could have a policy: an address literal, for example.
+var ErrName = errors.New("not a domain name")
+
 // ErrClosed is what those get who wait for a policy when Close is called.
 var ErrClosed = errors.New("MTA-STS policies are not looked up any more")
 

@@ -55,6 +55,7 @@ func (p *Policies) unchanged(c *call, id string) bool {
 		p.mu.Unlock()
 		return false
 	}
+	p.mu.counts.Unchanged++
 	e.next, e.failure, e.failures = now.Add(min(lookAfter, e.lifetime()/2)), nil, 0
 	p.end(c, e.demand(), false)
 	return true

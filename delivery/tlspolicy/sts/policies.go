@@ -104,8 +104,9 @@ type call struct {
 
 // Counts are counters since the start.
 type Counts struct {
-	Fetched uint64        // policies
-	Failed  [kinds]uint64 // look-ups and fetches that gave none, by Kind
+	Fetched   uint64        // policies
+	Unchanged uint64        // look-ups that showed that the cached policy is the current one
+	Failed    [kinds]uint64 // look-ups and fetches that gave none, by Kind
 }
 
 // New makes Policies and reads the store. When that fails it begins without, and logs it.
@@ -211,10 +212,11 @@ func (p *Policies) Doubt(domain string) {
 	p.call(domain).force = true
 }
 
-// Refresh looks a domain up anew, whatever is known of it, and fetches its policy. It is for operators.
+// Refresh looks a domain up anew, whatever is known of it, and fetches its policy. It is for operators. The error is
+// ErrName, ErrClosed, or the context's; whether the policy could be had is in the status.
 func (p *Policies) Refresh(ctx context.Context, domain string) (Status, error) {
 	if !isDomain(domain) {
-		return Status{}, fmt.Errorf("%q is not a domain name", domain)
+		return Status{}, fmt.Errorf("%w: %q", ErrName, domain)
 	}
 	done := make(chan error, 1)
 	p.mu.Lock()

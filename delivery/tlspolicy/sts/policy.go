@@ -36,14 +36,16 @@ type Policy struct {
 // Match reports whether a host, by its name in the MX record, is one of the policy's (RFC 8461, 4.1). The name is in
 // A-label form; its case and a final dot don't matter.
 func (p *Policy) Match(host string) bool {
+	return slices.ContainsFunc(p.MX, func(pattern string) bool { return Match(pattern, host) })
+}
+
+// Match reports whether a pattern of a policy, in lower case, is that of a host's name. A "*" stands for the first
+// label, and for that only.
+func Match(pattern, host string) bool {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	label, parent, _ := strings.Cut(host, ".")
-	for _, pattern := range p.MX {
-		if base, wild := strings.CutPrefix(pattern, "*."); wild && label != "" && parent == base || pattern == host {
-			return true
-		}
-	}
-	return false
+	base, wild := strings.CutPrefix(pattern, "*.")
+	return wild && label != "" && parent == base || pattern == host
 }
 
 // same reports whether mail goes by p as by q.

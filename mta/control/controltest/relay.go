@@ -28,17 +28,18 @@ type Relay struct {
 	OnReload func() (control.Reload, error) // nil: nothing has changed
 	Events   *slog.Logger                   // nil: nowhere
 
-	KnownSites   []control.Site
-	KnownHosts   []control.Host
-	KnownSources []control.Source
-	KnownPools   []control.Pool
-	KnownTenants []control.Tenant
-	Explanations map[string]control.Explanation // by domain or id
-	KnownWarmups []control.Warmup
-	KnownPlans   []control.WarmupPlan
-	Conversation []control.TraceLine
-	TraceEnds    bool // when Conversation has been said
-	Suppressed   []control.Suppression
+	KnownSites    []control.Site
+	KnownHosts    []control.Host
+	KnownSources  []control.Source
+	KnownPools    []control.Pool
+	KnownTenants  []control.Tenant
+	Explanations  map[string]control.Explanation // by domain or id
+	KnownWarmups  []control.Warmup
+	KnownPlans    []control.WarmupPlan
+	Conversation  []control.TraceLine
+	TraceEnds     bool // when Conversation has been said
+	Suppressed    []control.Suppression
+	KnownPolicies []control.STSPolicy
 
 	mu      sync.Mutex // guards Messages, KnownWarmups and Suppressed once the relay is in use, and changes
 	changes []control.Change
@@ -52,7 +53,7 @@ var (
 
 // Server makes a server of the API for r.
 func (r *Relay) Server() *control.Server {
-	return control.NewServer(control.Config{Queue: r, Log: r, Relay: r, Destinations: r, Blocks: r, Warmups: r, Suppressions: r, Tracer: r, Pauses: r, TLSReports: r, Now: func() time.Time { return r.Now }, Events: cmp.Or(r.Events, slog.New(slog.DiscardHandler))})
+	return control.NewServer(control.Config{Queue: r, Log: r, Relay: r, Destinations: r, Blocks: r, Warmups: r, Suppressions: r, Tracer: r, Pauses: r, TLSReports: r, TLSPolicies: r, Now: func() time.Time { return r.Now }, Events: cmp.Or(r.Events, slog.New(slog.DiscardHandler))})
 }
 
 // Changes gives the changes that were asked for, dry runs included.

@@ -69,6 +69,7 @@ func Sample(now time.Time) *Relay {
 		r.Records = append(r.Records, fmt.Sprintf(`{"type":"Reception","id":%q,"sender":%q,"recipient":%q,"queue":%q,"site":"","size":%d,"response":{"code":250,"enhanced_code":{"class":2,"subject":0,"detail":0},"content":"queued","command":"content","local":true},"peer_address":{"name":"app1","addr":"127.0.0.1"},"event_time":%q,"tenant":%q}`,
 			m.ID, m.Sender, m.Recipients[0].Address, domain(m.Recipients[0].Address), m.Size, m.Received.Format(time.RFC3339), m.Tenant))
 	}
+	r.addPolicies()
 	r.addDestinations()
 	r.addBlocks()
 	r.addWarmups()

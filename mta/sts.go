@@ -1,0 +1,138 @@
+package mta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"mta/delivery/tlspolicy/sts"
+	"mta/destdb/file"
+	"mta/internal/route"
+	"mta/mta/config"
+	"mta/mta/control"
+	"mta/router/resolver"
+)
+
+// openSTS begins with the MTA-STS policies that were cached before.
+func (r *Relay) openSTS(_ *config.Config, undo *undoer) error {
+	transport := r.opts.policyTransport
+	if transport == nil {
+		transport = sts.NewTransport(sts.TransportConfig{Addresses: r.router.Addresses})
+	}
+	r.sts = sts.New(sts.Config{
+		Resolver: textResolver{r.resolver}, Transport: transport, Store: r.destinations.Values(file.STSPolicies),
+		Changed: r.router.Forget, Log: r.log, Now: r.now,
+	})
+	undo.add(r.sts.Close)
+	return nil
+}
+
+func (r *Relay) closeSTS() error {
+	r.sts.Close()
+	return nil
+}
+
+// textResolver looks up TXT records for those who take their absence for no error.
+type textResolver struct{ resolver *resolver.Resolver }
+
+func (t textResolver) TXT(ctx context.Context, name string) ([]string, error) {
+	answer, err := t.resolver.TXT(ctx, name)
+	switch {
+	case err == nil:
+		return answer.Texts, nil
+	case resolver.KindOf(err) == resolver.Temporary:
+		return nil, err
+	}
+	return nil, nil
+}
+
+// routePolicies is what the router knows of MTA-STS.
+type routePolicies struct{ r *Relay }
+
+var stsModes = map[sts.Mode]route.STSMode{sts.None: route.STSNone, sts.Testing: route.STSTesting, sts.Enforce: route.STSEnforce}
+
+func (p routePolicies) STS(ctx context.Context, rt *route.Route) (route.STS, error) {
+	if !p.r.policy.Load().traffic(rt.Domain, rt).MTASTS {
+		return route.STS{}, nil
+	}
+	found, err := p.r.sts.Lookup(ctx, rt.Domain)
+	if err != nil || found.Mode == sts.None {
+		return route.STS{}, err
+	}
+	return route.STS{Mode: stsModes[found.Mode], MX: strings.Join(found.MX, ",")}, nil
+}
+
+// doubts passes on that mail could not be sent by a policy.
+type doubts struct{ r *Relay }
+
+func (d doubts) Failed(domain string) { d.r.sts.Doubt(domain) }
+
+// tlsPolicies answers operators.
+type tlsPolicies struct{ r *Relay }
+
+func (p tlsPolicies) STSPolicy(ctx context.Context, domain string, refresh bool) (control.STSPolicy, error) {
+	status, known := p.r.sts.Status(domain)
+	if refresh {
+		var err error
+		switch status, err = p.r.sts.Refresh(ctx, domain); {
+		case errors.Is(err, sts.ErrName):
+			return control.STSPolicy{}, control.Invalid("", "%v", err)
+		case err != nil:
+			return control.STSPolicy{}, err
+		}
+		known = true
+	}
+	if !known {
+		return control.STSPolicy{}, control.NotFound("to look it up: mta tls policy "+domain, "nothing is known of the MTA-STS policy of %s", domain)
+	}
+	return p.r.describe(domain, &status), nil
+}
+
+// describe puts what is known of a domain's policy into the words of the API.
+func (r *Relay) describe(domain string, s *sts.Status) control.STSPolicy {
+	c := control.STSPolicy{Domain: domain, Mode: sts.None.String(), Next: s.Next}
+	if s.Policy != nil {
+		c.Mode, c.MX, c.ID, c.Fetched, c.Expires = s.Policy.Mode.String(), s.Policy.MX, s.ID, s.Fetched, s.Expires
+	}
+	if f := s.Failure; f != nil {
+		c.Failure, c.Failed, c.Absent = f.Error(), f.At, f.Kind == sts.Absent
+	}
+	pol := r.policy.Load()
+	rt, _, _ := r.router.Known(domain)
+	switch t := pol.traffic(domain, rt); {
+	case rt != nil && rt.Configured:
+		c.Ignored = "route"
+	case !t.MTASTS:
+		c.Ignored = fmt.Sprintf("mta_sts of %s", t.Origin("mta_sts"))
+	case t.TLS == "off":
+		c.Ignored = fmt.Sprintf("tls of %s", t.Origin("tls"))
+	}
+	return c
+}
+
+var stsMetrics = []metric[sts.Stats]{
+	newMetric(prometheus.GaugeValue, "mta_sts_policies", "MTA-STS policies that are cached.",
+		func(s *sts.Stats) float64 { return float64(s.Policies) }),
+	newMetric(prometheus.GaugeValue, "mta_sts_domains_without_policy", "Domains that are known to have no MTA-STS policy.",
+		func(s *sts.Stats) float64 { return float64(s.Absent) }),
+	newMetric(prometheus.GaugeValue, "mta_sts_lookups_running", "Look-ups of MTA-STS policies that are under way, or wait for their turn.",
+		func(s *sts.Stats) float64 { return float64(s.Looking) }),
+}
+
+var stsLookupsDesc = prometheus.NewDesc("mta_sts_lookups_total", "Look-ups of MTA-STS policies that needed more than the cache, by result.", []string{"result"}, nil)
+
+func (c relayCollector) policies(ch chan<- prometheus.Metric) {
+	s := c.r.sts.Stats()
+	collect(ch, stsMetrics, s)
+	count := func(n uint64, result string) {
+		ch <- prometheus.MustNewConstMetric(stsLookupsDesc, prometheus.CounterValue, float64(n), result)
+	}
+	count(s.Fetched, "fetched")
+	count(s.Unchanged, "unchanged")
+	for kind, n := range s.Failed {
+		count(n, sts.Kind(kind).String())
+	}
+}
