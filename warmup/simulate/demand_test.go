@@ -39,14 +39,14 @@ func TestNoPointIsAboveItsRows(t *testing.T) {
 	}
 	rows = append(rows, Row{T: 701 * 3600, Provider: all, CapHour: 100, Counts: Counts{Sent: 100}})
 	p := Picture{Rows: rows, Interval: 3600}
-	upper, lower, width, _ := p.series()
-	sent, diverted := upper[1].values, lower[0].values
+	upper, lower, width, _ := p.lines()
+	sent, diverted := upper[1].Points, lower[0].Points
 	if width%3600 != 0 {
 		t.Errorf("a point is %d s", width)
 	}
 	for i, v := range sent {
-		if v > 100 || diverted[i] > 7 {
-			t.Errorf("point %d: %v sent an hour, %v diverted", i, v, diverted[i])
+		if v.Value > 100 || diverted[i].Value > 7 {
+			t.Errorf("point %d: %v sent an hour, %v diverted", i, v.Value, diverted[i].Value)
 		}
 	}
 }

@@ -12,6 +12,12 @@ import (
 	"mta/warmup"
 )
 
+// As package plot has them.
+const (
+	plotWidth, plotLeft, plotRight = 900, 70, 20
+	panelTop, panelHeight          = 40, 190
+)
+
 // drawn gives the texts of a picture, and the points of each line.
 func drawn(t *testing.T, p *Picture) (texts []string, lines [][][2]float64) {
 	t.Helper()
