@@ -10,29 +10,29 @@ import (
 	"mta/mta/control"
 )
 
-const warmupHelp = `Look at the warm-up of new sources, steer it, and try plans before they are used.
-Without a command below it, 'mta warmup' lists the sources that warm up.
+const warmupHelp = `Show and control the warm-up of new sources, and try plans before you use them. Without a
+subcommand, 'mta warmup' lists the warming sources.
 
-A source is put under a plan in the configuration, where a pool dedicates it.`
+The configuration puts a source under a plan: in the dedicated block of a pool.`
 
 func newWarmup(c *cli) *cobra.Command {
 	list := newWarmupList(c)
-	g := group("warmup", "look at the warm-up of sources, steer it, try plans", list, newWarmupShow(c), newWarmupPlans(c), newWarmupPlan(c),
+	g := group("warmup", "show and control the warm-up of sources, try plans", list, newWarmupShow(c), newWarmupPlans(c), newWarmupPlan(c),
 		newWarmupStart(c), newWarmupPause(c), newWarmupResume(c), newWarmupSetStage(c), newWarmupReport(c), newWarmupSimulate(c))
 	g.Long = warmupHelp
 	listByDefault(g, list)
 	return g
 }
 
-const warmupListHelp = `List the sources that have a plan: the stage, what was sent of the hour's and the
-day's caps, and the share of the mail that takes the source now. OUTLOOK is what the day
-would do to the stage if it ended now; that too little was sent only when it falls behind.`
+const warmupListHelp = `List the sources that have a plan: the stage, the volume sent of the hourly and daily
+caps, and the share of the mail that uses the source now. OUTLOOK is the effect of the day
+on the stage if it ended now; it reports too little mail only when the volume falls behind.`
 
 func newWarmupList(c *cli) *cobra.Command {
 	var p pageFlags
 	cmd := &cobra.Command{
 		Use:     "list",
-		Short:   "list the sources that warm up",
+		Short:   "list the warming sources",
 		Long:    warmupListHelp,
 		Example: "  mta warmup list --json",
 		Args:    noArgs,
@@ -181,13 +181,13 @@ func newWarmupStart(c *cli) *cobra.Command {
 	var stage int
 	cmd := &cobra.Command{
 		Use:   "start SOURCE",
-		Short: "begin a warm-up again",
-		Long: `Begin the warm-up of a source again, on the plan's first stage or on another one. Its
-past days are forgotten and a pause ends; what was sent in this hour and on this day still
-counts. It also replaces a state that can't be read: this hour and this day then count as
+		Short: "start a warm-up over",
+		Long: `Start the warm-up of a source over, on the plan's first stage or on another one. Its past
+days are forgotten and a pause ends; mail sent in this hour and on this day still counts.
+The command also replaces a state that can't be read: this hour and this day then count as
 used up.
 
-A warm-up that is new begins by itself. SOURCE is the name of a source, or its IP.`,
+A new warm-up starts automatically. SOURCE is the name of a source, or its IP.`,
 		Example: "  mta warmup start acme-1 --stage 3",
 		Args:    oneName("a source"),
 	}
@@ -203,9 +203,9 @@ A warm-up that is new begins by itself. SOURCE is the name of a source, or its I
 func newWarmupPause(c *cli) *cobra.Command {
 	return warmupChange(c, &cobra.Command{
 		Use:   "pause SOURCE",
-		Short: "send nothing by a source that warms up",
-		Long: `Send nothing by a source until 'mta warmup resume'. Its stage and its counters stay; its
-mail takes the pool's shared sources or waits, as the pool says.
+		Short: "pause a warming source",
+		Long: `Pause a source until 'mta warmup resume'. Its stage and its counters stay; its mail uses
+the pool's shared sources or waits, depending on the pool.
 
 SOURCE is the name of a source, or its IP.`,
 		Args: oneName("a source"),
@@ -216,7 +216,7 @@ func newWarmupResume(c *cli) *cobra.Command {
 	return warmupChange(c, &cobra.Command{
 		Use:   "resume SOURCE",
 		Short: "end a pause",
-		Long: `Send by a source again that was paused.
+		Long: `End the pause of a source.
 
 SOURCE is the name of a source, or its IP.`,
 		Args: oneName("a source"),
@@ -226,9 +226,9 @@ SOURCE is the name of a source, or its IP.`,
 func newWarmupSetStage(c *cli) *cobra.Command {
 	return warmupChange(c, &cobra.Command{
 		Use:   "set-stage SOURCE STAGE",
-		Short: "go on with another stage",
-		Long: `Go on with another stage of the plan, and its caps, at once. What was sent in this hour
-and on this day still counts, and a source that is paused stays so.
+		Short: "continue with another stage",
+		Long: `Continue with another stage of the plan, and its caps, immediately. Mail sent in this hour
+and on this day still counts, and a paused source stays paused.
 
 SOURCE is the name of a source, or its IP. STAGE is counted from 1.`,
 		Example: "  mta warmup set-stage acme-1 5",

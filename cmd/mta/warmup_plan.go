@@ -15,13 +15,12 @@ import (
 	"mta/warmup"
 )
 
-const warmupPlanHelp = `Write a plan block for the configuration from what is known: how much mail there is to be
-a day, and by when. Its reasons and dates are in comments. A plan begins with 250
-recipients a day and grows by a fifth to three fifths each day, with a fifth of the days
-to spare for those that hold a stage. Where there are too few days for that, it grows
-faster, twice as much each day at the most.
+const warmupPlanHelp = `Generate a plan block for the configuration from the target volume per day and its date,
+with reasons and dates as comments. A plan begins with 250 recipients a day and grows by a
+fifth to three fifths each day, with a fifth of the days in reserve for held stages. If
+there are too few days for that, it grows faster, at most doubling each day.
 
-With --providers, each may have that part of every stage, in per cent of the mail.`
+--providers limits each provider to that percentage of every stage.`
 
 // planFlags are what 'mta warmup plan' is told.
 type planFlags struct {
@@ -33,7 +32,7 @@ func newWarmupPlan(c *cli) *cobra.Command {
 	var f planFlags
 	cmd := &cobra.Command{
 		Use:   "plan --volume N/day --by DATE",
-		Short: "write a plan from a volume and a date",
+		Short: "generate a plan from a volume and a date",
 		Long:  warmupPlanHelp,
 		Example: `  mta warmup plan --volume 20000/day --by 2027-03-01
   mta warmup plan --volume 20000/day --by 2027-03-01 --providers google=45,microsoft=30 --day-starts "08:00 Europe/Berlin"`,
@@ -41,13 +40,13 @@ func newWarmupPlan(c *cli) *cobra.Command {
 		RunE: func(*cobra.Command, []string) error { return c.warmupPlan(&f) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.volume, "volume", "", "how `much` mail there is to be in the end, in recipients, as 20000/day")
-	flags.StringVar(&f.by, "by", "", "the `date` by which that much may leave, as 2027-03-01")
+	flags.StringVar(&f.volume, "volume", "", "the target `volume` in recipients, such as 20000/day")
+	flags.StringVar(&f.by, "by", "", "the `date` of the target volume, such as 2027-03-01")
 	flags.StringVar(&f.begin, "begin", "", "the `date` of the first day (default: tomorrow)")
-	flags.StringVar(&f.dayStarts, "day-starts", "", "the `time` and zone at which days start, as \"08:00 Europe/Berlin\" (default: when the warm-up begins)")
-	flags.StringVar(&f.providers, "providers", "", "which `part` of the mail goes to whom, in per cent, as google=45,microsoft=30")
+	flags.StringVar(&f.dayStarts, "day-starts", "", "the `time` and zone at which days start, such as \"08:00 Europe/Berlin\" (default: when the warm-up begins)")
+	flags.StringVar(&f.providers, "providers", "", "the `percentage` of the mail for each provider, such as google=45,microsoft=30")
 	flags.StringVar(&f.name, "name", "", "the `name` of the plan (default: to-VOLUME)")
-	flags.BoolVar(&f.asJSON, "json", false, "print JSON, as 'mta warmup simulate' reads it")
+	flags.BoolVar(&f.asJSON, "json", false, "print JSON in the format that 'mta warmup simulate' reads")
 	return cmd
 }
 

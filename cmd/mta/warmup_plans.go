@@ -16,13 +16,13 @@ import (
 	"mta/warmup"
 )
 
-const warmupPlansHelp = `List the plans that a source can be put under: those of the configuration and the
-presets; with NAME, what one of them says, by date: of a warm-up that begins now, or when
-the plan says, if each day is good. FIRST and LAST are the caps of the first and the last
-stage, in recipients an hour and a day; PASSED is when the last stage would be.
+const warmupPlansHelp = `List the available plans: those of the configuration and the presets. With NAME, show one
+of them by date, for a warm-up that begins now or at the plan's date, if each day is good.
+FIRST and LAST are the caps of the first and the last stage, in recipients per hour and per
+day; PASSED is the date on which the last stage would be finished.
 
-The running relay is asked for the plans that are in force there. Without one the
-configuration file is read.`
+The plans are those in force in the running relay. Without one, the command reads the
+configuration file.`
 
 func newWarmupPlans(c *cli) *cobra.Command {
 	var asJSON bool

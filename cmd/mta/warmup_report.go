@@ -18,14 +18,14 @@ import (
 	"mta/mta/control"
 )
 
-const warmupReportHelp = `Report complaints about the mail of a source that warms up: they count for its health
-from now on, whichever day they are of. Figures for the same day replace those before. Days are in UTC.
+const warmupReportHelp = `Import complaints about the mail of a warming source. They count for its health from now
+on, whatever their day. Figures for the same day replace earlier ones. Days are in UTC.
 
---google reads the daily figures of Google's Postmaster Tools: a CSV with a header, one
+--google reads the daily figures of Google's Postmaster Tools: a CSV file with a header, one
 column "Date" and one with "spam rate" or "spam ratio" in its name. --snds reads those of
-Microsoft's SNDS as its data access gives them: no header, the IP in the first column,
-the activity's end in the third, recipients in the sixth, the complaint rate in the
-eighth; rows of other IPs are left out. Days before the last two weeks are left out.
+Microsoft's SNDS in the format of its data access: no header, the IP in the first column,
+the end of the activity in the third, recipients in the sixth, the complaint rate in the
+eighth; rows of other IPs are ignored. Days before the last two weeks are ignored.
 
 SOURCE is the name of a source, or its IP.`
 
@@ -34,7 +34,7 @@ func newWarmupReport(c *cli) *cobra.Command {
 	var google, snds string
 	cmd := &cobra.Command{
 		Use:   "report SOURCE",
-		Short: "report complaints of a day",
+		Short: "import complaints",
 		Long:  warmupReportHelp,
 		Example: `  mta warmup report acme-1 --provider yahoo --complaints 3 --day 2026-11-21
   mta warmup report acme-1 --snds snds.csv`,

@@ -13,11 +13,11 @@ import (
 	"mta/warmup"
 )
 
-const warmupShowHelp = `Show where a source stands in its plan: what was sent of the hour's and the day's caps,
-by provider too; how the mail was received today, and what that would do to the stage if
-the day ended now; each day so far, desired against sent, with what it did to the stage;
-and what the days to come allow if each is good. The curve below has a day in each column: bars are what was sent, lines what was
-desired, and the last of them what the plan has next.
+const warmupShowHelp = `Show the progress of a source in its plan: the volume sent of the hourly and daily caps,
+also by provider; how the mail was received today, and the effect on the stage if the day
+ended now; each day so far, desired against sent, with its effect on the stage; and the
+volumes of the coming days if each is good. The chart has a column for each day: bars are
+the sent volume, lines the desired one, and the last line the plan's next.
 
 SOURCE is the name of a source, or its IP.`
 
@@ -25,7 +25,7 @@ func newWarmupShow(c *cli) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "show SOURCE",
-		Short:   "show where a source stands in its plan",
+		Short:   "show the progress of a source in its plan",
 		Long:    warmupShowHelp,
 		Example: "  mta warmup show 192.0.2.20",
 		Args:    oneName("a source"),

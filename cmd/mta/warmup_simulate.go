@@ -20,16 +20,16 @@ import (
 	"mta/warmup/simulate"
 )
 
-const warmupSimulateHelp = `Show what a plan would do with mail, before it is used: the relay's own ledger and
-controller, on a clock of their own. What comes out is CSV with a row for each interval
-and provider that had anything to do. The same seed gives the same bytes.
+const warmupSimulateHelp = `Simulate a plan before you use it, with the relay's own ledger and controller on a virtual
+clock. The output is CSV with a row for each interval and provider with activity. The same
+seed gives the same bytes.
 
-The trace says what happens, as CSV with the header t,event,provider,value: t in whole
-seconds, in order; the provider, where * or nothing is all of them; and as event:
+The trace is CSV with the header t,event,provider,value: t in whole seconds, in order; the
+provider, where * or an empty field means all; and as event:
 
-  offer      VALUE recipients are there to be sent
+  offer      VALUE recipients arrive for sending
   defer, bounce, complaint
-             from now on that share of what is sent, 0 to 1
+             from now on, this share of the sent mail, 0 to 1
   block      1: each attempt is refused by policy; 0: no longer
   nodes      VALUE relays share the plan
   lag        statistics are VALUE seconds late
@@ -37,8 +37,8 @@ seconds, in order; the provider, where * or nothing is all of them; and as event
   crash      VALUE relays lose their memory
   end        of the simulation
 
-The plan is a preset, one of the configuration, or a file of JSON: what 'mta warmup plans
-NAME --json' prints, or has under "plan".`
+The plan is a preset, one of the configuration, or a JSON file: the output of 'mta warmup
+plans NAME --json', or its "plan".`
 
 // simulateFlags are what 'mta warmup simulate' is told.
 type simulateFlags struct {
@@ -54,7 +54,7 @@ func newWarmupSimulate(c *cli) *cobra.Command {
 	var f simulateFlags
 	cmd := &cobra.Command{
 		Use:   "simulate --plan FILE|NAME --trace FILE|--demand N/day",
-		Short: "show what a plan would do with mail",
+		Short: "simulate a plan",
 		Long:  warmupSimulateHelp,
 		Example: `  mta warmup simulate --plan standard --trace week.csv --interval 3600 > week.out
   mta warmup simulate --plan standard --demand 20000/day --shape campaign --plot days.svg
@@ -64,16 +64,16 @@ func newWarmupSimulate(c *cli) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.plan, "plan", "", "the `plan`: its name, or a file")
-	flags.StringVar(&f.trace, "trace", "", "the `file` of what happens; - is standard input")
-	flags.StringVar(&f.demand, "demand", "", "in the place of a trace: so `much` mail a day, as 20000/day, for as many days as the plan has caps and one more")
-	flags.StringVar(&f.shape, "shape", "office", "when of a day the demand comes: `SHAPE` is even, office (8 to 18 o'clock) or campaign (within ten minutes)")
-	flags.Uint64Var(&f.seed, "seed", 1, "of all chance in it")
-	flags.Int64Var(&f.interval, "interval", 10, "`seconds` that a row is for")
-	flags.StringVar(&f.mode, "mode", "", "`who` decides: ledger, pid, or to compare with what keeps no caps, bare-pid, onoff (default: the plan's pacing)")
-	flags.StringVar(&f.overflow, "overflow", "", "`what` becomes of mail that doesn't fit: shared, it takes a shared source; hold, it waits (default: as the plan or its pools say)")
-	flags.DurationVar(&f.patience, "patience", config.DefaultPatience, "how `long` mail waits before it takes a shared source, as far as the plan can take it; 0s: not at all, as mail that matters")
-	flags.StringVar(&f.plot, "plot", "", "draw it into this `file`, as SVG")
-	flags.BoolVar(&f.asJSON, "json", false, "print JSON in the place of CSV")
+	flags.StringVar(&f.trace, "trace", "", "the trace `file`; - is standard input")
+	flags.StringVar(&f.demand, "demand", "", "instead of a trace: a daily `volume`, such as 20000/day, for as many days as the plan has caps and one more")
+	flags.StringVar(&f.shape, "shape", "office", "when the mail arrives within a day: `SHAPE` is even, office (8 to 18 o'clock) or campaign (within ten minutes)")
+	flags.Uint64Var(&f.seed, "seed", 1, "the random seed")
+	flags.Int64Var(&f.interval, "interval", 10, "`seconds` per row")
+	flags.StringVar(&f.mode, "mode", "", "the `pacing`: ledger or pid; or, for comparison and without caps, bare-pid or onoff (default: the plan's pacing)")
+	flags.StringVar(&f.overflow, "overflow", "", "the handling of mail that exceeds the plan, shared or hold: it uses a shared source, or waits (default: that of the plan or its `pools`)")
+	flags.DurationVar(&f.patience, "patience", config.DefaultPatience, "how `long` mail waits before it uses a shared source, as far as the plan can take it; 0s: not at all, like mail of tiers 0 to 2")
+	flags.StringVar(&f.plot, "plot", "", "draw a chart into this `file`, as SVG")
+	flags.BoolVar(&f.asJSON, "json", false, "print JSON instead of CSV")
 	oneOf(cmd, "mode", simulate.Modes)
 	oneOf(cmd, "shape", simulate.Shapes())
 	oneOf(cmd, "overflow", []string{"shared", "hold"})
