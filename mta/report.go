@@ -51,6 +51,7 @@ func (w *reportWriter) commit(n notification, attempts []attempt, content io.Rea
 	m := &envelope.Message{
 		Recipients: []envelope.Recipient{{Address: n.message.Sender, Notify: envelope.NotifyNever}},
 		UTF8:       built.UTF8,
+		RequireTLS: n.message.RequireTLS, // RFC 8689, 5
 		Tenant:     n.message.Tenant,
 		Tier:       0,
 		Received:   w.now(),

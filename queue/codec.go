@@ -192,11 +192,12 @@ func (d *decoder) reply() reply.Reply {
 
 const (
 	flagUTF8 = 1 << iota
-	_        // was kept for REQUIRETLS
+	flagRequireTLS
 	flagReceived
 	flagScheduled
 	flagMarks
 	flagUser
+	flagTLSOptional
 )
 
 // appendEnvelope appends all of m but ID and Size, which the record has elsewhere.
@@ -206,6 +207,12 @@ func appendEnvelope(b []byte, m *envelope.Message) []byte {
 	flags := uint8(0)
 	if m.UTF8 {
 		flags |= flagUTF8
+	}
+	if m.RequireTLS {
+		flags |= flagRequireTLS
+	}
+	if m.TLSOptional {
+		flags |= flagTLSOptional
 	}
 	if !m.Received.IsZero() {
 		flags |= flagReceived
@@ -303,7 +310,7 @@ func decodeEnvelope(b []byte) (*envelope.Message, error) {
 // times reads what an envelope begins with, up to where the addresses begin, and gives its flags.
 func (d *decoder) times(m *envelope.Message) (flags uint8) {
 	flags = d.byte()
-	m.UTF8 = flags&flagUTF8 != 0
+	m.UTF8, m.RequireTLS, m.TLSOptional = flags&flagUTF8 != 0, flags&flagRequireTLS != 0, flags&flagTLSOptional != 0
 	m.Body, m.Ret, m.Tier = envelope.BodyType(d.byte()), envelope.Ret(d.byte()), d.byte()
 	if flags&flagReceived != 0 {
 		m.Received = time.Unix(0, d.int()).UTC()

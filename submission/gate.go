@@ -127,7 +127,7 @@ func (c *conn) gateMail(arg string) {
 			c.answer(tooBig.reply(c.srv.cfg.Limits.Size)) // the library takes 32 bits only
 			return
 		}
-		if r, ok := checkParameters("MAIL", p.params); !ok {
+		if r, ok := checkParameters("MAIL", p.params, c.tls != nil); !ok {
 			c.answer(r)
 			return
 		}
@@ -165,7 +165,7 @@ func (c *conn) gateRcpt(arg string) {
 			c.answer(tooManyRcpts.reply(n))
 			return
 		}
-		if r, ok := checkParameters("RCPT", p.params); !ok {
+		if r, ok := checkParameters("RCPT", p.params, c.tls != nil); !ok {
 			c.answer(r)
 			return
 		}

@@ -22,16 +22,17 @@ type header struct {
 
 	lineAt int // where the line that is being collected starts in text
 
-	hops     int      // Received fields
-	fields   Fields   // that are there
-	priority string   // value of the first MT-Priority field (RFC 6758)
-	campaign string   // value of the first X-MTA-Campaign field
-	asked    []Mark   // fields to look for
-	marks    []string // of these, those that are there
-	own      ownFields
-	removing *ownField // the one that a continuation line adds to; nil: another field
-	nonUTF8  bool
-	encoded  bool // it was not UTF-8
+	hops        int      // Received fields
+	fields      Fields   // that are there
+	priority    string   // value of the first MT-Priority field (RFC 6758)
+	campaign    string   // value of the first X-MTA-Campaign field
+	asked       []Mark   // fields to look for
+	marks       []string // of these, those that are there
+	own         ownFields
+	tlsOptional bool      // there is "TLS-Required: No" (RFC 8689, 5)
+	removing    *ownField // the one that a continuation line adds to; nil: another field
+	nonUTF8     bool
+	encoded     bool // it was not UTF-8
 }
 
 // add takes content and gives back what of it belongs to the body.
@@ -107,6 +108,10 @@ func (h *header) field(name, value []byte) {
 	case len("Received"):
 		if bytes.EqualFold(name, []byte("Received")) {
 			h.hops++
+		}
+	case len("TLS-Required"):
+		if bytes.EqualFold(name, []byte("TLS-Required")) {
+			h.tlsOptional = bytes.EqualFold(bytes.TrimSpace(value), []byte("No"))
 		}
 	case len("MT-Priority"):
 		if h.priority == "" && bytes.EqualFold(name, []byte("MT-Priority")) {

@@ -222,7 +222,7 @@ func (in *intake) message() *envelope.Message {
 	c, tx, cfg := in.c, in.tx, &in.c.srv.cfg
 	m := &envelope.Message{
 		Sender: tx.sender, Recipients: tx.recipients,
-		UTF8: tx.utf8, Ret: tx.ret, EnvID: tx.envID,
+		UTF8: tx.utf8, Ret: tx.ret, EnvID: tx.envID, RequireTLS: tx.requireTLS, TLSOptional: in.header.tlsOptional,
 		User: in.behalf.user, Tenant: in.behalf.tenant, Tier: in.behalf.tier, Release: in.releaseAt, Spread: in.spread,
 		Received: cfg.Now(), Peer: c.client.peer, HeloName: tx.helo, Session: c.client.session, Protocol: tx.protocol,
 	}

@@ -9,28 +9,31 @@ import (
 
 // parameters are those of MAIL and RCPT that go with the extensions offered, and the longest value
 // of each, in characters as sent; 0: as long as the command line allows. AUTH is taken though it
-// is not offered: clients send AUTH=<> out of habit, and it changes nothing (RFC 4954, 5).
+// is not offered: clients send AUTH=<> out of habit, and it changes nothing (RFC 4954, 5). REQUIRETLS
+// is for sessions with TLS only (RFC 8689, 2).
 var parameters = map[string]map[string]int{
-	"MAIL": {"SIZE": 20, "BODY": 0, "SMTPUTF8": 0, "RET": 0, "ENVID": 100, "AUTH": 0}, // RFC 3461, 4.4
-	"RCPT": {"NOTIFY": 0, "ORCPT": 500},                                               // RFC 3461, 4.2
+	"MAIL": {"SIZE": 20, "BODY": 0, "SMTPUTF8": 0, "RET": 0, "ENVID": 100, "AUTH": 0, "REQUIRETLS": 0}, // RFC 3461, 4.4
+	"RCPT": {"NOTIFY": 0, "ORCPT": 500},                                                                // RFC 3461, 4.2
 }
+
+const requireTLS = "REQUIRETLS"
 
 // checkParameters gives the reply that refuses the parameters of a command, if there is one. The
 // library keeps the last of two with one name, and knows no limit on their length.
-func checkParameters(verb, params string) (reply.Reply, bool) {
+func checkParameters(verb, params string, secured bool) (reply.Reply, bool) {
 	var seen []string
 	for p := range strings.FieldsSeq(params) {
-		name, value, _ := strings.Cut(p, "=")
+		name, value, valued := strings.Cut(p, "=")
 		name = strings.ToUpper(name)
 		longest, known := parameters[verb][name]
 		switch {
-		case !known:
+		case !known || name == requireTLS && !secured:
 			return unknownParam.reply(printable(name)), false
 		case slices.Contains(seen, name):
 			return repeatedParam.reply(name), false
 		case longest > 0 && len(value) > longest:
 			return longParam.reply(name, longest), false
-		case strings.Contains(value, "="):
+		case strings.Contains(value, "=") || name == requireTLS && valued:
 			return badParam.reply(name), false
 		case name == "BODY" && strings.EqualFold(value, "BINARYMIME"):
 			return unknownParam.reply("BODY=BINARYMIME"), false

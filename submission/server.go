@@ -81,6 +81,7 @@ func (s *Server) library() *smtp.Server {
 	lib.ReadTimeout = math.MaxInt64 / 4 // any: makes it tell conn when it wants a command
 	lib.MaxLineLength = math.MaxInt32   // conn bounds command lines, and content lines need no memory
 	lib.EnableSMTPUTF8 = true
+	lib.EnableREQUIRETLS = true // which the wrapper refuses without TLS
 	lib.EnableDSN = true
 	lib.ErrorLog = libraryLog{s.cfg.Log}
 	return lib

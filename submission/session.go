@@ -24,6 +24,7 @@ type transaction struct {
 	protocol   string
 	ret        envelope.Ret
 	envID      string
+	requireTLS bool          // REQUIRETLS (RFC 8689)
 	size       int64         // as declared by the client, octets; 0 when it did not
 	verifying  time.Duration // that the client was kept waiting for answers about its recipients
 }
@@ -73,6 +74,7 @@ func (s *session) Mail(_ string, opts *smtp.MailOptions) error {
 		id:     c.client.session + "." + strconv.Itoa(c.client.messages),
 		sender: sender, utf8: opts.UTF8, helo: c.helo, account: c.client.account,
 		protocol: protocolName(c.extended, opts.UTF8, c.tls != nil, c.client.login != nil), ret: returned[opts.Return], envID: opts.EnvelopeID, size: opts.Size,
+		requireTLS: opts.RequireTLS,
 	}
 	return nil
 }
