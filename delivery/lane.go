@@ -427,7 +427,7 @@ func (l *lane) outOfService(now time.Time) (reply.Reply, route.Host, time.Time) 
 func (l *lane) neverFit() (first *destdb.Path) {
 	for _, paths := range l.tiers {
 		for _, p := range paths {
-			if b := &p.Broken; !b.Unfit || b.Failures == 0 || !b.Why.Permanent() {
+			if b := &p.Broken; !b.Unfit || b.Failures == 0 || !b.Why.Local || !b.Why.Permanent() {
 				return nil
 			}
 			if first == nil {

@@ -55,6 +55,7 @@ type Demand struct {
 	STS              route.STS // the policy that the host must satisfy, or is measured by
 	RequireTLS       bool      // the host must offer REQUIRETLS
 	Unreported       bool      // the result says nothing of the domain's policies, and isn't recorded
+	Doubtful         bool      // then: nobody vouches for the names of the hosts
 }
 
 // Decide says what mail along a route demands. What a message asks for overrules the policies that the
@@ -81,5 +82,7 @@ func Decide(s Settings, r *route.Route, m Message) Demand {
 		d.Level = Verified
 	}
 	d.RequireTLS = require
+	// RFC 8689, 4.2.1: a name that anybody could have put into the DNS proves nothing.
+	d.Doubtful = require && !r.Configured && !r.Secure && d.STS.Mode == route.STSNone
 	return d
 }

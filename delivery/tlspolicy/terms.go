@@ -91,8 +91,7 @@ func (t *Terms) prepare(ctx context.Context, r *route.Route) (err error) {
 			return err
 		}
 	}
-	// RFC 8689, 4.2.1: a name that anybody could have put into the DNS proves nothing.
-	if d.RequireTLS && !r.Configured && !r.Secure && d.STS.Mode == route.STSNone {
+	if d.Doubtful {
 		return &Refusal{fmt.Errorf("the message requires REQUIRETLS (RFC 8689), and neither DNSSEC nor MTA-STS vouches for the hosts of %s", r.Domain)}
 	}
 	return nil

@@ -154,6 +154,8 @@ func (t *Terms) Established(from netip.Addr) {
 	case !t.Wanted():
 	case t.facts == (Facts{}):
 		t.record(from, &Failure{NoSTARTTLS, errors.New("the host does not offer STARTTLS, or refuses it")})
+	case t.tlsa.State == Unusable:
+		t.record(from, &Failure{TLSAInvalid, errors.New("the host has TLSA records, and none that SMTP can use")})
 	case t.policyType() == NoPolicy:
 		t.record(from, nil) // nothing says that the certificate must be good
 	default:

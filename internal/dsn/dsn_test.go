@@ -318,3 +318,16 @@ func FuzzBuild(f *testing.F) {
 		}
 	})
 }
+
+// A report about a message with REQUIRETLS returns no body, even with RET=FULL (RFC 8689, 5).
+func TestREQUIRETLSReturnsHeadersOnly(t *testing.T) {
+	r := report(Failed)
+	r.Message.RequireTLS, r.Message.Ret = true, envelope.RetFull
+	n, err := Build(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(n.Content, []byte("Hello Bob")) || !bytes.Contains(n.Content, []byte("Message-ID: <1@client.example>")) {
+		t.Errorf("the report has\n%s", n.Content)
+	}
+}
