@@ -100,6 +100,12 @@ postlog unix-dgram n - n - 1 postlogd
 // exim runs an Exim that does the same. It was unpacked, not installed.
 func exim(t *testing.T, addr, port string) *server {
 	t.Helper()
+	return eximWith(t, addr, port, "tls_advertise_hosts =\n")
+}
+
+// eximWith has settings for TLS.
+func eximWith(t *testing.T, addr, port, tls string) *server {
+	t.Helper()
 	needRoot(t)
 	program := need(t, cacheDir()+"/exim/usr/sbin/exim4")[0]
 	dir := scratch(t)
@@ -118,8 +124,7 @@ never_users =
 keep_environment =
 local_interfaces = %[3]s
 daemon_smtp_ports = %[4]s
-tls_advertise_hosts =
-smtputf8_advertise_hosts = *
+%[6]ssmtputf8_advertise_hosts = *
 message_size_limit = 100M
 recipients_max = 2000
 smtp_accept_max = 100
@@ -150,7 +155,7 @@ inbox:
   user = Debian-exim
   group = Debian-exim
   envelope_to_add
-`, program, dir, addr, port, s.inbox))
+`, program, dir, addr, port, s.inbox, tls))
 	p := start(t, s.name, program, "-C", dir+"/exim.conf", "-bdf", "-q1s")
 	showOnFailure(t, "exim's log", dir+"/log/mainlog")
 	p.listens(t, addr+":"+port)
