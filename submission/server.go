@@ -100,7 +100,6 @@ func (s *Server) Serve(l net.Listener) error {
 		if s.cfg.ImplicitTLS {
 			lib = s.secure
 		}
-		s.once.Do(func() { s.serve.Go(func() { s.secure.Serve(s.afterTLS) }) })
 	}
 	err := lib.Serve(&listener{Listener: l, srv: s})
 	if s.isClosing() && errors.Is(err, net.ErrClosed) {
@@ -180,6 +179,9 @@ func (s *Server) addListener(l net.Listener) bool {
 		return false
 	}
 	s.mu.listeners[l] = struct{}{}
+	if s.cfg.TLS != nil { // here, since Shutdown must not begin to wait meanwhile
+		s.once.Do(func() { s.serve.Go(func() { s.secure.Serve(s.afterTLS) }) })
+	}
 	return true
 }
 
