@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"mta/admission"
+	"mta/internal/trace"
 )
 
 // Modes are the names of the laws.
@@ -21,7 +22,7 @@ func LawOf(mode string) (func() admission.Law, error) {
 	case "none":
 		return func() admission.Law { return admission.None{} }, nil
 	}
-	return nil, &InputError{"options", 0, "mode " + mode + " is not known; there are " + list(Modes)}
+	return nil, trace.Wrong("options", "mode %s is not known; there are %s", mode, list(Modes))
 }
 
 func list(names []string) (text string) {

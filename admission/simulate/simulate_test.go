@@ -266,7 +266,8 @@ func TestRowsAreWhatHappened(t *testing.T) {
 
 func TestBadTraces(t *testing.T) {
 	for trace, want := range map[string]string{
-		"":                               "trace: it has no events",
+		"":                               "trace: it is empty",
+		"t,event,value\n":                "trace: it has no events",
 		"time,event,value\n":             `trace, line 1: the header must be "t,event,value"`,
 		"t,event,value\n0,rps":           "trace, line 2: 2 fields, want 3: t,event,value",
 		"t,event,value\nx,rps,1":         `trace, line 2: t is "x", want seconds from 0 to 604800`,

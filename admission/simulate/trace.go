@@ -3,7 +3,6 @@
 package simulate
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"slices"
@@ -11,22 +10,11 @@ import (
 	"strings"
 
 	"mta/admission"
+	"mta/internal/trace"
 )
 
 // InputError is what is wrong with a trace or an option.
-type InputError struct {
-	What string // "trace" or "options"
-	Line int    // counted from 1; 0 without
-	Text string
-}
-
-// Error implements error.
-func (e *InputError) Error() string {
-	if e.Line > 0 {
-		return fmt.Sprintf("%s, line %d: %s", e.What, e.Line, e.Text)
-	}
-	return e.What + ": " + e.Text
-}
+type InputError = trace.InputError
 
 // Kind is what an event of a trace sets.
 type Kind string
@@ -59,30 +47,17 @@ const (
 )
 
 // ParseTrace reads a trace as CSV: t,event,value. Errors of the input are of type *InputError.
-func ParseTrace(r io.Reader) ([]Event, error) {
-	in := bufio.NewScanner(r)
-	var events []Event
-	line := 0
-	for in.Scan() {
-		line++
-		text := strings.TrimSpace(strings.TrimPrefix(in.Text(), "\ufeff"))
-		if line == 1 && text != header {
-			return nil, &InputError{"trace", 1, fmt.Sprintf("the header must be %q", header)}
-		}
-		if line == 1 || text == "" {
-			continue
-		}
-		e, err := parseEvent(text)
-		if err == nil && len(events) > 0 && e.T < events[len(events)-1].T {
-			err = fmt.Errorf("t goes back from %v to %v: sort by time", events[len(events)-1].T, e.T)
-		}
-		if err != nil {
-			return nil, &InputError{"trace", line, err.Error()}
+func ParseTrace(r io.Reader) (events []Event, err error) {
+	err = trace.Read(r, header, func(line string) error {
+		e, err := parseEvent(line)
+		if n := len(events); err == nil && n > 0 && e.T < events[n-1].T {
+			err = fmt.Errorf("t goes back from %v to %v: sort by time", events[n-1].T, e.T)
 		}
 		events = append(events, e)
-	}
-	if err := in.Err(); err != nil {
-		return nil, &InputError{"trace", line + 1, err.Error()}
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	return events, check(events)
 }
@@ -90,14 +65,14 @@ func ParseTrace(r io.Reader) ([]Event, error) {
 // check looks for what a simulation can't do without.
 func check(events []Event) error {
 	if len(events) == 0 {
-		return &InputError{"trace", 0, "it has no events"}
+		return trace.Wrong("trace", "it has no events")
 	}
 	if events[len(events)-1].Kind != End {
-		return &InputError{"trace", 0, `the last event must be "end"`}
+		return trace.Wrong("trace", `the last event must be "end"`)
 	}
 	for _, k := range []Kind{RPS, Capacity} {
 		if !slices.ContainsFunc(events, func(e Event) bool { return e.Kind == k }) {
-			return &InputError{"trace", 0, fmt.Sprintf("no event sets %q", k)}
+			return trace.Wrong("trace", "no event sets %q", k)
 		}
 	}
 	return nil

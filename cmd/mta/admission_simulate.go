@@ -125,5 +125,9 @@ func (c *cli) overloadTrace(path string) ([]simulate.Event, error) {
 		defer f.Close()
 		in = io.Reader(f)
 	}
-	return simulate.ParseTrace(in)
+	trace, err := simulate.ParseTrace(in)
+	if err != nil && !errors.As(err, new(*simulate.InputError)) {
+		err = &simulate.InputError{What: "trace", Text: plainly(err)}
+	}
+	return trace, err
 }

@@ -1,10 +1,11 @@
 package simulate
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
+
+	"mta/internal/trace"
 )
 
 // dayShapes say which share of a day's mail has come by a minute of it.
@@ -24,20 +25,20 @@ func Demand(perDay int64, shape string, days int) ([]Event, error) {
 	by, ok := dayShapes[shape]
 	switch {
 	case !ok:
-		return nil, &InputError{"options", 0, fmt.Sprintf("shape %q is not known: use %s", shape, strings.Join(Shapes(), ", "))}
+		return nil, trace.Wrong("options", "shape %q is not known: use %s", shape, strings.Join(Shapes(), ", "))
 	case perDay < 1 || perDay > 1e9:
-		return nil, &InputError{"options", 0, fmt.Sprintf("a demand of %d a day is outside 1 to 1000000000", perDay)}
+		return nil, trace.Wrong("options", "a demand of %d a day is outside 1 to 1000000000", perDay)
 	}
-	var trace []Event
+	var events []Event
 	for day := range days {
 		var sent int64
 		for minute := range dayMinutes {
 			due := int64(min(1, max(0, by(float64(minute+1)))) * float64(perDay))
 			if due > sent {
-				trace = append(trace, Event{T: int64(day*dayMinutes+minute) * 60, Kind: Offer, Value: float64(due - sent)})
+				events = append(events, Event{T: int64(day*dayMinutes+minute) * 60, Kind: Offer, Value: float64(due - sent)})
 			}
 			sent = max(sent, due)
 		}
 	}
-	return append(trace, Event{T: int64(days) * 86_400, Kind: End}), nil
+	return append(events, Event{T: int64(days) * 86_400, Kind: End}), nil
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"mta/internal/trace"
 	"mta/warmup"
 )
 
@@ -61,7 +62,7 @@ type History struct {
 
 // Run simulates a trace and calls row for each interval and provider with any activity, in the order of time and
 // names. Bad input gives an *InputError before any row.
-func Run(plan *warmup.Plan, trace []Event, opt Options, row func(*Row)) (*History, error) {
+func Run(plan *warmup.Plan, events []Event, opt Options, row func(*Row)) (*History, error) {
 	p := *plan
 	p.Begin, p.DayStarts = time.Time{}, "" // a simulation begins with the warm-up
 	if opt.Mode == Ledger || opt.Mode == PID {
@@ -71,17 +72,17 @@ func Run(plan *warmup.Plan, trace []Event, opt Options, row func(*Row)) (*Histor
 		opt.Interval = 10
 	}
 	if opt.Interval < 1 || opt.Interval > daySeconds {
-		return nil, &InputError{"options", 0, fmt.Sprintf("interval is %d, outside 1 to %d seconds", opt.Interval, daySeconds)}
+		return nil, trace.Wrong("options", "interval is %d, outside 1 to %d seconds", opt.Interval, daySeconds)
 	}
 	if err := p.Check(); err != nil {
-		return nil, &InputError{"plan", 0, err.Error()}
+		return nil, trace.Wrong("plan", "%v", err)
 	}
 	w := newWorld(&p, opt.Seed, opt.Mode)
 	w.interval, w.row = opt.Interval, row
 	if p.Overflow == warmup.Divert && w.counted == nil {
 		w.patience = opt.Patience
 	}
-	w.run(trace)
+	w.run(events)
 	end := w.look(w.t)
 	return &History{int(end.Hour/24) - len(end.History), slices.Clone(end.History)}, nil
 }

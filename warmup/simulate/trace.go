@@ -1,29 +1,21 @@
 package simulate
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"strconv"
 	"strings"
+
+	"mta/internal/trace"
 )
 
-// InputError is what is wrong with a plan, a trace or an option: a usage error, one line.
-type InputError struct {
-	What string // "plan", "trace" or "options"
-	Line int    // of the trace, counted from 1; 0 without
-	Text string
-}
+// InputError is what is wrong with a plan, a trace or an option.
+type InputError = trace.InputError
 
-// Error implements error.
-func (e *InputError) Error() string {
-	if e.Line > 0 {
-		return fmt.Sprintf("%s, line %d: %s", e.What, e.Line, e.Text)
-	}
-	return e.What + ": " + e.Text
-}
+// IsInputError says whether err is about the input, which is the caller's to mend.
+func IsInputError(err error) bool { return errors.As(err, new(*InputError)) }
 
 // Kind is what an event of a trace does.
 type Kind string
@@ -57,36 +49,17 @@ const (
 )
 
 // ParseTrace reads a trace as CSV. Errors that are not of reading are of type *InputError.
-func ParseTrace(r io.Reader) ([]Event, error) {
-	in := bufio.NewScanner(r)
-	var events []Event
-	line := 0
-	for in.Scan() {
-		line++
-		text := strings.TrimSpace(strings.TrimSuffix(in.Text(), "\r"))
-		if line == 1 {
-			if strings.TrimPrefix(text, "\ufeff") != traceHeader {
-				return nil, &InputError{"trace", 1, fmt.Sprintf("the header must be %q", traceHeader)}
-			}
-			continue
-		}
-		if text == "" {
-			continue
-		}
-		e, err := parseEvent(text)
-		if err != nil {
-			return nil, &InputError{"trace", line, err.Error()}
-		}
-		if n := len(events); n > 0 && e.T < events[n-1].T {
-			return nil, &InputError{"trace", line, fmt.Sprintf("t goes back from %d to %d: sort by time", events[n-1].T, e.T)}
+func ParseTrace(r io.Reader) (events []Event, err error) {
+	err = trace.Read(r, traceHeader, func(line string) error {
+		e, err := parseEvent(line)
+		if n := len(events); err == nil && n > 0 && e.T < events[n-1].T {
+			err = fmt.Errorf("t goes back from %d to %d: sort by time", events[n-1].T, e.T)
 		}
 		events = append(events, e)
-	}
-	if err := in.Err(); err != nil {
-		return nil, fmt.Errorf("reading trace: %w", err)
-	}
-	if line == 0 {
-		return nil, &InputError{"trace", 0, "it is empty"}
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	return events, nil
 }
@@ -138,10 +111,4 @@ func (e *Event) check() error {
 		return fmt.Errorf("value of %s is %v, want a whole number", e.Kind, e.Value)
 	}
 	return nil
-}
-
-// IsInputError says whether err is about the input, which is the caller's to mend.
-func IsInputError(err error) bool {
-	var e *InputError
-	return errors.As(err, &e)
 }
