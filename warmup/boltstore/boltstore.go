@@ -60,7 +60,17 @@ type Store struct {
 	epoch  uint64 // how often the file was opened, in the upper half of each fence
 	last   warmup.Instant
 	keys   map[string]*lock
-	buf    []byte
+
+	// Of a Write, to be used again by the next:
+	done []held
+	puts []*warmup.Change
+	buf  []byte
+}
+
+// held is a change under its lock.
+type held struct {
+	*warmup.Change
+	lock *lock
 }
 
 type lock struct {
@@ -223,31 +233,32 @@ func (s *Store) Claim(_ context.Context, owner string, ttl time.Duration, keys [
 func (s *Store) Write(_ context.Context, changes []warmup.Change, dst []bool) ([]bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	first, put := len(dst), 0
+	first := len(dst)
+	s.done, s.puts = s.done[:0], s.puts[:0]
 	for i := range changes {
 		c := &changes[i]
 		l := s.keys[c.Name]
-		ok := l != nil && l.fence == c.Fence && (c.Value == nil || l.version == c.Version || s.same(l, c))
-		dst = append(dst, ok)
-		if ok && c.Value != nil && l.version == c.Version {
-			put++
+		if ok := l != nil && l.fence == c.Fence && (c.Value == nil || l.version == c.Version || s.same(l, c)); !ok {
+			dst = append(dst, false)
+			continue
+		}
+		dst, s.done = append(dst, true), append(s.done, held{c, l})
+		if c.Value != nil && l.version == c.Version {
+			s.puts = append(s.puts, c)
 		}
 	}
-	if put > 0 {
-		if err := s.put(changes, dst[first:]); err != nil {
+	if len(s.puts) > 0 {
+		if err := s.put(s.puts); err != nil {
 			// bbolt may have written the meta page before it failed to sync it.
 			return dst[:first], fmt.Errorf("%w: %w", warmup.ErrUnknownOutcome, err)
 		}
 	}
-	for i := range changes {
-		if c := &changes[i]; dst[first+i] {
-			l := s.keys[c.Name]
-			if c.Value != nil {
-				l.version = c.Version + 1
-			}
-			if c.Release {
-				l.owner = ""
-			}
+	for _, h := range s.done {
+		if h.Value != nil {
+			h.lock.version = h.Version + 1
+		}
+		if h.Release {
+			h.lock.owner = ""
 		}
 	}
 	return dst, nil
@@ -276,7 +287,7 @@ func (s *Store) view(read func(records *bolt.Bucket) error) (err error) {
 	return s.db.View(func(tx *bolt.Tx) error { return read(tx.Bucket(recordsBucket)) })
 }
 
-func (s *Store) put(changes []warmup.Change, ok []bool) (err error) {
+func (s *Store) put(changes []*warmup.Change) (err error) {
 	if s.broken != nil {
 		return s.broken
 	}
@@ -284,17 +295,13 @@ func (s *Store) put(changes []warmup.Change, ok []bool) (err error) {
 	s.buf = s.buf[:0]
 	// bbolt keeps the slices it is given until the commit, so they must not move: room first.
 	need := 8
-	for i := range changes {
-		need += header + len(changes[i].Value)
+	for _, c := range changes {
+		need += header + len(c.Value)
 	}
 	s.buf = slices.Grow(s.buf, need)
 	return s.db.Update(func(tx *bolt.Tx) error {
 		b := tx.Bucket(recordsBucket)
-		for i := range changes {
-			c := &changes[i]
-			if !ok[i] || c.Value == nil || s.keys[c.Name].version != c.Version {
-				continue
-			}
+		for _, c := range changes {
 			start := len(s.buf)
 			s.buf = append(s.buf, 0, 0, 0, 0)
 			s.buf = binary.BigEndian.AppendUint64(s.buf, c.Fence)
