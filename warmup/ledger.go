@@ -102,15 +102,13 @@ func (s *State) Retry(p *Plan, provider int) Instant {
 	if toEnd := s.hourEnd(p) - s.Now; s.left() == 0 || s.Now >= s.hourEnd(p)-p.closing() {
 		return min(most, toEnd) // a new hour, or a minute's wait for a refund
 	}
-	lack, rate := 1-v.tokens.tokens, v.Rate
 	if v.block.state != open && s.hard(p, v) == 0 {
 		return most
 	}
-	if t := s.tokens; 1-t.tokens > lack {
-		lack, rate = 1-t.tokens, s.totalRate(p)
-	}
-	if rate <= 0 {
-		return most
-	}
-	return min(most, max(1, Instant(lack/rate*1000)))
+	return Instant(max(1, min(float64(most), second*s.wait(p, v))))
+}
+
+// wait is how many seconds it takes until there is a token for a provider.
+func (s *State) wait(p *Plan, v *Provider) float64 {
+	return max(v.tokens.wait(v.Rate), s.tokens.wait(s.totalRate(p)))
 }

@@ -323,8 +323,7 @@ func (s *State) flow(p *Plan, to Instant) {
 	}
 	s.Now = to
 	s.setRates(p)
-	hour := float64(p.hour()) / 1000
-	s.peak.fill(p.Peak * float64(s.Caps.Hourly) / hour * dt)
+	s.peak.fill(p.Peak * perSecond(p, s.Caps.Hourly) * dt)
 	s.tokens.fill(s.totalRate(p) * dt)
 	for i := range s.Providers {
 		s.Providers[i].tokens.fill(s.Providers[i].Rate * dt)
@@ -358,8 +357,7 @@ func (s *State) totalRate(p *Plan) float64 {
 	if p.Pacing == PID {
 		return s.P * s.wanted(p)
 	}
-	catchUp := p.Burst * float64(s.Caps.Hourly) / (float64(p.hour()) / 1000)
-	return min(catchUp, float64(s.left())/s.remaining(p))
+	return min(p.Burst*perSecond(p, s.Caps.Hourly), float64(s.left())/s.remaining(p))
 }
 
 // setRates divides what is left by what is left of the hour, among the providers: first by
@@ -369,7 +367,7 @@ func (s *State) setRates(p *Plan) {
 	var buf [4 * maxProviders]float64
 	n := len(s.Providers)
 	weights, limits, shares, room := buf[:n], buf[maxProviders:maxProviders+n], buf[2*maxProviders:2*maxProviders+n], buf[3*maxProviders:3*maxProviders+n]
-	tau, hour := s.remaining(p), float64(p.hour())/1000
+	tau := s.remaining(p)
 	for i := range s.Providers {
 		v := &s.Providers[i]
 		weights[i] = p.weight(v.Name)
@@ -380,7 +378,7 @@ func (s *State) setRates(p *Plan) {
 	waterFill(rest, weights, room, shares)
 	for i := range s.Providers {
 		v := &s.Providers[i]
-		v.Rate = min(p.Burst*float64(v.Caps.Hourly)/hour, shares[i]/tau)
+		v.Rate = min(p.Burst*perSecond(p, v.Caps.Hourly), shares[i]/tau)
 		if p.Pacing == PID {
 			v.Rate = s.P * v.wanted(p)
 		}

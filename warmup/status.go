@@ -134,7 +134,7 @@ func (c *Controller) Status(ip string) (Status, bool) {
 
 // nextToken is when all buckets that mail to a provider takes tokens from have one, zero when they do.
 func (s *State) nextToken(p *Plan, v *Provider) time.Time {
-	wait := max(v.tokens.wait(v.Rate), s.tokens.wait(s.totalRate(p)))
+	wait := s.wait(p, v)
 	if wait == 0 || math.IsInf(wait, 1) {
 		return time.Time{}
 	}
