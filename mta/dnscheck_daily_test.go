@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,11 +19,16 @@ import (
 // something fails, and the alarm's reason begins and ends with it.
 func TestDailyChecks(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		start, enabled, result, asked := time.Now(), true, dnscheck.OK, []time.Duration{}
+		start, asked := time.Now(), []time.Duration{}
+		var enabled atomic.Bool
+		var result atomic.Value
+		enabled.Store(true)
+		result.Store(dnscheck.OK)
 		d := &dailyChecks{
-			enabled: func() bool { return enabled },
+			enabled: enabled.Load,
 			check: func(context.Context) ([]dnscheck.Finding, error) {
 				asked = append(asked, time.Since(start))
+				result := result.Load().(dnscheck.Result)
 				return []dnscheck.Finding{{Check: dnscheck.CheckSPF, Domain: "acme.example", Source: "out1", Result: result, Text: "SPF is " + string(result)},
 					{Check: dnscheck.CheckMX, Domain: "acme.example", Result: dnscheck.Unknown}}, nil
 			},
@@ -42,20 +48,20 @@ func TestDailyChecks(t *testing.T) {
 		after(9*time.Minute, 0, "")
 		after(2*time.Minute, 1, "")
 		after(23*time.Hour, 1, "")
-		result = dnscheck.Failed
+		result.Store(dnscheck.Failed)
 		after(time.Hour, 2, "SPF is failed; 'mta check --dns'")
-		result = dnscheck.Unknown // the name servers are silent: nothing is mended
+		result.Store(dnscheck.Unknown) // the name servers are silent: nothing is mended
 		after(time.Hour, 3, "SPF is failed")
 		if n := len(collected(d)); n != 1+4+1 {
 			t.Errorf("%d metrics", n)
 		}
-		result = dnscheck.OK
+		result.Store(dnscheck.OK)
 		after(time.Hour, 4, "")
 		after(23*time.Hour, 4, "")
 		after(time.Hour, 5, "")
-		result = dnscheck.Failed
+		result.Store(dnscheck.Failed)
 		after(24*time.Hour, 6, "SPF is failed")
-		enabled = false // by a reload
+		enabled.Store(false) // by a reload
 		after(time.Hour, 6, "")
 		if got := collected(d); len(got) != 0 {
 			t.Errorf("metrics of checks that are off: %v", got)
