@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -144,9 +145,10 @@ func TestMailGoesWhenTheAttackEnds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		w := newSecureWorld(t, nil)
 		defer w.end()
-		stripped := true
+		var stripped atomic.Bool
+		stripped.Store(true)
 		h := w.host("mx", sink.Config{TLS: w.good, Hook: func(c sink.Command) sink.Answer {
-			if stripped && c.Phase == sink.StartTLS {
+			if stripped.Load() && c.Phase == sink.StartTLS {
 				return sink.Answer{Reply: "454 4.7.0 not now"}
 			}
 			return sink.Answer{}
@@ -158,7 +160,7 @@ func TestMailGoesWhenTheAttackEnds(t *testing.T) {
 		if got := w.carried(r, tlspolicy.Demand{}); got != "clear" {
 			t.Errorf("mail that needs no TLS is carried %s", got)
 		}
-		stripped = false
+		stripped.Store(false)
 		time.Sleep(2 * time.Minute) // until the host is tried again
 		if got := w.carried(r, enforced); got != "tls" {
 			t.Errorf("after the attack mail is carried %s", got)
