@@ -72,7 +72,7 @@ func (d destinations) explainDomain(ctx context.Context, domain, tenant string, 
 	}
 	c.route = res.Route
 	c.Site, c.Provider = c.route.Site, c.route.Provider
-	c.addTLS()
+	c.addTLS(ctx, tlsaRecords{d.r.resolver, d.r.now})
 	c.addSTS(d.r)
 	if c.Site != domain {
 		c.count(queued, c.Site)

@@ -1,6 +1,10 @@
 package mta
 
 import (
+	"context"
+	"fmt"
+	"time"
+
 	"mta/delivery/tlspolicy"
 	"mta/delivery/tlspolicy/sts"
 	"mta/destdb"
@@ -9,7 +13,7 @@ import (
 )
 
 // addTLS says what mail demands of its connections that asks for nothing itself, and why.
-func (c *domainCase) addTLS() {
+func (c *domainCase) addTLS(ctx context.Context, records tlspolicy.Records) {
 	set := c.cfg.Traffic(c.route.Domain, c.route.Provider)
 	d := tlspolicy.Decide(tlsSettings(set), c.route, tlspolicy.Message{})
 	c.TLS, c.TLSOrigin, c.Auth = d.Level.String(), set.Origin("tls"), c.route.Auth != nil
@@ -23,7 +27,31 @@ func (c *domainCase) addTLS() {
 		c.TLSOrigin = "the route has a password"
 	}
 	if d.DANE {
-		c.TLSPolicies = append(c.TLSPolicies, "DANE: the MX records are secure, the TLSA records of each host count")
+		c.addDANE(ctx, records)
+	}
+}
+
+// addDANE says which hosts have TLSA records. Whoever asks does not wait long for slow name servers.
+func (c *domainCase) addDANE(ctx context.Context, records tlspolicy.Records) {
+	ctx, done := context.WithTimeout(ctx, 5*time.Second)
+	defer done()
+	seen := make(map[string]bool)
+	for _, tier := range c.route.Tiers {
+		for _, h := range tier {
+			if seen[h.Name] {
+				continue
+			}
+			seen[h.Name] = true
+			tlsa, err := records.TLSA(ctx, h)
+			switch {
+			case err != nil:
+				c.TLSPolicies = append(c.TLSPolicies, fmt.Sprintf("%s is not used: %v", h.Name, err))
+			case tlsa.State == tlspolicy.Usable:
+				c.TLSPolicies = append(c.TLSPolicies, fmt.Sprintf("DANE: the certificate of %s must match its TLSA records", h.Name))
+			case tlsa.State == tlspolicy.Unusable:
+				c.TLSPolicies = append(c.TLSPolicies, fmt.Sprintf("DANE: %s has TLSA records, none of them usable: TLS is required", h.Name))
+			}
+		}
 	}
 }
 

@@ -26,6 +26,9 @@ func (r *Relay) openRouter(cfg *config.Config, undo *undoer) error {
 		return err
 	}
 	r.resolver = resolver.New(rc)
+	if cfg.Defaults.Traffic.DANE && !r.resolver.Trusted() {
+		r.log.Info("no DANE: not all name servers are on loopback or trusted to validate DNSSEC, see resolver { trusted }")
+	}
 	r.router = router.New(router.Config{Settings: settings, Policies: routePolicies{r}, Log: r.log}, r.resolver)
 	undo.add(r.router.Close)
 	return nil

@@ -18,7 +18,7 @@ var tlsLevels = map[string]tlspolicy.Level{
 func tlsSettings(t *config.Traffic) tlspolicy.Settings {
 	return tlspolicy.Settings{
 		Level: tlsLevels[t.TLS], MinVersion: tlsVersions[t.TLSMinVersion], CA: t.TLSCA,
-		Certificate: t.TLSCertificate, Key: t.TLSKey, STS: t.MTASTS, DANE: true,
+		Certificate: t.TLSCertificate, Key: t.TLSKey, STS: t.MTASTS, DANE: t.DANE,
 	}
 }
 
@@ -31,7 +31,8 @@ func (p *policy) demand(m *envelope.Message, rt *route.Route) tlspolicy.Demand {
 // newTLSPolicy makes what gives outgoing connections their terms.
 func (r *Relay) newTLSPolicy() *tlspolicy.Policy {
 	cfg := tlspolicy.Config{
-		Roots: r.certs.Authorities,
+		Records: tlsaRecords{r.resolver, r.now},
+		Roots:   r.certs.Authorities,
 		Certificate: func(certificate, key string) (*tls.Certificate, error) {
 			return r.certs.Client(certificates.Pair{Certificate: certificate, Key: key})
 		},

@@ -261,6 +261,7 @@ func (k checker) traffic(title string, b *block, t *Traffic) {
 		}
 		k.problem(b, at, "write both tls_certificate and tls_key", "%s has only one of tls_certificate and tls_key", title)
 	}
+	k.dane(b, t)
 }
 
 func (k checker) providers() {

@@ -106,6 +106,7 @@ func builtInTraffic() Traffic {
 		TLS:                        "opportunistic",
 		TLSMinVersion:              "auto",
 		MTASTS:                     true,
+		DANE:                       true,
 		Pipelining:                 "auto",
 		Timeouts: Timeouts{ // RFC 5321, 4.5.3.2, but for connect and quit, which it leaves open
 			Connect: time.Minute, Greeting: 5 * time.Minute, EHLO: 5 * time.Minute,

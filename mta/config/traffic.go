@@ -66,6 +66,9 @@ type Traffic struct {
 	TLSKey         string `conf:"tls_key"`
 	// MTASTS has mail heed the MTA-STS policies of recipients' domains.
 	MTASTS bool `conf:"mta_sts"`
+	// DANE says whether the TLSA records of hosts count (RFC 7672). It has no effect without a resolver
+	// that is trusted, see Resolver.Trusted.
+	DANE bool `conf:"dane"`
 	// Pipelining is how far commands run ahead of replies: "auto" is as far as the remote
 	// offers, "pipelining" makes no use of CHUNKING, "lockstep" waits for each reply.
 	Pipelining string `conf:"pipelining" oneof:"auto pipelining lockstep"`
