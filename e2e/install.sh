@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the mail servers and clients that the tests in this folder run the relay against:
-# Postfix, swaks, msmtp, curl, s-nail, fail2ban's filter, NSD, Unbound, rspamd and dkimpy as Debian's packages, Exim and OpenSMTPD, which can't be installed
+# Postfix, swaks, msmtp, curl, s-nail, fail2ban's filter, NSD, Unbound, rspamd, ldns and dkimpy as Debian's packages, Exim and OpenSMTPD, which can't be installed
 # beside Postfix, unpacked into a cache. Nothing of it is started or left running.
 #
 # What is there already is left alone; a second run does nothing. Where it may not install (no
@@ -31,6 +31,7 @@ missing() {
 	have nsd || echo nsd
 	have unbound || echo unbound
 	have rspamd || echo rspamd
+	have ldns-signzone || echo ldnsutils
 	have unshare || echo util-linux
 	have smtp-sink && [ -x /usr/lib/postfix/sbin/master ] || echo postfix
 	[ -x "$cache/exim/usr/sbin/exim4" ] && user Debian-exim || echo exim4

@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,15 +14,30 @@ import (
 // its address. What is not under example is refused by it.
 func nsd(t *testing.T, records string) (string, *process) {
 	t.Helper()
-	program := need(t, "nsd")[0]
-	dir := scratch(t)
-	port := commonPort(t, "127.0.0.1")
-	writeFile(t, dir+"/example.zone", `$ORIGIN example.
+	return nsdWith(t, "example", map[string]string{"example": zoneHead("example") + records})
+}
+
+// zoneHead is what every zone begins with.
+func zoneHead(zone string) string {
+	return "$ORIGIN " + zone + `.
 $TTL 5
 @ SOA ns host 1 3600 600 86400 1
 @ NS ns
 ns A 127.0.0.1
-`+records)
+`
+}
+
+// nsdWith serves several zones, by their names, and waits for one of them.
+func nsdWith(t *testing.T, first string, zones map[string]string) (string, *process) {
+	t.Helper()
+	program := need(t, "nsd")[0]
+	dir := scratch(t)
+	port := commonPort(t, "127.0.0.1")
+	var list strings.Builder
+	for name, text := range zones {
+		writeFile(t, dir+"/"+name+".zone", text)
+		fmt.Fprintf(&list, "zone:\n  name: %[1]s\n  zonefile: %[1]s.zone\n", name)
+	}
 	writeFile(t, dir+"/nsd.conf", fmt.Sprintf(`server:
   ip-address: 127.0.0.1@%[2]s
   server-count: 1
@@ -36,13 +52,10 @@ ns A 127.0.0.1
   rrl-ratelimit: 0
 remote-control:
   control-enable: no
-zone:
-  name: example
-  zonefile: example.zone
-`, dir, port))
+%[3]s`, dir, port, list.String()))
 	p := start(t, "nsd", program, "-d", "-c", dir+"/nsd.conf")
 	addr := net.JoinHostPort("127.0.0.1", port)
-	answers(t, p, addr)
+	answers(t, p, addr, first)
 	return addr, p
 }
 
@@ -50,48 +63,53 @@ zone:
 // the name server at upstream, and gives its address. broken.example has a trust anchor and no signatures.
 func unbound(t *testing.T, upstream string) string {
 	t.Helper()
+	return unboundWith(t, `server:
+  trust-anchor: "broken.example. DS 12345 8 2 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+`+stub("example", upstream), "127.0.0.1", commonPort(t, "127.0.0.1"), "example")
+}
+
+// stub has Unbound get all under a zone from one name server.
+func stub(zone, server string) string {
+	return fmt.Sprintf("stub-zone:\n  name: %q\n  stub-addr: %s\n", zone, strings.Replace(server, ":", "@", 1))
+}
+
+// unboundWith runs an Unbound that validates, listens at an address and port, and has further lines in its
+// configuration. It is waited for until it knows a zone.
+func unboundWith(t *testing.T, config, host, port, zone string) string {
+	t.Helper()
 	program := need(t, "unbound")[0]
 	dir := scratch(t)
-	host, port, err := net.SplitHostPort(upstream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	own := commonPort(t, "127.0.0.1")
 	writeFile(t, dir+"/unbound.conf", fmt.Sprintf(`server:
   directory: "%[1]s"
   chroot: ""
   username: ""
   pidfile: ""
   use-syslog: no
-  interface: 127.0.0.1@%[2]s
+  interface: %[2]s@%[3]s
   num-threads: 1
   do-ip6: no
   do-not-query-localhost: no
   module-config: "validator iterator"
-  trust-anchor: "broken.example. DS 12345 8 2 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
   ede: yes
   infra-host-ttl: 1
 remote-control:
   control-enable: no
-stub-zone:
-  name: "example"
-  stub-addr: %[3]s@%[4]s
-`, dir, own, host, port))
+%[4]s`, dir, host, port, config))
 	p := start(t, "unbound", program, "-d", "-c", dir+"/unbound.conf")
-	addr := net.JoinHostPort("127.0.0.1", own)
-	answers(t, p, addr)
+	addr := net.JoinHostPort(host, port)
+	answers(t, p, addr, zone)
 	return addr
 }
 
-// answers waits until a name server knows the zone "example".
-func answers(t *testing.T, p *process, addr string) {
+// answers waits until a name server knows a zone.
+func answers(t *testing.T, p *process, addr, zone string) {
 	t.Helper()
 	client := dns.Client{Timeout: 200 * time.Millisecond}
 	eventually(t, patience, func() error {
 		if p.ended() {
 			t.Fatalf("%s has ended:\n%s", p.name, tail(p.log))
 		}
-		answer, _, err := client.Exchange(new(dns.Msg).SetQuestion("example.", dns.TypeSOA), addr)
+		answer, _, err := client.Exchange(new(dns.Msg).SetQuestion(zone+".", dns.TypeSOA), addr)
 		if err == nil && len(answer.Answer) == 0 {
 			err = fmt.Errorf("%s: %s", p.name, dns.RcodeToString[answer.Rcode])
 		}

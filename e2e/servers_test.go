@@ -16,6 +16,7 @@ type server struct {
 	domain string
 	addr   string // IP address; the port is common to all
 	inbox  string // a maildir, or a folder with a file for each message
+	log    string // of Postfix
 	utf8   bool   // offers SMTPUTF8
 	quoted bool   // takes quoted local parts, as RFC 5321 demands
 }
@@ -31,10 +32,16 @@ func postfix(t *testing.T, addr, port string) *server {
 // gives the master process too.
 func postfixWith(t *testing.T, addr, port, settings string) (*server, *process) {
 	t.Helper()
+	return postfixBehind(t, "", addr, port, settings)
+}
+
+// postfixBehind has a file of its own for /etc/resolv.conf, if one is named.
+func postfixBehind(t *testing.T, resolvConf, addr, port, settings string) (*server, *process) {
+	t.Helper()
 	needRoot(t)
 	master := need(t, "master", "postfix")[0]
 	dir := scratch(t)
-	s := &server{name: "postfix", domain: "postfix.example", addr: addr, inbox: dir + "/mail/inbox", utf8: true, quoted: true}
+	s := &server{name: "postfix", domain: "postfix.example", addr: addr, inbox: dir + "/mail/inbox", log: dir + "/log", utf8: true, quoted: true}
 	uid, gid := idsOf(t, "postfix")
 	for _, d := range []string{"spool", "data", "mail"} {
 		mkdir(t, filepath.Join(dir, d), uid, gid)
@@ -92,7 +99,11 @@ postlog unix-dgram n - n - 1 postlogd
 	if out, err := exec.Command("postfix", "-c", dir+"/etc", "check").CombinedOutput(); err != nil {
 		t.Fatalf("postfix check: %v\n%s", err, out)
 	}
-	p := start(t, s.name, master, "-c", dir+"/etc", "-d")
+	command := []string{master, "-c", dir + "/etc", "-d"}
+	if resolvConf != "" {
+		command = append([]string{need(t, "unshare")[0], "-m", "sh", "-c", `mount --bind "$0" /etc/resolv.conf && exec "$@"`, resolvConf}, command...)
+	}
+	p := start(t, s.name, command...)
 	p.listens(t, addr+":"+port)
 	return s, p
 }
