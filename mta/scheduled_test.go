@@ -26,7 +26,7 @@ func TestT1_ScheduledMailIsHeldAndReleased(t *testing.T) {
 		t.Errorf("recipient %+v, to be tried %v after it was received, want it scheduled for a day later, and to expire %v after that", r, wait, age)
 	}
 	e, err := destinations{w.Relay}.Explain(context.Background(), control.ExplainQuery{ID: m.ID})
-	if err != nil || !strings.Contains(e.Message.Recipients[0].Why, "sent later") || !e.Message.Recipients[0].Until.Equal(r.Next) {
+	if err != nil || !strings.Contains(e.Message.Recipients[0].Why, "it is scheduled") || !e.Message.Recipients[0].Until.Equal(r.Next) {
 		t.Errorf("explained as %+v, %v", e.Message, err)
 	}
 	if rec := w.await("bob@box.example", "Reception"); !rec.Release.Equal(r.Next) {
