@@ -60,15 +60,19 @@ func (p *Policy) Lines() []string {
 	return append(lines, fmt.Sprintf("max_age: %d", p.MaxAge/time.Second))
 }
 
-// Parse reads a policy as RFC 8461, 3.2 defines it, line by line and to the letter. Fields that are not known are
-// ignored. An error names the line.
+// Parse reads a policy as RFC 8461, 3.2 defines it, line by line and to the letter, except that blank lines are
+// ignored: they are common, and a policy that is void protects nobody. Unknown fields are ignored. An error names
+// the line.
 func Parse(text []byte) (*Policy, error) {
 	if !utf8.Valid(text) {
 		return nil, errors.New("the policy is not UTF-8")
 	}
 	var p draft
 	for i, line := range lines(string(text)) {
-		if err := p.field(strings.TrimRight(line, " \t")); err != nil {
+		if line = strings.TrimRight(line, " \t"); line == "" {
+			continue
+		}
+		if err := p.field(line); err != nil {
 			return nil, fmt.Errorf("line %d of the policy: %w", i+1, err)
 		}
 	}
