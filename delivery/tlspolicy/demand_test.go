@@ -23,7 +23,7 @@ func TestDecide(t *testing.T) {
 		{"off", both(Off), route.Route{STS: enforce, Secure: true}, Message{}, Demand{Level: Off, Unreported: true}},
 		{"a configured route", both(Opportunistic), route.Route{Configured: true}, Message{}, Demand{DANE: true, Unreported: true}},
 		{"secure MX", both(Opportunistic), route.Route{Secure: true}, Message{}, Demand{DANE: true}},
-		{"smarthost", both(Opportunistic), route.Route{Configured: true}, Message{}, Demand{DANE: true}},
+		{"smarthost", both(Opportunistic), route.Route{Configured: true}, Message{}, Demand{DANE: true, Unreported: true}},
 		{"DANE switched off", Settings{STS: true}, route.Route{Secure: true}, Message{}, Demand{}},
 		{"enforce", both(Opportunistic), route.Route{STS: enforce}, Message{}, Demand{Level: Verified, STS: enforce}},
 		{"enforce and required", both(Required), route.Route{STS: enforce}, Message{}, Demand{Level: Verified, STS: enforce}},
