@@ -301,3 +301,19 @@ func TestSessionsAreResumedAndVerified(t *testing.T) {
 		}
 	})
 }
+
+// RFC 8689, 4.2.1: a policy of mode testing vouches for the hosts that it names, and for no others.
+func TestREQUIRETLSHeedsPoliciesInTesting(t *testing.T) {
+	for mx, want := range map[string]string{"mx": "tls", "other": "5.7.10"} {
+		bubble.Test(t, func(t *testing.T) {
+			w := newSecureWorld(t, nil)
+			defer w.end()
+			r := routeTo("a", tier(w.host("mx", sink.Config{TLS: w.good})))
+			r.STS = route.STS{Mode: route.STSTesting, MX: mx}
+			d := tlspolicy.Decide(tlspolicy.Settings{STS: true}, r, tlspolicy.Message{RequireTLS: true})
+			if got := w.carried(r, d); got != want {
+				t.Errorf("a policy for %s: carried %s, want %s", mx, got, want)
+			}
+		})
+	}
+}

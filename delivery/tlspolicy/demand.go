@@ -54,8 +54,8 @@ type Demand struct {
 	DANE             bool      // the host's TLSA records count
 	STS              route.STS // the policy that the host must satisfy, or is measured by
 	RequireTLS       bool      // the host must offer REQUIRETLS
+	Doubtful         bool      // then: only STS, if anything, vouches for the names of the hosts
 	Unreported       bool      // the result says nothing of the domain's policies, and isn't recorded
-	Doubtful         bool      // then: nobody vouches for the names of the hosts
 }
 
 // Decide says what mail along a route demands. What a message asks for overrules the policies that the
@@ -83,6 +83,6 @@ func Decide(s Settings, r *route.Route, m Message) Demand {
 	}
 	d.RequireTLS = require
 	// RFC 8689, 4.2.1: a name that anybody could have put into the DNS proves nothing.
-	d.Doubtful = require && !r.Configured && !r.Secure && d.STS.Mode == route.STSNone
+	d.Doubtful = require && !r.Configured && !r.Secure && d.STS.Mode != route.STSEnforce
 	return d
 }

@@ -36,6 +36,7 @@ func TestDecide(t *testing.T) {
 		{"smtps, any certificate", both(Required), route.Route{Implicit: true}, Message{}, Demand{Level: Required, Implicit: true}},
 		{"REQUIRETLS", both(Opportunistic), route.Route{Secure: true}, Message{RequireTLS: true}, Demand{Level: Verified, DANE: true, RequireTLS: true}},
 		{"REQUIRETLS where TLS is off", both(Off), route.Route{}, Message{RequireTLS: true}, Demand{Level: Verified, RequireTLS: true, Doubtful: true}},
+		{"REQUIRETLS and testing", both(Opportunistic), route.Route{STS: testing_}, Message{RequireTLS: true}, Demand{Level: Verified, STS: testing_, RequireTLS: true, Doubtful: true}},
 		{"REQUIRETLS and TLS-Required", both(Opportunistic), route.Route{STS: enforce}, Message{RequireTLS: true, NotNeeded: true}, Demand{Level: Verified, STS: enforce, RequireTLS: true}},
 		{"REQUIRETLS of a report", both(Opportunistic), route.Route{}, Message{RequireTLS: true, Report: true}, Demand{}},
 		{"TLS-Required", both(Opportunistic), route.Route{STS: enforce, Secure: true}, Message{NotNeeded: true}, Demand{Unreported: true}},
