@@ -156,6 +156,9 @@ func (c *connection) secured(ctx context.Context) (session, error) {
 		return sess, err
 	}
 	sess, err := c.attempt(ctx, terms)
+	if err != nil && terms.Stale() && ctx.Err() == nil {
+		sess, err = c.attempt(ctx, terms) // crypto/tls has forgotten the session
+	}
 	var e *smtpclient.Error
 	switch from := c.link.Local.Addr(); {
 	case ctx.Err() != nil:

@@ -317,3 +317,35 @@ func TestREQUIRETLSHeedsPoliciesInTesting(t *testing.T) {
 		})
 	}
 }
+
+// A session has the certificate that the host had when it began. That this one is not good any more is no
+// reason for mail to wait, if the one that the host has now is.
+func TestStaleSessionsAreNoTrouble(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newSecureWorld(t, nil)
+		defer w.end()
+		now := w.good.Certificates[0]
+		w.records = func(context.Context, route.Host) (tlspolicy.TLSA, error) {
+			return tlspolicy.TLSA{State: tlspolicy.Usable, Match: func(s *tls.ConnectionState) error {
+				if string(s.PeerCertificates[0].Raw) != string(now.Certificate[0]) {
+					return errors.New("no record matches")
+				}
+				return nil
+			}}, nil
+		}
+		get := func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &now, nil }
+		r := routeTo("a", tier(w.host("mx", sink.Config{TLS: &tls.Config{GetCertificate: get}})))
+		for i := range 2 {
+			if got := w.carried(r, tlspolicy.Demand{DANE: true}); got != "tls" {
+				t.Errorf("certificate %d: carried %s", i, got)
+			}
+			time.Sleep(time.Minute) // the connection is closed
+			now = certificate(t, "mx").Certificates[0]
+		}
+		for _, res := range w.results {
+			if res.Class != "" {
+				t.Errorf("recorded %+v", res)
+			}
+		}
+	})
+}

@@ -54,9 +54,9 @@ type Terms struct {
 	tlsa   TLSA
 	roots  *x509.CertPool // nil: the system's
 
-	facts    Facts
-	trouble  error // why nothing vouches for the certificate
-	verified bool  // Verify was called
+	facts   Facts
+	trouble error // why nothing vouches for the certificate
+	refused bool  // Verify said no
 }
 
 // Terms gives the terms of a connection to a host of a route. It may have to look up the host's TLSA
@@ -134,8 +134,10 @@ func (t *Terms) Required() bool {
 // REQUIRETLS reports whether the host must offer it.
 func (t *Terms) REQUIRETLS() bool { return t.demand.RequireTLS }
 
-// Config gives the settings of the handshake; Verify is to be its verification.
+// Config gives the settings of a handshake; Verify is to be its verification. What an earlier handshake
+// showed is forgotten.
 func (t *Terms) Config() *tls.Config {
+	t.facts, t.trouble, t.refused = Facts{}, nil, false
 	d, name := &t.demand, cmp.Or(t.tlsa.Name, strings.TrimSuffix(t.host.Name, "."))
 	cfg := &tls.Config{
 		ServerName: name, MinVersion: t.minVersion(), InsecureSkipVerify: true,

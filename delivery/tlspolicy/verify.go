@@ -36,7 +36,6 @@ type Facts struct {
 // connection has the certificates of the first one, and is verified all the same: authorities, records
 // and the time of day may have changed since.
 func (t *Terms) Verify(state *tls.ConnectionState) error {
-	t.verified = true
 	t.facts = Facts{
 		Version: strings.Replace(tls.VersionName(state.Version), "TLS ", "TLSv", 1), Cipher: tls.CipherSuiteName(state.CipherSuite),
 		Certificate: t.nameOf(state), Resumed: state.DidResume,
@@ -50,10 +49,15 @@ func (t *Terms) Verify(state *tls.ConnectionState) error {
 	// What vouches for the certificate and not for the host is a policy of mode testing: the others are checked
 	// before the connection is made.
 	if t.demand.Level == Verified && by == ByNothing || t.tlsa.State == Usable {
+		t.refused = true
 		return err
 	}
 	return nil
 }
+
+// Stale reports whether Verify refused a session that was resumed. Its certificate is the one that the host
+// had when the session began, which may have been replaced since: a new session decides.
+func (t *Terms) Stale() bool { return t.facts.Resumed && t.refused }
 
 // Facts gives what Verify found; zero for clear text.
 func (t *Terms) Facts() Facts { return t.facts }
