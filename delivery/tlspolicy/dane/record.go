@@ -1,6 +1,7 @@
 package dane
 
 import (
+	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/sha512"
 	"crypto/x509"
@@ -71,11 +72,20 @@ func (r Record) wellFormed() bool {
 	case r.Matching != full:
 		return false
 	case r.Selector == wholeCertificate:
-		_, err := x509.ParseCertificate(r.Data)
-		return err == nil
+		cert, err := x509.ParseCertificate(r.Data)
+		return err == nil && checkable(cert.PublicKey)
 	}
-	_, err := x509.ParsePKIXPublicKey(r.Data)
-	return err == nil
+	key, err := x509.ParsePKIXPublicKey(r.Data)
+	return err == nil && checkable(key)
+}
+
+// maxRSA is the longest RSA key that crypto/tls takes, in bits. To check one signature with the longest
+// that fits into a TLSA record takes seconds.
+const maxRSA = 8192
+
+func checkable(key any) bool {
+	k, ok := key.(*rsa.PublicKey)
+	return !ok || k.N.BitLen() <= maxRSA
 }
 
 // matches reports whether a certificate is the one that the record is about (RFC 6698, 2.1.4).

@@ -1,11 +1,13 @@
 package dane
 
 import (
+	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/sha512"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"math/big"
 	"slices"
 	"strings"
 	"testing"
@@ -136,6 +138,16 @@ func TestAnyRecordMatches(t *testing.T) {
 	}
 }
 
+// longKey is a public key of 32,768 bits.
+func longKey(t *testing.T) []byte {
+	n := new(big.Int).Lsh(big.NewInt(1), 32768-1)
+	der, err := x509.MarshalPKIXPublicKey(&rsa.PublicKey{N: n.SetBit(n, 0, 1), E: 1<<31 - 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der
+}
+
 func TestUsable(t *testing.T) {
 	leaf := issued(t, mx)
 	d256, d512, whole := record(3, 1, 1, leaf), record(3, 1, 2, leaf), record(3, 1, 0, leaf)
@@ -152,6 +164,7 @@ func TestUsable(t *testing.T) {
 		{"digest of the wrong length", []Record{{3, 1, 1, d512.Data}, {3, 1, 2, d256.Data}, {3, 1, 1, nil}}, nil},
 		{"no certificate", []Record{{3, 0, 0, d256.Data}, {2, 0, 0, nil}}, nil},
 		{"no key", []Record{{3, 1, 0, d256.Data}, {2, 1, 0, leaf.Raw}}, nil},
+		{"a key that takes long to check", []Record{{2, 1, 0, longKey(t)}}, nil},
 		// RFC 7671, 9.
 		{"strongest digest", []Record{d256, d512, whole}, []Record{d512, whole}},
 		{"for each usage and selector", []Record{d256, cert512, ta256}, []Record{d256, cert512, ta256}},
