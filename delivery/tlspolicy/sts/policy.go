@@ -158,7 +158,7 @@ func (p *draft) addMX(value string) error {
 	if !isDomain(strings.TrimPrefix(value, "*.")) {
 		return errors.New("mx is not a host name, with or without a \"*.\" before it")
 	}
-	p.MX = append(p.MX, strings.ToLower(value))
+	p.MX = append(p.MX, strings.ToLower(strings.Clone(value))) // not a part of the whole text, which would stay with it
 	return nil
 }
 

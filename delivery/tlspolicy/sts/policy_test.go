@@ -3,6 +3,7 @@ package sts
 import (
 	"fmt"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -143,4 +144,28 @@ func TestLines(t *testing.T) {
 	if got := strings.Join(p.Lines(), "|"); got != "version: STSv1|mode: testing|mx: *.example.com|max_age: 3600" {
 		t.Error(got)
 	}
+}
+
+// A policy takes up what its cost says, however long the text that it came in.
+func TestPoliciesLeaveTheirTextBehind(t *testing.T) {
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	const n = 200
+	text, before := valid+"x: "+strings.Repeat("x", 60<<10)+"\n", heap()
+	kept := make([]*Policy, n)
+	for i := range kept {
+		p, err := Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept[i] = p
+	}
+	if grown := int64(heap() - before); grown > n*10<<10 {
+		t.Errorf("%d octets for each of %d policies", grown/n, n)
+	}
+	runtime.KeepAlive(kept)
 }

@@ -52,7 +52,7 @@ func parseFields(rest string) (id string, err error) {
 			if !isID(value) {
 				return "", errRecordSyntax
 			}
-			id = value
+			id = strings.Clone(value) // it is kept, and the record is not
 		}
 	}
 	if id == "" {
