@@ -5,5 +5,6 @@
 // In the order of use: [Reporter.Record] counts, within bounds and without blocking; [Reporter.Run] saves
 // what was counted, and sends reports whose time has come; [Reporter.Days] shows both.
 //
-// Run is the package's one long-lived goroutine. Its context stops it, and who started it waits for it.
+// Run is the package's one long-lived goroutine; it has another one while reports are sent. Its context
+// stops both, and who started it waits for it.
 package tlsrpt

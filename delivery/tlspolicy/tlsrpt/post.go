@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -26,8 +27,8 @@ func NewTransport(loopback bool) http.RoundTripper {
 		if err != nil {
 			return err
 		}
-		if a := at.Addr().Unmap(); !loopback && (!a.IsGlobalUnicast() || a.IsPrivate()) {
-			return fmt.Errorf("%s is no address of the Internet", a)
+		if a := at.Addr().Unmap(); !loopback && (!global(a) || ours(a)) {
+			return fmt.Errorf("%s is no address of the Internet, or one of this machine", a)
 		}
 		return nil
 	}}
@@ -36,6 +37,27 @@ func NewTransport(loopback bool) http.RoundTripper {
 		// A domain whose certificates are broken wants to hear of it (RFC 8460, 3).
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 	}
+}
+
+// inner are the networks, besides those that net/netip knows, that are not of the Internet (RFC 6890), or
+// whose addresses have another one within, which may not be (RFC 4291, 2.5.5.1; RFC 6052; RFC 3056).
+var inner = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
+	netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("240.0.0.0/4"), netip.MustParsePrefix("::/96"),
+	netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("fec0::/10"),
+}
+
+func global(a netip.Addr) bool {
+	return a.IsGlobalUnicast() && !a.IsPrivate() && !slices.ContainsFunc(inner, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// ours reports whether an address is one of this machine, as far as that can be found out.
+func ours(a netip.Addr) bool {
+	all, _ := net.InterfaceAddrs()
+	return slices.ContainsFunc(all, func(m net.Addr) bool {
+		p, err := netip.ParsePrefix(m.String())
+		return err == nil && p.Addr().Unmap() == a
+	})
 }
 
 // post hands a report to an HTTPS server (RFC 8460, 5.4). Redirects are not followed.

@@ -163,6 +163,10 @@ func (r *Reporter) Days(domain, after string, limit int) (days []Day, next strin
 func (r *Reporter) Run(ctx context.Context) {
 	again := time.NewTicker(lookEvery)
 	defer again.Stop()
+	var sending sync.WaitGroup // web servers can take long, which keeps nothing from being saved
+	defer sending.Wait()
+	idle := make(chan struct{}, 1)
+	idle <- struct{}{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -172,7 +176,14 @@ func (r *Reporter) Run(ctx context.Context) {
 		}
 		r.forget()
 		r.save()
-		r.SendDue(ctx)
+		select {
+		case <-idle:
+			sending.Go(func() {
+				r.SendDue(ctx)
+				idle <- struct{}{}
+			})
+		default:
+		}
 	}
 }
 

@@ -424,6 +424,56 @@ func TestReportsStayOutOfOurNetworks(t *testing.T) {
 	}
 }
 
+func TestAddressesOfTheInternet(t *testing.T) {
+	for addr, want := range map[string]bool{
+		"8.8.8.8": true, "2001:4860:4860::8888": true,
+		"10.0.0.1": false, "127.0.0.1": false, "169.254.169.254": false, "100.64.0.1": false, "0.1.2.3": false, "255.255.255.255": false,
+		"::1": false, "::127.0.0.1": false, "fe80::1": false, "fd00::1": false, "64:ff9b::a00:1": false, "2002:a00:1::1": false,
+	} {
+		if got := global(netip.MustParseAddr(addr)); got != want {
+			t.Errorf("%s: %v", addr, got)
+		}
+	}
+	if !ours(netip.MustParseAddr("127.0.0.1")) || ours(netip.MustParseAddr("8.8.8.8")) {
+		t.Error("this machine is mistaken for another one")
+	}
+}
+
+// slow is a web server that never answers.
+type slow chan struct{}
+
+func (s slow) RoundTrip(req *http.Request) (*http.Response, error) {
+	s <- struct{}{}
+	<-req.Context().Done()
+	return nil, req.Context().Err()
+}
+
+// Web servers that take their time keep nothing from being saved.
+func TestSlowCollectors(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var kept memory
+		asked := make(slow, 100)
+		cfg := config(zone{"box.example": "v=TLSRPTv1; rua=https://a.example/,https://b.example/,https://c.example/"}, &outbox{})
+		cfg.Store, cfg.Transport = &kept, asked
+		r := newReporter(t, cfg)
+		for _, result := range results(time.Now().Add(-24 * time.Hour)) {
+			r.Record(result)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { r.Run(ctx) })
+		<-asked
+		now := tlspolicy.Result{Time: time.Now(), Domain: "other.example", Policy: tlspolicy.NoPolicy}
+		r.Record(now)
+		time.Sleep(lookEvery + time.Second)
+		if all, _ := kept.Load(); all[now.Time.UTC().Format(dayLayout)+"/other.example"] == nil {
+			t.Error("what was counted meanwhile is not saved")
+		}
+		stop()
+		running.Wait()
+	})
+}
+
 // A domain whose name servers fail is asked again; nothing is lost meanwhile.
 func TestDiscoveryFails(t *testing.T) {
 	var box outbox
