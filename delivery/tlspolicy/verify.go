@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"unicode"
 
 	"mta/internal/route"
 )
@@ -41,6 +42,7 @@ func (t *Terms) Verify(state *tls.ConnectionState) error {
 		Certificate: t.nameOf(state), Resumed: state.DidResume,
 	}
 	by, err := t.vouch(state)
+	err = bounded(err)
 	t.facts.Verified, t.trouble = by, err
 	if err == nil {
 		return nil
@@ -131,7 +133,30 @@ func (t *Terms) nameOf(state *tls.ConnectionState) string {
 		return strings.TrimSuffix(t.host.Name, ".")
 	}
 	first, _, _ := strings.Cut(certificateNames(c), ", ")
-	return first
+	return printable(first)
+}
+
+// maxText bounds what is said of a certificate, in octets.
+const maxText = 500
+
+// printable is what can be printed of the beginning of a text: names in certificates may have anything, at
+// any length.
+func printable(s string) string {
+	cut := strings.ToValidUTF8(s[:min(len(s), maxText)], "?")
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, cut)
+}
+
+// bounded is an error with such a text, in the class of err.
+func bounded(err error) error {
+	if err == nil || printable(err.Error()) == err.Error() {
+		return err
+	}
+	return &Failure{classOf(err), errors.New(printable(err.Error()))}
 }
 
 // certificateNames lists the names of a certificate, the first few of many.
