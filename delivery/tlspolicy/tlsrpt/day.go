@@ -10,9 +10,11 @@ import (
 )
 
 const (
-	maxDomains = 50_000 // a day; attempts for further ones aren't counted
-	maxDetails = 100    // of a policy; further failures have one for each class, which names no host
-	maxReason  = 200    // octets
+	maxDomains  = 50_000  // a day; attempts for further ones aren't counted
+	maxPolicies = 10      // of a domain; the results of further ones count for the last
+	maxMX       = 8 << 10 // octets of a policy's patterns; further ones are left out
+	maxDetails  = 100     // of a policy; further failures have one for each class, which names no host
+	maxReason   = 200     // octets
 
 	dayLayout = "2006-01-02"
 )
@@ -98,18 +100,27 @@ func (d *Day) add(r *tlspolicy.Result) {
 func (d *Day) policy(r *tlspolicy.Result) *Policy {
 	is := Policy{Type: r.Policy}
 	if r.Policy == tlspolicy.STSPolicy {
-		is.Mode, is.MX = r.STS.Mode.String(), r.STS.MX
+		is.Mode, is.MX = r.STS.Mode.String(), patterns(r.STS.MX)
 	}
 	for i := range d.Policies {
 		if p := &d.Policies[i]; p.Type == is.Type && p.Mode == is.Mode && p.MX == is.MX {
 			return p
 		}
 	}
-	if n := len(d.Policies); n >= maxDetails { // a domain that changes its policy at each look
+	if n := len(d.Policies); n >= maxPolicies { // a domain that changes its policy at each look
 		return &d.Policies[n-1]
 	}
 	d.Policies = append(d.Policies, is)
 	return &d.Policies[len(d.Policies)-1]
+}
+
+// patterns are the first of a policy.
+func patterns(mx string) string {
+	if len(mx) <= maxMX {
+		return mx
+	}
+	mx = mx[:maxMX]
+	return strings.Clone(mx[:strings.LastIndexByte(mx, ',')])
 }
 
 func (p *Policy) detail(is *Detail) *Detail {

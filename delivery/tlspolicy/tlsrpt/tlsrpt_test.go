@@ -506,10 +506,10 @@ func TestBounds(t *testing.T) {
 			Time: noon, Domain: "box.example", Policy: tlspolicy.NoPolicy, Class: tlspolicy.Expired, Reason: strings.Repeat("é", 1000),
 			Host: route.Host{Name: fmt.Sprintf("mx%d.box.example", i)},
 		})
-		r.Record(tlspolicy.Result{Time: noon, Domain: "box.example", Policy: tlspolicy.STSPolicy, STS: route.STS{MX: fmt.Sprint(i)}})
+		r.Record(tlspolicy.Result{Time: noon, Domain: "box.example", Policy: tlspolicy.STSPolicy, STS: route.STS{MX: fmt.Sprint(i) + strings.Repeat(",mx.box.example", 4000)}})
 	}
 	d := shown(r)[0]
-	if p := d.Policies[0]; len(d.Policies) > maxDetails || len(p.Details) != maxDetails+1 || p.Failure != 5*maxDetails || p.Details[maxDetails].Count != 4*maxDetails || len(p.Details[0].Reason) > maxReason {
+	if p := d.Policies[0]; len(d.Policies) > maxPolicies || len(d.Policies[1].MX) > maxMX || len(p.Details) != maxDetails+1 || p.Failure != 5*maxDetails || p.Details[maxDetails].Count != 4*maxDetails || len(p.Details[0].Reason) > maxReason {
 		t.Errorf("%d policies, %d details, %d failures, %d without a host", len(d.Policies), len(p.Details), p.Failure, p.Details[len(p.Details)-1].Count)
 	}
 	for i := range maxDomains + 10 {
