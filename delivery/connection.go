@@ -172,7 +172,9 @@ func (c *connection) secured(ctx context.Context) (session, error) {
 	case errors.As(err, &e) && e.TLS:
 		terms.Broken(from, err)
 		if !terms.Required() {
-			c.s.rememberPlain(c)
+			if c.demand.MinVersion == 0 && c.demand.Certificate == "" { // else it may be our fault
+				c.s.rememberPlain(c)
+			}
 			sess, err = c.attempt(ctx, nil)
 		}
 	}
@@ -212,7 +214,8 @@ const plainFor = time.Hour
 func (c *connection) plain() bool {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	return c.s.cfg.Now().Before(c.rec.Path.Host.Facts.PlainUntil)
+	f := &c.rec.Path.Host.Facts
+	return c.s.cfg.Now().Before(f.PlainUntil) && (f.PlainName == "" || f.PlainName == c.host.Name)
 }
 
 func (s *Scheduler) rememberPlain(c *connection) {
@@ -220,7 +223,7 @@ func (s *Scheduler) rememberPlain(c *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := c.rec.Path.Host
-	h.Facts.PlainUntil = now.Add(plainFor)
+	h.Facts.PlainUntil, h.Facts.PlainName = now.Add(plainFor), c.host.Name
 	s.db.Taught(h, now)
 	s.cfg.Log.Warn("tls handshake failed, clear text from now on", "host", c.host.String(), "until", h.Facts.PlainUntil)
 }

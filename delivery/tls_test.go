@@ -349,3 +349,32 @@ func TestStaleSessionsAreNoTrouble(t *testing.T) {
 		}
 	})
 }
+
+// Where TLS fails because of what was asked of it, or under a name that a stranger gave the host, other mail
+// for the host is not sent in clear text.
+func TestOthersKeepTheirTLS(t *testing.T) {
+	old := func(cfg *tls.Config) *tls.Config {
+		cfg = cfg.Clone()
+		cfg.MaxVersion = tls.VersionTLS12
+		cfg.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			if hello.ServerName != "mx" {
+				return nil, errors.New("unrecognized name")
+			}
+			return nil, nil
+		}
+		return cfg
+	}
+	for name, demand := range map[string]tlspolicy.Demand{"mx": {MinVersion: tls.VersionTLS13}, "evil": {}} {
+		bubble.Test(t, func(t *testing.T) {
+			w := newSecureWorld(t, nil)
+			defer w.end()
+			h := w.host("mx", sink.Config{TLS: old(w.good)})
+			if got := w.carried(routeTo("evil", tier(&worldHost{Host: route.Host{Name: name, Addr: h.Addr}})), demand); got != "clear" {
+				t.Errorf("%s: carried %s", name, got)
+			}
+			if got := w.carried(routeTo("a", tier(h)), tlspolicy.Demand{}); got != "tls" {
+				t.Errorf("after %s others are carried %s", name, got)
+			}
+		})
+	}
+}

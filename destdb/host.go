@@ -34,6 +34,7 @@ type Facts struct {
 	WindowMessages int       `json:"window_messages,omitempty"` // messages under way that it bears
 	WindowBytes    int64     `json:"window_bytes,omitempty"`    // octets under way
 	PlainUntil     time.Time `json:"plain_until,omitzero"`      // TLS failed: opportunistic mail goes in clear text until then
+	PlainName      string    `json:"plain_name,omitempty"`      // as which TLS failed: an address can have several names; "" is all
 	TLS            TLS       `json:"tls,omitzero"`              // of the last connection; zero for clear text
 	Extensions     []string  `json:"extensions,omitempty"`      // of EHLO
 	RcptMax        int       `json:"rcpt_max,omitempty"`        // recipients in a transaction (RFC 9422)
