@@ -9,8 +9,10 @@ import (
 	"mta/internal/envelope"
 )
 
-// maxDestinations is how many of a domain's destinations get reports.
-const maxDestinations = 5
+const (
+	maxDestinations = 5    // of a domain that get reports
+	maxURI          = 2000 // octets of one: it is kept, and stands in the log at each try
+)
 
 // ErrNoRecord says that a domain asks for no reports.
 var ErrNoRecord = errors.New("no TLS-RPT record")
@@ -51,7 +53,7 @@ func ParseRecord(texts []string) (destinations []string, err error) {
 // destination reads a URI of rua.
 func destination(text string) (string, bool) {
 	u, err := url.Parse(text)
-	if err != nil {
+	if err != nil || len(text) > maxURI {
 		return "", false
 	}
 	switch u.Scheme {
@@ -61,7 +63,7 @@ func destination(text string) (string, bool) {
 			return "", false
 		}
 		a, err := envelope.ParseAddress(address)
-		if err != nil || a.Null() || !a.ASCII() {
+		if err != nil || a.Null() || !a.ASCII() || strings.HasPrefix(a.Domain(), "[") { // a literal may be in our network
 			return "", false
 		}
 		return "mailto:" + string(a), true

@@ -536,6 +536,7 @@ func TestParseRecord(t *testing.T) {
 		{[]string{"v=TLSRPTv1;"}, "!"},
 		{[]string{"v=TLSRPTv1;rua="}, "!"},
 		{[]string{"v=TLSRPTv1;rua=http://b.example/,ftp://b.example,mailto:,mailto:a%0D%0ABcc:x@b.example,https://,https://u:p@b.example/"}, "!"},
+		{[]string{"v=TLSRPTv1;rua=mailto:a@[10.0.0.1],https://b.example/" + strings.Repeat("x", maxURI)}, "!"},
 		{[]string{"v=TLSRPTv1;rua=" + strings.Repeat("mailto:a@b.example,", 10)}, strings.TrimSpace(strings.Repeat("mailto:a@b.example ", maxDestinations))},
 	} {
 		got, err := ParseRecord(c.texts)
