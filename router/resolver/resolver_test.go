@@ -34,6 +34,7 @@ zero.example.com.    0 IN A 127.0.0.1
 long.example.com. 9000000 IN A 127.0.0.1
 txt.example.com.    60 IN TXT "v=spf1 " "-all"
 txt.example.com.    60 IN TXT "a\"b\\c \195\164"
+txt2.example.com.   60 IN TXT "a\"b" "\195\164"
 1.0.0.127.in-addr.arpa. 60 IN PTR MX1.example.com.
 1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.ip6.arpa. 60 IN PTR mx1.example.com.
 `
@@ -107,6 +108,7 @@ func TestLookups(t *testing.T) {
 		{r.MX, "mx1.example.com", "NODATA: no such record"},
 		{r.MX, "nosuch.example.com", "NXDOMAIN: no such name"},
 		{r.TXT, "txt.example.com", "txt.example.com [v=spf1 -all] [a\"b\\c ä]"},
+		{r.TXT, "txt2.example.com", "txt2.example.com [a\"bä]"},
 		{r.TXT, "mx1.example.com", "NODATA: no such record"},
 		{reverse(r), "127.0.0.1", "1.0.0.127.in-addr.arpa mx1.example.com"},
 		{reverse(r), "::ffff:127.0.0.1", "1.0.0.127.in-addr.arpa mx1.example.com"},
@@ -131,8 +133,8 @@ func TestLookups(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", tc.name, got, tc.want)
 		}
 	}
-	if st := r.Stats(); st.Answered != 14 || st.Failed != 4 || st.Hits != 2 {
-		t.Errorf("%d look-ups answered, %d failed, %d from the cache; want 14, 4 and 2", st.Answered, st.Failed, st.Hits)
+	if st := r.Stats(); st.Answered != 15 || st.Failed != 4 || st.Hits != 2 {
+		t.Errorf("%d look-ups answered, %d failed, %d from the cache; want 15, 4 and 2", st.Answered, st.Failed, st.Hits)
 	}
 	if n := s.Queries("localhost"); n != 0 {
 		t.Errorf("localhost was asked for %d times", n)

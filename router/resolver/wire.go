@@ -226,7 +226,7 @@ func (m *message) take(rr dns.RR) {
 // quotes, backslashes and octets that are not printable ASCII (RFC 1035, 5.1).
 func joined(parts []string) string {
 	text := strings.Join(parts, "")
-	if !strings.Contains(text, `\\`) {
+	if !strings.Contains(text, `\`) {
 		return text
 	}
 	out := make([]byte, 0, len(text))
