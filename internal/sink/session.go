@@ -82,9 +82,9 @@ func (x *session) run() {
 	if x.lane != nil {
 		x.lane.end()
 	}
+	x.srv.ended(x) // before the client sees the end, and connects again
 	x.wire.Close()
 	x.about.Closed = time.Now()
-	x.srv.ended(x)
 	x.srv.stats.connection(x)
 }
 
