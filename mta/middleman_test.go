@@ -65,6 +65,13 @@ func (m *middleman) port() string {
 	return port
 }
 
+// stand puts him in front of a server.
+func (m *middleman) stand(server string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.server = server
+}
+
 // begin begins an attack, or ends it.
 func (m *middleman) begin(a attack) {
 	m.mu.Lock()

@@ -99,7 +99,7 @@ func newSTSWorld(t *testing.T, s stsSetup) *stsWorld {
 			host_retry_interval = "1s"
 		}
 		%s`, w.man.port(), ca.File(t), s.extra))
-	w.man.server = "127.0.0.1:" + w.port
+	w.man.stand("127.0.0.1:" + w.port)
 	if s.record == "" {
 		s.record = "v=STSv1; id=1;"
 	}
