@@ -39,8 +39,6 @@ smtp_destination_concurrency_limit = 20
 smtp_destination_concurrency_failed_cohort_limit = 10
 smtp_connection_cache_on_demand = yes
 smtp_connection_reuse_time_limit = 300s
-smtp_tls_security_level = none
-smtpd_tls_security_level = none
 smtpd_peername_lookup = no
 smtpd_client_connection_count_limit = 0
 virtual_mailbox_domains =
@@ -54,8 +52,28 @@ func postfixTuned(t *testing.T, g *bench.Ground) bench.Server {
 		table = append(table, strings.Replace(line, " ", "=", 1))
 	}
 	port := quietPort(t)
-	_, p := postfixWith(t, "127.0.0.1", port, postfixTuning+"transport_maps = inline:{ "+strings.Join(table, ", ")+" }\n")
+	_, p := postfixWith(t, "127.0.0.1", port, postfixTuning+postfixTLS(t, g)+"transport_maps = inline:{ "+strings.Join(table, ", ")+" }\n")
 	return bench.Server{Name: "Postfix", Address: "127.0.0.1:" + port, PID: p.cmd.Process.Pid}
+}
+
+// postfixTLS has the settings for TLS, as TLS_README advises them: sessions and connections are used
+// again.
+func postfixTLS(t *testing.T, g *bench.Ground) string {
+	t.Helper()
+	if g.TLS == nil {
+		return "smtp_tls_security_level = none\nsmtpd_tls_security_level = none\n"
+	}
+	dir := scratch(t)
+	if err := bench.WriteCertificate(g.TLS, dir); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf(`smtpd_tls_security_level = may
+smtpd_tls_cert_file = %[1]s/certificate.pem
+smtpd_tls_key_file = %[1]s/key.pem
+smtp_tls_security_level = encrypt
+smtp_tls_connection_reuse = yes
+smtp_tls_session_cache_database = btree:$data_directory/smtp_scache
+`, dir)
 }
 
 // quietPort finds a free port of 127.0.0.1 below those that systems give to outgoing connections and

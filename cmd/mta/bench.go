@@ -58,7 +58,7 @@ func newBench(c *cli) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	scenarioFlags(flags, &b.scenario)
-	flags.StringVar(&b.standard, "scenario", "", "start from the standard scenario of this `letter`, a to h; other flags change it")
+	flags.StringVar(&b.standard, "scenario", "", "start from the standard scenario of this `letter`, a to i; other flags change it")
 	flags.Float64Var(&b.scale, "scale", 1, "`factor` for the number of messages")
 	flags.StringVar(&b.target, "target", "", "measure the server at this `ip:port`")
 	flags.IntVar(&b.pid, "pid", 0, "the process `id` of the target; its process group is measured")
@@ -93,6 +93,8 @@ func scenarioFlags(flags *pflag.FlagSet, s *bench.Scenario) {
 	flags.Float64Var(&s.Drop, "drop", s.Drop, "`probability` that a host cuts the connection, at each step")
 	flags.IntVar(&s.HostConnections, "host-connections", s.HostConnections, "`number` of connections that a host accepts at a time (default: unlimited)")
 	flags.IntVar(&s.HostMessages, "host-messages", s.HostMessages, "`number` of messages that a host accepts per connection (default: unlimited)")
+	flags.IntVar(&s.ClientMessages, "client-messages", s.ClientMessages, "`number` of messages that a client submits per connection (default: unlimited)")
+	flags.BoolVar(&s.TLS, "tls", s.TLS, "clients and hosts use STARTTLS and resume their sessions")
 	flags.DurationVar(&s.Patience, "patience", s.Patience, "how long to wait after the last arrival")
 	flags.Uint64Var(&s.Seed, "seed", s.Seed, "random seed (`number`) of the hosts' behavior")
 	flags.IntVar(&s.Port, "port", s.Port, "the `port` of all hosts (default: any free one)")
@@ -111,7 +113,7 @@ func (b *benchCommand) choose(given *pflag.FlagSet) error {
 	if b.standard != "" {
 		s, ok := bench.FindStandard(b.standard)
 		if !ok {
-			return usagef("there is no scenario %q: want a letter from a to h", b.standard)
+			return usagef("there is no scenario %q: want a letter from a to i", b.standard)
 		}
 		over := pflag.NewFlagSet("", pflag.ContinueOnError)
 		scenarioFlags(over, &s)

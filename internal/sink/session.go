@@ -298,7 +298,7 @@ func (x *session) secure() bool {
 	if err := x.conn.SetDeadline(time.Time{}); err != nil {
 		return false
 	}
-	x.wire, x.encrypted, x.about.TLS = t, true, true
+	x.wire, x.encrypted, x.about.TLS, x.about.Resumed = t, true, true, t.ConnectionState().DidResume
 	x.helo, x.authenticated = "", false // RFC 3207, 4.2: knowledge from before is discarded
 	x.tx = transaction{}
 	return true

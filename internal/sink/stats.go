@@ -38,7 +38,7 @@ type ConnectionStats struct {
 	Number         uint64 // 1 for the server's first
 	Client         netip.AddrPort
 	Helo           string
-	TLS            bool
+	TLS, Resumed   bool
 	Opened, Closed time.Time
 	Commands       int
 	Flight         int // most commands that came together

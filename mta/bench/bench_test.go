@@ -54,6 +54,32 @@ func TestMeasureCountsWhatCame(t *testing.T) {
 	}
 }
 
+func TestClientsResumeTLS(t *testing.T) {
+	s := scenario(func(s *Scenario) { s.TLS, s.ClientMessages = true, 10 })
+	g, err := s.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	r, err := Measure(t.Context(), s, g, direct(g), nil)
+	if err != nil || !r.Right() {
+		t.Fatalf("%v: %v", err, &r.Account)
+	}
+	resumed := 0
+	all := g.Hosts[0].Server.Connections()
+	for _, c := range all {
+		if !c.TLS || c.Messages > 10 {
+			t.Errorf("a connection with %d messages, by TLS: %v", c.Messages, c.TLS)
+		}
+		if c.Resumed {
+			resumed++
+		}
+	}
+	if len(all) < 19 || resumed < len(all)-4 {
+		t.Errorf("%d connections, %d resumed; want 20, of which the 4 first ones were not", len(all), resumed)
+	}
+}
+
 func TestMeasureSubmitsAgainWhatIsRefusedForNow(t *testing.T) {
 	r, err := measured(t, scenario(func(s *Scenario) { s.Temporary, s.HostMessages = 0.1, 20 }))
 	if err != nil {

@@ -3,6 +3,7 @@ package bench
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -19,6 +20,7 @@ type client struct {
 	conn net.Conn // nil: not connected
 	in   *bufio.Reader
 	out  []byte
+	sent int // messages on this connection
 	stop func() bool
 }
 
@@ -35,11 +37,16 @@ const replyLimit = 2 * time.Minute
 
 // send submits message n, and notes when its content ended and when it was accepted.
 func (c *client) send(ctx context.Context, n int, to []string) error {
+	if most := c.load.PerConnection; most > 0 && c.sent >= most {
+		c.quit()
+		c.close()
+	}
 	if c.conn == nil {
 		if err := c.connect(ctx); err != nil {
 			return err
 		}
 	}
+	c.sent++
 	_ = c.conn.SetDeadline(time.Now().Add(replyLimit))
 	if err := c.envelope(to); err != nil {
 		return err
@@ -103,13 +110,31 @@ func (c *client) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.conn, c.in = conn, bufio.NewReader(conn)
+	c.conn, c.in, c.sent = conn, bufio.NewReader(conn), 0
 	c.stop = context.AfterFunc(ctx, func() { conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(replyLimit))
 	if _, err := c.expect('2'); err != nil {
 		return err
 	}
-	return c.command("EHLO client.example\r\n")
+	if err := c.command(hello); err != nil || c.load.secured == nil {
+		return err
+	}
+	return c.secure(ctx)
+}
+
+const hello = "EHLO client.example\r\n"
+
+// secure goes on by TLS.
+func (c *client) secure(ctx context.Context) error {
+	if err := c.command("STARTTLS\r\n"); err != nil {
+		return err
+	}
+	secured := tls.Client(c.conn, c.load.secured)
+	if err := secured.HandshakeContext(ctx); err != nil {
+		return err
+	}
+	c.conn, c.in = secured, bufio.NewReader(secured)
+	return c.command(hello)
 }
 
 func (c *client) command(line string) error {

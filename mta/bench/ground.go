@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net"
 	"strings"
@@ -41,6 +42,7 @@ type Ground struct {
 	Port    string         // of all hosts
 	DNS     string         // ip:port of the name server
 	Taken   *sink.Recorder // by all hosts that had no Recorder of their own
+	TLS     *tls.Config    // of all hosts, and for the server that is measured; nil: none
 
 	byName  map[string]*Domain
 	server  *dnsserver.Server
@@ -53,6 +55,7 @@ type GroundOptions struct {
 	Port  int    // of all hosts; 0 is any free one
 	DNS   string // where the name server listens; "" is any free port of 127.0.0.1
 	Limit int64  // of the deliveries that are remembered; 0 is four millions
+	TLS   *tls.Config
 }
 
 // maxHosts is as many addresses as hostAddress has.
@@ -67,7 +70,7 @@ func OpenGround(o GroundOptions, domains ...*Domain) (*Ground, error) {
 	if o.Limit == 0 {
 		o.Limit = 4_000_000
 	}
-	g := &Ground{Domains: domains, Taken: sink.NewRecorder(sink.Deliveries, o.Limit), byName: make(map[string]*Domain)}
+	g := &Ground{Domains: domains, TLS: o.TLS, Taken: sink.NewRecorder(sink.Deliveries, o.Limit), byName: make(map[string]*Domain)}
 	if err := g.open(o); err != nil {
 		g.Close()
 		return nil, err

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"strings"
@@ -20,8 +21,11 @@ type Load struct {
 	Connections int
 	Size        int // octets of content, about
 	Rate        int // messages a second; 0: as fast as they are taken
-	Sender      string
-	To          func(n int) []string // of message n; called from many goroutines
+	// PerConnection is how many messages go on a connection; 0 is any number.
+	PerConnection int
+	TLS           bool // by STARTTLS, whatever the certificate; sessions are resumed
+	Sender        string
+	To            func(n int) []string // of message n; called from many goroutines
 
 	// What became of it, by message; to be read after Run.
 	Began time.Time
@@ -35,6 +39,7 @@ type Load struct {
 
 	next, accepted atomic.Int64
 	body           []byte // what follows the header section, with the dot
+	secured        *tls.Config
 }
 
 const (
@@ -54,6 +59,9 @@ func (l *Load) Run(ctx context.Context, addr string) error {
 	}
 	l.Sent, l.Heard, l.IDs = make([]time.Duration, l.Messages), make([]time.Duration, l.Messages), make([]string, l.Messages)
 	l.body = body(l.Size)
+	if l.TLS {
+		l.secured = &tls.Config{InsecureSkipVerify: true, ServerName: "relay.example", ClientSessionCache: tls.NewLRUClientSessionCache(l.Connections)}
+	}
 	l.Began = time.Now()
 	var all sync.WaitGroup
 	errs := make([]error, l.Connections)

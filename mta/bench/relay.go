@@ -77,6 +77,11 @@ func (r *Relay) prepare(o RelayOptions, g *Ground) (err error) {
 	}
 	r.log = filepath.Join(r.Dir, "relay.log")
 	r.control = control.NewClient(filepath.Join(r.Dir, "data", "control.sock"))
+	if g.TLS != nil {
+		if err := WriteCertificate(g.TLS, r.Dir); err != nil {
+			return err
+		}
+	}
 	return os.WriteFile(filepath.Join(r.Dir, "mta.conf"), []byte(relayConfig(r.Dir, o, g)), 0o600)
 }
 
@@ -91,6 +96,11 @@ func relayConfig(dir string, o RelayOptions, g *Ground) string {
 	for i := range o.Sources {
 		fmt.Fprintf(&sources, "source \"out%d\" { address = \"127.41.%d.%d\" }\n", i+1, i/200, i%200+1)
 	}
+	listener, outbound := "", ""
+	if g.TLS != nil {
+		listener = fmt.Sprintf("\n  tls {\n    certificate = [%q]\n    key = [%q]\n  }", filepath.Join(dir, certificateFile), filepath.Join(dir, keyFile))
+		outbound = "tls = \"required\"\n  "
+	}
 	return fmt.Sprintf(`# The configuration of the relay that 'mta bench' measures.
 hostname = "relay.example"
 data_dir = %[1]q
@@ -98,7 +108,7 @@ data_dir = %[1]q
 listener "smtp" {
   address        = ["127.0.0.1:0"]
   relay_from     = ["127.0.0.0/8"]
-  max_recipients = 100000
+  max_recipients = 100000%[7]s
 }
 http { address = "127.0.0.1:0" }
 resolver { servers = [%[2]q] }
@@ -110,9 +120,9 @@ defaults {
   retry_interval      = "1s"
   max_retry_interval  = "2s"
   host_retry_interval = "1s"
-  %[4]s}
+  %[8]s%[4]s}
 %[6]s%[5]s
-`, filepath.Join(dir, "data"), g.DNS, g.Port, limit, o.Config, &sources)
+`, filepath.Join(dir, "data"), g.DNS, g.Port, limit, o.Config, &sources, listener, outbound)
 }
 
 func (r *Relay) launch(o RelayOptions) error {

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"crypto/tls"
 	"fmt"
 	"math"
 	"time"
@@ -18,6 +19,8 @@ type Scenario struct {
 	Recipients  int `json:"recipients"`          // of a message
 	BigEvery    int `json:"big_every,omitempty"` // so many messages one has that many recipients and the others one; 0: all have
 	Rate        int `json:"rate,omitempty"`      // messages a second; 0: as fast as they are taken
+	// ClientMessages is how many messages a client submits on a connection; 0 is any number.
+	ClientMessages int `json:"client_messages,omitempty"`
 
 	// Where it goes. Recipients go to the domains in turns. Domain i has host i modulo hosts, or, where
 	// there are more hosts than domains, all hosts that are i modulo domains, with one preference.
@@ -35,6 +38,8 @@ type Scenario struct {
 	Drop            float64  `json:"drop,omitempty"`             // chance that the connection is cut, at each step of a session
 	HostConnections int      `json:"host_connections,omitempty"` // that a host takes at once; 0 is any number
 	HostMessages    int      `json:"host_messages,omitempty"`    // that a host takes on a connection; 0 is any number
+
+	TLS bool `json:"tls,omitempty"` // by STARTTLS, from clients and to hosts; sessions are resumed
 
 	Patience time.Duration `json:"-"` // without any delivery, before the rest is given up for lost
 	Seed     uint64        `json:"seed,omitempty"`
@@ -55,7 +60,7 @@ func (s *Scenario) Validate() error {
 	switch {
 	case s.Messages < 1 || s.Connections < 1 || s.Recipients < 1 || s.Domains < 1 || s.Hosts < 1:
 		return fmt.Errorf("there must be at least one message, connection, recipient, domain and host")
-	case s.Size < 0 || s.BigEvery < 0 || s.Rate < 0 || s.Latency < 0 || s.Jitter < 0 || s.HostConnections < 0 || s.HostMessages < 0 || s.Dead < 0:
+	case s.Size < 0 || s.BigEvery < 0 || s.Rate < 0 || s.Latency < 0 || s.Jitter < 0 || s.HostConnections < 0 || s.HostMessages < 0 || s.ClientMessages < 0 || s.Dead < 0:
 		return fmt.Errorf("numbers can't be negative")
 	case s.Messages > math.MaxInt32:
 		return fmt.Errorf("%d messages are too many", s.Messages)
@@ -111,9 +116,17 @@ func (s *Scenario) Open() (*Ground, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
+	var secured *tls.Config
+	if s.TLS {
+		var err error
+		if secured, _, err = sink.SelfSigned("localhost"); err != nil {
+			return nil, err
+		}
+	}
 	hosts := make([]*Host, s.Hosts)
 	for i := range hosts {
 		hosts[i] = &Host{Sink: s.sink(i)}
+		hosts[i].Sink.TLS = secured
 		if i >= s.Hosts-s.Dead {
 			hosts[i].Death = s.Death
 		}
@@ -129,7 +142,7 @@ func (s *Scenario) Open() (*Ground, error) {
 		}
 		domains[i] = d
 	}
-	return OpenGround(GroundOptions{Port: s.Port, DNS: s.DNS, Limit: int64(s.Messages)*int64(s.Recipients)*2 + 1000}, domains...)
+	return OpenGround(GroundOptions{Port: s.Port, DNS: s.DNS, TLS: secured, Limit: int64(s.Messages)*int64(s.Recipients)*2 + 1000}, domains...)
 }
 
 // load is the mail of the scenario for g.
@@ -141,7 +154,7 @@ func (s *Scenario) load(g *Ground) *Load {
 			names[i][d] = fmt.Sprintf("user%d@%s", i, domain.Name)
 		}
 	}
-	return &Load{Messages: s.Messages, Connections: s.Connections, Size: s.Size, Rate: s.Rate, To: func(n int) []string {
+	return &Load{Messages: s.Messages, Connections: s.Connections, Size: s.Size, Rate: s.Rate, PerConnection: s.ClientMessages, TLS: s.TLS, To: func(n int) []string {
 		if !s.big(n) {
 			d := n % s.Domains
 			return names[0][d : d+1]
