@@ -147,12 +147,13 @@ func TestFetch(t *testing.T) {
 // given and no more.
 func TestFetchEndsInTime(t *testing.T) {
 	ca := testca.New(t)
-	block := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
-	begin := func(w http.ResponseWriter, r *http.Request) {
+	over := make(chan struct{}) // the servers go on until the end: what they do after the client has gone may still reach it
+	block := func(http.ResponseWriter, *http.Request) { <-over }
+	begin := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain")
 		_, _ = io.WriteString(w, valid)
 		w.(http.Flusher).Flush()
-		<-r.Context().Done()
+		<-over
 	}
 	mute, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -161,6 +162,7 @@ func TestFetchEndsInTime(t *testing.T) {
 	defer mute.Close()
 	_, blocked := serveHTTPS(t, ca, ca.Issue(t, []string{"mta-sts.example.com"}), block)
 	_, begun := serveHTTPS(t, ca, ca.Issue(t, []string{"mta-sts.example.com"}), begin)
+	defer close(over)
 	for name, transport := range map[string]http.RoundTripper{
 		"no handshake": transportTo(mute.Addr().String(), ca.Pool()), "no answer": blocked, "no end": begun,
 	} {
