@@ -57,7 +57,8 @@ func postfixTuned(t *testing.T, g *bench.Ground) bench.Server {
 }
 
 // postfixTLS has the settings for TLS, as TLS_README advises them: sessions and connections are used
-// again.
+// again. What a host refuses because its connection has had enough messages is tried again after a second,
+// as the relay does.
 func postfixTLS(t *testing.T, g *bench.Ground) string {
 	t.Helper()
 	if g.TLS == nil {
@@ -73,6 +74,9 @@ smtpd_tls_key_file = %[1]s/key.pem
 smtp_tls_security_level = encrypt
 smtp_tls_connection_reuse = yes
 smtp_tls_session_cache_database = btree:$data_directory/smtp_scache
+queue_run_delay = 1s
+minimal_backoff_time = 1s
+maximal_backoff_time = 2s
 `, dir)
 }
 
