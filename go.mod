@@ -1,4 +1,4 @@
-module mta
+module example.org/mta
 
 go 1.26.0
 

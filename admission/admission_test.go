@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/bubble"
+	"example.org/mta/internal/bubble"
 )
 
 // clock is a time that tests move.

@@ -11,10 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mta/delivery/smtpclient"
-	"mta/internal/bubble"
-	"mta/internal/envelope"
-	"mta/internal/sink"
+	"example.org/mta/delivery/smtpclient"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/sink"
 )
 
 // plodder is a session that works on one transaction after the other, each for as long as time

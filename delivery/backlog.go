@@ -3,8 +3,8 @@ package delivery
 import (
 	"time"
 
-	"mta/delivery/smtpclient"
-	"mta/destdb"
+	"example.org/mta/delivery/smtpclient"
+	"example.org/mta/destdb"
 )
 
 // How much a connection is given is decided by how long a job would wait on it, and not by a count: its

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"mta/destdb"
-	"mta/internal/reply"
-	"mta/internal/replyclass"
+	"example.org/mta/destdb"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/replyclass"
 )
 
 // Rule says what a reply leads to besides its own recipient's fate. The first rule that matches

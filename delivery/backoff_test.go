@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"mta/destdb"
-	"mta/internal/bubble"
-	"mta/internal/reply"
-	"mta/internal/sink"
+	"example.org/mta/destdb"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/sink"
 )
 
 // A rule is for what hosts say. What this relay answers in a host's place leads to no action, whatever the

@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"mta/delivery/smtpclient"
-	"mta/internal/envelope"
-	"mta/internal/route"
-	"mta/internal/sink"
+	"example.org/mta/delivery/smtpclient"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/route"
+	"example.org/mta/internal/sink"
 )
 
 // fakeSession answers everything at once, by a goroutine of its own: what is left is the

@@ -3,8 +3,8 @@ package delivery
 import (
 	"time"
 
-	"mta/internal/gcra"
-	"mta/internal/minheap"
+	"example.org/mta/internal/gcra"
+	"example.org/mta/internal/minheap"
 )
 
 // scopeKind says what a budget is for.

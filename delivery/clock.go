@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"mta/destdb"
-	"mta/internal/reply"
+	"example.org/mta/destdb"
+	"example.org/mta/internal/reply"
 )
 
 // tick is how often the clock looks after ages, expiry, stale records and what is to be written.

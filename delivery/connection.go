@@ -12,11 +12,11 @@ import (
 	"syscall"
 	"time"
 
-	"mta/delivery/smtpclient"
-	"mta/delivery/tlspolicy"
-	"mta/destdb"
-	"mta/internal/reply"
-	"mta/internal/route"
+	"example.org/mta/delivery/smtpclient"
+	"example.org/mta/delivery/tlspolicy"
+	"example.org/mta/destdb"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
 )
 
 // session is what a connection needs of the SMTP client; tests have their own.

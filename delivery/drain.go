@@ -5,10 +5,10 @@ import (
 	"math"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/gcra"
-	"mta/internal/reply"
-	"mta/internal/replyclass"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/gcra"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/replyclass"
 )
 
 // drain keeps a backlog from leaving all at once when a site comes back (docs/control.md, Drain). A lane begins at

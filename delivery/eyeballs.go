@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"mta/destdb"
+	"example.org/mta/destdb"
 )
 
 // attemptDelay is how long a TCP connection may take before another host is tried beside it: RFC 8305,

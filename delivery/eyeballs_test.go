@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mta/destdb"
-	"mta/internal/bubble"
-	"mta/internal/sink"
+	"example.org/mta/destdb"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/sink"
 )
 
 // hole makes a host that swallows connection requests.

@@ -8,13 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mta/delivery/smtpclient"
-	"mta/delivery/tlspolicy"
-	"mta/destdb"
-	"mta/internal/bubble"
-	"mta/internal/reply"
-	"mta/internal/route"
-	"mta/internal/sink"
+	"example.org/mta/delivery/smtpclient"
+	"example.org/mta/delivery/tlspolicy"
+	"example.org/mta/destdb"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
+	"example.org/mta/internal/sink"
 )
 
 // When load falls, the newest connection carries what is left and the old ones run dry and close.

@@ -3,8 +3,8 @@ package delivery
 import (
 	"time"
 
-	"mta/destdb"
-	"mta/internal/reply"
+	"example.org/mta/destdb"
+	"example.org/mta/internal/reply"
 )
 
 // Hosts that accept connections and say nothing must not use up the relay's. Until a connection has been

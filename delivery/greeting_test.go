@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mta/internal/bubble"
-	"mta/internal/route"
-	"mta/internal/sink"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/route"
+	"example.org/mta/internal/sink"
 )
 
 // silentHosts is a world with 100 connections, 200 sites whose hosts take connections and never greet, 5

@@ -5,11 +5,11 @@ import (
 	"net/netip"
 	"time"
 
-	"mta/delivery/smtpclient"
-	"mta/delivery/tlspolicy"
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/internal/route"
+	"example.org/mta/delivery/smtpclient"
+	"example.org/mta/delivery/tlspolicy"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
 )
 
 // Job is the recipients of one message that can go down one connection to one site from one

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"time"
 
-	"mta/delivery/tlspolicy"
-	"mta/destdb"
-	"mta/internal/gcra"
-	"mta/internal/reply"
-	"mta/internal/route"
+	"example.org/mta/delivery/tlspolicy"
+	"example.org/mta/destdb"
+	"example.org/mta/internal/gcra"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
 )
 
 // laneKey names a lane: jobs of one lane can all go down the same connections.

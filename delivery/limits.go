@@ -3,8 +3,8 @@ package delivery
 import (
 	"time"
 
-	"mta/delivery/smtpclient"
-	"mta/internal/gcra"
+	"example.org/mta/delivery/smtpclient"
+	"example.org/mta/internal/gcra"
 )
 
 // Scope bounds what goes on at one time within a host, a site, a source and so on. Zero fields are

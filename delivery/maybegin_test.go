@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/bubble"
-	"mta/internal/sink"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/sink"
 )
 
 // TestASuspensionKeepsWhatMayNotBeginYet: jobs that are asked for a leave at MAIL wait out a suspension like

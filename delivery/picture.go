@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"mta/destdb"
+	"example.org/mta/destdb"
 )
 
 // Learn takes records into the picture: from the store at start, or from other nodes.

@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mta/internal/bubble"
-	"mta/internal/sink"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/sink"
 )
 
 // T4: a connection is cut at the k-th of n messages that are under way on it. What was

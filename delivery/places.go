@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"mta/destdb"
+	"example.org/mta/destdb"
 )
 
 // A connection has a place in each scope that it counts in: its site, its source, the relay and so on.

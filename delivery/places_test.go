@@ -9,11 +9,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mta/destdb"
-	"mta/internal/bubble"
-	"mta/internal/gcra"
-	"mta/internal/route"
-	"mta/internal/sink"
+	"example.org/mta/destdb"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/gcra"
+	"example.org/mta/internal/route"
+	"example.org/mta/internal/sink"
 )
 
 // delays is how long each job took from Submit to Done.

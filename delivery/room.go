@@ -3,9 +3,9 @@ package delivery
 import (
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/internal/tiers"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/tiers"
 )
 
 // Flow is a tenant's mail of one tier from one source to one site.

@@ -8,12 +8,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mta/destdb"
-	"mta/internal/bubble"
-	"mta/internal/gcra"
-	"mta/internal/reply"
-	"mta/internal/route"
-	"mta/internal/sink"
+	"example.org/mta/destdb"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/gcra"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
+	"example.org/mta/internal/sink"
 )
 
 // TestWhoFilledTheRoomIsToldOfRoom is of a caller with parked jobs that hands over just as many

@@ -3,7 +3,7 @@ package delivery
 import (
 	"log/slog"
 
-	"mta/destdb"
+	"example.org/mta/destdb"
 )
 
 // saver writes what was learned behind, from the clock's goroutine.

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/bubble"
-	"mta/internal/sink"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/sink"
 )
 
 // A message that was scheduled before an outage and is released while the backlog drains is fresh

@@ -8,13 +8,13 @@ import (
 	"sync"
 	"time"
 
-	"mta/delivery/smtpclient"
-	"mta/delivery/tlspolicy"
-	"mta/destdb"
-	"mta/internal/envelope"
-	"mta/internal/minheap"
-	"mta/internal/reply"
-	"mta/internal/route"
+	"example.org/mta/delivery/smtpclient"
+	"example.org/mta/delivery/tlspolicy"
+	"example.org/mta/destdb"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/minheap"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
 )
 
 // Config says how a Scheduler works. Source is needed; the rest has defaults.

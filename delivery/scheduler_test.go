@@ -6,10 +6,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mta/internal/bubble"
-	"mta/internal/gcra"
-	"mta/internal/route"
-	"mta/internal/sink"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/gcra"
+	"example.org/mta/internal/route"
+	"example.org/mta/internal/sink"
 )
 
 func TestDelivers(t *testing.T) {

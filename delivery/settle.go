@@ -3,9 +3,9 @@ package delivery
 import (
 	"time"
 
-	"mta/delivery/smtpclient"
-	"mta/destdb"
-	"mta/internal/reply"
+	"example.org/mta/delivery/smtpclient"
+	"example.org/mta/destdb"
+	"example.org/mta/internal/reply"
 )
 
 // maxMoves is how many connections may die under a part before it is given back: a host that ends every

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"mta/destdb"
+	"example.org/mta/destdb"
 )
 
 // slowStart is how many connections the site may have so far: one to begin with, one more for each

@@ -5,8 +5,8 @@ import (
 	"net"
 	"net/netip"
 
-	"mta/delivery/egress"
-	"mta/internal/route"
+	"example.org/mta/delivery/egress"
+	"example.org/mta/internal/route"
 )
 
 // Source is a local address and the name that goes with it, from which connections are made.

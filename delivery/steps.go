@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"mta/destdb"
+	"example.org/mta/destdb"
 )
 
 // The steps of Finch's scheduler. Each looks at the picture and changes nothing; paths are those

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"mta/destdb"
-	"mta/internal/reply"
+	"example.org/mta/destdb"
+	"example.org/mta/internal/reply"
 )
 
 var t0 = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"mta/delivery/smtpclient"
-	"mta/internal/bubble"
-	"mta/internal/reply"
-	"mta/internal/sink"
+	"example.org/mta/delivery/smtpclient"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/sink"
 )
 
 // sleeper is a session that settles nothing until it is cut; it may go on sending meanwhile.

@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"mta/delivery/tlspolicy"
-	"mta/internal/bubble"
-	"mta/internal/sink"
+	"example.org/mta/delivery/tlspolicy"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/sink"
 )
 
 // What the phases of an attempt took adds up to the time that it was in delivery, and only the first

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"mta/delivery/tlspolicy"
-	"mta/internal/bubble"
-	"mta/internal/route"
-	"mta/internal/sink"
+	"example.org/mta/delivery/tlspolicy"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/route"
+	"example.org/mta/internal/sink"
 )
 
 // secureWorld is a world whose policy trusts one certificate, with what it recorded.

@@ -3,10 +3,10 @@ package delivery
 import (
 	"time"
 
-	"mta/internal/drr"
-	"mta/internal/gcra"
-	"mta/internal/minheap"
-	"mta/internal/tiers"
+	"example.org/mta/internal/drr"
+	"example.org/mta/internal/gcra"
+	"example.org/mta/internal/minheap"
+	"example.org/mta/internal/tiers"
 )
 
 // waitlist is the parts that wait in one lane, and says whose turn it is: tenants by deficit round

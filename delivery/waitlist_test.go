@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 func nobodyHeld(*tenant) bool { return false }

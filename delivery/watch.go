@@ -1,6 +1,6 @@
 package delivery
 
-import "mta/internal/route"
+import "example.org/mta/internal/route"
 
 // Watched is a connection that somebody may want to watch.
 type Watched struct {

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/route"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/route"
 )
 
 // Whereabouts is where the recipients of one message are within the scheduler, for 'mta explain'.

@@ -14,10 +14,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mta/destdb"
-	"mta/internal/envelope"
-	"mta/internal/route"
-	"mta/internal/sink"
+	"example.org/mta/destdb"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/route"
+	"example.org/mta/internal/sink"
 )
 
 // world is a scheduler among sinks, in virtual time. It belongs in a synctest bubble.

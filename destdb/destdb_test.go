@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 var (

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // Host is one address to which connections can go, whichever source they come from.

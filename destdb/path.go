@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // PathKey names a way to a host: connections along one path can take each other's mail.

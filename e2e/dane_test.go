@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"mta/internal/testca"
+	"example.org/mta/internal/testca"
 )
 
 // daneCase is a recipient's domain under secure.example, or plain.example which is not signed, and what

@@ -53,7 +53,7 @@ func build() (remove func(), err error) {
 	}
 	remove = func() { os.RemoveAll(dir) }
 	binary = filepath.Join(dir, "mta")
-	args := []string{"build", "-o", binary, "mta/cmd/mta"}
+	args := []string{"build", "-o", binary, "../cmd/mta"}
 	if os.Getenv("MTA_E2E_RACE") != "" {
 		args = slices.Insert(args, 1, "-race")
 	}

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/mta/bench"
+	"example.org/mta/mta/bench"
 )
 
 // contender is a server at a piece of work, and what was measured of it.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/mta/bench"
+	"example.org/mta/mta/bench"
 )
 
 // TestMeasurePipelinedModesWithRealServers sends under load to servers that others wrote, some of

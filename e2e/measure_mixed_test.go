@@ -3,7 +3,7 @@ package e2e
 import (
 	"testing"
 
-	"mta/mta/bench"
+	"example.org/mta/mta/bench"
 )
 
 // TestMeasureSmallMailAmongBigEnvelopes has single messages and envelopes of 50 recipients go to ten

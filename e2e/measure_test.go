@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"mta/mta/bench"
+	"example.org/mta/mta/bench"
 )
 
 // The files measure_*_test.go measure the relay as it is shipped: the binary, its journal synced,

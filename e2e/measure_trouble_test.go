@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/sink"
-	"mta/mta/bench"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/bench"
 )
 
 // difficult is a site that does everything a site can do to a client.

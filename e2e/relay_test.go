@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 // relay is the binary at work on a data directory that outlives it.

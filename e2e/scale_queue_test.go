@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/internal/sink"
-	"mta/mta/control"
-	"mta/queue"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/control"
+	"example.org/mta/queue"
 )
 
 // backlogSites is how many sites a large queue is for. The first has a tenth of it.

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"mta/destdb"
-	"mta/destdb/file"
-	"mta/internal/sink"
-	"mta/mta/control"
+	"example.org/mta/destdb"
+	"example.org/mta/destdb/file"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/control"
 )
 
 // TestScaleSites starts the relay with all that it once learned of a hundred thousand sites.

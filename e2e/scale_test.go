@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/sink"
-	"mta/mta/bench"
-	"mta/mta/control"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/bench"
+	"example.org/mta/mta/control"
 )
 
 // The files scale_*_test.go put the relay's binary before what is large: a queue, connections in

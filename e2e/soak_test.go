@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/sink"
-	"mta/mta/bench"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/bench"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"mta/internal/testca"
+	"example.org/mta/internal/testca"
 )
 
 // webAt serves what is given by host name over HTTPS, on port 443 of a loopback address, as MTA-STS has it.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"mta/internal/testca"
+	"example.org/mta/internal/testca"
 )
 
 // TestReceiversOverTLS sends by each level of protection to servers that have certificates of our own

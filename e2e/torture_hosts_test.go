@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 // The silent hosts, and the connections that the relay has for them and all others.

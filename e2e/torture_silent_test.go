@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/dnsserver"
-	"mta/mta/control"
+	"example.org/mta/internal/dnsserver"
+	"example.org/mta/mta/control"
 )
 
 // How much mail there is for domains whose name servers are silent: so many messages before each kill.

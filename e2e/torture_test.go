@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/dnsserver"
-	"mta/internal/sink"
+	"example.org/mta/internal/dnsserver"
+	"example.org/mta/internal/sink"
 )
 
 // How hard the relay is tortured. MTA_TORTURE=60 makes it 60 kills.

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/dnsserver"
-	"mta/internal/sink"
-	"mta/mta/control"
+	"example.org/mta/internal/dnsserver"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/control"
 )
 
 // warmGround is a relay with a warming source, and providers that tell its mail from that of the

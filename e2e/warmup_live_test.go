@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 // planText is a plan that goes a stage up each day, whatever happens.

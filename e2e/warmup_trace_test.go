@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"mta/warmup"
-	"mta/warmup/simulate"
+	"example.org/mta/warmup"
+	"example.org/mta/warmup/simulate"
 )
 
 // traceCap is the hourly cap of the trace's plan, and of its first provider.

@@ -12,6 +12,9 @@ import (
 	"testing"
 )
 
+// module is the module's path, which the rules abbreviate to "mta".
+const module = "example.org/mta"
+
 // rules say what a package must not reach, and why.
 var rules = []struct{ pkg, mustNotReach, why string }{
 	{"mta/queue", "mta/delivery", "the queue knows durable states; who delivers is not its business"},
@@ -95,12 +98,12 @@ func TestVirtualTimeByBubble(t *testing.T) {
 // reachable gives for each package of this module all packages that it depends on.
 func reachable(t *testing.T) map[string]map[string]bool {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Deps " "}}`, "mta/...").Output()
+	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Deps " "}}`, module+"/...").Output()
 	if err != nil {
 		t.Fatalf("listing packages: %v", err)
 	}
 	deps := make(map[string]map[string]bool)
-	for line := range strings.Lines(string(out)) {
+	for line := range strings.Lines(strings.ReplaceAll(string(out), module+"/", "mta/")) {
 		f := strings.Fields(line)
 		deps[f[0]] = make(map[string]bool, len(f))
 		for _, d := range f[1:] {

@@ -6,14 +6,14 @@ import (
 	"sync"
 	"time"
 
-	"mta/delivery"
-	"mta/delivery/tlspolicy"
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/mta/accounting"
-	"mta/mta/config"
-	"mta/queue"
-	"mta/submission"
+	"example.org/mta/delivery"
+	"example.org/mta/delivery/tlspolicy"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/config"
+	"example.org/mta/queue"
+	"example.org/mta/submission"
 )
 
 type eventKind = accounting.Type

@@ -9,13 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"mta/delivery"
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/internal/sink"
-	"mta/mta/accounting"
-	"mta/mta/config"
-	"mta/queue"
+	"example.org/mta/delivery"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/config"
+	"example.org/mta/queue"
 )
 
 // TestReceptionComesFirst lets the attempt at each message race with the client's goroutine, as the

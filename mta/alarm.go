@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
-	"mta/internal/trouble"
-	"mta/mta/control"
-	"mta/queue"
-	"mta/router/resolver"
+	"example.org/mta/internal/trouble"
+	"example.org/mta/mta/control"
+	"example.org/mta/queue"
+	"example.org/mta/router/resolver"
 )
 
 // Alarms tell of what an operator should look at: they are a log line when they begin and when

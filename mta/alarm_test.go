@@ -11,9 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mta/internal/bubble"
-	"mta/queue"
-	"mta/router/resolver"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/queue"
+	"example.org/mta/router/resolver"
 )
 
 func TestT10_AlarmForAnOldQueue(t *testing.T) {

@@ -4,8 +4,8 @@ import (
 	"reflect"
 	"testing"
 
-	"mta/internal/sink"
-	"mta/mta/config"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/config"
 )
 
 // TestRelaySaysWhereItIs for users who can't read its configuration.

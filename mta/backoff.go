@@ -3,8 +3,8 @@ package mta
 import (
 	"slices"
 
-	"mta/delivery"
-	"mta/mta/config"
+	"example.org/mta/delivery"
+	"example.org/mta/mta/config"
 )
 
 // backoffRules gives the rules of the configuration and behind them the built-in ones, but for those

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"mta/delivery"
-	"mta/internal/sink"
-	"mta/mta/config"
+	"example.org/mta/delivery"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/config"
 )
 
 func TestTheFilesRulesComeFirst(t *testing.T) {

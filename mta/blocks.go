@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"mta/delivery"
-	"mta/mta/config"
-	"mta/mta/control"
+	"example.org/mta/delivery"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
 )
 
 // blocks answers the control API's questions about sources, pools and tenants. There are as many as the

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"mta/internal/sink"
-	"mta/mta/control"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/control"
 )
 
 // A page goes on where the one before has ended, in both orders, and all come once.

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 
-	"mta/delivery"
-	"mta/internal/gcra"
-	"mta/mta/control"
+	"example.org/mta/delivery"
+	"example.org/mta/internal/gcra"
+	"example.org/mta/mta/control"
 )
 
 // bound is the most messages a second that one limit lets through.

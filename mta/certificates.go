@@ -9,8 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"mta/internal/certificates"
-	"mta/mta/config"
+	"example.org/mta/internal/certificates"
+	"example.org/mta/mta/config"
 )
 
 // expiresSoon is how long before the end of a certificate its alarm begins: renewal should have come

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/bubble"
-	"mta/internal/envelope"
-	"mta/queue"
-	"mta/queue/vfs"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/queue"
+	"example.org/mta/queue/vfs"
 )
 
 // TestDamagedContentIsReported: an octet of a large content is not what was written. The message is not sent; its

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"time"
 
-	"mta/delivery/tlspolicy"
-	"mta/delivery/tlspolicy/dane"
-	"mta/internal/route"
-	"mta/router/resolver"
+	"example.org/mta/delivery/tlspolicy"
+	"example.org/mta/delivery/tlspolicy/dane"
+	"example.org/mta/internal/route"
+	"example.org/mta/router/resolver"
 )
 
 // tlsaRecords finds hosts' TLSA records for the TLS policy. The resolver remembers them for their TTL,

@@ -9,9 +9,9 @@ import (
 
 	"github.com/miekg/dns"
 
-	"mta/internal/dnsserver"
-	"mta/internal/sink"
-	"mta/mta/accounting"
+	"example.org/mta/internal/dnsserver"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/accounting"
 )
 
 // TestDANEInTheMiddle has an attacker between the relay and a host whose TLSA records the relay can see, or is

@@ -5,7 +5,7 @@ import (
 	"math"
 	"syscall"
 
-	"mta/mta/config"
+	"example.org/mta/mta/config"
 )
 
 // descriptors is how many connections the process can have open, given the files it may have.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"mta/mta/config"
+	"example.org/mta/mta/config"
 )
 
 func TestDescriptorsAreKeptForFiles(t *testing.T) {

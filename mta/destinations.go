@@ -8,12 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"mta/delivery"
-	"mta/destdb"
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/mta/control"
-	"mta/queue"
+	"example.org/mta/delivery"
+	"example.org/mta/destdb"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/mta/control"
+	"example.org/mta/queue"
 )
 
 // destinations answers the control API's questions about where mail goes, in the API's words.

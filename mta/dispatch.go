@@ -13,14 +13,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"mta/delivery"
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/internal/route"
-	"mta/internal/trouble"
-	"mta/mta/config"
-	"mta/queue"
-	"mta/router"
+	"example.org/mta/delivery"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
+	"example.org/mta/internal/trouble"
+	"example.org/mta/mta/config"
+	"example.org/mta/queue"
+	"example.org/mta/router"
 )
 
 // leaseQueue is what the dispatcher needs of the queue.

@@ -11,15 +11,15 @@ import (
 	"testing"
 	"time"
 
-	"mta/delivery"
-	"mta/delivery/tlspolicy"
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/internal/route"
-	"mta/mta/config"
-	"mta/mta/control"
-	"mta/queue"
-	"mta/router"
+	"example.org/mta/delivery"
+	"example.org/mta/delivery/tlspolicy"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
+	"example.org/mta/queue"
+	"example.org/mta/router"
 )
 
 // stage is a dispatcher between a queue, a router and a delivery that only write down what they

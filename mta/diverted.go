@@ -5,9 +5,9 @@ import (
 	"sync"
 	"time"
 
-	"mta/delivery"
-	"mta/queue"
-	"mta/warmup"
+	"example.org/mta/delivery"
+	"example.org/mta/queue"
+	"example.org/mta/warmup"
 )
 
 // diversion is what became of mail that a warming source could have taken.

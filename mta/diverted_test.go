@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 // TestTheOutlookKnowsWhatCameTooFast: of a day of bursts the operator sees what was diverted, and why; where

@@ -13,10 +13,10 @@ import (
 
 	"github.com/emersion/go-smtp"
 
-	"mta/internal/dnscheck"
-	"mta/internal/envelope"
-	"mta/mta/config"
-	"mta/router/resolver"
+	"example.org/mta/internal/dnscheck"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/config"
+	"example.org/mta/router/resolver"
 )
 
 // DNSQuestion says what of a configuration is checked. The zero value is all of it.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"mta/internal/dnscheck"
+	"example.org/mta/internal/dnscheck"
 )
 
 // dailyChecks has the relay find out by itself what receivers will think of its mail.

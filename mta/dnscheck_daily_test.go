@@ -11,8 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"mta/internal/bubble"
-	"mta/internal/dnscheck"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/dnscheck"
 )
 
 // A day in which a record is gone, not answered for, and back: the relay checks daily, hourly while

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/dnscheck"
-	"mta/internal/dnsserver"
-	"mta/internal/sink"
-	"mta/mta/config"
-	"mta/router/resolver"
+	"example.org/mta/internal/dnscheck"
+	"example.org/mta/internal/dnsserver"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/config"
+	"example.org/mta/router/resolver"
 )
 
 // Each domain is checked with the sources and keys of those who send as it.

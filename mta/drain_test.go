@@ -16,17 +16,17 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mta/delivery"
-	"mta/destdb"
-	"mta/internal/bubble"
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/internal/route"
-	"mta/internal/sink"
-	"mta/mta/config"
-	"mta/queue"
-	"mta/queue/vfs"
-	"mta/router"
+	"example.org/mta/delivery"
+	"example.org/mta/destdb"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/config"
+	"example.org/mta/queue"
+	"example.org/mta/queue/vfs"
+	"example.org/mta/router"
 )
 
 // pipeline is queue, dispatcher and delivery joined as in the relay, with one site whose host is a

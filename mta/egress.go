@@ -4,10 +4,10 @@ import (
 	"context"
 	"net"
 
-	"mta/delivery"
-	"mta/delivery/egress"
-	"mta/internal/route"
-	"mta/mta/config"
+	"example.org/mta/delivery"
+	"example.org/mta/delivery/egress"
+	"example.org/mta/internal/route"
+	"example.org/mta/mta/config"
 )
 
 // dial opens a connection from a source, through its proxy if it has one.

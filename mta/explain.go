@@ -6,11 +6,11 @@ import (
 	"slices"
 	"time"
 
-	"mta/delivery"
-	"mta/internal/envelope"
-	"mta/internal/route"
-	"mta/mta/control"
-	"mta/queue"
+	"example.org/mta/delivery"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/route"
+	"example.org/mta/mta/control"
+	"example.org/mta/queue"
 )
 
 // Explain gathers what queue, router and delivery know of a domain's mail, or of a message. Each is

@@ -8,13 +8,13 @@ import (
 	"strings"
 	"time"
 
-	"mta/delivery"
-	"mta/internal/gcra"
-	"mta/internal/route"
-	"mta/mta/config"
-	"mta/mta/control"
-	"mta/queue"
-	"mta/warmup"
+	"example.org/mta/delivery"
+	"example.org/mta/internal/gcra"
+	"example.org/mta/internal/route"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
+	"example.org/mta/queue"
+	"example.org/mta/warmup"
 )
 
 // domainCase is the explanation of one domain while it is being put together.

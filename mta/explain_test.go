@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"mta/delivery"
-	"mta/internal/envelope"
-	"mta/internal/sink"
-	"mta/mta/control"
-	"mta/queue"
+	"example.org/mta/delivery"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/control"
+	"example.org/mta/queue"
 )
 
 // acceptedSoFar numbers messages, as the recorder wants it.

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"time"
 
-	"mta/delivery/tlspolicy"
-	"mta/delivery/tlspolicy/sts"
-	"mta/destdb"
-	"mta/internal/route"
-	"mta/mta/control"
+	"example.org/mta/delivery/tlspolicy"
+	"example.org/mta/delivery/tlspolicy/sts"
+	"example.org/mta/destdb"
+	"example.org/mta/internal/route"
+	"example.org/mta/mta/control"
 )
 
 // addTLS says what mail demands of its connections that asks for nothing itself, and why.

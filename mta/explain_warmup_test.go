@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/sink"
-	"mta/mta/control"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/control"
 )
 
 // TestExplainNamesTheWarmup: of two messages one fits into the warm-up's day, the other is held and

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"net"
 
-	"mta/mta/config"
-	"mta/mta/control"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
 )
 
 // Faults says, a sentence each, what keeps a relay with a configuration from starting on this machine.

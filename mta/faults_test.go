@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"mta/mta/config"
+	"example.org/mta/mta/config"
 )
 
 func TestFaultsKeepTheRelayFromStarting(t *testing.T) {

@@ -3,8 +3,8 @@ package mta
 import (
 	"strings"
 
-	"mta/delivery"
-	"mta/queue"
+	"example.org/mta/delivery"
+	"example.org/mta/queue"
 )
 
 // Mail that delivery has no room for waits in the queue in a line for each flow: who gets room must not

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"mta/mta/config"
+	"example.org/mta/mta/config"
 )
 
 // folders judges, from the outside and without a trace, whether a relay could write where its

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"mta/mta/config"
+	"example.org/mta/mta/config"
 )
 
 // TestWarningsOfFolders goes through what can be wrong with where the relay writes. Each fault is one

@@ -4,8 +4,8 @@ import (
 	"context"
 	"testing"
 
-	"mta/internal/sink"
-	"mta/mta/control"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/control"
 )
 
 // A host that refuses the session says nothing about the message: it may be about us, and pass.

@@ -3,9 +3,9 @@ package mta
 import (
 	"time"
 
-	"mta/delivery"
-	"mta/internal/drr"
-	"mta/internal/tiers"
+	"example.org/mta/delivery"
+	"example.org/mta/internal/drr"
+	"example.org/mta/internal/tiers"
 )
 
 // heldAt is what mail waits for: tokens that a pool's warming sources have for a provider.

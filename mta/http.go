@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"mta/mta/config"
+	"example.org/mta/mta/config"
 )
 
 // httpServer answers monitoring: /healthz and /metrics. Nothing there changes anything or shows

@@ -6,10 +6,10 @@ import (
 	"log/slog"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/trouble"
-	"mta/queue"
-	"mta/submission"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/trouble"
+	"example.org/mta/queue"
+	"example.org/mta/submission"
 )
 
 // queueStore lets submission put messages into the queue, and tells the log when the queue begins

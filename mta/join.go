@@ -7,13 +7,13 @@ import (
 	"sync"
 	"time"
 
-	"mta/delivery"
-	"mta/destdb"
-	"mta/destdb/file"
-	"mta/internal/route"
-	"mta/mta/config"
-	"mta/router"
-	"mta/router/resolver"
+	"example.org/mta/delivery"
+	"example.org/mta/destdb"
+	"example.org/mta/destdb/file"
+	"example.org/mta/internal/route"
+	"example.org/mta/mta/config"
+	"example.org/mta/router"
+	"example.org/mta/router/resolver"
 )
 
 func (r *Relay) openRouter(cfg *config.Config, undo *undoer) error {

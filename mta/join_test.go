@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"mta/internal/route"
+	"example.org/mta/internal/route"
 )
 
 // TestProvidersAreBounded: a site too many costs another one its place, and not all of them theirs.

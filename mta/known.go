@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"mta/delivery"
-	"mta/destdb"
-	"mta/mta/control"
+	"example.org/mta/delivery"
+	"example.org/mta/destdb"
+	"example.org/mta/mta/control"
 )
 
 // someAtOnce is how many sites or hosts are asked of delivery at once: whatever it decides waits

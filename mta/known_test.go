@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"mta/delivery"
-	"mta/destdb"
-	"mta/internal/sink"
-	"mta/mta/control"
+	"example.org/mta/delivery"
+	"example.org/mta/destdb"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/control"
 )
 
 // knowing makes a scheduler that knows n sites, and of each a host with two ports.

@@ -1,9 +1,9 @@
 package mta
 
 import (
-	"mta/delivery"
-	"mta/delivery/smtpclient"
-	"mta/mta/config"
+	"example.org/mta/delivery"
+	"example.org/mta/delivery/smtpclient"
+	"example.org/mta/mta/config"
 )
 
 // deliveryLimits says in delivery's words what the configuration says about mail from a source to

@@ -4,10 +4,10 @@ import (
 	"testing"
 	"time"
 
-	"mta/delivery"
-	"mta/internal/gcra"
-	"mta/internal/sink"
-	"mta/mta/config"
+	"example.org/mta/delivery"
+	"example.org/mta/internal/gcra"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/config"
 )
 
 const limited = `

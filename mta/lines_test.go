@@ -7,10 +7,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mta/delivery"
-	"mta/internal/bubble"
-	"mta/internal/envelope"
-	"mta/queue"
+	"example.org/mta/delivery"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/queue"
 )
 
 // turnstile counts the messages that the queue hands out.

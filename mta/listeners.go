@@ -13,10 +13,10 @@ import (
 	"syscall"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/handover"
-	"mta/mta/config"
-	"mta/submission"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/handover"
+	"example.org/mta/mta/config"
+	"example.org/mta/submission"
 )
 
 // listeners take mail in: sockets, and behind those of each listener block a server. A reload

@@ -17,9 +17,9 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/sink"
-	"mta/mta/config"
-	"mta/submission"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/config"
+	"example.org/mta/submission"
 )
 
 // certificateFiles writes a new certificate and its key to files, and gives who trusts it.

@@ -5,8 +5,8 @@ import (
 	"net"
 	"net/netip"
 
-	"mta/internal/handover"
-	"mta/submission"
+	"example.org/mta/internal/handover"
+	"example.org/mta/submission"
 )
 
 // localSession begins an SMTP session with the relay for somebody on this machine who needs no login: the

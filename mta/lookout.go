@@ -5,10 +5,10 @@ import (
 	"slices"
 	"time"
 
-	"mta/delivery"
-	"mta/internal/envelope"
-	"mta/mta/control"
-	"mta/queue"
+	"example.org/mta/delivery"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/control"
+	"example.org/mta/queue"
 )
 
 // position is where a recipient in the queue stands: the state, and what it is about in a few words.

@@ -8,13 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"mta/delivery"
-	"mta/internal/dnsserver"
-	"mta/internal/envelope"
-	"mta/internal/route"
-	"mta/internal/sink"
-	"mta/mta/control"
-	"mta/queue"
+	"example.org/mta/delivery"
+	"example.org/mta/internal/dnsserver"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/route"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/control"
+	"example.org/mta/queue"
 )
 
 // deaf is a host that takes connections and mail, and never answers the content.

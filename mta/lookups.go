@@ -5,11 +5,11 @@ import (
 	"strings"
 	"sync"
 
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/internal/route"
-	"mta/queue"
-	"mta/router"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
+	"example.org/mta/queue"
+	"example.org/mta/router"
 )
 
 // lookups is the mail whose route is not known yet. A little of each message and tenant waits in

@@ -7,12 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/mta/config"
-	"mta/queue"
-	"mta/suppression"
-	"mta/suppression/boltstore"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/mta/config"
+	"example.org/mta/queue"
+	"example.org/mta/suppression"
+	"example.org/mta/suppression/boltstore"
 )
 
 // leaseTo is a lease of a tenant's message to one recipient at each of n domains whose look-ups take

@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // meter counts what happens to mail, for monitoring. Its labels are names of the configuration's blocks

@@ -3,12 +3,12 @@ package mta
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"mta/delivery"
-	"mta/mta/accounting"
-	"mta/queue"
-	"mta/router"
-	"mta/router/resolver"
-	"mta/warmup"
+	"example.org/mta/delivery"
+	"example.org/mta/mta/accounting"
+	"example.org/mta/queue"
+	"example.org/mta/router"
+	"example.org/mta/router/resolver"
+	"example.org/mta/warmup"
 )
 
 // relayCollector reads the parts' own counters when it is asked, so that counting costs mail

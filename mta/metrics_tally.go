@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"mta/submission"
+	"example.org/mta/submission"
 )
 
 // What is counted by a block of the configuration. Labels have the names that the file has now, and ""

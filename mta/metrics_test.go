@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
-	"mta/internal/sink"
+	"example.org/mta/internal/sink"
 )
 
 // TestMetricsTellOfMail: a message to two recipients, one of whom the host refuses, and the report about

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"mta/internal/testca"
+	"example.org/mta/internal/testca"
 )
 
 // attack is what a man in the middle does to SMTP.

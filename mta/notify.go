@@ -3,7 +3,7 @@ package mta
 import (
 	"sync"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // notificationKind is what is reported to the sender of a message.

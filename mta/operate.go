@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 	"slices"
 
-	"mta/mta/accounting"
-	"mta/mta/config"
-	"mta/mta/control"
-	"mta/submission"
+	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
+	"example.org/mta/submission"
 )
 
 func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/mta/control"
-	"mta/queue"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/mta/control"
+	"example.org/mta/queue"
 )
 
 // operator answers the control API's questions about the queue, in the API's words.

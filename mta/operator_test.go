@@ -7,9 +7,9 @@ import (
 
 	"github.com/miekg/dns"
 
-	"mta/internal/dnsserver"
-	"mta/internal/sink"
-	"mta/mta/control"
+	"example.org/mta/internal/dnsserver"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/control"
 )
 
 // stuck is a world whose provider answers the content when the test lets it, by 451.

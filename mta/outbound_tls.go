@@ -3,11 +3,11 @@ package mta
 import (
 	"crypto/tls"
 
-	"mta/delivery/tlspolicy"
-	"mta/internal/certificates"
-	"mta/internal/envelope"
-	"mta/internal/route"
-	"mta/mta/config"
+	"example.org/mta/delivery/tlspolicy"
+	"example.org/mta/internal/certificates"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/route"
+	"example.org/mta/mta/config"
 )
 
 var tlsLevels = map[string]tlspolicy.Level{

@@ -6,11 +6,11 @@ import (
 	"slices"
 	"time"
 
-	"mta/delivery"
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/internal/route"
-	"mta/queue"
+	"example.org/mta/delivery"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
+	"example.org/mta/queue"
 )
 
 // attempt is one recipient's part in a finished job, or in a route that could not be found.

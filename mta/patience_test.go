@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"mta/delivery"
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/mta/control"
-	"mta/queue"
-	"mta/warmup"
+	"example.org/mta/delivery"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/mta/control"
+	"example.org/mta/queue"
+	"example.org/mta/warmup"
 )
 
 // newsletter is a pool that diverts, with the preset plan of most.

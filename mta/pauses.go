@@ -16,11 +16,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"mta/delivery"
-	"mta/internal/envelope"
-	"mta/mta/config"
-	"mta/mta/control"
-	"mta/queue"
+	"example.org/mta/delivery"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
+	"example.org/mta/queue"
 )
 
 // pauses is what an operator lets nothing be sent of: a tenant's mail, what a source or a pool sends, a

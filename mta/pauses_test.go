@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/sink"
-	"mta/mta/config"
-	"mta/mta/control"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
 )
 
 // TestPauses: of each kind, mail that is paused waits with its reason, over a restart too, other mail

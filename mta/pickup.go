@@ -15,12 +15,12 @@ import (
 
 	"github.com/emersion/go-smtp"
 
-	"mta/delivery"
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/mta/config"
-	"mta/queue"
-	"mta/submission/maildrop"
+	"example.org/mta/delivery"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/mta/config"
+	"example.org/mta/queue"
+	"example.org/mta/submission/maildrop"
 )
 
 // pickup takes what sendmail left in the maildrop while the relay was away. It hands each letter to

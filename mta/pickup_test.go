@@ -15,9 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"mta/internal/envelope"
-	"mta/internal/sink"
-	"mta/submission/maildrop"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/sink"
+	"example.org/mta/submission/maildrop"
 )
 
 const left = "Subject: left\r\n\r\nwhile you were away\r\n"

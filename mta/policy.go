@@ -4,11 +4,11 @@ import (
 	"slices"
 	"time"
 
-	"mta/delivery"
-	"mta/internal/envelope"
-	"mta/internal/gcra"
-	"mta/internal/route"
-	"mta/mta/config"
+	"example.org/mta/delivery"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/gcra"
+	"example.org/mta/internal/route"
+	"example.org/mta/mta/config"
 )
 
 // policy answers, from one configuration, what applies to a message. It is replaced as a whole

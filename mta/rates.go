@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 const (

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 func TestRatesAreOfTheLastMinute(t *testing.T) {

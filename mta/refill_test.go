@@ -8,10 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mta/delivery"
-	"mta/internal/bubble"
-	"mta/internal/envelope"
-	"mta/queue"
+	"example.org/mta/delivery"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/queue"
 )
 
 // flowTo is a flow to a site.

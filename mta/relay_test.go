@@ -21,11 +21,11 @@ import (
 
 	"go.uber.org/goleak"
 
-	"mta/internal/dnsserver"
-	"mta/internal/sink"
-	"mta/mta/accounting"
-	"mta/mta/config"
-	"mta/mta/control"
+	"example.org/mta/internal/dnsserver"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
 )
 
 // world is a relay with a DNS server and a provider, all on loopback.

@@ -6,9 +6,9 @@ import (
 	"log/slog"
 	"time"
 
-	"mta/internal/dsn"
-	"mta/internal/envelope"
-	"mta/queue"
+	"example.org/mta/internal/dsn"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/queue"
 )
 
 // reportWriter puts reports to senders into the queue, as messages like any other.

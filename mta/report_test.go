@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/internal/route"
-	"mta/mta/config"
-	"mta/queue"
-	"mta/queue/vfs"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
+	"example.org/mta/mta/config"
+	"example.org/mta/queue"
+	"example.org/mta/queue/vfs"
 )
 
 // TestDelayReportSaysHowLongItsProviderIsTried: a provider can have a max_age of its own.

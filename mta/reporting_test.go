@@ -10,10 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mta/internal/bubble"
-	"mta/internal/envelope"
-	"mta/queue"
-	"mta/queue/vfs"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/queue"
+	"example.org/mta/queue/vfs"
 )
 
 // expiring is a queue in which all has expired.

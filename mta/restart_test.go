@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"mta/destdb"
-	"mta/internal/bubble"
-	"mta/internal/envelope"
-	"mta/internal/sink"
+	"example.org/mta/destdb"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/sink"
 )
 
 // known gives what is written down about hosts and sites.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"mta/mta/control"
-	"mta/queue"
+	"example.org/mta/mta/control"
+	"example.org/mta/queue"
 )
 
 // retry makes what is selected due, and says what stands in its way all the same. With c.Now that is

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/sink"
-	"mta/mta/control"
-	"mta/queue"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/control"
+	"example.org/mta/queue"
 )
 
 // TestRetryNamesWhatStandsInTheWay: a suspension and a hold keep mail that was made due, the answer says

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"net/netip"
 
-	"mta/internal/route"
-	"mta/mta/config"
-	"mta/router"
-	"mta/router/resolver"
+	"example.org/mta/internal/route"
+	"example.org/mta/mta/config"
+	"example.org/mta/router"
+	"example.org/mta/router/resolver"
 )
 
 // resolverConfig says in the resolver's words what the configuration says.

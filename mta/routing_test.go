@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/mta/config"
+	"example.org/mta/mta/config"
 )
 
 func TestRouterSettingsOfTheFile(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/sink"
-	"mta/mta/control"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/control"
 )
 
 // Scheduled mail is shown as such, is not sent, and leaves when an operator says so, without the

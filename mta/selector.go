@@ -4,9 +4,9 @@ import (
 	"slices"
 	"strings"
 
-	"mta/internal/envelope"
-	"mta/mta/config"
-	"mta/submission"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/config"
+	"example.org/mta/submission"
 )
 
 // selectors is some mail: what any of them has.

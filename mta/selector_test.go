@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/mta/config"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/config"
 )
 
 // engaged submits a message that has a mark.

@@ -12,13 +12,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"mta/delivery"
-	"mta/internal/dkim"
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/internal/trouble"
-	"mta/mta/config"
-	"mta/queue"
+	"example.org/mta/delivery"
+	"example.org/mta/internal/dkim"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/trouble"
+	"example.org/mta/mta/config"
+	"example.org/mta/queue"
 )
 
 // signing signs messages that are about to leave, on as many goroutines as there are processors. A

@@ -13,11 +13,11 @@ import (
 
 	"github.com/emersion/go-msgauth/dkim"
 
-	"mta/delivery"
-	own "mta/internal/dkim"
-	"mta/internal/envelope"
-	"mta/internal/sink"
-	"mta/mta/config"
+	"example.org/mta/delivery"
+	own "example.org/mta/internal/dkim"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/config"
 )
 
 const dkimKey = "nWGxne/9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A=" // RFC 8463, A.2

@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/dnsserver"
-	"mta/internal/envelope"
-	"mta/internal/sink"
-	"mta/mta/control"
+	"example.org/mta/internal/dnsserver"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/control"
 )
 
 // Domains whose name servers are silent keep no mail for known domains waiting, however many they are.

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"mta/mta/control"
-	"mta/queue"
+	"example.org/mta/mta/control"
+	"example.org/mta/queue"
 )
 
 // sitesBySize is Sites in the order of their queues. The cursor is the size and the name of the last

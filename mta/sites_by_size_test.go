@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"mta/mta/config"
-	"mta/mta/control"
-	"mta/queue"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
+	"example.org/mta/queue"
 )
 
 // However it is paged, each site comes once: those with mail first, the longest queue before, and then

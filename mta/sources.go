@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
-	"mta/internal/reply"
-	"mta/mta/config"
+	"example.org/mta/internal/reply"
+	"example.org/mta/mta/config"
 )
 
 // sourceWatch knows the sources whose address this machine does not have: one that moved to another

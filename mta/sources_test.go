@@ -12,13 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"mta/delivery/egress/egresstest"
-	"mta/internal/envelope"
-	"mta/internal/route"
-	"mta/internal/sink"
-	"mta/mta/config"
-	"mta/mta/control"
-	"mta/queue"
+	"example.org/mta/delivery/egress/egresstest"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/route"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
+	"example.org/mta/queue"
 )
 
 const fourSources = `

@@ -6,14 +6,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"mta/delivery"
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/internal/replyclass"
-	"mta/internal/route"
-	"mta/mta/config"
-	"mta/queue"
-	"mta/warmup"
+	"example.org/mta/delivery"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/replyclass"
+	"example.org/mta/internal/route"
+	"example.org/mta/mta/config"
+	"example.org/mta/queue"
+	"example.org/mta/warmup"
 )
 
 // splitter picks the source of each job: one that the recipients had before, or one of the tenant's

@@ -8,12 +8,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"mta/delivery/tlspolicy/sts"
-	"mta/destdb/file"
-	"mta/internal/route"
-	"mta/mta/config"
-	"mta/mta/control"
-	"mta/router/resolver"
+	"example.org/mta/delivery/tlspolicy/sts"
+	"example.org/mta/destdb/file"
+	"example.org/mta/internal/route"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
+	"example.org/mta/router/resolver"
 )
 
 // openSTS begins with the MTA-STS policies that were cached before.

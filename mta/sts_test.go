@@ -15,12 +15,12 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"mta/delivery/tlspolicy/sts"
-	"mta/internal/dnsserver"
-	"mta/internal/sink"
-	"mta/internal/testca"
-	"mta/mta/accounting"
-	"mta/mta/control"
+	"example.org/mta/delivery/tlspolicy/sts"
+	"example.org/mta/internal/dnsserver"
+	"example.org/mta/internal/sink"
+	"example.org/mta/internal/testca"
+	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/control"
 )
 
 // stsWorld is a world whose provider has TLS, behind a man in the middle, and a web server for policies.

@@ -8,13 +8,13 @@ import (
 	"strings"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/internal/replyclass"
-	"mta/mta/config"
-	"mta/queue"
-	"mta/suppression"
-	"mta/suppression/boltstore"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/replyclass"
+	"example.org/mta/mta/config"
+	"example.org/mta/queue"
+	"example.org/mta/suppression"
+	"example.org/mta/suppression/boltstore"
 )
 
 // suppressor joins the suppression list with what asks it, by the configuration in force:

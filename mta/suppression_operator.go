@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"mta/internal/envelope"
-	"mta/mta/config"
-	"mta/mta/control"
-	"mta/suppression"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
+	"example.org/mta/suppression"
 )
 
 // suppressions answers the control API's questions about the suppression list, in the API's words.

@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/internal/sink"
-	"mta/mta/config"
-	"mta/mta/control"
-	"mta/suppression"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
+	"example.org/mta/suppression"
 )
 
 // refusedAtRCPT gives the reply to a recipient, and fails the test when it is not a refusal.

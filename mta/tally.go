@@ -5,10 +5,10 @@ import (
 	"sync"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/mta/config"
-	"mta/submission"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/mta/config"
+	"example.org/mta/submission"
 )
 
 // tallyScope is what a tally is of, sites apart.

@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"mta/delivery"
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/internal/route"
-	"mta/mta/config"
-	"mta/submission"
+	"example.org/mta/delivery"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
+	"example.org/mta/mta/config"
+	"example.org/mta/submission"
 )
 
 // Whatever tenants clients name, and however many sites there are, memory and labels are bounded.

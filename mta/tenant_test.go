@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"mta/internal/sink"
+	"example.org/mta/internal/sink"
 )
 
 // The tenant and the user of a message are in all its records, and a reload takes a network away from a

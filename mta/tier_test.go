@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/bubble"
-	"mta/internal/envelope"
-	"mta/internal/sink"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/sink"
 )
 
 // submit puts a message of a tenant into the queue.

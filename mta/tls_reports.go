@@ -7,12 +7,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"mta/delivery/tlspolicy/tlsrpt"
-	"mta/destdb/file"
-	"mta/internal/envelope"
-	"mta/mta/config"
-	"mta/mta/control"
-	"mta/router/resolver"
+	"example.org/mta/delivery/tlspolicy/tlsrpt"
+	"example.org/mta/destdb/file"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
+	"example.org/mta/router/resolver"
 )
 
 // openTLSReports begins to count for TLS reports, when the configuration has them sent.

@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"mta/delivery/tlspolicy"
-	"mta/delivery/tlspolicy/tlsrpt"
-	"mta/internal/route"
-	"mta/internal/sink"
-	"mta/mta/control"
+	"example.org/mta/delivery/tlspolicy"
+	"example.org/mta/delivery/tlspolicy/tlsrpt"
+	"example.org/mta/internal/route"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/control"
 )
 
 // A report goes to the domain that has asked for it, through the queue and signed, and is shown.

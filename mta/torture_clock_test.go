@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/sink"
-	"mta/queue"
+	"example.org/mta/internal/sink"
+	"example.org/mta/queue"
 )
 
 // jumpingClock is a clock that is set by years.

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/sink"
-	"mta/mta/config"
-	"mta/queue/vfs"
-	"mta/queue/vfs/tight"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/config"
+	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/tight"
 )
 
 // TestTortureLargeMessagesOnAFullDisk sends large messages to a relay from many clients at once, on a disk that

@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"mta/delivery"
-	"mta/delivery/smtpclient"
-	"mta/internal/envelope"
-	"mta/mta/control"
+	"example.org/mta/delivery"
+	"example.org/mta/delivery/smtpclient"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/control"
 )
 
 // tracer lets operators watch SMTP conversations. While nobody does, connections have no trace at

@@ -3,9 +3,9 @@ package mta
 import (
 	"strings"
 
-	"mta/delivery/smtpclient"
-	"mta/mta/control"
-	"mta/submission"
+	"example.org/mta/delivery/smtpclient"
+	"example.org/mta/mta/control"
+	"example.org/mta/submission"
 )
 
 // listenerTracer lets operators watch the sessions of a listener's clients.

@@ -15,12 +15,12 @@ import (
 	"testing"
 	"time"
 
-	"mta/delivery"
-	"mta/delivery/smtpclient"
-	"mta/internal/envelope"
-	"mta/internal/route"
-	"mta/internal/sink"
-	"mta/mta/control"
+	"example.org/mta/delivery"
+	"example.org/mta/delivery/smtpclient"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/route"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/control"
 )
 
 // watching is somebody who watches until the test ends.

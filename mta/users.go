@@ -12,10 +12,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"mta/internal/users"
-	"mta/mta/config"
-	"mta/submission"
-	"mta/submission/auth"
+	"example.org/mta/internal/users"
+	"example.org/mta/mta/config"
+	"example.org/mta/submission"
+	"example.org/mta/submission/auth"
 )
 
 // openUsers begins to check logins, when the configuration has a users file.

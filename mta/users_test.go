@@ -15,8 +15,8 @@ import (
 	"strings"
 	"testing"
 
-	"mta/internal/sink"
-	"mta/internal/users"
+	"example.org/mta/internal/sink"
+	"example.org/mta/internal/users"
 )
 
 // userLine makes a line of a users file with the password "secret".

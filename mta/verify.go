@@ -3,7 +3,7 @@ package mta
 import (
 	"context"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // domainVerifier lets submission ask the router about recipients' domains. What the router doesn't

@@ -14,16 +14,16 @@ import (
 	"sync/atomic"
 	"time"
 
-	"mta/delivery"
-	"mta/destdb/file"
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/internal/route"
-	"mta/mta/accounting"
-	"mta/mta/config"
-	"mta/queue"
-	"mta/warmup"
-	"mta/warmup/boltstore"
+	"example.org/mta/delivery"
+	"example.org/mta/destdb/file"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
+	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/config"
+	"example.org/mta/queue"
+	"example.org/mta/warmup"
+	"example.org/mta/warmup/boltstore"
 )
 
 // warming is the warm-up of this relay's sources, and the mail that is held for it.

@@ -13,9 +13,9 @@ import (
 	"sync"
 	"time"
 
-	"mta/mta/accounting"
-	"mta/mta/config"
-	"mta/warmup"
+	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/config"
+	"example.org/mta/warmup"
 )
 
 // A second copy of the warm-ups' states is written behind the ledger, into the file of what was learned

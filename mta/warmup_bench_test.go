@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/mta/config"
-	"mta/warmup"
-	"mta/warmup/memstore"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/config"
+	"example.org/mta/warmup"
+	"example.org/mta/warmup/memstore"
 )
 
 // BenchmarkChooseSource is what a message costs more when its pool has a warming source: one that takes

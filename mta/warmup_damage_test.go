@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/sink"
-	"mta/warmup"
+	"example.org/mta/internal/sink"
+	"example.org/mta/warmup"
 )
 
 // TestTheLedgerIsDamaged: in nine ways, some with the second copy gone too. The relay starts, says so,

@@ -5,9 +5,9 @@ import (
 	"maps"
 	"strings"
 
-	"mta/internal/reply"
-	"mta/mta/accounting"
-	"mta/warmup"
+	"example.org/mta/internal/reply"
+	"example.org/mta/mta/accounting"
+	"example.org/mta/warmup"
 )
 
 // told is what of a warm-up's events is counted, for the metrics.

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"mta/mta/accounting"
-	"mta/warmup"
-	"mta/warmup/memstore"
+	"example.org/mta/mta/accounting"
+	"example.org/mta/warmup"
+	"example.org/mta/warmup/memstore"
 )
 
 // TestTheOperatorHearsOfABlock: a provider that refuses by policy is in the log, in the accounting

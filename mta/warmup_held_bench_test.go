@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"mta/delivery"
-	"mta/internal/envelope"
-	"mta/queue"
-	"mta/queue/vfs"
+	"example.org/mta/delivery"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/queue"
+	"example.org/mta/queue/vfs"
 )
 
 // BenchmarkNextHeld is the next message of 1,000,000 that wait for tokens, of ten tenants and three tiers: whose

@@ -15,8 +15,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"mta/internal/sink"
-	"mta/warmup"
+	"example.org/mta/internal/sink"
+	"example.org/mta/warmup"
 )
 
 // shaky is a ledger that can be lost.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"mta/warmup"
-	"mta/warmup/memstore"
+	"example.org/mta/warmup"
+	"example.org/mta/warmup/memstore"
 )
 
 // TestABlockPausesTheNetwork: where a provider blocks one source, the others of its pool in the /24 pause, too,

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"mta/mta/config"
-	"mta/mta/control"
-	"mta/warmup"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
+	"example.org/mta/warmup"
 )
 
 // warmupController is what an operator needs of a *warmup.Controller.

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"mta/mta/config"
-	"mta/mta/control"
-	"mta/warmup"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
+	"example.org/mta/warmup"
 )
 
 // stepped is a controller that steps while somebody waits for it.

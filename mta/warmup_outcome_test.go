@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"mta/internal/reply"
-	"mta/internal/replyclass"
-	"mta/warmup"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/replyclass"
+	"example.org/mta/warmup"
 )
 
 const nothing = warmup.Outcome(255)

@@ -8,13 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"mta/delivery"
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/mta/config"
-	"mta/queue"
-	"mta/warmup"
-	"mta/warmup/memstore"
+	"example.org/mta/delivery"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/mta/config"
+	"example.org/mta/queue"
+	"example.org/mta/warmup"
+	"example.org/mta/warmup/memstore"
 )
 
 // warmStage is a stage whose pool has a warming source, 192.0.2.20, on a clock of its own.

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"mta/internal/envelope"
-	"mta/queue/vfs"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/vfs"
 )
 
 // cpuTime is what the process has used, user and system.

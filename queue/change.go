@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"mta/internal/envelope"
-	"mta/queue/schedule"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/schedule"
 )
 
 // Action is what an operator does to recipients. It acts in every state; on a leased one when it

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"mta/queue/schedule"
+	"example.org/mta/queue/schedule"
 )
 
 const (

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/queue/schedule"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/schedule"
 )
 
 const (

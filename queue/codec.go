@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/internal/tiers"
-	"mta/queue/journal"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/tiers"
+	"example.org/mta/queue/journal"
 )
 
 // The kinds of records in the journal.

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"mta/queue/journal"
-	"mta/queue/schedule"
+	"example.org/mta/queue/journal"
+	"example.org/mta/queue/schedule"
 )
 
 // Compaction makes a sealed segment needless, so that it is deleted: it moves the living

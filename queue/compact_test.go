@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/queue/journal"
-	"mta/queue/vfs"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/queue/journal"
+	"example.org/mta/queue/vfs"
 )
 
 // diskUse is what the directory's files take, in octets.

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/queue/journal"
-	"mta/queue/vfs"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/journal"
+	"example.org/mta/queue/vfs"
 )
 
 // logBook keeps what was logged.

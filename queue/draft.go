@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"mta/internal/envelope"
-	"mta/queue/journal"
-	"mta/queue/vfs"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/journal"
+	"example.org/mta/queue/vfs"
 )
 
 // Draft takes the content of a message that is being accepted. It is for one goroutine. Either

@@ -14,10 +14,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/queue/journal"
-	"mta/queue/vfs"
-	"mta/queue/vfs/faulty"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/journal"
+	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/faulty"
 )
 
 // once gives a Decide that puts a fault in the n-th operation, from 1, of those that match.

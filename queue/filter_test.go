@@ -3,7 +3,7 @@ package queue
 import (
 	"testing"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 func TestFilterMatches(t *testing.T) {

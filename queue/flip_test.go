@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/queue/journal"
-	"mta/queue/vfs"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/journal"
+	"example.org/mta/queue/vfs"
 )
 
 // TestFlipAnywhere flips one bit in each octet of a queue's newest segment, of its index, and of the file of a

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"mta/internal/envelope"
-	"mta/queue/journal"
-	"mta/queue/schedule"
-	"mta/queue/vfs"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/journal"
+	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/vfs"
 )
 
 // Report is what Fsck found. Sizes are in octets.

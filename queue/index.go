@@ -7,9 +7,9 @@ import (
 	"io"
 	"slices"
 
-	"mta/queue/journal"
-	"mta/queue/schedule"
-	"mta/queue/vfs"
+	"example.org/mta/queue/journal"
+	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/vfs"
 )
 
 // itemKind says what an item of an index stands for.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"mta/queue/journal"
+	"example.org/mta/queue/journal"
 )
 
 // The janitor is called when a segment is sealed or needless; tendAgain is when it tries again

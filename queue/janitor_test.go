@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/queue/schedule"
-	"mta/queue/vfs"
-	"mta/queue/vfs/faulty"
-	"mta/queue/vfs/powercut"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/faulty"
+	"example.org/mta/queue/vfs/powercut"
 )
 
 // TestCompactionUnderDeferrals defers a message again during each sync, so that compaction always finds a

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/internal/tiers"
-	"mta/queue/schedule"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/tiers"
+	"example.org/mta/queue/schedule"
 )
 
 // Why says what a lease is for.

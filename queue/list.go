@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/minheap"
-	"mta/internal/reply"
-	"mta/queue/schedule"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/minheap"
+	"example.org/mta/internal/reply"
+	"example.org/mta/queue/schedule"
 )
 
 // Order says what a listing begins with.

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/queue/vfs"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/vfs"
 )
 
 // inState brings a new message with one recipient into a state.

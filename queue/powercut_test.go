@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/queue/journal"
-	"mta/queue/vfs/faulty"
-	"mta/queue/vfs/powercut"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/queue/journal"
+	"example.org/mta/queue/vfs/faulty"
+	"example.org/mta/queue/vfs/powercut"
 )
 
 var (

@@ -33,10 +33,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/tiers"
-	"mta/queue/schedule"
-	"mta/queue/vfs"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/tiers"
+	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/vfs"
 )
 
 // Errors that Commit and others wrap. All of them are this relay's own trouble: the client is to

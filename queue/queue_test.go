@@ -15,10 +15,10 @@ import (
 
 	"go.uber.org/goleak"
 
-	"mta/internal/bubble"
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/queue/vfs"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/queue/vfs"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -8,10 +8,10 @@ import (
 	"io/fs"
 	"sync"
 
-	"mta/internal/envelope"
-	"mta/queue/journal"
-	"mta/queue/schedule"
-	"mta/queue/vfs"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/journal"
+	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/vfs"
 )
 
 // maxOpenFiles is how many segments are kept open for reading.

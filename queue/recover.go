@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/queue/journal"
-	"mta/queue/schedule"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/journal"
+	"example.org/mta/queue/schedule"
 )
 
 // found is a segment as the start finds it.

@@ -6,8 +6,8 @@ import (
 	"io"
 	"slices"
 
-	"mta/internal/envelope"
-	"mta/queue/journal"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/journal"
 )
 
 // remains are what is left of a message's record whose sum is wrong.

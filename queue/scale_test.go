@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 var (

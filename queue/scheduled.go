@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/queue/schedule"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/schedule"
 )
 
 // plan is when a message is released, as its record has it: no attempt is made before. The zero

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/queue/vfs"
-	"mta/queue/vfs/powercut"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/powercut"
 )
 
 // later makes a message for n recipients that is to be released after a while.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"mta/queue/journal"
-	"mta/queue/schedule"
+	"example.org/mta/queue/journal"
+	"example.org/mta/queue/schedule"
 )
 
 // The names in a queue's directory.

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/queue/schedule"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/queue/schedule"
 )
 
 // Outcome is how it ended for a recipient.

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"mta/queue/vfs"
-	"mta/queue/vfs/tight"
+	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/tight"
 )
 
 // TestLargeContentsLeaveMinFree brings in 14 contents of 45 KB side by side, as much of each by turns, on a

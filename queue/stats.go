@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"mta/queue/schedule"
+	"example.org/mta/queue/schedule"
 )
 
 // counters are the numbers of Stats that are kept as they change. Queue.mu guards them.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"mta/queue/schedule"
+	"example.org/mta/queue/schedule"
 )
 
 // AgeLimits are the upper ends of the age classes in a Summary, as qshape has them; the last

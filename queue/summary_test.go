@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/queue/vfs"
+	"example.org/mta/queue/vfs"
 )
 
 // TestSummaryBothWays holds what is counted in the schedule against what is counted message by

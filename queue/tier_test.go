@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/tiers"
-	"mta/queue/vfs"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/tiers"
+	"example.org/mta/queue/vfs"
 )
 
 // acceptTier commits a message of a tier.

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"mta/internal/trouble"
+	"example.org/mta/internal/trouble"
 )
 
 // troubles are the failures that repeat while a disk is full or broken, each message or each

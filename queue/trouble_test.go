@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"mta/queue/vfs"
-	"mta/queue/vfs/faulty"
+	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/faulty"
 )
 
 // TestTroubleIsLoggedOnce: a disk that fails under load for minutes, in each way that is met on

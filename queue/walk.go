@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/queue/schedule"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/schedule"
 )
 
 // State is what a recipient is doing.

@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"mta/queue/journal"
-	"mta/queue/schedule"
-	"mta/queue/vfs"
+	"example.org/mta/queue/journal"
+	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/vfs"
 )
 
 const (

@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"strings"
 
-	"mta/internal/reply"
-	"mta/internal/route"
-	"mta/router/resolver"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
+	"example.org/mta/router/resolver"
 )
 
 // exchangers makes the route from the DNS (RFC 5321, 5.1).

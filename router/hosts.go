@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"mta/internal/route"
-	"mta/router/resolver"
+	"example.org/mta/internal/route"
+	"example.org/mta/router/resolver"
 )
 
 // maxLookups bounds the address look-ups of one domain that run at once.

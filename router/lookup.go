@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"mta/internal/reply"
-	"mta/internal/route"
-	"mta/router/resolver"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
+	"example.org/mta/router/resolver"
 )
 
 // Result is a domain's route and how it came about, or why there is none.

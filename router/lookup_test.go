@@ -13,9 +13,9 @@ import (
 	"github.com/miekg/dns"
 	"go.uber.org/goleak"
 
-	"mta/internal/dnsserver"
-	"mta/internal/route"
-	"mta/router/resolver"
+	"example.org/mta/internal/dnsserver"
+	"example.org/mta/internal/route"
+	"example.org/mta/router/resolver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // The operator's page has all codes, and no others.

@@ -3,7 +3,7 @@ package router
 import (
 	"time"
 
-	"mta/router/lru"
+	"example.org/mta/router/lru"
 )
 
 // Silent name servers must not delay domains whose own servers answer at once. So a look-up has FirstTry to

@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/internal/route"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
 )
 
 // silence is names of which those of silent.test are never answered.

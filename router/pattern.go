@@ -4,7 +4,7 @@ import (
 	"errors"
 	"strings"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // patterns finds what was configured for a name: "mail.example.com" is that name, "*.example.com"

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"testing"
 
-	"mta/internal/dnsserver"
-	"mta/internal/reply"
-	"mta/internal/route"
-	"mta/router/resolver"
+	"example.org/mta/internal/dnsserver"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
+	"example.org/mta/router/resolver"
 )
 
 // domainPolicies are those of a test: what each domain has, and who was asked for.

@@ -18,11 +18,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/internal/route"
-	"mta/router/lru"
-	"mta/router/resolver"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
+	"example.org/mta/router/lru"
+	"example.org/mta/router/resolver"
 )
 
 // Resolver is what the router wants of the DNS; *resolver.Resolver has it. Errors are

@@ -11,11 +11,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mta/internal/bubble"
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/internal/route"
-	"mta/router/resolver"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
+	"example.org/mta/router/resolver"
 )
 
 // names is a Resolver in memory, for tests in virtual time: each domain has one exchanger, mx.

@@ -4,9 +4,9 @@ import (
 	"container/list"
 	"time"
 
-	"mta/internal/drr"
-	"mta/internal/minheap"
-	"mta/internal/tiers"
+	"example.org/mta/internal/drr"
+	"example.org/mta/internal/minheap"
+	"example.org/mta/internal/tiers"
 )
 
 // Allowance is Tony Finch's rule for when a message may have one more worker: while it has few,

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 var t0 = time.Unix(1e9, 0)

@@ -6,7 +6,7 @@ import (
 	"net/url"
 	"strconv"
 
-	"mta/internal/route"
+	"example.org/mta/internal/route"
 )
 
 // Smarthost is a relay that configuration names for a domain. It is reached at its addresses; its

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"mta/internal/route"
+	"example.org/mta/internal/route"
 )
 
 // at is a smarthost, given as host:port.

@@ -1,7 +1,7 @@
 package router
 
 import (
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // Why a domain has no route, as replies: one place, so that codes, report and manual agree. The

@@ -4,8 +4,8 @@ import (
 	"context"
 	"slices"
 
-	"mta/internal/reply"
-	"mta/internal/route"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
 )
 
 // verifications is the questions of SMTP sessions whether a domain can take mail at all. Finch's

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // verify asks about a domain for at most that long, and gives the answer in a word.

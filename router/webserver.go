@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"mta/router/resolver"
+	"example.org/mta/router/resolver"
 )
 
 // Addresses gives the addresses of a host that is no mail exchanger, IPv4 first, such as a web server that the DNS

@@ -7,9 +7,9 @@ import (
 
 	"github.com/miekg/dns"
 
-	"mta/internal/dnsserver"
-	"mta/internal/reply"
-	"mta/internal/route"
+	"example.org/mta/internal/dnsserver"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
 )
 
 func TestAddressesOfWebServers(t *testing.T) {

@@ -1,8 +1,8 @@
 package submission
 
 import (
-	"mta/internal/envelope"
-	"mta/internal/users"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/users"
 )
 
 // Tenant describes somebody on whose behalf mail is submitted.

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"mta/internal/users"
-	"mta/submission/auth"
+	"example.org/mta/internal/users"
+	"example.org/mta/submission/auth"
 )
 
 // manyTenants is a listener of tenant "home". "near" has the network 192.0.2.0/25, and clients in

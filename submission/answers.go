@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // ours starts the text of each reply that passes through the library, so that conn can tell it

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"mta/submission/auth"
+	"example.org/mta/submission/auth"
 )
 
 // maxResponse is the longest line of an exchange, in octets (RFC 4954, 4).

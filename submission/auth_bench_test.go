@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/users"
-	"mta/submission/auth"
+	"example.org/mta/internal/users"
+	"example.org/mta/submission/auth"
 )
 
 // talk connects from a loopback address, and gives a function that sends a command and wants a code.

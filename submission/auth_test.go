@@ -18,8 +18,8 @@ import (
 	"github.com/xdg-go/scram"
 	"golang.org/x/crypto/bcrypt"
 
-	"mta/internal/users"
-	"mta/submission/auth"
+	"example.org/mta/internal/users"
+	"example.org/mta/submission/auth"
 )
 
 // usersFile has ann and bob of tenant acme, whose passwords are "secret", and carl, of nobody.

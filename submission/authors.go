@@ -3,7 +3,7 @@ package submission
 import (
 	"bytes"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // authors gives the addresses in a header section's From field. It reports false where readers could

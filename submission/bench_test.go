@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // discardStore forgets what it is given.

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // checker looks at content as it streams by and remembers what is wrong with it. The chunks that

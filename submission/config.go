@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/reply"
-	"mta/submission/auth"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/submission/auth"
 )
 
 // Store is where accepted messages go.

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // Sizes of the buffers that a connection borrows while it has something to keep in them. A

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // What other hosts may take for the end of DATA must neither end a message here nor get through

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // Each refusal has a row in the operator's page, word for word.

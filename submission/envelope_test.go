@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 
 	"github.com/pires/go-proxyproto"
 )

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // command is the one that is being answered.

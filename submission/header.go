@@ -8,7 +8,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // header collects a message's header section as it streams by, and notes what this relay has to

@@ -3,8 +3,8 @@ package submission
 import (
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/reply"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
 )
 
 // The fields by which a message is scheduled. They say what HOLDFOR and HOLDUNTIL of RFC 4865

@@ -6,8 +6,8 @@ import (
 	"log/slog"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/reply"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
 )
 
 // intake takes one message's content: checks it, puts this relay's header fields on top of it and

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 func TestConnectionLimit(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // parameters are those of MAIL and RCPT that go with the extensions offered, and the longest value

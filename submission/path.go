@@ -4,7 +4,7 @@ import (
 	"errors"
 	"strings"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // path is the argument of MAIL or RCPT, taken apart.

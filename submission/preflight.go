@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"time"
 
-	"mta/internal/reply"
-	"mta/submission/auth"
+	"example.org/mta/internal/reply"
+	"example.org/mta/submission/auth"
 
 	"github.com/pires/go-proxyproto"
 )

@@ -20,9 +20,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mta/internal/bubble"
-	"mta/internal/envelope"
-	"mta/internal/reply"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
 )
 
 // relay is a Server in a bubble of virtual time, with connections in memory.

@@ -1,7 +1,7 @@
 package submission
 
 import (
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 
 	"github.com/emersion/go-smtp"
 )

@@ -14,7 +14,7 @@ import (
 
 	"github.com/emersion/go-smtp"
 
-	"mta/internal/handover"
+	"example.org/mta/internal/handover"
 )
 
 // ErrServerClosed is what Serve gives when Shutdown was called before.

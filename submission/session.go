@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/reply"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
 
 	"github.com/emersion/go-smtp"
 )

@@ -3,8 +3,8 @@ package submission
 import (
 	"strings"
 
-	"mta/internal/envelope"
-	"mta/internal/reply"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
 )
 
 // suppressed gives the reply that refuses a recipient no mail is to be sent to, nil when there is

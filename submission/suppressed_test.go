@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // A recipient on the suppression list is refused with why, and what lifts it; the others of the

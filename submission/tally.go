@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // Refusals that repeat are counted and not written down one by one: each costs a kilobyte on disk,

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // A stranger's refusals are written down once, and then counted.

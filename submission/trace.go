@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // dateLayout is the date-time of RFC 5322, 3.3.

@@ -5,7 +5,7 @@ import (
 	"os"
 	"time"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // transfer is how a message's octets come in, and the limits on their time and number.

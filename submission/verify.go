@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // Verifier says whether recipients' domains can take mail at all.

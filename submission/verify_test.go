@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // directory is a Verifier: no.example does not exist, slow.example takes five seconds to say so,

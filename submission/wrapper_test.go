@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // The tests here stand for the points of the design's section on submission: what the library

@@ -7,7 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // Key names an entry.

@@ -22,7 +22,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 const (

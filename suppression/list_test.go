@@ -13,9 +13,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"mta/internal/bubble"
-	"mta/internal/envelope"
-	. "mta/suppression"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/envelope"
+	. "example.org/mta/suppression"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

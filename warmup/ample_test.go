@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/warmup"
+	"example.org/mta/warmup"
 )
 
 // TestAnAmplePlanKeepsNobodyWaiting: under a plan that is far above the demand a rush finds tokens once the store has

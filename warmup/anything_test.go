@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"mta/warmup"
-	"mta/warmup/memstore"
+	"example.org/mta/warmup"
+	"example.org/mta/warmup/memstore"
 )
 
 // anything is a warm-up to which operators and machines do whatever they can, in any order, and a recount of

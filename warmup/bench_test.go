@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"mta/warmup"
-	"mta/warmup/boltstore"
-	"mta/warmup/memstore"
+	"example.org/mta/warmup"
+	"example.org/mta/warmup/boltstore"
+	"example.org/mta/warmup/memstore"
 )
 
 // BenchmarkLookAndBegin is the hot path with a lease at hand: a source is chosen, and charged at MAIL.

@@ -13,8 +13,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"mta/warmup"
-	"mta/warmup/memstore"
+	"example.org/mta/warmup"
+	"example.org/mta/warmup/memstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/warmup"
+	"example.org/mta/warmup"
 )
 
 // told collects the kinds of events, a repetition once.

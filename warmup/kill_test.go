@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"mta/warmup"
-	"mta/warmup/boltstore"
+	"example.org/mta/warmup"
+	"example.org/mta/warmup/boltstore"
 )
 
 // The kill test's plan has hours of two seconds.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/warmup"
+	"example.org/mta/warmup"
 )
 
 // act carries out what is refused, or not, in one step.

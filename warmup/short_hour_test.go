@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/warmup"
+	"example.org/mta/warmup"
 )
 
 // backlog is mail that is held, by provider.

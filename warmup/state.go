@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"mta/internal/pid"
+	"example.org/mta/internal/pid"
 )
 
 // maxProviders bounds what one IP keeps count of; further names are counted under Other.

@@ -1,6 +1,6 @@
 package warmup
 
-import "mta/internal/pid"
+import "example.org/mta/internal/pid"
 
 // steer computes P once a second, where a plan paces by PID. The controller gives the probability that a
 // message takes the IP; here it is the share of the demand for which tokens flow, so that the ledger

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"mta/admission"
+	"example.org/mta/admission"
 )
 
 const page = "../../docs/admission.md"

@@ -3,8 +3,8 @@ package simulate
 import (
 	"math"
 
-	"mta/admission"
-	"mta/internal/trace"
+	"example.org/mta/admission"
+	"example.org/mta/internal/trace"
 )
 
 // Modes are the names of the laws.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 
-	"mta/internal/plot"
+	"example.org/mta/internal/plot"
 )
 
 // ideal is the ratio at which exactly the capacity is served.

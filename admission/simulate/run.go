@@ -6,7 +6,7 @@ import (
 	"io"
 	"time"
 
-	"mta/admission"
+	"example.org/mta/admission"
 )
 
 // Counts is what became of submissions in one period.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/admission"
+	"example.org/mta/admission"
 )
 
 // experiment is the published one: two nodes of 26 slots that serve 1,300 a second together.

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"mta/admission"
-	"mta/internal/trace"
+	"example.org/mta/admission"
+	"example.org/mta/internal/trace"
 )
 
 // InputError is what is wrong with a trace or an option.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"mta/admission"
+	"example.org/mta/admission"
 )
 
 // Options are how a simulation is run.

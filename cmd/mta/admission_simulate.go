@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mta/admission/simulate"
+	"example.org/mta/admission/simulate"
 )
 
 const admissionSimulateHelp = `Show what the admission controller does with a load: the production controller, on a

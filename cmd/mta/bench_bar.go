@@ -5,8 +5,8 @@ import (
 	"io"
 	"time"
 
-	"mta/internal/progress"
-	"mta/mta/bench"
+	"example.org/mta/internal/progress"
+	"example.org/mta/mta/bench"
 )
 
 // benchBar shows on a terminal how far a measurement is, in one line that is drawn again and again.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 // tallyColumns are those of what was counted since the start of the relay.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mta/mta"
-	"mta/mta/config"
+	"example.org/mta/mta"
+	"example.org/mta/mta/config"
 )
 
 const checkHelp = `Check the configuration file and report every error with its line, column and remedy. A

@@ -6,8 +6,8 @@ import (
 	"io"
 	"strings"
 
-	"mta/internal/dnscheck"
-	"mta/mta"
+	"example.org/mta/internal/dnscheck"
+	"example.org/mta/mta"
 )
 
 // dnsFindings is what 'mta check --dns --json' prints.

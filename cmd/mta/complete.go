@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 // mostCompleted bounds what a shell is offered: nobody reads more.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mta/internal/dkim"
-	"mta/internal/envelope"
-	"mta/mta/config"
+	"example.org/mta/internal/dkim"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/config"
 )
 
 const dkimHelp = `Generate the keys that sign mail, print the DNS records that publish them, and check that

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mta/internal/authority"
-	"mta/router/resolver"
+	"example.org/mta/internal/authority"
+	"example.org/mta/router/resolver"
 )
 
 const dkimCheckHelp = `Ask each name server of a key's zone for its record, and hold it against the private

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"mta/internal/authority"
-	"mta/internal/dkim"
+	"example.org/mta/internal/authority"
+	"example.org/mta/internal/dkim"
 )
 
 // What a name server has is judged, and each fault has a remedy.

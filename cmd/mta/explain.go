@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mta/internal/envelope"
-	"mta/mta/control"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/control"
 )
 
 const explainHelp = `Explain why a message waits, or what would happen to mail for a domain: the route and how

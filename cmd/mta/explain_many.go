@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 // Of a pool of a thousand sources a page shows some, and counts the others: what a few have to wait for

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 // With a thousand sources an explanation is one screen, and nothing is left out without a count.

@@ -7,8 +7,8 @@ import (
 	"io/fs"
 	"os"
 
-	"mta/mta/config"
-	"mta/mta/control"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
 )
 
 // find says where the relay is. That takes little of the configuration, and none of what may be

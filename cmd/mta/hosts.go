@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 const hostsHelp = `List the hosts that mail goes to, suspend them, and discard their state. Without a

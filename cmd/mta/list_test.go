@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/mta/control"
-	"mta/mta/control/controltest"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/control"
+	"example.org/mta/mta/control/controltest"
 )
 
 // slowQueue gives at most a few messages a page and an empty page before each, as a queue may

@@ -13,10 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mta/internal/envelope"
-	"mta/internal/visible"
-	"mta/mta/accounting"
-	"mta/mta/control"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/visible"
+	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/control"
 )
 
 const logHelp = `Search the accounting log, which has a record for each accepted message, each attempt and

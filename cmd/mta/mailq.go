@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 func newMailq(c *cli) *cobra.Command {

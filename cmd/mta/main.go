@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/term"
 
-	"mta/mta/config"
-	"mta/mta/control"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
 )
 
 // Exit codes. Under the name of sendmail those of sysexits.h are used instead, see sendmail.go.

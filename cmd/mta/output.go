@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/text/width"
 
-	"mta/internal/visible"
-	"mta/mta/control"
+	"example.org/mta/internal/visible"
+	"example.org/mta/mta/control"
 )
 
 // screen is what standard output can show. The zero screen is a pipe or a file: lines of any

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 const pauseHelp = `Stop the mail of a tenant, pool or source, the mail to a domain, or all mail, until it is

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"mta/internal/envelope"
-	"mta/mta/control"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/control"
 )
 
 const queueHelp = `List the queue of the running relay, and change its messages.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mta/queue"
+	"example.org/mta/queue"
 )
 
 const queueFsckHelp = `Read every octet of a queue on disk and report its contents and any damage. Nothing is

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 const queueListHelp = `List messages in the queue, a line for each recipient: the message's id, age, size

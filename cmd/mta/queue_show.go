@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 const queueShowHelp = `Show a message and each of its recipients in the queue: who submitted it, where it

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 const queueSummaryHelp = `Count the recipients in the queue by site and by age, like Postfix's qshape. T is the

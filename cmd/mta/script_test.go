@@ -19,9 +19,9 @@ import (
 	"github.com/emersion/go-smtp"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"mta/internal/dnsserver"
-	"mta/mta/control"
-	"mta/mta/control/controltest"
+	"example.org/mta/internal/dnsserver"
+	"example.org/mta/mta/control"
+	"example.org/mta/mta/control/controltest"
 )
 
 // The scripts run the program as its own process. It differs from the real one in two things: the

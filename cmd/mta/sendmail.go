@@ -14,10 +14,10 @@ import (
 	"github.com/emersion/go-smtp"
 	"github.com/spf13/cobra"
 
-	"mta/internal/envelope"
-	"mta/mta/config"
-	"mta/mta/control"
-	"mta/submission/maildrop"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
+	"example.org/mta/submission/maildrop"
 )
 
 // Exit codes of sysexits.h, which callers of sendmail know.

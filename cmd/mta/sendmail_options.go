@@ -9,7 +9,7 @@ import (
 
 	"github.com/emersion/go-smtp"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // sendmailMode is what sendmail is asked to be.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"mta/internal/envelope"
-	"mta/submission"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/submission"
 )
 
 // letters is a store that keeps what was accepted.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/emersion/go-smtp"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // greetingTime is how long the relay may take for its greeting where the message can be left instead: what

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 func TestAddressSpecs(t *testing.T) {

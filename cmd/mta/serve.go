@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mta/mta"
-	"mta/mta/config"
+	"example.org/mta/mta"
+	"example.org/mta/mta/config"
 )
 
 const serveHelp = `Run the relay in the foreground.

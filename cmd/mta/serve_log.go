@@ -7,7 +7,7 @@ import (
 	"os"
 	"sync"
 
-	"mta/mta/config"
+	"example.org/mta/mta/config"
 )
 
 // logbook is the relay's own log, for people: on standard error, or in a file that can be

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 const sitesHelp = `List the sites that mail goes to, and suspend them. A site is the set of hosts that

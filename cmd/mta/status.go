@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 func newStatus(c *cli) *cobra.Command {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 const suppressHelp = `Show and change the list of addresses that get no mail. Without a subcommand,

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 func newSuppressImport(c *cli) *cobra.Command {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mta/delivery/tlspolicy/tlsrpt"
-	"mta/mta/control"
+	"example.org/mta/delivery/tlspolicy/tlsrpt"
+	"example.org/mta/mta/control"
 )
 
 func newTLSRPT(c *cli) *cobra.Command {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 const traceHelp = `Watch the SMTP conversations of the running relay live, until interrupted, on open

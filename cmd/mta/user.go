@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"mta/internal/users"
+	"example.org/mta/internal/users"
 )
 
 const userHelp = `Show and change the users file: the users who may log in at the relay's listeners (AUTH),

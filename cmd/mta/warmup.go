@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 const warmupHelp = `Show and control the warm-up of new sources, and try plans before you use them. Without a

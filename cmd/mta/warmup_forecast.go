@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"mta/warmup"
+	"example.org/mta/warmup"
 )
 
 // zoneOf is the zone in which a plan's days have their dates: that of its day_starts, or this machine's.

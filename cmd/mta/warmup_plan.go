@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mta/mta/config"
-	"mta/warmup"
+	"example.org/mta/mta/config"
+	"example.org/mta/warmup"
 )
 
 const warmupPlanHelp = `Generate a plan block for the configuration from the target volume per day and its date,

@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mta/mta"
-	"mta/mta/control"
-	"mta/warmup"
+	"example.org/mta/mta"
+	"example.org/mta/mta/control"
+	"example.org/mta/warmup"
 )
 
 const warmupPlansHelp = `List the available plans: those of the configuration and the presets. With NAME, show one

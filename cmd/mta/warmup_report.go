@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 const warmupReportHelp = `Import complaints about the mail of a warming source. They count for its health from now

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mta/mta/control"
-	"mta/warmup"
+	"example.org/mta/mta/control"
+	"example.org/mta/warmup"
 )
 
 const warmupShowHelp = `Show the progress of a source in its plan: the volume sent of the hourly and daily caps,

@@ -15,9 +15,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"mta/mta/config"
-	"mta/warmup"
-	"mta/warmup/simulate"
+	"example.org/mta/mta/config"
+	"example.org/mta/warmup"
+	"example.org/mta/warmup/simulate"
 )
 
 const warmupSimulateHelp = `Simulate a plan before you use it, with the relay's own ledger and controller on a virtual

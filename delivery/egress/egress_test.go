@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"mta/delivery/egress/egresstest"
+	"example.org/mta/delivery/egress/egresstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

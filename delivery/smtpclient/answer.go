@@ -1,6 +1,6 @@
 package smtpclient
 
-import "mta/internal/reply"
+import "example.org/mta/internal/reply"
 
 // pair tells x.t what the host has answered. over says that it was the last that t waited for.
 func (c *Conn) pair(x expectation, r rawReply) (over bool, why *Error) {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/emersion/go-sasl"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // authenticate says who we are (RFC 4954). Passwords go through TLS or not at all; to lack it is

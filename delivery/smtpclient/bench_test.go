@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // fastHost takes everything and allocates nothing for a message, so that what a benchmark counts is

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // content sends the content after 354, and the final dot. From the first octet on there is no

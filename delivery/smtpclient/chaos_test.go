@@ -12,8 +12,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"mta/internal/bubble"
-	"mta/internal/envelope"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/envelope"
 )
 
 // TestChaos sends messages to a host that refuses, leaves, breaks connections and babbles at random,

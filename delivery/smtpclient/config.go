@@ -4,7 +4,7 @@ import (
 	"log/slog"
 	"time"
 
-	"mta/internal/route"
+	"example.org/mta/internal/route"
 )
 
 // Mode is how far ahead of the replies the commands may run.

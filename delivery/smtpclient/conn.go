@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // Conn is an SMTP session that is ready for mail. Its methods may be called by any goroutine,

@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mta/internal/bubble"
-	"mta/internal/envelope"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/envelope"
 )
 
 // What an idle connection hears ends it and harms nobody.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // What is wrong with a body on our side of the wire.

@@ -10,8 +10,8 @@ import (
 	"testing/iotest"
 	"time"
 
-	"mta/internal/bubble"
-	"mta/internal/envelope"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/envelope"
 )
 
 func TestStuffer(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // lastWords is how long the reader goes on reading after a write has failed: a host that refuses

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // appendMail adds MAIL with what the host can be told.

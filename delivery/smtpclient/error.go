@@ -3,7 +3,7 @@ package smtpclient
 import (
 	"errors"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // ErrOutOfStep is in the chain of an error when the host's replies can't be those to our commands:

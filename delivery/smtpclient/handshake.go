@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // Handshake makes a session of a connection that was just dialled: greeting, EHLO (or HELO),

@@ -18,9 +18,9 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/bubble"
-	"mta/internal/reply"
-	"mta/internal/route"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
 )
 
 func TestHandshake(t *testing.T) {

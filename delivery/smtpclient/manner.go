@@ -1,6 +1,6 @@
 package smtpclient
 
-import "mta/internal/reply"
+import "example.org/mta/internal/reply"
 
 // manner is how a host answered RSET and a content the first time on a connection. A host that skips
 // a reply shifts all that follow by one, and in a window every command can have a 250: what tells is

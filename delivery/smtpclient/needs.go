@@ -8,8 +8,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"mta/internal/envelope"
-	"mta/internal/reply"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
 )
 
 // prepare fits t to what the host offers: it decides what MAIL will say, and refuses what this

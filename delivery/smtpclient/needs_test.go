@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"mta/internal/bubble"
-	"mta/internal/envelope"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/envelope"
 )
 
 // need is a message that needs something, and what becomes of it at a host that offers this.

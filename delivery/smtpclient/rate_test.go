@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mta/internal/bubble"
+	"example.org/mta/internal/bubble"
 )
 
 // roundTrips measures in virtual time how many round trips a message takes, and counts the writes.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // Bounds on what a host may say. RFC 5321, 4.5.3.1.5, allows a line 512 octets; many hosts write

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"mta/internal/bubble"
+	"example.org/mta/internal/bubble"
 )
 
 // scenario is one conversation: what the host does after its EHLO reply, and what becomes of

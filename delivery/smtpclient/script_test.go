@@ -12,8 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/route"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/route"
 )
 
 // A script is what a host does, one step a line:

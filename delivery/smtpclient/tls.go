@@ -6,7 +6,7 @@ import (
 	"errors"
 	"strings"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // TLS is how a connection is to be protected.

@@ -4,8 +4,8 @@ import (
 	"io"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/reply"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
 )
 
 // Transaction is one message for one or more recipients, to be sent down one connection. It

@@ -3,8 +3,8 @@ package smtpclient
 import (
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/reply"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
 )
 
 // The fates of recipients that are still open; never seen outside.

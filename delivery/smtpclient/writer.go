@@ -3,7 +3,7 @@ package smtpclient
 import (
 	"time"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // write is the writer: it takes transactions in turn and puts them on the wire as far ahead of

@@ -1,6 +1,6 @@
 package tlspolicy
 
-import "mta/internal/route"
+import "example.org/mta/internal/route"
 
 // Level is how much protection mail for a destination needs.
 type Level uint8

@@ -3,7 +3,7 @@ package tlspolicy
 import (
 	"testing"
 
-	"mta/internal/route"
+	"example.org/mta/internal/route"
 )
 
 func TestDecide(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 
-	"mta/internal/route"
+	"example.org/mta/internal/route"
 )
 
 // TLSA is what a host's TLSA records say (RFC 7672, 2.2).

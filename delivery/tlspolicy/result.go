@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"mta/internal/route"
+	"example.org/mta/internal/route"
 )
 
 // Result is what became of the TLS of one connection attempt, for reports (RFC 8460).

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"mta/delivery/tlspolicy/sts"
-	"mta/internal/route"
+	"example.org/mta/delivery/tlspolicy/sts"
+	"example.org/mta/internal/route"
 )
 
 // Config is what a Policy is made from. Nil fields are not used.

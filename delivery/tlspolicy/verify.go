@@ -10,7 +10,7 @@ import (
 	"strings"
 	"unicode"
 
-	"mta/internal/route"
+	"example.org/mta/internal/route"
 )
 
 // VerifiedBy is what vouches for a host's certificate.

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"unicode"
 
-	"mta/internal/route"
+	"example.org/mta/internal/route"
 )
 
 // What strangers write into their certificates neither breaks lines nor fills the queue.

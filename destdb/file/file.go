@@ -20,8 +20,8 @@ import (
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
-	"mta/destdb"
-	"mta/internal/boltcheck"
+	"example.org/mta/destdb"
+	"example.org/mta/internal/boltcheck"
 )
 
 var bucket = []byte("records-1") // the number goes up when old records can't be read any more

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"mta/destdb"
-	"mta/internal/reply"
+	"example.org/mta/destdb"
+	"example.org/mta/internal/reply"
 )
 
 func record(n int) destdb.Record {

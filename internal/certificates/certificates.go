@@ -17,7 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"mta/internal/trouble"
+	"example.org/mta/internal/trouble"
 )
 
 // lookEvery is how old what is known of the files may be.

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/bubble"
+	"example.org/mta/internal/bubble"
 )
 
 // write makes a certificate for names and writes it to the pair's files.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // maxHeader bounds the memory for a header section, in octets.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"mta/internal/dkim"
-	"mta/internal/organization"
+	"example.org/mta/internal/dkim"
+	"example.org/mta/internal/organization"
 )
 
 // goodBits is the least of an RSA key that large providers advise.

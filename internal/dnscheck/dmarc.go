@@ -7,7 +7,7 @@ import (
 
 	"github.com/emersion/go-msgauth/dmarc"
 
-	"mta/internal/organization"
+	"example.org/mta/internal/organization"
 )
 
 // dmarc checks that a policy exists for the domain of From, and that mail passes it: by SPF from all

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"mta/internal/dkim"
+	"example.org/mta/internal/dkim"
 )
 
 // Result is what a finding means.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"mta/internal/dkim"
+	"example.org/mta/internal/dkim"
 )
 
 // zone answers as a resolver from lines of a zone file. Names in broken get no answer.

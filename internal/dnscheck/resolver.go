@@ -5,7 +5,7 @@ import (
 	"net"
 	"net/netip"
 
-	"mta/internal/dkim"
+	"example.org/mta/internal/dkim"
 )
 
 // Resolver asks the DNS. Where there is no such record, or no such name, there is nothing and no

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // original is what goes back of the message that is reported about.

@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"mta/internal/minheap"
+	"example.org/mta/internal/minheap"
 )
 
 type item struct{ rank, at int }

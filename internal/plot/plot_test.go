@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"mta/internal/plot"
+	"example.org/mta/internal/plot"
 )
 
 // TestDrawKeepsItsScale: the largest value is inside the panel on either scale, words are escaped, and the picture

@@ -11,7 +11,7 @@ package replyclass
 import (
 	"strings"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // Class is what a reply is about. The names are KumoMTA's where it has them.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // sample is a line of testdata/replies.tsv.

@@ -4,7 +4,7 @@ import (
 	"regexp"
 	"strings"
 
-	"mta/internal/reply"
+	"example.org/mta/internal/reply"
 )
 
 // mark is how a provider, or a block list, is known by a word or a code that nobody else uses.

@@ -14,7 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"mta/internal/bubble"
+	"example.org/mta/internal/bubble"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"mta/internal/trace"
+	"example.org/mta/internal/trace"
 )
 
 // TestReadNamesTheLine: what is wrong is told with its line, counted with the header and empty lines; a reader that

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // Senders are the addresses that somebody may send from. An empty list bounds nothing.

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // Hashes that others have made: openssl passwd -6, crypt(3), the bcrypt of libxcrypt, the argon2 tool's

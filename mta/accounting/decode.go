@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/reply"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
 )
 
 // wire is a record as it stands in the log.

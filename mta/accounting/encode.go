@@ -6,8 +6,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"mta/internal/reply"
-	"mta/internal/visible"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/visible"
 )
 
 // encoder is the memory that records are encoded in, one after the other.

@@ -12,8 +12,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"mta/internal/envelope"
-	"mta/internal/reply"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
 )
 
 var accepted = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

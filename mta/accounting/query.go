@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // Query says which records are meant. All that is set must fit; the zero Query fits all.

@@ -13,8 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mta/internal/bubble"
-	"mta/internal/envelope"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/envelope"
 )
 
 // history is a log of three files, a record an hour, ten a file.

@@ -14,8 +14,8 @@ import (
 	"net/netip"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/reply"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
 )
 
 // Type is what kind of event a record tells of. The names are KumoMTA's, except Damage, Warmup and Lost.

@@ -17,8 +17,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"mta/internal/bubble"
-	"mta/internal/envelope"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/envelope"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

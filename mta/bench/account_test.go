@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/sink"
+	"example.org/mta/internal/sink"
 )
 
 // told is a ground whose only host is told what to take, beside any server: message, recipient.

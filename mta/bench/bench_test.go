@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"mta/internal/sink"
+	"example.org/mta/internal/sink"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"sync"
 
-	"mta/internal/dnsserver"
-	"mta/internal/sink"
+	"example.org/mta/internal/dnsserver"
+	"example.org/mta/internal/sink"
 )
 
 // Host is a server of the far side. Its address is given by OpenGround.

@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 // RelayOptions are how a relay of our own is run.

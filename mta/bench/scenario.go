@@ -6,7 +6,7 @@ import (
 	"math"
 	"time"
 
-	"mta/internal/sink"
+	"example.org/mta/internal/sink"
 )
 
 // Scenario is the mail of a measurement and what the far side is like. DefaultScenario is one to begin

@@ -3,7 +3,7 @@ package config
 import (
 	"net/url"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // ACME is which certificates are had from a certificate authority (RFC 8555). Without names: none.

@@ -4,8 +4,8 @@ import (
 	"crypto/x509"
 	"slices"
 
-	"mta/internal/certificates"
-	"mta/internal/users"
+	"example.org/mta/internal/certificates"
+	"example.org/mta/internal/users"
 )
 
 // Users is who may log in at listeners.

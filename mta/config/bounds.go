@@ -11,8 +11,8 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"mta/internal/envelope"
-	"mta/warmup"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/warmup"
 )
 
 // bounded holds the value of f against the tags min, max, oneof and check.

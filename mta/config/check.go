@@ -12,8 +12,8 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
-	"mta/internal/certificates"
-	"mta/internal/envelope"
+	"example.org/mta/internal/certificates"
+	"example.org/mta/internal/envelope"
 )
 
 // checker looks at what settings say together; each by itself was looked at when it was read.

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // Checks is what the DNS is asked about sources and sender's domains: by 'mta check --dns', and by the

@@ -19,8 +19,8 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
-	"mta/internal/certificates"
-	"mta/internal/users"
+	"example.org/mta/internal/certificates"
+	"example.org/mta/internal/users"
 )
 
 // Config is a whole configuration, with every default filled in. It is not changed after it was

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/internal/users"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/users"
 )
 
 const (

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"mta/internal/dkim"
-	"mta/internal/envelope"
-	"mta/internal/organization"
+	"example.org/mta/internal/dkim"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/organization"
 )
 
 // DKIM is the keys of one domain, and whose mail they sign.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/dkim"
+	"example.org/mta/internal/dkim"
 )
 
 // keyFile writes a new private key into dir.

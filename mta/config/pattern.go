@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // Pattern is a domain or host name, "*.name" for all names below it, or "*" for all names. It

@@ -9,7 +9,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
-	"mta/warmup"
+	"example.org/mta/warmup"
 )
 
 // Plan is a warm-up plan as the file has it; Config.WarmupPlan gives it ready for use. Its

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/warmup"
+	"example.org/mta/warmup"
 )
 
 const planned = `

@@ -7,7 +7,7 @@ import (
 	"time"
 	"unicode"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // dedicated reports whether a pool has the source for its own.

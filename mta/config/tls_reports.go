@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"strings"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // TLSReports is who tells domains how TLS with their hosts went (RFC 8460). Without From nobody does.

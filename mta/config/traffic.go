@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"mta/internal/certificates"
-	"mta/warmup"
+	"example.org/mta/internal/certificates"
+	"example.org/mta/warmup"
 )
 
 // Traffic is how mail goes to a destination. The same settings stand in the blocks defaults,

@@ -19,9 +19,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"mta/internal/envelope"
-	"mta/mta/control"
-	"mta/mta/control/controltest"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/control"
+	"example.org/mta/mta/control/controltest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

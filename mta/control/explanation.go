@@ -6,7 +6,7 @@ import (
 	"net/url"
 	"time"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // ExplainQuery says what is to be explained: Domain or ID.

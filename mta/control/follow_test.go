@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/bubble"
-	"mta/mta/control/controltest"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/mta/control/controltest"
 )
 
 // pipeListener hands out one end of each net.Pipe, so that time can be virtual.

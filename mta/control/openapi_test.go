@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"mta/delivery/tlspolicy/tlsrpt"
-	"mta/warmup"
+	"example.org/mta/delivery/tlspolicy/tlsrpt"
+	"example.org/mta/warmup"
 )
 
 // document is as much of OpenAPI as openapi.json makes use of.

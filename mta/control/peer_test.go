@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"mta/mta/control"
-	"mta/mta/control/controltest"
+	"example.org/mta/mta/control"
+	"example.org/mta/mta/control/controltest"
 )
 
 // TestAPauseIsByWhoAsks: the system says whose process that is, whatever it claims.

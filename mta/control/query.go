@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // query reads the parameters of a request; the first that is wrong stays in err.

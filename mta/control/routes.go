@@ -11,7 +11,7 @@ import (
 	"net/http"
 	"slices"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // route is a path, the parameters that may stand after it, and who answers. An answer that

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // Suppressions is what the server asks of the list of addresses that no mail is sent to.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"mta/mta/control"
-	"mta/mta/control/controltest"
+	"example.org/mta/mta/control"
+	"example.org/mta/mta/control/controltest"
 )
 
 func TestSuppressions(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"net/url"
 	"time"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // STSPolicy is what is known of the MTA-STS policy of a domain (RFC 8461).

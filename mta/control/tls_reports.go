@@ -6,7 +6,7 @@ import (
 	"net/url"
 	"strconv"
 
-	"mta/delivery/tlspolicy/tlsrpt"
+	"example.org/mta/delivery/tlspolicy/tlsrpt"
 )
 
 // TLSReportList is a page of what is counted for TLS reports (RFC 8460), and of what was sent.

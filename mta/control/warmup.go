@@ -7,7 +7,7 @@ import (
 	"net/url"
 	"slices"
 
-	"mta/warmup"
+	"example.org/mta/warmup"
 )
 
 // Warmups is what the server asks of the warm-up of sources.

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"mta/mta/control"
-	"mta/mta/control/controltest"
+	"example.org/mta/mta/control"
+	"example.org/mta/mta/control/controltest"
 )
 
 func TestWarmupsPage(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"mta/internal/sink"
+	"example.org/mta/internal/sink"
 )
 
 // account is the end of the sum: where every recipient of every accepted letter is. It is made

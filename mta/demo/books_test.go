@@ -13,7 +13,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/time/rate"
 
-	"mta/internal/sink"
+	"example.org/mta/internal/sink"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -6,7 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"mta/internal/progress"
+	"example.org/mta/internal/progress"
 )
 
 // snapshot is what the picture shows: the state of the demo at one moment.

@@ -3,7 +3,7 @@ package demo
 import (
 	"time"
 
-	"mta/internal/sink"
+	"example.org/mta/internal/sink"
 )
 
 // provider is a mailbox provider as the demo has it: a domain with its exchangers, and what

@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"mta/mta"
-	"mta/mta/config"
-	"mta/mta/control"
+	"example.org/mta/mta"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
 )
 
 // relay is the one that is shown: all of it, in this process, on a data directory of its own.

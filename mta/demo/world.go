@@ -6,8 +6,8 @@ import (
 	"strings"
 	"sync"
 
-	"mta/internal/dnsserver"
-	"mta/internal/sink"
+	"example.org/mta/internal/dnsserver"
+	"example.org/mta/internal/sink"
 )
 
 // world is the far side: a DNS server, and a sink for each exchanger of each provider.

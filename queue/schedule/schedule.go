@@ -15,7 +15,7 @@ package schedule
 import (
 	"math/bits"
 
-	"mta/internal/tiers"
+	"example.org/mta/internal/tiers"
 )
 
 // Slot says where in the table an entry is. The upper bit marks the head of a list.

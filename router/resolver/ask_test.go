@@ -15,7 +15,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"mta/internal/bubble"
+	"example.org/mta/internal/bubble"
 )
 
 // fakeNet is name servers in memory, for tests in virtual time. A server is a func that gives

@@ -18,7 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"mta/router/lru"
+	"example.org/mta/router/lru"
 )
 
 // Config is how a Resolver works. Every zero field has a default.

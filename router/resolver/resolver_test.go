@@ -13,7 +13,7 @@ import (
 	"github.com/miekg/dns"
 	"go.uber.org/goleak"
 
-	"mta/internal/dnsserver"
+	"example.org/mta/internal/dnsserver"
 )
 
 const testZone = `

@@ -7,7 +7,7 @@ import (
 	"encoding/hex"
 	"strings"
 
-	"mta/internal/users"
+	"example.org/mta/internal/users"
 )
 
 // Certificate gives the login of a client that has shown a user's certificate, nil when it has not. No

@@ -10,7 +10,7 @@ import (
 	"github.com/emersion/go-sasl"
 	"github.com/xdg-go/scram"
 
-	"mta/internal/users"
+	"example.org/mta/internal/users"
 )
 
 // Names of mechanisms.

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"mta/internal/users"
+	"example.org/mta/internal/users"
 )
 
 // renewEvery is how often hashes that were made anew are written: once for all of them.

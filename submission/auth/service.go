@@ -19,8 +19,8 @@ import (
 	"syscall"
 	"time"
 
-	"mta/internal/trouble"
-	"mta/internal/users"
+	"example.org/mta/internal/trouble"
+	"example.org/mta/internal/users"
 )
 
 // Errors of an exchange. All that is wrong with a name and a password is ErrDenied.

@@ -21,8 +21,8 @@ import (
 
 	"golang.org/x/crypto/bcrypt"
 
-	"mta/internal/bubble"
-	"mta/internal/users"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/users"
 )
 
 // cheap is a hash of a password that takes a millisecond.

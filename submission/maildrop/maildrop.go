@@ -27,7 +27,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 // Limits of a letter.

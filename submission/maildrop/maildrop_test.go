@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 var sample = Envelope{Sender: "a@b.example", Recipients: []envelope.Address{"c@d.example", "e@f.example"}, Notify: []string{"FAILURE"}, ID: "x1"}

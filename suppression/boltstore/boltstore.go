@@ -13,7 +13,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
-	"mta/suppression"
+	"example.org/mta/suppression"
 )
 
 var bucket = []byte("suppression")

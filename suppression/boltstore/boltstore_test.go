@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/suppression"
+	"example.org/mta/suppression"
 )
 
 func open(t *testing.T, path string) *Store {

@@ -20,8 +20,8 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
-	"mta/internal/boltcheck"
-	"mta/warmup"
+	"example.org/mta/internal/boltcheck"
+	"example.org/mta/warmup"
 )
 
 var (

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"mta/warmup"
-	"mta/warmup/storetest"
+	"example.org/mta/warmup"
+	"example.org/mta/warmup/storetest"
 )
 
 // virtual is a clock that only Pass moves.

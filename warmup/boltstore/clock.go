@@ -8,7 +8,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
-	"mta/warmup"
+	"example.org/mta/warmup"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
-	"mta/warmup"
+	"example.org/mta/warmup"
 )
 
 func plan() *warmup.Plan {

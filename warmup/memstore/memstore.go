@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"mta/warmup"
+	"example.org/mta/warmup"
 )
 
 // ErrDown is what a store that was told to be down returns.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"mta/warmup"
-	"mta/warmup/storetest"
+	"example.org/mta/warmup"
+	"example.org/mta/warmup/storetest"
 )
 
 func TestConformance(t *testing.T) {

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"mta/internal/pid"
-	"mta/warmup"
+	"example.org/mta/internal/pid"
+	"example.org/mta/warmup"
 )
 
 // Mode is who decides that mail may take the warming IP.

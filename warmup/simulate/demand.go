@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"mta/internal/trace"
+	"example.org/mta/internal/trace"
 )
 
 // dayShapes say which share of a day's mail has come by a minute of it.

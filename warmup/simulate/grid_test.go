@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/warmup"
+	"example.org/mta/warmup"
 )
 
 // A grid cell is two hours of one plan with one cap. Demand is in caps an hour.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/warmup"
+	"example.org/mta/warmup"
 )
 
 // TestNothingIsLostByManyProvidersAndNodesThatLeave: what was offered was sent, was diverted or is held, and

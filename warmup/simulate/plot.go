@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"mta/internal/plot"
+	"example.org/mta/internal/plot"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/warmup"
+	"example.org/mta/warmup"
 )
 
 // As package plot has them.

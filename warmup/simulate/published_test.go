@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"mta/internal/pid"
-	"mta/warmup"
+	"example.org/mta/internal/pid"
+	"example.org/mta/warmup"
 )
 
 // toy is the example that the controller was published with: a loop that each pass adds 0 to 9

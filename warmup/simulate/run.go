@@ -9,8 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"mta/internal/trace"
-	"mta/warmup"
+	"example.org/mta/internal/trace"
+	"example.org/mta/warmup"
 )
 
 // Options are the settings of a simulation.

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"mta/internal/trace"
+	"example.org/mta/internal/trace"
 )
 
 // InputError is what is wrong with a plan, a trace or an option.

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"mta/warmup"
-	"mta/warmup/memstore"
+	"example.org/mta/warmup"
+	"example.org/mta/warmup/memstore"
 )
 
 // ip names the one IP of a simulation.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/warmup"
+	"example.org/mta/warmup"
 )
 
 // Subject makes stores for the tests.

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/testca"
+	"example.org/mta/internal/testca"
 )
 
 const mx = "mx.example.com"

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"mta/internal/testca"
+	"example.org/mta/internal/testca"
 )
 
 // webServer is a web server over TLS on loopback, and the transport that gets there whatever the address and port.

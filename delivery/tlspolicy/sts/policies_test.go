@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mta/internal/bubble"
+	"example.org/mta/internal/bubble"
 )
 
 // world is the DNS, the web and the disk of a test in virtual time.

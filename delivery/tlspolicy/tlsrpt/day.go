@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"mta/delivery/tlspolicy"
+	"example.org/mta/delivery/tlspolicy"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"net/url"
 	"strings"
 
-	"mta/internal/envelope"
+	"example.org/mta/internal/envelope"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"mta/delivery/tlspolicy"
+	"example.org/mta/delivery/tlspolicy"
 )
 
 // report is the JSON of RFC 8460, 4.4.

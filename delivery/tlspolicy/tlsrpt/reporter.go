@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"mta/delivery/tlspolicy"
+	"example.org/mta/delivery/tlspolicy"
 )
 
 const (

@@ -24,9 +24,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mta/delivery/tlspolicy"
-	"mta/internal/bubble"
-	"mta/internal/route"
+	"example.org/mta/delivery/tlspolicy"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/route"
 )
 
 // memory is a Store.

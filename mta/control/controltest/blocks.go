@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 var _ control.Blocks = (*Relay)(nil)

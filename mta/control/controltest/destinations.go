@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 var (

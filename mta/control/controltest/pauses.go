@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 // Pauses lists what was paused.

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 // Relay is a queue, a log and a relay. The fields are set before it is used.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"mta/internal/envelope"
-	"mta/mta/control"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/control"
 )
 
 // Sample makes a relay with some mail: each state, several recipients, names in many scripts,

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 var _ control.Suppressions = (*Relay)(nil)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"mta/mta/control"
+	"example.org/mta/mta/control"
 )
 
 // STSPolicy gives a policy of KnownPolicies. To refresh it makes it as good as just fetched, unless it can't be had.

@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"mta/delivery/tlspolicy"
-	"mta/delivery/tlspolicy/tlsrpt"
-	"mta/mta/control"
+	"example.org/mta/delivery/tlspolicy"
+	"example.org/mta/delivery/tlspolicy/tlsrpt"
+	"example.org/mta/mta/control"
 )
 
 // TLSReports has a day that was reported, and one about which a collector doesn't want to hear.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"mta/mta/control"
-	"mta/warmup"
+	"example.org/mta/mta/control"
+	"example.org/mta/warmup"
 )
 
 var _ control.Warmups = (*Relay)(nil)

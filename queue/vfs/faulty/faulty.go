@@ -7,7 +7,7 @@ import (
 	"io"
 	"sync/atomic"
 
-	"mta/queue/vfs"
+	"example.org/mta/queue/vfs"
 )
 
 // Op is a kind of operation.

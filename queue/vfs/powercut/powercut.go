@@ -18,7 +18,7 @@ import (
 	"strings"
 	"sync"
 
-	"mta/queue/vfs"
+	"example.org/mta/queue/vfs"
 )
 
 // ErrCut is returned by every operation after the power was cut.

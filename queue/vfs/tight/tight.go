@@ -7,7 +7,7 @@ import (
 	"sync"
 	"syscall"
 
-	"mta/queue/vfs"
+	"example.org/mta/queue/vfs"
 )
 
 // FS has room for Capacity octets in Dir and in the folders right below it that are named in Below.
