@@ -12,7 +12,6 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
-	"example.org/mta/router/resolver"
 )
 
 // openTLSReports begins to count for TLS reports, when the configuration has them sent.
@@ -23,7 +22,7 @@ func (r *Relay) openTLSReports(cfg *config.Config, _ *undoer) (err error) {
 	}
 	r.tlsReports, err = tlsrpt.New(tlsrpt.Config{
 		Organization: t.Organization, Contact: t.Contact, Submitter: cfg.Hostname, From: t.From,
-		Resolver: reportRecords{r.resolver}, Store: r.destinations.Values(file.TLSReports), Mail: r.mailTLSReport,
+		Resolver: textResolver{r.resolver}, Store: r.destinations.Values(file.TLSReports), Mail: r.mailTLSReport,
 		Transport: tlsrpt.NewTransport(cfg.Router.AllowLoopback), Now: r.now, Log: r.log,
 	})
 	return err
@@ -47,21 +46,6 @@ func (r *Relay) mailTLSReport(mail tlsrpt.Mail) error {
 	}
 	r.events.received(m)
 	return nil
-}
-
-// reportRecords looks up where domains want their reports.
-type reportRecords struct{ *resolver.Resolver }
-
-// TXT implements tlsrpt.Resolver.
-func (d reportRecords) TXT(ctx context.Context, name string) ([]string, error) {
-	answer, err := d.Resolver.TXT(ctx, name)
-	switch {
-	case err == nil:
-		return answer.Texts, nil
-	case resolver.KindOf(err) == resolver.Temporary:
-		return nil, err
-	}
-	return nil, nil // there is none
 }
 
 // tlsReports answers what operators ask about TLS reports.
