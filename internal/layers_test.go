@@ -48,6 +48,7 @@ var rules = []struct{ pkg, mustNotReach, why string }{
 	{"mta/cmd/mta", "mta/internal/bubble", "it is for tests, and brings package testing with it"},
 	{"mta/cmd/mta", "mta/internal/testca", "it is for tests, and brings package testing with it"},
 	{"mta/mta/control", "mta/queue", "the API has its own words for JSON, so that the queue may change"},
+	{"mta/mta/tally", "mta/queue", "counting knows outcomes, not where mail is kept"},
 }
 
 func TestDependenciesPointOneWay(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"example.org/mta/internal/reply"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/tally"
 	"example.org/mta/queue"
 	"example.org/mta/submission"
 )
@@ -57,8 +58,8 @@ func accountingLimits(cfg *config.Config) accounting.Limits {
 // accountant puts events into the accounting log's words, and has them counted.
 type accountant struct {
 	log    *accounting.Writer // nil: switched off
-	meter  *meter
-	tally  *tallies
+	meter  *tally.Meter
+	tally  *tally.Tallies
 	policy func() *policy
 	now    func() time.Time
 
@@ -76,13 +77,13 @@ type listenerEvents struct {
 
 // Received is called by submission when a message is durable.
 func (l listenerEvents) Received(m *envelope.Message, missing submission.Fields) {
-	l.tally.taken(l.listener, m, missing)
+	l.tally.Taken(l.listener, m, missing)
 	l.received(m)
 }
 
 // Rejected is called by submission for each refusal.
 func (l listenerEvents) Rejected(r submission.Rejection) {
-	l.tally.refused(l.listener, max(r.Count, 1))
+	l.tally.Refused(l.listener, max(r.Count, 1))
 	l.accountant.Rejected(r)
 }
 
@@ -115,7 +116,7 @@ func (a *accountant) received(m *envelope.Message) {
 		return
 	}
 	delete(a.unreported, m)
-	a.tally.received(m)
+	a.tally.Received(m)
 	if a.log != nil {
 		a.reception(m)
 	}
@@ -136,7 +137,7 @@ func (a *accountant) reception(m *envelope.Message) {
 
 // Rejected is called by submission for each refusal, or for a number of them.
 func (a *accountant) Rejected(r submission.Rejection) {
-	a.meter.refused(r.Reply, max(r.Count, 1))
+	a.meter.Refused(r.Reply, max(r.Count, 1))
 	if a.log == nil {
 		return
 	}
@@ -156,9 +157,10 @@ func (a *accountant) Rejected(r submission.Rejection) {
 // attempted writes down what became of a recipient.
 func (a *accountant) attempted(kind eventKind, o *outcomes, at attempt) {
 	now := a.now()
-	a.meter.attempted(kind, o, at, now)
-	a.tally.attempted(kind, o, at, now)
 	m, r := o.message, at.result
+	counted := tally.Outcome{Kind: kind, Message: m, Route: o.route, Site: o.site(), Result: &r}
+	a.meter.Attempted(&counted, now)
+	a.tally.Attempted(&counted, now)
 	a.received(m)
 	if a.log == nil {
 		return

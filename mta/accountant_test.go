@@ -15,6 +15,7 @@ import (
 	"example.org/mta/internal/sink"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/tally"
 	"example.org/mta/queue"
 )
 
@@ -27,7 +28,7 @@ func TestReceptionComesFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	pol := newPolicy(config.Default())
-	a := &accountant{log: log, meter: newMeter(), tally: newTallies(func() *config.Config { return pol.cfg }), policy: func() *policy { return pol }, now: time.Now}
+	a := &accountant{log: log, meter: tally.NewMeter(), tally: tally.New(func() *config.Config { return pol.cfg }), policy: func() *policy { return pol }, now: time.Now}
 	const n = 500
 	var all sync.WaitGroup
 	for i := range n {
@@ -58,7 +59,7 @@ func TestReceptionComesFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := a.tally.get(tallyTenant, "").accepted, int64(n-n/10); got != want {
+	if got, want := a.tally.Get(tally.Tenant, "").Accepted, int64(n-n/10); got != want {
 		t.Errorf("%d recipients are counted as accepted, want %d", got, want)
 	}
 	if want := n - n/10; len(seen) != want || len(a.unreported) != 0 {
@@ -78,7 +79,7 @@ func TestRemovedHeldMailHasNoSite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &accountant{log: log, meter: newMeter(), now: time.Now}
+	a := &accountant{log: log, meter: tally.NewMeter(), now: time.Now}
 	a.removed(queue.Item{ID: 1, Recipients: []queue.ItemRecipient{
 		{Address: "a@x.example", Key: "mx.x.example"}, {Address: "b@x.example", Key: "warmup:192.0.2.20/big"}}})
 	if err := log.Close(); err != nil {

@@ -10,6 +10,7 @@ import (
 	"example.org/mta/delivery"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
+	"example.org/mta/mta/tally"
 )
 
 // blocks answers the control API's questions about sources, pools and tenants. There are as many as the
@@ -88,8 +89,8 @@ func (b blocks) Sources(_ context.Context, f control.BlockFilter, after string, 
 	}
 	var rows []row[control.Source]
 	for _, s := range cfg.Sources {
-		c := b.r.tally.get(tallySource, s.Name)
-		src := control.Source{Name: s.Name, EHLO: s.EHLO, Pools: poolsOf(cfg, s.Name), Load: loadOf(use.Sources[s.Name]), Tally: c.shown()}
+		c := b.r.tally.Get(tally.Source, s.Name)
+		src := control.Source{Name: s.Name, EHLO: s.EHLO, Pools: poolsOf(cfg, s.Name), Load: loadOf(use.Sources[s.Name]), Tally: tallyOf(&c)}
 		if s.Address.IsValid() {
 			src.Address = s.Address.String()
 		}
@@ -154,8 +155,8 @@ func loadOf(l delivery.Load) control.Load {
 }
 
 // leftOut reports whether a block doesn't fit what a filter asks of its state.
-func leftOut(f *control.BlockFilter, c *tally, l control.Load) bool {
-	return f.Failing && !c.failing() || f.Busy && l == (control.Load{})
+func leftOut(f *control.BlockFilter, c *tally.Tally, l control.Load) bool {
+	return f.Failing && !c.Failing() || f.Busy && l == (control.Load{})
 }
 
 func (b blocks) Pools(_ context.Context, f control.BlockFilter, after string, limit int) (l control.PoolList, _ error) {
@@ -166,8 +167,8 @@ func (b blocks) Pools(_ context.Context, f control.BlockFilter, after string, li
 	}
 	var rows []row[control.Pool]
 	for _, p := range cfg.Pools {
-		c := b.r.tally.get(tallyPool, p.Name)
-		pool := control.Pool{Name: p.Name, Shared: append([]string{}, p.Shared...), Dedicated: dedicatedOf(p), Tenants: tenants[p.Name], Tally: c.shown()}
+		c := b.r.tally.Get(tally.Pool, p.Name)
+		pool := control.Pool{Name: p.Name, Shared: append([]string{}, p.Shared...), Dedicated: dedicatedOf(p), Tenants: tenants[p.Name], Tally: tallyOf(&c)}
 		pool.Paused = b.r.pauses.first(pauseKey(control.PauseEverything, ""), pauseKey(control.PausePool, p.Name))
 		for _, s := range slices.Concat(pool.Shared, pool.Dedicated) {
 			x := use.Sources[s]
@@ -187,15 +188,18 @@ func (b blocks) Tenants(_ context.Context, f control.BlockFilter, queued map[str
 	cfg := b.r.policy.Load().cfg
 	counts := make(map[string]int)
 	for name, n := range queued {
-		counts[known(cfg, name)] += n
+		if cfg.Tenant(name) == nil {
+			name = ""
+		}
+		counts[name] += n
 	}
 	if err := checkNamed(cfg, "pool", f.Pool); f.Pool != "" && err != nil {
 		return l, err
 	}
 	var rows []row[control.Tenant]
 	for _, t := range append([]*config.Tenant{{}}, cfg.Tenants...) {
-		c := b.r.tally.get(tallyTenant, t.Name)
-		tenant := control.Tenant{Name: t.Name, Pool: cfg.PoolOf(t.Name).Name, Tally: c.shown()}
+		c := b.r.tally.Get(tally.Tenant, t.Name)
+		tenant := control.Tenant{Name: t.Name, Pool: cfg.PoolOf(t.Name).Name, Tally: tallyOf(&c)}
 		tenant.Paused = b.r.pauses.first(pauseKey(control.PauseEverything, ""), pauseKey(control.PauseTenant, t.Name), pauseKey(control.PausePool, tenant.Pool))
 		if t.Name != "" { // other mail has its listener's
 			tenant.Tier = &t.Tier
@@ -205,7 +209,7 @@ func (b blocks) Tenants(_ context.Context, f control.BlockFilter, queued map[str
 			tenant.Queued = &n
 		}
 		idle := counts[t.Name] == 0
-		if f.BlockNamed(t.Name) && (f.Pool == "" || f.Pool == tenant.Pool) && !(f.Failing && !c.failing()) && !(f.Busy && idle) {
+		if f.BlockNamed(t.Name) && (f.Pool == "" || f.Pool == tenant.Pool) && !(f.Failing && !c.Failing()) && !(f.Busy && idle) {
 			rows = append(rows, row[control.Tenant]{tenant, t.Name, counts[t.Name]})
 		}
 	}
@@ -213,13 +217,10 @@ func (b blocks) Tenants(_ context.Context, f control.BlockFilter, queued map[str
 	return l, nil
 }
 
-// shown puts a tally in the API's words.
-func (c *tally) shown() control.Tally {
+// tallyOf puts a tally in the API's words.
+func tallyOf(c *tally.Tally) control.Tally {
 	return control.Tally{
-		Accepted: c.accepted, Delivered: c.delivered, Deferred: c.deferred, Bounced: c.bounced, Expired: c.expired,
-		LastError: replyOf(c.failure), ErrorAt: c.failureAt,
+		Accepted: c.Accepted, Delivered: c.Delivered, Deferred: c.Deferred, Bounced: c.Bounced, Expired: c.Expired,
+		LastError: replyOf(c.Failure), ErrorAt: c.FailureAt,
 	}
 }
-
-// failing reports whether the last recipient failed.
-func (c *tally) failing() bool { return c.failureAt.After(c.deliveredAt) }

@@ -5,9 +5,14 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
+	"example.org/mta/delivery"
+	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/sink"
+	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/control"
+	"example.org/mta/mta/tally"
 )
 
 // A page goes on where the one before has ended, in both orders, and all come once.
@@ -78,11 +83,10 @@ func TestBlocksShowWhatBecameOfMail(t *testing.T) {
 		t.Errorf("nobody's mail: %d queued, %+v", n, tenants.Tenants[0])
 	}
 	// What was in the queue at the start was accepted before it, and is delivered now: neither makes a tenant busy.
-	w.tally.of(tallyTenant, "acme").delivered += 5
+	w.tally.Attempted(&tally.Outcome{Kind: accounting.Delivery, Message: &envelope.Message{Tenant: "acme"}, Result: &delivery.Result{}}, time.Now())
 	if busy, _ := b.Tenants(ctx, control.BlockFilter{Busy: true}, map[string]int{"stranger": 4}, "", 10); len(busy.Tenants) != 1 || busy.Tenants[0].Name != "" {
 		t.Errorf("busy: %+v", busy)
 	}
-	w.tally.of(tallyTenant, "acme").delivered -= 5
 	if _, err := b.Tenants(ctx, control.BlockFilter{Pool: "deflt"}, nil, "", 10); control.Hint(err) == "" {
 		t.Errorf("a pool that is none: %v", err)
 	}

@@ -49,8 +49,8 @@ func (d destinations) shown(s *delivery.SiteInfo, k *queue.KeySummary, now time.
 	out.addLanes(s.Lanes)
 	out.addQueued(k)
 	out.addReason(d.r)
-	c := d.r.tally.site(s.Name)
-	out.Tally, out.failing = c.shown(), c.failing()
+	c := d.r.tally.Site(s.Name)
+	out.Tally, out.failing = tallyOf(&c), c.Failing()
 	return out
 }
 

@@ -34,7 +34,7 @@ func (r *Relay) openHTTP(cfg *config.Config, undo *undoer) error {
 	}
 	undo.add(func() { socket.Close() })
 	metrics := prometheus.NewRegistry()
-	metrics.MustRegister(r.meter.collectors()...)
+	metrics.MustRegister(r.meter.Collectors()...)
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), relayCollector{r})
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))

@@ -8,6 +8,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/trouble"
+	"example.org/mta/mta/tally"
 	"example.org/mta/queue"
 	"example.org/mta/submission"
 )
@@ -17,12 +18,12 @@ import (
 type queueStore struct {
 	q        *queue.Queue
 	events   eventLog
-	meter    *meter
+	meter    *tally.Meter
 	now      func() time.Time
 	refusing *trouble.Kind
 }
 
-func newQueueStore(q *queue.Queue, events eventLog, m *meter, now func() time.Time, log *slog.Logger) *queueStore {
+func newQueueStore(q *queue.Queue, events eventLog, m *tally.Meter, now func() time.Time, log *slog.Logger) *queueStore {
 	return &queueStore{q, events, m, now, trouble.New(log, now, slog.LevelError, "mail is refused with 4xx", "mail is no longer refused")}
 }
 
@@ -76,7 +77,7 @@ func (d queueDraft) Commit(m *envelope.Message) error {
 		d.s.events.refused(m)
 		return err
 	}
-	d.s.meter.committed(d.s.now().Sub(began))
+	d.s.meter.Committed(d.s.now().Sub(began))
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"example.org/mta/mta/tally"
 	"example.org/mta/submission"
 )
 
@@ -35,39 +36,39 @@ func (c relayCollector) tallies(ch chan<- prometheus.Metric) {
 	}
 	send(buildDesc, prometheus.GaugeValue, 1, c.r.opts.Version, revision(), runtime.Version())
 	for _, l := range cfg.Listeners {
-		n := t.get(tallyListener, l.Name)
-		send(listenerMessages, prometheus.CounterValue, n.messages, l.Name)
-		send(listenerRecipients, prometheus.CounterValue, n.accepted, l.Name)
-		send(listenerRefusals, prometheus.CounterValue, n.refused, l.Name)
+		n := t.Get(tally.Listener, l.Name)
+		send(listenerMessages, prometheus.CounterValue, n.Messages, l.Name)
+		send(listenerRecipients, prometheus.CounterValue, n.Accepted, l.Name)
+		send(listenerRefusals, prometheus.CounterValue, n.Refused, l.Name)
 		send(listenerConnections, prometheus.GaugeValue, c.r.inbound.of(l.Name).Load(), l.Name)
 	}
-	outcomes := func(desc *prometheus.Desc, scope tallyScope, name string) {
-		n := t.get(scope, name)
-		if scope != tallyProvider {
-			send(desc, prometheus.CounterValue, n.accepted, name, "accepted")
+	outcomes := func(desc *prometheus.Desc, scope tally.Scope, name string) {
+		n := t.Get(scope, name)
+		if scope != tally.Provider {
+			send(desc, prometheus.CounterValue, n.Accepted, name, "accepted")
 		}
-		send(desc, prometheus.CounterValue, n.delivered, name, "delivered")
-		send(desc, prometheus.CounterValue, n.deferred, name, "deferred")
-		send(desc, prometheus.CounterValue, n.bounced, name, "bounced")
-		send(desc, prometheus.CounterValue, n.expired, name, "expired")
-		if scope == tallyTenant {
-			send(tenantMessages, prometheus.CounterValue, n.messages, name)
-			for f, missing := range n.missing {
+		send(desc, prometheus.CounterValue, n.Delivered, name, "delivered")
+		send(desc, prometheus.CounterValue, n.Deferred, name, "deferred")
+		send(desc, prometheus.CounterValue, n.Bounced, name, "bounced")
+		send(desc, prometheus.CounterValue, n.Expired, name, "expired")
+		if scope == tally.Tenant {
+			send(tenantMessages, prometheus.CounterValue, n.Messages, name)
+			for f, missing := range n.Missing {
 				send(tenantMissing, prometheus.CounterValue, missing, name, submission.Field(f).String())
 			}
 		}
 	}
 	use := c.r.delivery.Usage()
-	outcomes(tenantRecipients, tallyTenant, "")
+	outcomes(tenantRecipients, tally.Tenant, "")
 	for _, b := range cfg.Tenants {
-		outcomes(tenantRecipients, tallyTenant, b.Name)
+		outcomes(tenantRecipients, tally.Tenant, b.Name)
 	}
 	for _, b := range cfg.Pools {
-		outcomes(poolRecipients, tallyPool, b.Name)
+		outcomes(poolRecipients, tally.Pool, b.Name)
 	}
-	outcomes(providerRecipients, tallyProvider, "")
+	outcomes(providerRecipients, tally.Provider, "")
 	for _, b := range cfg.Providers {
-		outcomes(providerRecipients, tallyProvider, b.Name)
+		outcomes(providerRecipients, tally.Provider, b.Name)
 		send(providerConnections, prometheus.GaugeValue, int64(use.Providers[b.Name].Connections), b.Name)
 	}
 	for _, b := range cfg.Sources {

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"example.org/mta/internal/sink"
+	"example.org/mta/mta/tally"
 )
 
 // TestMetricsTellOfMail: a message to two recipients, one of whom the host refuses, and the report about
@@ -129,7 +130,7 @@ func TestMetricsAreInTheManual(t *testing.T) {
 	go func() {
 		defer close(ch)
 		relayCollector{}.Describe(ch)
-		for _, c := range newMeter().collectors() {
+		for _, c := range tally.NewMeter().Collectors() {
 			c.Describe(ch)
 		}
 	}()

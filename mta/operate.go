@@ -76,7 +76,7 @@ func (r *Relay) Status() control.Status {
 			Expired: s.Expired, Removed: s.Removed, Queued: s.Queued,
 		},
 		States:      r.states(&s),
-		Rates:       r.rates.perSecond(r.now(), r.tally.total()),
+		Rates:       r.rates.perSecond(r.now(), r.tally.Total()),
 		Connections: control.Connections{In: r.inbound.total(), Out: use.Live, Waiting: use.Waiting, Running: use.Running},
 		Memory:      control.Memory{Process: processMemory(), Schedule: s.MemoryBytes},
 		Disk:        control.Disk{Queue: s.Bytes, Live: s.LiveBytes, Free: s.FreeBytes},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.org/mta/mta/control"
+	"example.org/mta/mta/tally"
 )
 
 const (
@@ -22,11 +23,11 @@ type rates struct {
 
 type rateSample struct {
 	at    time.Time
-	tally tally
+	tally tally.Tally
 }
 
 // run takes a sample each second until ctx ends.
-func (r *rates) run(ctx context.Context, now func() time.Time, total func() tally) {
+func (r *rates) run(ctx context.Context, now func() time.Time, total func() tally.Tally) {
 	tick := time.NewTicker(rateEvery)
 	defer tick.Stop()
 	for {
@@ -39,7 +40,7 @@ func (r *rates) run(ctx context.Context, now func() time.Time, total func() tall
 	}
 }
 
-func (r *rates) sample(now time.Time, t tally) {
+func (r *rates) sample(now time.Time, t tally.Tally) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.samples[r.n%rateSamples] = rateSample{now, t}
@@ -47,7 +48,7 @@ func (r *rates) sample(now time.Time, t tally) {
 }
 
 // perSecond gives the rates between the oldest sample and now.
-func (r *rates) perSecond(now time.Time, t tally) (out control.Rates) {
+func (r *rates) perSecond(now time.Time, t tally.Tally) (out control.Rates) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.n == 0 {
@@ -64,7 +65,7 @@ func (r *rates) perSecond(now time.Time, t tally) (out control.Rates) {
 	per := func(now, then int64) float64 { return float64(now-then) / d }
 	before := &oldest.tally
 	return control.Rates{
-		Accepted: per(t.accepted, before.accepted), Delivered: per(t.delivered, before.delivered),
-		Deferred: per(t.deferred, before.deferred), Bounced: per(t.bounced+t.expired, before.bounced+before.expired),
+		Accepted: per(t.Accepted, before.Accepted), Delivered: per(t.Delivered, before.Delivered),
+		Deferred: per(t.Deferred, before.Deferred), Bounced: per(t.Bounced+t.Expired, before.Bounced+before.Expired),
 	}
 }

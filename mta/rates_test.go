@@ -5,23 +5,24 @@ import (
 	"time"
 
 	"example.org/mta/mta/control"
+	"example.org/mta/mta/tally"
 )
 
 func TestRatesAreOfTheLastMinute(t *testing.T) {
 	var r rates
 	begin := time.Now()
-	if got := r.perSecond(begin, tally{delivered: 9}); got != (control.Rates{}) {
+	if got := r.perSecond(begin, tally.Tally{Delivered: 9}); got != (control.Rates{}) {
 		t.Errorf("before the first sample the rates are %+v", got)
 	}
-	var c tally
+	var c tally.Tally
 	for i := range 300 { // 2 a second at first, then 10
 		at := begin.Add(time.Duration(i) * time.Second)
 		r.sample(at, c)
-		c.accepted += 2
+		c.Accepted += 2
 		if i >= 200 {
-			c.delivered += 10
+			c.Delivered += 10
 		}
-		c.bounced, c.expired = c.bounced+1, c.expired+1
+		c.Bounced, c.Expired = c.Bounced+1, c.Expired+1
 	}
 	got := r.perSecond(begin.Add(300*time.Second), c)
 	if want := (control.Rates{Accepted: 2, Delivered: 10, Bounced: 2}); got != want {

@@ -49,6 +49,7 @@ import (
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
+	"example.org/mta/mta/tally"
 	"example.org/mta/queue"
 	"example.org/mta/queue/vfs"
 	"example.org/mta/router"
@@ -133,8 +134,8 @@ type Relay struct {
 	pickup       *pickup // of what sendmail left while the relay was away
 	suppression  *suppressor
 	events       *accountant
-	meter        *meter
-	tally        *tallies
+	meter        *tally.Meter
+	tally        *tally.Tallies
 	rates        rates
 	accounting   *accounting.Writer // nil when switched off
 	listeners    *listeners
@@ -233,8 +234,8 @@ func (r *Relay) openAccounting(cfg *config.Config, undo *undoer) error {
 		return err
 	}
 	r.accounting = w
-	r.meter = newMeter()
-	r.tally = newTallies(func() *config.Config { return r.policy.Load().cfg })
+	r.meter = tally.NewMeter()
+	r.tally = tally.New(func() *config.Config { return r.policy.Load().cfg })
 	r.events = &accountant{log: w, meter: r.meter, tally: r.tally, policy: r.policy.Load, now: r.now}
 	undo.add(func() { r.closeAccounting() })
 	return nil
@@ -406,7 +407,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	running.Go(func() { r.sources.run(dispatching) })
 	running.Go(func() { r.checks.run(dispatching) })
 	running.Go(func() { r.pickup.run(dispatching) })
-	running.Go(func() { r.rates.run(dispatching, r.now, r.tally.total) })
+	running.Go(func() { r.rates.run(dispatching, r.now, r.tally.Total) })
 	running.Go(func() { r.warm.run(dispatching) })
 	running.Go(func() { r.sts.Run(dispatching) })
 	running.Go(func() { r.control.Serve(r.socket) })

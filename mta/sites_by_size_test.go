@@ -8,6 +8,7 @@ import (
 
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
+	"example.org/mta/mta/tally"
 	"example.org/mta/queue"
 )
 
@@ -20,7 +21,7 @@ func TestSitesBySizeComeOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer q.Close()
-	r := &Relay{delivery: knowing(t, n), queue: q, now: time.Now, tally: newTallies(config.Default)}
+	r := &Relay{delivery: knowing(t, n), queue: q, now: time.Now, tally: tally.New(config.Default)}
 	queued := make(map[string]*queue.KeySummary)
 	size := make(map[string]int)
 	for i := range mail {
@@ -70,7 +71,7 @@ func TestSitesBySizeComeOnce(t *testing.T) {
 }
 
 func BenchmarkSitesBySize(b *testing.B) {
-	r := &Relay{delivery: knowing(b, 100_000), now: time.Now, tally: newTallies(config.Default)}
+	r := &Relay{delivery: knowing(b, 100_000), now: time.Now, tally: tally.New(config.Default)}
 	d, queued := destinations{r}, make(map[string]*queue.KeySummary)
 	for i := range 1000 {
 		name := fmt.Sprintf("mx.site%06d.example", 7*i)

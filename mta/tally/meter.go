@@ -1,4 +1,4 @@
-package mta
+package tally
 
 import (
 	"strconv"
@@ -7,20 +7,22 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.org/mta/internal/reply"
+	"example.org/mta/mta/accounting"
 )
 
-// meter counts what happens to mail, for monitoring. Its labels are names of the configuration's blocks
+// Meter counts what happens to mail, for Prometheus alone. Its labels are names of the configuration's blocks
 // and the codes of our own replies, of which there are few: sites and addresses are the accounting
 // log's.
-type meter struct {
+type Meter struct {
 	attempts *prometheus.CounterVec // recipients, by provider, source and result
 	delay    prometheus.Histogram
 	commit   prometheus.Histogram
 	refusals *prometheus.CounterVec // by code
 }
 
-func newMeter() *meter {
-	return &meter{
+// NewMeter returns a meter that has counted nothing.
+func NewMeter() *Meter {
+	return &Meter{
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "mta_attempts_total",
 			Help: "Attempts at recipients, by provider (\"\" for sites that are none's), source and result: delivered, deferred, bounced or expired.",
@@ -42,28 +44,30 @@ func newMeter() *meter {
 	}
 }
 
-// collectors are all that it has.
-func (m *meter) collectors() []prometheus.Collector {
+// Collectors are all that it counts.
+func (m *Meter) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.attempts, m.delay, m.commit, m.refusals}
 }
 
-var resultNames = map[eventKind]string{
-	eventDelivery: "delivered", eventTransientFailure: "deferred", eventBounce: "bounced", eventExpiration: "expired",
+var resultNames = map[accounting.Type]string{
+	accounting.Delivery: "delivered", accounting.TransientFailure: "deferred", accounting.Bounce: "bounced", accounting.Expiration: "expired",
 }
 
-// attempted counts what became of a recipient at a host. What ended without an attempt is not counted.
-func (m *meter) attempted(kind eventKind, o *outcomes, at attempt, now time.Time) {
-	if !at.result.Attempted {
+// Attempted counts what became of a recipient at a host. What ended without an attempt is not counted.
+func (m *Meter) Attempted(o *Outcome, now time.Time) {
+	if !o.Result.Attempted {
 		return
 	}
-	m.attempts.WithLabelValues(o.route.Provider, at.result.Source, resultNames[kind]).Inc()
-	if kind == eventDelivery {
-		m.delay.Observe(max(now.Sub(o.message.Start()), 0).Seconds())
+	m.attempts.WithLabelValues(o.Route.Provider, o.Result.Source, resultNames[o.Kind]).Inc()
+	if o.Kind == accounting.Delivery {
+		m.delay.Observe(max(now.Sub(o.Message.Start()), 0).Seconds())
 	}
 }
 
-func (m *meter) refused(r reply.Reply, n int64) {
+// Refused counts n refusals with a reply.
+func (m *Meter) Refused(r reply.Reply, n int64) {
 	m.refusals.WithLabelValues(strconv.Itoa(r.Code)).Add(float64(n))
 }
 
-func (m *meter) committed(took time.Duration) { m.commit.Observe(took.Seconds()) }
+// Committed counts a message that took so long to become durable.
+func (m *Meter) Committed(took time.Duration) { m.commit.Observe(took.Seconds()) }
