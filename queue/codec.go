@@ -334,6 +334,26 @@ func decodeTimes(env []byte) (received time.Time, p plan, tier uint8) {
 	return m.Received, planOf(&m), tiers.Of(m.Tier)
 }
 
+// decodeTenant reads of an envelope only whose the message is. Of one that can't be read it is nobody's.
+func decodeTenant(env []byte) string {
+	d := decoder{s: string(env[:min(len(env), beforeTenant)])}
+	d.version()
+	var m envelope.Message
+	d.times(&m)
+	_, _ = d.string(), d.string()
+	tenant := d.string()
+	if d.err != nil && len(env) > beforeTenant { // a name, or what stands before it, is longer than they are
+		if whole, err := decodeEnvelope(env); err == nil {
+			return whole.Tenant
+		}
+	}
+	return tenant
+}
+
+// beforeTenant is what an envelope has up to the end of its tenant, in octets, unless the sender's address and
+// its like are longer than they should be.
+const beforeTenant = maxTimes + 3*2 + 320 + 100 + 128
+
 // maxTimes is the most that an envelope can have before the addresses, in octets.
 const maxTimes = 5 + 3*10
 

@@ -74,6 +74,13 @@ func firstSegment(t *testing.T, fs vfs.FS) (base string, ix *index) {
 	return "", nil
 }
 
+// firstMessages returns where the messages of the first segment lie.
+func firstMessages(t *testing.T, fs vfs.FS) (base string, messages []item) {
+	t.Helper()
+	base, ix := firstSegment(t, fs)
+	return base, slices.DeleteFunc(ix.items, func(it item) bool { return it.kind != itemAccepted })
+}
+
 func flip(t *testing.T, fs vfs.FS, name string, off int64) {
 	t.Helper()
 	f, err := fs.OpenWrite(name)
@@ -103,8 +110,8 @@ func flippedBit(t *testing.T, indexed bool) {
 	fs := vfs.Memory()
 	bodies := fill(t, fs, 60)
 	shut(t, open(t, small(t, fs))) // gives all an index
-	base, ix := firstSegment(t, fs)
-	victim := ix.items[3]
+	base, messages := firstMessages(t, fs)
+	victim := messages[3]
 	if !indexed {
 		fs.Remove(base + indexSuffix)
 	}
@@ -166,14 +173,14 @@ func TestTakePassesOverTheUnreadable(t *testing.T) {
 		fs := vfs.Memory()
 		fill(t, fs, 10)
 		shut(t, open(t, small(t, fs)))
-		base, ix := firstSegment(t, fs)
+		base, messages := firstMessages(t, fs)
 		q := open(t, small(t, fs))
 		defer shut(t, q)
 		for range 10 {
 			l := next(t, q)
 			q.Park(l.Message.ID, indexes(l), "site")
 		}
-		for _, it := range ix.items[:3] {
+		for _, it := range messages[:3] {
 			flip(t, fs, base+segmentSuffix, it.offset()+journal.HeaderSize+preludeSize+3)
 		}
 		for i, n := range []int{1, 4, 9, 1} {
@@ -285,7 +292,7 @@ func TestUnreadableSegment(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		fs := vfs.Memory()
 		fill(t, fs, 60)
-		base, ix := firstSegment(t, fs)
+		base, messages := firstMessages(t, fs)
 		fs.Remove(base + indexSuffix)
 		bad := &unreadable{FS: fs, name: base + segmentSuffix}
 		book := &logBook{}
@@ -293,7 +300,7 @@ func TestUnreadableSegment(t *testing.T) {
 		cfg.Log = book.logger()
 		q := open(t, cfg)
 		s := balanced(t, q)
-		if s.Queued != 60-int64(len(ix.items)) || s.DamagedFiles != 1 || !strings.Contains(book.String(), "can't be read at all") {
+		if s.Queued != 60-int64(len(messages)) || s.DamagedFiles != 1 || !strings.Contains(book.String(), "can't be read at all") {
 			t.Fatalf("%+v\n%s", s, book)
 		}
 		for range s.Queued {
@@ -303,8 +310,8 @@ func TestUnreadableSegment(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		shut(t, q)
 		q = open(t, small(t, fs)) // the disk is well again
-		if s := balanced(t, q); s.Queued != int64(len(ix.items)) {
-			t.Fatalf("%d recovered, want the %d of the segment", s.Queued, len(ix.items))
+		if s := balanced(t, q); s.Queued != int64(len(messages)) {
+			t.Fatalf("%d recovered, want the %d of the segment", s.Queued, len(messages))
 		}
 		shut(t, q)
 	})
@@ -458,9 +465,9 @@ func TestForgedRecordInContent(t *testing.T) {
 		carrier := accept(t, q, message(1, "example.net"), string(forged))
 		accept(t, q, message(1, "example.net"), "third")
 		shut(t, q)
-		base, ix := firstSegment(t, fs)
+		base, messages := firstMessages(t, fs)
 		fs.Remove(base + indexSuffix)
-		for _, it := range ix.items {
+		for _, it := range messages {
 			if it.id == uint64(carrier.ID) {
 				flip(t, fs, base+segmentSuffix, it.offset()+8)
 			}

@@ -23,6 +23,7 @@ const (
 	itemDeferred
 	itemChanged
 	itemSettled
+	itemTenant // of the message before: key is the name, octets the size of its content
 )
 
 // item is what start-up must know of a record, or of one of its recipients.
@@ -41,6 +42,14 @@ type item struct {
 }
 
 const itemSize = 32
+
+// octets is the size of a content, which an item about a tenant has in due and attempts.
+func (it *item) octets() int64 { return int64(it.attempts)<<32 | int64(it.due) }
+
+func (it *item) setOctets(n int64) {
+	n = min(n, 1<<48-1)
+	it.due, it.attempts = uint32(n), uint16(n>>32)
+}
 
 func (it *item) offset() int64 { return int64(it.off) * journal.Align }
 
@@ -234,6 +243,11 @@ func (ix *index) addContent(it item, moved bool, c *content, size int64) (err er
 	received, p, tier := decodeTimes(c.env)
 	it.due, it.key, it.at, it.tier = p.release, p.spread, secondsSince1970(received), tier
 	ix.items = append(ix.items, it)
+	if tenant := decodeTenant(c.env); tenant != "" {
+		of := item{id: it.id, off: it.off, kind: itemTenant, key: ix.key(tenant)}
+		of.setOctets(c.bodyLen)
+		ix.items = append(ix.items, of)
+	}
 	if c.large != 0 {
 		ix.items = append(ix.items, item{id: it.id, off: it.off, kind: itemLarge, due: uint32(c.large), key: uint32(c.large >> 32)})
 	}
@@ -311,7 +325,7 @@ func settledWithin(items []item) bool {
 // The file of an index: a header of 56 octets, the items, keys and burials, and the CRC-32C of
 // all that.
 const (
-	indexMagic      = "mtaidx2\n"
+	indexMagic      = "mtaidx3\n" // those of older programs have no tenants, and are made again
 	indexHeaderSize = 56
 )
 

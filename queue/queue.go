@@ -160,6 +160,7 @@ type Queue struct {
 	large     map[uint64]largeBody     // living messages whose content has its own file
 	starts    starts                   // of living messages that were scheduled
 	arrivals  arrivals                 // when messages were accepted
+	tenants   tenants                  // of living messages that have one
 	clock     clockWatch
 	broken    map[uint64]bool // messages whose content is damaged; true when they were handed out as that
 	segs      segments
@@ -197,7 +198,7 @@ func Open(cfg Config) (*Queue, error) {
 	}
 	q := &Queue{
 		cfg: cfg, fs: cfg.FS, log: cfg.Log, now: cfg.Now,
-		hot: map[uint64]*hot{}, replies: map[recipientKey]Attempt{}, large: map[uint64]largeBody{}, broken: map[uint64]bool{},
+		hot: map[uint64]*hot{}, replies: map[recipientKey]Attempt{}, large: map[uint64]largeBody{}, broken: map[uint64]bool{}, tenants: newTenants(),
 	}
 	q.told = newTroubles(q.log, q.now)
 	q.scratch.New = newScratch

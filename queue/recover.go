@@ -284,6 +284,7 @@ func (l *loader) message(h *history) error {
 	}
 	l.wroteAt(secondsSince1970(accepted))
 	q.arrivals.add(h.id, accepted)
+	q.tenants.add(h.id, l.tenant(&h.tenant), h.tenant.octets)
 	if h.plan.scheduled() {
 		q.starts.add(h.id, h.plan.start())
 	}
@@ -361,6 +362,18 @@ func (l *loader) due(h *history, rc *recipientHistory) uint32 {
 		return l.now
 	}
 	return rc.due
+}
+
+// tenant gives whose a message is.
+func (l *loader) tenant(h *tenantHistory) string {
+	if h.run < 0 {
+		return ""
+	}
+	names := l.list[h.run].run.keys
+	if int(h.key) >= len(names) {
+		return ""
+	}
+	return names[h.key]
 }
 
 // key gives the number of the key that a recipient waited under.

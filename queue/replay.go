@@ -12,12 +12,20 @@ type history struct {
 	off    int64 // and where in the segment that is
 	size   uint8 // schedule.SizeClass of the record
 	large  uint64
+	tenant tenantHistory
 	tier   uint8
 	at     uint32 // when it was accepted, in seconds since 1970; 0 where that was not written down
 	plan   plan   // when it is, or was, to be released
 	rcpts  []recipientHistory
 	living int
 	dataIn []int // the runs that have its data, the latest last
+}
+
+// tenantHistory is whose a message is.
+type tenantHistory struct {
+	run    int // whose keys have the name; -1: it has none
+	key    uint32
+	octets int64 // of the content
 }
 
 type recipientHistory struct {
@@ -153,6 +161,9 @@ func (r *replay) apply(it *item, i int) {
 	case itemLarge:
 		h.large = uint64(it.key)<<32 | uint64(it.due)
 		return
+	case itemTenant:
+		h.tenant = tenantHistory{i, it.key, it.octets()}
+		return
 	}
 	if it.kind == itemSettled || it.kind == itemChanged {
 		for _, of := range h.dataIn {
@@ -198,6 +209,7 @@ func (r *replay) begin(it *item, i int) {
 	}
 	h.dataIn = append(h.dataIn, i)
 	h.run, h.off, h.size, h.large = i, it.offset(), it.size, 0
+	h.tenant.run = -1
 	h.tier, h.at, h.plan = it.tier, it.at, plan{it.due, it.key}
 	h.rcpts = slices.Grow(h.rcpts[:0], int(it.rcpt))[:it.rcpt]
 	living := it.kind == itemAccepted && !r.isBuried(i, it.offset())

@@ -668,6 +668,7 @@ func (q *Queue) enter(seg *segment, d *Draft) {
 	if q.arrivals.add(e.ID, m.Received) {
 		q.w.renew.Store(true)
 	}
+	q.tenants.add(e.ID, m.Tenant, d.size)
 	p := planOf(m)
 	if p.scheduled() {
 		q.starts.add(e.ID, p.start())
