@@ -48,6 +48,8 @@ var rules = []struct{ pkg, mustNotReach, why string }{
 	{"mta/cmd/mta", "mta/internal/bubble", "it is for tests, and brings package testing with it"},
 	{"mta/cmd/mta", "mta/internal/testca", "it is for tests, and brings package testing with it"},
 	{"mta/mta/control", "mta/queue", "the API has its own words for JSON, so that the queue may change"},
+	{"mta/mta/operate", "mta/mta", "answers are made from the parts; package mta supplies those"},
+	{"mta/mta/control", "mta/mta/operate", "the API is words and a server; who answers is handed to it"},
 	{"mta/mta/tally", "mta/queue", "counting knows outcomes, not where mail is kept"},
 }
 

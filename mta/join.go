@@ -79,7 +79,7 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 		OnAction:              r.tellAction,
 		OnRefused:             r.warm.refused,
 		Backoff:               backoffRules(cfg),
-		Trace:                 r.tracer.watch,
+		Trace:                 r.tracer.Watch,
 		MaxConnections:        most,
 		MaxMessageConcurrency: cfg.Delivery.MaxMessageConcurrency,
 		ScaleMaxConcurrency:   cfg.Delivery.ScaleMaxConcurrency,

@@ -12,6 +12,7 @@ import (
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
+	"example.org/mta/mta/operate"
 	"example.org/mta/submission"
 )
 
@@ -25,7 +26,7 @@ func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
 	inForce := func() *config.Config { return r.policy.Load().cfg }
 	r.control = control.NewServer(control.Config{
 		Queue: operator{r}, Log: eventReader{r}, Relay: r, Destinations: destinations{r}, Blocks: blocks{r}, Tracer: r.tracer, Pauses: operatorPauses{r}, Events: r.log, TLSReports: tlsReports{r}, TLSPolicies: tlsPolicies{r},
-		Suppressions: suppressions{r.suppression.List, inForce},
+		Suppressions: operate.Suppressions{List: r.suppression.List, Config: inForce},
 		Warmups:      warmups{ctl: r.warm, names: r.warm, config: inForce, now: r.now, paused: r.pausedSource},
 	})
 	return nil
@@ -76,7 +77,7 @@ func (r *Relay) Status() control.Status {
 			Expired: s.Expired, Removed: s.Removed, Queued: s.Queued,
 		},
 		States:      r.states(&s),
-		Rates:       r.rates.perSecond(r.now(), r.tally.Total()),
+		Rates:       r.rates.PerSecond(r.now(), r.tally.Total()),
 		Connections: control.Connections{In: r.inbound.total(), Out: use.Live, Waiting: use.Waiting, Running: use.Running},
 		Memory:      control.Memory{Process: processMemory(), Schedule: s.MemoryBytes},
 		Disk:        control.Disk{Queue: s.Bytes, Live: s.LiveBytes, Free: s.FreeBytes},

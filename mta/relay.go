@@ -49,6 +49,7 @@ import (
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
+	"example.org/mta/mta/operate"
 	"example.org/mta/mta/tally"
 	"example.org/mta/queue"
 	"example.org/mta/queue/vfs"
@@ -123,7 +124,7 @@ type Relay struct {
 	delivery     *delivery.Scheduler
 	destinations *file.Store
 	learned      *destdb.DB // guarded by delivery
-	tracer       *tracer
+	tracer       *operate.Tracer
 	warm         *warming
 	dispatcher   *dispatcher
 	refiller     *refiller[delivery.Flow] // when delivery has room
@@ -136,7 +137,7 @@ type Relay struct {
 	events       *accountant
 	meter        *tally.Meter
 	tally        *tally.Tallies
-	rates        rates
+	rates        operate.Rates
 	accounting   *accounting.Writer // nil when switched off
 	listeners    *listeners
 	http         *httpServer // nil without an address
@@ -167,7 +168,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 	r.alarms.log = opts.Log
 	r.certs = certificates.New(r.now, opts.Log)
 	r.warn(cfg)
-	r.tracer = &tracer{now: r.now, retrace: func() { r.delivery.Retrace() }}
+	r.tracer = operate.NewTracer(r.now, func() { r.delivery.Retrace() })
 	r.sources = newSourceWatch(func() *config.Config { return r.policy.Load().cfg }, opts.Log)
 	r.checks = &dailyChecks{
 		enabled: func() bool { return r.policy.Load().cfg.Checks.Daily },
@@ -362,7 +363,7 @@ func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener, logins *au
 // joined gives the settings of a listener with what they need of the relay.
 func (r *Relay) joined(sc submission.Config, listener string) submission.Config {
 	sc.Now, sc.Log, sc.IDs, sc.Memory = r.now, r.log.With("listener", listener), &r.sessions, r.incoming
-	sc.Store, sc.Ready, sc.Events, sc.Watcher = r.store, r.store.Ready, listenerEvents{r.events, listener}, listenerTracer{r.tracer, listener}
+	sc.Store, sc.Ready, sc.Events, sc.Watcher = r.store, r.store.Ready, listenerEvents{r.events, listener}, r.tracer.Listener(listener)
 	sc.Verifier, sc.Suppressed = domainVerifier{r}, r.suppression.refuses
 	sc.TenantOf, sc.TenantAt, sc.Ignored = r.tenantOf, r.tenantAt, &r.tenantsIgnored
 	return sc
@@ -407,7 +408,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	running.Go(func() { r.sources.run(dispatching) })
 	running.Go(func() { r.checks.run(dispatching) })
 	running.Go(func() { r.pickup.run(dispatching) })
-	running.Go(func() { r.rates.run(dispatching, r.now, r.tally.Total) })
+	running.Go(func() { r.rates.Run(dispatching, r.now, r.tally.Total) })
 	running.Go(func() { r.warm.run(dispatching) })
 	running.Go(func() { r.sts.Run(dispatching) })
 	running.Go(func() { r.control.Serve(r.socket) })

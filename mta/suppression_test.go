@@ -16,6 +16,7 @@ import (
 	"example.org/mta/internal/sink"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
+	"example.org/mta/mta/operate"
 	"example.org/mta/suppression"
 )
 
@@ -131,7 +132,7 @@ func (w *world) suppress(addresses ...envelope.Address) {
 // What an operator asks of the list, tenant by tenant and page by page.
 func TestSuppressionsForTheOperator(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `tenant "acme" { tier = 2 }`)
-	ctx, o := context.Background(), suppressions{w.suppression.List, func() *config.Config { return w.policy.Load().cfg }}
+	ctx, o := context.Background(), operate.Suppressions{List: w.suppression.List, Config: func() *config.Config { return w.policy.Load().cfg }}
 	var add control.Suppress
 	for _, tenant := range []string{"", "acme", "a:b %"} {
 		for _, address := range []string{"a@box.example", "b@bücher.example"} {

@@ -1,4 +1,4 @@
-package mta
+package operate
 
 import (
 	"testing"
@@ -9,9 +9,9 @@ import (
 )
 
 func TestRatesAreOfTheLastMinute(t *testing.T) {
-	var r rates
+	var r Rates
 	begin := time.Now()
-	if got := r.perSecond(begin, tally.Tally{Delivered: 9}); got != (control.Rates{}) {
+	if got := r.PerSecond(begin, tally.Tally{Delivered: 9}); got != (control.Rates{}) {
 		t.Errorf("before the first sample the rates are %+v", got)
 	}
 	var c tally.Tally
@@ -24,7 +24,7 @@ func TestRatesAreOfTheLastMinute(t *testing.T) {
 		}
 		c.Bounced, c.Expired = c.Bounced+1, c.Expired+1
 	}
-	got := r.perSecond(begin.Add(300*time.Second), c)
+	got := r.PerSecond(begin.Add(300*time.Second), c)
 	if want := (control.Rates{Accepted: 2, Delivered: 10, Bounced: 2}); got != want {
 		t.Errorf("rates %+v, want %+v", got, want)
 	}

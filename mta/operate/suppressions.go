@@ -1,4 +1,4 @@
-package mta
+package operate
 
 import (
 	"context"
@@ -12,13 +12,14 @@ import (
 	"example.org/mta/suppression"
 )
 
-// suppressions answers the control API's questions about the suppression list, in the API's words.
-type suppressions struct {
-	list   *suppression.List
-	config func() *config.Config
+// Suppressions answers the control API's questions about the suppression list.
+type Suppressions struct {
+	List   *suppression.List
+	Config func() *config.Config
 }
 
-func (s suppressions) Suppressions(ctx context.Context, f control.SuppressionFilter, after string, limit int) (control.SuppressionList, error) {
+// Suppressions implements control.Suppressions.
+func (s Suppressions) Suppressions(ctx context.Context, f control.SuppressionFilter, after string, limit int) (control.SuppressionList, error) {
 	q := suppression.Query{Tenant: f.Tenant, Source: suppression.Source(f.Source)}
 	if f.Domain != "" {
 		domain, err := envelope.ToASCII(f.Domain)
@@ -31,7 +32,7 @@ func (s suppressions) Suppressions(ctx context.Context, f control.SuppressionFil
 	if err != nil {
 		return control.SuppressionList{}, err
 	}
-	page, last, more, err := s.list.Page(ctx, q, from, limit)
+	page, last, more, err := s.List.Page(ctx, q, from, limit)
 	if err != nil {
 		return control.SuppressionList{}, err
 	}
@@ -68,18 +69,19 @@ func controlSuppressions(entries []suppression.Entry) []control.Suppression {
 	return out
 }
 
-func (s suppressions) CheckSuppressed(ctx context.Context, a control.SuppressedAddresses) (control.SuppressionList, error) {
+// CheckSuppressed implements control.Suppressions.
+func (s Suppressions) CheckSuppressed(ctx context.Context, a control.SuppressedAddresses) (control.SuppressionList, error) {
 	if a.Tenant == nil {
 		keys, err := s.keys(ctx, a)
 		if err != nil {
 			return control.SuppressionList{}, err
 		}
-		found, err := s.list.Get(ctx, keys)
+		found, err := s.List.Get(ctx, keys)
 		return control.SuppressionList{Suppressions: controlSuppressions(found)}, err
 	}
 	var found []suppression.Entry
 	for _, text := range a.Addresses {
-		if e, ok := s.list.Match(*a.Tenant, envelope.Address(text)); ok {
+		if e, ok := s.List.Match(*a.Tenant, envelope.Address(text)); ok {
 			found = append(found, e)
 		}
 	}
@@ -87,11 +89,11 @@ func (s suppressions) CheckSuppressed(ctx context.Context, a control.SuppressedA
 }
 
 // keys gives the keys of addresses: of one tenant, or of all that have entries.
-func (s suppressions) keys(ctx context.Context, a control.SuppressedAddresses) (keys []suppression.Key, err error) {
+func (s Suppressions) keys(ctx context.Context, a control.SuppressedAddresses) (keys []suppression.Key, err error) {
 	tenants := []string{""}
 	if a.Tenant != nil {
 		tenants[0] = *a.Tenant
-	} else if tenants, err = s.list.Tenants(ctx); err != nil {
+	} else if tenants, err = s.List.Tenants(ctx); err != nil {
 		return nil, err
 	}
 	for _, tenant := range tenants {
@@ -102,7 +104,8 @@ func (s suppressions) keys(ctx context.Context, a control.SuppressedAddresses) (
 	return keys, nil
 }
 
-func (s suppressions) Suppress(ctx context.Context, c control.Suppress) (control.Suppressed, error) {
+// Suppress implements control.Suppressions.
+func (s Suppressions) Suppress(ctx context.Context, c control.Suppress) (control.Suppressed, error) {
 	entries := make([]suppression.Entry, len(c.Suppressions))
 	for i, e := range c.Suppressions {
 		entries[i] = suppression.Entry{
@@ -110,7 +113,7 @@ func (s suppressions) Suppress(ctx context.Context, c control.Suppress) (control
 			Source: suppression.Source(e.Source), Added: e.Added, Expires: e.Expires,
 		}
 	}
-	done, err := s.list.Add(ctx, entries)
+	done, err := s.List.Add(ctx, entries)
 	return control.Suppressed{
 		Added: done.New, Changed: done.Changed, Unchanged: done.Unchanged, UnknownTenants: s.unknownTenants(entries),
 	}, err
@@ -118,8 +121,8 @@ func (s suppressions) Suppress(ctx context.Context, c control.Suppress) (control
 
 // unknownTenants gives those of entries that are not in the configuration. That is no error: a list
 // may be read before the tenant is written. But it may be a slip of the pen, too.
-func (s suppressions) unknownTenants(entries []suppression.Entry) (names []string) {
-	cfg := s.config()
+func (s Suppressions) unknownTenants(entries []suppression.Entry) (names []string) {
+	cfg := s.Config()
 	for _, e := range entries {
 		if e.Tenant != "" && cfg.Tenant(e.Tenant) == nil && !slices.Contains(names, e.Tenant) {
 			names = append(names, e.Tenant)
@@ -128,11 +131,12 @@ func (s suppressions) unknownTenants(entries []suppression.Entry) (names []strin
 	return names
 }
 
-func (s suppressions) Unsuppress(ctx context.Context, a control.SuppressedAddresses) (control.Unsuppressed, error) {
+// Unsuppress implements control.Suppressions.
+func (s Suppressions) Unsuppress(ctx context.Context, a control.SuppressedAddresses) (control.Unsuppressed, error) {
 	keys, err := s.keys(ctx, a)
 	if err != nil {
 		return control.Unsuppressed{}, err
 	}
-	n, err := s.list.Remove(ctx, keys)
+	n, err := s.List.Remove(ctx, keys)
 	return control.Unsuppressed{Removed: n}, err
 }

@@ -1,4 +1,7 @@
-package mta
+// Package operate answers operators: it puts what the parts of a relay know into the words of the
+// control API and of the metrics. It asks the parts and carries out what an operator asks of them;
+// it decides nothing about mail by itself. It has no goroutine but the caller's.
+package operate
 
 import (
 	"bytes"
@@ -15,16 +18,16 @@ import (
 	"example.org/mta/mta/control"
 )
 
-// tracer lets operators watch SMTP conversations. While nobody does, connections have no trace at
+// Tracer lets operators watch SMTP conversations. While nobody does, connections have no trace at
 // all: what that costs is one load of an empty list for each new connection, and of a nil pointer
 // for each flight and each reply.
 //
 // It has no goroutine: lines are handed over by those that carry mail, and taken by the caller of
 // Trace. In between is a buffer of bounded size, and what doesn't fit is counted and left out: mail
 // never waits for who watches it.
-type tracer struct {
+type Tracer struct {
 	now      func() time.Time
-	retrace  func() // has connections ask again who watches
+	retrace  func()
 	watchers atomic.Pointer[[]*watcher]
 	change   sync.Mutex   // one change of watchers at a time
 	clients  atomic.Int64 // of watchers, those of clients' sessions
@@ -44,7 +47,14 @@ type watcher struct {
 	lost   atomic.Int64 // since the last line that went into lines
 }
 
-func (t *tracer) Trace(ctx context.Context, q control.TraceQuery, each func(control.TraceLine) error, flush func()) error {
+// NewTracer returns a tracer that nobody uses yet. retrace has open connections to hosts ask again who
+// watches them.
+func NewTracer(now func() time.Time, retrace func()) *Tracer {
+	return &Tracer{now: now, retrace: retrace}
+}
+
+// Trace implements control.Tracer.
+func (t *Tracer) Trace(ctx context.Context, q control.TraceQuery, each func(control.TraceLine) error, flush func()) error {
 	w := &watcher{TraceQuery: q, lines: make(chan control.TraceLine, maxTraceLines)}
 	t.add(w)
 	defer t.remove(w)
@@ -72,7 +82,7 @@ func (t *tracer) Trace(ctx context.Context, q control.TraceQuery, each func(cont
 	}
 }
 
-func (t *tracer) add(w *watcher) {
+func (t *Tracer) add(w *watcher) {
 	t.change.Lock()
 	defer t.change.Unlock()
 	all := append(slices.Clone(t.all()), w)
@@ -84,7 +94,7 @@ func (t *tracer) add(w *watcher) {
 	}
 }
 
-func (t *tracer) remove(w *watcher) {
+func (t *Tracer) remove(w *watcher) {
 	t.change.Lock()
 	defer t.change.Unlock()
 	all := slices.DeleteFunc(slices.Clone(t.all()), func(o *watcher) bool { return o == w })
@@ -96,15 +106,15 @@ func (t *tracer) remove(w *watcher) {
 	}
 }
 
-func (t *tracer) all() []*watcher {
+func (t *Tracer) all() []*watcher {
 	if all := t.watchers.Load(); all != nil {
 		return *all
 	}
 	return nil
 }
 
-// watch gives what watches a connection; nil when nobody does. Delivery calls it.
-func (t *tracer) watch(c delivery.Watched) *smtpclient.Trace {
+// Watch gives what watches a connection; nil when nobody does. Delivery calls it.
+func (t *Tracer) Watch(c delivery.Watched) *smtpclient.Trace {
 	var ws []*watcher
 	content := false
 	for _, w := range t.all() {

@@ -1,4 +1,4 @@
-package mta
+package operate
 
 import (
 	"context"
@@ -14,8 +14,8 @@ const (
 	rateSamples = 61 // a minute, both ends
 )
 
-// rates keeps what was counted in the last minute.
-type rates struct {
+// Rates keeps what was counted in the last minute.
+type Rates struct {
 	mu      sync.Mutex // guards samples and n
 	samples [rateSamples]rateSample
 	n       int // so many were taken
@@ -26,8 +26,8 @@ type rateSample struct {
 	tally tally.Tally
 }
 
-// run takes a sample each second until ctx ends.
-func (r *rates) run(ctx context.Context, now func() time.Time, total func() tally.Tally) {
+// Run takes a sample each second until ctx ends.
+func (r *Rates) Run(ctx context.Context, now func() time.Time, total func() tally.Tally) {
 	tick := time.NewTicker(rateEvery)
 	defer tick.Stop()
 	for {
@@ -40,15 +40,15 @@ func (r *rates) run(ctx context.Context, now func() time.Time, total func() tall
 	}
 }
 
-func (r *rates) sample(now time.Time, t tally.Tally) {
+func (r *Rates) sample(now time.Time, t tally.Tally) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.samples[r.n%rateSamples] = rateSample{now, t}
 	r.n++
 }
 
-// perSecond gives the rates between the oldest sample and now.
-func (r *rates) perSecond(now time.Time, t tally.Tally) (out control.Rates) {
+// PerSecond returns the rates between the oldest sample and now.
+func (r *Rates) PerSecond(now time.Time, t tally.Tally) (out control.Rates) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.n == 0 {

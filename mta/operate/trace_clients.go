@@ -1,4 +1,4 @@
-package mta
+package operate
 
 import (
 	"strings"
@@ -10,9 +10,12 @@ import (
 
 // listenerTracer lets operators watch the sessions of a listener's clients.
 type listenerTracer struct {
-	*tracer
+	*Tracer
 	listener string
 }
+
+// Listener gives what watches the sessions of a listener's clients.
+func (t *Tracer) Listener(name string) submission.Watcher { return listenerTracer{t, name} }
 
 // Watched reports whether anybody watches clients.
 func (t listenerTracer) Watched() bool { return t.clients.Load() > 0 }
