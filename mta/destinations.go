@@ -66,7 +66,7 @@ func (s *site) fits(f *control.SiteFilter) bool {
 func waitingKeys(queued map[string]*queue.KeySummary, patterns []string, after string) []string {
 	var keys []string
 	for key, k := range queued {
-		if key > after && control.Names(patterns, key) && k.States[queue.StateWaiting]+k.States[queue.StateDeferred] > 0 {
+		if key > after && control.Names(patterns, key) && k.States[queue.StateParked]+k.States[queue.StateDeferred] > 0 {
 			keys = append(keys, key)
 		}
 	}
@@ -122,8 +122,8 @@ func (s *site) addLanes(lanes []delivery.LaneInfo) {
 
 func (s *site) addQueued(k *queue.KeySummary) {
 	if k != nil {
-		s.Parked, s.Deferred = k.States[queue.StateWaiting], k.States[queue.StateDeferred]
-		s.Waiting = max(k.States[queue.StateActive]-s.Running, 0)
+		s.Parked, s.Deferred = k.States[queue.StateParked], k.States[queue.StateDeferred]
+		s.Waiting = max(k.States[queue.StateLeased]-s.Running, 0)
 		s.Queued = k.Total
 	}
 }

@@ -371,8 +371,8 @@ func TestBacklogOfABrokenHostCostsNoAttempt(t *testing.T) {
 		}
 		p.accept(5000)
 		synctest.Wait()
-		if s := p.queue.Stats(); s.Waiting != 5000 {
-			t.Errorf("%d recipients are parked, want 5,000", s.Waiting)
+		if s := p.queue.Stats(); s.Parked != 5000 {
+			t.Errorf("%d recipients are parked, want 5,000", s.Parked)
 		}
 		_, _, before := p.counts()
 		time.Sleep(10 * time.Minute)

@@ -48,7 +48,7 @@ func (d destinations) explainMessage(ctx context.Context, text string) (control.
 	for i := range shown {
 		domain := shown[i].Address.Domain()
 		if domain == "" || byDomain[domain] != nil {
-			continue // unreadable: nobody knows where it goes
+			continue // unreadable: its destination is not known
 		}
 		dest := d.explainDomain(ctx, domain, it.Tenant, queued)
 		dest.OtherPools = nil // a message has its tenant
@@ -128,7 +128,7 @@ func (r *recipientCase) why() (string, time.Time) {
 		return "its record on disk is damaged: 'mta queue fsck' shows where, 'mta queue retry' reads it again", time.Time{}
 	case queue.StateEnding:
 		return "delivery has ended: the report to its sender is being written", time.Time{}
-	case queue.StateActive:
+	case queue.StateLeased:
 		if r.paused == "" || r.status.State == control.StateActive {
 			return r.active()
 		}
@@ -137,7 +137,7 @@ func (r *recipientCase) why() (string, time.Time) {
 	switch r.rc.State {
 	case queue.StateDeferred:
 		why, until = r.deferred()
-	case queue.StateWaiting:
+	case queue.StateParked:
 		why, until = r.parked()
 	}
 	if r.paused != "" && r.status.State == control.StateWaiting {

@@ -120,8 +120,8 @@ func otherPools(cfg *config.Config, this *config.Pool) []control.OtherPool {
 // count adds what waits in the queue under a key, and what waits under none.
 func (c *domainCase) count(queued map[string]*queue.KeySummary, key string) {
 	if k := queued[key]; k != nil {
-		c.Queued.Parked += k.States[queue.StateWaiting]
-		c.Queued.Active += k.States[queue.StateActive]
+		c.Queued.Parked += k.States[queue.StateParked]
+		c.Queued.Active += k.States[queue.StateLeased]
 		c.Queued.Due += k.States[queue.StateDue] + k.States[queue.StateEnding]
 		c.Queued.Deferred += k.States[queue.StateDeferred]
 		c.Queued.Held += k.States[queue.StateHeld] + k.States[queue.StateUnreadable]
@@ -134,7 +134,7 @@ func (c *domainCase) count(queued map[string]*queue.KeySummary, key string) {
 // countHeld adds what is held for the warm-ups of the pool.
 func (c *domainCase) countHeld(queued map[string]*queue.KeySummary, pool string) {
 	if k := queued[heldKey(pool, cmp.Or(c.Provider, warmup.Other))]; k != nil {
-		c.Queued.Warmup += k.States[queue.StateWaiting]
+		c.Queued.Warmup += k.States[queue.StateParked]
 	}
 }
 
@@ -143,7 +143,7 @@ func (c *domainCase) countPaused(queued map[string]*queue.KeySummary, r *Relay) 
 	pol := r.policy.Load()
 	key := cmp.Or(r.pauses.of(pol, c.tenant, c.Domain), r.pauses.sourceOf(pol, c.tenant))
 	if k := queued[key]; key != "" && k != nil {
-		c.Queued.Paused, c.Queued.PausedBy = k.States[queue.StateWaiting], strings.TrimPrefix(key, pausedPrefix)
+		c.Queued.Paused, c.Queued.PausedBy = k.States[queue.StateParked], strings.TrimPrefix(key, pausedPrefix)
 	}
 }
 

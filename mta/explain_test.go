@@ -196,7 +196,7 @@ func mostRecent(t *testing.T, r *Relay, id string) string {
 	defer again.Stop()
 	deadline := time.After(limit)
 	for {
-		items, _, err := r.queue.List(queue.Filter{States: []queue.State{queue.StateWaiting}}, queue.Page{Limit: 1, Order: queue.NewestFirst})
+		items, _, err := r.queue.List(queue.Filter{States: []queue.State{queue.StateParked}}, queue.Page{Limit: 1, Order: queue.NewestFirst})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -35,7 +35,7 @@ func (r *Relay) lookOut(items ...queue.Item) *lookout {
 	k := &lookout{r: r, where: make(map[envelope.ID]delivery.Whereabouts), lanes: make(map[string]position), sites: make(map[string]position)}
 	var out []envelope.ID
 	for i := range items {
-		if slices.ContainsFunc(items[i].Recipients, func(rc queue.ItemRecipient) bool { return rc.State == queue.StateActive }) {
+		if slices.ContainsFunc(items[i].Recipients, func(rc queue.ItemRecipient) bool { return rc.State == queue.StateLeased }) {
 			out = append(out, items[i].ID)
 		}
 	}
@@ -71,14 +71,14 @@ func (k *lookout) inQueue(id envelope.ID, rc *queue.ItemRecipient) position {
 	case queue.StateHeld:
 		return position{state: control.StateHeld}
 	case queue.StateUnreadable:
-		return position{state: control.StateHeld, why: "its record on disk is damaged"}
+		return position{state: control.StateUnreadable, why: "its record on disk is damaged"}
 	case queue.StateEnding:
 		return ending
 	case queue.StateDeferred:
 		return k.deferred(rc)
-	case queue.StateWaiting:
+	case queue.StateParked:
 		return k.parked(rc)
-	case queue.StateActive:
+	case queue.StateLeased:
 		return k.out(id, rc)
 	}
 	return position{state: control.StateDue, next: rc.Next}
@@ -198,7 +198,7 @@ func (r *Relay) inState(f *queue.Filter, s control.State) bool {
 		return false
 	}
 	f.States = states
-	if slices.Contains(states, queue.StateActive) {
+	if slices.Contains(states, queue.StateLeased) {
 		f.Leased = func(id envelope.ID, recipient int, ending bool) bool {
 			switch {
 			case ending:
@@ -214,12 +214,13 @@ func (r *Relay) inState(f *queue.Filter, s control.State) bool {
 
 // queueStates are the queue's states in which a recipient can be that an operator finds in a state.
 var queueStates = map[control.State][]queue.State{
-	control.StateDue:      {queue.StateDue},
-	control.StateWaiting:  {queue.StateWaiting, queue.StateActive},
-	control.StateActive:   {queue.StateActive},
-	control.StateDeferred: {queue.StateDeferred},
-	control.StateHeld:     {queue.StateHeld, queue.StateUnreadable},
-	control.StateEnding:   {queue.StateEnding, queue.StateActive},
+	control.StateDue:        {queue.StateDue},
+	control.StateWaiting:    {queue.StateParked, queue.StateLeased},
+	control.StateActive:     {queue.StateLeased},
+	control.StateDeferred:   {queue.StateDeferred},
+	control.StateHeld:       {queue.StateHeld},
+	control.StateEnding:     {queue.StateEnding, queue.StateLeased},
+	control.StateUnreadable: {queue.StateUnreadable},
 }
 
 // summary counts what a filter selects, by key. What waits is counted in two parts: what is in the
@@ -230,16 +231,17 @@ func (r *Relay) summary(f queue.Filter) []queue.KeySummary {
 	}
 	kept, out := f, f
 	kept.Leased = nil
-	kept.States = slices.DeleteFunc(slices.Clone(f.States), func(s queue.State) bool { return s == queue.StateActive })
-	out.States = []queue.State{queue.StateActive}
+	kept.States = slices.DeleteFunc(slices.Clone(f.States), func(s queue.State) bool { return s == queue.StateLeased })
+	out.States = []queue.State{queue.StateLeased}
 	return queue.AddSummaries(r.queue.Summary(kept), r.queue.Summary(out))
 }
 
 // states counts the recipients in the queue by state. Queue and delivery are asked one after the other.
 func (r *Relay) states(s *queue.Stats) map[string]int64 {
-	active := min(int64(r.delivery.Counts().Carried), s.Active)
+	active := min(int64(r.delivery.Counts().Carried), s.Leased)
 	return map[string]int64{
-		string(control.StateDue): s.Due, string(control.StateWaiting): s.Waiting + s.Active - active, string(control.StateActive): active,
-		string(control.StateDeferred): s.Deferred, string(control.StateHeld): s.Held + s.Unreadable, string(control.StateEnding): s.Ending,
+		string(control.StateDue): s.Due, string(control.StateWaiting): s.Parked + s.Leased - active, string(control.StateActive): active,
+		string(control.StateDeferred): s.Deferred, string(control.StateHeld): s.Held, string(control.StateEnding): s.Ending,
+		string(control.StateUnreadable): s.Unreadable,
 	}
 }

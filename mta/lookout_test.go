@@ -173,7 +173,7 @@ func TestHeldAndGivenUp(t *testing.T) {
 	w := statesOf(t)
 	o := operator{w.Relay}
 	id := w.accepted("", "bob@held.example", time.Time{})
-	w.until("with delivery", func() bool { return w.queue.Stats().Active > 0 })
+	w.until("with delivery", func() bool { return w.queue.Stats().Leased > 0 })
 	if n, err := o.Change(t.Context(), control.Change{Action: control.Hold, Filter: control.Filter{IDs: []string{id.String()}}}); err != nil || n.Recipients != 1 {
 		t.Fatalf("held %+v, %v", n, err)
 	}
@@ -182,7 +182,7 @@ func TestHeldAndGivenUp(t *testing.T) {
 		return err == nil && it.Recipients[0].State == control.StateHeld
 	})
 	k := w.lookOut()
-	for _, rc := range []queue.ItemRecipient{{State: queue.StateEnding}, {State: queue.StateActive, Ending: true}} {
+	for _, rc := range []queue.ItemRecipient{{State: queue.StateEnding}, {State: queue.StateLeased, Ending: true}} {
 		if got := k.of(&queue.Item{ID: id}, &rc); got.state != control.StateEnding || !got.next.IsZero() {
 			t.Errorf("%+v stands as %+v", rc, got)
 		}
@@ -209,11 +209,11 @@ func TestMailWithinDelivery(t *testing.T) {
 		{control.StateWaiting, "waits for a connection to a", time.Time{}},
 		{control.StateActive, "in transit to " + host.String(), time.Time{}},
 	} {
-		if got := k.of(&queue.Item{ID: 1}, &queue.ItemRecipient{Index: index, State: queue.StateActive}); got != want {
+		if got := k.of(&queue.Item{ID: 1}, &queue.ItemRecipient{Index: index, State: queue.StateLeased}); got != want {
 			t.Errorf("recipient %d: %+v, want %+v", index, got, want)
 		}
 	}
-	if got := k.of(&queue.Item{ID: 2}, &queue.ItemRecipient{State: queue.StateActive}); got.state != control.StateWaiting {
+	if got := k.of(&queue.Item{ID: 2}, &queue.ItemRecipient{State: queue.StateLeased}); got.state != control.StateWaiting {
 		t.Errorf("what delivery does not have is %s", got.state)
 	}
 }

@@ -226,9 +226,7 @@ func (c relayCollector) Collect(ch chan<- prometheus.Metric) {
 	collect(ch, accountingMetrics, c.r.accountingStats())
 	ch <- prometheus.MustNewConstMetric(tenantsIgnoredDesc, prometheus.CounterValue, float64(c.r.tenantsIgnored.Load()))
 	ch <- prometheus.MustNewConstMetric(inboundDesc, prometheus.GaugeValue, float64(c.r.inbound.total()))
-	states := c.r.states(&s)
-	states["held"], states["unreadable"] = s.Held, s.Unreadable // which 'mta queue list' has among what is held
-	for state, n := range states {
+	for state, n := range c.r.states(&s) {
 		ch <- prometheus.MustNewConstMetric(stateDesc, prometheus.GaugeValue, float64(n), state)
 	}
 	for _, name := range alarmNames {

@@ -178,10 +178,10 @@ func (o operator) onConnection(it *queue.Item, a control.Action) (n int) {
 // taken back by that, so that the queue's action comes into force now and not after the attempt.
 func (o operator) out(sel queue.Selector, each func(*queue.Item)) {
 	active := sel.Filter
-	if len(active.States) > 0 && !slices.Contains(active.States, queue.StateActive) {
+	if len(active.States) > 0 && !slices.Contains(active.States, queue.StateLeased) {
 		return
 	}
-	active.States = []queue.State{queue.StateActive}
+	active.States = []queue.State{queue.StateLeased}
 	if len(sel.IDs) > 0 {
 		for _, it := range o.r.queue.Pick(sel.IDs, active) {
 			each(&it)
@@ -251,7 +251,7 @@ func (o operator) selector(f control.Filter, all bool) (queue.Selector, error) {
 	}
 	if f.State != "" {
 		if !o.r.inState(&sel.Filter, f.State) {
-			return sel, control.Invalid("the states are due, waiting, active, deferred, held and ending", "there is no state %q", f.State)
+			return sel, control.Invalid("", "there is no state %q", f.State)
 		}
 	}
 	return sel, nil

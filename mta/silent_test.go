@@ -32,7 +32,7 @@ func TestMailForSilentDomainsIsInTheQueue(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	w.zone.Fault("*.silent.example", dnsserver.Fault{Drop: true})
 	w.sendSilent(messages, each)
-	w.until("the mail waits for routes", func() bool { return w.queue.Stats().Waiting >= messages*each-maxRoutingPerTenant })
+	w.until("the mail waits for routes", func() bool { return w.queue.Stats().Parked >= messages*each-maxRoutingPerTenant })
 	o := operator{w.Relay}
 	list, err := o.List(t.Context(), control.Filter{State: control.StateWaiting}, control.Page{Limit: 10})
 	if err != nil || len(list.Messages) == 0 {

@@ -27,7 +27,7 @@ func TestSitesBySizeComeOnce(t *testing.T) {
 	for i := range mail {
 		name := fmt.Sprintf("mx.site%06d.example", 7*i)
 		k := &queue.KeySummary{Key: name, Total: 1 + i%5}
-		k.States[queue.StateWaiting] = k.Total
+		k.States[queue.StateParked] = k.Total
 		queued[name], size[name] = k, k.Total
 	}
 	d := destinations{r}
@@ -76,7 +76,7 @@ func BenchmarkSitesBySize(b *testing.B) {
 	for i := range 1000 {
 		name := fmt.Sprintf("mx.site%06d.example", 7*i)
 		k := &queue.KeySummary{Key: name, Total: i}
-		k.States[queue.StateWaiting] = i
+		k.States[queue.StateParked] = i
 		queued[name] = k
 	}
 	b.ReportAllocs()

@@ -213,7 +213,7 @@ func (c *changer) matters(e *schedule.Entry) bool {
 		if c.a == RetryNow && c.q.scheduledLater(e) {
 			return false
 		}
-		return s == schedule.Deferred || s == schedule.Waiting || s == schedule.Unreadable || s == schedule.Leased && asked == schedule.Nothing
+		return s == schedule.Deferred || s == schedule.Parked || s == schedule.Unreadable || s == schedule.Leased && asked == schedule.Nothing
 	case countScheduled:
 		return c.q.scheduledLater(e)
 	case Bounce:

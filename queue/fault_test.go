@@ -286,7 +286,7 @@ func TestReadThatFailsOnce(t *testing.T) {
 // wait for.
 func TestActionWhileAMessageCanNotBeRead(t *testing.T) {
 	for what, fault := range map[string]*faulty.Fault{"no octets": {Err: errDisk}, "wrong octets": nil} {
-		for _, from := range []State{StateDeferred, StateWaiting, StateEnding} {
+		for _, from := range []State{StateDeferred, StateParked, StateEnding} {
 			for _, a := range []Action{Hold, RetryNow, Bounce, Remove} {
 				if from == StateEnding && (a == RetryNow || a == Bounce) {
 					continue // make no difference to what is to be bounced
@@ -307,9 +307,9 @@ func actionWhileUnreadable(t *testing.T, fault *faulty.Fault, from State, a Acti
 	var id envelope.ID
 	switch from {
 	case StateDeferred:
-		id = inState(t, q, StateActive)
+		id = inState(t, q, StateLeased)
 		q.Defer(id, []int{0}, time.Now().Add(time.Minute), Attempt{Reply: greylisted}, "site")
-	case StateWaiting:
+	case StateParked:
 		id = inState(t, q, from)
 	case StateEnding:
 		id = inState(t, q, StateHeld)
@@ -332,8 +332,8 @@ func actionWhileUnreadable(t *testing.T, fault *faulty.Fault, from State, a Acti
 		if n > 1 {
 			return nil
 		}
-		if s := q.Stats(); s.Active != 1 {
-			t.Errorf("read while %d are handed out", s.Active)
+		if s := q.Stats(); s.Leased != 1 {
+			t.Errorf("read while %d are handed out", s.Leased)
 		}
 		changing.Store(true)
 		defer changing.Store(false)
@@ -343,7 +343,7 @@ func actionWhileUnreadable(t *testing.T, fault *faulty.Fault, from State, a Acti
 		return fault
 	})
 	switch from {
-	case StateWaiting:
+	case StateParked:
 		if l := q.Take("site", 1); l != nil {
 			t.Fatalf("took %+v", l)
 		}

@@ -194,7 +194,7 @@ func (q *Queue) lift(s schedule.Slot) *lifted {
 		}
 	}
 	q.table.Run(first.ID, func(s schedule.Slot, e *schedule.Entry) bool {
-		if e.State() != state || state == schedule.Waiting && e.Key != first.Key || state == schedule.Ending && e.Action() != first.Action() {
+		if e.State() != state || state == schedule.Parked && e.Key != first.Key || state == schedule.Ending && e.Action() != first.Action() {
 			return true
 		}
 		q.unlist(s, e)
@@ -387,7 +387,7 @@ func (q *Queue) cool(id uint64) {
 
 // unlist takes an entry off whatever list it is on.
 func (q *Queue) unlist(s schedule.Slot, e *schedule.Entry) {
-	if e.State() == schedule.Waiting {
+	if e.State() == schedule.Parked {
 		q.keys.Unpark(s)
 	} else {
 		q.table.Unlink(s)
@@ -513,7 +513,7 @@ func (q *Queue) Parked(key string) int {
 func (q *Queue) Park(id envelope.ID, recipients []int, key string) {
 	q.comeBack(id, recipients, func(s schedule.Slot, e *schedule.Entry) {
 		q.keys.Set(e, q.keys.Number(key))
-		q.table.SetState(e, schedule.Waiting)
+		q.table.SetState(e, schedule.Parked)
 		q.keys.Park(s)
 	})
 }
@@ -522,7 +522,7 @@ func (q *Queue) Park(id envelope.ID, recipients []int, key string) {
 func (q *Queue) ParkFirst(id envelope.ID, recipients []int, key string) {
 	q.comeBack(id, recipients, func(s schedule.Slot, e *schedule.Entry) {
 		q.keys.Set(e, q.keys.Number(key))
-		q.table.SetState(e, schedule.Waiting)
+		q.table.SetState(e, schedule.Parked)
 		q.keys.ParkFirst(s)
 	})
 }

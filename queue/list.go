@@ -168,7 +168,7 @@ var askedFor = map[schedule.Action]Action{schedule.Hold: Hold, schedule.Retry: R
 func (q *Queue) itemRecipient(c *candidateRecipient, m *envelope.Message) ItemRecipient {
 	e := &c.entry
 	r := ItemRecipient{Index: int(e.Rcpt), State: e.State(), Key: c.key, Line: c.line, Attempts: int(e.Attempts()), Warned: e.Warned(), Ending: e.Action().Ends()}
-	if r.State == StateActive {
+	if r.State == StateLeased {
 		r.Asked = askedFor[e.Action()]
 	}
 	if m != nil && r.Index < len(m.Recipients) {
@@ -305,7 +305,7 @@ const noTime = ^uint32(0)
 // attemptAt is when a recipient is to be attempted next, in seconds since 1970.
 func attemptAt(e *schedule.Entry) uint32 {
 	switch e.State() {
-	case schedule.Waiting, schedule.Held, schedule.Unreadable:
+	case schedule.Parked, schedule.Held, schedule.Unreadable:
 		return noTime
 	}
 	return e.Due

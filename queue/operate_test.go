@@ -35,7 +35,7 @@ func inState(t *testing.T, q *Queue, s State) envelope.ID {
 	switch s {
 	case StateDeferred:
 		q.Defer(m.ID, []int{0}, time.Now().Add(100*time.Hour), Attempt{Reply: greylisted}, "site")
-	case StateWaiting:
+	case StateParked:
 		q.Park(m.ID, []int{0}, "site")
 	case StateHeld:
 		q.Return(m.ID, []int{0})
@@ -56,7 +56,7 @@ func stateOf(t *testing.T, q *Queue, id envelope.ID) State {
 	return it.Recipients[0].State
 }
 
-var waitingStates = []State{StateDue, StateDeferred, StateWaiting, StateHeld}
+var waitingStates = []State{StateDue, StateDeferred, StateParked, StateHeld}
 
 // TestExpiryInEveryState: what is too old is handed out as expired, whatever it waits for.
 func TestExpiryInEveryState(t *testing.T) {
@@ -105,7 +105,7 @@ func TestMaxAgeIsAskedAgain(t *testing.T) {
 		}
 		q := open(t, cfg)
 		defer shut(t, q)
-		id := inState(t, q, StateWaiting)
+		id := inState(t, q, StateParked)
 		other := inState(t, q, StateHeld)
 		time.Sleep(50 * time.Hour)
 		nothing(t, q)
@@ -352,7 +352,7 @@ func TestDelayWarningAndAnAttempt(t *testing.T) {
 		cfg.DelayAfter = 4 * time.Hour
 		q := open(t, cfg)
 		defer shut(t, q)
-		id := inState(t, q, StateWaiting)
+		id := inState(t, q, StateParked)
 		if l := next(t, q); l.Why != DelayWarning {
 			t.Fatalf("%v", l.Why)
 		}
@@ -373,7 +373,7 @@ func TestDelayWarningAndAnAttempt(t *testing.T) {
 // TestActionsInEveryState does each action to a recipient in each state, also while it is
 // leased, and looks what becomes of it, before and after a restart.
 func TestActionsInEveryState(t *testing.T) {
-	states := append([]State{StateActive}, waitingStates...)
+	states := append([]State{StateLeased}, waitingStates...)
 	for _, s := range states {
 		for _, a := range []Action{Hold, Unhold, RetryNow, Bounce, Remove} {
 			t.Run(fmt.Sprint(s, "/", a), func(t *testing.T) {
@@ -396,7 +396,7 @@ func actionInState(t *testing.T, s State, a Action) {
 	if err != nil || n != dry {
 		t.Fatalf("changed %d, %v; the dry run said %d", n, err, dry)
 	}
-	if s == StateActive {
+	if s == StateLeased {
 		if got := stateOf(t, q, id); got != s {
 			t.Fatalf("a leased recipient is %v at once", got)
 		}
@@ -431,7 +431,7 @@ func actionInState(t *testing.T, s State, a Action) {
 	shut(t, q)
 	q = open(t, small(t, fs))
 	defer shut(t, q)
-	if want == StateWaiting { // in memory only
+	if want == StateParked { // in memory only
 		want = StateDue
 	}
 	if got := stateOf(t, q, id); got != want {
@@ -451,7 +451,7 @@ func TestSettledWhileAsked(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		q := open(t, small(t, vfs.Memory()))
 		defer shut(t, q)
-		id := inState(t, q, StateActive)
+		id := inState(t, q, StateLeased)
 		q.Change(Selector{IDs: []envelope.ID{id}}, Bounce, false)
 		q.Settle(id, []int{0}, Delivered)
 		nothing(t, q)
@@ -466,7 +466,7 @@ func TestRemoveAskedBeforeACrash(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		fs := vfs.Memory()
 		q := open(t, small(t, fs))
-		id := inState(t, q, StateActive)
+		id := inState(t, q, StateLeased)
 		q.Change(Selector{IDs: []envelope.ID{id}}, Remove, false)
 		shut(t, q)
 		var told []Item
@@ -602,7 +602,7 @@ func TestRecipientsInAnyOrder(t *testing.T) {
 				if !slices.Equal(removed, want) {
 					t.Errorf("told that %q are removed, want %q", removed, want)
 				}
-				if s := balanced(t, q); s.Active != 2 || s.Queued != 5-ended || s.Delivered+s.Removed != ended {
+				if s := balanced(t, q); s.Leased != 2 || s.Queued != 5-ended || s.Delivered+s.Removed != ended {
 					t.Errorf("%+v", s)
 				}
 				if h := q.hot[uint64(m.ID)]; h == nil || h.leases != 2 || h.living != int(5-ended) {
@@ -758,7 +758,7 @@ func TestList(t *testing.T) {
 					t.Fatalf("item %d by next attempt: %v, want %v", i, next, due[it.ID])
 				}
 			}
-			if s := byTime[249].Recipients[0].State; s != StateWaiting {
+			if s := byTime[249].Recipients[0].State; s != StateParked {
 				t.Fatalf("last by next attempt is %v", s)
 			}
 		}
@@ -788,7 +788,7 @@ func TestList(t *testing.T) {
 		for _, s := range summary {
 			total += s.Total
 			young += s.Ages[0]
-			if s.Key == "parked" && s.States[StateWaiting] != s.Total {
+			if s.Key == "parked" && s.States[StateParked] != s.Total {
 				t.Fatalf("%+v", s)
 			}
 		}
@@ -872,7 +872,7 @@ func TestFileSaysWhatWasAskedFor(t *testing.T) {
 	if q.File(m.ID, []int{0}, "site") {
 		t.Error("a retry takes back mail that is about to be tried")
 	}
-	if q.Park(m.ID, []int{0}, "site"); q.Stats().Waiting != 1 {
+	if q.Park(m.ID, []int{0}, "site"); q.Stats().Parked != 1 {
 		t.Error("it is retried twice")
 	}
 	if got := q.Take("site", 1); len(got) != 1 {

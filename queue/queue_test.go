@@ -133,7 +133,7 @@ func balanced(t testing.TB, q *Queue) Stats {
 		t.Fatalf("recovered %d + accepted %d != delivered %d + bounced %d + expired %d + removed %d + queued %d",
 			s.Recovered, s.Accepted, s.Delivered, s.Bounced, s.Expired, s.Removed, s.Queued)
 	}
-	if s.Queued != s.Due+s.Deferred+s.Waiting+s.Held+s.Active+s.Ending+s.Unreadable {
+	if s.Queued != s.Due+s.Deferred+s.Parked+s.Held+s.Leased+s.Ending+s.Unreadable {
 		t.Fatalf("states do not add up to %d queued: %+v", s.Queued, s)
 	}
 	return s
@@ -218,7 +218,7 @@ func TestParkAndTake(t *testing.T) {
 			q.Park(l.Message.ID, indexes(l), "site")
 		}
 		nothing(t, q)
-		if s := balanced(t, q); s.Waiting != s.Queued || s.CacheBytes != 0 || s.Keys != 1 {
+		if s := balanced(t, q); s.Parked != s.Queued || s.CacheBytes != 0 || s.Keys != 1 {
 			t.Fatalf("%+v", s)
 		}
 		if got := q.Take("elsewhere", 5); len(got) != 0 {

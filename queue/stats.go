@@ -41,7 +41,7 @@ type Stats struct {
 	Queued    int64
 
 	// Queued by state.
-	Due, Deferred, Waiting, Held, Active, Ending, Unreadable int64
+	Due, Deferred, Parked, Held, Leased, Ending, Unreadable int64
 
 	Keys      int           // names that mail waits, or last waited, under
 	OldestDue time.Duration // how long the first of what is due has been due, 0 when nothing is
@@ -80,8 +80,8 @@ func (q *Queue) Stats() Stats {
 	s := Stats{
 		Recovered: c.Recovered, Accepted: c.Accepted, Delivered: c.Delivered, Bounced: c.Bounced, Expired: c.Expired, Removed: c.Removed,
 		Queued: int64(q.table.Len()),
-		Due:    q.inState(schedule.Due), Deferred: q.inState(schedule.Deferred), Waiting: q.inState(schedule.Waiting),
-		Held: q.inState(schedule.Held), Active: q.inState(schedule.Leased), Ending: q.inState(schedule.Ending), Unreadable: q.inState(schedule.Unreadable),
+		Due:    q.inState(schedule.Due), Deferred: q.inState(schedule.Deferred), Parked: q.inState(schedule.Parked),
+		Held: q.inState(schedule.Held), Leased: q.inState(schedule.Leased), Ending: q.inState(schedule.Ending), Unreadable: q.inState(schedule.Unreadable),
 		Keys: q.keys.Count(), OldestDue: q.oldestDue(),
 		LargeBodies: len(q.large), FreeBytes: free, MemoryBytes: q.table.Bytes(), CacheBytes: q.hotBytes,
 		Syncs: c.syncs, Records: c.records, Groups: c.groups, Grouped: c.grouped, LargestGroup: c.largestGroup, Unwritten: unwritten, Moved: c.moved, Compacted: c.compacted,

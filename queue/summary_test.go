@@ -37,7 +37,7 @@ func TestSummaryBothWays(t *testing.T) {
 			}
 		}
 		for _, f := range []Filter{
-			{}, {Key: "site3"}, {Key: "nobody"}, {States: []State{StateWaiting, StateActive}},
+			{}, {Key: "site3"}, {Key: "nobody"}, {States: []State{StateParked, StateLeased}},
 			{OlderThan: time.Hour}, {NewerThan: time.Hour}, {OlderThan: 30 * time.Minute, NewerThan: 2 * time.Hour, Key: "site1"},
 		} {
 			slow := f

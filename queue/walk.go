@@ -11,16 +11,17 @@ import (
 	"example.org/mta/queue/schedule"
 )
 
-// State is what a recipient is doing.
+// State is what a recipient is doing, as far as the queue knows. Operators see the states of
+// internal/envelope, where a leased recipient is waiting, active or ending.
 type State = schedule.State
 
-// The states of a recipient, in the operator's words.
+// The states of a recipient.
 const (
 	StateDue        = schedule.Due        // is handed out as soon as Next is called
 	StateDeferred   = schedule.Deferred   // waits for its next attempt
-	StateWaiting    = schedule.Waiting    // waits for room under its key
+	StateParked     = schedule.Parked     // waits under its key until it is taken
 	StateHeld       = schedule.Held       // an operator stopped it
-	StateActive     = schedule.Leased     // is being attempted
+	StateLeased     = schedule.Leased     // handed out
 	StateEnding     = schedule.Ending     // is about to be bounced
 	StateUnreadable = schedule.Unreadable // its record is damaged
 )
@@ -36,7 +37,7 @@ type Filter struct {
 	Campaign  string
 	OlderThan time.Duration // accepted at least so long ago
 	NewerThan time.Duration // accepted at most so long ago
-	// Leased selects among those that are handed out, where States has StateActive: only their holder
+	// Leased selects among those that are handed out, where States has StateLeased: only their holder
 	// knows what they are doing. ending is as in ItemRecipient. It is called without any lock; nil
 	// selects all.
 	Leased func(id envelope.ID, recipient int, ending bool) bool

@@ -10,6 +10,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"example.org/mta/internal/envelope"
 )
 
 const manual = "../../docs/cli.md"
@@ -145,4 +147,33 @@ func TestManualIsComplete(t *testing.T) {
 		}
 	}
 	visit(newRoot(&cli{}))
+}
+
+// TestManualHasTheStates compares the states of recipients in the manual with their table.
+func TestManualHasTheStates(t *testing.T) {
+	page, err := os.ReadFile(manual)
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics, err := os.ReadFile("../../docs/accounting.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, metric, _ := strings.Cut(string(metrics), "| `mta_recipients_by_state{state}` |")
+	metric, _, _ = strings.Cut(metric, "\n")
+	rows := 0
+	for _, s := range envelope.States {
+		if !strings.Contains(string(page), fmt.Sprintf("\n| `%s` | %s", s.State, s.Meaning)) {
+			t.Errorf("docs/cli.md lacks the state %s: %q", s.State, s.Meaning)
+		}
+		if !strings.Contains(metric, fmt.Sprintf("`%s`", s.State)) {
+			t.Errorf("docs/accounting.md lacks the state %s of mta_recipients_by_state", s.State)
+		}
+		rows++
+	}
+	_, table, _ := strings.Cut(string(page), "| state | meaning |\n| --- | --- |\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	if n := strings.Count(table+"\n", "\n"); n != rows {
+		t.Errorf("docs/cli.md has %d states, the program %d", n, rows)
+	}
 }

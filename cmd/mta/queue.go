@@ -38,7 +38,7 @@ func (f *filterFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.filter.Campaign, "campaign", "", "messages of this `campaign`")
 	flags.StringVar(&f.filter.Sender, "sender", "", "messages from this `address`; <> is the null sender")
 	flags.StringVar(&f.filter.Recipient, "recipient", "", "this recipient's `address`")
-	flags.StringVar((*string)(&f.filter.State), "state", "", "recipients in this `state`: due, waiting, active, deferred, held or ending")
+	flags.StringVar((*string)(&f.filter.State), "state", "", "recipients in this `state`: "+joined(control.States))
 	flags.Var((*ageFlag)(&f.filter.Older), "older", "received at least this long ago, such as 90s, 15m, 2h30m, 3d")
 	flags.Var((*ageFlag)(&f.filter.Newer), "newer", "received less than this long ago")
 	oneOf(cmd, "state", control.States)

@@ -4,23 +4,33 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"example.org/mta/internal/envelope"
 )
 
-// State is where a recipient of a message stands.
-type State string
+// State is what a recipient in the queue is doing.
+type State = envelope.State
 
-// The states of a recipient in the queue.
+// The states of a recipient in the queue; internal/envelope has their meanings.
 const (
-	StateDue      State = "due"      // to be tried as soon as there is room
-	StateWaiting  State = "waiting"  // due, but what the reason names is in the way
-	StateActive   State = "active"   // it is on a connection
-	StateDeferred State = "deferred" // tried, to be tried again at a set time
-	StateHeld     State = "held"     // not tried until an operator releases it
-	StateEnding   State = "ending"   // given up: the report to its sender is being written
+	StateDue        = envelope.Due
+	StateWaiting    = envelope.Waiting
+	StateActive     = envelope.Active
+	StateDeferred   = envelope.Deferred
+	StateHeld       = envelope.Held
+	StateEnding     = envelope.Ending
+	StateUnreadable = envelope.Unreadable
 )
 
 // States are all of them.
-var States = []State{StateDue, StateWaiting, StateActive, StateDeferred, StateHeld, StateEnding}
+var States = states()
+
+func states() (all []State) {
+	for _, s := range envelope.States {
+		all = append(all, s.State)
+	}
+	return all
+}
 
 // Reply is what a remote host answered last, or what the relay says in place of an answer.
 type Reply struct {

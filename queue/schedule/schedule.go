@@ -41,7 +41,7 @@ const (
 	Dead       State = iota // no entry, or one that is done
 	Due                     // to be handed out at once
 	Deferred                // waits for its time
-	Waiting                 // waits under its key
+	Parked                  // waits under its key
 	Held                    // an operator stopped it
 	Leased                  // handed out
 	Ending                  // is to be expired or bounced
@@ -49,9 +49,9 @@ const (
 	states
 )
 
-var stateNames = [states]string{"dead", "due", "deferred", "waiting", "held", "active", "ending", "unreadable"}
+var stateNames = [states]string{"dead", "due", "deferred", "parked", "held", "leased", "ending", "unreadable"}
 
-// String gives the operator's word for the state.
+// String gives the word for a log.
 func (s State) String() string {
 	if int(s) < len(stateNames) {
 		return stateNames[s]
