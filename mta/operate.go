@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"example.org/mta/internal/settings"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
@@ -100,7 +101,7 @@ func (r *Relay) configPath() string {
 func (r *Relay) Config() string { return string(config.Effective(r.policy.Load().cfg)) }
 
 // ConfigObject gives the same for JSON.
-func (r *Relay) ConfigObject() map[string]any { return config.Object(r.policy.Load().cfg) }
+func (r *Relay) ConfigObject() map[string]any { return settings.Object(r.policy.Load().cfg) }
 
 // Reload reads the configuration file again and brings it into force: all of it or, after an
 // error, nothing.
@@ -182,7 +183,7 @@ func (r *Relay) changes(old, cfg *config.Config) control.Reload {
 		out.Restart = append(out.Restart, line)
 		r.log.Warn("configuration: takes a restart to come into force", "change", line)
 	}
-	for _, c := range config.Diff(old, cfg) {
+	for _, c := range settings.Diff(old, cfg) {
 		line := c.String()
 		out.Changes = append(out.Changes, line)
 		r.log.Info("configuration: changed", "change", line)

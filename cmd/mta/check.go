@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/internal/settings"
 	"example.org/mta/mta"
 	"example.org/mta/mta/config"
 )
@@ -91,7 +92,7 @@ type checked struct {
 	Effective map[string]any `json:"effective,omitempty"`
 }
 
-// problem is config.Problem for JSON.
+// problem is settings.Problem for JSON.
 type problem struct {
 	File    string `json:"file"`
 	Line    int    `json:"line,omitempty"` // from 1
@@ -104,7 +105,7 @@ type problem struct {
 func (c *cli) checkJSON(effective bool) error {
 	out := checked{File: c.configPath(), Problems: []problem{}, Errors: []string{}, Warnings: []string{}}
 	cfg, err := c.config()
-	found := config.Problems(nil)
+	found := settings.Problems(nil)
 	switch {
 	case errors.As(err, &found):
 		for _, p := range found {
@@ -116,7 +117,7 @@ func (c *cli) checkJSON(effective bool) error {
 		out.Warnings = append(out.Warnings, c.warnings(cfg)...)
 		out.Errors = append(out.Errors, mta.Faults(cfg)...)
 		if effective {
-			out.Effective = config.Object(cfg)
+			out.Effective = settings.Object(cfg)
 		}
 	}
 	if err := writeJSON(c.out, out); err != nil {
@@ -185,7 +186,7 @@ func failedBy(faults []string) error {
 }
 
 // tellProblems prints what is wrong with a configuration.
-func (c *cli) tellProblems(problems config.Problems) {
+func (c *cli) tellProblems(problems settings.Problems) {
 	fmt.Fprintf(c.err, "%v\n", problems)
 	fmt.Fprintf(c.err, "mta: %s: %s\n", problems[0].File, plural(len(problems), "problem"))
 }

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/term"
 
+	"example.org/mta/internal/settings"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
 )
@@ -104,7 +105,7 @@ func (c *cli) fail(command string, err error) int {
 
 // tell writes an error, and below it what to do.
 func (c *cli) tell(err error) {
-	if problems := (config.Problems)(nil); errors.As(err, &problems) {
+	if problems := (settings.Problems)(nil); errors.As(err, &problems) {
 		c.tellProblems(problems)
 	} else {
 		fmt.Fprintf(c.err, "mta: %s\n", clean(strings.ReplaceAll(err.Error(), "\n", "\nmta: ")))

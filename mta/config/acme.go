@@ -4,6 +4,7 @@ import (
 	"net/url"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/settings"
 )
 
 // ACME is which certificates are had from a certificate authority (RFC 8555). Without names: none.
@@ -25,7 +26,7 @@ func (k checker) acme(taken *claims) {
 	}
 	for _, name := range a.Names {
 		if ascii, err := envelope.ToASCII(name); err == nil && ascii != name {
-			k.problem(&a.block, "names", "write it as "+quoted(ascii), "names: %s is not in the form that the DNS uses", quoted(name))
+			k.problem(&a.block, "names", "write it as "+settings.Quoted(ascii), "names: %s is not in the form that the DNS uses", settings.Quoted(name))
 		}
 	}
 	if a.HTTP == "" && a.TLS == "" {
@@ -37,9 +38,9 @@ func (k checker) acme(taken *claims) {
 		}
 	}
 	if u, err := url.Parse(a.Directory); err != nil || u.Scheme != "https" || u.Host == "" {
-		k.problem(&a.block, "directory", `write it as "https://acme-v02.api.letsencrypt.org/directory"`, "directory: %s is not the URL of an ACME directory", quoted(a.Directory))
+		k.problem(&a.block, "directory", `write it as "https://acme-v02.api.letsencrypt.org/directory"`, "directory: %s is not the URL of an ACME directory", settings.Quoted(a.Directory))
 	}
 	if m, err := envelope.ParseAddress(a.Email); a.Email != "" && (err != nil || m.Null()) {
-		k.problem(&a.block, "email", "", "email: %s is not a mail address", quoted(a.Email))
+		k.problem(&a.block, "email", "", "email: %s is not a mail address", settings.Quoted(a.Email))
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"example.org/mta/internal/settings"
 )
 
 // announcement is the name of the file in which a relay says where it is.
@@ -50,7 +52,7 @@ func Announce(dir string, w Whereabouts) error {
 
 // Announced reads what Announce wrote.
 func Announced(dir string) (w Whereabouts, err error) {
-	text, err := readFile(filepath.Join(dir, announcement))
+	text, err := settings.ReadFile(filepath.Join(dir, announcement))
 	if err != nil {
 		return w, err
 	}

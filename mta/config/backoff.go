@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"regexp/syntax"
 	"time"
+
+	"example.org/mta/internal/settings"
 )
 
 // Backoff says what a refusal leads to besides its own recipient's fate. The first rule that fits
@@ -41,7 +43,7 @@ func (r *Regexp) UnmarshalText(text []byte) error {
 		if e := (*syntax.Error)(nil); errors.As(err, &e) {
 			reason = e.Code.String()
 		}
-		return wrong(`write a regular expression of RE2, with \\ for each backslash, such as "4\\.7\\.[0-9]+"`, "%s is not a pattern: %s", quoted(string(text)), reason)
+		return settings.Wrong(`write a regular expression of RE2, with \\ for each backslash, such as "4\\.7\\.[0-9]+"`, "%s is not a pattern: %s", settings.Quoted(string(text)), reason)
 	}
 	*r = Regexp(text)
 	return nil

@@ -10,19 +10,18 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/hashicorp/hcl/v2"
-
 	"example.org/mta/internal/certificates"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/settings"
 )
 
 // checker looks at what settings say together; each by itself was looked at when it was read.
 type checker struct {
 	*Config
-	problems *collector
+	problems *settings.Collector
 }
 
-func (c *Config) check(problems *collector) {
+func (c *Config) check(problems *settings.Collector) {
 	k := checker{c, problems}
 	k.identity()
 	k.listeners()
@@ -39,31 +38,20 @@ func (c *Config) check(problems *collector) {
 	k.backoffs()
 }
 
-// where gives where a setting stands, or its block when it is not there.
-func (b *block) where(setting string) hcl.Range {
-	if b.inFile(setting) {
-		return b.at[setting]
-	}
-	return b.header
-}
-
 // problem complains of a setting, unless there was a complaint already when it was read.
 func (k checker) problem(b *block, setting, hint, format string, args ...any) {
-	if slices.Contains(b.failed, setting) {
-		return
-	}
-	k.problems.add(b.where(setting), hint, format, args...)
+	k.problems.About(b, setting, hint, format, args...)
 }
 
 func (k checker) identity() {
 	if err := checkHostname(k.Hostname); err != nil {
 		k.problem(&k.block, "hostname", `write the name of this machine in the DNS, such as "mta1.example.com"`, "hostname: %s", err)
 	}
-	if a, err := envelope.ParseAddress(k.Postmaster); k.set("postmaster") && (err != nil || a.Null()) {
-		k.problem(&k.block, "postmaster", `write it as "postmaster@example.com"`, "postmaster: %s is not a mail address", quoted(k.Postmaster))
+	if a, err := envelope.ParseAddress(k.Postmaster); k.Set("postmaster") && (err != nil || a.Null()) {
+		k.problem(&k.block, "postmaster", `write it as "postmaster@example.com"`, "postmaster: %s is not a mail address", settings.Quoted(k.Postmaster))
 	}
-	if _, err := mail.ParseAddress(k.DSN.From); k.DSN.set("from") && err != nil {
-		k.problem(&k.DSN.block, "from", `write it as "Mail Delivery System <postmaster@example.com>"`, "from: %s is not a mail address with a name", quoted(k.DSN.From))
+	if _, err := mail.ParseAddress(k.DSN.From); k.DSN.Set("from") && err != nil {
+		k.problem(&k.DSN.block, "from", `write it as "Mail Delivery System <postmaster@example.com>"`, "from: %s is not a mail address with a name", settings.Quoted(k.DSN.From))
 	}
 }
 
@@ -108,7 +96,7 @@ func (k checker) claim(taken *claims, address, who string, b *block) {
 		if !this.overlaps(other) {
 			continue
 		}
-		if !b.set("address") { // what is from the defaults can't be pointed at
+		if !b.Set("address") { // what is from the defaults can't be pointed at
 			this, other = other, this
 		}
 		k.problem(this.block, "address", "give one of them another port",
@@ -142,7 +130,7 @@ func isAll(host string) bool {
 func (k checker) relaying(l *Listener) {
 	for _, p := range l.RelayFrom {
 		if p.Bits() == 0 {
-			k.problems.add(l.where("relay_from"), "name the networks of your own machines",
+			k.problems.Add(l.Where("relay_from"), "name the networks of your own machines",
 				"relay_from: %s lets everyone send mail through this relay", p)
 		}
 	}
@@ -151,13 +139,13 @@ func (k checker) relaying(l *Listener) {
 	k.tooOpen(l, "proxy_from", l.ProxyFrom, "name the addresses of your proxies", "claim any address")
 	for _, p := range l.TenantHeaderFrom {
 		if p.Bits() == 0 {
-			k.problems.add(l.where("tenant_header_from"), "name the addresses of your own applications",
+			k.problems.Add(l.Where("tenant_header_from"), "name the addresses of your own applications",
 				"tenant_header_from: %s lets everyone send as any tenant", p)
 		}
 	}
 	for _, p := range l.ProxyFrom {
 		if p.Bits() == 0 {
-			k.problems.add(l.where("proxy_from"), "name the addresses of your proxies",
+			k.problems.Add(l.Where("proxy_from"), "name the addresses of your proxies",
 				"proxy_from: %s lets everyone claim any address", p)
 		}
 	}
@@ -170,7 +158,7 @@ func (k checker) tooOpen(l *Listener, setting string, networks []netip.Prefix, h
 		return
 	}
 	if family, share := openTo(networks); share > 0 {
-		k.problems.add(l.where(setting), hint, "%s: these networks together let %.0f %% of all %s addresses %s", setting, 100*share, family, what)
+		k.problems.Add(l.Where(setting), hint, "%s: these networks together let %.0f %% of all %s addresses %s", setting, 100*share, family, what)
 	}
 }
 
@@ -206,12 +194,12 @@ func (k checker) proxy(s *Source) {
 // reference complains of a name that nothing has.
 func (k checker) reference(b *block, setting, what, name string, known []string) {
 	hint := fmt.Sprintf("add one: %s %q { ... }", what, name)
-	if guess := Nearest(name, known); guess != "" {
+	if guess := settings.Nearest(name, known); guess != "" {
 		hint = fmt.Sprintf("did you mean %q?", guess)
 	} else if len(known) > 0 {
 		hint = "defined are: " + strings.Join(known, ", ")
 	}
-	k.problem(b, setting, hint, "%s: there is no %s %s", setting, what, quoted(name))
+	k.problem(b, setting, hint, "%s: there is no %s %s", setting, what, settings.Quoted(name))
 }
 
 func (k checker) limits() {
@@ -219,7 +207,7 @@ func (k checker) limits() {
 		k.problem(&k.block, "data_dir", `write a directory, such as "/var/lib/mta"`, "data_dir is empty")
 	}
 	if k.Resolver.MinTTL > k.Resolver.MaxTTL {
-		k.problem(&k.Resolver.block, "min_ttl", "", "min_ttl is longer than max_ttl, %s", formatDuration(k.Resolver.MaxTTL))
+		k.problem(&k.Resolver.block, "min_ttl", "", "min_ttl is longer than max_ttl, %s", settings.FormatDuration(k.Resolver.MaxTTL))
 	}
 	if k.Queue.LargeBody > k.Queue.SegmentSize/4 {
 		k.problem(&k.Queue.block, "large_body", "make it at most a quarter of segment_size, so that segments fill well",
@@ -237,26 +225,26 @@ func (k checker) limits() {
 // only defaults is held against itself as a whole.
 func (k checker) traffic(title string, b *block, t *Traffic) {
 	complete := title == "defaults"
-	if (complete || b.set("retry_interval") && b.set("max_retry_interval")) && t.RetryInterval.First > t.MaxRetryInterval {
+	if (complete || b.Set("retry_interval") && b.Set("max_retry_interval")) && t.RetryInterval.First > t.MaxRetryInterval {
 		k.problem(b, "retry_interval", "make max_retry_interval longer", "retry_interval: %s is longer than max_retry_interval, %s",
-			formatDuration(t.RetryInterval.First), formatDuration(t.MaxRetryInterval))
+			settings.FormatDuration(t.RetryInterval.First), settings.FormatDuration(t.MaxRetryInterval))
 	}
-	if (complete || b.set("host_retry_interval") && b.set("max_host_retry_interval")) && t.HostRetryInterval > t.MaxHostRetryInterval {
+	if (complete || b.Set("host_retry_interval") && b.Set("max_host_retry_interval")) && t.HostRetryInterval > t.MaxHostRetryInterval {
 		k.problem(b, "host_retry_interval", "make max_host_retry_interval longer", "host_retry_interval: %s is longer than max_host_retry_interval, %s",
-			formatDuration(t.HostRetryInterval), formatDuration(t.MaxHostRetryInterval))
+			settings.FormatDuration(t.HostRetryInterval), settings.FormatDuration(t.MaxHostRetryInterval))
 	}
 	// What a preset says beside a file's lower limit is no mistake of the file.
-	if b.inFile("connection_limit_per_host") && b.inFile("connection_limit") && t.ConnectionLimitPerHost > t.ConnectionLimit {
+	if b.Sets("connection_limit_per_host") && b.Sets("connection_limit") && t.ConnectionLimitPerHost > t.ConnectionLimit {
 		k.problem(b, "connection_limit_per_host", "a host is part of a site: lower it, or raise connection_limit",
 			"connection_limit_per_host: %d is more than connection_limit, %d", t.ConnectionLimitPerHost, t.ConnectionLimit)
 	}
-	if b.inFile("connection_limit_per_source") && b.inFile("connection_limit") && t.ConnectionLimitPerSource > t.ConnectionLimit {
+	if b.Sets("connection_limit_per_source") && b.Sets("connection_limit") && t.ConnectionLimitPerSource > t.ConnectionLimit {
 		k.problem(b, "connection_limit_per_source", "connection_limit counts connections from all sources: lower one or raise the other",
 			"connection_limit_per_source: %d is more than connection_limit, %d", t.ConnectionLimitPerSource, t.ConnectionLimit)
 	}
-	if b.set("tls_certificate") != b.set("tls_key") {
+	if b.Set("tls_certificate") != b.Set("tls_key") {
 		at := "tls_certificate"
-		if b.set("tls_key") {
+		if b.Set("tls_key") {
 			at = "tls_key"
 		}
 		k.problem(b, at, "write both tls_certificate and tls_key", "%s has only one of tls_certificate and tls_key", title)
@@ -269,7 +257,7 @@ func (k checker) providers() {
 	for _, p := range k.Providers {
 		if len(p.MX) == 0 {
 			hint := `write the names of its mail exchangers, such as mx = ["*.example.net"]`
-			if guess := Nearest(p.Name, presetNames()); guess != "" && k.Presets {
+			if guess := settings.Nearest(p.Name, presetNames()); guess != "" && k.Presets {
 				hint = fmt.Sprintf("did you mean %q, which has a preset?", guess)
 			}
 			k.problem(&p.block, "mx", hint, "provider %q has no mx, so it matches nothing", p.Name)
@@ -280,7 +268,7 @@ func (k checker) providers() {
 			}
 			claimed[mx] = p.Name
 		}
-		k.traffic(p.title, &p.block, &p.Traffic)
+		k.traffic(p.Title(), &p.block, &p.Traffic)
 	}
 }
 
@@ -288,7 +276,7 @@ func (k checker) domains() {
 	for _, d := range k.Domains {
 		k.credentials(d)
 		k.loops(d)
-		k.traffic(d.title, &d.block, &d.Traffic)
+		k.traffic(d.Title(), &d.block, &d.Traffic)
 	}
 }
 
@@ -297,7 +285,7 @@ func (k checker) backoffs() {
 		if r.Provider != "" && k.resolved.providers[r.Provider] == nil {
 			k.reference(&r.block, "provider", "provider", r.Provider, providerNames(k.Providers))
 		}
-		if len(r.Codes) == 0 && r.Pattern == "" && !r.Session && !r.set("codes") && !r.set("pattern") {
+		if len(r.Codes) == 0 && r.Pattern == "" && !r.Session && !r.Set("codes") && !r.Set("pattern") {
 			k.problem(&r.block, "codes", `write a condition, such as codes = [421], pattern = "too many connections", or session = true`,
 				"backoff %q would act on every refusal, even of an unknown user", r.Name)
 		}
@@ -346,13 +334,13 @@ func (k checker) credentials(d *Domain) {
 		shown = "password"
 	}
 	switch {
-	case slices.Contains(d.failed, "username") || slices.Contains(d.failed, "password"):
+	case d.Failed("username") || d.Failed("password"):
 	case d.Username == "" || d.Password == "":
 		k.problem(&d.block, shown, "write both username and password", "domain %q has only one of username and password", string(d.Pattern))
 	case len(d.Route) == 0:
 		k.problem(&d.block, shown, `write their hosts, such as route = ["smtp://relay.example.net:587"]`,
 			"domain %q has a username but no route", string(d.Pattern))
-	case d.set("tls") && d.Traffic.TLS == "off" && !allImplicit(d.Route):
+	case d.Set("tls") && d.Traffic.TLS == "off" && !allImplicit(d.Route):
 		k.problem(&d.block, "tls", `write tls = "verified"`, "tls: a password is not sent without TLS")
 	}
 }
@@ -367,7 +355,7 @@ func allImplicit(hosts []Smarthost) bool {
 }
 
 // checkFiles looks at the files that the configuration names.
-func checkFiles(c *Config, problems *collector) {
+func checkFiles(c *Config, problems *settings.Collector) {
 	k := checker{c, problems}
 	for _, l := range c.Listeners {
 		for _, p := range l.TLS.Pairs() {
@@ -384,12 +372,12 @@ func checkFiles(c *Config, problems *collector) {
 	for d := range c.destinations() {
 		if p, ok := d.traffic.clientPair(); ok {
 			if _, err := tls.LoadX509KeyPair(p.Certificate, p.Key); err != nil {
-				k.problem(d.block, "tls_certificate", "", "tls_certificate of %s: %s", d.title, err)
+				k.problem(d.block, "tls_certificate", "", "tls_certificate of %s: %s", d.Title(), err)
 			}
 		}
 		if d.traffic.TLSCA != "" {
 			if _, err := certificates.ReadAuthorities(d.traffic.TLSCA); err != nil {
-				k.problem(d.block, "tls_ca", "", "tls_ca of %s: %s", d.title, err)
+				k.problem(d.block, "tls_ca", "", "tls_ca of %s: %s", d.Title(), err)
 			}
 		}
 	}

@@ -1,25 +1,20 @@
-// Package config reads the relay's one declarative file, says everything that is wrong with it
-// in one go, and prints what is in force. It starts no goroutines and keeps no state.
+// Package config has what may stand in the relay's one declarative file, its defaults, and the checks of
+// what the parts say together. It starts no goroutines and keeps no state.
 //
-// The way through it: Load or Parse (decode.go walks the HCL tree along the struct tags below,
-// value.go and bounds.go take each value, presets.go adds what is known of large providers,
-// check.go looks at what the parts say together), then
-// Config.Traffic and its neighbours for what applies to a destination (traffic.go), Effective
-// to print (print.go), Diff at a reload (diff.go).
+// The way through it: Load or Parse (package settings reads the file along the struct tags below,
+// presets.go adds what is known of large providers, check.go looks at what the parts say together), then
+// Config.Traffic and its neighbours for what applies to a destination (traffic.go), Effective to print.
 //
-// The struct tags are the schema: conf names a setting or a block; oneof, min, max and check
-// bound its value; reload:"restart" marks a setting or a block that a running relay can't take
-// over; only:"defaults" a traffic setting that can't differ by destination. The example file
-// and the manual page are tested against them.
+// Package settings says what the struct tags mean. The example file and the manual page are tested
+// against them.
 package config
 
 import (
 	"net/netip"
 	"time"
 
-	"github.com/hashicorp/hcl/v2"
-
 	"example.org/mta/internal/certificates"
+	"example.org/mta/internal/settings"
 	"example.org/mta/internal/users"
 )
 
@@ -69,34 +64,32 @@ type Config struct {
 	Domains   []*Domain   `conf:"domain,block"`
 	Backoffs  []*Backoff  `conf:"backoff,block"`
 
-	resolved *resolved        // what Traffic has worked out before
-	derived  map[*string]bool // settings that have what follows from others
-	warnings []string         // of what was read and should be written otherwise
-	waiting  []Change         // what the file has otherwise, and a restart would bring into force
+	resolved *resolved         // what Traffic has worked out before
+	derived  map[*string]bool  // settings that have what follows from others
+	warnings []string          // of what was read and should be written otherwise
+	waiting  []settings.Change // what the file has otherwise, and a restart would bring into force
 }
 
 // Warnings says, a sentence each with its place, what a file should say otherwise although it was read.
 func (c *Config) Warnings() []string { return c.warnings }
 
-// block is what is known of where a block and its settings stand in the file. It is empty for
-// what comes from the defaults.
-type block struct {
-	title  string               // as `provider "google"`
-	header hcl.Range            // where title stands
-	at     map[string]hcl.Range // by setting ("tls.key" in an inner block): where its value stands
-	env    map[string]string    // by setting: the environment variable that its value is from
-
-	kept   map[string]bool // settings that are not as in the file: they wait for a restart
-	failed []string        // settings whose values are not what the file meant
-
-	overrides bool // what the file doesn't set is not "the default" but as elsewhere
+// Keep puts into c, which was just read, what a running relay can't take over from it: settings
+// and blocks marked for a restart stay as they are in old, which is in force. c must not be in
+// use yet. What was kept is marked when c is printed, and Waiting has what the file says instead.
+func (c *Config) Keep(old *Config) {
+	c.waiting = settings.Keep(c, old, func(kept any) {
+		if text, ok := kept.(*string); ok {
+			delete(c.derived, text)
+		}
+	})
+	c.derive(c.Hostname) // what follows from the kept settings follows from them now
 }
 
-// set reports whether the file has the setting.
-func (b *block) set(name string) bool { _, ok := b.at[name]; return ok }
+// Waiting lists what the file has that takes a restart to come into force.
+func (c *Config) Waiting() []settings.Change { return c.waiting }
 
-// Sets reports whether the file has the setting in this block.
-func (b *block) Sets(setting string) bool { return b.inFile(setting) }
+// Effective prints what is in force, see settings.Print.
+func Effective(c *Config) []byte { return settings.Print(c, c.waiting) }
 
 // Listener takes mail in by SMTP.
 type Listener struct {

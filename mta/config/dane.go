@@ -8,7 +8,7 @@ import (
 
 // dane complains of DANE that is asked for and can't be had. Which servers the system has is not known yet.
 func (k checker) dane(b *block, t *Traffic) {
-	if !b.inFile("dane") || !t.DANE {
+	if !b.Sets("dane") || !t.DANE {
 		return
 	}
 	for _, server := range k.Resolver.Servers {

@@ -24,7 +24,7 @@ const defaultTier = 3
 // builtIn is the defaults that don't depend on other settings.
 func builtIn() *Config {
 	smtp := &Listener{Name: "smtp"}
-	smtp.setDefaults()
+	smtp.SetDefaults()
 	smtp.Address = []string{"127.0.0.1:2525"}
 	return &Config{
 		DataDir:   "./mta-data",
@@ -51,7 +51,7 @@ func builtIn() *Config {
 	}
 }
 
-func (l *Listener) setDefaults() {
+func (l *Listener) SetDefaults() {
 	l.RelayFrom = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 	l.VerifyRecipients = "off"
 	l.TLS = TLS{MinVersion: "1.2", SessionTickets: true}
@@ -75,19 +75,19 @@ func (l *Listener) setDefaults() {
 // is an eighth of the day, or more.
 const DefaultPatience = 9 * time.Hour
 
-func (p *Pool) setDefaults() {
+func (p *Pool) SetDefaults() {
 	p.Overflow = "shared"
 	p.Patience, p.PatienceTier = DefaultPatience, defaultTier
 }
 
-func (t *Tenant) setDefaults() {
+func (t *Tenant) SetDefaults() {
 	t.Pool = DefaultPool
 	t.Tier = defaultTier
 	t.Weight = 1
 }
 
-func (p *Provider) setDefaults() { p.overrides = true }
-func (d *Domain) setDefaults()   { d.overrides = true }
+func (p *Provider) SetDefaults() { p.Sparse() }
+func (d *Domain) SetDefaults()   { d.Sparse() }
 
 func builtInTraffic() Traffic {
 	return Traffic{
@@ -142,7 +142,7 @@ func (c *Config) derive(hostname string) {
 	}
 	if !slices.ContainsFunc(c.Pools, func(p *Pool) bool { return p.Name == DefaultPool }) {
 		all := &Pool{Name: DefaultPool}
-		all.setDefaults()
+		all.SetDefaults()
 		for _, s := range c.Sources {
 			if !c.dedicated(s.Name) {
 				all.Shared = append(all.Shared, s.Name)
@@ -153,13 +153,13 @@ func (c *Config) derive(hostname string) {
 		}
 	}
 	for _, p := range c.Pools {
-		if len(p.Shared) == 0 && !p.set("overflow") {
+		if len(p.Shared) == 0 && !p.Set("overflow") {
 			p.Overflow = "hold"
 		}
 	}
 	for _, t := range c.Tenants {
 		for _, p := range c.Pools {
-			if p.Name == t.Pool && !t.set("patience") {
+			if p.Name == t.Pool && !t.Set("patience") {
 				t.Patience = p.PatienceOf(nil, t.Tier)
 			}
 		}

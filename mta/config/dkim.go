@@ -12,6 +12,7 @@ import (
 	"example.org/mta/internal/dkim"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/organization"
+	"example.org/mta/internal/settings"
 )
 
 // DKIM is the keys of one domain, and whose mail they sign.
@@ -41,7 +42,7 @@ type DKIMKey struct {
 	loaded *dkim.Key
 }
 
-func (d *DKIM) setDefaults() { d.OnFailure = "defer" }
+func (d *DKIM) SetDefaults() { d.OnFailure = "defer" }
 
 // Key is the key itself, nil when the file was not read: see Parse.
 func (k *DKIMKey) Key() *dkim.Key { return k.loaded }
@@ -54,7 +55,7 @@ func (d *Date) UnmarshalText(text []byte) error {
 	*d = Date(text)
 	if _, err := d.parse(); err != nil {
 		*d = ""
-		return wrong(`write it as "2026-01-31" or "2026-01-31T12:00:00Z"`, "%s is not a date", quoted(string(text)))
+		return settings.Wrong(`write it as "2026-01-31" or "2026-01-31T12:00:00Z"`, "%s is not a date", settings.Quoted(string(text)))
 	}
 	return nil
 }
@@ -178,7 +179,7 @@ func (c *Config) deriveDKIM() {
 			continue // complained of
 		}
 		d.Domain = ascii
-		if !d.set("senders") {
+		if !d.Set("senders") {
 			d.Senders = []Pattern{Pattern(ascii), Pattern("*." + ascii)}
 		}
 	}
@@ -190,7 +191,7 @@ func (k checker) dkim() {
 		if d.Domain == "" || strings.HasPrefix(d.Domain, "[") {
 			k.problem(&d.block, "domain", `write the signing domain, such as domain = "example.com"`, "dkim %q has no domain", d.Name)
 		}
-		if len(d.Senders) == 0 && d.set("senders") {
+		if len(d.Senders) == 0 && d.Set("senders") {
 			k.problem(&d.block, "senders", "remove it to sign for the domain itself and all names below it", "senders: dkim %q signs no mail", d.Name)
 		}
 		for _, t := range d.Tenants {
@@ -205,7 +206,7 @@ func (k checker) dkim() {
 			k.dkimKey(d, key)
 			name := key.Selector + "." + d.Domain
 			if other := published[name]; other != nil && (other.File != key.File || other.PrivateKey != key.PrivateKey) {
-				k.problem(&key.block, "key", "give one of them another selector", "%s: this selector of %s already has a key in line %d", key.title, d.Domain, other.header.Start.Line)
+				k.problem(&key.block, "key", "give one of them another selector", "%s: this selector of %s already has a key in line %d", key.Title(), d.Domain, other.Line())
 			}
 			published[name] = key
 		}
@@ -219,22 +220,22 @@ func (k checker) listenersTenant(name string) bool {
 
 func (k checker) dkimKey(d *DKIM, key *DKIMKey) {
 	if !IsSelector(key.Selector) {
-		k.problems.add(key.header, `write letters, digits and hyphens, such as key "2026a"`, "%s is not a selector", quoted(key.Selector))
+		k.problem(&key.block, "", `write letters, digits and hyphens, such as key "2026a"`, "%s is not a selector", settings.Quoted(key.Selector))
 	}
 	switch {
-	case key.File == "" && key.PrivateKey == "" && !key.set("private_key"):
-		k.problem(&key.block, "file", `write file = "/etc/mta/dkim/NAME.pem"; 'mta dkim keygen' generates one`, "%s of dkim %q has no private key", key.title, d.Name)
+	case key.File == "" && key.PrivateKey == "" && !key.Set("private_key"):
+		k.problem(&key.block, "file", `write file = "/etc/mta/dkim/NAME.pem"; 'mta dkim keygen' generates one`, "%s of dkim %q has no private key", key.Title(), d.Name)
 	case key.PrivateKey == "" && key.File == "":
-		k.problem(&key.block, "private_key", "set the environment variable, or name a file", "private_key of %s is empty", key.title)
+		k.problem(&key.block, "private_key", "set the environment variable, or name a file", "private_key of %s is empty", key.Title())
 	case key.File != "" && key.PrivateKey != "":
-		k.problem(&key.block, "private_key", "remove one of them", "%s has both file and private_key", key.title)
+		k.problem(&key.block, "private_key", "remove one of them", "%s has both file and private_key", key.Title())
 	case key.PrivateKey != "":
 		signer, err := dkim.ParseKey([]byte(key.PrivateKey))
 		if err == nil {
 			key.loaded, err = dkim.NewKey(d.Domain, key.Selector, signer)
 		}
 		if err != nil {
-			k.problem(&key.block, "private_key", "write the key in base64, as in the body of a PEM file, without line breaks", "private_key of %s: %s", key.title, err)
+			k.problem(&key.block, "private_key", "write the key in base64, as in the body of a PEM file, without line breaks", "private_key of %s: %s", key.Title(), err)
 		}
 	}
 }
@@ -247,7 +248,7 @@ func (k checker) sameTime(d *DKIM, key *DKIMKey) {
 			return
 		}
 		if key.loaded != nil && other.loaded != nil && key.loaded.Algorithm() == other.loaded.Algorithm() && key.From.Time().Equal(other.From.Time()) {
-			k.problem(&key.block, "from", `write when it takes over, such as from = "2026-07-01"`, "%s and %s are both %s and take over at the same time", key.title, other.title, key.loaded.Algorithm())
+			k.problem(&key.block, "from", `write when it takes over, such as from = "2026-07-01"`, "%s and %s are both %s and take over at the same time", key.Title(), other.Title(), key.loaded.Algorithm())
 			return
 		}
 	}
@@ -273,7 +274,7 @@ func (k checker) dkimFiles() {
 	for _, d := range k.DKIMs {
 		for _, key := range d.Keys {
 			if err := key.load(d.Domain); err != nil {
-				k.problem(&key.block, "file", keyRemedy(err, d, key), "private key of %s: %s", key.title, err)
+				k.problem(&key.block, "file", keyRemedy(err, d, key), "private key of %s: %s", key.Title(), err)
 			}
 			k.sameTime(d, key)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/dkim"
+	"example.org/mta/internal/settings"
 )
 
 // keyFile writes a new private key into dir.
@@ -122,7 +123,7 @@ func TestKeysTakeTurns(t *testing.T) {
 		}
 	}
 	for _, secret := range []string{"nWGxne", "PRIVATE"} {
-		if strings.Contains(string(Effective(c)), secret) || strings.Contains(fmt.Sprintf("%v %+v", Object(c), c.DKIMs[0].Keys[0].PrivateKey), secret) {
+		if strings.Contains(string(Effective(c)), secret) || strings.Contains(fmt.Sprintf("%v %+v", settings.Object(c), c.DKIMs[0].Keys[0].PrivateKey), secret) {
 			t.Errorf("%s is shown", secret)
 		}
 	}

@@ -3,13 +3,9 @@ package config
 import (
 	"net"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strings"
 
-	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
-	"github.com/zclconf/go-cty/cty"
+	"example.org/mta/internal/settings"
 )
 
 // Whereabouts is what a configuration file says about where its relay can be found. A field is
@@ -29,7 +25,7 @@ type Whereabouts struct {
 // that it needs are evaluated, and an error anywhere else in the file does not matter. The error
 // says that the file can't be read at all.
 func Find(path string, env func(string) string) (Whereabouts, error) {
-	src, err := readFile(path)
+	src, err := settings.ReadFile(path)
 	if err != nil {
 		return Whereabouts{}, err
 	}
@@ -61,26 +57,26 @@ func find(src []byte, env func(string) string) Whereabouts {
 	defaults := builtIn()
 	defaults.derive(systemHostname())
 	w := Whereabouts{Hostname: defaults.Hostname, DataDir: defaults.DataDir, SMTP: defaults.Listeners[0].Address}
-	eval, listeners := evaluation(env), []listenerPlace(nil)
+	var listeners []listenerPlace
 	var socketSet, accountingSet bool
 	demands := make(map[int][]string)
-	for _, s := range statements(src) {
-		switch s.block + "." + s.name {
+	for _, s := range settings.Scan(src, env, new(Config)) {
+		switch s.Block + "." + s.Name {
 		case ".hostname":
-			w.Hostname = s.text(eval)
+			w.Hostname = s.Text()
 		case ".data_dir":
-			w.DataDir = s.text(eval)
+			w.DataDir = s.Text()
 		case "control.socket":
-			w.Socket, socketSet = s.text(eval), true
+			w.Socket, socketSet = s.Text(), true
 		case "accounting.path":
-			w.Accounting, accountingSet = s.text(eval), true
+			w.Accounting, accountingSet = s.Text(), true
 		case "listener.address":
-			if addresses := s.texts(eval); addresses != nil {
-				listeners = append(listeners, listenerPlace{owner: s.owner, addresses: addresses})
+			if addresses := s.Texts(); addresses != nil {
+				listeners = append(listeners, listenerPlace{owner: s.Owner, addresses: addresses})
 			}
 		case "listener.implicit", "listener.required":
-			if v, diags := s.value.Value(eval); !diags.HasErrors() && v.Type() == cty.Bool && v.IsKnown() && !v.IsNull() && v.True() {
-				demands[s.owner] = append(demands[s.owner], s.name)
+			if s.True() {
+				demands[s.Owner] = append(demands[s.Owner], s.Name)
 			}
 		}
 	}
@@ -102,7 +98,7 @@ func find(src []byte, env func(string) string) Whereabouts {
 
 // listenerPlace is what sendmail has to know of a listener.
 type listenerPlace struct {
-	owner              int // which block it is, see statement
+	owner              int // see settings.Statement
 	addresses          []string
 	implicit, required bool // TLS from the first octet; a login
 }
@@ -127,121 +123,4 @@ func ForSendmail(listeners []*Listener, addressesOf func(*Listener) []string) []
 		all = append(all, listenerPlace{addresses: addressesOf(l), implicit: l.TLS.Implicit, required: l.Auth.Required})
 	}
 	return forSendmail(all)
-}
-
-// statement is one name = value of a file, in the top-level block that it belongs to; "" for none.
-// The blocks within a listener count as part of it.
-type statement struct {
-	block, name string
-	owner       int // tells one block from another of the same type
-	value       hclsyntax.Expression
-}
-
-// statements gives the settings of a file: as the parser reads them or, where it can't, line by
-// line as far as each makes sense.
-func statements(src []byte) []statement {
-	if _, deep := tooDeep(src, ""); deep {
-		return nil
-	}
-	file, diags := hclsyntax.ParseConfig(src, "", hcl.InitialPos)
-	if diags.HasErrors() {
-		return statementsByLine(string(src))
-	}
-	body := file.Body.(*hclsyntax.Body)
-	all := attributes("", 0, body)
-	for i, b := range body.Blocks {
-		all = append(all, attributes(b.Type, i, b.Body)...)
-		if b.Type != "listener" {
-			continue
-		}
-		for _, inner := range b.Body.Blocks {
-			all = append(all, attributes(b.Type, i, inner.Body)...)
-		}
-	}
-	return all
-}
-
-func attributes(block string, owner int, body *hclsyntax.Body) (all []statement) {
-	for _, a := range inOrder(body.Attributes) {
-		all = append(all, statement{block, a.Name, owner, a.Expr})
-	}
-	return all
-}
-
-var (
-	blockComment = regexp.MustCompile(`(?s)/\*.*?\*/`)
-	blockLine    = regexp.MustCompile(`^\s*(\w+)\s*(?:"[^"]*"\s*)?\{(.*)$`)
-	settingLine  = regexp.MustCompile(`^\s*(\w+)\s*=\s*(.*)$`)
-)
-
-// statementsByLine reads a file that can't be parsed. Braces may be what is missing, so it goes by
-// names: a setting that only the top of a file has is the top's wherever it stands, and each other
-// belongs to the block that began last.
-func statementsByLine(src string) (all []statement) {
-	top := homes()
-	block, owner := "", 0
-	lines := strings.Split(blockComment.ReplaceAllString(src, ""), "\n")
-	for i, line := range lines {
-		if m := blockLine.FindStringSubmatch(line); m != nil {
-			if top[m[1]] == isBlock {
-				block = m[1]
-				owner++
-			}
-			line = strings.TrimSuffix(strings.TrimSpace(m[2]), "}") // what a block on one line has
-		}
-		m := settingLine.FindStringSubmatch(line)
-		if m == nil {
-			continue
-		}
-		expr, diags := hclsyntax.ParseExpression([]byte(wholeList(m[2], lines[i+1:])), "", hcl.InitialPos)
-		if diags.HasErrors() {
-			continue
-		}
-		home := block
-		if top[m[1]] == isSetting {
-			home = ""
-		}
-		all = append(all, statement{home, m[1], owner, expr})
-	}
-	return all
-}
-
-// wholeList adds the lines that a list goes on over.
-func wholeList(value string, following []string) string {
-	if !strings.HasPrefix(value, "[") {
-		return value
-	}
-	for _, line := range following {
-		if strings.Contains(value, "]") {
-			break
-		}
-		value += "\n" + line
-	}
-	return value
-}
-
-func (s *statement) text(eval *hcl.EvalContext) string {
-	if all := s.texts(eval); len(all) == 1 {
-		return all[0]
-	}
-	return ""
-}
-
-// texts gives the value as a list of texts, empty when it is none.
-func (s *statement) texts(eval *hcl.EvalContext) (all []string) {
-	v, diags := s.value.Value(eval)
-	if diags.HasErrors() || v.IsNull() || !v.IsWhollyKnown() {
-		return nil
-	}
-	switch {
-	case v.Type() == cty.String:
-		return []string{v.AsString()}
-	case v.Type().IsTupleType():
-		for _, e := range v.AsValueSlice() {
-			if e.Type() == cty.String && !e.IsNull() {
-				all = append(all, e.AsString())
-			}
-		}
-	}
-	return all
 }

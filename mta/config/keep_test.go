@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"example.org/mta/internal/settings"
 )
 
 // TestReloadKeepsWhatTakesARestart reads a changed file over a running relay's configuration.
@@ -48,7 +50,7 @@ defaults {
 		{"delay_warning is from", fresh.Traffic("x.example", "").Origin("delay_warning"), "kept until a restart"},
 		{"address of the listener", strings.Join(fresh.Listeners[1].Address, " "), "127.0.0.1:25"},
 		{"address of the source", fresh.Sources[0].Address.String(), "192.0.2.2"},
-		{"keep", formatDuration(fresh.Accounting.Keep), "5d"},
+		{"keep", settings.FormatDuration(fresh.Accounting.Keep), "5d"},
 	} {
 		if x.got != x.want {
 			t.Errorf("%s is %q, want %q", x.what, x.got, x.want)
@@ -80,7 +82,9 @@ defaults {
 	// A further reload says again what waits, and the file as it was makes all well.
 	third := mustParse(t, `queue { cache = "1GiB" }`)
 	third.Keep(fresh)
-	is := func(setting string) func(Change) bool { return func(c Change) bool { return c.Setting == setting } }
+	is := func(setting string) func(settings.Change) bool {
+		return func(c settings.Change) bool { return c.Setting == setting }
+	}
 	if slices.ContainsFunc(third.Waiting(), is("queue: cache")) || !slices.ContainsFunc(third.Waiting(), is("hostname")) {
 		t.Errorf("waiting after the third: %v", third.Waiting())
 	}

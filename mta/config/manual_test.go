@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"example.org/mta/internal/settings"
 )
 
 // blocks gives, by name, a struct with the defaults of each block that the file can have; ""
@@ -18,19 +20,19 @@ func blocks() map[string]reflect.Value {
 	all := map[string]reflect.Value{"": reflect.ValueOf(c).Elem()}
 	var walk func(v reflect.Value, name string)
 	walk = func(v reflect.Value, name string) {
-		for f := range fields(v) {
-			in, key := f.value, blockKey(name, f.name)
-			switch f.kind {
-			case many:
-				e := reflect.New(f.value.Type().Elem().Elem())
-				if d, ok := e.Interface().(interface{ setDefaults() }); ok {
-					d.setDefaults()
+		for f := range settings.Fields(v) {
+			in, key := f.Value, blockKey(name, f.Name)
+			switch f.Kind {
+			case settings.Many:
+				e := reflect.New(f.Value.Type().Elem().Elem())
+				if d, ok := e.Interface().(interface{ SetDefaults() }); ok {
+					d.SetDefaults()
 				}
 				in = e.Elem()
-				if f.name == "listener" { // the built-in one has an address too
+				if f.Name == "listener" { // the built-in one has an address too
 					in = reflect.ValueOf(c.Listeners[0]).Elem()
 				}
-			case single:
+			case settings.Single:
 			default:
 				continue
 			}
@@ -54,12 +56,12 @@ func blockKey(outer, name string) string {
 
 // settingsOf lists the settings of a block, without those of its inner blocks. What provider
 // and domain have in common with defaults is listed there only.
-func settingsOf(name string, v reflect.Value) map[string]field {
-	own := make(map[string]field)
-	for f := range fields(v) {
-		own[f.name] = f
-		if _, shared := named(reflect.ValueOf(&Traffic{}).Elem(), f.name); f.kind != setting || shared && (name == "provider" || name == "domain") {
-			delete(own, f.name)
+func settingsOf(name string, v reflect.Value) map[string]settings.Field {
+	own := make(map[string]settings.Field)
+	for f := range settings.Fields(v) {
+		own[f.Name] = f
+		if _, shared := named(reflect.ValueOf(&Traffic{}).Elem(), f.Name); f.Kind != settings.Setting || shared && (name == "provider" || name == "domain") {
+			delete(own, f.Name)
 		}
 	}
 	return own
@@ -72,7 +74,7 @@ func TestTheExampleIsTheDefault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, change := range Diff(Default(), c) {
+	for _, change := range settings.Diff(Default(), c) {
 		t.Errorf("the example is not the default: %s", change)
 	}
 
@@ -89,18 +91,18 @@ func TestTheExampleIsTheDefault(t *testing.T) {
 	shown := make(map[string]bool)
 	var walk func(v reflect.Value, name string, b *block, prefix string)
 	walk = func(v reflect.Value, name string, b *block, prefix string) {
-		for f := range fields(v) {
+		for f := range settings.Fields(v) {
 			switch {
-			case f.kind == setting && b.set(prefix+f.name):
-				shown[name+" "+f.name] = true
-			case f.kind == single && blockOf(f.value) != nil:
-				walk(f.value, blockKey(name, f.name), blockOf(f.value), "")
-			case f.kind == single:
-				walk(f.value, blockKey(name, f.name), b, prefix+f.name+".")
-			case f.kind == many:
-				for i := range f.value.Len() {
-					e := f.value.Index(i).Elem()
-					walk(e, blockKey(name, f.name), blockOf(e), "")
+			case f.Kind == settings.Setting && b.Set(prefix+f.Name):
+				shown[name+" "+f.Name] = true
+			case f.Kind == settings.Single && settings.BlockOf(f.Value) != nil:
+				walk(f.Value, blockKey(name, f.Name), settings.BlockOf(f.Value), "")
+			case f.Kind == settings.Single:
+				walk(f.Value, blockKey(name, f.Name), b, prefix+f.Name+".")
+			case f.Kind == settings.Many:
+				for i := range f.Value.Len() {
+					e := f.Value.Index(i).Elem()
+					walk(e, blockKey(name, f.Name), settings.BlockOf(e), "")
 				}
 			}
 		}
@@ -128,9 +130,9 @@ func TestTheManualNamesEverySetting(t *testing.T) {
 		delete(manual, name)
 		var want, got []string
 		own := settingsOf(name, v)
-		for f := range fields(v) {
-			if _, ok := own[f.name]; ok {
-				want = append(want, f.name)
+		for f := range settings.Fields(v) {
+			if _, ok := own[f.Name]; ok {
+				want = append(want, f.Name)
 			}
 		}
 		for _, r := range rows {
@@ -158,28 +160,28 @@ func TestTheManualNamesEverySetting(t *testing.T) {
 }
 
 // defaultText gives a default as the manual has it, "" for what has none or depends on others.
-func defaultText(f field) string {
-	switch f.value.Kind() {
+func defaultText(f settings.Field) string {
+	switch f.Value.Kind() {
 	case reflect.String, reflect.Slice, reflect.Map:
-		if f.value.Len() == 0 {
+		if f.Value.Len() == 0 {
 			return ""
 		}
 	}
-	if bounded(f) != nil { // it must be set
+	if schema().Bounded(f) != nil { // it must be set
 		return ""
 	}
-	if a := fmt.Sprintf("%T", f.value.Interface()); a == "netip.Addr" {
+	if a := fmt.Sprintf("%T", f.Value.Interface()); a == "netip.Addr" {
 		return ""
 	}
-	return literal(f.value, "")
+	return settings.Literal(f.Value, "")
 }
 
 // needsRestart looks at the tags of a setting and of its block.
-func needsRestart(name string, f field) bool {
-	if b, ok := named(reflect.ValueOf(&Config{}).Elem(), name); ok && name != "" && b.tag.Get("reload") == "restart" {
+func needsRestart(name string, f settings.Field) bool {
+	if b, ok := named(reflect.ValueOf(&Config{}).Elem(), name); ok && name != "" && b.Tag.Get("reload") == "restart" {
 		return true
 	}
-	return f.tag.Get("reload") == "restart"
+	return f.Tag.Get("reload") == "restart"
 }
 
 type row struct{ name, byDefault, restart string }
@@ -204,4 +206,14 @@ func tables(page string) map[string][]row {
 		}
 	}
 	return all
+}
+
+// named finds what stands for name in the block of the struct v.
+func named(v reflect.Value, name string) (settings.Field, bool) {
+	for f := range settings.Fields(v) {
+		if f.Name == name && name != "" {
+			return f, true
+		}
+	}
+	return settings.Field{}, false
 }

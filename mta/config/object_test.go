@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"example.org/mta/internal/settings"
 )
 
 func TestObjectHasWhatIsInForce(t *testing.T) {
@@ -21,7 +23,7 @@ func TestObjectHasWhatIsInForce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := json.Marshal(Object(c))
+	text, err := json.Marshal(settings.Object(c))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,15 +61,17 @@ func TestObjectHasWhatIsInForce(t *testing.T) {
 // A label is called "name": no block with one may have a setting of that name.
 func TestNoLabelledBlockHasASettingCalledName(t *testing.T) {
 	blocks := 0
-	for f := range fields(reflect.ValueOf(Default()).Elem()) {
-		if f.kind != many {
+	for f := range settings.Fields(reflect.ValueOf(Default()).Elem()) {
+		if f.Kind != settings.Many {
 			continue
 		}
-		block := reflect.New(f.value.Type().Elem().Elem()).Elem()
-		for g := range fields(block) {
-			if hasLabel(block) && g.name == "name" {
-				t.Errorf("%s has a setting called name", f.name)
-			}
+		block := reflect.New(f.Value.Type().Elem().Elem()).Elem()
+		labelled, called := false, false
+		for g := range settings.Fields(block) {
+			labelled, called = labelled || g.Kind == settings.Label, called || g.Name == "name"
+		}
+		if labelled && called {
+			t.Errorf("%s has a setting called name", f.Name)
 		}
 		blocks++
 	}

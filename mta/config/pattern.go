@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/settings"
 )
 
 // Pattern is a domain or host name, "*.name" for all names below it, or "*" for all names. It
@@ -24,14 +25,14 @@ func (p *Pattern) UnmarshalText(text []byte) error {
 		return nil
 	case strings.HasPrefix(in, "["):
 		if !isLiteral(in) {
-			return wrong(`write it as "[192.0.2.1]" or "[IPv6:2001:db8::1]"`, "%s is not an address literal", quoted(in))
+			return settings.Wrong(`write it as "[192.0.2.1]" or "[IPv6:2001:db8::1]"`, "%s is not an address literal", settings.Quoted(in))
 		}
 	case strings.Contains(name, "*"):
-		return wrong(remedy, "%s has a misplaced *", quoted(in))
+		return settings.Wrong(remedy, "%s has a misplaced *", settings.Quoted(in))
 	}
 	ascii, err := envelope.ToASCII(name)
 	if err != nil {
-		return wrong(remedy, "%s is not a domain or host name", quoted(in))
+		return settings.Wrong(remedy, "%s is not a domain or host name", settings.Quoted(in))
 	}
 	if wide {
 		ascii = "*." + ascii
@@ -78,13 +79,13 @@ func (s *Smarthost) UnmarshalText(text []byte) error {
 	u, err := url.Parse(in)
 	if err != nil || u.Scheme != "smtp" && u.Scheme != "smtps" || u.Host == "" {
 		// The text may hold a password: it is not quoted.
-		return wrong(remedy, "this is not the address of a mail host")
+		return settings.Wrong(remedy, "this is not the address of a mail host")
 	}
 	if u.User != nil {
-		return wrong("put them into the settings username and password of the block", "a route must not hold a user name or a password")
+		return settings.Wrong("put them into the settings username and password of the block", "a route must not hold a user name or a password")
 	}
 	if u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
-		return wrong(remedy, "%s has more than a host and a port", quoted(in))
+		return settings.Wrong(remedy, "%s has more than a host and a port", settings.Quoted(in))
 	}
 	out := Smarthost{Port: portSMTP, Implicit: u.Scheme == "smtps"}
 	if out.Implicit {
@@ -93,14 +94,14 @@ func (s *Smarthost) UnmarshalText(text []byte) error {
 	if p := u.Port(); p != "" {
 		n, err := strconv.ParseUint(p, 10, 16)
 		if err != nil || n == 0 {
-			return wrong("ports are numbers from 1 to 65535", "%s has an invalid port", quoted(in))
+			return settings.Wrong("ports are numbers from 1 to 65535", "%s has an invalid port", settings.Quoted(in))
 		}
 		out.Port = uint16(n)
 	} else if strings.HasSuffix(u.Host, ":") {
-		return wrong(remedy, "%s has a colon but no port", quoted(in))
+		return settings.Wrong(remedy, "%s has a colon but no port", settings.Quoted(in))
 	}
 	if out.Host, err = hostOrAddress(u.Hostname()); err != nil {
-		return wrong(remedy, "%s has no valid host", quoted(in))
+		return settings.Wrong(remedy, "%s has no valid host", settings.Quoted(in))
 	}
 	*s = out
 	return nil
@@ -111,7 +112,7 @@ func hostOrAddress(s string) (string, error) {
 		return a.String(), nil
 	}
 	if strings.ContainsAny(s, ":[]%") {
-		return "", wrong("", "not a host")
+		return "", settings.Wrong("", "not a host")
 	}
 	return envelope.ToASCII(s)
 }

@@ -7,8 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hashicorp/hcl/v2"
-
+	"example.org/mta/internal/settings"
 	"example.org/mta/warmup"
 )
 
@@ -33,7 +32,7 @@ type Plan struct {
 	// DayStarts is the time and the zone at which the days of a warm-up start that begins. "": that of its begin.
 	DayStarts DayStart `conf:"day_starts"`
 	// Weights are shares, by provider, when mail for several competes; 1 for who is not named.
-	Weights Weights `conf:"weights"`
+	Weights map[string]float64 `conf:"weights" example:"{ google = 2, yahoo = 1 }"`
 	// Shrinking allows a stage to have a lower cap than the one before.
 	Shrinking bool   `conf:"shrinking"`
 	Spread    string `conf:"spread" oneof:"greedy even"` // how the day's cap is used
@@ -112,7 +111,7 @@ type DayStart string
 // UnmarshalText reads a time of day in a zone.
 func (d *DayStart) UnmarshalText(text []byte) error {
 	if err := warmup.DayStart(text).Check(); err != nil && len(text) > 0 {
-		return wrong(warmup.DayStartForm, "%s: %s", quoted(string(text)), err)
+		return settings.Wrong(warmup.DayStartForm, "%s: %s", settings.Quoted(string(text)), err)
 	}
 	*d = DayStart(text)
 	return nil
@@ -136,10 +135,7 @@ func (c *Config) Late(now time.Time) (late []string) {
 	return late
 }
 
-// Weights are shares by the name of a provider, written as { google = 2, yahoo = 1 }.
-type Weights map[string]float64
-
-func (p *Plan) setDefaults() {
+func (p *Plan) SetDefaults() {
 	d := warmup.DefaultPlan()
 	p.Pacing, p.Spread = string(d.Pacing), "greedy"
 	p.Burst, p.BucketSeconds, p.Peak, p.SlidingHour = d.Burst, d.BucketSeconds, d.Peak, d.SlidingHour
@@ -159,25 +155,24 @@ func (c *Config) addPlanPresets() {
 		if err != nil {
 			continue // none, or complained of when it was read
 		}
-		from := hcl.Range{Filename: presetsFile}
-		if !p.set("finish") {
+		if !p.Set("finish") {
 			p.Finish = preset.Finish
-			p.note("finish", from)
+			p.block.Preset("finish")
 		}
 		if len(p.Stages) > 0 {
 			continue
 		}
-		if !p.set("health.min_sample") {
+		if !p.Set("health.min_sample") {
 			p.Health.MinSample = int(preset.Health.MinSample)
 		}
-		if !p.set("health.min_fill") {
+		if !p.Set("health.min_fill") {
 			p.Health.MinFill = preset.Health.MinFill
 		}
 		for i := range preset.Stages {
 			s := &Stage{Hourly: int(preset.Stages[i].Hourly), Daily: int(preset.Stages[i].Daily)}
-			s.title, s.header = fmt.Sprintf("stage %d", i+1), p.header
-			s.note("hourly", from)
-			s.note("daily", from)
+			s.block = p.Inside(fmt.Sprintf("stage %d", i+1))
+			s.block.Preset("hourly")
+			s.block.Preset("daily")
 			p.Stages = append(p.Stages, s)
 		}
 	}
@@ -217,10 +212,10 @@ func (p *Plan) warmup() *warmup.Plan {
 		if out.Shares == nil {
 			out.Shares, out.Growths, out.OwnStages = make(map[string]float64), make(map[string]float64), make(map[string]bool)
 		}
-		if v.set("share") || !v.set("growth") && !v.OwnStage { // a block must have something
+		if v.Set("share") || !v.Set("growth") && !v.OwnStage { // a block must have something
 			out.Shares[v.Provider] = v.Share
 		}
-		if v.set("growth") {
+		if v.Set("growth") {
 			out.Growths[v.Provider] = v.Growth
 		}
 		if v.OwnStage {
@@ -296,7 +291,7 @@ const testHours = "MTA_TEST_HOURS"
 
 // checkHours refuses hours that are not 3,600 s outside of tests: by a real clock a plan with short ones
 // would pass every cap.
-func checkHours(c *Config, problems *collector, env func(string) string) {
+func checkHours(c *Config, problems *settings.Collector, env func(string) string) {
 	k := checker{c, problems}
 	for _, p := range c.Plans {
 		if p.Hour != time.Hour && env(testHours) == "" {
@@ -314,7 +309,7 @@ func (k checker) counted(provider string) bool {
 
 // fault complains where the fault is.
 func (k checker) fault(p *Plan, f *warmup.Fault) {
-	if f.Stage == 0 && f.Setting == "" && slices.Contains(p.failed, "preset") {
+	if f.Stage == 0 && f.Setting == "" && p.Failed("preset") {
 		return // which would have had stages
 	}
 	b, setting := &p.block, f.Setting
@@ -332,7 +327,7 @@ func (k checker) fault(p *Plan, f *warmup.Fault) {
 			b = &v.block
 		}
 	}
-	if low, ok := strings.CutPrefix(setting, "health.advance_below."); ok && !b.set(setting) {
+	if low, ok := strings.CutPrefix(setting, "health.advance_below."); ok && !b.Set(setting) {
 		setting = "health.regress_above." + low // the one that the file has is the one that crosses
 	}
 	what := f.What

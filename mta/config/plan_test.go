@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/mta/internal/settings"
 	"example.org/mta/warmup"
 )
 
@@ -192,7 +193,7 @@ func TestPlansInADiff(t *testing.T) {
 	b := mustParse(t, strings.NewReplacer("hourly = 7", "hourly = 8", `plan = "sendgrid"`, `plan = "careful"`,
 		"2.5", "3", "min_fill = 0.25", "min_fill = 0.4").Replace(planned))
 	var got []string
-	for _, c := range Diff(a, b) {
+	for _, c := range settings.Diff(a, b) {
 		got = append(got, c.String())
 	}
 	want := []string{

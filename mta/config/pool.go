@@ -30,7 +30,7 @@ func (p *Pool) Sources() []string {
 // tenant.
 func (p *Pool) PatienceOf(t *Tenant, tier int) time.Duration {
 	switch {
-	case t != nil && t.set("patience"):
+	case t != nil && t.Set("patience"):
 		return t.Patience
 	case len(p.TierPatience) > 0:
 		return p.TierPatience[min(tier, len(p.TierPatience)-1)]
@@ -42,7 +42,7 @@ func (p *Pool) PatienceOf(t *Tenant, tier int) time.Duration {
 
 // patience complains of mail that would wait until it is given up.
 func (k checker) patience(b *block, setting string, patience time.Duration) {
-	if b.set(setting) && patience > k.Defaults.Traffic.MaxAge {
+	if b.Set(setting) && patience > k.Defaults.Traffic.MaxAge {
 		k.problem(b, setting, "write a shorter one, or a longer max_age in defaults", "%s: %s is longer than max_age, %s: mail would expire while it waits", setting, patience, k.Defaults.Traffic.MaxAge)
 	}
 }
@@ -80,7 +80,7 @@ func (k checker) selectors() {
 	marks := make(map[string]bool)
 	for _, s := range k.Selectors() {
 		if len(s.Tenants)+len(s.Tiers)+len(s.Campaigns)+len(s.SenderDomains)+len(s.Headers) == 0 {
-			k.problem(&s.block, "", `write, for example, header = ["X-MTA-Engaged: yes"]; or tenant, tier, campaign or sender_domain`, "%s is empty", s.title)
+			k.problem(&s.block, "", `write, for example, header = ["X-MTA-Engaged: yes"]; or tenant, tier, campaign or sender_domain`, "%s is empty", s.Title())
 		}
 		for _, name := range s.Tenants {
 			if k.Tenant(name) == nil {
@@ -134,9 +134,9 @@ func (k checker) pools() {
 }
 
 func (k checker) pool(p *Pool) {
-	if len(p.Shared) == 0 && len(p.Dedicated) == 0 && p.title != "" {
+	if len(p.Shared) == 0 && len(p.Dedicated) == 0 && p.Title() != "" {
 		k.problem(&p.block, "shared", `write shared = ["name of a source"], or dedicated "name of a source" {}`, "pool %q has no sources", p.Name)
-	} else if len(p.Shared) == 0 && p.Overflow == "shared" && !slices.Contains(p.failed, "shared") {
+	} else if len(p.Shared) == 0 && p.Overflow == "shared" && !p.Failed("shared") {
 		k.problem(&p.block, "overflow", `write shared = ["name of a source"], or overflow = "hold" to make that mail wait`,
 			`overflow: pool %q has no shared sources that could take what its dedicated ones have no room for`, p.Name)
 	}
@@ -146,7 +146,7 @@ func (k checker) pool(p *Pool) {
 		switch {
 		case n > maxTiers:
 			k.problem(&p.block, "tier_patience", "remove the last ones", "tier_patience: has %d durations, but there are %d tiers", n, maxTiers)
-		case p.set("patience") || p.set("patience_tier"):
+		case p.Set("patience") || p.Set("patience_tier"):
 			k.problem(&p.block, "tier_patience", "remove patience and patience_tier", "tier_patience: replaces patience and patience_tier")
 		}
 	}
@@ -171,7 +171,7 @@ func (k checker) pool(p *Pool) {
 // defaultPool complains when the pool that nobody wrote has nothing to send from.
 func (k checker) defaultPool() {
 	p := k.Pool(DefaultPool)
-	if p.title != "" || len(p.Shared) > 0 {
+	if p.Title() != "" || len(p.Shared) > 0 {
 		return
 	}
 	who := ""
@@ -224,7 +224,7 @@ func (k checker) warming() []warming {
 
 // nameless complains of a plan for whatever address the system or a proxy chooses.
 func (k checker) nameless(w warming) {
-	if slices.Contains(w.source.failed, "address") {
+	if w.source.Failed("address") {
 		return
 	}
 	k.problem(&w.at.block, "plan", fmt.Sprintf(`write its address: source %q { address = "192.0.2.20" }`, w.source.Name),
@@ -235,8 +235,8 @@ func (k checker) nameless(w warming) {
 func (k checker) bound(w warming, told map[beside]bool) {
 	for _, p := range k.Pools {
 		for _, name := range p.Shared {
-			if s := k.Source(name); s != nil && p.title != "" {
-				k.unplanned(w, s, &p.block, "shared", "shared in "+p.title, told)
+			if s := k.Source(name); s != nil && p.Title() != "" {
+				k.unplanned(w, s, &p.block, "shared", "shared in "+p.Title(), told)
 			}
 		}
 		for _, d := range p.Dedicated {
@@ -245,13 +245,13 @@ func (k checker) bound(w warming, told map[beside]bool) {
 				continue // said before
 			}
 			if d.Plan != w.plan || s.Address != w.source.Address && sameProxy(s, w.source) {
-				k.unplanned(w, s, &d.block, "plan", "dedicated in "+p.title+underPlan(d.Plan), told)
+				k.unplanned(w, s, &d.block, "plan", "dedicated in "+p.Title()+underPlan(d.Plan), told)
 			}
 		}
 	}
-	if p := k.Pool(DefaultPool); p.title == "" {
+	if p := k.Pool(DefaultPool); p.Title() == "" {
 		for _, name := range p.Shared { // nobody wrote it: the source itself is in the way
-			if s := k.Source(name); s.title != "" {
+			if s := k.Source(name); s.Title() != "" {
 				k.unplanned(w, s, &s.block, "address", `in pool "default", which has all sources that no pool dedicates,`, told)
 			}
 		}
@@ -286,7 +286,7 @@ func (k checker) unplanned(w warming, s *Source, b *block, setting, used string,
 		return
 	}
 	told[beside{b, s}] = true
-	k.problem(b, setting, hint, "source %q is %s%s warms up by plan %q in %s", s.Name, used, reason, w.plan, w.pool.title)
+	k.problem(b, setting, hint, "source %q is %s%s warms up by plan %q in %s", s.Name, used, reason, w.plan, w.pool.Title())
 }
 
 // sameProxy reports whether a SOCKS5 proxy could choose one address for both.

@@ -2,32 +2,18 @@ package config
 
 import (
 	_ "embed"
-	"reflect"
 	"slices"
 
-	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"example.org/mta/internal/settings"
 )
 
 //go:embed presets.hcl
 var presetsText []byte
 
-// presetsFile is the name that origins of settings have which are from a preset.
-const presetsFile = "presets"
-
 // presets gives the providers that are known without a file.
 func presets() []*Provider {
-	problems := &collector{src: presetsText}
-	file, diags := hclsyntax.ParseConfig(presetsText, presetsFile, hcl.InitialPos)
-	problems.syntax(diags, presetsFile)
 	var c Config
-	if len(problems.found) == 0 {
-		d := &decoder{problems: problems, eval: evaluation(nil)}
-		d.body(file.Body.(*hclsyntax.Body), reflect.ValueOf(&c).Elem(), &c.block, "", "at the top")
-	}
-	if len(problems.found) > 0 {
-		panic("config: " + problems.sorted().Error())
-	}
+	schema().Presets(presetsText, &c)
 	return c.Providers
 }
 
@@ -48,31 +34,11 @@ func (c *Config) addPresets() {
 		i := slices.IndexFunc(c.Providers, func(p *Provider) bool { return p.Name == preset.Name })
 		switch {
 		case i >= 0:
-			c.Providers[i].inherit(preset)
+			settings.Inherit(c.Providers[i], preset)
 		case len(preset.MX) > 0:
 			c.Providers = append(c.Providers, preset)
 		}
 	}
-}
-
-// inherit takes over what preset sets and p doesn't.
-func (p *Provider) inherit(preset *Provider) {
-	from := make(map[string]field)
-	for f := range leaves(reflect.ValueOf(preset).Elem(), "") {
-		from[f.name] = f
-	}
-	for f := range leaves(reflect.ValueOf(p).Elem(), "") {
-		if preset.set(f.name) && !p.set(f.name) {
-			f.value.Set(from[f.name].value)
-			p.note(f.name, preset.at[f.name])
-		}
-	}
-}
-
-// inFile reports whether the file itself has the setting, and not a preset.
-func (b *block) inFile(setting string) bool {
-	at, ok := b.at[setting]
-	return ok && at.Filename != presetsFile
 }
 
 // presetNames lists the presets.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.org/mta/internal/settings"
 )
 
 func TestPresetsAreOfTheProvidersThatTheIssueNames(t *testing.T) {
@@ -103,9 +105,9 @@ func TestTheManualHasThePresets(t *testing.T) {
 	for _, p := range presets() {
 		row := "| `" + p.Name + "` |"
 		own := make(map[string]string)
-		for f := range leaves(reflect.ValueOf(p).Elem(), "") {
-			if p.set(f.name) {
-				own[f.name] = literal(f.value, "")
+		for _, name := range settings.Names(p) {
+			if f, _ := named(reflect.ValueOf(p).Elem(), name); p.Set(name) {
+				own[name] = settings.Literal(f.Value, "")
 			}
 		}
 		for _, c := range columns {

@@ -1,15 +1,18 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+
+	"example.org/mta/internal/settings"
 )
 
 // wantSame holds two configurations against each other, but for secrets.
 func wantSame(t *testing.T, what string, a, b *Config) {
 	t.Helper()
-	for _, c := range Diff(a, b) {
+	for _, c := range settings.Diff(a, b) {
 		if !strings.Contains(c.Setting, "password") {
 			t.Errorf("%s: %s", what, c)
 		}
@@ -73,15 +76,15 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	d := literal.Domains[0]
 	for _, shown := range []string{
 		string(Effective(fromEnv)), string(Effective(literal)),
-		fmt.Sprint(Diff(literal, other)), fmt.Sprint(Diff(fromEnv, literal)), fmt.Sprint(Diff(Default(), literal)),
+		fmt.Sprint(settings.Diff(literal, other)), fmt.Sprint(settings.Diff(fromEnv, literal)), fmt.Sprint(settings.Diff(Default(), literal)),
 		fmt.Sprintf("%v %+v %#v %s %q", *d, *d, *d, d.Password, d.Password),
 	} {
 		if strings.Contains(shown, "hunter2") || strings.Contains(shown, "swordfish") {
 			t.Errorf("a password is shown in %s", shown)
 		}
 	}
-	if len(Diff(literal, other)) != 1 {
-		t.Errorf("a changed password is not told of: %v", Diff(literal, other))
+	if len(settings.Diff(literal, other)) != 1 {
+		t.Errorf("a changed password is not told of: %v", settings.Diff(literal, other))
 	}
 	again, err := Parse(Effective(fromEnv), "f", env)
 	if err != nil || again.Domains[0].Password != "hunter2" {
@@ -118,13 +121,13 @@ domain "b.example": timeouts.dot = "1m" (new)
 domain "a.example": connection_limit = 3 (removed)
 `
 	got := ""
-	for _, c := range Diff(old, fresh) {
+	for _, c := range settings.Diff(old, fresh) {
 		got += c.String() + "\n"
 	}
 	if got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
-	if d := Diff(old, old); d != nil {
+	if d := settings.Diff(old, old); d != nil {
 		t.Errorf("a configuration differs from itself: %v", d)
 	}
 }
@@ -140,7 +143,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("defaults { retry_interval = [\"1s\"] }\n# \xff"))
 	f.Fuzz(func(t *testing.T, src []byte) {
 		c, problems := parse(src, "f", noEnv, func() string { return "host.example" })
-		if found := problems.sorted(); len(found) > 0 {
+		if found := settings.Problems(nil); errors.As(problems.Err(), &found) {
 			for _, p := range found {
 				if p.File == "" || p.Message == "" || strings.ContainsAny(p.String(), "\x00\x1b") {
 					t.Fatalf("badly told: %q", p.String())
@@ -150,8 +153,8 @@ func FuzzParse(f *testing.F) {
 		}
 		printed := Effective(c)
 		again, problems := parse(printed, "g", noEnv, func() string { return "host.example" })
-		if found := problems.sorted(); len(found) > 0 {
-			t.Fatalf("what was printed does not load:\n%s\n%s", found, printed)
+		if err := problems.Err(); err != nil {
+			t.Fatalf("what was printed does not load:\n%s\n%s", err, printed)
 		}
 		wantSame(t, "printed", c, again)
 	})

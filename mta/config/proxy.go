@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"net/url"
 	"strconv"
+
+	"example.org/mta/internal/settings"
 )
 
 // ProxyKind is what a proxy for outgoing connections speaks.
@@ -34,21 +36,21 @@ func (p *Proxy) UnmarshalText(text []byte) error {
 	u, err := url.Parse(in)
 	if err != nil || u.Scheme != string(SOCKS5) && u.Scheme != string(HAProxy) || u.Host == "" {
 		// The text may hold a password: it is not quoted.
-		return wrong(remedy, "this is not the address of a proxy")
+		return settings.Wrong(remedy, "this is not the address of a proxy")
 	}
 	if u.User != nil {
-		return wrong("put them into the settings proxy_username and proxy_password", "a proxy must not hold a user name or a password")
+		return settings.Wrong("put them into the settings proxy_username and proxy_password", "a proxy must not hold a user name or a password")
 	}
 	if u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
-		return wrong(remedy, "%s has more than a host and a port", quoted(in))
+		return settings.Wrong(remedy, "%s has more than a host and a port", settings.Quoted(in))
 	}
 	port, err := strconv.ParseUint(u.Port(), 10, 16)
 	if err != nil || port == 0 {
-		return wrong(remedy, "%s has no port from 1 to 65535", quoted(in))
+		return settings.Wrong(remedy, "%s has no port from 1 to 65535", settings.Quoted(in))
 	}
 	host, err := hostOrAddress(u.Hostname())
 	if err != nil {
-		return wrong(remedy, "%s has no valid host", quoted(in))
+		return settings.Wrong(remedy, "%s has no valid host", settings.Quoted(in))
 	}
 	*p = Proxy{ProxyKind(u.Scheme), host, uint16(port)}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/settings"
 )
 
 // TLSReports is who tells domains how TLS with their hosts went (RFC 8460). Without From nobody does.
@@ -28,13 +29,13 @@ func (k checker) tlsReports() {
 	t := &k.TLSReports
 	if !t.On() {
 		for _, setting := range []string{"organization", "contact"} {
-			if t.set(setting) {
+			if t.Set(setting) {
 				k.problem(&t.block, setting, `write from = "tls-reports@example.com", too`, "tls_reports has no from, and sends nothing")
 			}
 		}
 		return
 	}
 	if a, err := envelope.ParseAddress(t.From); err != nil || a.Null() || !a.ASCII() {
-		k.problem(&t.block, "from", `write it as "tls-reports@example.com"`, "from: %s is not a mail address", quoted(t.From))
+		k.problem(&t.block, "from", `write it as "tls-reports@example.com"`, "from: %s is not a mail address", settings.Quoted(t.From))
 	}
 }

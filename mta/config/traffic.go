@@ -1,15 +1,14 @@
 package config
 
 import (
-	"fmt"
 	"iter"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"example.org/mta/internal/certificates"
+	"example.org/mta/internal/settings"
 	"example.org/mta/warmup"
 )
 
@@ -75,7 +74,7 @@ type Traffic struct {
 
 	Timeouts Timeouts `conf:"timeouts,block"`
 
-	origin map[string]*block // by setting: where it was set; by none that have their default
+	origins settings.Origins
 }
 
 // Timeouts bound each phase of a connection (RFC 5321, 4.5.3.2).
@@ -216,52 +215,31 @@ func (c *Config) Traffic(domain, provider string) *Traffic {
 // resolve lays the blocks over one another, the most specific last.
 func (c *Config) resolve(domain string, p *Provider) *Traffic {
 	t := c.Defaults.Traffic
-	t.origin = make(map[string]*block)
-	t.lay(&c.Defaults.Traffic, &c.Defaults.block)
+	t.origins = make(settings.Origins)
+	lay := func(over *Traffic, b *block) { t.origins.Lay(&t, over, b) }
+	lay(&c.Defaults.Traffic, &c.Defaults.block)
 	if p != nil {
-		t.lay(&p.Traffic, &p.block)
+		lay(&p.Traffic, &p.block)
 	}
 	var ds []*Domain
 	for d := range c.matching(domain) {
 		ds = append(ds, d)
 	}
 	for _, d := range slices.Backward(ds) {
-		t.lay(&d.Traffic, &d.block)
+		lay(&d.Traffic, &d.block)
 	}
 	return &t
 }
 
-// lay puts over t what b sets.
-func (t *Traffic) lay(over *Traffic, b *block) {
-	t.layFields(reflect.ValueOf(t).Elem(), reflect.ValueOf(over).Elem(), b, "")
-}
-
-func (t *Traffic) layFields(to, from reflect.Value, b *block, prefix string) {
-	for f := range fields(from) {
-		target, _ := named(to, f.name)
-		switch name := prefix + f.name; {
-		case f.kind == single:
-			t.layFields(target.value, f.value, b, name+".")
-		case b.set(name), b.kept[name]:
-			target.value.Set(f.value)
-			t.origin[name] = b
-		}
-	}
-}
-
-// Origin says which block made a setting, as `provider "google" (mta.conf:31)`, or "default".
+// Origin gives the place where a setting was made, as `provider "google" (mta.conf:31)`, or "default".
 // Settings of an inner block are named as "timeouts.connect".
-func (t *Traffic) Origin(setting string) string {
-	b := t.origin[setting]
-	if b == nil {
-		return "default"
-	}
-	if b.kept[setting] {
-		return "kept until a restart"
-	}
-	at := b.at[setting]
-	return fmt.Sprintf("%s (%s:%d)", b.title, at.Filename, at.Start.Line)
-}
+func (t *Traffic) Origin(setting string) string { return t.origins.Of(setting) }
+
+// Settings lists the names that Origin knows, in the order of the manual.
+func (t *Traffic) Settings() []string { return settings.Names(t) }
+
+// Value gives a setting as text, "" for one that Settings does not list.
+func (t *Traffic) Value(setting string) string { return settings.Value(t, setting) }
 
 // destination is a block with traffic settings.
 type destination struct {
@@ -302,15 +280,6 @@ func (c *Config) ClientPairs() (pairs []certificates.Pair) {
 		}
 	}
 	return pairs
-}
-
-// Settings lists the names that Origin knows, in the order of the manual.
-func (t *Traffic) Settings() []string {
-	var all []string
-	for f := range leaves(reflect.ValueOf(t).Elem(), "") {
-		all = append(all, f.name)
-	}
-	return all
 }
 
 // matching gives the domain blocks that apply to domain, the most specific first: the domain's

@@ -1,10 +1,9 @@
-package config
+package settings
 
 import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -15,19 +14,21 @@ import (
 	"github.com/hashicorp/hcl/v2/hclwrite"
 )
 
-// Effective prints what is in force, every default included, as a configuration that loads to
-// the same values. Settings that the file has are marked with their line, those of a preset as
-// such, and those that wait for a restart as such and by what the file has. Secrets are masked, unless they are from the environment: then the print says from which variable.
-func Effective(c *Config) []byte {
+// Print prints the struct that root points to, every default included, as a file that reads to the same
+// values. Settings that the file has are marked with their line, and those of a preset and those kept
+// until a restart as such; waiting, which lists what the file has instead, stands on top. Secrets are
+// masked, except that the name of the variable is printed for one from the environment.
+func Print(root any, waiting []Change) []byte {
 	var p printer
-	p.waiting(c.waiting)
-	p.body(reflect.ValueOf(c).Elem(), &c.block, "", 0)
+	p.waiting(waiting)
+	v := reflect.ValueOf(root).Elem()
+	p.body(v, BlockOf(v), "", 0)
 	return hclwrite.Format(p.out.Bytes())
 }
 
 type printer struct{ out bytes.Buffer }
 
-// waiting tells what the file has that is not in force.
+// waiting lists what the file has that is not in force.
 func (p *printer) waiting(changes []Change) {
 	if len(changes) == 0 {
 		return
@@ -39,64 +40,64 @@ func (p *printer) waiting(changes []Change) {
 	p.out.WriteByte('\n')
 }
 
-func (p *printer) body(v reflect.Value, b *block, prefix string, depth int) {
-	for f := range fields(v) {
-		switch f.kind {
-		case setting:
+func (p *printer) body(v reflect.Value, b *Block, prefix string, depth int) {
+	for f := range Fields(v) {
+		switch f.Kind {
+		case Setting:
 			p.setting(f, b, prefix, depth)
-		case single:
+		case Single:
 			p.single(f, b, prefix, depth)
-		case many:
-			for i := range f.value.Len() {
-				p.labelled(f.name, f.value.Index(i).Elem(), depth)
+		case Many:
+			for i := range f.Value.Len() {
+				p.labelled(f.Name, f.Value.Index(i).Elem(), depth)
 			}
 		}
 	}
 }
 
-func (p *printer) setting(f field, b *block, prefix string, depth int) {
-	name := prefix + f.name
-	if !b.set(name) && !printed(f, b) {
+func (p *printer) setting(f Field, b *Block, prefix string, depth int) {
+	name := prefix + f.Name
+	if !b.Set(name) && !printed(f, b) {
 		return
 	}
-	fmt.Fprintf(&p.out, "%s%s = %s", strings.Repeat("  ", depth), f.name, literal(f.value, b.env[name]))
+	fmt.Fprintf(&p.out, "%s%s = %s", strings.Repeat("  ", depth), f.Name, Literal(f.Value, b.env[name]))
 	switch {
 	case b.kept[name]:
 		p.out.WriteString(" # until a restart")
-	case b.inFile(name):
+	case b.Sets(name):
 		fmt.Fprintf(&p.out, " # line %d", b.at[name].Start.Line)
-	case b.set(name):
+	case b.Set(name):
 		p.out.WriteString(" # preset")
 	}
 	p.out.WriteByte('\n')
 }
 
-// printed says whether a setting that the file doesn't have is shown. An override that is not
+// printed reports whether a setting that the file does not have is shown. An override that is not
 // there has no value, and neither have an absent certificate, list or address.
-func printed(f field, b *block) bool {
-	if b.overrides {
+func printed(f Field, b *Block) bool {
+	if b.sparse {
 		return false
 	}
-	switch f.value.Kind() {
+	switch f.Value.Kind() {
 	case reflect.String, reflect.Slice, reflect.Map:
-		return f.value.Len() > 0
+		return f.Value.Len() > 0
 	}
-	a, ok := f.value.Interface().(netip.Addr)
+	a, ok := f.Value.Interface().(netip.Addr)
 	return !ok || a.IsValid()
 }
 
-func (p *printer) single(f field, b *block, prefix string, depth int) {
-	inner, sub := b, prefix+f.name+"."
-	if own := blockOf(f.value); own != nil {
+func (p *printer) single(f Field, b *Block, prefix string, depth int) {
+	inner, sub := b, prefix+f.Name+"."
+	if own := BlockOf(f.Value); own != nil {
 		inner, sub = own, ""
 	}
 	var in printer
-	in.body(f.value, inner, sub, depth+1)
+	in.body(f.Value, inner, sub, depth+1)
 	if in.out.Len() == 0 {
 		return
 	}
 	indent := strings.Repeat("  ", depth)
-	fmt.Fprintf(&p.out, "\n%s%s {\n%s%s}\n", indent, f.name, in.out.Bytes(), indent)
+	fmt.Fprintf(&p.out, "\n%s%s {\n%s%s}\n", indent, f.Name, in.out.Bytes(), indent)
 }
 
 func (p *printer) labelled(name string, v reflect.Value, depth int) {
@@ -105,12 +106,12 @@ func (p *printer) labelled(name string, v reflect.Value, depth int) {
 		name += " " + quote(labelOf(v))
 	}
 	fmt.Fprintf(&p.out, "\n%s%s {\n", indent, name)
-	p.body(v, blockOf(v), "", depth+1)
+	p.body(v, BlockOf(v), "", depth+1)
 	fmt.Fprintf(&p.out, "%s}\n", indent)
 }
 
-// literal gives v as the file has it.
-func literal(v reflect.Value, env string) string {
+// Literal gives v as the file has it; env is the variable that a secret is from.
+func Literal(v reflect.Value, env string) string {
 	if _, secret := v.Interface().(Secret); secret && env != "" {
 		return "env(" + quote(env) + ")"
 	}
@@ -120,32 +121,33 @@ func literal(v reflect.Value, env string) string {
 	case reflect.Float64:
 		return strconv.FormatFloat(v.Float(), 'f', -1, 64)
 	case reflect.Map:
-		return objectOf(v.Interface().(Weights))
+		return objectOf(v)
 	case reflect.Slice:
 		parts := make([]string, v.Len())
 		for i := range parts {
-			parts[i] = literal(v.Index(i), "")
+			parts[i] = Literal(v.Index(i), "")
 		}
 		return "[" + strings.Join(parts, ", ") + "]"
 	}
 	if r, ok := v.Interface().(Retry); ok {
 		if len(r.List) > 0 {
-			return literal(reflect.ValueOf(r.List), "")
+			return Literal(reflect.ValueOf(r.List), "")
 		}
-		return quote(formatDuration(r.First))
+		return quote(FormatDuration(r.First))
 	}
 	return quote(show(v))
 }
 
-// objectOf gives weights as the file has them.
-func objectOf(w Weights) string {
-	parts := make([]string, 0, len(w))
-	for _, name := range slices.Sorted(maps.Keys(w)) {
-		parts = append(parts, quote(name)+" = "+literal(reflect.ValueOf(w[name]), ""))
+// objectOf gives a map as the file has it.
+func objectOf(m reflect.Value) string {
+	parts := make([]string, 0, m.Len())
+	for name, value := range m.Seq2() {
+		parts = append(parts, quote(name.String())+" = "+Literal(value, ""))
 	}
 	if len(parts) == 0 {
 		return "{}"
 	}
+	slices.Sort(parts)
 	return "{ " + strings.Join(parts, ", ") + " }"
 }
 
@@ -153,7 +155,7 @@ func objectOf(w Weights) string {
 func show(v reflect.Value) string {
 	switch x := v.Interface().(type) {
 	case time.Duration:
-		return formatDuration(x)
+		return FormatDuration(x)
 	case netip.Addr:
 		if !x.IsValid() {
 			return ""

@@ -1,7 +1,8 @@
-package config
+package settings
 
 import (
 	"fmt"
+	"reflect"
 	"regexp"
 
 	"github.com/hashicorp/hcl/v2"
@@ -13,14 +14,14 @@ const openBlock = "Unclosed configuration block"
 // missingBrace says where a closing brace is missing. The parser only knows which block is open at the
 // end of the file; but a block that may stand at the top of a file only, and begins its line without
 // any space, shows that what is open there should have ended before it.
-func missingBrace(src []byte, filename string) (at hcl.Range, message, hint string, found bool) {
-	top := homes()
+func missingBrace(src []byte, filename string, root reflect.Type) (at hcl.Range, message, hint string, found bool) {
+	top := homes(root)
 	tokens, _ := hclsyntax.LexConfig(src, filename, hcl.InitialPos)
 	var open []hclsyntax.Token // the names of the blocks that are open
 	for i, t := range tokens {
 		switch t.Type {
 		case hclsyntax.TokenIdent:
-			if len(open) > 0 && t.Range.Start.Column == 1 && top[string(t.Bytes)] == isBlock && headsBlock(src, t) {
+			if len(open) > 0 && t.Range.Start.Column == 1 && top[string(t.Bytes)].isBlock() && headsBlock(src, t) {
 				return t.Range, fmt.Sprintf("a closing brace is missing above this line: block %s, opened in line %d, is still open", open[len(open)-1].Bytes, open[len(open)-1].Range.Start.Line),
 					"write } where that block ends", true
 			}

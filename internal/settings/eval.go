@@ -1,6 +1,7 @@
-package config
+package settings
 
 import (
+	"reflect"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -31,7 +32,7 @@ func envFunction(env func(string) string) function.Function {
 			if len(args) == 2 {
 				return args[1], nil
 			}
-			return cty.NilVal, function.NewArgErrorf(0, "the environment variable %s is not set", quoted(name))
+			return cty.NilVal, function.NewArgErrorf(0, "the environment variable %s is not set", Quoted(name))
 		},
 	})
 }
@@ -49,8 +50,8 @@ func envOnly(e hclsyntax.Expression) string {
 	return v.AsString()
 }
 
-// syntax puts what the HCL library says into this package's form.
-func (c *collector) syntax(diags hcl.Diagnostics, filename string) {
+// syntax adds the complaints of the HCL library. root is the struct of the file's top.
+func (c *Collector) syntax(diags hcl.Diagnostics, filename string, root reflect.Type) {
 	sane := len(c.src) // what is behind it was taken for text
 	for _, diag := range diags {
 		if diag.Summary == openQuote && diag.Subject != nil {
@@ -67,18 +68,18 @@ func (c *collector) syntax(diags hcl.Diagnostics, filename string) {
 		}
 		message, hint := plain(diag)
 		if diag.Summary == openBlock {
-			if place, what, remedy, found := missingBrace(c.src, filename); found {
+			if place, what, remedy, found := missingBrace(c.src, filename, root); found {
 				at, message, hint = place, what, remedy
 			}
 		}
-		c.add(at, hint, "%s", message)
+		c.Add(at, hint, "%s", message)
 	}
 }
 
 const openQuote = "Invalid multi-line string"
 
-// inPlainWords says in this manual's words what the library says in words for programmers: by
-// its summary, what is wrong and what to do.
+// inPlainWords has, by the summary of a diagnostic of the library, which is written for programmers,
+// what is wrong and what to do.
 var inPlainWords = map[string][2]string{
 	openQuote: {"the string has no closing quote on its line", `write it as "..." on one line`},
 	"Invalid single-argument block definition": {"a block with a setting on its first line must end on that line",
@@ -100,7 +101,7 @@ const (
 	envRemedy   = `set it, or add a fallback: env("NAME", "otherwise")`
 )
 
-// plain says in one line what is wrong, and in another what to do.
+// plain gives one line about what is wrong, and another about what to do.
 func plain(diag *hcl.Diagnostic) (message, hint string) {
 	if words, ok := inPlainWords[diag.Summary]; ok {
 		return words[0], words[1]
@@ -114,11 +115,11 @@ func plain(diag *hcl.Diagnostic) (message, hint string) {
 		words := inPlainWords["Argument or block definition required"]
 		return words[0], words[1]
 	}
-	return settings.Replace(lowerFirst(diag.Summary)), settings.Replace(oneLine(diag.Detail))
+	return ourWords.Replace(lowerFirst(diag.Summary)), ourWords.Replace(oneLine(diag.Detail))
 }
 
-// settings puts our word in the place of the library's.
-var settings = strings.NewReplacer("an argument definition", "a setting", "argument definition", "setting",
+// ourWords puts our word in the place of the library's.
+var ourWords = strings.NewReplacer("an argument definition", "a setting", "argument definition", "setting",
 	"an argument", "a setting", "argument", "setting")
 
 func lowerFirst(s string) string {

@@ -1,4 +1,4 @@
-package config
+package settings
 
 import (
 	"encoding"
@@ -15,7 +15,7 @@ import (
 // set puts val into target, by the type of target.
 func set(target reflect.Value, val cty.Value) error {
 	if val.IsNull() {
-		return wrong("", "the value is missing")
+		return Wrong("", "the value is missing")
 	}
 	switch target.Kind() {
 	case reflect.Int:
@@ -40,14 +40,14 @@ func textOf(target reflect.Value, val cty.Value) (string, error) {
 	if _, octets := target.Interface().(Size); octets && val.Type() == cty.Number {
 		n, accuracy := val.AsBigFloat().Int64()
 		if accuracy != 0 || n < 0 {
-			return "", wrong(sizeRemedy, "must be a whole number of octets")
+			return "", Wrong(sizeRemedy, "must be a whole number of octets")
 		}
 		return strconv.FormatInt(n, 10), nil
 	}
 	if _, span := target.Interface().(time.Duration); span && val.Type() == cty.Number {
-		return "", wrong(durationRemedy, "the unit is missing")
+		return "", Wrong(durationRemedy, "the unit is missing")
 	}
-	return "", wrong(`write a string in double quotes: "..."`, "must be a string, not %s", kindOf(val))
+	return "", Wrong(`write a string in double quotes: "..."`, "must be a string, not %s", kindOf(val))
 }
 
 func kindOf(val cty.Value) string {
@@ -70,17 +70,17 @@ func setInt(target reflect.Value, val cty.Value) error {
 	case cty.Number:
 		n, accuracy := val.AsBigFloat().Int64()
 		if accuracy != 0 {
-			return wrong(remedy, "must be a whole number")
+			return Wrong(remedy, "must be a whole number")
 		}
 		target.SetInt(n)
 	case cty.String: // as env() gives it
 		n, err := strconv.ParseInt(val.AsString(), 10, 64)
 		if err != nil {
-			return wrong(remedy, "must be a whole number, not a string")
+			return Wrong(remedy, "must be a whole number, not a string")
 		}
 		target.SetInt(n)
 	default:
-		return wrong(remedy, "must be a whole number, not %s", kindOf(val))
+		return Wrong(remedy, "must be a whole number, not %s", kindOf(val))
 	}
 	return nil
 }
@@ -94,11 +94,11 @@ func setFloat(target reflect.Value, val cty.Value) error {
 	case cty.String: // as env() gives it
 		f, err := strconv.ParseFloat(val.AsString(), 64)
 		if err != nil {
-			return wrong(remedy, "must be a number, not a string")
+			return Wrong(remedy, "must be a number, not a string")
 		}
 		target.SetFloat(f)
 	default:
-		return wrong(remedy, "must be a number, not %s", kindOf(val))
+		return Wrong(remedy, "must be a number, not %s", kindOf(val))
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func setBool(target reflect.Value, val cty.Value) error {
 	case val.Type() == cty.String && val.AsString() == "false":
 		target.SetBool(false)
 	default:
-		return wrong("write true or false, without quotes", "must be a boolean, not %s", kindOf(val))
+		return Wrong("write true or false, without quotes", "must be a boolean, not %s", kindOf(val))
 	}
 	return nil
 }
@@ -120,11 +120,11 @@ func setBool(target reflect.Value, val cty.Value) error {
 // setText puts text into target, by the type of target.
 func setText(target reflect.Value, text string) error {
 	if strings.ContainsAny(text, "\x00\r\n") {
-		return wrong("", "must not contain a line break or a NUL")
+		return Wrong("", "must not contain a line break or a NUL")
 	}
 	switch to := target.Addr().Interface().(type) {
 	case *time.Duration:
-		d, err := parseDuration(text)
+		d, err := ParseDuration(text)
 		*to = d
 		return err
 	case *netip.Addr:
@@ -146,7 +146,7 @@ func setAddr(to *netip.Addr, text string) error {
 	}
 	a, err := netip.ParseAddr(text)
 	if err != nil || a.Is4In6() {
-		return wrong(`write it as "192.0.2.1" or "2001:db8::1"`, "%s is not an IP address", quoted(text))
+		return Wrong(`write it as "192.0.2.1" or "2001:db8::1"`, "%s is not an IP address", Quoted(text))
 	}
 	*to = a
 	return nil
@@ -160,14 +160,14 @@ func setPrefix(to *netip.Prefix, text string) error {
 	}
 	p, err := netip.ParsePrefix(text)
 	if err != nil || p.Addr().Is4In6() {
-		return wrong(`write it as "192.0.2.0/24" or "2001:db8::/32"`, "%s is not a network", quoted(text))
+		return Wrong(`write it as "192.0.2.0/24" or "2001:db8::/32"`, "%s is not a network", Quoted(text))
 	}
 	if p != p.Masked() {
 		meant := p.Masked()
 		if p.Bits() == 0 { // nobody who writes an address means all of them
 			meant = netip.PrefixFrom(p.Addr(), p.Addr().BitLen())
 		}
-		return wrong(fmt.Sprintf("did you mean %q?", meant), "%s has bits set after its prefix length", quoted(text))
+		return Wrong(fmt.Sprintf("did you mean %q?", meant), "%s has bits set after its prefix length", Quoted(text))
 	}
 	*to = p
 	return nil

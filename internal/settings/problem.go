@@ -1,4 +1,4 @@
-package config
+package settings
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
-// Problem is one thing that is wrong with a configuration, and where.
+// Problem is one thing that is wrong with a file, and where.
 type Problem struct {
 	File         string
 	Line, Column int    // from 1; 0 when it is about the file as a whole
@@ -42,8 +42,7 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// Problems is all that is wrong with a configuration, in the order of the file. It is the error
-// of Load and Parse.
+// Problems is all that is wrong with a file, in the order of the file.
 type Problems []Problem
 
 // Error gives all problems as they are shown to people, on several lines.
@@ -55,23 +54,37 @@ func (ps Problems) Error() string {
 	return strings.TrimSuffix(strings.Join(parts, "\n"), "\n")
 }
 
-// collector gathers problems and knows the text that they are about.
-type collector struct {
+// Collector gathers problems with a text.
+type Collector struct {
+	// Warnings are sentences, each with its place, about what was read and should be written otherwise.
+	Warnings []string
+
 	src   []byte
 	found Problems
 }
 
-func (c *collector) add(at hcl.Range, hint, format string, args ...any) {
+// About adds a problem with a setting of b, unless its value was invalid by itself.
+func (c *Collector) About(b *Block, setting, hint, format string, args ...any) {
+	if !b.Failed(setting) {
+		c.Add(b.Where(setting), hint, format, args...)
+	}
+}
+
+// Add adds a problem and, unless hint is "", what to do about it.
+func (c *Collector) Add(at hcl.Range, hint, format string, args ...any) {
 	p := Problem{File: at.Filename, Line: at.Start.Line, Column: at.Start.Column, Message: fmt.Sprintf(format, args...), Hint: hint}
 	p.excerpt, p.caret = excerpt(c.src, at)
 	c.found = append(c.found, p)
 }
 
-// mostProblems is how many are told at once; more are of no help.
+// mostProblems is how many are reported at once; more are of no help.
 const mostProblems = 50
 
-// sorted gives the problems in the order of the file.
-func (c *collector) sorted() Problems {
+// Err gives the problems in the order of the file, as Problems; nil when there are none.
+func (c *Collector) Err() error {
+	if len(c.found) == 0 {
+		return nil
+	}
 	slices.SortStableFunc(c.found, func(a, b Problem) int {
 		if a.Line != b.Line {
 			return a.Line - b.Line

@@ -1,4 +1,4 @@
-package config
+package settings
 
 import (
 	"fmt"
@@ -8,13 +8,15 @@ import (
 	"time"
 )
 
-// malformed says what is wrong with the text of a value, and how it is written. It never
-// quotes more than the value itself.
+// malformed is what is wrong with the text of a value, and how it is written. It never quotes more than
+// the value itself.
 type malformed struct{ what, remedy string }
 
 func (e *malformed) Error() string { return e.what }
 
-func wrong(remedy, format string, args ...any) error {
+// Wrong gives an error about the text of a value, for UnmarshalText and Schema.Checks, together with its
+// remedy, "" for none.
+func Wrong(remedy, format string, args ...any) error {
 	return &malformed{fmt.Sprintf(format, args...), remedy}
 }
 
@@ -41,7 +43,7 @@ func (s *Size) UnmarshalText(text []byte) error {
 		if guess := binaryUnit(name); guess != "" && err == errWhichUnit {
 			remedy = fmt.Sprintf("did you mean %q?", digits+guess)
 		}
-		return wrong(remedy, "%s is not a size%s", quoted(in), because(err))
+		return Wrong(remedy, "%s is not a size%s", Quoted(in), because(err))
 	}
 	*s = Size(n)
 	return nil
@@ -68,11 +70,11 @@ func (r *ByteRate) UnmarshalText(text []byte) error {
 	in := string(text)
 	amount, ok := strings.CutSuffix(in, "/s")
 	if !ok {
-		return wrong(remedy, "%s is not a data rate", quoted(in))
+		return Wrong(remedy, "%s is not a data rate", Quoted(in))
 	}
 	var s Size
 	if err := s.UnmarshalText([]byte(amount)); err != nil {
-		return wrong(remedy, "%s is not a data rate", quoted(in))
+		return Wrong(remedy, "%s is not a data rate", Quoted(in))
 	}
 	*r = ByteRate(s)
 	return nil
@@ -114,13 +116,13 @@ func (r *Rate) UnmarshalText(text []byte) error {
 			}
 			n, err := strconv.ParseInt(digits, 10, 32)
 			if err != nil || n < 1 || digits[0] == '+' {
-				return wrong(remedy, "%s is not a rate: the number must be from 1 to %d", quoted(in), math.MaxInt32)
+				return Wrong(remedy, "%s is not a rate: the number must be from 1 to %d", Quoted(in), math.MaxInt32)
 			}
 			*r = Rate{int(n), u.per}
 			return nil
 		}
 	}
-	return wrong(remedy, "%s is not a rate", quoted(in))
+	return Wrong(remedy, "%s is not a rate", Quoted(in))
 }
 
 // String gives the form that is read.
@@ -140,7 +142,7 @@ type Mode uint32
 func (m *Mode) UnmarshalText(text []byte) error {
 	n, err := strconv.ParseUint(string(text), 8, 32)
 	if err != nil || n > 0o777 {
-		return wrong(`write it in octal, such as "0660"`, "%s is not a file mode", quoted(string(text)))
+		return Wrong(`write it in octal, such as "0660"`, "%s is not a file mode", Quoted(string(text)))
 	}
 	*m = Mode(n)
 	return nil
@@ -179,8 +181,8 @@ var readableTimeUnits = append([]unit{{"w", int64(7 * 24 * time.Hour)}}, timeUni
 
 const durationRemedy = `write numbers with units, such as "30s", "5m", "1h30m" or "5d"; the units are ms, s, m, h, d, w`
 
-// parseDuration reads "5d", "1h30m" and the like; "0" and "none" are no time at all.
-func parseDuration(in string) (time.Duration, error) {
+// ParseDuration reads "5d", "1h30m" and the like; "0" and "none" are no time at all.
+func ParseDuration(in string) (time.Duration, error) {
 	if in == none || in == "0" {
 		return 0, nil
 	}
@@ -194,19 +196,19 @@ func parseDuration(in string) (time.Duration, error) {
 			err = errTooLarge
 		}
 		if err != nil {
-			return 0, wrong(durationRemedy, "%s is not a duration%s", quoted(in), because(err))
+			return 0, Wrong(durationRemedy, "%s is not a duration%s", Quoted(in), because(err))
 		}
 		sum += n
 		rest = after[len(name):]
 	}
 	if in == "" {
-		return 0, wrong(durationRemedy, `"" is not a duration`)
+		return 0, Wrong(durationRemedy, `"" is not a duration`)
 	}
 	return time.Duration(sum), nil
 }
 
-// formatDuration gives the form that parseDuration reads; less than a millisecond is cut off.
-func formatDuration(d time.Duration) string {
+// FormatDuration gives the form that ParseDuration reads; less than a millisecond is cut off.
+func FormatDuration(d time.Duration) string {
 	if d < time.Millisecond {
 		return "0"
 	}
@@ -231,11 +233,11 @@ type Retry struct {
 // String gives "10m, doubling" or "10m, 30m, 2h", for people.
 func (r Retry) String() string {
 	if len(r.List) == 0 {
-		return formatDuration(r.First) + ", doubling"
+		return FormatDuration(r.First) + ", doubling"
 	}
 	parts := make([]string, len(r.List))
 	for i, d := range r.List {
-		parts[i] = formatDuration(d)
+		parts[i] = FormatDuration(d)
 	}
 	return strings.Join(parts, ", ")
 }
@@ -293,8 +295,8 @@ func inUnits(n int64, units []unit) string {
 	return "0"
 }
 
-// quoted shortens what a message quotes: a configuration can hold lines of any length.
-func quoted(s string) string {
+// Quoted shortens what a message quotes: a configuration can hold lines of any length.
+func Quoted(s string) string {
 	const most = 60
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "..."

@@ -1,16 +1,16 @@
-package config
+package settings
 
 import (
 	"fmt"
 	"reflect"
 )
 
-// Change is one setting in which two configurations differ.
+// Change is one setting in which two files differ.
 type Change struct {
 	Setting string // as `listener "smtp": max_recipients`
 	Old     string // as in the file; "" when the setting or its block was not there
 	New     string // "" when it is not there any more
-	Restart bool   // a running relay goes on with Old until it is started anew
+	Restart bool   // Old stays in force until a restart
 }
 
 // String gives the change on one line for the log.
@@ -30,9 +30,9 @@ func (c Change) String() string {
 	return s
 }
 
-// Diff lists the settings in which two configurations differ, in the order of the manual.
-// Secrets are masked.
-func Diff(old, new *Config) []Change {
+// Diff lists the settings in which two structs of one type differ, in the order of the struct. Both are
+// pointers. Secrets are masked.
+func Diff(old, new any) []Change {
 	before, after := flat(old), flat(new)
 	was := make(map[string]entry, len(before))
 	for _, e := range before {
@@ -56,11 +56,11 @@ func Diff(old, new *Config) []Change {
 }
 
 // nameOf names the i-th block of f.
-func nameOf(f field, i int) string {
-	if e := f.value.Index(i).Elem(); hasLabel(e) {
-		return fmt.Sprintf("%s %q", f.name, labelOf(e))
+func nameOf(f Field, i int) string {
+	if e := f.Value.Index(i).Elem(); hasLabel(e) {
+		return fmt.Sprintf("%s %q", f.Name, labelOf(e))
 	}
-	return fmt.Sprintf("%s %d", f.name, i+1)
+	return fmt.Sprintf("%s %d", f.Name, i+1)
 }
 
 // entry is a setting with its full name.
@@ -72,12 +72,11 @@ type entry struct {
 }
 
 // entryOf gives a setting as it is named in its block.
-func entryOf(f field, b *block, name string) entry {
-	return entry{name: name, text: literal(f.value, b.env[name]), value: f.value.Interface()}
+func entryOf(f Field, b *Block, name string) entry {
+	return entry{name: name, text: Literal(f.Value, b.env[name]), value: f.Value.Interface()}
 }
 
-// same compares secrets by what they are and all else by what is printed: an empty list is
-// written in two ways.
+// same compares secrets by value and everything else as printed, since an empty list has two forms.
 func same(a, b entry) bool {
 	if s, secret := a.value.(Secret); secret {
 		return s == b.value
@@ -86,33 +85,34 @@ func same(a, b entry) bool {
 }
 
 // flat lists all settings that are there.
-func flat(c *Config) []entry {
+func flat(root any) []entry {
 	var all []entry
-	collect(&all, reflect.ValueOf(c).Elem(), &c.block, "", "", false)
+	v := reflect.ValueOf(root).Elem()
+	collect(&all, v, BlockOf(v), "", "", false)
 	return all
 }
 
-func collect(all *[]entry, v reflect.Value, b *block, title, prefix string, restart bool) {
-	for f := range fields(v) {
-		restart := restart || f.tag.Get("reload") == "restart"
-		switch f.kind {
-		case setting:
-			if b.overrides && !b.set(prefix+f.name) {
+func collect(all *[]entry, v reflect.Value, b *Block, title, prefix string, restart bool) {
+	for f := range Fields(v) {
+		restart := restart || f.Tag.Get("reload") == "restart"
+		switch f.Kind {
+		case Setting:
+			if b.sparse && !b.Set(prefix+f.Name) {
 				continue
 			}
-			e := entryOf(f, b, prefix+f.name)
+			e := entryOf(f, b, prefix+f.Name)
 			e.name, e.restart = title+e.name, restart
 			*all = append(*all, e)
-		case single:
-			if own := blockOf(f.value); own != nil {
-				collect(all, f.value, own, f.name+": ", "", restart)
+		case Single:
+			if own := BlockOf(f.Value); own != nil {
+				collect(all, f.Value, own, f.Name+": ", "", restart)
 			} else {
-				collect(all, f.value, b, title, prefix+f.name+".", restart)
+				collect(all, f.Value, b, title, prefix+f.Name+".", restart)
 			}
-		case many:
-			for i := range f.value.Len() {
-				e := f.value.Index(i).Elem()
-				collect(all, e, blockOf(e), title+nameOf(f, i)+": ", "", restart)
+		case Many:
+			for i := range f.Value.Len() {
+				e := f.Value.Index(i).Elem()
+				collect(all, e, BlockOf(e), title+nameOf(f, i)+": ", "", restart)
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package config
+package settings
 
 import (
 	"github.com/hashicorp/hcl/v2"

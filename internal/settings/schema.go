@@ -1,0 +1,198 @@
+package settings
+
+import (
+	"iter"
+	"reflect"
+	"strings"
+)
+
+// Kind is what the field of a struct is in the file.
+type Kind uint8
+
+const (
+	Setting Kind = 1 + iota // name = value
+	Single                  // name { ... }, at most once
+	Many                    // name "label" { ... }, or name { ... } for a struct without a label, any number
+	Label                   // the label of the block that the struct stands for
+)
+
+func (k Kind) isBlock() bool { return k == Single || k == Many }
+
+// Field is a field of a struct together with its value.
+type Field struct {
+	Name  string // as in the file, "" for a label
+	Kind  Kind
+	Tag   reflect.StructTag
+	Value reflect.Value
+}
+
+// Fields gives what may stand in the block of the struct v, in the order of the struct; fields of
+// inlined structs as if they stood in v.
+func Fields(v reflect.Value) iter.Seq[Field] {
+	return func(yield func(Field) bool) { eachField(v, yield) }
+}
+
+func eachField(v reflect.Value, yield func(Field) bool) bool {
+	t := v.Type()
+	for i := range t.NumField() {
+		tag, ok := t.Field(i).Tag.Lookup("conf")
+		if !ok {
+			continue
+		}
+		name, option, _ := strings.Cut(tag, ",")
+		f := Field{Name: name, Kind: Setting, Tag: t.Field(i).Tag, Value: v.Field(i)}
+		switch {
+		case option == "inline":
+			if !eachField(f.Value, yield) {
+				return false
+			}
+			continue
+		case option == "label":
+			f.Kind = Label
+		case option == "block" && f.Value.Kind() == reflect.Slice:
+			f.Kind = Many
+		case option == "block":
+			f.Kind = Single
+		}
+		if !yield(f) {
+			return false
+		}
+	}
+	return true
+}
+
+// leaves gives the settings below v, inner blocks that have no name included, each under its
+// full name as "tls.key".
+func leaves(v reflect.Value, prefix string) iter.Seq[Field] {
+	return func(yield func(Field) bool) { eachLeaf(v, prefix, yield) }
+}
+
+func eachLeaf(v reflect.Value, prefix string, yield func(Field) bool) bool {
+	for f := range Fields(v) {
+		f.Name = prefix + f.Name
+		switch f.Kind {
+		case Setting:
+			if !yield(f) {
+				return false
+			}
+		case Single:
+			if !eachLeaf(f.Value, f.Name+".", yield) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// hasLabel reports whether blocks like v have a name each; otherwise they count in their order.
+func hasLabel(v reflect.Value) bool {
+	for f := range Fields(v) {
+		if f.Kind == Label {
+			return true
+		}
+	}
+	return false
+}
+
+// named finds the field of v that stands for name in the file, or did before it was renamed.
+func named(v reflect.Value, name string) (Field, bool) {
+	for f := range Fields(v) {
+		if (f.Name == name || f.Tag.Get("was") == name) && f.Kind != Label && name != "" {
+			return f, true
+		}
+	}
+	return Field{}, false
+}
+
+// names lists what may stand in the block that v is for.
+func names(v reflect.Value) []string {
+	var all []string
+	for f := range Fields(v) {
+		if f.Kind != Label {
+			all = append(all, f.Name)
+		}
+	}
+	return all
+}
+
+// homeOf gives the block in which a name may stand in a file whose top is root, "" for none.
+func homeOf(name string, of reflect.Type) string {
+	root := reflect.New(of).Elem()
+	if f, ok := named(root, name); ok && f.Kind == Setting {
+		return "at the top of the file, outside all blocks"
+	}
+	var blocks []string
+	for f := range Fields(root) {
+		if f.Kind == Setting {
+			continue
+		}
+		v := f.Value
+		if f.Kind == Many {
+			v = reflect.New(v.Type().Elem().Elem()).Elem()
+		}
+		if _, ok := named(v, name); ok {
+			blocks = append(blocks, f.Name)
+		}
+	}
+	if len(blocks) == 0 {
+		return ""
+	}
+	return "in a " + list(blocks, " or ") + " block"
+}
+
+// list joins names as people do: "a, b or c".
+func list(names []string, last string) string {
+	n := len(names) - 1
+	if n < 1 {
+		return strings.Join(names, "")
+	}
+	return strings.Join(names[:n], ", ") + last + names[n]
+}
+
+// Nearest gives the one of the candidates that given most likely means, "" when none is close. Words
+// of one or two letters are like too many others.
+func Nearest(given string, candidates []string) string {
+	best, bound := "", 1+len(given)/3
+	if len(given) < 3 {
+		bound = 0
+	}
+	for _, c := range candidates {
+		if d := distance(given, c); d <= bound {
+			best, bound = c, d-1
+		}
+	}
+	return best
+}
+
+// distance counts the insertions, deletions, replacements and swaps of neighbours that turn a
+// into b (restricted Damerau-Levenshtein distance, by octets).
+func distance(a, b string) int {
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := range len(a) {
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			row[j+1] = min(last[j+1]+1, row[j]+1, last[j]+cost)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+		before, last, row = last, row, before
+	}
+	return last[len(b)]
+}
+
+// homes gives what each name stands for at the top of a file.
+func homes(root reflect.Type) map[string]Kind {
+	top := make(map[string]Kind)
+	for f := range Fields(reflect.New(root).Elem()) {
+		top[f.Name] = f.Kind
+	}
+	return top
+}
