@@ -42,6 +42,8 @@ var rules = []struct{ pkg, mustNotReach, why string }{
 	{"mta/mta/config", "mta/mta", "the file is read before anything is built"},
 	{"mta/internal/settings", "mta/...", "a file of settings is read without knowing what the settings are for"},
 	{"mta/mta/control", "mta/mta", "the API names what it needs; package mta supplies it"},
+	{"mta/mta/wiring", "mta/mta", "settings are a function of the configuration, whoever is built from them"},
+	{"mta/mta/wiring", "mta/queue", "settings know no mail"},
 	{"mta/mta/bench", "mta/mta", "the relay is measured as a process of its own, as any other server"},
 	{"mta/delivery/tlspolicy/sts", "mta/router", "the library could be lifted into another program: it is given a resolver"},
 	{"mta/delivery/tlspolicy/sts", "mta/destdb", "policies are kept in any store of names and values"},

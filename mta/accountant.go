@@ -13,6 +13,7 @@ import (
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/tally"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 	"example.org/mta/submission"
 )
@@ -41,18 +42,8 @@ func newAccounting(cfg *config.Config, log *slog.Logger) (*accounting.Writer, er
 		return nil, nil
 	}
 	return accounting.Open(accounting.Config{
-		Dir: cfg.Accounting.Path, NodeID: cfg.NodeID, Limits: accountingLimits(cfg), Log: log,
+		Dir: cfg.Accounting.Path, NodeID: cfg.NodeID, Limits: wiring.Accounting(cfg), Log: log,
 	})
-}
-
-func accountingLimits(cfg *config.Config) accounting.Limits {
-	a := cfg.Accounting
-	return accounting.Limits{
-		RotateSize:  int64(a.RotateSize),
-		RotateEvery: a.RotateEvery,
-		Keep:        a.Keep,
-		KeepSize:    int64(a.KeepSize),
-	}
 }
 
 // accountant puts events into the accounting log's words, and has them counted.
@@ -60,7 +51,7 @@ type accountant struct {
 	log    *accounting.Writer // nil: switched off
 	meter  *tally.Meter
 	tally  *tally.Tallies
-	policy func() *policy
+	policy func() *wiring.Policy
 	now    func() time.Time
 
 	mu sync.Mutex // guards unreported
@@ -179,7 +170,7 @@ func (a *accountant) attempted(kind eventKind, o *outcomes, at attempt) {
 	if r.Host.Name != "" {
 		rec.Peer = accounting.Peer{Name: r.Host.Name, Addr: r.Host.Addr.Addr()}
 	}
-	rec.EgressPool, rec.EgressSource = a.policy().cfg.PoolOf(m.Tenant).Name, r.Source
+	rec.EgressPool, rec.EgressSource = a.policy().Config.PoolOf(m.Tenant).Name, r.Source
 	rec.Session = r.Session
 	addLink(&rec, &r)
 	addTimes(&rec, m, &r, now)

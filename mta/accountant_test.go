@@ -16,6 +16,7 @@ import (
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/tally"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 )
 
@@ -27,8 +28,8 @@ func TestReceptionComesFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pol := newPolicy(config.Default())
-	a := &accountant{log: log, meter: tally.NewMeter(), tally: tally.New(func() *config.Config { return pol.cfg }), policy: func() *policy { return pol }, now: time.Now}
+	pol := wiring.New(config.Default())
+	a := &accountant{log: log, meter: tally.NewMeter(), tally: tally.New(func() *config.Config { return pol.Config }), policy: func() *wiring.Policy { return pol }, now: time.Now}
 	const n = 500
 	var all sync.WaitGroup
 	for i := range n {

@@ -84,7 +84,7 @@ func cut[T any](rows []row[T], order control.SiteOrder, after string, limit int)
 const cursorMark = ":"
 
 func (b blocks) Sources(_ context.Context, f control.BlockFilter, after string, limit int) (l control.SourceList, _ error) {
-	cfg, use := b.r.policy.Load().cfg, b.r.delivery.Usage()
+	cfg, use := b.r.policy.Load().Config, b.r.delivery.Usage()
 	if err := checkNamed(cfg, "pool", f.Pool); f.Pool != "" && err != nil {
 		return l, err
 	}
@@ -161,7 +161,7 @@ func leftOut(f *control.BlockFilter, c *tally.Tally, l control.Load) bool {
 }
 
 func (b blocks) Pools(_ context.Context, f control.BlockFilter, after string, limit int) (l control.PoolList, _ error) {
-	cfg, use := b.r.policy.Load().cfg, b.r.delivery.Usage()
+	cfg, use := b.r.policy.Load().Config, b.r.delivery.Usage()
 	tenants := make(map[string]int)
 	for _, t := range cfg.Tenants {
 		tenants[cfg.PoolOf(t.Name).Name]++
@@ -186,7 +186,7 @@ func (b blocks) Pools(_ context.Context, f control.BlockFilter, after string, li
 }
 
 func (b blocks) Tenants(_ context.Context, f control.BlockFilter, queued map[string]int, after string, limit int) (l control.TenantList, _ error) {
-	cfg := b.r.policy.Load().cfg
+	cfg := b.r.policy.Load().Config
 	counts := make(map[string]int)
 	for name, n := range queued {
 		if cfg.Tenant(name) == nil {

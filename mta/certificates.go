@@ -11,13 +11,12 @@ import (
 
 	"example.org/mta/internal/certificates"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
 )
 
 // expiresSoon is how long before the end of a certificate its alarm begins: renewal should have come
 // weeks before.
 const expiresSoon = 14 * 24 * time.Hour
-
-var tlsVersions = map[string]uint16{"1.0": tls.VersionTLS10, "1.1": tls.VersionTLS11, "1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13}
 
 // tlsOf gives how a listener speaks TLS, nil without certificates.
 func (r *Relay) tlsOf(l *config.Listener) (*tls.Config, error) {
@@ -32,7 +31,7 @@ func (r *Relay) tlsOf(l *config.Listener) (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tls.Config{GetCertificate: get, MinVersion: tlsVersions[l.TLS.MinVersion], SessionTicketsDisabled: !l.TLS.SessionTickets}, nil
+	return &tls.Config{GetCertificate: get, MinVersion: wiring.TLSVersions[l.TLS.MinVersion], SessionTicketsDisabled: !l.TLS.SessionTickets}, nil
 }
 
 // openACME opens the sockets at which a certificate authority asks, when there is one.

@@ -134,7 +134,7 @@ func (s *site) addReason(r *Relay) {
 		if pool, _, held := heldFor(s.Name); held || isPauseKey(s.Name) {
 			p := r.lookOut().parked(&queue.ItemRecipient{Key: s.Name})
 			s.Why, s.Until = p.why, p.next
-			if why, until, paused := r.pauses.why(r.pauses.keepsPool(r.policy.Load().cfg.Pool(pool))); paused {
+			if why, until, paused := r.pauses.why(r.pauses.keepsPool(r.policy.Load().Config.Pool(pool))); paused {
 				s.Why, s.Until = why, until
 			}
 			s.Why = strings.TrimPrefix(s.Why, "waits for ") // what it is that it waits for
@@ -257,7 +257,7 @@ func (d destinations) Forget(_ context.Context, f control.Forget) (control.Forgo
 }
 
 func (d destinations) SuspendHosts(_ context.Context, s control.SuspendHosts) (control.SuspendedHosts, error) {
-	if err := checkNamed(d.r.policy.Load().cfg, "source", s.Source); s.Source != "" && err != nil {
+	if err := checkNamed(d.r.policy.Load().Config, "source", s.Source); s.Source != "" && err != nil {
 		return control.SuspendedHosts{}, err
 	}
 	until := d.r.now().Add(time.Duration(s.For))
@@ -289,7 +289,7 @@ func noSuchHost(names []string) error {
 }
 
 func (d destinations) Suspend(ctx context.Context, s control.Suspend) (control.Suspended, error) {
-	if err := checkNamed(d.r.policy.Load().cfg, "source", s.Source); s.Source != "" && err != nil {
+	if err := checkNamed(d.r.policy.Load().Config, "source", s.Source); s.Source != "" && err != nil {
 		return control.Suspended{}, err
 	}
 	name, err := d.siteNamed(ctx, s.Site)

@@ -19,6 +19,7 @@ import (
 	"example.org/mta/internal/route"
 	"example.org/mta/internal/trouble"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 	"example.org/mta/router"
 )
@@ -77,7 +78,7 @@ type dispatcher struct {
 	notifier notifier
 	events   eventLog
 	sites    *siteProviders
-	policy   func() *policy // the configuration in force
+	policy   func() *wiring.Policy // the configuration in force
 	now      func() time.Time
 	chance   func() float64      // in [0, 1), safe for concurrent use
 	split    *splitter           // nil: no source is missing, and no pool has dedicated ones
@@ -191,7 +192,7 @@ func (d *dispatcher) route(l *queue.Lease) {
 		case failed != nil:
 			d.unroutable(l.Message, recipients, domain, *failed)
 		default:
-			gather(known, way{rt.Site, pol.traffic(domain, rt), rt.STS, rt.Secure}, rt, recipients)
+			gather(known, way{rt.Site, pol.Traffic(domain, rt), rt.STS, rt.Secure}, rt, recipients)
 		}
 	}
 	for _, r := range known {
@@ -239,7 +240,7 @@ func gather(by map[way]*routed, w way, rt *route.Route, recipients []queue.Pendi
 func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []queue.Pending) {
 	pol, paused := d.policy(), d.pauses.current()
 	d.sites.remember(rt)
-	expires := d.given(pol.expires(m, rt.Domain, rt))
+	expires := d.given(pol.Expires(m, rt.Domain, rt))
 	late := !d.now().Before(expires)
 	if late && !d.deservesATry(recipients, rt.Site) {
 		d.expire(m, rt, recipients)
@@ -255,7 +256,7 @@ func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 			if key := d.pauses.sourceOf(pol, m.Tenant); key != "" {
 				d.parkPaused(m, group, key)
 			} else {
-				d.postpone(m, rt, group, pol.noSource(m.Tenant))
+				d.postpone(m, rt, group, pol.NoSource(m.Tenant))
 			}
 			continue
 		}
@@ -269,7 +270,7 @@ func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 		case late:
 			d.expire(m, rt, group)
 		default:
-			d.warm.hold(m, indexes(group), &c, d.policy().weight(m.Tenant), false)
+			d.warm.hold(m, indexes(group), &c, d.policy().Weight(m.Tenant), false)
 		}
 	}
 	d.recall(m, basis{pol, paused})
@@ -277,7 +278,7 @@ func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 
 // basis is what choices follow from.
 type basis struct {
-	policy *policy
+	policy *wiring.Policy
 	paused *pauseSet
 }
 
@@ -309,9 +310,9 @@ func (d *dispatcher) send(m *envelope.Message, rt *route.Route, recipients []que
 		Recipients: indexes(recipients),
 		Route:      rt,
 		Source:     c.source,
-		Demand:     d.policy().demand(m, rt),
+		Demand:     d.policy().Demand(m, rt),
 		Expires:    expires,
-		Weight:     d.policy().weight(m.Tenant),
+		Weight:     d.policy().Weight(m.Tenant),
 		Body:       func() (io.ReadCloser, error) { return d.queue.Body(m.ID) },
 		Done: func(j *delivery.Job, results []delivery.Result) {
 			d.done(j, recipients, d.account(m, c, recipients, results))
@@ -321,7 +322,7 @@ func (d *dispatcher) send(m *envelope.Message, rt *route.Route, recipients []que
 		c.paid = &charge{warm: d.split.warm, key: c.key, provider: rt.Provider, out: c.out}
 		job.MayBegin = c.paid.begin
 	}
-	if !d.policy().cfg.Signs(m.Tenant) {
+	if !d.policy().Config.Signs(m.Tenant) {
 		d.hand(m, job, recipients, c)
 		return
 	}
@@ -367,7 +368,7 @@ func (d *dispatcher) holdWithdrawn(m *envelope.Message, c *choice, results []del
 		return r.Withdrawn
 	})
 	if len(again) > 0 {
-		d.warm.hold(m, again, c, d.policy().weight(m.Tenant), true)
+		d.warm.hold(m, again, c, d.policy().Weight(m.Tenant), true)
 	}
 	return results
 }

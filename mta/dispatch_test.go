@@ -18,6 +18,7 @@ import (
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 	"example.org/mta/router"
 )
@@ -70,10 +71,10 @@ func newStage(t *testing.T) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pol := newPolicy(cfg)
+	pol := wiring.New(cfg)
 	s.dispatcher = (&dispatcher{
 		queue: s, router: stageRouter{s}, delivery: stageDelivery{s}, notifier: s, events: s, sites: new(siteProviders),
-		policy: func() *policy { return pol },
+		policy: func() *wiring.Policy { return pol },
 		now:    func() time.Time { return start },
 		chance: func() float64 { return 0.5 },
 		log:    slog.New(slog.DiscardHandler),
@@ -301,8 +302,8 @@ func TestDomainsOfOneSiteKeepTheirOwnSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pol := newPolicy(cfg)
-	s.policy = func() *policy { return pol }
+	pol := wiring.New(cfg)
+	s.policy = func() *wiring.Policy { return pol }
 	for _, d := range []string{"a.example", "bank.example", "c.example"} {
 		s.routes[d] = &route.Route{Domain: d, Site: "mx.shared"}
 	}
@@ -404,8 +405,8 @@ func TestDomainsOwnMaxAge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pol := newPolicy(cfg)
-	s.policy = func() *policy { return pol }
+	pol := wiring.New(cfg)
+	s.policy = func() *wiring.Policy { return pol }
 	s.handle(s.lease(1, 10*time.Minute, "a@soon.example"))
 	s.answer(0, "451 mailbox busy")
 	s.want(t, "event TransientFailure 0", "defer 1 [0] +5m0s 451 mailbox busy mx.soon.example")
@@ -421,34 +422,6 @@ func TestDomainsOwnMaxAge(t *testing.T) {
 	}
 	if got := s.reports[0].attempts[0].result.Reply.Text; got != "mailbox busy" {
 		t.Errorf("reported %q", got)
-	}
-}
-
-// After a restart the queue knows the site of what waits, and nobody knows whose domains have it.
-func TestQueueGivesUpNothingBeforeItsDomainDoes(t *testing.T) {
-	for _, c := range []struct {
-		text string
-		want time.Duration
-	}{
-		{`defaults { max_age = "2d" }`, 48 * time.Hour},
-		{`domain "long.example" { max_age = "10d" }`, 240 * time.Hour},
-		{`domain "short.example" { max_age = "1h" }`, 120 * time.Hour},
-		{`provider "slow" {
-			mx      = ["mx.example"]
-			max_age = "7d"
-		}`, 168 * time.Hour},
-	} {
-		cfg, err := config.Parse([]byte(c.text), "test.conf", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := &Relay{}
-		r.policy.Store(newPolicy(cfg))
-		for range 2 {
-			if got := r.maxAge("mx.example"); got != c.want {
-				t.Errorf("%s: %v, want %v", c.text, got, c.want)
-			}
-		}
 	}
 }
 
@@ -628,7 +601,7 @@ func TestDelayWarningOfAProvider(t *testing.T) {
 		mx      = ["*.big.example"]
 		max_age = "5d"
 	}`)
-	s.policy = func() *policy { return pol }
+	s.policy = func() *wiring.Policy { return pol }
 	s.sites.remember(&route.Route{Domain: "x.example", Site: "mx.big.example", Provider: "big"})
 	s.sites.remember(&route.Route{Domain: "x.example", Site: "mx.small.example"})
 	for key, reports := range map[string]int{"mx.big.example": 1, "mx.small.example": 0, "warmup:192.0.2.20/big": 1, "warmup:192.0.2.20/other": 0, "": 1, "mx.unknown.example": 1} {
@@ -660,8 +633,8 @@ func TestAReloadAmidAChoiceTakesItBack(t *testing.T) {
 	s.handle(s.lease(1, 0, "a@x.example"))
 	s.want(t)
 	before := s.policy()
-	after, asked := newPolicy(before.cfg), 0
-	s.policy = func() *policy {
+	after, asked := wiring.New(before.Config), 0
+	s.policy = func() *wiring.Policy {
 		if asked++; asked > 2 { // for the route, and for the choice
 			return after
 		}
@@ -676,7 +649,7 @@ func TestAPauseAmidAChoiceTakesItBack(t *testing.T) {
 	s := newStage(t)
 	pol, asked := s.policy(), 0
 	s.pauses = &pauses{now: s.now}
-	s.policy = func() *policy {
+	s.policy = func() *wiring.Policy {
 		if asked++; asked > 2 { // for the route, and for the choice
 			s.pauses.use([]control.Pause{{What: control.PauseEverything}})
 		}
@@ -720,36 +693,6 @@ func TestWhatIsAskedForOnTheWayTakesMailBack(t *testing.T) {
 	}
 	if s.answerAll(); len(s.jobs) != 1 {
 		t.Errorf("%d jobs: what was taken back was sent all the same", len(s.jobs))
-	}
-}
-
-func TestMessageKeepsItsSource(t *testing.T) {
-	cfg, err := config.Parse([]byte(`
-		source "one" { address = "127.0.0.2" }
-		source "two" { address = "127.0.0.3" }
-		source "own" { address = "127.0.0.4" }
-		pool "acme" { shared = ["own"] }
-		tenant "acme" { pool = "acme" }`), "test.conf", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pol := newPolicy(cfg)
-	count := make(map[string]int)
-	for id := range envelope.ID(3000) {
-		m := &envelope.Message{ID: id << 20}
-		s := pol.source(m)
-		if again := newPolicy(cfg).source(m); again != s {
-			t.Fatalf("message %s went from %s, then from %s", m.ID, s, again)
-		}
-		count[s]++
-	}
-	for _, s := range []string{"one", "two", "own"} {
-		if count[s] < 900 {
-			t.Errorf("source %s got %d of 3000 messages", s, count[s])
-		}
-	}
-	if s := pol.source(&envelope.Message{ID: 1, Tenant: "acme"}); s != "own" {
-		t.Errorf("mail of acme went from %s", s)
 	}
 }
 

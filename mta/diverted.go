@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.org/mta/delivery"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 	"example.org/mta/warmup"
 )
@@ -109,13 +110,13 @@ func firstAttempts(recipients []queue.Pending, results []delivery.Result) (n int
 
 // diversion says why mail takes a shared source of a pool, whose patience ends in left. shut is that it can
 // take no dedicated one since they are suspended at its site.
-func (s *splitter) diversion(pool *dividedPool, m mail, left time.Duration, shut bool) diversion {
+func (s *splitter) diversion(pool *wiring.Pool, m mail, left time.Duration, shut bool) diversion {
 	switch {
-	case !pool.takes(m.Message):
+	case !pool.Takes(m.Message):
 		return wasExcepted
 	case shut:
 		return foundNoWay
-	case m.turn && left <= 0 && pool.patience(m.Tenant, int(m.Tier)) > 0:
+	case m.turn && left <= 0 && pool.Patience(m.Tenant, int(m.Tier)) > 0:
 		return lostPatience
 	case !s.fits(pool, m, 24*time.Hour):
 		return hadNoRoom

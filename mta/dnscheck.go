@@ -16,6 +16,7 @@ import (
 	"example.org/mta/internal/dnscheck"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/router/resolver"
 )
 
@@ -29,7 +30,7 @@ type DNSQuestion struct {
 // CheckDNS finds out what receivers will think of mail by a configuration. The error is about the
 // question or the configuration; what the DNS does not answer is a finding.
 func CheckDNS(ctx context.Context, cfg *config.Config, now time.Time, q DNSQuestion) ([]dnscheck.Finding, error) {
-	rc, err := resolverConfig(cfg.Resolver)
+	rc, err := wiring.Resolver(cfg.Resolver)
 	if err != nil {
 		return nil, err
 	}

@@ -24,6 +24,7 @@ import (
 	"example.org/mta/internal/route"
 	"example.org/mta/internal/sink"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 	"example.org/mta/queue/vfs"
 	"example.org/mta/router"
@@ -36,7 +37,7 @@ type pipeline struct {
 	fs    vfs.FS
 	store *destStore
 	rt    *route.Route
-	pol   *policy
+	pol   *wiring.Policy
 
 	queue      *queue.Queue
 	turnstile  *turnstile // before it
@@ -95,7 +96,7 @@ func newPipeline(t *testing.T) *pipeline {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &pipeline{t: t, fs: vfs.Memory(), store: &destStore{records: make(map[destdb.Key]destdb.Record)}, pol: newPolicy(cfg),
+	p := &pipeline{t: t, fs: vfs.Memory(), store: &destStore{records: make(map[destdb.Key]destdb.Record)}, pol: wiring.New(cfg),
 		arrived: make(map[envelope.ID]time.Time), listen: sink.NewPipeListener()}
 	host := route.Host{Name: pipelineSite, Addr: netip.MustParseAddrPort("192.0.2.1:25")}
 	p.rt = &route.Route{Domain: "box.example", Site: pipelineSite, Tiers: []route.Tier{{host}}}
@@ -130,7 +131,7 @@ func (p *pipeline) start() {
 			return delivery.Source{Name: name, EHLO: "relay.example"}, true
 		},
 		Limits: func(rt *route.Route, source, tenant string) delivery.Limits {
-			l := deliveryLimits(p.pol.traffic(rt.Domain, rt), config.Budget{}, p.pol.cfg.Source(source), nil)
+			l := p.pol.Limits(rt, source, "")
 			l.NoSlowStart = true
 			return l
 		},
@@ -139,7 +140,7 @@ func (p *pipeline) start() {
 	p.turnstile = &turnstile{leaseQueue: p.queue}
 	p.dispatcher = (&dispatcher{
 		queue: p.turnstile, router: p, delivery: p.delivery, notifier: p, events: p, sites: new(siteProviders),
-		policy: func() *policy { return p.pol }, now: time.Now, log: log,
+		policy: func() *wiring.Policy { return p.pol }, now: time.Now, log: log,
 	}).ready()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -19,7 +19,7 @@ func (d destinations) Explain(ctx context.Context, q control.ExplainQuery) (cont
 	if q.ID != "" {
 		return d.explainMessage(ctx, q.ID)
 	}
-	if err := checkNamed(d.r.policy.Load().cfg, "tenant", q.Tenant); q.Tenant != "" && err != nil {
+	if err := checkNamed(d.r.policy.Load().Config, "tenant", q.Tenant); q.Tenant != "" && err != nil {
 		return control.Explanation{}, err
 	}
 	return control.Explanation{Destinations: []control.Destination{d.explainDomain(ctx, q.Domain, q.Tenant, d.queuedByKey())}}, nil
@@ -87,10 +87,10 @@ func (d destinations) sourceOf(it *queue.Item) string {
 		}
 	}
 	pol := d.r.policy.Load()
-	if pol.divided(it.Tenant) != nil {
+	if pol.Divided(it.Tenant) != nil {
 		return ""
 	}
-	source, _ := pol.sourceFor(&envelope.Message{ID: it.ID, Tenant: it.Tenant}, nil, "", d.r.sources.isMissing)
+	source, _ := pol.SourceFor(&envelope.Message{ID: it.ID, Tenant: it.Tenant}, nil, "", d.r.sources.isMissing)
 	return source
 }
 

@@ -50,7 +50,8 @@ type drainCase struct {
 // explainDomain tells all that decides what becomes of a tenant's mail for a domain. queued is what
 // queuedByKey gives: one count of the queue is enough for all domains of a message.
 func (d destinations) explainDomain(ctx context.Context, domain, tenant string, queued map[string]*queue.KeySummary) control.Destination {
-	c := domainCase{now: d.r.now(), cfg: d.r.policy.Load().cfg, tenant: tenant}
+	pol := d.r.policy.Load()
+	c := domainCase{now: d.r.now(), cfg: pol.Config, tenant: tenant}
 	pool := c.cfg.PoolOf(tenant)
 	c.Destination = control.Destination{
 		Domain: domain, Pool: pool.Name, OtherPools: otherPools(c.cfg, pool), Steps: []string{}, Hosts: []control.TierHost{}, Sources: []control.DestinationSource{}, Limits: []control.Limit{},
@@ -80,8 +81,8 @@ func (d destinations) explainDomain(ctx context.Context, domain, tenant string, 
 	c.addHosts(d)
 	c.addSite(d)
 	for _, name := range pool.Sources() {
-		if s, ok := d.r.source(name); ok {
-			c.addSource(s, d.r.limits(c.route, name, tenant), d.r.sources.isMissing(name), d.r.warm)
+		if s, ok := pol.Outgoing(name); ok {
+			c.addSource(s, pol.Limits(c.route, name, tenant), d.r.sources.isMissing(name), d.r.warm)
 		}
 	}
 	c.countHeld(queued, pool.Name)

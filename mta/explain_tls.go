@@ -10,15 +10,16 @@ import (
 	"example.org/mta/destdb"
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/control"
+	"example.org/mta/mta/wiring"
 )
 
 // addTLS says what mail demands of its connections that asks for nothing itself, and why.
 func (c *domainCase) addTLS(ctx context.Context, records tlspolicy.Records) {
 	set := c.cfg.Traffic(c.route.Domain, c.route.Provider)
-	d := tlspolicy.Decide(tlsSettings(set), c.route, tlspolicy.Message{})
+	d := tlspolicy.Decide(wiring.TLS(set), c.route, tlspolicy.Message{})
 	c.TLS, c.TLSOrigin, c.Auth = d.Level.String(), set.Origin("tls"), c.route.Auth != nil
 	switch {
-	case d.Level == tlsLevels[set.TLS]:
+	case d.Level == wiring.TLS(set).Level:
 	case d.STS.Mode == route.STSEnforce:
 		c.TLSOrigin = "the MTA-STS policy of " + c.Domain
 	case d.Implicit:

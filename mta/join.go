@@ -3,6 +3,7 @@ package mta
 import (
 	"context"
 	"log/slog"
+	"net"
 	"path/filepath"
 	"sync"
 	"time"
@@ -12,16 +13,17 @@ import (
 	"example.org/mta/destdb/file"
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/router"
 	"example.org/mta/router/resolver"
 )
 
 func (r *Relay) openRouter(cfg *config.Config, undo *undoer) error {
-	rc, err := resolverConfig(cfg.Resolver)
+	rc, err := wiring.Resolver(cfg.Resolver)
 	if err != nil {
 		return err
 	}
-	settings, err := routerSettings(cfg, addrPorts(r.listeners.all()))
+	settings, err := wiring.Router(cfg, addrPorts(r.listeners.all()))
 	if err != nil {
 		return err
 	}
@@ -69,16 +71,20 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 		most = d.out
 	}
 	r.delivery = delivery.New(delivery.Config{
-		DB:                    r.learned,
-		Store:                 r.destinations,
-		Source:                r.source,
-		Limits:                r.limits,
-		Dial:                  r.dial,
+		DB:     r.learned,
+		Store:  r.destinations,
+		Source: func(name string) (delivery.Source, bool) { return r.policy.Load().Outgoing(name) },
+		Limits: func(rt *route.Route, source, tenant string) delivery.Limits {
+			return r.policy.Load().Limits(rt, source, tenant)
+		},
+		Dial: func(ctx context.Context, s delivery.Source, h route.Host) (net.Conn, error) {
+			return r.policy.Load().Dialer(s)(ctx, h.Addr)
+		},
 		TLS:                   r.newTLSPolicy(),
 		OnRoom:                r.refiller.call,
 		OnAction:              r.tellAction,
 		OnRefused:             r.warm.refused,
-		Backoff:               backoffRules(cfg),
+		Backoff:               wiring.Backoff(cfg),
 		Trace:                 r.tracer.Watch,
 		MaxConnections:        most,
 		MaxMessageConcurrency: cfg.Delivery.MaxMessageConcurrency,
@@ -138,22 +144,6 @@ func openDestDB(path string, now time.Time, log *slog.Logger) (*file.Store, *des
 		return nil, nil, err
 	}
 	return store, db, nil
-}
-
-// source gives delivery the source of a name. It says no for one that a reload has taken away.
-func (r *Relay) source(name string) (delivery.Source, bool) {
-	s := r.policy.Load().cfg.Source(name)
-	if s == nil {
-		return delivery.Source{}, false
-	}
-	return delivery.Source{Name: s.Name, Address: s.Address, EHLO: s.EHLO}, true
-}
-
-func (r *Relay) limits(rt *route.Route, source, tenant string) delivery.Limits {
-	cfg := r.policy.Load().cfg
-	l := deliveryLimits(cfg.Traffic(rt.Domain, rt.Provider), cfg.Budget(rt.Provider), cfg.Source(source), cfg.Tenant(tenant))
-	l.Relay = delivery.Scope{MessageRate: rate(cfg.Delivery.MaxMessageRate), ConnectionRate: rate(cfg.Delivery.MaxConnectionRate)}
-	return l
 }
 
 // noSource reports whether nothing can or may leave from a source.

@@ -101,7 +101,7 @@ func TestReloadMovesTheMailOfASourceOutOfThePool(t *testing.T) {
 		}
 		before := p.pol
 		p.pol = parsePolicy(t, sources+`pool "default" { shared = ["free"] }`)
-		p.delivery.Reload(p.pol.stays(before))
+		p.delivery.Reload(p.pol.Stays(before))
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		p.mu.Lock()
@@ -118,7 +118,7 @@ func (p *pipeline) bySource() (slow, free int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id := range p.arrived {
-		if p.pol.source(&envelope.Message{ID: id}) == "slow" {
+		if s, _ := p.pol.SourceFor(&envelope.Message{ID: id}, p.rt, "", func(string) bool { return false }); s == "slow" {
 			slow++
 		} else {
 			free++

@@ -13,7 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/handover"
 	"example.org/mta/mta/config"
 	"example.org/mta/submission"
@@ -384,70 +383,6 @@ func (i *inbound) total() (n int64) {
 	defer i.mu.Unlock()
 	for _, c := range i.by {
 		n += c.Load()
-	}
-	return n
-}
-
-// submissionConfig says in submission's words what a listener block says.
-func submissionConfig(cfg *config.Config, l *config.Listener) submission.Config {
-	tenantTier := l.Tier
-	for _, t := range cfg.Tenants {
-		if t.Name == l.Tenant {
-			tenantTier = t.Tier
-		}
-	}
-	hostname := l.Banner
-	if hostname == "" {
-		hostname = cfg.Hostname
-	}
-	out := submission.Config{
-		Hostname:    hostname,
-		RelayFrom:   l.RelayFrom,
-		ProxyFrom:   l.ProxyFrom,
-		Postmaster:  envelope.Address(cfg.Postmaster),
-		Tenant:      l.Tenant,
-		CheckFrom:   l.CheckFrom,
-		MaxHold:     l.MaxHold,
-		Marks:       marks(cfg),
-		Tier:        uint8(tenantTier),
-		TierCeiling: uint8(tenantTier),
-		Limits: submission.Limits{
-			Connections:          l.MaxConnections,
-			ConnectionsPerClient: l.MaxConnectionsPerClient,
-			MessagesPerSession:   l.MaxMessagesPerConnection,
-			Recipients:           l.MaxRecipients,
-			Size:                 int64(l.MaxMessageSize),
-			LineLength:           int(l.MaxLineLength) - len("\r\n"),
-			Hops:                 l.MaxReceived,
-		},
-		Timeouts: submission.Timeouts{
-			Command:    l.CommandTimeout,
-			Content:    l.DataTimeout,
-			MinRate:    orNone(int64(l.MinDataRate)),
-			GreetDelay: l.GreetDelay,
-		},
-		ImplicitTLS: l.TLS.Implicit,
-
-		Mechanisms:      l.Auth.Mechanisms,
-		AuthRequired:    l.Auth.Required,
-		ClearOnLoopback: l.Auth.ClearOnLoopback,
-		ShowUser:        l.Auth.UserInReceived,
-
-		TenantFieldFrom: l.TenantHeaderFrom,
-	}
-	out.Buffered = int64(cfg.Queue.LargeBody)
-	out.VerifyRecipients = l.VerifyRecipients == "domain"
-	out.NormaliseFrom, out.EncodeHeaders = l.NormaliseFrom, l.NonUTF8Header == "encode"
-	if l.BareNewline == "normalise" {
-		out.BareNewlines = submission.NormaliseBareNewlines
-	}
-	return out
-}
-
-// orNone says "no limit" in submission's way, where 0 stands for the default.
-func orNone(n int64) int64 {
-	if n == 0 {
-		return -1
 	}
 	return n
 }

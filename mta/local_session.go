@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"example.org/mta/internal/handover"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/submission"
 )
 
@@ -13,9 +14,9 @@ import (
 // settings, limits and records are those of the first listener, whatever that demands of its clients. end
 // ends the session and waits for that.
 func (r *Relay) localSession() (client net.Conn, end func()) {
-	cfg := r.policy.Load().cfg
+	cfg := r.policy.Load().Config
 	first := cfg.Listeners[0]
-	server := submission.New(r.joined(withoutLogin(submissionConfig(cfg, first)), first.Name))
+	server := submission.New(r.joined(withoutLogin(wiring.Submission(cfg, first)), first.Name))
 	conns := handover.New()
 	served := make(chan struct{})
 	go func() {

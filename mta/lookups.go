@@ -8,6 +8,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 	"example.org/mta/router"
 )
@@ -60,7 +61,7 @@ type asker struct {
 type verdict struct {
 	route  *route.Route
 	failed *reply.Reply
-	policy *policy
+	policy *wiring.Policy
 }
 
 // routeLine is the line of the queue in which mail waits for the route of a domain. No source can have
@@ -215,7 +216,7 @@ func (k *lookups) answer(domain string, v verdict) bool {
 
 // verdict gives the answer for the mail that waits for a domain. One by another configuration is none:
 // then by is who to ask for anew.
-func (k *lookups) verdict(domain string, now *policy) (v verdict, by asker, known bool) {
+func (k *lookups) verdict(domain string, now *wiring.Policy) (v verdict, by asker, known bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	d := k.domains[domain]
@@ -238,7 +239,7 @@ func (k *lookups) done(domain string) bool {
 
 // lookUp has recipients wait until the routes of their domains are found.
 func (d *dispatcher) lookUp(m *envelope.Message, unknown map[string][]queue.Pending) {
-	by := asker{m.Tenant, d.policy().weight(m.Tenant), m.Tier, m.ID, len(unknown)}
+	by := asker{m.Tenant, d.policy().Weight(m.Tenant), m.Tier, m.ID, len(unknown)}
 	ask := make([]string, 0, len(unknown))
 	for domain, recipients := range unknown {
 		if d.lookups.admit(m, domain, recipients) {

@@ -10,6 +10,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 	"example.org/mta/suppression"
 	"example.org/mta/suppression/boltstore"
@@ -157,8 +158,8 @@ func TestReloadAsksAnewForWhatWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pol := newPolicy(cfg)
-	s.policy = func() *policy { return pol }
+	pol := wiring.New(cfg)
+	s.policy = func() *wiring.Policy { return pol }
 	s.asked = nil
 	for _, domain := range called {
 		s.unparkRouted(domain)

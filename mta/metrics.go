@@ -236,7 +236,7 @@ func (c relayCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 		ch <- prometheus.MustNewConstMetric(alarmDesc, prometheus.GaugeValue, on, name)
 	}
-	for _, src := range c.r.policy.Load().cfg.Sources {
+	for _, src := range c.r.policy.Load().Config.Sources {
 		missing := 0.0
 		if c.r.sources.isMissing(src.Name) {
 			missing = 1

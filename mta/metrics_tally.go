@@ -30,7 +30,7 @@ var (
 
 // tallies sends them.
 func (c relayCollector) tallies(ch chan<- prometheus.Metric) {
-	cfg, t := c.r.policy.Load().cfg, c.r.tally
+	cfg, t := c.r.policy.Load().Config, c.r.tally
 	send := func(desc *prometheus.Desc, kind prometheus.ValueType, v int64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(desc, kind, float64(v), labels...)
 	}

@@ -14,6 +14,7 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
 	"example.org/mta/mta/operate"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/submission"
 )
 
@@ -24,7 +25,7 @@ func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
 	}
 	undo.add(func() { socket.Close() })
 	r.socket = socket
-	inForce := func() *config.Config { return r.policy.Load().cfg }
+	inForce := func() *config.Config { return r.policy.Load().Config }
 	r.control = control.NewServer(control.Config{
 		Queue: operator{r}, Log: eventReader{r}, Relay: r, Destinations: destinations{r}, Blocks: blocks{r}, Tracer: r.tracer, Pauses: operatorPauses{r}, Events: r.log, TLSReports: tlsReports{r}, TLSPolicies: tlsPolicies{r},
 		Suppressions: operate.Suppressions{List: r.suppression.List, Config: inForce},
@@ -35,7 +36,7 @@ func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
 
 // announce writes down where the relay is, for commands of users who can't read the configuration.
 func (r *Relay) announce() {
-	cfg := r.policy.Load().cfg
+	cfg := r.policy.Load().Config
 	w := config.Whereabouts{
 		Hostname: cfg.Hostname, DataDir: cfg.DataDir, Socket: cfg.Control.Socket, Accounting: cfg.Accounting.Path, SMTP: config.ForSendmail(cfg.Listeners, r.listeners.addressesOf),
 	}
@@ -52,7 +53,7 @@ func (r *Relay) announce() {
 
 // Status tells how the relay is.
 func (r *Relay) Status() control.Status {
-	cfg, s := r.policy.Load().cfg, r.queue.Stats()
+	cfg, s := r.policy.Load().Config, r.queue.Stats()
 	state, reason := "running", r.refusing()
 	switch {
 	case r.draining.Load():
@@ -98,10 +99,10 @@ func (r *Relay) configPath() string {
 }
 
 // Config prints the configuration in force, without secrets.
-func (r *Relay) Config() string { return string(config.Effective(r.policy.Load().cfg)) }
+func (r *Relay) Config() string { return string(config.Effective(r.policy.Load().Config)) }
 
 // ConfigObject gives the same for JSON.
-func (r *Relay) ConfigObject() map[string]any { return settings.Object(r.policy.Load().cfg) }
+func (r *Relay) ConfigObject() map[string]any { return settings.Object(r.policy.Load().Config) }
 
 // Reload reads the configuration file again and brings it into force: all of it or, after an
 // error, nothing.
@@ -120,7 +121,7 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 		return control.Reload{}, err
 	}
 	before := r.policy.Load()
-	old := before.cfg
+	old := before.Config
 	cfg.Keep(old)
 	logins, err := r.newLogins(cfg)
 	if err != nil {
@@ -136,14 +137,14 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 	}
 	// From here on nothing can fail.
 	r.warn(cfg)
-	pol := newPolicy(cfg)
+	pol := wiring.New(cfg)
 	r.policy.Store(pol)
 	r.sources.check()
-	r.delivery.SetBackoff(backoffRules(cfg))
-	r.delivery.Reload(pol.stays(before))
+	r.delivery.SetBackoff(wiring.Backoff(cfg))
+	r.delivery.Reload(pol.Stays(before))
 	r.warm.reload(cfg)
 	if r.accounting != nil {
-		r.accounting.SetLimits(accountingLimits(cfg))
+		r.accounting.SetLimits(wiring.Accounting(cfg))
 	}
 	change.commit()
 	r.keepCertificates(cfg)
@@ -162,7 +163,7 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 
 // reloadRouting brings into force what can be refused: warm-ups and routes.
 func (r *Relay) reloadRouting(old, cfg *config.Config, change *listenersChange) error {
-	settings, err := routerSettings(cfg, addrPorts(change.groups))
+	settings, err := wiring.Router(cfg, addrPorts(change.groups))
 	if err != nil {
 		return err
 	}
@@ -209,5 +210,5 @@ func (e eventReader) Read(ctx context.Context, q control.LogQuery, each func([]b
 	for _, t := range q.Types {
 		query.Types = append(query.Types, accounting.Type(t))
 	}
-	return accounting.Read(ctx, e.r.policy.Load().cfg.Accounting.Path, query, each, flush)
+	return accounting.Read(ctx, e.r.policy.Load().Config.Accounting.Path, query, each, flush)
 }

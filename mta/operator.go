@@ -66,7 +66,7 @@ func (o operator) item(it *queue.Item, k *lookout, show int) control.Item {
 
 func (o operator) recipient(it *queue.Item, k *lookout, rc *queue.ItemRecipient) control.RecipientStatus {
 	provider, _ := o.r.sites.of(rc.Key)
-	age := o.r.policy.Load().cfg.Traffic(rc.Address.Domain(), provider).MaxAge
+	age := o.r.policy.Load().Config.Traffic(rc.Address.Domain(), provider).MaxAge
 	st := k.of(it, rc)
 	out := control.RecipientStatus{
 		Address: string(rc.Address), State: st.state, Site: rc.Key, Attempts: rc.Attempts,

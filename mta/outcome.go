@@ -179,7 +179,7 @@ func (d *dispatcher) settleDeferred(o *outcomes) {
 	for _, group := range byAttempts(o.deferred) {
 		first := group[0]
 		until := first.result.RetryAfter
-		if at := d.now().Add(d.policy().retry(o.key, o.route).after(first.pending.Attempts+1, d.chance())); !first.untried() && at.After(until) {
+		if at := d.now().Add(retryOf(d.policy().Traffic(o.key, o.route)).after(first.pending.Attempts+1, d.chance())); !first.untried() && at.After(until) {
 			until = at
 		}
 		if expires := d.expires(o.message, o.key, o.route); expires.Before(until) {
@@ -333,12 +333,12 @@ func (d *dispatcher) warn(l *queue.Lease) {
 func (d *dispatcher) tooOld(m *envelope.Message, p queue.Pending) bool {
 	domain := m.Recipients[p.Index].Address.Domain()
 	provider, known := d.sites.of(p.Key)
-	return known && !d.now().Before(d.given(m.Start().Add(d.policy().cfg.Traffic(domain, provider).MaxAge)))
+	return known && !d.now().Before(d.given(m.Start().Add(d.policy().Config.Traffic(domain, provider).MaxAge)))
 }
 
 // expires is when a message for a destination is given up.
 func (d *dispatcher) expires(m *envelope.Message, domain string, rt *route.Route) time.Time {
-	return d.given(d.policy().expires(m, domain, rt))
+	return d.given(d.policy().Expires(m, domain, rt))
 }
 
 // given is the time at which mail is given up that would be at another: a time that has passed counts once the

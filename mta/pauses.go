@@ -20,6 +20,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 )
 
@@ -36,7 +37,7 @@ type pauses struct {
 	path   string
 	now    func() time.Time
 	log    *slog.Logger
-	policy func() *policy
+	policy func() *wiring.Policy
 	// taken makes delivery give back what it has that is paused now; resumed takes up what waits in a
 	// line of the queue.
 	taken   func()
@@ -67,7 +68,7 @@ func isPauseKey(key string) bool { return strings.HasPrefix(key, pausedPrefix) }
 
 // readPauses reads what was in force when the relay stopped. What can't be understood is refused: mail
 // would be sent that an operator has stopped.
-func readPauses(dir string, now func() time.Time, policy func() *policy, log *slog.Logger) (*pauses, error) {
+func readPauses(dir string, now func() time.Time, policy func() *wiring.Policy, log *slog.Logger) (*pauses, error) {
 	p := &pauses{path: filepath.Join(dir, "pauses.json"), now: now, policy: policy, log: log, taken: func() {}, resumed: func(string) {}}
 	text, err := os.ReadFile(p.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -140,13 +141,13 @@ func (p *pauses) all() []control.Pause {
 
 // of gives the key of what keeps a tenant's mail to a domain, "" when nothing does. Sources are looked
 // at when one is chosen.
-func (p *pauses) of(pol *policy, tenant, domain string) string {
+func (p *pauses) of(pol *wiring.Policy, tenant, domain string) string {
 	if p.current() == nil {
 		return ""
 	}
 	for _, key := range [...]string{
 		pauseKey(control.PauseEverything, ""), pauseKey(control.PauseTenant, tenant),
-		pauseKey(control.PausePool, pol.cfg.PoolOf(tenant).Name), pauseKey(control.PauseDomain, domain),
+		pauseKey(control.PausePool, pol.Config.PoolOf(tenant).Name), pauseKey(control.PauseDomain, domain),
 	} {
 		if p.has(key) {
 			return key
@@ -161,11 +162,11 @@ func (p *pauses) source(name string) bool {
 }
 
 // sourceOf gives the key of a paused source of a tenant's pool, "" when none is.
-func (p *pauses) sourceOf(pol *policy, tenant string) string {
+func (p *pauses) sourceOf(pol *wiring.Policy, tenant string) string {
 	if p.current() == nil {
 		return ""
 	}
-	for _, name := range pol.cfg.PoolOf(tenant).Sources() {
+	for _, name := range pol.Config.PoolOf(tenant).Sources() {
 		if p.source(name) {
 			return pauseKey(control.PauseSource, name)
 		}
@@ -174,11 +175,11 @@ func (p *pauses) sourceOf(pol *policy, tenant string) string {
 }
 
 // keeps gives the key of what keeps a tenant's mail to a domain whichever source it takes, "" when nothing does.
-func (p *pauses) keeps(pol *policy, tenant, domain string) string {
+func (p *pauses) keeps(pol *wiring.Policy, tenant, domain string) string {
 	if p.current() == nil {
 		return ""
 	}
-	return cmp.Or(p.of(pol, tenant, domain), p.keepsPool(pol.cfg.PoolOf(tenant)))
+	return cmp.Or(p.of(pol, tenant, domain), p.keepsPool(pol.Config.PoolOf(tenant)))
 }
 
 // keepsPool is keeps for all mail that takes a pool.
@@ -309,7 +310,7 @@ func (p *pauses) end(key string) (x control.Pause, found bool, err error) {
 func (p *pauses) takeUp(key string, x *control.Pause) {
 	p.resumed(key)
 	if x.What == control.PauseSource {
-		for _, s := range p.policy().cfg.Sources {
+		for _, s := range p.policy().Config.Sources {
 			p.resumed(pauseKey(control.PauseSource, s.Name))
 		}
 	}
@@ -379,7 +380,7 @@ func (p *pauses) trouble() string {
 }
 
 // withoutPaused parks the recipients of a message that are paused, and gives the others.
-func (d *dispatcher) withoutPaused(m *envelope.Message, pol *policy, recipients []queue.Pending) []queue.Pending {
+func (d *dispatcher) withoutPaused(m *envelope.Message, pol *wiring.Policy, recipients []queue.Pending) []queue.Pending {
 	if d.pauses.current() == nil {
 		return recipients
 	}
@@ -456,7 +457,7 @@ func (o operatorPauses) EndPause(_ context.Context, e control.EndPause) (control
 // named gives the name as the configuration has it. Only what exists can be paused; a pause can be ended
 // of what is there no longer.
 func (o operatorPauses) named(what control.PauseWhat, name string, mustBe bool) (string, error) {
-	cfg := o.r.policy.Load().cfg
+	cfg := o.r.policy.Load().Config
 	switch what {
 	case control.PauseTenant, control.PauseSource, control.PausePool:
 		if mustBe {

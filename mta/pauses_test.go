@@ -12,6 +12,7 @@ import (
 	"example.org/mta/internal/sink"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
+	"example.org/mta/mta/wiring"
 )
 
 // TestPauses: of each kind, mail that is paused waits with its reason, over a restart too, other mail
@@ -205,8 +206,8 @@ func TestTheEndOfAPauseIsNotMissed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pol := newPolicy(cfg)
-	s.pauses.policy = func() *policy { return pol }
+	pol := wiring.New(cfg)
+	s.pauses.policy = func() *wiring.Policy { return pol }
 	told = nil
 	s.pauses.takeUp(pauseKey(control.PauseSource, "two"), &control.Pause{What: control.PauseSource, Name: "two"})
 	if !slices.Contains(told, pauseKey(control.PauseSource, "one")) {

@@ -19,6 +19,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 	"example.org/mta/submission/maildrop"
 )
@@ -32,7 +33,7 @@ import (
 type pickup struct {
 	dir     maildrop.Dir
 	session func() (client net.Conn, end func())
-	policy  func() *policy
+	policy  func() *wiring.Policy
 	report  func(n notification, attempts []attempt, content io.Reader) error
 	now     func() time.Time
 	trusted func() time.Time // until when nothing expires, see queue.NothingExpiresBefore
@@ -55,7 +56,7 @@ type handed struct {
 
 func newPickup(r *Relay, reports *reportWriter) *pickup {
 	return &pickup{
-		dir:     maildrop.Dir(maildropDir(r.policy.Load().cfg.DataDir)),
+		dir:     maildrop.Dir(maildropDir(r.policy.Load().Config.DataDir)),
 		session: r.localSession,
 		policy:  r.policy.Load,
 		report:  reports.commit,
@@ -153,7 +154,7 @@ func (p *pickup) filledBy(used map[int]*maildrop.Use) string {
 // tooOld reports whether a letter is given up that is not taken.
 func (p *pickup) tooOld(l *maildrop.Letter) bool {
 	now := p.now()
-	return now.Sub(l.Left) > p.policy().cfg.Defaults.Traffic.MaxAge && !p.trusted().After(now)
+	return now.Sub(l.Left) > p.policy().Config.Defaults.Traffic.MaxAge && !p.trusted().After(now)
 }
 
 // one takes a letter. An error leaves it where it is, for another time.
@@ -281,7 +282,7 @@ func (p *pickup) hand(ctx context.Context, l *maildrop.Letter) error {
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	client := smtp.NewClient(conn)
 	defer client.Close()
-	if err := client.Hello(p.policy().cfg.Hostname); err != nil {
+	if err := client.Hello(p.policy().Config.Hostname); err != nil {
 		return err
 	}
 	for p.begun[l.Name].next < len(l.Recipients) {
@@ -345,7 +346,7 @@ func (p *pickup) content(client *smtp.Client, l *maildrop.Letter) error {
 		return err
 	}
 	field := fmt.Sprintf("Received: by %s (mta, from userid %d)\r\n\tid %s; %s\r\n",
-		p.policy().cfg.Hostname, l.UID, l.Name, l.Left.Format("Mon, 02 Jan 2006 15:04:05 -0700"))
+		p.policy().Config.Hostname, l.UID, l.Name, l.Left.Format("Mon, 02 Jan 2006 15:04:05 -0700"))
 	if _, err := io.Copy(w, io.MultiReader(strings.NewReader(field), l.Content())); err != nil {
 		return err
 	}

@@ -51,6 +51,7 @@ import (
 	"example.org/mta/mta/control"
 	"example.org/mta/mta/operate"
 	"example.org/mta/mta/tally"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 	"example.org/mta/queue/vfs"
 	"example.org/mta/router"
@@ -100,8 +101,7 @@ type Relay struct {
 	store      *queueStore // of what submission takes
 	sources    *sourceWatch
 	checks     *dailyChecks
-	policy     atomic.Pointer[policy]
-	longest    atomic.Pointer[longestAge]
+	policy     atomic.Pointer[wiring.Policy]
 	servers    map[string]submissionServer // by listener; New's, then guarded by reload
 	inbound    inbound                     // connections of clients
 	incoming   *submission.Memory          // for messages of all servers that are coming in
@@ -169,15 +169,15 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 	r.certs = certificates.New(r.now, opts.Log)
 	r.warn(cfg)
 	r.tracer = operate.NewTracer(r.now, func() { r.delivery.Retrace() })
-	r.sources = newSourceWatch(func() *config.Config { return r.policy.Load().cfg }, opts.Log)
+	r.sources = newSourceWatch(func() *config.Config { return r.policy.Load().Config }, opts.Log)
 	r.checks = &dailyChecks{
-		enabled: func() bool { return r.policy.Load().cfg.Checks.Daily },
+		enabled: func() bool { return r.policy.Load().Config.Checks.Daily },
 		check: func(ctx context.Context) ([]dnscheck.Finding, error) {
-			return checkDNS(ctx, r.policy.Load().cfg, r.resolver, r.now(), DNSQuestion{})
+			return checkDNS(ctx, r.policy.Load().Config, r.resolver, r.now(), DNSQuestion{})
 		},
 		log: opts.Log,
 	}
-	r.policy.Store(newPolicy(cfg))
+	r.policy.Store(wiring.New(cfg))
 	r.sources.check()
 	var undo undoer
 	for _, step := range []struct {
@@ -236,7 +236,7 @@ func (r *Relay) openAccounting(cfg *config.Config, undo *undoer) error {
 	}
 	r.accounting = w
 	r.meter = tally.NewMeter()
-	r.tally = tally.New(func() *config.Config { return r.policy.Load().cfg })
+	r.tally = tally.New(func() *config.Config { return r.policy.Load().Config })
 	r.events = &accountant{log: w, meter: r.meter, tally: r.tally, policy: r.policy.Load, now: r.now}
 	undo.add(func() { r.closeAccounting() })
 	return nil
@@ -275,10 +275,12 @@ func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
 		LargeBody:   int64(cfg.Queue.LargeBody),
 		CacheBytes:  int64(cfg.Queue.Cache),
 		MinFree:     int64(cfg.Queue.MinFree),
-		MaxAge:      r.maxAge,
-		Now:         r.now,
-		DelayAfter:  cfg.Defaults.Traffic.DelayWarning,
-		OnRemoved:   r.events.removed,
+		// The queue knows sites, and max_age belongs to the recipient's domain, of which a site can have
+		// many: the dispatcher gives up what must be given up sooner.
+		MaxAge:     func(string) time.Duration { return r.policy.Load().LongestAge },
+		Now:        r.now,
+		DelayAfter: cfg.Defaults.Traffic.DelayWarning,
+		OnRemoved:  r.events.removed,
 
 		OnUnreadable: r.events.unreadable,
 	})
@@ -300,31 +302,6 @@ func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
 // queueDir is where the queue is within the data directory.
 func queueDir(cfg *config.Config) string { return cfg.DataDir + "/queue" }
 
-// maxAge tells the queue how long mail may wait under any key. The queue knows sites, and max_age
-// belongs to the recipient's domain, of which a site can have many: so this is the longest of all,
-// and the dispatcher gives up what is to be given up sooner.
-func (r *Relay) maxAge(string) time.Duration {
-	cfg := r.policy.Load().cfg
-	if a := r.longest.Load(); a != nil && a.cfg == cfg {
-		return a.age
-	}
-	age := cfg.Defaults.Traffic.MaxAge
-	for _, p := range cfg.Providers {
-		age = max(age, cfg.Traffic("", p.Name).MaxAge)
-	}
-	for _, d := range cfg.Domains {
-		age = max(age, cfg.Traffic(string(d.Pattern), "").MaxAge)
-	}
-	r.longest.Store(&longestAge{cfg, age})
-	return age
-}
-
-// longestAge is the longest max_age of a configuration.
-type longestAge struct {
-	cfg *config.Config
-	age time.Duration
-}
-
 func (r *Relay) openListeners(cfg *config.Config, undo *undoer) (err error) {
 	r.files, r.incoming = fileLimit(), submission.NewMemory(int64(cfg.Queue.IncomingMemory))
 	shareDescriptors(r.files, cfg).warn(r.log)
@@ -338,7 +315,7 @@ func (r *Relay) openListeners(cfg *config.Config, undo *undoer) (err error) {
 // newSubmission makes the server of a listener, or gives the one that there is when all that it
 // was made from is the same: a reload that changes other things disturbs no client.
 func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener, logins *auth.Service) (_ *submission.Server, err error) {
-	made := submissionServer{settings: submissionConfig(cfg, l)}
+	made := submissionServer{settings: wiring.Submission(cfg, l)}
 	made.settings.Limits.Connections = shareDescriptors(r.files, cfg).of(l)
 	sc := r.joined(made.settings, l.Name)
 	sc.Open = r.inbound.of(l.Name)
@@ -431,7 +408,7 @@ func (r *Relay) Run(ctx context.Context) error {
 // shutdown stops the relay in steps; what one waits for is logged when that takes long. The order
 // follows the way of a message, so that nothing is handed to a part that has stopped.
 func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error {
-	total, start := r.policy.Load().cfg.Shutdown.Drain, time.Now()
+	total, start := r.policy.Load().Config.Shutdown.Drain, time.Now()
 	r.reload.Lock() // one that is under way would start servers behind the back of those that end them
 	r.draining.Store(true)
 	r.reload.Unlock()

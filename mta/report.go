@@ -8,6 +8,7 @@ import (
 
 	"example.org/mta/internal/dsn"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 )
 
@@ -15,7 +16,7 @@ import (
 type reportWriter struct {
 	queue  *queue.Queue
 	events eventLog
-	policy func() *policy
+	policy func() *wiring.Policy
 	sites  *siteProviders
 	ids    *envelope.IDs // for Message-IDs and boundaries
 	now    func() time.Time
@@ -81,7 +82,7 @@ var dsnKinds = map[notificationKind]dsn.Kind{
 }
 
 func (w *reportWriter) build(n notification, attempts []attempt, content io.Reader) (dsn.Notification, error) {
-	cfg := w.policy().cfg
+	cfg := w.policy().Config
 	r := dsn.Report{
 		Kind:        dsnKinds[n.kind],
 		Message:     n.message,

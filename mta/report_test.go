@@ -10,6 +10,7 @@ import (
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 	"example.org/mta/queue/vfs"
 )
@@ -32,9 +33,9 @@ func TestDelayReportSaysHowLongItsProviderIsTried(t *testing.T) {
 	defer q.Close()
 	sites := new(siteProviders)
 	sites.remember(&route.Route{Domain: "first.example", Site: "mx.big.example", Provider: "big"})
-	pol := newPolicy(cfg)
+	pol := wiring.New(cfg)
 	w := &reportWriter{
-		queue: q, policy: func() *policy { return pol }, sites: sites, ids: new(envelope.IDs),
+		queue: q, policy: func() *wiring.Policy { return pol }, sites: sites, ids: new(envelope.IDs),
 		now: func() time.Time { return start.Add(4 * time.Hour) }, log: slog.New(slog.DiscardHandler),
 	}
 	m := &envelope.Message{Sender: "ann@client.example", Received: start, Recipients: []envelope.Recipient{

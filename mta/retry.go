@@ -3,6 +3,8 @@ package mta
 import (
 	"math"
 	"time"
+
+	"example.org/mta/mta/config"
 )
 
 // retrySchedule says how long a recipient waits after a temporary failure.
@@ -37,3 +39,8 @@ func (s retrySchedule) plain(attempts int) time.Duration {
 
 // maxWait keeps the doubling from overflowing when max_retry_interval is not set.
 const maxWait = 30 * 24 * time.Hour
+
+// retryOf gives the schedule of a destination's settings.
+func retryOf(t *config.Traffic) retrySchedule {
+	return retrySchedule{list: t.RetryInterval.List, interval: t.RetryInterval.First, max: t.MaxRetryInterval}
+}

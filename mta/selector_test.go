@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/mta/config"
 )
 
 // engaged submits a message that has a mark.
@@ -114,20 +113,5 @@ func TestExceptedMailTakesAnotherSource(t *testing.T) {
 		if got := w.jobs[before].Source == "pool-1"; got != c.excepted {
 			t.Errorf("%+v left from %s", c, w.jobs[before].Source)
 		}
-	}
-}
-
-// TestMarksAreLookedForOnce: each header field that selectors name, in whatever case.
-func TestMarksAreLookedForOnce(t *testing.T) {
-	cfg, err := config.Parse([]byte(strings.Replace(overflowing, `{ plan = "small" }`, `{
-		plan = "small"
-		prefer { header = ["X-MTA-Engaged: yes", "Precedence"] }
-		except { header = ["x-mta-engaged:YES"] }
-	}`, 1)), "test.conf", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if all := marks(cfg); len(all) != 2 || all[0].Text != "x-mta-engaged: yes" || all[1].Value != "" {
-		t.Errorf("marks: %+v", all)
 	}
 }

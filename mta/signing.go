@@ -18,6 +18,7 @@ import (
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/trouble"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 )
 
@@ -53,7 +54,7 @@ type signingCounts struct{ Signed, Unsigned, Failed atomic.Int64 }
 // signature is what DKIM adds to a message, in the making or made.
 type signature struct {
 	message *envelope.Message // nil when made
-	policy  *policy
+	policy  *wiring.Policy
 	waiting []func(*signature) // nil when made
 
 	fields  []byte // to be put in front of the message; none when no key signs it
@@ -79,7 +80,7 @@ func newSigning(body func(envelope.ID) (io.ReadCloser, error), now func() time.T
 
 // sign calls then with a message's signature: at once when it is known, else from another goroutine. A
 // job of the flow takes room from now until then returns.
-func (s *signing) sign(pol *policy, m *envelope.Message, f delivery.Flow, then func(*signature)) {
+func (s *signing) sign(pol *wiring.Policy, m *envelope.Message, f delivery.Flow, then func(*signature)) {
 	s.mu.Lock()
 	sig := s.known(m.ID, pol)
 	if sig != nil && sig.message == nil {
@@ -109,7 +110,7 @@ func (s *signing) sign(pol *policy, m *envelope.Message, f delivery.Flow, then f
 }
 
 // known gives what a message has, by the configuration of pol. s.mu is held.
-func (s *signing) known(id envelope.ID, pol *policy) *signature {
+func (s *signing) known(id envelope.ID, pol *wiring.Policy) *signature {
 	sig := s.recent[id]
 	if sig == nil {
 		sig = s.older[id]
@@ -217,7 +218,7 @@ func (s *signing) work() {
 }
 
 // make signs a message by all blocks that fit it.
-func (s *signing) make(pol *policy, m *envelope.Message) signature {
+func (s *signing) make(pol *wiring.Policy, m *envelope.Message) signature {
 	content, err := s.body(m.ID)
 	if err != nil {
 		return signature{content: err}
@@ -231,7 +232,7 @@ func (s *signing) make(pol *policy, m *envelope.Message) signature {
 	if err != nil && !errors.Is(err, dkim.ErrMessage) {
 		return signature{content: err}
 	}
-	blocks := pol.cfg.DKIMFor(m.Tenant, from)
+	blocks := pol.Config.DKIMFor(m.Tenant, from)
 	now := s.now()
 	var keys []*dkim.Key
 	for _, d := range blocks {

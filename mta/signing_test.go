@@ -18,6 +18,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/sink"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
 )
 
 const dkimKey = "nWGxne/9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A=" // RFC 8463, A.2
@@ -119,13 +120,13 @@ func TestMailThatCannotBeSigned(t *testing.T) {
 }
 
 // newTestSigning gives a signing with content of its own and no delivery.
-func newTestSigning(t *testing.T, body func(envelope.ID) (io.ReadCloser, error), refill func(delivery.Flow)) (*signing, *policy) {
+func newTestSigning(t *testing.T, body func(envelope.ID) (io.ReadCloser, error), refill func(delivery.Flow)) (*signing, *wiring.Policy) {
 	t.Helper()
 	cfg, err := config.Parse([]byte(dkimBlock("client.example", "")), "test.conf", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newSigning(body, time.Now, refill, slog.New(slog.DiscardHandler)), newPolicy(cfg)
+	return newSigning(body, time.Now, refill, slog.New(slog.DiscardHandler)), wiring.New(cfg)
 }
 
 // Jobs of one message share its signature, and what is being signed takes room of its flow.

@@ -9,12 +9,10 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 
-	"example.org/mta/internal/reply"
 	"example.org/mta/mta/config"
 )
 
@@ -158,10 +156,4 @@ func (w *sourceWatch) names() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Sorted(maps.Keys(w.missing))
-}
-
-// noSource is why a pool's mail waits when all its sources are left out.
-func (p *policy) noSource(tenant string) reply.Reply {
-	pool := p.cfg.PoolOf(tenant)
-	return reply.Local(451, reply.Enhanced{4, 3, 5}, "route", "this machine has the address of no source of pool %q: %s", pool.Name, strings.Join(pool.Sources(), ", "))
 }

@@ -13,86 +13,11 @@ import (
 	"time"
 
 	"example.org/mta/delivery/egress/egresstest"
-	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/route"
 	"example.org/mta/internal/sink"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
 	"example.org/mta/queue"
 )
-
-const fourSources = `
-source "a" { address = "192.0.2.1" }
-source "b" { address = "192.0.2.2" }
-source "c" { address = "192.0.2.3" }
-source "six" { address = "2001:db8::1" }
-pool "default" { shared = ["a", "b", "c"] }
-pool "both" { shared = ["a", "six"] }
-tenant "both" { pool = "both" }
-`
-
-func parsePolicy(t *testing.T, text string) *policy {
-	t.Helper()
-	cfg, err := config.Parse([]byte(text), "test.conf", func(string) string { return "" })
-	if err != nil {
-		t.Fatal(err)
-	}
-	return newPolicy(cfg)
-}
-
-func to(addresses ...string) *route.Route {
-	var tier route.Tier
-	for _, a := range addresses {
-		tier = append(tier, route.Host{Name: "mx", Addr: netip.AddrPortFrom(netip.MustParseAddr(a), 25)})
-	}
-	return &route.Route{Domain: "x.example", Site: "x.example", Tiers: []route.Tier{tier}}
-}
-
-func TestAMissingSourcesMailSpreadsAndTheRestStays(t *testing.T) {
-	pol, rt := parsePolicy(t, fourSources), to("192.0.2.99")
-	none := func(string) bool { return false }
-	noB := func(s string) bool { return s == "b" }
-	moved := make(map[string]int)
-	for i := range 3000 {
-		m := &envelope.Message{ID: envelope.ID(i) << 20}
-		before, _ := pol.sourceFor(m, rt, "", none)
-		after, ok := pol.sourceFor(m, rt, "", noB)
-		if again, _ := pol.sourceFor(m, rt, "", noB); again != after || !ok {
-			t.Fatalf("message %s goes from %s, and then from %s", m.ID, after, again)
-		}
-		switch {
-		case before != "b" && after != before:
-			t.Fatalf("message %s moved from %s to %s, though b is missing", m.ID, before, after)
-		case before == "b":
-			moved[after]++
-		}
-	}
-	if moved["a"] < 400 || moved["c"] < 400 || moved["b"] > 0 {
-		t.Errorf("the mail of the missing source went to %v", moved)
-	}
-}
-
-func TestTheSourceReachesTheHosts(t *testing.T) {
-	pol := parsePolicy(t, fourSources)
-	none := func(string) bool { return false }
-	count := make(map[string]int)
-	for i := range 100 {
-		m := &envelope.Message{ID: envelope.ID(i) << 20, Tenant: "both"}
-		for want, rt := range map[string]*route.Route{"a": to("192.0.2.99"), "six": to("2001:db8::99")} {
-			if got, _ := pol.sourceFor(m, rt, "", none); got != want {
-				t.Fatalf("to %s mail goes from %s", rt.Tiers[0][0], got)
-			}
-		}
-		s, _ := pol.sourceFor(m, to("192.0.2.99", "2001:db8::99"), "", none)
-		count[s]++
-		if got, ok := pol.sourceFor(m, to("2001:db8::99"), "", func(s string) bool { return s == "six" }); got != "a" || !ok {
-			t.Fatalf("without the only source that reaches it: %s, %v; delivery is to say what is wrong with the other", got, ok)
-		}
-	}
-	if count["a"] < 30 || count["six"] < 30 {
-		t.Errorf("to a host of both families mail goes from %v", count)
-	}
-}
 
 func TestSourceWatch(t *testing.T) {
 	var text lockedText
@@ -107,10 +32,10 @@ func TestSourceWatch(t *testing.T) {
 		}
 		source "any" {}`)
 	trouble := map[string]error{"192.0.2.2": syscall.EADDRNOTAVAIL, "2001:db8::1": syscall.EAFNOSUPPORT, "192.0.2.3": syscall.EMFILE}
-	w := newSourceWatch(func() *config.Config { return pol.cfg }, slog.New(slog.NewTextHandler(&text, nil)))
+	w := newSourceWatch(func() *config.Config { return pol.Config }, slog.New(slog.NewTextHandler(&text, nil)))
 	w.bind = func(a netip.Addr) error { return trouble[a.String()] }
 	left := func() (names []string) {
-		for _, s := range pol.cfg.Sources {
+		for _, s := range pol.Config.Sources {
 			if w.isMissing(s.Name) {
 				names = append(names, s.Name)
 			}

@@ -11,7 +11,7 @@ import (
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/replyclass"
 	"example.org/mta/internal/route"
-	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 	"example.org/mta/warmup"
 )
@@ -48,66 +48,6 @@ type choice struct {
 	why   diversion // of those that take a shared source
 }
 
-// dividedPool is a pool with dedicated sources, as the warm-up has it: a source with a plan is known
-// by its address there, since that is what providers know it by. A warm-up stays what it is when its
-// source gets another name.
-type dividedPool struct {
-	name      string
-	shared    []string
-	dedicated []dedicated
-	hold      bool // what has no room waits
-	selective bool // a dedicated source prefers or excepts some mail
-	patience  func(tenant string, tier int) time.Duration
-	key       map[string]string // by source, of the dedicated ones
-}
-
-// dedicated is a source of a pool that is its own.
-type dedicated struct {
-	name, key      string
-	prefer, except selectors
-}
-
-func divide(cfg *config.Config, p *config.Pool) *dividedPool {
-	patience := func(tenant string, tier int) time.Duration { return p.PatienceOf(cfg.Tenant(tenant), tier) }
-	d := &dividedPool{name: p.Name, shared: p.Shared, hold: p.Overflow == "hold", patience: patience, key: make(map[string]string)}
-	for _, s := range p.Dedicated {
-		x := dedicated{s.Name, warmupKey(cfg, s), newSelectors(s.Prefer), newSelectors(s.Except)}
-		d.dedicated = append(d.dedicated, x)
-		d.selective = d.selective || len(x.prefer)+len(x.except) > 0
-		d.key[x.name] = x.key
-	}
-	return d
-}
-
-// warmupKey is the warm-up's name of a dedicated source.
-func warmupKey(cfg *config.Config, d *config.Dedicated) string {
-	if d.Plan == "" {
-		return d.Name
-	}
-	return cfg.Source(d.Name).Address.String()
-}
-
-// has says whether mail that had a source before may have it again.
-func (d *dividedPool) has(source string) bool {
-	_, dedicated := d.key[source]
-	return dedicated || slices.Contains(d.shared, source)
-}
-
-// excepts reports whether mail doesn't take one of the dedicated sources.
-func (d *dividedPool) excepts(source string, m *envelope.Message) bool {
-	return d.selective && slices.ContainsFunc(d.dedicated, func(x dedicated) bool { return x.name == source && x.except.has(m) })
-}
-
-// takes reports whether any of the dedicated sources takes mail.
-func (d *dividedPool) takes(m *envelope.Message) bool {
-	return !d.selective || slices.ContainsFunc(d.dedicated, func(x dedicated) bool { return !x.except.has(m) })
-}
-
-// prefers reports whether one of the dedicated sources prefers mail.
-func (d *dividedPool) prefers(m *envelope.Message) bool {
-	return d.selective && slices.ContainsFunc(d.dedicated, func(x dedicated) bool { return x.prefer.has(m) })
-}
-
 // stickyFor is how long after its acceptance a message that a warming source has no room for waits
 // for just that source, which a host that greylists has seen before, and takes no shared one.
 const stickyFor = 4 * time.Hour
@@ -123,14 +63,14 @@ type mail struct {
 }
 
 // choose picks the source for mail.
-func (s *splitter) choose(pol *policy, m mail) choice {
-	pool := pol.divided(m.Tenant)
+func (s *splitter) choose(pol *wiring.Policy, m mail) choice {
+	pool := pol.Divided(m.Tenant)
 	if pool == nil {
-		source, ok := pol.sourceFor(m.Message, m.route, m.via, s.missing)
+		source, ok := pol.SourceFor(m.Message, m.route, m.via, s.missing)
 		return choice{source: source, none: !ok, n: m.n}
 	}
-	if m.via != "" && pool.has(m.via) && !s.unusable(pol, m, m.via) && !pool.excepts(m.via, m.Message) {
-		if key, dedicated := pool.key[m.via]; !dedicated {
+	if m.via != "" && pool.Has(m.via) && !s.unusable(pol, m, m.via) && !pool.Excepts(m.via, m.Message) {
+		if key, dedicated := pool.Key[m.via]; !dedicated {
 			return choice{source: m.via, n: m.n}
 		} else if c := s.again(pool, key, m); c.source != "" || s.sticks(m) {
 			return c
@@ -145,24 +85,24 @@ func (s *splitter) choose(pol *policy, m mail) choice {
 }
 
 // unusable reports whether mail can't leave from a source, by the hosts of its route, too, unless pol is nil.
-func (s *splitter) unusable(pol *policy, m mail, source string) bool {
-	return s.missing(source) || pol != nil && !pol.reaches(source, m.route)
+func (s *splitter) unusable(pol *wiring.Policy, m mail, source string) bool {
+	return s.missing(source) || pol != nil && !pol.Reaches(source, m.route)
 }
 
 // sticks reports whether mail waits for the source that it had before, and takes no other.
 func (s *splitter) sticks(m mail) bool { return s.now().Before(m.Start().Add(stickyFor)) }
 
 // again chooses the source that mail had before, as far as that has tokens.
-func (s *splitter) again(pool *dividedPool, key string, m mail) choice {
+func (s *splitter) again(pool *wiring.Pool, key string, m mail) choice {
 	if s.warm.Charges(key) && s.suspended(m.route.Site, m.via) {
 		if s.sticks(m) { // it waits for the end of that in delivery, and is charged then
 			return choice{source: m.via, key: key, n: m.n}
 		}
 		return choice{}
 	}
-	first := pool.prefers(m.Message)
+	first := pool.Prefers(m.Message)
 	n, _ := s.warm.Look(key, m.ask(false, first))
-	c := choice{n: int(n), wait: pool.heldAt(m), own: m.via, waits: true, first: first}
+	c := choice{n: int(n), wait: m.heldAt(pool), own: m.via, waits: true, first: first}
 	if n > 0 {
 		c.source, c.key, c.out = m.via, key, int(n)
 	}
@@ -174,20 +114,20 @@ func (m *mail) ask(whole, preferred bool) warmup.Ask {
 	return warmup.Ask{Provider: m.route.Provider, Recipients: int64(m.n), Whole: whole, Again: m.turn, Preferred: preferred}
 }
 
-// heldAt is what mail of the pool waits for.
-func (d *dividedPool) heldAt(m mail) heldAt {
-	return heldAt{d.name, cmp.Or(m.route.Provider, warmup.Other)}
+// heldAt is what mail waits for in a pool.
+func (m *mail) heldAt(pool *wiring.Pool) heldAt {
+	return heldAt{pool.Name, cmp.Or(m.route.Provider, warmup.Other)}
 }
 
 // fresh chooses for who has no source yet; false when the pool has none that is usable. What may wait
 // joins what waits already, until it is its turn; it passes it where there are tokens for both.
-func (s *splitter) fresh(pool *dividedPool, m mail, pol *policy) (choice, bool) {
-	shared := s.usable(pool.shared, pol, m)
-	holds, until := pool.hold || len(shared) == 0, pool.waitsUntil(m)
+func (s *splitter) fresh(pool *wiring.Pool, m mail, pol *wiring.Policy) (choice, bool) {
+	shared := s.usable(pool.Shared, pol, m)
+	holds, until := pool.Hold || len(shared) == 0, m.waitsUntil(pool)
 	left := until.Sub(s.now())
-	wait := choice{wait: pool.heldAt(m), waits: holds || left > 0, until: until, first: pool.prefers(m.Message)}
+	wait := choice{wait: m.heldAt(pool), waits: holds || left > 0, until: until, first: pool.Prefers(m.Message)}
 	ask := m.ask(!holds && (left <= 0 || !m.turn), wait.first)
-	if wait.waits && !m.turn && m.via == "" && pool.takes(m.Message) {
+	if wait.waits && !m.turn && m.via == "" && pool.Takes(m.Message) {
 		if n := s.waiting(wait.wait); n > 0 && (holds || s.fits(pool, m, left)) {
 			ask.Behind = int64(n)
 		}
@@ -205,20 +145,20 @@ func (s *splitter) fresh(pool *dividedPool, m mail, pol *policy) (choice, bool) 
 	case t.usable == 0 && len(shared) == 0:
 		return choice{}, false
 	case t.shut != nil && t.shuts == t.usable && (holds || !slices.ContainsFunc(shared, open)):
-		return choice{source: t.shut.name, key: t.shut.key, n: m.n}, true
+		return choice{source: t.shut.Name, key: t.shut.Key, n: m.n}, true
 	case t.n > 0:
-		wait.source, wait.key, wait.n, wait.out = t.last.name, t.last.key, t.n, t.n
+		wait.source, wait.key, wait.n, wait.out = t.last.Name, t.last.Key, t.n, t.n
 	case len(shared) > 0 && (t.shuts == t.usable || !holds && !t.asking && !s.fits(pool, m, left)):
-		wait.source, wait.n = shared[spread(m.ID)%uint64(len(shared))], m.n
+		wait.source, wait.n = shared[wiring.Spread(m.ID)%uint64(len(shared))], m.n
 		wait.why = s.diversion(pool, m, left, t.shuts > 0 && t.shuts == t.usable)
-	case t.usable < len(pool.dedicated): // the others must not take what can't leave from them
-		wait.own = t.last.name
+	case t.usable < len(pool.Dedicated): // the others must not take what can't leave from them
+		wait.own = t.last.Name
 	}
 	return wait, true
 }
 
 // usable gives the sources from which mail can leave.
-func (s *splitter) usable(sources []string, pol *policy, m mail) []string {
+func (s *splitter) usable(sources []string, pol *wiring.Policy, m mail) []string {
 	for _, source := range sources {
 		if s.unusable(pol, m, source) {
 			return slices.DeleteFunc(slices.Clone(sources), func(source string) bool { return s.unusable(pol, m, source) })
@@ -229,29 +169,29 @@ func (s *splitter) usable(sources []string, pol *policy, m mail) []string {
 
 // tried is what came of asking a pool's dedicated sources for tokens.
 type tried struct {
-	n             int        // recipients that take the last one
-	last, shut    *dedicated // of those that are usable, and of those whose mail is suspended at the site
-	usable, shuts int        // how many there are
-	asking        bool       // the warm-up's store is being asked
+	n             int               // recipients that take the last one
+	last, shut    *wiring.Dedicated // of those that are usable, and of those whose mail is suspended at the site
+	usable, shuts int               // how many there are
+	asking        bool              // the warm-up's store is being asked
 }
 
 // try asks dedicated sources for tokens, those that prefer the mail, or the others, each message in an
 // order of its own, so that several share the mail.
-func (s *splitter) try(pool *dividedPool, m mail, pol *policy, ask *warmup.Ask) (t tried) {
-	n := uint64(len(pool.dedicated))
+func (s *splitter) try(pool *wiring.Pool, m mail, pol *wiring.Policy, ask *warmup.Ask) (t tried) {
+	n := uint64(len(pool.Dedicated))
 	for i := range n {
-		d := &pool.dedicated[(spread(m.ID)+i)%n]
-		if d.prefer.has(m.Message) != ask.Preferred || d.except.has(m.Message) || s.unusable(pol, m, d.name) {
+		d := &pool.Dedicated[(wiring.Spread(m.ID)+i)%n]
+		if d.Prefer.Has(m.Message) != ask.Preferred || d.Except.Has(m.Message) || s.unusable(pol, m, d.Name) {
 			continue
 		}
 		t.usable++
-		if s.suspended(m.route.Site, d.name) && s.warm.Charges(d.key) {
+		if s.suspended(m.route.Site, d.Name) && s.warm.Charges(d.Key) {
 			t.shut = d
 			t.shuts++
 			continue
 		}
 		t.last = d
-		got, v := s.warm.Look(d.key, *ask)
+		got, v := s.warm.Look(d.Key, *ask)
 		if t.n = int(got); got > 0 {
 			return t
 		}
@@ -268,29 +208,29 @@ func (t tried) after(before tried) tried {
 	return t
 }
 
-// waitsUntil is until when mail waits for tokens before it takes a shared source.
-func (d *dividedPool) waitsUntil(m mail) time.Time {
-	return m.Start().Add(min(d.patience(m.Tenant, int(m.Tier)), m.age/2))
+// waitsUntil is until when mail waits for a pool's tokens before it takes a shared source.
+func (m *mail) waitsUntil(pool *wiring.Pool) time.Time {
+	return m.Start().Add(min(pool.Patience(m.Tenant, int(m.Tier)), m.age/2))
 }
 
 // fits reports whether the plans of a pool can take mail, and what waits already, within a time and today.
-func (s *splitter) fits(pool *dividedPool, m mail, within time.Duration) bool {
+func (s *splitter) fits(pool *wiring.Pool, m mail, within time.Duration) bool {
 	switch {
 	case within <= 0:
 		return false
 	case m.turn: // it was let in, and waits out its time unless the day is full
 		within = 24 * time.Hour
 	}
-	at := pool.heldAt(m)
+	at := m.heldAt(pool)
 	var of, all int64
-	for i := range pool.dedicated {
-		if d := &pool.dedicated[i]; !d.except.has(m.Message) {
-			n, total := s.warm.Left(d.key, at.provider, within)
+	for i := range pool.Dedicated {
+		if d := &pool.Dedicated[i]; !d.Except.Has(m.Message) {
+			n, total := s.warm.Left(d.Key, at.provider, within)
 			of, all = of+n, all+total
 		}
 	}
 	n := int64(m.n)
-	return int64(s.waiting(at))+n <= of && int64(s.waiting(heldAt{pool: pool.name}))+n <= all
+	return int64(s.waiting(at))+n <= of && int64(s.waiting(heldAt{pool: pool.Name}))+n <= all
 }
 
 // charge is the way of a job from a source that a warm-up knows: what of it is charged, and what the

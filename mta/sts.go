@@ -55,7 +55,7 @@ type routePolicies struct{ r *Relay }
 var stsModes = map[sts.Mode]route.STSMode{sts.None: route.STSNone, sts.Testing: route.STSTesting, sts.Enforce: route.STSEnforce}
 
 func (p routePolicies) STS(ctx context.Context, rt *route.Route) (route.STS, error) {
-	if !p.r.policy.Load().traffic(rt.Domain, rt).MTASTS {
+	if !p.r.policy.Load().Traffic(rt.Domain, rt).MTASTS {
 		return route.STS{}, nil
 	}
 	found, err := p.r.sts.Lookup(ctx, rt.Domain)
@@ -102,7 +102,7 @@ func (r *Relay) describe(domain string, s *sts.Status) control.STSPolicy {
 	}
 	pol := r.policy.Load()
 	rt, _, _ := r.router.Known(domain)
-	switch t := pol.traffic(domain, rt); {
+	switch t := pol.Traffic(domain, rt); {
 	case rt != nil && rt.Configured:
 		c.Ignored = "route"
 	case !t.MTASTS:

@@ -12,6 +12,7 @@ import (
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/replyclass"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 	"example.org/mta/suppression"
 	"example.org/mta/suppression/boltstore"
@@ -21,7 +22,7 @@ import (
 // submission at RCPT, the dispatcher before mail is sent, and the outcomes that feed it.
 type suppressor struct {
 	*suppression.List
-	policy func() *policy
+	policy func() *wiring.Policy
 }
 
 func (r *Relay) openSuppression(cfg *config.Config, undo *undoer) error {
@@ -39,7 +40,7 @@ func (r *Relay) openSuppression(cfg *config.Config, undo *undoer) error {
 	return nil
 }
 
-func (s *suppressor) settings() *config.Suppression { return &s.policy().cfg.Suppression }
+func (s *suppressor) settings() *config.Suppression { return &s.policy().Config.Suppression }
 
 // match finds what keeps a tenant's mail from an address, unless that is never kept from any.
 func (s *suppressor) match(tenant string, a envelope.Address) (suppression.Entry, bool) {

@@ -17,6 +17,7 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
 	"example.org/mta/mta/operate"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/suppression"
 )
 
@@ -113,7 +114,7 @@ func TestT3_ModesOfSuppression(t *testing.T) {
 	}
 	cfg := *w.cfg
 	cfg.Suppression.Mode = "off"
-	w.policy.Store(newPolicy(&cfg))
+	w.policy.Store(wiring.New(&cfg))
 	w.send("ann@client.example", letter, "gone@box.example")
 	w.await("gone@box.example", "Delivery")
 }
@@ -132,7 +133,7 @@ func (w *world) suppress(addresses ...envelope.Address) {
 // What an operator asks of the list, tenant by tenant and page by page.
 func TestSuppressionsForTheOperator(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `tenant "acme" { tier = 2 }`)
-	ctx, o := context.Background(), operate.Suppressions{List: w.suppression.List, Config: func() *config.Config { return w.policy.Load().cfg }}
+	ctx, o := context.Background(), operate.Suppressions{List: w.suppression.List, Config: func() *config.Config { return w.policy.Load().Config }}
 	var add control.Suppress
 	for _, tenant := range []string{"", "acme", "a:b %"} {
 		for _, address := range []string{"a@box.example", "b@bücher.example"} {

@@ -31,7 +31,7 @@ func (r *Relay) openUsers(cfg *config.Config, undo *undoer) error {
 // newLogins gives the service for a configuration's users: the one that there is, when they are the same;
 // nil without any.
 func (r *Relay) newLogins(cfg *config.Config) (*auth.Service, error) {
-	before := r.policy.Load().cfg.Users
+	before := r.policy.Load().Config.Users
 	if there := r.logins.Load(); there != nil && before.File == cfg.Users.File && before.Scheme == cfg.Users.Scheme {
 		return there, nil
 	}
@@ -89,7 +89,7 @@ func (r *Relay) loginsOf(l *config.Listener, logins *auth.Service, sc *submissio
 
 // tenantOf describes a tenant to submission, by the configuration in force.
 func (r *Relay) tenantOf(name string) (submission.Tenant, bool) {
-	t := r.policy.Load().cfg.Tenant(name)
+	t := r.policy.Load().Config.Tenant(name)
 	if t == nil {
 		return submission.Tenant{}, false
 	}
@@ -97,7 +97,7 @@ func (r *Relay) tenantOf(name string) (submission.Tenant, bool) {
 }
 
 // tenantAt gives the tenant of a client's network, by the configuration in force.
-func (r *Relay) tenantAt(a netip.Addr) string { return r.policy.Load().cfg.TenantAt(a) }
+func (r *Relay) tenantAt(a netip.Addr) string { return r.policy.Load().Config.TenantAt(a) }
 
 // loginTrouble says what an operator should look at, "" when there is nothing.
 func (r *Relay) loginTrouble() string {

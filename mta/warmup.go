@@ -21,6 +21,7 @@ import (
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 	"example.org/mta/warmup"
 	"example.org/mta/warmup/boltstore"
@@ -110,7 +111,7 @@ func (w *warming) assign(cfg *config.Config) error {
 	for _, p := range cfg.Pools {
 		for _, d := range p.Dedicated {
 			if d.Plan != "" {
-				pools[warmupKey(cfg, d)] = append(pools[warmupKey(cfg, d)], p.Name)
+				pools[wiring.WarmupKey(cfg, d)] = append(pools[wiring.WarmupKey(cfg, d)], p.Name)
 			}
 		}
 	}
@@ -137,7 +138,7 @@ func plansOf(cfg *config.Config, plans map[string]*warmup.Plan) {
 	for _, p := range cfg.Pools {
 		for _, d := range p.Dedicated {
 			if d.Plan != "" {
-				plans[warmupKey(cfg, d)] = cfg.WarmupPlan(d.Plan)
+				plans[wiring.WarmupKey(cfg, d)] = cfg.WarmupPlan(d.Plan)
 			}
 		}
 	}
@@ -427,7 +428,7 @@ func (w *warming) keyOf(name string) (key string, ok bool) {
 	w.mu.Unlock()
 	for _, p := range cfg.Pools {
 		for _, d := range p.Dedicated {
-			if key := warmupKey(cfg, d); d.Plan != "" && (d.Name == name || key == name) {
+			if key := wiring.WarmupKey(cfg, d); d.Plan != "" && (d.Name == name || key == name) {
 				return key, true
 			}
 		}
@@ -446,7 +447,7 @@ func (w *warming) sourceOf(key string) string {
 func (w *warming) source(key string) string {
 	for _, p := range w.cfg.Pools {
 		for _, d := range p.Dedicated {
-			if d.Plan != "" && warmupKey(w.cfg, d) == key {
+			if d.Plan != "" && wiring.WarmupKey(w.cfg, d) == key {
 				return d.Name
 			}
 		}
@@ -483,7 +484,7 @@ func (w *warming) awaited(key, line string) (source string, s warmup.Status, lac
 		if own := sourceOfLine(line); d.Plan == "" || own != "" && own != d.Name {
 			continue
 		}
-		st, ok := w.Status(warmupKey(cfg, d))
+		st, ok := w.Status(wiring.WarmupKey(cfg, d))
 		if !ok {
 			continue
 		}

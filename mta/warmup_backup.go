@@ -15,6 +15,7 @@ import (
 
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/warmup"
 )
 
@@ -97,7 +98,7 @@ func sourcesUnderPlans(cfg *config.Config) map[string]string {
 	for _, p := range cfg.Pools {
 		for _, d := range p.Dedicated {
 			if d.Plan != "" {
-				addresses[d.Name] = warmupKey(cfg, d)
+				addresses[d.Name] = wiring.WarmupKey(cfg, d)
 			}
 		}
 	}

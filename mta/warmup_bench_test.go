@@ -9,6 +9,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/warmup"
 	"example.org/mta/warmup/memstore"
 )
@@ -64,7 +65,7 @@ func BenchmarkChooseSource(b *testing.B) {
 			}
 			watch := newSourceWatch(func() *config.Config { return cfg }, nil)
 			s := &splitter{warm: w.ctl, missing: watch.isMissing, now: clock, suspended: func(string, string) bool { return false }, waiting: func(heldAt) int { return 0 }}
-			pol := newPolicy(cfg)
+			pol := wiring.New(cfg)
 			rt := to("192.0.2.99")
 			rt.Provider = "big"
 			m := &envelope.Message{Tenant: c.tenant, Received: now}

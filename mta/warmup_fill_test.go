@@ -20,7 +20,7 @@ import (
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
 	"example.org/mta/internal/sink"
-	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 	"example.org/mta/queue/vfs"
 	"example.org/mta/router"
@@ -36,7 +36,7 @@ type fillWorld struct {
 	delivery   *delivery.Scheduler
 	dispatcher *dispatcher
 	warming    *warming
-	policy     atomic.Pointer[policy]
+	policy     atomic.Pointer[wiring.Policy]
 	recorder   *sink.Recorder
 	begin      time.Time
 	end        func()
@@ -83,8 +83,7 @@ func newFillWorld(t *testing.T, conf string) *fillWorld {
 			return delivery.Source{Name: name, EHLO: "relay.example"}, true
 		},
 		Limits: func(rt *route.Route, source, tenant string) delivery.Limits {
-			pol := w.policy.Load()
-			return deliveryLimits(pol.traffic(rt.Domain, rt), config.Budget{}, pol.cfg.Source(source), nil)
+			return w.policy.Load().Limits(rt, source, "")
 		},
 		OnRoom: func(f delivery.Flow) { w.dispatcher.refill(f) },
 	})
@@ -95,7 +94,7 @@ func newFillWorld(t *testing.T, conf string) *fillWorld {
 	w.warming.pause = func(ctx context.Context) error { return w.dispatcher.pause(ctx) }
 	w.warming.ctl = warmup.New(warmup.Config{Node: "test", OnRoom: w.warming.room, Waiting: w.warming.waitingFor,
 		Store: memstore.New(func() warmup.Instant { return warmup.Instant(time.Now().UnixMilli()) })})
-	if err := w.warming.assign(pol.cfg); err != nil {
+	if err := w.warming.assign(pol.Config); err != nil {
 		t.Fatal(err)
 	}
 	w.dispatcher = (&dispatcher{
@@ -397,12 +396,12 @@ func TestW11_WaitingMailOfASourceThatComesUnderAPlanIsCounted(t *testing.T) {
 				w.accept(100, "a.example")
 				time.Sleep(10 * time.Second)
 				pol := parsePolicy(t, plan+"pool \"default\" {\noverflow = \"hold\"\ndedicated \"new-1\" { plan = \"live\" }\n}")
-				if err := w.warming.prepare(pol.cfg); err != nil {
+				if err := w.warming.prepare(pol.Config); err != nil {
 					t.Fatal(err)
 				}
 				w.policy.Store(pol)
-				w.delivery.Reload(pol.stays(before))
-				w.warming.reload(pol.cfg)
+				w.delivery.Reload(pol.Stays(before))
+				w.warming.reload(pol.Config)
 				time.Sleep(40 * time.Minute)
 				n := int64(len(w.seen("")))
 				s, _ := w.warming.ctl.Status("192.0.2.20") // after it: a token is charged before its mail leaves

@@ -266,7 +266,7 @@ func TestReloadLeavesNoMomentWithoutLimits(t *testing.T) {
 	early := 0
 	w.sources.checking.Lock()
 	w.sources.bind = func(a netip.Addr) error { // is called amid a reload
-		if pool := w.policy.Load().cfg.PoolOf(""); len(pool.Dedicated) > 0 && !slices.Contains(w.warm.ctl.IPs(), "127.0.0.77") {
+		if pool := w.policy.Load().Config.PoolOf(""); len(pool.Dedicated) > 0 && !slices.Contains(w.warm.ctl.IPs(), "127.0.0.77") {
 			early++
 		}
 		return bindTo(a)

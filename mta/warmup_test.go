@@ -12,6 +12,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 	"example.org/mta/warmup"
 	"example.org/mta/warmup/memstore"
@@ -98,8 +99,8 @@ func (w *warmStage) use(text string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	pol := newPolicy(cfg)
-	w.policy = func() *policy { return pol }
+	pol := wiring.New(cfg)
+	w.policy = func() *wiring.Policy { return pol }
 	w.warming.reload(cfg)
 }
 

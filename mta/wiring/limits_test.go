@@ -1,4 +1,4 @@
-package mta
+package wiring
 
 import (
 	"testing"
@@ -6,7 +6,7 @@ import (
 
 	"example.org/mta/delivery"
 	"example.org/mta/internal/gcra"
-	"example.org/mta/internal/sink"
+	"example.org/mta/internal/route"
 	"example.org/mta/mta/config"
 )
 
@@ -54,7 +54,7 @@ func TestLimitsReachDelivery(t *testing.T) {
 		return s
 	}
 	of := func(provider, source, tenant string) delivery.Limits {
-		return deliveryLimits(cfg.Traffic("x.example", provider), cfg.Budget(provider), cfg.Source(source), cfg.Tenant(tenant))
+		return New(cfg).Limits(&route.Route{Domain: "x.example", Provider: provider}, source, tenant)
 	}
 	plain, all := of("", "gone", ""), of("big", "s", "acme")
 	if plain.Source != (delivery.Scope{}) || plain.Tenant != (delivery.Scope{}) || plain.Provider != (delivery.Scope{}) {
@@ -81,27 +81,5 @@ func TestLimitsReachDelivery(t *testing.T) {
 	}
 	if plain.HostRetry != 2*time.Minute || plain.MaxHostRetry != 30*time.Minute {
 		t.Errorf("broken hosts are tried after %v, at most %v", plain.HostRetry, plain.MaxHostRetry)
-	}
-}
-
-func TestATenantsRateHoldsUpNobodyElse(t *testing.T) {
-	w := newWorld(t, sink.Config{}, `
-		defaults { smtp_port = PORT }
-		tenant "slow" { max_message_rate = "1/d" }
-		listener "slow" {
-			address = "127.0.0.1:0"
-			tenant  = "slow"
-		}`)
-	other, slow := w.listeners.addresses()[0], w.listeners.addresses()[1]
-	w.sendTo(slow, "ann@client.example", letter, "first@box.example")
-	w.arrived(1)
-	w.sendTo(slow, "ann@client.example", letter, "second@box.example")
-	w.sendTo(other, "ann@client.example", letter, "third@box.example")
-	if ms := w.arrived(2); ms[1].Recipients[0] != "third@box.example" {
-		t.Errorf("%s arrived, against the tenant's rate", ms[1].Recipients)
-	}
-	lanes := w.delivery.Sites("", 1)[0].Lanes
-	if len(lanes) != 1 || lanes[0].Waiting != 1 || lanes[0].Why != "max_message_rate 1/d of tenant slow" {
-		t.Errorf("what waits: %+v", lanes)
 	}
 }

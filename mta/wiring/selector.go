@@ -1,4 +1,4 @@
-package mta
+package wiring
 
 import (
 	"slices"
@@ -9,15 +9,15 @@ import (
 	"example.org/mta/submission"
 )
 
-// selectors is some mail: what any of them has.
-type selectors []selector
+// Selectors select the messages that any of them matches.
+type Selectors []selector
 
 type selector struct {
 	*config.Selector
 	marks []string
 }
 
-func newSelectors(all []*config.Selector) (s selectors) {
+func newSelectors(all []*config.Selector) (s Selectors) {
 	for _, x := range all {
 		one := selector{Selector: x}
 		for _, m := range marksOf(x) {
@@ -49,8 +49,8 @@ func marks(cfg *config.Config) (all []submission.Mark) {
 	return all
 }
 
-// has reports whether a message is one of the mail.
-func (s selectors) has(m *envelope.Message) bool {
+// Has reports whether a message is selected.
+func (s Selectors) Has(m *envelope.Message) bool {
 	for i := range s {
 		if s[i].has(m) {
 			return true

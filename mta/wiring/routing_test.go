@@ -1,4 +1,4 @@
-package mta
+package wiring
 
 import (
 	"testing"
@@ -16,7 +16,7 @@ func TestRouterSettingsOfTheFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := routerSettings(cfg, nil)
+	s, err := Router(cfg, nil)
 	if err != nil || !s.RefusePrivate || s.Timeout != 7*time.Second || s.MaxRouteAge != 3*time.Minute {
 		t.Errorf("the router has %+v, %v", s, err)
 	}

@@ -1,21 +1,25 @@
-package mta
+package wiring
 
 import (
 	"example.org/mta/delivery"
 	"example.org/mta/delivery/smtpclient"
+	"example.org/mta/internal/gcra"
+	"example.org/mta/internal/route"
 	"example.org/mta/mta/config"
 )
 
-// deliveryLimits says in delivery's words what the configuration says about mail from a source to
-// a destination on behalf of a tenant, either of which may be nil.
-func deliveryLimits(t *config.Traffic, b config.Budget, src *config.Source, tenant *config.Tenant) delivery.Limits {
-	l := trafficLimits(t, b)
-	if src != nil {
-		l.Source = delivery.Scope{Connections: src.ConnectionLimit, MessageRate: rate(src.MaxMessageRate), ConnectionRate: rate(src.MaxConnectionRate)}
+// Limits makes the limits of mail along a route, from a source, on behalf of a tenant. A source or tenant
+// that the configuration doesn't have adds none.
+func (p *Policy) Limits(rt *route.Route, source, tenant string) delivery.Limits {
+	d := &p.Config.Delivery
+	l := trafficLimits(p.Config.Traffic(rt.Domain, rt.Provider), p.Config.Budget(rt.Provider))
+	l.Relay = delivery.Scope{MessageRate: rate(d.MaxMessageRate), ConnectionRate: rate(d.MaxConnectionRate)}
+	if s := p.Config.Source(source); s != nil {
+		l.Source = delivery.Scope{Connections: s.ConnectionLimit, MessageRate: rate(s.MaxMessageRate), ConnectionRate: rate(s.MaxConnectionRate)}
 	}
-	if tenant != nil {
-		l.Tenant = delivery.Scope{MessageRate: rate(tenant.MaxMessageRate)}
-		l.TenantPath = delivery.Scope{MessageRate: rate(tenant.MaxMessageRatePerSource)}
+	if t := p.Config.Tenant(tenant); t != nil {
+		l.Tenant = delivery.Scope{MessageRate: rate(t.MaxMessageRate)}
+		l.TenantPath = delivery.Scope{MessageRate: rate(t.MaxMessageRatePerSource)}
 	}
 	return l
 }
@@ -50,3 +54,5 @@ func trafficLimits(t *config.Traffic, b config.Budget) delivery.Limits {
 		}[t.Pipelining],
 	}
 }
+
+func rate(r config.Rate) gcra.Rate { return gcra.Rate{Events: r.Count, Per: r.Per} }

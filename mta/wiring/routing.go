@@ -1,4 +1,4 @@
-package mta
+package wiring
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 	"example.org/mta/router/resolver"
 )
 
-// resolverConfig says in the resolver's words what the configuration says.
-func resolverConfig(c config.Resolver) (resolver.Config, error) {
+// Resolver makes the settings of the DNS resolver. A server that is no address is an error.
+func Resolver(c config.Resolver) (resolver.Config, error) {
 	out := resolver.Config{
 		Trusted:        c.Trusted,
 		Total:          c.Timeout,
@@ -43,9 +43,8 @@ func serverAddress(s string) (netip.AddrPort, error) {
 	return a, nil
 }
 
-// routerSettings says in the router's words what the configuration says. taken is where this
-// relay takes mail itself.
-func routerSettings(cfg *config.Config, taken []netip.AddrPort) (router.Settings, error) {
+// Router makes the settings of the router. taken is where this relay listens: routes must not lead there.
+func Router(cfg *config.Config, taken []netip.AddrPort) (router.Settings, error) {
 	self, err := router.ListenerAddrs(taken)
 	if err != nil {
 		return router.Settings{}, fmt.Errorf("finding this machine's addresses: %w", err)

@@ -1,4 +1,4 @@
-package mta
+package wiring
 
 import (
 	"slices"
@@ -7,9 +7,9 @@ import (
 	"example.org/mta/mta/config"
 )
 
-// backoffRules gives the rules of the configuration and behind them the built-in ones, but for those
-// whose name the configuration has taken.
-func backoffRules(cfg *config.Config) []delivery.Rule {
+// Backoff makes the back-off rules: those of the configuration, then the built-in ones except those
+// whose name the configuration uses.
+func Backoff(cfg *config.Config) []delivery.Rule {
 	var rules []delivery.Rule
 	for _, b := range cfg.Backoffs {
 		rules = append(rules, delivery.Rule{

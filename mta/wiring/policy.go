@@ -1,0 +1,166 @@
+// Package wiring makes the parts' settings out of the configuration: a file for each part, and
+// [Policy], which answers what applies to a message. Everything here is a function of one
+// configuration, which doesn't change: no goroutine, no lock, nothing that is opened.
+package wiring
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"example.org/mta/delivery"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
+	"example.org/mta/mta/config"
+)
+
+// Policy answers, from one configuration, what applies to a message. A reload replaces it as a whole.
+type Policy struct {
+	Config *config.Config
+	// LongestAge is the longest max_age of all destinations.
+	LongestAge time.Duration
+
+	divided map[*config.Pool]*Pool // the pools with dedicated sources
+}
+
+// New makes the policy of a configuration.
+func New(cfg *config.Config) *Policy {
+	p := &Policy{Config: cfg, divided: make(map[*config.Pool]*Pool), LongestAge: longestAge(cfg)}
+	for _, pool := range cfg.Pools {
+		if len(pool.Dedicated) > 0 {
+			p.divided[pool] = newPool(cfg, pool)
+		}
+	}
+	return p
+}
+
+func longestAge(cfg *config.Config) time.Duration {
+	age := cfg.Defaults.Traffic.MaxAge
+	for _, p := range cfg.Providers {
+		age = max(age, cfg.Traffic("", p.Name).MaxAge)
+	}
+	for _, d := range cfg.Domains {
+		age = max(age, cfg.Traffic(string(d.Pattern), "").MaxAge)
+	}
+	return age
+}
+
+// Weight gives the weight of a tenant among tenants.
+func (p *Policy) Weight(tenant string) int {
+	if t := p.Config.Tenant(tenant); t != nil {
+		return t.Weight
+	}
+	return 1
+}
+
+// Divided returns the pool of a tenant's mail if it has dedicated sources, else nil.
+func (p *Policy) Divided(tenant string) *Pool {
+	if len(p.divided) == 0 {
+		return nil
+	}
+	return p.divided[p.Config.PoolOf(tenant)]
+}
+
+// source picks one of the sources of the message's pool. The same message gets the same one at
+// each attempt, as greylisting wants it.
+func (p *Policy) source(m *envelope.Message) string {
+	sources := p.Config.PoolOf(m.Tenant).Shared
+	return sources[Spread(m.ID)%uint64(len(sources))]
+}
+
+// Stays returns the question that a reload asks of each queued job: whether its source still belongs to
+// its pool, and means the same to the warm-up as before. A job whose source comes under a plan has no
+// token, and would leave uncounted. A job whose TLS settings have changed is made anew.
+func (p *Policy) Stays(before *Policy) func(*delivery.Job) bool {
+	return func(j *delivery.Job) bool {
+		key, ok := p.keyOf(j)
+		was, _ := before.keyOf(j)
+		return ok && key == was && p.Demand(j.Message, j.Route) == j.Demand
+	}
+}
+
+// keyOf gives the warm-up's name of a job's source, "" of a shared one; false when it is not of the pool.
+func (p *Policy) keyOf(j *delivery.Job) (key string, ok bool) {
+	if pool := p.Divided(j.Message.Tenant); pool != nil {
+		return pool.Key[j.Source], pool.Has(j.Source)
+	}
+	return "", slices.Contains(p.Config.PoolOf(j.Message.Tenant).Shared, j.Source)
+}
+
+// SourceFor picks a shared source: the one of the attempt before, via, if there was one, else always the
+// same one for the same message. If that is missing, or reaches no host of the route (nil: not known),
+// it picks another one of the pool; the mail of a missing source spreads over all others. It reports
+// false if all are missing.
+func (p *Policy) SourceFor(m *envelope.Message, rt *route.Route, via string, missing func(source string) bool) (string, bool) {
+	if via != "" && slices.Contains(p.Config.PoolOf(m.Tenant).Shared, via) && !missing(via) && p.Reaches(via, rt) {
+		return via, true
+	}
+	first := p.source(m)
+	if !missing(first) && p.Reaches(first, rt) {
+		return first, true
+	}
+	var present, able []string
+	for _, name := range p.Config.PoolOf(m.Tenant).Shared {
+		if missing(name) {
+			continue
+		}
+		present = append(present, name)
+		if p.Reaches(name, rt) {
+			able = append(able, name)
+		}
+	}
+	if len(able) == 0 {
+		able = present // delivery says what is wrong with them
+	}
+	if len(able) == 0 {
+		return first, false
+	}
+	// Spread anew: the first spread's remainder is what is common to all mail of a missing source.
+	return able[Spread(envelope.ID(Spread(m.ID)))%uint64(len(able))], true
+}
+
+// Reaches reports whether a source can connect to any host of a route.
+func (p *Policy) Reaches(source string, rt *route.Route) bool {
+	s := p.Config.Source(source)
+	if s == nil {
+		return false
+	}
+	if rt == nil {
+		return true
+	}
+	from := delivery.Source{Address: s.Address}
+	for _, tier := range rt.Tiers {
+		if slices.ContainsFunc(tier, from.Reaches) {
+			return true
+		}
+	}
+	return false
+}
+
+// Spread makes neighbouring ids differ in all bits (the finaliser of SplitMix64).
+func Spread(id envelope.ID) uint64 {
+	x := uint64(id)
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// Traffic returns the settings for a destination. Without a route, the domain alone decides.
+func (p *Policy) Traffic(domain string, rt *route.Route) *config.Traffic {
+	if rt != nil {
+		return p.Config.Traffic(rt.Domain, rt.Provider)
+	}
+	return p.Config.Traffic(domain, "")
+}
+
+// Expires returns when a message for a destination is given up.
+func (p *Policy) Expires(m *envelope.Message, domain string, rt *route.Route) time.Time {
+	return m.Start().Add(p.Traffic(domain, rt).MaxAge)
+}
+
+// NoSource is the reply for mail of a tenant whose pool has no usable source.
+func (p *Policy) NoSource(tenant string) reply.Reply {
+	pool := p.Config.PoolOf(tenant)
+	return reply.Local(451, reply.Enhanced{4, 3, 5}, "route", "this machine has the address of no source of pool %q: %s", pool.Name, strings.Join(pool.Sources(), ", "))
+}

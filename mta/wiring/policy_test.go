@@ -1,0 +1,138 @@
+package wiring
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/route"
+	"example.org/mta/mta/config"
+)
+
+const fourSources = `
+source "a" { address = "192.0.2.1" }
+source "b" { address = "192.0.2.2" }
+source "c" { address = "192.0.2.3" }
+source "six" { address = "2001:db8::1" }
+pool "default" { shared = ["a", "b", "c"] }
+pool "both" { shared = ["a", "six"] }
+tenant "both" { pool = "both" }
+`
+
+func parse(t *testing.T, text string) *Policy {
+	t.Helper()
+	cfg, err := config.Parse([]byte(text), "test.conf", func(string) string { return "" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(cfg)
+}
+
+func routeTo(addresses ...string) *route.Route {
+	var tier route.Tier
+	for _, a := range addresses {
+		tier = append(tier, route.Host{Name: "mx", Addr: netip.AddrPortFrom(netip.MustParseAddr(a), 25)})
+	}
+	return &route.Route{Domain: "x.example", Site: "x.example", Tiers: []route.Tier{tier}}
+}
+
+func TestAMissingSourcesMailSpreadsAndTheRestStays(t *testing.T) {
+	pol, rt := parse(t, fourSources), routeTo("192.0.2.99")
+	none := func(string) bool { return false }
+	noB := func(s string) bool { return s == "b" }
+	moved := make(map[string]int)
+	for i := range 3000 {
+		m := &envelope.Message{ID: envelope.ID(i) << 20}
+		before, _ := pol.SourceFor(m, rt, "", none)
+		after, ok := pol.SourceFor(m, rt, "", noB)
+		if again, _ := pol.SourceFor(m, rt, "", noB); again != after || !ok {
+			t.Fatalf("message %s goes from %s, and then from %s", m.ID, after, again)
+		}
+		switch {
+		case before != "b" && after != before:
+			t.Fatalf("message %s moved from %s to %s, though b is missing", m.ID, before, after)
+		case before == "b":
+			moved[after]++
+		}
+	}
+	if moved["a"] < 400 || moved["c"] < 400 || moved["b"] > 0 {
+		t.Errorf("the mail of the missing source went to %v", moved)
+	}
+}
+
+func TestTheSourceReachesTheHosts(t *testing.T) {
+	pol := parse(t, fourSources)
+	none := func(string) bool { return false }
+	count := make(map[string]int)
+	for i := range 100 {
+		m := &envelope.Message{ID: envelope.ID(i) << 20, Tenant: "both"}
+		for want, rt := range map[string]*route.Route{"a": routeTo("192.0.2.99"), "six": routeTo("2001:db8::99")} {
+			if got, _ := pol.SourceFor(m, rt, "", none); got != want {
+				t.Fatalf("to %s mail goes from %s", rt.Tiers[0][0], got)
+			}
+		}
+		s, _ := pol.SourceFor(m, routeTo("192.0.2.99", "2001:db8::99"), "", none)
+		count[s]++
+		if got, ok := pol.SourceFor(m, routeTo("2001:db8::99"), "", func(s string) bool { return s == "six" }); got != "a" || !ok {
+			t.Fatalf("without the only source that reaches it: %s, %v; delivery is to say what is wrong with the other", got, ok)
+		}
+	}
+	if count["a"] < 30 || count["six"] < 30 {
+		t.Errorf("to a host of both families mail goes from %v", count)
+	}
+}
+
+// After a restart the queue knows the site of what waits, and nobody knows whose domains have it.
+func TestQueueGivesUpNothingBeforeItsDomainDoes(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		want time.Duration
+	}{
+		{`defaults { max_age = "2d" }`, 48 * time.Hour},
+		{`domain "long.example" { max_age = "10d" }`, 240 * time.Hour},
+		{`domain "short.example" { max_age = "1h" }`, 120 * time.Hour},
+		{`provider "slow" {
+			mx      = ["mx.example"]
+			max_age = "7d"
+		}`, 168 * time.Hour},
+	} {
+		cfg, err := config.Parse([]byte(c.text), "test.conf", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := New(cfg).LongestAge; got != c.want {
+			t.Errorf("%s: %v, want %v", c.text, got, c.want)
+		}
+	}
+}
+
+func TestMessageKeepsItsSource(t *testing.T) {
+	cfg, err := config.Parse([]byte(`
+		source "one" { address = "127.0.0.2" }
+		source "two" { address = "127.0.0.3" }
+		source "own" { address = "127.0.0.4" }
+		pool "acme" { shared = ["own"] }
+		tenant "acme" { pool = "acme" }`), "test.conf", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pol := New(cfg)
+	count := make(map[string]int)
+	for id := range envelope.ID(3000) {
+		m := &envelope.Message{ID: id << 20}
+		s := pol.source(m)
+		if again := New(cfg).source(m); again != s {
+			t.Fatalf("message %s went from %s, then from %s", m.ID, s, again)
+		}
+		count[s]++
+	}
+	for _, s := range []string{"one", "two", "own"} {
+		if count[s] < 900 {
+			t.Errorf("source %s got %d of 3000 messages", s, count[s])
+		}
+	}
+	if s := pol.source(&envelope.Message{ID: 1, Tenant: "acme"}); s != "own" {
+		t.Errorf("mail of acme went from %s", s)
+	}
+}

@@ -1,0 +1,71 @@
+package wiring
+
+import (
+	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/config"
+	"example.org/mta/submission"
+)
+
+// Submission makes the settings of a listener.
+func Submission(cfg *config.Config, l *config.Listener) submission.Config {
+	tenantTier := l.Tier
+	for _, t := range cfg.Tenants {
+		if t.Name == l.Tenant {
+			tenantTier = t.Tier
+		}
+	}
+	hostname := l.Banner
+	if hostname == "" {
+		hostname = cfg.Hostname
+	}
+	out := submission.Config{
+		Hostname:    hostname,
+		RelayFrom:   l.RelayFrom,
+		ProxyFrom:   l.ProxyFrom,
+		Postmaster:  envelope.Address(cfg.Postmaster),
+		Tenant:      l.Tenant,
+		CheckFrom:   l.CheckFrom,
+		MaxHold:     l.MaxHold,
+		Marks:       marks(cfg),
+		Tier:        uint8(tenantTier),
+		TierCeiling: uint8(tenantTier),
+		Limits: submission.Limits{
+			Connections:          l.MaxConnections,
+			ConnectionsPerClient: l.MaxConnectionsPerClient,
+			MessagesPerSession:   l.MaxMessagesPerConnection,
+			Recipients:           l.MaxRecipients,
+			Size:                 int64(l.MaxMessageSize),
+			LineLength:           int(l.MaxLineLength) - len("\r\n"),
+			Hops:                 l.MaxReceived,
+		},
+		Timeouts: submission.Timeouts{
+			Command:    l.CommandTimeout,
+			Content:    l.DataTimeout,
+			MinRate:    orNone(int64(l.MinDataRate)),
+			GreetDelay: l.GreetDelay,
+		},
+		ImplicitTLS: l.TLS.Implicit,
+
+		Mechanisms:      l.Auth.Mechanisms,
+		AuthRequired:    l.Auth.Required,
+		ClearOnLoopback: l.Auth.ClearOnLoopback,
+		ShowUser:        l.Auth.UserInReceived,
+
+		TenantFieldFrom: l.TenantHeaderFrom,
+	}
+	out.Buffered = int64(cfg.Queue.LargeBody)
+	out.VerifyRecipients = l.VerifyRecipients == "domain"
+	out.NormaliseFrom, out.EncodeHeaders = l.NormaliseFrom, l.NonUTF8Header == "encode"
+	if l.BareNewline == "normalise" {
+		out.BareNewlines = submission.NormaliseBareNewlines
+	}
+	return out
+}
+
+// orNone turns 0, "no limit" in the file, into submission's -1: there 0 is the default.
+func orNone(n int64) int64 {
+	if n == 0 {
+		return -1
+	}
+	return n
+}
