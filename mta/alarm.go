@@ -174,6 +174,15 @@ func (a *alarms) isOn(name string) bool {
 	return on
 }
 
+// states gives for each alarm whether it is on.
+func (a *alarms) states() map[string]bool {
+	all := make(map[string]bool, len(alarmNames))
+	for _, name := range alarmNames {
+		all[name] = a.isOn(name)
+	}
+	return all
+}
+
 // list gives those that are on.
 func (a *alarms) list() (on []control.Alarm) {
 	a.mu.Lock()

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"example.org/mta/internal/certificates"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
@@ -112,12 +110,4 @@ func certificateWarnings(cfg *config.Config, now time.Time) (out []string) {
 		}
 	}
 	return out
-}
-
-var certificateExpiry = prometheus.NewDesc("mta_certificate_expiry_timestamp_seconds", "When a listener's certificate expires, in Unix time.", []string{"file"}, nil)
-
-func (r *Relay) collectCertificates(ch chan<- prometheus.Metric) {
-	for _, e := range r.expiries() {
-		ch <- prometheus.MustNewConstMetric(certificateExpiry, prometheus.GaugeValue, float64(e.At.Unix()), e.File)
-	}
 }

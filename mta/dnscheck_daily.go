@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"example.org/mta/internal/dnscheck"
 )
 
@@ -112,28 +110,4 @@ func (d *dailyChecks) trouble() string {
 		return found[i].Text + "; 'mta check --dns' shows the remedy"
 	}
 	return fmt.Sprintf("%s, and %d more; 'mta check --dns' shows all, with remedies", found[i].Text, n-1)
-}
-
-var (
-	checkFindings  = prometheus.NewDesc("mta_check_findings", "What the last daily check of the DNS found, by result: ok, warning, failed, unknown.", []string{"result"}, nil)
-	checkFailed    = prometheus.NewDesc("mta_check_failed", "1 for each check that failed, as 'mta check --dns' names it.", []string{"check", "source", "domain"}, nil)
-	checkTimestamp = prometheus.NewDesc("mta_check_timestamp_seconds", "When the last daily check of the DNS was made, in seconds since 1970.", nil, nil)
-)
-
-func (d *dailyChecks) collect(ch chan<- prometheus.Metric) {
-	found, at := d.last()
-	if at.IsZero() {
-		return
-	}
-	ch <- prometheus.MustNewConstMetric(checkTimestamp, prometheus.GaugeValue, float64(at.Unix()))
-	for _, r := range []dnscheck.Result{dnscheck.OK, dnscheck.Warning, dnscheck.Failed, dnscheck.Unknown} {
-		ch <- prometheus.MustNewConstMetric(checkFindings, prometheus.GaugeValue, float64(dnscheck.Count(found, r)), string(r))
-	}
-	seen := make(map[[3]string]bool) // several keys, lists or addresses can fail the same check
-	for _, f := range found {
-		if labels := [3]string{f.Check, f.Source, f.Domain}; f.Result == dnscheck.Failed && !seen[labels] {
-			seen[labels] = true
-			ch <- prometheus.MustNewConstMetric(checkFailed, prometheus.GaugeValue, 1, labels[:]...)
-		}
-	}
 }

@@ -14,6 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/operate"
+	"example.org/mta/submission/auth"
+	"example.org/mta/warmup"
 )
 
 // httpServer answers monitoring: /healthz and /metrics. Nothing there changes anything or shows
@@ -35,7 +38,8 @@ func (r *Relay) openHTTP(cfg *config.Config, undo *undoer) error {
 	undo.add(func() { socket.Close() })
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(r.meter.Collectors()...)
-	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), relayCollector{r})
+	metrics.MustRegister(r.metrics().Collectors()...)
+	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", r.healthz)
@@ -78,4 +82,32 @@ func (r *Relay) healthz(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	fmt.Fprintln(w, "ok")
+}
+
+// metrics are the figures of all parts.
+func (r *Relay) metrics() operate.Metrics {
+	return operate.Metrics{
+		Parts: &r.parts, Version: r.opts.Version, Accounting: r.accountingStats, Certificates: r.expiries, Checks: r.checks.last,
+		Alarms: r.alarms.states, Clients: r.inbound.open, TenantsIgnored: &r.tenantsIgnored,
+		Signatures: func() operate.Signatures {
+			c := &r.dispatcher.signing.counts
+			return operate.Signatures{Signed: c.Signed.Load(), Unsigned: c.Unsigned.Load(), Failed: c.Failed.Load()}
+		},
+		Logins: func() (s auth.Stats, on bool) {
+			logins := r.logins.Load()
+			if logins == nil {
+				return s, false
+			}
+			return logins.Stats(), true
+		},
+		Warmups: func() map[string]warmup.Status {
+			all := make(map[string]warmup.Status)
+			for _, key := range r.warm.IPs() {
+				if s, ok := r.warm.Status(key); ok { // a reload may have ended it
+					all[r.warm.sourceOf(key)] = s
+				}
+			}
+			return all
+		},
+	}
 }

@@ -377,12 +377,14 @@ func (i *inbound) of(listener string) *atomic.Int64 {
 	return i.by[listener]
 }
 
-// total is over all listeners.
-func (i *inbound) total() (n int64) {
+// open counts the connections to a listener, or to all: "".
+func (i *inbound) open(listener string) (n int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for _, c := range i.by {
-		n += c.Load()
+	for name, c := range i.by {
+		if listener == "" || name == listener {
+			n += c.Load()
+		}
 	}
 	return n
 }

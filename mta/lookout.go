@@ -235,13 +235,3 @@ func (r *Relay) summary(f queue.Filter) []queue.KeySummary {
 	out.States = []queue.State{queue.StateLeased}
 	return queue.AddSummaries(r.queue.Summary(kept), r.queue.Summary(out))
 }
-
-// states counts the recipients in the queue by state. Queue and delivery are asked one after the other.
-func (r *Relay) states(s *queue.Stats) map[string]int64 {
-	active := min(int64(r.delivery.Counts().Carried), s.Leased)
-	return map[string]int64{
-		string(control.StateDue): s.Due, string(control.StateWaiting): s.Parked + s.Leased - active, string(control.StateActive): active,
-		string(control.StateDeferred): s.Deferred, string(control.StateHeld): s.Held, string(control.StateEnding): s.Ending,
-		string(control.StateUnreadable): s.Unreadable,
-	}
-}

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"example.org/mta/internal/sink"
+	"example.org/mta/mta/operate"
 	"example.org/mta/mta/tally"
 )
 
@@ -129,8 +130,7 @@ func TestMetricsAreInTheManual(t *testing.T) {
 	ch := make(chan *prometheus.Desc)
 	go func() {
 		defer close(ch)
-		relayCollector{}.Describe(ch)
-		for _, c := range tally.NewMeter().Collectors() {
+		for _, c := range append(operate.Metrics{}.Collectors(), tally.NewMeter().Collectors()...) {
 			c.Describe(ch)
 		}
 	}()

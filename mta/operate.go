@@ -26,6 +26,10 @@ func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
 	undo.add(func() { socket.Close() })
 	r.socket = socket
 	inForce := func() *config.Config { return r.policy.Load().Config }
+	r.parts = operate.Parts{
+		Config: inForce, Queue: r.queue, Delivery: r.delivery, Router: r.router, Resolver: r.resolver, STS: r.sts, TLSReports: r.tlsReports,
+		Suppressed: r.suppression.List, Tally: r.tally, Missing: r.sources.isMissing,
+	}
 	r.control = control.NewServer(control.Config{
 		Queue: operator{r}, Log: eventReader{r}, Relay: r, Destinations: destinations{r}, Blocks: blocks{r}, Tracer: r.tracer, Pauses: operatorPauses{r}, Events: r.log, TLSReports: tlsReports{r}, TLSPolicies: tlsPolicies{r},
 		Suppressions: operate.Suppressions{List: r.suppression.List, Config: inForce},
@@ -78,13 +82,17 @@ func (r *Relay) Status() control.Status {
 			Recovered: s.Recovered, Accepted: s.Accepted, Delivered: s.Delivered, Bounced: s.Bounced,
 			Expired: s.Expired, Removed: s.Removed, Queued: s.Queued,
 		},
-		States:      r.states(&s),
+		States:      r.parts.States(&s),
 		Rates:       r.rates.PerSecond(r.now(), r.tally.Total()),
-		Connections: control.Connections{In: r.inbound.total(), Out: use.Live, Waiting: use.Waiting, Running: use.Running},
-		Memory:      control.Memory{Process: processMemory(), Schedule: s.MemoryBytes},
+		Connections: control.Connections{In: r.inbound.open(""), Out: use.Live, Waiting: use.Waiting, Running: use.Running},
+		Memory:      control.Memory{Process: operate.ProcessMemory(), Schedule: s.MemoryBytes},
 		Disk:        control.Disk{Queue: s.Bytes, Live: s.LiveBytes, Free: s.FreeBytes},
 	}
 }
+
+// ScheduleBytes is the memory of the queue's schedule: it grows with what is queued, and holds no
+// pointers.
+func (r *Relay) ScheduleBytes() int64 { return r.queue.Stats().MemoryBytes }
 
 // configPath is the configuration's file in full, for those who are in another folder; "" without one.
 func (r *Relay) configPath() string {

@@ -138,6 +138,7 @@ type Relay struct {
 	meter        *tally.Meter
 	tally        *tally.Tallies
 	rates        operate.Rates
+	parts        operate.Parts
 	accounting   *accounting.Writer // nil when switched off
 	listeners    *listeners
 	http         *httpServer // nil without an address

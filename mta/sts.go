@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"example.org/mta/delivery/tlspolicy/sts"
 	"example.org/mta/destdb/file"
 	"example.org/mta/internal/route"
@@ -111,28 +109,4 @@ func (r *Relay) describe(domain string, s *sts.Status) control.STSPolicy {
 		c.Ignored = fmt.Sprintf("tls of %s", t.Origin("tls"))
 	}
 	return c
-}
-
-var stsMetrics = []metric[sts.Stats]{
-	newMetric(prometheus.GaugeValue, "mta_sts_policies", "MTA-STS policies that are cached.",
-		func(s *sts.Stats) float64 { return float64(s.Policies) }),
-	newMetric(prometheus.GaugeValue, "mta_sts_domains_without_policy", "Domains that are known to have no MTA-STS policy.",
-		func(s *sts.Stats) float64 { return float64(s.Absent) }),
-	newMetric(prometheus.GaugeValue, "mta_sts_lookups_running", "Look-ups of MTA-STS policies that are under way, or wait for their turn.",
-		func(s *sts.Stats) float64 { return float64(s.Looking) }),
-}
-
-var stsLookupsDesc = prometheus.NewDesc("mta_sts_lookups_total", "Look-ups of MTA-STS policies that needed more than the cache, by result.", []string{"result"}, nil)
-
-func (c relayCollector) policies(ch chan<- prometheus.Metric) {
-	s := c.r.sts.Stats()
-	collect(ch, stsMetrics, s)
-	count := func(n uint64, result string) {
-		ch <- prometheus.MustNewConstMetric(stsLookupsDesc, prometheus.CounterValue, float64(n), result)
-	}
-	count(s.Fetched, "fetched")
-	count(s.Unchanged, "unchanged")
-	for kind, n := range s.Failed {
-		count(n, sts.Kind(kind).String())
-	}
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"example.org/mta/delivery/tlspolicy/tlsrpt"
 	"example.org/mta/destdb/file"
 	"example.org/mta/internal/envelope"
@@ -79,13 +77,4 @@ func tlsReportWarnings(cfg *config.Config) []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("%s: no dkim block signs mail from %s, and receivers refuse TLS reports that are not signed (RFC 8460, 3)", place("tls_reports", t.Origin("from")), domain)}
-}
-
-var tlsReportMetrics = []metric[tlsrpt.Stats]{
-	newMetric(prometheus.CounterValue, "mta_tls_report_results_total", "Connection attempts that were counted for TLS reports.",
-		func(s *tlsrpt.Stats) float64 { return float64(s.Results) }),
-	newMetric(prometheus.CounterValue, "mta_tls_reports_sent_total", "TLS reports that were queued, or that a web server took.",
-		func(s *tlsrpt.Stats) float64 { return float64(s.Sent) }),
-	newMetric(prometheus.CounterValue, "mta_tls_report_failures_total", "Tries to send a TLS report that failed.",
-		func(s *tlsrpt.Stats) float64 { return float64(s.Failed) }),
 }

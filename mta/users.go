@@ -10,8 +10,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"example.org/mta/internal/users"
 	"example.org/mta/mta/config"
 	"example.org/mta/submission"
@@ -147,15 +145,4 @@ func usersTenants(cfg *config.Config) (names []string) {
 		names = append(names, u.Tenant)
 	}
 	return names
-}
-
-var loginMetrics = []metric[auth.Stats]{
-	newMetric(prometheus.CounterValue, "mta_logins_total", "Logins of clients that succeeded.",
-		func(s *auth.Stats) float64 { return float64(s.Succeeded) }),
-	newMetric(prometheus.CounterValue, "mta_logins_remembered_total", "Logins of those with a password that had been verified minutes before.",
-		func(s *auth.Stats) float64 { return float64(s.Remembered) }),
-	newMetric(prometheus.CounterValue, "mta_logins_failed_total", "Logins with a wrong name, password or certificate.",
-		func(s *auth.Stats) float64 { return float64(s.Failed) }),
-	newMetric(prometheus.CounterValue, "mta_logins_refused_total", "Logins that were put off, since too many had failed or waited.",
-		func(s *auth.Stats) float64 { return float64(s.Refused) }),
 }

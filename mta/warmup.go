@@ -37,21 +37,21 @@ type warming struct {
 	log     *slog.Logger
 	now     func() time.Time
 	records func(*accounting.Record) // adds to the accounting log
-	backup  *backup                  // the second copy, and what became of a ledger that was lost
-	again   chan struct{}            // to run: all held mail is to be looked at anew
-	ended   atomic.Bool              // run has: nothing is taken up any more
+	count   func(source, event string)
+	backup  *backup       // the second copy, and what became of a ledger that was lost
+	again   chan struct{} // to run: all held mail is to be looked at anew
+	ended   atomic.Bool   // run has: nothing is taken up any more
 
 	diverted divertedMail
 
 	taking sync.Mutex // held while mail of a line is tried, one message at a time
 
-	mu     sync.Mutex // guards what follows
-	held   map[heldAt]*heldLines
-	pools  map[string][]string // with warming sources, by the warm-up's names of those
-	trial  envelope.ID         // the message that is being tried
-	back   bool                // and that waits again
-	events map[told]int64      // since the start
-	cfg    *config.Config
+	mu    sync.Mutex // guards what follows
+	held  map[heldAt]*heldLines
+	pools map[string][]string // with warming sources, by the warm-up's names of those
+	trial envelope.ID         // the message that is being tried
+	back  bool                // and that waits again
+	cfg   *config.Config
 }
 
 // ledger is where warm-ups are kept.
@@ -83,7 +83,7 @@ func (r *Relay) openWarmup(cfg *config.Config, undo *undoer) error {
 		return err
 	}
 	undo.add(func() { store.Close() })
-	w := &warming{store: store, queue: r.queue, log: r.log, now: r.now, records: r.recordWarmups(), again: make(chan struct{}, 1)}
+	w := &warming{store: store, queue: r.queue, log: r.log, now: r.now, records: r.recordWarmups(), count: r.meter.Warmup, again: make(chan struct{}, 1)}
 	w.backup = openBackup(cfg, store, r.destinations.Values(file.WarmupCopies), r.now, r.log)
 	w.handle = func(l *queue.Lease) { r.dispatcher.handle(l) }
 	w.pause = func(ctx context.Context) error { return r.dispatcher.pause(ctx) }

@@ -58,7 +58,7 @@ func BenchmarkChooseSource(b *testing.B) {
 			}
 			now := start
 			clock := func() time.Time { return now }
-			w := &warming{backup: &backup{}, log: nil, again: make(chan struct{}, 1)}
+			w := &warming{backup: &backup{}, count: func(string, string) {}, log: nil, again: make(chan struct{}, 1)}
 			w.ctl = warmup.New(warmup.Config{Node: "a", Now: clock, Store: memstore.New(func() warmup.Instant { return warmup.Instant(now.UnixMilli()) })})
 			if err := w.assign(cfg); err != nil {
 				b.Fatal(err)

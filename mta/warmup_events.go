@@ -2,19 +2,12 @@ package mta
 
 import (
 	"fmt"
-	"maps"
 	"strings"
 
 	"example.org/mta/internal/reply"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/warmup"
 )
-
-// told is what of a warm-up's events is counted, for the metrics.
-type told struct {
-	source string
-	kind   warmup.EventKind
-}
 
 // tell writes down what has happened to a warm-up: in the log, in the accounting records, in the metrics.
 func (w *warming) tell(e warmup.Event) {
@@ -29,25 +22,13 @@ func (w *warming) tell(e warmup.Event) {
 		attrs = append(attrs, "provider", e.Provider)
 	}
 	log("warm-up", attrs...)
-	w.mu.Lock()
-	if w.events == nil {
-		w.events = make(map[told]int64)
-	}
-	w.events[told{source, e.Kind}]++
-	w.mu.Unlock()
+	w.count(source, string(e.Kind))
 	if w.records != nil {
 		w.records(&accounting.Record{
 			Type: accounting.Warmup, Event: string(e.Kind), Stage: e.Stage, EgressSource: source, Provider: e.Provider,
 			Response: reply.Reply{Text: e.String(), Local: true}, Time: w.now(),
 		})
 	}
-}
-
-// counted gives how often each event was told since the start.
-func (w *warming) counted() map[told]int64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return maps.Clone(w.events)
 }
 
 // shortOfHealth says which warm-ups are in trouble with providers, so that somebody should look why, ""

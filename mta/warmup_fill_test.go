@@ -88,7 +88,7 @@ func newFillWorld(t *testing.T, conf string) *fillWorld {
 		OnRoom: func(f delivery.Flow) { w.dispatcher.refill(f) },
 	})
 	p := &pipeline{t: t, arrived: make(map[envelope.ID]time.Time)} // its events and reports
-	w.warming = &warming{backup: &backup{}, queue: w.queue, log: log, again: make(chan struct{}, 1)}
+	w.warming = &warming{backup: &backup{}, count: func(string, string) {}, queue: w.queue, log: log, again: make(chan struct{}, 1)}
 	w.warming.now = time.Now
 	w.warming.handle = func(l *queue.Lease) { w.dispatcher.handle(l) }
 	w.warming.pause = func(ctx context.Context) error { return w.dispatcher.pause(ctx) }

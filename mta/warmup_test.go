@@ -63,7 +63,7 @@ const filling = 50 * time.Minute
 func newWarmStage(t *testing.T, text string) *warmStage {
 	w := &warmStage{stage: newStage(t), t: t, clock: start, missing: make(map[string]bool)}
 	now := func() time.Time { return w.clock }
-	w.warming = &warming{backup: &backup{}, queue: w, handle: w.handle, log: slog.New(slog.DiscardHandler), again: make(chan struct{}, 1)}
+	w.warming = &warming{backup: &backup{}, count: func(string, string) {}, queue: w, handle: w.handle, log: slog.New(slog.DiscardHandler), again: make(chan struct{}, 1)}
 	w.warming.pause = w.pause
 	w.warming.ctl = warmup.New(warmup.Config{
 		Node: "test", OnRoom: w.warming.room, Waiting: w.warming.waitingFor, Now: now,

@@ -1,6 +1,3 @@
-// Package operate answers operators: it puts what the parts of a relay know into the words of the
-// control API and of the metrics. It asks the parts and carries out what an operator asks of them;
-// it decides nothing about mail by itself. It has no goroutine but the caller's.
 package operate
 
 import (

@@ -18,6 +18,7 @@ type Meter struct {
 	delay    prometheus.Histogram
 	commit   prometheus.Histogram
 	refusals *prometheus.CounterVec // by code
+	warmups  *prometheus.CounterVec // what happened to them, by source and event
 }
 
 // NewMeter returns a meter that has counted nothing.
@@ -41,12 +42,16 @@ func NewMeter() *Meter {
 			Name: "mta_refusals_total",
 			Help: "Connections, senders, recipients and contents that were refused, by the code of the reply.",
 		}, []string{"code"}),
+		warmups: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "mta_warmup_events_total",
+			Help: "What happened to the warm-up of a source, as in the accounting records of the type Warmup.",
+		}, []string{"source", "event"}),
 	}
 }
 
 // Collectors are all that it counts.
 func (m *Meter) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.attempts, m.delay, m.commit, m.refusals}
+	return []prometheus.Collector{m.attempts, m.delay, m.commit, m.refusals, m.warmups}
 }
 
 var resultNames = map[accounting.Type]string{
@@ -71,3 +76,6 @@ func (m *Meter) Refused(r reply.Reply, n int64) {
 
 // Committed counts a message that took so long to become durable.
 func (m *Meter) Committed(took time.Duration) { m.commit.Observe(took.Seconds()) }
+
+// Warmup counts an event of a source's warm-up.
+func (m *Meter) Warmup(source, event string) { m.warmups.WithLabelValues(source, event).Inc() }

@@ -1,4 +1,4 @@
-package mta
+package operate
 
 import (
 	"runtime"
@@ -29,18 +29,18 @@ var (
 )
 
 // tallies sends them.
-func (c relayCollector) tallies(ch chan<- prometheus.Metric) {
-	cfg, t := c.r.policy.Load().Config, c.r.tally
+func (m Metrics) tallies(ch chan<- prometheus.Metric) {
+	cfg, t := m.Config(), m.Tally
 	send := func(desc *prometheus.Desc, kind prometheus.ValueType, v int64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(desc, kind, float64(v), labels...)
+		send(ch, desc, kind, v, labels...)
 	}
-	send(buildDesc, prometheus.GaugeValue, 1, c.r.opts.Version, revision(), runtime.Version())
+	send(buildDesc, prometheus.GaugeValue, 1, m.Version, revision(), runtime.Version())
 	for _, l := range cfg.Listeners {
 		n := t.Get(tally.Listener, l.Name)
 		send(listenerMessages, prometheus.CounterValue, n.Messages, l.Name)
 		send(listenerRecipients, prometheus.CounterValue, n.Accepted, l.Name)
 		send(listenerRefusals, prometheus.CounterValue, n.Refused, l.Name)
-		send(listenerConnections, prometheus.GaugeValue, c.r.inbound.of(l.Name).Load(), l.Name)
+		send(listenerConnections, prometheus.GaugeValue, m.Clients(l.Name), l.Name)
 	}
 	outcomes := func(desc *prometheus.Desc, scope tally.Scope, name string) {
 		n := t.Get(scope, name)
@@ -58,7 +58,7 @@ func (c relayCollector) tallies(ch chan<- prometheus.Metric) {
 			}
 		}
 	}
-	use := c.r.delivery.Usage()
+	use := m.Delivery.Usage()
 	outcomes(tenantRecipients, tally.Tenant, "")
 	for _, b := range cfg.Tenants {
 		outcomes(tenantRecipients, tally.Tenant, b.Name)

@@ -1,19 +1,38 @@
-package mta
+package operate
 
 import (
+	"sync/atomic"
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.org/mta/delivery"
+	"example.org/mta/delivery/tlspolicy/sts"
+	"example.org/mta/internal/certificates"
+	"example.org/mta/internal/dnscheck"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/queue"
 	"example.org/mta/router"
 	"example.org/mta/router/resolver"
+	"example.org/mta/submission/auth"
 	"example.org/mta/warmup"
 )
 
-// relayCollector reads the parts' own counters when it is asked, so that counting costs mail
-// nothing.
-type relayCollector struct{ r *Relay }
+// Metrics gives the figures of a relay's parts to Prometheus. It reads the parts' own counters when it is
+// asked, so that counting costs mail nothing. What only Prometheus counts is package tally's.
+type Metrics struct {
+	*Parts
+	Version        string
+	Accounting     func() accounting.Stats
+	Signatures     func() Signatures
+	Logins         func() (s auth.Stats, on bool) // not without users
+	Certificates   func() []certificates.Expiry
+	Checks         func() ([]dnscheck.Finding, time.Time) // of the DNS; the time is zero when there was none
+	Alarms         func() map[string]bool                 // by name, whether each is on
+	Warmups        func() map[string]warmup.Status        // by source
+	Clients        func(listener string) int64            // connections; "" of all listeners
+	TenantsIgnored *atomic.Int64
+}
 
 // metric is one number of a part's counters, which are a T.
 type metric[T any] struct {
@@ -26,15 +45,57 @@ func newMetric[T any](kind prometheus.ValueType, name, help string, of func(*T) 
 	return metric[T]{prometheus.NewDesc(name, help, nil, nil), kind, of}
 }
 
-func describe[T any](ch chan<- *prometheus.Desc, metrics []metric[T]) {
-	for _, m := range metrics {
-		ch <- m.desc
+// collector is some metrics, and what sends their values.
+type collector struct {
+	descs   []*prometheus.Desc
+	collect func(chan<- prometheus.Metric)
+}
+
+// Describe implements prometheus.Collector.
+func (c collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
+		ch <- d
 	}
 }
 
-func collect[T any](ch chan<- prometheus.Metric, metrics []metric[T], of T) {
+// Collect implements prometheus.Collector.
+func (c collector) Collect(ch chan<- prometheus.Metric) { c.collect(ch) }
+
+// table is the collector of a part's counters. of reports false when the part is off.
+func table[T any](metrics []metric[T], of func() (T, bool)) collector {
+	var c collector
 	for _, m := range metrics {
-		ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.of(&of))
+		c.descs = append(c.descs, m.desc)
+	}
+	c.collect = func(ch chan<- prometheus.Metric) {
+		if v, on := of(); on {
+			for _, m := range metrics {
+				ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.of(&v))
+			}
+		}
+	}
+	return c
+}
+
+// Collectors are all of them.
+func (m Metrics) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{
+		collector{[]*prometheus.Desc{stateDesc}, m.states},
+		table(queueMetrics, func() (queue.Stats, bool) { return m.Queue.Stats(), true }),
+		table(deliveryMetrics, func() (delivery.Counts, bool) { return m.Delivery.Counts(), true }),
+		table(signingMetrics, func() (Signatures, bool) { return m.Signatures(), true }),
+		table(loginMetrics, func() (auth.Stats, bool) { return m.Logins() }),
+		table(routerMetrics, func() (router.Stats, bool) { return m.Router.Stats(), true }),
+		table(dnsMetrics, func() (resolver.Stats, bool) { return m.Resolver.Stats(), true }),
+		table(accountingMetrics, func() (accounting.Stats, bool) { return m.Accounting(), true }),
+		collector{[]*prometheus.Desc{tenantsIgnoredDesc, inboundDesc, suppressedDesc, alarmDesc, missingDesc}, m.relay},
+		table(stsMetrics, func() (sts.Stats, bool) { return m.STS.Stats(), true }),
+		collector{[]*prometheus.Desc{stsLookupsDesc}, m.stsLookups},
+		table(tlsReportMetrics, m.tlsReports),
+		collector{[]*prometheus.Desc{certificateExpiry}, m.certificates},
+		collector{[]*prometheus.Desc{checkFindings, checkFailed, checkTimestamp}, m.checks},
+		collector{tallyDescs, m.tallies},
+		collector{warmupDescs(), m.warmups},
 	}
 }
 
@@ -70,12 +131,7 @@ var queueMetrics = []metric[queue.Stats]{
 	newMetric(prometheus.CounterValue, "mta_queue_faults_total", "Failed writes and syncs of the journal. Any rise means trouble with the disk.",
 		func(s *queue.Stats) float64 { return float64(s.Faults) }),
 	newMetric(prometheus.GaugeValue, "mta_queue_healthy", "1 while the journal can be written.",
-		func(s *queue.Stats) float64 {
-			if s.Healthy {
-				return 1
-			}
-			return 0
-		}),
+		func(s *queue.Stats) float64 { return float64(oneIf(s.Healthy)) }),
 	newMetric(prometheus.CounterValue, "mta_queue_damaged_total", "Stretches of the journal that could not be read.",
 		func(s *queue.Stats) float64 { return float64(s.DamagedRecords) + float64(s.DamagedFiles) }),
 }
@@ -97,13 +153,16 @@ var deliveryMetrics = []metric[delivery.Counts]{
 		func(c *delivery.Counts) float64 { return float64(c.Ambiguous) }),
 }
 
-var signingMetrics = []metric[*signingCounts]{
+// Signatures counts messages by whether they were signed.
+type Signatures struct{ Signed, Unsigned, Failed int64 }
+
+var signingMetrics = []metric[Signatures]{
 	newMetric(prometheus.CounterValue, "mta_dkim_signed_total", "Messages that were signed with DKIM, each time they were.",
-		func(c **signingCounts) float64 { return float64((*c).Signed.Load()) }),
+		func(s *Signatures) float64 { return float64(s.Signed) }),
 	newMetric(prometheus.CounterValue, "mta_dkim_unsigned_total", "Messages that no key signs, of tenants whose mail may be signed.",
-		func(c **signingCounts) float64 { return float64((*c).Unsigned.Load()) }),
+		func(s *Signatures) float64 { return float64(s.Unsigned) }),
 	newMetric(prometheus.CounterValue, "mta_dkim_failures_total", "Messages that could not be signed, each try counted.",
-		func(c **signingCounts) float64 { return float64((*c).Failed.Load()) }),
+		func(s *Signatures) float64 { return float64(s.Failed) }),
 }
 
 var routerMetrics = []metric[router.Stats]{
@@ -133,128 +192,55 @@ var accountingMetrics = []metric[accounting.Stats]{
 		func(s *accounting.Stats) float64 { return float64(s.Lost) }),
 }
 
-var inboundDesc = prometheus.NewDesc("mta_submission_connections", "Connections of clients, to all listeners.", nil, nil)
+var loginMetrics = []metric[auth.Stats]{
+	newMetric(prometheus.CounterValue, "mta_logins_total", "Logins of clients that succeeded.",
+		func(s *auth.Stats) float64 { return float64(s.Succeeded) }),
+	newMetric(prometheus.CounterValue, "mta_logins_remembered_total", "Logins of those with a password that had been verified minutes before.",
+		func(s *auth.Stats) float64 { return float64(s.Remembered) }),
+	newMetric(prometheus.CounterValue, "mta_logins_failed_total", "Logins with a wrong name, password or certificate.",
+		func(s *auth.Stats) float64 { return float64(s.Failed) }),
+	newMetric(prometheus.CounterValue, "mta_logins_refused_total", "Logins that were put off, since too many had failed or waited.",
+		func(s *auth.Stats) float64 { return float64(s.Refused) }),
+}
 
-var tenantsIgnoredDesc = prometheus.NewDesc("mta_submission_tenant_headers_ignored_total", "X-MTA-Tenant fields of clients that may not name a tenant.", nil, nil)
+var (
+	stateDesc          = prometheus.NewDesc("mta_recipients_by_state", "Recipients in the queue by what they are doing.", []string{"state"}, nil)
+	inboundDesc        = prometheus.NewDesc("mta_submission_connections", "Connections of clients, to all listeners.", nil, nil)
+	tenantsIgnoredDesc = prometheus.NewDesc("mta_submission_tenant_headers_ignored_total", "X-MTA-Tenant fields of clients that may not name a tenant.", nil, nil)
+	alarmDesc          = prometheus.NewDesc("mta_alarm", "1 while an alarm is on; the log has its reason.", []string{"alarm"}, nil)
+	missingDesc        = prometheus.NewDesc("mta_source_missing", "1 while a source is left out because this machine does not have its address.", []string{"source"}, nil)
+	suppressedDesc     = prometheus.NewDesc("mta_suppressed_addresses", "Entries of the suppression list. A steep rise with suppression { feed = true } means bad lists, or a provider in trouble.", nil, nil)
+)
 
-var stateDesc = prometheus.NewDesc("mta_recipients_by_state", "Recipients in the queue by what they are doing.", []string{"state"}, nil)
+// send sends one value.
+func send(ch chan<- prometheus.Metric, desc *prometheus.Desc, kind prometheus.ValueType, v int64, labels ...string) {
+	ch <- prometheus.MustNewConstMetric(desc, kind, float64(v), labels...)
+}
 
-var alarmDesc = prometheus.NewDesc("mta_alarm", "1 while an alarm is on; the log has its reason.", []string{"alarm"}, nil)
-
-var missingDesc = prometheus.NewDesc("mta_source_missing", "1 while a source is left out because this machine does not have its address.", []string{"source"}, nil)
-
-// warmupMetrics are of one warming source each.
-var warmupMetrics = []struct {
-	desc *prometheus.Desc
-	of   func(*warmup.Status) float64
-}{
-	{warmupDesc("stage", "Stage of the plan that a source is on, counted from 1."), func(s *warmup.Status) float64 { return float64(s.Stage) }},
-	{warmupDesc("sent_this_hour", "Recipients charged to the hour that is under way."), func(s *warmup.Status) float64 { return float64(s.SentHour) }},
-	{warmupDesc("hourly_limit", "The hour's cap in force."), func(s *warmup.Status) float64 { return float64(s.HourlyLimit) }},
-	{warmupDesc("sent_today", "Recipients charged to the plan's day that is under way."), func(s *warmup.Status) float64 { return float64(s.SentDay) }},
-	{warmupDesc("stage_limit", "The day's cap in force."), func(s *warmup.Status) float64 { return float64(s.StageLimit) }},
-	{warmupDesc("throttle", "Share of the demand that takes the source, 0 to 1."), func(s *warmup.Status) float64 { return s.Throttle }},
-	{warmupDesc("waiting", "Recipients that wait for the source."), func(s *warmup.Status) (n float64) {
-		for i := range s.Providers {
-			n += float64(s.Providers[i].Waiting)
-		}
-		return n
-	}},
-	{warmupDesc("paused", "1 while nothing may take the source: an operator's pause, its plan has not begun, or its ledger can't be reached."), func(s *warmup.Status) float64 {
-		if s.State == "normal" || s.State == "warm" {
-			return 0
-		}
+// oneIf is how a yes is written.
+func oneIf(yes bool) int64 {
+	if yes {
 		return 1
-	}},
-}
-
-var warmupEventsDesc = prometheus.NewDesc("mta_warmup_events_total", "What happened to the warm-up of a source, as in the accounting records of the type Warmup.", []string{"source", "event"}, nil)
-
-func warmupDesc(name, help string) *prometheus.Desc {
-	return prometheus.NewDesc("mta_warmup_"+name, help, []string{"source"}, nil)
-}
-
-var suppressedDesc = prometheus.NewDesc("mta_suppressed_addresses", "Entries of the suppression list. A steep rise with suppression { feed = true } means bad lists, or a provider in trouble.", nil, nil)
-
-// Describe sends the descriptions of all metrics.
-func (c relayCollector) Describe(ch chan<- *prometheus.Desc) {
-	describe(ch, queueMetrics)
-	describe(ch, deliveryMetrics)
-	describe(ch, signingMetrics)
-	describe(ch, loginMetrics)
-	ch <- certificateExpiry
-	describe(ch, tlsReportMetrics)
-	describe(ch, routerMetrics)
-	describe(ch, dnsMetrics)
-	describe(ch, stsMetrics)
-	ch <- stsLookupsDesc
-	describe(ch, accountingMetrics)
-	ch <- tenantsIgnoredDesc
-	ch <- inboundDesc
-	ch <- stateDesc
-	ch <- alarmDesc
-	ch <- missingDesc
-	ch <- suppressedDesc
-	ch <- checkFindings
-	ch <- checkFailed
-	ch <- checkTimestamp
-	for _, desc := range tallyDescs {
-		ch <- desc
 	}
-	ch <- warmupEventsDesc
-	for _, m := range warmupMetrics {
-		ch <- m.desc
+	return 0
+}
+
+func (m Metrics) states(ch chan<- prometheus.Metric) {
+	s := m.Queue.Stats()
+	for state, n := range m.States(&s) {
+		send(ch, stateDesc, prometheus.GaugeValue, n, state)
 	}
 }
 
-// Collect sends their values, those of the queue from one instant.
-func (c relayCollector) Collect(ch chan<- prometheus.Metric) {
-	s := c.r.queue.Stats()
-	collect(ch, queueMetrics, s)
-	collect(ch, deliveryMetrics, c.r.delivery.Counts())
-	collect(ch, signingMetrics, &c.r.dispatcher.signing.counts)
-	c.r.collectCertificates(ch)
-	if logins := c.r.logins.Load(); logins != nil {
-		collect(ch, loginMetrics, logins.Stats())
+// relay sends what is of the relay as a whole.
+func (m Metrics) relay(ch chan<- prometheus.Metric) {
+	send(ch, tenantsIgnoredDesc, prometheus.CounterValue, m.TenantsIgnored.Load())
+	send(ch, inboundDesc, prometheus.GaugeValue, m.Clients(""))
+	send(ch, suppressedDesc, prometheus.GaugeValue, int64(m.Suppressed.Stats().Entries))
+	for name, on := range m.Alarms() {
+		send(ch, alarmDesc, prometheus.GaugeValue, oneIf(on), name)
 	}
-	if c.r.tlsReports != nil {
-		collect(ch, tlsReportMetrics, c.r.tlsReports.Stats())
-	}
-	collect(ch, routerMetrics, c.r.router.Stats())
-	collect(ch, dnsMetrics, c.r.resolver.Stats())
-	c.policies(ch)
-	collect(ch, accountingMetrics, c.r.accountingStats())
-	ch <- prometheus.MustNewConstMetric(tenantsIgnoredDesc, prometheus.CounterValue, float64(c.r.tenantsIgnored.Load()))
-	ch <- prometheus.MustNewConstMetric(inboundDesc, prometheus.GaugeValue, float64(c.r.inbound.total()))
-	for state, n := range c.r.states(&s) {
-		ch <- prometheus.MustNewConstMetric(stateDesc, prometheus.GaugeValue, float64(n), state)
-	}
-	for _, name := range alarmNames {
-		on := 0.0
-		if c.r.alarms.isOn(name) {
-			on = 1
-		}
-		ch <- prometheus.MustNewConstMetric(alarmDesc, prometheus.GaugeValue, on, name)
-	}
-	for _, src := range c.r.policy.Load().Config.Sources {
-		missing := 0.0
-		if c.r.sources.isMissing(src.Name) {
-			missing = 1
-		}
-		ch <- prometheus.MustNewConstMetric(missingDesc, prometheus.GaugeValue, missing, src.Name)
-	}
-	ch <- prometheus.MustNewConstMetric(suppressedDesc, prometheus.GaugeValue, float64(c.r.suppression.Stats().Entries))
-	c.r.checks.collect(ch)
-	c.tallies(ch)
-	for e, n := range c.r.warm.counted() {
-		ch <- prometheus.MustNewConstMetric(warmupEventsDesc, prometheus.CounterValue, float64(n), e.source, string(e.kind))
-	}
-	for _, key := range c.r.warm.IPs() {
-		s, ok := c.r.warm.Status(key)
-		for _, m := range warmupMetrics {
-			if ok { // a reload may have ended it
-				ch <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, m.of(&s), c.r.warm.sourceOf(key))
-			}
-		}
+	for _, src := range m.Config().Sources {
+		send(ch, missingDesc, prometheus.GaugeValue, oneIf(m.Missing(src.Name)), src.Name)
 	}
 }
