@@ -380,3 +380,31 @@ func TestAging(t *testing.T) {
 		t.Errorf("first refused in the future: %d", got)
 	}
 }
+
+// TestWhatComesToNothingDoesNotBendTheLaw has three in four clients give up before they send any
+// content: what is left fits, and nothing may be refused.
+func TestWhatComesToNothingDoesNotBendTheLaw(t *testing.T) {
+	now := newClock()
+	c := New(Config{Now: now.now, Limit: 1})
+	for period := range 200 {
+		for i := range 400 { // 100 of which are served, by slots that could serve 200
+			ticket, refused := c.Admit(Of(3, i%Cohorts))
+			switch {
+			case refused != nil:
+				if period > 20 {
+					t.Fatalf("refused in period %d with half of the slots free", period)
+				}
+			case i%4 > 0:
+				ticket.Drop()
+			default:
+				if ticket.Wait(t.Context()) != nil {
+					t.Fatal("no slot")
+				}
+				now.advance(Period / 100 / 2)
+				ticket.Done(time.Millisecond)
+				now.advance(Period / 100 / 2)
+			}
+		}
+		c.Calibrate()
+	}
+}

@@ -24,8 +24,9 @@ type Pressure struct {
 	From, To float64
 }
 
-func (p *Pressure) share() float64 {
-	return min(max((p.Read()-p.From)/(p.To-p.From), 0), most)
+func (p *Pressure) read() Reading {
+	v := p.Read()
+	return Reading{p.Name, v, p.From, p.To, min(max((v-p.From)/(p.To-p.From), 0), most)}
 }
 
 // Overload is the reason of what the law refuses, and Line of what found no slot in time.
@@ -49,6 +50,7 @@ type Controller struct {
 	gate   atomic.Uint64 // a threshold
 	ties   atomic.Uint32
 	asked  atomic.Uint64
+	void   atomic.Uint64 // admitted ones that came to nothing before they asked for a slot
 	sample sample
 	reason atomic.Pointer[Refusal] // why the gate is where it is
 	tiers  [Tiers]struct{ asked, refused atomic.Uint64 }
@@ -63,7 +65,9 @@ type Controller struct {
 	last struct { // of the last calibration
 		at    time.Time
 		asked uint64
+		void  uint64
 	}
+	yield  float64 // the part of what is admitted that asks for a slot, smoothed; 0 while unknown
 	status atomic.Pointer[Status]
 }
 
@@ -106,6 +110,19 @@ func (c *Controller) Admit(p Priority) (Ticket, *Refusal) {
 	return Ticket{c: c, priority: p}, nil
 }
 
+// Priority returns what the submission was admitted with.
+func (t Ticket) Priority() Priority { return t.priority }
+
+// Lowered returns the ticket with a priority that has turned out to be less important.
+func (t Ticket) Lowered(p Priority) Ticket {
+	t.priority = min(max(t.priority, p), Levels-1)
+	return t
+}
+
+// Drop gives up the admission of a submission that came to nothing before it asked for a slot: the
+// law must not take it for load that the slots will see.
+func (t Ticket) Drop() { t.c.void.Add(1) }
+
 // Place is a place in the line for a slot.
 type Place struct {
 	c *Controller
@@ -142,6 +159,9 @@ func (t Ticket) refuse() { t.c.tiers[t.priority.Tier()].refused.Add(1) }
 
 // Wait takes a slot, waiting for one until ctx ends at most. Who gets one must call Done.
 func (t Ticket) Wait(ctx context.Context) *Refusal {
+	if t.enter() {
+		return nil
+	}
 	ready := make(chan bool, 1)
 	got, place := t.Ask(func(got bool) { ready <- got })
 	if place != nil {
@@ -160,6 +180,14 @@ func (t Ticket) Wait(ctx context.Context) *Refusal {
 		return t.c.inLine
 	}
 	return nil
+}
+
+// enter takes a slot if one is free, without an allocation.
+func (t Ticket) enter() bool {
+	c := t.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.free() && c.mu.enter(nil, c.cfg.Now())
 }
 
 // Done gives back the slot. latency is how long the work took that the limit is tuned by; 0 means
@@ -187,8 +215,9 @@ func (c *Controller) Calibrate() {
 	s.Share, s.Reason = c.cfg.Law.Share(load), Overload
 	for i := range c.cfg.Pressures {
 		p := &c.cfg.Pressures[i]
-		share := p.share()
-		s.Pressures = append(s.Pressures, Reading{p.Name, share})
+		r := p.read()
+		s.Pressures = append(s.Pressures, r)
+		share := r.Share
 		if share > s.Share {
 			s.Share, s.Reason = share, p.Name
 		}
@@ -208,11 +237,29 @@ func (c *Controller) look(now time.Time, dt time.Duration) Load {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	load := c.mu.look(now, dt)
-	load.Offered = int(asked - c.last.asked)
-	c.last.at, c.last.asked = now, asked
+	void := c.void.Load()
+	load.Offered = int(float64(asked-c.last.asked)*c.yields(load.In, int(void-c.last.void)) + .5)
+	c.last.at, c.last.asked, c.last.void = now, asked, void
 	if t := c.mu.tuner; t != nil {
 		t.Tune(now, load.Busy)
 		c.mu.resize(t.Limit(), now)
 	}
 	return load
+}
+
+// yields returns the part of what is admitted that comes to ask for a slot: clients go away, and
+// their recipients are refused.
+func (c *Controller) yields(in, void int) float64 {
+	const following = 1. / enough // of one submission
+	if n := in + void; n > 0 {
+		seen := float64(in) / float64(n)
+		if c.yield == 0 {
+			c.yield = 1
+		}
+		c.yield += min(following*float64(n), 1) * (seen - c.yield)
+	}
+	if c.yield == 0 {
+		return 1
+	}
+	return c.yield
 }

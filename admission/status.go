@@ -11,10 +11,12 @@ type Status struct {
 	Pressures []Reading
 }
 
-// Reading is the share that one pressure refuses.
+// Reading is what one pressure read, and the share that it refuses: none up to From, nearly
+// everything from To on.
 type Reading struct {
-	Name  string
-	Share float64
+	Name            string
+	Value, From, To float64
+	Share           float64
 }
 
 // Status returns what the last calibration found.

@@ -12,10 +12,17 @@ import (
 // limiters have the first two.)
 type Tuner struct {
 	Least, Most float64       // the range of the limit; 1 and 1,024 when 0
+	Start       float64       // the first limit; 20 when 0
 	Ceiling     time.Duration // latency above which the limit falls; 100 ms when 0
+	// Good is the latency up to which fewer slots would gain nothing. Work that shares its cost, as
+	// commits that share a sync, takes longer when more is done at once and yet more of it is done:
+	// below Good the limit only rises. 0: there is none.
+	Good time.Duration
 
 	limit     float64
 	began     time.Time // of the interval
+	last      time.Time // call of Tune
+	area      float64   // slot-seconds in use since began
 	latencies histogram
 	p90s      [5]float64
 	smooth    float64 // seconds
@@ -35,6 +42,9 @@ const (
 	longQueue      = 6
 	variedBy       = .5 // slots: less than that says nothing about cause
 	overCeiling    = .9
+	farOver        = 2   // times the ceiling: the limit is far too high
+	largestCut     = .5  // of the limit, in one interval
+	underGood      = 1.1 // how fast the limit rises while latency is good
 	notUsedEnough  = .5 // of the slots in use: the limit is not what limits
 	defaultCeiling = 100 * time.Millisecond
 )
@@ -42,7 +52,11 @@ const (
 // Limit returns how many slots there should be now.
 func (t *Tuner) Limit() float64 {
 	if t.limit == 0 {
-		t.limit = min(max(firstLimit, t.least()), t.most())
+		first := t.Start
+		if first == 0 {
+			first = firstLimit
+		}
+		t.limit = min(max(first, t.least()), t.most())
 	}
 	return t.limit
 }
@@ -69,19 +83,33 @@ func (t *Tuner) Observe(d time.Duration) { t.latencies.add(d) }
 // Tune ends an interval, if it has lasted and seen enough, and adapts the limit. busy is the average
 // of slots in use since the last call.
 func (t *Tuner) Tune(now time.Time, busy float64) {
-	if t.began.IsZero() || now.Before(t.began) { // the clock was set back
-		t.began = now
+	if t.began.IsZero() || now.Before(t.last) { // the clock was set back
+		t.began, t.last, t.area = now, now, 0
 	}
+	t.area += busy * now.Sub(t.last).Seconds()
+	t.last = now
 	d := now.Sub(t.began)
 	if d < interval || t.latencies.n < enoughLatency {
 		return
 	}
+	busy = t.area / d.Seconds()
 	t.busy.add(busy)
 	t.left.add(float64(t.latencies.n) / d.Seconds())
-	t.learn(t.latencies.quantile(.9))
-	t.latencies = histogram{}
-	t.began = now
+	p90 := t.latencies.quantile(.9)
+	t.latencies, t.began, t.area = histogram{}, now, 0
+	if t.Good > 0 && p90 > farOver*t.ceiling() {
+		t.cut(p90)
+		return
+	}
+	t.learn(p90)
 	t.limit = min(max(t.next(busy), t.least()), t.most())
+}
+
+// cut lowers the limit at once to what the ceiling allows, as far as one interval can prove. What
+// was measured under the old limit no longer counts.
+func (t *Tuner) cut(p90 float64) {
+	t.limit = max(t.Limit()*max(t.ceiling()/p90, largestCut), t.least())
+	t.smooth, t.intervals = 0, 0
 }
 
 // learn takes in the 90th percentile of an interval.
@@ -109,6 +137,11 @@ func (t *Tuner) next(busy float64) float64 {
 	switch {
 	case t.smooth > t.ceiling():
 		return limit * overCeiling
+	case t.smooth < t.Good.Seconds():
+		if busy >= limit*notUsedEnough {
+			return limit * underGood
+		}
+		return limit
 	case t.busy.full() && t.busy.deviation() > variedBy && covariance(&t.busy, &t.left) < 0:
 		return limit - step
 	case queue > longQueue*step:

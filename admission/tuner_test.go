@@ -97,3 +97,67 @@ func TestQuantiles(t *testing.T) {
 		t.Errorf("%d counted", h.n)
 	}
 }
+
+// TestTheIntervalHasTheAverageOfItsPeriods alternates between a full and an empty period: what the
+// series keeps is the average, and not the value of the period that ends the interval.
+func TestTheIntervalHasTheAverageOfItsPeriods(t *testing.T) {
+	tuner, now := new(Tuner), newClock()
+	tuner.Tune(now.t, 0)
+	for i := range 20 {
+		now.advance(Period)
+		for range 50 {
+			tuner.Observe(5 * time.Millisecond)
+		}
+		tuner.Tune(now.t, float64(20*(i%2)))
+	}
+	for i := range tuner.busy.n {
+		if v := tuner.busy.values[i]; math.Abs(v-10) > .01 {
+			t.Errorf("interval %d: %.1f slots in use, want the average of 0 and 20", i, v)
+		}
+	}
+	if tuner.busy.n != 10 {
+		t.Errorf("%d intervals, want 10", tuner.busy.n)
+	}
+}
+
+// TestCommitsThatShareASyncAreNotThrottled has a disk whose sync takes the same time whatever it
+// writes: twice the latency under load is no reason for fewer slots.
+func TestCommitsThatShareASyncAreNotThrottled(t *testing.T) {
+	tuner, now := &Tuner{Start: 256, Good: 50 * time.Millisecond}, newClock()
+	for i := range 300 {
+		latency := 5 * time.Millisecond
+		if i > 20 {
+			latency = 20 * time.Millisecond
+		}
+		for range 1000 {
+			tuner.Observe(latency)
+		}
+		now.advance(interval)
+		tuner.Tune(now.t, tuner.Limit())
+	}
+	if l := tuner.Limit(); l != 1024 {
+		t.Errorf("the limit is %.0f, want the most", l)
+	}
+}
+
+// TestAFarTooHighLimitFallsAtOnce has a disk that writes 300 messages a second, however many are
+// under way.
+func TestAFarTooHighLimitFallsAtOnce(t *testing.T) {
+	tuner, now := &Tuner{Start: 1024, Least: 4, Good: 50 * time.Millisecond}, newClock()
+	for seconds := 1; ; seconds++ {
+		for range 300 {
+			tuner.Observe(time.Duration(tuner.Limit() / 300 * float64(time.Second)))
+		}
+		now.advance(interval)
+		tuner.Tune(now.t, tuner.Limit())
+		if l := tuner.Limit(); l <= 2*.1*300 {
+			if seconds > 8 || l < 15 {
+				t.Errorf("the limit is %.0f after %d s", l, seconds)
+			}
+			return
+		}
+		if seconds > 100 {
+			t.Fatalf("the limit is still %.0f", tuner.Limit())
+		}
+	}
+}

@@ -204,8 +204,12 @@ func TestTheTunerInAPlant(t *testing.T) {
 400,end,
 `, Options{Law: utilisation, Tune: true})
 	_, _, goodput := look(rows[200:], step{100, 400, 0})
-	if l := rows[len(rows)-1].Limit; l < 16 || l > 90 || goodput < .85 {
-		t.Errorf("the limit is %.0f where the machine has 64 hands; goodput %.3f", l, goodput)
+	mean := 0.
+	for _, r := range rows[200:] {
+		mean += r.Limit / float64(len(rows)-200)
+	}
+	if mean < 32 || mean > 90 || goodput < .85 {
+		t.Errorf("the limit is %.0f on average where the machine has 64 hands; goodput %.3f", mean, goodput)
 	}
 }
 
