@@ -85,7 +85,7 @@ func New(cfg Config) *Controller {
 	}
 	c.last.at = cfg.Now()
 	c.mu.changed = c.last.at
-	c.status.Store(&Status{Limit: c.mu.limit})
+	c.status.Store(&Status{Limit: c.mu.limit, Level: Levels})
 	return c
 }
 
@@ -159,7 +159,7 @@ func (t Ticket) refuse() { t.c.tiers[t.priority.Tier()].refused.Add(1) }
 
 // Wait takes a slot, waiting for one until ctx ends at most. Who gets one must call Done.
 func (t Ticket) Wait(ctx context.Context) *Refusal {
-	if t.enter() {
+	if t.Enter() {
 		return nil
 	}
 	ready := make(chan bool, 1)
@@ -182,8 +182,8 @@ func (t Ticket) Wait(ctx context.Context) *Refusal {
 	return nil
 }
 
-// enter takes a slot if one is free, without an allocation.
-func (t Ticket) enter() bool {
+// Enter takes a slot if one is free, without an allocation. Who gets one must call Done.
+func (t Ticket) Enter() bool {
 	c := t.c
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -71,7 +71,7 @@ func (c *conn) auth(arg string) {
 				return
 			}
 		}
-		c.exchange(cfg.Auth.Begin(c.srv.logins, c.identity(), mechanism, offered), response)
+		c.exchange(cfg.Auth.Begin(c.srv.patient, c.identity(), mechanism, offered), response)
 	}
 }
 
@@ -139,7 +139,7 @@ func (c *conn) readResponse() ([]byte, bool) {
 
 // loginFailed answers why nobody has logged in.
 func (c *conn) loginFailed(err error) {
-	if c.srv.logins.Err() != nil { // whatever the password
+	if c.srv.patient.Err() != nil { // whatever the password
 		c.farewell(shuttingDown.reply())
 		return
 	}

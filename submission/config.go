@@ -1,7 +1,6 @@
 package submission
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"io"
@@ -58,18 +57,6 @@ type Rejection struct {
 	Reply      reply.Reply // Command is connect, MAIL, RCPT, DATA, or content
 }
 
-// AdmitRequest is what is known of a message at MAIL.
-type AdmitRequest struct {
-	Session string
-	Peer    netip.AddrPort
-	Sender  envelope.Address
-	User    string // who has logged in, "" for nobody
-	Tenant  string
-	Tier    uint8
-	Size    int64 // as declared by the client, octets; 0 when it did not
-	TLS     bool
-}
-
 // Newlines is what to do with a CR or LF that stands alone in a message.
 type Newlines uint8
 
@@ -89,9 +76,8 @@ type Config struct {
 	Events Events // may be nil
 	// Watcher is told what is said. May be nil.
 	Watcher Watcher
-	// Admit is asked at MAIL; a reply refuses the message. It may hold the session for a short
-	// while, until ctx ends. Nil admits all.
-	Admit func(ctx context.Context, r AdmitRequest) *reply.Reply
+	// Admission refuses messages while more is offered than can be kept. Nil admits all.
+	Admission Admission
 
 	// VerifyRecipients asks Verifier at RCPT whether the recipient's domain can take mail.
 	VerifyRecipients bool

@@ -25,6 +25,8 @@ type intake struct {
 	held   int64  // octets of Config.Memory
 	behalf account
 
+	admitted Admitted // nil when nobody was asked, or it has been used up
+
 	releaseAt time.Time // when it is to be released; zero: at once
 	spread    time.Duration
 }
@@ -35,6 +37,7 @@ func (c *conn) newIntake(tx *transaction) *intake {
 	in.c, in.tx, in.draft, in.behalf = c, tx, cfg.Store.Begin(tx.size), tx.account
 	in.check = checker{newlines: c.client.newlines, maxLine: cfg.Limits.LineLength, endsCRLF: true, scratch: in.check.scratch[:0]}
 	in.header = header{text: in.header.text[:0], asked: cfg.Marks}
+	in.admitted = tx.claim.take()
 	in.account()
 	return in
 }
@@ -42,6 +45,9 @@ func (c *conn) newIntake(tx *transaction) *intake {
 // release lets go of everything. A message that was not committed is dropped.
 func (in *intake) release() {
 	in.drop()
+	if in.admitted != nil {
+		in.admitted.Drop()
+	}
 	in.c.srv.cfg.Memory.give(in.held)
 	pool := &in.c.srv.intake
 	*in = intake{check: checker{scratch: keepSmall(in.check.scratch)}, header: header{text: keepSmall(in.header.text)}, top: in.top[:0]}
@@ -118,6 +124,7 @@ func (in *intake) afterHeader() {
 	}
 	in.takeTenant()
 	in.checkFrom()
+	in.admitByHeader()
 	in.top = in.trace().append(in.top[:0])
 	in.store(in.top)
 	in.store(h.text)
@@ -195,10 +202,8 @@ func (in *intake) finish() error {
 	// Whoever pipelines must not wait for this message's commit to hear of the one before.
 	in.c.flush()
 	m := in.message()
-	draft := in.draft
-	in.draft = nil
-	if err := draft.Commit(m); err != nil {
-		return smtpError(in.storeTrouble("committing message", err))
+	if r := in.commit(m); r != nil {
+		return smtpError(*r)
 	}
 	in.c.client.errors, in.c.client.idle = 0, 0
 	in.c.srv.cfg.Events.Received(m, everyField&^in.header.fields)
@@ -223,7 +228,7 @@ func (in *intake) message() *envelope.Message {
 	m := &envelope.Message{
 		Sender: tx.sender, Recipients: tx.recipients,
 		UTF8: tx.utf8, Ret: tx.ret, EnvID: tx.envID, RequireTLS: tx.requireTLS, TLSOptional: in.header.tlsOptional,
-		User: in.behalf.user, Tenant: in.behalf.tenant, Tier: in.behalf.tier, Release: in.releaseAt, Spread: in.spread,
+		User: in.behalf.user, Tenant: in.behalf.tenant, Tier: in.tier(), Release: in.releaseAt, Spread: in.spread,
 		Received: cfg.Now(), Peer: c.client.peer, HeloName: tx.helo, Session: c.client.session, Protocol: tx.protocol,
 	}
 	// What the client declared is often wrong in both ways, and decides whether a host without
@@ -232,8 +237,13 @@ func (in *intake) message() *envelope.Message {
 		m.Body = envelope.Body8BitMIME
 	}
 	m.Campaign, m.Marks = in.header.campaign, in.header.marks
-	if t, ok := in.header.tier(); ok {
-		m.Tier = max(t, in.behalf.ceiling)
-	}
 	return m
+}
+
+// tier is how important the message is: as its header asks, up to the ceiling.
+func (in *intake) tier() uint8 {
+	if t, ok := in.header.tier(); ok {
+		return max(t, in.behalf.ceiling)
+	}
+	return in.behalf.tier
 }

@@ -2,12 +2,9 @@ package submission
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
-
-	"example.org/mta/internal/envelope"
 )
 
 func TestConnectionLimit(t *testing.T) {
@@ -194,25 +191,6 @@ func TestHopLimit(t *testing.T) {
 		}
 		if got := p.data(strings.Repeat(hop, 51) + "\r\n"); !strings.HasPrefix(got, "554 5.4.6") {
 			t.Errorf("51 hops: %s", got)
-		}
-	})
-}
-
-func TestAdmission(t *testing.T) {
-	var asked []AdmitRequest
-	cfg := Config{Tenant: "acme", Tier: 3, Admit: recordAdmit(&asked)}
-	withRelay(t, cfg, func(t *testing.T, r *relay) {
-		p := r.greeted()
-		p.cmd("MAIL FROM:<a@example.org> SIZE=1234", "250")
-		p.cmd("RSET", "250")
-		p.cmd("MAIL FROM:<shed@example.org>", "451 4.3.1 shed")
-		p.cmd("RCPT TO:<b@example.net>", "503")
-		want := AdmitRequest{Session: asked[0].Session, Peer: netip.MustParseAddrPort("192.0.2.1:40000"), Sender: "a@example.org", Tenant: "acme", Tier: 3, Size: 1234}
-		if len(asked) != 2 || asked[0] != want || len(want.Session) != 13 {
-			t.Errorf("asked %+v", asked)
-		}
-		if e := r.events.rejected[0]; e.Sender != envelope.Address("shed@example.org") || e.Reply.Command != "MAIL" || e.Reply.Text != "shed" {
-			t.Errorf("rejection %+v", e)
 		}
 	})
 }

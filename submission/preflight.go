@@ -32,6 +32,7 @@ type client struct {
 	errors   int // 5xx replies since the last accepted message
 	idle     int // commands since then that carry nothing
 	messages int // transactions begun
+	shed     int // messages that Admission refused since it last took one
 
 	login        *auth.Login // nil before there is one
 	failedLogins int

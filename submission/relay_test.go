@@ -22,7 +22,6 @@ import (
 
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/reply"
 )
 
 // relay is a Server in a bubble of virtual time, with connections in memory.
@@ -472,18 +471,45 @@ func tlsClient(t *testing.T, c net.Conn) *tls.Conn {
 	return s
 }
 
-func admitNone(r reply.Reply) func(context.Context, AdmitRequest) *reply.Reply {
-	return func(context.Context, AdmitRequest) *reply.Reply { return &r }
+// fakeAdmission refuses what refuse does, and remembers what it was asked and what became of it.
+type fakeAdmission struct {
+	refuse func(AdmitRequest) *Refused // nil: nothing
+	line   *Refused                    // at Commit
+
+	mu        sync.Mutex
+	asked     []AdmitRequest
+	committed []uint8 // tiers
+	dropped   int
 }
 
-// recordAdmit refuses senders named shed and remembers all.
-func recordAdmit(asked *[]AdmitRequest) func(context.Context, AdmitRequest) *reply.Reply {
-	return func(_ context.Context, r AdmitRequest) *reply.Reply {
-		*asked = append(*asked, r)
-		if r.Sender.Local() == "shed" {
-			no := reply.Local(451, reply.Enhanced{4, 3, 1}, "", "shed")
-			return &no
+func admitNone(r Refused) *fakeAdmission {
+	return &fakeAdmission{refuse: func(AdmitRequest) *Refused { return &r }}
+}
+
+func (f *fakeAdmission) Admit(r AdmitRequest) (Admitted, *Refused) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = append(f.asked, r)
+	if f.refuse != nil {
+		if refused := f.refuse(r); refused != nil {
+			return nil, refused
 		}
-		return nil
 	}
+	return f, nil
+}
+
+func (f *fakeAdmission) Commit(_ context.Context, tier uint8, commit func() error) (error, *Refused) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.line != nil {
+		return nil, f.line
+	}
+	f.committed = append(f.committed, tier)
+	return commit(), nil
+}
+
+func (f *fakeAdmission) Drop() {
+	f.mu.Lock()
+	f.dropped++
+	f.mu.Unlock()
 }

@@ -26,6 +26,7 @@ var (
 	tooManyErrors      = refusal{421, reply.Enhanced{4, 7, 0}, "too many errors, closing connection"}
 	crowdedOut         = refusal{421, reply.Enhanced{4, 3, 2}, "connections are scarce and this one has sent no mail yet, closing it"}
 	tooManyIdle        = refusal{421, reply.Enhanced{4, 7, 0}, "too many commands without a message, closing connection"}
+	shedTooOften       = refusal{421, reply.Enhanced{4, 3, 2}, "too many tries while this relay is overloaded, closing connection; try again in a few minutes"}
 	tooManyMessages    = refusal{421, reply.Enhanced{4, 7, 0}, "limit of %d messages on a connection reached, open another"}
 )
 
@@ -81,6 +82,9 @@ var (
 	responseTooLong  = refusal{500, reply.Enhanced{5, 5, 6}, "line of the login is too long"}
 	tooManyLogins    = refusal{421, reply.Enhanced{4, 7, 0}, "too many failed logins, closing connection"}
 )
+
+// Overload.
+var shed = refusal{451, reply.Enhanced{4, 3, 2}, "this relay is overloaded and takes more important mail first, try again in a few minutes"}
 
 // Addresses.
 var (

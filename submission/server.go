@@ -29,12 +29,12 @@ type Server struct {
 	large  sync.Pool    // *[largeBuffer]byte
 	intake sync.Pool    // *intake
 
-	ctx    context.Context // ends when Shutdown has cut all connections
-	cancel context.CancelFunc
-	logins context.Context // ends when Shutdown begins: nobody waits then for those who guess
-	noMore context.CancelFunc
-	serve  sync.WaitGroup // the goroutine that accepts on afterTLS
-	once   sync.Once      // starts it
+	ctx     context.Context // ends when Shutdown has cut all connections
+	cancel  context.CancelFunc
+	patient context.Context // ends when Shutdown begins: nobody is kept waiting then
+	noMore  context.CancelFunc
+	serve   sync.WaitGroup // the goroutine that accepts on afterTLS
+	once    sync.Once      // starts it
 
 	afterTLS *handover.Listener // connections after STARTTLS
 
@@ -58,7 +58,7 @@ func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, afterTLS: handover.New()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.logins, s.noMore = context.WithCancel(s.ctx)
+	s.patient, s.noMore = context.WithCancel(s.ctx)
 	s.small.New = func() any { return new([smallBuffer]byte) }
 	s.large.New = func() any { return new([largeBuffer]byte) }
 	s.intake.New = func() any { return new(intake) }

@@ -24,8 +24,9 @@ type transaction struct {
 	protocol   string
 	ret        envelope.Ret
 	envID      string
-	requireTLS bool          // REQUIRETLS (RFC 8689)
-	size       int64         // as declared by the client, octets; 0 when it did not
+	requireTLS bool  // REQUIRETLS (RFC 8689)
+	size       int64 // as declared by the client, octets; 0 when it did not
+	claim      claim
 	verifying  time.Duration // that the client was kept waiting for answers about its recipients
 }
 
@@ -61,13 +62,9 @@ func (s *session) Mail(_ string, opts *smtp.MailOptions) error {
 			return smtpError(storeReply(err))
 		}
 	}
-	if cfg.Admit != nil {
-		if r := cfg.Admit(c.srv.ctx, AdmitRequest{
-			Session: c.client.session, Peer: c.client.peer, Sender: sender,
-			User: c.client.account.user, Tenant: c.client.account.tenant, Tier: c.client.account.tier, Size: opts.Size, TLS: c.tls != nil,
-		}); r != nil {
-			return smtpError(*r)
-		}
+	admitted, r := c.admitAtMail(sender, opts.Size)
+	if r != nil {
+		return smtpError(*r)
 	}
 	c.client.messages++
 	c.tx = &transaction{
@@ -76,6 +73,7 @@ func (s *session) Mail(_ string, opts *smtp.MailOptions) error {
 		protocol: protocolName(c.extended, opts.UTF8, c.tls != nil, c.client.login != nil), ret: returned[opts.Return], envID: opts.EnvelopeID, size: opts.Size,
 		requireTLS: opts.RequireTLS,
 	}
+	c.tx.claim.admitted = admitted
 	return nil
 }
 
@@ -201,12 +199,16 @@ func (c *conn) takeChunks(pipe io.Reader) error {
 
 // Reset ends the transaction, whatever it has come to.
 func (s *session) Reset() {
+	s.c.dropClaim()
 	s.c.tx = nil
 	s.c.setChunks(nil)
 }
 
 // Logout is called when the connection ends.
-func (s *session) Logout() error { return nil }
+func (s *session) Logout() error {
+	s.c.dropClaim()
+	return nil
+}
 
 // setChunks says which transaction BDAT is for.
 func (c *conn) setChunks(tx *transaction) {

@@ -96,7 +96,7 @@ func TestOverLoopback(t *testing.T) {
 // A client that is told to go gets the words even while it still sends: the socket is not reset
 // over unread data.
 func TestLastWordsArrive(t *testing.T) {
-	_, addr := onLoopback(t, Config{Store: new(memStore), Admit: admitNone(shuttingDown.reply())})
+	_, addr := onLoopback(t, Config{Store: new(memStore), Admission: admitNone(Refused{Close: true})})
 	got := dialog(t, addr, "MAIL FROM:<a@example.org>\r\n"+strings.Repeat("NOOP\r\n", 20_000))
 	if codes(got) != "220 421" {
 		t.Errorf("codes %s", codes(got))

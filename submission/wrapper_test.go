@@ -8,8 +8,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"example.org/mta/internal/reply"
 )
 
 // The tests here stand for the points of the design's section on submission: what the library
@@ -292,12 +290,11 @@ func TestClientThatDoesNotReadIsCut(t *testing.T) {
 
 // A 421 from the session leaves the library's session open.
 func TestSessions421ClosesTheConnection(t *testing.T) {
-	busy := reply.Local(421, reply.Enhanced{4, 3, 2}, "", "busy")
-	withRelay(t, Config{Admit: admitNone(busy)}, func(t *testing.T, r *relay) {
+	withRelay(t, Config{Admission: admitNone(Refused{Close: true})}, func(t *testing.T, r *relay) {
 		p := r.greeted()
 		// What is in flight behind it is not looked at: a message could be taken and its reply lost.
 		p.send("MAIL FROM:<a@example.org>\r\nRCPT TO:<b@example.net>\r\nNOOP\r\n")
-		p.expect("421 4.3.2 busy")
+		p.expect("421 4.3.2 too many tries")
 		p.mustBeClosed()
 	})
 }

@@ -1,0 +1,220 @@
+// Package admit joins the controller of package admission to this relay: it gives each message a
+// priority, measures what can run out, holds back clients that come back at once, and keeps account
+// of what was refused, and why.
+//
+// Goroutines: none but that of [Gate.Run].
+package admit
+
+import (
+	"context"
+	"crypto/rand"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"example.org/mta/admission"
+	"example.org/mta/admission/fairqueue"
+	"example.org/mta/submission"
+)
+
+// The modes.
+const (
+	Utilisation = "utilisation"
+	PID         = "pid"
+	Off         = "off"
+)
+
+// Settings are an operator's.
+type Settings struct {
+	Mode        string
+	SyncLatency time.Duration // what a commit may take before fewer are let in at once
+	MemoryLimit int64         // octets; 0: that of the cgroup, where there is one
+	MaxBacklog  time.Duration // the longest backlog, at the pace at which mail leaves; 0: any
+}
+
+// Machine is what the gate measures and stands on.
+type Machine struct {
+	Now    func() time.Time
+	Room   func() int64            // octets that the disk takes before everything is refused
+	Memory func() int64            // octets that the process has
+	Mail   func() (due, off int64) // recipients that are due, and those that have left for good so far
+	Slots  int                     // commits at a time for which there is memory
+}
+
+const (
+	mostSlots  = 1024
+	firstSlots = 256 // commits share syncs: few slots would make small groups
+	leastSlots = 20
+	patience   = 2 * time.Second // that a message waits for a slot
+	remembered = 100_000         // first attempts
+	tooOften   = 5               // refusals in a row after which a session ends
+)
+
+// Gate admits messages. It implements submission.Admission.
+type Gate struct {
+	machine Machine
+	core    atomic.Pointer[core]
+	cohorts *admission.Sorter
+	first   *fairqueue.Memory
+	returns returns
+	commits commits
+	account account
+}
+
+// core is what one version of the settings has made.
+type core struct {
+	Settings
+	controller *admission.Controller // nil when off
+	memory     int64                 // limit in force, 0 without one
+}
+
+// New makes a gate that admits everything until it runs.
+func New(s Settings, m Machine) *Gate {
+	var key [32]byte
+	rand.Read(key[:])
+	g := &Gate{machine: m, cohorts: admission.NewSorter(key), first: fairqueue.NewMemory(remembered)}
+	g.account.init(m.Now())
+	g.Set(s)
+	return g
+}
+
+// Set brings settings into force. The controller begins anew if they are others.
+func (g *Gate) Set(s Settings) {
+	if old := g.core.Load(); old != nil && old.Settings == s {
+		return
+	}
+	c := &core{Settings: s, memory: s.MemoryLimit}
+	if c.memory == 0 {
+		c.memory = cgroupLimit()
+	}
+	if s.Mode != Off {
+		most := float64(max(min(g.machine.Slots, mostSlots), 1))
+		c.controller = admission.New(admission.Config{
+			Law:       lawOf(s.Mode),
+			Pressures: g.pressures(c),
+			Tuner: &admission.Tuner{
+				Least: min(leastSlots, most), Most: most, Start: min(firstSlots, most),
+				Ceiling: s.SyncLatency, Good: s.SyncLatency / 2,
+			},
+			Now: g.machine.Now,
+		})
+	}
+	g.core.Store(c)
+}
+
+func lawOf(mode string) admission.Law {
+	if mode == PID {
+		// The published law, with the gain that is stable: see docs/admission.md.
+		return &admission.PID{Kp: .1, Ki: .1}
+	}
+	return new(admission.Utilisation)
+}
+
+// Run calibrates until ctx ends.
+func (g *Gate) Run(ctx context.Context) {
+	t := time.NewTicker(admission.Period)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			g.tick()
+		}
+	}
+}
+
+func (g *Gate) tick() {
+	if c := g.core.Load(); c.controller != nil {
+		c.controller.Calibrate()
+	}
+	g.account.turn(g.machine.Now())
+}
+
+// Admit implements submission.Admission.
+func (g *Gate) Admit(r submission.AdmitRequest) (submission.Admitted, *submission.Refused) {
+	c := g.core.Load()
+	if c.controller == nil {
+		return nil, nil
+	}
+	p := g.priority(&r)
+	var attempt []string
+	if c.controller.Status().Share > 0 {
+		now := g.machine.Now()
+		attempt = attemptOf(&r)
+		p = p.Aged(now.Sub(g.first.First(now, attempt...)))
+	}
+	g.account.asked(p.Tier())
+	ticket, refusal := c.controller.Admit(p)
+	if refusal != nil {
+		return nil, g.refuse(&r, p, refusal.Reason)
+	}
+	return &pass{gate: g, core: c, ticket: ticket, request: r, attempt: attempt}, nil
+}
+
+// priority is the tier that submission worked out, and the cohort of this hour.
+func (g *Gate) priority(r *submission.AdmitRequest) admission.Priority {
+	kind := r.Campaign
+	if kind == "" {
+		kind = r.Sender.Domain()
+	}
+	return admission.Of(int(r.Tier), g.cohorts.Cohort(r.Tenant, kind, g.machine.Now()))
+}
+
+// attemptOf identifies a message that comes back: SMTP has no name for it before its content, and a
+// size that was declared is the best that there is.
+func attemptOf(r *submission.AdmitRequest) []string {
+	return []string{r.Network.String(), string(r.Sender), string(r.Recipient), strconv.FormatInt(r.Size, 10)}
+}
+
+// refuse keeps account of a refusal, and says what the client hears, and when.
+func (g *Gate) refuse(r *submission.AdmitRequest, p admission.Priority, reason string) *submission.Refused {
+	now := g.machine.Now()
+	out := &submission.Refused{Disk: reason == Disk, Close: r.Refused >= tooOften}
+	hold := g.returns.refused(now, attemptOf(r))
+	if hold > 0 {
+		out.Hold = func(ctx context.Context) { g.returns.hold(ctx, hold) }
+	}
+	g.account.refused(Refusal{
+		Time: now, Client: r.Peer.Addr(), Sender: r.Sender, Tenant: r.Tenant, Tier: p.Tier(), Cohort: p.Cohort(), Reason: reason, Held: hold,
+	})
+	return out
+}
+
+// pass is the admission of one message.
+type pass struct {
+	gate    *Gate
+	core    *core
+	ticket  admission.Ticket
+	request submission.AdmitRequest
+	attempt []string // remembered; nil when it is not
+}
+
+// Drop implements submission.Admitted.
+func (p *pass) Drop() { p.ticket.Drop() }
+
+// Commit implements submission.Admitted.
+func (p *pass) Commit(ctx context.Context, tier uint8, commit func() error) (error, *submission.Refused) {
+	t := p.ticket.Lowered(admission.Of(int(tier), p.ticket.Priority().Cohort()))
+	if !t.Enter() {
+		waiting, done := context.WithTimeout(ctx, patience)
+		refusal := t.Wait(waiting)
+		done()
+		if refusal != nil {
+			return nil, p.gate.refuse(&p.request, t.Priority(), refusal.Reason)
+		}
+	}
+	g, began := p.gate, p.gate.machine.Now()
+	g.commits.begin(began)
+	latency := time.Duration(0)
+	defer func() { t.Done(latency); g.commits.end(began, latency) }()
+	if err := commit(); err != nil {
+		return err, nil
+	}
+	latency = max(g.machine.Now().Sub(began), 1)
+	if p.attempt != nil {
+		g.first.Forget(p.attempt...)
+		g.returns.taken(p.attempt)
+	}
+	return nil, nil
+}

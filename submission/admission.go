@@ -1,0 +1,164 @@
+package submission
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"sync"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+)
+
+// Admission decides which messages to take while more is offered than can be kept. Its methods and
+// those of Admitted are called by many goroutines.
+type Admission interface {
+	// Admit is asked once for each message: at MAIL, or at the end of the header section when that
+	// can make the message more important than the client is.
+	Admit(AdmitRequest) (Admitted, *Refused)
+}
+
+// Admitted is a message that may come in. It ends with one Commit or one Drop.
+type Admitted interface {
+	// Commit calls commit once it is the message's turn. It gives up after a bounded wait, or when
+	// ctx ends; commit has not been called then. tier is that of the message, as it is known by now.
+	Commit(ctx context.Context, tier uint8, commit func() error) (error, *Refused)
+	// Drop says that the message will not be committed.
+	Drop()
+}
+
+// AdmitRequest is what is known of a message.
+type AdmitRequest struct {
+	Session   string
+	Peer      netip.AddrPort
+	Network   netip.Prefix // of the client, as its connections are counted
+	Sender    envelope.Address
+	Recipient envelope.Address // the first, "" at MAIL
+	User      string           // who has logged in, "" for nobody
+	Tenant    string
+	Tier      uint8
+	Campaign  string // "" at MAIL
+	Size      int64  // as declared by the client, octets; 0 when it did not
+	TLS       bool
+	Refused   int // how many of the session's messages Admission refused since it last took one
+}
+
+// Refused is why a message is not taken now. Another try may go well.
+type Refused struct {
+	Disk  bool // the disk fills up faster than it empties
+	Close bool // the connection is to end: the client does not heed refusals
+	// Hold keeps the client waiting for the reply, until ctx ends at most. Nil: it gets it at once.
+	Hold func(ctx context.Context)
+}
+
+func (r *Refused) reply() reply.Reply {
+	switch {
+	case r.Close:
+		return shedTooOften.reply()
+	case r.Disk:
+		return diskFull.reply()
+	}
+	return shed.reply()
+}
+
+// claim holds what Admission has given a transaction until its content comes or the transaction
+// ends, which two goroutines can see at once.
+type claim struct {
+	mu       sync.Mutex
+	admitted Admitted
+}
+
+func (c *claim) take() (a Admitted) {
+	c.mu.Lock()
+	a, c.admitted = c.admitted, nil
+	c.mu.Unlock()
+	return a
+}
+
+// dropClaim ends the admission of a transaction that ends without content.
+func (c *conn) dropClaim() {
+	if c.tx == nil {
+		return
+	}
+	if a := c.tx.claim.take(); a != nil {
+		a.Drop()
+	}
+}
+
+// mayRise reports whether the header of a message can make it more important than its client is.
+func (c *conn) mayRise() bool {
+	return c.client.account.ceiling < c.client.account.tier || c.mayNameTenant()
+}
+
+// protected reports whether mail of a sender is never refused for load: reports, which have the null
+// sender, and a postmaster's.
+func protected(sender envelope.Address) bool {
+	return sender.Null() || strings.EqualFold(sender.Local(), "postmaster")
+}
+
+// admitAtMail asks for a message whose importance is known before its header is.
+func (c *conn) admitAtMail(sender envelope.Address, size int64) (Admitted, *reply.Reply) {
+	if c.srv.cfg.Admission == nil || protected(sender) || c.mayRise() {
+		return nil, nil
+	}
+	a, refused := c.srv.cfg.Admission.Admit(c.admitRequest(&c.client.account, sender, size))
+	if refused == nil {
+		return a, nil
+	}
+	c.client.shed++
+	if refused.Hold != nil && c.flush() == nil {
+		refused.Hold(c.srv.patient)
+	}
+	r := refused.reply()
+	return nil, &r
+}
+
+// admitByHeader asks for a message whose header can make it more important. What still comes of its
+// content is dropped when it is refused.
+func (in *intake) admitByHeader() {
+	c := in.c
+	if c.srv.cfg.Admission == nil || in.refuse != nil || in.admitted != nil || protected(in.tx.sender) || !c.mayRise() {
+		return
+	}
+	ask := c.admitRequest(&in.behalf, in.tx.sender, in.tx.size)
+	ask.Tier, ask.Campaign, ask.Recipient = in.tier(), in.header.campaign, in.tx.recipients[0].Address
+	a, refused := c.srv.cfg.Admission.Admit(ask)
+	if refused != nil {
+		c.client.shed++
+		in.reject(refused.reply())
+		return
+	}
+	in.admitted = a
+}
+
+func (c *conn) admitRequest(a *account, sender envelope.Address, size int64) AdmitRequest {
+	return AdmitRequest{
+		Session: c.client.session, Peer: c.client.peer, Network: c.client.network, Sender: sender,
+		User: a.user, Tenant: a.tenant, Tier: a.tier, Size: size, TLS: c.tls != nil, Refused: c.client.shed,
+	}
+}
+
+// commit makes the message durable, when it is its turn.
+func (in *intake) commit(m *envelope.Message) *reply.Reply {
+	draft, admitted := in.draft, in.admitted
+	var err error
+	if admitted == nil {
+		in.draft = nil
+		err = draft.Commit(m)
+	} else {
+		in.admitted = nil
+		var refused *Refused
+		err, refused = admitted.Commit(in.c.srv.ctx, m.Tier, func() error { in.draft = nil; return draft.Commit(m) })
+		if refused != nil {
+			in.c.client.shed++
+			r := refused.reply()
+			return &r
+		}
+	}
+	if err != nil {
+		r := in.storeTrouble("committing message", err)
+		return &r
+	}
+	in.c.client.shed = 0
+	return nil
+}
