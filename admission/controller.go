@@ -13,6 +13,7 @@ type Config struct {
 	Pressures []Pressure
 	Tuner     *Tuner  // nil: the limit stays as it is
 	Limit     float64 // slots without a tuner, at least 1
+	Line      int     // how many may wait for a slot; 0: three times as many as there are
 	Now       func() time.Time
 }
 
@@ -79,7 +80,7 @@ func New(cfg Config) *Controller {
 	c := &Controller{cfg: cfg, inLine: &Refusal{Reason: Line}}
 	c.gate.Store(uint64(open))
 	c.reason.Store(&Refusal{Reason: Overload})
-	c.mu.tuner, c.mu.limit = cfg.Tuner, max(cfg.Limit, 1)
+	c.mu.tuner, c.mu.limit, c.mu.longest = cfg.Tuner, max(cfg.Limit, 1), cfg.Line
 	if cfg.Tuner != nil {
 		c.mu.limit = cfg.Tuner.Limit()
 	}

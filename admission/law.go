@@ -41,6 +41,9 @@ func (None) Share(Load) float64 { return 0 }
 // Where little is offered a period says little. The law then looks at as many periods as have
 // enough of it, and moves by smaller steps.
 type Utilisation struct {
+	// Line is how much work should wait in overload, so that no slot is ever empty; 50 ms when 0.
+	Line time.Duration
+
 	window   []Load
 	capacity float64 // submissions in a period; 0 while nothing is known
 	offered  float64 // in a period, smoothed
@@ -53,8 +56,8 @@ const (
 	learning    = .2 // how fast the estimate of the capacity follows
 	draining    = .1 // the part of a line that is too long or too short that is mended in a window
 	smoothing   = .2
-	surprise    = 4                     // standard deviations of what is offered that are no chance
-	lineToAimAt = 50 * time.Millisecond // of work that waits, so that no slot is ever empty
+	surprise    = 4 // standard deviations of what is offered that are no chance
+	defaultLine = 50 * time.Millisecond
 )
 
 // Share implements Law.
@@ -71,7 +74,11 @@ func (u *Utilisation) Share(l Load) float64 {
 	if u.offered == 0 || u.capacity == 0 {
 		return 0
 	}
-	aim := max(1, u.capacity*lineToAimAt.Seconds()/Period.Seconds())
+	line := u.Line
+	if line == 0 {
+		line = defaultLine
+	}
+	aim := max(1, u.capacity*line.Seconds()/Period.Seconds())
 	room := u.capacity - draining/n*(float64(l.Waiting)-aim)
 	return min(max(1-room/u.offered, 0), most)
 }

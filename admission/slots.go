@@ -9,6 +9,7 @@ import (
 // served by priority, the oldest first within a level. Its methods are called one at a time.
 type slots struct {
 	limit   float64
+	longest int // how many may wait; 0: three times the limit
 	busy    int
 	waiting int
 	lines   [Levels]line
@@ -31,7 +32,12 @@ type waiter struct {
 type line struct{ first, last *waiter }
 
 // bound is how many may wait: more could not be served in time.
-func (s *slots) bound() int { return 3 * s.whole() }
+func (s *slots) bound() int {
+	if s.longest > 0 {
+		return s.longest
+	}
+	return 3 * s.whole()
+}
 
 func (s *slots) whole() int { return max(int(math.Round(s.limit)), 1) }
 

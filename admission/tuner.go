@@ -19,10 +19,16 @@ type Tuner struct {
 	// below Good the limit only rises. 0: there is none.
 	Good time.Duration
 
-	limit     float64
-	began     time.Time // of the interval
-	last      time.Time // call of Tune
-	area      float64   // slot-seconds in use since began
+	limit  float64
+	began  time.Time // of the interval
+	last   time.Time // call of Tune
+	area   float64   // slot-seconds in use since began
+	before struct {  // the limit began to fall for a latency above the ceiling
+		limit, p90 float64
+		excused    float64 // latency that fewer slots did not lower, s
+		patience   int     // intervals for which it is excused
+	}
+	settling  bool // the limit fell a moment ago
 	latencies histogram
 	p90s      [5]float64
 	smooth    float64 // seconds
@@ -44,8 +50,12 @@ const (
 	overCeiling    = .9
 	farOver        = 2   // times the ceiling: the limit is far too high
 	largestCut     = .5  // of the limit, in one interval
+	settled        = 1.1 // times the limit that is in use when what was above it has ended
+	noFaster       = .75 // of the latency with twice the slots
+	excuse         = 1.5 // times the latency that fewer slots did not lower
+	excusedFor     = 10 * relearn
 	underGood      = 1.1 // how fast the limit rises while latency is good
-	notUsedEnough  = .5 // of the slots in use: the limit is not what limits
+	notUsedEnough  = .5  // of the slots in use: the limit is not what limits
 	defaultCeiling = 100 * time.Millisecond
 )
 
@@ -71,10 +81,11 @@ func (t *Tuner) most() float64 {
 }
 
 func (t *Tuner) ceiling() float64 {
-	if t.Ceiling == 0 {
-		return defaultCeiling.Seconds()
+	ceiling := t.Ceiling
+	if ceiling == 0 {
+		ceiling = defaultCeiling
 	}
-	return t.Ceiling.Seconds()
+	return max(ceiling.Seconds(), t.before.excused)
 }
 
 // Observe counts how long one piece of work held its slot.
@@ -97,19 +108,51 @@ func (t *Tuner) Tune(now time.Time, busy float64) {
 	t.left.add(float64(t.latencies.n) / d.Seconds())
 	p90 := t.latencies.quantile(.9)
 	t.latencies, t.began, t.area = histogram{}, now, 0
+	if t.settling { // what ended in this interval may have begun under the old limit
+		t.settling = busy > t.limit*settled
+		return
+	}
+	if t.Good > 0 && t.futile(p90) {
+		return
+	}
 	if t.Good > 0 && p90 > farOver*t.ceiling() {
-		t.cut(p90)
+		t.fall(p90)
 		return
 	}
 	t.learn(p90)
 	t.limit = min(max(t.next(busy), t.least()), t.most())
 }
 
-// cut lowers the limit at once to what the ceiling allows, as far as one interval can prove. What
-// was measured under the old limit no longer counts.
-func (t *Tuner) cut(p90 float64) {
+// fall lowers the limit at once, as far as one interval can prove that it is too high. What was
+// measured under the old limit no longer counts.
+func (t *Tuner) fall(p90 float64) {
 	t.limit = max(t.Limit()*max(t.ceiling()/p90, largestCut), t.least())
-	t.smooth, t.intervals = 0, 0
+	t.smooth, t.intervals, t.settling = 0, 0, true
+}
+
+// futile reports whether half of the slots made no difference to the latency: then it is not due to
+// their number, and they come back. A disk that takes 200 ms for each sync is not faster for being
+// given less.
+func (t *Tuner) futile(p90 float64) bool {
+	limit, before := t.Limit(), &t.before
+	if before.patience--; before.patience <= 0 {
+		before.excused = 0
+	}
+	switch {
+	case p90 <= t.ceiling():
+		before.limit = 0
+	case before.limit == 0:
+		before.limit, before.p90 = limit, p90
+	case limit <= before.limit*(largestCut+.05):
+		futile := p90 > noFaster*before.p90
+		if futile {
+			before.excused, before.patience = excuse*p90, excusedFor
+			t.limit, t.smooth, t.intervals = before.limit, 0, 0
+		}
+		before.limit = 0
+		return futile
+	}
+	return false
 }
 
 // learn takes in the 90th percentile of an interval.

@@ -140,6 +140,26 @@ func TestCommitsThatShareASyncAreNotThrottled(t *testing.T) {
 	}
 }
 
+// TestASlowSyncIsNoReasonForFewerSlots has a disk whose sync takes far longer than the ceiling,
+// whatever it writes.
+func TestASlowSyncIsNoReasonForFewerSlots(t *testing.T) {
+	for _, latency := range []time.Duration{150 * time.Millisecond, 400 * time.Millisecond} {
+		tuner, now, sum := &Tuner{Start: 64, Least: 8, Good: 50 * time.Millisecond}, newClock(), 0.
+		const seconds = 300
+		for range seconds {
+			for range int(tuner.Limit() / latency.Seconds()) {
+				tuner.Observe(latency)
+			}
+			now.advance(interval)
+			tuner.Tune(now.t, tuner.Limit())
+			sum += tuner.Limit()
+		}
+		if mean := sum / seconds; mean < 60 {
+			t.Errorf("with syncs of %v the limit is %.0f on average", latency, mean)
+		}
+	}
+}
+
 // TestAFarTooHighLimitFallsAtOnce has a disk that writes 300 messages a second, however many are
 // under way.
 func TestAFarTooHighLimitFallsAtOnce(t *testing.T) {
@@ -151,7 +171,7 @@ func TestAFarTooHighLimitFallsAtOnce(t *testing.T) {
 		now.advance(interval)
 		tuner.Tune(now.t, tuner.Limit())
 		if l := tuner.Limit(); l <= 2*.1*300 {
-			if seconds > 8 || l < 15 {
+			if seconds > 12 || l < 15 {
 				t.Errorf("the limit is %.0f after %d s", l, seconds)
 			}
 			return

@@ -151,6 +151,7 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 	r.delivery.SetBackoff(wiring.Backoff(cfg))
 	r.delivery.Reload(pol.Stays(before))
 	r.warm.reload(cfg)
+	r.admission.Set(admissionSettings(cfg))
 	if r.accounting != nil {
 		r.accounting.SetLimits(wiring.Accounting(cfg))
 	}

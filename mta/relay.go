@@ -16,6 +16,7 @@
 //	checks      asks the DNS once a day what receivers will think of our mail; ended by Run
 //	MTA-STS     renews policies, and writes them down; ended by Run
 //	warm-up     two: the controller, and a look at what it holds; ended by Run
+//	admission   computes twice a second what to refuse; ended by Run
 //	pickup      looks every few seconds what sendmail left in the maildrop; ended by Run
 //	alarms      looks at the queue once a minute, at its disk each second; ended by Run
 //	reporters   write reports to senders into the queue; ended by Run when all jobs are back
@@ -47,6 +48,7 @@ import (
 	"example.org/mta/internal/dnscheck"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/admit"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
 	"example.org/mta/mta/operate"
@@ -99,6 +101,7 @@ type Relay struct {
 
 	alarms     alarms
 	store      *queueStore // of what submission takes
+	admission  *admit.Gate // asked for what is submitted
 	sources    *sourceWatch
 	checks     *dailyChecks
 	policy     atomic.Pointer[wiring.Policy]
@@ -193,6 +196,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 		{"", r.openSuppression},
 		{"users", r.openUsers},
 		{"acme", r.openACME},
+		{"", r.openAdmission},
 		{"listeners", r.openListeners},
 		{"router", r.openRouter},
 		{"", r.openSTS},
@@ -342,6 +346,7 @@ func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener, logins *au
 func (r *Relay) joined(sc submission.Config, listener string) submission.Config {
 	sc.Now, sc.Log, sc.IDs, sc.Memory = r.now, r.log.With("listener", listener), &r.sessions, r.incoming
 	sc.Store, sc.Ready, sc.Events, sc.Watcher = r.store, r.store.Ready, listenerEvents{r.events, listener}, r.tracer.Listener(listener)
+	sc.Admission = r.admission
 	sc.Verifier, sc.Suppressed = domainVerifier{r}, r.suppression.refuses
 	sc.TenantOf, sc.TenantAt, sc.Ignored = r.tenantOf, r.tenantAt, &r.tenantsIgnored
 	return sc
@@ -383,6 +388,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	if r.tlsReports != nil {
 		running.Go(func() { r.tlsReports.Run(dispatching) })
 	}
+	running.Go(func() { r.admission.Run(dispatching) })
 	running.Go(func() { r.sources.run(dispatching) })
 	running.Go(func() { r.checks.run(dispatching) })
 	running.Go(func() { r.pickup.run(dispatching) })

@@ -43,11 +43,13 @@ type Machine struct {
 
 const (
 	mostSlots  = 1024
-	firstSlots = 256 // commits share syncs: few slots would make small groups
-	leastSlots = 20
-	patience   = 2 * time.Second // that a message waits for a slot
-	remembered = 100_000         // first attempts
-	tooOften   = 5               // refusals in a row after which a session ends
+	firstSlots = 64
+	leastSlots = 8
+	longest    = 1000                   // messages that wait for a slot
+	line       = 250 * time.Millisecond // of work that waits in overload; the most important goes first
+	patience   = 2 * time.Second        // that a message waits for a slot
+	remembered = 100_000                // first attempts
+	tooOften   = 5                      // refusals in a row after which a session ends
 )
 
 // Gate admits messages. It implements submission.Admission.
@@ -96,7 +98,8 @@ func (g *Gate) Set(s Settings) {
 				Least: min(leastSlots, most), Most: most, Start: min(firstSlots, most),
 				Ceiling: s.SyncLatency, Good: s.SyncLatency / 2,
 			},
-			Now: g.machine.Now,
+			Line: longest,
+			Now:  g.machine.Now,
 		})
 	}
 	g.core.Store(c)
@@ -107,7 +110,7 @@ func lawOf(mode string) admission.Law {
 		// The published law, with the gain that is stable: see docs/admission.md.
 		return &admission.PID{Kp: .1, Ki: .1}
 	}
-	return new(admission.Utilisation)
+	return &admission.Utilisation{Line: line}
 }
 
 // Run calibrates until ctx ends.

@@ -50,6 +50,7 @@ type Config struct {
 	DSN         DSN         `conf:"dsn,block"`
 	TLSReports  TLSReports  `conf:"tls_reports,block" reload:"restart"`
 	Suppression Suppression `conf:"suppression,block"`
+	Admission   Admission   `conf:"admission,block"`
 	Checks      Checks      `conf:"checks,block"`
 	Shutdown    Shutdown    `conf:"shutdown,block"`
 
@@ -207,6 +208,18 @@ type Queue struct {
 	// they are refused with 4xx.
 	IncomingMemory Size `conf:"incoming_memory" min:"1MiB"`
 	MinFree        Size `conf:"min_free" min:"0"` // free disk below which mail is refused with 4xx
+}
+
+// Admission refuses mail while more is offered than can be kept.
+type Admission struct {
+	block
+	Mode string `conf:"mode" oneof:"utilisation pid off"`
+	// SyncLatency is how long it may take to make a message durable before fewer are at a time.
+	SyncLatency time.Duration `conf:"sync_latency" min:"1ms" max:"10s"`
+	// MemoryLimit is what the process may take of memory. 0: as much as its control group, if that is limited.
+	MemoryLimit Size `conf:"memory_limit" min:"0"`
+	// MaxBacklog is the longest backlog, at the pace at which mail leaves. 0: any.
+	MaxBacklog time.Duration `conf:"max_backlog" min:"0"`
 }
 
 // Router finds out where mail goes.

@@ -46,6 +46,7 @@ func builtIn() *Config {
 		DSN:        DSN{ReturnLimit: 64 * kib},
 		// 5.2.1 is not among them: large providers say it of mailboxes that get too much for now.
 		Suppression: Suppression{Mode: "refuse", FeedStatus: []string{"5.1.1", "5.1.6"}, FeedKeep: 90 * day},
+		Admission:   Admission{Mode: "utilisation", SyncLatency: 100 * time.Millisecond},
 		Shutdown:    Shutdown{Drain: 30 * time.Second},
 		Defaults:    Defaults{Traffic: builtInTraffic()},
 	}

@@ -1,0 +1,30 @@
+package mta
+
+import (
+	"example.org/mta/mta/admit"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/operate"
+)
+
+// leastIncoming is what a message that is coming in takes of memory at least, in octets.
+const leastIncoming = 64 << 10
+
+func (r *Relay) openAdmission(cfg *config.Config, _ *undoer) error {
+	r.admission = admit.New(admissionSettings(cfg), admit.Machine{
+		Now:    r.now,
+		Room:   func() int64 { return r.queue.Stats().FreeBytes - int64(cfg.Queue.MinFree) },
+		Memory: operate.ProcessMemory,
+		Mail: func() (due, off int64) {
+			s := r.queue.Stats()
+			return s.Due, s.Delivered + s.Bounced + s.Expired + s.Removed
+		},
+		Slots: int(cfg.Queue.IncomingMemory / leastIncoming),
+	})
+	return nil
+}
+
+// admissionSettings says in admit's words what the admission block says.
+func admissionSettings(cfg *config.Config) admit.Settings {
+	a := &cfg.Admission
+	return admit.Settings{Mode: a.Mode, SyncLatency: a.SyncLatency, MemoryLimit: int64(a.MemoryLimit), MaxBacklog: a.MaxBacklog}
+}

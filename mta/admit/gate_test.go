@@ -1,0 +1,193 @@
+package admit
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/submission"
+)
+
+// slowDisk stores what comes together with one sync: 2 ms, and 1/rate s for each message.
+type slowDisk struct {
+	rate float64
+
+	mu      sync.Mutex
+	waiting []chan struct{}
+	syncing bool
+}
+
+func (d *slowDisk) commit() error {
+	done := make(chan struct{})
+	d.mu.Lock()
+	d.waiting = append(d.waiting, done)
+	if !d.syncing {
+		d.syncing = true
+		go d.sync()
+	}
+	d.mu.Unlock()
+	<-done
+	return nil
+}
+
+func (d *slowDisk) sync() {
+	for {
+		d.mu.Lock()
+		group := d.waiting
+		d.waiting = nil
+		d.syncing = len(group) > 0
+		d.mu.Unlock()
+		if len(group) == 0 {
+			return
+		}
+		time.Sleep(2*time.Millisecond + time.Duration(float64(len(group))/d.rate*float64(time.Second)))
+		for _, c := range group {
+			close(c)
+		}
+	}
+}
+
+// machine is one with nothing to complain of.
+func machine() Machine {
+	return Machine{
+		Now: time.Now, Room: func() int64 { return 1 << 40 }, Memory: func() int64 { return 1 << 20 },
+		Mail: func() (due, off int64) { return 0, 0 }, Slots: 4096,
+	}
+}
+
+func settings() Settings { return Settings{Mode: Utilisation, SyncLatency: 100 * time.Millisecond} }
+
+func running(t *testing.T, s Settings, m Machine) *Gate {
+	g := New(s, m)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { g.Run(ctx); close(done) }()
+	t.Cleanup(func() { stop(); <-done })
+	return g
+}
+
+func request(tenant string, tier uint8) submission.AdmitRequest {
+	return submission.AdmitRequest{
+		Peer: netip.MustParseAddrPort("192.0.2.1:4000"), Network: netip.MustParsePrefix("192.0.2.1/32"),
+		Sender: envelope.Address("a@" + tenant + ".example"), Tenant: tenant, Tier: tier, Size: rand.Int64(),
+	}
+}
+
+// tally is what became of the messages of a tier.
+type tally struct {
+	mu            sync.Mutex
+	asked, stored int
+	took          []time.Duration // of those stored
+}
+
+// offer submits messages of tiers at random times, so many a second together, for a while.
+func offer(g *Gate, d *slowDisk, rate float64, tiers []uint8, lasts time.Duration) map[uint8]*tally {
+	out := make(map[uint8]*tally)
+	for _, tier := range tiers {
+		out[tier] = new(tally)
+	}
+	var all sync.WaitGroup
+	random := rand.New(rand.NewPCG(1, 2))
+	for end := time.Now().Add(lasts); time.Now().Before(end); {
+		time.Sleep(time.Duration(random.ExpFloat64() / rate * float64(time.Second)))
+		tier := tiers[random.IntN(len(tiers))]
+		size := random.Int64()
+		all.Go(func() {
+			began, o := time.Now(), out[tier]
+			r := request("t", tier)
+			r.Size = size
+			a, refused := g.Admit(r)
+			if refused == nil {
+				_, refused = a.Commit(context.Background(), tier, d.commit)
+			}
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			if o.asked++; refused == nil {
+				o.stored++
+				o.took = append(o.took, time.Since(began))
+			}
+		})
+	}
+	all.Wait()
+	return out
+}
+
+func (o *tally) share() float64 { return float64(o.stored) / float64(o.asked) }
+
+func (o *tally) p99() time.Duration {
+	slices.Sort(o.took)
+	return o.took[len(o.took)*99/100]
+}
+
+// TestA6_TheMostImportantAreServedInOverload offers three times what the disk takes, from its start on.
+func TestA6_TheMostImportantAreServedInOverload(t *testing.T) {
+	for rate, longest := range map[float64]time.Duration{
+		1300: 250 * time.Millisecond,
+		100:  time.Second, // the limit has to fall to an eighth first, while each commit takes long
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			g := running(t, settings(), machine())
+			got := offer(g, &slowDisk{rate: rate}, 3*rate, []uint8{1, 3, 3, 4, 4}, time.Minute)
+			stored := 0
+			for _, o := range got {
+				stored += o.stored
+			}
+			if s := got[1].share(); s < .995 {
+				t.Errorf("%.0f/s: %.4f of tier 1 accepted", rate, s)
+			}
+			if p99 := got[1].p99(); p99 > longest {
+				t.Errorf("%.0f/s: p99 of acceptance in tier 1 is %v", rate, p99)
+			}
+			if got[3].share() < got[4].share() {
+				t.Errorf("%.0f/s: %.3f of tier 3 and %.3f of tier 4", rate, got[3].share(), got[4].share())
+			}
+			if goodput := float64(stored) / 60 / rate; goodput < .8 {
+				t.Errorf("%.0f/s: %.3f of what the disk takes was stored", rate, goodput)
+			}
+			t.Logf("%.0f/s: tiers 1, 3, 4: %.4f %.3f %.3f; p99 %v %v %v, %.2f of capacity, limit %.0f", rate, got[1].share(), got[3].share(), got[4].share(),
+				got[1].p99(), got[3].p99(), got[4].p99(), float64(stored)/60/rate, g.Status().Now.Limit)
+		})
+	}
+}
+
+func TestNothingIsRefusedBelowTheCapacity(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		g := running(t, settings(), machine())
+		for tier, o := range offer(g, &slowDisk{rate: 1300}, 900, []uint8{1, 3, 4}, time.Minute) {
+			if o.stored != o.asked {
+				t.Errorf("tier %d: %d of %d refused", tier, o.asked-o.stored, o.asked)
+			}
+		}
+		if s := g.Status(); !s.Since.IsZero() || g.Trouble() != "" {
+			t.Errorf("trouble %q", g.Trouble())
+		}
+	})
+}
+
+func TestOff(t *testing.T) {
+	g := New(Settings{Mode: Off}, machine())
+	if a, refused := g.Admit(request("t", 5)); a != nil || refused != nil {
+		t.Errorf("%v %v", a, refused)
+	}
+}
+
+func TestACommitThatFailsGivesBackItsSlot(t *testing.T) {
+	g := New(settings(), Machine{Now: time.Now, Room: machine().Room, Memory: machine().Memory, Slots: 1})
+	for range 10 {
+		a, refused := g.Admit(request("t", 3))
+		if refused != nil {
+			t.Fatal("refused")
+		}
+		broken := errors.New("broken")
+		if err, refused := a.Commit(t.Context(), 3, func() error { return broken }); err != broken || refused != nil {
+			t.Fatal(err, refused)
+		}
+	}
+}
