@@ -31,7 +31,6 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 // run tests the binary that MTA_E2E_BINARY names, else the one that it builds.
 func run(m *testing.M) int {
-	os.Setenv("MTA_TEST_HOURS", "1") // plans may have short hours
 	if binary = os.Getenv("MTA_E2E_BINARY"); binary == "" {
 		remove, err := build()
 		defer remove()

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,8 +18,9 @@ import (
 type relay struct {
 	addr       string // where it takes mail
 	dir        string
-	config     string // its file
-	nameServer string // that it asks
+	config     string   // its file
+	nameServer string   // that it asks
+	env        []string // NAME=value, besides this process's environment
 	*process
 }
 
@@ -57,7 +59,7 @@ defaults {
 // start runs the relay until the test's end, or until it is stopped or killed before.
 func (r *relay) start(t *testing.T) {
 	t.Helper()
-	r.process = start(t, "relay", binary, "serve", "--config", r.config)
+	r.process = start(t, "relay", slices.Concat([]string{"env"}, r.env, []string{binary, "serve", "--config", r.config})...)
 	r.listens(t, r.addr)
 }
 

@@ -76,9 +76,10 @@ func (l *rcptLog) from(client netip.Addr) []rcptSeen {
 
 // warmSettings is what a test of the warm-up chooses.
 type warmSettings struct {
-	plan string // the inside of plan "live"
-	hold bool   // no shared source
-	more string // of the configuration
+	plan string        // the inside of plan "live"
+	hour time.Duration // of plans
+	hold bool          // no shared source
+	more string        // of the configuration
 	// answer is a provider's own answer to a RCPT; "" leaves it to the sink. May be nil.
 	answer func(client netip.Addr, recipient string) string
 }
@@ -114,6 +115,7 @@ func newWarmGround(t *testing.T, set warmSettings) *warmGround {
 	}
 	t.Cleanup(func() { d.Close() })
 	g.relay = newRelay(t, dns.String(), port, g.config(set))
+	g.relay.env = []string{"MTA_TEST_HOURS=" + set.hour.String()}
 	g.relay.start(t)
 	g.mailer = newMailer(g.relay.addr)
 	t.Cleanup(g.mailer.stop)

@@ -51,7 +51,7 @@ func TestW8_W18_LiveLargeMessagesLeaveAsTokensCome(t *testing.T) {
 	hour := warmHour(t, 2*time.Second, hours)
 	stages := []warmStage{{warmCaps{hourly, 24 * hourly}, nil}}
 	first := "127.0.0.1:" + commonPort(t, "127.0.0.1")
-	g := newWarmGround(t, warmSettings{hold: true, plan: planText(hour, stages), more: fmt.Sprintf(`
+	g := newWarmGround(t, warmSettings{hour: hour, hold: true, plan: planText(stages), more: fmt.Sprintf(`
 listener "first" {
   address        = %q
   relay_from     = ["127.0.0.0/8"]

@@ -16,8 +16,8 @@ import (
 )
 
 // planText is a plan that goes a stage up each day, whatever happens.
-func planText(hour time.Duration, stages []warmStage) string {
-	text := fmt.Sprintf("  hour = \"%dms\"\n", hour.Milliseconds())
+func planText(stages []warmStage) string {
+	text := ""
 	for _, s := range stages {
 		text += fmt.Sprintf("  stage {\n    hourly = %d\n    daily = %d\n", s.hourly, s.daily)
 		for name, p := range s.providers {
@@ -39,7 +39,7 @@ func TestW9_W11_W12_LiveVolumeFollowsThePlan(t *testing.T) {
 		{warmCaps{96, 1152}, map[string]warmCaps{"big": {32, 300}, "mid": {24, 240}}},
 		{warmCaps{150, 1800}, map[string]warmCaps{"big": {50, 500}, "mid": {38, 400}}},
 	}
-	g := newWarmGround(t, warmSettings{plan: planText(hour, stages)})
+	g := newWarmGround(t, warmSettings{hour: hour, plan: planText(stages)})
 	c := g.recount(t, hour, stages)
 	g.mailer.steady(150/hour.Seconds(), lasts)
 	w, err := g.warmup()
@@ -87,7 +87,7 @@ func TestW8_W11_LiveKillsOverdrawNothing(t *testing.T) {
 	lasts := warmDuration(t, 14*time.Second)
 	seed := uint64(time.Now().UnixNano())
 	rng := rand.New(rand.NewPCG(seed, 0))
-	g := newWarmGround(t, warmSettings{plan: planText(hour, stages)})
+	g := newWarmGround(t, warmSettings{hour: hour, plan: planText(stages)})
 	c := g.recount(t, hour, stages)
 	var load sync.WaitGroup
 	stop := make(chan struct{})
@@ -127,7 +127,7 @@ func TestW18_LiveBacklogLeavesAtTheCap(t *testing.T) {
 	hour := warmHour(t, 3*time.Second, 5)
 	stages := []warmStage{{warmCaps{120, 2880}, nil}}
 	const backlog = 360
-	g := newWarmGround(t, warmSettings{hold: true, plan: planText(hour, stages)})
+	g := newWarmGround(t, warmSettings{hour: hour, hold: true, plan: planText(stages)})
 	c := g.recount(t, hour, stages)
 	c.wait(t, 0.9) // so that a whole hour begins with all of it
 	for range backlog / len(warmProviders) {
@@ -182,7 +182,7 @@ func TestW19_LiveRetryTakesTheSameSource(t *testing.T) {
 	t.Parallel()
 	hour := warmHour(t, 4*time.Second, 60)
 	stages := []warmStage{{warmCaps{120, 2880}, nil}}
-	g := newWarmGround(t, warmSettings{plan: planText(hour, stages), answer: (&greylist{known: make(map[string]bool)}).answer})
+	g := newWarmGround(t, warmSettings{hour: hour, plan: planText(stages), answer: (&greylist{known: make(map[string]bool)}).answer})
 	c := g.recount(t, hour, stages)
 	g.mailer.steady(20, 3*time.Second)
 	g.mailer.finish(t)
@@ -227,9 +227,9 @@ func TestW6_LiveReloadOfAChangedPlan(t *testing.T) {
 	t.Parallel()
 	hour := warmHour(t, 1500*time.Millisecond, 6)
 	plan := func(hourly int) string {
-		return planText(hour, []warmStage{{warmCaps{40, 40}, nil}, {warmCaps{hourly, 2400}, nil}}) + "  start_stage = 2\n"
+		return planText([]warmStage{{warmCaps{40, 40}, nil}, {warmCaps{hourly, 2400}, nil}}) + "  start_stage = 2\n"
 	}
-	g := newWarmGround(t, warmSettings{plan: plan(150)})
+	g := newWarmGround(t, warmSettings{hour: hour, plan: plan(150)})
 	c := g.recount(t, hour, nil)
 	stop := make(chan struct{})
 	var load sync.WaitGroup

@@ -62,7 +62,7 @@ func compareWithSimulator(t *testing.T, hour time.Duration, hours int, hold bool
 	stages := []warmStage{{warmCaps{traceCap, 24 * traceCap}, map[string]warmCaps{"big": {traceBigCap, 24 * traceBigCap}}}}
 	simulated := simulatedHours(t, trace, stages, hold)
 
-	g := newWarmGround(t, warmSettings{hold: hold, plan: planText(hour, stages)})
+	g := newWarmGround(t, warmSettings{hour: hour, hold: hold, plan: planText(stages)})
 	c := g.recount(t, hour, stages)
 	for _, e := range trace {
 		c.wait(t, float64(e.T)/3600)

@@ -66,7 +66,7 @@ func newWorld(t testing.TB, sc sink.Config, extra string) *world {
 	return newWorldWith(t, Options{}, sc, extra)
 }
 
-func newWorldWith(t testing.TB, opts Options, sc sink.Config, extra string) *world {
+func newWorldWith(t testing.TB, opts Options, sc sink.Config, extra string, change ...func(*config.Config)) *world {
 	t.Helper()
 	w := &world{t: t, given: opts, recorder: sink.NewRecorder(recorderLevel(t), 0)}
 	sc.Recorder = w.recorder
@@ -102,6 +102,9 @@ func newWorldWith(t testing.TB, opts Options, sc sink.Config, extra string) *wor
 		queue { min_free = 0 }
 		%s
 	`, t.TempDir(), at, strings.ReplaceAll(extra, "PORT", w.port)))
+	for _, f := range change {
+		f(w.cfg)
+	}
 	w.start()
 	return w
 }

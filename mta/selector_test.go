@@ -49,7 +49,7 @@ func TestPreferredMailGoesFirstInItsLine(t *testing.T) {
 func TestOtherMailLeavesTokensToPreferredMail(t *testing.T) {
 	for _, selector := range []string{preferring, `{ plan = "small" }`} {
 		w := newWarmStage(t, strings.NewReplacer("hourly = 10", "hourly = 120", "daily = 15", "daily = 2400",
-			`{ plan = "small" }`, selector, "burst = 60", "burst = 2", "bucket_seconds = 3600", "bucket_seconds = 180", "peak = 3600", "peak = 15").Replace(overflowing))
+			`{ plan = "small" }`, strings.Replace(selector, "small", "even", 1), `plan "small"`, `plan "even"`).Replace(overflowing))
 		took, engaged, all := 0, 0, 0
 		for second := range 3 * 3600 {
 			if second%90 == 0 && second > 3600 {

@@ -86,7 +86,6 @@ func damageLedger(t *testing.T, name string, damage func(path string) error) {
 		source "new-1" { address = "127.0.0.77" }
 		source "old-1" { address = "127.0.0.78" }
 		plan "live" {
-			hour = "1s"
 			health {
 				pause { sample = 0 }
 			}
@@ -106,7 +105,7 @@ func damageLedger(t *testing.T, name string, damage func(path string) error) {
 		pool "default" {
 			shared = ["old-1"]
 			dedicated "new-1" { plan = "live" }
-		}`, damageDay))
+		}`, damageDay), shortHours)
 	state := func() warmup.Status { s, _ := w.warm.ctl.Status("127.0.0.77"); return s }
 	w.until("the warm-up has begun", func() bool { return state().Stage > 0 })
 	begun := time.Now()

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"example.org/mta/internal/sink"
+	"example.org/mta/mta/config"
 	"example.org/mta/warmup"
 )
 
@@ -72,6 +73,9 @@ const (
 	lossCap  = 100
 )
 
+// shortHours gives plan "live" hours of a second.
+func shortHours(cfg *config.Config) { cfg.WarmupPlan("live").Hour = lossHour }
+
 // lossWorld is a relay whose ledger can be lost, with a warming source at 127.0.0.77.
 func lossWorld(t *testing.T, pool string) (*world, *shaky) {
 	t.Helper()
@@ -81,7 +85,6 @@ func lossWorld(t *testing.T, pool string) (*world, *shaky) {
 		source "new-1" { address = "127.0.0.77" }
 		source "old-1" { address = "127.0.0.78" }
 		plan "live" {
-			hour = %q
 			stage {
 				hourly = %d
 				daily = %d
@@ -94,7 +97,7 @@ func lossWorld(t *testing.T, pool string) (*world, *shaky) {
 		pool "default" {
 			%s
 			dedicated "new-1" { plan = "live" }
-		}`, lossHour, lossCap, 24*lossCap, pool))
+		}`, lossCap, 24*lossCap, pool), shortHours)
 	return w, store
 }
 

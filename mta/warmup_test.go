@@ -32,9 +32,6 @@ const warmConfig = `
 	source "pool-1" { address = "192.0.2.10" }
 	source "acme-1" { address = "192.0.2.20" }
 	plan "small" {
-		burst = 60
-		bucket_seconds = 3600
-		peak = 3600
 		stage {
 			hourly = 10
 			daily = 15
@@ -98,6 +95,9 @@ func (w *warmStage) use(text string) {
 	cfg, err := config.Parse([]byte(text), "test.conf", nil)
 	if err != nil {
 		w.t.Fatal(err)
+	}
+	if small := cfg.WarmupPlan("small"); small != nil {
+		small.Burst, small.BucketSeconds, small.Peak = 60, 3600, 3600 // what is left may leave at once
 	}
 	pol := wiring.New(cfg)
 	w.policy = func() *wiring.Policy { return pol }

@@ -11,9 +11,16 @@ func schema() *settings.Schema { return &settings.Schema{Checks: checks, Remedie
 
 // remedies are hints about settings that stood in the file in earlier versions.
 var remedies = map[string]string{
-	"Plan mode":         `what becomes of mail that doesn't fit is for the pool to say, by overflow = "shared" or "hold"`,
-	"backlog_threshold": "remove the line: the setting is gone, since another connection is made when mail would wait for longer than a round trip of the host",
+	"Plan mode":                `the pool decides about mail that exceeds the plan: overflow = "shared" or "hold"`,
+	"Plan burst":               noPacing,
+	"Plan bucket_seconds":      noPacing,
+	"Plan peak":                noPacing,
+	"Plan sliding_hour_factor": noPacing,
+	"Plan hour":                "remove the line: an hour of a plan has 60 minutes",
+	"backlog_threshold":        "remove the line: the relay now opens another connection when mail would wait longer than one round trip to the host",
 }
+
+const noPacing = "remove the line: the relay always uses the tested value; 'mta warmup simulate' tries others, in a plan file"
 
 // Load reads the file at path, and the files that it names (certificates). env looks up
 // environment variables, as os.Getenv does. When the content is wrong the error is
@@ -26,7 +33,9 @@ func Load(path string, env func(string) string) (*Config, error) {
 	c, problems := parse(src, path, env, systemHostname)
 	if problems.Err() == nil {
 		checkFiles(c, problems)
-		checkHours(c, problems, env)
+		if err := c.shortenHours(env(testHours)); err != nil {
+			return nil, err
+		}
 	}
 	return checked(c, problems)
 }

@@ -21,12 +21,8 @@ type Plan struct {
 	// finish. "": none.
 	Preset string `conf:"preset" check:"plan preset"`
 	// Pacing is how an hour's cap is spread over the hour.
-	Pacing        string  `conf:"pacing" was:"law" oneof:"ledger pid"`
-	Burst         float64 `conf:"burst"`               // how much faster than evenly missed volume is caught up
-	BucketSeconds float64 `conf:"bucket_seconds"`      // of flow saved up while there is no mail
-	Peak          float64 `conf:"peak"`                // how much faster than evenly saved-up volume may leave
-	SlidingHour   float64 `conf:"sliding_hour_factor"` // most in any 60 minutes, in hourly caps
-	StartStage    int     `conf:"start_stage"`         // counted from 1
+	Pacing     string `conf:"pacing" was:"law" oneof:"ledger pid"`
+	StartStage int    `conf:"start_stage"` // counted from 1
 	// Begin is when a warm-up begins at the soonest: a time, or a day from its start by DayStarts. "": at once.
 	Begin Date `conf:"begin"`
 	// DayStarts is the time and the zone at which the days of a warm-up start that begins. "": that of its begin.
@@ -45,8 +41,7 @@ type Plan struct {
 	// Finish lifts all caps when the last stage has been passed.
 	Finish bool `conf:"finish"`
 	// EaseOut is for how many days the last stage's caps double each day before Finish lifts them.
-	EaseOut int           `conf:"ease_out" min:"0"`
-	Hour    time.Duration `conf:"hour"` // length of what the plan calls an hour: an hour, except in tests
+	EaseOut int `conf:"ease_out" min:"0"`
 
 	Providers []*PlanProvider `conf:"provider,block"`
 	Stages    []*Stage        `conf:"stage,block"`
@@ -138,8 +133,7 @@ func (c *Config) Late(now time.Time) (late []string) {
 func (p *Plan) SetDefaults() {
 	d := warmup.DefaultPlan()
 	p.Pacing, p.Spread = string(d.Pacing), "greedy"
-	p.Burst, p.BucketSeconds, p.Peak, p.SlidingHour = d.Burst, d.BucketSeconds, d.Peak, d.SlidingHour
-	p.StartStage, p.Nodes, p.EaseOut, p.Hour = d.StartStage, 1, d.EaseOut, d.Hour
+	p.StartStage, p.Nodes, p.EaseOut = d.StartStage, 1, d.EaseOut
 	h := &d.Health
 	p.Health = PlanHealth{
 		MinSample: int(h.MinSample), MinFill: h.MinFill,
@@ -196,17 +190,14 @@ func (p *Plan) divided() (*warmup.Plan, error) {
 
 // warmup gives the plan in its users' form, for all nodes together.
 func (p *Plan) warmup() *warmup.Plan {
-	h := &p.Health
-	out := &warmup.Plan{
-		Name: p.Name, Overflow: warmup.Divert, Pacing: warmup.Pacing(p.Pacing),
-		Burst: p.Burst, BucketSeconds: p.BucketSeconds, Peak: p.Peak, SlidingHour: p.SlidingHour,
-		StartStage: p.StartStage, Begin: p.begins(), DayStarts: warmup.DayStart(p.DayStarts), EaseOut: p.EaseOut, Weights: p.Weights,
-		Shrinking: p.Shrinking, SpreadEven: p.Spread == "even", Finish: p.Finish, Hour: p.Hour,
-		Health: warmup.Health{
-			MinSample: int64(h.MinSample), MinFill: h.MinFill,
-			AdvanceBelow: warmup.Limits(h.AdvanceBelow), RegressAbove: warmup.Limits(h.RegressAbove),
-			Pause: warmup.PauseRule{Share: h.Pause.Share, Sample: h.Pause.Sample, Seconds: int64(h.Pause.Seconds), Probe: h.Pause.Probe},
-		},
+	h, out := &p.Health, warmup.DefaultPlan()
+	out.Name, out.Pacing, out.SpreadEven, out.Weights = p.Name, warmup.Pacing(p.Pacing), p.Spread == "even", p.Weights
+	out.StartStage, out.Shrinking, out.Finish, out.EaseOut = p.StartStage, p.Shrinking, p.Finish, p.EaseOut
+	out.Begin, out.DayStarts = p.begins(), warmup.DayStart(p.DayStarts)
+	out.Health = warmup.Health{
+		MinSample: int64(h.MinSample), MinFill: h.MinFill,
+		AdvanceBelow: warmup.Limits(h.AdvanceBelow), RegressAbove: warmup.Limits(h.RegressAbove),
+		Pause: warmup.PauseRule{Share: h.Pause.Share, Sample: h.Pause.Sample, Seconds: int64(h.Pause.Seconds), Probe: h.Pause.Probe},
 	}
 	for _, v := range p.Providers {
 		if out.Shares == nil {
@@ -232,7 +223,7 @@ func (p *Plan) warmup() *warmup.Plan {
 		}
 		out.Stages = append(out.Stages, stage)
 	}
-	return out
+	return &out
 }
 
 // indexPlans makes the plans that can be named: the presets, and the file's in front of them.
@@ -286,19 +277,23 @@ func (k checker) plans() {
 	}
 }
 
-// testHours is the variable of the environment that lets a plan have other hours than those of the clock.
+// testHours is the variable of the environment that gives all plans short hours, such as "2s", in tests of
+// the whole relay. By a real clock such a plan passes every cap, so it is no setting of the file.
 const testHours = "MTA_TEST_HOURS"
 
-// checkHours refuses hours that are not 3,600 s outside of tests: by a real clock a plan with short ones
-// would pass every cap.
-func checkHours(c *Config, problems *settings.Collector, env func(string) string) {
-	k := checker{c, problems}
-	for _, p := range c.Plans {
-		if p.Hour != time.Hour && env(testHours) == "" {
-			k.problem(&p.block, "hour", "remove the line; tests set "+testHours+"=1 in the environment of the relay",
-				"plan %q: an hour of %v is for tests only", p.Name, p.Hour)
-		}
+func (c *Config) shortenHours(text string) error {
+	if text == "" {
+		return nil
 	}
+	hour, err := time.ParseDuration(text)
+	if err != nil || hour < time.Second || hour > time.Hour {
+		return fmt.Errorf("%s=%s in the environment is not a duration from 1s to 1h; outside of tests, unset it", testHours, text)
+	}
+	for _, p := range c.resolved.plans {
+		p.Hour = hour
+	}
+	c.warnings = append(c.warnings, fmt.Sprintf("%s=%s in the environment: warm-up plans send an hour's volume in %v", testHours, text, hour))
+	return nil
 }
 
 // counted reports whether a warm-up can have counts for a provider. A name that nobody has would be a

@@ -33,7 +33,6 @@ plan "careful" {
 plan "standard" {
   pacing    = "pid"
   shrinking = true
-  hour      = "1m"
   stage {
     hourly = 50
     daily  = 350
@@ -84,7 +83,7 @@ func TestPlansAreReadyForUse(t *testing.T) {
 	careful.Health.MinFill, careful.Health.Pause.Sample = .25, 0
 
 	own := warmup.DefaultPlan()
-	own.Name, own.Pacing, own.Shrinking, own.Hour = "standard", warmup.PID, true, time.Minute
+	own.Name, own.Pacing, own.Shrinking = "standard", warmup.PID, true
 	own.Stages = []warmup.Stage{
 		{Caps: warmup.Caps{Hourly: 50, Daily: 350}, Providers: map[string]warmup.Caps{"google": {Daily: 90}}},
 		{Caps: warmup.Caps{Hourly: 40, Daily: 560}, Providers: map[string]warmup.Caps{"google": {Hourly: 7}, "other": {Hourly: 20}}},
@@ -127,18 +126,23 @@ func TestLawIsReadAsPacing(t *testing.T) {
 	}
 }
 
-// TestHoursAreForTests: a file whose plan has short hours is refused, except by a relay under test.
-func TestHoursAreForTests(t *testing.T) {
+// TestShortHours: only the environment of a relay under test makes hours short, and a warning says so.
+func TestShortHours(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "mta.conf")
-	if err := os.WriteFile(path, []byte("plan \"p\" {\n  preset = \"standard\"\n  hour = \"10s\"\n}\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("plan \"p\" { preset = \"standard\" }\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Load(path, func(string) string { return "" })
-	if err == nil || !strings.Contains(err.Error(), ":3:10: plan \"p\": an hour of 10s is for tests only") {
-		t.Errorf("got %v", err)
-	}
-	if _, err := Load(path, func(name string) string { return map[string]string{testHours: "1"}[name] }); err != nil {
-		t.Error(err)
+	for value, want := range map[string]time.Duration{"": time.Hour, "10s": 10 * time.Second, "1": 0, "10ms": 0, "2h": 0} {
+		c, err := Load(path, func(name string) string { return map[string]string{testHours: value}[name] })
+		if want == 0 {
+			if err == nil || !strings.Contains(err.Error(), "MTA_TEST_HOURS="+value) {
+				t.Errorf("%s: got %v", value, err)
+			}
+			continue
+		}
+		if err != nil || c.WarmupPlan("p").Hour != want || c.WarmupPlan("standard").Hour != want || len(c.Warnings()) > 0 != (value != "") {
+			t.Errorf("%s: got %v, %v", value, err, c.Warnings())
+		}
 	}
 }
 
