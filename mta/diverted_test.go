@@ -21,10 +21,10 @@ func TestTheOutlookKnowsWhatCameTooFast(t *testing.T) {
 			"99 % of the mail came faster than the plan takes it: give it patience"},
 		{`patience = "2h"`, 1000, 10 * time.Minute, control.WarmupDiverted{TooFast: 900, Waited: 38},
 			"90 % of the mail came faster than the plan takes it: give it more patience"},
-		{"", 1000, 10 * time.Minute, control.WarmupDiverted{NoRoom: 750}, ""},
+		{"", 1000, 10 * time.Minute, control.WarmupDiverted{OverCap: 750}, ""},
 		{`patience = "0s"`, 200, 10 * time.Minute, control.WarmupDiverted{TooFast: 195},
 			"97 % of the mail came faster than the plan takes it: give it patience"},
-		{`patience = "0s"`, 1440, 24 * time.Hour, control.WarmupDiverted{TooFast: 275, NoRoom: 556}, ""},
+		{`patience = "0s"`, 1440, 24 * time.Hour, control.WarmupDiverted{TooFast: 275, OverCap: 556}, ""},
 	} {
 		d := newDays(t, x.patience, x.daily, time.Minute, x.lasts)
 		d.pass()

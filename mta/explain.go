@@ -174,7 +174,7 @@ func (r *recipientCase) parked() (string, time.Time) {
 	if source := sourceOfLine(r.rc.Line); source != "" {
 		what += " from " + source
 	}
-	why := fmt.Sprintf("it waits in the queue: delivery has no more room for %s", what)
+	why := fmt.Sprintf("it waits in the queue: delivery already has as much mail as it takes for %s", what)
 	switch l := r.busiest(); {
 	case l == nil || l.Why == "":
 	case l.Waiting == 0:

@@ -65,7 +65,7 @@ func (d destinations) explainDomain(ctx context.Context, domain, tenant string, 
 	}
 	c.count(queued, domain)
 	if res.Route == nil {
-		c.Trouble = replyOf(*res.Trouble)
+		c.Failure = replyOf(*res.Trouble)
 		c.countPaused(queued, d.r)
 		c.judge()
 		d.overrule(&c.Destination, tenant)
@@ -97,7 +97,7 @@ func (d destinations) explainDomain(ctx context.Context, domain, tenant string, 
 func (d destinations) overrule(to *control.Destination, tenant string) {
 	p := d.r.pauses
 	if why, until, ok := p.why(p.keeps(d.r.policy.Load(), tenant, to.Domain)); ok {
-		to.Verdict, to.Until = "no mail is sent: "+why, until
+		to.Now, to.Until = "no mail is sent: "+why, until
 	}
 }
 
@@ -309,10 +309,10 @@ func (c *domainCase) limit(setting, value, scope, origin, now string) {
 // judge says what happens to mail for the domain now, the first hindrance first.
 func (c *domainCase) judge() {
 	say := func(until time.Time, format string, args ...any) {
-		c.Verdict, c.Until = fmt.Sprintf(format, args...), until
+		c.Now, c.Until = fmt.Sprintf(format, args...), until
 	}
-	if c.Trouble != nil {
-		if c.Trouble.Code >= 500 {
+	if c.Failure != nil {
+		if c.Failure.Code >= 500 {
 			say(time.Time{}, "mail bounces: there is no route")
 			return
 		}
@@ -330,7 +330,7 @@ func (c *domainCase) judge() {
 	case len(able) < len(c.sources):
 		say(until, "mail is sent from %d of %d sources, not from the others: %s", len(able), len(c.sources), why)
 	default:
-		c.Until, c.Verdict = c.afterWarmup(able)
+		c.Until, c.Now = c.afterWarmup(able)
 	}
 }
 

@@ -98,7 +98,7 @@ func TestExplainDue(t *testing.T) {
 	}
 	id := accept(t, r, "bob@box.example", 1)
 	e := explained(t, r, id, says(control.StateDue, "it is due"))
-	if d := e.Destinations[0]; d.Queued.Unsorted != 1 || d.Site != "mx.box.example" || d.Verdict != "mail is sent without delay" {
+	if d := e.Destinations[0]; d.Queued.Unsorted != 1 || d.Site != "mx.box.example" || d.Now != "mail is sent without delay" {
 		t.Errorf("destination %+v", d)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -125,7 +125,7 @@ func TestExplainParkedForABrokenHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	e = explained(t, w.Relay, id, says(control.StateWaiting, "suspended: it loses mail"))
-	if v := e.Destinations[0].Verdict; v != "no mail is sent: no host can be tried before its retry time: mx.box.example [127.0.0.1:1] is suspended: it loses mail" {
+	if v := e.Destinations[0].Now; v != "no mail is sent: no host can be tried before its retry time: mx.box.example [127.0.0.1:1] is suspended: it loses mail" {
 		t.Errorf("verdict %q", v)
 	}
 	list, err := operator{w.Relay}.List(context.Background(), control.Filter{State: control.StateWaiting}, control.Page{})
@@ -164,8 +164,8 @@ func TestExplainThrottledAndParked(t *testing.T) {
 		t.Errorf("it waits until %v, want the rest of an hour", r.Until)
 	}
 	d := e.Destinations[0]
-	if !strings.Contains(d.Verdict, "waits: max_message_rate 1/h of site mx.box.example") {
-		t.Errorf("verdict %q", d.Verdict)
+	if !strings.Contains(d.Now, "waits: max_message_rate 1/h of site mx.box.example") {
+		t.Errorf("verdict %q", d.Now)
 	}
 	if got, want := d.Ceiling.PerSecond, 1./3600; got < want*.99 || got > want*1.01 || !strings.Contains(d.Ceiling.Binds, "max_message_rate 1/h of site mx.box.example") {
 		t.Errorf("ceiling %+v, want one in an hour", d.Ceiling)
@@ -178,7 +178,7 @@ func TestExplainThrottledAndParked(t *testing.T) {
 	}
 
 	last := accept(t, w.Relay, "bob@box.example", 2500) // delivery holds 2,000
-	e = explained(t, w.Relay, mostRecent(t, w.Relay, last), says(control.StateWaiting, "delivery has no more room for mx.box.example from default: max_message_rate"))
+	e = explained(t, w.Relay, mostRecent(t, w.Relay, last), says(control.StateWaiting, "delivery already has as much mail as it takes for mx.box.example from default: max_message_rate"))
 	d = e.Destinations[0]
 	if len(d.Lanes) != 1 || d.Lanes[0].Waiting != 2000 {
 		t.Errorf("lanes %+v, want 2000 waiting", d.Lanes)
@@ -231,8 +231,8 @@ func TestExplainOnConnection(t *testing.T) {
 	if h := d.Hosts[0].Host; h.State != control.HostActive || h.Connections != 1 || h.Backlog != 1 || d.Connections != 1 {
 		t.Errorf("host %+v, site has %d connections", h, d.Connections)
 	}
-	if d.Verdict != "mail is sent without delay" {
-		t.Errorf("verdict %q", d.Verdict)
+	if d.Now != "mail is sent without delay" {
+		t.Errorf("verdict %q", d.Now)
 	}
 }
 
@@ -262,8 +262,8 @@ func TestExplainBrokenHosts(t *testing.T) {
 	if h.State != control.HostRetry || h.Broken == nil || !strings.Contains(h.Broken.Reply.Text, "refused") {
 		t.Errorf("host %+v", h)
 	}
-	if !strings.HasPrefix(d.Verdict, "no mail is sent: no host can be tried before its retry time: mx.box.example [127.0.0.1:1] has failed: connect: ") || !d.Until.Equal(h.Broken.RetryAt) || d.Ceiling.PerSecond != 0 || d.Ceiling.Binds == "" {
-		t.Errorf("verdict %q until %v, ceiling %+v", d.Verdict, d.Until, d.Ceiling)
+	if !strings.HasPrefix(d.Now, "no mail is sent: no host can be tried before its retry time: mx.box.example [127.0.0.1:1] has failed: connect: ") || !d.Until.Equal(h.Broken.RetryAt) || d.Ceiling.PerSecond != 0 || d.Ceiling.Binds == "" {
+		t.Errorf("verdict %q until %v, ceiling %+v", d.Now, d.Until, d.Ceiling)
 	}
 	hosts, err := destinations{w.Relay}.Hosts(context.Background(), control.HostFilter{State: control.HostRetry}, "", 10)
 	if err != nil || len(hosts.Hosts) != 1 {
@@ -272,8 +272,8 @@ func TestExplainBrokenHosts(t *testing.T) {
 	if done, err := (destinations{w.Relay}).Forget(context.Background(), control.Forget{Hosts: []string{"127.0.0.1"}}); err != nil || done.Hosts != 1 {
 		t.Errorf("forgot %+v, %v", done, err)
 	}
-	if d := w.explainDomain("box.example"); d.Verdict != "mail is sent without delay" {
-		t.Errorf("after the host was forgotten: %q", d.Verdict)
+	if d := w.explainDomain("box.example"); d.Now != "mail is sent without delay" {
+		t.Errorf("after the host was forgotten: %q", d.Now)
 	}
 	if _, err := (destinations{w.Relay}).Forget(context.Background(), control.Forget{Hosts: []string{"nobody.example"}}); !control.IsNotFound(err) {
 		t.Errorf("forgetting nobody: %v", err)
@@ -283,7 +283,7 @@ func TestExplainBrokenHosts(t *testing.T) {
 func TestExplainNoRoute(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	d := w.explainDomain("null.example")
-	if d.Trouble == nil || d.Trouble.Code != 556 || !strings.HasPrefix(d.Verdict, "mail bounces") || d.Site != "" {
+	if d.Failure == nil || d.Failure.Code != 556 || !strings.HasPrefix(d.Now, "mail bounces") || d.Site != "" {
 		t.Errorf("null MX: %+v", d)
 	}
 }
@@ -304,7 +304,7 @@ func TestSuspendedMailWaitsAndResumes(t *testing.T) {
 	if r := e.Message.Recipients[0]; !r.Until.Equal(done.Until) {
 		t.Errorf("until %v, want %v", r.Until, done.Until)
 	}
-	if d := e.Destinations[0]; d.Verdict != "no mail is sent: suspended (they asked us to)" || !d.Until.Equal(done.Until) || len(d.Actions) != 1 || d.Ceiling.Binds == "" {
+	if d := e.Destinations[0]; d.Now != "no mail is sent: suspended (they asked us to)" || !d.Until.Equal(done.Until) || len(d.Actions) != 1 || d.Ceiling.Binds == "" {
 		t.Errorf("destination %+v", d)
 	}
 	resumed, err := api.Resume(ctx, control.Resume{Site: "mx.box.example"})
@@ -329,7 +329,7 @@ func TestWhatKeepsParkedMail(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		"slow": "waits for mx: suspended: a test", "fast": "waits for mx: max_message_rate 9/s",
-		"": "waits for mx: suspended: a test", "gone": "waits for room in memory for mx",
+		"": "waits for mx: suspended: a test", "gone": "waits for its turn at mx",
 	} {
 		if got, _ := keptBy(&queue.ItemRecipient{Key: "mx", Line: line}, lanes); got != want {
 			t.Errorf("from %q: %q, want %q", line, got, want)
@@ -365,8 +365,8 @@ func TestExplainKeepsToTheTenantsMail(t *testing.T) {
 		"slow": "mail from source shared waits: max_message_rate 1/h of tenant slow", "fast": "mail is sent without delay", "apart": "mail is sent without delay",
 	} {
 		e, err := destinations{w.Relay}.Explain(t.Context(), control.ExplainQuery{Domain: "box.example", Tenant: tenant})
-		if err != nil || e.Destinations[0].Verdict != want {
-			t.Errorf("tenant %s: %q, want %q, %v", tenant, e.Destinations[0].Verdict, want, err)
+		if err != nil || e.Destinations[0].Now != want {
+			t.Errorf("tenant %s: %q, want %q, %v", tenant, e.Destinations[0].Now, want, err)
 		}
 	}
 	sites, err := destinations{w.Relay}.Sites(t.Context(), control.SiteFilter{Names: []string{"mx.box.example"}}, "", 10)

@@ -39,8 +39,8 @@ func TestExplainNamesTheWarmup(t *testing.T) {
 		t.Errorf("in the queue: %+v, %v", it.Recipients, err)
 	}
 	d := w.explainDomain("box.example")
-	if d.Verdict != "mail waits for the warm-up of source new: the day's cap is used" || d.Until.IsZero() {
-		t.Errorf("verdict: %q until %v", d.Verdict, d.Until)
+	if d.Now != "mail waits for the warm-up of source new: the day's cap is used" || d.Until.IsZero() {
+		t.Errorf("verdict: %q until %v", d.Now, d.Until)
 	}
 	if d.Queued.Warmup != 1 || d.Queued.Unsorted != 0 {
 		t.Errorf("in the queue: %+v", d.Queued)
@@ -90,14 +90,14 @@ func TestExplainTellsOfOtherPools(t *testing.T) {
 	if err != nil || len(d.OtherPools) != 1 || d.OtherPools[0].Name != "acme" || !slices.Equal(d.OtherPools[0].Tenants, []string{"acme", "subsidiary"}) {
 		t.Errorf("others than %s: %+v, %v", d.Pool, d.OtherPools, err)
 	}
-	if d, err = ask("acme"); err != nil || !strings.HasPrefix(d.Verdict, "mail is sent without delay") || len(d.OtherPools) != 1 || d.OtherPools[0].Name != "default" {
-		t.Errorf("others than %s: %+v, %v; %s", d.Pool, d.OtherPools, err, d.Verdict)
+	if d, err = ask("acme"); err != nil || !strings.HasPrefix(d.Now, "mail is sent without delay") || len(d.OtherPools) != 1 || d.OtherPools[0].Name != "default" {
+		t.Errorf("others than %s: %+v, %v; %s", d.Pool, d.OtherPools, err, d.Now)
 	}
 	if err := (warmups{ctl: w.warm, names: w.warm}).ChangeWarmup(t.Context(), "new", control.WarmupPause, 0); err != nil {
 		t.Fatal(err)
 	}
-	if d, err = ask("acme"); err != nil || d.Verdict != "mail is sent without delay, but not from source new, which warms up: paused by an operator" {
-		t.Errorf("paused: %q, %v", d.Verdict, err)
+	if d, err = ask("acme"); err != nil || d.Now != "mail is sent without delay, but not from source new, which warms up: paused by an operator" {
+		t.Errorf("paused: %q, %v", d.Now, err)
 	}
 	if _, err = ask("acne"); err == nil || !strings.Contains(err.Error(), `no tenant "acne"`) {
 		t.Errorf("a tenant that is none: %v", err)

@@ -98,7 +98,7 @@ func (r *Relay) refusing() string {
 		r.store.refusing.Well()
 		return ""
 	case errors.Is(err, queue.ErrDiskFull):
-		return fmt.Sprintf("%v: mail is answered 452 until there is room", err)
+		return fmt.Sprintf("%v: clients get a 452 until space is free", err)
 	}
 	return fmt.Sprintf("the queue can't be written: mail is answered 451 until it can: %v", err)
 }

@@ -127,15 +127,15 @@ func (k *lookout) parked(rc *queue.ItemRecipient) position {
 	return s
 }
 
-// keptBy is what keeps mail that waits in the queue for its site, given the lanes to the site. Those from
-// other sources have their own troubles.
+// keptBy is what keeps mail that waits in the queue for its site, given the lanes to the site. Lanes
+// from other sources are left out: their obstacles are not its own.
 func keptBy(rc *queue.ItemRecipient, lanes []delivery.LaneInfo) (why string, until time.Time) {
 	if rc.Line != "" {
 		lanes = slices.DeleteFunc(slices.Clone(lanes), func(l delivery.LaneInfo) bool { return l.Source != sourceOfLine(rc.Line) })
 	}
 	var s site
 	if s.addLanes(lanes); s.Why == "" {
-		return "waits for room in memory for " + rc.Key, time.Time{}
+		return "waits for its turn at " + rc.Key, time.Time{}
 	}
 	return "waits for " + rc.Key + ": " + s.Why, s.Until
 }

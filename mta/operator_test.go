@@ -115,7 +115,7 @@ func TestWhatIsWrongWithASite(t *testing.T) {
 		t.Errorf("mx.box.example waits for %q", why)
 	}
 	ex, err := destinations{w.Relay}.Explain(t.Context(), control.ExplainQuery{Domain: "box.example"})
-	if err != nil || !strings.Contains(ex.Destinations[0].Verdict, "421 4.7.0 too much mail") {
+	if err != nil || !strings.Contains(ex.Destinations[0].Now, "421 4.7.0 too much mail") {
 		t.Errorf("explained as %+v, %v", ex.Destinations, err)
 	}
 }

@@ -79,7 +79,7 @@ func readPauses(dir string, now func() time.Time, policy func() *wiring.Policy, 
 		err = json.Unmarshal(text, &list)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("what is paused: %s: %w; mend the file, or remove it to send everything", p.path, err)
+		return nil, fmt.Errorf("reading the pauses: %s: %w; repair the file, or remove it to end all pauses", p.path, err)
 	}
 	p.use(list.Pauses)
 	return p, nil

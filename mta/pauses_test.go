@@ -68,7 +68,7 @@ func TestPauses(t *testing.T) {
 				last = e
 				return e.Destinations[0].Queued.Paused == 1
 			})
-			if got := last.Destinations[0].Verdict; !strings.Contains(got, "paused by ann: for the test") {
+			if got := last.Destinations[0].Now; !strings.Contains(got, "paused by ann: for the test") {
 				t.Errorf("explained as %q", got)
 			}
 			if q := last.Destinations[0].Queued; q.PausedBy != strings.TrimSpace(string(test.what)+" "+test.name) {

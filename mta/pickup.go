@@ -180,7 +180,7 @@ func (p *pickup) one(ctx context.Context, name string) error {
 	}
 	if len(refused) > 0 {
 		if l.Sender.Null() {
-			return p.setAside(name, fmt.Errorf("refused, and there is no sender to tell: %s", refused[0].result.Reply))
+			return p.setAside(name, fmt.Errorf("refused, and there is no sender to notify: %s", refused[0].result.Reply))
 		}
 		m := messageOf(l)
 		n := notification{kind: notifyFailed, message: m, attempts: refused}

@@ -22,9 +22,9 @@ func (o operator) retry(sel queue.Selector, c control.Change) (done control.Chan
 			return done, err
 		}
 		for site := range sites {
-			done.Lifted += o.r.delivery.Lift(site)
+			done.Ended += o.r.delivery.Lift(site)
 		}
-		done.Lifted += held
+		done.Ended += held
 	}
 	if done.Recipients, err = o.r.queue.Change(sel, action, c.DryRun); err != nil {
 		return done, err

@@ -39,7 +39,7 @@ func TestRetryNamesWhatStandsInTheWay(t *testing.T) {
 		t.Errorf("obstacles %+v", done.Obstacles)
 	}
 	all.Now = true
-	if done, err := o.Change(ctx, all); err != nil || done.Lifted != 2 || len(done.Obstacles) != 0 {
+	if done, err := o.Change(ctx, all); err != nil || done.Ended != 2 || len(done.Obstacles) != 0 {
 		t.Errorf("with now: %+v, %v", done, err)
 	}
 	w.arrived(2)
@@ -105,7 +105,7 @@ func TestRetryNowForgetsThatAHostIsBroken(t *testing.T) {
 		t.Fatalf("retry: %+v, %v", done, err)
 	}
 	all.Now = true
-	if done, err := o.Change(ctx, all); err != nil || done.Lifted == 0 {
+	if done, err := o.Change(ctx, all); err != nil || done.Ended == 0 {
 		t.Fatalf("with now: %+v, %v", done, err)
 	}
 	w.until("it was tried again", func() bool {
@@ -181,7 +181,7 @@ func TestRetryNowTriesWhatWasHeldOnce(t *testing.T) {
 	all(control.Hold, false)
 	w.until("it is held", func() bool { return recipient().State == control.StateHeld })
 	w.delivery.Resume("mx.box.example")
-	if done := all(control.Retry, true); done.Recipients != 1 || done.Lifted != 1 {
+	if done := all(control.Retry, true); done.Recipients != 1 || done.Ended != 1 {
 		t.Errorf("%+v", done)
 	}
 	w.until("it was tried", func() bool { return recipient().State == control.StateDeferred })

@@ -46,7 +46,7 @@ func TestMailForSilentDomainsIsInTheQueue(t *testing.T) {
 		}
 	}
 	ex, err := destinations{w.Relay}.Explain(t.Context(), control.ExplainQuery{Domain: "box.example"})
-	if err != nil || ex.Destinations[0].Verdict != "mail is sent without delay" {
+	if err != nil || ex.Destinations[0].Now != "mail is sent without delay" {
 		t.Errorf("of a healthy domain: %+v, %v", ex, err)
 	}
 	if n, err := o.Change(t.Context(), control.Change{Action: control.Remove, Filter: control.Filter{Domain: "*.silent.example"}}); err != nil || n.Recipients != messages*each {

@@ -156,7 +156,7 @@ func (w warmups) shown(s warmup.Status) control.Warmup {
 	}
 	d := w.names.divertedSince(s.IP, s.DayEnds.AddDate(0, 0, -1))
 	out.Offered, out.Diverted = d.offered(), control.WarmupDiverted{
-		TooFast: d[cameFaster] + d[cameTooFast], NoRoom: d[hadNoRoom], Waited: d[lostPatience], Suspended: d[foundNoWay],
+		TooFast: d[cameFaster] + d[cameTooFast], OverCap: d[hadNoRoom], Waited: d[lostPatience], Suspended: d[foundNoWay],
 	}
 	out.Advice = d.advice(&s)
 	slices.SortFunc(out.Providers, func(a, b warmup.ProviderStatus) int { return cmp.Compare(a.Provider, b.Provider) })

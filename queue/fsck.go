@@ -133,7 +133,7 @@ func (c *checker) look() error {
 			c.r.Bytes += f.Size
 		case ok && suffix == indexSuffix:
 		case ok && suffix == spareSuffix:
-			c.r.Notes = append(c.r.Notes, f.Name+" was to be used next; a start removes it")
+			c.r.Notes = append(c.r.Notes, f.Name+" is an unused segment; a start removes it")
 		case strings.HasSuffix(f.Name, tmpSuffix):
 			c.r.Notes = append(c.r.Notes, f.Name+" was being written; a start removes it")
 		default:
@@ -333,7 +333,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "queue %s\n", r.Dir)
 	if r.InUse {
-		fmt.Fprintln(t, "A RELAY IS USING IT: what is told here may be half of a change")
+		fmt.Fprintln(t, "A RELAY IS USING IT: this report may be inconsistent")
 	}
 	fmt.Fprintf(t, "\nmessages\t%d\n", r.Messages)
 	for _, s := range []State{StateDue, StateDeferred, StateHeld, StateEnding} {

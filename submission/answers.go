@@ -41,7 +41,7 @@ func (c *conn) reword(line []byte) []byte {
 	if with, ok := rewordings[answer{verb, code}]; ok {
 		return with
 	}
-	c.srv.cfg.Log.Warn("the SMTP library gave an answer of its own", "command", verb, "reply", string(line))
+	c.srv.cfg.Log.Warn("unexpected reply by the SMTP library", "command", verb, "reply", string(line))
 	return line
 }
 

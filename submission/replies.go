@@ -99,7 +99,7 @@ var (
 	badFrom          = refusal{550, reply.Enhanced{5, 7, 1}, "message must have one From field with addresses of yours"}
 	badTenantField   = refusal{554, reply.Enhanced{5, 5, 4}, "X-MTA-Tenant must name one tenant"}
 	unknownTenant    = refusal{550, reply.Enhanced{5, 7, 1}, "X-MTA-Tenant names %s, and there is no such tenant here"}
-	suppressedRcpt   = refusal{550, reply.Enhanced{5, 1, 1}, "address is suppressed (%s); to lift it: mta suppress remove %s"}
+	suppressedRcpt   = refusal{550, reply.Enhanced{5, 1, 1}, "address is suppressed (%s); to remove the entry: mta suppress remove %s"}
 	noPostmasterHere = refusal{550, reply.Enhanced{5, 1, 1}, "no postmaster is configured here"}
 )
 

@@ -14,28 +14,27 @@ import (
 	"example.org/mta/admission/simulate"
 )
 
-const admissionSimulateHelp = `Show what the admission controller does with a load: the production controller, on a
-clock of its own. The output is CSV with a row for every 500 ms; the same seed gives
-the same bytes.
+const admissionSimulateHelp = `Simulate a load, with the production admission controller on a virtual clock. The output
+is CSV with a row for every 500 ms. The same seed gives the same bytes.
 
 The trace is CSV with the header t,event,value: t in seconds, in order, and as event
 
-  rps        submissions offered a second, to all nodes together
-  capacity   submissions that all nodes together can serve a second
+  rps        submissions offered per second, to all nodes together
+  capacity   submissions per second that all nodes together can serve
   slots      in-flight slots of each node (default 20)
-  nodes      that share the load (default 1)
-  mix        shares of the tiers, as 0:10,3:60,4:30 (default 3:1)
-  tenants    among whom the load is divided evenly; 0, the default, is very many
-  end        of the simulation
+  nodes      number of nodes that share the load (default 1)
+  mix        shares of the tiers, such as 0:10,3:60,4:30 (default 3:1)
+  tenants    number of tenants that share the load evenly; 0, the default: very many
+  end        the simulation ends
 
 The columns count submissions: offered, admitted by the threshold, served, rejected by
-the threshold, and timed_out while they waited for a slot. ratio is the share that was
-not taken, threshold how many of the 768 priority levels are admitted, and goodput what
-was served as a share of what could have been.`
+the threshold, and timed_out while they waited for a slot. ratio is the share of the
+offered submissions that were not admitted, threshold the number of admitted priority
+levels out of 768, and goodput the served share of the capacity.`
 
 // newAdmission is the command of admission control.
 func newAdmission(c *cli) *cobra.Command {
-	cmd := &cobra.Command{Use: "admission", Short: "what is refused under overload, and why", Args: noArgs}
+	cmd := &cobra.Command{Use: "admission", Short: "simulate the refusal of mail under overload", Args: noArgs}
 	cmd.AddCommand(newAdmissionSimulate(c))
 	return cmd
 }
@@ -52,7 +51,7 @@ func newAdmissionSimulate(c *cli) *cobra.Command {
 	var f overloadFlags
 	cmd := &cobra.Command{
 		Use:   "simulate --trace FILE",
-		Short: "show what the admission controller does with a load",
+		Short: "simulate a load",
 		Long:  admissionSimulateHelp,
 		Example: `  mta admission simulate --trace surge.csv --plot surge.svg > surge.out
   mta admission simulate --trace surge.csv --mode pid --by-tier`,
@@ -68,12 +67,12 @@ func newAdmissionSimulate(c *cli) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.trace, "trace", "", "the `file` with the load; - is standard input")
-	flags.StringVar(&f.mode, "mode", simulate.Modes[0], "the `law` that computes what to refuse: utilisation, or to compare it with, pid (as published), codel, none")
-	flags.Uint64Var(&f.seed, "seed", 1, "of the random arrivals")
+	flags.StringVar(&f.mode, "mode", simulate.Modes[0], "the `controller`: utilisation; or, for comparison, pid (as published), codel or none")
+	flags.Uint64Var(&f.seed, "seed", 1, "the random seed")
 	flags.DurationVar(&f.timeout, "timeout", 2*time.Second, "how `long` a submission waits for a slot")
-	flags.BoolVar(&f.tune, "tune", false, "let the tuner find the number of slots")
+	flags.BoolVar(&f.tune, "tune", false, "let the tuner set the number of slots")
 	flags.BoolVar(&f.byTier, "by-tier", false, "add a column with the ratio of each tier")
-	flags.StringVar(&f.plot, "plot", "", "draw the rows into this `file`, as SVG")
+	flags.StringVar(&f.plot, "plot", "", "draw a chart into this `file`, as SVG")
 	oneOf(cmd, "mode", simulate.Modes)
 	return cmd
 }

@@ -24,8 +24,8 @@ A warning leaves the exit status at 0: a source whose address this machine doesn
 (it may appear later); a source, pool or tenant that nothing names; mail that expires
 before its second attempt.
 
-Permissions are checked for the owner of the queue in data_dir, whoever runs the check;
-they are not checked before the first start, or where a relative path may lead elsewhere.
+Permissions are checked for the owner of the queue in data_dir, not for the user who runs the
+check; they are not checked before the first start, or where a relative path may lead elsewhere.
 
 With --effective, print the effective configuration, with every setting, as a file that
 loads. Secrets are masked.

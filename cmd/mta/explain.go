@@ -118,7 +118,7 @@ func (c *cli) explainMessage(b *strings.Builder, m *control.ExplainedMessage) {
 
 func (c *cli) explainDestination(b *strings.Builder, d *control.Destination) error {
 	fact(b, "domain", "%s", d.Domain)
-	fact(b, "now", "%s%s", d.Verdict, c.until(d.Until))
+	fact(b, "now", "%s%s", d.Now, c.until(d.Until))
 	poolFacts(b, d)
 	for i, step := range d.Steps {
 		name := ""
@@ -127,8 +127,8 @@ func (c *cli) explainDestination(b *strings.Builder, d *control.Destination) err
 		}
 		fact(b, name, "%s", step)
 	}
-	if d.Trouble != nil {
-		fact(b, "trouble", "%s", d.Trouble.String())
+	if d.Failure != nil {
+		fact(b, "failure", "%s", d.Failure.String())
 		c.queued(b, d)
 		return nil
 	}

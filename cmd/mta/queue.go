@@ -107,7 +107,7 @@ func reason(r control.RecipientStatus) string {
 			return "scheduled for " + r.Next.Local().Format(time.DateTime)
 		}
 		if r.State == control.StateWaiting {
-			return "no room at " + r.Site
+			return "waits for " + r.Site
 		}
 		return ""
 	}

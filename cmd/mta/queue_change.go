@@ -105,11 +105,11 @@ func (c *cli) queueChange(ctx context.Context, change control.Change, done strin
 }
 
 // inTheWay says what keeps mail from leaving though it is due.
-func (c *cli) inTheWay(result *control.Changed, lifted bool) {
+func (c *cli) inTheWay(result *control.Changed, removed bool) {
 	if n := result.Scheduled; n > 0 {
-		fmt.Fprintf(c.err, "%s scheduled for later, and left so; to release scheduled mail, too: --scheduled\n", plural(n, "recipient"))
+		fmt.Fprintf(c.err, "%s scheduled for later, unchanged; to release scheduled mail too: --scheduled\n", plural(n, "recipient"))
 	}
-	liftable := false
+	removable := false
 	for _, o := range result.Obstacles {
 		where, until, remedy := "", "", ""
 		if o.Site != "" {
@@ -118,16 +118,16 @@ func (c *cli) inTheWay(result *control.Changed, lifted bool) {
 		if !o.Until.IsZero() {
 			until = ", until " + moment(o.Until, c.now())
 		}
-		if liftable = liftable || o.Remedy == "" && !o.Stays; o.Remedy != "" {
+		if removable = removable || o.Remedy == "" && !o.Stays; o.Remedy != "" {
 			remedy = "; to end that: " + clean(o.Remedy)
 		}
-		fmt.Fprintf(c.err, "in the way of %s%s: %s%s\n", plural(o.Recipients, "recipient"), clean(where), clean(o.Why), until+remedy)
+		fmt.Fprintf(c.err, "%s%s blocked: %s%s\n", plural(o.Recipients, "recipient"), clean(where), clean(o.Why), until+remedy)
 	}
 	switch {
-	case result.Lifted > 0:
-		fmt.Fprintf(c.err, "lifted: %s\n", plural(result.Lifted, "obstacle"))
-	case liftable && !lifted:
-		fmt.Fprintln(c.err, "to lift that: --now")
+	case result.Ended > 0:
+		fmt.Fprintf(c.err, "%s ended\n", plural(result.Ended, "obstacle"))
+	case removable && !removed:
+		fmt.Fprintln(c.err, "to end them: --now")
 	}
 }
 
@@ -141,7 +141,7 @@ var whenItEnds = map[control.Action]string{
 
 // nothingDone says why an action found nothing to do, though what was meant may be in the queue.
 var nothingDone = map[control.Action]string{
-	control.Hold:    "nothing fits that isn't held already, or given up",
-	control.Release: "nothing fits that is held",
-	control.Retry:   "nothing fits that waits for its time; what is held is tried after 'mta queue release', or with --now",
+	control.Hold:    "all matching recipients are already held, or final",
+	control.Release: "no matching recipient is held",
+	control.Retry:   "no matching recipient waits for its time; held ones are tried after 'mta queue release', or with --now",
 }

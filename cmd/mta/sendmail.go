@@ -39,7 +39,7 @@ const sendmailHelp = `usage: sendmail [-t] [-i] [-f SENDER] [-F NAME] [-N DSN] [
        sendmail -bs | -bp | -bi | -q
 
 Submit the message on standard input to the relay on this machine. If the relay is away,
-or has no room, the message is left in its maildrop, and goes out when the relay is back;
+or its disk is full, the message is left in its maildrop, and goes out when the relay is back;
 if that is not possible, the exit code is 75 (EX_TEMPFAIL), and the caller tries again.
 The message goes to all recipients or, if one is refused, to none.
 

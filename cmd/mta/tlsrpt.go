@@ -14,8 +14,8 @@ import (
 func newTLSRPT(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tlsrpt",
-		Short: "TLS reports: what is counted, what was sent",
-		Long:  "TLS reports (RFC 8460) tell domains how TLS with their hosts went. With tls_reports in the\nconfiguration each domain that asks for them in the DNS gets one about each day.",
+		Short: "show TLS reports",
+		Long:  "TLS reports (RFC 8460) inform domains about TLS failures of connections to their hosts. With\ntls_reports in the configuration, each domain that requests them in the DNS gets one a day.",
 		Args:  noArgs,
 	}
 	cmd.AddCommand(newTLSRPTShow(c))
@@ -153,7 +153,7 @@ func (c *cli) tlsrptDay(d *tlsrpt.Day) {
 		}
 		line("to %s, %s, %s", r.To, moment(r.At, c.now()), state)
 	}
-	if d.Trouble != "" {
-		line("looking up _smtp._tls.%s: %s", d.Domain, d.Trouble)
+	if d.LookupError != "" {
+		line("looking up _smtp._tls.%s: %s", d.Domain, d.LookupError)
 	}
 }

@@ -72,7 +72,7 @@ type providerShare struct {
 
 func (c *cli) warmupPlan(f *planFlags) error {
 	if f.volume == "" || f.by == "" {
-		return usagef("say how much mail a day there is to be, and by when: --volume and --by")
+		return usagef("the target volume and date are required: --volume and --by")
 	}
 	w, err := c.wantedPlan(f)
 	if err != nil {
@@ -217,7 +217,7 @@ func (w *wantedPlan) text() string {
 	if w.dayStarts != "" {
 		fmt.Fprintf(&b, "  day_starts = %q\n", w.dayStarts)
 	}
-	fmt.Fprintf(&b, "  finish     = true\n  ease_out   = %d # days in which the caps double before they are lifted: no cliff\n", p.EaseOut)
+	fmt.Fprintf(&b, "  finish     = true\n  ease_out   = %d # days in which the caps double before they end\n", p.EaseOut)
 	for _, s := range w.providers {
 		part := func(n int64) string { return grouped(int64(float64(n) * s.percent / 100)) }
 		fmt.Fprintf(&b, "\n  # %.4g %% of the mail goes there: %s on the first day, %s in the end.\n", s.percent, part(w.Stages[0].Daily), part(w.volume))

@@ -110,7 +110,7 @@ func warmupDiverted(offered int64, d *control.WarmupDiverted) string {
 	for _, x := range []struct {
 		n    int64
 		text string
-	}{{d.TooFast, "came faster than the plan takes it"}, {d.NoRoom, "had no room today"}, {d.Waited, "had waited long enough"}, {d.Suspended, "found its site suspended"}} {
+	}{{d.TooFast, "came faster than the plan takes it"}, {d.OverCap, "exceeded the day's cap"}, {d.Waited, "reached the end of its patience"}, {d.Suspended, "was for a suspended site"}} {
 		if x.n > 0 {
 			why = append(why, fmt.Sprintf("%d %s", x.n, x.text))
 		}

@@ -229,7 +229,7 @@ func (s *Scenario) sites() string {
 	add(s.Jitter > 0, "up to %v more", s.Jitter)
 	add(s.NoPipelining, "no PIPELINING")
 	add(s.NoChunking, "no CHUNKING")
-	add(s.Temporary > 0, "%g of messages are told 451", s.Temporary)
+	add(s.Temporary > 0, "%g of messages deferred with 451", s.Temporary)
 	add(s.Drop > 0, "connections are cut with %g at each step", s.Drop)
 	add(s.HostConnections > 0, "%d connections to a host", s.HostConnections)
 	add(s.HostMessages > 0, "%d messages on a connection", s.HostMessages)

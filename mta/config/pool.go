@@ -138,7 +138,7 @@ func (k checker) pool(p *Pool) {
 		k.problem(&p.block, "shared", `write shared = ["name of a source"], or dedicated "name of a source" {}`, "pool %q has no sources", p.Name)
 	} else if len(p.Shared) == 0 && p.Overflow == "shared" && !p.Failed("shared") {
 		k.problem(&p.block, "overflow", `write shared = ["name of a source"], or overflow = "hold" to make that mail wait`,
-			`overflow: pool %q has no shared sources that could take what its dedicated ones have no room for`, p.Name)
+			`overflow: pool %q has no shared sources for the mail that exceeds the plans of its dedicated ones`, p.Name)
 	}
 	k.patience(&p.block, "patience", p.Patience)
 	if n := len(p.TierPatience); n > 0 {

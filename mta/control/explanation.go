@@ -47,13 +47,13 @@ type ExplainedRecipient struct {
 
 // Destination is all that decides what becomes of mail for a domain.
 type Destination struct {
-	Domain  string `json:"domain"`
-	Verdict string `json:"verdict"` // one sentence: what happens to mail for it now
+	Domain string `json:"domain"`
+	Now    string `json:"now"` // one sentence: what happens to mail for it now
 	// Until is when that ends, where it is known.
 	Until time.Time `json:"until,omitzero"`
 
 	Steps        []string  `json:"steps"`             // how the route was found
-	Trouble      *Reply    `json:"trouble,omitempty"` // why there is no route
+	Failure      *Reply    `json:"failure,omitempty"` // why there is no route
 	RouteExpires time.Time `json:"route_expires,omitzero"`
 	Site         string    `json:"site,omitempty"`
 	Provider     string    `json:"provider,omitempty"`

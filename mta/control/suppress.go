@@ -199,7 +199,7 @@ func (s *Server) unsuppress(w http.ResponseWriter, r *http.Request, _ *query) er
 	if err != nil {
 		return err
 	}
-	s.config.Events.Info("operator lifts suppressions", "first", a.Addresses[0], "removed", done.Removed)
+	s.config.Events.Info("operator removes suppressions", "first", a.Addresses[0], "removed", done.Removed)
 	return writeJSON(w, done)
 }
 

@@ -214,11 +214,11 @@ type Changed struct {
 	Later int `json:"later,omitempty"`
 
 	// Of a retry: Scheduled counts recipients that wait for the time that their senders asked for,
-	// and go on waiting; Obstacles are what keeps others from leaving, the largest first; Lifted
+	// and go on waiting; Obstacles are what keeps others from leaving, the largest first; Ended
 	// counts the holds, suspensions and retry times that were ended for Change.Now.
 	Scheduled int        `json:"scheduled,omitempty"`
 	Obstacles []Obstacle `json:"obstacles,omitempty"`
-	Lifted    int        `json:"lifted,omitempty"`
+	Ended     int        `json:"ended,omitempty"`
 }
 
 // Obstacle is what keeps mail that is due from leaving.

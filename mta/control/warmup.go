@@ -71,13 +71,13 @@ type Warmup struct {
 // ones.
 type WarmupDiverted struct {
 	TooFast   int64 `json:"too_fast"`  // it came faster than the plan takes it, and for its patience
-	NoRoom    int64 `json:"no_room"`   // the day had no room for it
+	OverCap   int64 `json:"over_cap"`  // the day had no room for it
 	Waited    int64 `json:"waited"`    // until its patience had an end
 	Suspended int64 `json:"suspended"` // its site was, for all dedicated sources
 }
 
 // Sum is all of it.
-func (d *WarmupDiverted) Sum() int64 { return d.TooFast + d.NoRoom + d.Waited + d.Suspended }
+func (d *WarmupDiverted) Sum() int64 { return d.TooFast + d.OverCap + d.Waited + d.Suspended }
 
 // WarmupList is a page of warm-ups, without their providers and history.
 type WarmupList struct {

@@ -268,7 +268,7 @@ func (d *demo) doing(stats relayStats) string {
 	case d.gaveUp != "":
 		return "the operator gives up: mta queue bounce --domain " + d.gaveUp
 	}
-	return "all is submitted; what was told to come later is tried again"
+	return "all mail is submitted; deferred mail is being retried"
 }
 
 // command is how to ask this relay something.

@@ -76,7 +76,7 @@ func (w *writer) draw(rng *rand.Rand) int {
 
 var names = []string{"ada", "alan", "barbara", "dennis", "edsger", "frances", "grace", "jon", "ken", "margaret", "paul", "radia", "ray", "wietse"}
 
-const paragraph = "The quick brown fox jumps over the lazy dog, and is told to come back later.\r\n"
+const paragraph = "The quick brown fox jumps over the lazy dog, and comes back again later.\r\n"
 
 // content gives the octets to send after DATA, without the final dot: 1 to 8 KB mostly, now and
 // then large. No line of it begins with a dot.

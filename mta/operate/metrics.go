@@ -128,7 +128,7 @@ var queueMetrics = []metric[queue.Stats]{
 		func(s *queue.Stats) float64 { return float64(s.MemoryBytes) }),
 	newMetric(prometheus.CounterValue, "mta_queue_syncs_total", "Syncs of the journal.",
 		func(s *queue.Stats) float64 { return float64(s.Syncs) }),
-	newMetric(prometheus.CounterValue, "mta_queue_faults_total", "Failed writes and syncs of the journal. Any rise means trouble with the disk.",
+	newMetric(prometheus.CounterValue, "mta_queue_faults_total", "Failed writes and syncs of the journal. Any rise means that the disk is failing.",
 		func(s *queue.Stats) float64 { return float64(s.Faults) }),
 	newMetric(prometheus.GaugeValue, "mta_queue_healthy", "1 while the journal can be written.",
 		func(s *queue.Stats) float64 { return float64(oneIf(s.Healthy)) }),
@@ -147,7 +147,7 @@ var deliveryMetrics = []metric[delivery.Counts]{
 		func(c *delivery.Counts) float64 { return float64(c.Waiting) }),
 	newMetric(prometheus.GaugeValue, "mta_delivery_transactions", "Transactions on connections, under way or next.",
 		func(c *delivery.Counts) float64 { return float64(c.Running) }),
-	newMetric(prometheus.CounterValue, "mta_delivery_parked_total", "Jobs that waited in the queue because their site and source had no room.",
+	newMetric(prometheus.CounterValue, "mta_delivery_parked_total", "Jobs returned to the queue because delivery had enough for their site and source.",
 		func(c *delivery.Counts) float64 { return float64(c.Refused) }),
 	newMetric(prometheus.CounterValue, "mta_delivery_ambiguous_total", "Recipients that may get a message twice: the host's answer to it was lost.",
 		func(c *delivery.Counts) float64 { return float64(c.Ambiguous) }),
@@ -209,7 +209,7 @@ var (
 	tenantsIgnoredDesc = prometheus.NewDesc("mta_submission_tenant_headers_ignored_total", "X-MTA-Tenant fields of clients that may not name a tenant.", nil, nil)
 	alarmDesc          = prometheus.NewDesc("mta_alarm", "1 while an alarm is on; the log has its reason.", []string{"alarm"}, nil)
 	missingDesc        = prometheus.NewDesc("mta_source_missing", "1 while a source is left out because this machine does not have its address.", []string{"source"}, nil)
-	suppressedDesc     = prometheus.NewDesc("mta_suppressed_addresses", "Entries of the suppression list. A steep rise with suppression { feed = true } means bad lists, or a provider in trouble.", nil, nil)
+	suppressedDesc     = prometheus.NewDesc("mta_suppressed_addresses", "Entries of the suppression list. A steep rise with suppression { feed = true } means bad lists, or a failing provider.", nil, nil)
 )
 
 // send sends one value.

@@ -28,8 +28,8 @@ type Day struct {
 	Reports []Delivery `json:"reports,omitempty"`
 	// Unwanted: the domain asks for no reports.
 	Unwanted bool `json:"unwanted,omitempty"`
-	// Trouble is why it isn't known whether the domain wants reports.
-	Trouble string `json:"trouble,omitempty"`
+	// LookupError is the error of the last look-up of the record that requests reports.
+	LookupError string `json:"lookup_error,omitempty"`
 	// Next is when the domain's record is looked up, or a report is tried, again; zero before the first
 	// time and after the last.
 	Next  time.Time `json:"next,omitzero"`

@@ -305,10 +305,10 @@ func (r *Reporter) try(ctx context.Context, d *Day) {
 	}
 	report, err := r.cfg.report(d)
 	if err != nil { // never: it has nothing that can't be written
-		d.Trouble, d.Done = err.Error(), true
+		d.LookupError, d.Done = err.Error(), true
 		return
 	}
-	done := d.Trouble == ""
+	done := d.LookupError == ""
 	for i := range d.Reports {
 		to := &d.Reports[i]
 		if to.Sent {
@@ -344,10 +344,10 @@ func (r *Reporter) count(sent bool) {
 func (r *Reporter) discover(ctx context.Context, d *Day) {
 	ctx, cancel := context.WithTimeout(ctx, dnsTimeout)
 	defer cancel()
-	d.Trouble = ""
+	d.LookupError = ""
 	texts, err := r.cfg.Resolver.TXT(ctx, "_smtp._tls."+d.Domain)
 	if err != nil {
-		d.Trouble = err.Error()
+		d.LookupError = err.Error()
 		return
 	}
 	destinations, err := ParseRecord(texts)

@@ -487,13 +487,13 @@ func TestDiscoveryFails(t *testing.T) {
 	}
 	now = noon.Add(36 * time.Hour)
 	r.SendDue(t.Context())
-	if d := shown(r)[0]; d.Done || d.Trouble != "SERVFAIL" {
+	if d := shown(r)[0]; d.Done || d.LookupError != "SERVFAIL" {
 		t.Errorf("%+v", d)
 	}
 	z["box.example"] = "v=TLSRPTv1; rua=mailto:tls@box.example"
 	now = now.Add(firstRetry)
 	r.SendDue(t.Context())
-	if d := shown(r)[0]; !d.Done || d.Trouble != "" || len(box.sent) != 1 {
+	if d := shown(r)[0]; !d.Done || d.LookupError != "" || len(box.sent) != 1 {
 		t.Errorf("%+v", d)
 	}
 }

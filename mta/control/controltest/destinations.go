@@ -246,7 +246,7 @@ func explanations(r *Relay, big, spare control.Host, suspension control.SiteActi
 	}
 	sources := []control.DestinationSource{{Name: "out1", Address: "198.51.100.1", EHLO: "out1.relay.example", Reaches: 2}}
 	dest := control.Destination{
-		Domain: "big.example", Verdict: "mail from source out1 waits: max_message_rate 50/s of site big.example", Until: now.Add(20 * time.Millisecond),
+		Domain: "big.example", Now: "mail from source out1 waits: max_message_rate 50/s of site big.example", Until: now.Add(20 * time.Millisecond),
 		Steps:        []string{"MX of big.example: 10 mx1.big.example, 20 mx2.big.example", "mx1.big.example has 192.0.2.10", "mx2.big.example has 192.0.2.11"},
 		RouteExpires: now.Add(5 * time.Minute), Site: "big.example", Provider: "big", TLS: "verified", TLSOrigin: "the MTA-STS policy of big.example",
 		MTASTS: &r.KnownPolicies[0],
@@ -257,7 +257,7 @@ func explanations(r *Relay, big, spare control.Host, suspension control.SiteActi
 		Ceiling: control.Ceiling{PerSecond: 50, Binds: "max_message_rate 50/s of site big.example: 50 messages/s", Others: []string{"max_connection_rate 5/s of provider big, 100 messages each: 500 messages/s"}},
 	}
 	grey := control.Destination{
-		Domain: "grey.example", Verdict: "no mail is sent: suspended (" + suspension.Reason + ")", Until: suspension.End,
+		Domain: "grey.example", Now: "no mail is sent: suspended (" + suspension.Reason + ")", Until: suspension.End,
 		Steps: []string{"MX of grey.example: 10 mx.grey.example", "mx.grey.example has 192.0.2.1"}, RouteExpires: now.Add(time.Minute),
 		Site: "mx.grey.example", TLS: "opportunistic", TLSOrigin: "default", Hosts: []control.TierHost{{Tier: 1, Host: r.KnownHosts[2]}}, Pool: "default", Sources: sources,
 		Limits:    []control.Limit{{Setting: "connection_limit", Value: "10", Scope: "site mx.grey.example", Origin: "default", Now: "0 in use"}},
@@ -265,8 +265,8 @@ func explanations(r *Relay, big, spare control.Host, suspension control.SiteActi
 		Ceiling: control.Ceiling{Binds: "suspended (" + suspension.Reason + ")"},
 	}
 	missing := control.Destination{
-		Domain: "missing.example", Verdict: "mail bounces: there is no route", Steps: []string{"MX of missing.example: no such name"},
-		Trouble: &control.Reply{Code: 550, Enhanced: "5.1.2", Text: "the domain missing.example does not exist", Command: "route", Local: true},
+		Domain: "missing.example", Now: "mail bounces: there is no route", Steps: []string{"MX of missing.example: no such name"},
+		Failure: &control.Reply{Code: 550, Enhanced: "5.1.2", Text: "the domain missing.example does not exist", Command: "route", Local: true},
 		Hosts:   []control.TierHost{}, Pool: "default", Sources: []control.DestinationSource{}, Limits: []control.Limit{},
 	}
 	m := r.Messages[1]

@@ -128,7 +128,7 @@ func (r *Relay) addWarmups() {
 				{Stage: 6, Limit: 2621, Sent: 2621, Why: "held: one provider is bad", Provider: "microsoft"},
 			},
 		}}
-	acme.Offered, acme.Diverted = 9212, control.WarmupDiverted{TooFast: 6911, NoRoom: 712}
+	acme.Offered, acme.Diverted = 9212, control.WarmupDiverted{TooFast: 6911, OverCap: 712}
 	acme.Forecast = r.forecast(&standard, acme.DayEnds, 6)
 	news := control.Warmup{
 		Source: "news-1", Status: warmup.Status{IP: "2001:db8::20", Plan: "small", Mode: "ledger", State: control.WarmupPaused,
