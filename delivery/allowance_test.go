@@ -84,7 +84,7 @@ func TestS4_WorkersMoveOverToTheSecondMessage(t *testing.T) {
 		r := routeTo("a", tier(w.host("mx", sink.Config{})))
 		big := func() *Job {
 			j := w.job(r, 4000)
-			w.s.Submit(j)
+			w.submit(j)
 			return j
 		}
 		connections := func(j *Job) int {
@@ -157,7 +157,7 @@ func TestS5_EmptyAndBlockedAreIdle(t *testing.T) {
 			r := routeTo("a", tier(w.host("mx", sink.Config{Work: map[sink.Phase]time.Duration{sink.End: time.Hour}})))
 			w.send(r, 1)
 			for range waiting { // its connection is busy for an hour, and there may be no other
-				w.s.Submit(w.job(r, 1))
+				w.submit(w.job(r, 1))
 			}
 			idle("blocked")
 			l := lanes(w, "a")[0]
@@ -165,7 +165,7 @@ func TestS5_EmptyAndBlockedAreIdle(t *testing.T) {
 				t.Errorf("%d wait for %q: nobody is blocked", l.Waiting, l.Why)
 			}
 			w.s.Suspend("b", "", "a test", time.Now().Add(time.Hour))
-			w.s.Submit(w.job(routeTo("b", tier(w.host("mx2", sink.Config{}))), 1))
+			w.submit(w.job(routeTo("b", tier(w.host("mx2", sink.Config{}))), 1))
 			idle("suspended")
 			deepest = int(most.Load())
 		})

@@ -146,7 +146,7 @@ func benchmarkJobs(b *testing.B, cfg Config, to netip.AddrPort) {
 	for i := range b.N {
 		slots <- struct{}{}
 		m := &envelope.Message{ID: envelope.ID(i + 1), Sender: "from@example.org", Recipients: recipients, Size: int64(len(content))}
-		if !s.Submit(&Job{Message: m, Recipients: index, Route: r, Source: "out1", Body: body, Done: done}) {
+		if !submit(s, &Job{Message: m, Recipients: index, Route: r, Source: "out1", Body: body, Done: done}) {
 			b.Fatal("refused")
 		}
 	}
@@ -217,7 +217,7 @@ func BenchmarkMixed(b *testing.B) {
 			}
 			wait.Add(1)
 			began := time.Now()
-			s.Submit(&Job{Message: m, Recipients: index, Route: routes[i%10], Source: "out1", Body: body, Done: func(j *Job, _ []Result) {
+			submit(s, &Job{Message: m, Recipients: index, Route: routes[i%10], Source: "out1", Body: body, Done: func(j *Job, _ []Result) {
 				if len(j.Recipients) == 1 {
 					mu.Lock()
 					took = append(took, time.Since(began))
@@ -251,12 +251,12 @@ func BenchmarkCancel(b *testing.B) {
 	}
 	const sites = 2000
 	for i := range sites {
-		s.Submit(job(i+1, i))
+		submit(s, job(i+1, i))
 	}
 	b.ResetTimer()
 	for i := range b.N {
 		id := sites + 1 + i
-		if !s.Submit(job(id, i%sites)) || s.Cancel(envelope.ID(id)) != 1 {
+		if !submit(s, job(id, i%sites)) || s.Cancel(envelope.ID(id)) != 1 {
 			b.Fatal("a message that waits was not taken back")
 		}
 	}
@@ -274,7 +274,7 @@ func BenchmarkKeepHouse(b *testing.B) {
 	defer s.Close()
 	for i := range 5000 {
 		host := route.Host{Name: "mx", Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), 25)}
-		s.Submit(&Job{Message: &envelope.Message{ID: envelope.ID(i)}, Recipients: []int{0}, Source: "out1", Done: func(*Job, []Result) {},
+		submit(s, &Job{Message: &envelope.Message{ID: envelope.ID(i)}, Recipients: []int{0}, Source: "out1", Done: func(*Job, []Result) {},
 			Route: &route.Route{Site: fmt.Sprint("site", i), Tiers: []route.Tier{{host}}}})
 	}
 	b.ReportAllocs()

@@ -43,7 +43,7 @@ func (s *Scheduler) clock() {
 		if len(finished)+len(room) > 0 {
 			s.mu.Lock()
 			for _, w := range finished {
-				s.leave(w, now)
+				s.leave(w.Job, now)
 			}
 			s.checkQuiet()
 			s.mu.Unlock()

@@ -1,8 +1,8 @@
 // Package delivery carries jobs to hosts: it decides which connection takes which message, opens and
 // closes connections, and gives back what the hosts said about each recipient. It knows no disk.
 //
-// In the order of use: [New] makes a [Scheduler]; Submit hands over a [Job], whose Done gets a
-// [Result] for each recipient; Drain lets what is under way end; Close ends all.
+// In the order of use: [New] makes a [Scheduler]; Reserve takes room for a [Job]; Submit hands it over, and
+// its Done gets a [Result] for each recipient; Drain lets what is under way end; Close ends all.
 //
 // The algorithm is Tony Finch's of 2007; docs/delivery.md tells it in words, with what was changed
 // and why. In the code: a lane (lane.go) is the mail from one source to one site and asks decide for

@@ -15,7 +15,7 @@ import (
 // its usual rate and doubles that every half minute while the site accepts everything. At each sign of
 // trouble the rate falls back, and waits longer before it grows again. The floor is the usual rate, rising to
 // 1.5 times that over ten minutes. Fresh mail goes first (see waitlist), and little of the backlog is kept in
-// memory so that fresh mail finds room (see Scheduler.space).
+// memory so that fresh mail finds room (see Scheduler.part).
 //
 // An outage is a minute or more in which all hosts were broken, or the lane was suspended. Time during which
 // this relay did not run does not count.
@@ -188,9 +188,9 @@ func (d *drain) begin(l *lane, level float64, now time.Time) {
 	d.began, d.bound, d.grows, d.fell = now, now, now, now
 	d.level, d.least, d.calm, d.missed = level, max(d.usual, drainLeast), 0, 0
 	for p := l.waiting.oldest; p != nil; p = p.newer {
-		if w := p.work; !w.backlog {
-			w.backlog = true
-			w.flow.backlog++
+		if w := p.work; !w.room.backlog {
+			w.room.backlog = true
+			w.room.flow.backlog++
 		}
 	}
 	l.waiting.drain(true)

@@ -119,7 +119,7 @@ func (x *drainTrial) second(fresh bool) {
 				x.old++
 			}
 		}
-		if !x.s.Submit(j) {
+		if !submit(x.s, j) {
 			x.t.Error("a job is refused")
 		}
 	}
@@ -128,7 +128,7 @@ func (x *drainTrial) second(fresh bool) {
 
 // again submits what was deferred, as soon as there is room for it.
 func (x *drainTrial) again(j *Job) {
-	for x.t.Context().Err() == nil && !x.s.Submit(j) {
+	for x.t.Context().Err() == nil && !submit(x.s, j) {
 		time.Sleep(100 * time.Millisecond)
 	}
 }
@@ -341,7 +341,7 @@ func TestAStopOfTheRelayIsNoOutage(t *testing.T) {
 				again.host("mx", sink.Config{})
 				began := time.Now()
 				for len(old) > 0 {
-					if old[0].Done = again.done; again.s.Submit(old[0]) {
+					if old[0].Done = again.done; submit(again.s, old[0]) {
 						old = old[1:]
 						continue
 					}

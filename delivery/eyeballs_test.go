@@ -168,7 +168,7 @@ func TestSilentHostIsNamed(t *testing.T) {
 		w := newWorld(t, unhurried(Limits{}))
 		defer w.end()
 		j := w.job(routeTo("a", tier(w.host("mx", sink.Config{Latency: time.Hour}))), 1)
-		w.s.Submit(j)
+		w.submit(j)
 		time.Sleep(time.Minute)
 		want := "mx[192.0.2.1]:25 took a connection 1m0s ago and is not ready for mail yet (greeting, EHLO or STARTTLS)"
 		at, _ := w.s.Whereabouts(j.Message.ID)

@@ -52,7 +52,7 @@ func TestS8BigEnvelopeRides(t *testing.T) {
 		})
 		defer w.end()
 		r := routeTo("a", tier(w.host("mx", sink.Config{Latency: 100 * time.Millisecond})))
-		w.s.Submit(w.job(r, 60))
+		w.submit(w.job(r, 60))
 		synctest.Wait()
 		// 2 by max; 4 - 2 = 2 free are not more than those it has.
 		if n := len(w.dialed()); n != 2 {
@@ -112,7 +112,7 @@ func TestS11AllDownDefersWithTheFirstRetryTime(t *testing.T) {
 		}
 		// What comes while all are left alone is not taken.
 		time.Sleep(time.Second)
-		if w.s.Submit(w.job(r, 1)) || w.s.Room(toA) != 0 {
+		if w.submit(w.job(r, 1)) || w.s.Room(toA) != 0 {
 			t.Error("a job was taken that can go nowhere")
 		}
 		// When its time has come it is tried, by one connection and one job, and works.
@@ -261,7 +261,7 @@ func TestS15LearnedElsewhere(t *testing.T) {
 		w.s.Learn([]destdb.Record{{Key: destdb.Key{Addr: h.Addr}, Broken: destdb.Broken{Failures: 1, RetryAt: time.Now().Add(time.Minute),
 			Why: reply.Local(451, reply.Enhanced{4, 4, 1}, "connect", "connection refused")}}})
 		r := routeTo("a", tier(h))
-		if w.s.Submit(w.job(r, 1)) || len(w.dialed()) != 0 {
+		if w.submit(w.job(r, 1)) || len(w.dialed()) != 0 {
 			t.Errorf("mail is taken for a host that another node knows to be down, dialed %v", w.dialed())
 		}
 		time.Sleep(time.Minute)
@@ -310,7 +310,7 @@ func TestSitesShareConnections(t *testing.T) {
 		}
 		secure := w.job(routeTo("a", tier(h)), 1)
 		secure.Demand.Level = tlspolicy.Required
-		w.s.Submit(secure)
+		w.submit(secure)
 		w.awaitResults(3, time.Minute)
 		if n := len(w.dialed()); n != 2 {
 			t.Errorf("%d connections: mail that demands TLS must not go where its certificate wasn't checked", n)
@@ -345,7 +345,7 @@ func TestBrokenTLSIsRetriedInClear(t *testing.T) {
 		}
 		required := w.job(r, 1)
 		required.Demand.Level = tlspolicy.Required
-		w.s.Submit(required)
+		w.submit(required)
 		if res := w.awaitResults(3, time.Minute)[2]; res.Reply.OK() || !res.Reply.Temporary() {
 			t.Errorf("mail that needs TLS: %+v", res)
 		}
@@ -390,7 +390,7 @@ func TestS2SmallMailPassesBigEnvelopes(t *testing.T) {
 		defer w.end()
 		r := routeTo("a", tier(w.host("mx", sink.Config{Work: map[sink.Phase]time.Duration{sink.End: 50 * time.Millisecond}})))
 		for range 20 {
-			w.s.Submit(w.job(r, 1000)) // 2,000 transactions of 50 ms on 4 connections: 25 s
+			w.submit(w.job(r, 1000)) // 2,000 transactions of 50 ms on 4 connections: 25 s
 		}
 		time.Sleep(2 * time.Second)
 		var slowest time.Duration
@@ -401,7 +401,7 @@ func TestS2SmallMailPassesBigEnvelopes(t *testing.T) {
 				defer w.mu.Unlock()
 				slowest = max(slowest, time.Since(began))
 			}
-			w.s.Submit(j)
+			w.submit(j)
 			time.Sleep(100 * time.Millisecond)
 		}
 		w.awaitResults(20_000, 5*time.Minute)
@@ -450,7 +450,7 @@ func TestTorture(t *testing.T) {
 				jobs = append(jobs, j)
 			}
 			submit := func(j *Job) {
-				if !w.s.Submit(j) {
+				if !w.submit(j) {
 					again <- j // all hosts are down just now
 				}
 			}

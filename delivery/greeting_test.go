@@ -228,7 +228,7 @@ func (w *world) persist(r *route.Route, tenant string, done func([]Result)) {
 	j := w.job(r, 1)
 	j.Message.Tenant = tenant
 	j.Done = func(_ *Job, results []Result) { done(results) }
-	for !w.s.Submit(j) {
+	for !w.submit(j) {
 		time.Sleep(time.Second)
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // Job is the recipients of one message that can go down one connection to one site from one
-// source. It belongs to the scheduler from Submit until Done.
+// source. It has room from Reserve on, and belongs to the scheduler from Submit until Done.
 type Job struct {
 	Message    *envelope.Message
 	Recipients []int // indexes into Message.Recipients; at least one
@@ -34,6 +34,8 @@ type Job struct {
 	// called from goroutines that carry mail, with no lock held: it must not block for long. It may
 	// Submit.
 	Done func(*Job, []Result)
+
+	room room // from Reserve
 }
 
 // Result is what became of one recipient of a job.
@@ -45,7 +47,7 @@ type Result struct {
 	// Attempted is false when the recipient never got its turn: that counts no attempt.
 	Attempted bool
 	// Withdrawn says that it was taken back before it was sent: by Job.MayBegin, by Cancel, by Reload
-	// since it may not leave from its source any longer, or since there is no host to try and Submit takes no more either.
+	// since it may not leave from its source any longer, or since there is no host to try and no room for more either.
 	Withdrawn bool
 	// RetryAfter is the earliest time at which another attempt makes sense, where that is known;
 	// zero leaves it to the caller's schedule.
@@ -106,8 +108,6 @@ type work struct {
 	message *message
 	results []Result
 	since   time.Time // when it was submitted
-	flow    *flow     // whose room it takes
-	backlog bool      // accepted before an outage ended; see drain
 	first   part      // most jobs have one part only
 }
 

@@ -378,7 +378,7 @@ func (l *lane) wait(why waitReason, now time.Time) {
 }
 
 // giveUp gives back all that waits: no host of any tier works. What was not tried is withdrawn when
-// the site has no other lane that works, since Submit will not take it again before there is hope.
+// the site has no other lane that works, since Reserve has no room for it before there is hope.
 func (l *lane) giveUp(now time.Time) {
 	r, host, at := l.outOfService(now)
 	if latest := now.Add(l.limits.MaxHostRetry); at.After(latest) {

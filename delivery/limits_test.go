@@ -88,7 +88,7 @@ func TestRatesOverSourcesAndSites(t *testing.T) {
 								defer w.mu.Unlock()
 								left[lane] += delivered(results)
 							}
-							w.s.Submit(j)
+							w.submit(j)
 						}
 					}
 				}
@@ -129,7 +129,7 @@ func TestTenantRateIsHisOwn(t *testing.T) {
 		for range 10 {
 			j := w.job(r, 1)
 			j.Message.Tenant = "slow"
-			w.s.Submit(j)
+			w.submit(j)
 		}
 		w.send(r, 100)
 		time.Sleep(500 * time.Millisecond)
@@ -254,7 +254,7 @@ func TestSuspendedByReply(t *testing.T) {
 		w.send(r, 3)
 		other := w.job(r, 1)
 		other.Source = "out2"
-		w.s.Submit(other)
+		w.submit(other)
 		w.awaitResults(2, time.Minute) // the other source's, refused for itself
 		time.Sleep(5 * time.Minute)
 		if n := len(w.settled()); n != 2 {
@@ -323,7 +323,7 @@ func TestSuspendAndResumeHosts(t *testing.T) {
 		if c := w.s.Counts(); c.Live != 0 {
 			t.Errorf("%d connections to suspended hosts are left", c.Live)
 		}
-		if w.s.Submit(w.job(r, 1)) {
+		if w.submit(w.job(r, 1)) {
 			t.Error("mail is taken that can go nowhere")
 		}
 		if why, ok := w.s.Trouble("a"); !ok || !strings.HasSuffix(why.Text, ": suspended: it loses mail") {
@@ -334,7 +334,7 @@ func TestSuspendAndResumeHosts(t *testing.T) {
 		}
 		other := w.job(r, 1)
 		other.Source = "out2"
-		w.s.Submit(other)
+		w.submit(other)
 		if res := w.awaitResults(121, time.Minute)[120]; res.Host.Name != "mx2" || !res.Reply.OK() {
 			t.Errorf("the other source's mail: %+v", res)
 		}

@@ -25,7 +25,7 @@ func TestASuspensionKeepsWhatMayNotBeginYet(t *testing.T) {
 			for range 20 {
 				j := w.job(r, 1)
 				j.MayBegin = func(int) bool { asked++; return true }
-				w.s.Submit(j)
+				w.submit(j)
 			}
 			if w.s.Suspended("a", "out1") {
 				t.Error("suspended from the begin")
@@ -61,7 +61,7 @@ func TestALostConnectionIsAskedForAnew(t *testing.T) {
 		var begun []int
 		j := w.job(r, 5)
 		j.MayBegin = func(n int) bool { begun = append(begun, n); return n == 2 }
-		w.s.Submit(j)
+		w.submit(j)
 		results := w.awaitResults(5, time.Minute)
 		if n := withdrawn(results); n != 1 || delivered(results) != 4 || len(begun) != 3 {
 			t.Errorf("%d withdrawn, %d delivered of a job of 5 in transactions of %v", n, delivered(results), begun)

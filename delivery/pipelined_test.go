@@ -67,7 +67,7 @@ func cutAtKth(t *testing.T, without sink.Extension, phase sink.Phase, k int) {
 	for range n {
 		j := w.job(r, 1)
 		j.Done = done
-		w.s.Submit(j)
+		w.submit(j)
 	}
 	for end := time.Now().Add(time.Hour); ; time.Sleep(time.Second) { // as the queue would
 		synctest.Wait()
@@ -82,7 +82,7 @@ func cutAtKth(t *testing.T, without sink.Extension, phase sink.Phase, k int) {
 			t.Fatalf("k=%d: %d not delivered after an hour; %s", k, left, w.picture())
 		}
 		for _, j := range retry {
-			if !w.s.Submit(j) {
+			if !w.submit(j) {
 				w.mu.Lock()
 				again = append(again, j)
 				w.mu.Unlock()

@@ -35,7 +35,7 @@ func (d *delays) send(r *route.Route, source string) {
 		d.w.mu.Unlock()
 		d.w.done(j, results)
 	}
-	if !d.w.s.Submit(j) {
+	if !d.w.submit(j) {
 		d.w.t.Fatal("job refused")
 	}
 }
@@ -311,7 +311,7 @@ func throughput(t *testing.T, sources int, without sink.Extension) (rate float64
 					send(i)
 				}
 			}
-			if !w.s.Submit(j) {
+			if !w.submit(j) {
 				t.Error("job refused")
 			}
 		}
@@ -470,7 +470,7 @@ func TestPlacesAreShared(t *testing.T) {
 				if j.Source = "out1"; i >= 300 {
 					j.Source = "out2"
 				}
-				if !w.s.Submit(j) {
+				if !w.submit(j) {
 					t.Fatal("job refused")
 				}
 				if i == 299 {
@@ -502,7 +502,7 @@ func TestNobodyGivesWayToALaneWithoutMail(t *testing.T) {
 			time.Sleep(time.Second)
 			j := w.job(r, 1)
 			j.Source, j.Expires = "out2", time.Now().Add(time.Second)
-			if !w.s.Submit(j) {
+			if !w.submit(j) {
 				t.Fatal("job refused")
 			}
 			takeBack(w, j)

@@ -23,7 +23,7 @@ func FlowOf(m *envelope.Message, site, source string) Flow {
 // slow source nor a tenant or tier with much mail keeps another waiting for room.
 type share struct {
 	jobs  int
-	flows map[Flow]*flow // those that have jobs, or were refused
+	flows map[Flow]*flow // those that have jobs, or want room
 }
 
 // flow is one flow's part of a share.
@@ -33,15 +33,19 @@ type flow struct {
 
 	jobs    int
 	backlog int  // of those, accepted before an outage that has ended
-	refused bool // the caller has parked some
-	// The caller may have parked a job only after OnRoom was called: it is called once more.
-	again bool
+	wanted  bool // the caller found no room, and waits for OnRoom
 }
 
-// parked reports whether the caller may have parked jobs of any flow.
-func (h *share) parked() bool {
+// room is what a job has from Reserve until it is done.
+type room struct {
+	flow    *flow
+	backlog bool // the message was accepted before an outage ended; see drain
+}
+
+// wanted reports whether any flow wants room.
+func (h *share) wanted() bool {
 	for _, p := range h.flows {
-		if p.refused || p.again {
+		if p.wanted {
 			return true
 		}
 	}
@@ -52,8 +56,8 @@ func (h *share) parked() bool {
 // come: the connection decides, and its failure costs an attempt of each.
 const probeJobs = 1
 
-// Room is how many more jobs a flow may have. A caller that gets 0 counts as refused, and OnRoom is called
-// when there is room; otherwise one that took exactly as much as fitted would never hear of more.
+// Room is how many more jobs a flow may have. When there is none, OnRoom is called once there is; otherwise a caller
+// that took exactly as much as fitted would never hear of more.
 func (s *Scheduler) Room(f Flow) int {
 	now := s.cfg.Now()
 	s.mu.Lock()
@@ -61,23 +65,45 @@ func (s *Scheduler) Room(f Flow) int {
 	if s.draining {
 		return 0
 	}
-	_, free := s.space(f, false, now)
-	if free <= 0 {
-		p := s.flow(f)
-		p.refused, p.again = true, true
-		return 0
-	}
-	return free
+	p := s.flow(f)
+	_, free := s.part(p, false, now)
+	p.wanted = p.wanted || free <= 0
+	s.tidyShare(p)
+	return max(free, 0)
 }
 
-// Full reports whether there is no room for a job.
-func (s *Scheduler) Full(j *Job) bool {
+// Reserve takes room for a job, which Submit or Release must follow. It returns false when the site's share of
+// memory is full, when none of its hosts may be tried now, or when the scheduler is stopping: OnRoom is called
+// when there is room for the flow. A caller that parks the job calls Room after that, as room may have come
+// meanwhile.
+func (s *Scheduler) Reserve(j *Job) bool {
 	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.lanes[laneOf(j)]
-	_, free := s.space(FlowOf(j.Message, j.Route.Site, j.Source), !l.isBacklog(j.Message, now), now)
-	return free <= 0
+	l := s.lane(j, now)
+	p := s.flow(FlowOf(j.Message, j.Route.Site, j.Source))
+	backlog := l.isBacklog(j.Message, now)
+	if _, free := s.part(p, !backlog, now); s.draining || free <= 0 {
+		p.wanted = true
+		s.counts.Refused++
+		return false
+	}
+	j.room = room{p, backlog}
+	p.share.jobs++
+	p.jobs++
+	if backlog {
+		p.backlog++
+	}
+	s.waiting++
+	return true
+}
+
+// Release gives back the room of a job that is not submitted.
+func (s *Scheduler) Release(j *Job) {
+	now := s.cfg.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leave(j, now)
 }
 
 // Draining reports whether a backlog of the flow is leaving at a limited rate. The caller then hands over
@@ -123,9 +149,9 @@ func (s *Scheduler) flow(f Flow) *flow {
 	return p
 }
 
-// tidyShare drops a flow that has no jobs and was not refused.
+// tidyShare drops a flow that has no jobs and wants no room.
 func (s *Scheduler) tidyShare(p *flow) {
-	if p.jobs > 0 || p.refused || p.again {
+	if p.jobs > 0 || p.wanted {
 		return
 	}
 	delete(p.share.flows, p.Flow)
@@ -142,26 +168,14 @@ func (s *Scheduler) shareNow() int {
 	return s.cfg.Share
 }
 
-// space is how many jobs of a flow there may be, and how many more: an equal part of its site's share.
+// part is how many jobs of a flow there may be, and how many more: an equal part of its site's share.
 // What others had before there were so many flows, they may keep, so that n flows have up to 1 + 1/2 +
 // ... + 1/n times the share for a while. When no lane of the site has a host that works, there may be
 // none, or as many of the site as it takes to find out: mail waits at its owner's then, and costs no
 // attempt. While the flow drains there may be as much backlog as leaves in a few seconds, so that fresh
 // mail finds room.
-func (s *Scheduler) space(f Flow, fresh bool, now time.Time) (most, free int) {
-	h := s.shares[f.Site]
-	if h == nil {
-		h = new(share)
-	}
-	if p := h.flows[f]; p != nil {
-		return s.part(p, len(h.flows), fresh, now)
-	}
-	return s.part(&flow{Flow: f, share: h}, len(h.flows)+1, fresh, now) // with this one, should it come
-}
-
-// part is space where a site has so many flows.
-func (s *Scheduler) part(p *flow, flows int, fresh bool, now time.Time) (most, free int) {
-	most = max(s.shareNow()/flows, 1)
+func (s *Scheduler) part(p *flow, fresh bool, now time.Time) (most, free int) {
+	most = max(s.shareNow()/len(p.share.flows), 1)
 	free = most - p.jobs
 	switch s.outlook(p.Site, now) {
 	case laneOut:
@@ -229,31 +243,13 @@ func (l *lane) prospects(now time.Time) prospects {
 	return best
 }
 
-// admit reserves room for a job of lane l (nil when the job has none). It returns false when there is none.
-func (s *Scheduler) admit(w *work, l *lane, now time.Time) bool {
-	p := s.flow(FlowOf(w.Message, w.Route.Site, w.Source))
-	w.backlog = l.isBacklog(w.Message, now)
-	if _, free := s.part(p, len(p.share.flows), !w.backlog, now); free <= 0 {
-		p.refused, p.again = true, true
-		return false
-	}
-	w.flow = p
-	p.share.jobs++
-	p.jobs++
-	if w.backlog {
-		p.backlog++
-	}
-	s.waiting++
-	return true
-}
-
-// leave gives a job's room back. A caller that was refused hears of it when half of its part is free, not
+// leave gives a job's room back. A caller that wants room hears of it when half of its part is free, not
 // at each job.
-func (s *Scheduler) leave(w *work, now time.Time) {
-	p := w.flow
+func (s *Scheduler) leave(j *Job, now time.Time) {
+	p := j.room.flow
 	p.share.jobs--
 	p.jobs--
-	if w.backlog {
+	if j.room.backlog {
 		p.backlog--
 	}
 	s.waiting--
@@ -261,42 +257,27 @@ func (s *Scheduler) leave(w *work, now time.Time) {
 	s.tidyShare(p)
 }
 
-// offer schedules OnRoom for a flow that was refused, once there is enough room to be worth it.
+// offer schedules OnRoom for a flow that wants room, once there is enough room to be worth it.
 func (s *Scheduler) offer(p *flow, now time.Time) {
-	if !p.refused {
+	if !p.wanted {
 		return
 	}
-	if most, free := s.part(p, len(p.share.flows), false, now); free > 0 && free >= most-most/2 {
-		p.refused = false
+	if most, free := s.part(p, false, now); free > 0 && free >= most-most/2 {
+		p.wanted = false
 		s.room = append(s.room, p.Flow)
 		s.signal()
 	}
 }
 
-// remind schedules OnRoom for flows that have room because time has passed, and once more for those that
-// were refused and have been offered room since.
+// remind schedules OnRoom for flows that want room, and have it because time has passed.
 func (s *Scheduler) remind(now time.Time) {
 	for site, h := range s.shares {
-		if !h.parked() || s.outlook(site, now) == laneOut {
+		if !h.wanted() || s.outlook(site, now) == laneOut {
 			continue
 		}
 		for _, p := range h.flows {
-			s.remindFlow(p, now)
+			s.offer(p, now)
+			s.tidyShare(p)
 		}
 	}
-}
-
-func (s *Scheduler) remindFlow(p *flow, now time.Time) {
-	if p.refused {
-		s.offer(p, now)
-		return
-	}
-	if p.again {
-		p.again = false
-		if _, free := s.part(p, len(p.share.flows), false, now); free > 0 {
-			s.room = append(s.room, p.Flow)
-			s.signal()
-		}
-	}
-	s.tidyShare(p)
 }

@@ -40,6 +40,58 @@ func TestWhoFilledTheRoomIsToldOfRoom(t *testing.T) {
 	})
 }
 
+// Room that is reserved is taken, until it is released or its job is done.
+func TestReservedRoomIsTaken(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(c *Config) { c.Share = 4 })
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx", sink.Config{})))
+		var jobs []*Job
+		for range 4 {
+			j := w.job(r, 1)
+			if !w.s.Reserve(j) {
+				t.Fatalf("no room after %d", len(jobs))
+			}
+			jobs = append(jobs, j)
+		}
+		if n := w.s.Room(toA); n != 0 || w.s.Reserve(w.job(r, 1)) {
+			t.Errorf("room for %d more", n)
+		}
+		w.s.Release(jobs[0])
+		synctest.Wait()
+		if told := w.told(); len(told) != 0 {
+			t.Errorf("told of room for one: %v", told)
+		}
+		w.s.Release(jobs[1])
+		synctest.Wait()
+		if told := w.told(); len(told) != 1 || w.s.Room(toA) != 2 {
+			t.Errorf("told of room: %v, want once; room for %d, want 2", told, w.s.Room(toA))
+		}
+		w.s.Submit(jobs[2])
+		w.s.Submit(jobs[3])
+		if n := delivered(w.awaitResults(2, time.Minute)); n != 2 || w.s.Room(toA) != 4 {
+			t.Errorf("%d delivered, room for %d", n, w.s.Room(toA))
+		}
+	})
+}
+
+// A job for which room was reserved, and that comes while the scheduler is stopping, goes back unattempted.
+func TestReservedJobComesBackFromAStop(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		defer w.end()
+		j := w.job(routeTo("a", tier(w.host("mx", sink.Config{}))), 1)
+		w.s.Reserve(j)
+		if err := w.s.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.s.Submit(j)
+		if res := w.settled(); len(res) != 1 || res[0].Attempted || !res[0].Reply.Temporary() || len(w.dialed()) > 0 {
+			t.Errorf("%+v", res)
+		}
+	})
+}
+
 // TestASuspendedSourceLeavesRoomForOthers: one source, suspended for an hour, has filled its site's
 // share, before or after the suspension began. Another source's mail leaves at once.
 func TestASuspendedSourceLeavesRoomForOthers(t *testing.T) {
@@ -53,7 +105,7 @@ func TestASuspendedSourceLeavesRoomForOthers(t *testing.T) {
 				w.s.Suspend("a", "out1", "blocked", end)
 			}
 			for range 40 {
-				w.s.Submit(w.job(r, 1))
+				w.submit(w.job(r, 1))
 			}
 			if !before {
 				w.s.Suspend("a", "out1", "blocked", end) // while the first connection is being opened
@@ -64,7 +116,7 @@ func TestASuspendedSourceLeavesRoomForOthers(t *testing.T) {
 			}
 			j := w.job(r, 1)
 			j.Source = "out2"
-			if !w.s.Submit(j) {
+			if !w.submit(j) {
 				t.Fatal("no room for another source")
 			}
 			if res := w.awaitResults(1, time.Minute); len(res) != 1 || !res[0].Reply.OK() || res[0].Source != "out2" {
@@ -93,7 +145,7 @@ func TestFlowsHaveEqualParts(t *testing.T) {
 			for {
 				j := w.job(r, 1)
 				j.Source = source
-				if !w.s.Submit(j) {
+				if !w.submit(j) {
 					return n
 				}
 				n++
@@ -134,7 +186,7 @@ func TestBulkLeavesRoomForWhatMattersMore(t *testing.T) {
 		bulk := 0
 		for ; ; bulk++ {
 			j := w.job(r, 1)
-			if j.Message.Tier = 4; !w.s.Submit(j) {
+			if j.Message.Tier = 4; !w.submit(j) {
 				break
 			}
 		}
@@ -143,7 +195,7 @@ func TestBulkLeavesRoomForWhatMattersMore(t *testing.T) {
 		reset.Message.Tier = 1
 		var took time.Duration
 		reset.Done = func(*Job, []Result) { took = time.Since(began) }
-		if !w.s.Submit(reset) {
+		if !w.submit(reset) {
 			t.Fatalf("refused, with %d of bulk before it", bulk)
 		}
 		time.Sleep(time.Second)
@@ -186,7 +238,7 @@ func TestOneSourceDrainsAlone(t *testing.T) {
 		for range 1000 {
 			j := w.job(r, 1)
 			j.Source = "out2"
-			if !w.s.Submit(j) {
+			if !w.submit(j) {
 				t.Fatal("refused where there was room")
 			}
 		}
@@ -217,7 +269,7 @@ func TestBacklogOfABrokenHostStaysWithItsOwner(t *testing.T) {
 						failed.Add(1)
 					}
 				}
-				if !w.s.Submit(j) {
+				if !w.submit(j) {
 					t.Error("refused where there was room")
 				}
 				taken.Add(1)
@@ -263,12 +315,12 @@ func TestOneSourceTurnedAwayHoldsNoOther(t *testing.T) {
 		w.s.Learn([]destdb.Record{{Key: destdb.Key{Addr: h.Addr, Source: "out1"}, Broken: destdb.Broken{Failures: 1,
 			RetryAt: time.Now().Add(time.Hour), Why: reply.Reply{Code: 554, Text: "go away"}}}})
 		r := routeTo("a", tier(h))
-		if w.s.Submit(w.job(r, 1)) {
+		if w.submit(w.job(r, 1)) {
 			t.Error("mail is taken that has no other way")
 		}
 		other := w.job(r, 1)
 		other.Source = "out2"
-		if !w.s.Submit(other) {
+		if !w.submit(other) {
 			t.Fatal("another source's mail is held back")
 		}
 		if res := w.awaitResults(1, time.Second)[0]; !res.Reply.OK() {

@@ -35,7 +35,7 @@ func TestScheduledMailIsFreshInADrain(t *testing.T) {
 		soon := func(j *Job) bool {
 			ended := make(chan bool, 1)
 			j.Done = func(*Job, []Result) { ended <- true }
-			w.s.Submit(j) // a backlog that has its share of the memory already is refused
+			w.submit(j) // a backlog that has its share of the memory already is refused
 			select {
 			case <-ended:
 				return true

@@ -26,10 +26,9 @@ type Config struct {
 	// Reload. nil: no limits but the defaults. Like Source it is called with the lock held: it must
 	// be quick, and not call the scheduler.
 	Limits func(r *route.Route, source, tenant string) Limits
-	// OnRoom is told that a flow whose jobs were refused, or of which Room said that there was none,
-	// has room again: when half its part is free, when the time has come to try the site's hosts again,
-	// when they work again; and once more within a second, for jobs that were just being parked. It
-	// is called from the scheduler's own goroutine, and may Submit.
+	// OnRoom is called when a flow has room again for which Reserve or Room found none: when half its
+	// part is free, when the time has come to try the site's hosts again, when they work again. It is
+	// called from the scheduler's own goroutine, and may Reserve and Submit.
 	OnRoom func(Flow)
 	// Share is how many jobs may wait for each site in memory (2,000), in equal parts for its flows.
 	// MaxJobs is how many may wait in all (100,000): while there are more, a site's share is a tenth
@@ -160,7 +159,7 @@ type Scheduler struct {
 
 // Counts are what has happened since New, and what is under way.
 type Counts struct {
-	Submitted, Refused, Done uint64 // jobs; the refused ones are not among the submitted
+	Submitted, Refused, Done uint64 // jobs; the refused ones, for which Reserve had no room, are not among the submitted
 	Ambiguous                uint64 // recipients of whom the host's answer was lost
 	Moved                    uint64 // parts that changed connection before they had their turn
 	Connected, ConnectFailed uint64 // connections that were made, and that could not be
@@ -202,24 +201,22 @@ func New(cfg Config) *Scheduler {
 	return s
 }
 
-// Submit hands a job over. It returns false, and the job stays the caller's, when the site's share
-// of memory is full, when none of its hosts may be tried now, or when the scheduler is stopping: the
-// caller parks it until OnRoom.
-func (s *Scheduler) Submit(j *Job) bool {
+// Submit hands over a job for which Reserve took room. While the scheduler is stopping, the job comes back
+// unattempted; after Close it doesn't come back.
+func (s *Scheduler) Submit(j *Job) {
 	now := s.cfg.Now()
 	w := &work{Job: j, since: now, results: make([]Result, 0, len(j.Recipients))}
 	s.mu.Lock()
-	l := s.lane(j, now)
-	if s.draining || !s.admit(w, l, now) {
-		s.counts.Refused++
-		s.mu.Unlock()
-		return false
-	}
+	defer s.mu.Unlock()
 	s.counts.Submitted++
-	if l == nil {
+	l := s.lane(j, now)
+	switch {
+	case s.draining:
+		s.refuse(w, stopping)
+		return
+	case l == nil:
 		s.refuse(w, reply.Local(451, reply.Enhanced{4, 3, 5}, "route", "there is no source %q: see the sources of the configuration", j.Source))
-		s.mu.Unlock()
-		return true
+		return
 	}
 	w.lane, w.message = l, s.message(j.Message.ID)
 	for _, p := range w.split(l.rcptMax()) {
@@ -227,8 +224,6 @@ func (s *Scheduler) Submit(j *Job) bool {
 		l.waiting.add(p, false)
 	}
 	l.run(now)
-	s.mu.Unlock()
-	return true
 }
 
 func (s *Scheduler) message(id envelope.ID) *message {

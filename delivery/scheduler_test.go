@@ -40,7 +40,7 @@ func TestRefusedIndividually(t *testing.T) {
 		r := routeTo("a", tier(w.host("mx", sink.Config{Refusals: []sink.Refusal{
 			{Phase: sink.Rcpt, Prefix: "r1@", Reply: "550 5.1.1 no such user"},
 			{Phase: sink.Rcpt, Prefix: "r2@", Reply: "450 4.2.1 later"}}})))
-		w.s.Submit(w.job(r, 4))
+		w.submit(w.job(r, 4))
 		want := map[int]int{0: 250, 1: 550, 2: 450, 3: 250}
 		for _, res := range w.awaitResults(4, 10*time.Second) {
 			if res.Reply.Code != want[res.Recipient] || !res.Attempted {
@@ -55,7 +55,7 @@ func TestBigEnvelopeGoesInBatches(t *testing.T) {
 		w := newWorld(t, nil)
 		defer w.end()
 		r := routeTo("a", tier(w.host("mx", sink.Config{})))
-		w.s.Submit(w.job(r, 1050))
+		w.submit(w.job(r, 1050))
 		if n := delivered(w.awaitResults(1050, 10*time.Second)); n != 1050 {
 			t.Errorf("%d delivered", n)
 		}
@@ -73,7 +73,7 @@ func TestHostTakesFewerRecipientsThanItMust(t *testing.T) {
 		w := newWorld(t, nil)
 		defer w.end()
 		r := routeTo("a", tier(w.host("mx", sink.Config{MaxRecipients: 7})))
-		w.s.Submit(w.job(r, 50))
+		w.submit(w.job(r, 50))
 		results := w.awaitResults(50, 10*time.Second)
 		if n := delivered(results); n != 50 {
 			t.Errorf("%d delivered; first %v", n, results[0].Reply)
@@ -94,10 +94,10 @@ func TestTheRecipientLimitIsLearned(t *testing.T) {
 		w := newWorld(t, unhurried(Limits{Site: Scope{Connections: 1}}))
 		defer w.end()
 		r := routeTo("a", tier(w.host("mx", h)))
-		w.s.Submit(w.job(r, 10))
+		w.submit(w.job(r, 10))
 		w.awaitResults(10, 10*time.Second)
 		before := asked
-		w.s.Submit(w.job(r, 28))
+		w.submit(w.job(r, 28))
 		if n := delivered(w.awaitResults(38, 10*time.Second)); n != 38 {
 			t.Errorf("%d of 38 delivered", n)
 		}
@@ -119,7 +119,7 @@ func TestUnknownSource(t *testing.T) {
 		defer w.end()
 		j := w.job(routeTo("a", tier(w.host("mx", sink.Config{}))), 2)
 		j.Source = "nobody"
-		w.s.Submit(j)
+		w.submit(j)
 		for _, res := range w.awaitResults(2, time.Second) {
 			if res.Attempted || !res.Reply.Temporary() {
 				t.Errorf("result %+v", res)
@@ -128,8 +128,7 @@ func TestUnknownSource(t *testing.T) {
 	})
 }
 
-// A job that doesn't fit the share stays the caller's. When half the share is free he is told, and once
-// more, for what he was parking at that time.
+// A job that doesn't fit the share stays the caller's, who hears of room when half the share is free.
 func TestShareOfMemory(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(c *Config) { c.Share = 10 })
@@ -138,7 +137,7 @@ func TestShareOfMemory(t *testing.T) {
 		r := routeTo("a", tier(h))
 		taken := 0
 		for range 15 {
-			if w.s.Submit(w.job(r, 1)) {
+			if w.submit(w.job(r, 1)) {
 				taken++
 			}
 		}
@@ -148,8 +147,8 @@ func TestShareOfMemory(t *testing.T) {
 		w.awaitResults(10, time.Minute)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if len(w.room) != 2 || w.room[0] != toA || w.s.Room(toA) != 10 {
-			t.Errorf("told of room: %v, want twice; room now %d", w.room, w.s.Room(toA))
+		if len(w.room) != 1 || w.room[0] != toA || w.s.Room(toA) != 10 {
+			t.Errorf("told of room: %v, want once; room now %d", w.room, w.s.Room(toA))
 		}
 		w.s.mu.Lock()
 		defer w.s.mu.Unlock()
@@ -167,7 +166,7 @@ func TestExpiresWhileItWaits(t *testing.T) {
 		h.hole = true
 		j := w.job(routeTo("a", tier(h)), 1)
 		j.Expires = time.Now().Add(5 * time.Second)
-		w.s.Submit(j)
+		w.submit(j)
 		res := w.awaitResults(1, 7*time.Second)[0]
 		if res.Attempted || res.Reply.Enhanced != [3]uint16{4, 4, 7} {
 			t.Errorf("result %+v", res)
@@ -183,7 +182,7 @@ func TestCancel(t *testing.T) {
 		h.hole = true
 		r := routeTo("a", tier(h))
 		j := w.job(r, 250)
-		w.s.Submit(j)
+		w.submit(j)
 		w.send(r, 1)
 		if n := w.s.Cancel(j.Message.ID); n != 250 {
 			t.Errorf("%d recipients taken back, want 250", n)
@@ -211,7 +210,7 @@ func TestMayBegin(t *testing.T) {
 				} else {
 					j.MayBegin = func(n int) bool { return n == 1 }
 				}
-				w.s.Submit(j)
+				w.submit(j)
 			}
 			results := w.awaitResults(3, time.Minute)
 			withdrawn := 0
@@ -241,7 +240,7 @@ func TestWhatMayNotBeginCostsNoTurn(t *testing.T) {
 		for range 100 {
 			j := w.job(r, 1)
 			j.MayBegin = func(int) bool { return time.Now().Before(ends) }
-			w.s.Submit(j)
+			w.submit(j)
 		}
 		time.Sleep(time.Until(ends))
 		before := delivered(w.settled())
@@ -276,7 +275,7 @@ func TestDrain(t *testing.T) {
 		if n := delivered(results); n == 0 || int64(n) != w.recorder.Tally().Deliveries {
 			t.Errorf("%d delivered, the sink has %d", n, w.recorder.Tally().Deliveries)
 		}
-		if w.s.Submit(w.job(r, 1)) {
+		if w.submit(w.job(r, 1)) {
 			t.Error("took a job after Drain")
 		}
 	})

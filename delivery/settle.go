@@ -60,7 +60,7 @@ func (s *Scheduler) done(t *smtpclient.Transaction, o smtpclient.Outcome) {
 	}
 	finished := s.conclude(w)
 	if finished {
-		s.leave(w, now)
+		s.leave(w.Job, now)
 	}
 	c.measure()
 	if w.lane.waiting.n > 0 {
@@ -171,7 +171,7 @@ func (s *Scheduler) conclude(w *work) bool {
 
 // finish has the clock call w's Done: never from within Submit, nor with the lock held. Its room is
 // free only after that: when a host is down, a caller with a backlog could otherwise hand all of it
-// over at once, since each job would be refused and make room for the next.
+// over at once, since each job would fail and make room for the next.
 func (s *Scheduler) finish(w *work) {
 	s.finished = append(s.finished, w)
 	s.signal()

@@ -68,7 +68,7 @@ func (w *secureWorld) carried(r *route.Route, d tlspolicy.Demand) string {
 	d.CA = "ours"
 	j, n := w.job(r, 1), w.count()
 	j.Demand, j.Message.RequireTLS = d, d.RequireTLS
-	w.s.Submit(j)
+	w.submit(j)
 	res := w.awaitResults(n+1, time.Hour)[n]
 	if !res.Reply.OK() {
 		return res.Reply.Status().String()

@@ -179,11 +179,22 @@ func (w *world) done(_ *Job, results []Result) {
 	w.results = append(w.results, results...)
 }
 
+// submit hands a job over if there is room for it.
+func submit(s *Scheduler, j *Job) bool {
+	if !s.Reserve(j) {
+		return false
+	}
+	s.Submit(j)
+	return true
+}
+
+func (w *world) submit(j *Job) bool { return submit(w.s, j) }
+
 // send submits n jobs of one recipient.
 func (w *world) send(r *route.Route, n int) {
 	w.t.Helper()
 	for range n {
-		if !w.s.Submit(w.job(r, 1)) {
+		if !w.submit(w.job(r, 1)) {
 			w.t.Fatal("job refused")
 		}
 	}

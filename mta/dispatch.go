@@ -44,13 +44,14 @@ type leaseQueue interface {
 
 // jobScheduler is what the dispatcher needs of delivery.
 type jobScheduler interface {
-	Submit(*delivery.Job) bool
+	Reserve(*delivery.Job) bool
+	Submit(*delivery.Job)
+	Release(*delivery.Job)
 	Cancel(id envelope.ID) int
 	Room(delivery.Flow) int
 	Draining(delivery.Flow) bool
 	Trouble(site string) (reply.Reply, bool)
 	Suspended(site, source string) bool
-	Full(*delivery.Job) bool
 }
 
 // requestRouter is what the dispatcher needs of the router.
@@ -120,7 +121,7 @@ func (d *dispatcher) ready() *dispatcher {
 			}
 		}
 	}
-	d.signing = newSigning(d.queue.Body, d.now, d.refill, d.log)
+	d.signing = newSigning(d.queue.Body, d.now, d.log)
 	d.lookups = newLookups(d.queue.Parked)
 	d.reporting.limit = maxReporting
 	d.reports = trouble.New(d.log, d.now, slog.LevelError, "reports to senders can't be queued; recipients that have failed stay queued until they can", "reports to senders are queued again")
@@ -235,8 +236,7 @@ func gather(by map[way]*routed, w way, rt *route.Route, recipients []queue.Pendi
 	}
 }
 
-// submit makes jobs of recipients with one route. A job that delivery has no room for waits in
-// the queue under its site, in a line with the rest of its flow.
+// submit makes jobs of recipients with one route.
 func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []queue.Pending) {
 	pol, paused := d.policy(), d.pauses.current()
 	d.sites.remember(rt)
@@ -301,8 +301,8 @@ func (d *dispatcher) deservesATry(recipients []queue.Pending, site string) bool 
 	return !trouble
 }
 
-// send hands recipients to delivery, which is to send from the source of c: at once, or when the message is
-// signed.
+// send hands recipients to delivery, to leave from the source of c: at once, or when the message is signed.
+// Without room there, they wait in the queue, in a line for their flow.
 func (d *dispatcher) send(m *envelope.Message, rt *route.Route, recipients []queue.Pending, c *choice, expires time.Time) {
 	slices.SortFunc(recipients, func(a, b queue.Pending) int { return cmp.Compare(a.Index, b.Index) })
 	job := &delivery.Job{
@@ -322,20 +322,20 @@ func (d *dispatcher) send(m *envelope.Message, rt *route.Route, recipients []que
 		c.paid = &charge{warm: d.split.warm, key: c.key, provider: rt.Provider, out: c.out}
 		job.MayBegin = c.paid.begin
 	}
-	if !d.policy().Config.Signs(m.Tenant) {
-		d.hand(m, job, recipients, c)
-		return
+	switch {
+	case !d.delivery.Reserve(job):
+		c.drop()
+		d.park(m, recipients, delivery.FlowOf(m, rt.Site, c.source))
+	case d.policy().Config.Signs(m.Tenant):
+		d.sign(m, job, recipients, c)
+	default:
+		d.hand(m, job)
 	}
-	d.sign(m, job, recipients, c)
 }
 
-// hand gives a job to delivery, or lets it wait in the queue where that has no room.
-func (d *dispatcher) hand(m *envelope.Message, job *delivery.Job, recipients []queue.Pending, c *choice) {
-	if !d.delivery.Submit(job) {
-		c.drop()
-		d.park(m, recipients, delivery.FlowOf(m, job.Route.Site, c.source))
-		return
-	}
+// hand gives a job to delivery, which has room for it.
+func (d *dispatcher) hand(m *envelope.Message, job *delivery.Job) {
+	d.delivery.Submit(job)
 	// What an operator asked for on the way here found nothing in delivery to take back.
 	if asked := d.queue.File(m.ID, job.Recipients, job.Route.Site); asked {
 		d.delivery.Cancel(m.ID)
@@ -376,7 +376,7 @@ func (d *dispatcher) holdWithdrawn(m *envelope.Message, c *choice, results []del
 // park lets recipients wait in the queue until delivery has room for a flow.
 func (d *dispatcher) park(m *envelope.Message, recipients []queue.Pending, f delivery.Flow) {
 	d.queue.Park(m.ID, indexes(recipients), lineOf(f))
-	// Delivery may have got room between the refusal and the parking, and would not say so again.
+	// Delivery may have got room before the mail was parked, and would not call again.
 	if d.delivery.Room(f) > 0 {
 		d.refill(f)
 	}
@@ -406,8 +406,8 @@ func byVia(recipients []queue.Pending) iter.Seq2[string, []queue.Pending] {
 // unpark takes as much mail of a flow out of the queue as delivery has room for. It reports whether
 // there may be more to be taken: a flow whose mail leaves as fast as it is read always has room.
 func (d *dispatcher) unpark(f delivery.Flow) (more bool) {
-	n := d.signing.room(f, d.delivery.Room(f))
-	if n <= 0 {
+	n := d.delivery.Room(f)
+	if n == 0 {
 		return false
 	}
 	leases := d.take(f, n)

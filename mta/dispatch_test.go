@@ -208,16 +208,19 @@ func (s stageRouter) Submit(r router.Request) {
 
 type stageDelivery struct{ *stage }
 
-func (s stageDelivery) Submit(j *delivery.Job) bool {
+func (s stageDelivery) Reserve(j *delivery.Job) bool {
 	if s.room == 0 || s.full[j.Route.Site+" "+j.Source] {
 		return false
 	}
 	s.room--
+	return true
+}
+func (s stageDelivery) Release(*delivery.Job) { s.room++ }
+func (s stageDelivery) Submit(j *delivery.Job) {
 	if s.begins != nil && !s.suspended[j.Route.Site+" "+j.Source] && !s.begins(j) {
-		return true
+		return
 	}
 	s.jobs = append(s.jobs, j)
-	return true
 }
 func (s stageDelivery) Cancel(id envelope.ID) int {
 	s.say("cancel %d", id)
@@ -230,10 +233,7 @@ func (s stageDelivery) Room(f delivery.Flow) int {
 	return s.room
 }
 func (s stageDelivery) Suspended(site, source string) bool { return s.suspended[site+" "+source] }
-func (s stageDelivery) Full(j *delivery.Job) bool {
-	return s.room == 0 || s.full[j.Route.Site+" "+j.Source]
-}
-func (s stageDelivery) Draining(delivery.Flow) bool { return s.draining }
+func (s stageDelivery) Draining(delivery.Flow) bool        { return s.draining }
 func (s stageDelivery) Trouble(string) (reply.Reply, bool) {
 	return s.trouble, s.trouble.Code != 0
 }
@@ -553,8 +553,8 @@ func TestRoomThatComesWhileParkingIsNotMissed(t *testing.T) {
 // lateRoom is a delivery that has room when it has just refused.
 type lateRoom struct{ stageDelivery }
 
-func (lateRoom) Submit(*delivery.Job) bool { return false }
-func (lateRoom) Room(delivery.Flow) int    { return 1 }
+func (lateRoom) Reserve(*delivery.Job) bool { return false }
+func (lateRoom) Room(delivery.Flow) int     { return 1 }
 
 func TestDelayWarningLeavesTheRecipientWhereItIs(t *testing.T) {
 	s := newStage(t)

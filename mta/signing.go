@@ -29,7 +29,6 @@ type signing struct {
 	body    func(envelope.ID) (io.ReadCloser, error)
 	now     func() time.Time
 	workers int
-	refill  func(delivery.Flow)
 	failing *trouble.Kind
 	pending budget // messages that wait for their signatures
 	running sync.WaitGroup
@@ -40,7 +39,6 @@ type signing struct {
 	line   []*signature
 	recent map[envelope.ID]*signature
 	older  map[envelope.ID]*signature // what was recent before recent was full
-	flows  map[delivery.Flow]*signingFlow
 }
 
 const (
@@ -62,25 +60,18 @@ type signature struct {
 	refused error  // why the message may not leave: it can't be signed
 }
 
-// signingFlow is the mail of a flow that is being signed: delivery knows nothing of it yet.
-type signingFlow struct {
-	jobs    int
-	starved bool // somebody found no room for more
-}
-
-func newSigning(body func(envelope.ID) (io.ReadCloser, error), now func() time.Time, refill func(delivery.Flow), log *slog.Logger) *signing {
+func newSigning(body func(envelope.ID) (io.ReadCloser, error), now func() time.Time, log *slog.Logger) *signing {
 	s := &signing{
-		body: body, now: now, refill: refill, workers: runtime.GOMAXPROCS(0),
-		recent: make(map[envelope.ID]*signature), flows: make(map[delivery.Flow]*signingFlow),
+		body: body, now: now, workers: runtime.GOMAXPROCS(0),
+		recent:  make(map[envelope.ID]*signature),
 		failing: trouble.New(log, now, slog.LevelError, "mail can't be signed with DKIM", "mail is signed with DKIM again"),
 	}
 	s.pending.limit = maxPending
 	return s
 }
 
-// sign calls then with a message's signature: at once when it is known, else from another goroutine. A
-// job of the flow takes room from now until then returns.
-func (s *signing) sign(pol *wiring.Policy, m *envelope.Message, f delivery.Flow, then func(*signature)) {
+// sign calls then with a message's signature: at once when it is known, else from another goroutine.
+func (s *signing) sign(pol *wiring.Policy, m *envelope.Message, then func(*signature)) {
 	s.mu.Lock()
 	sig := s.known(m.ID, pol)
 	if sig != nil && sig.message == nil {
@@ -88,17 +79,12 @@ func (s *signing) sign(pol *wiring.Policy, m *envelope.Message, f delivery.Flow,
 		then(sig)
 		return
 	}
-	s.enter(f)
-	finish := func(sig *signature) {
-		then(sig)
-		s.leave(f)
-	}
 	if sig != nil {
-		sig.waiting = append(sig.waiting, finish)
+		sig.waiting = append(sig.waiting, then)
 		s.mu.Unlock()
 		return
 	}
-	sig = &signature{message: m, policy: pol, waiting: []func(*signature){finish}}
+	sig = &signature{message: m, policy: pol, waiting: []func(*signature){then}}
 	s.remember(m.ID, sig)
 	s.line = append(s.line, sig)
 	s.pending.add(1)
@@ -147,44 +133,6 @@ func (s *signing) has(id envelope.ID) bool {
 		}
 	}
 	return false
-}
-
-func (s *signing) enter(f delivery.Flow) {
-	if s.flows[f] == nil {
-		s.flows[f] = new(signingFlow)
-	}
-	s.flows[f].jobs++
-}
-
-// leave gives back the room of a job, which delivery has by now, or not.
-func (s *signing) leave(f delivery.Flow) {
-	s.mu.Lock()
-	flow := s.flows[f]
-	flow.jobs--
-	starved := flow.starved
-	flow.starved = false
-	if flow.jobs == 0 {
-		delete(s.flows, f)
-	}
-	s.mu.Unlock()
-	if starved {
-		s.refill(f)
-	}
-}
-
-// room is how many more jobs a flow may have, of the room that delivery has. Who finds none hears of
-// it when some is left over.
-func (s *signing) room(f delivery.Flow, free int) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	flow := s.flows[f]
-	if flow == nil {
-		return free
-	}
-	if free > 0 && free <= flow.jobs {
-		flow.starved = true
-	}
-	return free - flow.jobs
 }
 
 // work signs what is in line until nothing is.
@@ -268,23 +216,17 @@ func (s *signing) wait() error {
 	return nil
 }
 
-// sign hands a job to delivery when its message is signed. Mail for which delivery has no room anyway
-// waits in the queue without a signature.
+// sign hands a job to delivery, which has room for it, when its message is signed.
 func (d *dispatcher) sign(m *envelope.Message, job *delivery.Job, recipients []queue.Pending, c *choice) {
-	flow := delivery.FlowOf(m, job.Route.Site, c.source)
-	if d.delivery.Full(job) {
-		c.drop()
-		d.park(m, recipients, flow)
-		return
-	}
-	d.signing.sign(c.by.policy, m, flow, func(sig *signature) {
+	d.signing.sign(c.by.policy, m, func(sig *signature) {
 		if sig.refused != nil {
 			c.drop()
+			d.delivery.Release(job)
 			d.postpone(m, job.Route, recipients, reply.Local(451, reply.Enhanced{4, 7, 5}, "DKIM", "%s", sig.refused))
 			return
 		}
 		sig.addTo(job)
-		d.hand(m, job, recipients, c)
+		d.hand(m, job)
 		d.recall(m, c.by)
 	})
 }
