@@ -203,7 +203,7 @@ func (b blocks) Tenants(_ context.Context, f control.BlockFilter, queued map[str
 		tenant := control.Tenant{Name: t.Name, Pool: cfg.PoolOf(t.Name).Name, Tally: tallyOf(&c)}
 		tenant.Paused = b.r.pauses.first(pauseKey(control.PauseEverything, ""), pauseKey(control.PauseTenant, t.Name), pauseKey(control.PausePool, tenant.Pool))
 		if t.Name != "" { // other mail has its listener's
-			tenant.Tier = &t.Tier
+			tenant.Tier, tenant.Use = &t.Tier, b.r.useOf(t)
 		}
 		if queued != nil {
 			n := counts[t.Name]

@@ -60,6 +60,7 @@ import (
 	"example.org/mta/router/resolver"
 	"example.org/mta/submission"
 	"example.org/mta/submission/auth"
+	"example.org/mta/submission/quota"
 )
 
 // Options are what a relay is given apart from its configuration.
@@ -108,6 +109,7 @@ type Relay struct {
 	servers    map[string]submissionServer // by listener; New's, then guarded by reload
 	inbound    inbound                     // connections of clients
 	incoming   *submission.Memory          // for messages of all servers that are coming in
+	quotas     *quota.Book                 // of tenants
 	certs      *certificates.Store
 	tlsReports *tlsrpt.Reporter             // nil when none are sent
 	acme       *certificates.ACME           // nil without names
@@ -309,6 +311,7 @@ func queueDir(cfg *config.Config) string { return cfg.DataDir + "/queue" }
 
 func (r *Relay) openListeners(cfg *config.Config, undo *undoer) (err error) {
 	r.files, r.incoming = fileLimit(), submission.NewMemory(int64(cfg.Queue.IncomingMemory))
+	r.quotas = quota.New(r.limitsOf, r.queuedOf, r.now)
 	shareDescriptors(r.files, cfg).warn(r.log)
 	r.listeners, err = openListeners(cfg, func(l *config.Listener) (*submission.Server, error) { return r.newSubmission(cfg, l, r.logins.Load()) }, r.log)
 	if err == nil {
@@ -348,6 +351,7 @@ func (r *Relay) joined(sc submission.Config, listener string) submission.Config 
 	sc.Store, sc.Ready, sc.Events, sc.Watcher = r.store, r.store.Ready, listenerEvents{r.events, listener}, r.tracer.Listener(listener)
 	sc.Admission = r.admission
 	sc.Verifier, sc.Suppressed = domainVerifier{r}, r.suppression.refuses
+	sc.Quotas = r.quotas
 	sc.TenantOf, sc.TenantAt, sc.Ignored = r.tenantOf, r.tenantAt, &r.tenantsIgnored
 	return sc
 }

@@ -2,6 +2,7 @@ package submission
 
 import (
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
 	"example.org/mta/internal/users"
 )
 
@@ -99,6 +100,11 @@ func (in *intake) takeTenant() {
 	}
 	if !in.behalf.allows(in.tx.sender) {
 		in.reject(notSender.reply(printable(string(in.tx.sender))))
+		return
+	}
+	var refused *reply.Reply
+	if in.within, refused = c.claimQuota(&in.behalf, in.tx.sender, in.tx.size); refused != nil {
+		in.reject(*refused)
 	}
 }
 

@@ -86,24 +86,24 @@ func (c *conn) dropClaim() {
 }
 
 // mayRise reports whether the header of a message can make it more important than its client is.
-func (c *conn) mayRise() bool {
-	return c.client.account.ceiling < c.client.account.tier || c.mayNameTenant()
+func (c *conn) mayRise(a *account) bool {
+	return a.ceiling < a.tier || c.mayNameTenant()
 }
 
-// protected reports whether mail of a sender is never refused for load: reports, which have the null
+// protected reports whether mail of a sender is never refused for load, nor for a tenant's limits: reports, which have the null
 // sender, and a postmaster's.
 func protected(sender envelope.Address) bool {
 	return sender.Null() || strings.EqualFold(sender.Local(), "postmaster")
 }
 
 // admitAtMail asks for a message whose importance is known before its header is.
-func (c *conn) admitAtMail(sender envelope.Address, size int64) (Admitted, *reply.Reply) {
-	if c.srv.cfg.Admission == nil || protected(sender) || c.mayRise() {
+func (c *conn) admitAtMail(a *account, sender envelope.Address, size int64) (Admitted, *reply.Reply) {
+	if c.srv.cfg.Admission == nil || protected(sender) || c.mayRise(a) {
 		return nil, nil
 	}
-	a, refused := c.srv.cfg.Admission.Admit(c.admitRequest(&c.client.account, sender, size))
+	admitted, refused := c.srv.cfg.Admission.Admit(c.admitRequest(a, sender, size))
 	if refused == nil {
-		return a, nil
+		return admitted, nil
 	}
 	c.client.shed++
 	if refused.Hold != nil && c.flush() == nil {
@@ -117,7 +117,7 @@ func (c *conn) admitAtMail(sender envelope.Address, size int64) (Admitted, *repl
 // content is dropped when it is refused.
 func (in *intake) admitByHeader() {
 	c := in.c
-	if c.srv.cfg.Admission == nil || in.refuse != nil || in.admitted != nil || protected(in.tx.sender) || !c.mayRise() {
+	if c.srv.cfg.Admission == nil || in.refuse != nil || in.admitted != nil || protected(in.tx.sender) || !c.mayRise(&in.tx.account) {
 		return
 	}
 	ask := c.admitRequest(&in.behalf, in.tx.sender, in.tx.size)

@@ -94,8 +94,9 @@ func (c *conn) exchange(e *auth.Exchange, response []byte) {
 			c.loginFailed(err)
 			return
 		case done:
-			c.loggedIn(e.Login())
-			c.answer(loginTaken.reply())
+			if c.loggedIn(e.Login()); c.client.excess == nil {
+				c.answer(loginTaken.reply())
+			} // else mustEnd has the last word
 			return
 		}
 		c.put(append(base64.StdEncoding.AppendEncode([]byte("334 "), challenge), crlf...))
@@ -165,6 +166,7 @@ func (c *conn) loggedIn(l *auth.Login) {
 	}
 	c.client.proved, c.client.failedLogins = true, 0
 	c.settle()
+	c.client.excess = c.countTenant()
 }
 
 // loginByCertificate takes the user of the client's certificate, if it has shown one.

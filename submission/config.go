@@ -12,6 +12,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
 	"example.org/mta/submission/auth"
+	"example.org/mta/submission/quota"
 )
 
 // Store is where accepted messages go.
@@ -120,6 +121,8 @@ type Config struct {
 	// TenantAt gives the tenant whose network a client is in, "" when it is none's. It is asked for each
 	// message. Nil: no network is a tenant's.
 	TenantAt func(netip.Addr) string
+	// Quotas holds tenants to what they may submit. Nil: to nothing.
+	Quotas *quota.Book
 	// CheckFrom holds the addresses in From to Tenant.Senders and the user's, and not MAIL alone.
 	CheckFrom bool
 	// ShowUser puts the name of who has logged in into the Received field.

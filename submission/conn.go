@@ -163,6 +163,8 @@ func (c *conn) nextCommand(scratch []byte) {
 // mustEnd tells whether the session is over before the next command, and why.
 func (c *conn) mustEnd() (reply.Reply, bool) {
 	switch {
+	case c.client.excess != nil:
+		return *c.client.excess, true
 	case c.client.failedLogins >= failedLogins:
 		return tooManyLogins.reply(), true
 	case c.client.errors >= c.srv.cfg.Limits.ErrorsPerSession:
@@ -460,6 +462,8 @@ func (c *conn) Close() error {
 	if c.client.stranger {
 		c.srv.unseat()
 	}
+	c.uncountTenant()
+	c.endTransaction()
 	c.srv.remove(c, nil)
 	c.srv.cfg.Log.LogAttrs(context.Background(), slog.LevelDebug, "session ended",
 		slog.String("session", c.client.session), slog.Any("peer", c.client.peer), slog.String("helo", c.helo),

@@ -8,6 +8,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
+	"example.org/mta/submission/quota"
 )
 
 // intake takes one message's content: checks it, puts this relay's header fields on top of it and
@@ -24,6 +25,7 @@ type intake struct {
 	top    []byte // this relay's header fields
 	held   int64  // octets of Config.Memory
 	behalf account
+	within *quota.Claim // on the limits of the tenant that the header names
 
 	admitted Admitted // nil when nobody was asked, or it has been used up
 
@@ -48,6 +50,7 @@ func (in *intake) release() {
 	if in.admitted != nil {
 		in.admitted.Drop()
 	}
+	in.within.Drop()
 	in.c.srv.cfg.Memory.give(in.held)
 	pool := &in.c.srv.intake
 	*in = intake{check: checker{scratch: keepSmall(in.check.scratch)}, header: header{text: keepSmall(in.header.text)}, top: in.top[:0]}
@@ -205,6 +208,8 @@ func (in *intake) finish() error {
 	if r := in.commit(m); r != nil {
 		return smtpError(*r)
 	}
+	in.within.Accepted()
+	in.tx.within.Accepted()
 	in.c.client.errors, in.c.client.idle = 0, 0
 	in.c.srv.cfg.Events.Received(m, everyField&^in.header.fields)
 	in.log(m)

@@ -34,6 +34,9 @@ type client struct {
 	messages int // transactions begun
 	shed     int // messages that Admission refused since it last took one
 
+	counted string       // the tenant whose connection it is, "" for nobody
+	excess  *reply.Reply // why its tenant can't have it
+
 	login        *auth.Login // nil before there is one
 	failedLogins int
 	account      account
@@ -68,7 +71,10 @@ func (c *conn) preflight() *reply.Reply {
 		r := talksEarly.reply()
 		return &r
 	}
-	return nil
+	if c.client.excess == nil {
+		c.client.excess = c.countTenant()
+	}
+	return c.client.excess
 }
 
 // identify finds out the client's address and what it may do. Only networks in ProxyFrom are

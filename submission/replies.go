@@ -18,6 +18,8 @@ type refusal struct {
 var (
 	closingNow         = refusal{221, reply.Enhanced{2, 0, 0}, "closing connection"}
 	tooManyConnections = refusal{421, reply.Enhanced{4, 3, 2}, "too many connections, try again later"}
+	tooManyOfTenant    = refusal{421, reply.Enhanced{4, 7, 1}, "too many connections of tenant %s (%d), close some"}
+	tooLargeShare      = refusal{421, reply.Enhanced{4, 7, 1}, "connections are scarce and tenant %s has its share of them, close some"}
 	tooManyFromClient  = refusal{421, reply.Enhanced{4, 7, 0}, "too many connections from %s, close some"}
 	noProxyHeader      = refusal{421, reply.Enhanced{4, 7, 0}, "PROXY header expected from %s"}
 	talksEarly         = refusal{554, reply.Enhanced{5, 5, 1}, "you spoke before the greeting"}
@@ -101,6 +103,13 @@ var (
 	unknownTenant    = refusal{550, reply.Enhanced{5, 7, 1}, "X-MTA-Tenant names %s, and there is no such tenant here"}
 	suppressedRcpt   = refusal{550, reply.Enhanced{5, 1, 1}, "address is suppressed (%s); to remove the entry: mta suppress remove %s"}
 	noPostmasterHere = refusal{550, reply.Enhanced{5, 1, 1}, "no postmaster is configured here"}
+)
+
+// Limits of tenants (RFC 3463, 3.8).
+var (
+	overRate     = refusal{450, reply.Enhanced{4, 7, 1}, "tenant %s may submit %s; try again in %d seconds"}
+	overMessages = refusal{450, reply.Enhanced{4, 7, 1}, "tenant %s has its %d messages in the queue; try again when some have left it"}
+	overOctets   = refusal{450, reply.Enhanced{4, 7, 1}, "tenant %s has its %d bytes in the queue, or would with this message; try again when some have left it"}
 )
 
 // Content.

@@ -9,6 +9,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
+	"example.org/mta/submission/quota"
 
 	"github.com/emersion/go-smtp"
 )
@@ -19,6 +20,7 @@ type transaction struct {
 	sender     envelope.Address
 	recipients []envelope.Recipient
 	account    account
+	within     *quota.Claim // on its tenant's limits; nil while the tenant is not known
 	utf8       bool
 	helo       string // as at MAIL
 	protocol   string
@@ -62,14 +64,20 @@ func (s *session) Mail(_ string, opts *smtp.MailOptions) error {
 			return smtpError(storeReply(err))
 		}
 	}
-	admitted, r := c.admitAtMail(sender, opts.Size)
+	behalf := c.client.account
+	within, r := c.claimQuotaAtMail(&behalf, sender, opts.Size)
 	if r != nil {
+		return smtpError(*r)
+	}
+	admitted, r := c.admitAtMail(&behalf, sender, opts.Size)
+	if r != nil {
+		within.Drop()
 		return smtpError(*r)
 	}
 	c.client.messages++
 	c.tx = &transaction{
 		id:     c.client.session + "." + strconv.Itoa(c.client.messages),
-		sender: sender, utf8: opts.UTF8, helo: c.helo, account: c.client.account,
+		sender: sender, utf8: opts.UTF8, helo: c.helo, account: behalf, within: within,
 		protocol: protocolName(c.extended, opts.UTF8, c.tls != nil, c.client.login != nil), ret: returned[opts.Return], envID: opts.EnvelopeID, size: opts.Size,
 		requireTLS: opts.RequireTLS,
 	}
@@ -199,14 +207,22 @@ func (c *conn) takeChunks(pipe io.Reader) error {
 
 // Reset ends the transaction, whatever it has come to.
 func (s *session) Reset() {
-	s.c.dropClaim()
-	s.c.tx = nil
+	s.c.endTransaction()
 	s.c.setChunks(nil)
+}
+
+// endTransaction gives up what is left of the transaction.
+func (c *conn) endTransaction() {
+	if c.tx != nil {
+		c.dropClaim()
+		c.tx.within.Drop()
+		c.tx = nil
+	}
 }
 
 // Logout is called when the connection ends.
 func (s *session) Logout() error {
-	s.c.dropClaim()
+	s.c.endTransaction()
 	return nil
 }
 

@@ -178,6 +178,7 @@ func (c *cli) showPools(ctx context.Context, client *control.Client, f control.B
 }
 
 func newTenants(c *cli) *cobra.Command {
+	limits := false
 	cmd := c.newBlockList(blockList{
 		what:  "tenant",
 		short: "list the tenants of the configuration",
@@ -185,18 +186,26 @@ func newTenants(c *cli) *cobra.Command {
 "-" stands for all mail without a tenant. ACCEPTED counts recipients since the start of
 the relay. --queued also counts the recipients in the queue, and sorts by them; this
 reads envelopes, which takes some seconds per million.
+
+--limits shows what each tenant uses of what it may submit, as used/limit: connections,
+messages in the queue and their size. OVER is the limit that the next message would be
+over; REFUSED counts connections and messages that were refused for a limit since the
+start of the relay, LOWERED those that over_quota = "lower" moved to the last tier.
 ` + sinceStart,
 		flags: func(cmd *cobra.Command, f *control.BlockFilter) {
 			cmd.Flags().StringVar(&f.Pool, "pool", "", "tenants of this `pool`")
 			cmd.Flags().BoolVar(&f.Queued, "queued", false, "count the queue of each")
+			cmd.Flags().BoolVar(&limits, "limits", false, "show what each uses of its limits")
 		},
-		show: c.showTenants,
+		show: func(ctx context.Context, client *control.Client, f control.BlockFilter, p *pageFlags) error {
+			return c.showTenants(ctx, client, f, p, limits)
+		},
 	})
 	cmd.ValidArgsFunction = c.complete(c.tenantNames)
 	return cmd
 }
 
-func (c *cli) showTenants(ctx context.Context, client *control.Client, f control.BlockFilter, p *pageFlags) error {
+func (c *cli) showTenants(ctx context.Context, client *control.Client, f control.BlockFilter, p *pageFlags, limits bool) error {
 	all, next, err := collect(p, func(after string, limit int) ([]control.Tenant, string, error) {
 		l, err := client.Tenants(ctx, f, after, limit)
 		return l.Tenants, l.Next, err
@@ -206,6 +215,9 @@ func (c *cli) showTenants(ctx context.Context, client *control.Client, f control
 	}
 	if p.asJSON {
 		return writeJSON(c.out, control.TenantList{Tenants: all, Next: next})
+	}
+	if limits {
+		return c.showPage(tenantLimits(all), len(all), "tenant", next)
 	}
 	t := &table{columns: append([]column{
 		{title: "TENANT", shrink: true}, {title: "POOL"}, {title: "TIER", right: true}, {title: "QUEUED", right: true}, {title: "ACCEPTED", right: true},
@@ -221,4 +233,37 @@ func numberOrDash(n *int) string {
 		return "-"
 	}
 	return fmt.Sprint(*n)
+}
+
+// tenantLimits is the table of what tenants use of their limits. Mail of nobody in particular has none.
+func tenantLimits(all []control.Tenant) *table {
+	t := &table{columns: []column{
+		{title: "TENANT", shrink: true}, {title: "CONNS", right: true}, {title: "RATE", right: true}, {title: "MESSAGES", right: true}, {title: "SIZE", right: true},
+		{title: "IF OVER", spare: true}, {title: "OVER"}, {title: "REFUSED", right: true}, {title: "LOWERED", right: true},
+	}}
+	for i := range all {
+		u := all[i].Use
+		if u == nil {
+			continue
+		}
+		t.add("", all[i].Name, ofLimit(fmt.Sprint(u.Connections), fmt.Sprint(u.MaxConnections), u.MaxConnections > 0), orDash(u.MaxSubmissionRate),
+			ofLimit(fmt.Sprint(u.QueuedMessages), fmt.Sprint(u.MaxQueuedMessages), u.MaxQueuedMessages > 0),
+			ofLimit(shortSize(u.QueuedBytes), shortSize(u.MaxQueuedBytes), u.MaxQueuedBytes > 0), u.OverQuota, orDash(u.Over), fmt.Sprint(total(u.Refused)), fmt.Sprint(total(u.Lowered)))
+	}
+	return t
+}
+
+// ofLimit is "used/limit", or what is used where there is no limit.
+func ofLimit(used, limit string, limited bool) string {
+	if !limited {
+		return used
+	}
+	return used + "/" + limit
+}
+
+func total(counts map[string]int64) (n int64) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
 }

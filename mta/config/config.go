@@ -379,4 +379,22 @@ type Tenant struct {
 	Senders []users.Sender `conf:"senders"`
 	// Networks are those whose clients' mail is the tenant's when nothing else says whose it is.
 	Networks []netip.Prefix `conf:"networks"`
+
+	// MaxSubmissionRate paces the messages that are accepted; SubmissionBurst is how many may come at once, 0
+	// for what a second holds.
+	MaxSubmissionRate Rate `conf:"max_submission_rate"`
+	SubmissionBurst   int  `conf:"submission_burst" min:"0"`
+	// MaxConnections bounds the open connections of clients. 0: no limit.
+	MaxConnections int `conf:"max_connections" min:"0"`
+	// MaxQueuedMessages and MaxQueuedBytes bound what is in the queue. 0: no limit.
+	MaxQueuedMessages int  `conf:"max_queued_messages" min:"0"`
+	MaxQueuedBytes    Size `conf:"max_queued_bytes" min:"0B"`
+	// OverQuota is what becomes of mail that is over the rate or one of the quotas: "lower" takes it in the
+	// last tier.
+	OverQuota string `conf:"over_quota" oneof:"refuse lower"`
+}
+
+// Limited reports whether mail of the tenant can be over a limit.
+func (t *Tenant) Limited() bool {
+	return t.MaxSubmissionRate != (Rate{}) || t.MaxQueuedMessages > 0 || t.MaxQueuedBytes > 0
 }

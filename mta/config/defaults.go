@@ -85,6 +85,7 @@ func (t *Tenant) SetDefaults() {
 	t.Pool = DefaultPool
 	t.Tier = defaultTier
 	t.Weight = 1
+	t.OverQuota = "refuse"
 }
 
 func (p *Provider) SetDefaults() { p.Sparse() }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 )
@@ -46,11 +47,38 @@ func (k checker) tenants() {
 		if k.Pool(t.Pool) == nil {
 			k.reference(&t.block, "pool", "pool", t.Pool, poolNames(k.Pools))
 		}
+		k.quotas(t)
 		for _, p := range t.Networks {
 			if other := whose[p]; other != nil && other != t {
 				k.problem(&t.block, "networks", "assign it to one of them", "networks: %s already belongs to tenant %q", p, other.Name)
 			}
 			whose[p] = t
 		}
+	}
+}
+
+// lastTier is the tier that over_quota = "lower" moves mail to.
+const lastTier = 5
+
+// quotas looks for limits that can't work as they are written.
+func (k checker) quotas(t *Tenant) {
+	if t.SubmissionBurst > 0 && t.MaxSubmissionRate == (Rate{}) {
+		k.problem(&t.block, "submission_burst", `also write max_submission_rate, such as "10/s"`, "submission_burst of tenant %q has no effect without max_submission_rate", t.Name)
+	}
+	if t.OverQuota == "lower" {
+		switch {
+		case !t.Limited():
+			k.problem(&t.block, "over_quota", "also write max_submission_rate, max_queued_messages or max_queued_bytes", "over_quota of tenant %q has no effect: there is no limit to be over", t.Name)
+		case t.Tier == lastTier:
+			k.problem(&t.block, "over_quota", `write "refuse", or give the tenant a better tier`, "over_quota of tenant %q has no effect: its mail is in the last tier already", t.Name)
+		}
+	}
+	largest := Size(0)
+	for _, l := range k.Listeners {
+		largest = max(largest, l.MaxMessageSize)
+	}
+	if t.MaxQueuedBytes > 0 && t.MaxQueuedBytes < largest && t.OverQuota == "refuse" {
+		k.problem(&t.block, "max_queued_bytes", fmt.Sprintf("write %q or more, or lower max_message_size of the listeners", largest),
+			"max_queued_bytes of tenant %q is smaller than max_message_size (%s): messages between the two would be refused for ever", t.Name, largest)
 	}
 }

@@ -95,12 +95,28 @@ type Pool struct {
 
 // Tenant is on whose behalf mail is sent. The one without a name is all mail of nobody in particular.
 type Tenant struct {
-	Name   string `json:"name"`
-	Pool   string `json:"pool"`
-	Tier   *int   `json:"tier,omitempty"`   // of the tenant; other mail has its listener's
-	Queued *int   `json:"queued,omitempty"` // recipients in the queue, where that was asked for
-	Paused string `json:"paused,omitempty"` // the tenant, its pool or everything: by whom and why; "": none is
-	Tally  Tally  `json:"tally"`
+	Name   string     `json:"name"`
+	Pool   string     `json:"pool"`
+	Tier   *int       `json:"tier,omitempty"`   // of the tenant; other mail has its listener's
+	Queued *int       `json:"queued,omitempty"` // recipients in the queue, where that was asked for
+	Paused string     `json:"paused,omitempty"` // the tenant, its pool or everything: by whom and why; "": none is
+	Tally  Tally      `json:"tally"`
+	Use    *TenantUse `json:"use,omitempty"` // of a tenant that the configuration has
+}
+
+// TenantUse is what a tenant uses of what it may submit. A limit that is left out is none.
+type TenantUse struct {
+	Connections       int              `json:"connections"`
+	MaxConnections    int              `json:"max_connections,omitempty"`
+	MaxSubmissionRate string           `json:"max_submission_rate,omitempty"`
+	QueuedMessages    int64            `json:"queued_messages"` // with those that are coming in
+	MaxQueuedMessages int64            `json:"max_queued_messages,omitempty"`
+	QueuedBytes       int64            `json:"queued_bytes"` // the same
+	MaxQueuedBytes    int64            `json:"max_queued_bytes,omitempty"`
+	OverQuota         string           `json:"over_quota"`     // refuse or lower: what becomes of mail over the rate or a quota
+	Over              string           `json:"over,omitempty"` // the limit that the next message would be over: rate, messages or bytes
+	Refused           map[string]int64 `json:"refused"`        // connections and messages, by the limit that they were over
+	Lowered           map[string]int64 `json:"lowered"`        // messages that went to the last tier, by the same
 }
 
 // SourceList is a page of sources.

@@ -113,7 +113,7 @@ func TestDocumentHasTheTypes(t *testing.T) {
 		reflect.TypeFor[Status](), reflect.TypeFor[Alarm](), reflect.TypeFor[QueueStats](), reflect.TypeFor[Reload](),
 		reflect.TypeFor[Rates](), reflect.TypeFor[Connections](), reflect.TypeFor[Memory](), reflect.TypeFor[Disk](),
 		reflect.TypeFor[Tally](), reflect.TypeFor[Load](), reflect.TypeFor[Source](), reflect.TypeFor[SourceList](),
-		reflect.TypeFor[Pool](), reflect.TypeFor[PoolList](), reflect.TypeFor[Tenant](), reflect.TypeFor[TenantList](),
+		reflect.TypeFor[Pool](), reflect.TypeFor[PoolList](), reflect.TypeFor[Tenant](), reflect.TypeFor[TenantUse](), reflect.TypeFor[TenantList](),
 		reflect.TypeFor[Site](), reflect.TypeFor[SiteAction](), reflect.TypeFor[SiteList](), reflect.TypeFor[Host](), reflect.TypeFor[HostTLS](), reflect.TypeFor[HostPath](),
 		reflect.TypeFor[Broken](), reflect.TypeFor[HostList](), reflect.TypeFor[Forget](), reflect.TypeFor[Forgotten](),
 		reflect.TypeFor[Suspend](), reflect.TypeFor[Suspended](), reflect.TypeFor[Resume](), reflect.TypeFor[Resumed](),

@@ -15,6 +15,7 @@ import (
 	"example.org/mta/router"
 	"example.org/mta/router/resolver"
 	"example.org/mta/submission/auth"
+	"example.org/mta/submission/quota"
 	"example.org/mta/warmup"
 )
 
@@ -32,6 +33,7 @@ type Metrics struct {
 	Warmups        func() map[string]warmup.Status        // by source
 	Clients        func(listener string) int64            // connections; "" of all listeners
 	TenantsIgnored *atomic.Int64
+	Quotas         *quota.Book // of tenants
 }
 
 // metric is one number of a part's counters, which are a T.
@@ -95,6 +97,7 @@ func (m Metrics) Collectors() []prometheus.Collector {
 		collector{[]*prometheus.Desc{certificateExpiry}, m.certificates},
 		collector{[]*prometheus.Desc{checkFindings, checkFailed, checkTimestamp}, m.checks},
 		collector{tallyDescs, m.tallies},
+		collector{quotaDescs, m.quotas},
 		collector{warmupDescs(), m.warmups},
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/config"
 	"example.org/mta/submission"
+	"example.org/mta/submission/quota"
 )
 
 // Submission makes the settings of a listener.
@@ -68,4 +69,14 @@ func orNone(n int64) int64 {
 		return -1
 	}
 	return n
+}
+
+// Quota puts what a tenant may submit in submission's words.
+func Quota(t *config.Tenant) quota.Limits {
+	l := quota.Limits{
+		Rate: rate(t.MaxSubmissionRate), Connections: t.MaxConnections,
+		Messages: int64(t.MaxQueuedMessages), Octets: int64(t.MaxQueuedBytes), Lower: t.OverQuota == "lower",
+	}
+	l.Rate.Burst = t.SubmissionBurst
+	return l
 }

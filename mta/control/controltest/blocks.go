@@ -66,6 +66,9 @@ func (r *Relay) addBlocks() {
 	}
 	r.KnownTenants = []control.Tenant{
 		{Name: "", Pool: "default"},
-		{Name: "acme", Pool: "acme", Tier: &three, Tally: tally},
+		{Name: "acme", Pool: "acme", Tier: &three, Tally: tally, Use: &control.TenantUse{
+			Connections: 12, MaxConnections: 20, MaxSubmissionRate: "10/s", QueuedMessages: 1000, MaxQueuedMessages: 1000, QueuedBytes: 52_428_800,
+			OverQuota: "refuse", Over: "messages", Refused: map[string]int64{"messages": 310, "connections": 2}, Lowered: map[string]int64{},
+		}},
 	}
 }

@@ -1,0 +1,52 @@
+package mta
+
+import (
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
+	"example.org/mta/mta/wiring"
+	"example.org/mta/submission/quota"
+)
+
+// limitsOf gives a tenant's limits to the book of quotas, by the configuration in force.
+func (r *Relay) limitsOf(tenant string) (quota.Limits, bool) {
+	t := r.policy.Load().Config.Tenant(tenant)
+	if t == nil {
+		return quota.Limits{}, false
+	}
+	return wiring.Quota(t), true
+}
+
+// queuedOf gives what a tenant has in the queue to the book of quotas.
+func (r *Relay) queuedOf(tenant string) quota.Usage {
+	u := r.queue.Usage(tenant)
+	return quota.Usage{Messages: u.Messages, Octets: u.Octets}
+}
+
+// useOf puts what a tenant uses in the API's words.
+func (r *Relay) useOf(t *config.Tenant) *control.TenantUse {
+	s, known := r.quotas.State(t.Name)
+	if !known { // a reload has just taken it away
+		return nil
+	}
+	u := &control.TenantUse{
+		Connections: s.Connections, MaxConnections: s.Limits.Connections,
+		QueuedMessages: s.Queued.Messages + s.Coming.Messages, MaxQueuedMessages: s.Limits.Messages,
+		QueuedBytes: s.Queued.Octets + s.Coming.Octets, MaxQueuedBytes: s.Limits.Octets,
+		OverQuota: t.OverQuota, Over: s.Now.Reason.String(), Refused: byReason(&s.Refused), Lowered: byReason(&s.Lowered),
+	}
+	if !s.Limits.Rate.Unlimited() {
+		u.MaxSubmissionRate = s.Limits.Rate.String()
+	}
+	return u
+}
+
+// byReason leaves out what has not happened.
+func byReason(counts *[quota.Reasons]int64) map[string]int64 {
+	m := make(map[string]int64)
+	for why, n := range counts {
+		if n > 0 {
+			m[quota.Reason(why).String()] = n
+		}
+	}
+	return m
+}

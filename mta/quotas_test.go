@@ -1,0 +1,70 @@
+package mta
+
+import (
+	"context"
+	"fmt"
+	"net/smtp"
+	"strings"
+	"testing"
+
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/control"
+)
+
+// A quota of messages in the queue holds over a restart, ends when mail leaves, and follows a reload.
+func TestQuotaOfQueuedMessages(t *testing.T) {
+	settings := func(quota string) string {
+		return `
+		defaults { smtp_port = 1 } # nobody listens there
+		tenant "acme" {
+			networks = ["127.0.0.0/8"]
+			` + quota + `
+		}`
+	}
+	w := newWorld(t, sink.Config{}, settings(`max_queued_messages = 2`))
+	submit := func(from, want string) {
+		t.Helper()
+		err := smtp.SendMail(w.listeners.addresses()[0], nil, from, []string{"bob@box.example"}, []byte(letter))
+		if got := strings.ReplaceAll(fmt.Sprint(err), `"`, ""); !strings.HasPrefix(got, want) {
+			t.Errorf("mail of %q: %q, want %q", from, got, want)
+		}
+	}
+	const full = "450 4.7.1 tenant acme has its 2 messages in the queue; try again when some have left it"
+	submit("a@client.example", "<nil>")
+	submit("a@client.example", "<nil>")
+	submit("a@client.example", full)
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	submit("a@client.example", full)
+	submit("postmaster@client.example", "<nil>")
+
+	page := w.scrape()
+	for _, want := range []string{
+		`mta_tenant_queued_messages{tenant="acme"} 3`, `mta_tenant_refused_total{limit="messages",tenant="acme"} 1`, `mta_tenant_connections{tenant="acme"} 0`,
+		`mta_tenant_lowered_total{limit="rate",tenant="acme"} 0`,
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the metrics have no %s", want)
+		}
+	}
+	l, err := blocks{w.Relay}.Tenants(context.Background(), control.BlockFilter{Names: []string{"acme"}}, nil, "", 10)
+	if err != nil || len(l.Tenants) != 1 {
+		t.Fatal(l, err)
+	}
+	if u := l.Tenants[0].Use; u == nil || u.QueuedMessages != 3 || u.MaxQueuedMessages != 2 || u.Over != "messages" || u.Refused["messages"] != 1 {
+		t.Errorf("use of acme: %+v", u)
+	}
+
+	if _, err := (operator{w.Relay}).Change(context.Background(), control.Change{Action: control.Remove, All: true}); err != nil {
+		t.Fatal(err)
+	}
+	submit("a@client.example", "<nil>")
+	w.rewrite("quotas", strings.ReplaceAll(settings(`max_submission_rate = "1/h"`), "PORT", w.port)+"\nlistener \"smtp\" { address = \"127.0.0.1:0\" }")
+	if _, err := w.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	submit("a@client.example", "<nil>")
+	submit("a@client.example", "450 4.7.1 tenant acme may submit 1/h; try again in ")
+}

@@ -1,0 +1,267 @@
+// Package quota holds tenants to what they may submit: a rate of messages, open connections, and room in the
+// queue. It knows neither SMTP nor the queue.
+//
+// The order of use: Connect for each connection whose tenant is known, and Disconnect at its end; Begin for
+// each message, and Accepted or Drop on the claim that it returned. It starts no goroutines.
+package quota
+
+import (
+	"sync"
+	"time"
+
+	"example.org/mta/internal/gcra"
+)
+
+// Limits are a tenant's. Zero values are no limits.
+type Limits struct {
+	Rate        gcra.Rate // of messages that are accepted
+	Connections int       // open at once
+	Messages    int64     // in the queue
+	Octets      int64     // of their contents
+	// Lower takes what is over Rate, Messages or Octets all the same, at the last tier.
+	Lower bool
+}
+
+// Reason is which limit a tenant is over.
+type Reason uint8
+
+const (
+	Within Reason = iota
+	Rate
+	Messages
+	Octets
+	Connections
+	Share // of the connections, which are scarce
+	reasons
+)
+
+// Reasons is how many there are, Within included.
+const Reasons = int(reasons)
+
+// String returns the word for metrics and tables.
+func (r Reason) String() string {
+	return [Reasons]string{"", "rate", "messages", "bytes", "connections", "share"}[r]
+}
+
+// Usage is what a tenant has in the queue.
+type Usage struct{ Messages, Octets int64 }
+
+// Excess says why something is over a limit.
+type Excess struct {
+	Reason Reason // Within: it is not
+	Limits Limits
+	Wait   time.Duration // until the rate has room again
+}
+
+// Book is what tenants use now. It is safe for use by many goroutines.
+type Book struct {
+	limits func(tenant string) (Limits, bool)
+	queued func(tenant string) Usage
+	now    func() time.Time
+
+	mu     sync.Mutex // guards all below
+	clock  clock
+	all    map[string]*account
+	active int // tenants with connections
+}
+
+// account is what a tenant uses, beside what is in the queue.
+type account struct {
+	connections int
+	coming      Usage // messages that have begun and are not in the queue yet
+	pace        gcra.Limiter
+	refused     [Reasons]int64
+	lowered     [Reasons]int64
+}
+
+// New makes an empty book. limits is asked at each call, so that a reload acts at once; false: there is no
+// such tenant, and nothing is noted of it. queued returns what a tenant has in the queue. Neither may call
+// the book.
+func New(limits func(tenant string) (Limits, bool), queued func(tenant string) Usage, now func() time.Time) *Book {
+	return &Book{limits: limits, queued: queued, now: now, all: make(map[string]*account)}
+}
+
+// of returns a tenant's account, nil for one that is not known. mu is held.
+func (b *Book) of(tenant string) (*account, Limits) {
+	l, known := b.limits(tenant)
+	if !known {
+		return nil, Limits{}
+	}
+	a := b.all[tenant]
+	if a == nil {
+		b.forgetOthers()
+		a = new(account)
+		b.all[tenant] = a
+	}
+	return a, l
+}
+
+// forgetOthers drops the accounts of tenants that a reload has taken away. mu is held.
+func (b *Book) forgetOthers() {
+	for name, a := range b.all {
+		if _, known := b.limits(name); !known && a.connections == 0 && a.coming.Messages == 0 {
+			delete(b.all, name)
+		}
+	}
+}
+
+// Connect counts an open connection. scarce says that connections are, and that slots is how many there are
+// of them: a tenant then can't have more than an equal share of them, and may keep what it has. After an
+// Excess the connection is not counted.
+func (b *Book) Connect(tenant string, scarce bool, slots int) Excess {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a, l := b.of(tenant)
+	if a == nil {
+		return Excess{}
+	}
+	sharing := b.active
+	if a.connections == 0 {
+		sharing++
+	}
+	switch {
+	case l.Connections > 0 && a.connections >= l.Connections:
+		a.refused[Connections]++
+		return Excess{Reason: Connections, Limits: l}
+	case scarce && sharing > 1 && a.connections >= max(slots/sharing, 1):
+		a.refused[Share]++
+		return Excess{Reason: Share, Limits: l}
+	}
+	if a.connections == 0 {
+		b.active++
+	}
+	a.connections++
+	return Excess{}
+}
+
+// Disconnect ends the count of a connection.
+func (b *Book) Disconnect(tenant string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a := b.all[tenant]
+	if a == nil || a.connections == 0 {
+		return // it became known only after Connect
+	}
+	if a.connections--; a.connections == 0 {
+		b.active--
+	}
+}
+
+// Claim is a message's hold on its tenant's limits while it comes in. A nil claim holds nothing.
+type Claim struct {
+	b       *Book
+	account *account // nil: it is over
+	octets  int64
+	rate    gcra.Rate
+}
+
+// Begin asks for room for one message of a tenant, of so many octets as far as that is known. exempt has it
+// counted and never refused or lowered. lower is to put it in the last tier; after another Excess it must be
+// refused, and there is no claim.
+func (b *Book) Begin(tenant string, octets int64, exempt bool) (_ *Claim, lower bool, _ Excess) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a, l := b.of(tenant)
+	if a == nil {
+		return nil, false, Excess{}
+	}
+	now := b.clock.at(b.now())
+	over := b.excess(a, l, tenant, octets, now)
+	switch {
+	case over.Reason == Within || exempt:
+	case l.Lower:
+		a.lowered[over.Reason]++
+		lower = true
+	default:
+		a.refused[over.Reason]++
+		return nil, false, over
+	}
+	a.coming.Messages++
+	a.coming.Octets += octets
+	c := &Claim{b: b, account: a, octets: octets}
+	if over.Reason != Rate { // mail beside the rate must not push it off for ever
+		c.rate = l.Rate
+		a.pace.Take(now, l.Rate, 1)
+	}
+	return c, lower, over
+}
+
+// excess returns which limit one message more is over. mu is held.
+func (b *Book) excess(a *account, l Limits, tenant string, octets int64, now time.Time) Excess {
+	if wait := a.pace.Next(now, l.Rate, 1).Sub(now); wait > 0 {
+		return Excess{Rate, l, wait}
+	}
+	if l.Messages == 0 && l.Octets == 0 {
+		return Excess{}
+	}
+	queued := b.queued(tenant)
+	switch {
+	case l.Messages > 0 && queued.Messages+a.coming.Messages >= l.Messages:
+		return Excess{Reason: Messages, Limits: l}
+	case l.Octets > 0 && queued.Octets+a.coming.Octets+max(octets, 1) > l.Octets:
+		return Excess{Reason: Octets, Limits: l}
+	}
+	return Excess{}
+}
+
+// Accepted ends the claim: the message is in the queue.
+func (c *Claim) Accepted() { c.end(false) }
+
+// Drop ends the claim of a message that was not accepted, and gives its turn at the rate back. It does
+// nothing after Accepted.
+func (c *Claim) Drop() { c.end(true) }
+
+func (c *Claim) end(giveBack bool) {
+	if c == nil {
+		return
+	}
+	c.b.mu.Lock()
+	defer c.b.mu.Unlock()
+	a := c.account
+	if a == nil {
+		return
+	}
+	c.account = nil
+	a.coming.Messages--
+	a.coming.Octets -= c.octets
+	if giveBack {
+		a.pace.GiveBack(c.rate, 1)
+	}
+}
+
+// clock is a time that never falls: a clock that is set back would stop tenants for as long as it was.
+type clock struct {
+	read time.Time     // the last reading
+	back time.Duration // by how much it was set back in all
+}
+
+func (c *clock) at(now time.Time) time.Time {
+	if d := c.read.Sub(now); d > 0 {
+		c.back += d
+	}
+	c.read = now
+	return now.Add(c.back)
+}
+
+// State is what a tenant uses at an instant.
+type State struct {
+	Limits      Limits
+	Connections int
+	Coming      Usage
+	Queued      Usage
+	Refused     [Reasons]int64 // since the start
+	Lowered     [Reasons]int64
+	// Now is what a message without a declared size would meet.
+	Now Excess
+}
+
+// State returns what a tenant uses; false: there is no such tenant.
+func (b *Book) State(tenant string) (State, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a, l := b.of(tenant)
+	if a == nil {
+		return State{}, false
+	}
+	return State{l, a.connections, a.coming, b.queued(tenant), a.refused, a.lowered, b.excess(a, l, tenant, 0, b.clock.at(b.now()))}, true
+}

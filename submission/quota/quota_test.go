@@ -1,0 +1,220 @@
+package quota
+
+import (
+	"testing"
+	"time"
+
+	"example.org/mta/internal/gcra"
+)
+
+// world is a book with a clock and a queue that the test sets.
+type world struct {
+	*Book
+	limits map[string]Limits
+	queued map[string]Usage
+	now    time.Time
+}
+
+func newWorld(limits map[string]Limits) *world {
+	w := &world{limits: limits, queued: map[string]Usage{}, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	w.Book = New(func(t string) (Limits, bool) { l, ok := w.limits[t]; return l, ok },
+		func(t string) Usage { return w.queued[t] }, func() time.Time { return w.now })
+	return w
+}
+
+// submit begins a message and puts it into the queue, unless it is refused.
+func (w *world) submit(tenant string, octets int64) (Reason, bool) {
+	c, lower, over := w.Begin(tenant, octets, false)
+	if c != nil {
+		u := w.queued[tenant]
+		w.queued[tenant] = Usage{u.Messages + 1, u.Octets + octets}
+		c.Accepted()
+		c.Drop() // does nothing
+	}
+	return over.Reason, lower
+}
+
+func TestRateOfATenant(t *testing.T) {
+	w := newWorld(map[string]Limits{"acme": {Rate: gcra.Rate{Events: 10, Per: time.Second, Burst: 3}}, "other": {}})
+	for i := range 3 {
+		if why, _ := w.submit("acme", 1); why != Within {
+			t.Fatalf("message %d of the burst: %v", i, why)
+		}
+	}
+	if _, _, over := w.Begin("acme", 1, false); over.Reason != Rate || over.Wait != 100*time.Millisecond {
+		t.Fatalf("the fourth: %+v, want to wait 100 ms", over)
+	}
+	if why, _ := w.submit("other", 1); why != Within {
+		t.Fatalf("another tenant: %v", why)
+	}
+	accepted := 0
+	for range 1000 {
+		w.now = w.now.Add(10 * time.Millisecond)
+		if why, _ := w.submit("acme", 1); why == Within {
+			accepted++
+		}
+	}
+	if accepted != 100 {
+		t.Errorf("%d were accepted in 10 s at 10/s", accepted)
+	}
+}
+
+// What is not accepted costs nothing of the rate.
+func TestADroppedMessageGivesItsTurnBack(t *testing.T) {
+	w := newWorld(map[string]Limits{"acme": {Rate: gcra.Rate{Events: 1, Per: time.Minute, Burst: 1}, Messages: 1}})
+	for range 3 {
+		c, _, over := w.Begin("acme", 1, false)
+		if c == nil {
+			t.Fatalf("refused after one that was dropped: %+v", over)
+		}
+		if _, _, second := w.Begin("acme", 1, false); second.Reason != Rate {
+			t.Fatalf("beside one that comes in: %+v", second)
+		}
+		c.Drop()
+		c.Drop()
+	}
+}
+
+// A message counts from its MAIL on, so that a thousand connections at once fit no more than a quota has.
+func TestQuotasCountWhatIsComingIn(t *testing.T) {
+	w := newWorld(map[string]Limits{"acme": {Messages: 10, Octets: 1000}})
+	var claims []*Claim
+	for {
+		c, _, over := w.Begin("acme", 50, false)
+		if c == nil {
+			if over.Reason != Messages || len(claims) != 10 {
+				t.Fatalf("%d were let in, then %+v", len(claims), over)
+			}
+			break
+		}
+		claims = append(claims, c)
+	}
+	for _, c := range claims {
+		w.queued["acme"] = Usage{w.queued["acme"].Messages + 1, w.queued["acme"].Octets + 50}
+		c.Accepted()
+	}
+	w.queued["acme"] = Usage{3, 900}
+	if _, _, over := w.Begin("acme", 101, false); over.Reason != Octets {
+		t.Errorf("900 and 101 of 1000 octets: %+v", over)
+	}
+	if c, _, over := w.Begin("acme", 100, false); c == nil {
+		t.Errorf("900 and 100 of 1000 octets: %+v", over)
+	}
+}
+
+func TestOverQuotaLowers(t *testing.T) {
+	w := newWorld(map[string]Limits{"acme": {Messages: 1, Lower: true}})
+	for i := range 3 {
+		if why, lower := w.submit("acme", 1); lower != (i > 0) {
+			t.Errorf("message %d: lowered is %v (%v)", i, lower, why)
+		}
+	}
+	if s, _ := w.State("acme"); s.Lowered[Messages] != 2 || s.Refused != [Reasons]int64{} || s.Now.Reason != Messages {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Reports and postmasters' mail are never refused, and count.
+func TestExemptMail(t *testing.T) {
+	w := newWorld(map[string]Limits{"acme": {Rate: gcra.Rate{Events: 1, Per: time.Hour, Burst: 1}, Messages: 1, Lower: true}})
+	for i := range 5 {
+		c, lower, _ := w.Begin("acme", 1, true)
+		if c == nil || lower {
+			t.Fatalf("exempt message %d: claim %v, lowered %v", i, c, lower)
+		}
+	}
+	w.now = w.now.Add(time.Hour)
+	if s, _ := w.State("acme"); s.Coming.Messages != 5 || s.Now.Reason != Messages {
+		t.Errorf("%+v: what is exempt counts, and does not push the rate off", s)
+	}
+}
+
+func TestConnectionsOfATenant(t *testing.T) {
+	w := newWorld(map[string]Limits{"acme": {Connections: 2}, "other": {}})
+	for i, want := range []Reason{Within, Within, Connections} {
+		if got := w.Connect("acme", false, 100); got.Reason != want {
+			t.Errorf("connection %d: %v", i, got.Reason)
+		}
+	}
+	w.Disconnect("acme")
+	if got := w.Connect("acme", false, 100); got.Reason != Within {
+		t.Errorf("after one has gone: %v", got.Reason)
+	}
+	w.limits["acme"] = Limits{Connections: 5} // a reload
+	if got := w.Connect("acme", false, 100); got.Reason != Within {
+		t.Errorf("after a reload: %v", got.Reason)
+	}
+}
+
+// While connections are scarce, nobody gets more than an equal share of them, and who is alone may have all.
+func TestShareOfConnections(t *testing.T) {
+	w := newWorld(map[string]Limits{"acme": {}, "other": {}})
+	for range 80 {
+		if got := w.Connect("acme", true, 100); got.Reason != Within {
+			t.Fatal("alone:", got.Reason)
+		}
+	}
+	for range 20 {
+		if got := w.Connect("other", true, 100); got.Reason != Within {
+			t.Fatal("the second:", got.Reason)
+		}
+	}
+	if got := w.Connect("acme", true, 100); got.Reason != Share {
+		t.Error("80 of 100, and one more:", got.Reason)
+	}
+	if got := w.Connect("acme", false, 100); got.Reason != Within {
+		t.Error("when they are not scarce:", got.Reason)
+	}
+}
+
+// A clock that jumps makes no burst beyond the one that is allowed, and stops nobody.
+func TestClockThatJumps(t *testing.T) {
+	w := newWorld(map[string]Limits{"acme": {Rate: gcra.Rate{Events: 10, Per: time.Second, Burst: 2}}})
+	count := func() (n int) {
+		for {
+			if why, _ := w.submit("acme", 1); why != Within {
+				return n
+			}
+			n++
+		}
+	}
+	count()
+	w.now = w.now.Add(-time.Hour)
+	w.now = w.now.Add(100 * time.Millisecond)
+	w.submit("acme", 1)
+	w.now = w.now.Add(100 * time.Millisecond)
+	if n := count(); n != 1 {
+		t.Errorf("%d are accepted in 100 ms after a jump back, want 1", n)
+	}
+	w.now = w.now.Add(24 * time.Hour)
+	if n := count(); n != 2 {
+		t.Errorf("%d are accepted at once after a jump ahead, want the burst of 2", n)
+	}
+}
+
+// Tenants that a reload took away are forgotten, and their connections can still end.
+func TestTenantsThatGo(t *testing.T) {
+	w := newWorld(map[string]Limits{"acme": {}})
+	w.Connect("acme", false, 1)
+	delete(w.limits, "acme")
+	w.limits["new"] = Limits{}
+	w.Connect("new", false, 1)
+	w.Disconnect("acme")
+	w.limits["newer"] = Limits{}
+	w.Connect("newer", false, 1)
+	if w.all["acme"] != nil || len(w.all) != 2 || w.active != 2 {
+		t.Errorf("%d accounts, %d active", len(w.all), w.active)
+	}
+	if c, _, over := w.Begin("", 1, false); c != nil || over.Reason != Within {
+		t.Error("mail without a tenant is noted")
+	}
+}
+
+func BenchmarkBegin(b *testing.B) {
+	w := newWorld(map[string]Limits{"acme": {Rate: gcra.Rate{Events: 1e9}, Messages: 1e9}})
+	b.ReportAllocs()
+	for b.Loop() {
+		c, _, _ := w.Begin("acme", 100, false)
+		c.Accepted()
+	}
+}
