@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"example.org/mta/delivery/tlspolicy"
 	"example.org/mta/delivery/tlspolicy/sts"
 	"example.org/mta/destdb/file"
 	"example.org/mta/internal/route"
@@ -22,10 +23,23 @@ func (r *Relay) openSTS(_ *config.Config, undo *undoer) error {
 	}
 	r.sts = sts.New(sts.Config{
 		Resolver: textResolver{r.resolver}, Transport: transport, Store: r.destinations.Values(file.STSPolicies),
-		Changed: r.router.Forget, Log: r.log, Now: r.now,
+		Changed: r.router.Forget, Failed: r.reportSTS, Log: r.log, Now: r.now,
 	})
 	undo.add(r.sts.Close)
 	return nil
+}
+
+// stsClasses are the failures to get a policy that TLS reports have (RFC 8460, 4.3.2.2). Without a record
+// that can be read, a domain has no policy.
+var stsClasses = map[sts.Kind]tlspolicy.Class{
+	sts.Fetch: tlspolicy.STSFetchError, sts.Certificate: tlspolicy.STSWebPKI, sts.Invalid: tlspolicy.STSInvalid,
+}
+
+// reportSTS counts for TLS reports that a domain's policy could not be fetched.
+func (r *Relay) reportSTS(domain string, f *sts.Failure) {
+	if class := stsClasses[f.Kind]; class != "" && r.tlsReports != nil {
+		r.tlsReports.Record(tlspolicy.Result{Time: f.At, Domain: domain, Policy: tlspolicy.STSPolicy, Class: class, Reason: f.Error()})
+	}
 }
 
 func (r *Relay) closeSTS() error {

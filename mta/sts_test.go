@@ -11,11 +11,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"example.org/mta/delivery/tlspolicy"
 	"example.org/mta/delivery/tlspolicy/sts"
+	"example.org/mta/delivery/tlspolicy/tlsrpt"
 	"example.org/mta/internal/dnsserver"
 	"example.org/mta/internal/sink"
 	"example.org/mta/internal/testca"
@@ -301,6 +304,44 @@ func TestMTASTSPolicyCantBeLookedUp(t *testing.T) {
 }
 
 // The operator sees the policy, and has it looked up when the domain has mended it.
+// A policy that can't be fetched gets into the day's report, once for each look-up, without a policy's text.
+func TestMTASTSFailuresAreReported(t *testing.T) {
+	for what, s := range map[tlspolicy.Class]stsSetup{
+		tlspolicy.STSFetchError: {policy: "404"},
+		tlspolicy.STSInvalid:    {policy: "version: STSv1\nmode: enforce\n"},
+	} {
+		s.extra = `tls_reports { from = "tls-reports@client.example" }`
+		w := newSTSWorld(t, s)
+		for range 2 {
+			w.send("ann@client.example", letter, "bob@box.example")
+		}
+		w.arrived(2)
+		days, _ := w.tlsReports.Days("box.example", "", 10)
+		if len(days) != 1 {
+			t.Fatalf("%s: %+v", what, days)
+		}
+		i := slices.IndexFunc(days[0].Policies, func(p tlsrpt.Policy) bool { return p.Type == tlspolicy.STSPolicy })
+		if i < 0 {
+			t.Fatalf("%s: %+v", what, days[0])
+		}
+		p := days[0].Policies[i]
+		if p.Mode != "" || p.Failure != 1 || p.Success != 0 || len(p.Details) != 1 || p.Details[0].Class != what || p.Details[0].Reason == "" || p.Details[0].Host != "" {
+			t.Errorf("%s: %+v", what, p)
+		}
+	}
+}
+
+// The text of a policy in a report is whole (RFC 8460, 4.4).
+func TestTLSReportsKnowThePolicy(t *testing.T) {
+	w := newSTSWorld(t, stsSetup{extra: `tls_reports { from = "tls-reports@client.example" }`})
+	w.send("ann@client.example", letter, "bob@box.example")
+	w.arrived(1)
+	days, _ := w.tlsReports.Days("box.example", "", 10)
+	if len(days) != 1 || len(days[0].Policies) != 1 || days[0].Policies[0].MaxAge != 604800 || days[0].Policies[0].Success == 0 {
+		t.Errorf("%+v", days)
+	}
+}
+
 func TestMTASTSForOperators(t *testing.T) {
 	w := newSTSWorld(t, stsSetup{policy: strings.Replace(boxPolicy, "mx.box", "mx2.box", 1)})
 	w.deferred("bob@box.example")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"example.org/mta/delivery/tlspolicy/tlsrpt"
 	"example.org/mta/destdb/file"
@@ -21,6 +22,12 @@ func (r *Relay) openTLSReports(cfg *config.Config, _ *undoer) (err error) {
 	r.tlsReports, err = tlsrpt.New(tlsrpt.Config{
 		Organization: t.Organization, Contact: t.Contact, Submitter: cfg.Hostname, From: t.From,
 		Resolver: textResolver{r.resolver}, Store: r.destinations.Values(file.TLSReports), Mail: r.mailTLSReport,
+		MaxAge: func(domain string) time.Duration {
+			if s, _ := r.sts.Status(domain); s.Policy != nil {
+				return s.Policy.MaxAge
+			}
+			return 0
+		},
 		Transport: tlsrpt.NewTransport(cfg.Router.AllowLoopback), Now: r.now, Log: r.log,
 	})
 	return err

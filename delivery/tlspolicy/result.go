@@ -8,12 +8,13 @@ import (
 	"example.org/mta/internal/route"
 )
 
-// Result is what became of the TLS of one connection attempt, for reports (RFC 8460).
+// Result is what became of the TLS of one connection attempt, or of a look-up of a policy that failed, for
+// reports (RFC 8460).
 type Result struct {
 	Time   time.Time
 	Domain string // whose policy applied: the recipients' domain
 	Policy PolicyType
-	STS    route.STS // the policy, with Policy STSPolicy
+	STS    route.STS // the policy, with Policy STSPolicy; zero when it could not be had
 	Host   route.Host
 	Source netip.Addr // from which the attempt was made; zero when it came to none
 	Class  Class      // "" is success

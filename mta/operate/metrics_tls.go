@@ -28,7 +28,7 @@ func (m Metrics) stsLookups(ch chan<- prometheus.Metric) {
 }
 
 var tlsReportMetrics = []metric[tlsrpt.Stats]{
-	newMetric(prometheus.CounterValue, "mta_tls_report_results_total", "Connection attempts that were counted for TLS reports.",
+	newMetric(prometheus.CounterValue, "mta_tls_report_results_total", "Connection attempts, and look-ups of policies that failed, that were counted for TLS reports.",
 		func(s *tlsrpt.Stats) float64 { return float64(s.Results) }),
 	newMetric(prometheus.CounterValue, "mta_tls_reports_sent_total", "TLS reports that were queued, or that a web server took.",
 		func(s *tlsrpt.Stats) float64 { return float64(s.Sent) }),

@@ -107,6 +107,7 @@ func (p *Policies) failed(c *call, kind Kind, err error) {
 		return // Close tells those who wait
 	}
 	f := &Failure{Kind: kind, At: p.now(), err: err}
+	p.cfg.Failed(c.domain, f)
 	p.mu.Lock()
 	p.mu.counts.Failed[kind]++
 	e := p.mu.policies.get(c.domain)

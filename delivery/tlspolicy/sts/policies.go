@@ -46,6 +46,9 @@ type Config struct {
 	// Changed is called when other hosts, or another mode, count for a domain than those that callers were given. It
 	// must not block. May be nil.
 	Changed func(domain string)
+	// Failed is called when a look-up has found no policy, or could not renew one, for domains that have none too: see
+	// Failure.Kind. It must not block. May be nil.
+	Failed func(domain string, f *Failure)
 
 	Lookups   int // in the DNS at once; 128
 	Fetches   int // at once that mail waits for; 64. Renewals have an eighth of it on top
@@ -61,6 +64,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.Changed == nil {
 		c.Changed = func(string) {}
+	}
+	if c.Failed == nil {
+		c.Failed = func(string, *Failure) {}
 	}
 	for v, d := range map[*int]int{&c.Lookups: 128, &c.Fetches: 64, &c.MaxMemory: 64 << 20} {
 		if *v <= 0 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.org/mta/delivery/tlspolicy"
+	"example.org/mta/internal/route"
 )
 
 const (
@@ -41,8 +42,9 @@ type Day struct {
 // Policy is what was counted under one policy (RFC 8460, 4.4).
 type Policy struct {
 	Type    tlspolicy.PolicyType `json:"type"`
-	Mode    string               `json:"mode,omitempty"` // of an MTA-STS policy
-	MX      string               `json:"mx,omitempty"`   // its patterns, with commas between
+	Mode    string               `json:"mode,omitempty"`    // of an MTA-STS policy; "" when it could not be had
+	MX      string               `json:"mx,omitempty"`      // its patterns, with commas between
+	MaxAge  int64                `json:"max_age,omitempty"` // in seconds; 0 when it is not known
 	Success int64                `json:"success"`
 	Failure int64                `json:"failure"`
 	Details []Detail             `json:"details,omitempty"`
@@ -66,14 +68,20 @@ type Delivery struct {
 	Error string    `json:"error,omitempty"` // of the last try
 }
 
-// add counts a result.
-func (d *Day) add(r *tlspolicy.Result) {
+// add counts a result, and returns the policy under which it did.
+func (d *Day) add(r *tlspolicy.Result) *Policy {
 	p := d.policy(r)
 	if r.Class == "" {
 		p.Success++
-		return
+		return p
 	}
 	p.Failure++
+	p.fail(r)
+	return p
+}
+
+// fail counts a failure among the details.
+func (p *Policy) fail(r *tlspolicy.Result) {
 	detail := Detail{Class: r.Class, Host: r.Host.Name, Reason: shortened(r.Reason)}
 	if r.Source.IsValid() {
 		detail.Source = r.Source.Unmap().String()
@@ -99,7 +107,7 @@ func (d *Day) add(r *tlspolicy.Result) {
 // policy finds the counts for a result's policy: a day can have several, when a policy changes.
 func (d *Day) policy(r *tlspolicy.Result) *Policy {
 	is := Policy{Type: r.Policy}
-	if r.Policy == tlspolicy.STSPolicy {
+	if r.Policy == tlspolicy.STSPolicy && r.STS.Mode != route.STSNone {
 		is.Mode, is.MX = r.STS.Mode.String(), patterns(r.STS.MX)
 	}
 	for i := range d.Policies {

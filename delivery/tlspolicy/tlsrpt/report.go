@@ -72,11 +72,14 @@ func (c *Config) report(d *Day) ([]byte, error) {
 
 func (p *Policy) report(domain string) policyReport {
 	out := policyReport{Policy: policyText{Type: p.Type, Domain: domain}, Summary: summary{p.Success, p.Failure}}
-	if p.Type == tlspolicy.STSPolicy {
+	if p.Mode != "" {
 		out.Policy.Text = []string{"version: STSv1", "mode: " + p.Mode}
 		for mx := range strings.SplitSeq(p.MX, ",") {
 			out.Policy.Text = append(out.Policy.Text, "mx: "+mx)
 			out.Policy.MX = append(out.Policy.MX, mx)
+		}
+		if p.MaxAge > 0 {
+			out.Policy.Text = append(out.Policy.Text, fmt.Sprintf("max_age: %d", p.MaxAge))
 		}
 	}
 	for _, d := range p.Details {

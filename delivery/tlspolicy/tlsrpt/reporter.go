@@ -49,7 +49,9 @@ type Config struct {
 	Submitter    string // the relay's host name
 	From         string // the address of reports by mail
 
-	Resolver  Resolver
+	Resolver Resolver
+	// MaxAge gives the max_age of a domain's MTA-STS policy; 0 when it is not known.
+	MaxAge    func(domain string) time.Duration
 	Store     Store             // nil: nothing is kept over restarts
 	Mail      func(Mail) error  // queues a report
 	Transport http.RoundTripper // see NewTransport
@@ -71,7 +73,7 @@ type Reporter struct {
 
 // Stats counts since the start.
 type Stats struct {
-	Results int64 // of connection attempts
+	Results int64 // of connection attempts, and of look-ups of policies that failed
 	Sent    int64 // reports, for each destination
 	Failed  int64 // tries to send one
 }
@@ -87,6 +89,9 @@ func (r *Reporter) Stats() Stats {
 func New(cfg Config) (*Reporter, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.MaxAge == nil {
+		cfg.MaxAge = func(string) time.Duration { return 0 }
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -132,7 +137,9 @@ func (r *Reporter) Record(result tlspolicy.Result) {
 		r.days[name] = d
 		r.domains[d.Date]++
 	}
-	d.add(&result)
+	if p := d.add(&result); p.Mode != "" && p.MaxAge == 0 {
+		p.MaxAge = int64(r.cfg.MaxAge(d.Domain) / time.Second)
+	}
 	r.stats.Results++
 	r.dirty[name] = true
 }

@@ -167,6 +167,36 @@ func TestReport(t *testing.T) {
 	checkReport(t, got)
 }
 
+// A policy is quoted whole, as it was published (RFC 8460, 4.4); one that could not be had has no text.
+func TestReportQuotesThePolicy(t *testing.T) {
+	cfg := config(nil, new(outbox))
+	cfg.MaxAge = func(string) time.Duration { return 24 * time.Hour }
+	r := newReporter(t, cfg)
+	now := time.Now()
+	r.Record(tlspolicy.Result{Time: now, Domain: "box.example", Policy: tlspolicy.STSPolicy, STS: route.STS{Mode: route.STSTesting, MX: "*.box.example,mx.example"}})
+	r.Record(tlspolicy.Result{Time: now, Domain: "box.example", Policy: tlspolicy.STSPolicy, Class: tlspolicy.STSFetchError, Reason: "404"})
+	days := shown(r)
+	text, err := r.cfg.report(&days[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkReport(t, text)
+	var got struct {
+		Policies []struct {
+			Policy policyText `json:"policy"`
+		} `json:"policies"`
+	}
+	if err := json.Unmarshal(text, &got); err != nil || len(got.Policies) != 2 {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	if p := got.Policies[0].Policy; strings.Join(p.Text, "|") != "version: STSv1|mode: testing|mx: *.box.example|mx: mx.example|max_age: 86400" {
+		t.Errorf("%+v", p)
+	}
+	if p := got.Policies[1].Policy; p.Type != tlspolicy.STSPolicy || p.Text != nil || p.MX != nil || p.Domain != "box.example" {
+		t.Errorf("%+v", p)
+	}
+}
+
 // checkReport holds a report to what RFC 8460, 4.4 and 4.3 demand of it.
 func checkReport(t *testing.T, text []byte) {
 	t.Helper()
