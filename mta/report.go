@@ -56,7 +56,7 @@ func (w *reportWriter) commit(n notification, attempts []attempt, content io.Rea
 		Tenant:     n.message.Tenant,
 		Tier:       0,
 		Received:   w.now(),
-		Protocol:   "local",
+		Protocol:   envelope.LocalProtocol,
 	}
 	if built.EightBit {
 		m.Body = envelope.Body8BitMIME

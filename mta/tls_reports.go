@@ -37,7 +37,7 @@ func (r *Relay) openTLSReports(cfg *config.Config, _ *undoer) (err error) {
 func (r *Relay) mailTLSReport(mail tlsrpt.Mail) error {
 	m := &envelope.Message{
 		Sender: envelope.Address(mail.From), Recipients: []envelope.Recipient{{Address: envelope.Address(mail.To)}},
-		Tier: 5, TLSOptional: true, Received: r.now(), Protocol: "local",
+		Tier: 5, TLSOptional: true, Received: r.now(), Protocol: envelope.LocalProtocol,
 	}
 	draft := r.queue.Begin()
 	if _, err := draft.Write(mail.Content); err != nil {

@@ -40,7 +40,7 @@ type Settings struct {
 type Message struct {
 	RequireTLS bool // MAIL had REQUIRETLS
 	NotNeeded  bool // its header has "TLS-Required: No"
-	Report     bool // it has the null sender
+	Report     bool // this relay made it, about another message
 }
 
 // Demand is what mail demands of a connection. It is comparable: mail with equal demands for a site
@@ -67,7 +67,7 @@ func Decide(s Settings, r *route.Route, m Message) Demand {
 	if r.Auth != nil || r.Implicit && s.Level != Required {
 		d.Level = Verified // a password goes only to the host that it is for
 	}
-	require := m.RequireTLS && !m.Report // a report is not lost for want of it (RFC 8689, 5)
+	require := m.RequireTLS && !m.Report // a report of ours is not lost for want of it: it has no content of the message (RFC 8689, 5)
 	switch {
 	case require:
 	case d.Level == Off, m.NotNeeded:

@@ -131,5 +131,11 @@ type Message struct {
 	Peer     netip.AddrPort // who submitted it; zero for the relay's own mail
 	HeloName string         // what the peer called itself
 	Session  string         // the submission session's id
-	Protocol string         // as in Received: "with" (RFC 3848): ESMTP, ESMTPS, UTF8SMTP, HTTP, local
+	Protocol string         // as in Received: "with" (RFC 3848): ESMTP, ESMTPS, UTF8SMTP, HTTP, or LocalProtocol
 }
+
+// LocalProtocol is the protocol of what the relay makes itself: reports.
+const LocalProtocol = "local"
+
+// Generated reports whether the relay has made the message itself.
+func (m *Message) Generated() bool { return m.Protocol == LocalProtocol }

@@ -136,3 +136,15 @@ func TestMessageKeepsItsSource(t *testing.T) {
 		t.Errorf("mail of acme went from %s", s)
 	}
 }
+
+// A report of ours travels without REQUIRETLS where it must (RFC 8689, 5). What a client submits keeps what
+// it asks for, though it has the null sender, too.
+func TestREQUIRETLSOfTheNullSender(t *testing.T) {
+	pol, rt := parse(t, fourSources), routeTo("192.0.2.99")
+	for protocol, want := range map[string]bool{"ESMTPS": true, envelope.LocalProtocol: false} {
+		d := pol.Demand(&envelope.Message{RequireTLS: true, Protocol: protocol}, rt)
+		if d.RequireTLS != want {
+			t.Errorf("by %s: %+v, want %v", protocol, d, want)
+		}
+	}
+}

@@ -26,6 +26,6 @@ func TLS(t *config.Traffic) tlspolicy.Settings {
 
 // Demand returns what a message demands of connections along a route.
 func (p *Policy) Demand(m *envelope.Message, rt *route.Route) tlspolicy.Demand {
-	wish := tlspolicy.Message{RequireTLS: m.RequireTLS, NotNeeded: m.TLSOptional, Report: m.Sender == ""}
+	wish := tlspolicy.Message{RequireTLS: m.RequireTLS, NotNeeded: m.TLSOptional, Report: m.Generated()}
 	return tlspolicy.Decide(TLS(p.Traffic(rt.Domain, rt)), rt, wish)
 }
