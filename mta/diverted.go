@@ -132,7 +132,7 @@ const adviceFrom = 10
 // advice is what an operator can do about a day that will not be filled, "" for nothing.
 func (d *diversions) advice(s *warmup.Status) string {
 	fast, all := d[cameFaster]+d[cameTooFast], d.offered()
-	open := s.Outlook == warmup.Undecided.String() || s.Outlook == warmup.HeldFill.String()
+	open := s.Outlook == warmup.Undecided.String() || s.Outlook == warmup.StayedFill.String()
 	if !open || s.SentDay >= s.StageLimit || 100*fast < adviceFrom*all || fast == 0 {
 		return ""
 	}

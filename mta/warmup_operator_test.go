@@ -66,7 +66,7 @@ func TestWarmupsForTheOperator(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s.State != control.WarmupNormal || s.Plan != "small" || s.Mode != "ledger" || s.Stage != 1 || s.TotalStages != 1 || s.StageLimit != 15 || s.HourlyLimit != 10 ||
-			s.SentDay != 1 || s.SentHour != 1 || s.SentStage != 1 || s.DayEnds.Sub(s.Started) != 24*time.Hour || s.Outlook != "held: last stage" {
+			s.SentDay != 1 || s.SentHour != 1 || s.SentStage != 1 || s.DayEnds.Sub(s.Started) != 24*time.Hour || s.Outlook != "stayed: last stage" {
 			t.Errorf("%s: %+v", name, s)
 		}
 		if len(s.Providers) != 1 || s.Providers[0].Provider != "big" || s.Providers[0].HardBounces != 1 || s.Providers[0].State != "normal" || !s.Providers[0].Until.IsZero() {

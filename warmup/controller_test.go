@@ -849,7 +849,7 @@ func TestW11_LeaseEndsAfterAMinute(t *testing.T) {
 // TestOutlookOfAYoungDay: that a day is not filled is said when it falls behind, and not from its first
 // minute; what is wrong with the mail at once.
 func TestOutlookOfAYoungDay(t *testing.T) {
-	const open, held = "open: the day may yet be filled", "held: daily cap not filled"
+	const open, held = "open: the day may yet be filled", "stayed: daily cap not filled"
 	w := newWorld(t, 1000, 2400)
 	w.plan.Stages = append(w.plan.Stages, warmup.Stage{Caps: warmup.Caps{Hourly: 1000, Daily: 2400}})
 	c := w.node("a")
@@ -893,7 +893,7 @@ func TestOutlook(t *testing.T) {
 		outcome          warmup.Outcome
 		why, who, health string
 	}{
-		{"too little", 40, warmup.Delivered, "held: daily cap not filled", "", "unjudged"},
+		{"too little", 40, warmup.Delivered, "stayed: daily cap not filled", "", "unjudged"},
 		{"a good day", 600, warmup.Delivered, "advanced", "", "good"},
 		{"a bad day", 600, warmup.HardBounce, "went back: outcomes over the limits", "google", "bad"},
 	} {

@@ -15,7 +15,7 @@ type EventKind string
 const (
 	EventBegun             EventKind = "begun"
 	EventAdvanced          EventKind = "advanced"
-	EventHeld              EventKind = "held"
+	EventStayed            EventKind = "stayed"
 	EventBack              EventKind = "back"
 	EventFinished          EventKind = "finished"
 	EventPlanChanged       EventKind = "plan_changed"
@@ -53,7 +53,7 @@ type Event struct {
 var sentences = map[EventKind]string{
 	EventBegun:             "begins plan {plan} on {stage} ({caps})",
 	EventAdvanced:          "advances to {stage} ({caps})",
-	EventHeld:              "stays on {stage} ({caps}): {why}",
+	EventStayed:            "stays on {stage} ({caps}): {why}",
 	EventBack:              "goes back to {stage} ({caps}): {why}",
 	EventFinished:          "has passed plan {plan}: there are no caps any more",
 	EventPlanChanged:       "goes on by a changed plan, {plan}, on {stage}",
@@ -87,7 +87,7 @@ func (e Event) because() string {
 		return refused
 	case e.Kind == EventProviderPaused:
 		return cmp.Or(e.Why, refused+"; so do the other sources of its pool in "+e.Network)
-	case e.Kind == EventHeld || e.Kind == EventBack:
+	case e.Kind == EventStayed || e.Kind == EventBack:
 		_, why, _ := strings.Cut(e.Why, ": ")
 		if e.Provider != "" {
 			why += " (" + e.Provider + ")"

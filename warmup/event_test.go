@@ -45,7 +45,7 @@ func TestEventsOfDays(t *testing.T) {
 		}
 	}
 	day(0, warmup.Delivered)
-	got.want(t, "a day without mail", warmup.EventHeld)
+	got.want(t, "a day without mail", warmup.EventStayed)
 	day(4, warmup.Delivered)
 	got.want(t, "a good day", warmup.EventAdvanced)
 	day(4, warmup.HardBounce)

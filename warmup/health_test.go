@@ -32,15 +32,15 @@ func TestW16_OutcomesMoveTheStage(t *testing.T) {
 		factor float64 // of google
 	}{
 		{"all good", 1000, outcomes{"google": {HardBounces: 5}}, 3, Advanced, 1},
-		{"too little sent", 900, outcomes{"google": {}}, 2, HeldFill, 1},
-		{"bounces between the limits", 1000, outcomes{"google": {HardBounces: 30}}, 2, HeldHealth, 1},
+		{"too little sent", 900, outcomes{"google": {}}, 2, StayedFill, 1},
+		{"bounces between the limits", 1000, outcomes{"google": {HardBounces: 30}}, 2, StayedHealth, 1},
 		{"bounces over the limit", 1000, outcomes{"google": {HardBounces: 51}}, 1, Regressed, 1},
-		{"bounces at the limit", 1000, outcomes{"google": {HardBounces: 50}}, 2, HeldHealth, 1},
-		{"deferrals between the limits", 1000, outcomes{"google": {Deferred: 100, Refused: 50}}, 2, HeldHealth, 1},
+		{"bounces at the limit", 1000, outcomes{"google": {HardBounces: 50}}, 2, StayedHealth, 1},
+		{"deferrals between the limits", 1000, outcomes{"google": {Deferred: 100, Refused: 50}}, 2, StayedHealth, 1},
 		{"deferrals over the limit", 1000, outcomes{"google": {Deferred: 200, Refused: 60}}, 1, Regressed, 1},
-		{"complaints between the limits", 1000, outcomes{"google": {Complaints: 2}}, 2, HeldHealth, 1},
+		{"complaints between the limits", 1000, outcomes{"google": {Complaints: 2}}, 2, StayedHealth, 1},
 		{"complaints over the limit", 1000, outcomes{"google": {Complaints: 4}}, 1, Regressed, 1},
-		{"one of two bad", 600, outcomes{"google": {HardBounces: 60}, "yahoo": {}}, 2, HeldProvider, .5},
+		{"one of two bad", 600, outcomes{"google": {HardBounces: 60}, "yahoo": {}}, 2, StayedProvider, .5},
 		{"two of two bad", 600, outcomes{"google": {HardBounces: 60}, "yahoo": {Deferred: 300}}, 1, Regressed, 1},
 		{"two of three bad", 400, outcomes{"google": {HardBounces: 60}, "yahoo": {Deferred: 300}, "gmx": {}}, 1, Regressed, 1},
 	} {
@@ -244,11 +244,11 @@ func TestMinSampleZeroAdvancesDaily(t *testing.T) {
 		}
 	}
 	want(1, 2, Advanced)
-	want(2, 2, HeldIdle) // the relay was off, or had nothing to send
+	want(2, 2, StayedIdle) // the relay was off, or had nothing to send
 	dayOf(s, p, "google", 1, Outcomes{})
 	want(3, 3, Advanced)
 	for day := 4; day < 9; day++ {
-		want(day, 3, HeldIdle)
+		want(day, 3, StayedIdle)
 	}
 	want(9, 2, RegressedIdle)
 }
@@ -260,7 +260,7 @@ func TestAPauseIsIdleTime(t *testing.T) {
 	s := NewState(p, 0)
 	s.Paused = true
 	s.Advance(p, 6*p.day())
-	if s.Stage != 2 || s.History[5].Why != HeldPaused {
+	if s.Stage != 2 || s.History[5].Why != StayedPaused {
 		t.Errorf("after 6 days: stage %d (%v)", s.Stage+1, s.History[5].Why)
 	}
 	s.Advance(p, 7*p.day())

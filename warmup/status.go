@@ -146,7 +146,7 @@ func (s *State) nextToken(p *Plan, v *Provider) time.Time {
 func (s *State) outlook(p *Plan, next *State) (Why, string) {
 	next.CopyFrom(s)
 	why, who := next.nextStage(p)
-	if why == HeldFill && !s.behind(p) || why == HeldIdle {
+	if why == StayedFill && !s.behind(p) || why == StayedIdle {
 		next.advance(p)
 		return Undecided, ""
 	}

@@ -67,18 +67,18 @@ func (l *Limits) exceeded(o *Outcomes, share func(k, n int64) float64) bool {
 type Why uint8
 
 const ( // their numbers are in the ledger
-	Advanced     Why = iota // one stage on
-	HeldFill                // too little of the daily cap was sent
-	HeldHealth              // outcomes between the limits
-	HeldProvider            // one provider was bad: its share is halved and the stage stays
-	Regressed               // outcomes over the limits: one stage back
+	Advanced       Why = iota // one stage on
+	StayedFill                // too little of the daily cap was sent
+	StayedHealth              // outcomes between the limits
+	StayedProvider            // one provider was bad: its share is halved and the stage stays
+	Regressed                 // outcomes over the limits: one stage back
 	RegressedIdle
-	HeldPaused // by an operator
-	HeldLast   // the last stage's caps stay
-	Finished   // the last stage is passed and all caps are lifted
-	Undecided  // only of a day that goes on: it may yet be filled
-	HeldIdle   // nothing was sent
-	Eased      // the last stage is passed and its caps double
+	StayedPaused // by an operator
+	StayedLast   // the last stage's caps stay
+	Finished     // the last stage is passed and all caps are lifted
+	Undecided    // only of a day that goes on: it may yet be filled
+	StayedIdle   // nothing was sent
+	Eased        // the last stage is passed and its caps double
 )
 
 // whys are the words of each, and the event that it makes.
@@ -86,18 +86,18 @@ var whys = [...]struct {
 	words string
 	event EventKind
 }{
-	Advanced:      {"advanced", EventAdvanced},
-	HeldFill:      {"held: daily cap not filled", EventHeld},
-	HeldHealth:    {"held: outcomes not good enough to advance", EventHeld},
-	HeldProvider:  {"held: one provider is bad", EventHeld},
-	Regressed:     {"went back: outcomes over the limits", EventBack},
-	RegressedIdle: {"went back: idle", EventBack},
-	HeldPaused:    {"held: paused", EventHeld},
-	HeldLast:      {"held: last stage", EventHeld},
-	Finished:      {"finished", EventFinished},
-	Undecided:     {"open: the day may yet be filled", ""},
-	HeldIdle:      {"held: nothing was sent", EventHeld},
-	Eased:         {"advanced: the last caps double", EventAdvanced},
+	Advanced:       {"advanced", EventAdvanced},
+	StayedFill:     {"stayed: daily cap not filled", EventStayed},
+	StayedHealth:   {"stayed: outcomes not good enough to advance", EventStayed},
+	StayedProvider: {"stayed: one provider is bad", EventStayed},
+	Regressed:      {"went back: outcomes over the limits", EventBack},
+	RegressedIdle:  {"went back: idle", EventBack},
+	StayedPaused:   {"stayed: paused", EventStayed},
+	StayedLast:     {"stayed: last stage", EventStayed},
+	Finished:       {"finished", EventFinished},
+	Undecided:      {"open: the day may yet be filled", ""},
+	StayedIdle:     {"stayed: nothing was sent", EventStayed},
+	Eased:          {"advanced: the last caps double", EventAdvanced},
 }
 
 // String says it in words.
@@ -168,11 +168,11 @@ func (s *State) nextStage(p *Plan) (Why, string) {
 	case s.idleRegress(p): // a pause is idle time as any other: providers don't know why no mail comes
 		return RegressedIdle, ""
 	case s.Paused:
-		return HeldPaused, ""
+		return StayedPaused, ""
 	case s.Warm:
 		return Finished, ""
 	case p.Health.MinSample == 0 && s.Total.Day == 0:
-		return HeldIdle, ""
+		return StayedIdle, ""
 	case p.Health.MinSample == 0:
 		return s.advance(p), ""
 	}
@@ -182,15 +182,15 @@ func (s *State) nextStage(p *Plan) (Why, string) {
 		s.moveTo(max(0, s.Stage-1))
 		return Regressed, worst
 	case bads == 1:
-		return HeldProvider, worst
+		return StayedProvider, worst
 	case worst != "":
-		return HeldHealth, worst
+		return StayedHealth, worst
 	case s.Stage < len(p.Stages) && float64(s.Total.Day) < p.Health.MinFill*float64(s.Caps.Daily):
-		return HeldFill, "" // more than there is to send is no reason to wait for while caps are eased out
+		return StayedFill, "" // more than there is to send is no reason to wait for while caps are eased out
 	}
 	if p.Finish && s.Stage+1 == len(p.Stages)+p.easing() { // for all, caps are lifted
 		if name := s.straggler(p); name != "" {
-			return HeldProvider, name
+			return StayedProvider, name
 		}
 	}
 	return s.advance(p), ""
@@ -311,7 +311,7 @@ func (s *State) advance(p *Plan) Why {
 		s.Warm = true
 		return Finished
 	}
-	return HeldLast
+	return StayedLast
 }
 
 func (s *State) moveTo(stage int) {

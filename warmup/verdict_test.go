@@ -28,16 +28,16 @@ func TestW16_SmallProvidersDontDecide(t *testing.T) {
 		{"nineteen bounces of nineteen", []provided{{"google", 981, Outcomes{}}, {"tiny", 19, Outcomes{HardBounces: 19}}}, Advanced, ""},
 		{"less than a tenth, all bounces", []provided{{"google", 901, Outcomes{}}, {"small", 99, Outcomes{HardBounces: 99}}}, Advanced, ""},
 		{"less than a tenth, middling", []provided{{"google", 5000, Outcomes{}}, {"small", 200, Outcomes{HardBounces: 6}}}, Advanced, ""},
-		{"a tenth, all bounces", []provided{{"google", 900, Outcomes{}}, {"small", 100, Outcomes{HardBounces: 100}}}, HeldProvider, "small"},
-		{"a tenth, middling", []provided{{"google", 1800, Outcomes{}}, {"small", 200, Outcomes{HardBounces: 6}}}, HeldHealth, "small"},
+		{"a tenth, all bounces", []provided{{"google", 900, Outcomes{}}, {"small", 100, Outcomes{HardBounces: 100}}}, StayedProvider, "small"},
+		{"a tenth, middling", []provided{{"google", 1800, Outcomes{}}, {"small", 200, Outcomes{HardBounces: 6}}}, StayedHealth, "small"},
 		{"a small good one beside one that is bad", []provided{{"google", 1000, Outcomes{HardBounces: 100}}, {"small", 100, Outcomes{}}}, Regressed, "google"},
 		{"twenty small ones, all bad", many(20, 50, Outcomes{HardBounces: 20}), Regressed, "a"},
 		{"tiny ones, bad together", many(20, 15, Outcomes{HardBounces: 3}), Regressed, "other"},
-		{"tiny ones, good together, which prove nothing alone", many(20, 50, Outcomes{}), HeldFill, ""},
+		{"tiny ones, good together, which prove nothing alone", many(20, 50, Outcomes{}), StayedFill, ""},
 	} {
 		p := threeStages()
 		p.Stages[1].Caps = Caps{1100, 1100}
-		if c.why == HeldFill {
+		if c.why == StayedFill {
 			p.Stages[1].Caps = Caps{4000, 4000}
 		}
 		s := NewState(p, 0)

@@ -17,7 +17,7 @@ import (
 
 const warmupPlanHelp = `Generate a plan block for the configuration from the target volume per day and its date,
 with reasons and dates as comments. A plan begins with 250 recipients a day and grows by a
-fifth to three fifths each day, with a fifth of the days in reserve for held stages. If
+fifth to three fifths each day, with a fifth of the days in reserve for stages that stay. If
 there are too few days for that, it grows faster, at most doubling each day.
 
 --providers limits each provider to that percentage of every stage.`

@@ -87,7 +87,7 @@ func TestSimulateAddsUp(t *testing.T) {
 			sum, sent, away = sum+number(t, row, "offered"), sent+n, away+number(t, row, "diverted")
 			answered += number(t, row, "deferred") + number(t, row, "bounced")
 			if last = row["t"]; last != "" {
-				held[row["t"]] += number(t, row, "held")
+				held[row["t"]] += number(t, row, "waiting")
 			}
 			h, d := sums[at/shortHour], days[at/shortDay]
 			// The plan as written, not as printed.
@@ -104,10 +104,10 @@ func TestSimulateAddsUp(t *testing.T) {
 		}
 		rest := held[last]
 		if overflow == "shared" && rest > 0 || overflow == "hold" && away > 0 {
-			t.Errorf("%s: %d diverted, %d held", overflow, away, rest)
+			t.Errorf("%s: %d diverted, %d waiting", overflow, away, rest)
 		}
 		if sent+away+rest != sum {
-			t.Errorf("%s: %d sent, %d diverted and %d held are not the %d offered", overflow, sent, away, rest, sum)
+			t.Errorf("%s: %d sent, %d diverted and %d waiting are not the %d offered", overflow, sent, away, rest, sum)
 		}
 		if answered == 0 || answered > sent/5 {
 			t.Errorf("%s: %d of %d deferred or bounced", overflow, answered, sent)

@@ -28,7 +28,7 @@ func TestNothingIsLostByManyProvidersAndNodesThatLeave(t *testing.T) {
 			held := make(map[string]int64)
 			for _, r := range rows {
 				got[r.Provider] += r.Sent + r.Diverted
-				held[r.Provider] = r.Held
+				held[r.Provider] = r.Waiting
 			}
 			for i := range providers {
 				name := fmt.Sprint("p", i)
@@ -61,8 +61,8 @@ func TestACampaignWithPatience(t *testing.T) {
 		for _, r := range rows {
 			sent[r.T/86_400] += r.Sent
 			all += r.Sent + r.Diverted
-			if at := r.T % 86_400; patience > 0 && r.Held > 0 && at >= 19*3600+600 {
-				t.Errorf("%d wait at %d of their day", r.Held, at)
+			if at := r.T % 86_400; patience > 0 && r.Waiting > 0 && at >= 19*3600+600 {
+				t.Errorf("%d wait at %d of their day", r.Waiting, at)
 			}
 		}
 		t.Logf("patience %v: %d a day were sent", patience, sent)

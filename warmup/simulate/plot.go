@@ -32,7 +32,7 @@ func Plot(p *Picture, out io.Writer) error {
 	byDate := end >= plotDays*daySeconds
 	g := &plot.Picture{Title: p.Title, Note: "each point is " + span(width), End: float64(end), Panels: []plot.Panel{
 		{Unit: "an hour", Least: 1, Log: byDate, Lines: upper},
-		{Unit: "diverted an hour, held", Least: 1, Log: byDate, Lines: lower},
+		{Unit: "diverted an hour, waiting", Least: 1, Log: byDate, Lines: lower},
 	}}
 	if byDate {
 		g.Ticks, g.Words, g.Label = p.dates(end), p.reasons(g.Wide(daySeconds)), "stage"
@@ -63,9 +63,9 @@ func (p *Picture) lines() (upper, lower []plot.Line, width, end int64) {
 		sent[k] += float64(r.Sent) * perHour
 		diverted[k] += float64(r.Diverted) * perHour
 		desired[k] = max(desired[k], float64(r.CapHour))
-		held[k] += float64(r.Held) // as at the end of the bin
+		held[k] += float64(r.Waiting) // as at the end of the bin
 		if before := last[r.Provider]; before != nil && before.T/width == r.T/width {
-			held[k] -= float64(before.Held)
+			held[k] -= float64(before.Waiting)
 		}
 		last[r.Provider] = r
 	}
@@ -82,7 +82,7 @@ func (p *Picture) lines() (upper, lower []plot.Line, width, end int64) {
 		return l
 	}
 	return []plot.Line{line("desired", "#999999", desired), line("sent", "#1f77b4", sent)},
-		[]plot.Line{line("diverted", "#ff7f0e", diverted), line("held", "#d62728", held)}, width, end
+		[]plot.Line{line("diverted", "#ff7f0e", diverted), line("waiting", "#d62728", held)}, width, end
 }
 
 // dates are a tick for each day, a few of them with words.
@@ -103,7 +103,7 @@ func (p *Picture) reasons(width float64) (all []plot.Word) {
 	for i, d := range p.Days {
 		why, colour := d.Why.String(), "#666"
 		switch {
-		case strings.HasPrefix(why, "held"):
+		case strings.HasPrefix(why, "stayed"):
 			colour = "#ff7f0e"
 		case strings.HasPrefix(why, "went back"):
 			colour = "#d62728"

@@ -84,7 +84,7 @@ func TestPictureOfDays(t *testing.T) {
 	}
 	texts, lines := drawn(t, pic)
 	all := strings.Join(texts, "\n")
-	for _, want := range []string{"two weeks", "Wed 25 Nov", "Tue 1 Dec", "1: advanced", "6: held: daily cap not filled", "6: advanced", "10000", "diverted", "held"} {
+	for _, want := range []string{"two weeks", "Wed 25 Nov", "Tue 1 Dec", "1: advanced", "6: stayed: daily cap not filled", "6: advanced", "10000", "diverted", "waiting"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("the picture doesn't say %q:\n%s", want, all)
 		}

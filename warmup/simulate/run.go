@@ -39,19 +39,19 @@ type Counts struct {
 	Offered    int64 `json:"offered"`
 	Sent       int64 `json:"sent"`
 	Diverted   int64 `json:"diverted"`
-	Held       int64 `json:"held"` // at the interval's end
+	Waiting    int64 `json:"waiting"` // at the interval's end
 	Deferred   int64 `json:"deferred"`
 	Bounced    int64 `json:"bounced"`
 	Complained int64 `json:"complained"`
 }
 
 // Header names the columns of a row as CSV.
-const Header = "t,stage,provider,state,cap_hour,cap_day,offered,sent,diverted,held,deferred,bounced,complained"
+const Header = "t,stage,provider,state,cap_hour,cap_day,offered,sent,diverted,waiting,deferred,bounced,complained"
 
 // String gives the row as CSV.
 func (r *Row) String() string {
 	return fmt.Sprintf("%d,%d,%s,%s,%d,%d,%d,%d,%d,%d,%d,%d,%d", r.T, r.Stage, r.Provider, r.State, r.CapHour, r.CapDay,
-		r.Offered, r.Sent, r.Diverted, r.Held, r.Deferred, r.Bounced, r.Complained)
+		r.Offered, r.Sent, r.Diverted, r.Waiting, r.Deferred, r.Bounced, r.Complained)
 }
 
 // History is what each day did to the stage.
@@ -203,7 +203,7 @@ func (w *world) rows() {
 		i := w.index[name]
 		v := w.providers[i]
 		for _, n := range w.nodes {
-			v.Held += n.lines[i].held
+			v.Waiting += n.lines[i].held
 		}
 		if v.Counts == (Counts{}) {
 			continue

@@ -193,7 +193,7 @@ func TestW18_HoldInTheSimulator(t *testing.T) {
 	trace := []Event{{Kind: Nodes, Value: 4}, {T: 0, Kind: Offer, Value: 1500}, {T: 2000, Kind: Crash, Value: 4}, {T: 4 * 3600, Kind: End}}
 	rows, _ := simulate(t, p, trace, Options{Interval: 300})
 	s := summarize(rows)
-	if s.Sent != 1500 || s.Held != 0 || s.Diverted != 0 || s.OverHour > 0 {
+	if s.Sent != 1500 || s.Waiting != 0 || s.Diverted != 0 || s.OverHour > 0 {
 		t.Error(s)
 	}
 	for _, r := range rows {

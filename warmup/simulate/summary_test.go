@@ -4,8 +4,8 @@ import "fmt"
 
 // summary counts a simulation, from its printed rows alone.
 type summary struct {
-	Offered, Sent, Diverted, Held int64 // Held is what still waited at the end
-	Deferred, Bounced, Complained int64
+	Offered, Sent, Diverted, Waiting int64 // Held is what still waited at the end
+	Deferred, Bounced, Complained    int64
 
 	Hours, Days int   // that had mail
 	OverHour    int64 // most that an hour's mail was above its cap; 0: none was
@@ -48,7 +48,7 @@ func summarize(rows []Row) summary {
 	}
 	for _, r := range last {
 		if r.T == end { // a provider that held mail has a row to the end
-			s.Held += r.Held
+			s.Waiting += r.Waiting
 		}
 	}
 	s.Hours, s.Days = len(hours), len(days)
@@ -68,5 +68,5 @@ func (s summary) String() string {
 		over = fmt.Sprintf("over a cap by up to %d in an hour and %d in a day", s.OverHour, s.OverDay)
 	}
 	return fmt.Sprintf("%d offered, %d sent, %d diverted, %d held at the end; %d deferred, %d bounced, %d complained; %d hours, %s",
-		s.Offered, s.Sent, s.Diverted, s.Held, s.Deferred, s.Bounced, s.Complained, s.Hours, over)
+		s.Offered, s.Sent, s.Diverted, s.Waiting, s.Deferred, s.Bounced, s.Complained, s.Hours, over)
 }

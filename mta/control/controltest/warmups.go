@@ -107,7 +107,7 @@ func (r *Relay) addWarmups() {
 			Stage: 6, TotalStages: 14, StageLimit: 2621, HourlyLimit: 328, Throttle: .27, SentStage: 4210, SentHour: 197, SentDay: 1589,
 			StageStarted: r.Now.Add(-34*time.Hour - 36*time.Minute), Started: began,
 			HourEnds: r.Now.Add(24 * time.Minute), DayEnds: r.Now.Add(13*time.Hour + 24*time.Minute),
-			Outlook: "held: outcomes not good enough to advance", OutlookProvider: "yahoo",
+			Outlook: "stayed: outcomes not good enough to advance", OutlookProvider: "yahoo",
 			Providers: []warmup.ProviderStatus{
 				{Provider: "google", State: "normal", Health: "good", HourlyLimit: 328, DailyLimit: 2621, Factor: 1, SentHour: 120, SentDay: 1011,
 					Rate: .048, Demand: .18, Delivered: 1004, HardBounces: 5, Deferred: 2},
@@ -120,12 +120,12 @@ func (r *Relay) addWarmups() {
 				{Stage: 1, Limit: 250, Sent: 250, Why: "advanced"},
 				{Stage: 2, Limit: 400, Sent: 400, Why: "advanced"},
 				{Stage: 3, Limit: 640, Sent: 639, Why: "advanced"},
-				{Stage: 4, Limit: 1024, Sent: 410, Why: "held: daily cap not filled"},
+				{Stage: 4, Limit: 1024, Sent: 410, Why: "stayed: daily cap not filled"},
 				{Stage: 4, Limit: 1024, Sent: 1024, Why: "advanced"},
 				{Stage: 5, Limit: 1638, Sent: 1637, Why: "advanced"},
 				{Stage: 6, Limit: 2621, Sent: 2590, Why: "went back: outcomes over the limits", Provider: "microsoft"},
 				{Stage: 5, Limit: 1638, Sent: 1638, Why: "advanced"},
-				{Stage: 6, Limit: 2621, Sent: 2621, Why: "held: one provider is bad", Provider: "microsoft"},
+				{Stage: 6, Limit: 2621, Sent: 2621, Why: "stayed: one provider is bad", Provider: "microsoft"},
 			},
 		}}
 	acme.Offered, acme.Diverted = 9212, control.WarmupDiverted{TooFast: 6911, OverCap: 712}
@@ -133,7 +133,7 @@ func (r *Relay) addWarmups() {
 	news := control.Warmup{
 		Source: "news-1", Status: warmup.Status{IP: "2001:db8::20", Plan: "small", Mode: "ledger", State: control.WarmupPaused,
 			Stage: 1, TotalStages: 3, StageLimit: 350, HourlyLimit: 44, StageStarted: r.Now.Add(-time.Hour), Started: r.Now.Add(-time.Hour),
-			HourEnds: r.Now, DayEnds: r.Now.Add(23 * time.Hour), Outlook: "held: paused",
+			HourEnds: r.Now, DayEnds: r.Now.Add(23 * time.Hour), Outlook: "stayed: paused",
 		}}
 	old := control.Warmup{
 		Source: "old-1", Status: warmup.Status{IP: "192.0.2.21", Plan: "standard", Mode: "ledger", State: control.WarmupWarm,
