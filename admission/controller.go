@@ -211,8 +211,8 @@ func (c *Controller) Calibrate() {
 		c.last.at = now
 		return
 	}
-	load := c.look(now, dt)
-	s := &Status{Load: load, Limit: load.Limit}
+	load, why := c.look(now, dt)
+	s := &Status{Load: load, Limit: load.Limit, Why: why}
 	s.Share, s.Reason = c.cfg.Law.Share(load), Overload
 	for i := range c.cfg.Pressures {
 		p := &c.cfg.Pressures[i]
@@ -233,19 +233,20 @@ func (c *Controller) Calibrate() {
 }
 
 // look returns what the last period saw, and tunes the limit.
-func (c *Controller) look(now time.Time, dt time.Duration) Load {
+func (c *Controller) look(now time.Time, dt time.Duration) (load Load, why string) {
 	asked := c.asked.Load()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	load := c.mu.look(now, dt)
+	load = c.mu.look(now, dt)
 	void := c.void.Load()
 	load.Offered = int(float64(asked-c.last.asked)*c.yields(load.In, int(void-c.last.void)) + .5)
 	c.last.at, c.last.asked, c.last.void = now, asked, void
 	if t := c.mu.tuner; t != nil {
 		t.Tune(now, load.Busy)
 		c.mu.resize(t.Limit(), now)
+		why = t.Why()
 	}
-	return load
+	return load, why
 }
 
 // yields returns the part of what is admitted that comes to ask for a slot: clients go away, and

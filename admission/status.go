@@ -8,6 +8,7 @@ type Status struct {
 	Level     int     // the first that is not admitted whole; Levels when all are
 	Part      float64 // of that level that is admitted
 	Limit     float64 // slots
+	Why       string  // there are as many
 	Pressures []Reading
 }
 

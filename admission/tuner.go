@@ -28,6 +28,7 @@ type Tuner struct {
 		excused    float64 // latency that fewer slots did not lower, s
 		patience   int     // intervals for which it is excused
 	}
+	why       string
 	settling  bool // the limit fell a moment ago
 	latencies histogram
 	p90s      [5]float64
@@ -88,6 +89,14 @@ func (t *Tuner) ceiling() float64 {
 	return max(ceiling.Seconds(), t.before.excused)
 }
 
+// Why says why the limit is what it is.
+func (t *Tuner) Why() string {
+	if t.why == "" {
+		return "as at the start: too little was done to judge"
+	}
+	return t.why
+}
+
 // Observe counts how long one piece of work held its slot.
 func (t *Tuner) Observe(d time.Duration) { t.latencies.add(d) }
 
@@ -128,6 +137,7 @@ func (t *Tuner) Tune(now time.Time, busy float64) {
 func (t *Tuner) fall(p90 float64) {
 	t.limit = max(t.Limit()*max(t.ceiling()/p90, largestCut), t.least())
 	t.smooth, t.intervals, t.settling = 0, 0, true
+	t.why = "falls fast: the latency is far above the ceiling"
 }
 
 // futile reports whether half of the slots made no difference to the latency: then it is not due to
@@ -148,6 +158,7 @@ func (t *Tuner) futile(p90 float64) bool {
 		if futile {
 			before.excused, before.patience = excuse*p90, excusedFor
 			t.limit, t.smooth, t.intervals = before.limit, 0, 0
+			t.why = "restored: half as many made no difference to the latency"
 		}
 		before.limit = 0
 		return futile
@@ -177,21 +188,28 @@ func (t *Tuner) next(busy float64) float64 {
 	limit := t.Limit()
 	step := max(math.Log10(limit), .5)
 	queue := limit * (1 - t.target/t.smooth)
+	used := busy >= limit*notUsedEnough
 	switch {
 	case t.smooth > t.ceiling():
+		t.why = "falls: the latency is above the ceiling"
 		return limit * overCeiling
+	case t.smooth < t.Good.Seconds() && used:
+		t.why = "rises: the latency is good, and the slots are used"
+		return limit * underGood
 	case t.smooth < t.Good.Seconds():
-		if busy >= limit*notUsedEnough {
-			return limit * underGood
-		}
+		t.why = "stays: the latency is good, and most slots are free"
 		return limit
 	case t.busy.full() && t.busy.deviation() > variedBy && covariance(&t.busy, &t.left) < 0:
+		t.why = "falls: with more slots in use less was done"
 		return limit - step
 	case queue > longQueue*step:
+		t.why = "falls: work takes much longer than at its best"
 		return limit - step
-	case queue < shortQueue*step && busy >= limit*notUsedEnough:
+	case queue < shortQueue*step && used:
+		t.why = "rises: work takes hardly longer than at its best"
 		return limit + step
 	}
+	t.why = "stays: neither more nor fewer promise anything"
 	return limit
 }
 

@@ -32,6 +32,7 @@ const (
 	alarmClock    = "clock"         // the machine's clock jumped ahead, or was set back
 	alarmCerts    = "certificates"  // a certificate has expired, or will soon
 	alarmChecks   = "dns_checks"    // receivers will refuse or distrust mail: its DNS is not right
+	alarmOverload = "overload"      // mail is refused, since more comes than can be kept
 	alarmLogins   = "logins"        // somebody guesses passwords, or the users file can't be read
 
 	tooOldDue     = 5 * time.Minute
@@ -49,7 +50,7 @@ const (
 	storageLook = time.Second
 )
 
-var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources, alarmRecords, alarmDNS, alarmDamage, alarmWarmup, alarmHealth, alarmMaildrop, alarmPaused, alarmClock, alarmLogins, alarmCerts, alarmChecks}
+var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources, alarmRecords, alarmDNS, alarmDamage, alarmWarmup, alarmHealth, alarmMaildrop, alarmPaused, alarmClock, alarmLogins, alarmCerts, alarmChecks, alarmOverload}
 
 // watch is what the alarms of queue, traffic and sources are judged by; it is fed once a minute.
 type watch struct {
@@ -208,6 +209,7 @@ type sight struct {
 	paused   func() string // that everything is paused; "": it is not
 	logins   func() string // who guesses passwords; "": nobody
 	certs    func() string // which certificates expire; "": none
+	overload func() string // which share of mail is refused; "": none
 	checks   func() string // what receivers will object to; "": nothing
 }
 
@@ -224,6 +226,7 @@ func (a *alarms) run(ctx context.Context, look sight) {
 		case now := <-storage.C:
 			a.storage(now, look.refusing())
 			a.set(now, alarmPaused, look.paused())
+			a.set(now, alarmOverload, look.overload())
 		case now := <-minute.C:
 			s := look.queue()
 			on := w.step(now, &s, look.missing())
@@ -233,7 +236,7 @@ func (a *alarms) run(ctx context.Context, look sight) {
 			on[alarmChecks] = look.checks()
 			on[alarmWarmup], on[alarmHealth], on[alarmMaildrop] = look.warmups(), look.health(), look.maildrop()
 			for _, name := range alarmNames {
-				if name != alarmStorage && name != alarmPaused {
+				if name != alarmStorage && name != alarmPaused && name != alarmOverload {
 					a.set(now, name, on[name])
 				}
 			}

@@ -190,6 +190,7 @@ func alarmsOfDisk(text *bytes.Buffer, healthy *atomic.Bool) (a *alarms, stop fun
 		logins:   func() string { return "" },
 		certs:    func() string { return "" },
 		checks:   func() string { return "" },
+		overload: func() string { return "" },
 		paused:   func() string { return "" },
 		records: func() string {
 			if healthy.Load() {

@@ -31,7 +31,7 @@ func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
 		Suppressed: r.suppression.List, Tally: r.tally, Missing: r.sources.isMissing,
 	}
 	r.control = control.NewServer(control.Config{
-		Queue: operator{r}, Log: eventReader{r}, Relay: r, Destinations: destinations{r}, Blocks: blocks{r}, Tracer: r.tracer, Pauses: operatorPauses{r}, Events: r.log, TLSReports: tlsReports{r}, TLSPolicies: tlsPolicies{r},
+		Queue: operator{r}, Log: eventReader{r}, Relay: r, Destinations: destinations{r}, Blocks: blocks{r}, Tracer: r.tracer, Pauses: operatorPauses{r}, Events: r.log, TLSReports: tlsReports{r}, Admissions: operate.Admissions{Parts: &r.parts, Gate: r.admission}, TLSPolicies: tlsPolicies{r},
 		Suppressions: operate.Suppressions{List: r.suppression.List, Config: inForce},
 		Warmups:      warmups{ctl: r.warm, names: r.warm, config: inForce, now: r.now, paused: r.pausedSource},
 	})

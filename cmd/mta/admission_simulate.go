@@ -32,13 +32,6 @@ the threshold, and timed_out while they waited for a slot. ratio is the share of
 offered submissions that were not admitted, threshold the number of admitted priority
 levels out of 768, and goodput the served share of the capacity.`
 
-// newAdmission is the command of admission control.
-func newAdmission(c *cli) *cobra.Command {
-	cmd := &cobra.Command{Use: "admission", Short: "simulate the refusal of mail under overload", Args: noArgs}
-	cmd.AddCommand(newAdmissionSimulate(c))
-	return cmd
-}
-
 // overloadFlags are the flags of 'mta admission simulate'.
 type overloadFlags struct {
 	trace, mode, plot string

@@ -60,6 +60,8 @@ var routes = []route{
 	{"POST", "/v1/warmup/{name}/resume", nil, changeWarmup(WarmupResume)},
 	{"POST", "/v1/warmup/{name}/set-stage", nil, changeWarmup(WarmupSetStage)},
 	{"POST", "/v1/warmup/{name}/report", nil, (*Server).reportWarmup},
+	{"GET", "/v1/admission", nil, (*Server).admission},
+	{"GET", "/v1/admission/why", whyParams, (*Server).whyRefused},
 	{"GET", "/v1/tls-reports", tlsReportParams, (*Server).tlsReports},
 	{"GET", "/v1/config", []string{"format"}, (*Server).effective},
 	{"POST", "/v1/config/reload", nil, (*Server).reload},

@@ -58,6 +58,7 @@ type Config struct {
 	Warmups      Warmups
 	Suppressions Suppressions
 	TLSReports   TLSReports
+	Admissions   Admissions
 	Tracer       Tracer
 	Pauses       Pauses
 	TLSPolicies  TLSPolicies

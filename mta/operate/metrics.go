@@ -11,6 +11,7 @@ import (
 	"example.org/mta/internal/certificates"
 	"example.org/mta/internal/dnscheck"
 	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/admit"
 	"example.org/mta/queue"
 	"example.org/mta/router"
 	"example.org/mta/router/resolver"
@@ -25,6 +26,7 @@ type Metrics struct {
 	*Parts
 	Version        string
 	Accounting     func() accounting.Stats
+	Admission      func() admit.Status
 	Signatures     func() Signatures
 	Logins         func() (s auth.Stats, on bool) // not without users
 	Certificates   func() []certificates.Expiry
@@ -91,6 +93,8 @@ func (m Metrics) Collectors() []prometheus.Collector {
 		table(dnsMetrics, func() (resolver.Stats, bool) { return m.Resolver.Stats(), true }),
 		table(accountingMetrics, func() (accounting.Stats, bool) { return m.Accounting(), true }),
 		collector{[]*prometheus.Desc{tenantsIgnoredDesc, inboundDesc, suppressedDesc, alarmDesc, missingDesc}, m.relay},
+		table(admissionMetrics, func() (admit.Status, bool) { s := m.Admission(); return s, s.On }),
+		collector{[]*prometheus.Desc{pressureDesc, offeredDesc, shedDesc}, m.admission},
 		table(stsMetrics, func() (sts.Stats, bool) { return m.STS.Stats(), true }),
 		collector{[]*prometheus.Desc{stsLookupsDesc}, m.stsLookups},
 		table(tlsReportMetrics, m.tlsReports),

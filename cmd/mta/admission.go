@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"example.org/mta/mta/control"
+)
+
+// newAdmission is the command of admission control.
+func newAdmission(c *cli) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "admission",
+		Short: "show what is refused under overload, and why",
+		Long: `Show which mail the relay refuses while more is offered than it can store, and what is short.
+A column of the plot is 10 seconds, the latest on the right: the share that was refused of a tier.`,
+		Example: `  mta admission
+  mta admission --watch
+  mta admission why 192.0.2.7`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := c.client()
+			if err != nil {
+				return err
+			}
+			a, err := client.Admission(cmd.Context())
+			switch {
+			case err != nil:
+				return err
+			case asJSON:
+				return writeJSON(c.out, a)
+			}
+			return c.admission(&a)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.watchable(cmd)
+	cmd.AddCommand(newAdmissionWhy(c), newAdmissionSimulate(c))
+	return cmd
+}
+
+func (c *cli) admission(a *control.Admission) error {
+	fact := func(name, format string, args ...any) {
+		fmt.Fprintln(c.out, wrap(clean(fmt.Sprintf("%-9s  %s", name, fmt.Sprintf(format, args...))), c.screen.width, 11))
+	}
+	if a.Mode == "off" {
+		fact("admission", `off: nothing is refused for load; to change that: admission { mode = "utilisation" }`)
+		return nil
+	}
+	switch {
+	case a.Share > 0:
+		fact("refused", "%s of what is offered, for %s", percent(a.Share), reasonText(a.Reason))
+	case !a.Since.IsZero():
+		fact("refused", "nothing now; until a moment ago mail was")
+	default:
+		fact("refused", "nothing")
+	}
+	if !a.Since.IsZero() {
+		fact("since", "%s", moment(a.Since, c.now()))
+	}
+	fact("threshold", "%.1f of 768 priority levels are admitted", a.Threshold)
+	fact("slots", "%.0f, of which %.1f are used and %s; %s", a.Slots.Limit, a.Slots.Used, waitingText(a.Slots.Waiting), a.Slots.Why)
+	fact("held", "%s until the reply; the first attempts of %s are remembered", plural(int(a.Held), "session"), plural(a.Remembered, "message"))
+	fmt.Fprintln(c.out)
+	if err := c.pressures(a.Pressures); err != nil {
+		return err
+	}
+	fmt.Fprintln(c.out)
+	if err := c.admissionTiers(a.Tiers); err != nil || len(a.Refusals) == 0 {
+		return err
+	}
+	fmt.Fprintln(c.out)
+	t := &table{columns: []column{{title: "REFUSED", right: true}, {title: "TENANT", shrink: true}, {title: "TIER", right: true}, {title: "REASON"}}}
+	for _, r := range a.Refusals[:min(len(a.Refusals), 20)] {
+		t.add("", fmt.Sprint(r.Count), dashed(r.Tenant), fmt.Sprint(r.Tier), r.Reason)
+	}
+	return t.write(c.out, c.screen)
+}
+
+func (c *cli) pressures(all []control.AdmissionPressure) error {
+	t := &table{columns: []column{{title: "PRESSURE"}, {title: "NOW", right: true}, {title: "FROM", right: true}, {title: "TO", right: true}, {title: "REFUSES", right: true}}}
+	for _, p := range all {
+		unit := percent
+		if p.Kind == "sync" || p.Kind == "backlog" {
+			unit = seconds
+		}
+		t.add("", p.Kind, unit(p.Value), unit(p.From), unit(p.To), percent(p.Share))
+	}
+	return t.write(c.out, c.screen)
+}
+
+func (c *cli) admissionTiers(tiers []control.AdmissionTier) error {
+	t := &table{
+		columns:   []column{{title: "TIER", right: true}, {title: "OFFERED", right: true}, {title: "REFUSED", right: true}, {title: "ADMITTED NOW", right: true}},
+		noteTitle: "LAST MINUTES",
+	}
+	for _, tier := range tiers {
+		t.add(spark(tier.History), fmt.Sprint(tier.Tier), fmt.Sprint(tier.Offered), fmt.Sprint(tier.Refused), percent(tier.Admitted))
+	}
+	return t.write(c.out, c.screen)
+}
+
+// spark plots shares as a line of bars; what has none is a dot.
+func spark(shares []float64) string {
+	bars := []rune("▁▂▃▄▅▆▇█")
+	var b strings.Builder
+	for _, s := range shares {
+		switch {
+		case s < 0:
+			b.WriteRune('·')
+		default:
+			b.WriteRune(bars[min(int(s*float64(len(bars))), len(bars)-1)])
+		}
+	}
+	return b.String()
+}
+
+func seconds(s float64) string {
+	return time.Duration(s * float64(time.Second)).Round(100 * time.Microsecond).String()
+}
+
+// reasonText explains a reason of refusals.
+func reasonText(reason string) string {
+	texts := map[string]string{
+		"overload": "overload: more comes than can be stored",
+		"line":     "overload: too many wait to be stored",
+		"sync":     "sync: the disk takes far too long",
+		"disk":     "disk: at this pace it is full within a minute",
+		"memory":   "memory: the process is near its limit",
+		"backlog":  "backlog: more is due than leaves in time",
+	}
+	if text := texts[reason]; text != "" {
+		return text
+	}
+	return reason
+}
+
+func waitingText(n int) string {
+	if n == 1 {
+		return "1 message waits for one"
+	}
+	return fmt.Sprintf("%d messages wait for one", n)
+}
+
+// dashed is how an empty name is shown.
+func dashed(name string) string {
+	if name == "" {
+		return "-"
+	}
+	return name
+}
+
+func newAdmissionWhy(c *cli) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "why ADDRESS|TENANT",
+		Short: "explain why somebody's mail is refused",
+		Long: `Explain what becomes of the mail of a client (by its IP address), a sender (by the address in
+MAIL FROM) or a tenant, and list what was refused of it lately.`,
+		Example: `  mta admission why 192.0.2.7
+  mta admission why news@example.com
+  mta admission why acme`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef("name a client's address, a sender's address or a tenant: mta admission why 192.0.2.7")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return c.admissionWhy(cmd.Context(), args[0], asJSON) },
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (c *cli) admissionWhy(ctx context.Context, who string, asJSON bool) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	v, err := client.WhyRefused(ctx, who)
+	switch {
+	case err != nil:
+		return err
+	case asJSON:
+		return writeJSON(c.out, v)
+	}
+	fact := func(name, format string, args ...any) {
+		fmt.Fprintln(c.out, wrap(clean(fmt.Sprintf("%-9s  %s", name, fmt.Sprintf(format, args...))), c.screen.width, 11))
+	}
+	cohort := ""
+	if v.Cohort != nil {
+		cohort = fmt.Sprintf(", cohort %d of 0 to 127 in this hour", *v.Cohort)
+	}
+	fact("tenant", "%s", dashed(v.Tenant))
+	fact("priority", "tier %d of 0 to 5%s; lower is more important", v.Tier, cohort)
+	switch {
+	case v.Admitted == 1:
+		fact("now", "its mail is admitted")
+	default:
+		fact("now", "%s of its mail is admitted: %s of all mail is refused for %s", percent(v.Admitted), percent(v.Share), reasonText(v.Reason))
+	}
+	if v.Refused == 0 {
+		fact("lately", "nothing of it was refused")
+		return nil
+	}
+	fact("lately", "%d of the last 1,000 refusals were its", v.Refused)
+	fmt.Fprintln(c.out)
+	t := &table{columns: []column{{title: "TIME"}, {title: "CLIENT"}, {title: "SENDER", shrink: true}, {title: "TIER", right: true}, {title: "COHORT", right: true}, {title: "HELD", right: true}, {title: "REASON"}}}
+	for _, r := range v.Last {
+		t.add("", moment(r.Time, c.now()), r.Client, r.Sender, fmt.Sprint(r.Tier), fmt.Sprint(r.Cohort), seconds(r.Held), r.Reason)
+	}
+	return t.write(c.out, c.screen)
+}

@@ -1,0 +1,142 @@
+package operate
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+
+	"example.org/mta/admission"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/users"
+	"example.org/mta/mta/admit"
+	"example.org/mta/mta/control"
+	"example.org/mta/submission"
+)
+
+// Admissions answers what operators ask about admission.
+type Admissions struct {
+	*Parts
+	Gate *admit.Gate
+}
+
+// Admission implements control.Admissions.
+func (a Admissions) Admission() control.Admission {
+	s := a.Gate.Status()
+	out := control.Admission{
+		Mode: s.Settings.Mode, Since: s.Since, Threshold: admission.Levels,
+		Pressures: []control.AdmissionPressure{}, Tiers: []control.AdmissionTier{}, Refusals: []control.AdmissionCount{},
+		Held: s.Held, Remembered: s.Remembered, MemoryLimit: s.MemoryLimit,
+	}
+	if s.On {
+		n := &s.Now
+		out.Share, out.Reason, out.Threshold = n.Share, reason(n), float64(n.Level)+n.Part
+		out.Slots = control.AdmissionSlots{Limit: n.Limit, Why: n.Why, Used: n.Load.Busy, Waiting: n.Load.Waiting}
+		for _, p := range n.Pressures {
+			out.Pressures = append(out.Pressures, control.AdmissionPressure{Kind: p.Name, Value: p.Value, From: p.From, To: p.To, Share: p.Share})
+		}
+	}
+	for tier, c := range s.Totals {
+		t := control.AdmissionTier{Tier: tier, Offered: c.Asked, Refused: c.Refused, Admitted: 1, History: []float64{}}
+		if s.On {
+			t.Admitted = admitted(&s.Now, tier)
+		}
+		for _, slice := range s.Slices {
+			share := -1.
+			if c := slice.Tiers[tier]; c.Asked > 0 {
+				share = float64(c.Refused) / float64(c.Asked)
+			}
+			t.History = append(t.History, share)
+		}
+		out.Tiers = append(out.Tiers, t)
+	}
+	for _, k := range s.Refusals {
+		out.Refusals = append(out.Refusals, control.AdmissionCount{Tenant: k.Tenant, Tier: k.Tier, Reason: k.Reason, Count: k.Count})
+	}
+	return out
+}
+
+// reason is why mail is refused now, "" when none is.
+func reason(s *admission.Status) string {
+	if s.Share == 0 {
+		return ""
+	}
+	return s.Reason
+}
+
+// admitted is the part of a tier's levels that is admitted.
+func admitted(s *admission.Status, tier int) float64 {
+	whole := float64(s.Level) + s.Part - float64(tier*admission.Cohorts)
+	return min(max(whole/admission.Cohorts, 0), 1)
+}
+
+// mostShown is how many refusals are shown one by one.
+const mostShown = 20
+
+// WhyRefused implements control.Admissions.
+func (a Admissions) WhyRefused(_ context.Context, who string) (control.AdmissionVerdict, error) {
+	ask, match, err := a.who(who)
+	if err != nil {
+		return control.AdmissionVerdict{}, err
+	}
+	s, last := a.Gate.Status(), a.Gate.Last(match)
+	if len(last) > 0 && ask.Tenant == "" {
+		ask.Tenant = last[0].Tenant
+	}
+	ask.Tier = uint8(a.tier(ask.Tenant))
+	if len(last) > 0 && last[0].Tenant == ask.Tenant {
+		ask.Tier = uint8(last[0].Tier)
+	}
+	v := control.AdmissionVerdict{Tenant: ask.Tenant, Tier: int(ask.Tier), Admitted: 1, Refused: len(last), Last: []control.AdmissionRefusal{}}
+	if s.On {
+		v.Share, v.Reason, v.Admitted = s.Now.Share, reason(&s.Now), admitted(&s.Now, v.Tier)
+	}
+	if ask.Sender != "" {
+		p, part := a.Gate.Probe(ask)
+		cohort := p.Cohort()
+		v.Cohort, v.Admitted = &cohort, part
+	}
+	for _, r := range last[:min(len(last), mostShown)] {
+		v.Last = append(v.Last, control.AdmissionRefusal{
+			Time: r.Time, Client: r.Client.String(), Sender: string(r.Sender), Tenant: r.Tenant, Tier: r.Tier, Cohort: r.Cohort, Reason: r.Reason, Held: r.Held.Seconds(),
+		})
+	}
+	return v, nil
+}
+
+// who finds out what an operator asks about: a client's address, a sender's, or a tenant.
+func (a Admissions) who(who string) (ask submission.AdmitRequest, match func(*admit.Refusal) bool, err error) {
+	cfg := a.Config()
+	if addr, err := netip.ParseAddr(who); err == nil {
+		addr = addr.Unmap()
+		ask.Tenant = cfg.TenantAt(addr)
+		return ask, func(r *admit.Refusal) bool { return r.Client == addr }, nil
+	}
+	if strings.Contains(who, "@") {
+		sender, err := envelope.ParseAddress(who)
+		if err != nil {
+			return ask, nil, control.Invalid("", "%q is no address: %v", who, err)
+		}
+		ask.Sender = sender
+		for _, t := range cfg.Tenants {
+			if len(t.Senders) > 0 && users.Senders(t.Senders).Allow(sender) {
+				ask.Tenant = t.Name
+				break
+			}
+		}
+		return ask, func(r *admit.Refusal) bool { return strings.EqualFold(string(r.Sender), string(sender)) }, nil
+	}
+	if cfg.Tenant(who) == nil {
+		return ask, nil, control.NotFound("name an IP address, a sender's address, or a tenant of the configuration", "there is no tenant %q", who)
+	}
+	ask.Tenant = who
+	return ask, func(r *admit.Refusal) bool { return r.Tenant == who }, nil
+}
+
+// tier is that of a tenant's mail, or of the first listener's.
+func (a Admissions) tier(tenant string) int {
+	cfg := a.Config()
+	if t := cfg.Tenant(tenant); t != nil {
+		return t.Tier
+	}
+	return cfg.Listeners[0].Tier
+}
