@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/sink"
 	"example.org/mta/mta/control"
@@ -125,7 +126,7 @@ func deferAll(ctx context.Context, q *queue.Queue, n int) error {
 			return err
 		}
 		site := l.Message.Recipients[0].Address.Domain()
-		if err := q.Defer(l.Message.ID, []int{0}, tomorrow.Add(time.Duration(i%36_000)*time.Second), queue.Attempt{Reply: why}, site); err != nil {
+		if err := q.Defer(l.Message.ID, []int{0}, tomorrow.Add(time.Duration(i%36_000)*time.Second), queue.Attempt{Reply: why}, parking.Key{Name: site}); err != nil {
 			return err
 		}
 	}

@@ -207,10 +207,7 @@ func (a *accountant) removed(it queue.Item) {
 	rec := a.record(eventAdminBounce, m, a.now())
 	rec.Response = reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "removed by the administrator of this relay")
 	for _, rc := range it.Recipients {
-		rec.Recipient, rec.Site, rec.Attempts = rc.Address, rc.Key, rc.Attempts
-		if _, _, held := heldFor(rc.Key); held || isPauseKey(rc.Key) {
-			rec.Site = ""
-		}
+		rec.Recipient, rec.Site, rec.Attempts = rc.Address, rc.Line.Site(), rc.Attempts
 		rec.Queue = queueName(m, rc.Address)
 		a.log.Add(&rec)
 	}

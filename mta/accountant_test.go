@@ -11,6 +11,7 @@ import (
 
 	"example.org/mta/delivery"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/sink"
 	"example.org/mta/mta/accounting"
@@ -82,7 +83,7 @@ func TestRemovedHeldMailHasNoSite(t *testing.T) {
 	}
 	a := &accountant{log: log, meter: tally.NewMeter(), now: time.Now}
 	a.removed(queue.Item{ID: 1, Recipients: []queue.ItemRecipient{
-		{Address: "a@x.example", Key: "mx.x.example"}, {Address: "b@x.example", Key: "warmup:192.0.2.20/big"}}})
+		{Address: "a@x.example", Line: parking.Line{Key: parking.Key{Name: "mx.x.example"}}}, {Address: "b@x.example", Line: parking.Line{Key: tokens("acme", "big")}}}})
 	if err := log.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"example.org/mta/delivery"
 	"example.org/mta/destdb"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/mta/control"
 	"example.org/mta/queue"
@@ -45,7 +46,7 @@ func (d destinations) Sites(ctx context.Context, f control.SiteFilter, after str
 // shown puts all that is known of a site in words.
 func (d destinations) shown(s *delivery.SiteInfo, k *queue.KeySummary, now time.Time) site {
 	out := siteOf(&s.SiteInfo, now)
-	out.Provider, _ = d.r.sites.of(s.Name)
+	out.Provider, _ = d.r.sites.of(parking.Parse(s.Name))
 	out.addLanes(s.Lanes)
 	out.addQueued(k)
 	out.addReason(d.r)
@@ -79,7 +80,7 @@ func (d destinations) queuedByKey() map[string]*queue.KeySummary {
 	rows := d.r.queue.Summary(queue.Filter{})
 	by := make(map[string]*queue.KeySummary, len(rows))
 	for i := range rows {
-		by[rows[i].Key] = &rows[i]
+		by[rows[i].Key.String()] = &rows[i]
 	}
 	return by
 }
@@ -131,10 +132,10 @@ func (s *site) addQueued(k *queue.KeySummary) {
 // addReason says why mail waits where delivery has none of it.
 func (s *site) addReason(r *Relay) {
 	if s.Why == "" && s.Parked+s.Waiting > 0 {
-		if pool, _, held := heldFor(s.Name); held || isPauseKey(s.Name) {
-			p := r.lookOut().parked(&queue.ItemRecipient{Key: s.Name})
+		if key := parking.Parse(s.Name); key.Kind != parking.Site {
+			p := r.lookOut().parked(&queue.ItemRecipient{Line: parking.Line{Key: key}})
 			s.Why, s.Until = p.why, p.next
-			if why, until, paused := r.pauses.why(r.pauses.keepsPool(r.policy.Load().Config.Pool(pool))); paused {
+			if why, until, paused := r.pauses.why(r.pauses.keepsPool(r.policy.Load().Config.Pool(key.Name))); paused {
 				s.Why, s.Until = why, until
 			}
 			s.Why = strings.TrimPrefix(s.Why, "waits for ") // what it is that it waits for

@@ -15,6 +15,7 @@ import (
 
 	"example.org/mta/delivery"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
 	"example.org/mta/internal/trouble"
@@ -28,14 +29,14 @@ import (
 type leaseQueue interface {
 	Next(ctx context.Context) (*queue.Lease, error)
 	Writable(ctx context.Context) error
-	Park(id envelope.ID, recipients []int, key string)
-	File(id envelope.ID, recipients []int, key string) (asked bool)
-	Parked(key string) int
-	Take(key string, n int) []*queue.Lease
-	TakeNewest(key string, n int) []*queue.Lease
+	Park(id envelope.ID, recipients []int, line parking.Line)
+	File(id envelope.ID, recipients []int, key parking.Key) (asked bool)
+	Parked(line parking.Line) int
+	Take(line parking.Line, n int) []*queue.Lease
+	TakeNewest(line parking.Line, n int) []*queue.Lease
 	Return(id envelope.ID, recipients []int)
 	Settle(id envelope.ID, recipients []int, o queue.Outcome) error
-	Defer(id envelope.ID, recipients []int, until time.Time, last queue.Attempt, key string) error
+	Defer(id envelope.ID, recipients []int, until time.Time, last queue.Attempt, key parking.Key) error
 	Warned(id envelope.ID, recipients []int)
 	WarnLater(id envelope.ID, recipients []int, at time.Time)
 	Body(id envelope.ID) (io.ReadCloser, error)
@@ -250,10 +251,10 @@ func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 		return
 	}
 	for via, group := range byVia(recipients) {
-		_, _, turn := heldFor(group[0].Key)
+		turn := group[0].Key.Kind == parking.Tokens
 		c := d.split.choose(pol, mail{m, rt, via, len(group), turn, expires.Sub(m.Start())})
 		if c.none {
-			if key := d.pauses.sourceOf(pol, m.Tenant); key != "" {
+			if key := d.pauses.sourceOf(pol, m.Tenant); key != (parking.Key{}) {
 				d.parkPaused(m, group, key)
 			} else {
 				d.postpone(m, rt, group, pol.NoSource(m.Tenant))
@@ -337,14 +338,14 @@ func (d *dispatcher) send(m *envelope.Message, rt *route.Route, recipients []que
 func (d *dispatcher) hand(m *envelope.Message, job *delivery.Job) {
 	d.delivery.Submit(job)
 	// What an operator asked for on the way here found nothing in delivery to take back.
-	if asked := d.queue.File(m.ID, job.Recipients, job.Route.Site); asked {
+	if asked := d.queue.File(m.ID, job.Recipients, parking.Key{Name: job.Route.Site}); asked {
 		d.delivery.Cancel(m.ID)
 	}
 }
 
 // account has the warm-up hear of what became of a job, and gives the results of those who don't wait on for tokens.
 func (d *dispatcher) account(m *envelope.Message, c *choice, recipients []queue.Pending, results []delivery.Result) []delivery.Result {
-	if pool := c.wait.pool; pool != "" {
+	if pool := c.wait.Name; pool != "" {
 		d.warm.diverted.add(pool, c.why, firstAttempts(recipients, results), d.now())
 	}
 	if c.paid == nil {

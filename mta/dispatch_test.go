@@ -14,6 +14,7 @@ import (
 	"example.org/mta/delivery"
 	"example.org/mta/delivery/tlspolicy"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/config"
@@ -36,7 +37,7 @@ type stage struct {
 	suspended, full map[string]bool // by site and source
 	trouble         reply.Reply
 
-	parked   map[string][]*queue.Lease
+	parked   map[parking.Line][]*queue.Lease
 	begins   func(*delivery.Job) bool // has a job begin at once; nil: it waits. False: it is done
 	leases   map[envelope.ID]*queue.Lease
 	routes   map[string]*route.Route
@@ -55,7 +56,7 @@ var start = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 func newStage(t *testing.T) *stage {
 	s := &stage{
 		room:   1 << 20,
-		parked: make(map[string][]*queue.Lease),
+		parked: make(map[parking.Line][]*queue.Lease),
 		leases: make(map[envelope.ID]*queue.Lease),
 		routes: make(map[string]*route.Route),
 		refuse: make(map[string]reply.Reply),
@@ -88,49 +89,49 @@ func (s *stage) say(format string, args ...any) {
 
 func (s *stage) Next(context.Context) (*queue.Lease, error) { return nil, queue.ErrClosed }
 func (s *stage) Writable(ctx context.Context) error         { return ctx.Err() }
-func (s *stage) Park(id envelope.ID, rs []int, key string) {
-	where, line, found := strings.Cut(key, "\x00")
-	if found {
-		where += " from " + sourceOfLine(line)
+func (s *stage) Park(id envelope.ID, rs []int, line parking.Line) {
+	where := line.String()
+	if line.Source != "" {
+		where += " from " + line.Source
 	}
 	s.say("park %d %v %s", id, rs, where)
 	l := *s.leases[id]
 	l.Recipients = slices.DeleteFunc(slices.Clone(l.Recipients), func(p queue.Pending) bool { return !slices.Contains(rs, p.Index) })
 	for i := range l.Recipients {
-		l.Recipients[i].Key, _, _ = strings.Cut(key, "\x00")
+		l.Recipients[i].Key = line.Key
 	}
-	s.parked[key] = append(s.parked[key], &l)
+	s.parked[line] = append(s.parked[line], &l)
 }
-func (s *stage) ParkFirst(id envelope.ID, rs []int, key string) {
-	s.Park(id, rs, key)
-	if n := len(s.parked[key]); n > 1 {
-		s.parked[key] = append([]*queue.Lease{s.parked[key][n-1]}, s.parked[key][:n-1]...)
+func (s *stage) ParkFirst(id envelope.ID, rs []int, line parking.Line) {
+	s.Park(id, rs, line)
+	if n := len(s.parked[line]); n > 1 {
+		s.parked[line] = append([]*queue.Lease{s.parked[line][n-1]}, s.parked[line][:n-1]...)
 	}
 }
-func (s *stage) ParkedInLines(key string) (n int) {
+func (s *stage) ParkedInLines(key parking.Key) (n int) {
 	for line := range s.parked {
-		if of, _, _ := strings.Cut(line, "\x00"); of == key {
+		if line.Key == key {
 			n += s.Parked(line)
 		}
 	}
 	return n
 }
-func (s *stage) File(envelope.ID, []int, string) bool { return s.asks }
-func (s *stage) Parked(key string) (n int) {
-	for _, l := range s.parked[key] {
+func (s *stage) File(envelope.ID, []int, parking.Key) bool { return s.asks }
+func (s *stage) Parked(line parking.Line) (n int) {
+	for _, l := range s.parked[line] {
 		n += len(l.Recipients)
 	}
 	return n
 }
-func (s *stage) Take(key string, n int) []*queue.Lease {
-	n = min(n, len(s.parked[key]))
-	out := s.parked[key][:n]
-	s.parked[key] = s.parked[key][n:]
+func (s *stage) Take(line parking.Line, n int) []*queue.Lease {
+	n = min(n, len(s.parked[line]))
+	out := s.parked[line][:n]
+	s.parked[line] = s.parked[line][n:]
 	return out
 }
-func (s *stage) TakeNewest(key string, n int) []*queue.Lease {
-	out := s.parked[key][max(len(s.parked[key])-n, 0):]
-	s.parked[key] = s.parked[key][:len(s.parked[key])-len(out)]
+func (s *stage) TakeNewest(line parking.Line, n int) []*queue.Lease {
+	out := s.parked[line][max(len(s.parked[line])-n, 0):]
+	s.parked[line] = s.parked[line][:len(s.parked[line])-len(out)]
 	slices.Reverse(out)
 	return out
 }
@@ -140,7 +141,7 @@ func (s *stage) Settle(id envelope.ID, rs []int, o queue.Outcome) error {
 	s.say("settle %d %v %v", id, rs, o)
 	return nil
 }
-func (s *stage) Defer(id envelope.ID, rs []int, until time.Time, last queue.Attempt, key string) error {
+func (s *stage) Defer(id envelope.ID, rs []int, until time.Time, last queue.Attempt, key parking.Key) error {
 	untried := ""
 	if last.Untried {
 		untried = "untried "
@@ -583,7 +584,7 @@ func TestDelayWarningThatCanNotBeQueued(t *testing.T) {
 	l.Message.Received = start.Add(-24 * time.Hour)
 	s.sites.remember(&route.Route{Site: "mx.x.example"})
 	for i := range l.Recipients {
-		l.Recipients[i].Key = "mx.x.example"
+		l.Recipients[i].Key = parking.Key{Name: "mx.x.example"}
 	}
 	s.handle(l)
 	s.want(t, "warned 1 [0 1]")
@@ -607,7 +608,7 @@ func TestDelayWarningOfAProvider(t *testing.T) {
 	for key, reports := range map[string]int{"mx.big.example": 1, "mx.small.example": 0, "warmup:192.0.2.20/big": 1, "warmup:192.0.2.20/other": 0, "": 1, "mx.unknown.example": 1} {
 		l := s.lease(1, 4*time.Hour, "a@x.example")
 		l.Why = queue.DelayWarning
-		l.Recipients[0].Key = key
+		l.Recipients[0].Key = parking.Parse(key)
 		s.reports = nil
 		if s.handle(l); len(s.reports) != reports {
 			t.Errorf("waiting under %q: %d reports, want %d", key, len(s.reports), reports)

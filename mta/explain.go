@@ -164,21 +164,21 @@ func (r *recipientCase) deferred() (string, time.Time) {
 }
 
 func (r *recipientCase) parked() (string, time.Time) {
-	if r.rc.Line == waitsForRoute {
+	if r.rc.Line.Route {
 		return "it has no route yet: " + r.lookup, time.Time{}
 	}
-	if why, until, ok := r.warm.why(r.rc.Key, r.rc.Line); ok {
+	if why, until, ok := r.warm.why(r.rc.Line); ok {
 		return why, until
 	}
-	what := r.rc.Key
-	if source := sourceOfLine(r.rc.Line); source != "" {
+	what := r.rc.Line.Name
+	if source := r.rc.Line.Source; source != "" {
 		what += " from " + source
 	}
 	why := fmt.Sprintf("it waits in the queue: delivery already has as much mail as it takes for %s", what)
 	switch l := r.busiest(); {
 	case l == nil || l.Why == "":
 	case l.Waiting == 0:
-		return fmt.Sprintf("it waits in the queue, without counting an attempt: no host of %s can be tried now: %s", r.rc.Key, l.Why), l.Until
+		return fmt.Sprintf("it waits in the queue, without counting an attempt: no host of %s can be tried now: %s", r.rc.Line.Name, l.Why), l.Until
 	default:
 		return why + ": " + l.Why, l.Until
 	}
@@ -194,7 +194,7 @@ func (r *recipientCase) busiest() *control.Lane {
 	}
 	for i := range r.destination.Lanes {
 		l := &r.destination.Lanes[i]
-		if r.rc.Line != "" && l.Source != sourceOfLine(r.rc.Line) {
+		if source := r.rc.Line.Source; source != "" && l.Source != source {
 			continue
 		}
 		if most == nil || l.Waiting > most.Waiting {

@@ -10,6 +10,7 @@ import (
 
 	"example.org/mta/delivery"
 	"example.org/mta/internal/gcra"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
@@ -134,7 +135,7 @@ func (c *domainCase) count(queued map[string]*queue.KeySummary, key string) {
 
 // countHeld adds what is held for the warm-ups of the pool.
 func (c *domainCase) countHeld(queued map[string]*queue.KeySummary, pool string) {
-	if k := queued[heldKey(pool, cmp.Or(c.Provider, warmup.Other))]; k != nil {
+	if k := queued[tokens(pool, cmp.Or(c.Provider, warmup.Other)).String()]; k != nil {
 		c.Queued.Warmup += k.States[queue.StateParked]
 	}
 }
@@ -143,8 +144,8 @@ func (c *domainCase) countHeld(queued map[string]*queue.KeySummary, pool string)
 func (c *domainCase) countPaused(queued map[string]*queue.KeySummary, r *Relay) {
 	pol := r.policy.Load()
 	key := cmp.Or(r.pauses.of(pol, c.tenant, c.Domain), r.pauses.sourceOf(pol, c.tenant))
-	if k := queued[key]; key != "" && k != nil {
-		c.Queued.Paused, c.Queued.PausedBy = k.States[queue.StateParked], strings.TrimPrefix(key, pausedPrefix)
+	if k := queued[key.String()]; key != (parking.Key{}) && k != nil {
+		c.Queued.Paused, c.Queued.PausedBy = k.States[queue.StateParked], key.Name
 	}
 }
 

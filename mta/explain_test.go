@@ -12,6 +12,7 @@ import (
 
 	"example.org/mta/delivery"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/sink"
 	"example.org/mta/mta/control"
 	"example.org/mta/queue"
@@ -327,12 +328,12 @@ func TestWhatKeepsParkedMail(t *testing.T) {
 		{Site: "mx", Source: "slow", Waiting: 9, Oldest: began, Why: "suspended: a test"},
 		{Site: "mx", Source: "fast", Waiting: 9, Oldest: began.Add(time.Second), Why: "max_message_rate 9/s"},
 	}
-	for line, want := range map[string]string{
+	for source, want := range map[string]string{
 		"slow": "waits for mx: suspended: a test", "fast": "waits for mx: max_message_rate 9/s",
 		"": "waits for mx: suspended: a test", "gone": "waits for its turn at mx",
 	} {
-		if got, _ := keptBy(&queue.ItemRecipient{Key: "mx", Line: line}, lanes); got != want {
-			t.Errorf("from %q: %q, want %q", line, got, want)
+		if got, _ := keptBy(parking.Line{Key: parking.Key{Name: "mx"}, Source: source}, lanes); got != want {
+			t.Errorf("from %q: %q, want %q", source, got, want)
 		}
 	}
 }

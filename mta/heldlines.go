@@ -3,30 +3,25 @@ package mta
 import (
 	"time"
 
-	"example.org/mta/delivery"
 	"example.org/mta/internal/drr"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/tiers"
 )
 
-// heldAt is what mail waits for: tokens that a pool's warming sources have for a provider.
-type heldAt struct{ pool, provider string }
+// tokens is the key of mail that waits for tokens that a pool's warming sources have for a provider.
+func tokens(pool, provider string) parking.Key {
+	return parking.Key{Kind: parking.Tokens, Name: pool, Provider: provider}
+}
 
-// heldLines is the order in which mail leaves that waits for one of these: first what a source prefers;
+// heldLines is the order in which mail leaves that waits for the same tokens: first what a source prefers;
 // then tiers take turns, and in a tier tenants by their weight, each of whom has a line in the queue. Mail
 // that had a source at the attempt before waits in a line from which only that source takes. Whoever owns
 // it guards it.
 type heldLines struct {
-	heldAt
-	key    string // of the queue
+	parking.Key
 	turns  map[bool]*tiers.Turns
-	known  map[heldFlow]*heldLine
+	known  map[parking.Line]*heldLine
 	rounds map[heldRound]*[tiers.Count]drr.Ring[*heldLine]
-}
-
-// heldFlow is mail that waits in one line: its Site is the key, Source "" or the only one that may take it.
-type heldFlow struct {
-	delivery.Flow
-	first bool // a source prefers it
 }
 
 // heldRound is the lines from which a source may take, or all of the pool's: "".
@@ -35,36 +30,32 @@ type heldRound struct {
 	first  bool
 }
 
-func (f *heldFlow) round() heldRound { return heldRound{f.Source, f.first} }
+func roundOf(l parking.Line) heldRound { return heldRound{l.Source, l.Preferred} }
 
 // heldLine is a line of the queue.
 type heldLine struct {
 	drr.Member[*heldLine]
-	heldFlow
-	name  string
+	line  parking.Line
 	until time.Time // its first message waits so long at least; nothing is to be decided before
 }
 
-func newHeldLines(at heldAt) *heldLines {
-	return &heldLines{heldAt: at, key: heldKey(at.pool, at.provider), turns: map[bool]*tiers.Turns{true: {}, false: {}},
-		known: make(map[heldFlow]*heldLine), rounds: make(map[heldRound]*[tiers.Count]drr.Ring[*heldLine])}
+func newHeldLines(k parking.Key) *heldLines {
+	return &heldLines{Key: k, turns: map[bool]*tiers.Turns{true: {}, false: {}},
+		known: make(map[parking.Line]*heldLine), rounds: make(map[heldRound]*[tiers.Count]drr.Ring[*heldLine])}
 }
 
-// line gives the line of a flow, adding it if need be.
-func (h *heldLines) line(f heldFlow, weight int) *heldLine {
-	f.Site = h.key
-	l := h.known[f]
+// line gives a line with what is known of it, adding that if need be.
+func (h *heldLines) line(at parking.Line, weight int) *heldLine {
+	l := h.known[at]
 	if l == nil {
-		l = &heldLine{heldFlow: f, name: lineOf(f.Flow)}
-		if f.first {
-			l.name += flowMark
-		}
+		l = &heldLine{line: at.Clone()}
 		l.Value = l
-		h.known[f] = l
-		if h.rounds[f.round()] == nil {
-			h.rounds[f.round()] = new([tiers.Count]drr.Ring[*heldLine])
+		h.known[l.line] = l
+		round := roundOf(l.line)
+		if h.rounds[round] == nil {
+			h.rounds[round] = new([tiers.Count]drr.Ring[*heldLine])
 		}
-		h.rounds[f.round()][f.Tier].Join(&l.Member)
+		h.rounds[round][at.Tier].Join(&l.Member)
 	}
 	l.Weight = weight
 	return l
@@ -72,7 +63,7 @@ func (h *heldLines) line(f heldFlow, weight int) *heldLine {
 
 // next gives the line whose turn it is of those that a source may take from, nil when none has mail.
 // parked is how much a line has; lines without any are forgotten.
-func (h *heldLines) next(source string, parked func(line string) int) *heldLine {
+func (h *heldLines) next(source string, parked func(parking.Line) int) *heldLine {
 	for _, preferred := range [...]bool{true, false} {
 		var waiting tiers.Set
 		var first [tiers.Count]*heldLine
@@ -100,20 +91,20 @@ func (h *heldLines) next(source string, parked func(line string) int) *heldLine 
 func anyLine(*heldLine) bool { return true }
 
 // first gives the line of a round whose turn it is.
-func (h *heldLines) first(r *drr.Ring[*heldLine], parked func(line string) int) *heldLine {
+func (h *heldLines) first(r *drr.Ring[*heldLine], parked func(parking.Line) int) *heldLine {
 	for m := r.Pick(anyLine); m != nil; m = r.Pick(anyLine) {
-		if parked(m.Value.name) > 0 {
+		if parked(m.Value.line) > 0 {
 			return m.Value
 		}
 		r.Leave(m)
-		delete(h.known, m.Value.heldFlow)
+		delete(h.known, m.Value.line)
 	}
 	return nil
 }
 
 // took notes that mail of a line has left.
 func (h *heldLines) took(l *heldLine) {
-	if h.known[l.heldFlow] == l {
-		h.rounds[l.round()][l.Tier].Took(&l.Member)
+	if h.known[l.line] == l {
+		h.rounds[roundOf(l.line)][l.line.Tier].Took(&l.Member)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"example.org/mta/delivery"
 	"example.org/mta/destdb"
 	"example.org/mta/destdb/file"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
@@ -50,7 +51,7 @@ func (r *Relay) openDestinations(cfg *config.Config, undo *undoer) error {
 
 func (r *Relay) openPauses(cfg *config.Config, _ *undoer) (err error) {
 	r.resumed = newRefiller(
-		func(key string) bool { return r.dispatcher.unparkPaused(key) },
+		func(key parking.Key) bool { return r.dispatcher.unparkPaused(key) },
 		func(ctx context.Context) error { return r.dispatcher.pause(ctx) },
 	)
 	r.pauses, err = readPauses(cfg.DataDir, r.now, r.policy.Load, r.log)
@@ -178,12 +179,12 @@ func (s *siteProviders) remember(rt *route.Route) {
 
 // of gives the provider of what waits under a key, that of a site or of a warm-up; false when it is
 // not known whether it has one.
-func (s *siteProviders) of(key string) (name string, known bool) {
-	if _, provider, held := heldFor(key); held {
-		return provider, true
+func (s *siteProviders) of(key parking.Key) (name string, known bool) {
+	if key.Kind == parking.Tokens {
+		return key.Provider, true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	name, known = s.bySite[key]
+	name, known = s.bySite[key.Site()]
 	return name, known
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/route"
 )
 
@@ -20,7 +21,7 @@ func TestProvidersAreBounded(t *testing.T) {
 	if len(s.bySite) != maxSites {
 		t.Errorf("%d sites are remembered, want %d", len(s.bySite), maxSites)
 	}
-	if provider, known := s.of(fmt.Sprint("mx", maxSites+999)); !known || provider != "big" {
+	if provider, known := s.of(parking.Key{Name: fmt.Sprint("mx", maxSites+999)}); !known || provider != "big" {
 		t.Errorf("the last one is of %q", provider)
 	}
 }

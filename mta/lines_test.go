@@ -10,6 +10,7 @@ import (
 	"example.org/mta/delivery"
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/queue"
 )
 
@@ -27,14 +28,14 @@ func (q *turnstile) Next(ctx context.Context) (*queue.Lease, error) {
 	return l, err
 }
 
-func (q *turnstile) Take(key string, n int) []*queue.Lease {
-	leases := q.leaseQueue.Take(key, n)
+func (q *turnstile) Take(line parking.Line, n int) []*queue.Lease {
+	leases := q.leaseQueue.Take(line, n)
 	q.out.Add(int64(len(leases)))
 	return leases
 }
 
-func (q *turnstile) TakeNewest(key string, n int) []*queue.Lease {
-	leases := q.leaseQueue.TakeNewest(key, n)
+func (q *turnstile) TakeNewest(line parking.Line, n int) []*queue.Lease {
+	leases := q.leaseQueue.TakeNewest(line, n)
 	q.out.Add(int64(len(leases)))
 	return leases
 }

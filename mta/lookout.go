@@ -7,6 +7,7 @@ import (
 
 	"example.org/mta/delivery"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/mta/control"
 	"example.org/mta/queue"
 )
@@ -23,7 +24,7 @@ type position struct {
 type lookout struct {
 	r     *Relay
 	where map[envelope.ID]delivery.Whereabouts // of those that delivery has
-	lanes map[string]position                  // what keeps parked mail, by the line that it waits in
+	lanes map[parking.Line]position            // what keeps parked mail, by the line that it waits in
 	sites map[string]position                  // the suspension that ends last, by site
 }
 
@@ -32,7 +33,7 @@ const askedAtOnce = 200
 
 // lookOut asks delivery for the messages of a page, as far as the queue has handed them out.
 func (r *Relay) lookOut(items ...queue.Item) *lookout {
-	k := &lookout{r: r, where: make(map[envelope.ID]delivery.Whereabouts), lanes: make(map[string]position), sites: make(map[string]position)}
+	k := &lookout{r: r, where: make(map[envelope.ID]delivery.Whereabouts), lanes: make(map[parking.Line]position), sites: make(map[string]position)}
 	var out []envelope.ID
 	for i := range items {
 		if slices.ContainsFunc(items[i].Recipients, func(rc queue.ItemRecipient) bool { return rc.State == queue.StateLeased }) {
@@ -62,7 +63,7 @@ func (k *lookout) of(it *queue.Item, rc *queue.ItemRecipient) position {
 // pausedBy says which pause keeps a recipient that waits, and until when.
 func (k *lookout) pausedBy(tenant string, rc *queue.ItemRecipient) (why string, until time.Time, paused bool) {
 	key := k.r.pauses.keeps(k.r.policy.Load(), tenant, rc.Address.Domain())
-	return k.r.pauses.why(cmp.Or(key, rc.Key))
+	return k.r.pauses.why(cmp.Or(key, rc.Line.Key))
 }
 
 // inQueue is of without regard to pauses.
@@ -87,15 +88,15 @@ func (k *lookout) inQueue(id envelope.ID, rc *queue.ItemRecipient) position {
 // deferred is a recipient that waits for its next try, or until its site's suspension ends where that is
 // later.
 func (k *lookout) deferred(rc *queue.ItemRecipient) position {
-	suspension, known := k.sites[rc.Key]
+	suspension, known := k.sites[rc.Line.Site()]
 	if !known {
-		info, _ := k.r.delivery.Site(rc.Key)
+		info, _ := k.r.delivery.Site(rc.Line.Site())
 		for _, a := range info.Actions {
 			if a.What == suspendedAction && a.Source == "" && a.End.After(suspension.next) {
 				suspension = position{state: control.StateDeferred, why: "suspended: " + a.Reason, next: a.End}
 			}
 		}
-		k.sites[rc.Key] = suspension
+		k.sites[rc.Line.Site()] = suspension
 	}
 	if suspension.next.After(rc.Next) {
 		return suspension
@@ -107,37 +108,36 @@ var ending = position{state: control.StateEnding, why: "given up: the report to 
 
 // parked is a recipient that waits in the queue, in a line.
 func (k *lookout) parked(rc *queue.ItemRecipient) position {
-	line := queue.Line(rc.Key, rc.Line)
-	s, known := k.lanes[line]
+	s, known := k.lanes[rc.Line]
 	if known {
 		return s
 	}
 	s.state = control.StateWaiting
-	if why, until, paused := k.r.pauses.why(rc.Key); paused {
+	if why, until, paused := k.r.pauses.why(rc.Line.Key); paused {
 		s.why, s.next = why, until
-	} else if why, until, held := k.r.warm.doing(rc.Key, rc.Line); held {
+	} else if why, until, held := k.r.warm.doing(rc.Line); held {
 		s.why, s.next = why, until
-	} else if rc.Line == waitsForRoute {
-		s.why = k.r.lookupOf(rc.Key)
+	} else if rc.Line.Route {
+		s.why = k.r.lookupOf(rc.Line.Name)
 	} else {
-		info, _ := k.r.delivery.Site(rc.Key)
-		s.why, s.next = keptBy(rc, info.Lanes)
+		info, _ := k.r.delivery.Site(rc.Line.Site())
+		s.why, s.next = keptBy(rc.Line, info.Lanes)
 	}
-	k.lanes[line] = s
+	k.lanes[rc.Line] = s
 	return s
 }
 
 // keptBy is what keeps mail that waits in the queue for its site, given the lanes to the site. Lanes
 // from other sources are left out: their obstacles are not its own.
-func keptBy(rc *queue.ItemRecipient, lanes []delivery.LaneInfo) (why string, until time.Time) {
-	if rc.Line != "" {
-		lanes = slices.DeleteFunc(slices.Clone(lanes), func(l delivery.LaneInfo) bool { return l.Source != sourceOfLine(rc.Line) })
+func keptBy(line parking.Line, lanes []delivery.LaneInfo) (why string, until time.Time) {
+	if line.Source != "" {
+		lanes = slices.DeleteFunc(slices.Clone(lanes), func(l delivery.LaneInfo) bool { return l.Source != line.Source })
 	}
 	var s site
 	if s.addLanes(lanes); s.Why == "" {
-		return "waits for its turn at " + rc.Key, time.Time{}
+		return "waits for its turn at " + line.Name, time.Time{}
 	}
-	return "waits for " + rc.Key + ": " + s.Why, s.Until
+	return "waits for " + line.Name + ": " + s.Why, s.Until
 }
 
 // out is a recipient that the queue has handed out. It is active when it is on a connection.

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/wiring"
@@ -18,7 +19,7 @@ import (
 // for each domain, and is taken up when the domain's route is found: domains whose name servers are
 // silent cost no memory but their names, and whatever acts on the queue acts on their mail.
 type lookups struct {
-	parked func(line string) int // recipients that wait in a line of the queue
+	parked func(parking.Line) int // recipients that wait in a line of the queue
 
 	mu       sync.Mutex                 // guards the rest; the queue's own lock may be taken under it
 	total    int                        // recipients in memory
@@ -64,13 +65,12 @@ type verdict struct {
 	policy *wiring.Policy
 }
 
-// routeLine is the line of the queue in which mail waits for the route of a domain. No source can have
-// the name.
-func routeLine(domain string) string { return queue.Line(domain, waitsForRoute) }
+// routeLine is the line of the queue in which mail waits for the route of a domain.
+func routeLine(domain string) parking.Line {
+	return parking.Line{Key: parking.Key{Name: domain}, Route: true}
+}
 
-const waitsForRoute = "(route)"
-
-func newLookups(parked func(line string) int) *lookups {
+func newLookups(parked func(parking.Line) int) *lookups {
 	return &lookups{
 		parked: parked, tenants: make(map[string]int),
 		messages: make(map[envelope.ID]*unrouted), domains: make(map[string]*unroutedDomain),
@@ -244,7 +244,7 @@ func (d *dispatcher) lookUp(m *envelope.Message, unknown map[string][]queue.Pend
 	for domain, recipients := range unknown {
 		if d.lookups.admit(m, domain, recipients) {
 			ask = append(ask, domain)
-			if asked := d.queue.File(m.ID, indexes(recipients), domain); asked {
+			if asked := d.queue.File(m.ID, indexes(recipients), parking.Key{Name: domain}); asked {
 				_, back := d.lookups.take(m.ID, domain)
 				d.queue.Return(m.ID, indexes(back))
 			}

@@ -41,9 +41,9 @@ func (s *stage) answerAll() {
 
 // waitingFor is how many recipients wait in the queue for routes.
 func (s *stage) waitingFor() (n int) {
-	for key := range s.parked {
-		if strings.HasSuffix(key, waitsForRoute) {
-			n += s.Parked(key)
+	for line := range s.parked {
+		if line.Route {
+			n += s.Parked(line)
 		}
 	}
 	return n

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/mta/control"
 	"example.org/mta/queue"
@@ -65,11 +66,11 @@ func (o operator) item(it *queue.Item, k *lookout, show int) control.Item {
 }
 
 func (o operator) recipient(it *queue.Item, k *lookout, rc *queue.ItemRecipient) control.RecipientStatus {
-	provider, _ := o.r.sites.of(rc.Key)
+	provider, _ := o.r.sites.of(rc.Line.Key)
 	age := o.r.policy.Load().Config.Traffic(rc.Address.Domain(), provider).MaxAge
 	st := k.of(it, rc)
 	out := control.RecipientStatus{
-		Address: string(rc.Address), State: st.state, Site: rc.Key, Attempts: rc.Attempts,
+		Address: string(rc.Address), State: st.state, Site: rc.Line.String(), Attempts: rc.Attempts,
 		Warned: rc.Warned, Next: st.next, Expires: rc.Start.Add(age), Scheduled: rc.Scheduled, Doing: st.why,
 	}
 	switch {
@@ -78,7 +79,7 @@ func (o operator) recipient(it *queue.Item, k *lookout, rc *queue.ItemRecipient)
 	case st.state == control.StateDeferred && !st.next.Before(out.Expires):
 		out.Next, out.Doing = out.Expires, "expires before its next attempt"
 	}
-	if isPauseKey(rc.Key) {
+	if rc.Line.Kind == parking.Pause {
 		out.Site = ""
 	}
 	if rc.Last != (reply.Reply{}) {
@@ -225,7 +226,7 @@ func summarise(rows []queue.KeySummary, by control.SummaryBy, limit int) control
 			s.More++
 			continue
 		}
-		s.Rows = append(s.Rows, control.SummaryRow{Key: row.Key, Total: row.Total, Counts: row.Ages[:]})
+		s.Rows = append(s.Rows, control.SummaryRow{Key: row.Key.String(), Total: row.Total, Counts: row.Ages[:]})
 	}
 	return s
 }
@@ -233,7 +234,7 @@ func summarise(rows []queue.KeySummary, by control.SummaryBy, limit int) control
 // selector says in the queue's words what a filter means.
 func (o operator) selector(f control.Filter, all bool) (queue.Selector, error) {
 	sel := queue.Selector{All: all, Filter: queue.Filter{
-		Key:       strings.ToLower(f.Site),
+		Key:       parking.Parse(strings.ToLower(f.Site)),
 		Domain:    f.Domain,
 		Recipient: f.Recipient,
 		Sender:    f.Sender,

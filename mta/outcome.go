@@ -8,6 +8,7 @@ import (
 
 	"example.org/mta/delivery"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
 	"example.org/mta/queue"
@@ -35,7 +36,7 @@ func (a *attempt) untried() bool { return !a.result.Attempted && !a.result.Retry
 // done takes a job's results apart by what is to be done about them. Delivery calls it once a
 // job.
 func (d *dispatcher) done(j *delivery.Job, recipients []queue.Pending, results []delivery.Result) {
-	o := outcomes{message: j.Message, route: j.Route, key: j.Route.Site}
+	o := outcomes{message: j.Message, route: j.Route, key: parking.Key{Name: j.Route.Site}}
 	late, stopping := !d.now().Before(j.Expires), d.stopping.Load()
 	doubtful := late && d.now().Before(d.given(j.Expires)) // it came to delivery before the clock jumped ahead
 	late = late && !doubtful
@@ -63,7 +64,7 @@ func find(recipients []queue.Pending, index int) queue.Pending {
 type outcomes struct {
 	message *envelope.Message
 	route   *route.Route // nil when none was found
-	key     string       // what a deferred recipient is filed under
+	key     parking.Key  // what a deferred recipient is filed under
 
 	delivered, bounced, expired, deferred []attempt
 	unsent                                []int
@@ -75,10 +76,7 @@ func (o *outcomes) site() string {
 	if o.route != nil {
 		return o.route.Site
 	}
-	if _, _, held := heldFor(o.key); held || isPauseKey(o.key) {
-		return ""
-	}
-	return o.key
+	return o.key.Site()
 }
 
 func (o *outcomes) sort(a attempt, late bool) {
@@ -179,10 +177,10 @@ func (d *dispatcher) settleDeferred(o *outcomes) {
 	for _, group := range byAttempts(o.deferred) {
 		first := group[0]
 		until := first.result.RetryAfter
-		if at := d.now().Add(retryOf(d.policy().Traffic(o.key, o.route)).after(first.pending.Attempts+1, d.chance())); !first.untried() && at.After(until) {
+		if at := d.now().Add(retryOf(d.policy().Traffic(o.key.Site(), o.route)).after(first.pending.Attempts+1, d.chance())); !first.untried() && at.After(until) {
 			until = at
 		}
-		if expires := d.expires(o.message, o.key, o.route); expires.Before(until) {
+		if expires := d.expires(o.message, o.key.Site(), o.route); expires.Before(until) {
 			until = expires // to be given up then: the queue doesn't know of a domain's own max_age
 		}
 		d.putOff(o, group, until, first.untried())
@@ -238,7 +236,7 @@ func (d *dispatcher) unroutable(m *envelope.Message, recipients []queue.Pending,
 		d.queue.Return(m.ID, indexes(recipients))
 		return
 	}
-	o := outcomes{message: m, key: domain}
+	o := outcomes{message: m, key: parking.Key{Name: domain}}
 	late := !d.now().Before(d.expires(m, domain, nil))
 	for _, p := range recipients {
 		o.sort(attempt{p, delivery.Result{Recipient: p.Index, Reply: why}}, late)
@@ -258,7 +256,7 @@ func (d *dispatcher) postpone(m *envelope.Message, rt *route.Route, recipients [
 		d.queue.Return(m.ID, indexes(recipients))
 		return
 	}
-	o := outcomes{message: m, route: rt, key: rt.Site}
+	o := outcomes{message: m, route: rt, key: parking.Key{Name: rt.Site}}
 	late := !d.now().Before(d.expires(m, rt.Domain, rt))
 	for _, p := range recipients {
 		o.sort(attempt{p, delivery.Result{Recipient: p.Index, Reply: why}}, late)
@@ -278,11 +276,11 @@ func (d *dispatcher) postpone(m *envelope.Message, rt *route.Route, recipients [
 func (d *dispatcher) expire(m *envelope.Message, rt *route.Route, recipients []queue.Pending) {
 	key := recipients[0].Key
 	if rt != nil {
-		key = rt.Site
+		key = parking.Key{Name: rt.Site}
 	}
 	d.settleFailed(&outcomes{message: m, route: rt, key: key}, asFailed(recipients, func(last reply.Reply) reply.Reply {
 		if last.Code == 0 {
-			if why, ok := d.delivery.Trouble(key); ok {
+			if why, ok := d.delivery.Trouble(key.Site()); ok {
 				return why
 			}
 			return reply.Local(451, reply.Enhanced{4, 4, 7}, "queue", "no delivery was attempted before the message expired")

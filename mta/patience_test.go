@@ -9,6 +9,7 @@ import (
 
 	"example.org/mta/delivery"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/mta/control"
 	"example.org/mta/queue"
@@ -87,26 +88,26 @@ type retried struct {
 // tallied is the stage's queue with counts, for lines of a hundred thousand.
 type tallied struct {
 	*stage
-	lines, keys map[string]int
+	lines map[parking.Line]int
+	keys  map[parking.Key]int
 }
 
-func (q tallied) add(line string, n int) {
-	key, _, _ := strings.Cut(line, "\x00")
+func (q tallied) add(line parking.Line, n int) {
 	q.lines[line] += n
-	q.keys[key] += n
+	q.keys[line.Key] += n
 }
 
-func (q tallied) Park(id envelope.ID, rs []int, line string) {
+func (q tallied) Park(id envelope.ID, rs []int, line parking.Line) {
 	q.stage.Park(id, rs, line)
 	q.add(line, len(rs))
 }
 
-func (q tallied) ParkFirst(id envelope.ID, rs []int, line string) {
+func (q tallied) ParkFirst(id envelope.ID, rs []int, line parking.Line) {
 	q.stage.ParkFirst(id, rs, line)
 	q.add(line, len(rs))
 }
 
-func (q tallied) Take(line string, n int) []*queue.Lease {
+func (q tallied) Take(line parking.Line, n int) []*queue.Lease {
 	leases := q.stage.Take(line, n)
 	for _, l := range leases {
 		q.add(line, -len(l.Recipients))
@@ -114,8 +115,8 @@ func (q tallied) Take(line string, n int) []*queue.Lease {
 	return leases
 }
 
-func (q tallied) Parked(line string) int       { return q.lines[line] }
-func (q tallied) ParkedInLines(key string) int { return q.keys[key] }
+func (q tallied) Parked(line parking.Line) int      { return q.lines[line] }
+func (q tallied) ParkedInLines(key parking.Key) int { return q.keys[key] }
 
 // answer begins a job and answers it at once.
 func (d *days) answer(j *delivery.Job) bool {
@@ -195,7 +196,7 @@ func newDays(t *testing.T, patience string, daily int, every, lasts time.Duratio
 		every: every, lasts: lasts, answers: func(int, int) string { return ok }, taken: make(map[string]int)}
 	rt := to("192.0.2.98")
 	rt.Domain, rt.Site, rt.Provider = "tiny.example", "mx.tiny.example", "tiny"
-	d.warming.queue = tallied{d.stage, make(map[string]int), make(map[string]int)}
+	d.warming.queue = tallied{d.stage, make(map[parking.Line]int), make(map[parking.Key]int)}
 	d.routes["tiny.example"], d.begins, d.begin = rt, d.answer, d.clock
 	return d
 }

@@ -18,6 +18,7 @@ import (
 
 	"example.org/mta/delivery"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
 	"example.org/mta/mta/wiring"
@@ -41,35 +42,27 @@ type pauses struct {
 	// taken makes delivery give back what it has that is paused now; resumed takes up what waits in a
 	// line of the queue.
 	taken   func()
-	resumed func(key string)
+	resumed func(parking.Key)
 
 	mu    sync.Mutex               // one change at a time
 	inUse atomic.Pointer[pauseSet] // nil: none
 }
 
 // pauseSet is the pauses by key. It is not changed once it is in use.
-type pauseSet map[string]control.Pause
+type pauseSet map[parking.Key]control.Pause
 
-// pausedPrefix is what the keys begin with under which paused mail waits in the queue, and pausedLine
-// the line in which it does.
-const (
-	pausedPrefix = "paused: "
-	pausedLine   = "(paused)"
-)
-
-func pauseKey(what control.PauseWhat, name string) string {
+// pauseKey is what the mail that a pause keeps waits for.
+func pauseKey(what control.PauseWhat, name string) parking.Key {
 	if what == control.PauseEverything {
-		return pausedPrefix + string(what)
+		return parking.Key{Kind: parking.Pause, Name: string(what)}
 	}
-	return pausedPrefix + string(what) + " " + name
+	return parking.Key{Kind: parking.Pause, Name: string(what) + " " + name}
 }
-
-func isPauseKey(key string) bool { return strings.HasPrefix(key, pausedPrefix) }
 
 // readPauses reads what was in force when the relay stopped. What can't be understood is refused: mail
 // would be sent that an operator has stopped.
 func readPauses(dir string, now func() time.Time, policy func() *wiring.Policy, log *slog.Logger) (*pauses, error) {
-	p := &pauses{path: filepath.Join(dir, "pauses.json"), now: now, policy: policy, log: log, taken: func() {}, resumed: func(string) {}}
+	p := &pauses{path: filepath.Join(dir, "pauses.json"), now: now, policy: policy, log: log, taken: func() {}, resumed: func(parking.Key) {}}
 	text, err := os.ReadFile(p.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return p, nil
@@ -106,7 +99,7 @@ func (p *pauses) current() *pauseSet {
 }
 
 // get gives the pause of a key, if it is in force.
-func (p *pauses) get(key string) (control.Pause, bool) {
+func (p *pauses) get(key parking.Key) (control.Pause, bool) {
 	set := p.inUse.Load()
 	if set == nil {
 		return control.Pause{}, false
@@ -115,7 +108,7 @@ func (p *pauses) get(key string) (control.Pause, bool) {
 	return x, ok && (x.Until.IsZero() || p.now().Before(x.Until))
 }
 
-func (p *pauses) has(key string) bool { _, ok := p.get(key); return ok }
+func (p *pauses) has(key parking.Key) bool { _, ok := p.get(key); return ok }
 
 // list gives those in force, the most far-reaching first.
 func (p *pauses) list() []control.Pause { return slices.DeleteFunc(p.all(), p.over) }
@@ -139,13 +132,13 @@ func (p *pauses) all() []control.Pause {
 	return out
 }
 
-// of gives the key of what keeps a tenant's mail to a domain, "" when nothing does. Sources are looked
+// of gives the key of what keeps a tenant's mail to a domain, zero when nothing does. Sources are looked
 // at when one is chosen.
-func (p *pauses) of(pol *wiring.Policy, tenant, domain string) string {
+func (p *pauses) of(pol *wiring.Policy, tenant, domain string) parking.Key {
 	if p.current() == nil {
-		return ""
+		return parking.Key{}
 	}
-	for _, key := range [...]string{
+	for _, key := range [...]parking.Key{
 		pauseKey(control.PauseEverything, ""), pauseKey(control.PauseTenant, tenant),
 		pauseKey(control.PausePool, pol.Config.PoolOf(tenant).Name), pauseKey(control.PauseDomain, domain),
 	} {
@@ -153,7 +146,7 @@ func (p *pauses) of(pol *wiring.Policy, tenant, domain string) string {
 			return key
 		}
 	}
-	return ""
+	return parking.Key{}
 }
 
 // source reports whether a source is paused.
@@ -161,33 +154,33 @@ func (p *pauses) source(name string) bool {
 	return p.current() != nil && p.has(pauseKey(control.PauseSource, name))
 }
 
-// sourceOf gives the key of a paused source of a tenant's pool, "" when none is.
-func (p *pauses) sourceOf(pol *wiring.Policy, tenant string) string {
+// sourceOf gives the key of a paused source of a tenant's pool, zero when none is.
+func (p *pauses) sourceOf(pol *wiring.Policy, tenant string) parking.Key {
 	if p.current() == nil {
-		return ""
+		return parking.Key{}
 	}
 	for _, name := range pol.Config.PoolOf(tenant).Sources() {
 		if p.source(name) {
 			return pauseKey(control.PauseSource, name)
 		}
 	}
-	return ""
+	return parking.Key{}
 }
 
-// keeps gives the key of what keeps a tenant's mail to a domain whichever source it takes, "" when nothing does.
-func (p *pauses) keeps(pol *wiring.Policy, tenant, domain string) string {
+// keeps gives the key of what keeps a tenant's mail to a domain whichever source it takes, zero when nothing does.
+func (p *pauses) keeps(pol *wiring.Policy, tenant, domain string) parking.Key {
 	if p.current() == nil {
-		return ""
+		return parking.Key{}
 	}
 	return cmp.Or(p.of(pol, tenant, domain), p.keepsPool(pol.Config.PoolOf(tenant)))
 }
 
 // keepsPool is keeps for all mail that takes a pool.
-func (p *pauses) keepsPool(pool *config.Pool) string {
+func (p *pauses) keepsPool(pool *config.Pool) parking.Key {
 	if p.current() == nil || pool == nil {
-		return ""
+		return parking.Key{}
 	}
-	keys := []string{pauseKey(control.PauseEverything, ""), pauseKey(control.PausePool, pool.Name)}
+	keys := []parking.Key{pauseKey(control.PauseEverything, ""), pauseKey(control.PausePool, pool.Name)}
 	sources := pool.Sources()
 	if len(sources) > 0 && !slices.ContainsFunc(sources, func(name string) bool { return !p.source(name) }) {
 		keys = append(keys, pauseKey(control.PauseSource, sources[0]))
@@ -197,12 +190,12 @@ func (p *pauses) keepsPool(pool *config.Pool) string {
 			return key
 		}
 	}
-	return ""
+	return parking.Key{}
 }
 
 // why says why mail under a key waits. It reports false for a key that is none of a pause.
-func (p *pauses) why(key string) (why string, until time.Time, ok bool) {
-	if !isPauseKey(key) {
+func (p *pauses) why(key parking.Key) (why string, until time.Time, ok bool) {
+	if key.Kind != parking.Pause {
 		return "", until, false
 	}
 	x, in := p.get(key)
@@ -213,7 +206,7 @@ func (p *pauses) why(key string) (why string, until time.Time, ok bool) {
 }
 
 // first says why the first of some keys is paused, "" when none is.
-func (p *pauses) first(keys ...string) string {
+func (p *pauses) first(keys ...parking.Key) string {
 	for _, key := range keys {
 		if x, on := p.get(key); on {
 			return inWords(&x)
@@ -292,7 +285,7 @@ func (p *pauses) begin(x control.Pause) error {
 }
 
 // end ends a pause; false when there is none.
-func (p *pauses) end(key string) (x control.Pause, found bool, err error) {
+func (p *pauses) end(key parking.Key) (x control.Pause, found bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if x, found = p.get(key); !found {
@@ -307,7 +300,7 @@ func (p *pauses) end(key string) (x control.Pause, found bool, err error) {
 
 // takeUp takes up the mail of a pause that has ended. A pool's mail waits for the first of its sources
 // that was paused, and any other will do.
-func (p *pauses) takeUp(key string, x *control.Pause) {
+func (p *pauses) takeUp(key parking.Key, x *control.Pause) {
 	p.resumed(key)
 	if x.What == control.PauseSource {
 		for _, s := range p.policy().Config.Sources {
@@ -316,7 +309,7 @@ func (p *pauses) takeUp(key string, x *control.Pause) {
 	}
 }
 
-func without(list []control.Pause, key string) []control.Pause {
+func without(list []control.Pause, key parking.Key) []control.Pause {
 	return slices.DeleteFunc(slices.Clone(list), func(x control.Pause) bool { return pauseKey(x.What, x.Name) == key })
 }
 
@@ -363,7 +356,7 @@ func (p *pauses) expire() {
 func (p *pauses) stays(j *delivery.Job) bool {
 	pol := p.policy()
 	for _, i := range j.Recipients {
-		if p.of(pol, j.Message.Tenant, j.Message.Recipients[i].Address.Domain()) != "" {
+		if p.of(pol, j.Message.Tenant, j.Message.Recipients[i].Address.Domain()) != (parking.Key{}) {
 			return false
 		}
 	}
@@ -385,9 +378,9 @@ func (d *dispatcher) withoutPaused(m *envelope.Message, pol *wiring.Policy, reci
 		return recipients
 	}
 	var rest []queue.Pending
-	paused := make(map[string][]queue.Pending)
+	paused := make(map[parking.Key][]queue.Pending)
 	for _, r := range recipients {
-		if key := d.pauses.of(pol, m.Tenant, m.Recipients[r.Index].Address.Domain()); key != "" {
+		if key := d.pauses.of(pol, m.Tenant, m.Recipients[r.Index].Address.Domain()); key != (parking.Key{}) {
 			paused[key] = append(paused[key], r)
 		} else {
 			rest = append(rest, r)
@@ -400,8 +393,8 @@ func (d *dispatcher) withoutPaused(m *envelope.Message, pol *wiring.Policy, reci
 }
 
 // parkPaused lets recipients wait for the end of a pause.
-func (d *dispatcher) parkPaused(m *envelope.Message, recipients []queue.Pending, key string) {
-	d.queue.Park(m.ID, indexes(recipients), queue.Line(key, pausedLine))
+func (d *dispatcher) parkPaused(m *envelope.Message, recipients []queue.Pending, key parking.Key) {
+	d.queue.Park(m.ID, indexes(recipients), parking.Line{Key: key})
 	if !d.pauses.has(key) { // it has ended meanwhile, and nobody would say so again
 		d.pauses.resumed(key)
 	}
@@ -409,11 +402,11 @@ func (d *dispatcher) parkPaused(m *envelope.Message, recipients []queue.Pending,
 
 // unparkPaused takes up some of the mail that waited for the end of a pause. It reports whether there may
 // be more.
-func (d *dispatcher) unparkPaused(key string) (more bool) {
+func (d *dispatcher) unparkPaused(key parking.Key) (more bool) {
 	if d.pauses.has(key) {
 		return false
 	}
-	leases := d.queue.Take(queue.Line(key, pausedLine), heldBatch)
+	leases := d.queue.Take(parking.Line{Key: key}, heldBatch)
 	for _, l := range leases {
 		d.handle(l)
 	}

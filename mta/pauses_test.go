@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/sink"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
@@ -194,7 +195,7 @@ func TestPausesThatCantBeReadStopTheStart(t *testing.T) {
 func TestTheEndOfAPauseIsNotMissed(t *testing.T) {
 	s := newStage(t)
 	var told []string
-	s.pauses = &pauses{now: s.now, resumed: func(key string) { told = append(told, key) }}
+	s.pauses = &pauses{now: s.now, resumed: func(key parking.Key) { told = append(told, key.String()) }}
 	l := s.lease(1, 0, "a@x.example")
 	s.parkPaused(l.Message, l.Recipients, pauseKey(control.PauseEverything, ""))
 	if want := []string{"paused: everything"}; !slices.Equal(told, want) {
@@ -210,7 +211,7 @@ func TestTheEndOfAPauseIsNotMissed(t *testing.T) {
 	s.pauses.policy = func() *wiring.Policy { return pol }
 	told = nil
 	s.pauses.takeUp(pauseKey(control.PauseSource, "two"), &control.Pause{What: control.PauseSource, Name: "two"})
-	if !slices.Contains(told, pauseKey(control.PauseSource, "one")) {
+	if !slices.Contains(told, pauseKey(control.PauseSource, "one").String()) {
 		t.Errorf("taken up after source two was resumed: %q", told)
 	}
 }
@@ -224,7 +225,7 @@ func TestAPauseThatEndsBesideAnother(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.resumed = func(key string) { told = append(told, key) }
+	p.resumed = func(key parking.Key) { told = append(told, key.String()) }
 	begin := func(name string, until time.Time) {
 		if err := p.begin(control.Pause{What: control.PauseDomain, Name: name, Since: now, Until: until}); err != nil {
 			t.Fatal(err)

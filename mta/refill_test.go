@@ -11,6 +11,7 @@ import (
 	"example.org/mta/delivery"
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/queue"
 )
 
@@ -125,7 +126,7 @@ type retriedOnTheWay struct {
 	retry func()
 }
 
-func (q retriedOnTheWay) File(id envelope.ID, recipients []int, key string) bool {
+func (q retriedOnTheWay) File(id envelope.ID, recipients []int, key parking.Key) bool {
 	q.retry()
 	return q.leaseQueue.File(id, recipients, key)
 }

@@ -47,6 +47,7 @@ import (
 	"example.org/mta/internal/certificates"
 	"example.org/mta/internal/dnscheck"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/admit"
 	"example.org/mta/mta/config"
@@ -134,7 +135,7 @@ type Relay struct {
 	dispatcher   *dispatcher
 	refiller     *refiller[delivery.Flow] // when delivery has room
 	routedMail   *refiller[string]        // when the route of a domain is found
-	resumed      *refiller[string]        // when a pause has ended
+	resumed      *refiller[parking.Key]   // when a pause has ended
 	pauses       *pauses
 	reporter     *reporter
 	pickup       *pickup // of what sendmail left while the relay was away
@@ -284,7 +285,7 @@ func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
 		MinFree:     int64(cfg.Queue.MinFree),
 		// The queue knows sites, and max_age belongs to the recipient's domain, of which a site can have
 		// many: the dispatcher gives up what must be given up sooner.
-		MaxAge:     func(string) time.Duration { return r.policy.Load().LongestAge },
+		MaxAge:     func(parking.Key) time.Duration { return r.policy.Load().LongestAge },
 		Now:        r.now,
 		DelayAfter: cfg.Defaults.Traffic.DelayWarning,
 		OnRemoved:  r.events.removed,

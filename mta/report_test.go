@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/config"
@@ -41,7 +42,7 @@ func TestDelayReportSaysHowLongItsProviderIsTried(t *testing.T) {
 	m := &envelope.Message{Sender: "ann@client.example", Received: start, Recipients: []envelope.Recipient{
 		{Address: "a@some.example"}, {Address: "b@other.example"},
 	}}
-	late := asFailed([]queue.Pending{{Index: 0, Key: "mx.big.example"}, {Index: 1, Key: "mx.other.example"}}, func(reply.Reply) reply.Reply {
+	late := asFailed([]queue.Pending{{Index: 0, Key: parking.Key{Name: "mx.big.example"}}, {Index: 1, Key: parking.Key{Name: "mx.other.example"}}}, func(reply.Reply) reply.Reply {
 		return reply.Reply{Code: 451}
 	})
 	built, err := w.build(notification{kind: notifyDelayed, message: m, attempts: late}, late, nil)

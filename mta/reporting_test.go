@@ -12,6 +12,7 @@ import (
 
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/queue"
 	"example.org/mta/queue/vfs"
 )
@@ -123,11 +124,11 @@ func TestDelayIsReportedWhenTheDiskHasRoomAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		q.Take(queue.Line("mx.x.example", waits.Recipients[0].Line), 1)
+		q.Take(waits.Recipients[0].Line, 1)
 		if err := q.Settle(m.ID, []int{0}, queue.Delivered); err != nil {
 			t.Fatal(err)
 		}
-		q.Park(m.ID, []int{1}, "mx.x.example")
+		q.Park(m.ID, []int{1}, parking.Line{Key: parking.Key{Name: "mx.x.example"}})
 		disk.full.Store(false)
 		time.Sleep(12 * time.Hour)
 		if n := q.Stats().Accepted - 2; n != 1 {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"example.org/mta/internal/parking"
 	"example.org/mta/mta/control"
 	"example.org/mta/queue"
 )
@@ -12,7 +13,7 @@ import (
 // retry makes what is selected due, and says what stands in its way all the same. With c.Now that is
 // lifted first.
 func (o operator) retry(sel queue.Selector, c control.Change) (done control.Changed, err error) {
-	sites, held := o.keysOf(sel)
+	keys, held := o.keysOf(sel)
 	action := queue.RetryNow
 	if c.Scheduled {
 		action = queue.RetryScheduled
@@ -21,8 +22,8 @@ func (o operator) retry(sel queue.Selector, c control.Change) (done control.Chan
 		if _, err := o.r.queue.Change(sel, queue.UnholdToRetry, false); err != nil {
 			return done, err
 		}
-		for site := range sites {
-			done.Ended += o.r.delivery.Lift(site)
+		for key := range keys {
+			done.Ended += o.r.delivery.Lift(key.Site())
 		}
 		done.Ended += held
 	}
@@ -34,7 +35,7 @@ func (o operator) retry(sel queue.Selector, c control.Change) (done control.Chan
 			return done, err
 		}
 	}
-	done.Obstacles = o.obstacles(sites)
+	done.Obstacles = o.obstacles(keys)
 	if held > 0 && (!c.Now || c.DryRun) {
 		done.Obstacles = append(done.Obstacles, control.Obstacle{Recipients: held, Why: "held by an operator"})
 	}
@@ -42,33 +43,33 @@ func (o operator) retry(sel queue.Selector, c control.Change) (done control.Chan
 }
 
 // keysOf counts the recipients of a selection by what they wait for, and those that are held.
-func (o operator) keysOf(sel queue.Selector) (sites map[string]int, held int) {
-	sites = make(map[string]int)
+func (o operator) keysOf(sel queue.Selector) (keys map[parking.Key]int, held int) {
+	keys = make(map[parking.Key]int)
 	if len(sel.IDs) == 0 {
 		for _, k := range o.r.queue.Summary(sel.Filter) {
 			held += k.States[queue.StateHeld]
-			sites[k.Key] += k.Total - k.States[queue.StateHeld]
+			keys[k.Key] += k.Total - k.States[queue.StateHeld]
 		}
-		return sites, held
+		return keys, held
 	}
 	for _, it := range o.r.queue.Pick(sel.IDs, sel.Filter) {
 		for i := range it.Recipients {
 			if it.Recipients[i].State == queue.StateHeld {
 				held++
 			}
-			sites[it.Recipients[i].Key]++
+			keys[it.Recipients[i].Line.Key]++
 		}
 	}
-	return sites, held
+	return keys, held
 }
 
 // obstacles names what keeps the mail for some sites, those with the most recipients first.
-func (o operator) obstacles(sites map[string]int) (all []control.Obstacle) {
-	for name, n := range sites {
+func (o operator) obstacles(keys map[parking.Key]int) (all []control.Obstacle) {
+	for key, n := range keys {
 		if n == 0 {
 			continue
 		}
-		if x := o.inTheWay(name); x.Why != "" {
+		if x := o.inTheWay(key); x.Why != "" {
 			x.Recipients = n
 			all = append(all, x)
 		}
@@ -83,17 +84,18 @@ func (o operator) obstacles(sites map[string]int) (all []control.Obstacle) {
 const mostObstacles = 100
 
 // inTheWay says what keeps mail from leaving for a site for a while.
-func (o operator) inTheWay(name string) (x control.Obstacle) {
-	if p, on := o.r.pauses.get(name); on {
-		return control.Obstacle{Why: inWords(&p), Until: p.Until, Remedy: "mta resume " + strings.TrimPrefix(name, pausedPrefix)}
+func (o operator) inTheWay(key parking.Key) (x control.Obstacle) {
+	if p, on := o.r.pauses.get(key); on {
+		return control.Obstacle{Why: inWords(&p), Until: p.Until, Remedy: "mta resume " + key.Name}
 	}
-	if why, until, waits := o.r.warm.doing(name, ""); waits {
+	if why, until, waits := o.r.warm.doing(parking.Line{Key: key}); waits {
 		x = control.Obstacle{Why: strings.TrimPrefix(why, "waits for "), Until: until, Stays: true}
-		if source, s, _, _, known := o.r.warm.awaited(name, ""); known && s.State == string(control.WarmupPaused) {
+		if source, s, _, _, known := o.r.warm.awaited(parking.Line{Key: key}); known && s.State == string(control.WarmupPaused) {
 			x.Remedy = "mta warmup resume " + source
 		}
 		return x
 	}
+	name := key.Site()
 	info, known := o.r.delivery.Site(name)
 	if !known {
 		return x

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/mta/internal/parking"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
 	"example.org/mta/mta/tally"
@@ -26,7 +27,7 @@ func TestSitesBySizeComeOnce(t *testing.T) {
 	size := make(map[string]int)
 	for i := range mail {
 		name := fmt.Sprintf("mx.site%06d.example", 7*i)
-		k := &queue.KeySummary{Key: name, Total: 1 + i%5}
+		k := &queue.KeySummary{Key: parking.Key{Name: name}, Total: 1 + i%5}
 		k.States[queue.StateParked] = k.Total
 		queued[name], size[name] = k, k.Total
 	}
@@ -75,7 +76,7 @@ func BenchmarkSitesBySize(b *testing.B) {
 	d, queued := destinations{r}, make(map[string]*queue.KeySummary)
 	for i := range 1000 {
 		name := fmt.Sprintf("mx.site%06d.example", 7*i)
-		k := &queue.KeySummary{Key: name, Total: i}
+		k := &queue.KeySummary{Key: parking.Key{Name: name}, Total: i}
 		k.States[queue.StateParked] = i
 		queued[name] = k
 	}

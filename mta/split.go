@@ -8,6 +8,7 @@ import (
 
 	"example.org/mta/delivery"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/replyclass"
 	"example.org/mta/internal/route"
@@ -25,7 +26,7 @@ type splitter struct {
 	// suspended reports whether mail from a source to a site can't leave, which may be so for hours.
 	suspended func(site, source string) bool
 	// waiting is how much mail waits for tokens.
-	waiting func(heldAt) int
+	waiting func(parking.Key) int
 }
 
 // choice is the source that recipients take, or what they wait for.
@@ -37,15 +38,15 @@ type choice struct {
 	by basis // for jobs: what it follows from
 
 	// Of a pool with dedicated sources.
-	key   string    // the warm-up's name of source; "" when that is a shared one
-	out   int       // recipients that the warm-up has let out
-	wait  heldAt    // what those wait for that have no source
-	own   string    // the only source that they wait for; "" is any of the pool
-	until time.Time // they wait so long, where they don't wait for ever
-	waits bool      // they may wait for tokens, and not only for an answer of the warm-up's store
-	first bool      // a source prefers them: they go before other mail that waits
-	paid  *charge   // of a job from a source that a warm-up knows
-	why   diversion // of those that take a shared source
+	key   string      // the warm-up's name of source; "" when that is a shared one
+	out   int         // recipients that the warm-up has let out
+	wait  parking.Key // the tokens that those wait for that have no source
+	own   string      // the only source that they wait for; "" is any of the pool
+	until time.Time   // they wait so long, where they don't wait for ever
+	waits bool        // they may wait for tokens, and not only for an answer of the warm-up's store
+	first bool        // a source prefers them: they go before other mail that waits
+	paid  *charge     // of a job from a source that a warm-up knows
+	why   diversion   // of those that take a shared source
 }
 
 // stickyFor is how long after its acceptance a message that a warming source has no room for waits
@@ -102,7 +103,7 @@ func (s *splitter) again(pool *wiring.Pool, key string, m mail) choice {
 	}
 	first := pool.Prefers(m.Message)
 	n, _ := s.warm.Look(key, m.ask(false, first))
-	c := choice{n: int(n), wait: m.heldAt(pool), own: m.via, waits: true, first: first}
+	c := choice{n: int(n), wait: m.tokensFor(pool), own: m.via, waits: true, first: first}
 	if n > 0 {
 		c.source, c.key, c.out = m.via, key, int(n)
 	}
@@ -114,9 +115,9 @@ func (m *mail) ask(whole, preferred bool) warmup.Ask {
 	return warmup.Ask{Provider: m.route.Provider, Recipients: int64(m.n), Whole: whole, Again: m.turn, Preferred: preferred}
 }
 
-// heldAt is what mail waits for in a pool.
-func (m *mail) heldAt(pool *wiring.Pool) heldAt {
-	return heldAt{pool.Name, cmp.Or(m.route.Provider, warmup.Other)}
+// tokensFor is what mail waits for in a pool.
+func (m *mail) tokensFor(pool *wiring.Pool) parking.Key {
+	return tokens(pool.Name, cmp.Or(m.route.Provider, warmup.Other))
 }
 
 // fresh chooses for who has no source yet; false when the pool has none that is usable. What may wait
@@ -125,7 +126,7 @@ func (s *splitter) fresh(pool *wiring.Pool, m mail, pol *wiring.Policy) (choice,
 	shared := s.usable(pool.Shared, pol, m)
 	holds, until := pool.Hold || len(shared) == 0, m.waitsUntil(pool)
 	left := until.Sub(s.now())
-	wait := choice{wait: m.heldAt(pool), waits: holds || left > 0, until: until, first: pool.Prefers(m.Message)}
+	wait := choice{wait: m.tokensFor(pool), waits: holds || left > 0, until: until, first: pool.Prefers(m.Message)}
 	ask := m.ask(!holds && (left <= 0 || !m.turn), wait.first)
 	if wait.waits && !m.turn && m.via == "" && pool.Takes(m.Message) {
 		if n := s.waiting(wait.wait); n > 0 && (holds || s.fits(pool, m, left)) {
@@ -221,16 +222,16 @@ func (s *splitter) fits(pool *wiring.Pool, m mail, within time.Duration) bool {
 	case m.turn: // it was let in, and waits out its time unless the day is full
 		within = 24 * time.Hour
 	}
-	at := m.heldAt(pool)
+	at := m.tokensFor(pool)
 	var of, all int64
 	for i := range pool.Dedicated {
 		if d := &pool.Dedicated[i]; !d.Except.Has(m.Message) {
-			n, total := s.warm.Left(d.Key, at.provider, within)
+			n, total := s.warm.Left(d.Key, at.Provider, within)
 			of, all = of+n, all+total
 		}
 	}
 	n := int64(m.n)
-	return int64(s.waiting(at))+n <= of && int64(s.waiting(heldAt{pool: pool.Name}))+n <= all
+	return int64(s.waiting(at))+n <= of && int64(s.waiting(tokens(pool.Name, "")))+n <= all
 }
 
 // charge is the way of a job from a source that a warm-up knows: what of it is charged, and what the

@@ -9,16 +9,16 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"example.org/mta/delivery"
 	"example.org/mta/destdb/file"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
+	"example.org/mta/internal/tiers"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
@@ -47,7 +47,7 @@ type warming struct {
 	taking sync.Mutex // held while mail of a line is tried, one message at a time
 
 	mu    sync.Mutex // guards what follows
-	held  map[heldAt]*heldLines
+	held  map[parking.Key]*heldLines
 	pools map[string][]string // with warming sources, by the warm-up's names of those
 	trial envelope.ID         // the message that is being tried
 	back  bool                // and that waits again
@@ -64,11 +64,11 @@ func openBolt(path string) (ledger, error) { return boltstore.Open(path, nil) }
 
 // heldQueue is what the warm-up needs of the queue.
 type heldQueue interface {
-	Park(id envelope.ID, recipients []int, key string)
-	ParkFirst(id envelope.ID, recipients []int, key string)
-	Take(key string, n int) []*queue.Lease
-	Parked(key string) int
-	ParkedInLines(key string) int
+	Park(id envelope.ID, recipients []int, line parking.Line)
+	ParkFirst(id envelope.ID, recipients []int, line parking.Line)
+	Take(line parking.Line, n int) []*queue.Lease
+	Parked(line parking.Line) int
+	ParkedInLines(key parking.Key) int
 }
 
 // openWarmup opens the warm-up's ledger. It is there without any plan too: a reload may bring one.
@@ -196,14 +196,14 @@ func (w *warming) close() error {
 func (w *warming) hold(m *envelope.Message, recipients []int, c *choice, weight int, back bool) {
 	w.mu.Lock()
 	if w.held == nil {
-		w.held = make(map[heldAt]*heldLines)
+		w.held = make(map[parking.Key]*heldLines)
 	}
 	h := w.held[c.wait]
 	if h == nil {
 		h = newHeldLines(c.wait)
 		w.held[c.wait] = h
 	}
-	l := h.line(heldFlow{delivery.FlowOf(m, h.key, c.own), c.first}, weight)
+	l := h.line(parking.Line{Key: c.wait, Source: c.own, Tenant: m.Tenant, Tier: tiers.Of(m.Tier), Preferred: c.first}, weight)
 	if m.ID == w.trial {
 		w.back, back = true, true
 	}
@@ -214,23 +214,23 @@ func (w *warming) hold(m *envelope.Message, recipients []int, c *choice, weight 
 	if back {
 		park = w.queue.ParkFirst
 	}
-	park(m.ID, recipients, l.name) // under the lock, or the line could be forgotten before there is anything in it
+	park(m.ID, recipients, l.line) // under the lock, or the line could be forgotten before there is anything in it
 	w.mu.Unlock()
 }
 
 // waiting is how much mail waits; for any provider where none is named.
-func (w *warming) waiting(at heldAt) (n int) {
+func (w *warming) waiting(at parking.Key) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if h := w.held[at]; h != nil {
-		return w.queue.ParkedInLines(h.key)
+		return w.queue.ParkedInLines(h.Key)
 	}
-	if at.provider != "" {
+	if at.Provider != "" {
 		return 0
 	}
 	for other, h := range w.held {
-		if other.pool == at.pool {
-			n += w.queue.ParkedInLines(h.key)
+		if other.Name == at.Name {
+			n += w.queue.ParkedInLines(h.Key)
 		}
 	}
 	return n
@@ -244,8 +244,8 @@ func (w *warming) waitingFor(key, provider string) (n int64) {
 		return 0
 	}
 	for _, pool := range w.pools[key] {
-		if h := w.held[heldAt{pool, provider}]; h != nil {
-			n += int64(w.queue.ParkedInLines(h.key))
+		if h := w.held[tokens(pool, provider)]; h != nil {
+			n += int64(w.queue.ParkedInLines(h.Key))
 		}
 	}
 	return n
@@ -258,13 +258,13 @@ func (w *warming) room(key, provider string) {
 	w.mu.Unlock()
 	for _, pool := range pools {
 		next := func(h *heldLines) *heldLine { return h.next(source, w.queue.Parked) }
-		for w.try(heldAt{pool, provider}, next) {
+		for w.try(tokens(pool, provider), next) {
 		}
 	}
 }
 
 // try has the first message of a line look for a source. It reports whether that did not wait again.
-func (w *warming) try(at heldAt, next func(*heldLines) *heldLine) bool {
+func (w *warming) try(at parking.Key, next func(*heldLines) *heldLine) bool {
 	w.taking.Lock()
 	defer w.taking.Unlock()
 	w.mu.Lock()
@@ -277,7 +277,7 @@ func (w *warming) try(at heldAt, next func(*heldLines) *heldLine) bool {
 	if l == nil {
 		return false
 	}
-	for _, lease := range w.queue.Take(l.name, 1) {
+	for _, lease := range w.queue.Take(l.line, 1) {
 		w.mu.Lock()
 		w.trial, w.back = lease.Message.ID, false
 		w.mu.Unlock()
@@ -296,14 +296,14 @@ func (w *warming) try(at heldAt, next func(*heldLines) *heldLine) bool {
 func (w *warming) sweep(ctx context.Context, full bool) {
 	for _, h := range w.heldNow() {
 		w.mu.Lock()
-		if p := w.cfg.Pool(h.pool); !full && p != nil && (p.Overflow == "hold" || len(p.Shared) == 0) {
+		if p := w.cfg.Pool(h.Name); !full && p != nil && (p.Overflow == "hold" || len(p.Shared) == 0) {
 			w.mu.Unlock()
 			continue
 		}
 		lines := slices.Collect(maps.Values(h.known))
 		w.mu.Unlock()
 		for _, l := range lines {
-			for (full || w.decidable(l)) && w.queue.Parked(l.name) > 0 && w.pause(ctx) == nil && w.try(h.heldAt, func(*heldLines) *heldLine { return l }) {
+			for (full || w.decidable(l)) && w.queue.Parked(l.line) > 0 && w.pause(ctx) == nil && w.try(h.Key, func(*heldLines) *heldLine { return l }) {
 			}
 		}
 	}
@@ -320,7 +320,7 @@ func (w *warming) decidable(l *heldLine) bool {
 func (w *warming) heldNow() []*heldLines {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	maps.DeleteFunc(w.held, func(_ heldAt, h *heldLines) bool { return w.queue.ParkedInLines(h.key) == 0 })
+	maps.DeleteFunc(w.held, func(_ parking.Key, h *heldLines) bool { return w.queue.ParkedInLines(h.Key) == 0 })
 	return slices.Collect(maps.Values(w.held))
 }
 
@@ -331,8 +331,8 @@ func (w *warming) takeAll(ctx context.Context) {
 		lines := slices.Collect(maps.Values(h.known))
 		w.mu.Unlock()
 		for _, l := range lines {
-			for left := w.queue.Parked(l.name); left > 0 && w.pause(ctx) == nil; {
-				leases := w.queue.Take(l.name, min(left, heldBatch))
+			for left := w.queue.Parked(l.line); left > 0 && w.pause(ctx) == nil; {
+				leases := w.queue.Take(l.line, min(left, heldBatch))
 				if len(leases) == 0 {
 					break
 				}
@@ -355,8 +355,8 @@ func (w *warming) Status(ip string) (warmup.Status, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for at, h := range w.held {
-		if p := s.Of(at.provider); p != nil && slices.Contains(w.pools[ip], at.pool) {
-			p.Waiting += int64(w.queue.ParkedInLines(h.key))
+		if p := s.Of(at.Provider); p != nil && slices.Contains(w.pools[ip], at.Name) {
+			p.Waiting += int64(w.queue.ParkedInLines(h.Key))
 		}
 	}
 	return s, ok
@@ -455,40 +455,25 @@ func (w *warming) source(key string) string {
 	return key
 }
 
-// heldPrefix is what the keys begin with that mail is held under for a warm-up.
-const heldPrefix = "warmup:"
-
-// heldKey is the key of mail that is held for the warm-ups of a pool, to go to a provider.
-func heldKey(pool, provider string) string { return heldPrefix + pool + "/" + provider }
-
-// heldFor gives the pool and the provider that mail under a key waits for, and false for a key
-// that is none of the warm-up's.
-func heldFor(key string) (pool, provider string, ok bool) {
-	rest, ok := strings.CutPrefix(key, heldPrefix)
-	pool, provider, _ = strings.Cut(rest, "/")
-	return pool, provider, ok
-}
-
 // awaited gives the warm-up that mail in a line waits for, of several the one that is first to have room
 // for it: its source, where it stands, what it lacks and until when.
-func (w *warming) awaited(key, line string) (source string, s warmup.Status, lack string, until time.Time, known bool) {
-	pool, provider, _ := heldFor(key)
+func (w *warming) awaited(line parking.Line) (source string, s warmup.Status, lack string, until time.Time, known bool) {
 	w.mu.Lock()
 	cfg := w.cfg
 	w.mu.Unlock()
-	p := cfg.Pool(pool)
+	p := cfg.Pool(line.Name)
 	if p == nil {
 		return "", s, "", until, false
 	}
 	for _, d := range p.Dedicated {
-		if own := sourceOfLine(line); d.Plan == "" || own != "" && own != d.Name {
+		if d.Plan == "" || line.Source != "" && line.Source != d.Name {
 			continue
 		}
 		st, ok := w.Status(wiring.WarmupKey(cfg, d))
 		if !ok {
 			continue
 		}
-		l, t := lacking(&st, provider)
+		l, t := lacking(&st, line.Provider)
 		if !known || sooner(l, t, lack, until) {
 			source, s, lack, until, known = d.Name, st, l, t, true
 		}
@@ -510,14 +495,13 @@ func sooner(lack string, until time.Time, otherLack string, other time.Time) boo
 
 // why says why mail in a line waits, and until when it does at least. It reports false for a key
 // that is none of the warm-up's.
-func (w *warming) why(key, line string) (why string, until time.Time, ok bool) {
-	pool, _, ok := heldFor(key)
-	if !ok {
+func (w *warming) why(line parking.Line) (why string, until time.Time, ok bool) {
+	if line.Kind != parking.Tokens {
 		return "", time.Time{}, false
 	}
-	source, s, lack, until, known := w.awaited(key, line)
+	source, s, lack, until, known := w.awaited(line)
 	if !known {
-		return fmt.Sprintf("it waited for a warm-up of pool %s, which has ended: it is taken up within a minute", pool), time.Time{}, true
+		return fmt.Sprintf("it waited for a warm-up of pool %s, which has ended: it is taken up within a minute", line.Name), time.Time{}, true
 	}
 	why = fmt.Sprintf("it waits for the warm-up of source %s (%s): %s", source, s.IP, standing(&s))
 	if lack != "" {
@@ -527,17 +511,16 @@ func (w *warming) why(key, line string) (why string, until time.Time, ok bool) {
 }
 
 // doing says in a few words what why says at length; false for a key that is none of the warm-up's.
-func (w *warming) doing(key, line string) (text string, until time.Time, ok bool) {
-	pool, provider, ok := heldFor(key)
-	if !ok {
+func (w *warming) doing(line parking.Line) (text string, until time.Time, ok bool) {
+	if line.Kind != parking.Tokens {
 		return "", until, false
 	}
-	source, _, lack, until, known := w.awaited(key, line)
+	source, _, lack, until, known := w.awaited(line)
 	if text = "waits for the warm-up of " + source; !known {
-		text = "waits for a warm-up of pool " + pool
+		text = "waits for a warm-up of pool " + line.Name
 	}
-	if provider != warmup.Other {
-		text += ", provider " + provider
+	if line.Provider != warmup.Other {
+		text += ", provider " + line.Provider
 	}
 	if lack != "" {
 		text += ": " + lack

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/warmup"
@@ -64,7 +65,7 @@ func BenchmarkChooseSource(b *testing.B) {
 				b.Fatal(err)
 			}
 			watch := newSourceWatch(func() *config.Config { return cfg }, nil)
-			s := &splitter{warm: w.ctl, missing: watch.isMissing, now: clock, suspended: func(string, string) bool { return false }, waiting: func(heldAt) int { return 0 }}
+			s := &splitter{warm: w.ctl, missing: watch.isMissing, now: clock, suspended: func(string, string) bool { return false }, waiting: func(parking.Key) int { return 0 }}
 			pol := wiring.New(cfg)
 			rt := to("192.0.2.99")
 			rt.Provider = "big"

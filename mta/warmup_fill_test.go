@@ -17,6 +17,7 @@ import (
 	"example.org/mta/delivery"
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
 	"example.org/mta/internal/sink"
@@ -70,7 +71,7 @@ func newFillWorld(t *testing.T, conf string) *fillWorld {
 	w.policy.Store(pol)
 	var err error
 	w.queue, err = queue.Open(queue.Config{Dir: "/q", FS: vfs.Memory(), SegmentSize: 1 << 20, MinFree: 1, Log: log,
-		MaxAge: func(string) time.Duration { return 5 * 24 * time.Hour }})
+		MaxAge: func(parking.Key) time.Duration { return 5 * 24 * time.Hour }})
 	if err != nil {
 		t.Fatal(err)
 	}

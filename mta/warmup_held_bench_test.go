@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/delivery"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
+	"example.org/mta/internal/tiers"
 	"example.org/mta/queue"
 	"example.org/mta/queue/vfs"
 )
@@ -18,12 +19,12 @@ import (
 func BenchmarkNextHeld(b *testing.B) {
 	const messages, rcpts = 1_000_000, 1
 	q, err := queue.Open(queue.Config{Dir: "/q", FS: vfs.Memory(), SegmentSize: 64 << 20, MinFree: 1, Log: slog.New(slog.DiscardHandler),
-		MaxAge: func(string) time.Duration { return 5 * 24 * time.Hour }})
+		MaxAge: func(parking.Key) time.Duration { return 5 * 24 * time.Hour }})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer q.Close()
-	h := newHeldLines(heldAt{"acme", "big"})
+	h := newHeldLines(tokens("acme", "big"))
 	for i := range messages / rcpts {
 		m := &envelope.Message{Received: time.Now(), Sender: "a@client.example", Tenant: fmt.Sprint("t", i%10), Tier: uint8(2 + i%3)}
 		for j := range rcpts {
@@ -38,17 +39,17 @@ func BenchmarkNextHeld(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		line := h.line(heldFlow{delivery.FlowOf(l.Message, h.key, ""), false}, 1)
-		q.Park(l.Message.ID, indexes(l.Recipients), line.name)
+		line := h.line(parking.Line{Key: h.Key, Tenant: l.Message.Tenant, Tier: tiers.Of(l.Message.Tier)}, 1)
+		q.Park(l.Message.ID, indexes(l.Recipients), line.line)
 	}
-	if n := q.ParkedInLines(h.key); n != messages {
+	if n := q.ParkedInLines(h.Key); n != messages {
 		b.Fatalf("%d wait", n)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
 		line := h.next("", q.Parked)
-		for _, l := range q.Take(line.name, 1) {
-			q.Park(l.Message.ID, indexes(l.Recipients), line.name)
+		for _, l := range q.Take(line.line, 1) {
+			q.Park(l.Message.ID, indexes(l.Recipients), line.line)
 		}
 		h.took(line)
 	}

@@ -211,7 +211,7 @@ func loseLedger(t *testing.T, how int32, pool string) {
 func (w *world) judgeLoss(sent int, begin time.Time) {
 	w.t.Helper()
 	w.until("all that was taken is delivered or held", func() bool {
-		return w.queue.Parked("warmup:127.0.0.77/other")+int(w.recorder.Tally().Unique) == sent
+		return w.queue.ParkedInLines(tokens("default", "other"))+int(w.recorder.Tally().Unique) == sent
 	})
 	if n := w.recorder.Tally().Duplicates(); n > 0 {
 		w.t.Errorf("%d came twice", n)

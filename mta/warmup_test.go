@@ -10,6 +10,7 @@ import (
 
 	"example.org/mta/delivery"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
@@ -105,7 +106,7 @@ func (w *warmStage) use(text string) {
 }
 
 // held is how many recipients wait for tokens.
-func (w *warmStage) held() int { return w.ParkedInLines(heldKey("acme", "big")) }
+func (w *warmStage) held() int { return w.ParkedInLines(tokens("acme", "big")) }
 
 // step lets the warm-up answer what was asked.
 func (w *warmStage) step() {
@@ -178,11 +179,11 @@ func TestW18_HeldMailLeavesAtTheCap(t *testing.T) {
 	if n := len(w.jobs); n < 9 || n > 10 {
 		t.Errorf("%d left in the first hour, want 10", n)
 	}
-	key := "warmup:acme/big"
+	line := parking.Line{Key: tokens("acme", "big")}
 	if n := w.held() + len(w.jobs); n != 30 {
 		t.Errorf("%d of 30 are left", n)
 	}
-	why, until, ok := w.warming.why(key, "")
+	why, until, ok := w.warming.why(line)
 	if !ok || until.IsZero() && !strings.Contains(why, "sent this hour") || !strings.Contains(why, "source acme-1 (192.0.2.20): plan small, stage 1 of 1") {
 		t.Errorf("why: %q until %v", why, until)
 	}
@@ -547,10 +548,10 @@ func TestReloadLetsHeldMailGo(t *testing.T) {
 		t.Errorf("after the reload %v have left, %d are held", n, w.held())
 	}
 	w.use(warmConfig + `pool "acme" { shared = ["pool-1"] }`)
-	if _, _, ok := w.warming.why("mx.x.example", ""); ok {
+	if _, _, ok := w.warming.why(parking.Line{Key: parking.Key{Name: "mx.x.example"}}); ok {
 		t.Error("a site is taken for a warm-up")
 	}
-	if why, _, _ := w.warming.why("warmup:acme/big", ""); !strings.Contains(why, "has ended") {
+	if why, _, _ := w.warming.why(parking.Line{Key: tokens("acme", "big")}); !strings.Contains(why, "has ended") {
 		t.Errorf("why: %q", why)
 	}
 }
@@ -559,7 +560,7 @@ func TestReloadLetsHeldMailGo(t *testing.T) {
 // it away, leaves the warm-up with the count that the queue has.
 func TestHeldMailIsCountedOnce(t *testing.T) {
 	w := newWarmStage(t, holding)
-	line := lineOf(delivery.Flow{Site: heldKey("acme", "big"), Tenant: "acme"})
+	line := parking.Line{Key: tokens("acme", "big"), Tenant: "acme"}
 	waiting := func() int64 {
 		w.step()
 		w.pass(time.Second)

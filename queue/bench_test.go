@@ -153,7 +153,7 @@ func BenchmarkDefer(b *testing.B) {
 	b.ResetTimer()
 	now := time.Now()
 	for i, l := range leases {
-		q.Defer(l.Message.ID, []int{0}, now.Add(time.Duration(i%36000)*time.Second), Attempt{Reply: greylisted}, "site")
+		q.Defer(l.Message.ID, []int{0}, now.Add(time.Duration(i%36000)*time.Second), Attempt{Reply: greylisted}, site("site"))
 	}
 }
 
@@ -166,13 +166,13 @@ func BenchmarkParkTake(b *testing.B) {
 			each(backlog, 64, func(i int) { mustCommit(b, q, i) })
 			for range backlog {
 				l, _ := q.Next(context.Background())
-				q.Park(l.Message.ID, []int{0}, "site")
+				q.Park(l.Message.ID, []int{0}, siteLine("site"))
 			}
 			b.ReportAllocs()
 			b.ResetTimer()
 			for range b.N {
-				l := q.Take("site", 1)[0]
-				q.Park(l.Message.ID, []int{0}, "site")
+				l := q.Take(siteLine("site"), 1)[0]
+				q.Park(l.Message.ID, []int{0}, siteLine("site"))
 			}
 		})
 	}

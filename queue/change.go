@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/queue/schedule"
 )
 
@@ -91,7 +92,7 @@ func (q *Queue) change(sel Selector, a Action, dryRun bool) (n int, err error) {
 }
 
 func (f *Filter) isZero() bool {
-	return len(f.States) == 0 && f.Key == "" && f.OlderThan == 0 && f.NewerThan == 0 && !f.needsEnvelope()
+	return len(f.States) == 0 && f.Key == (parking.Key{}) && f.OlderThan == 0 && f.NewerThan == 0 && !f.needsEnvelope()
 }
 
 // changer applies an action, some messages at a time.

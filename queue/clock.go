@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"example.org/mta/internal/parking"
 	"example.org/mta/queue/schedule"
 )
 
@@ -65,11 +66,11 @@ type sweeper struct {
 	next time.Time
 }
 
-// keyAge is the answer of Config.MaxAge for a name. A number can get another name meanwhile, so
-// the name is compared.
+// keyAge is the answer of Config.MaxAge for a key. A number can get another key meanwhile, so
+// the key is compared.
 type keyAge struct {
-	name string
-	max  time.Duration
+	key parking.Key
+	max time.Duration
 }
 
 // run sweeps if it is time, and says when it is time again.
@@ -106,14 +107,14 @@ func (s *sweeper) ask() (floor time.Duration) {
 		from := len(s.ages)
 		q.mu.Lock()
 		for n := from; n < q.keys.Len() && n < from+atOnce; n++ {
-			s.ages = append(s.ages, keyAge{name: q.keys.Name(uint32(n))})
+			s.ages = append(s.ages, keyAge{key: q.keys.Key(uint32(n))})
 		}
 		done = len(s.ages) == q.keys.Len()
 		q.mu.Unlock()
 		for i := from; i < len(s.ages); i++ {
 			a := &s.ages[i]
-			if a.name != "" || i == 0 {
-				a.max = q.cfg.MaxAge(a.name)
+			if a.key != (parking.Key{}) || i == 0 {
+				a.max = q.cfg.MaxAge(a.key)
 				lower(a.max)
 			}
 		}
@@ -167,7 +168,7 @@ func (s *sweeper) look(now time.Time, slot schedule.Slot, e *schedule.Entry) {
 	age := now.Sub(q.startOf(e.ID))
 	if int(e.Key) < len(s.ages) {
 		a := &s.ages[e.Key]
-		if a.max > 0 && age >= a.max && a.name == q.keys.Name(e.Key) {
+		if a.max > 0 && age >= a.max && a.key == q.keys.Key(e.Key) {
 			q.unlist(slot, e)
 			q.end(slot, e, schedule.Expiring)
 			return

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/queue/journal"
 	"example.org/mta/queue/vfs"
 )
@@ -56,12 +57,12 @@ func mailOfAClockThatWasAhead(t *testing.T, restart bool) {
 	clock, book := &wrongClock{}, &logBook{}
 	cfg := clock.config(small(t, vfs.Memory()))
 	cfg.Log = book.logger()
-	cfg.MaxAge = func(string) time.Duration { return 5 * 24 * time.Hour }
+	cfg.MaxAge = func(parking.Key) time.Duration { return 5 * 24 * time.Hour }
 	q := open(t, cfg)
 	clock.set(tenYears)
 	deferred := accept(t, q, message(1, "deferred.example"), "x")
 	next(t, q)
-	q.Defer(deferred.ID, []int{0}, clock.Now().Add(10*time.Minute), Attempt{Reply: greylisted}, "site")
+	q.Defer(deferred.ID, []int{0}, clock.Now().Add(10*time.Minute), Attempt{Reply: greylisted}, site("site"))
 	fresh := accept(t, q, message(1, "fresh.example"), "x")
 	if !restart {
 		next(t, q)
@@ -82,7 +83,7 @@ func mailOfAClockThatWasAhead(t *testing.T, restart bool) {
 			t.Errorf("%s: its age counts from %v, and it is %v", l.Message.Recipients[0].Address, l.Recipients[0].Since, time.Now())
 		}
 		if l.Message.ID != later.ID {
-			q.Defer(l.Message.ID, []int{0}, clock.Now().Add(30*24*time.Hour), Attempt{Reply: greylisted}, "site")
+			q.Defer(l.Message.ID, []int{0}, clock.Now().Add(30*24*time.Hour), Attempt{Reply: greylisted}, site("site"))
 		} else {
 			q.Settle(later.ID, []int{0}, Delivered)
 		}
@@ -202,7 +203,7 @@ func TestOlderFormats(t *testing.T) {
 			got := map[string]string{}
 			for _, it := range list(t, q) {
 				r := it.Recipients[0]
-				got[string(it.Sender)] = fmt.Sprint(len(it.Recipients), r.State == StateHeld, r.Attempts, r.Last.Text, r.Key, len(bodyOf(t, q, it.ID)), it.Received.Year())
+				got[string(it.Sender)] = fmt.Sprint(len(it.Recipients), r.State == StateHeld, r.Attempts, r.Last.Text, r.Line, len(bodyOf(t, q, it.ID)), it.Received.Year())
 			}
 			want := map[string]string{
 				"due@x": "2 false 0   100 2026", "half@x": "1 false 0   100 2026", "deferred@x": "1 false 1 come back later site 100 2026",
@@ -248,7 +249,7 @@ func TestMailOverdueByAMomentOfAWrongClock(t *testing.T) {
 				putOff := func() {
 					m := accept(t, q, message(1, "deferred.example"), "x")
 					next(t, q)
-					if err := q.Defer(m.ID, []int{0}, clock.Now().Add(10*time.Minute), Attempt{Reply: greylisted}, "site"); err != nil {
+					if err := q.Defer(m.ID, []int{0}, clock.Now().Add(10*time.Minute), Attempt{Reply: greylisted}, site("site")); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -275,7 +276,7 @@ func TestMailOverdueByAMomentOfAWrongClock(t *testing.T) {
 func expiring(t *testing.T, clock *wrongClock, book *logBook) Config {
 	cfg := clock.config(small(t, vfs.Memory()))
 	cfg.Log = book.logger()
-	cfg.MaxAge = func(string) time.Duration { return 5 * 24 * time.Hour }
+	cfg.MaxAge = func(parking.Key) time.Duration { return 5 * 24 * time.Hour }
 	cfg.DelayAfter = 5 * time.Hour
 	return cfg
 }
@@ -285,7 +286,7 @@ func queued(t *testing.T, q *Queue, clock *wrongClock) {
 	t.Helper()
 	m := accept(t, q, message(1, "deferred.example"), "x")
 	next(t, q)
-	if err := q.Defer(m.ID, []int{0}, clock.Now().Add(365*24*time.Hour), Attempt{Reply: greylisted}, "site"); err != nil {
+	if err := q.Defer(m.ID, []int{0}, clock.Now().Add(365*24*time.Hour), Attempt{Reply: greylisted}, site("site")); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -436,7 +437,7 @@ func TestDeferralReckonedBeforeTheClockWentBack(t *testing.T) {
 		until := clock.Now().Add(10 * time.Minute)
 		clock.set(0)
 		time.Sleep(2 * time.Second)
-		if err := q.Defer(m.ID, []int{0}, until, Attempt{Reply: greylisted}, "site"); err != nil {
+		if err := q.Defer(m.ID, []int{0}, until, Attempt{Reply: greylisted}, site("site")); err != nil {
 			t.Fatal(err)
 		}
 		if _, waited := leased(t, q, time.Hour); waited < 9*time.Minute || waited > 11*time.Minute {

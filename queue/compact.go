@@ -284,7 +284,7 @@ func (c *compaction) noteMove(id uint64, loc schedule.Loc, body *content, rcpts 
 		if e.Data() != loc {
 			return false
 		}
-		st := recipientState{rcpt: m.rcpt, attempts: e.Attempts(), due: e.Due, marks: marksOf(e), key: q.keys.Name(e.Key)}
+		st := recipientState{rcpt: m.rcpt, attempts: e.Attempts(), due: e.Due, marks: marksOf(e), key: q.keys.Key(e.Key).String()}
 		if r, ok := q.replies[recipientKey{id, m.rcpt}]; ok {
 			st.replied, st.last = true, r
 		} else if e.Attempts() != m.attempts || e.Note() != m.note {
@@ -382,7 +382,7 @@ func (c *compaction) carryReply(it *item) error {
 		c.v.damaged = true
 		return nil
 	}
-	f := deferral{at: q.passed(), due: e.Due, key: q.keys.Name(e.Key), last: r, rcpts: []uint16{e.Rcpt}, attempts: []uint16{e.Attempts()}}
+	f := deferral{at: q.passed(), due: e.Due, key: q.keys.Key(e.Key).String(), last: r, rcpts: []uint16{e.Rcpt}, attempts: []uint16{e.Attempts()}}
 	q.w.note(kindDeferred, it.id, q.segs.of(e.Data()), 0, func(b []byte) []byte { return appendDeferral(b, &f) })
 	c.moved += noteOctets
 	return nil

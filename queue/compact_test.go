@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/queue/journal"
 	"example.org/mta/queue/vfs"
@@ -56,7 +57,7 @@ func TestDiskUseIsBounded(t *testing.T) {
 					last.Text = fmt.Sprint("attempt ", attempts[id], " of ", id)
 					replies[id] = last
 					attempts[id]++
-					q.Defer(id, []int{0}, time.Now().Add(time.Duration(rng.Intn(300))*time.Second), Attempt{Reply: last, Via: "source"}, "site")
+					q.Defer(id, []int{0}, time.Now().Add(time.Duration(rng.Intn(300))*time.Second), Attempt{Reply: last, Via: "source"}, site("site"))
 					continue
 				}
 				q.Settle(id, []int{0}, Delivered)
@@ -114,7 +115,9 @@ func TestEverythingAtOnce(t *testing.T) {
 	cfg := small(t, vfs.Memory())
 	cfg.CacheBytes = 100 << 10
 	cfg.DelayAfter = time.Millisecond
-	cfg.MaxAge = func(key string) time.Duration { return map[string]time.Duration{"short": 2 * time.Millisecond}[key] }
+	cfg.MaxAge = func(key parking.Key) time.Duration {
+		return map[string]time.Duration{"short": 2 * time.Millisecond}[key.Name]
+	}
 	q := open(t, cfg)
 	const messages = 3000
 	ctx, cancel := context.WithCancel(context.Background())
@@ -149,7 +152,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	senders.Wait()
 	for deadline := time.Now().Add(time.Minute); q.Stats().Queued > 0; {
 		q.Change(Selector{Filter: Filter{States: []State{StateHeld, StateDeferred}}}, Remove, false)
-		for _, l := range q.Take("site", 100) {
+		for _, l := range q.Take(siteLine("site"), 100) {
 			q.Settle(l.Message.ID, indexes(l), Delivered)
 		}
 		if time.Now().After(deadline) {
@@ -183,9 +186,9 @@ func workAtRandom(ctx context.Context, t *testing.T, q *Queue, rng *rand.Rand) {
 		case l.Why == BounceAsked:
 			q.Settle(id, all, Bounced)
 		case rng.Intn(5) == 0:
-			q.Park(id, all, "site")
+			q.Park(id, all, siteLine("site"))
 		case rng.Intn(5) == 0:
-			q.Defer(id, all, time.Now().Add(time.Duration(rng.Intn(3))*time.Second), Attempt{Reply: greylisted}, "short")
+			q.Defer(id, all, time.Now().Add(time.Duration(rng.Intn(3))*time.Second), Attempt{Reply: greylisted}, site("short"))
 		case rng.Intn(10) == 0:
 			q.Return(id, all)
 		default:

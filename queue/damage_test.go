@@ -178,13 +178,13 @@ func TestTakePassesOverTheUnreadable(t *testing.T) {
 		defer shut(t, q)
 		for range 10 {
 			l := next(t, q)
-			q.Park(l.Message.ID, indexes(l), "site")
+			q.Park(l.Message.ID, indexes(l), siteLine("site"))
 		}
 		for _, it := range messages[:3] {
 			flip(t, fs, base+segmentSuffix, it.offset()+journal.HeaderSize+preludeSize+3)
 		}
 		for i, n := range []int{1, 4, 9, 1} {
-			if got, want := len(q.Take("site", n)), []int{1, 4, 2, 0}[i]; got != want {
+			if got, want := len(q.Take(siteLine("site"), n)), []int{1, 4, 2, 0}[i]; got != want {
 				t.Errorf("asked for %d, took %d, want %d", n, got, want)
 			}
 		}
@@ -248,12 +248,12 @@ func TestDamagedLargeContent(t *testing.T) {
 				t.Fatalf("%v; want an error before the first octet", err)
 			}
 		}
-		q.Defer(a.ID, []int{0}, time.Now().Add(time.Hour), Attempt{Reply: greylisted}, "site")
+		q.Defer(a.ID, []int{0}, time.Now().Add(time.Hour), Attempt{Reply: greylisted}, site("site"))
 		began := time.Now()
 		if l := next(t, q); l.Why != Damaged || time.Since(began) > time.Minute {
 			t.Fatalf("handed out as %v after %v", l.Why, time.Since(began))
 		}
-		q.Defer(a.ID, []int{0}, time.Now().Add(time.Hour), Attempt{Reply: greylisted, Untried: true}, "site") // its report failed
+		q.Defer(a.ID, []int{0}, time.Now().Add(time.Hour), Attempt{Reply: greylisted, Untried: true}, site("site")) // its report failed
 		nothing(t, q)
 		if l := next(t, q); l.Why != Damaged || time.Since(began) < time.Hour {
 			t.Fatalf("handed out as %v after %v", l.Why, time.Since(began))
@@ -406,7 +406,7 @@ func TestFsck(t *testing.T) {
 			l := next(t, q)
 			q.Settle(l.Message.ID, []int{0}, Delivered)
 			if i < 5 {
-				q.Defer(l.Message.ID, []int{1}, time.Now().Add(time.Hour), Attempt{Reply: greylisted}, "site")
+				q.Defer(l.Message.ID, []int{1}, time.Now().Add(time.Hour), Attempt{Reply: greylisted}, site("site"))
 			}
 		}
 		all, _, _ := q.List(Filter{}, Page{Order: NewestFirst, Limit: 1})

@@ -257,7 +257,7 @@ func TestReadThatFailsOnce(t *testing.T) {
 			defer shut(t, q)
 			m := accept(t, q, message(2, "example.net"), "x")
 			l := next(t, q)
-			q.Defer(m.ID, indexes(l), time.Now().Add(time.Minute), Attempt{Reply: greylisted}, "site")
+			q.Defer(m.ID, indexes(l), time.Now().Add(time.Minute), Attempt{Reply: greylisted}, site("site"))
 			if bounce {
 				q.Change(Selector{IDs: []envelope.ID{m.ID}}, Hold, false)
 			}
@@ -308,7 +308,7 @@ func actionWhileUnreadable(t *testing.T, fault *faulty.Fault, from State, a Acti
 	switch from {
 	case StateDeferred:
 		id = inState(t, q, StateLeased)
-		q.Defer(id, []int{0}, time.Now().Add(time.Minute), Attempt{Reply: greylisted}, "site")
+		q.Defer(id, []int{0}, time.Now().Add(time.Minute), Attempt{Reply: greylisted}, site("site"))
 	case StateParked:
 		id = inState(t, q, from)
 	case StateEnding:
@@ -344,7 +344,7 @@ func actionWhileUnreadable(t *testing.T, fault *faulty.Fault, from State, a Acti
 	})
 	switch from {
 	case StateParked:
-		if l := q.Take("site", 1); l != nil {
+		if l := q.Take(siteLine("site"), 1); l != nil {
 			t.Fatalf("took %+v", l)
 		}
 	case StateEnding:
@@ -481,7 +481,7 @@ func randomFaults(t *testing.T, seed int64) {
 				continue
 			}
 			if roll(3) == 0 {
-				q.Defer(l.Message.ID, []int{0}, time.Now().Add(time.Second), Attempt{Reply: greylisted}, "site")
+				q.Defer(l.Message.ID, []int{0}, time.Now().Add(time.Second), Attempt{Reply: greylisted}, site("site"))
 			} else {
 				q.Settle(l.Message.ID, []int{0}, Delivered)
 				delete(living, l.Message.ID)

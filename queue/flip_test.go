@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/queue/journal"
 	"example.org/mta/queue/vfs"
 )
@@ -69,7 +70,7 @@ func flipGround(t *testing.T, clean, indexed bool) (disk vfs.FS, known map[envel
 		q.Settle(settled, []int{0}, Delivered)
 		delete(known, settled)
 		deferred := take(strings.Repeat("deferred ", 20), 2)
-		q.Defer(deferred, []int{0}, time.Now().Add(time.Minute), Attempt{Reply: greylisted}, "site")
+		q.Defer(deferred, []int{0}, time.Now().Add(time.Minute), Attempt{Reply: greylisted}, site("site"))
 		q.Settle(deferred, []int{1}, Delivered)
 		held := take("held", 1)
 		q.Return(held, []int{0})
@@ -145,7 +146,7 @@ func flipOne(t *testing.T, disk vfs.FS, name string, off int64, known map[envelo
 		case l.Why == Damaged:
 			became[id] = "reported"
 		case isKnown && bodyOrDamage(q, id) != body:
-			q.Defer(id, indexes(l), time.Now(), Attempt{Reply: greylisted}, "")
+			q.Defer(id, indexes(l), time.Now(), Attempt{Reply: greylisted}, parking.Key{})
 			continue // it comes again, to be reported
 		default:
 			became[id] = "delivered"

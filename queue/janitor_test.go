@@ -43,7 +43,7 @@ func TestCompactionUnderDeferrals(t *testing.T) {
 			if op == faulty.Sync && isSegment(name) {
 				last := greylisted
 				last.Text = fmt.Sprint("attempt ", attempt.Add(1))
-				q.Defer(kept.ID, []int{0}, time.Now().Add(-time.Second), Attempt{Reply: last}, "site")
+				q.Defer(kept.ID, []int{0}, time.Now().Add(-time.Second), Attempt{Reply: last}, site("site"))
 			}
 			return nil
 		})
@@ -119,7 +119,7 @@ func deferUntilPast(t *testing.T, q *Queue, id envelope.ID, attempt int) {
 	t.Helper()
 	last := greylisted
 	last.Text = fmt.Sprint("attempt ", attempt)
-	if err := q.Defer(id, []int{0}, time.Now().Add(-time.Second), Attempt{Reply: last}, "site"); err != nil {
+	if err := q.Defer(id, []int{0}, time.Now().Add(-time.Second), Attempt{Reply: last}, site("site")); err != nil {
 		t.Fatal(err)
 	}
 }

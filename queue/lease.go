@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/tiers"
 	"example.org/mta/queue/schedule"
@@ -50,7 +51,7 @@ type Pending struct {
 	Attempts int         // so far
 	Last     reply.Reply // to the last attempt; zero before the first
 	Via      string      // which way that took, as Defer was told; "" before the first
-	Key      string      // what it was parked or deferred under last, "" before
+	Key      parking.Key // what it was parked or deferred under last, zero before
 	Since    time.Time   // when its age began to count: accepted or, if that was later, released
 }
 
@@ -238,7 +239,7 @@ func (q *Queue) liftWarning(w warning) *lifted {
 
 // describe adds a recipient to what was lifted.
 func (q *Queue) describe(l *lifted, e *schedule.Entry) {
-	p := Pending{Index: int(e.Rcpt), Attempts: int(e.Attempts()), Key: q.keys.Name(e.Key), Since: q.startOf(e.ID)}
+	p := Pending{Index: int(e.Rcpt), Attempts: int(e.Attempts()), Key: q.keys.Key(e.Key), Since: q.startOf(e.ID)}
 	if r, ok := q.replies[recipientKey{e.ID, e.Rcpt}]; ok {
 		p.Last, p.Via = r.Reply, r.Via
 	} else if note := e.Note(); note != 0 {
@@ -455,22 +456,18 @@ func (q *Queue) reportDamage(err error, consequence string) {
 	q.log.Error("queue: DAMAGE: "+consequence, "error", err)
 }
 
-// Line gives the name of a line of a key. What is parked in it is taken by that name only; for all
-// else, filters and MaxAge, say, it is the key's. Neither may have a NUL in it.
-func Line(key, line string) string { return schedule.Line(key, line) }
-
-// Take hands out the first n messages that wait under key, oldest parked first. It does not
-// wait, not for the journal to be written either: see Writable.
-func (q *Queue) Take(key string, n int) []*Lease { return q.take(key, n, q.keys.First) }
+// Take hands out the first n messages of a line, oldest parked first. It does not wait, not for the
+// journal to be written either: see Writable.
+func (q *Queue) Take(line parking.Line, n int) []*Lease { return q.take(line, n, q.keys.First) }
 
 // TakeNewest hands out n messages as Take does, those first that were parked last.
-func (q *Queue) TakeNewest(key string, n int) []*Lease { return q.take(key, n, q.keys.Last) }
+func (q *Queue) TakeNewest(line parking.Line, n int) []*Lease { return q.take(line, n, q.keys.Last) }
 
 // take gives less than n only when nothing is left: what turns out to be unreadable is made up for.
-func (q *Queue) take(key string, n int, turn func(key uint32) schedule.Slot) []*Lease {
+func (q *Queue) take(line parking.Line, n int, turn func(number uint32) schedule.Slot) []*Lease {
 	var leases []*Lease
 	for len(leases) < n {
-		taken := q.liftParked(key, n-len(leases), turn)
+		taken := q.liftParked(line, n-len(leases), turn)
 		if len(taken) == 0 {
 			break
 		}
@@ -483,11 +480,11 @@ func (q *Queue) take(key string, n int, turn func(key uint32) schedule.Slot) []*
 	return leases
 }
 
-// liftParked takes up to n messages that wait under key off the schedule.
-func (q *Queue) liftParked(key string, n int, turn func(key uint32) schedule.Slot) (taken []*lifted) {
+// liftParked takes up to n messages of a line off the schedule.
+func (q *Queue) liftParked(line parking.Line, n int, turn func(number uint32) schedule.Slot) (taken []*lifted) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	k, ok := q.keys.Lookup(key)
+	k, ok := q.keys.Lookup(line)
 	for ok && len(taken) < n && !q.closed {
 		s := turn(k)
 		if s == schedule.None {
@@ -498,40 +495,40 @@ func (q *Queue) liftParked(key string, n int, turn func(key uint32) schedule.Slo
 	return taken
 }
 
-// Parked is how many recipients wait under a key until Take asks for them.
-func (q *Queue) Parked(key string) int {
+// Parked is how many recipients wait in a line until Take asks for them.
+func (q *Queue) Parked(line parking.Line) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if k, ok := q.keys.Lookup(key); ok {
+	if k, ok := q.keys.Lookup(line); ok {
 		return q.keys.Waiting(k)
 	}
 	return 0
 }
 
-// Park makes leased recipients wait under a key until Take asks for it. It is in memory only:
-// after a restart they are due. Recipients that are not leased are left alone.
-func (q *Queue) Park(id envelope.ID, recipients []int, key string) {
+// Park makes leased recipients wait in a line until Take asks for it. It is in memory only: after a
+// restart they are due. Recipients that are not leased are left alone.
+func (q *Queue) Park(id envelope.ID, recipients []int, line parking.Line) {
 	q.comeBack(id, recipients, func(s schedule.Slot, e *schedule.Entry) {
-		q.keys.Set(e, q.keys.Number(key))
+		q.keys.Set(e, q.keys.Number(line))
 		q.table.SetState(e, schedule.Parked)
 		q.keys.Park(s)
 	})
 }
 
-// ParkFirst is Park before all that waits under the key: for mail that was taken and keeps its place.
-func (q *Queue) ParkFirst(id envelope.ID, recipients []int, key string) {
+// ParkFirst is Park at the head of the line: for mail that was taken and keeps its place.
+func (q *Queue) ParkFirst(id envelope.ID, recipients []int, line parking.Line) {
 	q.comeBack(id, recipients, func(s schedule.Slot, e *schedule.Entry) {
-		q.keys.Set(e, q.keys.Number(key))
+		q.keys.Set(e, q.keys.Number(line))
 		q.table.SetState(e, schedule.Parked)
 		q.keys.ParkFirst(s)
 	})
 }
 
 // ParkedInLines is how many recipients wait under a key, in all its lines.
-func (q *Queue) ParkedInLines(key string) int {
+func (q *Queue) ParkedInLines(key parking.Key) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if k, ok := q.keys.Lookup(key); ok {
+	if k, ok := q.keys.Lookup(parking.Line{Key: key}); ok {
 		return q.keys.InLines(k)
 	}
 	return 0
@@ -541,12 +538,12 @@ func (q *Queue) ParkedInLines(key string) int {
 // while they are out. It is in memory only. Recipients that are not leased are left alone. It reports
 // whether an operator asked for something that comes into force when they come back. A retry is no such
 // thing: the attempt for which they are filed is the one that was asked for.
-func (q *Queue) File(id envelope.ID, recipients []int, key string) (asked bool) {
+func (q *Queue) File(id envelope.ID, recipients []int, key parking.Key) (asked bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, r := range recipients {
 		if _, e := q.find(id, r); e != nil && e.State() == schedule.Leased {
-			if n := q.keys.Number(key); e.Key != n {
+			if n := q.keys.Number(parking.Line{Key: key}); e.Key != n {
 				q.keys.Set(e, n)
 			}
 			if e.Action() == schedule.Retry {

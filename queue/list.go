@@ -8,6 +8,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/minheap"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/queue/schedule"
 )
@@ -53,10 +54,9 @@ type ItemRecipient struct {
 	Index    int
 	Address  envelope.Address
 	State    State
-	Key      string    // what it waits, or last waited, under
-	Line     string    // which line of that, see Line
-	Attempts int       // so far
-	Next     time.Time // of the next attempt; zero when it waits for no time
+	Line     parking.Line // what it waits, or last waited, for
+	Attempts int          // so far
+	Next     time.Time    // of the next attempt; zero when it waits for no time
 	Last     reply.Reply
 	Via      string    // see Attempt
 	Warned   bool      // the sender was told of the delay
@@ -167,7 +167,7 @@ var askedFor = map[schedule.Action]Action{schedule.Hold: Hold, schedule.Retry: R
 
 func (q *Queue) itemRecipient(c *candidateRecipient, m *envelope.Message) ItemRecipient {
 	e := &c.entry
-	r := ItemRecipient{Index: int(e.Rcpt), State: e.State(), Key: c.key, Line: c.line, Attempts: int(e.Attempts()), Warned: e.Warned(), Ending: e.Action().Ends()}
+	r := ItemRecipient{Index: int(e.Rcpt), State: e.State(), Line: c.line, Attempts: int(e.Attempts()), Warned: e.Warned(), Ending: e.Action().Ends()}
 	if r.State == StateLeased {
 		r.Asked = askedFor[e.Action()]
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/queue/vfs"
 )
 
@@ -34,9 +35,9 @@ func inState(t *testing.T, q *Queue, s State) envelope.ID {
 	}
 	switch s {
 	case StateDeferred:
-		q.Defer(m.ID, []int{0}, time.Now().Add(100*time.Hour), Attempt{Reply: greylisted}, "site")
+		q.Defer(m.ID, []int{0}, time.Now().Add(100*time.Hour), Attempt{Reply: greylisted}, site("site"))
 	case StateParked:
-		q.Park(m.ID, []int{0}, "site")
+		q.Park(m.ID, []int{0}, siteLine("site"))
 	case StateHeld:
 		q.Return(m.ID, []int{0})
 		q.Change(Selector{IDs: []envelope.ID{m.ID}}, Hold, false)
@@ -65,7 +66,7 @@ func TestExpiryInEveryState(t *testing.T) {
 			inTime(t, func(t *testing.T) {
 				cfg := small(t, vfs.Memory())
 				limits := map[string]time.Duration{"site": 10 * time.Hour, "": 10 * time.Hour}
-				cfg.MaxAge = func(key string) time.Duration { return limits[key] }
+				cfg.MaxAge = func(key parking.Key) time.Duration { return limits[key.Name] }
 				q := open(t, cfg)
 				defer shut(t, q)
 				began := time.Now()
@@ -97,8 +98,8 @@ func TestMaxAgeIsAskedAgain(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		cfg := small(t, vfs.Memory())
 		limit := 100 * time.Hour
-		cfg.MaxAge = func(key string) time.Duration {
-			if key == "site" {
+		cfg.MaxAge = func(key parking.Key) time.Duration {
+			if key == site("site") {
 				return limit
 			}
 			return 0
@@ -126,7 +127,7 @@ func TestFailedReportWaits(t *testing.T) {
 		t.Run(why.String(), func(t *testing.T) {
 			inTime(t, func(t *testing.T) {
 				cfg := small(t, vfs.Memory())
-				cfg.MaxAge = func(string) time.Duration { return 10 * time.Hour }
+				cfg.MaxAge = func(parking.Key) time.Duration { return 10 * time.Hour }
 				q := open(t, cfg)
 				id := inState(t, q, StateDeferred)
 				if why == BounceAsked {
@@ -138,7 +139,7 @@ func TestFailedReportWaits(t *testing.T) {
 						t.Fatalf("%v lease of %s", l.Why, l.Message.ID)
 					}
 					failed := time.Now()
-					if err := q.Defer(id, []int{0}, failed.Add(5*time.Minute), Attempt{Reply: greylisted, Untried: true}, "site"); err != nil {
+					if err := q.Defer(id, []int{0}, failed.Add(5*time.Minute), Attempt{Reply: greylisted, Untried: true}, site("site")); err != nil {
 						t.Fatal(err)
 					}
 					time.Sleep(4 * time.Minute)
@@ -165,7 +166,7 @@ func TestFailedReportWaits(t *testing.T) {
 func TestExpiredTakeTurns(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		cfg := small(t, vfs.Memory())
-		cfg.MaxAge = func(string) time.Duration { return time.Hour }
+		cfg.MaxAge = func(parking.Key) time.Duration { return time.Hour }
 		q := open(t, cfg)
 		defer shut(t, q)
 		old := inState(t, q, StateHeld)
@@ -242,27 +243,27 @@ func TestDelayWarningThatCouldNotBeSent(t *testing.T) {
 		const pause = 5 * time.Minute
 		cfg := small(t, vfs.Memory())
 		cfg.DelayAfter = 4 * time.Hour
-		cfg.MaxAge = func(key string) time.Duration {
-			return map[string]time.Duration{"soon": 4*time.Hour + time.Minute, "late": 24 * time.Hour}[key]
+		cfg.MaxAge = func(key parking.Key) time.Duration {
+			return map[string]time.Duration{"soon": 4*time.Hour + time.Minute, "late": 24 * time.Hour}[key.Name]
 		}
 		q := open(t, cfg)
 		id := accept(t, q, message(4, "example.net"), "x").ID
 		next(t, q)
-		q.Park(id, []int{0}, "site")
-		q.Park(id, []int{1}, "soon")
-		q.Park(id, []int{2}, "late")
-		q.Defer(id, []int{3}, time.Now().Add(100*time.Hour), Attempt{Reply: greylisted}, "late")
+		q.Park(id, []int{0}, siteLine("site"))
+		q.Park(id, []int{1}, siteLine("soon"))
+		q.Park(id, []int{2}, siteLine("late"))
+		q.Defer(id, []int{3}, time.Now().Add(100*time.Hour), Attempt{Reply: greylisted}, site("late"))
 		if l := next(t, q); l.Why != DelayWarning || !slices.Equal(indexes(l), []int{0, 1, 2, 3}) {
 			t.Fatalf("%v of %v", l.Why, indexes(l))
 		}
 		q.WarnLater(id, []int{3, 2, 1, 0, 3}, time.Now().Add(pause))
 		failed := time.Now()
-		q.Take("site", 1)
+		q.Take(siteLine("site"), 1)
 		q.Settle(id, []int{0}, Delivered)
 		if l := next(t, q); l.Why != Expired || !slices.Equal(indexes(l), []int{1}) {
 			t.Fatalf("%v of %v", l.Why, indexes(l))
 		}
-		q.Defer(id, []int{1}, time.Now().Add(50*time.Hour), Attempt{Untried: true}, "soon") // can't be reported either
+		q.Defer(id, []int{1}, time.Now().Add(50*time.Hour), Attempt{Untried: true}, site("soon")) // can't be reported either
 		for range 20 {
 			l := next(t, q)
 			if waited := time.Since(failed); l.Why != DelayWarning || !slices.Equal(indexes(l), []int{2, 3}) || waited < pause || waited > pause+2*time.Second {
@@ -356,7 +357,7 @@ func TestDelayWarningAndAnAttempt(t *testing.T) {
 		if l := next(t, q); l.Why != DelayWarning {
 			t.Fatalf("%v", l.Why)
 		}
-		if l := q.Take("site", 1); len(l) != 1 {
+		if l := q.Take(siteLine("site"), 1); len(l) != 1 {
 			t.Fatalf("took %v", l)
 		}
 		q.Return(id, []int{0})
@@ -400,7 +401,7 @@ func actionInState(t *testing.T, s State, a Action) {
 		if got := stateOf(t, q, id); got != s {
 			t.Fatalf("a leased recipient is %v at once", got)
 		}
-		q.Defer(id, []int{0}, time.Now().Add(100*time.Hour), Attempt{Reply: greylisted}, "site")
+		q.Defer(id, []int{0}, time.Now().Add(100*time.Hour), Attempt{Reply: greylisted}, site("site"))
 		s = StateDeferred
 	}
 	want := s
@@ -492,15 +493,15 @@ func TestRemovedIsTold(t *testing.T) {
 		cfg.OnRemoved = func(it Item) {
 			q.Stats() // with no lock held
 			for _, r := range it.Recipients {
-				told = append(told, fmt.Sprintf("%s %s %d", r.Address, r.Key, r.Attempts))
+				told = append(told, fmt.Sprintf("%s %s %d", r.Address, r.Line, r.Attempts))
 			}
 		}
 		q = open(t, cfg)
 		defer shut(t, q)
 		m := accept(t, q, message(4, "example.net"), "x")
 		next(t, q)
-		q.Defer(m.ID, []int{3}, q.now().Add(time.Hour), Attempt{Reply: greylisted}, "site")
-		q.Park(m.ID, []int{1, 2}, "site")
+		q.Defer(m.ID, []int{3}, q.now().Add(time.Hour), Attempt{Reply: greylisted}, site("site"))
+		q.Park(m.ID, []int{1, 2}, siteLine("site"))
 		for _, step := range []struct {
 			sel  Selector
 			dry  bool
@@ -524,9 +525,11 @@ func TestRemovedIsTold(t *testing.T) {
 // back, and not when it ended otherwise.
 func TestRemovedWhileLeasedIsTold(t *testing.T) {
 	for what, back := range map[string]func(*Queue, envelope.ID){
-		"deferred":  func(q *Queue, id envelope.ID) { q.Defer(id, []int{1, 0}, q.now(), Attempt{Reply: greylisted}, "site") },
+		"deferred": func(q *Queue, id envelope.ID) {
+			q.Defer(id, []int{1, 0}, q.now(), Attempt{Reply: greylisted}, site("site"))
+		},
 		"returned":  func(q *Queue, id envelope.ID) { q.Return(id, []int{0, 1}) },
-		"parked":    func(q *Queue, id envelope.ID) { q.Park(id, []int{0, 1}, "site") },
+		"parked":    func(q *Queue, id envelope.ID) { q.Park(id, []int{0, 1}, siteLine("site")) },
 		"delivered": func(q *Queue, id envelope.ID) { q.Settle(id, []int{0, 1}, Delivered) },
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -570,9 +573,9 @@ func TestRemovedWhileLeasedIsTold(t *testing.T) {
 func TestRecipientsInAnyOrder(t *testing.T) {
 	named := []int{3, 1, 3, 0, 1, 0}
 	for what, back := range map[string]func(*Queue, envelope.ID){
-		"deferred": func(q *Queue, id envelope.ID) { q.Defer(id, named, q.now(), Attempt{Reply: greylisted}, "site") },
+		"deferred": func(q *Queue, id envelope.ID) { q.Defer(id, named, q.now(), Attempt{Reply: greylisted}, site("site")) },
 		"returned": func(q *Queue, id envelope.ID) { q.Return(id, named) },
-		"parked":   func(q *Queue, id envelope.ID) { q.Park(id, named, "site") },
+		"parked":   func(q *Queue, id envelope.ID) { q.Park(id, named, siteLine("site")) },
 		"settled":  func(q *Queue, id envelope.ID) { q.Settle(id, named, Delivered) },
 		"warned": func(q *Queue, id envelope.ID) {
 			q.Warned(id, named)
@@ -645,7 +648,7 @@ func TestChangeByFilter(t *testing.T) {
 			{Filter{Sender: "SENDER@example.com"}, 1080},
 			{Filter{Recipient: "r0@b.example"}, 300},
 			{Filter{Tenant: "tenant9"}, 0},
-			{Filter{Key: "site"}, 0},
+			{Filter{Key: site("site")}, 0},
 			{Filter{States: []State{StateHeld}}, 0},
 		} {
 			if n, err := q.Change(Selector{Filter: c.f}, Hold, true); err != nil || n != c.want {
@@ -685,7 +688,7 @@ func TestLastReplyIsNeverUnknown(t *testing.T) {
 					t.Fatal(n, err) // it is due again as soon as it comes back
 				}
 				last := Attempt{Reply: greylisted, Via: "out1", Untried: untried}
-				if err := q.Defer(m.ID, []int{0}, time.Now().Add(time.Hour), last, "site"); err != nil {
+				if err := q.Defer(m.ID, []int{0}, time.Now().Add(time.Hour), last, site("site")); err != nil {
 					t.Fatal(err)
 				}
 				c, _ := q.lookUp(uint64(m.ID))
@@ -719,11 +722,11 @@ func TestList(t *testing.T) {
 			time.Sleep(time.Second)
 			l := next(t, q)
 			if i%5 == 0 {
-				q.Park(m.ID, indexes(l), "parked")
+				q.Park(m.ID, indexes(l), siteLine("parked"))
 				continue
 			}
 			due[m.ID] = time.Now().Add(time.Duration((i*7919)%3600+1000) * time.Second).Truncate(time.Second)
-			q.Defer(m.ID, indexes(l), due[m.ID], Attempt{Reply: greylisted}, fmt.Sprint("site", i%4))
+			q.Defer(m.ID, indexes(l), due[m.ID], Attempt{Reply: greylisted}, site(fmt.Sprint("site", i%4)))
 		}
 		list := func(f Filter, o Order, limit int) (all []Item) {
 			for cursor := ""; ; {
@@ -762,9 +765,9 @@ func TestList(t *testing.T) {
 				t.Fatalf("last by next attempt is %v", s)
 			}
 		}
-		bySite := list(Filter{Key: "site3"}, OldestFirst, 10)
+		bySite := list(Filter{Key: site("site3")}, OldestFirst, 10)
 		for _, it := range bySite {
-			if r := it.Recipients[0]; r.Key != "site3" || r.Last != greylisted || r.Attempts != 1 || r.State != StateDeferred {
+			if r := it.Recipients[0]; r.Line.Key != site("site3") || r.Last != greylisted || r.Attempts != 1 || r.State != StateDeferred {
 				t.Fatalf("%+v", it)
 			}
 		}
@@ -788,7 +791,7 @@ func TestList(t *testing.T) {
 		for _, s := range summary {
 			total += s.Total
 			young += s.Ages[0]
-			if s.Key == "parked" && s.States[StateParked] != s.Total {
+			if s.Key == site("parked") && s.States[StateParked] != s.Total {
 				t.Fatalf("%+v", s)
 			}
 		}
@@ -812,15 +815,15 @@ func TestListByNextAttemptIsAWholeOrder(t *testing.T) {
 			accept(t, q, m, "x")
 			l := next(t, q)
 			if rng.IntN(10) == 0 {
-				q.Park(m.ID, indexes(l), "parked")
+				q.Park(m.ID, indexes(l), siteLine("parked"))
 				continue
 			}
 			for _, rcpt := range indexes(l) {
 				at := start.Add(time.Duration(rng.IntN(20)) * time.Second)
-				q.Defer(m.ID, []int{rcpt}, at, Attempt{Reply: greylisted}, fmt.Sprint("site", rng.IntN(3)))
+				q.Defer(m.ID, []int{rcpt}, at, Attempt{Reply: greylisted}, site(fmt.Sprint("site", rng.IntN(3))))
 			}
 		}
-		for _, f := range []Filter{{}, {Key: "site1"}, {Tenant: "b", Domain: "d2.example"}, {States: []State{StateDeferred}}} {
+		for _, f := range []Filter{{}, {Key: site("site1")}, {Tenant: "b", Domain: "d2.example"}, {States: []State{StateDeferred}}} {
 			want, _, err := q.List(f, Page{Limit: maxLimit})
 			if err != nil || len(want) < 50 {
 				t.Fatalf("%+v: %d items, %v", f, len(want), err)
@@ -863,25 +866,25 @@ func TestFileSaysWhatWasAskedFor(t *testing.T) {
 	defer shut(t, q)
 	m := accept(t, q, message(1, "example.net"), "x")
 	next(t, q)
-	if q.File(m.ID, []int{0}, "site") {
+	if q.File(m.ID, []int{0}, site("site")) {
 		t.Error("nobody has asked for anything")
 	}
 	if _, err := q.Change(Selector{IDs: []envelope.ID{m.ID}}, RetryNow, false); err != nil {
 		t.Fatal(err)
 	}
-	if q.File(m.ID, []int{0}, "site") {
+	if q.File(m.ID, []int{0}, site("site")) {
 		t.Error("a retry takes back mail that is about to be tried")
 	}
-	if q.Park(m.ID, []int{0}, "site"); q.Stats().Parked != 1 {
+	if q.Park(m.ID, []int{0}, siteLine("site")); q.Stats().Parked != 1 {
 		t.Error("it is retried twice")
 	}
-	if got := q.Take("site", 1); len(got) != 1 {
+	if got := q.Take(siteLine("site"), 1); len(got) != 1 {
 		t.Fatal("it is not parked")
 	}
 	if _, err := q.Change(Selector{IDs: []envelope.ID{m.ID}}, Hold, false); err != nil {
 		t.Fatal(err)
 	}
-	if !q.File(m.ID, []int{0}, "site") {
+	if !q.File(m.ID, []int{0}, site("site")) {
 		t.Error("the message is to be held")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/queue/journal"
 	"example.org/mta/queue/vfs/faulty"
@@ -109,7 +110,7 @@ type sentRecipient struct {
 	// The last deferral, and whether a sync has ended since.
 	attempts int
 	last     reply.Reply
-	key      string
+	key      parking.Key
 	deferred bool
 	parked   bool // since: the key can be that or this
 }
@@ -203,7 +204,7 @@ func (w *workload) work() {
 	l, err := w.q.Next(ctx)
 	if err != nil {
 		for i, line := range parkedLines {
-			take := []func(string, int) []*Lease{w.q.Take, w.q.TakeNewest}[i%2]
+			take := []func(parking.Line, int) []*Lease{w.q.Take, w.q.TakeNewest}[i%2]
 			for _, l := range take(line, 2) {
 				w.q.Return(l.Message.ID, indexes(l))
 			}
@@ -240,7 +241,10 @@ func (w *workload) work() {
 	}
 }
 
-var parkedLines = []string{"parked", Line("parked", "a"), Line("parked", "b")}
+var (
+	parkedLines  = []parking.Line{siteLine("parked"), {Key: site("parked"), Source: "a"}, {Key: site("parked"), Source: "b"}}
+	deferredKeys = []parking.Key{site("site"), {Kind: parking.Tokens, Name: "pool", Provider: "big"}, {Kind: parking.Pause, Name: "tenant acme"}}
+)
 
 // deferred puts a recipient off: after an attempt, or since it can't be reported.
 func (w *workload) deferred(l *Lease, p *Pending, r *sentRecipient) {
@@ -249,7 +253,7 @@ func (w *workload) deferred(l *Lease, p *Pending, r *sentRecipient) {
 	if !untried {
 		r.attempts++
 	}
-	r.last, r.key = greylisted, fmt.Sprint("site", w.rng.Intn(3))
+	r.last, r.key = greylisted, deferredKeys[w.rng.Intn(3)]
 	r.last.Text = fmt.Sprint("attempt ", r.attempts, " of ", l.Message.Sender)
 	until := time.Now().Add(time.Duration(w.rng.Intn(5)) * time.Second)
 	w.q.Defer(l.Message.ID, []int{p.Index}, until, Attempt{Reply: r.last, Via: r.last.Text, Untried: untried}, r.key)
@@ -383,7 +387,7 @@ func (w *workload) checkMessage(sender string, s *sent, it Item, ok bool) {
 			if r.unsure {
 				bounce = unknown
 			}
-			*r = sentRecipient{bounce: bounce, held: is.State == StateHeld, attempts: is.Attempts, last: is.Last, key: is.Key, deferred: is.Attempts > 0}
+			*r = sentRecipient{bounce: bounce, held: is.State == StateHeld, attempts: is.Attempts, last: is.Last, key: is.Line.Key, deferred: is.Attempts > 0}
 		case !r.settled && !r.unsure:
 			w.dump(s.id)
 			t.Fatalf("%s recipient %d is lost", sender, i)
@@ -398,7 +402,7 @@ func (w *workload) checkRecipient(sender string, r *sentRecipient, is *ItemRecip
 		w.dump(w.known[sender].id)
 		w.t.Fatalf("%s recipient %d: held is %v, want %v", sender, is.Index, is.State, r.held)
 	}
-	if r.deferred && (is.Attempts != r.attempts || is.Last != r.last || is.Via != r.last.Text || is.Key != r.key && !r.parked) {
+	if r.deferred && (is.Attempts != r.attempts || is.Last != r.last || is.Via != r.last.Text || is.Line.Key != r.key && !r.parked) {
 		w.dump(w.known[sender].id)
 		w.t.Fatalf("%s recipient %d: %+v, want %+v", sender, is.Index, is, r)
 	}

@@ -34,6 +34,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/tiers"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/vfs"
@@ -68,10 +69,10 @@ type Config struct {
 	// kept free of contents that have their own file, so that they leave room for small mail.
 	MinFree int64
 
-	// MaxAge is how long mail may wait that was last seen under key, 0 for ever. It is asked
+	// MaxAge is how long mail may wait that last waited for a key, 0 for ever. It is asked
 	// again at each sweep, so that a change acts at once. It must not call the queue. Nil: nothing
 	// expires.
-	MaxAge func(key string) time.Duration
+	MaxAge func(parking.Key) time.Duration
 	// OnRemoved is told of the recipients that an operator's Remove has taken out: at once or, of
 	// those that were leased, once they have come back; at Open, of those that had not. It is called
 	// with no lock held. Nil: nobody is told.

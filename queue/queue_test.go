@@ -17,6 +17,7 @@ import (
 
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/queue/vfs"
 )
@@ -184,7 +185,7 @@ func TestDeferAndRetry(t *testing.T) {
 		m := accept(t, q, message(2, "example.net"), "x")
 		l := next(t, q)
 		until := time.Now().Add(90 * time.Second)
-		if err := q.Defer(m.ID, indexes(l), until, Attempt{Reply: greylisted}, "site"); err != nil {
+		if err := q.Defer(m.ID, indexes(l), until, Attempt{Reply: greylisted}, site("site")); err != nil {
 			t.Fatal(err)
 		}
 		if s := balanced(t, q); s.Deferred != 2 || s.CacheBytes != 0 {
@@ -195,14 +196,14 @@ func TestDeferAndRetry(t *testing.T) {
 			if now := time.Now(); now.Before(until) || now.After(until.Add(2*time.Second)) {
 				t.Fatalf("due at %v, handed out at %v", until, now)
 			}
-			if len(l.Recipients) != 2 || l.Recipients[1].Attempts != i+1 || l.Recipients[1].Last != greylisted || l.Recipients[1].Key != "site" {
+			if len(l.Recipients) != 2 || l.Recipients[1].Attempts != i+1 || l.Recipients[1].Last != greylisted || l.Recipients[1].Key != site("site") {
 				t.Fatalf("lease %+v", l)
 			}
 			if got := bodyOf(t, q, m.ID); got != "x" {
 				t.Fatalf("body %q", got)
 			}
 			until = time.Now().Add(time.Hour << (4 * i))
-			q.Defer(m.ID, indexes(l), until, Attempt{Reply: greylisted}, "site")
+			q.Defer(m.ID, indexes(l), until, Attempt{Reply: greylisted}, site("site"))
 		}
 	})
 }
@@ -215,17 +216,17 @@ func TestParkAndTake(t *testing.T) {
 		for i := range 50 {
 			ids = append(ids, accept(t, q, message(1+i%3, "example.net"), strings.Repeat("x", i)).ID)
 			l := next(t, q)
-			q.Park(l.Message.ID, indexes(l), "site")
+			q.Park(l.Message.ID, indexes(l), siteLine("site"))
 		}
 		nothing(t, q)
 		if s := balanced(t, q); s.Parked != s.Queued || s.CacheBytes != 0 || s.Keys != 1 {
 			t.Fatalf("%+v", s)
 		}
-		if got := q.Take("elsewhere", 5); len(got) != 0 {
+		if got := q.Take(siteLine("elsewhere"), 5); len(got) != 0 {
 			t.Fatalf("took %d from a key that nothing waits under", len(got))
 		}
 		for i := 0; i < 50; i += 7 {
-			for j, l := range q.Take("site", 7) {
+			for j, l := range q.Take(siteLine("site"), 7) {
 				if l.Message.ID != ids[i+j] || len(l.Recipients) != 1+(i+j)%3 {
 					t.Fatalf("took %s with %d recipients, want message %d", l.Message.ID, len(l.Recipients), i+j)
 				}
@@ -255,21 +256,21 @@ func TestLines(t *testing.T) {
 		defer shut(t, q)
 		accept(t, q, message(3, "example.net"), "x")
 		l := next(t, q)
-		lines := []string{Line("site", "a"), Line("site", "b"), "site"}
+		lines := []parking.Line{{Key: site("site"), Source: "a"}, {Key: site("site"), Source: "b"}, siteLine("site")}
 		for i, line := range lines {
 			q.Park(l.Message.ID, []int{i}, line)
 		}
-		f := Filter{Key: "site"}
-		if sum := q.Summary(f); len(sum) != 1 || sum[0].Key != "site" || sum[0].Total != 3 {
+		f := Filter{Key: site("site")}
+		if sum := q.Summary(f); len(sum) != 1 || sum[0].Key != site("site") || sum[0].Total != 3 {
 			t.Errorf("summary %+v", sum)
 		}
 		items, _, err := q.List(f, Page{})
 		if err != nil || len(items) != 1 || len(items[0].Recipients) != 3 {
 			t.Fatalf("listed: %+v, %v", items, err)
 		}
-		for i, want := range []string{"a", "b", ""} {
-			if r := items[0].Recipients[i]; r.Key != "site" || r.Line != want {
-				t.Errorf("recipient %d is in line %q of %q", i, r.Line, r.Key)
+		for i, want := range lines {
+			if r := items[0].Recipients[i]; r.Line != want {
+				t.Errorf("recipient %d is in line %+v, want %+v", i, r.Line, want)
 			}
 		}
 		for i, line := range lines {
@@ -277,7 +278,7 @@ func TestLines(t *testing.T) {
 				t.Errorf("%d wait in %q", n, line)
 			}
 			got := q.Take(line, 9)
-			if len(got) != 1 || len(got[0].Recipients) != 1 || got[0].Recipients[0].Index != i || got[0].Recipients[0].Key != "site" {
+			if len(got) != 1 || len(got[0].Recipients) != 1 || got[0].Recipients[0].Index != i || got[0].Recipients[0].Key != site("site") {
 				t.Errorf("of %q were taken: %+v", line, got)
 			}
 		}
@@ -297,15 +298,15 @@ func TestTakeNewest(t *testing.T) {
 		for range 10 {
 			ids = append(ids, accept(t, q, message(2, "example.net"), "x").ID)
 			l := next(t, q)
-			q.Park(l.Message.ID, indexes(l), "site")
+			q.Park(l.Message.ID, indexes(l), siteLine("site"))
 		}
-		for i, l := range q.TakeNewest("site", 3) {
+		for i, l := range q.TakeNewest(siteLine("site"), 3) {
 			if l.Message.ID != ids[9-i] || len(l.Recipients) != 2 {
 				t.Errorf("took %s with %d recipients, want message %d", l.Message.ID, len(l.Recipients), 9-i)
 			}
 			q.Settle(l.Message.ID, indexes(l), Delivered)
 		}
-		for i, l := range append(q.Take("site", 3), q.TakeNewest("site", 9)...) {
+		for i, l := range append(q.Take(siteLine("site"), 3), q.TakeNewest(siteLine("site"), 9)...) {
 			if want := []int{0, 1, 2, 6, 5, 4, 3}[i]; l.Message.ID != ids[want] {
 				t.Errorf("took %s, want message %d", l.Message.ID, want)
 			}
@@ -324,16 +325,16 @@ func TestDeferUntried(t *testing.T) {
 		q := open(t, cfg)
 		m := accept(t, q, message(1, "example.net"), "x")
 		next(t, q)
-		q.Defer(m.ID, []int{0}, time.Now().Add(time.Minute), Attempt{Reply: greylisted, Untried: true}, "site")
+		q.Defer(m.ID, []int{0}, time.Now().Add(time.Minute), Attempt{Reply: greylisted, Untried: true}, site("site"))
 		time.Sleep(time.Minute)
 		l := next(t, q)
 		if p := l.Recipients[0]; p.Attempts != 0 || p.Last != greylisted {
 			t.Errorf("%d attempts, last reply %v", p.Attempts, p.Last)
 		}
-		q.Defer(m.ID, []int{0}, time.Now().Add(time.Minute), Attempt{Reply: greylisted}, "site")
+		q.Defer(m.ID, []int{0}, time.Now().Add(time.Minute), Attempt{Reply: greylisted}, site("site"))
 		time.Sleep(time.Minute)
 		next(t, q)
-		q.Defer(m.ID, []int{0}, time.Now().Add(time.Minute), Attempt{Reply: greylisted, Untried: true}, "site")
+		q.Defer(m.ID, []int{0}, time.Now().Add(time.Minute), Attempt{Reply: greylisted, Untried: true}, site("site"))
 		shut(t, q)
 		q = open(t, cfg)
 		defer shut(t, q)
@@ -353,7 +354,7 @@ func TestFreshMailIsNotBehindTheBacklog(t *testing.T) {
 		for range 20 {
 			m := accept(t, q, message(1, "old.example"), "x")
 			next(t, q)
-			q.Defer(m.ID, []int{0}, time.Now().Add(time.Minute), Attempt{Reply: greylisted}, "")
+			q.Defer(m.ID, []int{0}, time.Now().Add(time.Minute), Attempt{Reply: greylisted}, parking.Key{})
 		}
 		time.Sleep(2 * time.Minute)
 		for range 5 {
@@ -391,14 +392,14 @@ func TestRestart(t *testing.T) {
 				case 0:
 					q.Settle(l.Message.ID, []int{p.Index}, Delivered)
 				case 1:
-					q.Park(l.Message.ID, []int{p.Index}, "parked")
+					q.Park(l.Message.ID, []int{p.Index}, siteLine("parked"))
 					want[k] = Pending{}
 				case 2:
-					key := fmt.Sprint("site", rng.Intn(5))
+					key := site(fmt.Sprint("site", rng.Intn(5)))
 					last := greylisted
 					last.Text = fmt.Sprint(key, " says no")
-					q.Defer(l.Message.ID, []int{p.Index}, time.Now().Add(time.Duration(rng.Intn(3600))*time.Second), Attempt{Reply: last, Via: "by " + key}, key)
-					want[k] = Pending{Attempts: 1, Last: last, Via: "by " + key, Key: key}
+					q.Defer(l.Message.ID, []int{p.Index}, time.Now().Add(time.Duration(rng.Intn(3600))*time.Second), Attempt{Reply: last, Via: "by " + key.Name}, key)
+					want[k] = Pending{Attempts: 1, Last: last, Via: "by " + key.Name, Key: key}
 				default:
 					want[k] = Pending{} // still leased
 				}
@@ -509,7 +510,7 @@ func TestClosed(t *testing.T) {
 		if err := q.Settle(m.ID, []int{0}, Delivered); !errors.Is(err, ErrClosed) {
 			t.Errorf("Settle: %v", err)
 		}
-		if err := q.Defer(m.ID, []int{0}, time.Now(), Attempt{Reply: greylisted}, ""); !errors.Is(err, ErrClosed) {
+		if err := q.Defer(m.ID, []int{0}, time.Now(), Attempt{Reply: greylisted}, parking.Key{}); !errors.Is(err, ErrClosed) {
 			t.Errorf("Defer: %v", err)
 		}
 		if err := q.Ready(0); !errors.Is(err, ErrClosed) {
@@ -546,3 +547,8 @@ func TestLoneMessageWaitsForNothing(t *testing.T) {
 		}
 	})
 }
+
+// site is the key of a site, and siteLine the line of that with nothing but the key.
+func site(name string) parking.Key { return parking.Key{Name: name} }
+
+func siteLine(name string) parking.Line { return parking.Line{Key: site(name)} }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/queue/journal"
 	"example.org/mta/queue/schedule"
 )
@@ -390,7 +391,7 @@ func (l *loader) key(rc *recipientHistory) uint32 {
 	}
 	known := &l.keys[rc.keyRun][rc.key]
 	if *known == 0 {
-		*known = l.q.keys.Number(names[rc.key]) + 1
+		*known = l.q.keys.Number(parking.Line{Key: parking.Parse(names[rc.key])}) + 1
 	}
 	return *known - 1
 }

@@ -62,9 +62,9 @@ func scaleFill(t *testing.T, dir string) {
 		case i%10 == 0:
 			q.Settle(l.Message.ID, []int{0}, Delivered)
 		case i%2 == 0:
-			q.Park(l.Message.ID, []int{0}, "site")
+			q.Park(l.Message.ID, []int{0}, siteLine("site"))
 		default:
-			q.Defer(l.Message.ID, []int{0}, until.Add(time.Duration(i%40000)*time.Second), Attempt{Reply: greylisted}, fmt.Sprint("site", i%1000))
+			q.Defer(l.Message.ID, []int{0}, until.Add(time.Duration(i%40000)*time.Second), Attempt{Reply: greylisted}, site(fmt.Sprint("site", i%1000)))
 		}
 	}
 	worked := time.Since(began) - accepted
@@ -105,7 +105,7 @@ func scaleOpen(t *testing.T) {
 		t.Errorf("opened in %v, want at most %v", took, limit)
 	}
 	began = time.Now()
-	items, _, err := q.List(Filter{Key: "site7"}, Page{Limit: 50})
+	items, _, err := q.List(Filter{Key: site("site7")}, Page{Limit: 50})
 	if took := time.Since(began); err != nil || len(items) == 0 {
 		t.Errorf("%d items, %v", len(items), err)
 	} else {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/queue/vfs"
 	"example.org/mta/queue/vfs/powercut"
 )
@@ -52,7 +53,7 @@ func TestT1_AJobForLaterIsInTheTimeSet(t *testing.T) {
 		if got := bodyOf(t, q, m.ID); got != "Subject: later\r\n\r\n" {
 			t.Fatalf("content %q", got)
 		}
-		q.Defer(m.ID, indexes(l), time.Now().Add(time.Minute), Attempt{Reply: greylisted}, "site")
+		q.Defer(m.ID, indexes(l), time.Now().Add(time.Minute), Attempt{Reply: greylisted}, site("site"))
 		if it, _ = q.Get(m.ID); it.Recipients[0].Scheduled {
 			t.Error("still called scheduled after an attempt")
 		}
@@ -196,7 +197,7 @@ func TestT1_OperatorsActOnScheduledMail(t *testing.T) {
 func TestT1_AgeCountsFromTheRelease(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		cfg := small(t, vfs.Memory())
-		cfg.MaxAge = func(string) time.Duration { return 10 * time.Hour }
+		cfg.MaxAge = func(parking.Key) time.Duration { return 10 * time.Hour }
 		cfg.DelayAfter = 4 * time.Hour
 		q := open(t, cfg)
 		m := accept(t, q, later(1, "example.net", 30*time.Hour, time.Hour), "x")
@@ -206,7 +207,7 @@ func TestT1_AgeCountsFromTheRelease(t *testing.T) {
 			if !l.Recipients[0].Since.Equal(start) {
 				t.Fatalf("age counts from %v, want %v", l.Recipients[0].Since, start)
 			}
-			q.Defer(m.ID, []int{0}, time.Now().Add(20*time.Minute), Attempt{Reply: greylisted}, "site")
+			q.Defer(m.ID, []int{0}, time.Now().Add(20*time.Minute), Attempt{Reply: greylisted}, site("site"))
 			if time.Since(start) > time.Hour {
 				shut(t, q)
 				q = open(t, cfg)
@@ -219,7 +220,7 @@ func TestT1_AgeCountsFromTheRelease(t *testing.T) {
 		}
 		q.Warned(m.ID, []int{0})
 		for l = next(t, q); l.Why == Due; l = next(t, q) {
-			q.Defer(m.ID, []int{0}, time.Now().Add(20*time.Minute), Attempt{Reply: greylisted}, "site")
+			q.Defer(m.ID, []int{0}, time.Now().Add(20*time.Minute), Attempt{Reply: greylisted}, site("site"))
 		}
 		if age := time.Since(start); l.Why != Expired || age < 10*time.Hour || age > 10*time.Hour+2*time.Minute {
 			t.Fatalf("%s %v after the release, want it to expire after 10 h", l.Why, age)

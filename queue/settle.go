@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/queue/schedule"
 )
@@ -164,7 +165,7 @@ type Attempt struct {
 // Defer makes leased recipients wait until a time, after an attempt that failed with last. key
 // says what they wait for. It is written as Settle's outcome is, and ErrUnknown means the same.
 // What was leased as expired, or to be bounced, is handed out as that again when the time has come.
-func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last Attempt, key string) error {
+func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last Attempt, key parking.Key) error {
 	q.mu.Lock()
 	tell := func() {}
 	defer func() { q.mu.Unlock(); tell() }()
@@ -175,7 +176,7 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 	last.Untried = false
 	now := q.now()
 	q.lookAtClock(now) // it may have been set for a moment only, in which until was reckoned
-	f := deferral{at: uint32(now.Unix()), due: secondsOf(q.clock.corrected(until, now)), key: key, last: last}
+	f := deferral{at: uint32(now.Unix()), due: secondsOf(q.clock.corrected(until, now)), key: key.String(), last: last}
 	rest := q.deferEntry
 	if handedOut, broken := q.broken[uint64(id)]; broken && !handedOut {
 		at := f.at
@@ -196,7 +197,7 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 		f.rcpts = append(f.rcpts, e.Rcpt)
 		q.replies[recipientKey{e.ID, e.Rcpt}] = last
 		q.setNote(e, 0) // the record of the attempt before is needless from now on, see dropNeedless
-		q.keys.Set(e, q.keys.Number(key))
+		q.keys.Set(e, q.keys.Number(parking.Line{Key: key}))
 		if q.settleDown(s, e, rest) {
 			gone = append(gone, e.Rcpt)
 		}
@@ -239,7 +240,7 @@ func (q *Queue) ousted(id uint64, rcpts []uint16) func() {
 	for _, r := range rcpts {
 		_, e := q.table.Find(id, r)
 		it.Recipients = append(it.Recipients, ItemRecipient{
-			Index: int(r), Address: h.msg.Recipients[r].Address, State: StateEnding, Key: q.keys.Name(e.Key), Attempts: int(e.Attempts()),
+			Index: int(r), Address: h.msg.Recipients[r].Address, State: StateEnding, Line: q.keys.Line(e.Key), Attempts: int(e.Attempts()),
 		})
 	}
 	return func() { q.cfg.OnRemoved(it) }

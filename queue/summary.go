@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"example.org/mta/internal/parking"
 	"example.org/mta/queue/schedule"
 )
 
@@ -17,7 +18,7 @@ var AgeLimits = [...]time.Duration{
 
 // KeySummary is how many recipients there are under a key.
 type KeySummary struct {
-	Key    string
+	Key    parking.Key
 	Total  int
 	States [schedule.States]int    // by State
 	Ages   [len(AgeLimits) + 1]int // by class of age
@@ -28,7 +29,7 @@ type KeySummary struct {
 // envelopes know has them read; all others cost some 20 ns for each recipient in the queue, and with
 // Leased a microsecond for each that is selected.
 func (q *Queue) Summary(f Filter) []KeySummary {
-	t := &tally{q: q, now: q.now(), byKey: map[string]*KeySummary{}}
+	t := &tally{q: q, now: q.now(), byKey: map[parking.Key]*KeySummary{}}
 	w := q.newWalker(f, false, 0)
 	if f.needsEnvelope() || f.Leased != nil {
 		t.messages(w)
@@ -46,14 +47,14 @@ func (q *Queue) Summary(f Filter) []KeySummary {
 
 func mostFirst(list []KeySummary) []KeySummary {
 	slices.SortFunc(list, func(a, b KeySummary) int {
-		return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(a.Key, b.Key))
+		return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(a.Key.String(), b.Key.String()))
 	})
 	return list
 }
 
 // AddSummaries gives the sum of two, which have no recipient in common.
 func AddSummaries(a, b []KeySummary) []KeySummary {
-	byKey := make(map[string]int, len(a))
+	byKey := make(map[parking.Key]int, len(a))
 	for i := range a {
 		byKey[a[i].Key] = i
 	}
@@ -83,7 +84,7 @@ func (s *KeySummary) add(o *KeySummary) {
 type tally struct {
 	q     *Queue
 	now   time.Time
-	byKey map[string]*KeySummary
+	byKey map[parking.Key]*KeySummary
 
 	// Of the message counted last.
 	id    uint64
@@ -99,7 +100,7 @@ type tally struct {
 func (t *tally) messages(w *walker) {
 	for c, _ := w.next(); c != nil; c, _ = w.next() {
 		for i := range c.rcpts {
-			t.count(t.of(c.rcpts[i].key), &c.rcpts[i].entry, c.since)
+			t.count(t.of(c.rcpts[i].line.Key), &c.rcpts[i].entry, c.since)
 		}
 	}
 }
@@ -126,7 +127,7 @@ func (t *tally) entries(w *walker) {
 		if w.selects(e) {
 			s := t.met[e.Key]
 			if s == nil {
-				s = t.of(q.keys.Name(e.Key))
+				s = t.of(q.keys.Key(e.Key))
 				t.met[e.Key] = s
 			}
 			t.count(s, e, q.arrivals.of(e.ID))
@@ -137,7 +138,7 @@ func (t *tally) entries(w *walker) {
 	w.done = ended
 }
 
-func (t *tally) of(key string) *KeySummary {
+func (t *tally) of(key parking.Key) *KeySummary {
 	s := t.byKey[key]
 	if s == nil {
 		s = &KeySummary{Key: key}

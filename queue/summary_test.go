@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/mta/internal/parking"
 	"example.org/mta/queue/vfs"
 )
 
@@ -22,10 +23,10 @@ func TestSummaryBothWays(t *testing.T) {
 			accept(t, q, message(1+rng.Intn(40), "example.net"), "x")
 			m := next(t, q).Message // that one, or one that has become due
 			for r := range m.Recipients {
-				key := fmt.Sprint("site", rng.Intn(7))
+				key := site(fmt.Sprint("site", rng.Intn(7)))
 				switch rng.Intn(4) {
 				case 0:
-					q.Park(m.ID, []int{r}, key)
+					q.Park(m.ID, []int{r}, parking.Line{Key: key})
 				case 1:
 					q.Defer(m.ID, []int{r}, q.now().Add(3*time.Hour), Attempt{Reply: greylisted}, key)
 				case 2:
@@ -37,8 +38,8 @@ func TestSummaryBothWays(t *testing.T) {
 			}
 		}
 		for _, f := range []Filter{
-			{}, {Key: "site3"}, {Key: "nobody"}, {States: []State{StateParked, StateLeased}},
-			{OlderThan: time.Hour}, {NewerThan: time.Hour}, {OlderThan: 30 * time.Minute, NewerThan: 2 * time.Hour, Key: "site1"},
+			{}, {Key: site("site3")}, {Key: site("nobody")}, {States: []State{StateParked, StateLeased}},
+			{OlderThan: time.Hour}, {NewerThan: time.Hour}, {OlderThan: 30 * time.Minute, NewerThan: 2 * time.Hour, Key: site("site1")},
 		} {
 			slow := f
 			slow.Sender = "@example.com"
@@ -46,7 +47,7 @@ func TestSummaryBothWays(t *testing.T) {
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("%+v:\n%+v\nwant\n%+v", f, got, want)
 			}
-			if len(got) == 0 && f.Key != "nobody" {
+			if len(got) == 0 && f.Key != site("nobody") {
 				t.Errorf("%+v selects nothing", f)
 			}
 		}
@@ -67,7 +68,7 @@ func BenchmarkSummary(b *testing.B) {
 			b.Fatal(err)
 		}
 		for r := range each {
-			q.Park(l.Message.ID, []int{r}, fmt.Sprint("site", (int(l.Message.ID)+r)%1000))
+			q.Park(l.Message.ID, []int{r}, siteLine(fmt.Sprint("site", (int(l.Message.ID)+r)%1000)))
 		}
 	}
 	b.ResetTimer()

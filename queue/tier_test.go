@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/tiers"
 	"example.org/mta/queue/vfs"
 )
@@ -64,13 +65,13 @@ func TestTiersOfTheBacklog(t *testing.T) {
 		q := open(t, small(t, vfs.Memory()))
 		defer shut(t, q)
 		for range 10 {
-			q.Defer(acceptTier(t, q, 4), []int{0}, time.Now(), Attempt{}, "")
+			q.Defer(acceptTier(t, q, 4), []int{0}, time.Now(), Attempt{}, parking.Key{})
 			l := next(t, q)
-			q.Defer(l.Message.ID, []int{0}, time.Now().Add(time.Minute), Attempt{Reply: greylisted}, "")
+			q.Defer(l.Message.ID, []int{0}, time.Now().Add(time.Minute), Attempt{Reply: greylisted}, parking.Key{})
 		}
 		id := acceptTier(t, q, 1)
 		next(t, q)
-		q.Defer(id, []int{0}, time.Now().Add(time.Minute), Attempt{Reply: greylisted}, "")
+		q.Defer(id, []int{0}, time.Now().Add(time.Minute), Attempt{Reply: greylisted}, parking.Key{})
 		time.Sleep(2 * time.Minute)
 		if l := next(t, q); l.Message.ID != id {
 			t.Errorf("tier %d comes first", l.Message.Tier)
@@ -105,7 +106,7 @@ func TestFreshAndDeferredTakeTurns(t *testing.T) {
 			acceptTier(t, q, 1)
 		}
 		for range each {
-			if err := q.Defer(next(t, q).Message.ID, []int{0}, time.Now().Add(time.Minute), Attempt{Reply: greylisted}, "site"); err != nil {
+			if err := q.Defer(next(t, q).Message.ID, []int{0}, time.Now().Add(time.Minute), Attempt{Reply: greylisted}, site("site")); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/queue/schedule"
 )
 
@@ -29,10 +30,10 @@ const (
 // Filter selects recipients. All conditions that are set must hold; the zero Filter selects all.
 type Filter struct {
 	States    []State
-	Key       string // what it waits, or last waited, under: the site; lines of it included
-	Domain    string // of the recipient, A-label form; "*.example.com" is all below it
-	Recipient string // address, in any case; "@example.com" is all of a domain
-	Sender    string // the same; "<>" is the null sender
+	Key       parking.Key // what it waits, or last waited, for; zero for any
+	Domain    string      // of the recipient, A-label form; "*.example.com" is all below it
+	Recipient string      // address, in any case; "@example.com" is all of a domain
+	Sender    string      // the same; "<>" is the null sender
 	Tenant    string
 	Campaign  string
 	OlderThan time.Duration // accepted at least so long ago
@@ -93,8 +94,7 @@ type candidate struct {
 
 type candidateRecipient struct {
 	entry schedule.Entry
-	key   string
-	line  string
+	line  parking.Line
 	last  *Attempt // while it is in memory only: it is in the journal a moment later
 	note  place    // of the record that has it otherwise; zero when there was none
 }
@@ -239,17 +239,17 @@ func (w *walker) fill() {
 // findKey looks up the number that the filter's key has just now. Nothing has a key that is not
 // there, and the walk is over.
 func (w *walker) findKey() bool {
-	if w.f.Key == "" {
+	if w.f.Key == (parking.Key{}) {
 		return true
 	}
-	n, ok := w.q.keys.Lookup(w.f.Key)
+	n, ok := w.q.keys.Lookup(parking.Line{Key: w.f.Key})
 	w.key, w.done = n, !ok
 	return ok
 }
 
 // selects reports whether the schedule alone says that an entry is selected.
 func (w *walker) selects(e *schedule.Entry) bool {
-	return w.states[e.State()] && (w.f.Key == "" || w.q.keys.Of(e.Key) == w.key)
+	return w.states[e.State()] && (w.f.Key == (parking.Key{}) || w.q.keys.Of(e.Key) == w.key)
 }
 
 // consider adds an entry to the batch if it is selected.
@@ -267,7 +267,7 @@ func (w *walker) consider(e *schedule.Entry) {
 }
 
 func (q *Queue) candidate(e *schedule.Entry) candidateRecipient {
-	r := candidateRecipient{entry: *e, key: q.keys.Name(e.Key), line: q.keys.LineOf(e.Key)}
+	r := candidateRecipient{entry: *e, line: q.keys.Line(e.Key)}
 	if last, ok := q.replies[recipientKey{e.ID, e.Rcpt}]; ok {
 		kept := last // on the heap, which last then isn't for all others
 		r.last = &kept

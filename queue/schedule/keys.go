@@ -1,63 +1,50 @@
 package schedule
 
-import "strings"
+import "example.org/mta/internal/parking"
 
-// Keys are the names that entries wait under, and how many do. A name is there while an entry
-// has it. Number 0 is the empty name and is always there.
-//
-// A name with a NUL in it is a line of the key before the NUL, which is there as long as the line:
-// entries wait apart in a line, and are that key's for all else.
+// Keys numbers the lines that entries wait in and counts those that do. A line is there while an entry
+// has it, and its key, which is the line with nothing but that key, as long as the line. Number 0 is
+// the zero key and is always there.
 type Keys struct {
-	t      *Table
-	all    []key
-	byName map[string]uint32
-	free   []uint32
+	t       *Table
+	all     []key
+	numbers map[parking.Line]uint32
+	free    []uint32
 }
 
 type key struct {
-	name    string
-	of      uint32 // the key that it is a line of, or itself
-	entries int    // that have it in any state, and lines of it
-	waiting int    // that are on the list
-	inLines int    // that are on the list, and on those of its lines
-	list    List   // those that wait under it
+	line    parking.Line
+	of      uint32 // the number of its key
+	entries int    // that have it in any state; of a key, also its lines
+	waiting int    // entries on the list
+	inLines int    // of a key: entries on the lists of all its lines
+	list    List
 }
 
 // NewKeys gives the empty set over t.
 func NewKeys(t *Table) *Keys {
-	k := &Keys{t: t, byName: map[string]uint32{}}
+	k := &Keys{t: t, numbers: map[parking.Line]uint32{}}
 	k.all = append(k.all, key{list: t.NewList()})
-	k.byName[""] = 0
+	k.numbers[parking.Line{}] = 0
 	return k
 }
 
-// Number gives the number of a name, a new one if need be. Use it, with Set, before the next
+// Number gives the number of a line, a new one if need be. Use it, with Set, before the next
 // Release of a key, or it may be gone.
-func (k *Keys) Number(name string) uint32 {
-	if n, ok := k.byName[name]; ok {
+func (k *Keys) Number(line parking.Line) uint32 {
+	if n, ok := k.numbers[line]; ok {
 		return n
 	}
-	n := k.unused()
+	n, line := k.unused(), line.Clone()
 	kk := &k.all[n]
-	*kk = key{name: name, of: n, list: kk.list}
-	k.byName[name] = n
-	if of, _, line := strings.Cut(name, lineMark); line {
-		plain := k.Number(of)
-		k.all[n].of = plain
-		k.all[plain].entries++
+	*kk = key{line: line, of: n, list: kk.list}
+	k.numbers[line] = n
+	if plain := (parking.Line{Key: line.Key}); line != plain {
+		of := k.Number(plain)
+		k.all[n].of = of
+		k.all[of].entries++
 	}
 	return n
-}
-
-// lineMark stands between a key and the rest of the name of a line of it.
-const lineMark = "\x00"
-
-// Line is the name of a line of a key; of none it is the key's.
-func Line(key, line string) string {
-	if line == "" {
-		return key
-	}
-	return key + lineMark + line
 }
 
 func (k *Keys) unused() uint32 {
@@ -70,28 +57,25 @@ func (k *Keys) unused() uint32 {
 	return uint32(len(k.all) - 1)
 }
 
-// Lookup gives the number of a name that is there.
-func (k *Keys) Lookup(name string) (uint32, bool) {
-	n, ok := k.byName[name]
+// Lookup gives the number of a line that is there.
+func (k *Keys) Lookup(line parking.Line) (uint32, bool) {
+	n, ok := k.numbers[line]
 	return n, ok
 }
 
-// Name is the name of a number, without that of a line.
-func (k *Keys) Name(n uint32) string { return k.all[k.all[n].of].name }
+// Line gives the line of a number.
+func (k *Keys) Line(n uint32) parking.Line { return k.all[n].line }
 
-// LineOf is the name of a line within its key, "" for a number that is none's.
-func (k *Keys) LineOf(n uint32) string {
-	_, line, _ := strings.Cut(k.all[n].name, lineMark)
-	return line
-}
+// Key gives the key of a number.
+func (k *Keys) Key(n uint32) parking.Key { return k.all[n].line.Key }
 
-// Of is the number of the key that n is a line of, or n.
+// Of is the number of the key of line n.
 func (k *Keys) Of(n uint32) uint32 { return k.all[n].of }
 
 // Len is one more than the largest number.
 func (k *Keys) Len() int { return len(k.all) }
 
-// Waiting is how many entries wait under the key.
+// Waiting is how many entries wait in a line.
 func (k *Keys) Waiting(n uint32) int { return k.all[n].waiting }
 
 // Set gives an entry another key.
@@ -119,12 +103,12 @@ func (k *Keys) release(n uint32) {
 	if kk.of != n {
 		k.release(kk.of)
 	}
-	delete(k.byName, kk.name)
-	kk.name, kk.of = "", n
+	delete(k.numbers, kk.line)
+	kk.line, kk.of = parking.Line{}, n
 	k.free = append(k.free, n)
 }
 
-// Park puts an entry, which must be on no list, at the end of those that wait under its key.
+// Park puts an entry, which must be on no list, at the end of its line.
 func (k *Keys) Park(s Slot) {
 	kk := k.more(s, 1)
 	k.t.Push(kk.list, s)
@@ -144,7 +128,7 @@ func (k *Keys) more(s Slot, n int) *key {
 	return kk
 }
 
-// Unpark takes an entry that waits under its key off the list.
+// Unpark takes an entry off its line.
 func (k *Keys) Unpark(s Slot) {
 	k.more(s, -1)
 	k.t.Unlink(s)
@@ -153,11 +137,11 @@ func (k *Keys) Unpark(s Slot) {
 // InLines is how many entries wait under a key, in all its lines.
 func (k *Keys) InLines(n uint32) int { return k.all[n].inLines }
 
-// First is the entry that has waited longest under a key, or None.
+// First is the entry that has waited longest in a line, or None.
 func (k *Keys) First(n uint32) Slot { return k.t.Front(k.all[n].list) }
 
-// Last is the entry that was parked last under a key, or None.
+// Last is the entry that was parked last in a line, or None.
 func (k *Keys) Last(n uint32) Slot { return k.t.Back(k.all[n].list) }
 
-// Count is how many names there are, the empty one apart.
-func (k *Keys) Count() int { return len(k.byName) - 1 }
+// Count is how many lines there are, the zero one apart.
+func (k *Keys) Count() int { return len(k.numbers) - 1 }

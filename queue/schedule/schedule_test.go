@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"unsafe"
+
+	"example.org/mta/internal/parking"
 )
 
 func TestEntryIsSmall(t *testing.T) {
@@ -228,14 +230,17 @@ func TestWheelAgainstModel(t *testing.T) {
 	}
 }
 
+// site is the line of a site with nothing but the key.
+func site(name string) parking.Line { return parking.Line{Key: parking.Key{Name: name}} }
+
 func TestKeys(t *testing.T) {
 	tab := New()
 	keys := NewKeys(tab)
 	a := tab.Append(Entry{ID: 1}, Leased)
 	keys.Hold(tab.At(a))
-	keys.Set(tab.At(a), keys.Number("site a"))
+	keys.Set(tab.At(a), keys.Number(site("site a")))
 	keys.Park(a)
-	n, ok := keys.Lookup("site a")
+	n, ok := keys.Lookup(site("site a"))
 	if !ok || keys.Waiting(n) != 1 || keys.all[n].entries != 1 || keys.First(n) != a {
 		t.Fatalf("key %d %v: %d waiting, %d entries", n, ok, keys.Waiting(n), keys.all[n].entries)
 	}
@@ -253,11 +258,11 @@ func TestKeys(t *testing.T) {
 	keys.Release(tab.At(later))
 	tab.Free(later)
 	keys.Unpark(a)
-	keys.Set(tab.At(a), keys.Number("site b"))
-	if _, ok := keys.Lookup("site a"); ok {
+	keys.Set(tab.At(a), keys.Number(site("site b")))
+	if _, ok := keys.Lookup(site("site a")); ok {
 		t.Fatal("a key without entries is still there")
 	}
-	if b := keys.Number("site c"); keys.Name(b) != "site c" || b != n {
+	if b := keys.Number(site("site c")); keys.Line(b) != site("site c") || b != n {
 		t.Fatalf("number %d was not used again, got %d", n, b)
 	}
 }
@@ -266,10 +271,10 @@ func TestKeys(t *testing.T) {
 func TestLinesOfAKey(t *testing.T) {
 	tab := New()
 	keys := NewKeys(tab)
-	park := func(id uint64, name string) Slot {
+	park := func(id uint64, line parking.Line) Slot {
 		s := tab.Append(Entry{ID: id}, Leased)
 		keys.Hold(tab.At(s))
-		keys.Set(tab.At(s), keys.Number(name))
+		keys.Set(tab.At(s), keys.Number(line))
 		keys.Park(s)
 		return s
 	}
@@ -278,29 +283,31 @@ func TestLinesOfAKey(t *testing.T) {
 		keys.Release(tab.At(s))
 		tab.Free(s)
 	}
-	x, y, plain := park(1, Line("site", "x")), park(2, Line("site", "y")), park(3, Line("site", ""))
-	n, ok := keys.Lookup("site")
+	fromX, fromY := site("site"), site("site")
+	fromX.Source, fromY.Source = "x", "y"
+	x, y, plain := park(1, fromX), park(2, fromY), park(3, site("site"))
+	n, ok := keys.Lookup(site("site"))
 	if !ok || keys.First(n) != plain || keys.Waiting(n) != 1 || keys.Count() != 3 {
 		t.Errorf("key %d %v has %d waiting; there are %d names", n, ok, keys.Waiting(n), keys.Count())
 	}
 	drop(plain)
-	for s, line := range map[Slot]string{x: "x", y: "y"} {
+	for s, line := range map[Slot]parking.Line{x: fromX, y: fromY} {
 		k := tab.At(s).Key
-		if keys.Name(k) != "site" || keys.LineOf(k) != line || keys.Of(k) != n || keys.First(k) != s {
-			t.Errorf("line %q is line %q of %q (%d), and %d waits in it", line, keys.LineOf(k), keys.Name(k), keys.Of(k), keys.First(k))
+		if keys.Line(k) != line || keys.Of(k) != n || keys.First(k) != s {
+			t.Errorf("line %+v is %+v of key %d, and %d waits in it", line, keys.Line(k), keys.Of(k), keys.First(k))
 		}
 	}
 	drop(x)
-	if m, ok := keys.Lookup("site"); !ok || m != n {
+	if m, ok := keys.Lookup(site("site")); !ok || m != n {
 		t.Error("a key is gone that has a line")
 	}
 	drop(y)
-	if _, ok := keys.Lookup("site"); ok || keys.Count() != 0 {
+	if _, ok := keys.Lookup(site("site")); ok || keys.Count() != 0 {
 		t.Errorf("%d names are left without entries", keys.Count())
 	}
 	for n := range uint32(keys.Len()) {
-		if name := keys.Name(n); name != "" {
-			t.Errorf("number %d is still %q", n, name)
+		if line := keys.Line(n); line != (parking.Line{}) {
+			t.Errorf("number %d is still %+v", n, line)
 		}
 	}
 }

@@ -1,0 +1,50 @@
+package parking
+
+import "testing"
+
+// The texts are in the journals of every release.
+var texts = map[string]Key{
+	"":                            {},
+	"mx.example.org":              {Name: "mx.example.org"},
+	"[192.0.2.1]":                 {Name: "[192.0.2.1]"},
+	"warmup:acme/google":          {Kind: Tokens, Name: "acme", Provider: "google"},
+	"warmup:acme/":                {Kind: Tokens, Name: "acme"},
+	"paused: everything":          {Kind: Pause, Name: "everything"},
+	"paused: domain example.org":  {Kind: Pause, Name: "domain example.org"},
+	"paused: tenant warmup:odd/1": {Kind: Pause, Name: "tenant warmup:odd/1"},
+}
+
+func TestTextsOfKeys(t *testing.T) {
+	for text, key := range texts {
+		if got := key.String(); got != text {
+			t.Errorf("%+v is %q on disk, want %q", key, got, text)
+		}
+		if got := Parse(text); got != key {
+			t.Errorf("%q is %+v, want %+v", text, got, key)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for text := range texts {
+		f.Add(text)
+	}
+	f.Add("warmup:a/b/c")
+	f.Fuzz(func(t *testing.T, text string) {
+		k := Parse(text)
+		if again := Parse(k.String()); again != k {
+			t.Errorf("%q is %+v, whose text is that of %+v", text, k, again)
+		}
+		if k.Kind != Site && k.Site() != "" {
+			t.Errorf("%+v has site %q", k, k.Site())
+		}
+	})
+}
+
+func TestCloneIsEqual(t *testing.T) {
+	for _, l := range []Line{{Route: true}, {Key: Key{Tokens, "acme", "google"}, Source: "s", Tenant: "t", Tier: 2, Preferred: true}} {
+		if c := l.Clone(); c != l {
+			t.Errorf("the clone of %+v is %+v", l, c)
+		}
+	}
+}
