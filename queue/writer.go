@@ -23,6 +23,10 @@ const (
 	notesAtOnce = 256 << 10
 	// groupOctets bounds a group, unless one record is larger.
 	groupOctets = 4 << 20
+	// sharedOctets bounds a group while several tenants submit, and for sharedFor after that: who comes
+	// while a group is written waits for all of it, and should not for megabytes of somebody else.
+	sharedOctets = 256 << 10
+	sharedFor    = time.Minute
 	// arenaSize is the room for payloads of notes that is taken at once.
 	arenaSize = 32 << 10
 	// proofDelay is how long nothing is written before a record says that all before it was synced.
@@ -57,7 +61,8 @@ type writer struct {
 
 	mu       sync.Mutex // guards what waits
 	closing  bool
-	accepts  []*Draft
+	accepts  lines
+	shared   time.Time // when mail of several tenants waited last
 	notes    []note
 	octets   int64     // of notes
 	since    time.Time // when the first of notes came
@@ -108,8 +113,7 @@ func (w *writer) accept(d *Draft) bool {
 		w.mu.Unlock()
 		return false
 	}
-	w.accepts = append(w.accepts, d)
-	first := len(w.accepts) == 1
+	first := w.accepts.push(d)
 	w.mu.Unlock()
 	if first {
 		w.wake()
@@ -220,7 +224,7 @@ func (w *writer) run() {
 func (w *writer) done() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.accepts) == 0 && (len(w.notes) == 0 || !w.failed.IsZero())
+	return w.accepts.waiting == 0 && (len(w.notes) == 0 || !w.failed.IsZero())
 }
 
 // collect waits for work and takes what fits in a group.
@@ -245,7 +249,7 @@ func (w *writer) collect() group {
 // idleFor says whether there is something to do now and, if not, how long nothing need be done.
 func (w *writer) idleFor() (time.Duration, bool) {
 	const long = time.Hour
-	if w.closing || len(w.accepts) > 0 {
+	if w.closing || w.accepts.waiting > 0 {
 		return 0, true
 	}
 	wait := long
@@ -286,20 +290,26 @@ func (w *writer) take() group {
 		w.notes = append(w.idleNotes[:0], w.notes[n:]...)
 		w.idleNotes = nil
 	}
-	n = 0
-	for n < len(w.accepts) && (n == 0 || size < limit) {
-		size += w.accepts[n].recordSize()
-		n++
-	}
-	g.accepts = w.accepts[:n:n]
-	if n == len(w.accepts) {
-		w.accepts, w.idleAccepts = w.idleAccepts[:0], nil
-	} else {
-		w.accepts = append(w.idleAccepts[:0], w.accepts[n:]...)
-		w.idleAccepts = nil
-	}
+	g.accepts, w.idleAccepts = w.takeAccepts(w.idleAccepts[:0], size, limit), nil
 	g.barriers, w.barriers = w.barriers, nil
 	return g
+}
+
+// takeAccepts moves messages to a group that has size octets, in turns of their tenants.
+func (w *writer) takeAccepts(to []*Draft, size, limit int64) []*Draft {
+	now := time.Now()
+	if w.accepts.shared() {
+		w.shared = now
+	}
+	if now.Sub(w.shared) < sharedFor {
+		limit = min(limit, size+sharedOctets)
+	}
+	for d := w.accepts.front(); d != nil && (len(to) == 0 || size+d.recordSize() <= limit); d = w.accepts.front() {
+		size += d.recordSize()
+		to = append(to, d)
+		w.accepts.pop()
+	}
+	return to
 }
 
 // reuse keeps the arrays of a group for a later one.
