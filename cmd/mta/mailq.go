@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/sendmail"
 	"example.org/mta/mta/control"
 )
 
@@ -41,21 +42,21 @@ const mailqHead = "----Queue ID----- --Size-- ---Arrival Time---- --Sender/Recip
 func (c *cli) mailq(args []string) int {
 	args, err := c.commonFlags(args)
 	if err != nil {
-		return c.sysexit("mailq", exUsage, err)
+		return c.sysexit("mailq", sendmail.ExUsage, err)
 	}
 	for _, arg := range args {
 		if arg == "--help" {
 			fmt.Fprint(c.out, "usage: mailq [--config FILE] [--socket SOCKET]\n\n"+mailqHelp+"\n")
-			return exOK
+			return sendmail.ExOK
 		}
 		// Sendmail's has -v and -Ac and the like, for details that this one shows anyway.
 		if !strings.HasPrefix(arg, "-") {
-			return c.sysexit("mailq", exUsage, fmt.Errorf("unexpected argument %q", arg))
+			return c.sysexit("mailq", sendmail.ExUsage, fmt.Errorf("unexpected argument %q", arg))
 		}
 	}
 	client, err := c.client()
 	if err != nil {
-		return c.sysexit("mailq", exUnavailable, err)
+		return c.sysexit("mailq", sendmail.ExUnavailable, err)
 	}
 	messages, octets := 0, int64(0)
 	_, err = eachPage(context.Background(), client, control.Filter{}, control.Page{}, func(l control.List) error {
@@ -71,15 +72,15 @@ func (c *cli) mailq(args []string) int {
 	})
 	switch {
 	case control.Down(err):
-		return c.sysexit("mailq", exUnavailable, err)
+		return c.sysexit("mailq", sendmail.ExUnavailable, err)
 	case err != nil:
-		return c.sysexit("mailq", exSoftware, err)
+		return c.sysexit("mailq", sendmail.ExSoftware, err)
 	case messages == 0:
 		fmt.Fprintln(c.out, "Mail queue is empty")
-		return exOK
+		return sendmail.ExOK
 	}
 	fmt.Fprintf(c.out, "-- %d Kbytes in %d Request%s.\n", octets/1024, messages, ending(messages))
-	return exOK
+	return sendmail.ExOK
 }
 
 func ending(n int) string {

@@ -19,7 +19,7 @@ import (
 	"example.org/mta/mta/control"
 )
 
-// Exit codes. Under the name of sendmail those of sysexits.h are used instead, see sendmail.go.
+// Exit codes. Under the name of sendmail those of sysexits.h are used instead, see package sendmail.
 const (
 	exitDone   = 0
 	exitFailed = 1
@@ -86,6 +86,9 @@ type hinted struct {
 
 func (h hinted) Unwrap() error { return h.error }
 
+// Hint gives the remedy.
+func (h hinted) Hint() string { return h.hint }
+
 // fail tells an error in the way of all commands and gives the exit code.
 func (c *cli) fail(command string, err error) int {
 	if code := exitError(0); errors.As(err, &code) {
@@ -110,13 +113,17 @@ func (c *cli) tell(err error) {
 	} else {
 		fmt.Fprintf(c.err, "mta: %s\n", clean(strings.ReplaceAll(err.Error(), "\n", "\nmta: ")))
 	}
-	hint := control.Hint(err)
-	if h := (hinted{}); errors.As(err, &h) {
-		hint = h.hint
-	}
-	if hint != "" {
+	if hint := hintOf(err); hint != "" {
 		fmt.Fprintf(c.err, "mta: %s\n", clean(hint))
 	}
+}
+
+// hintOf gives the remedy that an error comes with, "" for none.
+func hintOf(err error) string {
+	if h := interface{ Hint() string }(nil); errors.As(err, &h) {
+		return h.Hint()
+	}
+	return control.Hint(err)
 }
 
 // defaultConfig is read when neither --config nor MTA_CONFIG says otherwise, if it is there.

@@ -1,4 +1,4 @@
-package main
+package sendmail
 
 import (
 	"bytes"
@@ -22,7 +22,7 @@ func (s *spool) write(p []byte) error {
 	}
 	if s.file == nil {
 		if err := s.spill(); err != nil {
-			return exitf(exOSErr, "keeping the message while it is read: %w", err)
+			return exitf(ExOSErr, "keeping the message while it is read: %w", err)
 		}
 	}
 	if s.memory.Len() >= maxMemory {
@@ -45,7 +45,7 @@ func (s *spool) spill() error {
 
 func (s *spool) flush() error {
 	if _, err := s.memory.WriteTo(s.file); err != nil {
-		return exitf(exOSErr, "keeping the message while it is read: %w", err)
+		return exitf(ExOSErr, "keeping the message while it is read: %w", err)
 	}
 	return nil
 }
@@ -59,7 +59,7 @@ func (s *spool) reader() (io.Reader, error) {
 		return nil, err
 	}
 	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
-		return nil, exitf(exOSErr, "reading the message again: %w", err)
+		return nil, exitf(ExOSErr, "reading the message again: %w", err)
 	}
 	return s.file, nil
 }

@@ -1,4 +1,4 @@
-package main
+package sendmail
 
 import (
 	"bufio"
@@ -69,7 +69,7 @@ func (m *message) readHeader(lines *lineReader) (body []byte, err error) {
 			return nil, err
 		}
 		if size += len(line); size > maxHeader {
-			return nil, exitf(exDataErr, "the header section is larger than %d octets", maxHeader)
+			return nil, exitf(ExDataErr, "the header section is larger than %d octets", maxHeader)
 		}
 		text := string(line)
 		switch {
@@ -192,7 +192,7 @@ func (l *lineReader) next() ([]byte, error) {
 		if part[len(part)-1] == '\r' {
 			part = part[:len(part)-1]
 			if err := l.r.UnreadByte(); err != nil {
-				return nil, exitf(exIOErr, "reading the message: %w", err)
+				return nil, exitf(ExIOErr, "reading the message: %w", err)
 			}
 		}
 		l.within = true
@@ -203,7 +203,7 @@ func (l *lineReader) next() ([]byte, error) {
 			return nil, io.EOF
 		}
 	case err != nil:
-		return nil, exitf(exIOErr, "reading the message: %w", err)
+		return nil, exitf(ExIOErr, "reading the message: %w", err)
 	}
 	line := bytes.TrimSuffix(bytes.TrimSuffix(part, []byte("\n")), []byte("\r"))
 	if !l.ignoreDots && !l.within && string(line) == "." {
@@ -227,7 +227,7 @@ func (l *lineReader) whole(limit int) ([]byte, error) {
 			return line, nil
 		}
 		if len(line) > limit {
-			return nil, exitf(exDataErr, "the header section has a line longer than %d octets", limit)
+			return nil, exitf(ExDataErr, "the header section has a line longer than %d octets", limit)
 		}
 	}
 }

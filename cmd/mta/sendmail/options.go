@@ -1,4 +1,4 @@
-package main
+package sendmail
 
 import (
 	"errors"
@@ -12,21 +12,23 @@ import (
 	"example.org/mta/internal/envelope"
 )
 
-// sendmailMode is what sendmail is asked to be.
-type sendmailMode byte
+// Mode is what sendmail is called for.
+type Mode byte
 
 const (
-	modeSend sendmailMode = iota
-	modeSMTP
-	modeList
-	modeFlush
-	modeAliases
-	modeHelp
+	ModeSend    Mode = iota // a message
+	ModeSMTP                // -bs
+	ModeList                // -bp
+	ModeFlush               // -q
+	ModeAliases             // -bi, -I
+	ModeHelp                // --help
 )
 
-// sendmailOptions is a command line of sendmail.
-type sendmailOptions struct {
-	mode       sendmailMode
+// Options is a command line of sendmail.
+type Options struct {
+	Mode   Mode
+	Config string // -C
+
 	fromHeader bool // -t
 	ignoreDots bool // -i
 	sender     string
@@ -35,7 +37,6 @@ type sendmailOptions struct {
 	notify     []smtp.DSNNotify
 	ret        smtp.DSNReturn
 	envid      string
-	config     string
 	recipients []string
 }
 
@@ -46,16 +47,16 @@ const (
 	takesNone   = "cGIimnstUvx"
 )
 
-// parseSendmail reads options as glibc's getopt(3) does: letters can share an argument, options
+// Parse reads options, as glibc's getopt(3) does: letters can share an argument, options
 // may stand after recipients, and -- ends them.
-func parseSendmail(args []string) (sendmailOptions, error) {
-	var o sendmailOptions
+func Parse(args []string) (Options, error) {
+	var o Options
 	for len(args) > 0 {
 		arg, rest := args[0], args[1:]
 		args = rest
 		switch {
 		case arg == "--help":
-			return sendmailOptions{mode: modeHelp}, nil
+			return Options{Mode: ModeHelp}, nil
 		case arg == "--":
 			o.recipients = append(o.recipients, rest...)
 			return o, nil
@@ -73,7 +74,7 @@ func parseSendmail(args []string) (sendmailOptions, error) {
 }
 
 // cluster reads the letters of one argument and says how many of those after it were values.
-func (o *sendmailOptions) cluster(letters string, next []string) (used int, err error) {
+func (o *Options) cluster(letters string, next []string) (used int, err error) {
 	for ; letters != ""; letters = letters[1:] {
 		letter, rest := letters[0], letters[1:]
 		switch {
@@ -98,14 +99,14 @@ func (o *sendmailOptions) cluster(letters string, next []string) (used int, err 
 	return 0, nil
 }
 
-func (o *sendmailOptions) set(letter byte, value string) error {
+func (o *Options) set(letter byte, value string) error {
 	switch letter {
 	case 'b':
 		return o.setMode(value)
 	case 'q':
 		return o.setFlush(value)
 	case 'I':
-		o.mode = modeAliases
+		o.Mode = ModeAliases
 	case 't':
 		o.fromHeader = true
 	case 'i':
@@ -120,7 +121,7 @@ func (o *sendmailOptions) set(letter byte, value string) error {
 	case 'F':
 		o.fullName = value
 	case 'C':
-		o.config = value
+		o.Config = value
 	case 'N':
 		return o.setNotify(value)
 	case 'R':
@@ -132,10 +133,10 @@ func (o *sendmailOptions) set(letter byte, value string) error {
 }
 
 // setFlush reads -q: with a time it is for a daemon, and with a letter for a part of the queue.
-func (o *sendmailOptions) setFlush(value string) error {
+func (o *Options) setFlush(value string) error {
 	switch {
 	case value == "":
-		o.mode = modeFlush
+		o.Mode = ModeFlush
 		return nil
 	case strings.ContainsRune("!GILQRS", rune(value[0])):
 		return hinted{fmt.Errorf("option -q%s is not supported", value), "to try a part of the queue now: mta queue retry ID, --domain or --sender"}
@@ -143,16 +144,16 @@ func (o *sendmailOptions) setFlush(value string) error {
 	return hinted{fmt.Errorf("option -q%s is for a daemon", value), "the relay runs by: mta serve"}
 }
 
-func (o *sendmailOptions) setMode(value string) error {
+func (o *Options) setMode(value string) error {
 	switch value {
 	case "m", "":
-		o.mode = modeSend
+		o.Mode = ModeSend
 	case "s":
-		o.mode = modeSMTP
+		o.Mode = ModeSMTP
 	case "p":
-		o.mode = modeList
+		o.Mode = ModeList
 	case "i":
-		o.mode = modeAliases
+		o.Mode = ModeAliases
 	case "d", "D":
 		return hinted{errors.New("option -bd: sendmail is no daemon here"), "the relay runs by: mta serve"}
 	default:
@@ -162,7 +163,7 @@ func (o *sendmailOptions) setMode(value string) error {
 }
 
 // setNotify reads -N (RFC 3461, 4.1).
-func (o *sendmailOptions) setNotify(value string) error {
+func (o *Options) setNotify(value string) error {
 	known := []smtp.DSNNotify{smtp.DSNNotifyNever, smtp.DSNNotifySuccess, smtp.DSNNotifyFailure, smtp.DSNNotifyDelayed}
 	o.notify = nil
 	for word := range strings.SplitSeq(value, ",") {
@@ -179,7 +180,7 @@ func (o *sendmailOptions) setNotify(value string) error {
 }
 
 // setReturn reads -R (RFC 3461, 4.3).
-func (o *sendmailOptions) setReturn(value string) error {
+func (o *Options) setReturn(value string) error {
 	o.ret = smtp.DSNReturn(strings.ToUpper(value))
 	if o.ret != smtp.DSNReturnFull && o.ret != smtp.DSNReturnHeaders {
 		return fmt.Errorf("option -R %s: want full or hdrs", value)
@@ -188,7 +189,7 @@ func (o *sendmailOptions) setReturn(value string) error {
 }
 
 // setEnvID reads -V (RFC 3461, 4.4).
-func (o *sendmailOptions) setEnvID(value string) error {
+func (o *Options) setEnvID(value string) error {
 	if value == "" || len(value) > 100 || strings.IndexFunc(value, func(r rune) bool { return r <= ' ' || r > '~' }) >= 0 {
 		return fmt.Errorf("option -V %q: want 1 to 100 printable ASCII characters without spaces", value)
 	}
@@ -197,24 +198,24 @@ func (o *sendmailOptions) setEnvID(value string) error {
 }
 
 // envelopeSender is who gets the reports.
-func (o *sendmailOptions) envelopeSender(l *local) (envelope.Address, error) {
+func (o *Options) envelopeSender(l *Local) (envelope.Address, error) {
 	if o.senderSet && o.sender == "" {
 		return "", nil
 	}
-	from := l.user
+	from := l.User
 	if o.senderSet {
 		from = o.sender
 	}
 	sender, err := l.qualify(from)
 	if err != nil {
-		return "", exitf(exUsage, "sender: %w", err)
+		return "", exitf(ExUsage, "sender: %w", err)
 	}
 	return sender, nil
 }
 
 // envelopeRecipients are the recipients of the command line and with -t those of the message,
 // each once.
-func (o *sendmailOptions) envelopeRecipients(m *message, l *local) ([]envelope.Address, error) {
+func (o *Options) envelopeRecipients(m *message, l *Local) ([]envelope.Address, error) {
 	var all []envelope.Address
 	add := func(code int, s string) error {
 		a, err := l.qualify(s)
@@ -229,34 +230,34 @@ func (o *sendmailOptions) envelopeRecipients(m *message, l *local) ([]envelope.A
 	for _, arg := range o.recipients {
 		specs := addressSpecs(arg)
 		if len(specs) == 0 {
-			return nil, exitf(exUsage, "recipient: %q has no address", arg)
+			return nil, exitf(ExUsage, "recipient: %q has no address", arg)
 		}
 		for _, s := range specs {
-			if err := add(exUsage, s); err != nil {
+			if err := add(ExUsage, s); err != nil {
 				return nil, err
 			}
 		}
 	}
 	if o.fromHeader {
 		for _, s := range m.recipients() {
-			if err := add(exDataErr, s); err != nil {
+			if err := add(ExDataErr, s); err != nil {
 				return nil, err
 			}
 		}
 	}
 	if len(all) == 0 {
-		return nil, exitf(exDataErr, "nobody to send to: the message has no addresses in To, Cc or Bcc")
+		return nil, exitf(ExDataErr, "nobody to send to: the message has no addresses in To, Cc or Bcc")
 	}
 	return all, nil
 }
 
 // author is what From says when the message has none: the sender, or for the null sender the
 // caller.
-func (o *sendmailOptions) author(sender envelope.Address, l *local, name string) (string, error) {
+func (o *Options) author(sender envelope.Address, l *Local, name string) (string, error) {
 	if sender.Null() {
 		var err error
-		if sender, err = l.qualify(l.user); err != nil {
-			return "", exitf(exOSErr, "author: %w", err)
+		if sender, err = l.qualify(l.User); err != nil {
+			return "", exitf(ExOSErr, "author: %w", err)
 		}
 	}
 	if o.fullName != "" {

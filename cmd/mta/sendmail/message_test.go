@@ -1,4 +1,4 @@
-package main
+package sendmail
 
 import (
 	"bytes"
@@ -179,7 +179,7 @@ func TestMessageHeaderIsBounded(t *testing.T) {
 		"many lines":  strings.Repeat("X-Field: some text\n", maxHeader/10),
 	} {
 		_, err := readMessage(strings.NewReader(header), false)
-		if e := (exit{}); !errors.As(err, &e) || e.code != exDataErr {
+		if e := (exit{}); !errors.As(err, &e) || e.code != ExDataErr {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -187,7 +187,7 @@ func TestMessageHeaderIsBounded(t *testing.T) {
 
 func TestMessageReadError(t *testing.T) {
 	_, err := readMessage(io.MultiReader(strings.NewReader(someHeader+"half"), iotest.ErrReader(errors.New("the pipe broke"))), false)
-	if e := (exit{}); !errors.As(err, &e) || e.code != exIOErr {
+	if e := (exit{}); !errors.As(err, &e) || e.code != ExIOErr {
 		t.Errorf("got %v", err)
 	}
 }
