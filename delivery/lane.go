@@ -3,6 +3,7 @@ package delivery
 import (
 	"fmt"
 	"time"
+	"unique"
 
 	"example.org/mta/delivery/tlspolicy"
 	"example.org/mta/destdb"
@@ -15,24 +16,31 @@ import (
 type laneKey struct {
 	site, source string
 	demand       tlspolicy.Demand
-	auth         route.Auth
+	account      unique.Handle[route.Auth] // zero without; stands for credentials, which no key holds
 }
 
 // laneOf gives the lane of a job.
 func laneOf(j *Job) laneKey {
 	k := laneKey{site: j.Route.Site, source: j.Source, demand: j.Demand}
 	if j.Route.Auth != nil {
-		k.auth = *j.Route.Auth
+		k.account = unique.Make(*j.Route.Auth)
 	}
 	return k
 }
 
-// policy tells the paths to a host apart whose connections differ in TLS or credentials.
-func (k *laneKey) policy(h route.Host) string {
-	if k.demand == (tlspolicy.Demand{}) && k.auth == (route.Auth{}) {
-		return h.Name // as good as all mail
+// policy tells the paths to a host apart whose connections differ in the host's name, TLS or account: it is
+// their destdb.PathKey.Policy.
+type policy struct {
+	host    string
+	demand  tlspolicy.Demand
+	account unique.Handle[route.Auth]
+}
+
+func (k *laneKey) policy(h route.Host) any {
+	if p := (policy{h.Name, k.demand, k.account}); p != (policy{host: h.Name}) {
+		return p
 	}
-	return fmt.Sprintf("%s\x00%+v\x00%+v", h.Name, k.demand, k.auth)
+	return h.Name // nearly all mail, in less memory
 }
 
 // lane is the mail from one source to one site, as far as it is in the scheduler: what waits, and

@@ -12,9 +12,9 @@ import (
 type PathKey struct {
 	Source string
 	Addr   netip.AddrPort
-	// Policy tells connections apart that differ in what was demanded of them (TLS, credentials).
-	// It is opaque here, is not shown and not kept.
-	Policy string
+	// Policy tells connections apart that differ in what was demanded of them (TLS, account). Its
+	// value is the caller's and must be comparable; it is neither shown nor stored. Nil: not known.
+	Policy any
 }
 
 // Path is the way from one source to one host under one policy. This is Finch's destination:
@@ -48,7 +48,7 @@ func (db *DB) Path(key PathKey, name string) *Path {
 			if p.Made = o.Made; !o.Broken.Unfit {
 				p.Broken = o.Broken
 			}
-			if o.Policy == "" && len(o.conns) == 0 {
+			if o.Policy == nil && len(o.conns) == 0 {
 				db.drop(o.PathKey, o) // it was made by Learn, to stand in
 			}
 		}
