@@ -65,7 +65,7 @@ func TestWarmupsForTheOperator(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.State != control.WarmupNormal || s.Plan != "small" || s.Mode != "ledger" || s.Stage != 1 || s.TotalStages != 1 || s.StageLimit != 15 || s.HourlyLimit != 10 ||
+		if s.State != control.WarmupNormal || s.Plan != "small" || s.Pacing != "ledger" || s.Stage != 1 || s.TotalStages != 1 || s.StageLimit != 15 || s.HourlyLimit != 10 ||
 			s.SentDay != 1 || s.SentHour != 1 || s.SentStage != 1 || s.DayEnds.Sub(s.Started) != 24*time.Hour || s.Outlook != "stayed: last stage" {
 			t.Errorf("%s: %+v", name, s)
 		}

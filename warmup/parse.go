@@ -38,7 +38,9 @@ func ParsePlan(r io.Reader) (*Plan, error) {
 	p := DefaultPlan()
 	f := struct {
 		PlanFile
-		Law Pacing `json:"law"` // Pacing's name before
+		// The names of Pacing and Overflow in plans of older versions.
+		Law  Pacing   `json:"law"`
+		Mode Overflow `json:"mode"`
 	}{PlanFile: p.File()}
 	f.Version = 0
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -50,6 +52,10 @@ func ParsePlan(r io.Reader) (*Plan, error) {
 		return nil, errors.New("reading plan: there is more after the plan's closing brace")
 	}
 	f.Pacing = cmp.Or(f.Law, f.Pacing)
+	if f.Mode == "divert" {
+		f.Mode = Shared
+	}
+	f.Overflow = cmp.Or(f.Mode, f.Overflow)
 	return f.plan()
 }
 

@@ -27,7 +27,7 @@ type Stage struct {
 type Overflow string
 
 const (
-	Divert Overflow = "divert" // it takes a shared source at once
+	Shared Overflow = "shared" // it uses a shared source
 	Hold   Overflow = "hold"   // it waits until there are tokens
 )
 
@@ -67,7 +67,7 @@ type Health struct {
 // the defaults of every field but Stages; a PlanFile is one as JSON.
 type Plan struct {
 	Name     string   `json:"-"`
-	Overflow Overflow `json:"mode"`
+	Overflow Overflow `json:"overflow"`
 	Pacing   Pacing   `json:"pacing"`
 
 	Burst         float64 `json:"burst"`               // how much faster than hourly/3600 missed volume is caught up
@@ -107,7 +107,7 @@ type Plan struct {
 // DefaultPlan gives the defaults.
 func DefaultPlan() Plan {
 	return Plan{
-		Overflow: Divert, Pacing: Ledger,
+		Overflow: Shared, Pacing: Ledger,
 		Burst: 2, BucketSeconds: 180, Peak: 15, SlidingHour: 1.10, StartStage: 1, EaseOut: 3, Hour: time.Hour,
 		Health: Health{
 			MinSample: 100, MinFill: .5,

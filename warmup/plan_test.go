@@ -34,7 +34,7 @@ func TestW5_PlansLoadOrSayWhy(t *testing.T) {
 		{"cut short", `{"version":1,`, "reading plan: the file ends too early"},
 		{"two plans", fourteen + "{}", "reading plan: there is more after the plan's closing brace"},
 		{"version", `{"version":2,"stages":[]}`, "plan version is 2: this program knows version 1"},
-		{"mode", `{"version":1,"mode":"drop"}`, `mode "drop" is not known: use divert or hold`},
+		{"overflow", `{"version":1,"overflow":"drop"}`, `overflow "drop" is not known: use shared or hold`},
 		{"start", `{"version":1,"start_stage":3,"stages":[{"hourly":5,"daily":9}]}`, "start_stage 3 is not one of the 1 stages: stages are counted from 1 to 1"},
 		{"burst", `{"version":1,"burst":0.5,"stages":[{"hourly":5,"daily":9}]}`, "burst is 0.5: it must be from 1 to 60"},
 		{"weight", `{"version":1,"weights":{"a":0},"stages":[{"hourly":5,"daily":9}]}`, `the weight of provider "a" is 0: it must be above 0`},
@@ -61,7 +61,7 @@ func TestW5_PlansLoadOrSayWhy(t *testing.T) {
 	for _, f := range all.Faults() {
 		found = append(found, fmt.Sprintf("%d %s", f.Stage, f.Setting))
 	}
-	if want := []string{"0 mode", "0 pacing", "0 start_stage", "0 burst", "0 bucket_seconds", "0 peak", "0 sliding_hour_factor", "0 hour", "1 hourly", "2 hourly"}; !slices.Equal(found, want) {
+	if want := []string{"0 overflow", "0 pacing", "0 start_stage", "0 burst", "0 bucket_seconds", "0 peak", "0 sliding_hour_factor", "0 hour", "1 hourly", "2 hourly"}; !slices.Equal(found, want) {
 		t.Errorf("all that is wrong: %q, want %q", found, want)
 	}
 }
@@ -198,7 +198,7 @@ func TestDivideKeepsTheSum(t *testing.T) {
 }
 
 func FuzzParsePlan(f *testing.F) {
-	f.Add(`{"version":1,"mode":"hold","stages":[{"hourly":50,"daily":350,"providers":{"google":{"hourly":9}}}],"health":{"min_sample":0}}`)
+	f.Add(`{"version":1,"overflow":"hold","stages":[{"hourly":50,"daily":350,"providers":{"google":{"hourly":9}}}],"health":{"min_sample":0}}`)
 	names, _ := filepath.Glob("testdata/*.json")
 	for _, name := range names {
 		b, err := os.ReadFile(name)

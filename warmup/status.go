@@ -12,9 +12,9 @@ import (
 type Status struct {
 	IP          string  `json:"ip"`
 	Plan        string  `json:"plan"`
-	Mode        string  `json:"mode"`  // the plan's pacing: ledger or pid
-	State       string  `json:"state"` // normal, paused, warm, scheduled, store_down, unknown or corrupt
-	Stage       int     `json:"stage"` // 0 while nothing is known
+	Pacing      string  `json:"pacing"` // the plan's pacing: ledger or pid
+	State       string  `json:"state"`  // normal, paused, warm, scheduled, store_down, unknown or corrupt
+	Stage       int     `json:"stage"`  // 0 while nothing is known
 	TotalStages int     `json:"total_stages"`
 	StageLimit  int64   `json:"stage_limit"`  // the day's cap in force
 	HourlyLimit int64   `json:"hourly_limit"` // the hour's cap in force
@@ -96,7 +96,7 @@ func (c *Controller) Status(ip string) (Status, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s, p := a.state, a.plan
-	out := Status{IP: ip, Plan: p.Name, Mode: string(p.Pacing), TotalStages: len(p.Stages), State: a.stateName(c.down.Load())}
+	out := Status{IP: ip, Plan: p.Name, Pacing: string(p.Pacing), TotalStages: len(p.Stages), State: a.stateName(c.down.Load())}
 	if a.problem == errNotBegun {
 		out.Started = p.Begin
 		out.Forecast = p.Forecast(p.Begin, p.StartStage)

@@ -40,14 +40,14 @@ provider, where * or an empty field means all; and as event:
 The plan is a preset, one of the configuration, or a JSON file: the output of 'mta warmup
 plans NAME --json', or its "plan".`
 
-// simulateFlags are what 'mta warmup simulate' is told.
+// simulateFlags are the flags of 'mta warmup simulate'.
 type simulateFlags struct {
-	plan, trace, mode, overflow, plot string
-	demand, shape                     string
-	seed                              uint64
-	interval                          int64
-	patience                          time.Duration
-	asJSON                            bool
+	plan, trace, pacing, overflow, plot string
+	demand, shape                       string
+	seed                                uint64
+	interval                            int64
+	patience                            time.Duration
+	asJSON                              bool
 }
 
 func newWarmupSimulate(c *cli) *cobra.Command {
@@ -58,7 +58,7 @@ func newWarmupSimulate(c *cli) *cobra.Command {
 		Long:  warmupSimulateHelp,
 		Example: `  mta warmup simulate --plan standard --trace week.csv --interval 3600 > week.out
   mta warmup simulate --plan standard --demand 20000/day --shape campaign --plot days.svg
-  mta warmup simulate --plan plan.json --trace - --mode pid --plot pid.svg`,
+  mta warmup simulate --plan plan.json --trace - --pacing pid --plot pid.svg`,
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error { return c.warmupSimulate(&f) },
 	}
@@ -69,12 +69,14 @@ func newWarmupSimulate(c *cli) *cobra.Command {
 	flags.StringVar(&f.shape, "shape", "office", "when the mail arrives within a day: `SHAPE` is even, office (8 to 18 o'clock) or campaign (within ten minutes)")
 	flags.Uint64Var(&f.seed, "seed", 1, "the random seed")
 	flags.Int64Var(&f.interval, "interval", 10, "`seconds` per row")
-	flags.StringVar(&f.mode, "mode", "", "the `pacing`: ledger or pid; or, for comparison and without caps, bare-pid or onoff (default: the plan's pacing)")
+	flags.StringVar(&f.pacing, "pacing", "", "the `pacing`: ledger or pid; or, for comparison and without caps, bare-pid or onoff (default: the plan's pacing)")
 	flags.StringVar(&f.overflow, "overflow", "", "the handling of mail that exceeds the plan, shared or hold: it uses a shared source, or waits (default: that of the plan or its `pools`)")
 	flags.DurationVar(&f.patience, "patience", config.DefaultPatience, "how `long` mail waits before it uses a shared source, as far as the plan can take it; 0s: not at all, like mail of tiers 0 to 2")
 	flags.StringVar(&f.plot, "plot", "", "draw a chart into this `file`, as SVG")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON instead of CSV")
-	oneOf(cmd, "mode", simulate.Modes)
+	flags.StringVar(&f.pacing, "mode", "", "the former name of --pacing")
+	_ = flags.MarkHidden("mode") // it exists
+	oneOf(cmd, "pacing", simulate.Pacings)
 	oneOf(cmd, "shape", simulate.Shapes())
 	oneOf(cmd, "overflow", []string{"shared", "hold"})
 	return cmd
@@ -82,13 +84,13 @@ func newWarmupSimulate(c *cli) *cobra.Command {
 
 func (c *cli) warmupSimulate(f *simulateFlags) error {
 	if f.plan == "" || (f.trace == "") == (f.demand == "") {
-		return usagef("say which plan, and which trace or how much mail a day: --plan, and --trace or --demand")
+		return usagef("a plan and a load are required: --plan, and --trace or --demand")
 	}
 	plan, trace, err := c.simulateInput(f)
 	if err != nil {
 		return c.badInput(err)
 	}
-	opt := simulate.Options{Seed: f.seed, Interval: f.interval, Mode: simulate.Mode(f.mode), Patience: f.patience}
+	opt := simulate.Options{Seed: f.seed, Interval: f.interval, Pacing: simulate.Pacing(f.pacing), Patience: f.patience}
 	if err := f.check(); err != nil {
 		return c.badInput(err)
 	}
@@ -133,11 +135,11 @@ func (f *simulateFlags) check() error {
 	}
 	switch {
 	case f.interval == 0: // which is the default there
-		return wrong("interval is 0, and a row is for some seconds")
+		return wrong("interval is 0: it must be 1 s or more")
 	case f.patience < 0:
-		return wrong("patience is %v, which is less than none", f.patience)
-	case f.mode != "" && !slices.Contains(simulate.Modes, f.mode):
-		return wrong("mode %q is not known: use %s", f.mode, strings.Join(simulate.Modes, ", "))
+		return wrong("patience is %v: it must not be negative", f.patience)
+	case f.pacing != "" && !slices.Contains(simulate.Pacings, f.pacing):
+		return wrong("pacing %q is not known: use %s", f.pacing, strings.Join(simulate.Pacings, ", "))
 	}
 	return nil
 }
@@ -165,7 +167,7 @@ func (c *cli) simulateInput(f *simulateFlags) (*warmup.Plan, []simulate.Event, e
 	switch f.overflow {
 	case "":
 	case "shared":
-		plan.Overflow = warmup.Divert
+		plan.Overflow = warmup.Shared
 	case "hold":
 		plan.Overflow = warmup.Hold
 	default:
@@ -261,7 +263,7 @@ func overflowOf(cfg *config.Config, plan string) warmup.Overflow {
 	for _, p := range cfg.Pools {
 		if slices.ContainsFunc(p.Dedicated, func(d *config.Dedicated) bool { return d.Plan == plan }) {
 			if p.Overflow != "hold" {
-				return warmup.Divert
+				return warmup.Shared
 			}
 			held = true
 		}
@@ -269,7 +271,7 @@ func overflowOf(cfg *config.Config, plan string) warmup.Overflow {
 	if held {
 		return warmup.Hold
 	}
-	return warmup.Divert
+	return warmup.Shared
 }
 
 func drawPlot(path string, p *simulate.Picture) error {

@@ -8,20 +8,20 @@ import (
 	"example.org/mta/warmup"
 )
 
-// Mode is who decides that mail may take the warming IP.
-type Mode string
+// Pacing is who decides that mail may take the warming IP.
+type Pacing string
 
-// The modes. The last two decide by mail that was counted after it was sent: they keep no caps, are
+// The pacings. The last two decide by mail that was counted after it was sent: they keep no caps, are
 // there to be compared with, and live nowhere but here.
 const (
-	Ledger  Mode = "ledger"   // the ledger and its pacer
-	PID     Mode = "pid"      // the ledger, paced by the published controller
-	BarePID Mode = "bare-pid" // the published controller by itself
-	OnOff   Mode = "onoff"    // all below the cap and none above
+	Ledger  Pacing = "ledger"   // the ledger and its pacer
+	PID     Pacing = "pid"      // the ledger, paced by the published controller
+	BarePID Pacing = "bare-pid" // the published controller by itself
+	OnOff   Pacing = "onoff"    // all below the cap and none above
 )
 
-// Modes are all of them.
-var Modes = []string{string(Ledger), string(PID), string(BarePID), string(OnOff)}
+// Pacings are all of them.
+var Pacings = []string{string(Ledger), string(PID), string(BarePID), string(OnOff)}
 
 // counted lets a share of the mail through, which it computes each second from what was counted.
 type counted struct {
@@ -40,8 +40,8 @@ type late struct {
 	count    func(provider int)
 }
 
-func newCounted(w *world, mode Mode) *counted {
-	return &counted{world: w, onOff: mode == OnOff, state: warmup.NewState(w.plan, 0), p: 1}
+func newCounted(w *world, pacing Pacing) *counted {
+	return &counted{world: w, onOff: pacing == OnOff, state: warmup.NewState(w.plan, 0), p: 1}
 }
 
 // take tosses a coin for each message.

@@ -55,9 +55,9 @@ type measured struct {
 	possible  bool    // whether demand allowed to fill
 }
 
-func (c cell) plan(mode Mode) *warmup.Plan {
+func (c cell) plan(pacing Pacing) *warmup.Plan {
 	p := warmup.DefaultPlan()
-	if mode == PID {
+	if pacing == PID {
 		p.Pacing = warmup.PID
 	}
 	p.Stages = []warmup.Stage{{Caps: warmup.Caps{Hourly: c.cap, Daily: 24 * c.cap}}}
@@ -66,8 +66,8 @@ func (c cell) plan(mode Mode) *warmup.Plan {
 }
 
 // run simulates a cell and recounts what was sent, second by second.
-func (c cell) run(mode Mode) measured {
-	w := newWorld(c.plan(mode), c.seed, mode)
+func (c cell) run(pacing Pacing) measured {
+	w := newWorld(c.plan(pacing), c.seed, pacing)
 	w.setNodes(c.nodes)
 	w.lag = c.lag
 	perSecond := make([]int64, 7200)
@@ -164,26 +164,26 @@ func cells(full bool) []cell {
 }
 
 // TestGrid_W8_W12_W13_W14 runs every cell with one set of defaults. MTA_GRID=full ('make warmup-grid') runs all,
-// MTA_GRID_SEEDS=3 with three seeds, MTA_GRID_MODE=ledger only that mode.
+// MTA_GRID_SEEDS=3 with three seeds, MTA_GRID_MODE=ledger only that pacing.
 func TestGrid_W8_W12_W13_W14(t *testing.T) {
 	full := os.Getenv("MTA_GRID") == "full"
-	modes := []Mode{Ledger, PID}
+	pacings := []Pacing{Ledger, PID}
 	if full {
-		modes = []Mode{OnOff, BarePID, PID, Ledger}
+		pacings = []Pacing{OnOff, BarePID, PID, Ledger}
 	}
 	if m := os.Getenv("MTA_GRID_MODE"); m != "" {
-		modes = []Mode{Mode(m)}
+		pacings = []Pacing{Pacing(m)}
 	}
-	fmt.Printf("%-8s %6s | %-26s | %-14s | %-12s | %s\n", "mode", "runs", "overshoot med / p99 / max", "s5 med / max", "slide max", "fill min (bursts / other)")
-	for _, mode := range modes {
-		gridOf(t, mode, cells(full))
+	fmt.Printf("%-8s %6s | %-26s | %-14s | %-12s | %s\n", "pacing", "runs", "overshoot med / p99 / max", "s5 med / max", "slide max", "fill min (bursts / other)")
+	for _, pacing := range pacings {
+		gridOf(t, pacing, cells(full))
 	}
 }
 
-func gridOf(t *testing.T, mode Mode, cs []cell) {
+func gridOf(t *testing.T, pacing Pacing, cs []cell) {
 	var over, s5, slide []float64
 	fillBursts, fillOther := 1., 1.
-	all := runAll(mode, cs)
+	all := runAll(pacing, cs)
 	for i, c := range cs {
 		m := all[i]
 		over, s5, slide = append(over, m.overshoot), append(s5, m.s5), append(slide, m.slide)
@@ -194,26 +194,26 @@ func gridOf(t *testing.T, mode Mode, cs []cell) {
 				fillOther = min(fillOther, m.fill)
 			}
 		}
-		if mode == Ledger {
+		if pacing == Ledger {
 			c.check(t, m)
 		}
-		if mode == PID && (m.overshoot > 0 || m.slide > 1.10+1e-9) {
+		if pacing == PID && (m.overshoot > 0 || m.slide > 1.10+1e-9) {
 			t.Errorf("%+v: paced by PID, %.2f %% over the cap, %.3f caps in 60 minutes", c, 100*m.overshoot, m.slide)
 		}
 	}
-	fmt.Printf("%-8s %6d | %7.1f / %6.0f / %6.0f %% | %4.1f / %6.1f %% | %12.2f | %.1f / %.1f %%\n", mode, len(cs),
+	fmt.Printf("%-8s %6d | %7.1f / %6.0f / %6.0f %% | %4.1f / %6.1f %% | %12.2f | %.1f / %.1f %%\n", pacing, len(cs),
 		100*at(over, .5), 100*at(over, .99), 100*at(over, 1), 100*at(s5, .5), 100*at(s5, 1), at(slide, 1), 100*fillBursts, 100*fillOther)
 }
 
 // runAll runs cells on all cores. They have nothing in common.
-func runAll(mode Mode, cs []cell) []measured {
+func runAll(pacing Pacing, cs []cell) []measured {
 	all := make([]measured, len(cs))
 	var next atomic.Int64
 	var running sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		running.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(cs)); i = next.Add(1) - 1 {
-				all[i] = cs[i].run(mode)
+				all[i] = cs[i].run(pacing)
 			}
 		})
 	}

@@ -12,9 +12,9 @@ import (
 // mail of each of 80 providers leaves though nodes come, crash and go.
 func TestNothingIsLostByManyProvidersAndNodesThatLeave(t *testing.T) {
 	const providers, each = 80, 20
-	for _, mode := range []string{"hold", "divert"} {
-		t.Run(mode, func(t *testing.T) {
-			p := parse(t, fmt.Sprintf(`{"version":1,"mode":%q,"stages":[{"hourly":1000,"daily":2000}],"health":{"min_sample":0}}`, mode))
+	for _, pacing := range []string{"hold", "shared"} {
+		t.Run(pacing, func(t *testing.T) {
+			p := parse(t, fmt.Sprintf(`{"version":1,"overflow":%q,"stages":[{"hourly":1000,"daily":2000}],"health":{"min_sample":0}}`, pacing))
 			trace := []Event{{Kind: Nodes, Value: 5}}
 			for at := range int64(each) {
 				for i := range providers {

@@ -26,10 +26,10 @@ const (
 )
 
 // overshoot runs the example and gives sent/cap - 1.
-func (x toy) overshoot(mode Mode, seed uint64) float64 {
+func (x toy) overshoot(pacing Pacing, seed uint64) float64 {
 	r := rand.New(rand.NewPCG(seed, 1))
 	grain := x.demand * x.cap / 350
-	if mode == Ledger {
+	if pacing == Ledger {
 		return x.ledgerHour(seed)
 	}
 	var seen [samples + 1]float64
@@ -39,7 +39,7 @@ func (x toy) overshoot(mode Mode, seed uint64) float64 {
 		seen[i] = sent
 		left := x.cap - seen[max(0, i-x.lag)]
 		p := ifElse(left > 0, 1, 0)
-		if mode == BarePID {
+		if pacing == BarePID {
 			if x.scaled {
 				left *= 350 / x.cap
 			}
@@ -77,15 +77,15 @@ func (x toy) ledgerHour(seed uint64) float64 {
 // spread is that of 200 seeds, in per cent; of 10 under the ledger, for which each is an hour.
 type spread struct{ mean, p5, p95, max float64 }
 
-func (x toy) run(mode Mode) spread {
+func (x toy) run(pacing Pacing) spread {
 	var all []float64
 	var s spread
 	seeds := 200
-	if mode == Ledger {
+	if pacing == Ledger {
 		seeds = 10 // each is a whole hour
 	}
 	for seed := range seeds {
-		o := 100 * x.overshoot(mode, uint64(seed))
+		o := 100 * x.overshoot(pacing, uint64(seed))
 		all = append(all, o)
 		s.mean += o / float64(seeds)
 	}

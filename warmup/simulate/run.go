@@ -16,10 +16,10 @@ import (
 // Options are the settings of a simulation.
 type Options struct {
 	Seed     uint64
-	Interval int64 // seconds that a row covers; 0: 10
-	Mode     Mode  // "": the plan's pacing
+	Interval int64  // seconds that a row covers; 0: 10
+	Pacing   Pacing // "": the plan's pacing
 	// Patience is how long mail waits before it is diverted, as much as the plan can still take in that time
-	// and on that day; the modes without a ledger have none.
+	// and on that day; the pacings without a ledger have none.
 	Patience time.Duration
 }
 
@@ -65,8 +65,8 @@ type History struct {
 func Run(plan *warmup.Plan, events []Event, opt Options, row func(*Row)) (*History, error) {
 	p := *plan
 	p.Begin, p.DayStarts = time.Time{}, "" // a simulation begins with the warm-up
-	if opt.Mode == Ledger || opt.Mode == PID {
-		p.Pacing = warmup.Pacing(opt.Mode)
+	if opt.Pacing == Ledger || opt.Pacing == PID {
+		p.Pacing = warmup.Pacing(opt.Pacing)
 	}
 	if opt.Interval == 0 {
 		opt.Interval = 10
@@ -77,9 +77,9 @@ func Run(plan *warmup.Plan, events []Event, opt Options, row func(*Row)) (*Histo
 	if err := p.Check(); err != nil {
 		return nil, trace.Wrong("plan", "%v", err)
 	}
-	w := newWorld(&p, opt.Seed, opt.Mode)
+	w := newWorld(&p, opt.Seed, opt.Pacing)
 	w.interval, w.row = opt.Interval, row
-	if p.Overflow == warmup.Divert && w.counted == nil {
+	if p.Overflow == warmup.Shared && w.counted == nil {
 		w.patience = opt.Patience
 	}
 	w.run(events)

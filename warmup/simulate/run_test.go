@@ -189,7 +189,7 @@ func TestW17_OutageInTheSimulator(t *testing.T) {
 }
 
 func TestW18_HoldInTheSimulator(t *testing.T) {
-	p := parse(t, `{"version":1,"mode":"hold","stages":[{"hourly":600,"daily":9000}]}`)
+	p := parse(t, `{"version":1,"overflow":"hold","stages":[{"hourly":600,"daily":9000}]}`)
 	trace := []Event{{Kind: Nodes, Value: 4}, {T: 0, Kind: Offer, Value: 1500}, {T: 2000, Kind: Crash, Value: 4}, {T: 4 * 3600, Kind: End}}
 	rows, _ := simulate(t, p, trace, Options{Interval: 300})
 	s := summarize(rows)
@@ -209,15 +209,15 @@ func TestSameSeedSameBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	trace := merge([]Event{{Kind: Nodes, Value: 7}, {Kind: Bounce, Value: .01}, {Kind: Defer, Value: .1}, {Kind: Complain, Value: .002}}, steadily("", 3, 10, 8*3600))
-	for _, mode := range []Mode{Ledger, PID, BarePID, OnOff} {
-		_, a := simulate(t, p, trace, Options{Seed: 5, Mode: mode})
-		_, b := simulate(t, p, trace, Options{Seed: 5, Mode: mode})
-		_, c := simulate(t, p, trace, Options{Seed: 6, Mode: mode})
+	for _, pacing := range []Pacing{Ledger, PID, BarePID, OnOff} {
+		_, a := simulate(t, p, trace, Options{Seed: 5, Pacing: pacing})
+		_, b := simulate(t, p, trace, Options{Seed: 5, Pacing: pacing})
+		_, c := simulate(t, p, trace, Options{Seed: 6, Pacing: pacing})
 		if a != b {
-			t.Errorf("%v: the same seed gave other bytes", mode)
+			t.Errorf("%v: the same seed gave other bytes", pacing)
 		}
 		if a == c {
-			t.Errorf("%v: another seed gave the same bytes", mode)
+			t.Errorf("%v: another seed gave the same bytes", pacing)
 		}
 	}
 }
@@ -300,14 +300,14 @@ func TestPlotIsXML(t *testing.T) {
 func TestPicturesOfTheDocs(t *testing.T) {
 	p := parse(t, `{"version":1,"stages":[{"hourly":350,"daily":8400}],"health":{"min_sample":0}}`)
 	trace := merge([]Event{{Kind: Nodes, Value: 3}, {Kind: Lag, Value: 30}}, steadily("", 10, 10, 4*3600))
-	for _, mode := range []Mode{Ledger, PID, BarePID, OnOff} {
-		rows, _ := simulate(t, p, trace, Options{Seed: 1, Interval: 60, Mode: mode})
-		t.Logf("%v: %v", mode, summarize(rows))
+	for _, pacing := range []Pacing{Ledger, PID, BarePID, OnOff} {
+		rows, _ := simulate(t, p, trace, Options{Seed: 1, Interval: 60, Pacing: pacing})
+		t.Logf("%v: %v", pacing, summarize(rows))
 		var b bytes.Buffer
-		if err := Plot(&Picture{Title: "350 an hour, ten times the demand, 3 nodes, statistics 30 s late: mode " + string(mode), Rows: rows, Interval: 60}, &b); err != nil {
+		if err := Plot(&Picture{Title: "350 an hour, ten times the demand, 3 nodes, statistics 30 s late: pacing " + string(pacing), Rows: rows, Interval: 60}, &b); err != nil {
 			t.Fatal(err)
 		}
-		name := "../../docs/warmup-" + string(mode) + ".svg"
+		name := "../../docs/warmup-" + string(pacing) + ".svg"
 		if os.Getenv("MTA_UPDATE") != "" {
 			if err := os.WriteFile(name, b.Bytes(), 0o644); err != nil {
 				t.Fatal(err)

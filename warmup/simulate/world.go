@@ -75,11 +75,11 @@ type batch struct{ t, n int64 }
 // epoch is when simulations begin; the store's clock is then 0.
 var epoch = time.Unix(0, 0).UTC()
 
-func newWorld(p *warmup.Plan, seed uint64, mode Mode) *world {
+func newWorld(p *warmup.Plan, seed uint64, pacing Pacing) *world {
 	w := &world{plan: p, rand: rand.New(rand.NewPCG(seed, 0x77a2)), index: make(map[string]int)}
 	w.store = memstore.New(func() warmup.Instant { return warmup.Instant(w.t * 1000) })
-	if mode == BarePID || mode == OnOff {
-		w.counted = newCounted(w, mode)
+	if pacing == BarePID || pacing == OnOff {
+		w.counted = newCounted(w, pacing)
 	}
 	w.weights = shares(p)
 	w.names = slices.Sorted(maps.Keys(w.weights))

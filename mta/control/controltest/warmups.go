@@ -103,7 +103,7 @@ func (r *Relay) addWarmups() {
 	}
 	began := r.Now.Add(-9*24*time.Hour - 10*time.Hour - 36*time.Minute)
 	acme := control.Warmup{
-		Source: "acme-1", Status: warmup.Status{IP: "192.0.2.20", Plan: "standard", Mode: "ledger", State: control.WarmupNormal,
+		Source: "acme-1", Status: warmup.Status{IP: "192.0.2.20", Plan: "standard", Pacing: "ledger", State: control.WarmupNormal,
 			Stage: 6, TotalStages: 14, StageLimit: 2621, HourlyLimit: 328, Throttle: .27, SentStage: 4210, SentHour: 197, SentDay: 1589,
 			StageStarted: r.Now.Add(-34*time.Hour - 36*time.Minute), Started: began,
 			HourEnds: r.Now.Add(24 * time.Minute), DayEnds: r.Now.Add(13*time.Hour + 24*time.Minute),
@@ -131,12 +131,12 @@ func (r *Relay) addWarmups() {
 	acme.Offered, acme.Diverted = 9212, control.WarmupDiverted{TooFast: 6911, OverCap: 712}
 	acme.Forecast = r.forecast(&standard, acme.DayEnds, 6)
 	news := control.Warmup{
-		Source: "news-1", Status: warmup.Status{IP: "2001:db8::20", Plan: "small", Mode: "ledger", State: control.WarmupPaused,
+		Source: "news-1", Status: warmup.Status{IP: "2001:db8::20", Plan: "small", Pacing: "ledger", State: control.WarmupPaused,
 			Stage: 1, TotalStages: 3, StageLimit: 350, HourlyLimit: 44, StageStarted: r.Now.Add(-time.Hour), Started: r.Now.Add(-time.Hour),
 			HourEnds: r.Now, DayEnds: r.Now.Add(23 * time.Hour), Outlook: "stayed: paused",
 		}}
 	old := control.Warmup{
-		Source: "old-1", Status: warmup.Status{IP: "192.0.2.21", Plan: "standard", Mode: "ledger", State: control.WarmupWarm,
+		Source: "old-1", Status: warmup.Status{IP: "192.0.2.21", Plan: "standard", Pacing: "ledger", State: control.WarmupWarm,
 			Stage: 14, TotalStages: 14, StageLimit: 112590, HourlyLimit: 14074, Throttle: 1, SentStage: 400_000, SentHour: 20_000, SentDay: 400_000,
 			StageStarted: r.Now.Add(-50 * 24 * time.Hour), Started: r.Now.Add(-64 * 24 * time.Hour),
 			HourEnds: r.Now.Add(time.Minute), DayEnds: r.Now.Add(time.Hour), Outlook: "finished",
