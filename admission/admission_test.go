@@ -306,17 +306,21 @@ func TestAClockThatJumps(t *testing.T) {
 	c := New(Config{Limit: 1, Now: clk.now, Tuner: new(Tuner)})
 	load := func(periods int) (refused int) {
 		for range periods {
+			var held []Ticket
 			for i := range 100 {
 				ticket, r := c.Admit(Of(3, i))
 				if r != nil {
 					refused++
 				} else if got, place := ticket.Ask(func(bool) {}); got {
-					defer ticket.Done(0)
+					held = append(held, ticket)
 				} else if place != nil {
 					place.Leave()
 				}
 			}
 			clk.advance(Period)
+			for _, ticket := range held {
+				ticket.Done(0)
+			}
 			c.Calibrate()
 		}
 		return refused

@@ -16,6 +16,7 @@ type Load struct {
 	Offered int     // submissions that asked to be admitted
 	In      int     // admitted ones that asked for a slot
 	Out     int     // those that got one
+	Done    int     // those that gave one back
 	Busy    float64 // slots in use, the average over the period
 	Waiting int     // for a slot, at the period's end
 	Free    int     // slots, at the period's end
@@ -63,8 +64,9 @@ const (
 // Share implements Law.
 func (u *Utilisation) Share(l Load) float64 {
 	n, w := u.look(l)
-	if busy := w.Busy / max(w.Limit, 1); busy >= leastBusy {
-		estimate := float64(w.Out) / n / busy
+	// The limit can have fallen below what is still under way.
+	if busy := min(w.Busy/max(w.Limit, 1), 1); busy >= leastBusy {
+		estimate := float64(w.Done) / n / busy
 		if u.capacity == 0 {
 			u.capacity = estimate
 		}
@@ -94,7 +96,7 @@ func (u *Utilisation) look(l Load) (n float64, sum Load) {
 	for i := len(u.window) - 1; i >= 0 && sum.Offered < enough; i-- {
 		p := u.window[i]
 		sum.Offered += p.Offered
-		sum.Out += p.Out
+		sum.Done += p.Done
 		sum.Busy += p.Busy
 		sum.Limit += p.Limit
 		n++

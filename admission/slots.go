@@ -16,6 +16,7 @@ type slots struct {
 	set     levels // with somebody in their lines
 
 	in, out int       // since the last look
+	done    int       // slots given back since then
 	area    float64   // slot-seconds in use since the last look
 	changed time.Time // when area was last brought up to date
 }
@@ -83,6 +84,7 @@ func (s *slots) take(now time.Time) {
 func (s *slots) leave(now time.Time) {
 	s.count(now)
 	s.busy--
+	s.done++
 	s.serve(now)
 }
 
@@ -151,9 +153,9 @@ func (s *slots) remove(w *waiter) {
 func (s *slots) look(now time.Time, dt time.Duration) Load {
 	s.count(now)
 	l := Load{
-		In: s.in, Out: s.out, Busy: s.area / dt.Seconds(),
+		In: s.in, Out: s.out, Done: s.done, Busy: s.area / dt.Seconds(),
 		Waiting: s.waiting, Free: max(s.whole()-s.busy, 0), Limit: float64(s.whole()),
 	}
-	s.in, s.out, s.area = 0, 0, 0
+	s.in, s.out, s.done, s.area = 0, 0, 0, 0
 	return l
 }

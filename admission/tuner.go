@@ -49,14 +49,15 @@ const (
 	longQueue      = 6
 	variedBy       = .5 // slots: less than that says nothing about cause
 	overCeiling    = .9
-	farOver        = 2   // times the ceiling: the limit is far too high
-	largestCut     = .5  // of the limit, in one interval
+	farOver        = 1.5 // times the ceiling: the limit is far too high
+	largestCut     = .25 // of the limit, in one interval
 	settled        = 1.1 // times the limit that is in use when what was above it has ended
+	halved         = .55 // of the slots are left: time to judge whether that helped
 	noFaster       = .75 // of the latency with twice the slots
 	excuse         = 1.5 // times the latency that fewer slots did not lower
 	excusedFor     = 10 * relearn
-	underGood      = 1.1 // how fast the limit rises while latency is good
-	notUsedEnough  = .5  // of the slots in use: the limit is not what limits
+	underGood      = 1.25 // how fast the limit rises while latency is good
+	notUsedEnough  = .5   // of the slots in use: the limit is not what limits
 	defaultCeiling = 100 * time.Millisecond
 )
 
@@ -153,7 +154,7 @@ func (t *Tuner) futile(p90 float64) bool {
 		before.limit = 0
 	case before.limit == 0:
 		before.limit, before.p90 = limit, p90
-	case limit <= before.limit*(largestCut+.05):
+	case limit <= before.limit*halved:
 		futile := p90 > noFaster*before.p90
 		if futile {
 			before.excused, before.patience = excuse*p90, excusedFor

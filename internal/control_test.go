@@ -17,11 +17,11 @@ func TestControlPageNamesItsTests(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows := map[string]string{}
-	row := regexp.MustCompile(`(?m)^\| ([WST]\d+) \|.*$`)
+	row := regexp.MustCompile(`(?m)^\| ([AFWST]\d+) \|.*$`)
 	for _, m := range row.FindAllStringSubmatch(string(page), -1) {
 		rows[m[1]] = m[0]
 	}
-	if len(rows) != 20+17+10 {
+	if len(rows) != 20+15+7+17+10 {
 		t.Errorf("the page has %d rows with an id", len(rows))
 	}
 	tests := testsOfTheModule(t)
@@ -30,13 +30,13 @@ func TestControlPageNamesItsTests(t *testing.T) {
 			t.Errorf("docs/control.md names %s, which does not exist", m[1])
 		}
 	}
-	ids := regexp.MustCompile(`^Test(?:Grid_)?((?:[WST]\d+_?)+)`)
+	ids := regexp.MustCompile(`^Test(?:Grid_)?((?:[AFWST]\d+_?)+)`)
 	for name := range tests {
 		m := ids.FindStringSubmatch(name)
 		if m == nil {
 			continue
 		}
-		for _, id := range regexp.MustCompile(`[WST]\d+`).FindAllString(m[1], -1) {
+		for _, id := range regexp.MustCompile(`[AFWST]\d+`).FindAllString(m[1], -1) {
 			if !strings.Contains(rows[id], "`"+name+"`") {
 				t.Errorf("docs/control.md does not name %s beside %s", name, id)
 			}

@@ -36,6 +36,7 @@ var rules = []struct{ pkg, mustNotReach, why string }{
 	{"mta/admission", "mta/submission", "the controller knows priorities, not protocols"},
 	{"mta/admission", "mta/queue", "what is made durable is the caller's business"},
 	{"mta/admission/fairqueue", "net/http", "tokens and gates serve any protocol"},
+	{"mta/mta/admit", "mta/queue", "what it measures is given to it as functions"},
 	{"mta/destdb", "mta/delivery", "destdb is what was learned; who uses it is above it"},
 	{"mta/suppression", "go.etcd.io/bbolt", "the list can stand on a store that nodes share"},
 	{"mta/suppression", "mta/queue", "the list knows addresses, not messages"},

@@ -43,7 +43,7 @@ type Machine struct {
 
 const (
 	mostSlots  = 1024
-	firstSlots = 64
+	firstSlots = 32
 	leastSlots = 8
 	longest    = 1000                   // messages that wait for a slot
 	line       = 250 * time.Millisecond // of work that waits in overload; the most important goes first
