@@ -49,6 +49,7 @@ var rules = []struct{ pkg, mustNotReach, why string }{
 	{"mta/delivery/tlspolicy/sts", "mta/router", "the library could be lifted into another program: it is given a resolver"},
 	{"mta/delivery/tlspolicy/sts", "mta/destdb", "policies are kept in any store of names and values"},
 	{"mta/delivery/tlspolicy/sts", "mta/delivery/tlspolicy", "MTA-STS knows neither DANE nor the levels of the configuration"},
+	{"mta/cmd/mta/draw", "mta/...", "tables and curves are drawn of text and numbers"},
 	{"mta/cmd/mta/sendmail", "mta/mta/config", "it is told where the relay is, and submits as any client does"},
 	{"mta/cmd/mta", "mta/internal/bubble", "it is for tests, and brings package testing with it"},
 	{"mta/cmd/mta", "mta/internal/testca", "it is for tests, and brings package testing with it"},

@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/mta/control"
 )
 
@@ -46,7 +46,7 @@ A column of the plot is 10 seconds, the latest on the right: the share that was 
 
 func (c *cli) admission(a *control.Admission) error {
 	fact := func(name, format string, args ...any) {
-		fmt.Fprintln(c.out, wrap(clean(fmt.Sprintf("%-9s  %s", name, fmt.Sprintf(format, args...))), c.screen.width, 11))
+		fmt.Fprintln(c.out, draw.Wrap(draw.Clean(fmt.Sprintf("%-9s  %s", name, fmt.Sprintf(format, args...))), c.screen.Width, 11))
 	}
 	if a.Mode == "off" {
 		fact("admission", `off: nothing is refused for load; to change that: admission { mode = "utilisation" }`)
@@ -75,49 +75,34 @@ func (c *cli) admission(a *control.Admission) error {
 		return err
 	}
 	fmt.Fprintln(c.out)
-	t := &table{columns: []column{{title: "REFUSED", right: true}, {title: "TENANT", shrink: true}, {title: "TIER", right: true}, {title: "REASON"}}}
+	t := &draw.Table{Columns: []draw.Column{{Title: "REFUSED", Right: true}, {Title: "TENANT", Shrink: true}, {Title: "TIER", Right: true}, {Title: "REASON"}}}
 	for _, r := range a.Refusals[:min(len(a.Refusals), 20)] {
-		t.add("", fmt.Sprint(r.Count), dashed(r.Tenant), fmt.Sprint(r.Tier), r.Reason)
+		t.Add("", fmt.Sprint(r.Count), dashed(r.Tenant), fmt.Sprint(r.Tier), r.Reason)
 	}
-	return t.write(c.out, c.screen)
+	return t.Write(c.out, c.screen)
 }
 
 func (c *cli) pressures(all []control.AdmissionPressure) error {
-	t := &table{columns: []column{{title: "PRESSURE"}, {title: "NOW", right: true}, {title: "FROM", right: true}, {title: "TO", right: true}, {title: "REFUSES", right: true}}}
+	t := &draw.Table{Columns: []draw.Column{{Title: "PRESSURE"}, {Title: "NOW", Right: true}, {Title: "FROM", Right: true}, {Title: "TO", Right: true}, {Title: "REFUSES", Right: true}}}
 	for _, p := range all {
 		unit := percent
 		if p.Kind == "sync" || p.Kind == "backlog" {
 			unit = seconds
 		}
-		t.add("", p.Kind, unit(p.Value), unit(p.From), unit(p.To), percent(p.Share))
+		t.Add("", p.Kind, unit(p.Value), unit(p.From), unit(p.To), percent(p.Share))
 	}
-	return t.write(c.out, c.screen)
+	return t.Write(c.out, c.screen)
 }
 
 func (c *cli) admissionTiers(tiers []control.AdmissionTier) error {
-	t := &table{
-		columns:   []column{{title: "TIER", right: true}, {title: "OFFERED", right: true}, {title: "REFUSED", right: true}, {title: "ADMITTED NOW", right: true}},
-		noteTitle: "LAST MINUTES",
+	t := &draw.Table{
+		Columns:   []draw.Column{{Title: "TIER", Right: true}, {Title: "OFFERED", Right: true}, {Title: "REFUSED", Right: true}, {Title: "ADMITTED NOW", Right: true}},
+		NoteTitle: "LAST MINUTES",
 	}
 	for _, tier := range tiers {
-		t.add(spark(tier.History), fmt.Sprint(tier.Tier), fmt.Sprint(tier.Offered), fmt.Sprint(tier.Refused), percent(tier.Admitted))
+		t.Add(draw.Spark(tier.History), fmt.Sprint(tier.Tier), fmt.Sprint(tier.Offered), fmt.Sprint(tier.Refused), percent(tier.Admitted))
 	}
-	return t.write(c.out, c.screen)
-}
-
-// spark plots shares as a line of bars; what has none is a dot.
-func spark(shares []float64) string {
-	bars := []rune("▁▂▃▄▅▆▇█")
-	var b strings.Builder
-	for _, s := range shares {
-		switch {
-		case s < 0:
-			b.WriteRune('·')
-		default:
-			b.WriteRune(bars[min(int(s*float64(len(bars))), len(bars)-1)])
-		}
-	}
-	return b.String()
+	return t.Write(c.out, c.screen)
 }
 
 func seconds(s float64) string {
@@ -190,7 +175,7 @@ func (c *cli) admissionWhy(ctx context.Context, who string, asJSON bool) error {
 		return writeJSON(c.out, v)
 	}
 	fact := func(name, format string, args ...any) {
-		fmt.Fprintln(c.out, wrap(clean(fmt.Sprintf("%-9s  %s", name, fmt.Sprintf(format, args...))), c.screen.width, 11))
+		fmt.Fprintln(c.out, draw.Wrap(draw.Clean(fmt.Sprintf("%-9s  %s", name, fmt.Sprintf(format, args...))), c.screen.Width, 11))
 	}
 	cohort := ""
 	if v.Cohort != nil {
@@ -210,9 +195,9 @@ func (c *cli) admissionWhy(ctx context.Context, who string, asJSON bool) error {
 	}
 	fact("lately", "%d of the last 1,000 refusals were its", v.Refused)
 	fmt.Fprintln(c.out)
-	t := &table{columns: []column{{title: "TIME"}, {title: "CLIENT"}, {title: "SENDER", shrink: true}, {title: "TIER", right: true}, {title: "COHORT", right: true}, {title: "HELD", right: true}, {title: "REASON"}}}
+	t := &draw.Table{Columns: []draw.Column{{Title: "TIME"}, {Title: "CLIENT"}, {Title: "SENDER", Shrink: true}, {Title: "TIER", Right: true}, {Title: "COHORT", Right: true}, {Title: "HELD", Right: true}, {Title: "REASON"}}}
 	for _, r := range v.Last {
-		t.add("", moment(r.Time, c.now()), r.Client, r.Sender, fmt.Sprint(r.Tier), fmt.Sprint(r.Cohort), seconds(r.Held), r.Reason)
+		t.Add("", moment(r.Time, c.now()), r.Client, r.Sender, fmt.Sprint(r.Tier), fmt.Sprint(r.Cohort), seconds(r.Held), r.Reason)
 	}
-	return t.write(c.out, c.screen)
+	return t.Write(c.out, c.screen)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/admission/simulate"
+	"example.org/mta/cmd/mta/draw"
 )
 
 const admissionSimulateHelp = `Simulate a load, with the production admission controller on a virtual clock. The output
@@ -52,7 +53,7 @@ func newAdmissionSimulate(c *cli) *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			err := c.admissionSimulate(&f)
 			if input := (*simulate.InputError)(nil); errors.As(err, &input) {
-				fmt.Fprintf(c.err, "mta: %s\n", clean(oneLine(err.Error())))
+				fmt.Fprintf(c.err, "mta: %s\n", draw.Clean(oneLine(err.Error())))
 				return exitError(exitUsage)
 			}
 			return err

@@ -7,12 +7,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/mta/control"
 )
 
 // tallyColumns are those of what was counted since the start of the relay.
-var tallyColumns = []column{
-	{title: "DELIVERED", right: true}, {title: "DEFERRALS", right: true}, {title: "BOUNCED", right: true},
+var tallyColumns = []draw.Column{
+	{Title: "DELIVERED", Right: true}, {Title: "DEFERRALS", Right: true}, {Title: "BOUNCED", Right: true},
 }
 
 // tallyCells are the cells for them: what expired has bounced, too.
@@ -119,21 +120,21 @@ func (c *cli) showSources(ctx context.Context, client *control.Client, f control
 	if p.asJSON {
 		return writeJSON(c.out, control.SourceList{Sources: all, Next: next})
 	}
-	t := &table{columns: append([]column{
-		{title: "SOURCE", shrink: true}, {title: "ADDRESS"}, {title: "STATE", state: true},
-		{title: "CONNS", right: true}, {title: "WAITING", right: true, spare: true}, {title: "RUNNING", right: true, spare: true},
-	}, tallyColumns...), noteTitle: "REASON"}
+	t := &draw.Table{Columns: append([]draw.Column{
+		{Title: "SOURCE", Shrink: true}, {Title: "ADDRESS"}, {Title: "STATE", State: true},
+		{Title: "CONNS", Right: true}, {Title: "WAITING", Right: true, Spare: true}, {Title: "RUNNING", Right: true, Spare: true},
+	}, tallyColumns...), NoteTitle: "REASON"}
 	for _, s := range all {
-		t.add(notes(s.Reason, c.lastError(&s.Tally)), append([]string{s.Name, orDash(s.Address), s.State,
+		t.Add(notes(s.Reason, c.lastError(&s.Tally)), append([]string{s.Name, orDash(s.Address), s.State,
 			fmt.Sprint(s.Load.Connections), fmt.Sprint(s.Load.Waiting), fmt.Sprint(s.Load.Running)}, tallyCells(&s.Tally)...)...)
 	}
 	return c.showPage(t, len(all), "source", next)
 }
 
 // showPage prints a table, if it has rows, and what is not shown.
-func (c *cli) showPage(t *table, rows int, what, next string) error {
+func (c *cli) showPage(t *draw.Table, rows int, what, next string) error {
 	if rows > 0 {
-		if err := t.write(c.out, c.screen); err != nil {
+		if err := t.Write(c.out, c.screen); err != nil {
 			return err
 		}
 	}
@@ -166,12 +167,12 @@ func (c *cli) showPools(ctx context.Context, client *control.Client, f control.B
 	if p.asJSON {
 		return writeJSON(c.out, control.PoolList{Pools: all, Next: next})
 	}
-	t := &table{columns: append([]column{
-		{title: "POOL", shrink: true}, {title: "SHARED", right: true, spare: true}, {title: "DEDICATED", right: true, spare: true}, {title: "TENANTS", right: true, spare: true},
-		{title: "CONNS", right: true}, {title: "WAITING", right: true, spare: true}, {title: "RUNNING", right: true, spare: true}, {title: "ACCEPTED", right: true},
-	}, tallyColumns...), noteTitle: "REASON"}
+	t := &draw.Table{Columns: append([]draw.Column{
+		{Title: "POOL", Shrink: true}, {Title: "SHARED", Right: true, Spare: true}, {Title: "DEDICATED", Right: true, Spare: true}, {Title: "TENANTS", Right: true, Spare: true},
+		{Title: "CONNS", Right: true}, {Title: "WAITING", Right: true, Spare: true}, {Title: "RUNNING", Right: true, Spare: true}, {Title: "ACCEPTED", Right: true},
+	}, tallyColumns...), NoteTitle: "REASON"}
 	for _, x := range all {
-		t.add(notes(x.Paused, c.lastError(&x.Tally)), append([]string{x.Name, fmt.Sprint(len(x.Shared)), fmt.Sprint(len(x.Dedicated)), fmt.Sprint(x.Tenants),
+		t.Add(notes(x.Paused, c.lastError(&x.Tally)), append([]string{x.Name, fmt.Sprint(len(x.Shared)), fmt.Sprint(len(x.Dedicated)), fmt.Sprint(x.Tenants),
 			fmt.Sprint(x.Load.Connections), fmt.Sprint(x.Load.Waiting), fmt.Sprint(x.Load.Running), fmt.Sprint(x.Tally.Accepted)}, tallyCells(&x.Tally)...)...)
 	}
 	return c.showPage(t, len(all), "pool", next)
@@ -219,11 +220,11 @@ func (c *cli) showTenants(ctx context.Context, client *control.Client, f control
 	if limits {
 		return c.showPage(tenantLimits(all), len(all), "tenant", next)
 	}
-	t := &table{columns: append([]column{
-		{title: "TENANT", shrink: true}, {title: "POOL"}, {title: "TIER", right: true}, {title: "QUEUED", right: true}, {title: "ACCEPTED", right: true},
-	}, tallyColumns...), noteTitle: "REASON"}
+	t := &draw.Table{Columns: append([]draw.Column{
+		{Title: "TENANT", Shrink: true}, {Title: "POOL"}, {Title: "TIER", Right: true}, {Title: "QUEUED", Right: true}, {Title: "ACCEPTED", Right: true},
+	}, tallyColumns...), NoteTitle: "REASON"}
 	for _, x := range all {
-		t.add(notes(x.Paused, c.lastError(&x.Tally)), append([]string{orDash(x.Name), x.Pool, numberOrDash(x.Tier), numberOrDash(x.Queued), fmt.Sprint(x.Tally.Accepted)}, tallyCells(&x.Tally)...)...)
+		t.Add(notes(x.Paused, c.lastError(&x.Tally)), append([]string{orDash(x.Name), x.Pool, numberOrDash(x.Tier), numberOrDash(x.Queued), fmt.Sprint(x.Tally.Accepted)}, tallyCells(&x.Tally)...)...)
 	}
 	return c.showPage(t, len(all), "tenant", next)
 }
@@ -236,17 +237,17 @@ func numberOrDash(n *int) string {
 }
 
 // tenantLimits is the table of what tenants use of their limits. Mail of nobody in particular has none.
-func tenantLimits(all []control.Tenant) *table {
-	t := &table{columns: []column{
-		{title: "TENANT", shrink: true}, {title: "CONNS", right: true}, {title: "RATE", right: true}, {title: "MESSAGES", right: true}, {title: "SIZE", right: true},
-		{title: "IF OVER", spare: true}, {title: "OVER"}, {title: "REFUSED", right: true}, {title: "LOWERED", right: true},
+func tenantLimits(all []control.Tenant) *draw.Table {
+	t := &draw.Table{Columns: []draw.Column{
+		{Title: "TENANT", Shrink: true}, {Title: "CONNS", Right: true}, {Title: "RATE", Right: true}, {Title: "MESSAGES", Right: true}, {Title: "SIZE", Right: true},
+		{Title: "IF OVER", Spare: true}, {Title: "OVER"}, {Title: "REFUSED", Right: true}, {Title: "LOWERED", Right: true},
 	}}
 	for i := range all {
 		u := all[i].Use
 		if u == nil {
 			continue
 		}
-		t.add("", all[i].Name, ofLimit(fmt.Sprint(u.Connections), fmt.Sprint(u.MaxConnections), u.MaxConnections > 0), orDash(u.MaxSubmissionRate),
+		t.Add("", all[i].Name, ofLimit(fmt.Sprint(u.Connections), fmt.Sprint(u.MaxConnections), u.MaxConnections > 0), orDash(u.MaxSubmissionRate),
 			ofLimit(fmt.Sprint(u.QueuedMessages), fmt.Sprint(u.MaxQueuedMessages), u.MaxQueuedMessages > 0),
 			ofLimit(shortSize(u.QueuedBytes), shortSize(u.MaxQueuedBytes), u.MaxQueuedBytes > 0), u.OverQuota, orDash(u.Over), fmt.Sprint(total(u.Refused)), fmt.Sprint(total(u.Lowered)))
 	}

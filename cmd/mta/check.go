@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/settings"
 	"example.org/mta/mta"
 	"example.org/mta/mta/config"
@@ -136,11 +137,11 @@ func (c *cli) check(effective bool) error {
 	}
 	warnings := c.warnings(cfg)
 	for _, w := range warnings {
-		fmt.Fprintf(c.err, "warning: %s\n", clean(w))
+		fmt.Fprintf(c.err, "warning: %s\n", draw.Clean(w))
 	}
 	faults := mta.Faults(cfg)
 	for _, f := range faults {
-		fmt.Fprintf(c.err, "error: %s\n", clean(f))
+		fmt.Fprintf(c.err, "error: %s\n", draw.Clean(f))
 	}
 	if effective {
 		if _, err := c.out.Write(config.Effective(cfg)); err != nil {

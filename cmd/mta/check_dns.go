@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/dnscheck"
 	"example.org/mta/mta"
 )
@@ -44,7 +45,7 @@ func (c *cli) checkDNS(ctx context.Context, q mta.DNSQuestion, asJSON bool) erro
 }
 
 // write prints the findings under what they are about.
-func (f *dnsFindings) write(w io.Writer, s screen) error {
+func (f *dnsFindings) write(w io.Writer, s draw.Screen) error {
 	var b strings.Builder
 	about := ""
 	for _, finding := range f.Findings {
@@ -52,11 +53,11 @@ func (f *dnsFindings) write(w io.Writer, s screen) error {
 			if about = subject; b.Len() > 0 {
 				b.WriteByte('\n')
 			}
-			b.WriteString(clean(subject) + "\n")
+			b.WriteString(draw.Clean(subject) + "\n")
 		}
-		line := "  " + s.coloured(string(finding.Result)) + strings.Repeat(" ", max(1, 9-len(finding.Result))) + clean(finding.Text)
-		b.WriteString(wrap(line, s.width, findingIndent) + "\n")
-		writeRemedy(&b, finding, s.width)
+		line := "  " + s.Coloured(string(finding.Result)) + strings.Repeat(" ", max(1, 9-len(finding.Result))) + draw.Clean(finding.Text)
+		b.WriteString(draw.Wrap(line, s.Width, findingIndent) + "\n")
+		writeRemedy(&b, finding, s.Width)
 	}
 	if b.Len() > 0 {
 		b.WriteByte('\n')
@@ -74,10 +75,10 @@ func writeRemedy(b *strings.Builder, f dnscheck.Finding, width int) {
 		if f.Record != "" {
 			end = ":"
 		}
-		b.WriteString(wrap(indent+"-> "+clean(f.Remedy)+end, width, findingIndent+3) + "\n")
+		b.WriteString(draw.Wrap(indent+"-> "+draw.Clean(f.Remedy)+end, width, findingIndent+3) + "\n")
 	}
 	if f.Record != "" {
-		b.WriteString(indent + "   " + clean(f.Record) + "\n")
+		b.WriteString(indent + "   " + draw.Clean(f.Record) + "\n")
 	}
 }
 

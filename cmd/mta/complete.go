@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/mta/control"
 )
 
@@ -30,7 +31,7 @@ func (c *cli) complete(names namer) cobra.CompletionFunc {
 		}
 		var some []string
 		for _, n := range all {
-			if n = clean(n); n != "" && strings.HasPrefix(n, strings.ToLower(prefix)) && len(some) < mostCompleted {
+			if n = draw.Clean(n); n != "" && strings.HasPrefix(n, strings.ToLower(prefix)) && len(some) < mostCompleted {
 				some = append(some, n)
 			}
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"example.org/mta/cmd/mta/draw"
 )
 
 func newConfig(c *cli) *cobra.Command {
@@ -31,10 +33,10 @@ or, if it has an error, none of it. SIGHUP does the same.`,
 				return writeJSON(c.out, done)
 			}
 			for _, change := range done.Changes {
-				fmt.Fprintf(c.out, "%s\n", clean(change))
+				fmt.Fprintf(c.out, "%s\n", draw.Clean(change))
 			}
 			for _, change := range done.Restart {
-				fmt.Fprintf(c.out, "%s\n", clean(change))
+				fmt.Fprintf(c.out, "%s\n", draw.Clean(change))
 			}
 			if len(done.Changes)+len(done.Restart) == 0 {
 				fmt.Fprintln(c.out, "nothing has changed")

@@ -17,7 +17,7 @@ mail. At the end every message is accounted for. Only loopback is used.
 Ctrl-C ends it early, and cleanly.`
 
 func newDemo(c *cli) *cobra.Command {
-	o := demo.Options{Out: c.out, TTY: c.screen.tty}
+	o := demo.Options{Out: c.out, TTY: c.screen.TTY}
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "show the relay at work against built-in providers",

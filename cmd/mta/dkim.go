@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/dkim"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/config"
@@ -193,7 +194,7 @@ func newDKIMList(c *cli) *cobra.Command {
 which sign today; a key in state "later" takes over on its day, a "replaced" one no longer
 signs: keep its record until the mail that it signed has arrived.`,
 	}, func(keys []dkimKey) error {
-		t := table{columns: []column{{title: "DKIM"}, {title: "DOMAIN"}, {title: "SELECTOR"}, {title: "KEY"}, {title: "STATE", state: true}, {title: "FROM"}, {title: "SENDERS", shrink: true}, {title: "TENANTS", shrink: true}, {title: "FILE", shrink: true, spare: true}}}
+		t := draw.Table{Columns: []draw.Column{{Title: "DKIM"}, {Title: "DOMAIN"}, {Title: "SELECTOR"}, {Title: "KEY"}, {Title: "STATE", State: true}, {Title: "FROM"}, {Title: "SENDERS", Shrink: true}, {Title: "TENANTS", Shrink: true}, {Title: "FILE", Shrink: true, Spare: true}}}
 		for _, k := range keys {
 			from, tenants, file := "-", "all", "environment"
 			if k.From != nil {
@@ -209,9 +210,9 @@ signs: keep its record until the mail that it signed has arrived.`,
 			if k.Algorithm == dkim.RSA {
 				kind = fmt.Sprintf("%s %d", kind, k.Bits)
 			}
-			t.add("", k.Block, k.Domain, k.Selector, kind, k.State, from, strings.Join(k.Senders, ", "), tenants, file)
+			t.Add("", k.Block, k.Domain, k.Selector, kind, k.State, from, strings.Join(k.Senders, ", "), tenants, file)
 		}
-		return t.write(c.out, c.screen)
+		return t.Write(c.out, c.screen)
 	})
 }
 

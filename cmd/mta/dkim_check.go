@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/authority"
 	"example.org/mta/router/resolver"
 )
@@ -135,7 +136,7 @@ func (row *checkedKey) judge(k dkimKey, ans authority.Answer) {
 // tellKeys prints what was found, and fails when a key that is needed does not have its record.
 func (c *cli) tellKeys(found []checkedKey, asJSON bool) error {
 	failed := false
-	t := table{columns: []column{{title: "RECORD", shrink: true}, {title: "KEY"}, {title: "SERVER", shrink: true}, {title: "RESULT"}}}
+	t := draw.Table{Columns: []draw.Column{{Title: "RECORD", Shrink: true}, {Title: "KEY"}, {Title: "SERVER", Shrink: true}, {Title: "RESULT"}}}
 	for _, k := range found {
 		failed = failed || k.Failed
 		note := k.Why
@@ -145,13 +146,13 @@ func (c *cli) tellKeys(found []checkedKey, asJSON bool) error {
 		if k.Alias != "" {
 			note = strings.TrimPrefix(note+"; found at "+k.Alias, "; ")
 		}
-		t.add(note, k.Selector+"._domainkey."+k.Domain, k.State, k.Server, k.Result)
+		t.Add(note, k.Selector+"._domainkey."+k.Domain, k.State, k.Server, k.Result)
 	}
 	var err error
 	if asJSON {
 		err = writeJSON(c.out, map[string]any{"records": found})
 	} else if len(found) > 0 {
-		err = t.write(c.out, c.screen)
+		err = t.Write(c.out, c.screen)
 	}
 	if err == nil && failed {
 		return exitError(exitFailed)

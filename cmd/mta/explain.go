@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/control"
 )
@@ -82,7 +83,7 @@ func (c *cli) explain(ctx context.Context, q control.ExplainQuery, asJSON bool) 
 
 // fact writes one line of a name and a value.
 func fact(b *strings.Builder, name, format string, args ...any) {
-	fmt.Fprintf(b, "%-10s  %s\n", name, clean(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(b, "%-10s  %s\n", name, draw.Clean(fmt.Sprintf(format, args...)))
 }
 
 func (c *cli) explainMessage(b *strings.Builder, m *control.ExplainedMessage) {
@@ -161,7 +162,7 @@ func (c *cli) explainDestination(b *strings.Builder, d *control.Destination) err
 	b.WriteString("\n")
 	c.picture(b, d)
 	b.WriteString("\n")
-	return c.limitTable(d).write(b, c.screen)
+	return c.limitTable(d).Write(b, c.screen)
 }
 
 // tlsFacts says how connections must be protected, and how the last one to each host was.
@@ -224,7 +225,7 @@ func (c *cli) queued(b *strings.Builder, d *control.Destination) {
 	case q.Paused > 0 && q.PausedBy == "domain "+d.Domain:
 		parts = append(parts, fmt.Sprintf("%d waiting for the end of the pause", q.Paused))
 	case q.Paused > 0:
-		parts = append(parts, fmt.Sprintf("%d waiting for the end of the pause of %s (all destinations)", q.Paused, clean(q.PausedBy)))
+		parts = append(parts, fmt.Sprintf("%d waiting for the end of the pause of %s (all destinations)", q.Paused, draw.Clean(q.PausedBy)))
 	}
 	if len(parts) == 0 {
 		parts = append(parts, "no recipient")
@@ -268,13 +269,13 @@ func (c *cli) picture(b *strings.Builder, d *control.Destination) {
 	middle := fmt.Sprintf("%d of %s ─", d.Connections, plural(d.SlowStart, "connection"))
 	width := 0
 	for _, s := range left {
-		width = max(width, columns(s))
+		width = max(width, draw.Width(s))
 	}
 	at := len(left) - 1 // the line on which left and right meet
 	for row := range max(len(left), at+len(right)) {
 		line := strings.Repeat(" ", width+1)
 		if row < len(left) {
-			line = left[row] + " " + strings.Repeat("─", width-columns(left[row]))
+			line = left[row] + " " + strings.Repeat("─", width-draw.Width(left[row]))
 		}
 		switch {
 		case row < at:
@@ -284,12 +285,12 @@ func (c *cli) picture(b *strings.Builder, d *control.Destination) {
 		case row == at:
 			line += "─── " + middle
 		default:
-			line += strings.Repeat(" ", 4+columns(middle))
+			line += strings.Repeat(" ", 4+draw.Width(middle))
 		}
 		if row >= at {
 			line += branch(row-at, len(right), "┬├└") + "─ " + right[row-at]
 		}
-		b.WriteString(clean(line) + "\n")
+		b.WriteString(draw.Clean(line) + "\n")
 	}
 }
 
@@ -327,10 +328,10 @@ func (c *cli) tierHost(t *control.TierHost) string {
 	return text
 }
 
-func (c *cli) limitTable(d *control.Destination) *table {
-	t := &table{columns: []column{{title: "LIMIT"}, {title: "VALUE", right: true}, {title: "OF"}, {title: "SET BY"}}, noteTitle: "NOW"}
+func (c *cli) limitTable(d *control.Destination) *draw.Table {
+	t := &draw.Table{Columns: []draw.Column{{Title: "LIMIT"}, {Title: "VALUE", Right: true}, {Title: "OF"}, {Title: "SET BY"}}, NoteTitle: "NOW"}
 	for _, l := range d.Limits {
-		t.add(l.Now, l.Setting, l.Value, l.Scope, l.Origin)
+		t.Add(l.Now, l.Setting, l.Value, l.Scope, l.Origin)
 	}
 	return t
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/mta/control"
 )
 
@@ -77,19 +78,19 @@ func (c *cli) hostsList(ctx context.Context, f control.HostFilter, p *pageFlags)
 	if p.asJSON {
 		return writeJSON(c.out, control.HostList{Hosts: hosts, Next: next})
 	}
-	t := &table{
-		columns: []column{
-			{title: "HOST", shrink: true}, {title: "ADDRESS"}, {title: "STATE", state: true}, {title: "CONNS", right: true}, {title: "BACKLOG", right: true},
-			{title: "MODE"}, {title: "RETRY IN", right: true},
+	t := &draw.Table{
+		Columns: []draw.Column{
+			{Title: "HOST", Shrink: true}, {Title: "ADDRESS"}, {Title: "STATE", State: true}, {Title: "CONNS", Right: true}, {Title: "BACKLOG", Right: true},
+			{Title: "MODE"}, {Title: "RETRY IN", Right: true},
 		},
-		noteTitle: "REASON",
+		NoteTitle: "REASON",
 	}
 	for _, h := range hosts {
 		retry, why := c.trouble(&h)
-		t.add(why, h.Name, h.Address, string(h.State), fmt.Sprint(h.Connections), fmt.Sprint(h.Backlog), orDash(h.Mode), retry)
+		t.Add(why, h.Name, h.Address, string(h.State), fmt.Sprint(h.Connections), fmt.Sprint(h.Backlog), orDash(h.Mode), retry)
 	}
 	if len(hosts) > 0 {
-		if err := t.write(c.out, c.screen); err != nil {
+		if err := t.Write(c.out, c.screen); err != nil {
 			return err
 		}
 	}

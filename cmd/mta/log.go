@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/visible"
 	"example.org/mta/mta/accounting"
@@ -178,7 +179,7 @@ func (c *cli) logFiles(ctx context.Context, q control.LogQuery, each func([]byte
 func (c *cli) logLine(line []byte) error {
 	r, err := accounting.Parse(line)
 	if err != nil {
-		_, err := fmt.Fprintln(c.out, clean(string(line))) // shown all the same
+		_, err := fmt.Fprintln(c.out, draw.Clean(string(line))) // shown all the same
 		return err
 	}
 	id := "-"
@@ -186,8 +187,8 @@ func (c *cli) logLine(line []byte) error {
 		id = r.ID.String()
 	}
 	text := fmt.Sprintf("%s  %-16s  %-13s  %s", r.Time.Local().Format(time.DateTime), r.Type, id, logText(r))
-	text = wrap(clean(text), c.screen.width, len(noteIndent))
-	_, err = fmt.Fprintln(c.out, strings.Replace(text, string(r.Type), c.screen.coloured(string(r.Type)), 1))
+	text = draw.Wrap(draw.Clean(text), c.screen.Width, 4)
+	_, err = fmt.Fprintln(c.out, strings.Replace(text, string(r.Type), c.screen.Coloured(string(r.Type)), 1))
 	return err
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/cmd/mta/sendmail"
 	"example.org/mta/mta/control"
 )
@@ -95,14 +96,14 @@ func (c *cli) mailqMessage(m control.Item) {
 	if sender == "" {
 		sender = "MAILER-DAEMON"
 	}
-	fmt.Fprintf(c.out, "%-17s%8d %-20s %s\n", m.ID+mailqMark(m), m.Size, m.Received.Local().Format(time.ANSIC)[:19], clean(sender))
+	fmt.Fprintf(c.out, "%-17s%8d %-20s %s\n", m.ID+mailqMark(m), m.Size, m.Received.Local().Format(time.ANSIC)[:19], draw.Clean(sender))
 	last := ""
 	for _, r := range m.Recipients {
 		if why := reason(r); why != last && why != "" {
-			fmt.Fprintf(c.out, "%*s\n", 80, "("+clean(why)+")")
+			fmt.Fprintf(c.out, "%*s\n", 80, "("+draw.Clean(why)+")")
 			last = why
 		}
-		fmt.Fprintf(c.out, "%39s%s\n", "", clean(r.Address))
+		fmt.Fprintf(c.out, "%39s%s\n", "", draw.Clean(r.Address))
 	}
 	fmt.Fprintln(c.out)
 }

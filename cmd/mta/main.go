@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/term"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/settings"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
@@ -39,7 +40,7 @@ type cli struct {
 	out, err io.Writer
 	env      func(string) string
 	now      func() time.Time
-	screen   screen
+	screen   draw.Screen
 
 	wellKnown  []string // directories in which a running relay may have said where it is
 	announceIn string   // the one of them that serve writes to, besides its own data_dir
@@ -111,10 +112,10 @@ func (c *cli) tell(err error) {
 	if problems := (settings.Problems)(nil); errors.As(err, &problems) {
 		c.tellProblems(problems)
 	} else {
-		fmt.Fprintf(c.err, "mta: %s\n", clean(strings.ReplaceAll(err.Error(), "\n", "\nmta: ")))
+		fmt.Fprintf(c.err, "mta: %s\n", draw.Clean(strings.ReplaceAll(err.Error(), "\n", "\nmta: ")))
 	}
 	if hint := hintOf(err); hint != "" {
-		fmt.Fprintf(c.err, "mta: %s\n", clean(hint))
+		fmt.Fprintf(c.err, "mta: %s\n", draw.Clean(hint))
 	}
 }
 
@@ -152,14 +153,14 @@ func (c *cli) config() (*config.Config, error) {
 }
 
 // screenOf says what f can show.
-func screenOf(f *os.File, env func(string) string) screen {
+func screenOf(f *os.File, env func(string) string) draw.Screen {
 	fd := int(f.Fd())
 	if !term.IsTerminal(fd) {
-		return screen{}
+		return draw.Screen{}
 	}
-	s := screen{tty: true, colour: env("NO_COLOR") == "" && env("TERM") != "dumb"}
+	s := draw.Screen{TTY: true, Colour: env("NO_COLOR") == "" && env("TERM") != "dumb"}
 	if width, height, err := term.GetSize(fd); err == nil {
-		s.width, s.height = width, height
+		s.Width, s.Height = width, height
 	}
 	return s
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/mta/control"
 )
 
@@ -119,14 +120,14 @@ func (c *cli) pauseLine(p *control.Pause) string {
 	if p.Reason != "" {
 		text += ": " + p.Reason
 	}
-	return clean(text)
+	return draw.Clean(text)
 }
 
 func pauseOf(p *control.Pause) string {
 	if p.Name == "" {
 		return string(p.What)
 	}
-	return clean(string(p.What) + " " + p.Name)
+	return draw.Clean(string(p.What) + " " + p.Name)
 }
 
 // caller is who runs the command, for those who ask who has paused something.

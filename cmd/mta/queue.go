@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/control"
 )
@@ -92,7 +93,7 @@ func (c *cli) completeIDs(cmd *cobra.Command, _ []string, prefix string) ([]stri
 	}
 	var ids []string
 	for _, m := range list.Messages {
-		ids = append(ids, fmt.Sprintf("%s\t%s from %s", m.ID, shortAge(c.now().Sub(m.Received)), angled(clean(m.Sender))))
+		ids = append(ids, fmt.Sprintf("%s\t%s from %s", m.ID, shortAge(c.now().Sub(m.Received)), angled(draw.Clean(m.Sender))))
 	}
 	return ids, cobra.ShellCompDirectiveNoFileComp
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/mta/control"
 )
 
@@ -119,9 +120,9 @@ func (c *cli) inTheWay(result *control.Changed, removed bool) {
 			until = ", until " + moment(o.Until, c.now())
 		}
 		if removable = removable || o.Remedy == "" && !o.Stays; o.Remedy != "" {
-			remedy = "; to end that: " + clean(o.Remedy)
+			remedy = "; to end that: " + draw.Clean(o.Remedy)
 		}
-		fmt.Fprintf(c.err, "%s%s blocked: %s%s\n", plural(o.Recipients, "recipient"), clean(where), clean(o.Why), until+remedy)
+		fmt.Fprintf(c.err, "%s%s blocked: %s%s\n", plural(o.Recipients, "recipient"), draw.Clean(where), draw.Clean(o.Why), until+remedy)
 	}
 	switch {
 	case result.Ended > 0:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/queue"
 )
 
@@ -123,7 +124,7 @@ func (c *cli) fsckTable(messages []fsckMessage) error {
 	if len(messages) == 0 {
 		return nil
 	}
-	t := &table{columns: []column{{title: "ID"}, {title: "SENDER", shrink: true}, {title: "RECIPIENT", shrink: true}, {title: "STATE"}, {title: "FILE"}, {title: "OFFSET", right: true}}}
+	t := &draw.Table{Columns: []draw.Column{{Title: "ID"}, {Title: "SENDER", Shrink: true}, {Title: "RECIPIENT", Shrink: true}, {Title: "STATE"}, {Title: "FILE"}, {Title: "OFFSET", Right: true}}}
 	for _, m := range messages {
 		first := []string{m.ID, angled(m.Sender)}
 		if m.Unreadable {
@@ -135,10 +136,10 @@ func (c *cli) fsckTable(messages []fsckMessage) error {
 		}
 		slices.Sort(names)
 		for _, name := range names {
-			t.add("", append(first, angled(name), m.Recipients[name], m.File, fmt.Sprint(m.Offset))...)
+			t.Add("", append(first, angled(name), m.Recipients[name], m.File, fmt.Sprint(m.Offset))...)
 			first = []string{"", ""}
 		}
 	}
 	fmt.Fprintln(c.out)
-	return t.write(c.out, c.screen)
+	return t.Write(c.out, c.screen)
 }

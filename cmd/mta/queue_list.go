@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/mta/control"
 )
 
@@ -66,9 +67,9 @@ func (c *cli) queueList(ctx context.Context, f control.Filter, p control.Page, a
 			return nil
 		}
 		t := c.messageTable(l.Messages)
-		t.untitled = shown > 0
+		t.Untitled = shown > 0
 		shown += len(l.Messages)
-		return t.write(c.out, c.screen)
+		return t.Write(c.out, c.screen)
 	})
 	if err != nil {
 		return err
@@ -106,13 +107,13 @@ func eachPage(ctx context.Context, client *control.Client, f control.Filter, p c
 	}
 }
 
-func (c *cli) messageTable(messages []control.Item) *table {
-	t := &table{
-		columns: []column{
-			{title: "ID"}, {title: "AGE", right: true}, {title: "SIZE", right: true}, {title: "SENDER", shrink: true},
-			{title: "RECIPIENT", shrink: true}, {title: "STATE", state: true}, {title: "TRIES", right: true}, {title: "NEXT", right: true},
+func (c *cli) messageTable(messages []control.Item) *draw.Table {
+	t := &draw.Table{
+		Columns: []draw.Column{
+			{Title: "ID"}, {Title: "AGE", Right: true}, {Title: "SIZE", Right: true}, {Title: "SENDER", Shrink: true},
+			{Title: "RECIPIENT", Shrink: true}, {Title: "STATE", State: true}, {Title: "TRIES", Right: true}, {Title: "NEXT", Right: true},
 		},
-		noteTitle: "REASON",
+		NoteTitle: "REASON",
 	}
 	for _, m := range messages {
 		first := []string{m.ID, shortAge(c.now().Sub(m.Received)), shortSize(m.Size), angled(m.Sender)}
@@ -120,11 +121,11 @@ func (c *cli) messageTable(messages []control.Item) *table {
 			first = []string{m.ID, shortAge(c.now().Sub(m.Received)), "?", "?"}
 		}
 		for _, r := range m.Recipients {
-			t.add(reason(r), append(first, angled(r.Address), string(r.State), fmt.Sprint(r.Attempts), nextTry(r, c.now()))...)
+			t.Add(reason(r), append(first, angled(r.Address), string(r.State), fmt.Sprint(r.Attempts), nextTry(r, c.now()))...)
 			first = []string{"", "", "", ""}
 		}
 		if left := m.Matching - len(m.Recipients); left > 0 {
-			t.add("", "", "", "", "", "... and "+plural(left, "more recipient"), "", "", "")
+			t.Add("", "", "", "", "", "... and "+plural(left, "more recipient"), "", "", "")
 		}
 	}
 	return t

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/mta/control"
 )
 
@@ -61,28 +62,28 @@ func (c *cli) queueShow(ctx context.Context, id string, asJSON bool) error {
 		return writeJSON(c.out, m)
 	}
 	c.facts(m)
-	t := &table{
-		columns: []column{
-			{title: "RECIPIENT", shrink: true}, {title: "STATE"}, {title: "SITE", shrink: true},
-			{title: "TRIES", right: true}, {title: "NEXT", right: true}, {title: "GIVEN UP IN", right: true},
+	t := &draw.Table{
+		Columns: []draw.Column{
+			{Title: "RECIPIENT", Shrink: true}, {Title: "STATE"}, {Title: "SITE", Shrink: true},
+			{Title: "TRIES", Right: true}, {Title: "NEXT", Right: true}, {Title: "GIVEN UP IN", Right: true},
 		},
-		noteTitle: "REASON",
+		NoteTitle: "REASON",
 	}
 	for _, r := range m.Recipients {
 		end := "-"
 		if !r.Expires.IsZero() {
 			end = shortLeft(r.Expires.Sub(c.now()))
 		}
-		t.add(reason(r), angled(r.Address), string(r.State), orDash(r.Site), fmt.Sprint(r.Attempts), nextTry(r, c.now()), end)
+		t.Add(reason(r), angled(r.Address), string(r.State), orDash(r.Site), fmt.Sprint(r.Attempts), nextTry(r, c.now()), end)
 	}
 	fmt.Fprintln(c.out)
-	return t.write(c.out, c.screen)
+	return t.Write(c.out, c.screen)
 }
 
 // facts prints what is true of the message as a whole.
 func (c *cli) facts(m control.Item) {
 	fact := func(name, format string, args ...any) {
-		fmt.Fprintf(c.out, "%-10s  %s\n", name, clean(fmt.Sprintf(format, args...)))
+		fmt.Fprintf(c.out, "%-10s  %s\n", name, draw.Clean(fmt.Sprintf(format, args...)))
 	}
 	fact("message", "%s", m.ID)
 	if m.Unreadable {
@@ -126,7 +127,7 @@ func (c *cli) queueContent(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if !c.screen.tty {
+	if !c.screen.TTY {
 		return client.Content(ctx, id, c.out)
 	}
 	r, w := io.Pipe()
@@ -142,7 +143,7 @@ func writeClean(w io.Writer, r io.Reader) error {
 		line, err := lines.ReadString('\n')
 		line = strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
 		if line != "" || err == nil {
-			fmt.Fprintln(w, clean(line))
+			fmt.Fprintln(w, draw.Clean(line))
 		}
 		if err == io.EOF {
 			return nil

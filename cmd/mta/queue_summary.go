@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/mta/control"
 )
 
@@ -62,7 +63,7 @@ func (c *cli) queueSummary(ctx context.Context, by control.SummaryBy, f control.
 	if asJSON {
 		return writeJSON(c.out, s)
 	}
-	if err := summaryTable(s).write(c.out, c.screen); err != nil {
+	if err := summaryTable(s).Write(c.out, c.screen); err != nil {
 		return err
 	}
 	if s.More > 0 {
@@ -71,16 +72,16 @@ func (c *cli) queueSummary(ctx context.Context, by control.SummaryBy, f control.
 	return nil
 }
 
-func summaryTable(s control.Summary) *table {
-	t := &table{columns: []column{{title: string(s.By), shrink: true}, {title: "T", right: true}}}
+func summaryTable(s control.Summary) *draw.Table {
+	t := &draw.Table{Columns: []draw.Column{{Title: string(s.By), Shrink: true}, {Title: "T", Right: true}}}
 	for _, b := range s.Bounds {
-		t.columns = append(t.columns, column{title: shortAge(time.Duration(b)), right: true})
+		t.Columns = append(t.Columns, draw.Column{Title: shortAge(time.Duration(b)), Right: true})
 	}
 	oldest := "all"
 	if n := len(s.Bounds); n > 0 {
 		oldest = shortAge(time.Duration(s.Bounds[n-1])) + "+"
 	}
-	t.columns = append(t.columns, column{title: oldest, right: true})
+	t.Columns = append(t.Columns, draw.Column{Title: oldest, Right: true})
 	total := s.Total
 	total.Key = "TOTAL"
 	for _, row := range append([]control.SummaryRow{total}, s.Rows...) {
@@ -88,7 +89,7 @@ func summaryTable(s control.Summary) *table {
 		for _, n := range row.Counts {
 			cells = append(cells, fmt.Sprint(n))
 		}
-		t.add("", cells...)
+		t.Add("", cells...)
 	}
 	return t
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/emersion/go-smtp"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/dnsserver"
 	"example.org/mta/mta/control"
 	"example.org/mta/mta/control/controltest"
@@ -40,7 +41,7 @@ func scriptCLI() *cli {
 		c.now = func() time.Time { return now }
 	}
 	if width, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil {
-		c.screen = screen{tty: true, width: width, colour: os.Getenv("NO_COLOR") == ""}
+		c.screen = draw.Screen{TTY: true, Width: width, Colour: os.Getenv("NO_COLOR") == ""}
 	}
 	return c
 }

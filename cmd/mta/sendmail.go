@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/cmd/mta/sendmail"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
@@ -63,9 +64,9 @@ func (c *cli) sendmail(args []string) int {
 
 // sysexit reports an error under the name that the program was called by, and gives the code.
 func (c *cli) sysexit(name string, code int, err error) int {
-	fmt.Fprintf(c.err, "%s: %s\n", name, strings.ReplaceAll(clean(err.Error()), "\n", "\n"+name+": "))
+	fmt.Fprintf(c.err, "%s: %s\n", name, strings.ReplaceAll(draw.Clean(err.Error()), "\n", "\n"+name+": "))
 	if hint := hintOf(err); hint != "" {
-		fmt.Fprintf(c.err, "%s: %s\n", name, clean(hint))
+		fmt.Fprintf(c.err, "%s: %s\n", name, draw.Clean(hint))
 	}
 	return code
 }

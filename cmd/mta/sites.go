@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/mta/control"
 )
 
@@ -155,18 +156,18 @@ func (c *cli) sitesList(ctx context.Context, f control.SiteFilter, p *pageFlags)
 	if p.asJSON {
 		return writeJSON(c.out, control.SiteList{Sites: sites, Next: next})
 	}
-	t := &table{
-		columns: append([]column{
-			{title: "SITE", shrink: true}, {title: "PROVIDER"}, {title: "QUEUED", right: true}, {title: "CONNS", right: true},
-			{title: "RUNNING", right: true, spare: true}, {title: "WAITING", right: true, spare: true}, {title: "DEFERRED", right: true},
-		}, append(slices.Clone(tallyColumns), column{title: "USUAL/s", right: true, spare: true}, column{title: "LAST", right: true, spare: true})...),
-		noteTitle: "REASON",
+	t := &draw.Table{
+		Columns: append([]draw.Column{
+			{Title: "SITE", Shrink: true}, {Title: "PROVIDER"}, {Title: "QUEUED", Right: true}, {Title: "CONNS", Right: true},
+			{Title: "RUNNING", Right: true, Spare: true}, {Title: "WAITING", Right: true, Spare: true}, {Title: "DEFERRED", Right: true},
+		}, append(slices.Clone(tallyColumns), draw.Column{Title: "USUAL/s", Right: true, Spare: true}, draw.Column{Title: "LAST", Right: true, Spare: true})...),
+		NoteTitle: "REASON",
 	}
 	for _, s := range sites {
 		cells := []string{s.Name, orDash(s.Provider), fmt.Sprint(s.Queued), fmt.Sprintf("%d/%d", s.Connections, s.SlowStart),
 			fmt.Sprint(s.Running), fmt.Sprint(s.Waiting + s.Parked), fmt.Sprint(s.Deferred)}
 		cells = append(cells, tallyCells(&s.Tally)...)
-		t.add(notes(c.siteNote(&s), c.lastError(&s.Tally)), append(cells, orNone(s.Usual), c.since(s.LastGood))...)
+		t.Add(notes(c.siteNote(&s), c.lastError(&s.Tally)), append(cells, orNone(s.Usual), c.since(s.LastGood))...)
 	}
 	return c.showPage(t, len(sites), "site", next)
 }
@@ -257,10 +258,10 @@ func newSitesSuspend(c *cli) *cobra.Command {
 			if asJSON {
 				return writeJSON(c.out, done)
 			}
-			fmt.Fprintf(c.out, "nothing is sent to %s%s until %s\n", clean(done.Site), fromSource(s.Source), moment(done.Until, c.now()))
+			fmt.Fprintf(c.out, "nothing is sent to %s%s until %s\n", draw.Clean(done.Site), fromSource(s.Source), moment(done.Until, c.now()))
 			if done.Domains > 1 {
 				fmt.Fprintf(c.err, "the site serves %s, and mail for all of them waits: %s\nto stop one of them alone: mta pause domain NAME\n",
-					plural(done.Domains, "domain"), clean(someOf(done.Some, done.Domains)))
+					plural(done.Domains, "domain"), draw.Clean(someOf(done.Some, done.Domains)))
 			}
 			return nil
 		},
@@ -311,7 +312,7 @@ SITE is the name of a site, or a domain that it serves.`,
 			if asJSON {
 				return writeJSON(c.out, done)
 			}
-			fmt.Fprintf(c.out, "%s of %s ended\n", plural(done.Ended, "suspension"), clean(done.Site))
+			fmt.Fprintf(c.out, "%s of %s ended\n", plural(done.Ended, "suspension"), draw.Clean(done.Site))
 			return nil
 		},
 	}

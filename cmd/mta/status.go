@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/mta/control"
 )
 
@@ -30,7 +31,7 @@ totals. Alarms are checked once a minute.`,
 				return writeJSON(c.out, s)
 			}
 			fact := func(name, format string, args ...any) {
-				text := wrap(clean(fmt.Sprintf("%-9s  %s", name, fmt.Sprintf(format, args...))), c.screen.width, 11)
+				text := draw.Wrap(draw.Clean(fmt.Sprintf("%-9s  %s", name, fmt.Sprintf(format, args...))), c.screen.Width, 11)
 				fmt.Fprintln(c.out, text)
 			}
 			fact("relay", "%s %s, pid %d", s.Hostname, s.Version, s.PID)

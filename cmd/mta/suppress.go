@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/mta/control"
 )
 
@@ -125,18 +126,18 @@ func (c *cli) suppressionTable(list []control.Suppression) error {
 	if len(list) == 0 {
 		return nil
 	}
-	t := &table{
-		columns:   []column{{title: "ADDRESS", shrink: true}, {title: "TENANT", shrink: true}, {title: "SOURCE"}, {title: "AGE", right: true}, {title: "ENDS IN", right: true}},
-		noteTitle: "REASON",
+	t := &draw.Table{
+		Columns:   []draw.Column{{Title: "ADDRESS", Shrink: true}, {Title: "TENANT", Shrink: true}, {Title: "SOURCE"}, {Title: "AGE", Right: true}, {Title: "ENDS IN", Right: true}},
+		NoteTitle: "REASON",
 	}
 	for _, s := range list {
 		end := "-"
 		if !s.Expires.IsZero() {
 			end = shortLeft(s.Expires.Sub(c.now()))
 		}
-		t.add(s.Reason, s.Address, orDash(s.Tenant), string(s.Source), shortAge(c.now().Sub(s.Added)), end)
+		t.Add(s.Reason, s.Address, orDash(s.Tenant), string(s.Source), shortAge(c.now().Sub(s.Added)), end)
 	}
-	return t.write(c.out, c.screen)
+	return t.Write(c.out, c.screen)
 }
 
 // addresses counts them in words.

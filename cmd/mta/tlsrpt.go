@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/delivery/tlspolicy/tlsrpt"
 	"example.org/mta/mta/control"
 )
@@ -82,9 +83,9 @@ func (c *cli) tlsrptShow(ctx context.Context, domain string, p *pageFlags) error
 }
 
 func (c *cli) tlsrptTable(days []tlsrpt.Day) error {
-	t := &table{
-		columns:   []column{{title: "DATE"}, {title: "DOMAIN", shrink: true}, {title: "POLICY"}, {title: "GOOD", right: true}, {title: "FAILED", right: true}},
-		noteTitle: "REPORT",
+	t := &draw.Table{
+		Columns:   []draw.Column{{Title: "DATE"}, {Title: "DOMAIN", Shrink: true}, {Title: "POLICY"}, {Title: "GOOD", Right: true}, {Title: "FAILED", Right: true}},
+		NoteTitle: "REPORT",
 	}
 	for i := range days {
 		d := &days[i]
@@ -93,10 +94,10 @@ func (c *cli) tlsrptTable(days []tlsrpt.Day) error {
 			if p.Mode != "" {
 				policy += " " + p.Mode
 			}
-			t.add(reportState(d, c.now()), d.Date, d.Domain, policy, fmt.Sprint(p.Success), fmt.Sprint(p.Failure))
+			t.Add(reportState(d, c.now()), d.Date, d.Domain, policy, fmt.Sprint(p.Success), fmt.Sprint(p.Failure))
 		}
 	}
-	return t.write(c.out, c.screen)
+	return t.Write(c.out, c.screen)
 }
 
 // reportState says in a few words what becomes of the report about a day.
@@ -122,11 +123,11 @@ func reportState(d *tlsrpt.Day, now time.Time) string {
 
 // tlsrptDay lists what failed on a day, and the destinations of its report.
 func (c *cli) tlsrptDay(d *tlsrpt.Day) {
-	heading := fmt.Sprintf("\n%s %s\n", d.Date, clean(d.Domain))
+	heading := fmt.Sprintf("\n%s %s\n", d.Date, draw.Clean(d.Domain))
 	line := func(format string, args ...any) {
 		fmt.Fprint(c.out, heading)
 		heading = ""
-		fmt.Fprintln(c.out, "  "+clean(fmt.Sprintf(format, args...)))
+		fmt.Fprintln(c.out, "  "+draw.Clean(fmt.Sprintf(format, args...)))
 	}
 	for _, p := range d.Policies {
 		for _, f := range p.Details {

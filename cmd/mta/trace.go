@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/mta/control"
 )
 
@@ -146,7 +147,7 @@ func (p *tracePrinter) print(l control.TraceLine) error {
 
 func (p *tracePrinter) write(b *strings.Builder) error {
 	for line := range strings.Lines(b.String()) {
-		if _, err := fmt.Fprintln(p.c.out, cut(clean(strings.TrimSuffix(line, "\n")), p.c.screen.width)); err != nil {
+		if _, err := fmt.Fprintln(p.c.out, draw.Cut(draw.Clean(strings.TrimSuffix(line, "\n")), p.c.screen.Width)); err != nil {
 			return err
 		}
 	}

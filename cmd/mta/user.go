@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/users"
 )
 
@@ -349,7 +350,7 @@ another hash than the configured one is rehashed at the user's next login.`,
 				return writeJSON(c.out, map[string]any{"users": list})
 			}
 			t := userTable(list)
-			return t.write(c.out, c.screen)
+			return t.Write(c.out, c.screen)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -357,8 +358,8 @@ another hash than the configured one is rehashed at the user's next login.`,
 }
 
 // userTable makes a table of users.
-func userTable(list []listedUser) *table {
-	t := &table{columns: []column{{title: "USER"}, {title: "PASSWORD"}, {title: "TENANT"}, {title: "SENDERS", shrink: true}, {title: "CERTIFICATES", shrink: true, spare: true}}}
+func userTable(list []listedUser) *draw.Table {
+	t := &draw.Table{Columns: []draw.Column{{Title: "USER"}, {Title: "PASSWORD"}, {Title: "TENANT"}, {Title: "SENDERS", Shrink: true}, {Title: "CERTIFICATES", Shrink: true, Spare: true}}}
 	or := func(text, other string) string {
 		if text == "" {
 			return other
@@ -366,7 +367,7 @@ func userTable(list []listedUser) *table {
 		return text
 	}
 	for _, u := range list {
-		t.add("", u.Name, or(u.Password, "none"), or(u.Tenant, "-"), or(strings.Join(u.Senders, ", "), "any"), or(strings.Join(u.Certificates, ", "), "-"))
+		t.Add("", u.Name, or(u.Password, "none"), or(u.Tenant, "-"), or(strings.Join(u.Senders, ", "), "any"), or(strings.Join(u.Certificates, ", "), "-"))
 	}
 	return t
 }

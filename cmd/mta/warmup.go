@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/mta/control"
 )
 
@@ -62,23 +63,23 @@ func (c *cli) warmupList(ctx context.Context, p *pageFlags) error {
 	if p.asJSON {
 		return writeJSON(c.out, control.WarmupList{Warmups: all, Next: next})
 	}
-	t := &table{
-		columns: []column{
-			{title: "SOURCE", shrink: true}, {title: "IP"}, {title: "PLAN", shrink: true}, {title: "STATE"}, {title: "STAGE", right: true},
-			{title: "HOUR", right: true}, {title: "DAY", right: true}, {title: "THROTTLE", right: true},
+	t := &draw.Table{
+		Columns: []draw.Column{
+			{Title: "SOURCE", Shrink: true}, {Title: "IP"}, {Title: "PLAN", Shrink: true}, {Title: "STATE"}, {Title: "STAGE", Right: true},
+			{Title: "HOUR", Right: true}, {Title: "DAY", Right: true}, {Title: "THROTTLE", Right: true},
 		},
-		noteTitle: "OUTLOOK",
+		NoteTitle: "OUTLOOK",
 	}
 	for i := range all {
 		w := &all[i]
-		t.add(warmupOutlook(w), w.Source, w.IP, w.Plan, w.State, warmupStage(w),
+		t.Add(warmupOutlook(w), w.Source, w.IP, w.Plan, w.State, warmupStage(w),
 			warmupOf(w, w.SentHour, w.HourlyLimit), warmupOf(w, w.SentDay, w.StageLimit), warmupThrottle(w))
 	}
 	if len(all) == 0 && next == "" {
 		fmt.Fprintln(c.err, "no source has a plan: give it one where a pool dedicates it")
 		return nil
 	}
-	if err := t.write(c.out, c.screen); err != nil {
+	if err := t.Write(c.out, c.screen); err != nil {
 		return err
 	}
 	c.pageFooter(len(all), "source", next)
@@ -140,7 +141,7 @@ func becauseOf(why, provider string) string {
 
 // warmupTitle names a warm-up.
 func warmupTitle(w *control.Warmup) string {
-	return clean(fmt.Sprintf("%s (%s)", w.Source, w.IP))
+	return draw.Clean(fmt.Sprintf("%s (%s)", w.Source, w.IP))
 }
 
 // onStage says where a warm-up is, in words.

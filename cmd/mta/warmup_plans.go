@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/mta"
 	"example.org/mta/mta/control"
 	"example.org/mta/warmup"
@@ -47,7 +48,7 @@ func newWarmupPlans(c *cli) *cobra.Command {
 				if asJSON {
 					return writeJSON(c.out, control.WarmupPlanList{Plans: plans})
 				}
-				return planTable(plans).write(c.out, c.screen)
+				return planTable(plans).Write(c.out, c.screen)
 			}
 			i := slices.IndexFunc(plans, func(p control.WarmupPlan) bool { return p.Name == args[0] })
 			if i < 0 {
@@ -97,18 +98,18 @@ func planNames(plans []control.WarmupPlan) []string {
 	return names
 }
 
-func planTable(plans []control.WarmupPlan) *table {
-	t := &table{
-		columns: []column{
-			{title: "PLAN", shrink: true}, {title: "OF"}, {title: "STAGES", right: true}, {title: "FIRST", right: true}, {title: "LAST", right: true}, {title: "PASSED"}, {title: "THEN"},
+func planTable(plans []control.WarmupPlan) *draw.Table {
+	t := &draw.Table{
+		Columns: []draw.Column{
+			{Title: "PLAN", Shrink: true}, {Title: "OF"}, {Title: "STAGES", Right: true}, {Title: "FIRST", Right: true}, {Title: "LAST", Right: true}, {Title: "PASSED"}, {Title: "THEN"},
 		},
-		noteTitle: "SOURCES",
+		NoteTitle: "SOURCES",
 	}
 	for i := range plans {
 		p := &plans[i]
 		stages := p.Plan.Stages
 		first, last := stages[0], stages[len(stages)-1]
-		t.add(strings.Join(p.Sources, ", "), p.Name, p.Origin, fmt.Sprint(len(stages)),
+		t.Add(strings.Join(p.Sources, ", "), p.Name, p.Origin, fmt.Sprint(len(stages)),
 			fmt.Sprintf("%d/%d", first.Hourly, first.Daily), fmt.Sprintf("%d/%d", last.Hourly, last.Daily), passed(p), afterwards(&p.Plan))
 	}
 	return t
@@ -164,18 +165,18 @@ func (c *cli) showPlan(p *control.WarmupPlan) error {
 	}
 	fact(&b, "then", "%s", afterwards(doc))
 	b.WriteByte('\n')
-	if _, err := fmt.Fprint(c.out, clean(b.String())); err != nil {
+	if _, err := fmt.Fprint(c.out, draw.Clean(b.String())); err != nil {
 		return err
 	}
-	t := &table{columns: []column{{title: "DATE"}, {title: "STAGE", right: true}, {title: "AN HOUR", right: true}, {title: "A DAY", right: true}}, noteTitle: "OF THAT"}
+	t := &draw.Table{Columns: []draw.Column{{Title: "DATE"}, {Title: "STAGE", Right: true}, {Title: "AN HOUR", Right: true}, {Title: "A DAY", Right: true}}, NoteTitle: "OF THAT"}
 	for i, s := range doc.Stages {
 		date := "-" // before the start stage
 		if k := i + 1 - max(doc.StartStage, 1); k >= 0 && k < len(p.Forecast) {
 			date = dateOf(p.Forecast[k].Day, doc.DayStarts)
 		}
-		t.add(stageProviders(&s), date, fmt.Sprint(i+1), fmt.Sprint(s.Hourly), fmt.Sprint(s.Daily))
+		t.Add(stageProviders(&s), date, fmt.Sprint(i+1), fmt.Sprint(s.Hourly), fmt.Sprint(s.Daily))
 	}
-	return t.write(c.out, c.screen)
+	return t.Write(c.out, c.screen)
 }
 
 // stageProviders says which part of a stage some providers can have.

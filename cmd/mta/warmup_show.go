@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/mta/control"
 	"example.org/mta/warmup"
 )
@@ -66,12 +67,12 @@ func (c *cli) warmupShow(ctx context.Context, name string, asJSON bool) error {
 	if _, err := fmt.Fprint(c.out, b.String()); err != nil || !known(&w) {
 		return err
 	}
-	for _, t := range []*table{c.warmupProviders(&w), warmupHealth(&w, &plan.Health), warmupDays(&w, &plan)} {
-		if len(t.rows) == 0 {
+	for _, t := range []*draw.Table{c.warmupProviders(&w), warmupHealth(&w, &plan.Health), warmupDays(&w, &plan)} {
+		if t.Empty() {
 			continue
 		}
 		fmt.Fprintln(c.out)
-		if err := t.write(c.out, c.screen); err != nil {
+		if err := t.Write(c.out, c.screen); err != nil {
 			return err
 		}
 	}
@@ -79,7 +80,7 @@ func (c *cli) warmupShow(ctx context.Context, name string, asJSON bool) error {
 	if w.State == control.WarmupWarm && len(w.History) == 0 {
 		return nil
 	}
-	_, err = fmt.Fprint(c.out, "\n"+curve(warmupCurve(&w, plan.Stages[min(w.Stage, len(plan.Stages)):]), c.screen))
+	_, err = fmt.Fprint(c.out, "\n"+draw.Curve(warmupCurve(&w, plan.Stages[min(w.Stage, len(plan.Stages)):]), c.screen))
 	return err
 }
 
@@ -150,37 +151,37 @@ func (c *cli) endsIn(t time.Time) string {
 	return ""
 }
 
-func (c *cli) warmupProviders(w *control.Warmup) *table {
-	t := &table{
-		columns: []column{
-			{title: "PROVIDER", shrink: true}, {title: "HOUR", right: true}, {title: "DAY", right: true}, {title: "RATE/s", right: true},
-			{title: "DEMAND/s", right: true}, {title: "WAITING", right: true},
+func (c *cli) warmupProviders(w *control.Warmup) *draw.Table {
+	t := &draw.Table{
+		Columns: []draw.Column{
+			{Title: "PROVIDER", Shrink: true}, {Title: "HOUR", Right: true}, {Title: "DAY", Right: true}, {Title: "RATE/s", Right: true},
+			{Title: "DEMAND/s", Right: true}, {Title: "WAITING", Right: true},
 		},
-		noteTitle: "STATE",
+		NoteTitle: "STATE",
 	}
 	for i := range w.Providers {
 		p := &w.Providers[i]
-		t.add(c.providerNote(p), p.Provider, warmupOf(w, p.SentHour, p.HourlyLimit), warmupOf(w, p.SentDay, p.DailyLimit),
+		t.Add(c.providerNote(p), p.Provider, warmupOf(w, p.SentHour, p.HourlyLimit), warmupOf(w, p.SentDay, p.DailyLimit),
 			orNone(p.Rate), orNone(p.Demand), fmt.Sprint(p.Waiting))
 	}
 	return t
 }
 
 // warmupHealth is how the mail was received today, above what the plan wants of that.
-func warmupHealth(w *control.Warmup, h *warmup.Health) *table {
-	t := &table{columns: []column{
-		{title: "TODAY", shrink: true}, {title: "OUTCOMES", right: true}, {title: "BOUNCED", right: true}, {title: "DEFERRED", right: true},
-		{title: "COMPLAINED", right: true}, {title: "HEALTH"},
+func warmupHealth(w *control.Warmup, h *warmup.Health) *draw.Table {
+	t := &draw.Table{Columns: []draw.Column{
+		{Title: "TODAY", Shrink: true}, {Title: "OUTCOMES", Right: true}, {Title: "BOUNCED", Right: true}, {Title: "DEFERRED", Right: true},
+		{Title: "COMPLAINED", Right: true}, {Title: "HEALTH"},
 	}}
 	for i := range w.Providers {
 		p := &w.Providers[i]
 		n := p.Delivered + p.HardBounces + p.Deferred + p.Refused
-		t.add("", p.Provider, fmt.Sprint(n), shareOf(p.HardBounces, n), shareOf(p.Deferred+p.Refused, n), complained(p, n), p.Health)
+		t.Add("", p.Provider, fmt.Sprint(n), shareOf(p.HardBounces, n), shareOf(p.Deferred+p.Refused, n), complained(p, n), p.Health)
 	}
-	if len(t.rows) > 0 && h.MinSample > 0 {
+	if !t.Empty() && h.MinSample > 0 {
 		a, r := h.AdvanceBelow, h.RegressAbove
-		t.add("", "to go on", fmt.Sprintf(">= %d", h.MinSample), "< "+percent(a.Bounce), "< "+percent(a.Defer), "< "+percent(a.Complaint), "good")
-		t.add("", "to go back", "", "> "+percent(r.Bounce), "> "+percent(r.Defer), "> "+percent(r.Complaint), "bad")
+		t.Add("", "to go on", fmt.Sprintf(">= %d", h.MinSample), "< "+percent(a.Bounce), "< "+percent(a.Defer), "< "+percent(a.Complaint), "good")
+		t.Add("", "to go back", "", "> "+percent(r.Bounce), "> "+percent(r.Defer), "> "+percent(r.Complaint), "bad")
 	}
 	return t
 }
@@ -222,24 +223,24 @@ func (c *cli) providerNote(p *warmup.ProviderStatus) string {
 }
 
 // warmupDays is each day so far, and today.
-func warmupDays(w *control.Warmup, p *warmup.PlanFile) *table {
-	t := &table{
-		columns:   []column{{title: "DAY", right: true}, {title: "DATE"}, {title: "STAGE", right: true}, {title: "DESIRED", right: true}, {title: "SENT", right: true}, {title: "SHARE", right: true}},
-		noteTitle: "THEN",
+func warmupDays(w *control.Warmup, p *warmup.PlanFile) *draw.Table {
+	t := &draw.Table{
+		Columns:   []draw.Column{{Title: "DAY", Right: true}, {Title: "DATE"}, {Title: "STAGE", Right: true}, {Title: "DESIRED", Right: true}, {Title: "SENT", Right: true}, {Title: "SHARE", Right: true}},
+		NoteTitle: "THEN",
 	}
 	today := dayNumber(w, p)
 	date := func(day int) string {
 		return dateOf(w.DayEnds.Add(-time.Duration(today-day+1)*lengthOfDay(p)), p.DayStarts)
 	}
 	for i, d := range w.History {
-		t.add(becauseOf(d.Why, d.Provider), fmt.Sprint(today-len(w.History)+i), date(today-len(w.History)+i), fmt.Sprint(d.Stage), fmt.Sprint(d.Limit), fmt.Sprint(d.Sent), wholePercent(d.Sent, d.Limit))
+		t.Add(becauseOf(d.Why, d.Provider), fmt.Sprint(today-len(w.History)+i), date(today-len(w.History)+i), fmt.Sprint(d.Stage), fmt.Sprint(d.Limit), fmt.Sprint(d.Sent), wholePercent(d.Sent, d.Limit))
 	}
 	limit := fmt.Sprint(w.StageLimit)
 	share := wholePercent(w.SentDay, w.StageLimit)
 	if w.State == control.WarmupWarm {
 		limit, share = "-", "-"
 	}
-	t.add("today, as it looks: "+warmupOutlook(w), fmt.Sprint(today), date(today), fmt.Sprint(w.Stage), limit, fmt.Sprint(w.SentDay), share)
+	t.Add("today, as it looks: "+warmupOutlook(w), fmt.Sprint(today), date(today), fmt.Sprint(w.Stage), limit, fmt.Sprint(w.SentDay), share)
 	return t
 }
 
@@ -255,90 +256,20 @@ func lengthOfDay(p *warmup.PlanFile) time.Duration {
 	return 24 * time.Hour
 }
 
-// curveDay is a column of a curve.
-type curveDay struct {
-	desired, sent float64
-	future        bool
-}
-
 // mostAhead is how many stages of the plan to come a curve has. Plans grow by so much each day that
 // with more of them nothing could be seen of the past.
 const mostAhead = 1
 
-func warmupCurve(w *control.Warmup, ahead []warmup.Stage) []curveDay {
-	var days []curveDay
+func warmupCurve(w *control.Warmup, ahead []warmup.Stage) []draw.Day {
+	var days []draw.Day
 	for _, d := range w.History {
-		days = append(days, curveDay{desired: float64(d.Limit), sent: float64(d.Sent)})
+		days = append(days, draw.Day{Desired: float64(d.Limit), Sent: float64(d.Sent)})
 	}
-	days = append(days, curveDay{desired: float64(w.StageLimit), sent: float64(w.SentDay)})
+	days = append(days, draw.Day{Desired: float64(w.StageLimit), Sent: float64(w.SentDay)})
 	if w.State != control.WarmupWarm {
 		for _, s := range ahead[:min(mostAhead, len(ahead))] {
-			days = append(days, curveDay{desired: float64(s.Daily), future: true})
+			days = append(days, draw.Day{Desired: float64(s.Daily), Future: true})
 		}
 	}
 	return days
-}
-
-const (
-	curveHeight = 10  // lines
-	curveWidth  = 100 // columns, where the screen doesn't say
-	widestDay   = 4   // columns
-)
-
-// eighths are bars from none to a whole character.
-var eighths = []rune(" ▁▂▃▄▅▆▇█")
-
-// curve draws days: bars for what was sent, lines for what was desired.
-func curve(days []curveDay, s screen) string {
-	var most float64
-	for _, d := range days {
-		most = max(most, d.desired, d.sent)
-	}
-	if most == 0 {
-		return ""
-	}
-	title := fmt.Sprintf("%.0f", most)
-	room := curveWidth
-	if s.width > 0 {
-		room = s.width
-	}
-	room -= len(title) + 2
-	if len(days) > room {
-		days = days[len(days)-max(room, 1):]
-	}
-	each := min(widestDay, max(1, room/len(days)))
-	var b strings.Builder
-	for line := curveHeight - 1; line >= 0; line-- {
-		label := ""
-		switch line {
-		case curveHeight - 1:
-			label = title
-		case 0:
-			label = "0"
-		}
-		var l strings.Builder
-		for _, d := range days {
-			l.WriteString(d.cell(line, most, each))
-		}
-		b.WriteString(strings.TrimRight(fmt.Sprintf("%*s │%s", len(title), label, l.String()), " ") + "\n")
-	}
-	fmt.Fprintf(&b, "%*s └%s\n", len(title), "", strings.Repeat("─", each*len(days)))
-	return b.String()
-}
-
-// cell is what of a day is on one of the lines.
-func (d curveDay) cell(line int, most float64, width int) string {
-	level := func(v float64) int { return int(v/most*8*curveHeight + .5) } // in eighths of a line
-	bar := min(8, max(0, level(d.sent)-8*line))
-	mark := eighths[bar]
-	if top := max(1, level(d.desired)); bar < 8 && (top-1)/8 == line && level(d.sent) < top-4 {
-		mark = '─'
-		if d.future {
-			mark = '╌'
-		}
-	}
-	if width == 1 {
-		return string(mark)
-	}
-	return strings.Repeat(string(mark), width-1) + " "
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/mta/config"
 	"example.org/mta/warmup"
 	"example.org/mta/warmup/simulate"
@@ -154,7 +155,7 @@ func (c *cli) badInput(err error) error {
 	if !simulate.IsInputError(err) {
 		return err
 	}
-	fmt.Fprintf(c.err, "mta: %s\n", clean(oneLine(err.Error())))
+	fmt.Fprintf(c.err, "mta: %s\n", draw.Clean(oneLine(err.Error())))
 	return exitError(exitUsage)
 }
 

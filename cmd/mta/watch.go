@@ -60,7 +60,7 @@ func (c *cli) watch(every time.Duration, draw func() error) error {
 // frame prints one picture. On a terminal it comes at once, remarks included, and as much of it as there
 // are lines.
 func (c *cli) frame(draw func() error) error {
-	if !c.screen.tty {
+	if !c.screen.TTY {
 		return draw()
 	}
 	out, errs := c.out, c.err
@@ -72,8 +72,8 @@ func (c *cli) frame(draw func() error) error {
 		return err
 	}
 	text := b.String()
-	if lines := strings.SplitAfter(text, "\n"); c.screen.height > 1 && len(lines) > c.screen.height {
-		text = strings.Join(lines[:c.screen.height-2], "") + fmt.Sprintf("... %d lines more\n", len(lines)-c.screen.height+1)
+	if lines := strings.SplitAfter(text, "\n"); c.screen.Height > 1 && len(lines) > c.screen.Height {
+		text = strings.Join(lines[:c.screen.Height-2], "") + fmt.Sprintf("... %d lines more\n", len(lines)-c.screen.Height+1)
 	}
 	_, err = io.WriteString(c.out, clearScreen+c.now().Local().Format(time.DateTime)+"\n"+text)
 	return err
