@@ -58,6 +58,7 @@ type Gate struct {
 	core    atomic.Pointer[core]
 	cohorts *admission.Sorter
 	first   *fairqueue.Memory
+	shares  shares
 	returns returns
 	commits commits
 	account account
@@ -140,7 +141,7 @@ func (g *Gate) Admit(r submission.AdmitRequest) (submission.Admitted, *submissio
 	if c.controller == nil {
 		return nil, nil
 	}
-	p := g.priority(&r)
+	p := g.priority(&r, g.shares.count(g.machine.Now(), min(int(r.Tier), admission.Tiers-1), r.Tenant))
 	var attempt []string
 	if c.controller.Status().Share > 0 {
 		now := g.machine.Now()
@@ -155,8 +156,12 @@ func (g *Gate) Admit(r submission.AdmitRequest) (submission.Admitted, *submissio
 	return &pass{gate: g, core: c, ticket: ticket, request: r, attempt: attempt}, nil
 }
 
-// priority is the tier that submission worked out, and the cohort of this hour.
-func (g *Gate) priority(r *submission.AdmitRequest) admission.Priority {
+// priority is the tier that submission worked out, and the cohort of this hour: the last one for a
+// tenant that offers far more than the others.
+func (g *Gate) priority(r *submission.AdmitRequest, greedy bool) admission.Priority {
+	if greedy {
+		return admission.Of(int(r.Tier), admission.Cohorts-1)
+	}
 	kind := r.Campaign
 	if kind == "" {
 		kind = r.Sender.Domain()

@@ -171,6 +171,72 @@ func TestNothingIsRefusedBelowTheCapacity(t *testing.T) {
 	})
 }
 
+// TestAGreedyTenantDoesNotCrowdOutTheOthers has one tenant that offers three times what the disk
+// takes, and ten that offer a twentieth of that each, all at one tier: whatever the cohorts of the
+// hour are, the others are served.
+func TestAGreedyTenantDoesNotCrowdOutTheOthers(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		const rate = 500.
+		g, d := running(t, settings(), machine()), &slowDisk{rate: rate}
+		var all sync.WaitGroup
+		var greedy, others tally
+		random := rand.New(rand.NewPCG(3, 4))
+		began := time.Now()
+		for time.Since(began) < 90*time.Second {
+			time.Sleep(time.Duration(random.ExpFloat64() / (3.5 * rate) * float64(time.Second)))
+			tenant, o := "greedy", &greedy
+			if n := random.IntN(70); n < 10 {
+				tenant, o = string(rune('a'+n)), &others
+			}
+			measured := time.Since(began) > 20*time.Second
+			all.Go(func() {
+				a, refused := g.Admit(request(tenant, 3))
+				if refused == nil {
+					_, refused = a.Commit(context.Background(), 3, d.commit)
+				}
+				o.mu.Lock()
+				defer o.mu.Unlock()
+				if !measured {
+					return
+				}
+				if o.asked++; refused == nil {
+					o.stored++
+				}
+			})
+		}
+		all.Wait()
+		if s := others.share(); s < .99 {
+			t.Errorf("%.3f of the others' mail is accepted beside %.3f of the greedy tenant's", s, greedy.share())
+		}
+		if s := greedy.share(); s < .1 {
+			t.Errorf("%.3f of the greedy tenant's mail is accepted", s)
+		}
+	})
+}
+
+func TestGreed(t *testing.T) {
+	var s shares
+	now := time.Unix(0, 0)
+	if s.count(now, 3, "only") {
+		t.Error("the only tenant is greedy")
+	}
+	for range 9 {
+		s.count(now, 3, "only")
+	}
+	if s.count(now, 3, "other"); !s.greedy(3, "only") || s.greedy(3, "other") || s.greedy(2, "only") {
+		t.Error("ten times as much is not greedy")
+	}
+	for range 9 {
+		s.count(now.Add(halfTime), 3, "other")
+	}
+	if s.greedy(3, "only") || s.greedy(3, "other") {
+		t.Error("equals are greedy")
+	}
+	if s.count(now.Add(3*halfTime), 3, "other"); s.greedy(3, "other") || len(s.old[3].by) != 0 {
+		t.Error("what was long ago counts")
+	}
+}
+
 func TestOff(t *testing.T) {
 	g := New(Settings{Mode: Off}, machine())
 	if a, refused := g.Admit(request("t", 5)); a != nil || refused != nil {
@@ -189,5 +255,31 @@ func TestACommitThatFailsGivesBackItsSlot(t *testing.T) {
 		if err, refused := a.Commit(t.Context(), 3, func() error { return broken }); err != broken || refused != nil {
 			t.Fatal(err, refused)
 		}
+	}
+}
+
+// BenchmarkAdmit is what asking costs: while nothing is refused, with the commit, and while all is.
+func BenchmarkAdmit(b *testing.B) {
+	full := machine()
+	full.Memory = func() int64 { return 1 }
+	for name, s := range map[string]Settings{"taken": settings(), "refused": {Mode: Utilisation, SyncLatency: time.Second, MemoryLimit: 1}} {
+		b.Run(name, func(b *testing.B) {
+			g := New(s, full)
+			r := request("tenant", 4)
+			for range 1000 {
+				g.Admit(r)
+			}
+			g.tick()
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				r := r
+				for pb.Next() {
+					r.Size++
+					if a, refused := g.Admit(r); refused == nil {
+						a.Commit(b.Context(), 4, func() error { return nil })
+					}
+				}
+			})
+		})
 	}
 }

@@ -2,6 +2,7 @@ package admit_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -69,6 +70,7 @@ type outcome struct {
 	mu             sync.Mutex
 	offered, taken int
 	took           []time.Duration // from MAIL to 250
+	slowest        time.Duration   // reply to MAIL
 	refusals       map[string]int  // by the start of the reply
 }
 
@@ -77,15 +79,19 @@ type relay struct {
 	q       *queue.Queue
 	gate    *admit.Gate
 	servers map[uint8]*handover.Listener
+	sent    atomic.Int64 // messages; each is another one to the gate
 }
 
 // client has an SMTP session.
-type client struct{ *textproto.Conn }
+type client struct {
+	*textproto.Conn
+	relay *relay
+}
 
 func (r *relay) dial(tier uint8) *client {
 	ours, theirs := net.Pipe()
 	r.servers[tier].Give(clientConn{theirs})
-	c := &client{textproto.NewConn(ours)}
+	c := &client{textproto.NewConn(ours), r}
 	c.ReadResponse(220)
 	c.cmd("EHLO client.example")
 	return c
@@ -99,16 +105,19 @@ func (c *client) cmd(line string) (code int, text string) {
 	return code, text
 }
 
-// send submits a message, and returns the reply that decided.
-func (c *client) send(content string) (code int, text string) {
-	if code, text = c.cmd("MAIL FROM:<a@sender.example>"); code != 250 {
-		return code, text
+// send submits a message, and returns the reply that decided, and how long MAIL took.
+func (c *client) send(content string) (code int, text string, mail time.Duration) {
+	began := time.Now()
+	if code, text = c.cmd(fmt.Sprintf("MAIL FROM:<a@sender.example> SIZE=%d", c.relay.sent.Add(1))); code != 250 {
+		return code, text, time.Since(began)
 	}
+	mail = time.Since(began)
 	c.cmd("RCPT TO:<b@rcpt.example>")
 	if code, text = c.cmd("DATA"); code != 354 {
-		return code, text
+		return code, text, mail
 	}
-	return c.cmd(content + "\r\n.")
+	code, text = c.cmd(content + "\r\n.")
+	return code, text, mail
 }
 
 // TestA6_TheRelayServesTheMostImportant has a relay whose disk takes some 300 messages a second, and
@@ -143,9 +152,9 @@ func TestA6_TheRelayServesTheMostImportant(t *testing.T) {
 				Hostname: "relay.example", Store: queueOf{q}, Admission: r.gate, Tier: tier, TierCeiling: tier, Tenant: "t",
 				RelayFrom: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 			})
-			r.servers[tier] = handover.New()
-			servers = append(servers, s)
-			running.Go(func() { s.Serve(r.servers[tier]) })
+			l := handover.New()
+			r.servers[tier], servers = l, append(servers, s)
+			running.Go(func() { s.Serve(l) })
 		}
 		offer(r, got, rate, lasts)
 		for _, s := range servers {
@@ -164,6 +173,9 @@ func TestA6_TheRelayServesTheMostImportant(t *testing.T) {
 		}
 		if got[3].taken*got[4].offered < got[4].taken*got[3].offered {
 			t.Error("tier 4 was shed less than tier 3")
+		}
+		if d := got[4].slowest; d > 5*time.Millisecond {
+			t.Errorf("a reply to MAIL took %v", d)
 		}
 		if s := q.Stats(); s.Queued != int64(accepted) {
 			t.Errorf("%d messages were accepted, %d are in the queue", accepted, s.Queued)
@@ -199,8 +211,9 @@ func offer(r *relay, got map[uint8]*outcome, rate float64, lasts time.Duration) 
 				c = r.dial(tier)
 			}
 			began, o := time.Now(), got[tier]
-			code, text := c.send(content)
+			code, text, mail := c.send(content)
 			o.mu.Lock()
+			o.slowest = max(o.slowest, mail)
 			if o.offered++; code == 250 {
 				o.taken++
 				o.took = append(o.took, time.Since(began))

@@ -55,7 +55,7 @@ func (g *Gate) Trouble() string {
 // Probe says what would become of a message now, without counting it: its priority, and whether it
 // would be admitted; in part, when the threshold cuts its level.
 func (g *Gate) Probe(r submission.AdmitRequest) (p admission.Priority, part float64) {
-	p, part = g.priority(&r), 1
+	p, part = g.priority(&r, g.shares.greedy(min(int(r.Tier), admission.Tiers-1), r.Tenant)), 1
 	if c := g.core.Load(); c.controller != nil {
 		switch s := c.controller.Status(); {
 		case int(p) > s.Level:
