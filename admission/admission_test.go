@@ -3,9 +3,11 @@ package admission
 import (
 	"context"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"example.org/mta/internal/bubble"
@@ -226,6 +228,51 @@ func TestA12_WhoWaitsTooLongIsRefused(t *testing.T) {
 		third, _ := c.Admit(0)
 		if r := third.Wait(t.Context()); r != nil {
 			t.Errorf("the slot came back, and the third got %v", r)
+		}
+	})
+}
+
+func TestWhoIsCompleteIsNotTurnedAway(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		c := New(Config{Limit: 1, Line: 2, Now: time.Now})
+		ticket, _ := c.Admit(3)
+		if !ticket.Enter() {
+			t.Fatal("no slot at the start")
+		}
+		var order []Priority
+		wait := func(p Priority) {
+			w, _ := c.Admit(p)
+			go func() {
+				if w.Wait(t.Context()) == nil {
+					order = append(order, p)
+					w.Done(0)
+				}
+			}()
+			synctest.Wait()
+		}
+		wait(5)
+		if r := ticket.Full(); r != nil {
+			t.Errorf("one of two places is taken: %v", r)
+		}
+		wait(4)
+		if r := ticket.Full(); r != nil {
+			t.Errorf("both places are taken by others that are less important: %v", r)
+		}
+		late, _ := c.Admit(6)
+		if r := late.Full(); r == nil || r.Reason != Line {
+			t.Errorf("the least important got %v", r)
+		}
+		if got, place := late.Ask(nil); got || place != nil {
+			t.Error("there is a third place")
+		}
+		if got, place := ticket.Ask(nil); got || place != nil {
+			t.Error("it took the place of one who is complete")
+		}
+		wait(6)
+		ticket.Done(0)
+		synctest.Wait()
+		if !slices.Equal(order, []Priority{4, 5, 6}) {
+			t.Errorf("served %v", order)
 		}
 	})
 }

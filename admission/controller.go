@@ -13,8 +13,11 @@ type Config struct {
 	Pressures []Pressure
 	Tuner     *Tuner  // nil: the limit stays as it is
 	Limit     float64 // slots without a tuner, at least 1
-	Line      int     // how many may wait for a slot; 0: three times as many as there are
-	Now       func() time.Time
+	Line      int     // how many may wait for a slot at most; 0: three times as many as there are slots
+	// Patience is how long somebody in line should wait at most: with it, the line is as long as what
+	// gets slots in that time, up to Line.
+	Patience time.Duration
+	Now      func() time.Time
 }
 
 // Pressure refuses a share of what is offered as something else than slots runs out: nothing up to
@@ -68,6 +71,7 @@ type Controller struct {
 		asked uint64
 		void  uint64
 	}
+	pace   float64 // submissions a second that got slots, smoothed
 	yield  float64 // the part of what is admitted that asks for a slot, smoothed; 0 while unknown
 	status atomic.Pointer[Status]
 }
@@ -158,27 +162,41 @@ func (p *Place) Leave() bool {
 // refuse counts one that was admitted and found no slot.
 func (t Ticket) refuse() { t.c.tiers[t.priority.Tier()].refused.Add(1) }
 
-// Wait takes a slot, waiting for one until ctx ends at most. Who gets one must call Done.
-func (t Ticket) Wait(ctx context.Context) *Refusal {
-	if t.Enter() {
+// Full returns the refusal of a submission that the line has no place for; nil when it has one. Who
+// asks before the content is sent need not refuse it later.
+func (t Ticket) Full() *Refusal {
+	c := t.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.free() || !c.mu.full(t.priority) {
 		return nil
 	}
+	t.refuse()
+	return c.inLine
+}
+
+// Wait takes a slot, waiting for one until ctx ends at most, in however long a line: the submission is
+// complete, and to refuse it now would waste it. Who gets a slot must call Done.
+func (t Ticket) Wait(ctx context.Context) *Refusal {
+	c := t.c
 	ready := make(chan bool, 1)
-	got, place := t.Ask(func(got bool) { ready <- got })
-	if place != nil {
-		select {
-		case got = <-ready:
-		case <-ctx.Done():
-			if !place.Leave() { // it was called in the same moment
-				got = <-ready
-			}
-		}
-		if !got {
-			t.refuse()
-		}
+	place := &Place{c: c, w: waiter{priority: t.priority, kept: true, ready: func(got bool) { ready <- got }}}
+	c.mu.Lock()
+	if c.mu.free() {
+		c.mu.enter(nil, c.cfg.Now())
+		c.mu.Unlock()
+		return nil
 	}
-	if !got {
-		return t.c.inLine
+	c.mu.join(&place.w)
+	c.mu.Unlock()
+	select {
+	case <-ready:
+	case <-ctx.Done():
+		if place.Leave() {
+			t.refuse()
+			return c.inLine
+		}
+		<-ready // the slot came in the same moment
 	}
 	return nil
 }
@@ -241,12 +259,23 @@ func (c *Controller) look(now time.Time, dt time.Duration) (load Load, why strin
 	void := c.void.Load()
 	load.Offered = int(float64(asked-c.last.asked)*c.yields(load.In, int(void-c.last.void)) + .5)
 	c.last.at, c.last.asked, c.last.void = now, asked, void
+	c.bound(load.Out, dt)
 	if t := c.mu.tuner; t != nil {
 		t.Tune(now, load.Busy)
 		c.mu.resize(t.Limit(), now)
 		why = t.Why()
 	}
 	return load, why
+}
+
+// bound adapts the length of the line to how many got slots in the last period.
+func (c *Controller) bound(out int, dt time.Duration) {
+	if c.cfg.Patience == 0 {
+		return
+	}
+	c.pace += smoothing * (float64(out)/dt.Seconds() - c.pace)
+	length := max(int(c.pace*c.cfg.Patience.Seconds()), 3*c.mu.whole())
+	c.mu.longest = min(length, c.cfg.Line)
 }
 
 // yields returns the part of what is admitted that comes to ask for a slot: clients go away, and

@@ -26,6 +26,7 @@ type waiter struct {
 	priority   Priority
 	prev, next *waiter
 	queued     bool
+	kept       bool           // nobody takes its place
 	ready      func(got bool) // called at most once: with a slot, or displaced
 }
 
@@ -61,17 +62,32 @@ func (s *slots) enter(w *waiter, now time.Time) bool {
 		s.take(now)
 		return true
 	}
+	if s.full(w.priority) {
+		return false
+	}
 	if s.waiting >= s.bound() {
 		worst, _ := s.set.last()
-		if worst <= w.priority {
+		displaced := s.lines[worst].last // it has waited least
+		if displaced.kept {
 			return false
 		}
-		displaced := s.lines[worst].last // it has waited least
 		s.remove(displaced)
 		displaced.ready(false)
 	}
 	s.append(w)
 	return true
+}
+
+// full reports whether enter would find no place for a priority.
+func (s *slots) full(p Priority) bool {
+	worst, _ := s.set.last()
+	return s.waiting >= s.bound() && worst <= p
+}
+
+// join puts w in line, however long the line is.
+func (s *slots) join(w *waiter) {
+	s.in++
+	s.append(w)
 }
 
 func (s *slots) take(now time.Time) {

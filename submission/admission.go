@@ -20,6 +20,8 @@ type Admission interface {
 
 // Admitted is a message that may come in. It ends with one Commit or one Drop.
 type Admitted interface {
+	// Full is asked at DATA: it refuses a message whose turn to be committed would come too late.
+	Full() *Refused
 	// Commit calls commit once it is the message's turn. It gives up after a bounded wait, or when
 	// ctx ends; commit has not been called then. tier is that of the message, as it is known by now.
 	Commit(ctx context.Context, tier uint8, commit func() error) (error, *Refused)
@@ -85,6 +87,37 @@ func (c *conn) dropClaim() {
 	}
 }
 
+// look returns what take will.
+func (c *claim) look() Admitted {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.admitted
+}
+
+// admitAtData refuses a message that was admitted and would wait for too long, before its content
+// comes. With BDAT, the content is already on its way.
+func (c *conn) admitAtData() *reply.Reply {
+	a := c.tx.claim.look()
+	if a == nil {
+		return nil
+	}
+	refused := a.Full()
+	if refused == nil {
+		return nil
+	}
+	r := c.shed(refused)
+	return &r
+}
+
+// shed counts a refusal, and keeps the client waiting for the reply if it is to wait.
+func (c *conn) shed(refused *Refused) reply.Reply {
+	c.client.shed++
+	if refused.Hold != nil && c.flush() == nil {
+		refused.Hold(c.srv.patient)
+	}
+	return refused.reply()
+}
+
 // mayRise reports whether the header of a message can make it more important than its client is.
 func (c *conn) mayRise(a *account) bool {
 	return a.ceiling < a.tier || c.mayNameTenant()
@@ -105,11 +138,7 @@ func (c *conn) admitAtMail(a *account, sender envelope.Address, size int64) (Adm
 	if refused == nil {
 		return admitted, nil
 	}
-	c.client.shed++
-	if refused.Hold != nil && c.flush() == nil {
-		refused.Hold(c.srv.patient)
-	}
-	r := refused.reply()
+	r := c.shed(refused)
 	return nil, &r
 }
 

@@ -87,6 +87,26 @@ func TestAdmissionByHeader(t *testing.T) {
 	})
 }
 
+// A message that would wait for too long is refused before its content comes.
+func TestAdmissionAtData(t *testing.T) {
+	f := &fakeAdmission{full: &Refused{}}
+	withRelay(t, Config{Admission: f}, func(t *testing.T, r *relay) {
+		p := r.greeted()
+		p.cmd("MAIL FROM:<a@example.org>", "250")
+		p.cmd("RCPT TO:<b@example.net>", "250")
+		p.cmd("DATA", "451 4.3.2")
+		f.full = nil
+		p.cmd("DATA", "354")
+		p.cmd("hi\r\n.", "250")
+		if e := r.events.rejected; len(e) != 1 || e[0].Reply.Command != "DATA" {
+			t.Errorf("rejections %+v", e)
+		}
+		if len(f.asked) != 1 || len(f.committed) != 1 {
+			t.Errorf("asked %d times, committed %d", len(f.asked), len(f.committed))
+		}
+	})
+}
+
 func TestAdmissionInLine(t *testing.T) {
 	f := &fakeAdmission{line: &Refused{}}
 	withRelay(t, Config{Admission: f}, func(t *testing.T, r *relay) {

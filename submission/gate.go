@@ -186,6 +186,10 @@ func (c *conn) gateData(arg string) {
 	case c.mu.chunks != nil:
 		r = midTransfer.reply()
 	default:
+		if refused := c.admitAtData(); refused != nil {
+			r = *refused
+			break
+		}
 		c.transfer = newTransfer(c.client.newlines)
 		c.early = early
 		c.hand(phaseData, "DATA")

@@ -474,6 +474,7 @@ func tlsClient(t *testing.T, c net.Conn) *tls.Conn {
 // fakeAdmission refuses what refuse does, and remembers what it was asked and what became of it.
 type fakeAdmission struct {
 	refuse func(AdmitRequest) *Refused // nil: nothing
+	full   *Refused                    // at DATA
 	line   *Refused                    // at Commit
 
 	mu        sync.Mutex
@@ -497,6 +498,8 @@ func (f *fakeAdmission) Admit(r AdmitRequest) (Admitted, *Refused) {
 	}
 	return f, nil
 }
+
+func (f *fakeAdmission) Full() *Refused { return f.full }
 
 func (f *fakeAdmission) Commit(_ context.Context, tier uint8, commit func() error) (error, *Refused) {
 	f.mu.Lock()

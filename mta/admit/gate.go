@@ -45,9 +45,10 @@ const (
 	mostSlots  = 1024
 	firstSlots = 32
 	leastSlots = 8
-	longest    = 1000                   // messages that wait for a slot
+	longest    = 1000                   // messages that wait for a slot; more are refused at DATA
+	lineTime   = 2 * time.Second        // that the last of them waits
 	line       = 250 * time.Millisecond // of work that waits in overload; the most important goes first
-	patience   = 2 * time.Second        // that a message waits for a slot
+	patience   = 30 * time.Second       // that a complete message waits for a slot: its client would give up, and send it twice
 	remembered = 100_000                // first attempts
 	tooOften   = 5                      // refusals in a row after which a session ends
 )
@@ -99,8 +100,8 @@ func (g *Gate) Set(s Settings) {
 				Least: min(leastSlots, most), Most: most, Start: min(firstSlots, most),
 				Ceiling: s.SyncLatency, Good: s.SyncLatency / 2,
 			},
-			Line: longest,
-			Now:  g.machine.Now,
+			Line: longest, Patience: lineTime,
+			Now: g.machine.Now,
 		})
 	}
 	g.core.Store(c)
@@ -200,6 +201,14 @@ type pass struct {
 
 // Drop implements submission.Admitted.
 func (p *pass) Drop() { p.ticket.Drop() }
+
+// Full implements submission.Admitted.
+func (p *pass) Full() *submission.Refused {
+	if refusal := p.ticket.Full(); refusal != nil {
+		return p.gate.refuse(&p.request, p.ticket.Priority(), refusal.Reason)
+	}
+	return nil
+}
 
 // Commit implements submission.Admitted.
 func (p *pass) Commit(ctx context.Context, tier uint8, commit func() error) (error, *submission.Refused) {
