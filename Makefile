@@ -17,7 +17,7 @@ RUNS  ?= 3
 # onoff runs one mode only, MTA_GRID_SEEDS=3 each cell with three seeds.
 GRID ?= full
 
-.PHONY: help build demo test unit e2e e2e-install torture warmup-live warmup-days check bench measure warmup-grid microbench benchcmp scale soak fuzz clean
+.PHONY: help build demo test unit e2e e2e-install torture overload warmup-live warmup-days check bench measure warmup-grid microbench benchcmp scale soak fuzz clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ e2e-install:
 torture: ## the kill test at large size, 30 sources, silent hosts and name servers, a clock that jumps, damage in every octet, a full disk
 	MTA_TORTURE=60 $(GO) test -count=1 -timeout 30m -run Torture -v ./e2e ./mta
 	$(GO) test -count=1 -run 'FlipAnywhere|PowerCut|LargeContents|ClockThatWasAhead' -v ./queue -queue.cutseeds 20
+
+overload: ## three times of what a slow disk takes, a thousand connections of one tenant, a full disk
+	MTA_OVERLOAD=$${MTA_OVERLOAD:-60s} $(GO) test -count=1 -timeout 30m -run '^TestOverload' -v ./e2e
 
 warmup-live: ## the warm-up of the real relay, counted at the providers, in six minutes
 	MTA_WARMUP=360 $(GO) test -count=1 -timeout 30m -parallel 8 -run 'Live|SimulatorAgrees' -v ./e2e
