@@ -53,6 +53,7 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
 	"example.org/mta/mta/operate"
+	"example.org/mta/mta/pauses"
 	"example.org/mta/mta/tally"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
@@ -136,7 +137,7 @@ type Relay struct {
 	refiller     *refiller[delivery.Flow] // when delivery has room
 	routedMail   *refiller[string]        // when the route of a domain is found
 	resumed      *refiller[parking.Key]   // when a pause has ended
-	pauses       *pauses
+	pauses       *pauses.Pauses
 	reporter     *reporter
 	pickup       *pickup // of what sendmail left while the relay was away
 	suppression  *suppressor
@@ -144,7 +145,8 @@ type Relay struct {
 	meter        *tally.Meter
 	tally        *tally.Tallies
 	rates        operate.Rates
-	parts        operate.Parts
+	operated     operate.Relay
+	api          control.Config
 	accounting   *accounting.Writer // nil when switched off
 	listeners    *listeners
 	http         *httpServer // nil without an address
@@ -382,10 +384,10 @@ func (r *Relay) Run(ctx context.Context) error {
 	})
 	running.Go(func() { r.refiller.run(dispatching) })
 	running.Go(func() { r.resumed.run(dispatching) })
-	running.Go(func() { r.pauses.run(dispatching) })
+	running.Go(func() { r.pauses.Run(dispatching) })
 	running.Go(func() { r.routedMail.run(dispatching) })
 	running.Go(func() {
-		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble, r.resolver.Stats, r.warm.trouble, r.warm.shortOfHealth, r.pickup.trouble, r.pauses.trouble, r.loginTrouble, r.certificateTrouble, r.admission.Trouble, r.checks.trouble})
+		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble, r.resolver.Stats, r.warm.trouble, r.warm.shortOfHealth, r.pickup.trouble, r.pauses.Trouble, r.loginTrouble, r.certificateTrouble, r.admission.Trouble, r.checks.trouble})
 	})
 	if r.acme != nil {
 		running.Go(func() { r.acme.Run(dispatching) })

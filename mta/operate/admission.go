@@ -15,7 +15,7 @@ import (
 
 // Admissions answers what operators ask about admission.
 type Admissions struct {
-	*Parts
+	*Relay
 	Gate *admit.Gate
 }
 
@@ -105,7 +105,7 @@ func (a Admissions) WhyRefused(_ context.Context, who string) (control.Admission
 
 // who finds out what an operator asks about: a client's address, a sender's, or a tenant.
 func (a Admissions) who(who string) (ask submission.AdmitRequest, match func(*admit.Refusal) bool, err error) {
-	cfg := a.Config()
+	cfg := a.Policy().Config
 	if addr, err := netip.ParseAddr(who); err == nil {
 		addr = addr.Unmap()
 		ask.Tenant = cfg.TenantAt(addr)
@@ -134,7 +134,7 @@ func (a Admissions) who(who string) (ask submission.AdmitRequest, match func(*ad
 
 // tier is that of a tenant's mail, or of the first listener's.
 func (a Admissions) tier(tenant string) int {
-	cfg := a.Config()
+	cfg := a.Policy().Config
 	if t := cfg.Tenant(tenant); t != nil {
 		return t.Tier
 	}

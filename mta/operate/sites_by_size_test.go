@@ -1,4 +1,4 @@
-package mta
+package operate
 
 import (
 	"fmt"
@@ -7,9 +7,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/parking"
-	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
-	"example.org/mta/mta/tally"
 	"example.org/mta/queue"
 )
 
@@ -22,7 +20,7 @@ func TestSitesBySizeComeOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer q.Close()
-	r := &Relay{delivery: knowing(t, n), queue: q, now: time.Now, tally: tally.New(config.Default)}
+	r := &Relay{Delivery: knowing(t, n), Queue: q, Now: time.Now}
 	queued := make(map[string]*queue.KeySummary)
 	size := make(map[string]int)
 	for i := range mail {
@@ -72,7 +70,7 @@ func TestSitesBySizeComeOnce(t *testing.T) {
 }
 
 func BenchmarkSitesBySize(b *testing.B) {
-	r := &Relay{delivery: knowing(b, 100_000), now: time.Now, tally: tally.New(config.Default)}
+	r := &Relay{Delivery: knowing(b, 100_000), Now: time.Now}
 	d, queued := destinations{r}, make(map[string]*queue.KeySummary)
 	for i := range 1000 {
 		name := fmt.Sprintf("mx.site%06d.example", 7*i)
