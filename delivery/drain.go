@@ -85,7 +85,7 @@ func (d *drain) idle() bool { return d.down.IsZero() && !d.active() }
 // running brings the drain up to date, and reports whether the lane drains.
 func (d *drain) running(l *lane, now time.Time) bool {
 	d.look(l, now)
-	return d.active() && !l.limits.NoDrain
+	return d.active()
 }
 
 // stock is the most jobs of the backlog to keep in memory; 0 when the lane doesn't drain.
@@ -182,7 +182,7 @@ func (d *drain) look(l *lane, now time.Time) {
 
 // begin makes all that waits backlog. A site that is new has no usual rate, and no limit.
 func (d *drain) begin(l *lane, level float64, now time.Time) {
-	if d.usual == 0 || l.limits.NoDrain {
+	if d.usual == 0 {
 		return
 	}
 	d.began, d.bound, d.grows, d.fell = now, now, now, now

@@ -34,9 +34,7 @@ func TestS7OldConnectionsRunDry(t *testing.T) {
 			time.Sleep(time.Second)
 			w.awaitResults(201+i, time.Second)
 		}
-		w.s.mu.Lock()
-		live := w.s.db.Total()
-		w.s.mu.Unlock()
+		live := w.live()
 		if live != 1 || len(w.dialed()) != 3 {
 			t.Errorf("%d connections left of %d, want the one that is used", live, len(w.dialed()))
 		}
@@ -258,8 +256,8 @@ func TestS15LearnedElsewhere(t *testing.T) {
 		w := newWorld(t, func(c *Config) { c.DB = db })
 		defer w.end()
 		h := w.host("mx", sink.Config{})
-		w.s.Learn([]destdb.Record{{Key: destdb.Key{Addr: h.Addr}, Broken: destdb.Broken{Failures: 1, RetryAt: time.Now().Add(time.Minute),
-			Why: reply.Local(451, reply.Enhanced{4, 4, 1}, "connect", "connection refused")}}})
+		w.learn(destdb.Record{Key: destdb.Key{Addr: h.Addr}, Broken: destdb.Broken{Failures: 1, RetryAt: time.Now().Add(time.Minute),
+			Why: reply.Local(451, reply.Enhanced{4, 4, 1}, "connect", "connection refused")}})
 		r := routeTo("a", tier(h))
 		if w.submit(w.job(r, 1)) || len(w.dialed()) != 0 {
 			t.Errorf("mail is taken for a host that another node knows to be down, dialed %v", w.dialed())

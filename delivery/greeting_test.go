@@ -109,10 +109,10 @@ func TestSlowGreetingIsWaitedForWithoutNeed(t *testing.T) {
 // others' turn comes soon.
 func TestKnownHostsThatFallSilent(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		w := newWorld(t, func(c *Config) {
+		w := newWorld(t, atOnce(func(c *Config) {
 			c.MaxConnections = 40
-			c.Limits = func(*route.Route, string, string) Limits { return Limits{NoSlowStart: true} }
-		})
+			c.Limits = func(*route.Route, string, string) Limits { return Limits{} }
+		}))
 		defer w.end()
 		var hosts []*worldHost
 		var routes []*route.Route

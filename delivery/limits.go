@@ -40,9 +40,6 @@ type Limits struct {
 	HandshakeTimeout time.Duration // greeting to the last step before mail, all together: 5 min
 	Timeouts         smtpclient.Timeouts
 	MaxMode          smtpclient.Mode // zero: the best that the host offers
-
-	NoSlowStart bool // all connections at once
-	NoDrain     bool // a backlog may leave at any rate after an outage
 }
 
 // FillIn gives l with defaults in place of what is zero and must have a value.

@@ -115,15 +115,15 @@ func TestRatesOverSourcesAndSites(t *testing.T) {
 // A tenant at his limit holds nobody else.
 func TestTenantRateIsHisOwn(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		w := newWorld(t, func(c *Config) {
+		w := newWorld(t, atOnce(func(c *Config) {
 			c.Limits = func(_ *route.Route, _, tenant string) Limits {
-				l := Limits{NoSlowStart: true}
+				l := Limits{}
 				if tenant == "slow" {
 					l.Tenant.MessageRate = gcra.Rate{Events: 1, Burst: 1}
 				}
 				return l
 			}
-		})
+		}))
 		defer w.end()
 		r := routeTo("a", tier(w.host("mx", sink.Config{})))
 		for range 10 {
@@ -427,11 +427,11 @@ func TestARefusedConnectionIsToldOnce(t *testing.T) {
 func TestReloadActsAtOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		rate := gcra.Rate{Events: 1, Per: time.Hour, Burst: 1}
-		w := newWorld(t, func(c *Config) {
+		w := newWorld(t, atOnce(func(c *Config) {
 			c.Limits = func(*route.Route, string, string) Limits {
-				return Limits{NoSlowStart: true, Site: Scope{MessageRate: rate}}
+				return Limits{Site: Scope{MessageRate: rate}}
 			}
-		})
+		}))
 		defer w.end()
 		w.send(routeTo("a", tier(w.host("mx", sink.Config{}))), 20)
 		w.awaitResults(1, time.Minute)

@@ -9,13 +9,6 @@ import (
 	"example.org/mta/destdb"
 )
 
-// Learn takes records into the picture: from the store at start, or from other nodes.
-func (s *Scheduler) Learn(records []destdb.Record) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.db.Learn(records)
-}
-
 // Hosts lists what is known of the first n hosts behind a place, see [destdb.DB.Hosts]. Deliveries
 // wait for it, some microseconds for each host: whoever wants all takes a few hundred at a time.
 func (s *Scheduler) Hosts(after destdb.HostKey, n int) []destdb.HostInfo {
@@ -111,7 +104,7 @@ func (l *lane) info(now time.Time) LaneInfo {
 		r, host, until := l.outOfService(now)
 		i.Why, i.Until = answer(r, host), until
 	}
-	if l.drain.active() && !l.limits.NoDrain {
+	if l.drain.active() {
 		i.Draining = l.drain.picture(now)
 	}
 	return i

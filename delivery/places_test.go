@@ -159,11 +159,15 @@ func TestPlacesGoByTurns(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				rnd := rand.New(rand.NewPCG(seed, 1))
 				limits := Limits{Site: Scope{Connections: 1 + rnd.IntN(6)}, Provider: Scope{Connections: 2 + rnd.IntN(8)},
-					Source: Scope{Connections: rnd.IntN(4)}, Host: Scope{Connections: rnd.IntN(4)}, NoSlowStart: seed%2 == 0}
-				w := newWorld(t, func(c *Config) {
+					Source: Scope{Connections: rnd.IntN(4)}, Host: Scope{Connections: rnd.IntN(4)}}
+				change := func(c *Config) {
 					asShipped(limits)(c)
 					c.MaxConnections = 3 + rnd.IntN(10)
-				})
+				}
+				if seed%2 == 0 {
+					change = atOnce(change)
+				}
+				w := newWorld(t, change)
 				defer w.end()
 				var sites []*route.Route
 				for i := range 1 + rnd.IntN(4) {
@@ -243,7 +247,7 @@ func TestPlacesWaitIsBounded(t *testing.T) {
 	for seed := range uint64(8) {
 		bubble.Test(t, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 2))
-			w := newWorld(t, asShipped(Limits{Site: Scope{Connections: 1 + rnd.IntN(5)}, NoSlowStart: true}))
+			w := newWorld(t, atOnce(asShipped(Limits{Site: Scope{Connections: 1 + rnd.IntN(5)}})))
 			defer w.end()
 			r := routeTo("a", tier(w.host("mx", sink.Config{Latency: 20 * time.Millisecond})))
 			const sources = 20
@@ -362,7 +366,7 @@ func TestFreePlaceIsOfferedToAll(t *testing.T) {
 // A lane in line has the place of one idle connection: of the one that has been idle longest.
 func TestRoomIsMadeByTheLongestIdle(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		w := newWorld(t, asShipped(Limits{Provider: Scope{Connections: 5}, NoSlowStart: true}))
+		w := newWorld(t, atOnce(asShipped(Limits{Provider: Scope{Connections: 5}})))
 		defer w.end()
 		var sites []*route.Route
 		for i := range 7 {
@@ -407,7 +411,7 @@ func (w *world) places() map[string]int {
 
 // slowSite is a site whose host takes a second for each message, with so many places.
 func slowSite(t *testing.T, places int) (*world, *route.Route) {
-	w := newWorld(t, asShipped(Limits{Site: Scope{Connections: places}, NoSlowStart: true, MaxDeliveriesPerConnection: 1e6, ActiveTimeout: 24 * time.Hour}))
+	w := newWorld(t, atOnce(asShipped(Limits{Site: Scope{Connections: places}, MaxDeliveriesPerConnection: 1e6, ActiveTimeout: 24 * time.Hour})))
 	return w, routeTo("a", tier(w.host("mx", sink.Config{Latency: 50 * time.Millisecond, Without: sink.Chunking, Work: map[sink.Phase]time.Duration{sink.End: time.Second}})))
 }
 

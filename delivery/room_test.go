@@ -312,8 +312,8 @@ func TestOneSourceTurnedAwayHoldsNoOther(t *testing.T) {
 		w := newWorld(t, func(c *Config) { c.DB = db })
 		defer w.end()
 		h := w.host("mx", sink.Config{})
-		w.s.Learn([]destdb.Record{{Key: destdb.Key{Addr: h.Addr, Source: "out1"}, Broken: destdb.Broken{Failures: 1,
-			RetryAt: time.Now().Add(time.Hour), Why: reply.Reply{Code: 554, Text: "go away"}}}})
+		w.learn(destdb.Record{Key: destdb.Key{Addr: h.Addr, Source: "out1"}, Broken: destdb.Broken{Failures: 1,
+			RetryAt: time.Now().Add(time.Hour), Why: reply.Reply{Code: 554, Text: "go away"}}})
 		r := routeTo("a", tier(h))
 		if w.submit(w.job(r, 1)) {
 			t.Error("mail is taken that has no other way")

@@ -286,12 +286,12 @@ func TestDrain(t *testing.T) {
 func TestReloadWithoutASourceGivesItsMailBack(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		gone := false
-		w := newWorld(t, func(c *Config) {
+		w := newWorld(t, atOnce(func(c *Config) {
 			c.Source = func(name string) (Source, bool) { return Source{Name: name, EHLO: "relay.example"}, !gone }
 			c.Limits = func(*route.Route, string, string) Limits {
-				return Limits{NoSlowStart: true, Site: Scope{MessageRate: gcra.Rate{Events: 1, Per: time.Hour, Burst: 1}}}
+				return Limits{Site: Scope{MessageRate: gcra.Rate{Events: 1, Per: time.Hour, Burst: 1}}}
 			}
-		})
+		}))
 		defer w.end()
 		w.send(routeTo("a", tier(w.host("mx", sink.Config{}))), 5)
 		w.awaitResults(1, time.Minute)
@@ -308,11 +308,11 @@ func TestReloadWithoutASourceGivesItsMailBack(t *testing.T) {
 // So is what may not take its source any longer; the rest waits as before.
 func TestReloadGivesBackWhatMayNotStay(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		w := newWorld(t, func(c *Config) {
+		w := newWorld(t, atOnce(func(c *Config) {
 			c.Limits = func(*route.Route, string, string) Limits {
-				return Limits{NoSlowStart: true, Site: Scope{MessageRate: gcra.Rate{Events: 1, Per: time.Hour, Burst: 1}}}
+				return Limits{Site: Scope{MessageRate: gcra.Rate{Events: 1, Per: time.Hour, Burst: 1}}}
 			}
-		})
+		}))
 		defer w.end()
 		w.send(routeTo("a", tier(w.host("mx", sink.Config{}))), 5)
 		w.awaitResults(1, time.Minute)

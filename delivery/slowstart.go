@@ -10,9 +10,6 @@ import (
 // slowStart is how many connections the site may have so far: one to begin with, one more for each
 // message that it takes while all are in use. What was reached is remembered in destdb.
 func (l *lane) slowStart() int {
-	if l.limits.NoSlowStart {
-		return math.MaxInt
-	}
 	return max(int(l.site.Allowed), 1)
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -86,7 +87,7 @@ func (w *world) end() {
 			w.t.Errorf("budget of %v still counts %d connections", key, b.live)
 		}
 	}
-	if n := w.s.db.Total(); n != 0 {
+	if n := w.live(); n != 0 {
 		w.t.Errorf("destdb still counts %d connections", n)
 	}
 }
@@ -269,10 +270,43 @@ func delivered(results []Result) (n int) {
 
 // unhurried are limits without slow start.
 func unhurried(l Limits) func(*Config) {
-	l.NoSlowStart = true
-	return func(c *Config) {
+	return atOnce(func(c *Config) {
 		c.Limits = func(*route.Route, string, string) Limits { return l }
+	})
+}
+
+// atOnce is a change after which slow start has come to any number of connections at each site.
+func atOnce(change func(*Config)) func(*Config) {
+	return func(c *Config) {
+		change(c)
+		if c.DB == nil {
+			c.DB = destdb.New(destdb.Lifetimes{})
+		}
+		limits := c.Limits
+		c.Limits = func(r *route.Route, source, tenant string) Limits {
+			c.DB.Site(r.Site).Allowed = 1e6
+			return limits(r, source, tenant)
+		}
 	}
+}
+
+// live counts the connections in destdb.
+func (w *world) live() (n int) {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	for _, h := range w.s.db.Hosts(destdb.HostKey{}, math.MaxInt) {
+		for _, p := range h.Paths {
+			n += p.Connections
+		}
+	}
+	return n
+}
+
+// learn takes records into the picture, as from the store at start.
+func (w *world) learn(records ...destdb.Record) {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	w.s.db.Learn(records)
 }
 
 func hostState(w *world, name string) destdb.State {

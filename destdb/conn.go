@@ -51,7 +51,6 @@ func (db *DB) Open(p *Path, s *Site, now time.Time) *Conn {
 	p.Host.used = now
 	s.live++
 	s.used = now
-	db.total++
 	db.touch(p.key())
 	return c
 }
@@ -68,7 +67,6 @@ func (db *DB) Closed(c *Conn) {
 		p.conns = p.conns[:len(p.conns)-1]
 		p.Host.live--
 		c.Site.live--
-		db.total--
 		return
 	}
 }

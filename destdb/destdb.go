@@ -64,8 +64,6 @@ type DB struct {
 	hostsSwept   HostKey
 	sitesSwept   string
 
-	total int
-
 	changed map[Key]struct{}
 }
 
@@ -84,6 +82,3 @@ func New(l Lifetimes) *DB {
 		changed: make(map[Key]struct{}),
 	}
 }
-
-// Total counts the live connections: being opened, open, being closed.
-func (db *DB) Total() int { return db.total }

@@ -132,9 +132,8 @@ func (p *pipeline) start() {
 			return delivery.Source{Name: name, EHLO: "relay.example"}, true
 		},
 		Limits: func(rt *route.Route, source, tenant string) delivery.Limits {
-			l := p.pol.Limits(rt, source, "")
-			l.NoSlowStart = true
-			return l
+			db.Site(rt.Site).Allowed = 1e6 // slow start is over
+			return p.pol.Limits(rt, source, "")
 		},
 		OnRoom: func(f delivery.Flow) { p.dispatcher.refill(f) },
 	})

@@ -11,9 +11,6 @@ type Memory struct {
 // NewMemory makes a budget of so many octets.
 func NewMemory(limit int64) *Memory { return &Memory{limit: limit} }
 
-// Used is how many octets are taken.
-func (m *Memory) Used() int64 { return m.used.Load() }
-
 // take reports whether n octets could be had. A nil Memory has no limit.
 func (m *Memory) take(n int64) bool {
 	if m == nil {

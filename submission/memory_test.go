@@ -20,7 +20,7 @@ func TestMemoryOfUnfinishedMessages(t *testing.T) {
 			p.send("Subject: x\r\n\r\n" + strings.Repeat(line, 200))
 			open = append(open, p)
 		}
-		if used := memory.Used(); used < 600_000 || used > 1<<20 {
+		if used := memory.used.Load(); used < 600_000 || used > 1<<20 {
 			t.Errorf("%d octets are accounted for", used)
 		}
 		loser := r.greeted()
@@ -46,9 +46,9 @@ func TestMemoryOfUnfinishedMessages(t *testing.T) {
 			case 0:
 				p.conn.Close()
 			case 1: // a large message goes to a file, and gives memory back
-				before := memory.Used()
+				before := memory.used.Load()
 				p.send(strings.Repeat(line, 100))
-				if used := memory.Used(); used >= before {
+				if used := memory.used.Load(); used >= before {
 					t.Errorf("%d octets, %d when the content was still in memory", used, before)
 				}
 				fallthrough
@@ -59,7 +59,7 @@ func TestMemoryOfUnfinishedMessages(t *testing.T) {
 		}
 		p := r.greeted()
 		p.chunk("hi\r\n")
-		if used := memory.Used(); used != 0 {
+		if used := memory.used.Load(); used != 0 {
 			t.Errorf("%d octets are never given back", used)
 		}
 	})

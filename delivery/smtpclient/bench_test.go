@@ -151,7 +151,7 @@ func benchmarkSend(b *testing.B, ehlo string, window, recipients int) {
 	wg.Wait()
 	b.ReportMetric(float64(b.N)/time.Since(start).Seconds(), "msg/s")
 	b.StopTimer()
-	_ = c.Quit(context.Background())
+	_ = c.quitWithin(context.Background())
 }
 
 // A message costs no allocation but the text of its final reply.
@@ -178,7 +178,7 @@ func TestAllocations(t *testing.T) {
 		if n > 1.5 && !raceDetector { // which makes sync.Pool forget
 			t.Errorf("%v: %.1f allocations a message", c.Mode(), n)
 		}
-		if err := c.Quit(context.Background()); err != nil {
+		if err := c.quitWithin(context.Background()); err != nil {
 			t.Error(err)
 		}
 	}

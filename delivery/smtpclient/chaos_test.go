@@ -92,7 +92,7 @@ func (s chaos) rage(t *testing.T) {
 			mails = append(mails, x)
 		}
 	}
-	_ = c.Quit(context.Background())
+	_ = c.quitWithin(context.Background())
 	<-m.done
 	s.audit(t, m, mails)
 	if c.Len() != 0 {
@@ -168,7 +168,7 @@ func FuzzHost(f *testing.F) {
 			_, _ = server.Write(replies)
 			synctest.Wait()
 			server.Close()
-			_ = c.Quit(ctx)
+			_ = c.quitWithin(ctx)
 			for i, x := range mails {
 				if x.settled != 1 {
 					t.Fatalf("message %d: Done was called %d times", i, x.settled)

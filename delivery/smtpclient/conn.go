@@ -1,7 +1,6 @@
 package smtpclient
 
 import (
-	"context"
 	"crypto/tls"
 	"net"
 	"sync"
@@ -131,26 +130,6 @@ func (c *Conn) depth() int {
 // many.
 const maxNonMail = 5
 
-// Ready reports whether another transaction would go out at once.
-func (c *Conn) Ready() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.mu.stopped || c.mu.quitting || c.mu.held >= c.depth() {
-		return false
-	}
-	if c.mode == Chunked && c.mu.flying.n > 0 && c.mu.flying.bytes >= c.mu.window.Bytes {
-		return false
-	}
-	return c.caps.MailMax == 0 || c.mu.begun+c.mu.queue.n < c.caps.MailMax
-}
-
-// Served counts the transactions that the host has taken.
-func (c *Conn) Served() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.mu.served
-}
-
 // BytesSent counts the octets that were handed to the network since the handshake.
 func (c *Conn) BytesSent() int64 { return c.carried.Load() }
 
@@ -181,20 +160,6 @@ func (c *Conn) Finish() {
 	defer c.mu.Unlock()
 	c.mu.quitting = true
 	c.wake.Signal()
-}
-
-// Quit is Finish, and waits for the end. When ctx ends first the connection is cut: what was under
-// way comes out as after a lost connection. Not to be called from Done or Closed.
-func (c *Conn) Quit(ctx context.Context) error {
-	c.Finish()
-	select {
-	case <-c.ended:
-		return c.Err()
-	case <-ctx.Done():
-		c.Close()
-		<-c.ended
-		return ctx.Err()
-	}
 }
 
 // Close cuts the connection. It does not wait; Ended and Config.Closed tell.

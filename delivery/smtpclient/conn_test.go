@@ -32,7 +32,7 @@ func TestIdle(t *testing.T) {
 				cfg.Closed = func(*Conn) { closed++ }
 				start := time.Now()
 				c, h := connect(t, cfg, script(greeted(pipelining)+test.script))
-				if !c.Ready() || c.Len() != 0 {
+				if !c.ready() || c.Len() != 0 {
 					t.Error("not ready")
 				}
 				<-c.Ended()
@@ -43,7 +43,7 @@ func TestIdle(t *testing.T) {
 				if err := c.Err(); err == nil || err.Error() != test.want || test.err != nil && !errors.Is(err, test.err) {
 					t.Errorf("Err %v; want %s", err, test.want)
 				}
-				if c.Ready() || c.Send(&newMail("", "a@b").Transaction) || closed != 1 {
+				if c.ready() || c.Send(&newMail("", "a@b").Transaction) || closed != 1 {
 					t.Error("a connection that has ended takes mail, or Closed was not called once:", closed)
 				}
 			})
@@ -62,7 +62,7 @@ func TestSendFromDone(t *testing.T) {
 			var next int
 			var send func()
 			send = func() {
-				for next < all && c.Ready() {
+				for next < all && c.ready() {
 					i := next
 					next++
 					x := newMail(smallContent, fmt.Sprintf("%d@example.com", i))
@@ -86,10 +86,10 @@ func TestSendFromDone(t *testing.T) {
 					break
 				}
 			}
-			_ = c.Quit(context.Background())
+			_ = c.quitWithin(context.Background())
 			<-m.done
-			if len(m.taken) != all || c.Served() != all {
-				t.Errorf("%d taken, %d served", len(m.taken), c.Served())
+			if len(m.taken) != all || c.served() != all {
+				t.Errorf("%d taken, %d served", len(m.taken), c.served())
 			}
 		})
 	}
@@ -113,7 +113,7 @@ func TestTransactionCanBeSentAgain(t *testing.T) {
 		}
 		c.Send(&x.Transaction)
 		<-done
-		_ = c.Quit(context.Background())
+		_ = c.quitWithin(context.Background())
 		<-m.done
 		if m.taken["a@example.com"] != 5 || m.taken["b@example.com"] != 5 {
 			t.Errorf("taken: %v", m.taken)
@@ -166,7 +166,7 @@ func TestQuitIsBoundedByItsContext(t *testing.T) {
 		c.Send(&a.Transaction)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := c.Quit(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if err := c.quitWithin(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 		<-h.done
@@ -400,7 +400,7 @@ func TestResetsAreSpared(t *testing.T) {
 				t.Fatalf("message %d: %s; want %s", i, got, want)
 			}
 		}
-		if err := c.Quit(context.Background()); err != nil {
+		if err := c.quitWithin(context.Background()); err != nil {
 			t.Error(err)
 		}
 		<-m.done

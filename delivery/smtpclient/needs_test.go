@@ -142,13 +142,13 @@ func TestMailMax(t *testing.T) {
 				t.Errorf("message %d: %s", i+1, got)
 			}
 		}
-		if c.Send(&newMail("", "a@b").Transaction) || c.Ready() {
+		if c.Send(&newMail("", "a@b").Transaction) || c.ready() {
 			t.Error("a session that is used up takes more")
 		}
 		<-c.Ended() // without being told to
 		<-h.done
-		if c.Err() != nil || c.Served() != 2 {
-			t.Error(c.Err(), c.Served())
+		if c.Err() != nil || c.served() != 2 {
+			t.Error(c.Err(), c.served())
 		}
 	})
 }

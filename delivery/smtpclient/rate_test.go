@@ -39,7 +39,7 @@ func roundTrips(t *testing.T, ehlo string, start, limit Window, messages int) (p
 		t.Error(got)
 	}
 	took := time.Since(begin)
-	_ = c.Quit(context.Background())
+	_ = c.quitWithin(context.Background())
 	<-m.done
 	if len(m.taken) != messages {
 		t.Errorf("%d of %d taken", len(m.taken), messages)

@@ -55,8 +55,8 @@ func (s scenario) run(t *testing.T, ehlo string) {
 		if err := c.Err(); s.err != nil && !errors.Is(err, s.err) || s.err == nil && errors.Is(err, ErrOutOfStep) {
 			t.Errorf("Err: %v; want %v", err, s.err)
 		}
-		if c.Len() != 0 || c.Ready() {
-			t.Errorf("after the end: Len %d, Ready %v", c.Len(), c.Ready())
+		if c.Len() != 0 || c.ready() {
+			t.Errorf("after the end: Len %d, Ready %v", c.Len(), c.ready())
 		}
 	})
 }

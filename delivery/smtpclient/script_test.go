@@ -236,6 +236,6 @@ func fatesOf(o Outcome) string {
 // quit ends the connection and waits.
 func quit(t *testing.T, c *Conn, h *host) {
 	t.Helper()
-	_ = c.Quit(context.Background())
+	_ = c.quitWithin(context.Background())
 	<-h.done
 }

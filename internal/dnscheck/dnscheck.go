@@ -75,8 +75,7 @@ type Domain struct {
 // Key is a DKIM key.
 type Key struct {
 	*dkim.Key
-	Later  bool   // it does not sign yet
-	Remedy string // how to have its record printed
+	Later bool // it does not sign yet
 }
 
 func (d *Domain) mailFrom() string {

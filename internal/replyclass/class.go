@@ -59,16 +59,6 @@ var names = [...]string{"Uncategorized", "Delivered", "Ours", "SpamBlock", "Rate
 // String gives the name.
 func (c Class) String() string { return names[c] }
 
-// Parse is the inverse of String; it reports false for what is no class.
-func Parse(name string) (Class, bool) {
-	for i, n := range names {
-		if n == name {
-			return Class(i), true
-		}
-	}
-	return Uncategorized, false
-}
-
 // AboutUs reports whether the refusal is about who sends: other mail of ours will fare likewise.
 func (c Class) AboutUs() bool { return c >= SpamBlock && c <= PolicyRelated }
 

@@ -30,9 +30,6 @@ const (
 	SHA512Crypt Scheme = "sha512-crypt"  // taken, never made
 )
 
-// Schemes are those in which a password can be hashed anew.
-var Schemes = []Scheme{Argon2id, SCRAM}
-
 // What a new hash costs. Argon2id has the smaller memory of the choices that OWASP recommends: it
 // takes about 30 ms, and a few at once are no burden for a relay's memory. SCRAM's iterations are
 // the client's work at each login; the server does them once for each change of a password, and for
@@ -249,7 +246,7 @@ func (h Hash) Is(s Scheme) bool {
 	return h.scram.Iters == Iterations
 }
 
-// NewHash hashes a password by one of Schemes.
+// NewHash hashes a password by a scheme.
 func NewHash(s Scheme, password string) (Hash, error) {
 	if err := CheckPassword(password); err != nil {
 		return Hash{}, err

@@ -39,7 +39,7 @@ func TestHashesOfOthers(t *testing.T) {
 
 // Own hashes are read again, and need no renewal; the same password in two forms of Unicode is one.
 func TestOwnHashes(t *testing.T) {
-	for _, s := range Schemes {
+	for _, s := range []Scheme{Argon2id, SCRAM} {
 		h, err := NewHash(s, "p\u00e4ss w\u00f6rd")
 		if err != nil {
 			t.Fatal(err)

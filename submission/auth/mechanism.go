@@ -22,9 +22,6 @@ const (
 	External  = sasl.External // RFC 4422, appendix A
 )
 
-// Mechanisms are all that there are, the best first.
-var Mechanisms = []string{External, SCRAMPlus, SCRAM, Plain, LoginName}
-
 // ByCertificate is the mechanism of a login that took no AUTH command.
 const ByCertificate = "certificate"
 
