@@ -56,10 +56,6 @@ var rules = []struct{ pkg, mustNotReach, why string }{
 	{"mta/mta/control", "mta/queue", "the API has its own words for JSON, so that the queue may change"},
 	{"mta/mta/operate", "mta/mta", "answers are made from the parts; package mta supplies those"},
 	{"mta/mta/control", "mta/mta/operate", "the API is words and a server; who answers is handed to it"},
-	{"mta/mta/operate", "mta/mta/dispatch", "it asks through an interface that it declares"},
-	{"mta/mta/pauses", "mta/mta/operate", "what is paused is known without knowing who asks"},
-	{"mta/mta/pauses", "mta/queue", "it says whose mail waits; who parks it is above it"},
-	{"mta/mta/wiring", "mta/mta/operate", "settings are made from the configuration alone"},
 	{"mta/mta/tally", "mta/queue", "counting knows outcomes, not where mail is kept"},
 }
 

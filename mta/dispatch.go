@@ -20,7 +20,6 @@ import (
 	"example.org/mta/internal/route"
 	"example.org/mta/internal/trouble"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/pauses"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 	"example.org/mta/router"
@@ -90,8 +89,8 @@ type dispatcher struct {
 	takeUp   func(domain string) // the same of unparkRouted
 	log      *slog.Logger
 
-	pauses      *pauses.Pauses // nil: nothing can be paused
-	suppression *suppressor    // nil: no address is suppressed
+	pauses      *pauses     // nil: nothing can be paused
+	suppression *suppressor // nil: no address is suppressed
 
 	reports   *trouble.Kind // that could not be queued
 	lookups   *lookups      // mail whose route is not known
@@ -159,14 +158,6 @@ func (d *dispatcher) pause(ctx context.Context) error {
 	}
 	return d.queue.Writable(ctx)
 }
-
-// LookingUp reports whether a recipient of a message waits in memory for the route of its domain.
-func (d *dispatcher) LookingUp(id envelope.ID, domain string, recipient int) bool {
-	return d.lookups.has(id, domain, recipient)
-}
-
-// Signing reports whether a message is being signed.
-func (d *dispatcher) Signing(id envelope.ID) bool { return d.signing.has(id) }
 
 func (d *dispatcher) handle(l *queue.Lease) {
 	switch l.Why {
@@ -248,7 +239,7 @@ func gather(by map[way]*routed, w way, rt *route.Route, recipients []queue.Pendi
 
 // submit makes jobs of recipients with one route.
 func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []queue.Pending) {
-	pol, paused := d.policy(), d.pauses.Current()
+	pol, paused := d.policy(), d.pauses.current()
 	d.sites.remember(rt)
 	expires := d.given(pol.Expires(m, rt.Domain, rt))
 	late := !d.now().Before(expires)
@@ -263,7 +254,7 @@ func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 		turn := group[0].Key.Kind == parking.Tokens
 		c := d.split.choose(pol, mail{m, rt, via, len(group), turn, expires.Sub(m.Start())})
 		if c.none {
-			if key := d.pauses.SourceOf(pol, m.Tenant); key != (parking.Key{}) {
+			if key := d.pauses.sourceOf(pol, m.Tenant); key != (parking.Key{}) {
 				d.parkPaused(m, group, key)
 			} else {
 				d.postpone(m, rt, group, pol.NoSource(m.Tenant))
@@ -289,13 +280,13 @@ func (d *dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 // basis is what choices follow from.
 type basis struct {
 	policy *wiring.Policy
-	paused *pauses.Set
+	paused *pauseSet
 }
 
 // recall takes back what was chosen by a configuration, or by pauses, that are in force no longer: it was
 // perhaps not there yet when the reload, or the pause, looked through what waits.
 func (d *dispatcher) recall(m *envelope.Message, by basis) {
-	if d.policy() != by.policy || d.pauses.Current() != by.paused {
+	if d.policy() != by.policy || d.pauses.current() != by.paused {
 		d.delivery.Cancel(m.ID)
 	}
 }

@@ -649,12 +649,10 @@ func TestAReloadAmidAChoiceTakesItBack(t *testing.T) {
 func TestAPauseAmidAChoiceTakesItBack(t *testing.T) {
 	s := newStage(t)
 	pol, asked := s.policy(), 0
-	s.pauses = noPauses(t)
+	s.pauses = &pauses{now: s.now}
 	s.policy = func() *wiring.Policy {
 		if asked++; asked > 2 { // for the route, and for the choice
-			if err := s.pauses.Begin(control.Pause{What: control.PauseEverything}); err != nil {
-				t.Fatal(err)
-			}
+			s.pauses.use([]control.Pause{{What: control.PauseEverything}})
 		}
 		return pol
 	}

@@ -1,12 +1,14 @@
 package mta
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
 	"example.org/mta/delivery"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
+	"example.org/mta/warmup"
 )
 
 // diversion is what became of mail that a warming source could have taken.
@@ -122,6 +124,23 @@ func (s *splitter) diversion(pool *wiring.Pool, m mail, left time.Duration, shut
 		return cameFaster
 	}
 	return cameTooFast
+}
+
+// adviceFrom is the share of the mail, in per cent, that must have come too fast before that is worth a word.
+const adviceFrom = 10
+
+// advice is what an operator can do about a day that will not be filled, "" for nothing.
+func (d *diversions) advice(s *warmup.Status) string {
+	fast, all := d[cameFaster]+d[cameTooFast], d.offered()
+	open := s.Outlook == warmup.Undecided.String() || s.Outlook == warmup.StayedFill.String()
+	if !open || s.SentDay >= s.StageLimit || 100*fast < adviceFrom*all || fast == 0 {
+		return ""
+	}
+	more := ""
+	if d[cameTooFast] > d[cameFaster] {
+		more = "more "
+	}
+	return fmt.Sprintf("%d %% of the mail came faster than the plan takes it: give it %spatience", 100*fast/all, more)
 }
 
 // divertedSince adds up what became of the mail of a warm-up's pools.

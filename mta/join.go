@@ -14,7 +14,6 @@ import (
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/pauses"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/router"
 	"example.org/mta/router/resolver"
@@ -55,12 +54,12 @@ func (r *Relay) openPauses(cfg *config.Config, _ *undoer) (err error) {
 		func(key parking.Key) bool { return r.dispatcher.unparkPaused(key) },
 		func(ctx context.Context) error { return r.dispatcher.pause(ctx) },
 	)
-	r.pauses, err = pauses.Read(cfg.DataDir, r.now, r.policy.Load, r.log)
+	r.pauses, err = readPauses(cfg.DataDir, r.now, r.policy.Load, r.log)
 	if err != nil {
 		return err
 	}
-	r.pauses.Taken = func() { r.delivery.Reload(r.pauses.Stays) }
-	r.pauses.Resumed = r.resumed.call
+	r.pauses.taken = func() { r.delivery.Reload(r.pauses.stays) }
+	r.pauses.resumed = r.resumed.call
 	return nil
 }
 
@@ -115,6 +114,14 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 	return nil
 }
 
+// lookupOf says how the look-up of a domain's route stands, for which mail waits.
+func (r *Relay) lookupOf(domain string) string {
+	if r.router.LookingUp(domain) {
+		return "the route of " + domain + " is being looked up"
+	}
+	return "the look-up of " + domain + " waits for its turn"
+}
+
 // tellAction puts what the relay does by itself into the log.
 func (r *Relay) tellAction(site string, a destdb.Action) {
 	r.log.Warn("automatic action", "site", site, "action", a.What, "source", a.Source, "reason", a.Reason, "until", a.End)
@@ -142,7 +149,7 @@ func openDestDB(path string, now time.Time, log *slog.Logger) (*file.Store, *des
 
 // noSource reports whether nothing can or may leave from a source.
 func (r *Relay) noSource(name string) bool {
-	return r.sources.isMissing(name) || r.pauses.Source(name)
+	return r.sources.isMissing(name) || r.pauses.source(name)
 }
 
 // siteProviders remembers the provider of each site, since the queue knows sites only. It is bounded: of

@@ -306,9 +306,9 @@ func (d *dispatcher) routed(m *envelope.Message, recipients []queue.Pending, dom
 	d.submit(m, v.route, recipients)
 }
 
-// Cancel takes back what waits within the dispatcher or delivery, so that what was asked of the queue
+// cancel takes back what waits within the dispatcher or delivery, so that what was asked of the queue
 // comes into force now.
-func (d *dispatcher) Cancel(id envelope.ID) {
+func (d *dispatcher) cancel(id envelope.ID) {
 	if waiting := d.lookups.takeAll(id); len(waiting) > 0 {
 		d.queue.Return(id, indexes(waiting))
 	}

@@ -179,7 +179,7 @@ func TestReloadAsksAnewForWhatWaits(t *testing.T) {
 func TestCancelTakesBackWhatWaitsForLookUps(t *testing.T) {
 	s := newStage(t)
 	s.handle(s.leaseTo(1, "", 2, "d%d.example"))
-	s.Cancel(1)
+	s.cancel(1)
 	if len(s.told) != 2 || !strings.HasPrefix(s.told[0], "return 1 [") || s.told[1] != "cancel 1" {
 		t.Errorf("told %q", s.told)
 	}

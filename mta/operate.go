@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"example.org/mta/internal/settings"
 	"example.org/mta/mta/accounting"
@@ -26,25 +25,17 @@ func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
 	}
 	undo.add(func() { socket.Close() })
 	r.socket = socket
-	r.operated = operate.Relay{
-		Policy: r.policy.Load, Now: r.now, Log: r.log, Queue: r.queue, Delivery: r.delivery, Router: r.router, Resolver: r.resolver,
-		Dispatcher: r.dispatcher, Pauses: r.pauses, TLSA: tlsaRecords{r.resolver, r.now}, STS: r.sts, TLSReports: r.tlsReports,
-		Suppressed: r.suppression.List, Tally: r.tally, Warmups: r.warm, Provider: r.sites.of, Missing: r.sources.isMissing, UseOf: r.useOf,
-		Diverted: r.diverted,
+	inForce := func() *config.Config { return r.policy.Load().Config }
+	r.parts = operate.Parts{
+		Config: inForce, Queue: r.queue, Delivery: r.delivery, Router: r.router, Resolver: r.resolver, STS: r.sts, TLSReports: r.tlsReports,
+		Suppressed: r.suppression.List, Tally: r.tally, Missing: r.sources.isMissing,
 	}
-	r.api = r.operated.API()
-	r.api.Log, r.api.Relay, r.api.Tracer = eventReader{r}, r, r.tracer
-	r.api.Admissions = operate.Admissions{Relay: &r.operated, Gate: r.admission}
-	r.control = control.NewServer(r.api)
+	r.control = control.NewServer(control.Config{
+		Queue: operator{r}, Log: eventReader{r}, Relay: r, Destinations: destinations{r}, Blocks: blocks{r}, Tracer: r.tracer, Pauses: operatorPauses{r}, Events: r.log, TLSReports: tlsReports{r}, Admissions: operate.Admissions{Parts: &r.parts, Gate: r.admission, Quotas: r.quotas}, TLSPolicies: tlsPolicies{r},
+		Suppressions: operate.Suppressions{List: r.suppression.List, Config: inForce},
+		Warmups:      warmups{ctl: r.warm, names: r.warm, config: inForce, now: r.now, paused: r.pausedSource},
+	})
 	return nil
-}
-
-// diverted puts into operators' words where the mail went that a warming source could have taken.
-func (r *Relay) diverted(key string, since time.Time) operate.Diverted {
-	d := r.warm.divertedSince(key, since)
-	return operate.Diverted{Offered: d.offered(), Faster: d[cameFaster], WarmupDiverted: control.WarmupDiverted{
-		TooFast: d[cameFaster] + d[cameTooFast], OverCap: d[hadNoRoom], Waited: d[lostPatience], Suspended: d[foundNoWay],
-	}}
 }
 
 // announce writes down where the relay is, for commands of users who can't read the configuration.
@@ -82,7 +73,7 @@ func (r *Relay) Status() control.Status {
 		PID:      os.Getpid(),
 		State:    state,
 		Reason:   reason,
-		Paused:   r.pauses.List(),
+		Paused:   r.pauses.list(),
 		Alarms:   append([]control.Alarm{}, r.alarms.list()...), // never null in JSON
 		Started:  r.started,
 		Config:   r.configPath(),
@@ -91,7 +82,7 @@ func (r *Relay) Status() control.Status {
 			Recovered: s.Recovered, Accepted: s.Accepted, Delivered: s.Delivered, Bounced: s.Bounced,
 			Expired: s.Expired, Removed: s.Removed, Queued: s.Queued,
 		},
-		States:      r.operated.States(&s),
+		States:      r.parts.States(&s),
 		Rates:       r.rates.PerSecond(r.now(), r.tally.Total()),
 		Connections: control.Connections{In: r.inbound.open(""), Out: use.Live, Waiting: use.Waiting, Running: use.Running},
 		Memory:      control.Memory{Process: operate.ProcessMemory(), Schedule: s.MemoryBytes},

@@ -179,7 +179,7 @@ func (d *days) look(since time.Duration) {
 		d.today = s
 	}
 	if since/time.Minute == 18*60 {
-		d.evening, _ = d.operated().API().Warmups.Warmup(d.t.Context(), "acme-1")
+		d.evening, _ = warmups{ctl: d.warming, names: d.warming}.Warmup(d.t.Context(), "acme-1")
 	}
 	for _, p := range s.Providers {
 		if d.slowed == 0 && (p.Pace < 1 || p.State != "normal") {

@@ -53,7 +53,6 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
 	"example.org/mta/mta/operate"
-	"example.org/mta/mta/pauses"
 	"example.org/mta/mta/tally"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
@@ -137,7 +136,7 @@ type Relay struct {
 	refiller     *refiller[delivery.Flow] // when delivery has room
 	routedMail   *refiller[string]        // when the route of a domain is found
 	resumed      *refiller[parking.Key]   // when a pause has ended
-	pauses       *pauses.Pauses
+	pauses       *pauses
 	reporter     *reporter
 	pickup       *pickup // of what sendmail left while the relay was away
 	suppression  *suppressor
@@ -145,8 +144,7 @@ type Relay struct {
 	meter        *tally.Meter
 	tally        *tally.Tallies
 	rates        operate.Rates
-	operated     operate.Relay
-	api          control.Config
+	parts        operate.Parts
 	accounting   *accounting.Writer // nil when switched off
 	listeners    *listeners
 	http         *httpServer // nil without an address
@@ -384,10 +382,10 @@ func (r *Relay) Run(ctx context.Context) error {
 	})
 	running.Go(func() { r.refiller.run(dispatching) })
 	running.Go(func() { r.resumed.run(dispatching) })
-	running.Go(func() { r.pauses.Run(dispatching) })
+	running.Go(func() { r.pauses.run(dispatching) })
 	running.Go(func() { r.routedMail.run(dispatching) })
 	running.Go(func() {
-		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble, r.resolver.Stats, r.warm.trouble, r.warm.shortOfHealth, r.pickup.trouble, r.pauses.Trouble, r.loginTrouble, r.certificateTrouble, r.admission.Trouble, r.checks.trouble})
+		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble, r.resolver.Stats, r.warm.trouble, r.warm.shortOfHealth, r.pickup.trouble, r.pauses.trouble, r.loginTrouble, r.certificateTrouble, r.admission.Trouble, r.checks.trouble})
 	})
 	if r.acme != nil {
 		running.Go(func() { r.acme.Run(dispatching) })

@@ -33,7 +33,7 @@ func TestMailForSilentDomainsIsInTheQueue(t *testing.T) {
 	w.zone.Fault("*.silent.example", dnsserver.Fault{Drop: true})
 	w.sendSilent(messages, each)
 	w.until("the mail waits for routes", func() bool { return w.queue.Stats().Parked >= messages*each-maxRoutingPerTenant })
-	o := w.api.Queue
+	o := operator{w.Relay}
 	list, err := o.List(t.Context(), control.Filter{State: control.StateWaiting}, control.Page{Limit: 10})
 	if err != nil || len(list.Messages) == 0 {
 		t.Fatalf("listed %d messages, %v", len(list.Messages), err)
@@ -45,7 +45,7 @@ func TestMailForSilentDomainsIsInTheQueue(t *testing.T) {
 			t.Errorf("%s waits for %s: %s", rc.Address, rc.Site, rc.Doing)
 		}
 	}
-	ex, err := w.api.Destinations.Explain(t.Context(), control.ExplainQuery{Domain: "box.example"})
+	ex, err := destinations{w.Relay}.Explain(t.Context(), control.ExplainQuery{Domain: "box.example"})
 	if err != nil || ex.Destinations[0].Now != "mail is sent without delay" {
 		t.Errorf("of a healthy domain: %+v, %v", ex, err)
 	}

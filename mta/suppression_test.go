@@ -14,7 +14,9 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/sink"
+	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
+	"example.org/mta/mta/operate"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/suppression"
 )
@@ -78,7 +80,7 @@ func TestT3_QueuedMailToASuppressedAddressIsBounced(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	w.send("ann@client.example", "X-Hold-For: 3600\r\n"+letter, "gone@box.example", "bob@box.example", "postmaster@box.example")
 	w.suppress("gone@box.example", "postmaster@box.example")
-	if n, err := w.api.Queue.Change(context.Background(), control.Change{Action: control.Retry, All: true, Scheduled: true}); err != nil || n.Recipients != 3 {
+	if n, err := (operator{w.Relay}).Change(context.Background(), control.Change{Action: control.Retry, All: true, Scheduled: true}); err != nil || n.Recipients != 3 {
 		t.Fatalf("released %+v, %v", n, err)
 	}
 	reported, got := false, map[string]bool{}
@@ -131,7 +133,7 @@ func (w *world) suppress(addresses ...envelope.Address) {
 // What an operator asks of the list, tenant by tenant and page by page.
 func TestSuppressionsForTheOperator(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `tenant "acme" { tier = 2 }`)
-	ctx, o := context.Background(), w.api.Suppressions
+	ctx, o := context.Background(), operate.Suppressions{List: w.suppression.List, Config: func() *config.Config { return w.policy.Load().Config }}
 	var add control.Suppress
 	for _, tenant := range []string{"", "acme", "a:b %"} {
 		for _, address := range []string{"a@box.example", "b@bücher.example"} {

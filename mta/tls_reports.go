@@ -1,6 +1,7 @@
 package mta
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"example.org/mta/destdb/file"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
 )
 
 // openTLSReports begins to count for TLS reports, when the configuration has them sent.
@@ -49,6 +51,26 @@ func (r *Relay) mailTLSReport(mail tlsrpt.Mail) error {
 	}
 	r.events.received(m)
 	return nil
+}
+
+// tlsReports answers what operators ask about TLS reports.
+type tlsReports struct{ r *Relay }
+
+func (t tlsReports) TLSReports(_ context.Context, domain, after string, limit int) (control.TLSReportList, error) {
+	reports := t.r.tlsReports
+	if reports == nil {
+		return control.TLSReportList{}, nil
+	}
+	if domain != "" {
+		ascii, err := envelope.ToASCII(domain)
+		if err != nil {
+			return control.TLSReportList{}, control.Invalid("", "%q is no domain: %v", domain, err)
+		}
+		domain = ascii
+	}
+	l := control.TLSReportList{On: true}
+	l.Days, l.Next = reports.Days(domain, after, limit)
+	return l, nil
 }
 
 // tlsReportWarnings says what keeps receivers from believing TLS reports by mail.

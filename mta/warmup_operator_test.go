@@ -12,10 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
-	"example.org/mta/mta/operate"
-	"example.org/mta/mta/pauses"
-	"example.org/mta/mta/wiring"
 	"example.org/mta/warmup"
 )
 
@@ -37,29 +35,19 @@ func (s stepped) Do(ctx context.Context, ip string, a warmup.Action) error {
 }
 
 // operated is a warm-up with its operator.
-func operated(t *testing.T, text string) (*warmStage, *operate.Relay) {
+func operated(t *testing.T, text string) (*warmStage, warmups) {
 	w := newWarmStage(t, text)
-	r := w.operated()
-	r.Warmups = stepped{w.warming.ctl}
-	return w, r
-}
-
-// operated is the stage as an operator sees it.
-func (w *warmStage) operated() *operate.Relay {
-	return &operate.Relay{
-		Policy: func() *wiring.Policy { return w.policy() }, Now: w.now, Warmups: w.warming, Pauses: new(pauses.Pauses),
-		Diverted: (&Relay{warm: w.warming}).diverted,
-	}
+	return w, warmups{ctl: stepped{w.warming.ctl}, names: w.warming, config: func() *config.Config { return w.warming.cfg }, now: w.now}
 }
 
 func TestWarmupsForTheOperator(t *testing.T) {
-	w, r := operated(t, overflowing)
-	ctx, o := t.Context(), r.API().Warmups
+	w, o := operated(t, overflowing)
+	ctx := t.Context()
 	all, err := o.Warmups(ctx)
 	if err != nil || len(all) != 1 || all[0].Source != "acme-1" || all[0].IP != "192.0.2.20" || all[0].Providers != nil {
 		t.Fatalf("%+v, %v", all, err)
 	}
-	ctl := r.Warmups.(stepped)
+	ctl := o.ctl.(stepped)
 	ask := warmup.Ask{Provider: "big", Recipients: 1}
 	_, v := ctl.Look("192.0.2.20", ask)
 	if v == warmup.Asking {
@@ -91,8 +79,8 @@ func TestWarmupsForTheOperator(t *testing.T) {
 }
 
 func TestWarmupActions(t *testing.T) {
-	_, r := operated(t, overflowing)
-	ctx, o := t.Context(), r.API().Warmups
+	_, o := operated(t, overflowing)
+	ctx := t.Context()
 	for _, x := range []struct {
 		action control.WarmupAction
 		stage  int
@@ -115,22 +103,22 @@ func TestWarmupActions(t *testing.T) {
 	}
 	wantStatus("a stage beyond the plan", o.ChangeWarmup(ctx, "192.0.2.20", control.WarmupSetStage, 2), http.StatusBadRequest)
 	wantStatus("nobody", o.ChangeWarmup(ctx, "nobody", control.WarmupPause, 0), http.StatusNotFound)
-	real := r.Warmups
-	r.Warmups = refusing{real, "normal", fmt.Errorf("waiting for the store: %w", context.DeadlineExceeded)}
+	real := o.ctl
+	o.ctl = refusing{real, "normal", fmt.Errorf("waiting for the store: %w", context.DeadlineExceeded)}
 	wantStatus("the store is away", o.ChangeWarmup(ctx, "acme-1", control.WarmupPause, 0), http.StatusServiceUnavailable)
-	r.Warmups = refusing{real, "corrupt", errors.New("reading the state: cut short")}
+	o.ctl = refusing{real, "corrupt", errors.New("reading the state: cut short")}
 	wantStatus("the state can't be read", o.ChangeWarmup(ctx, "acme-1", control.WarmupPause, 0), http.StatusServiceUnavailable)
 }
 
 // refusing is a controller in trouble.
 type refusing struct {
-	operate.WarmupController
+	warmupController
 	state string
 	err   error
 }
 
 func (r refusing) Status(ip string) (warmup.Status, bool) {
-	s, ok := r.WarmupController.Status(ip)
+	s, ok := r.warmupController.Status(ip)
 	s.State = r.state
 	return s, ok
 }
@@ -139,13 +127,13 @@ func (r refusing) Do(context.Context, string, warmup.Action) error { return r.er
 
 // TestWarmupPlansForTheOperator: what the API says of a plan, the simulator reads as that plan.
 func TestWarmupPlansForTheOperator(t *testing.T) {
-	_, r := operated(t, overflowing)
-	plans, err := r.API().Warmups.WarmupPlans(t.Context())
+	_, o := operated(t, overflowing)
+	plans, err := o.WarmupPlans(t.Context())
 	if err != nil || len(plans) != len(warmup.PresetNames())+1 {
 		t.Fatalf("%d plans, %v", len(plans), err)
 	}
 	for _, p := range plans {
-		want := r.Policy().Config.WarmupPlan(p.Name)
+		want := o.config().WarmupPlan(p.Name)
 		text, err := json.Marshal(p.Plan)
 		if err != nil {
 			t.Fatal(err)

@@ -179,8 +179,13 @@ func TestW18_HeldMailLeavesAtTheCap(t *testing.T) {
 	if n := len(w.jobs); n < 9 || n > 10 {
 		t.Errorf("%d left in the first hour, want 10", n)
 	}
+	line := parking.Line{Key: tokens("acme", "big")}
 	if n := w.held() + len(w.jobs); n != 30 {
 		t.Errorf("%d of 30 are left", n)
+	}
+	why, until, ok := w.warming.why(line)
+	if !ok || until.IsZero() && !strings.Contains(why, "sent this hour") || !strings.Contains(why, "source acme-1 (192.0.2.20): plan small, stage 1 of 1") {
+		t.Errorf("why: %q until %v", why, until)
 	}
 	w.pass(48 * time.Hour)
 	if len(w.jobs) != 30 || w.held() != 0 {
@@ -543,6 +548,12 @@ func TestReloadLetsHeldMailGo(t *testing.T) {
 		t.Errorf("after the reload %v have left, %d are held", n, w.held())
 	}
 	w.use(warmConfig + `pool "acme" { shared = ["pool-1"] }`)
+	if _, _, ok := w.warming.why(parking.Line{Key: parking.Key{Name: "mx.x.example"}}); ok {
+		t.Error("a site is taken for a warm-up")
+	}
+	if why, _, _ := w.warming.why(parking.Line{Key: tokens("acme", "big")}); !strings.Contains(why, "has ended") {
+		t.Errorf("why: %q", why)
+	}
 }
 
 // TestHeldMailIsCountedOnce: looking at what is held, each minute and after a reload, and taking some of

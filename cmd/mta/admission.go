@@ -66,6 +66,9 @@ func (c *cli) admission(a *control.Admission) error {
 	fact("threshold", "%.1f of 768 priority levels are admitted", a.Threshold)
 	fact("slots", "%.0f, of which %.1f are used and %s; %s", a.Slots.Limit, a.Slots.Used, waitingText(a.Slots.Waiting), a.Slots.Why)
 	fact("held", "%s until the reply; the first attempts of %s are remembered", plural(int(a.Held), "session"), plural(a.Remembered, "message"))
+	for _, q := range a.OverQuota {
+		fact("quota", "%s is over its limit of %s", dashed(q.Tenant), q.Limit)
+	}
 	fmt.Fprintln(c.out)
 	if err := c.pressures(a.Pressures); err != nil {
 		return err

@@ -167,7 +167,8 @@ func (g *Gate) priority(r *submission.AdmitRequest, greedy bool) admission.Prior
 	if kind == "" {
 		kind = r.Sender.Domain()
 	}
-	return admission.Of(int(r.Tier), g.cohorts.Cohort(r.Tenant, kind, g.machine.Now()))
+	const last = admission.Cohorts - 1 // for the greedy alone
+	return admission.Of(int(r.Tier), g.cohorts.Cohort(r.Tenant, kind, g.machine.Now())%last)
 }
 
 // attemptOf identifies a message that comes back: SMTP has no name for it before its content, and a

@@ -3,9 +3,11 @@ package admit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -281,5 +283,115 @@ func BenchmarkAdmit(b *testing.B) {
 				}
 			})
 		})
+	}
+}
+
+// TestTheAlarmBeginsAndEnds refuses for a while.
+func TestTheAlarmBeginsAndEnds(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		m, used := machine(), int64(0)
+		m.Memory = func() int64 { return used }
+		s := settings()
+		s.MemoryLimit = 100
+		g := running(t, s, m)
+		offer := func(d time.Duration) {
+			for range int(d / (100 * time.Millisecond)) {
+				time.Sleep(100 * time.Millisecond)
+				g.Admit(request("acme", 4))
+			}
+		}
+		offer(time.Minute)
+		used = 100
+		offer(4 * time.Second)
+		if text := g.Trouble(); text != "" {
+			t.Errorf("it begins at once: %s", text)
+		}
+		offer(6 * time.Second)
+		if text := g.Trouble(); !strings.Contains(text, "98 %") || !strings.Contains(text, "memory") {
+			t.Errorf("%q", text)
+		}
+		used = 0
+		offer(20 * time.Second)
+		if text := g.Trouble(); !strings.Contains(text, "until a moment ago") {
+			t.Errorf("%q", text)
+		}
+		offer(20 * time.Second)
+		if text := g.Trouble(); text != "" {
+			t.Errorf("it does not end: %s", text)
+		}
+		st := g.Status()
+		if len(st.Refusals) != 1 || st.Refusals[0].Kind != (Kind{"acme", 4, Memory}) || st.Refusals[0].Count != st.Totals[4].Refused || st.Refusals[0].Count < 80 {
+			t.Errorf("%+v", st.Refusals)
+		}
+		sum := int64(0)
+		for _, slice := range st.Slices {
+			sum += slice.Tiers[4].Refused
+		}
+		if sum != st.Totals[4].Refused {
+			t.Errorf("%d refusals in the last minutes, %d in all", sum, st.Totals[4].Refused)
+		}
+		if last := g.Last(func(r *Refusal) bool { return r.Tenant == "acme" }); len(last) != int(sum) || last[0].Time.Before(last[1].Time) {
+			t.Errorf("%d refusals are kept", len(last))
+		}
+	})
+}
+
+func TestTenantsAreCountedUpToABound(t *testing.T) {
+	var a account
+	a.init(time.Unix(0, 0))
+	for i := range 2 * mostTenants {
+		a.refused(Refusal{Time: time.Unix(int64(i), 0), Tenant: fmt.Sprint(i), Reason: "overload"})
+	}
+	all := a.refusals()
+	if len(all) != mostTenants+1 || all[0].Tenant != Others || all[0].Count != mostTenants {
+		t.Errorf("%d kinds, the first %+v", len(all), all[0])
+	}
+	if n := len(a.lastOf(func(*Refusal) bool { return true })); n != mostLast {
+		t.Errorf("%d refusals are kept", n)
+	}
+}
+
+func TestASessionEndsAfterFiveRefusals(t *testing.T) {
+	m := machine()
+	m.Memory = func() int64 { return 1 }
+	s := settings()
+	s.MemoryLimit = 1
+	g := New(s, m)
+	for range 100 {
+		g.Admit(request("t", 4))
+	}
+	now := time.Now()
+	g.machine.Now = func() time.Time { return now }
+	g.core.Load().controller.Calibrate()
+	for n := range 7 {
+		r := request("t", 5)
+		r.Refused = n
+		_, refused := g.Admit(r)
+		if refused == nil || refused.Close != (n >= 5) || refused.Disk {
+			t.Errorf("after %d refusals: %+v", n, refused)
+		}
+	}
+}
+
+// TestSet keeps the controller where nothing has changed, and those that are being stored end.
+func TestSet(t *testing.T) {
+	g := New(settings(), machine())
+	before := g.core.Load()
+	g.Set(settings())
+	if g.core.Load() != before {
+		t.Error("the same settings begin anew")
+	}
+	a, _ := g.Admit(request("t", 3))
+	g.Set(Settings{Mode: Off})
+	if b, refused := g.Admit(request("t", 3)); b != nil || refused != nil {
+		t.Error("it is not off")
+	}
+	if err, refused := a.Commit(t.Context(), 3, func() error { return nil }); err != nil || refused != nil {
+		t.Error(err, refused)
+	}
+	g.Set(Settings{Mode: PID, SyncLatency: time.Second})
+	g.tick()
+	if s := g.Status(); !s.On || s.Settings.Mode != PID {
+		t.Errorf("%+v", s.Settings)
 	}
 }

@@ -17,8 +17,9 @@ type Admission struct {
 	Slots       AdmissionSlots      `json:"slots"`
 	Pressures   []AdmissionPressure `json:"pressures"`
 	Tiers       []AdmissionTier     `json:"tiers"`
-	Refusals    []AdmissionCount    `json:"refusals"` // since the start, the most first
-	Held        int64               `json:"held"`     // sessions that wait for a refusal
+	Refusals    []AdmissionCount    `json:"refusals"`   // since the start, the most first
+	OverQuota   []AdmissionQuota    `json:"over_quota"` // tenants whose next message would be over a limit of theirs
+	Held        int64               `json:"held"`       // sessions that wait for a refusal
 	Remembered  int                 `json:"remembered"`
 	MemoryLimit int64               `json:"memory_limit,omitempty"` // octets
 }
@@ -55,6 +56,12 @@ type AdmissionCount struct {
 	Tier   int    `json:"tier"`
 	Reason string `json:"reason"`
 	Count  int64  `json:"count"`
+}
+
+// AdmissionQuota is a tenant that is over a limit of its own.
+type AdmissionQuota struct {
+	Tenant string `json:"tenant"`
+	Limit  string `json:"limit"` // rate, messages or bytes
 }
 
 // AdmissionVerdict is what becomes of somebody's mail now, and what was refused lately.

@@ -129,7 +129,7 @@ func TestDocumentHasTheTypes(t *testing.T) {
 		reflect.TypeFor[TLSReportList](), reflect.TypeFor[tlsrpt.Day](), reflect.TypeFor[tlsrpt.Policy](), reflect.TypeFor[tlsrpt.Detail](), reflect.TypeFor[tlsrpt.Delivery](),
 		reflect.TypeFor[STSPolicy](),
 		reflect.TypeFor[Admission](), reflect.TypeFor[AdmissionSlots](), reflect.TypeFor[AdmissionPressure](), reflect.TypeFor[AdmissionTier](),
-		reflect.TypeFor[AdmissionCount](), reflect.TypeFor[AdmissionVerdict](), reflect.TypeFor[AdmissionRefusal](),
+		reflect.TypeFor[AdmissionCount](), reflect.TypeFor[AdmissionQuota](), reflect.TypeFor[AdmissionVerdict](), reflect.TypeFor[AdmissionRefusal](),
 	}
 	for _, typ := range types {
 		s, ok := d.Components.Schemas[schemaName(typ)]

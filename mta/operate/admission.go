@@ -11,12 +11,14 @@ import (
 	"example.org/mta/mta/admit"
 	"example.org/mta/mta/control"
 	"example.org/mta/submission"
+	"example.org/mta/submission/quota"
 )
 
 // Admissions answers what operators ask about admission.
 type Admissions struct {
-	*Relay
-	Gate *admit.Gate
+	*Parts
+	Gate   *admit.Gate
+	Quotas *quota.Book // of tenants
 }
 
 // Admission implements control.Admissions.
@@ -24,7 +26,7 @@ func (a Admissions) Admission() control.Admission {
 	s := a.Gate.Status()
 	out := control.Admission{
 		Mode: s.Settings.Mode, Since: s.Since, Threshold: admission.Levels,
-		Pressures: []control.AdmissionPressure{}, Tiers: []control.AdmissionTier{}, Refusals: []control.AdmissionCount{},
+		Pressures: []control.AdmissionPressure{}, Tiers: []control.AdmissionTier{}, Refusals: []control.AdmissionCount{}, OverQuota: a.overQuota(),
 		Held: s.Held, Remembered: s.Remembered, MemoryLimit: s.MemoryLimit,
 	}
 	if s.On {
@@ -53,6 +55,17 @@ func (a Admissions) Admission() control.Admission {
 		out.Refusals = append(out.Refusals, control.AdmissionCount{Tenant: k.Tenant, Tier: k.Tier, Reason: k.Reason, Count: k.Count})
 	}
 	return out
+}
+
+// overQuota lists the tenants whose next message would be over a limit of theirs.
+func (a Admissions) overQuota() []control.AdmissionQuota {
+	over := []control.AdmissionQuota{}
+	for _, t := range a.Config().Tenants {
+		if s, known := a.Quotas.State(t.Name); known && s.Now.Reason.String() != "" {
+			over = append(over, control.AdmissionQuota{Tenant: t.Name, Limit: s.Now.Reason.String()})
+		}
+	}
+	return over
 }
 
 // reason is why mail is refused now, "" when none is.
@@ -105,7 +118,7 @@ func (a Admissions) WhyRefused(_ context.Context, who string) (control.Admission
 
 // who finds out what an operator asks about: a client's address, a sender's, or a tenant.
 func (a Admissions) who(who string) (ask submission.AdmitRequest, match func(*admit.Refusal) bool, err error) {
-	cfg := a.Policy().Config
+	cfg := a.Config()
 	if addr, err := netip.ParseAddr(who); err == nil {
 		addr = addr.Unmap()
 		ask.Tenant = cfg.TenantAt(addr)
@@ -134,7 +147,7 @@ func (a Admissions) who(who string) (ask submission.AdmitRequest, match func(*ad
 
 // tier is that of a tenant's mail, or of the first listener's.
 func (a Admissions) tier(tenant string) int {
-	cfg := a.Policy().Config
+	cfg := a.Config()
 	if t := cfg.Tenant(tenant); t != nil {
 		return t.Tier
 	}

@@ -44,12 +44,9 @@ func warmupDescs() (all []*prometheus.Desc) {
 
 // warmups sends them.
 func (m Metrics) warmups(ch chan<- prometheus.Metric) {
-	for _, key := range m.Warmups.IPs() {
-		s, ok := m.Warmups.Status(key)
+	for source, s := range m.Warmups() {
 		for _, w := range warmupMetrics {
-			if ok { // a reload may have ended it
-				ch <- prometheus.MustNewConstMetric(w.desc, prometheus.GaugeValue, w.of(&s), m.Policy().WarmupSource(key))
-			}
+			ch <- prometheus.MustNewConstMetric(w.desc, prometheus.GaugeValue, w.of(&s), source)
 		}
 	}
 }

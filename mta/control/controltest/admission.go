@@ -17,8 +17,9 @@ func (r *Relay) Admission() control.Admission {
 			{Kind: "disk", Value: .1, To: 1, Share: .1},
 			{Kind: "memory", Value: .5, From: .8, To: .95},
 		},
-		Refusals: []control.AdmissionCount{{Tenant: "acme", Tier: 4, Reason: "overload", Count: 12345}, {Tier: 3, Reason: "line", Count: 7}},
-		Tiers:    []control.AdmissionTier{},
+		Refusals:  []control.AdmissionCount{{Tenant: "acme", Tier: 4, Reason: "overload", Count: 12345}, {Tier: 3, Reason: "line", Count: 7}},
+		OverQuota: []control.AdmissionQuota{{Tenant: "acme", Limit: "messages"}},
+		Tiers:     []control.AdmissionTier{},
 	}
 	for tier := range 6 {
 		a.Tiers = append(a.Tiers, control.AdmissionTier{Tier: tier, Admitted: 1, History: []float64{-1, -1, -1}})

@@ -1,4 +1,4 @@
-package operate
+package mta
 
 import (
 	"cmp"
@@ -24,9 +24,9 @@ func (d destinations) Sites(ctx context.Context, f control.SiteFilter, after str
 	if f.Order == control.BySize {
 		return d.sitesBySize(ctx, f, after, limit)
 	}
-	now := d.r.Now()
+	now := d.r.now()
 	queued := d.queuedByKey()
-	for s := range withQueued(knownSites(d.r.Delivery, f.Names, after), waitingKeys(queued, f.Names, after)) {
+	for s := range withQueued(knownSites(d.r.delivery, f.Names, after), waitingKeys(queued, f.Names, after)) {
 		if err := ctx.Err(); err != nil {
 			return l, err
 		}
@@ -46,11 +46,11 @@ func (d destinations) Sites(ctx context.Context, f control.SiteFilter, after str
 // shown puts all that is known of a site in words.
 func (d destinations) shown(s *delivery.SiteInfo, k *queue.KeySummary, now time.Time) site {
 	out := siteOf(&s.SiteInfo, now)
-	out.Provider, _ = d.r.Provider(parking.Parse(s.Name))
+	out.Provider, _ = d.r.sites.of(parking.Parse(s.Name))
 	out.addLanes(s.Lanes)
 	out.addQueued(k)
 	out.addReason(d.r)
-	c := d.r.Tally.Site(s.Name)
+	c := d.r.tally.Site(s.Name)
 	out.Tally, out.failing = tallyOf(&c), c.Failing()
 	return out
 }
@@ -77,7 +77,7 @@ func waitingKeys(queued map[string]*queue.KeySummary, patterns []string, after s
 
 // queuedByKey counts what is in the queue by what it waits for.
 func (d destinations) queuedByKey() map[string]*queue.KeySummary {
-	rows := d.r.Queue.Summary(queue.Filter{})
+	rows := d.r.queue.Summary(queue.Filter{})
 	by := make(map[string]*queue.KeySummary, len(rows))
 	for i := range rows {
 		by[rows[i].Key.String()] = &rows[i]
@@ -135,11 +135,11 @@ func (s *site) addReason(r *Relay) {
 		if key := parking.Parse(s.Name); key.Kind != parking.Site {
 			p := r.lookOut().parked(&queue.ItemRecipient{Line: parking.Line{Key: key}})
 			s.Why, s.Until = p.why, p.next
-			if why, until, paused := r.Pauses.Why(r.Pauses.KeepsPool(r.Policy().Config.Pool(key.Name))); paused {
+			if why, until, paused := r.pauses.why(r.pauses.keepsPool(r.policy.Load().Config.Pool(key.Name))); paused {
 				s.Why, s.Until = why, until
 			}
 			s.Why = strings.TrimPrefix(s.Why, "waits for ") // what it is that it waits for
-		} else if r.Queue.Parked(parking.Line{Key: parking.Key{Name: s.Name}, Route: true}) > 0 || r.Router.LookingUp(s.Name) {
+		} else if r.queue.Parked(routeLine(s.Name)) > 0 || r.router.LookingUp(s.Name) {
 			s.Why = r.lookupOf(s.Name)
 		}
 	}
@@ -155,9 +155,9 @@ func (s *site) busy() bool { return s.Connections+s.Waiting+s.Running+s.Parked+s
 const suspendedAction = "suspended"
 
 func (d destinations) Hosts(ctx context.Context, f control.HostFilter, after string, limit int) (l control.HostList, _ error) {
-	now := d.r.Now()
+	now := d.r.now()
 	var last destdb.HostKey // of those that are listed
-	for h := range knownHosts(d.r.Delivery, f.Names, hostCursor(after)) {
+	for h := range knownHosts(d.r.delivery, f.Names, hostCursor(after)) {
 		if err := ctx.Err(); err != nil {
 			return l, err
 		}
@@ -250,7 +250,7 @@ func replyOf(r reply.Reply) *control.Reply {
 }
 
 func (d destinations) Forget(_ context.Context, f control.Forget) (control.Forgotten, error) {
-	n := d.r.Delivery.Forget(d.hostsNamed(f.Hosts))
+	n := d.r.delivery.Forget(d.hostsNamed(f.Hosts))
 	if n == 0 {
 		return control.Forgotten{}, noSuchHost(f.Hosts)
 	}
@@ -258,11 +258,11 @@ func (d destinations) Forget(_ context.Context, f control.Forget) (control.Forgo
 }
 
 func (d destinations) SuspendHosts(_ context.Context, s control.SuspendHosts) (control.SuspendedHosts, error) {
-	if err := checkNamed(d.r.Policy().Config, "source", s.Source); s.Source != "" && err != nil {
+	if err := checkNamed(d.r.policy.Load().Config, "source", s.Source); s.Source != "" && err != nil {
 		return control.SuspendedHosts{}, err
 	}
-	until := d.r.Now().Add(time.Duration(s.For))
-	n := d.r.Delivery.SuspendHosts(d.hostsNamed(s.Hosts), s.Source, cmp.Or(s.Reason, "by an operator"), until)
+	until := d.r.now().Add(time.Duration(s.For))
+	n := d.r.delivery.SuspendHosts(d.hostsNamed(s.Hosts), s.Source, cmp.Or(s.Reason, "by an operator"), until)
 	if n == 0 {
 		return control.SuspendedHosts{}, noSuchHost(s.Hosts)
 	}
@@ -270,7 +270,7 @@ func (d destinations) SuspendHosts(_ context.Context, s control.SuspendHosts) (c
 }
 
 func (d destinations) ResumeHosts(_ context.Context, s control.ResumeHosts) (control.ResumedHosts, error) {
-	hosts, ended := d.r.Delivery.ResumeHosts(d.hostsNamed(s.Hosts))
+	hosts, ended := d.r.delivery.ResumeHosts(d.hostsNamed(s.Hosts))
 	if hosts == 0 {
 		return control.ResumedHosts{}, noSuchHost(s.Hosts)
 	}
@@ -279,7 +279,7 @@ func (d destinations) ResumeHosts(_ context.Context, s control.ResumeHosts) (con
 
 // hostsNamed gives where the hosts are that some names or addresses mean.
 func (d destinations) hostsNamed(names []string) (addrs []netip.AddrPort) {
-	for h := range knownHosts(d.r.Delivery, names, destdb.HostKey{}) {
+	for h := range knownHosts(d.r.delivery, names, destdb.HostKey{}) {
 		addrs = append(addrs, h.Addr)
 	}
 	return addrs
@@ -290,16 +290,16 @@ func noSuchHost(names []string) error {
 }
 
 func (d destinations) Suspend(ctx context.Context, s control.Suspend) (control.Suspended, error) {
-	if err := checkNamed(d.r.Policy().Config, "source", s.Source); s.Source != "" && err != nil {
+	if err := checkNamed(d.r.policy.Load().Config, "source", s.Source); s.Source != "" && err != nil {
 		return control.Suspended{}, err
 	}
 	name, err := d.siteNamed(ctx, s.Site)
 	if err != nil {
 		return control.Suspended{}, err
 	}
-	until := d.r.Now().Add(time.Duration(s.For))
-	d.r.Delivery.Suspend(name, s.Source, cmp.Or(s.Reason, "by an operator"), until)
-	domains := d.r.Router.DomainsOf(name)
+	until := d.r.now().Add(time.Duration(s.For))
+	d.r.delivery.Suspend(name, s.Source, cmp.Or(s.Reason, "by an operator"), until)
+	domains := d.r.router.DomainsOf(name)
 	return control.Suspended{Site: name, Until: until, Domains: len(domains), Some: domains[:min(len(domains), 10)]}, nil
 }
 
@@ -308,13 +308,13 @@ func (d destinations) Resume(ctx context.Context, s control.Resume) (control.Res
 	if err != nil {
 		return control.Resumed{}, err
 	}
-	return control.Resumed{Site: name, Ended: d.r.Delivery.Resume(name)}, nil
+	return control.Resumed{Site: name, Ended: d.r.delivery.Resume(name)}, nil
 }
 
 // siteNamed gives the site that is called so, or that a domain of that name has.
 func (d destinations) siteNamed(ctx context.Context, name string) (string, error) {
 	name = strings.ToLower(name)
-	if _, known := d.r.Delivery.Site(name); known {
+	if _, known := d.r.delivery.Site(name); known {
 		return name, nil
 	}
 	unknown := control.NotFound("those that are known: mta sites", "no site is known by the name %s, and no domain of that name has a route", name)
@@ -322,7 +322,7 @@ func (d destinations) siteNamed(ctx context.Context, name string) (string, error
 	if err != nil {
 		return "", unknown
 	}
-	if res := d.r.Router.Lookup(ctx, domain); res.Route != nil {
+	if res := d.r.router.Lookup(ctx, domain); res.Route != nil {
 		return res.Route.Site, nil
 	}
 	return "", unknown

@@ -1,4 +1,4 @@
-package operate
+package mta
 
 import (
 	"cmp"
@@ -24,13 +24,13 @@ func (d destinations) sitesBySize(ctx context.Context, f control.SiteFilter, aft
 			return l, control.Invalid("give --after what the page before ended with", "cursor %q is none", after)
 		}
 	}
-	queued, now := d.queuedByKey(), d.r.Now()
+	queued, now := d.queuedByKey(), d.r.now()
 	var last sizedSite // of those that are listed
 	for s := range d.bySize(f.Names, queued, from) {
 		if err := ctx.Err(); err != nil {
 			return l, err
 		}
-		info, _ := d.r.Delivery.Site(s.name)
+		info, _ := d.r.delivery.Site(s.name)
 		info.Name = s.name
 		site := d.shown(&info, queued[s.name], now)
 		if !site.fits(&f) {
@@ -73,7 +73,7 @@ func (d destinations) bySize(names []string, queued map[string]*queue.KeySummary
 		if from.size != 0 {
 			from.name = ""
 		}
-		for s := range knownSites(d.r.Delivery, names, from.name) {
+		for s := range knownSites(d.r.delivery, names, from.name) {
 			if !shown[s.Name] && !yield(sizedSite{name: s.Name}) {
 				return
 			}

@@ -1,4 +1,4 @@
-package operate
+package mta
 
 import (
 	"cmp"
@@ -11,7 +11,6 @@ import (
 	"example.org/mta/internal/settings"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
-	"example.org/mta/mta/pauses"
 	"example.org/mta/mta/tally"
 )
 
@@ -85,13 +84,13 @@ func cut[T any](rows []row[T], order control.SiteOrder, after string, limit int)
 const cursorMark = ":"
 
 func (b blocks) Sources(_ context.Context, f control.BlockFilter, after string, limit int) (l control.SourceList, _ error) {
-	cfg, use := b.r.Policy().Config, b.r.Delivery.Usage()
+	cfg, use := b.r.policy.Load().Config, b.r.delivery.Usage()
 	if err := checkNamed(cfg, "pool", f.Pool); f.Pool != "" && err != nil {
 		return l, err
 	}
 	var rows []row[control.Source]
 	for _, s := range cfg.Sources {
-		c := b.r.Tally.Get(tally.Source, s.Name)
+		c := b.r.tally.Get(tally.Source, s.Name)
 		src := control.Source{Name: s.Name, EHLO: s.EHLO, Pools: poolsOf(cfg, s.Name), Load: loadOf(use.Sources[s.Name]), Tally: tallyOf(&c)}
 		if s.Address.IsValid() {
 			src.Address = s.Address.String()
@@ -108,13 +107,13 @@ func (b blocks) Sources(_ context.Context, f control.BlockFilter, after string, 
 
 // sourceState says whether a source sends, and what is in the way.
 func (b blocks) sourceState(s *config.Source) (state, reason string) {
-	if b.r.Missing(s.Name) {
+	if b.r.sources.isMissing(s.Name) {
 		return control.SourceMissing, "this machine does not have its address"
 	}
 	if why := b.r.pausedSource(s.Name); why != "" {
 		return control.SourcePaused, why
 	}
-	w, warming := b.r.warmupOf(s.Name)
+	w, warming := b.r.warm.ofSource(s.Name)
 	switch {
 	case !warming || w.State == "warm":
 		return control.SourceSending, ""
@@ -130,7 +129,7 @@ func (b blocks) sourceState(s *config.Source) (state, reason string) {
 
 // pausedSource says by whom a source is paused, alone or with everything, and why; "": it is not.
 func (r *Relay) pausedSource(name string) string {
-	return r.Pauses.First(pauses.Key(control.PauseEverything, ""), pauses.Key(control.PauseSource, name))
+	return r.pauses.first(pauseKey(control.PauseEverything, ""), pauseKey(control.PauseSource, name))
 }
 
 // poolsOf names the pools that have a source.
@@ -162,16 +161,16 @@ func leftOut(f *control.BlockFilter, c *tally.Tally, l control.Load) bool {
 }
 
 func (b blocks) Pools(_ context.Context, f control.BlockFilter, after string, limit int) (l control.PoolList, _ error) {
-	cfg, use := b.r.Policy().Config, b.r.Delivery.Usage()
+	cfg, use := b.r.policy.Load().Config, b.r.delivery.Usage()
 	tenants := make(map[string]int)
 	for _, t := range cfg.Tenants {
 		tenants[cfg.PoolOf(t.Name).Name]++
 	}
 	var rows []row[control.Pool]
 	for _, p := range cfg.Pools {
-		c := b.r.Tally.Get(tally.Pool, p.Name)
+		c := b.r.tally.Get(tally.Pool, p.Name)
 		pool := control.Pool{Name: p.Name, Shared: append([]string{}, p.Shared...), Dedicated: dedicatedOf(p), Tenants: tenants[p.Name], Tally: tallyOf(&c)}
-		pool.Paused = b.r.Pauses.First(pauses.Key(control.PauseEverything, ""), pauses.Key(control.PausePool, p.Name))
+		pool.Paused = b.r.pauses.first(pauseKey(control.PauseEverything, ""), pauseKey(control.PausePool, p.Name))
 		for _, s := range slices.Concat(pool.Shared, pool.Dedicated) {
 			x := use.Sources[s]
 			pool.Load.Connections += x.Connections
@@ -187,7 +186,7 @@ func (b blocks) Pools(_ context.Context, f control.BlockFilter, after string, li
 }
 
 func (b blocks) Tenants(_ context.Context, f control.BlockFilter, queued map[string]int, after string, limit int) (l control.TenantList, _ error) {
-	cfg := b.r.Policy().Config
+	cfg := b.r.policy.Load().Config
 	counts := make(map[string]int)
 	for name, n := range queued {
 		if cfg.Tenant(name) == nil {
@@ -200,11 +199,11 @@ func (b blocks) Tenants(_ context.Context, f control.BlockFilter, queued map[str
 	}
 	var rows []row[control.Tenant]
 	for _, t := range append([]*config.Tenant{{}}, cfg.Tenants...) {
-		c := b.r.Tally.Get(tally.Tenant, t.Name)
+		c := b.r.tally.Get(tally.Tenant, t.Name)
 		tenant := control.Tenant{Name: t.Name, Pool: cfg.PoolOf(t.Name).Name, Tally: tallyOf(&c)}
-		tenant.Paused = b.r.Pauses.First(pauses.Key(control.PauseEverything, ""), pauses.Key(control.PauseTenant, t.Name), pauses.Key(control.PausePool, tenant.Pool))
+		tenant.Paused = b.r.pauses.first(pauseKey(control.PauseEverything, ""), pauseKey(control.PauseTenant, t.Name), pauseKey(control.PausePool, tenant.Pool))
 		if t.Name != "" { // other mail has its listener's
-			tenant.Tier, tenant.Use = &t.Tier, b.r.UseOf(t)
+			tenant.Tier, tenant.Use = &t.Tier, b.r.useOf(t)
 		}
 		if queued != nil {
 			n := counts[t.Name]

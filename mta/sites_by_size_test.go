@@ -1,4 +1,4 @@
-package operate
+package mta
 
 import (
 	"fmt"
@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"example.org/mta/internal/parking"
+	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
+	"example.org/mta/mta/tally"
 	"example.org/mta/queue"
 )
 
@@ -20,7 +22,7 @@ func TestSitesBySizeComeOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer q.Close()
-	r := &Relay{Delivery: knowing(t, n), Queue: q, Now: time.Now}
+	r := &Relay{delivery: knowing(t, n), queue: q, now: time.Now, tally: tally.New(config.Default)}
 	queued := make(map[string]*queue.KeySummary)
 	size := make(map[string]int)
 	for i := range mail {
@@ -70,7 +72,7 @@ func TestSitesBySizeComeOnce(t *testing.T) {
 }
 
 func BenchmarkSitesBySize(b *testing.B) {
-	r := &Relay{Delivery: knowing(b, 100_000), Now: time.Now}
+	r := &Relay{delivery: knowing(b, 100_000), now: time.Now, tally: tally.New(config.Default)}
 	d, queued := destinations{r}, make(map[string]*queue.KeySummary)
 	for i := range 1000 {
 		name := fmt.Sprintf("mx.site%06d.example", 7*i)

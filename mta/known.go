@@ -1,4 +1,4 @@
-package operate
+package mta
 
 import (
 	"iter"

@@ -1,4 +1,4 @@
-package operate
+package mta
 
 import (
 	"cmp"
@@ -13,28 +13,27 @@ import (
 	"example.org/mta/warmup"
 )
 
-// WarmupController is what an operator needs of a *warmup.Controller.
-type WarmupController interface {
+// warmupController is what an operator needs of a *warmup.Controller.
+type warmupController interface {
 	Status(ip string) (warmup.Status, bool)
 	IPs() []string
 	Do(ctx context.Context, ip string, a warmup.Action) error
 }
 
 // warmups is what the control API asks of the warm-up.
-type warmups struct{ r *Relay }
-
-// Diverted counts recipients by what became of the mail that a warming source could have taken.
-type Diverted struct {
-	Offered int64 // to the source and its like, those it took included
-	Faster  int64 // of TooFast: came faster than the plan takes it, and had no patience
-	control.WarmupDiverted
+type warmups struct {
+	ctl    warmupController
+	names  *warming // knows the sources by the names that the controller has for them
+	config func() *config.Config
+	now    func() time.Time
+	paused func(source string) string // by whom an operator's pause of a source is, and why; "": there is none
 }
 
 // Warmups implements control.Warmups.
 func (w warmups) Warmups(context.Context) ([]control.Warmup, error) {
 	var all []control.Warmup
-	for _, ip := range w.r.Warmups.IPs() {
-		if s, ok := w.r.Warmups.Status(ip); ok {
+	for _, ip := range w.ctl.IPs() {
+		if s, ok := w.ctl.Status(ip); ok {
 			shown := w.shown(s)
 			shown.Providers, shown.History, shown.Forecast = nil, nil, nil
 			all = append(all, shown)
@@ -54,9 +53,9 @@ func (w warmups) Warmup(_ context.Context, name string) (control.Warmup, error) 
 
 // find gives the controller's name of what an operator names, and how it is.
 func (w warmups) find(name string) (key string, s warmup.Status, err error) {
-	key, ok := w.r.Policy().WarmupKeyOf(name)
+	key, ok := w.names.keyOf(name)
 	if ok {
-		s, ok = w.r.Warmups.Status(key)
+		s, ok = w.ctl.Status(key)
 	}
 	if !ok {
 		err = control.NotFound("those that have one: mta warmup list", "no source %q has a warm-up plan", name)
@@ -90,7 +89,7 @@ func (w warmups) ReportWarmup(ctx context.Context, name string, r control.Warmup
 	if err != nil {
 		return control.Invalid("write it as 2026-11-22", "day: %q is no day", r.Day)
 	}
-	if r.Provider != warmup.Other && !slices.ContainsFunc(w.r.Policy().Config.Providers, func(p *config.Provider) bool { return p.Name == r.Provider }) {
+	if r.Provider != warmup.Other && !slices.ContainsFunc(w.config().Providers, func(p *config.Provider) bool { return p.Name == r.Provider }) {
 		return control.Invalid("the providers that 'mta check --effective' prints have names, and the others are \"other\"", "there is no provider %q", r.Provider)
 	}
 	return w.do(ctx, name, warmup.Reported(r.Provider, warmup.Report{Day: day, Complaints: r.Complaints, Rate: r.Rate}))
@@ -104,7 +103,7 @@ func (w warmups) do(ctx context.Context, name string, a warmup.Action) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, warmupPatience)
 	defer cancel()
-	err = w.r.Warmups.Do(ctx, key, a)
+	err = w.ctl.Do(ctx, key, a)
 	switch {
 	case errors.Is(err, warmup.ErrNoStage):
 		return control.Invalid(fmt.Sprintf("plan %s has stages 1 to %d", s.Plan, s.TotalStages), "%v", err)
@@ -120,7 +119,7 @@ func (w warmups) do(ctx context.Context, name string, a warmup.Action) error {
 
 // WarmupPlans implements control.Warmups.
 func (w warmups) WarmupPlans(context.Context) ([]control.WarmupPlan, error) {
-	return WarmupPlans(w.r.Policy().Config, w.r.Now()), nil
+	return WarmupPlans(w.config(), w.now()), nil
 }
 
 // WarmupPlans lists the plans that can be named in a configuration, by name: its own and the presets, with the
@@ -148,29 +147,18 @@ func WarmupPlans(cfg *config.Config, now time.Time) []control.WarmupPlan {
 
 // shown gives a status in the words of the API.
 func (w warmups) shown(s warmup.Status) control.Warmup {
-	source := w.r.Policy().WarmupSource(s.IP)
-	out := control.Warmup{Source: source, Status: s, Paused: w.r.pausedSource(source)}
+	out := control.Warmup{Source: w.names.sourceOf(s.IP), Status: s}
+	if w.paused != nil {
+		out.Paused = w.paused(out.Source)
+	}
 	if s.Stage == 0 {
 		return out // nothing is known
 	}
-	d := w.r.Diverted(s.IP, s.DayEnds.AddDate(0, 0, -1))
-	out.Offered, out.Diverted, out.Advice = d.Offered, d.WarmupDiverted, d.advice(&s)
+	d := w.names.divertedSince(s.IP, s.DayEnds.AddDate(0, 0, -1))
+	out.Offered, out.Diverted = d.offered(), control.WarmupDiverted{
+		TooFast: d[cameFaster] + d[cameTooFast], OverCap: d[hadNoRoom], Waited: d[lostPatience], Suspended: d[foundNoWay],
+	}
+	out.Advice = d.advice(&s)
 	slices.SortFunc(out.Providers, func(a, b warmup.ProviderStatus) int { return cmp.Compare(a.Provider, b.Provider) })
 	return out
-}
-
-// adviceFrom is the share of the mail, in per cent, that must have come too fast before that is worth a word.
-const adviceFrom = 10
-
-// advice is what an operator can do about a day that will not be filled, "" for nothing.
-func (d *Diverted) advice(s *warmup.Status) string {
-	open := s.Outlook == warmup.Undecided.String() || s.Outlook == warmup.StayedFill.String()
-	if !open || s.SentDay >= s.StageLimit || 100*d.TooFast < adviceFrom*d.Offered || d.TooFast == 0 {
-		return ""
-	}
-	more := ""
-	if d.TooFast > 2*d.Faster {
-		more = "more "
-	}
-	return fmt.Sprintf("%d %% of the mail came faster than the plan takes it: give it %spatience", 100*d.TooFast/d.Offered, more)
 }

@@ -1,4 +1,4 @@
-package operate
+package mta
 
 import (
 	"cmp"
@@ -51,13 +51,13 @@ type drainCase struct {
 // explainDomain tells all that decides what becomes of a tenant's mail for a domain. queued is what
 // queuedByKey gives: one count of the queue is enough for all domains of a message.
 func (d destinations) explainDomain(ctx context.Context, domain, tenant string, queued map[string]*queue.KeySummary) control.Destination {
-	pol := d.r.Policy()
-	c := domainCase{now: d.r.Now(), cfg: pol.Config, tenant: tenant}
+	pol := d.r.policy.Load()
+	c := domainCase{now: d.r.now(), cfg: pol.Config, tenant: tenant}
 	pool := c.cfg.PoolOf(tenant)
 	c.Destination = control.Destination{
 		Domain: domain, Pool: pool.Name, OtherPools: otherPools(c.cfg, pool), Steps: []string{}, Hosts: []control.TierHost{}, Sources: []control.DestinationSource{}, Limits: []control.Limit{},
 	}
-	res := d.r.Router.Lookup(ctx, domain)
+	res := d.r.router.Lookup(ctx, domain)
 	c.Steps, c.RouteExpires = append(c.Steps, res.Notes...), res.Expires
 	for _, x := range res.Exchangers {
 		if x.Skipped != "" {
@@ -74,7 +74,7 @@ func (d destinations) explainDomain(ctx context.Context, domain, tenant string, 
 	}
 	c.route = res.Route
 	c.Site, c.Provider = c.route.Site, c.route.Provider
-	c.addTLS(ctx, d.r.TLSA)
+	c.addTLS(ctx, tlsaRecords{d.r.resolver, d.r.now})
 	c.addSTS(d.r)
 	if c.Site != domain {
 		c.count(queued, c.Site)
@@ -83,7 +83,7 @@ func (d destinations) explainDomain(ctx context.Context, domain, tenant string, 
 	c.addSite(d)
 	for _, name := range pool.Sources() {
 		if s, ok := pol.Outgoing(name); ok {
-			c.addSource(s, pol.Limits(c.route, name, tenant), d.r)
+			c.addSource(s, pol.Limits(c.route, name, tenant), d.r.sources.isMissing(name), d.r.warm)
 		}
 	}
 	c.countHeld(queued, pool.Name)
@@ -96,8 +96,8 @@ func (d destinations) explainDomain(ctx context.Context, domain, tenant string, 
 
 // overrule says first of a destination what an operator has paused: nothing else counts then.
 func (d destinations) overrule(to *control.Destination, tenant string) {
-	p := d.r.Pauses
-	if why, until, ok := p.Why(p.Keeps(d.r.Policy(), tenant, to.Domain)); ok {
+	p := d.r.pauses
+	if why, until, ok := p.why(p.keeps(d.r.policy.Load(), tenant, to.Domain)); ok {
 		to.Now, to.Until = "no mail is sent: "+why, until
 	}
 }
@@ -135,15 +135,15 @@ func (c *domainCase) count(queued map[string]*queue.KeySummary, key string) {
 
 // countHeld adds what is held for the warm-ups of the pool.
 func (c *domainCase) countHeld(queued map[string]*queue.KeySummary, pool string) {
-	if k := queued[(parking.Key{Kind: parking.Tokens, Name: pool, Provider: cmp.Or(c.Provider, warmup.Other)}).String()]; k != nil {
+	if k := queued[tokens(pool, cmp.Or(c.Provider, warmup.Other)).String()]; k != nil {
 		c.Queued.Warmup += k.States[queue.StateParked]
 	}
 }
 
 // countPaused adds what waits for the end of the pause that is in the way of the tenant's mail.
 func (c *domainCase) countPaused(queued map[string]*queue.KeySummary, r *Relay) {
-	pol := r.Policy()
-	key := cmp.Or(r.Pauses.Of(pol, c.tenant, c.Domain), r.Pauses.SourceOf(pol, c.tenant))
+	pol := r.policy.Load()
+	key := cmp.Or(r.pauses.of(pol, c.tenant, c.Domain), r.pauses.sourceOf(pol, c.tenant))
 	if k := queued[key.String()]; key != (parking.Key{}) && k != nil {
 		c.Queued.Paused, c.Queued.PausedBy = k.States[queue.StateParked], key.Name
 	}
@@ -154,7 +154,7 @@ func (c *domainCase) addHosts(d destinations) {
 	for i, tier := range c.route.Tiers {
 		for _, h := range tier {
 			host := control.Host{Name: h.Name, Address: h.Addr.String(), State: control.HostUnused}
-			for _, known := range d.r.Delivery.HostsAt(h.Addr.Addr()) {
+			for _, known := range d.r.delivery.HostsAt(h.Addr.Addr()) {
 				if known.Addr == h.Addr {
 					host = hostOf(&known, c.now)
 					host.Name = h.Name // an address can have several
@@ -167,7 +167,7 @@ func (c *domainCase) addHosts(d destinations) {
 
 func (c *domainCase) addSite(d destinations) {
 	c.SlowStart = 1
-	known, ok := d.r.Delivery.Site(c.Site)
+	known, ok := d.r.delivery.Site(c.Site)
 	if ok {
 		s := siteOf(&known.SiteInfo, c.now)
 		c.Connections, c.SlowStart, c.Actions = s.Connections, s.SlowStart, s.Actions
@@ -206,8 +206,8 @@ func (c *domainCase) addDrain(l *delivery.LaneInfo, parked int) {
 	c.drains = append(c.drains, drainCase{l.Source, rate})
 }
 
-func (c *domainCase) addSource(s delivery.Source, limits delivery.Limits, r *Relay) {
-	x := sourceCase{Source: s, limits: limits, missing: r.Missing(s.Name)}
+func (c *domainCase) addSource(s delivery.Source, limits delivery.Limits, missing bool, warm *warming) {
+	x := sourceCase{Source: s, limits: limits, missing: missing}
 	for _, tier := range c.route.Tiers {
 		for _, h := range tier {
 			if s.Reaches(h) {
@@ -225,7 +225,7 @@ func (c *domainCase) addSource(s delivery.Source, limits delivery.Limits, r *Rel
 	if s.Address.IsValid() {
 		shown.Address = s.Address.String()
 	}
-	if st, ok := r.warmupOf(s.Name); ok {
+	if st, ok := warm.ofSource(s.Name); ok {
 		shown.Warmup = progress(&st, c.Provider)
 		if st.State != "unknown" { // the first mail has the ledger read
 			x.lacks, x.lacksUntil = lacking(&st, c.Provider)

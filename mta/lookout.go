@@ -1,4 +1,4 @@
-package operate
+package mta
 
 import (
 	"cmp"
@@ -41,7 +41,7 @@ func (r *Relay) lookOut(items ...queue.Item) *lookout {
 		}
 	}
 	for some := range slices.Chunk(out, askedAtOnce) {
-		for id, w := range r.Delivery.WhereaboutsOf(some) {
+		for id, w := range r.delivery.WhereaboutsOf(some) {
 			k.where[id] = w
 		}
 	}
@@ -62,8 +62,8 @@ func (k *lookout) of(it *queue.Item, rc *queue.ItemRecipient) position {
 
 // pausedBy says which pause keeps a recipient that waits, and until when.
 func (k *lookout) pausedBy(tenant string, rc *queue.ItemRecipient) (why string, until time.Time, paused bool) {
-	key := k.r.Pauses.Keeps(k.r.Policy(), tenant, rc.Address.Domain())
-	return k.r.Pauses.Why(cmp.Or(key, rc.Line.Key))
+	key := k.r.pauses.keeps(k.r.policy.Load(), tenant, rc.Address.Domain())
+	return k.r.pauses.why(cmp.Or(key, rc.Line.Key))
 }
 
 // inQueue is of without regard to pauses.
@@ -90,7 +90,7 @@ func (k *lookout) inQueue(id envelope.ID, rc *queue.ItemRecipient) position {
 func (k *lookout) deferred(rc *queue.ItemRecipient) position {
 	suspension, known := k.sites[rc.Line.Site()]
 	if !known {
-		info, _ := k.r.Delivery.Site(rc.Line.Site())
+		info, _ := k.r.delivery.Site(rc.Line.Site())
 		for _, a := range info.Actions {
 			if a.What == suspendedAction && a.Source == "" && a.End.After(suspension.next) {
 				suspension = position{state: control.StateDeferred, why: "suspended: " + a.Reason, next: a.End}
@@ -113,14 +113,14 @@ func (k *lookout) parked(rc *queue.ItemRecipient) position {
 		return s
 	}
 	s.state = control.StateWaiting
-	if why, until, paused := k.r.Pauses.Why(rc.Line.Key); paused {
+	if why, until, paused := k.r.pauses.why(rc.Line.Key); paused {
 		s.why, s.next = why, until
-	} else if why, until, held := k.r.throttledBy(rc.Line); held {
+	} else if why, until, held := k.r.warm.doing(rc.Line); held {
 		s.why, s.next = why, until
 	} else if rc.Line.Route {
 		s.why = k.r.lookupOf(rc.Line.Name)
 	} else {
-		info, _ := k.r.Delivery.Site(rc.Line.Site())
+		info, _ := k.r.delivery.Site(rc.Line.Site())
 		s.why, s.next = keptBy(rc.Line, info.Lanes)
 	}
 	k.lanes[rc.Line] = s
@@ -145,11 +145,11 @@ func (k *lookout) out(id envelope.ID, rc *queue.ItemRecipient) position {
 	if rc.Ending {
 		return ending
 	}
-	if domain := rc.Address.Domain(); k.r.Dispatcher.LookingUp(id, domain, rc.Index) {
+	if domain := rc.Address.Domain(); k.r.dispatcher.lookups.has(id, domain, rc.Index) {
 		return position{state: control.StateWaiting, why: k.r.lookupOf(domain)}
 	}
 	where, known := k.where[id]
-	if !known && k.r.Dispatcher.Signing(id) {
+	if !known && k.r.dispatcher.signing.has(id) {
 		return position{state: control.StateWaiting, why: "is being signed"}
 	}
 	if !known {
@@ -206,7 +206,7 @@ func (r *Relay) inState(f *queue.Filter, s control.State) bool {
 			case s == control.StateEnding:
 				return false
 			}
-			return r.Delivery.OnConnection(id, recipient) == (s == control.StateActive)
+			return r.delivery.OnConnection(id, recipient) == (s == control.StateActive)
 		}
 	}
 	return true
@@ -227,19 +227,11 @@ var queueStates = map[control.State][]queue.State{
 // queue may be millions, and of what was handed out each one is asked for.
 func (r *Relay) summary(f queue.Filter) []queue.KeySummary {
 	if f.Leased == nil || len(f.States) == 1 {
-		return r.Queue.Summary(f)
+		return r.queue.Summary(f)
 	}
 	kept, out := f, f
 	kept.Leased = nil
 	kept.States = slices.DeleteFunc(slices.Clone(f.States), func(s queue.State) bool { return s == queue.StateLeased })
 	out.States = []queue.State{queue.StateLeased}
-	return queue.AddSummaries(r.Queue.Summary(kept), r.Queue.Summary(out))
-}
-
-// lookupOf says how the look-up of a domain's route stands, for which mail waits.
-func (r *Relay) lookupOf(domain string) string {
-	if r.Router.LookingUp(domain) {
-		return "the route of " + domain + " is being looked up"
-	}
-	return "the look-up of " + domain + " waits for its turn"
+	return queue.AddSummaries(r.queue.Summary(kept), r.queue.Summary(out))
 }

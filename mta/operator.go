@@ -1,4 +1,4 @@
-package operate
+package mta
 
 import (
 	"context"
@@ -15,19 +15,19 @@ import (
 	"example.org/mta/queue"
 )
 
-// messages answers the control API's questions about the queue, in the API's words.
-type messages struct{ r *Relay }
+// operator answers the control API's questions about the queue, in the API's words.
+type operator struct{ r *Relay }
 
-func (o messages) List(_ context.Context, f control.Filter, p control.Page) (control.List, error) {
+func (o operator) List(_ context.Context, f control.Filter, p control.Page) (control.List, error) {
 	sel, err := o.selector(f, true)
 	if err != nil {
 		return control.List{}, err
 	}
 	if len(sel.IDs) > 0 {
-		return o.list(o.r.Queue.Pick(sel.IDs, sel.Filter), p, ""), nil
+		return o.list(o.r.queue.Pick(sel.IDs, sel.Filter), p, ""), nil
 	}
 	page := queue.Page{Order: orders[p.Order], Limit: p.Limit, Cursor: p.After}
-	items, next, err := o.r.Queue.List(sel.Filter, page)
+	items, next, err := o.r.queue.List(sel.Filter, page)
 	if err != nil {
 		return control.List{}, control.Invalid("give --after what the page before ended with", "%v", err)
 	}
@@ -35,7 +35,7 @@ func (o messages) List(_ context.Context, f control.Filter, p control.Page) (con
 }
 
 // list puts messages into the API's words.
-func (o messages) list(items []queue.Item, p control.Page, next string) control.List {
+func (o operator) list(items []queue.Item, p control.Page, next string) control.List {
 	out := control.List{Messages: make([]control.Item, len(items)), Next: next}
 	k := o.r.lookOut(items...)
 	for i := range items {
@@ -50,7 +50,7 @@ var orders = map[control.Order]queue.Order{
 	control.NextAttempt: queue.NextAttempt,
 }
 
-func (o messages) item(it *queue.Item, k *lookout, show int) control.Item {
+func (o operator) item(it *queue.Item, k *lookout, show int) control.Item {
 	out := control.Item{
 		ID: it.ID.String(), Sender: string(it.Sender), Size: it.Size, Received: it.Received, Tenant: it.Tenant,
 		Campaign: it.Campaign, Tier: int(it.Tier), Peer: it.Peer, Matching: len(it.Recipients), Total: it.Total,
@@ -65,9 +65,9 @@ func (o messages) item(it *queue.Item, k *lookout, show int) control.Item {
 	return out
 }
 
-func (o messages) recipient(it *queue.Item, k *lookout, rc *queue.ItemRecipient) control.RecipientStatus {
-	provider, _ := o.r.Provider(rc.Line.Key)
-	age := o.r.Policy().Config.Traffic(rc.Address.Domain(), provider).MaxAge
+func (o operator) recipient(it *queue.Item, k *lookout, rc *queue.ItemRecipient) control.RecipientStatus {
+	provider, _ := o.r.sites.of(rc.Line.Key)
+	age := o.r.policy.Load().Config.Traffic(rc.Address.Domain(), provider).MaxAge
 	st := k.of(it, rc)
 	out := control.RecipientStatus{
 		Address: string(rc.Address), State: st.state, Site: rc.Line.String(), Attempts: rc.Attempts,
@@ -90,12 +90,12 @@ func (o messages) recipient(it *queue.Item, k *lookout, rc *queue.ItemRecipient)
 	return out
 }
 
-func (o messages) Get(_ context.Context, text string) (control.Item, error) {
+func (o operator) Get(_ context.Context, text string) (control.Item, error) {
 	id, err := envelope.ParseID(text)
 	if err != nil {
 		return control.Item{}, control.Invalid("", "%v", err)
 	}
-	it, err := o.r.Queue.Get(id)
+	it, err := o.r.queue.Get(id)
 	if err != nil {
 		return control.Item{}, notQueued(id, err)
 	}
@@ -104,12 +104,12 @@ func (o messages) Get(_ context.Context, text string) (control.Item, error) {
 	return out, nil
 }
 
-func (o messages) Content(_ context.Context, text string) (io.ReadCloser, error) {
+func (o operator) Content(_ context.Context, text string) (io.ReadCloser, error) {
 	id, err := envelope.ParseID(text)
 	if err != nil {
 		return nil, control.Invalid("", "%v", err)
 	}
-	body, err := o.r.Queue.Body(id)
+	body, err := o.r.queue.Body(id)
 	return body, notQueued(id, err)
 }
 
@@ -137,7 +137,7 @@ var controlActions = map[queue.Action]control.Action{
 	queue.RetryNow: control.Retry,
 }
 
-func (o messages) Change(_ context.Context, c control.Change) (control.Changed, error) {
+func (o operator) Change(_ context.Context, c control.Change) (control.Changed, error) {
 	sel, err := o.selector(c.Filter, c.All)
 	if err != nil {
 		return control.Changed{}, err
@@ -146,7 +146,7 @@ func (o messages) Change(_ context.Context, c control.Change) (control.Changed, 
 	if c.Action == control.Retry {
 		done, err = o.retry(sel, c)
 	} else {
-		done.Recipients, err = o.r.Queue.Change(sel, queueActions[c.Action], c.DryRun)
+		done.Recipients, err = o.r.queue.Change(sel, queueActions[c.Action], c.DryRun)
 	}
 	if errors.Is(err, queue.ErrUnknown) {
 		err = control.NotFound(doneWith, "%v", err)
@@ -157,7 +157,7 @@ func (o messages) Change(_ context.Context, c control.Change) (control.Changed, 
 	o.out(sel, func(it *queue.Item) {
 		done.Later += o.onConnection(it, c.Action)
 		if c.Action != control.Retry {
-			o.r.Dispatcher.Cancel(it.ID)
+			o.r.dispatcher.cancel(it.ID)
 		}
 	})
 	done.Later = min(done.Later, done.Recipients) // others may have been asked before
@@ -165,10 +165,10 @@ func (o messages) Change(_ context.Context, c control.Change) (control.Changed, 
 }
 
 // onConnection counts the recipients of a message that an attempt is under way for, and that an action waits for.
-func (o messages) onConnection(it *queue.Item, a control.Action) (n int) {
+func (o operator) onConnection(it *queue.Item, a control.Action) (n int) {
 	for i := range it.Recipients {
 		rc := &it.Recipients[i]
-		if rc.Asked != 0 && controlActions[rc.Asked] == a && o.r.Delivery.OnConnection(it.ID, rc.Index) {
+		if rc.Asked != 0 && controlActions[rc.Asked] == a && o.r.delivery.OnConnection(it.ID, rc.Index) {
 			n++
 		}
 	}
@@ -177,22 +177,22 @@ func (o messages) onConnection(it *queue.Item, a control.Action) (n int) {
 
 // out calls each with the selected messages that the queue has handed out. What waits within delivery is
 // taken back by that, so that the queue's action comes into force now and not after the attempt.
-func (o messages) out(sel queue.Selector, each func(*queue.Item)) {
+func (o operator) out(sel queue.Selector, each func(*queue.Item)) {
 	active := sel.Filter
 	if len(active.States) > 0 && !slices.Contains(active.States, queue.StateLeased) {
 		return
 	}
 	active.States = []queue.State{queue.StateLeased}
 	if len(sel.IDs) > 0 {
-		for _, it := range o.r.Queue.Pick(sel.IDs, active) {
+		for _, it := range o.r.queue.Pick(sel.IDs, active) {
 			each(&it)
 		}
 		return
 	}
 	for page := (queue.Page{Limit: 1000}); ; {
-		items, next, err := o.r.Queue.List(active, page)
+		items, next, err := o.r.queue.List(active, page)
 		if err != nil {
-			o.r.Log.Warn("taking back what is being delivered", "error", err)
+			o.r.log.Warn("taking back what is being delivered", "error", err)
 			return
 		}
 		for i := range items {
@@ -204,7 +204,7 @@ func (o messages) out(sel queue.Selector, each func(*queue.Item)) {
 	}
 }
 
-func (o messages) Summary(_ context.Context, by control.SummaryBy, f control.Filter, limit int) (control.Summary, error) {
+func (o operator) Summary(_ context.Context, by control.SummaryBy, f control.Filter, limit int) (control.Summary, error) {
 	sel, err := o.selector(f, true)
 	if err != nil {
 		return control.Summary{}, err
@@ -232,7 +232,7 @@ func summarise(rows []queue.KeySummary, by control.SummaryBy, limit int) control
 }
 
 // selector says in the queue's words what a filter means.
-func (o messages) selector(f control.Filter, all bool) (queue.Selector, error) {
+func (o operator) selector(f control.Filter, all bool) (queue.Selector, error) {
 	sel := queue.Selector{All: all, Filter: queue.Filter{
 		Key:       parking.Parse(strings.ToLower(f.Site)),
 		Domain:    f.Domain,

@@ -1,4 +1,4 @@
-package operate
+package mta
 
 import (
 	"context"
@@ -58,7 +58,7 @@ func (c *domainCase) addDANE(ctx context.Context, records tlspolicy.Records) {
 
 // addSTS adds the domain's MTA-STS policy, if it has one, or may have.
 func (c *domainCase) addSTS(r *Relay) {
-	s, known := r.STS.Status(c.Domain)
+	s, known := r.sts.Status(c.Domain)
 	if known && (s.Policy != nil || s.Failure.Kind != sts.Absent) {
 		p := r.describe(c.Domain, &s)
 		c.MTASTS = &p

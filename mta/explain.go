@@ -1,4 +1,4 @@
-package operate
+package mta
 
 import (
 	"context"
@@ -19,7 +19,7 @@ func (d destinations) Explain(ctx context.Context, q control.ExplainQuery) (cont
 	if q.ID != "" {
 		return d.explainMessage(ctx, q.ID)
 	}
-	if err := checkNamed(d.r.Policy().Config, "tenant", q.Tenant); q.Tenant != "" && err != nil {
+	if err := checkNamed(d.r.policy.Load().Config, "tenant", q.Tenant); q.Tenant != "" && err != nil {
 		return control.Explanation{}, err
 	}
 	return control.Explanation{Destinations: []control.Destination{d.explainDomain(ctx, q.Domain, q.Tenant, d.queuedByKey())}}, nil
@@ -30,7 +30,7 @@ func (d destinations) explainMessage(ctx context.Context, text string) (control.
 	if err != nil {
 		return control.Explanation{}, control.Invalid("", "%v", err)
 	}
-	it, err := d.r.Queue.Get(id)
+	it, err := d.r.queue.Get(id)
 	if err != nil {
 		return control.Explanation{}, notQueued(id, err)
 	}
@@ -59,32 +59,23 @@ func (d destinations) explainMessage(ctx context.Context, text string) (control.
 		bySite[dest.Site] = true
 		out.Destinations = append(out.Destinations, dest)
 	}
-	where, known := d.r.Delivery.Whereabouts(id)
+	where, known := d.r.delivery.Whereabouts(id)
 	// The states are asked last: what is active by now was not parked before.
-	if now, err := d.r.Queue.Get(id); err == nil {
+	if now, err := d.r.queue.Get(id); err == nil {
 		shown = stillThere(shown, now.Recipients)
 	}
 	it.Recipients = shown
 	k := d.r.lookOut(it)
 	for i := range shown {
 		rc := &shown[i]
-		r := recipientCase{rc: rc, status: messages(d).recipient(&it, k, rc), destination: byDomain[rc.Address.Domain()], where: &where, known: known, relay: d.r}
+		r := recipientCase{rc: rc, status: operator(d).recipient(&it, k, rc), destination: byDomain[rc.Address.Domain()], where: &where, known: known, warm: d.r.warm}
 		r.lookup = d.r.lookupOf(rc.Address.Domain())
-		r.suppressed = d.r.suppressed(&it, rc.Address)
+		r.suppressed = d.r.suppression.keeps(&it, rc.Address)
 		r.paused, r.pausedUntil, _ = k.pausedBy(it.Tenant, rc)
 		why, until := r.why()
 		m.Recipients = append(m.Recipients, control.ExplainedRecipient{Status: r.status, Why: why, Until: until})
 	}
 	return out, nil
-}
-
-// suppressed says since when and why a message in the queue is kept from an address, "" when it is not.
-func (r *Relay) suppressed(it *queue.Item, a envelope.Address) string {
-	e, yes := r.Suppressed.Keeps(it.Tenant, a)
-	if !yes || it.Sender.Null() || r.Policy().Config.Suppression.Mode == "off" {
-		return ""
-	}
-	return e.String()
 }
 
 // sourceOf is the source that a message takes, as far as that is known: what it had at an attempt
@@ -95,11 +86,11 @@ func (d destinations) sourceOf(it *queue.Item) string {
 			return via
 		}
 	}
-	pol := d.r.Policy()
+	pol := d.r.policy.Load()
 	if pol.Divided(it.Tenant) != nil {
 		return ""
 	}
-	source, _ := pol.SourceFor(&envelope.Message{ID: it.ID, Tenant: it.Tenant}, nil, "", d.r.Missing)
+	source, _ := pol.SourceFor(&envelope.Message{ID: it.ID, Tenant: it.Tenant}, nil, "", d.r.sources.isMissing)
 	return source
 }
 
@@ -121,7 +112,7 @@ type recipientCase struct {
 	destination *control.Destination // nil when the address can't be read
 	where       *delivery.Whereabouts
 	known       bool // to delivery
-	relay       *Relay
+	warm        *warming
 	paused      string // by whom and why, "" when it is not
 	pausedUntil time.Time
 	lookup      string // how the look-up of its domain's route stands
@@ -176,7 +167,7 @@ func (r *recipientCase) parked() (string, time.Time) {
 	if r.rc.Line.Route {
 		return "it has no route yet: " + r.lookup, time.Time{}
 	}
-	if why, until, ok := r.relay.whyThrottled(r.rc.Line); ok {
+	if why, until, ok := r.warm.why(r.rc.Line); ok {
 		return why, until
 	}
 	what := r.rc.Line.Name

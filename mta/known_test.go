@@ -1,4 +1,4 @@
-package operate
+package mta
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 
 	"example.org/mta/delivery"
 	"example.org/mta/destdb"
+	"example.org/mta/internal/sink"
 	"example.org/mta/mta/control"
 )
 
@@ -151,5 +152,25 @@ func TestSitesWithMailInTheQueueOnly(t *testing.T) {
 		for range withQueued(known, strings.Fields(x.keys)) {
 			break
 		}
+	}
+}
+
+// After a restart nothing may be known of a site any more; its mail is counted all the same.
+func TestSitesAfterARestart(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = 1 }`) // nobody listens there
+	w.send("ann@client.example", letter, "bob@box.example")
+	w.await("bob@box.example", "TransientFailure")
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	for _, f := range []control.SiteFilter{{}, {Busy: true}, {Names: []string{"mx.box.example"}}, {Names: []string{".example"}}} {
+		l, err := destinations{w.Relay}.Sites(t.Context(), f, "", 10)
+		if err != nil || len(l.Sites) != 1 || l.Sites[0].Name != "mx.box.example" || l.Sites[0].Deferred != 1 {
+			t.Errorf("%+v: %+v, %v", f, l.Sites, err)
+		}
+	}
+	if l, err := (destinations{w.Relay}).Sites(t.Context(), control.SiteFilter{}, "mx.box.example", 10); err != nil || len(l.Sites) != 0 {
+		t.Errorf("behind it: %+v, %v", l.Sites, err)
 	}
 }
