@@ -30,7 +30,7 @@ func (r tlsaRecords) TLSA(ctx context.Context, h route.Host) (tlspolicy.TLSA, er
 	case dane.Unusable:
 		return tlspolicy.TLSA{State: tlspolicy.Unusable, Name: found.Base}, nil
 	case dane.Usable:
-		return tlspolicy.TLSA{State: tlspolicy.Usable, Name: found.Base, Match: func(state *tls.ConnectionState) error {
+		return tlspolicy.TLSA{State: tlspolicy.Usable, Name: found.Base, Text: found.Text, Match: func(state *tls.ConnectionState) error {
 			_, err := found.Verify(state.PeerCertificates, r.now(), h.Name)
 			return err
 		}}, nil

@@ -46,12 +46,17 @@ func TestDANEInTheMiddle(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, sink.Config{TLS: tc.host}, `defaults { smtp_port = PORT }`)
+			w := newWorld(t, sink.Config{TLS: tc.host}, `
+				defaults { smtp_port = PORT }
+				tls_reports { from = "tls-reports@client.example" }`)
 			w.publish(tc.records, tc.fault)
 			w.send("ann@client.example", letter, "bob@box.example")
 			if tc.want == "" || tc.want == "DANE" {
 				if rec := w.await("bob@box.example", string(accounting.Delivery)); rec.TLS.By != tc.want {
 					t.Errorf("delivered, verified by %q, want %q", rec.TLS.By, tc.want)
+				}
+				if days, _ := w.tlsReports.Days("box.example", "", 1); len(days) != 1 || tc.want == "DANE" && days[0].Policies[0].MX != tc.records {
+					t.Errorf("counted %+v, want the records %q", days, tc.records)
 				}
 				return
 			}

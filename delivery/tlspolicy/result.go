@@ -15,6 +15,7 @@ type Result struct {
 	Domain string // whose policy applied: the recipients' domain
 	Policy PolicyType
 	STS    route.STS // the policy, with Policy STSPolicy; zero when it could not be had
+	TLSA   []string  // the host's records that can be used, with Policy DANEPolicy
 	Host   route.Host
 	Source netip.Addr // from which the attempt was made; zero when it came to none
 	Class  Class      // "" is success

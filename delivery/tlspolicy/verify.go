@@ -226,6 +226,9 @@ func (t *Terms) record(from netip.Addr, err error) {
 		return
 	}
 	r := Result{Time: cfg.Now(), Domain: t.domain, Policy: policy, STS: t.demand.STS, Host: t.host, Source: from}
+	if t.tlsa.Text != nil {
+		r.TLSA = t.tlsa.Text()
+	}
 	if err != nil {
 		r.Class, r.Reason = classOf(err), err.Error()
 		if r.Class == DNSSECInvalid {

@@ -48,6 +48,14 @@ func (h *Host) Verify(chain []*x509.Certificate, now time.Time, names ...string)
 	return Record{}, fmt.Errorf("certificate of %s: %w (%s)", h.Base, err, h.list())
 }
 
+// Text gives the usable records, each as a zone file has it.
+func (h *Host) Text() (all []string) {
+	for _, r := range h.Records {
+		all = append(all, fmt.Sprintf("%d %d %d %x", r.Usage, r.Selector, r.Matching, r.Data))
+	}
+	return all
+}
+
 // list names the first few records.
 func (h *Host) list() string {
 	const few = 3

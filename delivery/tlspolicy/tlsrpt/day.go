@@ -13,7 +13,7 @@ import (
 const (
 	maxDomains  = 50_000  // a day; attempts for further ones aren't counted
 	maxPolicies = 10      // of a domain; the results of further ones count for the last
-	maxMX       = 8 << 10 // octets of a policy's patterns; further ones are left out
+	maxMX       = 8 << 10 // octets of a policy's patterns or records; further ones are left out
 	maxDetails  = 100     // of a policy; further failures have one for each class, which names no host
 	maxReason   = 200     // octets
 
@@ -43,7 +43,7 @@ type Day struct {
 type Policy struct {
 	Type    tlspolicy.PolicyType `json:"type"`
 	Mode    string               `json:"mode,omitempty"`    // of an MTA-STS policy; "" when it could not be had
-	MX      string               `json:"mx,omitempty"`      // its patterns, with commas between
+	MX      string               `json:"mx,omitempty"`      // its patterns, or the TLSA records of a host, with commas between
 	MaxAge  int64                `json:"max_age,omitempty"` // in seconds; 0 when it is not known
 	Success int64                `json:"success"`
 	Failure int64                `json:"failure"`
@@ -109,6 +109,8 @@ func (d *Day) policy(r *tlspolicy.Result) *Policy {
 	is := Policy{Type: r.Policy}
 	if r.Policy == tlspolicy.STSPolicy && r.STS.Mode != route.STSNone {
 		is.Mode, is.MX = r.STS.Mode.String(), patterns(r.STS.MX)
+	} else if r.Policy == tlspolicy.DANEPolicy {
+		is.MX = patterns(strings.Join(r.TLSA, ","))
 	}
 	for i := range d.Policies {
 		if p := &d.Policies[i]; p.Type == is.Type && p.Mode == is.Mode && p.MX == is.MX {
@@ -122,13 +124,13 @@ func (d *Day) policy(r *tlspolicy.Result) *Policy {
 	return &d.Policies[len(d.Policies)-1]
 }
 
-// patterns are the first of a policy.
+// patterns are the first of a policy, or its first records.
 func patterns(mx string) string {
 	if len(mx) <= maxMX {
 		return mx
 	}
 	mx = mx[:maxMX]
-	return strings.Clone(mx[:strings.LastIndexByte(mx, ',')])
+	return strings.Clone(mx[:max(strings.LastIndexByte(mx, ','), 0)])
 }
 
 func (p *Policy) detail(is *Detail) *Detail {

@@ -82,6 +82,9 @@ func (p *Policy) report(domain string) policyReport {
 			out.Policy.Text = append(out.Policy.Text, fmt.Sprintf("max_age: %d", p.MaxAge))
 		}
 	}
+	if p.Type == tlspolicy.DANEPolicy && p.MX != "" {
+		out.Policy.Text = strings.Split(p.MX, ",")
+	}
 	for _, d := range p.Details {
 		out.Failures = append(out.Failures, failureDetail{d.Class, d.Source, d.Host, d.Addr, d.Count, d.Reason})
 	}

@@ -175,6 +175,9 @@ func TestReportQuotesThePolicy(t *testing.T) {
 	now := time.Now()
 	r.Record(tlspolicy.Result{Time: now, Domain: "box.example", Policy: tlspolicy.STSPolicy, STS: route.STS{Mode: route.STSTesting, MX: "*.box.example,mx.example"}})
 	r.Record(tlspolicy.Result{Time: now, Domain: "box.example", Policy: tlspolicy.STSPolicy, Class: tlspolicy.STSFetchError, Reason: "404"})
+	for _, records := range [][]string{{"3 1 1 0b9f", "2 0 1 e8b5"}, {"3 1 1 0b9f", "2 0 1 e8b5"}, {"3 1 1 77aa"}, {strings.Repeat("3", maxMX+1)}} {
+		r.Record(tlspolicy.Result{Time: now, Domain: "box.example", Policy: tlspolicy.DANEPolicy, TLSA: records})
+	}
 	days := shown(r)
 	text, err := r.cfg.report(&days[0])
 	if err != nil {
@@ -186,11 +189,15 @@ func TestReportQuotesThePolicy(t *testing.T) {
 			Policy policyText `json:"policy"`
 		} `json:"policies"`
 	}
-	if err := json.Unmarshal(text, &got); err != nil || len(got.Policies) != 2 {
+	if err := json.Unmarshal(text, &got); err != nil || len(got.Policies) != 5 {
 		t.Fatalf("%v in\n%s", err, text)
 	}
 	if p := got.Policies[0].Policy; strings.Join(p.Text, "|") != "version: STSv1|mode: testing|mx: *.box.example|mx: mx.example|max_age: 86400" {
 		t.Errorf("%+v", p)
+	}
+	if one, two, none := got.Policies[2].Policy, got.Policies[3].Policy, got.Policies[4].Policy; strings.Join(one.Text, "|") != "3 1 1 0b9f|2 0 1 e8b5" || one.MX != nil ||
+		strings.Join(two.Text, "|") != "3 1 1 77aa" || none.Text != nil {
+		t.Errorf("%+v, %+v, %+v", one, two, none)
 	}
 	if p := got.Policies[1].Policy; p.Type != tlspolicy.STSPolicy || p.Text != nil || p.MX != nil || p.Domain != "box.example" {
 		t.Errorf("%+v", p)
