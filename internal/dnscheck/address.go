@@ -21,7 +21,7 @@ func Public(a netip.Addr) bool {
 // visible gives the reason why nothing can be asked about a source.
 func visible(s Source) (Finding, bool) {
 	f := Finding{Check: CheckAddress, Source: s.Name, Address: s.Address, Result: Unknown,
-		Remedy: fmt.Sprintf("write into source %q the address that receivers see, as public_address = \"192.0.2.1\"", s.Name)}
+		Remedy: fmt.Sprintf("set public_address of source %q to the address that receivers see", s.Name)}
 	switch {
 	case !s.Address.IsValid():
 		f.Text = "which address receivers see is not known: the system or a proxy chooses it"
@@ -59,7 +59,7 @@ func (c *Checker) reverse(ctx context.Context, s Source) Finding {
 	if failed != nil {
 		return unanswered(CheckReverse, "what "+both(names)+" leads to", failed)
 	}
-	return Finding{Check: CheckReverse, Result: Failed, Text: fmt.Sprintf("%s is %s in reverse DNS, which does not lead back to it", s.Address, both(names)),
+	return Finding{Check: CheckReverse, Result: Failed, Text: fmt.Sprintf("%s is %s in reverse DNS, which does not resolve to it", s.Address, both(names)),
 		Remedy: "publish this, or have the provider of the address change its name", Record: addressRecord(names[0], s.Address)}
 }
 
@@ -68,19 +68,19 @@ func both(names []string) string { return strings.Join(names, " and ") }
 // ehlo checks that the name in EHLO is one of the address (RFC 5321, 4.1.1.1).
 func (c *Checker) ehlo(ctx context.Context, s Source) Finding {
 	if !inDNS(s.EHLO) {
-		return Finding{Check: CheckEHLO, Result: Failed, Text: fmt.Sprintf("EHLO says %q, which is no name in the DNS", s.EHLO),
-			Remedy: fmt.Sprintf("write hostname = \"mta.your-domain.example\", or ehlo in source %q", s.Name)}
+		return Finding{Check: CheckEHLO, Result: Failed, Text: fmt.Sprintf("the EHLO name %q is not a DNS name", s.EHLO),
+			Remedy: fmt.Sprintf("set hostname = \"mta.your-domain.example\", or ehlo in source %q", s.Name)}
 	}
 	addrs, err := c.Resolver.Addresses(ctx, s.EHLO)
 	switch {
 	case err != nil:
 		return unanswered(CheckEHLO, "the name in EHLO, "+s.EHLO+",", err)
 	case slices.Contains(addrs, s.Address):
-		return Finding{Check: CheckEHLO, Result: OK, Text: fmt.Sprintf("EHLO says %s, which is %s", s.EHLO, s.Address)}
+		return Finding{Check: CheckEHLO, Result: OK, Text: fmt.Sprintf("the EHLO name %s resolves to %s", s.EHLO, s.Address)}
 	case len(addrs) == 0:
-		return Finding{Check: CheckEHLO, Result: Failed, Text: fmt.Sprintf("EHLO says %s, which has no address", s.EHLO), Remedy: "publish this", Record: addressRecord(s.EHLO, s.Address)}
+		return Finding{Check: CheckEHLO, Result: Failed, Text: fmt.Sprintf("the EHLO name %s has no address", s.EHLO), Remedy: "publish this", Record: addressRecord(s.EHLO, s.Address)}
 	}
-	return Finding{Check: CheckEHLO, Result: Failed, Text: fmt.Sprintf("EHLO says %s, which is %s and not %s", s.EHLO, joined(addrs), s.Address),
+	return Finding{Check: CheckEHLO, Result: Failed, Text: fmt.Sprintf("the EHLO name %s resolves to %s, not to %s", s.EHLO, joined(addrs), s.Address),
 		Remedy: fmt.Sprintf("publish this too, or give source %q another name in ehlo", s.Name), Record: addressRecord(s.EHLO, s.Address)}
 }
 

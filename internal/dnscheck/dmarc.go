@@ -17,7 +17,7 @@ func (c *Checker) dmarc(ctx context.Context, d *Domain, spf, keys []Finding) Fin
 	var bad *policyError
 	switch {
 	case err == nil && record == nil:
-		return Finding{Check: CheckDMARC, Result: Failed, Text: d.Name + " has no DMARC policy, which large providers demand of bulk mail",
+		return Finding{Check: CheckDMARC, Result: Failed, Text: d.Name + " has no DMARC policy, which large providers require of bulk mail",
 			Remedy: "publish this, and watch the reports before you write quarantine or reject", Record: textRecord("_dmarc."+d.Name, "v=DMARC1; p=none; rua=mailto:dmarc@"+d.Name)}
 	case err == nil:
 	case asPolicyError(err, &bad):

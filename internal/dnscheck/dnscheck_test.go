@@ -168,9 +168,9 @@ func TestWhatIsWrong(t *testing.T) {
 		text, record string
 	}{
 		"no PTR":            {without("PTR"), CheckReverse, Failed, "192.0.2.1 has no name", "1.2.0.192.in-addr.arpa. IN PTR mta1.acme.example."},
-		"PTR leads astray":  {append(without("PTR"), "1.2.0.192.in-addr.arpa. PTR old.acme.example."), CheckReverse, Failed, "does not lead back", "old.acme.example. IN A 192.0.2.1"},
-		"EHLO is nowhere":   {without("mta1.acme.example. A"), CheckEHLO, Failed, "which has no address", "mta1.acme.example. IN A 192.0.2.1"},
-		"EHLO is elsewhere": {append(without("mta1.acme.example. A"), "mta1.acme.example. A 192.0.2.8"), CheckEHLO, Failed, "which is 192.0.2.8 and not 192.0.2.1", "mta1.acme.example. IN A 192.0.2.1"},
+		"PTR leads astray":  {append(without("PTR"), "1.2.0.192.in-addr.arpa. PTR old.acme.example."), CheckReverse, Failed, "does not resolve to it", "old.acme.example. IN A 192.0.2.1"},
+		"EHLO is nowhere":   {without("mta1.acme.example. A"), CheckEHLO, Failed, "has no address", "mta1.acme.example. IN A 192.0.2.1"},
+		"EHLO is elsewhere": {append(without("mta1.acme.example. A"), "mta1.acme.example. A 192.0.2.8"), CheckEHLO, Failed, "resolves to 192.0.2.8, not to 192.0.2.1", "mta1.acme.example. IN A 192.0.2.1"},
 		"EHLO without SPF":  {without("mta1.acme.example. TXT"), CheckHELOSPF, Warning, "mta1.acme.example has no SPF record", `mta1.acme.example. IN TXT "v=spf1 a -all"`},
 		"no SPF":            {without(`acme.example. TXT "v=spf1 ip4`), CheckSPF, Failed, "acme.example has no SPF record", `acme.example. IN TXT "v=spf1 ip4:192.0.2.1 ~all"`},
 		"SPF forbids": {append(without(`acme.example. TXT "v=spf1 ip4`), `acme.example. TXT "v=spf1 mx ~all"`), CheckSPF, Failed, "does not allow mail from 192.0.2.1 (softfail)",
@@ -251,9 +251,9 @@ func TestBlockLists(t *testing.T) {
 		{"dead", out1, nil, Unknown, "does not list 127.0.0.2"},
 		{"lists the world", out1, []string{"2.0.0.127.bl.example. A 127.0.0.2", "1.0.0.127.bl.example. A 127.0.0.2", "1.2.0.192.bl.example. A 127.0.0.2"}, Unknown, "it lists 127.0.0.1"},
 		{"public resolver", out1, []string{"2.0.0.127.bl.example. A 127.255.255.254"}, Unknown, "public resolvers"},
-		{"too often", out1, []string{"2.0.0.127.bl.example. A 127.0.0.2", "1.2.0.192.bl.example. A 127.255.255.255"}, Unknown, "too often"},
+		{"too often", out1, []string{"2.0.0.127.bl.example. A 127.0.0.2", "1.2.0.192.bl.example. A 127.255.255.255"}, Unknown, "too many queries"},
 		{"mistyped", out1, []string{"2.0.0.127.bl.example. A 127.255.255.252"}, Unknown, "mistyped"},
-		{"parked domain", out1, []string{"2.0.0.127.bl.example. A 203.0.113.9"}, Unknown, "no answer of a block list"},
+		{"parked domain", out1, []string{"2.0.0.127.bl.example. A 203.0.113.9"}, Unknown, "not a valid answer of a block list"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := Checker{Resolver: newZone(t, tc.lines...), Lists: []string{"bl.example"}}

@@ -75,17 +75,17 @@ var (
 func refusal(code netip.Addr) string {
 	switch {
 	case !loopback.Contains(code):
-		return fmt.Sprintf("%s is no answer of a block list; does the resolver rewrite answers?", code)
+		return fmt.Sprintf("%s is not a valid answer of a block list; does the resolver rewrite answers?", code)
 	case !errorCodes.Contains(code):
 		return ""
 	}
 	switch code.As4()[3] {
 	case 252:
-		return fmt.Sprintf("it says that its name is mistyped (%s)", code)
+		return fmt.Sprintf("it reports that its name is mistyped (%s)", code)
 	case 254:
-		return fmt.Sprintf("it does not serve public resolvers (%s): use a resolver that is yours", code)
+		return fmt.Sprintf("it does not serve public resolvers (%s): use your own resolver", code)
 	case 255:
-		return fmt.Sprintf("it was asked too often (%s)", code)
+		return fmt.Sprintf("it has had too many queries (%s)", code)
 	}
 	return fmt.Sprintf("it answers with an error (%s)", code)
 }
@@ -100,7 +100,7 @@ func (c *Checker) listed(ctx context.Context, s Source, l list) Finding {
 	}
 	switch {
 	case l.dead != "":
-		f.Text, f.Remedy = fmt.Sprintf("%s could not be asked: %s", l.name, l.dead), "read the list's terms of use, or leave it out of dns_lists"
+		f.Text, f.Remedy = fmt.Sprintf("%s could not be queried: %s", l.name, l.dead), "read the list's terms of use, or leave it out of dns_lists"
 	case len(codes) == 0:
 		f.Result, f.Text = OK, fmt.Sprintf("%s is not on %s", s.Address, l.name)
 	default:
@@ -108,7 +108,7 @@ func (c *Checker) listed(ctx context.Context, s Source, l list) Finding {
 		f.Result, f.Text = Failed, fmt.Sprintf("%s is on %s (%s)", s.Address, l.name, joined(codes))
 		f.Remedy = "find out what the address sent, end that, and ask the list to take it off"
 		if texts, err := c.Resolver.Texts(ctx, listName(s.Address, l.name)); err == nil && len(texts) > 0 {
-			f.Remedy += "; the list says: " + texts[0]
+			f.Remedy += "; the list gives the reason: " + texts[0]
 		}
 	}
 	return f

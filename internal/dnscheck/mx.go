@@ -27,7 +27,7 @@ func (c *Checker) bounces(ctx context.Context, d *Domain) []Finding {
 		}
 		return []Finding{refused}
 	case len(exchangers) == 1 && exchangers[0].Host == "":
-		refused.Text = domain + " says that it takes no mail (null MX): bounces can't come back, and receivers refuse such senders (RFC 7505)"
+		refused.Text = domain + " declares that it accepts no mail (null MX): bounces can't come back, and receivers refuse such senders (RFC 7505)"
 		return []Finding{refused}
 	}
 	return c.exchangers(ctx, domain, exchangers)
@@ -72,7 +72,7 @@ func (c *Checker) startTLS(ctx context.Context, host string, sts bool) Finding {
 	offers, err := c.StartTLS(ctx, host)
 	switch {
 	case err != nil:
-		return Finding{Check: CheckSTARTTLS, Result: Unknown, Text: fmt.Sprintf("%s could not be asked for STARTTLS: %v", host, err)}
+		return Finding{Check: CheckSTARTTLS, Result: Unknown, Text: fmt.Sprintf("%s could not be tested for STARTTLS: %v", host, err)}
 	case offers:
 		return Finding{Check: CheckSTARTTLS, Result: OK, Text: host + " offers STARTTLS"}
 	case sts:
