@@ -100,6 +100,8 @@ func (c *Conn) rcptAnswered(x expectation, r rawReply) (over bool) {
 	t.asked--
 	if result := &t.results[i]; result.open() {
 		switch {
+		case r.positive() && t.asksOnly():
+			*result = Result{Fate: Answered, Reply: r.reply("RCPT")}
 		case r.positive():
 			result.Fate = accepted
 			t.accepted++

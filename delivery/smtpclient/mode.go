@@ -20,7 +20,8 @@ func (c *Conn) answered(t *Transaction) bool {
 	return true
 }
 
-// lockStep sends t one command at a time.
+// lockStep sends t one command at a time. One without content is over with the reply to its last RCPT, and RSET
+// comes before the next.
 func (c *Conn) lockStep(t *Transaction) {
 	if len(c.out.staged) > 0 && !c.answered(t) { // RSET
 		return
@@ -98,6 +99,13 @@ func (c *Conn) chunked(t *Transaction) {
 	c.mail(t)
 	c.recipients(t)
 	c.chunks(t)
+}
+
+// ask sends t, which has no content, as a whole: RSET can stand anywhere in a group of commands (RFC 2920, 3.1).
+func (c *Conn) ask(t *Transaction) {
+	c.mail(t)
+	c.recipients(t)
+	c.abort(t, nil)
 }
 
 // letGo is called when all of t is in the flight: the writer does not touch it any more, since

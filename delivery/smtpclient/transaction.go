@@ -18,6 +18,9 @@ type Transaction struct {
 	// opened when the content is about to be written, by the writer; to find out whether a host
 	// without 8BITMIME or SMTPUTF8 can take the message it may be opened twice. Its reads must not
 	// block for ever: nothing but the end of a read stops them.
+	//
+	// Nil asks about the recipients and sends nothing: MAIL, RCPT and RSET. The replies are the results;
+	// 2xx means then that the host would take mail for the recipient.
 	Body func() (io.ReadCloser, error)
 
 	// Done is called exactly once, with no lock held: by the reader, in the order of Send; by the

@@ -61,6 +61,9 @@ func (t *Transaction) begin() {
 	t.asked = len(t.results)
 }
 
+// asksOnly reports whether t has no content and is over when its recipients are answered.
+func (t *Transaction) asksOnly() bool { return t.Body == nil }
+
 // binary reports whether t goes by BDAT in every mode.
 func (t *Transaction) binary() bool { return t.body == envelope.BodyBinaryMIME }
 

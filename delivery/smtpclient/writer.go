@@ -26,6 +26,8 @@ func (c *Conn) write() {
 			return
 		}
 		switch {
+		case t.asksOnly() && c.mode != LockStep:
+			c.ask(t)
 		case c.mode == Chunked:
 			c.chunked(t)
 		case c.mode == Pipelined && !t.binary():
