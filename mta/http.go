@@ -89,7 +89,7 @@ func (r *Relay) metrics() operate.Metrics {
 	return operate.Metrics{
 		Parts: &r.parts, Version: r.opts.Version, Accounting: r.accountingStats, Certificates: r.expiries, Checks: r.checks.last,
 		Admission: r.admission.Status,
-		Alarms:    r.alarms.states, Clients: r.inbound.open, TenantsIgnored: &r.tenantsIgnored, Quotas: r.quotas,
+		Alarms:    r.alarms.states, Clients: r.inbound.open, TenantsIgnored: &r.tenantsIgnored, Quotas: r.quotas, Callouts: r.callouts,
 		Signatures: func() operate.Signatures {
 			c := &r.dispatcher.signing.counts
 			return operate.Signatures{Signed: c.Signed.Load(), Unsigned: c.Unsigned.Load(), Failed: c.Failed.Load()}

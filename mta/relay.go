@@ -61,6 +61,7 @@ import (
 	"example.org/mta/router/resolver"
 	"example.org/mta/submission"
 	"example.org/mta/submission/auth"
+	"example.org/mta/submission/callout"
 	"example.org/mta/submission/quota"
 )
 
@@ -111,6 +112,7 @@ type Relay struct {
 	inbound    inbound                     // connections of clients
 	incoming   *submission.Memory          // for messages of all servers that are coming in
 	quotas     *quota.Book                 // of tenants
+	callouts   *callout.Checker            // of recipients' mailboxes
 	certs      *certificates.Store
 	tlsReports *tlsrpt.Reporter             // nil when none are sent
 	acme       *certificates.ACME           // nil without names
@@ -313,6 +315,7 @@ func queueDir(cfg *config.Config) string { return cfg.DataDir + "/queue" }
 func (r *Relay) openListeners(cfg *config.Config, undo *undoer) (err error) {
 	r.files, r.incoming = fileLimit(), submission.NewMemory(int64(cfg.Queue.IncomingMemory))
 	r.quotas = quota.New(r.limitsOf, r.queuedOf, r.now)
+	r.callouts = callout.New(r.askForMailbox, r.now)
 	shareDescriptors(r.files, cfg).warn(r.log)
 	r.listeners, err = openListeners(cfg, func(l *config.Listener) (*submission.Server, error) { return r.newSubmission(cfg, l, r.logins.Load()) }, r.log)
 	if err == nil {
@@ -352,7 +355,7 @@ func (r *Relay) joined(sc submission.Config, listener string) submission.Config 
 	sc.Store, sc.Ready, sc.Events, sc.Watcher = r.store, r.store.Ready, listenerEvents{r.events, listener}, r.tracer.Listener(listener)
 	sc.Admission = r.admission
 	sc.Verifier, sc.Suppressed = domainVerifier{r}, r.suppression.refuses
-	sc.Quotas = r.quotas
+	sc.Quotas, sc.MissingMailbox = r.quotas, r.missingMailbox
 	sc.TenantOf, sc.TenantAt, sc.Ignored = r.tenantOf, r.tenantAt, &r.tenantsIgnored
 	return sc
 }
@@ -436,6 +439,7 @@ func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error 
 		do   func() error
 	}{
 		{"submissions under way", func() error { return r.listeners.shutdown(submitted) }},
+		{"call-outs", r.closeCallouts},
 		{"the dispatcher", func() error { r.dispatcher.stopping.Store(true); stopDispatching(); return nil }},
 		{"deliveries under way", func() error { return r.delivery.Drain(drained) }},
 		{"connections", func() error { r.delivery.Close(); return nil }},

@@ -1,6 +1,7 @@
 package submission
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"io"
@@ -83,6 +84,9 @@ type Config struct {
 	// VerifyRecipients asks Verifier at RCPT whether the recipient's domain can take mail.
 	VerifyRecipients bool
 	Verifier         Verifier // may be nil
+	// MissingMailbox is asked at RCPT whether the host of a mailbox says that it does not exist, and gives
+	// the host's words. What is not known by the time that ctx ends passes. Nil: nobody is asked.
+	MissingMailbox func(ctx context.Context, rcpt envelope.Address) (words string, missing bool)
 
 	// TLS switches STARTTLS on. Certificates come by its GetCertificate or GetConfigForClient,
 	// so that a reload acts at once. TLS 1.2 is the lowest version unless it names another.

@@ -102,6 +102,7 @@ var (
 	badTenantField   = refusal{554, reply.Enhanced{5, 5, 4}, "X-MTA-Tenant must name one tenant"}
 	unknownTenant    = refusal{550, reply.Enhanced{5, 7, 1}, "X-MTA-Tenant names %s, and there is no such tenant here"}
 	suppressedRcpt   = refusal{550, reply.Enhanced{5, 1, 1}, "address is suppressed (%s); to remove the entry: mta suppress remove %s"}
+	noMailbox        = refusal{550, reply.Enhanced{5, 1, 1}, "no such mailbox, its host says: %s"}
 	noPostmasterHere = refusal{550, reply.Enhanced{5, 1, 1}, "no postmaster is configured here"}
 )
 

@@ -131,7 +131,7 @@ func (s *session) Rcpt(_ string, opts *smtp.RcptOptions) error {
 	if refused := c.suppressed(r.Address); refused != nil {
 		return smtpError(*refused)
 	}
-	if refused := c.verify(r.Address.Domain()); refused != nil {
+	if refused := c.verify(r.Address); refused != nil {
 		return smtpError(*refused)
 	}
 	c.tx.recipients = append(c.tx.recipients, r)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
 )
 
@@ -23,21 +24,38 @@ const (
 	verifyLeastPatient = time.Nanosecond // what is known by then needs no waiting
 )
 
-// verify asks whether a recipient's domain can take mail, and gives the reply that refuses it, or
-// nil.
-func (c *conn) verify(domain string) *reply.Reply {
+// callPatience is how long the answer of a mailbox's host is waited for.
+const callPatience = 5 * time.Second
+
+// verify asks whether a recipient's domain can take mail, and whether the mailbox exists, as far as the
+// configuration wants that, and gives the reply that refuses it, or nil.
+func (c *conn) verify(rcpt envelope.Address) *reply.Reply {
 	cfg := &c.srv.cfg
-	if !cfg.VerifyRecipients || cfg.Verifier == nil {
+	if cfg.VerifyRecipients && cfg.Verifier != nil {
+		var r *reply.Reply
+		c.verifyWithin(verifyPatience, func(ctx context.Context) { r = cfg.Verifier.Verify(ctx, rcpt.Domain()) })
+		if r != nil && r.Permanent() {
+			return r
+		}
+	}
+	if cfg.MissingMailbox == nil {
 		return nil
 	}
-	patience := max(min(verifyPatience, verifyAllPatience-c.tx.verifying), verifyLeastPatient)
+	words, missing := "", false
+	c.verifyWithin(callPatience, func(ctx context.Context) { words, missing = cfg.MissingMailbox(ctx, rcpt) })
+	if !missing {
+		return nil
+	}
+	r := noMailbox.reply(printable(words))
+	return &r
+}
+
+// verifyWithin asks with a bounded patience, of which all recipients of a transaction share verifyAllPatience.
+func (c *conn) verifyWithin(patience time.Duration, ask func(context.Context)) {
+	patience = max(min(patience, verifyAllPatience-c.tx.verifying), verifyLeastPatient)
 	ctx, done := context.WithTimeout(c.srv.ctx, patience)
 	defer done()
 	began := time.Now()
-	r := cfg.Verifier.Verify(ctx, domain)
+	ask(ctx)
 	c.tx.verifying += time.Since(began)
-	if r != nil && r.Permanent() {
-		return r
-	}
-	return nil
 }

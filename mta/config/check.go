@@ -276,6 +276,7 @@ func (k checker) domains() {
 	for _, d := range k.Domains {
 		k.credentials(d)
 		k.loops(d)
+		k.callouts(d)
 		k.traffic(d.Title(), &d.block, &d.Traffic)
 	}
 }
@@ -292,6 +293,14 @@ func (k checker) backoffs() {
 		if r.BySource && r.Suspend == 0 {
 			k.problem(&r.block, "by_source", `write a duration, such as suspend = "10m"`, "by_source: backoff %q suspends nothing", r.Name)
 		}
+	}
+}
+
+// callouts must go to mailbox servers of one's own: strangers block who uses theirs for it.
+func (k checker) callouts(d *Domain) {
+	if d.VerifyRecipients == "mailbox" && d.Pattern == "*" {
+		k.problem(&d.block, "verify_recipients", `write it into blocks of your own domains, such as domain "example.com"`,
+			`verify_recipients: domain "*" is everybody's: their hosts are not to be asked for mailboxes`)
 	}
 }
 

@@ -229,3 +229,22 @@ func BenchmarkTraffic(b *testing.B) {
 		c.Traffic("mail.customer.example.net", "google")
 	}
 }
+
+// The most specific block that has verify_recipients decides whose mailboxes are verified.
+func TestVerifiesMailboxes(t *testing.T) {
+	cfg, err := Parse([]byte(`
+		domain "*.example.com" { verify_recipients = "mailbox" }
+		domain "open.example.com" { verify_recipients = "off" }
+		domain "plain.example.com" { connection_limit = 3 }
+	`), "test.conf", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for domain, want := range map[string]bool{
+		"box.example.com": true, "plain.example.com": true, "open.example.com": false, "example.com": false, "example.net": false,
+	} {
+		if got := cfg.VerifiesMailboxes(domain); got != want {
+			t.Errorf("%s: %v, want %v", domain, got, want)
+		}
+	}
+}

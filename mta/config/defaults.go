@@ -89,7 +89,12 @@ func (t *Tenant) SetDefaults() {
 }
 
 func (p *Provider) SetDefaults() { p.Sparse() }
-func (d *Domain) SetDefaults()   { d.Sparse() }
+
+// SetDefaults leaves the settings of traffic to wider blocks.
+func (d *Domain) SetDefaults() {
+	d.Sparse()
+	d.VerifyRecipients = "off"
+}
 
 func builtInTraffic() Traffic {
 	return Traffic{

@@ -114,6 +114,8 @@ type Domain struct {
 	// Username and Password are for the hosts of Route.
 	Username string `conf:"username"`
 	Password Secret `conf:"password"`
+	// VerifyRecipients "mailbox" has the hosts of these domains asked at RCPT whether a recipient exists.
+	VerifyRecipients string `conf:"verify_recipients" oneof:"off mailbox"`
 	// Traffic has only what the block sets; ask Config.Traffic for what applies.
 	Traffic Traffic `conf:",inline"`
 }
@@ -302,6 +304,20 @@ func (c *Config) matching(domain string) iter.Seq[*Domain] {
 			next("*")
 		}
 	}
+}
+
+// VerifiesMailboxes reports whether the hosts of a domain, in A-label form and lower case, are asked whether its
+// mailboxes exist: the most specific block that says so decides.
+func (c *Config) VerifiesMailboxes(domain string) bool {
+	if len(c.resolved.domains) == 0 {
+		return false
+	}
+	for d := range c.matching(domain) {
+		if d.Set("verify_recipients") {
+			return d.VerifyRecipients == "mailbox"
+		}
+	}
+	return false
 }
 
 func (c *Config) mostSpecific(domain string) *Domain {

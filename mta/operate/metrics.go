@@ -16,6 +16,7 @@ import (
 	"example.org/mta/router"
 	"example.org/mta/router/resolver"
 	"example.org/mta/submission/auth"
+	"example.org/mta/submission/callout"
 	"example.org/mta/submission/quota"
 	"example.org/mta/warmup"
 )
@@ -36,6 +37,7 @@ type Metrics struct {
 	Clients        func(listener string) int64            // connections; "" of all listeners
 	TenantsIgnored *atomic.Int64
 	Quotas         *quota.Book // of tenants
+	Callouts       *callout.Checker
 }
 
 // metric is one number of a part's counters, which are a T.
@@ -89,6 +91,7 @@ func (m Metrics) Collectors() []prometheus.Collector {
 		table(deliveryMetrics, func() (delivery.Counts, bool) { return m.Delivery.Counts(), true }),
 		table(signingMetrics, func() (Signatures, bool) { return m.Signatures(), true }),
 		table(loginMetrics, func() (auth.Stats, bool) { return m.Logins() }),
+		table(calloutMetrics, func() (callout.Stats, bool) { return m.Callouts.Stats(), true }),
 		table(routerMetrics, func() (router.Stats, bool) { return m.Router.Stats(), true }),
 		table(dnsMetrics, func() (resolver.Stats, bool) { return m.Resolver.Stats(), true }),
 		table(accountingMetrics, func() (accounting.Stats, bool) { return m.Accounting(), true }),
@@ -170,6 +173,15 @@ var signingMetrics = []metric[Signatures]{
 		func(s *Signatures) float64 { return float64(s.Unsigned) }),
 	newMetric(prometheus.CounterValue, "mta_dkim_failures_total", "Messages that could not be signed, each try counted.",
 		func(s *Signatures) float64 { return float64(s.Failed) }),
+}
+
+var calloutMetrics = []metric[callout.Stats]{
+	newMetric(prometheus.CounterValue, "mta_callouts_asked_total", "Mailboxes that hosts were asked for.",
+		func(s *callout.Stats) float64 { return float64(s.Asked) }),
+	newMetric(prometheus.CounterValue, "mta_callouts_refused_total", "Recipients refused since their hosts did not know them.",
+		func(s *callout.Stats) float64 { return float64(s.Refused) }),
+	newMetric(prometheus.CounterValue, "mta_callouts_unknown_total", "Recipients that passed since their hosts gave no answer.",
+		func(s *callout.Stats) float64 { return float64(s.Unknown) }),
 }
 
 var routerMetrics = []metric[router.Stats]{

@@ -1,0 +1,202 @@
+// Package callout finds out whether mailboxes exist by asking the hosts that mail for them goes to, and
+// remembers the answers. It knows neither SMTP nor routes: whoever makes a Checker supplies what asks.
+//
+// Long-lived goroutines: one for each mailbox that is being asked for, Limit of them at most; each ends when
+// its answer is there, or after Patience. Close ends and awaits them.
+package callout
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+)
+
+const (
+	// Patience is how long an answer is waited for. None by then lets the mail pass.
+	Patience = 5 * time.Second
+	// KeepYes and KeepNo are how long answers are remembered: a mailbox may be made at any moment, and
+	// seldom goes.
+	KeepYes = 2 * time.Hour
+	KeepNo  = 15 * time.Minute
+	// Limit is how many mailboxes are asked for at a time. What is beyond it passes, unasked.
+	Limit = 50
+	// maxKept bounds the answers that are remembered.
+	maxKept = 100_000
+)
+
+// Answer is what is known of a mailbox.
+type Answer struct {
+	// Known is false when nobody said: the host could not be reached, has trouble, or refuses this relay.
+	Known bool
+	// Refusal is in the host's words why there is no such mailbox; empty when there is one.
+	Refusal reply.Reply
+}
+
+// Missing reports whether the host has said that there is no such mailbox.
+func (a *Answer) Missing() bool { return a.Known && a.Refusal.Code != 0 }
+
+// Stats counts checks since the start.
+type Stats struct {
+	Asked    int64 // mailboxes that hosts were asked for
+	Recalled int64 // checks that a remembered answer ended
+	Shared   int64 // checks that joined one under way
+	Refused  int64 // checks that refused a recipient
+	Unknown  int64 // checks that passed since there was no answer
+	Beyond   int64 // of those, checks beyond Limit
+}
+
+// Checker checks recipients. It is safe for use by many goroutines.
+type Checker struct {
+	ask func(context.Context, envelope.Address) Answer
+	now func() time.Time
+
+	ctx     context.Context // of all that is asked
+	stop    context.CancelFunc
+	running sync.WaitGroup
+
+	mu     sync.Mutex // guards all below
+	closed bool
+	kept   map[envelope.Address]memory
+	asking map[envelope.Address]*question
+	stats  Stats
+}
+
+// memory is an answer that is remembered.
+type memory struct {
+	answer Answer
+	until  time.Time
+}
+
+// question is one that has no answer yet.
+type question struct {
+	answer Answer        // once done is closed
+	done   chan struct{} // closed when it is there
+}
+
+// New makes a checker. ask is called by many goroutines; it has to return when its context ends.
+func New(ask func(context.Context, envelope.Address) Answer, now func() time.Time) *Checker {
+	c := &Checker{ask: ask, now: now, kept: make(map[envelope.Address]memory), asking: make(map[envelope.Address]*question)}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	return c
+}
+
+// Check finds out whether a mailbox exists, and waits until ctx ends at most. A question goes on after that,
+// and its answer is there for the next who asks.
+func (c *Checker) Check(ctx context.Context, rcpt envelope.Address) Answer {
+	q, known := c.question(rcpt)
+	answer := Answer{}
+	switch {
+	case q == nil:
+		answer = known
+	default:
+		select {
+		case <-q.done:
+			answer = q.answer
+		case <-ctx.Done():
+		}
+	}
+	c.count(&answer)
+	return answer
+}
+
+func (c *Checker) count(a *Answer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case !a.Known:
+		c.stats.Unknown++
+	case a.Missing():
+		c.stats.Refused++
+	}
+}
+
+// question joins the question for a mailbox, and asks it where nobody does. Nil: the answer is there, or there
+// will be none.
+func (c *Checker) question(rcpt envelope.Address) (*question, Answer) {
+	now := c.now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m, ok := c.kept[rcpt]; ok && m.fresh(now) {
+		c.stats.Recalled++
+		return nil, m.answer
+	}
+	if q := c.asking[rcpt]; q != nil {
+		c.stats.Shared++
+		return q, Answer{}
+	}
+	if c.closed || len(c.asking) >= Limit {
+		c.stats.Beyond++
+		return nil, Answer{}
+	}
+	q := &question{done: make(chan struct{})}
+	c.asking[rcpt] = q
+	c.stats.Asked++
+	c.running.Go(func() { c.find(rcpt, q) })
+	return q, Answer{}
+}
+
+// fresh reports whether an answer still counts. One from the future was given before the clock was set back.
+func (m *memory) fresh(now time.Time) bool {
+	left := m.until.Sub(now)
+	return left > 0 && left <= KeepYes
+}
+
+// find asks a question and answers all who wait.
+func (c *Checker) find(rcpt envelope.Address, q *question) {
+	ctx, cancel := context.WithTimeout(c.ctx, Patience)
+	defer cancel()
+	q.answer = c.ask(ctx, rcpt)
+	c.mu.Lock()
+	delete(c.asking, rcpt)
+	if q.answer.Known {
+		c.keep(rcpt, q.answer)
+	}
+	c.mu.Unlock()
+	close(q.done)
+}
+
+// keep remembers an answer. mu is held.
+func (c *Checker) keep(rcpt envelope.Address, a Answer) {
+	now, keep := c.now(), KeepYes
+	if a.Missing() {
+		keep = KeepNo
+	}
+	if len(c.kept) >= maxKept {
+		c.makeRoom(now)
+	}
+	c.kept[rcpt] = memory{a, now.Add(keep)}
+}
+
+// makeRoom forgets what is over and, where that is not enough, some of the rest. mu is held.
+func (c *Checker) makeRoom(now time.Time) {
+	for rcpt, m := range c.kept {
+		if !m.fresh(now) {
+			delete(c.kept, rcpt)
+		}
+	}
+	for rcpt := range c.kept {
+		if len(c.kept) <= maxKept*3/4 {
+			return
+		}
+		delete(c.kept, rcpt)
+	}
+}
+
+// Stats returns the counts.
+func (c *Checker) Stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stats
+}
+
+// Close ends the questions under way, and lets all others pass.
+func (c *Checker) Close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.stop()
+	c.running.Wait()
+}
