@@ -80,8 +80,8 @@ func (c checks) settings(p *Plan) {
 	n := len(p.Stages)
 	c.want(p.Overflow == Shared || p.Overflow == Hold, "overflow", "use shared or hold", "overflow %q is not known", p.Overflow)
 	c.want(p.Pacing == Ledger || p.Pacing == PID, "pacing", "use ledger or pid", "pacing %q is not known", p.Pacing)
-	c.want(n > 0, "", "give at least one with hourly and daily caps", "plan has no stages")
-	c.want(n == 0 || p.StartStage >= 1 && p.StartStage <= n, "start_stage", fmt.Sprintf("stages are counted from 1 to %d", n),
+	c.want(n > 0, "", "write at least one stage with hourly and daily", "plan has no stages")
+	c.want(n == 0 || p.StartStage >= 1 && p.StartStage <= n, "start_stage", fmt.Sprintf("stages are numbered from 1 to %d", n),
 		"start_stage %d is not one of the %d stages", p.StartStage, n)
 	c.within("burst", p.Burst, 1, 60)
 	c.within("bucket_seconds", p.BucketSeconds, 1, 3600)
@@ -94,7 +94,7 @@ func (c checks) settings(p *Plan) {
 		c.want(err == nil, "day_starts", DayStartForm, "day_starts: %v", err)
 	}
 	for name, x := range sorted(p.Shares) {
-		c.of(name).want(x > 0 && x <= 1, "share", "it must be above 0, and at most 1, which is the whole stage", "the share of provider %q is %v", name, x)
+		c.of(name).want(x > 0 && x <= 1, "share", "it must be above 0 and at most 1, the whole stage", "the share of provider %q is %v", name, x)
 	}
 	for name, x := range sorted(p.Growths) {
 		c.of(name).want(x >= 1 && x <= 10, "growth", "it must be from 1, which is no growth, to 10 times a stage", "the growth of provider %q is %v", name, x)
@@ -139,7 +139,7 @@ func (c checks) limit(h *Health, name string, advance, regress float64) {
 	}
 	c.want(advance <= regress, "health."+low, "a day between the two holds the stage, so lower the one or raise the other",
 		"%s, %v, is above %s, %v", low, advance, high, regress)
-	c.want(advance > 0 || h.MinSample <= 0, "health."+low, "raise it, or set min_sample = 0 to advance whatever happens",
+	c.want(advance > 0 || h.MinSample <= 0, "health."+low, "raise it, or set min_sample = 0 to advance regardless of outcomes",
 		"%s is 0, and no day can be below that", low)
 }
 
@@ -150,18 +150,18 @@ func (c checks) stage(p *Plan, i int) {
 		before = p.Stages[i-1]
 	}
 	c.at, c.title = i+1, fmt.Sprintf("stage %d", i+1)
-	c.want(s.Hourly != 0, "hourly", "give it hourly and daily", " has no hourly cap")
-	c.want(s.Daily != 0, "daily", "give it hourly and daily", " has no daily cap")
+	c.want(s.Hourly != 0, "hourly", "write both hourly and daily", " has no hourly cap")
+	c.want(s.Daily != 0, "daily", "write both hourly and daily", " has no daily cap")
 	if last := i == len(p.Stages)-1 && !p.Finish; c.caps(s.Caps) && !last && p.Health.MinSample != 0 && p.Health.MinFill <= 1 {
 		most, least := 24*s.Hourly, p.Health.MinFill*float64(s.Daily) // that it takes to advance
 		c.want(float64(most) >= least, "hourly", "raise hourly, or lower daily or min_fill",
-			" could never be passed: 24 hours of %d are %d, and min_fill wants %v of %d in a day", s.Hourly, most, p.Health.MinFill, s.Daily)
+			" could never be passed: 24 hours of %d are %d, and min_fill requires %v of %d a day", s.Hourly, most, p.Health.MinFill, s.Daily)
 	}
 	c.growth(s.Caps, before.Caps)
 	for name, caps := range sorted(s.Providers) {
 		own := c.of(name)
 		own.title += fmt.Sprintf(": provider %q", name)
-		if own.want(caps != Caps{}, "", "give it hourly, daily or both, or leave it out", " has no caps") {
+		if own.want(caps != Caps{}, "", "write hourly, daily or both, or remove the block", " has no caps") {
 			own.caps(caps)
 			own.growth(caps, before.Providers[name])
 		}
@@ -178,7 +178,7 @@ func (c checks) caps(x Caps) bool {
 
 // growth wants no cap below that of the stage before, where both have one.
 func (c checks) growth(x, before Caps) {
-	const remedy, what = "raise it, or set shrinking = true if that is meant", " has %s = %d below the %d of the stage before"
+	const remedy, what = "raise it, or set shrinking = true if this is intended", " has %s = %d below the %d of the stage before"
 	c.want(x.Hourly <= 0 || x.Hourly >= before.Hourly, "hourly", remedy, what, "hourly", x.Hourly, before.Hourly)
 	c.want(x.Daily <= 0 || x.Daily >= before.Daily, "daily", remedy, what, "daily", x.Daily, before.Daily)
 }

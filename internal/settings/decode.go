@@ -78,7 +78,7 @@ func (d *decoder) unknown(at hcl.Range, name, what string, v reflect.Value, wher
 	} else if guess := Nearest(name, names(v)); guess != "" {
 		hint = fmt.Sprintf("did you mean %q?", guess)
 	} else {
-		hint = "known here: " + strings.Join(names(v), ", ")
+		hint = "valid here: " + strings.Join(names(v), ", ")
 	}
 	d.problems.Add(at, hint, "unknown %s %q %s", what, name, where)
 }
@@ -89,7 +89,7 @@ func (d *decoder) block(in *hclsyntax.Block, f Field, parent *Block, prefix stri
 		return
 	}
 	if len(in.Labels) > 0 {
-		d.problems.Add(in.LabelRanges[0], fmt.Sprintf("write it as %s { ... }", in.Type), "a block %s has no name", in.Type)
+		d.problems.Add(in.LabelRanges[0], fmt.Sprintf("write it as %s { ... }", in.Type), "block %s takes no name", in.Type)
 		return
 	}
 	b, inner := parent, prefix+f.Name
@@ -98,7 +98,7 @@ func (d *decoder) block(in *hclsyntax.Block, f Field, parent *Block, prefix stri
 	}
 	key := cmp.Or(inner, f.Name)
 	if first, dup := parent.at[key]; dup {
-		d.problems.Add(in.DefRange(), "put all settings into one of them", "a second block %s; the first is in line %d", in.Type, first.Start.Line)
+		d.problems.Add(in.DefRange(), "put all settings into one of them", "duplicate block %s; the first is in line %d", in.Type, first.Start.Line)
 		return
 	}
 	parent.note(key, in.DefRange())
@@ -118,7 +118,7 @@ func (d *decoder) labelled(in *hclsyntax.Block, f Field) {
 		return
 	}
 	if len(in.Labels) != 1 {
-		d.problems.Add(in.DefRange(), fmt.Sprintf(`write it as %s "name" { ... }`, in.Type), "a block %s has one name, this one has %d", in.Type, len(in.Labels))
+		d.problems.Add(in.DefRange(), fmt.Sprintf(`write it as %s "name" { ... }`, in.Type), "a %s block has one name, and this one has %d", in.Type, len(in.Labels))
 		return
 	}
 	if with, ok := v.Interface().(interface{ SetDefaults() }); ok {
@@ -135,7 +135,7 @@ func (d *decoder) labelled(in *hclsyntax.Block, f Field) {
 		first := f.Value.Index(i).Elem()
 		if labelOf(first) == labelOf(v.Elem()) {
 			d.problems.Add(in.DefRange(), "give it another name, or put all settings into one of them",
-				"a second block %s %q; the first is in line %d", in.Type, in.Labels[0], BlockOf(first).header.Start.Line)
+				"duplicate block %s %q; the first is in line %d", in.Type, in.Labels[0], BlockOf(first).header.Start.Line)
 			return
 		}
 	}
@@ -146,7 +146,7 @@ func (d *decoder) labelled(in *hclsyntax.Block, f Field) {
 // numbered decodes one of several blocks that count in their order.
 func (d *decoder) numbered(in *hclsyntax.Block, f Field, v reflect.Value) {
 	if len(in.Labels) > 0 {
-		d.problems.Add(in.LabelRanges[0], fmt.Sprintf("write it as %s { ... }; they count in their order", in.Type), "a block %s has no name", in.Type)
+		d.problems.Add(in.LabelRanges[0], fmt.Sprintf("write it as %s { ... }; they count in their order", in.Type), "block %s takes no name", in.Type)
 		return
 	}
 	b := BlockOf(v.Elem())
@@ -158,7 +158,7 @@ func (d *decoder) numbered(in *hclsyntax.Block, f Field, v reflect.Value) {
 func (d *decoder) label(in *hclsyntax.Block, f Field) bool {
 	at, text := in.LabelRanges[0], in.Labels[0]
 	if text == "" {
-		d.problems.Add(at, "", "the name of a block %s is empty", in.Type)
+		d.problems.Add(at, "", "the name of this %s block is empty", in.Type)
 		return false
 	}
 	err := setText(f.Value, text)
@@ -181,7 +181,7 @@ func labelOf(v reflect.Value) string {
 // setting decodes one name = value, and notes when that failed.
 func (d *decoder) setting(a *hclsyntax.Attribute, f Field, b *Block, prefix string) {
 	if _, twice := b.at[prefix+f.Name]; twice {
-		d.problems.Add(a.NameRange, "remove one of the two lines", "%s is there twice, once under the name that it had before", f.Name)
+		d.problems.Add(a.NameRange, "remove one of the two lines", "%s appears twice, once under its former name", f.Name)
 		return
 	}
 	if a.Name != f.Name {
@@ -207,7 +207,7 @@ func (d *decoder) setting(a *hclsyntax.Attribute, f Field, b *Block, prefix stri
 		return
 	}
 	if val.IsNull() || !val.IsWhollyKnown() {
-		d.problems.Add(a.Expr.Range(), "remove the setting to get its default", "%s has no value", a.Name)
+		d.problems.Add(a.Expr.Range(), "remove the setting to use its default", "%s has no value", a.Name)
 		return
 	}
 	val, _ = val.UnmarkDeep()

@@ -147,7 +147,7 @@ func TestProblemsHavePlaceAndRemedy(t *testing.T) {
 		`door "a" { kind = "pin" }`:     {`did you mean "pine"?`, "oak, pine"},
 		"door \"a\" {}\ndoor \"a\" {}":  {"f:2:1", "the first is in line 1"},
 		`shares = 7`:                    {"must be an object of numbers, not a number", "{ a = 1 }"},
-		`step "1" {}`:                   {"a block step has no name"},
+		`step "1" {}`:                   {"block step takes no name"},
 		`tags = [env("NONE")]`:          {"NONE", "is not set", "add a fallback"},
 		"store {\ndoor \"a\" {\n}\n":    {"f:2:1", "store, opened in line 1"},
 		`store { again = [] }`:          {"again is empty"},

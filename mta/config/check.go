@@ -197,7 +197,7 @@ func (k checker) reference(b *block, setting, what, name string, known []string)
 	if guess := settings.Nearest(name, known); guess != "" {
 		hint = fmt.Sprintf("did you mean %q?", guess)
 	} else if len(known) > 0 {
-		hint = "defined are: " + strings.Join(known, ", ")
+		hint = "defined: " + strings.Join(known, ", ")
 	}
 	k.problem(b, setting, hint, "%s: there is no %s %s", setting, what, settings.Quoted(name))
 }
