@@ -142,7 +142,7 @@ func (c *changer) add(m *candidate, env *envelope.Message) {
 	}
 }
 
-// apply changes the batch, and tells of what it removed.
+// apply changes the batch, and reports what it removed.
 func (c *changer) apply() {
 	q := c.q
 	q.mu.Lock()
@@ -187,12 +187,12 @@ func (c *changer) message(t *target) {
 		q.noteChange(t.id, seg, change{due: k.due, marks: k.marks, rcpts: sorted(rcpts)})
 	}
 	removed = sorted(removed)
-	q.kill(t.id, removed, Removed)
+	q.settle(t.id, removed, Removed)
 	if len(removed) > 0 && q.cfg.OnRemoved != nil {
 		c.removed = append(c.removed, t.item.only(removed))
 	}
 	if len(changed) > 0 && !c.dryRun && c.a != RetryNow && c.a != RetryScheduled && c.a != Unhold && c.a != UnholdToRetry {
-		q.cool(t.id)
+		q.evict(t.id)
 	}
 }
 

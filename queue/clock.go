@@ -90,7 +90,7 @@ func (s *sweeper) run() time.Duration {
 }
 
 // ask gets the age limit of every key, and returns the smallest of all ages at which something
-// is to be done, 0 when there is none.
+// is due, 0 when there is none.
 func (s *sweeper) ask() (floor time.Duration) {
 	q := s.q
 	lower := func(d time.Duration) {
@@ -195,7 +195,7 @@ func (q *Queue) warn(e *schedule.Entry) {
 	q.due.Signal()
 }
 
-// warnAgain lets Next tell of the delays that could not be told of, when their time has come.
+// warnAgain lets Next hand out again, in their time, the delay warnings that could not be sent.
 func (q *Queue) warnAgain() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

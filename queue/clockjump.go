@@ -184,7 +184,7 @@ func (q *Queue) clockWentBack(now time.Time, back time.Duration) {
 		seg.rest = time.Time{}
 	}
 	for id := range q.hot {
-		q.cool(id) // its envelope may have a time that lies ahead
+		q.evict(id) // its envelope may have a time that lies ahead
 	}
 }
 

@@ -143,9 +143,9 @@ func (d *Draft) dropFile() {
 	}
 	d.file.f.Close()
 	if err := d.q.fs.Remove(d.q.largePath(d.file.number)); err != nil {
-		d.q.told.leftover.Failed(troubleClass(err), "file", d.q.largePath(d.file.number), "error", err)
+		d.q.failures.leftover.Failed(troubleClass(err), "file", d.q.largePath(d.file.number), "error", err)
 	} else {
-		d.q.told.leftover.Well()
+		d.q.failures.leftover.Well()
 	}
 	d.file = nil
 }

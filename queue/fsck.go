@@ -20,7 +20,7 @@ import (
 // Report is what Fsck found. Sizes are in octets.
 type Report struct {
 	Dir        string          `json:"dir"`
-	InUse      bool            `json:"in_use"` // a relay has the directory: what is told may be half of a change
+	InUse      bool            `json:"in_use"` // a relay has the directory: the report may show half of a change
 	Segments   []SegmentReport `json:"segments"`
 	Records    map[string]int  `json:"records"`    // by kind
 	Messages   int             `json:"messages"`   // with living recipients

@@ -34,7 +34,7 @@ func (q *Queue) runJanitor(ctx context.Context) {
 
 // tend does what there is to do, and reports whether something is left.
 func (q *Queue) tend(ctx context.Context) (again bool) {
-	q.told.look()
+	q.failures.look()
 	q.dropLarge()
 	again = q.finishSealed()
 	for q.dropNeedless() {
@@ -46,19 +46,19 @@ func (q *Queue) tend(ctx context.Context) (again bool) {
 		v := q.victim()
 		if v == nil {
 			if !again {
-				q.told.compacting.Well()
+				q.failures.compacting.Well()
 			}
 			return again
 		}
 		if err := q.compact(ctx, v); err != nil {
 			if ctx.Err() == nil {
-				q.told.compacting.Failed(troubleClass(err), "file", q.segmentPath(v.id), "error", err)
+				q.failures.compacting.Failed(troubleClass(err), "file", q.segmentPath(v.id), "error", err)
 				q.letRest(v)
 			}
 			again = true
 			continue
 		}
-		q.told.compacting.Well()
+		q.failures.compacting.Well()
 		again = q.finishSealed() || again
 		for q.dropNeedless() {
 		}
@@ -127,13 +127,13 @@ func (q *Queue) finishSealed() (again bool) {
 	q.mu.Unlock()
 	for _, seg := range todo {
 		if err := q.finishSegment(seg); err != nil {
-			q.told.finishing.Failed(troubleClass(err), "file", q.segmentPath(seg.id), "after", restAfterFailure, "error", err)
+			q.failures.finishing.Failed(troubleClass(err), "file", q.segmentPath(seg.id), "after", restAfterFailure, "error", err)
 			q.letRest(seg)
 			again = true
 		}
 	}
 	if !again {
-		q.told.finishing.Well()
+		q.failures.finishing.Well()
 	}
 	return again
 }
@@ -247,9 +247,9 @@ func (q *Queue) dropNeedless() bool {
 		q.segs.remove(seg)
 	}
 	if err != nil {
-		q.told.deleting.Failed(troubleClass(err), "error", err)
+		q.failures.deleting.Failed(troubleClass(err), "error", err)
 	} else {
-		q.told.deleting.Well()
+		q.failures.deleting.Well()
 	}
 	return err == nil
 }

@@ -18,14 +18,14 @@ import (
 type Why uint8
 
 const (
-	Due          Why = 0 // to be attempted
-	BounceAsked  Why = 1 // an operator asked for a bounce: to be reported and settled
-	DelayWarning Why = 2 // the sender is to be told of the delay; nothing is leased, see Warned
-	Damaged      Why = 4 // the content is not what was written: to be reported and settled, and not sent
+	Due          Why = 0 // for an attempt
+	BounceAsked  Why = 1 // an operator asked for a bounce: report and settle it
+	DelayWarning Why = 2 // notify the sender of the delay; nothing is leased, see Warned
+	Damaged      Why = 4 // the content is not what was written: report and settle it, send nothing
 )
 
-// Expired is a Why and an Outcome. As a Why: older than Config.MaxAge says, to be reported and
-// settled. As an Outcome: it waited too long, and that was reported.
+// Expired is a Why and an Outcome. As a Why: older than Config.MaxAge; report and settle it. As an
+// Outcome: it was too old, and that was reported.
 const Expired = 3
 
 // String gives the word for a log.
@@ -50,40 +50,40 @@ type Pending struct {
 	Index    int         // in Message.Recipients
 	Attempts int         // so far
 	Last     reply.Reply // to the last attempt; zero before the first
-	Via      string      // which way that took, as Defer was told; "" before the first
+	Via      string      // which way that took, as passed to Defer; "" before the first
 	Key      parking.Key // what it was parked or deferred under last, zero before
 	Since    time.Time   // when its age began to count: accepted or, if that was later, released
 }
 
-// Lease is recipients of one message that were handed out. Each must come back by Settle, Defer,
+// Lease is recipients of one message, handed out by Next or Take. Each must come back by Settle, Defer,
 // Park or Return, together or one by one and in any order; those of a DelayWarning by Warned or
 // WarnLater.
 type Lease struct {
 	Why        Why
-	Message    *envelope.Message // shared: it must be left alone
+	Message    *envelope.Message // shared: do not change it
 	Recipients []Pending
 }
 
-// warning is recipients whose sender is to be told of a delay.
+// warning is recipients whose sender gets a notice of the delay.
 type warning struct {
 	id    uint64
 	rcpts []uint16
 	from  uint32 // seconds: not before; 0 at once
 }
 
-// lifted is what was taken from the schedule for a lease, before the disk is read.
-type lifted struct {
+// claim is what was taken from the schedule for a lease, before the disk is read.
+type claim struct {
 	why   Why
 	id    uint64
 	rcpts []Pending
 	notes []noteRef
 	data  place
-	msg   *envelope.Message // nil when it is to be read
+	msg   *envelope.Message // nil: not read yet
 }
 
-// noteRef says where the last reply to a recipient is to be read.
+// noteRef is where the journal has the last reply to a recipient.
 type noteRef struct {
-	pending int // index in lifted.rcpts
+	pending int // index in claim.rcpts
 	place   place
 }
 
@@ -107,8 +107,8 @@ func (q *Queue) Next(ctx context.Context) (*Lease, error) {
 	}
 }
 
-// wait blocks until something is to be handed out and takes it from the schedule.
-func (q *Queue) wait(ctx context.Context) (*lifted, error) {
+// wait blocks until there is something to hand out and takes it off the schedule.
+func (q *Queue) wait(ctx context.Context) (*claim, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	watching := false
@@ -138,29 +138,29 @@ func (q *Queue) wait(ctx context.Context) (*lifted, error) {
 	}
 }
 
-// pick takes what is first in turn off the schedule; nil when nothing is to be done.
-func (q *Queue) pick() *lifted {
+// pick takes what is first in turn off the schedule; nil when there is nothing to do.
+func (q *Queue) pick() *claim {
 	if q.stalled != nil {
 		return nil
 	}
 	ending := q.table.Front(q.ending)
 	if ending != schedule.None && !q.wasEnding {
 		q.wasEnding = true
-		return q.lift(ending)
+		return q.claim(ending)
 	}
 	q.wasEnding = false
 	if l := q.pickDue(); l != nil || ending == schedule.None {
 		return l
 	}
-	return q.lift(ending)
+	return q.claim(ending)
 }
 
 // pickDue is pick for all that isn't ending.
-func (q *Queue) pickDue() *lifted {
+func (q *Queue) pickDue() *claim {
 	for len(q.warnings) > 0 {
 		w := q.warnings[0]
 		q.warnings = q.warnings[1:]
-		if l := q.liftWarning(w); l != nil {
+		if l := q.claimWarning(w); l != nil {
 			return l
 		}
 	}
@@ -177,16 +177,16 @@ func (q *Queue) pickDue() *lifted {
 	q.tiers.Took(tier, waiting)
 	fresh, backlog := q.table.Front(q.fresh[tier]), q.table.Front(q.backlog[tier])
 	if q.turn = backlog == schedule.None || fresh != schedule.None && !q.turn; q.turn {
-		return q.lift(fresh)
+		return q.claim(fresh)
 	}
-	return q.lift(backlog)
+	return q.claim(backlog)
 }
 
-// lift leases the recipient in a slot and all others of its message that are there for the same
+// claim leases the recipient in a slot and all others of its message that are there for the same
 // reason.
-func (q *Queue) lift(s schedule.Slot) *lifted {
+func (q *Queue) claim(s schedule.Slot) *claim {
 	first := *q.table.At(s)
-	l := &lifted{why: Due, id: first.ID, data: q.placeOf(first.Data(), schedule.Octets(first.Size))}
+	l := &claim{why: Due, id: first.ID, data: q.placeOf(first.Data(), schedule.Octets(first.Size))}
 	state := first.State()
 	if state == schedule.Ending {
 		l.why = Expired
@@ -213,15 +213,15 @@ func (q *Queue) lift(s schedule.Slot) *lifted {
 	return l
 }
 
-// liftWarning is nil when nothing is left to warn of.
-func (q *Queue) liftWarning(w warning) *lifted {
-	l := &lifted{why: DelayWarning, id: w.id}
+// claimWarning is nil when nothing is left to warn of.
+func (q *Queue) claimWarning(w warning) *claim {
+	l := &claim{why: DelayWarning, id: w.id}
 	for _, r := range w.rcpts {
 		_, e := q.table.Find(w.id, r)
 		if e == nil || !e.Warning() {
 			continue
 		}
-		if e.Action().Ends() { // the sender is told that it failed, or will be
+		if e.Action().Ends() { // the sender gets the report of the failure instead
 			e.SetWarning(false)
 			continue
 		}
@@ -237,8 +237,8 @@ func (q *Queue) liftWarning(w warning) *lifted {
 	return l
 }
 
-// describe adds a recipient to what was lifted.
-func (q *Queue) describe(l *lifted, e *schedule.Entry) {
+// describe adds a recipient to a claim.
+func (q *Queue) describe(l *claim, e *schedule.Entry) {
 	p := Pending{Index: int(e.Rcpt), Attempts: int(e.Attempts()), Key: q.keys.Key(e.Key), Since: q.startOf(e.ID)}
 	if r, ok := q.replies[recipientKey{e.ID, e.Rcpt}]; ok {
 		p.Last, p.Via = r.Reply, r.Via
@@ -249,7 +249,7 @@ func (q *Queue) describe(l *lifted, e *schedule.Entry) {
 }
 
 // complete reads what a lease needs from the disk. It is nil when the message can't be read.
-func (q *Queue) complete(l *lifted) *Lease {
+func (q *Queue) complete(l *claim) *Lease {
 	var body []byte
 	if l.msg == nil {
 		m, c, err := q.fetch(l)
@@ -275,7 +275,7 @@ func (q *Queue) complete(l *lifted) *Lease {
 
 // withoutContent gives the envelope of a message whose record is damaged, if that is sound: then its sender
 // can be told. The error is the one that says what is damaged.
-func (q *Queue) withoutContent(l *lifted, damage error) (*envelope.Message, content, error) {
+func (q *Queue) withoutContent(l *claim, damage error) (*envelope.Message, content, error) {
 	if d := (*damageError)(nil); !errors.As(damage, &d) || d.disk {
 		return nil, content{}, damage
 	}
@@ -302,7 +302,7 @@ func (q *Queue) withoutContent(l *lifted, damage error) (*envelope.Message, cont
 }
 
 // fetch reads the message, looking again for where it lies when compaction was quicker.
-func (q *Queue) fetch(l *lifted) (*envelope.Message, content, error) {
+func (q *Queue) fetch(l *claim) (*envelope.Message, content, error) {
 	for {
 		m, c, err := q.readMessage(l.data)
 		if err == nil {
@@ -325,8 +325,8 @@ func (q *Queue) fetch(l *lifted) (*envelope.Message, content, error) {
 	}
 }
 
-// readReplies fills in the last replies. One that can't be read is left out, and told.
-func (q *Queue) readReplies(l *lifted) {
+// readReplies fills in the last replies. One that can't be read is left out and logged.
+func (q *Queue) readReplies(l *claim) {
 	replies := replyReader{q: q}
 	for i := range l.notes {
 		n := &l.notes[i]
@@ -340,7 +340,7 @@ func (q *Queue) readReplies(l *lifted) {
 }
 
 // lease enters in memory what was handed out.
-func (q *Queue) lease(l *lifted, body []byte) {
+func (q *Queue) lease(l *claim, body []byte) {
 	h := q.hot[l.id]
 	if h == nil {
 		h = &hot{msg: l.msg}
@@ -376,8 +376,8 @@ func (q *Queue) admit(m *envelope.Message, body []byte, living int) {
 	q.hot[uint64(m.ID)] = &hot{msg: m, body: body, charged: cost, living: living}
 }
 
-// cool drops a message from memory unless some of it is leased.
-func (q *Queue) cool(id uint64) {
+// evict drops a message from memory unless some of it is leased.
+func (q *Queue) evict(id uint64) {
 	h := q.hot[id]
 	if h == nil || h.leases > 0 {
 		return
@@ -399,7 +399,7 @@ func (q *Queue) unlist(s schedule.Slot, e *schedule.Entry) {
 const readAgain = 600
 
 // setUnreadable keeps recipients whose message can't be read, and says so.
-func (q *Queue) setUnreadable(l *lifted, err error) {
+func (q *Queue) setUnreadable(l *claim, err error) {
 	damage := (*damageError)(nil)
 	later := errors.As(err, &damage) && damage.disk
 	consequence := fmt.Sprintf("message %s is kept and not handed out: 'retry' tries again to read it, 'remove' gives it up", envelope.ID(l.id))
@@ -417,7 +417,7 @@ func (q *Queue) setUnreadable(l *lifted, err error) {
 
 // setAside keeps recipients that could not be handed out; later says that it is worth trying again. To
 // an operator who acted on them meanwhile they have come back: it gives those that are to be removed.
-func (q *Queue) setAside(l *lifted, later bool) (gone []uint16) {
+func (q *Queue) setAside(l *claim, later bool) (gone []uint16) {
 	aside := func(s schedule.Slot, e *schedule.Entry) { q.table.SetState(e, schedule.Unreadable) }
 	if later {
 		aside = func(s schedule.Slot, e *schedule.Entry) {
@@ -467,7 +467,7 @@ func (q *Queue) TakeNewest(line parking.Line, n int) []*Lease { return q.take(li
 func (q *Queue) take(line parking.Line, n int, turn func(number uint32) schedule.Slot) []*Lease {
 	var leases []*Lease
 	for len(leases) < n {
-		taken := q.liftParked(line, n-len(leases), turn)
+		taken := q.claimParked(line, n-len(leases), turn)
 		if len(taken) == 0 {
 			break
 		}
@@ -480,8 +480,8 @@ func (q *Queue) take(line parking.Line, n int, turn func(number uint32) schedule
 	return leases
 }
 
-// liftParked takes up to n messages of a line off the schedule.
-func (q *Queue) liftParked(line parking.Line, n int, turn func(number uint32) schedule.Slot) (taken []*lifted) {
+// claimParked takes up to n messages of a line off the schedule.
+func (q *Queue) claimParked(line parking.Line, n int, turn func(number uint32) schedule.Slot) (taken []*claim) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	k, ok := q.keys.Lookup(line)
@@ -490,7 +490,7 @@ func (q *Queue) liftParked(line parking.Line, n int, turn func(number uint32) sc
 		if s == schedule.None {
 			break
 		}
-		taken = append(taken, q.lift(s))
+		taken = append(taken, q.claim(s))
 	}
 	return taken
 }
@@ -508,7 +508,7 @@ func (q *Queue) Parked(line parking.Line) int {
 // Park makes leased recipients wait in a line until Take asks for it. It is in memory only: after a
 // restart they are due. Recipients that are not leased are left alone.
 func (q *Queue) Park(id envelope.ID, recipients []int, line parking.Line) {
-	q.comeBack(id, recipients, func(s schedule.Slot, e *schedule.Entry) {
+	q.release(id, recipients, func(s schedule.Slot, e *schedule.Entry) {
 		q.keys.Set(e, q.keys.Number(line))
 		q.table.SetState(e, schedule.Parked)
 		q.keys.Park(s)
@@ -517,7 +517,7 @@ func (q *Queue) Park(id envelope.ID, recipients []int, line parking.Line) {
 
 // ParkFirst is Park at the head of the line: for mail that was taken and keeps its place.
 func (q *Queue) ParkFirst(id envelope.ID, recipients []int, line parking.Line) {
-	q.comeBack(id, recipients, func(s schedule.Slot, e *schedule.Entry) {
+	q.release(id, recipients, func(s schedule.Slot, e *schedule.Entry) {
 		q.keys.Set(e, q.keys.Number(line))
 		q.table.SetState(e, schedule.Parked)
 		q.keys.ParkFirst(s)
@@ -558,7 +558,7 @@ func (q *Queue) File(id envelope.ID, recipients []int, key parking.Key) (asked b
 // Return makes leased recipients due again as if they had not been handed out.
 func (q *Queue) Return(id envelope.ID, recipients []int) {
 	now := q.seconds()
-	q.comeBack(id, recipients, func(s schedule.Slot, e *schedule.Entry) { q.makeDue(s, e, now) })
+	q.release(id, recipients, func(s schedule.Slot, e *schedule.Entry) { q.makeDue(s, e, now) })
 }
 
 // makeDue puts an entry that is on no list where Next finds it.
@@ -577,9 +577,9 @@ func (q *Queue) makeDue(s schedule.Slot, e *schedule.Entry, now uint32) {
 	q.due.Signal()
 }
 
-// comeBack ends the lease of recipients and does rest with each, unless an operator has asked
+// release ends the lease of recipients and does rest with each, unless an operator has asked
 // for something else meanwhile.
-func (q *Queue) comeBack(id envelope.ID, recipients []int, rest func(schedule.Slot, *schedule.Entry)) {
+func (q *Queue) release(id envelope.ID, recipients []int, rest func(schedule.Slot, *schedule.Entry)) {
 	q.mu.Lock()
 	tell := func() {}
 	defer func() { q.mu.Unlock(); tell() }()
@@ -597,9 +597,9 @@ func (q *Queue) comeBack(id envelope.ID, recipients []int, rest func(schedule.Sl
 		due = due || e.State() == schedule.Due
 	}
 	gone = sorted(gone)
-	tell = q.ousted(uint64(id), gone)
+	tell = q.removalNotice(uint64(id), gone)
 	q.endLease(uint64(id), n, due)
-	q.kill(uint64(id), gone, Removed)
+	q.settle(uint64(id), gone, Removed)
 	q.table.Tidy()
 }
 
@@ -650,7 +650,7 @@ func (q *Queue) endLease(id uint64, n int, due bool) {
 	}
 	h.leases -= n
 	if !due {
-		q.cool(id)
+		q.evict(id)
 	}
 }
 

@@ -59,7 +59,7 @@ type ItemRecipient struct {
 	Next     time.Time    // of the next attempt; zero when it waits for no time
 	Last     reply.Reply
 	Via      string    // see Attempt
-	Warned   bool      // the sender was told of the delay
+	Warned   bool      // the sender was notified of the delay
 	Start    time.Time // when its age began to count, see Pending.Since
 	// Ending says that it is being given up: the report to its sender is to be written, or is being.
 	Ending bool

@@ -69,19 +69,19 @@ type Config struct {
 	// kept free of contents that have their own file, so that they leave room for small mail.
 	MinFree int64
 
-	// MaxAge is how long mail may wait that last waited for a key, 0 for ever. It is asked
-	// again at each sweep, so that a change acts at once. It must not call the queue. Nil: nothing
-	// expires.
+	// MaxAge returns how long mail may stay whose last key is the one given; 0 is for ever. It is
+	// called again at each sweep, so a change takes effect at once. It must not call the queue. Nil:
+	// nothing expires.
 	MaxAge func(parking.Key) time.Duration
-	// OnRemoved is told of the recipients that an operator's Remove has taken out: at once or, of
-	// those that were leased, once they have come back; at Open, of those that had not. It is called
-	// with no lock held. Nil: nobody is told.
+	// OnRemoved is called with the recipients that an operator's Remove has taken out: at once or, for
+	// leased ones, when they come back; and at Open for those that had not come back. No lock is held.
+	// May be nil.
 	OnRemoved func(Item)
-	// OnUnreadable is told of a message whose envelope is damaged, when that is found: nobody can be told
-	// of it but the operator. recipients is how many are still in the queue. It is called with no lock
-	// held. Nil: nobody is told.
+	// OnUnreadable is called when the envelope of a message turns out to be damaged: there is no sender
+	// to notify, only the operator. recipients is how many are still in the queue. No lock is held. May
+	// be nil.
 	OnUnreadable func(id envelope.ID, recipients int, err error)
-	// DelayAfter is the age at which the sender is to be told of a delay; 0: never.
+	// DelayAfter is the age at which the sender is notified of a delay; 0: never.
 	DelayAfter time.Duration
 }
 
@@ -121,15 +121,15 @@ const minSegmentSize = 4 << 10
 
 // Queue is an open queue. Its methods are safe for use by many goroutines.
 type Queue struct {
-	cfg   Config
-	fs    vfs.FS
-	log   *slog.Logger
-	told  troubles
-	now   func() time.Time
-	lock  io.Closer
-	files *fileCache
-	w     *writer
-	ids   envelope.IDs
+	cfg      Config
+	fs       vfs.FS
+	log      *slog.Logger
+	failures troubles
+	now      func() time.Time
+	lock     io.Closer
+	files    *fileCache
+	w        *writer
+	ids      envelope.IDs
 
 	largeSeq atomic.Uint64 // the last number given to a content's file
 	free     freeSpace
@@ -150,11 +150,11 @@ type Queue struct {
 	fresh     [tiers.Count]schedule.List // due, never attempted; by tier
 	backlog   [tiers.Count]schedule.List // due again; by tier
 	tiers     tiers.Turns                // whose turn of those it is
-	ending    schedule.List              // expired or to be bounced
+	ending    schedule.List              // expired, or bounced by an operator
 	wasEnding bool                       // what was handed out last
 	turn      bool                       // something fresh was handed out last, and not of the backlog
-	warnings  []warning                  // what Next is to tell of
-	unsent    []warning                  // what could not be told of, to be tried again
+	warnings  []warning                  // for Next to hand out
+	unsent    []warning                  // that could not be sent, for another try
 	hot       map[uint64]*hot
 	hotBytes  int64
 	replies   map[recipientKey]Attempt // of deferrals that are not written yet
@@ -175,7 +175,7 @@ type Queue struct {
 // hot is what is in memory of a message that is due or leased.
 type hot struct {
 	msg     *envelope.Message
-	body    []byte // nil when it is to be read from the disk
+	body    []byte // nil: on disk only
 	charged int64  // octets of the cache's budget
 	leases  int    // leased recipients
 	living  int    // recipients without a final outcome
@@ -201,7 +201,7 @@ func Open(cfg Config) (*Queue, error) {
 		cfg: cfg, fs: cfg.FS, log: cfg.Log, now: cfg.Now,
 		hot: map[uint64]*hot{}, replies: map[recipientKey]Attempt{}, large: map[uint64]largeBody{}, broken: map[uint64]bool{}, tenants: newTenants(),
 	}
-	q.told = newTroubles(q.log, q.now)
+	q.failures = newTroubles(q.log, q.now)
 	q.scratch.New = newScratch
 	q.due = sync.NewCond(&q.mu)
 	q.kick.clock, q.kick.janitor = make(chan struct{}, 1), make(chan struct{}, 1)

@@ -423,7 +423,7 @@ func (q *Queue) finishRemoval(id uint64, rcpts []uint16) {
 		it = q.item(&c, nil)
 	}
 	q.mu.Lock()
-	q.kill(id, rcpts, Removed)
+	q.settle(id, rcpts, Removed)
 	q.table.Tidy()
 	q.mu.Unlock()
 	if q.cfg.OnRemoved != nil {

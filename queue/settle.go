@@ -58,8 +58,8 @@ func (q *Queue) Settle(id envelope.ID, recipients []int, o Outcome) error {
 	if h := q.hot[uint64(id)]; h != nil {
 		h.leases -= len(rcpts)
 	}
-	q.kill(uint64(id), rcpts, o)
-	q.cool(uint64(id))
+	q.settle(uint64(id), rcpts, o)
+	q.evict(uint64(id))
 	q.table.Tidy()
 	if len(rcpts) < len(recipients) {
 		return fmt.Errorf("message %s: %d of %d recipients: %w", id, len(recipients)-len(rcpts), len(recipients), ErrUnknown)
@@ -67,8 +67,8 @@ func (q *Queue) Settle(id envelope.ID, recipients []int, o Outcome) error {
 	return nil
 }
 
-// kill ends recipients, living and as sorted gives them, in any state, and has it written down.
-func (q *Queue) kill(id uint64, rcpts []uint16, o Outcome) {
+// settle ends recipients, living and as sorted gives them, in any state, and has it written down.
+func (q *Queue) settle(id uint64, rcpts []uint16, o Outcome) {
 	if len(rcpts) == 0 {
 		return
 	}
@@ -87,7 +87,7 @@ func (q *Queue) kill(id uint64, rcpts []uint16, o Outcome) {
 	seg := q.segs.of(data)
 	large := uint64(0)
 	if q.livingAfter(id, len(rcpts)) == 0 {
-		q.cool(id)
+		q.evict(id)
 		large = q.messageDone(id, seg, size)
 	}
 	q.w.note(kindSettled, id, seg, large, func(b []byte) []byte { return appendSettled(b, o, rcpts) })
@@ -217,9 +217,9 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 			q.noteMarks(uint64(id), hurried, q.seconds())
 		}
 		gone = sorted(gone)
-		tell = q.ousted(uint64(id), gone)
+		tell = q.removalNotice(uint64(id), gone)
 		q.endLease(uint64(id), known, len(hurried) > 0)
-		q.kill(uint64(id), gone, Removed)
+		q.settle(uint64(id), gone, Removed)
 	}
 	q.table.Tidy()
 	if known < len(recipients) {
@@ -228,9 +228,9 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 	return nil
 }
 
-// ousted gives what tells Config.OnRemoved, when mu is free again, of leased recipients that are
+// removalNotice returns a call of Config.OnRemoved, to be made without mu, for leased recipients that are
 // about to be removed.
-func (q *Queue) ousted(id uint64, rcpts []uint16) func() {
+func (q *Queue) removalNotice(id uint64, rcpts []uint16) func() {
 	h := q.hot[id]
 	if len(rcpts) == 0 || q.cfg.OnRemoved == nil || h == nil {
 		return func() {}
@@ -256,23 +256,23 @@ func (q *Queue) deferEntry(s schedule.Slot, e *schedule.Entry) {
 	}
 }
 
-// Warned notes that the senders of recipients were told of the delay, so that they are told
+// Warned notes that the senders of recipients were notified of the delay, so that they are notified
 // once. It is written as Settle's outcome is.
 func (q *Queue) Warned(id envelope.ID, recipients []int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var told []uint16
+	var warned []uint16
 	for _, r := range recipients {
 		if _, e := q.find(id, r); e != nil {
 			e.SetWarning(false)
 			e.SetWarned(true)
-			told = append(told, e.Rcpt)
+			warned = append(warned, e.Rcpt)
 		}
 	}
-	q.noteMarks(uint64(id), told, 0)
+	q.noteMarks(uint64(id), warned, 0)
 }
 
-// WarnLater says that the senders of recipients could not be told of the delay. Those that are still in
+// WarnLater notes that the senders of recipients could not be notified of the delay. Those that are still in
 // the queue then, and have not expired, are handed out for that again at a time, or a sweep later. It is
 // in memory only: after a restart they are handed out at once.
 func (q *Queue) WarnLater(id envelope.ID, recipients []int, at time.Time) {
@@ -311,7 +311,7 @@ func (q *Queue) noteChange(id uint64, seg *segment, c change) {
 	q.w.note(kindChanged, id, seg, 0, func(b []byte) []byte { return appendChange(b, &c) })
 }
 
-// marksOf is what is to be remembered of an entry across a restart, beside its times.
+// marksOf returns what must survive a restart of an entry, beside its times.
 func marksOf(e *schedule.Entry) marks {
 	var m marks
 	if e.State() == schedule.Held || e.Action() == schedule.Hold {

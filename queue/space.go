@@ -33,10 +33,10 @@ func (q *Queue) freeOctets() int64 {
 	}
 	n, err := q.fs.Free(q.cfg.Dir)
 	if err != nil {
-		q.told.space.Failed(troubleClass(err), "dir", q.cfg.Dir, "error", err)
+		q.failures.space.Failed(troubleClass(err), "dir", q.cfg.Dir, "error", err)
 		n = 0
 	} else {
-		q.told.space.Well()
+		q.failures.space.Well()
 	}
 	q.free.octets.Store(n)
 	return n

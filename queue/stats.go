@@ -139,7 +139,7 @@ func (q *Queue) stall(err error) {
 		q.stalled = make(chan struct{})
 	}
 	q.mu.Unlock()
-	q.told.stalled.Failed(troubleClass(err), "dir", q.cfg.Dir, "error", err)
+	q.failures.stalled.Failed(troubleClass(err), "dir", q.cfg.Dir, "error", err)
 }
 
 func (q *Queue) unstall() {
@@ -152,7 +152,7 @@ func (q *Queue) unstall() {
 	}
 	q.due.Broadcast()
 	q.mu.Unlock()
-	q.told.stalled.Well()
+	q.failures.stalled.Well()
 }
 
 func (q *Queue) lastFault() error {

@@ -380,7 +380,7 @@ func (w *writer) refuse(g *group, err error) {
 	}
 }
 
-// answer tells everyone in a group that all is well.
+// answer reports success to everyone in a group.
 func (w *writer) answer(g *group) {
 	for _, d := range g.accepts {
 		d.done <- nil
@@ -430,13 +430,13 @@ func (w *writer) write(g *group) error {
 	buf := w.build(g)
 	err := w.put(buf)
 	if err != nil {
-		w.q.told.journal.Failed(troubleClass(err),
+		w.q.failures.journal.Failed(troubleClass(err),
 			"file", w.q.segmentPath(w.active.id), "offset", w.active.size, "octets", len(buf), "error", err)
 		w.seal()
 		return w.q.storageError("writing the journal", err)
 	}
 	w.begun, w.proven, w.wrote = true, false, time.Now()
-	w.q.told.journal.Well()
+	w.q.failures.journal.Well()
 	w.q.written(w.active, g, int64(len(buf)))
 	if w.active.size > w.q.cfg.SegmentSize*7/8 {
 		w.q.nudge(w.q.kick.janitor) // it makes the next one
@@ -510,7 +510,7 @@ func (w *writer) open() error {
 		}
 	}
 	if err != nil {
-		w.q.told.journal.Failed(troubleClass(err), "step", "beginning a segment", "error", err)
+		w.q.failures.journal.Failed(troubleClass(err), "step", "beginning a segment", "error", err)
 		return err
 	}
 	w.active, w.file, w.begun = &segment{id: s.id}, s.file, false
@@ -533,7 +533,7 @@ func (w *writer) takeSpare() (*spare, error) {
 	}
 	s, err := w.make()
 	if err == nil {
-		w.q.told.spare.Well()
+		w.q.failures.spare.Well()
 	}
 	return s, err
 }
@@ -542,16 +542,16 @@ func (w *writer) takeSpare() (*spare, error) {
 func (w *writer) makeSpare() {
 	w.making.Lock()
 	defer w.making.Unlock()
-	if w.spare != nil || w.q.told.spare.Lately(tendAgain) {
+	if w.spare != nil || w.q.failures.spare.Lately(tendAgain) {
 		return // each group written to a nearly full segment asks for it
 	}
 	s, err := w.make()
 	if err != nil {
-		w.q.told.spare.Failed(troubleClass(err), "error", err)
+		w.q.failures.spare.Failed(troubleClass(err), "error", err)
 		return
 	}
 	w.spare = s
-	w.q.told.spare.Well()
+	w.q.failures.spare.Well()
 }
 
 func (w *writer) make() (*spare, error) {

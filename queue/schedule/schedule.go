@@ -158,10 +158,10 @@ func (e *Entry) Action() Action { return Action(e.bits & bitsAction >> 3) }
 // SetAction notes what is to be done.
 func (e *Entry) SetAction(a Action) { e.bits = e.bits&^bitsAction | uint8(a)<<3 }
 
-// Warned reports whether the sender was told of the delay.
+// Warned reports whether the sender was notified of the delay.
 func (e *Entry) Warned() bool { return e.bits&bitsWarned != 0 }
 
-// SetWarned notes whether the sender was told of the delay.
+// SetWarned notes whether the sender was notified of the delay.
 func (e *Entry) SetWarned(on bool) { e.setBit(bitsWarned, on) }
 
 // Warning reports whether somebody is telling the sender just now.
