@@ -1,0 +1,47 @@
+package e2e
+
+import (
+	"errors"
+	"net/smtp"
+	"net/textproto"
+	"strings"
+	"testing"
+)
+
+// TestMailboxesAreVerifiedByTheirServers asks real servers whether their mailboxes exist.
+func TestMailboxesAreVerifiedByTheirServers(t *testing.T) {
+	f := newFieldWith(t, "", `
+domain "postfix.example" { verify_recipients = "mailbox" }
+domain "opensmtpd.example" { verify_recipients = "mailbox" }
+`, postfix, opensmtpd, exim)
+	c, err := smtp.Dial(f.relay.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Mail("sender@client.example"); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range f.servers {
+		if err := c.Rcpt("user@" + s.domain); err != nil {
+			t.Errorf("user at %s: %v", s.name, err)
+		}
+		err := c.Rcpt("refused@" + s.domain)
+		var said *textproto.Error
+		switch {
+		case s.name == "exim": // nobody wants it asked
+			if err != nil {
+				t.Errorf("refused at %s: %v", s.name, err)
+			}
+		case !errors.As(err, &said) || said.Code != 550 || !strings.HasPrefix(said.Msg, "5.1.1 no such mailbox, its host says: 550 "):
+			t.Errorf("refused at %s: %v, want 550 5.1.1 with the host's words", s.name, err)
+		default:
+			t.Log(s.name, said)
+		}
+	}
+	for _, s := range f.servers {
+		if n := len(s.messages(t)); n != 0 {
+			t.Errorf("%d messages arrived at %s by asking", n, s.name)
+		}
+	}
+}
