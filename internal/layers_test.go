@@ -43,6 +43,11 @@ var rules = []struct{ pkg, mustNotReach, why string }{
 	{"mta/mta/config", "mta/mta", "the file is read before anything is built"},
 	{"mta/internal/settings", "mta/...", "a file of settings is read without knowing what the settings are for"},
 	{"mta/mta/control", "mta/mta", "the API names what it needs; package mta supplies it"},
+	{"mta/mta/dispatch", "mta/mta", "mail is carried without knowing who starts and stops the relay"},
+	{"mta/mta/dispatch", "mta/mta/operate", "mail doesn't wait for the answers that operators get"},
+	{"mta/mta/operate", "mta/mta/dispatch", "answers are made from what the parts know; what acts on mail is asked by narrow interfaces"},
+	{"mta/mta/operate", "mta/mta", "answers don't know who starts and stops the relay"},
+	{"mta/mta/pauses", "mta/queue", "what is paused is known without knowing where its mail waits"},
 	{"mta/mta/wiring", "mta/mta", "settings are a function of the configuration, whoever is built from them"},
 	{"mta/mta/wiring", "mta/queue", "settings know no mail"},
 	{"mta/mta/bench", "mta/mta", "the relay is measured as a process of its own, as any other server"},
@@ -56,6 +61,10 @@ var rules = []struct{ pkg, mustNotReach, why string }{
 	{"mta/mta/control", "mta/queue", "the API has its own words for JSON, so that the queue may change"},
 	{"mta/mta/operate", "mta/mta", "answers are made from the parts; package mta supplies those"},
 	{"mta/mta/control", "mta/mta/operate", "the API is words and a server; who answers is handed to it"},
+	{"mta/mta/operate", "mta/mta/dispatch", "it asks through an interface that it declares"},
+	{"mta/mta/pauses", "mta/mta/operate", "what is paused is known without knowing who asks"},
+	{"mta/mta/pauses", "mta/queue", "it says whose mail waits; who parks it is above it"},
+	{"mta/mta/wiring", "mta/mta/operate", "settings are made from the configuration alone"},
 	{"mta/mta/tally", "mta/queue", "counting knows outcomes, not where mail is kept"},
 }
 

@@ -12,30 +12,12 @@ import (
 	"example.org/mta/internal/reply"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/dispatch"
 	"example.org/mta/mta/tally"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 	"example.org/mta/submission"
 )
-
-type eventKind = accounting.Type
-
-const (
-	eventDelivery         = accounting.Delivery
-	eventTransientFailure = accounting.TransientFailure
-	eventBounce           = accounting.Bounce
-	eventExpiration       = accounting.Expiration
-	eventAdminBounce      = accounting.AdminBounce
-)
-
-// eventLog is where events are written down for the operator.
-type eventLog interface {
-	// accepting is called before a message is committed, and then received or refused.
-	accepting(m *envelope.Message)
-	received(m *envelope.Message)
-	refused(m *envelope.Message)
-	attempted(kind eventKind, o *outcomes, a attempt)
-}
 
 func newAccounting(cfg *config.Config, log *slog.Logger) (*accounting.Writer, error) {
 	if !cfg.Accounting.Enabled {
@@ -69,7 +51,7 @@ type listenerEvents struct {
 // Received is called by submission when a message is durable.
 func (l listenerEvents) Received(m *envelope.Message, missing submission.Fields) {
 	l.tally.Taken(l.listener, m, missing)
-	l.received(m)
+	l.accountant.Received(m)
 }
 
 // Rejected is called by submission for each refusal.
@@ -83,7 +65,7 @@ func accepted(m *envelope.Message) reply.Reply {
 	return reply.Reply{Code: 250, Enhanced: reply.Enhanced{2, 0, 0}, Text: "queued as " + m.ID.String(), Command: "content", Local: true}
 }
 
-func (a *accountant) accepting(m *envelope.Message) {
+func (a *accountant) Accepting(m *envelope.Message) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.unreported == nil {
@@ -92,15 +74,15 @@ func (a *accountant) accepting(m *envelope.Message) {
 	a.unreported[m] = struct{}{}
 }
 
-func (a *accountant) refused(m *envelope.Message) {
+func (a *accountant) Refused(m *envelope.Message) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.unreported, m)
 }
 
-// received writes the Reception of a message that has none yet. The lock is held meanwhile, so
+// Received writes the Reception of a message that has none yet. The lock is held meanwhile, so
 // that the record of an attempt can't come before it.
-func (a *accountant) received(m *envelope.Message) {
+func (a *accountant) Received(m *envelope.Message) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if _, open := a.unreported[m]; !open {
@@ -145,27 +127,27 @@ func (a *accountant) Rejected(r submission.Rejection) {
 	}
 }
 
-// attempted writes down what became of a recipient.
-func (a *accountant) attempted(kind eventKind, o *outcomes, at attempt) {
+// Attempted writes down what became of a recipient.
+func (a *accountant) Attempted(kind accounting.Type, o *dispatch.Outcomes, at dispatch.Attempt) {
 	now := a.now()
-	m, r := o.message, at.result
-	counted := tally.Outcome{Kind: kind, Message: m, Route: o.route, Site: o.site(), Result: &r}
+	m, r := o.Message, at.Result
+	counted := tally.Outcome{Kind: kind, Message: m, Route: o.Route, Site: o.Site(), Result: &r}
 	a.meter.Attempted(&counted, now)
 	a.tally.Attempted(&counted, now)
-	a.received(m)
+	a.Received(m)
 	if a.log == nil {
 		return
 	}
 	rec := a.record(kind, m, now)
-	rec.Recipient = m.Recipients[at.pending.Index].Address
+	rec.Recipient = m.Recipients[at.Pending.Index].Address
 	rec.Queue = queueName(m, rec.Recipient)
 	rec.Response = r.Reply
-	rec.Attempts = at.pending.Attempts
+	rec.Attempts = at.Pending.Attempts
 	if r.Attempted {
 		rec.Attempts++
 	}
-	if o.route != nil {
-		rec.Site, rec.Provider = o.route.Site, o.route.Provider
+	if o.Route != nil {
+		rec.Site, rec.Provider = o.Route.Site, o.Route.Provider
 	}
 	if r.Host.Name != "" {
 		rec.Peer = accounting.Peer{Name: r.Host.Name, Addr: r.Host.Addr.Addr()}
@@ -204,7 +186,7 @@ func (a *accountant) removed(it queue.Item) {
 		return
 	}
 	m := &envelope.Message{ID: it.ID, Sender: it.Sender, Size: it.Size, Received: it.Received, User: it.User, Tenant: it.Tenant, Campaign: it.Campaign}
-	rec := a.record(eventAdminBounce, m, a.now())
+	rec := a.record(accounting.AdminBounce, m, a.now())
 	rec.Response = reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "removed by the administrator of this relay")
 	for _, rc := range it.Recipients {
 		rec.Recipient, rec.Site, rec.Attempts = rc.Address, rc.Line.Site(), rc.Attempts

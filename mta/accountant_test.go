@@ -16,6 +16,7 @@ import (
 	"example.org/mta/internal/sink"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/dispatch"
 	"example.org/mta/mta/tally"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
@@ -35,14 +36,14 @@ func TestReceptionComesFirst(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range n {
 		m := &envelope.Message{ID: envelope.ID(i + 1), Recipients: []envelope.Recipient{{Address: "bob@box.example"}}}
-		a.accepting(m)
+		a.Accepting(m)
 		if i%10 == 0 {
-			a.refused(m)
+			a.Refused(m)
 			continue
 		}
 		all.Go(func() { listenerEvents{a, "smtp"}.Received(m, 0) })
 		all.Go(func() {
-			a.attempted(eventDelivery, &outcomes{message: m}, attempt{queue.Pending{}, delivery.Result{Reply: reply.Reply{Code: 250}}})
+			a.Attempted(accounting.Delivery, &dispatch.Outcomes{Message: m}, dispatch.Attempt{Result: delivery.Result{Reply: reply.Reply{Code: 250}}})
 		})
 	}
 	all.Wait()
@@ -83,7 +84,7 @@ func TestRemovedHeldMailHasNoSite(t *testing.T) {
 	}
 	a := &accountant{log: log, meter: tally.NewMeter(), now: time.Now}
 	a.removed(queue.Item{ID: 1, Recipients: []queue.ItemRecipient{
-		{Address: "a@x.example", Line: parking.Line{Key: parking.Key{Name: "mx.x.example"}}}, {Address: "b@x.example", Line: parking.Line{Key: tokens("acme", "big")}}}})
+		{Address: "a@x.example", Line: parking.Line{Key: parking.Key{Name: "mx.x.example"}}}, {Address: "b@x.example", Line: parking.Line{Key: dispatch.Tokens("acme", "big")}}}})
 	if err := log.Close(); err != nil {
 		t.Fatal(err)
 	}

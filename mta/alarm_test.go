@@ -16,12 +16,14 @@ import (
 	"example.org/mta/router/resolver"
 )
 
+var alarmStart = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
 func TestT10_AlarmForAnOldQueue(t *testing.T) {
 	var w watch
-	if on := w.step(start, &queue.Stats{Healthy: true, OldestDue: 5 * time.Minute}, nil); len(on) != 0 {
+	if on := w.step(alarmStart, &queue.Stats{Healthy: true, OldestDue: 5 * time.Minute}, nil); len(on) != 0 {
 		t.Errorf("at the limit: %v", on)
 	}
-	if on := w.step(start, &queue.Stats{Healthy: true, OldestDue: 5*time.Minute + 1}, nil); on[alarmAge] == "" {
+	if on := w.step(alarmStart, &queue.Stats{Healthy: true, OldestDue: 5*time.Minute + 1}, nil); on[alarmAge] == "" {
 		t.Errorf("beyond the limit: %v", on)
 	}
 }
@@ -31,7 +33,7 @@ func TestT10_AlarmForAGrowingQueue(t *testing.T) {
 	due := int64(0)
 	step := func(by int64) bool {
 		due += by
-		_, on := w.step(start, &queue.Stats{Healthy: true, Due: due}, nil)[alarmGrowing]
+		_, on := w.step(alarmStart, &queue.Stats{Healthy: true, Due: due}, nil)[alarmGrowing]
 		return on
 	}
 	for minute := 1; minute < growsFor; minute++ {
@@ -50,7 +52,7 @@ func TestT10_AlarmForAGrowingQueue(t *testing.T) {
 func TestT10_AlarmForUnusuallyLowTraffic(t *testing.T) {
 	var w watch
 	delivered := int64(0)
-	now := start
+	now := alarmStart
 	hour := func(n int64) bool {
 		now, delivered = now.Add(time.Hour), delivered+n
 		_, on := w.step(now, &queue.Stats{Healthy: true, Delivered: delivered}, nil)[alarmSilent]
@@ -75,10 +77,10 @@ func TestT10_AlarmForUnusuallyLowTraffic(t *testing.T) {
 
 func TestAlarmForTheClock(t *testing.T) {
 	var w watch
-	if on := w.step(start, &queue.Stats{Healthy: true, Clock: "the clock jumped ahead"}, nil)[alarmClock]; on != "the clock jumped ahead" {
+	if on := w.step(alarmStart, &queue.Stats{Healthy: true, Clock: "the clock jumped ahead"}, nil)[alarmClock]; on != "the clock jumped ahead" {
 		t.Errorf("reason %q", on)
 	}
-	if _, on := w.step(start, &queue.Stats{Healthy: true}, nil)[alarmClock]; on {
+	if _, on := w.step(alarmStart, &queue.Stats{Healthy: true}, nil)[alarmClock]; on {
 		t.Error("on with a clock that is right")
 	}
 }
@@ -88,7 +90,7 @@ func TestAlarmForTheClock(t *testing.T) {
 func TestT10_AlarmForSourcesThatAreGone(t *testing.T) {
 	var w watch
 	step := func(missing ...string) string {
-		return w.step(start, &queue.Stats{Healthy: true}, missing)[alarmSources]
+		return w.step(alarmStart, &queue.Stats{Healthy: true}, missing)[alarmSources]
 	}
 	if on := step(); on != "" {
 		t.Errorf("with all sources there: %s", on)

@@ -2,7 +2,6 @@ package mta
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -14,33 +13,6 @@ import (
 	"example.org/mta/mta/control"
 	"example.org/mta/mta/tally"
 )
-
-// A page goes on where the one before has ended, in both orders, and all come once.
-func TestCutTakesAllRowsOnce(t *testing.T) {
-	var rows []row[string]
-	for i := range 25 {
-		name := fmt.Sprintf("b%02d", i)
-		rows = append(rows, row[string]{name, name, i % 4})
-	}
-	rows = append(rows, row[string]{"", "", 2}) // of nobody in particular
-	for _, order := range control.SiteOrders {
-		var all []string
-		for after, first := "", true; after != "" || first; first = false {
-			var page []string
-			page, after = cut(rows, order, after, 4)
-			all = append(all, page...)
-		}
-		if len(all) != len(rows) {
-			t.Errorf("by %s %d rows come, want %d", order, len(all), len(rows))
-		}
-		if order == control.BySize && (rows[0].size != 3 || rows[len(rows)-1].size != 0) {
-			t.Errorf("by size the first has %d, the last %d", rows[0].size, rows[len(rows)-1].size)
-		}
-		if order == control.ByName && !slices.IsSorted(all) {
-			t.Errorf("by name they come as %q", all)
-		}
-	}
-}
 
 // What was counted is shown for the source, the pool, the tenant and the site that it was of.
 func TestBlocksShowWhatBecameOfMail(t *testing.T) {
@@ -54,7 +26,7 @@ func TestBlocksShowWhatBecameOfMail(t *testing.T) {
 	w.send("ann@client.example", letter, "bob@box.example", "nobody@box.example")
 	w.await("ann@client.example", "Delivery")
 	w.await("nobody@box.example", "Bounce")
-	ctx, b := context.Background(), blocks{w.Relay}
+	ctx, b := context.Background(), w.api.Blocks
 	check := func(what string, got control.Tally) {
 		t.Helper()
 		if got.Delivered != 2 || got.Bounced != 1 || got.LastError == nil || got.LastError.Code != 550 || got.ErrorAt.IsZero() {
@@ -90,7 +62,7 @@ func TestBlocksShowWhatBecameOfMail(t *testing.T) {
 	if _, err := b.Tenants(ctx, control.BlockFilter{Pool: "deflt"}, nil, "", 10); control.Hint(err) == "" {
 		t.Errorf("a pool that is none: %v", err)
 	}
-	sites, err := destinations{w.Relay}.Sites(ctx, control.SiteFilter{Order: control.BySize}, "", 10)
+	sites, err := w.api.Destinations.Sites(ctx, control.SiteFilter{Order: control.BySize}, "", 10)
 	if err != nil || len(sites.Sites) != 1 && len(sites.Sites) != 2 { // the sender has a site, too
 		t.Fatalf("%+v, %v", sites, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/replyclass"
 	"example.org/mta/mta/control"
+	"example.org/mta/mta/pauses"
 	"example.org/mta/submission/callout"
 )
 
@@ -36,7 +37,7 @@ const maxRefusal = 200
 // askForMailbox asks the hosts of a recipient's domain whether the mailbox exists, by a message without content.
 func (r *Relay) askForMailbox(ctx context.Context, rcpt envelope.Address) callout.Answer {
 	domain := rcpt.Domain()
-	if r.pauses.first(pauseKey(control.PauseEverything, ""), pauseKey(control.PauseDomain, domain)) != "" {
+	if r.pauses.First(pauses.Key(control.PauseEverything, ""), pauses.Key(control.PauseDomain, domain)) != "" {
 		return callout.Answer{}
 	}
 	if refused, known := r.router.Verify(ctx, domain); !known || refused != nil {

@@ -10,9 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/delivery"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/parking"
 	"example.org/mta/internal/sink"
 	"example.org/mta/mta/control"
 	"example.org/mta/queue"
@@ -58,7 +56,7 @@ func explained(t *testing.T, r *Relay, id string, fits func(*control.ExplainedRe
 	again := time.NewTicker(5 * time.Millisecond)
 	defer again.Stop()
 	for before := false; ; {
-		e, err := destinations{r}.Explain(ctx, control.ExplainQuery{ID: id})
+		e, err := r.api.Destinations.Explain(ctx, control.ExplainQuery{ID: id})
 		now := err == nil && len(e.Message.Recipients) == 1 && fits(&e.Message.Recipients[0])
 		if now && before {
 			return e // where it goes is asked first, and could be a moment older the first time
@@ -81,7 +79,7 @@ func says(state control.State, words string) func(*control.ExplainedRecipient) b
 
 func (w *world) explainDomain(domain string) control.Destination {
 	w.t.Helper()
-	e, err := destinations{w.Relay}.Explain(context.Background(), control.ExplainQuery{Domain: domain})
+	e, err := w.api.Destinations.Explain(context.Background(), control.ExplainQuery{Domain: domain})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -121,7 +119,7 @@ func TestExplainParkedForABrokenHost(t *testing.T) {
 	if r.Status.Attempts != 0 || !strings.Contains(r.Why, "connection refused") || time.Until(r.Until) < time.Second {
 		t.Errorf("%+v", r)
 	}
-	d := destinations{w.Relay}
+	d := w.api.Destinations
 	if _, err := d.SuspendHosts(context.Background(), control.SuspendHosts{Hosts: []string{"mx.box.example"}, For: control.Age(time.Hour), Reason: "it loses mail"}); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +127,7 @@ func TestExplainParkedForABrokenHost(t *testing.T) {
 	if v := e.Destinations[0].Now; v != "no mail is sent: no host can be tried before its retry time: mx.box.example [127.0.0.1:1] is suspended: it loses mail" {
 		t.Errorf("verdict %q", v)
 	}
-	list, err := operator{w.Relay}.List(context.Background(), control.Filter{State: control.StateWaiting}, control.Page{})
+	list, err := w.api.Queue.List(context.Background(), control.Filter{State: control.StateWaiting}, control.Page{})
 	if err != nil || len(list.Messages) != 1 || list.Messages[0].Recipients[0].Doing != "waits for mx.box.example: mx.box.example[127.0.0.1]:1: suspended: it loses mail" {
 		t.Errorf("listed as %+v, %v", list, err)
 	}
@@ -184,7 +182,7 @@ func TestExplainThrottledAndParked(t *testing.T) {
 	if len(d.Lanes) != 1 || d.Lanes[0].Waiting != 2000 {
 		t.Errorf("lanes %+v, want 2000 waiting", d.Lanes)
 	}
-	sites, err := destinations{w.Relay}.Sites(context.Background(), control.SiteFilter{Busy: true}, "", 10)
+	sites, err := w.api.Destinations.Sites(context.Background(), control.SiteFilter{Busy: true}, "", 10)
 	if err != nil || len(sites.Sites) != 1 || sites.Sites[0].Waiting != 2000 || sites.Sites[0].Parked == 0 || !strings.HasPrefix(sites.Sites[0].Why, "max_message_rate") {
 		t.Errorf("sites %+v, %v", sites, err)
 	}
@@ -248,7 +246,7 @@ func TestExplainDeferredAndHeld(t *testing.T) {
 	if d := w.explainDomain("box.example"); d.Queued.Deferred != 1 {
 		t.Errorf("queued %+v", d.Queued)
 	}
-	if _, err := (operator{w.Relay}).Change(context.Background(), control.Change{Action: control.Hold, All: true}); err != nil {
+	if _, err := w.api.Queue.Change(context.Background(), control.Change{Action: control.Hold, All: true}); err != nil {
 		t.Fatal(err)
 	}
 	explained(t, w.Relay, id, says(control.StateHeld, "it is held"))
@@ -266,17 +264,17 @@ func TestExplainBrokenHosts(t *testing.T) {
 	if !strings.HasPrefix(d.Now, "no mail is sent: no host can be tried before its retry time: mx.box.example [127.0.0.1:1] has failed: connect: ") || !d.Until.Equal(h.Broken.RetryAt) || d.Ceiling.PerSecond != 0 || d.Ceiling.Binds == "" {
 		t.Errorf("verdict %q until %v, ceiling %+v", d.Now, d.Until, d.Ceiling)
 	}
-	hosts, err := destinations{w.Relay}.Hosts(context.Background(), control.HostFilter{State: control.HostRetry}, "", 10)
+	hosts, err := w.api.Destinations.Hosts(context.Background(), control.HostFilter{State: control.HostRetry}, "", 10)
 	if err != nil || len(hosts.Hosts) != 1 {
 		t.Fatalf("hosts %+v, %v", hosts, err)
 	}
-	if done, err := (destinations{w.Relay}).Forget(context.Background(), control.Forget{Hosts: []string{"127.0.0.1"}}); err != nil || done.Hosts != 1 {
+	if done, err := w.api.Destinations.Forget(context.Background(), control.Forget{Hosts: []string{"127.0.0.1"}}); err != nil || done.Hosts != 1 {
 		t.Errorf("forgot %+v, %v", done, err)
 	}
 	if d := w.explainDomain("box.example"); d.Now != "mail is sent without delay" {
 		t.Errorf("after the host was forgotten: %q", d.Now)
 	}
-	if _, err := (destinations{w.Relay}).Forget(context.Background(), control.Forget{Hosts: []string{"nobody.example"}}); !control.IsNotFound(err) {
+	if _, err := w.api.Destinations.Forget(context.Background(), control.Forget{Hosts: []string{"nobody.example"}}); !control.IsNotFound(err) {
 		t.Errorf("forgetting nobody: %v", err)
 	}
 }
@@ -291,7 +289,7 @@ func TestExplainNoRoute(t *testing.T) {
 
 func TestSuspendedMailWaitsAndResumes(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
-	ctx, api := context.Background(), destinations{w.Relay}
+	ctx, api := context.Background(), w.api.Destinations
 	// By the name of a domain, before the site is known.
 	done, err := api.Suspend(ctx, control.Suspend{Site: "box.example", For: control.Age(time.Hour), Reason: "they asked us to"})
 	if err != nil || done.Site != "mx.box.example" {
@@ -299,7 +297,7 @@ func TestSuspendedMailWaitsAndResumes(t *testing.T) {
 	}
 	id := accept(t, w.Relay, "bob@box.example", 1)
 	e := explained(t, w.Relay, id, says(control.StateWaiting, "suspended: they asked us to"))
-	if list, err := (operator{w.Relay}).List(ctx, control.Filter{}, control.Page{}); err != nil || !strings.HasSuffix(list.Messages[0].Recipients[0].Doing, ": suspended: they asked us to") {
+	if list, err := w.api.Queue.List(ctx, control.Filter{}, control.Page{}); err != nil || !strings.HasSuffix(list.Messages[0].Recipients[0].Doing, ": suspended: they asked us to") {
 		t.Errorf("listed as %+v, %v", list, err)
 	}
 	if r := e.Message.Recipients[0]; !r.Until.Equal(done.Until) {
@@ -318,23 +316,6 @@ func TestSuspendedMailWaitsAndResumes(t *testing.T) {
 	}
 	if _, err := api.Suspend(ctx, control.Suspend{Site: "box.example", Source: "nobody", For: control.Age(time.Hour)}); !control.IsNotFound(err) {
 		t.Errorf("suspending from an unknown source: %v", err)
-	}
-}
-
-// TestWhatKeepsParkedMail: it is what keeps its own source, as another one's may be suspended for hours.
-func TestWhatKeepsParkedMail(t *testing.T) {
-	began := time.Now()
-	lanes := []delivery.LaneInfo{
-		{Site: "mx", Source: "slow", Waiting: 9, Oldest: began, Why: "suspended: a test"},
-		{Site: "mx", Source: "fast", Waiting: 9, Oldest: began.Add(time.Second), Why: "max_message_rate 9/s"},
-	}
-	for source, want := range map[string]string{
-		"slow": "waits for mx: suspended: a test", "fast": "waits for mx: max_message_rate 9/s",
-		"": "waits for mx: suspended: a test", "gone": "waits for its turn at mx",
-	} {
-		if got, _ := keptBy(parking.Line{Key: parking.Key{Name: "mx"}, Source: source}, lanes); got != want {
-			t.Errorf("from %q: %q, want %q", source, got, want)
-		}
 	}
 }
 
@@ -365,13 +346,33 @@ func TestExplainKeepsToTheTenantsMail(t *testing.T) {
 	for tenant, want := range map[string]string{
 		"slow": "mail from source shared waits: max_message_rate 1/h of tenant slow", "fast": "mail is sent without delay", "apart": "mail is sent without delay",
 	} {
-		e, err := destinations{w.Relay}.Explain(t.Context(), control.ExplainQuery{Domain: "box.example", Tenant: tenant})
+		e, err := w.api.Destinations.Explain(t.Context(), control.ExplainQuery{Domain: "box.example", Tenant: tenant})
 		if err != nil || e.Destinations[0].Now != want {
 			t.Errorf("tenant %s: %q, want %q, %v", tenant, e.Destinations[0].Now, want, err)
 		}
 	}
-	sites, err := destinations{w.Relay}.Sites(t.Context(), control.SiteFilter{Names: []string{"mx.box.example"}}, "", 10)
+	sites, err := w.api.Destinations.Sites(t.Context(), control.SiteFilter{Names: []string{"mx.box.example"}}, "", 10)
 	if err != nil || len(sites.Sites) != 1 || sites.Sites[0].Waiting != 1 || sites.Sites[0].Queued != 1 {
 		t.Errorf("sites %+v, %v", sites, err)
+	}
+}
+
+// After a restart nothing may be known of a site any more; its mail is counted all the same.
+func TestSitesAfterARestart(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = 1 }`) // nobody listens there
+	w.send("ann@client.example", letter, "bob@box.example")
+	w.await("bob@box.example", "TransientFailure")
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	for _, f := range []control.SiteFilter{{}, {Busy: true}, {Names: []string{"mx.box.example"}}, {Names: []string{".example"}}} {
+		l, err := w.api.Destinations.Sites(t.Context(), f, "", 10)
+		if err != nil || len(l.Sites) != 1 || l.Sites[0].Name != "mx.box.example" || l.Sites[0].Deferred != 1 {
+			t.Errorf("%+v: %+v, %v", f, l.Sites, err)
+		}
+	}
+	if l, err := w.api.Destinations.Sites(t.Context(), control.SiteFilter{}, "mx.box.example", 10); err != nil || len(l.Sites) != 0 {
+		t.Errorf("behind it: %+v, %v", l.Sites, err)
 	}
 }

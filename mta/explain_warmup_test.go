@@ -35,7 +35,7 @@ func TestExplainNamesTheWarmup(t *testing.T) {
 	id := accept(t, w.Relay, "eve@box.example", 1)
 	explained(t, w.Relay, id, says(control.StateWaiting,
 		"it waits for the warm-up of source new (127.0.0.1): plan tiny, stage 1 of 1, 1 of 1 sent this hour, 1 of 1 today: the day's cap is used"))
-	if it, err := (operator{w.Relay}).Get(t.Context(), id); err != nil || it.Recipients[0].Doing != "waits for the warm-up of new: the day's cap is used" || time.Until(it.Recipients[0].Next) < time.Hour {
+	if it, err := w.api.Queue.Get(t.Context(), id); err != nil || it.Recipients[0].Doing != "waits for the warm-up of new: the day's cap is used" || time.Until(it.Recipients[0].Next) < time.Hour {
 		t.Errorf("in the queue: %+v, %v", it.Recipients, err)
 	}
 	d := w.explainDomain("box.example")
@@ -45,7 +45,7 @@ func TestExplainNamesTheWarmup(t *testing.T) {
 	if d.Queued.Warmup != 1 || d.Queued.Unsorted != 0 {
 		t.Errorf("in the queue: %+v", d.Queued)
 	}
-	sites, err := destinations{w.Relay}.Sites(t.Context(), control.SiteFilter{Busy: true}, "", 10)
+	sites, err := w.api.Destinations.Sites(t.Context(), control.SiteFilter{Busy: true}, "", 10)
 	if err != nil || !slices.ContainsFunc(sites.Sites, func(s control.Site) bool {
 		return s.Name == "warmup:default/other" && s.Parked == 1 && s.Why == "the warm-up of new: the day's cap is used"
 	}) {
@@ -80,7 +80,7 @@ func TestExplainTellsOfOtherPools(t *testing.T) {
 		tenant "subsidiary" { pool = "acme" }
 		tenant "other" { pool = "default" }`)
 	ask := func(tenant string) (control.Destination, error) {
-		e, err := destinations{w.Relay}.Explain(t.Context(), control.ExplainQuery{Domain: "box.example", Tenant: tenant})
+		e, err := w.api.Destinations.Explain(t.Context(), control.ExplainQuery{Domain: "box.example", Tenant: tenant})
 		if err != nil {
 			return control.Destination{}, err
 		}
@@ -93,7 +93,7 @@ func TestExplainTellsOfOtherPools(t *testing.T) {
 	if d, err = ask("acme"); err != nil || !strings.HasPrefix(d.Now, "mail is sent without delay") || len(d.OtherPools) != 1 || d.OtherPools[0].Name != "default" {
 		t.Errorf("others than %s: %+v, %v; %s", d.Pool, d.OtherPools, err, d.Now)
 	}
-	if err := (warmups{ctl: w.warm, names: w.warm}).ChangeWarmup(t.Context(), "new", control.WarmupPause, 0); err != nil {
+	if err := w.api.Warmups.ChangeWarmup(t.Context(), "new", control.WarmupPause, 0); err != nil {
 		t.Fatal(err)
 	}
 	if d, err = ask("acme"); err != nil || d.Now != "mail is sent without delay, but not from source new, which warms up: paused by an operator" {
@@ -128,7 +128,7 @@ func TestExplainTellsOfSuppression(t *testing.T) {
 		id := accept(t, w.Relay, address, 1)
 		explained(t, w.Relay, id, says(control.StateWaiting, "the day's cap is used"))
 		w.suppress(envelope.Address(address))
-		e, err := destinations{w.Relay}.Explain(t.Context(), control.ExplainQuery{ID: id})
+		e, err := w.api.Destinations.Explain(t.Context(), control.ExplainQuery{ID: id})
 		if err == nil && suppressed(&e.Message.Recipients[0]) {
 			return
 		}

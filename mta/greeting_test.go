@@ -15,7 +15,7 @@ func TestRefusedSessionIsNoBounce(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	for {
-		l, err := operator{w.Relay}.List(ctx, control.Filter{State: control.StateDeferred}, control.Page{Limit: 1})
+		l, err := w.api.Queue.List(ctx, control.Filter{State: control.StateDeferred}, control.Page{Limit: 1})
 		if err != nil || ctx.Err() != nil {
 			t.Fatalf("not deferred: %v, queue %+v", err, w.queue.Stats())
 		}

@@ -16,7 +16,6 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/operate"
 	"example.org/mta/submission/auth"
-	"example.org/mta/warmup"
 )
 
 // httpServer answers monitoring: /healthz and /metrics. Nothing there changes anything or shows
@@ -87,11 +86,11 @@ func (r *Relay) healthz(w http.ResponseWriter, _ *http.Request) {
 // metrics are the figures of all parts.
 func (r *Relay) metrics() operate.Metrics {
 	return operate.Metrics{
-		Parts: &r.parts, Version: r.opts.Version, Accounting: r.accountingStats, Certificates: r.expiries, Checks: r.checks.last,
 		Admission: r.admission.Status,
-		Alarms:    r.alarms.states, Clients: r.inbound.open, TenantsIgnored: &r.tenantsIgnored, Quotas: r.quotas, Callouts: r.callouts,
+		Relay:     &r.operated, Version: r.opts.Version, Accounting: r.accountingStats, Certificates: r.expiries, Checks: r.checks.last,
+		Alarms: r.alarms.states, Clients: r.inbound.open, TenantsIgnored: &r.tenantsIgnored, Quotas: r.quotas, Callouts: r.callouts,
 		Signatures: func() operate.Signatures {
-			c := &r.dispatcher.signing.counts
+			c := r.dispatcher.SigningCounts()
 			return operate.Signatures{Signed: c.Signed.Load(), Unsigned: c.Unsigned.Load(), Failed: c.Failed.Load()}
 		},
 		Logins: func() (s auth.Stats, on bool) {
@@ -100,15 +99,6 @@ func (r *Relay) metrics() operate.Metrics {
 				return s, false
 			}
 			return logins.Stats(), true
-		},
-		Warmups: func() map[string]warmup.Status {
-			all := make(map[string]warmup.Status)
-			for _, key := range r.warm.IPs() {
-				if s, ok := r.warm.Status(key); ok { // a reload may have ended it
-					all[r.warm.sourceOf(key)] = s
-				}
-			}
-			return all
 		},
 	}
 }

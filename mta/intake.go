@@ -8,6 +8,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/trouble"
+	"example.org/mta/mta/dispatch"
 	"example.org/mta/mta/tally"
 	"example.org/mta/queue"
 	"example.org/mta/submission"
@@ -17,13 +18,13 @@ import (
 // to refuse them and when it takes them again.
 type queueStore struct {
 	q        *queue.Queue
-	events   eventLog
+	events   dispatch.Events
 	meter    *tally.Meter
 	now      func() time.Time
 	refusing *trouble.Kind
 }
 
-func newQueueStore(q *queue.Queue, events eventLog, m *tally.Meter, now func() time.Time, log *slog.Logger) *queueStore {
+func newQueueStore(q *queue.Queue, events dispatch.Events, m *tally.Meter, now func() time.Time, log *slog.Logger) *queueStore {
 	return &queueStore{q, events, m, now, trouble.New(log, now, slog.LevelError, "mail is refused with 4xx", "mail is no longer refused")}
 }
 
@@ -70,11 +71,11 @@ func (d queueDraft) Write(p []byte) (int, error) {
 
 // Commit accepts the message.
 func (d queueDraft) Commit(m *envelope.Message) error {
-	d.s.events.accepting(m)
+	d.s.events.Accepting(m)
 	began := d.s.now()
 	err := d.s.tell(d.Draft.Commit(m))
 	if err != nil {
-		d.s.events.refused(m)
+		d.s.events.Refused(m)
 		return err
 	}
 	d.s.meter.Committed(d.s.now().Sub(began))

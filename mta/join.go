@@ -5,15 +5,17 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"example.org/mta/delivery"
 	"example.org/mta/destdb"
 	"example.org/mta/destdb/file"
 	"example.org/mta/internal/parking"
+	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/dispatch"
+	"example.org/mta/mta/pauses"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/router"
 	"example.org/mta/router/resolver"
@@ -50,23 +52,16 @@ func (r *Relay) openDestinations(cfg *config.Config, undo *undoer) error {
 }
 
 func (r *Relay) openPauses(cfg *config.Config, _ *undoer) (err error) {
-	r.resumed = newRefiller(
-		func(key parking.Key) bool { return r.dispatcher.unparkPaused(key) },
-		func(ctx context.Context) error { return r.dispatcher.pause(ctx) },
-	)
-	r.pauses, err = readPauses(cfg.DataDir, r.now, r.policy.Load, r.log)
+	r.pauses, err = pauses.Read(cfg.DataDir, r.now, r.policy.Load, r.log)
 	if err != nil {
 		return err
 	}
-	r.pauses.taken = func() { r.delivery.Reload(r.pauses.stays) }
-	r.pauses.resumed = r.resumed.call
+	r.pauses.Taken = func() { r.delivery.Reload(r.pauses.Stays) }
+	r.pauses.Resumed = func(key parking.Key) { r.dispatcher.Resume(key) }
 	return nil
 }
 
 func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
-	pause := func(ctx context.Context) error { return r.dispatcher.pause(ctx) }
-	r.refiller = newRefiller(func(f delivery.Flow) bool { return r.dispatcher.unpark(f) }, pause)
-	r.routedMail = newRefiller(func(domain string) bool { return r.dispatcher.unparkRouted(domain) }, pause)
 	most := cfg.Delivery.MaxConnections
 	if d := shareDescriptors(r.files, cfg); d.out > 0 {
 		most = d.out
@@ -82,9 +77,9 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 			return r.policy.Load().Dialer(s)(ctx, h.Addr)
 		},
 		TLS:                   r.newTLSPolicy(),
-		OnRoom:                r.refiller.call,
+		OnRoom:                func(f delivery.Flow) { r.dispatcher.Refill(f) },
 		OnAction:              r.tellAction,
-		OnRefused:             r.warm.refused,
+		OnRefused:             func(rt *route.Route, source string, words reply.Reply) { r.dispatcher.Refused(rt, source, words) },
 		Backoff:               wiring.Backoff(cfg),
 		Trace:                 r.tracer.Watch,
 		MaxConnections:        most,
@@ -93,33 +88,12 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 		Log:                   r.log,
 	})
 	undo.add(r.delivery.Close)
-	r.dispatcher = (&dispatcher{
-		queue:    r.queue,
-		router:   r.router,
-		delivery: r.delivery,
-		notifier: r.reporter,
-		events:   r.events,
-		sites:    &r.sites,
-		policy:   r.policy.Load,
-		split:    &splitter{warm: r.warm.ctl, missing: r.noSource, now: r.now, suspended: r.delivery.Suspended, waiting: r.warm.waiting},
-		pauses:   r.pauses,
-		warm:     r.warm,
-		refill:   r.refiller.call,
-		takeUp:   r.routedMail.call,
-		now:      r.now,
-		log:      r.log,
-
-		suppression: r.suppression,
-	}).ready()
+	r.dispatcher = dispatch.New(dispatch.Config{
+		Queue: r.queue, Router: r.router, Delivery: r.delivery, Notifier: r.reporter, Events: r.events, Sites: &r.sites,
+		Policy: r.policy.Load, Missing: r.noSource, Warmup: r.warm.ctl, Pauses: r.pauses, Suppression: r.suppression.List,
+		Now: r.now, Log: r.log,
+	})
 	return nil
-}
-
-// lookupOf says how the look-up of a domain's route stands, for which mail waits.
-func (r *Relay) lookupOf(domain string) string {
-	if r.router.LookingUp(domain) {
-		return "the route of " + domain + " is being looked up"
-	}
-	return "the look-up of " + domain + " waits for its turn"
 }
 
 // tellAction puts what the relay does by itself into the log.
@@ -149,42 +123,5 @@ func openDestDB(path string, now time.Time, log *slog.Logger) (*file.Store, *des
 
 // noSource reports whether nothing can or may leave from a source.
 func (r *Relay) noSource(name string) bool {
-	return r.sources.isMissing(name) || r.pauses.source(name)
-}
-
-// siteProviders remembers the provider of each site, since the queue knows sites only. It is bounded: of
-// what it has forgotten the provider is not known until it is routed again.
-type siteProviders struct {
-	mu     sync.Mutex // guards bySite
-	bySite map[string]string
-}
-
-// maxSites is how many sites are remembered.
-const maxSites = 100_000
-
-func (s *siteProviders) remember(rt *route.Route) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.bySite == nil {
-		s.bySite = make(map[string]string)
-	}
-	if _, known := s.bySite[rt.Site]; !known && len(s.bySite) >= maxSites {
-		for any := range s.bySite {
-			delete(s.bySite, any) // it is remembered when it is routed again
-			break
-		}
-	}
-	s.bySite[rt.Site] = rt.Provider
-}
-
-// of gives the provider of what waits under a key, that of a site or of a warm-up; false when it is
-// not known whether it has one.
-func (s *siteProviders) of(key parking.Key) (name string, known bool) {
-	if key.Kind == parking.Tokens {
-		return key.Provider, true
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	name, known = s.bySite[key.Site()]
-	return name, known
+	return r.sources.isMissing(name) || r.pauses.Source(name)
 }

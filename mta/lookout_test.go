@@ -8,13 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/delivery"
 	"example.org/mta/internal/dnsserver"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/route"
 	"example.org/mta/internal/sink"
 	"example.org/mta/mta/control"
-	"example.org/mta/queue"
 )
 
 // deaf is a host that takes connections and mail, and never answers the content.
@@ -54,7 +51,7 @@ func statesOf(t *testing.T) *world {
 		}
 	}
 	w.zone.Fault("*.silent.example", dnsserver.Fault{Drop: true})
-	api, hour := destinations{w.Relay}, control.Age(time.Hour)
+	api, hour := w.api.Destinations, control.Age(time.Hour)
 	for _, s := range []control.Suspend{
 		{Site: "suspended.example", For: hour, Reason: "a test"}, {Site: "held.example", For: hour}, {Site: "source.example", Source: "other", For: hour, Reason: "a test"},
 	} {
@@ -111,7 +108,7 @@ func TestEachViewSaysWhereMailIs(t *testing.T) {
 		id := w.accepted(x.tenant, x.to, release)
 		var rc control.RecipientStatus
 		fits := func() bool {
-			it, err := operator{w.Relay}.Get(t.Context(), id.String())
+			it, err := w.api.Queue.Get(t.Context(), id.String())
 			if err != nil {
 				t.Fatalf("%s: %v", x.to, err)
 			}
@@ -134,7 +131,7 @@ func TestEachViewSaysWhereMailIs(t *testing.T) {
 // checkViews compares list, filters, summaries and explanation with what is shown of a message.
 func (w *world) checkViews(id envelope.ID, state control.State, rc *control.RecipientStatus) {
 	w.t.Helper()
-	ctx, o := w.t.Context(), operator{w.Relay}
+	ctx, o := w.t.Context(), w.api.Queue
 	for _, s := range control.States {
 		list, err := o.List(ctx, control.Filter{State: s}, control.Page{Limit: 100})
 		if err != nil {
@@ -161,7 +158,7 @@ func (w *world) checkViews(id envelope.ID, state control.State, rc *control.Reci
 	if strings.HasSuffix(rc.Address, ".silent.example") {
 		return // the explanation looks it up, too, which takes its time
 	}
-	ex, err := destinations(o).Explain(ctx, control.ExplainQuery{ID: id.String()})
+	ex, err := w.api.Destinations.Explain(ctx, control.ExplainQuery{ID: id.String()})
 	if err != nil || ex.Message.Recipients[0].Status.State != state {
 		w.t.Errorf("%s is %s, and explained as %+v (%v)", rc.Address, state, ex.Message, err)
 	}
@@ -171,7 +168,7 @@ func (w *world) checkViews(id envelope.ID, state control.State, rc *control.Reci
 // active than that.
 func TestHeldAndGivenUp(t *testing.T) {
 	w := statesOf(t)
-	o := operator{w.Relay}
+	o := w.api.Queue
 	id := w.accepted("", "bob@held.example", time.Time{})
 	w.until("with delivery", func() bool { return w.queue.Stats().Leased > 0 })
 	if n, err := o.Change(t.Context(), control.Change{Action: control.Hold, Filter: control.Filter{IDs: []string{id.String()}}}); err != nil || n.Recipients != 1 {
@@ -181,41 +178,6 @@ func TestHeldAndGivenUp(t *testing.T) {
 		it, err := o.Get(t.Context(), id.String())
 		return err == nil && it.Recipients[0].State == control.StateHeld
 	})
-	k := w.lookOut()
-	for _, rc := range []queue.ItemRecipient{{State: queue.StateEnding}, {State: queue.StateLeased, Ending: true}} {
-		if got := k.of(&queue.Item{ID: id}, &rc); got.state != control.StateEnding || !got.next.IsZero() {
-			t.Errorf("%+v stands as %+v", rc, got)
-		}
-	}
-}
-
-// TestMailWithinDelivery: what waits there is waiting, with the reason of its lane, whatever that is; only
-// what is on a connection is active.
-func TestMailWithinDelivery(t *testing.T) {
-	w := newWorld(t, sink.Config{}, "")
-	until := time.Now().Add(time.Minute)
-	host := route.Host{Name: "mx.a.example"}
-	k := &lookout{r: w.Relay, where: map[envelope.ID]delivery.Whereabouts{1: {
-		Waiting: []delivery.WaitingPart{
-			{Site: "a", Recipients: []int{0}, Why: "slow start: 1 connection so far", Until: until},
-			{Site: "a", Recipients: []int{1}, Why: "drain after an outage: 1/s", Until: until},
-			{Site: "a", Recipients: []int{2}},
-		},
-		Carriers: []delivery.Carrier{{Host: host, Parts: 1}, {Host: host, Opening: true}},
-	}}}
-	for index, want := range []position{
-		{control.StateWaiting, "waits for a: slow start: 1 connection so far", until},
-		{control.StateWaiting, "waits for a: drain after an outage: 1/s", until},
-		{control.StateWaiting, "waits for a connection to a", time.Time{}},
-		{control.StateActive, "in transit to " + host.String(), time.Time{}},
-	} {
-		if got := k.of(&queue.Item{ID: 1}, &queue.ItemRecipient{Index: index, State: queue.StateLeased}); got != want {
-			t.Errorf("recipient %d: %+v, want %+v", index, got, want)
-		}
-	}
-	if got := k.of(&queue.Item{ID: 2}, &queue.ItemRecipient{State: queue.StateLeased}); got.state != control.StateWaiting {
-		t.Errorf("what delivery does not have is %s", got.state)
-	}
 }
 
 // Mail that was deferred is not tried again before its site's suspension ends.
@@ -224,7 +186,7 @@ func TestDeferredMailOfASuspendedSite(t *testing.T) {
 	id := w.accepted("", "grey@retry.example", time.Time{})
 	var rc control.RecipientStatus
 	get := func() control.RecipientStatus {
-		it, err := operator{w.Relay}.Get(t.Context(), id.String())
+		it, err := w.api.Queue.Get(t.Context(), id.String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -242,19 +204,6 @@ func TestDeferredMailOfASuspendedSite(t *testing.T) {
 		w.delivery.Suspend("mx.retry.example", "", "a test", x.until)
 		if got := get(); got.State != control.StateDeferred || !got.Next.Equal(x.next) || got.Doing != x.doing {
 			t.Errorf("%s: %q until %v, want %q until %v", got.State, got.Doing, got.Next, x.doing, x.next)
-		}
-	}
-}
-
-// Mail that reaches its age before its next attempt has none.
-func TestDeferredMailThatExpiresFirst(t *testing.T) {
-	w := newWorld(t, sink.Config{}, `defaults { max_age = "2h" }`)
-	now := time.Now()
-	for next, doing := range map[time.Duration]string{time.Hour: "", 2 * time.Hour: "expires before its next attempt", 3 * time.Hour: "expires before its next attempt"} {
-		rc := queue.ItemRecipient{State: queue.StateDeferred, Address: "bob@box.example", Start: now, Next: now.Add(next)}
-		got := operator{w.Relay}.recipient(&queue.Item{}, w.lookOut(), &rc)
-		if want := now.Add(min(next, 2*time.Hour)); got.Doing != doing || !got.Next.Equal(want) {
-			t.Errorf("due in %v: %q at %v, want %q at %v", next, got.Doing, got.Next, doing, want)
 		}
 	}
 }

@@ -8,11 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"example.org/mta/internal/settings"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
+	"example.org/mta/mta/dispatch"
 	"example.org/mta/mta/operate"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/submission"
@@ -25,17 +27,25 @@ func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
 	}
 	undo.add(func() { socket.Close() })
 	r.socket = socket
-	inForce := func() *config.Config { return r.policy.Load().Config }
-	r.parts = operate.Parts{
-		Config: inForce, Queue: r.queue, Delivery: r.delivery, Router: r.router, Resolver: r.resolver, STS: r.sts, TLSReports: r.tlsReports,
-		Suppressed: r.suppression.List, Tally: r.tally, Missing: r.sources.isMissing,
+	r.operated = operate.Relay{
+		Policy: r.policy.Load, Now: r.now, Log: r.log, Queue: r.queue, Delivery: r.delivery, Router: r.router, Resolver: r.resolver,
+		Dispatcher: r.dispatcher, Pauses: r.pauses, TLSA: tlsaRecords{r.resolver, r.now}, STS: r.sts, TLSReports: r.tlsReports,
+		Suppressed: r.suppression.List, Tally: r.tally, Warmups: r.warm, Provider: r.sites.Provider, Missing: r.sources.isMissing, UseOf: r.useOf,
+		Diverted: r.diverted,
 	}
-	r.control = control.NewServer(control.Config{
-		Queue: operator{r}, Log: eventReader{r}, Relay: r, Destinations: destinations{r}, Blocks: blocks{r}, Tracer: r.tracer, Pauses: operatorPauses{r}, Events: r.log, TLSReports: tlsReports{r}, Admissions: operate.Admissions{Parts: &r.parts, Gate: r.admission, Quotas: r.quotas}, TLSPolicies: tlsPolicies{r},
-		Suppressions: operate.Suppressions{List: r.suppression.List, Config: inForce},
-		Warmups:      warmups{ctl: r.warm, names: r.warm, config: inForce, now: r.now, paused: r.pausedSource},
-	})
+	r.api = r.operated.API()
+	r.api.Log, r.api.Relay, r.api.Tracer = eventReader{r}, r, r.tracer
+	r.api.Admissions = operate.Admissions{Relay: &r.operated, Gate: r.admission, Quotas: r.quotas}
+	r.control = control.NewServer(r.api)
 	return nil
+}
+
+// diverted puts into operators' words where the mail went that a warming source could have taken.
+func (r *Relay) diverted(key string, since time.Time) operate.Diverted {
+	d := r.dispatcher.DivertedSince(key, since)
+	return operate.Diverted{Offered: d.Offered(), Faster: d[dispatch.CameFaster], WarmupDiverted: control.WarmupDiverted{
+		TooFast: d[dispatch.CameFaster] + d[dispatch.CameTooFast], OverCap: d[dispatch.HadNoRoom], Waited: d[dispatch.LostPatience], Suspended: d[dispatch.FoundNoWay],
+	}}
 }
 
 // announce writes down where the relay is, for commands of users who can't read the configuration.
@@ -73,7 +83,7 @@ func (r *Relay) Status() control.Status {
 		PID:      os.Getpid(),
 		State:    state,
 		Reason:   reason,
-		Paused:   r.pauses.list(),
+		Paused:   r.pauses.List(),
 		Alarms:   append([]control.Alarm{}, r.alarms.list()...), // never null in JSON
 		Started:  r.started,
 		Config:   r.configPath(),
@@ -82,7 +92,7 @@ func (r *Relay) Status() control.Status {
 			Recovered: s.Recovered, Accepted: s.Accepted, Delivered: s.Delivered, Bounced: s.Bounced,
 			Expired: s.Expired, Removed: s.Removed, Queued: s.Queued,
 		},
-		States:      r.parts.States(&s),
+		States:      r.operated.States(&s),
 		Rates:       r.rates.PerSecond(r.now(), r.tally.Total()),
 		Connections: control.Connections{In: r.inbound.open(""), Out: use.Live, Waiting: use.Waiting, Running: use.Running},
 		Memory:      control.Memory{Process: operate.ProcessMemory(), Schedule: s.MemoryBytes},
@@ -139,18 +149,19 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 	if err != nil {
 		return control.Reload{}, err
 	}
-	if err := r.reloadRouting(old, cfg, change); err != nil {
+	pol := wiring.New(cfg)
+	if err := r.reloadRouting(before, pol, change); err != nil {
 		change.undo()
 		return control.Reload{}, err
 	}
 	// From here on nothing can fail.
 	r.warn(cfg)
-	pol := wiring.New(cfg)
 	r.policy.Store(pol)
 	r.sources.check()
 	r.delivery.SetBackoff(wiring.Backoff(cfg))
 	r.delivery.Reload(pol.Stays(before))
-	r.warm.reload(cfg)
+	r.warm.reload(pol)
+	r.dispatcher.Reload()
 	r.admission.Set(admissionSettings(cfg))
 	if r.accounting != nil {
 		r.accounting.SetLimits(wiring.Accounting(cfg))
@@ -171,12 +182,12 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 }
 
 // reloadRouting brings into force what can be refused: warm-ups and routes.
-func (r *Relay) reloadRouting(old, cfg *config.Config, change *listenersChange) error {
-	settings, err := wiring.Router(cfg, addrPorts(change.groups))
+func (r *Relay) reloadRouting(old, pol *wiring.Policy, change *listenersChange) error {
+	settings, err := wiring.Router(pol.Config, addrPorts(change.groups))
 	if err != nil {
 		return err
 	}
-	if err := r.warm.prepare(cfg); err != nil {
+	if err := r.warm.prepare(pol); err != nil {
 		return err
 	}
 	if err := r.router.Reload(settings); err != nil {

@@ -41,19 +41,19 @@ func TestWhatIsOnAConnectionIsDoneLater(t *testing.T) {
 		then   func(w *world, id string) bool
 	}{
 		{control.Hold, "; held when this attempt ends, unless it delivers", func(w *world, id string) bool {
-			it, err := operator{w.Relay}.Get(w.t.Context(), id)
+			it, err := w.api.Queue.Get(w.t.Context(), id)
 			return err == nil && it.Recipients[0].State == control.StateHeld && it.Recipients[0].Asked == ""
 		}},
 		{control.Bounce, "; bounced when this attempt ends, unless it delivers", func(w *world, id string) bool { return w.queue.Stats().Bounced == 1 }},
 		{control.Remove, "; removed when this attempt ends", func(w *world, id string) bool { return w.queue.Stats().Removed == 1 }},
 		{control.Retry, "; tried again at once if this attempt fails", func(w *world, id string) bool {
-			it, err := operator{w.Relay}.Get(w.t.Context(), id)
+			it, err := w.api.Queue.Get(w.t.Context(), id)
 			return err == nil && it.Recipients[0].Attempts > 1
 		}},
 	} {
 		t.Run(string(test.action), func(t *testing.T) {
 			w, answer := stuck(t)
-			o := operator{w.Relay}
+			o := w.api.Queue
 			id := w.accepted("", "bob@box.example", time.Time{}).String()
 			get := func() control.RecipientStatus {
 				it, err := o.Get(t.Context(), id)
@@ -70,7 +70,7 @@ func TestWhatIsOnAConnectionIsDoneLater(t *testing.T) {
 			if rc := get(); rc.State != control.StateActive || rc.Asked != test.action || !strings.HasSuffix(rc.Doing, test.listed) {
 				t.Errorf("listed as %+v", rc)
 			}
-			ex, err := destinations(o).Explain(t.Context(), control.ExplainQuery{ID: id})
+			ex, err := w.api.Destinations.Explain(t.Context(), control.ExplainQuery{ID: id})
 			if err != nil || !strings.HasSuffix(ex.Message.Recipients[0].Why, strings.Replace(test.listed, "; ", "; it is ", 1)) {
 				t.Errorf("explained as %q, %v", ex.Message.Recipients[0].Why, err)
 			}
@@ -86,7 +86,7 @@ func TestWhatWaitsInDeliveryIsDoneNow(t *testing.T) {
 	w.delivery.Suspend("mx.box.example", "", "keeps it in delivery", time.Now().Add(time.Hour))
 	id := w.accepted("", "bob@box.example", time.Time{}).String()
 	w.until("in delivery", func() bool { return w.delivery.Counts().Waiting == 1 })
-	done, err := operator{w.Relay}.Change(t.Context(), control.Change{Action: control.Hold, Filter: control.Filter{IDs: []string{id}}})
+	done, err := w.api.Queue.Change(t.Context(), control.Change{Action: control.Hold, Filter: control.Filter{IDs: []string{id}}})
 	if err != nil || done.Recipients != 1 || done.Later != 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
@@ -100,7 +100,7 @@ func TestWhatIsWrongWithASite(t *testing.T) {
 	w.zone.Fault("lame.example.", dnsserver.Fault{Rcode: dns.RcodeServerFailure})
 	w.send("ann@client.example", letter, "bob@lame.example")
 	w.await("bob@lame.example", "TransientFailure")
-	list, err := destinations{w.Relay}.Sites(t.Context(), control.SiteFilter{}, "", 10)
+	list, err := w.api.Destinations.Sites(t.Context(), control.SiteFilter{}, "", 10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestWhatIsWrongWithASite(t *testing.T) {
 	if why := by["mx.box.example"].Why; !strings.Contains(why, "mx.box.example") || !strings.HasSuffix(why, " answered 421 4.7.0 too much mail") {
 		t.Errorf("mx.box.example waits for %q", why)
 	}
-	ex, err := destinations{w.Relay}.Explain(t.Context(), control.ExplainQuery{Domain: "box.example"})
+	ex, err := w.api.Destinations.Explain(t.Context(), control.ExplainQuery{Domain: "box.example"})
 	if err != nil || !strings.Contains(ex.Destinations[0].Now, "421 4.7.0 too much mail") {
 		t.Errorf("explained as %+v, %v", ex.Destinations, err)
 	}
@@ -149,7 +149,7 @@ func TestAPauseShowsAtOnce(t *testing.T) {
 			var rc control.RecipientStatus
 			listed := func(state control.State, why string) func() bool {
 				return func() bool {
-					it, err := operator{w.Relay}.Get(t.Context(), id)
+					it, err := w.api.Queue.Get(t.Context(), id)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -159,13 +159,13 @@ func TestAPauseShowsAtOnce(t *testing.T) {
 			}
 			w.until("waits for a token", listed(control.StateWaiting, "waits for the warm-up of new: the hour's cap is used"))
 			what.For, what.By, what.Reason = control.Age(time.Hour), "ann", "for the test"
-			if _, err := (operatorPauses{w.Relay}).BeginPause(t.Context(), what); err != nil {
+			if _, err := w.api.Pauses.BeginPause(t.Context(), what); err != nil {
 				t.Fatal(err)
 			}
 			if !listed(control.StateWaiting, "paused by ann: for the test")() || time.Until(rc.Next) > time.Hour || time.Until(rc.Next) < 50*time.Minute {
 				t.Errorf("listed as %+v", rc)
 			}
-			ex, err := destinations{w.Relay}.Explain(t.Context(), control.ExplainQuery{ID: id})
+			ex, err := w.api.Destinations.Explain(t.Context(), control.ExplainQuery{ID: id})
 			if err != nil || !strings.HasSuffix(ex.Message.Recipients[0].Why, "paused by ann: for the test") {
 				t.Errorf("explained as %+v, %v", ex.Message, err)
 			}
@@ -191,7 +191,7 @@ func TestExplainHasTheLanesOfThePool(t *testing.T) {
 	w.accepted("acme", "bob@box.example", time.Time{})
 	w.arrived(2)
 	for tenant, source := range map[string]string{"": "one", "acme": "two"} {
-		ex, err := destinations{w.Relay}.Explain(t.Context(), control.ExplainQuery{Domain: "box.example", Tenant: tenant})
+		ex, err := w.api.Destinations.Explain(t.Context(), control.ExplainQuery{Domain: "box.example", Tenant: tenant})
 		if err != nil || len(ex.Destinations[0].Lanes) != 1 || ex.Destinations[0].Lanes[0].Source != source {
 			t.Errorf("tenant %q: %+v, %v", tenant, ex.Destinations[0].Lanes, err)
 		}
@@ -217,7 +217,7 @@ func TestTheNextTokenIsShown(t *testing.T) {
 	w.arrived(1)
 	id := w.accepted("", "eve@box.example", time.Time{}).String()
 	w.until("the time of the next token is known", func() bool {
-		it, err := operator{w.Relay}.Get(t.Context(), id)
+		it, err := w.api.Queue.Get(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}

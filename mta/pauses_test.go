@@ -1,19 +1,15 @@
 package mta
 
 import (
-	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"example.org/mta/internal/parking"
 	"example.org/mta/internal/sink"
-	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
-	"example.org/mta/mta/wiring"
+	"example.org/mta/mta/pauses"
 )
 
 // TestPauses: of each kind, mail that is paused waits with its reason, over a restart too, other mail
@@ -43,7 +39,7 @@ func TestPauses(t *testing.T) {
 			}
 			w.start()
 			ctx := t.Context()
-			o := operatorPauses{w.Relay}
+			o := w.api.Pauses
 			if _, err := o.BeginPause(ctx, control.BeginPause{What: test.what, Name: test.name, Reason: "for the test", By: "ann"}); err != nil {
 				t.Fatal(err)
 			}
@@ -62,7 +58,7 @@ func TestPauses(t *testing.T) {
 			w.saysPaused(test.paused)
 			var last control.Explanation
 			w.until("explain counts it", func() bool { // which is on its way there for a moment after the start
-				e, err := destinations{w.Relay}.Explain(ctx, control.ExplainQuery{Domain: "box.example", Tenant: "acme"})
+				e, err := w.api.Destinations.Explain(ctx, control.ExplainQuery{Domain: "box.example", Tenant: "acme"})
 				if err != nil || len(e.Destinations) == 0 {
 					return false
 				}
@@ -79,13 +75,13 @@ func TestPauses(t *testing.T) {
 			if p := w.Status().Paused; len(p) != 1 || p[0].What != test.what {
 				t.Errorf("status %+v", p)
 			}
-			if on := w.pauses.trouble() != ""; on != test.everything {
-				t.Errorf("alarm %q", w.pauses.trouble())
+			if on := w.pauses.Trouble() != ""; on != test.everything {
+				t.Errorf("alarm %q", w.pauses.Trouble())
 			}
 			if n := len(w.recorder.Messages()); int64(n) != delivered {
 				t.Fatalf("%d messages have left, want %d", n, delivered)
 			}
-			if _, err := (operatorPauses{w.Relay}).EndPause(ctx, control.EndPause{What: test.what, Name: test.name}); err != nil {
+			if _, err := w.api.Pauses.EndPause(ctx, control.EndPause{What: test.what, Name: test.name}); err != nil {
 				t.Fatal(err)
 			}
 			w.arrived(delivered + 1)
@@ -96,7 +92,7 @@ func TestPauses(t *testing.T) {
 // listsPaused checks that sources, pools and tenants say what is paused.
 func (w *world) listsPaused(what control.PauseWhat) {
 	w.t.Helper()
-	ctx, b := w.t.Context(), blocks{w.Relay}
+	ctx, b := w.t.Context(), w.api.Blocks
 	sources, _ := b.Sources(ctx, control.BlockFilter{}, "", 10)
 	pools, _ := b.Pools(ctx, control.BlockFilter{Names: []string{"default"}}, "", 10)
 	tenants, _ := b.Tenants(ctx, control.BlockFilter{Names: []string{"acme"}}, nil, "", 10)
@@ -122,7 +118,7 @@ func (w *world) listsPaused(what control.PauseWhat) {
 func (w *world) saysPaused(recipient string) {
 	w.t.Helper()
 	w.until(recipient+" waits for the pause", func() bool {
-		l, err := operator{w.Relay}.List(w.t.Context(), control.Filter{Recipient: recipient}, control.Page{})
+		l, err := w.api.Queue.List(w.t.Context(), control.Filter{Recipient: recipient}, control.Page{})
 		if err != nil || len(l.Messages) != 1 {
 			return false
 		}
@@ -140,7 +136,7 @@ func TestAPauseTakesWhatDeliveryHas(t *testing.T) {
 		info, _ := w.delivery.Site("mx.box.example")
 		return len(info.Lanes) > 0 && info.Lanes[0].Waiting == 1
 	})
-	if err := w.pauses.begin(control.Pause{What: control.PauseDomain, Name: "box.example", By: "ann", Reason: "for the test", Since: time.Now(), Until: time.Now().Add(3 * time.Second)}); err != nil {
+	if err := w.pauses.Begin(control.Pause{What: control.PauseDomain, Name: "box.example", By: "ann", Reason: "for the test", Since: time.Now(), Until: time.Now().Add(3 * time.Second)}); err != nil {
 		t.Fatal(err)
 	}
 	w.saysPaused("bob@box.example")
@@ -149,7 +145,7 @@ func TestAPauseTakesWhatDeliveryHas(t *testing.T) {
 		t.Fatal("it has left")
 	}
 	w.arrived(1)
-	if p := w.pauses.list(); len(p) != 0 {
+	if p := w.pauses.List(); len(p) != 0 {
 		t.Errorf("still paused: %+v", p)
 	}
 }
@@ -160,7 +156,7 @@ func TestPausedSourceLeavesTheOthers(t *testing.T) {
 		defaults { smtp_port = PORT }
 		source "one" { ehlo = "one.example" }
 		source "two" { ehlo = "two.example" }`)
-	o := operatorPauses{w.Relay}
+	o := w.api.Pauses
 	if _, err := o.BeginPause(t.Context(), control.BeginPause{What: control.PauseSource, Name: "one"}); err != nil {
 		t.Fatal(err)
 	}
@@ -185,69 +181,7 @@ func TestPausesThatCantBeReadStopTheStart(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "pauses.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readPauses(dir, time.Now, nil, nil); err == nil || !strings.Contains(err.Error(), "pauses.json") {
+	if _, err := pauses.Read(dir, time.Now, nil, nil); err == nil || !strings.Contains(err.Error(), "pauses.json") {
 		t.Errorf("got %v", err)
-	}
-}
-
-// A pause that ends while mail is parked for it is not missed, and the end of a source's pause takes up what
-// waits for the others of its pool: any of them will do.
-func TestTheEndOfAPauseIsNotMissed(t *testing.T) {
-	s := newStage(t)
-	var told []string
-	s.pauses = &pauses{now: s.now, resumed: func(key parking.Key) { told = append(told, key.String()) }}
-	l := s.lease(1, 0, "a@x.example")
-	s.parkPaused(l.Message, l.Recipients, pauseKey(control.PauseEverything, ""))
-	if want := []string{"paused: everything"}; !slices.Equal(told, want) {
-		t.Errorf("taken up after parking: %q, want %q", told, want)
-	}
-	cfg, err := config.Parse([]byte(`
-		source "one" { address = "127.0.0.2" }
-		source "two" { address = "127.0.0.3" }`), "test.conf", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pol := wiring.New(cfg)
-	s.pauses.policy = func() *wiring.Policy { return pol }
-	told = nil
-	s.pauses.takeUp(pauseKey(control.PauseSource, "two"), &control.Pause{What: control.PauseSource, Name: "two"})
-	if !slices.Contains(told, pauseKey(control.PauseSource, "one").String()) {
-		t.Errorf("taken up after source two was resumed: %q", told)
-	}
-}
-
-// A pause whose end has come is not lost when another begins or ends before that is noticed: its mail is taken up. So
-// it is, once, when the file can't be written.
-func TestAPauseThatEndsBesideAnother(t *testing.T) {
-	now := time.Now()
-	var told []string
-	p, err := readPauses(t.TempDir(), func() time.Time { return now }, nil, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.resumed = func(key parking.Key) { told = append(told, key.String()) }
-	begin := func(name string, until time.Time) {
-		if err := p.begin(control.Pause{What: control.PauseDomain, Name: name, Since: now, Until: until}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	begin("a.example", now.Add(time.Minute))
-	now = now.Add(2 * time.Minute)
-	begin("b.example", now.Add(time.Minute))
-	if list := p.list(); len(list) != 1 || list[0].Name != "b.example" {
-		t.Errorf("in force: %+v", list)
-	}
-	p.expire()
-	p.expire()
-	if want := []string{"paused: domain a.example"}; !slices.Equal(told, want) {
-		t.Errorf("taken up: %q, want %q", told, want)
-	}
-	told = nil
-	p.path = filepath.Join(t.TempDir(), "no", "folder")
-	now = now.Add(2 * time.Minute)
-	p.expire()
-	p.expire()
-	if want := []string{"paused: domain b.example"}; !slices.Equal(told, want) {
-		t.Errorf("taken up without a file: %q, want %q", told, want)
 	}
 }

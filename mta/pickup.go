@@ -19,6 +19,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/dispatch"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 	"example.org/mta/submission/maildrop"
@@ -34,7 +35,7 @@ type pickup struct {
 	dir     maildrop.Dir
 	session func() (client net.Conn, end func())
 	policy  func() *wiring.Policy
-	report  func(n notification, attempts []attempt, content io.Reader) error
+	report  func(n dispatch.Notification, attempts []dispatch.Attempt, content io.Reader) error
 	now     func() time.Time
 	trusted func() time.Time // until when nothing expires, see queue.NothingExpiresBefore
 	log     *slog.Logger
@@ -51,15 +52,15 @@ type pickup struct {
 // handed is how many recipients of a letter are dealt with, and which of them were refused.
 type handed struct {
 	next    int
-	refused []attempt
+	refused []dispatch.Attempt
 }
 
-func newPickup(r *Relay, reports *reportWriter) *pickup {
+func newPickup(r *Relay, reports *dispatch.ReportWriter) *pickup {
 	return &pickup{
 		dir:     maildrop.Dir(maildropDir(r.policy.Load().Config.DataDir)),
 		session: r.localSession,
 		policy:  r.policy.Load,
-		report:  reports.commit,
+		report:  reports.Commit,
 		now:     r.now,
 		trusted: r.queue.NothingExpiresBefore,
 		log:     r.log,
@@ -180,11 +181,11 @@ func (p *pickup) one(ctx context.Context, name string) error {
 	}
 	if len(refused) > 0 {
 		if l.Sender.Null() {
-			return p.setAside(name, fmt.Errorf("refused, and there is no sender to notify: %s", refused[0].result.Reply))
+			return p.setAside(name, fmt.Errorf("refused, and there is no sender to notify: %s", refused[0].Result.Reply))
 		}
 		m := messageOf(l)
-		n := notification{kind: notifyFailed, message: m, attempts: refused}
-		if wanted := n.wanted(); len(wanted) > 0 {
+		n := dispatch.Notification{Kind: dispatch.NotifyFailed, Message: m, Attempts: refused}
+		if wanted := n.Wanted(); len(wanted) > 0 {
 			if err := p.report(n, wanted, l.Content()); err != nil {
 				return err
 			}
@@ -258,12 +259,12 @@ func messageOf(l *maildrop.Letter) *envelope.Message {
 	return m
 }
 
-func refusal(index int, r reply.Reply) attempt {
-	return attempt{queue.Pending{Index: index}, delivery.Result{Recipient: index, Reply: r}}
+func refusal(index int, r reply.Reply) dispatch.Attempt {
+	return dispatch.Attempt{Pending: queue.Pending{Index: index}, Result: delivery.Result{Recipient: index, Reply: r}}
 }
 
 // restRefused is what becomes of the recipients, from one on, of a letter that is too old.
-func restRefused(l *maildrop.Letter, from int, why error) (rest []attempt) {
+func restRefused(l *maildrop.Letter, from int, why error) (rest []dispatch.Attempt) {
 	for i := from; i < len(l.Recipients); i++ {
 		rest = append(rest, refusal(i, reply.Local(554, reply.Enhanced{5, 4, 7}, "submission", "the message was too old before the relay could take it: %v", why)))
 	}
@@ -299,13 +300,13 @@ func (p *pickup) hand(ctx context.Context, l *maildrop.Letter) error {
 
 // transaction sends to the recipients from one on, as many as the listener takes at once. It returns
 // where to go on.
-func (p *pickup) transaction(client *smtp.Client, l *maildrop.Letter, from int) (next int, refused []attempt, err error) {
-	all := func(err error) (int, []attempt, error) {
+func (p *pickup) transaction(client *smtp.Client, l *maildrop.Letter, from int) (next int, refused []dispatch.Attempt, err error) {
+	all := func(err error) (int, []dispatch.Attempt, error) {
 		r, ok := permanent(err)
 		if !ok {
 			return from, nil, err
 		}
-		var refused []attempt
+		var refused []dispatch.Attempt
 		for i := from; i < len(l.Recipients); i++ {
 			refused = append(refused, refusal(i, r))
 		}

@@ -49,7 +49,7 @@ func TestQuotaOfQueuedMessages(t *testing.T) {
 			t.Errorf("the metrics have no %s", want)
 		}
 	}
-	l, err := blocks{w.Relay}.Tenants(context.Background(), control.BlockFilter{Names: []string{"acme"}}, nil, "", 10)
+	l, err := w.api.Blocks.Tenants(context.Background(), control.BlockFilter{Names: []string{"acme"}}, nil, "", 10)
 	if err != nil || len(l.Tenants) != 1 {
 		t.Fatal(l, err)
 	}
@@ -57,7 +57,7 @@ func TestQuotaOfQueuedMessages(t *testing.T) {
 		t.Errorf("use of acme: %+v", u)
 	}
 
-	if _, err := (operator{w.Relay}).Change(context.Background(), control.Change{Action: control.Remove, All: true}); err != nil {
+	if _, err := w.api.Queue.Change(context.Background(), control.Change{Action: control.Remove, All: true}); err != nil {
 		t.Fatal(err)
 	}
 	submit("a@client.example", "<nil>")

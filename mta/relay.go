@@ -1,6 +1,5 @@
-// Package mta builds, starts, reloads, drains and stops the relay. It is the only package that
-// knows queue, router and delivery all, and joins them: dispatch.go carries what is due to
-// delivery, outcome.go what became of it back to the queue, the accounting log and the sender.
+// Package mta builds, starts, reloads, drains and stops the relay: what lives and dies. Mail is carried
+// by package dispatch, settings come from package wiring, and operators are answered by package operate.
 //
 // The order of use: New opens everything or nothing, Run takes and delivers mail until its
 // context ends and then stops in named steps, Reload brings another configuration into force.
@@ -8,14 +7,13 @@
 // Long-lived goroutines, besides those of the parts:
 //
 //	Run         the caller's; waits for the end, then stops the others in order
-//	dispatcher  takes leases from the queue; ended by Run, which waits
-//	refillers   three: take parked mail up when delivery has room, when a route is found, when a pause has ended; ended by Run
+//	dispatcher  carries mail, with goroutines of its own: see package dispatch; ended by Run, which waits
 //	pauses      looks each second which pauses are over; ended by Run
 //	rates       notes what was counted, each second; ended by Run
 //	sources     looks twice a minute which addresses this machine has; ended by Run
 //	checks      asks the DNS once a day what receivers will think of our mail; ended by Run
 //	MTA-STS     renews policies, and writes them down; ended by Run
-//	warm-up     two: the controller, and a look at what it holds; ended by Run
+//	warm-up     the controller; ended by Run
 //	admission   computes twice a second what to refuse; ended by Run
 //	pickup      looks every few seconds what sendmail left in the maildrop; ended by Run
 //	alarms      looks at the queue once a minute, at its disk each second; ended by Run
@@ -52,7 +50,9 @@ import (
 	"example.org/mta/mta/admit"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
+	"example.org/mta/mta/dispatch"
 	"example.org/mta/mta/operate"
+	"example.org/mta/mta/pauses"
 	"example.org/mta/mta/tally"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
@@ -118,7 +118,7 @@ type Relay struct {
 	acme       *certificates.ACME           // nil without names
 	logins     atomic.Pointer[auth.Service] // nil without users
 	files      int                          // that the process may have open
-	sites      siteProviders
+	sites      dispatch.Sites
 	sessions   envelope.IDs // names sessions, whatever the listener
 	// tenantsIgnored counts X-MTA-Tenant fields of clients that may not name a tenant.
 	tenantsIgnored atomic.Int64
@@ -134,19 +134,17 @@ type Relay struct {
 	learned      *destdb.DB // guarded by delivery
 	tracer       *operate.Tracer
 	warm         *warming
-	dispatcher   *dispatcher
-	refiller     *refiller[delivery.Flow] // when delivery has room
-	routedMail   *refiller[string]        // when the route of a domain is found
-	resumed      *refiller[parking.Key]   // when a pause has ended
-	pauses       *pauses
-	reporter     *reporter
+	dispatcher   *dispatch.Dispatcher
+	pauses       *pauses.Pauses
+	reporter     *dispatch.Reporter
 	pickup       *pickup // of what sendmail left while the relay was away
 	suppression  *suppressor
 	events       *accountant
 	meter        *tally.Meter
 	tally        *tally.Tallies
 	rates        operate.Rates
-	parts        operate.Parts
+	operated     operate.Relay
+	api          control.Config
 	accounting   *accounting.Writer // nil when switched off
 	listeners    *listeners
 	http         *httpServer // nil without an address
@@ -300,12 +298,12 @@ func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
 	r.queue, r.store = q, newQueueStore(q, r.events, r.meter, r.now, r.log)
 	undo.add(func() { q.Close() })
 	r.log.Info("queue is open", "recipients", q.Stats().Queued, "took", time.Since(began).Round(time.Millisecond))
-	reports := &reportWriter{
-		queue: q, events: r.events, policy: r.policy.Load, sites: &r.sites, ids: new(envelope.IDs), now: r.now, log: r.log,
+	reports := &dispatch.ReportWriter{
+		Queue: q, Events: r.events, Policy: r.policy.Load, Sites: &r.sites, Ids: new(envelope.IDs), Now: r.now, Log: r.log,
 	}
-	r.reporter = startReporter(reports.write)
+	r.reporter = dispatch.StartReporter(reports.Write)
 	r.pickup = newPickup(r, reports)
-	undo.add(r.reporter.close)
+	undo.add(r.reporter.Close)
 	return nil
 }
 
@@ -379,16 +377,13 @@ func (r *Relay) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	failed := make(chan error, 1)
 	running.Go(func() {
-		if err := r.dispatcher.run(dispatching); err != nil {
+		if err := r.dispatcher.Run(dispatching); err != nil {
 			failed <- fmt.Errorf("taking mail from the queue: %w", err)
 		}
 	})
-	running.Go(func() { r.refiller.run(dispatching) })
-	running.Go(func() { r.resumed.run(dispatching) })
-	running.Go(func() { r.pauses.run(dispatching) })
-	running.Go(func() { r.routedMail.run(dispatching) })
+	running.Go(func() { r.pauses.Run(dispatching) })
 	running.Go(func() {
-		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble, r.resolver.Stats, r.warm.trouble, r.warm.shortOfHealth, r.pickup.trouble, r.pauses.trouble, r.loginTrouble, r.certificateTrouble, r.admission.Trouble, r.checks.trouble})
+		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble, r.resolver.Stats, r.warm.trouble, r.warm.shortOfHealth, r.pickup.trouble, r.pauses.Trouble, r.loginTrouble, r.certificateTrouble, r.admission.Trouble, r.checks.trouble})
 	})
 	if r.acme != nil {
 		running.Go(func() { r.acme.Run(dispatching) })
@@ -440,15 +435,15 @@ func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error 
 	}{
 		{"submissions under way", func() error { return r.listeners.shutdown(submitted) }},
 		{"call-outs", r.closeCallouts},
-		{"the dispatcher", func() error { r.dispatcher.stopping.Store(true); stopDispatching(); return nil }},
+		{"the dispatcher", func() error { r.dispatcher.Stop(); stopDispatching(); return nil }},
 		{"deliveries under way", func() error { return r.delivery.Drain(drained) }},
 		{"connections", func() error { r.delivery.Close(); return nil }},
 		{"look-ups", func() error { r.router.Close(); return nil }},
-		{"reports to senders", func() error { r.reporter.close(); return nil }},
+		{"reports to senders", func() error { r.reporter.Close(); return nil }},
 		{"http", func() error { return r.closeHTTP(drained) }},
 		{"control socket", func() error { return r.control.Shutdown(drained) }},
 		{"the dispatcher and the servers", func() error { running.Wait(); return nil }},
-		{"signatures", r.dispatcher.signing.wait},
+		{"signatures", r.dispatcher.Close},
 		{"warm-up", r.warm.close},
 		{"MTA-STS policies", r.closeSTS},
 		{"destination database", r.destinations.Close},

@@ -258,11 +258,11 @@ func TestQueueOutlivesTheRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.start()
-	items, err := operator{w.Relay}.List(context.Background(), control.Filter{}, control.Page{Limit: 10})
+	items, err := w.api.Queue.List(context.Background(), control.Filter{}, control.Page{Limit: 10})
 	if err != nil || len(items.Messages) != 1 || items.Messages[0].Recipients[0].Address != "bob@box.example" {
 		t.Fatalf("in the queue after a restart: %+v, %v", items, err)
 	}
-	changed, err := operator{w.Relay}.Change(context.Background(), control.Change{Action: control.Remove, All: true})
+	changed, err := w.api.Queue.Change(context.Background(), control.Change{Action: control.Remove, All: true})
 	if err != nil || changed.Recipients != 1 {
 		t.Fatalf("removed %+v, %v", changed, err)
 	}
@@ -284,11 +284,11 @@ func TestRemovedAmidAnAttemptIsWrittenDown(t *testing.T) {
 	}}, `defaults { smtp_port = PORT }`)
 	w.send("ann@client.example", letter, "bob@box.example")
 	<-asked
-	list, err := operator{w.Relay}.List(context.Background(), control.Filter{State: control.StateActive}, control.Page{})
+	list, err := w.api.Queue.List(context.Background(), control.Filter{State: control.StateActive}, control.Page{})
 	if err != nil || len(list.Messages) != 1 || !strings.HasPrefix(list.Messages[0].Recipients[0].Doing, "in transit to mx.box.example") {
 		t.Errorf("listed as %+v, %v", list, err)
 	}
-	changed, err := operator{w.Relay}.Change(context.Background(), control.Change{Action: control.Remove, All: true})
+	changed, err := w.api.Queue.Change(context.Background(), control.Change{Action: control.Remove, All: true})
 	if err != nil || changed.Recipients != 1 {
 		t.Fatalf("removed %+v, %v", changed, err)
 	}
@@ -520,7 +520,7 @@ func TestRemovalsAndDeliveriesAreWrittenDownOnce(t *testing.T) {
 	sent := make(chan struct{})
 	removing.Go(func() {
 		for began := time.Now(); time.Since(began) < limit; {
-			if _, err := (operator{w.Relay}).Change(context.Background(), control.Change{Action: control.Remove, All: true}); err != nil {
+			if _, err := w.api.Queue.Change(context.Background(), control.Change{Action: control.Remove, All: true}); err != nil {
 				t.Error(err)
 			}
 			select {

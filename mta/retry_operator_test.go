@@ -14,7 +14,7 @@ import (
 // so, and Now lifts both.
 func TestRetryNamesWhatStandsInTheWay(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
-	o, ctx := operator{w.Relay}, t.Context()
+	o, ctx := w.api.Queue, t.Context()
 	w.delivery.Suspend("mx.box.example", "", "for the test", time.Now().Add(time.Hour))
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.send("ann@client.example", letter, "held@box.example")
@@ -59,7 +59,7 @@ func TestRetryNamesAWarmUp(t *testing.T) {
 		pool "default" {
 			dedicated "new" { plan = "slow" }
 		}`)
-	o, ctx := operator{w.Relay}, t.Context()
+	o, ctx := w.api.Queue, t.Context()
 	w.send("ann@client.example", letter, "one@box.example")
 	w.arrived(1)
 	w.send("ann@client.example", letter, "two@box.example")
@@ -75,17 +75,17 @@ func TestRetryNamesAWarmUp(t *testing.T) {
 	if x := done.Obstacles[0]; x.Recipients != 1 || !strings.HasPrefix(x.Why, "the warm-up of new: ") || x.Until.IsZero() || x.Remedy != "" || !x.Stays {
 		t.Errorf("obstacle %+v", x)
 	}
-	if err := (warmups{ctl: w.warm, names: w.warm}).ChangeWarmup(ctx, "new", control.WarmupPause, 0); err != nil {
+	if err := w.api.Warmups.ChangeWarmup(ctx, "new", control.WarmupPause, 0); err != nil {
 		t.Fatal(err)
 	}
 	if done, err := o.Change(ctx, all); err != nil || len(done.Obstacles) != 1 || done.Obstacles[0].Remedy != "mta warmup resume new" {
 		t.Errorf("with a paused warm-up: %+v, %v", done, err)
 	}
 	// A pause of the source itself is no state of the warm-up, which goes on counting its days, and is shown with it.
-	if _, err := (operatorPauses{w.Relay}).BeginPause(ctx, control.BeginPause{What: control.PauseSource, Name: "new", By: "ann", Reason: "for the test"}); err != nil {
+	if _, err := w.api.Pauses.BeginPause(ctx, control.BeginPause{What: control.PauseSource, Name: "new", By: "ann", Reason: "for the test"}); err != nil {
 		t.Fatal(err)
 	}
-	shown, err := (warmups{ctl: w.warm, names: w.warm, paused: w.pausedSource}).Warmups(ctx)
+	shown, err := w.api.Warmups.Warmups(ctx)
 	if err != nil || len(shown) != 1 || shown[0].Paused != "source new is paused by ann: for the test" {
 		t.Errorf("with a paused source: %+v, %v", shown, err)
 	}
@@ -99,7 +99,7 @@ func TestRetryNowForgetsThatAHostIsBroken(t *testing.T) {
 	}`)
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.await("bob@box.example", "TransientFailure")
-	o, ctx := operator{w.Relay}, t.Context()
+	o, ctx := w.api.Queue, t.Context()
 	all := control.Change{Action: control.Retry, All: true}
 	if done, err := o.Change(ctx, all); err != nil || len(done.Obstacles) != 1 || done.Obstacles[0].Until.IsZero() {
 		t.Fatalf("retry: %+v, %v", done, err)
@@ -126,7 +126,7 @@ func TestRetryNamesSuspensionsOfAllSources(t *testing.T) {
 		info, _ := w.delivery.Site("mx.box.example")
 		return len(info.Lanes) == 1
 	})
-	done, err := (operator{w.Relay}).Change(t.Context(), control.Change{Action: control.Retry, All: true})
+	done, err := w.api.Queue.Change(t.Context(), control.Change{Action: control.Retry, All: true})
 	if err != nil || len(done.Obstacles) != 1 || done.Obstacles[0].Why != "suspended: for the test" || done.Obstacles[0].Until.IsZero() {
 		t.Fatalf("%+v, %v", done, err)
 	}
@@ -136,7 +136,7 @@ func TestRetryNamesSuspensionsOfAllSources(t *testing.T) {
 // waits again.
 func TestRetryCountsScheduledMailAlone(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
-	o := operator{w.Relay}
+	o := w.api.Queue
 	w.delivery.Suspend("mx.box.example", "", "for the test", time.Now().Add(time.Hour))
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.send("ann@client.example", "X-Hold-For: 3600\r\n"+letter, "later@box.example")
@@ -160,7 +160,7 @@ func TestRetryCountsScheduledMailAlone(t *testing.T) {
 // TestRetryNowTriesWhatWasHeldOnce: it is not released first, sent, and sent again.
 func TestRetryNowTriesWhatWasHeldOnce(t *testing.T) {
 	w := newWorld(t, sink.Config{Greylist: time.Hour}, `defaults { smtp_port = PORT }`)
-	o, ctx := operator{w.Relay}, t.Context()
+	o, ctx := w.api.Queue, t.Context()
 	w.delivery.Suspend("mx.box.example", "", "for the test", time.Now().Add(time.Hour))
 	w.send("ann@client.example", letter, "bob@box.example")
 	all := func(a control.Action, now bool) control.Changed {
@@ -193,12 +193,12 @@ func TestRetryNowTriesWhatWasHeldOnce(t *testing.T) {
 // TestRetryNamesTheRemedyForAPause: --now lifts no pause.
 func TestRetryNamesTheRemedyForAPause(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
-	if err := w.pauses.begin(control.Pause{What: control.PauseDomain, Name: "box.example", By: "ann", Reason: "for the test", Since: time.Now()}); err != nil {
+	if err := w.pauses.Begin(control.Pause{What: control.PauseDomain, Name: "box.example", By: "ann", Reason: "for the test", Since: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.saysPaused("bob@box.example")
-	done, err := (operator{w.Relay}).Change(t.Context(), control.Change{Action: control.Retry, All: true, Now: true})
+	done, err := w.api.Queue.Change(t.Context(), control.Change{Action: control.Retry, All: true, Now: true})
 	if err != nil || len(done.Obstacles) != 1 || done.Obstacles[0].Site != "" || done.Obstacles[0].Remedy != "mta resume domain box.example" {
 		t.Errorf("%+v, %v", done, err)
 	}

@@ -2,8 +2,6 @@ package mta
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"strings"
 
 	"example.org/mta/delivery/tlspolicy"
@@ -11,7 +9,6 @@ import (
 	"example.org/mta/destdb/file"
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/control"
 	"example.org/mta/router/resolver"
 )
 
@@ -81,46 +78,3 @@ func (p routePolicies) STS(ctx context.Context, rt *route.Route) (route.STS, err
 type doubts struct{ r *Relay }
 
 func (d doubts) Failed(domain string) { d.r.sts.Doubt(domain) }
-
-// tlsPolicies answers operators.
-type tlsPolicies struct{ r *Relay }
-
-func (p tlsPolicies) STSPolicy(ctx context.Context, domain string, refresh bool) (control.STSPolicy, error) {
-	status, known := p.r.sts.Status(domain)
-	if refresh {
-		var err error
-		switch status, err = p.r.sts.Refresh(ctx, domain); {
-		case errors.Is(err, sts.ErrName):
-			return control.STSPolicy{}, control.Invalid("", "%v", err)
-		case err != nil:
-			return control.STSPolicy{}, err
-		}
-		known = true
-	}
-	if !known {
-		return control.STSPolicy{}, control.NotFound("to look it up: mta tls policy "+domain, "nothing is known of the MTA-STS policy of %s", domain)
-	}
-	return p.r.describe(domain, &status), nil
-}
-
-// describe puts what is known of a domain's policy into the words of the API.
-func (r *Relay) describe(domain string, s *sts.Status) control.STSPolicy {
-	c := control.STSPolicy{Domain: domain, Mode: sts.None.String(), Next: s.Next}
-	if s.Policy != nil {
-		c.Mode, c.MX, c.ID, c.Fetched, c.Expires = s.Policy.Mode.String(), s.Policy.MX, s.ID, s.Fetched, s.Expires
-	}
-	if f := s.Failure; f != nil {
-		c.Failure, c.Failed, c.Absent = f.Error(), f.At, f.Kind == sts.Absent
-	}
-	pol := r.policy.Load()
-	rt, _, _ := r.router.Known(domain)
-	switch t := pol.Traffic(domain, rt); {
-	case rt != nil && rt.Configured:
-		c.Ignored = "route"
-	case !t.MTASTS:
-		c.Ignored = fmt.Sprintf("mta_sts of %s", t.Origin("mta_sts"))
-	case t.TLS == "off":
-		c.Ignored = fmt.Sprintf("tls of %s", t.Origin("tls"))
-	}
-	return c
-}

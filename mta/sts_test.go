@@ -351,7 +351,7 @@ func TestMTASTSForOperators(t *testing.T) {
 	}
 	good := boxPolicy
 	w.web.Store(&good)
-	api := tlsPolicies{w.Relay}
+	api := w.api.TLSPolicies
 	p, err := api.STSPolicy(t.Context(), "box.example", true)
 	if err != nil || p.Mode != "enforce" || p.MX[0] != "mx.box.example" || p.Failure != "" {
 		t.Errorf("%+v, %v", p, err)

@@ -12,11 +12,8 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/reply"
 	"example.org/mta/internal/sink"
-	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
-	"example.org/mta/mta/operate"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/suppression"
 )
@@ -80,7 +77,7 @@ func TestT3_QueuedMailToASuppressedAddressIsBounced(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	w.send("ann@client.example", "X-Hold-For: 3600\r\n"+letter, "gone@box.example", "bob@box.example", "postmaster@box.example")
 	w.suppress("gone@box.example", "postmaster@box.example")
-	if n, err := (operator{w.Relay}).Change(context.Background(), control.Change{Action: control.Retry, All: true, Scheduled: true}); err != nil || n.Recipients != 3 {
+	if n, err := w.api.Queue.Change(context.Background(), control.Change{Action: control.Retry, All: true, Scheduled: true}); err != nil || n.Recipients != 3 {
 		t.Fatalf("released %+v, %v", n, err)
 	}
 	reported, got := false, map[string]bool{}
@@ -133,7 +130,7 @@ func (w *world) suppress(addresses ...envelope.Address) {
 // What an operator asks of the list, tenant by tenant and page by page.
 func TestSuppressionsForTheOperator(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `tenant "acme" { tier = 2 }`)
-	ctx, o := context.Background(), operate.Suppressions{List: w.suppression.List, Config: func() *config.Config { return w.policy.Load().Config }}
+	ctx, o := context.Background(), w.api.Suppressions
 	var add control.Suppress
 	for _, tenant := range []string{"", "acme", "a:b %"} {
 		for _, address := range []string{"a@box.example", "b@bücher.example"} {
@@ -185,36 +182,6 @@ func TestSuppressionsForTheOperator(t *testing.T) {
 	}{{&other, 0}, {&acme, 1}, {nil, 2}} {
 		if done, err := o.Unsuppress(ctx, control.SuppressedAddresses{Addresses: []string{"a@box.example"}, Tenant: c.tenant}); err != nil || done.Removed != c.want {
 			t.Errorf("removed %+v, %v, want %d", done, err, c.want)
-		}
-	}
-}
-
-// Only a remote host's answer to RCPT with one of the listed codes says that there is no mailbox.
-func TestT3_WhatFeedsTheList(t *testing.T) {
-	statuses := []string{"5.1.1", "5.1.6"}
-	r := func(code int, status [3]uint16, command string) reply.Reply {
-		return reply.Reply{Code: code, Enhanced: status, Command: command, Text: "x"}
-	}
-	for _, c := range []struct {
-		r    reply.Reply
-		want bool
-	}{
-		{r(550, [3]uint16{5, 1, 1}, "RCPT"), true},
-		{r(551, [3]uint16{5, 1, 6}, "RCPT"), true},
-		{r(550, [3]uint16{5, 2, 1}, "RCPT"), false},
-		{r(550, [3]uint16{5, 7, 1}, "RCPT"), false},
-		{r(550, [3]uint16{}, "RCPT"), false},
-		{r(450, [3]uint16{4, 1, 1}, "RCPT"), false},
-		{r(550, [3]uint16{5, 1, 1}, "content"), false},
-		{r(550, [3]uint16{5, 1, 1}, "MAIL"), false},
-		{reply.Local(550, reply.Enhanced{5, 1, 1}, "RCPT", "x"), false},
-		{r(250, [3]uint16{2, 1, 5}, "RCPT"), false},
-		// Such hosts know nothing of the address, whatever their status.
-		{replied("RCPT", "550 5.1.1 Client host [192.0.2.5] blocked using zen.spamhaus.org"), false},
-		{replied("RCPT", "550 5.1.1 your IP has a bad reputation"), false},
-	} {
-		if got := unknownMailbox(&c.r, statuses); got != c.want {
-			t.Errorf("%v: feeds %v, want %v", c.r, got, c.want)
 		}
 	}
 }

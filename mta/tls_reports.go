@@ -1,7 +1,6 @@
 package mta
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"example.org/mta/destdb/file"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/control"
 )
 
 // openTLSReports begins to count for TLS reports, when the configuration has them sent.
@@ -44,33 +42,13 @@ func (r *Relay) mailTLSReport(mail tlsrpt.Mail) error {
 		draft.Abort()
 		return err
 	}
-	r.events.accepting(m)
+	r.events.Accepting(m)
 	if err := draft.Commit(m); err != nil {
-		r.events.refused(m)
+		r.events.Refused(m)
 		return err
 	}
-	r.events.received(m)
+	r.events.Received(m)
 	return nil
-}
-
-// tlsReports answers what operators ask about TLS reports.
-type tlsReports struct{ r *Relay }
-
-func (t tlsReports) TLSReports(_ context.Context, domain, after string, limit int) (control.TLSReportList, error) {
-	reports := t.r.tlsReports
-	if reports == nil {
-		return control.TLSReportList{}, nil
-	}
-	if domain != "" {
-		ascii, err := envelope.ToASCII(domain)
-		if err != nil {
-			return control.TLSReportList{}, control.Invalid("", "%q is no domain: %v", domain, err)
-		}
-		domain = ascii
-	}
-	l := control.TLSReportList{On: true}
-	l.Days, l.Next = reports.Days(domain, after, limit)
-	return l, nil
 }
 
 // tlsReportWarnings says what keeps receivers from believing TLS reports by mail.

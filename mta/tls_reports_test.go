@@ -41,7 +41,7 @@ func TestTLSReportsGoOut(t *testing.T) {
 	if page := w.scrape(); !strings.Contains(page, "mta_tls_reports_sent_total 1") {
 		t.Error("the metrics have no report")
 	}
-	l, err := tlsReports{w.Relay}.TLSReports(t.Context(), "BOX.example", "", control.MaxLimit)
+	l, err := w.api.TLSReports.TLSReports(t.Context(), "BOX.example", "", control.MaxLimit)
 	if err != nil || !l.On || len(l.Days) != 1 || !l.Days[0].Done || !l.Days[0].Reports[0].Sent {
 		t.Errorf("shown: %+v, %v", l, err)
 	}
@@ -54,7 +54,7 @@ func TestTLSReportsGoOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.start()
-	if l, err := (tlsReports{w.Relay}).TLSReports(t.Context(), "box.example", "", 10); err != nil || len(l.Days) != 1 || !l.Days[0].Done {
+	if l, err := w.api.TLSReports.TLSReports(t.Context(), "box.example", "", 10); err != nil || len(l.Days) != 1 || !l.Days[0].Done {
 		t.Errorf("after a restart: %+v, %v", l, err)
 	}
 }
@@ -85,7 +85,7 @@ func TestTLSReportsWantASignature(t *testing.T) {
 		t.Errorf("warnings: %s", got)
 	}
 	off := newWorld(t, sink.Config{}, "")
-	if l, err := (tlsReports{off.Relay}).TLSReports(t.Context(), "", "", 10); err != nil || l.On || len(tlsReportWarnings(off.cfg)) > 0 {
+	if l, err := off.api.TLSReports.TLSReports(t.Context(), "", "", 10); err != nil || l.On || len(tlsReportWarnings(off.cfg)) > 0 {
 		t.Errorf("switched off: %+v, %v", l, err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 // tell writes down what has happened to a warm-up: in the log, in the accounting records, in the metrics.
 func (w *warming) tell(e warmup.Event) {
-	source := w.sourceOf(e.IP)
+	source := w.policy().WarmupSource(e.IP)
 	log := w.log.Info
 	switch e.Kind {
 	case warmup.EventBack, warmup.EventProviderPaused, warmup.EventProviderHalved, warmup.EventProviderBack, warmup.EventLedgerLost:
@@ -39,7 +39,7 @@ func (w *warming) shortOfHealth() string {
 		s, _ := w.ctl.Status(key)
 		for i := range s.Providers {
 			if p := &s.Providers[i]; p.State != "normal" {
-				what := "the mail of " + w.sourceOf(key)
+				what := "the mail of " + w.policy().WarmupSource(key)
 				if p.Network != "" {
 					what += ", or of another source in " + p.Network
 				}
@@ -47,7 +47,7 @@ func (w *warming) shortOfHealth() string {
 			}
 		}
 		if n := len(s.History); n > 0 && s.History[n-1].Why == warmup.Regressed.String() {
-			all = append(all, fmt.Sprintf("the warm-up of %s went back to stage %d yesterday: %s was over the limits", w.sourceOf(key), s.Stage, s.History[n-1].Provider))
+			all = append(all, fmt.Sprintf("the warm-up of %s went back to stage %d yesterday: %s was over the limits", w.policy().WarmupSource(key), s.Stage, s.History[n-1].Provider))
 		}
 	}
 	return few(all)

@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"example.org/mta/mta/accounting"
 	"example.org/mta/warmup"
-	"example.org/mta/warmup/memstore"
 )
 
 // TestABlockPausesTheNetwork: where a provider blocks one source, the others of its pool in the /24 pause, too,
 // and say why; those of other networks and other pools go on.
 func TestABlockPausesTheNetwork(t *testing.T) {
-	w := newWarmStage(t, `
+	w := newWarmupAlone(t, `
 		source "a" { address = "192.0.2.20" }
 		source "b" { address = "192.0.2.30" }
 		source "c" { address = "198.51.100.20" }
@@ -28,21 +28,14 @@ func TestABlockPausesTheNetwork(t *testing.T) {
 			dedicated "d" { plan = "standard" }
 		}`)
 	var events []string
-	w.warming.ctl = warmup.New(warmup.Config{
-		Node: "test", Now: func() time.Time { return w.clock }, Beside: w.warming.beside,
-		Store:   memstore.New(func() warmup.Instant { return warmup.Instant(w.clock.UnixMilli()) }),
-		OnEvent: func(e warmup.Event) { events = append(events, e.IP+" "+e.String()) },
-	})
-	if err := w.warming.assign(w.warming.cfg); err != nil {
-		t.Fatal(err)
-	}
+	w.records = func(r *accounting.Record) { events = append(events, r.EgressSource+" "+r.Response.Text) }
 	w.pass(time.Minute)
 	for range 20 {
-		w.warming.ctl.Report("192.0.2.20", "big", warmup.PolicyRefusal)
+		w.ctl.Report("192.0.2.20", "big", warmup.PolicyRefusal)
 	}
 	w.pass(10 * time.Second)
 	state := func(ip string) string {
-		s, _ := w.warming.ctl.Status(ip)
+		s, _ := w.ctl.Status(ip)
 		if p := s.Of("big"); p != nil {
 			return p.State + p.Network
 		}
@@ -53,15 +46,15 @@ func TestABlockPausesTheNetwork(t *testing.T) {
 			t.Errorf("%s is %q, want %q", ip, got, want)
 		}
 	}
-	said := func(ip, words string) bool {
+	said := func(source, words string) bool {
 		return slices.ContainsFunc(events, func(e string) bool {
-			return strings.HasPrefix(e, ip+" pauses mail to big until ") && strings.HasSuffix(e, words)
+			return strings.HasPrefix(e, source+" pauses mail to big until ") && strings.HasSuffix(e, words)
 		})
 	}
-	if !said("192.0.2.20", "; so do the other sources of its pool in 192.0.2.0/24") || !said("192.0.2.30", "it blocks another source of the pool in 192.0.2.0/24") {
+	if !said("a", "; so do the other sources of its pool in 192.0.2.0/24") || !said("b", "it blocks another source of the pool in 192.0.2.0/24") {
 		t.Errorf("events:\n%s", strings.Join(events, "\n"))
 	}
-	if alarm := w.warming.shortOfHealth(); !strings.Contains(alarm, "in 192.0.2.0/24") {
+	if alarm := w.shortOfHealth(); !strings.Contains(alarm, "in 192.0.2.0/24") {
 		t.Errorf("alarm: %s", alarm)
 	}
 	w.pass(20 * time.Minute)

@@ -12,8 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
+	"example.org/mta/mta/operate"
+	"example.org/mta/mta/pauses"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/warmup"
 )
 
@@ -35,19 +37,22 @@ func (s stepped) Do(ctx context.Context, ip string, a warmup.Action) error {
 }
 
 // operated is a warm-up with its operator.
-func operated(t *testing.T, text string) (*warmStage, warmups) {
-	w := newWarmStage(t, text)
-	return w, warmups{ctl: stepped{w.warming.ctl}, names: w.warming, config: func() *config.Config { return w.warming.cfg }, now: w.now}
+func operated(t *testing.T) (*warmupAlone, *operate.Relay) {
+	w := newWarmupAlone(t, acmeWarms)
+	return w, &operate.Relay{
+		Policy: func() *wiring.Policy { return w.policy() }, Now: w.now, Warmups: stepped{w.ctl}, Pauses: new(pauses.Pauses),
+		Diverted: func(string, time.Time) (d operate.Diverted) { return d },
+	}
 }
 
 func TestWarmupsForTheOperator(t *testing.T) {
-	w, o := operated(t, overflowing)
-	ctx := t.Context()
+	w, r := operated(t)
+	ctx, o := t.Context(), r.API().Warmups
 	all, err := o.Warmups(ctx)
 	if err != nil || len(all) != 1 || all[0].Source != "acme-1" || all[0].IP != "192.0.2.20" || all[0].Providers != nil {
 		t.Fatalf("%+v, %v", all, err)
 	}
-	ctl := o.ctl.(stepped)
+	ctl := r.Warmups.(stepped)
 	ask := warmup.Ask{Provider: "big", Recipients: 1}
 	_, v := ctl.Look("192.0.2.20", ask)
 	if v == warmup.Asking {
@@ -79,8 +84,8 @@ func TestWarmupsForTheOperator(t *testing.T) {
 }
 
 func TestWarmupActions(t *testing.T) {
-	_, o := operated(t, overflowing)
-	ctx := t.Context()
+	_, r := operated(t)
+	ctx, o := t.Context(), r.API().Warmups
 	for _, x := range []struct {
 		action control.WarmupAction
 		stage  int
@@ -103,22 +108,22 @@ func TestWarmupActions(t *testing.T) {
 	}
 	wantStatus("a stage beyond the plan", o.ChangeWarmup(ctx, "192.0.2.20", control.WarmupSetStage, 2), http.StatusBadRequest)
 	wantStatus("nobody", o.ChangeWarmup(ctx, "nobody", control.WarmupPause, 0), http.StatusNotFound)
-	real := o.ctl
-	o.ctl = refusing{real, "normal", fmt.Errorf("waiting for the store: %w", context.DeadlineExceeded)}
+	real := r.Warmups
+	r.Warmups = refusing{real, "normal", fmt.Errorf("waiting for the store: %w", context.DeadlineExceeded)}
 	wantStatus("the store is away", o.ChangeWarmup(ctx, "acme-1", control.WarmupPause, 0), http.StatusServiceUnavailable)
-	o.ctl = refusing{real, "corrupt", errors.New("reading the state: cut short")}
+	r.Warmups = refusing{real, "corrupt", errors.New("reading the state: cut short")}
 	wantStatus("the state can't be read", o.ChangeWarmup(ctx, "acme-1", control.WarmupPause, 0), http.StatusServiceUnavailable)
 }
 
 // refusing is a controller in trouble.
 type refusing struct {
-	warmupController
+	operate.WarmupController
 	state string
 	err   error
 }
 
 func (r refusing) Status(ip string) (warmup.Status, bool) {
-	s, ok := r.warmupController.Status(ip)
+	s, ok := r.WarmupController.Status(ip)
 	s.State = r.state
 	return s, ok
 }
@@ -127,13 +132,13 @@ func (r refusing) Do(context.Context, string, warmup.Action) error { return r.er
 
 // TestWarmupPlansForTheOperator: what the API says of a plan, the simulator reads as that plan.
 func TestWarmupPlansForTheOperator(t *testing.T) {
-	_, o := operated(t, overflowing)
-	plans, err := o.WarmupPlans(t.Context())
+	_, r := operated(t)
+	plans, err := r.API().Warmups.WarmupPlans(t.Context())
 	if err != nil || len(plans) != len(warmup.PresetNames())+1 {
 		t.Fatalf("%d plans, %v", len(plans), err)
 	}
 	for _, p := range plans {
-		want := o.config().WarmupPlan(p.Name)
+		want := r.Policy().Config.WarmupPlan(p.Name)
 		text, err := json.Marshal(p.Plan)
 		if err != nil {
 			t.Fatal(err)

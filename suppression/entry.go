@@ -55,6 +55,15 @@ type Entry struct {
 // Ended reports whether the entry no longer counts.
 func (e *Entry) Ended(now time.Time) bool { return !e.Expires.IsZero() && !now.Before(e.Expires) }
 
+// String returns since when the address is suppressed, and why.
+func (e *Entry) String() string {
+	why := e.Reason
+	if why == "" {
+		why = "by " + string(e.Source)
+	}
+	return "since " + e.Added.UTC().Format(time.DateOnly) + ": " + why
+}
+
 // same reports whether an entry that is to be added says what is there already. Stores keep whole
 // seconds.
 func (e *Entry) same(added *Entry) bool {

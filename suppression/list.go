@@ -101,6 +101,14 @@ func (l *List) Close() error {
 	return nil
 }
 
+// Keeps is Match for addresses that can be suppressed at all: see [Exempt].
+func (l *List) Keeps(tenant string, a envelope.Address) (Entry, bool) {
+	if Exempt(a) {
+		return Entry{}, false
+	}
+	return l.Match(tenant, a)
+}
+
 // Match finds the entry that keeps a tenant's mail from an address: the tenant's own, else one
 // for everybody's. When the store can't be read it finds none, since our own trouble must refuse
 // nobody's mail, and says so in the log.

@@ -211,3 +211,12 @@ func (c *Controller) IPs() []string {
 
 // Blocked says whether the provider is left alone for now.
 func (v *Provider) Blocked() bool { return v.block.state == blocked }
+
+// LedgerTrouble says what is wrong when a warm-up sends nothing on account of its ledger; "" otherwise.
+func (s *Status) LedgerTrouble() string {
+	return map[string]string{
+		"store_down": "its ledger can't be reached",
+		"unknown":    "its ledger was not read yet",
+		"corrupt":    "its ledger can't be read",
+	}[s.State]
+}

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/mta"
 	"example.org/mta/mta/control"
+	"example.org/mta/mta/operate"
 	"example.org/mta/warmup"
 )
 
@@ -87,7 +87,7 @@ func (c *cli) warmupPlans(ctx context.Context) ([]control.WarmupPlan, error) {
 		why = "only the user and the group of its socket may ask the relay"
 	}
 	fmt.Fprintf(c.err, "%s: %s\n", why, from)
-	return mta.WarmupPlans(cfg, c.now()), nil
+	return operate.WarmupPlans(cfg, c.now()), nil
 }
 
 func planNames(plans []control.WarmupPlan) []string {

@@ -16,7 +16,7 @@ import (
 
 // Admissions answers what operators ask about admission.
 type Admissions struct {
-	*Parts
+	*Relay
 	Gate   *admit.Gate
 	Quotas *quota.Book // of tenants
 }
@@ -60,7 +60,7 @@ func (a Admissions) Admission() control.Admission {
 // overQuota lists the tenants whose next message would be over a limit of theirs.
 func (a Admissions) overQuota() []control.AdmissionQuota {
 	over := []control.AdmissionQuota{}
-	for _, t := range a.Config().Tenants {
+	for _, t := range a.Policy().Config.Tenants {
 		if s, known := a.Quotas.State(t.Name); known && s.Now.Reason.String() != "" {
 			over = append(over, control.AdmissionQuota{Tenant: t.Name, Limit: s.Now.Reason.String()})
 		}
@@ -118,7 +118,7 @@ func (a Admissions) WhyRefused(_ context.Context, who string) (control.Admission
 
 // who finds out what an operator asks about: a client's address, a sender's, or a tenant.
 func (a Admissions) who(who string) (ask submission.AdmitRequest, match func(*admit.Refusal) bool, err error) {
-	cfg := a.Config()
+	cfg := a.Policy().Config
 	if addr, err := netip.ParseAddr(who); err == nil {
 		addr = addr.Unmap()
 		ask.Tenant = cfg.TenantAt(addr)
@@ -147,7 +147,7 @@ func (a Admissions) who(who string) (ask submission.AdmitRequest, match func(*ad
 
 // tier is that of a tenant's mail, or of the first listener's.
 func (a Admissions) tier(tenant string) int {
-	cfg := a.Config()
+	cfg := a.Policy().Config
 	if t := cfg.Tenant(tenant); t != nil {
 		return t.Tier
 	}

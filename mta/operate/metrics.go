@@ -18,13 +18,12 @@ import (
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/callout"
 	"example.org/mta/submission/quota"
-	"example.org/mta/warmup"
 )
 
 // Metrics gives the figures of a relay's parts to Prometheus. It reads the parts' own counters when it is
 // asked, so that counting costs mail nothing. What only Prometheus counts is package tally's.
 type Metrics struct {
-	*Parts
+	*Relay
 	Version        string
 	Accounting     func() accounting.Stats
 	Admission      func() admit.Status
@@ -33,7 +32,6 @@ type Metrics struct {
 	Certificates   func() []certificates.Expiry
 	Checks         func() ([]dnscheck.Finding, time.Time) // of the DNS; the time is zero when there was none
 	Alarms         func() map[string]bool                 // by name, whether each is on
-	Warmups        func() map[string]warmup.Status        // by source
 	Clients        func(listener string) int64            // connections; "" of all listeners
 	TenantsIgnored *atomic.Int64
 	Quotas         *quota.Book // of tenants
@@ -95,7 +93,7 @@ func (m Metrics) Collectors() []prometheus.Collector {
 		table(routerMetrics, func() (router.Stats, bool) { return m.Router.Stats(), true }),
 		table(dnsMetrics, func() (resolver.Stats, bool) { return m.Resolver.Stats(), true }),
 		table(accountingMetrics, func() (accounting.Stats, bool) { return m.Accounting(), true }),
-		collector{[]*prometheus.Desc{tenantsIgnoredDesc, inboundDesc, suppressedDesc, alarmDesc, missingDesc}, m.relay},
+		collector{[]*prometheus.Desc{tenantsIgnoredDesc, inboundDesc, suppressedDesc, alarmDesc, missingDesc}, m.others},
 		table(admissionMetrics, func() (admit.Status, bool) { s := m.Admission(); return s, s.On }),
 		collector{[]*prometheus.Desc{pressureDesc, offeredDesc, shedDesc}, m.admission},
 		table(stsMetrics, func() (sts.Stats, bool) { return m.STS.Stats(), true }),
@@ -251,15 +249,15 @@ func (m Metrics) states(ch chan<- prometheus.Metric) {
 	}
 }
 
-// relay sends what is of the relay as a whole.
-func (m Metrics) relay(ch chan<- prometheus.Metric) {
+// others sends what no table has.
+func (m Metrics) others(ch chan<- prometheus.Metric) {
 	send(ch, tenantsIgnoredDesc, prometheus.CounterValue, m.TenantsIgnored.Load())
 	send(ch, inboundDesc, prometheus.GaugeValue, m.Clients(""))
 	send(ch, suppressedDesc, prometheus.GaugeValue, int64(m.Suppressed.Stats().Entries))
 	for name, on := range m.Alarms() {
 		send(ch, alarmDesc, prometheus.GaugeValue, oneIf(on), name)
 	}
-	for _, src := range m.Config().Sources {
+	for _, src := range m.Policy().Config.Sources {
 		send(ch, missingDesc, prometheus.GaugeValue, oneIf(m.Missing(src.Name)), src.Name)
 	}
 }

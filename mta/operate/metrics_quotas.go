@@ -19,7 +19,7 @@ var (
 
 // quotas sends what tenants use of their limits.
 func (m Metrics) quotas(ch chan<- prometheus.Metric) {
-	for _, t := range m.Config().Tenants {
+	for _, t := range m.Policy().Config.Tenants {
 		s, known := m.Quotas.State(t.Name)
 		if !known {
 			continue

@@ -30,7 +30,7 @@ var (
 
 // tallies sends them.
 func (m Metrics) tallies(ch chan<- prometheus.Metric) {
-	cfg, t := m.Config(), m.Tally
+	cfg, t := m.Policy().Config, m.Tally
 	send := func(desc *prometheus.Desc, kind prometheus.ValueType, v int64, labels ...string) {
 		send(ch, desc, kind, v, labels...)
 	}

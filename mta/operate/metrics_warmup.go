@@ -44,9 +44,12 @@ func warmupDescs() (all []*prometheus.Desc) {
 
 // warmups sends them.
 func (m Metrics) warmups(ch chan<- prometheus.Metric) {
-	for source, s := range m.Warmups() {
+	for _, key := range m.Warmups.IPs() {
+		s, ok := m.Warmups.Status(key)
 		for _, w := range warmupMetrics {
-			ch <- prometheus.MustNewConstMetric(w.desc, prometheus.GaugeValue, w.of(&s), source)
+			if ok { // a reload may have ended it
+				ch <- prometheus.MustNewConstMetric(w.desc, prometheus.GaugeValue, w.of(&s), m.Policy().WarmupSource(key))
+			}
 		}
 	}
 }

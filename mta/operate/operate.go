@@ -4,35 +4,72 @@
 package operate
 
 import (
+	"log/slog"
+	"time"
+
 	"example.org/mta/delivery"
+	"example.org/mta/delivery/tlspolicy"
 	"example.org/mta/delivery/tlspolicy/sts"
 	"example.org/mta/delivery/tlspolicy/tlsrpt"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
+	"example.org/mta/mta/pauses"
 	"example.org/mta/mta/tally"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 	"example.org/mta/router"
 	"example.org/mta/router/resolver"
 	"example.org/mta/suppression"
 )
 
-// Parts are the parts of a relay that operators ask about.
-type Parts struct {
-	Config     func() *config.Config // in force
+// Relay is a relay as operators see it: its parts, and what package mta answers for the others.
+type Relay struct {
+	Policy     func() *wiring.Policy // in force
+	Now        func() time.Time
+	Log        *slog.Logger
 	Queue      *queue.Queue
 	Delivery   *delivery.Scheduler
 	Router     *router.Router
+	Dispatcher Dispatcher
+	Pauses     *pauses.Pauses
 	Resolver   *resolver.Resolver
+	TLSA       tlspolicy.Records
 	STS        *sts.Policies
 	TLSReports *tlsrpt.Reporter // nil when none are sent
 	Suppressed *suppression.List
 	Tally      *tally.Tallies
-	Missing    func(source string) bool // whether this machine lacks the source's address
+	Warmups    WarmupController
+	// Diverted gives what became of the mail for the pools of a warm-up since a time, to the hour.
+	Diverted func(key string, since time.Time) Diverted
+	// Provider gives the provider of what waits under a key; false when it is not known whether it has one.
+	Provider func(parking.Key) (string, bool)
+	Missing  func(source string) bool // whether this machine lacks the source's address
+	UseOf    func(*config.Tenant) *control.TenantUse
+}
+
+// Dispatcher is what operators need to know of mail between queue and delivery, and the one thing that they do there.
+type Dispatcher interface {
+	// LookingUp reports whether a recipient waits for the route of its domain, in memory.
+	LookingUp(id envelope.ID, domain string, recipient int) bool
+	// Signing reports whether a message is being signed.
+	Signing(envelope.ID) bool
+	// Cancel takes back what waits within delivery.
+	Cancel(envelope.ID)
+}
+
+// API gives what answers the control API, all but the relay's own state, the log and traces.
+func (r *Relay) API() control.Config {
+	return control.Config{
+		Queue: messages{r}, Destinations: destinations{r}, Blocks: blocks{r}, Pauses: pauseAnswers{r}, Warmups: warmups{r},
+		Suppressions: suppressions{r}, TLSReports: tlsReports{r}, TLSPolicies: tlsPolicies{r}, Events: r.Log,
+	}
 }
 
 // States counts the recipients in the queue by state. Queue and delivery are asked one after the other.
-func (p *Parts) States(s *queue.Stats) map[string]int64 {
-	active := min(int64(p.Delivery.Counts().Carried), s.Leased)
+func (r *Relay) States(s *queue.Stats) map[string]int64 {
+	active := min(int64(r.Delivery.Counts().Carried), s.Leased)
 	return map[string]int64{
 		string(control.StateDue): s.Due, string(control.StateWaiting): s.Parked + s.Leased - active, string(control.StateActive): active,
 		string(control.StateDeferred): s.Deferred, string(control.StateHeld): s.Held, string(control.StateEnding): s.Ending,

@@ -7,19 +7,15 @@ import (
 	"strings"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
 	"example.org/mta/suppression"
 )
 
-// Suppressions answers the control API's questions about the suppression list.
-type Suppressions struct {
-	List   *suppression.List
-	Config func() *config.Config
-}
+// suppressions answers the control API's questions about the suppression list.
+type suppressions struct{ r *Relay }
 
 // Suppressions implements control.Suppressions.
-func (s Suppressions) Suppressions(ctx context.Context, f control.SuppressionFilter, after string, limit int) (control.SuppressionList, error) {
+func (s suppressions) Suppressions(ctx context.Context, f control.SuppressionFilter, after string, limit int) (control.SuppressionList, error) {
 	q := suppression.Query{Tenant: f.Tenant, Source: suppression.Source(f.Source)}
 	if f.Domain != "" {
 		domain, err := envelope.ToASCII(f.Domain)
@@ -32,7 +28,7 @@ func (s Suppressions) Suppressions(ctx context.Context, f control.SuppressionFil
 	if err != nil {
 		return control.SuppressionList{}, err
 	}
-	page, last, more, err := s.List.Page(ctx, q, from, limit)
+	page, last, more, err := s.r.Suppressed.Page(ctx, q, from, limit)
 	if err != nil {
 		return control.SuppressionList{}, err
 	}
@@ -70,18 +66,18 @@ func controlSuppressions(entries []suppression.Entry) []control.Suppression {
 }
 
 // CheckSuppressed implements control.Suppressions.
-func (s Suppressions) CheckSuppressed(ctx context.Context, a control.SuppressedAddresses) (control.SuppressionList, error) {
+func (s suppressions) CheckSuppressed(ctx context.Context, a control.SuppressedAddresses) (control.SuppressionList, error) {
 	if a.Tenant == nil {
 		keys, err := s.keys(ctx, a)
 		if err != nil {
 			return control.SuppressionList{}, err
 		}
-		found, err := s.List.Get(ctx, keys)
+		found, err := s.r.Suppressed.Get(ctx, keys)
 		return control.SuppressionList{Suppressions: controlSuppressions(found)}, err
 	}
 	var found []suppression.Entry
 	for _, text := range a.Addresses {
-		if e, ok := s.List.Match(*a.Tenant, envelope.Address(text)); ok {
+		if e, ok := s.r.Suppressed.Match(*a.Tenant, envelope.Address(text)); ok {
 			found = append(found, e)
 		}
 	}
@@ -89,11 +85,11 @@ func (s Suppressions) CheckSuppressed(ctx context.Context, a control.SuppressedA
 }
 
 // keys gives the keys of addresses: of one tenant, or of all that have entries.
-func (s Suppressions) keys(ctx context.Context, a control.SuppressedAddresses) (keys []suppression.Key, err error) {
+func (s suppressions) keys(ctx context.Context, a control.SuppressedAddresses) (keys []suppression.Key, err error) {
 	tenants := []string{""}
 	if a.Tenant != nil {
 		tenants[0] = *a.Tenant
-	} else if tenants, err = s.List.Tenants(ctx); err != nil {
+	} else if tenants, err = s.r.Suppressed.Tenants(ctx); err != nil {
 		return nil, err
 	}
 	for _, tenant := range tenants {
@@ -105,7 +101,7 @@ func (s Suppressions) keys(ctx context.Context, a control.SuppressedAddresses) (
 }
 
 // Suppress implements control.Suppressions.
-func (s Suppressions) Suppress(ctx context.Context, c control.Suppress) (control.Suppressed, error) {
+func (s suppressions) Suppress(ctx context.Context, c control.Suppress) (control.Suppressed, error) {
 	entries := make([]suppression.Entry, len(c.Suppressions))
 	for i, e := range c.Suppressions {
 		entries[i] = suppression.Entry{
@@ -113,7 +109,7 @@ func (s Suppressions) Suppress(ctx context.Context, c control.Suppress) (control
 			Source: suppression.Source(e.Source), Added: e.Added, Expires: e.Expires,
 		}
 	}
-	done, err := s.List.Add(ctx, entries)
+	done, err := s.r.Suppressed.Add(ctx, entries)
 	return control.Suppressed{
 		Added: done.New, Changed: done.Changed, Unchanged: done.Unchanged, UnknownTenants: s.unknownTenants(entries),
 	}, err
@@ -121,8 +117,8 @@ func (s Suppressions) Suppress(ctx context.Context, c control.Suppress) (control
 
 // unknownTenants gives those of entries that are not in the configuration. That is no error: a list
 // may be read before the tenant is written. But it may be a slip of the pen, too.
-func (s Suppressions) unknownTenants(entries []suppression.Entry) (names []string) {
-	cfg := s.Config()
+func (s suppressions) unknownTenants(entries []suppression.Entry) (names []string) {
+	cfg := s.r.Policy().Config
 	for _, e := range entries {
 		if e.Tenant != "" && cfg.Tenant(e.Tenant) == nil && !slices.Contains(names, e.Tenant) {
 			names = append(names, e.Tenant)
@@ -132,11 +128,11 @@ func (s Suppressions) unknownTenants(entries []suppression.Entry) (names []strin
 }
 
 // Unsuppress implements control.Suppressions.
-func (s Suppressions) Unsuppress(ctx context.Context, a control.SuppressedAddresses) (control.Unsuppressed, error) {
+func (s suppressions) Unsuppress(ctx context.Context, a control.SuppressedAddresses) (control.Unsuppressed, error) {
 	keys, err := s.keys(ctx, a)
 	if err != nil {
 		return control.Unsuppressed{}, err
 	}
-	n, err := s.List.Remove(ctx, keys)
+	n, err := s.r.Suppressed.Remove(ctx, keys)
 	return control.Unsuppressed{Removed: n}, err
 }

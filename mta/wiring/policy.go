@@ -4,6 +4,7 @@
 package wiring
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/config"
+	"example.org/mta/warmup"
 )
 
 // Policy answers, from one configuration, what applies to a message. A reload replaces it as a whole.
@@ -22,14 +24,21 @@ type Policy struct {
 	LongestAge time.Duration
 
 	divided map[*config.Pool]*Pool // the pools with dedicated sources
+	warming map[string][]string    // the pools of each source with a plan, by the warm-up's name of it
 }
 
 // New makes the policy of a configuration.
 func New(cfg *config.Config) *Policy {
-	p := &Policy{Config: cfg, divided: make(map[*config.Pool]*Pool), LongestAge: longestAge(cfg)}
+	p := &Policy{Config: cfg, divided: make(map[*config.Pool]*Pool), warming: make(map[string][]string), LongestAge: longestAge(cfg)}
 	for _, pool := range cfg.Pools {
 		if len(pool.Dedicated) > 0 {
 			p.divided[pool] = newPool(cfg, pool)
+		}
+		for _, d := range pool.Dedicated {
+			if d.Plan != "" {
+				key := WarmupKey(cfg, d)
+				p.warming[key] = append(p.warming[key], pool.Name)
+			}
 		}
 	}
 	return p
@@ -86,6 +95,51 @@ func (p *Policy) keyOf(j *delivery.Job) (key string, ok bool) {
 		return pool.Key[j.Source], pool.Has(j.Source)
 	}
 	return "", slices.Contains(p.Config.PoolOf(j.Message.Tenant).Shared, j.Source)
+}
+
+// WarmupKeys returns the warm-up's names of all sources with a plan, sorted.
+func (p *Policy) WarmupKeys() []string { return slices.Sorted(maps.Keys(p.warming)) }
+
+// Plans returns the plan of each source that has one, by the warm-up's name of it.
+func (p *Policy) Plans() map[string]*warmup.Plan {
+	plans := make(map[string]*warmup.Plan, len(p.warming))
+	for _, pool := range p.Config.Pools {
+		for _, d := range pool.Dedicated {
+			if d.Plan != "" {
+				plans[WarmupKey(p.Config, d)] = p.Config.WarmupPlan(d.Plan)
+			}
+		}
+	}
+	return plans
+}
+
+// WarmupPools returns the names of the pools that have a source with a plan, by the warm-up's name of it.
+func (p *Policy) WarmupPools(key string) []string { return p.warming[key] }
+
+// WarmupSource returns the name of a source with a plan, by the warm-up's name of it; that name itself if
+// there is none any more.
+func (p *Policy) WarmupSource(key string) string {
+	for _, name := range p.warming[key] {
+		for _, d := range p.Config.Pool(name).Dedicated {
+			if d.Plan != "" && WarmupKey(p.Config, d) == key {
+				return d.Name
+			}
+		}
+	}
+	return key
+}
+
+// WarmupKeyOf returns the warm-up's name of a source with a plan, given its name or that; false if there is none.
+func (p *Policy) WarmupKeyOf(name string) (key string, ok bool) {
+	if p.warming[name] != nil {
+		return name, true
+	}
+	for _, pool := range p.divided {
+		if key := pool.Key[name]; p.warming[key] != nil {
+			return key, true
+		}
+	}
+	return "", false
 }
 
 // SourceFor picks a shared source: the one of the attempt before, via, if there was one, else always the

@@ -1,0 +1,110 @@
+package dispatch
+
+import (
+	"sync/atomic"
+
+	"example.org/mta/delivery"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/replyclass"
+	"example.org/mta/internal/route"
+	"example.org/mta/queue"
+	"example.org/mta/warmup"
+)
+
+// charge is the way of a job from a source that a warm-up knows: what of it is charged, and what the
+// provider makes of it.
+type charge struct {
+	warm          *warmup.Controller
+	key, provider string
+	out           int          // recipients that were let out
+	begun         atomic.Int64 // of those, charged
+	refused       atomic.Bool  // there were no tokens when a transaction was to begin
+}
+
+// drop notes that a job of the choice comes to nothing.
+func (c *choice) drop() {
+	if c.paid != nil {
+		c.paid.end(nil, nil)
+	}
+}
+
+// begin is Job.MayBegin.
+func (c *charge) begin(recipients int) bool {
+	if !c.warm.Begin(c.key, c.provider, int64(recipients)) {
+		c.refused.Store(true)
+		return false
+	}
+	c.begun.Add(int64(recipients))
+	return true
+}
+
+// end notes that the job is done.
+func (c *charge) end(recipients []queue.Pending, results []delivery.Result) {
+	c.warm.Drop(c.key, c.provider, int64(c.out)-c.begun.Load())
+	for i := range results {
+		r := &results[i]
+		if !r.Attempted || r.Session == "" { // what is said of a connection is heard by refused
+			continue
+		}
+		before := find(recipients, r.Recipient)
+		if x, ok := warmupOutcome(r.Reply, before.Attempts, before.Last); ok {
+			c.warm.Report(c.key, c.provider, x)
+		}
+	}
+}
+
+// warmupOutcome says what a reply means for the health of a warm-up, false when it means nothing: what
+// this relay says itself, a host's own trouble, greylisting. A deferral counts once for a recipient, at
+// the first or, if that was none that counts, at the second attempt: attempts were made before, and last
+// answered the last of them.
+func warmupOutcome(r reply.Reply, attempts int, last reply.Reply) (warmup.Outcome, bool) {
+	class := replyclass.Of(r)
+	switch {
+	case r.OK():
+		return warmup.Delivered, true
+	case class == replyclass.Ours:
+		return 0, false
+	case r.Permanent() && class.AboutUs():
+		return warmup.PolicyRefusal, true
+	case r.Permanent() && (class == replyclass.InvalidRecipient || class == replyclass.InactiveMailbox || class == replyclass.Uncategorized):
+		return warmup.HardBounce, true
+	case r.Permanent() || class.AboutRecipient():
+		return warmup.NotAboutUs, true // a provider that looks at mailbox and message blocks nobody
+	}
+	counts := counted(class, attempts) && attempts < 2 && !(attempts == 1 && counted(replyclass.Of(last), 0))
+	switch {
+	case class.AboutUs() && class != replyclass.TooManyConnections && counts:
+		return warmup.PolicyRefusal, true
+	case class.AboutUs() && class != replyclass.TooManyConnections:
+		return warmup.RefusedAgain, true
+	}
+	return warmup.Deferred, counts
+}
+
+// counted reports whether a deferral of that class, after so many attempts, counts against a warm-up. A
+// first one without a reason is most often greylisting (RFC 6647).
+func counted(c replyclass.Class, attempts int) bool {
+	return c.AboutUs() || attempts > 0 && (c == replyclass.Unexplained || c == replyclass.Uncategorized)
+}
+
+// refusedOutcome says what it means that a host ended a connection before any transaction, false when it
+// means nothing. That is about this sender, never about an address.
+func refusedOutcome(r reply.Reply) (warmup.Outcome, bool) {
+	switch class := replyclass.Of(r); {
+	case class == replyclass.TooManyConnections:
+		return warmup.Deferred, true
+	case class.AboutUs():
+		return warmup.PolicyRefusal, true
+	}
+	return 0, false
+}
+
+// Refused reports to a warm-up that a host turned its source away: see delivery.Config.OnRefused. It is one
+// outcome, however many recipients waited for that connection.
+func (d *Dispatcher) Refused(rt *route.Route, source string, words reply.Reply) {
+	if key, ok := d.Policy().WarmupKeyOf(source); ok {
+		if x, ok := refusedOutcome(words); ok {
+			d.Warmup.Report(key, rt.Provider, x)
+		}
+	}
+}

@@ -1,0 +1,316 @@
+package dispatch
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
+	"example.org/mta/mta/wiring"
+	"example.org/mta/queue"
+	"example.org/mta/router"
+)
+
+// lookups is the mail whose route is not known yet. A little of each message and tenant waits in
+// memory for its look-up, which takes milliseconds as a rule. The rest waits in the queue, in a line
+// for each domain, and is taken up when the domain's route is found: domains whose name servers are
+// silent cost no memory but their names, and whatever acts on the queue acts on their mail.
+type lookups struct {
+	parked func(parking.Line) int // recipients that wait in a line of the queue
+
+	mu       sync.Mutex                 // guards the rest; the queue's own lock may be taken under it
+	total    int                        // recipients in memory
+	tenants  map[string]int             // of those, by tenant
+	messages map[envelope.ID]*unrouted  // of those, by message
+	domains  map[string]*unroutedDomain // that mail in the queue waits for
+}
+
+// What may wait in memory for look-ups, in recipients.
+const (
+	maxRouting           = 20_000
+	maxRoutingPerTenant  = 2000
+	maxRoutingPerMessage = 500
+)
+
+// unrouted is the recipients of a message that wait in memory.
+type unrouted struct {
+	*envelope.Message
+	n        int
+	byDomain map[string][]queue.Pending
+}
+
+// unroutedDomain is a domain for whose route mail waits in the queue.
+type unroutedDomain struct {
+	// asked are the messages on whose behalf the router was asked; the last of a tenant has the fewest domains.
+	asked []asker
+	found *verdict // nil until the router has answered
+}
+
+// asker is who a look-up is asked for, and with how many other domains at once.
+type asker struct {
+	tenant  string
+	weight  int // of the tenant
+	tier    uint8
+	message envelope.ID
+	domains int
+}
+
+// verdict is a domain's route, or why there is none, by the configuration of a policy.
+type verdict struct {
+	route  *route.Route
+	failed *reply.Reply
+	policy *wiring.Policy
+}
+
+// RouteLine is the line of the queue in which mail waits for the route of a domain.
+func RouteLine(domain string) parking.Line {
+	return parking.Line{Key: parking.Key{Name: domain}, Route: true}
+}
+
+func newLookups(parked func(parking.Line) int) *lookups {
+	return &lookups{
+		parked: parked, tenants: make(map[string]int),
+		messages: make(map[envelope.ID]*unrouted), domains: make(map[string]*unroutedDomain),
+	}
+}
+
+// admit lets recipients at one domain wait in memory. It reports false when there is no room for them.
+func (k *lookups) admit(m *envelope.Message, domain string, recipients []queue.Pending) bool {
+	n := len(recipients)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	u := k.messages[m.ID]
+	has := 0
+	if u != nil {
+		has = u.n
+	}
+	if has+n > maxRoutingPerMessage || k.tenants[m.Tenant]+n > maxRoutingPerTenant || k.total+n > maxRouting {
+		return false
+	}
+	if u == nil {
+		u = &unrouted{Message: m, byDomain: make(map[string][]queue.Pending, 1)}
+		k.messages[m.ID] = u
+	}
+	u.byDomain[domain] = append(u.byDomain[domain], recipients...)
+	k.count(u, n)
+	return true
+}
+
+// count adds n recipients, or takes -n away. k.mu is held.
+func (k *lookups) count(u *unrouted, n int) {
+	u.n += n
+	k.total += n
+	if k.tenants[u.Tenant] += n; k.tenants[u.Tenant] == 0 {
+		delete(k.tenants, u.Tenant)
+	}
+}
+
+// take gives the recipients of a message that wait in memory for a domain, who wait no longer.
+func (k *lookups) take(id envelope.ID, domain string) (*envelope.Message, []queue.Pending) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	u := k.messages[id]
+	if u == nil {
+		return nil, nil
+	}
+	recipients := u.byDomain[domain]
+	delete(u.byDomain, domain)
+	if len(u.byDomain) == 0 {
+		delete(k.messages, id)
+	}
+	k.count(u, -len(recipients))
+	return u.Message, recipients
+}
+
+// takeAll is take for all domains.
+func (k *lookups) takeAll(id envelope.ID) (all []queue.Pending) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	u := k.messages[id]
+	if u == nil {
+		return nil
+	}
+	for _, recipients := range u.byDomain {
+		all = append(all, recipients...)
+	}
+	delete(k.messages, id)
+	k.count(u, -u.n)
+	return all
+}
+
+// has reports whether a recipient waits in memory.
+func (k *lookups) has(id envelope.ID, domain string, recipient int) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	u := k.messages[id]
+	return u != nil && slices.ContainsFunc(u.byDomain[domain], func(p queue.Pending) bool { return p.Index == recipient })
+}
+
+// inMemory is how many recipients wait in memory.
+func (k *lookups) inMemory() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.total
+}
+
+// ask notes that mail was parked for the route of a domain. It reports whether the router is to be asked
+// on behalf of by: the first time, and for a message of the same tenant only where it matters
+// more, or has far fewer domains, than those before, and so an earlier turn.
+func (k *lookups) ask(domain string, by asker) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	d := k.domains[domain]
+	if d == nil {
+		d = &unroutedDomain{}
+		k.domains[strings.Clone(domain)] = d // an envelope hangs from the string
+	}
+	if d.found != nil {
+		return false // its mail is being taken up, and this with it
+	}
+	i := slices.IndexFunc(d.asked, func(a asker) bool { return a.tenant == by.tenant })
+	switch {
+	case i < 0:
+		d.asked = append(d.asked, by)
+	case by.tier < d.asked[i].tier, 2*by.domains <= d.asked[i].domains:
+		d.asked[i] = by
+	default:
+		return false
+	}
+	return true
+}
+
+// wanted reports whether anybody still waits for a domain that a message was asked for.
+func (k *lookups) wanted(id envelope.ID, domain string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if u := k.messages[id]; u != nil && len(u.byDomain[domain]) > 0 {
+		return true
+	}
+	return !k.forget(domain)
+}
+
+// forget drops a domain for which nothing waits in the queue. It reports whether nothing does. k.mu is
+// held: who parks mail asks afterwards, and finds the domain gone or has been seen here.
+func (k *lookups) forget(domain string) bool {
+	if k.domains[domain] != nil && k.parked(RouteLine(domain)) > 0 {
+		return false
+	}
+	delete(k.domains, domain)
+	return true
+}
+
+// answer notes the answer of the router. It reports whether mail in the queue waits for it.
+func (k *lookups) answer(domain string, v verdict) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	d := k.domains[domain]
+	if d == nil {
+		return false
+	}
+	d.found = &v
+	return true
+}
+
+// verdict gives the answer for the mail that waits for a domain. One by another configuration is none:
+// then by is who to ask for anew.
+func (k *lookups) verdict(domain string, now *wiring.Policy) (v verdict, by asker, known bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	d := k.domains[domain]
+	if d == nil || d.found == nil {
+		return verdict{}, asker{}, false
+	}
+	if d.found.policy != now {
+		d.found = nil
+		return verdict{}, d.asked[0], false
+	}
+	return *d.found, asker{}, true
+}
+
+// done reports whether all mail that waited for a domain has been taken up.
+func (k *lookups) done(domain string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.forget(domain)
+}
+
+// lookUp has recipients wait until the routes of their domains are found.
+func (d *Dispatcher) lookUp(m *envelope.Message, unknown map[string][]queue.Pending) {
+	by := asker{m.Tenant, d.Policy().Weight(m.Tenant), m.Tier, m.ID, len(unknown)}
+	ask := make([]string, 0, len(unknown))
+	for domain, recipients := range unknown {
+		if d.lookups.admit(m, domain, recipients) {
+			ask = append(ask, domain)
+			if asked := d.Queue.File(m.ID, indexes(recipients), parking.Key{Name: domain}); asked {
+				_, back := d.lookups.take(m.ID, domain)
+				d.Queue.Return(m.ID, indexes(back))
+			}
+			continue
+		}
+		d.Queue.Park(m.ID, indexes(recipients), RouteLine(domain))
+		if d.lookups.ask(domain, by) {
+			ask = append(ask, strings.Clone(domain))
+		}
+	}
+	if len(ask) > 0 {
+		d.askRouter(by, ask)
+	}
+}
+
+func (d *Dispatcher) askRouter(by asker, domains []string) {
+	d.Router.Submit(router.Request{
+		Message: by.message, Tenant: by.tenant, Weight: by.weight, Tier: by.tier, Domains: domains,
+		Wanted: func(domain string) bool { return d.lookups.wanted(by.message, domain) },
+		Done: func(domain string, rt *route.Route, failed *reply.Reply) {
+			v := verdict{rt, failed, d.Policy()}
+			if m, recipients := d.lookups.take(by.message, domain); len(recipients) > 0 {
+				d.routed(m, recipients, domain, &v)
+			}
+			if d.lookups.answer(domain, v) {
+				d.takeUp(domain)
+			}
+		},
+	})
+}
+
+// routedAtOnce is how many messages are taken up at a time that waited for a route.
+const routedAtOnce = 100
+
+// unparkRouted takes up some mail that waited for the route of a domain, which has been found or can't
+// be. It reports whether there may be more.
+func (d *Dispatcher) unparkRouted(domain string) (more bool) {
+	v, by, known := d.lookups.verdict(domain, d.Policy())
+	if !known {
+		if by != (asker{}) {
+			d.askRouter(by, []string{domain})
+		}
+		return false
+	}
+	for _, l := range d.Queue.Take(RouteLine(domain), routedAtOnce) {
+		if l = d.suppressed(l); l != nil {
+			d.routed(l.Message, l.Recipients, domain, &v)
+		}
+	}
+	return !d.lookups.done(domain)
+}
+
+// routed hands over recipients at one domain for which the router has answered.
+func (d *Dispatcher) routed(m *envelope.Message, recipients []queue.Pending, domain string, v *verdict) {
+	if v.failed != nil {
+		d.unroutable(m, recipients, domain, *v.failed)
+		return
+	}
+	d.submit(m, v.route, recipients)
+}
+
+// Cancel takes back what waits within the dispatcher or delivery, so that what was asked of the queue
+// comes into force now.
+func (d *Dispatcher) Cancel(id envelope.ID) {
+	if waiting := d.lookups.takeAll(id); len(waiting) > 0 {
+		d.Queue.Return(id, indexes(waiting))
+	}
+	d.Delivery.Cancel(id)
+}

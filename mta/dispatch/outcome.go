@@ -1,0 +1,309 @@
+package dispatch
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"time"
+
+	"example.org/mta/delivery"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
+	"example.org/mta/mta/accounting"
+	"example.org/mta/queue"
+)
+
+// Attempt is one recipient's part in a finished job, or in a route that could not be found.
+type Attempt struct {
+	Pending queue.Pending
+	Result  delivery.Result
+}
+
+// via is the source that the recipient keeps: greylisting hosts want to see the same one again. Where
+// no attempt was made it is the one of the attempt before.
+func (a Attempt) via() string {
+	if a.Result.Attempted && a.Result.Source != "" {
+		return a.Result.Source
+	}
+	return a.Pending.Via
+}
+
+// untried reports whether delivery had no turn for it, and knows when it may have: that is no attempt,
+// and the wait not one of its schedule.
+func (a *Attempt) untried() bool { return !a.Result.Attempted && !a.Result.RetryAfter.IsZero() }
+
+// done takes a job's results apart by what is to be done about them. Delivery calls it once a
+// job.
+func (d *Dispatcher) done(j *delivery.Job, recipients []queue.Pending, results []delivery.Result) {
+	o := Outcomes{Message: j.Message, Route: j.Route, key: parking.Key{Name: j.Route.Site}}
+	late, stopping := !d.Now().Before(j.Expires), d.stopping.Load()
+	doubtful := late && d.Now().Before(d.given(j.Expires)) // it came to delivery before the clock jumped ahead
+	late = late && !doubtful
+	for _, r := range results {
+		if !r.Attempted && (stopping || doubtful) && r.Reply.Temporary() {
+			// Our own stop, or clock, is no failure: it is due as it was when the relay is back, or at once.
+			o.unsent = append(o.unsent, r.Recipient)
+			continue
+		}
+		o.sort(Attempt{find(recipients, r.Recipient), r}, late)
+	}
+	d.settle(&o)
+}
+
+// find gives the lease's entry for a recipient. They are in the order of their index.
+func find(recipients []queue.Pending, index int) queue.Pending {
+	i, ok := slices.BinarySearchFunc(recipients, index, func(p queue.Pending, index int) int { return cmp.Compare(p.Index, index) })
+	if !ok {
+		return queue.Pending{Index: index}
+	}
+	return recipients[i]
+}
+
+// Outcomes is a job's recipients by what became of them.
+type Outcomes struct {
+	Message *envelope.Message
+	Route   *route.Route // nil when none was found
+	key     parking.Key  // what a deferred recipient is filed under
+
+	delivered, bounced, expired, deferred []Attempt
+	unsent                                []int
+}
+
+// Site is where the recipients were to go, or their domain when that has no route; "" when they waited for
+// something else.
+func (o *Outcomes) Site() string {
+	if o.Route != nil {
+		return o.Route.Site
+	}
+	return o.key.Site()
+}
+
+func (o *Outcomes) sort(a Attempt, late bool) {
+	switch r := a.Result; {
+	case r.Reply.OK():
+		o.delivered = append(o.delivered, a)
+	case r.Reply.Permanent():
+		o.bounced = append(o.bounced, a)
+	case r.Withdrawn:
+		o.unsent = append(o.unsent, r.Recipient)
+	case late:
+		o.expired = append(o.expired, a)
+	default:
+		o.deferred = append(o.deferred, a)
+	}
+}
+
+// settle writes outcomes into the queue and tells operator and sender.
+func (d *Dispatcher) settle(o *Outcomes) {
+	d.settleDelivered(o)
+	d.feed(o)
+	d.settleFailed(o, o.bounced, queue.Bounced, accounting.Bounce)
+	d.settleFailed(o, o.expired, queue.Expired, accounting.Expiration)
+	d.settleDeferred(o)
+	if len(o.unsent) > 0 {
+		d.Queue.Return(o.Message.ID, o.unsent)
+	}
+}
+
+func (d *Dispatcher) settleDelivered(o *Outcomes) {
+	if len(o.delivered) == 0 {
+		return
+	}
+	for _, a := range o.delivered {
+		d.Events.Attempted(accounting.Delivery, o, a)
+	}
+	d.journal(o.Message, d.Queue.Settle(o.Message.ID, attemptIndexes(o.delivered), queue.Delivered))
+	n := Notification{Kind: notifyDelivered, Message: o.Message, Attempts: o.delivered}
+	if len(n.Wanted()) > 0 {
+		d.notify(n, func(err error) {
+			d.reported(o.Message, err)
+		})
+	}
+}
+
+// settleFailed reports to the sender first and settles when the report is durable: a crash in
+// between sends the report twice, never not at all.
+func (d *Dispatcher) settleFailed(o *Outcomes, failed []Attempt, outcome queue.Outcome, event accounting.Type) {
+	if len(failed) == 0 {
+		return
+	}
+	d.notify(Notification{Kind: NotifyFailed, Message: o.Message, Attempts: failed}, func(err error) {
+		if d.reported(o.Message, err); err != nil {
+			until := d.Now().Add(reportRetry)
+			for _, group := range byAttempts(failed) {
+				d.putOff(o, group, until, !group[0].Result.Attempted)
+			}
+			return
+		}
+		for _, a := range failed {
+			d.Events.Attempted(event, o, a)
+		}
+		d.journal(o.Message, d.Queue.Settle(o.Message.ID, attemptIndexes(failed), outcome))
+	})
+}
+
+// notify has a sender told, and counts it until that is done.
+func (d *Dispatcher) notify(n Notification, done func(error)) {
+	d.reporting.add(len(n.Attempts))
+	d.Notifier.notify(n, func(err error) {
+		defer d.reporting.done(len(n.Attempts))
+		done(err)
+	})
+}
+
+// reported notes whether a report could be queued. On a full disk none can, whatever it is about.
+func (d *Dispatcher) reported(m *envelope.Message, err error) {
+	switch {
+	case err == nil:
+		d.reports.Well()
+	case errors.Is(err, queue.ErrDiskFull):
+		d.reports.Failed("disk full", "message", m.ID, "error", err)
+	case errors.Is(err, queue.ErrStorage):
+		d.reports.Failed("storage", "message", m.ID, "error", err)
+	default:
+		d.Log.Error("report to the sender could not be made", "message", m.ID, "error", err)
+	}
+}
+
+// reportRetry is how long a recipient waits, that failed or is late, when its report can't be queued
+// (disk full).
+const reportRetry = 5 * time.Minute
+
+// journal logs an error of the queue. Whatever was not written is still there after a restart,
+// so the recipient may be tried again; it isn't lost.
+func (d *Dispatcher) journal(m *envelope.Message, err error) {
+	if err != nil {
+		d.Log.Error("outcome could not be written; recipients may be tried again after a restart",
+			"message", m.ID, "error", err)
+	}
+}
+
+// unroutable settles recipients for whom the router found no way.
+func (d *Dispatcher) unroutable(m *envelope.Message, recipients []queue.Pending, domain string, why reply.Reply) {
+	if d.stopping.Load() && why.Temporary() {
+		d.Queue.Return(m.ID, indexes(recipients))
+		return
+	}
+	o := Outcomes{Message: m, key: parking.Key{Name: domain}}
+	late := !d.Now().Before(d.expires(m, domain, nil))
+	for _, p := range recipients {
+		o.sort(Attempt{p, delivery.Result{Recipient: p.Index, Reply: why}}, late)
+	}
+	d.settle(&o)
+}
+
+// sourceRetry is how long mail waits at least whose sources are all missing, or that can't be signed.
+const sourceRetry = 5 * time.Minute
+
+// postpone defers recipients that something of ours keeps: no source is there for them, or no signature
+// could be made. That is no attempt. They come again
+// before long, at times that differ, and not by the schedule, which is made for remote hosts: the
+// address may be back at any moment.
+func (d *Dispatcher) postpone(m *envelope.Message, rt *route.Route, recipients []queue.Pending, why reply.Reply) {
+	if d.stopping.Load() {
+		d.Queue.Return(m.ID, indexes(recipients))
+		return
+	}
+	o := Outcomes{Message: m, Route: rt, key: parking.Key{Name: rt.Site}}
+	late := !d.Now().Before(d.expires(m, rt.Domain, rt))
+	for _, p := range recipients {
+		o.sort(Attempt{p, delivery.Result{Recipient: p.Index, Reply: why}}, late)
+	}
+	d.settleFailed(&o, o.expired, queue.Expired, accounting.Expiration)
+	if len(o.deferred) == 0 {
+		return
+	}
+	for _, a := range o.deferred {
+		d.Events.Attempted(accounting.TransientFailure, &o, a)
+	}
+	again := d.Now().Add(sourceRetry + time.Duration(d.chance()*float64(sourceRetry)))
+	d.putOff(&o, o.deferred, again, true)
+}
+
+// expire settles what is too old, in whatever state it was. rt is nil when it is not known.
+func (d *Dispatcher) expire(m *envelope.Message, rt *route.Route, recipients []queue.Pending) {
+	key := recipients[0].Key
+	if rt != nil {
+		key = parking.Key{Name: rt.Site}
+	}
+	d.settleFailed(&Outcomes{Message: m, Route: rt, key: key}, asFailed(recipients, func(last reply.Reply) reply.Reply {
+		if last.Code == 0 {
+			if why, ok := d.Delivery.Trouble(key.Site()); ok {
+				return why
+			}
+			return reply.Local(451, reply.Enhanced{4, 4, 7}, "queue", "no delivery was attempted before the message expired")
+		}
+		return last
+	}), queue.Expired, accounting.Expiration)
+}
+
+// bounceForOperator settles what an operator gave up.
+func (d *Dispatcher) bounceForOperator(l *queue.Lease) {
+	d.settleFailed(&Outcomes{Message: l.Message, key: l.Recipients[0].Key}, asFailed(l.Recipients, func(last reply.Reply) reply.Reply {
+		return reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "the administrator of this relay gave up delivery")
+	}), queue.Bounced, accounting.AdminBounce)
+}
+
+// bounceDamaged settles what this relay's disk has spoiled: there is nothing left that could be sent.
+func (d *Dispatcher) bounceDamaged(l *queue.Lease) {
+	d.settleFailed(&Outcomes{Message: l.Message, key: l.Recipients[0].Key}, asFailed(l.Recipients, func(reply.Reply) reply.Reply {
+		return reply.Local(554, reply.Enhanced{5, 3, 0}, "queue", "the content of the message was damaged on this relay's disk: please send it again")
+	}), queue.Bounced, accounting.Bounce)
+}
+
+func asFailed(recipients []queue.Pending, why func(last reply.Reply) reply.Reply) []Attempt {
+	as := make([]Attempt, len(recipients))
+	for i, p := range recipients {
+		as[i] = Attempt{p, delivery.Result{Recipient: p.Index, Reply: why(p.Last)}}
+	}
+	return as
+}
+
+// warn tells the sender that a message is late, unless it is too late already. The recipients are not
+// out: they stay where they wait.
+func (d *Dispatcher) warn(l *queue.Lease) {
+	m, as := l.Message, asFailed(l.Recipients, func(last reply.Reply) reply.Reply { return last })
+	late := slices.DeleteFunc(slices.Clone(as), func(a Attempt) bool { return d.tooOld(m, a.Pending) })
+	d.notify(Notification{Kind: notifyDelayed, Message: m, Attempts: late}, func(err error) {
+		d.reported(m, err)
+		if errors.Is(err, queue.ErrDiskFull) || errors.Is(err, queue.ErrStorage) { // any other is for good
+			d.Queue.WarnLater(m.ID, attemptIndexes(as), d.Now().Add(reportRetry))
+			return
+		}
+		d.Queue.Warned(m.ID, attemptIndexes(as))
+	})
+}
+
+// tooOld reports whether a recipient that waits is about to be given up: a report of that could not be
+// queued, say.
+func (d *Dispatcher) tooOld(m *envelope.Message, p queue.Pending) bool {
+	domain := m.Recipients[p.Index].Address.Domain()
+	provider, known := d.Sites.Provider(p.Key)
+	return known && !d.Now().Before(d.given(m.Start().Add(d.Policy().Config.Traffic(domain, provider).MaxAge)))
+}
+
+// expires is when a message for a destination is given up.
+func (d *Dispatcher) expires(m *envelope.Message, domain string, rt *route.Route) time.Time {
+	return d.given(d.Policy().Expires(m, domain, rt))
+}
+
+// given is the time at which mail is given up that would be at another: a time that has passed counts once the
+// queue has no doubt about the clock.
+func (d *Dispatcher) given(at time.Time) time.Time {
+	if now := d.Now(); !now.Before(at) {
+		if trusted := d.Queue.NothingExpiresBefore(); trusted.After(now) {
+			return trusted
+		}
+	}
+	return at
+}
+
+func attemptIndexes(as []Attempt) []int {
+	out := make([]int, len(as))
+	for i, a := range as {
+		out[i] = a.Pending.Index
+	}
+	return out
+}

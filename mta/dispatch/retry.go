@@ -1,0 +1,101 @@
+package dispatch
+
+import (
+	"math"
+	"time"
+
+	"example.org/mta/internal/reply"
+	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/config"
+	"example.org/mta/queue"
+)
+
+// settleDeferred has recipients tried again later, by the schedule of their destination.
+func (d *Dispatcher) settleDeferred(o *Outcomes) {
+	for _, a := range o.deferred {
+		d.Events.Attempted(accounting.TransientFailure, o, a)
+	}
+	for _, group := range byAttempts(o.deferred) {
+		first := group[0]
+		until := first.Result.RetryAfter
+		if at := d.Now().Add(retryOf(d.Policy().Traffic(o.key.Site(), o.Route)).after(first.Pending.Attempts+1, d.chance())); !first.untried() && at.After(until) {
+			until = at
+		}
+		if expires := d.expires(o.Message, o.key.Site(), o.Route); expires.Before(until) {
+			until = expires // to be given up then: the queue doesn't know of a domain's own max_age
+		}
+		d.putOff(o, group, until, first.untried())
+	}
+}
+
+// putOff defers recipients that can share a record.
+func (d *Dispatcher) putOff(o *Outcomes, group []Attempt, until time.Time, untried bool) {
+	last := queue.Attempt{Reply: group[0].Result.Reply, Via: group[0].via(), Untried: untried}
+	d.journal(o.Message, d.Queue.Defer(o.Message.ID, attemptIndexes(group), until, last, o.key))
+}
+
+// byAttempts groups recipients that can share a record: same reply, same number of attempts
+// before, same wish for the next one.
+func byAttempts(as []Attempt) [][]Attempt {
+	if len(as) == 0 {
+		return nil
+	}
+	type kind struct {
+		attempts int
+		reply    reply.Reply
+		via      string
+		after    time.Time
+		tried    bool
+	}
+	index := make(map[kind]int, 1)
+	var groups [][]Attempt
+	for _, a := range as {
+		k := kind{a.Pending.Attempts, a.Result.Reply, a.via(), a.Result.RetryAfter, a.Result.Attempted}
+		i, ok := index[k]
+		if !ok {
+			i = len(groups)
+			index[k] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], a)
+	}
+	return groups
+}
+
+// retrySchedule says how long a recipient waits after a temporary failure.
+type retrySchedule struct {
+	// list is the waits one after the other, the last of them for good; it goes before interval.
+	list []time.Duration
+	// interval is the first wait; each further one is twice as long, to at most max.
+	interval, max time.Duration
+}
+
+// retryJitter is the part of a wait that is left to chance, so that what failed together does
+// not come back together.
+const retryJitter = 0.2
+
+// after gives the wait after the given number of failed attempts, at least 1. chance is in
+// [0, 1) and shifts the wait by up to a tenth of it in either direction.
+func (s retrySchedule) after(attempts int, chance float64) time.Duration {
+	wait := s.plain(max(attempts, 1))
+	return time.Duration(float64(wait) * (1 + retryJitter*(chance-0.5)))
+}
+
+func (s retrySchedule) plain(attempts int) time.Duration {
+	if n := len(s.list); n > 0 {
+		return s.list[min(attempts, n)-1]
+	}
+	wait := float64(s.interval) * math.Pow(2, float64(attempts-1))
+	if s.max > 0 {
+		wait = min(wait, float64(s.max))
+	}
+	return time.Duration(min(wait, float64(maxWait)))
+}
+
+// maxWait keeps the doubling from overflowing when max_retry_interval is not set.
+const maxWait = 30 * 24 * time.Hour
+
+// retryOf gives the schedule of a destination's settings.
+func retryOf(t *config.Traffic) retrySchedule {
+	return retrySchedule{list: t.RetryInterval.List, interval: t.RetryInterval.First, max: t.MaxRetryInterval}
+}

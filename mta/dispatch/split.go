@@ -1,0 +1,230 @@
+package dispatch
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
+	"example.org/mta/internal/route"
+	"example.org/mta/mta/wiring"
+	"example.org/mta/warmup"
+)
+
+// splitter picks the source of each job: one that the recipients had before, or one of the tenant's
+// pool. Dedicated sources come first, as far as their warm-up has room.
+type splitter struct {
+	warm    *warmup.Controller
+	missing func(source string) bool // on this machine
+	now     func() time.Time
+	// suspended reports whether mail from a source to a site can't leave, which may be so for hours.
+	suspended func(site, source string) bool
+	// waiting is how much mail waits for tokens.
+	waiting func(parking.Key) int
+}
+
+// choice is the source that recipients take, or what they wait for.
+type choice struct {
+	source string // "" when all of them wait, or when there is none
+	n      int    // recipients that take source; the others wait
+	none   bool   // no source of the pool is there
+
+	by basis // for jobs: what it follows from
+
+	// Of a pool with dedicated sources.
+	key   string      // the warm-up's name of source; "" when that is a shared one
+	out   int         // recipients that the warm-up has let out
+	wait  parking.Key // the tokens that those wait for that have no source
+	own   string      // the only source that they wait for; "" is any of the pool
+	until time.Time   // they wait so long, where they don't wait for ever
+	waits bool        // they may wait for tokens, and not only for an answer of the warm-up's store
+	first bool        // a source prefers them: they go before other mail that waits
+	paid  *charge     // of a job from a source that a warm-up knows
+	why   diversion   // of those that take a shared source
+}
+
+// stickyFor is how long after its acceptance a message that a warming source has no room for waits
+// for just that source, which a host that greylists has seen before, and takes no shared one.
+const stickyFor = 4 * time.Hour
+
+// mail is recipients of one message that are to take a source together.
+type mail struct {
+	*envelope.Message
+	route *route.Route
+	via   string        // the source that they had at an attempt before, "" for none
+	n     int           // recipients
+	turn  bool          // they have waited for tokens: it is their turn
+	age   time.Duration // at which the message is given up
+}
+
+// choose picks the source for mail.
+func (s *splitter) choose(pol *wiring.Policy, m mail) choice {
+	pool := pol.Divided(m.Tenant)
+	if pool == nil {
+		source, ok := pol.SourceFor(m.Message, m.route, m.via, s.missing)
+		return choice{source: source, none: !ok, n: m.n}
+	}
+	if m.via != "" && pool.Has(m.via) && !s.unusable(pol, m, m.via) && !pool.Excepts(m.via, m.Message) {
+		if key, dedicated := pool.Key[m.via]; !dedicated {
+			return choice{source: m.via, n: m.n}
+		} else if c := s.again(pool, key, m); c.source != "" || s.sticks(m) {
+			return c
+		}
+	}
+	if c, ok := s.fresh(pool, m, pol); ok {
+		return c
+	}
+	c, ok := s.fresh(pool, m, nil) // delivery says what is wrong with the others
+	c.none = !ok
+	return c
+}
+
+// unusable reports whether mail can't leave from a source, by the hosts of its route, too, unless pol is nil.
+func (s *splitter) unusable(pol *wiring.Policy, m mail, source string) bool {
+	return s.missing(source) || pol != nil && !pol.Reaches(source, m.route)
+}
+
+// sticks reports whether mail waits for the source that it had before, and takes no other.
+func (s *splitter) sticks(m mail) bool { return s.now().Before(m.Start().Add(stickyFor)) }
+
+// again chooses the source that mail had before, as far as that has tokens.
+func (s *splitter) again(pool *wiring.Pool, key string, m mail) choice {
+	if s.warm.Charges(key) && s.suspended(m.route.Site, m.via) {
+		if s.sticks(m) { // it waits for the end of that in delivery, and is charged then
+			return choice{source: m.via, key: key, n: m.n}
+		}
+		return choice{}
+	}
+	first := pool.Prefers(m.Message)
+	n, _ := s.warm.Look(key, m.ask(false, first))
+	c := choice{n: int(n), wait: m.tokensFor(pool), own: m.via, waits: true, first: first}
+	if n > 0 {
+		c.source, c.key, c.out = m.via, key, int(n)
+	}
+	return c
+}
+
+// ask is what the warm-up is asked for mail.
+func (m *mail) ask(whole, preferred bool) warmup.Ask {
+	return warmup.Ask{Provider: m.route.Provider, Recipients: int64(m.n), Whole: whole, Again: m.turn, Preferred: preferred}
+}
+
+// tokensFor is what mail waits for in a pool.
+func (m *mail) tokensFor(pool *wiring.Pool) parking.Key {
+	return Tokens(pool.Name, cmp.Or(m.route.Provider, warmup.Other))
+}
+
+// fresh chooses for who has no source yet; false when the pool has none that is usable. What may wait
+// joins what waits already, until it is its turn; it passes it where there are tokens for both.
+func (s *splitter) fresh(pool *wiring.Pool, m mail, pol *wiring.Policy) (choice, bool) {
+	shared := s.usable(pool.Shared, pol, m)
+	holds, until := pool.Hold || len(shared) == 0, m.waitsUntil(pool)
+	left := until.Sub(s.now())
+	wait := choice{wait: m.tokensFor(pool), waits: holds || left > 0, until: until, first: pool.Prefers(m.Message)}
+	ask := m.ask(!holds && (left <= 0 || !m.turn), wait.first)
+	if wait.waits && !m.turn && m.via == "" && pool.Takes(m.Message) {
+		if n := s.waiting(wait.wait); n > 0 && (holds || s.fits(pool, m, left)) {
+			ask.Behind = int64(n)
+		}
+	}
+	t := s.try(pool, m, pol, &ask)
+	if t.n == 0 && ask.Preferred { // those that don't prefer it
+		ask.Preferred = false
+		t = s.try(pool, m, pol, &ask).after(t)
+	}
+	if ask.Behind > 0 && t.n == 0 {
+		return wait, true
+	}
+	open := func(source string) bool { return !s.suspended(m.route.Site, source) }
+	switch {
+	case t.usable == 0 && len(shared) == 0:
+		return choice{}, false
+	case t.shut != nil && t.shuts == t.usable && (holds || !slices.ContainsFunc(shared, open)):
+		return choice{source: t.shut.Name, key: t.shut.Key, n: m.n}, true
+	case t.n > 0:
+		wait.source, wait.key, wait.n, wait.out = t.last.Name, t.last.Key, t.n, t.n
+	case len(shared) > 0 && (t.shuts == t.usable || !holds && !t.asking && !s.fits(pool, m, left)):
+		wait.source, wait.n = shared[wiring.Spread(m.ID)%uint64(len(shared))], m.n
+		wait.why = s.diversion(pool, m, left, t.shuts > 0 && t.shuts == t.usable)
+	case t.usable < len(pool.Dedicated): // the others must not take what can't leave from them
+		wait.own = t.last.Name
+	}
+	return wait, true
+}
+
+// usable gives the sources from which mail can leave.
+func (s *splitter) usable(sources []string, pol *wiring.Policy, m mail) []string {
+	for _, source := range sources {
+		if s.unusable(pol, m, source) {
+			return slices.DeleteFunc(slices.Clone(sources), func(source string) bool { return s.unusable(pol, m, source) })
+		}
+	}
+	return sources
+}
+
+// tried is what came of asking a pool's dedicated sources for tokens.
+type tried struct {
+	n             int               // recipients that take the last one
+	last, shut    *wiring.Dedicated // of those that are usable, and of those whose mail is suspended at the site
+	usable, shuts int               // how many there are
+	asking        bool              // the warm-up's store is being asked
+}
+
+// try asks dedicated sources for tokens, those that prefer the mail, or the others, each message in an
+// order of its own, so that several share the mail.
+func (s *splitter) try(pool *wiring.Pool, m mail, pol *wiring.Policy, ask *warmup.Ask) (t tried) {
+	n := uint64(len(pool.Dedicated))
+	for i := range n {
+		d := &pool.Dedicated[(wiring.Spread(m.ID)+i)%n]
+		if d.Prefer.Has(m.Message) != ask.Preferred || d.Except.Has(m.Message) || s.unusable(pol, m, d.Name) {
+			continue
+		}
+		t.usable++
+		if s.suspended(m.route.Site, d.Name) && s.warm.Charges(d.Key) {
+			t.shut = d
+			t.shuts++
+			continue
+		}
+		t.last = d
+		got, v := s.warm.Look(d.Key, *ask)
+		if t.n = int(got); got > 0 {
+			return t
+		}
+		t.asking = t.asking || v == warmup.Asking
+	}
+	return t
+}
+
+// after adds what was tried before.
+func (t tried) after(before tried) tried {
+	t.last, t.shut = cmp.Or(t.last, before.last), cmp.Or(t.shut, before.shut)
+	t.usable, t.shuts = t.usable+before.usable, t.shuts+before.shuts
+	t.asking = t.asking || before.asking
+	return t
+}
+
+// waitsUntil is until when mail waits for a pool's tokens before it takes a shared source.
+func (m *mail) waitsUntil(pool *wiring.Pool) time.Time {
+	return m.Start().Add(min(pool.Patience(m.Tenant, int(m.Tier)), m.age/2))
+}
+
+// fits reports whether the plans of a pool can take mail, and what waits already, within a time and today.
+func (s *splitter) fits(pool *wiring.Pool, m mail, within time.Duration) bool {
+	switch {
+	case within <= 0:
+		return false
+	case m.turn: // it was let in, and waits out its time unless the day is full
+		within = 24 * time.Hour
+	}
+	at := m.tokensFor(pool)
+	var of, all int64
+	for i := range pool.Dedicated {
+		if d := &pool.Dedicated[i]; !d.Except.Has(m.Message) {
+			n, total := s.warm.Left(d.Key, at.Provider, within)
+			of, all = of+n, all+total
+		}
+	}
+	n := int64(m.n)
+	return int64(s.waiting(at))+n <= of && int64(s.waiting(Tokens(pool.Name, "")))+n <= all
+}

@@ -1,0 +1,232 @@
+package dispatch
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
+	"example.org/mta/internal/tiers"
+	"example.org/mta/queue"
+)
+
+const (
+	// heldSweep is how often held mail is looked at although there are no tokens for it: what waited for its
+	// source for long enough takes another, and a source may be missing, or be back.
+	heldSweep = time.Minute
+	// heldLook is the same for pools that divert: their mail waits for an answer of the store, which may
+	// have come before the mail was there.
+	heldLook = time.Second
+	// heldBatch is how many messages are taken up at a time when all are.
+	heldBatch = 100
+)
+
+// throttled is the mail that waits for tokens of warming sources, in lines of the queue.
+type throttled struct {
+	d      *Dispatcher
+	handle func(*queue.Lease) // takes mail up again
+	again  chan struct{}      // to run: all of it must be looked at anew
+	ended  atomic.Bool        // run has: nothing is taken up any more
+
+	taking sync.Mutex // held while mail of a line is tried, one message at a time
+
+	mu    sync.Mutex // guards what follows
+	held  map[parking.Key]*heldLines
+	trial envelope.ID // the message that is being tried
+	back  bool        // and that waits again
+}
+
+func newThrottled(d *Dispatcher) *throttled {
+	return &throttled{d: d, handle: d.handle, again: make(chan struct{}, 1), held: make(map[parking.Key]*heldLines)}
+}
+
+// run takes up what can leave, or must be decided anew, until ctx ends.
+func (t *throttled) run(ctx context.Context) {
+	defer t.ended.Store(true)
+	tick := time.NewTicker(heldLook)
+	defer tick.Stop()
+	var swept time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			full := now.Sub(swept) >= heldSweep
+			if full {
+				swept = now
+			}
+			t.sweep(ctx, full)
+		case <-t.again:
+			t.takeAll(ctx)
+		}
+	}
+}
+
+// lookAgain has run take up all mail: what it waits for may be there no longer.
+func (t *throttled) lookAgain() {
+	select {
+	case t.again <- struct{}{}:
+	default:
+	}
+}
+
+// hold lets recipients of a message wait for tokens. Those that were tried, or are back, keep their place.
+func (t *throttled) hold(m *envelope.Message, recipients []int, c *choice, weight int, back bool) {
+	t.mu.Lock()
+	h := t.held[c.wait]
+	if h == nil {
+		h = newHeldLines(c.wait)
+		t.held[c.wait] = h
+	}
+	l := h.line(parking.Line{Key: c.wait, Source: c.own, Tenant: m.Tenant, Tier: tiers.Of(m.Tier), Preferred: c.first}, weight)
+	if m.ID == t.trial {
+		t.back, back = true, true
+	}
+	if l.until = (time.Time{}); back && c.waits {
+		l.until = c.until
+	}
+	park := t.d.Queue.Park
+	if back {
+		park = t.d.Queue.ParkFirst
+	}
+	park(m.ID, recipients, l.line) // under the lock, or the line could be forgotten before there is anything in it
+	t.mu.Unlock()
+}
+
+// waiting is how much mail waits; for any provider where none is named.
+func (t *throttled) waiting(at parking.Key) (n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if h := t.held[at]; h != nil {
+		return t.d.Queue.ParkedInLines(h.Key)
+	}
+	if at.Provider != "" {
+		return 0
+	}
+	for other, h := range t.held {
+		if other.Name == at.Name {
+			n += t.d.Queue.ParkedInLines(h.Key)
+		}
+	}
+	return n
+}
+
+// waitingFor is warmup.Config.Waiting.
+func (t *throttled) waitingFor(key, provider string) (n int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.held) == 0 {
+		return 0
+	}
+	for _, pool := range t.d.Policy().WarmupPools(key) {
+		if h := t.held[Tokens(pool, provider)]; h != nil {
+			n += int64(t.d.Queue.ParkedInLines(h.Key))
+		}
+	}
+	return n
+}
+
+// room is warmup.Config.OnRoom: it tries mail as long as some leaves.
+func (t *throttled) room(key, provider string) {
+	pol := t.d.Policy()
+	source := pol.WarmupSource(key)
+	for _, pool := range pol.WarmupPools(key) {
+		next := func(h *heldLines) *heldLine { return h.next(source, t.d.Queue.Parked) }
+		for t.try(Tokens(pool, provider), next) {
+		}
+	}
+}
+
+// try has the first message of a line look for a source. It reports whether that did not wait again.
+func (t *throttled) try(at parking.Key, next func(*heldLines) *heldLine) bool {
+	t.taking.Lock()
+	defer t.taking.Unlock()
+	t.mu.Lock()
+	var l *heldLine
+	h := t.held[at]
+	if h != nil && !t.ended.Load() {
+		l = next(h)
+	}
+	t.mu.Unlock()
+	if l == nil {
+		return false
+	}
+	for _, lease := range t.d.Queue.Take(l.line, 1) {
+		t.mu.Lock()
+		t.trial, t.back = lease.Message.ID, false
+		t.mu.Unlock()
+		t.handle(lease)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.trial = 0
+	if !t.back {
+		h.took(l)
+	}
+	return !t.back
+}
+
+// sweep tries mail of each line as long as some leaves; or of pools that divert only.
+func (t *throttled) sweep(ctx context.Context, full bool) {
+	for _, h := range t.heldNow() {
+		if p := t.d.Policy().Config.Pool(h.Name); !full && p != nil && (p.Overflow == "hold" || len(p.Shared) == 0) {
+			continue
+		}
+		t.mu.Lock()
+		lines := slices.Collect(maps.Values(h.known))
+		t.mu.Unlock()
+		for _, l := range lines {
+			for (full || t.decidable(l)) && t.d.Queue.Parked(l.line) > 0 && t.d.pause(ctx) == nil && t.try(h.Key, func(*heldLines) *heldLine { return l }) {
+			}
+		}
+	}
+}
+
+// decidable reports whether the first message of a line may not have to wait on.
+func (t *throttled) decidable(l *heldLine) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.d.Now().Before(l.until)
+}
+
+// each gives how much waits, by pool and provider.
+func (t *throttled) each(f func(pool, provider string, n int)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for at, h := range t.held {
+		f(at.Name, at.Provider, t.d.Queue.ParkedInLines(h.Key))
+	}
+}
+
+// heldNow lists what waits, and forgets where nothing does.
+func (t *throttled) heldNow() []*heldLines {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.DeleteFunc(t.held, func(_ parking.Key, h *heldLines) bool { return t.d.Queue.ParkedInLines(h.Key) == 0 })
+	return slices.Collect(maps.Values(t.held))
+}
+
+// takeAll takes up all that waits. What waits again goes to the end of its line: so all keep their order.
+func (t *throttled) takeAll(ctx context.Context) {
+	for _, h := range t.heldNow() {
+		t.mu.Lock()
+		lines := slices.Collect(maps.Values(h.known))
+		t.mu.Unlock()
+		for _, l := range lines {
+			for left := t.d.Queue.Parked(l.line); left > 0 && t.d.pause(ctx) == nil; {
+				leases := t.d.Queue.Take(l.line, min(left, heldBatch))
+				if len(leases) == 0 {
+					break
+				}
+				for _, lease := range leases {
+					left -= len(lease.Recipients)
+					t.handle(lease)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package dispatch
+
+import (
+	"time"
+
+	"example.org/mta/internal/drr"
+	"example.org/mta/internal/parking"
+	"example.org/mta/internal/tiers"
+)
+
+// Tokens is the key of mail that waits for tokens that a pool's warming sources have for a provider.
+func Tokens(pool, provider string) parking.Key {
+	return parking.Key{Kind: parking.Tokens, Name: pool, Provider: provider}
+}
+
+// heldLines is the order in which mail leaves that waits for the same tokens: first what a source prefers;
+// then tiers take turns, and in a tier tenants by their weight, each of whom has a line in the queue. Mail
+// that had a source at the attempt before waits in a line from which only that source takes. Whoever owns
+// it guards it.
+type heldLines struct {
+	parking.Key
+	turns  map[bool]*tiers.Turns
+	known  map[parking.Line]*heldLine
+	rounds map[heldRound]*[tiers.Count]drr.Ring[*heldLine]
+}
+
+// heldRound is the lines from which a source may take, or all of the pool's: "".
+type heldRound struct {
+	source string
+	first  bool
+}
+
+func roundOf(l parking.Line) heldRound { return heldRound{l.Source, l.Preferred} }
+
+// heldLine is a line of the queue.
+type heldLine struct {
+	drr.Member[*heldLine]
+	line  parking.Line
+	until time.Time // its first message waits so long at least; nothing is to be decided before
+}
+
+func newHeldLines(k parking.Key) *heldLines {
+	return &heldLines{Key: k, turns: map[bool]*tiers.Turns{true: {}, false: {}},
+		known: make(map[parking.Line]*heldLine), rounds: make(map[heldRound]*[tiers.Count]drr.Ring[*heldLine])}
+}
+
+// line gives a line with what is known of it, adding that if need be.
+func (h *heldLines) line(at parking.Line, weight int) *heldLine {
+	l := h.known[at]
+	if l == nil {
+		l = &heldLine{line: at.Clone()}
+		l.Value = l
+		h.known[l.line] = l
+		round := roundOf(l.line)
+		if h.rounds[round] == nil {
+			h.rounds[round] = new([tiers.Count]drr.Ring[*heldLine])
+		}
+		h.rounds[round][at.Tier].Join(&l.Member)
+	}
+	l.Weight = weight
+	return l
+}
+
+// next gives the line whose turn it is of those that a source may take from, nil when none has mail.
+// parked is how much a line has; lines without any are forgotten.
+func (h *heldLines) next(source string, parked func(parking.Line) int) *heldLine {
+	for _, preferred := range [...]bool{true, false} {
+		var waiting tiers.Set
+		var first [tiers.Count]*heldLine
+		for _, r := range [...]heldRound{{"", preferred}, {source, preferred}} { // its own come before those of all
+			lines := h.rounds[r]
+			for tier := range first {
+				if lines == nil {
+					break
+				}
+				if l := h.first(&lines[tier], parked); l != nil {
+					first[tier], waiting = l, waiting.With(uint8(tier))
+				}
+			}
+		}
+		if waiting != 0 {
+			turns := h.turns[preferred]
+			tier := turns.Next(waiting)
+			turns.Took(tier, waiting)
+			return first[tier]
+		}
+	}
+	return nil
+}
+
+func anyLine(*heldLine) bool { return true }
+
+// first gives the line of a round whose turn it is.
+func (h *heldLines) first(r *drr.Ring[*heldLine], parked func(parking.Line) int) *heldLine {
+	for m := r.Pick(anyLine); m != nil; m = r.Pick(anyLine) {
+		if parked(m.Value.line) > 0 {
+			return m.Value
+		}
+		r.Leave(m)
+		delete(h.known, m.Value.line)
+	}
+	return nil
+}
+
+// took notes that mail of a line has left.
+func (h *heldLines) took(l *heldLine) {
+	if h.known[l.line] == l {
+		h.rounds[roundOf(l.line)][l.line.Tier].Took(&l.Member)
+	}
+}

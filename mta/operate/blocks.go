@@ -1,0 +1,228 @@
+package operate
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"example.org/mta/delivery"
+	"example.org/mta/internal/settings"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
+	"example.org/mta/mta/pauses"
+	"example.org/mta/mta/tally"
+)
+
+// blocks answers the control API's questions about sources, pools and tenants. There are as many as the
+// configuration has.
+type blocks struct{ r *Relay }
+
+// checkNamed returns an error when the configuration has no source, pool or tenant of a name: which ones
+// there are.
+func checkNamed(cfg *config.Config, what, name string) error {
+	names := []string{}
+	switch what {
+	case "source":
+		for _, s := range cfg.Sources {
+			names = append(names, s.Name)
+		}
+	case "pool":
+		for _, p := range cfg.Pools {
+			names = append(names, p.Name)
+		}
+	case "tenant":
+		for _, t := range cfg.Tenants {
+			names = append(names, t.Name)
+		}
+	}
+	const most = 10 // that fit into a line
+	hint := fmt.Sprintf("the %ss: %s", what, strings.Join(names, ", "))
+	switch meant := settings.Nearest(name, names); {
+	case slices.Contains(names, name):
+		return nil
+	case meant != "":
+		hint = fmt.Sprintf("did you mean %q?", meant)
+	case len(names) == 0:
+		hint = "the configuration has none"
+	case len(names) > most:
+		hint = fmt.Sprintf("for a list of the %ss: mta %ss", what, what)
+	}
+	return control.NotFound(hint, "there is no %s %q", what, name)
+}
+
+// row is a block with what its place in a listing depends on.
+type row[T any] struct {
+	value T
+	name  string
+	size  int
+}
+
+// cut gives a page of rows: by name, or by size and then by name. The cursor is the name of the last
+// row before; a block that has moved since may be seen twice.
+func cut[T any](rows []row[T], order control.SiteOrder, after string, limit int) (page []T, next string) {
+	slices.SortFunc(rows, func(a, b row[T]) int {
+		if order == control.BySize && a.size != b.size {
+			return cmp.Compare(b.size, a.size)
+		}
+		return cmp.Compare(a.name, b.name)
+	})
+	if after != "" {
+		i := slices.IndexFunc(rows, func(r row[T]) bool { return r.name == strings.TrimPrefix(after, cursorMark) })
+		rows = rows[i+1:]
+	}
+	for i := range rows {
+		if len(page) == limit {
+			return page, cursorMark + rows[i-1].name
+		}
+		page = append(page, rows[i].value)
+	}
+	return page, ""
+}
+
+// cursorMark begins a cursor, which is never "" even if the name is.
+const cursorMark = ":"
+
+func (b blocks) Sources(_ context.Context, f control.BlockFilter, after string, limit int) (l control.SourceList, _ error) {
+	cfg, use := b.r.Policy().Config, b.r.Delivery.Usage()
+	if err := checkNamed(cfg, "pool", f.Pool); f.Pool != "" && err != nil {
+		return l, err
+	}
+	var rows []row[control.Source]
+	for _, s := range cfg.Sources {
+		c := b.r.Tally.Get(tally.Source, s.Name)
+		src := control.Source{Name: s.Name, EHLO: s.EHLO, Pools: poolsOf(cfg, s.Name), Load: loadOf(use.Sources[s.Name]), Tally: tallyOf(&c)}
+		if s.Address.IsValid() {
+			src.Address = s.Address.String()
+		}
+		src.State, src.Reason = b.sourceState(s)
+		if !f.BlockNamed(s.Name) || f.Pool != "" && !slices.Contains(src.Pools, f.Pool) || leftOut(&f, &c, src.Load) {
+			continue
+		}
+		rows = append(rows, row[control.Source]{src, s.Name, src.Load.Waiting + src.Load.Running})
+	}
+	l.Sources, l.Next = cut(rows, f.Order, after, limit)
+	return l, nil
+}
+
+// sourceState says whether a source sends, and what is in the way.
+func (b blocks) sourceState(s *config.Source) (state, reason string) {
+	if b.r.Missing(s.Name) {
+		return control.SourceMissing, "this machine does not have its address"
+	}
+	if why := b.r.pausedSource(s.Name); why != "" {
+		return control.SourcePaused, why
+	}
+	w, warming := b.r.warmupOf(s.Name)
+	switch {
+	case !warming || w.State == "warm":
+		return control.SourceSending, ""
+	case w.State == "normal":
+		return control.SourceWarming, standing(&w)
+	}
+	why := "warm-up: " + w.State
+	if w.State == "scheduled" {
+		why += ": " + standing(&w)
+	}
+	return control.SourcePaused, why
+}
+
+// pausedSource says by whom a source is paused, alone or with everything, and why; "": it is not.
+func (r *Relay) pausedSource(name string) string {
+	return r.Pauses.First(pauses.Key(control.PauseEverything, ""), pauses.Key(control.PauseSource, name))
+}
+
+// poolsOf names the pools that have a source.
+func poolsOf(cfg *config.Config, source string) []string {
+	names := []string{}
+	for _, p := range cfg.Pools {
+		if slices.Contains(p.Shared, source) || slices.Contains(dedicatedOf(p), source) {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+func dedicatedOf(p *config.Pool) []string {
+	names := []string{}
+	for _, d := range p.Dedicated {
+		names = append(names, d.Name)
+	}
+	return names
+}
+
+func loadOf(l delivery.Load) control.Load {
+	return control.Load{Connections: l.Connections, Waiting: l.Waiting, Running: l.Running}
+}
+
+// leftOut reports whether a block doesn't fit what a filter asks of its state.
+func leftOut(f *control.BlockFilter, c *tally.Tally, l control.Load) bool {
+	return f.Failing && !c.Failing() || f.Busy && l == (control.Load{})
+}
+
+func (b blocks) Pools(_ context.Context, f control.BlockFilter, after string, limit int) (l control.PoolList, _ error) {
+	cfg, use := b.r.Policy().Config, b.r.Delivery.Usage()
+	tenants := make(map[string]int)
+	for _, t := range cfg.Tenants {
+		tenants[cfg.PoolOf(t.Name).Name]++
+	}
+	var rows []row[control.Pool]
+	for _, p := range cfg.Pools {
+		c := b.r.Tally.Get(tally.Pool, p.Name)
+		pool := control.Pool{Name: p.Name, Shared: append([]string{}, p.Shared...), Dedicated: dedicatedOf(p), Tenants: tenants[p.Name], Tally: tallyOf(&c)}
+		pool.Paused = b.r.Pauses.First(pauses.Key(control.PauseEverything, ""), pauses.Key(control.PausePool, p.Name))
+		for _, s := range slices.Concat(pool.Shared, pool.Dedicated) {
+			x := use.Sources[s]
+			pool.Load.Connections += x.Connections
+			pool.Load.Waiting += x.Waiting
+			pool.Load.Running += x.Running
+		}
+		if f.BlockNamed(p.Name) && !leftOut(&f, &c, pool.Load) {
+			rows = append(rows, row[control.Pool]{pool, p.Name, pool.Load.Waiting + pool.Load.Running})
+		}
+	}
+	l.Pools, l.Next = cut(rows, f.Order, after, limit)
+	return l, nil
+}
+
+func (b blocks) Tenants(_ context.Context, f control.BlockFilter, queued map[string]int, after string, limit int) (l control.TenantList, _ error) {
+	cfg := b.r.Policy().Config
+	counts := make(map[string]int)
+	for name, n := range queued {
+		if cfg.Tenant(name) == nil {
+			name = ""
+		}
+		counts[name] += n
+	}
+	if err := checkNamed(cfg, "pool", f.Pool); f.Pool != "" && err != nil {
+		return l, err
+	}
+	var rows []row[control.Tenant]
+	for _, t := range append([]*config.Tenant{{}}, cfg.Tenants...) {
+		c := b.r.Tally.Get(tally.Tenant, t.Name)
+		tenant := control.Tenant{Name: t.Name, Pool: cfg.PoolOf(t.Name).Name, Tally: tallyOf(&c)}
+		tenant.Paused = b.r.Pauses.First(pauses.Key(control.PauseEverything, ""), pauses.Key(control.PauseTenant, t.Name), pauses.Key(control.PausePool, tenant.Pool))
+		if t.Name != "" { // other mail has its listener's
+			tenant.Tier, tenant.Use = &t.Tier, b.r.UseOf(t)
+		}
+		if queued != nil {
+			n := counts[t.Name]
+			tenant.Queued = &n
+		}
+		idle := counts[t.Name] == 0
+		if f.BlockNamed(t.Name) && (f.Pool == "" || f.Pool == tenant.Pool) && !(f.Failing && !c.Failing()) && !(f.Busy && idle) {
+			rows = append(rows, row[control.Tenant]{tenant, t.Name, counts[t.Name]})
+		}
+	}
+	l.Tenants, l.Next = cut(rows, f.Order, after, limit)
+	return l, nil
+}
+
+// tallyOf puts a tally in the API's words.
+func tallyOf(c *tally.Tally) control.Tally {
+	return control.Tally{
+		Accepted: c.Accepted, Delivered: c.Delivered, Deferred: c.Deferred, Bounced: c.Bounced, Expired: c.Expired,
+		LastError: replyOf(c.Failure), ErrorAt: c.FailureAt,
+	}
+}

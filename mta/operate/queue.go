@@ -1,0 +1,259 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
+	"example.org/mta/internal/reply"
+	"example.org/mta/mta/control"
+	"example.org/mta/queue"
+)
+
+// messages answers the control API's questions about the queue, in the API's words.
+type messages struct{ r *Relay }
+
+func (o messages) List(_ context.Context, f control.Filter, p control.Page) (control.List, error) {
+	sel, err := o.selector(f, true)
+	if err != nil {
+		return control.List{}, err
+	}
+	if len(sel.IDs) > 0 {
+		return o.list(o.r.Queue.Pick(sel.IDs, sel.Filter), p, ""), nil
+	}
+	page := queue.Page{Order: orders[p.Order], Limit: p.Limit, Cursor: p.After}
+	items, next, err := o.r.Queue.List(sel.Filter, page)
+	if err != nil {
+		return control.List{}, control.Invalid("give --after what the page before ended with", "%v", err)
+	}
+	return o.list(items, p, next), nil
+}
+
+// list puts messages into the API's words.
+func (o messages) list(items []queue.Item, p control.Page, next string) control.List {
+	out := control.List{Messages: make([]control.Item, len(items)), Next: next}
+	k := o.r.lookOut(items...)
+	for i := range items {
+		out.Messages[i] = o.item(&items[i], k, p.Recipients)
+	}
+	return out
+}
+
+var orders = map[control.Order]queue.Order{
+	control.OldestFirst: queue.OldestFirst,
+	control.NewestFirst: queue.NewestFirst,
+	control.NextAttempt: queue.NextAttempt,
+}
+
+func (o messages) item(it *queue.Item, k *lookout, show int) control.Item {
+	out := control.Item{
+		ID: it.ID.String(), Sender: string(it.Sender), Size: it.Size, Received: it.Received, Tenant: it.Tenant,
+		Campaign: it.Campaign, Tier: int(it.Tier), Peer: it.Peer, Matching: len(it.Recipients), Total: it.Total,
+		Unreadable: it.Unreadable,
+	}
+	for i, rc := range it.Recipients {
+		if show > 0 && i == show {
+			break
+		}
+		out.Recipients = append(out.Recipients, o.recipient(it, k, &rc))
+	}
+	return out
+}
+
+func (o messages) recipient(it *queue.Item, k *lookout, rc *queue.ItemRecipient) control.RecipientStatus {
+	provider, _ := o.r.Provider(rc.Line.Key)
+	age := o.r.Policy().Config.Traffic(rc.Address.Domain(), provider).MaxAge
+	st := k.of(it, rc)
+	out := control.RecipientStatus{
+		Address: string(rc.Address), State: st.state, Site: rc.Line.String(), Attempts: rc.Attempts,
+		Warned: rc.Warned, Next: st.next, Expires: rc.Start.Add(age), Scheduled: rc.Scheduled, Doing: st.why,
+	}
+	switch {
+	case st.state == control.StateActive:
+		out.Asked = controlActions[rc.Asked]
+	case st.state == control.StateDeferred && !st.next.Before(out.Expires):
+		out.Next, out.Doing = out.Expires, "expires before its next attempt"
+	}
+	if rc.Line.Kind == parking.Pause {
+		out.Site = ""
+	}
+	if rc.Last != (reply.Reply{}) {
+		out.Reply = &control.Reply{
+			Code: rc.Last.Code, Enhanced: rc.Last.Enhanced.String(), Text: rc.Last.Text, Command: rc.Last.Command, Local: rc.Last.Local,
+		}
+	}
+	return out
+}
+
+func (o messages) Get(_ context.Context, text string) (control.Item, error) {
+	id, err := envelope.ParseID(text)
+	if err != nil {
+		return control.Item{}, control.Invalid("", "%v", err)
+	}
+	it, err := o.r.Queue.Get(id)
+	if err != nil {
+		return control.Item{}, notQueued(id, err)
+	}
+	out := o.item(&it, o.r.lookOut(it), 0)
+	out.User, out.HeloName, out.Protocol, out.Session, out.EnvID = it.User, it.HeloName, it.Protocol, it.Session, it.EnvID
+	return out, nil
+}
+
+func (o messages) Content(_ context.Context, text string) (io.ReadCloser, error) {
+	id, err := envelope.ParseID(text)
+	if err != nil {
+		return nil, control.Invalid("", "%v", err)
+	}
+	body, err := o.r.Queue.Body(id)
+	return body, notQueued(id, err)
+}
+
+const doneWith = "it may be done with: look for it with 'mta log --id'"
+
+func notQueued(id envelope.ID, err error) error {
+	if errors.Is(err, queue.ErrUnknown) {
+		return control.NotFound(doneWith, "message %s is not in the queue", id)
+	}
+	return err
+}
+
+var queueActions = map[control.Action]queue.Action{
+	control.Hold:    queue.Hold,
+	control.Release: queue.Unhold,
+	control.Bounce:  queue.Bounce,
+	control.Remove:  queue.Remove,
+}
+
+// controlActions are the actions that mail on a connection can be asked for, as the API calls them.
+var controlActions = map[queue.Action]control.Action{
+	queue.Hold:     control.Hold,
+	queue.Bounce:   control.Bounce,
+	queue.Remove:   control.Remove,
+	queue.RetryNow: control.Retry,
+}
+
+func (o messages) Change(_ context.Context, c control.Change) (control.Changed, error) {
+	sel, err := o.selector(c.Filter, c.All)
+	if err != nil {
+		return control.Changed{}, err
+	}
+	done := control.Changed{DryRun: c.DryRun}
+	if c.Action == control.Retry {
+		done, err = o.retry(sel, c)
+	} else {
+		done.Recipients, err = o.r.Queue.Change(sel, queueActions[c.Action], c.DryRun)
+	}
+	if errors.Is(err, queue.ErrUnknown) {
+		err = control.NotFound(doneWith, "%v", err)
+	}
+	if done.Recipients == 0 || c.DryRun || c.Action == control.Release {
+		return done, err
+	}
+	o.out(sel, func(it *queue.Item) {
+		done.Later += o.onConnection(it, c.Action)
+		if c.Action != control.Retry {
+			o.r.Dispatcher.Cancel(it.ID)
+		}
+	})
+	done.Later = min(done.Later, done.Recipients) // others may have been asked before
+	return done, err
+}
+
+// onConnection counts the recipients of a message that an attempt is under way for, and that an action waits for.
+func (o messages) onConnection(it *queue.Item, a control.Action) (n int) {
+	for i := range it.Recipients {
+		rc := &it.Recipients[i]
+		if rc.Asked != 0 && controlActions[rc.Asked] == a && o.r.Delivery.OnConnection(it.ID, rc.Index) {
+			n++
+		}
+	}
+	return n
+}
+
+// out calls each with the selected messages that the queue has handed out. What waits within delivery is
+// taken back by that, so that the queue's action comes into force now and not after the attempt.
+func (o messages) out(sel queue.Selector, each func(*queue.Item)) {
+	active := sel.Filter
+	if len(active.States) > 0 && !slices.Contains(active.States, queue.StateLeased) {
+		return
+	}
+	active.States = []queue.State{queue.StateLeased}
+	if len(sel.IDs) > 0 {
+		for _, it := range o.r.Queue.Pick(sel.IDs, active) {
+			each(&it)
+		}
+		return
+	}
+	for page := (queue.Page{Limit: 1000}); ; {
+		items, next, err := o.r.Queue.List(active, page)
+		if err != nil {
+			o.r.Log.Warn("taking back what is being delivered", "error", err)
+			return
+		}
+		for i := range items {
+			each(&items[i])
+		}
+		if page.Cursor = next; next == "" {
+			return
+		}
+	}
+}
+
+func (o messages) Summary(_ context.Context, by control.SummaryBy, f control.Filter, limit int) (control.Summary, error) {
+	sel, err := o.selector(f, true)
+	if err != nil {
+		return control.Summary{}, err
+	}
+	return summarise(o.r.summary(sel.Filter), by, limit), nil
+}
+
+func summarise(rows []queue.KeySummary, by control.SummaryBy, limit int) control.Summary {
+	s := control.Summary{By: by, Rows: []control.SummaryRow{}, Total: control.SummaryRow{Counts: make([]int, len(queue.AgeLimits)+1)}}
+	for _, a := range queue.AgeLimits {
+		s.Bounds = append(s.Bounds, control.Age(a))
+	}
+	for _, row := range rows {
+		s.Total.Total += row.Total
+		for i, n := range row.Ages {
+			s.Total.Counts[i] += n
+		}
+		if limit > 0 && len(s.Rows) == limit {
+			s.More++
+			continue
+		}
+		s.Rows = append(s.Rows, control.SummaryRow{Key: row.Key.String(), Total: row.Total, Counts: row.Ages[:]})
+	}
+	return s
+}
+
+// selector says in the queue's words what a filter means.
+func (o messages) selector(f control.Filter, all bool) (queue.Selector, error) {
+	sel := queue.Selector{All: all, Filter: queue.Filter{
+		Key:       parking.Parse(strings.ToLower(f.Site)),
+		Domain:    f.Domain,
+		Recipient: f.Recipient,
+		Sender:    f.Sender,
+		Tenant:    f.Tenant,
+		Campaign:  f.Campaign,
+		OlderThan: time.Duration(f.Older),
+		NewerThan: time.Duration(f.Newer),
+	}}
+	for _, text := range f.IDs {
+		id, err := envelope.ParseID(text)
+		if err != nil {
+			return sel, control.Invalid("", "%v", err)
+		}
+		sel.IDs = append(sel.IDs, id)
+	}
+	if f.State != "" {
+		if !o.r.inState(&sel.Filter, f.State) {
+			return sel, control.Invalid("", "there is no state %q", f.State)
+		}
+	}
+	return sel, nil
+}

@@ -1,0 +1,373 @@
+// Package pauses keeps what operators have paused, in a file in the data directory, and answers what a pause
+// keeps from leaving. Who pauses and who obeys are above it: it has two hooks for them.
+package pauses
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"example.org/mta/delivery"
+	"example.org/mta/internal/parking"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
+	"example.org/mta/mta/wiring"
+)
+
+// Pauses is what an operator lets nothing be sent of: a tenant's mail, what a source or a pool sends, a
+// domain's mail, or everything. Such mail waits in the queue, in a line for each pause, and expires as
+// always.
+//
+// They are kept in a file of their own in data_dir, written before they are in force: destdb has what the
+// relay found out by itself, and may lose it; the configuration is the operator's text, which a command
+// must not change.
+//
+// Its goroutine is run.
+type Pauses struct {
+	path   string
+	now    func() time.Time
+	log    *slog.Logger
+	policy func() *wiring.Policy
+	// Taken has delivery give back jobs that are paused now; Resumed has mail taken up that waited for the
+	// end of a pause. Neither may be nil.
+	Taken   func()
+	Resumed func(parking.Key)
+
+	mu    sync.Mutex          // one change at a time
+	inUse atomic.Pointer[Set] // nil: none
+}
+
+// Set is the pauses by key. It is not changed once it is in use.
+type Set map[parking.Key]control.Pause
+
+// Key is what the mail that a pause keeps waits for.
+func Key(what control.PauseWhat, name string) parking.Key {
+	if what == control.PauseEverything {
+		return parking.Key{Kind: parking.Pause, Name: string(what)}
+	}
+	return parking.Key{Kind: parking.Pause, Name: string(what) + " " + name}
+}
+
+// Read reads what was in force when the relay stopped. What can't be understood is refused: mail
+// would be sent that an operator has stopped.
+func Read(dir string, now func() time.Time, policy func() *wiring.Policy, log *slog.Logger) (*Pauses, error) {
+	p := &Pauses{path: filepath.Join(dir, "pauses.json"), now: now, policy: policy, log: log, Taken: func() {}, Resumed: func(parking.Key) {}}
+	text, err := os.ReadFile(p.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return p, nil
+	}
+	var list control.PauseList
+	if err == nil {
+		err = json.Unmarshal(text, &list)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the pauses: %s: %w; repair the file, or remove it to end all pauses", p.path, err)
+	}
+	p.use(list.Pauses)
+	return p, nil
+}
+
+func (p *Pauses) use(list []control.Pause) {
+	if len(list) == 0 {
+		p.inUse.Store(nil)
+		return
+	}
+	set := make(Set, len(list))
+	for _, x := range list {
+		set[Key(x.What, x.Name)] = x
+	}
+	p.inUse.Store(&set)
+}
+
+// Current is the set in use, to see whether it has changed.
+func (p *Pauses) Current() *Set {
+	if p == nil {
+		return nil
+	}
+	return p.inUse.Load()
+}
+
+// Get gives the pause of a key, if it is in force.
+func (p *Pauses) Get(key parking.Key) (control.Pause, bool) {
+	set := p.inUse.Load()
+	if set == nil {
+		return control.Pause{}, false
+	}
+	x, ok := (*set)[key]
+	return x, ok && (x.Until.IsZero() || p.now().Before(x.Until))
+}
+
+func (p *Pauses) Has(key parking.Key) bool { _, ok := p.Get(key); return ok }
+
+// List gives those in force, the most far-reaching first.
+func (p *Pauses) List() []control.Pause { return slices.DeleteFunc(p.all(), p.over) }
+
+// over reports whether a pause has ended by itself.
+func (p *Pauses) over(x control.Pause) bool { return !p.Has(Key(x.What, x.Name)) }
+
+// all is list with those whose end has come and whose mail is yet to be taken up.
+func (p *Pauses) all() []control.Pause {
+	out := []control.Pause{}
+	set := p.inUse.Load()
+	if set == nil {
+		return out
+	}
+	for _, x := range *set {
+		out = append(out, x)
+	}
+	slices.SortFunc(out, func(a, b control.Pause) int {
+		return cmp.Or(slices.Index(control.PauseWhats, a.What)-slices.Index(control.PauseWhats, b.What), strings.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+// Of gives the key of what keeps a tenant's mail to a domain, zero when nothing does. Sources are looked
+// at when one is chosen.
+func (p *Pauses) Of(pol *wiring.Policy, tenant, domain string) parking.Key {
+	if p.Current() == nil {
+		return parking.Key{}
+	}
+	for _, key := range [...]parking.Key{
+		Key(control.PauseEverything, ""), Key(control.PauseTenant, tenant),
+		Key(control.PausePool, pol.Config.PoolOf(tenant).Name), Key(control.PauseDomain, domain),
+	} {
+		if p.Has(key) {
+			return key
+		}
+	}
+	return parking.Key{}
+}
+
+// Source reports whether a source is paused.
+func (p *Pauses) Source(name string) bool {
+	return p.Current() != nil && p.Has(Key(control.PauseSource, name))
+}
+
+// SourceOf gives the key of a paused source of a tenant's pool, zero when none is.
+func (p *Pauses) SourceOf(pol *wiring.Policy, tenant string) parking.Key {
+	if p.Current() == nil {
+		return parking.Key{}
+	}
+	for _, name := range pol.Config.PoolOf(tenant).Sources() {
+		if p.Source(name) {
+			return Key(control.PauseSource, name)
+		}
+	}
+	return parking.Key{}
+}
+
+// Keeps gives the key of what keeps a tenant's mail to a domain whichever source it takes, zero when nothing does.
+func (p *Pauses) Keeps(pol *wiring.Policy, tenant, domain string) parking.Key {
+	if p.Current() == nil {
+		return parking.Key{}
+	}
+	return cmp.Or(p.Of(pol, tenant, domain), p.KeepsPool(pol.Config.PoolOf(tenant)))
+}
+
+// KeepsPool is keeps for all mail that takes a pool.
+func (p *Pauses) KeepsPool(pool *config.Pool) parking.Key {
+	if p.Current() == nil || pool == nil {
+		return parking.Key{}
+	}
+	keys := []parking.Key{Key(control.PauseEverything, ""), Key(control.PausePool, pool.Name)}
+	sources := pool.Sources()
+	if len(sources) > 0 && !slices.ContainsFunc(sources, func(name string) bool { return !p.Source(name) }) {
+		keys = append(keys, Key(control.PauseSource, sources[0]))
+	}
+	for _, key := range keys {
+		if p.Has(key) {
+			return key
+		}
+	}
+	return parking.Key{}
+}
+
+// Why says why mail under a key waits. It reports false for a key that is none of a pause.
+func (p *Pauses) Why(key parking.Key) (why string, until time.Time, ok bool) {
+	if key.Kind != parking.Pause {
+		return "", until, false
+	}
+	x, in := p.Get(key)
+	if !in {
+		return "the pause has ended: it is taken up now", until, true
+	}
+	return InWords(&x), x.Until, true
+}
+
+// First says why the first of some keys is paused, "" when none is.
+func (p *Pauses) First(keys ...parking.Key) string {
+	for _, key := range keys {
+		if x, on := p.Get(key); on {
+			return InWords(&x)
+		}
+	}
+	return ""
+}
+
+// InWords says what is paused, by whom and why.
+func InWords(x *control.Pause) string {
+	what := string(x.What)
+	if x.Name != "" {
+		what += " " + x.Name
+	}
+	if x.What == control.PauseEverything {
+		what = "all delivery"
+	}
+	text := fmt.Sprintf("%s is paused by %s", what, x.By)
+	if x.Reason != "" {
+		text += ": " + x.Reason
+	}
+	return text
+}
+
+// change puts another list in force. It is durable first. Those whose end has come leave by expire only, which
+// takes up their mail.
+func (p *Pauses) change(list []control.Pause) error {
+	text, err := json.MarshalIndent(control.PauseList{Pauses: list}, "", "  ")
+	if err == nil {
+		err = replaceFile(p.path, append(text, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("writing down what is paused: %w", err)
+	}
+	p.use(list)
+	return nil
+}
+
+// replaceFile writes a file anew, durably: it is the old one or the new one, whatever happens.
+func replaceFile(path string, text []byte) error {
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
+
+// Begin pauses something, or gives a pause another reason and end.
+func (p *Pauses) Begin(x control.Pause) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := Key(x.What, x.Name)
+	err := p.change(append(without(p.all(), key), x))
+	if err == nil {
+		p.Taken()
+	}
+	return err
+}
+
+// End ends a pause; false when there is none.
+func (p *Pauses) End(key parking.Key) (x control.Pause, found bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if x, found = p.Get(key); !found {
+		return x, false, nil
+	}
+	if err := p.change(without(p.all(), key)); err != nil {
+		return x, true, err
+	}
+	p.takeUp(key, &x)
+	return x, true, nil
+}
+
+// takeUp takes up the mail of a pause that has ended. A pool's mail waits for the first of its sources
+// that was paused, and any other will do.
+func (p *Pauses) takeUp(key parking.Key, x *control.Pause) {
+	p.Resumed(key)
+	if x.What == control.PauseSource {
+		for _, s := range p.policy().Config.Sources {
+			p.Resumed(Key(control.PauseSource, s.Name))
+		}
+	}
+}
+
+func without(list []control.Pause, key parking.Key) []control.Pause {
+	return slices.DeleteFunc(slices.Clone(list), func(x control.Pause) bool { return Key(x.What, x.Name) == key })
+}
+
+// Run ends what has an end, until ctx does.
+func (p *Pauses) Run(ctx context.Context) {
+	each := time.NewTicker(time.Second)
+	defer each.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-each.C:
+			p.expire()
+		}
+	}
+}
+
+func (p *Pauses) expire() {
+	if p.Current() == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var ended []control.Pause
+	for _, x := range p.all() {
+		if p.over(x) {
+			ended = append(ended, x)
+		}
+	}
+	if len(ended) == 0 {
+		return
+	}
+	if err := p.change(p.List()); err != nil {
+		p.log.Error("writing down that a pause has ended", "error", err)
+		p.use(p.List()) // it has, whatever the file says: its time is in there
+	}
+	for i := range ended {
+		p.log.Info("a pause has ended", "what", ended[i].What, "name", ended[i].Name)
+		p.takeUp(Key(ended[i].What, ended[i].Name), &ended[i])
+	}
+}
+
+// Stays reports whether a job that waits in delivery may leave.
+func (p *Pauses) Stays(j *delivery.Job) bool {
+	pol := p.policy()
+	for _, i := range j.Recipients {
+		if p.Of(pol, j.Message.Tenant, j.Message.Recipients[i].Address.Domain()) != (parking.Key{}) {
+			return false
+		}
+	}
+	return !p.Source(j.Source)
+}
+
+// Trouble is the alarm while everything is paused.
+func (p *Pauses) Trouble() string {
+	x, on := p.Get(Key(control.PauseEverything, ""))
+	if !on {
+		return ""
+	}
+	return InWords(&x) + "; to go on: mta resume everything"
+}

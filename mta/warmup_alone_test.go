@@ -1,0 +1,69 @@
+package mta
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"example.org/mta/mta/wiring"
+	"example.org/mta/warmup"
+	"example.org/mta/warmup/memstore"
+)
+
+// warmupAlone is the warm-up without mail, on a clock of its own, for a source 192.0.2.20.
+type warmupAlone struct {
+	*warming
+	t     *testing.T
+	clock time.Time
+}
+
+const acmeWarms = `
+	source "pool-1" { address = "192.0.2.10" }
+	source "acme-1" { address = "192.0.2.20" }
+	plan "small" {
+		stage {
+			hourly = 10
+			daily = 15
+		}
+		health { min_sample = 0 }
+	}
+	provider "big" { mx = ["*.big.example"] }
+	tenant "acme" { pool = "acme" }
+	pool "acme" {
+		shared = ["pool-1"]
+		dedicated "acme-1" { plan = "small" }
+	}`
+
+func newWarmupAlone(t *testing.T, text string) *warmupAlone {
+	w := &warmupAlone{t: t, clock: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
+	now := func() time.Time { return w.clock }
+	w.warming = &warming{backup: &backup{}, log: slog.New(slog.DiscardHandler), now: now,
+		count: func(string, string) {}, waiting: func(func(string, string, int)) {}}
+	w.use(text)
+	w.ctl = warmup.New(warmup.Config{
+		Node: "test", Now: now, Beside: w.beside, OnEvent: func(e warmup.Event) { w.tell(e) },
+		Store: memstore.New(func() warmup.Instant { return warmup.Instant(w.clock.UnixMilli()) }),
+	})
+	if err := w.assign(w.policy()); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *warmupAlone) use(text string) {
+	pol := parsePolicy(w.t, text)
+	w.policy = func() *wiring.Policy { return pol }
+}
+
+// pass lets time pass, a second at a time.
+func (w *warmupAlone) pass(d time.Duration) {
+	for end := w.clock.Add(d); w.clock.Before(end); {
+		w.clock = w.clock.Add(time.Second)
+		for range 20 {
+			w.ctl.Step(w.t.Context())
+			if !w.ctl.Asking() {
+				break
+			}
+		}
+	}
+}
