@@ -95,13 +95,6 @@ func (c *Conn) recall(why reply.Reply) {
 	}
 }
 
-// Len is the backlog: transactions handed over and not settled.
-func (c *Conn) Len() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.mu.held
-}
-
 // Depth is how many transactions make use of the wire at the moment: 1 in lock-step, 2 with
 // pipelining (a content and the next envelope), the window with chunking. A backlog above it
 // waits in the connection.

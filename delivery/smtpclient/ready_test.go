@@ -35,3 +35,10 @@ func (c *Conn) quitWithin(ctx context.Context) error {
 		return ctx.Err()
 	}
 }
+
+// Len is the backlog: transactions handed over and not settled.
+func (c *Conn) Len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.held
+}
