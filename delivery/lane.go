@@ -90,22 +90,22 @@ type waitReason struct {
 	Tenant string    // whose rate it is: other tenants' mail goes past; "": it holds for all
 }
 
-// verdict is what decide says about the message whose turn it is.
-type verdict struct {
-	kind verdictKind
+// decision is what decide says about the message whose turn it is.
+type decision struct {
+	kind decisionKind
 	conn *destdb.Conn // to take it
 	path *destdb.Path // to open a connection on
 	why  waitReason
 	full *budget // whose limit is in the way
 }
 
-type verdictKind uint8
+type decisionKind uint8
 
 const (
-	verdictWait verdictKind = iota
-	verdictTake
-	verdictOpen
-	verdictGiveUp
+	decisionWait decisionKind = iota
+	decisionTake
+	decisionOpen
+	decisionGiveUp
 )
 
 // run gives out what waits as far as it can be given out.
@@ -131,11 +131,11 @@ func (l *lane) run(now time.Time) {
 			return
 		}
 		switch v := l.decide(g, now); v.kind {
-		case verdictTake:
+		case decisionTake:
 			s.assign(l, g, v.conn.Owner.(*connection), now)
-		case verdictOpen:
+		case decisionOpen:
 			s.open(l, v.path, g, now)
-		case verdictGiveUp:
+		case decisionGiveUp:
 			l.giveUp(now)
 		default:
 			l.wait(v.why, now)
@@ -160,28 +160,28 @@ func (l *lane) rest() {
 }
 
 // decide is Finch's algorithm for the message whose turn it is.
-func (l *lane) decide(g *group, now time.Time) verdict {
+func (l *lane) decide(g *group, now time.Time) decision {
 	for _, paths := range l.tiers {
 		// A broken tier is passed over, a busy one is not.
 		if !anyWorking(paths, now) {
 			continue
 		}
 		if c := newestToShare(paths); c != nil {
-			return verdict{kind: verdictTake, conn: c}
+			return decision{kind: decisionTake, conn: c}
 		}
 		allowed := l.s.allowance.allows(g.message.workers, l.free())
 		if c := newestIdle(paths); c != nil && allowed {
-			return verdict{kind: verdictTake, conn: c}
+			return decision{kind: decisionTake, conn: c}
 		}
 		if c := newestWithRoom(paths); c != nil {
-			return verdict{kind: verdictTake, conn: c}
+			return decision{kind: decisionTake, conn: c}
 		}
 		if !allowed {
-			return l.rideOrWait(paths, verdict{why: waitReason{What: "the message has as many connections as it may have"}})
+			return l.rideOrWait(paths, decision{why: waitReason{What: "the message has as many connections as it may have"}})
 		}
 		return l.decideOpening(paths, now)
 	}
-	return verdict{kind: verdictGiveUp}
+	return decision{kind: decisionGiveUp}
 }
 
 const strangersWait = "half of the relay's connections wait for hosts that have not proved themselves, as this one has not"
@@ -191,12 +191,12 @@ const suspectsWait = "a quarter of the relay's connections wait for hosts that c
 const beingOpened = "a connection is being opened"
 
 // decideOpening says whether a connection may be begun for a message that may have a worker.
-func (l *lane) decideOpening(paths []*destdb.Path, now time.Time) verdict {
+func (l *lane) decideOpening(paths []*destdb.Path, now time.Time) decision {
 	// Jobs are bound to a connection when it is ready and not before. So one that is on its way
 	// counts for as many as it will take at once.
 	slow, next := l.slow(now)
 	if (l.opening-slow)*expected(paths) >= l.waiting.n {
-		return l.rideOrWait(paths, verdict{why: waitReason{What: beingOpened, Until: next}})
+		return l.rideOrWait(paths, decision{why: waitReason{What: beingOpened, Until: next}})
 	}
 	if v, blocked := l.blocked(now); blocked {
 		return l.rideOrWait(paths, v)
@@ -217,7 +217,7 @@ func (l *lane) decideOpening(paths []*destdb.Path, now time.Time) verdict {
 		return slow == 0 || !l.slowPath(p, now)
 	})
 	if p == nil {
-		v := verdict{full: full, why: waitReason{What: "the hosts that work have connections, those that are broken wait for another try"}}
+		v := decision{full: full, why: waitReason{What: "the hosts that work have connections, those that are broken wait for another try"}}
 		switch {
 		case full == s.strangers:
 			v.why.What = strangersWait
@@ -236,45 +236,45 @@ func (l *lane) decideOpening(paths []*destdb.Path, now time.Time) verdict {
 		}
 		return l.rideOrWait(paths, v)
 	}
-	return verdict{kind: verdictOpen, path: p}
+	return decision{kind: decisionOpen, path: p}
 }
 
 // rideOrWait gives the job to a busy connection all the same, if one has any room; else v.
-func (l *lane) rideOrWait(paths []*destdb.Path, v verdict) verdict {
+func (l *lane) rideOrWait(paths []*destdb.Path, v decision) decision {
 	if c := ride(paths); c != nil {
-		return verdict{kind: verdictTake, conn: c}
+		return decision{kind: decisionTake, conn: c}
 	}
 	return v
 }
 
 // blocked says which limit, other than a host's, keeps the lane from one more connection.
-func (l *lane) blocked(now time.Time) (verdict, bool) {
+func (l *lane) blocked(now time.Time) (decision, bool) {
 	s := l.s
 	if s.draining {
-		return verdict{why: waitReason{What: "the relay is stopping"}}, true
+		return decision{why: waitReason{What: "the relay is stopping"}}, true
 	}
 	for _, x := range l.scopes() {
 		if x.b == nil {
 			continue
 		}
 		if x.b.full(x.scope.Connections) {
-			return verdict{full: x.b, why: waitReason{What: "connection_limit of " + x.b.String()}}, true
+			return decision{full: x.b, why: waitReason{What: "connection_limit of " + x.b.String()}}, true
 		}
 		if at := x.b.connections.Next(now, x.scope.ConnectionRate, 1); at.After(now) {
-			return verdict{why: waitReason{What: "max_connection_rate of " + x.b.String(), Until: at}}, true
+			return decision{why: waitReason{What: "max_connection_rate of " + x.b.String(), Until: at}}, true
 		}
 	}
 	slow, next := l.slow(now)
 	if allowed := l.slowStart(); l.budgets.site.live-slow >= allowed {
-		return verdict{full: l.budgets.site, why: waitReason{What: "slow start: " + connections(allowed) + " so far", Until: next}}, true
+		return decision{full: l.budgets.site, why: waitReason{What: "slow start: " + connections(allowed) + " so far", Until: next}}, true
 	}
 	if s.total.full(s.cfg.MaxConnections) {
-		return verdict{full: s.total, why: waitReason{What: "the relay has as many connections as it may have"}}, true
+		return decision{full: s.total, why: waitReason{What: "the relay has as many connections as it may have"}}, true
 	}
 	if s.onTheirWay.full(s.onTheirWayLimit()) {
-		return verdict{full: s.onTheirWay, why: waitReason{What: "three quarters of the relay's connections wait for hosts to be ready for mail"}}, true
+		return decision{full: s.onTheirWay, why: waitReason{What: "three quarters of the relay's connections wait for hosts to be ready for mail"}}, true
 	}
-	return verdict{}, false
+	return decision{}, false
 }
 
 func connections(n int) string {

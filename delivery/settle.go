@@ -44,7 +44,7 @@ func (s *Scheduler) done(t *smtpclient.Transaction, o smtpclient.Outcome) {
 	}
 	if good {
 		w.lane.drain.took()
-		s.praise(c, now)
+		s.countAccepted(c, now)
 	}
 	if moved {
 		c.rec.Phase = destdb.Closing

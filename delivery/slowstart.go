@@ -13,8 +13,8 @@ func (l *lane) slowStart() int {
 	return max(int(l.site.Allowed), 1)
 }
 
-// praise notes that a site took a message.
-func (s *Scheduler) praise(c *connection, now time.Time) {
+// countAccepted notes that a site took a message.
+func (s *Scheduler) countAccepted(c *connection, now time.Time) {
 	site := c.rec.Site
 	site.LastGood = now
 	b := c.lane.budgets.site

@@ -117,7 +117,7 @@ func pathToOpen(paths []*destdb.Path, now time.Time, rnd *rand.Rand, mayOpen fun
 	var unused, closed, retry, least *destdb.Path
 	var nUnused, nRetry, nLeast int
 	for _, p := range paths {
-		if _, waiting := p.Waiting(now); waiting || !mayOpen(p) {
+		if _, retrying := p.Retrying(now); retrying || !mayOpen(p) {
 			continue
 		}
 		switch p.State() {
@@ -164,7 +164,7 @@ func oneOf(have, candidate *destdb.Path, n *int, rnd *rand.Rand) *destdb.Path {
 func firstToRetry(tiers [][]*destdb.Path, now time.Time) (first *destdb.Path, when time.Time) {
 	for _, paths := range tiers {
 		for _, p := range paths {
-			if at, _ := p.Waiting(now); !at.IsZero() && (first == nil || at.Before(when)) {
+			if at, _ := p.Retrying(now); !at.IsZero() && (first == nil || at.Before(when)) {
 				first, when = p, at
 			}
 		}
@@ -175,7 +175,7 @@ func firstToRetry(tiers [][]*destdb.Path, now time.Time) (first *destdb.Path, wh
 // nextRetry is the next time at which a broken path may be tried; zero when none waits for it.
 func nextRetry(paths []*destdb.Path, now time.Time) (next time.Time) {
 	for _, p := range paths {
-		if at, waiting := p.Waiting(now); waiting && (next.IsZero() || at.Before(next)) {
+		if at, retrying := p.Retrying(now); retrying && (next.IsZero() || at.Before(next)) {
 			next = at
 		}
 	}

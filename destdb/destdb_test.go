@@ -162,13 +162,13 @@ func TestS15RecordsReachAnotherPicture(t *testing.T) {
 	for range 2 { // to learn the same again is harmless
 		other.Learn(records)
 	}
-	if _, waiting := q.Waiting(t0.Add(30 * time.Second)); !waiting || q.State() != Retry {
+	if _, retrying := q.Retrying(t0.Add(30 * time.Second)); !retrying || q.State() != Retry {
 		t.Errorf("the other node would try a host that is down; its path is %v", q.State())
 	}
 	if !q.Made.Equal(t0) || q.Host.Facts.WindowMessages != 32 || other.Site("site").Allowed != 7 || len(other.Site("site").Actions) != 1 {
 		t.Errorf("learned: %+v %+v %+v", q, q.Host.Facts, other.Site("site"))
 	}
-	if _, waiting := q.Waiting(t0.Add(2 * time.Minute)); waiting {
+	if _, retrying := q.Retrying(t0.Add(2 * time.Minute)); retrying {
 		t.Error("still waiting after the retry time")
 	}
 }
@@ -185,7 +185,7 @@ func TestSuspensionIsKept(t *testing.T) {
 	other.Collect(t0.Add(20*time.Hour), nil)
 	q := other.Path(PathKey{Source: "out1", Addr: addr}, "mx")
 	for _, p := range []*Path{p, q} {
-		at, waiting := p.Waiting(t0)
+		at, waiting := p.Retrying(t0)
 		if !waiting || !at.Equal(t0.Add(24*time.Hour)) || p.Working(t0) || p.Proven(t0) || p.Suspension(t0).Reason != "a test" || !p.DownSince(t0, t0).Equal(t0) {
 			t.Errorf("until %v, waiting %v, working %v", at, waiting, p.Working(t0))
 		}

@@ -79,9 +79,9 @@ func (db *DB) drop(key PathKey, p *Path) {
 // the next Open or Closed.
 func (p *Path) Conns() []*Conn { return p.conns }
 
-// Waiting reports whether no connection may be tried now, the host or this source's standing with it
+// Retrying reports whether no connection may be tried now, the host or this source's standing with it
 // being broken, and until when.
-func (p *Path) Waiting(now time.Time) (time.Time, bool) {
+func (p *Path) Retrying(now time.Time) (time.Time, bool) {
 	at := p.RetryAt()
 	if a := p.Suspension(now); a != nil && a.End.After(at) {
 		at = a.End

@@ -68,6 +68,6 @@ func (p *Path) Working(now time.Time) bool {
 			return true
 		}
 	}
-	_, waiting := p.Waiting(now)
-	return !waiting
+	_, retrying := p.Retrying(now)
+	return !retrying
 }

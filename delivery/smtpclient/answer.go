@@ -65,8 +65,8 @@ func (c *Conn) abortAnswered(t *Transaction, r rawReply) (over bool, why *Error)
 	if why := c.resetAnswered(r); why != nil || c.mu.dismissed {
 		return false, why
 	}
-	if t.verdict != nil {
-		t.conclude(t.verdict.Fate, t.verdict.Reply)
+	if t.local != nil {
+		t.conclude(t.local.Fate, t.local.Reply)
 	}
 	return true, nil
 }

@@ -75,9 +75,9 @@ func (c *Conn) stuffPiece(t *Transaction, s *stuffer, piece []byte) error {
 
 // cut ends the connection in the middle of t's content, because of what is wrong with that.
 func (c *Conn) cut(t *Transaction, err error) {
-	verdict := c.unreadable(t, err)
+	result := c.unreadable(t, err)
 	c.mu.Lock()
-	t.verdict = verdict
+	t.local = result
 	c.mu.Unlock()
 	c.stop(&Error{Reply: reply.Local(421, reply.Enhanced{4, 3, 0}, "content", "connection closed: the content could not be sent in full"), Err: err})
 	_ = c.raw.Close()
@@ -164,9 +164,9 @@ func (c *Conn) afterChunk(t *Transaction) (goOn, ok bool) {
 // what is wrong here, nil when the host has refused it.
 func (c *Conn) abort(t *Transaction, err error) {
 	if err != nil {
-		verdict := c.unreadable(t, err)
+		result := c.unreadable(t, err)
 		c.mu.Lock()
-		t.verdict = verdict
+		t.local = result
 		c.mu.Unlock()
 	}
 	c.out.open()

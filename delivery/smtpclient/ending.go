@@ -208,8 +208,8 @@ func (c *Conn) concludeAtEnd(t *Transaction, first bool, end reply.Reply) {
 	whole := t.end > 0 && t.end <= c.mu.sent
 	reused := c.mu.served > 0 && !t.heard
 	switch {
-	case t.verdict != nil:
-		t.conclude(t.verdict.Fate, t.verdict.Reply)
+	case t.local != nil:
+		t.conclude(t.local.Fate, t.local.Reply)
 	case c.mu.goodbye:
 		t.conclude(Untried, end)
 	case whole:

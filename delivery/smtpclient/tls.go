@@ -33,7 +33,7 @@ func (t *TLS) refusal(temporary reply.Enhanced, format string, args ...any) repl
 	return reply.Local(454, temporary, "STARTTLS", format, args...)
 }
 
-// unverified is the verdict of TLS.Verify.
+// unverified is the result of TLS.Verify.
 type unverified struct{ error }
 
 func (u unverified) Unwrap() error { return u.error }
@@ -45,8 +45,8 @@ func (h *handshake) startTLS() error {
 	defer cancel()
 	if err := secured.HandshakeContext(ctx); err != nil {
 		r := reply.Local(454, reply.Enhanced{4, 7, 5}, "STARTTLS", "the TLS handshake failed: %.500v", err) // it may quote the certificate
-		if verdict := (unverified{}); errors.As(err, &verdict) {
-			r = h.cfg.TLS.refusal(reply.Enhanced{4, 7, 5}, "the host's certificate is not accepted: %v", verdict.error)
+		if failed := (unverified{}); errors.As(err, &failed) {
+			r = h.cfg.TLS.refusal(reply.Enhanced{4, 7, 5}, "the host's certificate is not accepted: %v", failed.error)
 		}
 		return &Error{Reply: r, TLS: true, Err: err}
 	}

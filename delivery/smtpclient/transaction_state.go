@@ -40,7 +40,7 @@ type transactionState struct {
 	heard    bool    // the host has answered its MAIL
 	content  bool    // DATA was answered with 354 and the content is being written
 	refused  bool    // MAIL or a chunk was refused: no content of it can be taken any more
-	verdict  *Result // for the open recipients, when this side gave it up
+	local    *Result // for the open recipients, when this side gave it up
 }
 
 // begin prepares t for a new journey.

@@ -152,7 +152,7 @@ func TestRetryLeavesMailOnItsWay(t *testing.T) {
 		p.dispatcher.Queue = retriedOnTheWay{p.queue, retry}
 		retry() // it is parked: the host is broken
 		synctest.Wait()
-		p.delivery.Lift(pipelineSite)
+		p.delivery.Unblock(pipelineSite)
 		synctest.Wait()
 		if _, attempts, dials := p.counts(); attempts != 2 || dials != 2 {
 			t.Errorf("%d attempts, %d dials after the retry, want 2 of each", attempts, dials)

@@ -24,7 +24,7 @@ func (o messages) retry(sel queue.Selector, c control.Change) (done control.Chan
 			return done, err
 		}
 		for key := range keys {
-			done.Ended += o.r.Delivery.Lift(key.Site())
+			done.Ended += o.r.Delivery.Unblock(key.Site())
 		}
 		done.Ended += held
 	}

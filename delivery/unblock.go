@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Lift ends whatever delays mail for a site: suspensions of the site and of its hosts, and the retry times
+// Unblock ends whatever delays mail for a site: suspensions of the site and of its hosts, and the retry times
 // of hosts that have failed, about which everything is forgotten. It returns how many there were.
-func (s *Scheduler) Lift(site string) (n int) {
+func (s *Scheduler) Unblock(site string) (n int) {
 	n = s.Resume(site)
 	now := s.cfg.Now()
 	s.mu.Lock()
