@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"example.org/mta/internal/settings"
@@ -16,8 +14,6 @@ import (
 	"example.org/mta/mta/control"
 	"example.org/mta/mta/dispatch"
 	"example.org/mta/mta/operate"
-	"example.org/mta/mta/wiring"
-	"example.org/mta/submission"
 )
 
 func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
@@ -121,96 +117,6 @@ func (r *Relay) Config() string { return string(config.Effective(r.policy.Load()
 
 // ConfigObject gives the same for JSON.
 func (r *Relay) ConfigObject() map[string]any { return settings.Object(r.policy.Load().Config) }
-
-// Reload reads the configuration file again and brings it into force: all of it or, after an
-// error, nothing.
-func (r *Relay) Reload(context.Context) (control.Reload, error) {
-	r.reload.Lock()
-	defer r.reload.Unlock()
-	if r.draining.Load() {
-		return control.Reload{}, control.Unavailable("", "the relay is shutting down")
-	}
-	if r.opts.ConfigFile == "" {
-		return control.Reload{}, control.Invalid("start the relay with 'mta serve --config FILE'",
-			"the relay runs on its defaults: there is no file to read again")
-	}
-	cfg, err := config.Load(r.opts.ConfigFile, r.opts.Env)
-	if err != nil {
-		return control.Reload{}, err
-	}
-	before := r.policy.Load()
-	old := before.Config
-	cfg.Keep(old)
-	logins, err := r.newLogins(cfg)
-	if err != nil {
-		return control.Reload{}, err
-	}
-	change, err := r.listeners.prepare(cfg, func(l *config.Listener) (*submission.Server, error) { return r.newSubmission(cfg, l, logins) })
-	if err != nil {
-		return control.Reload{}, err
-	}
-	pol := wiring.New(cfg)
-	if err := r.reloadRouting(before, pol, change); err != nil {
-		change.undo()
-		return control.Reload{}, err
-	}
-	// From here on nothing can fail.
-	r.warn(cfg)
-	r.policy.Store(pol)
-	r.sources.check()
-	r.delivery.SetBackoff(wiring.Backoff(cfg))
-	r.delivery.Reload(pol.Stays(before))
-	r.warm.reload(pol)
-	r.dispatcher.Reload()
-	r.admission.Set(admissionSettings(cfg))
-	if r.accounting != nil {
-		r.accounting.SetLimits(wiring.Accounting(cfg))
-	}
-	change.commit()
-	r.keepCertificates(cfg)
-	if was := r.logins.Swap(logins); was != nil && was != logins {
-		was.Close()
-	}
-	maps.DeleteFunc(r.servers, func(name string, _ submissionServer) bool {
-		return !slices.ContainsFunc(cfg.Listeners, func(l *config.Listener) bool { return l.Name == name })
-	})
-	r.announce()
-	if r.opts.OnReload != nil {
-		r.opts.OnReload(cfg)
-	}
-	return r.changes(old, cfg), nil
-}
-
-// reloadRouting brings into force what can be refused: warm-ups and routes.
-func (r *Relay) reloadRouting(old, pol *wiring.Policy, change *listenersChange) error {
-	settings, err := wiring.Router(pol.Config, addrPorts(change.groups))
-	if err != nil {
-		return err
-	}
-	if err := r.warm.prepare(pol); err != nil {
-		return err
-	}
-	if err := r.router.Reload(settings); err != nil {
-		return errors.Join(err, r.warm.assign(old))
-	}
-	return nil
-}
-
-// changes tells, and logs, what a reload did.
-func (r *Relay) changes(old, cfg *config.Config) control.Reload {
-	out := control.Reload{Changes: []string{}}
-	for _, c := range cfg.Waiting() {
-		line := c.String()
-		out.Restart = append(out.Restart, line)
-		r.log.Warn("configuration: takes a restart to come into force", "change", line)
-	}
-	for _, c := range settings.Diff(old, cfg) {
-		line := c.String()
-		out.Changes = append(out.Changes, line)
-		r.log.Info("configuration: changed", "change", line)
-	}
-	return out
-}
 
 // eventReader finds accounting records for the control API.
 type eventReader struct{ r *Relay }
