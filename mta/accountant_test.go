@@ -84,7 +84,7 @@ func TestRemovedHeldMailHasNoSite(t *testing.T) {
 	}
 	a := &accountant{log: log, meter: tally.NewMeter(), now: time.Now}
 	a.removed(queue.Item{ID: 1, Recipients: []queue.ItemRecipient{
-		{Address: "a@x.example", Line: parking.Line{Key: parking.Key{Name: "mx.x.example"}}}, {Address: "b@x.example", Line: parking.Line{Key: dispatch.Tokens("acme", "big")}}}})
+		{Address: "a@x.example", Line: parking.Line{Key: parking.Key{Name: "mx.x.example"}}}, {Address: "b@x.example", Line: parking.Line{Key: parking.Key{Kind: parking.Tokens, Name: "acme", Provider: "big"}}}}})
 	if err := log.Close(); err != nil {
 		t.Fatal(err)
 	}

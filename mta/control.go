@@ -26,7 +26,7 @@ func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
 	r.operated = operate.Relay{
 		Policy: r.policy.Load, Now: r.now, Log: r.log, Queue: r.queue, Delivery: r.delivery, Router: r.router, Resolver: r.resolver,
 		Dispatcher: r.dispatcher, Pauses: r.pauses, TLSA: tlsaRecords{r.resolver, r.now}, STS: r.sts, TLSReports: r.tlsReports,
-		Suppressed: r.suppression.List, Tally: r.tally, Warmups: r.warm, Provider: r.sites.Provider, Missing: r.sources.isMissing, UseOf: r.useOf,
+		Suppressed: r.suppression, Tally: r.tally, Warmups: r.warm, Provider: r.sites.Provider, Missing: r.sources.isMissing, UseOf: r.useOf,
 		Diverted: r.diverted,
 	}
 	r.api = r.operated.API()

@@ -1,10 +1,8 @@
 package mta
 
 import (
-	"net/netip"
 	"testing"
 
-	"example.org/mta/internal/route"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
 )
@@ -16,12 +14,4 @@ func parsePolicy(t *testing.T, text string) *wiring.Policy {
 		t.Fatal(err)
 	}
 	return wiring.New(cfg)
-}
-
-func to(addresses ...string) *route.Route {
-	var tier route.Tier
-	for _, a := range addresses {
-		tier = append(tier, route.Host{Name: "mx", Addr: netip.AddrPortFrom(netip.MustParseAddr(a), 25)})
-	}
-	return &route.Route{Domain: "x.example", Site: "x.example", Tiers: []route.Tier{tier}}
 }

@@ -90,7 +90,7 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 	undo.add(r.delivery.Close)
 	r.dispatcher = dispatch.New(dispatch.Config{
 		Queue: r.queue, Router: r.router, Delivery: r.delivery, Notifier: r.reporter, Events: r.events, Sites: &r.sites,
-		Policy: r.policy.Load, Missing: r.noSource, Warmup: r.warm.ctl, Pauses: r.pauses, Suppression: r.suppression.List,
+		Policy: r.policy.Load, Missing: r.noSource, Warmup: r.warm.ctl, Pauses: r.pauses, Suppression: r.suppression,
 		Now: r.now, Log: r.log,
 	})
 	return nil

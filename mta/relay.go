@@ -63,6 +63,7 @@ import (
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/callout"
 	"example.org/mta/submission/quota"
+	"example.org/mta/suppression"
 )
 
 // Options are what a relay is given apart from its configuration.
@@ -138,7 +139,7 @@ type Relay struct {
 	pauses       *pauses.Pauses
 	reporter     *dispatch.Reporter
 	pickup       *pickup // of what sendmail left while the relay was away
-	suppression  *suppressor
+	suppression  *suppression.List
 	events       *accountant
 	meter        *tally.Meter
 	tally        *tally.Tallies
@@ -352,7 +353,7 @@ func (r *Relay) joined(sc submission.Config, listener string) submission.Config 
 	sc.Now, sc.Log, sc.IDs, sc.Memory = r.now, r.log.With("listener", listener), &r.sessions, r.incoming
 	sc.Store, sc.Ready, sc.Events, sc.Watcher = r.store, r.store.Ready, listenerEvents{r.events, listener}, r.tracer.Listener(listener)
 	sc.Admission = r.admission
-	sc.Verifier, sc.Suppressed = domainVerifier{r}, r.suppression.refuses
+	sc.Verifier, sc.Suppressed = domainVerifier{r}, r.suppressed
 	sc.Quotas, sc.MissingMailbox = r.quotas, r.missingMailbox
 	sc.TenantOf, sc.TenantAt, sc.Ignored = r.tenantOf, r.tenantAt, &r.tenantsIgnored
 	return sc

@@ -15,9 +15,9 @@ import (
 
 	"go.uber.org/goleak"
 
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/sink"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/dispatch"
 	"example.org/mta/warmup"
 )
 
@@ -212,7 +212,7 @@ func loseLedger(t *testing.T, how int32, pool string) {
 func (w *world) judgeLoss(sent int, begin time.Time) {
 	w.t.Helper()
 	w.until("all that was taken is delivered or held", func() bool {
-		return w.queue.ParkedInLines(dispatch.Tokens("default", "other"))+int(w.recorder.Tally().Unique) == sent
+		return w.queue.ParkedInLines(parking.Key{Kind: parking.Tokens, Name: "default", Provider: "other"})+int(w.recorder.Tally().Unique) == sent
 	})
 	if n := w.recorder.Tally().Duplicates(); n > 0 {
 		w.t.Errorf("%d came twice", n)

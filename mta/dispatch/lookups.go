@@ -65,8 +65,8 @@ type verdict struct {
 	policy *wiring.Policy
 }
 
-// RouteLine is the line of the queue in which mail waits for the route of a domain.
-func RouteLine(domain string) parking.Line {
+// routeLine is the line of the queue in which mail waits for the route of a domain.
+func routeLine(domain string) parking.Line {
 	return parking.Line{Key: parking.Key{Name: domain}, Route: true}
 }
 
@@ -195,7 +195,7 @@ func (k *lookups) wanted(id envelope.ID, domain string) bool {
 // forget drops a domain for which nothing waits in the queue. It reports whether nothing does. k.mu is
 // held: who parks mail asks afterwards, and finds the domain gone or has been seen here.
 func (k *lookups) forget(domain string) bool {
-	if k.domains[domain] != nil && k.parked(RouteLine(domain)) > 0 {
+	if k.domains[domain] != nil && k.parked(routeLine(domain)) > 0 {
 		return false
 	}
 	delete(k.domains, domain)
@@ -250,7 +250,7 @@ func (d *Dispatcher) lookUp(m *envelope.Message, unknown map[string][]queue.Pend
 			}
 			continue
 		}
-		d.Queue.Park(m.ID, indexes(recipients), RouteLine(domain))
+		d.Queue.Park(m.ID, indexes(recipients), routeLine(domain))
 		if d.lookups.ask(domain, by) {
 			ask = append(ask, strings.Clone(domain))
 		}
@@ -289,7 +289,7 @@ func (d *Dispatcher) unparkRouted(domain string) (more bool) {
 		}
 		return false
 	}
-	for _, l := range d.Queue.Take(RouteLine(domain), routedAtOnce) {
+	for _, l := range d.Queue.Take(routeLine(domain), routedAtOnce) {
 		if l = d.suppressed(l); l != nil {
 			d.routed(l.Message, l.Recipients, domain, &v)
 		}

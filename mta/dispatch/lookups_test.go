@@ -122,7 +122,7 @@ func TestRemovedMailIsNotLookedUp(t *testing.T) {
 	s := newStage(t)
 	s.fill("")
 	s.handle(s.leaseTo(1, "", 2, "d%d.example"))
-	s.parked[RouteLine("d0.example")] = nil // removed
+	s.parked[routeLine("d0.example")] = nil // removed
 	s.answerAll()
 	if !slices.Equal(s.lookedUp, []string{"d1.example"}) || len(s.lookups.domains) != 0 {
 		t.Errorf("%q were looked up, %d domains are remembered", s.lookedUp, len(s.lookups.domains))

@@ -112,7 +112,7 @@ func (m *mail) ask(whole, preferred bool) warmup.Ask {
 
 // tokensFor is what mail waits for in a pool.
 func (m *mail) tokensFor(pool *wiring.Pool) parking.Key {
-	return Tokens(pool.Name, cmp.Or(m.route.Provider, warmup.Other))
+	return tokens(pool.Name, cmp.Or(m.route.Provider, warmup.Other))
 }
 
 // fresh chooses for who has no source yet; false when the pool has none that is usable. What may wait
@@ -226,5 +226,5 @@ func (s *splitter) fits(pool *wiring.Pool, m mail, within time.Duration) bool {
 		}
 	}
 	n := int64(m.n)
-	return int64(s.waiting(at))+n <= of && int64(s.waiting(Tokens(pool.Name, "")))+n <= all
+	return int64(s.waiting(at))+n <= of && int64(s.waiting(tokens(pool.Name, "")))+n <= all
 }

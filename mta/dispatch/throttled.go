@@ -123,7 +123,7 @@ func (t *throttled) waitingFor(key, provider string) (n int64) {
 		return 0
 	}
 	for _, pool := range t.d.Policy().WarmupPools(key) {
-		if h := t.held[Tokens(pool, provider)]; h != nil {
+		if h := t.held[tokens(pool, provider)]; h != nil {
 			n += int64(t.d.Queue.ParkedInLines(h.Key))
 		}
 	}
@@ -136,7 +136,7 @@ func (t *throttled) room(key, provider string) {
 	source := pol.WarmupSource(key)
 	for _, pool := range pol.WarmupPools(key) {
 		next := func(h *heldLines) *heldLine { return h.next(source, t.d.Queue.Parked) }
-		for t.try(Tokens(pool, provider), next) {
+		for t.try(tokens(pool, provider), next) {
 		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"example.org/mta/internal/tiers"
 )
 
-// Tokens is the key of mail that waits for tokens that a pool's warming sources have for a provider.
-func Tokens(pool, provider string) parking.Key {
+// tokens is the key of mail that waits for tokens that a pool's warming sources have for a provider.
+func tokens(pool, provider string) parking.Key {
 	return parking.Key{Kind: parking.Tokens, Name: pool, Provider: provider}
 }
 

@@ -24,7 +24,7 @@ func BenchmarkNextHeld(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer q.Close()
-	h := newHeldLines(Tokens("acme", "big"))
+	h := newHeldLines(tokens("acme", "big"))
 	for i := range messages / rcpts {
 		m := &envelope.Message{Received: time.Now(), Sender: "a@client.example", Tenant: fmt.Sprint("t", i%10), Tier: uint8(2 + i%3)}
 		for j := range rcpts {

@@ -32,7 +32,7 @@ func TestHeldMailOfManyProvidersLeaves(t *testing.T) {
 	for i := range providers {
 		p := fmt.Sprintf("p%d", i)
 		if left[p] != 2 {
-			t.Errorf("%s: %d of 2 have left, %d wait", p, left[p], w.ParkedInLines(Tokens("acme", p)))
+			t.Errorf("%s: %d of 2 have left, %d wait", p, left[p], w.ParkedInLines(tokens("acme", p)))
 		}
 	}
 }

@@ -106,7 +106,7 @@ func (w *warmStage) use(text string) {
 }
 
 // held is how many recipients wait for tokens.
-func (w *warmStage) held() int { return w.ParkedInLines(Tokens("acme", "big")) }
+func (w *warmStage) held() int { return w.ParkedInLines(tokens("acme", "big")) }
 
 // step lets the warm-up answer what was asked.
 func (w *warmStage) step() {
@@ -548,7 +548,7 @@ func TestReloadLetsHeldMailGo(t *testing.T) {
 // it away, leaves the warm-up with the count that the queue has.
 func TestHeldMailIsCountedOnce(t *testing.T) {
 	w := newWarmStage(t, holding)
-	line := parking.Line{Key: Tokens("acme", "big"), Tenant: "acme"}
+	line := parking.Line{Key: tokens("acme", "big"), Tenant: "acme"}
 	waiting := func() int64 {
 		w.step()
 		w.pass(time.Second)
