@@ -58,7 +58,7 @@ type AdmissionCount struct {
 	Count  int64  `json:"count"`
 }
 
-// AdmissionQuota is a tenant that is over a limit of its own.
+// AdmissionQuota is a tenant that exceeds one of its limits.
 type AdmissionQuota struct {
 	Tenant string `json:"tenant"`
 	Limit  string `json:"limit"` // rate, messages or bytes

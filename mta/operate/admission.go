@@ -103,6 +103,9 @@ func (a Admissions) WhyRefused(_ context.Context, who string) (control.Admission
 	if s.On {
 		v.Share, v.Reason, v.Admitted = s.Now.Share, reason(&s.Now), admitted(&s.Now, v.Tier)
 	}
+	if ask.Sender == "" && len(last) > 0 { // the cohort depends on the sender's domain
+		ask.Sender = last[0].Sender
+	}
 	if ask.Sender != "" {
 		p, part := a.Gate.Probe(ask)
 		cohort := p.Cohort()
