@@ -24,6 +24,9 @@ type Job struct {
 	// unattempted, with 4.4.7. Zero is never.
 	Expires time.Time
 	Weight  int // of the tenant among tenants, 0 is 1
+	// Called says that the caller took the job out of a line because Room gave its flow so much. The job has that
+	// room even if the flow's part has become smaller since.
+	Called bool
 
 	Body func() (io.ReadCloser, error) // see smtpclient.Transaction.Body
 	// MayBegin is asked just before a transaction for so many of the recipients is opened, after a

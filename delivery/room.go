@@ -75,7 +75,7 @@ func (s *Scheduler) Room(f Flow) int {
 // Reserve takes room for a job, which Submit or Release must follow. It returns false when the site's share of
 // memory is full, when none of its hosts may be tried now, or when the scheduler is stopping: OnRoom is called
 // when there is room for the flow. A caller that parks the job calls Room after that, as room may have come
-// meanwhile.
+// meanwhile, and sets Job.Called when it submits what Room gave space for.
 func (s *Scheduler) Reserve(j *Job) bool {
 	now := s.cfg.Now()
 	s.mu.Lock()
@@ -83,7 +83,7 @@ func (s *Scheduler) Reserve(j *Job) bool {
 	l := s.lane(j, now)
 	p := s.flow(FlowOf(j.Message, j.Route.Site, j.Source))
 	backlog := l.isBacklog(j.Message, now)
-	if _, free := s.part(p, !backlog, now); s.draining || free <= 0 {
+	if most, free := s.part(p, !backlog, now); s.draining || most == 0 || free <= 0 && !j.Called {
 		p.wanted = true
 		s.counts.Refused++
 		return false

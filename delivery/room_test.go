@@ -75,6 +75,30 @@ func TestReservedRoomIsTaken(t *testing.T) {
 	})
 }
 
+// Mail that was called for has its room, although a flow that came meanwhile makes the parts smaller.
+func TestCalledMailHasItsRoom(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(c *Config) { c.Share = 10 })
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx", sink.Config{Latency: time.Second})))
+		n := w.s.Room(toA)
+		other := w.job(r, 1)
+		if other.Source = "out2"; !w.submit(other) {
+			t.Fatal("no room for another source")
+		}
+		for i := range n {
+			j := w.job(r, 1)
+			if j.Called = true; !w.submit(j) {
+				t.Fatalf("no room after %d of %d", i, n)
+			}
+		}
+		if w.submit(w.job(r, 1)) {
+			t.Error("room for what was not called for")
+		}
+		w.awaitResults(n+1, time.Minute)
+	})
+}
+
 // A job for which room was reserved, and that comes while the scheduler is stopping, goes back unattempted.
 func TestReservedJobComesBackFromAStop(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

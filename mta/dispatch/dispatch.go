@@ -245,7 +245,7 @@ func (d *Dispatcher) pause(ctx context.Context) error {
 func (d *Dispatcher) handle(l *queue.Lease) {
 	switch l.Why {
 	case queue.Due:
-		d.route(l)
+		d.route(l, delivery.Flow{})
 	case queue.Expired:
 		d.expire(l.Message, nil, l.Recipients)
 	case queue.BounceAsked:
@@ -259,8 +259,9 @@ func (d *Dispatcher) handle(l *queue.Lease) {
 
 // route finds where the lease's recipients go. Domains whose routes are known become jobs together, so
 // that one message to many domains of one site is one job; those that need a look-up follow one by one,
-// so that a slow name server holds up nobody else.
-func (d *Dispatcher) route(l *queue.Lease) {
+// so that a slow name server holds up nobody else. Called is the flow for which delivery
+// has called, if any.
+func (d *Dispatcher) route(l *queue.Lease, called delivery.Flow) {
 	if l = d.suppressed(l); l == nil {
 		return
 	}
@@ -281,7 +282,7 @@ func (d *Dispatcher) route(l *queue.Lease) {
 		}
 	}
 	for _, r := range known {
-		d.submit(l.Message, r.route, r.recipients)
+		d.submit(l.Message, r.route, r.recipients, called)
 	}
 	if len(unknown) > 0 {
 		d.lookUp(l.Message, unknown)
@@ -320,8 +321,9 @@ func gather(by map[way]*routed, w way, rt *route.Route, recipients []queue.Pendi
 	}
 }
 
-// submit makes jobs of recipients with one route.
-func (d *Dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []queue.Pending) {
+// submit makes jobs of recipients with one route. Called is the flow for which delivery has
+// called, if any.
+func (d *Dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []queue.Pending, called delivery.Flow) {
 	pol, paused := d.Policy(), d.Pauses.Current()
 	d.Sites.remember(rt)
 	expires := d.given(pol.Expires(m, rt.Domain, rt))
@@ -335,7 +337,7 @@ func (d *Dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 	}
 	for via, group := range byVia(recipients) {
 		turn := group[0].Key.Kind == parking.Tokens
-		c := d.split.choose(pol, mail{m, rt, via, len(group), turn, expires.Sub(m.Start())})
+		c := d.split.choose(pol, mail{m, rt, via, called.Source, len(group), turn, expires.Sub(m.Start())})
 		if c.none {
 			if key := d.Pauses.SourceOf(pol, m.Tenant); key != (parking.Key{}) {
 				d.parkPaused(m, group, key)
@@ -345,7 +347,7 @@ func (d *Dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 			continue
 		}
 		if c.source != "" {
-			c.by = basis{pol, paused}
+			c.by, c.called = basis{pol, paused}, delivery.FlowOf(m, rt.Site, c.source) == called
 			d.send(m, rt, group[:c.n:c.n], &c, expires)
 			group = group[c.n:]
 		}
@@ -397,6 +399,7 @@ func (d *Dispatcher) send(m *envelope.Message, rt *route.Route, recipients []que
 		Demand:     d.Policy().Demand(m, rt),
 		Expires:    expires,
 		Weight:     d.Policy().Weight(m.Tenant),
+		Called:     c.called,
 		Body:       func() (io.ReadCloser, error) { return d.Queue.Body(m.ID) },
 		Done: func(j *delivery.Job, results []delivery.Result) {
 			d.done(j, recipients, d.account(m, c, recipients, results))
@@ -496,7 +499,11 @@ func (d *Dispatcher) unpark(f delivery.Flow) (more bool) {
 	}
 	leases := d.take(f, n)
 	for _, l := range leases {
-		d.handle(l)
+		if l.Why == queue.Due {
+			d.route(l, f)
+		} else {
+			d.handle(l)
+		}
 	}
 	return len(leases) > 0
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 
+	"example.org/mta/delivery"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
@@ -303,7 +304,7 @@ func (d *Dispatcher) routed(m *envelope.Message, recipients []queue.Pending, dom
 		d.unroutable(m, recipients, domain, *v.failed)
 		return
 	}
-	d.submit(m, v.route, recipients)
+	d.submit(m, v.route, recipients, delivery.Flow{})
 }
 
 // Cancel takes back what waits within the dispatcher or delivery, so that what was asked of the queue

@@ -30,7 +30,8 @@ type choice struct {
 	n      int    // recipients that take source; the others wait
 	none   bool   // no source of the pool is there
 
-	by basis // for jobs: what it follows from
+	by     basis // for jobs: what it follows from
+	called bool  // delivery has called for them
 
 	// Of a pool with dedicated sources.
 	key   string      // the warm-up's name of source; "" when that is a shared one
@@ -53,6 +54,7 @@ type mail struct {
 	*envelope.Message
 	route *route.Route
 	via   string        // the source that they had at an attempt before, "" for none
+	from  string        // the source that has called for them, "" for none
 	n     int           // recipients
 	turn  bool          // they have waited for tokens: it is their turn
 	age   time.Duration // at which the message is given up
@@ -115,8 +117,9 @@ func (m *mail) tokensFor(pool *wiring.Pool) parking.Key {
 	return tokens(pool.Name, cmp.Or(m.route.Provider, warmup.Other))
 }
 
-// fresh chooses for who has no source yet; false when the pool has none that is usable. What may wait
-// joins what waits already, until it is its turn; it passes it where there are tokens for both.
+// fresh chooses for mail that has no source yet; false when the pool has none that is usable. Mail that may wait
+// joins the mail that waits already, until it is its turn; it passes it where there are tokens for both. Mail that
+// a shared source has called for doesn't wait anew.
 func (s *splitter) fresh(pool *wiring.Pool, m mail, pol *wiring.Policy) (choice, bool) {
 	shared := s.usable(pool.Shared, pol, m)
 	holds, until := pool.Hold || len(shared) == 0, m.waitsUntil(pool)
@@ -136,6 +139,7 @@ func (s *splitter) fresh(pool *wiring.Pool, m mail, pol *wiring.Policy) (choice,
 	if ask.Behind > 0 && t.n == 0 {
 		return wait, true
 	}
+	called := slices.Contains(shared, m.from)
 	open := func(source string) bool { return !s.suspended(m.route.Site, source) }
 	switch {
 	case t.usable == 0 && len(shared) == 0:
@@ -144,8 +148,10 @@ func (s *splitter) fresh(pool *wiring.Pool, m mail, pol *wiring.Policy) (choice,
 		return choice{source: t.shut.Name, key: t.shut.Key, n: m.n}, true
 	case t.n > 0:
 		wait.source, wait.key, wait.n, wait.out = t.last.Name, t.last.Key, t.n, t.n
-	case len(shared) > 0 && (t.shuts == t.usable || !holds && !t.asking && !s.fits(pool, m, left)):
-		wait.source, wait.n = shared[wiring.Spread(m.ID)%uint64(len(shared))], m.n
+	case len(shared) > 0 && (t.shuts == t.usable || !holds && (called || !t.asking && !s.fits(pool, m, left))):
+		if wait.source, wait.n = m.from, m.n; !called {
+			wait.source = shared[wiring.Spread(m.ID)%uint64(len(shared))]
+		}
 		wait.why = s.diversion(pool, m, left, t.shuts > 0 && t.shuts == t.usable)
 	case t.usable < len(pool.Dedicated): // the others must not take what can't leave from them
 		wait.own = t.last.Name

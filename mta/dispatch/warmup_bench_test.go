@@ -72,18 +72,18 @@ func BenchmarkChooseSource(b *testing.B) {
 			now = now.Add(10 * time.Minute)
 			for i := range 1 + c.more {
 				m.ID = envelope.ID(i)
-				s.choose(pol, mail{m, rt, "", 50_000_000 / (1 + c.more), false, time.Hour})
+				s.choose(pol, mail{m, rt, "", "", 50_000_000 / (1 + c.more), false, time.Hour})
 			}
 			for range 5 {
 				ctl.Step(context.Background())
 			}
-			for c.overflow == "hold" && s.choose(pol, mail{m, rt, "", 1, false, time.Hour}).source != "" { // what was saved up
+			for c.overflow == "hold" && s.choose(pol, mail{m, rt, "", "", 1, false, time.Hour}).source != "" { // what was saved up
 				m.ID++
 			}
 			b.ReportAllocs()
 			for b.Loop() {
 				m.ID++
-				x := s.choose(pol, mail{m, rt, "", 1, false, time.Hour})
+				x := s.choose(pol, mail{m, rt, "", "", 1, false, time.Hour})
 				if held := x.source == ""; held != (c.overflow == "hold") || !held && (x.key == "") == strings.HasPrefix(name, "warming") {
 					b.Fatalf("chose %+v", x)
 				}

@@ -34,6 +34,7 @@ import (
 type fillWorld struct {
 	t          *testing.T
 	queue      *queue.Queue
+	turnstile  *turnstile // before it
 	delivery   *delivery.Scheduler
 	dispatcher *Dispatcher
 	ctl        *warmup.Controller
@@ -75,6 +76,7 @@ func newFillWorld(t *testing.T, conf string) *fillWorld {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.turnstile = &turnstile{Queue: w.queue}
 	listen, server := sink.NewPipeListener(), sink.New(sink.Config{Recorder: w.recorder})
 	go server.Serve(listen)
 	w.delivery = delivery.New(delivery.Config{
@@ -99,7 +101,7 @@ func newFillWorld(t *testing.T, conf string) *fillWorld {
 		t.Fatal(err)
 	}
 	w.dispatcher = atOnce(New(Config{
-		Queue: w.queue, Router: w, Delivery: w.delivery, Notifier: p, Events: p, Sites: new(Sites), Warmup: w.ctl,
+		Queue: w.turnstile, Router: w, Delivery: w.delivery, Notifier: p, Events: p, Sites: new(Sites), Warmup: w.ctl,
 		Policy: w.policy.Load, Now: time.Now, Log: log,
 	}))
 	ctx, cancel := context.WithCancel(context.Background())
