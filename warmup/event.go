@@ -55,7 +55,7 @@ var sentences = map[EventKind]string{
 	EventAdvanced:          "advances to {stage} ({caps})",
 	EventStayed:            "stays on {stage} ({caps}): {why}",
 	EventBack:              "goes back to {stage} ({caps}): {why}",
-	EventFinished:          "has passed plan {plan}: there are no caps any more",
+	EventFinished:          "has passed plan {plan}: there are no more caps",
 	EventPlanChanged:       "goes on by a changed plan, {plan}, on {stage}",
 	EventProviderPaused:    "pauses mail to {provider} until {until}: {why}",
 	EventProviderProbed:    "probes {provider}",

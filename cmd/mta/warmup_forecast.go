@@ -47,7 +47,7 @@ func forecastLines(days []warmup.Forecast, dayStarts warmup.DayStart, more bool)
 }
 
 func forecastLine(d warmup.Forecast, dayStarts warmup.DayStart) string {
-	limit := "no caps any more"
+	limit := "no more caps"
 	if d.Limit > 0 {
 		limit = grouped(d.Limit)
 	}

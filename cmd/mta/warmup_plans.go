@@ -145,18 +145,18 @@ func (c *cli) showPlan(p *control.WarmupPlan) error {
 	if doc.DayStarts != "" {
 		fact(&b, "day starts", "%s", doc.DayStarts)
 	}
-	fact(&b, "pacing", "%s: up to %v times the even flow to catch up, %v s of it saved up, at most %v caps in any 60 minutes",
+	fact(&b, "pacing", "%s: catches up at up to %v times the even flow, saves up to %v s of it, at most %v caps in any 60 minutes",
 		doc.Pacing, doc.Burst, doc.BucketSeconds, doc.SlidingHour)
 	fact(&b, "spread", "%s", doc.Spread)
 	if len(doc.Weights) > 0 {
 		fact(&b, "weights", "%s", weightList(doc.Weights))
 	}
 	if h.MinSample == 0 {
-		fact(&b, "health", "a stage a day, whatever happens")
+		fact(&b, "health", "a stage a day, regardless of outcomes")
 	} else {
-		fact(&b, "on", "if bounces < %s, deferrals < %s, complaints < %s, and %s of the day's cap was sent",
+		fact(&b, "advance", "if bounces < %s, deferrals < %s, complaints < %s, and %s of the day's cap was sent",
 			percent(h.AdvanceBelow.Bounce), percent(h.AdvanceBelow.Defer), percent(h.AdvanceBelow.Complaint), percent(h.MinFill))
-		fact(&b, "back", "if bounces > %s, deferrals > %s or complaints > %s",
+		fact(&b, "go back", "if bounces > %s, deferrals > %s or complaints > %s",
 			percent(h.RegressAbove.Bounce), percent(h.RegressAbove.Defer), percent(h.RegressAbove.Complaint))
 	}
 	if h.Pause.Sample > 0 {

@@ -98,7 +98,7 @@ func (c *cli) warmupFacts(b *strings.Builder, w *control.Warmup) {
 	fact(b, "this hour", "%s%s", ofCap(w, w.SentHour, w.HourlyLimit), c.endsIn(w.HourEnds))
 	fact(b, "today", "%s%s", ofCap(w, w.SentDay, w.StageLimit), c.endsIn(w.DayEnds))
 	fact(b, "this stage", "%d sent", w.SentStage)
-	fact(b, "throttle", "%s: the share of the mail that takes this source now", warmupThrottle(w))
+	fact(b, "throttle", "%s: the share of the mail that uses this source now", warmupThrottle(w))
 	if d := &w.Diverted; d.Sum() > 0 {
 		fact(b, "diverted", "%s", warmupDiverted(w.Offered, d))
 	}
@@ -122,11 +122,11 @@ func warmupDiverted(offered int64, d *control.WarmupDiverted) string {
 // stateMeans says what follows from a state.
 var stateMeans = map[string]string{
 	control.WarmupPaused:    " by an operator: nothing is sent from here until 'mta warmup resume'",
-	control.WarmupWarm:      ": the plan is passed, there are no caps any more",
-	control.WarmupScheduled: ": its plan begins later, and nothing is sent from here before, unless by 'mta warmup start'",
+	control.WarmupWarm:      ": the plan is complete, and there are no caps",
+	control.WarmupScheduled: ": its plan begins later; nothing is sent from here before that, except after 'mta warmup start'",
 	control.WarmupStoreDown: ": the ledger can't be reached, and nothing is sent from here",
-	control.WarmupUnknown:   ": the ledger was not read yet",
-	control.WarmupCorrupt:   ": what the ledger has can't be read, and nothing is sent from here until 'mta warmup start'",
+	control.WarmupUnknown:   ": the ledger has not been read yet",
+	control.WarmupCorrupt:   ": the ledger's record can't be read, and nothing is sent from here until 'mta warmup start'",
 }
 
 // ofCap puts a volume beside its cap, in words.
@@ -240,7 +240,7 @@ func warmupDays(w *control.Warmup, p *warmup.PlanFile) *draw.Table {
 	if w.State == control.WarmupWarm {
 		limit, share = "-", "-"
 	}
-	t.Add("today, as it looks: "+warmupOutlook(w), fmt.Sprint(today), date(today), fmt.Sprint(w.Stage), limit, fmt.Sprint(w.SentDay), share)
+	t.Add("so far today: "+warmupOutlook(w), fmt.Sprint(today), date(today), fmt.Sprint(w.Stage), limit, fmt.Sprint(w.SentDay), share)
 	return t
 }
 

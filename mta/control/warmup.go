@@ -43,7 +43,7 @@ var WarmupActions = []WarmupAction{WarmupStart, WarmupPause, WarmupResume, Warmu
 const (
 	WarmupNormal    = "normal"
 	WarmupPaused    = "paused"     // by an operator
-	WarmupWarm      = "warm"       // its plan is passed, there are no caps any more
+	WarmupWarm      = "warm"       // its plan is passed, there are no more caps
 	WarmupScheduled = "scheduled"  // its plan begins later: no mail by the source before
 	WarmupStoreDown = "store_down" // the ledger can't be reached: no mail by the source
 	WarmupUnknown   = "unknown"    // the ledger was not read yet
