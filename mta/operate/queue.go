@@ -10,7 +10,6 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
-	"example.org/mta/internal/reply"
 	"example.org/mta/mta/control"
 	"example.org/mta/queue"
 )
@@ -72,6 +71,7 @@ func (o messages) recipient(it *queue.Item, k *lookout, rc *queue.ItemRecipient)
 	out := control.RecipientStatus{
 		Address: string(rc.Address), State: st.state, Site: rc.Line.String(), Attempts: rc.Attempts,
 		Warned: rc.Warned, Next: st.next, Expires: rc.Start.Add(age), Scheduled: rc.Scheduled, Doing: st.why,
+		Reply: replyOf(rc.Last),
 	}
 	switch {
 	case st.state == control.StateActive:
@@ -81,11 +81,6 @@ func (o messages) recipient(it *queue.Item, k *lookout, rc *queue.ItemRecipient)
 	}
 	if rc.Line.Kind == parking.Pause {
 		out.Site = ""
-	}
-	if rc.Last != (reply.Reply{}) {
-		out.Reply = &control.Reply{
-			Code: rc.Last.Code, Enhanced: rc.Last.Enhanced.String(), Text: rc.Last.Text, Command: rc.Last.Command, Local: rc.Last.Local,
-		}
 	}
 	return out
 }
