@@ -102,8 +102,9 @@ func (in *intake) takeTenant() {
 		in.reject(notSender.reply(printable(string(in.tx.sender))))
 		return
 	}
+	in.tx.exempt = c.exempt(&in.behalf, in.tx.sender)
 	var refused *reply.Reply
-	if in.within, refused = c.claimQuota(&in.behalf, in.tx.sender, in.tx.size); refused != nil {
+	if in.within, refused = c.claimQuota(&in.behalf, in.tx.size, in.tx.exempt); refused != nil {
 		in.reject(*refused)
 	}
 }

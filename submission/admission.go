@@ -3,7 +3,6 @@ package submission
 import (
 	"context"
 	"net/netip"
-	"strings"
 	"sync"
 
 	"example.org/mta/internal/envelope"
@@ -123,15 +122,10 @@ func (c *conn) mayRise(a *account) bool {
 	return a.ceiling < a.tier || c.mayNameTenant()
 }
 
-// protected reports whether mail of a sender is never refused for load, nor for a tenant's limits: reports, which have the null
-// sender, and a postmaster's.
-func protected(sender envelope.Address) bool {
-	return sender.Null() || strings.EqualFold(sender.Local(), "postmaster")
-}
-
-// admitAtMail asks for a message whose importance is known before its header is.
+// admitAtMail asks for a message whose importance is known before its header is. Strangers' mail is
+// not asked for: none of it will come in, and it must not displace mail that can.
 func (c *conn) admitAtMail(a *account, sender envelope.Address, size int64) (Admitted, *reply.Reply) {
-	if c.srv.cfg.Admission == nil || protected(sender) || c.mayRise(a) {
+	if c.srv.cfg.Admission == nil || !c.mayRelay() || c.mayRise(a) {
 		return nil, nil
 	}
 	admitted, refused := c.srv.cfg.Admission.Admit(c.admitRequest(a, sender, size))
@@ -146,7 +140,7 @@ func (c *conn) admitAtMail(a *account, sender envelope.Address, size int64) (Adm
 // content is dropped when it is refused.
 func (in *intake) admitByHeader() {
 	c := in.c
-	if c.srv.cfg.Admission == nil || in.refuse != nil || in.admitted != nil || protected(in.tx.sender) || !c.mayRise(&in.tx.account) {
+	if c.srv.cfg.Admission == nil || in.refuse != nil || in.admitted != nil || in.tx.exempt || !c.mayRise(&in.tx.account) {
 		return
 	}
 	ask := c.admitRequest(&in.behalf, in.tx.sender, in.tx.size)

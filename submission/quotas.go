@@ -3,7 +3,6 @@ package submission
 import (
 	"time"
 
-	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/tiers"
 	"example.org/mta/submission/quota"
@@ -41,21 +40,21 @@ func (c *conn) uncountTenant() {
 
 // claimQuotaAtMail is claimQuota for a transaction that begins. Whoever can't send, and whoever can name another tenant yet,
 // claims nothing.
-func (c *conn) claimQuotaAtMail(a *account, sender envelope.Address, octets int64) (*quota.Claim, *reply.Reply) {
+func (c *conn) claimQuotaAtMail(a *account, octets int64, exempt bool) (*quota.Claim, *reply.Reply) {
 	if !c.mayRelay() || c.mayNameTenant() {
 		return nil, nil
 	}
-	return c.claimQuota(a, sender, octets)
+	return c.claimQuota(a, octets, exempt)
 }
 
 // claimQuota takes room for a message within the limits of a's tenant, and gives the reply that refuses it. The
 // tier of a message that is over them can become the last.
-func (c *conn) claimQuota(a *account, sender envelope.Address, octets int64) (*quota.Claim, *reply.Reply) {
+func (c *conn) claimQuota(a *account, octets int64, exempt bool) (*quota.Claim, *reply.Reply) {
 	cfg := &c.srv.cfg
 	if cfg.Quotas == nil || a.tenant == "" {
 		return nil, nil
 	}
-	claim, lower, over := cfg.Quotas.Begin(a.tenant, octets, protected(sender))
+	claim, lower, over := cfg.Quotas.Begin(a.tenant, octets, exempt)
 	switch {
 	case lower:
 		a.tier, a.ceiling = tiers.Count-1, tiers.Count-1

@@ -42,6 +42,7 @@ type Server struct {
 	crowded atomic.Bool // slots are scarce; set with mu held
 
 	refusals tally
+	exempted exemptions
 
 	mu struct {
 		sync.Mutex

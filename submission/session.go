@@ -21,6 +21,7 @@ type transaction struct {
 	recipients []envelope.Recipient
 	account    account
 	within     *quota.Claim // on its tenant's limits; nil while the tenant is not known
+	exempt     bool         // from them, and from Admission
 	utf8       bool
 	helo       string // as at MAIL
 	protocol   string
@@ -65,19 +66,22 @@ func (s *session) Mail(_ string, opts *smtp.MailOptions) error {
 		}
 	}
 	behalf := c.client.account
-	within, r := c.claimQuotaAtMail(&behalf, sender, opts.Size)
+	exempt := !c.mayNameTenant() && c.exempt(&behalf, sender)
+	within, r := c.claimQuotaAtMail(&behalf, opts.Size, exempt)
 	if r != nil {
 		return smtpError(*r)
 	}
-	admitted, r := c.admitAtMail(&behalf, sender, opts.Size)
-	if r != nil {
-		within.Drop()
-		return smtpError(*r)
+	var admitted Admitted
+	if !exempt {
+		if admitted, r = c.admitAtMail(&behalf, sender, opts.Size); r != nil {
+			within.Drop()
+			return smtpError(*r)
+		}
 	}
 	c.client.messages++
 	c.tx = &transaction{
 		id:     c.client.session + "." + strconv.Itoa(c.client.messages),
-		sender: sender, utf8: opts.UTF8, helo: c.helo, account: behalf, within: within,
+		sender: sender, utf8: opts.UTF8, helo: c.helo, account: behalf, within: within, exempt: exempt,
 		protocol: protocolName(c.extended, opts.UTF8, c.tls != nil, c.client.login != nil), ret: returned[opts.Return], envID: opts.EnvelopeID, size: opts.Size,
 		requireTLS: opts.RequireTLS,
 	}
