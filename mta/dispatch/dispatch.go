@@ -356,7 +356,7 @@ func (d *Dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 		case late:
 			d.expire(m, rt, group)
 		default:
-			d.throttled.hold(m, indexes(group), &c, d.Policy().Weight(m.Tenant), false)
+			d.throttled.park(m, indexes(group), &c, d.Policy().Weight(m.Tenant), false)
 		}
 	}
 	d.recall(m, basis{pol, paused})
@@ -455,7 +455,7 @@ func (d *Dispatcher) holdWithdrawn(m *envelope.Message, c *choice, results []del
 		return r.Withdrawn
 	})
 	if len(again) > 0 {
-		d.throttled.hold(m, again, c, d.Policy().Weight(m.Tenant), true)
+		d.throttled.park(m, again, c, d.Policy().Weight(m.Tenant), true)
 	}
 	return results
 }

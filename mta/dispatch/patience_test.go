@@ -282,8 +282,8 @@ func TestLargeMessagesLeaveAsTokensCome(t *testing.T) {
 		t.Errorf("%d of 40 have left", n)
 	}
 	w.pass(70 * time.Hour)
-	if n := w.begunFrom("acme-1", 0); n != 40 || w.held() != 0 {
-		t.Errorf("%d of 40 have left in three days, %d are held", n, w.held())
+	if n := w.begunFrom("acme-1", 0); n != 40 || w.throttledNow() != 0 {
+		t.Errorf("%d of 40 have left in three days, %d wait for tokens", n, w.throttledNow())
 	}
 }
 
@@ -304,6 +304,6 @@ func TestAFirstTierOvertakesBulkThatIsHeld(t *testing.T) {
 		}
 	}
 	if last := w.jobs[len(w.jobs)-1]; last.Message.ID != id || w.clock.Sub(came) > time.Minute {
-		t.Errorf("%v later the last to leave is %s, and %d wait", w.clock.Sub(came), last.Message.ID, w.held())
+		t.Errorf("%v later the last to leave is %s, and %d wait", w.clock.Sub(came), last.Message.ID, w.throttledNow())
 	}
 }

@@ -41,7 +41,7 @@ func (d *Dispatcher) unparkPaused(key parking.Key) (more bool) {
 	if d.Pauses.Has(key) {
 		return false
 	}
-	leases := d.Queue.Take(parking.Line{Key: key}, heldBatch)
+	leases := d.Queue.Take(parking.Line{Key: key}, unparkAtOnce)
 	for _, l := range leases {
 		d.handle(l)
 	}

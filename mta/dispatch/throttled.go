@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// heldSweep is how often held mail is looked at although there are no tokens for it: what waited for its
+	// sweepEvery is how often throttled mail is looked at although there are no tokens for it: what waited for its
 	// source for long enough takes another, and a source may be missing, or be back.
-	heldSweep = time.Minute
-	// heldLook is the same for pools that divert: their mail waits for an answer of the store, which may
+	sweepEvery = time.Minute
+	// lookEvery is the same for pools that divert: their mail waits for an answer of the store, which may
 	// have come before the mail was there.
-	heldLook = time.Second
-	// heldBatch is how many messages are taken up at a time when all are.
-	heldBatch = 100
+	lookEvery = time.Second
+	// unparkAtOnce is how many messages are taken up at a time when all are.
+	unparkAtOnce = 100
 )
 
 // throttled is the mail that waits for tokens of warming sources, in lines of the queue.
@@ -35,19 +35,19 @@ type throttled struct {
 	taking sync.Mutex // held while mail of a line is tried, one message at a time
 
 	mu    sync.Mutex // guards what follows
-	held  map[parking.Key]*heldLines
+	lines map[parking.Key]*throttledLines
 	trial envelope.ID // the message that is being tried
 	back  bool        // and that waits again
 }
 
 func newThrottled(d *Dispatcher) *throttled {
-	return &throttled{d: d, handle: d.handle, again: make(chan struct{}, 1), held: make(map[parking.Key]*heldLines)}
+	return &throttled{d: d, handle: d.handle, again: make(chan struct{}, 1), lines: make(map[parking.Key]*throttledLines)}
 }
 
 // run takes up what can leave, or must be decided anew, until ctx ends.
 func (t *throttled) run(ctx context.Context) {
 	defer t.ended.Store(true)
-	tick := time.NewTicker(heldLook)
+	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	var swept time.Time
 	for {
@@ -55,7 +55,7 @@ func (t *throttled) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			full := now.Sub(swept) >= heldSweep
+			full := now.Sub(swept) >= sweepEvery
 			if full {
 				swept = now
 			}
@@ -74,13 +74,13 @@ func (t *throttled) lookAgain() {
 	}
 }
 
-// hold lets recipients of a message wait for tokens. Those that were tried, or are back, keep their place.
-func (t *throttled) hold(m *envelope.Message, recipients []int, c *choice, weight int, back bool) {
+// park lets recipients of a message wait for tokens. Those that were tried, or are back, keep their place.
+func (t *throttled) park(m *envelope.Message, recipients []int, c *choice, weight int, back bool) {
 	t.mu.Lock()
-	h := t.held[c.wait]
+	h := t.lines[c.wait]
 	if h == nil {
-		h = newHeldLines(c.wait)
-		t.held[c.wait] = h
+		h = newThrottledLines(c.wait)
+		t.lines[c.wait] = h
 	}
 	l := h.line(parking.Line{Key: c.wait, Source: c.own, Tenant: m.Tenant, Tier: tiers.Of(m.Tier), Preferred: c.first}, weight)
 	if m.ID == t.trial {
@@ -101,13 +101,13 @@ func (t *throttled) hold(m *envelope.Message, recipients []int, c *choice, weigh
 func (t *throttled) waiting(at parking.Key) (n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if h := t.held[at]; h != nil {
+	if h := t.lines[at]; h != nil {
 		return t.d.Queue.ParkedInLines(h.Key)
 	}
 	if at.Provider != "" {
 		return 0
 	}
-	for other, h := range t.held {
+	for other, h := range t.lines {
 		if other.Name == at.Name {
 			n += t.d.Queue.ParkedInLines(h.Key)
 		}
@@ -119,11 +119,11 @@ func (t *throttled) waiting(at parking.Key) (n int) {
 func (t *throttled) waitingFor(key, provider string) (n int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.held) == 0 {
+	if len(t.lines) == 0 {
 		return 0
 	}
 	for _, pool := range t.d.Policy().WarmupPools(key) {
-		if h := t.held[tokens(pool, provider)]; h != nil {
+		if h := t.lines[tokens(pool, provider)]; h != nil {
 			n += int64(t.d.Queue.ParkedInLines(h.Key))
 		}
 	}
@@ -135,19 +135,19 @@ func (t *throttled) room(key, provider string) {
 	pol := t.d.Policy()
 	source := pol.WarmupSource(key)
 	for _, pool := range pol.WarmupPools(key) {
-		next := func(h *heldLines) *heldLine { return h.next(source, t.d.Queue.Parked) }
+		next := func(h *throttledLines) *throttledLine { return h.next(source, t.d.Queue.Parked) }
 		for t.try(tokens(pool, provider), next) {
 		}
 	}
 }
 
 // try has the first message of a line look for a source. It reports whether that did not wait again.
-func (t *throttled) try(at parking.Key, next func(*heldLines) *heldLine) bool {
+func (t *throttled) try(at parking.Key, next func(*throttledLines) *throttledLine) bool {
 	t.taking.Lock()
 	defer t.taking.Unlock()
 	t.mu.Lock()
-	var l *heldLine
-	h := t.held[at]
+	var l *throttledLine
+	h := t.lines[at]
 	if h != nil && !t.ended.Load() {
 		l = next(h)
 	}
@@ -172,7 +172,7 @@ func (t *throttled) try(at parking.Key, next func(*heldLines) *heldLine) bool {
 
 // sweep tries mail of each line as long as some leaves; or of pools that divert only.
 func (t *throttled) sweep(ctx context.Context, full bool) {
-	for _, h := range t.heldNow() {
+	for _, h := range t.linesNow() {
 		if p := t.d.Policy().Config.Pool(h.Name); !full && p != nil && (p.Overflow == "hold" || len(p.Shared) == 0) {
 			continue
 		}
@@ -180,14 +180,14 @@ func (t *throttled) sweep(ctx context.Context, full bool) {
 		lines := slices.Collect(maps.Values(h.known))
 		t.mu.Unlock()
 		for _, l := range lines {
-			for (full || t.decidable(l)) && t.d.Queue.Parked(l.line) > 0 && t.d.pause(ctx) == nil && t.try(h.Key, func(*heldLines) *heldLine { return l }) {
+			for (full || t.decidable(l)) && t.d.Queue.Parked(l.line) > 0 && t.d.pause(ctx) == nil && t.try(h.Key, func(*throttledLines) *throttledLine { return l }) {
 			}
 		}
 	}
 }
 
 // decidable reports whether the first message of a line may not have to wait on.
-func (t *throttled) decidable(l *heldLine) bool {
+func (t *throttled) decidable(l *throttledLine) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return !t.d.Now().Before(l.until)
@@ -197,28 +197,28 @@ func (t *throttled) decidable(l *heldLine) bool {
 func (t *throttled) each(f func(pool, provider string, n int)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for at, h := range t.held {
+	for at, h := range t.lines {
 		f(at.Name, at.Provider, t.d.Queue.ParkedInLines(h.Key))
 	}
 }
 
-// heldNow lists what waits, and forgets where nothing does.
-func (t *throttled) heldNow() []*heldLines {
+// linesNow lists what waits, and forgets where nothing does.
+func (t *throttled) linesNow() []*throttledLines {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	maps.DeleteFunc(t.held, func(_ parking.Key, h *heldLines) bool { return t.d.Queue.ParkedInLines(h.Key) == 0 })
-	return slices.Collect(maps.Values(t.held))
+	maps.DeleteFunc(t.lines, func(_ parking.Key, h *throttledLines) bool { return t.d.Queue.ParkedInLines(h.Key) == 0 })
+	return slices.Collect(maps.Values(t.lines))
 }
 
 // takeAll takes up all that waits. What waits again goes to the end of its line: so all keep their order.
 func (t *throttled) takeAll(ctx context.Context) {
-	for _, h := range t.heldNow() {
+	for _, h := range t.linesNow() {
 		t.mu.Lock()
 		lines := slices.Collect(maps.Values(h.known))
 		t.mu.Unlock()
 		for _, l := range lines {
 			for left := t.d.Queue.Parked(l.line); left > 0 && t.d.pause(ctx) == nil; {
-				leases := t.d.Queue.Take(l.line, min(left, heldBatch))
+				leases := t.d.Queue.Take(l.line, min(left, unparkAtOnce))
 				if len(leases) == 0 {
 					break
 				}

@@ -13,47 +13,47 @@ func tokens(pool, provider string) parking.Key {
 	return parking.Key{Kind: parking.Tokens, Name: pool, Provider: provider}
 }
 
-// heldLines is the order in which mail leaves that waits for the same tokens: first what a source prefers;
+// throttledLines is the order in which mail leaves that waits for the same tokens: first what a source prefers;
 // then tiers take turns, and in a tier tenants by their weight, each of whom has a line in the queue. Mail
 // that had a source at the attempt before waits in a line from which only that source takes. Whoever owns
 // it guards it.
-type heldLines struct {
+type throttledLines struct {
 	parking.Key
 	turns  map[bool]*tiers.Turns
-	known  map[parking.Line]*heldLine
-	rounds map[heldRound]*[tiers.Count]drr.Ring[*heldLine]
+	known  map[parking.Line]*throttledLine
+	rounds map[lineRound]*[tiers.Count]drr.Ring[*throttledLine]
 }
 
-// heldRound is the lines from which a source may take, or all of the pool's: "".
-type heldRound struct {
+// lineRound is the lines from which a source may take, or all of the pool's: "".
+type lineRound struct {
 	source string
 	first  bool
 }
 
-func roundOf(l parking.Line) heldRound { return heldRound{l.Source, l.Preferred} }
+func roundOf(l parking.Line) lineRound { return lineRound{l.Source, l.Preferred} }
 
-// heldLine is a line of the queue.
-type heldLine struct {
-	drr.Member[*heldLine]
+// throttledLine is a line of the queue.
+type throttledLine struct {
+	drr.Member[*throttledLine]
 	line  parking.Line
 	until time.Time // its first message waits so long at least; nothing is to be decided before
 }
 
-func newHeldLines(k parking.Key) *heldLines {
-	return &heldLines{Key: k, turns: map[bool]*tiers.Turns{true: {}, false: {}},
-		known: make(map[parking.Line]*heldLine), rounds: make(map[heldRound]*[tiers.Count]drr.Ring[*heldLine])}
+func newThrottledLines(k parking.Key) *throttledLines {
+	return &throttledLines{Key: k, turns: map[bool]*tiers.Turns{true: {}, false: {}},
+		known: make(map[parking.Line]*throttledLine), rounds: make(map[lineRound]*[tiers.Count]drr.Ring[*throttledLine])}
 }
 
 // line gives a line with what is known of it, adding that if need be.
-func (h *heldLines) line(at parking.Line, weight int) *heldLine {
+func (h *throttledLines) line(at parking.Line, weight int) *throttledLine {
 	l := h.known[at]
 	if l == nil {
-		l = &heldLine{line: at.Clone()}
+		l = &throttledLine{line: at.Clone()}
 		l.Value = l
 		h.known[l.line] = l
 		round := roundOf(l.line)
 		if h.rounds[round] == nil {
-			h.rounds[round] = new([tiers.Count]drr.Ring[*heldLine])
+			h.rounds[round] = new([tiers.Count]drr.Ring[*throttledLine])
 		}
 		h.rounds[round][at.Tier].Join(&l.Member)
 	}
@@ -63,11 +63,11 @@ func (h *heldLines) line(at parking.Line, weight int) *heldLine {
 
 // next gives the line whose turn it is of those that a source may take from, nil when none has mail.
 // parked is how much a line has; lines without any are forgotten.
-func (h *heldLines) next(source string, parked func(parking.Line) int) *heldLine {
+func (h *throttledLines) next(source string, parked func(parking.Line) int) *throttledLine {
 	for _, preferred := range [...]bool{true, false} {
 		var waiting tiers.Set
-		var first [tiers.Count]*heldLine
-		for _, r := range [...]heldRound{{"", preferred}, {source, preferred}} { // its own come before those of all
+		var first [tiers.Count]*throttledLine
+		for _, r := range [...]lineRound{{"", preferred}, {source, preferred}} { // its own come before those of all
 			lines := h.rounds[r]
 			for tier := range first {
 				if lines == nil {
@@ -88,10 +88,10 @@ func (h *heldLines) next(source string, parked func(parking.Line) int) *heldLine
 	return nil
 }
 
-func anyLine(*heldLine) bool { return true }
+func anyLine(*throttledLine) bool { return true }
 
 // first gives the line of a round whose turn it is.
-func (h *heldLines) first(r *drr.Ring[*heldLine], parked func(parking.Line) int) *heldLine {
+func (h *throttledLines) first(r *drr.Ring[*throttledLine], parked func(parking.Line) int) *throttledLine {
 	for m := r.Pick(anyLine); m != nil; m = r.Pick(anyLine) {
 		if parked(m.Value.line) > 0 {
 			return m.Value
@@ -103,7 +103,7 @@ func (h *heldLines) first(r *drr.Ring[*heldLine], parked func(parking.Line) int)
 }
 
 // took notes that mail of a line has left.
-func (h *heldLines) took(l *heldLine) {
+func (h *throttledLines) took(l *throttledLine) {
 	if h.known[l.line] == l {
 		h.rounds[roundOf(l.line)][l.line.Tier].Took(&l.Member)
 	}

@@ -306,8 +306,8 @@ func TestW18_ABacklogWaitsByThePlans(t *testing.T) {
 	})
 }
 
-// TestW18_HeldMailKeepsItsOrder: what was there first leaves first, though held mail is looked at meanwhile.
-func TestW18_HeldMailKeepsItsOrder(t *testing.T) {
+// TestW18_ThrottledMailKeepsItsOrder: what was there first leaves first, though throttled mail is looked at meanwhile.
+func TestW18_ThrottledMailKeepsItsOrder(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		w := newFillWorld(t, fillPlan)
 		defer w.end()
@@ -321,9 +321,9 @@ func TestW18_HeldMailKeepsItsOrder(t *testing.T) {
 	})
 }
 
-// TestW18_HeldMailIsNotLookedAtForNothing: another source of the pool has room by its plan, and yet can't
+// TestW18_ThrottledMailIsNotLookedAtForNothing: another source of the pool has room by its plan, and yet can't
 // take the mail.
-func TestW18_HeldMailIsNotLookedAtForNothing(t *testing.T) {
+func TestW18_ThrottledMailIsNotLookedAtForNothing(t *testing.T) {
 	for name, keep := range map[string]func(w *fillWorld){
 		"missing": func(w *fillWorld) { w.dispatcher.split.missing = func(s string) bool { return s == "new-1" } },
 		"suspended": func(w *fillWorld) {

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestHeldMailOfManyProvidersLeaves: the ledger counts 63 providers by themselves and the others together;
+// TestThrottledMailOfManyProvidersLeaves: the ledger counts 63 providers by themselves and the others together;
 // mail of each leaves as tokens come.
-func TestHeldMailOfManyProvidersLeaves(t *testing.T) {
+func TestThrottledMailOfManyProvidersLeaves(t *testing.T) {
 	const providers = 80
 	w := newWarmStage(t, strings.NewReplacer("hourly = 10", "hourly = 400", "daily = 15", "daily = 4000").Replace(holding))
 	for i := range providers {

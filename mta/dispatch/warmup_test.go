@@ -105,8 +105,8 @@ func (w *warmStage) use(text string) {
 	w.Reload()
 }
 
-// held is how many recipients wait for tokens.
-func (w *warmStage) held() int { return w.ParkedInLines(tokens("acme", "big")) }
+// throttledNow is how many recipients wait for tokens.
+func (w *warmStage) throttledNow() int { return w.ParkedInLines(tokens("acme", "big")) }
 
 // step lets the warm-up answer what was asked.
 func (w *warmStage) step() {
@@ -170,7 +170,7 @@ func TestW4_WhatDoesNotFitTakesASharedSourceAtOnce(t *testing.T) {
 	w.wantSources(15, 45) // by the day's cap
 }
 
-func TestW18_HeldMailLeavesAtTheCap(t *testing.T) {
+func TestW18_ThrottledMailLeavesAtTheCap(t *testing.T) {
 	w := newWarmStage(t, holding)
 	for range 30 {
 		w.mail(1)
@@ -179,12 +179,12 @@ func TestW18_HeldMailLeavesAtTheCap(t *testing.T) {
 	if n := len(w.jobs); n < 9 || n > 10 {
 		t.Errorf("%d left in the first hour, want 10", n)
 	}
-	if n := w.held() + len(w.jobs); n != 30 {
+	if n := w.throttledNow() + len(w.jobs); n != 30 {
 		t.Errorf("%d of 30 are left", n)
 	}
 	w.pass(48 * time.Hour)
-	if len(w.jobs) != 30 || w.held() != 0 {
-		t.Errorf("%d of 30 have left after two days, %d are held", len(w.jobs), w.held())
+	if len(w.jobs) != 30 || w.throttledNow() != 0 {
+		t.Errorf("%d of 30 have left after two days, %d wait for tokens", len(w.jobs), w.throttledNow())
 	}
 	for i := 1; i < len(w.jobs); i++ {
 		if w.jobs[i].Message.ID < w.jobs[i-1].Message.ID {
@@ -487,7 +487,7 @@ func TestRoomIsWaitedForRatherThanTokens(t *testing.T) {
 			w.mail(1)
 		}
 		sent, wait := w.sources()["acme-1"], w.Parked(lineOf(delivery.Flow{Site: "mx.x.example", Source: "acme-2", Tenant: "acme"}))
-		if held := w.held(); suspended && (sent != 10 || held != 4) || !suspended && (sent+wait != 14 || held != 0) {
+		if held := w.throttledNow(); suspended && (sent != 10 || held != 4) || !suspended && (sent+wait != 14 || held != 0) {
 			t.Errorf("suspended: %v; %d are sent, %d wait for room and %d for tokens, of 14", suspended, sent, wait, held)
 		}
 	}
@@ -527,7 +527,7 @@ func TestWhatIsHeldBackIsDiverted(t *testing.T) {
 	}
 }
 
-func TestReloadLetsHeldMailGo(t *testing.T) {
+func TestReloadLetsThrottledMailGo(t *testing.T) {
 	w := newWarmStage(t, holding)
 	for range 30 {
 		w.mail(1)
@@ -539,14 +539,14 @@ func TestReloadLetsHeldMailGo(t *testing.T) {
 	w.throttled.takeAll(t.Context())
 	w.step()
 	n := w.sources()
-	if n["acme-1"] < left || n["acme-1"]+n["pool-1"] != 30 || w.held() != 0 {
-		t.Errorf("after the reload %v have left, %d are held", n, w.held())
+	if n["acme-1"] < left || n["acme-1"]+n["pool-1"] != 30 || w.throttledNow() != 0 {
+		t.Errorf("after the reload %v have left, %d wait for tokens", n, w.throttledNow())
 	}
 }
 
-// TestHeldMailIsCountedOnce: looking at what is held, each minute and after a reload, and taking some of
+// TestThrottledMailIsCountedOnce: looking at what is held, each minute and after a reload, and taking some of
 // it away, leaves the warm-up with the count that the queue has.
-func TestHeldMailIsCountedOnce(t *testing.T) {
+func TestThrottledMailIsCountedOnce(t *testing.T) {
 	w := newWarmStage(t, holding)
 	line := parking.Line{Key: tokens("acme", "big"), Tenant: "acme"}
 	waiting := func() int64 {
@@ -563,7 +563,7 @@ func TestHeldMailIsCountedOnce(t *testing.T) {
 		func() { w.throttled.takeAll(t.Context()) }, func() { w.throttled.takeAll(t.Context()) },
 	} {
 		look()
-		if got, want := waiting(), int64(w.held()); got != want || want == 0 {
+		if got, want := waiting(), int64(w.throttledNow()); got != want || want == 0 {
 			t.Fatalf("after look %d %d wait, the queue has %d", i+1, got, want)
 		}
 	}
@@ -572,7 +572,7 @@ func TestHeldMailIsCountedOnce(t *testing.T) {
 			t.Fatalf("message %s waits behind %s", l.Message.ID, w.parked[line][i].Message.ID)
 		}
 	}
-	w.Take(line, w.held()-3) // removed
+	w.Take(line, w.throttledNow()-3) // removed
 	if got := waiting(); got != 3 {
 		t.Errorf("%d wait, 3 are left", got)
 	}
@@ -582,9 +582,9 @@ func TestHeldMailIsCountedOnce(t *testing.T) {
 	}
 }
 
-// Held mail is given up when its domain says so, and not when the queue does, which goes by the longest
+// Throttled mail is given up when its domain says so, and not when the queue does, which goes by the longest
 // max_age of all.
-func TestHeldMailExpires(t *testing.T) {
+func TestThrottledMailExpires(t *testing.T) {
 	w := newWarmStage(t, holding+`
 	domain "x.example" { max_age = "90m" }`)
 	for range 30 {
@@ -598,8 +598,8 @@ func TestHeldMailExpires(t *testing.T) {
 	for _, r := range w.reports {
 		expired += len(r.Attempts)
 	}
-	if n := w.held(); left < 9 || n != 0 || expired != 30-len(w.jobs) {
-		t.Errorf("%d of 30 have left in time, and %d after; %d expired, %d are held", left, len(w.jobs)-left, expired, n)
+	if n := w.throttledNow(); left < 9 || n != 0 || expired != 30-len(w.jobs) {
+		t.Errorf("%d of 30 have left in time, and %d after; %d expired, %d wait for tokens", left, len(w.jobs)-left, expired, n)
 	}
 }
 
@@ -642,8 +642,8 @@ func TestParkedMailHasNoTokensPromised(t *testing.T) {
 		for range 20 {
 			w.mail(1)
 		}
-		if len(w.jobs) != 0 || w.held() != 0 {
-			t.Fatalf("%d jobs, %d held while delivery has no room", len(w.jobs), w.held())
+		if len(w.jobs) != 0 || w.throttledNow() != 0 {
+			t.Fatalf("%d jobs, %d wait for tokens while delivery has no room", len(w.jobs), w.throttledNow())
 		}
 		w.full, w.room = make(map[string]bool), 1
 		w.unpark(delivery.Flow{Site: "mx.x.example", Source: "acme-1", Tenant: "acme"})

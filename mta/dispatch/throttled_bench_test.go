@@ -14,9 +14,9 @@ import (
 	"example.org/mta/queue/vfs"
 )
 
-// BenchmarkNextHeld is the next message of 1,000,000 that wait for tokens, of ten tenants and three tiers: whose
+// BenchmarkNextThrottled is the next message of 1,000,000 that wait for tokens, of ten tenants and three tiers: whose
 // turn it is, taking it out of the queue, and letting it wait again at the end of its line.
-func BenchmarkNextHeld(b *testing.B) {
+func BenchmarkNextThrottled(b *testing.B) {
 	const messages, rcpts = 1_000_000, 1
 	q, err := queue.Open(queue.Config{Dir: "/q", FS: vfs.Memory(), SegmentSize: 64 << 20, MinFree: 1, Log: slog.New(slog.DiscardHandler),
 		MaxAge: func(parking.Key) time.Duration { return 5 * 24 * time.Hour }})
@@ -24,7 +24,7 @@ func BenchmarkNextHeld(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer q.Close()
-	h := newHeldLines(tokens("acme", "big"))
+	h := newThrottledLines(tokens("acme", "big"))
 	for i := range messages / rcpts {
 		m := &envelope.Message{Received: time.Now(), Sender: "a@client.example", Tenant: fmt.Sprint("t", i%10), Tier: uint8(2 + i%3)}
 		for j := range rcpts {
