@@ -493,8 +493,8 @@ func TestUnknownOutcomes(t *testing.T) {
 	}
 }
 
-// TestW18_HeldMailLeavesAtTheCap has 2,000 messages at once and no pool: all leave, evenly.
-func TestW18_HeldMailLeavesAtTheCap(t *testing.T) {
+// TestW18_ThrottledMailLeavesAtTheCap has 2,000 messages at once and no pool: all leave, evenly.
+func TestW18_ThrottledMailLeavesAtTheCap(t *testing.T) {
 	w := newWorld(t, 500, 12_000)
 	var c *warmup.Controller
 	from := pool{hold: true}
