@@ -13,6 +13,7 @@
 //	charge.go      a token is charged when a transaction begins
 //	refill.go      parked mail is taken up when delivery has room, a route is found, a pause has ended
 //	outcome.go     results are settled in the queue
+//	postpone.go    mail without a route, a source or a signature is deferred
 //	retry.go       a temporary failure becomes a later attempt
 //	notify.go      senders are notified, by report.go
 //
@@ -140,7 +141,7 @@ type Dispatcher struct {
 // maxReporting bounds the memory of a burst of mail that expires or is given up at once.
 const maxReporting = 10_000
 
-// New makes a dispatcher. It does nothing before run.
+// New makes a dispatcher. It does nothing before Run.
 func New(c Config) *Dispatcher {
 	if c.Missing == nil {
 		c.Missing = func(string) bool { return false }

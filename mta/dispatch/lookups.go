@@ -47,10 +47,10 @@ type unrouted struct {
 type unroutedDomain struct {
 	// asked are the messages on whose behalf the router was asked; the last of a tenant has the fewest domains.
 	asked []asker
-	found *verdict // nil until the router has answered
+	found *answer // nil until the router has answered
 }
 
-// asker is who a look-up is asked for, and with how many other domains at once.
+// asker is the message on whose behalf the router is asked, and for how many domains at once.
 type asker struct {
 	tenant  string
 	weight  int // of the tenant
@@ -59,8 +59,8 @@ type asker struct {
 	domains int
 }
 
-// verdict is a domain's route, or why there is none, by the configuration of a policy.
-type verdict struct {
+// answer is a domain's route, or why there is none, by the configuration of a policy.
+type answer struct {
 	route  *route.Route
 	failed *reply.Reply
 	policy *wiring.Policy
@@ -109,7 +109,7 @@ func (k *lookups) count(u *unrouted, n int) {
 	}
 }
 
-// take gives the recipients of a message that wait in memory for a domain, who wait no longer.
+// take removes from memory the recipients of a message that wait for a domain, and returns them.
 func (k *lookups) take(id envelope.ID, domain string) (*envelope.Message, []queue.Pending) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -150,14 +150,7 @@ func (k *lookups) has(id envelope.ID, domain string, recipient int) bool {
 	return u != nil && slices.ContainsFunc(u.byDomain[domain], func(p queue.Pending) bool { return p.Index == recipient })
 }
 
-// inMemory is how many recipients wait in memory.
-func (k *lookups) inMemory() int {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.total
-}
-
-// ask notes that mail was parked for the route of a domain. It reports whether the router is to be asked
+// ask notes that mail was parked for the route of a domain. It reports whether the router must be asked
 // on behalf of by: the first time, and for a message of the same tenant only where it matters
 // more, or has far fewer domains, than those before, and so an earlier turn.
 func (k *lookups) ask(domain string, by asker) bool {
@@ -203,8 +196,8 @@ func (k *lookups) forget(domain string) bool {
 	return true
 }
 
-// answer notes the answer of the router. It reports whether mail in the queue waits for it.
-func (k *lookups) answer(domain string, v verdict) bool {
+// found notes the answer of the router. It reports whether mail in the queue waits for it.
+func (k *lookups) found(domain string, v answer) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	d := k.domains[domain]
@@ -215,18 +208,18 @@ func (k *lookups) answer(domain string, v verdict) bool {
 	return true
 }
 
-// verdict gives the answer for the mail that waits for a domain. One by another configuration is none:
-// then by is who to ask for anew.
-func (k *lookups) verdict(domain string, now *wiring.Policy) (v verdict, by asker, known bool) {
+// answer returns the router's answer for mail that waits for a domain. One by an earlier configuration does
+// not count: the router must be asked again, on behalf of by.
+func (k *lookups) answer(domain string, now *wiring.Policy) (v answer, by asker, known bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	d := k.domains[domain]
 	if d == nil || d.found == nil {
-		return verdict{}, asker{}, false
+		return answer{}, asker{}, false
 	}
 	if d.found.policy != now {
 		d.found = nil
-		return verdict{}, d.asked[0], false
+		return answer{}, d.asked[0], false
 	}
 	return *d.found, asker{}, true
 }
@@ -266,11 +259,11 @@ func (d *Dispatcher) askRouter(by asker, domains []string) {
 		Message: by.message, Tenant: by.tenant, Weight: by.weight, Tier: by.tier, Domains: domains,
 		Wanted: func(domain string) bool { return d.lookups.wanted(by.message, domain) },
 		Done: func(domain string, rt *route.Route, failed *reply.Reply) {
-			v := verdict{rt, failed, d.Policy()}
+			v := answer{rt, failed, d.Policy()}
 			if m, recipients := d.lookups.take(by.message, domain); len(recipients) > 0 {
 				d.routed(m, recipients, domain, &v)
 			}
-			if d.lookups.answer(domain, v) {
+			if d.lookups.found(domain, v) {
 				d.takeUp(domain)
 			}
 		},
@@ -283,7 +276,7 @@ const routedAtOnce = 100
 // unparkRouted takes up some mail that waited for the route of a domain, which has been found or can't
 // be. It reports whether there may be more.
 func (d *Dispatcher) unparkRouted(domain string) (more bool) {
-	v, by, known := d.lookups.verdict(domain, d.Policy())
+	v, by, known := d.lookups.answer(domain, d.Policy())
 	if !known {
 		if by != (asker{}) {
 			d.askRouter(by, []string{domain})
@@ -299,7 +292,7 @@ func (d *Dispatcher) unparkRouted(domain string) (more bool) {
 }
 
 // routed hands over recipients at one domain for which the router has answered.
-func (d *Dispatcher) routed(m *envelope.Message, recipients []queue.Pending, domain string, v *verdict) {
+func (d *Dispatcher) routed(m *envelope.Message, recipients []queue.Pending, domain string, v *answer) {
 	if v.failed != nil {
 		d.unroutable(m, recipients, domain, *v.failed)
 		return
@@ -307,8 +300,8 @@ func (d *Dispatcher) routed(m *envelope.Message, recipients []queue.Pending, dom
 	d.submit(m, v.route, recipients, delivery.Flow{})
 }
 
-// Cancel takes back what waits within the dispatcher or delivery, so that what was asked of the queue
-// comes into force now.
+// Cancel takes back the recipients of a message that wait in the dispatcher or in delivery, so that an
+// operator's request to the queue takes effect at once.
 func (d *Dispatcher) Cancel(id envelope.ID) {
 	if waiting := d.lookups.takeAll(id); len(waiting) > 0 {
 		d.Queue.Return(id, indexes(waiting))

@@ -250,3 +250,10 @@ func TestSuppressedWhileItWaitsForARoute(t *testing.T) {
 		t.Errorf("reports %+v", s.reports)
 	}
 }
+
+// inMemory returns how many recipients wait in memory.
+func (k *lookups) inMemory() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.total
+}

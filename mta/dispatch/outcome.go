@@ -180,48 +180,6 @@ func (d *Dispatcher) journal(m *envelope.Message, err error) {
 	}
 }
 
-// unroutable settles recipients for whom the router found no way.
-func (d *Dispatcher) unroutable(m *envelope.Message, recipients []queue.Pending, domain string, why reply.Reply) {
-	if d.stopping.Load() && why.Temporary() {
-		d.Queue.Return(m.ID, indexes(recipients))
-		return
-	}
-	o := Outcomes{Message: m, key: parking.Key{Name: domain}}
-	late := !d.Now().Before(d.expires(m, domain, nil))
-	for _, p := range recipients {
-		o.sort(Attempt{p, delivery.Result{Recipient: p.Index, Reply: why}}, late)
-	}
-	d.settle(&o)
-}
-
-// sourceRetry is how long mail waits at least whose sources are all missing, or that can't be signed.
-const sourceRetry = 5 * time.Minute
-
-// postpone defers recipients that something of ours keeps: no source is there for them, or no signature
-// could be made. That is no attempt. They come again
-// before long, at times that differ, and not by the schedule, which is made for remote hosts: the
-// address may be back at any moment.
-func (d *Dispatcher) postpone(m *envelope.Message, rt *route.Route, recipients []queue.Pending, why reply.Reply) {
-	if d.stopping.Load() {
-		d.Queue.Return(m.ID, indexes(recipients))
-		return
-	}
-	o := Outcomes{Message: m, Route: rt, key: parking.Key{Name: rt.Site}}
-	late := !d.Now().Before(d.expires(m, rt.Domain, rt))
-	for _, p := range recipients {
-		o.sort(Attempt{p, delivery.Result{Recipient: p.Index, Reply: why}}, late)
-	}
-	d.settleFailed(&o, o.expired, queue.Expired, accounting.Expiration)
-	if len(o.deferred) == 0 {
-		return
-	}
-	for _, a := range o.deferred {
-		d.Events.Attempted(accounting.TransientFailure, &o, a)
-	}
-	again := d.Now().Add(sourceRetry + time.Duration(d.chance()*float64(sourceRetry)))
-	d.putOff(&o, o.deferred, again, true)
-}
-
 // expire settles what is too old, in whatever state it was. rt is nil when it is not known.
 func (d *Dispatcher) expire(m *envelope.Message, rt *route.Route, recipients []queue.Pending) {
 	key := recipients[0].Key
