@@ -46,7 +46,7 @@ const (
 	relearn        = 50 // intervals
 	latencySmooth  = .3
 	shortQueue     = 3 // times log10 of the limit
-	longQueue      = 6
+	longQueue      = 5
 	variedBy       = .5 // slots: less than that says nothing about cause
 	overCeiling    = .9
 	farOver        = 1.5 // times the ceiling: the limit is far too high
