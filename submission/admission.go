@@ -23,7 +23,7 @@ type Admitted interface {
 	Full() *Refused
 	// Commit calls commit once it is the message's turn. It gives up after a bounded wait, or when
 	// ctx ends; commit has not been called then. tier is that of the message, as it is known by now.
-	Commit(ctx context.Context, tier uint8, commit func() error) (error, *Refused)
+	Commit(ctx context.Context, tier uint8, commit func() error) (*Refused, error)
 	// Drop says that the message will not be committed.
 	Drop()
 }
@@ -171,7 +171,7 @@ func (in *intake) commit(m *envelope.Message) *reply.Reply {
 	} else {
 		in.admitted = nil
 		var refused *Refused
-		err, refused = admitted.Commit(in.c.srv.ctx, m.Tier, func() error { in.draft = nil; return draft.Commit(m) })
+		refused, err = admitted.Commit(in.c.srv.ctx, m.Tier, func() error { in.draft = nil; return draft.Commit(m) })
 		if refused != nil {
 			in.c.client.shed++
 			r := refused.reply()

@@ -501,14 +501,14 @@ func (f *fakeAdmission) Admit(r AdmitRequest) (Admitted, *Refused) {
 
 func (f *fakeAdmission) Full() *Refused { return f.full }
 
-func (f *fakeAdmission) Commit(_ context.Context, tier uint8, commit func() error) (error, *Refused) {
+func (f *fakeAdmission) Commit(_ context.Context, tier uint8, commit func() error) (*Refused, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.line != nil {
-		return nil, f.line
+		return f.line, nil
 	}
 	f.committed = append(f.committed, tier)
-	return commit(), nil
+	return nil, commit()
 }
 
 func (f *fakeAdmission) Drop() {

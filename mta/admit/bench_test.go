@@ -1,7 +1,6 @@
 package admit_test
 
 import (
-	"fmt"
 	"net"
 	"net/netip"
 	"net/textproto"
@@ -84,7 +83,7 @@ func BenchmarkRefuse(b *testing.B) {
 	b.ReportMetric(float64(cpu()-before)/float64(b.N), "cpu-ns/op")
 	sorted := slices.Sorted(slices.Values(slices.Concat(took...)))
 	b.ReportMetric(float64(sorted[len(sorted)*99/100].Microseconds()), "p99-us")
-	b.Log(fmt.Sprintf("%d refused", len(sorted)))
+	b.Logf("%d refused", len(sorted))
 }
 
 // cpu is the processor time of the process so far.

@@ -212,14 +212,14 @@ func (p *pass) Full() *submission.Refused {
 }
 
 // Commit implements submission.Admitted.
-func (p *pass) Commit(ctx context.Context, tier uint8, commit func() error) (error, *submission.Refused) {
+func (p *pass) Commit(ctx context.Context, tier uint8, commit func() error) (*submission.Refused, error) {
 	t := p.ticket.Lowered(admission.Of(int(tier), p.ticket.Priority().Cohort()))
 	if !t.Enter() {
 		waiting, done := context.WithTimeout(ctx, patience)
 		refusal := t.Wait(waiting)
 		done()
 		if refusal != nil {
-			return nil, p.gate.refuse(&p.request, t.Priority(), refusal.Reason)
+			return p.gate.refuse(&p.request, t.Priority(), refusal.Reason), nil
 		}
 	}
 	g, began := p.gate, p.gate.machine.Now()
@@ -227,7 +227,7 @@ func (p *pass) Commit(ctx context.Context, tier uint8, commit func() error) (err
 	latency := time.Duration(0)
 	defer func() { t.Done(latency); g.commits.end(began, latency) }()
 	if err := commit(); err != nil {
-		return err, nil
+		return nil, err
 	}
 	latency = max(g.machine.Now().Sub(began), 1)
 	if p.attempt != nil {

@@ -107,7 +107,7 @@ func offer(g *Gate, d *slowDisk, rate float64, tiers []uint8, lasts time.Duratio
 			r.Size = size
 			a, refused := g.Admit(r)
 			if refused == nil {
-				_, refused = a.Commit(context.Background(), tier, d.commit)
+				refused, _ = a.Commit(context.Background(), tier, d.commit)
 			}
 			o.mu.Lock()
 			defer o.mu.Unlock()
@@ -194,7 +194,7 @@ func TestAGreedyTenantDoesNotCrowdOutTheOthers(t *testing.T) {
 			all.Go(func() {
 				a, refused := g.Admit(request(tenant, 3))
 				if refused == nil {
-					_, refused = a.Commit(context.Background(), 3, d.commit)
+					refused, _ = a.Commit(context.Background(), 3, d.commit)
 				}
 				o.mu.Lock()
 				defer o.mu.Unlock()
@@ -254,7 +254,7 @@ func TestACommitThatFailsGivesBackItsSlot(t *testing.T) {
 			t.Fatal("refused")
 		}
 		broken := errors.New("broken")
-		if err, refused := a.Commit(t.Context(), 3, func() error { return broken }); err != broken || refused != nil {
+		if refused, err := a.Commit(t.Context(), 3, func() error { return broken }); err != broken || refused != nil {
 			t.Fatal(err, refused)
 		}
 	}
@@ -386,7 +386,7 @@ func TestSet(t *testing.T) {
 	if b, refused := g.Admit(request("t", 3)); b != nil || refused != nil {
 		t.Error("it is not off")
 	}
-	if err, refused := a.Commit(t.Context(), 3, func() error { return nil }); err != nil || refused != nil {
+	if refused, err := a.Commit(t.Context(), 3, func() error { return nil }); err != nil || refused != nil {
 		t.Error(err, refused)
 	}
 	g.Set(Settings{Mode: PID, SyncLatency: time.Second})
