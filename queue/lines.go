@@ -24,9 +24,20 @@ func (l *lines) push(d *Draft) (first bool) {
 	if of == nil {
 		of = l.begin(d.msg.Tenant)
 	}
+	of.makeRoom()
 	of.drafts = append(of.drafts, d)
 	l.waiting++
 	return l.waiting == 1
+}
+
+// makeRoom uses again what lies before next. The line of a tenant that always has mail waiting is never
+// empty, and must not grow with all that has ever been in it.
+func (of *line) makeRoom() {
+	if n := len(of.drafts); n == cap(of.drafts) && of.next > n/2 {
+		left := copy(of.drafts, of.drafts[of.next:])
+		clear(of.drafts[left:])
+		of.drafts, of.next = of.drafts[:left], 0
+	}
 }
 
 func (l *lines) begin(tenant string) *line {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/mta/internal/envelope"
 	"example.org/mta/queue/vfs"
 )
 
@@ -101,5 +102,26 @@ func TestManyConnectionsOfATenantDelayNoOther(t *testing.T) {
 	}
 	if ofMany < ofFew {
 		t.Errorf("1,000 connections got %d messages through, 16 %d", ofMany, ofFew)
+	}
+}
+
+// A line that is never empty keeps what waits, and not all that has ever waited in it.
+func TestBusyLineStaysSmall(t *testing.T) {
+	var l lines
+	drafts := make([]Draft, 20)
+	for i := range drafts {
+		drafts[i].msg = &envelope.Message{Tenant: "t"}
+		l.push(&drafts[i])
+	}
+	for i := range 100_000 {
+		d := l.front()
+		if d != &drafts[i%len(drafts)] {
+			t.Fatalf("message %d is out of turn", i)
+		}
+		l.pop()
+		l.push(d)
+	}
+	if n := cap(l.byTenant["t"].drafts); n > 100 || l.waiting != len(drafts) {
+		t.Errorf("the line has room for %d messages; %d wait", n, l.waiting)
 	}
 }
