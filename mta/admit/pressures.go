@@ -103,10 +103,15 @@ type commits struct {
 	smooth float64 // seconds, of those that have ended
 }
 
+// longestBase bounds the age of base: a thousand times a hundred days is too long for a Duration.
+const longestBase = time.Hour
+
 func (c *commits) begin(t time.Time) {
 	c.mu.Lock()
-	if c.base.IsZero() {
-		c.base = t
+	if age := t.Sub(c.base); c.n == 0 {
+		c.base, c.begun = t, 0
+	} else if age > longestBase {
+		c.base, c.begun = t, c.begun-time.Duration(c.n)*age
 	}
 	c.n++
 	c.begun += t.Sub(c.base)

@@ -230,3 +230,22 @@ func TestFewAreHeld(t *testing.T) {
 		r.hold(ctx, time.Hour)
 	})
 }
+
+// A relay that has run for a year without a pause still knows how long commits take.
+func TestCommitsOfAYear(t *testing.T) {
+	var c commits
+	now := time.Unix(1e9, 0)
+	c.begin(now)
+	for range 366 * 24 {
+		next := now.Add(time.Hour)
+		c.begin(next)
+		c.end(now, time.Millisecond)
+		now = next
+	}
+	for range 1000 {
+		c.begin(now)
+	}
+	if d := c.latency(now.Add(time.Second)); d != time.Second {
+		t.Errorf("commits that began a second ago take %v", d)
+	}
+}
