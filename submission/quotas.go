@@ -19,9 +19,11 @@ func (c *conn) countTenant() *reply.Reply {
 	if tenant == "" || c.mayNameTenant() {
 		return nil
 	}
-	over := cfg.Quotas.Connect(tenant, c.srv.crowded.Load(), cfg.Limits.Connections)
-	if over.Reason == quota.Within {
+	counted, over := cfg.Quotas.Connect(tenant, c.srv.crowded.Load(), cfg.Limits.Connections)
+	if counted {
 		c.client.counted = tenant
+	}
+	if over.Reason == quota.Within {
 		return nil
 	}
 	r := tooLargeShare.reply(printable(tenant))

@@ -106,14 +106,14 @@ func (b *Book) forgetOthers() {
 }
 
 // Connect counts an open connection. scarce says that connections are, and that slots is how many there are
-// of them: a tenant then can't have more than an equal share of them, and may keep what it has. After an
-// Excess the connection is not counted.
-func (b *Book) Connect(tenant string, scarce bool, slots int) Excess {
+// of them: a tenant then can't have more than an equal share of them, and may keep what it has. counted is
+// false after an Excess, and when there is no such tenant; Disconnect is for what was counted.
+func (b *Book) Connect(tenant string, scarce bool, slots int) (counted bool, _ Excess) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	a, l := b.of(tenant)
 	if a == nil {
-		return Excess{}
+		return false, Excess{}
 	}
 	sharing := b.active
 	if a.connections == 0 {
@@ -122,25 +122,25 @@ func (b *Book) Connect(tenant string, scarce bool, slots int) Excess {
 	switch {
 	case l.Connections > 0 && a.connections >= l.Connections:
 		a.refused[Connections]++
-		return Excess{Reason: Connections, Limits: l}
+		return false, Excess{Reason: Connections, Limits: l}
 	case scarce && sharing > 1 && a.connections >= max(slots/sharing, 1):
 		a.refused[Share]++
-		return Excess{Reason: Share, Limits: l}
+		return false, Excess{Reason: Share, Limits: l}
 	}
 	if a.connections == 0 {
 		b.active++
 	}
 	a.connections++
-	return Excess{}
+	return true, Excess{}
 }
 
-// Disconnect ends the count of a connection.
+// Disconnect ends the count of a connection that Connect has counted.
 func (b *Book) Disconnect(tenant string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	a := b.all[tenant]
 	if a == nil || a.connections == 0 {
-		return // it became known only after Connect
+		return
 	}
 	if a.connections--; a.connections == 0 {
 		b.active--

@@ -132,16 +132,16 @@ func TestExemptMail(t *testing.T) {
 func TestConnectionsOfATenant(t *testing.T) {
 	w := newWorld(map[string]Limits{"acme": {Connections: 2}, "other": {}})
 	for i, want := range []Reason{Within, Within, Connections} {
-		if got := w.Connect("acme", false, 100); got.Reason != want {
+		if _, got := w.Connect("acme", false, 100); got.Reason != want {
 			t.Errorf("connection %d: %v", i, got.Reason)
 		}
 	}
 	w.Disconnect("acme")
-	if got := w.Connect("acme", false, 100); got.Reason != Within {
+	if _, got := w.Connect("acme", false, 100); got.Reason != Within {
 		t.Errorf("after one has gone: %v", got.Reason)
 	}
 	w.limits["acme"] = Limits{Connections: 5} // a reload
-	if got := w.Connect("acme", false, 100); got.Reason != Within {
+	if _, got := w.Connect("acme", false, 100); got.Reason != Within {
 		t.Errorf("after a reload: %v", got.Reason)
 	}
 }
@@ -150,19 +150,19 @@ func TestConnectionsOfATenant(t *testing.T) {
 func TestShareOfConnections(t *testing.T) {
 	w := newWorld(map[string]Limits{"acme": {}, "other": {}})
 	for range 80 {
-		if got := w.Connect("acme", true, 100); got.Reason != Within {
+		if _, got := w.Connect("acme", true, 100); got.Reason != Within {
 			t.Fatal("alone:", got.Reason)
 		}
 	}
 	for range 20 {
-		if got := w.Connect("other", true, 100); got.Reason != Within {
+		if _, got := w.Connect("other", true, 100); got.Reason != Within {
 			t.Fatal("the second:", got.Reason)
 		}
 	}
-	if got := w.Connect("acme", true, 100); got.Reason != Share {
+	if _, got := w.Connect("acme", true, 100); got.Reason != Share {
 		t.Error("80 of 100, and one more:", got.Reason)
 	}
-	if got := w.Connect("acme", false, 100); got.Reason != Within {
+	if _, got := w.Connect("acme", false, 100); got.Reason != Within {
 		t.Error("when they are not scarce:", got.Reason)
 	}
 }
@@ -216,5 +216,20 @@ func BenchmarkBegin(b *testing.B) {
 	for b.Loop() {
 		c, _, _ := w.Begin("acme", 100, false)
 		c.Accepted()
+	}
+}
+
+// A connection that came before its tenant was known is not taken for one that is counted.
+func TestConnectionOfATenantThatBecomesKnown(t *testing.T) {
+	w := newWorld(map[string]Limits{})
+	if counted, over := w.Connect("acme", false, 10); counted || over.Reason != Within {
+		t.Fatalf("of no known tenant: %v, %+v", counted, over)
+	}
+	w.limits["acme"] = Limits{Connections: 1}
+	if counted, over := w.Connect("acme", false, 10); !counted || over.Reason != Within {
+		t.Fatalf("the first: %v, %+v", counted, over)
+	}
+	if counted, over := w.Connect("acme", false, 10); counted || over.Reason != Connections {
+		t.Fatalf("the second: %v, %+v", counted, over)
 	}
 }
