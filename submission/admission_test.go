@@ -2,6 +2,7 @@ package submission
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -149,4 +150,21 @@ func TestAdmissionReplies(t *testing.T) {
 			r.greeted().cmd("MAIL FROM:<a@example.org>", want)
 		})
 	}
+}
+
+// A client that gives up its chunks and goes on at once meets nothing of them.
+func TestChunksGivenUpAreOver(t *testing.T) {
+	f := admitNone(Refused{})
+	withRelay(t, Config{Tier: 3, TierCeiling: 1, Admission: f}, func(t *testing.T, r *relay) {
+		for range 20 {
+			p := r.greeted()
+			p.envelope()
+			const header = "Subject: x\r\n\r\nhi\r\n"
+			p.send(fmt.Sprintf("BDAT %d\r\n%sRSET\r\nMAIL FROM:<a@example.org>\r\nRCPT TO:<b@example.net>\r\nDATA\r\n%s.\r\nQUIT\r\n", len(header), header, header))
+			p.mustBeClosed()
+		}
+		if len(f.asked) < 20 {
+			t.Errorf("Admission was asked %d times", len(f.asked))
+		}
+	})
 }

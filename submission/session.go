@@ -209,10 +209,13 @@ func (c *conn) takeChunks(pipe io.Reader) error {
 	}
 }
 
-// Reset ends the transaction, whatever it has come to.
+// Reset ends the transaction, whatever it has come to. The library has closed the pipe of its chunks by
+// now; whoever reads it looks at the client, which must not change meanwhile, and its result must not
+// become that of the next message's chunks.
 func (s *session) Reset() {
-	s.c.endTransaction()
 	s.c.setChunks(nil)
+	s.c.chunking.Wait()
+	s.c.endTransaction()
 }
 
 // endTransaction gives up what is left of the transaction.
