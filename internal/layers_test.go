@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -91,6 +92,24 @@ func TestRulesNameRealPackages(t *testing.T) {
 	for _, r := range rules {
 		if _, ok := deps[r.pkg]; !ok {
 			t.Errorf("the rule about %s guards nothing: there is no such package", r.pkg)
+		}
+	}
+}
+
+// TestTheTableOfFoldersIsWhole: each package stands in the architecture page, each file that it names exists.
+func TestTheTableOfFoldersIsWhole(t *testing.T) {
+	page, err := os.ReadFile("../docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pkg := range reachable(t) {
+		if folder := strings.TrimPrefix(pkg, "mta/"); folder != "internal" && !bytes.Contains(page, []byte("`"+folder+"`")) {
+			t.Errorf("docs/architecture.md: the table of folders lacks %s", folder)
+		}
+	}
+	for _, m := range regexp.MustCompile("`([a-z0-9_/]+/[a-z0-9_]+\\.go)`").FindAllSubmatch(page, -1) {
+		if _, err := os.Stat("../" + string(m[1])); err != nil {
+			t.Errorf("docs/architecture.md: %v", err)
 		}
 	}
 }

@@ -87,9 +87,3 @@ func answerOf(res *delivery.Result) callout.Answer {
 	}
 	return callout.Answer{}
 }
-
-// closeCallouts ends the call-outs under way.
-func (r *Relay) closeCallouts() error {
-	r.callouts.Close()
-	return nil
-}

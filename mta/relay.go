@@ -435,7 +435,7 @@ func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error 
 		do   func() error
 	}{
 		{"submissions under way", func() error { return r.listeners.shutdown(submitted) }},
-		{"call-outs", r.closeCallouts},
+		{"call-outs", func() error { r.callouts.Close(); return nil }},
 		{"the dispatcher", func() error { r.dispatcher.Stop(); stopDispatching(); return nil }},
 		{"deliveries under way", func() error { return r.delivery.Drain(drained) }},
 		{"connections", func() error { r.delivery.Close(); return nil }},

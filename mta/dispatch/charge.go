@@ -11,8 +11,7 @@ import (
 	"example.org/mta/warmup"
 )
 
-// charge is the way of a job from a source that a warm-up knows: what of it is charged, and what the
-// provider makes of it.
+// charge follows a job from a source with a warm-up: the tokens charged for it, and the provider's replies.
 type charge struct {
 	warm          *warmup.Controller
 	key, provider string
@@ -21,7 +20,7 @@ type charge struct {
 	refused       atomic.Bool  // there were no tokens when a transaction was to begin
 }
 
-// drop notes that a job of the choice comes to nothing.
+// drop ends the charge of a job that is not handed to delivery.
 func (c *choice) drop() {
 	if c.paid != nil {
 		c.paid.end(nil, nil)
@@ -38,12 +37,12 @@ func (c *charge) begin(recipients int) bool {
 	return true
 }
 
-// end notes that the job is done.
+// end drops the promises of tokens that the job did not use, and reports its outcomes to the warm-up.
 func (c *charge) end(recipients []queue.Pending, results []delivery.Result) {
 	c.warm.Drop(c.key, c.provider, int64(c.out)-c.begun.Load())
 	for i := range results {
 		r := &results[i]
-		if !r.Attempted || r.Session == "" { // what is said of a connection is heard by refused
+		if !r.Attempted || r.Session == "" { // refusals of a connection are Refused's
 			continue
 		}
 		before := find(recipients, r.Recipient)

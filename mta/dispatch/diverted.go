@@ -9,7 +9,7 @@ import (
 	"example.org/mta/queue"
 )
 
-// diversion is what became of mail that a warming source could have taken.
+// diversion is the reason why mail that a warming source could have taken left from a shared source.
 type diversion uint8
 
 const (

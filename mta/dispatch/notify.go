@@ -6,9 +6,10 @@ import (
 	"example.org/mta/internal/envelope"
 )
 
-// notificationKind is what is reported to the sender of a message.
+// notificationKind is the kind of a report to a sender.
 type notificationKind uint8
 
+// The kinds of reports. NotifyFailed is for recipients whose delivery has failed for good.
 const (
 	NotifyFailed notificationKind = iota
 	notifyDelayed
@@ -22,9 +23,9 @@ type Notification struct {
 	Attempts []Attempt
 }
 
-// Wanted leaves the recipients about whom the sender wants to hear (RFC 3461, 4.1), from us: of
-// what a host took over with the wish to be told, that host tells (5.2.1). The null sender never
-// hears anything: that is how mail loops end (RFC 5321, 6.1).
+// Wanted returns the attempts that the sender asked to have reported (RFC 3461, section 4.1). If a host took
+// over the request for a success report, that host reports (5.2.1). The null sender never gets a report, or
+// mail could loop (RFC 5321, section 6.1).
 func (n *Notification) Wanted() []Attempt {
 	if n.Message.Sender.Null() {
 		return nil
@@ -46,9 +47,9 @@ func (n *Notification) Wanted() []Attempt {
 	return out
 }
 
-// Reporter writes notifications into the queue on goroutines of its own, since that waits for
-// the disk and those who have something to report must not. Several workers let reports share a
-// sync. What waits is bounded by the dispatcher, which takes nothing up while that is too much.
+// Reporter writes reports into the queue on its own goroutines, since that waits for the disk and its callers
+// must not. Several workers let reports share a sync. The dispatcher bounds the reports that wait: it takes
+// no leases while there are too many.
 type Reporter struct {
 	write func(Notification) error
 
@@ -66,6 +67,7 @@ type task struct {
 
 const reportWorkers = 16
 
+// StartReporter starts a Reporter that writes reports with write. Close ends it.
 func StartReporter(write func(Notification) error) *Reporter {
 	r := &Reporter{write: write}
 	r.wake.L = &r.mu
@@ -100,8 +102,8 @@ func (r *Reporter) work() {
 	}
 }
 
-// Close writes what is waiting and ends the workers. What is notified after it, by whoever was still at
-// work, is told nobody, and its recipients stay leased: the next start hands them out again.
+// Close writes the reports that wait, and ends the workers. Later reports are never written, and their
+// recipients stay leased: the next start hands them out again.
 func (r *Reporter) Close() {
 	r.mu.Lock()
 	r.closed = true

@@ -30,12 +30,11 @@ func (a Attempt) via() string {
 	return a.Pending.Via
 }
 
-// untried reports whether delivery had no turn for it, and knows when it may have: that is no attempt,
-// and the wait not one of its schedule.
+// untried reports whether delivery made no attempt, and knows when it can: that counts as none, and the
+// retry schedule does not apply.
 func (a *Attempt) untried() bool { return !a.Result.Attempted && !a.Result.RetryAfter.IsZero() }
 
-// done takes a job's results apart by what is to be done about them. Delivery calls it once a
-// job.
+// done sorts a job's results, and settles them. Delivery calls it once for each job.
 func (d *Dispatcher) done(j *delivery.Job, recipients []queue.Pending, results []delivery.Result) {
 	o := Outcomes{Message: j.Message, Route: j.Route, key: parking.Key{Name: j.Route.Site}}
 	late, stopping := !d.Now().Before(j.Expires), d.stopping.Load()
@@ -95,7 +94,7 @@ func (o *Outcomes) sort(a Attempt, late bool) {
 	}
 }
 
-// settle writes outcomes into the queue and tells operator and sender.
+// settle writes outcomes into the queue, and reports them to the operator and the sender.
 func (d *Dispatcher) settle(o *Outcomes) {
 	d.settleDelivered(o)
 	d.feed(o)
@@ -144,7 +143,7 @@ func (d *Dispatcher) settleFailed(o *Outcomes, failed []Attempt, outcome queue.O
 	})
 }
 
-// notify has a sender told, and counts it until that is done.
+// notify has a report written to the sender, and counts its recipients until that is done.
 func (d *Dispatcher) notify(n Notification, done func(error)) {
 	d.reporting.add(len(n.Attempts))
 	d.Notifier.notify(n, func(err error) {
@@ -167,8 +166,7 @@ func (d *Dispatcher) reported(m *envelope.Message, err error) {
 	}
 }
 
-// reportRetry is how long a recipient waits, that failed or is late, when its report can't be queued
-// (disk full).
+// reportRetry is the wait of a recipient whose report can't be queued (disk full).
 const reportRetry = 5 * time.Minute
 
 // journal logs an error of the queue. Whatever was not written is still there after a restart,
@@ -219,8 +217,8 @@ func asFailed(recipients []queue.Pending, why func(last reply.Reply) reply.Reply
 	return as
 }
 
-// warn tells the sender that a message is late, unless it is too late already. The recipients are not
-// out: they stay where they wait.
+// warn reports a delay to the sender, except for recipients about to be given up. The recipients are not
+// leased: they stay where they wait.
 func (d *Dispatcher) warn(l *queue.Lease) {
 	m, as := l.Message, asFailed(l.Recipients, func(last reply.Reply) reply.Reply { return last })
 	late := slices.DeleteFunc(slices.Clone(as), func(a Attempt) bool { return d.tooOld(m, a.Pending) })

@@ -23,7 +23,7 @@ type ReportWriter struct {
 	Log    *slog.Logger
 }
 
-// Write returns when the report is durable, or when there is nobody to tell.
+// Write returns when the report is durable, or at once if the sender wants none.
 func (w *ReportWriter) Write(n Notification) error {
 	attempts := n.Wanted()
 	if len(attempts) == 0 {
@@ -101,7 +101,7 @@ func (w *ReportWriter) build(n Notification, attempts []Attempt, content io.Read
 			Reply:      a.Result.Reply,
 			Host:       a.Result.Host.Name,
 			RetryUntil: n.Message.Start().Add(cfg.Traffic(to.Address.Domain(), provider).MaxAge),
-			Relayed:    n.Kind == notifyDelivered, // who delivers tells of that, see wanted
+			Relayed:    n.Kind == notifyDelivered, // the final host may report delivery: see Wanted
 		}
 		if a.Result.Attempted {
 			rc.LastAttempt = w.Now()

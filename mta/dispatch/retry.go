@@ -10,7 +10,7 @@ import (
 	"example.org/mta/queue"
 )
 
-// settleDeferred has recipients tried again later, by the schedule of their destination.
+// settleDeferred sets the time of the next attempt, by the schedule of the destination.
 func (d *Dispatcher) settleDeferred(o *Outcomes) {
 	for _, a := range o.deferred {
 		d.Events.Attempted(accounting.TransientFailure, o, a)
@@ -62,16 +62,15 @@ func byAttempts(as []Attempt) [][]Attempt {
 	return groups
 }
 
-// retrySchedule says how long a recipient waits after a temporary failure.
+// retrySchedule is the waits after temporary failures.
 type retrySchedule struct {
-	// list is the waits one after the other, the last of them for good; it goes before interval.
+	// list has the waits in order; the last one repeats. It takes precedence over interval.
 	list []time.Duration
-	// interval is the first wait; each further one is twice as long, to at most max.
+	// interval is the first wait; each further one is twice as long, up to max.
 	interval, max time.Duration
 }
 
-// retryJitter is the part of a wait that is left to chance, so that what failed together does
-// not come back together.
+// retryJitter is the random part of a wait, so that mail that failed together is not retried together.
 const retryJitter = 0.2
 
 // after gives the wait after the given number of failed attempts, at least 1. chance is in

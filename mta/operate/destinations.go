@@ -63,7 +63,7 @@ func (s *site) fits(f *control.SiteFilter) bool {
 
 // waitingKeys are those behind a name that mail in the queue waits for, by name. After a start nothing
 // is known of a site to which no mail has gone, and much may wait for it. What has no route yet waits
-// for its domain, and is listed under that; what is held for a warm-up, under that.
+// for its domain, and is listed under that; mail that waits for a warm-up, under that.
 func waitingKeys(queued map[string]*queue.KeySummary, patterns []string, after string) []string {
 	var keys []string
 	for key, k := range queued {

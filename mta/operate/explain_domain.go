@@ -86,7 +86,7 @@ func (d destinations) explainDomain(ctx context.Context, domain, tenant string, 
 			c.addSource(s, pol.Limits(c.route, name, tenant), d.r)
 		}
 	}
-	c.countHeld(queued, pool.Name)
+	c.countThrottled(queued, pool.Name)
 	c.countPaused(queued, d.r)
 	c.addTrafficLimits()
 	c.judge()
@@ -133,8 +133,8 @@ func (c *domainCase) count(queued map[string]*queue.KeySummary, key string) {
 	}
 }
 
-// countHeld adds what is held for the warm-ups of the pool.
-func (c *domainCase) countHeld(queued map[string]*queue.KeySummary, pool string) {
+// countThrottled adds the mail that waits for the warm-ups of the pool.
+func (c *domainCase) countThrottled(queued map[string]*queue.KeySummary, pool string) {
 	if k := queued[(parking.Key{Kind: parking.Tokens, Name: pool, Provider: cmp.Or(c.Provider, warmup.Other)}).String()]; k != nil {
 		c.Queued.Warmup += k.States[queue.StateParked]
 	}
@@ -335,7 +335,7 @@ func (c *domainCase) judge() {
 	}
 }
 
-// afterWarmup is the verdict when nothing but a warm-up can be in the way of mail.
+// afterWarmup is the answer when only a warm-up can delay mail.
 func (c *domainCase) afterWarmup(able []sourceCase) (time.Time, string) {
 	pool := c.cfg.PoolOf(c.tenant)
 	var lacks *sourceCase // the warm-up that has room first, of those that have none

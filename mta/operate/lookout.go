@@ -115,7 +115,7 @@ func (k *lookout) parked(rc *queue.ItemRecipient) position {
 	s.state = control.StateWaiting
 	if why, until, paused := k.r.Pauses.Why(rc.Line.Key); paused {
 		s.why, s.next = why, until
-	} else if why, until, held := k.r.throttledBy(rc.Line); held {
+	} else if why, until, throttled := k.r.throttledBy(rc.Line); throttled {
 		s.why, s.next = why, until
 	} else if rc.Line.Route {
 		s.why = k.r.lookupOf(rc.Line.Name)

@@ -1,5 +1,7 @@
-// Package pauses keeps what operators have paused, in a file in the data directory, and answers what a pause
-// keeps from leaving. Who pauses and who obeys are above it: it has two hooks for them.
+// Package pauses keeps the pauses of operators in a file in the data directory, and answers which pause
+// applies to mail. It neither stops nor resumes mail: its callers do, by two hooks.
+//
+// Its only goroutine is that of [Pauses.Run].
 package pauses
 
 import (
@@ -25,15 +27,11 @@ import (
 	"example.org/mta/mta/wiring"
 )
 
-// Pauses is what an operator lets nothing be sent of: a tenant's mail, what a source or a pool sends, a
-// domain's mail, or everything. Such mail waits in the queue, in a line for each pause, and expires as
-// always.
+// Pauses are the tenants, sources, pools and domains whose mail an operator has stopped, or everything. Such
+// mail waits in the queue, in a line for each pause, and expires as always.
 //
-// They are kept in a file of their own in data_dir, written before they are in force: destdb has what the
-// relay found out by itself, and may lose it; the configuration is the operator's text, which a command
-// must not change.
-//
-// Its goroutine is run.
+// They have a separate file in data_dir, written before a pause is in force: destdb has only what the relay
+// learned, and may lose it; the configuration is the operator's text, which no command changes.
 type Pauses struct {
 	path   string
 	now    func() time.Time
@@ -59,8 +57,8 @@ func Key(what control.PauseWhat, name string) parking.Key {
 	return parking.Key{Kind: parking.Pause, Name: string(what) + " " + name}
 }
 
-// Read reads what was in force when the relay stopped. What can't be understood is refused: mail
-// would be sent that an operator has stopped.
+// Read reads the pauses in force when the relay stopped. A file that it does not understand is an error:
+// without it, mail would leave that an operator has stopped.
 func Read(dir string, now func() time.Time, policy func() *wiring.Policy, log *slog.Logger) (*Pauses, error) {
 	p := &Pauses{path: filepath.Join(dir, "pauses.json"), now: now, policy: policy, log: log, Taken: func() {}, Resumed: func(parking.Key) {}}
 	text, err := os.ReadFile(p.path)
@@ -108,6 +106,7 @@ func (p *Pauses) Get(key parking.Key) (control.Pause, bool) {
 	return x, ok && (x.Until.IsZero() || p.now().Before(x.Until))
 }
 
+// Has reports whether the pause of a key is in force.
 func (p *Pauses) Has(key parking.Key) bool { _, ok := p.Get(key); return ok }
 
 // List gives those in force, the most far-reaching first.
@@ -132,8 +131,8 @@ func (p *Pauses) all() []control.Pause {
 	return out
 }
 
-// Of gives the key of what keeps a tenant's mail to a domain, zero when nothing does. Sources are looked
-// at when one is chosen.
+// Of returns the key of the pause that applies to a tenant's mail to a domain, zero without one. Sources are
+// checked when one is chosen.
 func (p *Pauses) Of(pol *wiring.Policy, tenant, domain string) parking.Key {
 	if p.Current() == nil {
 		return parking.Key{}
@@ -167,7 +166,7 @@ func (p *Pauses) SourceOf(pol *wiring.Policy, tenant string) parking.Key {
 	return parking.Key{}
 }
 
-// Keeps gives the key of what keeps a tenant's mail to a domain whichever source it takes, zero when nothing does.
+// Keeps returns the key of the pause that stops a tenant's mail to a domain from any source, zero without one.
 func (p *Pauses) Keeps(pol *wiring.Policy, tenant, domain string) parking.Key {
 	if p.Current() == nil {
 		return parking.Key{}
@@ -175,7 +174,7 @@ func (p *Pauses) Keeps(pol *wiring.Policy, tenant, domain string) parking.Key {
 	return cmp.Or(p.Of(pol, tenant, domain), p.KeepsPool(pol.Config.PoolOf(tenant)))
 }
 
-// KeepsPool is keeps for all mail that takes a pool.
+// KeepsPool is Keeps for all mail of a pool.
 func (p *Pauses) KeepsPool(pool *config.Pool) parking.Key {
 	if p.Current() == nil || pool == nil {
 		return parking.Key{}
@@ -193,7 +192,7 @@ func (p *Pauses) KeepsPool(pool *config.Pool) parking.Key {
 	return parking.Key{}
 }
 
-// Why says why mail under a key waits. It reports false for a key that is none of a pause.
+// Why returns why and until when mail under a key waits. ok is false if the key is not that of a pause.
 func (p *Pauses) Why(key parking.Key) (why string, until time.Time, ok bool) {
 	if key.Kind != parking.Pause {
 		return "", until, false
@@ -205,7 +204,7 @@ func (p *Pauses) Why(key parking.Key) (why string, until time.Time, ok bool) {
 	return InWords(&x), x.Until, true
 }
 
-// First says why the first of some keys is paused, "" when none is.
+// First describes the pause of the first key that has one, "" without any.
 func (p *Pauses) First(keys ...parking.Key) string {
 	for _, key := range keys {
 		if x, on := p.Get(key); on {
@@ -215,7 +214,7 @@ func (p *Pauses) First(keys ...parking.Key) string {
 	return ""
 }
 
-// InWords says what is paused, by whom and why.
+// InWords describes a pause: what it stops, who began it, and why.
 func InWords(x *control.Pause) string {
 	what := string(x.What)
 	if x.Name != "" {

@@ -1,5 +1,5 @@
-// Package tally counts what becomes of mail from the start of the relay on: by the blocks of the
-// configuration and by site for operators, and in a few figures for Prometheus. It has no goroutine.
+// Package tally counts the outcomes of mail since the start of the relay: by the blocks of the configuration
+// and by site for operators, and in a few metrics for Prometheus. It starts no goroutines.
 package tally
 
 import (
@@ -16,7 +16,7 @@ import (
 	"example.org/mta/submission"
 )
 
-// Scope is the kind of block that a tally is of.
+// Scope is a kind of block in the configuration.
 type Scope uint8
 
 // Scopes; sites are counted beside them.
@@ -223,7 +223,7 @@ func (t *Tallies) Get(scope Scope, name string) Tally {
 	return Tally{}
 }
 
-// Total is over all tenants: each recipient has one, if "".
+// Total returns the sums over all tenants, that named "" included: each recipient is counted under one.
 func (t *Tallies) Total() (sum Tally) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,6 +1,8 @@
 package wiring
 
 import (
+	"cmp"
+
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/config"
 	"example.org/mta/submission"
@@ -10,17 +12,11 @@ import (
 // Submission makes the settings of a listener.
 func Submission(cfg *config.Config, l *config.Listener) submission.Config {
 	tenantTier := l.Tier
-	for _, t := range cfg.Tenants {
-		if t.Name == l.Tenant {
-			tenantTier = t.Tier
-		}
-	}
-	hostname := l.Banner
-	if hostname == "" {
-		hostname = cfg.Hostname
+	if t := cfg.Tenant(l.Tenant); t != nil {
+		tenantTier = t.Tier
 	}
 	out := submission.Config{
-		Hostname:    hostname,
+		Hostname:    cmp.Or(l.Banner, cfg.Hostname),
 		RelayFrom:   l.RelayFrom,
 		ProxyFrom:   l.ProxyFrom,
 		Postmaster:  envelope.Address(cfg.Postmaster),
@@ -71,7 +67,7 @@ func orNone(n int64) int64 {
 	return n
 }
 
-// Quota puts what a tenant may submit in submission's words.
+// Quota makes the limits of a tenant's submissions.
 func Quota(t *config.Tenant) quota.Limits {
 	l := quota.Limits{
 		Rate: rate(t.MaxSubmissionRate), Connections: t.MaxConnections,

@@ -1,8 +1,8 @@
-// Package callout finds out whether mailboxes exist by asking the hosts that mail for them goes to, and
-// remembers the answers. It knows neither SMTP nor routes: whoever makes a Checker supplies what asks.
+// Package callout verifies mailboxes by asking the hosts that take their mail, and remembers the answers.
+// It knows neither SMTP nor routes: the function given to New asks.
 //
-// Long-lived goroutines: one for each mailbox that is being asked for, Limit of them at most; each ends when
-// its answer is there, or after Patience. Close ends and awaits them.
+// Long-lived goroutines: one for each question that is open, Limit of them at most; each ends with its
+// answer, or after Patience. Close ends them and waits for that.
 package callout
 
 import (
@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// Patience is how long an answer is waited for. None by then lets the mail pass.
+	// Patience is the longest wait for an answer. Without one, the recipient passes.
 	Patience = 5 * time.Second
-	// KeepYes and KeepNo are how long answers are remembered: a mailbox may be made at any moment, and
-	// seldom goes.
-	KeepYes = 2 * time.Hour
-	KeepNo  = 15 * time.Minute
-	// Limit is how many mailboxes are asked for at a time. What is beyond it passes, unasked.
+	// keepYes and keepNo are how long answers are remembered: a mailbox may be created at any moment, and is
+	// seldom deleted.
+	keepYes = 2 * time.Hour
+	keepNo  = 15 * time.Minute
+	// Limit is the number of questions that can be open at a time. Further recipients pass unverified.
 	Limit = 50
 	// maxKept bounds the answers that are remembered.
 	maxKept = 100_000
@@ -29,9 +29,9 @@ const (
 
 // Answer is what is known of a mailbox.
 type Answer struct {
-	// Known is false when nobody said: the host could not be reached, has trouble, or refuses this relay.
+	// Known is false without an answer: the host could not be reached, had an error, or refused this relay.
 	Known bool
-	// Refusal is in the host's words why there is no such mailbox; empty when there is one.
+	// Refusal is the host's reply if there is no such mailbox; zero if there is one.
 	Refusal reply.Reply
 }
 
@@ -83,23 +83,19 @@ func New(ask func(context.Context, envelope.Address) Answer, now func() time.Tim
 	return c
 }
 
-// Check finds out whether a mailbox exists, and waits until ctx ends at most. A question goes on after that,
-// and its answer is there for the next who asks.
+// Check reports whether a mailbox exists. It waits until ctx ends at most; the question stays open after that,
+// and its answer serves the next caller.
 func (c *Checker) Check(ctx context.Context, rcpt envelope.Address) Answer {
 	q, known := c.question(rcpt)
-	answer := Answer{}
-	switch {
-	case q == nil:
-		answer = known
-	default:
+	if q != nil {
 		select {
 		case <-q.done:
-			answer = q.answer
+			known = q.answer
 		case <-ctx.Done():
 		}
 	}
-	c.count(&answer)
-	return answer
+	c.count(&known)
+	return known
 }
 
 func (c *Checker) count(a *Answer) {
@@ -113,8 +109,8 @@ func (c *Checker) count(a *Answer) {
 	}
 }
 
-// question joins the question for a mailbox, and asks it where nobody does. Nil: the answer is there, or there
-// will be none.
+// question joins the open question about a mailbox, or opens one. It returns nil, with the answer, if one is
+// remembered or there will be none.
 func (c *Checker) question(rcpt envelope.Address) (*question, Answer) {
 	now := c.now()
 	c.mu.Lock()
@@ -141,10 +137,10 @@ func (c *Checker) question(rcpt envelope.Address) (*question, Answer) {
 // fresh reports whether an answer still counts. One from the future was given before the clock was set back.
 func (m *memory) fresh(now time.Time) bool {
 	left := m.until.Sub(now)
-	return left > 0 && left <= KeepYes
+	return left > 0 && left <= keepYes
 }
 
-// find asks a question and answers all who wait.
+// find asks a question, and wakes all callers that wait for its answer.
 func (c *Checker) find(rcpt envelope.Address, q *question) {
 	ctx, cancel := context.WithTimeout(c.ctx, Patience)
 	defer cancel()
@@ -160,18 +156,18 @@ func (c *Checker) find(rcpt envelope.Address, q *question) {
 
 // keep remembers an answer. mu is held.
 func (c *Checker) keep(rcpt envelope.Address, a Answer) {
-	now, keep := c.now(), KeepYes
+	now, keep := c.now(), keepYes
 	if a.Missing() {
-		keep = KeepNo
+		keep = keepNo
 	}
 	if len(c.kept) >= maxKept {
-		c.makeRoom(now)
+		c.evict(now)
 	}
 	c.kept[rcpt] = memory{a, now.Add(keep)}
 }
 
-// makeRoom forgets what is over and, where that is not enough, some of the rest. mu is held.
-func (c *Checker) makeRoom(now time.Time) {
+// evict forgets answers that have expired and, if that is not enough, some others. mu is held.
+func (c *Checker) evict(now time.Time) {
 	for rcpt, m := range c.kept {
 		if !m.fresh(now) {
 			delete(c.kept, rcpt)
@@ -192,7 +188,7 @@ func (c *Checker) Stats() Stats {
 	return c.stats
 }
 
-// Close ends the questions under way, and lets all others pass.
+// Close ends the open questions. Recipients pass unverified from then on.
 func (c *Checker) Close() {
 	c.mu.Lock()
 	c.closed = true
