@@ -63,6 +63,8 @@ type Book struct {
 	clock  clock
 	all    map[string]*account
 	active int // tenants with connections
+	// forgetAt is the number of accounts at which those without a tenant are looked for.
+	forgetAt int
 }
 
 // account is what a tenant uses, beside what is in the queue.
@@ -89,7 +91,10 @@ func (b *Book) of(tenant string) (*account, Limits) {
 	}
 	a := b.all[tenant]
 	if a == nil {
-		b.forgetOthers()
+		if len(b.all) >= b.forgetAt {
+			b.forgetOthers()
+			b.forgetAt = 2 * len(b.all) // each is looked at a few times, not once for each newcomer
+		}
 		a = new(account)
 		b.all[tenant] = a
 	}
