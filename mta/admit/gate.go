@@ -205,10 +205,13 @@ func (p *pass) Drop() { p.ticket.Drop() }
 
 // Full implements submission.Admitted.
 func (p *pass) Full() *submission.Refused {
-	if refusal := p.ticket.Full(); refusal != nil {
-		return p.gate.refuse(&p.request, p.ticket.Priority(), refusal.Reason)
+	refusal := p.ticket.Full()
+	if refusal == nil {
+		return nil
 	}
-	return nil
+	refused := p.gate.refuse(&p.request, p.ticket.Priority(), refusal.Reason)
+	p.request.Refused++ // DATA can be tried again in the same transaction
+	return refused
 }
 
 // Commit implements submission.Admitted.

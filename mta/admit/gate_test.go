@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"example.org/mta/internal/bubble"
@@ -394,4 +395,31 @@ func TestSet(t *testing.T) {
 	if s := g.Status(); !s.On || s.Settings.Mode != PID {
 		t.Errorf("%+v", s.Settings)
 	}
+}
+
+// TestASessionEndsAfterFiveRefusalsAtData tries DATA again and again while the line for slots is full.
+func TestASessionEndsAfterFiveRefusalsAtData(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		m := machine()
+		m.Slots = 1
+		g := running(t, settings(), m)
+		time.Sleep(time.Second) // the line has a bound now
+		hold := make(chan struct{})
+		for range 10 {
+			a, _ := g.Admit(request("t", 4))
+			go a.Commit(t.Context(), 4, func() error { <-hold; return nil })
+		}
+		synctest.Wait()
+		a, refused := g.Admit(request("t", 4))
+		if refused != nil {
+			t.Fatalf("refused at MAIL: %+v", refused)
+		}
+		for n := range 7 {
+			if refused := a.Full(); refused == nil || refused.Close != (n >= 5) {
+				t.Errorf("DATA after %d refusals: %+v", n, refused)
+			}
+		}
+		close(hold)
+		synctest.Wait()
+	})
 }
