@@ -177,7 +177,7 @@ func attemptOf(r *submission.AdmitRequest) []string {
 	return []string{r.Network.String(), string(r.Sender), string(r.Recipient), strconv.FormatInt(r.Size, 10)}
 }
 
-// refuse keeps account of a refusal, and says what the client hears, and when.
+// refuse counts a refusal, and returns the reply to the client and its delay.
 func (g *Gate) refuse(r *submission.AdmitRequest, p admission.Priority, reason string) *submission.Refused {
 	now := g.machine.Now()
 	out := &submission.Refused{Disk: reason == Disk, Close: r.Refused >= tooOften}

@@ -38,7 +38,7 @@ func (g *Gate) Status() Status {
 	return s
 }
 
-// Trouble says what an operator should look at, "" when nothing was refused lately.
+// Trouble returns the text of the alarm, "" if nothing was refused lately.
 func (g *Gate) Trouble() string {
 	c := g.core.Load()
 	since := g.account.since(g.machine.Now())
@@ -52,7 +52,7 @@ func (g *Gate) Trouble() string {
 	return fmt.Sprintf("%.0f %% of the mail that is offered is refused with 4xx (%s), the least important first: 'mta admission' shows which", 100*s.Share, s.Reason)
 }
 
-// Probe says what would become of a message now, without counting it: its priority, and whether it
+// Probe returns the fate of a message that came now, without counting it: its priority, and whether it
 // would be admitted; in part, when the threshold cuts its level.
 func (g *Gate) Probe(r submission.AdmitRequest) (p admission.Priority, part float64) {
 	p, part = g.priority(&r, g.shares.greedy(min(int(r.Tier), admission.Tiers-1), r.Tenant)), 1

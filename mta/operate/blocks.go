@@ -106,7 +106,7 @@ func (b blocks) Sources(_ context.Context, f control.BlockFilter, after string, 
 	return l, nil
 }
 
-// sourceState says whether a source sends, and what is in the way.
+// sourceState returns whether a source sends, and the obstacle if not.
 func (b blocks) sourceState(s *config.Source) (state, reason string) {
 	if b.r.Missing(s.Name) {
 		return control.SourceMissing, "this machine does not have its address"
@@ -128,7 +128,7 @@ func (b blocks) sourceState(s *config.Source) (state, reason string) {
 	return control.SourcePaused, why
 }
 
-// pausedSource says by whom a source is paused, alone or with everything, and why; "": it is not.
+// pausedSource returns by whom and why a source is paused, alone or with everything; "" if it is not.
 func (r *Relay) pausedSource(name string) string {
 	return r.Pauses.First(pauses.Key(control.PauseEverything, ""), pauses.Key(control.PauseSource, name))
 }

@@ -129,7 +129,7 @@ func (s *site) addQueued(k *queue.KeySummary) {
 	}
 }
 
-// addReason says why mail waits where delivery has none of it.
+// addReason adds why mail waits if delivery has none of it.
 func (s *site) addReason(r *Relay) {
 	if s.Why == "" && s.Parked+s.Waiting > 0 {
 		if key := parking.Parse(s.Name); key.Kind != parking.Site {

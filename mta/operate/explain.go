@@ -14,7 +14,7 @@ import (
 )
 
 // Explain gathers what queue, router and delivery know of a domain's mail, or of a message. Each is
-// asked in turn, so that what one says can be a moment older than what the other says.
+// asked in turn, so one answer can be a moment older than the other.
 func (d destinations) Explain(ctx context.Context, q control.ExplainQuery) (control.Explanation, error) {
 	if q.ID != "" {
 		return d.explainMessage(ctx, q.ID)
@@ -78,7 +78,7 @@ func (d destinations) explainMessage(ctx context.Context, text string) (control.
 	return out, nil
 }
 
-// suppressed says since when and why a message in the queue is kept from an address, "" when it is not.
+// suppressed returns since when and why an address gets no mail, "" if that does not apply to the message.
 func (r *Relay) suppressed(it *queue.Item, a envelope.Address) string {
 	e, yes := r.Suppressed.Keeps(it.Tenant, a)
 	if !yes || it.Sender.Null() || r.Policy().Config.Suppression.Mode == "off" {
@@ -128,7 +128,7 @@ type recipientCase struct {
 	suppressed  string // since when, and why, its address is; "" when it is not
 }
 
-// why says it in one sentence, and until when it holds.
+// why returns the reason in one sentence, and until when it holds.
 func (r *recipientCase) why() (string, time.Time) {
 	switch r.rc.State {
 	case queue.StateHeld:
@@ -213,8 +213,8 @@ func (r *recipientCase) busiest() *control.Lane {
 	return most
 }
 
-// active tells apart what all is an attempt to the queue: from the look-up of the route to the
-// writing down of the result.
+// active distinguishes the steps of what the queue knows as one attempt: from the look-up of the route to
+// the record of the result.
 func (r *recipientCase) active() (string, time.Time) {
 	if !r.known {
 		return "an attempt has just begun: its route is being looked up, or its outcome is being recorded", time.Time{}

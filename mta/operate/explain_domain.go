@@ -48,7 +48,7 @@ type drainCase struct {
 	rate   gcra.Rate
 }
 
-// explainDomain tells all that decides what becomes of a tenant's mail for a domain. queued is what
+// explainDomain returns all that decides the fate of a tenant's mail for a domain. queued is what
 // queuedByKey gives: one count of the queue is enough for all domains of a message.
 func (d destinations) explainDomain(ctx context.Context, domain, tenant string, queued map[string]*queue.KeySummary) control.Destination {
 	pol := d.r.Policy()
@@ -94,7 +94,7 @@ func (d destinations) explainDomain(ctx context.Context, domain, tenant string, 
 	return c.Destination
 }
 
-// overrule says first of a destination what an operator has paused: nothing else counts then.
+// overrule puts an operator's pause before all other answers about a destination.
 func (d destinations) overrule(to *control.Destination, tenant string) {
 	p := d.r.Pauses
 	if why, until, ok := p.Why(p.Keeps(d.r.Policy(), tenant, to.Domain)); ok {
@@ -191,7 +191,7 @@ func (c *domainCase) addSite(d destinations) {
 	}
 }
 
-// addDrain says how the backlog of a lane leaves after an outage, and when it will be gone. Parked is how
+// addDrain adds how fast the backlog of a lane leaves after an outage, and when it will be gone. Parked is how
 // much of it waits in the queue.
 func (c *domainCase) addDrain(l *delivery.LaneInfo, parked int) {
 	rate, n := l.Draining.Rate, parked+l.Waiting
@@ -274,7 +274,7 @@ func (c *domainCase) addTrafficLimits() {
 	c.limit("max_connections", fmt.Sprint(c.cfg.Delivery.MaxConnections), "the relay", c.cfg.Delivery.Origin("max_connections"), "")
 }
 
-// scopeOf says what a traffic setting bounds.
+// scopeOf names the scope that a traffic setting limits.
 func (c *domainCase) scopeOf(setting string) string {
 	switch {
 	case strings.HasSuffix(setting, "_per_source"):
@@ -307,7 +307,7 @@ func (c *domainCase) limit(setting, value, scope, origin, now string) {
 	c.Limits = append(c.Limits, control.Limit{Setting: setting, Value: value, Scope: scope, Origin: origin, Now: now})
 }
 
-// judge says what happens to mail for the domain now, the first hindrance first.
+// judge describes what happens to mail for the domain now, the first obstacle first.
 func (c *domainCase) judge() {
 	say := func(until time.Time, format string, args ...any) {
 		c.Now, c.Until = fmt.Sprintf(format, args...), until
@@ -396,7 +396,7 @@ func (c *domainCase) hindrance() (until time.Time, why string) {
 	return until, why
 }
 
-// whyNot says what keeps all mail from a source; "" when nothing does.
+// whyNot returns the obstacle to all mail from a source, "" without one.
 func (c *domainCase) whyNot(s *sourceCase) (time.Time, string) {
 	if s.suspended.After(c.now) {
 		why := ""

@@ -13,7 +13,7 @@ import (
 	"example.org/mta/mta/wiring"
 )
 
-// addTLS says what mail demands of its connections that asks for nothing itself, and why.
+// addTLS adds the TLS demand on connections for mail without a demand in its envelope, and the reasons.
 func (c *domainCase) addTLS(ctx context.Context, records tlspolicy.Records) {
 	set := c.cfg.Traffic(c.route.Domain, c.route.Provider)
 	d := tlspolicy.Decide(wiring.TLS(set), c.route, tlspolicy.Message{})
@@ -32,7 +32,7 @@ func (c *domainCase) addTLS(ctx context.Context, records tlspolicy.Records) {
 	}
 }
 
-// addDANE says which hosts have TLSA records. Whoever asks does not wait long for slow name servers.
+// addDANE adds which hosts have TLSA records. It does not wait long for slow name servers.
 func (c *domainCase) addDANE(ctx context.Context, records tlspolicy.Records) {
 	ctx, done := context.WithTimeout(ctx, 5*time.Second)
 	defer done()

@@ -12,15 +12,15 @@ import (
 	"example.org/mta/queue"
 )
 
-// position is where a recipient in the queue stands: the state, and what it is about in a few words.
+// position is the state of a recipient in the queue, with its reason in a few words.
 type position struct {
 	state control.State
 	why   string
 	next  time.Time // when it may be tried next; zero: not known, or under way
 }
 
-// lookout joins what queue, dispatcher, delivery and warm-up know of some messages. It is the one place
-// where that is done: every view of recipients has their state, reason and next try from here.
+// lookout joins the knowledge of queue, dispatcher, delivery and warm-up about some messages. All views of
+// recipients take state, reason and next attempt from here.
 type lookout struct {
 	r     *Relay
 	where map[envelope.ID]delivery.Whereabouts // of those that delivery has
@@ -48,8 +48,8 @@ func (r *Relay) lookOut(items ...queue.Item) *lookout {
 	return k
 }
 
-// of says where a recipient of a message stands. What an operator has paused waits for that, whatever it
-// waited for before.
+// of returns the position of a recipient. Paused mail waits for the end of the pause, whatever it waited for
+// before.
 func (k *lookout) of(it *queue.Item, rc *queue.ItemRecipient) position {
 	p := k.inQueue(it.ID, rc)
 	if p.state == control.StateWaiting {
@@ -60,7 +60,7 @@ func (k *lookout) of(it *queue.Item, rc *queue.ItemRecipient) position {
 	return p
 }
 
-// pausedBy says which pause keeps a recipient that waits, and until when.
+// pausedBy returns the pause that keeps a waiting recipient, and its end.
 func (k *lookout) pausedBy(tenant string, rc *queue.ItemRecipient) (why string, until time.Time, paused bool) {
 	key := k.r.Pauses.Keeps(k.r.Policy(), tenant, rc.Address.Domain())
 	return k.r.Pauses.Why(cmp.Or(key, rc.Line.Key))
@@ -179,7 +179,7 @@ var afterwards = map[queue.Action]string{
 	queue.RetryNow: "tried again at once if this attempt fails",
 }
 
-// inTransit says which connection has a recipient that does not wait.
+// inTransit names the connection that has a recipient.
 func inTransit(carriers []delivery.Carrier) string {
 	carriers = slices.DeleteFunc(slices.Clone(carriers), func(c delivery.Carrier) bool { return c.Parts == 0 })
 	switch len(carriers) {
@@ -236,7 +236,7 @@ func (r *Relay) summary(f queue.Filter) []queue.KeySummary {
 	return queue.AddSummaries(r.Queue.Summary(kept), r.Queue.Summary(out))
 }
 
-// lookupOf says how the look-up of a domain's route stands, for which mail waits.
+// lookupOf describes the state of the look-up of a domain's route.
 func (r *Relay) lookupOf(domain string) string {
 	if r.Router.LookingUp(domain) {
 		return "the route of " + domain + " is being looked up"

@@ -226,7 +226,7 @@ func summarise(rows []queue.KeySummary, by control.SummaryBy, limit int) control
 	return s
 }
 
-// selector says in the queue's words what a filter means.
+// selector translates a filter into the queue's terms.
 func (o messages) selector(f control.Filter, all bool) (queue.Selector, error) {
 	sel := queue.Selector{All: all, Filter: queue.Filter{
 		Key:       parking.Parse(strings.ToLower(f.Site)),

@@ -84,7 +84,7 @@ func (o messages) obstacles(keys map[parking.Key]int) (all []control.Obstacle) {
 // mostObstacles is how many sites are named.
 const mostObstacles = 100
 
-// inTheWay says what keeps mail from leaving for a site for a while.
+// inTheWay lists the temporary obstacles to mail for a site.
 func (o messages) inTheWay(key parking.Key) (x control.Obstacle) {
 	if p, on := o.r.Pauses.Get(key); on {
 		return control.Obstacle{Why: pauses.InWords(&p), Until: p.Until, Remedy: "mta resume " + key.Name}

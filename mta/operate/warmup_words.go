@@ -45,8 +45,8 @@ func sooner(lack string, until time.Time, otherLack string, other time.Time) boo
 	return until.Before(other)
 }
 
-// whyThrottled says why mail in a line waits, and until when it does at least. It reports false for a key
-// that is none of the warm-up's.
+// whyThrottled returns why mail in a line waits, and the earliest end of the wait. ok is false if the mail
+// waits for no warm-up.
 func (r *Relay) whyThrottled(line parking.Line) (why string, until time.Time, ok bool) {
 	if line.Kind != parking.Tokens {
 		return "", time.Time{}, false
@@ -62,7 +62,7 @@ func (r *Relay) whyThrottled(line parking.Line) (why string, until time.Time, ok
 	return why, until, true
 }
 
-// throttledBy says in a few words what whyThrottled says at length; false for a key that is none of the warm-up's.
+// throttledBy is whyThrottled in a few words.
 func (r *Relay) throttledBy(line parking.Line) (text string, until time.Time, ok bool) {
 	if line.Kind != parking.Tokens {
 		return "", until, false
@@ -80,8 +80,8 @@ func (r *Relay) throttledBy(line parking.Line) (text string, until time.Time, ok
 	return text, until, true
 }
 
-// lacking says what keeps mail for a provider from a warm-up, "" when nothing does, and until when it
-// does at least, where that is known.
+// lacking returns what keeps mail for a provider from a warm-up, "" without an obstacle, and the earliest end
+// of that if it is known.
 func lacking(s *warmup.Status, provider string) (string, time.Time) {
 	switch {
 	case s.State == "warm":
@@ -121,7 +121,7 @@ func lackingAt(p *warmup.ProviderStatus, s *warmup.Status) (string, time.Time) {
 	return "", time.Time{}
 }
 
-// standing says where a warm-up stands.
+// standing describes how far a warm-up has come.
 func standing(s *warmup.Status) string {
 	if s.State == "scheduled" {
 		return fmt.Sprintf("plan %s, which begins at %s", s.Plan, s.Started.Format(time.RFC3339))
@@ -139,7 +139,7 @@ func (r *Relay) warmupOf(source string) (warmup.Status, bool) {
 	return r.Warmups.Status(key)
 }
 
-// progress says where a warm-up stands, for mail to a provider.
+// progress describes how far a warm-up has come, for mail to a provider.
 func progress(s *warmup.Status, provider string) string {
 	text := standing(s)
 	if s.State != "normal" {

@@ -96,7 +96,7 @@ func (w warmups) ReportWarmup(ctx context.Context, name string, r control.Warmup
 	return w.do(ctx, name, warmup.Reported(r.Provider, warmup.Report{Day: day, Complaints: r.Complaints, Rate: r.Rate}))
 }
 
-// do carries out an action; its error says what the operator can do.
+// do carries out an action; its error names the remedy.
 func (w warmups) do(ctx context.Context, name string, a warmup.Action) error {
 	key, s, err := w.find(name)
 	if err != nil {

@@ -165,7 +165,7 @@ func (p *Policy) SourceFor(m *envelope.Message, rt *route.Route, via string, mis
 		}
 	}
 	if len(able) == 0 {
-		able = present // delivery says what is wrong with them
+		able = present // delivery reports their fault
 	}
 	if len(able) == 0 {
 		return first, false

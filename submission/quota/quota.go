@@ -1,5 +1,4 @@
-// Package quota holds tenants to what they may submit: a rate of messages, open connections, and room in the
-// queue. It knows neither SMTP nor the queue.
+// Package quota enforces the limits of tenants: a rate of messages, open connections, and space in the queue. It knows neither SMTP nor the queue.
 //
 // The order of use: Connect for each connection whose tenant is known, and Disconnect at its end; Begin for
 // each message, and Accepted or Drop on the claim that it returned. It starts no goroutines.
@@ -12,17 +11,17 @@ import (
 	"example.org/mta/internal/gcra"
 )
 
-// Limits are a tenant's. Zero values are no limits.
+// Limits are the limits of one tenant. Zero means no limit.
 type Limits struct {
 	Rate        gcra.Rate // of messages that are accepted
 	Connections int       // open at once
 	Messages    int64     // in the queue
 	Octets      int64     // of their contents
-	// Lower takes what is over Rate, Messages or Octets all the same, at the last tier.
+	// Lower accepts messages over Rate, Messages or Octets at the last tier, instead of refusing them.
 	Lower bool
 }
 
-// Reason is which limit a tenant is over.
+// Reason is the limit that a tenant exceeds.
 type Reason uint8
 
 const (
@@ -35,7 +34,7 @@ const (
 	reasons
 )
 
-// Reasons is how many there are, Within included.
+// Reasons is the number of reasons, Within included.
 const Reasons = int(reasons)
 
 // String returns the word for metrics and tables.
@@ -46,14 +45,14 @@ func (r Reason) String() string {
 // Usage is what a tenant has in the queue.
 type Usage struct{ Messages, Octets int64 }
 
-// Excess says why something is over a limit.
+// Excess is the limit that something exceeds.
 type Excess struct {
 	Reason Reason // Within: it is not
 	Limits Limits
 	Wait   time.Duration // until the rate has room again
 }
 
-// Book is what tenants use now. It is safe for use by many goroutines.
+// Book counts what tenants use now. It is safe for use by many goroutines.
 type Book struct {
 	limits func(tenant string) (Limits, bool)
 	queued func(tenant string) Usage
@@ -160,7 +159,7 @@ type Claim struct {
 	rate    gcra.Rate
 }
 
-// Begin asks for room for one message of a tenant, of so many octets as far as that is known. exempt has it
+// Begin claims a place for one message of a tenant, of the given octets, 0 if not known. exempt has it
 // counted and never refused or lowered. lower is to put it in the last tier; after another Excess it must be
 // refused, and there is no claim.
 func (b *Book) Begin(tenant string, octets int64, exempt bool) (_ *Claim, lower bool, _ Excess) {
