@@ -86,7 +86,8 @@ func New(ask func(context.Context, envelope.Address) Answer, now func() time.Tim
 // Check reports whether a mailbox exists. It waits until ctx ends at most; the question stays open after that,
 // and its answer serves the next caller.
 func (c *Checker) Check(ctx context.Context, rcpt envelope.Address) Answer {
-	q, known := c.question(rcpt)
+	// The case of a domain means nothing: each spelling would be another question.
+	q, known := c.question(envelope.Join(rcpt.Local(), rcpt.Domain()))
 	if q != nil {
 		select {
 		case <-q.done:

@@ -148,3 +148,15 @@ func TestClose(t *testing.T) {
 		}
 	})
 }
+
+// A domain is the same in upper and lower case; the local part need not be (RFC 5321, 2.4).
+func TestSpellingsOfADomainAreOneQuestion(t *testing.T) {
+	withChecker(t, func(t *testing.T, c *Checker, h *hosts) {
+		for _, rcpt := range []envelope.Address{"yes@box.example", "yes@BOX.example", "yes@box.Example", "Yes@box.example"} {
+			c.Check(context.Background(), rcpt)
+		}
+		if n := h.asked.Load(); n != 2 {
+			t.Errorf("%d questions, want 2", n)
+		}
+	})
+}
