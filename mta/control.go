@@ -40,7 +40,7 @@ func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
 func (r *Relay) diverted(key string, since time.Time) operate.Diverted {
 	d := r.dispatcher.DivertedSince(key, since)
 	return operate.Diverted{Offered: d.Offered(), Faster: d[dispatch.CameFaster], WarmupDiverted: control.WarmupDiverted{
-		TooFast: d[dispatch.CameFaster] + d[dispatch.CameTooFast], OverCap: d[dispatch.HadNoRoom], Waited: d[dispatch.LostPatience], Suspended: d[dispatch.FoundNoWay],
+		TooFast: d[dispatch.CameFaster] + d[dispatch.CameTooFast], OverCap: d[dispatch.ExceededCap], Waited: d[dispatch.LostPatience], Suspended: d[dispatch.FoundNoWay],
 	}}
 }
 

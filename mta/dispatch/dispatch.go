@@ -11,7 +11,7 @@
 //	throttled.go   mail for which no source has tokens waits in the queue
 //	signing.go     DKIM
 //	charge.go      a token is charged when a transaction begins
-//	refill.go      parked mail is taken up when delivery has room, a route is found, a pause has ended
+//	refill.go      parked mail is taken up when delivery has space, a route is found, a pause has ended
 //	outcome.go     results are settled in the queue
 //	postpone.go    mail without a route, a source or a signature is deferred
 //	retry.go       a temporary failure becomes a later attempt
@@ -123,7 +123,7 @@ type Dispatcher struct {
 	chance func() float64 // in [0, 1), safe for concurrent use
 	split  *splitter
 
-	room   *refiller[delivery.Flow] // when delivery has room for a flow
+	space  *refiller[delivery.Flow] // when delivery has space for a flow
 	found  *refiller[string]        // when the route of a domain is found
 	ended  *refiller[parking.Key]   // when a pause has ended
 	refill func(delivery.Flow)      // has unpark called soon, until there is no more
@@ -147,10 +147,10 @@ func New(c Config) *Dispatcher {
 		c.Missing = func(string) bool { return false }
 	}
 	d := &Dispatcher{Config: c, chance: rand.Float64}
-	d.room = newRefiller(d.unpark, d.pause)
+	d.space = newRefiller(d.unpark, d.pause)
 	d.found = newRefiller(d.unparkRouted, d.pause)
 	d.ended = newRefiller(d.unparkPaused, d.pause)
-	d.refill, d.takeUp = d.room.call, d.found.call
+	d.refill, d.takeUp = d.space.call, d.found.call
 	d.throttled = newThrottled(d)
 	d.split = &splitter{warm: c.Warmup, missing: c.Missing, now: c.Now, suspended: c.Delivery.Suspended, waiting: d.throttled.waiting}
 	d.signing = newSigning(c.Queue.Body, c.Now, c.Log)
@@ -160,12 +160,12 @@ func New(c Config) *Dispatcher {
 	return d
 }
 
-// Run carries mail until ctx ends, with goroutines for what waits for room, a route, the end of a
+// Run carries mail until ctx ends, with goroutines for what waits for space, a route, the end of a
 // pause, or tokens. What is out by then comes back by itself.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var waiting sync.WaitGroup
-	for _, run := range []func(context.Context){d.room.run, d.found.run, d.ended.run, d.throttled.run} {
+	for _, run := range []func(context.Context){d.space.run, d.found.run, d.ended.run, d.throttled.run} {
 		waiting.Go(func() { run(ctx) })
 	}
 	err := d.run(ctx)
@@ -174,7 +174,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	return err
 }
 
-// Refill takes up mail of a flow for which delivery has room. It doesn't block.
+// Refill takes up mail of a flow for which delivery has space. It doesn't block.
 func (d *Dispatcher) Refill(f delivery.Flow) { d.refill(f) }
 
 // Resume takes up mail that waited for the end of a pause. It doesn't block.
@@ -200,8 +200,8 @@ func (d *Dispatcher) Signing(id envelope.ID) bool { return d.signing.has(id) }
 // SigningCounts counts messages that were signed, and that could not be.
 func (d *Dispatcher) SigningCounts() *SigningCounts { return &d.signing.counts }
 
-// Room tries mail that waits for tokens: see warmup.Config.OnRoom.
-func (d *Dispatcher) Room(key, provider string) { d.throttled.room(key, provider) }
+// Unthrottle tries mail that waits for tokens: see warmup.Config.OnRoom.
+func (d *Dispatcher) Unthrottle(key, provider string) { d.throttled.tryAll(key, provider) }
 
 // Throttled returns how many recipients wait for tokens of a warm-up: see warmup.Config.Waiting.
 func (d *Dispatcher) Throttled(key, provider string) int64 {
@@ -389,7 +389,7 @@ func (d *Dispatcher) deservesATry(recipients []queue.Pending, site string) bool 
 }
 
 // send hands recipients to delivery, to leave from the source of c: at once, or when the message is signed.
-// Without room there, they wait in the queue, in a line for their flow.
+// Without space there, they wait in the queue, in a line for their flow.
 func (d *Dispatcher) send(m *envelope.Message, rt *route.Route, recipients []queue.Pending, c *choice, expires time.Time) {
 	slices.SortFunc(recipients, func(a, b queue.Pending) int { return cmp.Compare(a.Index, b.Index) })
 	job := &delivery.Job{
@@ -421,7 +421,7 @@ func (d *Dispatcher) send(m *envelope.Message, rt *route.Route, recipients []que
 	}
 }
 
-// hand gives a job to delivery, which has room for it.
+// hand gives a job to delivery, which has space for it.
 func (d *Dispatcher) hand(m *envelope.Message, job *delivery.Job) {
 	d.Delivery.Submit(job)
 	// What an operator asked for on the way here found nothing in delivery to take back.
@@ -461,10 +461,10 @@ func (d *Dispatcher) holdWithdrawn(m *envelope.Message, c *choice, results []del
 	return results
 }
 
-// park lets recipients wait in the queue until delivery has room for a flow.
+// park lets recipients wait in the queue until delivery has space for a flow.
 func (d *Dispatcher) park(m *envelope.Message, recipients []queue.Pending, f delivery.Flow) {
 	d.Queue.Park(m.ID, indexes(recipients), lineOf(f))
-	// Delivery may have got room before the mail was parked, and would not call again.
+	// Delivery may have got space before the mail was parked, and would not call again.
 	if d.Delivery.Room(f) > 0 {
 		d.refill(f)
 	}
@@ -491,8 +491,8 @@ func byVia(recipients []queue.Pending) iter.Seq2[string, []queue.Pending] {
 	}
 }
 
-// unpark takes as much mail of a flow out of the queue as delivery has room for. It reports whether
-// there may be more to be taken: a flow whose mail leaves as fast as it is read always has room.
+// unpark takes as much mail of a flow out of the queue as delivery has space for. It reports whether
+// there may be more to be taken: a flow whose mail leaves as fast as it is read always has space.
 func (d *Dispatcher) unpark(f delivery.Flow) (more bool) {
 	n := d.Delivery.Room(f)
 	if n == 0 {

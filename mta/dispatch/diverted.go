@@ -16,7 +16,7 @@ const (
 	notDiverted   diversion = iota // a dedicated source took it
 	CameFaster                     // than the plan takes it, and had no patience
 	CameTooFast                    // for its patience
-	HadNoRoom                      // that day
+	ExceededCap                    // of that day
 	LostPatience                   // after it had waited
 	FoundNoWay                     // since its site is suspended for all dedicated sources
 	wasExcepted                    // from the dedicated sources
@@ -117,7 +117,7 @@ func (s *splitter) diversion(pool *wiring.Pool, m mail, left time.Duration, shut
 	case m.turn && left <= 0 && pool.Patience(m.Tenant, int(m.Tier)) > 0:
 		return LostPatience
 	case !s.fits(pool, m, 24*time.Hour):
-		return HadNoRoom
+		return ExceededCap
 	case left <= 0:
 		return CameFaster
 	}

@@ -15,9 +15,9 @@ func TestWhatIsDivertedIsCounted(t *testing.T) {
 	}{
 		{`patience = "0s"`, 1000, 10 * time.Minute, Diversions{CameFaster: 995}},
 		{`patience = "2h"`, 1000, 10 * time.Minute, Diversions{CameTooFast: 900, LostPatience: 38}},
-		{"", 1000, 10 * time.Minute, Diversions{HadNoRoom: 750}},
+		{"", 1000, 10 * time.Minute, Diversions{ExceededCap: 750}},
 		{`patience = "0s"`, 200, 10 * time.Minute, Diversions{CameFaster: 195}},
-		{`patience = "0s"`, 1440, 24 * time.Hour, Diversions{CameFaster: 275, HadNoRoom: 556}},
+		{`patience = "0s"`, 1440, 24 * time.Hour, Diversions{CameFaster: 275, ExceededCap: 556}},
 	} {
 		d := newDays(t, x.patience, x.daily, time.Minute, x.lasts)
 		d.pass()

@@ -78,7 +78,7 @@ func newLookups(parked func(parking.Line) int) *lookups {
 	}
 }
 
-// admit lets recipients at one domain wait in memory. It reports false when there is no room for them.
+// admit lets recipients at one domain wait in memory. It reports false when there is no space for them.
 func (k *lookups) admit(m *envelope.Message, domain string, recipients []queue.Pending) bool {
 	n := len(recipients)
 	k.mu.Lock()

@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// refiller takes parked mail out of the queue when what it waited for has come: room in delivery for its
+// refiller takes parked mail out of the queue when what it waited for has come: space in delivery for its
 // flow, or the route of its domain. That mail may have to be read from disk, and those who bring the
 // news are delivery's clock and the router's workers, for whom all else would wait meanwhile. It has one
 // goroutine, run; a key that it is told of twice before it gets there is one. Keys take turns.
 type refiller[K comparable] struct {
 	unpark func(K) (more bool)
 	pause  func(context.Context) error // waits while nothing more is to be taken up
-	wake   chan struct{}               // has room for one: there are keys
+	wake   chan struct{}               // has space for one: there are keys
 
 	mu    sync.Mutex // guards the rest
 	keys  []K        // in the order in which their news came

@@ -216,7 +216,7 @@ func (s *signing) wait() error {
 	return nil
 }
 
-// sign hands a job to delivery, which has room for it, when its message is signed.
+// sign hands a job to delivery, which has space for it, when its message is signed.
 func (d *Dispatcher) sign(m *envelope.Message, job *delivery.Job, recipients []queue.Pending, c *choice) {
 	d.signing.sign(c.by.policy, m, func(sig *signature) {
 		if sig.refused != nil {

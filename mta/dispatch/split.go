@@ -13,7 +13,7 @@ import (
 )
 
 // splitter picks the source of each job: one that the recipients had before, or one of the tenant's
-// pool. Dedicated sources come first, as far as their warm-up has room.
+// pool. Dedicated sources come first, as far as their warm-up has tokens.
 type splitter struct {
 	warm    *warmup.Controller
 	missing func(source string) bool // on this machine
@@ -45,7 +45,7 @@ type choice struct {
 	why   diversion   // of those that take a shared source
 }
 
-// stickyFor is how long after its acceptance a message that a warming source has no room for waits
+// stickyFor is how long after its acceptance a message that a warming source has no tokens for waits
 // for just that source, which a host that greylists has seen before, and takes no shared one.
 const stickyFor = 4 * time.Hour
 

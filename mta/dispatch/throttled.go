@@ -130,8 +130,8 @@ func (t *throttled) waitingFor(key, provider string) (n int64) {
 	return n
 }
 
-// room is warmup.Config.OnRoom: it tries mail as long as some leaves.
-func (t *throttled) room(key, provider string) {
+// tryAll is warmup.Config.OnRoom: it tries mail as long as some leaves.
+func (t *throttled) tryAll(key, provider string) {
 	pol := t.d.Policy()
 	source := pol.WarmupSource(key)
 	for _, pool := range pol.WarmupPools(key) {

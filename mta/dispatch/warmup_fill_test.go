@@ -93,7 +93,7 @@ func newFillWorld(t *testing.T, conf string) *fillWorld {
 	p := &pipeline{t: t, arrived: make(map[envelope.ID]time.Time)} // its events and reports
 	w.ctl = warmup.New(warmup.Config{
 		Node:    "test",
-		OnRoom:  func(key, provider string) { w.dispatcher.Room(key, provider) },
+		OnRoom:  func(key, provider string) { w.dispatcher.Unthrottle(key, provider) },
 		Waiting: func(key, provider string) int64 { return w.dispatcher.Throttled(key, provider) },
 		Store:   memstore.New(func() warmup.Instant { return warmup.Instant(time.Now().UnixMilli()) }),
 	})
