@@ -42,9 +42,6 @@ var retired = []struct{ pattern, use string }{
 
 // exceptions are places where a retired word is right.
 var exceptions = []struct{ file, text, why string }{
-	{"CHANGELOG.md", "`verdict` and `trouble`", "old names, for those who upgrade"},
-	{"CHANGELOG.md", "`lifted` of a retry", "the same"},
-	{"CHANGELOG.md", "`trouble` of a TLS report", "the same"},
 	{"CHANGELOG.md", "setting `law` of a plan", "an old name that is still read"},
 	{"docs/configuration.md", "former name `law`", "an old name that is still read"},
 	{"mta/config/plan.go", `was:"law"`, "an old name that is still read"},
