@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -290,8 +291,9 @@ func BenchmarkAdmit(b *testing.B) {
 // TestTheAlarmBeginsAndEnds refuses for a while.
 func TestTheAlarmBeginsAndEnds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		m, used := machine(), int64(0)
-		m.Memory = func() int64 { return used }
+		var used atomic.Int64
+		m := machine()
+		m.Memory = used.Load
 		s := settings()
 		s.MemoryLimit = 100
 		g := running(t, s, m)
@@ -302,7 +304,7 @@ func TestTheAlarmBeginsAndEnds(t *testing.T) {
 			}
 		}
 		offer(time.Minute)
-		used = 100
+		used.Store(100)
 		offer(4 * time.Second)
 		if text := g.Trouble(); text != "" {
 			t.Errorf("it begins at once: %s", text)
@@ -311,7 +313,7 @@ func TestTheAlarmBeginsAndEnds(t *testing.T) {
 		if text := g.Trouble(); !strings.Contains(text, "98 %") || !strings.Contains(text, "memory") {
 			t.Errorf("%q", text)
 		}
-		used = 0
+		used.Store(0)
 		offer(20 * time.Second)
 		if text := g.Trouble(); !strings.Contains(text, "until a moment ago") {
 			t.Errorf("%q", text)

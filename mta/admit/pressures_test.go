@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,13 +30,14 @@ func pressure(t *testing.T, g *Gate, name string) (value, share float64) {
 func TestTheDiskFills(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m := machine()
-		room := int64(10_000)
-		m.Room = func() int64 { return room }
+		var room atomic.Int64
+		room.Store(10_000)
+		m.Room = room.Load
 		g := running(t, settings(), m)
 		began, first := time.Now(), time.Duration(0)
-		for room > 0 {
+		for room.Load() > 0 {
 			time.Sleep(time.Second)
-			room -= 20
+			room.Add(-20)
 			g.Admit(request("t", 4))
 			if _, share := pressure(t, g, Disk); share > 0 && first == 0 {
 				first = time.Since(began)
@@ -51,7 +53,7 @@ func TestTheDiskFills(t *testing.T) {
 		if _, refused := g.Admit(request("t", 5)); refused == nil || !refused.Disk {
 			t.Errorf("refused: %+v", refused)
 		}
-		room = 10_000
+		room.Store(10_000)
 		time.Sleep(time.Second)
 		if _, share := pressure(t, g, Disk); share != 0 {
 			t.Errorf("a share of %.2f is refused when there is room again", share)
@@ -74,8 +76,9 @@ func TestADiskThatStaysNearlyFull(t *testing.T) {
 
 func TestMemoryRunsShort(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		m, used := machine(), int64(79)
-		m.Memory = func() int64 { return used }
+		var used atomic.Int64
+		m := machine()
+		m.Memory = used.Load
 		s := settings()
 		s.MemoryLimit = 100
 		g := running(t, s, m)
@@ -83,10 +86,10 @@ func TestMemoryRunsShort(t *testing.T) {
 			used        int64
 			least, most float64
 		}{{79, 0, 0}, {86, .3, .5}, {95, .97, .99}, {200, .97, .99}, {50, 0, 0}} {
-			used = step.used
+			used.Store(step.used)
 			time.Sleep(time.Second)
 			if _, share := pressure(t, g, Memory); share < step.least || share > step.most {
-				t.Errorf("with %d of 100 octets in use a share of %.2f is refused", used, share)
+				t.Errorf("with %d of 100 octets in use a share of %.2f is refused", step.used, share)
 			}
 		}
 	})
@@ -97,8 +100,9 @@ func TestTheBacklogGrows(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m := machine()
 		began := time.Now()
-		due := int64(1000)
-		m.Mail = func() (int64, int64) { return due, int64(time.Since(began).Minutes() * 1000) }
+		var due atomic.Int64
+		due.Store(1000)
+		m.Mail = func() (int64, int64) { return due.Load(), int64(time.Since(began).Minutes() * 1000) }
 		s := settings()
 		s.MaxBacklog = time.Hour
 		g := running(t, s, m)
@@ -107,10 +111,10 @@ func TestTheBacklogGrows(t *testing.T) {
 			due         int64
 			least, most float64
 		}{{50_000, 0, 0}, {90_000, .4, .6}, {200_000, .97, .99}, {0, 0, 0}} {
-			due = step.due
+			due.Store(step.due)
 			time.Sleep(time.Second)
 			if value, share := pressure(t, g, Backlog); share < step.least || share > step.most {
-				t.Errorf("with %d recipients due (%.0f s) a share of %.2f is refused", due, value, share)
+				t.Errorf("with %d recipients due (%.0f s) a share of %.2f is refused", step.due, value, share)
 			}
 		}
 	})
