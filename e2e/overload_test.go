@@ -213,7 +213,7 @@ listener "%[1]s" {
 	}
 	s.relay = newRelay(t, s.dns, s.port, settings)
 	group := newControlGroup(t, s.relay.dir, writeRate, overloadMemory)
-	s.relay.process = start(t, "relay", group.run(binary, "serve", "--config", s.relay.config)...)
+	s.relay.process = start(t, "relay", group.run(s.relay.command()...)...)
 	s.relay.listens(t, s.relay.addr)
 	return s
 }

@@ -59,8 +59,13 @@ defaults {
 // start runs the relay until the test's end, or until it is stopped or killed before.
 func (r *relay) start(t *testing.T) {
 	t.Helper()
-	r.process = start(t, "relay", slices.Concat([]string{"env"}, r.env, []string{binary, "serve", "--config", r.config})...)
+	r.process = start(t, "relay", r.command()...)
 	r.listens(t, r.addr)
+}
+
+// command is what runs the relay, in its environment.
+func (r *relay) command() []string {
+	return slices.Concat([]string{"env"}, r.env, []string{binary, "serve", "--config", r.config})
 }
 
 // as runs the binary under another name, as a system has it that makes sendmail a link to mta.

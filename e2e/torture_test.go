@@ -127,7 +127,7 @@ func untilKill(rng *rand.Rand) time.Duration {
 
 func launchRelay(t *testing.T, r *relay) *process {
 	t.Helper()
-	p, err := launch("relay", r.log, binary, "serve", "--config", r.config)
+	p, err := launch("relay", r.log, r.command()...)
 	if err != nil {
 		t.Fatal(err)
 	}
