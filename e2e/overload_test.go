@@ -420,8 +420,8 @@ func TestOverloadFillsTheDisk(t *testing.T) {
 	})
 	for _, c := range s.crowds {
 		for reply := range c.refused {
-			if reply != "452 4.3.1" && reply != "421 4.3.2" {
-				t.Errorf("a client got %s, want 452 4.3.1, or 421 4.3.2 for trying again and again", reply)
+			if reply != "452 4.3.1" && !strings.HasPrefix(reply, "421 ") {
+				t.Errorf("a client got %s, want 452 4.3.1, or 421 for trying again and again", reply)
 			}
 		}
 	}
