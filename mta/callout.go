@@ -12,11 +12,13 @@ import (
 	"example.org/mta/submission/callout"
 )
 
-// missingMailbox lets submission ask whether a recipient's mailbox exists, where a domain block wants it.
+// asksMailboxes reports whether a domain block wants the recipients of a domain verified.
+func (r *Relay) asksMailboxes(domain string) bool {
+	return r.policy.Load().Config.VerifiesMailboxes(domain)
+}
+
+// missingMailbox lets submission ask whether a recipient's mailbox exists.
 func (r *Relay) missingMailbox(ctx context.Context, rcpt envelope.Address) (words string, missing bool) {
-	if !r.policy.Load().Config.VerifiesMailboxes(rcpt.Domain()) {
-		return "", false
-	}
 	a := r.callouts.Check(ctx, rcpt)
 	if !a.Missing() {
 		return "", false

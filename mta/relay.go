@@ -354,7 +354,7 @@ func (r *Relay) joined(sc submission.Config, listener string) submission.Config 
 	sc.Store, sc.Ready, sc.Events, sc.Watcher = r.store, r.store.Ready, listenerEvents{r.events, listener}, r.tracer.Listener(listener)
 	sc.Admission = r.admission
 	sc.Verifier, sc.Suppressed = domainVerifier{r}, r.suppressed
-	sc.Quotas, sc.MissingMailbox = r.quotas, r.missingMailbox
+	sc.Quotas, sc.AsksMailboxes, sc.MissingMailbox = r.quotas, r.asksMailboxes, r.missingMailbox
 	sc.TenantOf, sc.TenantAt, sc.Ignored = r.tenantOf, r.tenantAt, &r.tenantsIgnored
 	return sc
 }

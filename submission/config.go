@@ -84,8 +84,10 @@ type Config struct {
 	// VerifyRecipients asks Verifier at RCPT whether the recipient's domain can take mail.
 	VerifyRecipients bool
 	Verifier         Verifier // may be nil
+	// AsksMailboxes reports whether MissingMailbox is asked about the recipients of a domain. Nil: about none.
+	AsksMailboxes func(domain string) bool
 	// MissingMailbox is asked at RCPT whether the host of a mailbox says that it does not exist, and gives
-	// the host's words. What is not known by the time that ctx ends passes. Nil: nobody is asked.
+	// the host's words. What is not known by the time that ctx ends passes.
 	MissingMailbox func(ctx context.Context, rcpt envelope.Address) (words string, missing bool)
 
 	// TLS switches STARTTLS on. Certificates come by its GetCertificate or GetConfigForClient,

@@ -38,7 +38,7 @@ func (c *conn) verify(rcpt envelope.Address) *reply.Reply {
 			return r
 		}
 	}
-	if cfg.MissingMailbox == nil {
+	if cfg.AsksMailboxes == nil || !cfg.AsksMailboxes(rcpt.Domain()) {
 		return nil
 	}
 	words, missing := "", false
