@@ -277,6 +277,45 @@ func TestWhoIsCompleteIsNotTurnedAway(t *testing.T) {
 	})
 }
 
+// TestWhoIsCompleteDoesNotStarve has more important ones come as fast as there are slots. Who is complete
+// and unimportant is served after two seconds, and costs the others one slot in four.
+func TestWhoIsCompleteDoesNotStarve(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		c := New(Config{Limit: 1, Now: time.Now})
+		began, late := time.Now(), 0
+		var last time.Duration
+		wait := func(p Priority, served func()) {
+			w, _ := c.Admit(p)
+			go func() {
+				if w.Wait(t.Context()) == nil {
+					served()
+					time.Sleep(10 * time.Millisecond)
+					w.Done(0)
+				}
+			}()
+			synctest.Wait()
+		}
+		for range 3 {
+			wait(0, func() {})
+		}
+		for range 10 {
+			wait(600, func() { late++; last = time.Since(began) })
+		}
+		important := 0
+		for range 500 {
+			time.Sleep(10 * time.Millisecond)
+			wait(0, func() { important++ })
+		}
+		time.Sleep(time.Second)
+		if late != 10 || last < overdue || last > overdue+10*ageShare*11*time.Millisecond {
+			t.Errorf("%d of 10 were served, the last after %v", late, last)
+		}
+		if important < 480 {
+			t.Errorf("%d of 500 more important ones were served", important)
+		}
+	})
+}
+
 func TestTheLineIsOrderedAndBounded(t *testing.T) {
 	c := New(Config{Limit: 1, Now: newClock().now})
 	busy, _ := c.Admit(0)

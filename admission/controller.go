@@ -180,14 +180,14 @@ func (t Ticket) Full() *Refusal {
 func (t Ticket) Wait(ctx context.Context) *Refusal {
 	c := t.c
 	ready := make(chan bool, 1)
-	place := &Place{c: c, w: waiter{priority: t.priority, kept: true, ready: func(got bool) { ready <- got }}}
+	place := &Place{c: c, w: waiter{priority: t.priority, ready: func(got bool) { ready <- got }}}
 	c.mu.Lock()
 	if c.mu.free() {
 		c.mu.enter(nil, c.cfg.Now())
 		c.mu.Unlock()
 		return nil
 	}
-	c.mu.join(&place.w)
+	c.mu.join(&place.w, c.cfg.Now())
 	c.mu.Unlock()
 	select {
 	case <-ready:

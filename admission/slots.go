@@ -14,6 +14,7 @@ type slots struct {
 	waiting int
 	lines   [Levels]line
 	set     levels // with somebody in their lines
+	turns   int    // slots that went by priority since one went by age
 
 	in, out int       // since the last look
 	done    int       // slots given back since then
@@ -27,6 +28,7 @@ type waiter struct {
 	prev, next *waiter
 	queued     bool
 	kept       bool           // nobody takes its place
+	since      time.Time      // of one that is kept
 	ready      func(got bool) // called at most once: with a slot, or displaced
 }
 
@@ -84,9 +86,10 @@ func (s *slots) full(p Priority) bool {
 	return s.waiting >= s.bound() && worst <= p
 }
 
-// join puts w in line, however long the line is.
-func (s *slots) join(w *waiter) {
+// join puts w in line, however long the line is, and to stay.
+func (s *slots) join(w *waiter, now time.Time) {
 	s.in++
+	w.kept, w.since = true, now
 	s.append(w)
 }
 
@@ -113,14 +116,49 @@ func (s *slots) resize(limit float64, now time.Time) {
 // serve gives free slots to those who wait.
 func (s *slots) serve(now time.Time) {
 	for s.busy < s.whole() {
-		best, ok := s.set.first()
-		if !ok {
+		w := s.next(now)
+		if w == nil {
 			return
 		}
-		w := s.lines[best].first
 		s.remove(w)
 		s.take(now)
 		w.ready(true)
+	}
+}
+
+// Those who are complete and have waited for overdue get one slot in ageShare, whatever their priority:
+// while more important ones keep coming they would wait until their clients give up.
+const (
+	overdue  = 2 * time.Second
+	ageShare = 4
+)
+
+// next returns who gets the next slot, nil when nobody waits.
+func (s *slots) next(now time.Time) *waiter {
+	best, ok := s.set.first()
+	if !ok {
+		return nil
+	}
+	if s.turns++; s.turns >= ageShare {
+		if w := s.oldest(); w != nil && now.Sub(w.since) >= overdue {
+			s.turns = 0
+			return w
+		}
+	}
+	return s.lines[best].first
+}
+
+// oldest returns who has waited longest of those who are kept, nil when there is none.
+func (s *slots) oldest() (oldest *waiter) {
+	for rest := s.set; ; {
+		p, ok := rest.first()
+		if !ok {
+			return oldest
+		}
+		rest.remove(p)
+		if w := s.lines[p].first; w.kept && (oldest == nil || w.since.Before(oldest.since)) {
+			oldest = w
+		}
 	}
 }
 

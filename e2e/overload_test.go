@@ -281,6 +281,11 @@ func TestOverload(t *testing.T) {
 	if !boundsHold() {
 		return
 	}
+	without := &crowd{tenant: "login", tier: 1, clients: 100, retries: true}
+	threefold(t, long, "off", without, &crowd{tenant: "orders", tier: 3, clients: 300}, &crowd{tenant: "news", tier: 4, clients: 500}).nothingLost(t)
+	if with, alone := quantile(first.took, .99), quantile(without.took, .99); with > alone/2 {
+		t.Errorf("tier 1 was accepted in %v at p99, and in %v without admission: that is no help", with, alone)
+	}
 	if p := first.share(); p < .995 {
 		t.Errorf("%.2f %% of tier 1 were accepted, want 99.5 %% or more", 100*p)
 	}
@@ -305,17 +310,6 @@ func (s *shop) refuseMany(t *testing.T, long time.Duration, second, third *crowd
 	rate := float64(len(more.shedding)+len(flood.shedding)) / long.Seconds()
 	t.Logf("%.0f refusals a second, p99 %v, for %.2f of a core: 10,000 a second take %.2f",
 		rate, quantile(flood.shedding, .99), cores, cores*10_000/max(rate, 1))
-}
-
-// TestOverloadWithoutAdmission shows what TestOverload guards against.
-func TestOverloadWithoutAdmission(t *testing.T) {
-	if !boundsHold() {
-		t.Skip("it only prints; run make overload")
-	}
-	first := &crowd{tenant: "login", tier: 1, clients: 100, retries: true}
-	second := &crowd{tenant: "orders", tier: 3, clients: 300, retries: true}
-	third := &crowd{tenant: "news", tier: 4, clients: 500, retries: true}
-	threefold(t, overloadTime(t), "off", first, second, third).nothingLost(t)
 }
 
 // threefold offers half of what the disk takes in the first tier, as much as that in the second, and
