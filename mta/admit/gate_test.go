@@ -241,6 +241,40 @@ func TestGreed(t *testing.T) {
 	}
 }
 
+// TestWhoComesBackMovesUp offers a message again and again while nearly all is refused. It moves up a cohort for
+// each minute since it was first refused, and another message of the same sender does not.
+func TestWhoComesBackMovesUp(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		m := machine()
+		m.Memory = func() int64 { return 100 }
+		s := settings()
+		s.MemoryLimit = 100
+		g := running(t, s, m)
+		time.Sleep(time.Second)
+		cohort := func(sender envelope.Address) int {
+			r := request("acme", 4)
+			r.Sender = sender
+			r.Size = 1000 // the same message
+			a, refused := g.Admit(r)
+			if refused != nil {
+				return g.account.lastOf(func(*Refusal) bool { return true })[0].Cohort
+			}
+			defer a.Drop()
+			return a.(*pass).ticket.Priority().Cohort()
+		}
+		first := cohort("a@acme.example")
+		for minute := 1; minute <= 20; minute++ {
+			time.Sleep(time.Minute)
+			if c := cohort("a@acme.example"); c != max(first-minute, 0) {
+				t.Fatalf("it is in cohort %d after %d minutes, and was in %d", c, minute, first)
+			}
+		}
+		if c := cohort("b@acme.example"); c != first {
+			t.Errorf("a new message is in cohort %d, and was in %d", c, first)
+		}
+	})
+}
+
 func TestOff(t *testing.T) {
 	g := New(Settings{Mode: Off}, machine())
 	if a, refused := g.Admit(request("t", 5)); a != nil || refused != nil {
