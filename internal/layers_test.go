@@ -16,7 +16,8 @@ import (
 // module is the module's path, which the rules abbreviate to "mta".
 const module = "example.org/mta"
 
-// rules say what a package must not reach, and why. "mta/..." is every other package of this module.
+// rules say what a package must not reach, and why. "mta/..." is every other package of this module,
+// apart from the one that knows words only.
 var rules = []struct{ pkg, mustNotReach, why string }{
 	{"mta/queue", "mta/delivery", "the queue knows durable states; who delivers is not its business"},
 	{"mta/queue", "mta/submission", "the queue is handed messages; it doesn't know by which protocol"},
@@ -70,7 +71,7 @@ func TestDependenciesPointOneWay(t *testing.T) {
 	deps := reachable(t)
 	for _, r := range rules {
 		for dep := range deps[r.pkg] {
-			if dep == r.mustNotReach || r.mustNotReach == "mta/..." && strings.HasPrefix(dep, "mta/") {
+			if dep == r.mustNotReach || r.mustNotReach == "mta/..." && strings.HasPrefix(dep, "mta/") && dep != "mta/internal/spelling" {
 				t.Errorf("%s reaches %s: %s", r.pkg, dep, r.why)
 			}
 		}

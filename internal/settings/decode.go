@@ -12,6 +12,8 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
+
+	"example.org/mta/internal/spelling"
 )
 
 // decoder fills structs from the HCL tree and goes on after each problem.
@@ -75,7 +77,7 @@ func (d *decoder) unknown(at hcl.Range, name, what string, v reflect.Value, wher
 		hint = remedy
 	} else if home := homeOf(name, d.root); home != "" {
 		hint = "it belongs " + home
-	} else if guess := Nearest(name, names(v)); guess != "" {
+	} else if guess := spelling.Nearest(name, names(v)); guess != "" {
 		hint = fmt.Sprintf("did you mean %q?", guess)
 	} else {
 		hint = "valid here: " + strings.Join(names(v), ", ")

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"example.org/mta/delivery"
-	"example.org/mta/internal/settings"
+	"example.org/mta/internal/spelling"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
 	"example.org/mta/mta/pauses"
@@ -39,7 +39,7 @@ func checkNamed(cfg *config.Config, what, name string) error {
 	}
 	const most = 10 // that fit into a line
 	hint := fmt.Sprintf("the %ss: %s", what, strings.Join(names, ", "))
-	switch meant := settings.Nearest(name, names); {
+	switch meant := spelling.Nearest(name, names); {
 	case slices.Contains(names, name):
 		return nil
 	case meant != "":
