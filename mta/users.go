@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"example.org/mta/internal/secretfile"
 	"example.org/mta/internal/users"
 	"example.org/mta/mta/config"
 	"example.org/mta/submission"
@@ -114,7 +115,7 @@ func usersWarnings(cfg *config.Config) []string {
 	}
 	at := place("users", cfg.Users.Origin("file"))
 	table, err := users.Load(path)
-	var mode *users.ModeError
+	var mode *secretfile.ModeError
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return []string{fmt.Sprintf("%s: %s is not there, so that nobody can log in: 'mta user add NAME' makes it", at, path)}

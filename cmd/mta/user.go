@@ -14,6 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/internal/secretfile"
 	"example.org/mta/internal/users"
 )
 
@@ -265,7 +266,7 @@ func noUser(name string) error {
 
 // withRemedy says how to mend a users file that can't be read.
 func withRemedy(err error) error {
-	var mode *users.ModeError
+	var mode *secretfile.ModeError
 	switch {
 	case errors.As(err, &mode):
 		return hinted{err, mode.Remedy()}

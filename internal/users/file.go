@@ -1,131 +1,26 @@
 package users
 
-import (
-	"errors"
-	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"syscall"
-
-	"golang.org/x/sys/unix"
-)
+import "example.org/mta/internal/secretfile"
 
 // Load reads a users file.
 func Load(path string) (*Table, error) {
-	t, _, err := load(path)
-	return t, err
-}
-
-func load(path string) (*Table, fs.FileInfo, error) {
-	f, err := os.Open(path)
+	text, err := secretfile.Read(path)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, nil, fmt.Errorf("%s is not a file", path)
-	}
-	if mode := info.Mode().Perm(); mode&0o027 != 0 {
-		return nil, nil, &ModeError{path, mode}
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return nil, nil, err
-	}
-	if len(text) > maxFile {
-		return nil, nil, fmt.Errorf("%s has more than %d octets: is it the right file?", path, maxFile)
-	}
-	t, err := Parse(text, path)
-	return t, info, err
+	return Parse(text, path)
 }
 
-// ModeError is about a users file that too many may read or change.
-type ModeError struct {
-	Path string
-	Mode os.FileMode
-}
-
-func (e *ModeError) Error() string {
-	return fmt.Sprintf("%s has mode %04o: others than its owner can read or change it", e.Path, e.Mode)
-}
-
-// Remedy is a command that mends it.
-func (e *ModeError) Remedy() string { return fmt.Sprintf("chmod %04o %s", e.Mode&0o640, e.Path) }
-
-// Update changes a users file: who reads it meanwhile has all of the old file or all of the new one. Two
-// changes at a time are made one after the other. A file that is not there counts as empty, and is made
-// for its owner alone.
+// Update changes a users file as a whole: see [secretfile.Update].
 func Update(path string, change func(*Table) error) error {
-	real, err := filepath.EvalSymlinks(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		real = path
-	case err != nil:
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(real))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	if err := flock(dir); err != nil {
-		return fmt.Errorf("locking %s: %w", dir.Name(), err)
-	}
-	t, info, err := load(real)
-	if errors.Is(err, fs.ErrNotExist) {
-		t, err = Parse(nil, real)
-	}
-	if err != nil {
-		return err
-	}
-	if err := change(t); err != nil {
-		return err
-	}
-	if err := replaceFile(real, t.text(), info); err != nil {
-		return err
-	}
-	return dir.Sync()
-}
-
-// flock holds dir until it is closed.
-func flock(dir *os.File) error {
-	for {
-		if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
-}
-
-// replaceFile puts a file in place of one whose owner and mode it gets.
-func replaceFile(path string, text []byte, like fs.FileInfo) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(f.Name())
-		}
-	}()
-	_, err = f.Write(text)
-	if like != nil && err == nil {
-		if owner, ok := like.Sys().(*syscall.Stat_t); ok && (int(owner.Uid) != os.Geteuid() || int(owner.Gid) != os.Getegid()) {
-			if err = f.Chown(int(owner.Uid), int(owner.Gid)); err != nil {
-				err = fmt.Errorf("keeping the owner of %s: %w", path, err)
-			}
-		}
+	return secretfile.Update(path, func(text []byte) ([]byte, error) {
+		t, err := Parse(text, path)
 		if err == nil {
-			err = f.Chmod(like.Mode().Perm())
+			err = change(t)
 		}
-	}
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+		if err != nil {
+			return nil, err
+		}
+		return t.text(), nil
+	})
 }

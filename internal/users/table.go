@@ -14,7 +14,6 @@ import (
 
 const (
 	maxLine = 64 << 10
-	maxFile = 64 << 20
 	maxName = 255
 )
 

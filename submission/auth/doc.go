@@ -7,7 +7,7 @@
 //	mechanism.go  PLAIN, LOGIN, SCRAM-SHA-256(-PLUS), EXTERNAL
 //	service.go    the users file in force, and the order of the steps
 //	known.go      passwords that were verified minutes ago, and networks that users come from
-//	pace.go       one guess at a time from a network and at a user, ever more slowly
+//	guesses.go    one guess at a time from a network and at a user, ever more slowly
 //	slots.go      how many passwords are hashed at once
 //	renew.go      hashes that are made anew
 //

@@ -10,15 +10,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/netip"
-	"os"
-	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
+	"example.org/mta/internal/pace"
+	"example.org/mta/internal/secretfile"
 	"example.org/mta/internal/trouble"
 	"example.org/mta/internal/users"
 )
@@ -30,10 +28,6 @@ var (
 	ErrTooMany   = errors.New("too many logins have failed, or wait")
 	ErrNoUsers   = errors.New("the users file can't be read")
 )
-
-// tick is what failures are answered at a multiple of, counted from the attempt: the time says nothing
-// of what was wrong.
-const tick = time.Second
 
 // lookEvery is how old what is known of the users file may be when an open session is asked about. A
 // login always looks.
@@ -61,14 +55,8 @@ type Service struct {
 	guesses guesses
 	slots   slots
 	renew   *renewer
-	reading *trouble.Kind
 	writing *trouble.Kind
-
-	mu     sync.Mutex // guards what follows, for who writes
-	table  atomic.Pointer[inForce]
-	seen   stamp
-	looked atomic.Int64 // when the file was looked at last, in Unix nanoseconds
-	broken atomic.Pointer[error]
+	file    *secretfile.Follower[inForce]
 
 	succeeded, remembered, failed, refused atomic.Int64
 }
@@ -77,13 +65,6 @@ type Service struct {
 type inForce struct {
 	*users.Table
 	hashes []users.Hash
-}
-
-// stamp tells one version of a file from another.
-type stamp struct {
-	inode    uint64
-	size     int64
-	modified time.Time
 }
 
 // New makes a service. A users file that can't be read is no error: nobody can log in until it can.
@@ -102,11 +83,18 @@ func New(cfg Config) *Service {
 		s.secret = make([]byte, 32)
 		rand.Read(s.secret)
 	}
-	s.guesses = guesses{newPace[netip.Prefix](cfg.Now, freeByNetwork, longestByNet), newPace[string](cfg.Now, freeByUser, longestByUser)}
-	s.reading = trouble.New(cfg.Log, cfg.Now, slog.LevelError, "the users file can't be read: the users before it stay in force", "the users file is read again")
+	s.guesses = guesses{
+		pace.New[netip.Prefix](pace.Config{Free: freeByNetwork, Longest: longestByNet, Now: cfg.Now}),
+		pace.New[string](pace.Config{Free: freeByUser, Longest: longestByUser, Now: cfg.Now}),
+	}
+	reading := trouble.New(cfg.Log, cfg.Now, slog.LevelError, "the users file can't be read: the users before it stay in force", "the users file is read again")
 	s.writing = trouble.New(cfg.Log, cfg.Now, slog.LevelWarn, "hashes of passwords can't be renewed: the old ones stay good", "hashes of passwords are renewed again")
 	s.renew = &renewer{path: cfg.File, done: s.renewed}
-	s.look(0)
+	s.file = secretfile.Follow(cfg.File, inForceOf, func(was, is *inForce) {
+		if was != nil {
+			cfg.Log.Info("users file read", "file", cfg.File, "users", len(is.Users()))
+		}
+	}, reading)
 	return s
 }
 
@@ -121,46 +109,11 @@ func (s *Service) renewed(err error) {
 	s.writing.Well()
 }
 
-// look gives the users in force, nil when they could never be read. What is known of the file is no older
-// than age.
-func (s *Service) look(age time.Duration) *inForce {
-	now := time.Now().UnixNano()
-	if age > 0 && now-s.looked.Load() < int64(age) {
-		return s.table.Load()
-	}
-	info, err := os.Stat(s.cfg.File)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.looked.Store(now)
-	is := stampOf(info)
-	if err == nil && is == s.seen {
-		return s.table.Load()
-	}
-	s.seen = is
-	if err == nil {
-		s.read()
-		return s.table.Load()
-	}
-	s.unreadable(err)
-	return s.table.Load()
-}
-
-func stampOf(info fs.FileInfo) (out stamp) {
-	if info == nil {
-		return stamp{}
-	}
-	out = stamp{size: info.Size(), modified: info.ModTime()}
-	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
-		out.inode = sys.Ino
-	}
-	return out
-}
-
-func (s *Service) read() {
-	t, err := users.Load(s.cfg.File)
+// inForceOf reads a users file.
+func inForceOf(path string) (*inForce, error) {
+	t, err := users.Load(path)
 	if err != nil {
-		s.unreadable(err)
-		return
+		return nil, err
 	}
 	next := &inForce{Table: t}
 	for _, u := range t.Users() {
@@ -168,16 +121,7 @@ func (s *Service) read() {
 			next.hashes = append(next.hashes, u.Hash)
 		}
 	}
-	if before := s.table.Swap(next); before != nil {
-		s.cfg.Log.Info("users file read", "file", s.cfg.File, "users", len(t.Users()))
-	}
-	s.broken.Store(nil)
-	s.reading.Well()
-}
-
-func (s *Service) unreadable(err error) {
-	s.broken.Store(&err)
-	s.reading.Failed(err.Error(), "file", s.cfg.File, "error", err)
+	return next, nil
 }
 
 // Client is who tries to log in.
@@ -202,7 +146,7 @@ type Login struct {
 // Still reports whether a login is still good, and brings what the users file says of the user up to
 // date: a user who was removed, or whose password was changed, is logged out.
 func (s *Service) Still(l *Login) bool {
-	t := s.look(lookEvery)
+	t := s.file.Look(lookEvery)
 	if t == nil {
 		return true
 	}
@@ -219,8 +163,8 @@ func (s *Service) Still(l *Login) bool {
 
 // Trouble says what an operator should look at, "" when there is nothing.
 func (s *Service) Trouble() string {
-	if err := s.broken.Load(); err != nil {
-		return fmt.Sprintf("the users file can't be read, and the users before it stay in force: %v", *err)
+	if err := s.file.Broken(); err != nil {
+		return fmt.Sprintf("the users file can't be read, and the users before it stay in force: %v", err)
 	}
 	return s.guesses.trouble()
 }
@@ -253,7 +197,7 @@ type attempt struct {
 
 // find notes whom the client wants to be.
 func (a *attempt) find(name string) error {
-	t := a.s.look(0)
+	t := a.s.file.Look(0)
 	if t == nil {
 		return ErrNoUsers
 	}
@@ -322,7 +266,7 @@ func (a *attempt) hash() users.Hash {
 	if a.user != nil && a.user.Hash.Scheme != "" {
 		return a.user.Hash
 	}
-	t := a.s.table.Load()
+	t := a.s.file.Last()
 	if len(t.hashes) == 0 {
 		return nobody
 	}
@@ -378,8 +322,7 @@ func (a *attempt) end(turn *turn, err error) error {
 		log.Warn("login put off", "user", a.known(), "reason", err.Error())
 	}
 	turn.done(true, false)
-	took := s.cfg.Now().Sub(a.began)
-	_ = sleep(a.ctx, (took/tick+1)*tick-took)
+	pace.Late(a.ctx, s.cfg.Now().Sub(a.began))
 	return err
 }
 

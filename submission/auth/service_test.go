@@ -22,6 +22,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/pace"
 	"example.org/mta/internal/users"
 )
 
@@ -93,10 +94,10 @@ func TestGuessesAreSlowed(t *testing.T) {
 		if _, err := try(s, from("192.0.2.1"), "ann", "secret"); err != nil || time.Since(at) > time.Millisecond {
 			t.Errorf("from where it is known: %v after %v", err, time.Since(at))
 		}
-		time.Sleep(forgetAfter + time.Minute)
+		time.Sleep(pace.ForgetAfter + time.Minute)
 		at = time.Now()
 		if _, err := try(s, from("198.51.100.7"), "ann", "secret"); err != nil || time.Since(at) > time.Second {
-			t.Errorf("after %v without a failure: %v after %v", forgetAfter, err, time.Since(at))
+			t.Errorf("after %v without a failure: %v after %v", pace.ForgetAfter, err, time.Since(at))
 		}
 		if got := s.Trouble(); got != "" {
 			t.Errorf("trouble goes on: %q", got)

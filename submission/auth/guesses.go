@@ -1,0 +1,74 @@
+package auth
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"example.org/mta/internal/pace"
+)
+
+// A client that guesses passwords is slowed down, by its network and by the user it tries: see package
+// pace.
+const (
+	freeByNetwork = 10 // failures that cost nothing, since networks have many users
+	freeByUser    = 5
+	longestByNet  = 8 * time.Second // a network has users who do nothing wrong, too
+	longestByUser = 16 * time.Second
+	// patience is how long an attempt waits for its turn. Then the client has to come again.
+	patience = 30 * time.Second
+)
+
+// guesses are the two paces of an attempt.
+type guesses struct {
+	networks *pace.Pace[netip.Prefix]
+	users    *pace.Pace[string]
+}
+
+// turn is an attempt's with both.
+type turn struct {
+	g       *guesses
+	place   place
+	network *pace.Turns
+	user    *pace.Turns
+}
+
+// take waits for both turns, always in this order.
+func (g *guesses) take(ctx context.Context, p place) (*turn, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	network, err := g.networks.Take(ctx, p.network)
+	if err != nil {
+		return nil, err
+	}
+	user, err := g.users.Take(ctx, p.user)
+	if err != nil {
+		g.networks.Done(p.network, network, false, false)
+		return nil, err
+	}
+	return &turn{g, p, network, user}, nil
+}
+
+// done ends a turn; nil is of an attempt that needed none. A right password says that whoever failed
+// at this user was most likely the user. Of the network's others it says nothing.
+func (t *turn) done(failed, right bool) {
+	if t == nil {
+		return
+	}
+	t.g.users.Done(t.place.user, t.user, failed, right)
+	t.g.networks.Done(t.place.network, t.network, failed, false)
+}
+
+// trouble says who guesses, "" when nobody does much.
+func (g *guesses) trouble() string {
+	network, n := g.networks.Worst()
+	user, m := g.users.Worst()
+	switch {
+	case n == 0 && m == 0:
+		return ""
+	case n >= m:
+		return fmt.Sprintf("%d logins from %s have failed, and it goes on: they are slowed down; the log has 'login failed' with the address of each", n, network)
+	}
+	return fmt.Sprintf("%d logins as %q have failed, and it goes on: they are slowed down; the log has 'login failed' with the address of each", m, user)
+}
