@@ -105,6 +105,50 @@ func BenchmarkCommit(b *testing.B) {
 	}
 }
 
+// BenchmarkCommitBatch is messages of 2 KB, so many in a request, from 20 clients; with one in each it is to be
+// compared with as many single commits.
+func BenchmarkCommitBatch(b *testing.B) {
+	for _, disk := range []struct {
+		name string
+		fs   func() vfs.FS
+	}{{"disk", vfs.OS}, {"memory", vfs.Memory}} {
+		for _, size := range []int{0, 1, 10, 100, 1000} {
+			name := fmt.Sprintf("%s/batch=%d", disk.name, size)
+			if size == 0 {
+				name = disk.name + "/single"
+			}
+			b.Run(name, func(b *testing.B) {
+				q := benchQueue(b, disk.fs())
+				b.ReportAllocs()
+				b.ResetTimer()
+				began, cpu := time.Now(), cpuTime()
+				if size == 0 {
+					each(b.N, 20, func(i int) { mustCommit(b, q, i) })
+				} else {
+					each((b.N+size-1)/size, 20, func(i int) { mustCommitBatch(b, q, min(size, b.N-i*size), nil) })
+				}
+				report(b, q, b.N, began, cpu)
+			})
+		}
+	}
+}
+
+// mustCommitBatch commits n messages of 2 KB; adorn may add to the batch.
+func mustCommitBatch(b *testing.B, q *Queue, n int, adorn func(*Batch)) {
+	batch := &Batch{Drafts: make([]*Draft, n), Messages: make([]*envelope.Message, n)}
+	for i := range n {
+		batch.Messages[i] = &envelope.Message{Sender: "sender@example.com", Recipients: []envelope.Recipient{{Address: "someone@example.net"}}, Tenant: "acme"}
+		batch.Drafts[i] = q.Begin()
+		batch.Drafts[i].Write(body2K)
+	}
+	if adorn != nil {
+		adorn(batch)
+	}
+	if committed, err := q.CommitBatch(batch); committed != n || err != nil {
+		b.Error(committed, err)
+	}
+}
+
 // BenchmarkCommitAndSettle takes messages in and out at the same time, as a relay does.
 func BenchmarkCommitAndSettle(b *testing.B) {
 	for _, writers := range []int{1, 64, 512} {

@@ -24,7 +24,8 @@ type Draft struct {
 	// For the writer.
 	msg *envelope.Message
 	*scratch
-	offset int64 // where the record was written
+	offset int64  // where the record was written
+	joint  *joint // with the others of its batch; nil: it is committed alone
 }
 
 // largeFile is a content that outgrew memory.
@@ -161,25 +162,47 @@ func (d *Draft) Commit(m *envelope.Message) error {
 		return err
 	}
 	err := d.prepare(m)
+	if err == nil && d.file != nil {
+		err = d.q.syncLarge()
+	}
 	if err == nil {
 		if d.q.w.accept(d) {
-			if err = <-d.done; err != nil && d.q.keepVoid(d) {
-				d.file = nil
-			}
+			err = <-d.done
 		} else {
 			err = ErrClosed
 		}
-		d.q.scratch.Put(d.scratch)
-		d.scratch = nil
 	}
 	if err != nil {
 		m.ID = 0
-		d.Abort()
+		d.undo()
 		return err
 	}
-	d.giveBack()
-	d.err, d.body, d.file = errOver, nil, nil
+	d.finish()
 	return nil
+}
+
+// finish ends a draft whose message was accepted.
+func (d *Draft) finish() {
+	d.giveBack()
+	d.release()
+	d.err, d.body, d.file = errOver, nil, nil
+}
+
+// undo ends a draft whose message was not accepted.
+func (d *Draft) undo() {
+	if d.q.keepVoid(d) {
+		d.file = nil
+	}
+	d.release()
+	d.Abort()
+}
+
+// release gives the scratch back.
+func (d *Draft) release() {
+	if d.scratch != nil {
+		d.q.scratch.Put(d.scratch)
+		d.scratch = nil
+	}
 }
 
 // keepVoid keeps the content's file of a message that was not accepted while the journal can't be written:
@@ -234,7 +257,7 @@ func (d *Draft) roomToCommit() error {
 	return d.q.room(d.size)
 }
 
-// finishFile makes the content's own file durable, and its name.
+// finishFile makes the content's own file durable; its name is syncLarge's.
 func (d *Draft) finishFile() error {
 	err := d.file.w.Flush()
 	if err == nil {
@@ -243,11 +266,16 @@ func (d *Draft) finishFile() error {
 	if cerr := d.file.f.Close(); err == nil {
 		err = cerr
 	}
-	if err == nil {
-		err = d.q.fs.SyncDir(d.q.path(largeDir))
-	}
 	if err != nil {
 		return d.q.storageError("syncing a large content", err)
+	}
+	return nil
+}
+
+// syncLarge makes the names of finished files durable.
+func (q *Queue) syncLarge() error {
+	if err := q.fs.SyncDir(q.path(largeDir)); err != nil {
+		return q.storageError("syncing the folder of large contents", err)
 	}
 	return nil
 }

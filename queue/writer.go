@@ -106,14 +106,17 @@ func (w *writer) wake() {
 	}
 }
 
-// accept queues a message; it reports false when the queue is closed.
-func (w *writer) accept(d *Draft) bool {
+// accept queues messages, which stay together; it reports false when the queue is closed.
+func (w *writer) accept(drafts ...*Draft) bool {
 	w.mu.Lock()
 	if w.closing {
 		w.mu.Unlock()
 		return false
 	}
-	first := w.accepts.push(d)
+	first := false
+	for _, d := range drafts {
+		first = w.accepts.push(d) || first
+	}
 	w.mu.Unlock()
 	if first {
 		w.wake()
@@ -305,9 +308,13 @@ func (w *writer) takeAccepts(to []*Draft, size, limit int64) []*Draft {
 		limit = min(limit, size+sharedOctets)
 	}
 	for d := w.accepts.front(); d != nil && (len(to) == 0 || size+d.recordSize() <= limit); d = w.accepts.front() {
+		w.accepts.pop()
+		if err := d.failed(); err != nil {
+			d.answer(err)
+			continue
+		}
 		size += d.recordSize()
 		to = append(to, d)
-		w.accepts.pop()
 	}
 	return to
 }
@@ -373,7 +380,7 @@ func (w *writer) refuse(g *group, err error) {
 	}
 	w.mu.Unlock()
 	for _, d := range g.accepts {
-		d.done <- err
+		d.answer(err)
 	}
 	for _, b := range g.barriers {
 		b.done <- err
@@ -383,7 +390,7 @@ func (w *writer) refuse(g *group, err error) {
 // answer reports success to everyone in a group.
 func (w *writer) answer(g *group) {
 	for _, d := range g.accepts {
-		d.done <- nil
+		d.answer(nil)
 	}
 	if len(g.barriers) == 0 {
 		return
