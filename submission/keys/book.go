@@ -1,0 +1,200 @@
+package keys
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"example.org/mta/internal/pace"
+	"example.org/mta/internal/secretfile"
+	"example.org/mta/internal/trouble"
+)
+
+// How requests without a good key are slowed, by network.
+const (
+	freeRefusals = 10 // which cost nothing but the wait for a whole second
+	longestWait  = 8 * time.Second
+	patience     = 30 * time.Second
+	maxWaiting   = 32 // of one network: the others are answered at once that they are too many
+)
+
+// Config is what a Book needs.
+type Config struct {
+	File string // of keys
+	Use  string // the file with the last uses; "": not kept over restarts
+	// Tenant reports whether the configuration has a tenant.
+	Tenant func(name string) bool
+	Now    func() time.Time // nil: time.Now
+	Log    *slog.Logger     // nil: none
+}
+
+// Book is the keys in force. It is safe for concurrent use, and shared by all listeners.
+type Book struct {
+	cfg     Config
+	file    *secretfile.Follower[byKey]
+	uses    *uses
+	guesses *pace.Pace[netip.Prefix]
+	putOff  *trouble.Kind
+	orphans *trouble.Kind
+
+	accepted, refused, tooMany atomic.Int64
+}
+
+// byKey is the keys of a file.
+type byKey struct{ of map[Sum]*inForce }
+
+// inForce is a key, with what is answered when it is used.
+type inForce struct {
+	*Key
+	identity Identity
+	used     *lastUse
+}
+
+// Open makes a book. A keys file that can't be read is no error: no key is good until it can.
+func Open(cfg Config) *Book {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	b := &Book{
+		cfg: cfg, uses: openUses(cfg.Use, cfg.Log),
+		guesses: pace.New[netip.Prefix](pace.Config{Free: freeRefusals, Longest: longestWait, Waiting: maxWaiting, Now: cfg.Now}),
+		putOff: trouble.New(cfg.Log, cfg.Now, slog.LevelWarn, "requests without a valid API key are put off: their network sends too many",
+			"no more requests without a valid API key are put off"),
+	}
+	b.orphans = trouble.New(cfg.Log, cfg.Now, slog.LevelWarn, "an API key is of a tenant without a block: write the block, or remove the key", "API keys of unknown tenants are no longer used")
+	reading := trouble.New(cfg.Log, cfg.Now, slog.LevelError, "the keys file can't be read: the API keys before it stay in force", "the keys file is read again")
+	b.file = secretfile.Follow(cfg.File, b.load, b.taken, reading)
+	return b
+}
+
+// load reads the keys file.
+func (b *Book) load(path string) (*byKey, error) {
+	t, err := Load(path)
+	if err != nil {
+		return nil, err
+	}
+	of := make(map[Sum]*inForce, len(t.keys))
+	for _, k := range t.keys {
+		of[k.Sum] = &inForce{k, k.identity(), b.uses.of(k.ID())}
+	}
+	return &byKey{of}, nil
+}
+
+func (b *Book) taken(was, is *byKey) {
+	b.uses.keep(is.of)
+	if was != nil {
+		b.cfg.Log.Info("keys file read", "file", b.cfg.File, "keys", len(is.of))
+	}
+}
+
+// Close writes the last uses.
+func (b *Book) Close() { b.uses.close() }
+
+// Check gives the identity of a token that a client at an address shows. The error is one of this package's:
+// ErrRefused and ErrTooMany come late, so that guesses are slow; a good token never waits.
+func (b *Book) Check(ctx context.Context, token string, from netip.Addr) (Identity, error) {
+	keys := b.file.Look(0)
+	if keys == nil {
+		return Identity{}, ErrNoKeys
+	}
+	now := b.cfg.Now()
+	k := keys.of[SumOf(token)]
+	if why := refusal(k, from, now); why != "" {
+		return Identity{}, b.refuse(ctx, k, token, from, why)
+	}
+	if b.cfg.Tenant != nil && !b.cfg.Tenant(k.Tenant) {
+		b.orphans.Failed(k.Tenant, "tenant", k.Tenant, "name", k.Name, "key", k.identity.ID, "client", from)
+		return Identity{}, ErrNoTenant
+	}
+	b.orphans.Well()
+	b.uses.note(k.used, now)
+	b.accepted.Add(1)
+	return k.identity, nil
+}
+
+// refusal says why a key is not good, "" when it is.
+func refusal(k *inForce, from netip.Addr, now time.Time) string {
+	switch {
+	case k == nil:
+		return "unknown key"
+	case k.Expired(now):
+		return "expired key"
+	case !k.allows(from):
+		return "key not allowed from this address"
+	}
+	return ""
+}
+
+// refuse logs and counts a refusal, and answers it late.
+func (b *Book) refuse(ctx context.Context, k *inForce, token string, from netip.Addr, why string) error {
+	began := b.cfg.Now()
+	network := networkOf(from)
+	patient, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	turn, err := b.guesses.Take(patient, network)
+	if err != nil {
+		b.tooMany.Add(1)
+		b.putOff.Failed("", "network", network)
+		return ErrTooMany
+	}
+	b.refused.Add(1)
+	args := []any{"client", from, "reason", why}
+	switch {
+	case k != nil:
+		args = append(args, "key", k.identity.ID, "name", k.Name, "tenant", k.Tenant)
+	case wellFormed(token):
+		args = append(args, "key", SumOf(token).ID())
+	}
+	b.cfg.Log.Warn("API key refused", args...)
+	b.guesses.Done(network, turn, true, false)
+	pace.Late(ctx, b.cfg.Now().Sub(began))
+	return ErrRefused
+}
+
+// networkOf gives what counts as one client: an IPv4 address or an IPv6 /64.
+func networkOf(a netip.Addr) netip.Prefix {
+	a = a.Unmap()
+	bits := a.BitLen()
+	if a.Is6() {
+		bits = 64
+	}
+	p, _ := a.Prefix(bits)
+	return p
+}
+
+// LastUse gives when a key was used last, by its id, to the minute; the zero time when it never was.
+func (b *Book) LastUse(id string) time.Time { return b.uses.last(id) }
+
+// Trouble says what an operator should look at, "" when there is nothing.
+func (b *Book) Trouble() string {
+	if !b.putOff.Lately(time.Minute) {
+		b.putOff.Well()
+	}
+	if err := b.file.Broken(); err != nil {
+		return fmt.Sprintf("the keys file can't be read, and the API keys before it stay in force: %v", err)
+	}
+	if network, n := b.guesses.Worst(); n > 0 {
+		return fmt.Sprintf("%d requests from %s had no valid API key, and it goes on: they are slowed down; the log has 'API key refused' with the reason of each", n, network)
+	}
+	return ""
+}
+
+// Stats counts checks since the start.
+type Stats struct {
+	Accepted int64
+	Refused  int64
+	TooMany  int64 // put off, without an answer about the key
+}
+
+// Stats gives the counts.
+func (b *Book) Stats() Stats { return Stats{b.accepted.Load(), b.refused.Load(), b.tooMany.Load()} }
+
+// Refused reports whether an error of Check means that the client has no good key.
+func Refused(err error) bool { return errors.Is(err, ErrRefused) || errors.Is(err, ErrTooMany) }

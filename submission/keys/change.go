@@ -1,0 +1,180 @@
+package keys
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"example.org/mta/internal/secretfile"
+)
+
+// DefaultOverlap is how long a key is good beside the one that takes its place.
+const DefaultOverlap = 24 * time.Hour
+
+// Errors of changes.
+var (
+	ErrExists    = errors.New("the tenant already has a key of this name")
+	ErrNotFound  = errors.New("there is no such key")
+	ErrAmbiguous = errors.New("several tenants have a key of this name")
+)
+
+// Load reads a keys file.
+func Load(path string) (*Table, error) {
+	text, err := secretfile.Read(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(text, path)
+}
+
+// update changes a keys file as a whole: see [secretfile.Update].
+func update(path string, change func(*Table) (*Table, error)) error {
+	return secretfile.Update(path, func(text []byte) ([]byte, error) {
+		t, err := Parse(text, path)
+		if err == nil {
+			t, err = change(t)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return t.text(), nil
+	})
+}
+
+// Add puts a new key into a file. Its token is returned, and is nowhere else.
+func Add(path string, k Key, now time.Time) (token string, added *Key, err error) {
+	added = &k
+	k.Created, k.Replaced = now.UTC().Truncate(time.Second), time.Time{}
+	if err := k.check(now); err != nil {
+		return "", nil, err
+	}
+	token, k.Sum = newToken()
+	err = update(path, func(t *Table) (*Table, error) {
+		if t.current[name{k.Tenant, k.Name}] != nil {
+			return nil, fmt.Errorf("%w: %s of %s", ErrExists, k.Name, k.Tenant)
+		}
+		return t.change(nil, &k)
+	})
+	if err != nil {
+		return "", nil, err
+	}
+	return token, added, nil
+}
+
+// check says why a key can't be added.
+func (k *Key) check(now time.Time) error {
+	if err := CheckTenant(k.Tenant); err != nil {
+		return err
+	}
+	if err := CheckName(k.Name); err != nil {
+		return err
+	}
+	switch {
+	case k.Scopes == 0 || k.Scopes&^All != 0:
+		return fmt.Errorf("a key needs a scope: %s", All)
+	case k.Expired(now):
+		return fmt.Errorf("the key would have expired at %s", k.Expires.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// Which names keys: by an id, or by a name and, where several tenants have a key of that name, the tenant.
+type Which struct{ Tenant, Name string }
+
+// find gives the keys that are meant: all of a name, the replaced ones included, or the one of an id.
+func (t *Table) find(w Which) ([]*Key, error) {
+	if k := t.byID[strings.ToLower(w.Name)]; k != nil && (w.Tenant == "" || w.Tenant == k.Tenant) {
+		return []*Key{k}, nil
+	}
+	var found []*Key
+	var tenants []string
+	for _, k := range t.keys {
+		if k.Name != w.Name || w.Tenant != "" && w.Tenant != k.Tenant {
+			continue
+		}
+		found = append(found, k)
+		if !slices.Contains(tenants, k.Tenant) {
+			tenants = append(tenants, k.Tenant)
+		}
+	}
+	switch {
+	case len(found) == 0:
+		return nil, fmt.Errorf("%w: %s", ErrNotFound, short(w.Name))
+	case len(tenants) > 1:
+		return nil, fmt.Errorf("%w: %s of %s", ErrAmbiguous, w.Name, strings.Join(tenants, ", "))
+	}
+	return found, nil
+}
+
+// Remove takes keys out of a file: those that are named, each of which must be there.
+func Remove(path string, which ...Which) (removed []*Key, err error) {
+	err = update(path, func(t *Table) (*Table, error) {
+		for _, w := range which {
+			some, err := t.find(w)
+			if err != nil {
+				return nil, err
+			}
+			removed = append(removed, some...)
+		}
+		return t.change(removed)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return removed, nil
+}
+
+// RemoveExpired takes the keys out of a file that are no longer good.
+func RemoveExpired(path string, now time.Time) (removed []*Key, err error) {
+	err = update(path, func(t *Table) (*Table, error) {
+		for _, k := range t.keys {
+			if k.Expired(now) {
+				removed = append(removed, k)
+			}
+		}
+		return t.change(removed)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return removed, nil
+}
+
+// Rotate puts a new key in the place of the current one of a name, with the same tenant, scopes and
+// networks. The old one is good for overlap more, or until its own end; without overlap it is removed.
+// The new one expires at a time, never when that is zero.
+func Rotate(path string, w Which, overlap time.Duration, expires, now time.Time) (token string, added, old *Key, err error) {
+	now = now.UTC().Truncate(time.Second)
+	token, sum := newToken()
+	err = update(path, func(t *Table) (*Table, error) {
+		found, err := t.find(w)
+		if err != nil {
+			return nil, err
+		}
+		was := t.current[name{found[0].Tenant, found[0].Name}]
+		if was == nil {
+			return nil, fmt.Errorf("%w: %s has only keys that were replaced; add one with another name", ErrNotFound, w.Name)
+		}
+		next := *was
+		next.Sum, next.Created, next.Expires = sum, now, expires
+		if err := next.check(now); err != nil {
+			return nil, err
+		}
+		ending := *was
+		ending.Replaced = now
+		if end := now.Add(overlap); ending.Expires.IsZero() || end.Before(ending.Expires) {
+			ending.Expires = end
+		}
+		added, old = &next, &ending
+		if overlap <= 0 {
+			return t.change([]*Key{was}, &next)
+		}
+		return t.change([]*Key{was}, &ending, &next)
+	})
+	if err != nil {
+		return "", nil, nil, err
+	}
+	return token, added, old, nil
+}

@@ -1,0 +1,184 @@
+package keys
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// writeUse is how exact the last use of a key is, and how often uses are written: a request in between costs
+// a comparison. A kill loses the last of them.
+const writeUse = time.Minute
+
+// uses knows when each key was used last, by its id, and keeps that in a file of its own: the relay may have
+// no right to write the keys file, and need not to.
+type uses struct {
+	path string // "": kept in memory only
+	log  *slog.Logger
+
+	mu      sync.Mutex // guards what follows
+	by      map[string]*lastUse
+	timer   *time.Timer // to write
+	closed  bool
+	writing sync.WaitGroup
+}
+
+// lastUse is the time in Unix seconds, 0 for never.
+type lastUse struct{ at atomic.Int64 }
+
+// useFile is the file's JSON.
+type useFile struct {
+	Version int                  `json:"version"`
+	Used    map[string]time.Time `json:"used"`
+}
+
+const useVersion = 1
+
+// ReadUse gives when keys were used last, by id, as far as the relay has written it. A file that is not there
+// is of keys that nobody used.
+func ReadUse(path string) (map[string]time.Time, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var f useFile
+	if err := json.Unmarshal(text, &f); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if f.Version != useVersion {
+		return nil, fmt.Errorf("%s: its format is version %d, and this mta reads version %d", path, f.Version, useVersion)
+	}
+	return f.Used, nil
+}
+
+// openUses begins with what was written. A file that can't be read is left as it is: nothing is written over
+// what a newer relay may need.
+func openUses(path string, log *slog.Logger) *uses {
+	u := &uses{path: path, log: log, by: make(map[string]*lastUse)}
+	if path == "" {
+		return u
+	}
+	used, err := ReadUse(path)
+	if err != nil {
+		log.Warn("the last uses of API keys can't be read: they are counted from now on, and not written", "error", err,
+			"remedy", "remove the file, and restart the relay")
+		u.path = ""
+	}
+	for id, at := range used {
+		u.of(id).at.Store(at.Unix())
+	}
+	return u
+}
+
+// of gives the last use of a key.
+func (u *uses) of(id string) *lastUse {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	l := u.by[id]
+	if l == nil {
+		l = new(lastUse)
+		u.by[id] = l
+	}
+	return l
+}
+
+// keep forgets the keys that are not in force.
+func (u *uses) keep(t map[Sum]*inForce) {
+	ids := make(map[string]bool, len(t))
+	for sum := range t {
+		ids[sum.ID()] = true
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for id := range u.by {
+		if !ids[id] {
+			delete(u.by, id)
+		}
+	}
+}
+
+// note says that a key was used.
+func (u *uses) note(l *lastUse, now time.Time) {
+	at, was := now.Unix(), l.at.Load()
+	if at-was < int64(writeUse/time.Second) || !l.at.CompareAndSwap(was, at) {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.timer != nil || u.closed || u.path == "" {
+		return
+	}
+	u.writing.Add(1)
+	u.timer = time.AfterFunc(writeUse, func() { defer u.writing.Done(); u.write() })
+}
+
+// last gives when a key was used last, the zero time when it never was.
+func (u *uses) last(id string) time.Time {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if l := u.by[id]; l != nil {
+		if at := l.at.Load(); at != 0 {
+			return time.Unix(at, 0).UTC()
+		}
+	}
+	return time.Time{}
+}
+
+// write replaces the file. It is not synced: a power cut may lose the last uses, which is no harm.
+func (u *uses) write() {
+	u.mu.Lock()
+	u.timer = nil
+	f := useFile{useVersion, make(map[string]time.Time, len(u.by))}
+	for id, l := range u.by {
+		if at := l.at.Load(); at != 0 {
+			f.Used[id] = time.Unix(at, 0).UTC()
+		}
+	}
+	u.mu.Unlock()
+	text, err := json.Marshal(f)
+	if err == nil {
+		err = replace(u.path, append(text, '\n'))
+	}
+	if err != nil {
+		u.log.Warn("the last uses of API keys can't be written: they are written again with the next use", "error", err)
+	}
+}
+
+func replace(path string, text []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	err = errors.Join(err, f.Chmod(0o640), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
+}
+
+// close writes what is to be written.
+func (u *uses) close() {
+	u.mu.Lock()
+	u.closed = true
+	early := u.timer != nil && u.timer.Stop()
+	u.mu.Unlock()
+	if early {
+		u.write()
+		u.writing.Done()
+	}
+	u.writing.Wait()
+}
