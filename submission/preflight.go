@@ -6,10 +6,9 @@ import (
 	"net/netip"
 	"time"
 
+	"example.org/mta/internal/proxyheader"
 	"example.org/mta/internal/reply"
 	"example.org/mta/submission/auth"
-
-	"github.com/pires/go-proxyproto"
 )
 
 // client is who is connected. It stays the same through STARTTLS.
@@ -86,7 +85,7 @@ func (c *conn) identify() *reply.Reply {
 	relay := true
 	cl.direct = !contains(cfg.ProxyFrom, cl.peer.Addr())
 	if contains(cfg.ProxyFrom, cl.peer.Addr()) {
-		p := proxyproto.NewConn(&headerConn{Conn: c.socket}, proxyproto.WithPolicy(proxyproto.REQUIRE), proxyproto.SetReadHeaderTimeout(cfg.Timeouts.Proxy))
+		p := proxyheader.New(c.socket, cfg.Timeouts.Proxy)
 		c.raw = p
 		h := p.ProxyHeader()
 		if h == nil {

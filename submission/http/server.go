@@ -1,0 +1,304 @@
+package http
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"example.org/mta/internal/envelope"
+)
+
+// Config is what a Server needs to know. It must not be changed after New.
+type Config struct {
+	// TLS switches TLS on. Certificates come by its GetCertificate. Nil: requests come in clear, and
+	// only from this machine or from TrustedProxies.
+	TLS *tls.Config
+	// Keys knows who may ask for what.
+	Keys Keys
+	// Tenants are those whose keys are accepted here. Empty: all.
+	Tenants []string
+	// TrustedProxies are the networks whose X-Forwarded-For, Forwarded and X-Forwarded-Proto count.
+	TrustedProxies []netip.Prefix
+	// ProxyFrom are the networks that must start a connection with a PROXY header, whose client address
+	// then stands in for theirs everywhere.
+	ProxyFrom []netip.Prefix
+
+	MaxRequest     int64 // octets of a request's body, decompressed. 0: 50 MiB
+	MaxConnections int   // open at a time. 0: 1,000
+	Timeouts       Timeouts
+
+	// Routes are those of packages above this one, and Forms how errors look there; the first that fits
+	// counts, and problem+json where none does.
+	Routes []Route
+	Forms  []Form
+	// Memory bounds what requests hold that are under way; servers can share it. Nil: no bound.
+	Memory *Memory
+
+	Now func() time.Time // for what is written down; deadlines use time.Now. Nil: time.Now
+	Log *slog.Logger     // nil: none
+	IDs *envelope.IDs    // for ids of requests; shared by the listeners of a node. Nil: its own
+}
+
+// Timeouts bound what clients may take. A zero value stands for the default.
+type Timeouts struct {
+	Header  time.Duration // for a request's header section, and a TLS handshake; 30 s
+	Idle    time.Duration // for the next request on a connection; 2 min
+	Block   time.Duration // a pause within a body, or in reading the answer; 1 min
+	Body    time.Duration // for a whole body; 1 h
+	MinRate int64         // octets a second that a body has to come in on average; 512. -1: any
+}
+
+func (c Config) withDefaults() Config {
+	if c.MaxRequest == 0 {
+		c.MaxRequest = 50 << 20
+	}
+	if c.MaxConnections == 0 {
+		c.MaxConnections = 1000
+	}
+	t := &c.Timeouts
+	for d, fallback := range map[*time.Duration]time.Duration{&t.Header: 30 * time.Second, &t.Idle: 2 * time.Minute, &t.Block: time.Minute, &t.Body: time.Hour} {
+		if *d == 0 {
+			*d = fallback
+		}
+	}
+	if t.MinRate == 0 {
+		t.MinRate = 512
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.IDs == nil {
+		c.IDs = new(envelope.IDs)
+	}
+	return c
+}
+
+const (
+	maxHeader  = 32 << 10        // octets of a request line and header section
+	maxStreams = 100             // of HTTP/2 at a time on a connection
+	window     = 256 << 10       // of HTTP/2 flow control: what a connection may hold of bodies that nobody reads yet
+	shortPause = 5 * time.Second // until another try after trouble that passes
+	farewell   = time.Second     // in which kept connections learn that the server goes
+	cutWait    = 5 * time.Second // for handlers whose connection was cut: a commit has to come to its end
+	longWait   = time.Hour       // no deadline of a write is later than this
+)
+
+// ErrServerClosed is what Serve gives when Shutdown was called before.
+var ErrServerClosed = http.ErrServerClosed
+
+// Server is the settings of one listener, and all its connections.
+type Server struct {
+	config Config
+	http   http.Server
+	table  *table
+	conns  *connections
+
+	ctx    context.Context // ends when Shutdown has cut all connections
+	cancel context.CancelFunc
+
+	stage atomic.Int32 // of its life
+	calls underWay
+}
+
+// The stages of a server's life.
+const (
+	serving  = iota
+	retired  // another one has its place: requests are served, and their connections end with them
+	draining // the relay stops: what is under way may end, other requests are refused
+)
+
+// New makes a server. Config.Keys must be set.
+func New(config Config) *Server {
+	s := &Server{config: config.withDefaults()}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.calls.none = sync.NewCond(&s.calls.mu)
+	s.conns = newConnections(s.config.MaxConnections)
+	s.table = newTable(s.routes(), s.answer)
+	t := s.config.Timeouts
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(s.config.TLS != nil)
+	protocols.SetUnencryptedHTTP2(s.config.TLS == nil) // by prior knowledge (RFC 9113, 3.3), for proxies
+	s.http = http.Server{
+		Handler: http.HandlerFunc(s.serve), TLSConfig: s.config.TLS, Protocols: &protocols,
+		ReadHeaderTimeout: t.Header, IdleTimeout: t.Idle, MaxHeaderBytes: maxHeader,
+		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: window, MaxReceiveBufferPerStream: window},
+		ConnState: s.conns.changed, ConnContext: connected,
+		ErrorLog:    slog.NewLogLogger(s.config.Log.Handler(), slog.LevelDebug),
+		BaseContext: func(net.Listener) context.Context { return s.ctx },
+	}
+	return s
+}
+
+// Serve accepts connections on l until Shutdown or Retire, and closes it. It can be called for
+// several listeners.
+func (s *Server) Serve(l net.Listener) error {
+	l = &listener{Listener: l, server: s}
+	if s.config.TLS != nil {
+		return s.http.ServeTLS(l, "", "")
+	}
+	return s.http.Serve(l)
+}
+
+// Shutdown lets requests under way end, and refuses others with 503. Those still under way when ctx
+// ends are cut. It returns ctx's error if it had to cut any.
+func (s *Server) Shutdown(ctx context.Context) error { return s.end(ctx, draining) }
+
+// Retire is Shutdown for a server that another one replaces: it still answers requests on connections
+// that it has, and closes them.
+func (s *Server) Retire(ctx context.Context) error { return s.end(ctx, retired) }
+
+func (s *Server) end(ctx context.Context, stage int32) error {
+	s.stage.Store(stage)
+	defer s.cancel()
+	// A client that is just sending a request on a kept connection would lose it: the connection stays
+	// open until then, for a moment.
+	wait, done := context.WithTimeout(ctx, farewell)
+	s.conns.waitForNone(wait)
+	done()
+	err := s.http.Shutdown(ctx)
+	if err == nil {
+		return nil
+	}
+	s.cancel()
+	n := s.calls.open()
+	s.config.Log.Warn("cut connections with requests under way", "requests", n)
+	s.http.Close()
+	wait, done = context.WithTimeout(context.Background(), cutWait)
+	defer done()
+	if left := s.calls.wait(wait); left > 0 {
+		return fmt.Errorf("cut %d requests, %d still wait for the store: %w", n, left, err)
+	}
+	return fmt.Errorf("cut %d requests: %w", n, err)
+}
+
+// Connections is how many connections are open.
+func (s *Server) Connections() int { return s.conns.open() }
+
+// serve answers one request.
+func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
+	s.calls.begin()
+	defer s.calls.end()
+	c := s.newCall(w, req)
+	defer s.finish(c)
+	defer c.rescue()
+	if err := s.receive(c); err != nil {
+		c.fail(err)
+	}
+}
+
+// receive does what comes before the route is known, and finds the route.
+func (s *Server) receive(c *Call) error {
+	switch s.stage.Load() {
+	case draining:
+		return &Problem{Status: http.StatusServiceUnavailable, Detail: "the relay is shutting down: try again", RetryAfter: shortPause, Close: true, Reason: "draining"}
+	case retired:
+		c.Writer.Header().Set("Connection", "close")
+	}
+	if err := s.whence(c); err != nil {
+		return err
+	}
+	if p := keyInURL(c.Request); p != nil {
+		return p
+	}
+	if c.Request.URL.Path != cleaned(c.Request.URL.Path) {
+		return s.table.missing(c)
+	}
+	s.table.mux.ServeHTTP(c.Writer, c.Request)
+	return nil
+}
+
+// answer has a route's request answered, once all checks are passed.
+func (s *Server) answer(c *Call) error {
+	if !c.Route.Open {
+		if err := s.authenticate(c); err != nil {
+			return err
+		}
+	}
+	if err := s.room(c); err != nil {
+		return err
+	}
+	return c.Route.Handle(c)
+}
+
+// finish ends a request.
+func (s *Server) finish(c *Call) {
+	c.release()
+	c.Log.Debug("request", "route", c.routeName(), "status", c.answer.status, "reason", c.answer.reason, "tenant", c.Identity.Tenant, "client", c.Client)
+}
+
+// underWay counts requests.
+type underWay struct {
+	mu   sync.Mutex
+	n    int
+	none *sync.Cond
+}
+
+func (u *underWay) begin() { u.mu.Lock(); u.n++; u.mu.Unlock() }
+
+func (u *underWay) end() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.n--; u.n == 0 {
+		u.none.Broadcast()
+	}
+}
+
+func (u *underWay) open() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.n
+}
+
+// wait returns how many are left when none is, or ctx ends.
+func (u *underWay) wait(ctx context.Context) int {
+	defer context.AfterFunc(ctx, func() { u.mu.Lock(); defer u.mu.Unlock(); u.none.Broadcast() })()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for u.n > 0 && ctx.Err() == nil {
+		u.none.Wait()
+	}
+	return u.n
+}
+
+// answer is the answer to a request, which has to be read within a time.
+type answer struct {
+	http.ResponseWriter
+	call    *Call
+	control *http.ResponseController
+	block   time.Duration
+	status  int // 0: none was given yet
+	reason  string
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// WriteHeader begins the answer.
+func (a *answer) WriteHeader(status int) {
+	if status >= 200 && a.status == 0 {
+		a.status = status
+		a.control.SetWriteDeadline(time.Now().Add(a.block))
+		a.call.body.leave()
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Write adds to the answer's body.
+func (a *answer) Write(p []byte) (int, error) {
+	if a.status == 0 {
+		a.WriteHeader(http.StatusOK)
+	}
+	a.control.SetWriteDeadline(time.Now().Add(a.block))
+	return a.ResponseWriter.Write(p)
+}
