@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/jsontree"
 )
 
 // Request asks for one message to all recipients or, with Recipients, for one to each of them.
@@ -79,12 +80,8 @@ type Attachment struct {
 	Content   []byte
 }
 
-// Fault is something wrong with a request.
-type Fault struct {
-	Pointer string // to the place, a JSON pointer (RFC 6901); "" is the whole request
-	Detail  string // what is wrong
-	Remedy  string // what to send in its place
-}
+// Fault is something wrong with a request: its place, what is wrong, and the remedy.
+type Fault = jsontree.Fault
 
 // Faults are all that was found wrong with a request.
 type Faults []Fault
