@@ -28,7 +28,7 @@ build: ## the static binary, in bin/mta
 demo: build ## the whole relay at work on this machine, in half a minute
 	$(BIN) demo
 
-test: check unit e2e ## everything that CI runs: checks, unit tests with -race, real daemons
+test: check e2e-install unit e2e ## everything that CI runs: checks, unit tests with -race, real daemons
 
 # By default each test binary sleeps for a second at its end, for races still to be told: they are told
 # when they happen.
