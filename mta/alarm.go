@@ -33,7 +33,7 @@ const (
 	alarmCerts    = "certificates"  // a certificate has expired, or will soon
 	alarmChecks   = "dns_checks"    // receivers will refuse or distrust mail: its DNS is not right
 	alarmOverload = "overload"      // mail is refused, since more comes than can be kept
-	alarmLogins   = "logins"        // somebody guesses passwords, or the users file can't be read
+	alarmLogins   = "logins"        // somebody guesses passwords or API keys, or the file of users or keys can't be read
 
 	tooOldDue     = 5 * time.Minute
 	growsFor      = 5 // minutes in a row

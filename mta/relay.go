@@ -62,6 +62,7 @@ import (
 	"example.org/mta/submission"
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/callout"
+	"example.org/mta/submission/keys"
 	"example.org/mta/submission/quota"
 	"example.org/mta/suppression"
 )
@@ -118,6 +119,7 @@ type Relay struct {
 	tlsReports *tlsrpt.Reporter             // nil when none are sent
 	acme       *certificates.ACME           // nil without names
 	logins     atomic.Pointer[auth.Service] // nil without users
+	keys       atomic.Pointer[keys.Book]    // nil without a keys file
 	files      int                          // that the process may have open
 	sites      dispatch.Sites
 	sessions   envelope.IDs // names sessions, whatever the listener
@@ -199,6 +201,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 		{"warm-up", r.openWarmup},
 		{"", r.openSuppression},
 		{"users", r.openUsers},
+		{"API keys", r.openKeys},
 		{"acme", r.openACME},
 		{"", r.openAdmission},
 		{"listeners", r.openListeners},
@@ -450,6 +453,7 @@ func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error 
 		{"destination database", r.destinations.Close},
 		{"suppression list", r.suppression.Close},
 		{"users file", r.closeUsers},
+		{"API keys", r.closeKeys},
 		{"queue", r.queue.Close},
 		{"accounting log", r.closeAccounting},
 	} {

@@ -41,6 +41,7 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 		return control.Reload{}, err
 	}
 	pol := wiring.New(cfg)
+	apiKeys := r.newKeys(cfg)
 	if err := r.reloadRouting(before, pol, change); err != nil {
 		change.undo()
 		return control.Reload{}, err
@@ -59,6 +60,7 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 	}
 	change.commit()
 	r.keepCertificates(cfg)
+	r.swapKeys(apiKeys)
 	if was := r.logins.Swap(logins); was != nil && was != logins {
 		was.Close()
 	}

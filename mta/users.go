@@ -98,10 +98,15 @@ func (r *Relay) tenantOf(name string) (submission.Tenant, bool) {
 // tenantAt gives the tenant of a client's network, by the configuration in force.
 func (r *Relay) tenantAt(a netip.Addr) string { return r.policy.Load().Config.TenantAt(a) }
 
-// loginTrouble says what an operator should look at, "" when there is nothing.
+// loginTrouble says what an operator should look at, "" when there is nothing: of users, else of API keys.
 func (r *Relay) loginTrouble() string {
 	if logins := r.logins.Load(); logins != nil {
-		return logins.Trouble()
+		if text := logins.Trouble(); text != "" {
+			return text
+		}
+	}
+	if book := r.keys.Load(); book != nil {
+		return book.Trouble()
 	}
 	return ""
 }

@@ -47,6 +47,7 @@ type cli struct {
 
 	configFlag, socketFlag string // --config, --socket
 	usersFlag              string // --file of 'mta user'
+	keysFlag               string // --file of 'mta key'
 	started                bool   // the command line was understood, and the command runs
 }
 

@@ -2,6 +2,7 @@ package config
 
 import (
 	"crypto/x509"
+	"path/filepath"
 	"slices"
 
 	"example.org/mta/internal/certificates"
@@ -15,6 +16,15 @@ type Users struct {
 	// Scheme is how passwords are hashed, those anew that were hashed otherwise.
 	Scheme users.Scheme `conf:"scheme" oneof:"argon2id scram-sha-256"`
 }
+
+// Keys is who may submit by HTTP.
+type Keys struct {
+	block
+	File string `conf:"file"` // as package submission/keys reads it; "": nobody
+}
+
+// KeysUsed is the file in which the relay keeps when each API key was used last.
+func (c *Config) KeysUsed() string { return filepath.Join(c.DataDir, "keys-used.json") }
 
 // Auth is how clients log in at a listener.
 type Auth struct {

@@ -38,6 +38,7 @@ type Config struct {
 
 	Listeners   []*Listener `conf:"listener,block"`
 	Users       Users       `conf:"users,block"`
+	Keys        Keys        `conf:"keys,block"`
 	ACME        ACME        `conf:"acme,block" reload:"restart"`
 	HTTP        HTTP        `conf:"http,block"`
 	Control     Control     `conf:"control,block" reload:"restart"`

@@ -144,7 +144,7 @@ func RemoveExpired(path string, now time.Time) (removed []*Key, err error) {
 
 // Rotate puts a new key in the place of the current one of a name, with the same tenant, scopes and
 // networks. The old one is good for overlap more, or until its own end; without overlap it is removed.
-// The new one expires at a time, never when that is zero.
+// The new one expires at a time; zero: after as long as the old one was made for, never when that never did.
 func Rotate(path string, w Which, overlap time.Duration, expires, now time.Time) (token string, added, old *Key, err error) {
 	now = now.UTC().Truncate(time.Second)
 	token, sum := newToken()
@@ -159,6 +159,9 @@ func Rotate(path string, w Which, overlap time.Duration, expires, now time.Time)
 		}
 		next := *was
 		next.Sum, next.Created, next.Expires = sum, now, expires
+		if expires.IsZero() && !was.Expires.IsZero() {
+			next.Expires = now.Add(was.Expires.Sub(was.Created))
+		}
 		if err := next.check(now); err != nil {
 			return nil, err
 		}

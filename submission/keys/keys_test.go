@@ -166,6 +166,17 @@ func TestRotation(t *testing.T) {
 		if good(old) || !good(token) {
 			t.Error("after the overlap the old key is good, or the new one is not")
 		}
+		limited := add(t, path, Key{Name: "limited", Expires: time.Now().Add(10 * time.Hour)}, time.Now())
+		time.Sleep(time.Hour)
+		if _, next, _, err := Rotate(path, Which{Name: "limited"}, time.Hour, time.Time{}, time.Now()); err != nil || !next.Expires.Equal(time.Now().Add(10*time.Hour)) {
+			t.Errorf("the new key of one made for 10 hours: %+v, %v", next, err)
+		}
+		if table, _ := Load(path); table.Of(limited).Name != "limited" || table.Of("mta_x") != nil {
+			t.Error("a key is not found by its token")
+		}
+		if _, err := Remove(path, Which{Name: "limited"}); err != nil {
+			t.Fatal(err)
+		}
 		last, _, _, err := Rotate(path, Which{Tenant: "acme", Name: "shop"}, 0, time.Now().Add(time.Hour), time.Now())
 		if err != nil || good(token) || !good(last) {
 			t.Errorf("without overlap: %v", err)

@@ -83,6 +83,15 @@ type name struct{ tenant, name string }
 // Keys lists all in the order of the file.
 func (t *Table) Keys() []*Key { return t.keys }
 
+// Of finds the key of a token, nil when there is none.
+func (t *Table) Of(token string) *Key {
+	sum := SumOf(token)
+	if k := t.byID[sum.ID()]; k != nil && k.Sum == sum {
+		return k
+	}
+	return nil
+}
+
 // Parse reads a keys file. path is for messages; an error names every line that is wrong, and quotes no
 // more of it than a word.
 func Parse(text []byte, path string) (*Table, error) {

@@ -1,0 +1,439 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/internal/secretfile"
+	"example.org/mta/internal/spelling"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
+	"example.org/mta/submission/keys"
+)
+
+const keyHelp = `Show and change the API keys with which applications submit mail by HTTP. Each key belongs
+to one tenant. The configuration names the file, keys { file = "..." }; --file names another.
+
+A change takes effect immediately: a running relay needs no reload. The file is replaced
+as a whole, so the relay never reads half a file. These commands need no running relay.
+
+A key is printed once, when it is added or rotated. The file has its SHA-256 only.`
+
+func newKey(c *cli) *cobra.Command {
+	g := group("key", "the API keys of applications", newKeyAdd(c), newKeyRotate(c), newKeyRemove(c), newKeyList(c), newKeyWhich(c), newKeyCheck(c))
+	g.Long = keyHelp
+	g.PersistentFlags().StringVar(&c.keysFlag, "file", "", "the keys `file` (default: that of the configuration)")
+	return g
+}
+
+// keysFile says which file is meant. The configuration is nil when --file alone names it.
+func (c *cli) keysFile() (path string, cfg *config.Config, err error) {
+	if c.keysFlag != "" && c.configFlag == "" {
+		return c.keysFlag, nil, nil
+	}
+	if cfg, err = c.config(); err != nil {
+		return "", nil, err
+	}
+	path = cfg.Keys.File
+	if c.keysFlag != "" {
+		path = c.keysFlag
+	}
+	if path == "" {
+		return "", nil, hinted{errors.New("the configuration has no keys file"), `add keys { file = "/etc/mta/keys" } to it, or name a file with --file`}
+	}
+	return path, cfg, nil
+}
+
+// newKeyOptions are what a key can be given.
+type newKeyOptions struct {
+	tenant, name string
+	scopes, from []string
+	expires      control.Age
+	asJSON       bool
+}
+
+func newKeyAdd(c *cli) *cobra.Command {
+	var o newKeyOptions
+	cmd := &cobra.Command{
+		Use:   "add",
+		Short: "add an API key",
+		Long: `Add an API key of a tenant and print it on standard output. It can't be shown again: the
+file has its SHA-256 only.
+
+--scope limits what the key allows: send (submit messages), read (the state of messages),
+cancel (cancel and move scheduled messages), events (what became of messages), suppress
+(the tenant's suppression list). --from limits where it may be used.`,
+		Example: `  mta key add --tenant acme --name shop
+  mta key add --tenant acme --name shop --scope send,read --from 192.0.2.0/24 --expires 90d`,
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error { return c.keyAdd(o) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.tenant, "tenant", "", "the key's `tenant`")
+	f.StringVar(&o.name, "name", "", "a `name` for the key, unique for the tenant")
+	f.StringSliceVar(&o.scopes, "scope", nil, "the `scopes`: send, read, cancel, events, suppress (default: all)")
+	f.StringSliceVar(&o.from, "from", nil, "the `networks` where the key may be used (default: anywhere)")
+	f.Var((*ageFlag)(&o.expires), "expires", "the time that the key is valid, such as 90d (`age`; default: forever)")
+	f.BoolVar(&o.asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (c *cli) keyAdd(o newKeyOptions) error {
+	path, cfg, err := c.keysFile()
+	if err != nil {
+		return err
+	}
+	k := keys.Key{Tenant: o.tenant, Name: o.name, Scopes: keys.All}
+	switch {
+	case o.tenant == "":
+		return usagef("--tenant is missing: a key belongs to a tenant")
+	case o.name == "":
+		return usagef("--name is missing: give the key a name, such as that of its application")
+	}
+	if err := tenantOfKey(cfg, o.tenant); err != nil {
+		return err
+	}
+	if len(o.scopes) > 0 {
+		if k.Scopes, err = keys.ParseScopes(o.scopes); err != nil {
+			return usageError{err}
+		}
+	}
+	if k.From, err = keys.ParseNetworks(o.from); err != nil {
+		return usageError{err}
+	}
+	if o.expires > 0 {
+		k.Expires = c.now().Add(time.Duration(o.expires))
+	}
+	token, added, err := keys.Add(path, k, c.now())
+	if err != nil {
+		return keyFault(err)
+	}
+	return c.newToken(path, "added", token, added, o.asJSON)
+}
+
+// tenantOfKey refuses a tenant that the configuration does not have: requests with its key would be refused.
+func tenantOfKey(cfg *config.Config, tenant string) error {
+	if cfg == nil || cfg.Tenant(tenant) != nil {
+		return nil
+	}
+	var names []string
+	for _, t := range cfg.Tenants {
+		names = append(names, t.Name)
+	}
+	hint := fmt.Sprintf("add tenant %q { } to the configuration first", tenant)
+	if like := spelling.Nearest(tenant, names); like != "" {
+		hint = fmt.Sprintf("did you mean %q? Otherwise %s", like, hint)
+	}
+	return hinted{fmt.Errorf("the configuration has no tenant %q", tenant), hint}
+}
+
+// newToken prints a key that is shown this once: alone on standard output.
+func (c *cli) newToken(path, what, token string, k *keys.Key, asJSON bool) error {
+	if asJSON {
+		return writeJSON(c.out, struct {
+			Key string `json:"key"`
+			listedKey
+		}{token, c.listed(k)})
+	}
+	if _, err := fmt.Fprintln(c.out, token); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(c.err, "%s: %s %s of %s, id %s, %s; the key will not be shown again\n", path, what, k.Name, k.Tenant, k.ID(), keyBounds(k))
+	return err
+}
+
+// keyBounds says what a key allows.
+func keyBounds(k *keys.Key) string {
+	text := "scopes " + k.Scopes.String()
+	if len(k.From) > 0 {
+		text += ", from " + strings.Join(networks(k), ",")
+	}
+	if !k.Expires.IsZero() {
+		text += ", expires " + k.Expires.Format(time.DateTime) + " UTC"
+	}
+	return text
+}
+
+func networks(k *keys.Key) []string {
+	list := []string{}
+	for _, p := range k.From {
+		list = append(list, p.String())
+	}
+	return list
+}
+
+// keyFault adds the remedy to an error about keys.
+func keyFault(err error) error {
+	var mode *secretfile.ModeError
+	switch {
+	case errors.As(err, &mode):
+		return hinted{err, mode.Remedy()}
+	case errors.Is(err, fs.ErrNotExist):
+		return hinted{err, "'mta key add' creates it"}
+	case errors.Is(err, keys.ErrExists):
+		return hinted{err, "'mta key rotate' replaces it; or choose another name"}
+	case errors.Is(err, keys.ErrNotFound):
+		return hinted{err, "'mta key list' lists the keys"}
+	case errors.Is(err, keys.ErrAmbiguous):
+		return hinted{err, "name the tenant with --tenant, or give the id of the key"}
+	}
+	return err
+}
+
+func newKeyRotate(c *cli) *cobra.Command {
+	var (
+		tenant  string
+		overlap = control.Age(keys.DefaultOverlap)
+		expires control.Age
+		asJSON  bool
+	)
+	cmd := &cobra.Command{
+		Use:   "rotate NAME",
+		Short: "replace an API key by a new one",
+		Long: `Replace a key by a new one with the same tenant, name, scopes and networks, and print the
+new key. Both are valid for --overlap; then the old one expires. --overlap 0s removes the
+old one immediately, as after a leak. A key that was added with --expires is followed by one
+that is valid for as long.`,
+		Example: `  mta key rotate shop
+  mta key rotate shop --tenant acme --overlap 0s`,
+		Args: oneArg("the key's name"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			path, _, err := c.keysFile()
+			if err != nil {
+				return err
+			}
+			var end time.Time
+			if expires > 0 {
+				end = c.now().Add(time.Duration(expires))
+			}
+			token, added, old, err := keys.Rotate(path, keys.Which{Tenant: tenant, Name: args[0]}, time.Duration(overlap), end, c.now())
+			if err != nil {
+				return keyFault(err)
+			}
+			if err := c.newToken(path, "rotated", token, added, asJSON); err != nil || asJSON {
+				return err
+			}
+			if overlap <= 0 {
+				_, err = fmt.Fprintf(c.err, "%s: the old key, id %s, is removed\n", path, old.ID())
+			} else {
+				_, err = fmt.Fprintf(c.err, "%s: the old key, id %s, is valid until %s UTC\n", path, old.ID(), old.Expires.Format(time.DateTime))
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&tenant, "tenant", "", "the key's `tenant`, if several have a key of this name")
+	cmd.Flags().Var((*ageFlag)(&overlap), "overlap", "the time that both keys are valid (`age`)")
+	cmd.Flags().Var((*ageFlag)(&expires), "expires", "the time that the new key is valid (`age`; default: as long as the old one)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func newKeyRemove(c *cli) *cobra.Command {
+	var (
+		tenant  string
+		expired bool
+	)
+	cmd := &cobra.Command{
+		Use:   "remove NAME|ID...",
+		Short: "remove API keys",
+		Long: `Remove keys: all of a name, including those that rotation replaced, or the one of an id.
+Requests with them are refused from then on.`,
+		Example: `  mta key remove shop --tenant acme
+  mta key remove --expired`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if (len(args) == 0) != expired {
+				return usagef("want names or ids of keys, or --expired")
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			path, _, err := c.keysFile()
+			if err != nil {
+				return err
+			}
+			var removed []*keys.Key
+			if expired {
+				removed, err = keys.RemoveExpired(path, c.now())
+			} else {
+				var which []keys.Which
+				for _, arg := range args {
+					which = append(which, keys.Which{Tenant: tenant, Name: arg})
+				}
+				removed, err = keys.Remove(path, which...)
+			}
+			if err != nil {
+				return keyFault(err)
+			}
+			for _, k := range removed {
+				fmt.Fprintf(c.out, "%s: removed %s of %s, id %s\n", path, k.Name, k.Tenant, k.ID())
+			}
+			if len(removed) == 0 {
+				fmt.Fprintf(c.out, "%s: no key has expired\n", path)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&tenant, "tenant", "", "the keys' `tenant`, if several have a key of this name")
+	cmd.Flags().BoolVar(&expired, "expired", false, "all keys that have expired")
+	return cmd
+}
+
+// listedKey is a key for tables and JSON.
+type listedKey struct {
+	ID       string    `json:"id"`
+	Tenant   string    `json:"tenant"`
+	Name     string    `json:"name"`
+	Scopes   []string  `json:"scopes"`
+	From     []string  `json:"from"` // none: anywhere
+	Created  time.Time `json:"created"`
+	Expires  time.Time `json:"expires,omitzero"`
+	Replaced time.Time `json:"replaced,omitzero"` // by a newer key of the name
+	LastUsed time.Time `json:"last_used,omitzero"`
+	State    string    `json:"state"` // valid, replaced (and still valid), expired
+}
+
+func (c *cli) listed(k *keys.Key) listedKey {
+	l := listedKey{k.ID(), k.Tenant, k.Name, k.Scopes.Names(), networks(k), k.Created, k.Expires, k.Replaced, time.Time{}, "valid"}
+	switch {
+	case k.Expired(c.now()):
+		l.State = "expired"
+	case !k.Replaced.IsZero():
+		l.State = "replaced"
+	}
+	return l
+}
+
+func newKeyList(c *cli) *cobra.Command {
+	var (
+		tenant string
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "list the API keys",
+		Long: `List the keys, in the order of the file. A replaced key is valid until its end, beside the
+new one of its name. LAST USED is accurate to a minute or two; a relay that was killed may
+not have recorded the last minute.`,
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error { return c.keyList(tenant, asJSON) },
+	}
+	cmd.Flags().StringVar(&tenant, "tenant", "", "the keys of this `tenant` only")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (c *cli) keyList(tenant string, asJSON bool) error {
+	path, cfg, err := c.keysFile()
+	if err != nil {
+		return err
+	}
+	table, err := keys.Load(path)
+	if err != nil {
+		return keyFault(err)
+	}
+	var used map[string]time.Time
+	if cfg != nil {
+		if used, err = keys.ReadUse(cfg.KeysUsed()); err != nil {
+			fmt.Fprintf(c.err, "mta: the last uses of keys can't be read: %v\n", err)
+		}
+	}
+	list := []listedKey{}
+	for _, k := range table.Keys() {
+		if tenant != "" && tenant != k.Tenant {
+			continue
+		}
+		l := c.listed(k)
+		l.LastUsed = used[l.ID]
+		list = append(list, l)
+	}
+	if asJSON {
+		return writeJSON(c.out, map[string]any{"keys": list})
+	}
+	return c.keyTable(list)
+}
+
+func (c *cli) keyTable(list []listedKey) error {
+	if len(list) == 0 {
+		fmt.Fprintln(c.err, "no keys")
+		return nil
+	}
+	t := &draw.Table{Columns: []draw.Column{{Title: "NAME"}, {Title: "TENANT", Shrink: true}, {Title: "ID"}, {Title: "STATE"}, {Title: "SCOPES", Shrink: true}, {Title: "FROM", Shrink: true, Spare: true},
+		{Title: "AGE", Right: true}, {Title: "ENDS IN", Right: true}, {Title: "LAST USED", Right: true}}}
+	for _, l := range list {
+		from, end, used := "anywhere", "-", "-"
+		if len(l.From) > 0 {
+			from = strings.Join(l.From, ",")
+		}
+		if !l.Expires.IsZero() {
+			end = shortLeft(l.Expires.Sub(c.now()))
+		}
+		if !l.LastUsed.IsZero() {
+			used = shortAge(c.now().Sub(l.LastUsed)) + " ago"
+		}
+		t.Add("", l.Name, l.Tenant, l.ID, l.State, strings.Join(l.Scopes, ","), from, shortAge(c.now().Sub(l.Created)), end, used)
+	}
+	return t.Write(c.out, c.screen)
+}
+
+func newKeyWhich(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:   "which",
+		Short: "identify an API key that was found somewhere",
+		Long: `Read a key from the terminal, or as a line from standard input, and print its tenant, name
+and id: for a key that turned up in a repository or a log. The exit status is 1 if the file
+does not have it.`,
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			path, _, err := c.keysFile()
+			if err != nil {
+				return err
+			}
+			table, err := keys.Load(path)
+			if err != nil {
+				return keyFault(err)
+			}
+			token, err := c.readSecret("Key: ")
+			if err != nil {
+				return err
+			}
+			k := table.Of(strings.TrimSpace(token))
+			if k == nil {
+				return fmt.Errorf("%s does not have this key", path)
+			}
+			_, err = fmt.Fprintf(c.out, "%s of %s, id %s, %s: %s\n", k.Name, k.Tenant, k.ID(), c.listed(k).State, keyBounds(k))
+			return err
+		},
+	}
+}
+
+func newKeyCheck(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:   "check",
+		Short: "check the keys file",
+		Long:  `Report every error in the keys file, line by line. The exit status is 1 if there is one.`,
+		Args:  noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			path, cfg, err := c.keysFile()
+			if err != nil {
+				return err
+			}
+			table, err := keys.Load(path)
+			if err != nil {
+				return keyFault(err)
+			}
+			for _, k := range table.Keys() {
+				if err := tenantOfKey(cfg, k.Tenant); err != nil {
+					return fmt.Errorf("key %q, id %s: %w", k.Name, k.ID(), err)
+				}
+			}
+			_, err = fmt.Fprintf(c.out, "%s: no errors, %s\n", path, plural(len(table.Keys()), "key"))
+			return err
+		},
+	}
+}
