@@ -127,3 +127,19 @@ func BenchmarkParse(b *testing.B) {
 		}
 	}
 }
+
+func TestOpaque(t *testing.T) {
+	root, faults := Parse([]byte(`{"a":[1, 2,[3]],"b":[4]}`), Limits{Depth: 2, Values: 4, Opaque: func(n *Node) bool { return n.Name == "a" }})
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	if a := root.Get("a"); a.Kind != Array || a.Len != 0 || string(a.Raw()) != "[1, 2,[3]]" {
+		t.Errorf("got %v with %d children, source %s", a.Kind, a.Len, a.Raw())
+	}
+	if b := root.Get("b"); b.Len != 1 {
+		t.Errorf("another array has %d children, want 1", b.Len)
+	}
+	if _, faults = Parse([]byte(`{"a":[1,}`), Limits{Depth: 2, Values: 4, Opaque: func(*Node) bool { return true }}); len(faults) == 0 {
+		t.Error("a broken array was not noticed")
+	}
+}
