@@ -143,9 +143,15 @@ func (r *reader) sendGridContent(q *request.Request, root *jsontree.Node) {
 			*into = textAt(c, "value")
 		}
 	}
-	if q.Template != "" && at(root, "content") != nil {
-		q.Text, q.HTML = "", "" // the template's take their place
-		r.ignore("content")
+	if q.Template == "" {
+		return
+	}
+	// The template's take their place, there as here.
+	q.Subject, q.Text, q.HTML = "", "", ""
+	for _, name := range []string{"subject", "content"} {
+		if at(root, name) != nil {
+			r.ignore(name)
+		}
 	}
 }
 
@@ -172,7 +178,11 @@ func (r *reader) personalize(q *request.Request, p *jsontree.Node, tags *substit
 	if from := at(p, "from"); from != nil {
 		q.From = r.mailboxes(from)
 	}
-	if subject := at(p, "subject"); subject != nil {
+	switch subject := at(p, "subject"); {
+	case subject == nil:
+	case q.Template != "":
+		r.ignore("personalizations.subject")
+	default:
 		q.Subject = tags.template(subject.Text())
 	}
 	if h := at(p, "headers"); h != nil {
