@@ -35,6 +35,7 @@ var rules = []struct{ pkg, mustNotReach, why string }{
 	{"mta/submission", "mta/delivery", "submission ends with the durable 250"},
 	{"mta/submission/keys", "net/http", "a key is good or not, whatever protocol brings it"},
 	{"mta/submission/compose", "net/http", "a message is built from parts, whoever sent them"},
+	{"mta/submission/template", "net/http", "mail is filled in from data, whoever sent it"},
 	{"mta/warmup", "mta/queue", "what waits for tokens is parked by the caller"},
 	{"mta/warmup", "mta/delivery", "tokens are charged without knowing who sends"},
 	{"mta/admission", "mta/submission", "the controller knows priorities, not protocols"},

@@ -1,0 +1,220 @@
+package template
+
+import (
+	"container/list"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"example.org/mta/submission/request"
+)
+
+// Store has the stored templates of each tenant, as they were in the files when it was loaded, and
+// remembers what it compiled last. A nil Store has none.
+type Store struct {
+	tenants map[string]*tenant
+
+	mu     sync.Mutex // guards what follows
+	recent *list.List // of *remembered, the last used first
+	known  map[key]*list.Element
+	octets int // of the sources of recent
+}
+
+type tenant struct {
+	partials partials
+	stored   map[string]*Template
+}
+
+// key is all that a template is made from. A sum would cost more than the comparison.
+type key struct{ tenant, subject, text, html, headers string }
+
+type remembered struct {
+	key      key
+	template *Template
+	octets   int
+}
+
+// maxRemembered bounds the sources of compiled templates that are kept, in octets. Compiled, a template
+// takes a few times its source.
+const maxRemembered = 16 << 20
+
+// The files of a template NAME in the folder of its tenant.
+const (
+	subjectFile = ".subject"
+	textFile    = ".text"
+	htmlFile    = ".html"
+)
+
+// Load reads the templates below a folder: a folder for each tenant, with NAME.subject, NAME.text and
+// NAME.html, of which one is enough. The error names each file with a fault.
+func Load(folder string) (*Store, error) {
+	s := &Store{tenants: map[string]*tenant{}, recent: list.New(), known: map[key]*list.Element{}}
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, fmt.Errorf("reading the templates: %w", err)
+	}
+	var faults []error
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		t, err := loadTenant(filepath.Join(folder, e.Name()))
+		faults = append(faults, err)
+		s.tenants[e.Name()] = t
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func loadTenant(folder string) (*tenant, error) {
+	mails, err := readMails(folder)
+	if err != nil {
+		return nil, err
+	}
+	t := &tenant{partials: partials{map[string]string{}, map[string]string{}}, stored: map[string]*Template{}}
+	for name, m := range mails {
+		if m.Text != "" {
+			t.partials.text[name] = m.Text
+		}
+		if m.HTML != "" {
+			t.partials.html[name] = m.HTML
+		}
+	}
+	var faults []error
+	for name, m := range mails {
+		compiled, faulty := compile(*m, t.partials)
+		for _, f := range faulty {
+			file := filepath.Join(folder, name+"."+strings.TrimPrefix(f.Pointer, "/"))
+			faults = append(faults, fmt.Errorf("%s: %s", file, f.Detail))
+		}
+		t.stored[name] = compiled
+	}
+	slices.SortFunc(faults, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return t, errors.Join(faults...)
+}
+
+// readMails reads the sources in the folder of a tenant.
+func readMails(folder string) (map[string]*Mail, error) {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, fmt.Errorf("reading the templates of a tenant: %w", err)
+	}
+	mails := map[string]*Mail{}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") || strings.HasSuffix(e.Name(), "~") {
+			continue
+		}
+		path := filepath.Join(folder, e.Name())
+		suffix := filepath.Ext(e.Name())
+		name := strings.TrimSuffix(e.Name(), suffix)
+		if name == "" || suffix != subjectFile && suffix != textFile && suffix != htmlFile {
+			return nil, fmt.Errorf("%s: the files of a template are NAME.subject, NAME.text and NAME.html", path)
+		}
+		source, err := readSource(path)
+		if err != nil {
+			return nil, err
+		}
+		if mails[name] == nil {
+			mails[name] = &Mail{}
+		}
+		switch m := mails[name]; suffix {
+		case subjectFile:
+			m.Subject = strings.TrimRight(source, "\r\n")
+		case textFile:
+			m.Text = source
+		case htmlFile:
+			m.HTML = source
+		}
+	}
+	return mails, nil
+}
+
+func readSource(path string) (string, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return "", err
+	case !info.Mode().IsRegular():
+		return "", &fs.PathError{Op: "read", Path: path, Err: errors.New("this is no file")}
+	case info.Size() > maxSource:
+		return "", fmt.Errorf("%s: the template is longer than %d octets", path, maxSource)
+	}
+	source, err := os.ReadFile(path)
+	if err == nil && strings.ToValidUTF8(string(source), "") != string(source) {
+		err = fmt.Errorf("%s: the template is not in UTF-8", path)
+	}
+	return string(source), err
+}
+
+// Stored returns a tenant's stored template, false if it has none of that name.
+func (s *Store) Stored(tenant, name string) (*Template, bool) {
+	if s == nil || s.tenants[tenant] == nil {
+		return nil, false
+	}
+	t, ok := s.tenants[tenant].stored[name]
+	return t, ok
+}
+
+// Compile compiles the templates of a request. Their partials are the tenant's stored templates: text
+// for text, HTML for HTML.
+func (s *Store) Compile(tenant string, m Mail) (*Template, request.Faults) {
+	if s == nil {
+		return compile(m, partials{})
+	}
+	k, octets := keyOf(tenant, m)
+	if t := s.remembered(k); t != nil {
+		return t, nil
+	}
+	var of partials
+	if owner := s.tenants[tenant]; owner != nil {
+		of = owner.partials
+	}
+	t, faults := compile(m, of)
+	if faults == nil {
+		s.remember(&remembered{key: k, template: t, octets: octets})
+	}
+	return t, faults
+}
+
+func (s *Store) remembered(k key) *Template {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.known[k]
+	if e == nil {
+		return nil
+	}
+	s.recent.MoveToFront(e)
+	return e.Value.(*remembered).template
+}
+
+func (s *Store) remember(r *remembered) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known[r.key] != nil || r.octets > maxRemembered {
+		return
+	}
+	s.known[r.key] = s.recent.PushFront(r)
+	for s.octets += r.octets; s.octets > maxRemembered; {
+		oldest := s.recent.Remove(s.recent.Back()).(*remembered)
+		delete(s.known, oldest.key)
+		s.octets -= oldest.octets
+	}
+}
+
+// keyOf is the key of mail, and about the memory that its sources take.
+func keyOf(tenant string, m Mail) (k key, octets int) {
+	var headers strings.Builder
+	for _, h := range m.Headers {
+		headers.WriteString(strconv.Itoa(len(h.Name)) + ":" + h.Name + strconv.Itoa(len(h.Value)) + ":" + h.Value)
+	}
+	k = key{tenant: tenant, subject: m.Subject, text: m.Text, html: m.HTML, headers: headers.String()}
+	return k, len(tenant) + len(k.subject) + len(k.text) + len(k.html) + len(k.headers) + 256
+}
