@@ -185,7 +185,9 @@ func (a *accountant) removed(it queue.Item) {
 	if a.log == nil {
 		return
 	}
-	m := &envelope.Message{ID: it.ID, Sender: it.Sender, Size: it.Size, Received: it.Received, User: it.User, Tenant: it.Tenant, Campaign: it.Campaign}
+	m := &envelope.Message{ID: it.ID, Sender: it.Sender, Size: it.Size, Received: it.Received,
+		User: it.User, APIKey: it.APIKey, Tenant: it.Tenant, Campaign: it.Campaign, Tags: it.Tags, Meta: it.Meta,
+	}
 	rec := a.record(accounting.AdminBounce, m, a.now())
 	rec.Response = reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "removed by the administrator of this relay")
 	for _, rc := range it.Recipients {
@@ -208,7 +210,7 @@ func (a *accountant) unreadable(id envelope.ID, _ int, err error) {
 func (a *accountant) record(kind accounting.Type, m *envelope.Message, t time.Time) accounting.Record {
 	return accounting.Record{
 		Type: kind, ID: m.ID, Sender: m.Sender, Size: m.Size, Time: t, Created: m.Received,
-		User: m.User, Tenant: m.Tenant, Campaign: m.Campaign,
+		User: m.User, Key: m.APIKey, Tenant: m.Tenant, Campaign: m.Campaign, Tags: m.Tags, Meta: m.Meta,
 	}
 }
 

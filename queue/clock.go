@@ -80,8 +80,11 @@ func (s *sweeper) run() time.Duration {
 		return wait
 	}
 	s.q.warnAgain()
-	if floor := s.ask(); floor > 0 && s.q.NothingExpiresBefore().IsZero() {
-		s.sweep(now, now.Add(-floor))
+	if floor := s.ask(); s.q.NothingExpiresBefore().IsZero() {
+		if floor > 0 {
+			s.sweep(now, now.Add(-floor))
+		}
+		s.expire(now)
 	}
 	took := s.q.now().Sub(now)
 	wait := min(max(sweepShare*took, minSweep), maxSweep)
@@ -157,13 +160,8 @@ func (s *sweeper) part(now time.Time, at, end uint64) (next uint64, more bool) {
 
 func (s *sweeper) look(now time.Time, slot schedule.Slot, e *schedule.Entry) {
 	q := s.q
-	switch e.State() {
-	case schedule.Leased, schedule.Ending, schedule.Unreadable:
+	if !expirable(e) {
 		return
-	case schedule.Deferred:
-		if e.Action().Ends() { // the report failed, and its time to be tried again is set
-			return
-		}
 	}
 	age := now.Sub(q.startOf(e.ID))
 	if int(e.Key) < len(s.ages) {

@@ -37,10 +37,11 @@ var kindNames = map[journal.Kind]string{
 //	4  accepted and moved records have their id and sums of their own before the content; synced records
 //	5  opened records have by how much the clock had jumped ahead, and until when ages are in doubt
 //	6  envelopes can have who had logged in
+//	7  envelopes can have what their second octet of flags announces
 const (
 	oldestVersion = 2
 	ownSums       = 4
-	codecVersion  = 6
+	codecVersion  = 7
 )
 
 // maxRecipients is how many recipients a message can have.
@@ -75,6 +76,13 @@ func (e *encoder) byte(v uint8)    { e.b = append(e.b, v) }
 func (e *encoder) uint(v uint64)   { e.b = binary.AppendUvarint(e.b, v) }
 func (e *encoder) int(v int64)     { e.b = binary.AppendVarint(e.b, v) }
 func (e *encoder) string(v string) { e.uint(uint64(len(v))); e.b = append(e.b, v...) }
+func (e *encoder) strings(all []string) {
+	e.uint(uint64(len(all)))
+	for _, v := range all {
+		e.string(v)
+	}
+}
+
 func (e *encoder) reply(r reply.Reply) {
 	e.uint(uint64(r.Code))
 	for _, n := range r.Enhanced {
@@ -179,6 +187,14 @@ func (d *decoder) string() string {
 	return v
 }
 
+func (d *decoder) strings() []string {
+	all := make([]string, d.count(1))
+	for i := range all {
+		all[i] = d.string()
+	}
+	return all
+}
+
 func (d *decoder) reply() reply.Reply {
 	var r reply.Reply
 	r.Code = int(uint16(d.uint()))
@@ -198,7 +214,33 @@ const (
 	flagMarks
 	flagUser
 	flagTLSOptional
+	flagMore // a second octet of flags follows
 )
+
+// The second octet of flags: what few messages have.
+const (
+	moreExpires = 1 << iota
+	moreTags
+	moreMeta
+	morePool
+	moreAPIKey
+)
+
+// moreOf gives the second octet of a message's flags.
+func moreOf(m *envelope.Message) (more uint8) {
+	for _, f := range [...]struct {
+		bit uint8
+		is  bool
+	}{
+		{moreExpires, !m.Expires.IsZero()}, {moreTags, len(m.Tags) > 0}, {moreMeta, m.Meta != ""}, {morePool, m.Pool != ""},
+		{moreAPIKey, m.APIKey != ""},
+	} {
+		if f.is {
+			more |= f.bit
+		}
+	}
+	return more
+}
 
 // appendEnvelope appends all of m but ID and Size, which the record has elsewhere.
 func appendEnvelope(b []byte, m *envelope.Message) []byte {
@@ -226,7 +268,14 @@ func appendEnvelope(b []byte, m *envelope.Message) []byte {
 	if m.User != "" {
 		flags |= flagUser
 	}
+	more := moreOf(m)
+	if more != 0 {
+		flags |= flagMore
+	}
 	e.byte(flags)
+	if more != 0 {
+		e.byte(more)
+	}
 	e.byte(uint8(m.Body))
 	e.byte(uint8(m.Ret))
 	e.byte(m.Tier)
@@ -237,6 +286,9 @@ func appendEnvelope(b []byte, m *envelope.Message) []byte {
 		plan := planOf(m)
 		e.uint(uint64(plan.release))
 		e.uint(uint64(plan.spread))
+	}
+	if more&moreExpires != 0 {
+		e.uint(uint64(secondsOf(m.Expires)))
 	}
 	e.string(string(m.Sender))
 	e.string(m.EnvID)
@@ -255,15 +307,45 @@ func appendEnvelope(b []byte, m *envelope.Message) []byte {
 		e.string(r.ORcpt)
 	}
 	if flags&flagMarks != 0 {
-		e.uint(uint64(len(m.Marks)))
-		for _, mark := range m.Marks {
-			e.string(mark)
-		}
+		e.strings(m.Marks)
 	}
 	if flags&flagUser != 0 {
 		e.string(m.User)
 	}
+	e.more(m, more)
 	return e.b
+}
+
+// more appends what the second octet of flags announces, except for the times.
+func (e *encoder) more(m *envelope.Message, more uint8) {
+	if more&moreTags != 0 {
+		e.strings(m.Tags)
+	}
+	if more&moreMeta != 0 {
+		e.string(m.Meta)
+	}
+	if more&morePool != 0 {
+		e.string(m.Pool)
+	}
+	if more&moreAPIKey != 0 {
+		e.string(m.APIKey)
+	}
+}
+
+// more is the inverse of encoder.more.
+func (d *decoder) more(m *envelope.Message, more uint8) {
+	if more&moreTags != 0 {
+		m.Tags = d.strings()
+	}
+	if more&moreMeta != 0 {
+		m.Meta = d.string()
+	}
+	if more&morePool != 0 {
+		m.Pool = d.string()
+	}
+	if more&moreAPIKey != 0 {
+		m.APIKey = d.string()
+	}
 }
 
 // decodeEnvelope is the inverse of appendEnvelope.
@@ -271,7 +353,7 @@ func decodeEnvelope(b []byte) (*envelope.Message, error) {
 	d := decoder{s: string(b)}
 	d.version()
 	m := &envelope.Message{}
-	flags := d.times(m)
+	flags, more := d.times(m)
 	m.Sender = envelope.Address(d.string())
 	m.EnvID, m.Tenant, m.Campaign = d.string(), d.string(), d.string()
 	if peer := d.string(); peer != "" {
@@ -290,14 +372,12 @@ func decodeEnvelope(b []byte) (*envelope.Message, error) {
 		m.Recipients[i] = envelope.Recipient{Address: envelope.Address(d.string()), Notify: envelope.Notify(d.byte()), ORcpt: d.string()}
 	}
 	if flags&flagMarks != 0 {
-		m.Marks = make([]string, d.count(1))
-		for i := range m.Marks {
-			m.Marks[i] = d.string()
-		}
+		m.Marks = d.strings()
 	}
 	if flags&flagUser != 0 {
 		m.User = d.string()
 	}
+	d.more(m, more)
 	if d.err == nil && d.s != "" {
 		d.fail(errors.New("envelope is followed by octets that it does not account for"))
 	}
@@ -308,8 +388,10 @@ func decodeEnvelope(b []byte) (*envelope.Message, error) {
 }
 
 // times reads what an envelope begins with, up to where the addresses begin, and gives its flags.
-func (d *decoder) times(m *envelope.Message) (flags uint8) {
-	flags = d.byte()
+func (d *decoder) times(m *envelope.Message) (flags, more uint8) {
+	if flags = d.byte(); flags&flagMore != 0 {
+		more = d.byte()
+	}
 	m.UTF8, m.RequireTLS, m.TLSOptional = flags&flagUTF8 != 0, flags&flagRequireTLS != 0, flags&flagTLSOptional != 0
 	m.Body, m.Ret, m.Tier = envelope.BodyType(d.byte()), envelope.Ret(d.byte()), d.byte()
 	if flags&flagReceived != 0 {
@@ -319,19 +401,30 @@ func (d *decoder) times(m *envelope.Message) (flags uint8) {
 		m.Release = time.Unix(int64(uint32(d.uint())), 0).UTC()
 		m.Spread = time.Duration(uint32(d.uint())) * time.Second
 	}
-	return flags
+	if more&moreExpires != 0 {
+		m.Expires = time.Unix(int64(uint32(d.uint())), 0).UTC()
+	}
+	return flags, more
 }
 
-// decodeTimes reads of an envelope only when it was received and is to be released, and its tier. Of one
-// that can't be read there is none of them: whoever is handed it finds out, and keeps it as unreadable.
-func decodeTimes(env []byte) (received time.Time, p plan, tier uint8) {
+// times is what the schedule must know of an envelope.
+type times struct {
+	received time.Time
+	plan     plan
+	expires  uint32 // seconds since 1970; 0: by age alone
+	tier     uint8
+}
+
+// decodeTimes reads of an envelope only its times. Of one that can't be read there are none: whoever is
+// handed it finds out, and keeps it as unreadable.
+func decodeTimes(env []byte) times {
 	d := decoder{s: string(env[:min(len(env), maxTimes)])}
 	d.version()
 	var m envelope.Message
 	if d.times(&m); d.err != nil {
-		return time.Time{}, plan{}, unknownTier
+		return times{tier: unknownTier}
 	}
-	return m.Received, planOf(&m), tiers.Of(m.Tier)
+	return times{m.Received, planOf(&m), expiryOf(&m), tiers.Of(m.Tier)}
 }
 
 // decodeTenant reads of an envelope only whose the message is. Of one that can't be read it is nobody's.
@@ -355,7 +448,7 @@ func decodeTenant(env []byte) string {
 const beforeTenant = maxTimes + 3*2 + 320 + 100 + 128
 
 // maxTimes is the most that an envelope can have before the addresses, in octets.
-const maxTimes = 5 + 3*10
+const maxTimes = 6 + 4*10
 
 // prelude begins the payload of accepted and moved records. Envelope and states follow it, and
 // then the content, unless that has its own file.

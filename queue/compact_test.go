@@ -205,7 +205,8 @@ func workAtRandom(ctx context.Context, t *testing.T, q *Queue, rng *rand.Rand) {
 var fuzzMessage = &envelope.Message{
 	Sender: "a@example.com", Recipients: []envelope.Recipient{{Address: "b@example.net", Notify: envelope.NotifyDelay, ORcpt: "rfc822;b@example.net"}},
 	Body: envelope.Body8BitMIME, UTF8: true, RequireTLS: true, TLSOptional: true, EnvID: "env", Tenant: "t", User: "ann", Campaign: "c", Marks: []string{"x-mta-engaged: yes", "precedence: "}, Tier: 3, HeloName: "helo", Session: "s", Protocol: "ESMTPS",
-	Received: time.Unix(1e9, 5).UTC(),
+	Received: time.Unix(1e9, 5).UTC(), Release: time.Unix(2e9, 0).UTC(), Spread: time.Minute, Expires: time.Unix(3e9, 0).UTC(),
+	Tags: []string{"a", "b"}, Meta: `{"order":"17"}`, Pool: "dedicated", APIKey: "shop",
 }
 
 // FuzzCodec gives the decoders octets of any kind: they must not panic nor take more memory than

@@ -23,7 +23,8 @@ const (
 	itemDeferred
 	itemChanged
 	itemSettled
-	itemTenant // of the message before: key is the name, octets the size of its content
+	itemTenant  // of the message before: key is the name, octets the size of its content
+	itemExpires // of the message before: due is when it is given up whatever its age
 )
 
 // item is what start-up must know of a record, or of one of its recipients.
@@ -240,9 +241,12 @@ func (ix *index) addContent(it item, moved bool, c *content, size int64) (err er
 		it.kind = itemMoved
 	}
 	it.size = schedule.SizeClass(size)
-	received, p, tier := decodeTimes(c.env)
-	it.due, it.key, it.at, it.tier = p.release, p.spread, secondsSince1970(received), tier
+	t := decodeTimes(c.env)
+	it.due, it.key, it.at, it.tier = t.plan.release, t.plan.spread, secondsSince1970(t.received), t.tier
 	ix.items = append(ix.items, it)
+	if t.expires != 0 {
+		ix.items = append(ix.items, item{id: it.id, off: it.off, kind: itemExpires, due: t.expires})
+	}
 	if tenant := decodeTenant(c.env); tenant != "" {
 		of := item{id: it.id, off: it.off, kind: itemTenant, key: ix.key(tenant)}
 		of.setOctets(c.bodyLen)

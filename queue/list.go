@@ -44,6 +44,12 @@ type Item struct {
 	Protocol   string
 	Session    string
 	EnvID      string
+	Release    time.Time // see envelope.Message; so are those up to APIKey
+	Expires    time.Time
+	Tags       []string
+	Meta       string
+	Pool       string
+	APIKey     string
 	Total      int // recipients that the message was accepted for
 	Recipients []ItemRecipient
 	Unreadable bool // the record is damaged: all but ID and Recipients' states is unknown
@@ -146,6 +152,7 @@ func itemOf(m *envelope.Message) Item {
 		Sender: m.Sender, Size: m.Size, Received: m.Received, Total: len(m.Recipients),
 		Tenant: m.Tenant, User: m.User, Campaign: m.Campaign, Tier: m.Tier,
 		HeloName: m.HeloName, Protocol: m.Protocol, Session: m.Session, EnvID: m.EnvID,
+		Release: m.Release, Expires: m.Expires, Tags: m.Tags, Meta: m.Meta, Pool: m.Pool, APIKey: m.APIKey,
 	}
 	if m.Peer.IsValid() {
 		it.Peer = m.Peer.String()

@@ -159,7 +159,8 @@ type Queue struct {
 	hotBytes  int64
 	replies   map[recipientKey]Attempt // of deferrals that are not written yet
 	large     map[uint64]largeBody     // living messages whose content has its own file
-	starts    starts                   // of living messages that were scheduled
+	starts    moments                  // when the age of living messages that were scheduled begins to count
+	expiries  expiries                 // of living messages that are given up at a time
 	arrivals  arrivals                 // when messages were accepted
 	tenants   tenants                  // of living messages that have one
 	clock     clockWatch

@@ -289,6 +289,9 @@ func (l *loader) message(h *history) error {
 	if h.plan.scheduled() {
 		q.starts.add(h.id, h.plan.start())
 	}
+	if h.expires != 0 {
+		q.expiries.add(h.id, h.expires)
+	}
 	if h.large != 0 {
 		size, ok := l.bodies[h.large]
 		q.large[h.id] = largeBody{h.large, size}

@@ -16,9 +16,11 @@ type history struct {
 	tier   uint8
 	at     uint32 // when it was accepted, in seconds since 1970; 0 where that was not written down
 	plan   plan   // when it is, or was, to be released
-	rcpts  []recipientHistory
-	living int
-	dataIn []int // the runs that have its data, the latest last
+	// expires is when it is given up whatever its age, in seconds since 1970; 0: never.
+	expires uint32
+	rcpts   []recipientHistory
+	living  int
+	dataIn  []int // the runs that have its data, the latest last
 }
 
 // tenantHistory is whose a message is.
@@ -164,6 +166,9 @@ func (r *replay) apply(it *item, i int) {
 	case itemTenant:
 		h.tenant = tenantHistory{i, it.key, it.octets()}
 		return
+	case itemExpires:
+		h.expires = it.due
+		return
 	}
 	if it.kind == itemSettled || it.kind == itemChanged {
 		for _, of := range h.dataIn {
@@ -209,7 +214,7 @@ func (r *replay) begin(it *item, i int) {
 	}
 	h.dataIn = append(h.dataIn, i)
 	h.run, h.off, h.size, h.large = i, it.offset(), it.size, 0
-	h.tenant.run = -1
+	h.tenant.run, h.expires = -1, 0
 	h.tier, h.at, h.plan = it.tier, it.at, plan{it.due, it.key}
 	h.rcpts = slices.Grow(h.rcpts[:0], int(it.rcpt))[:it.rcpt]
 	living := it.kind == itemAccepted && !r.isBuried(i, it.offset())

@@ -1,8 +1,6 @@
 package queue
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"example.org/mta/internal/envelope"
@@ -73,58 +71,4 @@ func (q *Queue) startOf(id uint64) time.Time {
 		return time.Unix(int64(at), 0)
 	}
 	return q.arrivals.of(id)
-}
-
-// starts says when the age of scheduled messages begins to count, as long as they are in the
-// queue: 16 octets for each. That of all others is in arrivals.
-type starts struct {
-	all  []start // by id
-	gone int     // of all: not in the queue any more
-}
-
-type start struct {
-	id   uint64
-	at   uint32 // seconds since 1970
-	gone bool
-}
-
-func (s *starts) search(id uint64) (int, bool) {
-	return slices.BinarySearchFunc(s.all, id, func(a start, id uint64) int { return cmp.Compare(a.id, id) })
-}
-
-// add takes note of a message. Ids grow, so this is mostly at the end.
-func (s *starts) add(id uint64, at uint32) {
-	i, ok := s.search(id)
-	if !ok {
-		s.all = slices.Insert(s.all, i, start{})
-	}
-	s.all[i] = start{id: id, at: at}
-}
-
-func (s *starts) find(id uint64) (at uint32, ok bool) {
-	if len(s.all) == 0 {
-		return 0, false
-	}
-	i, ok := s.search(id)
-	if !ok || s.all[i].gone {
-		return 0, false
-	}
-	return s.all[i].at, true
-}
-
-// remove forgets a message. The memory is given back when half of it is of no use.
-func (s *starts) remove(id uint64) {
-	if len(s.all) == 0 {
-		return
-	}
-	i, ok := s.search(id)
-	if !ok || s.all[i].gone {
-		return
-	}
-	s.all[i].gone = true
-	if s.gone++; s.gone*2 < len(s.all) {
-		return
-	}
-	s.all = slices.Clone(slices.DeleteFunc(s.all, func(a start) bool { return a.gone }))
-	s.gone = 0
 }

@@ -365,9 +365,9 @@ func TestT2_NotAFractionOfASecondTooSoon(t *testing.T) {
 	}
 }
 
-// The register of starts gives back its memory and answers for what is left.
+// The register of moments gives back its memory and answers for what is left.
 func TestStarts(t *testing.T) {
-	var s starts
+	var s moments
 	for id := uint64(1); id <= 1000; id++ {
 		s.add(id*3, uint32(id))
 	}
@@ -379,7 +379,7 @@ func TestStarts(t *testing.T) {
 		}
 	}
 	if len(s.all) > 400 {
-		t.Errorf("%d starts are kept of 101", len(s.all))
+		t.Errorf("%d moments are kept of 101", len(s.all))
 	}
 	for id := uint64(1); id <= 1000; id++ {
 		if at, ok := s.find(id * 3); ok != (id%10 == 0) || ok && at != uint32(id) {

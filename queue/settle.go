@@ -110,6 +110,7 @@ func (q *Queue) messageDone(id uint64, seg *segment, size uint8) (large uint64) 
 	seg.messages--
 	seg.live -= schedule.Octets(size)
 	q.starts.remove(id)
+	q.expiries.remove(id)
 	q.tenants.remove(id)
 	delete(q.broken, id)
 	if seg.sealed && seg.messages == 0 {

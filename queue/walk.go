@@ -36,6 +36,7 @@ type Filter struct {
 	Sender    string      // the same; "<>" is the null sender
 	Tenant    string
 	Campaign  string
+	Tag       string        // one of the message's
 	OlderThan time.Duration // accepted at least so long ago
 	NewerThan time.Duration // accepted at most so long ago
 	// Leased selects among those that are handed out, where States has StateLeased: only their holder
@@ -46,13 +47,14 @@ type Filter struct {
 
 // needsEnvelope reports whether the envelope must be read to know.
 func (f *Filter) needsEnvelope() bool {
-	return f.Domain != "" || f.Recipient != "" || f.Sender != "" || f.Tenant != "" || f.Campaign != ""
+	return f.Domain != "" || f.Recipient != "" || f.Sender != "" || f.Tenant != "" || f.Campaign != "" || f.Tag != ""
 }
 
 // message reports whether the message of an envelope is selected.
 func (f *Filter) message(m *envelope.Message) bool {
 	return matchAddress(f.Sender, m.Sender) &&
-		(f.Tenant == "" || f.Tenant == m.Tenant) && (f.Campaign == "" || f.Campaign == m.Campaign)
+		(f.Tenant == "" || f.Tenant == m.Tenant) && (f.Campaign == "" || f.Campaign == m.Campaign) &&
+		(f.Tag == "" || slices.Contains(m.Tags, f.Tag))
 }
 
 // recipient reports whether a recipient of a selected message is.

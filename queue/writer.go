@@ -690,6 +690,9 @@ func (q *Queue) enter(seg *segment, d *Draft) {
 	if p.scheduled() {
 		q.starts.add(e.ID, p.start())
 	}
+	if at := expiryOf(m); at != 0 {
+		q.expiries.add(e.ID, at)
+	}
 	for i := range m.Recipients {
 		e.Rcpt = uint16(i)
 		q.enterRecipient(e, p)

@@ -37,6 +37,7 @@ func (f *filterFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.filter.Site, "site", "", "recipients that wait for this `site`, or were tried there")
 	flags.StringVar(&f.filter.Tenant, "tenant", "", "messages of this `tenant`")
 	flags.StringVar(&f.filter.Campaign, "campaign", "", "messages of this `campaign`")
+	flags.StringVar(&f.filter.Tag, "tag", "", "messages with this `tag`")
 	flags.StringVar(&f.filter.Sender, "sender", "", "messages from this `address`; <> is the null sender")
 	flags.StringVar(&f.filter.Recipient, "recipient", "", "this recipient's `address`")
 	flags.StringVar((*string)(&f.filter.State), "state", "", "recipients in this `state`: "+joined(control.States))

@@ -108,7 +108,17 @@ func (c *cli) facts(m control.Item) {
 	if m.Campaign != "" {
 		fact("campaign", "%s", m.Campaign)
 	}
+	for _, f := range []struct{ name, value string }{
+		{"tags", strings.Join(m.Tags, ", ")}, {"meta", string(m.Meta)}, {"pool", m.Pool}, {"key", m.Key},
+	} {
+		if f.value != "" {
+			fact(f.name, "%s", f.value)
+		}
+	}
 	fact("tier", "%d", m.Tier)
+	if !m.Expires.IsZero() {
+		fact("expires", "%s", moment(m.Expires, c.now()))
+	}
 	if m.EnvID != "" {
 		fact("envid", "%s", m.EnvID)
 	}

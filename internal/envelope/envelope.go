@@ -127,6 +127,13 @@ type Message struct {
 	Release time.Time
 	Spread  time.Duration // whole seconds, up to MaxSpread
 
+	// Expires is when it is given up although its max_age has not passed, in whole seconds; zero: never.
+	Expires time.Time
+	Tags    []string // the sender's labels
+	Meta    string   // the sender's data, a JSON object that records of the message repeat; "" for none
+	Pool    string   // the pool of sources that it leaves from; "": its tenant's
+	APIKey  string   // the name of the API key that submitted it; "" for none
+
 	Received time.Time      // when it was accepted
 	Peer     netip.AddrPort // who submitted it; zero for the relay's own mail
 	HeloName string         // what the peer called itself

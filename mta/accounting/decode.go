@@ -36,24 +36,27 @@ type wire struct {
 		Name string `json:"name"`
 		Addr string `json:"addr"`
 	} `json:"peer_address"`
-	Time              time.Time `json:"event_time"`
-	Created           time.Time `json:"created_time"`
-	Release           time.Time `json:"scheduled_time"`
-	Attempts          int       `json:"num_attempts"`
-	Provider          string    `json:"provider_name"`
-	EgressPool        string    `json:"egress_pool"`
-	EgressSource      string    `json:"egress_source"`
-	User              string    `json:"user"`
-	Tenant            string    `json:"tenant"`
-	Campaign          string    `json:"campaign"`
-	Session           string    `json:"session_id"`
-	ReceptionProtocol string    `json:"reception_protocol"`
-	DeliveryProtocol  string    `json:"delivery_protocol"`
-	TLSVersion        string    `json:"tls_protocol_version"`
-	TLSCipher         string    `json:"tls_cipher"`
-	TLSTrust          string    `json:"tls_trust"`
-	TLSVerifiedBy     string    `json:"tls_verified_by"`
-	TLSCertificate    string    `json:"tls_certificate"`
+	Time              time.Time       `json:"event_time"`
+	Created           time.Time       `json:"created_time"`
+	Release           time.Time       `json:"scheduled_time"`
+	Attempts          int             `json:"num_attempts"`
+	Provider          string          `json:"provider_name"`
+	EgressPool        string          `json:"egress_pool"`
+	EgressSource      string          `json:"egress_source"`
+	User              string          `json:"user"`
+	Tenant            string          `json:"tenant"`
+	Campaign          string          `json:"campaign"`
+	Key               string          `json:"key"`
+	Tags              []string        `json:"tags"`
+	Meta              json.RawMessage `json:"meta"`
+	Session           string          `json:"session_id"`
+	ReceptionProtocol string          `json:"reception_protocol"`
+	DeliveryProtocol  string          `json:"delivery_protocol"`
+	TLSVersion        string          `json:"tls_protocol_version"`
+	TLSCipher         string          `json:"tls_cipher"`
+	TLSTrust          string          `json:"tls_trust"`
+	TLSVerifiedBy     string          `json:"tls_verified_by"`
+	TLSCertificate    string          `json:"tls_certificate"`
 	Local             struct {
 		Address string `json:"address"`
 	} `json:"source_address"`
@@ -86,7 +89,7 @@ func Parse(line []byte) (*Record, error) {
 		},
 		Peer: Peer{Name: w.Peer.Name}, Time: w.Time, Created: w.Created, Release: w.Release, Attempts: w.Attempts,
 		EgressPool: w.EgressPool, EgressSource: w.EgressSource,
-		User: w.User, Tenant: w.Tenant, Campaign: w.Campaign, Session: w.Session,
+		User: w.User, Tenant: w.Tenant, Campaign: w.Campaign, Key: w.Key, Tags: w.Tags, Meta: string(w.Meta), Session: w.Session,
 		ReceptionProtocol: w.ReceptionProtocol, DeliveryProtocol: w.DeliveryProtocol,
 		TLS: w.tls(), Count: w.Count, Event: w.Event, Stage: w.Stage, Queued: w.Queued.duration(),
 		Phases: Phases{

@@ -1,6 +1,8 @@
 package accounting
 
 import (
+	"bytes"
+	"encoding/json"
 	"net/netip"
 	"strconv"
 	"time"
@@ -85,8 +87,11 @@ func appendMessage(b []byte, r *Record) []byte {
 	b = appendFilled(b, "egress_pool", r.EgressPool)
 	b = appendFilled(b, "egress_source", r.EgressSource)
 	b = appendFilled(b, "user", r.User)
+	b = appendFilled(b, "key", r.Key)
 	b = appendFilled(b, "tenant", r.Tenant)
 	b = appendFilled(b, "campaign", r.Campaign)
+	b = appendStrings(b, "tags", r.Tags)
+	b = appendMeta(b, r.Meta)
 	b = appendFilled(b, "session_id", r.Session)
 	b = appendFilled(b, "reception_protocol", r.ReceptionProtocol)
 	b = appendFilled(b, "delivery_protocol", r.DeliveryProtocol)
@@ -231,6 +236,36 @@ func appendFilled(b []byte, key, s string) []byte {
 		return b
 	}
 	return appendString(b, key, s)
+}
+
+// appendStrings adds a list of texts unless it is empty.
+func appendStrings(b []byte, key string, all []string) []byte {
+	if len(all) == 0 {
+		return b
+	}
+	b = append(appendKey(b, key), '[')
+	for i, s := range all {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = quote(b, s)
+	}
+	return append(b, ']')
+}
+
+// appendMeta adds the sender's data, an object. It was checked when the message came in, and is written anew
+// so that it can't spoil the log, whatever is in it: on one line, and without what a terminal would obey.
+func appendMeta(b []byte, meta string) []byte {
+	if meta == "" {
+		return b
+	}
+	start := len(b)
+	b = appendKey(b, "meta")
+	var plain bytes.Buffer
+	if json.Compact(&plain, []byte(meta)) != nil || plain.Len() == 0 || plain.Bytes()[0] != '{' {
+		return b[:start]
+	}
+	return visible.AppendJSON(b, plain.Bytes())
 }
 
 // plain are the octets that a JSON string has as they are.

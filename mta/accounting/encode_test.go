@@ -39,6 +39,8 @@ func delivery() Record {
 
 func TestGoldenRecords(t *testing.T) {
 	full := delivery()
+	http := delivery()
+	http.ReceptionProtocol, http.Key, http.Tags, http.Meta = "HTTPS", "shop", []string{"news", "sh\"oes"}, "{\"order\": [1,\n2],\"e\":\"\u2028\"}"
 	reception := Record{
 		Type: Reception, ID: full.ID, Sender: "", Recipient: "jürgen@bücher.example", Queue: "xn--bcher-kva.example", Size: 12,
 		Response: reply.Reply{Code: 250, Text: "queued", Local: true}, Peer: Peer{Name: "app1", Addr: netip.MustParseAddr("2001:db8::1")},
@@ -50,7 +52,7 @@ func TestGoldenRecords(t *testing.T) {
 	}
 	lost := Record{Type: Lost, Count: 42, Time: accepted}
 	var got []byte
-	for _, r := range []Record{full, reception, rejection, lost} {
+	for _, r := range []Record{full, reception, rejection, lost, http} {
 		got = appendRecord(got, &r, `"node1"`)
 	}
 	golden := filepath.Join("testdata", "records.jsonl")
@@ -70,6 +72,7 @@ func TestGoldenRecords(t *testing.T) {
 
 func TestRecordsAreReadAsTheyWereWritten(t *testing.T) {
 	want := delivery()
+	want.Key, want.Tags, want.Meta = "shop", []string{"news", "sale"}, `{"order":17,"who":"Jürgen"}`
 	want.Response.Text = "two\nlines, \"quotes\", \\ and \t"
 	got, err := Parse(appendRecord(nil, &want, `"n"`))
 	if err != nil {
@@ -113,6 +116,7 @@ func TestSecondsAreExactToTheMicrosecond(t *testing.T) {
 func TestEveryFieldIsWritten(t *testing.T) {
 	whole := delivery()
 	whole.Event, whole.Stage = "held", 3
+	whole.Key, whole.Tags, whole.Meta = "shop", []string{"news"}, `{"order":17}`
 	whole.User, whole.Count, whole.Release = "ann", 9, accepted.Add(time.Hour)
 	v := reflect.ValueOf(whole)
 	for i := range v.NumField() {

@@ -20,6 +20,7 @@ func TestTheManualNamesEveryField(t *testing.T) {
 	written := make(map[string]bool)
 	full := delivery()
 	full.Response.Local, full.Release, full.User = true, accepted, "ann"
+	full.Key, full.Tags, full.Meta = "shop", []string{"news"}, `{}`
 	for _, r := range []Record{full, {Type: Warmup, Event: "advanced", Stage: 2, EgressSource: "s", Time: accepted}, {Type: Lost, Count: 1, Time: accepted}} {
 		var fields map[string]any
 		if err := json.Unmarshal(appendRecord(nil, &r, `"n"`), &fields); err != nil {

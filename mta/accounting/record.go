@@ -63,8 +63,11 @@ type Record struct {
 	EgressSource string // the source that was used
 
 	User     string // who had logged in to submit it
+	Key      string // the name of the API key that submitted it
 	Tenant   string
 	Campaign string
+	Tags     []string
+	Meta     string // a JSON object, as the sender gave it; "" for none
 	Session  string // joins the records of one connection, in or out
 
 	ReceptionProtocol string // as ESMTPS

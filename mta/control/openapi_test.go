@@ -210,6 +210,9 @@ func schemaType(t reflect.Type) string {
 	case reflect.Pointer:
 		return schemaType(t.Elem())
 	case reflect.Slice:
+		if t == reflect.TypeFor[json.RawMessage]() {
+			return "object"
+		}
 		return "[]" + schemaType(t.Elem())
 	case reflect.Map:
 		return "map of " + schemaType(t.Elem())

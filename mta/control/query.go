@@ -148,7 +148,7 @@ func join[T ~string](words []T) string {
 }
 
 // filterParams are what filter reads. The first names messages, the others describe them.
-var filterParams = []string{"id", "domain", "site", "tenant", "campaign", "sender", "recipient", "state", "older", "newer"}
+var filterParams = []string{"id", "domain", "site", "tenant", "campaign", "tag", "sender", "recipient", "state", "older", "newer"}
 
 func (q *query) filter() Filter {
 	f := Filter{
@@ -157,6 +157,7 @@ func (q *query) filter() Filter {
 		Site:      q.str("site"),
 		Tenant:    q.str("tenant"),
 		Campaign:  q.str("campaign"),
+		Tag:       q.str("tag"),
 		Sender:    q.str("sender"),
 		Recipient: q.str("recipient"),
 		State:     State(q.str("state")),
@@ -182,6 +183,7 @@ func (f *Filter) values() url.Values {
 	set("site", f.Site)
 	set("tenant", f.Tenant)
 	set("campaign", f.Campaign)
+	set("tag", f.Tag)
 	set("sender", f.Sender)
 	set("recipient", f.Recipient)
 	set("state", string(f.State))

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -85,6 +86,7 @@ type Item struct {
 	Received time.Time `json:"received"`
 	Tenant   string    `json:"tenant,omitempty"`
 	Campaign string    `json:"campaign,omitempty"`
+	Tags     []string  `json:"tags,omitempty"`
 	Tier     int       `json:"tier"` // 0 matters most, 5 least
 
 	// From here on: only in the answer for one message.
@@ -94,6 +96,11 @@ type Item struct {
 	Protocol string `json:"protocol,omitempty"`
 	Session  string `json:"session,omitempty"`
 	EnvID    string `json:"envid,omitempty"` // as the sender gave it (RFC 3461, 4.4)
+	// Expires is when it is given up at the latest, by its sender's wish; zero: by max_age alone.
+	Expires time.Time       `json:"expires,omitzero"`
+	Meta    json.RawMessage `json:"meta,omitempty"` // the sender's data
+	Pool    string          `json:"pool,omitempty"` // of sources, if the sender named one
+	Key     string          `json:"key,omitempty"`  // the name of the API key that submitted it
 
 	// Recipients has those that are in the queue and fit the filter. A listing leaves out what
 	// is beyond Page.Recipients of them.
@@ -115,6 +122,7 @@ type Filter struct {
 	Site      string   `json:"site,omitempty"`      // what it waits for, or was tried at last
 	Tenant    string   `json:"tenant,omitempty"`    // of the message
 	Campaign  string   `json:"campaign,omitempty"`  // of the message
+	Tag       string   `json:"tag,omitempty"`       // one of the message's
 	Sender    string   `json:"sender,omitempty"`    // an address, or "<>" for the null sender
 	Recipient string   `json:"recipient,omitempty"` // an address
 	State     State    `json:"state,omitempty"`
@@ -124,7 +132,7 @@ type Filter struct {
 
 // Empty reports whether f fits everything.
 func (f *Filter) Empty() bool {
-	return len(f.IDs) == 0 && f.Domain == "" && f.Site == "" && f.Tenant == "" && f.Campaign == "" &&
+	return len(f.IDs) == 0 && f.Domain == "" && f.Site == "" && f.Tenant == "" && f.Campaign == "" && f.Tag == "" &&
 		f.Sender == "" && f.Recipient == "" && f.State == "" && f.Older == 0 && f.Newer == 0
 }
 

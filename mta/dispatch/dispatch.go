@@ -329,7 +329,7 @@ func (d *Dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 	d.Sites.remember(rt)
 	expires := d.given(pol.Expires(m, rt.Domain, rt))
 	late := !d.Now().Before(expires)
-	if late && !d.deservesATry(recipients, rt.Site) {
+	if late && (d.overdue(m) || !d.deservesATry(recipients, rt.Site)) {
 		d.expire(m, rt, recipients)
 		return
 	}
@@ -375,6 +375,12 @@ func (d *Dispatcher) recall(m *envelope.Message, by basis) {
 	if d.Policy() != by.policy || d.Pauses.Current() != by.paused {
 		d.Delivery.Cancel(m.ID)
 	}
+}
+
+// overdue reports whether the time has passed that the sender gave for a message. It is worth nothing after
+// that, and not one attempt.
+func (d *Dispatcher) overdue(m *envelope.Message) bool {
+	return !m.Expires.IsZero() && !d.Now().Before(d.given(m.Expires))
 }
 
 // deservesATry says whether what is too old is to be attempted all the same: when some of it was not

@@ -698,6 +698,30 @@ func TestOldMailIsTriedOnce(t *testing.T) {
 	}
 }
 
+// Mail whose sender gave a time is given up then: what waits in delivery knows the time, and what was never tried is
+// not tried after it.
+func TestMailIsGivenUpAtTheSendersTime(t *testing.T) {
+	s := newStage(t)
+	l := s.lease(1, 0, "a@x.example")
+	l.Message.Expires = start.Add(10 * time.Minute)
+	s.handle(l)
+	if at := s.jobs[0].Expires; !at.Equal(l.Message.Expires) {
+		t.Errorf("the job expires at %v, want %v", at, l.Message.Expires)
+	}
+	l.Message.Expires = start.Add(1000 * time.Hour)
+	s.handle(l)
+	if at := s.jobs[1].Expires; !at.Before(l.Message.Expires) {
+		t.Errorf("the job expires at %v, after max_age", at)
+	}
+	late := s.lease(2, 0, "a@x.example")
+	late.Message.Expires = start
+	s.handle(late)
+	s.want(t, "event Expiration 0", "settle 2 [0] expired")
+	if len(s.jobs) != 2 || len(s.reports) != 1 || s.reports[0].Attempts[0].Result.Reply.Status().String() != "4.4.7" {
+		t.Errorf("%d jobs, reports %+v", len(s.jobs), s.reports)
+	}
+}
+
 // What an operator asks for while mail is on its way to delivery or to a look-up takes it back.
 func TestWhatIsAskedForOnTheWayTakesMailBack(t *testing.T) {
 	s := newStage(t)

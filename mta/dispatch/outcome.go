@@ -237,7 +237,8 @@ func (d *Dispatcher) warn(l *queue.Lease) {
 func (d *Dispatcher) tooOld(m *envelope.Message, p queue.Pending) bool {
 	domain := m.Recipients[p.Index].Address.Domain()
 	provider, known := d.Sites.Provider(p.Key)
-	return known && !d.Now().Before(d.given(m.Start().Add(d.Policy().Config.Traffic(domain, provider).MaxAge)))
+	rt := &route.Route{Domain: domain, Provider: provider}
+	return known && !d.Now().Before(d.expires(m, domain, rt))
 }
 
 // expires is when a message for a destination is given up.

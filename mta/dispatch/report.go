@@ -8,6 +8,7 @@ import (
 
 	"example.org/mta/internal/dsn"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/route"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 )
@@ -82,7 +83,8 @@ var dsnKinds = map[notificationKind]dsn.Kind{
 }
 
 func (w *ReportWriter) build(n Notification, attempts []Attempt, content io.Reader) (dsn.Notification, error) {
-	cfg := w.Policy().Config
+	pol := w.Policy()
+	cfg := pol.Config
 	r := dsn.Report{
 		Kind:        dsnKinds[n.Kind],
 		Message:     n.Message,
@@ -100,7 +102,7 @@ func (w *ReportWriter) build(n Notification, attempts []Attempt, content io.Read
 			Recipient:  to,
 			Reply:      a.Result.Reply,
 			Host:       a.Result.Host.Name,
-			RetryUntil: n.Message.Start().Add(cfg.Traffic(to.Address.Domain(), provider).MaxAge),
+			RetryUntil: pol.Expires(n.Message, "", &route.Route{Domain: to.Address.Domain(), Provider: provider}),
 			Relayed:    n.Kind == notifyDelivered, // the final host may report delivery: see Wanted
 		}
 		if a.Result.Attempted {

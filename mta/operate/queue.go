@@ -2,6 +2,7 @@ package operate
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"slices"
@@ -52,7 +53,7 @@ var orders = map[control.Order]queue.Order{
 func (o messages) item(it *queue.Item, k *lookout, show int) control.Item {
 	out := control.Item{
 		ID: it.ID.String(), Sender: string(it.Sender), Size: it.Size, Received: it.Received, Tenant: it.Tenant,
-		Campaign: it.Campaign, Tier: int(it.Tier), Peer: it.Peer, Matching: len(it.Recipients), Total: it.Total,
+		Campaign: it.Campaign, Tags: it.Tags, Tier: int(it.Tier), Peer: it.Peer, Matching: len(it.Recipients), Total: it.Total,
 		Unreadable: it.Unreadable,
 	}
 	for i, rc := range it.Recipients {
@@ -66,11 +67,14 @@ func (o messages) item(it *queue.Item, k *lookout, show int) control.Item {
 
 func (o messages) recipient(it *queue.Item, k *lookout, rc *queue.ItemRecipient) control.RecipientStatus {
 	provider, _ := o.r.Provider(rc.Line.Key)
-	age := o.r.Policy().Config.Traffic(rc.Address.Domain(), provider).MaxAge
+	expires := rc.Start.Add(o.r.Policy().Config.Traffic(rc.Address.Domain(), provider).MaxAge)
+	if !it.Expires.IsZero() && it.Expires.Before(expires) {
+		expires = it.Expires
+	}
 	st := k.of(it, rc)
 	out := control.RecipientStatus{
 		Address: string(rc.Address), State: st.state, Site: rc.Line.String(), Attempts: rc.Attempts,
-		Warned: rc.Warned, Next: st.next, Expires: rc.Start.Add(age), Scheduled: rc.Scheduled, Doing: st.why,
+		Warned: rc.Warned, Next: st.next, Expires: expires, Scheduled: rc.Scheduled, Doing: st.why,
 		Reply: replyOf(rc.Last),
 	}
 	switch {
@@ -96,6 +100,7 @@ func (o messages) Get(_ context.Context, text string) (control.Item, error) {
 	}
 	out := o.item(&it, o.r.lookOut(it), 0)
 	out.User, out.HeloName, out.Protocol, out.Session, out.EnvID = it.User, it.HeloName, it.Protocol, it.Session, it.EnvID
+	out.Expires, out.Meta, out.Pool, out.Key = it.Expires, json.RawMessage(it.Meta), it.Pool, it.APIKey
 	return out, nil
 }
 
@@ -235,6 +240,7 @@ func (o messages) selector(f control.Filter, all bool) (queue.Selector, error) {
 		Sender:    f.Sender,
 		Tenant:    f.Tenant,
 		Campaign:  f.Campaign,
+		Tag:       f.Tag,
 		OlderThan: time.Duration(f.Older),
 		NewerThan: time.Duration(f.Newer),
 	}}

@@ -208,9 +208,14 @@ func (p *Policy) Traffic(domain string, rt *route.Route) *config.Traffic {
 	return p.Config.Traffic(domain, "")
 }
 
-// Expires returns when a message for a destination is given up.
+// Expires returns when a message for a destination is given up: after its max_age, or before if its sender
+// has asked for that.
 func (p *Policy) Expires(m *envelope.Message, domain string, rt *route.Route) time.Time {
-	return m.Start().Add(p.Traffic(domain, rt).MaxAge)
+	at := m.Start().Add(p.Traffic(domain, rt).MaxAge)
+	if !m.Expires.IsZero() && m.Expires.Before(at) {
+		return m.Expires
+	}
+	return at
 }
 
 // NoSource is the reply for mail of a tenant whose pool has no usable source.

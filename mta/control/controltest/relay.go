@@ -125,6 +125,7 @@ func (r *Relay) selected(f control.Filter) []control.Item {
 		}
 		m.Matching = len(m.Recipients)
 		m.HeloName, m.Protocol, m.Session, m.EnvID = "", "", "", ""
+		m.Meta, m.Pool, m.Key, m.Expires = nil, "", "", time.Time{}
 		items = append(items, m)
 	}
 	return items
@@ -138,6 +139,7 @@ func (r *Relay) fits(f control.Filter, m control.Item) bool {
 	}
 	return (len(f.IDs) == 0 || slices.Contains(f.IDs, m.ID)) &&
 		(f.Tenant == "" || f.Tenant == m.Tenant) && (f.Campaign == "" || f.Campaign == m.Campaign) &&
+		(f.Tag == "" || slices.Contains(m.Tags, f.Tag)) &&
 		(f.Sender == "" || strings.EqualFold(sender, m.Sender)) &&
 		(f.Older == 0 || age >= f.Older) && (f.Newer == 0 || age < f.Newer)
 }

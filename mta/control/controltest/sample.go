@@ -1,6 +1,7 @@
 package controltest
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -27,8 +28,8 @@ func Sample(now time.Time) *Relay {
 				},
 			},
 			{
-				ID: id(2*time.Hour, 2), Sender: "news@acme.example", Size: 48_213, Received: now.Add(-2 * time.Hour), Tenant: "acme", Campaign: "autumn", Tier: 4,
-				Peer: "127.0.0.1:40112", HeloName: "app1.acme.example", Protocol: "ESMTP", Session: "s1",
+				ID: id(2*time.Hour, 2), Sender: "news@acme.example", Size: 48_213, Received: now.Add(-2 * time.Hour), Tenant: "acme", Campaign: "autumn", Tags: []string{"news", "shoes"}, Tier: 4,
+				Peer: "127.0.0.1:40112", HeloName: "app1.acme.example", Protocol: "HTTPS", Session: "s1", Key: "shop", Meta: json.RawMessage(`{"order":"17"}`), Pool: "dedicated", Expires: now.Add(118 * time.Hour),
 				Recipients: []control.RecipientStatus{
 					{Address: "anna@grey.example", State: control.StateDeferred, Site: "mx.grey.example", Attempts: 2, Next: now.Add(5 * time.Minute), Expires: now.Add(118 * time.Hour), Reply: greylisted},
 					{Address: "боб@почта.example", State: control.StateHeld, Site: "почта.example"},

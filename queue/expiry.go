@@ -1,0 +1,97 @@
+package queue
+
+import (
+	"time"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/schedule"
+)
+
+// expiryOf is when a message is given up whatever its age, in seconds since 1970; 0: never.
+func expiryOf(m *envelope.Message) uint32 {
+	if m.Expires.IsZero() {
+		return 0
+	}
+	return secondsOf(m.Expires)
+}
+
+// expiries is when messages are given up that their senders gave a time for.
+type expiries struct {
+	moments
+	// soonest is no later than any of those times; 0 when there is none.
+	soonest uint32
+}
+
+func (x *expiries) add(id uint64, at uint32) {
+	x.moments.add(id, at)
+	if x.soonest == 0 || at < x.soonest {
+		x.soonest = at
+	}
+}
+
+// expire gives up the messages whose time has come. It looks through all that have one, a part at a time, and
+// only when one has come: the times of messages that go to the same campaign are mostly the same.
+func (s *sweeper) expire(now time.Time) {
+	q, at := s.q, uint32(now.Unix())
+	q.mu.Lock()
+	if q.expiries.soonest == 0 || q.expiries.soonest > at {
+		q.mu.Unlock()
+		return
+	}
+	q.expiries.soonest = 0 // add and expirePart find it again
+	q.mu.Unlock()
+	for from, more := uint64(0), true; more; {
+		from, more = s.expirePart(at, from)
+	}
+}
+
+// expirePart looks at some messages from an id on, and says where to go on.
+func (s *sweeper) expirePart(at uint32, from uint64) (next uint64, more bool) {
+	q := s.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i, _ := q.expiries.search(from)
+	looked, ended := 0, 0
+	for ; i < len(q.expiries.all); i++ {
+		x := q.expiries.all[i]
+		if looked++; looked > 16*atOnce || ended > atOnce {
+			return x.id, true
+		}
+		if x.gone {
+			continue
+		}
+		if q.expiries.soonest == 0 || x.at < q.expiries.soonest {
+			q.expiries.soonest = x.at
+		}
+		if x.at <= at {
+			ended += s.expireMessage(x.id)
+		}
+	}
+	return 0, false
+}
+
+// expireMessage has all recipients of a message handed out as expired, except for those that are leased, which
+// are found again when they come back. It returns how many it looked at.
+func (s *sweeper) expireMessage(id uint64) (n int) {
+	q := s.q
+	q.table.Run(id, func(slot schedule.Slot, e *schedule.Entry) bool {
+		n++
+		if expirable(e) {
+			q.unlist(slot, e)
+			q.end(slot, e, schedule.Expiring)
+		}
+		return true
+	})
+	return n
+}
+
+// expirable reports whether a recipient can be given up: nobody holds it, and that has not begun yet.
+func expirable(e *schedule.Entry) bool {
+	switch e.State() {
+	case schedule.Leased, schedule.Ending, schedule.Unreadable:
+		return false
+	case schedule.Deferred: // the report failed, and its time to be tried again is set
+		return !e.Action().Ends()
+	}
+	return true
+}
