@@ -17,19 +17,19 @@ import (
 const expiresSoon = 14 * 24 * time.Hour
 
 // tlsOf gives how a listener speaks TLS, nil without certificates.
-func (r *Relay) tlsOf(l *config.Listener) (*tls.Config, error) {
-	if !l.TLS.Enabled() {
+func (r *Relay) tlsOf(c config.Certificates) (*tls.Config, error) {
+	if !c.Enabled() {
 		return nil, nil
 	}
 	var acme *certificates.ACME
-	if l.TLS.ACME {
+	if c.ACME {
 		acme = r.acme
 	}
-	get, err := r.certs.Getter(l.TLS.Pairs(), acme)
+	get, err := r.certs.Getter(c.Pairs(), acme)
 	if err != nil {
 		return nil, err
 	}
-	return &tls.Config{GetCertificate: get, MinVersion: wiring.TLSVersions[l.TLS.MinVersion], SessionTicketsDisabled: !l.TLS.SessionTickets}, nil
+	return &tls.Config{GetCertificate: get, MinVersion: wiring.TLSVersions[c.MinVersion], SessionTicketsDisabled: !c.SessionTickets}, nil
 }
 
 // openACME opens the sockets at which a certificate authority asks, when there is one.
@@ -68,6 +68,9 @@ func (r *Relay) keepCertificates(cfg *config.Config) {
 	for _, l := range cfg.Listeners {
 		all = append(all, l.TLS.Pairs()...)
 	}
+	for _, a := range cfg.APIs {
+		all = append(all, a.TLS.Pairs()...)
+	}
 	r.certs.Keep(append(all, cfg.ClientPairs()...))
 }
 
@@ -95,8 +98,8 @@ func (r *Relay) certificateTrouble() string {
 
 // certificateWarnings says which certificates of a configuration have expired, or will soon.
 func certificateWarnings(cfg *config.Config, now time.Time) (out []string) {
-	for _, l := range cfg.Listeners {
-		for _, p := range l.TLS.Pairs() {
+	warn := func(what string, c config.Certificates) {
+		for _, p := range c.Pairs() {
 			c, err := tls.LoadX509KeyPair(p.Certificate, p.Key)
 			if err != nil || c.Leaf.NotAfter.Sub(now) >= expiresSoon {
 				continue // what can't be read is an error of the configuration
@@ -106,8 +109,14 @@ func certificateWarnings(cfg *config.Config, now time.Time) (out []string) {
 				verb = "has expired"
 			}
 			out = append(out, fmt.Sprintf("%s: %s %s on %s: renew it; the relay reads the new file by itself",
-				place(fmt.Sprintf("listener %q", l.Name), l.Origin("tls.certificate")), p.Certificate, verb, c.Leaf.NotAfter.UTC().Format(time.DateOnly)))
+				what, p.Certificate, verb, c.Leaf.NotAfter.UTC().Format(time.DateOnly)))
 		}
+	}
+	for _, l := range cfg.Listeners {
+		warn(place(fmt.Sprintf("listener %q", l.Name), l.Origin("tls.certificate")), l.TLS.Certificates)
+	}
+	for _, a := range cfg.APIs {
+		warn(place(fmt.Sprintf("api %q", a.Name), a.Origin("tls.certificate")), a.TLS)
 	}
 	return out
 }

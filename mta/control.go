@@ -84,6 +84,7 @@ func (r *Relay) Status() control.Status {
 		Started:  r.started,
 		Config:   r.configPath(),
 		SMTP:     r.listeners.addresses(),
+		HTTP:     append([]string{}, addresses(r.listeners.of(entranceHTTP))...), // never null in JSON
 		Queue: control.QueueStats{
 			Recovered: s.Recovered, Accepted: s.Accepted, Delivered: s.Delivered, Bounced: s.Bounced,
 			Expired: s.Expired, Removed: s.Removed, Queued: s.Queued,

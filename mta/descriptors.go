@@ -16,12 +16,12 @@ type descriptors struct {
 	need    int // for all that is configured
 }
 
-// of is how many connections a listener may have at a time.
-func (d descriptors) of(l *config.Listener) int {
+// of is how many connections a listener may have at a time for which so many are configured.
+func (d descriptors) of(configured int) int {
 	if d.in == 0 {
-		return l.MaxConnections
+		return configured
 	}
-	return max(1, int(int64(d.in)*int64(l.MaxConnections)/int64(d.asked)))
+	return max(1, int(int64(d.in)*int64(configured)/int64(d.asked)))
 }
 
 // keptFiles is how many descriptors are kept from connections: for the journal, contents of their
@@ -34,6 +34,9 @@ func shareDescriptors(limit int, cfg *config.Config) descriptors {
 	in, out := 0, cfg.Delivery.MaxConnections
 	for _, l := range cfg.Listeners {
 		in += l.MaxConnections
+	}
+	for _, a := range cfg.APIs {
+		in += a.MaxConnections
 	}
 	d := descriptors{asked: in, limit: limit, need: in + out + keptFiles(limit)}
 	if d.need <= limit {

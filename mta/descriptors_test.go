@@ -30,7 +30,7 @@ func TestDescriptorsAreKeptForFiles(t *testing.T) {
 		if d.in > 1 && d.in+d.out+keptFiles(c.limit) > c.limit {
 			t.Errorf("%d files: %d and %d connections leave none for files", c.limit, d.in, d.out)
 		}
-		if n := d.of(cfg(c.in, c.out).Listeners[0]); n != max(c.wantIn, 1) && n != c.in {
+		if n := d.of(cfg(c.in, c.out).Listeners[0].MaxConnections); n != max(c.wantIn, 1) && n != c.in {
 			t.Errorf("%d files: the only listener has %d of %d", c.limit, n, c.wantIn)
 		}
 		var out bytes.Buffer

@@ -75,6 +75,11 @@ func (f folders) keys(cfg *config.Config, tell func(where, fault string)) {
 			tell(place(fmt.Sprintf("listener %q", l.Name), l.Origin("tls.certificate")), f.unreadable(path))
 		}
 	}
+	for _, a := range cfg.APIs {
+		for _, path := range slices.Concat(a.TLS.Certificate, a.TLS.Key) {
+			tell(place(fmt.Sprintf("api %q", a.Name), a.Origin("tls.certificate")), f.unreadable(path))
+		}
+	}
 	for _, p := range cfg.ClientPairs() {
 		for _, path := range []string{p.Certificate, p.Key} {
 			tell("tls_certificate", f.unreadable(path))

@@ -183,7 +183,7 @@ func TestKeysThatTheRelayCanNotRead(t *testing.T) {
 	}
 
 	cfg := parsed(t, "hostname = \"relay.example\"\ndata_dir = \""+dir+"\"\n")
-	cfg.Listeners[0].TLS = config.TLS{Certificate: []string{all}, Key: []string{ours}}
+	cfg.Listeners[0].TLS = config.TLS{Certificates: config.Certificates{Certificate: []string{all}, Key: []string{ours}}}
 	cfg.DKIMs = []*config.DKIM{{Keys: []*config.DKIMKey{{Selector: "k1", File: ours}}}}
 	got := folders{owner: other, readOnly: onReadOnly}.faults(cfg)
 	var keys []string

@@ -16,9 +16,34 @@ import (
 	"example.org/mta/internal/handover"
 	"example.org/mta/mta/config"
 	"example.org/mta/submission"
+	submissionhttp "example.org/mta/submission/http"
 )
 
-// listeners take mail in: sockets, and behind those of each listener block a server. A reload
+// server takes the connections of one block's clients, by SMTP or by HTTP.
+type server interface {
+	Serve(net.Listener) error
+	// Shutdown is for the end of the relay, Retire for a server that another one replaces.
+	Shutdown(context.Context) error
+	Retire(context.Context) error
+}
+
+// entrance is a block of the configuration by which mail comes in.
+type entrance struct {
+	kind    string // of the block: entranceSMTP or entranceHTTP
+	name    string // its label
+	address []string
+	server  server
+}
+
+// The kinds of entrances.
+const (
+	entranceSMTP = "listener"
+	entranceHTTP = "api"
+)
+
+func (e *entrance) String() string { return fmt.Sprintf("%s %q", e.kind, e.name) }
+
+// listeners take mail in: sockets, and behind those of each entrance a server. A reload
 // opens and closes sockets and replaces servers; what stays is not disturbed.
 //
 // Goroutines: accept, one for each socket, owns it; serve, one for each server. shutdown ends them
@@ -35,8 +60,9 @@ type listeners struct {
 	cut      context.CancelFunc
 }
 
-// listenerGroup is one listener block. It is not changed once others can see it.
+// listenerGroup is one entrance. It is not changed once others can see it.
 type listenerGroup struct {
+	kind    string // of the entrance
 	name    string
 	sockets []*socket
 	in      *intake
@@ -47,20 +73,20 @@ type socket struct {
 	net.Listener
 	address string                 // as configured
 	in      atomic.Pointer[intake] // who gets its connections
-	name    atomic.Pointer[string] // of its listener block
+	name    atomic.Pointer[string] // of its entrance
 }
 
 // intake is a server and the way by which connections get to it.
 type intake struct {
-	server *submission.Server
+	server server
 	conns  *handover.Listener
 }
 
 // openListeners opens all sockets, or none. Nothing is accepted before serve.
-func openListeners(cfg *config.Config, build func(*config.Listener) (*submission.Server, error), log *slog.Logger) (*listeners, error) {
+func openListeners(entrances []entrance, log *slog.Logger) (*listeners, error) {
 	ls := &listeners{log: log}
 	ls.replaced, ls.cut = context.WithCancel(context.Background())
-	c, err := ls.prepare(cfg, build)
+	c, err := ls.prepare(entrances)
 	if err != nil {
 		return nil, err
 	}
@@ -92,19 +118,15 @@ type listenersChange struct {
 }
 
 // prepare opens the sockets that the configuration has and the relay has not, all or none.
-func (ls *listeners) prepare(cfg *config.Config, build func(*config.Listener) (*submission.Server, error)) (*listenersChange, error) {
+func (ls *listeners) prepare(entrances []entrance) (*listenersChange, error) {
 	c := &listenersChange{ls: ls}
 	for _, g := range ls.all() {
 		c.going = append(c.going, g.sockets...)
 	}
 	open := make(map[*listenerGroup][]string)
-	for _, lc := range cfg.Listeners {
-		server, err := build(lc)
-		if err != nil {
-			return nil, fmt.Errorf("listener %q: %w", lc.Name, err)
-		}
-		g := &listenerGroup{name: lc.Name, in: ls.intakeOf(lc.Name, server)}
-		for _, address := range lc.Address {
+	for _, e := range entrances {
+		g := &listenerGroup{kind: e.kind, name: e.name, in: ls.intakeOf(&e)}
+		for _, address := range e.address {
 			if i := slices.IndexFunc(c.going, func(s *socket) bool { return s.address == address }); i >= 0 {
 				g.sockets = append(g.sockets, c.going[i])
 				c.going = slices.Delete(c.going, i, i+1)
@@ -119,7 +141,7 @@ func (ls *listeners) prepare(cfg *config.Config, build func(*config.Listener) (*
 			s, err := c.open(address)
 			if err != nil {
 				c.undo()
-				return nil, fmt.Errorf("listener %q: %w", g.name, err)
+				return nil, fmt.Errorf("%s %q: %w", g.kind, g.name, err)
 			}
 			g.sockets = append(g.sockets, s)
 		}
@@ -128,13 +150,13 @@ func (ls *listeners) prepare(cfg *config.Config, build func(*config.Listener) (*
 }
 
 // intakeOf gives the way to a server, which is there already when the server is.
-func (ls *listeners) intakeOf(name string, server *submission.Server) *intake {
+func (ls *listeners) intakeOf(e *entrance) *intake {
 	for _, g := range ls.all() {
-		if g.name == name && g.in.server == server {
+		if g.kind == e.kind && g.name == e.name && g.in.server == e.server {
 			return g.in
 		}
 	}
-	return &intake{server, handover.New()}
+	return &intake{e.server, handover.New()}
 }
 
 // open opens a socket. One that goes can be in its way, as that of all addresses is in the way of
@@ -188,7 +210,7 @@ func (ls *listeners) reopen(old, s *socket) {
 		if j := slices.Index(g.sockets, old); j >= 0 {
 			sockets := slices.Clone(g.sockets)
 			sockets[j] = s
-			ls.groups[i] = &listenerGroup{g.name, sockets, g.in}
+			ls.groups[i] = &listenerGroup{g.kind, g.name, sockets, g.in}
 			if ls.serving {
 				ls.accepting(ls.groups[i], s)
 			}
@@ -239,15 +261,15 @@ func (c *listenersChange) commit() {
 func (ls *listeners) accepting(g *listenerGroup, s *socket) {
 	s.name.Store(&g.name)
 	if s.in.Swap(g.in) == nil {
-		ls.log.Info("taking mail", "listener", g.name, "address", s.Addr().String())
+		ls.log.Info("taking mail", g.kind, g.name, "address", s.Addr().String())
 		ls.running.Go(func() { ls.accept(s) })
 	}
 }
 
 func (ls *listeners) start(g *listenerGroup) {
 	ls.running.Go(func() {
-		if err := g.in.server.Serve(g.in.conns); err != nil && !errors.Is(err, submission.ErrServerClosed) {
-			ls.log.Error("no longer taking mail", "listener", g.name, "error", err)
+		if err := g.in.server.Serve(g.in.conns); err != nil && !errors.Is(err, submission.ErrServerClosed) && !errors.Is(err, submissionhttp.ErrServerClosed) {
+			ls.log.Error("no longer taking mail", g.kind, g.name, "error", err)
 		}
 	})
 }
@@ -256,8 +278,8 @@ func (ls *listeners) start(g *listenerGroup) {
 func (ls *listeners) end(g *listenerGroup) {
 	ls.running.Go(func() {
 		// This closes the way to it, and whoever has a connection for it turns to its successor.
-		if err := g.in.server.Shutdown(ls.replaced); err != nil {
-			ls.log.Warn("sessions under the old configuration", "listener", g.name, "error", err)
+		if err := g.in.server.Retire(ls.replaced); err != nil {
+			ls.log.Warn("sessions under the old configuration", g.kind, g.name, "error", err)
 		}
 	})
 }
@@ -294,7 +316,7 @@ func (s *socket) give(conn net.Conn) {
 	}
 }
 
-// all gives the listener blocks in force.
+// all gives the entrances in force.
 func (ls *listeners) all() []*listenerGroup {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -324,12 +346,24 @@ func (ls *listeners) shutdown(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// addresses gives where mail is taken, in the order of the configuration.
-func (ls *listeners) addresses() []string { return addresses(ls.all()) }
+// of gives the entrances of a kind.
+func (ls *listeners) of(kind string) []*listenerGroup { return ofKind(ls.all(), kind) }
+
+func ofKind(groups []*listenerGroup, kind string) (some []*listenerGroup) {
+	for _, g := range groups {
+		if g.kind == kind {
+			some = append(some, g)
+		}
+	}
+	return some
+}
+
+// addresses gives where mail is taken by SMTP, in the order of the configuration.
+func (ls *listeners) addresses() []string { return addresses(ls.of(entranceSMTP)) }
 
 // addressesOf gives where a listener block takes mail.
 func (ls *listeners) addressesOf(l *config.Listener) []string {
-	for _, g := range ls.all() {
+	for _, g := range ls.of(entranceSMTP) {
 		if g.name == l.Name {
 			return addresses([]*listenerGroup{g})
 		}
@@ -347,10 +381,10 @@ func addresses(groups []*listenerGroup) []string {
 	return out
 }
 
-// addrPorts gives where mail is taken, for the router.
+// addrPorts gives where mail is taken by SMTP, for the router.
 func addrPorts(groups []*listenerGroup) []netip.AddrPort {
 	var out []netip.AddrPort
-	for _, a := range addresses(groups) {
+	for _, a := range addresses(ofKind(groups, entranceSMTP)) {
 		if ap, err := netip.ParseAddrPort(a); err == nil {
 			out = append(out, ap)
 		}

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"example.org/mta/internal/sink"
-	"example.org/mta/mta/config"
 	"example.org/mta/submission"
 )
 
@@ -109,22 +108,16 @@ func freePort(t *testing.T) string {
 
 // A reload can come while the relay starts, before anything is accepted: its listeners are those that serve.
 func TestReloadBeforeListenersServe(t *testing.T) {
-	build := func(*config.Listener) (*submission.Server, error) {
-		return submission.New(submission.Config{Hostname: "relay.example", Log: slog.New(slog.DiscardHandler)}), nil
-	}
-	with := func(port string) *config.Config {
-		cfg, err := config.Parse([]byte(`listener "smtp" { address = "127.0.0.1:`+port+`" }`), "test.conf", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return cfg
+	with := func(port string) []entrance {
+		server := submission.New(submission.Config{Hostname: "relay.example", Log: slog.New(slog.DiscardHandler)})
+		return []entrance{{entranceSMTP, "smtp", []string{"127.0.0.1:" + port}, server}}
 	}
 	gone, kept := freePort(t), freePort(t)
-	ls, err := openListeners(with(gone), build, slog.New(slog.DiscardHandler))
+	ls, err := openListeners(with(gone), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	change, err := ls.prepare(with(kept), build)
+	change, err := ls.prepare(with(kept))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,6 +62,7 @@ import (
 	"example.org/mta/submission"
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/callout"
+	submissionhttp "example.org/mta/submission/http"
 	"example.org/mta/submission/keys"
 	"example.org/mta/submission/quota"
 	"example.org/mta/suppression"
@@ -111,7 +112,9 @@ type Relay struct {
 	checks     *dailyChecks
 	policy     atomic.Pointer[wiring.Policy]
 	servers    map[string]submissionServer // by listener; New's, then guarded by reload
+	apis       map[string]apiServer        // by api block; likewise
 	inbound    inbound                     // connections of clients
+	requests   *submissionhttp.Memory      // for requests under way of all api blocks
 	incoming   *submission.Memory          // for messages of all servers that are coming in
 	quotas     *quota.Book                 // of tenants
 	callouts   *callout.Checker            // of recipients' mailboxes
@@ -174,7 +177,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 	if opts.Env == nil {
 		opts.Env = os.Getenv
 	}
-	r := &Relay{opts: opts, log: opts.Log, now: opts.now, started: time.Now(), servers: make(map[string]submissionServer)}
+	r := &Relay{opts: opts, log: opts.Log, now: opts.now, started: time.Now(), servers: make(map[string]submissionServer), apis: make(map[string]apiServer)}
 	r.alarms.log = opts.Log
 	r.certs = certificates.New(r.now, opts.Log)
 	r.warn(cfg)
@@ -316,25 +319,49 @@ func queueDir(cfg *config.Config) string { return cfg.DataDir + "/queue" }
 
 func (r *Relay) openListeners(cfg *config.Config, undo *undoer) (err error) {
 	r.files, r.incoming = fileLimit(), submission.NewMemory(int64(cfg.Queue.IncomingMemory))
+	r.requests = submissionhttp.NewMemory(requestMemory(cfg))
 	r.quotas = quota.New(r.limitsOf, r.queuedOf, r.now)
 	r.callouts = callout.New(r.askForMailbox, r.now)
 	shareDescriptors(r.files, cfg).warn(r.log)
-	r.listeners, err = openListeners(cfg, func(l *config.Listener) (*submission.Server, error) { return r.newSubmission(cfg, l, r.logins.Load()) }, r.log)
+	entrances, err := r.entrances(cfg, r.logins.Load())
+	if err != nil {
+		return err
+	}
+	r.listeners, err = openListeners(entrances, r.log)
 	if err == nil {
 		undo.add(r.listeners.closeSockets)
 	}
 	return err
 }
 
+// entrances makes the servers of a configuration, or gives those that there are.
+func (r *Relay) entrances(cfg *config.Config, logins *auth.Service) (all []entrance, err error) {
+	for _, l := range cfg.Listeners {
+		e := entrance{kind: entranceSMTP, name: l.Name, address: l.Address}
+		if e.server, err = r.newSubmission(cfg, l, logins); err != nil {
+			return nil, fmt.Errorf("%v: %w", &e, err)
+		}
+		all = append(all, e)
+	}
+	for _, a := range cfg.APIs {
+		e := entrance{kind: entranceHTTP, name: a.Name, address: a.Address}
+		if e.server, err = r.newAPI(cfg, a); err != nil {
+			return nil, fmt.Errorf("%v: %w", &e, err)
+		}
+		all = append(all, e)
+	}
+	return all, nil
+}
+
 // newSubmission makes the server of a listener, or gives the one that there is when all that it
 // was made from is the same: a reload that changes other things disturbs no client.
 func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener, logins *auth.Service) (_ *submission.Server, err error) {
 	made := submissionServer{settings: wiring.Submission(cfg, l)}
-	made.settings.Limits.Connections = shareDescriptors(r.files, cfg).of(l)
+	made.settings.Limits.Connections = shareDescriptors(r.files, cfg).of(l.MaxConnections)
 	sc := r.joined(made.settings, l.Name)
 	sc.Open = r.inbound.of(l.Name)
 	made.tls = l.TLS
-	if sc.TLS, err = r.tlsOf(l); err != nil {
+	if sc.TLS, err = r.tlsOf(l.TLS.Certificates); err != nil {
 		return nil, err
 	}
 	if err := r.loginsOf(l, logins, &sc); err != nil {

@@ -10,7 +10,6 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
 	"example.org/mta/mta/wiring"
-	"example.org/mta/submission"
 )
 
 // Reload reads the configuration file again and brings it into force: all of it or, after an
@@ -36,7 +35,11 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 	if err != nil {
 		return control.Reload{}, err
 	}
-	change, err := r.listeners.prepare(cfg, func(l *config.Listener) (*submission.Server, error) { return r.newSubmission(cfg, l, logins) })
+	entrances, err := r.entrances(cfg, logins)
+	if err != nil {
+		return control.Reload{}, err
+	}
+	change, err := r.listeners.prepare(entrances)
 	if err != nil {
 		return control.Reload{}, err
 	}
@@ -64,6 +67,8 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 	if was := r.logins.Swap(logins); was != nil && was != logins {
 		was.Close()
 	}
+	r.forgetAPIs(cfg)
+	r.requests.SetLimit(requestMemory(cfg))
 	maps.DeleteFunc(r.servers, func(name string, _ submissionServer) bool {
 		return !slices.ContainsFunc(cfg.Listeners, func(l *config.Listener) bool { return l.Name == name })
 	})

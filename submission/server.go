@@ -140,6 +140,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return s.cutAll(ctx.Err())
 }
 
+// Retire is Shutdown: to a client it is the same whether the relay ends or has another server.
+func (s *Server) Retire(ctx context.Context) error { return s.Shutdown(ctx) }
+
 // cutWait is how long a connection that has been cut may take to end: it can be within a Commit,
 // which has to come to its end.
 const cutWait = 5 * time.Second

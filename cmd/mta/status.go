@@ -51,6 +51,9 @@ totals. Alarms are checked once a minute.`,
 			}
 			fact("config", "%s", orDefaults(s.Config))
 			fact("smtp", "%s", strings.Join(s.SMTP, ", "))
+			if len(s.HTTP) > 0 {
+				fact("http", "%s", strings.Join(s.HTTP, ", "))
+			}
 			q := s.Queue
 			fact("queued", "%s%s", plural(int(q.Queued), "recipient"), byState(s.States))
 			fact("rates", "%s in, %s delivered, %s deferred, %s bounced, a second over the last minute",

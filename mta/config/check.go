@@ -66,20 +66,16 @@ func (k checker) listeners() {
 			k.claim(&taken, a, fmt.Sprintf("listener %q", l.Name), &l.block)
 		}
 		k.relaying(l)
-		if n, m := len(l.TLS.Certificate), len(l.TLS.Key); n != m {
-			k.problem(&l.block, "tls", "write a key for each certificate", "tls of listener %q: the numbers of certificates (%d) and keys (%d) differ", l.Name, n, m)
-		}
+		k.certificates(&l.block, fmt.Sprintf("listener %q", l.Name), l.TLS.Certificates)
 		if l.TLS.Implicit && !l.TLS.Enabled() {
 			k.problem(&l.block, "tls.implicit", "also write certificate and key", "tls of listener %q has no certificate", l.Name)
 		}
 		k.auth(l)
-		if l.TLS.ACME && len(k.ACME.Names) == 0 {
-			k.problem(&l.block, "tls.acme", `write acme { names = ["mta1.example.com"] }`, "tls of listener %q uses ACME, but acme has no names", l.Name)
-		}
 		if l.Tenant != "" && k.Tenant(l.Tenant) == nil {
 			k.reference(&l.block, "tenant", "tenant", l.Tenant, tenantNames(k.Tenants))
 		}
 	}
+	k.apis(&taken)
 	k.acme(&taken)
 	if k.HTTP.Address != "" {
 		k.claim(&taken, k.HTTP.Address, "http", &k.HTTP.block)
@@ -127,40 +123,11 @@ func isAll(host string) bool {
 	return host == "" || err == nil && ip.IsUnspecified()
 }
 
-// relaying looks at each network by itself: that another of the list could not be read excuses none.
+// relaying looks at who may do what only friends may.
 func (k checker) relaying(l *Listener) {
-	for _, p := range l.RelayFrom {
-		if p.Bits() == 0 {
-			k.problems.Add(l.Where("relay_from"), "name the networks of your own machines",
-				"relay_from: %s lets everyone send mail through this relay", p)
-		}
-	}
-	k.tooOpen(l, "relay_from", l.RelayFrom, "name the networks of your own machines", "send mail through this relay")
-	k.tooOpen(l, "tenant_header_from", l.TenantHeaderFrom, "name the addresses of your own applications", "send as any tenant")
-	k.tooOpen(l, "proxy_from", l.ProxyFrom, "name the addresses of your proxies", "claim any address")
-	for _, p := range l.TenantHeaderFrom {
-		if p.Bits() == 0 {
-			k.problems.Add(l.Where("tenant_header_from"), "name the addresses of your own applications",
-				"tenant_header_from: %s lets everyone send as any tenant", p)
-		}
-	}
-	for _, p := range l.ProxyFrom {
-		if p.Bits() == 0 {
-			k.problems.Add(l.Where("proxy_from"), "name the addresses of your proxies",
-				"proxy_from: %s lets everyone claim any address", p)
-		}
-	}
-}
-
-// tooOpen sums the networks of a list up: a few together can be everybody's, and none by itself. One
-// that is everybody's by itself was complained of.
-func (k checker) tooOpen(l *Listener, setting string, networks []netip.Prefix, hint, what string) {
-	if slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Bits() == 0 }) {
-		return
-	}
-	if family, share := openTo(networks); share > 0 {
-		k.problems.Add(l.Where(setting), hint, "%s: these networks together let %.0f %% of all %s addresses %s", setting, 100*share, family, what)
-	}
+	k.notEverybody(&l.block, "relay_from", l.RelayFrom, "name the networks of your own machines", "send mail through this relay")
+	k.notEverybody(&l.block, "tenant_header_from", l.TenantHeaderFrom, "name the addresses of your own applications", "send as any tenant")
+	k.notEverybody(&l.block, "proxy_from", l.ProxyFrom, "name the addresses of your proxies", "claim any address")
 }
 
 func (k checker) sources() {
@@ -368,11 +335,10 @@ func allImplicit(hosts []Smarthost) bool {
 func checkFiles(c *Config, problems *settings.Collector) {
 	k := checker{c, problems}
 	for _, l := range c.Listeners {
-		for _, p := range l.TLS.Pairs() {
-			if _, err := tls.LoadX509KeyPair(p.Certificate, p.Key); err != nil {
-				k.problem(&l.block, "tls.certificate", "", "tls of listener %q: %s", l.Name, err)
-			}
-		}
+		k.certificateFiles(&l.block, fmt.Sprintf("listener %q", l.Name), l.TLS.Certificates)
+	}
+	for _, a := range c.APIs {
+		k.certificateFiles(&a.block, fmt.Sprintf("api %q", a.Name), a.TLS)
 	}
 	for _, l := range c.Listeners {
 		if _, err := l.TLS.ClientCAs(); err != nil {
@@ -392,6 +358,15 @@ func checkFiles(c *Config, problems *settings.Collector) {
 		}
 	}
 	k.dkimFiles()
+}
+
+// certificateFiles looks at the files that a block's tls names.
+func (k checker) certificateFiles(b *block, what string, c Certificates) {
+	for _, p := range c.Pairs() {
+		if _, err := tls.LoadX509KeyPair(p.Certificate, p.Key); err != nil {
+			k.problem(b, "tls.certificate", "", "tls of %s: %s", what, err)
+		}
+	}
 }
 
 func tenantNames(ts []*Tenant) (names []string) {

@@ -37,6 +37,7 @@ type Config struct {
 	Presets bool `conf:"presets"`
 
 	Listeners   []*Listener `conf:"listener,block"`
+	APIs        []*API      `conf:"api,block"`
 	Users       Users       `conf:"users,block"`
 	Keys        Keys        `conf:"keys,block"`
 	ACME        ACME        `conf:"acme,block" reload:"restart"`
@@ -144,30 +145,36 @@ type Listener struct {
 	MaxHold time.Duration `conf:"max_hold" min:"0" max:"3650d"`
 }
 
-// TLS names certificates, in files or from ACME. Without any: no TLS.
+// TLS is how a listener speaks TLS with its clients.
 type TLS struct {
+	Certificates `conf:",inline"`
+
+	Implicit bool `conf:"implicit"` // TLS from the first octet (RFC 8314, 3.3) in place of STARTTLS
+	// ClientCertificates asks clients for one, which logs a user in.
+	ClientCertificates bool   `conf:"client_certificates"`
+	ClientCA           string `conf:"client_ca"` // PEM; names count in certificates that it has signed
+}
+
+// Certificates names those of a server, in files or from ACME, and what its TLS has. Without any: no TLS.
+type Certificates struct {
 	Certificate []string `conf:"certificate"` // PEM, each with its chain; the first is for who names no host
 	Key         []string `conf:"key"`         // PEM, in the same order
-	Implicit    bool     `conf:"implicit"`    // TLS from the first octet (RFC 8314, 3.3) in place of STARTTLS
 	// ACME offers the certificates of Config.ACME, beside those in files.
 	ACME bool `conf:"acme"`
 	// MinVersion is the lowest version of TLS that clients may have.
 	MinVersion string `conf:"min_version" oneof:"1.0 1.1 1.2 1.3"`
 	// SessionTickets lets clients resume sessions (RFC 8446, 2.2).
 	SessionTickets bool `conf:"session_tickets"`
-	// ClientCertificates asks clients for one, which logs a user in.
-	ClientCertificates bool   `conf:"client_certificates"`
-	ClientCA           string `conf:"client_ca"` // PEM; names count in certificates that it has signed
 }
 
 // Enabled reports whether there is a certificate.
-func (t TLS) Enabled() bool { return len(t.Certificate) > 0 || t.ACME }
+func (c Certificates) Enabled() bool { return len(c.Certificate) > 0 || c.ACME }
 
 // Pairs lists the certificates with their keys.
-func (t TLS) Pairs() []certificates.Pair {
-	pairs := make([]certificates.Pair, min(len(t.Certificate), len(t.Key)))
+func (c Certificates) Pairs() []certificates.Pair {
+	pairs := make([]certificates.Pair, min(len(c.Certificate), len(c.Key)))
 	for i := range pairs {
-		pairs[i] = certificates.Pair{Certificate: t.Certificate[i], Key: t.Key[i]}
+		pairs[i] = certificates.Pair{Certificate: c.Certificate[i], Key: c.Key[i]}
 	}
 	return pairs
 }
@@ -390,6 +397,10 @@ type Tenant struct {
 	// MaxQueuedMessages and MaxQueuedBytes bound what is in the queue. 0: no limit.
 	MaxQueuedMessages int  `conf:"max_queued_messages" min:"0"`
 	MaxQueuedBytes    Size `conf:"max_queued_bytes" min:"0B"`
+	// What the tenant's keys may ask for by HTTP, all together. Zero: no limit.
+	MaxRequestRate   Rate     `conf:"max_request_rate"`
+	MaxRecipientRate Rate     `conf:"max_recipient_rate"`
+	MaxByteRate      ByteRate `conf:"max_byte_rate" min:"0B/s"` // of request bodies
 	// OverQuota is what becomes of mail that is over the rate or one of the quotas: "lower" takes it in the
 	// last tier.
 	OverQuota string `conf:"over_quota" oneof:"refuse lower"`

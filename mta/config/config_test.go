@@ -120,7 +120,7 @@ func TestPartsOfAConfiguration(t *testing.T) {
 		{"relay_from", c.Listeners[0].RelayFrom, []netip.Prefix{netip.MustParsePrefix("10.0.0.7/32")}},
 		{"proxy_from", len(c.Listeners[0].ProxyFrom), 0},
 		{"min_data_rate", c.Listeners[0].MinDataRate, ByteRate(2048)},
-		{"tls", c.Listeners[0].TLS, TLS{Certificate: []string{"/etc/mta/cert.pem"}, Key: []string{"/etc/mta/key.pem"}, MinVersion: "1.2", SessionTickets: true}},
+		{"tls", c.Listeners[0].TLS, TLS{Certificates: Certificates{Certificate: []string{"/etc/mta/cert.pem"}, Key: []string{"/etc/mta/key.pem"}, MinVersion: "1.2", SessionTickets: true}}},
 		{"no tls", c.Listeners[1].TLS.Enabled(), false},
 		{"a default beside", c.Listeners[0].MaxReceived, 100},
 		{"banner", c.Listeners[0].Banner, "mta1.example.com"},

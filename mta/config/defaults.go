@@ -55,7 +55,7 @@ func builtIn() *Config {
 func (l *Listener) SetDefaults() {
 	l.RelayFrom = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 	l.VerifyRecipients = "off"
-	l.TLS = TLS{MinVersion: "1.2", SessionTickets: true}
+	l.TLS.Certificates = defaultCertificates
 	l.Tier = defaultTier
 	l.MaxMessageSize = 50 * mib
 	l.MaxRecipients = 1000
@@ -70,6 +70,14 @@ func (l *Listener) SetDefaults() {
 	l.NormaliseFrom = slices.Clone(l.RelayFrom) // this machine, 'mta sendmail' included
 	l.NonUTF8Header = "encode"
 	l.MaxHold = 7 * day
+}
+
+var defaultCertificates = Certificates{MinVersion: "1.2", SessionTickets: true}
+
+func (a *API) SetDefaults() {
+	a.TLS = defaultCertificates
+	a.MaxRequest = 50 * mib
+	a.MaxConnections = 1000
 }
 
 // DefaultPatience is how long bulk mail waits for a dedicated source where the file doesn't say: an hour of most plans

@@ -302,6 +302,7 @@ type Status struct {
 	Started  time.Time  `json:"started"`
 	Config   string     `json:"config"` // the file in force; "" without one
 	SMTP     []string   `json:"smtp"`   // "ip:port" where mail is taken
+	HTTP     []string   `json:"http"`   // likewise, by HTTP
 	Queue    QueueStats `json:"queue"`
 	// States counts the recipients in the queue by state.
 	States      map[string]int64 `json:"states"`

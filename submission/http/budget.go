@@ -6,20 +6,24 @@ import (
 )
 
 // Memory is a budget for what requests under way hold of their bodies, of all servers that share it.
-type Memory struct {
-	limit int64
-	used  atomic.Int64
-}
+type Memory struct{ limit, used atomic.Int64 }
 
 // NewMemory makes a budget of so many octets.
-func NewMemory(limit int64) *Memory { return &Memory{limit: limit} }
+func NewMemory(limit int64) *Memory {
+	m := new(Memory)
+	m.SetLimit(limit)
+	return m
+}
+
+// SetLimit changes the budget. What is taken stays taken.
+func (m *Memory) SetLimit(octets int64) { m.limit.Store(octets) }
 
 // take reports whether n octets could be had. A nil Memory has no limit.
 func (m *Memory) take(n int64) bool {
 	if m == nil {
 		return true
 	}
-	if m.used.Add(n) <= m.limit {
+	if m.used.Add(n) <= m.limit.Load() {
 		return true
 	}
 	m.used.Add(-n)

@@ -1,0 +1,76 @@
+package mta
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
+	submissionhttp "example.org/mta/submission/http"
+	"example.org/mta/submission/keys"
+)
+
+// apiServer is an api block's server and what it was made from.
+type apiServer struct {
+	server   *submissionhttp.Server
+	settings submissionhttp.Config // as the configuration says, nothing of the relay's own
+	tls      config.Certificates
+}
+
+// newAPI makes the server of an api block, or gives the one that there is when all that it was made
+// from is the same: a reload that changes other things disturbs no client.
+func (r *Relay) newAPI(cfg *config.Config, a *config.API) (_ *submissionhttp.Server, err error) {
+	made := apiServer{settings: wiring.API(a), tls: a.TLS}
+	made.settings.MaxConnections = shareDescriptors(r.files, cfg).of(a.MaxConnections)
+	hc := r.joinedAPI(made.settings, a.Name)
+	if hc.TLS, err = r.tlsOf(a.TLS); err != nil {
+		return nil, err
+	}
+	old := r.apis[a.Name]
+	if old.server != nil && reflect.DeepEqual(old.settings, made.settings) && reflect.DeepEqual(old.tls, made.tls) {
+		return old.server, nil
+	}
+	made.server = submissionhttp.New(hc)
+	r.apis[a.Name] = made
+	return made.server, nil
+}
+
+// joinedAPI gives the settings of an api block with what they need of the relay.
+func (r *Relay) joinedAPI(hc submissionhttp.Config, api string) submissionhttp.Config {
+	hc.Now, hc.Log, hc.IDs = r.now, r.log.With("api", api), &r.sessions
+	hc.Keys, hc.Memory = apiKeys{r}, r.requests
+	return hc
+}
+
+// forgetAPIs forgets the servers of blocks that the configuration has no more.
+func (r *Relay) forgetAPIs(cfg *config.Config) {
+	maps.DeleteFunc(r.apis, func(name string, _ apiServer) bool {
+		return !slices.ContainsFunc(cfg.APIs, func(a *config.API) bool { return a.Name == name })
+	})
+}
+
+// requestMemory is what bodies of requests under way may hold of memory, all together.
+func requestMemory(cfg *config.Config) (most int64) {
+	for _, a := range cfg.APIs {
+		most = max(most, int64(a.MaxRequest))
+	}
+	return requestsAtOnce * most
+}
+
+// requestsAtOnce is how many requests of the largest size fit into memory, as an octet each.
+const requestsAtOnce = 8
+
+// apiKeys are the keys in force.
+type apiKeys struct{ r *Relay }
+
+// Check implements submissionhttp.Keys.
+func (k apiKeys) Check(ctx context.Context, token string, from netip.Addr) (keys.Identity, error) {
+	book := k.r.keys.Load()
+	if book == nil {
+		return keys.Identity{}, keys.ErrNoKeys
+	}
+	return book.Check(ctx, token, from)
+}

@@ -1,0 +1,156 @@
+package mta
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/mta/internal/sink"
+)
+
+// apiKeysFile is a keys file that has no key.
+func apiKeysFile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("keys { file = %q }\n", path)
+}
+
+// httpClient is one connection to an api listener, on which requests can be sent in parts.
+type httpClient struct {
+	t *testing.T
+	net.Conn
+	in *bufio.Reader
+}
+
+func dialHTTP(t *testing.T, address string) *httpClient {
+	t.Helper()
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(limit))
+	return &httpClient{t, c, bufio.NewReader(c)}
+}
+
+func (c *httpClient) say(text string) {
+	c.t.Helper()
+	if _, err := io.WriteString(c, strings.ReplaceAll(text, "\n", "\r\n")); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// hear gives the next answer's status.
+func (c *httpClient) hear() *http.Response {
+	c.t.Helper()
+	resp, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	io.Copy(io.Discard, resp.Body)
+	return resp
+}
+
+const getNowhere = "GET /nowhere HTTP/1.1\nHost: relay.example\n\n"
+
+func (c *httpClient) ask() *http.Response {
+	c.t.Helper()
+	c.say(getNowhere)
+	return c.hear()
+}
+
+// A reload leaves connections of a listener alone that it doesn't change; on one that changed, the
+// next request is answered, and the connection closes.
+func TestReloadDisturbsNoAPIThatStays(t *testing.T) {
+	keys := apiKeysFile(t)
+	w := newWorld(t, sink.Config{}, keys+`api "web" { address = "127.0.0.1:0" }`)
+	a, b := freePort(t), freePort(t)
+	block := func(name, port, more string) string {
+		return fmt.Sprintf("api %q {\n address = \"127.0.0.1:%s\"\n %s\n}\n", name, port, more)
+	}
+	reload := func(text string) {
+		t.Helper()
+		w.rewrite("api", keys+text)
+		if _, err := w.Reload(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reload(block("stays", a, "") + block("changes", b, ""))
+	if got := strings.Join(w.Status().HTTP, " "); got != fmt.Sprintf("127.0.0.1:%s 127.0.0.1:%s", a, b) {
+		t.Errorf("status has %s", got)
+	}
+	stays, changes := dialHTTP(t, "127.0.0.1:"+a), dialHTTP(t, "127.0.0.1:"+b)
+	stays.ask()
+	changes.ask()
+	reload(block("stays", a, "") + block("changes", b, "max_request = \"1KiB\""))
+	if resp := stays.ask(); resp.StatusCode != 404 || resp.Close {
+		t.Errorf("a listener that stays: %d, close %v", resp.StatusCode, resp.Close)
+	}
+	if resp := changes.ask(); resp.StatusCode != 404 || !resp.Close {
+		t.Errorf("a listener that changed: %d, close %v", resp.StatusCode, resp.Close)
+	}
+	if resp := dialHTTP(t, "127.0.0.1:"+b).ask(); resp.StatusCode != 404 || resp.Close {
+		t.Errorf("its successor: %d, close %v", resp.StatusCode, resp.Close)
+	}
+	reload("")
+	if c, err := net.Dial("tcp", "127.0.0.1:"+a); err == nil {
+		c.Close()
+		t.Error("a listener that is gone still takes connections")
+	}
+}
+
+// Draining ends requests under way and refuses others.
+func TestDrainOfAPI(t *testing.T) {
+	w := newWorld(t, sink.Config{}, apiKeysFile(t)+`api "web" { address = "127.0.0.1:0" }`)
+	kept := dialHTTP(t, w.Status().HTTP[0])
+	kept.ask()
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); w.stop() }()
+	for { // until the server drains
+		if resp := kept.ask(); resp.StatusCode == http.StatusServiceUnavailable {
+			if !resp.Close || resp.Header.Get("Retry-After") == "" {
+				t.Errorf("while draining: %v", resp.Header)
+			}
+			break
+		}
+	}
+	<-stopped
+	if _, err := net.Dial("tcp", w.Status().HTTP[0]); err == nil {
+		t.Error("the socket is open after the drain")
+	}
+}
+
+func TestHTTPS(t *testing.T) {
+	cert, key, pool := certificateFiles(t, "relay.example")
+	w := newWorld(t, sink.Config{}, apiKeysFile(t)+`api "web" {
+		address = "127.0.0.1:0"
+		tls {
+			certificate = "`+cert+`"
+			key         = "`+key+`"
+		}
+	}`)
+	for _, proto := range []string{"HTTP/2.0", "HTTP/1.1"} {
+		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: "relay.example"}, ForceAttemptHTTP2: proto == "HTTP/2.0"}
+		resp, err := (&http.Client{Transport: transport}).Get("https://" + w.Status().HTTP[0] + "/nowhere")
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != 404 || resp.Proto != proto {
+			t.Errorf("%s %d, want %s", resp.Proto, resp.StatusCode, proto)
+		}
+		transport.CloseIdleConnections()
+	}
+}
