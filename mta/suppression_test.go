@@ -15,6 +15,7 @@ import (
 	"example.org/mta/internal/sink"
 	"example.org/mta/mta/control"
 	"example.org/mta/mta/wiring"
+	"example.org/mta/submission/request"
 	"example.org/mta/suppression"
 )
 
@@ -34,6 +35,51 @@ func (w *world) refusedAtRCPT(from, to string) *textproto.Error {
 		w.t.Fatalf("RCPT of %s: %v, want a refusal", to, err)
 	}
 	return refused
+}
+
+// Tenants see and change their own entries only, and meet those for everybody's mail.
+func TestSuppressionsOfATenant(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `tenant "acme" { }`)
+	ctx, list := t.Context(), tenantSuppressions{w.suppression}
+	w.suppression.Add(ctx, []suppression.Entry{
+		{Key: suppression.KeyOf("", "all@box.example"), Reason: "everybody's", Source: suppression.Operator},
+		{Key: suppression.KeyOf("abc", "before@box.example"), Source: suppression.Operator},
+		{Key: suppression.KeyOf("other", "x@box.example"), Source: suppression.Operator},
+	})
+	done, err := list.Add(ctx, "acme", []request.Suppression{{Address: "Ann@box.example", Reason: "asked us to"}, {Address: "bob@other.example"}})
+	if err != nil || done.Added != 2 {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	if done, _ := list.Add(ctx, "acme", []request.Suppression{{Address: "ann@box.example", Reason: "asked us to"}}); done.Unchanged != 1 {
+		t.Errorf("added again: %+v", done)
+	}
+	page, last, more, err := list.List(ctx, "acme", "", "", 1)
+	if err != nil || len(page) != 1 || !more || page[0].Address != "ann@box.example" || page[0].Source != "tenant" || page[0].Shared {
+		t.Errorf("%+v, more %v, %v", page, more, err)
+	}
+	if page, _, more, _ := list.List(ctx, "acme", "", last, 10); len(page) != 1 || more || page[0].Address != "bob@other.example" {
+		t.Errorf("the next page is %+v, more %v", page, more)
+	}
+	if page, _, _, _ := list.List(ctx, "acme", "other.example", "", 10); len(page) != 1 {
+		t.Errorf("of a domain: %+v", page)
+	}
+	if _, found := list.Match("acme", "x@box.example"); found {
+		t.Error("another tenant's entry counts")
+	}
+	if e, found := list.Match("acme", "All@box.example"); !found || !e.Shared {
+		t.Errorf("an entry for all: %+v, %v", e, found)
+	}
+	if n, err := list.Remove(ctx, "acme", []envelope.Address{"ann@box.example", "ann@box.example", "x@box.example", "all@box.example"}); n != 1 || err != nil {
+		t.Errorf("removed %d, %v", n, err)
+	}
+	for tenant, a := range map[string]envelope.Address{"": "all@box.example", "other": "x@box.example", "acme": "bob@other.example"} {
+		if _, found := w.suppression.Match(tenant, a); !found {
+			t.Errorf("%s of %q is gone", a, tenant)
+		}
+	}
+	if c, err := w.operated.API().Suppressions.Suppressions(ctx, control.SuppressionFilter{Source: control.SuppressedByTenant}, "", 10); err != nil || len(c.Suppressions) != 1 {
+		t.Errorf("operators see %+v, %v", c, err)
+	}
 }
 
 // The way of a bad address: a remote host calls it unknown, it is on the list within a second, the

@@ -38,9 +38,11 @@ type Source string
 
 // The sources of entries.
 const (
-	Bounce   Source = "bounce"   // a remote host said that there is no such mailbox
-	Operator Source = "operator" // added by hand
-	Import   Source = "import"   // read from a file
+	Bounce      Source = "bounce"      // a remote host said that there is no such mailbox
+	Operator    Source = "operator"    // added by hand
+	Import      Source = "import"      // read from a file
+	Tenant      Source = "tenant"      // added by the tenant, over HTTP
+	Unsubscribe Source = "unsubscribe" // the recipient asked for it by a link in a message (RFC 8058)
 )
 
 // Entry is an address that no mail is to be sent to.

@@ -369,8 +369,14 @@ func (l *List) Page(ctx context.Context, q Query, after Key, limit int) (page []
 	if err := l.writeFed(ctx); err != nil {
 		return nil, Key{}, false, err
 	}
+	if q.Tenant != nil && after.Tenant < *q.Tenant { // what is before it is of others
+		after = Key{Tenant: *q.Tenant}
+	}
 	now, looks := l.now(), 0
 	err = l.store.Scan(ctx, after, func(e Entry) bool {
+		if q.Tenant != nil && e.Tenant != *q.Tenant { // as is all that follows
+			return false
+		}
 		if len(page) == limit || looks == maxLooks {
 			more = true
 			return false

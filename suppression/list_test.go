@@ -388,6 +388,9 @@ func TestPages(t *testing.T) {
 			if err != nil || len(page) > 10 {
 				t.Fatalf("%d entries, %v", len(page), err)
 			}
+			if c.q.Tenant != nil && last.Tenant != *c.q.Tenant && last != (Key{}) {
+				t.Errorf("a page of tenant %q looks at %q", *c.q.Tenant, last.Tenant)
+			}
 			got = append(got, page...)
 			after, more = last, rest
 		}

@@ -56,7 +56,7 @@ type suppressionFlags struct {
 func (f *suppressionFlags) add(cmd *cobra.Command) {
 	f.tenant.add(cmd, "entries of this `tenant` only; \"\": those for all mail")
 	cmd.Flags().StringVar(&f.domain, "domain", "", "addresses in this `domain`")
-	cmd.Flags().StringVar(&f.source, "source", "", "entries from this `source`: bounce, operator or import")
+	cmd.Flags().StringVar(&f.source, "source", "", "entries from this `source`: bounce, operator, import, tenant or unsubscribe")
 	oneOf(cmd, "source", control.SuppressionSources)
 }
 

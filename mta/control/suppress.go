@@ -29,13 +29,15 @@ type SuppressionSource string
 
 // The sources of entries.
 const (
-	SuppressedByBounce   SuppressionSource = "bounce"   // a remote host said that there is no such mailbox
-	SuppressedByOperator SuppressionSource = "operator" // added by hand
-	SuppressedByImport   SuppressionSource = "import"   // read from a file
+	SuppressedByBounce      SuppressionSource = "bounce"      // a remote host said that there is no such mailbox
+	SuppressedByOperator    SuppressionSource = "operator"    // added by hand
+	SuppressedByImport      SuppressionSource = "import"      // read from a file
+	SuppressedByTenant      SuppressionSource = "tenant"      // added by the tenant, over HTTP
+	SuppressedByUnsubscribe SuppressionSource = "unsubscribe" // the recipient asked for it by a link in a message
 )
 
 // SuppressionSources are all of them.
-var SuppressionSources = []SuppressionSource{SuppressedByBounce, SuppressedByOperator, SuppressedByImport}
+var SuppressionSources = []SuppressionSource{SuppressedByBounce, SuppressedByOperator, SuppressedByImport, SuppressedByTenant, SuppressedByUnsubscribe}
 
 // Suppression is an address that no mail is sent to.
 type Suppression struct {

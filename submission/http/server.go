@@ -38,6 +38,9 @@ type Config struct {
 	// counts, and problem+json where none does.
 	Routes []Route
 	Forms  []Form
+	// Suppressions is the list of addresses that get no mail. Nil: its routes are not there.
+	Suppressions Suppressions
+
 	// Memory bounds what requests hold that are under way; servers can share it. Nil: no bound.
 	Memory *Memory
 

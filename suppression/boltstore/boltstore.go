@@ -162,7 +162,7 @@ func decodeKey(b []byte) (suppression.Key, error) {
 // since 1970 (0: never), and the reason.
 const version = 1
 
-var sources = []suppression.Source{"", suppression.Bounce, suppression.Operator, suppression.Import}
+var sources = []suppression.Source{"", suppression.Bounce, suppression.Operator, suppression.Import, suppression.Tenant, suppression.Unsubscribe}
 
 func encodeEntry(e *suppression.Entry) []byte {
 	b := make([]byte, 0, 2+2*binary.MaxVarintLen64+len(e.Reason))

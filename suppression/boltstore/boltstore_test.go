@@ -34,6 +34,8 @@ func TestStoreKeepsEntries(t *testing.T) {
 		{Key: key("", "a@example.net"), Reason: "said so", Source: suppression.Operator, Added: at},
 		{Key: key("acme", "a@example.net"), Source: suppression.Bounce, Added: at, Expires: at.Add(time.Hour)},
 		{Key: key("acme", "ü@example.net"), Reason: strings.Repeat("x", 256), Source: suppression.Import, Added: at},
+		{Key: key("acme", "v@example.net"), Source: suppression.Tenant, Added: at},
+		{Key: key("acme", "w@example.net"), Source: suppression.Unsubscribe, Added: at},
 	}
 	var changes []suppression.Change
 	for _, e := range want {
@@ -55,7 +57,7 @@ func TestStoreKeepsEntries(t *testing.T) {
 	}
 	got = nil
 	err = s.Scan(ctx, suppression.Key{}, func(e suppression.Entry) bool { got = append(got, e); return true })
-	if err != nil || !slices.Equal(got, []suppression.Entry{want[0], want[2]}) {
+	if err != nil || !slices.Equal(got, []suppression.Entry{want[0], want[3], want[4], want[2]}) {
 		t.Errorf("scanned %+v, %v", got, err)
 	}
 	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "another process") {
