@@ -152,7 +152,7 @@ func (a *accountant) Attempted(kind accounting.Type, o *dispatch.Outcomes, at di
 	if r.Host.Name != "" {
 		rec.Peer = accounting.Peer{Name: r.Host.Name, Addr: r.Host.Addr.Addr()}
 	}
-	rec.EgressPool, rec.EgressSource = a.policy().Config.PoolOf(m.Tenant).Name, r.Source
+	rec.EgressPool, rec.EgressSource = a.policy().PoolOf(m).Name, r.Source
 	rec.Session = r.Session
 	addLink(&rec, &r)
 	addTimes(&rec, m, &r, now)

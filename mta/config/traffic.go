@@ -194,6 +194,26 @@ func (c *Config) PoolOf(tenant string) *Pool {
 	return c.Pool(DefaultPool)
 }
 
+// MayUse reports whether a tenant's mail may name a pool: its own one, and those that are no other tenant's.
+func (c *Config) MayUse(tenant, pool string) bool {
+	if c.Pool(pool) == nil {
+		return false
+	}
+	if pool == DefaultPool || c.PoolOf(tenant).Name == pool {
+		return true
+	}
+	return !slices.ContainsFunc(c.Tenants, func(t *Tenant) bool { return t.Pool == pool })
+}
+
+// PoolFor gives the pool that a tenant's mail uses which names one: its tenant's if it names none, or one that
+// the tenant may not use any more. It is never nil.
+func (c *Config) PoolFor(tenant, named string) *Pool {
+	if named != "" && c.MayUse(tenant, named) {
+		return c.Pool(named)
+	}
+	return c.PoolOf(tenant)
+}
+
 // Budget gives what the sites of a provider share; zero when it has no limits of its own.
 func (c *Config) Budget(provider string) Budget {
 	p := c.resolved.providers[provider]

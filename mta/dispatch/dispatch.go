@@ -340,10 +340,10 @@ func (d *Dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 		turn := group[0].Key.Kind == parking.Tokens
 		c := d.split.choose(pol, mail{m, rt, via, called.Source, len(group), turn, expires.Sub(m.Start())})
 		if c.none {
-			if key := d.Pauses.SourceOf(pol, m.Tenant); key != (parking.Key{}) {
+			if key := d.Pauses.SourceOf(pol.PoolOf(m)); key != (parking.Key{}) {
 				d.parkPaused(m, group, key)
 			} else {
-				d.postpone(m, rt, group, pol.NoSource(m.Tenant))
+				d.postpone(m, rt, group, pol.NoSource(m))
 			}
 			continue
 		}

@@ -15,7 +15,7 @@ func (d *Dispatcher) withoutPaused(m *envelope.Message, pol *wiring.Policy, reci
 	var rest []queue.Pending
 	paused := make(map[parking.Key][]queue.Pending)
 	for _, r := range recipients {
-		if key := d.Pauses.Of(pol, m.Tenant, m.Recipients[r.Index].Address.Domain()); key != (parking.Key{}) {
+		if key := d.Pauses.Of(m.Tenant, pol.PoolOf(m), m.Recipients[r.Index].Address.Domain()); key != (parking.Key{}) {
 			paused[key] = append(paused[key], r)
 		} else {
 			rest = append(rest, r)

@@ -22,7 +22,7 @@ func (d destinations) Explain(ctx context.Context, q control.ExplainQuery) (cont
 	if err := checkNamed(d.r.Policy().Config, "tenant", q.Tenant); q.Tenant != "" && err != nil {
 		return control.Explanation{}, err
 	}
-	return control.Explanation{Destinations: []control.Destination{d.explainDomain(ctx, q.Domain, q.Tenant, d.queuedByKey())}}, nil
+	return control.Explanation{Destinations: []control.Destination{d.explainDomain(ctx, q.Domain, q.Tenant, "", d.queuedByKey())}}, nil
 }
 
 func (d destinations) explainMessage(ctx context.Context, text string) (control.Explanation, error) {
@@ -50,7 +50,7 @@ func (d destinations) explainMessage(ctx context.Context, text string) (control.
 		if domain == "" || byDomain[domain] != nil {
 			continue // unreadable: its destination is not known
 		}
-		dest := d.explainDomain(ctx, domain, it.Tenant, queued)
+		dest := d.explainDomain(ctx, domain, it.Tenant, it.Pool, queued)
 		dest.OtherPools = nil // a message has its tenant
 		byDomain[domain] = &dest
 		if dest.Site != "" && bySite[dest.Site] {
@@ -71,7 +71,7 @@ func (d destinations) explainMessage(ctx context.Context, text string) (control.
 		r := recipientCase{rc: rc, status: messages(d).recipient(&it, k, rc), destination: byDomain[rc.Address.Domain()], where: &where, known: known, relay: d.r}
 		r.lookup = d.r.lookupOf(rc.Address.Domain())
 		r.suppressed = d.r.suppressed(&it, rc.Address)
-		r.paused, r.pausedUntil, _ = k.pausedBy(it.Tenant, rc)
+		r.paused, r.pausedUntil, _ = k.pausedBy(&it, rc)
 		why, until := r.why()
 		m.Recipients = append(m.Recipients, control.ExplainedRecipient{Status: r.status, Why: why, Until: until})
 	}
@@ -96,10 +96,11 @@ func (d destinations) sourceOf(it *queue.Item) string {
 		}
 	}
 	pol := d.r.Policy()
-	if pol.Divided(it.Tenant) != nil {
+	m := &envelope.Message{ID: it.ID, Tenant: it.Tenant, Pool: it.Pool}
+	if pol.Divided(m) != nil {
 		return ""
 	}
-	source, _ := pol.SourceFor(&envelope.Message{ID: it.ID, Tenant: it.Tenant}, nil, "", d.r.Missing)
+	source, _ := pol.SourceFor(m, nil, "", d.r.Missing)
 	return source
 }
 

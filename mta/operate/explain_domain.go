@@ -25,6 +25,7 @@ type domainCase struct {
 	cfg     *config.Config
 	route   *route.Route
 	tenant  string
+	pool    *config.Pool
 	sources []sourceCase
 	drains  []drainCase
 }
@@ -48,12 +49,13 @@ type drainCase struct {
 	rate   gcra.Rate
 }
 
-// explainDomain returns all that decides the fate of a tenant's mail for a domain. queued is what
+// explainDomain returns all that decides the fate of a tenant's mail for a domain, from the pool that its sender
+// named or, with "", the tenant's. queued is what
 // queuedByKey gives: one count of the queue is enough for all domains of a message.
-func (d destinations) explainDomain(ctx context.Context, domain, tenant string, queued map[string]*queue.KeySummary) control.Destination {
+func (d destinations) explainDomain(ctx context.Context, domain, tenant, named string, queued map[string]*queue.KeySummary) control.Destination {
 	pol := d.r.Policy()
-	c := domainCase{now: d.r.Now(), cfg: pol.Config, tenant: tenant}
-	pool := c.cfg.PoolOf(tenant)
+	pool := pol.Config.PoolFor(tenant, named)
+	c := domainCase{now: d.r.Now(), cfg: pol.Config, tenant: tenant, pool: pool}
 	c.Destination = control.Destination{
 		Domain: domain, Pool: pool.Name, OtherPools: otherPools(c.cfg, pool), Steps: []string{}, Hosts: []control.TierHost{}, Sources: []control.DestinationSource{}, Limits: []control.Limit{},
 	}
@@ -69,7 +71,7 @@ func (d destinations) explainDomain(ctx context.Context, domain, tenant string, 
 		c.Failure = replyOf(*res.Trouble)
 		c.countPaused(queued, d.r)
 		c.judge()
-		d.overrule(&c.Destination, tenant)
+		d.overrule(&c)
 		return c.Destination
 	}
 	c.route = res.Route
@@ -90,15 +92,15 @@ func (d destinations) explainDomain(ctx context.Context, domain, tenant string, 
 	c.countPaused(queued, d.r)
 	c.addTrafficLimits()
 	c.judge()
-	d.overrule(&c.Destination, tenant)
+	d.overrule(&c)
 	return c.Destination
 }
 
 // overrule puts an operator's pause before all other answers about a destination.
-func (d destinations) overrule(to *control.Destination, tenant string) {
+func (d destinations) overrule(c *domainCase) {
 	p := d.r.Pauses
-	if why, until, ok := p.Why(p.Keeps(d.r.Policy(), tenant, to.Domain)); ok {
-		to.Now, to.Until = "no mail is sent: "+why, until
+	if why, until, ok := p.Why(p.Keeps(c.tenant, c.pool, c.Domain)); ok {
+		c.Now, c.Until = "no mail is sent: "+why, until
 	}
 }
 
@@ -142,8 +144,7 @@ func (c *domainCase) countThrottled(queued map[string]*queue.KeySummary, pool st
 
 // countPaused adds what waits for the end of the pause that is in the way of the tenant's mail.
 func (c *domainCase) countPaused(queued map[string]*queue.KeySummary, r *Relay) {
-	pol := r.Policy()
-	key := cmp.Or(r.Pauses.Of(pol, c.tenant, c.Domain), r.Pauses.SourceOf(pol, c.tenant))
+	key := cmp.Or(r.Pauses.Of(c.tenant, c.pool, c.Domain), r.Pauses.SourceOf(c.pool))
 	if k := queued[key.String()]; key != (parking.Key{}) && k != nil {
 		c.Queued.Paused, c.Queued.PausedBy = k.States[queue.StateParked], key.Name
 	}
@@ -179,7 +180,7 @@ func (c *domainCase) addSite(d destinations) {
 		}
 	}
 	for _, l := range known.Lanes {
-		if !slices.Contains(c.cfg.PoolOf(c.tenant).Sources(), l.Source) {
+		if !slices.Contains(c.pool.Sources(), l.Source) {
 			continue // the mail of other pools
 		}
 		c.Lanes = append(c.Lanes, control.Lane{
@@ -337,7 +338,7 @@ func (c *domainCase) judge() {
 
 // afterWarmup is the answer when only a warm-up can delay mail.
 func (c *domainCase) afterWarmup(able []sourceCase) (time.Time, string) {
-	pool := c.cfg.PoolOf(c.tenant)
+	pool := c.pool
 	var lacks *sourceCase // the warm-up that has room first, of those that have none
 	free := false         // a source takes mail now
 	for i := range able {

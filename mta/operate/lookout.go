@@ -53,7 +53,7 @@ func (r *Relay) lookOut(items ...queue.Item) *lookout {
 func (k *lookout) of(it *queue.Item, rc *queue.ItemRecipient) position {
 	p := k.inQueue(it.ID, rc)
 	if p.state == control.StateWaiting {
-		if why, until, paused := k.pausedBy(it.Tenant, rc); paused {
+		if why, until, paused := k.pausedBy(it, rc); paused {
 			p.why, p.next = why, until
 		}
 	}
@@ -61,8 +61,8 @@ func (k *lookout) of(it *queue.Item, rc *queue.ItemRecipient) position {
 }
 
 // pausedBy returns the pause that keeps a waiting recipient, and its end.
-func (k *lookout) pausedBy(tenant string, rc *queue.ItemRecipient) (why string, until time.Time, paused bool) {
-	key := k.r.Pauses.Keeps(k.r.Policy(), tenant, rc.Address.Domain())
+func (k *lookout) pausedBy(it *queue.Item, rc *queue.ItemRecipient) (why string, until time.Time, paused bool) {
+	key := k.r.Pauses.Keeps(it.Tenant, k.r.Policy().Config.PoolFor(it.Tenant, it.Pool), rc.Address.Domain())
 	return k.r.Pauses.Why(cmp.Or(key, rc.Line.Key))
 }
 

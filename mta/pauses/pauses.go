@@ -131,15 +131,15 @@ func (p *Pauses) all() []control.Pause {
 	return out
 }
 
-// Of returns the key of the pause that applies to a tenant's mail to a domain, zero without one. Sources are
-// checked when one is chosen.
-func (p *Pauses) Of(pol *wiring.Policy, tenant, domain string) parking.Key {
+// Of returns the key of the pause that applies to a tenant's mail from a pool to a domain, zero without one.
+// Sources are checked when one is chosen.
+func (p *Pauses) Of(tenant string, pool *config.Pool, domain string) parking.Key {
 	if p.Current() == nil {
 		return parking.Key{}
 	}
 	for _, key := range [...]parking.Key{
 		Key(control.PauseEverything, ""), Key(control.PauseTenant, tenant),
-		Key(control.PausePool, pol.Config.PoolOf(tenant).Name), Key(control.PauseDomain, domain),
+		Key(control.PausePool, pool.Name), Key(control.PauseDomain, domain),
 	} {
 		if p.Has(key) {
 			return key
@@ -153,12 +153,12 @@ func (p *Pauses) Source(name string) bool {
 	return p.Current() != nil && p.Has(Key(control.PauseSource, name))
 }
 
-// SourceOf gives the key of a paused source of a tenant's pool, zero when none is.
-func (p *Pauses) SourceOf(pol *wiring.Policy, tenant string) parking.Key {
+// SourceOf gives the key of a paused source of a pool, zero when none is.
+func (p *Pauses) SourceOf(pool *config.Pool) parking.Key {
 	if p.Current() == nil {
 		return parking.Key{}
 	}
-	for _, name := range pol.Config.PoolOf(tenant).Sources() {
+	for _, name := range pool.Sources() {
 		if p.Source(name) {
 			return Key(control.PauseSource, name)
 		}
@@ -166,12 +166,13 @@ func (p *Pauses) SourceOf(pol *wiring.Policy, tenant string) parking.Key {
 	return parking.Key{}
 }
 
-// Keeps returns the key of the pause that stops a tenant's mail to a domain from any source, zero without one.
-func (p *Pauses) Keeps(pol *wiring.Policy, tenant, domain string) parking.Key {
+// Keeps returns the key of the pause that stops a tenant's mail from a pool to a domain from any of its sources,
+// zero without one.
+func (p *Pauses) Keeps(tenant string, pool *config.Pool, domain string) parking.Key {
 	if p.Current() == nil {
 		return parking.Key{}
 	}
-	return cmp.Or(p.Of(pol, tenant, domain), p.KeepsPool(pol.Config.PoolOf(tenant)))
+	return cmp.Or(p.Of(tenant, pool, domain), p.KeepsPool(pool))
 }
 
 // KeepsPool is Keeps for all mail of a pool.
@@ -355,7 +356,7 @@ func (p *Pauses) expire() {
 func (p *Pauses) Stays(j *delivery.Job) bool {
 	pol := p.policy()
 	for _, i := range j.Recipients {
-		if p.Of(pol, j.Message.Tenant, j.Message.Recipients[i].Address.Domain()) != (parking.Key{}) {
+		if p.Of(j.Message.Tenant, pol.PoolOf(j.Message), j.Message.Recipients[i].Address.Domain()) != (parking.Key{}) {
 			return false
 		}
 	}

@@ -139,7 +139,7 @@ func (t *Tallies) Attempted(o *Outcome, now time.Time) {
 		count(Source, o.Result.Source)
 	}
 	tenant := known(cfg, o.Message.Tenant)
-	count(Pool, cfg.PoolOf(tenant).Name)
+	count(Pool, cfg.PoolFor(tenant, o.Message.Pool).Name)
 	count(Tenant, tenant)
 }
 
@@ -178,7 +178,7 @@ func (t *Tallies) Received(m *envelope.Message) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.of(Tenant, tenant).Accepted += n
-	t.of(Pool, cfg.PoolOf(tenant).Name).Accepted += n
+	t.of(Pool, cfg.PoolFor(tenant, m.Pool).Name).Accepted += n
 }
 
 // Taken counts a message that a listener took.

@@ -63,18 +63,21 @@ func (p *Policy) Weight(tenant string) int {
 	return 1
 }
 
-// Divided returns the pool of a tenant's mail if it has dedicated sources, else nil.
-func (p *Policy) Divided(tenant string) *Pool {
+// PoolOf returns the pool that a message leaves from: its tenant's, unless its sender named another.
+func (p *Policy) PoolOf(m *envelope.Message) *config.Pool { return p.Config.PoolFor(m.Tenant, m.Pool) }
+
+// Divided returns the pool of a message if it has dedicated sources, else nil.
+func (p *Policy) Divided(m *envelope.Message) *Pool {
 	if len(p.divided) == 0 {
 		return nil
 	}
-	return p.divided[p.Config.PoolOf(tenant)]
+	return p.divided[p.PoolOf(m)]
 }
 
 // source picks one of the sources of the message's pool. The same message gets the same one at
 // each attempt, as greylisting wants it.
 func (p *Policy) source(m *envelope.Message) string {
-	sources := p.Config.PoolOf(m.Tenant).Shared
+	sources := p.PoolOf(m).Shared
 	return sources[Spread(m.ID)%uint64(len(sources))]
 }
 
@@ -91,10 +94,10 @@ func (p *Policy) Stays(before *Policy) func(*delivery.Job) bool {
 
 // keyOf gives the warm-up's name of a job's source, "" of a shared one; false when it is not of the pool.
 func (p *Policy) keyOf(j *delivery.Job) (key string, ok bool) {
-	if pool := p.Divided(j.Message.Tenant); pool != nil {
+	if pool := p.Divided(j.Message); pool != nil {
 		return pool.Key[j.Source], pool.Has(j.Source)
 	}
-	return "", slices.Contains(p.Config.PoolOf(j.Message.Tenant).Shared, j.Source)
+	return "", slices.Contains(p.PoolOf(j.Message).Shared, j.Source)
 }
 
 // WarmupKeys returns the warm-up's names of all sources with a plan, sorted.
@@ -147,7 +150,7 @@ func (p *Policy) WarmupKeyOf(name string) (key string, ok bool) {
 // it picks another one of the pool; the mail of a missing source spreads over all others. It reports
 // false if all are missing.
 func (p *Policy) SourceFor(m *envelope.Message, rt *route.Route, via string, missing func(source string) bool) (string, bool) {
-	if via != "" && slices.Contains(p.Config.PoolOf(m.Tenant).Shared, via) && !missing(via) && p.Reaches(via, rt) {
+	if via != "" && slices.Contains(p.PoolOf(m).Shared, via) && !missing(via) && p.Reaches(via, rt) {
 		return via, true
 	}
 	first := p.source(m)
@@ -155,7 +158,7 @@ func (p *Policy) SourceFor(m *envelope.Message, rt *route.Route, via string, mis
 		return first, true
 	}
 	var present, able []string
-	for _, name := range p.Config.PoolOf(m.Tenant).Shared {
+	for _, name := range p.PoolOf(m).Shared {
 		if missing(name) {
 			continue
 		}
@@ -218,8 +221,8 @@ func (p *Policy) Expires(m *envelope.Message, domain string, rt *route.Route) ti
 	return at
 }
 
-// NoSource is the reply for mail of a tenant whose pool has no usable source.
-func (p *Policy) NoSource(tenant string) reply.Reply {
-	pool := p.Config.PoolOf(tenant)
+// NoSource is the reply for a message whose pool has no usable source.
+func (p *Policy) NoSource(m *envelope.Message) reply.Reply {
+	pool := p.PoolOf(m)
 	return reply.Local(451, reply.Enhanced{4, 3, 5}, "route", "this machine has the address of no source of pool %q: %s", pool.Name, strings.Join(pool.Sources(), ", "))
 }

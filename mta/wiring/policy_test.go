@@ -148,3 +148,41 @@ func TestREQUIRETLSOfTheNullSender(t *testing.T) {
 		}
 	}
 }
+
+// A message leaves from the pool that its sender named, as long as its tenant may use that.
+func TestAMessageLeavesFromThePoolThatItNames(t *testing.T) {
+	pol := parse(t, `
+source "a" { address = "192.0.2.1" }
+source "b" { address = "192.0.2.2" }
+source "c" { address = "192.0.2.3" }
+pool "default" { shared = ["a"] }
+pool "theirs" { shared = ["b"] }
+pool "bulk" { shared = ["c"] }
+pool "warm" {
+  shared = ["a"]
+  dedicated "c" {}
+}
+tenant "acme" {}
+tenant "other" { pool = "theirs" }
+`)
+	for _, x := range []struct {
+		tenant, pool string
+		may          bool
+		want         string
+	}{
+		{"acme", "", false, "a"}, {"acme", "default", true, "a"}, {"acme", "bulk", true, "c"}, {"", "bulk", true, "c"},
+		{"acme", "theirs", false, "a"}, {"acme", "gone", false, "a"},
+		{"other", "", false, "b"}, {"other", "theirs", true, "b"}, {"other", "default", true, "a"}, {"other", "bulk", true, "c"},
+	} {
+		m := &envelope.Message{ID: 1, Tenant: x.tenant, Pool: x.pool}
+		if may := pol.Config.MayUse(x.tenant, x.pool); may != x.may {
+			t.Errorf("%q may name %q: %v", x.tenant, x.pool, may)
+		}
+		if got, ok := pol.SourceFor(m, routeTo("192.0.2.99"), "", func(string) bool { return false }); got != x.want || !ok {
+			t.Errorf("mail of %q that names %q leaves from %s, want %s", x.tenant, x.pool, got, x.want)
+		}
+	}
+	if p := pol.Divided(&envelope.Message{Tenant: "acme", Pool: "warm"}); p == nil || p.Name != "warm" {
+		t.Errorf("the dedicated sources of the pool that was named are those of %v", p)
+	}
+}
