@@ -16,7 +16,7 @@ import (
 	"example.org/mta/mta/tally"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
-	"example.org/mta/submission"
+	"example.org/mta/submission/intake"
 )
 
 func newAccounting(cfg *config.Config, log *slog.Logger) (*accounting.Writer, error) {
@@ -49,13 +49,13 @@ type listenerEvents struct {
 }
 
 // Received is called by submission when a message is durable.
-func (l listenerEvents) Received(m *envelope.Message, missing submission.Fields) {
+func (l listenerEvents) Received(m *envelope.Message, missing intake.Fields) {
 	l.tally.Taken(l.listener, m, missing)
 	l.accountant.Received(m)
 }
 
 // Rejected is called by submission for each refusal.
-func (l listenerEvents) Rejected(r submission.Rejection) {
+func (l listenerEvents) Rejected(r intake.Rejection) {
 	l.tally.Refused(l.listener, max(r.Count, 1))
 	l.accountant.Rejected(r)
 }
@@ -109,7 +109,7 @@ func (a *accountant) reception(m *envelope.Message) {
 }
 
 // Rejected is called by submission for each refusal, or for a number of them.
-func (a *accountant) Rejected(r submission.Rejection) {
+func (a *accountant) Rejected(r intake.Rejection) {
 	a.meter.Refused(r.Reply, max(r.Count, 1))
 	if a.log == nil {
 		return

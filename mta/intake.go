@@ -11,7 +11,7 @@ import (
 	"example.org/mta/mta/dispatch"
 	"example.org/mta/mta/tally"
 	"example.org/mta/queue"
-	"example.org/mta/submission"
+	"example.org/mta/submission/intake"
 )
 
 // queueStore lets submission put messages into the queue, and tells the log when the queue begins
@@ -29,7 +29,7 @@ func newQueueStore(q *queue.Queue, events dispatch.Events, m *tally.Meter, now f
 }
 
 // Begin opens a place for a message of about so many octets, 0 when that is not known.
-func (s *queueStore) Begin(size int64) submission.Draft {
+func (s *queueStore) Begin(size int64) intake.Draft {
 	d := s.q.Begin()
 	d.Expect(size)
 	return queueDraft{d, s}
@@ -80,6 +80,24 @@ func (d queueDraft) Commit(m *envelope.Message) error {
 	}
 	d.s.meter.Committed(d.s.now().Sub(began))
 	return nil
+}
+
+// CommitBatch accepts messages of one request together.
+func (s *queueStore) CommitBatch(b *intake.Batch) (committed int, err error) {
+	qb := &queue.Batch{Messages: b.Messages}
+	for i, d := range b.Drafts {
+		qb.Drafts = append(qb.Drafts, d.(queueDraft).Draft)
+		s.events.Accepting(b.Messages[i])
+	}
+	began := s.now()
+	committed, err = s.q.CommitBatch(qb)
+	if err = s.tell(err); err == nil {
+		s.meter.Committed(s.now().Sub(began))
+	}
+	for _, m := range b.Messages[committed:] {
+		s.events.Refused(m)
+	}
+	return committed, err
 }
 
 // diskFull makes submission answer 452 4.3.1.

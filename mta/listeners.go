@@ -65,19 +65,19 @@ type listenerGroup struct {
 	kind    string // of the entrance
 	name    string
 	sockets []*socket
-	in      *intake
+	in      *inlet
 }
 
 // socket is where clients connect to.
 type socket struct {
 	net.Listener
 	address string                 // as configured
-	in      atomic.Pointer[intake] // who gets its connections
+	in      atomic.Pointer[inlet]  // who gets its connections
 	name    atomic.Pointer[string] // of its entrance
 }
 
-// intake is a server and the way by which connections get to it.
-type intake struct {
+// inlet is a server and the way by which connections get to it.
+type inlet struct {
 	server server
 	conns  *handover.Listener
 }
@@ -125,7 +125,7 @@ func (ls *listeners) prepare(entrances []entrance) (*listenersChange, error) {
 	}
 	open := make(map[*listenerGroup][]string)
 	for _, e := range entrances {
-		g := &listenerGroup{kind: e.kind, name: e.name, in: ls.intakeOf(&e)}
+		g := &listenerGroup{kind: e.kind, name: e.name, in: ls.inletOf(&e)}
 		for _, address := range e.address {
 			if i := slices.IndexFunc(c.going, func(s *socket) bool { return s.address == address }); i >= 0 {
 				g.sockets = append(g.sockets, c.going[i])
@@ -149,14 +149,14 @@ func (ls *listeners) prepare(entrances []entrance) (*listenersChange, error) {
 	return c, nil
 }
 
-// intakeOf gives the way to a server, which is there already when the server is.
-func (ls *listeners) intakeOf(e *entrance) *intake {
+// inletOf gives the way to a server, which is there already when the server is.
+func (ls *listeners) inletOf(e *entrance) *inlet {
 	for _, g := range ls.all() {
 		if g.kind == e.kind && g.name == e.name && g.in.server == e.server {
 			return g.in
 		}
 	}
-	return &intake{e.server, handover.New()}
+	return &inlet{e.server, handover.New()}
 }
 
 // open opens a socket. One that goes can be in its way, as that of all addresses is in the way of
@@ -232,7 +232,7 @@ func (c *listenersChange) commit() {
 		}
 		return
 	}
-	had := make(map[*intake]bool)
+	had := make(map[*inlet]bool)
 	for _, g := range old {
 		had[g.in] = true
 	}

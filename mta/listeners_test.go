@@ -19,6 +19,7 @@ import (
 
 	"example.org/mta/internal/sink"
 	"example.org/mta/submission"
+	"example.org/mta/submission/intake"
 )
 
 // certificateFiles writes a new certificate and its key to files, and gives who trusts it.
@@ -109,7 +110,7 @@ func freePort(t *testing.T) string {
 // A reload can come while the relay starts, before anything is accepted: its listeners are those that serve.
 func TestReloadBeforeListenersServe(t *testing.T) {
 	with := func(port string) []entrance {
-		server := submission.New(submission.Config{Hostname: "relay.example", Log: slog.New(slog.DiscardHandler)})
+		server := submission.New(submission.Config{Intake: intake.Config{Hostname: "relay.example", Log: slog.New(slog.DiscardHandler)}})
 		return []entrance{{entranceSMTP, "smtp", []string{"127.0.0.1:" + port}, server}}
 	}
 	gone, kept := freePort(t), freePort(t)

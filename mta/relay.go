@@ -63,6 +63,7 @@ import (
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/callout"
 	submissionhttp "example.org/mta/submission/http"
+	"example.org/mta/submission/intake"
 	"example.org/mta/submission/keys"
 	"example.org/mta/submission/quota"
 	"example.org/mta/suppression"
@@ -115,7 +116,7 @@ type Relay struct {
 	apis       map[string]apiServer        // by api block; likewise
 	inbound    inbound                     // connections of clients
 	requests   *submissionhttp.Memory      // for requests under way of all api blocks
-	incoming   *submission.Memory          // for messages of all servers that are coming in
+	incoming   *intake.Memory              // for messages of all servers that are coming in
 	quotas     *quota.Book                 // of tenants
 	callouts   *callout.Checker            // of recipients' mailboxes
 	certs      *certificates.Store
@@ -318,7 +319,7 @@ func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
 func queueDir(cfg *config.Config) string { return cfg.DataDir + "/queue" }
 
 func (r *Relay) openListeners(cfg *config.Config, undo *undoer) (err error) {
-	r.files, r.incoming = fileLimit(), submission.NewMemory(int64(cfg.Queue.IncomingMemory))
+	r.files, r.incoming = fileLimit(), intake.NewMemory(int64(cfg.Queue.IncomingMemory))
 	r.requests = submissionhttp.NewMemory(requestMemory(cfg))
 	r.quotas = quota.New(r.limitsOf, r.queuedOf, r.now)
 	r.callouts = callout.New(r.askForMailbox, r.now)
@@ -380,13 +381,20 @@ func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener, logins *au
 
 // joined gives the settings of a listener with what they need of the relay.
 func (r *Relay) joined(sc submission.Config, listener string) submission.Config {
-	sc.Now, sc.Log, sc.IDs, sc.Memory = r.now, r.log.With("listener", listener), &r.sessions, r.incoming
-	sc.Store, sc.Ready, sc.Events, sc.Watcher = r.store, r.store.Ready, listenerEvents{r.events, listener}, r.tracer.Listener(listener)
-	sc.Admission = r.admission
-	sc.Verifier, sc.Suppressed = domainVerifier{r}, r.suppressed
-	sc.Quotas, sc.AsksMailboxes, sc.MissingMailbox = r.quotas, r.asksMailboxes, r.missingMailbox
-	sc.TenantOf, sc.TenantAt, sc.Ignored = r.tenantOf, r.tenantAt, &r.tenantsIgnored
+	sc.Intake = r.joinedIntake(sc.Intake, listener)
+	sc.IDs, sc.Watcher = &r.sessions, r.tracer.Listener(listener)
 	return sc
+}
+
+// joinedIntake gives what a listener's messages are held to with what it needs of the relay.
+func (r *Relay) joinedIntake(ic intake.Config, listener string) intake.Config {
+	ic.Now, ic.Log, ic.Memory = r.now, r.log.With("listener", listener), r.incoming
+	ic.Store, ic.Batches, ic.Ready, ic.Events = r.store, r.store, r.store.Ready, listenerEvents{r.events, listener}
+	ic.Admission = r.admission
+	ic.Verifier, ic.Suppressed = domainVerifier{r}, r.suppressed
+	ic.Quotas, ic.AsksMailboxes, ic.MissingMailbox = r.quotas, r.asksMailboxes, r.missingMailbox
+	ic.TenantOf, ic.TenantAt, ic.Ignored = r.tenantOf, r.tenantAt, &r.tenantsIgnored
+	return ic
 }
 
 // submissionServer is a listener's server and what it was made from.

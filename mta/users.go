@@ -15,6 +15,7 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/submission"
 	"example.org/mta/submission/auth"
+	"example.org/mta/submission/intake"
 )
 
 // openUsers begins to check logins, when the configuration has a users file.
@@ -87,12 +88,12 @@ func (r *Relay) loginsOf(l *config.Listener, logins *auth.Service, sc *submissio
 }
 
 // tenantOf describes a tenant to submission, by the configuration in force.
-func (r *Relay) tenantOf(name string) (submission.Tenant, bool) {
+func (r *Relay) tenantOf(name string) (intake.Tenant, bool) {
 	t := r.policy.Load().Config.Tenant(name)
 	if t == nil {
-		return submission.Tenant{}, false
+		return intake.Tenant{}, false
 	}
-	return submission.Tenant{Tier: uint8(t.Tier), Senders: t.Senders}, true
+	return intake.Tenant{Tier: uint8(t.Tier), Senders: t.Senders}, true
 }
 
 // tenantAt gives the tenant of a client's network, by the configuration in force.

@@ -9,16 +9,17 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/submission/intake"
 )
 
 func TestAdmissionAtMail(t *testing.T) {
-	f := &fakeAdmission{refuse: func(r AdmitRequest) *Refused {
+	f := &fakeAdmission{refuse: func(r intake.AdmitRequest) *intake.Refused {
 		if r.Sender.Local() == "shed" {
-			return &Refused{}
+			return &intake.Refused{}
 		}
 		return nil
 	}}
-	withRelay(t, Config{Tenant: "acme", Tier: 3, TierCeiling: 3, Admission: f}, func(t *testing.T, r *relay) {
+	withRelay(t, Config{Intake: intake.Config{Tenant: "acme", Tier: 3, TierCeiling: 3, Admission: f}}, func(t *testing.T, r *relay) {
 		p := r.greeted()
 		p.cmd("MAIL FROM:<a@example.org> SIZE=1234", "250")
 		p.cmd("RSET", "250")
@@ -35,7 +36,7 @@ func TestAdmissionAtMail(t *testing.T) {
 		p.cmd("MAIL FROM:<c@example.org>", "250")
 		p.cmd("RCPT TO:<b@example.net>", "250")
 		p.conn.Close()
-		want := AdmitRequest{
+		want := intake.AdmitRequest{
 			Session: f.asked[0].Session, Peer: netip.MustParseAddrPort("192.0.2.1:40000"), Network: netip.MustParsePrefix("192.0.2.1/32"),
 			Sender: "a@example.org", Tenant: "acme", Tier: 3, Size: 1234,
 		}
@@ -57,13 +58,13 @@ func TestAdmissionAtMail(t *testing.T) {
 
 // A message whose header can lift it is asked for when that is known, and once.
 func TestAdmissionByHeader(t *testing.T) {
-	f := &fakeAdmission{refuse: func(r AdmitRequest) *Refused {
+	f := &fakeAdmission{refuse: func(r intake.AdmitRequest) *intake.Refused {
 		if r.Tier > 1 {
-			return &Refused{}
+			return &intake.Refused{}
 		}
 		return nil
 	}}
-	withRelay(t, Config{Tier: 3, TierCeiling: 1, Admission: f}, func(t *testing.T, r *relay) {
+	withRelay(t, Config{Intake: intake.Config{Tier: 3, TierCeiling: 1, Admission: f}}, func(t *testing.T, r *relay) {
 		p := r.greeted()
 		message := func(content, want string) {
 			t.Helper()
@@ -90,8 +91,8 @@ func TestAdmissionByHeader(t *testing.T) {
 
 // A message that would wait for too long is refused before its content comes.
 func TestAdmissionAtData(t *testing.T) {
-	f := &fakeAdmission{full: &Refused{}}
-	withRelay(t, Config{Admission: f}, func(t *testing.T, r *relay) {
+	f := &fakeAdmission{full: &intake.Refused{}}
+	withRelay(t, Config{Intake: intake.Config{Admission: f}}, func(t *testing.T, r *relay) {
 		p := r.greeted()
 		p.cmd("MAIL FROM:<a@example.org>", "250")
 		p.cmd("RCPT TO:<b@example.net>", "250")
@@ -109,8 +110,8 @@ func TestAdmissionAtData(t *testing.T) {
 }
 
 func TestAdmissionInLine(t *testing.T) {
-	f := &fakeAdmission{line: &Refused{}}
-	withRelay(t, Config{Admission: f}, func(t *testing.T, r *relay) {
+	f := &fakeAdmission{line: &intake.Refused{}}
+	withRelay(t, Config{Intake: intake.Config{Admission: f}}, func(t *testing.T, r *relay) {
 		p := r.greeted()
 		if got := p.data("hi\r\n"); !strings.HasPrefix(got, "451 4.3.2") {
 			t.Error(got)
@@ -125,8 +126,8 @@ func TestAdmissionInLine(t *testing.T) {
 // shutting down.
 func TestAdmissionHolds(t *testing.T) {
 	var ended bool
-	f := admitNone(Refused{Hold: func(ctx context.Context) { <-ctx.Done(); ended = true }})
-	withRelay(t, Config{Admission: f}, func(t *testing.T, r *relay) {
+	f := admitNone(intake.Refused{Hold: func(ctx context.Context) { <-ctx.Done(); ended = true }})
+	withRelay(t, Config{Intake: intake.Config{Admission: f}}, func(t *testing.T, r *relay) {
 		p := r.greeted()
 		p.send("NOOP\r\nMAIL FROM:<a@example.org>\r\n")
 		p.expect("250")
@@ -145,8 +146,8 @@ func TestAdmissionHolds(t *testing.T) {
 }
 
 func TestAdmissionReplies(t *testing.T) {
-	for want, r := range map[string]Refused{"452 4.3.1": {Disk: true}, "451 4.3.2": {}, "421 4.3.2": {Close: true}} {
-		withRelay(t, Config{Admission: admitNone(r)}, func(t *testing.T, r *relay) {
+	for want, r := range map[string]intake.Refused{"452 4.3.1": {Disk: true}, "451 4.3.2": {}, "421 4.3.2": {Close: true}} {
+		withRelay(t, Config{Intake: intake.Config{Admission: admitNone(r)}}, func(t *testing.T, r *relay) {
 			r.greeted().cmd("MAIL FROM:<a@example.org>", want)
 		})
 	}
@@ -154,8 +155,8 @@ func TestAdmissionReplies(t *testing.T) {
 
 // A client that gives up its chunks and goes on at once meets nothing of them.
 func TestChunksGivenUpAreOver(t *testing.T) {
-	f := admitNone(Refused{})
-	withRelay(t, Config{Tier: 3, TierCeiling: 1, Admission: f}, func(t *testing.T, r *relay) {
+	f := admitNone(intake.Refused{})
+	withRelay(t, Config{Intake: intake.Config{Tier: 3, TierCeiling: 1, Admission: f}}, func(t *testing.T, r *relay) {
 		for range 20 {
 			p := r.greeted()
 			p.envelope()

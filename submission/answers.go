@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"example.org/mta/internal/reply"
+	"example.org/mta/submission/intake"
 )
 
 // ours starts the text of each reply that passes through the library, so that conn can tell it
@@ -41,7 +42,7 @@ func (c *conn) reword(line []byte) []byte {
 	if with, ok := rewordings[answer{verb, code}]; ok {
 		return with
 	}
-	c.srv.cfg.Log.Warn("unexpected reply by the SMTP library", "command", verb, "reply", string(line))
+	c.srv.cfg.Intake.Log.Warn("unexpected reply by the SMTP library", "command", verb, "reply", string(line))
 	return line
 }
 
@@ -68,7 +69,7 @@ var rewordings = map[answer][]byte{
 	{"QUIT", 221}: oneLine(closingNow),
 }
 
-func oneLine(r refusal, args ...any) []byte { return appendReply(nil, r.reply(args...)) }
+func oneLine(r reply.Form, args ...any) []byte { return appendReply(nil, r.Reply(args...)) }
 
 // parameterIn gives the parameter that a reply of the library is about, or "".
 func parameterIn(line []byte, verb string) string {
@@ -89,7 +90,7 @@ func (c *conn) greeting(line []byte) []byte {
 	case len(text) < 4 || !ended:
 	case c.command.verb == "HELO" || !c.command.named:
 		c.command.named = true
-		b := append(bytes.Clone(text[:4]), c.srv.cfg.Hostname...)
+		b := append(bytes.Clone(text[:4]), c.srv.cfg.Intake.Hostname...)
 		if offered := c.offered(); c.command.verb == "EHLO" && len(offered) > 0 {
 			b = append(append(b, crlf...), "250-AUTH "...)
 			b = append(b, strings.Join(offered, " ")...)
@@ -151,29 +152,29 @@ func (c *conn) observe(line []byte) int {
 // report notes a refusal.
 func (c *conn) report(command string, r reply.Reply) {
 	r.Command = command
-	e := Rejection{
-		Time: c.srv.cfg.Now(), Session: c.client.session, Peer: c.client.peer, HeloName: c.helo,
-		User: c.client.account.user, Tenant: c.client.account.tenant, Reply: r,
+	e := intake.Rejection{
+		Time: c.srv.cfg.Intake.Now(), Session: c.client.Session, Peer: c.client.Peer, HeloName: c.helo,
+		User: c.client.User, Tenant: c.client.OnBehalfOf(), Reply: r,
 	}
 	switch tx := c.tx; {
 	case command == "MAIL":
 		e.Sender = c.command.path.address
 	case tx == nil:
 	case command == "RCPT":
-		e.Sender, e.Recipient = tx.sender, c.command.path.address
+		e.Sender, e.Recipient = tx.Sender, c.command.path.address
 	default:
-		e.Sender, e.Recipients = tx.sender, tx.recipients
+		e.Sender, e.Recipients = tx.Sender, tx.Recipients()
 	}
 	first := toldOfStrangers
 	if c.mayRelay() {
 		first = toldOfClients
 	}
-	c.srv.refusals.add(c.client.network, e, first)
+	c.srv.refusals.add(c.client.Network, e, first)
 }
 
 // tellRefusal writes a refusal, or a number of them, into the accounting log and ours.
-func (s *Server) tellRefusal(e Rejection) {
-	s.cfg.Events.Rejected(e)
+func (s *Server) tellRefusal(e intake.Rejection) {
+	s.cfg.Intake.Events.Rejected(e)
 	attrs := []slog.Attr{
 		slog.String("session", e.Session), slog.Any("peer", e.Peer), slog.String("helo", e.HeloName),
 		slog.String("sender", string(e.Sender)), slog.String("recipient", string(e.Recipient)),
@@ -182,5 +183,5 @@ func (s *Server) tellRefusal(e Rejection) {
 	if e.Count > 1 {
 		attrs = append(attrs, slog.Int64("count", e.Count), slog.Any("network", clientNetwork(e.Peer.Addr())))
 	}
-	s.cfg.Log.LogAttrs(context.Background(), slog.LevelInfo, "refused", attrs...)
+	s.cfg.Intake.Log.LogAttrs(context.Background(), slog.LevelInfo, "refused", attrs...)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.org/mta/submission/auth"
+	"example.org/mta/submission/intake"
 )
 
 // maxResponse is the longest line of an exchange, in octets (RFC 4954, 4).
@@ -23,7 +24,7 @@ func (c *conn) mayRelay() bool { return c.client.login != nil || c.client.relay 
 
 // identity is what package auth wants to know of the client.
 func (c *conn) identity() auth.Client {
-	return auth.Client{Session: c.client.session, Peer: c.client.peer, Network: c.client.network, TLS: c.tls, CAs: c.srv.cfg.ClientCAs}
+	return auth.Client{Session: c.client.Session, Peer: c.client.Peer, Network: c.client.Network, TLS: c.tls, CAs: c.srv.cfg.ClientCAs}
 }
 
 // offered lists the mechanisms that the client can use now.
@@ -37,7 +38,7 @@ func (c *conn) offered() []string {
 
 // private reports whether nobody can listen to a password.
 func (c *conn) private() bool {
-	return c.tls != nil || c.srv.cfg.ClearOnLoopback && c.client.direct && isLoopback(c.client.peer.Addr())
+	return c.tls != nil || c.srv.cfg.ClearOnLoopback && c.client.direct && isLoopback(c.client.Peer.Addr())
 }
 
 func isLoopback(a netip.Addr) bool { return a.Unmap().IsLoopback() }
@@ -49,25 +50,25 @@ func (c *conn) auth(arg string) {
 	mechanism = strings.ToUpper(mechanism)
 	switch offered := c.offered(); {
 	case cfg.Auth == nil:
-		c.answer(notImplemented.reply())
+		c.answer(notImplemented.Reply())
 	case !c.extended:
-		c.answer(greetFirst.reply())
+		c.answer(greetFirst.Reply())
 	case c.tx != nil:
-		c.answer(authInMail.reply())
+		c.answer(authInMail.Reply())
 	case c.client.login != nil && c.client.login.Mechanism != auth.ByCertificate:
-		c.answer(alreadyLoggedIn.reply())
+		c.answer(alreadyLoggedIn.Reply())
 	case !c.private():
-		c.answer(authInClear.reply())
+		c.answer(authInClear.Reply())
 	case mechanism == "":
-		c.answer(noMechanism.reply())
+		c.answer(noMechanism.Reply())
 	case !slices.Contains(offered, mechanism):
-		c.answer(unknownMechanism.reply())
+		c.answer(unknownMechanism.Reply())
 	default:
 		var response []byte
 		if initial = strings.TrimLeft(initial, " "); has && initial != "" {
 			var ok bool
 			if response, ok = decodeResponse(initial); !ok {
-				c.answer(badResponse.reply())
+				c.answer(badResponse.Reply())
 				return
 			}
 		}
@@ -95,7 +96,7 @@ func (c *conn) exchange(e *auth.Exchange, response []byte) {
 			return
 		case done:
 			if c.loggedIn(e.Login()); c.client.excess == nil {
-				c.answer(loginTaken.reply())
+				c.answer(loginTaken.Reply())
 			} // else mustEnd has the last word
 			return
 		}
@@ -114,7 +115,7 @@ func (c *conn) readResponse() ([]byte, bool) {
 	case !ok && c.err != nil:
 		return nil, false
 	case !ok:
-		c.answer(responseTooLong.reply())
+		c.answer(responseTooLong.Reply())
 		return nil, false
 	}
 	c.saidSecret()
@@ -122,17 +123,17 @@ func (c *conn) readResponse() ([]byte, bool) {
 	if !ended {
 		text = bytes.TrimSuffix(line, []byte("\n"))
 	}
-	if !ended && c.client.newlines == RefuseBareNewlines {
-		c.answer(bareLFCommand.reply())
+	if !ended && c.client.Newlines == intake.RefuseBareNewlines {
+		c.answer(bareLFCommand.Reply())
 		return nil, false
 	}
 	if string(text) == "*" {
-		c.answer(loginCancelled.reply())
+		c.answer(loginCancelled.Reply())
 		return nil, false
 	}
 	response, err := base64.StdEncoding.Strict().AppendDecode([]byte{}, text)
 	if err != nil {
-		c.answer(badResponse.reply())
+		c.answer(badResponse.Reply())
 		return nil, false
 	}
 	return response, true
@@ -141,32 +142,41 @@ func (c *conn) readResponse() ([]byte, bool) {
 // loginFailed answers why nobody has logged in.
 func (c *conn) loginFailed(err error) {
 	if c.srv.patient.Err() != nil { // whatever the password
-		c.farewell(shuttingDown.reply())
+		c.farewell(shuttingDown.Reply())
 		return
 	}
 	c.client.failedLogins++
 	switch {
 	case errors.Is(err, auth.ErrDenied):
-		c.answer(loginDenied.reply())
+		c.answer(loginDenied.Reply())
 	case errors.Is(err, auth.ErrTooMany):
-		c.answer(loginsTooMany.reply())
+		c.answer(loginsTooMany.Reply())
 	case errors.Is(err, auth.ErrNoUsers):
-		c.answer(loginUnable.reply())
+		c.answer(loginUnable.Reply())
 	default:
-		c.answer(badResponse.reply())
+		c.answer(badResponse.Reply())
 	}
 }
 
 // loggedIn takes note of who the client is.
 func (c *conn) loggedIn(l *auth.Login) {
-	c.client.login = l
+	c.setLogin(l)
 	if c.client.stranger { // it may relay now, and has a place among those who may
 		c.client.stranger = false
 		c.srv.unseat()
 	}
 	c.client.proved, c.client.failedLogins = true, 0
-	c.settle()
 	c.client.excess = c.countTenant()
+}
+
+// setLogin changes who the client has logged in as; nil: as nobody.
+func (c *conn) setLogin(l *auth.Login) {
+	cl := c.client
+	if cl.login = l; l == nil {
+		l = new(auth.Login)
+	}
+	cl.User, cl.Tenant, cl.Senders = l.User, l.Tenant, l.Senders
+	c.srv.desk.Settle(&cl.Client)
 }
 
 // loginByCertificate takes the user of the client's certificate, if it has shown one.

@@ -38,7 +38,7 @@ func talk(b *testing.B, from, addr string) (say func(want int, command string) b
 // benchLogins is a listener in clear.
 func benchLogins(b *testing.B) (addr string) {
 	cfg := authConfig(b)
-	cfg.Store, cfg.ClearOnLoopback, cfg.TLS = new(memStore), true, nil
+	cfg.Intake.Store, cfg.ClearOnLoopback, cfg.TLS = new(memStore), true, nil
 	b.Cleanup(cfg.Auth.Close)
 	_, addr = onLoopback(b, cfg)
 	return addr
@@ -72,7 +72,7 @@ func BenchmarkFlood(b *testing.B) {
 	if err := users.Update(path, func(t *users.Table) error { t.SetHash("carl", hash); return nil }); err != nil {
 		b.Fatal(err)
 	}
-	cfg.Store, cfg.ClearOnLoopback, cfg.TLS, cfg.Auth = new(memStore), true, nil, auth.New(auth.Config{File: path})
+	cfg.Intake.Store, cfg.ClearOnLoopback, cfg.TLS, cfg.Auth = new(memStore), true, nil, auth.New(auth.Config{File: path})
 	b.Cleanup(cfg.Auth.Close)
 	_, addr := onLoopback(b, cfg)
 	measure := func() time.Duration {

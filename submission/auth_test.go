@@ -20,6 +20,7 @@ import (
 
 	"example.org/mta/internal/users"
 	"example.org/mta/submission/auth"
+	"example.org/mta/submission/intake"
 )
 
 // usersFile has ann and bob of tenant acme, whose passwords are "secret", and carl, of nobody.
@@ -44,14 +45,10 @@ func usersFile(t testing.TB) string {
 // authConfig is a listener's where nobody may relay by its address.
 func authConfig(t testing.TB) Config {
 	t.Helper()
-	return Config{
-		RelayFrom: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}, Auth: auth.New(auth.Config{File: usersFile(t)}), TLS: testTLS(),
-		Mechanisms: []string{auth.SCRAMPlus, auth.SCRAM, auth.Plain, auth.LoginName},
-		TenantOf: func(name string) (Tenant, bool) {
-			acme := users.Senders{"acme.example", "news@b.example"}
-			return Tenant{Tier: 2, Senders: acme}, name == "acme"
-		},
-	}
+	return Config{Intake: intake.Config{TenantOf: func(name string) (intake.Tenant, bool) {
+		acme := users.Senders{"acme.example", "news@b.example"}
+		return intake.Tenant{Tier: 2, Senders: acme}, name == "acme"
+	}}, RelayFrom: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}, Auth: auth.New(auth.Config{File: usersFile(t)}), TLS: testTLS(), Mechanisms: []string{auth.SCRAMPlus, auth.SCRAM, auth.Plain, auth.LoginName}}
 }
 
 // withAuth is withRelay for a listener with users.
@@ -290,7 +287,7 @@ func TestExchangesAreMasked(t *testing.T) {
 // SCRAM over a socket, with and without channel binding, by xdg-go's client.
 func TestScram(t *testing.T) {
 	cfg := authConfig(t)
-	cfg.Store, cfg.ImplicitTLS = new(memStore), true
+	cfg.Intake.Store, cfg.ImplicitTLS = new(memStore), true
 	defer cfg.Auth.Close()
 	_, addr := onLoopback(t, cfg)
 	for _, c := range []struct {

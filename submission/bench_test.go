@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/submission/intake"
 )
 
 // discardStore forgets what it is given.
@@ -27,7 +28,7 @@ type discardDraft struct {
 	n int64
 }
 
-func (s *discardStore) Begin(int64) Draft           { return &discardDraft{s: s} }
+func (s *discardStore) Begin(int64) intake.Draft    { return &discardDraft{s: s} }
 func (d *discardDraft) Write(p []byte) (int, error) { d.n += int64(len(p)); return len(p), nil }
 func (d *discardDraft) Abort()                      {}
 func (d *discardDraft) Commit(m *envelope.Message) error {
@@ -52,7 +53,7 @@ func BenchmarkAccept(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			counted := new(countedListener)
-			addr := counted.start(b, Config{Store: new(discardStore), TLS: testTLS(), Log: slog.New(slog.DiscardHandler)})
+			addr := counted.start(b, Config{Intake: intake.Config{Store: new(discardStore), Log: slog.New(slog.DiscardHandler)}, TLS: testTLS()})
 			b.ReportAllocs()
 			b.ResetTimer()
 			var wg sync.WaitGroup
@@ -74,7 +75,7 @@ func BenchmarkAccept(b *testing.B) {
 
 func benchmarkInMemory(b *testing.B) {
 	client := &flights{left: b.N, over: make(chan struct{})}
-	s := New(Config{Store: new(discardStore), Log: slog.New(slog.DiscardHandler), RelayFrom: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
+	s := New(Config{Intake: intake.Config{Store: new(discardStore), Log: slog.New(slog.DiscardHandler)}, RelayFrom: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
 	b.ReportAllocs()
 	b.ResetTimer()
 	conns := make(chan net.Conn, 1)

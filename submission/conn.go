@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/reply"
+	"example.org/mta/submission/intake"
 )
 
 // Sizes of the buffers that a connection borrows while it has something to keep in them. A
@@ -64,9 +65,9 @@ type conn struct {
 	early   bool    // more had come after DATA when the library got it, and DATA is not answered yet
 	line    []byte  // a command line that is not as the client sent it
 
-	helo     string // "" before EHLO or HELO
-	extended bool   // EHLO
-	tx       *transaction
+	helo     string          // "" before EHLO or HELO
+	extended bool            // EHLO
+	tx       *intake.Message // nil outside of a transaction
 
 	transfer transfer // of the message that is coming in
 
@@ -78,8 +79,8 @@ type conn struct {
 		// sends mail.
 		unproved bool
 		deadline time.Time
-		hurried  bool         // deadline was shortened since slots are scarce
-		chunks   *transaction // the one that BDAT is for
+		hurried  bool            // deadline was shortened since slots are scarce
+		chunks   *intake.Message // the one that BDAT is for
 	}
 	chunking sync.WaitGroup // the library's goroutine for BDAT
 	closed   bool
@@ -87,9 +88,11 @@ type conn struct {
 }
 
 func newConn(s *Server, socket net.Conn) *conn {
-	now := s.cfg.Now()
-	c := &conn{srv: s, socket: socket, raw: socket, client: &client{session: s.cfg.IDs.Next(now).String(), since: now, began: time.Now()}}
-	c.settle()
+	now := s.cfg.Intake.Now()
+	c := &conn{srv: s, socket: socket, raw: socket, client: &client{since: now, began: time.Now()}}
+	c.client.MayHold = c.mayHold
+	c.client.Session = s.cfg.IDs.Next(now).String()
+	c.srv.desk.Settle(&c.client.Client)
 	return c
 }
 
@@ -97,7 +100,7 @@ func newConn(s *Server, socket net.Conn) *conn {
 // error makes the library leave the session without another word.
 func (c *conn) SetReadDeadline(time.Time) error {
 	if c.early && !c.ended {
-		c.farewell(outOfStep.reply("DATA")) // it was refused, so what follows it are not commands
+		c.farewell(outOfStep.Reply("DATA")) // it was refused, so what follows it are not commands
 	}
 	if c.ended || c.err != nil {
 		return net.ErrClosed
@@ -109,7 +112,7 @@ func (c *conn) SetReadDeadline(time.Time) error {
 func (c *conn) SetDeadline(time.Time) error      { return nil }
 func (c *conn) SetWriteDeadline(time.Time) error { return nil }
 func (c *conn) LocalAddr() net.Addr              { return c.socket.LocalAddr() }
-func (c *conn) RemoteAddr() net.Addr             { return net.TCPAddrFromAddrPort(c.client.peer) }
+func (c *conn) RemoteAddr() net.Addr             { return net.TCPAddrFromAddrPort(c.client.Peer) }
 
 // Read gives the library what it wants and not an octet more.
 func (c *conn) Read(p []byte) (n int, err error) {
@@ -138,7 +141,7 @@ func (c *conn) Read(p []byte) (n int, err error) {
 // one client has found must not end the sessions of all.
 func (c *conn) guard(err *error) {
 	if r := recover(); r != nil {
-		c.srv.cfg.Log.Error("panic in a session", "session", c.client.session, "peer", c.client.peer, "panic", r, "stack", string(debug.Stack()))
+		c.srv.cfg.Intake.Log.Error("panic in a session", "session", c.client.Session, "peer", c.client.Peer, "panic", r, "stack", string(debug.Stack()))
 		c.out, c.ended = nil, true
 		*err = c.fail(net.ErrClosed)
 	}
@@ -166,15 +169,15 @@ func (c *conn) mustEnd() (reply.Reply, bool) {
 	case c.client.excess != nil:
 		return *c.client.excess, true
 	case c.client.failedLogins >= failedLogins:
-		return tooManyLogins.reply(), true
+		return tooManyLogins.Reply(), true
 	case c.client.errors >= c.srv.cfg.Limits.ErrorsPerSession:
-		return tooManyErrors.reply(), true
+		return tooManyErrors.Reply(), true
 	case c.client.idle > c.srv.cfg.Limits.IdleCommands:
-		return tooManyIdle.reply(), true
+		return tooManyIdle.Reply(), true
 	case c.mustHurry() && time.Since(c.client.began) > crowdedWhole:
-		return crowdedOut.reply(), true
+		return crowdedOut.Reply(), true
 	case c.tx == nil && c.srv.isClosing():
-		return shuttingDown.reply(), true
+		return shuttingDown.Reply(), true
 	}
 	return reply.Reply{}, false
 }
@@ -184,7 +187,7 @@ func (c *conn) mustEnd() (reply.Reply, bool) {
 func (c *conn) readLine(scratch []byte) ([]byte, bool) {
 	line, ok := c.readLineOf(smallBuffer, scratch, time.Now().Add(c.srv.cfg.Timeouts.Command))
 	if !ok && c.err == nil {
-		c.answer(lineTooLong.reply(smallBuffer))
+		c.answer(lineTooLong.Reply(smallBuffer))
 	}
 	return line, ok
 }
@@ -219,13 +222,13 @@ func (c *conn) readLineOf(longest int, scratch []byte, deadline time.Time) ([]by
 func (c *conn) lostClient(err error) {
 	switch {
 	case c.tx == nil && c.srv.isClosing():
-		c.farewell(shuttingDown.reply())
+		c.farewell(shuttingDown.Reply())
 	case errors.Is(err, os.ErrDeadlineExceeded) && c.mu.chunks != nil:
-		c.farewell(contentTimeout.reply())
+		c.farewell(contentTimeout.Reply())
 	case errors.Is(err, os.ErrDeadlineExceeded) && c.wasHurried():
-		c.farewell(crowdedOut.reply())
+		c.farewell(crowdedOut.Reply())
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		c.farewell(idleTooLong.reply(c.srv.cfg.Timeouts.Command))
+		c.farewell(idleTooLong.Reply(c.srv.cfg.Timeouts.Command))
 	default:
 		c.finish()
 	}
@@ -346,7 +349,7 @@ func (c *conn) greet() {
 		c.report("connect", *r)
 		c.farewell(*r)
 	case !c.ended:
-		c.put(append([]byte("220 "+c.srv.cfg.Hostname+" ESMTP ready"), crlf...))
+		c.put(append([]byte("220 "+c.srv.cfg.Intake.Hostname+" ESMTP ready"), crlf...))
 	}
 }
 
@@ -394,6 +397,9 @@ func (c *conn) fail(err error) error {
 	}
 	return c.err
 }
+
+// mayHold reports whether the client can be kept waiting for a reply: it has those before it.
+func (c *conn) mayHold() bool { return c.flush() == nil }
 
 // flush writes the replies that are due.
 func (c *conn) flush() error {
@@ -457,7 +463,7 @@ func (c *conn) Close() error {
 	c.chunking.Wait() // the library has closed its pipe
 	c.giveBack()
 	if c.client.held {
-		c.srv.releaseClient(c.client.network)
+		c.srv.releaseClient(c.client.Network)
 	}
 	if c.client.stranger {
 		c.srv.unseat()
@@ -465,9 +471,9 @@ func (c *conn) Close() error {
 	c.uncountTenant()
 	c.endTransaction()
 	c.srv.remove(c, nil)
-	c.srv.cfg.Log.LogAttrs(context.Background(), slog.LevelDebug, "session ended",
-		slog.String("session", c.client.session), slog.Any("peer", c.client.peer), slog.String("helo", c.helo),
-		slog.Int("messages", c.client.messages), slog.Duration("took", c.srv.cfg.Now().Sub(c.client.since)))
+	c.srv.cfg.Intake.Log.LogAttrs(context.Background(), slog.LevelDebug, "session ended",
+		slog.String("session", c.client.Session), slog.Any("peer", c.client.Peer), slog.String("helo", c.helo),
+		slog.Int("messages", c.client.Messages()), slog.Duration("took", c.srv.cfg.Intake.Now().Sub(c.client.since)))
 	return err
 }
 

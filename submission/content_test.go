@@ -1,7 +1,6 @@
 package submission
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,7 @@ import (
 	"testing"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/submission/intake"
 )
 
 // What other hosts may take for the end of DATA must neither end a message here nor get through
@@ -37,7 +37,7 @@ func TestSmuggling(t *testing.T) {
 				}
 				r.store.none(t)
 			})
-			withRelay(t, Config{BareNewlines: NormaliseBareNewlines}, func(t *testing.T, r *relay) {
+			withRelay(t, Config{BareNewlines: intake.NormaliseBareNewlines}, func(t *testing.T, r *relay) {
 				p := r.greeted()
 				p.envelope()
 				p.cmd("DATA", "354")
@@ -80,13 +80,8 @@ func TestEndOfDataAfterBareCR(t *testing.T) {
 	})
 }
 
-func hasBareNewline(s string) bool {
-	s = strings.ReplaceAll(s, "\r\n", "")
-	return strings.ContainsAny(s, "\r\n")
-}
-
 func TestBareNewlinesAreNormalised(t *testing.T) {
-	withRelay(t, Config{BareNewlines: NormaliseBareNewlines}, func(t *testing.T, r *relay) {
+	withRelay(t, Config{BareNewlines: intake.NormaliseBareNewlines}, func(t *testing.T, r *relay) {
 		p := r.greeted()
 		p.data("Subject: x\nDate: y\rMessage-ID: z\r\r\n\nbody\n..dots\n.gone\r\n")
 		if got, want := r.store.one(t).body(), "Subject: x\r\nDate: y\r\nMessage-ID: z\r\n\r\n\r\nbody\r\n.dots\r\ngone\r\n"; got != want {
@@ -218,64 +213,6 @@ func referenceDots(s string) (text, rest string) {
 	return strings.ReplaceAll(text+"\r\n", "\r\n.", "\r\n")[2:], rest
 }
 
-func TestCheckerInEveryPiece(t *testing.T) {
-	alphabet := []string{"\r", "\n", "x", "\r\n", "\x00", "\x80"}
-	for n := range 6 * 6 * 6 * 6 * 6 {
-		s := ""
-		for k, v := 0, n; k < 5; k, v = k+1, v/6 {
-			s += alphabet[v%6]
-		}
-		for size := 1; size <= len(s); size++ {
-			k := checker{maxLine: 2, endsCRLF: true}
-			for rest := s; rest != ""; {
-				piece := rest[:min(size, len(rest))]
-				for len(piece) < len(rest) && strings.HasSuffix(piece, "\r") {
-					piece = rest[:len(piece)+1]
-				}
-				k.pass([]byte(piece))
-				rest = rest[len(piece):]
-			}
-			want := checker{
-				bare: hasBareNewline(s), nul: strings.Contains(s, "\x00"), eightBit: strings.Contains(s, "\x80"), endsCRLF: strings.HasSuffix(s, "\r\n"),
-			}
-			if k.bare != want.bare || k.nul != want.nul || k.eightBit != want.eightBit || k.endsCRLF != want.endsCRLF {
-				t.Fatalf("%q in pieces of %d: %+v", s, size, k)
-			}
-			if !k.bare && k.long != (longest(s) > 2) {
-				t.Fatalf("%q in pieces of %d: long %v", s, size, k.long)
-			}
-		}
-	}
-}
-
-func longest(s string) int {
-	n := 0
-	for line := range strings.SplitSeq(s, "\r\n") {
-		n = max(n, len(line))
-	}
-	return n
-}
-
-func TestNormaliseInEveryPiece(t *testing.T) {
-	s := "a\rb\nc\r\nd\r\r\n\n\re\r\n"
-	want := "a\r\nb\r\nc\r\nd\r\n\r\n\r\n\r\ne\r\n"
-	for size := 1; size <= len(s); size++ {
-		k := checker{newlines: NormaliseBareNewlines, maxLine: 10}
-		var out bytes.Buffer
-		for rest := s; rest != ""; {
-			piece := rest[:min(size, len(rest))]
-			for len(piece) < len(rest) && strings.HasSuffix(piece, "\r") {
-				piece = rest[:len(piece)+1]
-			}
-			out.Write(k.pass([]byte(piece)))
-			rest = rest[len(piece):]
-		}
-		if out.String() != want || k.bare {
-			t.Errorf("in pieces of %d: %q", size, out.String())
-		}
-	}
-}
-
 func TestContentThatIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		name, mail, content, want string
@@ -379,7 +316,7 @@ func TestStoreTroubleKnownAtMail(t *testing.T) {
 		{errDisk, "451 4.3.0 message could not be stored, try again later\r\n"},
 	} {
 		trouble := c.trouble
-		withRelay(t, Config{Ready: func(int64) error { return trouble }}, func(t *testing.T, r *relay) {
+		withRelay(t, Config{Intake: intake.Config{Ready: func(int64) error { return trouble }}}, func(t *testing.T, r *relay) {
 			p := r.greeted()
 			p.cmd("MAIL FROM:<a@example.org>", c.want)
 			p.cmd("RCPT TO:<b@example.net>", "503")
@@ -438,4 +375,9 @@ func TestChunkWithoutRecipients(t *testing.T) {
 		p.expect("250")
 		r.store.one(t)
 	})
+}
+
+func hasBareNewline(s string) bool {
+	s = strings.ReplaceAll(s, "\r\n", "")
+	return strings.ContainsAny(s, "\r\n")
 }

@@ -1,5 +1,5 @@
-// Package submission takes messages in over SMTP, checks them and hands them to the queue: it
-// answers 250 when the queue has made a message durable, and not before.
+// Package submission takes messages in over SMTP. Package intake checks them and hands them to the
+// queue; the answer is 250 when the queue has made a message durable, and not before.
 //
 // go-smtp (unmodified) parses commands and drives the session; conn, our net.Conn around the
 // client's, contains it. A connection goes through the files in this order:
@@ -10,18 +10,17 @@
 //	gate.go         what a command line must be before the library sees it
 //	parameters.go   the parameters of MAIL and RCPT
 //	path.go         the address in MAIL and RCPT
-//	verify.go       whether a recipient's domain can take mail
 //	starttls.go     TLS, under conn
-//	session.go      MAIL, RCPT, DATA and BDAT as the library calls them
+//	auth.go         logins
+//	session.go      MAIL, RCPT, DATA and BDAT as the library calls them, on to package intake
+//	protocol.go     the protocol's name in the Received field
+//	transfer.go     content as it comes, and its deadlines
 //	dot.go          the end of DATA, and dot-stuffing
-//	intake.go       a message's content on its way to a Draft
-//	check.go        bare CR and LF, NUL, long lines
-//	header.go       header section: hops, what is missing
-//	encode.go       Latin-1 in the header section
-//	trace.go        the header fields added on top
+//	answers.go      the library's replies in our words
+//	replies.go      our own replies
 //
-// What strangers can use up is bounded in slots.go (connections), memory.go (content that comes
-// in) and tally.go (records of refusals).
+// What strangers can use up is bounded in slots.go (connections), quotas.go (those of a tenant) and
+// tally.go (records of refusals). watch.go lets operators follow sessions.
 //
 // conn stands above TLS and gives the library exactly the bytes that it wants: one command line
 // when it asks for a command, the octets of one chunk after BDAT, and nothing after the end of

@@ -29,52 +29,57 @@ func TestEachReplyIsDocumented(t *testing.T) {
 	text := strings.Join(rows, "\n")
 	all := refusals(t)
 	if len(all) < 40 {
-		t.Fatalf("only %d replies found in replies.go", len(all))
+		t.Fatalf("only %d replies found", len(all))
 	}
 	for name, r := range all {
-		words := regexp.MustCompile(`%[sd]`).Split(r.text, -1)
+		words := regexp.MustCompile(`%[sd]`).Split(r.Text, -1)
 		for i, w := range words {
 			words[i] = regexp.QuoteMeta(strings.TrimSpace(w))
 		}
-		pattern := `(?m)^` + strconv.Itoa(r.code) + ` ` + regexp.QuoteMeta(r.enhanced.String()) + ` *` + strings.Join(words, `.+`) + `$`
+		pattern := `(?m)^` + strconv.Itoa(r.Code) + ` ` + regexp.QuoteMeta(r.Enhanced.String()) + ` *` + strings.Join(words, `.+`) + `$`
 		if !regexp.MustCompile(pattern).MatchString(text) {
 			t.Errorf("%s: docs/submission.md has no row %s", name, pattern)
 		}
 	}
 }
 
-// refusals reads replies.go.
-func refusals(t *testing.T) map[string]refusal {
-	f, err := parser.ParseFile(token.NewFileSet(), "replies.go", nil, 0)
+// refusals reads the tables of replies.
+func refusals(t *testing.T) map[string]reply.Form {
+	all := make(map[string]reply.Form)
+	for _, path := range []string{"replies.go", "intake/replies.go"} {
+		readReplies(t, path, all)
+	}
+	return all
+}
+
+func readReplies(t *testing.T, path string, all map[string]reply.Form) {
+	f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := make(map[string]refusal)
 	ast.Inspect(f, func(n ast.Node) bool {
 		v, ok := n.(*ast.ValueSpec)
 		if !ok || len(v.Values) != 1 {
 			return true
 		}
-		lit := v.Values[0].(*ast.CompositeLit)
-		var r refusal
-		r.code, _ = strconv.Atoi(lit.Elts[0].(*ast.BasicLit).Value)
-		r.enhanced = reply.Enhanced{}
-		for i, e := range lit.Elts[1].(*ast.CompositeLit).Elts {
+		row := v.Values[0].(*ast.CallExpr)
+		var r reply.Form
+		r.Code, _ = strconv.Atoi(row.Args[0].(*ast.BasicLit).Value)
+		for i, e := range row.Args[1].(*ast.CompositeLit).Elts {
 			n, _ := strconv.Atoi(e.(*ast.BasicLit).Value)
-			r.enhanced[i] = uint16(n)
+			r.Enhanced[i] = uint16(n)
 		}
-		r.text, _ = strconv.Unquote(lit.Elts[2].(*ast.BasicLit).Value)
+		r.Text, _ = strconv.Unquote(row.Args[2].(*ast.BasicLit).Value)
 		all[v.Names[0].Name] = r
 		return true
 	})
-	return all
 }
 
 // The class of a code and of its enhanced code are the same (RFC 3463, 2).
 func TestEachReplyIsOfOneClass(t *testing.T) {
 	for name, r := range refusals(t) {
-		if r.code/100 != int(r.enhanced[0]) {
-			t.Errorf("%s: %d %s", name, r.code, r.enhanced)
+		if r.Code/100 != int(r.Enhanced[0]) {
+			t.Errorf("%s: %d %s", name, r.Code, r.Enhanced)
 		}
 	}
 }

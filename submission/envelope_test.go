@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/submission/intake"
 
 	"github.com/pires/go-proxyproto"
 )
@@ -133,7 +134,7 @@ func TestDSNOptions(t *testing.T) {
 }
 
 func TestMessageFacts(t *testing.T) {
-	withRelay(t, Config{Tenant: "acme", Tier: 3}, func(t *testing.T, r *relay) {
+	withRelay(t, Config{Intake: intake.Config{Tenant: "acme", Tier: 3}}, func(t *testing.T, r *relay) {
 		p := r.dial("2001:db8::7")
 		p.expect("220")
 		p.cmd("HELO app", "250")

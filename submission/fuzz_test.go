@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/submission/intake"
 
 	"github.com/pires/go-proxyproto"
 )
@@ -78,9 +79,9 @@ func (l errorLog) Handle(_ context.Context, r slog.Record) error {
 
 // play runs one scripted session to its end and gives what the server said.
 func play(t *testing.T, cfg Config, c *scriptConn) string {
-	cfg.Hostname = "relay.example.com"
+	cfg.Intake.Hostname = "relay.example.com"
 	cfg.RelayFrom = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
-	cfg.Log = slog.New(errorLog{slog.DiscardHandler, t})
+	cfg.Intake.Log = slog.New(errorLog{slog.DiscardHandler, t})
 	c.done = make(chan struct{})
 	l := newPipeListener()
 	s := New(cfg)
@@ -136,9 +137,9 @@ func FuzzSession(f *testing.F) {
 			return
 		}
 		store := new(memStore)
-		cfg := Config{Store: store}
+		cfg := Config{Intake: intake.Config{Store: store}}
 		if normalise {
-			cfg.BareNewlines = NormaliseBareNewlines
+			cfg.BareNewlines = intake.NormaliseBareNewlines
 		}
 		c := &scriptConn{remote: "192.0.2.1", parts: []string{"EHLO app\r\n", string(raw)}, size: int(size)}
 		if size == 0 {
@@ -288,31 +289,6 @@ func cutTrace(s string) (string, bool) {
 
 var fieldLine = regexp.MustCompile(`^[!-9;-~]+[ \t]*:`)
 
-// headerEnd finds where the header section of s ends, and whether a blank line ends it.
-func headerEnd(s string) (n int, blank bool) {
-	for line := range strings.Lines(s) {
-		switch {
-		case strings.TrimRight(line, "\r\n") == "":
-			return n + len(line), true
-		case n > 0 && (line[0] == ' ' || line[0] == '\t'), fieldLine.MatchString(line):
-			n += len(line)
-		default:
-			return n, false
-		}
-	}
-	return n, n > 0
-}
-
-func hasField(s, name string) bool {
-	n, _ := headerEnd(s)
-	for line := range strings.Lines(s[:n]) {
-		if field, _, ok := strings.Cut(line, ":"); ok && strings.EqualFold(strings.TrimRight(field, " \t"), name) {
-			return true
-		}
-	}
-	return false
-}
-
 // withSeparator puts a blank line where the header section ends without one.
 func withSeparator(s string) string {
 	if s != "" && !strings.HasSuffix(s, "\r\n") {
@@ -322,60 +298,6 @@ func withSeparator(s string) string {
 		return s[:n] + "\r\n" + s[n:]
 	}
 	return s
-}
-
-func FuzzHeader(f *testing.F) {
-	for _, s := range []string{"", "\r\n", "A: b\r\n\r\nc", "Date: x\r\nReceived: y\r\n z\r\n", " a\r\n", "hello\r\n", "MT-Priority: 3 (x)\r\n\r\n", ": x\r\n", "A\xff: x\r\n", "X-Hold-For: 1\r\n 2\r\nA: b\r\nX-Hold-Until:\r\n\tx\n\nbody"} {
-		f.Add([]byte(s), 1)
-		f.Add([]byte(s), 100)
-	}
-	f.Fuzz(func(t *testing.T, text []byte, size int) {
-		if size < 1 || len(text) > 1<<16 {
-			return
-		}
-		var h header
-		var body []byte
-		for rest := bytes.Clone(text); len(rest) > 0; {
-			n := min(size, len(rest))
-			if h.done {
-				body = append(body, rest[:n]...)
-			} else if more := h.add(rest[:n]); h.done {
-				body = append(append(body, h.body...), more...)
-			}
-			rest = rest[n:]
-		}
-		if !h.done {
-			h.end()
-			body = append(body, h.body...)
-		}
-		if (h.own != ownFields{}) { // fields are taken out; which, must not hang on how the octets come
-			var whole header
-			rest := whole.add(bytes.Clone(text))
-			whole.end()
-			if string(h.text) != string(whole.text) || string(body) != string(whole.body)+string(rest) || h.own != whole.own || len(h.text) >= len(text) {
-				t.Fatalf("%q became %q and %q in pieces of %d, %q and %q whole", text, h.text, body, size, whole.text, whole.body)
-			}
-			h.own.plan(time.Unix(0, 0), time.Hour)
-			return
-		}
-		if got := string(h.text) + string(body); got != string(text) {
-			t.Fatalf("%q became %q", text, got)
-		}
-		if strings.ContainsAny(string(text), "\r\x00") || !bytes.Equal(bytes.ToValidUTF8(text, nil), text) {
-			h.tier()
-			return
-		}
-		if n, _ := headerEnd(string(text)); n != len(h.text) {
-			t.Errorf("%q: header section of %d octets, want %d", text, len(h.text), n)
-		}
-		if h.fields.has(FieldDate) != hasField(string(text), "Date") || h.fields.has(FieldMessageID) != hasField(string(text), "Message-ID") ||
-			h.fields.has(FieldListUnsubscribe) != hasField(string(text), "List-Unsubscribe") {
-			t.Errorf("%q: %+v", text, h)
-		}
-		if p, ok := h.tier(); ok && p > 5 {
-			t.Errorf("tier %d", p)
-		}
-	})
 }
 
 func FuzzPath(f *testing.F) {
@@ -420,7 +342,7 @@ func FuzzProxy(f *testing.F) {
 		c := &scriptConn{remote: "203.0.113.1", size: 1 << 16, parts: []string{
 			string(raw), "EHLO app\r\n", "MAIL FROM:<a@example.org>\r\n", "RCPT TO:<b@example.net>\r\n", "BDAT 0 LAST\r\n", "QUIT\r\n",
 		}}
-		play(t, Config{Store: store, ProxyFrom: proxied.ProxyFrom}, c)
+		play(t, Config{Intake: intake.Config{Store: store}, ProxyFrom: proxied.ProxyFrom}, c)
 		if len(store.all(t)) == 0 {
 			return
 		}
@@ -436,3 +358,28 @@ func FuzzProxy(f *testing.F) {
 }
 
 func newReader(b []byte) *bufio.Reader { return bufio.NewReader(bytes.NewReader(b)) }
+
+// headerEnd finds where the header section of s ends, and whether a blank line ends it.
+func headerEnd(s string) (n int, blank bool) {
+	for line := range strings.Lines(s) {
+		switch {
+		case strings.TrimRight(line, "\r\n") == "":
+			return n + len(line), true
+		case n > 0 && (line[0] == ' ' || line[0] == '\t'), fieldLine.MatchString(line):
+			n += len(line)
+		default:
+			return n, false
+		}
+	}
+	return n, n > 0
+}
+
+func hasField(s, name string) bool {
+	n, _ := headerEnd(s)
+	for line := range strings.Lines(s[:n]) {
+		if field, _, ok := strings.Cut(line, ":"); ok && strings.EqualFold(strings.TrimRight(field, " \t"), name) {
+			return true
+		}
+	}
+	return false
+}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"example.org/mta/internal/reply"
+	"example.org/mta/submission/intake"
 )
 
 // command is the one that is being answered.
@@ -30,15 +31,15 @@ func (c *conn) gate(line []byte) {
 	case !ok && c.helo == "":
 		// What is not SMTP from the start, a browser's POST for one, must not get to a line that
 		// looks like a command.
-		r := notSMTP.reply()
+		r := notSMTP.Reply()
 		c.report("connect", r)
 		c.farewell(r)
-	case !ended && c.client.newlines == RefuseBareNewlines:
-		c.answer(bareLFCommand.reply())
+	case !ended && c.client.Newlines == intake.RefuseBareNewlines:
+		c.answer(bareLFCommand.Reply())
 	case hasControl(text):
-		c.answer(controlInLine.reply())
+		c.answer(controlInLine.Reply())
 	case !ok:
-		c.answer(unknownCommand.reply())
+		c.answer(unknownCommand.Reply())
 	default:
 		c.dispatch(verb, arg)
 	}
@@ -67,10 +68,10 @@ func (c *conn) dispatch(verb, arg string) {
 	case "AUTH":
 		c.auth(arg)
 	case "EXPN", "HELP", "TURN", "SEND", "SOML", "SAML":
-		c.answer(notImplemented.reply())
+		c.answer(notImplemented.Reply())
 	case "QUIT", "RSET":
 		if arg != "" {
-			c.answer(noParameters.reply(verb))
+			c.answer(noParameters.Reply(verb))
 			return
 		}
 		c.hand(phaseReply, verb)
@@ -93,11 +94,11 @@ func (c *conn) gateHelo(verb, arg string) {
 	name, _, _ := strings.Cut(arg, " ") // the library takes the first word too
 	switch {
 	case name == "" || len(name) > 255 || !isGraphicASCII(name):
-		c.answer(badHelo.reply(verb))
+		c.answer(badHelo.Reply(verb))
 	case c.helo == "" && c.r < c.w:
 		// EHLO must be the last of a group (RFC 2920, 3.1). Before it, the client can't know
 		// that we take groups at all.
-		c.farewell(outOfStep.reply(verb))
+		c.farewell(outOfStep.Reply(verb))
 	default:
 		c.helo, c.extended = name, verb == "EHLO"
 		c.hand(phaseReply, verb, " ", name)
@@ -108,23 +109,24 @@ func (c *conn) gateMail(arg string) {
 	rest, ok := cutFold(arg, "FROM:")
 	switch {
 	case c.helo == "":
-		c.answer(greetFirst.reply())
+		c.answer(greetFirst.Reply())
 	case c.tx != nil:
-		c.answer(nestedMail.reply()) // RFC 5321, 4.1.4
+		c.answer(nestedMail.Reply()) // RFC 5321, 4.1.4
 	case !ok:
-		c.answer(badSender.reply("MAIL FROM:<address> expected"))
+		c.answer(badSender.Reply("MAIL FROM:<address> expected"))
 	default:
 		p, err := parsePath(rest)
 		if err == nil && p.postmaster {
 			err = errors.New("address has no domain")
 		}
 		if err != nil {
-			c.answer(badSender.reply(err.Error()))
+			c.answer(badSender.Reply(err.Error()))
 			return
 		}
 		c.command.path = p
-		if size, ok := declaredSize(p.params); ok && size > c.srv.cfg.Limits.Size {
-			c.answer(tooBig.reply(c.srv.cfg.Limits.Size)) // the library takes 32 bits only
+		size, _ := declaredSize(p.params)
+		if r := c.srv.desk.Fits(size); r != nil {
+			c.answer(*r) // the library takes 32 bits only
 			return
 		}
 		if r, ok := checkParameters("MAIL", p.params, c.tls != nil); !ok {
@@ -139,30 +141,30 @@ func (c *conn) gateRcpt(arg string) {
 	rest, ok := cutFold(arg, "TO:")
 	switch {
 	case c.tx == nil:
-		c.answer(mailFirst.reply())
+		c.answer(mailFirst.Reply())
 	case c.mu.chunks != nil:
-		c.answer(midTransfer.reply())
+		c.answer(midTransfer.Reply())
 	case !ok:
-		c.answer(badRecipient.reply("RCPT TO:<address> expected"))
+		c.answer(badRecipient.Reply("RCPT TO:<address> expected"))
 	default:
 		p, err := parsePath(rest)
 		if err == nil && !p.postmaster && p.address == "" {
 			err = errors.New("recipient is missing")
 		}
 		if err != nil {
-			c.answer(badRecipient.reply(err.Error()))
+			c.answer(badRecipient.Reply(err.Error()))
 			return
 		}
 		if p.postmaster {
 			if c.srv.cfg.Postmaster == "" {
-				c.answer(noPostmasterHere.reply())
+				c.answer(noPostmasterHere.Reply())
 				return
 			}
 			p.address = c.srv.cfg.Postmaster
 		}
 		c.command.path = p
-		if n := c.srv.cfg.Limits.Recipients; len(c.tx.recipients) >= n {
-			c.answer(tooManyRcpts.reply(n))
+		if r := c.tx.Full(); r != nil {
+			c.answer(*r)
 			return
 		}
 		if r, ok := checkParameters("RCPT", p.params, c.tls != nil); !ok {
@@ -178,19 +180,19 @@ func (c *conn) gateData(arg string) {
 	var r reply.Reply
 	switch {
 	case arg != "":
-		r = noParameters.reply("DATA")
+		r = noParameters.Reply("DATA")
 	case c.tx == nil:
-		r = mailFirst.reply()
-	case len(c.tx.recipients) == 0:
-		r = noRecipients.reply()
+		r = mailFirst.Reply()
+	case len(c.tx.Recipients()) == 0:
+		r = noRecipients.Reply()
 	case c.mu.chunks != nil:
-		r = midTransfer.reply()
+		r = midTransfer.Reply()
 	default:
-		if refused := c.admitAtData(); refused != nil {
+		if refused := c.tx.Waits(c.srv.patient); refused != nil {
 			r = *refused
 			break
 		}
-		c.transfer = newTransfer(c.client.newlines)
+		c.transfer = newTransfer(c.client.Newlines)
 		c.early = early
 		c.hand(phaseData, "DATA")
 		return
@@ -207,16 +209,16 @@ func (c *conn) gateData(arg string) {
 func (c *conn) gateChunk(arg string) {
 	size, last, ok := parseChunk(arg)
 	if !ok {
-		c.farewell(badChunk.reply())
+		c.farewell(badChunk.Reply())
 		return
 	}
 	if size > c.maxTransfer() {
-		c.farewell(contentOverrun.reply(c.srv.cfg.Limits.Size))
+		c.farewell(contentOverrun.Reply(c.srv.cfg.Intake.Limits.Size))
 		return
 	}
 	if c.mu.chunks == nil {
-		c.transfer = newTransfer(c.client.newlines)
-		if c.tx != nil && len(c.tx.recipients) > 0 {
+		c.transfer = newTransfer(c.client.Newlines)
+		if c.tx != nil && len(c.tx.Recipients()) > 0 {
 			c.setChunks(c.tx)
 		}
 	}
@@ -227,10 +229,10 @@ func (c *conn) gateChunk(arg string) {
 	case size > 0:
 		c.handChunk(size, "")
 	case c.mu.chunks == nil:
-		c.answer(mailFirst.reply())
+		c.answer(mailFirst.Reply())
 	default:
 		c.client.idle++
-		c.answer(chunkTaken.reply())
+		c.answer(chunkTaken.Reply())
 	}
 }
 

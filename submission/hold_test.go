@@ -4,11 +4,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.org/mta/submission/intake"
 )
 
 // A message with a time is stored with it, and without the fields that said so.
 func TestT1_ScheduledByHeader(t *testing.T) {
-	withRelay(t, Config{MaxHold: 48 * time.Hour}, func(t *testing.T, r *relay) {
+	withRelay(t, Config{Intake: intake.Config{MaxHold: 48 * time.Hour}}, func(t *testing.T, r *relay) {
 		now := time.Now()
 		rfc3339 := func(d time.Duration) string { return now.Add(d).UTC().Format(time.RFC3339) }
 		p := r.greeted()
@@ -49,7 +51,7 @@ func TestT1_ScheduledByHeader(t *testing.T) {
 // What can't be read, or is not allowed, refuses the message: it must not leave early.
 func TestT1_ScheduleThatIsRefused(t *testing.T) {
 	refused := func(longest time.Duration, want string, fields ...string) {
-		withRelay(t, Config{MaxHold: longest}, func(t *testing.T, r *relay) {
+		withRelay(t, Config{Intake: intake.Config{MaxHold: longest}}, func(t *testing.T, r *relay) {
 			p := r.greeted()
 			for _, f := range fields {
 				if got := p.data(f + "\r\nSubject: x\r\n\r\n"); !strings.HasPrefix(got, want) {
@@ -69,22 +71,4 @@ func TestT1_ScheduleThatIsRefused(t *testing.T) {
 	refused(24*time.Hour, "554 5.5.4 messages can be scheduled 86400 seconds ahead at most, spread included",
 		"X-Hold-For: 86401", "X-Hold-Until: 2000-01-02T00:00:01Z", "X-Hold-For: 86400\r\nX-Hold-Spread: 1")
 	refused(0, "550 5.7.1 scheduling is not allowed here", "X-Hold-For: 60", "X-Hold-Spread: 60", "X-Hold-Until: "+soon, "X-Hold-Until: rubbish")
-}
-
-// The fields are found and taken out however the header comes in, and nothing else is.
-func TestHoldFieldsInPieces(t *testing.T) {
-	const in = "X-Hold-For:\r\n\t60\r\nSubject: a\r\n b\r\nX-Hold-Spread: 9\r\n  \r\nX-Hold-Forever: 1\r\n\r\nbody"
-	const want = "Subject: a\r\n b\r\nX-Hold-Forever: 1\r\n\r\n"
-	for size := 1; size <= len(in); size++ {
-		var h header
-		for rest := in; rest != ""; {
-			n := min(size, len(rest))
-			h.add([]byte(rest[:n]))
-			rest = rest[n:]
-		}
-		h.end()
-		if string(h.text) != want || h.own != (ownFields{ownHoldFor: {"60", 1}, ownHoldSpread: {"9", 1}}) || !h.done {
-			t.Fatalf("in pieces of %d: header %q, fields %v", size, h.text, h.own)
-		}
-	}
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"example.org/mta/submission/intake"
 )
 
 func TestConnectionLimit(t *testing.T) {
@@ -70,7 +72,7 @@ func TestMessagesPerSession(t *testing.T) {
 }
 
 func TestRecipientLimit(t *testing.T) {
-	withRelay(t, Config{Limits: Limits{Recipients: 3}}, func(t *testing.T, r *relay) {
+	withRelay(t, Config{Intake: intake.Config{Limits: intake.Limits{Recipients: 3}}}, func(t *testing.T, r *relay) {
 		p := r.greeted()
 		p.cmd("MAIL FROM:<a@example.org>", "250")
 		for i := range 3 {
@@ -91,14 +93,14 @@ func TestRecipientLimit(t *testing.T) {
 }
 
 func TestSizeLimit(t *testing.T) {
-	limits := Limits{Size: 1000}
+	limits := intake.Limits{Size: 1000}
 	content := strings.Repeat(strings.Repeat("x", 98)+"\r\n", 10) // 1000 octets
 	for name, send := range map[string]func(p *peer, content string) string{
 		"data":  func(p *peer, content string) string { return p.data(content) },
 		"chunk": (*peer).chunk,
 	} {
 		t.Run(name, func(t *testing.T) {
-			withRelay(t, Config{Limits: limits}, func(t *testing.T, r *relay) {
+			withRelay(t, Config{Intake: intake.Config{Limits: limits}}, func(t *testing.T, r *relay) {
 				p := r.greeted()
 				if got := codes(send(p, content)); got != "250" {
 					t.Errorf("at the limit: %s", got)
@@ -115,7 +117,7 @@ func TestSizeLimit(t *testing.T) {
 
 // Dots that were added for transparency don't count (RFC 1870, 5).
 func TestSizeIsWithoutDotStuffing(t *testing.T) {
-	withRelay(t, Config{Limits: Limits{Size: 30}}, func(t *testing.T, r *relay) {
+	withRelay(t, Config{Intake: intake.Config{Limits: intake.Limits{Size: 30}}}, func(t *testing.T, r *relay) {
 		if got := codes(r.greeted().data(strings.Repeat("..\r\n", 10))); got != "250" {
 			t.Error(got)
 		}
@@ -124,7 +126,7 @@ func TestSizeIsWithoutDotStuffing(t *testing.T) {
 
 // A client that never ends is not listened to for ever.
 func TestContentThatGoesOnIsCut(t *testing.T) {
-	withRelay(t, Config{Limits: Limits{Size: 1000}}, func(t *testing.T, r *relay) {
+	withRelay(t, Config{Intake: intake.Config{Limits: intake.Limits{Size: 1000}}}, func(t *testing.T, r *relay) {
 		p := r.greeted()
 		p.envelope()
 		p.cmd("DATA", "354")
@@ -143,7 +145,7 @@ func TestContentThatGoesOnIsCut(t *testing.T) {
 }
 
 func TestLineLimit(t *testing.T) {
-	withRelay(t, Config{Limits: Limits{LineLength: 1000}}, func(t *testing.T, r *relay) {
+	withRelay(t, Config{Intake: intake.Config{Limits: intake.Limits{LineLength: 1000}}}, func(t *testing.T, r *relay) {
 		p := r.greeted()
 		if got := codes(p.data("\r\n" + strings.Repeat("x", 1000) + "\r\n")); got != "250" {
 			t.Errorf("at the limit: %s", got)
@@ -170,7 +172,7 @@ func TestLongLineArrivesAsItIs(t *testing.T) {
 }
 
 func TestHeaderLimit(t *testing.T) {
-	withRelay(t, Config{Limits: Limits{HeaderSize: 2000}}, func(t *testing.T, r *relay) {
+	withRelay(t, Config{Intake: intake.Config{Limits: intake.Limits{HeaderSize: 2000}}}, func(t *testing.T, r *relay) {
 		p := r.greeted()
 		field := "X-F: " + strings.Repeat("x", 93) + "\r\n" // 100 octets
 		if got := codes(p.data(strings.Repeat(field, 19) + "\r\nbody\r\n")); got != "250" {
@@ -183,7 +185,7 @@ func TestHeaderLimit(t *testing.T) {
 }
 
 func TestHopLimit(t *testing.T) {
-	withRelay(t, Config{Limits: Limits{Hops: 50}}, func(t *testing.T, r *relay) {
+	withRelay(t, Config{Intake: intake.Config{Limits: intake.Limits{Hops: 50}}}, func(t *testing.T, r *relay) {
 		p := r.greeted()
 		hop := "Received: from a by b;\r\n\tsome day\r\n"
 		if got := codes(p.data(strings.Repeat(hop, 49) + "received : from c\r\n\r\nReceived: not a hop\r\n")); got != "250" {

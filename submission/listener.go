@@ -28,12 +28,12 @@ func (l *listener) Accept() (net.Conn, error) {
 // turnAway answers 421 in place of a banner. A few octets to a new connection don't block; the
 // deadline is for those that make them.
 func (c *conn) turnAway() {
-	r := tooManyConnections.reply()
+	r := tooManyConnections.Reply()
 	if c.srv.isClosing() {
-		r = shuttingDown.reply()
+		r = shuttingDown.Reply()
 	}
-	c.client.peer = addrPort(c.socket.RemoteAddr())
-	c.client.network = clientNetwork(c.client.peer.Addr())
+	c.client.Peer = addrPort(c.socket.RemoteAddr())
+	c.client.Network = clientNetwork(c.client.Peer.Addr())
 	c.report("connect", r)
 	c.socket.SetDeadline(time.Now().Add(time.Second))
 	if !c.srv.cfg.ImplicitTLS {

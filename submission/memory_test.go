@@ -4,13 +4,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"example.org/mta/submission/intake"
 )
 
 // Messages that are coming in share a budget; whom it can't take hears 452 and may come again, and
 // what a message held comes back however it ends.
 func TestMemoryOfUnfinishedMessages(t *testing.T) {
-	memory := NewMemory(1 << 20)
-	withRelay(t, Config{Memory: memory, Buffered: 256 << 10}, func(t *testing.T, r *relay) {
+	memory := intake.NewMemory(1 << 20)
+	withRelay(t, Config{Intake: intake.Config{Memory: memory, Buffered: 256 << 10}}, func(t *testing.T, r *relay) {
 		line := strings.Repeat("x", 998) + "\r\n"
 		var open []*peer
 		for range 3 { // of 300 KB each
@@ -20,7 +22,7 @@ func TestMemoryOfUnfinishedMessages(t *testing.T) {
 			p.send("Subject: x\r\n\r\n" + strings.Repeat(line, 200))
 			open = append(open, p)
 		}
-		if used := memory.used.Load(); used < 600_000 || used > 1<<20 {
+		if used := memory.Used(); used < 600_000 || used > 1<<20 {
 			t.Errorf("%d octets are accounted for", used)
 		}
 		loser := r.greeted()
@@ -46,9 +48,9 @@ func TestMemoryOfUnfinishedMessages(t *testing.T) {
 			case 0:
 				p.conn.Close()
 			case 1: // a large message goes to a file, and gives memory back
-				before := memory.used.Load()
+				before := memory.Used()
 				p.send(strings.Repeat(line, 100))
-				if used := memory.used.Load(); used >= before {
+				if used := memory.Used(); used >= before {
 					t.Errorf("%d octets, %d when the content was still in memory", used, before)
 				}
 				fallthrough
@@ -59,7 +61,7 @@ func TestMemoryOfUnfinishedMessages(t *testing.T) {
 		}
 		p := r.greeted()
 		p.chunk("hi\r\n")
-		if used := memory.used.Load(); used != 0 {
+		if used := memory.Used(); used != 0 {
 			t.Errorf("%d octets are never given back", used)
 		}
 	})

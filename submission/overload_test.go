@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"example.org/mta/submission/intake"
 )
 
 // T6: a relay at its limits says so at once, whatever its disk does: with a store that hangs and all
@@ -23,7 +25,7 @@ func TestT6_OverloadIsAnsweredAtOnce(t *testing.T) {
 		late      = 500 // clients that come when all is taken
 	)
 	var full error
-	cfg := Config{Limits: Limits{Connections: all, ConnectionsPerClient: perClient}, Ready: func(int64) error { return full }}
+	cfg := Config{Intake: intake.Config{Ready: func(int64) error { return full }}, Limits: Limits{Connections: all, ConnectionsPerClient: perClient}}
 	withRelay(t, cfg, func(t *testing.T, r *relay) {
 		r.store.commit = make(chan struct{})
 		var stuck, idle []*peer

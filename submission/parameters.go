@@ -28,15 +28,15 @@ func checkParameters(verb, params string, secured bool) (reply.Reply, bool) {
 		longest, known := parameters[verb][name]
 		switch {
 		case !known || name == requireTLS && !secured:
-			return unknownParam.reply(printable(name)), false
+			return unknownParam.Reply(reply.Printable(name)), false
 		case slices.Contains(seen, name):
-			return repeatedParam.reply(name), false
+			return repeatedParam.Reply(name), false
 		case longest > 0 && len(value) > longest:
-			return longParam.reply(name, longest), false
+			return longParam.Reply(name, longest), false
 		case strings.Contains(value, "=") || name == requireTLS && valued:
-			return badParam.reply(name), false
+			return badParam.Reply(name), false
 		case name == "BODY" && strings.EqualFold(value, "BINARYMIME"):
-			return unknownParam.reply("BODY=BINARYMIME"), false
+			return unknownParam.Reply("BODY=BINARYMIME"), false
 		}
 		seen = append(seen, name)
 	}

@@ -9,18 +9,16 @@ import (
 	"example.org/mta/internal/proxyheader"
 	"example.org/mta/internal/reply"
 	"example.org/mta/submission/auth"
+	"example.org/mta/submission/intake"
 )
 
 // client is who is connected. It stays the same through STARTTLS.
 type client struct {
-	session  string
-	since    time.Time
-	peer     netip.AddrPort // from the PROXY header when there is one; zero when unknown
-	network  netip.Prefix   // what connections are counted by
-	held     bool           // counted
-	greeted  bool           // has got the banner
-	relay    bool           // may relay
-	newlines Newlines
+	intake.Client // Peer is from the PROXY header when there is one; connections are counted by Network
+	since         time.Time
+	held          bool // counted
+	greeted       bool // has got the banner
+	relay         bool // may relay
 
 	began    time.Time
 	stranger bool // counted as one that may not relay
@@ -28,17 +26,14 @@ type client struct {
 	direct   bool // no proxy stands between
 	proved   bool // has had a recipient accepted
 
-	errors   int // 5xx replies since the last accepted message
-	idle     int // commands since then that carry nothing
-	messages int // transactions begun
-	shed     int // messages that Admission refused since it last took one
+	errors int // 5xx replies since the last accepted message
+	idle   int // commands since then that carry nothing
 
 	counted string       // the tenant whose connection it is, "" for nobody
 	excess  *reply.Reply // why its tenant can't have it
 
 	login        *auth.Login // nil before there is one
 	failedLogins int
-	account      account
 }
 
 // preflight does what comes before the banner, and gives the reason when the client is to be
@@ -51,13 +46,13 @@ func (c *conn) preflight() *reply.Reply {
 	cl := c.client
 	if !cl.relay {
 		if !c.srv.seat() {
-			r := tooManyConnections.reply()
+			r := tooManyConnections.Reply()
 			return &r
 		}
 		cl.stranger = true
 	}
-	if !c.srv.holdClient(cl.network) {
-		r := tooManyFromClient.reply(cl.network)
+	if !c.srv.holdClient(cl.Network) {
+		r := tooManyFromClient.Reply(cl.Network)
 		return &r
 	}
 	cl.held = true
@@ -67,7 +62,7 @@ func (c *conn) preflight() *reply.Reply {
 		}
 	}
 	if c.talksEarly() {
-		r := talksEarly.reply()
+		r := talksEarly.Reply()
 		return &r
 	}
 	if c.client.excess == nil {
@@ -81,30 +76,30 @@ func (c *conn) preflight() *reply.Reply {
 // (PROXY protocol, section 2).
 func (c *conn) identify() *reply.Reply {
 	cfg, cl := &c.srv.cfg, c.client
-	cl.peer = addrPort(c.socket.RemoteAddr())
+	cl.Peer = addrPort(c.socket.RemoteAddr())
 	relay := true
-	cl.direct = !contains(cfg.ProxyFrom, cl.peer.Addr())
-	if contains(cfg.ProxyFrom, cl.peer.Addr()) {
+	cl.direct = !contains(cfg.ProxyFrom, cl.Peer.Addr())
+	if contains(cfg.ProxyFrom, cl.Peer.Addr()) {
 		p := proxyheader.New(c.socket, cfg.Timeouts.Proxy)
 		c.raw = p
 		h := p.ProxyHeader()
 		if h == nil {
 			c.raw = c.socket // to be able to answer
-			r := noProxyHeader.reply(cl.peer.Addr())
+			r := noProxyHeader.Reply(cl.Peer.Addr())
 			return &r
 		}
 		// Without a client's address (the proxy's own health check, or a family that it can't
 		// tell) the proxy stands for itself, but its address must not let a stranger relay.
 		source, _, ok := h.TCPAddrs()
 		if relay = ok && h.Command.IsProxy(); relay {
-			cl.peer = addrPort(source)
+			cl.Peer = addrPort(source)
 		}
 	}
-	cl.relay = relay && contains(cfg.RelayFrom, cl.peer.Addr())
-	cl.network = clientNetwork(cl.peer.Addr())
-	c.settle()
-	if cl.newlines = cfg.BareNewlines; contains(cfg.NormaliseFrom, cl.peer.Addr()) {
-		cl.newlines = NormaliseBareNewlines
+	cl.relay = relay && contains(cfg.RelayFrom, cl.Peer.Addr())
+	cl.Network = clientNetwork(cl.Peer.Addr())
+	c.srv.desk.Settle(&cl.Client)
+	if cl.Newlines = cfg.BareNewlines; contains(cfg.NormaliseFrom, cl.Peer.Addr()) {
+		cl.Newlines = intake.NormaliseBareNewlines
 	}
 	return nil
 }
@@ -127,7 +122,7 @@ func (c *conn) handshake() bool {
 	t := tls.Server(c.raw, cfg.TLS)
 	t.SetDeadline(time.Now().Add(cfg.Timeouts.TLS))
 	if err := t.HandshakeContext(c.srv.ctx); err != nil {
-		cfg.Log.Info("tls handshake with client failed", "session", c.client.session, "peer", c.client.peer, "err", err)
+		cfg.Intake.Log.Info("tls handshake with client failed", "session", c.client.Session, "peer", c.client.Peer, "err", err)
 		c.finish()
 		return false
 	}

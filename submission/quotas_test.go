@@ -8,19 +8,25 @@ import (
 	"time"
 
 	"example.org/mta/internal/gcra"
+	"example.org/mta/submission/intake"
 	"example.org/mta/submission/quota"
 )
 
 // withQuotas runs a test of the listener of manyTenants, whose tenants have limits.
 func withQuotas(t *testing.T, limits map[string]quota.Limits, test func(*testing.T, *relay, *quota.Book)) {
+	withQuotasAndAdmission(t, limits, nil, test)
+}
+
+func withQuotasAndAdmission(t *testing.T, limits map[string]quota.Limits, a intake.Admission, test func(*testing.T, *relay, *quota.Book)) {
 	var ignored atomic.Int64
 	cfg := manyTenants(t, &ignored)
+	cfg.Intake.Admission = a
 	queued := map[string]quota.Usage{"near": {Messages: 3, Octets: 3000}}
-	cfg.Quotas = quota.New(func(name string) (quota.Limits, bool) {
-		_, known := cfg.TenantOf(name)
+	cfg.Intake.Quotas = quota.New(func(name string) (quota.Limits, bool) {
+		_, known := cfg.Intake.TenantOf(name)
 		return limits[name], known
 	}, func(name string) quota.Usage { return queued[name] }, func() time.Time { return time.Now() })
-	withAuth(t, cfg, func(t *testing.T, r *relay) { test(t, r, cfg.Quotas) })
+	withAuth(t, cfg, func(t *testing.T, r *relay) { test(t, r, cfg.Intake.Quotas) })
 }
 
 func quotaState(t *testing.T, b *quota.Book, tenant string) quota.State {
@@ -165,7 +171,7 @@ func TestTenantsConnections(t *testing.T) {
 func TestTenantsShareOfConnections(t *testing.T) {
 	var ignored atomic.Int64
 	cfg := manyTenants(t, &ignored)
-	cfg.Quotas = quota.New(func(string) (quota.Limits, bool) { return quota.Limits{}, true },
+	cfg.Intake.Quotas = quota.New(func(string) (quota.Limits, bool) { return quota.Limits{}, true },
 		func(string) quota.Usage { return quota.Usage{} }, time.Now)
 	cfg.Limits.Connections = 8
 	withAuth(t, cfg, func(t *testing.T, r *relay) {

@@ -22,6 +22,7 @@ import (
 
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/submission/intake"
 )
 
 // relay is a Server in a bubble of virtual time, with connections in memory.
@@ -52,12 +53,12 @@ func withRelay(t *testing.T, cfg Config, f func(t *testing.T, r *relay)) {
 
 func startRelay(t *testing.T, cfg Config) *relay {
 	r := &relay{t: t, store: new(memStore), events: new(memEvents), l: newPipeListener(), serve: make(chan error, 1)}
-	cfg.Hostname = "relay.example.com"
-	if cfg.Store == nil {
-		cfg.Store = r.store
+	cfg.Intake.Hostname = "relay.example.com"
+	if cfg.Intake.Store == nil {
+		cfg.Intake.Store = r.store
 	}
-	if cfg.Events == nil {
-		cfg.Events = r.events
+	if cfg.Intake.Events == nil {
+		cfg.Intake.Events = r.events
 	}
 	if cfg.RelayFrom == nil {
 		cfg.RelayFrom = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")}
@@ -330,7 +331,7 @@ type memDraft struct {
 	over bool
 }
 
-func (s *memStore) Begin(int64) Draft {
+func (s *memStore) Begin(int64) intake.Draft {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.begun++
@@ -421,17 +422,17 @@ func (m stored) body() string {
 type memEvents struct {
 	mu       sync.Mutex
 	received []*envelope.Message
-	missing  []Fields // of each of those
-	rejected []Rejection
+	missing  []intake.Fields // of each of those
+	rejected []intake.Rejection
 }
 
-func (e *memEvents) Received(m *envelope.Message, missing Fields) {
+func (e *memEvents) Received(m *envelope.Message, missing intake.Fields) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.received, e.missing = append(e.received, m), append(e.missing, missing)
 }
 
-func (e *memEvents) Rejected(r Rejection) {
+func (e *memEvents) Rejected(r intake.Rejection) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.rejected = append(e.rejected, r)
@@ -473,21 +474,21 @@ func tlsClient(t *testing.T, c net.Conn) *tls.Conn {
 
 // fakeAdmission refuses what refuse does, and remembers what it was asked and what became of it.
 type fakeAdmission struct {
-	refuse func(AdmitRequest) *Refused // nil: nothing
-	full   *Refused                    // at DATA
-	line   *Refused                    // at Commit
+	refuse func(intake.AdmitRequest) *intake.Refused // nil: nothing
+	full   *intake.Refused                           // at DATA
+	line   *intake.Refused                           // at Commit
 
 	mu        sync.Mutex
-	asked     []AdmitRequest
+	asked     []intake.AdmitRequest
 	committed []uint8 // tiers
 	dropped   int
 }
 
-func admitNone(r Refused) *fakeAdmission {
-	return &fakeAdmission{refuse: func(AdmitRequest) *Refused { return &r }}
+func admitNone(r intake.Refused) *fakeAdmission {
+	return &fakeAdmission{refuse: func(intake.AdmitRequest) *intake.Refused { return &r }}
 }
 
-func (f *fakeAdmission) Admit(r AdmitRequest) (Admitted, *Refused) {
+func (f *fakeAdmission) Admit(r intake.AdmitRequest) (intake.Admitted, *intake.Refused) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked = append(f.asked, r)
@@ -499,9 +500,9 @@ func (f *fakeAdmission) Admit(r AdmitRequest) (Admitted, *Refused) {
 	return f, nil
 }
 
-func (f *fakeAdmission) Full() *Refused { return f.full }
+func (f *fakeAdmission) Full() *intake.Refused { return f.full }
 
-func (f *fakeAdmission) Commit(_ context.Context, tier uint8, commit func() error) (*Refused, error) {
+func (f *fakeAdmission) Commit(_ context.Context, tier uint8, commit func() error) (*intake.Refused, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.line != nil {

@@ -3,6 +3,8 @@ package submission
 import (
 	"strings"
 	"testing"
+
+	"example.org/mta/submission/intake"
 )
 
 // Each step of a session has its enhanced code (RFC 2034, 3463) and our own words, those of the
@@ -10,7 +12,7 @@ import (
 func TestRepliesOfASession(t *testing.T) {
 	const envid100 = "ENVID=" + "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
 	orcpt500 := "ORCPT=rfc822;" + strings.Repeat("a", 500-len("rfc822;"))
-	withRelay(t, Config{Limits: Limits{Recipients: 2, Size: 1000, ErrorsPerSession: 100}}, func(t *testing.T, r *relay) {
+	withRelay(t, Config{Intake: intake.Config{Limits: intake.Limits{Recipients: 2, Size: 1000}}, Limits: Limits{ErrorsPerSession: 100}}, func(t *testing.T, r *relay) {
 		p := r.dial("192.0.2.1")
 		if got, want := p.got(), "220 relay.example.com ESMTP ready\r\n"; got != want {
 			t.Errorf("greeting %q, want %q", got, want)

@@ -15,6 +15,7 @@ import (
 	"github.com/emersion/go-smtp"
 
 	"example.org/mta/internal/handover"
+	"example.org/mta/submission/intake"
 )
 
 // ErrServerClosed is what Serve gives when Shutdown was called before.
@@ -27,7 +28,6 @@ type Server struct {
 	secure *smtp.Server // serves connections that have TLS on
 	small  sync.Pool    // *[smallBuffer]byte
 	large  sync.Pool    // *[largeBuffer]byte
-	intake sync.Pool    // *intake
 
 	ctx     context.Context // ends when Shutdown has cut all connections
 	cancel  context.CancelFunc
@@ -41,8 +41,8 @@ type Server struct {
 	closing atomic.Bool // Shutdown was called; set with mu held
 	crowded atomic.Bool // slots are scarce; set with mu held
 
+	desk     *intake.Desk
 	refusals tally
-	exempted exemptions
 
 	mu struct {
 		sync.Mutex
@@ -57,12 +57,11 @@ type Server struct {
 // New makes a server. Config.Store must be set.
 func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, afterTLS: handover.New()}
+	s := &Server{cfg: cfg, desk: intake.New(cfg.Intake), afterTLS: handover.New()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.patient, s.noMore = context.WithCancel(s.ctx)
 	s.small.New = func() any { return new([smallBuffer]byte) }
 	s.large.New = func() any { return new([largeBuffer]byte) }
-	s.intake.New = func() any { return new(intake) }
 	s.mu.listeners = make(map[net.Listener]struct{})
 	s.mu.conns = make(map[*conn]struct{})
 	s.mu.perClient = make(map[netip.Prefix]int)
@@ -76,15 +75,15 @@ func New(cfg Config) *Server {
 // library configures go-smtp. What it has no setting for, or does not do well, conn does.
 func (s *Server) library() *smtp.Server {
 	lib := smtp.NewServer(smtp.BackendFunc(newSession))
-	lib.Domain = s.cfg.Hostname
-	lib.MaxRecipients = s.cfg.Limits.Recipients
-	lib.MaxMessageBytes = s.cfg.Limits.Size
+	lib.Domain = s.cfg.Intake.Hostname
+	lib.MaxRecipients = s.cfg.Intake.Limits.Recipients
+	lib.MaxMessageBytes = s.cfg.Intake.Limits.Size
 	lib.ReadTimeout = math.MaxInt64 / 4 // any: makes it tell conn when it wants a command
 	lib.MaxLineLength = math.MaxInt32   // conn bounds command lines, and content lines need no memory
 	lib.EnableSMTPUTF8 = true
 	lib.EnableREQUIRETLS = true // which the wrapper refuses without TLS
 	lib.EnableDSN = true
-	lib.ErrorLog = libraryLog{s.cfg.Log}
+	lib.ErrorLog = libraryLog{s.cfg.Intake.Log}
 	return lib
 }
 
@@ -155,7 +154,7 @@ func (s *Server) cutAll(cause error) error {
 		c.cut()
 	}
 	s.mu.Unlock()
-	s.cfg.Log.Warn("cut connections with open transactions", "connections", n)
+	s.cfg.Intake.Log.Warn("cut connections with open transactions", "connections", n)
 
 	timer := time.NewTimer(cutWait)
 	defer timer.Stop()

@@ -3,35 +3,14 @@ package submission
 import (
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
-	"time"
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
-	"example.org/mta/submission/quota"
+	"example.org/mta/submission/intake"
 
 	"github.com/emersion/go-smtp"
 )
-
-// transaction is one message's envelope, from MAIL on.
-type transaction struct {
-	id         string // unique, for the Received field and the log
-	sender     envelope.Address
-	recipients []envelope.Recipient
-	account    account
-	within     *quota.Claim // on its tenant's limits; nil while the tenant is not known
-	exempt     bool         // from them, and from Admission
-	utf8       bool
-	helo       string // as at MAIL
-	protocol   string
-	ret        envelope.Ret
-	envID      string
-	requireTLS bool  // REQUIRETLS (RFC 8689)
-	size       int64 // as declared by the client, octets; 0 when it did not
-	claim      claim
-	verifying  time.Duration // that the client was kept waiting for answers about its recipients
-}
 
 // session is what the library calls for each command. Errors must be *smtp.SMTPError themselves.
 type session struct{ c *conn }
@@ -46,64 +25,42 @@ func newSession(lib *smtp.Conn) (smtp.Session, error) {
 
 // Mail opens a transaction. The address comes from the gate, with its quoting.
 func (s *session) Mail(_ string, opts *smtp.MailOptions) error {
-	c, cfg := s.c, &s.c.srv.cfg
-	sender := c.command.path.address
-	if !sender.ASCII() && !opts.UTF8 {
-		return smtpError(senderNotASCII.reply())
-	}
-	if r := c.mayMail(sender); r != nil {
+	c := s.c
+	if r := c.mayMail(); r != nil {
 		return smtpError(*r)
 	}
-	if n := cfg.Limits.MessagesPerSession; n > 0 && c.client.messages >= n {
-		return smtpError(tooManyMessages.reply(n))
-	}
-	if cfg.Memory.short() {
-		return smtpError(memoryFull.reply())
-	}
-	if cfg.Ready != nil {
-		if err := cfg.Ready(opts.Size); err != nil {
-			return smtpError(storeReply(err))
-		}
-	}
-	behalf := c.client.account
-	exempt := !c.mayNameTenant() && c.exempt(&behalf, sender)
-	within, r := c.claimQuotaAtMail(&behalf, opts.Size, exempt)
+	m, r := c.srv.desk.Begin(c.srv.patient, c.introduced(opts.UTF8), intake.Envelope{
+		Sender: c.command.path.address, UTF8: opts.UTF8, Ret: returned[opts.Return], EnvID: opts.EnvelopeID,
+		RequireTLS: opts.RequireTLS, Size: opts.Size,
+	})
 	if r != nil {
 		return smtpError(*r)
 	}
-	var admitted Admitted
-	if !exempt {
-		if admitted, r = c.admitAtMail(&behalf, sender, opts.Size); r != nil {
-			within.Drop()
-			return smtpError(*r)
-		}
-	}
-	c.client.messages++
-	c.tx = &transaction{
-		id:     c.client.session + "." + strconv.Itoa(c.client.messages),
-		sender: sender, utf8: opts.UTF8, helo: c.helo, account: behalf, within: within, exempt: exempt,
-		protocol: protocolName(c.extended, opts.UTF8, c.tls != nil, c.client.login != nil), ret: returned[opts.Return], envID: opts.EnvelopeID, size: opts.Size,
-		requireTLS: opts.RequireTLS,
-	}
-	c.tx.claim.admitted = admitted
+	c.tx = m
 	return nil
 }
 
-// mayMail gives the reply that refuses the client a transaction, nil when it may have one.
-func (c *conn) mayMail(sender envelope.Address) *reply.Reply {
-	refuse := func(r reply.Reply) *reply.Reply { return &r }
+// mayMail gives the reply that refuses the client any transaction, nil when it may have one.
+func (c *conn) mayMail() *reply.Reply {
 	cfg, cl := &c.srv.cfg, c.client
 	if cl.login != nil && !cfg.Auth.Still(cl.login) {
-		return refuse(loginOver.reply())
+		return loginOver.Refusal()
 	}
 	if cfg.AuthRequired && cl.login == nil {
-		return refuse(loginFirst.reply())
+		return loginFirst.Refusal()
 	}
-	c.settle()
-	if !c.maySend(sender) {
-		return refuse(notSender.reply(printable(string(sender))))
+	if n := cfg.Limits.MessagesPerSession; n > 0 && cl.Messages() >= n {
+		return tooManyMessages.Refusal(n)
 	}
 	return nil
+}
+
+// introduced is the client as it stands at MAIL.
+func (c *conn) introduced(utf8 bool) *intake.Client {
+	cl := &c.client.Client
+	cl.Helo, cl.TLS, cl.MayRelay = c.helo, c.tls, c.mayRelay()
+	cl.Protocol = protocolName(c.extended, utf8, c.tls != nil, c.client.login != nil)
+	return cl
 }
 
 var returned = map[smtp.DSNReturn]envelope.Ret{
@@ -114,31 +71,22 @@ var returned = map[smtp.DSNReturn]envelope.Ret{
 // Rcpt adds a recipient, if the client may relay.
 func (s *session) Rcpt(_ string, opts *smtp.RcptOptions) error {
 	c := s.c
-	r := envelope.Recipient{Address: c.command.path.address}
-	switch {
-	case !c.mayRelay() && c.srv.cfg.Auth != nil:
-		return smtpError(loginFirst.reply())
-	case !c.mayRelay():
-		return smtpError(relayDenied.reply(c.client.peer.Addr()))
-	case !r.Address.ASCII() && !c.tx.utf8:
-		return smtpError(rcptNotASCII.reply())
+	if !c.mayRelay() && c.srv.cfg.Auth != nil {
+		return smtpError(loginFirst.Reply())
 	}
+	r := envelope.Recipient{Address: c.command.path.address}
 	for _, n := range opts.Notify {
 		r.Notify |= notify[n]
 	}
 	if opts.OriginalRecipient != "" {
 		if hasControl([]byte(opts.OriginalRecipient)) || strings.Contains(opts.OriginalRecipient, "\t") {
-			return smtpError(badORcpt.reply()) // would break the report that it goes into
+			return smtpError(badORcpt.Reply()) // would break the report that it goes into
 		}
 		r.ORcpt = strings.ToLower(string(opts.OriginalRecipientType)) + ";" + opts.OriginalRecipient
 	}
-	if refused := c.suppressed(r.Address); refused != nil {
+	if refused := c.tx.Recipient(c.srv.ctx, r); refused != nil {
 		return smtpError(*refused)
 	}
-	if refused := c.verify(r.Address); refused != nil {
-		return smtpError(*refused)
-	}
-	c.tx.recipients = append(c.tx.recipients, r)
 	c.client.proved = true
 	return nil
 }
@@ -163,17 +111,31 @@ func (s *session) Data(r io.Reader) error {
 // would otherwise take what still comes for commands.
 func (c *conn) takeData() error {
 	c.early, c.command.content = false, true
-	in := c.newIntake(c.tx)
-	defer in.release()
+	defer c.tx.Drop()
 	for !c.transfer.done {
 		run, err := c.nextRun()
 		if err != nil {
 			return smtpError(c.contentLost(err))
 		}
-		in.write(run)
+		c.tx.Write(run) // commit answers what is wrong with it
 	}
-	c.saidContent(in.size)
-	return in.finish()
+	c.saidContent(c.tx.Size())
+	return c.commit(c.tx)
+}
+
+// commit makes a message durable whose content is complete, and gives the answer to the client.
+func (c *conn) commit(m *intake.Message) error {
+	if r := m.End(); r != nil {
+		return smtpError(*r)
+	}
+	// Whoever pipelines must not wait for this message's commit to hear of the one before.
+	c.flush()
+	taken, r := m.Commit(c.srv.ctx)
+	if r != nil {
+		return smtpError(*r)
+	}
+	c.client.errors, c.client.idle = 0, 0
+	return accepted(taken.ID)
 }
 
 // takeChunks reads the content of all BDAT chunks. It runs on a goroutine of the library's own
@@ -182,30 +144,23 @@ func (c *conn) takeChunks(pipe io.Reader) error {
 	c.chunking.Add(1) // before the first octet, and so before Close waits
 	defer c.chunking.Done()
 	c.mu.Lock()
-	tx := c.mu.chunks
+	m := c.mu.chunks
 	c.mu.Unlock()
-	if tx == nil {
-		return smtpError(transferAborted.reply())
+	if m == nil {
+		return smtpError(transferAborted.Reply())
 	}
-	in := c.newIntake(tx)
-	defer in.release()
+	defer m.Drop()
 	buf := c.srv.large.Get().(*[largeBuffer]byte)
 	defer c.srv.large.Put(buf)
-	for kept := 0; ; {
-		n, err := pipe.Read(buf[kept:])
-		b := buf[:kept+n]
+	for {
+		n, err := pipe.Read(buf[:])
+		m.Write(buf[:n]) // commit answers what is wrong with it
 		if err == io.EOF {
-			in.write(b)
-			return in.finish()
+			return c.commit(m)
 		}
 		if err != nil { // RSET, QUIT, or a chunk that was cut short
-			return smtpError(transferAborted.reply())
+			return smtpError(transferAborted.Reply())
 		}
-		if kept = 0; len(b) > 0 && b[len(b)-1] == '\r' { // the checker must see what follows it
-			b, kept = b[:len(b)-1], 1
-		}
-		in.write(b)
-		buf[0] = '\r'
 	}
 }
 
@@ -221,20 +176,19 @@ func (s *session) Reset() {
 // endTransaction gives up what is left of the transaction.
 func (c *conn) endTransaction() {
 	if c.tx != nil {
-		c.dropClaim()
-		c.tx.within.Drop()
+		c.tx.Drop()
 		c.tx = nil
 	}
 }
 
 // Logout is called when the connection ends.
 func (s *session) Logout() error {
-	s.c.endTransaction()
+	s.Reset()
 	return nil
 }
 
 // setChunks says which transaction BDAT is for.
-func (c *conn) setChunks(tx *transaction) {
+func (c *conn) setChunks(tx *intake.Message) {
 	c.mu.Lock()
 	c.mu.chunks = tx
 	c.mu.Unlock()

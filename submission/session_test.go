@@ -3,6 +3,8 @@ package submission
 import (
 	"strings"
 	"testing"
+
+	"example.org/mta/submission/intake"
 )
 
 func TestMessageIsTakenAndStored(t *testing.T) {
@@ -23,7 +25,7 @@ func TestMessageIsTakenAndStored(t *testing.T) {
 
 // A panic in one session leaves the others alone.
 func TestPanicEndsOneSession(t *testing.T) {
-	withRelay(t, Config{Events: panicEvents{}}, func(t *testing.T, r *relay) {
+	withRelay(t, Config{Intake: intake.Config{Events: panicEvents{}}}, func(t *testing.T, r *relay) {
 		other := r.greeted()
 		p := r.dial("192.0.2.1")
 		p.expect("220")
@@ -36,9 +38,9 @@ func TestPanicEndsOneSession(t *testing.T) {
 	})
 }
 
-type panicEvents struct{ noEvents }
+type panicEvents struct{ intake.Events }
 
-func (panicEvents) Rejected(Rejection) { panic("no events today") }
+func (panicEvents) Rejected(intake.Rejection) { panic("no events today") }
 
 func TestExtensionsAreOffered(t *testing.T) {
 	withRelay(t, Config{TLS: testTLS(), Limits: Limits{MessagesPerSession: 7}}, func(t *testing.T, r *relay) {

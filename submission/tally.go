@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/reply"
+	"example.org/mta/submission/intake"
 )
 
 // Refusals that repeat are counted and not written down one by one: each costs a kilobyte on disk,
@@ -24,7 +25,7 @@ const (
 //
 // Goroutines: a timer's while there is something to count; close stops it.
 type tally struct {
-	tell func(Rejection)
+	tell func(intake.Rejection)
 
 	mu    sync.Mutex
 	kinds map[refusalKind]*refusalCount
@@ -40,19 +41,19 @@ type refusalKind struct {
 }
 
 type refusalCount struct {
-	told int       // one by one
-	more int64     // since
-	last Rejection // one of those
+	told int              // one by one
+	more int64            // since
+	last intake.Rejection // one of those
 }
 
 // add takes a refusal of a client in network, of which the first few are told one by one.
-func (t *tally) add(network netip.Prefix, e Rejection, first int) {
+func (t *tally) add(network netip.Prefix, e intake.Rejection, first int) {
 	if t.count(network, &e, first) {
 		t.tell(e)
 	}
 }
 
-func (t *tally) count(network netip.Prefix, e *Rejection, first int) (tell bool) {
+func (t *tally) count(network netip.Prefix, e *intake.Rejection, first int) (tell bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.kinds == nil {
@@ -89,14 +90,14 @@ func (t *tally) turn() {
 }
 
 // take gives what was counted. Kinds that had nothing to count are forgotten.
-func (t *tally) take(goOn bool) []Rejection {
+func (t *tally) take(goOn bool) []intake.Rejection {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.timer != nil {
 		t.timer.Stop()
 		t.timer = nil
 	}
-	var counted []Rejection
+	var counted []intake.Rejection
 	for kind, n := range t.kinds {
 		if n.more == 0 {
 			delete(t.kinds, kind)
@@ -109,7 +110,7 @@ func (t *tally) take(goOn bool) []Rejection {
 			e.Peer, e.HeloName = netip.AddrPort{}, ""
 		}
 		counted = append(counted, e)
-		n.more, n.last = 0, Rejection{}
+		n.more, n.last = 0, intake.Rejection{}
 	}
 	if goOn && len(t.kinds) > 0 {
 		t.timer = time.AfterFunc(tallyEvery, t.turn)

@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"example.org/mta/internal/reply"
+	"example.org/mta/submission/intake"
 )
 
 // A stranger's refusals are written down once, and then counted.
 func TestRefusalsAreCounted(t *testing.T) {
 	withRelay(t, Config{}, func(t *testing.T, r *relay) {
-		taken := func() []Rejection {
+		taken := func() []intake.Rejection {
 			r.events.mu.Lock()
 			defer r.events.mu.Unlock()
 			all := r.events.rejected
@@ -98,12 +99,12 @@ func TestCountedRefusalsOutliveTheServer(t *testing.T) {
 // However many networks take part, the records are bounded, and nothing is left out of the count.
 func TestRefusalsOfManyNetworksAreBounded(t *testing.T) {
 	told, sum := 0, int64(0)
-	tl := tally{tell: func(e Rejection) { told++; sum += max(e.Count, 1) }}
+	tl := tally{tell: func(e intake.Rejection) { told++; sum += max(e.Count, 1) }}
 	const networks = 20_000
 	for range 3 {
 		for i := range networks {
 			a := netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)})
-			tl.add(clientNetwork(a), Rejection{Peer: netip.AddrPortFrom(a, 1), Reply: reply.Reply{Code: 550, Command: "RCPT"}}, toldOfStrangers)
+			tl.add(clientNetwork(a), intake.Rejection{Peer: netip.AddrPortFrom(a, 1), Reply: reply.Reply{Code: 550, Command: "RCPT"}}, toldOfStrangers)
 		}
 	}
 	tl.close()

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"example.org/mta/submission/intake"
 )
 
 // The tests here use the real loopback, for what memory can't show.
@@ -27,7 +29,7 @@ func onLoopback(t testing.TB, cfg Config) (*Server, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Hostname = "relay.example.com"
+	cfg.Intake.Hostname = "relay.example.com"
 	if cfg.RelayFrom == nil {
 		cfg.RelayFrom = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	}
@@ -81,7 +83,7 @@ func TestOverLoopback(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	t.Run("session", func(t *testing.T) {
 		store := new(memStore)
-		_, addr := onLoopback(t, Config{Store: store})
+		_, addr := onLoopback(t, Config{Intake: intake.Config{Store: store}})
 		body := "Subject: x\r\n\r\n" + strings.Repeat(".0123456789\xff\r\n", 100_000)
 		got := dialog(t, addr, "MAIL FROM:<a@example.org> BODY=8BITMIME\r\nRCPT TO:<b@example.net>\r\nDATA\r\n"+stuff(body)+".\r\nQUIT\r\n")
 		if codes(got) != "220 250 250 354 250 221" {
@@ -96,7 +98,7 @@ func TestOverLoopback(t *testing.T) {
 // A client that is told to go gets the words even while it still sends: the socket is not reset
 // over unread data.
 func TestLastWordsArrive(t *testing.T) {
-	_, addr := onLoopback(t, Config{Store: new(memStore), Admission: admitNone(Refused{Close: true})})
+	_, addr := onLoopback(t, Config{Intake: intake.Config{Store: new(memStore), Admission: admitNone(intake.Refused{Close: true})}})
 	got := dialog(t, addr, "MAIL FROM:<a@example.org>\r\n"+strings.Repeat("NOOP\r\n", 20_000))
 	if codes(got) != "220 421" {
 		t.Errorf("codes %s", codes(got))
@@ -106,7 +108,7 @@ func TestLastWordsArrive(t *testing.T) {
 func TestCertificateIsAskedForEachHandshake(t *testing.T) {
 	var asked atomic.Int32
 	get := testTLS().GetCertificate
-	_, addr := onLoopback(t, Config{Store: new(memStore), TLS: &tls.Config{GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	_, addr := onLoopback(t, Config{Intake: intake.Config{Store: new(memStore)}, TLS: &tls.Config{GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		asked.Add(1)
 		return get(h)
 	}}})
@@ -154,7 +156,7 @@ func TestMemoryOfManySessions(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := min(c.sessions, openFiles(t)/2-100)
-			_, addr := onLoopback(t, Config{Store: new(memStore), Limits: Limits{ConnectionsPerClient: 1 << 20, Connections: 1 << 20}})
+			_, addr := onLoopback(t, Config{Intake: intake.Config{Store: new(memStore)}, Limits: Limits{ConnectionsPerClient: 1 << 20, Connections: 1 << 20}})
 			before := memory()
 			conns := openSessions(t, addr, n, c.script)
 			each := (memory() - before) / uint64(n)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/reply"
+	"example.org/mta/submission/intake"
 )
 
 // transfer is how a message's octets come in, and the limits on their time and number.
@@ -17,8 +18,8 @@ type transfer struct {
 	bytes int64     // as on the wire
 }
 
-func newTransfer(n Newlines) transfer {
-	return transfer{start: time.Now(), dots: dots{lenient: n == NormaliseBareNewlines}}
+func newTransfer(n intake.Newlines) transfer {
+	return transfer{start: time.Now(), dots: dots{lenient: n == intake.NormaliseBareNewlines}}
 }
 
 // endOfData is all that the library's reader gets to see of DATA; Session.Data has read the
@@ -55,7 +56,7 @@ func (c *conn) fillContent() error {
 
 // maxTransfer is how much of a message is read at all. Up to there, one that is too large is read
 // to its end, so that the client gets a proper reply.
-func (c *conn) maxTransfer() int64 { return 2*c.srv.cfg.Limits.Size + 1<<20 }
+func (c *conn) maxTransfer() int64 { return 2*c.srv.cfg.Intake.Limits.Size + 1<<20 }
 
 // contentDeadline bounds the next read of content: by the pause, by the pace and by the whole.
 func (c *conn) contentDeadline() time.Time {
@@ -117,10 +118,10 @@ func (c *conn) readContent(p []byte) (int, error) {
 func (c *conn) contentLost(err error) reply.Reply {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return contentTimeout.reply()
+		return contentTimeout.Reply()
 	case errors.Is(err, errOverrun):
 		c.last = true
-		return contentOverrun.reply(c.srv.cfg.Limits.Size)
+		return contentOverrun.Reply(c.srv.cfg.Intake.Limits.Size)
 	}
-	return contentCut.reply()
+	return contentCut.Reply()
 }

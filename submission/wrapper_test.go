@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"example.org/mta/submission/intake"
 )
 
 // The tests here stand for the points of the design's section on submission: what the library
@@ -290,7 +292,7 @@ func TestClientThatDoesNotReadIsCut(t *testing.T) {
 
 // A 421 from the session leaves the library's session open.
 func TestSessions421ClosesTheConnection(t *testing.T) {
-	withRelay(t, Config{Admission: admitNone(Refused{Close: true})}, func(t *testing.T, r *relay) {
+	withRelay(t, Config{Intake: intake.Config{Admission: admitNone(intake.Refused{Close: true})}}, func(t *testing.T, r *relay) {
 		p := r.greeted()
 		// What is in flight behind it is not looked at: a message could be taken and its reply lost.
 		p.send("MAIL FROM:<a@example.org>\r\nRCPT TO:<b@example.net>\r\nNOOP\r\n")
@@ -535,7 +537,7 @@ func TestBareLFAndControlsInCommandLines(t *testing.T) {
 		p.send("DATA\r\r\n")
 		p.expect("500 5.5.2")
 	})
-	withRelay(t, Config{BareNewlines: NormaliseBareNewlines}, func(t *testing.T, r *relay) {
+	withRelay(t, Config{BareNewlines: intake.NormaliseBareNewlines}, func(t *testing.T, r *relay) {
 		p := r.greeted()
 		p.send("NOOP\n")
 		p.expect("250")

@@ -13,6 +13,7 @@ import (
 
 	"example.org/mta/mta/admit"
 	"example.org/mta/submission"
+	"example.org/mta/submission/intake"
 )
 
 // BenchmarkRefuse is what a refused MAIL costs over TCP, with 20 clients that try again at once, each
@@ -28,9 +29,7 @@ func BenchmarkRefuse(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	server := submission.New(submission.Config{
-		Hostname: "relay.example", Admission: gate, Tier: 4, TierCeiling: 4, RelayFrom: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
-	})
+	server := submission.New(submission.Config{Intake: intake.Config{Hostname: "relay.example", Admission: gate, Tier: 4, TierCeiling: 4}, RelayFrom: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	go server.Serve(l)
 	defer server.Shutdown(b.Context())
 	var next atomic.Int64
@@ -68,7 +67,7 @@ func BenchmarkRefuse(b *testing.B) {
 	}
 	for gate.Status().Now.Level >= 5*128 { // the gate has not looked yet, or has seen nothing
 		time.Sleep(10 * time.Millisecond)
-		gate.Admit(submission.AdmitRequest{Tier: 4})
+		gate.Admit(intake.AdmitRequest{Tier: 4})
 	}
 	const clients = 20
 	took := make([][]time.Duration, clients)

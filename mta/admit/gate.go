@@ -14,7 +14,7 @@ import (
 
 	"example.org/mta/admission"
 	"example.org/mta/admission/fairqueue"
-	"example.org/mta/submission"
+	"example.org/mta/submission/intake"
 )
 
 // The modes.
@@ -53,7 +53,7 @@ const (
 	tooOften   = 5                      // refusals in a row after which a session ends
 )
 
-// Gate admits messages. It implements submission.Admission.
+// Gate admits messages. It implements intake.Admission.
 type Gate struct {
 	machine Machine
 	core    atomic.Pointer[core]
@@ -136,8 +136,8 @@ func (g *Gate) tick() {
 	g.account.turn(g.machine.Now())
 }
 
-// Admit implements submission.Admission.
-func (g *Gate) Admit(r submission.AdmitRequest) (submission.Admitted, *submission.Refused) {
+// Admit implements intake.Admission.
+func (g *Gate) Admit(r intake.AdmitRequest) (intake.Admitted, *intake.Refused) {
 	c := g.core.Load()
 	if c.controller == nil {
 		return nil, nil
@@ -159,7 +159,7 @@ func (g *Gate) Admit(r submission.AdmitRequest) (submission.Admitted, *submissio
 
 // priority is the tier that submission worked out, and the cohort of this hour: the last one for a
 // tenant that offers far more than the others.
-func (g *Gate) priority(r *submission.AdmitRequest, greedy bool) admission.Priority {
+func (g *Gate) priority(r *intake.AdmitRequest, greedy bool) admission.Priority {
 	if greedy {
 		return admission.Of(int(r.Tier), admission.Cohorts-1)
 	}
@@ -173,14 +173,14 @@ func (g *Gate) priority(r *submission.AdmitRequest, greedy bool) admission.Prior
 
 // attemptOf identifies a message that comes back: SMTP has no name for it before its content, and a
 // size that was declared is the best that there is.
-func attemptOf(r *submission.AdmitRequest) []string {
+func attemptOf(r *intake.AdmitRequest) []string {
 	return []string{r.Network.String(), string(r.Sender), string(r.Recipient), strconv.FormatInt(r.Size, 10)}
 }
 
 // refuse counts a refusal, and returns the reply to the client and its delay.
-func (g *Gate) refuse(r *submission.AdmitRequest, p admission.Priority, reason string) *submission.Refused {
+func (g *Gate) refuse(r *intake.AdmitRequest, p admission.Priority, reason string) *intake.Refused {
 	now := g.machine.Now()
-	out := &submission.Refused{Disk: reason == Disk, Close: r.Refused >= tooOften}
+	out := &intake.Refused{Disk: reason == Disk, Close: r.Refused >= tooOften}
 	hold := g.returns.refused(now, attemptOf(r))
 	if hold > 0 {
 		out.Hold = func(ctx context.Context) { g.returns.hold(ctx, hold) }
@@ -196,15 +196,15 @@ type pass struct {
 	gate    *Gate
 	core    *core
 	ticket  admission.Ticket
-	request submission.AdmitRequest
+	request intake.AdmitRequest
 	attempt []string // remembered; nil when it is not
 }
 
-// Drop implements submission.Admitted.
+// Drop implements intake.Admitted.
 func (p *pass) Drop() { p.ticket.Drop() }
 
-// Full implements submission.Admitted.
-func (p *pass) Full() *submission.Refused {
+// Full implements intake.Admitted.
+func (p *pass) Full() *intake.Refused {
 	refusal := p.ticket.Full()
 	if refusal == nil {
 		return nil
@@ -214,8 +214,8 @@ func (p *pass) Full() *submission.Refused {
 	return refused
 }
 
-// Commit implements submission.Admitted.
-func (p *pass) Commit(ctx context.Context, tier uint8, commit func() error) (*submission.Refused, error) {
+// Commit implements intake.Admitted.
+func (p *pass) Commit(ctx context.Context, tier uint8, commit func() error) (*intake.Refused, error) {
 	t := p.ticket.Lowered(admission.Of(int(tier), p.ticket.Priority().Cohort()))
 	if !t.Enter() {
 		waiting, done := context.WithTimeout(ctx, patience)

@@ -16,7 +16,7 @@ import (
 
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/submission"
+	"example.org/mta/submission/intake"
 )
 
 // slowDisk stores what comes together with one sync: 2 ms, and 1/rate s for each message.
@@ -77,8 +77,8 @@ func running(t *testing.T, s Settings, m Machine) *Gate {
 	return g
 }
 
-func request(tenant string, tier uint8) submission.AdmitRequest {
-	return submission.AdmitRequest{
+func request(tenant string, tier uint8) intake.AdmitRequest {
+	return intake.AdmitRequest{
 		Peer: netip.MustParseAddrPort("192.0.2.1:4000"), Network: netip.MustParsePrefix("192.0.2.1/32"),
 		Sender: envelope.Address("a@" + tenant + ".example"), Tenant: tenant, Tier: tier, Size: rand.Int64(),
 	}

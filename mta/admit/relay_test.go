@@ -20,6 +20,7 @@ import (
 	"example.org/mta/queue"
 	"example.org/mta/queue/vfs"
 	"example.org/mta/submission"
+	"example.org/mta/submission/intake"
 )
 
 // slowFS is a disk that writes so many octets a second when it syncs, and takes 2 ms besides.
@@ -59,7 +60,7 @@ func (clientConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 
 // queueOf stores what submission takes.
 type queueOf struct{ *queue.Queue }
 
-func (q queueOf) Begin(size int64) submission.Draft {
+func (q queueOf) Begin(size int64) intake.Draft {
 	d := q.Queue.Begin()
 	d.Expect(size)
 	return d
@@ -148,10 +149,7 @@ func TestA6_TheRelayServesTheMostImportant(t *testing.T) {
 		var servers []*submission.Server
 		for _, tier := range []uint8{1, 3, 4} {
 			got[tier] = &outcome{refusals: make(map[string]int)}
-			s := submission.New(submission.Config{
-				Hostname: "relay.example", Store: queueOf{q}, Admission: r.gate, Tier: tier, TierCeiling: tier, Tenant: "t",
-				RelayFrom: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
-			})
+			s := submission.New(submission.Config{Intake: intake.Config{Hostname: "relay.example", Store: queueOf{q}, Admission: r.gate, Tier: tier, TierCeiling: tier, Tenant: "t"}, RelayFrom: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 			l := handover.New()
 			r.servers[tier], servers = l, append(servers, s)
 			running.Go(func() { s.Serve(l) })

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"example.org/mta/admission"
-	"example.org/mta/submission"
+	"example.org/mta/submission/intake"
 )
 
 // Status is how the gate is.
@@ -54,7 +54,7 @@ func (g *Gate) Trouble() string {
 
 // Probe returns the fate of a message that came now, without counting it: its priority, and whether it
 // would be admitted; in part, when the threshold cuts its level.
-func (g *Gate) Probe(r submission.AdmitRequest) (p admission.Priority, part float64) {
+func (g *Gate) Probe(r intake.AdmitRequest) (p admission.Priority, part float64) {
 	p, part = g.priority(&r, g.shares.greedy(min(int(r.Tier), admission.Tiers-1), r.Tenant)), 1
 	if c := g.core.Load(); c.controller != nil {
 		switch s := c.controller.Status(); {

@@ -10,7 +10,7 @@ import (
 	"example.org/mta/internal/users"
 	"example.org/mta/mta/admit"
 	"example.org/mta/mta/control"
-	"example.org/mta/submission"
+	"example.org/mta/submission/intake"
 	"example.org/mta/submission/quota"
 )
 
@@ -120,7 +120,7 @@ func (a Admissions) WhyRefused(_ context.Context, who string) (control.Admission
 }
 
 // who finds out what an operator asks about: a client's address, a sender's, or a tenant.
-func (a Admissions) who(who string) (ask submission.AdmitRequest, match func(*admit.Refusal) bool, err error) {
+func (a Admissions) who(who string) (ask intake.AdmitRequest, match func(*admit.Refusal) bool, err error) {
 	cfg := a.Policy().Config
 	if addr, err := netip.ParseAddr(who); err == nil {
 		addr = addr.Unmap()

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.org/mta/mta/tally"
-	"example.org/mta/submission"
+	"example.org/mta/submission/intake"
 )
 
 // What is counted by a block of the configuration. Labels have the names that the file has now, and ""
@@ -54,7 +54,7 @@ func (m Metrics) tallies(ch chan<- prometheus.Metric) {
 		if scope == tally.Tenant {
 			send(tenantMessages, prometheus.CounterValue, n.Messages, name)
 			for f, missing := range n.Missing {
-				send(tenantMissing, prometheus.CounterValue, missing, name, submission.Field(f).String())
+				send(tenantMissing, prometheus.CounterValue, missing, name, intake.Field(f).String())
 			}
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
-	"example.org/mta/submission"
+	"example.org/mta/submission/intake"
 )
 
 // Scope is a kind of block in the configuration.
@@ -33,9 +33,9 @@ const (
 type Tally struct {
 	Accepted, Delivered, Deferred, Bounced, Expired int64
 
-	Messages int64                       // of a listener or tenant
-	Missing  [submission.NumFields]int64 // of a tenant: messages that came without each field
-	Refused  int64                       // of a listener
+	Messages int64                   // of a listener or tenant
+	Missing  [intake.NumFields]int64 // of a tenant: messages that came without each field
+	Refused  int64                   // of a listener
 
 	Failure   reply.Reply // the last one
 	FailureAt time.Time
@@ -182,7 +182,7 @@ func (t *Tallies) Received(m *envelope.Message) {
 }
 
 // Taken counts a message that a listener took.
-func (t *Tallies) Taken(listener string, m *envelope.Message, missing submission.Fields) {
+func (t *Tallies) Taken(listener string, m *envelope.Message, missing intake.Fields) {
 	tenant := known(t.config(), m.Tenant)
 	t.mu.Lock()
 	defer t.mu.Unlock()

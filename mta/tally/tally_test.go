@@ -13,7 +13,7 @@ import (
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
-	"example.org/mta/submission"
+	"example.org/mta/submission/intake"
 )
 
 // Whatever tenants clients name, and however many sites there are, memory and labels are bounded.
@@ -76,11 +76,11 @@ func TestMissingFieldsAreCountedByTenant(t *testing.T) {
 	}
 	c := New(func() *config.Config { return cfg })
 	for _, tenant := range []string{"acme", "acme", "stranger"} {
-		c.Taken("smtp", &envelope.Message{Tenant: tenant, Recipients: []envelope.Recipient{{}, {}}}, 1<<submission.FieldListUnsubscribe)
+		c.Taken("smtp", &envelope.Message{Tenant: tenant, Recipients: []envelope.Recipient{{}, {}}}, 1<<intake.FieldListUnsubscribe)
 	}
 	for tenant, want := range map[string]int64{"acme": 2, "": 1} {
 		got := c.Get(Tenant, tenant)
-		if got.Messages != want || got.Missing != [submission.NumFields]int64{submission.FieldListUnsubscribe: want} {
+		if got.Messages != want || got.Missing != [intake.NumFields]int64{intake.FieldListUnsubscribe: want} {
 			t.Errorf("tenant %q: %d messages, missing %v, want %d", tenant, got.Messages, got.Missing, want)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/config"
-	"example.org/mta/submission"
+	"example.org/mta/submission/intake"
 )
 
 // Selectors select the messages that any of them matches.
@@ -29,19 +29,19 @@ func newSelectors(all []*config.Selector) (s Selectors) {
 }
 
 // marksOf are the header fields that a selector looks for.
-func marksOf(s *config.Selector) (marks []submission.Mark) {
+func marksOf(s *config.Selector) (marks []intake.Mark) {
 	for _, h := range s.Headers {
 		name, value, _ := config.Mark(h) // checked with the file
-		marks = append(marks, submission.Mark{Text: strings.ToLower(name + ": " + value), Name: name, Value: value})
+		marks = append(marks, intake.Mark{Text: strings.ToLower(name + ": " + value), Name: name, Value: value})
 	}
 	return marks
 }
 
 // marks are the header fields that any selector of a configuration looks for.
-func marks(cfg *config.Config) (all []submission.Mark) {
+func marks(cfg *config.Config) (all []intake.Mark) {
 	for _, s := range cfg.Selectors() {
 		for _, m := range marksOf(s) {
-			if !slices.ContainsFunc(all, func(x submission.Mark) bool { return x.Text == m.Text }) {
+			if !slices.ContainsFunc(all, func(x intake.Mark) bool { return x.Text == m.Text }) {
 				all = append(all, m)
 			}
 		}

@@ -6,34 +6,21 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/config"
 	"example.org/mta/submission"
+	"example.org/mta/submission/intake"
 	"example.org/mta/submission/quota"
 )
 
 // Submission makes the settings of a listener.
 func Submission(cfg *config.Config, l *config.Listener) submission.Config {
-	tenantTier := l.Tier
-	if t := cfg.Tenant(l.Tenant); t != nil {
-		tenantTier = t.Tier
-	}
 	out := submission.Config{
-		Hostname:    cmp.Or(l.Banner, cfg.Hostname),
-		RelayFrom:   l.RelayFrom,
-		ProxyFrom:   l.ProxyFrom,
-		Postmaster:  envelope.Address(cfg.Postmaster),
-		Tenant:      l.Tenant,
-		CheckFrom:   l.CheckFrom,
-		MaxHold:     l.MaxHold,
-		Marks:       marks(cfg),
-		Tier:        uint8(tenantTier),
-		TierCeiling: uint8(tenantTier),
+		Intake:     intakeOf(cfg, l),
+		RelayFrom:  l.RelayFrom,
+		ProxyFrom:  l.ProxyFrom,
+		Postmaster: envelope.Address(cfg.Postmaster),
 		Limits: submission.Limits{
 			Connections:          l.MaxConnections,
 			ConnectionsPerClient: l.MaxConnectionsPerClient,
 			MessagesPerSession:   l.MaxMessagesPerConnection,
-			Recipients:           l.MaxRecipients,
-			Size:                 int64(l.MaxMessageSize),
-			LineLength:           int(l.MaxLineLength) - len("\r\n"),
-			Hops:                 l.MaxReceived,
 		},
 		Timeouts: submission.Timeouts{
 			Command:    l.CommandTimeout,
@@ -46,17 +33,41 @@ func Submission(cfg *config.Config, l *config.Listener) submission.Config {
 		Mechanisms:      l.Auth.Mechanisms,
 		AuthRequired:    l.Auth.Required,
 		ClearOnLoopback: l.Auth.ClearOnLoopback,
-		ShowUser:        l.Auth.UserInReceived,
 
-		TenantFieldFrom: l.TenantHeaderFrom,
+		NormaliseFrom: l.NormaliseFrom,
 	}
-	out.Buffered = int64(cfg.Queue.LargeBody)
-	out.VerifyRecipients = l.VerifyRecipients == "domain"
-	out.NormaliseFrom, out.EncodeHeaders = l.NormaliseFrom, l.NonUTF8Header == "encode"
 	if l.BareNewline == "normalise" {
-		out.BareNewlines = submission.NormaliseBareNewlines
+		out.BareNewlines = intake.NormaliseBareNewlines
 	}
 	return out
+}
+
+// intakeOf makes the settings of what a listener's messages are held to.
+func intakeOf(cfg *config.Config, l *config.Listener) intake.Config {
+	tier := l.Tier
+	if t := cfg.Tenant(l.Tenant); t != nil {
+		tier = t.Tier
+	}
+	return intake.Config{
+		Hostname:    cmp.Or(l.Banner, cfg.Hostname),
+		Tenant:      l.Tenant,
+		CheckFrom:   l.CheckFrom,
+		MaxHold:     l.MaxHold,
+		Marks:       marks(cfg),
+		Tier:        uint8(tier),
+		TierCeiling: uint8(tier),
+		Limits: intake.Limits{
+			Recipients: l.MaxRecipients,
+			Size:       int64(l.MaxMessageSize),
+			LineLength: int(l.MaxLineLength) - len("\r\n"),
+			Hops:       l.MaxReceived,
+		},
+		ShowUser:         l.Auth.UserInReceived,
+		TenantFieldFrom:  l.TenantHeaderFrom,
+		Buffered:         int64(cfg.Queue.LargeBody),
+		VerifyRecipients: l.VerifyRecipients == "domain",
+		EncodeHeaders:    l.NonUTF8Header == "encode",
+	}
 }
 
 // orNone turns 0, "no limit" in the file, into submission's -1: there 0 is the default.

@@ -10,12 +10,13 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/submission"
+	"example.org/mta/submission/intake"
 )
 
 // letters is a store that keeps what was accepted.
 type letters []string
 
-func (l *letters) Begin(int64) submission.Draft { return &letter{all: l} }
+func (l *letters) Begin(int64) intake.Draft { return &letter{all: l} }
 
 type letter struct {
 	bytes.Buffer
@@ -48,7 +49,7 @@ func TestSendmailTakesAllCommandsAtOnce(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var stored letters
-			server := submission.New(submission.Config{Hostname: "relay.example", Store: &stored, RelayFrom: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+			server := submission.New(submission.Config{Intake: intake.Config{Hostname: "relay.example", Store: &stored}, RelayFrom: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)

@@ -1,4 +1,4 @@
-package submission
+package intake
 
 import (
 	"time"
@@ -15,6 +15,15 @@ const (
 	holdSpread = "X-Hold-Spread" // seconds: each recipient has its own time in a window of this length
 )
 
+// plan says when the message is released, by its extras where they do, else by its header.
+func (m *Message) plan() (release time.Time, spread time.Duration, refused *reply.Reply) {
+	now, longest := m.desk.cfg.Now(), m.desk.cfg.MaxHold
+	if x := m.extras; x != nil && (!x.Release.IsZero() || x.Spread != 0) {
+		return within(now, longest, x.Release, x.Spread)
+	}
+	return m.content.header.own.plan(now, longest)
+}
+
 // plan says when the message is released, and over which window, when it was submitted now and may
 // be held so long at most. Zero times mean at once. A reply refuses the message: what asked to be
 // held must never leave early because we could not read for how long.
@@ -23,41 +32,49 @@ func (f *ownFields) plan(now time.Time, longest time.Duration) (release time.Tim
 	if until.times+pause.times+window.times == 0 {
 		return time.Time{}, 0, nil
 	}
-	refuse := func(r reply.Reply) (time.Time, time.Duration, *reply.Reply) { return time.Time{}, 0, &r }
+	refuse := func(r *reply.Reply) (time.Time, time.Duration, *reply.Reply) { return time.Time{}, 0, r }
 	switch {
 	case longest <= 0:
-		return refuse(noScheduling.reply())
+		return refuse(noScheduling.Refusal())
 	case until.times > 1 || pause.times > 1 || window.times > 1:
-		return refuse(badHold.reply("a field is given twice"))
+		return refuse(badHold.Refusal("a field is given twice"))
 	case until.times+pause.times > 1:
-		return refuse(badHold.reply("give " + holdFor + " or " + holdUntil + ", not both"))
+		return refuse(badHold.Refusal("give " + holdFor + " or " + holdUntil + ", not both"))
 	}
 	release = now
 	if pause.times > 0 {
 		wait, ok := holdSeconds(pause.value)
 		if !ok {
-			return refuse(badHold.reply(holdFor + ": want seconds, 1 to 999999999"))
+			return refuse(badHold.Refusal(holdFor + ": want seconds, 1 to 999999999"))
 		}
 		release = now.Add(wait)
 	}
 	if until.times > 0 {
 		at, err := time.Parse(time.RFC3339, until.value)
 		if err != nil {
-			return refuse(badHold.reply(holdUntil + ": want a time as 2030-01-31T12:00:00Z"))
+			return refuse(badHold.Refusal(holdUntil + ": want a time as 2030-01-31T12:00:00Z"))
 		}
 		release = at
 	}
 	if window.times > 0 {
 		var ok bool
 		if spread, ok = holdSeconds(window.value); !ok || spread > envelope.MaxSpread {
-			return refuse(badHold.reply(holdSpread + ": want seconds, 1 to 86400"))
+			return refuse(badHold.Refusal(holdSpread + ": want seconds, 1 to 86400"))
 		}
+	}
+	return within(now, longest, release, spread)
+}
+
+// within is a plan that may be carried out: no time in the past, none beyond the longest.
+func within(now time.Time, longest time.Duration, release time.Time, spread time.Duration) (time.Time, time.Duration, *reply.Reply) {
+	if longest <= 0 {
+		return time.Time{}, 0, noScheduling.Refusal()
 	}
 	if release.Before(now) {
 		release = now // its time has passed on the way
 	}
 	if release.Add(spread).Sub(now) > longest {
-		return refuse(heldTooLong.reply(int64(longest / time.Second)))
+		return time.Time{}, 0, heldTooLong.Refusal(int64(longest / time.Second))
 	}
 	if release.Equal(now) && spread == 0 {
 		return time.Time{}, 0, nil

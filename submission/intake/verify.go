@@ -1,4 +1,4 @@
-package submission
+package intake
 
 import (
 	"context"
@@ -16,8 +16,8 @@ type Verifier interface {
 	Verify(ctx context.Context, domain string) *reply.Reply
 }
 
-// How long a client is kept waiting for the answers to its RCPTs: for each, and for all of a
-// transaction together, so that 1,000 recipients at dead name servers don't add up to half an hour.
+// How long a client is kept waiting for the answers about its recipients: for each, and for all of a
+// message together, so that 1,000 recipients at dead name servers don't add up to half an hour.
 const (
 	verifyPatience     = 2 * time.Second
 	verifyAllPatience  = 10 * time.Second
@@ -29,11 +29,11 @@ const callPatience = 5 * time.Second
 
 // verify asks whether a recipient's domain can take mail, and whether the mailbox exists, as far as the
 // configuration wants that, and gives the reply that refuses it, or nil.
-func (c *conn) verify(rcpt envelope.Address) *reply.Reply {
-	cfg := &c.srv.cfg
+func (m *Message) verify(ctx context.Context, rcpt envelope.Address) *reply.Reply {
+	cfg := &m.desk.cfg
 	if cfg.VerifyRecipients && cfg.Verifier != nil {
 		var r *reply.Reply
-		c.verifyWithin(verifyPatience, func(ctx context.Context) { r = cfg.Verifier.Verify(ctx, rcpt.Domain()) })
+		m.verifyWithin(ctx, verifyPatience, func(ctx context.Context) { r = cfg.Verifier.Verify(ctx, rcpt.Domain()) })
 		if r != nil && r.Permanent() {
 			return r
 		}
@@ -42,20 +42,19 @@ func (c *conn) verify(rcpt envelope.Address) *reply.Reply {
 		return nil
 	}
 	words, missing := "", false
-	c.verifyWithin(callPatience, func(ctx context.Context) { words, missing = cfg.MissingMailbox(ctx, rcpt) })
+	m.verifyWithin(ctx, callPatience, func(ctx context.Context) { words, missing = cfg.MissingMailbox(ctx, rcpt) })
 	if !missing {
 		return nil
 	}
-	r := noMailbox.reply(printable(words))
-	return &r
+	return noMailbox.Refusal(reply.Printable(words))
 }
 
-// verifyWithin asks with a bounded patience, of which all recipients of a transaction share verifyAllPatience.
-func (c *conn) verifyWithin(patience time.Duration, ask func(context.Context)) {
-	patience = max(min(patience, verifyAllPatience-c.tx.verifying), verifyLeastPatient)
-	ctx, done := context.WithTimeout(c.srv.ctx, patience)
+// verifyWithin asks with a bounded patience, of which all recipients of a message share verifyAllPatience.
+func (m *Message) verifyWithin(ctx context.Context, patience time.Duration, ask func(context.Context)) {
+	patience = max(min(patience, verifyAllPatience-m.verifying), verifyLeastPatient)
+	ctx, done := context.WithTimeout(ctx, patience)
 	defer done()
 	began := time.Now()
 	ask(ctx)
-	c.tx.verifying += time.Since(began)
+	m.verifying += time.Since(began)
 }

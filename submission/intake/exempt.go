@@ -1,4 +1,4 @@
-package submission
+package intake
 
 import (
 	"strings"
@@ -9,7 +9,7 @@ import (
 	"example.org/mta/internal/gcra"
 )
 
-// exemptRate is how many reports and postmasters' messages of a tenant a listener exempts from
+// exemptRate is how many reports and postmasters' messages of a tenant a desk exempts from
 // admission and from the tenant's limits. The client chooses the sender, so that without a bound
 // everything could be sent past them. Beyond it, such mail is treated as all of the tenant's is.
 var exemptRate = gcra.Rate{Events: 1, Per: time.Second, Burst: 100}
@@ -63,8 +63,8 @@ func protected(sender envelope.Address) bool {
 	return sender.Null() || strings.EqualFold(sender.Local(), "postmaster")
 }
 
-// exempt reports whether a message is neither refused for load nor held to the limits of a's tenant. It
+// exempt reports whether a message is neither refused for load nor held to its tenant's limits. It
 // is asked once for each message, when its tenant is known. Strangers use up nothing.
-func (c *conn) exempt(a *account, sender envelope.Address) bool {
-	return protected(sender) && c.mayRelay() && c.srv.exempted.take(c.srv.cfg.Now(), a.tenant)
+func (d *Desk) exempt(c *Client, tenant string, sender envelope.Address) bool {
+	return protected(sender) && c.MayRelay && d.exempted.take(d.cfg.Now(), tenant)
 }

@@ -1,4 +1,4 @@
-package submission
+package intake
 
 import (
 	"bytes"
@@ -169,31 +169,39 @@ func cutField(line []byte) (name, value []byte, ok bool) {
 // limits are what a header section may have.
 type headerLimits struct{ size, hops int }
 
-// verdict gives the reason why the header section can't be accepted, if there is one so far.
-func (h *header) verdict(l headerLimits) (reply.Reply, bool) {
+// verdict gives the reply that refuses the header section, nil when there is nothing wrong with it so far.
+func (h *header) verdict(l headerLimits) *reply.Reply {
 	switch {
 	case len(h.text) > l.size:
-		return headerTooBig.reply(l.size), false
+		return headerTooBig.Refusal(l.size)
 	case h.hops > l.hops:
-		return tooManyHops.reply(l.hops), false
+		return tooManyHops.Refusal(l.hops)
 	case h.nonUTF8:
-		return headerNotUTF8.reply(), false
+		return headerNotUTF8.Refusal()
 	}
-	return reply.Reply{}, true
+	return nil
 }
 
-// tier gives the tier that the MT-Priority field asks for: the six levels of the STANAG 4406
-// profile (RFC 6710, appendix A) are the tiers, 6 (override) being 0 and -4 (deferred) being 5.
-// The field's value is an integer from -9 to 9, perhaps with a comment (RFC 6758).
+// tier gives the tier that the MT-Priority field asks for. The field's value is an integer, perhaps with a
+// comment (RFC 6758).
 func (h *header) tier() (uint8, bool) {
 	if h.priority == "" {
 		return 0, false
 	}
 	value, _, _ := strings.Cut(h.priority, "(")
 	p, err := strconv.Atoi(strings.TrimSpace(value))
-	if err != nil || p < -9 || p > 9 {
+	if err != nil {
 		return 0, false
 	}
-	level := p >> 1 // rounds down, so that -1 is below normal as -2 is
+	return tierOf(p)
+}
+
+// tierOf gives the tier of a priority from -9 to 9: the six levels of the STANAG 4406 profile (RFC 6710,
+// appendix A) are the tiers, 6 (override) being 0 and -4 (deferred) being 5.
+func tierOf(priority int) (uint8, bool) {
+	if priority < -9 || priority > 9 {
+		return 0, false
+	}
+	level := priority >> 1 // rounds down, so that -1 is below normal as -2 is
 	return uint8(min(max(3-level, 0), 5)), true
 }

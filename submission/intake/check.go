@@ -1,4 +1,4 @@
-package submission
+package intake
 
 import (
 	"bytes"
@@ -83,17 +83,17 @@ func (k *checker) normalise(b []byte) []byte {
 	return out
 }
 
-// verdict gives the reason why the content can't be accepted, if there is one so far.
-func (k *checker) verdict() (reply.Reply, bool) {
+// verdict gives the reply that refuses the content, nil when there is nothing wrong with it so far.
+func (k *checker) verdict() *reply.Reply {
 	switch {
 	case k.bare:
-		return bareNewline.reply(), false
+		return bareNewline.Refusal()
 	case k.nul:
-		return nulInContent.reply(), false
+		return nulInContent.Refusal()
 	case k.long:
-		return longLine.reply(k.maxLine), false
+		return longLine.Refusal(k.maxLine)
 	}
-	return reply.Reply{}, true
+	return nil
 }
 
 // hasEightBit reports whether b has an octet above 127.

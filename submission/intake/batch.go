@@ -1,0 +1,88 @@
+package intake
+
+import (
+	"context"
+	"time"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+)
+
+// Batches is a store that makes several messages durable together.
+type Batches interface {
+	// CommitBatch commits messages in as few writes as their size allows, and ends their drafts. It returns how
+	// many were committed, from the first one on, before an error as Draft.Commit has it.
+	CommitBatch(*Batch) (committed int, err error)
+}
+
+// Batch is the messages of one tenant that are committed together.
+type Batch struct {
+	Drafts   []Draft
+	Messages []*envelope.Message // each with the content of the draft of the same index
+	Keyed    *Keyed              // nil: the request has no key
+}
+
+// Keyed is what becomes durable with the messages of a request that has an idempotency key.
+type Keyed struct {
+	Key       [16]byte
+	Request   [16]byte  // a sum of the request
+	Positions []int     // of each message in the request, ascending; nil: 0, 1, 2...
+	Last      bool      // the request has no more messages
+	Answer    []byte    // with Last: what the same answer is made of again, beside the ids
+	Until     time.Time // when the key is forgotten
+}
+
+// CommitAll makes messages of one client durable in as few groups as their size allows, once it is their turn, and
+// returns those that were committed before the reply that says why the others were not. keyed is nil for a
+// request without a key.
+func (d *Desk) CommitAll(ctx context.Context, all []*Message, keyed *Keyed) ([]*envelope.Message, *reply.Reply) {
+	b := &Batch{Keyed: keyed}
+	for _, m := range all {
+		if r := m.End(); r != nil {
+			return nil, r
+		}
+		b.Messages = append(b.Messages, m.message())
+	}
+	committed := 0
+	refused, err := inTurn(ctx, all, b.Messages, func() (err error) {
+		for _, m := range all {
+			b.Drafts = append(b.Drafts, m.content.draft)
+			m.content.draft = nil
+		}
+		committed, err = d.cfg.Batches.CommitBatch(b)
+		return err
+	})
+	for i, m := range all[:committed] {
+		m.accepted(b.Messages[i])
+	}
+	switch {
+	case refused != nil:
+		all[0].client.shed++
+		return nil, refused.reply()
+	case err != nil:
+		d.cfg.Log.Debug("committing messages", "committed", committed, "of", len(all), "err", err)
+		return b.Messages[:committed], storeReply(err)
+	}
+	return b.Messages, nil
+}
+
+// inTurn calls commit when it is the turn of the messages: one turn is enough for all, that of the least
+// important.
+func inTurn(ctx context.Context, all []*Message, out []*envelope.Message, commit func() error) (*Refused, error) {
+	var admitted Admitted
+	tier := uint8(0)
+	for i, m := range all {
+		tier = max(tier, out[i].Tier)
+		switch {
+		case admitted == nil:
+			admitted = m.admitted
+		case m.admitted != nil:
+			m.admitted.Drop()
+		}
+		m.admitted = nil
+	}
+	if admitted == nil {
+		return nil, commit()
+	}
+	return admitted.Commit(ctx, tier, commit)
+}

@@ -1,0 +1,38 @@
+package intake
+
+import (
+	"crypto/tls"
+	"net/netip"
+
+	"example.org/mta/internal/users"
+)
+
+// Client is who submits: a connection's or a request's. It is used by one goroutine at a time.
+type Client struct {
+	Session  string
+	Peer     netip.AddrPort // zero when unknown
+	Network  netip.Prefix   // what counts as one client
+	Helo     string         // what the client calls itself, "" for nothing
+	Protocol string         // "with" in the Received field: ESMTPSA (RFC 3848) or HTTPS
+	TLS      *tls.ConnectionState
+
+	// MayRelay is whether the client may send to anybody. All recipients of others are refused.
+	MayRelay bool
+	User     string        // who has logged in, "" for nobody
+	Tenant   string        // whose login or key it has, "" when that names none
+	Senders  users.Senders // whom it may send as, beside what its tenant may; empty: anybody
+	Newlines Newlines
+
+	// MayHold is asked before the client is kept waiting for a refusal by Admission. Nil: it gets that at once.
+	MayHold func() bool
+
+	account  account
+	messages int // begun
+	shed     int // messages that Admission refused since it last took one
+}
+
+// OnBehalfOf returns the tenant whose mail the client submits, as Settle found out, "" when there is none.
+func (c *Client) OnBehalfOf() string { return c.account.tenant }
+
+// Messages is how many messages the client has begun.
+func (c *Client) Messages() int { return c.messages }

@@ -1,0 +1,234 @@
+package intake
+
+import (
+	"errors"
+	"time"
+
+	"example.org/mta/internal/reply"
+)
+
+// content is a message's content as it comes in: it is checked, gets this relay's header fields on top, and is
+// written to a Draft. Only the header section is held back, to see what it lacks.
+type content struct {
+	draft  Draft // nil once the message has been refused
+	check  checker
+	header header
+	top    []byte // this relay's header fields
+	held   int64  // octets of Config.Memory
+	cr     bool   // the last octet that came was a CR, which is held back
+	ended  bool
+
+	releaseAt time.Time // when it is to be released; zero: at once
+	spread    time.Duration
+}
+
+var crlf = []byte("\r\n")
+
+// open begins the content.
+func (m *Message) open() {
+	cfg := &m.desk.cfg
+	x := m.desk.contents.Get().(*content)
+	m.content = x
+	x.draft = cfg.Store.Begin(m.Envelope.Size)
+	x.check = checker{newlines: m.client.Newlines, maxLine: cfg.Limits.LineLength, endsCRLF: true, scratch: x.check.scratch[:0]}
+	x.header = header{text: x.header.text[:0], asked: cfg.Marks}
+	m.holdMemory()
+}
+
+// release lets go of the content. What was not committed is dropped.
+func (m *Message) release() {
+	x := m.content
+	if x == nil {
+		return
+	}
+	m.content = nil
+	x.abort()
+	m.desk.cfg.Memory.give(x.held)
+	*x = content{check: checker{scratch: keepSmall(x.check.scratch)}, header: header{text: keepSmall(x.header.text)}, top: x.top[:0]}
+	m.desk.contents.Put(x)
+}
+
+// keepSmall lets a buffer be used again unless it has grown beyond what is usual.
+func keepSmall(b []byte) []byte {
+	if cap(b) > BufferSize {
+		return nil
+	}
+	return b[:0]
+}
+
+func (x *content) abort() {
+	if x.draft != nil {
+		x.draft.Abort()
+		x.draft = nil
+	}
+}
+
+// reject notes why the message can't be accepted. The rest of its content is dropped.
+func (m *Message) reject(r *reply.Reply) {
+	x := m.content
+	m.refused = r
+	x.abort()
+	m.desk.cfg.Memory.give(x.held)
+	x.held, x.header.text, x.header.body = 0, nil, nil
+}
+
+// Write takes content, in pieces of any size. When the message is refused, the error is the *reply.Reply that
+// refuses it, and what is written from then on is dropped.
+func (m *Message) Write(p []byte) (int, error) {
+	n := len(p)
+	m.size += int64(n)
+	if m.content == nil {
+		m.open()
+	}
+	if x := m.content; x.cr && n > 0 {
+		x.cr = false
+		if p[0] == '\n' {
+			m.take(crlf)
+			p = p[1:]
+		} else {
+			m.take(crlf[:1])
+		}
+	}
+	if k := len(p); k > 0 && p[k-1] == '\r' { // the checker must see what follows it
+		m.content.cr = true
+		p = p[:k-1]
+	}
+	m.take(p)
+	if m.refused != nil {
+		return n, m.refused
+	}
+	return n, nil
+}
+
+// take checks a piece of content and stores it. A CR may be its last octet only when no LF follows.
+func (m *Message) take(b []byte) {
+	if m.refused != nil || len(b) == 0 {
+		return
+	}
+	if r := m.desk.Fits(m.size); r != nil {
+		m.reject(r)
+		return
+	}
+	if m.holdMemory(); m.refused != nil {
+		return
+	}
+	x := m.content
+	b = x.check.pass(b)
+	if r := x.check.verdict(); r != nil {
+		m.reject(r)
+		return
+	}
+	if !x.header.done {
+		b = x.header.add(b)
+		if m.encodeHeader(); x.header.encoded {
+			x.check.eightBit = hasEightBit(x.header.text) || hasEightBit(x.header.body) || hasEightBit(b)
+		}
+		m.afterHeader()
+	}
+	m.store(b)
+}
+
+// End checks what can only be checked when the content is complete, and returns the reply that refuses the
+// message, nil when it can be committed. Nothing can be written after it.
+func (m *Message) End() *reply.Reply {
+	if m.content == nil {
+		m.open()
+	}
+	x := m.content
+	if x.ended {
+		return m.refused
+	}
+	x.ended = true
+	if x.cr {
+		m.take(crlf[:1])
+	}
+	if m.refused == nil && !x.header.done {
+		x.header.end()
+		if m.encodeHeader(); x.header.encoded {
+			x.check.eightBit = hasEightBit(x.header.text) || hasEightBit(x.header.body)
+		}
+		m.afterHeader()
+	}
+	if !x.check.endsCRLF {
+		m.store(crlf) // the content need not end in one, DATA must when the message goes on
+	}
+	return m.refused
+}
+
+// afterHeader checks the header section as far as it is known, and once it is complete writes it
+// with this relay's fields on top.
+func (m *Message) afterHeader() {
+	x, h, limits := m.content, &m.content.header, &m.desk.cfg.Limits
+	if r := h.verdict(headerLimits{limits.HeaderSize, limits.Hops}); r != nil {
+		m.reject(r)
+		return
+	}
+	if !h.done {
+		return
+	}
+	var refused *reply.Reply
+	if x.releaseAt, x.spread, refused = m.plan(); refused != nil {
+		m.reject(refused)
+		return
+	}
+	m.takeTenant()
+	m.checkFrom()
+	m.admitByHeader()
+	x.top = m.trace().append(x.top[:0])
+	m.store(x.top)
+	m.store(h.text)
+	if len(h.body) > 0 || len(h.text) == 0 {
+		m.store(crlf) // there was no blank line to end the section
+	}
+	m.store(h.body)
+}
+
+// encodeHeader makes a complete header section UTF-8, if the configuration wants that.
+func (m *Message) encodeHeader() {
+	h := &m.content.header
+	if !h.done || !h.nonUTF8 || !m.desk.cfg.EncodeHeaders {
+		return
+	}
+	h.text, h.nonUTF8, h.encoded = encodeHeader(h.text), false, true
+}
+
+func (m *Message) trace() *trace {
+	c, cfg, fields := m.client, &m.desk.cfg, m.content.header.fields
+	t := &trace{
+		hostname: cfg.Hostname, helo: m.helo, peer: c.Peer, protocol: m.protocol, tls: c.TLS,
+		id: m.id, time: cfg.Now(), needDate: !fields.has(FieldDate), needID: !fields.has(FieldMessageID),
+	}
+	if cfg.ShowUser {
+		t.user = m.account.user
+	}
+	if len(m.recipients) == 1 {
+		t.only = m.recipients[0].Address
+	}
+	return t
+}
+
+// store writes to the draft.
+func (m *Message) store(b []byte) {
+	if m.refused != nil || len(b) == 0 {
+		return
+	}
+	if _, err := m.content.draft.Write(b); err != nil {
+		m.reject(m.storeTrouble("writing message", err))
+	}
+}
+
+// storeTrouble makes a reply of an error of the store. It is logged for debugging only: a disk that
+// is full fails for each message, and the store's owner logs when that begins and ends.
+func (m *Message) storeTrouble(step string, err error) *reply.Reply {
+	m.desk.cfg.Log.Debug(step, "session", m.client.Session, "transaction", m.id, "err", err)
+	return storeReply(err)
+}
+
+// storeReply gives a client the class of the store's trouble. Our own trouble is never a 5xx.
+func storeReply(err error) *reply.Reply {
+	var d interface{ DiskFull() bool }
+	if errors.As(err, &d) && d.DiskFull() {
+		return diskFull.Refusal()
+	}
+	return storeFailed.Refusal()
+}

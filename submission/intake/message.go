@@ -1,0 +1,132 @@
+package intake
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/submission/quota"
+)
+
+// Message is one message on its way in: Recipient for each recipient, Write for the content, Commit, and Drop
+// in any case. It is used by one goroutine at a time.
+type Message struct {
+	Envelope
+	desk       *Desk
+	client     *Client
+	id         string // unique, for the Received field and the log
+	recipients []envelope.Recipient
+	helo       string // as at Begin
+	protocol   string
+	account    account
+	within     *quota.Claim  // on its tenant's limits; nil while the tenant is not known
+	exempt     bool          // from them, and from Admission
+	mayRise    bool          // its header can make it more important than its client is
+	admitted   Admitted      // nil when nobody was asked, or it has been used up
+	extras     *Extras       // nil: none
+	verifying  time.Duration // that the client was kept waiting for answers about its recipients
+
+	size    int64        // octets of content so far
+	refused *reply.Reply // why the content can't be accepted
+	content *content     // nil before the first octet, and after the end
+}
+
+// Recipients are those that were accepted so far.
+func (m *Message) Recipients() []envelope.Recipient { return m.recipients }
+
+// Size is how many octets of content have come so far, refused ones included.
+func (m *Message) Size() int64 { return m.size }
+
+// Full returns the reply that refuses one recipient more, nil when there can be more.
+func (m *Message) Full() *reply.Reply {
+	if most := m.desk.cfg.Limits.Recipients; len(m.recipients) >= most {
+		return tooManyRcpts.Refusal(most)
+	}
+	return nil
+}
+
+// Recipient adds a recipient, or returns the reply that refuses it. It can wait a few seconds for answers about
+// the recipient, and no longer than ctx.
+func (m *Message) Recipient(ctx context.Context, r envelope.Recipient) *reply.Reply {
+	switch {
+	case !m.client.MayRelay:
+		return relayDenied.Refusal(m.client.Peer.Addr())
+	case !r.Address.ASCII() && !m.UTF8:
+		return rcptNotASCII.Refusal()
+	}
+	if refused := m.Full(); refused != nil {
+		return refused
+	}
+	if refused := m.suppressed(r.Address); refused != nil {
+		return refused
+	}
+	if refused := m.verify(ctx, r.Address); refused != nil {
+		return refused
+	}
+	m.recipients = append(m.recipients, r)
+	return nil
+}
+
+// Commit makes the message durable when it is its turn, and returns it, or the reply that refuses it.
+func (m *Message) Commit(ctx context.Context) (*envelope.Message, *reply.Reply) {
+	if r := m.End(); r != nil {
+		return nil, r
+	}
+	out := m.message()
+	if r := m.commit(ctx, out); r != nil {
+		return nil, r
+	}
+	m.accepted(out)
+	return out, nil
+}
+
+// accepted notes that the message is durable.
+func (m *Message) accepted(out *envelope.Message) {
+	m.within.Accepted()
+	m.client.shed = 0
+	m.desk.cfg.Events.Received(out, everyField&^m.content.header.fields)
+	m.log(out)
+}
+
+// Drop lets go of everything that the message holds. One that was not committed is gone. It does nothing the
+// second time.
+func (m *Message) Drop() {
+	if m.admitted != nil {
+		m.admitted.Drop()
+		m.admitted = nil
+	}
+	m.within.Drop()
+	m.release()
+}
+
+// log notes the acceptance for who looks for trouble. It is on the way of every message, so nothing is
+// put into words when nobody reads them.
+func (m *Message) log(out *envelope.Message) {
+	ctx, log := context.Background(), m.desk.cfg.Log
+	if !log.Enabled(ctx, slog.LevelDebug) {
+		return
+	}
+	log.LogAttrs(ctx, slog.LevelDebug, "accepted",
+		slog.String("session", out.Session), slog.String("transaction", m.id), slog.String("id", out.ID.String()),
+		slog.String("sender", string(out.Sender)), slog.Int("recipients", len(out.Recipients)), slog.Int64("size", out.Size))
+}
+
+// message is what is handed to the store.
+func (m *Message) message() *envelope.Message {
+	c, x, h := m.client, m.content, &m.content.header
+	out := &envelope.Message{
+		Sender: m.Sender, Recipients: m.recipients,
+		UTF8: m.UTF8, Ret: m.Ret, EnvID: m.EnvID, RequireTLS: m.RequireTLS, TLSOptional: h.tlsOptional,
+		User: m.account.user, Tenant: m.account.tenant, Tier: m.tier(), Release: x.releaseAt, Spread: x.spread,
+		Received: m.desk.cfg.Now(), Peer: c.Peer, HeloName: m.helo, Session: c.Session, Protocol: m.protocol,
+	}
+	// What the client declared is often wrong in both ways, and decides whether a host without
+	// 8BITMIME can get the message; so what counts is what is there.
+	if x.check.eightBit {
+		out.Body = envelope.Body8BitMIME
+	}
+	out.Campaign, out.Marks = m.campaign(), h.marks
+	return out
+}
