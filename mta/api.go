@@ -41,8 +41,17 @@ func (r *Relay) newAPI(cfg *config.Config, a *config.API) (_ *submissionhttp.Ser
 // joinedAPI gives the settings of an api block with what they need of the relay.
 func (r *Relay) joinedAPI(hc submissionhttp.Config, api string) submissionhttp.Config {
 	hc.Now, hc.Log, hc.IDs = r.now, r.log.With("api", api), &r.sessions
-	hc.Keys, hc.Memory = apiKeys{r}, r.requests
+	hc.Keys, hc.Memory, hc.Limits, hc.TenantRates = apiKeys{r}, r.requests, r.limits, r.tenantRates
 	return hc
+}
+
+// tenantRates gives the limits of a tenant's requests, by the configuration in force.
+func (r *Relay) tenantRates(tenant string) submissionhttp.Rates {
+	t := r.policy.Load().Config.Tenant(tenant)
+	if t == nil {
+		return submissionhttp.Rates{}
+	}
+	return wiring.TenantRates(t)
 }
 
 // forgetAPIs forgets the servers of blocks that the configuration has no more.

@@ -116,6 +116,7 @@ type Relay struct {
 	apis       map[string]apiServer        // by api block; likewise
 	inbound    inbound                     // connections of clients
 	requests   *submissionhttp.Memory      // for requests under way of all api blocks
+	limits     *submissionhttp.Limits      // of keys' and tenants' requests
 	incoming   *intake.Memory              // for messages of all servers that are coming in
 	quotas     *quota.Book                 // of tenants
 	callouts   *callout.Checker            // of recipients' mailboxes
@@ -320,7 +321,7 @@ func queueDir(cfg *config.Config) string { return cfg.DataDir + "/queue" }
 
 func (r *Relay) openListeners(cfg *config.Config, undo *undoer) (err error) {
 	r.files, r.incoming = fileLimit(), intake.NewMemory(int64(cfg.Queue.IncomingMemory))
-	r.requests = submissionhttp.NewMemory(requestMemory(cfg))
+	r.requests, r.limits = submissionhttp.NewMemory(requestMemory(cfg)), submissionhttp.NewLimits(r.now)
 	r.quotas = quota.New(r.limitsOf, r.queuedOf, r.now)
 	r.callouts = callout.New(r.askForMailbox, r.now)
 	shareDescriptors(r.files, cfg).warn(r.log)

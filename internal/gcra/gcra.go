@@ -93,3 +93,27 @@ func (l *Limiter) GiveBack(r Rate, n int) {
 
 // Paid reports whether nothing that was taken matters any more: l is as good as a new one.
 func (l *Limiter) Paid(now time.Time) bool { return !l.due.After(now) }
+
+// Left is how many events may happen now, at most r's burst.
+func (l *Limiter) Left(now time.Time, r Rate) int {
+	step := r.Interval()
+	if step == 0 {
+		return 0
+	}
+	ahead := l.due.Sub(now)
+	if ahead <= 0 {
+		return r.burst()
+	}
+	return max(0, r.burst()-int((ahead+step-1)/step))
+}
+
+// Whole is the time until all of r's burst may happen.
+func (l *Limiter) Whole(now time.Time) time.Duration { return max(0, l.due.Sub(now)) }
+
+// Depth is how many events may happen at once after a pause; 0 without a limit.
+func (r Rate) Depth() int {
+	if r.Unlimited() {
+		return 0
+	}
+	return r.burst()
+}

@@ -92,3 +92,26 @@ func BenchmarkNextAndTake(b *testing.B) {
 		l.allow(now, r, 1)
 	}
 }
+
+func TestLeftIsWhatNextAllows(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var l Limiter
+		r := Rate{Events: rapid.IntRange(1, 50).Draw(t, "events"), Per: time.Second, Burst: rapid.IntRange(1, 20).Draw(t, "burst")}
+		now := t0
+		for range rapid.IntRange(0, 40).Draw(t, "steps") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 200).Draw(t, "ms")) * time.Millisecond)
+			left := l.Left(now, r)
+			if left > 0 && l.Next(now, r, left).After(now) {
+				t.Fatalf("%d left, and they may not happen", left)
+			}
+			if left < r.Depth() && !l.Next(now, r, left+1).After(now) {
+				t.Fatalf("%d left, and one more may happen", left)
+			}
+			if l.allowed(now, r) {
+				l.Take(now, r, 1)
+			}
+		}
+	})
+}
+
+func (l *Limiter) allowed(now time.Time, r Rate) bool { return !l.Next(now, r, 1).After(now) }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -128,7 +127,7 @@ func (p *Problem) write(w http.ResponseWriter) {
 func (p *Problem) fields(h http.Header) {
 	maps.Copy(h, p.Header)
 	if p.RetryAfter > 0 {
-		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(p.RetryAfter.Seconds()))))
+		h.Set("Retry-After", strconv.Itoa(seconds(p.RetryAfter)))
 	}
 	if p.Close {
 		h.Set("Connection", "close")

@@ -41,6 +41,11 @@ type Config struct {
 	// Suppressions is the list of addresses that get no mail. Nil: its routes are not there.
 	Suppressions Suppressions
 
+	// Rates are the limits of each key, TenantRates those of all keys of a tenant; Limits counts, for all
+	// servers that share it. Nil: no limits.
+	Rates       Rates
+	TenantRates func(tenant string) Rates
+	Limits      *Limits
 	// Memory bounds what requests hold that are under way; servers can share it. Nil: no bound.
 	Memory *Memory
 
@@ -230,6 +235,13 @@ func (s *Server) answer(c *Call) error {
 	}
 	if err := s.room(c); err != nil {
 		return err
+	}
+	length := c.Request.ContentLength
+	if err := c.charge([measures]int{requests: 1, octets: int(max(length, 0))}); err != nil {
+		return err
+	}
+	if length < 0 {
+		defer func() { c.owe(octets, c.body.came) }()
 	}
 	return c.Route.Handle(c)
 }
