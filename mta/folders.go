@@ -65,6 +65,7 @@ func (f folders) faults(cfg *config.Config) (out []string) {
 		}
 	}
 	f.keys(cfg, func(where, fault string) { warn(where, fault, noStart) })
+	out = append(out, templateFaults(cfg)...)
 	return out
 }
 

@@ -125,7 +125,8 @@ type Relay struct {
 	acme       *certificates.ACME           // nil without names
 	logins     atomic.Pointer[auth.Service] // nil without users
 	keys       atomic.Pointer[keys.Book]    // nil without a keys file
-	files      int                          // that the process may have open
+	templates  templates
+	files      int // that the process may have open
 	sites      dispatch.Sites
 	sessions   envelope.IDs // names sessions, whatever the listener
 	// tenantsIgnored counts X-MTA-Tenant fields of clients that may not name a tenant.
@@ -207,6 +208,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 		{"", r.openSuppression},
 		{"users", r.openUsers},
 		{"API keys", r.openKeys},
+		{"", r.openTemplates},
 		{"acme", r.openACME},
 		{"", r.openAdmission},
 		{"listeners", r.openListeners},

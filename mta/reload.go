@@ -10,6 +10,7 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
 	"example.org/mta/mta/wiring"
+	"example.org/mta/submission/template"
 )
 
 // Reload reads the configuration file again and brings it into force: all of it or, after an
@@ -39,6 +40,10 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 	if err != nil {
 		return control.Reload{}, err
 	}
+	stored, err := template.Load(cfg.Templates.Path)
+	if err != nil {
+		return control.Reload{}, err
+	}
 	change, err := r.listeners.prepare(entrances)
 	if err != nil {
 		return control.Reload{}, err
@@ -64,6 +69,7 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 	change.commit()
 	r.keepCertificates(cfg)
 	r.swapKeys(apiKeys)
+	r.templates.current.Store(stored)
 	if was := r.logins.Swap(logins); was != nil && was != logins {
 		was.Close()
 	}

@@ -23,6 +23,12 @@ type Keys struct {
 	File string `conf:"file"` // as package submission/keys reads it; "": nobody
 }
 
+// Templates is where the stored templates of tenants are.
+type Templates struct {
+	block
+	Path string `conf:"path"` // a folder as package submission/template reads it; "": there are none
+}
+
 // KeysUsed is the file in which the relay keeps when each API key was used last.
 func (c *Config) KeysUsed() string { return filepath.Join(c.DataDir, "keys-used.json") }
 

@@ -40,6 +40,7 @@ type Config struct {
 	APIs        []*API      `conf:"api,block"`
 	Users       Users       `conf:"users,block"`
 	Keys        Keys        `conf:"keys,block"`
+	Templates   Templates   `conf:"templates,block"`
 	ACME        ACME        `conf:"acme,block" reload:"restart"`
 	HTTP        HTTP        `conf:"http,block"`
 	Control     Control     `conf:"control,block" reload:"restart"`

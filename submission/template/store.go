@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -52,9 +53,13 @@ const (
 )
 
 // Load reads the templates below a folder: a folder for each tenant, with NAME.subject, NAME.text and
-// NAME.html, of which one is enough. The error names each file with a fault.
+// NAME.html, of which one is enough. The error names each file with a fault. Without a folder ("") there
+// are none, and the store compiles what comes with requests.
 func Load(folder string) (*Store, error) {
 	s := &Store{tenants: map[string]*tenant{}, recent: list.New(), known: map[key]*list.Element{}}
+	if folder == "" {
+		return s, nil
+	}
 	entries, err := os.ReadDir(folder)
 	if err != nil {
 		return nil, fmt.Errorf("reading the templates: %w", err)
@@ -152,6 +157,17 @@ func readSource(path string) (string, error) {
 		err = fmt.Errorf("%s: the template is not in UTF-8", path)
 	}
 	return string(source), err
+}
+
+// Tenants lists the tenants that have templates, in the order of their names.
+func (s *Store) Tenants() []string { return slices.Sorted(maps.Keys(s.tenants)) }
+
+// Names lists the stored templates of a tenant, in the order of their names.
+func (s *Store) Names(tenant string) []string {
+	if s.tenants[tenant] == nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(s.tenants[tenant].stored))
 }
 
 // Stored returns a tenant's stored template, false if it has none of that name.
