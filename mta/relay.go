@@ -294,6 +294,8 @@ func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
 		LargeBody:   int64(cfg.Queue.LargeBody),
 		CacheBytes:  int64(cfg.Queue.Cache),
 		MinFree:     int64(cfg.Queue.MinFree),
+
+		IdempotencyKeys: cfg.Queue.IdempotencyKeys,
 		// The queue knows sites, and max_age belongs to the recipient's domain, of which a site can have
 		// many: the dispatcher gives up what must be given up sooner.
 		MaxAge:     func(parking.Key) time.Duration { return r.policy.Load().LongestAge },

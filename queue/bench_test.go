@@ -133,6 +133,63 @@ func BenchmarkCommitBatch(b *testing.B) {
 	}
 }
 
+// BenchmarkIdempotencyKey is a request of one message with and without a key, to be compared with each other. The
+// memory has 200,000 keys before, and lookups are made as a server makes them: is the key known?
+func BenchmarkIdempotencyKey(b *testing.B) {
+	for _, disk := range []struct {
+		name string
+		fs   func() vfs.FS
+	}{{"disk", vfs.OS}, {"memory", vfs.Memory}} {
+		for _, keyed := range []bool{false, true} {
+			b.Run(fmt.Sprintf("%s/keyed=%v", disk.name, keyed), func(b *testing.B) {
+				q := benchQueue(b, disk.fs())
+				until := time.Now().Add(24 * time.Hour)
+				q.mu.Lock()
+				q.segs.add(&segment{})
+				for i := range 200_000 {
+					q.setKey(q.segs.byHandle[1], keyItem{key: testKey(-1 - i), until: uint32(until.Unix())})
+				}
+				q.mu.Unlock()
+				answer := make([]byte, 24)
+				b.ReportAllocs()
+				b.ResetTimer()
+				began, cpu := time.Now(), cpuTime()
+				each(b.N, 20, func(i int) {
+					mustCommitBatch(b, q, 1, func(batch *Batch) {
+						if !keyed {
+							return
+						}
+						key := testKey(i)
+						if _, ok, _ := q.Keyed(key); ok {
+							b.Error("known")
+						}
+						batch.Key, batch.Request, batch.Last, batch.Answer, batch.Until = key, key, true, answer, until
+					})
+				})
+				report(b, q, b.N, began, cpu)
+			})
+		}
+	}
+}
+
+// BenchmarkReplay is the answer to a request that was answered before.
+func BenchmarkReplay(b *testing.B) {
+	q := benchQueue(b, vfs.OS())
+	const keys = 10_000
+	for i := range keys {
+		mustCommitBatch(b, q, 1, func(batch *Batch) {
+			batch.Key, batch.Last, batch.Answer, batch.Until = testKey(i), true, make([]byte, 24), time.Now().Add(time.Hour)
+		})
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		if k, ok, err := q.Keyed(testKey(i % keys)); !ok || err != nil || len(k.IDs) != 1 {
+			b.Fatal(ok, err)
+		}
+	}
+}
+
 // mustCommitBatch commits n messages of 2 KB; adorn may add to the batch.
 func mustCommitBatch(b *testing.B, q *Queue, n int, adorn func(*Batch)) {
 	batch := &Batch{Drafts: make([]*Draft, n), Messages: make([]*envelope.Message, n)}

@@ -150,7 +150,7 @@ func TestScheduledMailKeepsItsTime(t *testing.T) {
 func TestUnknownFormatEndsTheStart(t *testing.T) {
 	seg := journal.Segment{Number: 1, Salt: 9}
 	name := "/q/" + segmentBase(seg) + segmentSuffix
-	for kind := kindOpened; kind <= kindSynced+1; kind++ {
+	for kind := kindOpened; kind <= kindKeyed+1; kind++ {
 		fs := vfs.Memory()
 		b, start := journal.Begin(nil)
 		b = journal.Finish(appendOpening(b, opening{}), start, seg, 0, kindOpened, 0)
@@ -163,7 +163,7 @@ func TestUnknownFormatEndsTheStart(t *testing.T) {
 		w.WriteAt(b, 0)
 		_, err := Open(Config{Dir: "/q", FS: fs, MinFree: 1})
 		want := []string{name, fmt.Sprintf("offset %d", off), fmt.Sprintf("version %d", codecVersion+1), kindNames[kind], "start that one"}
-		if kind > kindSynced {
+		if kind > kindKeyed {
 			want[2] = fmt.Sprintf("kind %d", kind)
 		}
 		for _, w := range want {

@@ -23,11 +23,12 @@ const (
 	kindMoved                            // a message that compaction carried on, with all its states
 	kindBuried                           // places in another segment whose messages are settled
 	kindSynced                           // all before it in the segment had been synced when it was written
+	kindKeyed                            // what became of a request that had a key
 )
 
 var kindNames = map[journal.Kind]string{
 	kindOpened: "opened", kindAccepted: "accepted", kindSettled: "settled", kindDeferred: "deferred",
-	kindChanged: "changed", kindMoved: "moved", kindBuried: "buried", kindSynced: "synced",
+	kindChanged: "changed", kindMoved: "moved", kindBuried: "buried", kindSynced: "synced", kindKeyed: "keyed",
 }
 
 // Every payload begins with the version of its form. Older ones down to oldestVersion are read; one that

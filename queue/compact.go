@@ -108,11 +108,12 @@ func (q *Queue) compact(ctx context.Context, v *segment) error {
 	for _, of := range dependents {
 		q.segs.buried(of, v, start)
 	}
-	if v.messages == 0 && v.notes == 0 && v.neededBy == 0 {
+	q.loseKeys(v)
+	if v.messages == 0 && v.notes == 0 && v.keys == 0 && v.neededBy == 0 {
 		v.emptied = true
 	} else if !v.stuck {
 		v.stuck = true
-		q.log.Error("queue: BUG: compaction did not empty a segment; it stays", "file", q.segmentPath(v.id), "messages", v.messages, "replies", v.notes, "needed by", v.neededBy)
+		q.log.Error("queue: BUG: compaction did not empty a segment; it stays", "file", q.segmentPath(v.id), "messages", v.messages, "replies", v.notes, "keys", v.keys, "needed by", v.neededBy)
 	}
 	return nil
 }
@@ -130,13 +131,16 @@ func (q *Queue) indexOf(seg *segment) (*run, error) {
 	return ix.run(), nil
 }
 
-// carry moves the living messages and the last replies that lie in the segment.
+// carry moves the living messages, the last replies and the keys that lie in the segment.
 func (c *compaction) carry() error {
 	r, err := c.q.indexOf(c.v)
 	if err != nil {
 		return err
 	}
 	defer r.close()
+	if err := c.carryKeys(r); err != nil {
+		return err
+	}
 	var it item
 	for {
 		ok, err := r.read(&it, replayMemory/64)

@@ -24,8 +24,9 @@ type Draft struct {
 	// For the writer.
 	msg *envelope.Message
 	*scratch
-	offset int64  // where the record was written
-	joint  *joint // with the others of its batch; nil: it is committed alone
+	offset   int64  // where the record was written
+	joint    *joint // with the others of its batch; nil: it is committed alone
+	position int    // in its request
 }
 
 // largeFile is a content that outgrew memory.

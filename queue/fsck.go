@@ -31,6 +31,7 @@ type Report struct {
 	LargeBytes int64           `json:"large_bytes"`
 	Orphans    []string        `json:"orphans,omitempty"`   // files that nothing names; a start removes them
 	SetAside   []string        `json:"set_aside,omitempty"` // damaged segments that are not needed any more
+	Keys       int             `json:"idempotency_keys"`    // different ones, those whose time is over included
 	Oldest     envelope.ID     `json:"-"`
 	OldestID   string          `json:"oldest,omitempty"` // the message that has been there longest
 	Damage     []DamageReport  `json:"damage,omitempty"`
@@ -114,7 +115,8 @@ func (c *checker) run() error {
 		return err
 	}
 	c.large()
-	return nil
+	c.r.Keys, err = countKeys(runs)
+	return err
 }
 
 // look lists the directory.
@@ -224,7 +226,7 @@ func (c *checker) segment(f *found, s *SegmentReport, ix *index, res journal.Res
 		c.r.Notes = append(c.r.Notes, fmt.Sprintf("%s: %d octets from offset %d were written and never synced: nothing in them was promised; a start leaves them out", s.File, res.Torn, res.End))
 	}
 	for _, d := range ix.damaged {
-		c.damage(s.File, d, "a message in this stretch can't be delivered; outcomes there are lost, and those messages are delivered again",
+		c.damage(s.File, d, "a message in this stretch can't be delivered; outcomes there are lost, and those messages are delivered again; idempotency keys there are lost, and a request that is sent again with one is taken again",
 			"a message whose envelope is sound is reported to its sender, one whose envelope is not is named and kept; all else in the segment is served; the file is set aside, not deleted, when it is no longer needed")
 	}
 	if s.Index == "damaged" {
@@ -340,9 +342,10 @@ func (r *Report) WriteTable(w io.Writer) error {
 		fmt.Fprintf(t, "recipients %s\t%d\n", s, r.Recipients[s.String()])
 	}
 	fmt.Fprintf(t, "oldest message\t%s\n", cmp.Or(r.OldestID, "-"))
+	fmt.Fprintf(t, "idempotency keys\t%d\n", r.Keys)
 	fmt.Fprintf(t, "octets\t%d, living %d\n", r.Bytes, r.LiveBytes)
 	fmt.Fprintf(t, "large contents\t%d, %d octets\n", r.Large, r.LargeBytes)
-	for k := kindOpened; k <= kindSynced; k++ {
+	for k := kindOpened; k <= kindKeyed; k++ {
 		fmt.Fprintf(t, "records %s\t%d\n", kindNames[k], r.Records[kindNames[k]])
 	}
 	if len(r.Segments) > 0 {

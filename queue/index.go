@@ -99,10 +99,11 @@ type index struct {
 	items   []item // by id, and for one id in the order of the journal
 	keys    []string
 	buried  []burial
+	byKey   []keyItem // in the order of the journal
 
 	damaged    []journal.Damage // not in the file
 	keyNumbers map[string]uint32
-	records    [kindSynced + 1]int // by kind; not in the file
+	records    [kindKeyed + 1]int // by kind; not in the file
 }
 
 func newIndex(seg journal.Segment) *index {
@@ -141,6 +142,7 @@ func scanIndex(fs vfs.FS, name string, seg journal.Segment, end int64) (*index, 
 	ix.damaged = append(res.Damaged, odd...)
 	ix.salvage(f, size)
 	ix.sort()
+	ix.dropTornKeys()
 	return ix, res, nil
 }
 
@@ -201,6 +203,8 @@ func (ix *index) add(rec journal.Record) error {
 			return err
 		}
 		ix.buried = append(ix.buried, g)
+	case kindKeyed:
+		return ix.addKey(rec)
 	case kindSynced:
 		d := decoder{s: string(rec.Payload)}
 		d.version()
@@ -326,10 +330,10 @@ func settledWithin(items []item) bool {
 	return len(seen) == int(items[0].rcpt)
 }
 
-// The file of an index: a header of 56 octets, the items, keys and burials, and the CRC-32C of
-// all that.
+// The file of an index: a header of 56 octets, the items, the keys of requests, the other keys and burials, and
+// the CRC-32C of all that.
 const (
-	indexMagic      = "mtaidx3\n" // those of older programs have no tenants, and are made again
+	indexMagic      = "mtaidx4\n" // those of older programs have no keys of requests, or no tenants, and are made again
 	indexHeaderSize = 56
 )
 
@@ -338,7 +342,8 @@ var errIndex = errors.New("index is damaged")
 // write makes the index's file durable under its name. It is written aside and renamed, so that
 // there is a whole one or none.
 func (ix *index) write(fs vfs.FS, name string) error {
-	b := make([]byte, indexHeaderSize+len(ix.items)*itemSize, indexHeaderSize+len(ix.items)*itemSize+4096)
+	keysAt := indexHeaderSize + len(ix.items)*itemSize
+	b := make([]byte, keysAt+len(ix.byKey)*keyItemSize, keysAt+len(ix.byKey)*keyItemSize+4096)
 	copy(b, indexMagic)
 	le := binary.LittleEndian
 	le.PutUint32(b[8:], ix.segment.Number)
@@ -347,8 +352,12 @@ func (ix *index) write(fs vfs.FS, name string) error {
 	le.PutUint64(b[24:], ix.maxID)
 	le.PutUint64(b[32:], uint64(len(ix.items)))
 	b[40] = ix.form
+	le.PutUint64(b[48:], uint64(len(ix.byKey)))
 	for i := range ix.items {
 		ix.items[i].put(b[indexHeaderSize+i*itemSize:])
+	}
+	for i := range ix.byKey {
+		ix.byKey[i].put(b[keysAt+i*keyItemSize:])
 	}
 	b = ix.appendTail(b)
 	b = le.AppendUint32(b, journal.Checksum(0, b))
@@ -391,12 +400,13 @@ type run struct {
 	index          // items are nil when they are in the file
 	file  vfs.File // nil when they are in memory
 	count int
+	keyed int // how many keys of requests
 	buf   []byte
 	next  int // the item after those in buf, or in items
 	pos   int // in buf
 }
 
-func (ix *index) run() *run { return &run{index: *ix, count: len(ix.items)} }
+func (ix *index) run() *run { return &run{index: *ix, count: len(ix.items), keyed: len(ix.byKey)} }
 
 // openIndex opens an index file and checks it whole. The items are read later, bit by bit.
 func openIndex(fs vfs.FS, name string, seg journal.Segment) (_ *run, err error) {
@@ -418,11 +428,11 @@ func openIndex(fs vfs.FS, name string, seg journal.Segment) (_ *run, err error) 
 		return nil, err
 	}
 	le := binary.LittleEndian
-	r := &run{index: index{segment: seg}, file: f, count: int(le.Uint64(head[32:]))}
+	r := &run{index: index{segment: seg}, file: f, count: int(le.Uint64(head[32:])), keyed: int(le.Uint64(head[48:]))}
 	r.end, r.maxID, r.form = int64(le.Uint64(head[16:])), le.Uint64(head[24:]), head[40]
-	tailAt := indexHeaderSize + int64(r.count)*itemSize
+	tailAt := r.keysAt() + int64(r.keyed)*keyItemSize
 	if string(head[:8]) != indexMagic || le.Uint32(head[8:]) != seg.Number || le.Uint32(head[12:]) != seg.Salt ||
-		r.count < 0 || int64(r.count) > size/itemSize || tailAt+4 > size {
+		r.count < 0 || int64(r.count) > size/itemSize || r.keyed < 0 || int64(r.keyed) > size/keyItemSize || tailAt+4 > size {
 		return nil, errIndex
 	}
 	if err := checkSum(f, size); err != nil {

@@ -36,6 +36,7 @@ func (q *Queue) runJanitor(ctx context.Context) {
 func (q *Queue) tend(ctx context.Context) (again bool) {
 	q.failures.look()
 	q.dropLarge()
+	q.forgetExpired()
 	again = q.finishSealed()
 	for q.dropNeedless() {
 	}

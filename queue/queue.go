@@ -81,6 +81,9 @@ type Config struct {
 	// to notify, only the operator. recipients is how many are still in the queue. No lock is held. May
 	// be nil.
 	OnUnreadable func(id envelope.ID, recipients int, err error)
+	// IdempotencyKeys is how many keys of requests are remembered, up to 16,777,214; 0: a million. When there are more
+	// the oldest is forgotten.
+	IdempotencyKeys int
 	// DelayAfter is the age at which the sender is notified of a delay; 0: never.
 	DelayAfter time.Duration
 }
@@ -113,6 +116,12 @@ func (c *Config) setDefaults() error {
 	}
 	if c.MinFree == 0 {
 		c.MinFree = 2 * c.SegmentSize
+	}
+	if c.IdempotencyKeys == 0 {
+		c.IdempotencyKeys = 1_000_000
+	}
+	if c.IdempotencyKeys < 0 || c.IdempotencyKeys > maxKeys {
+		return fmt.Errorf("queue: %d idempotency keys: want 1 to %d", c.IdempotencyKeys, maxKeys)
 	}
 	return nil
 }
@@ -164,6 +173,7 @@ type Queue struct {
 	arrivals  arrivals                 // when messages were accepted
 	tenants   tenants                  // of living messages that have one
 	clock     clockWatch
+	requests  *keyTable       // the keys of requests
 	broken    map[uint64]bool // messages whose content is damaged; true when they were handed out as that
 	segs      segments
 	count     counters
@@ -200,7 +210,7 @@ func Open(cfg Config) (*Queue, error) {
 	}
 	q := &Queue{
 		cfg: cfg, fs: cfg.FS, log: cfg.Log, now: cfg.Now,
-		hot: map[uint64]*hot{}, replies: map[recipientKey]Attempt{}, large: map[uint64]largeBody{}, broken: map[uint64]bool{}, tenants: newTenants(),
+		hot: map[uint64]*hot{}, replies: map[recipientKey]Attempt{}, large: map[uint64]largeBody{}, broken: map[uint64]bool{}, tenants: newTenants(), requests: newKeyTable(cfg.IdempotencyKeys),
 	}
 	q.failures = newTroubles(q.log, q.now)
 	q.scratch.New = newScratch

@@ -221,7 +221,7 @@ func (q *Queue) load(list []found, bodies map[uint64]int64) error {
 		f := &list[i]
 		runs[i] = f.run
 		f.seg = &segment{
-			id: f.id, size: f.run.end, sealed: true, indexed: f.index,
+			id: f.id, maxID: f.run.maxID, size: f.run.end, sealed: true, indexed: f.index,
 			trimmed: f.size <= f.run.end, damaged: len(f.run.damaged) > 0, unread: f.run.unread(),
 		}
 		q.segs.add(f.seg)
@@ -234,7 +234,7 @@ func (q *Queue) load(list []found, bodies map[uint64]int64) error {
 		return fmt.Errorf("queue: reading an index failed: %w", err)
 	}
 	l.judgeClock(now)
-	return nil
+	return l.loadKeys()
 }
 
 // loader puts histories on the schedule.

@@ -47,10 +47,12 @@ type segment struct {
 	id     journal.Segment
 	handle uint32 // what a schedule.Loc calls it
 
-	size     int64 // octets that are to be trusted; what is written so far of the active one
-	live     int64 // octets of size that living recipients need, by the estimate of SizeClass
-	messages int   // with living recipients, whose data are here
-	notes    int   // living recipients whose last reply is here
+	size     int64  // octets that are to be trusted; what is written so far of the active one
+	live     int64  // octets of size that living recipients and keys need, by the estimate of SizeClass
+	messages int    // with living recipients, whose data are here
+	notes    int    // living recipients whose last reply is here
+	keys     int    // of requests, whose latest record is here
+	maxID    uint64 // the largest id in it, for keyed.bind; noBound when it was begun since Open
 
 	sealed  bool      // nothing more is written to it
 	trimmed bool      // nothing is behind size; until then the next segment says where it ends
@@ -173,7 +175,7 @@ func (s *segments) remove(seg *segment) {
 
 // needless reports whether nothing would be lost with the segment's file.
 func (seg *segment) needless() bool {
-	return seg.sealed && !seg.gone && !seg.unread && seg.messages == 0 && seg.notes == 0 && seg.neededBy == 0
+	return seg.sealed && !seg.gone && !seg.unread && seg.messages == 0 && seg.notes == 0 && seg.keys == 0 && seg.neededBy == 0
 }
 
 func (q *Queue) path(name ...string) string {

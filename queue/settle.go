@@ -332,7 +332,7 @@ func marksOf(e *schedule.Entry) marks {
 
 // noteWritten enters a durable note in the accounts of the segments.
 func (q *Queue) noteWritten(seg *segment, n *note) {
-	if n.kind != kindDeferred { // which matters while a recipient's last reply is in it, and no longer
+	if n.kind != kindDeferred && n.kind != kindKeyed { // which matter while they are the latest of a recipient or a key, and no longer
 		q.segs.depend(n.of, seg, n.kind == kindChanged)
 	}
 	loc := schedule.LocOf(seg.handle, n.offset)
@@ -344,6 +344,8 @@ func (q *Queue) noteWritten(seg *segment, n *note) {
 		q.moveWritten(seg, n, loc)
 	case kindBuried:
 		q.count.buried++
+	case kindKeyed:
+		q.keyNoteWritten(seg, n)
 	}
 	if n.large != 0 {
 		q.largeDone = append(q.largeDone, n.large)

@@ -20,6 +20,7 @@ type counters struct {
 	largeOctets, largeLive          int64 // in files of their own; what of that is needed
 	damagedRecords                  int64
 	damagedFiles                    int
+	keysEvicted                     uint64
 	waiters                         int // goroutines that wait in Next
 }
 
@@ -63,6 +64,9 @@ type Stats struct {
 	Moved        uint64 // messages that compaction carried to another segment
 	Compacted    uint64 // segments that compaction emptied
 
+	IdempotencyKeys        int    // that are remembered
+	IdempotencyKeysEvicted uint64 // forgotten before their time, since there were too many
+
 	Healthy        bool   // the journal can be written
 	Fault          string // what failed last, "" when nothing has
 	Faults         uint64 // failed writes and syncs of the journal
@@ -85,6 +89,7 @@ func (q *Queue) Stats() Stats {
 		Keys: q.keys.Count(), OldestDue: q.oldestDue(),
 		LargeBodies: len(q.large), FreeBytes: free, MemoryBytes: q.table.Bytes(), CacheBytes: q.hotBytes,
 		Syncs: c.syncs, Records: c.records, Groups: c.groups, Grouped: c.grouped, LargestGroup: c.largestGroup, Unwritten: unwritten, Moved: c.moved, Compacted: c.compacted,
+		IdempotencyKeys: q.requests.count, IdempotencyKeysEvicted: c.keysEvicted,
 		Healthy: q.stalled == nil, Faults: c.faults, DamagedRecords: c.damagedRecords, DamagedFiles: c.damagedFiles,
 		Clock: q.clock.report(time.Now()),
 	}

@@ -197,6 +197,7 @@ func (w *writer) close() error {
 // group is what is written at once.
 type group struct {
 	accepts  []*Draft
+	keyings  []*keying // of accepts
 	notes    []note
 	barriers []barrier
 	closing  bool
@@ -426,6 +427,9 @@ func (w *writer) write(g *group) error {
 	for _, d := range g.accepts {
 		size += d.recordSize()
 	}
+	for _, k := range w.assign(g) {
+		size += k.bound()
+	}
 	if w.active != nil && w.begun && (w.active.size+size > w.q.cfg.SegmentSize || w.renew.Swap(false)) {
 		w.seal()
 	}
@@ -477,6 +481,19 @@ func (w *writer) put(buf []byte) error {
 	return w.file.Sync()
 }
 
+// assign finds the keyed records that a group needs: one for each batch with a key.
+func (w *writer) assign(g *group) []*keying {
+	for _, d := range g.accepts {
+		if k := d.keying(); k != nil {
+			if k.inGroup == 0 {
+				g.keyings = append(g.keyings, k)
+			}
+			k.inGroup++
+		}
+	}
+	return g.keyings
+}
+
 // build makes the octets of a group, gives the messages their ids and notes where each lies.
 func (w *writer) build(g *group) []byte {
 	b := w.buf[:0]
@@ -489,12 +506,26 @@ func (w *writer) build(g *group) []byte {
 	}
 	for i := range g.notes {
 		n := &g.notes[i]
+		if n.kind == kindKeyed && !w.q.isCurrent(n) {
+			continue
+		}
 		b, start = journal.Begin(b)
 		n.offset = base + int64(start)
 		b = journal.Finish(append(b, n.payload...), start, id, base, n.kind, n.id)
 	}
 	for _, d := range g.accepts {
 		d.msg.ID = w.q.ids.Next(now)
+		if k := d.keying(); k != nil {
+			k.own = append(k.own, placed{d.position, d.msg.ID})
+		}
+	}
+	for _, k := range g.keyings {
+		b, start = journal.Begin(b)
+		k.offset = base + int64(start)
+		b = journal.Finish(k.append(b), start, id, base, kindKeyed, 0)
+		k.size = base + int64(len(b)) - k.offset
+	}
+	for _, d := range g.accepts {
 		b, start = journal.Begin(b)
 		d.offset = base + int64(start)
 		b = append(append(b, d.head...), d.body...)
@@ -520,7 +551,7 @@ func (w *writer) open() error {
 		w.q.failures.journal.Failed(troubleClass(err), "step", "beginning a segment", "error", err)
 		return err
 	}
-	w.active, w.file, w.begun = &segment{id: s.id}, s.file, false
+	w.active, w.file, w.begun = &segment{id: s.id, maxID: noBound}, s.file, false
 	if err := w.q.addSegment(w.active); err != nil {
 		w.active = nil
 		s.file.Close()
@@ -669,6 +700,10 @@ func (q *Queue) written(seg *segment, g *group, octets int64) {
 	}
 	for _, d := range g.accepts {
 		q.enter(seg, d)
+	}
+	for _, k := range g.keyings {
+		q.keyWritten(seg, &k.keyed, k.offset, k.size)
+		k.done()
 	}
 	for range min(len(g.accepts), q.count.waiters) {
 		q.due.Signal()

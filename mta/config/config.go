@@ -217,6 +217,8 @@ type Queue struct {
 	// they are refused with 4xx.
 	IncomingMemory Size `conf:"incoming_memory" min:"1MiB"`
 	MinFree        Size `conf:"min_free" min:"0"` // free disk below which mail is refused with 4xx
+	// IdempotencyKeys is how many keys of requests are remembered.
+	IdempotencyKeys int `conf:"idempotency_keys" min:"1000" max:"16000000"`
 }
 
 // Admission refuses mail while more is offered than can be kept.

@@ -38,7 +38,7 @@ func builtIn() *Config {
 			Timeout: 20 * time.Second, MaxLookups: 256, CacheEntries: 100_000,
 			MinTTL: 5 * time.Second, MaxTTL: day, NegativeTTL: 15 * time.Minute,
 		},
-		Queue:      Queue{SegmentSize: 64 * mib, LargeBody: 256 * kib, Cache: 64 * mib, MinFree: 256 * mib, IncomingMemory: 256 * mib},
+		Queue:      Queue{SegmentSize: 64 * mib, LargeBody: 256 * kib, Cache: 64 * mib, MinFree: 256 * mib, IncomingMemory: 256 * mib, IdempotencyKeys: 1_000_000},
 		Router:     Router{Workers: 100, VerifyWorkers: 10, MaxMessageConcurrency: 2, ScaleMaxConcurrency: 10, IPv4: true, IPv6: true, Timeout: 45 * time.Second, MaxRouteAge: 5 * time.Minute},
 		Delivery:   Delivery{MaxConnections: 1000, MaxMessageConcurrency: 2, ScaleMaxConcurrency: 10},
 		Log:        Log{Level: "info", Format: "text"},

@@ -1,0 +1,412 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/journal"
+	"example.org/mta/queue/schedule"
+)
+
+// Key names a request that is to be taken once, however often it is sent: a keyed sum of the tenant and of
+// the Idempotency-Key. The zero Key is none.
+type Key [16]byte
+
+// Keyed is what is known of a request that had a key.
+type Keyed struct {
+	Request [16]byte            // as in Batch
+	IDs     map[int]envelope.ID // of the messages that were accepted, by position in the request
+	Whole   bool                // the request came to its end: Answer is there
+	Answer  []byte
+	Until   time.Time // when the key is forgotten
+}
+
+// maxAnswer bounds an answer, in octets.
+const maxAnswer = 1 << 20
+
+// keyed is the payload of a keyed record. It precedes the messages of its group, and the latest of a key has
+// all that is known of the request.
+type keyed struct {
+	key     Key
+	request [16]byte
+	whole   bool
+	at      uint32 // when the key came first, in seconds since 1970
+	until   uint32
+	// earlier messages are on the disk if this record is; own ones lie behind it, in the same group, of which a
+	// power cut can leave the beginning only: see bind.
+	earlier, own []placed
+	answer       []byte
+}
+
+// placed is a message of a request.
+type placed struct {
+	position int
+	id       envelope.ID
+}
+
+func appendKeyed(b []byte, k *keyed) []byte {
+	e := encoder{b}
+	e.byte(codecVersion)
+	e.b = append(append(e.b, k.key[:]...), k.request[:]...)
+	e.bool(k.whole)
+	e.uint(uint64(k.at))
+	e.uint(uint64(k.until))
+	e.placed(k.earlier)
+	e.placed(k.own)
+	e.string(string(k.answer))
+	return e.b
+}
+
+func (e *encoder) placed(list []placed) {
+	e.uint(uint64(len(list)))
+	var last placed
+	for _, p := range list {
+		e.uint(uint64(p.position - last.position))
+		e.int(int64(p.id - last.id))
+		last = p
+	}
+}
+
+func decodeKeyed(b []byte) (keyed, error) {
+	d := decoder{s: string(b)}
+	d.version()
+	var k keyed
+	copy(k.key[:], d.take(len(k.key)))
+	copy(k.request[:], d.take(len(k.request)))
+	k.whole = d.bool()
+	k.at, k.until = uint32(d.uint()), uint32(d.uint())
+	k.earlier, k.own = d.placed(), d.placed()
+	k.answer = []byte(d.string())
+	if d.err == nil && d.s != "" {
+		d.fail(errShort)
+	}
+	return k, d.err
+}
+
+// take reads n octets.
+func (d *decoder) take(n int) string {
+	if n > len(d.s) {
+		d.fail(errShort)
+		return ""
+	}
+	v := d.s[:n]
+	d.s = d.s[n:]
+	return v
+}
+
+func (d *decoder) placed() []placed {
+	n := d.count(2)
+	if n == 0 {
+		return nil
+	}
+	list := make([]placed, n)
+	var last placed
+	for i := range list {
+		last.position += int(uint32(d.uint()))
+		last.id += envelope.ID(d.int())
+		list[i] = last
+	}
+	return list
+}
+
+// bind makes one list of the messages, without those of the record's own group that a power cut took away.
+// Ids grow along a segment, so those are the ones above maxID, the largest that is left in the segment. An
+// answer that speaks of them was never given.
+func (k *keyed) bind(maxID uint64) {
+	torn := slices.IndexFunc(k.own, func(p placed) bool { return uint64(p.id) > maxID })
+	if torn >= 0 {
+		k.own, k.whole, k.answer = k.own[:torn], false, nil
+	}
+	k.earlier, k.own = append(k.earlier, k.own...), nil
+}
+
+// Keyed returns what became of the request with a key; false when the key is not known, or not any more. An
+// error says that it is known and can't be read just now.
+func (q *Queue) Keyed(key Key) (Keyed, bool, error) {
+	k, ok, err := q.readKey(key)
+	if !ok || err != nil {
+		return Keyed{}, false, err
+	}
+	out := Keyed{Request: k.request, IDs: make(map[int]envelope.ID, len(k.earlier)), Whole: k.whole, Answer: k.answer, Until: time.Unix(int64(k.until), 0)}
+	for _, p := range k.earlier {
+		out.IDs[p.position] = p.id
+	}
+	return out, true, nil
+}
+
+// readKey reads the latest record of a key. One that is damaged is forgotten: a request that is sent again is
+// taken again.
+func (q *Queue) readKey(key Key) (k keyed, ok bool, err error) {
+	for last := (place{}); ; {
+		p, seg := q.keyPlace(key)
+		if seg == nil {
+			return keyed{}, false, nil
+		}
+		k, err = q.readKeyed(p, key, seg.maxID)
+		switch {
+		case err == nil:
+			return k, true, nil
+		case errors.Is(err, errGone) && p != last:
+			last = p
+		case q.forgetDamaged(key, seg, q.gone(p, err)):
+			return keyed{}, false, nil
+		default:
+			return keyed{}, false, q.gone(p, err)
+		}
+	}
+}
+
+// keyPlace is where the latest record of a key lies; nil where the key is not known, or not any more.
+func (q *Queue) keyPlace(key Key) (place, *segment) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := q.requests.find(key)
+	if n == 0 {
+		return place{}, nil
+	}
+	s := q.requests.slot(n)
+	if s.until <= q.passed() && q.clock.doubtful(time.Now()) == 0 {
+		return place{}, nil
+	}
+	return q.placeOf(s.loc(), schedule.Octets(s.size)), q.segs.of(s.loc())
+}
+
+// readKeyed reads a keyed record from its place.
+func (q *Queue) readKeyed(p place, key Key, maxID uint64) (keyed, error) {
+	rec, err := q.readRecord(p)
+	var k keyed
+	if err == nil {
+		if k, err = decodeKeyed(rec.Payload); err == nil && (rec.Kind != kindKeyed || k.key != key) {
+			err = errors.New("another record is there")
+		}
+		if err != nil {
+			err = &damageError{file: q.segmentPath(p.id), off: p.off, err: err}
+		}
+	}
+	if err != nil {
+		return keyed{}, err
+	}
+	k.bind(maxID)
+	return k, nil
+}
+
+// forgetDamaged drops a key whose record is not what was written, and reports whether that is so.
+func (q *Queue) forgetDamaged(key Key, of *segment, err error) bool {
+	damage := (*damageError)(nil)
+	if !errors.As(err, &damage) || damage.disk {
+		return false
+	}
+	q.reportDamage(err, "an idempotency key is lost: a request that is sent again with it is taken as a new one")
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if n := q.requests.find(key); n != 0 && q.keySegment(n) == of {
+		of.damaged = true
+		q.dropKey(n)
+	}
+	return true
+}
+
+// keying is the keyed records of a batch that is being written. It is the writer's until the batch has its
+// answer.
+type keying struct {
+	keyed
+	last    bool   // the batch is the last of its request
+	final   []byte // the answer then
+	missing int    // drafts that are not durable yet
+
+	inGroup int   // drafts in the group that is being written
+	offset  int64 // where its record of the group was written
+	size    int64
+}
+
+// keyingOf begins the keyed records of a batch: it has what was committed with the key before.
+func (q *Queue) keyingOf(b *Batch) (*keying, error) {
+	before, known, err := q.readKey(b.Key)
+	if err != nil {
+		return nil, err
+	}
+	k := &keying{last: b.Last, final: b.Answer, missing: len(b.Drafts)}
+	k.key, k.request, k.at, k.until = b.Key, b.Request, q.passed(), secondsOf(b.Until)
+	if !known {
+		return k, nil
+	}
+	if before.request != b.Request || before.whole {
+		return nil, errors.New("queue: the key is that of another request, or of one that came to its end")
+	}
+	for _, p := range before.earlier {
+		if b.has(p.position) {
+			return nil, fmt.Errorf("queue: message %d of the request was committed before", p.position)
+		}
+	}
+	k.at, k.until, k.earlier = before.at, max(before.until, k.until), before.earlier
+	return k, nil
+}
+
+// bound is more than the octets of the record for the group.
+func (k *keying) bound() int64 {
+	return journal.Size(64 + (len(k.earlier)+k.inGroup)*2*10 + len(k.final))
+}
+
+// append makes the record for the messages that are its own now. Positions are in order but for those of a
+// request that was sent again.
+func (k *keying) append(b []byte) []byte {
+	if k.whole = k.last && k.missing == len(k.own); k.whole {
+		k.answer = k.final
+	}
+	return appendKeyed(b, &k.keyed)
+}
+
+// done notes that the record and the messages of its group are durable.
+func (k *keying) done() {
+	k.missing -= len(k.own)
+	k.earlier, k.own, k.inGroup = append(k.earlier, k.own...), k.own[:0], 0
+}
+
+// answered writes down the answer of a request whose end has no messages.
+func (q *Queue) answered(k *keying) error {
+	q.mu.Lock()
+	q.w.note(kindKeyed, 0, nil, 0, k.append)
+	q.mu.Unlock()
+	return q.w.flush()
+}
+
+// keyWritten enters in the table where the latest record of a key lies.
+func (q *Queue) keyWritten(seg *segment, k *keyed, offset, size int64) {
+	q.setKey(seg, keyItem{key: k.key, until: k.until, off: uint32(offset / journal.Align), size: schedule.SizeClass(size)})
+}
+
+// setKey enters the place of a key's latest record, in place of the one before. Where the table is full the oldest
+// key goes. It returns the number of the key's slot.
+func (q *Queue) setKey(seg *segment, it keyItem) (n uint32) {
+	if n = q.requests.find(it.key); n != 0 {
+		q.uncountKey(n)
+	} else {
+		if q.requests.full() {
+			q.count.keysEvicted++
+			q.dropKey(q.requests.oldest())
+		}
+		n = q.requests.add(it.key)
+	}
+	s := q.requests.slot(n)
+	s.until, s.size = it.until, it.size
+	s.setLoc(schedule.LocOf(seg.handle, it.offset()))
+	seg.keys++
+	seg.live += schedule.Octets(s.size)
+	return n
+}
+
+// keySegment has the latest record of the key in a slot.
+func (q *Queue) keySegment(n uint32) *segment { return q.segs.of(q.requests.slot(n).loc()) }
+
+// dropKey forgets the key in a slot.
+func (q *Queue) dropKey(n uint32) {
+	q.uncountKey(n)
+	q.requests.remove(n)
+}
+
+func (q *Queue) uncountKey(n uint32) {
+	seg := q.keySegment(n)
+	seg.keys--
+	seg.live -= schedule.Octets(q.requests.slot(n).size)
+	if seg.sealed && seg.keys == 0 {
+		q.nudge(q.kick.janitor)
+	}
+}
+
+// sweptAtOnce is how many slots the janitor looks at each time, so that a full table is swept every few minutes.
+const sweptAtOnce = 64 << 10
+
+// forgetExpired drops keys whose time is over, unless the clock is in doubt.
+func (q *Queue) forgetExpired() {
+	for range sweptAtOnce / keyChunk {
+		q.mu.Lock()
+		more := q.clock.doubtful(time.Now()) == 0 && q.requests.sweep(q.passed(), q.dropKey)
+		q.mu.Unlock()
+		if !more {
+			return
+		}
+	}
+}
+
+// carryKeys writes the keys again whose latest record lies in the segment.
+func (c *compaction) carryKeys(r *run) error {
+	return r.eachKey(func(it *keyItem) error {
+		if err := c.carryKey(it); err != nil {
+			return err
+		}
+		return c.pace()
+	})
+}
+
+// loseKeys forgets the keys that damage has left in a segment that is emptied of all else. The caller has q.mu.
+func (q *Queue) loseKeys(v *segment) {
+	if v.damaged && v.keys > 0 {
+		q.requests.each(func(n uint32) {
+			if q.keySegment(n) == v {
+				q.dropKey(n)
+			}
+		})
+	}
+}
+
+// carryKey writes one key again.
+func (c *compaction) carryKey(it *keyItem) error {
+	q, loc := c.q, schedule.LocOf(c.v.handle, it.offset())
+	q.mu.Lock()
+	n := q.requests.find(it.key)
+	needed := n != 0 && q.requests.slot(n).loc() == loc
+	q.mu.Unlock()
+	if !needed {
+		return nil
+	}
+	k, err := q.readKeyed(place{id: c.v.id, off: it.offset(), size: schedule.Octets(it.size)}, it.key, c.v.maxID)
+	if err != nil {
+		if q.forgetDamaged(it.key, c.v, err) {
+			return nil
+		}
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.w.note(kindKeyed, 0, c.v, 0, func(b []byte) []byte { return appendKeyed(b, &k) })
+	c.moved += schedule.Octets(it.size)
+	return nil
+}
+
+// isCurrent reports whether a keyed record that compaction carries is still the latest of its key.
+func (q *Queue) isCurrent(n *note) bool {
+	if n.of == nil {
+		return true
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	slot := q.requests.find(keyOf(n.payload))
+	return slot != 0 && q.keySegment(slot) == n.of
+}
+
+// keyOf is the key of a keyed record's payload.
+func keyOf(payload []byte) (key Key) {
+	copy(key[:], payload[1:])
+	return key
+}
+
+// keyNoteWritten enters a key that was carried, or whose request ended without messages.
+func (q *Queue) keyNoteWritten(seg *segment, n *note) {
+	k, err := decodeKeyed(n.payload)
+	if err != nil {
+		panic("queue: a keyed record of our own making: " + err.Error())
+	}
+	if n.of != nil {
+		if slot := q.requests.find(k.key); slot == 0 || q.keySegment(slot) != n.of {
+			return
+		}
+	}
+	q.keyWritten(seg, &k, n.offset, journal.Size(len(n.payload)))
+}
+
+// noBound is the bound of a segment that was begun since Open: all that its keys name is there.
+const noBound = math.MaxUint64

@@ -1,0 +1,148 @@
+package queue
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"example.org/mta/queue/journal"
+	"example.org/mta/queue/schedule"
+)
+
+// keyItem is what an index has of a keyed record.
+type keyItem struct {
+	key   Key
+	off   uint32 // of the record, in units of journal.Align
+	until uint32 // seconds since 1970
+	at    uint32 // when the key came first
+	size  uint8  // schedule.SizeClass of the record
+	needs uint64 // not in the file: the id of the first message that must be there, 0 when none must
+}
+
+const keyItemSize = 32
+
+func (it *keyItem) offset() int64 { return int64(it.off) * journal.Align }
+
+func (it *keyItem) put(b []byte) {
+	le := binary.LittleEndian
+	copy(b, it.key[:])
+	le.PutUint32(b[16:], it.off)
+	le.PutUint32(b[20:], it.until)
+	le.PutUint32(b[24:], it.at)
+	b[28], b[29], b[30], b[31] = it.size, 0, 0, 0
+}
+
+func (it *keyItem) get(b []byte) {
+	le := binary.LittleEndian
+	_ = b[keyItemSize-1]
+	copy(it.key[:], b)
+	it.off, it.until, it.at, it.size = le.Uint32(b[16:]), le.Uint32(b[20:]), le.Uint32(b[24:]), b[28]
+}
+
+// addKey takes note of a keyed record.
+func (ix *index) addKey(rec journal.Record) error {
+	k, err := decodeKeyed(rec.Payload)
+	if err != nil {
+		return err
+	}
+	it := keyItem{key: k.key, off: uint32(rec.Offset / journal.Align), until: k.until, at: k.at, size: schedule.SizeClass(journal.Size(len(rec.Payload)))}
+	if len(k.earlier) == 0 && len(k.own) > 0 {
+		it.needs = uint64(k.own[0].id)
+	}
+	ix.byKey = append(ix.byKey, it)
+	return nil
+}
+
+// dropTornKeys leaves out the keys all of whose messages a power cut took away: the request was not answered,
+// and nothing of it is there.
+func (ix *index) dropTornKeys() {
+	ix.byKey = slices.DeleteFunc(ix.byKey, func(it keyItem) bool { return it.needs > ix.maxID })
+}
+
+// keysAt is where the keys of requests begin in the index's file.
+func (r *run) keysAt() int64 { return indexHeaderSize + int64(r.count)*itemSize }
+
+// eachKey calls visit for each keyed record, in the order of the journal, until it returns an error.
+func (r *run) eachKey(visit func(*keyItem) error) error {
+	if r.file == nil {
+		for i := range r.byKey {
+			if err := visit(&r.byKey[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	const atOnce = 8 << 10
+	b := make([]byte, min(r.keyed, atOnce)*keyItemSize)
+	for from := 0; from < r.keyed; from += atOnce {
+		b = b[:min(r.keyed-from, atOnce)*keyItemSize]
+		if err := readFull(r.file, b, r.keysAt()+int64(from)*keyItemSize); err != nil {
+			return err
+		}
+		for at := 0; at < len(b); at += keyItemSize {
+			var it keyItem
+			it.get(b[at:])
+			if err := visit(&it); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// countKeys counts the different keys in the runs.
+func countKeys(runs []*run) (int, error) {
+	records := 0
+	for _, r := range runs {
+		records += r.keyed
+	}
+	seen := newKeyTable(records)
+	for _, r := range runs {
+		err := r.eachKey(func(it *keyItem) error {
+			if seen.find(it.key) == 0 && !seen.full() {
+				seen.slot(seen.add(it.key)).until = it.until
+			}
+			return nil
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	return seen.count, nil
+}
+
+// loadKeys brings back the keys of requests. The latest record of a key counts.
+func (l *loader) loadKeys() error {
+	q, records := l.q, 0
+	for i := range l.list {
+		records += l.list[i].run.keyed
+	}
+	if records == 0 {
+		return nil
+	}
+	limit := q.requests.limit
+	q.requests = newKeyTable(max(limit, records))
+	ages := make([]uint32, min(records, maxKeys)+2)
+	now := l.now
+	if q.clock.doubtful(q.clock.running) > 0 {
+		now = 0
+	}
+	for i := range l.list {
+		seg := l.list[i].seg
+		err := l.list[i].run.eachKey(func(it *keyItem) error {
+			if it.until > now {
+				n := q.setKey(seg, *it)
+				ages[n] = it.at
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	q.requests.order(ages)
+	for q.requests.limit = limit; q.requests.count > limit; {
+		q.count.keysEvicted++
+		q.dropKey(q.requests.oldest())
+	}
+	return nil
+}
