@@ -96,7 +96,7 @@ func newTemplateRender(c *cli, path *string) *cobra.Command {
 fields that the relay adds. Without --data there are no data: each variable is empty.`,
 		Args: cobra.ExactArgs(2),
 		Example: `  mta template render acme welcome --data ann.json
-  mta template render acme welcome --data ann.json --part html > welcome.html`,
+  mta template render acme welcome --data ann.json --part html`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			store, err := c.templates(*path)
 			if err != nil {
