@@ -37,7 +37,7 @@ func (c *conn) reword(line []byte) []byte {
 			return oneLine(badParam, name)
 		}
 	case verb == "BDAT" && code == 502 && c.tx != nil:
-		return oneLine(noRecipients)
+		return oneLine(intake.NoRecipients)
 	}
 	if with, ok := rewordings[answer{verb, code}]; ok {
 		return with

@@ -184,7 +184,7 @@ func (c *conn) gateData(arg string) {
 	case c.tx == nil:
 		r = mailFirst.Reply()
 	case len(c.tx.Recipients()) == 0:
-		r = noRecipients.Reply()
+		r = intake.NoRecipients.Reply()
 	case c.mu.chunks != nil:
 		r = midTransfer.Reply()
 	default:

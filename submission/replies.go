@@ -40,7 +40,6 @@ var (
 	nestedMail     = reply.NewForm(503, reply.Enhanced{5, 5, 1}, "a transaction is open, end it or send RSET")
 	midTransfer    = reply.NewForm(503, reply.Enhanced{5, 5, 1}, "a BDAT transfer is open, end it or send RSET")
 	outOfStep      = reply.NewForm(503, reply.Enhanced{5, 5, 1}, "%s must be the last command before its reply, closing connection")
-	noRecipients   = reply.NewForm(554, reply.Enhanced{5, 5, 1}, "no valid recipients")
 	noParameters   = reply.NewForm(501, reply.Enhanced{5, 5, 4}, "%s takes no parameters")
 	badChunk       = reply.NewForm(501, reply.Enhanced{5, 5, 4}, "malformed BDAT, closing connection")
 	alreadyTLS     = reply.NewForm(503, reply.Enhanced{5, 5, 1}, "TLS is already on")

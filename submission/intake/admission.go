@@ -86,7 +86,7 @@ func (c *Client) refuse(ctx context.Context, r *Refused) *reply.Reply {
 // not asked for: none of it will come in, and it must not displace mail that can.
 func (m *Message) admitAtOnce(ctx context.Context) *reply.Reply {
 	c, admission := m.client, m.desk.cfg.Admission
-	if admission == nil || !c.MayRelay || m.exempt || m.mayRise {
+	if admission == nil || !c.MayRelay || m.exempt || m.mayRise || c.whole {
 		return nil
 	}
 	admitted, refused := admission.Admit(m.admitRequest())
@@ -101,7 +101,7 @@ func (m *Message) admitAtOnce(ctx context.Context) *reply.Reply {
 // content is dropped when it is refused.
 func (m *Message) admitByHeader() {
 	admission := m.desk.cfg.Admission
-	if admission == nil || m.refused != nil || m.admitted != nil || m.exempt || !m.mayRise {
+	if admission == nil || m.refused != nil || m.admitted != nil || m.exempt || !m.mayRise || m.client.whole {
 		return
 	}
 	ask := m.admitRequest()
@@ -116,21 +116,42 @@ func (m *Message) admitByHeader() {
 }
 
 func (m *Message) admitRequest() AdmitRequest {
-	c, a := m.client, &m.account
+	ask := m.client.admitRequest(&m.account)
+	ask.Sender, ask.Size = m.Sender, m.Envelope.Size
+	return ask
+}
+
+func (c *Client) admitRequest(a *account) AdmitRequest {
 	return AdmitRequest{
-		Session: c.Session, Peer: c.Peer, Network: c.Network, Sender: m.Sender,
-		User: a.user, Tenant: a.tenant, Tier: a.tier, Size: m.Envelope.Size, TLS: c.TLS != nil, Refused: c.shed,
+		Session: c.Session, Peer: c.Peer, Network: c.Network,
+		User: a.user, Tenant: a.tenant, Tier: a.tier, TLS: c.TLS != nil, Refused: c.shed,
 	}
+}
+
+// AdmitRequest is what is known of all the messages that a client will bring. Whoever asks Admission with it
+// passes the admission to Client.Admit.
+func (d *Desk) AdmitRequest(c *Client) AdmitRequest {
+	d.Settle(c)
+	return c.admitRequest(&c.account)
+}
+
+// turn returns what the message has been admitted by, for its commit; nil: it can be committed at once.
+func (m *Message) turn() (a Admitted) {
+	if a = m.admitted; a != nil {
+		m.admitted = nil
+		return a
+	}
+	a, m.client.admitted = m.client.admitted, nil
+	return a
 }
 
 // commit makes the message durable, when it is its turn.
 func (m *Message) commit(ctx context.Context, out *envelope.Message) *reply.Reply {
 	var refused *Refused
 	var err error
-	if a := m.admitted; a == nil {
+	if a := m.turn(); a == nil {
 		err = m.commitDraft(out)
 	} else {
-		m.admitted = nil
 		refused, err = a.Commit(ctx, out.Tier, func() error { return m.commitDraft(out) })
 	}
 	switch {

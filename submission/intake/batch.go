@@ -73,13 +73,12 @@ func inTurn(ctx context.Context, all []*Message, out []*envelope.Message, commit
 	tier := uint8(0)
 	for i, m := range all {
 		tier = max(tier, out[i].Tier)
-		switch {
+		switch a := m.turn(); {
 		case admitted == nil:
-			admitted = m.admitted
-		case m.admitted != nil:
-			m.admitted.Drop()
+			admitted = a
+		case a != nil:
+			a.Drop()
 		}
-		m.admitted = nil
 	}
 	if admitted == nil {
 		return nil, commit()

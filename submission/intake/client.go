@@ -20,6 +20,7 @@ type Client struct {
 	MayRelay bool
 	User     string        // who has logged in, "" for nobody
 	Tenant   string        // whose login or key it has, "" when that names none
+	APIKey   string        // the name of the key that it has shown, "" for none
 	Senders  users.Senders // whom it may send as, beside what its tenant may; empty: anybody
 	Newlines Newlines
 
@@ -29,6 +30,22 @@ type Client struct {
 	account  account
 	messages int // begun
 	shed     int // messages that Admission refused since it last took one
+
+	whole    bool     // Admit was called
+	admitted Admitted // by it; nil when it has been used up
+}
+
+// Admit gives the client an admission for all the messages that it brings: Admission is not asked for each of them
+// any more. Its turn is that of the next Message.Commit or Desk.CommitAll. Leave ends it. a is nil where
+// Admission takes anything.
+func (c *Client) Admit(a Admitted) { c.whole, c.admitted = true, a }
+
+// Leave lets go of an admission that no commit has used up.
+func (c *Client) Leave() {
+	if a := c.admitted; a != nil {
+		c.admitted = nil
+		a.Drop()
+	}
 }
 
 // OnBehalfOf returns the tenant whose mail the client submits, as Settle found out, "" when there is none.

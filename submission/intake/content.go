@@ -32,6 +32,10 @@ func (m *Message) open() {
 	x.draft = cfg.Store.Begin(m.Envelope.Size)
 	x.check = checker{newlines: m.client.Newlines, maxLine: cfg.Limits.LineLength, endsCRLF: true, scratch: x.check.scratch[:0]}
 	x.header = header{text: x.header.text[:0], asked: cfg.Marks}
+	if len(m.recipients) == 0 {
+		m.reject(NoRecipients.Refusal())
+		return
+	}
 	m.holdMemory()
 }
 
@@ -166,8 +170,7 @@ func (m *Message) afterHeader() {
 	if !h.done {
 		return
 	}
-	var refused *reply.Reply
-	if x.releaseAt, x.spread, refused = m.plan(); refused != nil {
+	if refused := m.schedule(); refused != nil {
 		m.reject(refused)
 		return
 	}

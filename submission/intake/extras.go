@@ -1,20 +1,67 @@
 package intake
 
-import "time"
+import (
+	"time"
 
-// Extras are what a client can ask for a message beside its envelope. SMTP has them in header fields, which are
-// read as well: an extra that is set counts in place of its field.
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+)
+
+// Extras are what a client can ask for a message beside its envelope. SMTP has some of them in header fields, which
+// are read as well: an extra that is set counts in place of its field.
 type Extras struct {
-	// Release is when the message is released, over the window Spread from then on. Either one set stands in
-	// place of all X-Hold fields.
+	// Release is when the message is released, over the window Spread from then on. If either is set, the
+	// X-Hold fields don't count.
 	Release  time.Time
 	Spread   time.Duration
-	Campaign string // in place of X-MTA-Campaign
-	Priority *int   // in place of MT-Priority, -9 to 9 (RFC 6758); nil: not set
+	Expires  time.Time // when it is given up; zero: after its max_age
+	Campaign string    // in place of X-MTA-Campaign
+	Priority *int      // in place of MT-Priority, -9 to 9 (RFC 6758); nil: not set
+	Tags     []string
+	Meta     string // a JSON object; "" for none
+	Pool     string // of sources, which the caller has checked that the tenant may use; "": its tenant's
 }
 
 // Set gives the message its extras. It comes before the content.
 func (m *Message) Set(x Extras) { m.extras = &x }
+
+// schedule works out when the message is released, by its extras where they are set, else by its header, and checks
+// that it does not expire before that.
+func (m *Message) schedule() *reply.Reply {
+	now, longest, x := m.desk.cfg.Now(), m.desk.cfg.MaxHold, m.content
+	var refused *reply.Reply
+	if e := m.extras; e != nil && (!e.Release.IsZero() || e.Spread != 0) {
+		x.releaseAt, x.spread, refused = within(now, longest, e.Release, e.Spread)
+	} else {
+		x.releaseAt, x.spread, refused = x.header.own.plan(now, longest)
+	}
+	if refused != nil || m.extras == nil || m.extras.Expires.IsZero() {
+		return refused
+	}
+	released := now
+	if x.releaseAt.After(now) {
+		released = x.releaseAt
+	}
+	if !m.extras.expires().After(released.Add(x.spread)) {
+		return badHold.Refusal("it would expire before it is released")
+	}
+	return nil
+}
+
+// expires is Expires in whole seconds: nothing is sent later.
+func (x *Extras) expires() time.Time {
+	if x.Expires.IsZero() {
+		return time.Time{}
+	}
+	return x.Expires.Truncate(time.Second).UTC()
+}
+
+// apply writes into a message what its header has no field for.
+func (x *Extras) apply(out *envelope.Message) {
+	if x != nil {
+		out.Expires, out.Tags, out.Meta, out.Pool = x.expires(), x.Tags, x.Meta, x.Pool
+	}
+}
 
 // campaign is the message's: as set, else as its header has it.
 func (m *Message) campaign() string {

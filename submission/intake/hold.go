@@ -15,15 +15,6 @@ const (
 	holdSpread = "X-Hold-Spread" // seconds: each recipient has its own time in a window of this length
 )
 
-// plan says when the message is released, by its extras where they do, else by its header.
-func (m *Message) plan() (release time.Time, spread time.Duration, refused *reply.Reply) {
-	now, longest := m.desk.cfg.Now(), m.desk.cfg.MaxHold
-	if x := m.extras; x != nil && (!x.Release.IsZero() || x.Spread != 0) {
-		return within(now, longest, x.Release, x.Spread)
-	}
-	return m.content.header.own.plan(now, longest)
-}
-
 // plan says when the message is released, and over which window, when it was submitted now and may
 // be held so long at most. Zero times mean at once. A reply refuses the message: what asked to be
 // held must never leave early because we could not read for how long.

@@ -127,6 +127,7 @@ func (m *Message) message() *envelope.Message {
 	if x.check.eightBit {
 		out.Body = envelope.Body8BitMIME
 	}
-	out.Campaign, out.Marks = m.campaign(), h.marks
+	out.Campaign, out.Marks, out.APIKey = m.campaign(), h.marks, c.APIKey
+	m.extras.apply(out)
 	return out
 }

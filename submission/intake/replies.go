@@ -19,6 +19,9 @@ var (
 
 // Addresses.
 var (
+	// NoRecipients refuses a message that nobody gets.
+	NoRecipients = reply.NewForm(554, reply.Enhanced{5, 5, 1}, "no valid recipients")
+
 	senderNotASCII = reply.NewForm(550, reply.Enhanced{5, 6, 7}, "non-ASCII sender needs SMTPUTF8")    // RFC 6531, 3.5
 	rcptNotASCII   = reply.NewForm(553, reply.Enhanced{5, 6, 7}, "non-ASCII recipient needs SMTPUTF8") // RFC 6531, 3.5
 	relayDenied    = reply.NewForm(550, reply.Enhanced{5, 7, 1}, "relaying denied for %s")

@@ -14,10 +14,12 @@ const dateLayout = "Mon, 02 Jan 2006 15:04:05 -0700"
 
 // trace is what the header fields that this relay adds are made of.
 type trace struct {
-	hostname         string
-	helo             string
-	peer             netip.AddrPort
-	protocol         string // RFC 3848
+	hostname string
+	helo     string
+	peer     netip.AddrPort
+	// protocol is one of RFC 3848 for SMTP. The registry has none for HTTP; relays that take mail by HTTP
+	// write "HTTP" there, and ours writes "HTTPS" where TLS protected it, in keeping with the S of ESMTPS.
+	protocol         string
 	tls              *tls.ConnectionState
 	user             string           // who has logged in, when the message shows it; "": it doesn't
 	id               string           // of the transaction
