@@ -85,6 +85,10 @@ func (d queueDraft) Commit(m *envelope.Message) error {
 // CommitBatch accepts messages of one request together.
 func (s *queueStore) CommitBatch(b *intake.Batch) (committed int, err error) {
 	qb := &queue.Batch{Messages: b.Messages}
+	if k := b.Keyed; k != nil {
+		qb.Key, qb.Request, qb.Positions = k.Key, k.Request, k.Positions
+		qb.Last, qb.Answer, qb.Until = k.Last, k.Answer, k.Until
+	}
 	for i, d := range b.Drafts {
 		qb.Drafts = append(qb.Drafts, d.(queueDraft).Draft)
 		s.events.Accepting(b.Messages[i])
