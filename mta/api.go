@@ -23,7 +23,7 @@ type apiServer struct {
 // newAPI makes the server of an api block, or gives the one that there is when all that it was made
 // from is the same: a reload that changes other things disturbs no client.
 func (r *Relay) newAPI(cfg *config.Config, a *config.API) (_ *submissionhttp.Server, err error) {
-	made := apiServer{settings: wiring.API(a), tls: a.TLS}
+	made := apiServer{settings: wiring.API(cfg, a), tls: a.TLS}
 	made.settings.MaxConnections = shareDescriptors(r.files, cfg).of(a.MaxConnections)
 	hc := r.joinedAPI(made.settings, a.Name)
 	if hc.TLS, err = r.tlsOf(a.TLS); err != nil {
@@ -42,6 +42,9 @@ func (r *Relay) newAPI(cfg *config.Config, a *config.API) (_ *submissionhttp.Ser
 func (r *Relay) joinedAPI(hc submissionhttp.Config, api string) submissionhttp.Config {
 	hc.Now, hc.Log, hc.IDs = r.now, r.log.With("api", api), &r.sessions
 	hc.Keys, hc.Memory, hc.Limits, hc.TenantRates = apiKeys{r}, r.requests, r.limits, r.tenantRates
+	hc.Mail.Intake = r.joinedIntake(hc.Mail.Intake, api)
+	hc.Mail.Templates = &r.templates
+	hc.Mail.MayUsePool = func(tenant, pool string) bool { return r.policy.Load().Config.MayUse(tenant, pool) }
 	return hc
 }
 

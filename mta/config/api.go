@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"time"
 )
 
 // API takes mail and the questions of tenants by HTTP.
@@ -25,6 +26,10 @@ type API struct {
 
 	MaxRequest     Size `conf:"max_request" min:"1KiB" max:"1GiB"` // octets of a body, decompressed
 	MaxConnections int  `conf:"max_connections" min:"1"`           // at a time
+
+	// VerifyRecipients and MaxHold are as in a listener.
+	VerifyRecipients string        `conf:"verify_recipients" oneof:"off domain"`
+	MaxHold          time.Duration `conf:"max_hold" min:"0" max:"3650d"`
 
 	// What each key may ask for. Zero: no limit.
 	MaxRequestRate   Rate     `conf:"max_request_rate"`

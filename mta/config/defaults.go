@@ -18,8 +18,8 @@ const (
 	day = 24 * time.Hour
 )
 
-// defaultTier is that of mail of which nothing else is known.
-const defaultTier = 3
+// DefaultTier is that of mail of which nothing else is known.
+const DefaultTier = 3
 
 // builtIn is the defaults that don't depend on other settings.
 func builtIn() *Config {
@@ -56,7 +56,7 @@ func (l *Listener) SetDefaults() {
 	l.RelayFrom = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 	l.VerifyRecipients = "off"
 	l.TLS.Certificates = defaultCertificates
-	l.Tier = defaultTier
+	l.Tier = DefaultTier
 	l.MaxMessageSize = 50 * mib
 	l.MaxRecipients = 1000
 	l.MaxConnections = 10_000
@@ -78,6 +78,8 @@ func (a *API) SetDefaults() {
 	a.TLS = defaultCertificates
 	a.MaxRequest = 50 * mib
 	a.MaxConnections = 1000
+	a.VerifyRecipients = "off"
+	a.MaxHold = 7 * day
 }
 
 // DefaultPatience is how long bulk mail waits for a dedicated source where the file doesn't say: an hour of most plans
@@ -86,12 +88,12 @@ const DefaultPatience = 9 * time.Hour
 
 func (p *Pool) SetDefaults() {
 	p.Overflow = "shared"
-	p.Patience, p.PatienceTier = DefaultPatience, defaultTier
+	p.Patience, p.PatienceTier = DefaultPatience, DefaultTier
 }
 
 func (t *Tenant) SetDefaults() {
 	t.Pool = DefaultPool
-	t.Tier = defaultTier
+	t.Tier = DefaultTier
 	t.Weight = 1
 	t.OverQuota = "refuse"
 }

@@ -52,10 +52,15 @@ func (c *Call) hold(octets int64) error {
 	if c.streams {
 		need = streamed
 	}
-	if need <= c.held {
+	return c.holdMore(need - c.held)
+}
+
+// holdMore takes memory for what a handler makes of the body, in octets.
+func (c *Call) holdMore(octets int64) error {
+	if octets <= 0 {
 		return nil
 	}
-	more := (need - c.held + memoryStep - 1) / memoryStep * memoryStep
+	more := (octets + memoryStep - 1) / memoryStep * memoryStep
 	if !c.server.config.Memory.take(more) {
 		return &Problem{
 			Status: http.StatusServiceUnavailable, RetryAfter: shortPause, Close: true, Reason: "memory",

@@ -35,6 +35,7 @@ func (r *Route) name() string { return r.Method + " " + r.Pattern }
 func (s *Server) routes() []Route {
 	return slices.Concat(
 		s.suppressionRoutes(),
+		s.messageRoutes(),
 		s.config.Routes,
 	)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/submission/intake"
 )
 
 // Config is what a Server needs to know. It must not be changed after New.
@@ -33,6 +34,9 @@ type Config struct {
 	MaxRequest     int64 // octets of a request's body, decompressed. 0: 50 MiB
 	MaxConnections int   // open at a time. 0: 1,000
 	Timeouts       Timeouts
+
+	// Mail is what messages are taken in with.
+	Mail Mail
 
 	// Routes are those of packages above this one, and Forms how errors look there; the first that fits
 	// counts, and problem+json where none does.
@@ -110,6 +114,7 @@ type Server struct {
 	http   http.Server
 	table  *table
 	conns  *connections
+	desk   *intake.Desk // nil: no route brings messages
 
 	ctx    context.Context // ends when Shutdown has cut all connections
 	cancel context.CancelFunc
@@ -131,6 +136,10 @@ func New(config Config) *Server {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.calls.none = sync.NewCond(&s.calls.mu)
 	s.conns = newConnections(s.config.MaxConnections)
+	if m := &s.config.Mail; m.Intake.Store != nil {
+		m.Intake = m.Intake.WithDefaults()
+		s.desk = intake.New(m.Intake)
+	}
 	s.table = newTable(s.routes(), s.answer)
 	t := s.config.Timeouts
 	var protocols http.Protocols

@@ -1,0 +1,168 @@
+package http
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"hash"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+
+	"example.org/mta/submission/keys"
+	"example.org/mta/submission/request"
+)
+
+// messageRoutes are those that bring messages.
+func (s *Server) messageRoutes() []Route {
+	if s.desk == nil {
+		return nil
+	}
+	return []Route{{Method: "POST", Pattern: "/v1/messages", Scope: keys.Send, Mail: true, Streamed: isRaw, Handle: postMessages}}
+}
+
+const (
+	jsonType = "application/json"
+	rawType  = "message/rfc822"
+)
+
+func mediaType(r *http.Request) string {
+	t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil {
+		return ""
+	}
+	return t
+}
+
+// isRaw reports whether the body is a message as such.
+func isRaw(r *http.Request) bool { return mediaType(r) == rawType }
+
+// postMessages takes messages in, in either form.
+func postMessages(c *Call) error {
+	switch mediaType(c.Request) {
+	case jsonType:
+		return postJSON(c)
+	case rawType:
+		return postRaw(c)
+	}
+	p := Problemf(http.StatusUnsupportedMediaType, "Content-Type: use %s, or %s for a whole message", jsonType, rawType)
+	p.Header = http.Header{"Accept-Post": {jsonType + ", " + rawType}}
+	return p
+}
+
+// postJSON takes in what the body describes.
+func postJSON(c *Call) error {
+	if c.Request.URL.RawQuery != "" {
+		return Problemf(http.StatusBadRequest, "there are no query parameters with %s: put the fields into the body", jsonType)
+	}
+	body, err := io.ReadAll(c.Request.Body)
+	if err != nil {
+		return err
+	}
+	x, err := c.Begin(body)
+	if err != nil {
+		return err
+	}
+	defer x.End()
+	if x.Earlier == nil {
+		q, faults := request.Decode(body, x.Now, x.Limits)
+		if q != nil {
+			faults = append(faults, x.Check(q)...)
+		}
+		if len(faults) > 0 {
+			return faults
+		}
+		if x.Earlier, err = x.Send(q); err != nil {
+			return err
+		}
+	}
+	return c.sent(x.Earlier)
+}
+
+// postRaw takes in the message in the body, as it comes, with the envelope in the query.
+func postRaw(c *Call) error {
+	x := c.submission()
+	defer x.End()
+	q, faults := request.DecodeQuery(c.Request.URL.Query(), x.Now, x.Limits)
+	if q != nil {
+		faults = append(faults, x.Check(q)...)
+	}
+	if len(faults) > 0 {
+		return faults
+	}
+	sent, err := x.SendRaw(q, c.Request.Body)
+	if err != nil {
+		return err
+	}
+	return c.sent(sent)
+}
+
+// sent answers with what became of the messages.
+func (c *Call) sent(s *Sent) error {
+	if s.Replayed {
+		c.Writer.Header().Set("Idempotent-Replayed", "true")
+	}
+	if s.dry {
+		return c.JSON(http.StatusOK, s)
+	}
+	return c.JSON(http.StatusAccepted, s)
+}
+
+// Sent is what became of the messages of a request, in its order.
+type Sent struct {
+	Messages []SentMessage `json:"messages"`
+	Replayed bool          `json:"-"` // the answer is that of an earlier request with the same Idempotency-Key
+	dry      bool
+}
+
+// The states of messages and recipients in an answer. All but the first two are not in the queue.
+const (
+	Accepted  = "accepted"
+	Scheduled = "scheduled" // accepted, and sent at its time
+	Refused   = "refused"   // for the reason that stands beside it; the same request would be refused again
+	Failed    = "failed"    // it was the relay's fault, or is over a limit: to be sent again
+	DryRun    = "dry_run"   // would be accepted
+)
+
+// SentMessage is what became of one message.
+type SentMessage struct {
+	ID         string          `json:"id,omitempty"`
+	Status     string          `json:"status"`
+	Detail     string          `json:"detail,omitempty"` // why the message was refused
+	Recipients []SentRecipient `json:"recipients"`
+	// Content is the message of a dry run as text; Base64 where it isn't UTF-8.
+	Content string `json:"content,omitempty"`
+	Base64  []byte `json:"content_base64,omitempty"`
+}
+
+// SentRecipient is what became of one recipient.
+type SentRecipient struct {
+	Address string `json:"address"`
+	Status  string `json:"status"`
+	Code    string `json:"code,omitempty"` // enhanced status code (RFC 3463) of the reason
+	Detail  string `json:"detail,omitempty"`
+}
+
+// encode gives the answer without ids, for whoever sends the request again.
+func (s *Sent) encode() ([]byte, error) {
+	bare := Sent{Messages: make([]SentMessage, len(s.Messages))}
+	for i, m := range s.Messages {
+		m.ID = ""
+		bare.Messages[i] = m
+	}
+	return json.Marshal(bare)
+}
+
+// sum is that of a request, by which the same is known again.
+func (c *Call) sum(body []byte) [16]byte {
+	h := c.newSum()
+	h.Write(body)
+	return [16]byte(h.Sum(nil)[:16])
+}
+
+// newSum begins the sum of a request with what is beside its body.
+func (c *Call) newSum() hash.Hash {
+	h := sha256.New()
+	io.WriteString(h, strings.Join([]string{c.Request.URL.Path, mediaType(c.Request), c.Request.URL.Query().Encode(), ""}, "\x00"))
+	return h
+}

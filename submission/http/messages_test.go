@@ -1,0 +1,471 @@
+package http
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/mail"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/users"
+	"example.org/mta/submission/intake"
+	"example.org/mta/submission/template"
+)
+
+// memoryStore keeps what is committed, in memory.
+type memoryStore struct {
+	mu      sync.Mutex
+	ids     envelope.IDs
+	all     []*envelope.Message
+	content [][]byte
+	groups  []int // messages of each commit
+	open    int   // drafts
+	full    int   // messages after which the disk is full; 0: never
+	keyed   []*intake.Keyed
+	stall   chan struct{} // commits wait for it
+}
+
+type memoryDraft struct {
+	s *memoryStore
+	bytes.Buffer
+}
+
+type diskIsFull struct{ error }
+
+func (diskIsFull) DiskFull() bool { return true }
+
+func (s *memoryStore) Begin(int64) intake.Draft {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open++
+	return &memoryDraft{s: s}
+}
+
+func (d *memoryDraft) Abort() {
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	d.s.open--
+}
+
+func (d *memoryDraft) Commit(m *envelope.Message) error {
+	_, err := d.s.CommitBatch(&intake.Batch{Drafts: []intake.Draft{d}, Messages: []*envelope.Message{m}})
+	return err
+}
+
+func (s *memoryStore) CommitBatch(b *intake.Batch) (int, error) {
+	if s.stall != nil {
+		<-s.stall
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open -= len(b.Drafts)
+	for i, m := range b.Messages {
+		if s.full > 0 && len(s.all) == s.full {
+			return i, diskIsFull{errors.New("no space left")}
+		}
+		m.ID = s.ids.Next(now)
+		m.Size = int64(b.Drafts[i].(*memoryDraft).Len())
+		s.all = append(s.all, m)
+		s.content = append(s.content, b.Drafts[i].(*memoryDraft).Bytes())
+	}
+	s.groups = append(s.groups, len(b.Drafts))
+	s.keyed = append(s.keyed, b.Keyed)
+	return len(b.Drafts), nil
+}
+
+// noTemplates has no stored ones.
+var noTemplates = (*template.Store)(nil)
+
+var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+
+// mailServer takes messages into a store.
+func mailServer(t *testing.T, change func(*Config, *intake.Config)) (*Server, *memoryStore) {
+	t.Helper()
+	store := new(memoryStore)
+	own, err := users.ParseSender("acme.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	desk := intake.Config{
+		Hostname: "mx.test", Store: store, Batches: store, CheckFrom: true, MaxHold: 24 * time.Hour,
+		TenantOf: func(name string) (intake.Tenant, bool) {
+			return intake.Tenant{Tier: 3, Senders: users.Senders{own}}, name == "acme"
+		},
+		Suppressed: func(_ string, a envelope.Address) (string, bool) {
+			return "bounced", strings.HasPrefix(string(a), "gone")
+		},
+		Now: func() time.Time { return now },
+	}
+	config := Config{Keys: testKeys, Now: desk.Now, Mail: Mail{Templates: noTemplates}}
+	if change != nil {
+		change(&config, &desk)
+	}
+	config.Mail.Intake = desk
+	t.Cleanup(func() {
+		if store.open != 0 {
+			t.Errorf("%d drafts were left open", store.open)
+		}
+	})
+	return New(config), store
+}
+
+// answered is an answer as clients read it.
+type answered struct {
+	Status   any
+	Title    string
+	Detail   string
+	Code     string
+	Messages []SentMessage
+	Faults   []struct{ Pointer, Detail, Remedy string }
+}
+
+func read(t *testing.T, w *httptest.ResponseRecorder) answered {
+	t.Helper()
+	var a answered
+	if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil {
+		t.Fatalf("%d %s: %v", w.Code, w.Body, err)
+	}
+	return a
+}
+
+// post sends JSON.
+func post(s *Server, body string, fields ...string) *httptest.ResponseRecorder {
+	return ask(s, "POST", "/v1/messages", "good", strings.NewReader(body), append(fields, "Content-Type", "application/json; charset=utf-8")...)
+}
+
+const simple = `{"from":"Shop <shop@acme.example>","to":["a@example.net","Bob <b@example.net>"],"bcc":"c@example.net","subject":"Grüße","text":"Hello\n","html":"<p>Hello</p>"}`
+
+func TestOneMessageForAll(t *testing.T) {
+	s, store := mailServer(t, nil)
+	w := post(s, strings.TrimSuffix(simple, "}")+`,"sender":"bounces@acme.example","campaign":"winter","priority":-4,"envid":"e1","ret":"headers","notify":"failure"}`)
+	a := read(t, w)
+	if w.Code != http.StatusAccepted || len(a.Messages) != 1 || len(store.all) != 1 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	m := store.all[0]
+	if got := a.Messages[0]; got.ID != m.ID.String() || got.Status != Accepted || len(got.Recipients) != 3 || got.Recipients[2] != (SentRecipient{Address: "c@example.net", Status: Accepted}) {
+		t.Errorf("%+v", got)
+	}
+	if m.Sender != "bounces@acme.example" || len(m.Recipients) != 3 || m.Tenant != "acme" || m.User != "shop" || m.Campaign != "winter" || m.Tier != 5 ||
+		m.EnvID != "e1" || m.Ret != envelope.RetHeaders || m.Recipients[0].Notify != envelope.NotifyFailure || m.Protocol != "HTTP" || m.Session == "" || m.UTF8 {
+		t.Errorf("%+v", m)
+	}
+	got, err := mail.ReadMessage(bytes.NewReader(store.content[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"From": `Shop <shop@acme.example>`, "Sender": "bounces@acme.example", "To": "a@example.net, Bob <b@example.net>", "Bcc": "",
+		"Subject": "=?utf-8?b?R3LDvMOfZQ==?=", "Date": "Sun, 22 Nov 2026 12:00:00 +0000",
+	} {
+		value := strings.Trim(strings.NewReplacer("<bounces@acme.example>", "bounces@acme.example", "<a@example.net>", "a@example.net", `"`, "").Replace(got.Header.Get(name)), " ")
+		if !strings.EqualFold(value, want) {
+			t.Errorf("%s: %q, want %q", name, value, want)
+		}
+	}
+	if !strings.Contains(got.Header.Get("Received"), "with HTTP") || !strings.HasSuffix(got.Header.Get("Message-Id"), "@acme.example>") ||
+		!strings.HasPrefix(got.Header.Get("Content-Type"), "multipart/alternative") {
+		t.Errorf("%v", got.Header)
+	}
+}
+
+func TestRefusedRecipientsStandBesideTheOthers(t *testing.T) {
+	s, store := mailServer(t, nil)
+	w := post(s, `{"from":"shop@acme.example","to":["gone@example.net","a@example.net","a@example.net"],"text":"x"}`)
+	a := read(t, w)
+	want := []SentRecipient{
+		{"gone@example.net", Refused, "5.1.1", "address is suppressed (bounced); to remove the entry: mta suppress remove gone@example.net"},
+		{Address: "a@example.net", Status: Accepted},
+	}
+	if w.Code != http.StatusAccepted || !slices.Equal(a.Messages[0].Recipients, want) || len(store.all) != 1 || len(store.all[0].Recipients) != 1 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	w = post(s, `{"from":"shop@acme.example","to":"gone@example.net","text":"x"}`)
+	if a = read(t, w); w.Code != http.StatusUnprocessableEntity || len(a.Messages) != 1 || a.Messages[0].Status != Refused || a.Messages[0].Recipients[0] != want[0] || len(store.all) != 1 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+func TestPersonalised(t *testing.T) {
+	s, store := mailServer(t, nil)
+	w := post(s, `{"from":"shop@acme.example","subject":"Hello {{name}}","text":"Order {{order}} of {{shop}}","html":"<b>{{name}}</b>","headers":{"X-Order":"{{order}}","X-All":"all"},
+		"data":{"shop":"Acme"},"recipients":[
+		{"to":"Ann <a@example.net>","data":{"name":"Ann & <Co>","order":1000000}},
+		{"to":"gone@example.net","data":{"name":"Gone"}},
+		{"to":"b@example.net","data":{"name":"Bob"},"headers":{"X-all":"bob"},"send_at":"2026-11-22T13:00:00Z"}]}`)
+	a := read(t, w)
+	if w.Code != http.StatusAccepted || len(a.Messages) != 3 || len(store.all) != 2 || len(store.groups) != 1 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	if a.Messages[0].ID != store.all[0].ID.String() || a.Messages[0].Status != Accepted || a.Messages[1].Status != Refused || a.Messages[1].ID != "" ||
+		a.Messages[2].ID != store.all[1].ID.String() || a.Messages[2].Status != Scheduled || !store.all[1].Release.Equal(now.Add(time.Hour)) {
+		t.Errorf("%+v", a.Messages)
+	}
+	for i, want := range []string{
+		"To: \"Ann\" <a@example.net>|Subject: Hello Ann & <Co>|X-Order: 1000000|X-All: all|Order 1000000 of Acme|<b>Ann &amp; &lt;Co&gt;</b>",
+		"Subject: Hello Bob|X-Order: |X-all: bob|Order  of Acme|<b>Bob</b>",
+	} {
+		for _, part := range strings.Split(want, "|") {
+			if !bytes.Contains(bytes.ReplaceAll(store.content[i], []byte("Ann <a@"), []byte("\"Ann\" <a@")), []byte(part)) {
+				t.Errorf("message %d lacks %q:\n%s", i, part, store.content[i])
+			}
+		}
+	}
+	if bytes.Contains(store.content[1], []byte("X-All: all")) {
+		t.Error("a recipient's field stands beside the shared one")
+	}
+}
+
+func TestNothingIsAcceptedWhereATemplateFails(t *testing.T) {
+	s, store := mailServer(t, nil)
+	w := post(s, `{"from":"shop@acme.example","subject":"x","text":"{{name}} {{order}}","strict":true,"recipients":[
+		{"to":"a@example.net","data":{"name":"A","order":1}},{"to":"b@example.net","data":{"name":"B"}},{"to":"c@example.net","data":{"order":1}}]}`)
+	a := read(t, w)
+	if w.Code != http.StatusBadRequest || len(a.Faults) != 2 || a.Faults[0].Pointer != "/recipients/1/data" || !strings.Contains(a.Faults[0].Detail, "order") ||
+		a.Faults[1].Pointer != "/recipients/2/data" || len(store.all) != 0 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	w = post(s, `{"from":"shop@acme.example","text":"{{#a}}","html":"{{#b}}","data":{},"to":"a@example.net"}`)
+	if a = read(t, w); w.Code != http.StatusBadRequest || len(a.Faults) != 2 || a.Faults[0].Pointer != "/text" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w = post(s, `{"from":"shop@acme.example","template":"none","to":"a@example.net"}`); w.Code != http.StatusBadRequest || read(t, w).Faults[0].Pointer != "/template" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+func TestFaultsOfAllPartsComeTogether(t *testing.T) {
+	s, store := mailServer(t, nil)
+	w := post(s, `{"from":"shop@acme.example","to":"x","txt":"y","text":"x","headers":{"Bcc":"a@example.net","X-A":"1\r\nBcc: a@example.net","X/B~":"1\u0000"},
+		"attachments":[{"name":"a\r\nb","content":""}],"pool":"other"}`)
+	a := read(t, w)
+	var at []string
+	for _, f := range a.Faults {
+		at = append(at, f.Pointer)
+		if f.Remedy == "" {
+			t.Errorf("%+v has no remedy", f)
+		}
+	}
+	if want := "/to /txt /headers/Bcc /headers/X-A /headers/X~1B~0 /attachments/0/name /pool"; w.Code != http.StatusBadRequest || strings.Join(at, " ") != want || len(store.all) != 0 {
+		t.Errorf("%d %v\n%s", w.Code, at, w.Body)
+	}
+}
+
+func TestRaw(t *testing.T) {
+	s, store := mailServer(t, nil)
+	raw := "From: shop@acme.example\r\nTo: all\r\nSubject: x\r\nDate: Sun, 22 Nov 2026 12:00:00 +0000\r\nMessage-ID: <a@b>\r\n\r\n.\r\nbody \xe9\r\n"
+	w := ask(s, "POST", "/v1/messages?from=shop@acme.example&to=a@example.net&to=gone@example.net&campaign=c&send_at=2026-11-22T13:00:00Z", "good", strings.NewReader(raw), "Content-Type", "message/rfc822")
+	a := read(t, w)
+	if w.Code != http.StatusAccepted || len(store.all) != 1 || a.Messages[0].ID != store.all[0].ID.String() || a.Messages[0].Status != Scheduled || a.Messages[0].Recipients[1].Status != Refused {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	if _, after, _ := bytes.Cut(store.content[0], []byte("for <")); !bytes.HasSuffix(after, []byte(raw)) || store.all[0].Body != envelope.Body8BitMIME || store.all[0].Campaign != "c" {
+		t.Errorf("%+v\n%q", store.all[0], store.content[0])
+	}
+	quoted, _ := json.Marshal(strings.ReplaceAll(strings.ReplaceAll(raw, "\r\n", "\n"), "\xe9", "é"))
+	w = post(s, `{"from":"shop@acme.example","to":"a@example.net","raw":`+string(quoted)+`}`)
+	if w.Code != http.StatusAccepted || len(store.all) != 2 || !bytes.HasSuffix(store.content[1], []byte(strings.ReplaceAll(raw, "\xe9", "é"))) {
+		t.Errorf("%d %s %q", w.Code, w.Body, store.content[1:])
+	}
+	for _, c := range []struct {
+		query, body string
+		status      int
+	}{
+		{"from=shop@acme.example&to=a@example.net&dry_run=true", raw, 200},
+		{"from=shop@acme.example", raw, 400},
+		{"from=shop@acme.example&to=a@example.net&form=x", raw, 400},
+		{"from=x@other.example&to=a@example.net", raw, 403},
+		{"from=shop@acme.example&to=a@example.net", strings.Replace(raw, "shop@", "a@x.", 1), 403},
+		{"from=shop@acme.example&to=gone@example.net", raw, 422},
+		{"from=shop@acme.example&to=a@example.net", raw + "\x00", 422},
+		{"from=shop@acme.example&to=a@example.net", raw + strings.Repeat("x", 70<<10), 422},
+	} {
+		w := ask(s, "POST", "/v1/messages?"+c.query, "good", strings.NewReader(c.body), "Content-Type", "message/rfc822")
+		if w.Code != c.status || len(store.all) != 2 {
+			t.Errorf("%s: %d %s", c.query, w.Code, w.Body)
+		}
+	}
+}
+
+// The body of a raw message is not kept.
+func TestRawIsStreamed(t *testing.T) {
+	s, store := mailServer(t, nil)
+	stopped := errors.New("stopped")
+	header := "From: shop@acme.example\r\n\r\n"
+	w := ask(s, "POST", "/v1/messages?from=shop@acme.example&to=a@example.net", "good",
+		io.MultiReader(strings.NewReader(header+strings.Repeat("x\r\n", 1<<20)), failing{stopped}), "Content-Type", "message/rfc822")
+	if w.Code != http.StatusBadRequest || len(store.all) != 0 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+func TestSendersOfTheTenant(t *testing.T) {
+	s, store := mailServer(t, nil)
+	for _, body := range []string{
+		`{"from":"shop@other.example","to":"a@example.net","text":"x"}`,
+		`{"from":"shop@other.example","sender":"shop@acme.example","to":"a@example.net","text":"x"}`,
+		`{"from":["shop@acme.example","shop@other.example"],"to":"a@example.net","text":"x"}`,
+		`{"from":"shop@acme.example","sender":"shop@other.example","to":"a@example.net","text":"x"}`,
+	} {
+		w := post(s, body)
+		if a := read(t, w); w.Code != http.StatusForbidden || !strings.Contains(a.Detail, "you may not send as") || a.Code != "5.7.1" || len(store.all) != 0 {
+			t.Errorf("%s: %d %s", body, w.Code, w.Body)
+		}
+	}
+}
+
+func TestDryRun(t *testing.T) {
+	s, store := mailServer(t, nil)
+	w := post(s, `{"from":"shop@acme.example","text":"Hello {{name}}","subject":"x","dry_run":true,"recipients":[{"to":"a@example.net","data":{"name":"A"}},{"to":"gone@example.net","data":{"name":"B"}}]}`)
+	a := read(t, w)
+	if w.Code != http.StatusOK || len(store.all) != 0 || a.Messages[0].Status != DryRun || !strings.Contains(a.Messages[0].Content, "\r\n\r\nHello A\r\n") ||
+		a.Messages[1].Status != Refused || a.Messages[1].Content != "" || a.Messages[0].ID != "" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	w = post(s, `{"from":"shop@acme.example","subject":"x","dry_run":true,"text":"`+strings.Repeat("x", 6<<20)+`","recipients":[{"to":"a@example.net"},{"to":"b@example.net"}]}`)
+	if w.Code != http.StatusRequestEntityTooLarge {
+		t.Errorf("%d %.200s", w.Code, w.Body)
+	}
+}
+
+// Our own trouble is a 503 that names what was accepted.
+func TestDiskFull(t *testing.T) {
+	many := `{"from":"shop@acme.example","subject":"x","text":"x","recipients":[{"to":"a@example.net"},{"to":"gone@example.net"},{"to":"b@example.net"},{"to":"c@example.net"}]}`
+	s, store := mailServer(t, func(_ *Config, c *intake.Config) { c.Store.(*memoryStore).full = 2 })
+	w := post(s, many)
+	a := read(t, w)
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "30" || len(store.all) != 2 || len(a.Messages) != 4 {
+		t.Fatalf("%d %v %s", w.Code, w.Header(), w.Body)
+	}
+	got := ""
+	for _, m := range a.Messages {
+		got += m.Status + " " + m.Recipients[0].Status + " " + fmt.Sprint(m.ID != "") + "\n"
+	}
+	if got != "accepted accepted true\nrefused refused false\naccepted accepted true\nfailed failed false\n" {
+		t.Error(got)
+	}
+	w = post(s, simple)
+	if a = read(t, w); w.Code != http.StatusServiceUnavailable || a.Messages != nil || a.Code != "4.3.1" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+func TestTroubleIsNever4xx(t *testing.T) {
+	for _, row := range refusals {
+		r := &reply.Reply{Code: row.code, Enhanced: row.enhanced}
+		p := problemOf(r)
+		if r.Temporary() != (p.RetryAfter > 0) || row.reason != "quota" && r.Temporary() != (p.Status >= 500) {
+			t.Errorf("%v: %d after %v", r, p.Status, p.RetryAfter)
+		}
+	}
+	if p := problemOf(&reply.Reply{Code: 451}); p.Status != 503 || p.RetryAfter == 0 {
+		t.Error(p)
+	}
+	if p := problemOf(&reply.Reply{Code: 550}); p.Status != 422 {
+		t.Error(p)
+	}
+}
+
+// A thousand messages are committed in a few groups, in order.
+func TestThousand(t *testing.T) {
+	s, store := mailServer(t, nil)
+	var b strings.Builder
+	b.WriteString(`{"from":"shop@acme.example","subject":"{{n}}","text":"` + strings.Repeat("x ", 10<<10) + `","recipients":[`)
+	for i := range 1000 {
+		fmt.Fprintf(&b, `%s{"to":"u%d@example.net","data":{"n":%d}}`, map[bool]string{true: "", false: ","}[i == 0], i, i)
+	}
+	w := post(s, b.String()+`]}`)
+	a := read(t, w)
+	if w.Code != http.StatusAccepted || len(store.all) != 1000 || len(store.groups) != 3 {
+		t.Fatalf("%d %.200s %d groups", w.Code, w.Body, len(store.groups))
+	}
+	for i, m := range store.all {
+		if want := fmt.Sprintf("u%d@example.net", i); a.Messages[i].ID != m.ID.String() || string(m.Recipients[0].Address) != want || a.Messages[i].Recipients[0].Address != want ||
+			!bytes.Contains(store.content[i], fmt.Appendf(nil, "Subject: %d\r\n", i)) {
+			t.Fatalf("message %d: %+v", i, m)
+		}
+	}
+	if w = post(s, strings.Replace(b.String(), `"recipients":[`, `"recipients":[{"to":"x@example.net"},`, 1)+`]}`); w.Code != http.StatusBadRequest || len(store.all) != 1000 {
+		t.Errorf("%d %.200s", w.Code, w.Body)
+	}
+}
+
+// A client that leaves has either nothing in the queue, or all.
+func TestClientLeaves(t *testing.T) {
+	s, store := mailServer(t, nil)
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	req := httptest.NewRequest("POST", "/v1/messages", strings.NewReader(simple)).WithContext(ctx)
+	req.RemoteAddr = "127.0.0.1:999"
+	req.Header.Set("Authorization", "Bearer good")
+	req.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	s.http.Handler.ServeHTTP(w, req)
+	if len(store.all) != 0 || w.Code != http.StatusServiceUnavailable {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+func TestUTF8Addresses(t *testing.T) {
+	s, store := mailServer(t, nil)
+	w := post(s, `{"from":"shop@acme.example","to":["a@bücher.example"],"text":"x"}`)
+	if w.Code != http.StatusAccepted || store.all[0].UTF8 || store.all[0].Recipients[0].Address != "a@xn--bcher-kva.example" {
+		t.Errorf("%d %s %+v", w.Code, w.Body, store.all)
+	}
+	w = post(s, `{"from":"shop@acme.example","to":["用户@bücher.example"],"text":"x"}`)
+	if w.Code != http.StatusAccepted || !store.all[1].UTF8 || store.all[1].Recipients[0].Address != "用户@bücher.example" {
+		t.Errorf("%d %s %+v", w.Code, w.Body, store.all)
+	}
+}
+
+func TestForms(t *testing.T) {
+	s, store := mailServer(t, func(c *Config, _ *intake.Config) { c.MaxRequest = 1 << 20 })
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	io.WriteString(z, simple)
+	z.Close()
+	var bomb bytes.Buffer
+	z = gzip.NewWriter(&bomb)
+	z.Write(bytes.Repeat([]byte("X: x\n"), 10<<20))
+	z.Close()
+	for _, c := range []struct {
+		target, kind, encoding, body string
+		status                       int
+	}{
+		{"/v1/messages", "application/json", "gzip", zipped.String(), 202},
+		{"/v1/messages", "application/json", "gzip", bomb.String(), 413},
+		{"/v1/messages", "application/json", "gzip", simple, 400},
+		{"/v1/messages", "text/plain", "", simple, 415},
+		{"/v1/messages", "", "", simple, 415},
+		{"/v1/messages?dry_run=true", "application/json", "", simple, 400},
+		{"/v1/messages", "application/json", "", "", 400},
+		{"/v1/messages", "application/json", "", strings.Repeat("[", 10000), 400},
+		{"/v1/messages?from=shop@acme.example&to=a@example.net", "message/rfc822", "gzip", bomb.String(), 413},
+	} {
+		fields := []string{"Content-Type", c.kind}
+		if c.encoding != "" {
+			fields = append(fields, "Content-Encoding", c.encoding)
+		}
+		before := len(store.all)
+		w := ask(s, "POST", c.target, "good", strings.NewReader(c.body), fields...)
+		if w.Code != c.status || (len(store.all) > before) != (c.status == 202) {
+			t.Errorf("%s %s %s: %d %s", c.target, c.kind, c.encoding, w.Code, w.Body)
+		}
+	}
+}

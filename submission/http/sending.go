@@ -1,0 +1,398 @@
+package http
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"unicode/utf8"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/submission/intake"
+	"example.org/mta/submission/request"
+)
+
+// Bounds of what a request has in hand.
+const (
+	together   = 100      // messages whose recipients are looked at together
+	verifiers  = 16       // of them at a time
+	groupSize  = 8 << 20  // octets of messages that are committed together
+	dryContent = 10 << 20 // octets of messages that a dry run gives back
+)
+
+// sending is the messages of a request on their way into the queue.
+type sending struct {
+	x    *Submission
+	jobs []job // the messages, by position
+	sent *Sent
+	// commits is a context that does not end with the client: from the first commit on all is taken.
+	commits context.Context
+
+	open     []*intake.Message // by position; nil: not begun, refused, or at its end
+	ready    []int             // positions of the messages that can be committed
+	octets   int64             // of those
+	accepted int
+	dry      int          // octets of messages that a dry run gives back
+	refused  *reply.Reply // the first refusal of a whole message
+}
+
+// Send takes the messages of requests in that have no faults. An error is a Problem or Faults; as long as it
+// does not name messages nothing was accepted.
+func (x *Submission) Send(requests ...*request.Request) (*Sent, error) {
+	ctx := x.call.Context()
+	jobs, err := x.jobs(ctx, requests)
+	if err != nil {
+		return nil, err
+	}
+	s := x.sending(jobs)
+	defer s.end()
+	n := len(jobs)
+	for from := 0; from < n; from += together {
+		to := min(from+together, n)
+		if err := s.begin(ctx, from, to); err != nil {
+			return nil, err
+		}
+		for i := from; i < to; i++ {
+			if err := s.fill(ctx, i); err != nil {
+				return nil, err
+			}
+			if s.octets >= groupSize && i+1 < n {
+				if err := s.commit(ctx, false); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	return s.finish(ctx)
+}
+
+// SendRaw takes one message in as it comes from the body.
+func (x *Submission) SendRaw(q *request.Request, body io.Reader) (*Sent, error) {
+	ctx := x.call.Context()
+	jobs := []job{{q: q, declared: x.call.Request.ContentLength}}
+	if err := x.charge(jobs); err != nil {
+		return nil, err
+	}
+	s := x.sending(jobs)
+	defer s.end()
+	if err := s.begin(ctx, 0, 1); err != nil {
+		return nil, err
+	}
+	sum := x.call.newSum()
+	var to io.Writer = sum
+	if m := s.open[0]; m != nil {
+		to = io.MultiWriter(m, sum)
+	}
+	var refused *reply.Reply
+	if _, err := io.Copy(to, body); err != nil && !errors.As(err, &refused) {
+		return nil, err
+	}
+	if err := x.repeat([16]byte(sum.Sum(nil)[:16])); err != nil || x.Earlier != nil {
+		return x.Earlier, err
+	}
+	if err := s.take(0); err != nil {
+		return nil, err
+	}
+	return s.finish(ctx)
+}
+
+func (x *Submission) sending(jobs []job) *sending {
+	n := len(jobs)
+	s := &sending{x: x, jobs: jobs, open: make([]*intake.Message, n), sent: &Sent{Messages: make([]SentMessage, n), dry: jobs[0].q.DryRun}}
+	s.commits = context.WithoutCancel(x.call.Context())
+	return s
+}
+
+// end lets go of what was not committed.
+func (s *sending) end() {
+	for _, m := range s.open {
+		if m != nil {
+			m.Drop()
+		}
+	}
+}
+
+// begin opens messages and gives them their recipients.
+func (s *sending) begin(ctx context.Context, from, to int) error {
+	if s.accepted > 0 {
+		ctx = s.commits
+	}
+	var wait sync.WaitGroup
+	slots := make(chan struct{}, verifiers)
+	for i := from; i < to; i++ {
+		out := &s.sent.Messages[i]
+		job := &s.jobs[i]
+		mailboxes := job.recipients()
+		if id, known := s.x.claim.accepted(i); known {
+			*out = s.acceptedBefore(i, id, mailboxes)
+			continue
+		}
+		m, refused := s.x.call.server.desk.Begin(ctx, &s.x.client, job.envelope(mailboxes))
+		if refused != nil {
+			wait.Wait()
+			return s.stop(refused)
+		}
+		m.Set(job.extras())
+		s.open[i] = m
+		if to-from == 1 {
+			job.address(ctx, m, out)
+			continue
+		}
+		slots <- struct{}{}
+		wait.Go(func() {
+			job.address(ctx, m, out)
+			<-slots
+		})
+	}
+	wait.Wait()
+	if s.accepted == 0 && ctx.Err() != nil {
+		return errGone(ctx)
+	}
+	for i := from; i < to; i++ {
+		if m := s.open[i]; m != nil && len(m.Recipients()) == 0 {
+			s.drop(i)
+		}
+	}
+	return nil
+}
+
+// errGone ends a request whose client has left before anything was accepted.
+func errGone(ctx context.Context) error {
+	return &Problem{Status: http.StatusServiceUnavailable, Detail: "the client or the relay ended the request: nothing was accepted", RetryAfter: shortPause, Cause: ctx.Err(), Reason: "gone"}
+}
+
+// acceptedBefore is a message that an earlier request with the same key has brought already.
+func (s *sending) acceptedBefore(i int, id envelope.ID, to []request.Mailbox) SentMessage {
+	m := SentMessage{ID: id.String(), Status: s.taken(i)}
+	for _, box := range to {
+		m.Recipients = append(m.Recipients, SentRecipient{Address: string(box.Address), Status: Accepted})
+	}
+	s.accepted++
+	return m
+}
+
+// taken is the state of a message in the queue.
+func (s *sending) taken(i int) string {
+	if x := s.jobs[i].extras(); x.Release.After(s.x.Now) || x.Spread > 0 {
+		return Scheduled
+	}
+	return Accepted
+}
+
+// drop gives a message up that has no recipients left, or was refused.
+func (s *sending) drop(i int) {
+	s.open[i].Drop()
+	s.open[i] = nil
+	out := &s.sent.Messages[i]
+	out.Status = Refused
+	for _, r := range out.Recipients {
+		if r.Status == Failed {
+			out.Status = Failed
+		}
+	}
+}
+
+// fill writes a message's content.
+func (s *sending) fill(ctx context.Context, i int) error {
+	m := s.open[i]
+	if m == nil {
+		return nil
+	}
+	var to io.Writer = m
+	var kept bytes.Buffer
+	if s.sent.dry {
+		to = io.MultiWriter(m, &kept)
+	}
+	if raw := s.jobs[i].q.Raw; raw != nil {
+		to.Write(raw) // what is wrong with it comes back from End
+	} else if err := s.compose(ctx, i, to); err != nil {
+		return err
+	}
+	if err := s.take(i); err != nil || !s.sent.dry {
+		return err
+	}
+	return s.show(i, kept.Bytes())
+}
+
+// compose builds a message. An error of writing is the message's refusal, which comes back from End.
+func (s *sending) compose(ctx context.Context, i int, to io.Writer) error {
+	if s.accepted > 0 {
+		ctx = s.commits
+	}
+	letter, err := s.jobs[i].letter(ctx)
+	if err != nil {
+		return err
+	}
+	var refused *reply.Reply
+	if _, err := letter.WriteTo(to); err != nil && !errors.As(err, &refused) {
+		return fmt.Errorf("building message %d: %w", i, err)
+	}
+	return nil
+}
+
+// take makes a message ready for the commit if its content can be accepted.
+func (s *sending) take(i int) error {
+	m := s.open[i]
+	if m == nil {
+		return nil
+	}
+	refused := m.End()
+	switch {
+	case refused == nil:
+		s.ready = append(s.ready, i)
+		s.octets += m.Size()
+		return nil
+	case refused.Temporary():
+		return s.stop(refused)
+	}
+	if s.refused == nil {
+		s.refused = refused
+	}
+	out := &s.sent.Messages[i]
+	out.Detail = refused.Text
+	for j := range out.Recipients {
+		if r := &out.Recipients[j]; r.Status == Accepted {
+			r.Status, r.Code, r.Detail = Refused, refused.Status().String(), refused.Text
+		}
+	}
+	s.drop(i)
+	return nil
+}
+
+// show gives a message of a dry run back.
+func (s *sending) show(i int, content []byte) error {
+	if s.open[i] == nil {
+		return nil
+	}
+	if s.dry += len(content); s.dry > dryContent {
+		return Problemf(http.StatusRequestEntityTooLarge, "a dry run gives %d octets of messages back at most: send fewer recipients", dryContent)
+	}
+	if out := &s.sent.Messages[i]; utf8.Valid(content) {
+		out.Content = string(content)
+	} else {
+		out.Base64 = content
+	}
+	return nil
+}
+
+// commit makes the messages durable that are ready. last says that the request has no more.
+func (s *sending) commit(ctx context.Context, last bool) error {
+	if s.accepted == 0 && ctx.Err() != nil {
+		return errGone(ctx)
+	}
+	all := make([]*intake.Message, len(s.ready))
+	for j, i := range s.ready {
+		all[j] = s.open[i]
+		s.sent.Messages[i].Status = s.taken(i)
+	}
+	keyed, err := s.keyed(last)
+	if err != nil {
+		return err
+	}
+	done, refused := s.x.call.server.desk.CommitAll(s.commits, all, keyed)
+	for j, m := range done {
+		s.sent.Messages[s.ready[j]].ID = m.ID.String()
+	}
+	for _, i := range s.ready[len(done):] {
+		s.sent.Messages[i].Status = ""
+	}
+	for _, i := range s.ready {
+		s.open[i].Drop()
+		s.open[i] = nil
+	}
+	s.accepted += len(done)
+	s.ready, s.octets = s.ready[:0], 0
+	if refused != nil {
+		return s.stop(refused)
+	}
+	return nil
+}
+
+// keyed is what becomes durable with the messages that are ready, nil for a request without a key.
+func (s *sending) keyed(last bool) (*intake.Keyed, error) {
+	if s.x.claim == nil {
+		return nil, nil
+	}
+	var answer []byte
+	if last {
+		var err error
+		if answer, err = s.sent.encode(); err != nil {
+			return nil, err
+		}
+	}
+	return s.x.claim.keyed(s.ready, last, answer, s.released()), nil
+}
+
+// stop ends a request at trouble that passes: what is not committed is not accepted.
+func (s *sending) stop(refused *reply.Reply) error {
+	p := problemOf(refused)
+	if s.accepted == 0 {
+		return p
+	}
+	for i := range s.sent.Messages {
+		if m := &s.sent.Messages[i]; m.Status == "" || m.ID == "" && m.Status != Refused {
+			s.fail(i)
+		}
+	}
+	p.Extra["messages"] = s.sent.Messages
+	p.Detail += fmt.Sprintf(" (%d messages were accepted)", s.accepted)
+	return p
+}
+
+// fail marks a message that was not reached, or not committed.
+func (s *sending) fail(i int) {
+	out := &s.sent.Messages[i]
+	out.Status = Failed
+	if out.Recipients == nil {
+		for _, box := range s.jobs[i].recipients() {
+			out.Recipients = append(out.Recipients, SentRecipient{Address: string(box.Address)})
+		}
+	}
+	for j := range out.Recipients {
+		if r := &out.Recipients[j]; r.Status != Refused {
+			r.Status = Failed
+		}
+	}
+}
+
+// finish commits the rest and gives the answer.
+func (s *sending) finish(ctx context.Context) (*Sent, error) {
+	if s.sent.dry {
+		for _, i := range s.ready {
+			s.sent.Messages[i].Status = DryRun
+		}
+		return s.sent, nil
+	}
+	if s.accepted+len(s.ready) == 0 {
+		return nil, s.nobody()
+	}
+	if len(s.ready) > 0 || s.x.claim != nil {
+		if err := s.commit(ctx, true); err != nil {
+			return nil, err
+		}
+	}
+	return s.sent, nil
+}
+
+// nobody is the answer where every recipient was refused.
+func (s *sending) nobody() error {
+	var p *Problem
+	if s.refused != nil {
+		p = problemOf(s.refused)
+	} else {
+		p = Problemf(http.StatusUnprocessableEntity, "every recipient was refused")
+		p.Reason, p.Extra = "recipients", map[string]any{}
+	}
+	for _, m := range s.sent.Messages {
+		if m.Status == Failed {
+			p.Status, p.RetryAfter = http.StatusServiceUnavailable, shortPause
+		}
+	}
+	p.Title = "No message was accepted"
+	p.Extra["messages"] = s.sent.Messages
+	return p
+}
