@@ -180,7 +180,7 @@ func addTimes(rec *accounting.Record, m *envelope.Message, r *delivery.Result, n
 	rec.Queued = max(0, now.Sub(m.Start())-(t.Wait+t.Connect+t.Handshake+t.Turn+t.Send+t.Reply))
 }
 
-// removed writes down what an operator has removed without a report to the sender.
+// removed writes down what an operator has removed, or its sender cancelled, without a report.
 func (a *accountant) removed(it queue.Item) {
 	if a.log == nil {
 		return
@@ -190,6 +190,9 @@ func (a *accountant) removed(it queue.Item) {
 	}
 	rec := a.record(accounting.AdminBounce, m, a.now())
 	rec.Response = reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "removed by the administrator of this relay")
+	if it.Cancelled {
+		rec.Type, rec.Response.Text = accounting.Cancellation, "cancelled by its sender"
+	}
 	for _, rc := range it.Recipients {
 		rec.Recipient, rec.Site, rec.Attempts = rc.Address, rc.Line.Site(), rc.Attempts
 		rec.Queue = queueName(m, rc.Address)

@@ -21,6 +21,7 @@ const (
 	Remove                           // settle it without a report
 	RetryScheduled                   // as RetryNow, and release what was scheduled before its time
 	UnholdToRetry                    // as Unhold, but hand nothing out yet: RetryNow or RetryScheduled follows
+	Cancel                           // as Remove, for its sender: see Queue.Cancel
 
 	countScheduled // nothing: count what RetryNow leaves to its time
 )
@@ -38,6 +39,8 @@ func (a Action) String() string {
 		return "bounce"
 	case Remove:
 		return "remove"
+	case Cancel:
+		return "cancel"
 	}
 	return "unknown"
 }
@@ -69,7 +72,11 @@ func (q *Queue) Scheduled(sel Selector) (n int, err error) {
 }
 
 func (q *Queue) change(sel Selector, a Action, dryRun bool) (n int, err error) {
-	c := changer{q: q, a: a, dryRun: dryRun}
+	return q.do(sel, &changer{q: q, a: a, dryRun: dryRun})
+}
+
+// do has a changer change what is selected, and makes that durable.
+func (q *Queue) do(sel Selector, c *changer) (n int, err error) {
 	if len(sel.IDs) > 0 {
 		err = c.byID(sel)
 	} else {
@@ -83,7 +90,7 @@ func (q *Queue) change(sel Selector, a Action, dryRun bool) (n int, err error) {
 		}
 	}
 	c.apply()
-	if c.n > 0 && !dryRun {
+	if c.n > 0 && !c.dryRun {
 		if ferr := q.w.flush(); ferr != nil {
 			err = fmt.Errorf("the change is in force, but not durable yet: %w", ferr)
 		}
@@ -102,8 +109,9 @@ type changer struct {
 	dryRun  bool
 	n       int
 	batch   []target
-	pending int    // recipients in batch
-	removed []Item // of batch, that were
+	pending int           // recipients in batch
+	removed []Item        // of batch, that were
+	out     *Cancellation // of Cancel: where those are noted that come back later
 }
 
 type target struct {
@@ -130,8 +138,9 @@ func (c *changer) byID(sel Selector) error {
 // add takes a message into the batch. env is nil when it was not read yet.
 func (c *changer) add(m *candidate, env *envelope.Message) {
 	t := target{id: m.id}
-	if c.a == Remove && !c.dryRun && c.q.cfg.OnRemoved != nil {
+	if c.removes() && !c.dryRun && c.q.cfg.OnRemoved != nil {
 		t.item = c.q.item(m, env)
+		t.item.Cancelled = c.a == Cancel
 	}
 	for i := range m.rcpts {
 		t.rcpts = append(t.rcpts, m.rcpts[i].entry.Rcpt)
@@ -141,6 +150,9 @@ func (c *changer) add(m *candidate, env *envelope.Message) {
 		c.apply()
 	}
 }
+
+// removes reports whether the action ends recipients without a report.
+func (c *changer) removes() bool { return c.a == Remove || c.a == Cancel }
 
 // apply changes the batch, and reports what it removed.
 func (c *changer) apply() {
@@ -174,7 +186,10 @@ func (c *changer) message(t *target) {
 		if c.dryRun {
 			continue
 		}
-		if c.a == Remove && e.State() != schedule.Leased {
+		if c.out != nil && e.State() == schedule.Leased {
+			c.out.follow(e)
+		}
+		if c.removes() && e.State() != schedule.Leased {
 			removed = append(removed, r)
 			continue
 		}
@@ -207,7 +222,7 @@ func (c *changer) matters(e *schedule.Entry) bool {
 	s, asked := e.State(), e.Action()
 	switch c.a {
 	case Hold:
-		return s != schedule.Held && s != schedule.Unreadable && asked != schedule.Hold && asked != schedule.Remove
+		return s != schedule.Held && s != schedule.Unreadable && asked != schedule.Hold && !asked.Removes()
 	case Unhold, UnholdToRetry:
 		return s == schedule.Held || asked == schedule.Hold
 	case RetryNow, RetryScheduled:
@@ -218,9 +233,9 @@ func (c *changer) matters(e *schedule.Entry) bool {
 	case countScheduled:
 		return c.q.scheduledLater(e)
 	case Bounce:
-		return s != schedule.Unreadable && asked != schedule.Bounce && asked != schedule.Bouncing && asked != schedule.Remove
+		return s != schedule.Unreadable && asked != schedule.Bounce && asked != schedule.Bouncing && !asked.Removes()
 	}
-	return asked != schedule.Remove // Remove
+	return c.a == Cancel && s == schedule.Leased || !asked.Removes() // Remove, Cancel
 }
 
 // soon is when what was released is tried if no retry follows, in seconds.
@@ -231,7 +246,7 @@ func (c *changer) do(s schedule.Slot, e *schedule.Entry) (due uint32) {
 	q, now := c.q, c.q.seconds()
 	if e.State() == schedule.Leased {
 		e.SetAction(map[Action]schedule.Action{
-			Hold: schedule.Hold, Unhold: schedule.Nothing, UnholdToRetry: schedule.Nothing, RetryNow: schedule.Retry, RetryScheduled: schedule.Retry, Bounce: schedule.Bounce, Remove: schedule.Remove,
+			Hold: schedule.Hold, Unhold: schedule.Nothing, UnholdToRetry: schedule.Nothing, RetryNow: schedule.Retry, RetryScheduled: schedule.Retry, Bounce: schedule.Bounce, Remove: schedule.Remove, Cancel: schedule.Cancel,
 		}[c.a])
 		return 0
 	}

@@ -213,10 +213,14 @@ func (q *Queue) forgetArrivals() {
 	q.arrivals.forget(first)
 }
 
-// date corrects when a message was received, where its record has a time that lay ahead.
+// date corrects when a message was received, where its record has a time that lay ahead, and when it is released,
+// where that was moved.
 func (q *Queue) date(m *envelope.Message, id uint64) {
 	q.mu.Lock()
 	at := q.arrivals.of(id)
+	if p, moved := q.moves[id]; moved {
+		m.Release = p.releaseTime()
+	}
 	q.mu.Unlock()
 	if !at.IsZero() && m.Received.After(at.Add(clockSlack)) {
 		m.Received = at.UTC()

@@ -38,7 +38,7 @@ var kindNames = map[journal.Kind]string{
 //	4  accepted and moved records have their id and sums of their own before the content; synced records
 //	5  opened records have by how much the clock had jumped ahead, and until when ages are in doubt
 //	6  envelopes can have who had logged in
-//	7  envelopes can have what their second octet of flags announces
+//	7  envelopes can have what their second octet of flags announces, and changed records a release
 const (
 	oldestVersion = 2
 	ownSums       = 4
@@ -559,6 +559,7 @@ const (
 	markWarned
 	markBounce
 	markRemove
+	markCancel // with markRemove: for its sender
 )
 
 // recipientState is one recipient of a moved record.
@@ -718,10 +719,11 @@ func decodeDeferral(b []byte) (deferral, error) {
 // change is the payload of a changed record: what the marks of recipients are now and, unless it
 // is 0, when they are due.
 type change struct {
-	at    uint32 // when it was written; 0 in old ones
-	due   uint32
-	marks marks
-	rcpts []uint16
+	at      uint32 // when it was written; 0 in old ones
+	due     uint32
+	marks   marks
+	rcpts   []uint16
+	release uint32 // of their message, from now on; 0: as before
 }
 
 func appendChange(b []byte, c *change) []byte {
@@ -731,6 +733,9 @@ func appendChange(b []byte, c *change) []byte {
 	e.uint(uint64(c.due))
 	e.byte(uint8(c.marks))
 	e.recipients(c.rcpts)
+	if c.release != 0 {
+		e.uint(uint64(c.release))
+	}
 	return e.b
 }
 
@@ -739,6 +744,9 @@ func decodeChange(b []byte) (change, error) {
 	d.version()
 	c := change{at: d.written(), due: uint32(d.uint()), marks: marks(d.byte())}
 	d.recipients(func(r uint16) { c.rcpts = append(c.rcpts, r) })
+	if d.form >= 7 && d.s != "" {
+		c.release = uint32(d.uint())
+	}
 	return c, d.err
 }
 

@@ -301,6 +301,9 @@ func (c *compaction) noteMove(id uint64, loc schedule.Loc, body *content, rcpts 
 	if len(states) == 0 {
 		return true
 	}
+	if p, moved := q.moves[id]; moved {
+		body = body.released(p)
+	}
 	q.w.note(kindMoved, id, c.v, 0, func(b []byte) []byte { return appendMoved(b, id, body, q.passed(), states) })
 	return true
 }
@@ -402,7 +405,7 @@ func (c *compaction) carryMarks(it *item) {
 	if e == nil || q.segs.of(e.Data()) == c.v {
 		return
 	}
-	q.noteChange(it.id, q.segs.of(e.Data()), change{due: e.Due, marks: marksOf(e), rcpts: []uint16{it.rcpt}})
+	q.noteChange(it.id, q.segs.of(e.Data()), change{due: e.Due, marks: marksOf(e), rcpts: []uint16{it.rcpt}, release: q.moves[it.id].release})
 	c.moved += noteOctets
 }
 

@@ -21,7 +21,7 @@ const (
 	itemLarge                        // the number of the content's own file, in due and key
 	itemState                        // a recipient of the moved message before
 	itemDeferred
-	itemChanged
+	itemChanged // key is the new release of its message, 0 for none
 	itemSettled
 	itemTenant  // of the message before: key is the name, octets the size of its content
 	itemExpires // of the message before: due is when it is given up whatever its age
@@ -192,7 +192,7 @@ func (ix *index) add(rec journal.Record) error {
 			return err
 		}
 		it.kind, it.due, it.marks = itemChanged, c.due, c.marks
-		it.at = c.at
+		it.at, it.key = c.at, c.release
 		for _, r := range c.rcpts {
 			it.rcpt = r
 			ix.items = append(ix.items, it)

@@ -621,7 +621,7 @@ func (q *Queue) settleDown(s schedule.Slot, e *schedule.Entry, rest func(schedul
 		q.table.SetState(e, schedule.Held)
 	case schedule.Bounce:
 		q.end(s, e, schedule.Bouncing)
-	case schedule.Remove:
+	case schedule.Remove, schedule.Cancel:
 		q.table.SetState(e, schedule.Ending)
 		return true
 	case schedule.Retry:

@@ -53,6 +53,8 @@ type Item struct {
 	Total      int // recipients that the message was accepted for
 	Recipients []ItemRecipient
 	Unreadable bool // the record is damaged: all but ID and Recipients' states is unknown
+	// Cancelled says, of what was removed, that its sender has cancelled it.
+	Cancelled bool
 }
 
 // ItemRecipient is a recipient in a listing.
@@ -170,7 +172,7 @@ func (it Item) only(rcpts []uint16) Item {
 }
 
 // askedFor is what an operator has asked for, by the note that an entry carries of it.
-var askedFor = map[schedule.Action]Action{schedule.Hold: Hold, schedule.Retry: RetryNow, schedule.Bounce: Bounce, schedule.Remove: Remove}
+var askedFor = map[schedule.Action]Action{schedule.Hold: Hold, schedule.Retry: RetryNow, schedule.Bounce: Bounce, schedule.Remove: Remove, schedule.Cancel: Cancel}
 
 func (q *Queue) itemRecipient(c *candidateRecipient, m *envelope.Message) ItemRecipient {
 	e := &c.entry

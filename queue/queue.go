@@ -166,12 +166,14 @@ type Queue struct {
 	unsent    []warning                  // that could not be sent, for another try
 	hot       map[uint64]*hot
 	hotBytes  int64
-	replies   map[recipientKey]Attempt // of deferrals that are not written yet
-	large     map[uint64]largeBody     // living messages whose content has its own file
-	starts    moments                  // when the age of living messages that were scheduled begins to count
-	expiries  expiries                 // of living messages that are given up at a time
-	arrivals  arrivals                 // when messages were accepted
-	tenants   tenants                  // of living messages that have one
+	replies   map[recipientKey]Attempt  // of deferrals that are not written yet
+	followed  map[recipientKey]*Outcome // of recipients that were leased when they were cancelled
+	moves     map[uint64]plan           // of living messages whose release was moved, and their records have another
+	large     map[uint64]largeBody      // living messages whose content has its own file
+	starts    moments                   // when the age of living messages that were scheduled begins to count
+	expiries  expiries                  // of living messages that are given up at a time
+	arrivals  arrivals                  // when messages were accepted
+	tenants   tenants                   // of living messages that have one
 	clock     clockWatch
 	requests  *keyTable       // the keys of requests
 	broken    map[uint64]bool // messages whose content is damaged; true when they were handed out as that
@@ -210,7 +212,8 @@ func Open(cfg Config) (*Queue, error) {
 	}
 	q := &Queue{
 		cfg: cfg, fs: cfg.FS, log: cfg.Log, now: cfg.Now,
-		hot: map[uint64]*hot{}, replies: map[recipientKey]Attempt{}, large: map[uint64]largeBody{}, broken: map[uint64]bool{}, tenants: newTenants(), requests: newKeyTable(cfg.IdempotencyKeys),
+		hot: map[uint64]*hot{}, replies: map[recipientKey]Attempt{}, followed: map[recipientKey]*Outcome{}, moves: map[uint64]plan{},
+		large: map[uint64]largeBody{}, broken: map[uint64]bool{}, tenants: newTenants(), requests: newKeyTable(cfg.IdempotencyKeys),
 	}
 	q.failures = newTroubles(q.log, q.now)
 	q.scratch.New = newScratch

@@ -289,6 +289,9 @@ func (l *loader) message(h *history) error {
 	if h.plan.scheduled() {
 		q.starts.add(h.id, h.plan.start())
 	}
+	if h.moved {
+		q.moves[h.id] = h.plan
+	}
 	if h.expires != 0 {
 		q.expiries.add(h.id, h.expires)
 	}
@@ -325,6 +328,9 @@ func (l *loader) recipient(e schedule.Entry, rc *recipientHistory) {
 	case rc.marks&markRemove != 0:
 		state = schedule.Unreadable // finishRemovals ends it
 		e.SetAction(schedule.Remove)
+		if rc.marks&markCancel != 0 {
+			e.SetAction(schedule.Cancel)
+		}
 	case rc.marks&markBounce != 0:
 		state = schedule.Ending
 		e.SetAction(schedule.Bouncing)
@@ -406,7 +412,7 @@ func (q *Queue) finishRemovals() {
 	q.mu.Lock()
 	if q.table.Count(schedule.Unreadable) > 0 {
 		q.table.Ascend(0, func(_ schedule.Slot, e *schedule.Entry) bool {
-			if e.State() == schedule.Unreadable && e.Action() == schedule.Remove {
+			if e.State() == schedule.Unreadable && e.Action().Removes() {
 				doomed[e.ID] = append(doomed[e.ID], e.Rcpt)
 			}
 			return true
@@ -424,6 +430,7 @@ func (q *Queue) finishRemoval(id uint64, rcpts []uint16) {
 	if c, ok := q.lookUp(id); ok && q.cfg.OnRemoved != nil {
 		c.rcpts = slices.DeleteFunc(c.rcpts, func(r candidateRecipient) bool { return !slices.Contains(rcpts, r.entry.Rcpt) })
 		it = q.item(&c, nil)
+		it.Cancelled = len(c.rcpts) > 0 && c.rcpts[0].entry.Action() == schedule.Cancel
 	}
 	q.mu.Lock()
 	q.settle(id, rcpts, Removed)

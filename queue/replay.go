@@ -18,6 +18,7 @@ type history struct {
 	plan   plan   // when it is, or was, to be released
 	// expires is when it is given up whatever its age, in seconds since 1970; 0: never.
 	expires uint32
+	moved   bool // plan is another than its record has
 	rcpts   []recipientHistory
 	living  int
 	dataIn  []int // the runs that have its data, the latest last
@@ -194,6 +195,10 @@ func (r *replay) apply(it *item, i int) {
 		rc.noteRun, rc.noteOff = i, it.offset()
 	case itemChanged:
 		rc.marks = it.marks
+		if it.key != 0 {
+			h.plan.release, h.moved = it.key, true
+			rc.due, rc.said = h.plan.due(h.id, int(it.rcpt)), it.at
+		}
 		if it.due != 0 {
 			rc.due, rc.said = it.due, it.at
 		}
@@ -214,7 +219,7 @@ func (r *replay) begin(it *item, i int) {
 	}
 	h.dataIn = append(h.dataIn, i)
 	h.run, h.off, h.size, h.large = i, it.offset(), it.size, 0
-	h.tenant.run, h.expires = -1, 0
+	h.tenant.run, h.expires, h.moved = -1, 0, false
 	h.tier, h.at, h.plan = it.tier, it.at, plan{it.due, it.key}
 	h.rcpts = slices.Grow(h.rcpts[:0], int(it.rcpt))[:it.rcpt]
 	living := it.kind == itemAccepted && !r.isBuried(i, it.offset())

@@ -82,6 +82,7 @@ func (q *Queue) settle(id uint64, rcpts []uint16, o Outcome) {
 		q.keys.Release(e)
 		q.table.Free(s)
 		delete(q.replies, recipientKey{id, r})
+		q.tellEnd(recipientKey{id, r}, o)
 	}
 	q.count.settle(o, int64(len(rcpts)))
 	seg := q.segs.of(data)
@@ -111,6 +112,7 @@ func (q *Queue) messageDone(id uint64, seg *segment, size uint8) (large uint64) 
 	seg.live -= schedule.Octets(size)
 	q.starts.remove(id)
 	q.expiries.remove(id)
+	delete(q.moves, id)
 	q.tenants.remove(id)
 	delete(q.broken, id)
 	if seg.sealed && seg.messages == 0 {
@@ -240,6 +242,7 @@ func (q *Queue) removalNotice(id uint64, rcpts []uint16) func() {
 	it.ID = envelope.ID(id)
 	for _, r := range rcpts {
 		_, e := q.table.Find(id, r)
+		it.Cancelled = e.Action() == schedule.Cancel
 		it.Recipients = append(it.Recipients, ItemRecipient{
 			Index: int(r), Address: h.msg.Recipients[r].Address, State: StateEnding, Line: q.keys.Line(e.Key), Attempts: int(e.Attempts()),
 		})
@@ -324,8 +327,11 @@ func marksOf(e *schedule.Entry) marks {
 	if e.Action() == schedule.Bounce || e.Action() == schedule.Bouncing {
 		m |= markBounce
 	}
-	if e.Action() == schedule.Remove {
+	switch e.Action() {
+	case schedule.Remove:
 		m |= markRemove
+	case schedule.Cancel:
+		m |= markRemove | markCancel
 	}
 	return m
 }

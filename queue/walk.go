@@ -251,7 +251,8 @@ func (w *walker) findKey() bool {
 
 // selects reports whether the schedule alone says that an entry is selected.
 func (w *walker) selects(e *schedule.Entry) bool {
-	return w.states[e.State()] && (w.f.Key == (parking.Key{}) || w.q.keys.Of(e.Key) == w.key)
+	return w.states[e.State()] && (w.f.Key == (parking.Key{}) || w.q.keys.Of(e.Key) == w.key) &&
+		(w.f.Tenant == "" || w.q.tenants.has(w.f.Tenant, e.ID))
 }
 
 // consider adds an entry to the batch if it is selected.

@@ -18,11 +18,11 @@ import (
 	"example.org/mta/internal/reply"
 )
 
-// Type is what kind of event a record tells of. The names are KumoMTA's, except Damage, Warmup and Lost.
+// Type is what kind of event a record tells of. The names are KumoMTA's, except Cancellation, Damage, Warmup and Lost.
 type Type string
 
 // The types. A message has one Reception for each of its recipients, and in the end one of
-// Delivery, Bounce, Expiration and AdminBounce for each.
+// Delivery, Bounce, Expiration, AdminBounce and Cancellation for each.
 const (
 	Reception        Type = "Reception"        // accepted into the queue
 	Delivery         Type = "Delivery"         // taken by the remote host
@@ -30,6 +30,7 @@ const (
 	Bounce           Type = "Bounce"           // refused for good
 	Expiration       Type = "Expiration"       // given up after max_age
 	AdminBounce      Type = "AdminBounce"      // bounced or removed by an operator
+	Cancellation     Type = "Cancellation"     // cancelled by its sender
 	Rejection        Type = "Rejection"        // refused by this relay, never queued
 	Damage           Type = "Damage"           // a message in the queue whose envelope can't be read: nobody else can be told
 	Warmup           Type = "Warmup"           // something happened to the warm-up of a source
@@ -37,7 +38,7 @@ const (
 )
 
 // Types lists all types.
-var Types = []Type{Reception, Delivery, TransientFailure, Bounce, Expiration, AdminBounce, Rejection, Damage, Warmup, Lost}
+var Types = []Type{Reception, Delivery, TransientFailure, Bounce, Expiration, AdminBounce, Cancellation, Rejection, Damage, Warmup, Lost}
 
 // Record is one event for one recipient. What is zero is left out of the log where it has no
 // meaning.

@@ -74,11 +74,17 @@ const (
 	Remove
 	Retry
 
+	// What its sender asked for while it was leased: to remove it.
+	Cancel
+
 	// Why it is ending, from when it is put on that list until it is settled: leased for the report
 	// and, when that failed, while it waits for another try.
 	Expiring
 	Bouncing
 )
+
+// Removes reports whether the entry goes, without a report, when it is no longer leased.
+func (a Action) Removes() bool { return a == Remove || a == Cancel }
 
 // Ends reports whether the action is why an entry is ending.
 func (a Action) Ends() bool { return a == Expiring || a == Bouncing }

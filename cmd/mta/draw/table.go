@@ -51,7 +51,7 @@ var stateColours = map[string]string{
 	"running": green, "active": green, "idle": green, "ok": green, "Delivery": green, "sending": green,
 	"waiting": yellow, "deferred": yellow, "retry": yellow, "TransientFailure": yellow, "draining": yellow, "warning": yellow, "unknown": yellow, "warming": yellow,
 	"failed": red, "held": red, "unreadable": red, "suspended": red, "missing": red, "paused": red, "refusing": red, "alarm": red,
-	"Bounce": red, "Expiration": red, "AdminBounce": red, "Rejection": red, "Damage": red, "Lost": red,
+	"Bounce": red, "Expiration": red, "AdminBounce": red, "Cancellation": red, "Rejection": red, "Damage": red, "Lost": red,
 }
 
 const (

@@ -1,0 +1,111 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/journal"
+	"example.org/mta/queue/schedule"
+)
+
+// ErrReleased is returned for a message whose time has come, for some of its recipients at least, or that was
+// never scheduled.
+var ErrReleased = errors.New("already released")
+
+// Move gives a scheduled message another time of release; its spread stays. It is durable when Move returns without
+// error. ErrReleased says that it was too late for that, for one recipient at least, and that nothing was changed.
+func (q *Queue) Move(id envelope.ID, release time.Time) error {
+	c, ok := q.lookUp(uint64(id))
+	if !ok {
+		return fmt.Errorf("message %s: %w", id, ErrUnknown)
+	}
+	m, err := q.envelopeOf(c.id, c.data)
+	if err != nil {
+		return fmt.Errorf("message %s: %w", id, err)
+	}
+	p := planOf(&envelope.Message{Release: release, Spread: m.Spread})
+	if err := q.move(uint64(id), p); err != nil {
+		return fmt.Errorf("message %s: %w", id, err)
+	}
+	if err := q.w.flush(); err != nil {
+		return fmt.Errorf("message %s has its new time, but not durably yet: %w", id, err)
+	}
+	return nil
+}
+
+// move changes the schedule, and has that written down.
+func (q *Queue) move(id uint64, p plan) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.ended {
+		return ErrClosed
+	}
+	var slots []schedule.Slot
+	awaits := true
+	q.table.Run(id, func(s schedule.Slot, e *schedule.Entry) bool {
+		slots = append(slots, s)
+		awaits = awaits && q.movable(e)
+		return awaits
+	})
+	switch {
+	case len(slots) == 0:
+		return ErrUnknown
+	case !awaits:
+		return ErrReleased
+	}
+	q.starts.add(id, p.start())
+	q.moves[id] = p
+	q.evict(id) // the envelope in memory has the old time
+	byMarks := map[marks][]uint16{}
+	for _, s := range slots {
+		e := q.table.At(s)
+		byMarks[marksOf(e)] = append(byMarks[marksOf(e)], e.Rcpt)
+		q.moveEntry(s, e, p)
+	}
+	seg := q.segs.of(q.table.At(slots[0]).Data())
+	for m, rcpts := range byMarks {
+		q.noteChange(id, seg, change{marks: m, rcpts: sorted(rcpts), release: p.release})
+	}
+	return nil
+}
+
+// movable reports whether a recipient waits for its release, or is held and would.
+func (q *Queue) movable(e *schedule.Entry) bool {
+	if e.State() == schedule.Held {
+		_, scheduled := q.starts.find(e.ID)
+		return scheduled && e.Attempts() == 0 && e.Key == 0 && e.Due > q.passed()
+	}
+	return q.scheduledLater(e) && !e.Action().Ends() && e.Due > q.passed()
+}
+
+func (q *Queue) moveEntry(s schedule.Slot, e *schedule.Entry, p plan) {
+	due, now := p.due(e.ID, int(e.Rcpt)), q.passed()
+	if e.State() == schedule.Held {
+		e.Due = due
+		return
+	}
+	q.unlist(s, e)
+	if e.Due = due; due > now {
+		q.deferEntry(s, e)
+	} else {
+		q.makeDue(s, e, now)
+	}
+}
+
+// releaseTime is when the first recipient is released.
+func (p plan) releaseTime() time.Time { return time.Unix(int64(p.release), 0).UTC() }
+
+// released gives the content of a message whose envelope has another release.
+func (c *content) released(p plan) *content {
+	m, err := decodeEnvelope(c.env)
+	if err != nil {
+		return c // whoever is handed it finds out
+	}
+	m.Release = p.releaseTime()
+	moved := *c
+	moved.env = appendEnvelope(nil, m)
+	moved.envLen, moved.envCRC = uint32(len(moved.env)), journal.Checksum(0, moved.env)
+	return &moved
+}
