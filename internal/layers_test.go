@@ -36,6 +36,7 @@ var rules = []struct{ pkg, mustNotReach, why string }{
 	{"mta/submission/intake", "net/http", "intake knows no protocol"},
 	{"mta/submission/intake", "mta/queue", "what is accepted is handed to an interface"},
 	{"mta/submission", "mta/delivery", "submission ends with the durable 250"},
+	{"mta/submission/idempotency", "net/http", "a request is known by its key, whatever protocol brings it"},
 	{"mta/submission/keys", "net/http", "a key is good or not, whatever protocol brings it"},
 	{"mta/submission/compose", "net/http", "a message is built from parts, whoever sent them"},
 	{"mta/submission/template", "net/http", "mail is filled in from data, whoever sent it"},

@@ -63,6 +63,7 @@ import (
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/callout"
 	submissionhttp "example.org/mta/submission/http"
+	"example.org/mta/submission/idempotency"
 	"example.org/mta/submission/intake"
 	"example.org/mta/submission/keys"
 	"example.org/mta/submission/quota"
@@ -117,6 +118,7 @@ type Relay struct {
 	inbound    inbound                     // connections of clients
 	requests   *submissionhttp.Memory      // for requests under way of all api blocks
 	limits     *submissionhttp.Limits      // of keys' and tenants' requests
+	repeats    *idempotency.Book           // of requests with an Idempotency-Key
 	incoming   *intake.Memory              // for messages of all servers that are coming in
 	quotas     *quota.Book                 // of tenants
 	callouts   *callout.Checker            // of recipients' mailboxes
@@ -203,6 +205,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 		{"data directory", r.openDataDir},
 		{"accounting log", r.openAccounting},
 		{"", r.openQueue}, // its errors say so themselves, as those of the suppression list and the socket
+		{"idempotency keys", r.openIdempotency},
 		{"destinations", r.openDestinations},
 		{"warm-up", r.openWarmup},
 		{"", r.openSuppression},

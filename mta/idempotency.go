@@ -1,0 +1,29 @@
+package mta
+
+import (
+	"path/filepath"
+
+	"example.org/mta/mta/config"
+	"example.org/mta/queue"
+	"example.org/mta/submission/idempotency"
+)
+
+// openIdempotency makes the book of requests that have a key. Its secret is in the data directory, beside the
+// journal that has the keys.
+func (r *Relay) openIdempotency(cfg *config.Config, _ *undoer) error {
+	secret, err := idempotency.Secret(filepath.Join(cfg.DataDir, "idempotency.key"))
+	if err != nil {
+		return err
+	}
+	r.repeats = idempotency.New(secret, keyedRequests{r.queue})
+	return nil
+}
+
+// keyedRequests is what the queue knows of requests that have a key.
+type keyedRequests struct{ q *queue.Queue }
+
+// Keyed implements idempotency.Store.
+func (k keyedRequests) Keyed(key idempotency.Key) (idempotency.Stored, bool, error) {
+	known, ok, err := k.q.Keyed(queue.Key(key))
+	return idempotency.Stored(known), ok, err
+}

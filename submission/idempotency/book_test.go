@@ -1,0 +1,259 @@
+package idempotency
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"example.org/mta/internal/envelope"
+)
+
+// memoryStore keeps what a request leaves behind.
+type memoryStore struct {
+	mu    sync.Mutex
+	known map[Key]Stored
+	err   error
+	asked int
+}
+
+func (s *memoryStore) Keyed(k Key) (Stored, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked++
+	stored, ok := s.known[k]
+	return stored, ok, s.err
+}
+
+func (s *memoryStore) put(c *Claim, whole bool, ids map[int]envelope.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known[c.Key] = Stored{Request: c.Request, IDs: ids, Whole: whole, Answer: []byte("answer")}
+}
+
+func testBook() (*Book, *memoryStore) {
+	s := &memoryStore{known: map[Key]Stored{}}
+	return New([]byte("secret"), s), s
+}
+
+func (b *Book) sum(body string) [16]byte {
+	h := b.Hash()
+	h.Write([]byte(body))
+	return Sum(h)
+}
+
+// TestTheTable is what becomes of a request by what became of the one before with the same key, by its body, and by
+// whose it is.
+func TestTheTable(t *testing.T) {
+	type state int
+	const (
+		unknown  state = iota // no request with the key
+		underWay              // one is being taken
+		left                  // its client left, or it was refused, before anything was durable
+		half                  // some of it is durable, it was not answered, and its claim is over
+		answered
+		forgotten // answered, a day ago
+		unreadable
+	)
+	trouble := errors.New("disk")
+	for _, c := range []struct {
+		name   string
+		before state
+		key    string
+		body   string
+		tenant string
+		want   Outcome
+		err    error
+	}{
+		{"first", unknown, "k", "body", "acme", Fresh, nil},
+		{"again, while the first is under way", underWay, "k", "body", "acme", UnderWay, nil},
+		{"another body, while the first is under way", underWay, "k", "other", "acme", Other, nil},
+		{"another key, while the first is under way", underWay, "l", "body", "acme", Fresh, nil},
+		{"another tenant, while the first is under way", underWay, "k", "body", "other", Fresh, nil},
+		{"again, after nothing was taken", left, "k", "body", "acme", Fresh, nil},
+		{"another body, after nothing was taken", left, "k", "other", "acme", Fresh, nil},
+		{"again, after some was taken", half, "k", "body", "acme", Continue, nil},
+		{"another body, after some was taken", half, "k", "other", "acme", Other, nil},
+		{"again, after the answer", answered, "k", "body", "acme", Replay, nil},
+		{"another body, after the answer", answered, "k", "other", "acme", Other, nil},
+		{"another key, after the answer", answered, "l", "body", "acme", Fresh, nil},
+		{"the same key in other case", answered, "K", "body", "acme", Fresh, nil},
+		{"another tenant, after the answer", answered, "k", "body", "other", Fresh, nil},
+		{"the end of the tenant in the key", answered, "ek", "body", "acm", Fresh, nil},
+		{"again, a day later", forgotten, "k", "body", "acme", Fresh, nil},
+		{"another body, a day later", forgotten, "k", "other", "acme", Fresh, nil},
+		{"the disk can't be read", unreadable, "k", "body", "acme", Fresh, trouble},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b, s := testBook()
+			if c.before != unknown {
+				first, outcome, err := b.Begin("acme", "k", b.sum("body"))
+				if outcome != Fresh || err != nil {
+					t.Fatal(outcome, err)
+				}
+				switch c.before {
+				case half:
+					s.put(first, false, map[int]envelope.ID{0: 7})
+				case answered, forgotten:
+					s.put(first, true, map[int]envelope.ID{0: 7, 1: 8})
+				case unreadable:
+					s.err = trouble
+				}
+				if c.before != underWay {
+					first.Drop()
+				}
+				if c.before == forgotten {
+					delete(s.known, first.Key)
+				}
+			}
+			claim, outcome, err := b.Begin(c.tenant, c.key, b.sum(c.body))
+			if outcome != c.want || !errors.Is(err, c.err) {
+				t.Fatalf("%v, %v; want %v, %v", outcome, err, c.want, c.err)
+			}
+			if has := claim != nil; has != (err == nil && c.want != Other && c.want != UnderWay) {
+				t.Fatalf("a claim: %v", has)
+			}
+			switch c.want {
+			case Replay:
+				if string(claim.Stored.Answer) != "answer" || claim.Accepted(1) != 8 {
+					t.Errorf("%+v", claim.Stored)
+				}
+			case Continue:
+				if claim.Accepted(0) != 7 || claim.Accepted(1) != 0 {
+					t.Errorf("%+v", claim.Stored)
+				}
+			}
+			claim.Drop()
+			claim.Drop()
+			if n := len(b.underWay); n > 1 || n == 1 && c.before != underWay {
+				t.Errorf("%d claims are left", n)
+			}
+		})
+	}
+}
+
+// TestTwoHundredAtOnce: of two hundred requests with one key at once, one is taken; the others wait or get its answer.
+func TestTwoHundredAtOnce(t *testing.T) {
+	for range 20 {
+		b, s := testBook()
+		var taken, replayed, underWay atomic.Int32
+		var all sync.WaitGroup
+		start := make(chan struct{})
+		for range 200 {
+			all.Go(func() {
+				<-start
+				c, outcome, err := b.Begin("acme", "k", b.sum("body"))
+				defer c.Drop()
+				switch {
+				case err != nil:
+					t.Error(err)
+				case outcome == Fresh:
+					taken.Add(1)
+					s.put(c, true, map[int]envelope.ID{0: envelope.ID(taken.Load())})
+				case outcome == Replay:
+					replayed.Add(1)
+				case outcome == UnderWay:
+					underWay.Add(1)
+				}
+			})
+		}
+		close(start)
+		all.Wait()
+		if taken.Load() != 1 || taken.Load()+replayed.Load()+underWay.Load() != 200 || len(b.underWay) != 0 {
+			t.Fatalf("%d taken, %d replayed, %d under way", taken.Load(), replayed.Load(), underWay.Load())
+		}
+	}
+}
+
+// TestSecretOfTheRelay: neither a key nor the sum of a request can be found out without the secret.
+func TestSecretOfTheRelay(t *testing.T) {
+	one, _ := testBook()
+	two := New([]byte("another"), &memoryStore{})
+	if one.Key("acme", "k") == two.Key("acme", "k") || one.sum("body") == two.sum("body") {
+		t.Error("the secret makes no difference")
+	}
+	if one.Key("acme", "k") == Key(one.sum("acmek")) || one.Key("acme", "k") != one.Key("acme", "k") {
+		t.Error("keys and requests have the same sums, or other ones each time")
+	}
+	path := filepath.Join(t.TempDir(), "idempotency.key")
+	made, err := Secret(path)
+	if err != nil || len(made) != secretSize {
+		t.Fatal(made, err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Error(info.Mode(), err)
+	}
+	if again, err := Secret(path); err != nil || string(again) != string(made) {
+		t.Error("another secret after a restart", err)
+	}
+	os.WriteFile(path, []byte("short\n"), 0o600)
+	if _, err := Secret(path); err == nil || !strings.Contains(err.Error(), "restore it") {
+		t.Error(err)
+	}
+	os.Chmod(path, 0o644)
+	if _, err := Secret(path); err == nil {
+		t.Error("everybody can read it, and it is used")
+	}
+}
+
+func TestParseKey(t *testing.T) {
+	for field, want := range map[string]string{
+		`"8e03978e-40d5-43e8-bc93-6894a57f9324"`: "8e03978e-40d5-43e8-bc93-6894a57f9324",
+		`8e03978e-40d5-43e8-bc93-6894a57f9324`:   "8e03978e-40d5-43e8-bc93-6894a57f9324",
+		" welcome-user/123456789\t":              "welcome-user/123456789",
+		`"with space"`:                           "with space",
+		`"a \"quote\" and a \\"`:                 `a "quote" and a \`,
+		`back\slash`:                             `back\slash`,
+		strings.Repeat("x", 255):                 strings.Repeat("x", 255),
+		`"` + strings.Repeat(`\\`, 255) + `"`:    strings.Repeat(`\`, 255),
+	} {
+		if got, err := ParseKey(field); got != want || err != nil {
+			t.Errorf("%s: %q, %v", field, got, err)
+		}
+	}
+	for _, field := range []string{
+		"", " ", `""`, strings.Repeat("x", 256), `"` + strings.Repeat("x", 256) + `"`, `"open`, `"`, `"a" b`, `"a";p=1`, `"a", "b"`,
+		`"\a"`, `"a\`, "\"a\tb\"", "\"\x7f\"", "\"\xc3\xa9\"", "two keys", "a, b", "caf\u00e9", "a\r\nb", "a\x00", `a"b`,
+	} {
+		if got, err := ParseKey(field); err == nil {
+			t.Errorf("%q is taken as %q", field, got)
+		}
+	}
+}
+
+func FuzzParseKey(f *testing.F) {
+	f.Add(`"a \" b"`)
+	f.Add("bare")
+	f.Fuzz(func(t *testing.T, field string) {
+		key, err := ParseKey(field)
+		if err != nil {
+			return
+		}
+		quoted := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
+		if again, err := ParseKey(quoted); again != key || err != nil {
+			t.Fatalf("%q is %q, and as a string %q, %v", field, key, again, err)
+		}
+	})
+}
+
+func TestUntil(t *testing.T) {
+	now := time.Unix(1000, 0)
+	if Until(now, time.Time{}) != now.Add(24*time.Hour) || Until(now, now.Add(time.Hour)) != now.Add(25*time.Hour) || Until(now, now.Add(-time.Hour)) != now.Add(24*time.Hour) {
+		t.Error("another time")
+	}
+}
+
+// BenchmarkBegin is what a key costs before the queue.
+func BenchmarkBegin(b *testing.B) {
+	book, _ := testBook()
+	sum := book.sum("body")
+	b.ReportAllocs()
+	for b.Loop() {
+		c, _, _ := book.Begin("acme", "8e03978e-40d5-43e8-bc93-6894a57f9324", sum)
+		c.Drop()
+	}
+}
