@@ -2,8 +2,6 @@ package submission
 
 import (
 	"bytes"
-	"context"
-	"log/slog"
 	"strconv"
 	"strings"
 
@@ -152,10 +150,7 @@ func (c *conn) observe(line []byte) int {
 // report notes a refusal.
 func (c *conn) report(command string, r reply.Reply) {
 	r.Command = command
-	e := intake.Rejection{
-		Time: c.srv.cfg.Intake.Now(), Session: c.client.Session, Peer: c.client.Peer, HeloName: c.helo,
-		User: c.client.User, Tenant: c.client.OnBehalfOf(), Reply: r,
-	}
+	e := intake.Rejection{Reply: r}
 	switch tx := c.tx; {
 	case command == "MAIL":
 		e.Sender = c.command.path.address
@@ -165,23 +160,6 @@ func (c *conn) report(command string, r reply.Reply) {
 	default:
 		e.Sender, e.Recipients = tx.Sender, tx.Recipients()
 	}
-	first := toldOfStrangers
-	if c.mayRelay() {
-		first = toldOfClients
-	}
-	c.srv.refusals.add(c.client.Network, e, first)
-}
-
-// tellRefusal writes a refusal, or a number of them, into the accounting log and ours.
-func (s *Server) tellRefusal(e intake.Rejection) {
-	s.cfg.Intake.Events.Rejected(e)
-	attrs := []slog.Attr{
-		slog.String("session", e.Session), slog.Any("peer", e.Peer), slog.String("helo", e.HeloName),
-		slog.String("sender", string(e.Sender)), slog.String("recipient", string(e.Recipient)),
-		slog.String("reply", e.Reply.Error()),
-	}
-	if e.Count > 1 {
-		attrs = append(attrs, slog.Int64("count", e.Count), slog.Any("network", clientNetwork(e.Peer.Addr())))
-	}
-	s.cfg.Intake.Log.LogAttrs(context.Background(), slog.LevelInfo, "refused", attrs...)
+	c.client.Helo, c.client.MayRelay = c.helo, c.mayRelay()
+	c.srv.desk.Report(&c.client.Client, e)
 }

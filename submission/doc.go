@@ -19,8 +19,8 @@
 //	answers.go      the library's replies in our words
 //	replies.go      our own replies
 //
-// What strangers can use up is bounded in slots.go (connections), quotas.go (those of a tenant) and
-// tally.go (records of refusals). watch.go lets operators follow sessions.
+// What strangers can use up is bounded in slots.go (connections) and quotas.go (those of a tenant).
+// watch.go lets operators follow sessions.
 //
 // conn stands above TLS and gives the library exactly the bytes that it wants: one command line
 // when it asks for a command, the octets of one chunk after BDAT, and nothing after the end of

@@ -3,6 +3,8 @@ package submission
 import (
 	"net"
 	"time"
+
+	"example.org/mta/submission/intake"
 )
 
 // listener wraps what it accepts, and turns connections away when there are too many.
@@ -33,7 +35,7 @@ func (c *conn) turnAway() {
 		r = shuttingDown.Reply()
 	}
 	c.client.Peer = addrPort(c.socket.RemoteAddr())
-	c.client.Network = clientNetwork(c.client.Peer.Addr())
+	c.client.Network = intake.NetworkOf(c.client.Peer.Addr())
 	c.report("connect", r)
 	c.socket.SetDeadline(time.Now().Add(time.Second))
 	if !c.srv.cfg.ImplicitTLS {

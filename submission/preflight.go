@@ -96,7 +96,7 @@ func (c *conn) identify() *reply.Reply {
 		}
 	}
 	cl.relay = relay && contains(cfg.RelayFrom, cl.Peer.Addr())
-	cl.Network = clientNetwork(cl.Peer.Addr())
+	cl.Network = intake.NetworkOf(cl.Peer.Addr())
 	c.srv.desk.Settle(&cl.Client)
 	if cl.Newlines = cfg.BareNewlines; contains(cfg.NormaliseFrom, cl.Peer.Addr()) {
 		cl.Newlines = intake.NormaliseBareNewlines
@@ -141,17 +141,6 @@ func addrPort(a net.Addr) netip.AddrPort {
 	}
 	ap := t.AddrPort()
 	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
-}
-
-// clientNetwork gives what counts as one client: an IPv4 address or an IPv6 /64, since whoever
-// has one IPv6 address has 2^64.
-func clientNetwork(a netip.Addr) netip.Prefix {
-	bits := a.BitLen()
-	if a.Is6() {
-		bits = 64
-	}
-	p, _ := a.Prefix(bits)
-	return p
 }
 
 func contains(networks []netip.Prefix, a netip.Addr) bool {

@@ -41,8 +41,7 @@ type Server struct {
 	closing atomic.Bool // Shutdown was called; set with mu held
 	crowded atomic.Bool // slots are scarce; set with mu held
 
-	desk     *intake.Desk
-	refusals tally
+	desk *intake.Desk
 
 	mu struct {
 		sync.Mutex
@@ -66,7 +65,6 @@ func New(cfg Config) *Server {
 	s.mu.conns = make(map[*conn]struct{})
 	s.mu.perClient = make(map[netip.Prefix]int)
 	s.mu.empty = make(chan struct{})
-	s.refusals.tell = s.tellRefusal
 	s.clear, s.secure = s.library(), s.library()
 	s.clear.TLSConfig = cfg.TLS // makes it offer STARTTLS; conn answers the command
 	return s
@@ -127,7 +125,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Unlock()
 	s.noMore()
 	s.afterTLS.Close()
-	defer s.refusals.close()
+	defer s.desk.Close()
 	defer s.serve.Wait()
 	defer s.cancel()
 

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/reply"
 	"example.org/mta/submission/intake"
 )
 
@@ -38,7 +37,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 		if got := taken(); len(got) != 2 || got[0].Count > 1 || got[1].Peer.Addr() != netip.MustParseAddr("198.51.100.2") {
 			t.Fatalf("%d records at once: %+v", len(got), got)
 		}
-		time.Sleep(tallyEvery + time.Second)
+		time.Sleep(time.Minute + time.Second)
 		counts := make(map[string]int64)
 		for _, e := range taken() {
 			counts[e.Peer.Addr().String()+" "+e.Reply.Enhanced.String()] = e.Count
@@ -50,7 +49,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 		if got := taken(); len(got) != 0 {
 			t.Errorf("told of again: %+v", got)
 		}
-		time.Sleep(3 * tallyEvery)
+		time.Sleep(3 * time.Minute)
 		if got := taken(); len(got) != 1 || got[0].Count != 20 {
 			t.Errorf("%+v", got)
 		}
@@ -94,24 +93,4 @@ func TestCountedRefusalsOutliveTheServer(t *testing.T) {
 			t.Errorf("%d of 7 refusals were written down", sum)
 		}
 	})
-}
-
-// However many networks take part, the records are bounded, and nothing is left out of the count.
-func TestRefusalsOfManyNetworksAreBounded(t *testing.T) {
-	told, sum := 0, int64(0)
-	tl := tally{tell: func(e intake.Rejection) { told++; sum += max(e.Count, 1) }}
-	const networks = 20_000
-	for range 3 {
-		for i := range networks {
-			a := netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)})
-			tl.add(clientNetwork(a), intake.Rejection{Peer: netip.AddrPortFrom(a, 1), Reply: reply.Reply{Code: 550, Command: "RCPT"}}, toldOfStrangers)
-		}
-	}
-	tl.close()
-	if told > 2*maxTallies+2 {
-		t.Errorf("%d records for %d refusals, want at most %d", told, 3*networks, 2*maxTallies+2)
-	}
-	if sum != 3*networks {
-		t.Errorf("%d of %d refusals were counted", sum, 3*networks)
-	}
 }

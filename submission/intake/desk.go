@@ -15,12 +15,14 @@ type Desk struct {
 	cfg      Config
 	contents sync.Pool // *content
 	exempted exemptions
+	refusals tally
 }
 
 // New makes a desk. Config.Store must be set.
 func New(cfg Config) *Desk {
 	d := &Desk{cfg: cfg.WithDefaults()}
 	d.contents.New = func() any { return new(content) }
+	d.refusals.tell = d.tellRefusal
 	return d
 }
 

@@ -26,5 +26,5 @@
 //	batch.go        the commit of many messages
 //
 // config.go has the settings and what is asked of others, replies.go the refusals; memory.go bounds the content
-// of all messages that come in.
+// of all messages that come in, tally.go the records of refusals.
 package intake

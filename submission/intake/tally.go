@@ -1,12 +1,13 @@
-package submission
+package intake
 
 import (
+	"context"
+	"log/slog"
 	"net/netip"
 	"sync"
 	"time"
 
 	"example.org/mta/internal/reply"
-	"example.org/mta/submission/intake"
 )
 
 // Refusals that repeat are counted and not written down one by one: each costs a kilobyte on disk,
@@ -25,7 +26,7 @@ const (
 //
 // Goroutines: a timer's while there is something to count; close stops it.
 type tally struct {
-	tell func(intake.Rejection)
+	tell func(Rejection)
 
 	mu    sync.Mutex
 	kinds map[refusalKind]*refusalCount
@@ -41,19 +42,19 @@ type refusalKind struct {
 }
 
 type refusalCount struct {
-	told int              // one by one
-	more int64            // since
-	last intake.Rejection // one of those
+	told int       // one by one
+	more int64     // since
+	last Rejection // one of those
 }
 
 // add takes a refusal of a client in network, of which the first few are told one by one.
-func (t *tally) add(network netip.Prefix, e intake.Rejection, first int) {
+func (t *tally) add(network netip.Prefix, e Rejection, first int) {
 	if t.count(network, &e, first) {
 		t.tell(e)
 	}
 }
 
-func (t *tally) count(network netip.Prefix, e *intake.Rejection, first int) (tell bool) {
+func (t *tally) count(network netip.Prefix, e *Rejection, first int) (tell bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.kinds == nil {
@@ -90,14 +91,14 @@ func (t *tally) turn() {
 }
 
 // take gives what was counted. Kinds that had nothing to count are forgotten.
-func (t *tally) take(goOn bool) []intake.Rejection {
+func (t *tally) take(goOn bool) []Rejection {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.timer != nil {
 		t.timer.Stop()
 		t.timer = nil
 	}
-	var counted []intake.Rejection
+	var counted []Rejection
 	for kind, n := range t.kinds {
 		if n.more == 0 {
 			delete(t.kinds, kind)
@@ -110,7 +111,7 @@ func (t *tally) take(goOn bool) []intake.Rejection {
 			e.Peer, e.HeloName = netip.AddrPort{}, ""
 		}
 		counted = append(counted, e)
-		n.more, n.last = 0, intake.Rejection{}
+		n.more, n.last = 0, Rejection{}
 	}
 	if goOn && len(t.kinds) > 0 {
 		t.timer = time.AfterFunc(tallyEvery, t.turn)
@@ -124,3 +125,33 @@ func (t *tally) close() {
 		t.tell(e)
 	}
 }
+
+// Report notes a refusal for the accounting log and ours. e has the reply, with the command that it answers, and
+// what the refused message has; what is known of the client is filled in.
+func (d *Desk) Report(c *Client, e Rejection) {
+	e.Time, e.Session, e.Peer, e.HeloName = d.cfg.Now(), c.Session, c.Peer, c.Helo
+	e.User, e.Tenant = c.User, c.OnBehalfOf()
+	first := toldOfStrangers
+	if c.MayRelay {
+		first = toldOfClients
+	}
+	d.refusals.add(c.Network, e, first)
+}
+
+// tellRefusal writes a refusal, or a number of them, into the accounting log and ours.
+func (d *Desk) tellRefusal(e Rejection) {
+	d.cfg.Events.Rejected(e)
+	attrs := []slog.Attr{
+		slog.String("session", e.Session), slog.Any("peer", e.Peer), slog.String("helo", e.HeloName),
+		slog.String("sender", string(e.Sender)), slog.String("recipient", string(e.Recipient)),
+		slog.String("reply", e.Reply.Error()),
+	}
+	if e.Count > 1 {
+		attrs = append(attrs, slog.Int64("count", e.Count), slog.Any("network", NetworkOf(e.Peer.Addr())))
+	}
+	d.cfg.Log.LogAttrs(context.Background(), slog.LevelInfo, "refused", attrs...)
+}
+
+// Close writes down the refusals that were only counted so far. It is for the end of the listener, when no message
+// comes in any more.
+func (d *Desk) Close() { d.refusals.close() }
