@@ -10,6 +10,7 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
 	submissionhttp "example.org/mta/submission/http"
+	"example.org/mta/submission/http/compat"
 	"example.org/mta/submission/keys"
 )
 
@@ -18,19 +19,21 @@ type apiServer struct {
 	server   *submissionhttp.Server
 	settings submissionhttp.Config // as the configuration says, nothing of the relay's own
 	tls      config.Certificates
+	compat   []string // services whose clients are understood
 }
 
 // newAPI makes the server of an api block, or gives the one that there is when all that it was made
 // from is the same: a reload that changes other things disturbs no client.
 func (r *Relay) newAPI(cfg *config.Config, a *config.API) (_ *submissionhttp.Server, err error) {
-	made := apiServer{settings: wiring.API(cfg, a), tls: a.TLS}
+	made := apiServer{settings: wiring.API(cfg, a), tls: a.TLS, compat: a.Compat}
 	made.settings.MaxConnections = shareDescriptors(r.files, cfg).of(a.MaxConnections)
 	hc := r.joinedAPI(made.settings, a.Name)
+	hc.Routes, hc.Forms = compat.Services(a.Compat)
 	if hc.TLS, err = r.tlsOf(a.TLS); err != nil {
 		return nil, err
 	}
 	old := r.apis[a.Name]
-	if old.server != nil && reflect.DeepEqual(old.settings, made.settings) && reflect.DeepEqual(old.tls, made.tls) {
+	if old.server != nil && reflect.DeepEqual(old.settings, made.settings) && reflect.DeepEqual(old.tls, made.tls) && slices.Equal(old.compat, made.compat) {
 		return old.server, nil
 	}
 	made.server = submissionhttp.New(hc)

@@ -23,6 +23,8 @@ type API struct {
 	TrustedProxies []netip.Prefix `conf:"trusted_proxies"`
 	// Tenants are those whose keys are accepted. Empty: all.
 	Tenants []string `conf:"tenants"`
+	// Compat is the services whose clients are understood, too.
+	Compat []string `conf:"compat" oneof:"sendgrid resend"`
 
 	MaxRequest     Size `conf:"max_request" min:"1KiB" max:"1GiB"` // octets of a body, decompressed
 	MaxConnections int  `conf:"max_connections" min:"1"`           // at a time

@@ -71,7 +71,7 @@ func substituted(t *testing.T, root *jsontree.Node, i int, q *request.Request) {
 				return // TestSubstitutionsAreExact has those
 			}
 		}
-		if got := render(q.Text, q.Data); got != want {
+		if got := render(t, q.Text, q.Data); got != want {
 			t.Errorf("a text without tags became %q, want %q", got, want)
 		}
 	}

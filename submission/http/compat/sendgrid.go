@@ -1,6 +1,7 @@
 package compat
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"maps"
@@ -220,28 +221,32 @@ func headers(before []request.Header, n *jsontree.Node) []request.Header {
 	return all
 }
 
+// meta is an object without white space, nil for an empty one.
 func meta(n *jsontree.Node) json.RawMessage {
 	if n == nil || n.Len == 0 {
 		return nil
 	}
-	return slices.Clone(n.Raw())
+	var b bytes.Buffer
+	if json.Compact(&b, n.Raw()) != nil {
+		return nil // the tree has checked it
+	}
+	return b.Bytes()
 }
 
-// merged is an object with the members of both, where those of n come first.
+// merged is an object with the members of both, those of n in place of the others.
 func merged(before json.RawMessage, n *jsontree.Node) json.RawMessage {
-	if before == nil {
-		return meta(n)
+	all, own := make(map[string]json.RawMessage), meta(n)
+	for _, object := range []json.RawMessage{before, own} {
+		if object != nil && json.Unmarshal(object, &all) != nil {
+			return own
+		}
 	}
-	all := make(map[string]json.RawMessage)
-	if json.Unmarshal(before, &all) != nil {
-		return meta(n)
-	}
-	for m := range n.All() {
-		all[m.Name] = m.Raw()
+	if len(all) == 0 {
+		return nil
 	}
 	out, err := json.Marshal(all)
 	if err != nil {
-		return meta(n)
+		return own
 	}
 	return out
 }

@@ -12,6 +12,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/jsontree"
 	"example.org/mta/submission/request"
+	"example.org/mta/submission/template"
 )
 
 var now = time.Date(2026, 11, 22, 17, 0, 0, 0, time.UTC)
@@ -71,7 +72,7 @@ func sorted(q *request.Request) {
 
 func TestEachSDKsLetterIsWhatItWasGiven(t *testing.T) {
 	for name, want := range map[string]func(*request.Request){
-		"sendgrid-python": func(q *request.Request) { q.Tags, q.Meta = []string{"eu", "order"}, []byte(`{"order": "77"}`) },
+		"sendgrid-python": func(q *request.Request) { q.Tags, q.Meta = []string{"eu", "order"}, []byte(`{"order":"77"}`) },
 		"sendgrid-node":   func(q *request.Request) { q.Tags, q.Meta = []string{"eu", "order"}, []byte(`{"order":"77"}`) },
 		"sendgrid-anymail": func(q *request.Request) {
 			q.Tags, q.Meta = []string{"eu", "order"}, []byte(`{"anymail_id":"97d2282f-f0a6-4638-8ab5-1006b61ff3a5","order":"77"}`)
@@ -120,29 +121,32 @@ func TestSubstitutionsOfTheSDKsBecomeOneTemplate(t *testing.T) {
 			if a.Text != b.Text || a.HTML != b.HTML {
 				t.Error("the personalizations have different templates")
 			}
-			if got := render(a.Subject+"|"+a.Text+"|"+a.HTML, a.Data); got != "Hi Zoë|Dear Zoë, code <1>.|<p>Dear Zoë</p>" {
+			if got := render(t, a.Subject+"|"+a.Text+"|"+a.HTML, a.Data); got != "Hi Zoë|Dear Zoë, code <1>.|<p>Dear Zoë</p>" {
 				t.Errorf("the first: %q", got)
 			}
-			if got := render(b.Subject+"|"+b.Text+"|"+b.HTML, b.Data); got != "Hi Bob|Dear Bob, code 2.|<p>Dear Bob</p>" {
+			if got := render(t, b.Subject+"|"+b.Text+"|"+b.HTML, b.Data); got != "Hi Bob|Dear Bob, code 2.|<p>Dear Bob</p>" {
 				t.Errorf("the second: %q", got)
 			}
 		})
 	}
 }
 
-// render replaces the variables of a template, which has nothing else.
-func render(template string, data map[string]any) string {
-	var out strings.Builder
-	for {
-		before, rest, found := strings.Cut(template, "{{&")
-		out.WriteString(before)
-		if !found {
-			return out.String()
-		}
-		name, after, _ := strings.Cut(rest, "}}")
-		out.WriteString(data[name].(string))
-		template = after
+// render gives what a template becomes with data.
+func render(t *testing.T, text string, data map[string]any) string {
+	t.Helper()
+	if data == nil {
+		return text
 	}
+	var none *template.Store
+	compiled, faults := none.Compile("acme", template.Mail{HTML: text})
+	if len(faults) > 0 {
+		t.Fatalf("%q: %v", text, faults)
+	}
+	m, err := compiled.Render(t.Context(), false, template.NewData(data))
+	if err != nil {
+		t.Fatalf("%q: %v", text, err)
+	}
+	return m.HTML
 }
 
 func personal(substitutions, text, more string) string {
@@ -166,7 +170,7 @@ func TestSubstitutionsAreExact(t *testing.T) {
 			if len(r.faults) > 0 {
 				t.Fatal(r.faults)
 			}
-			if got := render(all[0].Text, all[0].Data); got != tc.want {
+			if got := render(t, all[0].Text, all[0].Data); got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
 		})
@@ -188,10 +192,10 @@ func TestPersonalizationsOverrideTheMessage(t *testing.T) {
 	}
 	for i, want := range []string{"for xx|xx {{x}}|xx@acme.example|xx", "all {{x}}|-n- {{x}}|-n-@acme.example|-n-"} {
 		q := all[i]
-		if got := render(q.Subject+"|"+q.Text, q.Data) + "|" + string(q.ReplyTo[0].Address) + "|" + q.ReplyTo[0].Name; got != want {
+		if got := render(t, q.Subject+"|"+q.Text, q.Data) + "|" + string(q.ReplyTo[0].Address) + "|" + q.ReplyTo[0].Name; got != want {
 			t.Errorf("message %d: %q, want %q", i, got, want)
 		}
-		if got := render(q.Headers[0].Value, q.Data); got != "{{1}}" {
+		if got := render(t, q.Headers[0].Value, q.Data); got != "{{1}}" {
 			t.Errorf("message %d: the header field is %q", i, got)
 		}
 	}
@@ -216,7 +220,7 @@ func TestAStoredTemplateTakesThePlaceOfTheContent(t *testing.T) {
 		t.Fatalf("faults %v, ignored %v", r.faults, r.ignored)
 	}
 	q := all[0]
-	if q.Template != "d-1" || q.HTML != "" || q.Data["n"] != "N" || render(q.Headers[0].Value, q.Data) != "{{n}}" {
+	if q.Template != "d-1" || q.HTML != "" || q.Data["n"] != "N" || render(t, q.Headers[0].Value, q.Data) != "{{n}}" {
 		t.Errorf("got %+v", q)
 	}
 	if all[1].Data == nil {
