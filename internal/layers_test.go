@@ -37,6 +37,7 @@ var rules = []struct{ pkg, mustNotReach, why string }{
 	{"mta/submission/intake", "mta/queue", "what is accepted is handed to an interface"},
 	{"mta/submission", "mta/delivery", "submission ends with the durable 250"},
 	{"mta/submission/idempotency", "net/http", "a request is known by its key, whatever protocol brings it"},
+	{"mta/submission/unsubscribe", "net/http", "a token is made and read without knowing who carries it"},
 	{"mta/submission/keys", "net/http", "a key is good or not, whatever protocol brings it"},
 	{"mta/submission/compose", "net/http", "a message is built from parts, whoever sent them"},
 	{"mta/submission/template", "net/http", "mail is filled in from data, whoever sent it"},

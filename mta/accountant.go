@@ -17,6 +17,7 @@ import (
 	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 	"example.org/mta/submission/intake"
+	"example.org/mta/submission/unsubscribe"
 )
 
 func newAccounting(cfg *config.Config, log *slog.Logger) (*accounting.Writer, error) {
@@ -125,6 +126,17 @@ func (a *accountant) Rejected(r intake.Rejection) {
 		rec.Recipient = rc.Address
 		a.log.Add(&rec)
 	}
+}
+
+// Unsubscribed writes down that a recipient ended a subscription.
+func (a *accountant) Unsubscribed(s *unsubscribe.Subscription, session string) {
+	if a.log == nil {
+		return
+	}
+	a.log.Add(&accounting.Record{
+		Type: accounting.Unsubscribe, Recipient: s.Address, Queue: queueName(&envelope.Message{Tenant: s.Tenant}, s.Address),
+		Tenant: s.Tenant, Campaign: s.Campaign, Session: session, Time: a.now(), Created: s.Sent,
+	})
 }
 
 // Attempted writes down what became of a recipient.

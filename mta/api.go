@@ -44,6 +44,7 @@ func (r *Relay) newAPI(cfg *config.Config, a *config.API) (_ *submissionhttp.Ser
 // joinedAPI gives the settings of an api block with what they need of the relay.
 func (r *Relay) joinedAPI(hc submissionhttp.Config, api string) submissionhttp.Config {
 	hc.Now, hc.Log, hc.IDs = r.now, r.log.With("api", api), &r.sessions
+	hc.Suppressions, hc.Unsubscribes = tenantSuppressions{r.suppression}, unsubscribed{r}
 	hc.Keys, hc.Memory, hc.Limits, hc.TenantRates = apiKeys{r}, r.requests, r.limits, r.tenantRates
 	hc.Mail.Intake = r.joinedIntake(hc.Mail.Intake, api)
 	hc.Mail.Templates = &r.templates

@@ -67,6 +67,7 @@ import (
 	"example.org/mta/submission/intake"
 	"example.org/mta/submission/keys"
 	"example.org/mta/submission/quota"
+	"example.org/mta/submission/unsubscribe"
 	"example.org/mta/suppression"
 )
 
@@ -127,6 +128,7 @@ type Relay struct {
 	acme       *certificates.ACME           // nil without names
 	logins     atomic.Pointer[auth.Service] // nil without users
 	keys       atomic.Pointer[keys.Book]    // nil without a keys file
+	links      *unsubscribe.Links
 	templates  templates
 	files      int // that the process may have open
 	sites      dispatch.Sites
@@ -209,6 +211,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 		{"destinations", r.openDestinations},
 		{"warm-up", r.openWarmup},
 		{"", r.openSuppression},
+		{"unsubscribe links", r.openUnsubscribe},
 		{"users", r.openUsers},
 		{"API keys", r.openKeys},
 		{"", r.openTemplates},
@@ -399,7 +402,7 @@ func (r *Relay) joinedIntake(ic intake.Config, listener string) intake.Config {
 	ic.Now, ic.Log, ic.Memory = r.now, r.log.With("listener", listener), r.incoming
 	ic.Store, ic.Batches, ic.Ready, ic.Events = r.store, r.store, r.store.Ready, listenerEvents{r.events, listener}
 	ic.Admission = r.admission
-	ic.Verifier, ic.Suppressed = domainVerifier{r}, r.suppressed
+	ic.Verifier, ic.Suppressed, ic.Unsubscribe = domainVerifier{r}, r.suppressed, r.unsubscribeLink
 	ic.Quotas, ic.AsksMailboxes, ic.MissingMailbox = r.quotas, r.asksMailboxes, r.missingMailbox
 	ic.TenantOf, ic.TenantAt, ic.Ignored = r.tenantOf, r.tenantAt, &r.tenantsIgnored
 	return ic

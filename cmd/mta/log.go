@@ -69,7 +69,7 @@ func newLog(c *cli) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&q.Types, "type", nil, "records of these `types`: Reception, Delivery, TransientFailure, Bounce, Expiration, AdminBounce, Cancellation, Rejection, Damage, Warmup, Lost")
+	flags.StringSliceVar(&q.Types, "type", nil, "records of these `types`: Reception, Delivery, TransientFailure, Bounce, Expiration, AdminBounce, Cancellation, Rejection, Damage, Unsubscribe, Warmup, Lost")
 	flags.StringVar(&q.ID, "id", "", "records of this `message`")
 	flags.StringVar(&q.Sender, "sender", "", "messages from this `address`, or from @domain; <> is the null sender")
 	flags.StringVar(&q.Recipient, "recipient", "", "this recipient's `address`, or those at @domain")

@@ -18,7 +18,7 @@ import (
 	"example.org/mta/internal/reply"
 )
 
-// Type is what kind of event a record tells of. The names are KumoMTA's, except Cancellation, Damage, Warmup and Lost.
+// Type is what kind of event a record tells of. The names are KumoMTA's, except Cancellation, Damage, Unsubscribe, Warmup and Lost.
 type Type string
 
 // The types. A message has one Reception for each of its recipients, and in the end one of
@@ -33,12 +33,13 @@ const (
 	Cancellation     Type = "Cancellation"     // cancelled by its sender
 	Rejection        Type = "Rejection"        // refused by this relay, never queued
 	Damage           Type = "Damage"           // a message in the queue whose envelope can't be read: nobody else can be told
+	Unsubscribe      Type = "Unsubscribe"      // a recipient unsubscribed from a tenant's mail by a link in a message
 	Warmup           Type = "Warmup"           // something happened to the warm-up of a source
 	Lost             Type = "Lost"             // this many records could not be written
 )
 
 // Types lists all types.
-var Types = []Type{Reception, Delivery, TransientFailure, Bounce, Expiration, AdminBounce, Cancellation, Rejection, Damage, Warmup, Lost}
+var Types = []Type{Reception, Delivery, TransientFailure, Bounce, Expiration, AdminBounce, Cancellation, Rejection, Damage, Unsubscribe, Warmup, Lost}
 
 // Record is one event for one recipient. What is zero is left out of the log where it has no
 // meaning.

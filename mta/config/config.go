@@ -388,6 +388,9 @@ type Tenant struct {
 
 	// Senders are the addresses that the tenant may send as: domains, "*.domain", addresses. Empty: any.
 	Senders []users.Sender `conf:"senders"`
+	// Unsubscribe is the URL, as recipients reach it, of the route /unsubscribe of an api block: links to it are
+	// added to messages (RFC 8058). "": none are.
+	Unsubscribe string `conf:"unsubscribe"`
 	// Networks are those whose clients' mail is the tenant's when nothing else says whose it is.
 	Networks []netip.Prefix `conf:"networks"`
 

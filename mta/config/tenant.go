@@ -3,7 +3,9 @@ package config
 import (
 	"fmt"
 	"net/netip"
+	"net/url"
 	"slices"
+	"strings"
 )
 
 // tenantNetworks finds the tenant of an address in as many steps as there are lengths of prefixes.
@@ -48,6 +50,7 @@ func (k checker) tenants() {
 			k.reference(&t.block, "pool", "pool", t.Pool, poolNames(k.Pools))
 		}
 		k.quotas(t)
+		k.unsubscribe(t)
 		for _, p := range t.Networks {
 			if other := whose[p]; other != nil && other != t {
 				k.problem(&t.block, "networks", "assign it to one of them", "networks: %s already belongs to tenant %q", p, other.Name)
@@ -56,6 +59,30 @@ func (k checker) tenants() {
 		}
 	}
 }
+
+// unsubscribe looks at the link that recipients of the tenant's mail get.
+func (k checker) unsubscribe(t *Tenant) {
+	if t.Unsubscribe == "" {
+		return
+	}
+	const remedy = `write the address of an api block as recipients reach it, such as "https://mail.acme.example/unsubscribe"`
+	u, err := url.Parse(t.Unsubscribe)
+	switch {
+	case err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil:
+		k.problem(&t.block, "unsubscribe", remedy, "unsubscribe of tenant %q must be an https URL (RFC 8058)", t.Name)
+	case u.RawQuery != "" || u.Fragment != "" || strings.HasSuffix(u.Path, "/") || strings.ContainsFunc(t.Unsubscribe, notInURL):
+		k.problem(&t.block, "unsubscribe", remedy, "unsubscribe of tenant %q: a slash and a token are appended to the URL, so it can't end in a slash or have a query", t.Name)
+	case len(t.Unsubscribe) > maxUnsubscribe:
+		k.problem(&t.block, "unsubscribe", remedy, "unsubscribe of tenant %q has more than %d octets", t.Name, maxUnsubscribe)
+	case k.Suppression.Mode == "off":
+		k.problem(&t.block, "unsubscribe", `write suppression { mode = "refuse" }`, "unsubscribe of tenant %q: recipients who unsubscribe would still get mail, since suppression is off", t.Name)
+	}
+}
+
+// maxUnsubscribe bounds the URL: with the token it is one word of a header line of 998 octets.
+const maxUnsubscribe = 200
+
+func notInURL(r rune) bool { return r <= ' ' || r >= 0x7f || r == '<' || r == '>' || r == '"' }
 
 // lastTier is the tier that over_quota = "lower" moves mail to.
 const lastTier = 5

@@ -42,3 +42,25 @@ func TestTenantHeaderIsForFew(t *testing.T) {
 		}
 	}
 }
+
+func TestUnsubscribeIsAnHTTPSURL(t *testing.T) {
+	for setting, want := range map[string]string{
+		`"http://mail.acme.example/unsubscribe"`:                          "must be an https URL",
+		`"mailto:u@acme.example"`:                                         "must be an https URL",
+		`"https:///unsubscribe"`:                                          "must be an https URL",
+		`"https://ann:secret@acme.example/u"`:                             "must be an https URL",
+		`"https://acme.example/u?x=1"`:                                    "can't end in a slash or have a query",
+		`"https://acme.example/u/"`:                                       "can't end in a slash or have a query",
+		`"https://acme.example/u>"`:                                       "can't end in a slash or have a query",
+		`"https://acme.example/` + strings.Repeat("u", 200) + `"`:         "more than 200 octets",
+		"\"https://acme.example/u\"\n}\nsuppression {\n mode = \"off\"\n": "would still get mail",
+		`"https://mail.acme.example/unsubscribe"`:                         "",
+		`"https://mail.acme.example"`:                                     "",
+		`""`:                                                              "",
+	} {
+		_, err := Parse([]byte("tenant \"acme\" {\n unsubscribe = "+setting+"\n}\n"), "mta.conf", nil)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", setting, err, want)
+		}
+	}
+}

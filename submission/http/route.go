@@ -36,6 +36,7 @@ func (s *Server) routes() []Route {
 	return slices.Concat(
 		s.suppressionRoutes(),
 		s.messageRoutes(),
+		s.unsubscribeRoutes(),
 		s.config.Routes,
 	)
 }

@@ -44,6 +44,8 @@ type Config struct {
 	Forms  []Form
 	// Suppressions is the list of addresses that get no mail. Nil: its routes are not there.
 	Suppressions Suppressions
+	// Unsubscribes knows the links by which recipients unsubscribe. Nil: they lead nowhere.
+	Unsubscribes Unsubscribes
 
 	// Rates are the limits of each key, TenantRates those of all keys of a tenant; Limits counts, for all
 	// servers that share it. Nil: no limits.

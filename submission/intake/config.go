@@ -90,6 +90,10 @@ type Config struct {
 	// there are none.
 	Suppressed func(tenant string, rcpt envelope.Address) (why string, listed bool)
 
+	// Unsubscribe gives the link by which a recipient unsubscribes from a tenant's mail (RFC 8058), "" for none. It
+	// is asked for messages to one recipient without a List-Unsubscribe field. Nil: there are none.
+	Unsubscribe func(tenant, campaign string, rcpt envelope.Address) string
+
 	// Tenant is on whose behalf mail comes in here when nothing else says so: neither the client's login, nor
 	// a tenantField, nor the client's network, in this order.
 	Tenant string

@@ -177,13 +177,28 @@ func (m *Message) afterHeader() {
 	m.takeTenant()
 	m.checkFrom()
 	m.admitByHeader()
-	x.top = m.trace().append(x.top[:0])
+	t := m.trace()
+	if t.unsubscribe = m.unsubscribeLink(); t.unsubscribe != "" {
+		t.needPost = !h.fields.has(FieldListUnsubscribePost)
+		h.fields |= 1<<FieldListUnsubscribe | 1<<FieldListUnsubscribePost
+	}
+	x.top = t.append(x.top[:0])
 	m.store(x.top)
 	m.store(h.text)
 	if len(h.body) > 0 || len(h.text) == 0 {
 		m.store(crlf) // there was no blank line to end the section
 	}
 	m.store(h.body)
+}
+
+// unsubscribeLink gives the link that the message gets, "" for none. One with several recipients gets none: all
+// see the same header, and a link could not say who of them unsubscribes.
+func (m *Message) unsubscribeLink() string {
+	cfg := &m.desk.cfg
+	if cfg.Unsubscribe == nil || len(m.recipients) != 1 || m.Sender.Null() || m.account.tenant == "" || m.content.header.fields.has(FieldListUnsubscribe) {
+		return ""
+	}
+	return cfg.Unsubscribe(m.account.tenant, m.campaign(), m.recipients[0].Address)
 }
 
 // encodeHeader makes a complete header section UTF-8, if the configuration wants that.

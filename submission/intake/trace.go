@@ -25,10 +25,13 @@ type trace struct {
 	id               string           // of the transaction
 	only             envelope.Address // the recipient, when there is just one
 	time             time.Time
-	needDate, needID bool // RFC 6409, 8
+	needDate, needID bool   // RFC 6409, 8
+	unsubscribe      string // the link of List-Unsubscribe; "": the field is not added
+	needPost         bool   // as List-Unsubscribe-Post (RFC 8058)
 }
 
-// append writes the fields: Received (RFC 5321, 4.4), and Date and Message-ID when missing. No
+// append writes the fields: Received (RFC 5321, 4.4), and Date, Message-ID and the fields
+// to unsubscribe when missing. No
 // part of them is taken from the client unchecked: the EHLO name stands there only if it is a
 // domain or an address literal, and addresses have been parsed.
 func (t *trace) append(b []byte) []byte {
@@ -71,6 +74,14 @@ func (t *trace) append(b []byte) []byte {
 		b = append(b, '@')
 		b = append(b, t.hostname...)
 		b = append(b, ">\r\n"...)
+	}
+	if t.unsubscribe != "" {
+		b = append(b, "List-Unsubscribe:\r\n\t<"...)
+		b = append(b, t.unsubscribe...)
+		b = append(b, ">\r\n"...)
+	}
+	if t.needPost {
+		b = append(b, "List-Unsubscribe-Post: List-Unsubscribe=One-Click\r\n"...)
 	}
 	return b
 }

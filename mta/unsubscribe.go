@@ -1,0 +1,77 @@
+package mta
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/config"
+	"example.org/mta/submission/unsubscribe"
+	"example.org/mta/suppression"
+)
+
+// openUnsubscribe reads the secret of unsubscribe links. It is there even while no tenant has any: links in
+// mail that was sent work on.
+func (r *Relay) openUnsubscribe(cfg *config.Config, _ *undoer) (err error) {
+	r.links, err = unsubscribe.Open(filepath.Join(cfg.DataDir, "unsubscribe-secret"))
+	return err
+}
+
+// unsubscribeLink gives the link for a recipient of a tenant's message, "" where the tenant has none. A
+// postmaster gets none, since mail to it is never suppressed.
+func (r *Relay) unsubscribeLink(tenant, campaign string, a envelope.Address) string {
+	t := r.policy.Load().Config.Tenant(tenant)
+	if t == nil || t.Unsubscribe == "" || suppression.Exempt(a) {
+		return ""
+	}
+	return r.links.URL(t.Unsubscribe, &unsubscribe.Subscription{Tenant: tenant, Address: a, Campaign: campaign, Sent: r.now()})
+}
+
+// unsubscribeWarnings says which tenants have links that nobody answers here.
+func unsubscribeWarnings(cfg *config.Config) (out []string) {
+	for _, t := range cfg.Tenants {
+		answers := func(a *config.API) bool { return len(a.Tenants) == 0 || slices.Contains(a.Tenants, t.Name) }
+		if t.Unsubscribe != "" && !slices.ContainsFunc(cfg.APIs, answers) {
+			out = append(out, fmt.Sprintf("%s: no api block answers the unsubscribe links of tenant %q: they work only if another relay with the same unsubscribe-secret does", t.Origin("unsubscribe"), t.Name))
+		}
+	}
+	return out
+}
+
+// unsubscribed are the links as the api blocks' servers know them.
+type unsubscribed struct{ r *Relay }
+
+// Subscription implements http.Unsubscribes.
+func (u unsubscribed) Subscription(token string) (tenant string, a envelope.Address, ok bool) {
+	s, ok := u.r.links.Read(token)
+	return s.Tenant, s.Address, ok
+}
+
+// Unsubscribe implements http.Unsubscribes. It goes on when the client leaves: the recipient has asked for it.
+func (u unsubscribed) Unsubscribe(ctx context.Context, token, request string) error {
+	s, ok := u.r.links.Read(token)
+	if !ok {
+		return fmt.Errorf("the token is not valid")
+	}
+	ctx = context.WithoutCancel(ctx)
+	key := suppression.KeyOf(s.Tenant, s.Address)
+	there, err := u.r.suppression.Get(ctx, []suppression.Key{key})
+	if err != nil {
+		return err
+	}
+	if len(there) > 0 && there[0].Expires.IsZero() {
+		return nil
+	}
+	reason := "the recipient unsubscribed"
+	if s.Campaign != "" {
+		reason += " from " + s.Campaign
+	}
+	if _, err := u.r.suppression.Add(ctx, []suppression.Entry{{Key: key, Reason: reason, Source: suppression.Unsubscribe}}); err != nil {
+		return err
+	}
+	u.r.log.Info("recipient unsubscribed", "tenant", s.Tenant, "recipient", s.Address, "campaign", s.Campaign, "request", request)
+	u.r.events.Unsubscribed(&s, request)
+	return nil
+}

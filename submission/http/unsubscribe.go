@@ -1,0 +1,89 @@
+package http
+
+import (
+	"context"
+	_ "embed" // unsubscribe.html
+	"html/template"
+	"net/http"
+	"slices"
+	"strings"
+
+	"example.org/mta/internal/envelope"
+)
+
+// Unsubscribes knows the links by which recipients unsubscribe (RFC 8058).
+type Unsubscribes interface {
+	// Subscription reads the token of a link; false for one that this relay did not make.
+	Subscription(token string) (tenant string, a envelope.Address, ok bool)
+	// Unsubscribe ends the subscription of a token that Subscription has read, and returns when that is
+	// durable. To end it again does no harm. request is the request's id, for the record of it.
+	Unsubscribe(ctx context.Context, token, request string) error
+}
+
+// unsubscribeRoutes have no key: the token is one. A GET changes nothing, since scanners of mail follow links.
+func (s *Server) unsubscribeRoutes() []Route {
+	if s.config.Unsubscribes == nil {
+		return nil
+	}
+	const pattern = "/unsubscribe/{token}"
+	return []Route{
+		{Method: http.MethodGet, Pattern: pattern, Open: true, Handle: func(c *Call) error { return s.unsubscribe(c, false) }},
+		{Method: http.MethodPost, Pattern: pattern, Open: true, Handle: func(c *Call) error { return s.unsubscribe(c, true) }},
+	}
+}
+
+func (s *Server) unsubscribe(c *Call, post bool) error {
+	token := c.Request.PathValue("token")
+	tenant, a, ok := s.config.Unsubscribes.Subscription(token)
+	switch {
+	case !ok || len(s.config.Tenants) > 0 && !slices.Contains(s.config.Tenants, tenant):
+		return unsubscribePage(c, http.StatusNotFound, page{Title: "This link is not valid", Text: "It may be incomplete. Open it from the message again, or write to the sender."})
+	case !post:
+		return unsubscribePage(c, http.StatusOK, page{Title: "Unsubscribe", Text: "Stop further mail of this sender to " + masked(a) + ".", Button: "Unsubscribe"})
+	}
+	if err := s.config.Unsubscribes.Unsubscribe(c.Context(), token, c.ID); err != nil {
+		c.Log.Error("a recipient could not be unsubscribed", "tenant", tenant, "error", err)
+		return unsubscribePage(c, http.StatusServiceUnavailable, page{Title: "Try again", Text: "You could not be unsubscribed at present.", Button: "Unsubscribe"})
+	}
+	return unsubscribePage(c, http.StatusOK, page{Title: "Unsubscribed", Text: "No more mail of this sender will be sent to " + masked(a) + "."})
+}
+
+// masked shows an address so that its owner knows it, and others who see the page learn little.
+func masked(a envelope.Address) string {
+	first := a.Local()
+	for i := range first {
+		if i > 0 {
+			first = first[:i]
+			break
+		}
+	}
+	return first + "...@" + a.Domain()
+}
+
+// page is what a recipient sees.
+type page struct{ Title, Text, Button string }
+
+//go:embed unsubscribe.html
+var unsubscribeHTML string
+
+var unsubscribeTemplate = template.Must(template.New("unsubscribe").Parse(unsubscribeHTML))
+
+// unsubscribePage answers with a page, never with a redirect (RFC 8058, 3.1).
+func unsubscribePage(c *Call, status int, p page) error {
+	var b strings.Builder
+	if err := unsubscribeTemplate.Execute(&b, p); err != nil {
+		return err
+	}
+	h := c.Writer.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+	h.Set("Referrer-Policy", "no-referrer") // the link is a secret
+	h.Set("X-Robots-Tag", "noindex")
+	if status == http.StatusServiceUnavailable {
+		h.Set("Retry-After", "60")
+	}
+	c.Writer.WriteHeader(status)
+	_, err := c.Writer.Write([]byte(b.String()))
+	c.gone(err)
+	return nil
+}

@@ -1,0 +1,60 @@
+package http
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"example.org/mta/internal/envelope"
+)
+
+// someLinks are unsubscribe links of tests: a token is the tenant. It counts what is ended.
+type someLinks map[string]int
+
+func (l someLinks) Subscription(token string) (string, envelope.Address, bool) {
+	_, ok := l[token]
+	return token, "üe<b>@box.example", ok
+}
+
+func (l someLinks) Unsubscribe(_ context.Context, token, request string) error {
+	if token == "broken" || request == "" {
+		return errors.New("secret of the list")
+	}
+	l[token]++
+	return nil
+}
+
+// A link needs no key, works by POST only, shows no more of the address than its owner needs, and is not a
+// redirect. One of a tenant who is not served here is none.
+func TestUnsubscribe(t *testing.T) {
+	links := someLinks{"acme": 0, "other": 0, "broken": 0}
+	s := testServer(t, func(c *Config) { c.Unsubscribes, c.Tenants = links, []string{"acme", "broken"} })
+	for _, c := range []struct {
+		method, token string
+		status        int
+		want          string
+		ended         int // of acme, then
+	}{
+		{"GET", "acme", 200, `mail of this sender to ü...@box.example.`, 0},
+		{"HEAD", "acme", 200, "", 0},
+		{"GET", "acme", 200, `<form method="post">`, 0},
+		{"POST", "acme", 200, "No more mail of this sender will be sent to ü...@box.example.", 1},
+		{"POST", "acme", 200, "No more mail", 2},
+		{"GET", "other", 404, "This link is not valid", 2},
+		{"POST", "other", 404, "This link is not valid", 2},
+		{"POST", "nobody", 404, "This link is not valid", 2},
+		{"POST", "broken", 503, "could not be unsubscribed", 2},
+		{"PUT", "acme", 405, "", 2},
+	} {
+		w := ask(s, c.method, "/unsubscribe/"+c.token, "", strings.NewReader("List-Unsubscribe=One-Click"), "Content-Type", "application/x-www-form-urlencoded")
+		body := w.Body.String()
+		if w.Code != c.status || !strings.Contains(body, c.want) || links["acme"] != c.ended || links["other"] != 0 || strings.Contains(body, "secret") || w.Header().Get("Location") != "" {
+			t.Errorf("%s %s: %d, %d ended, want %d %q:\n%s", c.method, c.token, w.Code, links["acme"], c.status, c.want, body)
+		}
+		if c.status != http.StatusMethodNotAllowed && (w.Header().Get("Referrer-Policy") != "no-referrer" || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/html")) {
+			t.Errorf("%s %s: header %v", c.method, c.token, w.Header())
+		}
+	}
+}

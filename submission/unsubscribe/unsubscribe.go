@@ -1,0 +1,145 @@
+// Package unsubscribe makes the links by which a recipient unsubscribes from a tenant's mail with one click
+// (RFC 8058), and reads them.
+//
+// A link ends in a token that only this relay can make or read: it is encrypted and authenticated
+// (XChaCha20-Poly1305) by a secret in the data directory, so that no address stands in logs of proxies and
+// in browsers' histories, and nobody can unsubscribe others by guessing. It never expires: a recipient must be
+// able to unsubscribe from a mail found years later. The nonce is derived from the content, so the same mail
+// to the same recipient has the same link, and no randomness can repeat one.
+package unsubscribe
+
+import (
+	"bytes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/crypto/chacha20poly1305"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/secretfile"
+)
+
+const (
+	secretSize = 32
+	// version is of what is encrypted, and begins it. A link of a newer version is not valid here.
+	version = 1
+	// maxToken bounds what is decoded: the longest tenant, campaign and address fit.
+	maxToken = 2048
+)
+
+// Subscription is what a link ends: a tenant's mail to an address.
+type Subscription struct {
+	Tenant   string
+	Address  envelope.Address
+	Campaign string    // of the message with the link, "" for none
+	Sent     time.Time // the message was accepted, to the second
+}
+
+// encoding is that of tokens: characters that a URL's path can have (RFC 3986, 2.3), without the underscore of
+// API keys' prefix, which is refused in URLs.
+var encoding = base64.NewEncoding("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-~").WithPadding(base64.NoPadding).Strict()
+
+// Links makes and reads links. It is safe for concurrent use.
+type Links struct {
+	aead  cipher.AEAD
+	nonce []byte // the key that nonces are derived by
+}
+
+// New makes links of a secret of 32 octets.
+func New(secret []byte) (*Links, error) {
+	if len(secret) != secretSize {
+		return nil, fmt.Errorf("the secret has %d octets, not %d", len(secret), secretSize)
+	}
+	key, err := hkdf.Expand(sha256.New, secret, "mta unsubscribe key", chacha20poly1305.KeySize)
+	if err != nil {
+		return nil, err
+	}
+	nonce, err := hkdf.Expand(sha256.New, secret, "mta unsubscribe nonce", sha256.Size)
+	if err != nil {
+		return nil, err
+	}
+	aead, err := chacha20poly1305.NewX(key)
+	return &Links{aead, nonce}, err
+}
+
+// Open reads the secret, or makes it when the file is not there. A file that is not a secret is an error: with
+// another secret all links in mail that was sent would fail.
+func Open(path string) (*Links, error) {
+	var secret []byte
+	err := secretfile.Update(path, func(text []byte) ([]byte, error) {
+		switch secret = text; len(text) {
+		case 0:
+			secret = make([]byte, secretSize)
+			rand.Read(secret)
+		case secretSize:
+			return nil, errUnchanged
+		default:
+			return nil, fmt.Errorf("%s has %d octets, not %d: restore it from a backup; if you remove it, the links in mail that was sent no longer work", path, len(text), secretSize)
+		}
+		return secret, nil
+	})
+	if err != nil && !errors.Is(err, errUnchanged) {
+		return nil, err
+	}
+	return New(bytes.Clone(secret))
+}
+
+var errUnchanged = errors.New("the secret is there")
+
+// URL gives the link of a subscription: base, a slash, and the token.
+func (l *Links) URL(base string, s *Subscription) string { return base + "/" + l.Token(s) }
+
+// Token gives a subscription's token, in characters that a URL's path can have.
+func (l *Links) Token(s *Subscription) string {
+	plain := make([]byte, 0, 16+len(s.Tenant)+len(s.Campaign)+len(s.Address))
+	plain = append(plain, version)
+	plain = binary.AppendVarint(plain, s.Sent.Unix())
+	for _, text := range []string{s.Tenant, s.Campaign, string(s.Address)} {
+		plain = binary.AppendUvarint(plain, uint64(len(text)))
+		plain = append(plain, text...)
+	}
+	m := hmac.New(sha256.New, l.nonce)
+	m.Write(plain)
+	nonce := m.Sum(nil)[:chacha20poly1305.NonceSizeX]
+	sealed := l.aead.Seal(nonce, nonce, plain, nil)
+	return encoding.EncodeToString(sealed)
+}
+
+// Read gives the subscription of a token; false for one that this relay did not make.
+func (l *Links) Read(token string) (s Subscription, ok bool) {
+	if len(token) > maxToken {
+		return s, false
+	}
+	sealed, err := encoding.DecodeString(token)
+	if err != nil || len(sealed) < chacha20poly1305.NonceSizeX {
+		return s, false
+	}
+	plain, err := l.aead.Open(nil, sealed[:chacha20poly1305.NonceSizeX], sealed[chacha20poly1305.NonceSizeX:], nil)
+	if err != nil || len(plain) == 0 || plain[0] != version {
+		return s, false
+	}
+	plain = plain[1:]
+	sent, n := binary.Varint(plain)
+	if n <= 0 {
+		return s, false
+	}
+	plain, s.Sent = plain[n:], time.Unix(sent, 0).UTC()
+	var address string
+	for _, text := range []*string{&s.Tenant, &s.Campaign, &address} {
+		size, n := binary.Uvarint(plain)
+		if n <= 0 || size > uint64(len(plain)-n) {
+			return s, false
+		}
+		*text, plain = string(plain[n:n+int(size)]), plain[n+int(size):]
+	}
+	s.Address = envelope.Address(address)
+	return s, len(plain) == 0
+}

@@ -1,0 +1,99 @@
+package unsubscribe
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+var someone = Subscription{Tenant: "acme", Address: "joe@example.com", Campaign: "spring", Sent: time.Date(2026, 11, 22, 16, 0, 0, 0, time.UTC)}
+
+func links(t testing.TB, octet byte) *Links {
+	t.Helper()
+	l, err := New(bytes.Repeat([]byte{octet}, secretSize))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// A token is read by the relay that made it, and by nobody else; it shows neither address nor tenant, and no
+// octet of it can be changed.
+func TestTokens(t *testing.T) {
+	l := links(t, 1)
+	for _, s := range []Subscription{someone, {Tenant: "a", Address: "ü@bücher.example"}, {Tenant: strings.Repeat("t", 255), Campaign: strings.Repeat("c", 128), Address: "joe@example.com"}} {
+		s.Sent = s.Sent.UTC()
+		if got, ok := l.Read(l.Token(&s)); !ok || got.Tenant != s.Tenant || got.Address != s.Address || got.Campaign != s.Campaign || !got.Sent.Equal(s.Sent) {
+			t.Errorf("%+v became %+v, %v", s, got, ok)
+		}
+	}
+	token := l.Token(&someone)
+	sealed, err := encoding.DecodeString(token)
+	if err != nil || bytes.Contains(sealed, []byte("joe")) || bytes.Contains(sealed, []byte("acme")) || token != l.Token(&someone) || strings.Contains(token, "_") {
+		t.Errorf("token %s, %v", token, err)
+	}
+	if url := l.URL("https://mail.acme.example/unsubscribe", &someone); url != "https://mail.acme.example/unsubscribe/"+token || len(url) > 200 {
+		t.Errorf("the link is %s", url)
+	}
+	for i := range sealed {
+		bad := bytes.Clone(sealed)
+		bad[i] ^= 1
+		if _, ok := l.Read(encoding.EncodeToString(bad)); ok {
+			t.Errorf("octet %d can be changed", i)
+		}
+	}
+	for _, bad := range []string{"", "x", token[:len(token)-1], token + "AA", "%" + token, strings.Repeat("A", 100_000), links(t, 2).Token(&someone)} {
+		if _, ok := l.Read(bad); ok {
+			t.Errorf("%.40s... is read", bad)
+		}
+	}
+}
+
+// The secret outlives the relay; a damaged one is refused, and stays.
+func TestSecret(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "secret")
+	first, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := again.Read(first.Token(&someone)); !ok {
+		t.Error("a link does not outlive the relay")
+	}
+	if info, _ := os.Stat(path); info.Mode().Perm() != 0o600 || info.Size() != secretSize {
+		t.Errorf("mode %v, %d octets", info.Mode(), info.Size())
+	}
+	os.Truncate(path, 7)
+	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "restore it from a backup") {
+		t.Errorf("a damaged secret: %v", err)
+	}
+	if info, _ := os.Stat(path); info.Size() != 7 {
+		t.Error("a damaged secret was replaced")
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	l := links(f, 1)
+	f.Add(l.Token(&someone))
+	f.Add("AAAA")
+	f.Fuzz(func(t *testing.T, token string) {
+		if s, ok := l.Read(token); ok && l.Token(&s) != token {
+			t.Errorf("%s is read as %+v, of which the token is another", token, s)
+		}
+	})
+}
+
+// BenchmarkToken is what a link costs a message.
+func BenchmarkToken(b *testing.B) {
+	l := links(b, 1)
+	b.ReportAllocs()
+	for b.Loop() {
+		l.Token(&someone)
+	}
+}
