@@ -47,7 +47,7 @@ func (r *Relay) joinedAPI(hc submissionhttp.Config, api string) submissionhttp.C
 	hc.Suppressions, hc.Unsubscribes = tenantSuppressions{r.suppression}, unsubscribed{r}
 	hc.Keys, hc.Memory, hc.Limits, hc.TenantRates = apiKeys{r}, r.requests, r.limits, r.tenantRates
 	hc.Mail.Intake = r.joinedIntake(hc.Mail.Intake, api)
-	hc.Mail.Templates = &r.templates
+	hc.Mail.Templates, hc.Mail.Repeats = &r.templates, r.repeats
 	hc.Mail.MayUsePool = func(tenant, pool string) bool { return r.policy.Load().Config.MayUse(tenant, pool) }
 	return hc
 }

@@ -128,7 +128,13 @@ func wire(a envelope.Address) envelope.Address {
 // extras are what SMTP has in header fields.
 func (j *job) extras() intake.Extras {
 	q := j.q
-	x := intake.Extras{Release: q.SendAt, Spread: q.Spread, Campaign: q.Campaign, Priority: q.Priority}
+	x := intake.Extras{
+		Release: q.SendAt, Spread: q.Spread, Expires: q.ExpiresAt,
+		Campaign: q.Campaign, Priority: q.Priority, Tags: q.Tags, Meta: string(q.Meta), Pool: q.Pool,
+	}
+	if j.to != nil && j.to.Meta != nil {
+		x.Meta = string(j.to.Meta)
+	}
 	if j.to != nil && !j.to.SendAt.IsZero() {
 		x.Release = j.to.SendAt
 	}

@@ -1,13 +1,9 @@
 package http
 
 import (
-	"crypto/sha256"
-	"encoding/json"
-	"hash"
 	"io"
 	"mime"
 	"net/http"
-	"strings"
 
 	"example.org/mta/submission/keys"
 	"example.org/mta/submission/request"
@@ -141,28 +137,4 @@ type SentRecipient struct {
 	Status  string `json:"status"`
 	Code    string `json:"code,omitempty"` // enhanced status code (RFC 3463) of the reason
 	Detail  string `json:"detail,omitempty"`
-}
-
-// encode gives the answer without ids, for whoever sends the request again.
-func (s *Sent) encode() ([]byte, error) {
-	bare := Sent{Messages: make([]SentMessage, len(s.Messages))}
-	for i, m := range s.Messages {
-		m.ID = ""
-		bare.Messages[i] = m
-	}
-	return json.Marshal(bare)
-}
-
-// sum is that of a request, by which the same is known again.
-func (c *Call) sum(body []byte) [16]byte {
-	h := c.newSum()
-	h.Write(body)
-	return [16]byte(h.Sum(nil)[:16])
-}
-
-// newSum begins the sum of a request with what is beside its body.
-func (c *Call) newSum() hash.Hash {
-	h := sha256.New()
-	io.WriteString(h, strings.Join([]string{c.Request.URL.Path, mediaType(c.Request), c.Request.URL.Query().Encode(), ""}, "\x00"))
-	return h
 }

@@ -20,6 +20,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/users"
+	"example.org/mta/submission/idempotency"
 	"example.org/mta/submission/intake"
 	"example.org/mta/submission/template"
 )
@@ -33,7 +34,7 @@ type memoryStore struct {
 	groups  []int // messages of each commit
 	open    int   // drafts
 	full    int   // messages after which the disk is full; 0: never
-	keyed   []*intake.Keyed
+	known   map[idempotency.Key]idempotency.Stored
 	stall   chan struct{} // commits wait for it
 }
 
@@ -79,10 +80,42 @@ func (s *memoryStore) CommitBatch(b *intake.Batch) (int, error) {
 		m.Size = int64(b.Drafts[i].(*memoryDraft).Len())
 		s.all = append(s.all, m)
 		s.content = append(s.content, b.Drafts[i].(*memoryDraft).Bytes())
+		s.note(b.Keyed, i, m)
 	}
 	s.groups = append(s.groups, len(b.Drafts))
-	s.keyed = append(s.keyed, b.Keyed)
+	if k := b.Keyed; k != nil && k.Last {
+		s.note(k, -1, nil)
+	}
 	return len(b.Drafts), nil
+}
+
+// note keeps what a key stands for: a message, or the answer.
+func (s *memoryStore) note(k *intake.Keyed, i int, m *envelope.Message) {
+	if k == nil {
+		return
+	}
+	if s.known == nil {
+		s.known = map[idempotency.Key]idempotency.Stored{}
+	}
+	known := s.known[k.Key]
+	known.Request, known.Until = k.Request, k.Until
+	if known.IDs == nil {
+		known.IDs = map[int]envelope.ID{}
+	}
+	if m != nil {
+		known.IDs[k.Positions[i]] = m.ID
+	} else {
+		known.Whole, known.Answer = true, k.Answer
+	}
+	s.known[k.Key] = known
+}
+
+// Keyed implements idempotency.Store.
+func (s *memoryStore) Keyed(k idempotency.Key) (idempotency.Stored, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known, ok := s.known[k]
+	return known, ok, nil
 }
 
 // noTemplates has no stored ones.
@@ -112,7 +145,7 @@ func mailServer(t *testing.T, change func(*Config, *intake.Config)) (*Server, *m
 	if change != nil {
 		change(&config, &desk)
 	}
-	config.Mail.Intake = desk
+	config.Mail.Intake, config.Mail.Repeats = desk, idempotency.New([]byte("secret"), store)
 	t.Cleanup(func() {
 		if store.open != 0 {
 			t.Errorf("%d drafts were left open", store.open)
@@ -149,7 +182,8 @@ const simple = `{"from":"Shop <shop@acme.example>","to":["a@example.net","Bob <b
 
 func TestOneMessageForAll(t *testing.T) {
 	s, store := mailServer(t, nil)
-	w := post(s, strings.TrimSuffix(simple, "}")+`,"sender":"bounces@acme.example","campaign":"winter","priority":-4,"envid":"e1","ret":"headers","notify":"failure"}`)
+	w := post(s, strings.TrimSuffix(simple, "}")+`,"sender":"bounces@acme.example","campaign":"winter","priority":-4,"envid":"e1","ret":"headers","notify":"failure",
+		"tags":["a","b"],"meta":{"order": 7},"expires_at":"2026-11-23T12:00:00Z"}`)
 	a := read(t, w)
 	if w.Code != http.StatusAccepted || len(a.Messages) != 1 || len(store.all) != 1 {
 		t.Fatalf("%d %s", w.Code, w.Body)
@@ -158,8 +192,9 @@ func TestOneMessageForAll(t *testing.T) {
 	if got := a.Messages[0]; got.ID != m.ID.String() || got.Status != Accepted || len(got.Recipients) != 3 || got.Recipients[2] != (SentRecipient{Address: "c@example.net", Status: Accepted}) {
 		t.Errorf("%+v", got)
 	}
-	if m.Sender != "bounces@acme.example" || len(m.Recipients) != 3 || m.Tenant != "acme" || m.User != "shop" || m.Campaign != "winter" || m.Tier != 5 ||
-		m.EnvID != "e1" || m.Ret != envelope.RetHeaders || m.Recipients[0].Notify != envelope.NotifyFailure || m.Protocol != "HTTP" || m.Session == "" || m.UTF8 {
+	if m.Sender != "bounces@acme.example" || len(m.Recipients) != 3 || m.Tenant != "acme" || m.APIKey != "shop" || m.Campaign != "winter" || m.Tier != 5 ||
+		m.EnvID != "e1" || m.Ret != envelope.RetHeaders || m.Recipients[0].Notify != envelope.NotifyFailure || m.Protocol != "HTTP" || m.Session == "" || m.UTF8 ||
+		!slices.Equal(m.Tags, []string{"a", "b"}) || m.Meta != `{"order":7}` || !m.Expires.Equal(now.Add(24*time.Hour)) {
 		t.Errorf("%+v", m)
 	}
 	got, err := mail.ReadMessage(bytes.NewReader(store.content[0]))

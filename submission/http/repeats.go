@@ -1,32 +1,145 @@
 package http
 
 import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash"
+	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/submission/idempotency"
 	"example.org/mta/submission/intake"
 )
 
-// claim is what a request holds on its Idempotency-Key. A nil claim is that of a request without one.
-type claim struct{}
+const keyField = "Idempotency-Key"
 
-// accepted gives the message that an earlier request with the key has brought at a position.
-func (c *claim) accepted(int) (envelope.ID, bool) { return 0, false }
+// tornLate is how long ago the release of a request may be that was cut off half way: its rest is sent at once.
+const tornLate = 48 * time.Hour
 
-// keyed is what becomes durable with messages.
-func (c *claim) keyed([]int, bool, []byte, time.Time) *intake.Keyed { return nil }
-
-// End lets another request with the same key begin.
-func (c *claim) End() {}
-
-// repeat looks for an earlier request with the same Idempotency-Key.
-func (x *Submission) repeat([16]byte) error {
-	if x.call.Request.Header.Get("Idempotency-Key") != "" {
-		return Problemf(http.StatusBadRequest, "Idempotency-Key is not available here yet: leave it out")
+// idempotencyKey is the key that a request has, "" for none (draft-ietf-httpapi-idempotency-key-header-07, 2.1: a
+// string in quotes; most clients leave them out).
+func idempotencyKey(r *http.Request) (string, error) {
+	values := r.Header.Values(keyField)
+	if len(values) == 0 {
+		return "", nil
 	}
-	return nil
+	key := values[0]
+	if quoted, ok := strings.CutPrefix(key, `"`); ok {
+		key, _ = strings.CutSuffix(quoted, `"`)
+	}
+	printable := !strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' })
+	if len(values) > 1 || key == "" || len(key) > 255 || !printable {
+		return "", Problemf(http.StatusBadRequest, "%s: send one, of 1 to 255 printable ASCII characters", keyField)
+	}
+	return key, nil
+}
+
+// sum begins the sum by which a request is known again: the book's, with what is beside the body. Nil where the
+// request has no key.
+func (x *Submission) sum() (hash.Hash, error) {
+	key, err := idempotencyKey(x.call.Request)
+	if err != nil || key == "" {
+		return nil, err
+	}
+	if x.mail.Repeats == nil {
+		return nil, Problemf(http.StatusBadRequest, "%s: there are no keys at this address, leave it out", keyField)
+	}
+	h := x.mail.Repeats.Hash()
+	for _, part := range []string{x.call.Request.URL.Path, mediaType(x.call.Request), x.call.Request.URL.Query().Encode()} {
+		h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(part))))
+		io.WriteString(h, part)
+	}
+	return h, nil
+}
+
+// repeat looks for an earlier request with the same key and the sum in h. Its errors are Problems.
+func (x *Submission) repeat(h hash.Hash) error {
+	if h == nil {
+		return nil
+	}
+	key, err := idempotencyKey(x.call.Request)
+	if err != nil {
+		return err
+	}
+	claim, outcome, err := x.mail.Repeats.Begin(x.call.Identity.Tenant, key, idempotency.Sum(h))
+	x.claim = claim
+	switch {
+	case err != nil:
+		return &Problem{Status: http.StatusServiceUnavailable, Detail: "keys of earlier requests can't be read at present: try again", RetryAfter: shortPause, Cause: err, Reason: "idempotency"}
+	case outcome == idempotency.Other:
+		return &Problem{Status: http.StatusUnprocessableEntity, Title: "The Idempotency-Key has been used", Detail: "another request had this key: use a new one for each request", Reason: "key_reused"}
+	case outcome == idempotency.UnderWay:
+		return &Problem{Status: http.StatusConflict, Title: "The request is under way", Detail: "the same request with this key has not been answered yet: try again", RetryAfter: time.Second, Reason: "under_way"}
+	case outcome == idempotency.Replay:
+		x.Earlier, err = replayed(claim)
+	case outcome == idempotency.Continue:
+		x.Limits.Late = tornLate
+	}
+	return err
+}
+
+// encode gives the answer without ids, from which replayed makes it again.
+func (s *Sent) encode() ([]byte, error) {
+	bare := Sent{Messages: make([]SentMessage, len(s.Messages))}
+	for i, m := range s.Messages {
+		m.ID = ""
+		bare.Messages[i] = m
+	}
+	return json.Marshal(bare)
+}
+
+// replayed is the answer that the request had.
+func replayed(c *idempotency.Claim) (*Sent, error) {
+	s := &Sent{Replayed: true}
+	if err := json.Unmarshal(c.Stored.Answer, s); err != nil {
+		return nil, fmt.Errorf("the answer to an earlier request: %w", err)
+	}
+	for i := range s.Messages {
+		if id := c.Accepted(i); id != 0 {
+			s.Messages[i].ID = id.String()
+		}
+	}
+	return s, nil
+}
+
+// acceptedEarlier gives the message that an earlier request with the key has brought at a position.
+func (x *Submission) acceptedEarlier(position int) (envelope.ID, bool) {
+	if x.claim == nil {
+		return 0, false
+	}
+	id := x.claim.Accepted(position)
+	return id, id != 0
+}
+
+// keyed is what becomes durable with the messages that are ready, nil for a request without a key.
+func (s *sending) keyed(last bool) (*intake.Keyed, error) {
+	c := s.x.claim
+	if c == nil {
+		return nil, nil
+	}
+	k := &intake.Keyed{Key: c.Key, Request: c.Request, Positions: s.ready, Last: last, Until: idempotency.Until(s.x.Now, s.released())}
+	var err error
+	if last {
+		k.Answer, err = s.sent.encode()
+	}
+	return k, err
 }
 
 // released is when the last of the messages is released.
-func (s *sending) released() time.Time { return s.x.Now }
+func (s *sending) released() time.Time {
+	last := s.x.Now
+	for i := range s.jobs {
+		x := s.jobs[i].extras()
+		if x.Release.IsZero() {
+			x.Release = s.x.Now
+		}
+		if at := x.Release.Add(x.Spread); at.After(last) {
+			last = at
+		}
+	}
+	return last
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"net/http"
 	"sync"
@@ -82,22 +83,44 @@ func (x *Submission) SendRaw(q *request.Request, body io.Reader) (*Sent, error) 
 	if err := s.begin(ctx, 0, 1); err != nil {
 		return nil, err
 	}
-	sum := x.call.newSum()
-	var to io.Writer = sum
-	if m := s.open[0]; m != nil {
-		to = io.MultiWriter(m, sum)
-	}
-	var refused *reply.Reply
-	if _, err := io.Copy(to, body); err != nil && !errors.As(err, &refused) {
+	sum, err := x.sum()
+	if err != nil {
 		return nil, err
 	}
-	if err := x.repeat([16]byte(sum.Sum(nil)[:16])); err != nil || x.Earlier != nil {
+	if err := s.stream(body, sum); err != nil {
+		return nil, err
+	}
+	if err := x.repeat(sum); err != nil || x.Earlier != nil {
 		return x.Earlier, err
+	}
+	if id, known := x.acceptedEarlier(0); known {
+		if s.open[0] != nil {
+			s.drop(0)
+		}
+		s.sent.Messages[0] = s.acceptedBefore(0, id, q.To)
 	}
 	if err := s.take(0); err != nil {
 		return nil, err
 	}
 	return s.finish(ctx)
+}
+
+// stream writes the body into the only message, and all of it into a sum that isn't nil.
+func (s *sending) stream(body io.Reader, sum hash.Hash) error {
+	if sum != nil {
+		body = io.TeeReader(body, sum)
+	}
+	var to io.Writer = io.Discard
+	if m := s.open[0]; m != nil {
+		to = m
+	}
+	_, err := io.Copy(to, body)
+	if refused := (*reply.Reply)(nil); errors.As(err, &refused) {
+		if err = nil; sum != nil {
+			_, err = io.Copy(io.Discard, body)
+		}
+	}
+	return err
 }
 
 func (x *Submission) sending(jobs []job) *sending {
@@ -127,7 +150,7 @@ func (s *sending) begin(ctx context.Context, from, to int) error {
 		out := &s.sent.Messages[i]
 		job := &s.jobs[i]
 		mailboxes := job.recipients()
-		if id, known := s.x.claim.accepted(i); known {
+		if id, known := s.x.acceptedEarlier(i); known {
 			*out = s.acceptedBefore(i, id, mailboxes)
 			continue
 		}
@@ -310,21 +333,6 @@ func (s *sending) commit(ctx context.Context, last bool) error {
 		return s.stop(refused)
 	}
 	return nil
-}
-
-// keyed is what becomes durable with the messages that are ready, nil for a request without a key.
-func (s *sending) keyed(last bool) (*intake.Keyed, error) {
-	if s.x.claim == nil {
-		return nil, nil
-	}
-	var answer []byte
-	if last {
-		var err error
-		if answer, err = s.sent.encode(); err != nil {
-			return nil, err
-		}
-	}
-	return s.x.claim.keyed(s.ready, last, answer, s.released()), nil
 }
 
 // stop ends a request at trouble that passes: what is not committed is not accepted.

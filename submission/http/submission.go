@@ -3,6 +3,7 @@ package http
 import (
 	"time"
 
+	"example.org/mta/submission/idempotency"
 	"example.org/mta/submission/intake"
 	"example.org/mta/submission/request"
 )
@@ -14,6 +15,8 @@ type Mail struct {
 	Intake intake.Config
 	// Templates has those that tenants have stored. Nil: there are no templates.
 	Templates Templates
+	// Repeats knows requests by their Idempotency-Key. Nil: the field is refused.
+	Repeats *idempotency.Book
 	// MayUsePool reports whether a tenant's mail can name a pool. Nil: it can name none.
 	MayUsePool func(tenant, pool string) bool
 }
@@ -33,8 +36,8 @@ type Submission struct {
 	call    *Call
 	mail    *Mail
 	client  intake.Client
-	claim   *claim
-	letters []*letters // of the requests that were checked
+	claim   *idempotency.Claim // nil: the request has no key
+	letters []*letters         // of the requests that were checked
 }
 
 // submission begins to take in the messages of a request.
@@ -49,7 +52,7 @@ func (c *Call) submission() *Submission {
 	}
 	x.client = intake.Client{
 		Session: c.ID, Peer: c.Client, Network: network, Protocol: "HTTP", TLS: c.Request.TLS,
-		MayRelay: true, User: c.Identity.Name, Tenant: c.Identity.Tenant, Newlines: intake.NormaliseBareNewlines,
+		MayRelay: true, APIKey: c.Identity.Name, Tenant: c.Identity.Tenant, Newlines: intake.NormaliseBareNewlines,
 	}
 	if c.Secure {
 		x.client.Protocol = "HTTPS"
@@ -61,12 +64,17 @@ func (c *Call) submission() *Submission {
 // Idempotency-Key. Its errors are Problems.
 func (c *Call) Begin(body []byte) (*Submission, error) {
 	x := c.submission()
-	return x, x.repeat(c.sum(body))
+	h, err := x.sum()
+	if err != nil {
+		return nil, err
+	}
+	if h != nil {
+		h.Write(body)
+	}
+	return x, x.repeat(h)
 }
 
 // End lets another request with the same Idempotency-Key begin.
 func (x *Submission) End() {
-	if x.claim != nil {
-		x.claim.End()
-	}
+	x.claim.Drop()
 }

@@ -1,0 +1,155 @@
+package http
+
+import (
+	"bytes"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/submission/intake"
+)
+
+const batch = `{"from":"shop@acme.example","subject":"x","text":"{{n}}","recipients":[{"to":"a@example.net","data":{"n":1}},{"to":"gone@example.net","data":{"n":2}},{"to":"b@example.net","data":{"n":3}},{"to":"c@example.net","data":{"n":4}}]}`
+
+func TestRepeated(t *testing.T) {
+	s, store := mailServer(t, nil)
+	first := post(s, batch, "Idempotency-Key", "k1")
+	if first.Code != http.StatusAccepted || len(store.all) != 3 || first.Header().Get("Idempotent-Replayed") != "" {
+		t.Fatal(first.Code, first.Body)
+	}
+	for _, key := range []string{"k1", `"k1"`} {
+		again := post(s, batch, "Idempotency-Key", key)
+		if again.Code != http.StatusAccepted || again.Body.String() != first.Body.String() || again.Header().Get("Idempotent-Replayed") != "true" || len(store.all) != 3 {
+			t.Errorf("%d %v %s", again.Code, again.Header(), again.Body)
+		}
+	}
+	if w := post(s, simple, "Idempotency-Key", "k1"); w.Code != http.StatusUnprocessableEntity || len(store.all) != 3 {
+		t.Errorf("another body: %d %s", w.Code, w.Body)
+	}
+	if w := post(s, batch, "Idempotency-Key", "k2"); w.Code != http.StatusAccepted || len(store.all) != 6 {
+		t.Errorf("another key: %d %s", w.Code, w.Body)
+	}
+	for _, key := range []string{"", `""`, strings.Repeat("k", 256), "é", "a\x01"} {
+		if w := post(s, batch, "Idempotency-Key", key); w.Code != http.StatusBadRequest {
+			t.Errorf("%q: %d %s", key, w.Code, w.Body)
+		}
+	}
+	if w := post(s, batch, "Idempotency-Key", "a", "Idempotency-Key", "b"); w.Code != http.StatusBadRequest || len(store.all) != 6 {
+		t.Errorf("two keys: %d %s", w.Code, w.Body)
+	}
+}
+
+// The key of raw mail covers the body and the envelope.
+func TestRepeatedRaw(t *testing.T) {
+	s, store := mailServer(t, nil)
+	send := func(query, body string) (int, string, string) {
+		w := ask(s, "POST", "/v1/messages?"+query, "good", strings.NewReader(body), "Content-Type", "message/rfc822", "Idempotency-Key", "k")
+		return w.Code, w.Body.String(), w.Header().Get("Idempotent-Replayed")
+	}
+	const query, raw = "from=shop@acme.example&to=a@example.net", "From: shop@acme.example\n\nx\n"
+	code, body, _ := send(query, raw)
+	if code != 202 || len(store.all) != 1 {
+		t.Fatal(code, body)
+	}
+	if c, b, replayed := send(query, raw); c != 202 || b != body || replayed != "true" || len(store.all) != 1 {
+		t.Error(c, b, replayed)
+	}
+	if c, b, _ := send(query, raw+"y"); c != 422 {
+		t.Error(c, b)
+	}
+	if c, b, _ := send(query+"&to=b@example.net", raw); c != 422 || len(store.all) != 1 {
+		t.Error(c, b)
+	}
+	// Its sum covers what is behind the place that refuses it.
+	if c, b, _ := send(query, raw+"\x00"+strings.Repeat("x", 1<<20)); c != 422 || !strings.Contains(b, "Idempotency-Key") {
+		t.Error(c, b)
+	}
+}
+
+// What was cut off half way is continued, with the ids that there are.
+func TestRestIsTaken(t *testing.T) {
+	at := now
+	s, store := mailServer(t, func(c *Config, d *intake.Config) {
+		d.Store.(*memoryStore).full = 2
+		c.Now = func() time.Time { return at }
+		d.Now = c.Now
+	})
+	scheduled := strings.Replace(batch, `"subject"`, `"send_at":"2026-11-22T12:10:00Z","subject"`, 1)
+	w := post(s, scheduled, "Idempotency-Key", "k")
+	if w.Code != http.StatusServiceUnavailable || len(store.all) != 2 {
+		t.Fatal(w.Code, w.Body)
+	}
+	before := read(t, w).Messages
+	store.full = 0
+	at = at.Add(time.Hour) // the time of release is past
+	w = post(s, scheduled, "Idempotency-Key", "k")
+	after := read(t, w).Messages
+	if w.Code != http.StatusAccepted || len(store.all) != 3 || after[0].ID != before[0].ID || after[2].ID != before[2].ID ||
+		after[1].Status != Refused || after[3].ID != store.all[2].ID.String() || !bytes.Contains(store.content[2], []byte("\r\n4\r\n")) {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	again := post(s, scheduled, "Idempotency-Key", "k")
+	if again.Code != http.StatusAccepted || again.Body.String() != w.Body.String() || len(store.all) != 3 {
+		t.Errorf("%d %s", again.Code, again.Body)
+	}
+	if w = post(s, scheduled, "Idempotency-Key", "new"); w.Code != http.StatusBadRequest {
+		t.Errorf("a new request into the past: %d %s", w.Code, w.Body)
+	}
+	for _, k := range store.known {
+		if want := now.Add(24*time.Hour + 10*time.Minute); k.Until.Before(want) {
+			t.Errorf("forgotten at %v, want %v", k.Until, want)
+		}
+	}
+}
+
+// What was refused leaves no trace of its key, and can be corrected.
+func TestRefusedRequestsCanBeRepeated(t *testing.T) {
+	suppressed := true
+	s, store := mailServer(t, func(_ *Config, d *intake.Config) {
+		d.Suppressed = func(string, envelope.Address) (string, bool) { return "", suppressed }
+	})
+	for _, body := range []string{simple, strings.Replace(simple, "acme", "other", 1), `{}`} {
+		if w := post(s, body, "Idempotency-Key", "k"); w.Code/100 != 4 || len(store.known) != 0 {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	}
+	suppressed = false
+	if w := post(s, strings.Replace(simple, `{`, `{"dry_run":true,`, 1), "Idempotency-Key", "k"); w.Code != http.StatusOK || len(store.known) != 0 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := post(s, simple, "Idempotency-Key", "k"); w.Code != http.StatusAccepted || len(store.all) != 1 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+func TestTwoHundredWithOneKey(t *testing.T) {
+	s, store := mailServer(t, func(_ *Config, d *intake.Config) { d.Store.(*memoryStore).stall = make(chan struct{}) })
+	var underWay, accepted, other atomic.Int32
+	var all sync.WaitGroup
+	for range 200 {
+		all.Go(func() {
+			switch w := post(s, simple, "Idempotency-Key", "k"); w.Code {
+			case http.StatusConflict:
+				if w.Header().Get("Retry-After") != "1" {
+					t.Error("no Retry-After")
+				}
+				if underWay.Add(1) == 199 {
+					close(store.stall)
+				}
+			case http.StatusAccepted:
+				accepted.Add(1)
+			default:
+				other.Add(1)
+				t.Error(w.Code, w.Body)
+			}
+		})
+	}
+	all.Wait()
+	if len(store.all) != 1 || accepted.Load() != 1 {
+		t.Errorf("%d messages, %d accepted, %d under way", len(store.all), accepted.Load(), underWay.Load())
+	}
+}
