@@ -38,7 +38,7 @@ func newRoot(c *cli) *cobra.Command {
 	root.AddCommand(
 		newServe(c), newCheck(c), newDemo(c), newBench(c),
 		newStatus(c), newQueue(c), newExplain(c), newSites(c), newHosts(c), newSources(c), newPools(c), newTenants(c), newWarmup(c), newPause(c), newResume(c), newTLS(c), newTrace(c), newSuppress(c), newUser(c), newKey(c), newTemplate(c), newAdmission(c), newDKIM(c), newTLSRPT(c), newLog(c), newConfig(c),
-		newSendmail(c), newMailq(c), newVersion(c), newCompletion(c),
+		newSend(c), newSendmail(c), newMailq(c), newVersion(c), newCompletion(c),
 	)
 	c.completeNames(root)
 	return root
