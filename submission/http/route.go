@@ -34,6 +34,7 @@ func (r *Route) name() string { return r.Method + " " + r.Pattern }
 // routes are those of this package, a group for each file.
 func (s *Server) routes() []Route {
 	return slices.Concat(
+		s.documentRoutes(),
 		s.suppressionRoutes(),
 		s.messageRoutes(),
 		s.unsubscribeRoutes(),
