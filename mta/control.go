@@ -27,7 +27,7 @@ func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
 		Policy: r.policy.Load, Now: r.now, Log: r.log, Queue: r.queue, Delivery: r.delivery, Router: r.router, Resolver: r.resolver,
 		Dispatcher: r.dispatcher, Pauses: r.pauses, TLSA: tlsaRecords{r.resolver, r.now}, STS: r.sts, TLSReports: r.tlsReports,
 		Suppressed: r.suppression, Tally: r.tally, Warmups: r.warm, Provider: r.sites.Provider, Missing: r.sources.isMissing, UseOf: r.useOf,
-		Diverted: r.diverted,
+		Diverted: r.diverted, Keys: r.keys.Load,
 	}
 	r.api = r.operated.API()
 	r.api.Log, r.api.Relay, r.api.Tracer = eventReader{r}, r, r.tracer

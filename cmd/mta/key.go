@@ -14,6 +14,7 @@ import (
 	"example.org/mta/internal/spelling"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
+	"example.org/mta/mta/operate"
 	"example.org/mta/submission/keys"
 )
 
@@ -136,10 +137,7 @@ func tenantOfKey(cfg *config.Config, tenant string) error {
 // newToken prints a key that is shown this once: alone on standard output.
 func (c *cli) newToken(path, what, token string, k *keys.Key, asJSON bool) error {
 	if asJSON {
-		return writeJSON(c.out, struct {
-			Key string `json:"key"`
-			listedKey
-		}{token, c.listed(k)})
+		return writeJSON(c.out, control.NewAPIKey{Key: token, Added: c.listed(k)})
 	}
 	if _, err := fmt.Fprintln(c.out, token); err != nil {
 		return err
@@ -284,30 +282,7 @@ Requests with them are refused from then on.`,
 	return cmd
 }
 
-// listedKey is a key for tables and JSON.
-type listedKey struct {
-	ID       string    `json:"id"`
-	Tenant   string    `json:"tenant"`
-	Name     string    `json:"name"`
-	Scopes   []string  `json:"scopes"`
-	From     []string  `json:"from"` // none: anywhere
-	Created  time.Time `json:"created"`
-	Expires  time.Time `json:"expires,omitzero"`
-	Replaced time.Time `json:"replaced,omitzero"` // by a newer key of the name
-	LastUsed time.Time `json:"last_used,omitzero"`
-	State    string    `json:"state"` // valid, replaced (and still valid), expired
-}
-
-func (c *cli) listed(k *keys.Key) listedKey {
-	l := listedKey{k.ID(), k.Tenant, k.Name, k.Scopes.Names(), networks(k), k.Created, k.Expires, k.Replaced, time.Time{}, "valid"}
-	switch {
-	case k.Expired(c.now()):
-		l.State = "expired"
-	case !k.Replaced.IsZero():
-		l.State = "replaced"
-	}
-	return l
-}
+func (c *cli) listed(k *keys.Key) control.APIKey { return operate.ControlKey(k, c.now()) }
 
 func newKeyList(c *cli) *cobra.Command {
 	var (
@@ -343,7 +318,7 @@ func (c *cli) keyList(tenant string, asJSON bool) error {
 			fmt.Fprintf(c.err, "mta: the last uses of keys can't be read: %v\n", err)
 		}
 	}
-	list := []listedKey{}
+	list := []control.APIKey{}
 	for _, k := range table.Keys() {
 		if tenant != "" && tenant != k.Tenant {
 			continue
@@ -353,12 +328,12 @@ func (c *cli) keyList(tenant string, asJSON bool) error {
 		list = append(list, l)
 	}
 	if asJSON {
-		return writeJSON(c.out, map[string]any{"keys": list})
+		return writeJSON(c.out, control.APIKeyList{Keys: list})
 	}
 	return c.keyTable(list)
 }
 
-func (c *cli) keyTable(list []listedKey) error {
+func (c *cli) keyTable(list []control.APIKey) error {
 	if len(list) == 0 {
 		fmt.Fprintln(c.err, "no keys")
 		return nil

@@ -121,6 +121,7 @@ func TestDocumentHasTheTypes(t *testing.T) {
 		reflect.TypeFor[Explanation](), reflect.TypeFor[ExplainedMessage](), reflect.TypeFor[ExplainedRecipient](), reflect.TypeFor[Destination](),
 		reflect.TypeFor[TierHost](), reflect.TypeFor[OtherPool](), reflect.TypeFor[DestinationSource](), reflect.TypeFor[Limit](), reflect.TypeFor[Lane](),
 		reflect.TypeFor[QueuedCounts](), reflect.TypeFor[Ceiling](), reflect.TypeFor[TraceLine](),
+		reflect.TypeFor[APIKey](), reflect.TypeFor[APIKeyList](), reflect.TypeFor[AddAPIKey](), reflect.TypeFor[RotateAPIKey](), reflect.TypeFor[RemoveAPIKeys](), reflect.TypeFor[NewAPIKey](),
 		reflect.TypeFor[Suppression](), reflect.TypeFor[SuppressionList](), reflect.TypeFor[Suppress](), reflect.TypeFor[Suppressed](),
 		reflect.TypeFor[SuppressedAddresses](), reflect.TypeFor[Unsuppressed](),
 		reflect.TypeFor[Warmup](), reflect.TypeFor[warmup.ProviderStatus](), reflect.TypeFor[warmup.DayStatus](), reflect.TypeFor[warmup.Forecast](), reflect.TypeFor[WarmupDiverted](), reflect.TypeFor[WarmupList](),

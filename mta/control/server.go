@@ -61,6 +61,7 @@ type Config struct {
 	Admissions   Admissions
 	Tracer       Tracer
 	Pauses       Pauses
+	APIKeys      APIKeys
 	TLSPolicies  TLSPolicies
 	// Events is where what an operator changes is written down. nil: slog.Default.
 	Events *slog.Logger

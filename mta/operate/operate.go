@@ -21,6 +21,7 @@ import (
 	"example.org/mta/queue"
 	"example.org/mta/router"
 	"example.org/mta/router/resolver"
+	"example.org/mta/submission/keys"
 	"example.org/mta/suppression"
 )
 
@@ -47,6 +48,7 @@ type Relay struct {
 	Provider func(parking.Key) (string, bool)
 	Missing  func(source string) bool // whether this machine lacks the source's address
 	UseOf    func(*config.Tenant) *control.TenantUse
+	Keys     func() *keys.Book // in force; nil without a keys file
 }
 
 // Dispatcher is what operators need to know of mail between queue and delivery, and the one thing that they do there.
@@ -63,7 +65,7 @@ type Dispatcher interface {
 func (r *Relay) API() control.Config {
 	return control.Config{
 		Queue: messages{r}, Destinations: destinations{r}, Blocks: blocks{r}, Pauses: pauseAnswers{r}, Warmups: warmups{r},
-		Suppressions: suppressions{r}, TLSReports: tlsReports{r}, TLSPolicies: tlsPolicies{r}, Events: r.Log,
+		APIKeys: apiKeys{r}, Suppressions: suppressions{r}, TLSReports: tlsReports{r}, TLSPolicies: tlsPolicies{r}, Events: r.Log,
 	}
 }
 

@@ -18,6 +18,7 @@ var (
 	ErrExists    = errors.New("the tenant already has a key of this name")
 	ErrNotFound  = errors.New("there is no such key")
 	ErrAmbiguous = errors.New("several tenants have a key of this name")
+	ErrInvalid   = errors.New("there can be no such key")
 )
 
 // Load reads a keys file.
@@ -65,17 +66,17 @@ func Add(path string, k Key, now time.Time) (token string, added *Key, err error
 
 // check says why a key can't be added.
 func (k *Key) check(now time.Time) error {
-	if err := CheckTenant(k.Tenant); err != nil {
-		return err
-	}
-	if err := CheckName(k.Name); err != nil {
-		return err
+	err := CheckTenant(k.Tenant)
+	if err == nil {
+		err = CheckName(k.Name)
 	}
 	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	case k.Scopes == 0 || k.Scopes&^All != 0:
-		return fmt.Errorf("a key needs a scope: %s", All)
+		return fmt.Errorf("%w: a key needs a scope: %s", ErrInvalid, All)
 	case k.Expired(now):
-		return fmt.Errorf("the key would have expired at %s", k.Expires.UTC().Format(time.RFC3339))
+		return fmt.Errorf("%w: it would have expired at %s", ErrInvalid, k.Expires.UTC().Format(time.RFC3339))
 	}
 	return nil
 }

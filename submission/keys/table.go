@@ -51,6 +51,17 @@ func (k *Key) ID() string { return k.Sum.ID() }
 // Expired reports whether the key is no longer good.
 func (k *Key) Expired(now time.Time) bool { return !k.Expires.IsZero() && !now.Before(k.Expires) }
 
+// State is what has become of the key: "valid", "replaced" by a newer one and still valid, "expired".
+func (k *Key) State(now time.Time) string {
+	switch {
+	case k.Expired(now):
+		return "expired"
+	case !k.Replaced.IsZero():
+		return "replaced"
+	}
+	return "valid"
+}
+
 // allows reports whether the key may be used from an address.
 func (k *Key) allows(a netip.Addr) bool {
 	if len(k.From) == 0 {

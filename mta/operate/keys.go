@@ -1,0 +1,155 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"time"
+
+	"example.org/mta/internal/secretfile"
+	"example.org/mta/mta/control"
+	"example.org/mta/submission/keys"
+)
+
+// apiKeys answers the control API's questions about API keys, from the keys file.
+type apiKeys struct{ r *Relay }
+
+// file is the keys file of the configuration in force.
+func (a apiKeys) file() (string, error) {
+	if path := a.r.Policy().Config.Keys.File; path != "" {
+		return path, nil
+	}
+	return "", control.Invalid(`add keys { file = "/etc/mta/keys" } to the configuration`, "there is no keys file")
+}
+
+// APIKeys implements control.APIKeys.
+func (a apiKeys) APIKeys(context.Context) (control.APIKeyList, error) {
+	path, err := a.file()
+	if err != nil {
+		return control.APIKeyList{}, err
+	}
+	table, err := keys.Load(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return control.APIKeyList{}, nil
+	}
+	if err != nil {
+		return control.APIKeyList{}, keyError(err)
+	}
+	return a.list(table.Keys()), nil
+}
+
+func (a apiKeys) list(some []*keys.Key) (l control.APIKeyList) {
+	for _, k := range some {
+		l.Keys = append(l.Keys, a.key(k))
+	}
+	return l
+}
+
+func (a apiKeys) key(k *keys.Key) control.APIKey {
+	out := ControlKey(k, a.r.Now())
+	if book := a.r.Keys(); book != nil {
+		out.LastUsed = book.LastUse(out.ID)
+	}
+	return out
+}
+
+// ControlKey gives a key in the API's words.
+func ControlKey(k *keys.Key, now time.Time) control.APIKey {
+	from := []string{}
+	for _, p := range k.From {
+		from = append(from, p.String())
+	}
+	return control.APIKey{ID: k.ID(), Tenant: k.Tenant, Name: k.Name, Scopes: k.Scopes.Names(), From: from, Created: k.Created, Expires: k.Expires, Replaced: k.Replaced, State: k.State(now)}
+}
+
+// AddAPIKey implements control.APIKeys.
+func (a apiKeys) AddAPIKey(_ context.Context, add control.AddAPIKey) (control.NewAPIKey, error) {
+	path, err := a.file()
+	if err != nil {
+		return control.NewAPIKey{}, err
+	}
+	if err := checkNamed(a.r.Policy().Config, "tenant", add.Tenant); err != nil {
+		return control.NewAPIKey{}, err
+	}
+	now := a.r.Now()
+	k := keys.Key{Tenant: add.Tenant, Name: add.Name, Scopes: keys.All}
+	if len(add.Scopes) > 0 {
+		if k.Scopes, err = keys.ParseScopes(add.Scopes); err != nil {
+			return control.NewAPIKey{}, control.Invalid("", "scopes: %v", err)
+		}
+	}
+	if k.From, err = keys.ParseNetworks(add.From); err != nil {
+		return control.NewAPIKey{}, control.Invalid("", "from: %v", err)
+	}
+	if add.Expires > 0 {
+		k.Expires = now.Add(time.Duration(add.Expires))
+	}
+	token, added, err := keys.Add(path, k, now)
+	if err != nil {
+		return control.NewAPIKey{}, keyError(err)
+	}
+	return control.NewAPIKey{Key: token, Added: a.key(added)}, nil
+}
+
+// RotateAPIKey implements control.APIKeys.
+func (a apiKeys) RotateAPIKey(_ context.Context, o control.RotateAPIKey) (control.NewAPIKey, error) {
+	path, err := a.file()
+	if err != nil {
+		return control.NewAPIKey{}, err
+	}
+	now, overlap := a.r.Now(), keys.DefaultOverlap
+	if o.Overlap != nil {
+		overlap = time.Duration(*o.Overlap)
+	}
+	var end time.Time
+	if o.Expires > 0 {
+		end = now.Add(time.Duration(o.Expires))
+	}
+	token, added, old, err := keys.Rotate(path, keys.Which{Tenant: o.Tenant, Name: o.Name}, overlap, end, now)
+	if err != nil {
+		return control.NewAPIKey{}, keyError(err)
+	}
+	done := control.NewAPIKey{Key: token, Added: a.key(added)}
+	if overlap > 0 {
+		was := a.key(old)
+		done.Old = &was
+	}
+	return done, nil
+}
+
+// RemoveAPIKeys implements control.APIKeys.
+func (a apiKeys) RemoveAPIKeys(_ context.Context, o control.RemoveAPIKeys) (control.APIKeyList, error) {
+	path, err := a.file()
+	if err != nil {
+		return control.APIKeyList{}, err
+	}
+	var which []keys.Which
+	for _, name := range o.Names {
+		which = append(which, keys.Which{Tenant: o.Tenant, Name: name})
+	}
+	removed, err := keys.Remove(path, which...)
+	if err != nil {
+		return control.APIKeyList{}, keyError(err)
+	}
+	return a.list(removed), nil
+}
+
+// keyError puts an error about the keys file into the API's words.
+func keyError(err error) error {
+	var mode *secretfile.ModeError
+	switch {
+	case errors.As(err, &mode):
+		return control.Unavailable(mode.Remedy(), "%v", err)
+	case errors.Is(err, fs.ErrPermission):
+		return control.Unavailable("run 'mta key' as the owner of the file, or let the relay's user write it and its directory", "%v", err)
+	case errors.Is(err, keys.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return control.NotFound("the keys: mta key list", "%v", err)
+	case errors.Is(err, keys.ErrAmbiguous):
+		return control.Invalid("name the tenant, or give the id of the key", "%v", err)
+	case errors.Is(err, keys.ErrExists):
+		return control.Invalid("rotate it, or choose another name", "%v", err)
+	case errors.Is(err, keys.ErrInvalid):
+		return control.Invalid("", "%v", err)
+	}
+	return err
+}
