@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -86,6 +87,52 @@ func decodeKeyed(b []byte) (keyed, error) {
 	}
 	return k, d.err
 }
+
+// keyHead is what the start of a keyed record says.
+type keyHead struct {
+	key       Key
+	at, until uint32
+	// needs is the id of the first message that must be there, 0 when none must: see bind.
+	needs uint64
+}
+
+// decodeKeyHead reads no more of a keyed record than that: compaction and starts read many.
+func decodeKeyHead(b []byte) (h keyHead, err error) {
+	if len(b) < keyHeadSize {
+		return h, errShort
+	}
+	if err := checkVersion(b[0]); err != nil {
+		return h, err
+	}
+	h.key = keyOf(b)
+	b = b[keyHeadSize:]
+	var n [4]uint64 // at, until, earlier messages, own messages
+	for i := range n {
+		if i == 3 && n[2] > 0 {
+			break
+		}
+		v, size := binary.Uvarint(b)
+		if size <= 0 {
+			return h, errShort
+		}
+		n[i], b = v, b[size:]
+	}
+	if h.at, h.until = uint32(n[0]), uint32(n[1]); n[3] > 0 {
+		_, size := binary.Uvarint(b) // its position
+		if size <= 0 {
+			return h, errShort
+		}
+		id, size := binary.Varint(b[size:])
+		if size <= 0 {
+			return h, errShort
+		}
+		h.needs = uint64(id)
+	}
+	return h, nil
+}
+
+// keyHeadSize is what precedes the times: version, key, request, whether it is whole.
+const keyHeadSize = 1 + 16 + 16 + 1
 
 // take reads n octets.
 func (d *decoder) take(n int) string {
@@ -178,17 +225,15 @@ func (q *Queue) keyPlace(key Key) (place, *segment) {
 // readKeyed reads a keyed record from its place.
 func (q *Queue) readKeyed(p place, key Key, maxID uint64) (keyed, error) {
 	rec, err := q.readRecord(p)
-	var k keyed
-	if err == nil {
-		if k, err = decodeKeyed(rec.Payload); err == nil && (rec.Kind != kindKeyed || k.key != key) {
-			err = errors.New("another record is there")
-		}
-		if err != nil {
-			err = &damageError{file: q.segmentPath(p.id), off: p.off, err: err}
-		}
-	}
 	if err != nil {
 		return keyed{}, err
+	}
+	k, err := decodeKeyed(rec.Payload)
+	if err == nil && (rec.Kind != kindKeyed || k.key != key) {
+		err = errors.New("another record is there")
+	}
+	if err != nil {
+		return keyed{}, &damageError{file: q.segmentPath(p.id), off: p.off, err: err}
 	}
 	k.bind(maxID)
 	return k, nil
@@ -275,8 +320,8 @@ func (q *Queue) answered(k *keying) error {
 }
 
 // keyWritten enters in the table where the latest record of a key lies.
-func (q *Queue) keyWritten(seg *segment, k *keyed, offset, size int64) {
-	q.setKey(seg, keyItem{key: k.key, until: k.until, off: uint32(offset / journal.Align), size: schedule.SizeClass(size)})
+func (q *Queue) keyWritten(seg *segment, key Key, until uint32, offset, size int64) {
+	q.setKey(seg, keyItem{keyHead: keyHead{key: key, until: until}, off: uint32(offset / journal.Align), size: schedule.SizeClass(size)})
 }
 
 // setKey enters the place of a key's latest record, in place of the one before. Where the table is full the oldest
@@ -332,16 +377,6 @@ func (q *Queue) forgetExpired() {
 	}
 }
 
-// carryKeys writes the keys again whose latest record lies in the segment.
-func (c *compaction) carryKeys(r *run) error {
-	return r.eachKey(func(it *keyItem) error {
-		if err := c.carryKey(it); err != nil {
-			return err
-		}
-		return c.pace()
-	})
-}
-
 // loseKeys forgets the keys that damage has left in a segment that is emptied of all else. The caller has q.mu.
 func (q *Queue) loseKeys(v *segment) {
 	if v.damaged && v.keys > 0 {
@@ -351,30 +386,6 @@ func (q *Queue) loseKeys(v *segment) {
 			}
 		})
 	}
-}
-
-// carryKey writes one key again.
-func (c *compaction) carryKey(it *keyItem) error {
-	q, loc := c.q, schedule.LocOf(c.v.handle, it.offset())
-	q.mu.Lock()
-	n := q.requests.find(it.key)
-	needed := n != 0 && q.requests.slot(n).loc() == loc
-	q.mu.Unlock()
-	if !needed {
-		return nil
-	}
-	k, err := q.readKeyed(place{id: c.v.id, off: it.offset(), size: schedule.Octets(it.size)}, it.key, c.v.maxID)
-	if err != nil {
-		if q.forgetDamaged(it.key, c.v, err) {
-			return nil
-		}
-		return err
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.w.note(kindKeyed, 0, c.v, 0, func(b []byte) []byte { return appendKeyed(b, &k) })
-	c.moved += schedule.Octets(it.size)
-	return nil
 }
 
 // isCurrent reports whether a keyed record that compaction carries is still the latest of its key.
@@ -396,16 +407,16 @@ func keyOf(payload []byte) (key Key) {
 
 // keyNoteWritten enters a key that was carried, or whose request ended without messages.
 func (q *Queue) keyNoteWritten(seg *segment, n *note) {
-	k, err := decodeKeyed(n.payload)
+	h, err := decodeKeyHead(n.payload)
 	if err != nil {
 		panic("queue: a keyed record of our own making: " + err.Error())
 	}
 	if n.of != nil {
-		if slot := q.requests.find(k.key); slot == 0 || q.keySegment(slot) != n.of {
+		if slot := q.requests.find(h.key); slot == 0 || q.keySegment(slot) != n.of {
 			return
 		}
 	}
-	q.keyWritten(seg, &k, n.offset, journal.Size(len(n.payload)))
+	q.keyWritten(seg, h.key, h.until, n.offset, journal.Size(len(n.payload)))
 }
 
 // noBound is the bound of a segment that was begun since Open: all that its keys name is there.

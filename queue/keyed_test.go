@@ -82,8 +82,12 @@ func TestKeyedRecord(t *testing.T) {
 		if _, err := decodeKeyed(append(b, 0)); err == nil {
 			t.Error("an octet too many is no error")
 		}
-		if keyOf(b) != k.key {
-			t.Error("the key is elsewhere")
+		want := keyHead{key: k.key, at: k.at, until: k.until}
+		if len(k.earlier) == 0 && len(k.own) > 0 {
+			want.needs = uint64(k.own[0].id)
+		}
+		if h, err := decodeKeyHead(b); h != want || err != nil {
+			t.Errorf("the head is %+v, want %+v: %v", h, want, err)
 		}
 	}
 }

@@ -10,12 +10,9 @@ import (
 
 // keyItem is what an index has of a keyed record.
 type keyItem struct {
-	key   Key
-	off   uint32 // of the record, in units of journal.Align
-	until uint32 // seconds since 1970
-	at    uint32 // when the key came first
-	size  uint8  // schedule.SizeClass of the record
-	needs uint64 // not in the file: the id of the first message that must be there, 0 when none must
+	keyHead        // needs is not in the file
+	off     uint32 // of the record, in units of journal.Align
+	size    uint8  // schedule.SizeClass of the record
 }
 
 const keyItemSize = 32
@@ -40,16 +37,11 @@ func (it *keyItem) get(b []byte) {
 
 // addKey takes note of a keyed record.
 func (ix *index) addKey(rec journal.Record) error {
-	k, err := decodeKeyed(rec.Payload)
-	if err != nil {
-		return err
+	h, err := decodeKeyHead(rec.Payload)
+	if err == nil {
+		ix.byKey = append(ix.byKey, keyItem{keyHead: h, off: uint32(rec.Offset / journal.Align), size: schedule.SizeClass(journal.Size(len(rec.Payload)))})
 	}
-	it := keyItem{key: k.key, off: uint32(rec.Offset / journal.Align), until: k.until, at: k.at, size: schedule.SizeClass(journal.Size(len(rec.Payload)))}
-	if len(k.earlier) == 0 && len(k.own) > 0 {
-		it.needs = uint64(k.own[0].id)
-	}
-	ix.byKey = append(ix.byKey, it)
-	return nil
+	return err
 }
 
 // dropTornKeys leaves out the keys all of whose messages a power cut took away: the request was not answered,

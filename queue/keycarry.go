@@ -1,0 +1,84 @@
+package queue
+
+import (
+	"example.org/mta/queue/journal"
+	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/vfs"
+)
+
+// keyCarrier writes the keys again whose latest record lies in a segment that compaction empties.
+type keyCarrier struct {
+	*compaction
+	f vfs.File
+	// window is octets of the segment from off on. The records of keys lie close to each other or between messages that
+	// are gone, and to read each by itself takes longer than to read all of it.
+	window []byte
+	off    int64
+}
+
+// keyWindow is what is read at once, in octets.
+const keyWindow = 128 << 10
+
+func (c *compaction) carryKeys(r *run) error {
+	if r.keyed == 0 {
+		return nil
+	}
+	f, release, err := c.q.files.get(c.v.id, c.q.segmentPath(c.v.id))
+	if err != nil {
+		return err
+	}
+	defer release()
+	k := keyCarrier{compaction: c, f: f}
+	return r.eachKey(func(it *keyItem) error {
+		if err := k.carry(it); err != nil {
+			return err
+		}
+		return c.pace()
+	})
+}
+
+// carry writes one key again.
+func (c *keyCarrier) carry(it *keyItem) error {
+	q, loc := c.q, schedule.LocOf(c.v.handle, it.offset())
+	q.mu.Lock()
+	n := q.requests.find(it.key)
+	needed := n != 0 && q.requests.slot(n).loc() == loc
+	q.mu.Unlock()
+	if !needed {
+		return nil
+	}
+	k, err := c.read(it)
+	if err != nil {
+		if q.forgetDamaged(it.key, c.v, err) {
+			return nil
+		}
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.w.note(kindKeyed, 0, c.v, 0, func(b []byte) []byte { return appendKeyed(b, &k) })
+	c.moved += schedule.Octets(it.size)
+	return nil
+}
+
+// read reads the record of a key: from the window, or alone where that doesn't do.
+func (c *keyCarrier) read(it *keyItem) (keyed, error) {
+	size := schedule.Octets(it.size)
+	at := it.offset() - c.off
+	if at < 0 || at+size > int64(len(c.window)) {
+		c.off, at = it.offset(), 0
+		c.window = c.window[:cap(c.window)]
+		if c.window == nil {
+			c.window = make([]byte, keyWindow)
+		}
+		n, _ := c.f.ReadAt(c.window, c.off) // what can't be read is found out below
+		c.window = c.window[:n]
+	}
+	if rec, ok := journal.Parse(c.window[at:], c.v.id, it.offset()); ok && rec.Kind == kindKeyed && len(rec.Payload) >= keyHeadSize && keyOf(rec.Payload) == it.key {
+		if k, err := decodeKeyed(rec.Payload); err == nil {
+			k.bind(c.v.maxID)
+			return k, nil
+		}
+	}
+	return c.q.readKeyed(place{id: c.v.id, off: it.offset(), size: size}, it.key, c.v.maxID)
+}
