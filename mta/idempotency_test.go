@@ -3,12 +3,14 @@ package mta
 import (
 	"errors"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/sink"
 	"example.org/mta/queue"
 	"example.org/mta/submission/idempotency"
 )
@@ -102,5 +104,29 @@ func TestTwoHundredRequestsAtOnce(t *testing.T) {
 	}
 	if _, outcome, err := takeOnce(q, book, "key", "other"); outcome != idempotency.Other || err != nil {
 		t.Errorf("another body: %v %v", outcome, err)
+	}
+}
+
+// A message that comes by SMTP again, with its key, is answered 250 and taken once, after a restart and its delivery
+// too. The key is not in what is delivered.
+func TestMessageSentAgainBySMTP(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	const again = "X-MTA-Idempotency-Key: order-7\r\n" + letter
+	w.send("ann@client.example", again, "bob@box.example")
+	if got := w.arrived(1); strings.Contains(string(got[0].Content), "Idempotency") {
+		t.Errorf("arrived as %s", got[0].Content)
+	}
+	w.send("ann@client.example", again, "bob@box.example")
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	w.send("ann@client.example", again, "bob@box.example")
+	if n := w.queue.Stats().Accepted; n != 0 {
+		t.Errorf("%d messages were taken after the restart", n)
+	}
+	w.send("ann@client.example", letter, "eve@box.example") // without a key
+	if got := w.arrived(2); len(got) != 2 || got[1].Recipients[0] != "eve@box.example" {
+		t.Errorf("%d messages arrived", len(got))
 	}
 }

@@ -393,6 +393,7 @@ func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener, logins *au
 // joined gives the settings of a listener with what they need of the relay.
 func (r *Relay) joined(sc submission.Config, listener string) submission.Config {
 	sc.Intake = r.joinedIntake(sc.Intake, listener)
+	sc.Intake.Repeats = r.repeats
 	sc.IDs, sc.Watcher = &r.sessions, r.tracer.Listener(listener)
 	return sc
 }

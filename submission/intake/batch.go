@@ -43,7 +43,15 @@ func (d *Desk) CommitAll(ctx context.Context, all []*Message, keyed *Keyed) ([]*
 		}
 		b.Messages = append(b.Messages, m.message())
 	}
-	committed := 0
+	committed, refused := d.commitBatch(ctx, all, b)
+	for i, m := range all[:committed] {
+		m.accepted(b.Messages[i])
+	}
+	return b.Messages[:committed], refused
+}
+
+// commitBatch makes the messages of a batch durable in their turn, and returns how many were.
+func (d *Desk) commitBatch(ctx context.Context, all []*Message, b *Batch) (committed int, _ *reply.Reply) {
 	refused, err := inTurn(ctx, all, b.Messages, func() (err error) {
 		for _, m := range all {
 			b.Drafts = append(b.Drafts, m.content.draft)
@@ -52,18 +60,15 @@ func (d *Desk) CommitAll(ctx context.Context, all []*Message, keyed *Keyed) ([]*
 		committed, err = d.cfg.Batches.CommitBatch(b)
 		return err
 	})
-	for i, m := range all[:committed] {
-		m.accepted(b.Messages[i])
-	}
 	switch {
 	case refused != nil:
 		all[0].client.shed++
-		return nil, refused.reply()
+		return 0, refused.reply()
 	case err != nil:
 		d.cfg.Log.Debug("committing messages", "committed", committed, "of", len(all), "err", err)
-		return b.Messages[:committed], storeReply(err)
+		return committed, storeReply(err)
 	}
-	return b.Messages, nil
+	return committed, nil
 }
 
 // inTurn calls commit when it is the turn of the messages: one turn is enough for all, that of the least

@@ -2,6 +2,7 @@ package intake
 
 import (
 	"errors"
+	"hash"
 	"time"
 
 	"example.org/mta/internal/reply"
@@ -20,6 +21,9 @@ type content struct {
 
 	releaseAt time.Time // when it is to be released; zero: at once
 	spread    time.Duration
+
+	key string    // of keyField, "" for none
+	sum hash.Hash // of what the client has sent; nil without a key
 }
 
 var crlf = []byte("\r\n")
@@ -129,7 +133,7 @@ func (m *Message) take(b []byte) {
 		}
 		m.afterHeader()
 	}
-	m.store(b)
+	m.keep(b)
 }
 
 // End checks what can only be checked when the content is complete, and returns the reply that refuses the
@@ -174,6 +178,10 @@ func (m *Message) afterHeader() {
 		m.reject(refused)
 		return
 	}
+	if refused := m.readKey(); refused != nil {
+		m.reject(refused)
+		return
+	}
 	m.takeTenant()
 	m.checkFrom()
 	m.admitByHeader()
@@ -184,11 +192,11 @@ func (m *Message) afterHeader() {
 	}
 	x.top = t.append(x.top[:0])
 	m.store(x.top)
-	m.store(h.text)
+	m.keep(h.text)
 	if len(h.body) > 0 || len(h.text) == 0 {
 		m.store(crlf) // there was no blank line to end the section
 	}
-	m.store(h.body)
+	m.keep(h.body)
 }
 
 // unsubscribeLink gives the link that the message gets, "" for none. One with several recipients gets none: all
@@ -223,6 +231,14 @@ func (m *Message) trace() *trace {
 		t.only = m.recipients[0].Address
 	}
 	return t
+}
+
+// keep stores what the client has sent.
+func (m *Message) keep(b []byte) {
+	if x := m.content; x.sum != nil {
+		x.sum.Write(b)
+	}
+	m.store(b)
 }
 
 // store writes to the draft.

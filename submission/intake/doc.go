@@ -19,6 +19,7 @@
 //	header.go       the header section: hops, what it lacks, what the relay has to know of it
 //	own_fields.go   the fields that are addressed to this relay, which are removed
 //	hold.go         when it is released
+//	key.go          whether it was accepted before
 //	encode.go       Latin-1 in the header section
 //	authors.go      the addresses in From
 //	fields.go       the fields that receivers ask for

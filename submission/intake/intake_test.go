@@ -14,6 +14,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/users"
+	"example.org/mta/submission/idempotency"
 )
 
 // store keeps what is committed. The commit of the message with the number broken fails.
@@ -24,6 +25,10 @@ type store struct {
 	contents []string
 	groups   []int // sizes of batches
 	broken   int
+	during   func() // a batch
+
+	keyed    map[idempotency.Key]idempotency.Stored
+	keyedErr error
 }
 
 type draft struct {
@@ -51,6 +56,9 @@ func (d *draft) Commit(m *envelope.Message) error {
 }
 
 func (s *store) CommitBatch(b *Batch) (committed int, err error) {
+	if s.during != nil {
+		s.during()
+	}
 	s.groups = append(s.groups, len(b.Drafts))
 	for i, d := range b.Drafts {
 		if err != nil {
@@ -59,7 +67,18 @@ func (s *store) CommitBatch(b *Batch) (committed int, err error) {
 			committed++
 		}
 	}
+	if k := b.Keyed; k != nil && err == nil {
+		if s.keyed == nil {
+			s.keyed = make(map[idempotency.Key]idempotency.Stored)
+		}
+		s.keyed[k.Key] = idempotency.Stored{Request: k.Request, IDs: map[int]envelope.ID{0: b.Messages[0].ID}, Whole: k.Last, Until: k.Until}
+	}
 	return committed, err
+}
+
+func (s *store) Keyed(k idempotency.Key) (idempotency.Stored, bool, error) {
+	known, ok := s.keyed[k]
+	return known, ok, s.keyedErr
 }
 
 // newDesk makes a desk with a store.
@@ -69,6 +88,7 @@ func newDesk(cfg Config) (*Desk, *store) {
 	if cfg.Now == nil {
 		cfg.Now = func() time.Time { return time.Unix(1e9, 0).UTC() }
 	}
+	cfg.Repeats = idempotency.New([]byte("secret"), s)
 	return New(cfg), s
 }
 

@@ -18,7 +18,8 @@ type Message struct {
 	client     *Client
 	id         string // unique, for the Received field and the log
 	recipients []envelope.Recipient
-	helo       string // as at Begin
+	turnedAway []envelope.Address // recipients that were refused by Suppressed or the Verifier, where keys matter
+	helo       string             // as at Begin
 	protocol   string
 	account    account
 	within     *quota.Claim  // on its tenant's limits; nil while the tenant is not known
@@ -59,23 +60,36 @@ func (m *Message) Recipient(ctx context.Context, r envelope.Recipient) *reply.Re
 	if refused := m.Full(); refused != nil {
 		return refused
 	}
-	if refused := m.suppressed(r.Address); refused != nil {
-		return refused
+	refused := m.suppressed(r.Address)
+	if refused == nil {
+		refused = m.verify(ctx, r.Address)
 	}
-	if refused := m.verify(ctx, r.Address); refused != nil {
+	if refused != nil {
+		if m.desk.cfg.Repeats != nil {
+			m.turnedAway = append(m.turnedAway, r.Address)
+		}
 		return refused
 	}
 	m.recipients = append(m.recipients, r)
 	return nil
 }
 
-// Commit makes the message durable when it is its turn, and returns it, or the reply that refuses it.
+// Commit makes the message durable when it is its turn, and returns it, or the reply that refuses it. Of a message
+// that was accepted before with its key, only the ID counts.
 func (m *Message) Commit(ctx context.Context) (*envelope.Message, *reply.Reply) {
 	if r := m.End(); r != nil {
 		return nil, r
 	}
 	out := m.message()
-	if r := m.commit(ctx, out); r != nil {
+	if m.content.key != "" {
+		again, r := m.commitOnce(ctx, out)
+		switch {
+		case r != nil:
+			return nil, r
+		case again:
+			return out, nil
+		}
+	} else if r := m.commit(ctx, out); r != nil {
 		return nil, r
 	}
 	m.accepted(out)

@@ -9,7 +9,7 @@ import (
 const tenantField = "X-MTA-Tenant"
 
 // ownFields are the header fields that are addressed to this relay. They are removed from the message.
-type ownFields [4]ownField
+type ownFields [5]ownField
 
 // Where each of them is in ownFields.
 const (
@@ -17,12 +17,13 @@ const (
 	ownHoldUntil
 	ownHoldSpread
 	ownTenant
+	ownKey
 )
 
-var ownNames = [len(ownFields{})][]byte{[]byte(holdFor), []byte(holdUntil), []byte(holdSpread), []byte(tenantField)}
+var ownNames = [len(ownFields{})][]byte{[]byte(holdFor), []byte(holdUntil), []byte(holdSpread), []byte(tenantField), []byte(keyField)}
 
 // maxOwnValue bounds how much is kept of a field's value, in octets; a longer one is malformed.
-const maxOwnValue = 128
+const maxOwnValue = 600 // the longest is a key of 255 characters, each of them escaped
 
 // ownField is what a message has of one of them.
 type ownField struct {

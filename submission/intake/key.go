@@ -1,0 +1,101 @@
+package intake
+
+import (
+	"context"
+	"encoding/binary"
+	"hash"
+	"slices"
+	"time"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/submission/idempotency"
+)
+
+// keyField has the idempotency key of a message: one that was accepted with the same key before is not taken again.
+// A client that lost the answer to its message sends it once more, and gets the same answer.
+const keyField = "X-MTA-Idempotency-Key"
+
+// Repeats recognises messages that are sent again by their keys.
+type Repeats interface {
+	Hash() hash.Hash
+	Begin(tenant, key string, request [16]byte) (*idempotency.Claim, idempotency.Outcome, error)
+}
+
+// readKey reads the message's key, and begins the sum by which another message with the same key is told from it.
+func (m *Message) readKey() *reply.Reply {
+	field, repeats := &m.content.header.own[ownKey], m.desk.cfg.Repeats
+	if field.times == 0 || repeats == nil {
+		return nil
+	}
+	if field.times > 1 {
+		return badKey.Refusal("the field is there twice")
+	}
+	key, err := idempotency.ParseKey(field.value)
+	if err != nil {
+		return badKey.Refusal(reply.Printable(err.Error()))
+	}
+	m.content.key, m.content.sum = key, repeats.Hash()
+	m.sumEnvelope()
+	return nil
+}
+
+// sumEnvelope adds what makes a message another one beside its text. That is for whom it was meant: a recipient can
+// have been suppressed since it was sent the first time.
+func (m *Message) sumEnvelope() {
+	x := m.content
+	all := slices.Clone(m.turnedAway)
+	for i := range m.recipients {
+		all = append(all, m.recipients[i].Address)
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
+	x.sumText(string(m.Sender))
+	x.sum.Write(binary.BigEndian.AppendUint32(nil, uint32(len(all))))
+	for _, a := range all {
+		x.sumText(string(a))
+	}
+	for i := range x.header.own {
+		if i != ownKey {
+			x.sumText(x.header.own[i].value)
+		}
+	}
+}
+
+// sumText adds a text with its length.
+func (x *content) sumText(s string) {
+	x.sum.Write(binary.BigEndian.AppendUint32(nil, uint32(len(s))))
+	x.sum.Write([]byte(s))
+}
+
+// commitOnce makes a message with a key durable, unless it was accepted before. Then it returns the id of that time,
+// and nothing is taken.
+func (m *Message) commitOnce(ctx context.Context, out *envelope.Message) (again bool, _ *reply.Reply) {
+	claim, outcome, err := m.desk.cfg.Repeats.Begin(m.account.tenant, m.content.key, idempotency.Sum(m.content.sum))
+	defer claim.Drop()
+	switch {
+	case err != nil:
+		return false, m.storeTrouble("looking for an idempotency key", err)
+	case outcome == idempotency.Other:
+		return false, keyOfAnother.Refusal()
+	case outcome == idempotency.UnderWay:
+		return false, keyUnderWay.Refusal()
+	case claim.Accepted(0) != 0:
+		out.ID = claim.Accepted(0)
+		return true, nil
+	}
+	keyed := &Keyed{
+		Key: claim.Key, Request: claim.Request, Last: true,
+		Until: idempotency.Until(m.desk.cfg.Now(), released(out)),
+	}
+	_, refused := m.desk.commitBatch(ctx, []*Message{m}, &Batch{Messages: []*envelope.Message{out}, Keyed: keyed})
+	return false, refused
+}
+
+// released is when the last recipient of a message is released, zero for at once.
+func released(out *envelope.Message) time.Time {
+	if out.Release.IsZero() {
+		return out.Release
+	}
+	return out.Release.Add(out.Spread)
+}
