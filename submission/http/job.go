@@ -140,25 +140,3 @@ func (j *job) extras() intake.Extras {
 	}
 	return x
 }
-
-// address gives a message its recipients, each once.
-func (j *job) address(ctx context.Context, m *intake.Message, out *SentMessage) {
-	to := j.recipients()
-	seen := make(map[envelope.Address]bool, len(to))
-	out.Recipients = make([]SentRecipient, 0, len(to))
-	for _, box := range to {
-		a := wire(box.Address)
-		if seen[a] {
-			continue
-		}
-		seen[a] = true
-		r := SentRecipient{Address: string(box.Address), Status: Accepted}
-		if refused := m.Recipient(ctx, envelope.Recipient{Address: a, Notify: j.q.Notify}); refused != nil {
-			r.Status, r.Code, r.Detail = Refused, refused.Status().String(), refused.Text
-			if refused.Temporary() {
-				r.Status = Failed
-			}
-		}
-		out.Recipients = append(out.Recipients, r)
-	}
-}

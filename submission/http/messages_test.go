@@ -36,6 +36,8 @@ type memoryStore struct {
 	full    int   // messages after which the disk is full; 0: never
 	known   map[idempotency.Key]idempotency.Stored
 	stall   chan struct{} // commits wait for it
+
+	rejected []intake.Rejection
 }
 
 type memoryDraft struct {
@@ -89,6 +91,16 @@ func (s *memoryStore) CommitBatch(b *intake.Batch) (int, error) {
 	return len(b.Drafts), nil
 }
 
+// Received implements intake.Events.
+func (s *memoryStore) Received(*envelope.Message, intake.Fields) {}
+
+// Rejected implements intake.Events.
+func (s *memoryStore) Rejected(r intake.Rejection) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rejected = append(s.rejected, r)
+}
+
 // note keeps what a key stands for: a message, or the answer.
 func (s *memoryStore) note(k *intake.Keyed, i int, m *envelope.Message) {
 	if k == nil {
@@ -132,7 +144,7 @@ func mailServer(t *testing.T, change func(*Config, *intake.Config)) (*Server, *m
 		t.Fatal(err)
 	}
 	desk := intake.Config{
-		Hostname: "mx.test", Store: store, Batches: store, CheckFrom: true, MaxHold: 24 * time.Hour,
+		Hostname: "mx.test", Store: store, Batches: store, Events: store, CheckFrom: true, MaxHold: 24 * time.Hour,
 		TenantOf: func(name string) (intake.Tenant, bool) {
 			return intake.Tenant{Tier: 3, Senders: users.Senders{own}}, name == "acme"
 		},
@@ -226,6 +238,9 @@ func TestRefusedRecipientsStandBesideTheOthers(t *testing.T) {
 	}
 	if w.Code != http.StatusAccepted || !slices.Equal(a.Messages[0].Recipients, want) || len(store.all) != 1 || len(store.all[0].Recipients) != 1 {
 		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if len(store.rejected) != 1 || store.rejected[0].Recipient != "gone@example.net" || store.rejected[0].Reply.Command != "RCPT" || store.rejected[0].Tenant != "acme" {
+		t.Errorf("in the log: %+v", store.rejected)
 	}
 	w = post(s, `{"from":"shop@acme.example","to":"gone@example.net","text":"x"}`)
 	if a = read(t, w); w.Code != http.StatusUnprocessableEntity || len(a.Messages) != 1 || a.Messages[0].Status != Refused || a.Messages[0].Recipients[0] != want[0] || len(store.all) != 1 {
@@ -502,5 +517,36 @@ func TestForms(t *testing.T) {
 		if w.Code != c.status || (len(store.all) > before) != (c.status == 202) {
 			t.Errorf("%s %s %s: %d %s", c.target, c.kind, c.encoding, w.Code, w.Body)
 		}
+	}
+}
+
+// lines are the octets of a message without an end.
+type lines struct{}
+
+func (lines) Read(p []byte) (int, error) {
+	const line = "0123456789012345678901234567890123456789012345678901234567890123456789\r\n"
+	n := 0
+	for n+len(line) <= len(p) {
+		n += copy(p[n:], line)
+	}
+	return n, nil
+}
+
+// A message of 50 MB costs less than 1 MiB of memory.
+func TestRawMessagesTakeBoundedMemory(t *testing.T) {
+	store := new(forgetful)
+	s := New(Config{Keys: testKeys, Mail: Mail{Intake: intake.Config{Hostname: "mx.test", Store: store, Batches: store}}})
+	result := testing.Benchmark(func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			header := strings.NewReader("From: shop@acme.example\r\nSubject: x\r\n\r\n")
+			w := ask(s, "POST", "/v1/messages?from=shop@acme.example&to=a@example.net", "good", io.MultiReader(header, io.LimitReader(lines{}, 49<<20/72*72)), "Content-Type", "message/rfc822")
+			if w.Code != http.StatusAccepted {
+				b.Fatal(w.Code, w.Body)
+			}
+		}
+	})
+	if n := result.AllocedBytesPerOp(); n > 1<<20 {
+		t.Errorf("%d octets were allocated in the course of it", n)
 	}
 }

@@ -144,34 +144,22 @@ func (s *sending) begin(ctx context.Context, from, to int) error {
 	if s.accepted > 0 {
 		ctx = s.commits
 	}
-	var wait sync.WaitGroup
-	slots := make(chan struct{}, verifiers)
 	for i := from; i < to; i++ {
-		out := &s.sent.Messages[i]
 		job := &s.jobs[i]
 		mailboxes := job.recipients()
 		if id, known := s.x.acceptedEarlier(i); known {
-			*out = s.acceptedBefore(i, id, mailboxes)
+			s.sent.Messages[i] = s.acceptedBefore(i, id, mailboxes)
 			continue
 		}
 		m, refused := s.x.call.server.desk.Begin(ctx, &s.x.client, job.envelope(mailboxes))
 		if refused != nil {
-			wait.Wait()
+			s.report(i, "MAIL", refused, "")
 			return s.stop(refused)
 		}
 		m.Set(job.extras())
 		s.open[i] = m
-		if to-from == 1 {
-			job.address(ctx, m, out)
-			continue
-		}
-		slots <- struct{}{}
-		wait.Go(func() {
-			job.address(ctx, m, out)
-			<-slots
-		})
 	}
-	wait.Wait()
+	s.addressAll(ctx, from, to)
 	if s.accepted == 0 && ctx.Err() != nil {
 		return errGone(ctx)
 	}
@@ -183,9 +171,72 @@ func (s *sending) begin(ctx context.Context, from, to int) error {
 	return nil
 }
 
+// addressAll gives messages their recipients, several at a time: each can wait for answers about its recipients.
+func (s *sending) addressAll(ctx context.Context, from, to int) {
+	if to-from == 1 && s.open[from] != nil {
+		s.address(ctx, from)
+		return
+	}
+	var all sync.WaitGroup
+	slots := make(chan struct{}, verifiers)
+	for i := from; i < to; i++ {
+		if s.open[i] == nil {
+			continue
+		}
+		slots <- struct{}{}
+		all.Go(func() {
+			s.address(ctx, i)
+			<-slots
+		})
+	}
+	all.Wait()
+}
+
 // errGone ends a request whose client has left before anything was accepted.
 func errGone(ctx context.Context) error {
 	return &Problem{Status: http.StatusServiceUnavailable, Detail: "the client or the relay ended the request: nothing was accepted", RetryAfter: shortPause, Cause: ctx.Err(), Reason: "gone"}
+}
+
+// address gives a message its recipients, each once.
+func (s *sending) address(ctx context.Context, i int) {
+	m, j, out := s.open[i], &s.jobs[i], &s.sent.Messages[i]
+	to := j.recipients()
+	out.Recipients = make([]SentRecipient, 0, len(to))
+	seen := make(map[envelope.Address]bool, len(to))
+	for _, box := range to {
+		a := wire(box.Address)
+		if seen[a] {
+			continue
+		}
+		seen[a] = true
+		r := SentRecipient{Address: string(box.Address), Status: Accepted}
+		if refused := m.Recipient(ctx, envelope.Recipient{Address: a, Notify: j.q.Notify}); refused != nil {
+			r.refuse(refused)
+			s.report(i, "RCPT", refused, a)
+		}
+		out.Recipients = append(out.Recipients, r)
+	}
+}
+
+// refuse notes why a recipient was not accepted.
+func (r *SentRecipient) refuse(why *reply.Reply) {
+	r.Status, r.Code, r.Detail = Refused, why.Status().String(), why.Text
+	if why.Temporary() {
+		r.Status = Failed
+	}
+}
+
+// report has a refusal written into the accounting log, in SMTP's words for what was refused.
+func (s *sending) report(i int, command string, r *reply.Reply, rcpt envelope.Address) {
+	if s.sent.dry {
+		return
+	}
+	e := intake.Rejection{Sender: wire(s.jobs[i].sender()), Recipient: rcpt, Reply: *r}
+	e.Reply.Command = command
+	if m := s.open[i]; m != nil && rcpt == "" {
+		e.Recipients = m.Recipients()
+	}
+	s.x.call.server.desk.Report(&s.x.client, e)
 }
 
 // acceptedBefore is a message that an earlier request with the same key has brought already.
@@ -264,12 +315,13 @@ func (s *sending) take(i int) error {
 		return nil
 	}
 	refused := m.End()
-	switch {
-	case refused == nil:
+	if refused == nil {
 		s.ready = append(s.ready, i)
 		s.octets += m.Size()
 		return nil
-	case refused.Temporary():
+	}
+	s.report(i, "content", refused, "")
+	if refused.Temporary() {
 		return s.stop(refused)
 	}
 	if s.refused == nil {
@@ -279,7 +331,7 @@ func (s *sending) take(i int) error {
 	out.Detail = refused.Text
 	for j := range out.Recipients {
 		if r := &out.Recipients[j]; r.Status == Accepted {
-			r.Status, r.Code, r.Detail = Refused, refused.Status().String(), refused.Text
+			r.refuse(refused)
 		}
 	}
 	s.drop(i)

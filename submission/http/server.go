@@ -180,6 +180,9 @@ func (s *Server) Retire(ctx context.Context) error { return s.end(ctx, retired) 
 func (s *Server) end(ctx context.Context, stage int32) error {
 	s.stage.Store(stage)
 	defer s.cancel()
+	if s.desk != nil {
+		defer s.desk.Close()
+	}
 	// A client that is just sending a request on a kept connection would lose it: the connection stays
 	// open until then, for a moment.
 	wait, done := context.WithTimeout(ctx, farewell)

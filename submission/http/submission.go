@@ -45,13 +45,8 @@ func (c *Call) submission() *Submission {
 	mail := &c.server.config.Mail
 	x := &Submission{call: c, mail: mail, Now: c.server.config.Now()}
 	x.Limits = request.Limits{Recipients: mail.Intake.Limits.Recipients, MaxHold: mail.Intake.MaxHold, Late: late}
-	addr := c.Client.Addr()
-	network, _ := addr.Prefix(addr.BitLen())
-	if addr.Is6() {
-		network, _ = addr.Prefix(64)
-	}
 	x.client = intake.Client{
-		Session: c.ID, Peer: c.Client, Network: network, Protocol: "HTTP", TLS: c.Request.TLS,
+		Session: c.ID, Peer: c.Client, Network: intake.NetworkOf(c.Client.Addr()), Protocol: "HTTP", TLS: c.Request.TLS,
 		MayRelay: true, APIKey: c.Identity.Name, Tenant: c.Identity.Tenant, Newlines: intake.NormaliseBareNewlines,
 	}
 	if c.Secure {
