@@ -204,6 +204,9 @@ func (s *Server) end(ctx context.Context, stage int32) error {
 	return fmt.Errorf("cut %d requests: %w", n, err)
 }
 
+// Routes lists what the server answers.
+func (s *Server) Routes() []Route { return s.routes() }
+
 // Connections is how many connections are open.
 func (s *Server) Connections() int { return s.conns.open() }
 
