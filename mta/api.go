@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"net/netip"
+	"path/filepath"
 	"reflect"
 	"slices"
 
@@ -11,6 +12,7 @@ import (
 	"example.org/mta/mta/wiring"
 	submissionhttp "example.org/mta/submission/http"
 	"example.org/mta/submission/http/compat"
+	"example.org/mta/submission/idempotency"
 	"example.org/mta/submission/keys"
 )
 
@@ -46,10 +48,30 @@ func (r *Relay) joinedAPI(hc submissionhttp.Config, api string) submissionhttp.C
 	hc.Now, hc.Log, hc.IDs = r.now, r.log.With("api", api), &r.sessions
 	hc.Suppressions, hc.Unsubscribes = tenantSuppressions{r.suppression}, unsubscribed{r}
 	hc.Keys, hc.Memory, hc.Limits, hc.TenantRates = apiKeys{r}, r.requests, r.limits, r.tenantRates
+	hc.Admission, hc.Tokens, hc.TierOf = r.admission, r.tokens, r.tierOf
 	hc.Mail.Intake = r.joinedIntake(hc.Mail.Intake, api)
 	hc.Mail.Templates, hc.Mail.Repeats = &r.templates, r.repeats
 	hc.Mail.MayUsePool = func(tenant, pool string) bool { return r.policy.Load().Config.MayUse(tenant, pool) }
 	return hc
+}
+
+// openTokens makes the tokens that prove first attempts. Their secret stays in the data directory, so that
+// clients keep their place in the queue while the relay restarts.
+func (r *Relay) openTokens(cfg *config.Config, _ *undoer) error {
+	secret, err := idempotency.Secret(filepath.Join(cfg.DataDir, "queue-token.key"))
+	if err != nil {
+		return err
+	}
+	r.tokens = submissionhttp.NewTokens(secret)
+	return nil
+}
+
+// tierOf gives the tier of a tenant's mail, by the configuration in force.
+func (r *Relay) tierOf(tenant string) uint8 {
+	if t := r.policy.Load().Config.Tenant(tenant); t != nil {
+		return uint8(t.Tier)
+	}
+	return config.DefaultTier
 }
 
 // tenantRates gives the limits of a tenant's requests, by the configuration in force.

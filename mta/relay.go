@@ -120,6 +120,7 @@ type Relay struct {
 	requests   *submissionhttp.Memory      // for requests under way of all api blocks
 	limits     *submissionhttp.Limits      // of keys' and tenants' requests
 	repeats    *idempotency.Book           // of requests with an Idempotency-Key
+	tokens     *submissionhttp.Tokens      // that prove first attempts
 	incoming   *intake.Memory              // for messages of all servers that are coming in
 	quotas     *quota.Book                 // of tenants
 	callouts   *callout.Checker            // of recipients' mailboxes
@@ -208,6 +209,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 		{"accounting log", r.openAccounting},
 		{"", r.openQueue}, // its errors say so themselves, as those of the suppression list and the socket
 		{"idempotency keys", r.openIdempotency},
+		{"queue tokens", r.openTokens},
 		{"destinations", r.openDestinations},
 		{"warm-up", r.openWarmup},
 		{"", r.openSuppression},

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -41,6 +42,20 @@ func NewSigner(keys ...Key) *Signer {
 
 // Rotate replaces the keys. The first signs from now on.
 func (s *Signer) Rotate(keys ...Key) { s.keys.Store(&keys) }
+
+// Daily returns the keys of a day, made from a secret: today's, and yesterday's for tokens that were made
+// before midnight. Whoever has the secret has the same keys, after a restart too.
+func Daily(secret []byte, now time.Time) []Key {
+	day := now.Unix() / int64(24*time.Hour/time.Second)
+	keys := make([]Key, 2)
+	for i := range keys {
+		id := strconv.FormatInt(day-int64(i), 10)
+		h := hmac.New(sha256.New, secret)
+		h.Write([]byte("queue token " + id))
+		keys[i] = Key{ID: id, Secret: h.Sum(nil)}
+	}
+	return keys
+}
 
 const version = "v1"
 

@@ -58,7 +58,8 @@ type Gate struct {
 	machine Machine
 	core    atomic.Pointer[core]
 	cohorts *admission.Sorter
-	first   *fairqueue.Memory
+	first   *fairqueue.Memory                 // of attempts, where clients can't prove them
+	ranks   [admission.Tiers]fairqueue.Ranker // of attempts that clients can prove
 	shares  shares
 	returns returns
 	commits commits
@@ -142,9 +143,13 @@ func (g *Gate) Admit(r intake.AdmitRequest) (intake.Admitted, *intake.Refused) {
 	if c.controller == nil {
 		return nil, nil
 	}
-	p := g.priority(&r, g.shares.count(g.machine.Now(), min(int(r.Tier), admission.Tiers-1), r.Tenant))
+	tier := min(int(r.Tier), admission.Tiers-1)
+	p := g.priority(&r, g.shares.count(g.machine.Now(), tier, r.Tenant))
 	var attempt []string
-	if c.controller.Status().Share > 0 {
+	switch {
+	case !r.First.IsZero():
+		p = g.inOrder(p, r.First)
+	case c.controller.Status().Share > 0:
 		now := g.machine.Now()
 		attempt = attemptOf(&r)
 		p = p.Aged(now.Sub(g.first.First(now, attempt...)))
@@ -171,6 +176,21 @@ func (g *Gate) priority(r *intake.AdmitRequest, greedy bool) admission.Priority 
 	return admission.Of(int(r.Tier), g.cohorts.Cohort(r.Tenant, kind, g.machine.Now())%last)
 }
 
+// ofGreedy is the first cohort of a tenant that offers far more than the others, where the order is that
+// of first attempts.
+const ofGreedy = admission.Cohorts * 3 / 4
+
+// inOrder gives a message that waits its turn a cohort by its place among those that come at present: who
+// came first is served first, within the tier.
+func (g *Gate) inOrder(p admission.Priority, first time.Time) admission.Priority {
+	rank := g.ranks[p.Tier()].Rank(first, g.machine.Now())
+	from, to := 0, admission.Cohorts-2
+	if p.Cohort() == admission.Cohorts-1 { // the greedy
+		from, to = ofGreedy, admission.Cohorts-1
+	}
+	return admission.Of(p.Tier(), from+int(rank*float64(to-from)))
+}
+
 // attemptOf identifies a message that comes back: SMTP has no name for it before its content, and a
 // size that was declared is the best that there is.
 func attemptOf(r *intake.AdmitRequest) []string {
@@ -181,7 +201,10 @@ func attemptOf(r *intake.AdmitRequest) []string {
 func (g *Gate) refuse(r *intake.AdmitRequest, p admission.Priority, reason string) *intake.Refused {
 	now := g.machine.Now()
 	out := &intake.Refused{Disk: reason == Disk, Close: r.Refused >= tooOften}
-	hold := g.returns.refused(now, attemptOf(r))
+	hold := time.Duration(0)
+	if r.First.IsZero() {
+		hold = g.returns.refused(now, attemptOf(r))
+	}
 	if hold > 0 {
 		out.Hold = func(ctx context.Context) { g.returns.hold(ctx, hold) }
 	}

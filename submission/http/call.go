@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"example.org/mta/submission/intake"
 	"example.org/mta/submission/keys"
 )
 
@@ -32,6 +33,8 @@ type Call struct {
 	body    *body
 	streams bool  // the body is taken in bounded memory
 	held    int64 // octets of the budget
+
+	admitted intake.Admitted // nil: nobody was asked, or a handler has taken it
 }
 
 // newCall takes a request over from net/http.

@@ -52,6 +52,12 @@ type Config struct {
 	Rates       Rates
 	TenantRates func(tenant string) Rates
 	Limits      *Limits
+	// Admission refuses messages while more is offered than can be kept: it is asked before the body of a
+	// request with messages is read. Nil admits all. TierOf gives the tier of a tenant's messages; nil: 3.
+	Admission intake.Admission
+	TierOf    func(tenant string) uint8
+	// Tokens are what a refused client proves its first attempt with. Nil: there are none.
+	Tokens *Tokens
 	// Memory bounds what requests hold that are under way; servers can share it. Nil: no bound.
 	Memory *Memory
 
@@ -149,7 +155,7 @@ func New(config Config) *Server {
 	protocols.SetHTTP2(s.config.TLS != nil)
 	protocols.SetUnencryptedHTTP2(s.config.TLS == nil) // by prior knowledge (RFC 9113, 3.3), for proxies
 	s.http = http.Server{
-		Handler: http.HandlerFunc(s.serve), TLSConfig: s.config.TLS, Protocols: &protocols,
+		Handler: s, TLSConfig: s.config.TLS, Protocols: &protocols,
 		ReadHeaderTimeout: t.Header, IdleTimeout: t.Idle, MaxHeaderBytes: maxHeader,
 		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: window, MaxReceiveBufferPerStream: window},
 		ConnState: s.conns.changed, ConnContext: connected,
@@ -210,8 +216,8 @@ func (s *Server) Routes() []Route { return s.routes() }
 // Connections is how many connections are open.
 func (s *Server) Connections() int { return s.conns.open() }
 
-// serve answers one request.
-func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	s.calls.begin()
 	defer s.calls.end()
 	c := s.newCall(w, req)
@@ -260,12 +266,20 @@ func (s *Server) answer(c *Call) error {
 	if length < 0 {
 		defer func() { c.owe(octets, c.body.came) }()
 	}
+	if c.Route.Mail {
+		if err := c.admit(); err != nil {
+			return err
+		}
+	}
 	return c.Route.Handle(c)
 }
 
 // finish ends a request.
 func (s *Server) finish(c *Call) {
 	c.release()
+	if c.admitted != nil {
+		c.admitted.Drop()
+	}
 	c.Log.Debug("request", "route", c.routeName(), "status", c.answer.status, "reason", c.answer.reason, "tenant", c.Identity.Tenant, "client", c.Client)
 }
 

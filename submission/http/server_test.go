@@ -85,7 +85,7 @@ func ask(s *Server, method, target, token string, body io.Reader, fields ...stri
 		req.Header.Add(fields[i], fields[i+1])
 	}
 	w := httptest.NewRecorder()
-	s.http.Handler.ServeHTTP(w, req)
+	s.ServeHTTP(w, req)
 	return w
 }
 

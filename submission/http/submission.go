@@ -49,6 +49,9 @@ func (c *Call) submission() *Submission {
 		Session: c.ID, Peer: c.Client, Network: intake.NetworkOf(c.Client.Addr()), Protocol: "HTTP", TLS: c.Request.TLS,
 		MayRelay: true, APIKey: c.Identity.Name, Tenant: c.Identity.Tenant, Newlines: intake.NormaliseBareNewlines,
 	}
+	if c.server.config.Admission != nil {
+		x.client.Admit(c.TakeAdmission())
+	}
 	if c.Secure {
 		x.client.Protocol = "HTTPS"
 	}
@@ -71,5 +74,6 @@ func (c *Call) Begin(body []byte) (*Submission, error) {
 
 // End lets another request with the same Idempotency-Key begin.
 func (x *Submission) End() {
+	x.client.Leave()
 	x.claim.Drop()
 }

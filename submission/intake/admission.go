@@ -3,6 +3,7 @@ package intake
 import (
 	"context"
 	"net/netip"
+	"time"
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
@@ -40,7 +41,9 @@ type AdmitRequest struct {
 	Campaign  string // "" at the beginning
 	Size      int64  // as declared by the client, octets; 0 when it did not
 	TLS       bool
-	Refused   int // how many of the session's messages Admission refused since it last took one
+	// First is the time of the first attempt of a message whose client can prove it. Zero: it can't.
+	First   time.Time
+	Refused int // how many of the session's messages Admission refused since it last took one
 }
 
 // Refused is why a message is not taken now. Another try may go well.
