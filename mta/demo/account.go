@@ -14,6 +14,7 @@ import (
 // providers took (their recorders), and what the relay says of itself.
 type account struct {
 	letters    int
+	byHTTP     int64 // of them
 	recipients int64
 	delivered  int64 // a provider has it
 	bounced    int64 // its sender has a report
@@ -140,8 +141,8 @@ func (a *account) summary(submitting, elapsed time.Duration, p palette) []string
 	sum := a.delivered + a.bounced + a.queued
 	lines := []string{
 		"",
-		fmt.Sprintf("  %s%s messages to %s recipients were accepted in %.0f s. After %.0f s they are:%s", p.bold,
-			commas(int64(a.letters)), commas(a.recipients), submitting.Seconds(), elapsed.Seconds(), p.off),
+		fmt.Sprintf("  %s%s messages to %s recipients were accepted in %.0f s, %s of them by HTTP. After %.0f s they are:%s", p.bold,
+			commas(int64(a.letters)), commas(a.recipients), submitting.Seconds(), commas(a.byHTTP), elapsed.Seconds(), p.off),
 		"",
 		line("delivered", a.delivered, "as the providers' own records say"),
 		line("bounced", a.bounced, fmt.Sprintf("as %s reports say that reached their senders", commas(a.reports))),

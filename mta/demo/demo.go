@@ -119,7 +119,7 @@ func open(o Options, dir string) (*demo, error) {
 	}
 	d.habits = make([]habit, len(d.world.providers))
 	d.generator = &generator{
-		addr: d.relay.addr, writer: newWriter(providers(), o.Seed), ledger: d.ledger, messages: o.Messages, connections: submitters,
+		addr: d.relay.addr, web: d.relay.web, writer: newWriter(providers(), o.Seed), ledger: d.ledger, messages: o.Messages, connections: submitters,
 		pace:     rate.NewLimiter(rate.Limit(float64(o.Messages)/o.Over.Seconds()), submitters),
 		patience: 200 * time.Millisecond,
 	}
@@ -308,6 +308,7 @@ func (d *demo) account(ctx context.Context) (account, error) {
 			return account{}, err
 		}
 		a := settle(d.world, d.ledger, stats, func(_, recipient string) bool { return queued[recipient] })
+		a.byHTTP = d.generator.byHTTP.Load()
 		if a.lost == 0 || try == 20 {
 			return a, nil
 		}

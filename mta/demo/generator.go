@@ -13,15 +13,18 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	webclient "example.org/mta/client"
 )
 
-// generator hands letters to the relay as an application would: by SMTP, from several
-// connections, each waiting for the 250 of one letter before it begins the next.
+// generator hands letters to the relay as applications would, from several connections, each waiting
+// for the answer to one letter before it begins the next. Every other one sends by SMTP, the rest by HTTP.
 //
 // Its goroutines, one for each connection, end with the last letter or with the context; run
 // waits for them.
 type generator struct {
-	addr        string
+	addr        string            // of the SMTP listener
+	web         *webclient.Client // sends each letter once
 	writer      *writer
 	ledger      *ledger
 	messages    int
@@ -32,12 +35,17 @@ type generator struct {
 	next    atomic.Int64
 	waits   atomic.Int64 // letters that the relay answered by "later", each time
 	refused atomic.Int64 // letters that it refused for good
+	byHTTP  atomic.Int64 // letters that it accepted by HTTP
 }
 
 func (g *generator) run(ctx context.Context) error {
 	var wait sync.WaitGroup
 	errs := make([]error, g.connections)
 	for i := range g.connections {
+		if i%2 == 1 {
+			wait.Go(func() { g.workByHTTP(ctx) })
+			continue
+		}
 		wait.Go(func() { errs[i] = g.work(ctx) })
 	}
 	wait.Wait()
@@ -82,6 +90,47 @@ func (g *generator) work(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// workByHTTP sends letters until there are no more.
+func (g *generator) workByHTTP(ctx context.Context) {
+	for {
+		n := int(g.next.Add(1)) - 1
+		if n >= g.messages || g.pace.Wait(ctx) != nil {
+			return
+		}
+		l := g.writer.letter(n)
+		g.ledger.begin(&l)
+		for g.post(ctx, &l) {
+			if !pause(ctx, g.patience) {
+				return
+			}
+		}
+	}
+}
+
+// post submits l and notes what came of it. again asks for another try: under its Idempotency-Key the letter
+// counts once, even if the answer to the last try was lost.
+func (g *generator) post(ctx context.Context, l *letter) (again bool) {
+	envelope := webclient.Envelope{From: l.sender, IdempotencyKey: l.id()}
+	for _, r := range l.recipients {
+		envelope.To = append(envelope.To, r.address)
+	}
+	_, err := g.web.SendRaw(ctx, envelope, []byte(g.writer.content(l, time.Now())))
+	var answer *webclient.Error
+	switch answered := errors.As(err, &answer); {
+	case err == nil:
+		g.byHTTP.Add(1)
+		g.ledger.enter(l, accepted, time.Now())
+	case answered && !answer.Temporary():
+		g.refused.Add(1)
+	case ctx.Err() != nil:
+		g.ledger.enter(l, unsure, time.Now())
+	default:
+		g.waits.Add(1)
+		return true
+	}
+	return false
 }
 
 // send submits l and notes what came of it. again asks for another try; after an error the

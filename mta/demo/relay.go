@@ -9,9 +9,11 @@ import (
 	"path/filepath"
 	"time"
 
+	webclient "example.org/mta/client"
 	"example.org/mta/mta"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
+	"example.org/mta/submission/keys"
 )
 
 // relay is the one that is shown: all of it, in this process, on a data directory of its own.
@@ -19,7 +21,8 @@ import (
 type relay struct {
 	*control.Client
 	socket string
-	addr   string // where it takes mail
+	addr   string            // where it takes mail by SMTP
+	web    *webclient.Client // sends mail by HTTP, each request once
 	log    *os.File
 	stop   context.CancelFunc
 	done   chan struct{} // closed when it has ended
@@ -34,6 +37,10 @@ func startRelay(dir, dns, port string) (*relay, error) {
 	file := filepath.Join(dir, "mta.conf")
 	if err := os.WriteFile(file, []byte(configuration(dir, dns, port)), 0o600); err != nil {
 		return nil, fmt.Errorf("writing the demo's configuration: %w", err)
+	}
+	key, _, err := keys.Add(filepath.Join(dir, "keys"), keys.Key{Tenant: tenant, Name: "demo", Scopes: keys.Send}, time.Now())
+	if err != nil {
+		return nil, fmt.Errorf("making an API key: %w", err)
 	}
 	cfg, err := config.Load(file, os.Getenv)
 	if err != nil {
@@ -69,8 +76,12 @@ func startRelay(dir, dns, port string) (*relay, error) {
 		return nil, errors.Join(fmt.Errorf("starting the relay: %w", err), r.close())
 	}
 	r.addr = status.SMTP[0]
+	r.web = &webclient.Client{URL: "http://" + status.HTTP[0], Key: key, Patience: -1}
 	return r, nil
 }
+
+// tenant is whose mail comes by HTTP.
+const tenant = "acme"
 
 // configuration is the demo's mta.conf. Times are shorter than anybody would have them.
 func configuration(dir, dns, port string) string {
@@ -82,6 +93,9 @@ listener "smtp" {
   address    = ["127.0.0.1:0"]
   relay_from = ["127.0.0.0/8"]
 }
+tenant %[4]q { senders = [%[5]q] }
+keys { file = %[6]q }
+api "web" { address = "127.0.0.1:0" }
 http { address = "127.0.0.1:0" }
 resolver { servers = [%[2]q] }
 router { allow_loopback = true }
@@ -94,7 +108,7 @@ defaults {
   max_retry_interval            = "3s"
 }
 shutdown { drain = "5s" }
-`, filepath.Join(dir, "data"), dns, port)
+`, filepath.Join(dir, "data"), dns, port, tenant, home().domain, filepath.Join(dir, "keys"))
 }
 
 // stats asks the relay for its sums.

@@ -33,6 +33,9 @@ func TestRunAccountsForEveryMessage(t *testing.T) {
 			t.Errorf("the demo doesn't say %q:\n%s", want, &out)
 		}
 	}
+	if strings.Contains(out.String(), " 0 of them by HTTP") {
+		t.Errorf("nothing was sent by HTTP:\n%s", &out)
+	}
 	if strings.Contains(out.String(), "WRONG") {
 		t.Errorf("the demo found faults:\n%s", &out)
 	}
