@@ -143,6 +143,9 @@ func TestKeysByTheControlAPI(t *testing.T) {
 			t.Errorf("want %q: %v", want, err)
 		}
 	}
+	if page := w.scrape(); !strings.Contains(page, "mta_api_keys_accepted_total 4\n") || !strings.Contains(page, "mta_api_keys_refused_total 0\n") {
+		t.Errorf("the metrics are\n%s", page)
+	}
 	gone, err := c.RemoveAPIKeys(ctx, control.RemoveAPIKeys{Tenant: "acme", Names: []string{"shop"}})
 	if err != nil || len(gone.Keys) != 2 {
 		t.Errorf("%+v, %v", gone, err)

@@ -17,6 +17,7 @@ import (
 	"example.org/mta/router/resolver"
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/callout"
+	"example.org/mta/submission/keys"
 	"example.org/mta/submission/quota"
 )
 
@@ -89,6 +90,7 @@ func (m Metrics) Collectors() []prometheus.Collector {
 		table(deliveryMetrics, func() (delivery.Counts, bool) { return m.Delivery.Counts(), true }),
 		table(signingMetrics, func() (Signatures, bool) { return m.Signatures(), true }),
 		table(loginMetrics, func() (auth.Stats, bool) { return m.Logins() }),
+		table(keyMetrics, m.keys),
 		table(calloutMetrics, func() (callout.Stats, bool) { return m.Callouts.Stats(), true }),
 		table(routerMetrics, func() (router.Stats, bool) { return m.Router.Stats(), true }),
 		table(dnsMetrics, func() (resolver.Stats, bool) { return m.Resolver.Stats(), true }),
@@ -211,6 +213,24 @@ var accountingMetrics = []metric[accounting.Stats]{
 		func(s *accounting.Stats) float64 { return float64(s.Written) }),
 	newMetric(prometheus.CounterValue, "mta_accounting_lost_total", "Accounting records that were dropped, since they could not be written.",
 		func(s *accounting.Stats) float64 { return float64(s.Lost) }),
+}
+
+// keys counts checks of API keys, where there are any.
+func (m Metrics) keys() (s keys.Stats, on bool) {
+	book := m.Keys()
+	if book == nil {
+		return s, false
+	}
+	return book.Stats(), true
+}
+
+var keyMetrics = []metric[keys.Stats]{
+	newMetric(prometheus.CounterValue, "mta_api_keys_accepted_total", "Requests by HTTP with a valid API key.",
+		func(s *keys.Stats) float64 { return float64(s.Accepted) }),
+	newMetric(prometheus.CounterValue, "mta_api_keys_refused_total", "Requests by HTTP with an API key that is unknown, expired or not allowed from the client's address.",
+		func(s *keys.Stats) float64 { return float64(s.Refused) }),
+	newMetric(prometheus.CounterValue, "mta_api_keys_put_off_total", "Requests by HTTP that were put off, since too many of their network had no valid API key.",
+		func(s *keys.Stats) float64 { return float64(s.TooMany) }),
 }
 
 var loginMetrics = []metric[auth.Stats]{
