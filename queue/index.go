@@ -404,6 +404,12 @@ type run struct {
 	buf   []byte
 	next  int // the item after those in buf, or in items
 	pos   int // in buf
+
+	// sums are the file's sums up to where the items, the keys of requests and the tail begin, and to its end. What
+	// is read again is held to them: a disk that gives other octets the second time must not make us take a
+	// living message for a settled one.
+	sums [4]uint32
+	sum  uint32 // of the items so far
 }
 
 func (ix *index) run() *run { return &run{index: *ix, count: len(ix.items), keyed: len(ix.byKey)} }
@@ -435,12 +441,15 @@ func openIndex(fs vfs.FS, name string, seg journal.Segment) (_ *run, err error) 
 		r.count < 0 || int64(r.count) > size/itemSize || r.keyed < 0 || int64(r.keyed) > size/keyItemSize || tailAt+4 > size {
 		return nil, errIndex
 	}
-	if err := checkSum(f, size); err != nil {
+	if err := r.checkSums(size, indexHeaderSize, r.keysAt(), tailAt, size-4); err != nil {
 		return nil, err
 	}
 	tail := make([]byte, size-4-tailAt)
 	if err := readFull(f, tail, tailAt); err != nil {
 		return nil, err
+	}
+	if r.sum = r.sums[0]; journal.Checksum(0, head) != r.sums[0] || journal.Checksum(r.sums[2], tail) != r.sums[3] {
+		return nil, errIndex
 	}
 	if err := decodeTail(tail, r); err != nil {
 		return nil, err
@@ -448,19 +457,22 @@ func openIndex(fs vfs.FS, name string, seg journal.Segment) (_ *run, err error) 
 	return r, checkVersion(max(r.form, oldestVersion))
 }
 
-// checkSum compares the sum at the end of a file with that of all before it.
-func checkSum(f vfs.File, size int64) error {
+// checkSums reads the whole file, compares its sum with that at its end, and notes the sums up to some places.
+func (r *run) checkSums(size int64, places ...int64) error {
 	buf := make([]byte, 256<<10)
-	crc := uint32(0)
-	for off := int64(0); off < size-4; {
-		b := buf[:min(int64(len(buf)), size-4-off)]
-		if err := readFull(f, b, off); err != nil {
-			return err
+	crc, off := uint32(0), int64(0)
+	for i, end := range places {
+		for off < end {
+			b := buf[:min(int64(len(buf)), end-off)]
+			if err := readFull(r.file, b, off); err != nil {
+				return err
+			}
+			crc = journal.Checksum(crc, b)
+			off += int64(len(b))
 		}
-		crc = journal.Checksum(crc, b)
-		off += int64(len(b))
+		r.sums[i] = crc
 	}
-	if err := readFull(f, buf[:4], size-4); err != nil {
+	if err := readFull(r.file, buf[:4], size-4); err != nil {
 		return err
 	}
 	if binary.LittleEndian.Uint32(buf) != crc {
@@ -490,6 +502,9 @@ func (r *run) read(it *item, bufSize int) (bool, error) {
 		}
 		r.next += n
 		r.pos = 0
+		if r.sum = journal.Checksum(r.sum, r.buf); r.next == r.count && r.sum != r.sums[1] {
+			return false, errIndex
+		}
 	}
 	it.get(r.buf[r.pos:])
 	r.pos += itemSize

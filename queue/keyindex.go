@@ -64,11 +64,14 @@ func (r *run) eachKey(visit func(*keyItem) error) error {
 		return nil
 	}
 	const atOnce = 8 << 10
-	b := make([]byte, min(r.keyed, atOnce)*keyItemSize)
+	b, sum := make([]byte, min(r.keyed, atOnce)*keyItemSize), r.sums[1]
 	for from := 0; from < r.keyed; from += atOnce {
 		b = b[:min(r.keyed-from, atOnce)*keyItemSize]
 		if err := readFull(r.file, b, r.keysAt()+int64(from)*keyItemSize); err != nil {
 			return err
+		}
+		if sum = journal.Checksum(sum, b); from+atOnce >= r.keyed && sum != r.sums[2] {
+			return errIndex
 		}
 		for at := 0; at < len(b); at += keyItemSize {
 			var it keyItem
