@@ -160,6 +160,8 @@ func (c *conn) report(command string, r reply.Reply) {
 	default:
 		e.Sender, e.Recipients = tx.Sender, tx.Recipients()
 	}
-	c.client.Helo, c.client.MayRelay = c.helo, c.mayRelay()
+	if c.tx == nil { // within a transaction it has been introduced, and another goroutine may be looking at it
+		c.client.Helo, c.client.MayRelay = c.helo, c.mayRelay()
+	}
 	c.srv.desk.Report(&c.client.Client, e)
 }

@@ -1,6 +1,7 @@
 package submission
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -88,6 +89,21 @@ func TestStrangersAreNotPutToAdmission(t *testing.T) {
 		}
 		if len(f.asked) != 0 {
 			t.Errorf("Admission was asked %d times for strangers", len(f.asked))
+		}
+	})
+}
+
+// A command that is refused amid a transfer is written down while the message is looked at: by another goroutine,
+// which must not see the client change.
+func TestRefusalAmidChunks(t *testing.T) {
+	withQuotas(t, nil, func(t *testing.T, r *relay, b *quota.Book) {
+		p := r.secured("192.0.2.1")
+		p.cmd("MAIL FROM:<>", "250")
+		p.cmd("RCPT TO:<b@example.net>", "250")
+		const header = "X-MTA-Tenant: home\r\n\r\n"
+		p.send(fmt.Sprintf("BDAT %d\r\n%s", len(header), header) + "RCPT TO:<c@example.net>\r\nBDAT 0 LAST\r\n")
+		if got := codes(p.got()); got != "250 503 250" {
+			t.Errorf("replies %s", got)
 		}
 	})
 }
