@@ -24,7 +24,7 @@ type poster struct {
 }
 
 // newPoster makes a relay with an api block, and a key of the tenant acme.
-func newPoster(t *testing.T, extra string) *poster {
+func newPoster(t testing.TB, extra string) *poster {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "keys")
 	token, _, err := keys.Add(path, keys.Key{Tenant: "acme", Name: "shop", Scopes: keys.Send}, time.Now())

@@ -5,7 +5,6 @@ import (
 	"io"
 	"maps"
 	"mime"
-	"mime/quotedprintable"
 	"path"
 	"slices"
 	"strconv"
@@ -227,11 +226,7 @@ func (e *entity) write(w io.Writer) error {
 	case e.multipart != "":
 		return e.writeParts(w)
 	case e.encoding == quotedPrintable:
-		qp := quotedprintable.NewWriter(w)
-		if _, err := io.WriteString(qp, e.text); err != nil {
-			return err
-		}
-		return qp.Close()
+		return writeQuoted(w, e.text)
 	case e.attachment == nil:
 		return writeBase64(w, []byte(canonical(e.text)))
 	case e.encoding == base64Encoding:
