@@ -46,6 +46,7 @@ func (r *Relay) newAPI(cfg *config.Config, a *config.API) (_ *submissionhttp.Ser
 // joinedAPI gives the settings of an api block with what they need of the relay.
 func (r *Relay) joinedAPI(hc submissionhttp.Config, api string) submissionhttp.Config {
 	hc.Now, hc.Log, hc.IDs = r.now, r.log.With("api", api), &r.sessions
+	hc.Messages = r.submitted
 	hc.Suppressions, hc.Unsubscribes = tenantSuppressions{r.suppression}, unsubscribed{r}
 	hc.Keys, hc.Memory, hc.Limits, hc.TenantRates = apiKeys{r}, r.requests, r.limits, r.tenantRates
 	hc.Admission, hc.Tokens, hc.TierOf = r.admission, r.tokens, r.tierOf

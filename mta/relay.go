@@ -158,6 +158,7 @@ type Relay struct {
 	tally        *tally.Tallies
 	rates        operate.Rates
 	operated     operate.Relay
+	submitted    *operate.Submitted // for tenants, by HTTP
 	api          control.Config
 	accounting   *accounting.Writer // nil when switched off
 	listeners    *listeners
@@ -200,6 +201,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 	}
 	r.policy.Store(wiring.New(cfg))
 	r.sources.check()
+	r.submitted = r.answersTenants()
 	var undo undoer
 	for _, step := range []struct {
 		what string

@@ -9,6 +9,8 @@ import (
 type Cancellation struct {
 	// Cancelled counts the recipients that have left the queue without an attempt, or with no further one.
 	Cancelled int
+	// Gone are those, but not all of very many.
+	Gone []Followed
 	// Leased are those that were handed out: they are attempted no further, but the attempt that they
 	// were handed out for may come first.
 	Leased []Followed
@@ -16,7 +18,10 @@ type Cancellation struct {
 	q *Queue
 }
 
-// Followed is a recipient that was leased when it was cancelled.
+// maxGone is how many recipients Gone has at most.
+const maxGone = 10_000
+
+// Followed is a recipient that was cancelled.
 type Followed struct {
 	ID        envelope.ID
 	Recipient int // index in Message.Recipients
@@ -46,6 +51,13 @@ func (c *Cancellation) follow(e *schedule.Entry) {
 		c.q.followed[key] = end
 	}
 	c.Leased = append(c.Leased, Followed{envelope.ID(e.ID), int(e.Rcpt), end})
+}
+
+// gone notes recipients of a message that have left. The caller has q.mu.
+func (c *Cancellation) gone(id uint64, rcpts []uint16) {
+	for _, r := range rcpts[:min(len(rcpts), maxGone-len(c.Gone))] {
+		c.Gone = append(c.Gone, Followed{ID: envelope.ID(id), Recipient: int(r)})
+	}
 }
 
 // Outcome returns how it ended for a recipient; false as long as it has not come back.

@@ -203,6 +203,9 @@ func (c *changer) message(t *target) {
 	}
 	removed = sorted(removed)
 	q.settle(t.id, removed, Removed)
+	if c.out != nil {
+		c.out.gone(t.id, removed)
+	}
 	if len(removed) > 0 && q.cfg.OnRemoved != nil {
 		c.removed = append(c.removed, t.item.only(removed))
 	}

@@ -20,6 +20,8 @@ type Query struct {
 	Domain    string    // of the recipient
 	Site      string    // that was tried
 	Tenant    string    // of the message
+	Campaign  string    // of the message
+	Tag       string    // one of the message's
 	Since     time.Time // zero: from the oldest record that is kept
 	Until     time.Time // zero: to the newest
 	Last      int       // only so many, the newest; 0: all
@@ -51,7 +53,7 @@ func (q Query) matcher() matcher {
 			*address = "@" + asciiDomain(domain)
 		}
 	}
-	for _, text := range []string{m.Sender, m.Recipient, m.Domain, m.Site, m.Tenant} {
+	for _, text := range []string{m.Sender, m.Recipient, m.Domain, m.Site, m.Tenant, m.Campaign, m.Tag} {
 		if needle, plain := appendFolded(nil, text); plain && text != "" && text != "<>" && !bytes.ContainsRune(needle, '"') {
 			m.needles = append(m.needles, needle)
 		}
@@ -113,6 +115,8 @@ type wanted struct {
 	Recipient string    `json:"recipient"`
 	Site      string    `json:"site"`
 	Tenant    string    `json:"tenant"`
+	Campaign  string    `json:"campaign"`
+	Tags      []string  `json:"tags"`
 	Time      time.Time `json:"event_time"`
 }
 
@@ -133,6 +137,8 @@ func (m *matcher) fits(line []byte) bool {
 		m.Domain != "" && !strings.EqualFold(m.Domain, domainOf(w.Recipient)),
 		m.Site != "" && !strings.EqualFold(m.Site, w.Site),
 		m.Tenant != "" && m.Tenant != w.Tenant,
+		m.Campaign != "" && m.Campaign != w.Campaign,
+		m.Tag != "" && !slices.Contains(w.Tags, m.Tag),
 		!m.Since.IsZero() && w.Time.Before(m.Since),
 		!m.Until.IsZero() && !w.Time.Before(m.Until):
 		return false

@@ -51,6 +51,7 @@ func wholeServer(t *testing.T) *Server {
 	t.Helper()
 	s, _ := mailServer(t, func(c *Config, desk *intake.Config) {
 		c.Suppressions, c.Unsubscribes = someSuppressions{"acme": {}}, someLinks{}
+		c.Messages = someMessages{}
 		desk.MaxHold = 200 * 365 * 24 * time.Hour // examples are scheduled far ahead, so as not to grow old
 	})
 	return s
@@ -95,8 +96,10 @@ func TestDocumentHasEachField(t *testing.T) {
 		"Sent": jsonNames(Sent{}), "SentMessage": jsonNames(SentMessage{}), "SentRecipient": jsonNames(SentRecipient{}),
 		"Suppression": jsonNames(Suppression{}), "SuppressionPage": jsonNames(suppressionPage{}),
 		"SuppressionsAdded": jsonNames(SuppressionsAdded{}), "SuppressionsRemoved": jsonNames(suppressionsRemoved{}),
+		"MessageState": jsonNames(Message{}), "RecipientState": jsonNames(MessageRecipient{}), "Reply": jsonNames(Reply{}), "MessagePage": jsonNames(messagePage{}),
+		"CancelledRecipient": jsonNames(CancelledRecipient{}), "MessageCancelled": jsonNames(messageCancelled{}), "MessagesCancelled": jsonNames(messagesCancelled{}),
 		"Fault":   jsonNames(fault{}),
-		"Problem": {"type", "title", "status", "detail", "faults", "code", "messages"},
+		"Problem": {"type", "title", "status", "detail", "faults", "code", "messages", "id", "recipients"},
 	}
 	for schema, fields := range want {
 		got := slices.Sorted(maps.Keys(d.Components.Schemas[schema].Properties))

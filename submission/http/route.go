@@ -35,6 +35,7 @@ func (r *Route) name() string { return r.Method + " " + r.Pattern }
 func (s *Server) routes() []Route {
 	return slices.Concat(
 		s.documentRoutes(),
+		s.statusRoutes(),
 		s.suppressionRoutes(),
 		s.messageRoutes(),
 		s.unsubscribeRoutes(),

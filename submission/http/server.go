@@ -42,6 +42,8 @@ type Config struct {
 	// counts, and problem+json where none does.
 	Routes []Route
 	Forms  []Form
+	// Messages knows what became of mail that was accepted. Nil: its routes are not there.
+	Messages Messages
 	// Suppressions is the list of addresses that get no mail. Nil: its routes are not there.
 	Suppressions Suppressions
 	// Unsubscribes knows the links by which recipients unsubscribe. Nil: they lead nowhere.

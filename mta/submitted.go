@@ -1,0 +1,38 @@
+package mta
+
+import (
+	"context"
+	"slices"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/operate"
+	"example.org/mta/queue"
+)
+
+// answersTenants makes what answers tenants about the mail that they submitted.
+func (r *Relay) answersTenants() *operate.Submitted {
+	return operate.NewSubmitted(operate.Submitted{
+		Relay: &r.operated, LogDir: r.accountingDir, Flush: r.flushAccounting, Keyed: r.messagesOfRequest,
+	})
+}
+
+// accountingDir is where the accounting log is; "" while it is switched off.
+func (r *Relay) accountingDir() string {
+	if r.accounting == nil {
+		return ""
+	}
+	return r.policy.Load().Config.Accounting.Path
+}
+
+func (r *Relay) flushAccounting(ctx context.Context) error { return r.accounting.Flush(ctx) }
+
+// messagesOfRequest gives the ids of the messages that came with an Idempotency-Key.
+func (r *Relay) messagesOfRequest(tenant, key string) ([]envelope.ID, bool, error) {
+	known, ok, err := r.queue.Keyed(queue.Key(r.repeats.Key(tenant, key)))
+	var ids []envelope.ID
+	for _, id := range known.IDs {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids, ok, err
+}

@@ -1,0 +1,88 @@
+package http
+
+import (
+	"io"
+	"net/http"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/submission/request"
+)
+
+// Cancel says what is to be cancelled: one message, or all that a campaign, a tag (both, where both are set) or a
+// request with an Idempotency-Key has in the queue.
+type Cancel struct {
+	ID             envelope.ID
+	Campaign, Tag  string
+	IdempotencyKey string
+}
+
+// Cancelled is what became of it. It is final: of the recipients that count as cancelled nothing leaves.
+type Cancelled struct {
+	Cancelled int // recipients
+	// TooLate counts those that an attempt is under way for, and those that it has reached.
+	TooLate int
+	// Recipients has each recipient of a single message; of more, only those that are too late, and not all
+	// of many.
+	Recipients []CancelledRecipient
+}
+
+// CancelledRecipient is the outcome for a recipient.
+type CancelledRecipient struct {
+	ID      string `json:"id,omitempty"` // of its message, where there are more
+	Address string `json:"address"`
+	// Status is "cancelled", or what makes it too late: "sending" is an attempt under way, with none after it.
+	Status MessageStatus `json:"status"`
+}
+
+type messageCancelled struct {
+	ID         string               `json:"id"`
+	Recipients []CancelledRecipient `json:"recipients"`
+}
+
+type messagesCancelled struct {
+	Cancelled  int                  `json:"cancelled"`
+	TooLate    int                  `json:"too_late"`
+	Recipients []CancelledRecipient `json:"too_late_recipients,omitempty"`
+}
+
+// cancelMessage cancels what is left of a message. It is done, 200, if anything was or had been; with nothing but
+// recipients for which it is too late it is a conflict.
+func (s *Server) cancelMessage(c *Call) error {
+	id, err := c.messageID()
+	if err != nil {
+		return err
+	}
+	done, err := s.config.Messages.Cancel(c.Context(), c.Identity.Tenant, Cancel{ID: id})
+	if err != nil {
+		return c.MessageTrouble(err)
+	}
+	c.Log.Info("tenant cancels a message", "tenant", c.Identity.Tenant, "key", c.Identity.ID, "message", id, "cancelled", done.Cancelled, "too late", done.TooLate)
+	if done.Cancelled == 0 {
+		p := Problemf(http.StatusConflict, "it is too late: for each recipient an attempt is under way, or the message has arrived or was given up")
+		p.Extra = map[string]any{"id": id.String(), "recipients": done.Recipients}
+		return p
+	}
+	return c.JSON(http.StatusOK, messageCancelled{id.String(), done.Recipients})
+}
+
+// cancelMessages cancels what a campaign, a tag or an Idempotency-Key has in the queue.
+func (s *Server) cancelMessages(c *Call) error {
+	body, err := c.readAll()
+	if err != nil {
+		return err
+	}
+	q, faults := request.DecodeCancel(body)
+	if len(faults) > 0 {
+		return faults
+	}
+	what := Cancel{Campaign: q.Campaign, Tag: q.Tag, IdempotencyKey: q.IdempotencyKey}
+	done, err := s.config.Messages.Cancel(c.Context(), c.Identity.Tenant, what)
+	if err != nil {
+		return c.MessageTrouble(err)
+	}
+	c.Log.Info("tenant cancels messages", "tenant", c.Identity.Tenant, "key", c.Identity.ID, "campaign", q.Campaign, "tag", q.Tag, "cancelled", done.Cancelled, "too late", done.TooLate)
+	return c.JSON(http.StatusOK, messagesCancelled{done.Cancelled, done.TooLate, done.Recipients})
+}
+
+// readAll reads the body of a request.
+func (c *Call) readAll() ([]byte, error) { return io.ReadAll(c.Request.Body) }

@@ -1,0 +1,75 @@
+package request
+
+import (
+	"time"
+
+	"example.org/mta/internal/jsontree"
+)
+
+// Cancel is which messages of a tenant are to be cancelled.
+type Cancel struct {
+	Campaign, Tag  string
+	IdempotencyKey string // that their request had
+}
+
+// DecodeCancel reads {"campaign": "spring"}, {"tag": "news"}, both, or {"idempotency_key": "order-17"}.
+func DecodeCancel(body []byte) (c Cancel, _ Faults) {
+	r, root := small(body)
+	if root == nil {
+		return c, r.faults
+	}
+	object(&r, root, &c, []field[Cancel]{
+		{"campaign", func(r *reader, n *jsontree.Node, c *Cancel) { c.Campaign = r.filled(n) }},
+		{"tag", func(r *reader, n *jsontree.Node, c *Cancel) { c.Tag = r.filled(n) }},
+		{"idempotency_key", func(r *reader, n *jsontree.Node, c *Cancel) { c.IdempotencyKey = r.filled(n) }},
+	})
+	switch {
+	case len(r.faults) > 0:
+	case c == Cancel{}:
+		r.wrong(root, "name a campaign, a tag or an idempotency_key", "nothing is named that could be cancelled")
+	case c.IdempotencyKey != "" && (c.Campaign != "" || c.Tag != ""):
+		r.wrong(root, "name one of the two", "an idempotency_key goes with neither campaign nor tag")
+	}
+	return c, r.faults
+}
+
+// DecodeMove reads {"send_at": "2026-11-22T18:00:00Z"}, at most maxHold from now.
+func DecodeMove(body []byte, now time.Time, maxHold time.Duration) (at time.Time, _ Faults) {
+	r, root := small(body)
+	if root == nil {
+		return at, r.faults
+	}
+	object(&r, root, &at, []field[time.Time]{{"send_at", func(r *reader, n *jsontree.Node, at *time.Time) {
+		switch *at = r.time(n); {
+		case at.IsZero():
+		case at.Before(now):
+			r.wrong(n, "send a later time; cancel the message if it shouldn't leave", "%s is in the past", at.Format(time.RFC3339))
+		case at.After(now.Add(maxHold)):
+			r.wrong(n, "send a time before "+now.Add(maxHold).UTC().Format(time.RFC3339), "mail can be scheduled %v ahead at most", maxHold)
+		}
+	}}})
+	if at.IsZero() && len(r.faults) == 0 {
+		r.wrong(root, "send it as 2026-11-22T18:00:00Z", "the field send_at is missing")
+	}
+	return at, r.faults
+}
+
+// small reads a body that is a small object. Without one the reader has the faults.
+func small(body []byte) (reader, *jsontree.Node) {
+	root, faults := jsontree.Parse(body, few)
+	r := reader{faults: faults}
+	if root != nil && root.Kind != jsontree.Object {
+		r.wrong(root, "send an object", "want %v, got %v", jsontree.Object, root.Kind)
+		return r, nil
+	}
+	return r, root
+}
+
+// filled reads a text that must not be empty.
+func (r *reader) filled(n *jsontree.Node) string {
+	text := r.text(n)
+	if text == "" && n.Kind == jsontree.String {
+		r.wrong(n, "leave it out, or name one", "the text is empty")
+	}
+	return text
+}
