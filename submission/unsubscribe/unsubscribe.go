@@ -86,6 +86,9 @@ func Open(path string) (*Links, error) {
 		}
 		return secret, nil
 	})
+	if mode := (*secretfile.ModeError)(nil); errors.As(err, &mode) {
+		return nil, fmt.Errorf("%w: %s", err, mode.Remedy())
+	}
 	if err != nil && !errors.Is(err, errUnchanged) {
 		return nil, err
 	}

@@ -69,6 +69,11 @@ func TestSecret(t *testing.T) {
 	if info, _ := os.Stat(path); info.Mode().Perm() != 0o600 || info.Size() != secretSize {
 		t.Errorf("mode %v, %d octets", info.Mode(), info.Size())
 	}
+	os.Chmod(path, 0o644)
+	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "chmod 0640 "+path) {
+		t.Errorf("a secret that all can read: %v", err)
+	}
+	os.Chmod(path, 0o600)
 	os.Truncate(path, 7)
 	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "restore it from a backup") {
 		t.Errorf("a damaged secret: %v", err)
