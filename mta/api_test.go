@@ -116,6 +116,12 @@ func TestDrainOfAPI(t *testing.T) {
 	w := newWorld(t, sink.Config{}, apiKeysFile(t)+`api "web" { address = "127.0.0.1:0" }`)
 	kept := dialHTTP(t, w.Status().HTTP[0])
 	kept.ask()
+	if text := w.scrape(); !strings.Contains(text, `mta_http_requests_total{route="none",status="404"} 1`+"\n") {
+		t.Error("the metrics lack the request")
+	}
+	if n := w.Status().Connections.In; n != 1 {
+		t.Errorf("%d connections of clients are open", n)
+	}
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); w.stop() }()
 	for { // until the server drains

@@ -8,6 +8,7 @@ import (
 
 	"example.org/mta/internal/reply"
 	"example.org/mta/mta/accounting"
+	"example.org/mta/submission/http"
 )
 
 // Meter counts what happens to mail, for Prometheus alone. Its labels are names of the configuration's blocks
@@ -19,6 +20,11 @@ type Meter struct {
 	commit   prometheus.Histogram
 	refusals *prometheus.CounterVec // by code
 	warmups  *prometheus.CounterVec // what happened to them, by source and event
+
+	requests        *prometheus.CounterVec   // by HTTP: by route and status
+	requestRefusals *prometheus.CounterVec   // by reason
+	requestTime     *prometheus.HistogramVec // by route
+	requestsOpen    prometheus.Gauge
 }
 
 // NewMeter returns a meter that has counted nothing.
@@ -46,12 +52,29 @@ func NewMeter() *Meter {
 			Name: "mta_warmup_events_total",
 			Help: "What happened to the warm-up of a source, as in the accounting records of the type Warmup.",
 		}, []string{"source", "event"}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "mta_http_requests_total",
+			Help: "Requests to api listeners, by route (none: there is no such resource or method) and status; 0: the connection ended first.",
+		}, []string{"route", "status"}),
+		requestRefusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "mta_http_refusals_total",
+			Help: "Requests that the server refused before their handler, or whose body did not come, by reason.",
+		}, []string{"reason"}),
+		requestTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "mta_http_request_seconds",
+			Help:    "From the header section of a request to the end of its answer.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, 1, 5, 30},
+		}, []string{"route"}),
+		requestsOpen: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "mta_http_requests_under_way",
+			Help: "Requests to api listeners that are not answered yet.",
+		}),
 	}
 }
 
 // Collectors are all that it counts.
 func (m *Meter) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.attempts, m.delay, m.commit, m.refusals, m.warmups}
+	return []prometheus.Collector{m.attempts, m.delay, m.commit, m.refusals, m.warmups, m.requests, m.requestRefusals, m.requestTime, m.requestsOpen}
 }
 
 var resultNames = map[accounting.Type]string{
@@ -72,6 +95,19 @@ func (m *Meter) Attempted(o *Outcome, now time.Time) {
 // Refused counts n refusals with a reply.
 func (m *Meter) Refused(r reply.Reply, n int64) {
 	m.refusals.WithLabelValues(strconv.Itoa(r.Code)).Add(float64(n))
+}
+
+// Began counts a request by HTTP that has come.
+func (m *Meter) Began() { m.requestsOpen.Inc() }
+
+// Answered counts a request by HTTP that is done.
+func (m *Meter) Answered(a http.Answered) {
+	m.requestsOpen.Dec()
+	m.requests.WithLabelValues(a.Route, strconv.Itoa(a.Status)).Inc()
+	m.requestTime.WithLabelValues(a.Route).Observe(a.Took.Seconds())
+	if a.Reason != "" {
+		m.requestRefusals.WithLabelValues(a.Reason).Inc()
+	}
 }
 
 // Committed counts a message that took so long to become durable.

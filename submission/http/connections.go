@@ -7,13 +7,15 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // connections are those of a server, and who has to go when there are too many: one that has never
 // brought a request for long, or else one that waits for its next request for the longest.
 type connections struct {
-	most int
+	most  int
+	total *atomic.Int64 // of this server and others
 
 	mu      sync.Mutex
 	all     map[net.Conn]*list.Element // its place in fresh or idle; nil while it has a request
@@ -32,8 +34,8 @@ type waiting struct {
 // slack is how long a connection without a request is left alone when others need its place.
 const slack = time.Second
 
-func newConnections(most int) *connections {
-	return &connections{most: most, all: make(map[net.Conn]*list.Element), changes: make(chan struct{})}
+func newConnections(most int, total *atomic.Int64) *connections {
+	return &connections{most: most, total: total, all: make(map[net.Conn]*list.Element), changes: make(chan struct{})}
 }
 
 // add takes a connection in, in the place of another if there is none left. It reports false if there
@@ -44,6 +46,7 @@ func (c *connections) add(conn net.Conn) bool {
 	if len(c.all) >= c.most && !c.evict() {
 		return false
 	}
+	c.total.Add(1)
 	c.all[conn] = c.fresh.PushBack(&waiting{conn, &c.fresh, time.Now()})
 	return true
 }
@@ -55,6 +58,7 @@ func (c *connections) evict() bool {
 			if w := first.Value.(*waiting); time.Since(w.since) >= slack {
 				l.Remove(first)
 				delete(c.all, w.conn)
+				c.total.Add(-1)
 				w.conn.Close()
 				return true
 			}
@@ -83,6 +87,7 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 		c.all[conn] = c.idle.PushBack(&waiting{conn, &c.idle, time.Now()})
 	case http.StateClosed, http.StateHijacked:
 		delete(c.all, conn)
+		c.total.Add(-1)
 		if len(c.all) == 0 {
 			close(c.changes)
 			c.changes = make(chan struct{})

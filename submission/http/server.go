@@ -63,6 +63,11 @@ type Config struct {
 	// Memory bounds what requests hold that are under way; servers can share it. Nil: no bound.
 	Memory *Memory
 
+	// Observer is told of requests. May be nil.
+	Observer Observer
+	// Open counts the open connections of all servers that share it. Nil: nobody needs it.
+	Open *atomic.Int64
+
 	Now func() time.Time // for what is written down; deadlines use time.Now. Nil: time.Now
 	Log *slog.Logger     // nil: none
 	IDs *envelope.IDs    // for ids of requests; shared by the listeners of a node. Nil: its own
@@ -98,6 +103,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Observer == nil {
+		c.Observer = nobody{}
+	}
+	if c.Open == nil {
+		c.Open = new(atomic.Int64)
 	}
 	if c.IDs == nil {
 		c.IDs = new(envelope.IDs)
@@ -145,7 +156,7 @@ func New(config Config) *Server {
 	s := &Server{config: config.withDefaults()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.calls.none = sync.NewCond(&s.calls.mu)
-	s.conns = newConnections(s.config.MaxConnections)
+	s.conns = newConnections(s.config.MaxConnections, s.config.Open)
 	if m := &s.config.Mail; m.Intake.Store != nil {
 		m.Intake = m.Intake.WithDefaults()
 		s.desk = intake.New(m.Intake)
@@ -222,8 +233,10 @@ func (s *Server) Connections() int { return s.conns.open() }
 func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	s.calls.begin()
 	defer s.calls.end()
+	began := time.Now()
+	s.config.Observer.Began()
 	c := s.newCall(w, req)
-	defer s.finish(c)
+	defer s.finish(c, began)
 	defer c.rescue()
 	if err := s.receive(c); err != nil {
 		c.fail(err)
@@ -236,6 +249,11 @@ func (s *Server) receive(c *Call) error {
 	case draining:
 		return &Problem{Status: http.StatusServiceUnavailable, Detail: "the relay is shutting down: try again", RetryAfter: shortPause, Close: true, Reason: "draining"}
 	case retired:
+		c.Writer.Header().Set("Connection", "close")
+	}
+	if c.Request.ProtoMajor == 1 && len(c.Request.TransferEncoding) > 0 {
+		// net/http drops a Content-Length beside it, which a proxy in front may have gone by: what it takes for
+		// the rest of a body must not become a request (RFC 9112, 6.3 and 11.2).
 		c.Writer.Header().Set("Connection", "close")
 	}
 	if err := s.whence(c); err != nil {
@@ -277,13 +295,33 @@ func (s *Server) answer(c *Call) error {
 }
 
 // finish ends a request.
-func (s *Server) finish(c *Call) {
+func (s *Server) finish(c *Call, began time.Time) {
+	s.config.Observer.Answered(Answered{c.routeName(), c.answer.status, c.answer.reason, time.Since(began)})
 	c.release()
 	if c.admitted != nil {
 		c.admitted.Drop()
 	}
 	c.Log.Debug("request", "route", c.routeName(), "status", c.answer.status, "reason", c.answer.reason, "tenant", c.Identity.Tenant, "client", c.Client)
 }
+
+// Observer counts requests. Its methods are called by many goroutines and must not block.
+type Observer interface {
+	Began()
+	Answered(Answered)
+}
+
+// Answered is a request at its end.
+type Answered struct {
+	Route  string // method and pattern, "none" where no route was found
+	Status int    // 0: the connection ended before an answer
+	Reason string // a word for why the server refused it, "" where it didn't or the status says it all
+	Took   time.Duration
+}
+
+type nobody struct{}
+
+func (nobody) Began()            {}
+func (nobody) Answered(Answered) {}
 
 // underWay counts requests.
 type underWay struct {
