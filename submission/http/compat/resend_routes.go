@@ -117,7 +117,6 @@ var resendNames = map[int]string{
 	nethttp.StatusForbidden:             "invalid_access",
 	nethttp.StatusNotFound:              "not_found",
 	nethttp.StatusMethodNotAllowed:      "method_not_allowed",
-	nethttp.StatusConflict:              "concurrent_idempotent_requests",
 	nethttp.StatusRequestEntityTooLarge: "validation_error",
 	nethttp.StatusTooManyRequests:       "rate_limit_exceeded",
 	nethttp.StatusServiceUnavailable:    "service_unavailable",
@@ -138,8 +137,12 @@ func resendError(c *http.Call, p *http.Problem) {
 		}
 	case status == nethttp.StatusUnauthorized && c.Request.Header.Get("Authorization") != "":
 		status, name = nethttp.StatusForbidden, "invalid_api_key"
-	case p.Reason == "idempotency": // the key had another request
+	case p.Reason == "key_reused":
 		status, name = nethttp.StatusConflict, "invalid_idempotent_request"
+	case p.Reason == "under_way":
+		name = "concurrent_idempotent_requests"
+	case status == nethttp.StatusConflict: // it is too late
+		status, name = nethttp.StatusUnprocessableEntity, "validation_error"
 	case name == "" && status < nethttp.StatusInternalServerError:
 		name = "validation_error"
 	case name == "":
