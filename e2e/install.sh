@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs the mail servers and clients that the tests in this folder run the relay against:
 # Postfix, swaks, msmtp, curl, s-nail, fail2ban's filter, NSD, Unbound, rspamd, ldns and dkimpy as Debian's packages, Exim and OpenSMTPD, which can't be installed
-# beside Postfix, unpacked into a cache. Nothing of it is started or left running.
+# beside Postfix, unpacked into a cache; nginx and Caddy; and the SDKs of SendGrid and Resend from PyPI
+# and npm, in the cache. Nothing of it is started or left running.
 #
 # What is there already is left alone; a second run does nothing. Where it may not install (no
 # root, no apt-get, no network) it says what is missing: the tests then say the same and skip.
@@ -11,6 +12,10 @@
 set -u
 cache=${MTA_E2E_CACHE:-/var/cache/mta-e2e}
 export DEBIAN_FRONTEND=noninteractive
+
+# The SDKs that the tests of the HTTP API drive, as their registries have them.
+python_sdks='sendgrid==6.12.5 resend==2.52.0 django-anymail==15.2'
+node_sdks='@sendgrid/mail@8.1.6 resend@6.38.0'
 
 have() { [ -n "$(PATH=$PATH:/usr/sbin:/sbin command -v "$1")" ]; }
 
@@ -33,6 +38,10 @@ missing() {
 	have rspamd || echo rspamd
 	have ldns-signzone || echo ldnsutils
 	have unshare || echo util-linux
+	have nginx || echo nginx
+	have caddy || echo caddy
+	has_sdks python "$python_sdks" || echo python-sdks
+	has_sdks node "$node_sdks" || echo node-sdks
 	have smtp-sink && [ -x /usr/lib/postfix/sbin/master ] || echo postfix
 	[ -x "$cache/exim/usr/sbin/exim4" ] && user Debian-exim || echo exim4
 	[ -x "$cache/opensmtpd/usr/sbin/smtpd" ] && user opensmtpd && user opensmtpq || echo opensmtpd
@@ -40,6 +49,9 @@ missing() {
 
 # verifier says whether dkimpy is there, which verifies what the relay has signed.
 verifier() { /usr/bin/python3 -c 'import dkim, nacl, dns.resolver' 2>/dev/null; }
+
+# has_sdks says whether the cache has these versions: has_sdks LANGUAGE VERSIONS.
+has_sdks() { [ "$(cat "$cache/sdk/$1/versions" 2>/dev/null)" = "$2" ]; }
 
 user() { getent passwd "$1" >/dev/null; }
 
@@ -93,6 +105,16 @@ unpack() {
 	mv "$to.new" "$to"
 }
 
+# sdks gets SDKs from their registry into a folder of the cache: sdks LANGUAGE VERSIONS COMMAND...
+sdks() {
+	to=$cache/sdk/$1
+	versions=$2
+	shift 2
+	rm -rf "$to"
+	mkdir -p "$to"
+	quiet "$@" $versions && echo "$versions" >"$to/versions"
+}
+
 account() {
 	user "$1" || quiet adduser --system --group --quiet --allow-bad-names --no-create-home --home /nonexistent "$1"
 }
@@ -122,6 +144,14 @@ for what in $todo; do
 		;;
 	pebble) # an ACME server for tests, which Debian has not
 		have go && GOBIN=$cache/pebble quiet go install github.com/letsencrypt/pebble/v2/cmd/pebble@v2.10.1
+		;;
+	python-sdks)
+		python3 -m pip --version >/dev/null 2>&1 || install python3-pip
+		sdks python "$python_sdks" python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target "$cache/sdk/python"
+		;;
+	node-sdks)
+		have npm || install nodejs npm
+		sdks node "$node_sdks" npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$cache/sdk/node"
 		;;
 	opensmtpd)
 		unpack opensmtpd opensmtpd
