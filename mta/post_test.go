@@ -90,7 +90,7 @@ func TestPostedMailArrives(t *testing.T) {
 		t.Errorf("%+v\n%s", m, m.Content)
 	}
 	rec := p.w.await("bob@box.example", "Reception")
-	if rec.ID.String() != sent.Messages[0].ID || rec.Tenant != "acme" || rec.Campaign != "spring" || !slices.Equal(rec.Tags, []string{"a"}) || string(rec.Meta) != `{"order":7}` {
+	if rec.ID.String() != sent.Messages[0].ID || rec.Tenant != "acme" || rec.ReceptionProtocol != "HTTP" || rec.Campaign != "spring" || !slices.Equal(rec.Tags, []string{"a"}) || string(rec.Meta) != `{"order":7}` {
 		t.Errorf("%+v", rec)
 	}
 }

@@ -231,3 +231,17 @@ func TestOneKeyAtOnce(t *testing.T) {
 		t.Errorf("%d ids, %d messages, %d drafts are open", n, len(l.s.messages), l.s.open)
 	}
 }
+
+// Where nobody recognises repeats, as over HTTP, the field is removed and doesn't count.
+func TestKeyFieldThatDoesNotCount(t *testing.T) {
+	s := new(store)
+	d := New(Config{Store: s, Batches: s})
+	for range 2 {
+		if _, r := submit(t, d, "b@example.net", keyed+"X-MTA-Idempotency-Key: x\r\n\r\n"); r != nil {
+			t.Error(r)
+		}
+	}
+	if len(s.messages) != 2 || strings.Contains(s.contents[0], "Idempotency") {
+		t.Errorf("stored %q", s.contents)
+	}
+}
