@@ -1,7 +1,7 @@
 package http
 
 import (
-	"io"
+	"bytes"
 	"mime"
 	"net/http"
 
@@ -51,7 +51,7 @@ func postJSON(c *Call) error {
 	if c.Request.URL.RawQuery != "" {
 		return Problemf(http.StatusBadRequest, "there are no query parameters with %s: put the fields into the body", jsonType)
 	}
-	body, err := io.ReadAll(c.Request.Body)
+	body, err := c.ReadBody()
 	if err != nil {
 		return err
 	}
@@ -74,6 +74,17 @@ func postJSON(c *Call) error {
 	}
 	return c.sent(x.Earlier)
 }
+
+// ReadBody reads the whole body. Its errors are Problems.
+func (c *Call) ReadBody() ([]byte, error) {
+	var b bytes.Buffer
+	b.Grow(int(min(max(c.Request.ContentLength, 0), presized)) + bytes.MinRead)
+	_, err := b.ReadFrom(c.Request.Body)
+	return b.Bytes(), err
+}
+
+// presized is how much of a body gets its memory in advance, as its Content-Length says, octets.
+const presized = 1 << 20
 
 // postRaw takes in the message in the body, as it comes, with the envelope in the query.
 func postRaw(c *Call) error {
