@@ -109,7 +109,7 @@ func unused(cfg *config.Config) (out []string) {
 	for _, t := range cfg.Tenants {
 		owned[t.Pool] = true
 		if !submitted[t.Name] && len(t.Networks) == 0 && !byHeader {
-			out = append(out, fmt.Sprintf("tenant %q: no listener and no user names it, and it has no networks, so that no mail is its own", t.Name))
+			out = append(out, fmt.Sprintf("tenant %q: no listener, user or API key names it, and it has no networks, so that no mail is its own", t.Name))
 		}
 	}
 	for _, p := range cfg.Pools {

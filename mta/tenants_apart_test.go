@@ -237,6 +237,12 @@ func TestTenantsAreKeptApart(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d %s", name, status, body, want.status, want.text)
 		}
 	}
+	own := a.key("acme", keys.Key{Scopes: keys.All})
+	for _, path := range []string{"/v1/messages/" + a.id, "/v1/messages?campaign=spring"} {
+		if status, body := a.ask("GET", path, own, ""); status != 200 || !strings.Contains(body, a.id) {
+			t.Errorf("%s with a key of acme's: %d %s", path, status, body)
+		}
+	}
 	if s := a.queue.Stats(); s.Accepted != 1 || s.Queued != 1 || s.Deferred != 1 {
 		t.Errorf("acme's message is no longer scheduled: %+v", s)
 	}
