@@ -1,9 +1,7 @@
 package http
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -58,16 +56,14 @@ func (c *Call) Context() context.Context { return c.Request.Context() }
 
 // JSON answers with a value.
 func (c *Call) JSON(status int, v any) error {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
+	body, err := plainJSON(v)
+	if err != nil {
 		return err
 	}
 	c.Writer.Header().Set("Content-Type", "application/json")
-	c.Writer.Header().Set("Content-Length", strconv.Itoa(b.Len()))
+	c.Writer.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	c.Writer.WriteHeader(status)
-	_, err := c.Writer.Write(b.Bytes())
+	_, err = c.Writer.Write(body)
 	c.gone(err)
 	return nil
 }

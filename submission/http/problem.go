@@ -1,6 +1,7 @@
 package http
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -76,7 +77,16 @@ func (p *Problem) MarshalJSON() ([]byte, error) {
 		}
 		out["faults"] = faults
 	}
-	return json.Marshal(out)
+	return plainJSON(out)
+}
+
+// plainJSON leaves <, > and & as they are: no browser takes it for HTML.
+func plainJSON(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 // fault is a request.Fault as JSON has it.
@@ -113,7 +123,7 @@ func (f *Form) has(path string) bool {
 
 // write sends the problem.
 func (p *Problem) write(w http.ResponseWriter) {
-	body, err := json.Marshal(p)
+	body, err := plainJSON(p)
 	if err != nil { // an Extra that JSON can't have
 		body = []byte(`{"status":500}`)
 	}

@@ -56,7 +56,7 @@ var testRoutes = []Route{
 		case "panic":
 			panic("secret of the handler")
 		case "faulty":
-			return request.Faults{{Pointer: "/to/0", Detail: "no address", Remedy: "write one"}}
+			return request.Faults{{Pointer: "/to/0", Detail: "no address", Remedy: "write <a@b>"}}
 		case "trouble":
 			return errors.New("secret of the store")
 		}
@@ -127,7 +127,7 @@ func TestEachRequestIsCheckedBeforeItsHandler(t *testing.T) {
 		{method: "POST", target: "/v1/messages", token: "good", body: strings.Repeat("a", 101), status: 413, header: "Connection", value: "close"},
 		{method: "POST", target: "/v1/messages", token: "good", body: "{}", fields: []string{"Content-Encoding", "br"}, status: 415, header: "Accept-Encoding", value: "gzip"},
 		{method: "DELETE", target: "/v1/messages/x", token: "good", status: 404, detail: "no such message"},
-		{method: "DELETE", target: "/v1/messages/faulty", token: "good", status: 400, detail: `"pointer":"/to/0"`},
+		{method: "DELETE", target: "/v1/messages/faulty", token: "good", status: 400, detail: `"pointer":"/to/0","detail":"no address","remedy":"write <a@b>"`},
 		{method: "DELETE", target: "/v1/messages/trouble", token: "good", status: 500},
 		{method: "DELETE", target: "/v1/messages/panic", token: "good", status: 500},
 	} {
@@ -194,7 +194,7 @@ func TestServesHTTP1AndHTTP2(t *testing.T) {
 		}
 		body, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if resp.StatusCode != 202 || resp.ProtoMajor != major || string(body) != `{"octets":2,"tenant":"acme"}`+"\n" {
+		if resp.StatusCode != 202 || resp.ProtoMajor != major || string(body) != `{"octets":2,"tenant":"acme"}` {
 			t.Errorf("HTTP/%d: %d %s", major, resp.StatusCode, body)
 		}
 		transport.CloseIdleConnections()
