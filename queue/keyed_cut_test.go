@@ -8,6 +8,7 @@ import (
 	"math/rand"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -73,6 +74,7 @@ type clients struct {
 	t         *testing.T
 	rng       *rand.Rand
 	faults    *rand.Rand
+	quiet     sync.Mutex // guards faults
 	q         *Queue
 	disk      *powercut.FS
 	requests  []*clientRequest
@@ -96,6 +98,8 @@ type clientRequest struct {
 func (w *clients) open(disk *powercut.FS) error {
 	faults := &faulty.FS{FS: disk}
 	faults.Decide(func(op faulty.Op, name string) *faulty.Fault {
+		w.quiet.Lock()
+		defer w.quiet.Unlock()
 		if w.faults == nil || !isSegment(name) || op != faulty.Write && op != faulty.Sync || w.faults.Intn(25) > 0 {
 			return nil
 		}

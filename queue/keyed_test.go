@@ -128,7 +128,7 @@ func TestKeyTable(t *testing.T) {
 				remove(table.oldest())
 				ages = ages[1:]
 			}
-			n = table.add(key)
+			table.add(key)
 			for i := range ages {
 				if ages[i] == key { // it was removed since
 					ages[i] = Key{}
