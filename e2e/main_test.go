@@ -1,6 +1,7 @@
 // Package e2e runs the relay's own binary between mail servers and clients that others wrote:
 // Postfix, Exim, OpenSMTPD, swaks, msmtp, Python's smtplib, and NSD and Unbound for the DNS. It also kills the
-// relay under load, again and again (torture_test.go).
+// relay under load, again and again (torture_test.go, http_torture_test.go). By HTTP, the SDKs of SendGrid and Resend
+// send to it, directly and through nginx and Caddy; sdk/ has the programs that drive them.
 //
 // Everything listens on loopback with configurations of its own in temporary folders, in process
 // groups of its own that are ended by their ids. install.sh fetches what is needed from Debian;

@@ -54,6 +54,9 @@ func (s *Server) newCall(w http.ResponseWriter, req *http.Request) *Call {
 // Context ends when the client is gone or the relay must stop.
 func (c *Call) Context() context.Context { return c.Request.Context() }
 
+// Now is the time of the server's clock.
+func (c *Call) Now() time.Time { return c.server.config.Now() }
+
 // JSON answers with a value.
 func (c *Call) JSON(status int, v any) error {
 	body, err := plainJSON(v)

@@ -16,6 +16,9 @@ func resendService() ([]http.Route, http.Form) {
 	return []http.Route{
 		{Method: "POST", Pattern: "/emails", Scope: keys.Send, Mail: true, Handle: resendSend},
 		{Method: "POST", Pattern: "/emails/batch", Scope: keys.Send, Mail: true, Handle: resendSendBatch},
+		{Method: "GET", Pattern: "/emails/{id}", Scope: keys.Read, Handle: resendGet},
+		{Method: "PATCH", Pattern: "/emails/{id}", Scope: keys.Cancel, Handle: resendUpdate},
+		{Method: "POST", Pattern: "/emails/{id}/cancel", Scope: keys.Cancel, Handle: resendCancel},
 	}, http.Form{Path: "/emails", Write: resendError}
 }
 

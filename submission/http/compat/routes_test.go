@@ -63,6 +63,55 @@ func (anyKey) Check(_ context.Context, token string, _ netip.Addr) (keys.Identit
 	return keys.Identity{Name: "shop", Tenant: "acme", Scopes: keys.Send | keys.Read | keys.Cancel}, nil
 }
 
+// mail is what was accepted earlier: one scheduled message, and one that has left.
+type mail struct {
+	cancelled []http.Cancel
+	moved     []time.Time
+}
+
+const (
+	scheduledID envelope.ID = 1 << 40
+	leftID      envelope.ID = 2 << 40
+)
+
+func (m *mail) Get(_ context.Context, tenant string, id envelope.ID) (http.Message, error) {
+	if tenant != "acme" || id != scheduledID {
+		return http.Message{}, http.ErrNoMessage
+	}
+	return http.Message{
+		ID: id.String(), Status: http.Waiting, From: "a@acme.example", AcceptedAt: now, SendAt: now.Add(time.Hour),
+		Recipients: []http.MessageRecipient{{Address: "b@b.example", Status: http.Waiting}},
+	}, nil
+}
+
+func (m *mail) List(_ context.Context, _ string, q http.MessageQuery) ([]http.Message, envelope.ID, error) {
+	for _, c := range m.cancelled {
+		if c.Campaign == q.Campaign {
+			return []http.Message{{Status: http.Canceled}}, 0, nil
+		}
+	}
+	return nil, 0, nil
+}
+
+func (m *mail) Cancel(_ context.Context, _ string, what http.Cancel) (http.Cancelled, error) {
+	switch {
+	case what.ID == leftID || strings.HasPrefix(what.Campaign, "L"):
+		return http.Cancelled{TooLate: 1}, nil
+	case what.ID != 0 && what.ID != scheduledID:
+		return http.Cancelled{}, http.ErrNoMessage
+	}
+	m.cancelled = append(m.cancelled, what)
+	return http.Cancelled{Cancelled: 1}, nil
+}
+
+func (m *mail) Move(_ context.Context, _ string, id envelope.ID, at time.Time) error {
+	if id == leftID {
+		return http.ErrReleased
+	}
+	m.moved = append(m.moved, at)
+	return nil
+}
+
 // services runs a server for the clients of both services.
 func services(t *testing.T) (url string, store *kept) {
 	t.Helper()
@@ -81,7 +130,7 @@ func services(t *testing.T) (url string, store *kept) {
 	}
 	routes, forms := Services([]string{"sendgrid", "resend"})
 	s := http.New(http.Config{
-		Keys: anyKey{}, Now: clock, Routes: routes, Forms: forms,
+		Keys: anyKey{}, Now: clock, Routes: routes, Forms: forms, Messages: new(mail),
 		Mail: http.Mail{Intake: desk, Templates: (*template.Store)(nil)},
 	})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -118,6 +167,9 @@ func ask(t *testing.T, method, url, body string, header ...string) (*nethttp.Res
 	}
 	defer answer.Body.Close()
 	var out map[string]any
+	if answer.StatusCode == nethttp.StatusNoContent {
+		return answer, nil
+	}
 	if err := json.NewDecoder(answer.Body).Decode(&out); err != nil {
 		t.Fatalf("%s %s: %v", answer.Status, answer.Header.Get("Content-Type"), err)
 	}
@@ -316,5 +368,47 @@ func TestABatchIdIsOne(t *testing.T) {
 	}
 	if answer, body = ask(t, "GET", url+"/v3/mail/batch/"+id, ""); answer.StatusCode != 200 || body["batch_id"] != id {
 		t.Errorf("%d with %v", answer.StatusCode, body)
+	}
+}
+
+func TestScheduledMailIsCancelledAndMoved(t *testing.T) {
+	batch, left := strings.Repeat("B", 32), "L"+strings.Repeat("B", 31)
+	for _, tc := range []struct {
+		method, path, body string
+		status             int
+		part               string // of the answer
+	}{
+		{"POST", "/v3/user/scheduled_sends", `{"batch_id":"` + batch + `","status":"cancel"}`, 201, `"status":"cancel"`},
+		{"POST", "/v3/user/scheduled_sends", `{"batch_id":"` + batch + `","status":"pause"}`, 400, "can't be paused"},
+		{"POST", "/v3/user/scheduled_sends", `{"batch_id":"x","status":"cancel"}`, 400, "invalid batch id"},
+		{"POST", "/v3/user/scheduled_sends", `{"batch_id":"` + left + `","status":"cancel"}`, 400, "too late for 1"},
+		{"PATCH", "/v3/user/scheduled_sends/" + batch, `{"status":"cancel"}`, 204, ""},
+		{"DELETE", "/v3/user/scheduled_sends/" + batch, "", 400, "gone"},
+		{"POST", "/emails/" + scheduledID.String() + "/cancel", "", 200, `"id":"` + scheduledID.String()},
+		{"POST", "/emails/" + scheduledID.String() + "/cancel", "{}", 200, `"object":"email"`},
+		{"POST", "/emails/" + leftID.String() + "/cancel", "", 422, "too late"},
+		{"POST", "/emails/" + envelope.ID(3).String() + "/cancel", "", 404, "not_found"},
+		{"POST", "/emails/no-id/cancel", "", 404, "not_found"},
+		{"GET", "/emails/" + scheduledID.String(), "", 200, `"last_event":"scheduled"`},
+		{"GET", "/emails/" + scheduledID.String(), "{}", 200, `"to":["b@b.example"]`},
+		{"GET", "/emails/" + envelope.ID(3).String(), "", 404, "not_found"},
+		{"PATCH", "/emails/" + scheduledID.String(), `{"id":"x","scheduled_at":"2026-11-22T20:00:00.000Z"}`, 200, `"object":"email"`},
+		{"PATCH", "/emails/" + scheduledID.String(), `{}`, 422, "missing"},
+		{"PATCH", "/emails/" + scheduledID.String(), `{"scheduled_at":"soon"}`, 422, "not a time"},
+		{"PATCH", "/emails/" + leftID.String(), `{"scheduled_at":"2026-11-22T20:00:00.000Z"}`, 422, "validation_error"},
+	} {
+		url, _ := services(t)
+		answer, body := ask(t, tc.method, url+tc.path, tc.body)
+		if b, _ := json.Marshal(body); answer.StatusCode != tc.status || !strings.Contains(string(b), tc.part) {
+			t.Errorf("%s %s %s: %d with %s, want %d and %s", tc.method, tc.path, tc.body, answer.StatusCode, b, tc.status, tc.part)
+		}
+	}
+}
+
+func TestEachStatusHasAnEventOfResends(t *testing.T) {
+	for _, s := range http.MessageStatuses {
+		if resendEvents[s] == "" {
+			t.Errorf("%s has none", s)
+		}
 	}
 }

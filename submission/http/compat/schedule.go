@@ -187,7 +187,7 @@ func resendUpdate(c *http.Call) error {
 		return err
 	}
 	var r reader
-	at := r.moment(at(root, "scheduled_at"), time.Now())
+	at := r.moment(at(root, "scheduled_at"), c.Now())
 	switch {
 	case len(r.faults) > 0:
 		return request.Faults(r.faults)

@@ -19,6 +19,10 @@ func sendGridService() ([]http.Route, http.Form) {
 		{Method: "POST", Pattern: "/v3/mail/send", Scope: keys.Send, Mail: true, Handle: sendGridSend},
 		{Method: "POST", Pattern: "/v3/mail/batch", Scope: keys.Send, Handle: sendGridBatch},
 		{Method: "GET", Pattern: "/v3/mail/batch/{batch}", Scope: keys.Send, Handle: sendGridBatchCheck},
+		{Method: "POST", Pattern: "/v3/user/scheduled_sends", Scope: keys.Cancel, Handle: sendGridCancel},
+		{Method: "GET", Pattern: "/v3/user/scheduled_sends/{batch}", Scope: keys.Read, Handle: sendGridStatus},
+		{Method: "PATCH", Pattern: "/v3/user/scheduled_sends/{batch}", Scope: keys.Cancel, Handle: sendGridUpdate},
+		{Method: "DELETE", Pattern: "/v3/user/scheduled_sends/{batch}", Scope: keys.Cancel, Handle: sendGridRevive},
 	}, http.Form{Path: "/v3", Write: sendGridError}
 }
 
