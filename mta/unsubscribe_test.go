@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"net/mail"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"example.org/mta/internal/sink"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/control"
+	"example.org/mta/submission/keys"
 	"example.org/mta/suppression"
 )
 
@@ -169,5 +171,49 @@ func TestWhatGetsNoUnsubscribeLink(t *testing.T) {
 	}
 	if got := w.unsubscribeLink("plain", "", envelope.Address("a@box.example")); got != "" {
 		t.Errorf("a tenant without the setting has %q", got)
+	}
+}
+
+// Over HTTP each personal message gets the link of its recipient; a message to several gets none.
+func TestUnsubscribeLinksByHTTP(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys")
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }
+		keys { file = "`+path+`" }
+		api "web" { address = "127.0.0.1:0" }
+		tenant "acme" { unsubscribe = "`+unsubscribeURL+`" }`)
+	token, _, err := keys.Add(path, keys.Key{Tenant: "acme", Name: "shop", Scopes: keys.Send}, w.now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, recipients := range []string{`"recipients":[{"to":"joe@box.example"},{"to":"ann@box.example"}]`, `"to":["a@box.example","b@box.example"]`} {
+		req, _ := http.NewRequest("POST", "http://"+w.Status().HTTP[0]+"/v1/messages", strings.NewReader(`{"from":"shop@client.example","subject":"x","text":"x","campaign":"spring",`+recipients+`}`))
+		req.Header.Set("Authorization", "Bearer "+token)
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		if resp.Body.Close(); resp.StatusCode != 202 {
+			t.Fatalf("%d %s", resp.StatusCode, body)
+		}
+	}
+	links := make(map[envelope.Address]bool)
+	for _, m := range w.arrived(4) {
+		link := linkOf(t, m.Content)
+		if strings.Contains(string(m.Content), "To: a@box.example") {
+			if link != "" {
+				t.Errorf("a message to several has the link %s", link)
+			}
+			continue
+		}
+		s, ok := w.links.Read(strings.TrimPrefix(link, "/unsubscribe/"))
+		if !ok || s.Tenant != "acme" || s.Campaign != "spring" || !strings.Contains(string(m.Content), "To: "+string(s.Address)) {
+			t.Errorf("the link %q is of %+v:\n%s", link, s, m.Content)
+		}
+		links[s.Address] = true
+	}
+	if len(links) != 2 {
+		t.Errorf("links of %v", links)
 	}
 }
