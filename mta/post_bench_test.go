@@ -19,7 +19,7 @@ import (
 // from 20 connections, a request each; and 1,000 personalised messages a request, rendered from 7 KB, with
 // messages of that size by SMTP. All are durable when they are answered, and delivered to a sink meanwhile.
 func BenchmarkPosted(b *testing.B) {
-	p := newPoster(b, "log { level = \"warn\" }\n")
+	p := newPoster(b, "log { level = \"warn\" }\nadmission { mode = \"off\" }\n")
 	const clients, each, requests = 20, 200, 4
 	paragraph := strings.Repeat("A line of words that is about as long as lines are.\n", 38)
 	wire := strings.ReplaceAll(paragraph, "\n", "\r\n")

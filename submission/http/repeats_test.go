@@ -2,7 +2,9 @@ package http
 
 import (
 	"bytes"
+	"context"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -127,7 +129,9 @@ func TestRefusedRequestsCanBeRepeated(t *testing.T) {
 }
 
 func TestTwoHundredWithOneKey(t *testing.T) {
-	s, store := mailServer(t, func(_ *Config, d *intake.Config) { d.Store.(*memoryStore).stall = make(chan struct{}) })
+	s, store := mailServer(t, nil)
+	stall := make(chan struct{})
+	store.during = func() { <-stall }
 	var underWay, accepted, other atomic.Int32
 	var all sync.WaitGroup
 	for range 200 {
@@ -138,7 +142,7 @@ func TestTwoHundredWithOneKey(t *testing.T) {
 					t.Error("no Retry-After")
 				}
 				if underWay.Add(1) == 199 {
-					close(store.stall)
+					close(stall)
 				}
 			case http.StatusAccepted:
 				accepted.Add(1)
@@ -151,5 +155,22 @@ func TestTwoHundredWithOneKey(t *testing.T) {
 	all.Wait()
 	if len(store.all) != 1 || accepted.Load() != 1 {
 		t.Errorf("%d messages, %d accepted, %d under way", len(store.all), accepted.Load(), underWay.Load())
+	}
+}
+
+// A client that leaves while its messages are being stored has them in the queue, and its key gets their ids.
+func TestClientLeavesAmidTheCommit(t *testing.T) {
+	s, store := mailServer(t, nil)
+	ctx, leave := context.WithCancel(t.Context())
+	store.during = leave
+	req := httptest.NewRequest("POST", "/v1/messages", strings.NewReader(batch)).WithContext(ctx)
+	req.RemoteAddr = "127.0.0.1:999"
+	for name, value := range map[string]string{"Authorization": "Bearer good", "Content-Type": "application/json", "Idempotency-Key": "k"} {
+		req.Header.Set(name, value)
+	}
+	s.http.Handler.ServeHTTP(httptest.NewRecorder(), req)
+	w := post(s, batch, "Idempotency-Key", "k")
+	if w.Code != http.StatusAccepted || w.Header().Get("Idempotent-Replayed") != "true" || len(store.all) != 3 || read(t, w).Messages[0].ID != store.all[0].ID.String() {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
