@@ -103,7 +103,7 @@ func TestAdmissionIsAskedBeforeTheBody(t *testing.T) {
 		gate.now = time.Now
 		s := testServer(t, func(cfg *Config) { cfg.Admission = gate })
 		body := &reading{Reader: strings.NewReader("{}")}
-		w := ask(s, "POST", "/v1/messages", "good", body)
+		w := ask(s, "POST", "/v1/messages", "good", body, "Expect", "100-continue")
 		want, dropped := http.StatusTooManyRequests, 0
 		switch name {
 		case "line":

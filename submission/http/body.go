@@ -166,6 +166,29 @@ func (u *unzipped) Read(p []byte) (int, error) {
 // the answer.
 const restWait = 5 * time.Second
 
+// lingerTime is how long the rest of a refused body is read and dropped after the answer.
+const lingerTime = 30 * time.Second
+
+// linger reads what a client still sends that does not look for the answer meanwhile: the end of the
+// connection would take the answer from it (RFC 9112, 9.6). HTTP/2 has its own way.
+func (b *body) linger() {
+	r := b.call.Request
+	if b.done || r.ProtoMajor != 1 || b.call.answer.status == 0 || b.came == 0 && r.Header.Get("Expect") != "" {
+		return
+	}
+	if b.call.answer.control.Flush() != nil {
+		return
+	}
+	buffer := make([]byte, 32<<10)
+	for end := time.Now().Add(lingerTime); time.Now().Before(end) && b.came <= 2*b.most; {
+		b.leave()
+		n, err := b.wire.Read(buffer)
+		if b.came += int64(n); err != nil {
+			return
+		}
+	}
+}
+
 // leave is called when the answer begins: net/http reads what is left of a small body then.
 func (b *body) leave() {
 	if !b.done {

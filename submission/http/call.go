@@ -43,7 +43,9 @@ func (s *Server) newCall(w http.ResponseWriter, req *http.Request) *Call {
 	c.Writer = &c.answer
 	c.answer.control.SetWriteDeadline(time.Now().Add(longWait))
 	c.body = newBody(s, c)
-	req.Body = c.body
+	// A copy: net/http goes by the type of its own request's Body, when it decides what to do with the rest.
+	c.Request = req.WithContext(req.Context())
+	c.Request.Body = c.body
 	header := w.Header()
 	header.Set("X-Request-Id", c.ID)
 	header.Set("X-Content-Type-Options", "nosniff")

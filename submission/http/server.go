@@ -301,6 +301,9 @@ func (s *Server) finish(c *Call, began time.Time) {
 	if c.admitted != nil {
 		c.admitted.Drop()
 	}
+	if s.stage.Load() == serving {
+		c.body.linger()
+	}
 	c.Log.Debug("request", "route", c.routeName(), "status", c.answer.status, "reason", c.answer.reason, "tenant", c.Identity.Tenant, "client", c.Client)
 }
 

@@ -406,3 +406,27 @@ func TestCompressedBodies(t *testing.T) {
 		}
 	}
 }
+
+// A client that sends all of a refused body before it reads gets the answer all the same; one that asks
+// before sending (Expect) is answered before it sends anything.
+func TestARefusedBodyIsReadToItsEnd(t *testing.T) {
+	address := strings.TrimPrefix(serve(t, testServer(t, nil)), "http://")
+	const size = 20 << 20
+	for _, expect := range []string{"", "Expect: 100-continue\r\n"} {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "POST /v1/messages HTTP/1.1\r\nHost: relay\r\nContent-Length: %d\r\n%s\r\n", size, expect)
+		if expect == "" {
+			if _, err := conn.Write(make([]byte, size)); err != nil {
+				t.Errorf("sending: %v", err)
+			}
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || resp.StatusCode != http.StatusUnauthorized || !resp.Close {
+			t.Errorf("%q: %v %v", expect, resp, err)
+		}
+	}
+}
