@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"mime"
 	"net/mail"
+	"slices"
 	"strings"
 
 	"example.org/mta/internal/envelope"
@@ -102,12 +103,23 @@ func checkValue(name, value string) *request.Fault {
 		return &request.Fault{Pointer: at, Detail: "the value has CR, LF or NUL", Remedy: "send it in one line: the relay folds it"}
 	case len(value) > maxFieldValue:
 		return &request.Fault{Pointer: at, Detail: fmt.Sprintf("the value is longer than %d octets", maxFieldValue), Remedy: "shorten it"}
+	case isStructured(name) && hasLongWord(value):
+		return &request.Fault{Pointer: at, Detail: fmt.Sprintf("a link or id is longer than %d octets, and does not fit in a line", tokenLimit), Remedy: "shorten it"}
 	case name == "date" && !isDate(value):
 		return &request.Fault{Pointer: at, Detail: "this is no date of a message", Remedy: "send Sun, 22 Nov 2026 12:00:00 +0000, or leave it out"}
 	case name == "message-id" && !isMessageID(value):
 		return &request.Fault{Pointer: at, Detail: "this is no message id", Remedy: "send <something-unique@example.com>, or leave it out"}
 	}
 	return nil
+}
+
+// isStructured reports whether receivers read the words of a field as they stand, and decode none.
+func isStructured(name string) bool {
+	return strings.HasPrefix(name, "list-") || name == "references" || name == "in-reply-to"
+}
+
+func hasLongWord(value string) bool {
+	return slices.ContainsFunc(strings.Fields(value), func(word string) bool { return len(word) > tokenLimit })
 }
 
 func isDate(s string) bool {
