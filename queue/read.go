@@ -257,32 +257,82 @@ func (q *Queue) tryEnvelope(p place) (*envelope.Message, error) {
 	if err != nil {
 		return nil, &damageError{file: name, off: p.off, err: err}
 	}
+	m, need, err := parseEnvelope(b)
+	if need > int64(len(b)) {
+		if b, err = readUpTo(f, p.off, need); err == nil && int64(len(b)) == need {
+			m, _, err = parseEnvelope(b)
+		}
+	}
+	if m == nil || err != nil {
+		return nil, &damageError{file: name, off: p.off, err: err}
+	}
+	return m, nil
+}
+
+// parseEnvelope reads the envelope of the record that b begins with. Without one and without an error the record is
+// not sound, or has need octets up to the end of its envelope, and b has not.
+func parseEnvelope(b []byte) (m *envelope.Message, need int64, err error) {
 	if len(b) < journal.HeaderSize {
-		return nil, &damageError{file: name, off: p.off}
+		return nil, 0, nil
 	}
 	pre, err := parsePrelude(b[journal.HeaderSize:])
 	if err != nil {
-		return nil, &damageError{file: name, off: p.off, err: err}
+		return nil, 0, err
 	}
 	head := journal.HeaderSize + pre.size()
-	if need := int64(head) + int64(pre.envLen); need > int64(len(b)) {
-		if need > journal.MaxPayload {
-			return nil, &damageError{file: name, off: p.off}
-		}
-		if b, err = readUpTo(f, p.off, need); err != nil || int64(len(b)) < need {
-			return nil, &damageError{file: name, off: p.off, err: err}
-		}
+	need = int64(head) + int64(pre.envLen)
+	switch {
+	case need > journal.MaxPayload:
+		return nil, 0, nil
+	case need > int64(len(b)):
+		return nil, need, nil
 	}
-	env := b[head : head+int(pre.envLen)]
+	env := b[head:need]
 	if journal.Checksum(0, env) != pre.envCRC {
-		return nil, &damageError{file: name, off: p.off}
+		return nil, 0, nil
 	}
-	m, err := decodeEnvelope(env)
-	if err != nil {
-		return nil, &damageError{file: name, off: p.off, err: err}
+	if m, err = decodeEnvelope(env); err != nil {
+		return nil, 0, err
 	}
 	m.Size = pre.bodyLen
-	return m, nil
+	return m, need, nil
+}
+
+// readAhead is what was read of a segment at once, for who reads its envelopes in the order of the journal.
+type readAhead struct {
+	id  journal.Segment
+	off int64
+	b   []byte
+	end int64 // of what was read last, ahead or not
+}
+
+// aheadOctets is how much is read at once, and how far apart two envelopes may be for that.
+const aheadOctets = 64 << 10
+
+// envelope gives an envelope that lies near the one before; nil otherwise, or if it is not to be had that way: the
+// segment may have grown since it was read.
+func (a *readAhead) envelope(q *Queue, p place) *envelope.Message {
+	near := p.id == a.id && p.off >= a.end && p.off < a.end+aheadOctets
+	a.id, a.end = p.id, p.off+min(envelopeGuess, p.size)
+	if !near {
+		a.b = a.b[:0]
+		return nil
+	}
+	if p.off < a.off || a.end > a.off+int64(len(a.b)) {
+		f, release, err := q.files.get(p.id, q.segmentPath(p.id))
+		if err != nil {
+			return nil
+		}
+		defer release()
+		if a.b == nil {
+			a.b = make([]byte, aheadOctets)
+		}
+		n, _ := f.ReadAt(a.b[:cap(a.b)], p.off) // what it lacks is read again
+		a.off, a.b = p.off, a.b[:n]
+	}
+	at := p.off - a.off
+	m, _, _ := parseEnvelope(a.b[min(at, int64(len(a.b))):])
+	return m
 }
 
 // replyReader reads what is known of last attempts. Those of a message often lie in one record, which it then reads

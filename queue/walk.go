@@ -116,6 +116,7 @@ type walker struct {
 	done  bool
 	batch []candidate
 	reads int // envelopes read
+	ahead readAhead
 }
 
 // newWalker starts at an id; 0 is the first or, going down, the last.
@@ -185,6 +186,13 @@ func (w *walker) holder(c *candidate) bool {
 // envelope reads the envelope of a candidate; nil when it can't be.
 func (w *walker) envelope(c *candidate) *envelope.Message {
 	w.reads++
+	if !w.down {
+		if m := w.ahead.envelope(w.q, c.data); m != nil {
+			m.ID = envelope.ID(c.id)
+			w.q.date(m, c.id)
+			return m
+		}
+	}
 	m, err := w.q.envelopeOf(c.id, c.data)
 	if err != nil && !errors.Is(err, ErrUnknown) {
 		w.q.reportDamage(err, "a message is left out of a listing")
