@@ -128,10 +128,14 @@ func services(t *testing.T) (url string, store *kept) {
 			return "it bounced", strings.HasPrefix(string(a), "gone")
 		},
 	}
+	templates, err := template.Load("testdata/templates")
+	if err != nil {
+		t.Fatal(err)
+	}
 	routes, forms := Services([]string{"sendgrid", "resend"})
 	s := http.New(http.Config{
 		Keys: anyKey{}, Now: clock, Routes: routes, Forms: forms, Messages: new(mail),
-		Mail: http.Mail{Intake: desk, Templates: (*template.Store)(nil)},
+		Mail: http.Mail{Intake: desk, Templates: templates},
 	})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -410,5 +414,31 @@ func TestEachStatusHasAnEventOfResends(t *testing.T) {
 		if resendEvents[s] == "" {
 			t.Errorf("%s has none", s)
 		}
+	}
+}
+
+func TestStoredTemplatesAreFilled(t *testing.T) {
+	url, store := services(t)
+	answer, body := ask(t, "POST", url+"/v3/mail/send", `{"from":{"email":"a@acme.example"},"template_id":"d-welcome","headers":{"X-A":"{{name}}"},
+		"personalizations":[{"to":[{"email":"b@b.example"}],"dynamic_template_data":{"name":"Ann & Co"}}]}`)
+	if answer.StatusCode != 202 {
+		t.Fatalf("%d with %v", answer.StatusCode, body)
+	}
+	if answer, body = ask(t, "POST", url+"/emails", `{"from":"a@acme.example","to":"b@b.example","template":{"id":"d-welcome","variables":{"name":"Ann & Co"}}}`); answer.StatusCode != 200 {
+		t.Fatalf("%d with %v", answer.StatusCode, body)
+	}
+	for i, content := range store.content {
+		for _, part := range []string{"Subject: Welcome, Ann & Co\r\n", "<p>Hello Ann &amp; Co</p>"} {
+			if !strings.Contains(content, part) {
+				t.Errorf("message %d lacks %q:\n%s", i, part, content)
+			}
+		}
+	}
+	if !strings.Contains(store.content[0], "X-A: {{name}}\r\n") {
+		t.Errorf("a header field was taken for a template:\n%s", store.content[0])
+	}
+	answer, body = ask(t, "POST", url+"/emails", `{"from":"a@acme.example","to":"b@b.example","template":{"id":"d-welcome"}}`)
+	if message, _ := body["message"].(string); answer.StatusCode != 422 || !strings.Contains(message, "name") {
+		t.Errorf("a variable is missing: %d with %v", answer.StatusCode, body)
 	}
 }
