@@ -69,7 +69,7 @@ func Open(cfg Config) *Book {
 			"no more requests without a valid API key are put off"),
 	}
 	b.orphans = trouble.New(cfg.Log, cfg.Now, slog.LevelWarn, "an API key is of a tenant without a block: write the block, or remove the key", "API keys of unknown tenants are no longer used")
-	reading := trouble.New(cfg.Log, cfg.Now, slog.LevelError, "the keys file can't be read: the API keys before it stay in force", "the keys file is read again")
+	reading := trouble.New(cfg.Log, cfg.Now, slog.LevelError, "the keys file can't be read; API keys that were read before stay in force", "the keys file is read again")
 	b.file = secretfile.Follow(cfg.File, b.load, b.taken, reading)
 	return b
 }
@@ -178,7 +178,7 @@ func (b *Book) Trouble() string {
 		b.putOff.Well()
 	}
 	if err := b.file.Broken(); err != nil {
-		return fmt.Sprintf("the keys file can't be read, and the API keys before it stay in force: %v", err)
+		return fmt.Sprintf("the keys file can't be read; API keys that were read before stay in force: %v", err)
 	}
 	if network, n := b.guesses.Worst(); n > 0 {
 		return fmt.Sprintf("%d requests from %s had no valid API key, and it goes on: they are slowed down; the log has 'API key refused' with the reason of each", n, network)
