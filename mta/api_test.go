@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/sink"
+	"example.org/mta/submission/keys"
 )
 
 // apiKeysFile is a keys file that has no key.
@@ -74,15 +75,15 @@ func (c *httpClient) ask() *http.Response {
 // A reload leaves connections of a listener alone that it doesn't change; on one that changed, the
 // next request is answered, and the connection closes.
 func TestReloadDisturbsNoAPIThatStays(t *testing.T) {
-	keys := apiKeysFile(t)
-	w := newWorld(t, sink.Config{}, keys+`api "web" { address = "127.0.0.1:0" }`)
+	file := apiKeysFile(t)
+	w := newWorld(t, sink.Config{}, file+`api "web" { address = "127.0.0.1:0" }`)
 	a, b := freePort(t), freePort(t)
 	block := func(name, port, more string) string {
 		return fmt.Sprintf("api %q {\n address = \"127.0.0.1:%s\"\n %s\n}\n", name, port, more)
 	}
 	reload := func(text string) {
 		t.Helper()
-		w.rewrite("api", keys+text)
+		w.rewrite("api", file+text)
 		if _, err := w.Reload(context.Background()); err != nil {
 			t.Fatal(err)
 		}
@@ -158,5 +159,37 @@ func TestHTTPS(t *testing.T) {
 			t.Errorf("%s %d, want %s", resp.Proto, resp.StatusCode, proto)
 		}
 		transport.CloseIdleConnections()
+	}
+}
+
+// The limits of a tenant hold for its keys at once, and end with a reload, which disturbs no connection.
+func TestTenantsRequestsAreLimited(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys")
+	token, _, err := keys.Add(path, keys.Key{Tenant: "acme", Name: "shop", Scopes: keys.All}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := freePort(t)
+	text := func(limit string) string {
+		return fmt.Sprintf("keys { file = %q }\ntenant \"acme\" {\n%s\n}\napi \"web\" { address = \"127.0.0.1:%s\" }\n", path, limit, port)
+	}
+	w := newWorld(t, sink.Config{}, text(`max_request_rate = "1/h"`))
+	c := dialHTTP(t, w.Status().HTTP[0])
+	ask := func() *http.Response {
+		c.say("GET /v1/suppressions HTTP/1.1\nHost: relay.example\nAuthorization: Bearer " + token + "\n\n")
+		return c.hear()
+	}
+	if resp := ask(); resp.StatusCode != 200 || resp.Header.Get("RateLimit") != `"tenant-requests";r=0;t=3600` {
+		t.Errorf("the first request: %s %v", resp.Status, resp.Header)
+	}
+	if resp := ask(); resp.StatusCode != 429 || resp.Header.Get("Retry-After") != "3600" && resp.Header.Get("Retry-After") != "3599" {
+		t.Errorf("the second request: %s %v", resp.Status, resp.Header)
+	}
+	w.rewrite("free", text(""))
+	if _, err := w.Reload(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if resp := ask(); resp.StatusCode != 200 || resp.Close || resp.Header.Get("RateLimit") != "" {
+		t.Errorf("without the limit: %s %v", resp.Status, resp.Header)
 	}
 }

@@ -156,13 +156,3 @@ func contains(networks []netip.Prefix, a netip.Addr) bool {
 	}
 	return false
 }
-
-// network is what counts as one client: an IPv4 address or an IPv6 /64.
-func network(a netip.Addr) netip.Prefix {
-	bits := a.BitLen()
-	if a.Is6() {
-		bits = 64
-	}
-	p, _ := a.Prefix(bits)
-	return p
-}

@@ -102,3 +102,30 @@ func TestRequestsAreObserved(t *testing.T) {
 		t.Errorf("%d requests are under way", s.calls.open())
 	}
 }
+
+// Whatever a field has, the result is an address that somebody named or the proxy's.
+func FuzzForwarded(f *testing.F) {
+	f.Add("for=1.2.3.4, for=\"[2001:db8::1]:5\";proto=https", "1.2.3.4, junk")
+	f.Add("for", ",,")
+	s := New(Config{Keys: testKeys, Routes: testRoutes, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
+	f.Fuzz(func(t *testing.T, forwarded, others string) {
+		req := httptest.NewRequest("GET", "/open", nil)
+		req.RemoteAddr = "192.0.2.1:5"
+		req.Header = map[string][]string{"Forwarded": {forwarded}, "X-Forwarded-For": {others}}
+		c := s.newCall(httptest.NewRecorder(), req)
+		if err := s.whence(c); err == nil && !c.Client.Addr().IsValid() {
+			t.Errorf("%q and %q lead to nobody", forwarded, others)
+		}
+	})
+}
+
+func BenchmarkRequest(b *testing.B) {
+	s := New(Config{Keys: testKeys, Routes: testRoutes})
+	body := strings.Repeat("a", 2048)
+	b.ReportAllocs()
+	for b.Loop() {
+		if w := ask(s, "POST", "/v1/messages", "good", strings.NewReader(body)); w.Code != 202 {
+			b.Fatal(w.Code)
+		}
+	}
+}

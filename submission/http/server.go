@@ -304,7 +304,9 @@ func (s *Server) finish(c *Call, began time.Time) {
 	if s.stage.Load() == serving {
 		c.body.linger()
 	}
-	c.Log.Debug("request", "route", c.routeName(), "status", c.answer.status, "reason", c.answer.reason, "tenant", c.Identity.Tenant, "client", c.Client)
+	if c.Log.Enabled(c.Context(), slog.LevelDebug) {
+		c.Log.Debug("request", "route", c.routeName(), "status", c.answer.status, "reason", c.answer.reason, "tenant", c.Identity.Tenant, "client", c.Client)
+	}
 }
 
 // Observer counts requests. Its methods are called by many goroutines and must not block.
