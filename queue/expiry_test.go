@@ -101,13 +101,16 @@ func TestExpiresWhileLeased(t *testing.T) {
 		defer shut(t, q)
 		m := accept(t, q, until(2, time.Hour), "x")
 		other := accept(t, q, until(1, 5*time.Hour), "x")
-		l := next(t, q)
+		if l := next(t, q); l.Message.ID != m.ID {
+			t.Fatalf("%s came out first", l.Message.ID)
+		}
 		inStateOf(t, q, other.ID, StateDeferred)
 		time.Sleep(2 * time.Hour)
 		nothing(t, q)
 		q.Settle(m.ID, []int{0}, Delivered)
 		q.Defer(m.ID, []int{1}, time.Now().Add(10*time.Hour), Attempt{Reply: greylisted}, site("site"))
-		if l = next(t, q); l.Why != Expired || l.Message.ID != m.ID || l.Recipients[0].Index != 1 {
+		l := next(t, q)
+		if l.Why != Expired || l.Message.ID != m.ID || l.Recipients[0].Index != 1 {
 			t.Fatalf("%v of %s", l.Why, l.Message.ID)
 		}
 		if l = next(t, q); l.Why != Expired || l.Message.ID != other.ID || time.Since(other.Expires) > 2*time.Second {

@@ -81,7 +81,7 @@ func (s *Server) cancelMessages(c *Call) error {
 		return c.MessageTrouble(err)
 	}
 	c.Log.Info("tenant cancels messages", "tenant", c.Identity.Tenant, "key", c.Identity.ID, "campaign", q.Campaign, "tag", q.Tag, "cancelled", done.Cancelled, "too late", done.TooLate)
-	return c.JSON(http.StatusOK, messagesCancelled{done.Cancelled, done.TooLate, done.Recipients})
+	return c.JSON(http.StatusOK, messagesCancelled(done))
 }
 
 // readAll reads the body of a request.
