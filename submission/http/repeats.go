@@ -7,7 +7,6 @@ import (
 	"hash"
 	"io"
 	"net/http"
-	"strings"
 	"time"
 
 	"example.org/mta/internal/envelope"
@@ -20,22 +19,19 @@ const keyField = "Idempotency-Key"
 // tornLate is how long ago the release of a request may be that was cut off half way: its rest is sent at once.
 const tornLate = 48 * time.Hour
 
-// idempotencyKey is the key that a request has, "" for none (draft-ietf-httpapi-idempotency-key-header-07, 2.1: a
-// string in quotes; most clients leave them out).
+// idempotencyKey is the key that a request has, "" for none.
 func idempotencyKey(r *http.Request) (string, error) {
-	values := r.Header.Values(keyField)
-	if len(values) == 0 {
+	switch values := r.Header.Values(keyField); len(values) {
+	case 0:
 		return "", nil
+	case 1:
+		key, err := idempotency.ParseKey(values[0])
+		if err != nil {
+			err = Problemf(http.StatusBadRequest, "%s: %v", keyField, err)
+		}
+		return key, err
 	}
-	key := values[0]
-	if quoted, ok := strings.CutPrefix(key, `"`); ok {
-		key, _ = strings.CutSuffix(quoted, `"`)
-	}
-	printable := !strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' })
-	if len(values) > 1 || key == "" || len(key) > 255 || !printable {
-		return "", Problemf(http.StatusBadRequest, "%s: send one, of 1 to 255 printable ASCII characters", keyField)
-	}
-	return key, nil
+	return "", Problemf(http.StatusBadRequest, "%s: send the field once", keyField)
 }
 
 // sum begins the sum by which a request is known again: the book's, with what is beside the body. Nil where the
@@ -46,7 +42,7 @@ func (x *Submission) sum() (hash.Hash, error) {
 		return nil, err
 	}
 	if x.mail.Repeats == nil {
-		return nil, Problemf(http.StatusBadRequest, "%s: there are no keys at this address, leave it out", keyField)
+		return nil, Problemf(http.StatusBadRequest, "%s: this relay keeps no keys of requests: leave it out", keyField)
 	}
 	h := x.mail.Repeats.Hash()
 	for _, part := range []string{x.call.Request.URL.Path, mediaType(x.call.Request), x.call.Request.URL.Query().Encode()} {

@@ -35,13 +35,38 @@ func TestRepeated(t *testing.T) {
 	if w := post(s, batch, "Idempotency-Key", "k2"); w.Code != http.StatusAccepted || len(store.all) != 6 {
 		t.Errorf("another key: %d %s", w.Code, w.Body)
 	}
-	for _, key := range []string{"", `""`, strings.Repeat("k", 256), "é", "a\x01"} {
+	for _, key := range []string{"", `""`, strings.Repeat("k", 256), "é", "a\x01", `"a`, `"a" b`, "a b"} {
 		if w := post(s, batch, "Idempotency-Key", key); w.Code != http.StatusBadRequest {
 			t.Errorf("%q: %d %s", key, w.Code, w.Body)
 		}
 	}
 	if w := post(s, batch, "Idempotency-Key", "a", "Idempotency-Key", "b"); w.Code != http.StatusBadRequest || len(store.all) != 6 {
 		t.Errorf("two keys: %d %s", w.Code, w.Body)
+	}
+}
+
+// Whatever becomes of a request with a key, its admission is used up or given back.
+func TestRepeatedRequestsGiveTheirAdmissionBack(t *testing.T) {
+	gate := &shedding{now: time.Now}
+	s, store := mailServer(t, func(c *Config, _ *intake.Config) { c.Admission = gate })
+	for i, tc := range []struct {
+		body, key string
+		code      int
+		dropped   int // of all so far
+	}{
+		{simple, "k", http.StatusAccepted, 0},
+		{simple, "k", http.StatusAccepted, 1},
+		{batch, "k", http.StatusUnprocessableEntity, 2},
+		{simple, `"`, http.StatusBadRequest, 3},
+		{`{}`, "", http.StatusBadRequest, 4},
+	} {
+		field := []string{"Idempotency-Key", tc.key}
+		if tc.key == "" {
+			field = nil
+		}
+		if w := post(s, tc.body, field...); w.Code != tc.code || gate.dropped != tc.dropped || len(store.all) != 1 {
+			t.Errorf("%d: %d %s, %d admissions given back, want %d", i, w.Code, w.Body, gate.dropped, tc.dropped)
+		}
 	}
 }
 

@@ -59,20 +59,22 @@ func (c *Call) submission() *Submission {
 }
 
 // Begin begins to take in the messages of a request with this body, and looks for an earlier one with its
-// Idempotency-Key. Its errors are Problems.
+// Idempotency-Key. Its errors are Problems; after one there is nothing to End.
 func (c *Call) Begin(body []byte) (*Submission, error) {
 	x := c.submission()
 	h, err := x.sum()
-	if err != nil {
-		return nil, err
-	}
 	if h != nil {
 		h.Write(body)
+		err = x.repeat(h)
 	}
-	return x, x.repeat(h)
+	if err != nil {
+		x.End()
+		return nil, err
+	}
+	return x, nil
 }
 
-// End lets another request with the same Idempotency-Key begin.
+// End lets another request with the same Idempotency-Key begin, and gives back an admission that was not used.
 func (x *Submission) End() {
 	x.client.Leave()
 	x.claim.Drop()
