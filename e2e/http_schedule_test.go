@@ -34,6 +34,7 @@ func TestSDKsScheduleAndCancel(t *testing.T) {
 	s := f.servers[0]
 	for i, c := range clients {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel() // most of it is waiting
 			to := fmt.Sprintf("later%d@%s", i, s.domain)
 			l := webLetter{From: person{Email: "shop@acme.example"}, To: []person{{Email: to}}, Subject: "later", Text: "x", SendAt: time.Now().Add(time.Hour).Unix()}
 			if c.esp == "sendgrid" && !c.anymail {

@@ -90,6 +90,7 @@ func TestSDKsPersonalise(t *testing.T) {
 	s := f.servers[0]
 	for _, c := range clients {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			id := strings.ReplaceAll(c.name, " ", "-")
 			l := personalLetter(s.domain)
 			want := []webLetter{l.of(l.Recipients[0]), l.of(l.Recipients[1])}
