@@ -33,6 +33,8 @@ var rules = []struct{ pkg, mustNotReach, why string }{
 	{"mta/router", "mta/queue", "the router sees domains, not messages"},
 	{"mta/submission", "mta/queue", "what is accepted is handed to an interface"},
 	{"mta/submission/intake", "github.com/emersion/go-smtp", "intake knows no protocol"},
+	{"mta/submission/http", "mta/queue", "what it needs of the queue is handed to it as interfaces"},
+	{"mta/submission/http", "mta/mta", "settings are made for it; it knows no configuration file"},
 	{"mta/submission/intake", "net/http", "intake knows no protocol"},
 	{"mta/submission/intake", "mta/queue", "what is accepted is handed to an interface"},
 	{"mta/submission", "mta/delivery", "submission ends with the durable 250"},

@@ -10,6 +10,8 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
 	"example.org/mta/mta/wiring"
+	"example.org/mta/submission/auth"
+	"example.org/mta/submission/keys"
 	"example.org/mta/submission/template"
 )
 
@@ -54,7 +56,25 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 		change.undo()
 		return control.Reload{}, err
 	}
-	// From here on nothing can fail.
+	r.apply(before, pol, prepared{change, logins, apiKeys, stored})
+	r.announce()
+	if r.opts.OnReload != nil {
+		r.opts.OnReload(cfg)
+	}
+	return r.changes(old, cfg), nil
+}
+
+// prepared is what a reload has opened and read, and is not in force yet.
+type prepared struct {
+	listeners *listenersChange
+	logins    *auth.Service
+	keys      *keys.Book
+	templates *template.Store
+}
+
+// apply brings a configuration into force that was prepared. Nothing of it can fail.
+func (r *Relay) apply(before, pol *wiring.Policy, p prepared) {
+	cfg := pol.Config
 	r.warn(cfg)
 	r.policy.Store(pol)
 	r.sources.check()
@@ -66,11 +86,11 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 	if r.accounting != nil {
 		r.accounting.SetLimits(wiring.Accounting(cfg))
 	}
-	change.commit()
+	p.listeners.commit()
 	r.keepCertificates(cfg)
-	r.swapKeys(apiKeys)
-	r.templates.current.Store(stored)
-	if was := r.logins.Swap(logins); was != nil && was != logins {
+	r.swapKeys(p.keys)
+	r.templates.current.Store(p.templates)
+	if was := r.logins.Swap(p.logins); was != nil && was != p.logins {
 		was.Close()
 	}
 	r.forgetAPIs(cfg)
@@ -78,11 +98,6 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 	maps.DeleteFunc(r.servers, func(name string, _ submissionServer) bool {
 		return !slices.ContainsFunc(cfg.Listeners, func(l *config.Listener) bool { return l.Name == name })
 	})
-	r.announce()
-	if r.opts.OnReload != nil {
-		r.opts.OnReload(cfg)
-	}
-	return r.changes(old, cfg), nil
 }
 
 // reloadRouting brings into force what can be refused: warm-ups and routes.
