@@ -22,13 +22,11 @@ type job struct {
 	declared int64
 }
 
-// renderTime bounds how long the templates of a request may take.
+// renderTime bounds how long the templates of a request may take to render.
 const renderTime = 20 * time.Second
 
 // jobs lists the messages of requests. All of them can be built: those that need a template are rendered.
 func (x *Submission) jobs(ctx context.Context, requests []*request.Request) ([]job, error) {
-	ctx, done := context.WithTimeout(ctx, renderTime)
-	defer done()
 	var all []job
 	var faults request.Faults
 	for i, q := range requests {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"example.org/mta/submission/compose"
 	"example.org/mta/submission/request"
@@ -117,7 +118,7 @@ func (l *letters) check(ctx context.Context) (faults request.Faults, err error) 
 		return nil, nil
 	}
 	for i := range l.count() {
-		m, err := l.render(ctx, i)
+		m, err := l.render(ctx, i, max(1, renderTime-l.x.rendering))
 		var wrong request.Faults
 		switch {
 		case errors.As(err, &wrong):
@@ -150,11 +151,23 @@ func (l *letters) faultsOf(i int, wrong request.Faults) request.Faults {
 	return all
 }
 
-// render fills in the templates for a recipient.
-func (l *letters) render(ctx context.Context, i int) (m template.Mail, err error) {
+// render fills in the templates for a recipient, within a time that begins when it is the tenant's turn; 0: any.
+func (l *letters) render(ctx context.Context, i int, within time.Duration) (m template.Mail, err error) {
 	if i < len(l.kept) {
 		return l.kept[i], nil
 	}
+	leave, err := l.x.call.server.renders.enter(ctx, l.x.call.Identity.Tenant)
+	if err != nil {
+		return m, err
+	}
+	defer leave()
+	if within != 0 {
+		limited, done := context.WithTimeout(ctx, within)
+		defer done()
+		ctx = limited
+	}
+	began := time.Now()
+	defer func() { l.x.rendering += time.Since(began) }()
 	data := []template.Data{l.shared}
 	if l.q.Recipients != nil {
 		data = []template.Data{template.NewData(l.q.Recipients[i].Data), l.shared}
@@ -171,7 +184,7 @@ func (l *letters) render(ctx context.Context, i int) (m template.Mail, err error
 func (l *letters) letter(ctx context.Context, i int) (*compose.Letter, error) {
 	out := compose.New(l.q)
 	if l.text != nil {
-		m, err := l.render(ctx, i)
+		m, err := l.render(ctx, i, 0) // it was within its time before
 		if err != nil {
 			return nil, err
 		}

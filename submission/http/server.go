@@ -137,6 +137,8 @@ type Server struct {
 	conns  *connections
 	desk   *intake.Desk // nil: no route brings messages
 
+	renders renders
+
 	ctx    context.Context // ends when Shutdown has cut all connections
 	cancel context.CancelFunc
 

@@ -38,6 +38,8 @@ type Submission struct {
 	client  intake.Client
 	claim   *idempotency.Claim // nil: the request has no key
 	letters []*letters         // of the requests that were checked
+	// rendering is the time that was spent on templates.
+	rendering time.Duration
 }
 
 // submission begins to take in the messages of a request.

@@ -313,3 +313,19 @@ func BenchmarkDecode(b *testing.B) {
 		})
 	}
 }
+
+// TestManyUnknownFieldsAreCheap: what is not listed costs no search for a similar name.
+func TestManyUnknownFieldsAreCheap(t *testing.T) {
+	const n = 5_000
+	var b strings.Builder
+	b.WriteString(`{"from":"a@acme.example"`)
+	for i := range n {
+		fmt.Fprintf(&b, `,"unknown%d":1`, i)
+	}
+	b.WriteString("}")
+	var faults Faults
+	allocs := testing.AllocsPerRun(1, func() { _, faults = Decode([]byte(b.String()), now, usual) })
+	if len(faults) != maxFaults+1 || allocs > 10*n {
+		t.Errorf("%d faults, %.0f allocations for %d fields", len(faults), allocs, n)
+	}
+}

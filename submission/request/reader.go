@@ -73,7 +73,9 @@ members:
 				continue members
 			}
 		}
-		r.wrong(c, meant(c.Name, names(fields)), "there is no field %s here", shown(c.Name))
+		if len(r.faults) <= maxFaults { // the search for a similar name takes its time
+			r.wrong(c, meant(c.Name, names(fields)), "there is no field %s here", shown(c.Name))
+		}
 	}
 }
 

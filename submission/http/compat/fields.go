@@ -116,6 +116,9 @@ func (r *reader) object(n *jsontree.Node, fields []field, path string) {
 }
 
 func (r *reader) unknown(m *jsontree.Node, fields []field) {
+	if len(r.faults) >= most { // the search for a similar name takes its time
+		return
+	}
 	names := make([]string, len(fields))
 	for i, f := range fields {
 		names[i] = f.name
