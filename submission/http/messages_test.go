@@ -233,7 +233,7 @@ func TestRefusedRecipientsStandBesideTheOthers(t *testing.T) {
 	w := post(s, `{"from":"shop@acme.example","to":["gone@example.net","a@example.net","a@example.net"],"text":"x"}`)
 	a := read(t, w)
 	want := []SentRecipient{
-		{"gone@example.net", Refused, "5.1.1", "address is suppressed (bounced); to remove the entry: mta suppress remove gone@example.net"},
+		{"gone@example.net", Refused, "5.1.1", "address is suppressed (bounced); if the entry is wrong: POST /v1/suppressions/remove"},
 		{Address: "a@example.net", Status: Accepted},
 	}
 	if w.Code != http.StatusAccepted || !slices.Equal(a.Messages[0].Recipients, want) || len(store.all) != 1 || len(store.all[0].Recipients) != 1 {
@@ -432,15 +432,21 @@ func TestTroubleIsNever4xx(t *testing.T) {
 	}
 }
 
-// A thousand messages are committed in a few groups, in order.
-func TestThousand(t *testing.T) {
-	s, store := mailServer(t, nil)
+// thousand is a request of 1,000 messages of 20 KB, without its end.
+func thousand() string {
 	var b strings.Builder
 	b.WriteString(`{"from":"shop@acme.example","subject":"{{n}}","text":"` + strings.Repeat("x ", 10<<10) + `","recipients":[`)
 	for i := range 1000 {
 		fmt.Fprintf(&b, `%s{"to":"u%d@example.net","data":{"n":%d}}`, map[bool]string{true: "", false: ","}[i == 0], i, i)
 	}
-	w := post(s, b.String()+`]}`)
+	return b.String()
+}
+
+// A thousand messages are committed in a few groups, in order.
+func TestThousand(t *testing.T) {
+	s, store := mailServer(t, nil)
+	body := thousand()
+	w := post(s, body+`]}`)
 	a := read(t, w)
 	if w.Code != http.StatusAccepted || len(store.all) != 1000 || len(store.groups) != 3 {
 		t.Fatalf("%d %.200s %d groups", w.Code, w.Body, len(store.groups))
@@ -451,7 +457,7 @@ func TestThousand(t *testing.T) {
 			t.Fatalf("message %d: %+v", i, m)
 		}
 	}
-	if w = post(s, strings.Replace(b.String(), `"recipients":[`, `"recipients":[{"to":"x@example.net"},`, 1)+`]}`); w.Code != http.StatusBadRequest || len(store.all) != 1000 {
+	if w = post(s, strings.Replace(body, `"recipients":[`, `"recipients":[{"to":"x@example.net"},`, 1)+`]}`); w.Code != http.StatusBadRequest || len(store.all) != 1000 {
 		t.Errorf("%d %.200s", w.Code, w.Body)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
 	"example.org/mta/submission/intake"
 )
 
@@ -183,19 +184,32 @@ func TestTwoHundredWithOneKey(t *testing.T) {
 	}
 }
 
-// A client that leaves while its messages are being stored has them in the queue, and its key gets their ids.
+// A client that leaves while its messages are being stored has all of them in the queue, those too whose group has
+// not come yet, and its key gets their ids.
 func TestClientLeavesAmidTheCommit(t *testing.T) {
-	s, store := mailServer(t, nil)
-	ctx, leave := context.WithCancel(t.Context())
-	store.during = leave
-	req := httptest.NewRequest("POST", "/v1/messages", strings.NewReader(batch)).WithContext(ctx)
-	req.RemoteAddr = "127.0.0.1:999"
-	for name, value := range map[string]string{"Authorization": "Bearer good", "Content-Type": "application/json", "Idempotency-Key": "k"} {
-		req.Header.Set(name, value)
+	for body, messages := range map[string]int{batch: 3, thousand() + "]}": 1000} {
+		s, store := mailServer(t, func(_ *Config, d *intake.Config) { d.VerifyRecipients, d.Verifier = true, impatient{} })
+		ctx, leave := context.WithCancel(t.Context())
+		store.during = leave
+		req := httptest.NewRequest("POST", "/v1/messages", strings.NewReader(body)).WithContext(ctx)
+		req.RemoteAddr = "127.0.0.1:999"
+		for name, value := range map[string]string{"Authorization": "Bearer good", "Content-Type": "application/json", "Idempotency-Key": "k"} {
+			req.Header.Set(name, value)
+		}
+		s.http.Handler.ServeHTTP(httptest.NewRecorder(), req)
+		w := post(s, body, "Idempotency-Key", "k")
+		if w.Code != http.StatusAccepted || w.Header().Get("Idempotent-Replayed") != "true" || len(store.all) != messages || read(t, w).Messages[0].ID != store.all[0].ID.String() {
+			t.Errorf("%d %v, %d messages, %.200s", w.Code, w.Header(), len(store.all), w.Body)
+		}
 	}
-	s.http.Handler.ServeHTTP(httptest.NewRecorder(), req)
-	w := post(s, batch, "Idempotency-Key", "k")
-	if w.Code != http.StatusAccepted || w.Header().Get("Idempotent-Replayed") != "true" || len(store.all) != 3 || read(t, w).Messages[0].ID != store.all[0].ID.String() {
-		t.Errorf("%d %s", w.Code, w.Body)
+}
+
+// impatient refuses all domains as soon as its client is gone.
+type impatient struct{}
+
+func (impatient) Verify(ctx context.Context, _ string) *reply.Reply {
+	if ctx.Err() != nil {
+		return &reply.Reply{Code: 550}
 	}
+	return nil
 }

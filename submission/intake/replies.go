@@ -31,7 +31,9 @@ var (
 	badTenantField = reply.NewForm(554, reply.Enhanced{5, 5, 4}, "X-MTA-Tenant must name one tenant")
 	unknownTenant  = reply.NewForm(550, reply.Enhanced{5, 7, 1}, "X-MTA-Tenant names %s, and there is no such tenant here")
 	suppressedRcpt = reply.NewForm(550, reply.Enhanced{5, 1, 1}, "address is suppressed (%s); to remove the entry: mta suppress remove %s")
-	noMailbox      = reply.NewForm(550, reply.Enhanced{5, 1, 1}, "no such mailbox, its host says: %s")
+	// suppressedByKey is for a tenant's application, which can't use our commands.
+	suppressedByKey = reply.NewForm(550, reply.Enhanced{5, 1, 1}, "address is suppressed (%s); if the entry is wrong: POST /v1/suppressions/remove")
+	noMailbox       = reply.NewForm(550, reply.Enhanced{5, 1, 1}, "no such mailbox, its host says: %s")
 )
 
 // Limits of tenants (RFC 3463, 3.8).

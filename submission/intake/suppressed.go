@@ -19,6 +19,9 @@ func (m *Message) suppressed(rcpt envelope.Address) *reply.Reply {
 	if !listed {
 		return nil
 	}
+	if m.client.APIKey != "" {
+		return suppressedByKey.Refusal(reply.Printable(why))
+	}
 	return suppressedRcpt.Refusal(reply.Printable(why), forShell(rcpt))
 }
 
