@@ -79,8 +79,9 @@ func (f *Follower[T]) Look(age time.Duration) *T {
 // Last gives what Look gave last.
 func (f *Follower[T]) Last() *T { return f.value.Load() }
 
-// Broken says why the file can't be read, nil when it can.
+// Broken looks at the file and says why it can't be read, nil when it can.
 func (f *Follower[T]) Broken() error {
+	f.Look(0)
 	if err := f.broken.Load(); err != nil {
 		return *err
 	}

@@ -84,3 +84,17 @@ func TestUpdateFails(t *testing.T) {
 		t.Errorf("the file is %q, the folder has %d files", text, len(files))
 	}
 }
+
+func TestAFileThatComesIsNoLongerBroken(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	f := follow(path)
+	if f.Broken() == nil {
+		t.Fatal("a missing file is not broken")
+	}
+	if err := os.WriteFile(path, []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Broken(); err != nil { // nobody has looked in between
+		t.Errorf("the file is there now: %v", err)
+	}
+}
