@@ -8,11 +8,11 @@ import (
 	"reflect"
 	"slices"
 
+	"example.org/mta/internal/secretfile"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
 	submissionhttp "example.org/mta/submission/http"
 	"example.org/mta/submission/http/compat"
-	"example.org/mta/submission/idempotency"
 	"example.org/mta/submission/keys"
 )
 
@@ -60,7 +60,7 @@ func (r *Relay) joinedAPI(hc submissionhttp.Config, api string) submissionhttp.C
 // openTokens makes the tokens that prove first attempts. Their secret stays in the data directory, so that
 // clients keep their place in the queue while the relay restarts.
 func (r *Relay) openTokens(cfg *config.Config, _ *undoer) error {
-	secret, err := idempotency.Secret(filepath.Join(cfg.DataDir, "queue-token.key"))
+	secret, err := secretfile.Secret(filepath.Join(cfg.DataDir, "queue-token.key"), "clients that wait lose their places in the queue")
 	if err != nil {
 		return err
 	}

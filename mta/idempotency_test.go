@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/secretfile"
 	"example.org/mta/internal/sink"
 	"example.org/mta/queue"
 	"example.org/mta/submission/idempotency"
@@ -23,7 +24,7 @@ func keyedQueue(t *testing.T, dir string) (*queue.Queue, *idempotency.Book) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { q.Close() }) // when the test has failed
-	secret, err := idempotency.Secret(filepath.Join(dir, "idempotency.key"))
+	secret, err := secretfile.Secret(filepath.Join(dir, "idempotency.key"), "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ type Book struct {
 	underWay map[Key][16]byte // the sum of each request
 }
 
-// New makes a book. The secret must be the same after a restart: see Secret.
+// New makes a book. The secret must be the same after a restart, or no key is known any more.
 func New(secret []byte, s Store) *Book {
 	return &Book{keys: derive(secret, "idempotency keys"), requests: derive(secret, "requests"), store: s, underWay: map[Key][16]byte{}}
 }

@@ -2,8 +2,6 @@ package idempotency
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -179,25 +177,6 @@ func TestSecretOfTheRelay(t *testing.T) {
 	same, _ := testBook()
 	if one.Key("acme", "k") == Key(one.sum("acmek")) || one.Key("acme", "k") != same.Key("acme", "k") || one.sum("body") != same.sum("body") {
 		t.Error("keys and requests have the same sums, or other ones after a restart")
-	}
-	path := filepath.Join(t.TempDir(), "idempotency.key")
-	made, err := Secret(path)
-	if err != nil || len(made) != secretSize {
-		t.Fatal(made, err)
-	}
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Error(info.Mode(), err)
-	}
-	if again, err := Secret(path); err != nil || string(again) != string(made) {
-		t.Error("another secret after a restart", err)
-	}
-	os.WriteFile(path, []byte("short\n"), 0o600)
-	if _, err := Secret(path); err == nil || !strings.Contains(err.Error(), "restore it") {
-		t.Error(err)
-	}
-	os.Chmod(path, 0o644)
-	if _, err := Secret(path); err == nil {
-		t.Error("everybody can read it, and it is used")
 	}
 }
 
