@@ -64,7 +64,7 @@ func resendSendBatch(c *http.Call) error {
 			data[i]["id"] = m.ID
 		}
 	}
-	refusals(sent.Messages, func(i int, why string) { faults = append(faults, resendFault{i, why}) })
+	refusals(sent.Messages, func(i int, why string) { faults = append(faults, resendFault{t.position(i), why}) })
 	answer := map[string]any{"data": data}
 	if len(faults) > 0 {
 		answer["errors"] = faults

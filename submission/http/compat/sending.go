@@ -32,6 +32,8 @@ type translation struct {
 	// permissive has the requests sent that have no faults, whose pointers begin with the index; without it
 	// one fault refuses all.
 	permissive bool
+	// positions are the places of requests in the service's request; nil: they are the same.
+	positions []int
 }
 
 // take has the messages of a request accepted that translate reads from its body.
@@ -98,17 +100,26 @@ func (t *translation) settle() error {
 		return nil
 	}
 	whole := slices.ContainsFunc(t.faults, func(f jsontree.Fault) bool { return f.Pointer == "" })
-	valid := t.requests[:0:0]
+	var valid []*request.Request
+	var positions []int
 	for i, q := range t.requests {
 		if q != nil && !slices.ContainsFunc(t.faults, func(f jsontree.Fault) bool { return element(f.Pointer) == i }) {
-			valid = append(valid, q)
+			valid, positions = append(valid, q), append(positions, i)
 		}
 	}
 	if !t.permissive || whole || len(valid) == 0 {
 		return request.Faults(t.faults)
 	}
-	t.requests = valid
+	t.requests, t.positions = valid, positions
 	return nil
+}
+
+// position is the place of the i-th message that was sent in the service's request.
+func (t *translation) position(i int) int {
+	if i < len(t.positions) {
+		return t.positions[i]
+	}
+	return i
 }
 
 // element is the index with which a pointer into an array begins, -1 for none.
