@@ -261,6 +261,11 @@ func queryTime(name, text string) (time.Time, error) {
 	return t, nil
 }
 
+// CheckMove returns the fault of a time to which a message can't be moved here, for routes of packages above this one.
+func (c *Call) CheckMove(pointer string, at time.Time) request.Faults {
+	return request.CheckMove(pointer, at, c.server.config.Now(), c.server.config.Mail.Intake.MaxHold)
+}
+
 // moveMessage changes when a scheduled message is released.
 func (s *Server) moveMessage(c *Call) error {
 	id, err := c.messageID()

@@ -1,6 +1,7 @@
 package request
 
 import (
+	"fmt"
 	"time"
 
 	"example.org/mta/internal/jsontree"
@@ -40,18 +41,25 @@ func DecodeMove(body []byte, now time.Time, maxHold time.Duration) (at time.Time
 		return at, r.faults
 	}
 	object(&r, root, &at, []field[time.Time]{{"send_at", func(r *reader, n *jsontree.Node, at *time.Time) {
-		switch *at = r.time(n); {
-		case at.IsZero():
-		case at.Before(now):
-			r.wrong(n, "send a later time; cancel the message if it shouldn't leave", "%s is in the past", at.Format(time.RFC3339))
-		case at.After(now.Add(maxHold)):
-			r.wrong(n, "send a time before "+now.Add(maxHold).UTC().Format(time.RFC3339), "mail can be scheduled %v ahead at most", maxHold)
+		if *at = r.time(n); !at.IsZero() {
+			r.faults = append(r.faults, CheckMove(n.Pointer(), *at, now, maxHold)...)
 		}
 	}}})
 	if at.IsZero() && len(r.faults) == 0 {
 		r.wrong(root, "send it as 2026-11-22T18:00:00Z", "the field send_at is missing")
 	}
 	return at, r.faults
+}
+
+// CheckMove returns the fault of a time to which mail can't be moved: it is in the past, or more than maxHold from now.
+func CheckMove(pointer string, at, now time.Time, maxHold time.Duration) Faults {
+	switch last := now.Add(maxHold); {
+	case at.Before(now):
+		return Faults{{Pointer: pointer, Detail: at.Format(time.RFC3339) + " is in the past", Remedy: "send a later time; cancel the message if it shouldn't leave"}}
+	case at.After(last):
+		return Faults{{Pointer: pointer, Detail: fmt.Sprintf("mail can be scheduled %v ahead at most", maxHold), Remedy: "send a time before " + last.UTC().Format(time.RFC3339)}}
+	}
+	return nil
 }
 
 // small reads a body that is a small object. Without one the reader has the faults.

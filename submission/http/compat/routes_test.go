@@ -400,6 +400,8 @@ func TestScheduledMailIsCancelledAndMoved(t *testing.T) {
 		{"PATCH", "/emails/" + scheduledID.String(), `{"id":"x","scheduled_at":"2026-11-22T20:00:00.000Z"}`, 200, `"object":"email"`},
 		{"PATCH", "/emails/" + scheduledID.String(), `{}`, 422, "missing"},
 		{"PATCH", "/emails/" + scheduledID.String(), `{"scheduled_at":"soon"}`, 422, "not a time"},
+		{"PATCH", "/emails/" + scheduledID.String(), `{"scheduled_at":"2001-01-01T00:00:00Z"}`, 422, "in the past"},
+		{"PATCH", "/emails/" + scheduledID.String(), `{"scheduled_at":"2099-01-01T00:00:00Z"}`, 422, "ahead at most"},
 		{"PATCH", "/emails/" + leftID.String(), `{"scheduled_at":"2026-11-22T20:00:00.000Z"}`, 422, "validation_error"},
 	} {
 		url, _ := services(t)

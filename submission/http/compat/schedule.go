@@ -194,6 +194,9 @@ func resendUpdate(c *http.Call) error {
 	case at.IsZero():
 		return request.Faults{{Pointer: "/scheduled_at", Detail: "the time is missing", Remedy: `send "2026-11-22T17:00:00Z", or "in 5 minutes"`}}
 	}
+	if faults := c.CheckMove("/scheduled_at", at); len(faults) > 0 {
+		return faults
+	}
 	if err := c.Messages().Move(c.Context(), c.Identity.Tenant, id, at); err != nil {
 		return c.MessageTrouble(err)
 	}
