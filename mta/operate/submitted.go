@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"example.org/mta/internal/envelope"
@@ -27,9 +28,11 @@ type Submitted struct {
 	Keyed func(tenant, key string) ([]envelope.ID, bool, error)
 
 	searches chan struct{} // holds one for each search of the log
+	turns    *sync.Map     // chan struct{} by tenant: likewise, with room for one
 }
 
-// maxSearches bounds the searches of the log at a time, and searchTime how long one may take.
+// maxSearches bounds the searches of the log at a time, of which a tenant has one, and searchTime how long one may
+// take.
 const (
 	maxSearches = 2
 	searchTime  = 10 * time.Second
@@ -37,8 +40,28 @@ const (
 
 // NewSubmitted completes the settings.
 func NewSubmitted(s Submitted) *Submitted {
-	s.searches = make(chan struct{}, maxSearches)
+	s.searches, s.turns = make(chan struct{}, maxSearches), new(sync.Map)
 	return &s
+}
+
+// turn waits for a tenant's turn to search the log, until ctx ends. One that searches all the time leaves the other
+// searches to the other tenants.
+func (s *Submitted) turn(ctx context.Context, tenant string) (end func(), err error) {
+	own, ok := s.turns.Load(tenant)
+	if !ok {
+		own, _ = s.turns.LoadOrStore(tenant, make(chan struct{}, 1))
+	}
+	for i, slots := range []chan struct{}{own.(chan struct{}), s.searches} {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			if i > 0 {
+				<-own.(chan struct{})
+			}
+			return nil, http.ErrBusy
+		}
+	}
+	return func() { <-s.searches; <-own.(chan struct{}) }, nil
 }
 
 // Get returns the state of a message.

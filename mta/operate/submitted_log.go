@@ -46,19 +46,18 @@ func (s *Submitted) search(ctx context.Context, h history) (map[envelope.ID]*rec
 	}
 	ctx, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()
-	select {
-	case s.searches <- struct{}{}:
-		defer func() { <-s.searches }()
-	case <-ctx.Done():
-		return nil, http.ErrBusy
+	end, err := s.turn(ctx, h.tenant)
+	if err != nil {
+		return nil, err
 	}
+	defer end()
 	if s.Flush != nil {
 		if err := s.Flush(ctx); err != nil && ctx.Err() == nil {
 			s.Relay.Log.Warn("the latest accounting records are not in the log yet", "error", err)
 		}
 	}
 	f := finder{history: h, found: make(map[envelope.ID]*record)}
-	err := accounting.Read(ctx, dir, f.query(s.Relay.Now()), f.line, nil)
+	err = accounting.Read(ctx, dir, f.query(s.Relay.Now()), f.line, nil)
 	switch {
 	case err == nil, errors.Is(err, errEnough):
 		return f.found, nil
