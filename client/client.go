@@ -98,7 +98,7 @@ func (c *Client) check() error {
 	case err != nil:
 		return err
 	case u.Scheme != "https" && u.Scheme != "http" || u.Host == "":
-		return fmt.Errorf("%q is no URL of a relay: write https://relay.example.com", c.URL)
+		return fmt.Errorf("%q is not the URL of a relay: write https://relay.example.com", c.URL)
 	case u.User != nil || u.RawQuery != "":
 		return errors.New("the URL has a password or a query: the key goes into Key")
 	case c.Key == "":

@@ -81,7 +81,7 @@ func TestUnsubscribe(t *testing.T) {
 		t.Fatal("a GET unsubscribed the recipient")
 	}
 	for range 2 {
-		if status, body := ask("POST", path); status != 200 || !strings.Contains(body, "No more mail") {
+		if status, body := ask("POST", path); status != 200 || !strings.Contains(body, "no more mail") {
 			t.Fatalf("POST: %d\n%s", status, body)
 		}
 	}

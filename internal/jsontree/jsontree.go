@@ -78,7 +78,7 @@ func Parse(doc []byte, l Limits) (*Node, []Fault) {
 			return root, p.faults
 		}
 		if err == nil {
-			err = errors.New("there is more after the end of the document")
+			err = errors.New("there is more data after the end of the document")
 		}
 	}
 	return nil, append(p.faults, p.fault(err))
@@ -155,7 +155,7 @@ func (p *parser) fill(n *Node) error {
 			break
 		}
 		if p.depth++; p.depth > p.limits.Depth {
-			return fmt.Errorf("objects and arrays are nested in more than %d levels", p.limits.Depth)
+			return fmt.Errorf("objects and arrays are nested deeper than %d levels", p.limits.Depth)
 		}
 		if _, err := p.dec.ReadToken(); err != nil {
 			return err
@@ -222,7 +222,7 @@ func (p *parser) members(n *Node) error {
 		}
 		if seen.has(n, child.Name) {
 			if len(p.faults) < maxFaults {
-				p.faults = append(p.faults, Fault{child.Pointer(), "the name stands twice in the object", "send it once"})
+				p.faults = append(p.faults, Fault{child.Pointer(), "the name appears twice in the object", "send it once"})
 			}
 			continue
 		}

@@ -61,7 +61,7 @@ func CheckHeaders(headers []request.Header) request.Faults {
 		name := strings.ToLower(h.Name)
 		fault := checkName(h.Name, name)
 		if fault == nil && once[name] && seen[name] {
-			fault = &request.Fault{Pointer: "/name", Detail: "a message has one " + h.Name + " field", Remedy: "send it once"}
+			fault = &request.Fault{Pointer: "/name", Detail: "a message can have only one " + h.Name + " field", Remedy: "send it once"}
 		}
 		if fault == nil {
 			fault = checkValue(name, h.Value)
@@ -100,15 +100,15 @@ func checkValue(name, value string) *request.Fault {
 	const at = "/value"
 	switch {
 	case strings.ContainsAny(value, "\r\n\x00"):
-		return &request.Fault{Pointer: at, Detail: "the value has CR, LF or NUL", Remedy: "send it in one line: the relay folds it"}
+		return &request.Fault{Pointer: at, Detail: "the value contains CR, LF or NUL", Remedy: "send it in one line: the relay folds it"}
 	case len(value) > maxFieldValue:
 		return &request.Fault{Pointer: at, Detail: fmt.Sprintf("the value is longer than %d octets", maxFieldValue), Remedy: "shorten it"}
 	case isStructured(name) && hasLongWord(value):
 		return &request.Fault{Pointer: at, Detail: fmt.Sprintf("a link or id is longer than %d octets, and does not fit in a line", tokenLimit), Remedy: "shorten it"}
 	case name == "date" && !isDate(value):
-		return &request.Fault{Pointer: at, Detail: "this is no date of a message", Remedy: "send Sun, 22 Nov 2026 12:00:00 +0000, or leave it out"}
+		return &request.Fault{Pointer: at, Detail: "the value is not a valid date", Remedy: "send Sun, 22 Nov 2026 12:00:00 +0000, or leave it out"}
 	case name == "message-id" && !isMessageID(value):
-		return &request.Fault{Pointer: at, Detail: "this is no message id", Remedy: "send <something-unique@example.com>, or leave it out"}
+		return &request.Fault{Pointer: at, Detail: "the value is not a valid message id", Remedy: "send <something-unique@example.com>, or leave it out"}
 	}
 	return nil
 }
@@ -140,7 +140,7 @@ func isMessageID(s string) bool {
 // name of the field.
 func CheckAttachment(a *request.Attachment) *request.Fault {
 	if strings.ContainsAny(a.Name, "\r\n\x00") || len(a.Name) > 1024 {
-		return &request.Fault{Pointer: "/name", Detail: "the name has CR, LF or NUL or is longer than 1,024 octets", Remedy: "send a plain file name"}
+		return &request.Fault{Pointer: "/name", Detail: "the name contains CR, LF or NUL, or is longer than 1,024 octets", Remedy: "send a plain file name"}
 	}
 	if a.ContentID != "" && (!printable(a.ContentID) || len(a.ContentID) > 900 || strings.ContainsAny(a.ContentID, " <>\"\\")) {
 		return &request.Fault{Pointer: "/content_id", Detail: "a content id is printable ASCII without space, <, > and quotes", Remedy: "send it as in cid:logo@example.com, without cid:"}
@@ -151,10 +151,10 @@ func CheckAttachment(a *request.Attachment) *request.Fault {
 	const at, remedy = "/type", "send a type such as application/pdf, or leave it out"
 	mediaType, params, err := mime.ParseMediaType(a.Type)
 	if err != nil || !strings.Contains(mediaType, "/") || len(a.Type) > 255 {
-		return &request.Fault{Pointer: at, Detail: "this is no media type", Remedy: remedy}
+		return &request.Fault{Pointer: at, Detail: "the value is not a valid media type", Remedy: remedy}
 	}
 	if strings.HasPrefix(mediaType, "multipart/") {
-		return &request.Fault{Pointer: at, Detail: "a file has no type of multipart/", Remedy: `send the whole message as "raw"`}
+		return &request.Fault{Pointer: at, Detail: "an attachment can't be multipart", Remedy: `send the whole message as "raw"`}
 	}
 	for _, value := range params {
 		if strings.ContainsAny(value, "\r\n\x00") {

@@ -393,17 +393,17 @@ func TestCheckHeaders(t *testing.T) {
 		want    string
 	}{
 		{[]request.Header{{Name: "X-A", Value: "b"}, {Name: "X-A", Value: "ü"}}, ""},
-		{[]request.Header{{Name: "References", Value: "<a@b>"}, {Name: "references", Value: "<a@b>"}}, "/1/name: a message has one references field (send it once)"},
+		{[]request.Header{{Name: "References", Value: "<a@b>"}, {Name: "references", Value: "<a@b>"}}, "/1/name: a message can have only one references field (send it once)"},
 		{[]request.Header{{Name: "bcc", Value: "a@b"}}, `/0/name: the relay writes the field bcc (use "bcc")`},
 		{[]request.Header{{Name: "X", Value: ""}, {Name: "Content-Type", Value: "a@b"}}, `/1/name: the field Content-Type can't be set (use "text", "html" and "attachments")`},
 		{[]request.Header{{Name: "X A", Value: "b"}}, "/0/name: a field name is printable ASCII without colon and space (use letters, digits and hyphens)"},
 		{[]request.Header{{Name: "", Value: "b"}}, "/0/name: a field name has 1 to 126 characters (name the field)"},
-		{[]request.Header{{Name: "X-A", Value: "b\nc"}}, "/0/value: the value has CR, LF or NUL (send it in one line: the relay folds it)"},
-		{[]request.Header{{Name: "Message-ID", Value: "abc"}}, "/0/value: this is no message id (send <something-unique@example.com>, or leave it out)"},
+		{[]request.Header{{Name: "X-A", Value: "b\nc"}}, "/0/value: the value contains CR, LF or NUL (send it in one line: the relay folds it)"},
+		{[]request.Header{{Name: "Message-ID", Value: "abc"}}, "/0/value: the value is not a valid message id (send <something-unique@example.com>, or leave it out)"},
 		{[]request.Header{{Name: "Message-ID", Value: "<abc@d.example>"}, {Name: "Date", Value: "Sun, 22 Nov 2026 12:00:00 +0000"}}, ""},
 		{[]request.Header{{Name: "List-Unsubscribe", Value: "<https://a.example/" + strings.Repeat("x", 900) + ">"}}, "/0/value: a link or id is longer than 900 octets, and does not fit in a line (shorten it)"},
 		{[]request.Header{{Name: "X-Long", Value: strings.Repeat("x", 1000)}}, ""},
-		{[]request.Header{{Name: "Date", Value: "today"}}, "/0/value: this is no date of a message (send Sun, 22 Nov 2026 12:00:00 +0000, or leave it out)"},
+		{[]request.Header{{Name: "Date", Value: "today"}}, "/0/value: the value is not a valid date (send Sun, 22 Nov 2026 12:00:00 +0000, or leave it out)"},
 		{[]request.Header{{Name: "Received", Value: "x"}, {Name: "X-MTA-Tenant", Value: "x"}}, "/0/name: the relay writes the field Received (leave it out: the relay writes it); /1/name: the field X-MTA-Tenant can't be set (use the field of the request that does the same)"},
 	} {
 		if got := CheckHeaders(c.headers).Error(); got != c.want {

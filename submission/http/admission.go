@@ -104,9 +104,9 @@ func (c *Call) shed(r *intake.Refused, first time.Time, bound [16]byte) error {
 		return p
 	}
 	p.Status, p.Reason = http.StatusTooManyRequests, "overload"
-	p.Detail = "more mail comes than the relay can keep: try again"
+	p.Detail = "the relay is overloaded: try again"
 	if tokens := c.server.config.Tokens; tokens != nil {
-		p.Detail += ", and send X-Queue-Token with it, to be served in the order of first attempts"
+		p.Detail += ", and send X-Queue-Token back to keep your place in the queue"
 		token := tokens.at(c.server.config.Now()).Token(fairqueue.Claim{First: first, Tenant: c.Identity.Tenant, Bound: bound})
 		p.Header = http.Header{queueToken: {token}}
 	}

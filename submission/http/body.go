@@ -78,7 +78,7 @@ func (b *body) Read(p []byte) (n int, err error) {
 func (b *body) Close() error { return b.wire.Close() }
 
 func (b *body) tooLarge() error {
-	p := Problemf(http.StatusRequestEntityTooLarge, "a request may have %d octets, decompressed", b.most)
+	p := Problemf(http.StatusRequestEntityTooLarge, "the body may have %d octets at most, decompressed", b.most)
 	p.Close, p.Reason = true, "too_large"
 	return p
 }
@@ -93,7 +93,7 @@ func (b *body) explain(err error) error {
 		p = Problemf(http.StatusRequestTimeout, "the body came too slowly")
 		p.Reason = "slow"
 	case errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum):
-		p = Problemf(http.StatusBadRequest, "the body is not what gzip makes")
+		p = Problemf(http.StatusBadRequest, "the body is not valid gzip data")
 	case errors.Is(err, context.Canceled):
 		p = Problemf(http.StatusServiceUnavailable, "the relay is shutting down: try again")
 		p.RetryAfter, p.Reason = shortPause, "draining"

@@ -64,7 +64,7 @@ func (c *Call) holdMore(octets int64) error {
 	if !c.server.config.Memory.take(more) {
 		return &Problem{
 			Status: http.StatusServiceUnavailable, RetryAfter: shortPause, Close: true, Reason: "memory",
-			Detail: "too many octets of requests are under way: try again",
+			Detail: "too many large requests are under way: try again",
 		}
 	}
 	c.held += more

@@ -24,7 +24,7 @@ type Problem struct {
 	Faults request.Faults
 	// Extra are members beside the standard's, such as the messages that were accepted before the error.
 	Extra map[string]any
-	// RetryAfter is how long the client should wait before another try, rounded up to seconds. 0: it isn't told.
+	// RetryAfter is how long the client should wait before another try, rounded up to seconds. 0: unset.
 	RetryAfter time.Duration
 	Header     http.Header // further fields of the answer
 	Close      bool        // the connection ends with the answer

@@ -112,7 +112,7 @@ func (c *Call) charge(n [measures]int) error {
 	return &Problem{
 		// The type and its member are those of the draft about the fields.
 		Type: "https://iana.org/assignments/http-problem-types#quota-exceeded", Title: "Limit exceeded", Status: http.StatusTooManyRequests,
-		Detail: "the limit " + strings.Join(over, " and ") + " is used up: wait for as long as Retry-After says", RetryAfter: wait,
+		Detail: "the limit " + strings.Join(over, " and ") + " is reached: wait as long as Retry-After says", RetryAfter: wait,
 		Extra: map[string]any{"violated-policies": over}, Reason: "rate",
 	}
 }

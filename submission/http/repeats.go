@@ -42,7 +42,7 @@ func (x *Submission) sum() (hash.Hash, error) {
 		return nil, err
 	}
 	if x.mail.Repeats == nil {
-		return nil, Problemf(http.StatusBadRequest, "%s: this relay keeps no keys of requests: leave it out", keyField)
+		return nil, Problemf(http.StatusBadRequest, "%s: this address does not support the field: leave it out", keyField)
 	}
 	h := x.mail.Repeats.Hash()
 	for _, part := range []string{x.call.Request.URL.Path, mediaType(x.call.Request), x.call.Request.URL.Query().Encode()} {

@@ -344,7 +344,7 @@ func (s *sending) show(i int, content []byte) error {
 		return nil
 	}
 	if s.dry += len(content); s.dry > dryContent {
-		return Problemf(http.StatusRequestEntityTooLarge, "a dry run gives %d octets of messages back at most: send fewer recipients", dryContent)
+		return Problemf(http.StatusRequestEntityTooLarge, "a dry run returns %d octets of messages at most: send fewer recipients", dryContent)
 	}
 	if out := &s.sent.Messages[i]; utf8.Valid(content) {
 		out.Content = string(content)

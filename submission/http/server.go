@@ -63,7 +63,7 @@ type Config struct {
 	// Memory bounds what requests hold that are under way; servers can share it. Nil: no bound.
 	Memory *Memory
 
-	// Observer is told of requests. May be nil.
+	// Observer counts requests. May be nil.
 	Observer Observer
 	// Open counts the open connections of all servers that share it. Nil: nobody needs it.
 	Open *atomic.Int64

@@ -180,13 +180,13 @@ func (c *Call) messageID() (envelope.ID, error) {
 func (c *Call) MessageTrouble(err error) error {
 	switch {
 	case errors.Is(err, ErrNoMessage):
-		return Problemf(http.StatusNotFound, "there is no such message, or nothing is known of it any more")
+		return Problemf(http.StatusNotFound, "there is no such message, or the relay has no record of it any more")
 	case errors.Is(err, ErrReleased):
 		return Problemf(http.StatusConflict, "the message is not scheduled, or was released already: its time can't be changed")
 	case errors.Is(err, ErrBusy):
 		return &Problem{Status: http.StatusServiceUnavailable, Detail: "too many searches are under way: try again", RetryAfter: shortPause}
 	case errors.Is(err, ErrTooMuch):
-		return &Problem{Status: http.StatusServiceUnavailable, Detail: "there is too much to look through: ask for a shorter time, by from and until", RetryAfter: shortPause}
+		return &Problem{Status: http.StatusServiceUnavailable, Detail: "the search covers too much: narrow it with from and until", RetryAfter: shortPause}
 	case errors.Is(err, context.Canceled):
 		return err
 	}

@@ -95,7 +95,7 @@ func TestStatusAndCancel(t *testing.T) {
 		{"GET", path + "/" + sends, "other", "", 404, "no such message"},
 		{"GET", path + "/nonsense", "good", "", 404, "no such message"},
 		{"GET", path + "/00000000000b0", "good", "", 503, "searches"},
-		{"GET", path + "/00000000000c0", "good", "", 503, "shorter time"},
+		{"GET", path + "/00000000000c0", "good", "", 503, "covers too much"},
 		{"GET", path + "/00000000000d0", "good", "", 503, "try again"},
 		{"GET", path + "?campaign=none", "good", "", 200, `{"messages":[]}`},
 		{"GET", path + "?campaign=c&cursor=" + sends, "good", "", 200, `"next":"0000000000020"`},

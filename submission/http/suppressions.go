@@ -98,7 +98,7 @@ func (s *Server) listSuppressions(c *Call) error {
 	domain := ""
 	if text := q.Get("domain"); text != "" {
 		if domain, err = envelope.ToASCII(text); err != nil {
-			return Problemf(http.StatusBadRequest, "domain: %q is no domain", shortened(text))
+			return Problemf(http.StatusBadRequest, "domain: %q is not a valid domain", shortened(text))
 		}
 	}
 	page, last, more, err := s.config.Suppressions.List(c.Context(), c.Identity.Tenant, domain, string(after), limit)

@@ -83,7 +83,7 @@ func TestSuppressions(t *testing.T) {
 
 		{"GET", path + "?limit=0", "good", "", 400, "1 to 1000"},
 		{"GET", path + "?after=*", "good", "", 400, "next of the page before"},
-		{"GET", path + "?domain=a..b", "good", "", 400, "is no domain"},
+		{"GET", path + "?domain=a..b", "good", "", 400, "not a valid domain"},
 		{"GET", path + "?tenant=other", "good", "", 400, "there is no parameter"},
 		{"POST", path + "/add", "good", `{"suppressions":[{"address":"nobody"},{"adress":"a@b.example"},{"address":"postmaster@b.example","reason":"x\ny"},{"address":"a@b.example","expires_at":"2001-01-01T00:00:00Z"}]}`, 400,
 			`"pointer":"/suppressions/0/address"`},

@@ -39,13 +39,13 @@ func (s *Server) unsubscribe(c *Call, post bool) error {
 	case !ok || len(s.config.Tenants) > 0 && !slices.Contains(s.config.Tenants, tenant):
 		return unsubscribePage(c, http.StatusNotFound, page{Title: "This link is not valid", Text: "It may be incomplete. Open it from the message again, or write to the sender."})
 	case !post:
-		return unsubscribePage(c, http.StatusOK, page{Title: "Unsubscribe", Text: "Stop further mail of this sender to " + masked(a) + ".", Button: "Unsubscribe"})
+		return unsubscribePage(c, http.StatusOK, page{Title: "Unsubscribe", Text: "Stop mail from this sender to " + masked(a) + ".", Button: "Unsubscribe"})
 	}
 	if err := s.config.Unsubscribes.Unsubscribe(c.Context(), token, c.ID); err != nil {
 		c.Log.Error("a recipient could not be unsubscribed", "tenant", tenant, "error", err)
-		return unsubscribePage(c, http.StatusServiceUnavailable, page{Title: "Try again", Text: "You could not be unsubscribed at present.", Button: "Unsubscribe"})
+		return unsubscribePage(c, http.StatusServiceUnavailable, page{Title: "Try again", Text: "You could not be unsubscribed just now.", Button: "Unsubscribe"})
 	}
-	return unsubscribePage(c, http.StatusOK, page{Title: "Unsubscribed", Text: "No more mail of this sender will be sent to " + masked(a) + "."})
+	return unsubscribePage(c, http.StatusOK, page{Title: "Unsubscribed", Text: "You will get no more mail from this sender at " + masked(a) + "."})
 }
 
 // masked shows an address so that its owner knows it, and others who see the page learn little.

@@ -37,11 +37,11 @@ func TestUnsubscribe(t *testing.T) {
 		want          string
 		ended         int // of acme, then
 	}{
-		{"GET", "acme", 200, `mail of this sender to ü...@box.example.`, 0},
+		{"GET", "acme", 200, `mail from this sender to ü...@box.example.`, 0},
 		{"HEAD", "acme", 200, "", 0},
 		{"GET", "acme", 200, `<form method="post">`, 0},
-		{"POST", "acme", 200, "No more mail of this sender will be sent to ü...@box.example.", 1},
-		{"POST", "acme", 200, "No more mail", 2},
+		{"POST", "acme", 200, "You will get no more mail from this sender at ü...@box.example.", 1},
+		{"POST", "acme", 200, "You will get no more mail", 2},
 		{"GET", "other", 404, "This link is not valid", 2},
 		{"POST", "other", 404, "This link is not valid", 2},
 		{"POST", "nobody", 404, "This link is not valid", 2},

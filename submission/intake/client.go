@@ -7,7 +7,7 @@ import (
 	"example.org/mta/internal/users"
 )
 
-// Client is who submits: a connection's or a request's. It is used by one goroutine at a time.
+// Client is the sender of messages: a connection's or a request's. It is used by one goroutine at a time.
 type Client struct {
 	Session  string
 	Peer     netip.AddrPort // zero when unknown

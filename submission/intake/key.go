@@ -22,7 +22,7 @@ type Repeats interface {
 	Begin(tenant, key string, request [16]byte) (*idempotency.Claim, idempotency.Outcome, error)
 }
 
-// readKey reads the message's key, and begins the sum by which another message with the same key is told from it.
+// readKey reads the message's key, and begins the sum that distinguishes it from another message with the same key.
 func (m *Message) readKey() *reply.Reply {
 	field, repeats := &m.content.header.own[ownKey], m.desk.cfg.Repeats
 	if field.times == 0 || repeats == nil {

@@ -137,8 +137,8 @@ func (m *Message) message() *envelope.Message {
 		User: m.account.user, Tenant: m.account.tenant, Tier: m.tier(), Release: x.releaseAt, Spread: x.spread,
 		Received: m.desk.cfg.Now(), Peer: c.Peer, HeloName: m.helo, Session: c.Session, Protocol: m.protocol,
 	}
-	// What the client declared is often wrong in both ways, and decides whether a host without
-	// 8BITMIME can get the message; so what counts is what is there.
+	// Clients often declare 8BITMIME wrongly, in both directions, and it decides whether a host without it
+	// can get the message: the content counts.
 	if x.check.eightBit {
 		out.Body = envelope.Body8BitMIME
 	}

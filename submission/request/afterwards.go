@@ -27,9 +27,9 @@ func DecodeCancel(body []byte) (c Cancel, _ Faults) {
 	switch {
 	case len(r.faults) > 0:
 	case c == Cancel{}:
-		r.wrong(root, "name a campaign, a tag or an idempotency_key", "nothing is named that could be cancelled")
+		r.wrong(root, "name a campaign, a tag or an idempotency_key", "the request names nothing to cancel")
 	case c.IdempotencyKey != "" && (c.Campaign != "" || c.Tag != ""):
-		r.wrong(root, "name one of the two", "an idempotency_key goes with neither campaign nor tag")
+		r.wrong(root, "name one of the two", "idempotency_key can't be combined with campaign or tag")
 	}
 	return c, r.faults
 }

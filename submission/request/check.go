@@ -69,14 +69,14 @@ func (c *check) people() {
 	count := len(q.To) + len(q.Cc) + len(q.Bcc)
 	switch {
 	case q.Recipients == nil && count == 0:
-		c.wrong("/to", "add to, cc, bcc or recipients", "the message is for nobody")
+		c.wrong("/to", "add to, cc, bcc or recipients", "the message has no recipients")
 	case q.Recipients != nil && count > 0:
 		c.wrong("/recipients", "put each address into an element of recipients, or leave recipients out",
 			"to, cc and bcc are for one message, recipients for one message each")
 	case q.Recipients != nil && q.Raw != nil:
 		c.wrong("/recipients", "use to, or send subject, text and html in place of raw", "a raw message can't be personalised")
 	case q.Recipients != nil && len(q.Recipients) == 0:
-		c.wrong("/recipients", "add an element for each recipient", "the messages are for nobody")
+		c.wrong("/recipients", "add an element for each recipient", "there are no recipients")
 	}
 	pointer := "/to"
 	for i := range q.Recipients {
@@ -127,7 +127,7 @@ func (c *check) content() {
 	for i, f := range built {
 		switch {
 		case f.there && q.Raw != nil:
-			c.wrong(f.pointer, "put it into the raw message, or leave raw out", "the message is given raw")
+			c.wrong(f.pointer, "put it into the raw message, or leave raw out", "the field can't be combined with raw")
 		case f.there && q.Template != "" && i < 3:
 			c.wrong(f.pointer, "change the stored template, or leave template out", "a stored template has its own %s", f.pointer[1:])
 		}
@@ -142,11 +142,11 @@ func (c *check) content() {
 func (c *check) line(pointer, s string, longest int) {
 	switch {
 	case len(s) > longest:
-		c.wrong(pointer, "shorten it", "%d octets; %d are possible", len(s), longest)
+		c.wrong(pointer, "shorten it", "%d octets; the limit is %d", len(s), longest)
 	case !utf8.ValidString(s):
 		c.wrong(pointer, "send UTF-8", "not valid UTF-8")
 	case strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) && r != '\t' }):
-		c.wrong(pointer, "send one line of text", "a line end or another control character")
+		c.wrong(pointer, "send one line of text", "it contains a line break or another control character")
 	}
 }
 
@@ -207,10 +207,10 @@ func (c *check) labels() {
 		}
 	}
 	if q.Priority != nil && (*q.Priority < -9 || *q.Priority > 9) {
-		c.wrong("/priority", "send a whole number, -9 to 9", "%d is not possible here", *q.Priority)
+		c.wrong("/priority", "send a whole number, -9 to 9", "%d is not allowed here", *q.Priority)
 	}
 	if len(q.Meta) > maxMeta {
-		c.wrong("/meta", "send a reference to it", "%d octets of metadata; %d are possible", len(q.Meta), maxMeta)
+		c.wrong("/meta", "shorten it, or send a reference to it", "%d octets of metadata; the limit is %d", len(q.Meta), maxMeta)
 	}
 }
 
@@ -222,6 +222,6 @@ func (c *check) reports() {
 	}
 	c.line("/envid", q.EnvID, maxEnvID)
 	if strings.ContainsFunc(q.EnvID, func(r rune) bool { return r > '~' || r == '\t' }) {
-		c.wrong("/envid", "send printable ASCII", "characters that an envelope id can't have")
+		c.wrong("/envid", "send printable ASCII", "it contains characters that an envelope id can't have")
 	}
 }

@@ -171,7 +171,7 @@ func (r *reader) meta(n *jsontree.Node) json.RawMessage {
 		return nil // a name twice, which is reported
 	}
 	if len(v) > maxMeta {
-		r.wrong(n, "send a reference to it", "%d octets of metadata; 4096 are possible", len(v))
+		r.wrong(n, "shorten it, or send a reference to it", "%d octets of metadata; the limit is 4096", len(v))
 		return nil
 	}
 	return json.RawMessage(v)
@@ -189,7 +189,7 @@ func word[T any](r *reader, n *jsontree.Node, words map[string]T) (v T) {
 	text := r.text(n)
 	v, ok := words[text]
 	if !ok && n.Kind == jsontree.String {
-		r.wrong(n, "send "+choices(words), "%s is not possible here", shown(text))
+		r.wrong(n, "send "+choices(words), "%s is not allowed here", shown(text))
 	}
 	return v
 }

@@ -129,7 +129,7 @@ func (r *reader) integer(n *jsontree.Node, low, high int64) (v int64, ok bool) {
 	}
 	f, err := strconv.ParseFloat(n.Text(), 64)
 	if err != nil || f != math.Trunc(f) || f < float64(low) || f > float64(high) {
-		r.wrong(n, fmt.Sprintf("send a whole number, %d to %d", low, high), "%s is not possible here", shown(n.Text()))
+		r.wrong(n, fmt.Sprintf("send a whole number, %d to %d", low, high), "%s is not allowed here", shown(n.Text()))
 		return 0, false
 	}
 	return int64(f), true
@@ -146,7 +146,7 @@ func (r *reader) time(n *jsontree.Node) time.Time {
 	return t
 }
 
-const timeRemedy = "send a date and time with an offset (RFC 3339), as 2030-01-31T12:00:00Z"
+const timeRemedy = "send a date and time with an offset (RFC 3339), such as 2030-01-31T12:00:00Z"
 
 func parseTime(s string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, s)

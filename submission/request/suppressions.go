@@ -31,7 +31,7 @@ func DecodeSuppressions(body []byte, now time.Time) ([]Suppression, Faults) {
 			{"address", func(r *reader, n *jsontree.Node, s *Suppression) { s.Address = r.suppressible(n) }},
 			{"reason", func(r *reader, n *jsontree.Node, s *Suppression) {
 				if s.Reason = r.text(n); len(s.Reason) > maxReason || strings.ContainsFunc(s.Reason, isControl) {
-					r.wrong(n, "send one line of 256 octets at most", "%s is not possible here", shown(s.Reason))
+					r.wrong(n, "send one line of 256 octets at most", "%s is not allowed here", shown(s.Reason))
 				}
 			}},
 			{"expires_at", func(r *reader, n *jsontree.Node, s *Suppression) {
@@ -80,9 +80,9 @@ func (r *reader) address(n *jsontree.Node) envelope.Address {
 	a, err := envelope.ParseAddress(n.Text())
 	switch {
 	case err != nil:
-		r.wrong(n, "send an address, as someone@example.com", "%s: %v", shown(n.Text()), err)
+		r.wrong(n, "send an address, such as someone@example.com", "%s: %v", shown(n.Text()), err)
 	case a.Null():
-		r.wrong(n, "send an address, as someone@example.com", "the address is empty")
+		r.wrong(n, "send an address, such as someone@example.com", "the address is empty")
 	}
 	return a
 }

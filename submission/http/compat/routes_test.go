@@ -255,7 +255,7 @@ func TestErrorsHaveTheFormOfTheService(t *testing.T) {
 		{name: "wrong method", method: "PUT", path: "/v3/mail/send", body: "{}", status: 405, message: "POST"},
 		{name: "broken", path: "/v3/mail/send", body: `{"from":`, status: 400, field: "from", message: "ends early"},
 		{name: "on behalf", path: "/v3/mail/send", body: letterWith("sendgrid", ""), header: []string{"On-Behalf-Of", "sub"}, status: 400, message: "On-Behalf-Of"},
-		{name: "field", path: "/v3/mail/send", body: letterWith("sendgrid", `,"asm":{"group_id":1}`), status: 400, field: "asm", message: "does not do this"},
+		{name: "field", path: "/v3/mail/send", body: letterWith("sendgrid", `,"asm":{"group_id":1}`), status: 400, field: "asm", message: "does not support this"},
 		{name: "category", path: "/v3/mail/send", body: letterWith("sendgrid", `,"categories":["a\nb"]`), status: 400, field: "categories.0", message: "line"},
 		{name: "past", path: "/v3/mail/send", body: letterWith("sendgrid", `,"send_at":1000000000`), status: 400, field: "send_at", message: "past"},
 		{name: "header", path: "/v3/mail/send", body: letterWith("sendgrid", `,"headers":{"X-A":"b\r\nBcc: c@d.example"}`), status: 400, field: "headers.X-A"},

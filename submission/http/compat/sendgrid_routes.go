@@ -28,7 +28,7 @@ func sendGridService() ([]http.Route, http.Form) {
 
 func sendGridSend(c *http.Call) error {
 	if c.Request.Header.Get("On-Behalf-Of") != "" {
-		return http.Problemf(nethttp.StatusBadRequest, "On-Behalf-Of is not possible: use a key of that tenant")
+		return http.Problemf(nethttp.StatusBadRequest, "On-Behalf-Of is not supported: use a key of that tenant")
 	}
 	sent, t, err := take(c, func(root *jsontree.Node, _ *http.Submission) *translation {
 		requests, r := sendGrid(root)
