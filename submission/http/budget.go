@@ -2,42 +2,61 @@ package http
 
 import (
 	"net/http"
-	"sync/atomic"
+	"sync"
 )
 
-// Memory is a budget for what requests under way hold of their bodies, of all servers that share it.
-type Memory struct{ limit, used atomic.Int64 }
-
-// NewMemory makes a budget of so many octets.
-func NewMemory(limit int64) *Memory {
-	m := new(Memory)
-	m.SetLimit(limit)
-	return m
+// Memory is a budget for what requests under way hold of their bodies, of all servers that share it. A tenant has
+// three quarters of it at most, so that no tenant's requests refuse those of all others.
+type Memory struct {
+	mu    sync.Mutex
+	limit int64
+	used  int64
+	by    map[string]int64 // used, by tenant
 }
 
-// SetLimit changes the budget. What is taken stays taken.
-func (m *Memory) SetLimit(octets int64) { m.limit.Store(octets) }
+// NewMemory makes a budget of so many octets.
+func NewMemory(limit int64) *Memory { return &Memory{limit: limit, by: make(map[string]int64)} }
 
-// take reports whether n octets could be had. A nil Memory has no limit.
-func (m *Memory) take(n int64) bool {
+// SetLimit changes the budget. What is taken stays taken.
+func (m *Memory) SetLimit(octets int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.limit = octets
+}
+
+// take reports whether a tenant could have n octets. A nil Memory has no limit.
+func (m *Memory) take(tenant string, n int64) bool {
 	if m == nil {
 		return true
 	}
-	if m.used.Add(n) <= m.limit.Load() {
-		return true
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.used+n > m.limit || m.by[tenant]+n > m.limit/4*3 {
+		return false
 	}
-	m.used.Add(-n)
-	return false
+	m.used += n
+	m.by[tenant] += n
+	return true
 }
 
-func (m *Memory) give(n int64) {
-	if m != nil {
-		m.used.Add(-n)
+func (m *Memory) give(tenant string, n int64) {
+	if m == nil || n == 0 {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.used -= n
+	if m.by[tenant] -= n; m.by[tenant] == 0 {
+		delete(m.by, tenant)
 	}
 }
 
 // Used returns how many octets are taken.
-func (m *Memory) Used() int64 { return m.used.Load() }
+func (m *Memory) Used() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.used
+}
 
 // What a request takes of the budget.
 const (
@@ -50,7 +69,7 @@ const (
 func (c *Call) hold(octets int64) error {
 	need := copies * octets
 	if c.streams {
-		need = streamed
+		need = min(streamed, copies*c.body.most)
 	}
 	return c.holdMore(need - c.held)
 }
@@ -61,7 +80,7 @@ func (c *Call) holdMore(octets int64) error {
 		return nil
 	}
 	more := (octets + memoryStep - 1) / memoryStep * memoryStep
-	if !c.server.config.Memory.take(more) {
+	if !c.server.config.Memory.take(c.Identity.Tenant, more) {
 		return &Problem{
 			Status: http.StatusServiceUnavailable, RetryAfter: shortPause, Close: true, Reason: "memory",
 			Detail: "too many large requests are under way: try again",
@@ -73,7 +92,7 @@ func (c *Call) holdMore(octets int64) error {
 
 // release gives back what the request took.
 func (c *Call) release() {
-	c.server.config.Memory.give(c.held)
+	c.server.config.Memory.give(c.Identity.Tenant, c.held)
 	c.held = 0
 }
 

@@ -377,11 +377,23 @@ func TestRequestsUnderWayFitIntoMemory(t *testing.T) {
 		if memory.Used() != 0 {
 			t.Errorf("%d octets are not given back", memory.Used())
 		}
-		memory.SetLimit(1 << 20)
+		memory.SetLimit(2 << 20)
 		if w := ask(s, "POST", "/stream", "", bytes.NewReader(make([]byte, 499<<10))); w.Code != 200 {
 			t.Errorf("a stream: %d", w.Code)
 		}
 	})
+}
+
+// TestATenantLeavesMemoryToOthers: what one tenant declares of bodies that never come doesn't refuse others.
+func TestATenantLeavesMemoryToOthers(t *testing.T) {
+	m := NewMemory(800)
+	if !m.take("acme", 400) || m.take("acme", 300) || !m.take("acme", 200) || !m.take("other", 200) || m.take("third", 1) {
+		t.Error("a tenant has more or less than three quarters, or all have more than there is")
+	}
+	m.give("acme", 600)
+	if m.give("other", 200); m.Used() != 0 || len(m.by) != 0 || !m.take("third", 600) {
+		t.Errorf("%d octets are not given back: %v", m.Used(), m.by)
+	}
 }
 
 func TestCompressedBodies(t *testing.T) {
