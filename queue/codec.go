@@ -243,36 +243,28 @@ func moreOf(m *envelope.Message) (more uint8) {
 	return more
 }
 
+// flagsOf gives the first octet of flags; more is the second.
+func flagsOf(m *envelope.Message, more uint8) (flags uint8) {
+	for _, f := range [...]struct {
+		bit uint8
+		is  bool
+	}{
+		{flagUTF8, m.UTF8}, {flagRequireTLS, m.RequireTLS}, {flagTLSOptional, m.TLSOptional}, {flagReceived, !m.Received.IsZero()},
+		{flagScheduled, !m.Release.IsZero()}, {flagMarks, len(m.Marks) > 0}, {flagUser, m.User != ""}, {flagMore, more != 0},
+	} {
+		if f.is {
+			flags |= f.bit
+		}
+	}
+	return flags
+}
+
 // appendEnvelope appends all of m but ID and Size, which the record has elsewhere.
 func appendEnvelope(b []byte, m *envelope.Message) []byte {
 	e := encoder{b}
 	e.byte(codecVersion)
-	flags := uint8(0)
-	if m.UTF8 {
-		flags |= flagUTF8
-	}
-	if m.RequireTLS {
-		flags |= flagRequireTLS
-	}
-	if m.TLSOptional {
-		flags |= flagTLSOptional
-	}
-	if !m.Received.IsZero() {
-		flags |= flagReceived
-	}
-	if !m.Release.IsZero() {
-		flags |= flagScheduled
-	}
-	if len(m.Marks) > 0 {
-		flags |= flagMarks
-	}
-	if m.User != "" {
-		flags |= flagUser
-	}
 	more := moreOf(m)
-	if more != 0 {
-		flags |= flagMore
-	}
+	flags := flagsOf(m, more)
 	e.byte(flags)
 	if more != 0 {
 		e.byte(more)
