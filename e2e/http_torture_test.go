@@ -11,12 +11,10 @@ import (
 	"net/http"
 	"net/textproto"
 	"net/url"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -336,14 +334,7 @@ func TestOverloadFillsTheDiskByHTTP(t *testing.T) {
 	w := newWebBattlefield(t, "")
 	b := w.b
 	b.relay = newRelay(t, b.dns, b.port, fmt.Sprintf("queue {\n  segment_size = \"1MiB\"\n  min_free = \"16MiB\"\n}\naccounting { path = %q }\n%s", t.TempDir(), b.config))
-	data := b.relay.dir + "/data"
-	if err := os.Mkdir(data, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mount("tmpfs", data, "tmpfs", 0, "size=48m,mode=700"); err != nil {
-		cannot(t, "mounting a small disk: "+err.Error())
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(data, 0) })
+	mountSmallDisk(t, b.relay.dir+"/data")
 	b.relay.start(t)
 	w.key = newKey(t, b.relay)
 	runClient(t, "", binary, "--config", b.relay.config, "pause", "domain", "home.example")

@@ -373,6 +373,18 @@ func TestOverloadByConnections(t *testing.T) {
 	s.nothingLost(t)
 }
 
+// mountSmallDisk makes a folder with a file system of 48 MB, until the test ends.
+func mountSmallDisk(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=48m,mode=700"); err != nil {
+		cannot(t, "mounting a small disk: "+err.Error())
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, 0) })
+}
+
 // TestOverloadFillsTheDisk submits until the disk has its limit, while nothing can be delivered. Clients
 // get 452 and nothing is lost; when mail leaves again, it is taken again.
 func TestOverloadFillsTheDisk(t *testing.T) {
@@ -388,14 +400,7 @@ accounting {
   path = %q
 }
 `, t.TempDir()))
-	data := b.relay.dir + "/data"
-	if err := os.Mkdir(data, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mount("tmpfs", data, "tmpfs", 0, "size=48m,mode=700"); err != nil {
-		cannot(t, "mounting a small disk: "+err.Error())
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(data, 0) })
+	mountSmallDisk(t, b.relay.dir+"/data")
 	b.relay.start(t)
 	runClient(t, "", binary, "--config", b.relay.config, "pause", "domain", "quick.example")
 	s := &shop{battlefield: b}

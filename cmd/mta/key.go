@@ -51,6 +51,17 @@ func (c *cli) keysFile() (path string, cfg *config.Config, err error) {
 	return path, cfg, nil
 }
 
+// keysTable reads the keys file.
+func (c *cli) keysTable() (path string, cfg *config.Config, table *keys.Table, err error) {
+	if path, cfg, err = c.keysFile(); err != nil {
+		return "", nil, nil, err
+	}
+	if table, err = keys.Load(path); err != nil {
+		return "", nil, nil, keyFault(err)
+	}
+	return path, cfg, table, nil
+}
+
 // newKeyOptions are what a key can be given.
 type newKeyOptions struct {
 	tenant, name string
@@ -304,13 +315,9 @@ not have recorded the last minute.`,
 }
 
 func (c *cli) keyList(tenant string, asJSON bool) error {
-	path, cfg, err := c.keysFile()
+	_, cfg, table, err := c.keysTable()
 	if err != nil {
 		return err
-	}
-	table, err := keys.Load(path)
-	if err != nil {
-		return keyFault(err)
 	}
 	var used map[string]time.Time
 	if cfg != nil {
@@ -365,13 +372,9 @@ and id: for a key that turned up in a repository or a log. The exit status is 1 
 does not have it.`,
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			path, _, err := c.keysFile()
+			path, _, table, err := c.keysTable()
 			if err != nil {
 				return err
-			}
-			table, err := keys.Load(path)
-			if err != nil {
-				return keyFault(err)
 			}
 			token, err := c.readSecret("Key: ")
 			if err != nil {
@@ -394,13 +397,9 @@ func newKeyCheck(c *cli) *cobra.Command {
 		Long:  `Report every error in the keys file, line by line. The exit status is 1 if there is one.`,
 		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			path, cfg, err := c.keysFile()
+			path, cfg, table, err := c.keysTable()
 			if err != nil {
 				return err
-			}
-			table, err := keys.Load(path)
-			if err != nil {
-				return keyFault(err)
 			}
 			for _, k := range table.Keys() {
 				if err := tenantOfKey(cfg, k.Tenant); err != nil {
