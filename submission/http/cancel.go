@@ -1,7 +1,6 @@
 package http
 
 import (
-	"io"
 	"net/http"
 
 	"example.org/mta/internal/envelope"
@@ -67,7 +66,7 @@ func (s *Server) cancelMessage(c *Call) error {
 
 // cancelMessages cancels what a campaign, a tag or an Idempotency-Key has in the queue.
 func (s *Server) cancelMessages(c *Call) error {
-	body, err := c.readAll()
+	body, err := c.ReadBody()
 	if err != nil {
 		return err
 	}
@@ -83,6 +82,3 @@ func (s *Server) cancelMessages(c *Call) error {
 	c.Log.Info("tenant cancels messages", "tenant", c.Identity.Tenant, "key", c.Identity.ID, "campaign", q.Campaign, "tag", q.Tag, "cancelled", done.Cancelled, "too late", done.TooLate)
 	return c.JSON(http.StatusOK, messagesCancelled(done))
 }
-
-// readAll reads the body of a request.
-func (c *Call) readAll() ([]byte, error) { return io.ReadAll(c.Request.Body) }

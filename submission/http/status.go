@@ -272,7 +272,7 @@ func (s *Server) moveMessage(c *Call) error {
 	if err != nil {
 		return err
 	}
-	body, err := c.readAll()
+	body, err := c.ReadBody()
 	if err != nil {
 		return err
 	}

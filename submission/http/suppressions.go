@@ -3,7 +3,6 @@ package http
 import (
 	"context"
 	"encoding/base64"
-	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -113,7 +112,7 @@ func (s *Server) listSuppressions(c *Call) error {
 }
 
 func (s *Server) addSuppressions(c *Call) error {
-	body, err := io.ReadAll(c.Request.Body)
+	body, err := c.ReadBody()
 	if err != nil {
 		return err
 	}
@@ -171,7 +170,7 @@ func (s *Server) checkSuppressions(c *Call) error {
 }
 
 func (s *Server) readAddresses(c *Call) ([]envelope.Address, error) {
-	body, err := io.ReadAll(c.Request.Body)
+	body, err := c.ReadBody()
 	if err != nil {
 		return nil, err
 	}

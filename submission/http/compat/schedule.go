@@ -1,7 +1,6 @@
 package compat
 
 import (
-	"io"
 	nethttp "net/http"
 	"slices"
 	"time"
@@ -14,7 +13,7 @@ import (
 
 // document reads a body with the given fields. An empty one is an empty object.
 func document(c *http.Call, fields []field) (*jsontree.Node, error) {
-	body, err := io.ReadAll(c.Request.Body)
+	body, err := c.ReadBody()
 	if err != nil {
 		return nil, err
 	}

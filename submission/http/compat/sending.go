@@ -2,7 +2,6 @@ package compat
 
 import (
 	"fmt"
-	"io"
 	nethttp "net/http"
 	"slices"
 	"strings"
@@ -38,7 +37,7 @@ type translation struct {
 
 // take has the messages of a request accepted that translate reads from its body.
 func take(c *http.Call, translate func(root *jsontree.Node, x *http.Submission) *translation) (*http.Sent, *translation, error) {
-	body, err := io.ReadAll(c.Request.Body)
+	body, err := c.ReadBody()
 	if err != nil {
 		return nil, nil, err
 	}
