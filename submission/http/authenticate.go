@@ -68,7 +68,7 @@ func (s *Server) authenticate(c *Call) error {
 	case errors.Is(err, keys.ErrTooMany):
 		return &Problem{Status: http.StatusTooManyRequests, Detail: "too many requests from this network had no valid key", RetryAfter: time.Minute, Reason: "guessing"}
 	case errors.Is(err, keys.ErrNoTenant):
-		return &Problem{Status: http.StatusForbidden, Detail: "the key is good, but its tenant has no block in the relay's configuration", Reason: "tenant"}
+		return noTenant()
 	case err != nil:
 		return &Problem{Status: http.StatusServiceUnavailable, Detail: "keys can't be checked at present", Cause: err, RetryAfter: shortPause, Reason: "keys"}
 	case len(s.config.Tenants) > 0 && !slices.Contains(s.config.Tenants, id.Tenant):
@@ -81,6 +81,10 @@ func (s *Server) authenticate(c *Call) error {
 	}
 	c.Identity = id
 	return nil
+}
+
+func noTenant() *Problem {
+	return &Problem{Status: http.StatusForbidden, Detail: "the key is good, but its tenant has no block in the relay's configuration", Reason: "tenant"}
 }
 
 func unauthorized(detail string) *Problem {

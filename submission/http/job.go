@@ -58,8 +58,14 @@ func (x *Submission) jobs(ctx context.Context, requests []*request.Request) ([]j
 	return all, x.charge(all)
 }
 
-// charge counts the recipients against the limits of the key and the tenant.
+// charge counts the recipients against the limits of the key and the tenant. A tenant that was removed while the body
+// came has no limits any more, nor senders that bound it: it is refused.
 func (x *Submission) charge(jobs []job) error {
+	if of := x.mail.Intake.TenantOf; of != nil {
+		if _, known := of(x.call.Identity.Tenant); !known {
+			return noTenant()
+		}
+	}
 	n := 0
 	for i := range jobs {
 		n += len(jobs[i].recipients())

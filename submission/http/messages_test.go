@@ -380,6 +380,17 @@ func TestSendersOfTheTenant(t *testing.T) {
 	}
 }
 
+// TestATenantIsRemovedWhileItsBodyComes: then nothing bounds its senders, so nothing is taken.
+func TestATenantIsRemovedWhileItsBodyComes(t *testing.T) {
+	s, store := mailServer(t, func(_ *Config, i *intake.Config) {
+		i.TenantOf = func(string) (intake.Tenant, bool) { return intake.Tenant{}, false }
+	})
+	w := post(s, `{"from":"boss@bank.example","to":"a@example.net","text":"x"}`)
+	if w.Code != http.StatusForbidden || len(store.all) != 0 {
+		t.Errorf("%d %s, %d messages", w.Code, w.Body, len(store.all))
+	}
+}
+
 func TestDryRun(t *testing.T) {
 	s, store := mailServer(t, nil)
 	w := post(s, `{"from":"shop@acme.example","text":"Hello {{name}}","subject":"x","dry_run":true,"recipients":[{"to":"a@example.net","data":{"name":"A"}},{"to":"gone@example.net","data":{"name":"B"}}]}`)
