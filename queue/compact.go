@@ -138,6 +138,9 @@ func (c *compaction) carry() error {
 		return err
 	}
 	defer r.close()
+	if !c.v.indexed && len(r.damaged) > 0 && !r.unread() { // it was sealed after the janitor had looked
+		c.q.scanned(c.v, r.damaged)
+	}
 	if err := c.carryKeys(r); err != nil {
 		return err
 	}

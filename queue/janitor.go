@@ -175,12 +175,17 @@ func (q *Queue) finishSegment(seg *segment) error {
 			return err
 		}
 	}
-	q.tellDamage(seg.id, ix.damaged)
-	q.mu.Lock()
-	seg.indexed = true
-	seg.damaged = seg.damaged || len(ix.damaged) > 0
-	q.mu.Unlock()
+	q.scanned(seg, ix.damaged)
 	return nil
+}
+
+// scanned reports the damage of a segment that was read from end to end.
+func (q *Queue) scanned(seg *segment, damaged []journal.Damage) {
+	q.tellDamage(seg.id, damaged)
+	q.mu.Lock()
+	seg.indexed = true // a damaged one has no file with an index
+	seg.damaged = seg.damaged || len(damaged) > 0
+	q.mu.Unlock()
 }
 
 // trim cuts a segment off at its end, durably.

@@ -209,6 +209,7 @@ func (q *Queue) readKey(key Key) (k keyed, ok bool, err error) {
 
 // keyPlace is where the latest record of a key lies; nil where the key is not known, or not any more.
 func (q *Queue) keyPlace(key Key) (place, *segment) {
+	now := q.now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := q.requests.find(key)
@@ -216,7 +217,7 @@ func (q *Queue) keyPlace(key Key) (place, *segment) {
 		return place{}, nil
 	}
 	s := q.requests.slot(n)
-	if s.until <= q.passed() && q.clock.doubtful(time.Now()) == 0 {
+	if s.until <= q.keysEnd(now) {
 		return place{}, nil
 	}
 	return q.placeOf(s.loc(), schedule.Octets(s.size)), q.segs.of(s.loc())
@@ -365,11 +366,22 @@ func (q *Queue) uncountKey(n uint32) {
 // sweptAtOnce is how many slots the janitor looks at each time, so that a full table is swept every few minutes.
 const sweptAtOnce = 64 << 10
 
+// keysEnd is the time by which keys are forgotten: now, or never while the clock is in doubt. Whether it is has to be
+// found out first: the clock may have jumped since it was looked at last. The caller has q.mu.
+func (q *Queue) keysEnd(now time.Time) uint32 {
+	q.lookAtClock(now)
+	if q.clock.doubtful(q.clock.running) > 0 {
+		return 0
+	}
+	return uint32(now.Unix())
+}
+
 // forgetExpired drops keys whose time is over, unless the clock is in doubt.
 func (q *Queue) forgetExpired() {
 	for range sweptAtOnce / keyChunk {
+		now := q.now()
 		q.mu.Lock()
-		more := q.clock.doubtful(time.Now()) == 0 && q.requests.sweep(q.passed(), q.dropKey)
+		more := q.requests.sweep(q.keysEnd(now), q.dropKey)
 		q.mu.Unlock()
 		if !more {
 			return

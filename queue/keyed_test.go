@@ -535,6 +535,11 @@ func TestKeysOutliveAnUncertainClock(t *testing.T) {
 		defer shut(t, q)
 		b := request(t, q, 1, "x")
 		clock.set(30 * time.Hour)
+		mustKnow(t, q, b) // before anything else has looked at the clock
+		clock.set(0)
+		time.Sleep(time.Hour)
+		clock.set(30 * time.Hour)
+		q.forgetExpired()
 		time.Sleep(time.Hour)
 		mustKnow(t, q, b)
 		clock.set(0)
