@@ -135,6 +135,7 @@ type Server struct {
 	http   http.Server
 	table  *table
 	conns  *connections
+	shares shares
 	desk   *intake.Desk // nil: no route brings messages
 
 	renders renders
@@ -158,6 +159,7 @@ func New(config Config) *Server {
 	s := &Server{config: config.withDefaults()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.calls.none = sync.NewCond(&s.calls.mu)
+	s.shares.most = max(s.config.MaxConnections*3/4, 1)
 	s.conns = newConnections(s.config.MaxConnections, s.config.Open)
 	if m := &s.config.Mail; m.Intake.Store != nil {
 		m.Intake = m.Intake.WithDefaults()
@@ -277,6 +279,11 @@ func (s *Server) answer(c *Call) error {
 		if err := s.authenticate(c); err != nil {
 			return err
 		}
+		leave, err := s.shares.enter(c.Identity.Tenant)
+		if err != nil {
+			return err
+		}
+		defer leave()
 	}
 	if err := s.room(c); err != nil {
 		return err
