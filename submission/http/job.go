@@ -29,6 +29,7 @@ const renderTime = 20 * time.Second
 func (x *Submission) jobs(ctx context.Context, requests []*request.Request) ([]job, error) {
 	var all []job
 	var faults request.Faults
+	built := int64(0)
 	for i, q := range requests {
 		if i >= len(x.letters) || x.letters[i].q != q {
 			x.letters = x.letters[:min(i, len(x.letters))]
@@ -45,6 +46,7 @@ func (x *Submission) jobs(ctx context.Context, requests []*request.Request) ([]j
 			return nil, err
 		}
 		faults = append(faults, more...)
+		built += l.built
 		if q.Recipients == nil {
 			all = append(all, job{q: q, letters: l})
 		}
@@ -55,8 +57,16 @@ func (x *Submission) jobs(ctx context.Context, requests []*request.Request) ([]j
 	if len(faults) > 0 {
 		return nil, faults
 	}
+	if most := mostBuilt * x.call.server.config.MaxRequest; built > most {
+		return nil, Problemf(http.StatusRequestEntityTooLarge,
+			"the messages of this request would have %d octets together, of %d: send them in several requests, or a link in place of a file", built, most)
+	}
 	return all, x.charge(all)
 }
+
+// mostBuilt bounds the octets of all messages that are built for a request, as a multiple of what its body may have: a file
+// of 30 MB for each of 1,000 recipients would fill the disk with a single request.
+const mostBuilt = 20
 
 // charge counts the recipients against the limits of the key and the tenant. A tenant that was removed while the body
 // came has no limits any more, nor senders that bound it: it is refused.

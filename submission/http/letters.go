@@ -30,6 +30,7 @@ type letters struct {
 	shared        template.Data
 	kept          []template.Mail // as rendered for the first recipients
 	octets        int             // of those
+	built         int64           // octets of text and files in all messages together, as check found them
 	domain        string          // of message ids
 }
 
@@ -114,7 +115,11 @@ func (l *letters) count() int {
 
 // check renders all letters, so that nothing is accepted where one can't be.
 func (l *letters) check(ctx context.Context) (faults request.Faults, err error) {
+	for i := range l.q.Attachments {
+		l.built += int64(l.count()) * int64(len(l.q.Attachments[i].Content)) * 4 / 3 // as base64
+	}
 	if l.text == nil {
+		l.built += int64(l.count()) * int64(len(l.q.Text)+len(l.q.HTML))
 		return nil, nil
 	}
 	for i := range l.count() {
@@ -127,9 +132,12 @@ func (l *letters) check(ctx context.Context) (faults request.Faults, err error) 
 			}
 		case err != nil:
 			return nil, err
-		case len(faults) == 0 && l.octets < keptOctets:
-			l.octets += len(m.Text) + len(m.HTML)
-			l.kept = append(l.kept, m)
+		default:
+			l.built += int64(len(m.Text) + len(m.HTML))
+			if len(faults) == 0 && l.octets < keptOctets {
+				l.octets += len(m.Text) + len(m.HTML)
+				l.kept = append(l.kept, m)
+			}
 		}
 	}
 	return faults, l.x.call.holdMore(int64(l.octets))

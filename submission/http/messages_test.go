@@ -567,3 +567,25 @@ func TestRawMessagesTakeBoundedMemory(t *testing.T) {
 		t.Errorf("%d octets were allocated in the course of it", n)
 	}
 }
+
+// TestWhatARequestMakesIsBounded: a small request can't fill the disk by the number of its messages.
+func TestWhatARequestMakesIsBounded(t *testing.T) {
+	s, store := mailServer(t, func(c *Config, _ *intake.Config) { c.MaxRequest = 10_000 }) // so 200,000 octets
+	file := `"attachments":[{"content":"` + strings.Repeat("AAAA", 1000) + `"}]`           // 3,000 octets, 4,000 in a message
+	for _, tc := range []struct {
+		content string
+		n       int
+		status  int
+	}{
+		{file, 49, http.StatusAccepted}, {file, 51, http.StatusRequestEntityTooLarge},
+		{`"text":"` + strings.Repeat("x", 2000) + `"`, 101, http.StatusRequestEntityTooLarge},
+		{`"text":"{{#a}}{{#a}}{{b}}{{/a}}{{/a}}","data":{"a":[1,1,1,1,1,1,1,1,1,1],"b":"` + strings.Repeat("x", 100) + `"}`, 21, http.StatusRequestEntityTooLarge},
+	} {
+		to := strings.Repeat(`,{"to":"a@example.net"}`, tc.n)[1:]
+		before := len(store.all)
+		w := post(s, `{"from":"shop@acme.example",`+tc.content+`,"recipients":[`+to+`]}`)
+		if w.Code != tc.status || tc.status != http.StatusAccepted && len(store.all) != before {
+			t.Errorf("%d messages of %.40s: %d %.300s", tc.n, tc.content, w.Code, w.Body)
+		}
+	}
+}
