@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"net/netip"
 	"runtime/debug"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"example.org/mta/submission/intake"
@@ -58,6 +60,22 @@ func (c *Call) Context() context.Context { return c.Request.Context() }
 
 // Now is the time of the server's clock.
 func (c *Call) Now() time.Time { return c.server.config.Now() }
+
+// parameters returns those of the URL's query, each of them once. One that is none of known, or is there twice, is
+// a Problem: a list would be longer or another than what was asked for.
+func (c *Call) parameters(known ...string) (map[string]string, error) {
+	values := make(map[string]string)
+	for name, all := range c.Request.URL.Query() {
+		if !slices.Contains(known, name) {
+			return nil, Problemf(http.StatusBadRequest, "there is no parameter %q: use %s", shortened(name), strings.Join(known, ", "))
+		}
+		if len(all) > 1 {
+			return nil, Problemf(http.StatusBadRequest, "%s: send it once", name)
+		}
+		values[name] = all[0]
+	}
+	return values, nil
+}
 
 // JSON answers with a value.
 func (c *Call) JSON(status int, v any) error {

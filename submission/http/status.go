@@ -211,10 +211,12 @@ func (s *Server) listMessages(c *Call) error {
 
 // messageQuery reads the parameters of a listing.
 func (s *Server) messageQuery(c *Call) (q MessageQuery, err error) {
-	values := c.Request.URL.Query()
+	values, err := c.parameters("campaign", "tag", "recipient", "from", "until", "limit", "cursor")
+	if err != nil {
+		return q, err
+	}
 	q.Limit = messagesShown
-	for name := range values {
-		text := values.Get(name)
+	for name, text := range values {
 		switch name {
 		case "campaign":
 			q.Campaign = text
@@ -237,8 +239,6 @@ func (s *Server) messageQuery(c *Call) (q MessageQuery, err error) {
 			if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 1 || q.Limit > messagesMost {
 				err = Problemf(http.StatusBadRequest, "limit: send a whole number, 1 to %d", messagesMost)
 			}
-		default:
-			err = Problemf(http.StatusBadRequest, "there is no parameter %q: use campaign, tag, recipient, from, until, limit and cursor", shortened(name))
 		}
 		if err != nil {
 			return q, err

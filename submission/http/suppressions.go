@@ -76,26 +76,24 @@ func (s *Server) suppressionRoutes() []Route {
 }
 
 func (s *Server) listSuppressions(c *Call) error {
-	q := c.Request.URL.Query()
-	for name := range q {
-		if name != "domain" && name != "after" && name != "limit" {
-			return Problemf(http.StatusBadRequest, "there is no parameter %q: use domain, after and limit", shortened(name))
-		}
+	q, err := c.parameters("domain", "after", "limit")
+	if err != nil {
+		return err
 	}
 	limit := suppressionsShown
-	if text := q.Get("limit"); text != "" {
+	if text := q["limit"]; text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > suppressionsMost {
 			return Problemf(http.StatusBadRequest, "limit: send a whole number, 1 to %d", suppressionsMost)
 		}
 		limit = n
 	}
-	after, err := base64.RawURLEncoding.DecodeString(q.Get("after"))
+	after, err := base64.RawURLEncoding.DecodeString(q["after"])
 	if err != nil {
 		return Problemf(http.StatusBadRequest, "after: send the next of the page before")
 	}
 	domain := ""
-	if text := q.Get("domain"); text != "" {
+	if text := q["domain"]; text != "" {
 		if domain, err = envelope.ToASCII(text); err != nil {
 			return Problemf(http.StatusBadRequest, "domain: %q is not a valid domain", shortened(text))
 		}

@@ -85,6 +85,7 @@ func TestSuppressions(t *testing.T) {
 		{"GET", path + "?after=*", "good", "", 400, "next of the page before"},
 		{"GET", path + "?domain=a..b", "good", "", 400, "not a valid domain"},
 		{"GET", path + "?tenant=other", "good", "", 400, "there is no parameter"},
+		{"GET", path + "?limit=1&limit=2", "good", "", 400, "limit: send it once"},
 		{"POST", path + "/add", "good", `{"suppressions":[{"address":"nobody"},{"adress":"a@b.example"},{"address":"postmaster@b.example","reason":"x\ny"},{"address":"a@b.example","expires_at":"2001-01-01T00:00:00Z"}]}`, 400,
 			`"pointer":"/suppressions/0/address"`},
 		{"POST", path + "/add", "good", `{"suppressions":[{"adress":"a@b.example"}]}`, 400, `did you mean \"address\"?`},
