@@ -21,8 +21,8 @@ func ParseKey(field string) (string, error) {
 	key, err := field, error(nil)
 	if strings.HasPrefix(field, `"`) {
 		key, err = unquote(field)
-	} else if strings.ContainsFunc(field, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '"' }) {
-		err = errBare
+	} else if strings.ContainsFunc(field, func(r rune) bool { return r < ' ' || r >= 0x7f || r == '"' }) || strings.Contains(field, ", ") {
+		err = errBare // a comma and a space may join two fields (RFC 9110, 5.3)
 	}
 	if err != nil {
 		return "", err

@@ -65,7 +65,7 @@ func TestMessageSentAgain(t *testing.T) {
 		{"two keys", "b@example.net", keyed + content, "554 5.5.4 X-MTA-Idempotency-Key: the field is there twice"},
 		{"no key", "b@example.net", "X-MTA-Idempotency-Key:\r\n\r\n", "554 5.5.4 X-MTA-Idempotency-Key: the key has 0 characters"},
 		{"long key", "b@example.net", "X-MTA-Idempotency-Key: " + strings.Repeat("x", 256) + "\r\n\r\n", "554 5.5.4 X-MTA-Idempotency-Key: the key has 256 characters"},
-		{"key with a space", "b@example.net", "X-MTA-Idempotency-Key: a b\r\n\r\n", "554 5.5.4 X-MTA-Idempotency-Key: the key has a character that needs quotes"},
+		{"two keys in one", "b@example.net", "X-MTA-Idempotency-Key: a, b\r\n\r\n", "554 5.5.4 X-MTA-Idempotency-Key: the key has a character that needs quotes"},
 	} {
 		got, r := submit(t, d, c.recipients, c.content)
 		switch {
