@@ -37,6 +37,13 @@ func settle(w *world, g *ledger, relay relayStats, queued func(id, recipient str
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	a := account{letters: g.mu.accepted, recipients: g.mu.recipients, reports: g.mu.reports, strange: g.mu.strange, relay: relay}
+	// An interrupted relay delivers meanwhile: what comes after this must not look like mail of nobody.
+	var taken int64
+	for _, s := range w.providers {
+		t := s.recorder.Tally()
+		taken += t.Unique + t.Nameless + t.Untracked
+		a.twice += t.Duplicates() + t.Excused
+	}
 	var known int64
 	for number, e := range g.mu.letters {
 		id := (&letter{number: number}).id()
@@ -66,13 +73,7 @@ func settle(w *world, g *ledger, relay relayStats, queued func(id, recipient str
 			}
 		}
 	}
-	var taken int64
-	for _, s := range w.providers {
-		t := s.recorder.Tally()
-		taken += t.Unique + t.Nameless + t.Untracked
-		a.twice += t.Duplicates() + t.Excused
-	}
-	a.stray = taken - known
+	a.stray = max(taken-known, 0)
 	a.measure(w, g)
 	return a
 }

@@ -302,3 +302,16 @@ func TestTrend(t *testing.T) {
 		}
 	}
 }
+
+// TestDeliveriesDuringTheAccount: an interrupted relay delivers while the account is made. That is no mail of nobody.
+func TestDeliveriesDuringTheAccount(t *testing.T) {
+	b := newBooks(t)
+	b.accept(1, "a@p.example")
+	a := settle(b.world, b.ledger, relayStats{accepted: 1, queued: 1}, func(_, rcpt string) bool {
+		b.deal("demo-1", rcpt)
+		return true
+	})
+	if a.stray != 0 || a.queued != 1 || len(a.faults()) != 0 {
+		t.Errorf("%+v: %v", a, a.faults())
+	}
+}
