@@ -138,12 +138,18 @@ func (r *reader) attachments(n *jsontree.Node) (all []Attachment) {
 	r.array(n, MaxAttachments, "attachments", func(n *jsontree.Node) {
 		var a Attachment
 		object(r, n, &a, attachmentFields)
-		if n.Kind == jsontree.Object && n.Get("content") == nil {
+		if n.Kind == jsontree.Object && !given(n, "content") {
 			r.wrong(n, "add the file as base64", "the field content is missing")
 		}
 		all = append(all, a)
 	})
 	return all
+}
+
+// given reports whether an object has a field, and not null in its place.
+func given(n *jsontree.Node, name string) bool {
+	field := n.Get(name)
+	return field != nil && field.Kind != jsontree.Null
 }
 
 // headers reads an object: a name has a value or an array of values.

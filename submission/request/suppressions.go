@@ -40,7 +40,7 @@ func DecodeSuppressions(body []byte, now time.Time) ([]Suppression, Faults) {
 				}
 			}},
 		})
-		if n.Kind == jsontree.Object && n.Get("address") == nil {
+		if n.Kind == jsontree.Object && !given(n, "address") {
 			r.wrong(n, "add the field", "the field address is missing")
 		}
 		return s
