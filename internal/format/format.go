@@ -1,0 +1,296 @@
+// Package format keeps the stores of a data directory in formats that programs agree on. Each store states its
+// format in a small file: "format" in its folder, or the name of its file and ".format".
+//
+// A program reads a store in its own format and in the one before, and goes on writing the one that the store
+// states, until an operator finishes the upgrade: until then the program before can be put back. A format that
+// a program does not read is an error, which names the version that does; it is never taken for damage.
+package format
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"example.org/mta/internal/wholefile"
+)
+
+// ErrRefused is wrapped by every error about data in a format that this program does not read.
+var ErrRefused = errors.New("the format is not understood")
+
+// Store is what a program knows of the formats of a store. Formats count from 1.
+type Store struct {
+	Name   string
+	Reads  int // the oldest that it reads and writes
+	Writes int // the newest
+	// Unstated is the format of a store without a statement: a program from before 0.1.0 wrote it.
+	Unstated int
+}
+
+// Place is a store where it lies.
+type Place struct {
+	Store
+	Path   string // of its folder, or of its file
+	Folder bool
+}
+
+// StatementPath names the file that has a store's statement.
+func (p Place) StatementPath() string {
+	if p.Folder {
+		return filepath.Join(p.Path, FileName)
+	}
+	return p.Path + "." + FileName
+}
+
+// FileName is the name of a folder's statement, and the end of the name of a file's.
+const FileName = "format"
+
+// Statement says in which format a store is.
+type Statement struct {
+	Store  string    `json:"store"`
+	Format int       `json:"format"`
+	By     string    `json:"by"`    // the version of mta that has stated it, and so reads it
+	Since  time.Time `json:"since"` // when
+}
+
+// stated reads the statement of a store; the zero one without a file.
+func (p Place) stated() (s Statement, err error) {
+	text, err := os.ReadFile(p.StatementPath())
+	if errors.Is(err, fs.ErrNotExist) {
+		return Statement{}, nil
+	}
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(text, &s); err != nil || s.Store != p.Name || s.Format < 1 {
+		return s, refusal("%s does not say in which format the %s in %s is: restore that file from a backup", p.StatementPath(), p.Name, p.Path)
+	}
+	return s, nil
+}
+
+// state makes a statement durable.
+func (p Place) state(s Statement) error {
+	if err := os.MkdirAll(filepath.Dir(p.StatementPath()), 0o750); err != nil {
+		return err
+	}
+	return wholefile.Replace(p.StatementPath(), 0o640, func(w io.Writer) error { return json.NewEncoder(w).Encode(s) })
+}
+
+// exists reports whether there is anything of a store.
+func (p Place) exists() (bool, error) {
+	if p.Folder {
+		entries, err := os.ReadDir(p.Path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil
+		}
+		return len(entries) > 0, err
+	}
+	_, err := os.Stat(p.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// refusedError is an error that is ErrRefused.
+type refusedError string
+
+func refusal(format string, args ...any) error { return refusedError(fmt.Sprintf(format, args...)) }
+
+func (r refusedError) Error() string       { return string(r) }
+func (r refusedError) Is(other error) bool { return other == ErrRefused }
+
+// check says whether a program reads a store.
+func (p Place) check(s Statement, program string) error {
+	switch {
+	case s.Format > p.Writes:
+		return refusal("the %s in %s has format %d, and this program, mta %s, reads %s: start mta %s, which wrote it, or a later version",
+			p.Name, p.Path, s.Format, program, p.span(), s.By)
+	case s.Format < p.Reads:
+		return refusal("the %s in %s has format %d, and this program, mta %s, reads %s: start mta %s, which wrote it, and upgrade version by version with 'mta upgrade finish' after each",
+			p.Name, p.Path, s.Format, program, p.span(), s.By)
+	}
+	return nil
+}
+
+func (p Place) span() string {
+	if p.Reads == p.Writes {
+		return fmt.Sprintf("format %d", p.Writes)
+	}
+	return fmt.Sprintf("formats %d to %d", p.Reads, p.Writes)
+}
+
+// Set is the stores of a data directory and their formats.
+type Set struct {
+	program string // this program's version
+	stores  []*Use
+
+	mu sync.Mutex // guards Use.was
+}
+
+// Use is the format that a store is kept in. It is safe for use by many goroutines.
+type Use struct {
+	Place
+	was    Statement // what was found; zero: none
+	number atomic.Int64
+}
+
+// Number is the format to write in. It grows when an upgrade is finished.
+func (u *Use) Number() int { return int(u.number.Load()) }
+
+// Look reads the statements of stores and changes nothing. An error that is ErrRefused says that this program,
+// whose version is given, must not open one of them.
+func Look(program string, places ...Place) (*Set, error) {
+	s := &Set{program: program}
+	var errs []error
+	for _, p := range places {
+		u := &Use{Place: p}
+		s.stores = append(s.stores, u)
+		errs = append(errs, u.look(program))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return s, err
+	}
+	for _, u := range s.stores {
+		if u.Number() == 0 { // there is none yet: the program before must be able to read what we make
+			u.number.Store(int64(u.newest(s.pending())))
+		}
+	}
+	return s, nil
+}
+
+// look finds a store's format; 0 where there is no store.
+func (u *Use) look(program string) (err error) {
+	if u.was, err = u.stated(); err != nil {
+		return err
+	}
+	s := u.was
+	if s.Format == 0 {
+		there, err := u.exists()
+		if err != nil || !there {
+			return err
+		}
+		s = Statement{Format: u.Unstated, By: "0.1.0"}
+	}
+	u.number.Store(int64(s.Format))
+	return u.check(s, program)
+}
+
+func (u *Use) newest(pending bool) int {
+	if pending {
+		return u.Reads
+	}
+	return u.Writes
+}
+
+// pending reports whether any store is in a format older than the newest.
+func (s *Set) pending() bool {
+	for _, u := range s.stores {
+		if n := u.Number(); n != 0 && n < u.Writes {
+			return true
+		}
+	}
+	return false
+}
+
+// Of gives the store of a name, nil where the set has none.
+func (s *Set) Of(name string) *Use {
+	for _, u := range s.stores {
+		if u.Name == name {
+			return u
+		}
+	}
+	return nil
+}
+
+// State writes down the formats of stores that have no statement yet. It must return before a store is opened.
+func (s *Set) State(now time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, u := range s.stores {
+		if u.was.Format == 0 {
+			if err := u.become(u.Number(), s.program, now); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// become states a format. It is durable before anything is written in it.
+func (u *Use) become(number int, program string, now time.Time) error {
+	is := Statement{Store: u.Name, Format: number, By: program, Since: now.UTC().Truncate(time.Second)}
+	if err := u.state(is); err != nil {
+		return fmt.Errorf("stating the format of the %s: %w", u.Name, err)
+	}
+	u.was = is
+	u.number.Store(int64(number))
+	return nil
+}
+
+// Finish has every store written in the newest format from now on, and returns those that were not. The program
+// before can't be put back then. With dryRun nothing changes.
+func (s *Set) Finish(now time.Time, dryRun bool) (upgraded []Status, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, u := range s.stores {
+		if u.Number() == u.Writes {
+			continue
+		}
+		was := u.status()
+		if !dryRun {
+			if err := u.become(u.Writes, s.program, now); err != nil {
+				return upgraded, err
+			}
+		}
+		upgraded = append(upgraded, was)
+	}
+	return upgraded, nil
+}
+
+// Status is the format of a store.
+type Status struct {
+	Store  string
+	Path   string
+	Format int // that it is written in
+	Reads  int // the oldest that this program reads
+	Writes int // what it writes once the upgrade is finished
+	// BackTo is the version that can be put back until then, "" when none can.
+	BackTo string
+}
+
+func (u *Use) status() Status {
+	s := Status{Store: u.Name, Path: u.Path, Format: u.Number(), Reads: u.Reads, Writes: u.Writes}
+	if s.Format < s.Writes {
+		s.BackTo = u.was.By
+	}
+	return s
+}
+
+// Status describes all stores.
+func (s *Set) Status() (all []Status) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, u := range s.stores {
+		all = append(all, u.status())
+	}
+	return all
+}
+
+// Pending lists the names of the stores whose upgrade is yet to be finished.
+func (s *Set) Pending() string {
+	var names []string
+	for _, u := range s.stores {
+		if u.Number() < u.Writes {
+			names = append(names, u.Name)
+		}
+	}
+	return strings.Join(names, ", ")
+}

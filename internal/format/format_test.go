@@ -1,0 +1,124 @@
+package format
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+var now = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+
+// stores lays out a folder and a file in dir, of programs that write a format and the one before.
+func stores(dir string, writes int) []Place {
+	s := Store{Reads: max(1, writes-1), Writes: writes, Unstated: 1}
+	folder, file := s, s
+	folder.Name, file.Name = "queue", "list"
+	return []Place{{folder, filepath.Join(dir, "queue"), true}, {file, filepath.Join(dir, "list.db"), false}}
+}
+
+// begin is the start of a program of a version.
+func begin(t *testing.T, program string, places []Place) *Set {
+	t.Helper()
+	set, err := Look(program, places...)
+	if err == nil {
+		err = set.State(now)
+	}
+	if err != nil {
+		t.Fatalf("mta %s: %v", program, err)
+	}
+	return set
+}
+
+func numbers(s *Set) (out [2]int) { return [2]int{s.Of("queue").Number(), s.Of("list").Number()} }
+
+// TestUpgrade goes from one version to the next, back, and on.
+func TestUpgrade(t *testing.T) {
+	dir := t.TempDir()
+	first, second, third := stores(dir, 1), stores(dir, 2), stores(dir, 3)
+	if got := numbers(begin(t, "0.1.0", first)); got != [2]int{1, 1} {
+		t.Fatalf("a new directory has %v", got)
+	}
+	set := begin(t, "0.2.0", second)
+	if got := numbers(set); got != [2]int{1, 1} || set.Pending() != "queue, list" || set.Status()[0].BackTo != "0.1.0" {
+		t.Fatalf("after the upgrade: %v, pending %q, %+v", got, set.Pending(), set.Status())
+	}
+	begin(t, "0.1.0", first) // back
+	_, err := Look("0.3.0", third...)
+	refused(t, err, "format 1", "formats 2 to 3", "start mta 0.1.0", "mta upgrade finish")
+
+	set = begin(t, "0.2.0", second)
+	if done, err := set.Finish(now, true); len(done) != 2 || err != nil || numbers(set) != [2]int{1, 1} {
+		t.Fatalf("a dry run: %+v, %v, %v", done, err, numbers(set))
+	}
+	if done, err := set.Finish(now, false); len(done) != 2 || err != nil || numbers(set) != [2]int{2, 2} || set.Pending() != "" {
+		t.Fatalf("finishing: %+v, %v, %v", done, err, numbers(set))
+	}
+	_, err = Look("0.1.0", first...)
+	refused(t, err, "format 2", "reads format 1", "start mta 0.2.0")
+	if got := numbers(begin(t, "0.3.0", third)); got != [2]int{2, 2} {
+		t.Errorf("the next upgrade begins with %v", got)
+	}
+	if done, err := begin(t, "0.2.0", second).Finish(now, false); len(done) != 0 || err != nil {
+		t.Errorf("finishing again: %+v, %v", done, err)
+	}
+}
+
+// refused holds an error to one sentence for each store.
+func refused(t *testing.T, err error, want ...string) {
+	t.Helper()
+	if !errors.Is(err, ErrRefused) {
+		t.Fatalf("not refused: %v", err)
+	}
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		for _, w := range want {
+			if !strings.Contains(line, w) {
+				t.Errorf("%q lacks %q", line, w)
+			}
+		}
+	}
+}
+
+// TestStoresWithoutStatement: what programs wrote that stated no formats has the first one; what is not there yet is made
+// so that the version before reads it, as long as that can be put back.
+func TestStoresWithoutStatement(t *testing.T) {
+	dir := t.TempDir()
+	places := stores(dir, 2)
+	if err := os.WriteFile(places[1].Path, []byte("entries"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := numbers(begin(t, "0.2.0", places)); got != [2]int{1, 1} {
+		t.Errorf("got %v, want what the version before reads", got)
+	}
+	if got := numbers(begin(t, "0.2.0", stores(t.TempDir(), 2))); got != [2]int{2, 2} {
+		t.Errorf("a new directory has %v", got)
+	}
+	_, err := Look("0.3.0", stores(dir, 3)...)
+	refused(t, err, "start mta 0.2.0")
+}
+
+// TestStatementThatIsNone: a statement that can't be read is no statement of the first format.
+func TestStatementThatIsNone(t *testing.T) {
+	for _, text := range []string{"", "{", `{"store":"queue","format":0}`, `{"store":"other","format":1}`} {
+		places := stores(t.TempDir(), 2)
+		begin(t, "0.2.0", places)
+		if err := os.WriteFile(places[0].StatementPath(), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Look("0.2.0", places...)
+		refused(t, err, places[0].StatementPath(), "backup")
+	}
+}
+
+// TestLookChangesNothing: a check before an upgrade leaves no trace.
+func TestLookChangesNothing(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Look("0.1.0", stores(dir, 1)...); err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 0 {
+		t.Errorf("there is %v", left)
+	}
+}

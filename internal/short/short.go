@@ -1,0 +1,61 @@
+// Package short writes durations, sizes and rates as people read them in tables: few characters, two
+// digits that matter.
+package short
+
+import (
+	"fmt"
+	"time"
+)
+
+// Age is a duration in at most two units: 4s, 7m, 2h5m, 3d4h. One below 0 is 0s.
+func Age(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d < time.Second:
+		return "0s"
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < day && d%time.Hour < time.Minute:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	case d < day:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
+}
+
+// Left is Age for a time that is yet to pass. A begun second counts as a whole one, or what has just
+// been set to 30m would be shown as 29m.
+func Left(d time.Duration) string { return Age((d + time.Second - 1).Truncate(time.Second)) }
+
+// Size is a number of octets: 611, 2.3K, 47K, 1.1M.
+func Size(n int64) string {
+	if n < 1024 {
+		return fmt.Sprint(n)
+	}
+	v := float64(n)
+	for _, unit := range []string{"K", "M", "G"} {
+		v /= 1024
+		if v < 9.95 {
+			return fmt.Sprintf("%.1f%s", v, unit)
+		}
+		if v < 1023.5 {
+			return fmt.Sprintf("%.0f%s", v, unit)
+		}
+	}
+	return fmt.Sprintf("%.0fT", v/1024)
+}
+
+// Rate is a number a second, with three digits; what is too small for them is <0.001.
+func Rate(r float64) string {
+	switch {
+	case r == 0:
+		return "0"
+	case r < 0.001:
+		return "<0.001"
+	case r >= 100:
+		return fmt.Sprintf("%.0f", r)
+	}
+	return fmt.Sprintf("%.3g", r)
+}
