@@ -131,8 +131,12 @@ type Message struct {
 	Expires time.Time
 	Tags    []string // the sender's labels
 	Meta    string   // the sender's data, a JSON object that records of the message repeat; "" for none
+	Headers string   // a JSON object: the fields of its header that records of the message repeat; "" for none
 	Pool    string   // the pool of sources that it leaves from; "": its tenant's
 	APIKey  string   // the name of the API key that submitted it; "" for none
+	TraceID string   // of the trace that its request belonged to (W3C Trace Context), 32 hex digits; "" for none
+	// Detour is that of the recipients that are being sent together. The queue keeps it with each recipient.
+	Detour Detour
 
 	Received time.Time      // when it was accepted
 	Peer     netip.AddrPort // who submitted it; zero for the relay's own mail

@@ -2,6 +2,7 @@ package envelope
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -27,33 +28,36 @@ func (id ID) String() string {
 	return string(b[:])
 }
 
-// ParseID reads the text form, in either case.
+// ParseID reads the text form, in either case. It does not keep s, so that a caller can convert octets for it
+// without an allocation.
 func ParseID(s string) (ID, error) {
 	if len(s) != idLen {
-		return 0, fmt.Errorf("message id %q: want %d characters, as in the first column of 'mta queue list'", s, idLen)
+		return 0, fmt.Errorf("message id %q: want %d characters, as in the ID column of 'mta queue list' and 'mta bounce list'", strings.Clone(s), idLen)
 	}
 	var id ID
 	for i := range idLen {
-		d := idDigit(s[i])
+		d := idValues[s[i]]
 		if d < 0 || i == 0 && d > 15 {
-			return 0, fmt.Errorf("message id %q: character %d is not one that ids have", s, i+1)
+			return 0, fmt.Errorf("message id %q: character %d is not one that ids have", strings.Clone(s), i+1)
 		}
 		id = id<<5 | ID(d)
 	}
 	return id, nil
 }
 
-func idDigit(c byte) int {
-	if 'A' <= c && c <= 'Z' {
-		c += 'a' - 'A'
+// idValues has the values of the octets that are digits of ids, and -1 for others.
+var idValues = func() (v [256]int8) {
+	for c := range v {
+		v[c] = -1
 	}
-	for i := range len(idDigits) {
-		if idDigits[i] == c {
-			return i
+	for i, c := range []byte(idDigits) {
+		v[c] = int8(i)
+		if 'a' <= c && c <= 'z' {
+			v[c-'a'+'A'] = int8(i)
 		}
 	}
-	return -1
-}
+	return v
+}()
 
 // Time is when the id was made, to the millisecond, if the clock was right and had never been ahead
 // before. It is for what has no other time.

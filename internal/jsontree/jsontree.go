@@ -11,6 +11,7 @@ import (
 	"iter"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -71,7 +72,9 @@ type Node struct {
 // the limits allow: then the last fault gives the reason. Faults beside a root are names that stand twice
 // in an object, up to 100 of them; the first of two is in the tree.
 func Parse(doc []byte, l Limits) (*Node, []Fault) {
-	p := parser{doc: doc, limits: l, dec: jsontext.NewDecoder(bytes.NewBuffer(doc), jsontext.AllowDuplicateNames(true))}
+	p := parser{doc: doc, limits: l, dec: decoders.Get().(*jsontext.Decoder)}
+	p.dec.Reset(bytes.NewBuffer(doc), jsontext.AllowDuplicateNames(true))
+	defer p.release()
 	root, err := p.value(nil)
 	if err == nil {
 		if _, err = p.dec.ReadToken(); err == io.EOF {
@@ -84,6 +87,9 @@ func Parse(doc []byte, l Limits) (*Node, []Fault) {
 	return nil, append(p.faults, p.fault(err))
 }
 
+// decoders are for use again.
+var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
+
 type parser struct {
 	doc    []byte
 	dec    *jsontext.Decoder
@@ -92,6 +98,12 @@ type parser struct {
 	values int
 	free   []Node // nodes are made in blocks
 	faults []Fault
+}
+
+// release gives the decoder back, without the document.
+func (p *parser) release() {
+	p.dec.Reset(bytes.NewBuffer(nil), jsontext.AllowDuplicateNames(true))
+	decoders.Put(p.dec)
 }
 
 // fault describes an error that ends the reading.
@@ -299,11 +311,18 @@ func (n *Node) Text() string {
 		if bytes.IndexByte(n.raw, '\\') < 0 {
 			return string(n.raw[1 : len(n.raw)-1])
 		}
-		text, _ := jsontext.AppendUnquote(nil, n.raw) // the decoder has checked it
+		scratch := scratches.Get().(*[scratchSize]byte)
+		defer scratches.Put(scratch)
+		text, _ := jsontext.AppendUnquote(scratch[:0], n.raw) // the decoder has checked it
 		return string(text)
 	}
 	return string(n.raw)
 }
+
+const scratchSize = 4 << 10
+
+// scratches have room for a string that is being unescaped; a longer one gets its own.
+var scratches = sync.Pool{New: func() any { return new([scratchSize]byte) }}
 
 // True reports whether the value is true.
 func (n *Node) True() bool { return n.Kind == Bool && n.raw[0] == 't' }

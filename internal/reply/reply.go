@@ -1,6 +1,6 @@
 // Package reply has the one type in which an answer travels from the SMTP client to the queue,
 // the logs and the reports: code, enhanced code, text, command. Whether trouble is temporary or
-// permanent is asked of the reply and never guessed from its text; package replyclass says what it is
+// permanent is asked of the reply and never guessed from its text; package bounce says what it is
 // about.
 package reply
 

@@ -95,6 +95,28 @@ func Update(path string, change func(text []byte) ([]byte, error)) error {
 	return dir.Sync()
 }
 
+// Preview has a change made and writes nothing: it fails as Update would, as far as that is known beforehand.
+func Preview(path string, change func(text []byte) ([]byte, error)) error {
+	real, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		real, err = path, nil
+	}
+	if err != nil {
+		return err
+	}
+	text, _, err := read(real)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if _, err := change(text); err != nil {
+		return err
+	}
+	if err := unix.Access(filepath.Dir(real), unix.W_OK|unix.X_OK); err != nil {
+		return &fs.PathError{Op: "replacing", Path: real, Err: err}
+	}
+	return nil
+}
+
 // flock holds dir until it is closed.
 func flock(dir *os.File) error {
 	for {

@@ -3,6 +3,7 @@ package settings
 import (
 	"fmt"
 	"reflect"
+	"slices"
 )
 
 // Change is one setting in which two files differ.
@@ -78,8 +79,12 @@ func entryOf(f Field, b *Block, name string) entry {
 
 // same compares secrets by value and everything else as printed, since an empty list has two forms.
 func same(a, b entry) bool {
-	if s, secret := a.value.(Secret); secret {
+	switch s := a.value.(type) {
+	case Secret:
 		return s == b.value
+	case []Secret:
+		others, _ := b.value.([]Secret)
+		return slices.Equal(s, others)
 	}
 	return a.text == b.text
 }

@@ -129,6 +129,7 @@ func excerpt(src []byte, at hcl.Range) (line, caret string) {
 func hideSecret(line string) string {
 	lower := strings.ToLower(line)
 	secret := strings.Contains(lower, "password") || strings.Contains(lower, "secret") || strings.Contains(lower, "private_key") ||
+		strings.Contains(lower, "authorization") || strings.Contains(lower, "headers") && strings.Contains(line, ":") ||
 		strings.Contains(line, "://") && strings.Contains(line, "@")
 	if !secret {
 		return line

@@ -5,6 +5,7 @@
 // A line is a user:
 //
 //	name:hash:tenant=acme senders=acme.example,news@b.example certificate=sha256:HEX
+//	name:hash:role=operator
 //
 // The hash is a password's as in hash.go, or empty for a user who has none; what follows it may be
 // missing. Lines that are blank or begin with # are kept when the file is changed.

@@ -13,7 +13,17 @@ func Load(path string) (*Table, error) {
 
 // Update changes a users file as a whole: see [secretfile.Update].
 func Update(path string, change func(*Table) error) error {
-	return secretfile.Update(path, func(text []byte) ([]byte, error) {
+	return secretfile.Update(path, changing(path, change))
+}
+
+// Preview has a change made and writes nothing: see [secretfile.Preview].
+func Preview(path string, change func(*Table) error) error {
+	return secretfile.Preview(path, changing(path, change))
+}
+
+// changing makes a change of a file's text.
+func changing(path string, change func(*Table) error) func([]byte) ([]byte, error) {
+	return func(text []byte) ([]byte, error) {
 		t, err := Parse(text, path)
 		if err == nil {
 			err = change(t)
@@ -22,5 +32,5 @@ func Update(path string, change func(*Table) error) error {
 			return nil, err
 		}
 		return t.text(), nil
-	})
+	}
 }

@@ -26,7 +26,12 @@ type User struct {
 	// Certificates are those that log the user in: "sha256:" and the fingerprint in hex, or a name
 	// that the certificate has.
 	Certificates []string
+	// Role is what the user may do at the console, one of Roles. "": nothing, as users who submit mail.
+	Role string
 }
+
+// Roles are those of the console, each with the rights of those before it.
+var Roles = []string{"viewer", "operator", "admin"}
 
 // Table is the users at one moment. It is safe for concurrent use while nobody changes it.
 type Table struct {
@@ -113,7 +118,7 @@ func parseUser(line string) (*User, error) {
 func (u *User) attribute(word string) error {
 	key, value, ok := strings.Cut(word, "=")
 	if !ok || value == "" {
-		return fmt.Errorf("%q is not of the form name=value; there are tenant, senders and certificate", word)
+		return fmt.Errorf("%q is not of the form name=value; there are tenant, senders, certificate and role", word)
 	}
 	switch key {
 	case "tenant":
@@ -137,8 +142,13 @@ func (u *User) attribute(word string) error {
 			}
 			u.Certificates = append(u.Certificates, c)
 		}
+	case "role":
+		if !slices.Contains(Roles, value) {
+			return fmt.Errorf("there is no role %q: there are %s", value, strings.Join(Roles, ", "))
+		}
+		u.Role = value
 	default:
-		return fmt.Errorf("unknown attribute %q: there are tenant, senders and certificate", key)
+		return fmt.Errorf("unknown attribute %q: there are tenant, senders, certificate and role", key)
 	}
 	return nil
 }
@@ -195,6 +205,9 @@ func (u *User) String() string {
 	}
 	if len(u.Certificates) > 0 {
 		attributes = append(attributes, "certificate="+strings.Join(u.Certificates, ","))
+	}
+	if u.Role != "" {
+		attributes = append(attributes, "role="+u.Role)
 	}
 	if len(attributes) > 0 {
 		b += ":" + strings.Join(attributes, " ")

@@ -6,6 +6,7 @@ package visible
 
 import (
 	"io"
+	"strings"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -14,6 +15,55 @@ import (
 // Hidden reports whether r is shown as something other than itself: a control, a format character
 // (category Cf, bidirectional marks among them), a separator other than space, or unassigned.
 func Hidden(r rune) bool { return !unicode.IsPrint(r) }
+
+// Line returns at most the first n octets of s as one line: what is hidden in it, and what is not UTF-8, becomes a
+// question mark. No character is cut in two.
+func Line(s string, n int) string {
+	if len(s) > n {
+		for n > 0 && !utf8.RuneStart(s[n]) {
+			n--
+		}
+		s = s[:n]
+	}
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || Hidden(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// Text returns s as one line that says what is in it: a line end is " / ", a tab a space, and what is hidden is
+// escaped as JSON does it. What begins beyond the first n octets of the line is cut, with "…" in its place. Bytes
+// that are not UTF-8 become U+FFFD.
+func Text(s string, n int) string {
+	plain := len(s) <= n
+	for i := 0; plain && i < len(s); i++ {
+		plain = s[i] >= ' ' && s[i] < 0x7f
+	}
+	if plain {
+		return s
+	}
+	s = strings.TrimRight(s, "\r\n")
+	b := make([]byte, 0, min(len(s), n)+8)
+	for i, r := range s {
+		if len(b) >= n {
+			return string(b) + "…"
+		}
+		switch {
+		case r == '\n':
+			b = append(b, " / "...)
+		case r == '\r' && i+1 < len(s) && s[i+1] == '\n':
+		case r == '\t':
+			b = append(b, ' ')
+		case Hidden(r):
+			b = AppendEscaped(b, r)
+		default:
+			b = utf8.AppendRune(b, r)
+		}
+	}
+	return string(b)
+}
 
 // AppendEscaped adds r to b as JSON writes it in ASCII (RFC 8259, 7): \u2028, or a surrogate pair.
 func AppendEscaped(b []byte, r rune) []byte {
