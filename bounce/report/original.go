@@ -1,0 +1,107 @@
+package report
+
+import (
+	"strings"
+
+	"example.org/mta/bounce/report/mimeparts"
+)
+
+// isOriginal reports whether a part is the returned message, or its header.
+func isOriginal(mediaType string) bool {
+	switch mediaType {
+	case "message/rfc822", "message/global", "text/rfc822-headers", "text/rfc822-header",
+		"message/rfc822-headers", "message/global-headers", "message/partial", "text/rfc822":
+		return true
+	}
+	return false
+}
+
+// readOriginal reads the header of what is returned; some of it is quoted with ">".
+func readOriginal(content []byte) mimeparts.Header {
+	text := strings.TrimLeft(string(content[:min(len(content), mimeparts.MaxSize)]), "\r\n")
+	if strings.HasPrefix(text, ">") {
+		lines := strings.SplitAfter(text, "\n")
+		for i, line := range lines {
+			lines[i] = strings.TrimPrefix(strings.TrimPrefix(line, ">"), " ")
+			if len(strings.TrimSpace(lines[i])) == 0 {
+				lines = lines[:i+1]
+				break
+			}
+		}
+		text = strings.Join(lines, "")
+	}
+	if strings.HasPrefix(text, "From ") {
+		_, text, _ = strings.Cut(text, "\n")
+	}
+	header, _ := mimeparts.ReadHeader([]byte(text))
+	return header
+}
+
+// maxTo bounds the recipients that are read of a returned header.
+const maxTo = 50
+
+func originalOf(h mimeparts.Header) Original {
+	o := Original{
+		MessageID: clean(strings.TrimSpace(h.Get("Message-ID"))), From: clean(addressOf(h.Get("From"))),
+		Subject: clean(h.Decoded("Subject")),
+	}
+	for _, name := range []string{"To", "Cc"} {
+		for _, value := range h.All(name) {
+			for _, address := range addressesOf(value, maxTo-len(o.To)) {
+				o.To = append(o.To, clean(address))
+			}
+		}
+	}
+	return o
+}
+
+// returnsAnOriginal reports whether a header is one of a message.
+func returnsAnOriginal(h mimeparts.Header) bool {
+	n := 0
+	for _, name := range []string{
+		"From", "To", "Date", "Subject", "Message-ID", "Received", "MIME-Version", "Return-Path",
+	} {
+		if h.Has(name) {
+			n++
+		}
+	}
+	return n >= 2
+}
+
+// deliveredTo returns the recipient that the last hosts wrote into the returned header; "" when they did not.
+func deliveredTo(h mimeparts.Header) string {
+	for _, name := range []string{
+		"X-Original-To", "Delivered-To", "Envelope-To", "X-Envelope-To", "X-Rcpt-To",
+		"X-HmXmrOriginalRecipient", "Apparently-To",
+	} {
+		if address := addressOf(h.Get(name)); address != "" {
+			return address
+		}
+	}
+	for _, value := range h.All("Received") {
+		lower := strings.ToLower(value)
+		if i := strings.Index(lower, " for "); i >= 0 {
+			if address := addressOf(value[i+5:]); address != "" && strings.HasPrefix(strings.TrimLeft(value[i+5:], " <"), address) {
+				return address
+			}
+		}
+	}
+	return ""
+}
+
+// onlyRecipient returns the address that a returned header was sent to, when there is only one. The header of a
+// mailing list names the list.
+func onlyRecipient(h mimeparts.Header, to []string) string {
+	for _, name := range []string{"List-Id", "List-Post", "List-Help", "Mailing-List"} {
+		if h.Has(name) {
+			return ""
+		}
+	}
+	if address := deliveredTo(h); address != "" {
+		return address
+	}
+	if len(to) == 1 && !sameAddress(to[0], addressOf(h.Get("From"))) { // who writes to himself has hidden the others
+		return to[0]
+	}
+	return ""
+}
