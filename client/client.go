@@ -1,4 +1,4 @@
-// Package client submits mail to an mta relay by HTTP. It needs the standard library alone.
+// Package client submits mail to an mta relay by HTTP, and hears what became of it. It needs the standard library alone.
 //
 //	c := client.Client{URL: "https://relay.example.com", Key: os.Getenv("MTA_KEY")}
 //	sent, err := c.Send(ctx, &client.Message{
@@ -32,7 +32,7 @@ type Client struct {
 	URL string
 	// Key is an API key: 'mta key add' prints one.
 	Key string
-	// HTTP makes the requests. Nil: a client that gives a request a minute and follows no redirect.
+	// HTTP makes the requests. Nil: a client that gives a request two minutes and follows no redirect.
 	HTTP *http.Client
 	// Patience is how long Send tries again. 0: two minutes; negative: it tries once.
 	Patience time.Duration
@@ -127,18 +127,31 @@ func newKey() string {
 }
 
 var standard = &http.Client{
-	Timeout:       time.Minute,
+	Timeout:       2 * time.Minute, // a question for events may wait for one
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
 // maxAnswer bounds what is read of an answer: a dry run of 10 MiB gives the message back as JSON.
 const maxAnswer = 64 << 20
 
-// post makes one request.
+// post submits once.
 func (c *Client) post(ctx context.Context, to string, header http.Header, body []byte) (*Sent, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
+	answered, answer, err := c.exchange(ctx, http.MethodPost, to, header, body)
 	if err != nil {
 		return nil, err
+	}
+	sent := &Sent{Replayed: answered.Get("Idempotent-Replayed") == "true"}
+	if err := json.Unmarshal(answer, sent); err != nil {
+		return nil, fmt.Errorf("reading the answer: %w", err)
+	}
+	return sent, nil
+}
+
+// exchange makes one request, and returns the header and the body of an answer that reports no error.
+func (c *Client) exchange(ctx context.Context, method, to string, header http.Header, body []byte) (http.Header, []byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, to, bytes.NewReader(body))
+	if err != nil {
+		return nil, nil, err
 	}
 	req.Header = header
 	doer := c.HTTP
@@ -147,19 +160,15 @@ func (c *Client) post(ctx context.Context, to string, header http.Header, body [
 	}
 	resp, err := doer.Do(req)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return nil, fmt.Errorf("reading the answer: %w", err)
+		return nil, nil, fmt.Errorf("reading the answer: %w", err)
 	}
 	if resp.StatusCode != http.StatusAccepted && resp.StatusCode != http.StatusOK {
-		return nil, newError(resp, answer)
+		return nil, nil, newError(resp, answer)
 	}
-	sent := &Sent{Replayed: resp.Header.Get("Idempotent-Replayed") == "true"}
-	if err := json.Unmarshal(answer, sent); err != nil {
-		return nil, fmt.Errorf("reading the answer: %w", err)
-	}
-	return sent, nil
+	return resp.Header, answer, nil
 }

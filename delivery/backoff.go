@@ -7,20 +7,20 @@ import (
 	"strings"
 	"time"
 
+	"example.org/mta/bounce"
 	"example.org/mta/destdb"
 	"example.org/mta/internal/reply"
-	"example.org/mta/internal/replyclass"
 )
 
 // Rule says what a reply leads to besides its own recipient's fate. The first rule that matches
 // decides.
 type Rule struct {
 	Name     string
-	Provider string             // of the site; "" is any
-	Codes    []int              // empty is any that is no success
-	Classes  []replyclass.Class // what the reply is about; empty is anything
-	Pattern  *regexp.Regexp     // on "code enhanced text"; nil is any
-	Session  bool               // only when the session was refused: connect, greeting, EHLO, TLS, AUTH
+	Provider string         // of the site; "" is any
+	Codes    []int          // empty is any that is no success
+	Classes  []bounce.Class // what the reply is about; empty is anything
+	Pattern  *regexp.Regexp // on "code enhanced text"; nil is any
+	Session  bool           // only when the session was refused: connect, greeting, EHLO, TLS, AUTH
 
 	// Fewer halves the connections to the site, and lets them not grow for so long. 0: no.
 	Fewer time.Duration
@@ -37,31 +37,31 @@ const (
 
 // What the built-in rules are about.
 var (
-	tooMuch  = []replyclass.Class{replyclass.SpamBlock, replyclass.RateLimited, replyclass.TooManyConnections}
+	tooMuch  = []bounce.Class{bounce.SpamBlock, bounce.RateLimited, bounce.TooManyConnections}
 	temp     = []int{421, 450, 451, 452}
 	forGood  = []int{550, 553, 554}
-	anything = []replyclass.Class{replyclass.SpamBlock, replyclass.RateLimited, replyclass.PolicyRelated, replyclass.SpamContent}
+	anything = []bounce.Class{bounce.SpamBlock, bounce.RateLimited, bounce.PolicyRelated, bounce.SpamContent}
 )
 
 // DefaultRules are for what well-known providers answer, and what hosts answer by RFC 5321 when
-// there is too much at a time. Package replyclass knows the words.
+// there is too much at a time. Package bounce knows the words.
 func DefaultRules() []Rule {
 	const sourceWaits = 10 * time.Minute
 	rules := []Rule{
 		{Name: "google-rate", Provider: "google", Codes: []int{421}, Classes: anything, Suspend: sourceWaits, BySource: true},
-		{Name: "google-recipient-rate", Provider: "google", Classes: []replyclass.Class{replyclass.MailboxBusy}},
+		{Name: "google-recipient-rate", Provider: "google", Classes: []bounce.Class{bounce.MailboxBusy}},
 		{Name: "microsoft-throttle", Provider: "microsoft", Codes: temp, Classes: tooMuch, Suspend: sourceWaits, BySource: true},
-		{Name: "microsoft-block", Provider: "microsoft", Codes: forGood, Classes: []replyclass.Class{replyclass.SpamBlock}, Suspend: time.Hour, BySource: true},
+		{Name: "microsoft-block", Provider: "microsoft", Codes: forGood, Classes: []bounce.Class{bounce.SpamBlock}, Suspend: time.Hour, BySource: true},
 		{Name: "yahoo-deferred", Provider: "yahoo", Classes: tooMuch, Suspend: 15 * time.Minute, BySource: true},
-		{Name: "orange-rate", Provider: "orange", Classes: []replyclass.Class{replyclass.TooManyConnections, replyclass.RateLimited}, Fewer: 10 * time.Minute},
+		{Name: "orange-rate", Provider: "orange", Classes: []bounce.Class{bounce.TooManyConnections, bounce.RateLimited}, Fewer: 10 * time.Minute},
 	}
 	for _, provider := range []string{"apple", "comcast", "gmx", "mail.ru", "mimecast", "proofpoint"} {
 		rules = append(rules, Rule{Name: provider + "-rate", Provider: provider, Codes: temp, Classes: tooMuch, Suspend: sourceWaits, BySource: true})
 	}
 	return append(rules,
-		Rule{Name: "blocked", Classes: []replyclass.Class{replyclass.SpamBlock}, Suspend: 15 * time.Minute, BySource: true},
-		Rule{Name: "too-many-connections", Codes: temp, Classes: []replyclass.Class{replyclass.TooManyConnections}, Fewer: time.Minute},
-		Rule{Name: "rate", Codes: temp, Classes: []replyclass.Class{replyclass.RateLimited}, Fewer: time.Minute},
+		Rule{Name: "blocked", Classes: []bounce.Class{bounce.SpamBlock}, Suspend: 15 * time.Minute, BySource: true},
+		Rule{Name: "too-many-connections", Codes: temp, Classes: []bounce.Class{bounce.TooManyConnections}, Fewer: time.Minute},
+		Rule{Name: "rate", Codes: temp, Classes: []bounce.Class{bounce.RateLimited}, Fewer: time.Minute},
 		Rule{Name: "busy", Codes: []int{421}, Session: true, Fewer: time.Minute},
 		Rule{Name: "greeting-timeout", Session: true, Pattern: regexp.MustCompile(`(?i)timed out|time-out|timeout`), Fewer: time.Minute},
 	)
@@ -94,12 +94,12 @@ type refusal struct {
 	provider string
 	session  bool // the session was refused as a whole
 	code     int
-	class    replyclass.Class
+	class    bounce.Class
 	line     string // "code enhanced text"
 }
 
-func refusalOf(provider string, session bool, r reply.Reply) refusal {
-	return refusal{provider, session, r.Code, replyclass.Of(r), strings.ReplaceAll(r.String(), " / ", " ")}
+func refusalOf(classes *bounce.Classifier, provider string, session bool, r reply.Reply) refusal {
+	return refusal{provider, session, r.Code, classes.Of(&r, provider), strings.ReplaceAll(r.String(), " / ", " ")}
 }
 
 // judge applies the rules to a refusal. What this relay says by itself counts only where it stands for
@@ -108,7 +108,7 @@ func (s *Scheduler) judge(c *connection, r reply.Reply, session bool, now time.T
 	if r.Local && !session {
 		return
 	}
-	x := refusalOf(c.route.Provider, session, r)
+	x := refusalOf(s.cfg.Classes, c.route.Provider, session, r)
 	for i := range s.cfg.Backoff {
 		rule := &s.cfg.Backoff[i]
 		if !rule.matches(&x) {
@@ -138,6 +138,7 @@ func (s *Scheduler) act(site *destdb.Site, a destdb.Action, now time.Time) bool 
 	}
 	site.Actions = append(site.Actions, a)
 	s.db.Touched(site, now)
+	s.countAction(a)
 	s.cfg.OnAction(site.Name, a)
 	return true
 }

@@ -80,7 +80,7 @@ func TestDefaultRules(t *testing.T) {
 		if r.Command = "RCPT"; x.session {
 			r.Command = "greeting"
 		}
-		refused, got := refusalOf(x.provider, x.session, r), ""
+		refused, got := refusalOf(nil, x.provider, x.session, r), ""
 		for i := range rules {
 			if rules[i].matches(&refused) {
 				got = rules[i].Name

@@ -76,6 +76,8 @@ type connection struct {
 	over     bool          // it has ended, and has no places any more
 	yields   bool          // for the sake of others: what it gives back has lost nothing
 	answered bool          // the host has said something about a message
+	unwanted bool          // an operator has closed it while it was being opened
+	said     reply.Reply   // what the host has said last about a message
 	link     Link          // with connecting and shaking: set before it stands, then read-only
 
 	connecting, shaking time.Duration // what dial and handshake took
@@ -351,8 +353,9 @@ func (s *Scheduler) failedToOpen(c *connection, err error) {
 		r = c.tooSlow()
 	}
 	s.counts.ConnectFailed++
+	s.countConnect(c, err)
 	s.opening(c)
-	if s.dialing.Err() == nil && !s.draining {
+	if s.dialing.Err() == nil && !s.draining && !c.unwanted {
 		backoff := destdb.Backoff{First: c.limits.HostRetry, Max: c.limits.MaxHostRetry}
 		if anySource {
 			s.db.Unreachable(c.rec.Path.Host, now, r, backoff)
@@ -385,6 +388,7 @@ func (s *Scheduler) stands(c *connection, sess session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.counts.Connected++
+	s.countConnect(c, nil)
 	s.opening(c)
 	c.session = sess
 	s.retrace(c) // who watches may have changed since it was begun
@@ -406,7 +410,7 @@ func (s *Scheduler) stands(c *connection, sess session) {
 		s.lost(c, now)
 	case s.closed:
 		sess.Close()
-	case s.draining, c.rec.Path.Suspension(now) != nil:
+	case s.draining, c.unwanted, c.rec.Path.Suspension(now) != nil:
 		c.retire()
 	default:
 		s.poolOf(c).run(now)

@@ -5,10 +5,10 @@ import (
 	"math"
 	"time"
 
+	"example.org/mta/bounce"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/gcra"
 	"example.org/mta/internal/reply"
-	"example.org/mta/internal/replyclass"
 )
 
 // drain keeps a backlog from leaving all at once when a site comes back (docs/control.md, Drain). A lane begins at
@@ -133,12 +133,12 @@ func (d *drain) unsent(now time.Time) {
 
 // refused takes note of a reply that is a sign of trouble: a lost connection, or a temporary refusal that
 // concerns more than one address or mailbox (RFC 3463, 3.2 and 3.3).
-func (d *drain) refused(r *reply.Reply, now time.Time) {
+func (d *drain) refused(r *reply.Reply, class bounce.Class, now time.Time) {
 	if !r.Temporary() || !d.active() {
 		return
 	}
-	subject, class := r.Status()[1], replyclass.Of(*r)
-	aboutRecipient := !r.Local && (subject == 1 || subject == 2 || class.AboutRecipient() || class == replyclass.Greylisted)
+	subject := r.Status()[1]
+	aboutRecipient := !r.Local && (subject == 1 || subject == 2 || class.AboutRecipient() || class == bounce.Greylisted)
 	if !aboutRecipient {
 		d.trouble(now)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"example.org/mta/bounce"
 	"example.org/mta/destdb"
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/gcra"
@@ -297,7 +298,7 @@ func TestSignsOfTrouble(t *testing.T) {
 			now = now.Add(30 * time.Second)
 			before := d.perSecond(now)
 			r := replyOf(t, text)
-			d.refused(&r, now)
+			d.refused(&r, bounce.Of(r), now)
 			if after := d.perSecond(now); (after < before) != trouble {
 				t.Errorf("%s: from %v/s to %v/s", text, before, after)
 			}

@@ -29,6 +29,8 @@ type Job struct {
 	Called bool
 
 	Body func() (io.ReadCloser, error) // see smtpclient.Transaction.Body
+	// ReturnPath is asked for each transaction, see smtpclient.Transaction.ReturnPath. Nil: the sender.
+	ReturnPath func(only int) envelope.Address
 	// MayBegin is asked just before a transaction for so many of the recipients is opened, after a
 	// lost connection anew. When it returns false, they come back Withdrawn. It must not block, nor
 	// call the scheduler. Nil: it may.
@@ -146,7 +148,7 @@ func (w *work) split(limit int) []*part {
 	for p := &w.first; ; p = new(part) {
 		n := min(limit, len(rest))
 		p.work = w
-		p.tx = smtpclient.Transaction{Message: w.Message, Recipients: rest[:n:n], Body: w.Body, MayBegin: w.MayBegin, Context: p}
+		p.tx = smtpclient.Transaction{Message: w.Message, Recipients: rest[:n:n], Body: w.Body, ReturnPath: w.ReturnPath, MayBegin: w.MayBegin, Context: p}
 		parts = append(parts, p)
 		if rest = rest[n:]; len(rest) == 0 {
 			return parts

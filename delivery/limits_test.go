@@ -411,11 +411,15 @@ func TestARefusedConnectionIsToldOnce(t *testing.T) {
 					t.Fatalf("%v: %+v", phase, res)
 				}
 			}
+			counts := w.s.BySource()["out1"]
 			w.s.mu.Lock()
 			defer w.s.mu.Unlock()
 			want := 0
 			if told {
 				want = len(w.dialed())
+			}
+			if n := counts.Failed[FailedByReply]; n != uint64(want) || (counts.Connected == 0) != told {
+				t.Errorf("%v: %d connections made, %d refused by a reply, of %d", phase, counts.Connected, n, len(w.dialed()))
 			}
 			if len(refused) != want || told && !slices.Contains([]string{"big out1 421 greeting", "big out1 421 EHLO"}, refused[0]) {
 				t.Errorf("%v: told %d times: %q, of %d connections", phase, len(refused), refused, len(w.dialed()))

@@ -109,3 +109,33 @@ func (l *lane) info(now time.Time) LaneInfo {
 	}
 	return i
 }
+
+// actionsAtOnce is how many sites or hosts are looked at while deliveries wait: some microseconds.
+const actionsAtOnce = 500
+
+// Suspensions lists what is suspended now: sites, and single hosts by their address.
+func (s *Scheduler) Suspensions() (list []destdb.Suspension) {
+	now := s.cfg.Now()
+	add := func(some []destdb.Suspension) {
+		for _, a := range some {
+			if a.What == suspended && now.Before(a.End) {
+				list = append(list, a)
+			}
+		}
+	}
+	for site, more := "", true; more; more = site != "" {
+		s.mu.Lock()
+		some, last := s.db.SiteActions(site, actionsAtOnce)
+		s.mu.Unlock()
+		add(some)
+		site = last
+	}
+	for host, more := (destdb.HostKey{}), true; more; more = host != (destdb.HostKey{}) {
+		s.mu.Lock()
+		some, last := s.db.HostActions(host, actionsAtOnce)
+		s.mu.Unlock()
+		add(some)
+		host = last
+	}
+	return list
+}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"example.org/mta/bounce"
 	"example.org/mta/delivery/smtpclient"
 	"example.org/mta/delivery/tlspolicy"
 	"example.org/mta/destdb"
@@ -54,6 +55,8 @@ type Config struct {
 	// reply to EHLO, STARTTLS or AUTH. That is once, however much mail waits for it and comes back with
 	// those words. It must not block, nor call the scheduler.
 	OnRefused func(r *route.Route, source string, words reply.Reply)
+	// Classes classifies replies; nil: by the built-in rules.
+	Classes *bounce.Classifier
 	// Backoff are the rules by which replies lead to automatic actions; nil is DefaultRules.
 	Backoff []Rule
 
@@ -155,6 +158,7 @@ type Scheduler struct {
 	closed   bool
 	quiet    chan struct{} // closed when draining and no connection is left
 	counts   Counts
+	bySource map[string]SourceCounts
 }
 
 // Counts are what has happened since New, and what is under way.
@@ -182,6 +186,7 @@ func New(cfg Config) *Scheduler {
 		rnd:       cfg.Rand,
 		lanes:     make(map[laneKey]*lane),
 		bySite:    make(map[string][]*lane),
+		bySource:  make(map[string]SourceCounts),
 		started:   cfg.Now(),
 		pools:     make(map[*destdb.Path]*pool),
 		messages:  make(map[envelope.ID]*message),

@@ -34,7 +34,9 @@ func (s *Scheduler) done(t *smtpclient.Transaction, o smtpclient.Outcome) {
 			again = append(again, t.Recipients[i])
 			continue
 		}
-		c.answered = c.answered || r.Fate == smtpclient.Answered
+		if r.Fate == smtpclient.Answered {
+			c.answered, c.said = true, r.Reply
+		}
 		good = good || r.Fate == smtpclient.Answered && r.Reply.OK()
 		res := s.resultOf(p, c, i, r, &o, now) // which may give back other parts of w, and append their results
 		w.results = append(w.results, res)
@@ -98,7 +100,7 @@ func (s *Scheduler) resultOf(p *part, c *connection, i int, r smtpclient.Result,
 		// than that; one that means more is heard again on the next connection.
 		if !r.Reply.OK() {
 			s.judge(c, r.Reply, false, now)
-			p.work.lane.drain.refused(&r.Reply, now)
+			p.work.lane.drain.refused(&r.Reply, s.cfg.Classes.Of(&r.Reply, c.route.Provider), now)
 		}
 	}
 	return res

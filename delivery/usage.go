@@ -39,3 +39,31 @@ func (u Load) with(l *lane) Load {
 	u.Running += l.running
 	return u
 }
+
+// Party is a kind of name that connections are counted for.
+type Party scopeKind
+
+// Parties.
+const (
+	PartySource   = Party(scopeSource)
+	PartyProvider = Party(scopeProvider)
+	PartySite     = Party(scopeSite)
+)
+
+// LiveOf counts the connections of some names of a kind, those that are being opened included. Unlike Usage it
+// looks at nothing else.
+func (s *Scheduler) LiveOf(of Party, names []string) []int {
+	counts := make([]int, len(names))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, name := range names {
+		key := budgetKey{kind: scopeKind(of), name: name}
+		if of == PartySource {
+			key = budgetKey{kind: scopeSource, source: name}
+		}
+		if b := s.budgets[key]; b != nil {
+			counts[i] = b.live
+		}
+	}
+	return counts
+}

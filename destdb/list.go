@@ -115,3 +115,39 @@ func (s *Site) info() SiteInfo {
 	i.Actions = slices.Clone(s.Actions)
 	return i
 }
+
+// Suspension is an action at a site, or at one of its hosts when it has an address.
+type Suspension struct {
+	Site string
+	Host netip.AddrPort
+	Action
+}
+
+// SiteActions lists the actions, those that are over included, of the first n sites behind a name; "" is before all. It
+// returns the last of these names, "" when there are no more sites.
+func (db *DB) SiteActions(after string, n int) (list []Suspension, last string) {
+	sites := db.sitesInOrder.after(after, n)
+	for _, s := range sites {
+		for _, a := range s.Actions {
+			list = append(list, Suspension{Site: s.Name, Action: a})
+		}
+	}
+	if len(sites) == n {
+		last = sites[n-1].Name
+	}
+	return list, last
+}
+
+// HostActions is SiteActions for hosts; the zero key is before all.
+func (db *DB) HostActions(after HostKey, n int) (list []Suspension, last HostKey) {
+	hosts := db.hostsInOrder.after(after, n)
+	for _, h := range hosts {
+		for _, a := range h.Suspensions {
+			list = append(list, Suspension{Host: h.Addr, Action: a})
+		}
+	}
+	if len(hosts) == n {
+		last = hosts[n-1].place()
+	}
+	return list, last
+}

@@ -1,11 +1,13 @@
 package mta
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
+	"example.org/mta/bounce"
 	"example.org/mta/delivery"
 	"example.org/mta/delivery/tlspolicy"
 	"example.org/mta/internal/envelope"
@@ -26,16 +28,19 @@ func newAccounting(cfg *config.Config, log *slog.Logger) (*accounting.Writer, er
 	}
 	return accounting.Open(accounting.Config{
 		Dir: cfg.Accounting.Path, NodeID: cfg.NodeID, Limits: wiring.Accounting(cfg), Log: log,
+		AwaitKeep: true, // openStreams calls it
 	})
 }
 
 // accountant puts events into the accounting log's words, and has them counted.
 type accountant struct {
-	log    *accounting.Writer // nil: switched off
-	meter  *tally.Meter
-	tally  *tally.Tallies
-	policy func() *wiring.Policy
-	now    func() time.Time
+	log     *accounting.Writer // nil: switched off
+	meter   *tally.Meter
+	tally   *tally.Tallies
+	policy  func() *wiring.Policy
+	classes *bounce.Classifier
+	unknown *bounce.Unknown // nil: they are not counted
+	now     func() time.Time
 
 	mu sync.Mutex // guards unreported
 	// unreported are messages on their way into the queue, which may hand one out before the
@@ -57,7 +62,7 @@ func (l listenerEvents) Received(m *envelope.Message, missing intake.Fields) {
 
 // Rejected is called by submission for each refusal.
 func (l listenerEvents) Rejected(r intake.Rejection) {
-	l.tally.Refused(l.listener, max(r.Count, 1))
+	l.tally.Refused(l.listener, r.Tenant, max(r.Count, 1))
 	l.accountant.Rejected(r)
 }
 
@@ -92,20 +97,52 @@ func (a *accountant) Received(m *envelope.Message) {
 	delete(a.unreported, m)
 	a.tally.Received(m)
 	if a.log != nil {
-		a.reception(m)
+		a.reception(m, func(envelope.Address) bool { return true })
 	}
 }
 
-func (a *accountant) reception(m *envelope.Message) {
+// reception writes the Receptions of those recipients that lack theirs, and returns how many these are.
+func (a *accountant) reception(m *envelope.Message, lacks func(envelope.Address) bool) (n int) {
 	rec := a.record(accounting.Reception, m, m.Received)
 	rec.Response = accepted(m)
 	rec.Peer = accounting.Peer{Name: m.HeloName, Addr: m.Peer.Addr()}
 	rec.Session, rec.ReceptionProtocol = m.Session, m.Protocol
 	for i := range m.Recipients {
-		rec.Recipient = m.Recipients[i].Address
+		if rec.Recipient = m.Recipients[i].Address; !lacks(rec.Recipient) {
+			continue
+		}
 		rec.Queue = queueName(m, rec.Recipient)
 		rec.Release = m.ReleaseOf(i)
-		a.log.Add(&rec)
+		a.add(&rec)
+		n++
+	}
+	return n
+}
+
+// maxMissing bounds the Receptions that a start writes. A crash takes along those of some milliseconds; more
+// are missing only if somebody has deleted the log.
+const maxMissing = 200_000
+
+// reportReceptions writes the Receptions that a crash has taken along, of messages that are in the queue. What
+// has left the queue has its records.
+func (r *Relay) reportReceptions(cfg *config.Config) {
+	if r.accounting == nil {
+		return
+	}
+	began := time.Now()
+	latest, err := accounting.LatestReceptions(context.Background(), cfg.Accounting.Path, r.now())
+	if err != nil {
+		r.log.Warn("it is not known which messages have no Reception in the accounting log", "error", err)
+		return
+	}
+	missing := 0
+	r.queue.Envelopes(latest.From, func(id envelope.ID) bool {
+		return missing < maxMissing && !latest.Has(id)
+	}, func(m *envelope.Message) {
+		missing += r.events.reception(m, func(to envelope.Address) bool { return !latest.HasOf(m.ID, to) })
+	})
+	if missing > 0 {
+		r.log.Info("accounting records that a crash took along are written", "receptions", missing, "took", time.Since(began).Round(time.Millisecond))
 	}
 }
 
@@ -120,11 +157,11 @@ func (a *accountant) Rejected(r intake.Rejection) {
 		Peer: accounting.Peer{Name: r.HeloName, Addr: r.Peer.Addr()}, Time: r.Time, User: r.User, Tenant: r.Tenant, Session: r.Session, Count: r.Count,
 	}
 	if len(r.Recipients) == 0 {
-		a.log.Add(&rec)
+		a.add(&rec)
 	}
 	for _, rc := range r.Recipients {
 		rec.Recipient = rc.Address
-		a.log.Add(&rec)
+		a.add(&rec)
 	}
 }
 
@@ -143,7 +180,7 @@ func (a *accountant) Unsubscribed(s *unsubscribe.Subscription, session string) {
 func (a *accountant) Attempted(kind accounting.Type, o *dispatch.Outcomes, at dispatch.Attempt) {
 	now := a.now()
 	m, r := o.Message, at.Result
-	counted := tally.Outcome{Kind: kind, Message: m, Route: o.Route, Site: o.Site(), Result: &r}
+	counted := tally.Outcome{Kind: kind, Message: m, Route: o.Route, Site: o.Site(), Result: &r, Class: a.classOf(o, &r, m.ID, now)}
 	a.meter.Attempted(&counted, now)
 	a.tally.Attempted(&counted, now)
 	a.Received(m)
@@ -153,7 +190,7 @@ func (a *accountant) Attempted(kind accounting.Type, o *dispatch.Outcomes, at di
 	rec := a.record(kind, m, now)
 	rec.Recipient = m.Recipients[at.Pending.Index].Address
 	rec.Queue = queueName(m, rec.Recipient)
-	rec.Response = r.Reply
+	rec.Response, rec.Class = r.Reply, counted.Class.String()
 	rec.Attempts = at.Pending.Attempts
 	if r.Attempted {
 		rec.Attempts++
@@ -164,11 +201,33 @@ func (a *accountant) Attempted(kind accounting.Type, o *dispatch.Outcomes, at di
 	if r.Host.Name != "" {
 		rec.Peer = accounting.Peer{Name: r.Host.Name, Addr: r.Host.Addr.Addr()}
 	}
-	rec.EgressPool, rec.EgressSource = a.policy().PoolOf(m).Name, r.Source
+	rec.EgressPool, rec.EgressSource = a.policy().PoolOf(m, o.Route).Name, r.Source
 	rec.Session = r.Session
 	addLink(&rec, &r)
 	addTimes(&rec, m, &r, now)
-	a.log.Add(&rec)
+	a.add(&rec)
+}
+
+// After calls f when the records of all that was attempted before are on stable storage.
+func (a *accountant) After(f func()) {
+	if a.log == nil {
+		f()
+		return
+	}
+	a.log.After(f)
+}
+
+// classOf classifies a result. What no rule knows is remembered for the operator.
+func (a *accountant) classOf(o *dispatch.Outcomes, r *delivery.Result, id envelope.ID, now time.Time) bounce.Class {
+	provider := ""
+	if o.Route != nil {
+		provider = o.Route.Provider
+	}
+	class := a.classes.Of(&r.Reply, provider)
+	if class == bounce.Uncategorized && r.Attempted && !r.Reply.Local && a.unknown != nil {
+		a.unknown.Add(provider, r.Reply, id.String(), now)
+	}
+	return class
 }
 
 // addLink adds over what a recipient went, if it came to a connection.
@@ -192,13 +251,20 @@ func addTimes(rec *accounting.Record, m *envelope.Message, r *delivery.Result, n
 	rec.Queued = max(0, now.Sub(m.Start())-(t.Wait+t.Connect+t.Handshake+t.Turn+t.Send+t.Reply))
 }
 
-// removed writes down what an operator has removed, or its sender cancelled, without a report.
-func (a *accountant) removed(it queue.Item) {
-	if a.log == nil {
-		return
+// removed writes down what an operator has removed, or its sender cancelled, without a report. It calls
+// recorded when that is on stable storage.
+func (a *accountant) removed(items []queue.Item, recorded func()) {
+	if a.log != nil {
+		for i := range items {
+			a.removal(&items[i])
+		}
 	}
+	a.After(recorded)
+}
+
+func (a *accountant) removal(it *queue.Item) {
 	m := &envelope.Message{ID: it.ID, Sender: it.Sender, Size: it.Size, Received: it.Received,
-		User: it.User, APIKey: it.APIKey, Tenant: it.Tenant, Campaign: it.Campaign, Tags: it.Tags, Meta: it.Meta,
+		User: it.User, APIKey: it.APIKey, Tenant: it.Tenant, Campaign: it.Campaign, Tags: it.Tags, Meta: it.Meta, Headers: it.Headers, TraceID: it.TraceID,
 	}
 	rec := a.record(accounting.AdminBounce, m, a.now())
 	rec.Response = reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "removed by the administrator of this relay")
@@ -208,7 +274,7 @@ func (a *accountant) removed(it queue.Item) {
 	for _, rc := range it.Recipients {
 		rec.Recipient, rec.Site, rec.Attempts = rc.Address, rc.Line.Site(), rc.Attempts
 		rec.Queue = queueName(m, rc.Address)
-		a.log.Add(&rec)
+		a.add(&rec)
 	}
 }
 
@@ -219,13 +285,21 @@ func (a *accountant) unreadable(id envelope.ID, _ int, err error) {
 	}
 	rec := a.record(accounting.Damage, &envelope.Message{ID: id}, a.now())
 	rec.Response = reply.Local(451, reply.Enhanced{4, 3, 0}, "queue", "the envelope of the message was damaged on this relay's disk: %v", err)
-	a.log.Add(&rec)
+	a.add(&rec)
+}
+
+// add adds a record with the class of its response, which a success has none of.
+func (a *accountant) add(rec *accounting.Record) {
+	if rec.Class == "" && rec.Response.Code != 0 {
+		rec.Class = a.classes.Of(&rec.Response, rec.Provider).String()
+	}
+	a.log.Add(rec)
 }
 
 func (a *accountant) record(kind accounting.Type, m *envelope.Message, t time.Time) accounting.Record {
 	return accounting.Record{
 		Type: kind, ID: m.ID, Sender: m.Sender, Size: m.Size, Time: t, Created: m.Received,
-		User: m.User, Key: m.APIKey, Tenant: m.Tenant, Campaign: m.Campaign, Tags: m.Tags, Meta: m.Meta,
+		User: m.User, Key: m.APIKey, Tenant: m.Tenant, Campaign: m.Campaign, Tags: m.Tags, Meta: m.Meta, Headers: m.Headers, TraceID: m.TraceID,
 	}
 }
 

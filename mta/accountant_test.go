@@ -1,9 +1,13 @@
 package mta
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"log/slog"
+	"net/smtp"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -83,8 +87,10 @@ func TestRemovedHeldMailHasNoSite(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := &accountant{log: log, meter: tally.NewMeter(), now: time.Now}
-	a.removed(queue.Item{ID: 1, Recipients: []queue.ItemRecipient{
-		{Address: "a@x.example", Line: parking.Line{Key: parking.Key{Name: "mx.x.example"}}}, {Address: "b@x.example", Line: parking.Line{Key: parking.Key{Kind: parking.Tokens, Name: "acme", Provider: "big"}}}}})
+	recorded := make(chan struct{})
+	a.removed([]queue.Item{{ID: 1, Recipients: []queue.ItemRecipient{
+		{Address: "a@x.example", Line: parking.Line{Key: parking.Key{Name: "mx.x.example"}}}, {Address: "b@x.example", Line: parking.Line{Key: parking.Key{Kind: parking.Tokens, Name: "acme", Provider: "big"}}}}}}, func() { close(recorded) })
+	<-recorded
 	if err := log.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -129,5 +135,90 @@ func TestDeliveryRecordsTheConnection(t *testing.T) {
 	}
 	if rec.Queued <= 0 || rec.Queued > rec.Time.Sub(rec.Created) {
 		t.Errorf("queue_time %v of a message that took %v", rec.Queued, rec.Time.Sub(rec.Created))
+	}
+}
+
+// The campaign and the metadata that a message brings by SMTP are in each of its records, also after a restart, and
+// do not go out; and so are the header fields that the operator wants, which do.
+func TestMetadataComesBack(t *testing.T) {
+	w := newWorld(t, sink.Config{Refusals: []sink.Refusal{sink.UnknownUsers("nobody")}, Greylist: time.Second}, `defaults {
+		smtp_port = PORT
+		retry_interval = "1s"
+	}
+	accounting { headers = ["Subject"] }`)
+	w.send("ann@client.example", "Subject: =?utf-8?q?Gr=C3=BC=C3=9Fe?=\r\nX-MTA-Campaign: spring\r\nX-MTA-Meta: order=17\r\nX-MTA-Meta: customer=Jane Doe\r\n"+letter, "bob@box.example", "nobody@box.example")
+	w.await("bob@box.example", "TransientFailure")
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	for recipient, kinds := range map[string][]string{"bob@box.example": {"Reception", "TransientFailure", "Delivery"}, "nobody@box.example": {"Reception", "Bounce"}} {
+		for _, kind := range kinds {
+			if rec := w.await(recipient, kind); rec.Campaign != "spring" || string(rec.Meta) != `{"order":"17","customer":"Jane Doe"}` || string(rec.Headers) != `{"Subject":"Grüße"}` {
+				t.Errorf("%s of %s: campaign %q, meta %s, headers %s", kind, recipient, rec.Campaign, rec.Meta, rec.Headers)
+			}
+		}
+	}
+	for _, m := range w.arrived(1) {
+		if bytes.Contains(m.Content, []byte("X-MTA-")) || !bytes.Contains(m.Content, []byte("Subject: =?utf-8?q?")) {
+			t.Errorf("arrived:\n%s", m.Content)
+		}
+	}
+}
+
+// A kill can come between the Receptions of a message's recipients. The next start writes those that are missing, and
+// none again; the start after it writes nothing.
+func TestATornReceptionIsCompleted(t *testing.T) {
+	w := newWorld(t, sink.Config{}, "defaults { smtp_port = 1 } # nobody listens there\n")
+	to := []string{"bob@box.example", "eve@box.example", "joe@box.example"}
+	for range 2 { // the one before the last is whole
+		if err := smtp.SendMail(w.listeners.addresses()[0], nil, "a@client.example", to, []byte(letter)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.await("joe@box.example", "TransientFailure")
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(w.cfg.Accounting.Path, "mta-*.jsonl"))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	content, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept []byte
+	receptions := 0
+	for line := range bytes.Lines(content) {
+		if bytes.HasPrefix(line, []byte(`{"type":"Reception"`)) {
+			if receptions++; receptions <= 4 { // three of the first message, one of the second
+				kept = append(kept, line...)
+			}
+		}
+	}
+	if err := os.WriteFile(files[0], kept, 0o640); err != nil || receptions != 6 {
+		t.Fatal(receptions, err)
+	}
+	for range 2 {
+		w.start()
+		if err := w.stop(); err != nil {
+			t.Fatal(err)
+		}
+		content, err = os.ReadFile(files[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, address := range to {
+			n := 0
+			for line := range bytes.Lines(content) {
+				if bytes.HasPrefix(line, []byte(`{"type":"Reception"`)) && bytes.Contains(line, []byte(address)) {
+					n++
+				}
+			}
+			if n != 2 {
+				t.Errorf("%s has %d Receptions, want 2", address, n)
+			}
+		}
 	}
 }

@@ -17,23 +17,28 @@ import (
 // Alarms tell of what an operator should look at: they are a log line when they begin and when
 // they end, and the metric mta_alarm and a line of 'mta status' meanwhile. The numbers are those of T10.
 const (
-	alarmAge      = "queue_age"     // the first of what is due has waited too long
-	alarmGrowing  = "queue_growing" // what is due grows and grows
-	alarmSilent   = "low_traffic"   // much less is delivered than at this hour a week ago
-	alarmStorage  = "storage"       // the queue's disk is full, or can't be written
-	alarmSources  = "sources"       // a source can't send: this machine does not have its address
-	alarmRecords  = "accounting"    // accounting records can't be written
-	alarmDNS      = "dns"           // name servers answer nothing
-	alarmDamage   = "damage"        // octets of the queue are not what was written
-	alarmWarmup   = "warmup"        // the ledger of a warm-up is no help: its source sends nothing
-	alarmHealth   = "warmup_health" // the mail of a warming source is badly received
-	alarmMaildrop = "maildrop"      // mail that sendmail left can't be picked up
-	alarmPaused   = "paused"        // an operator lets nothing be sent at all
-	alarmClock    = "clock"         // the machine's clock jumped ahead, or was set back
-	alarmCerts    = "certificates"  // a certificate has expired, or will soon
-	alarmChecks   = "dns_checks"    // receivers will refuse or distrust mail: its DNS is not right
-	alarmOverload = "overload"      // mail is refused, since more comes than can be kept
-	alarmLogins   = "logins"        // somebody guesses passwords or API keys, or the file of users or keys can't be read
+	alarmAge      = "queue_age"      // the first of what is due has waited too long
+	alarmGrowing  = "queue_growing"  // what is due grows and grows
+	alarmSilent   = "low_traffic"    // much less is delivered than at this hour a week ago
+	alarmStorage  = "storage"        // the queue's disk is full, or can't be written
+	alarmSources  = "sources"        // a source can't send: this machine does not have its address
+	alarmRecords  = "accounting"     // accounting records can't be written
+	alarmAudit    = "audit"          // operators' actions can't be put on record, so nothing can be changed
+	alarmDNS      = "dns"            // name servers answer nothing
+	alarmDamage   = "damage"         // octets of the queue are not what was written
+	alarmWarmup   = "warmup"         // the ledger of a warm-up is no help: its source sends nothing
+	alarmHealth   = "warmup_health"  // the mail of a warming source is badly received
+	alarmMaildrop = "maildrop"       // mail that sendmail left can't be picked up
+	alarmPaused   = "paused"         // an operator lets nothing be sent at all
+	alarmClock    = "clock"          // the machine's clock jumped ahead, or was set back
+	alarmCerts    = "certificates"   // a certificate has expired, or will soon
+	alarmChecks   = "dns_checks"     // receivers will refuse or distrust mail: its DNS is not right
+	alarmFlood    = "flood"          // a provider calls recipients unknown that it knew: entries are set aside
+	alarmOverload = "overload"       // mail is refused, since more comes than can be kept
+	alarmStreams  = "streams"        // events have waited for long
+	alarmRefused  = "stream_refused" // a receiver refuses events
+	alarmGap      = "stream_gap"     // a stream has lost events
+	alarmLogins   = "logins"         // somebody guesses passwords or API keys, or the file of users or keys can't be read
 
 	tooOldDue     = 5 * time.Minute
 	growsFor      = 5 // minutes in a row
@@ -50,7 +55,7 @@ const (
 	storageLook = time.Second
 )
 
-var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources, alarmRecords, alarmDNS, alarmDamage, alarmWarmup, alarmHealth, alarmMaildrop, alarmPaused, alarmClock, alarmLogins, alarmCerts, alarmChecks, alarmOverload}
+var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources, alarmRecords, alarmAudit, alarmDNS, alarmDamage, alarmWarmup, alarmHealth, alarmMaildrop, alarmPaused, alarmClock, alarmLogins, alarmCerts, alarmChecks, alarmFlood, alarmOverload, alarmStreams, alarmRefused, alarmGap}
 
 // watch is what the alarms of queue, traffic and sources are judged by; it is fed once a minute.
 type watch struct {
@@ -202,6 +207,7 @@ type sight struct {
 	refusing func() string   // why mail is refused; "": it is not
 	missing  func() []string // sources that this machine does not have
 	records  func() string   // why accounting records are not written; "": they are
+	audit    func() string   // why operators' actions can't be put on record; "": they can
 	names    func() resolver.Stats
 	warmups  func() string // why warm-ups send nothing, though nobody wants that; "": they do
 	health   func() string // which warm-ups are badly received; "": none
@@ -211,6 +217,8 @@ type sight struct {
 	certs    func() string // which certificates expire; "": none
 	overload func() string // which share of mail is refused; "": none
 	checks   func() string // what receivers will object to; "": nothing
+	flood    func() string // which providers call far too many recipients unknown; "": none
+	streams  func() (behind, refused, gap string)
 }
 
 // run looks once a minute, and after the disk each second, until ctx ends.
@@ -231,9 +239,10 @@ func (a *alarms) run(ctx context.Context, look sight) {
 			s := look.queue()
 			on := w.step(now, &s, look.missing())
 			names := look.names()
-			on[alarmRecords], on[alarmDNS] = look.records(), w.names(now, &names)
+			on[alarmRecords], on[alarmAudit], on[alarmDNS] = look.records(), look.audit(), w.names(now, &names)
 			on[alarmLogins], on[alarmCerts] = look.logins(), look.certs()
-			on[alarmChecks] = look.checks()
+			on[alarmChecks], on[alarmFlood] = look.checks(), look.flood()
+			on[alarmStreams], on[alarmRefused], on[alarmGap] = look.streams()
 			on[alarmWarmup], on[alarmHealth], on[alarmMaildrop] = look.warmups(), look.health(), look.maildrop()
 			for _, name := range alarmNames {
 				if name != alarmStorage && name != alarmPaused && name != alarmOverload {

@@ -188,10 +188,13 @@ func alarmsOfDisk(text *bytes.Buffer, healthy *atomic.Bool) (a *alarms, stop fun
 			return "no space left"
 		},
 		missing:  func() []string { return nil },
+		audit:    func() string { return "" },
 		maildrop: func() string { return "" },
 		logins:   func() string { return "" },
 		certs:    func() string { return "" },
 		checks:   func() string { return "" },
+		flood:    func() string { return "" },
+		streams:  func() (string, string, string) { return "", "", "" },
 		overload: func() string { return "" },
 		paused:   func() string { return "" },
 		records: func() string {

@@ -47,13 +47,17 @@ func (r *Relay) newAPI(cfg *config.Config, a *config.API) (_ *submissionhttp.Ser
 func (r *Relay) joinedAPI(hc submissionhttp.Config, api string) submissionhttp.Config {
 	hc.Now, hc.Log, hc.IDs = r.now, r.log.With("api", api), &r.sessions
 	hc.Messages = r.submitted
+	if r.puller != nil {
+		hc.Events = tenantEvents{r.puller}
+	}
 	hc.Suppressions, hc.Unsubscribes = tenantSuppressions{r.suppression}, unsubscribed{r}
 	hc.Keys, hc.Memory, hc.Limits, hc.TenantRates = apiKeys{r}, r.requests, r.limits, r.tenantRates
-	hc.Observer, hc.Open = r.meter, r.inbound.of("api "+api)
+	hc.Refused = r.intruders.Listener(api)
+	hc.Observer, hc.Open = r.meter, r.clients.of("api "+api)
 	hc.Admission, hc.Tokens, hc.TierOf = r.admission, r.tokens, r.tierOf
 	hc.Mail.Intake = r.joinedIntake(hc.Mail.Intake, api)
 	hc.Mail.Templates, hc.Mail.Repeats = &r.templates, r.repeats
-	hc.Mail.MayUsePool = func(tenant, pool string) bool { return r.policy.Load().Config.MayUse(tenant, pool) }
+	hc.Mail.MayUsePool = r.mayUsePool
 	return hc
 }
 

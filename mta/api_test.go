@@ -160,6 +160,20 @@ func TestHTTPS(t *testing.T) {
 		}
 		transport.CloseIdleConnections()
 	}
+	// A certificate that replaces this one is shown without a reload.
+	newCert, newKey, newPool := certificateFiles(t, "relay.example")
+	for from, to := range map[string]string{newCert: cert, newKey: key} {
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.until("the new certificate is shown", func() bool {
+		c, err := tls.Dial("tcp", w.Status().HTTP[0], &tls.Config{RootCAs: newPool, ServerName: "relay.example"})
+		if err != nil {
+			return false
+		}
+		return c.Close() == nil
+	})
 }
 
 // The limits of a tenant hold for its keys at once, and end with a reload, which disturbs no connection.

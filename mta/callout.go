@@ -3,10 +3,10 @@ package mta
 import (
 	"context"
 
+	"example.org/mta/bounce"
 	"example.org/mta/delivery"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
-	"example.org/mta/internal/replyclass"
 	"example.org/mta/mta/control"
 	"example.org/mta/mta/pauses"
 	"example.org/mta/submission/callout"
@@ -60,7 +60,9 @@ func (r *Relay) askForMailbox(ctx context.Context, rcpt envelope.Address) callou
 	job := &delivery.Job{
 		Message: m, Recipients: []int{0}, Route: rt, Source: source, Demand: pol.Demand(m, rt), Expires: expires,
 		MayBegin: func(int) bool { return ctx.Err() == nil },
-		Done:     func(_ *delivery.Job, results []delivery.Result) { answers <- answerOf(&results[0]) },
+		Done: func(_ *delivery.Job, results []delivery.Result) {
+			answers <- answerOf(&results[0], r.classes.Of(&results[0].Reply, rt.Provider))
+		},
 	}
 	if !r.delivery.Reserve(job) {
 		return callout.Answer{}
@@ -76,7 +78,7 @@ func (r *Relay) askForMailbox(ctx context.Context, rcpt envelope.Address) callou
 
 // answerOf reads what a host has said. Only its reply to RCPT is about the mailbox, and of those only what is
 // about no more than the recipient: a host that refuses this relay knows nothing.
-func answerOf(res *delivery.Result) callout.Answer {
+func answerOf(res *delivery.Result, class bounce.Class) callout.Answer {
 	said := &res.Reply
 	if !res.Attempted || said.Local || said.Command != "RCPT" {
 		return callout.Answer{}
@@ -84,7 +86,7 @@ func answerOf(res *delivery.Result) callout.Answer {
 	switch {
 	case said.OK():
 		return callout.Answer{Known: true}
-	case said.Permanent() && replyclass.Of(*said) == replyclass.InvalidRecipient:
+	case said.Permanent() && class == bounce.InvalidRecipient:
 		return callout.Answer{Known: true, Refusal: reply.Reply{Code: said.Code, Enhanced: said.Enhanced, Text: said.Text[:min(len(said.Text), maxRefusal)]}}
 	}
 	return callout.Answer{}

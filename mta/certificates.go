@@ -71,6 +71,7 @@ func (r *Relay) keepCertificates(cfg *config.Config) {
 	for _, a := range cfg.APIs {
 		all = append(all, a.TLS.Pairs()...)
 	}
+	all = append(all, cfg.Console.TLS.Pairs()...)
 	r.certs.Keep(append(all, cfg.ClientPairs()...))
 }
 

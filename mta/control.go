@@ -10,9 +10,11 @@ import (
 
 	"example.org/mta/internal/settings"
 	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/audit"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
 	"example.org/mta/mta/dispatch"
+	"example.org/mta/mta/history"
 	"example.org/mta/mta/operate"
 )
 
@@ -23,17 +25,35 @@ func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
 	}
 	undo.add(func() { socket.Close() })
 	r.socket = socket
+	if r.audit, err = audit.Open(audit.Config{Dir: filepath.Join(cfg.DataDir, config.AuditLog), Now: r.now, Log: r.log}); err != nil {
+		return err
+	}
+	undo.add(func() { r.audit.Close() })
 	r.operated = operate.Relay{
 		Policy: r.policy.Load, Now: r.now, Log: r.log, Queue: r.queue, Delivery: r.delivery, Router: r.router, Resolver: r.resolver,
 		Dispatcher: r.dispatcher, Pauses: r.pauses, TLSA: tlsaRecords{r.resolver, r.now}, STS: r.sts, TLSReports: r.tlsReports,
-		Suppressed: r.suppression, Tally: r.tally, Warmups: r.warm, Provider: r.sites.Provider, Missing: r.sources.isMissing, UseOf: r.useOf,
+		Inbound: r.reports.inbox, InboundFolder: r.reports.folder, Suppressed: r.suppression, Feeder: r.feeder, Unknown: &r.unknown, Streams: r.streams, Started: r.started, Tally: r.tally, Meter: r.meter, Rates: &r.rates, Entrances: r.openEntrances, Warmups: r.warm, Provider: r.sites.Provider, Missing: r.sources.isMissing, UseOf: r.useOf,
 		Diverted: r.diverted, Keys: r.keys.Load,
 	}
 	r.api = r.operated.API()
-	r.api.Log, r.api.Relay, r.api.Tracer = eventReader{r}, r, r.tracer
+	r.api.Log, r.api.Relay, r.api.Upgrades, r.api.Backups, r.api.Tracer, r.api.Audit = eventReader{r}, r, r, r, r.tracer, r.audit
+	r.openHistory(cfg)
+	r.api.Histories = operate.Histories(r.history)
 	r.api.Admissions = operate.Admissions{Relay: &r.operated, Gate: r.admission, Quotas: r.quotas}
 	r.control = control.NewServer(r.api)
 	return nil
+}
+
+// openHistory opens the figures over time.
+func (r *Relay) openHistory(cfg *config.Config) {
+	clients := func(tenant string) int64 {
+		s, _ := r.quotas.State(tenant)
+		return int64(s.Connections)
+	}
+	r.history = history.Open(history.Config{
+		Meter: operate.HistoryMeter{Relay: &r.operated, Clients: func() int64 { return r.clients.open("") }, TenantClients: clients},
+		Path:  filepath.Join(cfg.DataDir, "history"), Now: r.now, Log: r.log,
+	})
 }
 
 // diverted puts into operators' words where the mail went that a warming source could have taken.
@@ -61,18 +81,27 @@ func (r *Relay) announce() {
 	}
 }
 
+// state tells whether the relay accepts mail, and why it refuses it.
+func (r *Relay) state() (state, reason string) {
+	switch {
+	case !r.serving.Load():
+		return control.Starting, ""
+	case r.draining.Load():
+		return control.Draining, ""
+	}
+	if reason = r.refusing(); reason != "" {
+		return control.Refusing, reason
+	}
+	return control.Running, ""
+}
+
 // Status tells how the relay is.
 func (r *Relay) Status() control.Status {
 	cfg, s := r.policy.Load().Config, r.queue.Stats()
-	state, reason := "running", r.refusing()
-	switch {
-	case r.draining.Load():
-		state, reason = "draining", ""
-	case reason != "":
-		state = "refusing"
-	}
+	state, reason := r.state()
 	use := r.delivery.Counts()
 	return control.Status{
+		Metrics:  r.http.address(),
 		Version:  r.opts.Version,
 		Hostname: cfg.Hostname,
 		NodeID:   cfg.NodeID,
@@ -91,7 +120,7 @@ func (r *Relay) Status() control.Status {
 		},
 		States:      r.operated.States(&s),
 		Rates:       r.rates.PerSecond(r.now(), r.tally.Total()),
-		Connections: control.Connections{In: r.inbound.open(""), Out: use.Live, Waiting: use.Waiting, Running: use.Running},
+		Connections: control.Connections{In: r.clients.open(""), Out: use.Live, Waiting: use.Waiting, Running: use.Running},
 		Memory:      control.Memory{Process: operate.ProcessMemory(), Schedule: s.MemoryBytes},
 		Disk:        control.Disk{Queue: s.Bytes, Live: s.LiveBytes, Free: s.FreeBytes},
 	}
@@ -123,19 +152,57 @@ func (r *Relay) ConfigObject() map[string]any { return settings.Object(r.policy.
 type eventReader struct{ r *Relay }
 
 func (e eventReader) Read(ctx context.Context, q control.LogQuery, each func([]byte) error, flush func()) error {
+	if err := e.flush(ctx); err != nil {
+		return err
+	}
+	return e.r.accounting.Read(ctx, accountingQuery(q), each, flush)
+}
+
+// flushWait is how long a page of the newest records waits for those that are on their way to the disk.
+const flushWait = 100 * time.Millisecond
+
+func (e eventReader) Newest(ctx context.Context, q control.LogQuery, after string, limit int) (control.LogPage, error) {
+	soon, cancel := context.WithTimeout(ctx, flushWait)
+	defer cancel()
+	if after != "" {
+		cancel() // those that are on their way are on no page but the first
+	}
+	if err := e.flush(soon); err != nil {
+		return control.LogPage{}, err
+	}
+	p, err := e.r.accounting.Newest(ctx, accountingQuery(q), after, limit)
+	if errors.Is(err, accounting.ErrCursor) {
+		err = control.Invalid("give after what the page before ended with", "after: %v", err)
+	}
+	out := control.LogPage{Next: p.Next, Looked: p.Looked, Complete: p.Complete}
+	for _, record := range p.Records {
+		out.Records = append(out.Records, record)
+	}
+	if p.Damage != nil {
+		out.Damaged = p.Damage.Error()
+	}
+	return out, err
+}
+
+// flush has the latest records written, as long as ctx allows.
+func (e eventReader) flush(ctx context.Context) error {
 	if e.r.accounting == nil {
 		return control.Unavailable("set accounting { enabled = true }", "the accounting log is switched off")
 	}
-	if err := e.r.accounting.Flush(ctx); err != nil {
+	if err := e.r.accounting.Flush(ctx); err != nil && ctx.Err() == nil {
 		// On a full disk, of all times, the log must be readable.
 		e.r.log.Warn("the latest accounting records are not in the log yet", "error", err)
 	}
+	return nil
+}
+
+func accountingQuery(q control.LogQuery) accounting.Query {
 	query := accounting.Query{
-		ID: q.ID, Sender: q.Sender, Recipient: q.Recipient, Domain: q.Domain, Site: q.Site, Tenant: q.Tenant,
+		ID: q.ID, Sender: q.Sender, Recipient: q.Recipient, Domain: q.Domain, Site: q.Site, Tenant: q.Tenant, Classes: q.Classes,
 		Since: q.Since, Until: q.Until, Last: q.Last, Follow: q.Follow,
 	}
 	for _, t := range q.Types {
 		query.Types = append(query.Types, accounting.Type(t))
 	}
-	return accounting.Read(ctx, e.r.policy.Load().Config.Accounting.Path, query, each, flush)
+	return query
 }

@@ -64,7 +64,14 @@ func checkDNS(ctx context.Context, cfg *config.Config, r *resolver.Resolver, now
 			return offersStartTLS(ctx, cfg.Hostname, net.JoinHostPort(host, strconv.Itoa(cfg.Defaults.Traffic.SMTPPort)), dnsRecords{r})
 		},
 	}
-	return append(c.Check(ctx, used, domains), listenersTLS(cfg)...), nil
+	found := c.Check(ctx, used, domains)
+	if len(q.Domains) == 0 {
+		for _, p := range d.returnPaths(ctx, dnsRecords{r}) {
+			found = append(found, c.ReturnPath(ctx, &p)...)
+			found = append(found, takesReports(cfg, p.Name)...)
+		}
+	}
+	return append(found, listenersTLS(cfg)...), nil
 }
 
 // dnsSubjects makes what is checked of a configuration.
@@ -131,7 +138,72 @@ func (d *dnsSubjects) domain(name string, chosen []dnscheck.Source, asked bool) 
 	if !asked {
 		out.Sources = d.sources(d.cfg.SourcesOf(tenants))
 	}
+	if out.MailFrom == "" {
+		out.MailFrom = d.returnPathOf(name, tenants)
+	}
 	return out
+}
+
+// returnPathOf is the domain of the return path that all mail from a sender's domain has, "" when there is none.
+func (d *dnsSubjects) returnPathOf(name string, tenants []string) (domain string) {
+	if len(tenants) == 0 {
+		tenants = []string{""}
+	}
+	for i, t := range tenants {
+		r := d.cfg.ReturnPathFor(t, envelope.Join("postmaster", name))
+		if domain != r.Domain && i > 0 {
+			return ""
+		}
+		domain = r.Domain
+	}
+	return domain
+}
+
+// returnPaths makes what is checked of the domains of return paths.
+func (d *dnsSubjects) returnPaths(ctx context.Context, r dnsRecords) (out []dnscheck.ReturnPath) {
+	hosts, addrs := d.here(ctx, r)
+	for _, name := range d.cfg.ReturnPathDomains() {
+		out = append(out, dnscheck.ReturnPath{Name: name, Sources: d.sources(d.cfg.SourcesOf(d.cfg.ReturnPathTenants(name))), Hosts: hosts, Addresses: addrs})
+	}
+	return out
+}
+
+// here gives the names and addresses by which hosts can reach this relay, as far as they are known.
+func (d *dnsSubjects) here(ctx context.Context, r dnsRecords) (hosts []string, addrs []netip.Addr) {
+	hosts = []string{d.cfg.Hostname}
+	for _, l := range d.cfg.Listeners {
+		if !slices.Contains(hosts, l.Banner) {
+			hosts = append(hosts, l.Banner)
+		}
+		for _, address := range l.Address {
+			if a, err := netip.ParseAddrPort(address); err == nil && !a.Addr().IsUnspecified() {
+				addrs = append(addrs, a.Addr().Unmap())
+			}
+		}
+	}
+	for _, s := range d.sources(d.cfg.Sources) {
+		if s.Address.IsValid() {
+			addrs = append(addrs, s.Address)
+		}
+	}
+	for _, host := range hosts {
+		if found, err := r.Addresses(ctx, host); err == nil {
+			addrs = append(addrs, found...)
+		}
+	}
+	return hosts, addrs
+}
+
+// takesReports finds a domain of return paths for which no listener takes mail.
+func takesReports(cfg *config.Config, domain string) []dnscheck.Finding {
+	if cfg.InboundDomain(domain) {
+		return nil
+	}
+	return []dnscheck.Finding{{
+		Check: dnscheck.CheckReturnPath, Domain: domain, Result: dnscheck.Warning,
+		Text:   fmt.Sprintf("no listener takes mail for %s: bounces that come here are refused", domain),
+		Remedy: fmt.Sprintf("write inbound { domains = [%q] } into a listener that hosts reach on port 25", domain),
+	}}
 }
 
 // keys lists the keys that sign mail from a domain, of its tenants or of anybody, and those that will.

@@ -78,7 +78,7 @@ func (d queueDraft) Commit(m *envelope.Message) error {
 		d.s.events.Refused(m)
 		return err
 	}
-	d.s.meter.Committed(d.s.now().Sub(began))
+	d.s.meter.Committed(d.s.now().Sub(began), m.ID)
 	return nil
 }
 
@@ -96,7 +96,7 @@ func (s *queueStore) CommitBatch(b *intake.Batch) (committed int, err error) {
 	began := s.now()
 	committed, err = s.q.CommitBatch(qb)
 	if err = s.tell(err); err == nil {
-		s.meter.Committed(s.now().Sub(began))
+		s.meter.Committed(s.now().Sub(began), b.Messages[0].ID)
 	}
 	for _, m := range b.Messages[committed:] {
 		s.events.Refused(m)

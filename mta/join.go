@@ -80,6 +80,7 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 		OnRoom:                func(f delivery.Flow) { r.dispatcher.Refill(f) },
 		OnAction:              r.tellAction,
 		OnRefused:             func(rt *route.Route, source string, words reply.Reply) { r.dispatcher.Refused(rt, source, words) },
+		Classes:               r.classes,
 		Backoff:               wiring.Backoff(cfg),
 		Trace:                 r.tracer.Watch,
 		MaxConnections:        most,
@@ -90,8 +91,8 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 	undo.add(r.delivery.Close)
 	r.dispatcher = dispatch.New(dispatch.Config{
 		Queue: r.queue, Router: r.router, Delivery: r.delivery, Notifier: r.reporter, Events: r.events, Sites: &r.sites,
-		Policy: r.policy.Load, Missing: r.noSource, Warmup: r.warm.ctl, Pauses: r.pauses, Suppression: r.suppression,
-		Now: r.now, Log: r.log,
+		Policy: r.policy.Load, Missing: r.noSource, Warmup: r.warm.ctl, Pauses: r.pauses, Suppression: r.suppression, Feeder: r.feeder, Classes: r.classes,
+		Token: r.token, Now: r.now, Log: r.log,
 	})
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"example.org/mta/internal/handover"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/operate"
 	"example.org/mta/submission"
 	submissionhttp "example.org/mta/submission/http"
 )
@@ -50,11 +51,13 @@ func (e *entrance) String() string { return fmt.Sprintf("%s %q", e.kind, e.name)
 // and waits.
 type listeners struct {
 	log     *slog.Logger
+	given   []*socket // by the service manager, which keeps them open; not changed
 	running sync.WaitGroup
 
-	mu      sync.Mutex // guards the rest; it changes by New, serve and Reload
+	mu      sync.Mutex // guards the rest; it changes by New, serve, Reload and the end of sessions
 	groups  []*listenerGroup
-	serving bool // serve was called
+	retired []*listenerGroup // replaced by a reload, with sessions that have not ended
+	serving bool             // serve was called
 
 	replaced context.Context // bounds the sessions with servers that were replaced
 	cut      context.CancelFunc
@@ -72,6 +75,7 @@ type listenerGroup struct {
 type socket struct {
 	net.Listener
 	address string                 // as configured
+	given   string                 // the block that the service manager opened it for; "": we did
 	in      atomic.Pointer[inlet]  // who gets its connections
 	name    atomic.Pointer[string] // of its entrance
 }
@@ -82,9 +86,9 @@ type inlet struct {
 	conns  *handover.Listener
 }
 
-// openListeners opens all sockets, or none. Nothing is accepted before serve.
-func openListeners(entrances []entrance, log *slog.Logger) (*listeners, error) {
-	ls := &listeners{log: log}
+// openListeners opens all sockets that the service manager has not opened, or none. Nothing is accepted before serve.
+func openListeners(entrances []entrance, given []Socket, log *slog.Logger) (*listeners, error) {
+	ls := &listeners{log: log, given: givenSockets(given)}
 	ls.replaced, ls.cut = context.WithCancel(context.Background())
 	c, err := ls.prepare(entrances)
 	if err != nil {
@@ -119,15 +123,15 @@ type listenersChange struct {
 
 // prepare opens the sockets that the configuration has and the relay has not, all or none.
 func (ls *listeners) prepare(entrances []entrance) (*listenersChange, error) {
-	c := &listenersChange{ls: ls}
+	c := &listenersChange{ls: ls, going: slices.Clone(ls.given)}
 	for _, g := range ls.all() {
-		c.going = append(c.going, g.sockets...)
+		c.going = append(c.going, slices.DeleteFunc(slices.Clone(g.sockets), (*socket).isGiven)...)
 	}
 	open := make(map[*listenerGroup][]string)
 	for _, e := range entrances {
 		g := &listenerGroup{kind: e.kind, name: e.name, in: ls.inletOf(&e)}
 		for _, address := range e.address {
-			if i := slices.IndexFunc(c.going, func(s *socket) bool { return s.address == address }); i >= 0 {
+			if i := slices.IndexFunc(c.going, func(s *socket) bool { return s.serves(e.name, address) }); i >= 0 {
 				g.sockets = append(g.sockets, c.going[i])
 				c.going = slices.Delete(c.going, i, i+1)
 			} else {
@@ -135,6 +139,9 @@ func (ls *listeners) prepare(entrances []entrance) (*listenersChange, error) {
 			}
 		}
 		c.groups = append(c.groups, g)
+	}
+	if err := unclaimed(c.going); err != nil {
+		return nil, err
 	}
 	for _, g := range c.groups {
 		for _, address := range open[g] {
@@ -276,12 +283,23 @@ func (ls *listeners) start(g *listenerGroup) {
 
 // end ends the sessions with a listener's server.
 func (ls *listeners) end(g *listenerGroup) {
+	ls.mu.Lock()
+	ls.retired = append(ls.retired, g)
+	ls.mu.Unlock()
 	ls.running.Go(func() {
+		defer ls.forget(g)
 		// This closes the way to it, and whoever has a connection for it turns to its successor.
 		if err := g.in.server.Retire(ls.replaced); err != nil {
 			ls.log.Warn("sessions under the old configuration", g.kind, g.name, "error", err)
 		}
 	})
+}
+
+// forget drops a listener whose sessions have ended.
+func (ls *listeners) forget(g *listenerGroup) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.retired = slices.DeleteFunc(slices.Clone(ls.retired), func(other *listenerGroup) bool { return other == g })
 }
 
 // accept hands the socket's connections to whichever server is in force.
@@ -346,6 +364,26 @@ func (ls *listeners) shutdown(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// withSessions gives the entrances in force, and those that a reload has replaced while they have sessions.
+func (ls *listeners) withSessions() []*listenerGroup {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return slices.Concat(ls.groups, ls.retired)
+}
+
+// openEntrances gives the servers that clients have sessions with.
+func (r *Relay) openEntrances() (list []operate.Entrance) {
+	for _, g := range r.listeners.withSessions() {
+		switch s := g.in.server.(type) {
+		case *submission.Server:
+			list = append(list, operate.Entrance{Listener: g.name, SMTP: s})
+		case *submissionhttp.Server:
+			list = append(list, operate.Entrance{Listener: g.name, HTTP: s})
+		}
+	}
+	return list
+}
+
 // of gives the entrances of a kind.
 func (ls *listeners) of(kind string) []*listenerGroup { return ofKind(ls.all(), kind) }
 
@@ -358,10 +396,10 @@ func ofKind(groups []*listenerGroup, kind string) (some []*listenerGroup) {
 	return some
 }
 
-// addresses gives where mail is taken by SMTP, in the order of the configuration.
+// addresses returns the addresses that accept mail by SMTP, in the order of the configuration.
 func (ls *listeners) addresses() []string { return addresses(ls.of(entranceSMTP)) }
 
-// addressesOf gives where a listener block takes mail.
+// addressesOf returns the addresses of a listener block.
 func (ls *listeners) addressesOf(l *config.Listener) []string {
 	for _, g := range ls.of(entranceSMTP) {
 		if g.name == l.Name {
@@ -381,7 +419,7 @@ func addresses(groups []*listenerGroup) []string {
 	return out
 }
 
-// addrPorts gives where mail is taken by SMTP, for the router.
+// addrPorts returns the addresses that accept mail by SMTP, for the router.
 func addrPorts(groups []*listenerGroup) []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, a := range addresses(ofKind(groups, entranceSMTP)) {
@@ -392,14 +430,14 @@ func addrPorts(groups []*listenerGroup) []netip.AddrPort {
 	return out
 }
 
-// inbound counts the connections of clients by listener, whatever server they came to.
-type inbound struct {
+// clientCounts counts the connections of clients by listener, whatever server they came to.
+type clientCounts struct {
 	mu sync.Mutex // guards by
 	by map[string]*atomic.Int64
 }
 
 // of gives the counter of a listener.
-func (i *inbound) of(listener string) *atomic.Int64 {
+func (i *clientCounts) of(listener string) *atomic.Int64 {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.by == nil {
@@ -412,7 +450,7 @@ func (i *inbound) of(listener string) *atomic.Int64 {
 }
 
 // open counts the connections to a listener, or to all: "".
-func (i *inbound) open(listener string) (n int64) {
+func (i *clientCounts) open(listener string) (n int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for name, c := range i.by {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/sink"
+	"example.org/mta/mta/control"
 	"example.org/mta/submission"
 	"example.org/mta/submission/intake"
 )
@@ -114,7 +115,7 @@ func TestReloadBeforeListenersServe(t *testing.T) {
 		return []entrance{{entranceSMTP, "smtp", []string{"127.0.0.1:" + port}, server}}
 	}
 	gone, kept := freePort(t), freePort(t)
-	ls, err := openListeners(with(gone), slog.New(slog.DiscardHandler))
+	ls, err := openListeners(with(gone), nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +187,21 @@ func TestListenersComeAndGoByReload(t *testing.T) {
 	// Two goes, its address is three's; one gets a further address; nobody on one notices.
 	must(reload("three", listen(block("one", "", "127.0.0.1:"+a, "127.0.0.1:"+c), block("three", "max_recipients = 100", "127.0.0.1:"+b))))
 	must(errors.Join(stays.Mail("ann@client.example"), stays.Reset()))
-	send(open, "bob@box.example")
+	sessions := func() (under []control.Connection) {
+		l, err := w.api.OpenConnections.Connections(t.Context(), control.ConnectionFilter{Listener: "two"}, "", 10)
+		must(err)
+		return l.Connections
+	}
+	w.until("the idle session with the listener that is gone has ended", func() bool { return len(sessions()) == 1 })
+	content, err := open.Data()
+	must(err)
+	closing := control.CloseConnections{IDs: []string{sessions()[0].ID}}
+	if done, err := w.api.OpenConnections.CloseConnections(t.Context(), closing); err != nil || done.Connections != 1 {
+		t.Errorf("closing the other one: %+v, %v", done, err)
+	}
+	fmt.Fprint(content, letter)
+	must(content.Close())
+	w.until("all sessions with it have ended", func() bool { return len(sessions()) == 0 && len(w.listeners.withSessions()) == len(w.listeners.all()) })
 	w.arrived(1)
 	if err := idle.Noop(); err == nil || !strings.Contains(err.Error(), "421") {
 		t.Errorf("an idle client of the listener that is gone: %v", err)

@@ -145,8 +145,20 @@ func (w *world) checkViews(id envelope.ID, state control.State, rc *control.Reci
 		for _, m := range list.Messages {
 			n += len(m.Recipients)
 		}
-		if sum, err := o.Summary(ctx, control.BySite, control.Filter{State: s}, 0); err != nil || sum.Total.Total != n {
+		if sum, err := o.Summary(ctx, control.BySite, control.Filter{State: s}, control.SummaryPage{}); err != nil || sum.Total.Total != n {
 			w.t.Errorf("%d recipients are %s in the summary, and %d in the list (%v)", sum.Total.Total, s, n, err)
+		}
+	}
+	byState, err := o.Summary(ctx, control.ByState, control.Filter{}, control.SummaryPage{})
+	if err != nil || !slices.ContainsFunc(byState.Rows, func(row control.SummaryRow) bool { return row.Key == string(state) && row.Total > 0 }) {
+		w.t.Errorf("%s, which is %s, is not in the summary by state: %+v, %v", rc.Address, state, byState.Rows, err)
+	}
+	if sum, err := o.Summary(ctx, control.ByState, control.Filter{Recipient: rc.Address}, control.SummaryPage{}); err != nil || !slices.ContainsFunc(sum.Rows, func(row control.SummaryRow) bool { return row.Key == string(state) && row.Total > 0 }) {
+		w.t.Errorf("%s, which is %s, is not in its summary by state: %+v, %v", rc.Address, state, sum.Rows, err)
+	}
+	for _, by := range control.SummaryBys {
+		if sum, err := o.Summary(ctx, by, control.Filter{}, control.SummaryPage{}); err != nil || sum.Total.Total != byState.Total.Total || !sum.Exact || !sum.Complete {
+			w.t.Errorf("by %s: %+v, %v, want %d in all", by, sum.Total, err, byState.Total.Total)
 		}
 	}
 	if rc.Site != "" {

@@ -10,11 +10,17 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"example.org/mta/delivery"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/route"
 	"example.org/mta/internal/sink"
+	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/config"
 	"example.org/mta/mta/operate"
 	"example.org/mta/mta/tally"
 )
@@ -46,6 +52,14 @@ func TestMetricsTellOfMail(t *testing.T) {
 		`mta_router_waiting 0`,
 		`mta_listener_messages_total{listener="smtp"} 1`,
 		`mta_listener_recipients_total{listener="smtp"} 2`,
+		`mta_listener_bytes_total{listener="smtp"} `,
+		`mta_provider_delivery_delay_seconds_count{provider="box"} 2`,
+		`mta_provider_queued_recipients{provider="box"} 0`,
+		`mta_provider_queued_recipients{provider=""} 0`,
+		`mta_site_queued_recipients{site="other"} 0`,
+		`mta_source_connect_failures_total{reason="timeout",source="out"} 0`,
+		`mta_source_suspensions_total{source="out"} 0`,
+		`mta_metrics_omitted_series 0`,
 		`mta_listener_refusals_total{listener="smtp"} 1`,
 		`mta_tenant_recipients_total{result="accepted",tenant=""} 3`,
 		`mta_tenant_recipients_total{result="delivered",tenant=""} 2`,
@@ -55,14 +69,14 @@ func TestMetricsTellOfMail(t *testing.T) {
 		`mta_provider_recipients_total{provider="box",result="bounced"} 1`,
 		`mta_provider_recipients_total{provider="google",result="delivered"} 0`,
 	} {
-		if !strings.Contains(text, line+"\n") {
+		if !strings.Contains(text, line+"\n") && !(strings.HasSuffix(line, " ") && strings.Contains(text, line)) {
 			t.Errorf("metrics lack %s", line)
 		}
 	}
 	if want := `mta_build_info{goversion="` + runtime.Version() + `",revision="`; !strings.Contains(text, want) {
 		t.Errorf("metrics lack %s", want)
 	}
-	for _, name := range []string{"mta_dns_queries_total", "mta_delivery_connects_total"} {
+	for _, name := range []string{"mta_dns_queries_total", "mta_dns_answers_total", "mta_delivery_connects_total", `mta_source_connects_total{source="out"}`} {
 		if !strings.Contains(text, "\n"+name+" ") || strings.Contains(text, "\n"+name+" 0\n") {
 			t.Errorf("%s has counted nothing", name)
 		}
@@ -109,16 +123,108 @@ func TestRecordsThatCantBeWrittenAreTold(t *testing.T) {
 // scrape gives the relay's metrics.
 func (w *world) scrape() string {
 	w.t.Helper()
-	res, err := http.Get(fmt.Sprintf("http://%s/metrics", w.http.socket.Addr()))
+	_, text := w.scrapeWith(nil)
+	return text
+}
+
+// scrapeWith asks for metrics with fields of a header.
+func (w *world) scrapeWith(fields map[string]string) (status int, text string) {
+	w.t.Helper()
+	req, err := http.NewRequest("GET", fmt.Sprintf("http://%s/metrics", w.http.socket.Addr()), nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for name, value := range fields {
+		req.Header.Set(name, value)
+	}
+	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
+	all, err := io.ReadAll(res.Body)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return string(text)
+	return res.StatusCode, string(all)
+}
+
+// TestMetricsToken: with metrics_token, metrics are for those who have it; the health check is for all.
+func TestMetricsToken(t *testing.T) {
+	w := newWorldWith(t, Options{}, sink.Config{}, "", func(cfg *config.Config) { cfg.HTTP.MetricsToken = "s3cret" })
+	for given, want := range map[string]int{"": 401, "Bearer": 401, "Bearer ": 401, "Bearer s3cre": 401, "Bearer s3crets": 401, "s3cret": 401, "Basic s3cret": 401, "Bearer s3cret": 200} {
+		if status, text := w.scrapeWith(map[string]string{"Authorization": given}); status != want || strings.Contains(text, "mta_build_info") != (want == 200) {
+			t.Errorf("%q: status %d, want %d", given, status, want)
+		}
+	}
+	res, err := http.Get(fmt.Sprintf("http://%s/healthz", w.http.socket.Addr()))
+	if err != nil || res.StatusCode != 200 {
+		t.Errorf("the health check: %v, %v", res, err)
+	}
+}
+
+// TestExemplars: a long delay and a long commit name their message in OpenMetrics, and short ones don't.
+func TestExemplars(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	openMetrics := map[string]string{"Accept": "application/openmetrics-text; version=1.0.0"}
+	w.send("ann@client.example", letter, "bob@box.example")
+	rec := w.await("bob@box.example", "Delivery")
+	if _, text := w.scrapeWith(openMetrics); strings.Contains(text, "# {id=") || !strings.HasSuffix(text, "# EOF\n") {
+		t.Errorf("a quick message has an exemplar, or this is not OpenMetrics:\n%s", text)
+	}
+	w.meter.Committed(101*time.Millisecond, rec.ID)
+	late := &envelope.Message{ID: rec.ID, Received: time.Now().Add(-61 * time.Second)}
+	w.meter.Attempted(&tally.Outcome{Kind: accounting.Delivery, Message: late, Route: &route.Route{Provider: "box"}, Result: &delivery.Result{Attempted: true}}, time.Now())
+	status, text := w.scrapeWith(openMetrics)
+	exemplar := ` # {id="` + rec.ID.String() + `"} `
+	for _, line := range []string{`mta_commit_seconds_bucket{le="0.25"} 2`, `mta_delivery_delay_seconds_bucket{le="300.0"} 2`, `mta_provider_delivery_delay_seconds_bucket{provider="box",le="300.0"} 1`} {
+		if !strings.Contains(text, line+exemplar) {
+			t.Errorf("metrics lack %s%s", line, exemplar)
+		}
+	}
+	if n := strings.Count(text, " # {"); n != 3 || status != 200 {
+		t.Errorf("%d exemplars, status %d", n, status)
+	}
+	if strings.Contains(w.scrape(), " # {") {
+		t.Error("the classic format has exemplars")
+	}
+}
+
+// TestManySites: whatever the number of sites, there are 10,000 series at most.
+func TestManySites(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	w.knowSites(120_000) // more than are remembered
+	began := time.Now()
+	text := w.scrape()
+	took := time.Since(began)
+	n := 0
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "#") {
+			n++
+		}
+	}
+	t.Logf("%d series in %v", n, took)
+	if n > operate.MaxSeries {
+		t.Errorf("%d series", n)
+	}
+}
+
+func BenchmarkMetricsOfAMillionSites(b *testing.B) {
+	w := newWorld(b, sink.Config{}, `defaults { smtp_port = PORT }`)
+	w.knowSites(1_000_000)
+	for b.Loop() {
+		w.scrape()
+	}
+}
+
+// knowSites makes sites known by one delivery to each.
+func (w *world) knowSites(n int) {
+	now := time.Now()
+	m, r := &envelope.Message{Received: now}, &delivery.Result{Source: "out"}
+	for i := range n {
+		site := fmt.Sprintf("mx%d.example", i)
+		w.tally.Attempted(&tally.Outcome{Kind: accounting.Delivery, Message: m, Route: &route.Route{Site: site}, Site: site, Result: r}, now)
+	}
 }
 
 // TestMetricsAreInTheManual: each metric has its place in docs/accounting.md.

@@ -21,6 +21,7 @@ import (
 type poster struct {
 	w     *world
 	token string
+	keys  string // the file
 }
 
 // newPoster makes a relay with an api block, and a key of the tenant acme.
@@ -40,7 +41,7 @@ func newPoster(t testing.TB, extra string) *poster {
 		}
 		tenant "acme" { senders = ["client.example"] }
 		%s`, path, extra))
-	return &poster{w, token}
+	return &poster{w, token, path}
 }
 
 // post sends a body, and returns the status, the answer, and whether it was given before.
@@ -52,6 +53,7 @@ func (p *poster) post(query, kind, body, key string) (int, submissionhttp.Sent, 
 	}
 	req.Header.Set("Authorization", "Bearer "+p.token)
 	req.Header.Set("Content-Type", kind)
+	req.Header.Set("Traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 	if key != "" {
 		req.Header.Set("Idempotency-Key", key)
 	}
@@ -92,6 +94,11 @@ func TestPostedMailArrives(t *testing.T) {
 	rec := p.w.await("bob@box.example", "Reception")
 	if rec.ID.String() != sent.Messages[0].ID || rec.Tenant != "acme" || rec.ReceptionProtocol != "HTTP" || rec.Campaign != "spring" || !slices.Equal(rec.Tags, []string{"a"}) || string(rec.Meta) != `{"order":7}` {
 		t.Errorf("%+v", rec)
+	}
+	for _, kind := range []string{"Reception", "Delivery"} {
+		if rec := p.w.await("bob@box.example", kind); rec.TraceID != "4bf92f3577b34da6a3ce929d0e0e4736" {
+			t.Errorf("the %s has the trace id %q", kind, rec.TraceID)
+		}
 	}
 }
 

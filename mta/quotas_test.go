@@ -3,6 +3,7 @@ package mta
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/smtp"
 	"strings"
 	"testing"
@@ -67,4 +68,30 @@ func TestQuotaOfQueuedMessages(t *testing.T) {
 	}
 	submit("a@client.example", "<nil>")
 	submit("a@client.example", "450 4.7.1 tenant acme may submit 1/h; try again in ")
+}
+
+// A tenant's quota holds for what it posts: 429, with the time to wait, until mail has left.
+func TestQuotaOfPostedMessages(t *testing.T) {
+	p := newPoster(t, "")
+	text := func(quota string) string {
+		return fmt.Sprintf("keys { file = %q }\napi \"web\" { address = \"127.0.0.1:0\" }\ntenant \"acme\" {\nsenders = [\"client.example\"]\n%s\n}\ndefaults { smtp_port = 1 }\n", p.keys, quota)
+	}
+	p.w.rewrite("quota", text("max_queued_messages = 2"))
+	if _, err := p.w.Reload(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	const body = `{"from":"ann@client.example","to":"bob@box.example","subject":"x","text":"x"}`
+	for i, want := range []int{http.StatusAccepted, http.StatusAccepted, http.StatusTooManyRequests} {
+		if code, sent, _ := p.post("", "application/json", body, ""); code != want {
+			t.Errorf("request %d: %d %+v, want %d", i, code, sent, want)
+		}
+	}
+	if _, err := p.w.api.Queue.Change(context.Background(), control.Change{Action: control.Remove, All: true}); err != nil {
+		t.Fatal(err)
+	}
+	// What is on its way when it is removed leaves the queue with the end of its attempt.
+	p.w.until("the queue is empty", func() bool { return p.w.Status().Queue.Queued == 0 })
+	if code, sent, _ := p.post("", "application/json", body, ""); code != http.StatusAccepted {
+		t.Errorf("with room in the queue: %d %+v", code, sent)
+	}
 }

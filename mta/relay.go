@@ -10,6 +10,7 @@
 //	dispatcher  carries mail, with goroutines of its own: see package dispatch; ended by Run, which waits
 //	pauses      looks each second which pauses are over; ended by Run
 //	rates       notes what was counted, each second; ended by Run
+//	history     samples figures every 2 s, and saves them: see package history; ended by Run
 //	sources     looks twice a minute which addresses this machine has; ended by Run
 //	checks      asks the DNS once a day what receivers will think of our mail; ended by Run
 //	MTA-STS     renews policies, and writes them down; ended by Run
@@ -17,8 +18,10 @@
 //	admission   computes twice a second what to refuse; ended by Run
 //	pickup      looks every few seconds what sendmail left in the maildrop; ended by Run
 //	alarms      looks at the queue once a minute, at its disk each second; ended by Run
+//	upgrade     waits for the day after which an upgrade is finished; ended by Run
 //	reporters   write reports to senders into the queue; ended by Run when all jobs are back
 //	acme        gets certificates from a certificate authority, when it has names; ended by Run
+//	streams     read the accounting log, send events, write cursors: see package events; ended by Run
 //	http, control  answer over HTTP and on the unix socket; ended by Run
 //	listeners   one for each address at which mail is taken; ended first
 package mta
@@ -37,6 +40,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"example.org/mta/bounce"
+	"example.org/mta/bounce/returnpath"
 	"example.org/mta/delivery"
 	"example.org/mta/delivery/tlspolicy/sts"
 	"example.org/mta/delivery/tlspolicy/tlsrpt"
@@ -45,12 +50,16 @@ import (
 	"example.org/mta/internal/certificates"
 	"example.org/mta/internal/dnscheck"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/format"
 	"example.org/mta/internal/parking"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/admit"
+	"example.org/mta/mta/audit"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
 	"example.org/mta/mta/dispatch"
+	"example.org/mta/mta/events"
+	"example.org/mta/mta/history"
 	"example.org/mta/mta/operate"
 	"example.org/mta/mta/pauses"
 	"example.org/mta/mta/tally"
@@ -65,10 +74,13 @@ import (
 	submissionhttp "example.org/mta/submission/http"
 	"example.org/mta/submission/idempotency"
 	"example.org/mta/submission/intake"
+	"example.org/mta/submission/intruders"
 	"example.org/mta/submission/keys"
 	"example.org/mta/submission/quota"
 	"example.org/mta/submission/unsubscribe"
 	"example.org/mta/suppression"
+	"example.org/mta/suppression/boltstore"
+	"example.org/mta/suppression/feed"
 )
 
 // Options are what a relay is given apart from its configuration.
@@ -84,6 +96,8 @@ type Options struct {
 	// Announce is a directory besides data_dir in which the relay writes down where it is, if that
 	// directory is there; "" for none.
 	Announce string
+	// Sockets are open already, for blocks of the configuration. Every one has to be used by its block.
+	Sockets []Socket
 	// OnReload is called with a configuration that has come into force, for what is not the
 	// relay's own, as the level of its log. May be nil.
 	OnReload func(*config.Config)
@@ -94,6 +108,9 @@ type Options struct {
 	// now is the time of day. Nil: time.Now. For tests of a clock that jumps. Delivery has time.Now in any
 	// case: what it compares has a monotonic reading too.
 	now func() time.Time
+	// places lists the stores with the formats that the relay knows. Nil: those of this program. For tests of another
+	// version.
+	places func(*config.Config) []format.Place
 	// queueFS is what the queue stands on. Nil: the operating system's. For tests of a full disk.
 	queueFS vfs.FS
 	// policyTransport gets MTA-STS policies. Nil: HTTPS. For tests of an authority of their own.
@@ -114,9 +131,12 @@ type Relay struct {
 	sources    *sourceWatch
 	checks     *dailyChecks
 	policy     atomic.Pointer[wiring.Policy]
+	classes    *bounce.Classifier          // of replies
+	unknown    bounce.Unknown              // replies
 	servers    map[string]submissionServer // by listener; New's, then guarded by reload
 	apis       map[string]apiServer        // by api block; likewise
-	inbound    inbound                     // connections of clients
+	clients    clientCounts                // connections of clients
+	reports    reports                     // about the relay's own mail, that come in
 	requests   *submissionhttp.Memory      // for requests under way of all api blocks
 	limits     *submissionhttp.Limits      // of keys' and tenants' requests
 	repeats    *idempotency.Book           // of requests with an Idempotency-Key
@@ -124,10 +144,12 @@ type Relay struct {
 	incoming   *intake.Memory              // for messages of all servers that are coming in
 	quotas     *quota.Book                 // of tenants
 	callouts   *callout.Checker            // of recipients' mailboxes
+	intruders  *intruders.Log              // clients that are refused, for fail2ban
 	certs      *certificates.Store
 	tlsReports *tlsrpt.Reporter             // nil when none are sent
 	acme       *certificates.ACME           // nil without names
 	logins     atomic.Pointer[auth.Service] // nil without users
+	console    *console                     // nil without a console block
 	keys       atomic.Pointer[keys.Book]    // nil without a keys file
 	links      *unsubscribe.Links
 	templates  templates
@@ -138,6 +160,8 @@ type Relay struct {
 	tenantsIgnored atomic.Int64
 	reload         sync.Mutex // one reload at a time
 	draining       atomic.Bool
+	serving        atomic.Bool // the listeners take mail, or have
+	failed         atomic.Bool // the dispatcher has ended by a fault
 
 	queue        *queue.Queue
 	resolver     *resolver.Resolver
@@ -153,16 +177,26 @@ type Relay struct {
 	reporter     *dispatch.Reporter
 	pickup       *pickup // of what sendmail left while the relay was away
 	suppression  *suppression.List
+	listed       *boltstore.Store // of the suppression list
+	feeder       *feed.Feeder     // of the list
 	events       *accountant
 	meter        *tally.Meter
 	tally        *tally.Tallies
 	rates        operate.Rates
+	history      *history.History
 	operated     operate.Relay
 	submitted    *operate.Submitted // for tenants, by HTTP
 	api          control.Config
+	returnPaths  atomic.Pointer[returnpath.Keys]
+	node         returnpath.Node
+	formats      *format.Set
 	accounting   *accounting.Writer // nil when switched off
+	streams      *events.Streams    // of the accounting log; nil without one
+	puller       *events.Puller     // of tenants, by HTTP; nil without an accounting log
+	streamParts  *wiring.StreamParts
 	listeners    *listeners
 	http         *httpServer // nil without an address
+	audit        *audit.Log
 	control      *control.Server
 	socket       net.Listener
 }
@@ -174,22 +208,31 @@ func (r *Relay) warn(cfg *config.Config) {
 	}
 }
 
+// complete sets what was left out.
+func (o *Options) complete() {
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.now == nil {
+		o.now = time.Now
+	}
+	if o.places == nil {
+		o.places = places
+	}
+	if o.Env == nil {
+		o.Env = os.Getenv
+	}
+}
+
 // New opens the queue, the sockets and all else that a relay needs. Nothing is taken or
 // delivered before Run. After an error nothing stays open.
 func New(cfg *config.Config, opts Options) (*Relay, error) {
-	if opts.Log == nil {
-		opts.Log = slog.Default()
-	}
-	if opts.now == nil {
-		opts.now = time.Now
-	}
-	if opts.Env == nil {
-		opts.Env = os.Getenv
-	}
-	r := &Relay{opts: opts, log: opts.Log, now: opts.now, started: time.Now(), servers: make(map[string]submissionServer), apis: make(map[string]apiServer)}
+	opts.complete()
+	r := &Relay{opts: opts, log: opts.Log, now: opts.now, started: time.Now(), classes: new(bounce.Classifier), servers: make(map[string]submissionServer), apis: make(map[string]apiServer)}
 	r.alarms.log = opts.Log
 	r.certs = certificates.New(r.now, opts.Log)
 	r.warn(cfg)
+	r.classes.SetRules(wiring.Classify(cfg))
 	r.tracer = operate.NewTracer(r.now, func() { r.delivery.Retrace() })
 	r.sources = newSourceWatch(func() *config.Config { return r.policy.Load().Config }, opts.Log)
 	r.checks = &dailyChecks{
@@ -207,20 +250,24 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 		what string
 		open func(*config.Config, *undoer) error
 	}{
-		{"data directory", r.openDataDir},
+		{"", r.openFormats},
 		{"accounting log", r.openAccounting},
+		{"http", r.openHTTP},
 		{"", r.openQueue}, // its errors say so themselves, as those of the suppression list and the socket
+		{"streams", r.openStreams},
 		{"idempotency keys", r.openIdempotency},
 		{"queue tokens", r.openTokens},
 		{"destinations", r.openDestinations},
 		{"warm-up", r.openWarmup},
 		{"", r.openSuppression},
 		{"unsubscribe links", r.openUnsubscribe},
+		{"return paths", r.openReturnPaths},
 		{"users", r.openUsers},
 		{"API keys", r.openKeys},
 		{"", r.openTemplates},
 		{"acme", r.openACME},
 		{"", r.openAdmission},
+		{"inbound mail", r.openInbound},
 		{"listeners", r.openListeners},
 		{"router", r.openRouter},
 		{"", r.openSTS},
@@ -228,7 +275,8 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 		{"", r.openPauses},
 		{"delivery", r.openDelivery},
 		{"", r.openControl},
-		{"http", r.openHTTP},
+		{"console", r.openConsole},
+		{"metrics", r.openMetrics},
 	} {
 		if err := step.open(cfg, &undo); err != nil {
 			undo.all()
@@ -252,7 +300,7 @@ func (u *undoer) all() {
 	}
 }
 
-func (r *Relay) openDataDir(cfg *config.Config, _ *undoer) error {
+func (r *Relay) openDataDir(cfg *config.Config) error {
 	// Everybody may pass through, so that users get to the announcement and the maildrop; nobody else
 	// may list it, and all else in it is for the relay's user and group only.
 	return os.MkdirAll(cfg.DataDir, 0o751)
@@ -266,7 +314,7 @@ func (r *Relay) openAccounting(cfg *config.Config, undo *undoer) error {
 	r.accounting = w
 	r.meter = tally.NewMeter()
 	r.tally = tally.New(func() *config.Config { return r.policy.Load().Config })
-	r.events = &accountant{log: w, meter: r.meter, tally: r.tally, policy: r.policy.Load, now: r.now}
+	r.events = &accountant{log: w, meter: r.meter, tally: r.tally, policy: r.policy.Load, classes: r.classes, unknown: &r.unknown, now: r.now}
 	undo.add(func() { r.closeAccounting() })
 	return nil
 }
@@ -287,6 +335,21 @@ func (r *Relay) recordsTrouble() string {
 	return fmt.Sprintf("accounting records can't be written, and are lost when memory for them is full: %d so far; the log says why", s.Lost)
 }
 
+// flushRecords waits for the outcomes that wait for their records. If those can't be written, that is reported
+// when the accounting log is closed.
+func (r *Relay) flushRecords() error {
+	if r.accounting == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), flushPatience)
+	defer cancel()
+	_ = r.accounting.Flush(ctx)
+	return nil
+}
+
+// flushPatience is longer than the accounting log holds up any outcome.
+const flushPatience = 10 * time.Second
+
 func (r *Relay) closeAccounting() error {
 	if r.accounting == nil {
 		return nil
@@ -300,6 +363,7 @@ func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
 		Dir:         queueDir(cfg),
 		FS:          r.opts.queueFS,
 		Log:         r.log,
+		Format:      r.numberOf(queue.Format),
 		SegmentSize: int64(cfg.Queue.SegmentSize),
 		LargeBody:   int64(cfg.Queue.LargeBody),
 		CacheBytes:  int64(cfg.Queue.Cache),
@@ -321,6 +385,7 @@ func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
 	r.queue, r.store = q, newQueueStore(q, r.events, r.meter, r.now, r.log)
 	undo.add(func() { q.Close() })
 	r.log.Info("queue is open", "recipients", q.Stats().Queued, "took", time.Since(began).Round(time.Millisecond))
+	r.reportReceptions(cfg)
 	reports := &dispatch.ReportWriter{
 		Queue: q, Events: r.events, Policy: r.policy.Load, Sites: &r.sites, Ids: new(envelope.IDs), Now: r.now, Log: r.log,
 	}
@@ -338,12 +403,13 @@ func (r *Relay) openListeners(cfg *config.Config, undo *undoer) (err error) {
 	r.requests, r.limits = submissionhttp.NewMemory(requestMemory(cfg)), submissionhttp.NewLimits(r.now)
 	r.quotas = quota.New(r.limitsOf, r.queuedOf, r.now)
 	r.callouts = callout.New(r.askForMailbox, r.now)
+	r.intruders = intruders.New(r.log, r.now)
 	shareDescriptors(r.files, cfg).warn(r.log)
 	entrances, err := r.entrances(cfg, r.logins.Load())
 	if err != nil {
 		return err
 	}
-	r.listeners, err = openListeners(entrances, r.log)
+	r.listeners, err = openListeners(entrances, r.opts.Sockets, r.log)
 	if err == nil {
 		undo.add(r.listeners.closeSockets)
 	}
@@ -375,8 +441,9 @@ func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener, logins *au
 	made := submissionServer{settings: wiring.Submission(cfg, l)}
 	made.settings.Limits.Connections = shareDescriptors(r.files, cfg).of(l.MaxConnections)
 	sc := r.joined(made.settings, l.Name)
-	sc.Open = r.inbound.of(l.Name)
-	made.tls = l.TLS
+	sc.Open = r.clients.of(l.Name)
+	made.tls, made.inbound = l.TLS, l.Inbound
+	sc.Inbound, sc.InboundMemory = r.inboundOf(l), r.reports.memory
 	if sc.TLS, err = r.tlsOf(l.TLS.Certificates); err != nil {
 		return nil, err
 	}
@@ -386,7 +453,7 @@ func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener, logins *au
 	made.logins, made.clientCAs = sc.Auth, sc.ClientCAs
 	old := r.servers[l.Name]
 	if old.server != nil && old.logins == made.logins && old.clientCAs.Equal(made.clientCAs) &&
-		reflect.DeepEqual(old.settings, made.settings) && reflect.DeepEqual(old.tls, made.tls) {
+		reflect.DeepEqual(old.settings, made.settings) && reflect.DeepEqual(old.tls, made.tls) && reflect.DeepEqual(old.inbound, made.inbound) {
 		return old.server, nil
 	}
 	made.server = submission.New(sc)
@@ -398,7 +465,7 @@ func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener, logins *au
 func (r *Relay) joined(sc submission.Config, listener string) submission.Config {
 	sc.Intake = r.joinedIntake(sc.Intake, listener)
 	sc.Intake.Repeats = r.repeats
-	sc.IDs, sc.Watcher = &r.sessions, r.tracer.Listener(listener)
+	sc.IDs, sc.Watcher, sc.Refused = &r.sessions, r.tracer.Listener(listener), r.intruders.Listener(listener)
 	return sc
 }
 
@@ -409,6 +476,7 @@ func (r *Relay) joinedIntake(ic intake.Config, listener string) intake.Config {
 	ic.Admission = r.admission
 	ic.Verifier, ic.Suppressed, ic.Unsubscribe = domainVerifier{r}, r.suppressed, r.unsubscribeLink
 	ic.Quotas, ic.AsksMailboxes, ic.MissingMailbox = r.quotas, r.asksMailboxes, r.missingMailbox
+	ic.Foreign.MayUsePool = r.mayUsePool
 	ic.TenantOf, ic.TenantAt, ic.Ignored = r.tenantOf, r.tenantAt, &r.tenantsIgnored
 	return ic
 }
@@ -418,6 +486,7 @@ type submissionServer struct {
 	server   *submission.Server
 	settings submission.Config // as the configuration says, nothing of the relay's own
 	tls      config.TLS
+	inbound  config.Inbound
 
 	logins    *auth.Service
 	clientCAs *x509.CertPool
@@ -438,7 +507,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	})
 	running.Go(func() { r.pauses.Run(dispatching) })
 	running.Go(func() {
-		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble, r.resolver.Stats, r.warm.trouble, r.warm.shortOfHealth, r.pickup.trouble, r.pauses.Trouble, r.loginTrouble, r.certificateTrouble, r.admission.Trouble, r.checks.trouble})
+		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble, r.audit.Trouble, r.resolver.Stats, r.warm.trouble, r.warm.shortOfHealth, r.pickup.trouble, r.pauses.Trouble, r.loginTrouble, r.certificateTrouble, r.admission.Trouble, r.checks.trouble, r.flood, r.streamTroubles})
 	})
 	if r.acme != nil {
 		running.Go(func() { r.acme.Run(dispatching) })
@@ -450,14 +519,18 @@ func (r *Relay) Run(ctx context.Context) error {
 	running.Go(func() { r.sources.run(dispatching) })
 	running.Go(func() { r.checks.run(dispatching) })
 	running.Go(func() { r.pickup.run(dispatching) })
-	running.Go(func() { r.rates.Run(dispatching, r.now, r.tally.Total) })
+	running.Go(func() { r.finishInTime(dispatching) })
+	running.Go(func() { r.rates.Run(dispatching, r.now, r.tally) })
+	running.Go(func() { r.history.Run(dispatching) })
 	running.Go(func() { r.warm.run(dispatching) })
 	running.Go(func() { r.sts.Run(dispatching) })
 	running.Go(func() { r.control.Serve(r.socket) })
-	if r.http != nil {
-		running.Go(r.http.serve)
+	if r.console != nil {
+		running.Go(r.serveConsole)
 	}
+	r.startStreams()
 	r.listeners.serve()
+	r.serving.Store(true)
 	if r.opts.Ready != nil {
 		r.opts.Ready(r)
 	}
@@ -465,6 +538,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 	case err = <-failed:
+		r.failed.Store(true)
 		r.log.Error("stopping", "error", err)
 	}
 	return errors.Join(err, r.shutdown(stopDispatching, &running))
@@ -494,19 +568,25 @@ func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error 
 		{"deliveries under way", func() error { return r.delivery.Drain(drained) }},
 		{"connections", func() error { r.delivery.Close(); return nil }},
 		{"look-ups", func() error { r.router.Close(); return nil }},
+		{"records of outcomes", r.flushRecords}, // some of which are reported to senders
 		{"reports to senders", func() error { r.reporter.Close(); return nil }},
 		{"http", func() error { return r.closeHTTP(drained) }},
+		{"console", func() error { return r.closeConsole(drained) }},
 		{"control socket", func() error { return r.control.Shutdown(drained) }},
 		{"the dispatcher and the servers", func() error { running.Wait(); return nil }},
 		{"signatures", r.dispatcher.Close},
+		{"what feeds the suppression list", r.feeder.Close},
 		{"warm-up", r.warm.close},
 		{"MTA-STS policies", r.closeSTS},
 		{"destination database", r.destinations.Close},
 		{"suppression list", r.suppression.Close},
 		{"users file", r.closeUsers},
 		{"API keys", r.closeKeys},
+		{"records of outcomes", r.flushRecords}, // those of reports
 		{"queue", r.queue.Close},
+		{"streams", r.closeStreams},
 		{"accounting log", r.closeAccounting},
+		{"audit log", r.audit.Close},
 	} {
 		began := time.Now()
 		slow := time.AfterFunc(time.Second, func() { r.log.Info("waiting for " + step.what) })

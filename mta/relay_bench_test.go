@@ -15,13 +15,28 @@ import (
 
 // BenchmarkRelay is the whole way of a message of 2 KB: from 20 connections through the relay to
 // a sink in the same process, durable, until all have arrived.
-func BenchmarkRelay(b *testing.B) {
+func BenchmarkRelay(b *testing.B) { benchmarkRelay(b, "") }
+
+// BenchmarkReturnPath is the same with a return path, and with a signature, and with both.
+func BenchmarkReturnPath(b *testing.B) {
+	for _, v := range []struct{ name, extra string }{
+		{"plain", ""},
+		{"return-path", `sender_domain "*" { return_path = "b.client.example" }`},
+		{"signed", dkimBlock("client.example", `senders = ["*"]`)},
+		{"signed-return-path", dkimBlock("client.example", `senders = ["*"]`) + `sender_domain "*" { return_path = "b.client.example" }`},
+	} {
+		b.Run(v.name, func(b *testing.B) { benchmarkRelay(b, v.extra) })
+	}
+}
+
+func benchmarkRelay(b *testing.B, extra string) {
 	w := newWorld(b, sink.Config{}, `
 		log { level = "warn" }
 		defaults {
 			smtp_port = PORT
 			connection_limit = 20
-		}`)
+		}
+		`+extra)
 	body := "Subject: benchmark\r\n\r\n" + strings.Repeat(strings.Repeat("x", 78)+"\r\n", 25)
 	var before, after syscall.Rusage
 	syscall.Getrusage(syscall.RUSAGE_SELF, &before)
@@ -51,7 +66,14 @@ func BenchmarkRelay(b *testing.B) {
 
 // submit sends n messages down one connection, each envelope in one flight.
 func (w *world) submit(b *testing.B, client, n int, body string) {
-	c, err := net.Dial("tcp", w.listeners.addresses()[0])
+	w.flights(b, 0, n, func(i int) (from, to, content string) {
+		return "ann@client.example", "bob@box.example", fmt.Sprintf("From: ann@client.example\r\nX-Mta-Test-Id: %d-%d\r\n%s", client, i, body)
+	})
+}
+
+// flights is submit to one of the listeners, of any mail.
+func (w *world) flights(b *testing.B, listener, n int, mail func(i int) (from, to, content string)) {
+	c, err := net.Dial("tcp", w.listeners.addresses()[listener])
 	if err != nil {
 		b.Error(err)
 		return
@@ -75,13 +97,14 @@ func (w *world) submit(b *testing.B, client, n int, body string) {
 		return
 	}
 	for i := range n {
-		fmt.Fprintf(c, "MAIL FROM:<ann@client.example>\r\nRCPT TO:<bob@box.example>\r\nDATA\r\n")
+		from, to, content := mail(i)
+		fmt.Fprintf(c, "MAIL FROM:<%s>\r\nRCPT TO:<%s>\r\nDATA\r\n", from, to)
 		for _, code := range []string{"250", "250", "354"} {
 			if !expect(code) {
 				return
 			}
 		}
-		fmt.Fprintf(c, "X-Mta-Test-Id: %d-%d\r\n%s.\r\n", client, i, body)
+		fmt.Fprintf(c, "%s.\r\n", content)
 		if !expect("250") {
 			return
 		}

@@ -125,7 +125,14 @@ func (w *world) start() {
 		level = slog.LevelDebug
 	}
 	w.given.Log = slog.New(slog.NewTextHandler(io.MultiWriter(w.t.Output(), &w.book), &slog.HandlerOptions{Level: level}))
-	r, err := New(w.cfg, w.given)
+	given, ready := w.given, make(chan struct{})
+	given.Ready = func(r *Relay) {
+		if w.given.Ready != nil {
+			w.given.Ready(r)
+		}
+		close(ready)
+	}
+	r, err := New(w.cfg, given)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -147,6 +154,11 @@ func (w *world) start() {
 			w.t.Errorf("stopping the relay: %v", err)
 		}
 	})
+	select {
+	case <-ready:
+	case err := <-ended:
+		ended <- err
+	}
 }
 
 func (w *world) send(from string, content string, to ...string) {
@@ -436,6 +448,60 @@ func TestReloadKeepsWhatIsOpen(t *testing.T) {
 	w.await("bob@box.example", "Delivery") // by the reader, in the log that is written
 }
 
+// TestReloadCanBeCounted: the preview tells what the reload then does, and does none of it.
+func TestReloadCanBeCounted(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	before := w.Config()
+	w.rewrite("changed", fmt.Sprintf(`
+		nodeid = "other.example"
+		defaults {
+			smtp_port = %s
+			connection_limit = 3
+		}
+	`, w.port))
+	api := control.NewLocalClient(w.control.Handler())
+	would, err := api.Reload(t.Context(), control.Intent{DryRun: true})
+	if err != nil || would.Count != 1 || !would.DryRun || len(would.Restart) == 0 || !strings.Contains(would.Changes[0], "connection_limit") {
+		t.Fatalf("%+v, %v", would, err)
+	}
+	if w.Config() != before {
+		t.Error("a dry run has changed the configuration in force")
+	}
+	ctx := control.WithReason(control.WithActor(t.Context(), control.Actor{Kind: control.ByConsole, User: "anna", Address: "192.0.2.7"}), "they are slow")
+	did, err := api.Reload(ctx, control.Intent{Expect: &would.Count})
+	if err != nil || !slices.Equal(did.Changes, would.Changes) || !slices.Equal(did.Restart, would.Restart) || w.Config() == before {
+		t.Errorf("the reload did %+v, want %+v (%v)", did, would, err)
+	}
+	w.rewrite("typo", `defaults { conection_limit = 3 }`)
+	if _, err := api.Reload(ctx, control.Intent{DryRun: true}); err == nil || !strings.Contains(err.Error(), "connection_limit") {
+		t.Errorf("a bad file: %v", err)
+	}
+	p, err := api.Actions(t.Context(), control.ActionQuery{})
+	if err != nil || len(p.Actions) != 1 || p.Actions[0].User != "anna" || p.Actions[0].Action != "config reload" || p.Actions[0].Reason != "they are slow" {
+		t.Errorf("the audit log has %+v, %v", p, err)
+	}
+}
+
+// TestTheNewestRecords: they come in pages, a message's too.
+func TestTheNewestRecords(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	w.send("ann@client.example", letter, "bob@box.example")
+	w.arrived(1)
+	w.await("bob@box.example", "Delivery")
+	api := control.NewLocalClient(w.control.Handler())
+	p, err := api.NewestRecords(t.Context(), control.LogQuery{}, "", 1)
+	if err != nil || len(p.Records) != 1 || p.Complete || !strings.Contains(string(p.Records[0]), `"Delivery"`) {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	p, err = api.NewestRecords(t.Context(), control.LogQuery{Types: []string{"Reception"}, Recipient: "bob@box.example"}, p.Next, 50)
+	if err != nil || len(p.Records) != 1 || !p.Complete {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if _, err := api.NewestRecords(t.Context(), control.LogQuery{}, "here", 1); err == nil || !strings.Contains(err.Error(), "cursor") {
+		t.Errorf("a forged cursor: %v", err)
+	}
+}
+
 func TestReloadOfABadFileChangesNothing(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	before := w.Config()
@@ -465,7 +531,7 @@ func TestHealthKnowsOfAFullDisk(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	health := func() int {
 		rec := httptest.NewRecorder()
-		w.healthz(rec, nil)
+		w.readyz(rec, nil)
 		return rec.Code
 	}
 	if got := health(); got != http.StatusOK {

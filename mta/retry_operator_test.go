@@ -145,7 +145,7 @@ func TestRetryCountsScheduledMailAlone(t *testing.T) {
 		return err == nil && len(l.Messages) == 1 && l.Messages[0].Recipients[0].State == control.StateWaiting
 	})
 	for _, dry := range []bool{true, false, false} {
-		done, err := o.Change(t.Context(), control.Change{Action: control.Retry, All: true, DryRun: dry})
+		done, err := o.Change(t.Context(), control.Change{Action: control.Retry, All: true, Intent: control.Intent{DryRun: dry}})
 		if err != nil || done.Scheduled != 1 {
 			t.Fatalf("dry run %v: %+v, %v", dry, done, err)
 		}

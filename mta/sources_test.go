@@ -140,11 +140,11 @@ func TestMailWaitsForItsSources(t *testing.T) {
 	set(syscall.EADDRNOTAVAIL)
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.await("bob@box.example", "TransientFailure")
-	items, _, err := w.queue.List(queue.Filter{Domain: "box.example"}, queue.Page{Limit: 1})
-	if err != nil || len(items) != 1 {
-		t.Fatalf("queued %+v, %v", items, err)
+	l, err := w.queue.List(queue.Filter{Domain: "box.example"}, queue.Page{Limit: 1})
+	if err != nil || len(l.Items) != 1 {
+		t.Fatalf("queued %+v, %v", l.Items, err)
 	}
-	rc := items[0].Recipients[0]
+	rc := l.Items[0].Recipients[0]
 	if want := `451 4.3.5 this machine has the address of no source of pool "default": moved`; rc.Last.String() != want {
 		t.Errorf("it waits because %q, want %q", rc.Last.String(), want)
 	}
@@ -210,11 +210,11 @@ func TestABrokenProxyIsNoFaultOfTheHost(t *testing.T) {
 		}`)
 	w.sendTo(w.listeners.addresses()[1], "ann@client.example", letter, "bob@box.example")
 	w.await("bob@box.example", "TransientFailure")
-	items, _, err := w.queue.List(queue.Filter{Recipient: "bob@box.example"}, queue.Page{Limit: 1})
-	if err != nil || len(items) != 1 {
-		t.Fatalf("queued %+v, %v", items, err)
+	l, err := w.queue.List(queue.Filter{Recipient: "bob@box.example"}, queue.Page{Limit: 1})
+	if err != nil || len(l.Items) != 1 {
+		t.Fatalf("queued %+v, %v", l.Items, err)
 	}
-	if got := items[0].Recipients[0].Last.Text; !strings.HasSuffix(got, "socks5 proxy 127.0.0.1:1: connect: connection refused") {
+	if got := l.Items[0].Recipients[0].Last.Text; !strings.HasSuffix(got, "socks5 proxy 127.0.0.1:1: connect: connection refused") {
 		t.Errorf("it waits because %q", got)
 	}
 	w.send("ann@client.example", letter, "eve@box.example")

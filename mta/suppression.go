@@ -2,6 +2,7 @@ package mta
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 
 	"example.org/mta/internal/envelope"
@@ -10,10 +11,11 @@ import (
 	"example.org/mta/submission/request"
 	"example.org/mta/suppression"
 	"example.org/mta/suppression/boltstore"
+	"example.org/mta/suppression/feed"
 )
 
 func (r *Relay) openSuppression(cfg *config.Config, undo *undoer) error {
-	store, err := boltstore.Open(filepath.Join(cfg.DataDir, "suppression.db"))
+	store, err := boltstore.Open(filepath.Join(cfg.DataDir, "suppression.db"), r.numberOf(boltstore.Format))
 	if err != nil {
 		return err
 	}
@@ -22,9 +24,39 @@ func (r *Relay) openSuppression(cfg *config.Config, undo *undoer) error {
 		store.Close()
 		return err
 	}
-	r.suppression = list
+	r.suppression, r.listed = list, store
 	undo.add(func() { list.Close() })
+	aside, err := suppression.Open(context.Background(), suppression.Config{Store: store.Pending(), Now: r.now, Log: r.log})
+	if err != nil {
+		return err
+	}
+	r.feeder, err = feed.New(context.Background(), feed.Config{
+		List: list, Pending: aside, Counters: store.Counters(), Providers: store.Providers(), Complained: r.warm.complained,
+		Settings: func() *feed.Settings { return r.policy.Load().Feed }, Now: r.now, Log: r.log,
+	})
+	if err != nil {
+		aside.Close()
+		return fmt.Errorf("opening suppression list: %w", err)
+	}
+	undo.add(func() { r.feeder.Close() })
 	return nil
+}
+
+// flood says which providers are doubted and how many addresses are set aside for that, "" when there are none.
+func (r *Relay) flood() string {
+	pending := r.feeder.Stats().Pending
+	var all []string
+	for _, d := range r.feeder.Doubted() {
+		when := "since " + d.Since.UTC().Format("2006-01-02 15:04 UTC")
+		if !d.Until.IsZero() {
+			when = fmt.Sprintf("from %s to %s", d.Since.UTC().Format("2006-01-02 15:04"), d.Until.UTC().Format("2006-01-02 15:04 UTC"))
+		}
+		all = append(all, fmt.Sprintf("%s called %d of %d recipients unknown %s, usually %.1f %%", d.Provider, d.Unknown, d.Known+d.Unknown, when, 100*d.Usual))
+	}
+	if pending > 0 {
+		all = append(all, fmt.Sprintf("addresses set aside until you accept or drop them: %d ('mta suppress pending')", pending))
+	}
+	return few(all)
 }
 
 // suppressed answers submission: whether a recipient is refused at RCPT, and why.

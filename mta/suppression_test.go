@@ -3,6 +3,7 @@ package mta
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/smtp"
 	"net/textproto"
 	"reflect"
@@ -226,8 +227,75 @@ func TestSuppressionsForTheOperator(t *testing.T) {
 		tenant *string
 		want   int
 	}{{&other, 0}, {&acme, 1}, {nil, 2}} {
-		if done, err := o.Unsuppress(ctx, control.SuppressedAddresses{Addresses: []string{"a@box.example"}, Tenant: c.tenant}); err != nil || done.Removed != c.want {
+		if done, err := o.Unsuppress(ctx, control.Unsuppress{SuppressedAddresses: control.SuppressedAddresses{Addresses: []string{"a@box.example"}, Tenant: c.tenant}}); err != nil || done.Removed != c.want {
 			t.Errorf("removed %+v, %v, want %d", done, err, c.want)
 		}
+	}
+}
+
+// A site that knows nobody any more: its entries are set aside, with an alarm, until an operator decides, over a restart.
+func TestFloodForTheOperator(t *testing.T) {
+	w := newWorld(t, sink.Config{Refusals: []sink.Refusal{sink.UnknownUsers("nobody")}}, `
+		defaults { smtp_port = PORT }
+		suppression {
+			feed = true
+			flood { min = 20 }
+		}`)
+	var to []string
+	for i := range 40 {
+		to = append(to, fmt.Sprintf("nobody%d@box.example", i))
+	}
+	w.send("ann@client.example", letter, to...)
+	for _, a := range to {
+		w.await(a, "Bounce")
+	}
+	ctx, o := context.Background(), w.api.Suppressions
+	pending := func() control.PendingList {
+		t.Helper()
+		l, err := o.PendingSuppressions(ctx, control.SuppressionFilter{}, "", 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	w.until("all are set aside", func() bool { return len(pending().Suppressions) == 40 && w.suppression.Stats().Entries == 0 })
+	l := pending()
+	if len(l.Providers) != 1 || l.Providers[0].Unknown != 40 || l.Suppressions[0].Provider != l.Providers[0].Provider || l.Suppressions[0].Class != "InvalidRecipient" {
+		t.Errorf("pending: %+v", l)
+	}
+	if why := w.flood(); !strings.Contains(why, "called 40 of 4") || !strings.Contains(why, "mta suppress pending") {
+		t.Errorf("the alarm's reason is %q", why)
+	}
+	text := w.scrape()
+	for _, line := range []string{"mta_suppressions_pending 40", "mta_suppression_floods 1", `mta_suppressions_total{source="bounce"} 19`} {
+		if !strings.Contains(text, "\n"+line+"\n") {
+			t.Errorf("the metrics lack %s", line)
+		}
+	}
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	o = w.api.Suppressions
+	provider := l.Providers[0].Provider
+	sel := control.SuppressionSelection{SuppressionFilter: control.SuppressionFilter{Provider: provider}, Intent: control.Intent{DryRun: true}}
+	if n, err := o.AcceptPending(ctx, sel); err != nil || n.Entries != 40 || len(pending().Suppressions) != 40 {
+		t.Errorf("would accept %+v, %v", n, err)
+	}
+	sel.DryRun = false
+	if n, err := o.AcceptPending(ctx, sel); err != nil || n.Entries != 40 || len(pending().Suppressions) != 0 || w.flood() != "" {
+		t.Errorf("accepted %+v, %v; the alarm's reason is %q", n, err, w.flood())
+	}
+	w.refusedAtRCPT("ann@client.example", to[7])
+	sel.Since = time.Now().Add(time.Hour)
+	if n, err := o.UnsuppressMatching(ctx, sel); err != nil || n.Removed != 0 {
+		t.Errorf("removed %+v of the future, %v", n, err)
+	}
+	sel.Since, sel.Source = time.Now().Add(-time.Hour), control.SuppressedByBounce
+	if n, err := o.UnsuppressMatching(ctx, sel); err != nil || n.Removed != 40 {
+		t.Errorf("removed %+v, %v", n, err)
+	}
+	if n, err := o.DropPending(ctx, control.SuppressionSelection{}); err != nil || n.Entries != 0 {
+		t.Errorf("dropped %+v, %v", n, err)
 	}
 }

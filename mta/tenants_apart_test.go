@@ -191,6 +191,7 @@ type want struct {
 var others = map[string]want{
 	"POST /v1/messages":             {403, "5.7.1"},
 	"GET /v1/messages":              {200, `"messages":[]`},
+	"GET /v1/events":                {200, `"events":[]`},
 	"POST /v1/messages/cancel":      {0, ""}, // what it does to acme's message is looked at below
 	"GET /v1/suppressions":          {200, `{"suppressions":[]}`},
 	"POST /v1/suppressions/add":     {200, `"added":1`},
@@ -238,7 +239,7 @@ func TestTenantsAreKeptApart(t *testing.T) {
 		}
 	}
 	own := a.key("acme", keys.Key{Scopes: keys.All})
-	for _, path := range []string{"/v1/messages/" + a.id, "/v1/messages?campaign=spring"} {
+	for _, path := range []string{"/v1/messages/" + a.id, "/v1/messages?campaign=spring", "/v1/events?wait=5"} {
 		if status, body := a.ask("GET", path, own, ""); status != 200 || !strings.Contains(body, a.id) {
 			t.Errorf("%s with a key of acme's: %d %s", path, status, body)
 		}

@@ -74,8 +74,8 @@ func TestTortureClockThatJumps(t *testing.T) {
 	began := time.Now()
 	for w.queue.Stats().Queued > 0 {
 		if time.Since(began) > 30*time.Second {
-			items, _, _ := w.queue.List(queue.Filter{}, queue.Page{Limit: 5})
-			t.Fatalf("after %v with the clock right %d recipients are still queued: %+v", time.Since(began), w.queue.Stats().Queued, items)
+			l, _ := w.queue.List(queue.Filter{}, queue.Page{Limit: 5})
+			t.Fatalf("after %v with the clock right %d recipients are still queued: %+v", time.Since(began), w.queue.Stats().Queued, l.Items)
 		}
 		<-time.After(50 * time.Millisecond)
 	}

@@ -55,23 +55,30 @@ func (u unsubscribed) Unsubscribe(ctx context.Context, token, request string) er
 	if !ok {
 		return fmt.Errorf("the token is not valid")
 	}
-	ctx = context.WithoutCancel(ctx)
-	key := suppression.KeyOf(s.Tenant, s.Address)
-	there, err := u.r.suppression.Get(ctx, []suppression.Key{key})
-	if err != nil {
-		return err
+	fresh, err := u.r.endSubscription(context.WithoutCancel(ctx), &s, request)
+	if err == nil && fresh {
+		u.r.events.Unsubscribed(&s, request)
 	}
-	if len(there) > 0 && there[0].Expires.IsZero() {
-		return nil
+	return err
+}
+
+// endSubscription puts the recipient on the suppression list for good. It reports false when the recipient was there.
+func (r *Relay) endSubscription(ctx context.Context, s *unsubscribe.Subscription, request string) (fresh bool, err error) {
+	key := suppression.KeyOf(s.Tenant, s.Address)
+	there, err := r.suppression.Get(ctx, []suppression.Key{key})
+	if err != nil {
+		return false, err
+	}
+	if len(there) > 0 && there[0].Expires.IsZero() && !there[0].Source.ByHost() {
+		return false, nil
 	}
 	reason := "the recipient unsubscribed"
 	if s.Campaign != "" {
 		reason += " from " + s.Campaign
 	}
-	if _, err := u.r.suppression.Add(ctx, []suppression.Entry{{Key: key, Reason: reason, Source: suppression.Unsubscribe}}); err != nil {
-		return err
+	if _, err := r.suppression.Add(ctx, []suppression.Entry{{Key: key, Reason: reason, Source: suppression.Unsubscribe}}); err != nil {
+		return false, err
 	}
-	u.r.log.Info("recipient unsubscribed", "tenant", s.Tenant, "recipient", s.Address, "campaign", s.Campaign, "request", request)
-	u.r.events.Unsubscribed(&s, request)
-	return nil
+	r.log.Info("recipient unsubscribed", "tenant", s.Tenant, "recipient", s.Address, "campaign", s.Campaign, "request", request)
+	return true, nil
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/sink"
@@ -120,13 +121,16 @@ func TestUnsubscribeOutlivesABounce(t *testing.T) {
 		t.Errorf("the warnings are %q", warnings)
 	}
 	key := suppression.KeyOf("acme", "joe@box.example")
-	w.suppression.Add(t.Context(), []suppression.Entry{{Key: key, Source: suppression.Bounce, Expires: w.now().AddDate(0, 3, 0)}})
 	token := strings.TrimPrefix(w.unsubscribeLink("acme", "", "joe@box.example"), unsubscribeURL+"/")
-	if err := (unsubscribed{w.Relay}).Unsubscribe(t.Context(), token, "r"); err != nil {
-		t.Fatal(err)
-	}
-	if e, found := w.suppression.Match("acme", "joe@box.example"); !found || !e.Expires.IsZero() {
-		t.Errorf("entry %+v", e)
+	for _, ends := range []time.Time{w.now().AddDate(0, 3, 0), {}} { // feed_keep = "0s" makes the second
+		w.suppression.Remove(t.Context(), []suppression.Key{key})
+		w.suppression.Add(t.Context(), []suppression.Entry{{Key: key, Source: suppression.Bounce, Expires: ends}})
+		if err := (unsubscribed{w.Relay}).Unsubscribe(t.Context(), token, "r"); err != nil {
+			t.Fatal(err)
+		}
+		if e, found := w.suppression.Match("acme", "joe@box.example"); !found || !e.Expires.IsZero() || e.Source != suppression.Unsubscribe {
+			t.Errorf("a bounce until %v: entry %+v", ends, e)
+		}
 	}
 }
 

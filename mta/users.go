@@ -106,6 +106,11 @@ func (r *Relay) loginTrouble() string {
 			return text
 		}
 	}
+	if r.console != nil {
+		if text := r.console.logins.Trouble(); text != "" {
+			return "console: " + text
+		}
+	}
 	if book := r.keys.Load(); book != nil {
 		return book.Trouble()
 	}
@@ -152,4 +157,9 @@ func usersTenants(cfg *config.Config) (names []string) {
 		names = append(names, u.Tenant)
 	}
 	return names
+}
+
+// mayUsePool reports whether a tenant's mail may name a pool, by the configuration in force.
+func (r *Relay) mayUsePool(tenant, pool string) bool {
+	return r.policy.Load().Config.MayUse(tenant, pool)
 }

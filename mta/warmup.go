@@ -2,6 +2,7 @@ package mta
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -39,7 +40,17 @@ type ledger interface {
 	io.Closer
 }
 
-func openBolt(path string) (ledger, error) { return boltstore.Open(path, nil) }
+func openBolt(path string) (ledger, error) {
+	store, err := boltstore.Open(path, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := store.Each(warmup.CheckVersion); err != nil {
+		store.Close()
+		return nil, err
+	}
+	return store, nil
+}
 
 // openWarmup opens the warm-up's ledger. It is there without any plan too: a reload may bring one.
 func (r *Relay) openWarmup(cfg *config.Config, undo *undoer) error {
@@ -134,6 +145,28 @@ func (w *warming) IPs() []string { return w.ctl.IPs() }
 // Do is an operator's doing; see warmup.Controller.Do.
 func (w *warming) Do(ctx context.Context, ip string, a warmup.Action) error {
 	return w.ctl.Do(ctx, ip, a)
+}
+
+// complained is feed.Config.Complained. What no warm-up wants, or of a day too long ago, is done.
+func (w *warming) complained(ctx context.Context, source, provider string, day time.Time, n int64) error {
+	key, ok := w.policy().WarmupKeyOf(source)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	err := w.ctl.Do(ctx, key, warmup.Complained(provider, day, n))
+	switch {
+	case errors.Is(err, warmup.ErrNotWarming):
+		return nil
+	case errors.Is(err, warmup.ErrReport):
+		w.log.Info("complaints are too old for the warm-up", "source", source, "provider", provider, "day", day.Format(time.DateOnly), "complaints", n)
+		return nil
+	case err != nil:
+		return err
+	}
+	w.log.Info("complaints count for the warm-up", "source", source, "provider", provider, "day", day.Format(time.DateOnly), "complaints", n)
+	return nil
 }
 
 // reload takes over another configuration.

@@ -93,7 +93,7 @@ func TestCancelOfWhatIsLeased(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		var told []Item
 		cfg := small(t, vfs.Memory())
-		cfg.OnRemoved = func(it Item) { told = append(told, it) }
+		cfg.OnRemoved = func(items []Item, recorded func()) { told = append(told, items...); recorded() }
 		q := open(t, cfg)
 		m := accept(t, q, message(4, "example.net"), "x")
 		l := next(t, q)
@@ -240,7 +240,7 @@ func moveAndWait(t *testing.T, after time.Duration, held bool) {
 // BenchmarkCancelCampaign cancels one of two campaigns of scheduled messages, while others are submitted.
 func BenchmarkCancelCampaign(b *testing.B) {
 	for range b.N {
-		q := open(b, Config{Dir: b.TempDir(), MinFree: 1, OnRemoved: func(Item) {}})
+		q := open(b, Config{Dir: b.TempDir(), MinFree: 1, OnRemoved: func(_ []Item, recorded func()) { recorded() }})
 		n := *campaign
 		fillCampaigns(b, q, n)
 		ctx, stop := context.WithCancel(b.Context())

@@ -3,6 +3,8 @@ package queue
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
@@ -14,16 +16,18 @@ import (
 type Action uint8
 
 const (
-	Hold           Action = 1 + iota // make no attempts until it is unheld; it expires all the same
-	Unhold                           // go on as before
-	RetryNow                         // attempt it now, or try again to read it; scheduled mail keeps its time
-	Bounce                           // report it as undeliverable to its sender, and settle it
-	Remove                           // settle it without a report
-	RetryScheduled                   // as RetryNow, and release what was scheduled before its time
-	UnholdToRetry                    // as Unhold, but hand nothing out yet: RetryNow or RetryScheduled follows
-	Cancel                           // as Remove, for its sender: see Queue.Cancel
+	Hold               Action = 1 + iota // make no attempts until it is unheld; it expires all the same
+	Unhold                               // go on as before
+	RetryNow                             // attempt it now, or try again to read it; scheduled mail keeps its time
+	Bounce                               // report it as undeliverable to its sender, and settle it
+	Remove                               // settle it without a report
+	RetryScheduled                       // as RetryNow, and release what was scheduled before its time
+	RetryHeld                            // as RetryNow, and release what is held
+	RetryHeldScheduled                   // as RetryScheduled, and release what is held
+	Cancel                               // as Remove, for its sender: see Queue.Cancel
 
 	countScheduled // nothing: count what RetryNow leaves to its time
+	reroute        // see Queue.Reroute
 )
 
 // String gives the operator's word.
@@ -31,9 +35,9 @@ func (a Action) String() string {
 	switch a {
 	case Hold:
 		return "hold"
-	case Unhold, UnholdToRetry:
+	case Unhold:
 		return "release"
-	case RetryNow, RetryScheduled:
+	case RetryNow, RetryScheduled, RetryHeld, RetryHeldScheduled:
 		return "retry"
 	case Bounce:
 		return "bounce"
@@ -45,23 +49,32 @@ func (a Action) String() string {
 	return "unknown"
 }
 
+// retries reports whether the action is a retry, and keepsTime and keepsHeld what it leaves alone.
+func (a Action) retries() bool {
+	return a == RetryNow || a == RetryScheduled || a == RetryHeld || a == RetryHeldScheduled
+}
+func (a Action) keepsTime() bool { return a == RetryNow || a == RetryHeld }
+func (a Action) keepsHeld() bool { return a == RetryNow || a == RetryScheduled }
+
 // Selector says which recipients an action is for: those of some messages, those that a filter
 // selects, or what both select.
 type Selector struct {
 	IDs    []envelope.ID
 	Filter Filter
 	All    bool // must be set when neither IDs nor Filter say anything
+
+	Counted *Counted // exactly these, if not nil; the others are without effect
 }
 
 // Change does a to the selected recipients and returns for how many it made, or with dryRun
 // would make, a difference. What it did is durable when it returns without error. ErrUnknown
 // says that a message asked for by id is not in the queue; the others are changed all the same.
 func (q *Queue) Change(sel Selector, a Action, dryRun bool) (n int, err error) {
-	if a < Hold || a > UnholdToRetry {
+	if a < Hold || a > RetryHeldScheduled {
 		return 0, fmt.Errorf("queue: action %d is none", a)
 	}
-	if len(sel.IDs) == 0 && !sel.All && sel.Filter.isZero() {
-		return 0, errors.New("queue: nothing is selected: give ids or a filter, or ask for all")
+	if err := sel.check(); err != nil {
+		return 0, err
 	}
 	return q.change(sel, a, dryRun)
 }
@@ -77,9 +90,12 @@ func (q *Queue) change(sel Selector, a Action, dryRun bool) (n int, err error) {
 
 // do has a changer change what is selected, and makes that durable.
 func (q *Queue) do(sel Selector, c *changer) (n int, err error) {
-	if len(sel.IDs) > 0 {
+	switch {
+	case sel.Counted != nil:
+		c.byCount(sel.Counted)
+	case len(sel.IDs) > 0:
 		err = c.byID(sel)
-	} else {
+	default:
 		w := q.newWalker(sel.Filter, false, 0)
 		for {
 			m, env := w.next()
@@ -90,6 +106,7 @@ func (q *Queue) do(sel Selector, c *changer) (n int, err error) {
 		}
 	}
 	c.apply()
+	c.records.Wait()
 	if c.n > 0 && !c.dryRun {
 		if ferr := q.w.flush(); ferr != nil {
 			err = fmt.Errorf("the change is in force, but not durable yet: %w", ferr)
@@ -107,17 +124,25 @@ type changer struct {
 	q       *Queue
 	a       Action
 	dryRun  bool
+	counted *Counted // of a dry run: takes what would be changed; may be nil
 	n       int
 	batch   []target
-	pending int           // recipients in batch
-	removed []Item        // of batch, that were
+	pending int    // recipients in batch
+	removed []Item // of batch, that are to be recorded
+	records sync.WaitGroup
 	out     *Cancellation // of Cancel: where those are noted that come back later
+
+	to    envelope.Detour // of reroute
+	stale []target        // messages of reroute whose last attempts have changed since they were read
 }
 
 type target struct {
 	id    uint64
 	rcpts []uint16
 	item  Item // to be told of, when it is removed
+
+	last  []Attempt      // of reroute: at each of rcpts
+	notes []schedule.Loc // where those were read
 }
 
 // byID selects messages by id; the filter, if any, must select them too.
@@ -145,6 +170,12 @@ func (c *changer) add(m *candidate, env *envelope.Message) {
 	for i := range m.rcpts {
 		t.rcpts = append(t.rcpts, m.rcpts[i].entry.Rcpt)
 	}
+	if c.a == reroute {
+		t.last = c.q.readAttempts(m)
+		for i := range m.rcpts {
+			t.notes = append(t.notes, m.rcpts[i].entry.Note())
+		}
+	}
 	c.batch = append(c.batch, t)
 	if c.pending += len(t.rcpts); c.pending >= atOnce/4 {
 		c.apply()
@@ -159,22 +190,37 @@ func (c *changer) apply() {
 	q := c.q
 	q.mu.Lock()
 	for i := range c.batch {
-		if !q.ended {
+		switch {
+		case q.ended:
+		case c.a == reroute:
+			c.detour(&c.batch[i])
+		default:
 			c.message(&c.batch[i])
 		}
 	}
 	q.table.Tidy()
 	q.mu.Unlock()
-	for i := range c.removed {
-		q.cfg.OnRemoved(c.removed[i])
+	if len(c.removed) > 0 {
+		c.records.Add(1)
+		q.remove(c.removed, c.records.Done)
 	}
-	c.batch, c.pending, c.removed = c.batch[:0], 0, c.removed[:0]
+	stale := c.stale
+	c.batch, c.pending, c.removed, c.stale = c.batch[:0], 0, nil, nil
+	for _, t := range stale {
+		if m, ok := q.lookUp(t.id); ok {
+			m.rcpts = slices.DeleteFunc(m.rcpts, func(r candidateRecipient) bool { return !slices.Contains(t.rcpts, r.entry.Rcpt) })
+			c.add(&m, nil)
+		}
+	}
+	if len(stale) > 0 {
+		c.apply()
+	}
 }
 
 // message changes the recipients of one message, and has it written down.
 func (c *changer) message(t *target) {
 	q := c.q
-	var removed []uint16
+	var removed, counted []uint16
 	var seg *segment
 	changed := map[change0][]uint16{}
 	for _, r := range t.rcpts {
@@ -184,6 +230,7 @@ func (c *changer) message(t *target) {
 		}
 		c.n++
 		if c.dryRun {
+			counted = append(counted, r)
 			continue
 		}
 		if c.out != nil && e.State() == schedule.Leased {
@@ -198,19 +245,29 @@ func (c *changer) message(t *target) {
 		key := change0{due, marksOf(e)}
 		changed[key] = append(changed[key], r)
 	}
+	c.count(t.id, counted)
 	for k, rcpts := range changed {
 		q.noteChange(t.id, seg, change{due: k.due, marks: k.marks, rcpts: sorted(rcpts)})
 	}
 	removed = sorted(removed)
-	q.settle(t.id, removed, Removed)
 	if c.out != nil {
 		c.out.gone(t.id, removed)
 	}
 	if len(removed) > 0 && q.cfg.OnRemoved != nil {
 		c.removed = append(c.removed, t.item.only(removed))
+		q.setEnding(t.id, removed, c.a)
+	} else {
+		q.settle(t.id, removed, Removed)
 	}
-	if len(changed) > 0 && !c.dryRun && c.a != RetryNow && c.a != RetryScheduled && c.a != Unhold && c.a != UnholdToRetry {
+	if len(changed) > 0 && !c.dryRun && !c.a.retries() && c.a != Unhold {
 		q.evict(t.id)
+	}
+}
+
+// count notes recipients of a message that would be changed.
+func (c *changer) count(id uint64, rcpts []uint16) {
+	if c.counted != nil && len(rcpts) > 0 {
+		c.counted.add(id, rcpts)
 	}
 }
 
@@ -226,30 +283,32 @@ func (c *changer) matters(e *schedule.Entry) bool {
 	switch c.a {
 	case Hold:
 		return s != schedule.Held && s != schedule.Unreadable && asked != schedule.Hold && !asked.Removes()
-	case Unhold, UnholdToRetry:
+	case Unhold:
 		return s == schedule.Held || asked == schedule.Hold
-	case RetryNow, RetryScheduled:
-		if c.a == RetryNow && c.q.scheduledLater(e) {
+	case RetryNow, RetryScheduled, RetryHeld, RetryHeldScheduled:
+		if !c.a.keepsHeld() && (s == schedule.Held || asked == schedule.Hold) {
+			return true
+		}
+		if c.a.keepsTime() && c.q.scheduledLater(e) {
 			return false
 		}
 		return s == schedule.Deferred || s == schedule.Parked || s == schedule.Unreadable || s == schedule.Leased && asked == schedule.Nothing
 	case countScheduled:
 		return c.q.scheduledLater(e)
+	case reroute:
+		return s != schedule.Unreadable && !asked.Ends() && asked != schedule.Bounce && !asked.Removes()
 	case Bounce:
 		return s != schedule.Unreadable && asked != schedule.Bounce && asked != schedule.Bouncing && !asked.Removes()
 	}
 	return c.a == Cancel && s == schedule.Leased || !asked.Removes() // Remove, Cancel
 }
 
-// soon is when what was released is tried if no retry follows, in seconds.
-const soon = 60
-
 // do changes an entry. It returns when the entry is due if that was changed, else 0.
 func (c *changer) do(s schedule.Slot, e *schedule.Entry) (due uint32) {
 	q, now := c.q, c.q.seconds()
 	if e.State() == schedule.Leased {
 		e.SetAction(map[Action]schedule.Action{
-			Hold: schedule.Hold, Unhold: schedule.Nothing, UnholdToRetry: schedule.Nothing, RetryNow: schedule.Retry, RetryScheduled: schedule.Retry, Bounce: schedule.Bounce, Remove: schedule.Remove, Cancel: schedule.Cancel,
+			Hold: schedule.Hold, Unhold: schedule.Nothing, RetryNow: schedule.Retry, RetryScheduled: schedule.Retry, RetryHeld: schedule.Retry, RetryHeldScheduled: schedule.Retry, Bounce: schedule.Bounce, Remove: schedule.Remove, Cancel: schedule.Cancel,
 		}[c.a])
 		return 0
 	}
@@ -257,23 +316,18 @@ func (c *changer) do(s schedule.Slot, e *schedule.Entry) (due uint32) {
 	switch c.a {
 	case Hold:
 		e.SetAction(schedule.Nothing)
-		q.table.SetState(e, schedule.Held)
+		q.table.SetState(s, schedule.Held)
 	case Unhold:
 		if e.Due > now {
 			q.deferEntry(s, e)
 		} else {
 			q.makeDue(s, e, now)
 		}
-	case UnholdToRetry:
-		// Handed out now, it would be under way when the retry comes, and be tried twice.
-		due := max(e.Due, now+soon)
-		changed := due != e.Due
-		e.Due = due
-		q.deferEntry(s, e)
-		if changed {
-			return due
+	case RetryNow, RetryScheduled, RetryHeld, RetryHeldScheduled:
+		if c.a.keepsTime() && q.scheduledLater(e) { // it was held
+			q.deferEntry(s, e)
+			return 0
 		}
-	case RetryNow, RetryScheduled:
 		e.Due = now
 		q.makeDue(s, e, now)
 		return now

@@ -80,6 +80,7 @@ func (s *sweeper) run() time.Duration {
 		return wait
 	}
 	s.q.warnAgain()
+	s.q.ageOn()
 	if floor := s.ask(); s.q.NothingExpiresBefore().IsZero() {
 		if floor > 0 {
 			s.sweep(now, now.Add(-floor))

@@ -153,7 +153,7 @@ func TestUnknownFormatEndsTheStart(t *testing.T) {
 	for kind := kindOpened; kind <= kindKeyed+1; kind++ {
 		fs := vfs.Memory()
 		b, start := journal.Begin(nil)
-		b = journal.Finish(appendOpening(b, opening{}), start, seg, 0, kindOpened, 0)
+		b = journal.Finish(appendOpening(b, codecVersion, opening{}), start, seg, 0, kindOpened, 0)
 		off := len(b)
 		b, start = journal.Begin(b)
 		b = journal.Finish(append(b, make([]byte, 100)...), start, seg, 0, kind, 5)
@@ -228,11 +228,11 @@ func norm(s string) string { return strings.ReplaceAll(s, " ", "") }
 
 func list(t *testing.T, q *Queue) (all []Item) {
 	t.Helper()
-	all, next, err := q.List(Filter{}, Page{})
-	if err != nil || next != "" {
-		t.Fatal(err, next)
+	l, err := q.List(Filter{}, Page{})
+	if err != nil || l.Next != "" {
+		t.Fatal(err, l.Next)
 	}
-	return all
+	return l.Items
 }
 
 // TestMailOverdueByAMomentOfAWrongClock: a message is deferred for ten minutes while the clock is years ahead.
@@ -449,7 +449,7 @@ func TestDeferralReckonedBeforeTheClockWentBack(t *testing.T) {
 // TestOpenedRecordsOfOlderForms: the doubt about the clock came with form 5.
 func TestOpenedRecordsOfOlderForms(t *testing.T) {
 	o := opening{lastID: 7, allocated: 1 << 20, created: time.Unix(1e9, 0).UTC(), marks: []arrival{{3, 4}}, doubted: time.Unix(2e9, 0), ahead: time.Hour}
-	b := appendOpening(nil, o)
+	b := appendOpening(nil, codecVersion, o)
 	got, err := decodeOpening(b)
 	if err != nil || !got.doubted.Equal(o.doubted) || got.ahead != o.ahead || got.lastID != 7 || len(got.marks) != 1 {
 		t.Errorf("%+v, %v", got, err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/format"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/tiers"
 	"example.org/mta/queue/journal"
@@ -39,23 +40,38 @@ var kindNames = map[journal.Kind]string{
 //	5  opened records have by how much the clock had jumped ahead, and until when ages are in doubt
 //	6  envelopes can have who had logged in
 //	7  envelopes can have what their second octet of flags announces, and changed records a release
+//	8  envelopes can have copies of header fields
+//	9  last attempts have a detour
 const (
 	oldestVersion = 2
 	ownSums       = 4
-	codecVersion  = 7
+	withDetours   = 9
+	codecVersion  = 9
 )
+
+// Format is what this program knows of a queue's formats. A format is the newest version that a record can have.
+var Format = format.Store{Name: "queue", Reads: codecVersion - 1, Writes: codecVersion, Unstated: codecVersion}
+
+// form is the version to write records in.
+func (q *Queue) form() uint8 {
+	if q.cfg.Format == nil {
+		return codecVersion
+	}
+	return uint8(q.cfg.Format())
+}
 
 // maxRecipients is how many recipients a message can have.
 const maxRecipients = 1<<16 - 1
 
 var errShort = errors.New("record is shorter than it says")
 
-// formatError is a record that is whole and that this program doesn't understand: a newer one wrote it.
+// formatError is a record that is whole and that this program doesn't understand. It is a format.ErrRefused.
 type formatError struct {
 	file string // "" where it is not known
 	off  int64
 	kind journal.Kind
 	form uint8 // its version; 0 when it is the kind that is not known
+	more bool  // it is the envelope's flags that are not known
 }
 
 func (e *formatError) Error() string {
@@ -63,15 +79,27 @@ func (e *formatError) Error() string {
 	if e.file != "" {
 		where = fmt.Sprintf("%s: offset %d: ", e.file, e.off)
 	}
-	if e.form == 0 {
+	switch {
+	case e.form == 0:
 		return fmt.Sprintf("%sa record of kind %d, which this program does not know: a newer one has written it; start that one", where, e.kind)
+	case e.more:
+		return fmt.Sprintf("%san envelope with fields that this program does not know: a newer one has written it; start that one", where)
+	case e.form < oldestVersion:
+		return fmt.Sprintf("%sa record (%s) of version %d, which only versions of mta before 0.1.0 read, and this program reads %d to %d: deliver that mail with the program that has written it",
+			where, cmp.Or(kindNames[e.kind], "any kind"), e.form, oldestVersion, codecVersion)
 	}
 	return fmt.Sprintf("%sa record (%s) of version %d, and this program knows %d to %d: a newer one has written it; start that one",
 		where, cmp.Or(kindNames[e.kind], "any kind"), e.form, oldestVersion, codecVersion)
 }
 
+// Is reports whether other is format.ErrRefused.
+func (e *formatError) Is(other error) bool { return other == format.ErrRefused }
+
 // encoder appends fields to b.
-type encoder struct{ b []byte }
+type encoder struct {
+	b    []byte
+	form uint8 // the version
+}
 
 func (e *encoder) byte(v uint8)    { e.b = append(e.b, v) }
 func (e *encoder) uint(v uint64)   { e.b = binary.AppendUvarint(e.b, v) }
@@ -225,6 +253,9 @@ const (
 	moreMeta
 	morePool
 	moreAPIKey
+	moreHeaders
+	moreTrace
+	moreKnown = 1<<iota - 1
 )
 
 // moreOf gives the second octet of a message's flags.
@@ -234,7 +265,7 @@ func moreOf(m *envelope.Message) (more uint8) {
 		is  bool
 	}{
 		{moreExpires, !m.Expires.IsZero()}, {moreTags, len(m.Tags) > 0}, {moreMeta, m.Meta != ""}, {morePool, m.Pool != ""},
-		{moreAPIKey, m.APIKey != ""},
+		{moreAPIKey, m.APIKey != ""}, {moreHeaders, m.Headers != ""}, {moreTrace, m.TraceID != ""},
 	} {
 		if f.is {
 			more |= f.bit
@@ -260,9 +291,9 @@ func flagsOf(m *envelope.Message, more uint8) (flags uint8) {
 }
 
 // appendEnvelope appends all of m but ID and Size, which the record has elsewhere.
-func appendEnvelope(b []byte, m *envelope.Message) []byte {
-	e := encoder{b}
-	e.byte(codecVersion)
+func appendEnvelope(b []byte, form uint8, m *envelope.Message) []byte {
+	e := encoder{b, form}
+	e.byte(form)
 	more := moreOf(m)
 	flags := flagsOf(m, more)
 	e.byte(flags)
@@ -323,6 +354,12 @@ func (e *encoder) more(m *envelope.Message, more uint8) {
 	if more&moreAPIKey != 0 {
 		e.string(m.APIKey)
 	}
+	if more&moreHeaders != 0 {
+		e.string(m.Headers)
+	}
+	if more&moreTrace != 0 {
+		e.string(m.TraceID)
+	}
 }
 
 // more is the inverse of encoder.more.
@@ -338,6 +375,12 @@ func (d *decoder) more(m *envelope.Message, more uint8) {
 	}
 	if more&moreAPIKey != 0 {
 		m.APIKey = d.string()
+	}
+	if more&moreHeaders != 0 {
+		m.Headers = d.string()
+	}
+	if more&moreTrace != 0 {
+		m.TraceID = d.string()
 	}
 }
 
@@ -380,10 +423,23 @@ func decodeEnvelope(b []byte) (*envelope.Message, error) {
 	return m, nil
 }
 
+// checkEnvelope returns a formatError for an envelope that another version of this program has written.
+func checkEnvelope(env []byte) error {
+	d := decoder{s: string(env[:min(len(env), maxTimes)])}
+	d.version()
+	d.times(new(envelope.Message))
+	if odd := (*formatError)(nil); errors.As(d.err, &odd) {
+		return odd
+	}
+	return nil
+}
+
 // times reads what an envelope begins with, up to where the addresses begin, and gives its flags.
 func (d *decoder) times(m *envelope.Message) (flags, more uint8) {
 	if flags = d.byte(); flags&flagMore != 0 {
-		more = d.byte()
+		if more = d.byte(); more&^moreKnown != 0 {
+			d.fail(&formatError{form: d.form, more: true})
+		}
 	}
 	m.UTF8, m.RequireTLS, m.TLSOptional = flags&flagUTF8 != 0, flags&flagRequireTLS != 0, flags&flagTLSOptional != 0
 	m.Body, m.Ret, m.Tier = envelope.BodyType(d.byte()), envelope.Ret(d.byte()), d.byte()
@@ -420,25 +476,30 @@ func decodeTimes(env []byte) times {
 	return times{m.Received, planOf(&m), expiryOf(&m), tiers.Of(m.Tier)}
 }
 
-// decodeTenant reads of an envelope only whose the message is. Of one that can't be read it is nobody's.
-func decodeTenant(env []byte) string {
-	d := decoder{s: string(env[:min(len(env), beforeTenant)])}
+// decodeOrigin reads of an envelope only where the message is from, and calls each with the domains of its recipients,
+// in order. It reports false for one that can't be read: as far as it can, it gives what stands before that.
+func decodeOrigin(env []byte, each func(recipient int, domain string)) (o Origin, ok bool) {
+	d := decoder{s: string(env)}
 	d.version()
 	var m envelope.Message
 	d.times(&m)
-	_, _ = d.string(), d.string()
-	tenant := d.string()
-	if d.err != nil && len(env) > beforeTenant { // a name, or what stands before it, is longer than they are
-		if whole, err := decodeEnvelope(env); err == nil {
-			return whole.Tenant
+	sender := envelope.Address(d.string())
+	_ = d.string()
+	o.Tenant, o.Campaign = d.string(), d.string()
+	for range 4 { // peer, HELO name, session, protocol
+		_ = d.string()
+	}
+	n := d.count(3)
+	for i := range n {
+		address := envelope.Address(d.string())
+		_, _ = d.byte(), d.string()
+		if d.err == nil {
+			each(i, address.Domain())
 		}
 	}
-	return tenant
+	o.Sender = sender.Domain()
+	return o, d.err == nil
 }
-
-// beforeTenant is what an envelope has up to the end of its tenant, in octets, unless the sender's address and
-// its like are longer than they should be.
-const beforeTenant = maxTimes + 3*2 + 320 + 100 + 128
 
 // maxTimes is the most that an envelope can have before the addresses, in octets.
 const maxTimes = 6 + 4*10
@@ -471,7 +532,7 @@ func (p *prelude) size() int {
 // put writes all but the id, which sign adds.
 func (p *prelude) put(b []byte) {
 	le := binary.LittleEndian
-	b[0], b[1] = codecVersion, 0
+	b[0], b[1] = p.form, 0
 	le.PutUint32(b[36:], p.stateCRC)
 	le.PutUint16(b[2:], p.rcpts)
 	le.PutUint32(b[4:], p.envLen)
@@ -567,9 +628,9 @@ type recipientState struct {
 
 // appendStates appends the states of a moved record, as they are at a time. A reply and a key that are
 // the same as the one before, as most are, take an octet.
-func appendStates(b []byte, at uint32, states []recipientState) []byte {
-	e := encoder{b}
-	e.byte(codecVersion)
+func appendStates(b []byte, form uint8, at uint32, states []recipientState) []byte {
+	e := encoder{b, form}
+	e.byte(form)
 	e.uint(uint64(at))
 	e.uint(uint64(len(states)))
 	for i := range states {
@@ -629,14 +690,24 @@ func decodeStates(b []byte) (at uint32, _ []recipientState, _ error) {
 func (e *encoder) attempt(a Attempt) {
 	e.reply(a.Reply)
 	e.string(a.Via)
+	if e.form >= withDetours {
+		e.string(a.Detour.Pool)
+		e.string(a.Detour.Route)
+	}
 }
 
-func (d *decoder) attempt() Attempt { return Attempt{Reply: d.reply(), Via: d.string()} }
+func (d *decoder) attempt() Attempt {
+	a := Attempt{Reply: d.reply(), Via: d.string()}
+	if d.form >= withDetours {
+		a.Detour = envelope.Detour{Pool: d.string(), Route: d.string()}
+	}
+	return a
+}
 
 // appendSettled makes the payload of a settled record. Recipients are in ascending order.
-func appendSettled(b []byte, o Outcome, rcpts []uint16) []byte {
-	e := encoder{b}
-	e.byte(codecVersion)
+func appendSettled(b []byte, form uint8, o Outcome, rcpts []uint16) []byte {
+	e := encoder{b, form}
+	e.byte(form)
 	e.byte(uint8(o))
 	e.recipients(rcpts)
 	return e.b
@@ -679,9 +750,9 @@ type deferral struct {
 	attempts []uint16 // of each of rcpts
 }
 
-func appendDeferral(b []byte, f *deferral) []byte {
-	e := encoder{b}
-	e.byte(codecVersion)
+func appendDeferral(b []byte, form uint8, f *deferral) []byte {
+	e := encoder{b, form}
+	e.byte(form)
 	e.uint(uint64(f.at))
 	e.uint(uint64(f.due))
 	e.string(f.key)
@@ -718,9 +789,9 @@ type change struct {
 	release uint32 // of their message, from now on; 0: as before
 }
 
-func appendChange(b []byte, c *change) []byte {
-	e := encoder{b}
-	e.byte(codecVersion)
+func appendChange(b []byte, form uint8, c *change) []byte {
+	e := encoder{b, form}
+	e.byte(form)
 	e.uint(uint64(c.at))
 	e.uint(uint64(c.due))
 	e.byte(uint8(c.marks))
@@ -760,9 +831,9 @@ type segmentEnd struct {
 	end    int64 // octets
 }
 
-func appendOpening(b []byte, o opening) []byte {
-	e := encoder{b}
-	e.byte(codecVersion)
+func appendOpening(b []byte, form uint8, o opening) []byte {
+	e := encoder{b, form}
+	e.byte(form)
 	e.uint(uint64(len(o.ends)))
 	for _, x := range o.ends {
 		e.uint(uint64(x.number))
@@ -816,9 +887,9 @@ type burial struct {
 // stretch is a part of a segment, in octets; to is not in it.
 type stretch struct{ from, to int64 }
 
-func appendBurial(b []byte, g *burial) []byte {
-	e := encoder{b}
-	e.byte(codecVersion)
+func appendBurial(b []byte, form uint8, g *burial) []byte {
+	e := encoder{b, form}
+	e.byte(form)
 	e.uint(uint64(g.segment))
 	e.uint(uint64(len(g.stretches)))
 	at := int64(0)

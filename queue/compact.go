@@ -36,7 +36,7 @@ const maxSmall = 8
 func (q *Queue) victim() *segment {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.stalled != nil {
+	if q.stalled != nil || q.snapshots > 0 {
 		return nil
 	}
 	var size, live int64
@@ -305,17 +305,17 @@ func (c *compaction) noteMove(id uint64, loc schedule.Loc, body *content, rcpts 
 		return true
 	}
 	if p, moved := q.moves[id]; moved {
-		body = body.released(p)
+		body = body.released(q.form(), p)
 	}
-	q.w.note(kindMoved, id, c.v, 0, func(b []byte) []byte { return appendMoved(b, id, body, q.passed(), states) })
+	q.w.note(kindMoved, id, c.v, 0, func(b []byte) []byte { return appendMoved(b, q.form(), id, body, q.passed(), states) })
 	return true
 }
 
 // appendMoved makes the payload of a moved record.
-func appendMoved(b []byte, id uint64, c *content, at uint32, states []recipientState) []byte {
-	encoded := appendStates(nil, at, states)
+func appendMoved(b []byte, form uint8, id uint64, c *content, at uint32, states []recipientState) []byte {
+	encoded := appendStates(nil, form, at, states)
 	p := c.prelude
-	p.form, p.stateLen, p.stateCRC = codecVersion, uint32(len(encoded)), journal.Checksum(0, encoded)
+	p.form, p.stateLen, p.stateCRC = form, uint32(len(encoded)), journal.Checksum(0, encoded)
 	start := len(b)
 	b = append(b, make([]byte, preludeSize)...)
 	p.put(b[start:])
@@ -343,7 +343,7 @@ func (q *Queue) moveWritten(seg *segment, n *note, loc schedule.Loc) {
 		old, moved = e.Size, true
 		e.SetData(loc)
 		e.Size = size
-		if st.replied && e.Attempts() == st.attempts {
+		if st.replied && e.Attempts() == st.attempts && !q.replied(recipientKey{n.id, st.rcpt}, &st.last) {
 			q.setNote(e, loc)
 			delete(q.replies, recipientKey{n.id, st.rcpt})
 		}
@@ -393,7 +393,7 @@ func (c *compaction) carryReply(it *item) error {
 		return nil
 	}
 	f := deferral{at: q.passed(), due: e.Due, key: q.keys.Key(e.Key).String(), last: r, rcpts: []uint16{e.Rcpt}, attempts: []uint16{e.Attempts()}}
-	q.w.note(kindDeferred, it.id, q.segs.of(e.Data()), 0, func(b []byte) []byte { return appendDeferral(b, &f) })
+	q.w.note(kindDeferred, it.id, q.segs.of(e.Data()), 0, func(b []byte) []byte { return appendDeferral(b, q.form(), &f) })
 	c.moved += noteOctets
 	return nil
 }
@@ -451,7 +451,7 @@ func (c *compaction) bury(of *segment) error {
 	}
 	if len(g.stretches) > 0 {
 		c.q.mu.Lock()
-		c.q.w.note(kindBuried, 0, of, 0, func(b []byte) []byte { return appendBurial(b, &g) })
+		c.q.w.note(kindBuried, 0, of, 0, func(b []byte) []byte { return appendBurial(b, c.q.form(), &g) })
 		c.q.mu.Unlock()
 	}
 	return nil
@@ -501,7 +501,7 @@ func (c *compaction) restate(of *segment, it *item) bool {
 		}
 	}
 	if len(settled) > 0 {
-		q.w.note(kindSettled, it.id, of, 0, func(b []byte) []byte { return appendSettled(b, Delivered, settled) })
+		q.w.note(kindSettled, it.id, of, 0, func(b []byte) []byte { return appendSettled(b, q.form(), Delivered, settled) })
 	}
 	return true
 }

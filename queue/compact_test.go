@@ -41,6 +41,7 @@ func TestDiskUseIsBounded(t *testing.T) {
 		bodies := map[envelope.ID]string{}
 		replies := map[envelope.ID]reply.Reply{}
 		attempts := map[envelope.ID]int{}
+		detours := map[envelope.ID]envelope.Detour{}
 		for round := range 60 {
 			for i := range 40 {
 				body := strings.Repeat(fmt.Sprint(round, ".", i, " "), 1+rng.Intn(150))
@@ -49,8 +50,8 @@ func TestDiskUseIsBounded(t *testing.T) {
 			for q.Stats().Due > 0 {
 				l := next(t, q)
 				id := l.Message.ID
-				if l.Recipients[0].Last != replies[id] || l.Recipients[0].Attempts != attempts[id] {
-					t.Fatalf("%s: %+v, want %+v after %d", id, l.Recipients[0], replies[id], attempts[id])
+				if l.Recipients[0].Last != replies[id] || l.Recipients[0].Attempts != attempts[id] || l.Recipients[0].Detour != detours[id] {
+					t.Fatalf("%s: %+v, want %+v after %d, %+v", id, l.Recipients[0], replies[id], attempts[id], detours[id])
 				}
 				if rng.Intn(30) == 0 {
 					last := greylisted
@@ -58,6 +59,10 @@ func TestDiskUseIsBounded(t *testing.T) {
 					replies[id] = last
 					attempts[id]++
 					q.Defer(id, []int{0}, time.Now().Add(time.Duration(rng.Intn(300))*time.Second), Attempt{Reply: last, Via: "source"}, site("site"))
+					if rng.Intn(3) == 0 {
+						detours[id] = envelope.Detour{Pool: fmt.Sprint("pool", rng.Intn(3))}
+						q.Reroute(Selector{IDs: []envelope.ID{id}}, detours[id], false)
+					}
 					continue
 				}
 				q.Settle(id, []int{0}, Delivered)
@@ -206,19 +211,19 @@ var fuzzMessage = &envelope.Message{
 	Sender: "a@example.com", Recipients: []envelope.Recipient{{Address: "b@example.net", Notify: envelope.NotifyDelay, ORcpt: "rfc822;b@example.net"}},
 	Body: envelope.Body8BitMIME, UTF8: true, RequireTLS: true, TLSOptional: true, EnvID: "env", Tenant: "t", User: "ann", Campaign: "c", Marks: []string{"x-mta-engaged: yes", "precedence: "}, Tier: 3, HeloName: "helo", Session: "s", Protocol: "ESMTPS",
 	Received: time.Unix(1e9, 5).UTC(), Release: time.Unix(2e9, 0).UTC(), Spread: time.Minute, Expires: time.Unix(3e9, 0).UTC(),
-	Tags: []string{"a", "b"}, Meta: `{"order":"17"}`, Pool: "dedicated", APIKey: "shop",
+	Tags: []string{"a", "b"}, Meta: `{"order":"17"}`, Headers: `{"Subject":"x"}`, Pool: "dedicated", APIKey: "shop", TraceID: "4bf92f3577b34da6a3ce929d0e0e4736",
 }
 
 // FuzzCodec gives the decoders octets of any kind: they must not panic nor take more memory than
 // the octets justify, and what they accept must come out the same when it goes in again.
 func FuzzCodec(f *testing.F) {
-	f.Add(uint8(0), appendEnvelope(nil, fuzzMessage))
-	f.Add(uint8(1), appendStates(nil, 9, []recipientState{{rcpt: 1, key: "k", replied: true, last: Attempt{Reply: greylisted, Via: "source"}}, {rcpt: 2, key: "k", replied: true, last: Attempt{Reply: greylisted, Via: "source"}}}))
-	f.Add(uint8(2), appendDeferral(nil, &deferral{due: 5, key: "k", last: Attempt{Reply: greylisted, Via: "source"}, rcpts: []uint16{1, 7}, attempts: []uint16{1, 2}}))
-	f.Add(uint8(3), appendChange(nil, &change{due: 5, marks: markHeld, rcpts: []uint16{1, 7}}))
-	f.Add(uint8(4), appendSettled(nil, Bounced, []uint16{0, 9}))
-	f.Add(uint8(5), appendBurial(nil, &burial{segment: 3, stretches: []stretch{{16, 64}, {128, 256}}}))
-	f.Add(uint8(6), appendOpening(nil, opening{ends: []segmentEnd{{1, 2}}, lastID: 7, created: time.Unix(1e9, 0)}))
+	f.Add(uint8(0), appendEnvelope(nil, codecVersion, fuzzMessage))
+	f.Add(uint8(1), appendStates(nil, codecVersion, 9, []recipientState{{rcpt: 1, key: "k", replied: true, last: Attempt{Reply: greylisted, Via: "source"}}, {rcpt: 2, key: "k", replied: true, last: Attempt{Reply: greylisted, Via: "source"}}}))
+	f.Add(uint8(2), appendDeferral(nil, codecVersion, &deferral{due: 5, key: "k", last: Attempt{Reply: greylisted, Via: "source"}, rcpts: []uint16{1, 7}, attempts: []uint16{1, 2}}))
+	f.Add(uint8(3), appendChange(nil, codecVersion, &change{due: 5, marks: markHeld, rcpts: []uint16{1, 7}}))
+	f.Add(uint8(4), appendSettled(nil, codecVersion, Bounced, []uint16{0, 9}))
+	f.Add(uint8(5), appendBurial(nil, codecVersion, &burial{segment: 3, stretches: []stretch{{16, 64}, {128, 256}}}))
+	f.Add(uint8(6), appendOpening(nil, codecVersion, opening{ends: []segmentEnd{{1, 2}}, lastID: 7, created: time.Unix(1e9, 0)}))
 	p := prelude{rcpts: 1, envLen: 3, bodyLen: 2}
 	head := make([]byte, preludeSize)
 	p.put(head)
@@ -242,26 +247,26 @@ func recode(kind uint8, b []byte) ([]byte, bool) {
 		if err != nil {
 			return nil, false
 		}
-		return appendEnvelope(nil, m), true
+		return appendEnvelope(nil, codecVersion, m), true
 	case 1:
 		at, s, err := decodeStates(b)
-		return appendStates(nil, at, s), err == nil
+		return appendStates(nil, codecVersion, at, s), err == nil
 	case 2:
 		d, err := decodeDeferral(b)
-		return appendDeferral(nil, &d), err == nil
+		return appendDeferral(nil, codecVersion, &d), err == nil
 	case 3:
 		c, err := decodeChange(b)
-		return appendChange(nil, &c), err == nil
+		return appendChange(nil, codecVersion, &c), err == nil
 	case 4:
 		var rcpts []uint16
 		o, err := decodeSettled(b, func(r uint16) { rcpts = append(rcpts, r) })
-		return appendSettled(nil, o, rcpts), err == nil
+		return appendSettled(nil, codecVersion, o, rcpts), err == nil
 	case 5:
 		g, err := decodeBurial(b)
-		return appendBurial(nil, &g), err == nil
+		return appendBurial(nil, codecVersion, &g), err == nil
 	case 6:
 		o, err := decodeOpening(b)
-		return appendOpening(nil, o), err == nil
+		return appendOpening(nil, codecVersion, o), err == nil
 	}
 	c, err := parseContent(b)
 	if err != nil {
@@ -276,12 +281,12 @@ func recode(kind uint8, b []byte) ([]byte, bool) {
 func FuzzIndex(f *testing.F) {
 	seg := journal.Segment{Number: 1, Salt: 9}
 	b, start := journal.Begin(nil)
-	b = journal.Finish(appendOpening(b, opening{}), start, seg, 0, kindOpened, 0)
+	b = journal.Finish(appendOpening(b, codecVersion, opening{}), start, seg, 0, kindOpened, 0)
 	b, start = journal.Begin(b)
-	b = journal.Finish(appendSettled(b, Delivered, []uint16{0}), start, seg, 0, kindSettled, 5)
-	f.Add(uint8(kindSettled), uint64(5), appendSettled(nil, Delivered, []uint16{0}))
-	f.Add(uint8(kindBuried), uint64(0), appendBurial(nil, &burial{segment: 1, stretches: []stretch{{0, 64}}}))
-	f.Add(uint8(kindDeferred), uint64(5), appendDeferral(nil, &deferral{rcpts: []uint16{3}, attempts: []uint16{1}}))
+	b = journal.Finish(appendSettled(b, codecVersion, Delivered, []uint16{0}), start, seg, 0, kindSettled, 5)
+	f.Add(uint8(kindSettled), uint64(5), appendSettled(nil, codecVersion, Delivered, []uint16{0}))
+	f.Add(uint8(kindBuried), uint64(0), appendBurial(nil, codecVersion, &burial{segment: 1, stretches: []stretch{{0, 64}}}))
+	f.Add(uint8(kindDeferred), uint64(5), appendDeferral(nil, codecVersion, &deferral{rcpts: []uint16{3}, attempts: []uint16{1}}))
 	f.Fuzz(func(t *testing.T, kind uint8, id uint64, payload []byte) {
 		fs := vfs.Memory()
 		file := append([]byte(nil), b...)
@@ -309,7 +314,7 @@ func FuzzIndex(f *testing.F) {
 
 func TestEnvelopeRoundTrip(t *testing.T) {
 	for _, m := range []*envelope.Message{fuzzMessage, message(300, "example.org")} {
-		got, err := decodeEnvelope(appendEnvelope(nil, m))
+		got, err := decodeEnvelope(appendEnvelope(nil, codecVersion, m))
 		if err != nil || fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", m) {
 			t.Fatalf("%v\n got %+v\nwant %+v", err, got, m)
 		}

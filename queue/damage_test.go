@@ -409,8 +409,8 @@ func TestFsck(t *testing.T) {
 				q.Defer(l.Message.ID, []int{1}, time.Now().Add(time.Hour), Attempt{Reply: greylisted}, site("site"))
 			}
 		}
-		all, _, _ := q.List(Filter{}, Page{Order: NewestFirst, Limit: 1})
-		q.Change(Selector{IDs: []envelope.ID{all[0].ID}}, Hold, false)
+		last, _ := q.List(Filter{}, Page{Order: NewestFirst, Limit: 1})
+		q.Change(Selector{IDs: []envelope.ID{last.Items[0].ID}}, Hold, false)
 		q.w.flush()
 		inUse, err := Fsck("/q", fs, nil)
 		if err != nil || inUse.Messages != 30 {
@@ -459,7 +459,7 @@ func TestForgedRecordInContent(t *testing.T) {
 		var forged []byte
 		for salt := range uint32(64) {
 			b, start := journal.Begin(nil)
-			b = appendSettled(b, Delivered, []uint16{0})
+			b = appendSettled(b, codecVersion, Delivered, []uint16{0})
 			forged = append(forged, journal.Finish(b, start, journal.Segment{Number: 1, Salt: salt}, 0, kindSettled, uint64(victim.ID))...)
 		}
 		carrier := accept(t, q, message(1, "example.net"), string(forged))

@@ -232,7 +232,7 @@ func (d *Draft) prepare(m *envelope.Message) error {
 	if m.Received.IsZero() {
 		m.Received = d.q.now()
 	}
-	p := prelude{form: codecVersion, rcpts: uint16(len(m.Recipients)), bodyLen: d.size}
+	p := prelude{form: d.q.form(), rcpts: uint16(len(m.Recipients)), bodyLen: d.size}
 	if d.file != nil {
 		if err := d.finishFile(); err != nil {
 			return err
@@ -241,7 +241,7 @@ func (d *Draft) prepare(m *envelope.Message) error {
 	}
 	d.msg, d.scratch = m, d.q.scratch.Get().(*scratch)
 	b := append(d.head[:0], make([]byte, preludeSize)...)
-	b = appendEnvelope(b, m)
+	b = appendEnvelope(b, p.form, m)
 	p.envLen = uint32(len(b) - preludeSize)
 	p.envCRC = journal.Checksum(0, b[preludeSize:])
 	p.put(b)

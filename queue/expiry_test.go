@@ -147,7 +147,7 @@ func TestAPlainEnvelopeIsAsShortAsBefore(t *testing.T) {
 		Tier: 3, HeloName: "helo", Session: "s", Protocol: "ESMTPS", Received: time.Unix(1e9, 5).UTC(),
 	}
 	before, _ := hex.DecodeString(envelopeOfVersion6)
-	got := appendEnvelope(nil, m)
+	got := appendEnvelope(nil, codecVersion, m)
 	if len(got) != len(before) || !bytes.Equal(got[1:], before[1:]) {
 		t.Errorf("the envelope is\n%x\nand was\n%x", got, before)
 	}
@@ -155,7 +155,7 @@ func TestAPlainEnvelopeIsAsShortAsBefore(t *testing.T) {
 		t.Errorf("read back: %+v %v", read, err)
 	}
 	buf := make([]byte, 0, 1024)
-	if n := testing.AllocsPerRun(100, func() { appendEnvelope(buf, m) }); n > 1 {
+	if n := testing.AllocsPerRun(100, func() { appendEnvelope(buf, codecVersion, m) }); n > 1 {
 		t.Errorf("it takes %v allocations, and took 1", n)
 	}
 }

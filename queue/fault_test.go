@@ -302,7 +302,7 @@ func TestActionWhileAMessageCanNotBeRead(t *testing.T) {
 func actionWhileUnreadable(t *testing.T, fault *faulty.Fault, from State, a Action) {
 	disk, told := &faulty.FS{FS: vfs.Memory()}, 0
 	cfg := small(t, disk)
-	cfg.OnRemoved = func(Item) { told++ }
+	cfg.OnRemoved = func(_ []Item, recorded func()) { told++; recorded() }
 	q := open(t, cfg)
 	var id envelope.ID
 	switch from {

@@ -184,19 +184,19 @@ func bodyOrDamage(q *Queue, id envelope.ID) string {
 func TestSalvageNoticesDamagedStates(t *testing.T) {
 	seg := journal.Segment{Number: 1, Salt: 9}
 	m := message(2, "example.net")
-	env := appendEnvelope(nil, m)
+	env := appendEnvelope(nil, codecVersion, m)
 	c := content{env: env, body: []byte("body")}
 	c.prelude = prelude{form: codecVersion, rcpts: 2, envLen: uint32(len(env)), envCRC: journal.Checksum(0, env), bodyLen: 4}
 	states := []recipientState{
 		{rcpt: 0, attempts: 3, due: 1 << 30, key: "site", replied: true, last: Attempt{Reply: greylisted}}, {rcpt: 1, due: 7},
 	}
-	payload := appendMoved(nil, 5, &c, 1<<30, states)
+	payload := appendMoved(nil, codecVersion, 5, &c, 1<<30, states)
 	record := func() []byte {
 		b, start := journal.Begin(nil)
 		return journal.Finish(append(b, payload...), start, seg, 0, kindMoved, 5)
 	}
 	first := journal.HeaderSize + preludeSize + len(env)
-	last := first + len(appendStates(nil, 1<<30, states))
+	last := first + len(appendStates(nil, codecVersion, 1<<30, states))
 	if r, err := salvage(bytes.NewReader(record()), seg, 0, 1<<20); err != nil || !r.sound || !r.moved || r.id != 5 {
 		t.Fatalf("a record without damage: %+v, %v", r, err)
 	}

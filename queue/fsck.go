@@ -12,6 +12,7 @@ import (
 	"text/tabwriter"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/format"
 	"example.org/mta/queue/journal"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/vfs"
@@ -128,12 +129,12 @@ func (c *checker) look() error {
 	for _, f := range files {
 		id, suffix, ok := parseSegmentName(f.Name)
 		switch {
-		case f.Name == lockName:
+		case f.Name == LockName:
 			c.r.InUse = c.locked()
 		case ok && suffix == segmentSuffix:
 			c.list = append(c.list, found{id: id, size: f.Size, end: journal.Unknown})
 			c.r.Bytes += f.Size
-		case ok && suffix == indexSuffix:
+		case ok && suffix == indexSuffix, f.Name == format.FileName:
 		case ok && suffix == spareSuffix:
 			c.r.Notes = append(c.r.Notes, f.Name+" is an unused segment; a start removes it")
 		case strings.HasSuffix(f.Name, tmpSuffix):
@@ -165,7 +166,7 @@ func (c *checker) look() error {
 
 // locked asks for the lock and gives it back at once.
 func (c *checker) locked() bool {
-	l, err := c.fs.Lock(c.q.path(lockName))
+	l, err := c.fs.Lock(c.q.path(LockName))
 	if err != nil {
 		return errors.Is(err, ErrLocked)
 	}
@@ -189,8 +190,8 @@ func (c *checker) readSegments() {
 			s.Index = "missing"
 		}
 		ix, res, err := scanIndex(c.fs, c.q.segmentPath(f.id), f.id, f.end)
-		if format := (*formatError)(nil); errors.As(err, &format) {
-			c.damage(name, journal.Damage{Offset: format.off, End: f.size, Err: err}, "nothing: a newer program has written it", "this program does not start; start the newer one")
+		if odd := (*formatError)(nil); errors.As(err, &odd) {
+			c.damage(name, journal.Damage{Offset: odd.off, End: f.size, Err: err}, "nothing: another version of mta has written it", "this program does not start; start that version")
 			continue
 		}
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strings"
 
 	"example.org/mta/queue/journal"
 	"example.org/mta/queue/schedule"
@@ -16,7 +17,7 @@ import (
 type itemKind uint8
 
 const (
-	itemAccepted itemKind = 1 + iota // a message; at is when it was accepted, rcpt how many recipients it has, due and key are its plan
+	itemAccepted itemKind = 1 + iota // a message; at is when it was accepted, rcpt how many recipients it has, due its origin, key the domain of the first: see nameOf
 	itemMoved                        // the same, its recipients' states follow as items
 	itemLarge                        // the number of the content's own file, in due and key
 	itemState                        // a recipient of the moved message before
@@ -25,6 +26,8 @@ const (
 	itemSettled
 	itemTenant  // of the message before: key is the name, octets the size of its content
 	itemExpires // of the message before: due is when it is given up whatever its age
+	itemPlan    // of the message before: due is its release, key its spread
+	itemDomain  // of the message before: key is the domain of its recipients from rcpt on
 )
 
 // item is what start-up must know of a record, or of one of its recipients.
@@ -142,6 +145,7 @@ func scanIndex(fs vfs.FS, name string, seg journal.Segment, end int64) (*index, 
 	ix.damaged = append(res.Damaged, odd...)
 	ix.salvage(f, size)
 	ix.sort()
+	ix.dropUnusedKeys()
 	ix.dropTornKeys()
 	return ix, res, nil
 }
@@ -232,12 +236,8 @@ func (ix *index) addContent(it item, moved bool, c *content, size int64) (err er
 			return err
 		}
 	}
-	for _, part := range [][]byte{c.env, c.states} {
-		if len(part) > 0 {
-			if err := checkVersion(part[0]); err != nil {
-				return err
-			}
-		}
+	if err := checkEnvelope(c.env); err != nil {
+		return err
 	}
 	ix.maxID = max(ix.maxID, it.id)
 	it.kind, it.rcpt = itemAccepted, c.rcpts
@@ -246,12 +246,15 @@ func (ix *index) addContent(it item, moved bool, c *content, size int64) (err er
 	}
 	it.size = schedule.SizeClass(size)
 	t := decodeTimes(c.env)
-	it.due, it.key, it.at, it.tier = t.plan.release, t.plan.spread, secondsSince1970(t.received), t.tier
-	ix.items = append(ix.items, it)
+	it.at, it.tier = secondsSince1970(t.received), t.tier
+	tenant := ix.addNames(it, c.env)
+	if t.plan.scheduled() {
+		ix.items = append(ix.items, item{id: it.id, off: it.off, kind: itemPlan, due: t.plan.release, key: t.plan.spread})
+	}
 	if t.expires != 0 {
 		ix.items = append(ix.items, item{id: it.id, off: it.off, kind: itemExpires, due: t.expires})
 	}
-	if tenant := decodeTenant(c.env); tenant != "" {
+	if tenant != "" {
 		of := item{id: it.id, off: it.off, kind: itemTenant, key: ix.key(tenant)}
 		of.setOctets(c.bodyLen)
 		ix.items = append(ix.items, of)
@@ -270,10 +273,85 @@ func (ix *index) addContent(it item, moved bool, c *content, size int64) (err er
 	return nil
 }
 
+// addNames takes note of a message with the names that its recipients are counted by, and returns its tenant.
+func (ix *index) addNames(it item, env []byte) (tenant string) {
+	at := len(ix.items)
+	ix.items = append(ix.items, it)
+	last := uint32(0)
+	o, ok := decodeOrigin(env, func(r int, domain string) {
+		key := ix.key(domain) + 1
+		switch {
+		case r == 0:
+			ix.items[at].key = key
+		case key != last:
+			ix.items = append(ix.items, item{id: it.id, off: it.off, kind: itemDomain, rcpt: uint16(r), key: key})
+		}
+		last = key
+	})
+	if ok {
+		ix.items[at].due = ix.key(o.text()) + 1
+	} else {
+		ix.items = ix.items[:at+1]
+		ix.items[at].key = 0
+	}
+	return o.Tenant
+}
+
+// nameOf gives the name of a number that an item has for an origin or a domain; false for 0, which stands for a
+// name that is not known.
+func (ix *index) nameOf(number uint32) (string, bool) {
+	if number == 0 || int(number) > len(ix.keys) {
+		return "", false
+	}
+	return ix.keys[number-1], true
+}
+
+// mostIndexed bounds the origins and domains that an index names, so that many indexes together stay small. Recipients
+// of further ones are counted without a name after a start.
+const mostIndexed = 16384
+
+// dropUnusedKeys leaves out the names that no item has any more, and those beyond mostIndexed.
+func (ix *index) dropUnusedKeys() {
+	numbers := make([]uint32, len(ix.keys)) // new ones, one more each
+	var kept []string
+	keep := func(n uint32) uint32 {
+		if numbers[n] == 0 {
+			kept = append(kept, ix.keys[n])
+			numbers[n] = uint32(len(kept))
+		}
+		return numbers[n] - 1
+	}
+	indexed := 0
+	keepName := func(n uint32) uint32 {
+		if n == 0 {
+			return 0
+		}
+		if numbers[n-1] == 0 {
+			if indexed == mostIndexed {
+				return 0
+			}
+			indexed++
+		}
+		return keep(n-1) + 1
+	}
+	for i := range ix.items {
+		switch it := &ix.items[i]; it.kind {
+		case itemAccepted, itemMoved:
+			it.due, it.key = keepName(it.due), keepName(it.key)
+		case itemDomain:
+			it.key = keepName(it.key)
+		case itemTenant, itemDeferred, itemState:
+			it.key = keep(it.key)
+		}
+	}
+	ix.keys, ix.keyNumbers = kept, nil
+}
+
 func (ix *index) key(name string) uint32 {
 	if n, ok := ix.keyNumbers[name]; ok {
 		return n
 	}
+	name = strings.Clone(name) // which is a part of an envelope
 	n := uint32(len(ix.keys))
 	ix.keys = append(ix.keys, name)
 	ix.keyNumbers[name] = n
@@ -333,7 +411,7 @@ func settledWithin(items []item) bool {
 // The file of an index: a header of 56 octets, the items, the keys of requests, the other keys and burials, and
 // the CRC-32C of all that.
 const (
-	indexMagic      = "mtaidx4\n" // those of older programs have no keys of requests, or no tenants, and are made again
+	indexMagic      = "mtaidx5\n" // those of older programs have no keys of requests, no tenants or no domains, and are made again
 	indexHeaderSize = 56
 )
 
@@ -365,14 +443,14 @@ func (ix *index) write(fs vfs.FS, name string) error {
 }
 
 func (ix *index) appendTail(b []byte) []byte {
-	e := encoder{b}
+	e := encoder{b: b}
 	e.uint(uint64(len(ix.keys)))
 	for _, k := range ix.keys {
 		e.string(k)
 	}
 	e.uint(uint64(len(ix.buried)))
 	for i := range ix.buried {
-		e.string(string(appendBurial(nil, &ix.buried[i])))
+		e.string(string(appendBurial(nil, ix.form, &ix.buried[i])))
 	}
 	return e.b
 }

@@ -81,8 +81,10 @@ func (q *Queue) activeIsNearlyFull() bool {
 // dropLarge removes the files of contents whose messages are, durably, settled.
 func (q *Queue) dropLarge() {
 	q.mu.Lock()
-	numbers := q.largeDone
-	q.largeDone = nil
+	var numbers []uint64
+	if q.snapshots == 0 {
+		numbers, q.largeDone = q.largeDone, nil
+	}
 	q.mu.Unlock()
 	for _, n := range numbers {
 		name := q.largePath(n)
@@ -219,7 +221,7 @@ func (q *Queue) dropNeedless() bool {
 	q.mu.Lock()
 	var list []*segment
 	for seg := range q.segs.all {
-		if seg.needless() && q.endsAreKnown() {
+		if q.snapshots == 0 && seg.needless() && q.endsAreKnown() {
 			seg.gone = true
 			list = append(list, seg)
 		}

@@ -56,7 +56,7 @@ func (c *keyCarrier) carry(it *keyItem) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.w.note(kindKeyed, 0, c.v, 0, func(b []byte) []byte { return appendKeyed(b, &k) })
+	q.w.note(kindKeyed, 0, c.v, 0, func(b []byte) []byte { return appendKeyed(b, q.form(), &k) })
 	c.moved += schedule.Octets(it.size)
 	return nil
 }

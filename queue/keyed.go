@@ -49,9 +49,9 @@ type placed struct {
 	id       envelope.ID
 }
 
-func appendKeyed(b []byte, k *keyed) []byte {
-	e := encoder{b}
-	e.byte(codecVersion)
+func appendKeyed(b []byte, form uint8, k *keyed) []byte {
+	e := encoder{b, form}
+	e.byte(form)
 	e.b = append(append(e.b, k.key[:]...), k.request[:]...)
 	e.bool(k.whole)
 	e.uint(uint64(k.at))
@@ -299,11 +299,11 @@ func (k *keying) bound() int64 {
 
 // append makes the record for the messages that are its own now. Positions are in order but for those of a
 // request that was sent again.
-func (k *keying) append(b []byte) []byte {
+func (k *keying) append(b []byte, form uint8) []byte {
 	if k.whole = k.last && k.missing == len(k.own); k.whole {
 		k.answer = k.final
 	}
-	return appendKeyed(b, &k.keyed)
+	return appendKeyed(b, form, &k.keyed)
 }
 
 // done notes that the record and the messages of its group are durable.
@@ -315,7 +315,7 @@ func (k *keying) done() {
 // answered writes down the answer of a request whose end has no messages.
 func (q *Queue) answered(k *keying) error {
 	q.mu.Lock()
-	q.w.note(kindKeyed, 0, nil, 0, k.append)
+	q.w.note(kindKeyed, 0, nil, 0, func(b []byte) []byte { return k.append(b, q.form()) })
 	q.mu.Unlock()
 	return q.w.flush()
 }

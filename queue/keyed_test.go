@@ -70,7 +70,7 @@ func TestKeyedRecord(t *testing.T) {
 		{key: testKey(1), whole: true, earlier: []placed{{1, 9}, {7, 8}, {1 << 30, 1<<64 - 1}}, own: []placed{{2, 1}}, answer: []byte("answer")},
 		{key: testKey(3), whole: true, answer: []byte("nothing was taken")},
 	} {
-		b := appendKeyed(nil, &k)
+		b := appendKeyed(nil, codecVersion, &k)
 		if got, err := decodeKeyed(b); err != nil || !reflect.DeepEqual(got, k) {
 			t.Errorf("%+v\nwant %+v, %v", got, k, err)
 		}
@@ -392,7 +392,7 @@ func TestCarriedKeyIsNotOlder(t *testing.T) {
 			t.Fatal(err)
 		}
 		q.mu.Lock() // as carryKey does, had it read the record a moment earlier
-		q.w.note(kindKeyed, 0, seg, 0, func(b []byte) []byte { return appendKeyed(b, &k) })
+		q.w.note(kindKeyed, 0, seg, 0, func(b []byte) []byte { return appendKeyed(b, codecVersion, &k) })
 		q.mu.Unlock()
 		if err := q.w.flush(); err != nil {
 			t.Fatal(err)
@@ -413,13 +413,13 @@ func TestCarriedKeyIsNotOlder(t *testing.T) {
 func TestTornKey(t *testing.T) {
 	seg := journal.Segment{Number: 1, Salt: 9}
 	b, start := journal.Begin(nil)
-	b = journal.Finish(appendOpening(b, opening{lastID: 99, allocated: 1 << 20}), start, seg, 0, kindOpened, 0)
+	b = journal.Finish(appendOpening(b, codecVersion, opening{lastID: 99, allocated: 1 << 20}), start, seg, 0, kindOpened, 0)
 	group := int64(len(b))
 	b, start = journal.Begin(b)
 	until := uint32(time.Now().Add(time.Hour).Unix())
-	b = journal.Finish(appendKeyed(b, &keyed{key: testKey(1), whole: true, until: until, own: []placed{{0, 100}, {1, 101}}, answer: []byte("answer")}), start, seg, group, kindKeyed, 0)
+	b = journal.Finish(appendKeyed(b, codecVersion, &keyed{key: testKey(1), whole: true, until: until, own: []placed{{0, 100}, {1, 101}}, answer: []byte("answer")}), start, seg, group, kindKeyed, 0)
 	for id := uint64(100); id < 102; id++ {
-		env := appendEnvelope(nil, message(1, "example.net"))
+		env := appendEnvelope(nil, codecVersion, message(1, "example.net"))
 		p := prelude{form: codecVersion, rcpts: 1, envLen: uint32(len(env)), envCRC: journal.Checksum(0, env), bodyLen: 4}
 		b, start = journal.Begin(b)
 		at := len(b)
@@ -622,7 +622,7 @@ func TestOpenWithManyKeys(t *testing.T) {
 			ids = q.ids.Next(time.Now())
 			k := keyed{key: testKey(n), whole: true, at: uint32(until.Unix()) - 86400, until: uint32(until.Unix()), earlier: []placed{{0, ids}}}
 			q.mu.Lock()
-			q.w.note(kindKeyed, 0, nil, 0, func(b []byte) []byte { return appendKeyed(b, &k) })
+			q.w.note(kindKeyed, 0, nil, 0, func(b []byte) []byte { return appendKeyed(b, codecVersion, &k) })
 			q.mu.Unlock()
 			n++
 		}

@@ -47,12 +47,13 @@ func (w Why) String() string {
 
 // Pending is one recipient in a lease.
 type Pending struct {
-	Index    int         // in Message.Recipients
-	Attempts int         // so far
-	Last     reply.Reply // to the last attempt; zero before the first
-	Via      string      // which way that took, as passed to Defer; "" before the first
-	Key      parking.Key // what it was parked or deferred under last, zero before
-	Since    time.Time   // when its age began to count: accepted or, if that was later, released
+	Index    int             // in Message.Recipients
+	Attempts int             // so far
+	Last     reply.Reply     // to the last attempt; zero before the first
+	Via      string          // which way that took, as passed to Defer; "" before the first
+	Detour   envelope.Detour // what an operator has chosen for it
+	Key      parking.Key     // what it was parked or deferred under last, zero before
+	Since    time.Time       // when its age began to count: accepted or, if that was later, released
 }
 
 // Lease is recipients of one message, handed out by Next or Take. Each must come back by Settle, Defer,
@@ -199,7 +200,7 @@ func (q *Queue) claim(s schedule.Slot) *claim {
 			return true
 		}
 		q.unlist(s, e)
-		q.table.SetState(e, schedule.Leased)
+		q.table.SetState(s, schedule.Leased)
 		q.describe(l, e)
 		return true
 	})
@@ -241,7 +242,7 @@ func (q *Queue) claimWarning(w warning) *claim {
 func (q *Queue) describe(l *claim, e *schedule.Entry) {
 	p := Pending{Index: int(e.Rcpt), Attempts: int(e.Attempts()), Key: q.keys.Key(e.Key), Since: q.startOf(e.ID)}
 	if r, ok := q.replies[recipientKey{e.ID, e.Rcpt}]; ok {
-		p.Last, p.Via = r.Reply, r.Via
+		p.remember(r)
 	} else if note := e.Note(); note != 0 {
 		l.notes = append(l.notes, noteRef{len(l.rcpts), q.placeOf(note, noteGuess)})
 	}
@@ -335,9 +336,11 @@ func (q *Queue) readReplies(l *claim) {
 		if err != nil {
 			q.reportDamage(err, "the reply to the last attempt is lost; the message is not")
 		}
-		p.Last, p.Via = r.Reply, r.Via
+		p.remember(r)
 	}
 }
+
+func (p *Pending) remember(a Attempt) { p.Last, p.Via, p.Detour = a.Reply, a.Via, a.Detour }
 
 // lease enters in memory what was handed out.
 func (q *Queue) lease(l *claim, body []byte) {
@@ -349,6 +352,9 @@ func (q *Queue) lease(l *claim, body []byte) {
 		q.charge(h, body)
 	}
 	h.leases += len(l.rcpts)
+	for i := range l.rcpts {
+		q.keepDetour(recipientKey{l.id, uint16(l.rcpts[i].Index)}, l.rcpts[i].Detour)
+	}
 }
 
 // charge keeps a content in memory if there is room for it.
@@ -418,7 +424,7 @@ func (q *Queue) setUnreadable(l *claim, err error) {
 // setAside keeps recipients that could not be handed out; later says that it is worth trying again. To
 // an operator who acted on them meanwhile they have come back: it gives those that are to be removed.
 func (q *Queue) setAside(l *claim, later bool) (gone []uint16) {
-	aside := func(s schedule.Slot, e *schedule.Entry) { q.table.SetState(e, schedule.Unreadable) }
+	aside := func(s schedule.Slot, e *schedule.Entry) { q.table.SetState(s, schedule.Unreadable) }
 	if later {
 		aside = func(s schedule.Slot, e *schedule.Entry) {
 			e.Due = q.seconds() + readAgain
@@ -510,7 +516,7 @@ func (q *Queue) Parked(line parking.Line) int {
 func (q *Queue) Park(id envelope.ID, recipients []int, line parking.Line) {
 	q.release(id, recipients, func(s schedule.Slot, e *schedule.Entry) {
 		q.keys.Set(e, q.keys.Number(line))
-		q.table.SetState(e, schedule.Parked)
+		q.table.SetState(s, schedule.Parked)
 		q.keys.Park(s)
 	})
 }
@@ -519,7 +525,7 @@ func (q *Queue) Park(id envelope.ID, recipients []int, line parking.Line) {
 func (q *Queue) ParkFirst(id envelope.ID, recipients []int, line parking.Line) {
 	q.release(id, recipients, func(s schedule.Slot, e *schedule.Entry) {
 		q.keys.Set(e, q.keys.Number(line))
-		q.table.SetState(e, schedule.Parked)
+		q.table.SetState(s, schedule.Parked)
 		q.keys.ParkFirst(s)
 	})
 }
@@ -568,7 +574,7 @@ func (q *Queue) makeDue(s schedule.Slot, e *schedule.Entry, now uint32) {
 		return
 	}
 	e.Due = min(e.Due, now)
-	q.table.SetState(e, schedule.Due)
+	q.table.SetState(s, schedule.Due)
 	if e.Attempts() == 0 {
 		q.table.Push(q.fresh[e.Tier()], s)
 	} else {
@@ -597,9 +603,8 @@ func (q *Queue) release(id envelope.ID, recipients []int, rest func(schedule.Slo
 		due = due || e.State() == schedule.Due
 	}
 	gone = sorted(gone)
-	tell = q.removalNotice(uint64(id), gone)
+	tell = q.removal(uint64(id), gone)
 	q.endLease(uint64(id), n, due)
-	q.settle(uint64(id), gone, Removed)
 	q.table.Tidy()
 }
 
@@ -615,14 +620,15 @@ func (q *Queue) find(id envelope.ID, rcpt int) (schedule.Slot, *schedule.Entry) 
 // rest. It reports true when the entry is to be removed, which the caller must do; it is leased no more
 // all the same, so that a recipient that is named twice comes back once, and nobody else's affair.
 func (q *Queue) settleDown(s schedule.Slot, e *schedule.Entry, rest func(schedule.Slot, *schedule.Entry)) (remove bool) {
+	q.forgetDetour(e)
 	switch e.Action() {
 	case schedule.Hold:
 		e.SetAction(schedule.Nothing)
-		q.table.SetState(e, schedule.Held)
+		q.table.SetState(s, schedule.Held)
 	case schedule.Bounce:
 		q.end(s, e, schedule.Bouncing)
 	case schedule.Remove, schedule.Cancel:
-		q.table.SetState(e, schedule.Ending)
+		q.table.SetState(s, schedule.Ending)
 		return true
 	case schedule.Retry:
 		e.SetAction(schedule.Nothing)
@@ -636,7 +642,7 @@ func (q *Queue) settleDown(s schedule.Slot, e *schedule.Entry, rest func(schedul
 // end puts an entry that is on no list where Next finds it first: to be reported, and settled.
 func (q *Queue) end(s schedule.Slot, e *schedule.Entry, why schedule.Action) {
 	e.SetAction(why)
-	q.table.SetState(e, schedule.Ending)
+	q.table.SetState(s, schedule.Ending)
 	q.table.Push(q.ending, s)
 	q.due.Signal()
 }

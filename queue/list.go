@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/minheap"
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/queue/schedule"
@@ -26,7 +25,17 @@ const (
 type Page struct {
 	Order  Order
 	Limit  int    // messages; 0: 100, at most 10,000
-	Cursor string // what the page before returned as next; "" for the first page
+	Cursor string // Listing.Next of the page before; "" for the first page
+	// Time is how long to look for what fills the page, by Config.Now; 0: as long as it takes.
+	Time time.Duration
+}
+
+// Listing is a page of messages.
+type Listing struct {
+	Items    []Item
+	Next     string // the cursor of the following page; "" after the last
+	Looked   int    // recipients that were examined
+	Complete bool   // the page is full, or the last; if not, the time or the reads for a page were used up
 }
 
 // Item is a message in a listing, with the recipients that were selected.
@@ -48,6 +57,8 @@ type Item struct {
 	Expires    time.Time
 	Tags       []string
 	Meta       string
+	TraceID    string
+	Headers    string
 	Pool       string
 	APIKey     string
 	Total      int // recipients that the message was accepted for
@@ -66,7 +77,8 @@ type ItemRecipient struct {
 	Attempts int          // so far
 	Next     time.Time    // of the next attempt; zero when it waits for no time
 	Last     reply.Reply
-	Via      string    // see Attempt
+	Via      string // see Attempt
+	Detour   envelope.Detour
 	Warned   bool      // the sender was notified of the delay
 	Start    time.Time // when its age began to count, see Pending.Since
 	// Ending says that it is being given up: the report to its sender is to be written, or is being.
@@ -87,10 +99,8 @@ const (
 	maxReads = 50_000
 )
 
-// List gives the selected messages, a page at a time. next is the cursor of the following page,
-// "" after the last. A page can have fewer messages than asked for, or none, and a next: then
-// there was much to look through.
-func (q *Queue) List(f Filter, p Page) (items []Item, next string, err error) {
+// List gives the selected messages, a page at a time. The error is that of a cursor that is none.
+func (q *Queue) List(f Filter, p Page) (Listing, error) {
 	if p.Limit <= 0 {
 		p.Limit = defaultLimit
 	}
@@ -102,20 +112,25 @@ func (q *Queue) List(f Filter, p Page) (items []Item, next string, err error) {
 	if p.Cursor != "" {
 		id, err := envelope.ParseID(p.Cursor)
 		if err != nil {
-			return nil, "", fmt.Errorf("cursor of a listing: %w", err)
+			return Listing{}, fmt.Errorf("cursor of a listing: %w", err)
 		}
 		from = uint64(id)
 	}
 	w := q.newWalker(f, p.Order == NewestFirst, from)
+	w.endAfter(p.Time)
+	var l Listing
 	for {
 		c, m := w.next()
+		l.Looked = w.looked
 		switch {
 		case c == nil:
-			return items, "", nil
-		case len(items) == p.Limit || w.reads > maxReads:
-			return items, envelope.ID(c.id).String(), nil
+			l.Next, l.Complete = w.cursor(), !w.cut
+			return l, nil
+		case len(l.Items) == p.Limit || w.reads > maxReads:
+			l.Next, l.Complete = envelope.ID(c.id).String(), len(l.Items) == p.Limit
+			return l, nil
 		}
-		items = append(items, q.item(c, m))
+		l.Items = append(l.Items, q.item(c, m))
 	}
 }
 
@@ -138,10 +153,10 @@ func (q *Queue) item(c *candidate, m *envelope.Message) Item {
 	for i := range c.rcpts {
 		r := q.itemRecipient(&c.rcpts[i], m)
 		if last := c.rcpts[i].last; last != nil {
-			r.Last, r.Via = last.Reply, last.Via
+			r.Last, r.Via, r.Detour = last.Reply, last.Via, last.Detour
 		} else if note := c.rcpts[i].note; note != (place{}) {
 			last, _ := replies.follow(note, c.id, c.rcpts[i].entry.Rcpt) // a listing does without
-			r.Last, r.Via = last.Reply, last.Via
+			r.Last, r.Via, r.Detour = last.Reply, last.Via, last.Detour
 		}
 		it.Recipients = append(it.Recipients, r)
 	}
@@ -154,7 +169,7 @@ func itemOf(m *envelope.Message) Item {
 		Sender: m.Sender, Size: m.Size, Received: m.Received, Total: len(m.Recipients),
 		Tenant: m.Tenant, User: m.User, Campaign: m.Campaign, Tier: m.Tier,
 		HeloName: m.HeloName, Protocol: m.Protocol, Session: m.Session, EnvID: m.EnvID,
-		Release: m.Release, Expires: m.Expires, Tags: m.Tags, Meta: m.Meta, Pool: m.Pool, APIKey: m.APIKey,
+		Release: m.Release, Expires: m.Expires, Tags: m.Tags, Meta: m.Meta, Headers: m.Headers, Pool: m.Pool, APIKey: m.APIKey, TraceID: m.TraceID,
 	}
 	if m.Peer.IsValid() {
 		it.Peer = m.Peer.String()
@@ -226,7 +241,7 @@ func (q *Queue) pickOne(id uint64, f Filter) *candidate {
 		return nil
 	}
 	w := q.newWalker(f, false, id)
-	w.newest = min(w.newest, id)
+	w.newest, w.single = min(w.newest, id), true
 	c, _ := w.next()
 	return c
 }
@@ -241,81 +256,4 @@ func (q *Queue) lookUp(id uint64) (c candidate, ok bool) {
 		return true
 	})
 	return c, len(c.rcpts) > 0
-}
-
-// timed is a message in the order of its next attempt.
-type timed struct {
-	due uint32
-	id  uint64
-}
-
-func (a timed) compare(b timed) int {
-	return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.id, b.id))
-}
-
-// listByTime looks through all that is selected, keeps the first of it, and then looks that up:
-// what an operator changes meanwhile is shown as it is, and what has gone is left out.
-func (q *Queue) listByTime(f Filter, p Page) (items []Item, next string, err error) {
-	after := timed{}
-	if p.Cursor != "" {
-		if _, err := fmt.Sscanf(p.Cursor, "%d.%d", &after.due, &after.id); err != nil {
-			return nil, "", fmt.Errorf("cursor of a listing: %q is not one", p.Cursor)
-		}
-	}
-	first := q.firstByTime(f, after, p.Limit+1)
-	if len(first) > p.Limit {
-		first = first[:p.Limit]
-		end := first[p.Limit-1]
-		next = fmt.Sprintf("%d.%d", end.due, end.id)
-	}
-	for _, t := range first {
-		if c := q.pickOne(t.id, f); c != nil {
-			items = append(items, q.item(c, nil))
-		}
-	}
-	return items, next, nil
-}
-
-// firstByTime gives the first n that are selected and come after one. It has to look at every
-// entry; once it has n, one that is no earlier than all of them costs no more than that look.
-func (q *Queue) firstByTime(f Filter, after timed, n int) []timed {
-	w := q.newWalker(f, false, 0)
-	first := minheap.New(func(a, b timed) bool { return a.compare(b) > 0 }, nil) // the latest on top
-	for {
-		c, _ := w.next()
-		if c == nil {
-			return slices.SortedFunc(slices.Values(first.Values()), timed.compare)
-		}
-		t := timed{due: firstAttempt(c), id: c.id}
-		if t.compare(after) <= 0 {
-			continue
-		}
-		if first.Push(t); first.Len() > n {
-			first.Pop()
-		}
-		if first.Len() == n {
-			w.before = uint64(first.Top().due) // of two at one time the first is that with the lower id, and it was seen
-		}
-	}
-}
-
-// firstAttempt is the earliest next attempt of a candidate's recipients.
-func firstAttempt(c *candidate) uint32 {
-	due := noTime
-	for i := range c.rcpts {
-		due = min(due, attemptAt(&c.rcpts[i].entry))
-	}
-	return due
-}
-
-// noTime is when a recipient is attempted that waits for no time.
-const noTime = ^uint32(0)
-
-// attemptAt is when a recipient is to be attempted next, in seconds since 1970.
-func attemptAt(e *schedule.Entry) uint32 {
-	switch e.State() {
-	case schedule.Parked, schedule.Held, schedule.Unreadable:
-		return noTime
-	}
-	return e.Due
 }

@@ -98,14 +98,14 @@ func (q *Queue) moveEntry(s schedule.Slot, e *schedule.Entry, p plan) {
 func (p plan) releaseTime() time.Time { return time.Unix(int64(p.release), 0).UTC() }
 
 // released gives the content of a message whose envelope has another release.
-func (c *content) released(p plan) *content {
+func (c *content) released(form uint8, p plan) *content {
 	m, err := decodeEnvelope(c.env)
 	if err != nil {
 		return c // whoever is handed it finds out
 	}
 	m.Release = p.releaseTime()
 	moved := *c
-	moved.env = appendEnvelope(nil, m)
+	moved.env = appendEnvelope(nil, form, m)
 	moved.envLen, moved.envCRC = uint32(len(moved.env)), journal.Checksum(0, moved.env)
 	return &moved
 }

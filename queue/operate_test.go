@@ -333,11 +333,11 @@ func TestWarningsThatCanNotBeSentAreBounded(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		nothing(t, q)
-		items, _, err := q.List(Filter{}, Page{Limit: all})
+		l, err := q.List(Filter{}, Page{Limit: all})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, it := range items {
+		for _, it := range l.Items {
 			if !it.Recipients[0].Warned {
 				t.Fatalf("nobody was told of %s", it.ID)
 			}
@@ -376,8 +376,8 @@ func TestDelayWarningAndAnAttempt(t *testing.T) {
 func TestActionsInEveryState(t *testing.T) {
 	states := append([]State{StateLeased}, waitingStates...)
 	for _, s := range states {
-		for _, a := range []Action{Hold, Unhold, RetryNow, Bounce, Remove} {
-			t.Run(fmt.Sprint(s, "/", a), func(t *testing.T) {
+		for _, a := range []Action{Hold, Unhold, RetryNow, RetryHeld, Bounce, Remove} {
+			t.Run(fmt.Sprint(s, "/", a, uint8(a)), func(t *testing.T) {
 				inTime(t, func(t *testing.T) { actionInState(t, s, a) })
 			})
 		}
@@ -408,7 +408,7 @@ func actionInState(t *testing.T, s State, a Action) {
 	switch {
 	case a == Hold:
 		want = StateHeld
-	case a == Unhold && s == StateHeld, a == RetryNow && s != StateHeld:
+	case a == Unhold && s == StateHeld, a == RetryNow && s != StateHeld, a == RetryHeld:
 		want = StateDue
 	case a == Bounce:
 		want = StateEnding
@@ -419,7 +419,7 @@ func actionInState(t *testing.T, s State, a Action) {
 		t.Fatalf("%v of a %v recipient makes it %v, want %v", a, s, got, want)
 	}
 	wantN := 1
-	if a == Unhold && s != StateHeld || a == Hold && s == StateHeld || a == RetryNow && (s == StateDue || s == StateHeld) {
+	if a == Unhold && s != StateHeld || a == Hold && s == StateHeld || a == RetryNow && (s == StateDue || s == StateHeld) || a == RetryHeld && s == StateDue {
 		wantN = 0
 	}
 	if n != wantN {
@@ -472,7 +472,7 @@ func TestRemoveAskedBeforeACrash(t *testing.T) {
 		shut(t, q)
 		var told []Item
 		cfg := small(t, fs)
-		cfg.OnRemoved = func(it Item) { told = append(told, it) }
+		cfg.OnRemoved = func(items []Item, recorded func()) { told = append(told, items...); recorded() }
 		q = open(t, cfg)
 		defer shut(t, q)
 		if len(told) != 1 || told[0].ID != id || told[0].Recipients[0].Address != "r0@example.net" {
@@ -490,9 +490,10 @@ func TestRemovedIsTold(t *testing.T) {
 		var told []string
 		cfg := small(t, vfs.Memory())
 		var q *Queue
-		cfg.OnRemoved = func(it Item) {
+		cfg.OnRemoved = func(items []Item, recorded func()) {
+			defer recorded()
 			q.Stats() // with no lock held
-			for _, r := range it.Recipients {
+			for _, r := range items[0].Recipients {
 				told = append(told, fmt.Sprintf("%s %s %d", r.Address, r.Line, r.Attempts))
 			}
 		}
@@ -537,9 +538,10 @@ func TestRemovedWhileLeasedIsTold(t *testing.T) {
 				var told []Item
 				cfg := small(t, vfs.Memory())
 				var q *Queue
-				cfg.OnRemoved = func(it Item) {
+				cfg.OnRemoved = func(items []Item, recorded func()) {
+					defer recorded()
 					q.Stats() // with no lock held
-					told = append(told, it)
+					told = append(told, items...)
 				}
 				q = open(t, cfg)
 				defer shut(t, q)
@@ -586,8 +588,9 @@ func TestRecipientsInAnyOrder(t *testing.T) {
 			inTime(t, func(t *testing.T) {
 				var removed []string
 				cfg := small(t, vfs.Memory())
-				cfg.OnRemoved = func(it Item) {
-					for _, r := range it.Recipients {
+				cfg.OnRemoved = func(items []Item, recorded func()) {
+					defer recorded()
+					for _, r := range items[0].Recipients {
 						removed = append(removed, string(r.Address))
 					}
 				}
@@ -730,12 +733,12 @@ func TestList(t *testing.T) {
 		}
 		list := func(f Filter, o Order, limit int) (all []Item) {
 			for cursor := ""; ; {
-				items, next, err := q.List(f, Page{Order: o, Limit: limit, Cursor: cursor})
-				if err != nil || len(items) > limit {
-					t.Fatalf("%d items, %v", len(items), err)
+				l, err := q.List(f, Page{Order: o, Limit: limit, Cursor: cursor})
+				if err != nil || len(l.Items) > limit || !l.Complete {
+					t.Fatalf("%d items, %v", len(l.Items), err)
 				}
-				all = append(all, items...)
-				if cursor = next; cursor == "" {
+				all = append(all, l.Items...)
+				if cursor = l.Next; cursor == "" {
 					return all
 				}
 			}
@@ -780,7 +783,7 @@ func TestList(t *testing.T) {
 		if n := len(list(Filter{NewerThan: 100 * time.Second}, NewestFirst, 30)); n != 100 {
 			t.Fatalf("%d are newer than 100 s, want 100", n)
 		}
-		if _, _, err := q.List(Filter{}, Page{Cursor: "nonsense"}); err == nil {
+		if _, err := q.List(Filter{}, Page{Cursor: "nonsense"}); err == nil {
 			t.Fatal("a wrong cursor is taken")
 		}
 		summary := q.Summary(Filter{})
@@ -824,7 +827,8 @@ func TestListByNextAttemptIsAWholeOrder(t *testing.T) {
 			}
 		}
 		for _, f := range []Filter{{}, {Key: site("site1")}, {Tenant: "b", Domain: "d2.example"}, {States: []State{StateDeferred}}} {
-			want, _, err := q.List(f, Page{Limit: maxLimit})
+			sorted, err := q.List(f, Page{Limit: maxLimit})
+			want := sorted.Items
 			if err != nil || len(want) < 50 {
 				t.Fatalf("%+v: %d items, %v", f, len(want), err)
 			}
@@ -832,12 +836,12 @@ func TestListByNextAttemptIsAWholeOrder(t *testing.T) {
 			for _, limit := range []int{1, 6, 90, maxLimit} {
 				var got []Item
 				for cursor := ""; ; {
-					items, next, err := q.List(f, Page{Order: NextAttempt, Limit: limit, Cursor: cursor})
+					l, err := q.List(f, Page{Order: NextAttempt, Limit: limit, Cursor: cursor})
 					if err != nil {
 						t.Fatal(err)
 					}
-					got = append(got, items...)
-					if cursor = next; cursor == "" {
+					got = append(got, l.Items...)
+					if cursor = l.Next; cursor == "" {
 						break
 					}
 				}

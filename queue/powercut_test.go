@@ -318,22 +318,29 @@ func (w *workload) check(disk *powercut.FS) bool {
 	t, q := w.t, w.q
 	found := map[string]Item{}
 	for cursor := ""; ; {
-		items, next, err := q.List(Filter{}, Page{Cursor: cursor})
+		l, err := q.List(Filter{}, Page{Cursor: cursor})
 		if disk.IsCut() {
 			return false
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, it := range items {
+		for _, it := range l.Items {
 			if it.Unreadable {
 				t.Fatalf("message %s can't be read", it.ID)
 			}
 			found[string(it.Sender)] = it
 		}
-		if cursor = next; cursor == "" {
+		if cursor = l.Next; cursor == "" {
 			break
 		}
+	}
+	wrong := miscounted(q)
+	if disk.IsCut() {
+		return false
+	}
+	if wrong != "" {
+		t.Fatal(wrong)
 	}
 	if s := balanced(t, q); s.DamagedRecords > 0 || s.DamagedFiles > 0 || s.Unreadable > 0 {
 		t.Fatalf("a power cut was taken for damage: %+v", s)

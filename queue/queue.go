@@ -5,10 +5,10 @@
 // message and envelope are durable. Next hands out Leases: what is due, expired, to be bounced or
 // to be warned about. A leased recipient comes back by Settle (it is done), Defer (a later
 // attempt), Park (it waits under a key until Take asks for that key) or Return (due again).
-// Change, List, Get, Summary and Stats are the operator's. Fsck reads a directory that no queue
+// Change, List, Get, Summary, the Counts and Stats are the operator's. Fsck reads a directory that no queue
 // has open.
 //
-// On disk is a journal of segments; in memory is a table of 40 octets for each recipient that
+// On disk is a journal of segments; in memory is a table of 44 octets for each recipient that
 // waits. docs/queue.md has the format, and a table of what happens at start for each state that
 // the disk can be in.
 //
@@ -62,6 +62,10 @@ type Config struct {
 	Now func() time.Time // nil: time.Now
 	Log *slog.Logger     // nil: nothing is logged
 
+	// Format returns the version to write records in, of those in [Format]. It is asked for each record. Nil: the
+	// newest.
+	Format func() int
+
 	SegmentSize int64 // octets of a journal segment, up to 128 MiB; 0: 64 MiB
 	LargeBody   int64 // contents above this have their own file; 0: 256 KiB
 	CacheBytes  int64 // memory for envelopes and contents of what is due; 0: 64 MiB
@@ -73,10 +77,12 @@ type Config struct {
 	// called again at each sweep, so a change takes effect at once. It must not call the queue. Nil:
 	// nothing expires.
 	MaxAge func(parking.Key) time.Duration
-	// OnRemoved is called with the recipients that an operator's Remove has taken out: at once or, for
-	// leased ones, when they come back; and at Open for those that had not come back. No lock is held.
-	// May be nil.
-	OnRemoved func(Item)
+	// OnRemoved is called with the recipients that an operator's Remove, or their sender's Cancel, takes out: at
+	// once or, for leased ones, when they come back; and at Open for those that had not come back. They are
+	// handed out no more, but stay in the queue until recorded is called, soon and on any goroutine: a crash
+	// before that leaves them in the queue, or has OnRemoved called again. No lock is held. Nil: they go
+	// at once.
+	OnRemoved func(items []Item, recorded func())
 	// OnUnreadable is called when the envelope of a message turns out to be damaged: there is no sender
 	// to notify, only the operator. recipients is how many are still in the queue. No lock is held. May
 	// be nil.
@@ -150,6 +156,8 @@ type Queue struct {
 
 	due *sync.Cond // with mu: there may be something for Next
 
+	parts parts // of listings
+
 	mu        sync.Mutex // guards all below
 	closed    bool       // nothing is handed out any more
 	ended     bool       // no outcome is taken any more
@@ -166,14 +174,18 @@ type Queue struct {
 	unsent    []warning                  // that could not be sent, for another try
 	hot       map[uint64]*hot
 	hotBytes  int64
-	replies   map[recipientKey]Attempt  // of deferrals that are not written yet
-	followed  map[recipientKey]*Outcome // of recipients that were leased when they were cancelled
-	moves     map[uint64]plan           // of living messages whose release was moved, and their records have another
-	large     map[uint64]largeBody      // living messages whose content has its own file
-	starts    moments                   // when the age of living messages that were scheduled begins to count
-	expiries  expiries                  // of living messages that are given up at a time
-	arrivals  arrivals                  // when messages were accepted
-	tenants   tenants                   // of living messages that have one
+	replies   map[recipientKey]Attempt         // of deferrals that are not written yet
+	detours   map[recipientKey]envelope.Detour // of leased recipients
+	followed  map[recipientKey]*Outcome        // of recipients that were leased when they were cancelled
+	moves     map[uint64]plan                  // of living messages whose release was moved, and their records have another
+	large     map[uint64]largeBody             // living messages whose content has its own file
+	starts    moments                          // when the age of living messages that were scheduled begins to count
+	expiries  expiries                         // of living messages that are given up at a time
+	arrivals  arrivals                         // when messages were accepted
+	tenants   tenants                          // of living messages that have one
+	domains   *names[string]                   // that recipients are counted by
+	origins   *names[Origin]                   // the same
+	newest    uint64                           // id of the newest message that was ever in the schedule
 	clock     clockWatch
 	requests  *keyTable       // the keys of requests
 	broken    map[uint64]bool // messages whose content is damaged; true when they were handed out as that
@@ -181,6 +193,7 @@ type Queue struct {
 	count     counters
 	largeDone []uint64      // files of contents that can be removed
 	largeVoid []uint64      // files of contents that can be removed once the journal can be written
+	snapshots int           // open ones; while there are any no file is deleted
 	stalled   chan struct{} // closed when the journal can be written again; nil while it can be
 	fault     error         // why it can't, or couldn't last
 }
@@ -212,7 +225,7 @@ func Open(cfg Config) (*Queue, error) {
 	}
 	q := &Queue{
 		cfg: cfg, fs: cfg.FS, log: cfg.Log, now: cfg.Now,
-		hot: map[uint64]*hot{}, replies: map[recipientKey]Attempt{}, followed: map[recipientKey]*Outcome{}, moves: map[uint64]plan{},
+		hot: map[uint64]*hot{}, replies: map[recipientKey]Attempt{}, detours: map[recipientKey]envelope.Detour{}, followed: map[recipientKey]*Outcome{}, moves: map[uint64]plan{},
 		large: map[uint64]largeBody{}, broken: map[uint64]bool{}, tenants: newTenants(), requests: newKeyTable(cfg.IdempotencyKeys),
 	}
 	q.failures = newTroubles(q.log, q.now)
@@ -245,6 +258,7 @@ func (q *Queue) resetSchedule() {
 	q.wheel = schedule.NewWheel(q.table, q.passed())
 	q.keys = schedule.NewKeys(q.table)
 	q.ending = q.table.NewList()
+	q.domains, q.origins = q.newDomains(), q.newOrigins()
 	for tier := range q.fresh {
 		q.fresh[tier], q.backlog[tier] = q.table.NewList(), q.table.NewList()
 	}
@@ -256,7 +270,7 @@ func (q *Queue) lockDir() (err error) {
 			return fmt.Errorf("queue: making directory: %w", err)
 		}
 	}
-	q.lock, err = q.fs.Lock(q.path(lockName))
+	q.lock, err = q.fs.Lock(q.path(LockName))
 	if errors.Is(err, ErrLocked) {
 		return fmt.Errorf("queue: %s is in use by another relay: stop that one, or set another data_dir: %w", q.cfg.Dir, err)
 	}

@@ -264,7 +264,8 @@ func TestLines(t *testing.T) {
 		if sum := q.Summary(f); len(sum) != 1 || sum[0].Key != site("site") || sum[0].Total != 3 {
 			t.Errorf("summary %+v", sum)
 		}
-		items, _, err := q.List(f, Page{})
+		listed, err := q.List(f, Page{})
+		items := listed.Items
 		if err != nil || len(items) != 1 || len(items[0].Recipients) != 3 {
 			t.Fatalf("listed: %+v, %v", items, err)
 		}

@@ -228,7 +228,7 @@ func (q *Queue) load(list []found, bodies map[uint64]int64) error {
 		q.ids.Observe(envelope.ID(f.run.maxID))
 	}
 	now := q.now()
-	l := loader{q: q, list: list, bodies: bodies, keys: make([][]uint32, len(list)), now: uint32(now.Unix())}
+	l := newLoader(q, list, bodies, now)
 	rep := newReplay(runs, func(of, on int, changed bool) { q.segs.depend(list[of].seg, list[on].seg, changed) })
 	if err := rep.all(l.message); err != nil {
 		return fmt.Errorf("queue: reading an index failed: %w", err)
@@ -245,6 +245,18 @@ type loader struct {
 	keys   [][]uint32 // numbers of a run's keys, one more each; 0 when not looked up yet
 	now    uint32
 	newest uint32 // when the newest record about mail that is left was written
+
+	names [][]uint16                // numbers of the origins and domains that a run's keys are; 0 when not looked up yet
+	old   [len(AgeLimits)]time.Time // when what is older than a class was accepted at the latest; zero when younger mail was met
+}
+
+func newLoader(q *Queue, list []found, bodies map[uint64]int64, now time.Time) *loader {
+	l := &loader{q: q, list: list, bodies: bodies, now: uint32(now.Unix())}
+	l.keys, l.names = make([][]uint32, len(list)), make([][]uint16, len(list))
+	for i, limit := range AgeLimits {
+		l.old[i] = now.Add(-limit)
+	}
+	return l
 }
 
 // judgeClock holds the clock against what is on the disk. Without mail there is nothing to hold it against: an
@@ -285,6 +297,7 @@ func (l *loader) message(h *history) error {
 	}
 	l.wroteAt(secondsSince1970(accepted))
 	q.arrivals.add(h.id, accepted)
+	l.age(h.id)
 	q.tenants.add(h.id, l.tenant(&h.tenant), h.tenant.octets)
 	if h.plan.scheduled() {
 		q.starts.add(h.id, h.plan.start())
@@ -307,18 +320,20 @@ func (l *loader) message(h *history) error {
 	e := schedule.Entry{ID: h.id, Size: h.size}
 	e.SetTier(h.tier)
 	e.SetData(schedule.LocOf(seg.handle, h.off))
+	names := schedule.Names{Origin: l.origin(h)}
 	for i := range h.rcpts {
 		if rc := &h.rcpts[i]; rc.living {
 			e.Rcpt = uint16(i)
 			l.wroteAt(rc.said)
 			e.Due = l.due(h, rc)
-			l.recipient(e, rc)
+			names.Domain = l.domain(h.run, rc.domain)
+			l.recipient(e, names, rc)
 		}
 	}
 	return nil
 }
 
-func (l *loader) recipient(e schedule.Entry, rc *recipientHistory) {
+func (l *loader) recipient(e schedule.Entry, names schedule.Names, rc *recipientHistory) {
 	q := l.q
 	e.SetAttempts(rc.attempts)
 	e.Key = l.key(rc)
@@ -339,7 +354,7 @@ func (l *loader) recipient(e schedule.Entry, rc *recipientHistory) {
 	case e.Due <= l.now:
 		state = schedule.Due
 	}
-	s := q.table.Append(e, state)
+	s := q.table.Append(e, names, state)
 	p := q.table.At(s)
 	q.keys.Hold(p)
 	if rc.noteRun >= 0 {
@@ -386,6 +401,50 @@ func (l *loader) tenant(h *tenantHistory) string {
 	return names[h.key]
 }
 
+// age notes how old the next message is. Ages fall from message to message, unless a clock was wrong.
+func (l *loader) age(id uint64) {
+	accepted := l.q.arrivals.of(id)
+	for i, limit := range l.old {
+		if limit.IsZero() || accepted.After(limit) {
+			l.old[i] = time.Time{}
+			continue
+		}
+		l.q.table.BeginOld(i, id+1)
+	}
+	l.q.newest = id
+}
+
+// origin gives the number of a message's origin.
+func (l *loader) origin(h *history) uint16 {
+	tenant := l.tenant(&h.tenant)
+	text, known := l.list[h.run].run.nameOf(h.origin)
+	if !known {
+		return l.q.origins.number(Origin{Tenant: tenant, Folded: true}, h.living)
+	}
+	cached := l.cached(h.run, h.origin)
+	*cached = l.q.origins.again(*cached, originOf(tenant, text), h.living)
+	return *cached
+}
+
+// domain gives the number of a recipient's domain.
+func (l *loader) domain(run int, key uint32) uint16 {
+	name, known := l.list[run].run.nameOf(key)
+	if !known {
+		return 0
+	}
+	cached := l.cached(run, key)
+	*cached = l.q.domains.again(*cached, name, 1)
+	return *cached
+}
+
+// cached is the number that a name of a run had last.
+func (l *loader) cached(run int, key uint32) *uint16 {
+	if l.names[run] == nil {
+		l.names[run] = make([]uint16, len(l.list[run].run.keys))
+	}
+	return &l.names[run][key-1]
+}
+
 // key gives the number of the key that a recipient waited under.
 func (l *loader) key(rc *recipientHistory) uint32 {
 	if rc.keyRun < 0 {
@@ -403,42 +462,6 @@ func (l *loader) key(rc *recipientHistory) uint32 {
 		*known = l.q.keys.Number(parking.Line{Key: parking.Parse(names[rc.key])}) + 1
 	}
 	return *known - 1
-}
-
-// finishRemovals removes what an operator asked to be removed when the last attempt would be
-// over, and the process ended first.
-func (q *Queue) finishRemovals() {
-	doomed := map[uint64][]uint16{}
-	q.mu.Lock()
-	if q.table.Count(schedule.Unreadable) > 0 {
-		q.table.Ascend(0, func(_ schedule.Slot, e *schedule.Entry) bool {
-			if e.State() == schedule.Unreadable && e.Action().Removes() {
-				doomed[e.ID] = append(doomed[e.ID], e.Rcpt)
-			}
-			return true
-		})
-	}
-	q.mu.Unlock()
-	for id, rcpts := range doomed {
-		q.finishRemoval(id, rcpts)
-	}
-}
-
-// finishRemoval removes recipients of a message that is not in memory, and tells of it.
-func (q *Queue) finishRemoval(id uint64, rcpts []uint16) {
-	var it Item
-	if c, ok := q.lookUp(id); ok && q.cfg.OnRemoved != nil {
-		c.rcpts = slices.DeleteFunc(c.rcpts, func(r candidateRecipient) bool { return !slices.Contains(rcpts, r.entry.Rcpt) })
-		it = q.item(&c, nil)
-		it.Cancelled = len(c.rcpts) > 0 && c.rcpts[0].entry.Action() == schedule.Cancel
-	}
-	q.mu.Lock()
-	q.settle(id, rcpts, Removed)
-	q.table.Tidy()
-	q.mu.Unlock()
-	if q.cfg.OnRemoved != nil {
-		q.cfg.OnRemoved(it)
-	}
 }
 
 // removeOrphans deletes contents that no message names: of drafts that were never committed, and

@@ -13,6 +13,7 @@ type history struct {
 	size   uint8 // schedule.SizeClass of the record
 	large  uint64
 	tenant tenantHistory
+	origin uint32 // in the keys of run, see index.nameOf
 	tier   uint8
 	at     uint32 // when it was accepted, in seconds since 1970; 0 where that was not written down
 	plan   plan   // when it is, or was, to be released
@@ -38,6 +39,7 @@ type recipientHistory struct {
 	due      uint32
 	said     uint32 // when due was written down; 0 where that was not
 	key      uint32 // in the keys of keyRun
+	domain   uint32 // in the keys of history.run, see index.nameOf
 	keyRun   int
 	noteRun  int // the run with its last reply, -1 for none
 	noteOff  int64
@@ -170,6 +172,14 @@ func (r *replay) apply(it *item, i int) {
 	case itemExpires:
 		h.expires = it.due
 		return
+	case itemPlan:
+		h.release(plan{it.due, it.key})
+		return
+	case itemDomain:
+		for j := int(it.rcpt); j < len(h.rcpts); j++ {
+			h.rcpts[j].domain = it.key
+		}
+		return
 	}
 	if it.kind == itemSettled || it.kind == itemChanged {
 		for _, of := range h.dataIn {
@@ -220,7 +230,7 @@ func (r *replay) begin(it *item, i int) {
 	h.dataIn = append(h.dataIn, i)
 	h.run, h.off, h.size, h.large = i, it.offset(), it.size, 0
 	h.tenant.run, h.expires, h.moved = -1, 0, false
-	h.tier, h.at, h.plan = it.tier, it.at, plan{it.due, it.key}
+	h.tier, h.at, h.plan, h.origin = it.tier, it.at, plan{}, it.due
 	h.rcpts = slices.Grow(h.rcpts[:0], int(it.rcpt))[:it.rcpt]
 	living := it.kind == itemAccepted && !r.isBuried(i, it.offset())
 	h.living = 0
@@ -228,7 +238,15 @@ func (r *replay) begin(it *item, i int) {
 		h.living = int(it.rcpt)
 	}
 	for j := range h.rcpts {
-		h.rcpts[j] = recipientHistory{living: living, due: h.plan.due(h.id, j), noteRun: -1, keyRun: -1}
+		h.rcpts[j] = recipientHistory{living: living, noteRun: -1, keyRun: -1, domain: it.key}
+	}
+}
+
+// release gives the recipients of a message that was just begun the times of its plan.
+func (h *history) release(p plan) {
+	h.plan = p
+	for j := range h.rcpts {
+		h.rcpts[j].due = p.due(h.id, j)
 	}
 }
 

@@ -12,11 +12,13 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 )
 
 var (
 	scale      = flag.Int("queue.scale", 10_000, "messages in TestScale")
 	scaleBody  = flag.Int("queue.scalebody", 200, "octets of content of each")
+	scaleNames = flag.Int("queue.scaledomains", 1000, "domains of the recipients in TestScale")
 	scaleReady = flag.String("queue.scaledir", "", "directory that TestScale has filled, in its second process")
 )
 
@@ -30,7 +32,7 @@ func TestScale(t *testing.T) {
 	}
 	dir := t.TempDir()
 	scaleFill(t, dir)
-	cmd := exec.Command(os.Args[0], "-test.run=^TestScale$", "-test.v", "-test.timeout=10m", "-queue.scaledir="+dir, fmt.Sprint("-queue.scale=", *scale))
+	cmd := exec.Command(os.Args[0], "-test.run=^TestScale$", "-test.v", "-test.timeout=10m", "-queue.scaledir="+dir, fmt.Sprint("-queue.scale=", *scale), fmt.Sprint("-queue.scaledomains=", *scaleNames))
 	out, err := cmd.CombinedOutput()
 	t.Logf("\n%s", out)
 	if err != nil {
@@ -46,7 +48,7 @@ func scaleFill(t *testing.T, dir string) {
 	body := bytes.Repeat([]byte("x"), *scaleBody)
 	began := time.Now()
 	each(*scale, 1024, func(i int) {
-		m := &envelope.Message{Sender: "sender@example.com", Recipients: []envelope.Recipient{{Address: envelope.Address(fmt.Sprintf("r%d@example.net", i))}}, Tenant: "acme"}
+		m := &envelope.Message{Sender: "sender@example.com", Recipients: []envelope.Recipient{{Address: envelope.Address(fmt.Sprintf("r%d@d%d.example", i, i%*scaleNames))}}, Tenant: "acme"}
 		d := q.Begin()
 		d.Write(body)
 		if err := d.Commit(m); err != nil {
@@ -105,22 +107,35 @@ func scaleOpen(t *testing.T) {
 		t.Errorf("opened in %v, want at most %v", took, limit)
 	}
 	began = time.Now()
-	items, _, err := q.List(Filter{Key: site("site7")}, Page{Limit: 50})
-	if took := time.Since(began); err != nil || len(items) == 0 {
-		t.Errorf("%d items, %v", len(items), err)
+	l, err := q.List(Filter{Key: site("site7")}, Page{Limit: 50})
+	if took := time.Since(began); err != nil || len(l.Items) == 0 {
+		t.Errorf("%d items, %v", len(l.Items), err)
 	} else {
 		t.Logf("first page of a key: %v", took.Round(time.Microsecond))
 	}
 	began = time.Now()
-	items, _, err = q.List(Filter{States: []State{StateDeferred}}, Page{Limit: 50, Order: NextAttempt})
-	if took := time.Since(began); err != nil || len(items) != 50 {
-		t.Errorf("%d items, %v", len(items), err)
+	l, err = q.List(Filter{States: []State{StateDeferred}}, Page{Limit: 50, Order: NextAttempt})
+	if took := time.Since(began); err != nil || len(l.Items) != 50 {
+		t.Errorf("%d items, %v", len(l.Items), err)
 	} else {
 		t.Logf("first page by next attempt: %v", took.Round(time.Microsecond))
 	}
 	began = time.Now()
 	q.Summary(Filter{})
-	t.Logf("summary: %v", time.Since(began).Round(time.Microsecond))
+	t.Logf("look at all: %v", time.Since(began).Round(time.Microsecond))
+	for what, count := range map[string]func() Counts{"site": func() Counts { return q.CountLines(func(l parking.Line) string { return l.Key.String() }) }, "domain": q.CountDomains, "tenant": q.CountTenants} {
+		began = time.Now()
+		rows := len(count().Rows)
+		t.Logf("summary by %s: %d rows in %v", what, rows, time.Since(began).Round(time.Microsecond))
+	}
+	for _, order := range []Order{OldestFirst, NextAttempt} {
+		began = time.Now()
+		l, err = q.List(Filter{Recipient: "r7@d7.example"}, Page{Limit: 50, Order: order, Time: 200 * time.Millisecond})
+		if err != nil {
+			t.Error(err)
+		}
+		t.Logf("a recipient, in order %d: %d found, %d examined, complete: %v, in %v", order, len(l.Items), l.Looked, l.Complete, time.Since(began).Round(time.Microsecond))
+	}
 	shut(t, q)
 }
 

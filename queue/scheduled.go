@@ -42,11 +42,11 @@ func (p plan) start() uint32 { return p.release + p.spread }
 
 // enterRecipient puts a recipient that was just accepted on the schedule: to be handed out at
 // once or, by its plan, on the wheel.
-func (q *Queue) enterRecipient(e schedule.Entry, p plan) {
+func (q *Queue) enterRecipient(e schedule.Entry, names schedule.Names, p plan) {
 	if p.scheduled() {
 		e.Due = p.due(e.ID, int(e.Rcpt))
 	}
-	s := q.table.Append(e, schedule.Due)
+	s := q.table.Append(e, names, schedule.Due)
 	q.keys.Hold(q.table.At(s))
 	if e.Due > q.passed() && p.scheduled() {
 		q.deferEntry(s, q.table.At(s))

@@ -11,9 +11,11 @@ import (
 	"example.org/mta/queue/schedule"
 )
 
-// The names in a queue's directory.
+// LockName is the file in a queue's directory that is locked while a queue is open.
+const LockName = "lock"
+
+// The other names in a queue's directory.
 const (
-	lockName      = "lock"
 	largeDir      = "large"   // contents that have their own file
 	damagedDir    = "damaged" // segments that were set aside
 	segmentSuffix = ".seg"

@@ -80,6 +80,7 @@ func (q *Queue) settle(id uint64, rcpts []uint16, o Outcome) {
 		q.setNote(e, 0)
 		q.unlist(s, e)
 		q.keys.Release(e)
+		q.forgetDetour(e)
 		q.table.Free(s)
 		delete(q.replies, recipientKey{id, r})
 		q.tellEnd(recipientKey{id, r}, o)
@@ -91,7 +92,7 @@ func (q *Queue) settle(id uint64, rcpts []uint16, o Outcome) {
 		q.evict(id)
 		large = q.messageDone(id, seg, size)
 	}
-	q.w.note(kindSettled, id, seg, large, func(b []byte) []byte { return appendSettled(b, o, rcpts) })
+	q.w.note(kindSettled, id, seg, large, func(b []byte) []byte { return appendSettled(b, q.form(), o, rcpts) })
 }
 
 // livingAfter is how many recipients of a message are left after n have been freed.
@@ -163,6 +164,8 @@ type Attempt struct {
 	// Untried says that none was made, and why is the reply: it is not counted.
 	Untried bool
 	Via     string // which way it took, in the caller's words, so that the next can take the same
+	// Detour is what an operator has chosen for the recipient. The queue keeps it: Defer takes no notice of it.
+	Detour envelope.Detour
 }
 
 // Defer makes leased recipients wait until a time, after an attempt that failed with last. key
@@ -198,7 +201,7 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 		}
 		e.Due = f.due
 		f.rcpts = append(f.rcpts, e.Rcpt)
-		q.replies[recipientKey{e.ID, e.Rcpt}] = last
+		q.replies[recipientKey{e.ID, e.Rcpt}] = q.keepsDetour(e, last)
 		q.setNote(e, 0) // the record of the attempt before is needless from now on, see dropNeedless
 		q.keys.Set(e, q.keys.Number(parking.Line{Key: key}))
 		if q.settleDown(s, e, rest) {
@@ -215,14 +218,13 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 			_, e := q.table.Find(uint64(id), r)
 			f.attempts = append(f.attempts, e.Attempts())
 		}
-		q.w.note(kindDeferred, uint64(id), seg, 0, func(b []byte) []byte { return appendDeferral(b, &f) })
+		q.noteDeferral(uint64(id), seg, f)
 		if len(hurried) > 0 {
 			q.noteMarks(uint64(id), hurried, q.seconds())
 		}
 		gone = sorted(gone)
-		tell = q.removalNotice(uint64(id), gone)
+		tell = q.removal(uint64(id), gone)
 		q.endLease(uint64(id), known, len(hurried) > 0)
-		q.settle(uint64(id), gone, Removed)
 	}
 	q.table.Tidy()
 	if known < len(recipients) {
@@ -231,28 +233,22 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 	return nil
 }
 
-// removalNotice returns a call of Config.OnRemoved, to be made without mu, for leased recipients that are
-// about to be removed.
-func (q *Queue) removalNotice(id uint64, rcpts []uint16) func() {
-	h := q.hot[id]
-	if len(rcpts) == 0 || q.cfg.OnRemoved == nil || h == nil {
-		return func() {}
+// noteDeferral has a deferral written down: a record for each detour that its recipients have, which is one nearly
+// always.
+func (q *Queue) noteDeferral(id uint64, seg *segment, f deferral) {
+	for from, to := 0, 0; from < len(f.rcpts); from = to {
+		part := f
+		part.last = q.replies[recipientKey{id, f.rcpts[from]}]
+		for to = from + 1; to < len(f.rcpts) && q.replies[recipientKey{id, f.rcpts[to]}].Detour == part.last.Detour; to++ {
+		}
+		part.rcpts, part.attempts = f.rcpts[from:to], f.attempts[from:to]
+		q.w.note(kindDeferred, id, seg, 0, func(b []byte) []byte { return appendDeferral(b, q.form(), &part) })
 	}
-	it := itemOf(h.msg)
-	it.ID = envelope.ID(id)
-	for _, r := range rcpts {
-		_, e := q.table.Find(id, r)
-		it.Cancelled = e.Action() == schedule.Cancel
-		it.Recipients = append(it.Recipients, ItemRecipient{
-			Index: int(r), Address: h.msg.Recipients[r].Address, State: StateEnding, Line: q.keys.Line(e.Key), Attempts: int(e.Attempts()),
-		})
-	}
-	return func() { q.cfg.OnRemoved(it) }
 }
 
 // deferEntry puts an entry that is on no list on the wheel.
 func (q *Queue) deferEntry(s schedule.Slot, e *schedule.Entry) {
-	q.table.SetState(e, schedule.Deferred)
+	q.table.SetState(s, schedule.Deferred)
 	before, any := q.wheel.Next()
 	q.wheel.Add(s)
 	if after, _ := q.wheel.Next(); !any || after < before {
@@ -312,7 +308,7 @@ func (q *Queue) noteMarks(id uint64, rcpts []uint16, due uint32) {
 // noteChange has a change of recipients written down.
 func (q *Queue) noteChange(id uint64, seg *segment, c change) {
 	c.at = q.passed()
-	q.w.note(kindChanged, id, seg, 0, func(b []byte) []byte { return appendChange(b, &c) })
+	q.w.note(kindChanged, id, seg, 0, func(b []byte) []byte { return appendChange(b, q.form(), &c) })
 }
 
 // marksOf returns what must survive a restart of an entry, beside its times.
@@ -359,6 +355,13 @@ func (q *Queue) noteWritten(seg *segment, n *note) {
 	}
 }
 
+// replied reports whether another attempt than last is on its way to the journal: a reroute writes the last one again,
+// with as many attempts as before.
+func (q *Queue) replied(r recipientKey, last *Attempt) bool {
+	newer, known := q.replies[r]
+	return known && newer != *last
+}
+
 // deferralWritten notes where the last reply to recipients lies, unless there is a newer one.
 func (q *Queue) deferralWritten(n *note, loc schedule.Loc) {
 	f, err := decodeDeferral(n.payload)
@@ -366,7 +369,8 @@ func (q *Queue) deferralWritten(n *note, loc schedule.Loc) {
 		panic("queue: a deferral of our own making: " + err.Error())
 	}
 	for i, r := range f.rcpts {
-		if _, e := q.table.Find(n.id, r); e != nil && e.Attempts() == f.attempts[i] {
+		_, e := q.table.Find(n.id, r)
+		if e != nil && e.Attempts() == f.attempts[i] && !q.replied(recipientKey{n.id, r}, &f.last) {
 			q.setNote(e, loc)
 			delete(q.replies, recipientKey{n.id, r})
 		}

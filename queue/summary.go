@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
 	"example.org/mta/queue/schedule"
 )
@@ -16,107 +17,184 @@ var AgeLimits = [...]time.Duration{
 	160 * time.Minute, 320 * time.Minute, 640 * time.Minute, 1280 * time.Minute,
 }
 
-// KeySummary is how many recipients there are under a key.
-type KeySummary struct {
-	Key    parking.Key
+// Count is how many recipients there are of some kind.
+type Count struct {
 	Total  int
 	States [schedule.States]int    // by State
 	Ages   [len(AgeLimits) + 1]int // by class of age
-	Oldest time.Duration           // age of the oldest
+}
+
+// Add adds another count to c.
+func (c *Count) Add(o *Count) {
+	c.Total += o.Total
+	for i, n := range o.States {
+		c.States[i] += n
+	}
+	for i, n := range o.Ages {
+		c.Ages[i] += n
+	}
+}
+
+// KeySummary is how many recipients there are under a key.
+type KeySummary struct {
+	Key parking.Key
+	Count
 }
 
 // Summary counts the selected recipients by key, most first. A filter that asks for what only
 // envelopes know has them read; all others cost some 20 ns for each recipient in the queue, and with
 // Leased a microsecond for each that is selected.
 func (q *Queue) Summary(f Filter) []KeySummary {
-	t := &tally{q: q, now: q.now(), byKey: map[parking.Key]*KeySummary{}}
-	w := q.newWalker(f, false, 0)
-	if f.needsEnvelope() || f.Leased != nil {
-		t.messages(w)
-	} else {
-		for !w.done {
-			t.entries(w)
-		}
+	t := newTally(q, func(line parking.Line) parking.Key { return line.Key })
+	t.run(q.newWalker(f, false, 0))
+	list := make([]KeySummary, 0, len(t.rows))
+	for key, c := range t.rows {
+		list = append(list, KeySummary{key, *c})
 	}
-	list := make([]KeySummary, 0, len(t.byKey))
-	for _, s := range t.byKey {
-		list = append(list, *s)
-	}
-	return mostFirst(list)
-}
-
-func mostFirst(list []KeySummary) []KeySummary {
 	slices.SortFunc(list, func(a, b KeySummary) int {
 		return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(a.Key.String(), b.Key.String()))
 	})
 	return list
 }
 
-// AddSummaries gives the sum of two, which have no recipient in common.
-func AddSummaries(a, b []KeySummary) []KeySummary {
-	byKey := make(map[parking.Key]int, len(a))
-	for i := range a {
-		byKey[a[i].Key] = i
-	}
-	for i := range b {
-		at, ok := byKey[b[i].Key]
-		if !ok {
-			a = append(a, b[i])
-			continue
-		}
-		a[at].add(&b[i])
-	}
-	return mostFirst(a)
+// Naming gives the name by which a recipient is counted. One of its functions is set.
+type Naming struct {
+	Line     func(parking.Line) string                       // by what it waits, or last waited, for
+	Envelope func(m *envelope.Message, recipient int) string // by what its message says
+	State    func(RecipientState) string                     // by what it is doing; called without any lock
 }
 
-func (s *KeySummary) add(o *KeySummary) {
-	s.Total += o.Total
-	for i, n := range o.States {
-		s.States[i] += n
+// RecipientState is what a recipient is doing, as far as the queue knows.
+type RecipientState struct {
+	ID        envelope.ID
+	Recipient int
+	State     State
+	Ending    bool // as in ItemRecipient
+}
+
+// Row is how many recipients there are of a name.
+type Row struct {
+	Name string
+	Count
+	Error int // by how much the count can be off
+}
+
+// Tally is a count by name of some of the recipients that a filter selects.
+type Tally struct {
+	Rows   []Row  // most first
+	Next   string // where to go on, "" at the end
+	Looked int    // recipients that were examined
+}
+
+// Tally looks through the queue for what a filter selects, from a cursor on and for a time, 0 for no bound, and
+// counts it by name. Recipients whose envelope is damaged are left out where that must be read.
+func (q *Queue) Tally(f Filter, by Naming, cursor string, most time.Duration) (Tally, error) {
+	from := uint64(0)
+	if cursor != "" {
+		id, err := envelope.ParseID(cursor)
+		if err != nil {
+			return Tally{}, err
+		}
+		from = uint64(id)
 	}
-	for i, n := range o.Ages {
-		s.Ages[i] += n
+	w := q.newWalker(f, false, from)
+	w.endAfter(most)
+	t := newTally(q, by.Line)
+	switch {
+	case by.Envelope != nil:
+		w.reading = true
+		t.envelopes(w, by.Envelope)
+	case by.State != nil:
+		t.states(w, by.State)
+	default:
+		t.run(w)
 	}
-	s.Oldest = max(s.Oldest, o.Oldest)
+	result := Tally{Next: w.cursor(), Looked: w.looked}
+	for name, c := range t.rows {
+		result.Rows = append(result.Rows, Row{Name: name, Count: *c})
+	}
+	slices.SortFunc(result.Rows, Row.Compare)
+	return result, nil
+}
+
+// Compare puts the largest first.
+func (r Row) Compare(o Row) int {
+	return cmp.Or(cmp.Compare(o.Total, r.Total), cmp.Compare(r.Name, o.Name))
 }
 
 // tally counts entries in order of their ids.
-type tally struct {
-	q     *Queue
-	now   time.Time
-	byKey map[parking.Key]*KeySummary
+type tally[K comparable] struct {
+	q    *Queue
+	now  time.Time
+	name func(parking.Line) K
+	rows map[K]*Count
 
 	// Of the message counted last.
 	id    uint64
-	age   time.Duration
 	class int
 
-	// By number of the key, nil for those not met in this batch: numbers are given to other names
+	// By number of the line, nil for those not met in this batch: numbers are given to other names
 	// when the lock is free.
-	met []*KeySummary
+	met []*Count
 }
 
-// messages counts what a walker selects.
-func (t *tally) messages(w *walker) {
+func newTally[K comparable](q *Queue, name func(parking.Line) K) *tally[K] {
+	return &tally[K]{q: q, now: q.now(), name: name, rows: map[K]*Count{}}
+}
+
+// run counts what a walker selects, by line.
+func (t *tally[K]) run(w *walker) {
+	if !w.f.needsEnvelope() && w.f.Leased == nil {
+		for !w.done {
+			t.entries(w)
+		}
+		return
+	}
 	for c, _ := w.next(); c != nil; c, _ = w.next() {
 		for i := range c.rcpts {
-			t.count(t.of(c.rcpts[i].line.Key), &c.rcpts[i].entry, c.since)
+			t.count(t.of(t.name(c.rcpts[i].line)), &c.rcpts[i].entry, c.since)
+		}
+	}
+}
+
+// envelopes counts what a walker selects and reads.
+func (t *tally[K]) envelopes(w *walker, name func(*envelope.Message, int) K) {
+	for c, m := w.next(); c != nil; c, m = w.next() {
+		for i := range c.rcpts {
+			e := &c.rcpts[i].entry
+			if int(e.Rcpt) < len(m.Recipients) {
+				t.count(t.of(name(m, int(e.Rcpt))), e, c.since)
+			}
+		}
+	}
+}
+
+// states counts what a walker selects, by what it is doing.
+func (t *tally[K]) states(w *walker, name func(RecipientState) K) {
+	for c, _ := w.next(); c != nil; c, _ = w.next() {
+		for i := range c.rcpts {
+			e := &c.rcpts[i].entry
+			t.count(t.of(name(RecipientState{envelope.ID(e.ID), int(e.Rcpt), e.State(), e.Action().Ends()})), e, c.since)
 		}
 	}
 }
 
 // entries counts the walker's next batch in the schedule itself.
-func (t *tally) entries(w *walker) {
+func (t *tally[K]) entries(w *walker) {
+	if w.looked > 0 && w.late() {
+		w.cut, w.done = true, true
+		return
+	}
 	q := t.q
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !w.findKey() {
+	if !w.findKey() || !w.findState() {
 		return
 	}
 	clear(t.met)
 	t.met = slices.Grow(t.met[:0], q.keys.Len())[:q.keys.Len()]
 	seen, before, ended := 0, uint64(0), true
-	q.table.Ascend(w.at, func(_ schedule.Slot, e *schedule.Entry) bool {
+	q.table.Ascend(w.at, func(s schedule.Slot, e *schedule.Entry) bool {
 		if e.ID > w.newest {
 			return false
 		}
@@ -124,38 +202,37 @@ func (t *tally) entries(w *walker) {
 			w.at, ended = e.ID, false
 			return false
 		}
-		if w.selects(e) {
-			s := t.met[e.Key]
-			if s == nil {
-				s = t.of(q.keys.Key(e.Key))
-				t.met[e.Key] = s
+		if w.selects(s, e) {
+			c := t.met[e.Key]
+			if c == nil {
+				c = t.of(t.name(q.keys.Line(e.Key)))
+				t.met[e.Key] = c
 			}
-			t.count(s, e, q.arrivals.of(e.ID))
+			t.count(c, e, q.arrivals.of(e.ID))
 		}
 		before = e.ID
 		return true
 	})
+	w.looked += seen
 	w.done = ended
 }
 
-func (t *tally) of(key parking.Key) *KeySummary {
-	s := t.byKey[key]
-	if s == nil {
-		s = &KeySummary{Key: key}
-		t.byKey[key] = s
+func (t *tally[K]) of(name K) *Count {
+	c := t.rows[name]
+	if c == nil {
+		c = &Count{}
+		t.rows[name] = c
 	}
-	return s
+	return c
 }
 
-func (t *tally) count(s *KeySummary, e *schedule.Entry, since time.Time) {
+func (t *tally[K]) count(c *Count, e *schedule.Entry, since time.Time) {
 	if e.ID != t.id {
-		t.id, t.age = e.ID, t.now.Sub(since)
-		t.class = ageClass(t.age)
+		t.id, t.class = e.ID, ageClass(t.now.Sub(since))
 	}
-	s.Total++
-	s.States[e.State()]++
-	s.Ages[t.class]++
-	s.Oldest = max(s.Oldest, t.age)
+	c.Total++
+	c.States[e.State()]++
+	c.Ages[t.class]++
 }
 
 func ageClass(age time.Duration) int {

@@ -133,19 +133,4 @@ func (t *tenants) number(name string) uint32 {
 	return n
 }
 
-// has reports whether a message that is in the queue is a tenant's.
-func (t *tenants) has(name string, id uint64) bool {
-	n, known := t.byName[name]
-	if !known {
-		return false
-	}
-	at, _ := slices.BinarySearchFunc(t.pages, id, func(p ownedPage, id uint64) int { return cmp.Compare(p.last, id) })
-	if at == len(t.pages) {
-		return false
-	}
-	all := t.pages[at].all
-	i, ok := slices.BinarySearchFunc(all, id, func(o owned, id uint64) int { return cmp.Compare(o.id, id) })
-	return ok && all[i].tenant == n
-}
-
 func (t *tenants) usage(name string) Usage { return t.all[t.byName[name]].Usage }

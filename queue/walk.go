@@ -108,20 +108,57 @@ type walker struct {
 	down   bool
 	states [schedule.States]bool
 	key    uint32
+	picker picker
 	oldest uint64 // ids that OlderThan and NewerThan leave
 	newest uint64
 	before uint64 // recipients that are attempted at this second or later are left out
 
-	at    uint64 // where to go on
-	done  bool
-	batch []candidate
-	reads int // envelopes read
-	ahead readAhead
+	notBefore uint64 // and so are those before this one
+
+	at      uint64 // where to go on
+	done    bool
+	batch   []candidate
+	single  bool // for one message: finding the names that the filter can mean would cost more than its envelope
+	reading bool // the envelope of each candidate is read, even where the filter needs none
+	reads   int  // envelopes read
+	ahead   readAhead
+
+	until  time.Time // when the walk is cut short; zero: never
+	cut    bool      // it was, before at
+	looked int       // entries examined
+	given  int       // candidates that next has looked at
+}
+
+// lookEvery is after how many messages the clock is read.
+const lookEvery = 32
+
+// endAfter cuts the walk short after a time; 0: never.
+func (w *walker) endAfter(d time.Duration) { w.until = w.q.until(d) }
+
+// late reports whether the time for the walk is over.
+func (w *walker) late() bool { return w.q.late(w.until) }
+
+// until gives the end of a time that begins now; zero for 0, which never ends.
+func (q *Queue) until(d time.Duration) time.Time {
+	if d == 0 {
+		return time.Time{}
+	}
+	return q.now().Add(d)
+}
+
+func (q *Queue) late(until time.Time) bool { return !until.IsZero() && !q.now().Before(until) }
+
+// cursor is where a walk that was cut short goes on, "" where it has ended.
+func (w *walker) cursor() string {
+	if !w.cut {
+		return ""
+	}
+	return envelope.ID(w.at).String()
 }
 
 // newWalker starts at an id; 0 is the first or, going down, the last.
 func (q *Queue) newWalker(f Filter, down bool, from uint64) *walker {
-	w := &walker{q: q, f: f, down: down, newest: math.MaxUint64, before: math.MaxUint64}
+	w := &walker{q: q, f: f, down: down, newest: math.MaxUint64, before: math.MaxUint64, reading: f.needsEnvelope()}
 	for s := range w.states {
 		w.states[s] = len(f.States) == 0 || slices.Contains(f.States, State(s))
 	}
@@ -154,16 +191,23 @@ func (w *walker) next() (*candidate, *envelope.Message) {
 	for {
 		for len(w.batch) > 0 {
 			c := &w.batch[0]
+			if w.given++; w.given%lookEvery == 0 && w.late() {
+				w.at, w.cut, w.done, w.batch = c.id, true, true, nil
+				return nil, nil
+			}
 			w.batch = w.batch[1:]
 			if !w.holder(c) {
 				continue
 			}
-			if !w.f.needsEnvelope() {
+			if !w.reading {
 				return c, nil
 			}
 			if m := w.envelope(c); m != nil && w.match(c, m) {
 				return c, m
 			}
+		}
+		if !w.done && w.looked > 0 && w.late() {
+			w.cut, w.done = true, true
 		}
 		if w.done {
 			return nil, nil
@@ -219,13 +263,16 @@ func (w *walker) fill() {
 	w.batch = w.batch[:0]
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !w.findKey() {
+	if !w.findKey() || !w.findState() {
 		return
+	}
+	if !w.single {
+		w.picker.pick(q, &w.f)
 	}
 	seen := 0
 	ended := true
 	last := uint64(0)
-	visit := func(_ schedule.Slot, e *schedule.Entry) bool {
+	visit := func(s schedule.Slot, e *schedule.Entry) bool {
 		if e.ID < w.oldest || e.ID > w.newest {
 			return false
 		}
@@ -234,8 +281,9 @@ func (w *walker) fill() {
 			return false
 		}
 		seen++
+		w.looked++
 		last = e.ID
-		w.consider(e)
+		w.consider(s, e)
 		return true
 	}
 	if w.down {
@@ -257,15 +305,27 @@ func (w *walker) findKey() bool {
 	return ok
 }
 
+// findState ends the walk when nothing is in a state that the filter selects.
+func (w *walker) findState() bool {
+	w.done = len(w.f.States) > 0 && !slices.ContainsFunc(w.f.States, func(s State) bool { return w.q.table.Count(s) > 0 })
+	return !w.done
+}
+
 // selects reports whether the schedule alone says that an entry is selected.
-func (w *walker) selects(e *schedule.Entry) bool {
-	return w.states[e.State()] && (w.f.Key == (parking.Key{}) || w.q.keys.Of(e.Key) == w.key) &&
-		(w.f.Tenant == "" || w.q.tenants.has(w.f.Tenant, e.ID))
+func (w *walker) selects(s schedule.Slot, e *schedule.Entry) bool {
+	if !w.states[e.State()] || w.f.Key != (parking.Key{}) && w.q.keys.Of(e.Key) != w.key {
+		return false
+	}
+	names := w.q.table.NamesAt(s)
+	return w.picker.domains.has(names.Domain) && w.picker.origins.has(names.Origin)
 }
 
 // consider adds an entry to the batch if it is selected.
-func (w *walker) consider(e *schedule.Entry) {
-	if !w.selects(e) || uint64(attemptAt(e)) >= w.before {
+func (w *walker) consider(s schedule.Slot, e *schedule.Entry) {
+	if !w.selects(s, e) {
+		return
+	}
+	if at := uint64(attemptAt(e)); at < w.notBefore || at >= w.before {
 		return
 	}
 	n := len(w.batch)
@@ -327,4 +387,18 @@ func (q *Queue) whereIs(id uint64) (p place, ok bool) {
 		return false
 	})
 	return p, ok
+}
+
+// Envelopes calls each with the messages in the queue that have this id or a later one and that wanted
+// selects, in the order of their ids. Envelopes that can't be read are left out.
+func (q *Queue) Envelopes(from envelope.ID, wanted func(envelope.ID) bool, each func(*envelope.Message)) {
+	w := q.newWalker(Filter{}, false, uint64(from))
+	for c, _ := w.next(); c != nil; c, _ = w.next() {
+		if !wanted(envelope.ID(c.id)) {
+			continue
+		}
+		if m, err := q.envelopeOf(c.id, c.data); err == nil {
+			each(m)
+		}
+	}
 }

@@ -464,7 +464,7 @@ func (w *writer) prove() {
 		return
 	}
 	b, start := journal.Begin(nil)
-	b = journal.Finish(append(b, codecVersion), start, w.active.id, w.active.size, kindSynced, 0)
+	b = journal.Finish(append(b, w.q.form()), start, w.active.id, w.active.size, kindSynced, 0)
 	if w.active.size+int64(len(b)) > w.q.cfg.SegmentSize {
 		return
 	}
@@ -502,7 +502,7 @@ func (w *writer) build(g *group) []byte {
 	now := w.q.now()
 	if !w.begun {
 		b, start = journal.Begin(b)
-		b = journal.Finish(appendOpening(b, w.q.opening(now)), start, id, base, kindOpened, 0)
+		b = journal.Finish(appendOpening(b, w.q.form(), w.q.opening(now)), start, id, base, kindOpened, 0)
 	}
 	for i := range g.notes {
 		n := &g.notes[i]
@@ -522,7 +522,7 @@ func (w *writer) build(g *group) []byte {
 	for _, k := range g.keyings {
 		b, start = journal.Begin(b)
 		k.offset = base + int64(start)
-		b = journal.Finish(k.append(b), start, id, base, kindKeyed, 0)
+		b = journal.Finish(k.append(b, w.q.form()), start, id, base, kindKeyed, 0)
 		k.size = base + int64(len(b)) - k.offset
 	}
 	for _, d := range g.accepts {
@@ -728,11 +728,18 @@ func (q *Queue) enter(seg *segment, d *Draft) {
 	if at := expiryOf(m); at != 0 {
 		q.expiries.add(e.ID, at)
 	}
-	for i := range m.Recipients {
-		e.Rcpt = uint16(i)
-		q.enterRecipient(e, p)
-	}
+	q.newest = e.ID
 	n := len(m.Recipients)
+	names := schedule.Names{Origin: q.originOf(m)}
+	last := ""
+	for i := range m.Recipients {
+		if domain := m.Recipients[i].Address.Domain(); i == 0 || domain != last {
+			names.Domain, last = q.domains.number(domain, 0), domain
+		}
+		q.domains.count(names.Domain, 1)
+		e.Rcpt = uint16(i)
+		q.enterRecipient(e, names, p)
+	}
 	q.count.Accepted += int64(n)
 	seg.messages++
 	seg.live += schedule.Octets(size)

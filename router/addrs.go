@@ -3,8 +3,9 @@ package router
 import (
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
+
+	"example.org/mta/internal/network"
 )
 
 // unusable says why no mail may go to an address that the DNS (or a recipient) named, "" when it
@@ -27,7 +28,7 @@ func (s *settings) unusable(a netip.Addr) string {
 		return "it is a multicast or broadcast address"
 	case a.IsLinkLocalUnicast():
 		return "it is a link-local address"
-	case s.RefusePrivate && (a.IsPrivate() || in(notGlobal, a)):
+	case s.RefusePrivate && (a.IsPrivate() || network.Contain(notGlobal, a)):
 		return "it is a private address"
 	}
 	return ""
@@ -50,15 +51,11 @@ var embedding = []netip.Prefix{netip.MustParsePrefix("::/96"), netip.MustParsePr
 
 // embedded gives the IPv4 address within a, which is where the mail would go; else a itself.
 func embedded(a netip.Addr) netip.Addr {
-	if !in(embedding, a) || a == netip.IPv6Unspecified() || a == netip.IPv6Loopback() {
+	if !network.Contain(embedding, a) || a == netip.IPv6Unspecified() || a == netip.IPv6Loopback() {
 		return a
 	}
 	b := a.As16()
 	return netip.AddrFrom4([4]byte(b[12:]))
-}
-
-func in(networks []netip.Prefix, a netip.Addr) bool {
-	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 func (s *settings) familyOff(a netip.Addr) string {

@@ -49,7 +49,7 @@ type search struct {
 // run goes through the steps and gives the result.
 func (q *search) run(ctx context.Context) Result {
 	q.Expires = q.now.Add(q.settings.MaxRouteAge)
-	if hosts, ok := q.settings.smarthosts.find(q.Domain); ok {
+	if hosts, ok := q.settings.smarthosts.find(q.Domain); ok && len(hosts) > 0 {
 		q.smarthost(ctx, hosts)
 	} else if strings.HasPrefix(q.Domain, "[") {
 		q.literal()

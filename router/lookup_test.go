@@ -292,6 +292,19 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
+func TestADomainCanBeExemptFromAWiderSmarthost(t *testing.T) {
+	s := Settings{Smarthosts: []SmarthostRoute{{"*", hosts("192.0.2.1:587")}}, ByDNS: []string{"direct.test", "*.direct.test"}}
+	c, err := s.compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for domain, want := range map[string]int{"any.test": 1, "direct.test": 0, "x.direct.test": 0} {
+		if got, ok := c.smarthosts.find(domain); len(got) != want || !ok {
+			t.Errorf("%s: %v, %v; want %d smarthosts", domain, got, ok, want)
+		}
+	}
+}
+
 func TestSmarthostTLSAndAuthReachTheRoute(t *testing.T) {
 	me := &route.Auth{Username: "me", Password: "secret"}
 	r, _ := start(t, worldZone(t), Settings{Smarthosts: []SmarthostRoute{

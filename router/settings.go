@@ -34,7 +34,9 @@ type Settings struct {
 	MaxRouteAge time.Duration // a route is kept as long as its DNS records, and no longer than this; 5 min
 
 	Smarthosts []SmarthostRoute
-	Providers  []Provider
+	// ByDNS are domains, or patterns, whose mail goes to their exchangers although a wider pattern has a smarthost.
+	ByDNS     []string
+	Providers []Provider
 }
 
 // SmarthostRoute sends the mail for some domains to a smarthost instead of to their exchangers.
@@ -99,6 +101,15 @@ func (s Settings) compile() (*settings, error) {
 		}
 		if err != nil {
 			return nil, fmt.Errorf("domain %q: %w", r.Domains, err)
+		}
+	}
+	for _, domains := range s.ByDNS {
+		pattern, err := CheckPattern(domains)
+		if err == nil && !c.smarthosts.add(pattern, nil) {
+			err = fmt.Errorf("has two routes")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("domain %q: %w", domains, err)
 		}
 	}
 	for _, p := range s.Providers {

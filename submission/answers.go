@@ -7,6 +7,7 @@ import (
 
 	"example.org/mta/internal/reply"
 	"example.org/mta/submission/intake"
+	"example.org/mta/submission/intruders"
 )
 
 // ours starts the text of each reply that passes through the library, so that conn can tell it
@@ -147,6 +148,20 @@ func (c *conn) observe(line []byte) int {
 	return code
 }
 
+// refused notes that the client was refused for what attackers do. Clients that may relay are known: what they
+// do wrong is a mistake, unless they guess passwords.
+func (c *conn) refused(why intruders.Reason) {
+	if why == intruders.Login || !c.mayRelay() {
+		c.srv.cfg.Refused(c.client.Peer.Addr(), why)
+	}
+}
+
+// expel ends a session that doesn't keep to the protocol.
+func (c *conn) expel(r reply.Reply) {
+	c.refused(intruders.Protocol)
+	c.farewell(r)
+}
+
 // report notes a refusal.
 func (c *conn) report(command string, r reply.Reply) {
 	r.Command = command
@@ -156,9 +171,9 @@ func (c *conn) report(command string, r reply.Reply) {
 		e.Sender = c.command.path.address
 	case tx == nil:
 	case command == "RCPT":
-		e.Sender, e.Recipient = tx.Sender, c.command.path.address
+		e.Sender, e.Recipient = c.envelope.Sender, c.command.path.address
 	default:
-		e.Sender, e.Recipients = tx.Sender, tx.Recipients()
+		e.Sender, e.Recipients = c.envelope.Sender, tx.Recipients()
 	}
 	if c.tx == nil { // within a transaction it has been introduced, and another goroutine may be looking at it
 		c.client.Helo, c.client.MayRelay = c.helo, c.mayRelay()

@@ -11,6 +11,7 @@ import (
 
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/intake"
+	"example.org/mta/submission/intruders"
 )
 
 // maxResponse is the longest line of an exchange, in octets (RFC 4954, 4).
@@ -148,8 +149,10 @@ func (c *conn) loginFailed(err error) {
 	c.client.failedLogins++
 	switch {
 	case errors.Is(err, auth.ErrDenied):
+		c.refused(intruders.Login)
 		c.answer(loginDenied.Reply())
 	case errors.Is(err, auth.ErrTooMany):
+		c.refused(intruders.Login)
 		c.answer(loginsTooMany.Reply())
 	case errors.Is(err, auth.ErrNoUsers):
 		c.answer(loginUnable.Reply())

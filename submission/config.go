@@ -10,6 +10,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/intake"
+	"example.org/mta/submission/intruders"
 )
 
 // Config is what a Server needs to know. It must not be changed after New.
@@ -19,6 +20,9 @@ type Config struct {
 	Intake intake.Config
 	// Watcher is given what is said. May be nil.
 	Watcher Watcher
+	// Refused is given clients that may not relay and are refused for what attackers do, and all whose login
+	// fails. It must not block. Nil: nobody needs them.
+	Refused func(netip.Addr, intruders.Reason)
 
 	// TLS switches STARTTLS on. Certificates come by its GetCertificate or GetConfigForClient,
 	// so that a reload acts at once. TLS 1.2 is the lowest version unless it names another.
@@ -40,6 +44,11 @@ type Config struct {
 	ProxyFrom []netip.Prefix
 	// Postmaster gets what is sent to <postmaster> without a domain (RFC 5321, 4.5.1); "" refuses it.
 	Postmaster envelope.Address
+
+	// Inbound takes mail that is addressed to the relay itself, from anybody. Nil: there is none.
+	Inbound Inbound
+	// InboundMemory bounds the content of such mail on its way in; servers can share it. Nil: no bound.
+	InboundMemory *intake.Memory
 
 	BareNewlines intake.Newlines // the end of DATA has to be CRLF . CRLF all the same
 	// NormaliseFrom are the networks whose bare newlines are normalised, whatever BareNewlines says.
@@ -92,6 +101,9 @@ func (cfg Config) withDefaults() Config {
 	fill(&t.Proxy, 5*time.Second)
 	fill(&cfg.IDs, new(envelope.IDs))
 	fill(&cfg.Open, new(atomic.Int64))
+	if cfg.Refused == nil {
+		cfg.Refused = func(netip.Addr, intruders.Reason) {}
+	}
 	cfg.Intake = cfg.Intake.WithDefaults()
 	if cfg.TLS != nil {
 		cfg.TLS = cfg.TLS.Clone()

@@ -15,6 +15,7 @@ import (
 
 	"example.org/mta/internal/reply"
 	"example.org/mta/submission/intake"
+	"example.org/mta/submission/intruders"
 )
 
 // Sizes of the buffers that a connection borrows while it has something to keep in them. A
@@ -67,20 +68,23 @@ type conn struct {
 
 	helo     string          // "" before EHLO or HELO
 	extended bool            // EHLO
-	tx       *intake.Message // nil outside of a transaction
+	tx       transaction     // nil outside of a transaction
+	envelope intake.Envelope // of the transaction
 
 	transfer transfer // of the message that is coming in
 
 	mu struct { // also used by Shutdown, and by the library's goroutine for BDAT
 		sync.Mutex
 		greeted bool // preflight is over
+		waits   bool // waits for a command
 		idle    bool // waits for a command outside of a transaction
 		// unproved: waits for a command until deadline, and its client has not shown that it
 		// sends mail.
 		unproved bool
 		deadline time.Time
-		hurried  bool            // deadline was shortened since slots are scarce
-		chunks   *intake.Message // the one that BDAT is for
+		hurried  bool        // deadline was shortened since slots are scarce
+		chunks   transaction // the one that BDAT is for
+		shown    shown
 	}
 	chunking sync.WaitGroup // the library's goroutine for BDAT
 	closed   bool
@@ -100,7 +104,7 @@ func newConn(s *Server, socket net.Conn) *conn {
 // error makes the library leave the session without another word.
 func (c *conn) SetReadDeadline(time.Time) error {
 	if c.early && !c.ended {
-		c.farewell(outOfStep.Reply("DATA")) // it was refused, so what follows it are not commands
+		c.expel(outOfStep.Reply("DATA")) // it was refused, so what follows it are not commands
 	}
 	if c.ended || c.err != nil {
 		return net.ErrClosed
@@ -166,13 +170,17 @@ func (c *conn) nextCommand(scratch []byte) {
 // mustEnd tells whether the session is over before the next command, and why.
 func (c *conn) mustEnd() (reply.Reply, bool) {
 	switch {
+	case c.client.dismissed.Load():
+		return dismissed.Reply(), true
 	case c.client.excess != nil:
 		return *c.client.excess, true
 	case c.client.failedLogins >= failedLogins:
 		return tooManyLogins.Reply(), true
 	case c.client.errors >= c.srv.cfg.Limits.ErrorsPerSession:
+		c.refused(intruders.Protocol)
 		return tooManyErrors.Reply(), true
 	case c.client.idle > c.srv.cfg.Limits.IdleCommands:
+		c.refused(intruders.Protocol)
 		return tooManyIdle.Reply(), true
 	case c.mustHurry() && time.Since(c.client.began) > crowdedWhole:
 		return crowdedOut.Reply(), true
@@ -223,6 +231,8 @@ func (c *conn) lostClient(err error) {
 	switch {
 	case c.tx == nil && c.srv.isClosing():
 		c.farewell(shuttingDown.Reply())
+	case errors.Is(err, os.ErrDeadlineExceeded) && c.phase == phaseCommand && c.client.dismissed.Load():
+		c.farewell(dismissed.Reply())
 	case errors.Is(err, os.ErrDeadlineExceeded) && c.mu.chunks != nil:
 		c.farewell(contentTimeout.Reply())
 	case errors.Is(err, os.ErrDeadlineExceeded) && c.wasHurried():
@@ -291,6 +301,13 @@ func (c *conn) readDeadline(t time.Time) error {
 		}
 		c.mu.idle = true
 	}
+	if c.phase == phaseCommand {
+		if c.client.dismissed.Load() {
+			return os.ErrDeadlineExceeded
+		}
+		c.mu.waits = true
+	}
+	c.show(t)
 	if c.phase == phaseCommand && !c.client.proved {
 		c.mu.unproved, c.mu.deadline, c.mu.hurried = true, t, false
 		if c.mustHurry() {
@@ -302,7 +319,7 @@ func (c *conn) readDeadline(t time.Time) error {
 
 func (c *conn) notIdle() {
 	c.mu.Lock()
-	c.mu.idle, c.mu.unproved = false, false
+	c.mu.waits, c.mu.idle, c.mu.unproved = false, false, false
 	c.mu.Unlock()
 }
 
@@ -367,6 +384,7 @@ func (c *conn) put(line []byte) {
 	if !isLastLine(line) {
 		return
 	}
+	c.showReply(line)
 	code := c.observe(line)
 	if code == 421 || c.last || bytes.HasPrefix(line, bareNewlineReply) { // the library would go on
 		c.last = true

@@ -14,6 +14,7 @@
 //	auth.go         logins
 //	session.go      MAIL, RCPT, DATA and BDAT as the library calls them, on to package intake
 //	protocol.go     the protocol's name in the Received field
+//	inbound.go      mail for the relay itself, which strangers may bring: reports about mail that it has sent
 //	transfer.go     content as it comes, and its deadlines
 //	dot.go          the end of DATA, and dot-stuffing
 //	answers.go      the library's replies in our words

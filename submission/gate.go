@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
 	"example.org/mta/submission/intake"
 )
@@ -33,7 +34,7 @@ func (c *conn) gate(line []byte) {
 		// looks like a command.
 		r := notSMTP.Reply()
 		c.report("connect", r)
-		c.farewell(r)
+		c.expel(r)
 	case !ended && c.client.Newlines == intake.RefuseBareNewlines:
 		c.answer(bareLFCommand.Reply())
 	case hasControl(text):
@@ -98,7 +99,7 @@ func (c *conn) gateHelo(verb, arg string) {
 	case c.helo == "" && c.r < c.w:
 		// EHLO must be the last of a group (RFC 2920, 3.1). Before it, the client can't know
 		// that we take groups at all.
-		c.farewell(outOfStep.Reply(verb))
+		c.expel(outOfStep.Reply(verb))
 	default:
 		c.helo, c.extended = name, verb == "EHLO"
 		c.hand(phaseReply, verb, " ", name)
@@ -156,11 +157,10 @@ func (c *conn) gateRcpt(arg string) {
 			return
 		}
 		if p.postmaster {
-			if c.srv.cfg.Postmaster == "" {
+			if p.address = c.postmaster(); p.address == "" {
 				c.answer(noPostmasterHere.Reply())
 				return
 			}
-			p.address = c.srv.cfg.Postmaster
 		}
 		c.command.path = p
 		if r := c.tx.Full(); r != nil {
@@ -173,6 +173,14 @@ func (c *conn) gateRcpt(arg string) {
 		}
 		c.hand(phaseReply, "RCPT TO:<", string(p.address), ">", p.params)
 	}
+}
+
+// postmaster is who gets mail for <postmaster>, "" when nobody does (RFC 5321, 4.5.1).
+func (c *conn) postmaster() envelope.Address {
+	if in := c.srv.cfg.Inbound; in != nil && !c.mayRelay() {
+		return in.Postmaster()
+	}
+	return c.srv.cfg.Postmaster
 }
 
 func (c *conn) gateData(arg string) {
@@ -209,7 +217,7 @@ func (c *conn) gateData(arg string) {
 func (c *conn) gateChunk(arg string) {
 	size, last, ok := parseChunk(arg)
 	if !ok {
-		c.farewell(badChunk.Reply())
+		c.expel(badChunk.Reply())
 		return
 	}
 	if size > c.maxTransfer() {

@@ -116,9 +116,49 @@ func TestMarksAndCampaign(t *testing.T) {
 		var got []string
 		for _, m := range r.store.all(t) {
 			got = append(got, fmt.Sprintf("%s %q", m.Campaign, m.Marks))
+			if strings.Contains(m.content, "X-MTA-Campaign") {
+				t.Error("the campaign goes out")
+			}
 		}
 		if want := []string{`autumn ["x-mta-engaged: yes" "list-id: "]`, " []"}; !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	})
+}
+
+// TestMeta: fields with metadata are removed, and become a JSON object; a message with a malformed one is refused.
+func TestMeta(t *testing.T) {
+	long := strings.Repeat("x", 400)
+	for _, c := range []struct{ fields, want string }{
+		{"X-MTA-Meta: order=17\r\n", `{"order":"17"}`},
+		{"x-mta-meta:  order = 17 \r\nSubject: x\r\nX-MTA-META: note=a=b \"c\"\r\n <d>\r\n", `{"order":"17","note":"a=b \"c\" <d>"}`},
+		{"X-MTA-Meta: empty=\r\n", `{"empty":""}`},
+		{"X-MTA-Meta: name=J\u00fcrgen\r\n", `{"name":"Jürgen"}`},
+		{"X-MTA-Meta: =?utf-8?q?name=3DJ=C3=BCrgen?=\r\n", `{"name":"Jürgen"}`},
+		{"X-MTA-Meta: a=" + long + "\r\nX-MTA-Meta: b=" + long + "\r\n", `{"a":"` + long + `","b":"` + long + `"}`},
+		{"Subject: X-MTA-Meta: a=b\r\n", ""},
+		{"X-MTA-Meta: order\r\n", "554 5.5.4 X-MTA-Meta: write it as name=value"},
+		{"X-MTA-Meta: =17\r\n", "554 5.5.4 X-MTA-Meta: write it as name=value"},
+		{"X-MTA-Meta:\r\n", "554 5.5.4 X-MTA-Meta: write it as name=value"},
+		{"X-MTA-Meta: a=1\r\nX-MTA-Meta: a=2\r\n", "554 5.5.4 X-MTA-Meta: a is given twice"},
+		{"X-MTA-Meta: a=\x07\r\n", "554 5.5.4 X-MTA-Meta: it must be printable UTF-8"},
+		{"X-MTA-Meta: a=\xfc\r\n", "554 5.5.4 X-MTA-Meta: it must be printable UTF-8"},
+		{"X-MTA-Meta: a=" + long + "\r\nX-MTA-Meta: b=" + long + "\r\nX-MTA-Meta: c=" + long + "\r\n", "554 5.5.4 X-MTA-Meta: names and values of all fields have more than 1024 octets"},
+		{strings.Repeat("X-MTA-Meta: a="+long+"\r\n", 1000), "554 5.5.4 X-MTA-Meta: a is given twice"},
+		{"X-MTA-Meta: a=" + strings.Repeat("x", 10_000) + "\r\n", "554 5.5.4 X-MTA-Meta: names and values of all fields have more than 1024 octets"},
+	} {
+		withRelay(t, Config{}, func(t *testing.T, r *relay) {
+			p := r.greeted()
+			got := strings.TrimSpace(p.data(c.fields + "\r\nbody\r\n"))
+			for _, m := range r.store.all(t) {
+				got = m.Meta
+				if content := m.content; strings.Contains(strings.ToLower(content), "\nx-mta-meta") {
+					t.Errorf("%.40q: goes out:\n%s", c.fields, content)
+				}
+			}
+			if got != c.want {
+				t.Errorf("%.60q: %s, want %s", c.fields, got, c.want)
+			}
+		})
+	}
 }

@@ -4,7 +4,7 @@ import (
 	"net"
 	"time"
 
-	"example.org/mta/submission/intake"
+	"example.org/mta/internal/network"
 )
 
 // listener wraps what it accepts, and turns connections away when there are too many.
@@ -34,8 +34,8 @@ func (c *conn) turnAway() {
 	if c.srv.isClosing() {
 		r = shuttingDown.Reply()
 	}
-	c.client.Peer = addrPort(c.socket.RemoteAddr())
-	c.client.Network = intake.NetworkOf(c.client.Peer.Addr())
+	c.client.Peer = network.Peer(c.socket.RemoteAddr())
+	c.client.Network = network.Of(c.client.Peer.Addr())
 	c.report("connect", r)
 	c.socket.SetDeadline(time.Now().Add(time.Second))
 	if !c.srv.cfg.ImplicitTLS {

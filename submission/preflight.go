@@ -2,14 +2,15 @@ package submission
 
 import (
 	"crypto/tls"
-	"net"
-	"net/netip"
+	"sync/atomic"
 	"time"
 
+	"example.org/mta/internal/network"
 	"example.org/mta/internal/proxyheader"
 	"example.org/mta/internal/reply"
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/intake"
+	"example.org/mta/submission/intruders"
 )
 
 // client is who is connected. It stays the same through STARTTLS.
@@ -25,6 +26,8 @@ type client struct {
 	secret   bool // the last command was AUTH
 	direct   bool // no proxy stands between
 	proved   bool // has had a recipient accepted
+
+	dismissed atomic.Bool // an operator has closed the connection
 
 	errors int // 5xx replies since the last accepted message
 	idle   int // commands since then that carry nothing
@@ -52,6 +55,7 @@ func (c *conn) preflight() *reply.Reply {
 		cl.stranger = true
 	}
 	if !c.srv.holdClient(cl.Network) {
+		c.refused(intruders.Connections)
 		r := tooManyFromClient.Reply(cl.Network)
 		return &r
 	}
@@ -62,6 +66,7 @@ func (c *conn) preflight() *reply.Reply {
 		}
 	}
 	if c.talksEarly() {
+		c.refused(intruders.Protocol)
 		r := talksEarly.Reply()
 		return &r
 	}
@@ -76,10 +81,10 @@ func (c *conn) preflight() *reply.Reply {
 // (PROXY protocol, section 2).
 func (c *conn) identify() *reply.Reply {
 	cfg, cl := &c.srv.cfg, c.client
-	cl.Peer = addrPort(c.socket.RemoteAddr())
+	cl.Peer = network.Peer(c.socket.RemoteAddr())
 	relay := true
-	cl.direct = !contains(cfg.ProxyFrom, cl.Peer.Addr())
-	if contains(cfg.ProxyFrom, cl.Peer.Addr()) {
+	cl.direct = !network.Contain(cfg.ProxyFrom, cl.Peer.Addr())
+	if network.Contain(cfg.ProxyFrom, cl.Peer.Addr()) {
 		p := proxyheader.New(c.socket, cfg.Timeouts.Proxy)
 		c.raw = p
 		h := p.ProxyHeader()
@@ -92,13 +97,13 @@ func (c *conn) identify() *reply.Reply {
 		// tell) the proxy stands for itself, but its address must not let a stranger relay.
 		source, _, ok := h.TCPAddrs()
 		if relay = ok && h.Command.IsProxy(); relay {
-			cl.Peer = addrPort(source)
+			cl.Peer = network.Peer(source)
 		}
 	}
-	cl.relay = relay && contains(cfg.RelayFrom, cl.Peer.Addr())
-	cl.Network = intake.NetworkOf(cl.Peer.Addr())
+	cl.relay = relay && network.Contain(cfg.RelayFrom, cl.Peer.Addr())
+	cl.Network = network.Of(cl.Peer.Addr())
 	c.srv.desk.Settle(&cl.Client)
-	if cl.Newlines = cfg.BareNewlines; contains(cfg.NormaliseFrom, cl.Peer.Addr()) {
+	if cl.Newlines = cfg.BareNewlines; network.Contain(cfg.NormaliseFrom, cl.Peer.Addr()) {
 		cl.Newlines = intake.NormaliseBareNewlines
 	}
 	return nil
@@ -132,22 +137,4 @@ func (c *conn) handshake() bool {
 	c.tls = &state
 	c.loginByCertificate()
 	return true
-}
-
-func addrPort(a net.Addr) netip.AddrPort {
-	t, ok := a.(*net.TCPAddr)
-	if !ok {
-		return netip.AddrPort{}
-	}
-	ap := t.AddrPort()
-	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
-}
-
-func contains(networks []netip.Prefix, a netip.Addr) bool {
-	for _, p := range networks {
-		if p.Contains(a) {
-			return true
-		}
-	}
-	return false
 }

@@ -8,6 +8,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
 	"example.org/mta/submission/intake"
+	"example.org/mta/submission/intruders"
 
 	"github.com/emersion/go-smtp"
 )
@@ -29,10 +30,11 @@ func (s *session) Mail(_ string, opts *smtp.MailOptions) error {
 	if r := c.mayMail(); r != nil {
 		return smtpError(*r)
 	}
-	m, r := c.srv.desk.Begin(c.srv.patient, c.introduced(opts.UTF8), intake.Envelope{
+	c.envelope = intake.Envelope{
 		Sender: c.command.path.address, UTF8: opts.UTF8, Ret: returned[opts.Return], EnvID: opts.EnvelopeID,
 		RequireTLS: opts.RequireTLS, Size: opts.Size,
-	})
+	}
+	m, r := c.srv.desk.Begin(c.srv.patient, c.introduced(opts.UTF8), c.envelope)
 	if r != nil {
 		return smtpError(*r)
 	}
@@ -46,7 +48,8 @@ func (c *conn) mayMail() *reply.Reply {
 	if cl.login != nil && !cfg.Auth.Still(cl.login) {
 		return loginOver.Refusal()
 	}
-	if cfg.AuthRequired && cl.login == nil {
+	if cfg.Inbound == nil && c.mustLogIn() {
+		c.refused(intruders.Relay)
 		return loginFirst.Refusal()
 	}
 	if n := cfg.Limits.MessagesPerSession; n > 0 && cl.Messages() >= n {
@@ -54,6 +57,9 @@ func (c *conn) mayMail() *reply.Reply {
 	}
 	return nil
 }
+
+// mustLogIn reports whether the client may submit nothing before it has logged in.
+func (c *conn) mustLogIn() bool { return c.srv.cfg.AuthRequired && c.client.login == nil }
 
 // introduced is the client as it stands at MAIL.
 func (c *conn) introduced(utf8 bool) *intake.Client {
@@ -68,13 +74,19 @@ var returned = map[smtp.DSNReturn]envelope.Ret{
 	smtp.DSNReturnHeaders: envelope.RetHeaders,
 }
 
-// Rcpt adds a recipient, if the client may relay.
+// Rcpt adds a recipient: one of the relay's own, or any if the client may relay.
 func (s *session) Rcpt(_ string, opts *smtp.RcptOptions) error {
 	c := s.c
-	if !c.mayRelay() && c.srv.cfg.Auth != nil {
+	r := envelope.Recipient{Address: c.command.path.address}
+	if refused, mine := c.receive(r); refused != nil {
+		return smtpError(*refused)
+	} else if mine {
+		return nil
+	}
+	if c.mustLogIn() || !c.mayRelay() && c.srv.cfg.Auth != nil {
+		c.refused(intruders.Relay)
 		return smtpError(loginFirst.Reply())
 	}
-	r := envelope.Recipient{Address: c.command.path.address}
 	for _, n := range opts.Notify {
 		r.Notify |= notify[n]
 	}
@@ -85,6 +97,7 @@ func (s *session) Rcpt(_ string, opts *smtp.RcptOptions) error {
 		r.ORcpt = strings.ToLower(string(opts.OriginalRecipientType)) + ";" + opts.OriginalRecipient
 	}
 	if refused := c.tx.Recipient(c.srv.ctx, r); refused != nil {
+		c.refused(intruders.Relay) // of a client that may not relay, every recipient is
 		return smtpError(*refused)
 	}
 	c.client.proved = true
@@ -124,7 +137,7 @@ func (c *conn) takeData() error {
 }
 
 // commit makes a message durable whose content is complete, and gives the answer to the client.
-func (c *conn) commit(m *intake.Message) error {
+func (c *conn) commit(m transaction) error {
 	if r := m.End(); r != nil {
 		return smtpError(*r)
 	}
@@ -135,6 +148,9 @@ func (c *conn) commit(m *intake.Message) error {
 		return smtpError(*r)
 	}
 	c.client.errors, c.client.idle = 0, 0
+	if taken == nil {
+		return smtpError(mailTaken.Reply())
+	}
 	return accepted(taken.ID)
 }
 
@@ -188,7 +204,7 @@ func (s *session) Logout() error {
 }
 
 // setChunks says which transaction BDAT is for.
-func (c *conn) setChunks(tx *intake.Message) {
+func (c *conn) setChunks(tx transaction) {
 	c.mu.Lock()
 	c.mu.chunks = tx
 	c.mu.Unlock()

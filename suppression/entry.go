@@ -38,20 +38,28 @@ type Source string
 
 // The sources of entries.
 const (
-	Bounce      Source = "bounce"      // a remote host said that there is no such mailbox
+	Bounce      Source = "bounce"      // a remote host refused the recipient
+	Report      Source = "report"      // a delivery report that came back later did (RFC 3464)
+	Complaint   Source = "complaint"   // the recipient called a message spam
 	Operator    Source = "operator"    // added by hand
 	Import      Source = "import"      // read from a file
 	Tenant      Source = "tenant"      // added by the tenant, over HTTP
-	Unsubscribe Source = "unsubscribe" // the recipient asked for it by a link in a message (RFC 8058)
+	Unsubscribe Source = "unsubscribe" // the recipient unsubscribed (RFC 8058)
 )
+
+// ByHost reports whether entries of the source are what hosts said of mailboxes. Hosts err; the other
+// sources are the word of people.
+func (s Source) ByHost() bool { return s == Bounce || s == Report }
 
 // Entry is an address that no mail is to be sent to.
 type Entry struct {
 	Key
-	Reason  string // for people, at most MaxReason octets
-	Source  Source
-	Added   time.Time // to the second
-	Expires time.Time // zero: never
+	Reason   string // for people, at most MaxReason octets
+	Source   Source
+	Class    string    // of the refusal, as InvalidRecipient; "" when it was none
+	Provider string    // who serves the address: a provider block's name, else the site's; "" when unknown
+	Added    time.Time // to the second
+	Expires  time.Time // zero: never
 }
 
 // Ended reports whether the entry no longer counts.
@@ -70,8 +78,21 @@ func (e *Entry) String() string {
 // seconds.
 func (e *Entry) same(added *Entry) bool {
 	return e.Key == added.Key && e.Reason == added.Reason && e.Source == added.Source &&
+		e.Class == added.Class && e.Provider == added.Provider &&
 		e.Expires.Unix() == added.Expires.Unix() &&
 		(added.Added.IsZero() || e.Added.Unix() == added.Added.Unix())
+}
+
+// yields reports whether the relay may put another entry in the place of e: when e has ended, when a person's
+// word comes in the place of a host's, and when the other one of its kind lasts longer.
+func (e *Entry) yields(other *Entry, now time.Time) bool {
+	switch {
+	case e.Ended(now):
+		return true
+	case e.Source.ByHost() != other.Source.ByHost():
+		return e.Source.ByHost()
+	}
+	return !e.Expires.IsZero() && (other.Expires.IsZero() || other.Expires.After(e.Expires))
 }
 
 // MaxReason is how long a reason can be, in octets. What is longer is cut.

@@ -2,6 +2,7 @@ package suppression
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -51,11 +52,7 @@ func (l *List) writeAll(ctx context.Context) error {
 		if len(some) == 0 {
 			return nil
 		}
-		changes, err := l.newOnly(ctx, some)
-		if err == nil && len(changes) > 0 {
-			_, err = l.apply(ctx, changes)
-		}
-		if err != nil {
+		if _, err := l.merge(ctx, some); err != nil {
 			return err
 		}
 		l.mu.Lock()
@@ -81,27 +78,37 @@ func (l *List) someFed() []Entry {
 	return some
 }
 
-// newOnly leaves out what is on the list by another source's word.
-func (l *List) newOnly(ctx context.Context, fed []Entry) ([]Change, error) {
-	keys := make([]Key, len(fed))
-	for i := range fed {
-		keys[i] = fed[i].Key
+// stored returns the entries of the store that have the keys of entries.
+func (l *List) stored(ctx context.Context, entries []Entry) (map[Key]*Entry, error) {
+	keys := make([]Key, len(entries))
+	for i := range entries {
+		keys[i] = entries[i].Key
 	}
 	found, err := l.store.Get(ctx, keys)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("reading the suppression list: %w", err)
 	}
-	now, taken := l.now(), make(map[Key]bool)
+	there := make(map[Key]*Entry, len(found))
 	for i := range found {
-		taken[found[i].Key] = found[i].Source != Bounce && !found[i].Ended(now)
+		there[found[i].Key] = &found[i]
 	}
-	var changes []Change
-	for i := range fed {
-		if !taken[fed[i].Key] {
-			changes = append(changes, Change{Entry: fed[i]})
+	return there, nil
+}
+
+// merge writes those of entries that no other entry stands against, and says how many. The caller has l.writing.
+func (l *List) merge(ctx context.Context, entries []Entry) (merged int, err error) {
+	there, err := l.stored(ctx, entries)
+	if err != nil {
+		return 0, err
+	}
+	now, changes := l.now(), make([]Change, 0, len(entries))
+	for i := range entries {
+		if old := there[entries[i].Key]; old == nil || old.yields(&entries[i], now) {
+			changes = append(changes, Change{Entry: entries[i]})
 		}
 	}
-	return changes, nil
+	_, err = l.apply(ctx, changes)
+	return len(changes), err
 }
 
 // sweep removes what has ended, a batch at a time.

@@ -161,7 +161,8 @@ func (l *List) empty() bool {
 }
 
 // Feed adds an entry that the relay has found out by itself. It returns at once; the entry counts
-// from now on and is durable within a second. It takes the place of none that an operator made.
+// from now on and is durable within a second. It takes the place of none that an operator made, nor of one that
+// lasts longer.
 func (l *List) Feed(e Entry) {
 	e.Reason = shorten(e.Reason)
 	l.mu.Lock()
@@ -176,6 +177,22 @@ func (l *List) Feed(e Entry) {
 	case l.kick <- struct{}{}:
 	default:
 	}
+}
+
+// Sync returns when what was fed before is durable.
+func (l *List) Sync(ctx context.Context) error { return l.writeFed(ctx) }
+
+// Merge is Feed for many entries, durable on return. It says how many were written.
+func (l *List) Merge(ctx context.Context, entries []Entry) (merged int, err error) {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	for some := range slices.Chunk(entries, batch) {
+		n, err := l.merge(ctx, some)
+		if merged += n; err != nil {
+			return merged, err
+		}
+	}
+	return merged, nil
 }
 
 // Added is what an Add did, in entries.
@@ -206,6 +223,41 @@ func (l *List) Add(ctx context.Context, entries []Entry) (done Added, err error)
 		}
 	}
 	return done, nil
+}
+
+// Preview counts what Add would do.
+func (l *List) Preview(ctx context.Context, entries []Entry) (would Added, err error) {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	if err := l.writeAll(ctx); err != nil {
+		return would, err
+	}
+	for len(entries) > 0 {
+		some := entries[:min(len(entries), batch)]
+		entries = entries[len(some):]
+		changes, unchanged, err := l.changes(ctx, some)
+		if err != nil {
+			return would, err
+		}
+		keys := make([]Key, len(changes))
+		for i := range changes {
+			keys[i] = changes[i].Key
+		}
+		there, err := l.known(ctx, keys)
+		if err != nil {
+			return would, err
+		}
+		would.Unchanged += unchanged
+		for _, k := range keys {
+			if there[k] {
+				would.Changed++
+			} else {
+				would.New++
+				there[k] = true // named twice, it is new once
+			}
+		}
+	}
+	return would, nil
 }
 
 // changes leaves out the entries that the store has as they are, and says how many.
@@ -352,11 +404,16 @@ type Query struct {
 	Tenant *string // of exactly this tenant; "" is everybody's. nil: all
 	Domain string  // of the address, A-label form
 	Source Source
+	ByHost bool // what hosts said, see [Source.ByHost]
+	// Provider served the address when the entry was made.
+	Provider string
+	Since    time.Time // added then or later
 }
 
 func (q *Query) fits(e *Entry) bool {
-	return (q.Tenant == nil || *q.Tenant == e.Tenant) && (q.Source == "" || q.Source == e.Source) &&
-		(q.Domain == "" || envelope.Address(e.Address).Domain() == q.Domain)
+	return (q.Tenant == nil || *q.Tenant == e.Tenant) && (q.Source == "" || q.Source == e.Source) && (!q.ByHost || e.Source.ByHost()) &&
+		(q.Domain == "" || envelope.Address(e.Address).Domain() == q.Domain) &&
+		(q.Provider == "" || q.Provider == e.Provider) && !e.Added.Before(q.Since)
 }
 
 // maxLooks bounds how many entries are looked at for a page.

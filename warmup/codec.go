@@ -3,12 +3,27 @@ package warmup
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
+
+	"example.org/mta/internal/format"
 )
 
 // stateVersion heads every encoded state. Version 1 had no pace of a provider and carried no outcomes
 // from day to day; version 2 no stage of a provider by itself, version 3 no reports.
 const stateVersion = 4
+
+// Format is what this program knows of the formats of warm-ups. A format is the newest version of a state.
+var Format = format.Store{Name: "warm-up", Reads: stateVersion, Writes: stateVersion, Unstated: stateVersion}
+
+// CheckVersion returns an error that is format.ErrRefused for a stored state that a newer program has written: to
+// that program it is sound, and so nothing must be concluded from it.
+func CheckVersion(ip string, value []byte) error {
+	if len(value) == 0 || value[0] <= stateVersion {
+		return nil
+	}
+	return fmt.Errorf("the warm-up of %s has version %d, and this program knows 1 to %d: start the newer one that has written it: %w", ip, value[0], stateVersion, format.ErrRefused)
+}
 
 // ErrCorrupt is what a stored state that can't be read gives. The IP sends nothing until an
 // operator starts its warm-up again: what it has sent is not known.

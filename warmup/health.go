@@ -26,7 +26,7 @@ type Outcomes struct {
 	recentN int
 }
 
-// counts gives where each Outcome is counted.
+// counts returns the counter of each Outcome.
 func (o *Outcomes) counts() [Complaint + 1]*int64 {
 	return [...]*int64{Delivered: &o.Delivered, HardBounce: &o.HardBounces, Deferred: &o.Deferred, PolicyRefusal: &o.Refused, Complaint: &o.Complaints}
 }

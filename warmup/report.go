@@ -1,6 +1,7 @@
 package warmup
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -17,6 +18,23 @@ type Report struct {
 // Reported takes a report about a provider into account. Another one for the same day takes its place.
 func Reported(provider string, r Report) Action {
 	return Action{apply: func(s *State, p *Plan) error { return s.report(p, provider, &r) }}
+}
+
+// Complained takes n complaints about mail of a day into account, from a feedback loop. They add to what was reported of
+// that day; an operator's report that comes later takes their place.
+func Complained(provider string, day time.Time, n int64) Action {
+	return Action{apply: func(s *State, p *Plan) error {
+		provider := cmp.Or(provider, Other)
+		r := Report{Day: day, Complaints: n}
+		if i := s.Find(p, provider); i >= 0 {
+			for _, x := range s.Providers[i].reports {
+				if x.day == day.Unix()/86_400 {
+					r.Complaints, r.Rate = r.Complaints+x.complaints, x.rate
+				}
+			}
+		}
+		return s.report(p, provider, &r)
+	}}
 }
 
 // ErrReport is what a report gives that can't be true.

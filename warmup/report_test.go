@@ -82,3 +82,32 @@ func TestReportsByAClockThatWasAheadAreForgotten(t *testing.T) {
 		t.Errorf("%d reports are stored: %v", len(s.Providers[0].reports), err)
 	}
 }
+
+// TestComplaintsOfAFeedbackLoop: they add up, count today whichever day they are of, and an operator's report takes
+// their place.
+func TestComplaintsOfAFeedbackLoop(t *testing.T) {
+	p := DefaultPlan()
+	p.Stages = []Stage{{Caps: Caps{Hourly: 100, Daily: 800}}}
+	s := NewState(&p, 10*86_400_000)
+	day := func(n int64) time.Time { return Instant(n * 86_400_000).Time() }
+	for _, c := range []struct {
+		a    Action
+		want int64
+	}{
+		{Complained("google", day(9), 2), 2}, {Complained("google", day(9), 3), 5}, {Complained("google", day(10), 1), 6},
+		{Reported("google", Report{Day: day(9), Complaints: 4}), 5}, {Complained("google", day(9), 1), 6},
+	} {
+		if err := c.a.apply(s, &p); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Providers[s.index("google")].Today.Complaints; got != c.want {
+			t.Errorf("%d complaints, want %d", got, c.want)
+		}
+	}
+	if err := Complained("", day(10), 1).apply(s, &p); err != nil || s.index(Other) < 0 || s.Providers[s.index(Other)].Today.Complaints != 1 {
+		t.Errorf("of no provider: %v, %+v", err, s.Providers)
+	}
+	if err := Complained("google", day(11), 1).apply(s, &p); !errors.Is(err, ErrReport) {
+		t.Errorf("of tomorrow: %v", err)
+	}
+}

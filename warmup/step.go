@@ -383,8 +383,7 @@ func (c *Controller) commit(a *address, now time.Time) {
 		g.lane.toldHour = a.state.Hour
 		c.answer(a, g, closes, now)
 	}
-	a.rest(now)
-	c.expect(a.visit)
+	c.rest(a, now)
 	a.finish(nil)
 }
 
@@ -393,8 +392,7 @@ func (c *Controller) refused(a *address, now time.Time) {
 	for _, l := range a.lanes {
 		c.answered(l)
 	}
-	a.rest(now)
-	c.expect(a.visit)
+	c.rest(a, now)
 	a.finish(a.problem)
 }
 
@@ -437,6 +435,17 @@ func (a *address) rest(now time.Time) {
 		a.computed = now.Add(-a.offset)
 	}
 	a.visit = now.Add(a.period())
+}
+
+// rest ends a round for an IP. An action that came after the round's computing begins another at once:
+// nobody woke the controller for it, since the IP was queued.
+func (c *Controller) rest(a *address, now time.Time) {
+	a.rest(now)
+	c.expect(a.visit)
+	if len(a.acts) > 0 {
+		a.queued = true
+		c.wake(a)
+	}
 }
 
 // undo forgets what was computed: the state is read again, and what was to be told is told then.

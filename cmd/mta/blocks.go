@@ -184,9 +184,8 @@ func newTenants(c *cli) *cobra.Command {
 		what:  "tenant",
 		short: "list the tenants of the configuration",
 		long: `List the tenants: the pool and the tier of each, and the outcomes of its mail. The name
-"-" stands for all mail without a tenant. ACCEPTED counts recipients since the start of
-the relay. --queued also counts the recipients in the queue, and sorts by them; this
-reads envelopes, which takes some seconds per million.
+"-" stands for all mail without a tenant. QUEUED counts the recipients in the queue,
+ACCEPTED those since the start of the relay.
 
 --limits shows what each tenant uses of what it may submit, as used/limit: connections,
 messages in the queue and their size. OVER is the limit that the next message would be
@@ -195,7 +194,8 @@ start of the relay, LOWERED those that over_quota = "lower" moved to the last ti
 ` + sinceStart,
 		flags: func(cmd *cobra.Command, f *control.BlockFilter) {
 			cmd.Flags().StringVar(&f.Pool, "pool", "", "tenants of this `pool`")
-			cmd.Flags().BoolVar(&f.Queued, "queued", false, "count the queue of each")
+			cmd.Flags().Bool("queued", false, "")
+			_ = cmd.Flags().MarkHidden("queued") // the queue of each was once counted only on demand
 			cmd.Flags().BoolVar(&limits, "limits", false, "show what each uses of its limits")
 		},
 		show: func(ctx context.Context, client *control.Client, f control.BlockFilter, p *pageFlags) error {
@@ -224,7 +224,7 @@ func (c *cli) showTenants(ctx context.Context, client *control.Client, f control
 		{Title: "TENANT", Shrink: true}, {Title: "POOL"}, {Title: "TIER", Right: true}, {Title: "QUEUED", Right: true}, {Title: "ACCEPTED", Right: true},
 	}, tallyColumns...), NoteTitle: "REASON"}
 	for _, x := range all {
-		t.Add(notes(x.Paused, c.lastError(&x.Tally)), append([]string{orDash(x.Name), x.Pool, numberOrDash(x.Tier), numberOrDash(x.Queued), fmt.Sprint(x.Tally.Accepted)}, tallyCells(&x.Tally)...)...)
+		t.Add(notes(x.Paused, c.lastError(&x.Tally)), append([]string{orDash(x.Name), x.Pool, numberOrDash(x.Tier), fmt.Sprint(x.Queued), fmt.Sprint(x.Tally.Accepted)}, tallyCells(&x.Tally)...)...)
 	}
 	return c.showPage(t, len(all), "tenant", next)
 }

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/internal/format"
 	"example.org/mta/internal/settings"
 	"example.org/mta/mta"
 	"example.org/mta/mta/config"
@@ -20,6 +22,9 @@ Anything that would keep the relay from starting on this machine is an error, wi
 status 1: a directory or log file that it can't write, a key or certificate that it can't
 read, a listener on an address that the machine doesn't have. The check does not test
 whether another program uses a listener's port: that is usually the running relay itself.
+
+Data that another version of mta has written, in a format that this one does not read,
+are an error with exit status 78: run the check of a new version before an upgrade.
 
 A warning leaves the exit status at 0: a source whose address this machine doesn't have
 (it may appear later); a source, pool or tenant that nothing names; mail that expires
@@ -107,6 +112,10 @@ func (c *cli) checkJSON(effective bool) error {
 	out := checked{File: c.configPath(), Problems: []problem{}, Errors: []string{}, Warnings: []string{}}
 	cfg, err := c.config()
 	found := settings.Problems(nil)
+	var (
+		faults []string
+		failed error
+	)
 	switch {
 	case errors.As(err, &found):
 		for _, p := range found {
@@ -116,7 +125,8 @@ func (c *cli) checkJSON(effective bool) error {
 		return err
 	default:
 		out.Warnings = append(out.Warnings, c.warnings(cfg)...)
-		out.Errors = append(out.Errors, mta.Faults(cfg)...)
+		faults, failed = c.faults(cfg)
+		out.Errors = append(out.Errors, faults...)
 		if effective {
 			out.Effective = settings.Object(cfg)
 		}
@@ -127,7 +137,7 @@ func (c *cli) checkJSON(effective bool) error {
 	if len(out.Problems) > 0 {
 		return exitError(exitFailed)
 	}
-	return failedBy(out.Errors)
+	return failed
 }
 
 func (c *cli) check(effective bool) error {
@@ -139,7 +149,7 @@ func (c *cli) check(effective bool) error {
 	for _, w := range warnings {
 		fmt.Fprintf(c.err, "warning: %s\n", draw.Clean(w))
 	}
-	faults := mta.Faults(cfg)
+	faults, failed := c.faults(cfg)
 	for _, f := range faults {
 		fmt.Fprintf(c.err, "error: %s\n", draw.Clean(f))
 	}
@@ -147,7 +157,7 @@ func (c *cli) check(effective bool) error {
 		if _, err := c.out.Write(config.Effective(cfg)); err != nil {
 			return err
 		}
-		return failedBy(faults)
+		return failed
 	}
 	if path := c.configPath(); path != "" {
 		verdict := "no problems found"
@@ -158,14 +168,14 @@ func (c *cli) check(effective bool) error {
 			verdict = plural(n, "error") + ", " + plural(len(warnings), "warning")
 		}
 		fmt.Fprintf(c.out, "%s: %s\n", path, verdict)
-		return failedBy(faults)
+		return failed
 	}
 	where, err := filepath.Abs(cfg.DataDir)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(c.out, "no configuration file: the built-in defaults apply, with the data in %s\n", where)
-	return failedBy(faults)
+	return failed
 }
 
 // warnings are those of the configuration, and that the relay can't read its file: it may be a draft
@@ -178,12 +188,15 @@ func (c *cli) warnings(cfg *config.Config) []string {
 	return out
 }
 
-// failedBy makes the exit code of errors that were printed already.
-func failedBy(faults []string) error {
-	if len(faults) > 0 {
-		return exitError(exitFailed)
+// faults are what keeps the relay from starting on this machine, with the exit code once they are printed.
+func (c *cli) faults(cfg *config.Config) (faults []string, failed error) {
+	if faults = mta.Faults(cfg); len(faults) > 0 {
+		failed = exitError(exitFailed)
 	}
-	return nil
+	if _, err := mta.Formats(cfg, thisBuild().Version); errors.Is(err, format.ErrRefused) { // what we may not read, the relay may
+		faults, failed = append(faults, strings.Split(err.Error(), "\n")...), exitError(exitConfig)
+	}
+	return faults, failed
 }
 
 // tellProblems prints what is wrong with a configuration.

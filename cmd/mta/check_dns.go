@@ -30,7 +30,7 @@ func (c *cli) checkDNS(ctx context.Context, q mta.DNSQuestion, asJSON bool) erro
 		return usagef("%v", err)
 	}
 	if len(q.Domains) == 0 && len(cfg.SenderDomains()) == 0 {
-		fmt.Fprintln(c.err, "mta: only sources are checked: the configuration names no sender's domain; name one with --domain")
+		fmt.Fprintln(c.err, "mta: no sender's domain is checked, since the configuration names none; name one with --domain")
 	}
 	sum := dnsFindings{found, dnscheck.Count(found, dnscheck.Failed), dnscheck.Count(found, dnscheck.Warning), dnscheck.Count(found, dnscheck.Unknown)}
 	if asJSON {

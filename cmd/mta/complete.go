@@ -109,3 +109,11 @@ func (c *cli) completeNames(cmd *cobra.Command) {
 		c.completeNames(sub)
 	}
 }
+
+func (c *cli) connectionIDs(ctx context.Context, client *control.Client, _ string) (ids []string, err error) {
+	l, err := client.Connections(ctx, control.ConnectionFilter{}, "", control.MaxLimit)
+	for i := range l.Connections {
+		ids = append(ids, l.Connections[i].ID)
+	}
+	return ids, err
+}

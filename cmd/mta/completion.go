@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 
@@ -30,16 +31,28 @@ func newCompletion(c *cli) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			root := cmd.Root()
-			switch args[0] {
-			case "bash":
-				return root.GenBashCompletionV2(c.out, true)
-			case "zsh":
-				return root.GenZshCompletion(c.out)
-			case "fish":
-				return root.GenFishCompletion(c.out, true)
+			script, err := completionScript(cmd.Root(), args[0])
+			if err == nil {
+				_, err = c.out.Write(script)
 			}
-			return root.GenPowerShellCompletionWithDesc(c.out)
+			return err
 		},
 	}
+}
+
+// completionScript makes the script for one of the shells.
+func completionScript(root *cobra.Command, shell string) ([]byte, error) {
+	var script bytes.Buffer
+	var err error
+	switch shell {
+	case "bash":
+		err = root.GenBashCompletionV2(&script, true)
+	case "zsh":
+		err = root.GenZshCompletion(&script)
+	case "fish":
+		err = root.GenFishCompletion(&script, true)
+	case "powershell":
+		err = root.GenPowerShellCompletionWithDesc(&script)
+	}
+	return script.Bytes(), err
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/mta/control"
 )
 
 func newConfig(c *cli) *cobra.Command {
@@ -13,19 +14,23 @@ func newConfig(c *cli) *cobra.Command {
 }
 
 func newConfigReload(c *cli) *cobra.Command {
-	var asJSON bool
+	var (
+		in     control.Intent
+		asJSON bool
+	)
 	cmd := &cobra.Command{
 		Use:   "reload",
 		Short: "reload the configuration file",
 		Long: `Make the running relay reload its configuration file. The whole new file takes effect,
-or, if it has an error, none of it. SIGHUP does the same.`,
+or, if it has an error, none of it. SIGHUP does the same. With --dry-run the command prints
+what would change.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := c.client()
 			if err != nil {
 				return err
 			}
-			done, err := client.Reload(cmd.Context())
+			done, err := client.Reload(cmd.Context(), in)
 			if err != nil {
 				return err
 			}
@@ -44,6 +49,8 @@ or, if it has an error, none of it. SIGHUP does the same.`,
 			return nil
 		},
 	}
+	cmd.Flags().BoolVarP(&in.DryRun, "dry-run", "n", false, "only print what would change")
+	reasonFlag(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

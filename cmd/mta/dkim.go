@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"example.org/mta/internal/dkim"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
 )
 
 const dkimHelp = `Generate the keys that sign mail, print the DNS records that publish them, and check that
@@ -38,6 +41,7 @@ type keygen struct {
 	domain, selector, out, kind string
 	bits                        int
 	json                        bool
+	dryRun                      bool
 }
 
 func newDKIMKeygen(c *cli) *cobra.Command {
@@ -49,7 +53,7 @@ func newDKIMKeygen(c *cli) *cobra.Command {
 		Example: `  mta dkim keygen --domain example.com --selector 2026a --out /etc/mta/dkim/2026a.pem
   mta dkim keygen --domain example.com --selector 2026e --type ed25519 --out /etc/mta/dkim/2026e.pem`,
 		Args: noArgs,
-		RunE: func(*cobra.Command, []string) error { return c.dkimKeygen(k) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.dkimKeygen(cmd.Context(), k) },
 	}
 	cmd.Flags().StringVar(&k.domain, "domain", "", "the signing `domain`")
 	cmd.Flags().StringVar(&k.selector, "selector", "", "the key's `name` below ._domainkey of the domain")
@@ -58,10 +62,11 @@ func newDKIMKeygen(c *cli) *cobra.Command {
 	cmd.Flags().IntVar(&k.bits, "bits", 2048, "the size of an RSA key: 2048 or 4096, which some receivers don't verify")
 	cmd.Flags().BoolVar(&k.json, "json", false, "print JSON")
 	oneOf(cmd, "type", []dkim.Algorithm{dkim.RSA, dkim.Ed25519})
+	fileFlags(cmd, &k.dryRun)
 	return cmd
 }
 
-func (c *cli) dkimKeygen(k keygen) error {
+func (c *cli) dkimKeygen(ctx context.Context, k keygen) error {
 	domain, err := envelope.ToASCII(k.domain)
 	switch {
 	case k.domain == "" || err != nil || strings.HasPrefix(domain, "["):
@@ -83,11 +88,20 @@ func (c *cli) dkimKeygen(k keygen) error {
 	if err != nil {
 		return err
 	}
-	if err := writeNew(k.out, text); err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return hinted{fmt.Errorf("%s already exists", k.out), "mta does not overwrite keys: choose another selector and another file"}
+	f := fileChange{"dkim keygen", control.FileSubject{File: k.out, Domain: domain, Selector: k.selector}, k.dryRun}
+	err = c.changeFile(ctx, f, func() (int, error) {
+		if k.dryRun {
+			return 1, checkNew(k.out)
 		}
+		return 1, writeNew(k.out, text)
+	})
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return hinted{fmt.Errorf("%s already exists", k.out), "mta does not overwrite keys: choose another selector and another file"}
+	case err != nil:
 		return err
+	case k.dryRun:
+		return c.did(true, k.out, "generated a key")
 	}
 	if k.json {
 		return writeJSON(c.out, map[string]any{"file": k.out, "name": key.Name(), "record": key.Record(), "zone_line": key.ZoneLine()})
@@ -95,6 +109,15 @@ func (c *cli) dkimKeygen(k keygen) error {
 	fmt.Fprintf(c.out, "%s has the private key: only you can read it; make the relay's user its owner\n", k.out)
 	fmt.Fprintf(c.out, "\npublish this record:\n\n%s\n", key.ZoneLine())
 	_, err = fmt.Fprintf(c.out, "\nand add to the configuration:\n\ndkim %q {\n  domain = %q\n  key %q { file = %q }\n}\n", domain, domain, k.selector, k.out)
+	return err
+}
+
+// checkNew returns why there can be no new file, as far as that is known before it is made.
+func checkNew(path string) error {
+	if _, err := os.Lstat(path); err == nil {
+		return fs.ErrExist
+	}
+	_, err := os.Stat(filepath.Dir(path))
 	return err
 }
 

@@ -161,20 +161,26 @@ NAME is a name or an address of a known host; .example.com means all names with 
 			if asJSON {
 				return writeJSON(c.out, done)
 			}
+			if c.wouldChange(done.Effect, "host") {
+				return nil
+			}
 			fmt.Fprintf(c.out, "nothing is sent to %s%s until %s\n", plural(done.Hosts, "host"), fromSource(s.Source), moment(done.Until, c.now()))
 			return nil
 		},
 	}
 	cmd.Flags().Var((*ageFlag)(&s.For), "for", "the duration, such as 90s, 15m, 2h; 30d at most")
 	cmd.Flags().StringVar(&s.Source, "source", "", "only mail from this `source`")
-	cmd.Flags().StringVar(&s.Reason, "reason", "", "the `text` shown to anyone who asks why")
+	changeFlags(cmd, &s.Intent)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.ValidArgsFunction = c.complete(c.hostNames)
 	return cmd
 }
 
 func newHostsResume(c *cli) *cobra.Command {
-	var asJSON bool
+	var (
+		r      control.ResumeHosts
+		asJSON bool
+	)
 	cmd := &cobra.Command{
 		Use:   "resume NAME...",
 		Short: "end suspensions of hosts",
@@ -187,17 +193,22 @@ NAME is a name or an address; .example.com means all names with that ending.`,
 			if err != nil {
 				return err
 			}
-			done, err := client.ResumeHosts(cmd.Context(), control.ResumeHosts{Hosts: names})
+			r.Hosts = names
+			done, err := client.ResumeHosts(cmd.Context(), r)
 			if err != nil {
 				return err
 			}
 			if asJSON {
 				return writeJSON(c.out, done)
 			}
+			if c.wouldChange(done.Effect, "suspension") {
+				return nil
+			}
 			fmt.Fprintf(c.out, "%s of %s ended\n", plural(done.Ended, "suspension"), plural(done.Hosts, "host"))
 			return nil
 		},
 	}
+	changeFlags(cmd, &r.Intent)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.ValidArgsFunction = c.complete(c.hostNames)
 	return cmd
@@ -212,7 +223,10 @@ func someHosts(_ *cobra.Command, args []string) error {
 }
 
 func newHostsForget(c *cli) *cobra.Command {
-	var asJSON bool
+	var (
+		f      control.Forget
+		asJSON bool
+	)
 	cmd := &cobra.Command{
 		Use:   "forget NAME...",
 		Short: "discard the state of hosts",
@@ -229,17 +243,22 @@ was deferred because of a host keeps its retry time: see 'mta queue retry --site
 			if err != nil {
 				return err
 			}
-			done, err := client.Forget(cmd.Context(), control.Forget{Hosts: names})
+			f.Hosts = names
+			done, err := client.Forget(cmd.Context(), f)
 			if err != nil {
 				return err
 			}
 			if asJSON {
 				return writeJSON(c.out, done)
 			}
+			if c.wouldChange(done.Effect, "host") {
+				return nil
+			}
 			fmt.Fprintf(c.out, "%s forgotten\n", plural(done.Hosts, "host"))
 			return nil
 		},
 	}
+	changeFlags(cmd, &f.Intent)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.ValidArgsFunction = c.complete(c.hostNames)
 	return cmd

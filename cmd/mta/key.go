@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -68,6 +69,7 @@ type newKeyOptions struct {
 	scopes, from []string
 	expires      control.Age
 	asJSON       bool
+	dryRun       bool
 }
 
 func newKeyAdd(c *cli) *cobra.Command {
@@ -84,7 +86,7 @@ cancel (cancel and move scheduled messages), events (what became of messages), s
 		Example: `  mta key add --tenant acme --name shop
   mta key add --tenant acme --name shop --scope send,read --from 192.0.2.0/24 --expires 90d`,
 		Args: noArgs,
-		RunE: func(*cobra.Command, []string) error { return c.keyAdd(o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.keyAdd(cmd.Context(), o) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.tenant, "tenant", "", "the key's `tenant`")
@@ -93,10 +95,11 @@ cancel (cancel and move scheduled messages), events (what became of messages), s
 	f.StringSliceVar(&o.from, "from", nil, "the `networks` where the key may be used (default: anywhere)")
 	f.Var((*ageFlag)(&o.expires), "expires", "the time that the key is valid, such as 90d (`age`; default: forever)")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON")
+	fileFlags(cmd, &o.dryRun)
 	return cmd
 }
 
-func (c *cli) keyAdd(o newKeyOptions) error {
+func (c *cli) keyAdd(ctx context.Context, o newKeyOptions) error {
 	path, cfg, err := c.keysFile()
 	if err != nil {
 		return err
@@ -122,7 +125,19 @@ func (c *cli) keyAdd(o newKeyOptions) error {
 	if o.expires > 0 {
 		k.Expires = c.now().Add(time.Duration(o.expires))
 	}
-	token, added, err := keys.Add(path, k, c.now())
+	var (
+		token string
+		added *keys.Key
+	)
+	f := fileChange{"key add", control.FileSubject{File: path, Tenant: k.Tenant, Names: []string{k.Name}, Scopes: o.scopes}, o.dryRun}
+	err = c.changeFile(ctx, f, func() (int, error) {
+		if o.dryRun {
+			added, err = keys.PreviewAdd(path, k, c.now())
+		} else {
+			token, added, err = keys.Add(path, k, c.now())
+		}
+		return 1, err
+	})
 	if err != nil {
 		return keyFault(err)
 	}
@@ -145,10 +160,13 @@ func tenantOfKey(cfg *config.Config, tenant string) error {
 	return hinted{fmt.Errorf("the configuration has no tenant %q", tenant), hint}
 }
 
-// newToken prints a key that is shown this once: alone on standard output.
+// newToken prints a key that is shown this once: alone on standard output. A dry run has none.
 func (c *cli) newToken(path, what, token string, k *keys.Key, asJSON bool) error {
 	if asJSON {
-		return writeJSON(c.out, control.NewAPIKey{Key: token, Added: c.listed(k)})
+		return writeJSON(c.out, control.NewAPIKey{Effect: control.Effect{Count: 1, DryRun: token == ""}, Key: token, Added: c.listed(k)})
+	}
+	if token == "" {
+		return c.did(true, path, "%s %s of %s, %s", what, k.Name, k.Tenant, keyBounds(k))
 	}
 	if _, err := fmt.Fprintln(c.out, token); err != nil {
 		return err
@@ -201,6 +219,7 @@ func newKeyRotate(c *cli) *cobra.Command {
 		overlap = control.Age(keys.DefaultOverlap)
 		expires control.Age
 		asJSON  bool
+		dryRun  bool
 	)
 	cmd := &cobra.Command{
 		Use:   "rotate NAME",
@@ -212,7 +231,7 @@ that is valid for as long.`,
 		Example: `  mta key rotate shop
   mta key rotate shop --tenant acme --overlap 0s`,
 		Args: oneArg("the key's name"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			path, _, err := c.keysFile()
 			if err != nil {
 				return err
@@ -221,11 +240,24 @@ that is valid for as long.`,
 			if expires > 0 {
 				end = c.now().Add(time.Duration(expires))
 			}
-			token, added, old, err := keys.Rotate(path, keys.Which{Tenant: tenant, Name: args[0]}, time.Duration(overlap), end, c.now())
+			var (
+				token      string
+				added, old *keys.Key
+				which      = keys.Which{Tenant: tenant, Name: args[0]}
+			)
+			f := fileChange{"key rotate", control.FileSubject{File: path, Tenant: tenant, Names: args}, dryRun}
+			err = c.changeFile(cmd.Context(), f, func() (int, error) {
+				if dryRun {
+					added, old, err = keys.PreviewRotate(path, which, time.Duration(overlap), end, c.now())
+				} else {
+					token, added, old, err = keys.Rotate(path, which, time.Duration(overlap), end, c.now())
+				}
+				return 1, err
+			})
 			if err != nil {
 				return keyFault(err)
 			}
-			if err := c.newToken(path, "rotated", token, added, asJSON); err != nil || asJSON {
+			if err := c.newToken(path, "rotated", token, added, asJSON); err != nil || asJSON || dryRun {
 				return err
 			}
 			if overlap <= 0 {
@@ -240,13 +272,14 @@ that is valid for as long.`,
 	cmd.Flags().Var((*ageFlag)(&overlap), "overlap", "the time that both keys are valid (`age`)")
 	cmd.Flags().Var((*ageFlag)(&expires), "expires", "the time that the new key is valid (`age`; default: as long as the old one)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	fileFlags(cmd, &dryRun)
 	return cmd
 }
 
 func newKeyRemove(c *cli) *cobra.Command {
 	var (
-		tenant  string
-		expired bool
+		tenant          string
+		expired, dryRun bool
 	)
 	cmd := &cobra.Command{
 		Use:   "remove NAME|ID...",
@@ -261,26 +294,24 @@ Requests with them are refused from then on.`,
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			path, _, err := c.keysFile()
 			if err != nil {
 				return err
 			}
 			var removed []*keys.Key
-			if expired {
-				removed, err = keys.RemoveExpired(path, c.now())
-			} else {
-				var which []keys.Which
-				for _, arg := range args {
-					which = append(which, keys.Which{Tenant: tenant, Name: arg})
-				}
-				removed, err = keys.Remove(path, which...)
-			}
+			f := fileChange{"key remove", control.FileSubject{File: path, Tenant: tenant, Names: args, Expired: expired}, dryRun}
+			err = c.changeFile(cmd.Context(), f, func() (int, error) {
+				removed, err = c.removeKeys(path, tenant, args, dryRun)
+				return len(removed), err
+			})
 			if err != nil {
 				return keyFault(err)
 			}
 			for _, k := range removed {
-				fmt.Fprintf(c.out, "%s: removed %s of %s, id %s\n", path, k.Name, k.Tenant, k.ID())
+				if err := c.did(dryRun, path, "removed %s of %s, id %s", k.Name, k.Tenant, k.ID()); err != nil {
+					return err
+				}
 			}
 			if len(removed) == 0 {
 				fmt.Fprintf(c.out, "%s: no key has expired\n", path)
@@ -290,7 +321,24 @@ Requests with them are refused from then on.`,
 	}
 	cmd.Flags().StringVar(&tenant, "tenant", "", "the keys' `tenant`, if several have a key of this name")
 	cmd.Flags().BoolVar(&expired, "expired", false, "all keys that have expired")
+	fileFlags(cmd, &dryRun)
 	return cmd
+}
+
+// removeKeys removes keys by their names or ids, or without any those that have expired.
+func (c *cli) removeKeys(path, tenant string, names []string, dryRun bool) ([]*keys.Key, error) {
+	remove, removeExpired := keys.Remove, keys.RemoveExpired
+	if dryRun {
+		remove, removeExpired = keys.PreviewRemove, keys.PreviewRemoveExpired
+	}
+	if len(names) == 0 {
+		return removeExpired(path, c.now())
+	}
+	var which []keys.Which
+	for _, name := range names {
+		which = append(which, keys.Which{Tenant: tenant, Name: name})
+	}
+	return remove(path, which...)
 }
 
 func (c *cli) listed(k *keys.Key) control.APIKey { return operate.ControlKey(k, c.now()) }

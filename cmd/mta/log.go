@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/bounce"
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/visible"
@@ -21,8 +24,8 @@ import (
 )
 
 const logHelp = `Search the accounting log, which has a record for each accepted message, each attempt and
-each final outcome. Records come oldest first. All given filters must match; without any,
-the newest 50 records are shown.
+each final outcome. Records come oldest first, with --newest newest first. All given filters
+must match; without any, the newest 50 records are shown.
 
 A time is an age (2h: two hours ago), a date, a date and time, or a time of today:
  2026-11-21, "2026-11-21 10:00", 10:00.`
@@ -31,7 +34,9 @@ func newLog(c *cli) *cobra.Command {
 	var (
 		q            control.LogQuery
 		since, until string
+		newest       bool
 		asJSON       bool
+		format       string
 	)
 	cmd := &cobra.Command{
 		Use:   "log",
@@ -57,6 +62,11 @@ func newLog(c *cli) *cobra.Command {
 					return hinted{usagef("--type: unknown type %q", t), "valid types: " + joined(accounting.Types)}
 				}
 			}
+			for _, name := range q.Classes {
+				if _, err := bounce.ParseClass(name); err != nil {
+					return hinted{usagef("--class: unknown class %q", name), "valid classes: " + joined(bounce.Names())}
+				}
+			}
 			if q.ID != "" {
 				if _, err := envelope.ParseID(q.ID); err != nil {
 					return usageError{err}
@@ -65,23 +75,39 @@ func newLog(c *cli) *cobra.Command {
 			if !narrowed(cmd) {
 				q.Last = defaultLast
 			}
-			return c.log(cmd.Context(), q, asJSON)
+			if newest && q.Follow {
+				return usagef("--follow gives the oldest records first: leave out --newest")
+			}
+			switch {
+			case format == "pmta" && asJSON:
+				return usagef("--format pmta and --json are two formats")
+			case format == "pmta":
+				return c.logPowerMTA(cmd.Context(), q, newest)
+			case format != "":
+				return hinted{usagef("--format: unknown format %q", format), "valid formats: pmta"}
+			}
+			return c.log(cmd.Context(), q, newest, asJSON)
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&q.Types, "type", nil, "records of these `types`: Reception, Delivery, TransientFailure, Bounce, Expiration, AdminBounce, Cancellation, Rejection, Damage, Unsubscribe, Warmup, Lost")
+	flags.StringSliceVar(&q.Types, "type", nil, "records of these `types`: Reception, Delivery, TransientFailure, Bounce, Expiration, AdminBounce, Cancellation, Rejection, Damage, OOB, Feedback, Unsubscribe, Warmup, Lost")
 	flags.StringVar(&q.ID, "id", "", "records of this `message`")
 	flags.StringVar(&q.Sender, "sender", "", "messages from this `address`, or from @domain; <> is the null sender")
 	flags.StringVar(&q.Recipient, "recipient", "", "this recipient's `address`, or those at @domain")
 	flags.StringVar(&q.Domain, "domain", "", "recipients at this `domain`")
 	flags.StringVar(&q.Site, "site", "", "attempts at this `site`")
 	flags.StringVar(&q.Tenant, "tenant", "", "messages of this `tenant`")
+	flags.StringSliceVar(&q.Classes, "class", nil, "refusals of these `classes`, such as InvalidRecipient: see docs/bounces.md")
 	flags.StringVar(&since, "since", "", "not before this `time`")
 	flags.StringVar(&until, "until", "", "before this `time`")
 	flags.IntVarP(&q.Last, "last", "n", 0, "only this many of the newest; 0: all")
+	flags.BoolVar(&newest, "newest", false, "the newest first: the first ones come at once, however large the log is")
 	flags.BoolVarP(&q.Follow, "follow", "f", false, "then wait for new records, until interrupted")
 	flags.BoolVar(&asJSON, "json", false, "print the records unchanged: a line of JSON for each")
+	flags.StringVar(&format, "format", "", "pmta: print CSV as PowerMTA's accounting files have it, a `format` for scripts")
+	oneOf(cmd, "format", []string{"pmta"})
 	oneOf(cmd, "type", accounting.Types)
+	oneOf(cmd, "class", bounce.Names())
 	return cmd
 }
 
@@ -89,7 +115,7 @@ const defaultLast = 50
 
 // narrowed reports whether the command line says which records are wanted.
 func narrowed(cmd *cobra.Command) bool {
-	for _, name := range []string{"type", "id", "sender", "recipient", "domain", "site", "tenant", "since", "until", "last"} {
+	for _, name := range []string{"type", "id", "sender", "recipient", "domain", "site", "tenant", "class", "since", "until", "last"} {
 		if cmd.Flags().Changed(name) {
 			return true
 		}
@@ -117,7 +143,7 @@ func (c *cli) parseTime(flag, s string) (time.Time, error) {
 	return time.Time{}, usagef(`%s: %q is not a time: write it as 2h, 2026-11-21, "2026-11-21 10:00" or 10:00`, flag, s)
 }
 
-func (c *cli) log(ctx context.Context, q control.LogQuery, asJSON bool) error {
+func (c *cli) log(ctx context.Context, q control.LogQuery, newest, asJSON bool) error {
 	show := c.logLine
 	if asJSON {
 		show = func(record []byte) error {
@@ -125,9 +151,18 @@ func (c *cli) log(ctx context.Context, q control.LogQuery, asJSON bool) error {
 			return err
 		}
 	}
+	return c.logEach(ctx, q, newest, show)
+}
+
+// logEach shows the records that fit.
+func (c *cli) logEach(ctx context.Context, q control.LogQuery, newest bool, show func([]byte) error) error {
 	any := false
 	each := func(record []byte) error { any = true; return show(record) }
-	err := c.search(ctx, q, each)
+	search := c.search
+	if newest {
+		search = c.searchNewest
+	}
+	err := search(ctx, q, each)
 	if err == nil && !any && !q.Follow {
 		fmt.Fprintln(c.err, "no record matches")
 	}
@@ -154,6 +189,71 @@ func (c *cli) search(ctx context.Context, q control.LogQuery, each func(record [
 	return err
 }
 
+// searchNewest gives the records that fit to each, newest first: q.Last of them, 0 is all.
+func (c *cli) searchNewest(ctx context.Context, q control.LogQuery, each func(record []byte) error) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
+	all, missing, damaged := q.Last == 0, q.Last, ""
+	q.Last = 0
+	ask := client.NewestRecords
+	for after := ""; ; {
+		limit := control.MaxLimit
+		if !all {
+			limit = min(limit, missing)
+		}
+		p, err := ask(ctx, q, after, limit)
+		if control.Down(err) && !errors.Is(err, fs.ErrPermission) && c.socketFlag == "" && after == "" {
+			if ask, err = c.newestFiles(err); err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return err
+		}
+		for _, record := range p.Records {
+			if err := each(record); err != nil {
+				return err
+			}
+		}
+		damaged = cmp.Or(damaged, p.Damaged)
+		missing -= len(p.Records)
+		if after = p.Next; after == "" || !all && missing == 0 {
+			break
+		}
+	}
+	if damaged != "" {
+		return errors.New(damaged)
+	}
+	return nil
+}
+
+// newestFiles reads the log of a relay that doesn't run, newest first.
+func (c *cli) newestFiles(down error) (func(context.Context, control.LogQuery, string, int) (control.LogPage, error), error) {
+	w, err := c.find()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(w.Accounting); err != nil {
+		return nil, down
+	}
+	fmt.Fprintf(c.err, "the relay is not running: reading %s\n", w.Accounting)
+	return func(ctx context.Context, q control.LogQuery, after string, limit int) (out control.LogPage, err error) {
+		p, err := accounting.Newest(ctx, w.Accounting, filesQuery(q), after, limit)
+		for _, record := range p.Records {
+			out.Records = append(out.Records, record)
+		}
+		if p.Damage != nil {
+			out.Damaged = p.Damage.Error()
+		}
+		out.Next = p.Next
+		return out, err
+	}, nil
+}
+
 // logFiles reads the log of a relay that doesn't run: that is when it is wanted most.
 func (c *cli) logFiles(ctx context.Context, q control.LogQuery, each func([]byte) error, down error) error {
 	w, err := c.find()
@@ -165,14 +265,19 @@ func (c *cli) logFiles(ctx context.Context, q control.LogQuery, each func([]byte
 		return down
 	}
 	fmt.Fprintf(c.err, "the relay is not running: reading %s\n", dir)
+	return accounting.Read(ctx, dir, filesQuery(q), each, nil)
+}
+
+// filesQuery puts a query into the words of the files.
+func filesQuery(q control.LogQuery) accounting.Query {
 	files := accounting.Query{
-		ID: q.ID, Sender: q.Sender, Recipient: q.Recipient, Domain: q.Domain, Site: q.Site, Tenant: q.Tenant,
+		ID: q.ID, Sender: q.Sender, Recipient: q.Recipient, Domain: q.Domain, Site: q.Site, Tenant: q.Tenant, Classes: q.Classes,
 		Since: q.Since, Until: q.Until, Last: q.Last,
 	}
 	for _, t := range q.Types {
 		files.Types = append(files.Types, accounting.Type(t))
 	}
-	return accounting.Read(ctx, dir, files, each, nil)
+	return files
 }
 
 // logLine prints a record for people.
@@ -212,15 +317,34 @@ func logText(r *accounting.Record) string {
 			often = fmt.Sprintf(", and %d more like it", r.Count-1)
 		}
 		return fmt.Sprintf("%s -> %s%s: %s%s", angled(string(r.Sender)), angled(string(r.Recipient)), from(r.Peer), reply, often)
+	case accounting.Feedback:
+		reply = feedbackType(r) + " report" + from(r.Peer)
+	case accounting.Unsubscribe:
+		reply = "unsubscribed, request" + from(r.Peer)
 	}
 	at := ""
 	if r.Site != "" {
 		at = " at " + r.Site
 	}
-	return fmt.Sprintf("%s%s: %s", angled(string(r.Recipient)), at, reply)
+	class := ""
+	if r.Class != "" {
+		class = " (" + r.Class + ")"
+	}
+	return fmt.Sprintf("%s%s: %s%s", angled(string(r.Recipient)), at, reply, class)
 }
 
-// from says who has submitted a message; the relay's own were by nobody.
+// feedbackType is the Feedback-Type of a feedback report (RFC 5965, 3.1), such as "abuse".
+func feedbackType(r *accounting.Record) string {
+	var report struct {
+		Type string `json:"feedback_type"`
+	}
+	if json.Unmarshal([]byte(r.Report), &report) != nil || report.Type == "" {
+		return "feedback"
+	}
+	return report.Type
+}
+
+// from names the client that submitted a message, "" for messages of the relay itself.
 func from(p accounting.Peer) string {
 	switch {
 	case p.Addr.IsValid():

@@ -99,7 +99,7 @@ func (c *cli) mailqMessage(m control.Item) {
 	fmt.Fprintf(c.out, "%-17s%8d %-20s %s\n", m.ID+mailqMark(m), m.Size, m.Received.Local().Format(time.ANSIC)[:19], draw.Clean(sender))
 	last := ""
 	for _, r := range m.Recipients {
-		if why := reason(r); why != last && why != "" {
+		if why := r.Why(time.Local); why != last && why != "" {
 			fmt.Fprintf(c.out, "%*s\n", 80, "("+draw.Clean(why)+")")
 			last = why
 		}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/internal/format"
 	"example.org/mta/internal/settings"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
@@ -25,6 +26,9 @@ const (
 	exitDone   = 0
 	exitFailed = 1
 	exitUsage  = 2
+	// exitConfig is EX_CONFIG of sysexits.h: the data are in a format that this version of the program does not
+	// read, or 'serve' found an error in the configuration, and to start it again does not help.
+	exitConfig = 78
 )
 
 func main() {
@@ -98,7 +102,12 @@ func (c *cli) fail(command string, err error) int {
 	}
 	c.tell(err)
 	usage, refused := usageError{}, (*control.Error)(nil)
+	if late := (timedOut{}); errors.As(err, &late) {
+		return exitTimeout
+	}
 	switch {
+	case errors.Is(err, format.ErrRefused):
+		return exitConfig
 	case !c.started, errors.As(err, &usage):
 		fmt.Fprintf(c.err, "mta: see: %s --help\n", command)
 		return exitUsage

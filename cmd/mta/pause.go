@@ -52,22 +52,28 @@ func newPause(c *cli) *cobra.Command {
 			if asJSON {
 				return writeJSON(c.out, done)
 			}
+			if c.wouldChange(done.Effect, "pause") {
+				return nil
+			}
 			until := "until it is resumed"
 			if !done.Until.IsZero() {
 				until = "until " + moment(done.Until, c.now())
 			}
-			fmt.Fprintf(c.out, "%s is paused %s\n", pauseOf(&done), until)
+			fmt.Fprintf(c.out, "%s is paused %s\n", pauseOf(&done.Pause), until)
 			return nil
 		},
 	}
 	cmd.Flags().Var((*ageFlag)(&b.For), "for", "the duration, such as 90s, 15m, 2h (default: until resumed)")
-	cmd.Flags().StringVar(&b.Reason, "reason", "", "the `text` shown to anyone who asks why")
+	changeFlags(cmd, &b.Intent)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
 func newResume(c *cli) *cobra.Command {
-	var asJSON bool
+	var (
+		in     control.Intent
+		asJSON bool
+	)
 	cmd := &cobra.Command{
 		Use:               "resume everything | tenant NAME | pool NAME | source NAME | domain NAME",
 		Short:             "end a pause",
@@ -79,17 +85,21 @@ func newResume(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			done, err := client.EndPause(cmd.Context(), control.EndPause{What: control.PauseWhat(args[0]), Name: second(args)})
+			done, err := client.EndPause(cmd.Context(), control.EndPause{Intent: in, What: control.PauseWhat(args[0]), Name: second(args)})
 			if err != nil {
 				return err
 			}
 			if asJSON {
 				return writeJSON(c.out, done)
 			}
-			fmt.Fprintf(c.out, "%s is resumed; it was paused for %s\n", pauseOf(&done), shortAge(c.now().Sub(done.Since)))
+			if c.wouldChange(done.Effect, "pause") {
+				return nil
+			}
+			fmt.Fprintf(c.out, "%s is resumed; it was paused for %s\n", pauseOf(&done.Pause), shortAge(c.now().Sub(done.Since)))
 			return nil
 		},
 	}
+	changeFlags(cmd, &in)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

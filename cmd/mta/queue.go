@@ -21,7 +21,7 @@ func newQueue(c *cli) *cobra.Command {
 	list := newQueueList(c)
 	q := group("queue", "list the queue and change its messages",
 		list, newQueueShow(c), newQueueSummary(c),
-		newQueueHold(c), newQueueRelease(c), newQueueRetry(c), newQueueBounce(c), newQueueRemove(c), newQueueFsck(c),
+		newQueueHold(c), newQueueRelease(c), newQueueRetry(c), newQueueReroute(c), newQueueBounce(c), newQueueRemove(c), newQueueFsck(c),
 	)
 	q.Long = queueHelp
 	listByDefault(q, list)
@@ -97,23 +97,6 @@ func (c *cli) completeIDs(cmd *cobra.Command, _ []string, prefix string) ([]stri
 		ids = append(ids, fmt.Sprintf("%s\t%s from %s", m.ID, shortAge(c.now().Sub(m.Received)), angled(draw.Clean(m.Sender))))
 	}
 	return ids, cobra.ShellCompDirectiveNoFileComp
-}
-
-// reason is why a recipient is still here, in a line.
-func reason(r control.RecipientStatus) string {
-	if r.Doing != "" {
-		return r.Doing
-	}
-	if r.Reply == nil {
-		if r.Scheduled {
-			return "scheduled for " + r.Next.Local().Format(time.DateTime)
-		}
-		if r.State == control.StateWaiting {
-			return "waits for " + r.Site
-		}
-		return ""
-	}
-	return r.Reply.String()
 }
 
 // nextTry says when a recipient is tried again.

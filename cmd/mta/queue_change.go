@@ -36,6 +36,17 @@ func newQueueRemove(c *cli) *cobra.Command {
 	return newQueueChange(c, control.Remove, "removed", "give up without a report", `Remove the selected recipients from the queue, without a report to the sender.`)
 }
 
+func newQueueReroute(c *cli) *cobra.Command {
+	return newQueueChange(c, control.Reroute, "rerouted", "send by another pool or route", `Send the selected recipients from the sources of another pool (--pool), or by the route of
+a domain block in the configuration (--route), such as a smarthost, until they have left
+the queue. They are due immediately by the new way; held and scheduled mail stays so. An
+attempt in progress continues, and counts if it delivers.
+
+--own ends this: the mail goes its own way again. If a reload removes the pool or the
+route, the mail goes its own way, too; 'mta explain ID' says so. Sites that have suspended
+one pool's sources take the mail of another's.`)
+}
+
 // newQueueChange makes the command of an action; done is the word for what has become of the
 // recipients.
 func newQueueChange(c *cli, action control.Action, done, short, long string) *cobra.Command {
@@ -63,15 +74,23 @@ queue, use --all.`,
 			if change.All && !change.Filter.Empty() {
 				return usagef("--all means everything: leave out either it or the ids and filters")
 			}
+			if way := change.Reroutes != (control.Reroutes{}); action == control.Reroute && way == change.Own {
+				return hinted{usagef("want a way for the mail"), "as in: --pool NAME or --route DOMAIN; --own ends an earlier reroute"}
+			}
 			return c.queueChange(cmd.Context(), change, done, asJSON)
 		},
 	}
 	filters.add(cmd)
 	cmd.Flags().BoolVar(&change.All, "all", false, "everything in the queue")
-	cmd.Flags().BoolVarP(&change.DryRun, "dry-run", "n", false, "only count")
+	changeFlags(cmd, &change.Intent)
 	if action == control.Retry {
 		cmd.Flags().BoolVar(&change.Now, "now", false, "remove obstacles: holds, suspensions of sites and hosts, retry times of hosts")
 		cmd.Flags().BoolVar(&change.Scheduled, "scheduled", false, "also release scheduled mail before its time")
+	}
+	if action == control.Reroute {
+		cmd.Flags().StringVar(&change.Pool, "pool", "", "leave from the sources of this `pool`")
+		cmd.Flags().StringVar(&change.Route, "route", "", "take the route that the configuration has for this `domain`")
+		cmd.Flags().BoolVar(&change.Own, "own", false, "end a reroute")
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
@@ -134,15 +153,17 @@ func (c *cli) inTheWay(result *control.Changed, removed bool) {
 
 // whenItEnds says what becomes of recipients that are on a connection.
 var whenItEnds = map[control.Action]string{
-	control.Hold:   "held when the attempt ends, unless it delivers",
-	control.Bounce: "bounced when the attempt ends, unless it delivers",
-	control.Remove: "removed when the attempt ends",
-	control.Retry:  "tried again at once if the attempt fails",
+	control.Hold:    "held when the attempt ends, unless it delivers",
+	control.Bounce:  "bounced when the attempt ends, unless it delivers",
+	control.Remove:  "removed when the attempt ends",
+	control.Reroute: "rerouted when the attempt ends, unless it delivers",
+	control.Retry:   "tried again at once if the attempt fails",
 }
 
 // nothingDone says why an action found nothing to do, though what was meant may be in the queue.
 var nothingDone = map[control.Action]string{
 	control.Hold:    "all matching recipients are already held, or final",
+	control.Reroute: "no matching recipient can be rerouted; with --own: none is",
 	control.Release: "no matching recipient is held",
 	control.Retry:   "no matching recipient waits for its time; held ones are tried after 'mta queue release', or with --now",
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -121,7 +122,7 @@ func (c *cli) messageTable(messages []control.Item) *draw.Table {
 			first = []string{m.ID, shortAge(c.now().Sub(m.Received)), "?", "?"}
 		}
 		for _, r := range m.Recipients {
-			t.Add(reason(r), append(first, angled(r.Address), string(r.State), fmt.Sprint(r.Attempts), nextTry(r, c.now()))...)
+			t.Add(r.Why(time.Local), append(first, angled(r.Address), string(r.State), fmt.Sprint(r.Attempts), nextTry(r, c.now()))...)
 			first = []string{"", "", "", ""}
 		}
 		if left := m.Matching - len(m.Recipients); left > 0 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -74,7 +75,7 @@ func (c *cli) queueShow(ctx context.Context, id string, asJSON bool) error {
 		if !r.Expires.IsZero() {
 			end = shortLeft(r.Expires.Sub(c.now()))
 		}
-		t.Add(reason(r), angled(r.Address), string(r.State), orDash(r.Site), fmt.Sprint(r.Attempts), nextTry(r, c.now()), end)
+		t.Add(r.Why(time.Local), angled(r.Address), string(r.State), orDash(r.Site), fmt.Sprint(r.Attempts), nextTry(r, c.now()), end)
 	}
 	fmt.Fprintln(c.out)
 	return t.Write(c.out, c.screen)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -44,7 +45,7 @@ func newQueueSummary(c *cli) *cobra.Command {
 	}
 	filters.add(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&by, "by", string(control.BySite), "what each row counts: `site`, domain, tenant, sender (its domain) or state")
+	flags.StringVar(&by, "by", string(control.BySite), "what each row counts: `site`, provider, source, domain, tenant, campaign, sender_domain or state")
 	flags.IntVar(&limit, "limit", 20, "rows at most; 0: all")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	oneOf(cmd, "by", control.SummaryBys)
@@ -56,7 +57,7 @@ func (c *cli) queueSummary(ctx context.Context, by control.SummaryBy, f control.
 	if err != nil {
 		return err
 	}
-	s, err := client.Summary(ctx, by, f, limit)
+	s, err := client.WholeSummary(ctx, by, f, limit)
 	if err != nil {
 		return err
 	}
@@ -72,7 +73,9 @@ func (c *cli) queueSummary(ctx context.Context, by control.SummaryBy, f control.
 	return nil
 }
 
+// summaryTable has a column for what rows can be off by only if some can.
 func summaryTable(s control.Summary) *draw.Table {
+	inError := slices.ContainsFunc(s.Rows, func(r control.SummaryRow) bool { return r.Error > 0 })
 	t := &draw.Table{Columns: []draw.Column{{Title: string(s.By), Shrink: true}, {Title: "T", Right: true}}}
 	for _, b := range s.Bounds {
 		t.Columns = append(t.Columns, draw.Column{Title: shortAge(time.Duration(b)), Right: true})
@@ -82,12 +85,24 @@ func summaryTable(s control.Summary) *draw.Table {
 		oldest = shortAge(time.Duration(s.Bounds[n-1])) + "+"
 	}
 	t.Columns = append(t.Columns, draw.Column{Title: oldest, Right: true})
+	if inError {
+		t.Columns = append(t.Columns, draw.Column{Title: "ERROR", Right: true})
+	}
 	total := s.Total
 	total.Key = "TOTAL"
-	for _, row := range append([]control.SummaryRow{total}, s.Rows...) {
+	rows := append([]control.SummaryRow{total}, s.Rows...)
+	if s.Other != nil {
+		other := *s.Other
+		other.Key = "other"
+		rows = append(rows, other)
+	}
+	for _, row := range rows {
 		cells := []string{orDash(row.Key), fmt.Sprint(row.Total)}
 		for _, n := range row.Counts {
 			cells = append(cells, fmt.Sprint(n))
+		}
+		if inError {
+			cells = append(cells, fmt.Sprint(row.Error))
 		}
 		t.Add("", cells...)
 	}

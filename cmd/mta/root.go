@@ -19,7 +19,8 @@ The configuration is the file of --config, else of $MTA_CONFIG, else ` + default
 if it exists, else the built-in defaults: the relay accepts mail on 127.0.0.1:2525 and
 keeps it in ./mta-data.
 
-Exit codes: 0 success, 1 failure, 2 usage error.`
+Exit codes: 0 success, 1 failure, 2 usage error, 78 the data were written by a version of
+mta whose format this one does not read.`
 
 func newRoot(c *cli) *cobra.Command {
 	root := group("mta", "an outbound mail relay")
@@ -36,10 +37,13 @@ func newRoot(c *cli) *cobra.Command {
 	root.PersistentFlags().StringVar(&c.configFlag, "config", "", "the configuration `file`")
 	root.PersistentFlags().StringVar(&c.socketFlag, "socket", "", "the control `socket` of the relay (default: that of the configuration)")
 	root.AddCommand(
-		newServe(c), newCheck(c), newDemo(c), newBench(c),
-		newStatus(c), newQueue(c), newExplain(c), newSites(c), newHosts(c), newSources(c), newPools(c), newTenants(c), newWarmup(c), newPause(c), newResume(c), newTLS(c), newTrace(c), newSuppress(c), newUser(c), newKey(c), newTemplate(c), newAdmission(c), newDKIM(c), newTLSRPT(c), newLog(c), newConfig(c),
+		newServe(c), newCheck(c), newDemo(c), newBench(c), newImport(c),
+		newStatus(c), newTop(c),
+		newQueue(c), newExplain(c), newSites(c), newHosts(c), newConnections(c), newSources(c), newPools(c), newTenants(c), newWarmup(c), newPause(c), newResume(c), newStreams(c), newTLS(c), newTrace(c), newConsole(c), newSuppress(c), newBounce(c), newUser(c), newKey(c), newTemplate(c), newAdmission(c), newHistory(c), newDKIM(c), newTLSRPT(c), newLog(c), newActions(c), newUpgrade(c), newConfig(c),
+		newBackup(c), newRestore(c),
 		newSend(c), newSendmail(c), newMailq(c), newVersion(c), newCompletion(c),
 	)
+	root.AddCommand(forPackagers(c)...)
 	c.completeNames(root)
 	return root
 }

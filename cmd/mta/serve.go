@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/internal/settings"
 	"example.org/mta/mta"
 	"example.org/mta/mta/config"
 )
@@ -25,7 +26,11 @@ Started by root with user = "..." in the configuration, it switches to that user
 keeps only the right to bind ports below 1024. It never writes a core dump, which would
 contain keys and passwords.
 
-Under systemd, use Type=notify-reload.`
+Under systemd it is a Type=notify service, with its queue and rates in 'systemctl status',
+and takes listening sockets from socket units, named after its listeners (LISTEN_FDS).
+Exit code 78: the configuration has an error, or the data are in a format that this
+version does not read, so another start would end the same way. Likewise, with
+MTA_REQUIRE_VOLUME=true as in the container image, if data_dir is on no volume.`
 
 func newServe(c *cli) *cobra.Command {
 	return &cobra.Command{
@@ -39,13 +44,19 @@ func newServe(c *cli) *cobra.Command {
 
 func (c *cli) serve(ctx context.Context) error {
 	cfg, err := c.config()
-	if err != nil {
+	if problems := (settings.Problems)(nil); errors.As(err, &problems) {
+		c.tell(err)
+		return exitError(exitConfig) // the next start would find the same
+	} else if err != nil {
 		return err
 	}
 	if err := asUser(cfg.User); err != nil {
 		return err
 	}
-	log, err := newLogbook(cfg.Log, c.err)
+	if err := c.requireVolume(cfg.DataDir); err != nil {
+		return err
+	}
+	log, err := newLogbook(cfg.Log, c.err, c.env("JOURNAL_STREAM"))
 	if err != nil {
 		return err
 	}
@@ -53,20 +64,16 @@ func (c *cli) serve(ctx context.Context) error {
 	guardMemory(log.Logger)
 	warnRoot(log.Logger)
 	supervisor := supervisor{socket: c.env("NOTIFY_SOCKET")}
+	sockets, err := c.passedSockets()
+	if err != nil {
+		return err
+	}
 
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, os.Interrupt)
 	defer signal.Stop(signals)
 
-	relay, err := mta.New(cfg, mta.Options{
-		Log:        log.Logger,
-		Version:    thisBuild().Version,
-		ConfigFile: c.configPath(),
-		Env:        c.env,
-		Announce:   c.announceIn,
-		Ready:      func(*mta.Relay) { supervisor.tell("READY=1") },
-		OnReload:   func(cfg *config.Config) { log.set(cfg.Log) },
-	})
+	relay, err := c.openRelay(cfg, log, supervisor, sockets)
 	if err != nil {
 		return explainStart(err)
 	}
@@ -77,6 +84,7 @@ func (c *cli) serve(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- relay.Run(ctx) }()
 	go c.paceCollector(ctx, relay.ScheduleBytes)
+	go supervisor.report(ctx, relay.Status)
 	for {
 		select {
 		case err := <-ended:
@@ -92,9 +100,25 @@ func (c *cli) serve(ctx context.Context) error {
 				log.Info("signal: stopping", "signal", s)
 				supervisor.tell("STOPPING=1")
 				stop()
+				defer supervisor.busy("stopping")()
 			}
 		}
 	}
+}
+
+// openRelay opens the relay. While that takes long, as with a large queue, the supervisor hears of it.
+func (c *cli) openRelay(cfg *config.Config, log *logbook, supervisor supervisor, sockets []mta.Socket) (*mta.Relay, error) {
+	defer supervisor.busy("opening the queue")()
+	return mta.New(cfg, mta.Options{
+		Log:        log.Logger,
+		Version:    thisBuild().Version,
+		ConfigFile: c.configPath(),
+		Env:        c.env,
+		Announce:   c.announceIn,
+		Ready:      func(*mta.Relay) { supervisor.tell("READY=1") },
+		Sockets:    sockets,
+		OnReload:   func(cfg *config.Config) { log.set(cfg.Log) },
+	})
 }
 
 // reload answers SIGHUP. When it fails, the relay goes on as it was.
@@ -104,7 +128,7 @@ func (c *cli) reload(ctx context.Context, relay *mta.Relay, log *logbook, superv
 	if err := log.reopen(); err != nil {
 		log.Error("reopening the log file", "error", err)
 	}
-	done, err := relay.Reload(ctx)
+	done, err := relay.Hangup(ctx)
 	if err != nil {
 		log.Error("reload: nothing has changed", "error", err)
 		return

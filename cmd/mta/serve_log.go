@@ -22,20 +22,27 @@ type logbook struct {
 	file *os.File
 }
 
-func newLogbook(cfg config.Log, stderr io.Writer) (*logbook, error) {
+// newLogbook opens the log. stream is JOURNAL_STREAM.
+func newLogbook(cfg config.Log, stderr io.Writer, stream string) (*logbook, error) {
 	l := &logbook{path: cfg.File, out: stderr}
 	if err := l.reopen(); err != nil {
 		return nil, err
 	}
 	l.set(cfg)
-	options := &slog.HandlerOptions{Level: &l.level}
+	handler := textHandler
 	if cfg.Format == "json" {
-		l.Logger = slog.New(slog.NewJSONHandler(l, options))
+		handler = jsonHandler
+	}
+	if cfg.File == "" && isJournal(stderr, stream) {
+		l.Logger = slog.New(newJournal(l, &l.level, handler))
 	} else {
-		l.Logger = slog.New(slog.NewTextHandler(l, options))
+		l.Logger = slog.New(handler(l, &slog.HandlerOptions{Level: &l.level}))
 	}
 	return l, nil
 }
+
+func textHandler(w io.Writer, o *slog.HandlerOptions) slog.Handler { return slog.NewTextHandler(w, o) }
+func jsonHandler(w io.Writer, o *slog.HandlerOptions) slog.Handler { return slog.NewJSONHandler(w, o) }
 
 // set brings the settings into force that a running relay can take over.
 func (l *logbook) set(cfg config.Log) {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/internal/short"
 	"example.org/mta/mta/control"
 )
 
@@ -212,17 +213,12 @@ func (c *cli) since(t time.Time) string {
 	return shortAge(c.now().Sub(t))
 }
 
+// orNone writes a rate, none as a dash.
 func orNone(rate float64) string {
 	if rate == 0 {
 		return "-"
 	}
-	switch {
-	case rate < 0.001:
-		return "<0.001"
-	case rate >= 100:
-		return fmt.Sprintf("%.0f", rate)
-	}
-	return fmt.Sprintf("%.3g", rate)
+	return short.Rate(rate)
 }
 
 const sitesSuspendHelp = `Stop all mail to a site for a time. Transactions in progress finish; waiting mail expires
@@ -258,6 +254,9 @@ func newSitesSuspend(c *cli) *cobra.Command {
 			if asJSON {
 				return writeJSON(c.out, done)
 			}
+			if c.wouldChange(done.Effect, "site") {
+				return nil
+			}
 			fmt.Fprintf(c.out, "nothing is sent to %s%s until %s\n", draw.Clean(done.Site), fromSource(s.Source), moment(done.Until, c.now()))
 			if done.Domains > 1 {
 				fmt.Fprintf(c.err, "the site serves %s, and mail for all of them waits: %s\nto stop one of them alone: mta pause domain NAME\n",
@@ -268,7 +267,7 @@ func newSitesSuspend(c *cli) *cobra.Command {
 	}
 	cmd.Flags().Var((*ageFlag)(&s.For), "for", "the duration, such as 90s, 15m, 2h; 30d at most")
 	cmd.Flags().StringVar(&s.Source, "source", "", "only mail from this `source`")
-	cmd.Flags().StringVar(&s.Reason, "reason", "", "the `text` shown to anyone who asks why")
+	changeFlags(cmd, &s.Intent)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.ValidArgsFunction = c.complete(c.siteNames)
 	return cmd
@@ -292,7 +291,10 @@ func fromSource(source string) string {
 }
 
 func newSitesResume(c *cli) *cobra.Command {
-	var asJSON bool
+	var (
+		r      control.Resume
+		asJSON bool
+	)
 	cmd := &cobra.Command{
 		Use:   "resume SITE",
 		Short: "end suspensions of a site",
@@ -305,17 +307,22 @@ SITE is the name of a site, or a domain that it serves.`,
 			if err != nil {
 				return err
 			}
-			done, err := client.Resume(cmd.Context(), control.Resume{Site: args[0]})
+			r.Site = args[0]
+			done, err := client.Resume(cmd.Context(), r)
 			if err != nil {
 				return err
 			}
 			if asJSON {
 				return writeJSON(c.out, done)
 			}
+			if c.wouldChange(done.Effect, "suspension") {
+				return nil
+			}
 			fmt.Fprintf(c.out, "%s of %s ended\n", plural(done.Ended, "suspension"), draw.Clean(done.Site))
 			return nil
 		},
 	}
+	changeFlags(cmd, &r.Intent)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.ValidArgsFunction = c.complete(c.siteNames)
 	return cmd

@@ -1,29 +1,38 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/internal/short"
 	"example.org/mta/mta/control"
 )
 
 func newStatus(c *cli) *cobra.Command {
 	var asJSON bool
+	var wait statusWait
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "show the state of the running relay",
 		Long: `Show the state of the running relay: whether it accepts mail, the active alarms, and its
-totals. Alarms are checked once a minute.`,
+totals. Alarms are checked once a minute.
+
+--wait waits for the relay to be ready, which may not run yet, or for its queue to be
+empty, and then shows its state. The exit code is 3 when --timeout has passed.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := wait.check(cmd); err != nil {
+				return err
+			}
 			client, err := c.client()
 			if err != nil {
 				return err
 			}
-			s, err := client.Status(cmd.Context())
+			s, err := c.status(cmd.Context(), client, wait)
 			if err != nil {
 				return err
 			}
@@ -35,7 +44,7 @@ totals. Alarms are checked once a minute.`,
 				fmt.Fprintln(c.out, text)
 			}
 			fact("relay", "%s %s, pid %d", s.Hostname, s.Version, s.PID)
-			if s.State == "running" {
+			if s.State == control.Running {
 				fact("state", "running since %s", moment(s.Started, c.now()))
 			} else {
 				fact("state", "%s; started %s", s.State, moment(s.Started, c.now()))
@@ -54,10 +63,13 @@ totals. Alarms are checked once a minute.`,
 			if len(s.HTTP) > 0 {
 				fact("http", "%s", strings.Join(s.HTTP, ", "))
 			}
+			if s.Metrics != "" {
+				fact("metrics", "http://%s/metrics", s.Metrics)
+			}
 			q := s.Queue
 			fact("queued", "%s%s", plural(int(q.Queued), "recipient"), byState(s.States))
 			fact("rates", "%s in, %s delivered, %s deferred, %s bounced, a second over the last minute",
-				rate(s.Rates.Accepted), rate(s.Rates.Delivered), rate(s.Rates.Deferred), rate(s.Rates.Bounced))
+				short.Rate(s.Rates.Accepted), short.Rate(s.Rates.Delivered), short.Rate(s.Rates.Deferred), short.Rate(s.Rates.Bounced))
 			x := s.Connections
 			fact("conns", "%d of clients, %d to hosts with %s on them, %s in memory", x.In, x.Out, plural(x.Running, "transaction"), plural(x.Waiting, "job"))
 			fact("memory", "%s, the schedule of the queue %s", shortSize(s.Memory.Process), shortSize(s.Memory.Schedule))
@@ -68,7 +80,16 @@ totals. Alarms are checked once a minute.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	wait.flags(cmd)
 	return c.watchable(cmd)
+}
+
+// status asks the relay, and waits first if that is wanted.
+func (c *cli) status(ctx context.Context, client *control.Client, w statusWait) (control.Status, error) {
+	if w.until == "" {
+		return client.Status(ctx)
+	}
+	return c.wait(ctx, client, w)
 }
 
 // byState says how many of the queued are in which state.
@@ -83,14 +104,6 @@ func byState(states map[string]int64) string {
 		return ""
 	}
 	return ": " + strings.Join(parts, ", ")
-}
-
-// rate writes recipients a second.
-func rate(r float64) string {
-	if r == 0 {
-		return "0"
-	}
-	return orNone(r)
 }
 
 func orDefaults(path string) string {

@@ -22,7 +22,7 @@ addresses to the list.`
 func newSuppress(c *cli) *cobra.Command {
 	list := newSuppressList(c)
 	g := group("suppress", "the list of addresses that get no mail", list,
-		newSuppressAdd(c), newSuppressRemove(c), newSuppressCheck(c), newSuppressImport(c), newSuppressExport(c))
+		newSuppressAdd(c), newSuppressRemove(c), newSuppressCheck(c), newSuppressPending(c), newSuppressImport(c), newSuppressExport(c))
 	g.Long = suppressHelp
 	listByDefault(g, list)
 	return g
@@ -49,50 +49,62 @@ func (f *tenantFlag) given() *string {
 
 // suppressionFlags narrow a listing down.
 type suppressionFlags struct {
-	tenant         tenantFlag
-	domain, source string
+	tenant                          tenantFlag
+	domain, source, provider, since string
 }
 
 func (f *suppressionFlags) add(cmd *cobra.Command) {
 	f.tenant.add(cmd, "entries of this `tenant` only; \"\": those for all mail")
 	cmd.Flags().StringVar(&f.domain, "domain", "", "addresses in this `domain`")
-	cmd.Flags().StringVar(&f.source, "source", "", "entries from this `source`: bounce, operator, import, tenant or unsubscribe")
+	cmd.Flags().StringVar(&f.source, "source", "", "entries from this `source`: bounce, report, complaint, operator, import, tenant or unsubscribe")
+	cmd.Flags().StringVar(&f.provider, "provider", "", "addresses that this `provider` served, or this site")
+	cmd.Flags().StringVar(&f.since, "since", "", "entries added at this `time` or later")
 	oneOf(cmd, "source", control.SuppressionSources)
 }
 
-func (f *suppressionFlags) filter() control.SuppressionFilter {
-	return control.SuppressionFilter{Tenant: f.tenant.given(), Domain: f.domain, Source: control.SuppressionSource(f.source)}
+func (f *suppressionFlags) filter(c *cli) (control.SuppressionFilter, error) {
+	since, err := c.parseTime("--since", f.since)
+	return control.SuppressionFilter{Tenant: f.tenant.given(), Domain: f.domain, Source: control.SuppressionSource(f.source), Provider: f.provider, Since: since}, err
 }
 
 func newSuppressList(c *cli) *cobra.Command {
-	var (
-		f suppressionFlags
-		p pageFlags
-	)
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "list suppressed addresses",
 		Long:  `List suppressed addresses, by tenant and address. For all of them, see 'mta suppress export'.`,
 		Example: `  mta suppress list --source bounce --domain example.com
   mta suppress list --tenant acme --json`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := p.check(); err != nil {
-				return err
-			}
-			return c.suppressList(cmd.Context(), f.filter(), &p)
-		},
 	}
-	p.add(cmd, "addresses")
-	f.add(cmd)
+	c.listsSuppressions(cmd, c.suppressList)
 	return cmd
 }
 
-func (c *cli) suppressList(ctx context.Context, f control.SuppressionFilter, p *pageFlags) error {
-	client, err := c.client()
-	if err != nil {
-		return err
+// listsSuppressions gives a command the flags that select entries, and what shows them.
+func (c *cli) listsSuppressions(cmd *cobra.Command, show func(context.Context, *control.Client, control.SuppressionFilter, *pageFlags) error) {
+	var (
+		f suppressionFlags
+		p pageFlags
+	)
+	p.add(cmd, "addresses")
+	f.add(cmd)
+	cmd.Args = noArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := p.check(); err != nil {
+			return err
+		}
+		filter, err := f.filter(c)
+		if err != nil {
+			return err
+		}
+		client, err := c.client()
+		if err != nil {
+			return err
+		}
+		return show(cmd.Context(), client, filter, &p)
 	}
+}
+
+func (c *cli) suppressList(ctx context.Context, client *control.Client, f control.SuppressionFilter, p *pageFlags) error {
 	all, next, err := collect(p, func(after string, limit int) ([]control.Suppression, string, error) {
 		l, err := client.Suppressions(ctx, f, after, limit)
 		return l.Suppressions, l.Next, err
@@ -158,19 +170,19 @@ func someAddresses(_ *cobra.Command, args []string) error {
 
 // newEntry are the flags of what is added to the list.
 type newEntry struct {
-	tenant, reason string
-	lasting        control.Age
+	tenant  string
+	lasting control.Age
 }
 
 func (f *newEntry) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.tenant, "tenant", "", "for this `tenant`'s mail only (default: all mail)")
-	cmd.Flags().StringVar(&f.reason, "reason", "", "the `text` shown to anyone who asks why")
+	reasonFlag(cmd)
 	cmd.Flags().Var((*ageFlag)(&f.lasting), "for", "the duration, such as 90d (`age`; default: forever)")
 }
 
 // entry makes an entry for an address.
 func (f *newEntry) entry(address string, now time.Time, source control.SuppressionSource) control.Suppression {
-	s := control.Suppression{Address: address, Tenant: f.tenant, Reason: f.reason, Source: source}
+	s := control.Suppression{Address: address, Tenant: f.tenant, Source: source}
 	if f.lasting > 0 {
 		s.Expires = now.Add(time.Duration(f.lasting))
 	}
@@ -180,6 +192,7 @@ func (f *newEntry) entry(address string, now time.Time, source control.Suppressi
 func newSuppressAdd(c *cli) *cobra.Command {
 	var (
 		f      newEntry
+		s      control.Suppress
 		asJSON bool
 	)
 	cmd := &cobra.Command{
@@ -191,7 +204,6 @@ command returns, for queued mail too, and survives a restart.`,
   mta suppress add someone@example.com --tenant acme --for 90d`,
 		Args: someAddresses,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s := control.Suppress{}
 			for _, a := range args {
 				s.Suppressions = append(s.Suppressions, f.entry(a, c.now(), control.SuppressedByOperator))
 			}
@@ -206,12 +218,17 @@ command returns, for queued mail too, and survives a restart.`,
 			if asJSON {
 				return writeJSON(c.out, done)
 			}
-			fmt.Fprintln(c.out, told(done))
+			if done.DryRun {
+				fmt.Fprintln(c.out, entries(done.Count)+" would be added or changed")
+			} else {
+				fmt.Fprintln(c.out, told(done))
+			}
 			c.tellUnknown(done.UnknownTenants)
 			return nil
 		},
 	}
 	f.add(cmd)
+	cmd.Flags().BoolVarP(&s.DryRun, "dry-run", "n", false, "only count")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -237,42 +254,93 @@ func told(done control.Suppressed) string {
 
 func newSuppressRemove(c *cli) *cobra.Command {
 	var (
-		tenant tenantFlag
+		f      suppressionFlags
+		in     control.Intent
 		asJSON bool
 	)
 	cmd := &cobra.Command{
-		Use:   "remove ADDRESS...",
+		Use:   "remove [ADDRESS...]",
 		Short: "remove addresses from the list",
-		Long:  `Take addresses off the list: all entries of each, or those of one tenant.`,
+		Long: `Take addresses off the list: all entries of each, or those of one tenant. Without an
+address, take off all entries that match --since, --source, --provider and --domain: those
+that a failing provider's bounces added, for example.`,
 		Example: `  mta suppress remove someone@example.com
-  mta suppress remove someone@example.com --tenant acme`,
-		Args: someAddresses,
+  mta suppress remove someone@example.com --tenant acme
+  mta suppress remove --since 2h --source bounce --provider google --dry-run`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := c.client()
+			filter, err := f.filter(c)
 			if err != nil {
 				return err
 			}
-			done, err := client.Unsuppress(cmd.Context(), control.SuppressedAddresses{Addresses: args, Tenant: tenant.given()})
-			if err != nil {
-				return err
+			matching := control.SuppressionSelection{SuppressionFilter: filter, Intent: in}
+			wide := filter
+			wide.Tenant = nil
+			switch named := wide != (control.SuppressionFilter{}); {
+			case len(args) == 0 && !named:
+				return usagef("name addresses, or --since, --source, --provider or --domain")
+			case len(args) > 0 && named:
+				return usagef("with addresses there is only --tenant")
+			case len(args) > 0:
+				return c.unsuppress(cmd.Context(), control.Unsuppress{Intent: in, SuppressedAddresses: control.SuppressedAddresses{Addresses: args, Tenant: filter.Tenant}}, asJSON)
 			}
-			if asJSON {
-				return writeJSON(c.out, done)
-			}
-			if done.Removed == 0 {
-				return hinted{fmt.Errorf("%s not on the list", isOrAre(args)), "to list the entries: mta suppress"}
-			}
-			if done.Removed == 1 {
-				fmt.Fprintln(c.out, "1 entry removed")
-				return nil
-			}
-			fmt.Fprintf(c.out, "%d entries removed\n", done.Removed)
-			return nil
+			return c.unsuppressMatching(cmd.Context(), matching, asJSON)
 		},
 	}
-	tenant.add(cmd, "the entries of this `tenant` only; \"\": those for all mail (default: all)")
+	f.add(cmd)
+	changeFlags(cmd, &in)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+func (c *cli) unsuppress(ctx context.Context, a control.Unsuppress, asJSON bool) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	done, err := client.Unsuppress(ctx, a)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return writeJSON(c.out, done)
+	}
+	if done.Removed == 0 {
+		return hinted{fmt.Errorf("%s not on the list", isOrAre(a.Addresses)), "to list the entries: mta suppress"}
+	}
+	if done.DryRun {
+		fmt.Fprintln(c.out, entries(done.Removed)+" would be removed")
+	} else {
+		fmt.Fprintln(c.out, entries(done.Removed)+" removed")
+	}
+	return nil
+}
+
+func (c *cli) unsuppressMatching(ctx context.Context, sel control.SuppressionSelection, asJSON bool) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	done, err := client.UnsuppressMatching(ctx, sel)
+	if err != nil {
+		return err
+	}
+	switch {
+	case asJSON:
+		return writeJSON(c.out, done)
+	case sel.DryRun:
+		fmt.Fprintln(c.out, entries(done.Removed)+" would be removed")
+	default:
+		fmt.Fprintln(c.out, entries(done.Removed)+" removed")
+	}
+	return nil
+}
+
+// entries counts them in words.
+func entries(n int) string {
+	if n == 1 {
+		return "1 entry"
+	}
+	return fmt.Sprintf("%d entries", n)
 }
 
 func isOrAre(args []string) string {

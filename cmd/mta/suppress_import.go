@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,8 @@ import (
 
 func newSuppressImport(c *cli) *cobra.Command {
 	var f newEntry
+	var dryRun bool
+	expect := -1
 	cmd := &cobra.Command{
 		Use:   "import [FILE]",
 		Short: "add the addresses of a file to the list",
@@ -52,20 +55,27 @@ lines without these values. Invalid lines are reported and skipped; the exit cod
 			if err != nil {
 				return err
 			}
-			im := importer{c: c, client: client, name: name, defaults: &f}
-			return im.run(cmd.Context(), in)
+			im := suppressImport{c: c, client: client, name: name, defaults: &f, dryRun: dryRun}
+			if expect < 0 || dryRun {
+				return im.run(cmd.Context(), in)
+			}
+			return im.expecting(cmd.Context(), in, expect)
 		},
 	}
 	f.add(cmd)
+	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only count")
+	cmd.Flags().IntVar(&expect, "expect", -1, "change nothing unless this `number` of entries would be added or changed")
 	return cmd
 }
 
-// importer reads entries and hands them to the relay, as many at a time as a request can have.
-type importer struct {
+// suppressImport reads entries and hands them to the relay, as many at a time as a request can have.
+type suppressImport struct {
 	c        *cli
 	client   *control.Client
 	name     string // of what is read
 	defaults *newEntry
+
+	dryRun bool // only count
 
 	batch []control.Suppression
 	lines []int // where each of batch stands
@@ -79,7 +89,45 @@ const importBatch = 1000
 // maxBad is after how many bad lines a file is taken for something else.
 const maxBad = 100
 
-func (im *importer) run(ctx context.Context, in io.Reader) error {
+// expecting imports what it has counted before, if that is as much as is expected.
+func (im *suppressImport) expecting(ctx context.Context, in io.Reader, n int) error {
+	text, err := io.ReadAll(in)
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", im.name, err)
+	}
+	count := *im
+	count.dryRun = true
+	if err := count.read(ctx, bytes.NewReader(text)); err != nil {
+		return err
+	}
+	if would := count.done.Added + count.done.Changed; would != n {
+		return hinted{fmt.Errorf("this would add or change %d entries, not %d", would, n), "nothing was changed: look again, and expect the new count"}
+	}
+	if count.bad > 0 { // they were reported
+		return hinted{fmt.Errorf("%s has %s", im.name, plural(count.bad, "invalid line")), "nothing was changed: correct the lines, or leave --expect out"}
+	}
+	return im.run(ctx, bytes.NewReader(text))
+}
+
+// run imports and prints what it did.
+func (im *suppressImport) run(ctx context.Context, in io.Reader) error {
+	if err := im.read(ctx, in); err != nil {
+		return err
+	}
+	text := told(im.done)
+	if im.dryRun {
+		text += " (dry run: nothing has changed)"
+	}
+	fmt.Fprintln(im.c.out, text)
+	im.c.tellUnknown(im.done.UnknownTenants)
+	if im.bad > 0 {
+		return exitError(exitFailed)
+	}
+	return nil
+}
+
+// read hands over all lines.
+func (im *suppressImport) read(ctx context.Context, in io.Reader) error {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 1<<20)
 	n := 0
@@ -107,24 +155,16 @@ func (im *importer) run(ctx context.Context, in io.Reader) error {
 	if err := lines.Err(); err != nil {
 		return fmt.Errorf("reading %s, line %d: %w; %s", im.name, n+1, err, told(im.done))
 	}
-	if err := im.send(ctx); err != nil {
-		return err
-	}
-	fmt.Fprintln(im.c.out, told(im.done))
-	im.c.tellUnknown(im.done.UnknownTenants)
-	if im.bad > 0 {
-		return exitError(exitFailed)
-	}
-	return nil
+	return im.send(ctx)
 }
 
-func (im *importer) complain(line int, err error) {
+func (im *suppressImport) complain(line int, err error) {
 	im.bad++
 	im.c.tell(fmt.Errorf("%s:%d: %w", im.name, line, err))
 }
 
 // parse reads a line.
-func (im *importer) parse(text string) (control.Suppression, error) {
+func (im *suppressImport) parse(text string) (control.Suppression, error) {
 	if text[0] != '{' {
 		address, reason, _ := strings.Cut(text, ",")
 		s := im.defaults.entry(unbracketed(address), im.c.now(), control.SuppressedByImport)
@@ -162,7 +202,7 @@ func unquoted(s string) string {
 
 // send hands over the batch. When the relay refuses it, each line is tried by itself, so that a bad
 // one is told with its number and keeps nobody else off the list.
-func (im *importer) send(ctx context.Context) error {
+func (im *suppressImport) send(ctx context.Context) error {
 	batch, lines := im.batch, im.lines
 	im.batch, im.lines = nil, nil
 	if len(batch) == 0 {
@@ -185,8 +225,8 @@ func (im *importer) send(ctx context.Context) error {
 	return nil
 }
 
-func (im *importer) add(ctx context.Context, some []control.Suppression) error {
-	done, err := im.client.Suppress(ctx, control.Suppress{Suppressions: some})
+func (im *suppressImport) add(ctx context.Context, some []control.Suppression) error {
+	done, err := im.client.Suppress(ctx, control.Suppress{Suppressions: some, Intent: control.Intent{DryRun: im.dryRun}})
 	im.done.Added += done.Added
 	im.done.Changed += done.Changed
 	im.done.Unchanged += done.Unchanged
@@ -212,10 +252,14 @@ func newSuppressExport(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			filter, err := f.filter(c)
+			if err != nil {
+				return err
+			}
 			out := bufio.NewWriter(c.out)
 			e := newEncoder(out)
 			for after := ""; ; {
-				l, err := client.Suppressions(cmd.Context(), f.filter(), after, control.MaxLimit)
+				l, err := client.Suppressions(cmd.Context(), filter, after, control.MaxLimit)
 				if err != nil {
 					return err
 				}

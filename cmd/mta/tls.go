@@ -24,6 +24,7 @@ is printed, and the exit code is 1. A domain that publishes none is no failure.`
 
 func newTLSPolicy(c *cli) *cobra.Command {
 	var asJSON, cached bool
+	var in control.Intent
 	cmd := &cobra.Command{
 		Use:   "policy DOMAIN",
 		Short: "look up the MTA-STS policy of a domain",
@@ -32,24 +33,31 @@ func newTLSPolicy(c *cli) *cobra.Command {
   mta tls policy example.com --cached`,
 		Args: oneName("a domain"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.tlsPolicy(cmd.Context(), args[0], cached, asJSON)
+			return c.tlsPolicy(cmd.Context(), args[0], cached, asJSON, in)
 		},
 	}
 	cmd.Flags().BoolVar(&cached, "cached", false, "print what the relay has, and look nothing up")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	changeFlags(cmd, &in)
 	return cmd
 }
 
-func (c *cli) tlsPolicy(ctx context.Context, domain string, cached, asJSON bool) error {
+func (c *cli) tlsPolicy(ctx context.Context, domain string, cached, asJSON bool, in control.Intent) error {
 	client, err := c.client()
 	if err != nil {
 		return err
 	}
-	ask := client.RefreshSTSPolicy
+	var p control.STSPolicy
 	if cached {
-		ask = client.STSPolicy
+		p, err = client.STSPolicy(ctx, domain)
+	} else {
+		var fresh control.STSRefreshed
+		fresh, err = client.RefreshSTSPolicy(ctx, domain, in)
+		if err == nil && !asJSON && c.wouldChange(fresh.Effect, "policy") {
+			return nil
+		}
+		p = fresh.STSPolicy
 	}
-	p, err := ask(ctx, domain)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/secretfile"
 	"example.org/mta/internal/users"
+	"example.org/mta/mta/control"
 )
 
 const userHelp = `Show and change the users file: the users who may log in at the relay's listeners (AUTH),
@@ -29,11 +31,36 @@ The password is entered on the terminal, or read as one line from standard input
 never an argument, which everyone on the machine could see.`
 
 func newUser(c *cli) *cobra.Command {
-	g := group("user", "the users who may log in", newUserAdd(c), newUserPassword(c), newUserRemove(c), newUserList(c), newUserCheck(c))
+	book := c.userBook()
+	g := group("user", "the users who may log in", newUserAdd(c), newUserPassword(c, book), newUserRemove(c, book), newUserList(c), newUserCheck(c))
 	g.Long = userHelp
 	g.PersistentFlags().StringVar(&c.usersFlag, "file", "", "the users `file` (default: that of the configuration)")
 	return g
 }
+
+// userBook is a users file for commands that are the same for each.
+type userBook struct {
+	command string // the group of commands that changes it
+	file    func() (path string, scheme users.Scheme, err error)
+}
+
+// change changes a users file, with its lines in the audit log; a dry run only finds out whether it could.
+func (b userBook) change(ctx context.Context, c *cli, f fileChange, change func(*users.Table) error) error {
+	f.action = strings.TrimPrefix(b.command, "mta ") + " " + f.action
+	update := users.Update
+	if f.dryRun {
+		update = users.Preview
+	}
+	return c.changeFile(ctx, f, func() (int, error) {
+		if err := update(f.about.File, change); err != nil {
+			return 0, b.withRemedy(err)
+		}
+		return len(f.about.Names), nil
+	})
+}
+
+// userBook is the file of those who may log in at listeners.
+func (c *cli) userBook() userBook { return userBook{"mta user", c.usersFile} }
 
 // usersFile says which file is meant, and how passwords are hashed in it.
 func (c *cli) usersFile() (path string, scheme users.Scheme, err error) {
@@ -62,6 +89,7 @@ type newUserOptions struct {
 	hash         bool // standard input has a hash
 	generate     bool
 	noPassword   bool
+	dryRun       bool
 }
 
 func newUserAdd(c *cli) *cobra.Command {
@@ -84,7 +112,7 @@ fingerprint, or a name in it if the listener has a client_ca.
   echo '{BLF-CRYPT}$2y$05$...' | mta user add bob --hash
   mta user add app1 --certificate app1.acme.example --no-password`,
 		Args: oneArg("the user's name"),
-		RunE: func(_ *cobra.Command, args []string) error { return c.userAdd(args[0], o) },
+		RunE: func(cmd *cobra.Command, args []string) error { return c.userAdd(cmd.Context(), args[0], o) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.tenant, "tenant", "", "the user's `tenant`")
@@ -94,6 +122,7 @@ fingerprint, or a name in it if the listener has a client_ca.
 	f.BoolVar(&o.generate, "generate", false, "generate a password and print it")
 	f.BoolVar(&o.noPassword, "no-password", false, "the user has no password, and logs in by certificate")
 	cmd.MarkFlagsMutuallyExclusive("hash", "generate", "no-password")
+	fileFlags(cmd, &o.dryRun)
 	return cmd
 }
 
@@ -107,15 +136,8 @@ func oneArg(what string) cobra.PositionalArgs {
 	}
 }
 
-func (c *cli) userAdd(name string, o newUserOptions) error {
-	path, scheme, err := c.usersFile()
-	if err != nil {
-		return err
-	}
+func (c *cli) userAdd(ctx context.Context, name string, o newUserOptions) error {
 	u := &users.User{Tenant: o.tenant}
-	if u.Name, err = users.NormalName(name); err != nil {
-		return usageError{err}
-	}
 	for _, text := range o.senders {
 		s, err := users.ParseSender(text)
 		if err != nil {
@@ -133,29 +155,41 @@ func (c *cli) userAdd(name string, o newUserOptions) error {
 	if o.noPassword && len(u.Certificates) == 0 {
 		return usagef("a user without a password needs a --certificate")
 	}
-	if table, err := users.Load(path); err == nil && table.User(u.Name) != nil {
-		return userIsThere(u.Name)
+	return c.addUser(ctx, c.userBook(), name, u, o)
+}
+
+// addUser gives a user a name and a password, and puts it into a file.
+func (c *cli) addUser(ctx context.Context, book userBook, name string, u *users.User, o newUserOptions) error {
+	path, scheme, err := book.file()
+	if err != nil {
+		return err
 	}
-	if !o.noPassword {
+	if u.Name, err = users.NormalName(name); err != nil {
+		return usageError{err}
+	}
+	f := fileChange{"add", control.FileSubject{File: path, Names: []string{u.Name}, Tenant: u.Tenant, Role: u.Role}, o.dryRun}
+	put := func(t *users.Table) error {
+		if t.User(u.Name) != nil {
+			return book.isThere(u.Name)
+		}
+		return t.Put(u)
+	}
+	if table, err := users.Load(path); err == nil && table.User(u.Name) != nil {
+		return book.change(ctx, c, f, put) // which is refused: nobody types a password for nothing
+	}
+	if !o.noPassword && !o.dryRun {
 		if u.Hash, err = c.newHash(scheme, o.hash, o.generate); err != nil {
 			return err
 		}
 	}
-	err = users.Update(path, func(t *users.Table) error {
-		if t.User(u.Name) != nil {
-			return userIsThere(u.Name)
-		}
-		return t.Put(u)
-	})
-	if err != nil {
+	if err := book.change(ctx, c, f, put); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(c.out, "%s: added %s\n", path, u.Name)
-	return err
+	return c.did(o.dryRun, path, "added %s", u.Name)
 }
 
-func userIsThere(name string) error {
-	return hinted{fmt.Errorf("user %q already exists", name), "'mta user password' changes its password"}
+func (b userBook) isThere(name string) error {
+	return hinted{fmt.Errorf("user %q already exists", name), "'" + b.command + " password' changes its password"}
 }
 
 // newHash reads or makes a password, or reads a hash.
@@ -215,15 +249,15 @@ func (c *cli) readSecret(prompt string) (string, error) {
 	return strings.TrimRight(line, "\r\n"), err
 }
 
-func newUserPassword(c *cli) *cobra.Command {
-	var hash, generate bool
+func newUserPassword(c *cli, book userBook) *cobra.Command {
+	var hash, generate, dryRun bool
 	cmd := &cobra.Command{
 		Use:   "password NAME",
 		Short: "change a user's password",
 		Long:  `Change a user's password. The user's sessions end before their next message.`,
 		Args:  oneArg("the user's name"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			path, scheme, err := c.usersFile()
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path, scheme, err := book.file()
 			if err != nil {
 				return err
 			}
@@ -231,53 +265,55 @@ func newUserPassword(c *cli) *cobra.Command {
 			if err != nil {
 				return usageError{err}
 			}
-			if table, err := users.Load(path); err != nil {
-				return withRemedy(err)
-			} else if table.User(name) == nil {
-				return noUser(name)
-			}
-			h, err := c.newHash(scheme, hash, generate)
-			if err != nil {
-				return err
-			}
-			err = users.Update(path, func(t *users.Table) error {
+			f := fileChange{"password", control.FileSubject{File: path, Names: []string{name}}, dryRun}
+			var h users.Hash
+			set := func(t *users.Table) error {
 				if t.User(name) == nil {
-					return noUser(name)
+					return book.noUser(name)
 				}
 				t.SetHash(name, h)
 				return nil
-			})
-			if err != nil {
+			}
+			if table, err := users.Load(path); err != nil || table.User(name) == nil {
+				return book.change(cmd.Context(), c, f, set) // which is refused: nobody types a password for nothing
+			}
+			if !dryRun {
+				if h, err = c.newHash(scheme, hash, generate); err != nil {
+					return err
+				}
+			}
+			if err := book.change(cmd.Context(), c, f, set); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(c.out, "%s: %s has a new password\n", path, name)
-			return err
+			return c.did(dryRun, path, "%s has a new password", name)
 		},
 	}
+	fileFlags(cmd, &dryRun)
 	cmd.Flags().BoolVar(&hash, "hash", false, "read a hash instead of the password")
 	cmd.Flags().BoolVar(&generate, "generate", false, "generate a password and print it")
 	cmd.MarkFlagsMutuallyExclusive("hash", "generate")
 	return cmd
 }
 
-func noUser(name string) error {
-	return hinted{fmt.Errorf("no such user: %q", name), "'mta user list' lists the users"}
+func (b userBook) noUser(name string) error {
+	return hinted{fmt.Errorf("no such user: %q", name), "'" + b.command + " list' lists the users"}
 }
 
 // withRemedy says how to mend a users file that can't be read.
-func withRemedy(err error) error {
+func (b userBook) withRemedy(err error) error {
 	var mode *secretfile.ModeError
 	switch {
 	case errors.As(err, &mode):
 		return hinted{err, mode.Remedy()}
 	case errors.Is(err, fs.ErrNotExist):
-		return hinted{err, "'mta user add NAME' creates it"}
+		return hinted{err, "'" + b.command + " add NAME' creates it"}
 	}
 	return err
 }
 
-func newUserRemove(c *cli) *cobra.Command {
-	return &cobra.Command{
+func newUserRemove(c *cli, book userBook) *cobra.Command {
+	var dryRun bool
+	cmd := &cobra.Command{
 		Use:   "remove NAME...",
 		Short: "remove users",
 		Long:  "Remove users. Their sessions end before their next message.",
@@ -287,30 +323,32 @@ func newUserRemove(c *cli) *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
-			path, _, err := c.usersFile()
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path, _, err := book.file()
 			if err != nil {
 				return err
 			}
-			err = users.Update(path, func(t *users.Table) error {
+			f := fileChange{"remove", control.FileSubject{File: path, Names: args}, dryRun}
+			err = book.change(cmd.Context(), c, f, func(t *users.Table) error {
 				for _, arg := range args {
 					name, err := users.NormalName(arg)
 					if err != nil {
 						return usageError{err}
 					}
 					if !t.Remove(name) {
-						return noUser(name)
+						return book.noUser(name)
 					}
 				}
 				return nil
 			})
 			if err != nil {
-				return withRemedy(err)
+				return err
 			}
-			_, err = fmt.Fprintf(c.out, "%s: removed %s\n", path, joined(args))
-			return err
+			return c.did(dryRun, path, "removed %s", joined(args))
 		},
 	}
+	fileFlags(cmd, &dryRun)
+	return cmd
 }
 
 // listedUser is a user for tables and JSON.
@@ -337,7 +375,7 @@ another hash than the configured one is rehashed at the user's next login.`,
 			}
 			table, err := users.Load(path)
 			if err != nil {
-				return withRemedy(err)
+				return c.userBook().withRemedy(err)
 			}
 			list := []listedUser{}
 			for _, u := range table.Users() {
@@ -392,7 +430,7 @@ a password and check it. The exit status is 1 if a check fails.`,
 			}
 			table, err := users.Load(path)
 			if err != nil {
-				return withRemedy(err)
+				return c.userBook().withRemedy(err)
 			}
 			if len(args) == 0 {
 				_, err = fmt.Fprintf(c.out, "%s: no errors, %s\n", path, plural(len(table.Users()), "user"))
@@ -411,7 +449,7 @@ func (c *cli) userCheck(table *users.Table, arg string, scheme users.Scheme) err
 	u := table.User(name)
 	switch {
 	case u == nil:
-		return noUser(name)
+		return c.userBook().noUser(name)
 	case u.Hash.Scheme == "":
 		return fmt.Errorf("user %q has no password", name)
 	}

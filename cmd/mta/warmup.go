@@ -150,14 +150,17 @@ func onStage(w *control.Warmup) string { return fmt.Sprintf("stage %d of %d", w.
 // warmupChange makes a command that does one thing to a source. stage reads the stage that is meant
 // from the arguments behind the source; nil: none is.
 func warmupChange(c *cli, cmd *cobra.Command, a control.WarmupAction, stage func(args []string) (int, error), done func(*control.Warmup) string) *cobra.Command {
-	var asJSON bool
+	var (
+		to     control.StageChoice
+		asJSON bool
+	)
 	cmd.ValidArgsFunction = c.complete(c.sourceNames)
+	changeFlags(cmd, &to.Intent)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		n := 0
 		if stage != nil {
 			var err error
-			if n, err = stage(args[1:]); err != nil {
+			if to.Stage, err = stage(args[1:]); err != nil {
 				return err
 			}
 		}
@@ -165,14 +168,16 @@ func warmupChange(c *cli, cmd *cobra.Command, a control.WarmupAction, stage func
 		if err != nil {
 			return err
 		}
-		w, err := client.ChangeWarmup(cmd.Context(), args[0], a, n)
+		w, err := client.ChangeWarmup(cmd.Context(), args[0], a, to)
 		if err != nil {
 			return err
 		}
 		if asJSON {
 			return writeJSON(c.out, w)
 		}
-		fmt.Fprintf(c.out, "%s %s\n", warmupTitle(&w), done(&w))
+		if !c.wouldChange(w.Effect, "warm-up") {
+			fmt.Fprintf(c.out, "%s %s\n", warmupTitle(&w.Warmup), done(&w.Warmup))
+		}
 		return nil
 	}
 	return cmd

@@ -49,6 +49,7 @@ func newWarmupReport(c *cli) *cobra.Command {
 	f.StringVar(&r.Day, "day", "", "the `day`, as 2026-11-21 (default: today)")
 	f.StringVar(&google, "google", "", "a CSV `file` of Google's Postmaster Tools, - for standard input")
 	f.StringVar(&snds, "snds", "", "a CSV `file` of Microsoft's SNDS, - for standard input")
+	changeFlags(cmd, &r.Intent)
 	cmd.ValidArgsFunction = c.complete(c.sourceNames)
 	return cmd
 }
@@ -84,9 +85,16 @@ func (c *cli) warmupReport(cmd *cobra.Command, name string, r control.WarmupRepo
 	}
 	for i := range reports {
 		reports[i].Provider = cmp.Or(r.Provider, reports[i].Provider)
-		if w, err = client.ReportWarmup(cmd.Context(), name, reports[i]); err != nil {
+		reports[i].Intent = r.Intent
+		done, err := client.ReportWarmup(cmd.Context(), name, reports[i])
+		if err != nil {
 			return err
 		}
+		w = done.Warmup
+	}
+	if r.DryRun {
+		fmt.Fprintf(c.out, "the complaints of %s would be taken\n", plural(len(reports), "day"))
+		return nil
 	}
 	fmt.Fprintf(c.out, "%s: took the complaints of %s\n", warmupTitle(&w), plural(len(reports), "day"))
 	return nil

@@ -25,8 +25,8 @@ func TestProvidersOwnFigures(t *testing.T) {
 		read func([][]string) (string, error)
 		want string
 	}{
-		{snds, fromSNDS, "[{microsoft 2026-11-20 39 0} {microsoft 2026-11-21 0 0}]"},
-		{"Date,User-reported spam rate\n2026-11-20,0.25%\n2026-11-21,\n20261119,0.001\n", fromGoogle, "[{google 2026-11-20 0 0.0025} {google 2026-11-19 0 0.001}]"},
+		{snds, fromSNDS, "[{{false <nil>} microsoft 2026-11-20 39 0} {{false <nil>} microsoft 2026-11-21 0 0}]"},
+		{"Date,User-reported spam rate\n2026-11-20,0.25%\n2026-11-21,\n20261119,0.001\n", fromGoogle, "[{{false <nil>} google 2026-11-20 0 0.0025} {{false <nil>} google 2026-11-19 0 0.001}]"},
 		{"name,date,userReportedSpamRatio\n", fromGoogle, `line 1: a header with "Date" and "Spam rate" is wanted`},
 		{"", fromGoogle, `line 1: a header with "Date" and "Spam rate" is wanted`},
 		{"Date,Spam rate\nyesterday,0\n", fromGoogle, `line 2: "yesterday" is no date`},

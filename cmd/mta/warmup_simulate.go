@@ -225,7 +225,7 @@ func (c *cli) simulatedPlan(name string) (*warmup.Plan, error) {
 		}
 		if p := cfg.WarmupPlan(name); p != nil {
 			own := *p
-			own.Overflow = overflowOf(cfg, name)
+			own.Overflow = cfg.OverflowOf(name)
 			return &own, nil
 		}
 		if _, err := os.Stat(name); err != nil {
@@ -255,24 +255,6 @@ func planIn(text []byte) []byte {
 		return list.Plans[0].Plan
 	}
 	return text
-}
-
-// overflowOf says what becomes of mail that a plan has no room for: it is held when the pools with
-// that plan agree to do so.
-func overflowOf(cfg *config.Config, plan string) warmup.Overflow {
-	held := false
-	for _, p := range cfg.Pools {
-		if slices.ContainsFunc(p.Dedicated, func(d *config.Dedicated) bool { return d.Plan == plan }) {
-			if p.Overflow != "hold" {
-				return warmup.Shared
-			}
-			held = true
-		}
-	}
-	if held {
-		return warmup.Hold
-	}
-	return warmup.Shared
 }
 
 func drawPlot(path string, p *simulate.Picture) error {

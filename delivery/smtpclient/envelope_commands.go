@@ -41,21 +41,23 @@ func appendMail(b []byte, t *Transaction, host *Capabilities) []byte {
 	return append(b, '\r', '\n')
 }
 
-// appendRcpt adds RCPT for one recipient.
-func appendRcpt(b []byte, r *envelope.Recipient, utf8 bool, host *Capabilities) []byte {
+// appendRcpt adds RCPT for the i-th recipient.
+func appendRcpt(b []byte, t *Transaction, i int, host *Capabilities) []byte {
+	r := t.recipient(i)
 	address := r.Address
-	if !utf8 {
+	if !t.utf8 {
 		address = address.Downgrade()
 	}
 	b = append(b, "RCPT TO:<"...)
 	b = append(b, address...)
 	b = append(b, '>')
 	if host.DSN {
-		if notify := r.Notify.String(); notify != "" {
+		// NOTIFY is about reports to the sender.
+		if notify := r.Notify.String(); notify != "" && t.ReturnPath == nil {
 			b = append(b, " NOTIFY="...)
 			b = append(b, notify...)
 		}
-		b = appendORcpt(b, r.ORcpt, utf8)
+		b = appendORcpt(b, r.ORcpt, t.utf8)
 	}
 	return append(b, '\r', '\n')
 }

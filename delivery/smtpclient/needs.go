@@ -42,11 +42,28 @@ func (c *Conn) prepare(t *Transaction) bool {
 		return false
 	}
 	c.limitRecipients(t)
+	if t.ReturnPath != nil && t.asked > 0 {
+		t.sender = t.ReturnPath(t.only())
+	}
 	if t.asked > 0 && t.MayBegin != nil && !t.MayBegin(t.asked) {
 		t.conclude(Withdrawn, withdrawn)
 		return false
 	}
 	return t.asked > 0
+}
+
+// only is the one recipient that is open, -1 if several are.
+func (t *Transaction) only() int {
+	found := -1
+	for i := range t.results {
+		if t.results[i].open() {
+			if found >= 0 {
+				return -1
+			}
+			found = t.Recipients[i]
+		}
+	}
+	return found
 }
 
 // withdrawn stands for a reply to what the caller took back.
@@ -67,6 +84,7 @@ func (c *Conn) checkSize(t *Transaction) *Result {
 
 func (c *Conn) checkSender(t *Transaction) *Result {
 	switch {
+	case t.ReturnPath != nil: // the host does not see the sender
 	case !speakable(t.sender):
 		return refuse(553, reply.Enhanced{5, 1, 7}, "MAIL", "the sender's address has characters that SMTP can't carry")
 	case !t.utf8 && !t.sender.ASCII():
@@ -108,7 +126,7 @@ func speakable(a envelope.Address) bool {
 // needsUTF8 reports whether SMTPUTF8 is to be said: the sender asked for it, or an address can't do
 // without.
 func needsUTF8(t *Transaction) bool {
-	if t.Message.UTF8 || !t.Message.Sender.Downgrade().ASCII() {
+	if t.Message.UTF8 || t.ReturnPath == nil && !t.Message.Sender.Downgrade().ASCII() {
 		return true
 	}
 	for i := range t.results {

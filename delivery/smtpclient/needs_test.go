@@ -1,6 +1,7 @@
 package smtpclient
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -53,6 +54,10 @@ func (n need) run(t *testing.T) {
 	})
 }
 
+func returnPath(only int) envelope.Address {
+	return envelope.Address(fmt.Sprintf("b-%d@b.example", only))
+}
+
 func TestNeeds(t *testing.T) {
 	rcpts := func(m *mail, to ...string) {
 		n := newMail("", to...)
@@ -78,6 +83,22 @@ func TestNeeds(t *testing.T) {
 			m.Message.Recipients[0].Notify = envelope.NotifySuccess | envelope.NotifyDelay
 			m.Message.Recipients[0].ORcpt = "rfc822;o r@example.com"
 		}, envelp: "MAIL FROM:<s@example.org> RET=HDRS ENVID=id+2B1+3Dx|RCPT TO:<a@example.com> NOTIFY=SUCCESS,DELAY ORCPT=rfc822;o+20r@example.com", want: "answered 250"},
+		{name: "return path", ehlo: "DSN,SMTPUTF8,SIZE", change: func(m *mail, _ *Config) {
+			m.Message.Ret, m.Message.EnvID = envelope.RetHeaders, "id"
+			m.Message.Recipients[0].Notify, m.Message.Recipients[0].ORcpt = envelope.NotifySuccess, "rfc822;o@example.com"
+			m.ReturnPath = returnPath
+		}, envelp: "MAIL FROM:<b-0@b.example> SIZE=18 RET=HDRS ENVID=id|RCPT TO:<a@example.com> ORCPT=rfc822;o@example.com", want: "answered 250"},
+		{name: "return path of several", ehlo: "X", change: func(m *mail, _ *Config) {
+			rcpts(m, "a@example.com", "b@example.com")
+			m.ReturnPath = returnPath
+		}, envelp: "MAIL FROM:<b--1@b.example>|RCPT TO:<a@example.com>|RCPT TO:<b@example.com>", want: "answered 250, answered 250"},
+		{name: "return path of what is left of several", ehlo: "LIMITS RCPTMAX=1", change: func(m *mail, _ *Config) {
+			rcpts(m, "\u00e4@example.com", "a@example.com", "b@example.com")
+			m.ReturnPath = returnPath
+		}, envelp: "MAIL FROM:<b-1@b.example>|RCPT TO:<a@example.com>", want: "answered 553, answered 250, excess 452", status: "5.6.7"},
+		{name: "return path of a sender that is not ASCII", ehlo: "X", change: func(m *mail, _ *Config) {
+			m.Message.Sender, m.ReturnPath = "\u00e4@example.org", returnPath
+		}, envelp: "MAIL FROM:<b-0@b.example>|RCPT TO:<a@example.com>", want: "answered 250"},
 		{name: "DSN not offered", ehlo: "X", change: func(m *mail, _ *Config) {
 			m.Message.EnvID, m.Message.Recipients[0].Notify = "id", envelope.NotifySuccess
 		}, envelp: "MAIL FROM:<s@example.org>|RCPT TO:<a@example.com>", want: "answered 250"},

@@ -28,6 +28,12 @@ type Transaction struct {
 	// block; it may call Send, of this transaction too.
 	Done func(*Transaction, Outcome)
 
+	// ReturnPath gives what MAIL names in place of Message.Sender, in ASCII: reports about the message go there and
+	// not to its sender, so the host isn't asked to notify anybody (NOTIFY). only is the recipient that the
+	// transaction has, an index into Message.Recipients; -1: it has several. It is asked by the writer, and
+	// must not block. Nil: the sender.
+	ReturnPath func(only int) envelope.Address
+
 	// MayBegin is asked by the writer just before the first command is made, with the number of
 	// recipients that are to be asked for; when it returns false, they are Withdrawn. It must not
 	// block, nor call the Conn. Nil: it may.

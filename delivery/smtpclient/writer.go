@@ -170,7 +170,7 @@ func (c *Conn) mail(t *Transaction) {
 }
 
 func (c *Conn) rcpt(t *Transaction, i int) {
-	c.command(t, cmdRcpt, i, appendRcpt(c.out.buf, t.recipient(i), t.utf8, &c.caps))
+	c.command(t, cmdRcpt, i, appendRcpt(c.out.buf, t, i, &c.caps))
 }
 
 // recipients adds RCPT for every recipient that the host is to be asked for.

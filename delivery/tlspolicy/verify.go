@@ -8,9 +8,9 @@ import (
 	"net"
 	"net/netip"
 	"strings"
-	"unicode"
 
 	"example.org/mta/internal/route"
+	"example.org/mta/internal/visible"
 )
 
 // VerifiedBy is what vouches for a host's certificate.
@@ -133,30 +133,18 @@ func (t *Terms) nameOf(state *tls.ConnectionState) string {
 		return strings.TrimSuffix(t.host.Name, ".")
 	}
 	first, _, _ := strings.Cut(certificateNames(c), ", ")
-	return printable(first)
+	return visible.Line(first, maxText)
 }
 
 // maxText bounds what is said of a certificate, in octets.
 const maxText = 500
 
-// printable is what can be printed of the beginning of a text: names in certificates may have anything, at
-// any length.
-func printable(s string) string {
-	cut := strings.ToValidUTF8(s[:min(len(s), maxText)], "?")
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, cut)
-}
-
 // bounded is an error with such a text, in the class of err.
 func bounded(err error) error {
-	if err == nil || printable(err.Error()) == err.Error() {
+	if err == nil || visible.Line(err.Error(), maxText) == err.Error() {
 		return err
 	}
-	return &Failure{classOf(err), errors.New(printable(err.Error()))}
+	return &Failure{classOf(err), errors.New(visible.Line(err.Error(), maxText))}
 }
 
 // certificateNames lists the names of a certificate, the first few of many.

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -22,7 +23,12 @@ import (
 
 	"example.org/mta/destdb"
 	"example.org/mta/internal/boltcheck"
+	"example.org/mta/internal/boltcopy"
+	"example.org/mta/internal/format"
 )
+
+// Format is what this program knows of the database's formats.
+var Format = format.Store{Name: "destination database", Reads: 1, Writes: 1, Unstated: 1}
 
 var bucket = []byte("records-1") // the number goes up when old records can't be read any more
 
@@ -178,6 +184,12 @@ func save(b *bbolt.Bucket, r *destdb.Record) error {
 		return err
 	}
 	return b.Put(key, value)
+}
+
+// Backup returns the file's content at one instant, and its size in octets.
+func (s *Store) Backup() (_ io.ReadCloser, _ int64, err error) {
+	defer guard(&err)()
+	return boltcopy.Copy(s.db)
 }
 
 // Close closes the file.

@@ -181,6 +181,7 @@ var present = map[string]bool{
 	"sender": true, "in-reply-to": true, "references": true,
 	"mime-version": true, "content-transfer-encoding": true, "content-description": true, "content-disposition": true, "content-id": true, "content-language": true,
 	"feedback-id": true, "list-unsubscribe": true, "list-unsubscribe-post": true,
+	"cfbl-address": false, "cfbl-feedback-id": false, "x-mta-token": false,
 	"list-id": false, "list-help": false, "list-subscribe": false, "list-post": false, "list-owner": false, "list-archive": false,
 	"resent-date": false, "resent-from": false, "resent-sender": false, "resent-to": false, "resent-cc": false, "resent-message-id": false,
 }
@@ -224,6 +225,31 @@ func (m *Message) signedFields() (canonical []byte, names []string, err error) {
 		}
 	}
 	return canonical, names, nil
+}
+
+// Has reports whether the message has a field of that name.
+func (m *Message) Has(name string) bool { return m.has(strings.ToLower(name)) }
+
+// Add puts whole fields, each ending in CRLF, in front of the header. The error, of what is no field, matches
+// ErrMessage.
+func (m *Message) Add(fields []byte) error {
+	if len(fields) == 0 {
+		return nil
+	}
+	in := readers.Get().(*bufio.Reader)
+	in.Reset(bytes.NewReader(fields))
+	defer func() { in.Reset(nil); readers.Put(in) }()
+	top := &Message{header: make([]byte, 0, len(fields)+len(m.header)), fields: make([]field, 0, len(m.fields)+4)}
+	if err := top.readHeader(in); err != nil {
+		return err
+	}
+	for _, f := range m.fields {
+		f.start += len(top.header)
+		top.fields = append(top.fields, f)
+	}
+	m.header, m.fields = append(top.header, m.header...), top.fields
+	m.cut()
+	return nil
 }
 
 func (m *Message) has(name string) bool { return m.hasBefore(len(m.fields), name) }

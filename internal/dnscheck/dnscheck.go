@@ -30,17 +30,18 @@ const (
 
 // The checks by their names in findings.
 const (
-	CheckAddress  = "address"  // receivers can see the source's address
-	CheckReverse  = "reverse"  // its reverse and forward DNS agree
-	CheckEHLO     = "ehlo"     // EHLO's name leads to it
-	CheckHELOSPF  = "ehlo-spf" // SPF of EHLO's name, which counts for reports, whose sender is empty
-	CheckList     = "dns-list" // it is on no DNS block list
-	CheckSPF      = "spf"      // SPF passes for MAIL FROM
-	CheckDKIM     = "dkim"     // the published records fit the keys
-	CheckDMARC    = "dmarc"    // a policy exists, and SPF or DKIM is aligned with From
-	CheckMX       = "mx"       // bounces can come back
-	CheckSTARTTLS = "starttls" // mail for us can come in by TLS
-	CheckListener = "listener" // clients can submit mail by TLS
+	CheckAddress    = "address"     // receivers can see the source's address
+	CheckReverse    = "reverse"     // its reverse and forward DNS agree
+	CheckEHLO       = "ehlo"        // EHLO's name leads to it
+	CheckHELOSPF    = "ehlo-spf"    // SPF of EHLO's name, which counts for reports, whose sender is empty
+	CheckList       = "dns-list"    // it is on no DNS block list
+	CheckSPF        = "spf"         // SPF passes for MAIL FROM
+	CheckDKIM       = "dkim"        // the published records fit the keys
+	CheckDMARC      = "dmarc"       // a policy exists, and SPF or DKIM is aligned with From
+	CheckMX         = "mx"          // bounces can come back
+	CheckSTARTTLS   = "starttls"    // mail for us can come in by TLS
+	CheckListener   = "listener"    // clients can submit mail by TLS
+	CheckReturnPath = "return-path" // mail for the domain of return paths comes to this relay
 )
 
 // Finding is what one check found.
@@ -104,10 +105,7 @@ func (c *Checker) Check(ctx context.Context, sources []Source, domains []Domain)
 	found := make([][]Finding, len(sources)+len(domains))
 	var g errgroup.Group
 	g.SetLimit(atOnce)
-	timeout := c.Timeout
-	if timeout <= 0 {
-		timeout = time.Minute
-	}
+	timeout := c.timeout()
 	run := func(i int, check func(context.Context) []Finding) {
 		g.Go(func() error {
 			ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -129,6 +127,13 @@ func (c *Checker) Check(ctx context.Context, sources []Source, domains []Domain)
 		all = append(all, f...)
 	}
 	return all
+}
+
+func (c *Checker) timeout() time.Duration {
+	if c.Timeout <= 0 {
+		return time.Minute
+	}
+	return c.Timeout
 }
 
 func (c *Checker) source(ctx context.Context, s Source, lists []list) []Finding {

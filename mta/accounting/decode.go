@@ -32,7 +32,8 @@ type wire struct {
 		Command string `json:"command"`
 		Local   bool   `json:"local"`
 	} `json:"response"`
-	Peer struct {
+	Class string `json:"bounce_classification"`
+	Peer  struct {
 		Name string `json:"name"`
 		Addr string `json:"addr"`
 	} `json:"peer_address"`
@@ -49,6 +50,10 @@ type wire struct {
 	Key               string          `json:"key"`
 	Tags              []string        `json:"tags"`
 	Meta              json.RawMessage `json:"meta"`
+	TraceID           string          `json:"trace_id"`
+	Headers           json.RawMessage `json:"headers"`
+	Report            json.RawMessage `json:"feedback_report"`
+	MatchedBy         string          `json:"matched_by"`
 	Session           string          `json:"session_id"`
 	ReceptionProtocol string          `json:"reception_protocol"`
 	DeliveryProtocol  string          `json:"delivery_protocol"`
@@ -87,9 +92,10 @@ func Parse(line []byte) (*Record, error) {
 			Code: w.Response.Code, Text: w.Response.Content, Command: w.Response.Command, Local: w.Response.Local,
 			Enhanced: reply.Enhanced{w.Response.Enhanced.Class, w.Response.Enhanced.Subject, w.Response.Enhanced.Detail},
 		},
-		Peer: Peer{Name: w.Peer.Name}, Time: w.Time, Created: w.Created, Release: w.Release, Attempts: w.Attempts,
+		Class: w.Class, Peer: Peer{Name: w.Peer.Name}, Time: w.Time, Created: w.Created, Release: w.Release, Attempts: w.Attempts,
 		EgressPool: w.EgressPool, EgressSource: w.EgressSource,
-		User: w.User, Tenant: w.Tenant, Campaign: w.Campaign, Key: w.Key, Tags: w.Tags, Meta: string(w.Meta), Session: w.Session,
+		User: w.User, Tenant: w.Tenant, Campaign: w.Campaign, Key: w.Key, Tags: w.Tags, Meta: string(w.Meta), TraceID: w.TraceID,
+		Headers: string(w.Headers), Report: string(w.Report), MatchedBy: w.MatchedBy, Session: w.Session,
 		ReceptionProtocol: w.ReceptionProtocol, DeliveryProtocol: w.DeliveryProtocol,
 		TLS: w.tls(), Count: w.Count, Event: w.Event, Stage: w.Stage, Queued: w.Queued.duration(),
 		Phases: Phases{

@@ -44,7 +44,7 @@ func (e *encoder) encode(r *Record, node string) []byte {
 	}
 	b = append(b, `,"nodeid":`...)
 	b = append(b, node...)
-	e.line = append(b, '}', '\n')
+	e.line = appendEventID(b, node)
 	return e.line
 }
 
@@ -73,6 +73,7 @@ func appendMessage(b []byte, r *Record) []byte {
 		b = appendInt(b, "count", r.Count)
 	}
 	b = appendResponse(b, &r.Response)
+	b = appendFilled(b, "bounce_classification", r.Class)
 	if r.Peer.Name != "" || r.Peer.Addr.IsValid() {
 		b = append(b, `,"peer_address":{"name":`...)
 		b = quote(b, r.Peer.Name)
@@ -91,7 +92,11 @@ func appendMessage(b []byte, r *Record) []byte {
 	b = appendFilled(b, "tenant", r.Tenant)
 	b = appendFilled(b, "campaign", r.Campaign)
 	b = appendStrings(b, "tags", r.Tags)
-	b = appendMeta(b, r.Meta)
+	b = appendObject(b, "meta", r.Meta)
+	b = appendFilled(b, "trace_id", r.TraceID)
+	b = appendObject(b, "headers", r.Headers)
+	b = appendObject(b, "feedback_report", r.Report)
+	b = appendFilled(b, "matched_by", r.MatchedBy)
 	b = appendFilled(b, "session_id", r.Session)
 	b = appendFilled(b, "reception_protocol", r.ReceptionProtocol)
 	b = appendFilled(b, "delivery_protocol", r.DeliveryProtocol)
@@ -123,24 +128,29 @@ func appendPhases(b []byte, r *Record) []byte {
 		return b
 	}
 	b = appendSeconds(appendKey(b, "queue_time"), r.Queued)
-	if r.Phases == (Phases{}) {
-		return b
-	}
-	b = append(b, `,"attempt_time":{`...)
-	first := len(b)
-	for _, p := range r.Phases.named() {
-		if p.took <= 0 {
+	return appendAttempt(b, &r.Phases)
+}
+
+// appendAttempt adds the phases of at least a microsecond, the log's unit: shorter ones would read 0.
+func appendAttempt(b []byte, phases *Phases) []byte {
+	bare := len(b)
+	for _, p := range phases.named() {
+		if p.took < time.Microsecond {
 			continue
 		}
-		if len(b) > first {
-			b = append(b, ',')
+		if len(b) == bare {
+			b = append(b, `,"attempt_time":{"`...)
+		} else {
+			b = append(b, ',', '"')
 		}
-		b = append(b, '"')
 		b = append(b, p.name...)
 		b = append(b, '"', ':')
 		b = appendSeconds(b, p.took)
 	}
-	return append(b, '}')
+	if len(b) > bare {
+		b = append(b, '}')
+	}
+	return b
 }
 
 // named gives the phases in the order in which they come, under their names in the log.
@@ -253,19 +263,18 @@ func appendStrings(b []byte, key string, all []string) []byte {
 	return append(b, ']')
 }
 
-// appendMeta adds the sender's data, an object. It was checked when the message came in, and is written anew
-// so that it can't spoil the log, whatever is in it: on one line, and without what a terminal would obey.
-func appendMeta(b []byte, meta string) []byte {
-	if meta == "" {
+// appendObject adds an object of somebody else's making: a sender's data, or a report. It is written anew so
+// that it can't spoil the log, whatever is in it: on one line, and without what a terminal would obey. What
+// is no JSON object is left out.
+func appendObject(b []byte, key, object string) []byte {
+	if object == "" {
 		return b
 	}
-	start := len(b)
-	b = appendKey(b, "meta")
 	var plain bytes.Buffer
-	if json.Compact(&plain, []byte(meta)) != nil || plain.Len() == 0 || plain.Bytes()[0] != '{' {
-		return b[:start]
+	if json.Compact(&plain, []byte(object)) != nil || plain.Len() == 0 || plain.Bytes()[0] != '{' {
+		return b
 	}
-	return visible.AppendJSON(b, plain.Bytes())
+	return visible.AppendJSON(appendKey(b, key), plain.Bytes())
 }
 
 // plain are the octets that a JSON string has as they are.
@@ -281,8 +290,12 @@ var plain = func() (is [256]bool) {
 func quote(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	b = append(b, '"')
+	i := 0
+	for i < len(s) && plain[s[i]] {
+		i++
+	}
 	start := 0 // of what is not yet added
-	for i := 0; i < len(s); {
+	for i < len(s) {
 		c := s[i]
 		if plain[c] {
 			i++

@@ -73,6 +73,7 @@ func TestGoldenRecords(t *testing.T) {
 func TestRecordsAreReadAsTheyWereWritten(t *testing.T) {
 	want := delivery()
 	want.Key, want.Tags, want.Meta = "shop", []string{"news", "sale"}, `{"order":17,"who":"Jürgen"}`
+	want.TraceID = "4bf92f3577b34da6a3ce929d0e0e4736"
 	want.Response.Text = "two\nlines, \"quotes\", \\ and \t"
 	got, err := Parse(appendRecord(nil, &want, `"n"`))
 	if err != nil {
@@ -113,10 +114,32 @@ func TestSecondsAreExactToTheMicrosecond(t *testing.T) {
 
 // TestEveryFieldIsWritten fills each field of a Record and looks for what it changes: a field
 // that was added and forgotten in the encoding, or in Parse, is found.
+// TestPhasesOfNoTimeAreLeftOut: on a fast host a phase can take less than the microsecond that the log counts in.
+func TestPhasesOfNoTimeAreLeftOut(t *testing.T) {
+	for _, x := range []struct {
+		phases Phases
+		want   string // after queue_time
+	}{
+		{Phases{}, `"queue_time":0.01204,"timestamp"`},
+		{Phases{Send: 999}, `"queue_time":0.01204,"timestamp"`},
+		{Phases{Wait: -1, Send: 1000}, `"queue_time":0.01204,"attempt_time":{"send":0.000001},"timestamp"`},
+		{Phases{Wait: 1, Turn: 12 * time.Microsecond, Send: 400, Reply: time.Second}, `"attempt_time":{"turn":0.000012,"reply":1},"timestamp"`},
+	} {
+		r := delivery()
+		r.Phases = x.phases
+		line := appendRecord(nil, &r, `"n"`)
+		if !bytes.Contains(line, []byte(x.want)) || !json.Valid(line) {
+			t.Errorf("%+v: the record is\n%swant %s in it", x.phases, line, x.want)
+		}
+	}
+}
+
 func TestEveryFieldIsWritten(t *testing.T) {
 	whole := delivery()
 	whole.Event, whole.Stage = "held", 3
 	whole.Key, whole.Tags, whole.Meta = "shop", []string{"news"}, `{"order":17}`
+	whole.TraceID = "4bf92f3577b34da6a3ce929d0e0e4736"
+	whole.Class, whole.Headers, whole.Report, whole.MatchedBy = "SpamBlock", `{"Subject":"hello"}`, `{"feedback_type":"abuse"}`, ByToken
 	whole.User, whole.Count, whole.Release = "ann", 9, accepted.Add(time.Hour)
 	v := reflect.ValueOf(whole)
 	for i := range v.NumField() {
@@ -268,6 +291,7 @@ type nowhere struct{ file }
 
 func (nowhere) Write(b []byte) (int, error) { return len(b), nil }
 func (nowhere) Stat() (os.FileInfo, error)  { return nil, os.ErrInvalid }
+func (nowhere) Sync() error                 { return nil }
 func (nowhere) Close() error                { return nil }
 
 func BenchmarkSearch(b *testing.B) {

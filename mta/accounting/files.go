@@ -10,7 +10,12 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"example.org/mta/internal/format"
 )
+
+// Format is what this program knows of the log's formats. Fields and types may be added to records without a new one.
+var Format = format.Store{Name: "accounting log", Reads: 1, Writes: 1, Unstated: 1}
 
 // A log is a directory of files whose names tell when they were begun, so that the order of the
 // names is the order of the records. The newest is the one that is written to.
@@ -18,6 +23,9 @@ const (
 	namePrefix = "mta-"
 	nameLayout = "20060102T150405"
 	nameSuffix = ".jsonl"
+	// compressedSuffix is added to the name of a compressed file.
+	compressedSuffix = ".zst"
+	indexSuffix      = ".idx"
 
 	// currentName is a symbolic link to the newest file, for tail -F.
 	currentName = "current" + nameSuffix
@@ -25,13 +33,23 @@ const (
 
 // logFile is one file of a log.
 type logFile struct {
-	path  string
-	begun time.Time // to the second, UTC
+	path       string
+	begun      time.Time // to the second, UTC
+	compressed bool
 }
+
+// plain is the name of the file while it is not compressed.
+func (f logFile) plain() string { return strings.TrimSuffix(f.path, compressedSuffix) }
+
+// index is the name of the file's index.
+func (f logFile) index() string { return strings.TrimSuffix(f.plain(), nameSuffix) + indexSuffix }
+
+// id names the file in positions.
+func (f logFile) id() int64 { return f.begun.Unix() }
 
 func fileAt(dir string, begun time.Time) logFile {
 	begun = begun.UTC().Truncate(time.Second)
-	return logFile{filepath.Join(dir, namePrefix+begun.Format(nameLayout)+nameSuffix), begun}
+	return logFile{path: filepath.Join(dir, namePrefix+begun.Format(nameLayout)+nameSuffix), begun: begun}
 }
 
 // listFiles gives the files of a log, oldest first. Other files in the directory are not ours.
@@ -46,19 +64,24 @@ func listFiles(dir string) ([]logFile, error) {
 		if !ok || !e.Type().IsRegular() {
 			continue
 		}
+		name, compressed := strings.CutSuffix(name, compressedSuffix)
 		if name, ok = strings.CutSuffix(name, nameSuffix); !ok {
 			continue
 		}
 		if t, err := time.Parse(nameLayout, name); err == nil {
-			files = append(files, logFile{filepath.Join(dir, e.Name()), t})
+			files = append(files, logFile{filepath.Join(dir, e.Name()), t, compressed})
 		}
 	}
-	slices.SortFunc(files, func(a, b logFile) int { return cmp.Compare(a.begun.UnixNano(), b.begun.UnixNano()) })
-	return files, nil
+	slices.SortFunc(files, func(a, b logFile) int {
+		return cmp.Or(cmp.Compare(a.begun.UnixNano(), b.begun.UnixNano()), strings.Compare(a.path, b.path))
+	})
+	// Both forms are there if a crash came while the plain one was being removed.
+	return slices.CompactFunc(files, func(a, b logFile) bool { return a.begun.Equal(b.begun) }), nil
 }
 
-// expired gives the files to delete at now. The newest is never among them.
-func expired(files []logFile, sizes []int64, now time.Time, keep time.Duration, keepSize int64) []logFile {
+// expired gives the files to delete at now. The newest is never among them, nor is what is needed: the file
+// with the id needed and later ones; 0 is none.
+func expired(files []logFile, sizes []int64, now time.Time, keep time.Duration, keepSize, needed int64) []logFile {
 	var total int64
 	for _, s := range sizes {
 		total += s
@@ -67,7 +90,7 @@ func expired(files []logFile, sizes []int64, now time.Time, keep time.Duration, 
 	for i, f := range files[:max(0, len(files)-1)] {
 		// All records of a file are older than the next file.
 		old := keep > 0 && files[i+1].begun.Before(now.Add(-keep))
-		if !old && (keepSize <= 0 || total <= keepSize) {
+		if !old && (keepSize <= 0 || total <= keepSize) || needed > 0 && f.id() >= needed {
 			break
 		}
 		gone = append(gone, f)
@@ -76,8 +99,8 @@ func expired(files []logFile, sizes []int64, now time.Time, keep time.Duration, 
 	return gone
 }
 
-// sweep deletes what is beyond the limits and tells how many files that were.
-func sweep(dir string, now time.Time, keep time.Duration, keepSize int64) (int, error) {
+// sweep deletes what is beyond the limits and not needed, and tells how many files that were.
+func sweep(dir string, now time.Time, keep time.Duration, keepSize, needed int64) (int, error) {
 	files, err := listFiles(dir)
 	if err != nil {
 		return 0, err
@@ -89,9 +112,11 @@ func sweep(dir string, now time.Time, keep time.Duration, keepSize int64) (int, 
 		}
 	}
 	n := 0
-	for _, f := range expired(files, sizes, now, keep, keepSize) {
-		if err := os.Remove(f.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return n, fmt.Errorf("deleting an old accounting file: %w", err)
+	for _, f := range expired(files, sizes, now, keep, keepSize, needed) {
+		for _, name := range []string{f.plain(), f.plain() + compressedSuffix, f.index()} {
+			if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return n, fmt.Errorf("deleting an old accounting file: %w", err)
+			}
 		}
 		n++
 	}

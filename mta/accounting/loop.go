@@ -10,11 +10,8 @@ import (
 // run is the writer's goroutine.
 func (w *Writer) run() {
 	defer close(w.ended)
-	house := time.NewTicker(sweepEvery)
-	defer house.Stop()
 	alarm := time.NewTimer(0) // the next end of a file, or the next try after a failure
 	defer alarm.Stop()
-	w.sweep()
 	for {
 		alarm.Reset(w.untilAlarm())
 		select {
@@ -27,10 +24,7 @@ func (w *Writer) run() {
 			w.alarmed()
 		case done := <-w.flushes:
 			done <- w.write()
-		case <-house.C:
-			w.sweep()
 		case <-w.changed:
-			w.sweep()
 		case <-w.stop:
 			w.finish()
 			return
@@ -52,7 +46,7 @@ func (w *Writer) collect() {
 // untilAlarm is how long nothing needs to be done unasked.
 func (w *Writer) untilAlarm() time.Duration {
 	now := w.cfg.Now()
-	wait := sweepEvery
+	wait := longestRest
 	if end := w.out.end(w.limits()); !end.IsZero() {
 		wait = min(wait, end.Sub(now))
 	}
@@ -64,8 +58,8 @@ func (w *Writer) untilAlarm() time.Duration {
 
 func (w *Writer) alarmed() {
 	if end := w.out.end(w.limits()); !end.IsZero() && !w.cfg.Now().Before(end) {
-		w.out.close()
-		w.sweep()
+		w.out.close() // all of it was synced
+		signal(w.keeper.changed)
 	}
 	if !w.retryAt.IsZero() {
 		w.writeUnlessFailing()
@@ -85,13 +79,18 @@ func (w *Writer) write() error {
 	for {
 		w.take()
 		if len(w.pending) == 0 {
+			w.release()
 			return nil
 		}
+		stuck := w.watchDisk()
 		n, err := w.out.write(w.pending, w.limits())
+		stuck.Stop()
 		w.wrote(n, err)
 		if err != nil {
+			w.releaseAll()
 			return err
 		}
+		w.release()
 	}
 }
 
@@ -101,13 +100,19 @@ func (w *Writer) take() {
 		return
 	}
 	w.mu.Lock()
-	w.pending, w.mu.waiting, w.mu.spare = w.mu.waiting, w.mu.spare[:0], nil
+	if len(w.mu.waiting) > 0 { // else the two buffers stay as they are
+		w.pending, w.mu.waiting, w.mu.spare = w.mu.waiting, w.mu.spare[:0], nil
+		w.records, w.mu.records = w.mu.records, 0
+	}
+	w.mu.held, w.mu.after = append(w.mu.held, w.mu.after...), nil
 	lost := w.mu.lost
 	w.mu.lost = 0
+	w.mu.writing = len(w.pending) > 0 || lost > 0
 	w.mu.Unlock()
 	if lost > 0 {
 		var e encoder
 		w.pending = append(w.pending, e.encode(&Record{Type: Lost, Count: lost, Time: w.cfg.Now()}, w.node)...)
+		w.records++
 		w.untold += lost
 		w.complain("accounting records were dropped since the disk is too slow")
 	}
@@ -116,17 +121,24 @@ func (w *Writer) take() {
 // wrote notes how a write of what is pending went.
 func (w *Writer) wrote(n int, err error) {
 	now := w.cfg.Now()
-	records := bytes.Count(w.pending[:n], []byte{'\n'})
 	rest := w.pending[n:]
+	left := bytes.Count(rest, []byte{'\n'})
 	w.mu.Lock()
-	w.mu.stats.Written += int64(records)
+	w.mu.stats.Written += int64(w.records - left)
 	recovered := w.mu.stats.Failing && err == nil
 	w.mu.stats.Failing = err != nil
+	w.mu.writing = len(rest) > 0
+	if at := w.out.durable(); at != w.mu.synced {
+		w.mu.synced = at
+		for c := range w.mu.watches {
+			signal(c)
+		}
+	}
 	if len(rest) == 0 {
 		w.mu.spare = reusable(w.pending)
 	}
 	w.mu.Unlock()
-	w.pending, w.retryAt = rest, time.Time{}
+	w.pending, w.records, w.retryAt = rest, left, time.Time{}
 	if len(rest) == 0 {
 		w.pending = nil
 	}
@@ -142,7 +154,7 @@ func (w *Writer) wrote(n int, err error) {
 
 // reusable keeps a buffer for the next time, unless a burst has made it large.
 func reusable(b []byte) []byte {
-	if cap(b) > 16*writeAtOnce {
+	if cap(b) > 4*writeAtOnce {
 		return nil
 	}
 	return b[:0]
@@ -158,29 +170,20 @@ func (w *Writer) complain(what string, args ...any) {
 	w.told, w.untold = now, 0
 }
 
-func (w *Writer) sweep() {
-	l := w.limits()
-	n, err := sweep(w.cfg.Dir, w.cfg.Now(), l.Keep, l.KeepSize)
-	if err != nil {
-		w.complain("old accounting files can't be deleted", "error", err)
-	}
-	if n > 0 {
-		w.cfg.Log.Info("old accounting files deleted", "files", n)
-	}
-}
-
 // finish makes one last attempt at what is waiting.
 func (w *Writer) finish() {
 	err := w.write()
+	w.releaseAll()
 	w.mu.Lock()
-	left := int64(bytes.Count(w.pending, []byte{'\n'}) + bytes.Count(w.mu.waiting, []byte{'\n'}))
+	left := int64(w.records + w.mu.records)
 	w.mu.stats.Lost += left
 	left += w.mu.lost
 	w.mu.Unlock()
 	if err != nil {
 		w.failed = fmt.Errorf("closing the accounting log: %d records are lost: %w", left, err)
 	}
-	w.failed = errors.Join(w.failed, w.out.close())
+	_, cerr := w.out.close()
+	w.failed = errors.Join(w.failed, cerr)
 }
 
 func (w *Writer) limits() Limits {

@@ -2,23 +2,30 @@ package accounting
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"time"
+
+	"example.org/mta/queue/vfs"
 )
 
 // file is what the writer needs of an open file.
 type file interface {
 	io.WriteCloser
+	// Sync makes the content durable.
+	Sync() error
 	Truncate(size int64) error
 	Stat() (os.FileInfo, error)
 }
 
-// opener opens a file for appending. With create it must not be there before.
+// opener opens a file for appending. With create it must not be there before, and its name is durable
+// afterwards.
 type opener func(path string, create bool) (file, error)
 
 func openOS(path string, create bool) (file, error) {
@@ -26,8 +33,22 @@ func openOS(path string, create bool) (file, error) {
 	if create {
 		flags |= os.O_CREATE | os.O_EXCL
 	}
-	return os.OpenFile(path, flags, 0o640)
+	f, err := os.OpenFile(path, flags, 0o640)
+	if err != nil {
+		return nil, err
+	}
+	if create {
+		if err := vfs.OS().SyncDir(filepath.Dir(path)); err != nil {
+			f.Close()
+			return nil, err
+		}
+	}
+	return osFile{f}, nil
 }
+
+type osFile struct{ *os.File }
+
+func (f osFile) Sync() error { return vfs.Sync(f.File) }
 
 // output is the file that is written to, and its change for another.
 type output struct {
@@ -35,12 +56,18 @@ type output struct {
 	open opener
 	now  func() time.Time
 	log  *slog.Logger
+	// begun is called with each new file; nil: nobody needs it.
+	begun func(logFile)
 
 	f       file    // nil: the next record begins a file
 	current logFile // what f is, or what was closed last
 	size    int64   // of f, up to the end of its last whole line
+	synced  int64   // of f, what is on stable storage
 	checked time.Time
 }
+
+// durable is the end of what is on stable storage.
+func (o *output) durable() Position { return Position{o.current.begun.Unix(), o.synced} }
 
 // checkEvery is how often the writer looks whether its file was taken away by somebody else.
 const checkEvery = time.Second
@@ -62,16 +89,32 @@ func (o *output) resume(l Limits) error {
 	}
 	o.size = size
 	if !whole {
-		if _, err := o.f.Write([]byte{'\n'}); err != nil {
-			return errors.Join(fmt.Errorf("ending the last line of an accounting file: %w", err), o.close())
+		if _, err := o.f.Write([]byte{'\n'}); err != nil { // the disk is full: no reason to hold up mail
+			o.log.Error("the last line of an accounting file can't be ended; the next record begins another file", "error", err)
+			return o.leave()
 		}
 		o.size++
 	}
+	// A kill may have come between a write and its sync. Nobody was given those records before.
+	if _, err := o.sync(); err != nil {
+		return err
+	}
 	o.checked = o.now()
 	if end := o.end(l); !end.IsZero() && !o.now().Before(end) {
-		return o.close()
+		_, err = o.close()
 	}
-	return nil
+	return err
+}
+
+// leave ends a file with a torn line as it is: readers pass over that line.
+func (o *output) leave() error {
+	whole, err := (&reader{ctx: context.Background()}).scan(o.current, 0, func([]byte, int64) error { return nil })
+	if err != nil {
+		return err
+	}
+	o.size = whole
+	_, err = o.close()
+	return err
 }
 
 // endsInNewline looks at the last octet of a file; an empty one ends well.
@@ -98,33 +141,60 @@ func (o *output) end(l Limits) time.Time {
 	return o.current.begun.Truncate(l.RotateEvery).Add(l.RotateEvery)
 }
 
-// write appends whole lines and tells how many octets of them are safely in files. A line is
-// never parted between files.
+// write appends whole lines and makes them durable. It returns how many octets of them are safe, also after
+// an error. A line is never split between files.
 func (o *output) write(lines []byte, l Limits) (n int, err error) {
 	for n < len(lines) {
-		if err := o.ready(l); err != nil {
+		lost, err := o.ready(l)
+		if n -= lost; err != nil {
 			return n, err
 		}
 		chunk := fitting(lines[n:], l.RotateSize, o.size)
 		if len(chunk) == 0 {
-			if err := o.close(); err != nil {
+			lost, err := o.close()
+			if n -= lost; err != nil {
 				return n, err
 			}
 			continue
 		}
+		Position{o.current.begun.Unix(), o.size}.stamp(chunk)
 		written, err := o.f.Write(chunk)
 		if err != nil {
-			return n + o.repair(chunk[:max(0, written)]), fmt.Errorf("writing %s: %w", o.current.path, err)
+			n += o.repair(chunk[:max(0, written)])
+			lost, _ := o.sync()
+			return n - lost, fmt.Errorf("writing %s: %w", o.current.path, err)
 		}
 		o.size += int64(written)
 		n += written
 	}
-	return n, nil
+	lost, err := o.sync()
+	return n - lost, err
+}
+
+// sync makes durable what was written. If that fails, nobody knows what the disk has of it: it is taken back,
+// and its size returned, to be written to another file.
+func (o *output) sync() (lost int, err error) {
+	if o.f == nil || o.size == o.synced {
+		return 0, nil
+	}
+	if err = o.f.Sync(); err == nil {
+		o.synced = o.size
+		return 0, nil
+	}
+	lost = int(o.size - o.synced)
+	o.size = o.synced
+	_ = o.f.Truncate(o.size) // else these records are there twice
+	_ = o.f.Close()
+	o.f = nil
+	return lost, fmt.Errorf("syncing %s: %w", o.current.path, err)
 }
 
 // fitting gives the lines that may go into a file of that size; at least one into an empty one.
 func fitting(lines []byte, limit, size int64) []byte {
-	if limit <= 0 || size+int64(len(lines)) <= limit {
+	if limit <= 0 || limit > maxFileSize {
+		limit = maxFileSize
+	}
+	if size+int64(len(lines)) <= limit {
 		return lines
 	}
 	room := max(0, limit-size)
@@ -142,36 +212,38 @@ func (o *output) repair(chunk []byte) int {
 	whole := bytes.LastIndexByte(chunk, '\n') + 1
 	o.size += int64(whole)
 	if whole < len(chunk) && o.f.Truncate(o.size) != nil {
-		_ = o.close()
+		lost, _ := o.close()
+		whole -= lost
 	}
 	return whole
 }
 
-// ready makes sure that there is a file to write to.
-func (o *output) ready(l Limits) error {
+// ready makes sure that there is a file to write to. It returns how many octets written before the disk has
+// lost, if it had to end another file.
+func (o *output) ready(l Limits) (lost int, err error) {
 	now := o.now()
 	if end := o.end(l); !end.IsZero() && !now.Before(end) {
-		if err := o.close(); err != nil {
-			return err
+		if lost, err := o.close(); err != nil {
+			return lost, err
 		}
 	}
 	if o.f != nil && now.Sub(o.checked) >= checkEvery {
 		o.checked = now
 		if o.taken() {
-			_ = o.close()
+			lost, _ = o.close()
 		}
 	}
-	if o.f != nil {
-		return nil
+	if o.f == nil {
+		err = o.begin(now)
 	}
-	return o.begin(now)
+	return lost, err
 }
 
-// taken reports whether the file was deleted or renamed, by a program that rotates logs or by
-// hand: what is written to it would be lost.
+// taken reports whether the file was deleted, renamed or truncated, by a program that rotates logs or by
+// hand: what is written to it would be lost, or have another position.
 func (o *output) taken() bool {
 	ours, err := o.f.Stat()
-	if err != nil {
+	if err != nil || ours.Size() < o.size {
 		return true
 	}
 	named, err := os.Stat(o.current.path)
@@ -195,19 +267,23 @@ func (o *output) begin(now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("beginning an accounting file: %w", err)
 	}
-	o.f, o.current, o.size, o.checked = f, next, 0, now
+	o.f, o.current, o.size, o.synced, o.checked = f, next, 0, 0, now
+	if o.begun != nil {
+		o.begun(next)
+	}
 	if err := point(o.dir, next); err != nil {
 		o.log.Warn("the link to the newest accounting file can't be made", "error", err)
 	}
 	return nil
 }
 
-// close ends the current file; the next record begins another.
-func (o *output) close() error {
-	if o.f == nil {
-		return nil
+// close ends the current file; the next record begins another. It returns how many octets of the file could
+// not be made durable and were taken back.
+func (o *output) close() (lost int, err error) {
+	if lost, err = o.sync(); o.f == nil {
+		return lost, err
 	}
-	err := o.f.Close()
+	err = errors.Join(err, o.f.Close())
 	o.f = nil
-	return err
+	return lost, err
 }

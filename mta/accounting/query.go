@@ -22,6 +22,7 @@ type Query struct {
 	Tenant    string    // of the message
 	Campaign  string    // of the message
 	Tag       string    // one of the message's
+	Classes   []string  // any of these, of the response
 	Since     time.Time // zero: from the oldest record that is kept
 	Until     time.Time // zero: to the newest
 	Last      int       // only so many, the newest; 0: all
@@ -35,16 +36,18 @@ const clockSlack = time.Minute
 // matcher is a Query made ready for many lines. It is for one goroutine.
 type matcher struct {
 	Query
-	exact   []byte   // the ID; as it is in every line that fits
-	needles [][]byte // lower case; each is in every line that fits
-	folded  []byte   // the line in lower case
+	message envelope.ID // that is meant; 0 is any
+	byHead  bool        // the type and the id are all that is asked for
+	exact   []byte      // the ID; as it is in every line that fits
+	needles [][]byte    // lower case; each is in every line that fits
+	folded  []byte      // the line in lower case
 }
 
 func (q Query) matcher() matcher {
 	m := matcher{Query: q}
 	if id, err := envelope.ParseID(q.ID); err == nil {
 		m.ID = id.String()
-		m.exact = []byte(m.ID)
+		m.exact, m.message = []byte(m.ID), id
 		// Its id says nothing about when that was: ids go on from where a clock that was ahead has left them.
 	}
 	m.Domain = asciiDomain(m.Domain)
@@ -53,7 +56,12 @@ func (q Query) matcher() matcher {
 			*address = "@" + asciiDomain(domain)
 		}
 	}
-	for _, text := range []string{m.Sender, m.Recipient, m.Domain, m.Site, m.Tenant, m.Campaign, m.Tag} {
+	m.byHead = m.Sender+m.Recipient+m.Domain+m.Site+m.Tenant+m.Campaign+m.Tag == "" && len(m.Classes) == 0 && m.Since.IsZero() && m.Until.IsZero()
+	texts := []string{m.Sender, m.Recipient, m.Domain, m.Site, m.Tenant, m.Campaign, m.Tag}
+	if len(m.Classes) == 1 {
+		texts = append(texts, m.Classes[0])
+	}
+	for _, text := range texts {
 		if needle, plain := appendFolded(nil, text); plain && text != "" && text != "<>" && !bytes.ContainsRune(needle, '"') {
 			m.needles = append(m.needles, needle)
 		}
@@ -89,7 +97,7 @@ func appendFolded[T string | []byte](to []byte, text T) (folded []byte, plain bo
 // hopeless reports whether line can't fit. It is several times faster than to find out whether
 // it does, and most lines are hopeless.
 func (m *matcher) hopeless(line []byte) bool {
-	if !bytes.Contains(line, m.exact) {
+	if !bytes.Contains(line, m.exact) || !m.typed(line) {
 		return true
 	}
 	if len(m.needles) == 0 {
@@ -107,6 +115,20 @@ func (m *matcher) hopeless(line []byte) bool {
 	return false
 }
 
+// typed reports whether a line can be of a type that is meant.
+func (m *matcher) typed(line []byte) bool {
+	rest, ok := bytes.CutPrefix(line, []byte(`{"type":"`))
+	if len(m.Types) == 0 || !ok {
+		return true
+	}
+	for _, t := range m.Types {
+		if len(rest) > len(t) && rest[len(t)] == '"' && string(rest[:len(t)]) == string(t) {
+			return true
+		}
+	}
+	return false
+}
+
 // wanted is what a matcher looks at.
 type wanted struct {
 	Type      Type      `json:"type"`
@@ -117,6 +139,7 @@ type wanted struct {
 	Tenant    string    `json:"tenant"`
 	Campaign  string    `json:"campaign"`
 	Tags      []string  `json:"tags"`
+	Class     string    `json:"bounce_classification"`
 	Time      time.Time `json:"event_time"`
 }
 
@@ -124,6 +147,15 @@ type wanted struct {
 func (m *matcher) fits(line []byte) bool {
 	if len(line) == 0 || line[0] != '{' || m.hopeless(line) {
 		return false
+	}
+	// Most look-ups are of a message's records, and its lines say so at their beginnings.
+	if kind, id := headOf(line); kind != nil && m.message != 0 && eventIDOf(line) != "" {
+		switch {
+		case string(id) != m.ID, len(m.Types) > 0 && !slices.Contains(m.Types, Type(kind)):
+			return false
+		case m.byHead:
+			return true
+		}
 	}
 	var w wanted
 	if json.Unmarshal(line, &w) != nil || w.Type == "" {
@@ -139,6 +171,7 @@ func (m *matcher) fits(line []byte) bool {
 		m.Tenant != "" && m.Tenant != w.Tenant,
 		m.Campaign != "" && m.Campaign != w.Campaign,
 		m.Tag != "" && !slices.Contains(w.Tags, m.Tag),
+		len(m.Classes) > 0 && !slices.Contains(m.Classes, w.Class),
 		!m.Since.IsZero() && w.Time.Before(m.Since),
 		!m.Until.IsZero() && !w.Time.Before(m.Until):
 		return false

@@ -5,10 +5,16 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
+	"slices"
+	"sync"
 	"time"
+
+	"example.org/mta/internal/envelope"
 )
 
 const (
@@ -21,29 +27,75 @@ const (
 // Read calls each with the records in dir that q means, oldest first: one line of JSON without
 // its line end, which is good until each returns. Lines that are no records are passed over, as
 // is a last line without an end. Read ends with the error of each, when there is one, or with
-// that of ctx.
+// that of ctx. The error is a *DamagedError after all records were given that can be read.
 //
 // With q.Follow it goes on with what is written later, until ctx ends; then the error is nil.
 // Before it waits for more it calls flush, which may be nil. It needs no Writer and no other
 // process's help: it sees what is in the files.
 func Read(ctx context.Context, dir string, q Query, each func(record []byte) error, flush func()) error {
-	if flush == nil {
-		flush = func() {}
+	r := reader{ctx: ctx, dir: dir, match: q.matcher(), each: each, flush: flush, blocks: logFile.blocksOf}
+	return r.run()
+}
+
+// DamagedError is returned by Read when parts of compressed files can't be read.
+type DamagedError struct {
+	Parts []error // what is wrong, and in which file
+}
+
+func (e *DamagedError) Error() string {
+	text := "records are missing: " + e.Parts[0].Error()
+	if n := len(e.Parts) - 1; n > 0 {
+		text += fmt.Sprintf(" (and %d more damaged parts)", n)
 	}
-	r := reader{ctx: ctx, dir: dir, match: q.matcher(), each: each, flush: flush}
+	return text
+}
+
+// Read is as the function Read, but finds a message that was recorded just now at once, too.
+func (w *Writer) Read(ctx context.Context, q Query, each func(record []byte) error, flush func()) error {
+	r := reader{ctx: ctx, dir: w.cfg.Dir, match: q.matcher(), each: each, flush: flush, blocks: w.keeper.blocksOf}
+	return r.run()
+}
+
+// Entry is a record that was found.
+type Entry struct {
+	EventID string // "" of older records
+	*Record
+}
+
+// Find returns the records of a message, oldest first.
+func (w *Writer) Find(ctx context.Context, id envelope.ID) (found []Entry, err error) {
+	err = w.Read(ctx, Query{ID: id.String()}, func(line []byte) error {
+		rec, err := Parse(line)
+		if err == nil {
+			found = append(found, Entry{eventIDOf(line), rec})
+		}
+		return err
+	}, nil)
+	return found, err
+}
+
+func (r *reader) run() error {
+	if r.flush == nil {
+		r.flush = func() {}
+	}
 	err := r.read()
-	if q.Follow && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		return nil
+	if r.match.Follow && r.ctx.Err() != nil && errors.Is(err, r.ctx.Err()) {
+		err = nil
+	}
+	if err == nil && len(r.damage) > 0 {
+		err = &DamagedError{r.damage}
 	}
 	return err
 }
 
 type reader struct {
-	ctx   context.Context
-	dir   string
-	match matcher
-	each  func([]byte) error
-	flush func()
+	ctx    context.Context
+	dir    string
+	match  matcher
+	each   func([]byte) error
+	flush  func()
+	blocks func(logFile, envelope.ID) lookup // logFile.blocksOf, or the keeper's
+	damage []error                           // that was passed over
 }
 
 func (r *reader) read() error {
@@ -77,71 +129,121 @@ type place struct {
 func (r *reader) forward(files []logFile) (at place, err error) {
 	for _, f := range files {
 		at = place{file: f}
-		if at.offset, err = r.scan(f, 0, r.give); err != nil {
+		if at.offset, err = r.lines(f, r.give); err != nil {
 			return at, err
 		}
 	}
 	return at, nil
 }
 
-func (r *reader) give(line []byte) error {
+// lines calls use with the lines of f that can be meant and their offsets, and returns where the last whole line ends.
+func (r *reader) lines(f logFile, use func(line []byte, at int64) error) (int64, error) {
+	if r.match.message == 0 {
+		return r.sound(f, 0, use)
+	}
+	in := r.blocks(f, r.match.message)
+	slices.Sort(in.blocks)
+	for _, b := range slices.Compact(in.blocks) {
+		if err := r.block(f, b*blockSize, in.covered, use); err != nil {
+			return 0, err
+		}
+	}
+	if in.whole {
+		return in.covered, nil
+	}
+	if info, err := os.Stat(f.path); err == nil && info.Size() == in.covered {
+		return in.covered, nil
+	}
+	return r.sound(f, in.covered, use)
+}
+
+// sound is scan without an end at damage: it goes on behind that, where the next line begins.
+func (r *reader) sound(f logFile, offset int64, use func(line []byte, at int64) error) (int64, error) {
+	partial := false
+	for {
+		at := offset
+		end, err := r.scan(f, offset, func(line []byte, size int64) error {
+			begun := at
+			at += size
+			if begun == offset && partial && !beginsAt(line, offset) {
+				return nil
+			}
+			return use(line, begun)
+		})
+		var damage *damageError
+		if !errors.As(err, &damage) {
+			return end, err
+		}
+		r.damage = append(r.damage, damage)
+		if damage.end <= end {
+			return end, nil // the rest of the file
+		}
+		offset, partial = damage.end, true
+	}
+}
+
+// block calls use with the lines that begin in the block at an offset, and before the end of what is covered.
+func (r *reader) block(f logFile, offset, covered int64, use func(line []byte, at int64) error) error {
+	at, end := offset, min(offset+blockSize, covered)
+	_, err := r.scanBy(&blockBuffers, f, offset, func(line []byte, size int64) error {
+		if at >= end {
+			return errReached
+		}
+		begun := at
+		at += size
+		// The block can begin within a line, whose event_id then has another offset.
+		if begun == offset && offset > 0 && !beginsAt(line, offset) {
+			return nil
+		}
+		return use(line, begun)
+	})
+	var damage *damageError
+	switch {
+	case errors.Is(err, errReached):
+		return nil
+	case errors.As(err, &damage):
+		r.damage = append(r.damage, damage)
+		return nil
+	}
+	return err
+}
+
+// beginsAt reports whether a line is a record that begins at an offset.
+func beginsAt(line []byte, offset int64) bool {
+	if !bytes.HasPrefix(line, []byte(`{"type":"`)) {
+		return false
+	}
+	id := eventIDOf(line)
+	_, p, err := ParseEventID(id)
+	return id == "" || err == nil && p.Offset == offset
+}
+
+func (r *reader) give(line []byte, _ int64) error {
 	if r.match.fits(line) {
 		return r.each(line)
 	}
 	return nil
 }
 
-// newest gives the last records that fit: it goes through the files backwards until it has
-// enough, and through each of them forwards.
+// newest gives the last records that fit, oldest first. It returns the end of the newest file.
 func (r *reader) newest(files []logFile) (at place, err error) {
-	var found [][][]byte // by file, the newest first
-	missing := r.match.Last
-	for i := len(files) - 1; i >= 0 && missing > 0; i-- {
-		keep := ring{size: missing}
-		offset, err := r.scan(files[i], 0, func(line []byte) error {
-			if r.match.fits(line) {
-				keep.add(line)
-			}
-			return nil
-		})
-		if err != nil {
-			return at, err
-		}
-		if at.file.path == "" {
-			at = place{files[i], offset}
-		}
-		found = append(found, keep.lines())
-		missing -= len(found[len(found)-1])
+	if len(files) == 0 {
+		return at, nil
 	}
-	for i := len(found) - 1; i >= 0; i-- {
-		for _, line := range found[i] {
-			if err := r.each(line); err != nil {
-				return at, err
-			}
+	at.file = files[len(files)-1]
+	if at.offset, err = r.endOf(at.file); err != nil {
+		return at, err
+	}
+	b := backwards{reader: r, before: Position{at.file.id(), at.offset}, missing: r.match.Last, room: math.MaxInt64}
+	if err := b.read(files); err != nil {
+		return at, err
+	}
+	for _, record := range slices.Backward(b.found) {
+		if err := r.each(record); err != nil {
+			return at, err
 		}
 	}
 	return at, nil
-}
-
-// ring keeps copies of the last lines that it was given.
-type ring struct {
-	size int
-	kept [][]byte
-	next int // the oldest, once kept is full
-}
-
-func (k *ring) add(line []byte) {
-	if len(k.kept) < k.size {
-		k.kept = append(k.kept, bytes.Clone(line))
-		return
-	}
-	k.kept[k.next] = append(k.kept[k.next][:0], line...)
-	k.next = (k.next + 1) % k.size
-}
-
-// lines gives them oldest first.
-func (k *ring) lines() [][]byte {
-	return append(append([][]byte(nil), k.kept[k.next:]...), k.kept[:k.next]...)
 }
 
 // follow gives what is written after at, until the context ends.
@@ -176,20 +278,25 @@ func (r *reader) catchUp(at place) (place, error) {
 		switch {
 		case f.begun.Before(at.file.begun):
 			continue
-		case f.path != at.file.path:
+		case f.begun.After(at.file.begun):
 			at = place{file: f}
 		}
-		if at.offset, err = r.scan(f, at.offset, r.give); err != nil {
+		if at.offset, err = r.sound(f, at.offset, r.give); err != nil {
 			return at, err
 		}
 	}
 	return at, nil
 }
 
-// scan calls use with each whole line of f from offset on, and tells where the last of them
-// ends. A file that is deleted meanwhile has no more lines.
-func (r *reader) scan(f logFile, offset int64, use func(line []byte) error) (int64, error) {
-	in, err := os.Open(f.path)
+// scan calls use with each whole line of f from offset on and its size in the file, and returns where the last
+// of them ends; line is nil if it is too long for a record. A file that is deleted meanwhile has no more lines.
+func (r *reader) scan(f logFile, offset int64, use func(line []byte, size int64) error) (int64, error) {
+	return r.scanBy(&buffers, f, offset, use)
+}
+
+// scanBy is scan with buffers of another size.
+func (r *reader) scanBy(buffers *sync.Pool, f logFile, offset int64, use func(line []byte, size int64) error) (int64, error) {
+	in, err := f.from(offset)
 	if errors.Is(err, fs.ErrNotExist) {
 		return offset, nil
 	}
@@ -197,13 +304,10 @@ func (r *reader) scan(f logFile, offset int64, use func(line []byte) error) (int
 		return offset, err
 	}
 	defer in.Close()
-	if info, err := in.Stat(); err != nil || info.Size() <= offset {
-		return offset, err
-	}
-	if _, err := in.Seek(offset, io.SeekStart); err != nil {
-		return offset, err
-	}
-	lines := lineReader{in: bufio.NewReaderSize(in, 256<<10)}
+	buf := buffers.Get().(*bufio.Reader)
+	defer buffers.Put(buf)
+	buf.Reset(in)
+	lines := lineReader{in: buf}
 	for {
 		if err := r.ctx.Err(); err != nil {
 			return offset, err
@@ -215,14 +319,18 @@ func (r *reader) scan(f logFile, offset int64, use func(line []byte) error) (int
 		if err != nil {
 			return offset, err
 		}
-		if line != nil {
-			if err := use(line); err != nil {
-				return offset, err
-			}
+		if err := use(line, size); err != nil {
+			return offset, err
 		}
 		offset += size
 	}
 }
+
+// buffers are for reading files; streams read often and little.
+var buffers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 256<<10) }}
+
+// blockBuffers are for reading one block.
+var blockBuffers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, blockSize) }}
 
 // lineReader parts a file into lines, in bounded memory.
 type lineReader struct {

@@ -18,7 +18,7 @@ import (
 	"example.org/mta/internal/reply"
 )
 
-// Type is what kind of event a record tells of. The names are KumoMTA's, except Cancellation, Damage, Unsubscribe, Warmup and Lost.
+// Type is what kind of event a record tells of. The names are KumoMTA's, except Cancellation, Damage, Unsubscribe, Warmup, Lost and Gap.
 type Type string
 
 // The types. A message has one Reception for each of its recipients, and in the end one of
@@ -33,13 +33,18 @@ const (
 	Cancellation     Type = "Cancellation"     // cancelled by its sender
 	Rejection        Type = "Rejection"        // refused by this relay, never queued
 	Damage           Type = "Damage"           // a message in the queue whose envelope can't be read: nobody else can be told
+	OOB              Type = "OOB"              // a report that came back as mail: a recipient's host accepted the message and could not deliver it
+	Feedback         Type = "Feedback"         // a complaint by a recipient, as mail in the abuse reporting format
 	Unsubscribe      Type = "Unsubscribe"      // a recipient unsubscribed from a tenant's mail by a link in a message
 	Warmup           Type = "Warmup"           // something happened to the warm-up of a source
 	Lost             Type = "Lost"             // this many records could not be written
 )
 
-// Types lists all types.
-var Types = []Type{Reception, Delivery, TransientFailure, Bounce, Expiration, AdminBounce, Cancellation, Rejection, Damage, Unsubscribe, Warmup, Lost}
+// Gap stands in a stream of records for those that were deleted before the stream got them. It is in no file.
+const Gap Type = "Gap"
+
+// Types lists all types that are in files.
+var Types = []Type{Reception, Delivery, TransientFailure, Bounce, Expiration, AdminBounce, Cancellation, Rejection, Damage, OOB, Feedback, Unsubscribe, Warmup, Lost}
 
 // Record is one event for one recipient. What is zero is left out of the log where it has no
 // meaning.
@@ -54,6 +59,7 @@ type Record struct {
 	Size      int64  // octets of the content
 
 	Response reply.Reply // of the remote host; of this relay for Reception and Rejection
+	Class    string      // of the response, or of a report; "" for none
 	Peer     Peer
 
 	Time     time.Time // of the event
@@ -70,6 +76,8 @@ type Record struct {
 	Campaign string
 	Tags     []string
 	Meta     string // a JSON object, as the sender gave it; "" for none
+	TraceID  string // of the request that submitted it; "" for none
+	Headers  string // a JSON object: fields of the message's header, see Config of the relay; "" for none
 	Session  string // joins the records of one connection, in or out
 
 	ReceptionProtocol string // as ESMTPS
@@ -80,11 +88,22 @@ type Record struct {
 	Queued time.Duration  // from acceptance, or release, until delivery had it for this attempt
 	Phases Phases         // of the attempt
 
+	Report    string // a JSON object: what a Feedback was about, in its own fields; "" for none
+	MatchedBy string // how the recipient of an OOB, Feedback or Unsubscribe is known, see the constants
+
 	Event string // of a Warmup: advanced, held, back and the like
 	Stage int    // of a Warmup, counted from 1
 
 	Count int64 // how many records were lost, for Lost; how many refusals this stands for, for Rejection
 }
+
+// The values of Record.MatchedBy, from the surest to the least sure.
+const (
+	ByToken         = "token"          // the address that the report was sent to
+	ByReturnedToken = "returned_token" // what the report returns of the message
+	ByMessageID     = "message_id"     // the Message-ID in what it returns
+	ByFields        = "fields"         // what the report says of itself
+)
 
 // TLS is how a connection was protected.
 type TLS struct {

@@ -1,12 +1,18 @@
 package accounting
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
+
+	"example.org/mta/queue/vfs"
 )
 
 // Config is how a Writer is made.
@@ -15,6 +21,8 @@ type Config struct {
 	NodeID string // goes into each record
 	Limits Limits
 	Buffer int // octets of records that can wait for the disk; 0: 16 MiB
+	// AwaitKeep has no file deleted before Keep is called: readers that need files may not be there yet.
+	AwaitKeep bool
 
 	Now func() time.Time // nil: time.Now
 	Log *slog.Logger     // nil: nowhere
@@ -28,19 +36,22 @@ type Limits struct {
 	RotateEvery time.Duration // files end at whole multiples of it, in UTC
 	Keep        time.Duration // age of the youngest record of a file
 	KeepSize    int64         // octets of all files together
+	Compress    bool          // compress finished files
 }
 
 const (
 	defaultBuffer = 16 << 20
-	// writeDelay is how long records are collected for one write. What a crash of the process
-	// takes along is what came in that time.
-	writeDelay = 20 * time.Millisecond
+	// writeDelay is how long records are collected for one write and one sync. Outcomes wait as long before
+	// they are noted in the queue, so a crash repeats those of that time.
+	writeDelay = 50 * time.Millisecond
 	// writeAtOnce octets don't wait for writeDelay.
-	writeAtOnce = 256 << 10
+	writeAtOnce = 1 << 20
 	// retryDelay is how long a disk that failed is left alone.
 	retryDelay = time.Second
-	// sweepEvery is how often old files are looked for.
-	sweepEvery = 10 * time.Minute
+	// longestRest is how long the writer sleeps at most while it has nothing to do.
+	longestRest = 10 * time.Minute
+	// longestHold is how long a disk that doesn't answer can hold up outcomes.
+	longestHold = 5 * time.Second
 	// complainEvery bounds how often the same trouble is told.
 	complainEvery = time.Minute
 )
@@ -54,7 +65,15 @@ type Writer struct {
 
 	mu struct {
 		sync.Mutex
-		waiting []byte // whole lines that are not written yet
+		waiting []byte   // whole lines that are not written yet
+		records int      // their number
+		after   []func() // to be called once what is waiting is durable
+		held    []func() // to be called once what is being written is durable
+		writing bool     // some lines are being written
+		writes  uint64   // counts them
+		stuck   bool     // the disk takes longer than outcomes can wait
+		synced  Position
+		watches map[chan struct{}]struct{}
 		spare   []byte // the buffer of the last write, for use again
 		lost    int64  // records dropped and not told of
 		limits  Limits
@@ -67,11 +86,14 @@ type Writer struct {
 	flushes chan chan error
 	stop    chan struct{}
 	ended   chan struct{}
+	keeper  *keeper
+	lock    io.Closer
 	failed  error // what Close returns; written before ended is closed
 
 	// What follows is owned by the goroutine.
 	out     output
 	pending []byte    // whole lines that a write has left over; they go before those that wait
+	records int       // their number
 	retryAt time.Time // after a failure, when to write again
 	told    time.Time // when the log last heard of trouble
 	untold  int64     // records that were dropped since
@@ -109,33 +131,58 @@ func Open(cfg Config) (*Writer, error) {
 		out: output{dir: cfg.Dir, open: cfg.open, log: cfg.Log, now: cfg.Now},
 	}
 	w.mu.limits = cfg.Limits
-	if err := w.out.resume(cfg.Limits); err != nil {
+	if err := w.lockDir(); err != nil {
 		return nil, err
 	}
+	err := w.out.resume(cfg.Limits)
+	known, listed := listFiles(cfg.Dir)
+	if err = cmp.Or(err, listed); err != nil {
+		w.lock.Close()
+		return nil, err
+	}
+	w.mu.synced, w.mu.watches = w.out.durable(), make(map[chan struct{}]struct{})
+	w.keeper = newKeeper(w)
+	w.keeper.known, w.out.begun = known, w.keeper.begun
 	go w.run()
+	go w.keeper.run()
 	return w, nil
 }
+
+// lockDir makes sure that no other process writes to the log: positions would be wrong.
+func (w *Writer) lockDir() (err error) {
+	w.lock, err = vfs.OS().Lock(filepath.Join(w.cfg.Dir, lockName))
+	if errors.Is(err, vfs.ErrLocked) {
+		return fmt.Errorf("%s is in use by another relay: stop that one, or set another data_dir or accounting { path }: %w", w.cfg.Dir, err)
+	}
+	return err
+}
+
+const lockName = "lock"
 
 // encoders keeps encoders for reuse.
 var encoders = sync.Pool{New: func() any { return &encoder{line: make([]byte, 0, 2048)} }}
 
 // Add writes r down, soon. It never blocks and does not keep r.
-func (w *Writer) Add(r *Record) {
+func (w *Writer) Add(r *Record) { w.add(r) }
+
+func (w *Writer) add(r *Record) bool {
 	e := encoders.Get().(*encoder)
-	w.enqueue(e.encode(r, w.node))
-	encoders.Put(e)
+	defer encoders.Put(e)
+	return w.enqueue(e.encode(r, w.node))
 }
 
-func (w *Writer) enqueue(line []byte) {
+// enqueue reports false if there is no room for the line.
+func (w *Writer) enqueue(line []byte) bool {
 	w.mu.Lock()
 	before := len(w.mu.waiting)
 	if w.mu.closed || before+len(line) > w.cfg.Buffer {
 		w.mu.lost++
 		w.mu.stats.Lost++
 		w.mu.Unlock()
-		return
+		return false
 	}
 	w.mu.waiting = append(w.mu.waiting, line...)
+	w.mu.records++
 	after := len(w.mu.waiting)
 	w.mu.Unlock()
 	if before == 0 {
@@ -144,6 +191,7 @@ func (w *Writer) enqueue(line []byte) {
 	if before < writeAtOnce && after >= writeAtOnce {
 		signal(w.urgent)
 	}
+	return true
 }
 
 func signal(c chan struct{}) {
@@ -159,6 +207,16 @@ func (w *Writer) SetLimits(l Limits) {
 	w.mu.limits = l
 	w.mu.Unlock()
 	signal(w.changed)
+	signal(w.keeper.changed)
+}
+
+// Keep has files kept, whatever the limits say, from the position on that needed returns; false is nothing. It
+// is called now and then from another goroutine.
+func (w *Writer) Keep(needed func() (Position, bool)) {
+	w.keeper.mu.Lock()
+	w.keeper.needed = needed
+	w.keeper.mu.Unlock()
+	signal(w.keeper.changed)
 }
 
 // Stats tells what was done so far.
@@ -170,17 +228,39 @@ func (w *Writer) Stats() Stats {
 	return s
 }
 
-// Flush waits until all that was added before is in the file, or could not be written.
+// Flush waits until all that was added before is durable, and what waited for that was called, or until it
+// could not be written.
 func (w *Writer) Flush(ctx context.Context) error {
 	done := make(chan error, 1)
 	select {
 	case w.flushes <- done:
-		return <-done
 	case <-w.ended:
 		return w.failed
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	select {
+	case err := <-done:
+		return err
+	case <-w.ended:
+		return w.failed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// ErrFull is returned by Durable for records that find no room in memory, as the disk takes none.
+var ErrFull = errors.New("the memory for accounting records is full")
+
+// Durable adds records and returns when they are on stable storage. After an error some may be there, now or
+// later.
+func (w *Writer) Durable(ctx context.Context, records ...*Record) error {
+	for _, r := range records {
+		if !w.add(r) {
+			return ErrFull
+		}
+	}
+	return w.Flush(ctx)
 }
 
 // Close writes what is waiting and ends the log. The error tells what could not be written.
@@ -190,8 +270,13 @@ func (w *Writer) Close() error {
 	w.mu.closed = true
 	w.mu.Unlock()
 	if first {
+		close(w.keeper.stop)
 		close(w.stop)
 	}
 	<-w.ended
+	<-w.keeper.ended
+	if first {
+		w.lock.Close()
+	}
 	return w.failed
 }

@@ -19,6 +19,7 @@ import (
 
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/vfs"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -254,7 +255,7 @@ func TestRetentionBySize(t *testing.T) {
 		}
 		flush(t, w)
 		w.SetLimits(Limits{RotateSize: one, KeepSize: 4*one + one/2})
-		time.Sleep(sweepEvery) // at once, or when it was busy then, at the next look
+		time.Sleep(houseEvery) // at once, or when it was busy then, at the next look
 		synctest.Wait()
 		got := written(t, dir)
 		if len(got) != 4 || got[0].ID != numbered(6).ID {
@@ -281,7 +282,7 @@ func TestGoingOnAfterACrash(t *testing.T) {
 		if err := os.WriteFile(name, whole[:cut], 0o640); err != nil {
 			t.Fatal(err)
 		}
-		w := open(t, Config{Dir: dir})
+		w := open(t, Config{Dir: dir, open: (&syncedDisk{disk: disk{free: 1 << 30}}).open}) // without its slow syncs
 		w.Add(numbered(1))
 		closed(t, w)
 		var got []*Record
@@ -312,7 +313,7 @@ type disk struct {
 }
 
 type diskFile struct {
-	*os.File
+	osFile
 	disk *disk
 }
 
@@ -321,7 +322,7 @@ func (d *disk) open(path string, create bool) (file, error) {
 	if err != nil {
 		return nil, err
 	}
-	return diskFile{f.(*os.File), d}, nil
+	return diskFile{f.(osFile), d}, nil
 }
 
 var errFull = errors.New("no space left on device")
@@ -480,4 +481,61 @@ func TestAFileTakenAwayIsReplaced(t *testing.T) {
 		flush(t, w)
 		wantSeries(t, written(t, dir), 1)
 	})
+}
+
+// Positions count from the beginning of a file: one that copytruncate of logrotate has emptied gets no more records.
+func TestATruncatedFileIsReplaced(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		w := open(t, Config{Dir: dir})
+		defer closed(t, w)
+		w.Add(numbered(9))
+		flush(t, w)
+		if err := os.Truncate(filepath.Join(dir, fileNames(t, dir)[0]), 0); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(checkEvery)
+		w.Add(numbered(0))
+		flush(t, w)
+		if names := fileNames(t, dir); len(names) != 2 {
+			t.Errorf("files are %v", names)
+		}
+		wantSeries(t, written(t, dir), 1)
+	})
+}
+
+// A kill on a full disk leaves half a line: that is no reason to accept no mail.
+func TestATornLineOnAFullDisk(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		w := open(t, Config{Dir: dir})
+		w.Add(numbered(0))
+		flush(t, w)
+		end := w.Synced()
+		closed(t, w)
+		appendTo(t, filepath.Join(dir, fileNames(t, dir)[0]), []byte(`{"type":"Deli`))
+		d := &disk{}
+		w = open(t, Config{Dir: dir, open: d.open})
+		if w.Synced() != end {
+			t.Errorf("records end at %v, want %v", w.Synced(), end)
+		}
+		d.set(1 << 20)
+		w.Add(numbered(1))
+		flush(t, w)
+		closed(t, w)
+		if n, missing := missingFrom(t, dir, Position{}, w.Synced()); n != 2 || missing != nil {
+			t.Errorf("%d records, missing %v", n, missing)
+		}
+	})
+}
+
+// Two writers would spoil each other's positions.
+func TestASecondWriterIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	w := open(t, Config{Dir: dir})
+	if _, err := Open(Config{Dir: dir}); !errors.Is(err, vfs.ErrLocked) || !strings.Contains(err.Error(), dir+" is in use by another relay") {
+		t.Errorf("a second writer: %v", err)
+	}
+	closed(t, w)
+	closed(t, open(t, Config{Dir: dir}))
 }

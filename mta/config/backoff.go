@@ -6,6 +6,7 @@ import (
 	"regexp/syntax"
 	"time"
 
+	"example.org/mta/bounce"
 	"example.org/mta/internal/settings"
 )
 
@@ -19,6 +20,8 @@ type Backoff struct {
 	Provider string `conf:"provider"`
 	// Codes are the reply codes that it is about. Empty: all from 400 to 599.
 	Codes []int `conf:"codes" min:"400" max:"599"`
+	// Classes are what the reply is about. Empty: anything.
+	Classes []ReplyClass `conf:"classes"`
 	// Pattern is looked for in "code enhanced text", as "421 4.7.0 too many connections". "": any.
 	Pattern Regexp `conf:"pattern"`
 	// Session restricts it to refusals of a session as a whole: connect, greeting, EHLO, TLS, AUTH.
@@ -31,6 +34,9 @@ type Backoff struct {
 	Suspend  time.Duration `conf:"suspend" min:"0" max:"1d"`
 	BySource bool          `conf:"by_source"`
 }
+
+// ClassList gives the classes themselves.
+func (b *Backoff) ClassList() []bounce.Class { return classesOf(b.Classes) }
 
 // Regexp is a regular expression in the syntax of package regexp (RE2) that compiles. The case of
 // letters doesn't matter to it.

@@ -32,11 +32,16 @@ func (c *Config) check(problems *settings.Collector) {
 	k.tenants()
 	k.tlsReports()
 	k.dkim()
+	k.returnPathKeys()
+	k.waysOfSenders()
+	k.streams()
 	k.limits()
+	k.suppression()
 	k.traffic("defaults", &c.Defaults.block, &c.Defaults.Traffic)
 	k.providers()
 	k.domains()
 	k.backoffs()
+	k.classifies()
 }
 
 // problem complains of a setting, unless there was a complaint already when it was read.
@@ -66,11 +71,13 @@ func (k checker) listeners() {
 			k.claim(&taken, a, fmt.Sprintf("listener %q", l.Name), &l.block)
 		}
 		k.relaying(l)
+		k.foreignFields(l)
 		k.certificates(&l.block, fmt.Sprintf("listener %q", l.Name), l.TLS.Certificates)
 		if l.TLS.Implicit && !l.TLS.Enabled() {
 			k.problem(&l.block, "tls.implicit", "also write certificate and key", "tls of listener %q has no certificate", l.Name)
 		}
 		k.auth(l)
+		k.inbound(l)
 		if l.Tenant != "" && k.Tenant(l.Tenant) == nil {
 			k.reference(&l.block, "tenant", "tenant", l.Tenant, tenantNames(k.Tenants))
 		}
@@ -79,6 +86,29 @@ func (k checker) listeners() {
 	k.acme(&taken)
 	if k.HTTP.Address != "" {
 		k.claim(&taken, k.HTTP.Address, "http", &k.HTTP.block)
+	}
+	k.console(&taken)
+}
+
+// foreignFields looks at the names of fields that are removed from messages.
+func (k checker) foreignFields(l *Listener) {
+	k.notEverybody(&l.block, "headers_from", l.HeadersFrom, "name the addresses of your own applications", "choose the pool of its mail")
+	used := make(map[string]bool)
+	for _, f := range []struct{ setting, name string }{{"pool_header", l.PoolHeader}, {"campaign_header", l.CampaignHeader}, {"envid_header", l.EnvIDHeader}} {
+		name := strings.ToLower(f.name)
+		switch rest, x := strings.CutPrefix(name, "x-"); {
+		case name == "":
+			continue
+		case !x || rest == "" || strings.HasPrefix(rest, "mta-") || len(name) > maxMark || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == ':' }):
+			k.problem(&l.block, f.setting, `write the name of a field that begins with X-, such as "X-Virtual-MTA"; the field is removed from messages`,
+				"%s: %s is not a field for this purpose", f.setting, settings.Quoted(f.name))
+		case used[name]:
+			k.problem(&l.block, f.setting, "name another field", "%s: %s already has another meaning here", f.setting, settings.Quoted(f.name))
+		}
+		used[name] = true
+	}
+	if len(used) == 0 && len(l.HeadersFrom) > 0 {
+		k.problem(&l.block, "headers_from", `write pool_header = "X-Virtual-MTA"`, "headers_from of listener %q has no effect without pool_header, campaign_header or envid_header", l.Name)
 	}
 }
 
@@ -187,6 +217,23 @@ func (k checker) limits() {
 	if a := k.Accounting; a.KeepSize > 0 && a.KeepSize < a.RotateSize {
 		k.problem(&a.block, "keep_size", "make it several times rotate_size", "keep_size: %s is less than one file: rotate_size is %s", a.KeepSize, a.RotateSize)
 	}
+	k.copiedFields()
+}
+
+// maxCopied is how many header fields records can repeat.
+const maxCopied = 16
+
+// copiedFields looks at the header fields that records repeat.
+func (k checker) copiedFields() {
+	a := &k.Accounting
+	if len(a.Headers) > maxCopied {
+		k.problem(&a.block, "headers", "name those that matter most", "headers: %d fields are more than %d", len(a.Headers), maxCopied)
+	}
+	for _, name := range a.Headers {
+		if name == "" || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c >= 0x7f || c == ':' }) {
+			k.problem(&a.block, "headers", `write the name of a field, such as "Subject"`, "headers: %q is no name of a header field", name)
+		}
+	}
 }
 
 // traffic looks at the settings of one block. What it doesn't set may come from any other, so
@@ -242,8 +289,12 @@ func (k checker) providers() {
 
 func (k checker) domains() {
 	for _, d := range k.Domains {
-		k.credentials(d)
-		k.loops(d)
+		own := ""
+		if d.Set("tls") {
+			own = d.Traffic.TLS
+		}
+		k.credentials(&d.block, fmt.Sprintf("domain %q", string(d.Pattern)), d.Smarthosts, own)
+		k.loops(&d.block, d.Route)
 		k.callouts(d)
 		k.traffic(d.Title(), &d.block, &d.Traffic)
 	}
@@ -254,7 +305,7 @@ func (k checker) backoffs() {
 		if r.Provider != "" && k.resolved.providers[r.Provider] == nil {
 			k.reference(&r.block, "provider", "provider", r.Provider, providerNames(k.Providers))
 		}
-		if len(r.Codes) == 0 && r.Pattern == "" && !r.Session && !r.Set("codes") && !r.Set("pattern") {
+		if len(r.Codes)+len(r.Classes) == 0 && r.Pattern == "" && !r.Session && !r.Set("codes") && !r.Set("classes") && !r.Set("pattern") {
 			k.problem(&r.block, "codes", `write a condition, such as codes = [421], pattern = "too many connections", or session = true`,
 				"backoff %q would act on every refusal, even of an unknown user", r.Name)
 		}
@@ -273,11 +324,11 @@ func (k checker) callouts(d *Domain) {
 }
 
 // loops looks for routes that lead back to the relay itself.
-func (k checker) loops(d *Domain) {
-	for _, to := range d.Route {
+func (k checker) loops(b *block, route []Smarthost) {
+	for _, to := range route {
 		for _, l := range k.Listeners {
 			if slices.ContainsFunc(l.Address, func(a string) bool { return k.isSelf(to, a) }) {
-				k.problem(&d.block, "route", "name the next host for the mail",
+				k.problem(b, "route", "name the next host for the mail",
 					"route: %s is this relay itself, listener %q: mail would loop", net.JoinHostPort(to.Host, strconv.Itoa(int(to.Port))), l.Name)
 				return
 			}
@@ -301,24 +352,25 @@ func (k checker) isSelf(to Smarthost, listener string) bool {
 	return err == nil && ip == own || local && isAll(host) || strings.EqualFold(to.Host, "localhost") && own.IsLoopback()
 }
 
-// credentials go out over TLS only, and only to hosts that the file names.
-func (k checker) credentials(d *Domain) {
-	if d.Username == "" && d.Password == "" {
+// credentials go out over TLS only, and only to hosts that the file names. tls is what the block itself sets, "" for
+// nothing.
+func (k checker) credentials(b *block, what string, h Smarthosts, tls string) {
+	if h.Username == "" && h.Password == "" {
 		return
 	}
 	shown := "username"
-	if d.Username == "" {
+	if h.Username == "" {
 		shown = "password"
 	}
 	switch {
-	case d.Failed("username") || d.Failed("password"):
-	case d.Username == "" || d.Password == "":
-		k.problem(&d.block, shown, "write both username and password", "domain %q has only one of username and password", string(d.Pattern))
-	case len(d.Route) == 0:
-		k.problem(&d.block, shown, `write their hosts, such as route = ["smtp://relay.example.net:587"]`,
-			"domain %q has a username but no route", string(d.Pattern))
-	case d.Set("tls") && d.Traffic.TLS == "off" && !allImplicit(d.Route):
-		k.problem(&d.block, "tls", `write tls = "verified"`, "tls: a password is not sent without TLS")
+	case b.Failed("username") || b.Failed("password"):
+	case h.Username == "" || h.Password == "":
+		k.problem(b, shown, "write both username and password", "%s has only one of username and password", what)
+	case len(h.Route) == 0:
+		k.problem(b, shown, `write their hosts, such as route = ["smtp://relay.example.net:587"]`,
+			"%s has a username but no route", what)
+	case tls == "off" && !allImplicit(h.Route):
+		k.problem(b, "tls", `write tls = "verified"`, "tls: a password is not sent without TLS")
 	}
 }
 

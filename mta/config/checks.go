@@ -97,6 +97,11 @@ func (c *Config) SourcesOf(tenants []string) (sources []*Source) {
 		for _, t := range tenants {
 			pools = append(pools, c.PoolOf(t))
 		}
+		for _, d := range c.Domains {
+			if d.Pool != "" {
+				pools = append(pools, c.Pool(d.Pool))
+			}
+		}
 	}
 	used := make(map[string]bool)
 	for _, p := range pools {

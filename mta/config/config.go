@@ -18,6 +18,12 @@ import (
 	"example.org/mta/internal/users"
 )
 
+// Who finishes an upgrade.
+const (
+	UpgradeManual = "manual" // an operator, with 'mta upgrade finish'
+	UpgradeAuto   = "auto"   // the relay, after a day
+)
+
 // Config is a whole configuration, with every default filled in. It is not changed after it was
 // loaded, and is safe for use by many goroutines.
 type Config struct {
@@ -33,40 +39,47 @@ type Config struct {
 	NodeID string `conf:"nodeid" reload:"restart"`
 	// User is who the relay runs as when root starts it. "": root.
 	User string `conf:"user" reload:"restart"`
+	// Upgrade is who finishes an upgrade: until then the version before can be put back.
+	Upgrade string `conf:"upgrade" oneof:"manual auto"`
 	// Presets puts what is known of large providers behind the file's own provider blocks.
 	Presets bool `conf:"presets"`
 
-	Listeners   []*Listener `conf:"listener,block"`
-	APIs        []*API      `conf:"api,block"`
-	Users       Users       `conf:"users,block"`
-	Keys        Keys        `conf:"keys,block"`
-	Templates   Templates   `conf:"templates,block"`
-	ACME        ACME        `conf:"acme,block" reload:"restart"`
-	HTTP        HTTP        `conf:"http,block"`
-	Control     Control     `conf:"control,block" reload:"restart"`
-	Resolver    Resolver    `conf:"resolver,block" reload:"restart"`
-	Queue       Queue       `conf:"queue,block" reload:"restart"`
-	Router      Router      `conf:"router,block"`
-	Delivery    Delivery    `conf:"delivery,block"`
-	Log         Log         `conf:"log,block"`
-	Accounting  Accounting  `conf:"accounting,block"`
-	DSN         DSN         `conf:"dsn,block"`
-	TLSReports  TLSReports  `conf:"tls_reports,block" reload:"restart"`
-	Suppression Suppression `conf:"suppression,block"`
-	Admission   Admission   `conf:"admission,block"`
-	Checks      Checks      `conf:"checks,block"`
-	Shutdown    Shutdown    `conf:"shutdown,block"`
+	Listeners   []*Listener    `conf:"listener,block"`
+	APIs        []*API         `conf:"api,block"`
+	Users       Users          `conf:"users,block"`
+	Keys        Keys           `conf:"keys,block"`
+	Templates   Templates      `conf:"templates,block"`
+	ACME        ACME           `conf:"acme,block" reload:"restart"`
+	HTTP        HTTP           `conf:"http,block"`
+	Console     Console        `conf:"console,block" reload:"restart"`
+	Control     Control        `conf:"control,block" reload:"restart"`
+	Resolver    Resolver       `conf:"resolver,block" reload:"restart"`
+	Queue       Queue          `conf:"queue,block" reload:"restart"`
+	Router      Router         `conf:"router,block"`
+	Delivery    Delivery       `conf:"delivery,block"`
+	Log         Log            `conf:"log,block"`
+	Accounting  Accounting     `conf:"accounting,block"`
+	DSN         DSN            `conf:"dsn,block"`
+	TLSReports  TLSReports     `conf:"tls_reports,block" reload:"restart"`
+	ReturnPaths ReturnPathKeys `conf:"return_path,block"`
+	Suppression Suppression    `conf:"suppression,block"`
+	Admission   Admission      `conf:"admission,block"`
+	Checks      Checks         `conf:"checks,block"`
+	Shutdown    Shutdown       `conf:"shutdown,block"`
 
-	Sources []*Source `conf:"source,block"`
-	Plans   []*Plan   `conf:"plan,block"`
-	Pools   []*Pool   `conf:"pool,block"`
-	Tenants []*Tenant `conf:"tenant,block"`
-	DKIMs   []*DKIM   `conf:"dkim,block"`
+	Sources            []*Source       `conf:"source,block"`
+	Plans              []*Plan         `conf:"plan,block"`
+	Pools              []*Pool         `conf:"pool,block"`
+	Tenants            []*Tenant       `conf:"tenant,block"`
+	DKIMs              []*DKIM         `conf:"dkim,block"`
+	SenderDomainBlocks []*SenderDomain `conf:"sender_domain,block"`
+	Streams            []*Stream       `conf:"stream,block"`
 
-	Defaults  Defaults    `conf:"defaults,block"`
-	Providers []*Provider `conf:"provider,block"`
-	Domains   []*Domain   `conf:"domain,block"`
-	Backoffs  []*Backoff  `conf:"backoff,block"`
+	Defaults   Defaults    `conf:"defaults,block"`
+	Providers  []*Provider `conf:"provider,block"`
+	Domains    []*Domain   `conf:"domain,block"`
+	Backoffs   []*Backoff  `conf:"backoff,block"`
+	Classifies []*Classify `conf:"classify,block"`
 
 	resolved *resolved         // what Traffic has worked out before
 	derived  map[*string]bool  // settings that have what follows from others
@@ -112,6 +125,13 @@ type Listener struct {
 	Tenant string `conf:"tenant"`
 	// TenantHeaderFrom is the networks whose clients name the tenant of a message in X-MTA-Tenant.
 	TenantHeaderFrom []netip.Prefix `conf:"tenant_header_from"`
+	// PoolHeader, CampaignHeader and EnvIDHeader are names of fields by which messages for another mail server
+	// name their pool, their campaign and their envelope's id. "": none.
+	PoolHeader     string `conf:"pool_header"`
+	CampaignHeader string `conf:"campaign_header"`
+	EnvIDHeader    string `conf:"envid_header"`
+	// HeadersFrom is the networks whose clients' fields of these names count.
+	HeadersFrom []netip.Prefix `conf:"headers_from"`
 	// CheckFrom holds the addresses in From, too, to the senders of tenant and user.
 	CheckFrom bool `conf:"check_from"`
 	// Tier of mail that has no tenant, 0 (matters most) to 5.
@@ -120,6 +140,8 @@ type Listener struct {
 	TLS TLS `conf:"tls,block"`
 	// Auth offers AUTH, when it has mechanisms.
 	Auth Auth `conf:"auth,block"`
+	// Inbound takes reports about the relay's own mail, from anybody, when it has domains.
+	Inbound Inbound `conf:"inbound,block"`
 
 	MaxMessageSize           Size          `conf:"max_message_size" min:"1KiB" max:"1GiB"` // octets of content
 	MaxRecipients            int           `conf:"max_recipients" min:"100" max:"1000000"` // per message; RFC 5321, 4.5.3.1.8 demands 100
@@ -184,6 +206,10 @@ func (c Certificates) Pairs() []certificates.Pair {
 type HTTP struct {
 	block
 	Address string `conf:"address" check:"listen or off" reload:"restart"` // "ip:port"; "": none
+	// MetricsToken is what those who ask for metrics must have; "": nothing.
+	MetricsToken Secret `conf:"metrics_token"`
+	// TopSites is how many sites have metrics of their own.
+	TopSites int `conf:"top_sites" min:"0" max:"200"`
 }
 
 // Control is the unix socket that the command line speaks to.
@@ -276,6 +302,8 @@ type Accounting struct {
 	RotateEvery time.Duration `conf:"rotate_every" min:"1m"`
 	Keep        time.Duration `conf:"keep" min:"0"`      // 0: for ever
 	KeepSize    Size          `conf:"keep_size" min:"0"` // of all files together; 0: no limit
+	Compress    string        `conf:"compress" oneof:"off zstd"`
+	Headers     []string      `conf:"headers"` // names of fields
 }
 
 // DSN is how reports to senders look.
@@ -283,17 +311,6 @@ type DSN struct {
 	block
 	From        string `conf:"from"`                             // default: Mail Delivery System <Postmaster>
 	ReturnLimit Size   `conf:"return_limit" min:"0" max:"64MiB"` // larger messages come back as headers only
-}
-
-// Suppression is what becomes of mail to addresses on the suppression list, and how they get there.
-type Suppression struct {
-	block
-	// Mode is what becomes of mail to them: refused at RCPT, taken and bounced, or nothing.
-	Mode string `conf:"mode" oneof:"refuse bounce off"`
-	// Feed puts addresses on the list that a remote host says don't exist.
-	Feed       bool          `conf:"feed"`
-	FeedStatus []string      `conf:"feed_status" check:"failure status"` // enhanced status codes that say so
-	FeedKeep   time.Duration `conf:"feed_keep" min:"0"`                  // how long such an entry stays; 0: for ever
 }
 
 // Shutdown is how the relay stops.
@@ -391,6 +408,10 @@ type Tenant struct {
 	// Unsubscribe is the URL, as recipients reach it, of the route /unsubscribe of an api block: links to it are
 	// added to messages (RFC 8058). "": none are.
 	Unsubscribe string `conf:"unsubscribe"`
+	// UnsubscribeMail adds the address that unsubscribes the recipient, at the domain of the return path, to
+	// messages that have no List-Unsubscribe.
+	UnsubscribeMail bool       `conf:"unsubscribe_mail"`
+	ReturnPath      ReturnPath `conf:",inline"`
 	// Networks are those whose clients' mail is the tenant's when nothing else says whose it is.
 	Networks []netip.Prefix `conf:"networks"`
 

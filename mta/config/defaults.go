@@ -28,24 +28,26 @@ func builtIn() *Config {
 	smtp.Address = []string{"127.0.0.1:2525"}
 	return &Config{
 		DataDir:   "./mta-data",
+		Upgrade:   UpgradeManual,
 		Presets:   true,
 		Listeners: []*Listener{smtp},
-		HTTP:      HTTP{Address: "127.0.0.1:8025"},
+		HTTP:      HTTP{Address: "127.0.0.1:8025", TopSites: 20},
 		Users:     Users{Scheme: users.Argon2id},
 		ACME:      ACME{Directory: "https://acme-v02.api.letsencrypt.org/directory"},
+		Console:   Console{TLS: defaultCertificates},
 		Control:   Control{Mode: 0o660},
 		Resolver: Resolver{
 			Timeout: 20 * time.Second, MaxLookups: 256, CacheEntries: 100_000,
 			MinTTL: 5 * time.Second, MaxTTL: day, NegativeTTL: 15 * time.Minute,
 		},
-		Queue:      Queue{SegmentSize: 64 * mib, LargeBody: 256 * kib, Cache: 64 * mib, MinFree: 256 * mib, IncomingMemory: 256 * mib, IdempotencyKeys: 1_000_000},
-		Router:     Router{Workers: 100, VerifyWorkers: 10, MaxMessageConcurrency: 2, ScaleMaxConcurrency: 10, IPv4: true, IPv6: true, Timeout: 45 * time.Second, MaxRouteAge: 5 * time.Minute},
-		Delivery:   Delivery{MaxConnections: 1000, MaxMessageConcurrency: 2, ScaleMaxConcurrency: 10},
-		Log:        Log{Level: "info", Format: "text"},
-		Accounting: Accounting{Enabled: true, RotateSize: 128 * mib, RotateEvery: day, Keep: 14 * day, KeepSize: 10 * gib},
-		DSN:        DSN{ReturnLimit: 64 * kib},
-		// 5.2.1 is not among them: large providers say it of mailboxes that get too much for now.
-		Suppression: Suppression{Mode: "refuse", FeedStatus: []string{"5.1.1", "5.1.6"}, FeedKeep: 90 * day},
+		Queue:       Queue{SegmentSize: 64 * mib, LargeBody: 256 * kib, Cache: 64 * mib, MinFree: 256 * mib, IncomingMemory: 256 * mib, IdempotencyKeys: 1_000_000},
+		Router:      Router{Workers: 100, VerifyWorkers: 10, MaxMessageConcurrency: 2, ScaleMaxConcurrency: 10, IPv4: true, IPv6: true, Timeout: 45 * time.Second, MaxRouteAge: 5 * time.Minute},
+		Delivery:    Delivery{MaxConnections: 1000, MaxMessageConcurrency: 2, ScaleMaxConcurrency: 10},
+		Log:         Log{Level: "info", Format: "text"},
+		Accounting:  Accounting{Enabled: true, RotateSize: 128 * mib, RotateEvery: day, Keep: 14 * day, KeepSize: 10 * gib, Compress: "off"},
+		DSN:         DSN{ReturnLimit: 64 * kib},
+		ReturnPaths: ReturnPathKeys{Valid: 30 * day},
+		Suppression: Suppression{Mode: "refuse", FeedKeep: 90 * day, Flood: SuppressionFlood{Factor: 5, Share: 0.25, Min: 50}},
 		Admission:   Admission{Mode: "utilisation", SyncLatency: 100 * time.Millisecond},
 		Shutdown:    Shutdown{Drain: 30 * time.Second},
 		Defaults:    Defaults{Traffic: builtInTraffic()},
@@ -148,6 +150,7 @@ func (c *Config) derive(hostname string) {
 	c.TLSReports.derive()
 	fill(&c.DSN.From, "Mail Delivery System <"+c.Postmaster+">")
 	c.deriveDKIM()
+	c.deriveReturnPaths()
 	for _, l := range c.Listeners {
 		fill(&l.Banner, c.Hostname)
 	}

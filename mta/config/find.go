@@ -38,6 +38,9 @@ func DefaultWhereabouts() Whereabouts { return find(nil, nil) }
 // Maildrop is the directory in data_dir where sendmail leaves mail while the relay is away.
 const Maildrop = "maildrop"
 
+// AuditLog is the directory in data_dir with what operators did, see package audit.
+const AuditLog = "audit"
+
 // Reachable is where a listener's address is reached from the machine itself: "" when it is none.
 func Reachable(listener string) string {
 	host, port, err := net.SplitHostPort(listener)

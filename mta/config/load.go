@@ -17,6 +17,7 @@ var remedies = map[string]string{
 	"Plan peak":                noPacing,
 	"Plan sliding_hour_factor": noPacing,
 	"Plan hour":                "remove the line: an hour of a plan has 60 minutes",
+	"Suppression feed_status":  `remove the line: the class of a refusal decides now, and class "NAME" blocks change which; 'mta bounce classify --reply' shows the class of a reply`,
 	"backlog_threshold":        "remove the line: the relay now opens another connection when mail would wait longer than one round trip to the host",
 }
 

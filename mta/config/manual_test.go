@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"os"
 	"reflect"
 	"regexp"
@@ -11,61 +10,6 @@ import (
 
 	"example.org/mta/internal/settings"
 )
-
-// blocks gives, by name, a struct with the defaults of each block that the file can have; ""
-// is the top of the file. A block within another that has the name of one at the top is named
-// with the one that it is in, as "stage.provider".
-func blocks() map[string]reflect.Value {
-	c := builtIn()
-	all := map[string]reflect.Value{"": reflect.ValueOf(c).Elem()}
-	var walk func(v reflect.Value, name string)
-	walk = func(v reflect.Value, name string) {
-		for f := range settings.Fields(v) {
-			in, key := f.Value, blockKey(name, f.Name)
-			switch f.Kind {
-			case settings.Many:
-				e := reflect.New(f.Value.Type().Elem().Elem())
-				if d, ok := e.Interface().(interface{ SetDefaults() }); ok {
-					d.SetDefaults()
-				}
-				in = e.Elem()
-				if f.Name == "listener" { // the built-in one has an address too
-					in = reflect.ValueOf(c.Listeners[0]).Elem()
-				}
-			case settings.Single:
-			default:
-				continue
-			}
-			if old, ok := all[key]; !ok || old.IsZero() {
-				all[key] = in
-			}
-			walk(in, key)
-		}
-	}
-	walk(all[""], "")
-	return all
-}
-
-// blockKey is the name that blocks gives a block within another.
-func blockKey(outer, name string) string {
-	if _, top := named(reflect.ValueOf(&Config{}).Elem(), name); top && outer != "" {
-		return outer + "." + name
-	}
-	return name
-}
-
-// settingsOf lists the settings of a block, without those of its inner blocks. What provider
-// and domain have in common with defaults is listed there only.
-func settingsOf(name string, v reflect.Value) map[string]settings.Field {
-	own := make(map[string]settings.Field)
-	for f := range settings.Fields(v) {
-		own[f.Name] = f
-		if _, shared := named(reflect.ValueOf(&Traffic{}).Elem(), f.Name); f.Kind != settings.Setting || shared && (name == "provider" || name == "domain") {
-			delete(own, f.Name)
-		}
-	}
-	return own
-}
 
 // TestTheExampleIsTheDefault proves each default in the example, and that none is missing.
 func TestTheExampleIsTheDefault(t *testing.T) {
@@ -159,31 +103,6 @@ func TestTheManualNamesEverySetting(t *testing.T) {
 	}
 }
 
-// defaultText gives a default as the manual has it, "" for what has none or depends on others.
-func defaultText(f settings.Field) string {
-	switch f.Value.Kind() {
-	case reflect.String, reflect.Slice, reflect.Map:
-		if f.Value.Len() == 0 {
-			return ""
-		}
-	}
-	if schema().Bounded(f) != nil { // it must be set
-		return ""
-	}
-	if a := fmt.Sprintf("%T", f.Value.Interface()); a == "netip.Addr" {
-		return ""
-	}
-	return settings.Literal(f.Value, "")
-}
-
-// needsRestart looks at the tags of a setting and of its block.
-func needsRestart(name string, f settings.Field) bool {
-	if b, ok := named(reflect.ValueOf(&Config{}).Elem(), name); ok && name != "" && b.Tag.Get("reload") == "restart" {
-		return true
-	}
-	return f.Tag.Get("reload") == "restart"
-}
-
 type row struct{ name, byDefault, restart string }
 
 // tables reads the settings of each block out of the manual.
@@ -206,14 +125,4 @@ func tables(page string) map[string][]row {
 		}
 	}
 	return all
-}
-
-// named finds what stands for name in the block of the struct v.
-func named(v reflect.Value, name string) (settings.Field, bool) {
-	for f := range settings.Fields(v) {
-		if f.Name == name && name != "" {
-			return f, true
-		}
-	}
-	return settings.Field{}, false
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"example.org/mta/bounce"
 	"example.org/mta/internal/settings"
 	"example.org/mta/warmup"
 )
@@ -78,11 +79,15 @@ type PlanProvider struct {
 
 // PlanHealth says what outcomes move the stage.
 type PlanHealth struct {
-	MinSample    int        `conf:"min_sample"` // outcomes of a provider in a day; 0: advance after each day with mail
-	MinFill      float64    `conf:"min_fill"`   // share of the daily cap to be sent before advancing
-	AdvanceBelow PlanLimits `conf:"advance_below,block"`
-	RegressAbove PlanLimits `conf:"regress_above,block"`
-	Pause        PlanPause  `conf:"pause,block"`
+	MinSample int     `conf:"min_sample"` // outcomes of a provider in a day; 0: advance after each day with mail
+	MinFill   float64 `conf:"min_fill"`   // share of the daily cap to be sent before advancing
+	// Refusals are the classes of replies that are about the sender, and pause a provider; Bounces
+	// those whose permanent replies are hard bounces.
+	Refusals     []ReplyClass `conf:"refusals"`
+	Bounces      []ReplyClass `conf:"bounces"`
+	AdvanceBelow PlanLimits   `conf:"advance_below,block"`
+	RegressAbove PlanLimits   `conf:"regress_above,block"`
+	Pause        PlanPause    `conf:"pause,block"`
 }
 
 // PlanLimits are shares of a day's outcomes, from 0 to 1.
@@ -136,10 +141,37 @@ func (p *Plan) SetDefaults() {
 	p.StartStage, p.Nodes, p.EaseOut = d.StartStage, 1, d.EaseOut
 	h := &d.Health
 	p.Health = PlanHealth{
-		MinSample: int(h.MinSample), MinFill: h.MinFill,
+		MinSample: int(h.MinSample), MinFill: h.MinFill, Refusals: namesOf(bounce.Class.AboutUs), Bounces: namesOf(countsAsBounce),
 		AdvanceBelow: PlanLimits(h.AdvanceBelow), RegressAbove: PlanLimits(h.RegressAbove),
 		Pause: PlanPause{Share: h.Pause.Share, Sample: h.Pause.Sample, Seconds: int(h.Pause.Seconds), Probe: h.Pause.Probe},
 	}
+}
+
+// countsAsBounce: a refusal for good that no rule knows is most often about the address.
+func countsAsBounce(c bounce.Class) bool {
+	return c.Hard() || c == bounce.InactiveMailbox || c == bounce.Uncategorized
+}
+
+// namesOf lists the classes that are meant.
+func namesOf(meant func(bounce.Class) bool) (names []ReplyClass) {
+	for _, c := range bounce.Classes() {
+		if meant(c) {
+			names = append(names, ReplyClass(c.String()))
+		}
+	}
+	return names
+}
+
+// HealthClasses are what the health of a plan of that name counts as refusals by policy, and as hard bounces.
+func (c *Config) HealthClasses(plan string) (refusals, bounces []bounce.Class) {
+	p := &Plan{}
+	p.SetDefaults()
+	for _, own := range c.Plans {
+		if own.Name == plan {
+			p = own
+		}
+	}
+	return classesOf(p.Health.Refusals), classesOf(p.Health.Bounces)
 }
 
 // addPlanPresets fills in what plans have from the preset that they begin from.
@@ -244,6 +276,23 @@ func (c *Config) WarmupPlan(name string) *warmup.Plan { return c.resolved.plans[
 
 // WarmupPlans lists the names that WarmupPlan knows, sorted.
 func (c *Config) WarmupPlans() []string { return slices.Sorted(maps.Keys(c.resolved.plans)) }
+
+// OverflowOf gives what becomes of mail that a plan has no room for: it is held when all pools with that plan do so.
+func (c *Config) OverflowOf(plan string) warmup.Overflow {
+	held := false
+	for _, p := range c.Pools {
+		if slices.ContainsFunc(p.Dedicated, func(d *Dedicated) bool { return d.Plan == plan }) {
+			if p.Overflow != "hold" {
+				return warmup.Shared
+			}
+			held = true
+		}
+	}
+	if held {
+		return warmup.Hold
+	}
+	return warmup.Shared
+}
 
 func (k checker) plans() {
 	for _, p := range k.Plans {

@@ -13,12 +13,12 @@ import (
 
 // checks are the tests that the tag check names.
 var checks = map[string]func(string) error{
-	"listen":         checkListen,
-	"listen or off":  unlessEmpty(checkListen),
-	"server":         checkServer,
-	"plan preset":    unlessEmpty(func(s string) error { return settings.OneOf(s, warmup.PresetNames()) }),
-	"hostname":       checkHostname,
-	"failure status": checkFailure,
+	"listen":          checkListen,
+	"listen or off":   unlessEmpty(checkListen),
+	"server":          checkServer,
+	"plan preset":     unlessEmpty(func(s string) error { return settings.OneOf(s, warmup.PresetNames()) }),
+	"hostname":        checkHostname,
+	"domain or empty": checkReturnPath,
 }
 
 func unlessEmpty(check func(string) error) func(string) error {
@@ -53,21 +53,6 @@ func checkServer(s string) error {
 		return nil
 	}
 	return settings.Wrong(`write it as "192.0.2.53", "192.0.2.53:53" or "[2001:db8::53]:53"`, "%s is not the address of a name server", settings.Quoted(s))
-}
-
-// checkFailure demands the enhanced status of a permanent failure (RFC 3463, 2).
-func checkFailure(s string) error {
-	class, rest, _ := strings.Cut(s, ".")
-	subject, detail, ok := strings.Cut(rest, ".")
-	if ok && class == "5" && isStatusNumber(subject) && isStatusNumber(detail) {
-		return nil
-	}
-	return settings.Wrong(`write it as "5.1.1"`, "%s is not the enhanced status code of a permanent failure", settings.Quoted(s))
-}
-
-func isStatusNumber(s string) bool {
-	n, err := strconv.ParseUint(s, 10, 16)
-	return err == nil && n < 1000 && strconv.FormatUint(n, 10) == s
 }
 
 func checkHostname(s string) error {

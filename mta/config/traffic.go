@@ -109,15 +109,23 @@ type Provider struct {
 type Domain struct {
 	block
 	Pattern Pattern `conf:",label"`
-	// Route is where mail goes instead of to the domain's exchangers, best first. Empty: by DNS.
-	Route []Smarthost `conf:"route"`
-	// Username and Password are for the hosts of Route.
-	Username string `conf:"username"`
-	Password Secret `conf:"password"`
+	// Smarthosts are where mail goes instead of to the domain's exchangers. An empty Route in the file means by DNS,
+	// whatever wider blocks have.
+	Smarthosts `conf:",inline"`
+	// Pool is what mail leaves from, whoever sends it. "": that of the sender's domain, or of the tenant.
+	Pool string `conf:"pool"`
 	// VerifyRecipients "mailbox" has the hosts of these domains asked at RCPT whether a recipient exists.
 	VerifyRecipients string `conf:"verify_recipients" oneof:"off mailbox"`
 	// Traffic has only what the block sets; ask Config.Traffic for what applies.
 	Traffic Traffic `conf:",inline"`
+}
+
+// Smarthosts are hosts to relay through, and the login there.
+type Smarthosts struct {
+	Route []Smarthost `conf:"route"` // best first
+	// Username and Password are for the hosts of Route.
+	Username string `conf:"username"`
+	Password Secret `conf:"password"`
 }
 
 // Budget is what the sites of a provider share. Zero is no limit.
@@ -138,6 +146,10 @@ type resolved struct {
 	networks  tenantNetworks
 	signers   map[Pattern][]*DKIM
 	signed    map[string]bool // tenants whose mail may be signed; "*" for all
+	senders   map[Pattern]*SenderDomain
+
+	returnPaths bool // some mail has one
+	domainPools bool // a recipient's domain has one
 
 	// traffic remembers settings by what they are made of, so that it holds no more than the
 	// file's domains times its providers, whatever is asked.
@@ -153,7 +165,7 @@ type trafficKey struct {
 func (c *Config) index() {
 	r := &resolved{
 		sources: make(map[string]*Source), pools: make(map[string]*Pool), tenants: make(map[string]*Tenant),
-		providers: make(map[string]*Provider), domains: make(map[Pattern]*Domain),
+		providers: make(map[string]*Provider), domains: make(map[Pattern]*Domain), senders: make(map[Pattern]*SenderDomain),
 	}
 	for _, s := range c.Sources {
 		r.sources[s.Name] = s
@@ -170,7 +182,12 @@ func (c *Config) index() {
 	}
 	for _, d := range c.Domains {
 		r.domains[d.Pattern] = d
+		r.domainPools = r.domainPools || d.Pool != ""
 	}
+	for _, d := range c.SenderDomainBlocks {
+		r.senders[d.Pattern] = d
+	}
+	r.returnPaths = len(c.ReturnPathDomains()) > 0
 	r.networks = indexNetworks(c.Tenants)
 	r.plans = c.indexPlans()
 	r.signers, r.signed = c.indexSigners()

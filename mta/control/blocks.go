@@ -8,13 +8,15 @@ import (
 	"time"
 )
 
-// Blocks is what the server asks about the sources, pools and tenants of the configuration. Each
+// Blocks is what the server asks about the providers, sources, pools and tenants of the configuration. Each
 // method gives a page of those that fit, as BlockFilter orders them: up to limit behind what after, the
 // Next of the page before, stands for; "" is the beginning.
 type Blocks interface {
+	// Providers are those of the configuration, and "": the sites that are none's.
+	Providers(ctx context.Context, f BlockFilter, after string, limit int) (ProviderList, error)
 	Sources(ctx context.Context, f BlockFilter, after string, limit int) (SourceList, error)
 	Pools(ctx context.Context, f BlockFilter, after string, limit int) (PoolList, error)
-	// Tenants is given the recipients in the queue by tenant, nil when those aren't asked for.
+	// Tenants is given the recipients in the queue by tenant.
 	Tenants(ctx context.Context, f BlockFilter, queued map[string]int, after string, limit int) (TenantList, error)
 }
 
@@ -24,7 +26,6 @@ type BlockFilter struct {
 	Pool    string   // only those of this pool
 	Failing bool     // only those whose last recipient failed
 	Busy    bool     // only those with mail or connections; of tenants, with mail in the queue
-	Queued  bool     // count the queue too; of tenants only, whose envelopes are read for it, as they are for Busy
 	Order   SiteOrder
 }
 
@@ -66,8 +67,49 @@ type Source struct {
 	Pools   []string `json:"pools"`
 	State   string   `json:"state"`            // sending, warming, paused or missing
 	Reason  string   `json:"reason,omitempty"` // why it is missing or paused, or where its warm-up stands
+	Present bool     `json:"present"`          // whether this machine has the address; true where the system or a proxy chooses it
 	Load    Load     `json:"load"`
 	Tally   Tally    `json:"tally"`
+	// Providers are its outcomes at each provider that it has attempted, by name; "" is the sites that are none's.
+	Providers []SourceProvider `json:"providers"`
+	// Suspended is what holds its mail for a site or host back for a while, the latest first: the first
+	// MaxSourceSuspensions of Suspensions. Suspensions for all sources together are left out.
+	Suspended   []SourceSuspension `json:"suspended"`
+	Suspensions int                `json:"suspensions"`
+}
+
+// SourceProvider is the outcomes of a source's attempts at a provider since the start of the relay, in recipients.
+type SourceProvider struct {
+	Provider  string `json:"provider"`
+	Delivered int64  `json:"delivered"`
+	Deferred  int64  `json:"deferred"`
+	Bounced   int64  `json:"bounced"`
+	Expired   int64  `json:"expired"`
+}
+
+// SourceSuspension is a site or a host that gets no mail from a source for a while.
+type SourceSuspension struct {
+	Site   string    `json:"site,omitempty"`
+	Host   string    `json:"host,omitempty"` // "ip:port", where it is of one host only
+	Reason string    `json:"reason"`
+	Begin  time.Time `json:"begin"`
+	End    time.Time `json:"end"`
+}
+
+// MaxSourceSuspensions is how many suspensions a source is listed with.
+const MaxSourceSuspensions = 20
+
+// Provider is several sites with one budget.
+type Provider struct {
+	Name  string `json:"name"` // "": the sites that are none's
+	Load  Load   `json:"load"`
+	Tally Tally  `json:"tally"`
+}
+
+// ProviderList is a page of providers.
+type ProviderList struct {
+	Providers []Provider `json:"providers"`
+	Next      string     `json:"next,omitempty"` // cursor of the next page; "" when this is the last
 }
 
 // The states of a source.
@@ -98,9 +140,10 @@ type Tenant struct {
 	Name   string     `json:"name"`
 	Pool   string     `json:"pool"`
 	Tier   *int       `json:"tier,omitempty"`   // of the tenant; other mail has its listener's
-	Queued *int       `json:"queued,omitempty"` // recipients in the queue, where that was asked for
+	Queued int        `json:"queued"`           // recipients in the queue
 	Paused string     `json:"paused,omitempty"` // the tenant, its pool or everything: by whom and why; "": none is
 	Tally  Tally      `json:"tally"`
+	Rates  Rates      `json:"rates"`
 	Use    *TenantUse `json:"use,omitempty"` // of a tenant that the configuration has
 }
 
@@ -138,16 +181,18 @@ type TenantList struct {
 }
 
 var (
-	blockParams  = []string{"name", "pool", "failing", "busy", "order", "after", "limit"}
-	poolParams   = []string{"name", "failing", "busy", "order", "after", "limit"}
-	tenantParams = []string{"name", "pool", "failing", "busy", "queued", "order", "after", "limit"}
+	providerParams = []string{"name", "failing", "busy", "order", "after", "limit"}
+	blockParams    = []string{"name", "pool", "failing", "busy", "order", "after", "limit"}
+	poolParams     = []string{"name", "failing", "busy", "order", "after", "limit"}
+	tenantParams   = []string{"name", "pool", "failing", "busy", "queued", "order", "after", "limit"}
 )
 
 func (q *query) blocks() (f BlockFilter, after string, limit int) {
 	f = BlockFilter{
-		Names: q.strs("name"), Pool: q.str("pool"), Failing: q.flag("failing"), Busy: q.flag("busy"), Queued: q.flag("queued"),
+		Names: q.strs("name"), Pool: q.str("pool"), Failing: q.flag("failing"), Busy: q.flag("busy"),
 		Order: oneOf(q, "order", SiteOrders),
 	}
+	q.flag("queued") // tenants' queues were once counted only on demand
 	return f, q.str("after"), q.number("limit", DefaultLimit, 1, MaxLimit)
 }
 
@@ -157,9 +202,21 @@ func (f BlockFilter) values(after string, limit int) url.Values {
 	setText(v, "pool", f.Pool)
 	setFlag(v, "failing", f.Failing)
 	setFlag(v, "busy", f.Busy)
-	setFlag(v, "queued", f.Queued)
 	setText(v, "order", string(f.Order))
 	return v
+}
+
+func (s *Server) providers(w http.ResponseWriter, r *http.Request, q *query) error {
+	f, after, limit := q.blocks()
+	if q.err != nil {
+		return q.err
+	}
+	l, err := s.config.Blocks.Providers(r.Context(), f, after, limit)
+	if err != nil {
+		return err
+	}
+	l.Providers = append([]Provider{}, l.Providers...)
+	return writeJSON(w, l)
 }
 
 func (s *Server) sources(w http.ResponseWriter, r *http.Request, q *query) error {
@@ -172,6 +229,10 @@ func (s *Server) sources(w http.ResponseWriter, r *http.Request, q *query) error
 		return err
 	}
 	l.Sources = append([]Source{}, l.Sources...)
+	for i := range l.Sources {
+		x := &l.Sources[i]
+		x.Providers, x.Suspended = append([]SourceProvider{}, x.Providers...), append([]SourceSuspension{}, x.Suspended...)
+	}
 	return writeJSON(w, l)
 }
 
@@ -193,16 +254,13 @@ func (s *Server) tenants(w http.ResponseWriter, r *http.Request, q *query) error
 	if q.err != nil {
 		return q.err
 	}
-	var queued map[string]int
-	if f.Queued || f.Busy {
-		sum, err := s.summarise(r.Context(), ByTenant, Filter{}, 0)
-		if err != nil {
-			return err
-		}
-		queued = make(map[string]int, len(sum.Rows))
-		for _, row := range sum.Rows {
-			queued[row.Key] = row.Total
-		}
+	sum, err := s.config.Queue.Summary(r.Context(), ByTenant, Filter{}, SummaryPage{}) // from counters
+	if err != nil {
+		return err
+	}
+	queued := make(map[string]int, len(sum.Rows))
+	for _, row := range sum.Rows {
+		queued[row.Key] = row.Total
 	}
 	l, err := s.config.Blocks.Tenants(r.Context(), f, queued, after, limit)
 	if err != nil {
@@ -210,6 +268,12 @@ func (s *Server) tenants(w http.ResponseWriter, r *http.Request, q *query) error
 	}
 	l.Tenants = append([]Tenant{}, l.Tenants...)
 	return writeJSON(w, l)
+}
+
+// Providers gives a page of the providers that fit.
+func (c *Client) Providers(ctx context.Context, f BlockFilter, after string, limit int) (l ProviderList, err error) {
+	err = c.get(ctx, "/v1/providers", f.values(after, limit), &l)
+	return l, err
 }
 
 // Sources gives a page of the sources that fit.

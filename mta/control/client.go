@@ -67,7 +67,12 @@ func (c *Client) Get(ctx context.Context, id string) (Item, error) {
 
 // Content writes the message's headers and body to w.
 func (c *Client) Content(ctx context.Context, id string, w io.Writer) error {
-	body, err := c.do(ctx, "GET", "/v1/messages/"+url.PathEscape(id)+"/content", nil, nil)
+	return c.content(ctx, "/v1/messages/", id, w)
+}
+
+// content writes the content of what has an id below a path.
+func (c *Client) content(ctx context.Context, path, id string, w io.Writer) error {
+	body, err := c.do(ctx, "GET", path+url.PathEscape(id)+"/content", nil, nil)
 	if err != nil {
 		return err
 	}
@@ -88,27 +93,46 @@ func (c *Client) Change(ctx context.Context, change Change) (Changed, error) {
 	return done, c.ask(ctx, "POST", "/v1/messages/change", nil, request, &done)
 }
 
-// Summary counts what fits, with at most limit rows; 0 for all.
-func (c *Client) Summary(ctx context.Context, by SummaryBy, f Filter, limit int) (Summary, error) {
+// Summary counts what fits, or the part of it that the relay can look through at once.
+func (c *Client) Summary(ctx context.Context, by SummaryBy, f Filter, p SummaryPage) (Summary, error) {
 	v := f.values()
 	v.Set("by", string(by))
-	v.Set("limit", strconv.Itoa(limit))
+	v.Set("limit", strconv.Itoa(p.Limit))
+	if p.After != "" {
+		v.Set("after", p.After)
+	}
 	var s Summary
 	return s, c.get(ctx, "/v1/summary", v, &s)
+}
+
+// WholeSummary counts what fits, however many requests that takes, with at most limit rows; 0 for all.
+func (c *Client) WholeSummary(ctx context.Context, by SummaryBy, f Filter, limit int) (Summary, error) {
+	if f.Empty() {
+		return c.Summary(ctx, by, f, SummaryPage{Limit: limit})
+	}
+	whole, err := c.Summary(ctx, by, f, SummaryPage{})
+	for err == nil && whole.Next != "" {
+		var part Summary
+		part, err = c.Summary(ctx, by, f, SummaryPage{After: whole.Next})
+		whole = AddSummaries(whole, part)
+	}
+	whole.Cut(limit)
+	return whole, err
 }
 
 // maxRecord bounds a line of the accounting log.
 const maxRecord = 4 << 20
 
 // Log calls each with the records that fit, without line ends. With q.Follow it returns nil when
-// the relay stops, and the error of ctx when that ends.
+// the relay stops, and the error of ctx when that ends. The error is a *LogDamaged if each was called with all
+// records that can be read, and there were others.
 func (c *Client) Log(ctx context.Context, q LogQuery, each func(record []byte) error) error {
-	body, err := c.do(ctx, "GET", "/v1/log", q.values(), nil)
+	answer, err := c.answer(ctx, "GET", "/v1/log", q.values(), nil)
 	if err != nil {
 		return err
 	}
-	defer body.Close()
-	lines := bufio.NewScanner(body)
+	defer answer.Body.Close()
+	lines := bufio.NewScanner(answer.Body)
 	lines.Buffer(nil, maxRecord)
 	for lines.Scan() {
 		if err := each(lines.Bytes()); err != nil {
@@ -118,7 +142,22 @@ func (c *Client) Log(ctx context.Context, q LogQuery, each func(record []byte) e
 	if err := lines.Err(); err != nil {
 		return fmt.Errorf("reading the log: %w", err)
 	}
+	if damage := answer.Trailer.Get(damageTrailer); damage != "" {
+		return &LogDamaged{damage}
+	}
 	return nil
+}
+
+// NewestRecords gives a page of the records that fit, newest first. after is LogPage.Next of the page before, limit is from 1
+// to MaxLimit, 0 is DefaultLimit.
+func (c *Client) NewestRecords(ctx context.Context, q LogQuery, after string, limit int) (p LogPage, err error) {
+	v := q.values()
+	v.Set("order", string(NewestFirst))
+	setText(v, "after", after)
+	if limit != 0 {
+		v.Set("limit", strconv.Itoa(limit))
+	}
+	return p, c.get(ctx, "/v1/log", v, &p)
 }
 
 func (q *LogQuery) values() url.Values {
@@ -129,6 +168,7 @@ func (q *LogQuery) values() url.Values {
 		}
 	}
 	set("type", strings.Join(q.Types, ","))
+	set("class", strings.Join(q.Classes, ","))
 	set("id", q.ID)
 	set("sender", q.Sender)
 	set("recipient", q.Recipient)
@@ -168,10 +208,10 @@ func (c *Client) ConfigObject(ctx context.Context) (map[string]any, error) {
 	return o, err
 }
 
-// Reload makes the relay read its configuration file again.
-func (c *Client) Reload(ctx context.Context) (Reload, error) {
+// Reload makes the relay read its configuration file again, or tell what that would change.
+func (c *Client) Reload(ctx context.Context, in Intent) (Reload, error) {
 	var r Reload
-	return r, c.ask(ctx, "POST", "/v1/config/reload", nil, nil, &r)
+	return r, c.post(ctx, "/v1/config/reload", in, &r)
 }
 
 func (c *Client) get(ctx context.Context, path string, v url.Values, answer any) error {
@@ -192,6 +232,15 @@ func (c *Client) ask(ctx context.Context, method, path string, v url.Values, req
 
 // do gives the body of the answer when that is 200; all else is an error.
 func (c *Client) do(ctx context.Context, method, path string, v url.Values, request []byte) (io.ReadCloser, error) {
+	answer, err := c.answer(ctx, method, path, v, request)
+	if err != nil {
+		return nil, err
+	}
+	return answer.Body, nil
+}
+
+// answer is do with the answer's fields.
+func (c *Client) answer(ctx context.Context, method, path string, v url.Values, request []byte) (*http.Response, error) {
 	unescaped, err := url.PathUnescape(path)
 	if err != nil {
 		return nil, err
@@ -204,12 +253,15 @@ func (c *Client) do(ctx context.Context, method, path string, v url.Values, requ
 	if request != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
+	if method != http.MethodGet {
+		sendReason(ctx, r.Header)
+	}
 	answer, err := c.http.Do(r)
 	if err != nil {
 		return nil, c.explain(ctx, err)
 	}
 	if answer.StatusCode == http.StatusOK {
-		return answer.Body, nil
+		return answer, nil
 	}
 	defer answer.Body.Close()
 	refusal := &Error{Status: answer.StatusCode}

@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -163,7 +164,7 @@ func TestUnknownMessageHasAHint(t *testing.T) {
 func TestChange(t *testing.T) {
 	r := controltest.Sample(now)
 	c := serve(t, r)
-	dry, err := c.Change(context.Background(), control.Change{Action: control.Hold, Filter: control.Filter{Tenant: "acme"}, DryRun: true})
+	dry, err := c.Change(context.Background(), control.Change{Action: control.Hold, Filter: control.Filter{Tenant: "acme"}, Intent: control.Intent{DryRun: true}})
 	if err != nil || dry.Recipients != 4 || !dry.DryRun {
 		t.Fatalf("dry run: %+v, %v", dry, err)
 	}
@@ -212,11 +213,11 @@ func TestSummary(t *testing.T) {
 		{control.BySite, control.Filter{Tenant: "acme"}, 1, "big.example:1 +3 =4"},
 		{control.ByDomain, control.Filter{}, 2, "big.example:2 grey.example:1 +3 =6"},
 		{control.ByTenant, control.Filter{}, 0, "acme:4 :2 =6"},
-		{control.BySender, control.Filter{}, 0, "acme.example:4 :1 host.example:1 =6"},
+		{control.BySenderDomain, control.Filter{}, 0, "acme.example:4 :1 host.example:1 =6"},
 		{control.ByState, control.Filter{}, 2, "deferred:2 active:1 +3 =6"},
 		{control.ByState, control.Filter{State: control.StateHeld}, 0, "held:1 =1"},
 	} {
-		s, err := c.Summary(context.Background(), test.by, test.filter, test.limit)
+		s, err := c.WholeSummary(context.Background(), test.by, test.filter, test.limit)
 		if err != nil {
 			t.Fatalf("by %s: %v", test.by, err)
 		}
@@ -254,7 +255,7 @@ func TestSummaryGoesThroughAllPages(t *testing.T) {
 		m.ID = (envelope.FirstID(now) + envelope.ID(i)).String()
 		r.Messages = append(r.Messages, m)
 	}
-	s, err := serve(t, r).Summary(context.Background(), control.ByTenant, control.Filter{}, 0)
+	s, err := serve(t, r).WholeSummary(context.Background(), control.ByTenant, control.Filter{}, 0)
 	if err != nil || s.Total.Total != 2*control.MaxLimit+1 {
 		t.Errorf("%d of %d counted, %v", s.Total.Total, 2*control.MaxLimit+1, err)
 	}
@@ -270,6 +271,15 @@ func TestLog(t *testing.T) {
 	}
 	if want := r.Records[len(r.Records)-2:]; strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got %q, want %q", got, want)
+	}
+	// Damage is reported after all records that are sound, even if there are none.
+	r.Damage = fmt.Errorf("read: %w", &control.LogDamaged{Text: "mta-1.jsonl.zst is damaged:\nframe 2"})
+	for _, q := range []control.LogQuery{{Last: 2}, {Sender: "nobody@nowhere.example"}} {
+		got = nil
+		err := c.Log(context.Background(), q, each)
+		if damaged := (*control.LogDamaged)(nil); !errors.As(err, &damaged) || damaged.Text != "mta-1.jsonl.zst is damaged:?frame 2" || len(got) != q.Last {
+			t.Errorf("%d records and %v", len(got), err)
+		}
 	}
 }
 
@@ -327,12 +337,12 @@ func TestReloadAndConfig(t *testing.T) {
 		return control.Reload{Changes: []string{"a = 1 (was 2)"}, Restart: []string{"b"}}, nil
 	}
 	c := serve(t, r)
-	done, err := c.Reload(context.Background())
+	done, err := c.Reload(context.Background(), control.Intent{})
 	if err != nil || len(done.Changes) != 1 || len(done.Restart) != 1 {
 		t.Errorf("%+v, %v", done, err)
 	}
 	r.OnReload = func() (control.Reload, error) { return control.Reload{}, errors.New("mta.conf:1:2: no") }
-	if _, err := c.Reload(context.Background()); err == nil || err.Error() != "mta.conf:1:2: no" {
+	if _, err := c.Reload(context.Background(), control.Intent{}); err == nil || err.Error() != "mta.conf:1:2: no" {
 		t.Errorf("got %v", err)
 	}
 	if text, err := c.EffectiveConfig(context.Background()); err != nil || text != r.Settings {
@@ -403,7 +413,7 @@ func TestChangeInPartSaysSo(t *testing.T) {
 	w := httptest.NewRecorder()
 	control.NewServer(control.Config{Queue: partly{r}, Log: r, Relay: r, Events: slog.New(slog.DiscardHandler)}).Handler().ServeHTTP(w,
 		httptest.NewRequest("POST", "/v1/messages/change", strings.NewReader(`{"action":"hold","all":true}`)))
-	if w.Code != 404 || !strings.Contains(w.Body.String(), "message x is not in the queue; hold of 3 others is done") {
+	if w.Code != 404 || !strings.Contains(w.Body.String(), "message x is not in the queue; queue hold of 3 others is done") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
@@ -504,5 +514,32 @@ func TestListenReplacesOnlyWhatWasLeftBehind(t *testing.T) {
 	}
 	if _, err := control.Listen(filepath.Join(dir, strings.Repeat("x", 120)), 0o660); err == nil || !strings.Contains(err.Error(), "107") {
 		t.Errorf("a path that is too long: %v", err)
+	}
+}
+
+func TestNewestRecords(t *testing.T) {
+	r := controltest.Sample(now)
+	c := serve(t, r)
+	var got []string
+	for after, pages := "", 0; pages == 0 || after != ""; pages++ {
+		p, err := c.NewestRecords(context.Background(), control.LogQuery{}, after, 2)
+		if err != nil || len(p.Records) > 2 || p.Complete != (p.Next == "") {
+			t.Fatalf("%+v, %v", p, err)
+		}
+		for _, record := range p.Records {
+			got = append(got, string(record))
+		}
+		after = p.Next
+	}
+	want := slices.Clone(r.Records)
+	if slices.Reverse(want); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for _, url := range []string{"/v1/log?order=newest&follow=true", "/v1/log?order=newest&last=3", "/v1/log?limit=3", "/v1/log?after=x", "/v1/log?order=newest&after=x", "/v1/log?order=newest&limit=1001", "/v1/log?order=next"} {
+		w := httptest.NewRecorder()
+		r.Server().Handler().ServeHTTP(w, httptest.NewRequest("GET", url, nil))
+		if w.Code != 400 {
+			t.Errorf("%s: %d %s", url, w.Code, w.Body)
+		}
 	}
 }

@@ -65,7 +65,6 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request, q *query) error {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(s.streams, cancel)()
-	s.config.Events.Info("operator watches conversations", "site", t.Site, "source", t.Source, "tenant", t.Tenant, "recipient", t.Recipient, "content", t.Content, "clients", t.Clients, "listener", t.Listener, "client", q.str("client"))
 	out := &recordWriter{w: w}
 	err := s.config.Tracer.Trace(ctx, t, func(l TraceLine) error {
 		text, err := json.Marshal(l)

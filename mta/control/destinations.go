@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -27,6 +28,8 @@ type Destinations interface {
 	SuspendHosts(context.Context, SuspendHosts) (SuspendedHosts, error)
 	ResumeHosts(context.Context, ResumeHosts) (ResumedHosts, error)
 	Explain(context.Context, ExplainQuery) (Explanation, error)
+	// Recent gives the latest outcomes of a site's mail, by the name of the site or of a domain that it serves.
+	Recent(ctx context.Context, site string) (Recent, error)
 }
 
 // SiteFilter says which sites are meant; the zero SiteFilter fits all.
@@ -167,16 +170,19 @@ type HostList struct {
 
 // Forget says which hosts are to be unknown again, by name or address.
 type Forget struct {
+	Intent
 	Hosts []string `json:"hosts"`
 }
 
 // Forgotten is how many hosts those were.
 type Forgotten struct {
+	Effect
 	Hosts int `json:"hosts"`
 }
 
 // SuspendHosts says to which hosts nothing is to be sent.
 type SuspendHosts struct {
+	Intent
 	Hosts  []string `json:"hosts"` // names or addresses
 	Source string   `json:"source,omitempty"`
 	For    Age      `json:"for"` // at most MaxSuspension
@@ -185,23 +191,27 @@ type SuspendHosts struct {
 
 // SuspendedHosts is what a SuspendHosts did.
 type SuspendedHosts struct {
+	Effect
 	Hosts int       `json:"hosts"`
 	Until time.Time `json:"until"`
 }
 
 // ResumeHosts says which hosts are sent to again.
 type ResumeHosts struct {
+	Intent
 	Hosts []string `json:"hosts"` // names or addresses
 }
 
 // ResumedHosts is what a ResumeHosts ended.
 type ResumedHosts struct {
+	Effect
 	Hosts int `json:"hosts"`
 	Ended int `json:"ended"` // suspensions, of all sources
 }
 
 // Suspend says what is not to be sent.
 type Suspend struct {
+	Intent
 	Site   string `json:"site"` // the name of a site, or a domain that it serves
 	Source string `json:"source,omitempty"`
 	For    Age    `json:"for"` // at most MaxSuspension
@@ -213,6 +223,7 @@ const MaxSuspension = Age(30 * 24 * time.Hour)
 
 // Suspended is what a Suspend did.
 type Suspended struct {
+	Effect
 	Site  string    `json:"site"`
 	Until time.Time `json:"until"`
 	// Domains counts the domains that the site is known to serve just now; Some are the latest used of
@@ -223,11 +234,13 @@ type Suspended struct {
 
 // Resume says which site is sent to again.
 type Resume struct {
+	Intent
 	Site string `json:"site"` // the name of a site, or a domain that it serves
 }
 
 // Resumed is what a Resume ended.
 type Resumed struct {
+	Effect
 	Site  string `json:"site"`
 	Ended int    `json:"ended"` // suspensions, of all sources
 }
@@ -289,55 +302,35 @@ func (s *Server) hosts(w http.ResponseWriter, r *http.Request, q *query) error {
 	return writeJSON(w, l)
 }
 
-func (s *Server) forget(w http.ResponseWriter, r *http.Request, _ *query) error {
-	var f Forget
-	if err := readJSON(r.Body, &f); err != nil {
-		return err
-	}
+func (s *Server) forget(r *http.Request, f Forget) (Forgotten, error) {
 	if len(f.Hosts) == 0 {
-		return Invalid("", "forget: no host is named")
+		return Forgotten{}, Invalid("", "forget: no host is named")
 	}
 	done, err := s.config.Destinations.Forget(r.Context(), f)
-	if err != nil {
-		return err
-	}
-	s.config.Events.Info("operator forgets hosts", "named", strings.Join(f.Hosts, " "), "hosts", done.Hosts)
-	return writeJSON(w, done)
+	done.Count = done.Hosts
+	return done, err
 }
 
-func (s *Server) suspendHosts(w http.ResponseWriter, r *http.Request, _ *query) error {
-	var c SuspendHosts
-	if err := readJSON(r.Body, &c); err != nil {
-		return err
-	}
+func (s *Server) suspendHosts(r *http.Request, c SuspendHosts) (SuspendedHosts, error) {
 	if len(c.Hosts) == 0 {
-		return Invalid("", "suspend: no host is named")
+		return SuspendedHosts{}, Invalid("", "suspend: no host is named")
 	}
 	if err := checkSuspension(c.For); err != nil {
-		return err
+		return SuspendedHosts{}, err
 	}
+	c.Reason = cmp.Or(c.Reason, ReasonOf(r.Context()))
 	done, err := s.config.Destinations.SuspendHosts(r.Context(), c)
-	if err != nil {
-		return err
-	}
-	s.config.Events.Info("operator suspends hosts", "named", strings.Join(c.Hosts, " "), "hosts", done.Hosts, "source", c.Source, "until", done.Until, "reason", c.Reason)
-	return writeJSON(w, done)
+	done.Count = done.Hosts
+	return done, err
 }
 
-func (s *Server) resumeHosts(w http.ResponseWriter, r *http.Request, _ *query) error {
-	var c ResumeHosts
-	if err := readJSON(r.Body, &c); err != nil {
-		return err
-	}
+func (s *Server) resumeHosts(r *http.Request, c ResumeHosts) (ResumedHosts, error) {
 	if len(c.Hosts) == 0 {
-		return Invalid("", "resume: no host is named")
+		return ResumedHosts{}, Invalid("", "resume: no host is named")
 	}
 	done, err := s.config.Destinations.ResumeHosts(r.Context(), c)
-	if err != nil {
-		return err
-	}
-	s.config.Events.Info("operator resumes hosts", "named", strings.Join(c.Hosts, " "), "hosts", done.Hosts, "suspensions", done.Ended)
-	return writeJSON(w, done)
+	done.Count = done.Ended
+	return done, err
 }
 
 // checkSuspension refuses times that are none, or too long.
@@ -348,39 +341,26 @@ func checkSuspension(a Age) error {
 	return nil
 }
 
-func (s *Server) suspend(w http.ResponseWriter, r *http.Request, _ *query) error {
-	var c Suspend
-	if err := readJSON(r.Body, &c); err != nil {
-		return err
-	}
+func (s *Server) suspend(r *http.Request, c Suspend) (Suspended, error) {
 	if c.Site == "" {
-		return Invalid("", "suspend: no site is named")
+		return Suspended{}, Invalid("", "suspend: no site is named")
 	}
 	if err := checkSuspension(c.For); err != nil {
-		return err
+		return Suspended{}, err
 	}
+	c.Reason = cmp.Or(c.Reason, ReasonOf(r.Context()))
 	done, err := s.config.Destinations.Suspend(r.Context(), c)
-	if err != nil {
-		return err
-	}
-	s.config.Events.Info("operator suspends a site", "site", done.Site, "source", c.Source, "until", done.Until, "reason", c.Reason)
-	return writeJSON(w, done)
+	done.Effect = one(err)
+	return done, err
 }
 
-func (s *Server) resume(w http.ResponseWriter, r *http.Request, _ *query) error {
-	var c Resume
-	if err := readJSON(r.Body, &c); err != nil {
-		return err
-	}
+func (s *Server) resume(r *http.Request, c Resume) (Resumed, error) {
 	if c.Site == "" {
-		return Invalid("", "resume: no site is named")
+		return Resumed{}, Invalid("", "resume: no site is named")
 	}
 	done, err := s.config.Destinations.Resume(r.Context(), c)
-	if err != nil {
-		return err
-	}
-	s.config.Events.Info("operator resumes a site", "site", done.Site, "suspensions", done.Ended)
-	return writeJSON(w, done)
+	done.Count = done.Ended
+	return done, err
 }
 
 // Sites gives a page of the sites that fit. after is SiteList.Next of the page before, limit is

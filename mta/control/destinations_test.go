@@ -113,7 +113,7 @@ func TestSuspendIsBoundedAndChecked(t *testing.T) {
 	if err != nil || hosts.Hosts != 1 || !hosts.Until.Equal(now.Add(time.Hour)) {
 		t.Errorf("%+v, %v", hosts, err)
 	}
-	if resumed, err := c.ResumeHosts(ctx, control.ResumeHosts{Hosts: []string{"mx1.slow.example"}}); err != nil || resumed != (control.ResumedHosts{Hosts: 1, Ended: 1}) {
+	if resumed, err := c.ResumeHosts(ctx, control.ResumeHosts{Hosts: []string{"mx1.slow.example"}}); err != nil || resumed.Hosts != 1 || resumed.Ended != 1 || resumed.Count != 1 {
 		t.Errorf("%+v, %v", resumed, err)
 	}
 	done, err := c.Suspend(ctx, control.Suspend{Site: "slow.example", For: control.Age(time.Hour), Reason: "why not"})

@@ -12,6 +12,8 @@ type Error struct {
 	Status  int    `json:"-"` // of HTTP
 	Message string `json:"error"`
 	Hint    string `json:"hint,omitempty"`
+	// Count is what would be changed now, when that is not what was expected (Intent.Expect); else nil.
+	Count *int `json:"count,omitempty"`
 
 	cause error // why the relay could not be asked
 }
@@ -53,7 +55,7 @@ func IsNotFound(err error) bool {
 // asError makes an answer of any error.
 func asError(err error) *Error {
 	if e := (*Error)(nil); errors.As(err, &e) {
-		return &Error{Status: e.Status, Message: err.Error(), Hint: e.Hint}
+		return &Error{Status: e.Status, Message: err.Error(), Hint: e.Hint, Count: e.Count}
 	}
 	return &Error{Status: http.StatusInternalServerError, Message: err.Error()}
 }

@@ -36,6 +36,7 @@ type APIKeyList struct {
 
 // AddAPIKey asks for a key.
 type AddAPIKey struct {
+	Intent
 	Tenant  string   `json:"tenant"`
 	Name    string   `json:"name"`
 	Scopes  []string `json:"scopes,omitempty"`  // none: all there are
@@ -45,6 +46,7 @@ type AddAPIKey struct {
 
 // RotateAPIKey asks for a key in the place of another.
 type RotateAPIKey struct {
+	Intent
 	Tenant  string `json:"tenant,omitempty"`  // needed where several have a key of the name
 	Name    string `json:"name"`              // or an id
 	Overlap *Age   `json:"overlap,omitempty"` // how long both are valid; nil: a day
@@ -53,13 +55,21 @@ type RotateAPIKey struct {
 
 // RemoveAPIKeys names keys.
 type RemoveAPIKeys struct {
+	Intent
 	Tenant string   `json:"tenant,omitempty"` // needed where several have a key of a name
 	Names  []string `json:"names"`            // or ids
 }
 
+// RemovedAPIKeys is the keys that were removed.
+type RemovedAPIKeys struct {
+	Effect
+	APIKeyList
+}
+
 // NewAPIKey is a key with its secret, which is in no other answer, in no file and in no log.
 type NewAPIKey struct {
-	Key   string `json:"key"`
+	Effect
+	Key   string `json:"key"` // "": it was a dry run
 	Added APIKey `json:"added"`
 	// Old is the key that a rotation replaced, as it is now. Nil: none, or it is gone.
 	Old *APIKey `json:"old,omitempty"`
@@ -76,48 +86,24 @@ func (s *Server) apiKeys(w http.ResponseWriter, r *http.Request, _ *query) error
 	return writeJSON(w, l)
 }
 
-func (s *Server) addAPIKey(w http.ResponseWriter, r *http.Request, _ *query) error {
-	var a AddAPIKey
-	if err := readJSON(r.Body, &a); err != nil {
-		return err
-	}
+func (s *Server) addAPIKey(r *http.Request, a AddAPIKey) (NewAPIKey, error) {
 	done, err := s.config.APIKeys.AddAPIKey(r.Context(), a)
-	if err != nil {
-		return err
-	}
-	s.config.Events.Info("operator adds an API key", "tenant", done.Added.Tenant, "name", done.Added.Name, "key", done.Added.ID, "by", peerName(r.Context()))
-	return writeJSON(w, done)
+	done.Effect = one(err)
+	return done, err
 }
 
-func (s *Server) rotateAPIKey(w http.ResponseWriter, r *http.Request, _ *query) error {
-	var a RotateAPIKey
-	if err := readJSON(r.Body, &a); err != nil {
-		return err
-	}
+func (s *Server) rotateAPIKey(r *http.Request, a RotateAPIKey) (NewAPIKey, error) {
 	done, err := s.config.APIKeys.RotateAPIKey(r.Context(), a)
-	if err != nil {
-		return err
-	}
-	s.config.Events.Info("operator rotates an API key", "tenant", done.Added.Tenant, "name", done.Added.Name, "key", done.Added.ID, "by", peerName(r.Context()))
-	return writeJSON(w, done)
+	done.Effect = one(err)
+	return done, err
 }
 
-func (s *Server) removeAPIKeys(w http.ResponseWriter, r *http.Request, _ *query) error {
-	var a RemoveAPIKeys
-	if err := readJSON(r.Body, &a); err != nil {
-		return err
-	}
+func (s *Server) removeAPIKeys(r *http.Request, a RemoveAPIKeys) (RemovedAPIKeys, error) {
 	if len(a.Names) == 0 {
-		return Invalid("", "names: no key is named")
+		return RemovedAPIKeys{}, Invalid("", "names: no key is named")
 	}
-	done, err := s.config.APIKeys.RemoveAPIKeys(r.Context(), a)
-	if err != nil {
-		return err
-	}
-	for _, k := range done.Keys {
-		s.config.Events.Info("operator removes an API key", "tenant", k.Tenant, "name", k.Name, "key", k.ID, "by", peerName(r.Context()))
-	}
-	return writeJSON(w, done)
+	l, err := s.config.APIKeys.RemoveAPIKeys(r.Context(), a)
+	return RemovedAPIKeys{Effect{Count: len(l.Keys)}, l}, err
 }
 
 // APIKeys lists the keys.
@@ -139,7 +125,7 @@ func (c *Client) RotateAPIKey(ctx context.Context, a RotateAPIKey) (NewAPIKey, e
 }
 
 // RemoveAPIKeys removes keys, and gives those that it removed.
-func (c *Client) RemoveAPIKeys(ctx context.Context, a RemoveAPIKeys) (APIKeyList, error) {
-	var l APIKeyList
+func (c *Client) RemoveAPIKeys(ctx context.Context, a RemoveAPIKeys) (RemovedAPIKeys, error) {
+	var l RemovedAPIKeys
 	return l, c.post(ctx, "/v1/keys/remove", a, &l)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"example.org/mta/delivery/tlspolicy/tlsrpt"
+	"example.org/mta/mta/audit"
 	"example.org/mta/warmup"
 )
 
@@ -43,7 +44,7 @@ type parameter struct {
 
 type schema struct {
 	Ref         string `json:"$ref"`
-	Type        string
+	Type        schemaWord
 	Description string
 	Enum        []string
 	Default     any
@@ -52,6 +53,21 @@ type schema struct {
 	Items       *schema
 	// Others is the schema of what has names that nobody knows beforehand.
 	Others *schema `json:"additionalProperties"`
+}
+
+// schemaWord is a type; what may be null has two, of which it is the first.
+type schemaWord string
+
+func (w *schemaWord) UnmarshalJSON(b []byte) error {
+	var words []string
+	if b[0] != '[' {
+		b = slices.Concat([]byte{'['}, b, []byte{']'})
+	}
+	if err := json.Unmarshal(b, &words); err != nil {
+		return err
+	}
+	*w = schemaWord(words[0])
+	return nil
 }
 
 func readDocument(t *testing.T) document {
@@ -108,11 +124,15 @@ func sorted(s []string) []string { s = slices.Clone(s); slices.Sort(s); return s
 func TestDocumentHasTheTypes(t *testing.T) {
 	d := readDocument(t)
 	types := []reflect.Type{
-		reflect.TypeFor[Error](), reflect.TypeFor[Reply](), reflect.TypeFor[RecipientStatus](), reflect.TypeFor[Item](), reflect.TypeFor[List](),
+		reflect.TypeFor[Error](), reflect.TypeFor[Reply](), reflect.TypeFor[RecipientStatus](), reflect.TypeFor[Rerouted](), reflect.TypeFor[Item](), reflect.TypeFor[List](),
 		reflect.TypeFor[Filter](), reflect.TypeFor[Change](), reflect.TypeFor[Changed](), reflect.TypeFor[Obstacle](), reflect.TypeFor[Pause](), reflect.TypeFor[PauseList](), reflect.TypeFor[BeginPause](), reflect.TypeFor[EndPause](), reflect.TypeFor[Summary](), reflect.TypeFor[SummaryRow](),
 		reflect.TypeFor[Status](), reflect.TypeFor[Alarm](), reflect.TypeFor[QueueStats](), reflect.TypeFor[Reload](),
 		reflect.TypeFor[Rates](), reflect.TypeFor[Connections](), reflect.TypeFor[Memory](), reflect.TypeFor[Disk](),
+		reflect.TypeFor[StoreFormat](), reflect.TypeFor[Upgrade](), reflect.TypeFor[FinishUpgrade](), reflect.TypeFor[UpgradeFinished](),
 		reflect.TypeFor[Tally](), reflect.TypeFor[Load](), reflect.TypeFor[Source](), reflect.TypeFor[SourceList](),
+		reflect.TypeFor[SourceProvider](), reflect.TypeFor[SourceSuspension](), reflect.TypeFor[Provider](), reflect.TypeFor[ProviderList](),
+		reflect.TypeFor[Connection](), reflect.TypeFor[ConnectionList](), reflect.TypeFor[CloseConnections](), reflect.TypeFor[ClosedConnections](),
+		reflect.TypeFor[Recent](), reflect.TypeFor[RecentOutcome](),
 		reflect.TypeFor[Pool](), reflect.TypeFor[PoolList](), reflect.TypeFor[Tenant](), reflect.TypeFor[TenantUse](), reflect.TypeFor[TenantList](),
 		reflect.TypeFor[Site](), reflect.TypeFor[SiteAction](), reflect.TypeFor[SiteList](), reflect.TypeFor[Host](), reflect.TypeFor[HostTLS](), reflect.TypeFor[HostPath](),
 		reflect.TypeFor[Broken](), reflect.TypeFor[HostList](), reflect.TypeFor[Forget](), reflect.TypeFor[Forgotten](),
@@ -122,14 +142,21 @@ func TestDocumentHasTheTypes(t *testing.T) {
 		reflect.TypeFor[TierHost](), reflect.TypeFor[OtherPool](), reflect.TypeFor[DestinationSource](), reflect.TypeFor[Limit](), reflect.TypeFor[Lane](),
 		reflect.TypeFor[QueuedCounts](), reflect.TypeFor[Ceiling](), reflect.TypeFor[TraceLine](),
 		reflect.TypeFor[APIKey](), reflect.TypeFor[APIKeyList](), reflect.TypeFor[AddAPIKey](), reflect.TypeFor[RotateAPIKey](), reflect.TypeFor[RemoveAPIKeys](), reflect.TypeFor[NewAPIKey](),
+		reflect.TypeFor[Stream](), reflect.TypeFor[SetAside](), reflect.TypeFor[StreamList](), reflect.TypeFor[MoveStream](), reflect.TypeFor[MovedStream](), reflect.TypeFor[TestedStream](),
 		reflect.TypeFor[Suppression](), reflect.TypeFor[SuppressionList](), reflect.TypeFor[Suppress](), reflect.TypeFor[Suppressed](),
-		reflect.TypeFor[SuppressedAddresses](), reflect.TypeFor[Unsuppressed](),
+		reflect.TypeFor[SuppressedAddresses](), reflect.TypeFor[Unsuppressed](), reflect.TypeFor[SuppressionSelection](),
+		reflect.TypeFor[DoubtedProvider](), reflect.TypeFor[PendingList](), reflect.TypeFor[PendingDecided](),
 		reflect.TypeFor[Warmup](), reflect.TypeFor[warmup.ProviderStatus](), reflect.TypeFor[warmup.DayStatus](), reflect.TypeFor[warmup.Forecast](), reflect.TypeFor[WarmupDiverted](), reflect.TypeFor[WarmupList](),
 		reflect.TypeFor[WarmupPlan](), reflect.TypeFor[WarmupPlanList](), reflect.TypeFor[warmup.PlanFile](), reflect.TypeFor[warmup.Stage](),
-		reflect.TypeFor[warmup.Caps](), reflect.TypeFor[warmup.Health](), reflect.TypeFor[warmup.Limits](), reflect.TypeFor[warmup.PauseRule](), reflect.TypeFor[StageChoice](), reflect.TypeFor[WarmupReport](),
+		reflect.TypeFor[warmup.Caps](), reflect.TypeFor[warmup.Health](), reflect.TypeFor[warmup.Limits](), reflect.TypeFor[warmup.PauseRule](), reflect.TypeFor[StageChoice](), reflect.TypeFor[SimulateWarmup](), reflect.TypeFor[SimulatedWarmup](), reflect.TypeFor[SimulatedRow](), reflect.TypeFor[WarmupReport](),
+		reflect.TypeFor[Intent](), reflect.TypeFor[PauseChanged](), reflect.TypeFor[StreamChanged](), reflect.TypeFor[WarmupChanged](), reflect.TypeFor[STSRefreshed](), reflect.TypeFor[RemovedAPIKeys](), reflect.TypeFor[Unsuppress](),
+		reflect.TypeFor[FileChange](), reflect.TypeFor[BegunFileChange](), reflect.TypeFor[EndedFileChange](),
+		reflect.TypeFor[audit.Page](), reflect.TypeFor[audit.Line](), reflect.TypeFor[LogPage](),
+		reflect.TypeFor[UnknownList](), reflect.TypeFor[UnknownReplies](), reflect.TypeFor[UnknownSample](),
 		reflect.TypeFor[TLSReportList](), reflect.TypeFor[tlsrpt.Day](), reflect.TypeFor[tlsrpt.Policy](), reflect.TypeFor[tlsrpt.Detail](), reflect.TypeFor[tlsrpt.Delivery](),
-		reflect.TypeFor[STSPolicy](),
+		reflect.TypeFor[STSPolicy](), reflect.TypeFor[InboundList](), reflect.TypeFor[InboundMail](),
 		reflect.TypeFor[Admission](), reflect.TypeFor[AdmissionSlots](), reflect.TypeFor[AdmissionPressure](), reflect.TypeFor[AdmissionTier](),
+		reflect.TypeFor[History](), reflect.TypeFor[HistorySeries](), reflect.TypeFor[HistoryNames](), reflect.TypeFor[HistoryRow](),
 		reflect.TypeFor[AdmissionCount](), reflect.TypeFor[AdmissionQuota](), reflect.TypeFor[AdmissionVerdict](), reflect.TypeFor[AdmissionRefusal](),
 	}
 	for _, typ := range types {
@@ -150,6 +177,7 @@ func schemaName(t reflect.Type) string {
 	short := map[reflect.Type]string{
 		reflect.TypeFor[warmup.ProviderStatus](): "WarmupProvider", reflect.TypeFor[warmup.DayStatus](): "WarmupDay", reflect.TypeFor[warmup.Forecast](): "WarmupForecast",
 		reflect.TypeFor[warmup.PlanFile](): "PlanDocument", reflect.TypeFor[warmup.Stage](): "PlanStage", reflect.TypeFor[warmup.Caps](): "PlanCaps",
+		reflect.TypeFor[audit.Page](): "ActionPage", reflect.TypeFor[audit.Line](): "ActionLine",
 		reflect.TypeFor[tlsrpt.Day](): "TLSReportDay", reflect.TypeFor[tlsrpt.Policy](): "TLSReportPolicy", reflect.TypeFor[tlsrpt.Detail](): "TLSReportDetail", reflect.TypeFor[tlsrpt.Delivery](): "TLSReportDelivery",
 		reflect.TypeFor[warmup.Health](): "PlanHealth", reflect.TypeFor[warmup.Limits](): "PlanLimits", reflect.TypeFor[warmup.PauseRule](): "PlanPause",
 	}
@@ -203,7 +231,7 @@ func cmpType(s schema) string {
 	case s.Others != nil:
 		return "map of " + cmpType(*s.Others)
 	}
-	return s.Type
+	return string(s.Type)
 }
 
 func schemaType(t reflect.Type) string {
@@ -251,6 +279,17 @@ func TestDocumentHasTheWords(t *testing.T) {
 		if got, want := strings.Join(s[name].Properties["state"].Enum, ", "), join(HostStates); got != want {
 			t.Errorf("states of %s: %s, want %s", name, got, want)
 		}
+	}
+	if got, want := strings.Join(s["FileChange"].Properties["action"].Enum, ", "), join(FileActions); got != want {
+		t.Errorf("action of FileChange: %s, want %s", got, want)
+	}
+	for name, want := range map[string]string{"direction": join(Directions), "state": join(ConnectionStates)} {
+		if got := strings.Join(s["Connection"].Properties[name].Enum, ", "); got != want {
+			t.Errorf("%s of Connection: %s, want %s", name, got, want)
+		}
+	}
+	if got, want := strings.Join(s["RecentOutcome"].Properties["outcome"].Enum, ", "), join(OutcomeNames); got != want {
+		t.Errorf("outcome of RecentOutcome: %s, want %s", got, want)
 	}
 	if got, want := strings.Join(s["Suppression"].Properties["source"].Enum, ", "), join(SuppressionSources); got != want {
 		t.Errorf("source: %s, want %s", got, want)

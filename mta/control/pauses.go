@@ -40,6 +40,7 @@ type PauseList struct {
 
 // BeginPause asks for a pause.
 type BeginPause struct {
+	Intent
 	What   PauseWhat `json:"what"`
 	Name   string    `json:"name,omitempty"`
 	For    Age       `json:"for,omitempty"` // 0: until it is resumed
@@ -49,8 +50,15 @@ type BeginPause struct {
 
 // EndPause asks for the end of one.
 type EndPause struct {
+	Intent
 	What PauseWhat `json:"what"`
 	Name string    `json:"name,omitempty"`
+}
+
+// PauseChanged is a pause that has begun or ended.
+type PauseChanged struct {
+	Effect
+	Pause
 }
 
 // Pauses is what the server asks of the relay about pauses. Errors are of type *Error where the operator
@@ -81,44 +89,25 @@ func checkPause(what PauseWhat, name string) error {
 	return nil
 }
 
-func (s *Server) beginPause(w http.ResponseWriter, r *http.Request, _ *query) error {
-	var b BeginPause
-	if err := readJSON(r.Body, &b); err != nil {
-		return err
-	}
+func (s *Server) beginPause(r *http.Request, b BeginPause) (PauseChanged, error) {
 	if err := checkPause(b.What, b.Name); err != nil {
-		return err
+		return PauseChanged{}, err
 	}
 	if b.For < 0 {
-		return Invalid("", "for: want a time ahead")
+		return PauseChanged{}, Invalid("", "for: want a time ahead")
 	}
-	b.By = cmp.Or(peerName(r.Context()), b.By)
-	done, err := s.config.Pauses.BeginPause(r.Context(), b)
-	if err != nil {
-		return err
-	}
-	what := []any{"what", done.What, "name", done.Name, "by", done.By, "reason", done.Reason}
-	if !done.Until.IsZero() {
-		what = append(what, "until", done.Until)
-	}
-	s.config.Events.Warn("operator pauses", what...)
-	return writeJSON(w, done)
+	b.By = cmp.Or(actorOf(r.Context()).Name(), b.By)
+	b.Reason = cmp.Or(b.Reason, ReasonOf(r.Context()))
+	p, err := s.config.Pauses.BeginPause(r.Context(), b)
+	return PauseChanged{one(err), p}, err
 }
 
-func (s *Server) endPause(w http.ResponseWriter, r *http.Request, _ *query) error {
-	var e EndPause
-	if err := readJSON(r.Body, &e); err != nil {
-		return err
-	}
+func (s *Server) endPause(r *http.Request, e EndPause) (PauseChanged, error) {
 	if err := checkPause(e.What, e.Name); err != nil {
-		return err
+		return PauseChanged{}, err
 	}
-	done, err := s.config.Pauses.EndPause(r.Context(), e)
-	if err != nil {
-		return err
-	}
-	s.config.Events.Warn("operator resumes", "what", done.What, "name", done.Name, "by", peerName(r.Context()))
-	return writeJSON(w, done)
+	p, err := s.config.Pauses.EndPause(r.Context(), e)
+	return PauseChanged{one(err), p}, err
 }
 
 // Pauses lists what is paused.
@@ -128,13 +117,13 @@ func (c *Client) Pauses(ctx context.Context) (PauseList, error) {
 }
 
 // BeginPause sends nothing of something from now on.
-func (c *Client) BeginPause(ctx context.Context, b BeginPause) (Pause, error) {
-	var p Pause
+func (c *Client) BeginPause(ctx context.Context, b BeginPause) (PauseChanged, error) {
+	var p PauseChanged
 	return p, c.post(ctx, "/v1/pauses/begin", b, &p)
 }
 
 // EndPause sends it again.
-func (c *Client) EndPause(ctx context.Context, e EndPause) (Pause, error) {
-	var p Pause
+func (c *Client) EndPause(ctx context.Context, e EndPause) (PauseChanged, error) {
+	var p PauseChanged
 	return p, c.post(ctx, "/v1/pauses/end", e, &p)
 }

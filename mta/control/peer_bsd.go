@@ -4,12 +4,12 @@ package control
 
 import "golang.org/x/sys/unix"
 
-// peerID is the user id of the process that has connected a unix socket.
-func peerID(fd int) (uid uint32, known bool) {
+// peerID returns the user of the process that has connected a unix socket; the system does not give its id there.
+func peerID(fd int) (uid uint32, pid int, known bool) {
 	const level = 0 // SOL_LOCAL
 	c, err := unix.GetsockoptXucred(fd, level, unix.LOCAL_PEERCRED)
 	if err != nil {
-		return 0, false
+		return 0, 0, false
 	}
-	return c.Uid, true
+	return c.Uid, 0, true
 }

@@ -3,4 +3,4 @@
 package control
 
 // peerID is not known here.
-func peerID(int) (uid uint32, known bool) { return 0, false }
+func peerID(int) (uid uint32, pid int, known bool) { return 0, 0, false }

@@ -24,17 +24,20 @@ type Queue interface {
 	// Change acts on what fits. An error beside Changed.Recipients means that it was done in
 	// part: a message that was named is not there.
 	Change(context.Context, Change) (Changed, error)
-	// Summary counts what fits, with at most limit rows; 0 for all. It is asked for BySite only:
-	// the server makes the others from it and from List.
-	Summary(ctx context.Context, by SummaryBy, f Filter, limit int) (Summary, error)
+	// Summary counts what fits.
+	Summary(ctx context.Context, by SummaryBy, f Filter, p SummaryPage) (Summary, error)
 }
 
 // Log is what the server asks of the accounting log.
 type Log interface {
 	// Read calls each with the records that fit, oldest first, one line of JSON at a time and
-	// without its line end. It returns the error of each when there is one. With q.Follow it
-	// goes on until ctx ends, and flush is called when it has to wait for more.
+	// without its line end. It returns the error of each when there is one, and a *LogDamaged after
+	// all sound records when there are others. With q.Follow it goes on until ctx ends, and flush is
+	// called when it has to wait for more.
 	Read(ctx context.Context, q LogQuery, each func(record []byte) error, flush func()) error
+	// Newest gives a page of at most limit records that fit, newest first, in bounded work. after is LogPage.Next of the
+	// page before, "" the newest.
+	Newest(ctx context.Context, q LogQuery, after string, limit int) (LogPage, error)
 }
 
 // Relay is what the server asks of the relay as a whole.
@@ -42,6 +45,8 @@ type Relay interface {
 	Status() Status
 	// Reload reads the configuration file again and brings it into force, all of it or nothing.
 	Reload(context.Context) (Reload, error)
+	// PreviewReload reads and checks the file, and tells what a reload would change.
+	PreviewReload(context.Context) (Reload, error)
 	// Config prints the configuration in force, without secrets; ConfigObject gives it for JSON.
 	Config() string
 	ConfigObject() map[string]any
@@ -50,19 +55,28 @@ type Relay interface {
 // Config is what a server works with. Queue, Log, Relay, Destinations, Blocks, Warmups, Suppressions
 // and Tracer are needed.
 type Config struct {
-	Queue        Queue
-	Log          Log
-	Relay        Relay
-	Destinations Destinations
-	Blocks       Blocks
-	Warmups      Warmups
-	Suppressions Suppressions
-	TLSReports   TLSReports
-	Admissions   Admissions
-	Tracer       Tracer
-	Pauses       Pauses
-	APIKeys      APIKeys
-	TLSPolicies  TLSPolicies
+	Queue           Queue
+	Log             Log
+	Relay           Relay
+	Destinations    Destinations
+	Blocks          Blocks
+	Warmups         Warmups
+	Suppressions    Suppressions
+	Bounces         Bounces
+	TLSReports      TLSReports
+	Inbound         Inbound
+	Admissions      Admissions
+	Tracer          Tracer
+	Pauses          Pauses
+	Streams         Streams
+	APIKeys         APIKeys
+	TLSPolicies     TLSPolicies
+	Histories       Histories
+	Upgrades        Upgrades
+	Backups         Backups
+	OpenConnections OpenConnections
+	// Audit is where actions of operators are written down. nil: nowhere, for tests.
+	Audit Audit
 	// Events is where what an operator changes is written down. nil: slog.Default.
 	Events *slog.Logger
 	// Now is the clock. nil: time.Now.
@@ -73,6 +87,7 @@ type Config struct {
 type Server struct {
 	config  Config
 	http    http.Server
+	files   fileChanges
 	streams context.Context // ends when the server is about to stop, for those who follow the log or watch
 }
 
@@ -167,7 +182,7 @@ func (s *Server) serve(rt route) http.Handler {
 		r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
 		q := newQuery(r, rt.params)
 		err := q.err
-		if err == nil {
+		if err == nil || rt.method == http.MethodPost { // refused changes are on record, too
 			err = rt.answer(s, w, r, q)
 		}
 		if err != nil {

@@ -2,121 +2,70 @@ package control
 
 import (
 	"cmp"
-	"context"
 	"slices"
-	"strings"
-	"time"
 )
 
-// summarise counts by any key. By site the queue knows the numbers; by state it knows them for
-// each state; for the rest every message is looked at, which takes its time when there are
-// millions.
-func (s *Server) summarise(ctx context.Context, by SummaryBy, f Filter, limit int) (Summary, error) {
-	switch by {
-	case BySite:
-		return s.config.Queue.Summary(ctx, BySite, f, limit)
-	case ByState:
-		return s.summariseStates(ctx, f, limit)
+// AddSummaries joins two parts of a summary, neither of which has left out rows. The second is the later.
+func AddSummaries(a, b Summary) Summary {
+	sum := b
+	sum.Rows, sum.Total, sum.Other = slices.Clone(a.Rows), a.Total, a.Other
+	at := make(map[string]int, len(sum.Rows))
+	for i, row := range sum.Rows {
+		at[row.Key] = i
 	}
-	sum := newSummer(by, s.config.Now())
-	page := Page{Limit: MaxLimit}
-	for {
-		l, err := s.config.Queue.List(ctx, f, page)
-		if err != nil {
-			return Summary{}, err
-		}
-		for i := range l.Messages {
-			sum.add(&l.Messages[i])
-		}
-		if page.After = l.Next; page.After == "" || ctx.Err() != nil {
-			return sum.summary(limit), ctx.Err()
+	for _, row := range b.Rows {
+		if i, ok := at[row.Key]; ok {
+			sum.Rows[i] = sum.Rows[i].Plus(row)
+		} else {
+			sum.Rows = append(sum.Rows, row)
 		}
 	}
-}
-
-func (s *Server) summariseStates(ctx context.Context, f Filter, limit int) (Summary, error) {
-	sum := newSummer(ByState, s.config.Now())
-	for _, state := range States {
-		if f.State != "" && f.State != state {
-			continue
-		}
-		only := f
-		only.State = state
-		sites, err := s.config.Queue.Summary(ctx, BySite, only, 1)
-		if err != nil {
-			return Summary{}, err
-		}
-		sum.bounds = sites.Bounds
-		if sites.Total.Total > 0 {
-			sum.rows[string(state)] = &SummaryRow{string(state), sites.Total.Total, sites.Total.Counts}
-		}
+	slices.SortFunc(sum.Rows, SummaryRow.compare)
+	sum.Total = sum.Total.Plus(b.Total)
+	switch {
+	case sum.Other == nil:
+		sum.Other = b.Other
+	case b.Other != nil:
+		other := sum.Other.Plus(*b.Other)
+		sum.Other = &other
 	}
-	return sum.summary(limit), nil
+	sum.Exact = a.Exact && b.Exact
+	sum.Looked += a.Looked
+	return sum
 }
 
-// summer adds up recipients.
-type summer struct {
-	by     SummaryBy
-	now    time.Time
-	bounds []Age
-	rows   map[string]*SummaryRow
-}
-
-func newSummer(by SummaryBy, now time.Time) *summer {
-	s := &summer{by: by, now: now, rows: make(map[string]*SummaryRow)}
-	for bound := 5 * time.Minute; bound <= 1280*time.Minute; bound *= 2 { // as qshape's
-		s.bounds = append(s.bounds, Age(bound))
+// Cut leaves the limit largest rows, and counts the others in Other and More. 0 leaves all.
+func (s *Summary) Cut(limit int) {
+	if limit == 0 || len(s.Rows) <= limit {
+		return
 	}
-	return s
-}
-
-func (s *summer) add(m *Item) {
-	column := len(s.bounds)
-	if i := slices.IndexFunc(s.bounds, func(b Age) bool { return Age(s.now.Sub(m.Received)) < b }); i >= 0 {
-		column = i
+	var other SummaryRow
+	if s.Other != nil {
+		other = *s.Other
 	}
-	for i := range m.Recipients {
-		key := s.key(m, &m.Recipients[i])
-		row := s.rows[key]
-		if row == nil {
-			row = &SummaryRow{Key: key, Counts: make([]int, len(s.bounds)+1)}
-			s.rows[key] = row
-		}
-		row.Total++
-		row.Counts[column]++
+	for _, row := range s.Rows[limit:] {
+		other = other.Plus(row)
 	}
+	other.Key = ""
+	s.Other, s.More, s.Rows = &other, s.More+len(s.Rows)-limit, s.Rows[:limit]
 }
 
-func (s *summer) key(m *Item, r *RecipientStatus) string {
-	switch s.by {
-	case ByDomain:
-		return domainOf(r.Address)
-	case ByTenant:
-		return m.Tenant
-	}
-	return domainOf(m.Sender)
+// compare puts the largest row first.
+func (r SummaryRow) compare(o SummaryRow) int {
+	return cmp.Or(cmp.Compare(o.Total, r.Total), cmp.Compare(r.Key, o.Key))
 }
 
-func domainOf(address string) string {
-	return strings.ToLower(address[strings.LastIndexByte(address, '@')+1:])
-}
-
-// summary puts the rows in order and leaves out those beyond limit, if that is not 0.
-func (s *summer) summary(limit int) Summary {
-	out := Summary{By: s.by, Bounds: s.bounds, Rows: []SummaryRow{}, Total: SummaryRow{Counts: make([]int, len(s.bounds)+1)}}
-	for _, row := range s.rows {
-		out.Rows = append(out.Rows, *row)
-		out.Total.Total += row.Total
+// Plus gives the sum of two rows, with the first one's key.
+func (r SummaryRow) Plus(o SummaryRow) SummaryRow {
+	counts := make([]int, max(len(r.Counts), len(o.Counts)))
+	states := make(map[State]int, len(r.States))
+	for _, row := range []SummaryRow{r, o} {
 		for i, n := range row.Counts {
-			out.Total.Counts[i] += n
+			counts[i] += n
+		}
+		for state, n := range row.States {
+			states[state] += n
 		}
 	}
-	slices.SortFunc(out.Rows, func(a, b SummaryRow) int {
-		return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(a.Key, b.Key))
-	})
-	if limit > 0 && len(out.Rows) > limit {
-		out.More = len(out.Rows) - limit
-		out.Rows = out.Rows[:limit]
-	}
-	return out
+	return SummaryRow{Key: r.Key, Total: r.Total + o.Total, Counts: counts, States: states, Error: r.Error + o.Error}
 }

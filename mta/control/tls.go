@@ -24,6 +24,12 @@ type STSPolicy struct {
 	Ignored string    `json:"ignored,omitempty"`   // the setting that has mail sent without regard to it
 }
 
+// STSRefreshed is a policy that was looked up anew.
+type STSRefreshed struct {
+	Effect
+	STSPolicy
+}
+
 // TLSPolicies is what the server asks of the relay about what domains publish.
 type TLSPolicies interface {
 	// STSPolicy gives what is known of a domain's policy, which is looked up anew if refresh is set. NotFound when
@@ -31,23 +37,30 @@ type TLSPolicies interface {
 	STSPolicy(ctx context.Context, domain string, refresh bool) (STSPolicy, error)
 }
 
-// readSTSPolicy answers with a domain's policy.
-func readSTSPolicy(refresh bool) func(*Server, http.ResponseWriter, *http.Request, *query) error {
-	return func(s *Server, w http.ResponseWriter, r *http.Request, _ *query) error {
-		name := r.PathValue("domain")
-		domain, err := envelope.ToASCII(name)
-		if err != nil || domain == "" {
-			return Invalid("", "%q is not a domain name", name)
-		}
-		if refresh {
-			s.config.Events.Info("operator has an MTA-STS policy looked up", "domain", domain)
-		}
-		policy, err := s.config.TLSPolicies.STSPolicy(r.Context(), domain, refresh)
-		if err != nil {
-			return err
-		}
-		return writeJSON(w, policy)
+func (s *Server) stsPolicy(w http.ResponseWriter, r *http.Request, _ *query) error {
+	p, err := s.readSTSPolicy(r, false)
+	if err != nil {
+		return err
 	}
+	return writeJSON(w, p)
+}
+
+func (s *Server) refreshSTSPolicy(r *http.Request, in Intent) (STSRefreshed, error) {
+	p, err := s.readSTSPolicy(r, !in.DryRun)
+	if in.DryRun && IsNotFound(err) { // nothing is known of it yet
+		p.Domain, err = r.PathValue("domain"), nil
+	}
+	return STSRefreshed{one(err), p}, err
+}
+
+// readSTSPolicy gives a domain's policy.
+func (s *Server) readSTSPolicy(r *http.Request, refresh bool) (STSPolicy, error) {
+	name := r.PathValue("domain")
+	domain, err := envelope.ToASCII(name)
+	if err != nil || domain == "" {
+		return STSPolicy{}, Invalid("", "%q is not a domain name", name)
+	}
+	return s.config.TLSPolicies.STSPolicy(r.Context(), domain, refresh)
 }
 
 // STSPolicy gives what is known of a domain's MTA-STS policy.
@@ -57,7 +70,7 @@ func (c *Client) STSPolicy(ctx context.Context, domain string) (STSPolicy, error
 }
 
 // RefreshSTSPolicy looks it up anew.
-func (c *Client) RefreshSTSPolicy(ctx context.Context, domain string) (STSPolicy, error) {
-	var p STSPolicy
-	return p, c.ask(ctx, "POST", "/v1/mta-sts/"+url.PathEscape(domain)+"/refresh", nil, nil, &p)
+func (c *Client) RefreshSTSPolicy(ctx context.Context, domain string, in Intent) (STSRefreshed, error) {
+	var p STSRefreshed
+	return p, c.post(ctx, "/v1/mta-sts/"+url.PathEscape(domain)+"/refresh", in, &p)
 }

@@ -69,6 +69,8 @@ type RecipientStatus struct {
 	Warned   bool      `json:"warned,omitempty"` // the sender was told of the delay
 	// Scheduled says that it was not tried yet since it was submitted to be released at Next.
 	Scheduled bool `json:"scheduled,omitempty"`
+	// Rerouted is the way that an operator has chosen for it; nil: its own.
+	Rerouted *Rerouted `json:"rerouted,omitempty"`
 	// Asked is what an operator has asked for while it is on a connection: that is done when the attempt
 	// ends, unless it has delivered or bounced the recipient.
 	Asked Action `json:"asked,omitempty"`
@@ -76,6 +78,56 @@ type RecipientStatus struct {
 	// limit or a suspension of its site, the warm-up that it waits for. "" when nothing is known, or
 	// for a recipient whose last reply says it all.
 	Doing string `json:"doing,omitempty"`
+}
+
+// Why is the reason for a recipient's state on one line: what is going on, or the last reply; "" when there is
+// none. zone is that of the times in it.
+func (r *RecipientStatus) Why(zone *time.Location) string {
+	why := r.ownWhy(zone)
+	switch {
+	case r.Rerouted == nil:
+		return why
+	case why == "":
+		return "rerouted " + r.Rerouted.String()
+	}
+	return "rerouted " + r.Rerouted.String() + "; " + why
+}
+
+// ownWhy is Why without regard to a reroute.
+func (r *RecipientStatus) ownWhy(zone *time.Location) string {
+	switch {
+	case r.Doing != "":
+		return r.Doing
+	case r.Reply != nil:
+		return r.Reply.String()
+	case r.Scheduled:
+		return "scheduled for " + r.Next.In(zone).Format(time.DateTime)
+	case r.State == StateWaiting:
+		return "waits for " + r.Site
+	}
+	return ""
+}
+
+// Rerouted is the way that an operator has chosen for a recipient.
+type Rerouted struct {
+	Reroutes
+	Note string `json:"note,omitempty"` // why a part of it doesn't apply; "": all does
+}
+
+// String gives it in words: "by pool backup, by the route of smarthost.example".
+func (r *Rerouted) String() string {
+	var parts []string
+	if r.Pool != "" {
+		parts = append(parts, "by pool "+r.Pool)
+	}
+	if r.Route != "" {
+		parts = append(parts, "by the route of "+r.Route)
+	}
+	text := strings.Join(parts, ", ")
+	if r.Note != "" {
+		text += " (" + r.Note + ")"
+	}
+	return text
 }
 
 // Item is a message in the queue.
@@ -164,6 +216,9 @@ const (
 // Orders are all of them.
 var Orders = []Order{OldestFirst, NewestFirst, NextAttempt}
 
+// LogOrders are those of the accounting log.
+var LogOrders = []Order{OldestFirst, NewestFirst}
+
 // Limits of a page.
 const (
 	DefaultLimit      = 50
@@ -179,11 +234,15 @@ type Page struct {
 	Recipients int    // shown for each message at most; 0: all
 }
 
-// List is a page of messages. It can have fewer than were asked for, even none, and a next page:
-// then there was much to look through.
+// List is a page of messages. The relay looks for them for 200 ms: a page can have fewer than were
+// asked for, even none, and a next page.
 type List struct {
 	Messages []Item `json:"messages"`
 	Next     string `json:"next,omitempty"` // Page.After of the next page; "" when this is the last
+	// Looked counts the recipients that were examined for this page.
+	Looked int `json:"looked"`
+	// Complete says that the page is full, or the last; if not, its time was up.
+	Complete bool `json:"complete"`
 }
 
 // Action is what an operator does to messages.
@@ -195,28 +254,51 @@ const (
 	Retry   Action = "retry"   // try now, whatever was the time of the next attempt
 	Bounce  Action = "bounce"  // give up and tell the sender
 	Remove  Action = "remove"  // give up and tell nobody
+	Reroute Action = "reroute" // send it by another pool, or by the route of another domain
 )
 
 // Actions are all of them.
-var Actions = []Action{Hold, Release, Retry, Bounce, Remove}
+var Actions = []Action{Hold, Release, Retry, Bounce, Remove, Reroute}
 
 // Change is an action on what a filter fits.
 type Change struct {
 	Action Action `json:"action"`
 	Filter Filter `json:"filter"`
-	All    bool   `json:"all,omitempty"`     // must be set when Filter is empty
-	DryRun bool   `json:"dry_run,omitempty"` // only count
+	All    bool   `json:"all,omitempty"` // must be set when Filter is empty
+	Intent
 
 	// Of a retry: Scheduled releases scheduled mail before its time, too; Now lifts what stands in the
 	// way of the mail: holds, suspensions of its sites and hosts, and the retry times of hosts.
 	Scheduled bool `json:"scheduled,omitempty"`
 	Now       bool `json:"now,omitempty"`
+
+	// Of a reroute: the way that the mail takes from now on. What waits is due at once by it, held and scheduled mail
+	// apart. Own ends an earlier reroute; Pool and Route are left out then.
+	Reroutes
+	Own bool `json:"own,omitempty"`
+}
+
+// Reroutes is the way that an operator has chosen for mail, in place of its own.
+type Reroutes struct {
+	Pool  string `json:"pool,omitempty"`  // of the configuration: it leaves from the sources of this one
+	Route string `json:"route,omitempty"` // a domain that has a route in the configuration: it takes that
+}
+
+// checkReroute refuses a way that is none, and one for another action.
+func (c *Change) checkReroute() error {
+	switch ways := c.Reroutes != (Reroutes{}); {
+	case c.Action != Reroute && (ways || c.Own):
+		return Invalid("", "pool, route and own are for the action %s", Reroute)
+	case c.Action == Reroute && ways == c.Own:
+		return Invalid("name a pool, or a domain whose route it takes; or own, for its own way", "%s: want a way for the mail", Reroute)
+	}
+	return nil
 }
 
 // Changed is what a change did, or with DryRun would do.
 type Changed struct {
-	Recipients int  `json:"recipients"`
-	DryRun     bool `json:"dry_run,omitempty"`
+	Effect
+	Recipients int `json:"recipients"`
 	// Later counts those of Recipients that are on a connection: the action is done when the attempt
 	// ends, unless it has delivered or bounced them.
 	Later int `json:"later,omitempty"`
@@ -242,18 +324,24 @@ type Obstacle struct {
 // SummaryBy is what a summary has a row for.
 type SummaryBy string
 
+// The properties that a summary can count by.
 const (
-	BySite   SummaryBy = "site"
-	ByDomain SummaryBy = "domain"
-	ByTenant SummaryBy = "tenant"
-	BySender SummaryBy = "sender" // the sender's domain
-	ByState  SummaryBy = "state"
+	BySite         SummaryBy = "site"     // what the mail waits for, or was tried at last
+	ByProvider     SummaryBy = "provider" // of the site; "" is none, or not known yet
+	BySource       SummaryBy = "source"   // the only one that the mail may leave from; "" is any, or not known yet
+	ByDomain       SummaryBy = "domain"   // the recipient's
+	ByTenant       SummaryBy = "tenant"
+	ByCampaign     SummaryBy = "campaign"
+	BySenderDomain SummaryBy = "sender_domain" // "" is that of the null sender
+	ByState        SummaryBy = "state"
 )
 
 // SummaryBys are all of them.
-var SummaryBys = []SummaryBy{BySite, ByDomain, ByTenant, BySender, ByState}
+var SummaryBys = []SummaryBy{BySite, ByProvider, BySource, ByDomain, ByTenant, ByCampaign, BySenderDomain, ByState}
 
-// Summary counts queued recipients by what they wait for and by their age, as Postfix's qshape.
+// Summary counts queued recipients by a property and by their age, as Postfix's qshape. Without a filter it
+// comes from counters, whatever is queued. With one, the relay looks through the queue for 200 ms: then a
+// summary can be a part of the whole, and AddSummaries joins the parts.
 type Summary struct {
 	By SummaryBy `json:"by"`
 	// Bounds are the upper bounds of the columns of age, growing; there is one more column, for
@@ -261,10 +349,20 @@ type Summary struct {
 	Bounds []Age `json:"bounds"`
 	// Rows have the most recipients first.
 	Rows []SummaryRow `json:"rows"`
-	// Total is over all rows, those that a limit left out included.
+	// Other counts the recipients that no row counts: of rows that a limit left out, and of names that the
+	// relay has no counter for. nil when there are none.
+	Other *SummaryRow `json:"other,omitempty"`
+	// Total is over all recipients.
 	Total SummaryRow `json:"total"`
 	// More counts the rows that a limit left out.
 	More int `json:"more,omitempty"`
+	// Exact says that no row has an Error, and that each name with mail has a row or is among More.
+	Exact bool `json:"exact"`
+	// Looked counts the recipients that were examined; 0 when the summary comes from counters.
+	Looked int `json:"looked"`
+	// Complete says that this is the whole, or the last part of it.
+	Complete bool   `json:"complete"`
+	Next     string `json:"next,omitempty"` // SummaryPage.After of the next part; "" when this is Complete
 }
 
 // SummaryRow is the queued recipients of one site, domain...
@@ -272,7 +370,35 @@ type SummaryRow struct {
 	Key    string `json:"key"`
 	Total  int    `json:"total"`
 	Counts []int  `json:"counts"` // by age: one more than Summary.Bounds
+	// States counts them by state; those without recipients are left out. Active includes what waits
+	// within delivery for a connection.
+	States map[State]int `json:"states,omitempty"`
+	// Error is by how much the row can be off, in recipients. There are counters for a bounded number of
+	// domains, campaigns and senders' domains: a name that gets the counter of another inherits its count.
+	Error int `json:"error,omitempty"`
 }
+
+// damageTrailer is the field after the records in which the relay reports damage.
+const damageTrailer = "Mta-Log-Damage"
+
+// maxDamage bounds it, in octets.
+const maxDamage = 500
+
+// LogDamaged is the error of a log whose sound records were all given.
+type LogDamaged struct{ Text string }
+
+func (e *LogDamaged) Error() string { return e.Text }
+
+// SummaryPage is which part of a summary is wanted.
+type SummaryPage struct {
+	// Limit is how many rows there are at most, the largest; 0: all, but 1,000 from counters of names
+	// that the configuration does not have.
+	Limit int
+	After string // Summary.Next of the part before; "": from the start
+}
+
+// MostRows bounds the rows of a summary from counters, by anything but a tenant, provider, source or state.
+const MostRows = 1000
 
 // LogQuery says which accounting records are wanted. All that is set must fit.
 type LogQuery struct {
@@ -283,11 +409,30 @@ type LogQuery struct {
 	Domain    string    // of the recipient
 	Site      string    // tried
 	Tenant    string    // of the message
+	Classes   []string  // any of these, of the response
 	Since     time.Time // zero: from the oldest record that is kept
 	Until     time.Time // zero: to the newest
 	Last      int       // only so many, the newest; 0: all
 	Follow    bool      // and then what comes, until the caller ends it
 }
+
+// LogPage is accounting records, newest first. It can have fewer than were asked for, even none, and a next page: then
+// there was much to look through.
+type LogPage struct {
+	Records  []json.RawMessage `json:"records"`
+	Next     string            `json:"next,omitempty"`    // cursor of the next page; "" when this is the last
+	Looked   int64             `json:"looked"`            // octets of the log
+	Complete bool              `json:"complete"`          // this is the last page
+	Damaged  string            `json:"damaged,omitempty"` // which records are missing, as their files are damaged
+}
+
+// The states of the relay: Status.State.
+const (
+	Starting = "starting" // the listeners don't accept mail yet
+	Running  = "running"
+	Refusing = "refusing" // mail, with 4xx
+	Draining = "draining" // about to stop
+)
 
 // Status is how the relay is.
 type Status struct {
@@ -295,14 +440,15 @@ type Status struct {
 	Hostname string     `json:"hostname"`
 	NodeID   string     `json:"nodeid"`
 	PID      int        `json:"pid"`
-	State    string     `json:"state"`            // running, refusing (mail, with 4xx), draining
+	State    string     `json:"state"`            // Starting, Running, Refusing or Draining
 	Reason   string     `json:"reason,omitempty"` // why mail is refused
 	Alarms   []Alarm    `json:"alarms"`           // those that are on
 	Paused   []Pause    `json:"paused"`           // what an operator lets nothing be sent of
 	Started  time.Time  `json:"started"`
-	Config   string     `json:"config"` // the file in force; "" without one
-	SMTP     []string   `json:"smtp"`   // "ip:port" where mail is taken
-	HTTP     []string   `json:"http"`   // likewise, by HTTP
+	Config   string     `json:"config"`            // the file in force; "" without one
+	SMTP     []string   `json:"smtp"`              // "ip:port" where mail is taken
+	HTTP     []string   `json:"http"`              // likewise, by HTTP
+	Metrics  string     `json:"metrics,omitempty"` // "ip:port" of /metrics and /healthz; "": none
 	Queue    QueueStats `json:"queue"`
 	// States counts the recipients in the queue by state.
 	States      map[string]int64 `json:"states"`
@@ -362,6 +508,7 @@ type QueueStats struct {
 
 // Reload is what a reload of the configuration changed.
 type Reload struct {
+	Effect
 	Changes []string `json:"changes"`           // in force now
 	Restart []string `json:"restart,omitempty"` // take a restart to come into force
 }

@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"slices"
@@ -23,6 +22,8 @@ type Warmups interface {
 	ReportWarmup(ctx context.Context, name string, r WarmupReport) error
 	// WarmupPlans gives the plans that can be named: the presets and the configuration's.
 	WarmupPlans(context.Context) ([]WarmupPlan, error)
+	// SimulateWarmup says how a plan would take a daily volume.
+	SimulateWarmup(context.Context, SimulateWarmup) (SimulatedWarmup, error)
 }
 
 // WarmupAction is what an operator does to a warm-up. No counter changes by any of them.
@@ -77,7 +78,13 @@ type WarmupDiverted struct {
 }
 
 // Sum is all of it.
-func (d *WarmupDiverted) Sum() int64 { return d.TooFast + d.OverCap + d.Waited + d.Suspended }
+func (d WarmupDiverted) Sum() int64 { return d.TooFast + d.OverCap + d.Waited + d.Suspended }
+
+// WarmupChanged is a warm-up as it is after a change.
+type WarmupChanged struct {
+	Effect
+	Warmup
+}
 
 // WarmupList is a page of warm-ups, without their providers and history.
 type WarmupList struct {
@@ -102,6 +109,7 @@ type WarmupPlanList struct {
 
 // StageChoice names the stage that WarmupStart and WarmupSetStage go to.
 type StageChoice struct {
+	Intent
 	Stage int `json:"stage,omitempty"` // counted from 1; for WarmupStart, 0 is the plan's start stage
 }
 
@@ -144,34 +152,37 @@ func (s *Server) warmupPlans(w http.ResponseWriter, r *http.Request, _ *query) e
 	return writeJSON(w, WarmupPlanList{plans})
 }
 
-// changeWarmup makes the answer for one action. It ends with the warm-up as it is then.
-func changeWarmup(a WarmupAction) func(*Server, http.ResponseWriter, *http.Request, *query) error {
-	return func(s *Server, w http.ResponseWriter, r *http.Request, _ *query) error {
-		var to StageChoice
-		if a == WarmupSetStage || a == WarmupStart && r.ContentLength != 0 {
-			if err := readJSON(r.Body, &to); err != nil {
-				return err
-			}
-		}
-		if to.Stage < 0 || a == WarmupSetStage && to.Stage == 0 {
-			return Invalid("stages are counted from 1", "stage %d: there is none", to.Stage)
-		}
+// changeWarmup carries out one action. It ends with the warm-up as it is then.
+func changeWarmup(a WarmupAction) func(*Server, *http.Request, StageChoice) (WarmupChanged, error) {
+	return func(s *Server, r *http.Request, to StageChoice) (WarmupChanged, error) {
 		name := r.PathValue("name")
-		if err := s.config.Warmups.ChangeWarmup(r.Context(), name, a, to.Stage); err != nil {
-			return err
-		}
 		now, err := s.config.Warmups.Warmup(r.Context(), name)
 		if err != nil {
-			return err
+			return WarmupChanged{}, err
 		}
-		s.config.Events.Info("operator changes a warm-up", "action", string(a), "source", now.Source, "ip", now.IP, "stage", now.Stage)
-		return writeJSON(w, now)
+		staged := a == WarmupStart || a == WarmupSetStage
+		switch {
+		case !staged && to.Stage != 0:
+			return WarmupChanged{}, Invalid("", "%s takes no stage", a)
+		case to.Stage < 0 || a == WarmupSetStage && to.Stage == 0:
+			return WarmupChanged{}, Invalid("stages are counted from 1", "stage %d: there is none", to.Stage)
+		case to.DryRun && to.Stage > now.TotalStages && now.TotalStages > 0:
+			return WarmupChanged{}, Invalid("", "stage %d: plan %s has stages 1 to %d", to.Stage, now.Plan, now.TotalStages)
+		case to.DryRun:
+			return WarmupChanged{one(nil), now}, nil
+		}
+		if err := s.config.Warmups.ChangeWarmup(r.Context(), name, a, to.Stage); err != nil {
+			return WarmupChanged{}, err
+		}
+		now, err = s.config.Warmups.Warmup(r.Context(), name)
+		return WarmupChanged{one(nil), now}, err
 	}
 }
 
 // WarmupReport is a day's complaints about the mail of a source, by a provider. Figures for the same day
 // replace those before.
 type WarmupReport struct {
+	Intent
 	Provider   string  `json:"provider"`
 	Day        string  `json:"day"` // 2026-11-22, in UTC
 	Complaints int64   `json:"complaints,omitempty"`
@@ -179,30 +190,20 @@ type WarmupReport struct {
 }
 
 // reportWarmup ends with the warm-up as it is then.
-func (s *Server) reportWarmup(w http.ResponseWriter, r *http.Request, _ *query) error {
-	var report WarmupReport
-	if err := readJSON(r.Body, &report); err != nil {
-		return err
-	}
+func (s *Server) reportWarmup(r *http.Request, report WarmupReport) (WarmupChanged, error) {
 	name := r.PathValue("name")
-	if err := s.config.Warmups.ReportWarmup(r.Context(), name, report); err != nil {
-		return err
+	if !report.DryRun {
+		if err := s.config.Warmups.ReportWarmup(r.Context(), name, report); err != nil {
+			return WarmupChanged{}, err
+		}
 	}
 	now, err := s.config.Warmups.Warmup(r.Context(), name)
-	if err != nil {
-		return err
-	}
-	s.config.Events.Info("complaints are reported to a warm-up", "source", now.Source, "ip", now.IP, "provider", report.Provider, "day", report.Day, "complaints", report.Complaints, "rate", report.Rate)
-	return writeJSON(w, now)
+	return WarmupChanged{one(err), now}, err
 }
 
 // ReportWarmup takes a day's complaints into account and gives the warm-up as it is then.
-func (c *Client) ReportWarmup(ctx context.Context, name string, r WarmupReport) (w Warmup, err error) {
-	request, err := json.Marshal(r)
-	if err != nil {
-		return w, err
-	}
-	return w, c.ask(ctx, "POST", "/v1/warmup/"+url.PathEscape(name)+"/report", nil, request, &w)
+func (c *Client) ReportWarmup(ctx context.Context, name string, r WarmupReport) (w WarmupChanged, err error) {
+	return w, c.post(ctx, "/v1/warmup/"+url.PathEscape(name)+"/report", r, &w)
 }
 
 // Warmups gives a page of the sources that warm up, without their providers and history. after is
@@ -235,16 +236,8 @@ func (c *Client) WarmupPlans(ctx context.Context) ([]WarmupPlan, error) {
 	return l.Plans, nil
 }
 
-// ChangeWarmup carries an action out and gives the warm-up as it is then. stage is for WarmupStart,
-// where 0 is the plan's start stage, and for WarmupSetStage.
-func (c *Client) ChangeWarmup(ctx context.Context, name string, a WarmupAction, stage int) (Warmup, error) {
-	var request []byte
-	if a == WarmupStart || a == WarmupSetStage {
-		var err error
-		if request, err = json.Marshal(StageChoice{stage}); err != nil {
-			return Warmup{}, err
-		}
-	}
-	var w Warmup
-	return w, c.ask(ctx, "POST", "/v1/warmup/"+url.PathEscape(name)+"/"+string(a), nil, request, &w)
+// ChangeWarmup carries an action out and gives the warm-up as it is then. The stage is for WarmupStart, where 0 is the
+// plan's start stage, and for WarmupSetStage.
+func (c *Client) ChangeWarmup(ctx context.Context, name string, a WarmupAction, to StageChoice) (w WarmupChanged, err error) {
+	return w, c.post(ctx, "/v1/warmup/"+url.PathEscape(name)+"/"+string(a), to, &w)
 }

@@ -91,24 +91,24 @@ func TestWarmupsAreChanged(t *testing.T) {
 		{control.WarmupPause, 0, control.WarmupPaused, 6}, {control.WarmupResume, 0, control.WarmupNormal, 6},
 		{control.WarmupSetStage, 3, control.WarmupNormal, 3}, {control.WarmupStart, 0, control.WarmupNormal, 1}, {control.WarmupStart, 2, control.WarmupNormal, 2},
 	} {
-		w, err := c.ChangeWarmup(ctx, "192.0.2.20", x.action, x.stage)
+		w, err := c.ChangeWarmup(ctx, "192.0.2.20", x.action, control.StageChoice{Stage: x.stage})
 		if err != nil || w.Source != "acme-1" || w.State != x.state || w.Stage != x.want {
 			t.Errorf("%s: %+v, %v", x.action, w, err)
 		}
 	}
-	if n := strings.Count(events.String(), "operator changes a warm-up"); n != 5 || !strings.Contains(events.String(), "source=acme-1") {
+	if n := strings.Count(events.String(), "operator acts"); n != 5 || !strings.Contains(events.String(), `action="warmup set-stage" subject="name=192.0.2.20 stage=3"`) {
 		t.Errorf("%d of 5 actions were written down:\n%s", n, &events)
 	}
 	for what, err := range map[string]error{
-		"stage 0":    second(c.ChangeWarmup(ctx, "acme-1", control.WarmupSetStage, 0)),
-		"a negative": second(c.ChangeWarmup(ctx, "acme-1", control.WarmupStart, -1)),
-		"beyond":     second(c.ChangeWarmup(ctx, "acme-1", control.WarmupSetStage, 15)),
+		"stage 0":    second(c.ChangeWarmup(ctx, "acme-1", control.WarmupSetStage, control.StageChoice{})),
+		"a negative": second(c.ChangeWarmup(ctx, "acme-1", control.WarmupStart, control.StageChoice{Stage: -1})),
+		"beyond":     second(c.ChangeWarmup(ctx, "acme-1", control.WarmupSetStage, control.StageChoice{Stage: 15})),
 	} {
 		if e := (*control.Error)(nil); !errors.As(err, &e) || e.Status != http.StatusBadRequest || e.Hint == "" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if err := second(c.ChangeWarmup(ctx, "nobody", control.WarmupPause, 0)); !control.IsNotFound(err) {
+	if err := second(c.ChangeWarmup(ctx, "nobody", control.WarmupPause, control.StageChoice{})); !control.IsNotFound(err) {
 		t.Errorf("nobody: %v", err)
 	}
 }

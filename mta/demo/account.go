@@ -26,6 +26,12 @@ type account struct {
 	unsure     int64 // letters whose 250 we never saw, since the connection ended
 	reports    int64 // that reached the senders
 	strange    int64 // reports about nobody, or about somebody for the second time
+	late       int64 // bounces that came after the delivery
+	complaints int64
+	events     int64 // that the web hook has heard of
+	again      int64 // events that it has heard of before
+	unheard    int64 // deliveries, late bounces and complaints that it has not heard of
+	unsigned   int64 // requests to it that could not be believed
 	relay      relayStats
 	firstTry   float64       // share of the delivered that took less than a second
 	p50, p99   time.Duration // from our 250 to the provider's
@@ -129,6 +135,8 @@ func (a *account) faults() []string {
 	bad(a.both, "recipients were reported as failed and had got the message")
 	bad(a.strange, "reports of failure were about nobody we wrote to, or came twice")
 	bad(a.stray, "deliveries were of mail that we did not submit")
+	bad(a.unheard, "deliveries, late bounces or complaints have no event at the web hook")
+	bad(a.unsigned, "requests to the web hook had a wrong signature, or could not be read")
 	bad(a.relay.accepted-a.relay.delivered-a.relay.bounced-a.relay.queued,
 		"recipients are missing in the relay's own sum (accepted = delivered + bounced + queued)")
 	return out
@@ -152,6 +160,9 @@ func (a *account) summary(submitting, elapsed time.Duration, p palette) []string
 		line("together", sum, "of "+commas(a.recipients)+" recipients"),
 		line("lost", a.lost, ""),
 		line("twice", a.twice, "copies beyond the first"),
+		"",
+		line("came back", a.late+a.complaints, fmt.Sprintf("after the delivery: %s bounces and %s complaints", commas(a.late), commas(a.complaints))),
+		line("events", a.events, fmt.Sprintf("at the application's web hook, which was down for a while; %s of them again", commas(a.again))),
 	}
 	if a.unsure > 0 {
 		lines = append(lines, line("unsure", a.unsure, "messages: the session ended before their reply"))

@@ -191,6 +191,11 @@ func TestAccountSaysWhatIsWrong(t *testing.T) {
 			}
 		})
 	}
+	for want, a := range map[string]account{"2 deliveries, late bounces or complaints have no event": {unheard: 2}, "1 requests to the web hook had a wrong signature": {unsigned: 1}} {
+		if got := a.faults(); len(got) != 1 || !strings.HasPrefix(got[0], want) {
+			t.Errorf("faults are %q, want %q", got, want)
+		}
+	}
 	a := account{relay: relayStats{accepted: 3, delivered: 1}}
 	if got := a.faults(); len(got) != 1 || !strings.Contains(got[0], "2 recipients are missing in the relay's own sum") {
 		t.Errorf("faults are %q", got)
@@ -252,7 +257,7 @@ func TestGeneratorEndsWithItsContext(t *testing.T) {
 }
 
 func TestWorldIsAsItsZoneSays(t *testing.T) {
-	w, err := startWorld(1, 100, func([]byte) {})
+	w, err := startWorld(1, 100, newAftermath(), func([]byte) {})
 	if err != nil {
 		t.Fatal(err)
 	}

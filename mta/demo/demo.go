@@ -5,10 +5,12 @@
 //
 // Run is all of it. The parts in the order of the mail's way: letter.go and generator.go submit,
 // relay.go runs the relay, provider.go and world.go are the far side; ledger.go and account.go
-// keep the books, picture.go and screen.go show.
+// keep the books, picture.go and screen.go show. aftermath.go has what comes back about delivered mail, hook.go the
+// application that hears of all this.
 //
 // Long-lived goroutines: one for each submitting connection, owned by generator.run, which waits
-// for them; the relay's Run; the servers of the world. Run ends and waits for all of them.
+// for them; the relay's Run; the servers of the world and of the hook; that of the aftermath. Run ends and waits for
+// all of them.
 package demo
 
 import (
@@ -21,9 +23,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"example.org/mta/mta/accounting"
 )
 
 // Options are what can be asked of a demo. The zero Options are a good demo, but for Out.
@@ -100,6 +105,8 @@ type demo struct {
 	submitting time.Duration // how long it took; 0 while it goes on
 	gaveUp     string        // the domain whose mail the operator bounced
 	world      *world
+	after      *aftermath
+	hook       *hook
 	relay      *relay
 	ledger     *ledger
 	generator  *generator
@@ -109,12 +116,16 @@ type demo struct {
 }
 
 func open(o Options, dir string) (*demo, error) {
-	d := &demo{Options: o, dir: dir, ledger: newLedger(len(providers()))}
+	d := &demo{Options: o, dir: dir, ledger: newLedger(len(providers())), after: newAftermath()}
 	var err error
-	if d.world, err = startWorld(o.Seed, int64(o.Messages)*3, d.ledger.report); err != nil {
+	if d.world, err = startWorld(o.Seed, int64(o.Messages)*3, d.after, d.ledger.report); err != nil {
 		return nil, err
 	}
-	if d.relay, err = startRelay(dir, d.world.dnsAddr, d.world.port); err != nil {
+	if d.hook, err = startHook(); err != nil {
+		return nil, errors.Join(err, d.world.close())
+	}
+	if d.relay, err = startRelay(dir, d.world.dnsAddr, d.world.port, d.hook); err != nil {
+		d.hook.die()
 		return nil, errors.Join(err, d.world.close())
 	}
 	d.habits = make([]habit, len(d.world.providers))
@@ -128,7 +139,9 @@ func open(o Options, dir string) (*demo, error) {
 
 // close stops the relay before those it talks to.
 func (d *demo) close() error {
-	return errors.Join(d.relay.close(), d.world.close())
+	err := d.relay.close()
+	d.hook.die()
+	return errors.Join(err, d.world.close())
 }
 
 func (d *demo) run(ctx context.Context) error {
@@ -139,6 +152,11 @@ func (d *demo) run(ctx context.Context) error {
 	defer stop()
 	submitted := make(chan error, 1)
 	go func() { submitted <- d.generator.run(submitting) }()
+	reacting, calm := context.WithCancel(ctx)
+	var reactions sync.WaitGroup
+	reactions.Go(func() { d.after.run(reacting, d.relay.back) })
+	defer reactions.Wait()
+	defer calm()
 
 	err := d.watch(ctx, submitted)
 	stop()
@@ -192,6 +210,9 @@ func (d *demo) watch(ctx context.Context, submitted <-chan error) error {
 			}
 			return nil
 		}
+		if err := d.interruptHook(submitted == nil); err != nil {
+			return err
+		}
 		snap, err := d.look(context.WithoutCancel(ctx))
 		if err != nil {
 			return fmt.Errorf("asking the relay how it is: %w", err)
@@ -202,7 +223,9 @@ func (d *demo) watch(ctx context.Context, submitted <-chan error) error {
 		}
 		switch hopeless := d.hopeless(snap); {
 		case snap.relay.queued == 0, d.Keep && hopeless == snap.relay.queued:
-			return nil
+			if len(d.after.reactions)+len(d.unheard()) == 0 {
+				return nil
+			}
 		case d.gaveUp == "" && hopeless == snap.relay.queued:
 			if err := d.giveUp(ctx); err != nil {
 				return err
@@ -210,6 +233,47 @@ func (d *demo) watch(ctx context.Context, submitted <-chan error) error {
 		}
 	}
 }
+
+// interruptHook has the web hook die for the second third of the submitting, while mail goes on.
+func (d *demo) interruptHook(submitted bool) error {
+	part := time.Since(d.began) * 3 / d.Over
+	switch alive := d.hook.alive(); {
+	case alive && d.hook.outages == 0 && part >= 1:
+		d.hook.die()
+	case !alive && (part >= 2 || submitted):
+		return d.hook.open()
+	}
+	return nil
+}
+
+// happening is what the web hook must hear of.
+type happening struct {
+	kind      accounting.Type
+	recipient string
+}
+
+// unheard lists what the web hook has not heard of yet: deliveries, late bounces and complaints.
+func (d *demo) unheard() (all []happening) {
+	for _, side := range d.world.providers {
+		for _, x := range side.recorder.Deliveries() {
+			all = append(all, happening{accounting.Delivery, x.Recipient})
+		}
+	}
+	return d.hook.missing(append(all, d.after.happened()...))
+}
+
+// hearAll waits until the web hook has heard of all that has happened by now, and counts what it has not heard of in
+// hearPatience. Mail may go on meanwhile.
+func (d *demo) hearAll(ctx context.Context) int64 {
+	left := d.unheard()
+	for end := time.Now().Add(hearPatience); len(left) > 0 && time.Now().Before(end) && pause(ctx, 50*time.Millisecond); {
+		left = d.hook.missing(left)
+	}
+	return int64(len(left))
+}
+
+// hearPatience is longer than a stream waits for a hook that has just come back.
+const hearPatience = 10 * time.Second
 
 // hopeless counts the recipients whose mail would wait for days.
 func (d *demo) hopeless(s snapshot) (n int64) {
@@ -245,6 +309,9 @@ func (d *demo) look(ctx context.Context) (snapshot, error) {
 	letters, recipients, bounced, byProvider := d.ledger.sums()
 	s := snapshot{elapsed: time.Since(d.began), total: d.Messages, submitted: letters, recipients: recipients,
 		bounced: bounced, relay: stats, hint: d.command("queue summary")}
+	s.late, s.complaints = d.after.sums()
+	s.events, _ = d.hook.sums()
+	s.hookDown = !d.hook.alive()
 	for i, side := range d.world.providers {
 		t := side.recorder.Tally()
 		s.delivered += t.Unique
@@ -281,7 +348,7 @@ func (d *demo) conclude(interrupted bool) (balanced bool, err error) {
 	if interrupted {
 		fmt.Fprintf(d.Out, "\n  Interrupted: this is how things stand.\n")
 	}
-	a, err := d.account(ctx)
+	a, err := d.account(ctx, interrupted)
 	if err != nil {
 		return false, err
 	}
@@ -297,7 +364,7 @@ func (d *demo) conclude(interrupted bool) (balanced bool, err error) {
 
 // account closes the books. Mail may be on its way while it looks, so it looks again at what
 // seems to be nowhere.
-func (d *demo) account(ctx context.Context) (account, error) {
+func (d *demo) account(ctx context.Context, interrupted bool) (account, error) {
 	for try := 0; ; try++ {
 		queued, err := d.relay.queued(ctx)
 		if err != nil {
@@ -308,8 +375,14 @@ func (d *demo) account(ctx context.Context) (account, error) {
 			return account{}, err
 		}
 		a := settle(d.world, d.ledger, stats, func(_, recipient string) bool { return queued[recipient] })
-		a.byHTTP = d.generator.byHTTP.Load()
 		if a.lost == 0 || try == 20 {
+			a.byHTTP = d.generator.byHTTP.Load()
+			if !interrupted {
+				a.unheard = d.hearAll(ctx)
+			}
+			a.late, a.complaints = d.after.sums()
+			a.events, a.again = d.hook.sums()
+			a.unsigned = d.hook.refused()
 			return a, nil
 		}
 		pause(ctx, 50*time.Millisecond)

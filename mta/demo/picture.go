@@ -19,6 +19,10 @@ type snapshot struct {
 	bounced    int64
 	submitRate float64 // letters a second, lately
 	settleRate float64 // recipients a second, lately
+	late       int64   // bounces that came after the delivery
+	complaints int64
+	events     int64 // at the web hook
+	hookDown   bool
 	relay      relayStats
 	rows       []row
 	doing      string
@@ -68,6 +72,7 @@ func draw(s snapshot, width int, p palette) []string {
 		barLine("settled", s.settled(), max(s.recipients, 1), s.settleRate, width, p.green, p),
 		"",
 		queueLine(s, p),
+		eventsLine(s, p),
 		"",
 	}
 	lines = append(lines, table(s.rows, width, p)...)
@@ -98,6 +103,15 @@ func queueLine(s snapshot, p palette) string {
 	r := s.relay
 	return fmt.Sprintf("  %-10s %s%s%s recipients: %s due, %s being sent, %s to be tried again", "in queue",
 		p.bold, commas(r.queued), p.off, commas(r.due), commas(r.active), commas(r.deferred))
+}
+
+func eventsLine(s snapshot, p palette) string {
+	state := ""
+	if s.hookDown {
+		state = p.yellow + " (down)" + p.off
+	}
+	return fmt.Sprintf("  %-10s %s%s%s at the web hook%s; %s bounces, %s complaints came back", "events",
+		p.bold, commas(s.events), p.off, state, commas(s.late), commas(s.complaints))
 }
 
 // table has a line for each provider. What doesn't fit into width is left out, the least

@@ -14,6 +14,7 @@ func sampleSnapshot() snapshot {
 		elapsed: 8300 * time.Millisecond, total: 20000, submitted: 13801, recipients: 15200, delivered: 13010, bounced: 243,
 		submitRate: 1663.4, settleRate: 1590.7,
 		relay: relayStats{accepted: 15400, delivered: 13250, bounced: 243, queued: 1907, due: 12, active: 95, deferred: 1800},
+		late:  17, complaints: 9, events: 32_410, hookDown: true,
 		rows: []row{
 			{domain: "bigmail.example", does: "quick, 1 % unknown", to: 6689, delivered: 6610, bounced: 67, waiting: 12, typical: 41 * time.Millisecond, refusal: "RCPT 550 5.1.1"},
 			{domain: "greymail.example", does: "greylists for 3 s", to: 1370, delivered: 900, waiting: 470, typical: 4100 * time.Millisecond, refusal: "RCPT 450 4.7.1"},

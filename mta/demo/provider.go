@@ -9,20 +9,21 @@ import (
 // provider is a mailbox provider as the demo has it: a domain with its exchangers, and what
 // they do to mail.
 type provider struct {
-	domain string
-	does   string   // in a few words, for the table
-	share  int      // of the recipients, in parts of a hundred
-	hosts  []string // loopback addresses of its exchangers that answer; none: nobody does
-	mx     []string // its MX records: preference and host; see world.zone
-	sink   sink.Config
-	giveUp bool // mail for it would wait for days: in the end the demo's operator bounces it
+	domain          string
+	does            string   // in a few words, for the table
+	share           int      // of the recipients, in parts of a hundred
+	hosts           []string // loopback addresses of its exchangers that answer; none: nobody does
+	mx              []string // its MX records: preference and host; see world.zone
+	sink            sink.Config
+	late, complains int  // of so many messages that it took, one bounces later, or has a recipient who complains; 0: none
+	giveUp          bool // mail for it would wait for days: in the end the demo's operator bounces it
 }
 
 // providers are the far side of the demo. Refusals are worded as the big ones word them.
 func providers() []provider {
 	return []provider{
 		{
-			domain: "bigmail.example", does: "quick, 1 % unknown", share: 44,
+			domain: "bigmail.example", does: "quick, 1 % unknown", share: 44, complains: 400,
 			hosts: []string{"127.10.1.1", "127.10.1.2"},
 			mx:    []string{"10 mx1", "10 mx2"},
 			sink: sink.Config{Latency: 15 * time.Millisecond, MaxConnectionsPerClient: 40, Refusals: []sink.Refusal{{
@@ -46,7 +47,7 @@ func providers() []provider {
 			sink:  sink.Config{Latency: 10 * time.Millisecond, Greylist: 3 * time.Second},
 		},
 		{
-			domain: "oldfashioned.example", does: "no PIPELINING, slow", share: 5,
+			domain: "oldfashioned.example", does: "slow, bounces late", share: 5, late: 40,
 			hosts: []string{"127.10.4.1"},
 			mx:    []string{"10 mail"},
 			sink: sink.Config{Latency: 20 * time.Millisecond, Work: map[sink.Phase]time.Duration{sink.Greeting: time.Second},

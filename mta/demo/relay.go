@@ -22,6 +22,7 @@ type relay struct {
 	*control.Client
 	socket string
 	addr   string            // where it takes mail by SMTP
+	back   string            // where it takes reports about mail that it has sent
 	web    *webclient.Client // sends mail by HTTP, each request once
 	log    *os.File
 	stop   context.CancelFunc
@@ -33,9 +34,9 @@ type relay struct {
 }
 
 // startRelay runs a relay in dir that asks the name server at dns and delivers to port.
-func startRelay(dir, dns, port string) (*relay, error) {
+func startRelay(dir, dns, port string, events *hook) (*relay, error) {
 	file := filepath.Join(dir, "mta.conf")
-	if err := os.WriteFile(file, []byte(configuration(dir, dns, port)), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(configuration(dir, dns, port, events)), 0o600); err != nil {
 		return nil, fmt.Errorf("writing the demo's configuration: %w", err)
 	}
 	key, _, err := keys.Add(filepath.Join(dir, "keys"), keys.Key{Tenant: tenant, Name: "demo", Scopes: keys.Send}, time.Now())
@@ -75,16 +76,22 @@ func startRelay(dir, dns, port string) (*relay, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("starting the relay: %w", err), r.close())
 	}
-	r.addr = status.SMTP[0]
+	r.addr, r.back = status.SMTP[0], status.SMTP[1]
 	r.web = &webclient.Client{URL: "http://" + status.HTTP[0], Key: key, Patience: -1}
 	return r, nil
 }
 
-// tenant is whose mail comes by HTTP.
+// tenant is whose mail it is.
 const tenant = "acme"
 
+// What comes back about the mail is for these.
+const (
+	bounceDomain      = "b.acme.example"
+	complaintsAddress = "fbl@" + bounceDomain
+)
+
 // configuration is the demo's mta.conf. Times are shorter than anybody would have them.
-func configuration(dir, dns, port string) string {
+func configuration(dir, dns, port string, events *hook) string {
 	return fmt.Sprintf(`# The configuration of 'mta demo'.
 hostname = "relay.acme.example"
 data_dir = %[1]q
@@ -92,8 +99,24 @@ data_dir = %[1]q
 listener "smtp" {
   address    = ["127.0.0.1:0"]
   relay_from = ["127.0.0.0/8"]
+  tenant     = %[4]q
 }
-tenant %[4]q { senders = [%[5]q] }
+listener "reports" {
+  address = ["127.0.0.1:0"]
+  inbound {
+    domains    = [%[7]q]
+    complaints = [%[8]q]
+  }
+}
+tenant %[4]q {
+  senders     = [%[5]q]
+  return_path = %[7]q
+}
+stream "application" {
+  to      = "http://%[9]s/events"
+  secrets = [%[10]q]
+  linger  = "100ms"
+}
 keys { file = %[6]q }
 api "web" { address = "127.0.0.1:0" }
 http { address = "127.0.0.1:0" }
@@ -108,7 +131,8 @@ defaults {
   max_retry_interval            = "3s"
 }
 shutdown { drain = "5s" }
-`, filepath.Join(dir, "data"), dns, port, tenant, home().domain, filepath.Join(dir, "keys"))
+`, filepath.Join(dir, "data"), dns, port, tenant, home().domain, filepath.Join(dir, "keys"),
+		bounceDomain, complaintsAddress, events.addr, events.secret)
 }
 
 // stats asks the relay for its sums.
@@ -144,7 +168,7 @@ const countEvery = 500 * time.Millisecond
 
 // count gives the number of recipients in a state.
 func (r *relay) count(ctx context.Context, state control.State) (int64, error) {
-	sum, err := r.Summary(ctx, control.BySite, control.Filter{State: state}, 1)
+	sum, err := r.WholeSummary(ctx, control.BySite, control.Filter{State: state}, 1)
 	return int64(sum.Total.Total), err
 }
 

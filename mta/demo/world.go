@@ -28,10 +28,11 @@ type side struct {
 }
 
 // start opens the world. reports is called with each report that reaches the senders.
-func startWorld(seed uint64, limit int64, report func(content []byte)) (*world, error) {
+func startWorld(seed uint64, limit int64, after *aftermath, report func(content []byte)) (*world, error) {
 	w := &world{}
 	for i, p := range providers() {
 		p.sink.Seed = seed + uint64(i)
+		p.sink.Hook = after.of(&p)
 		w.providers = append(w.providers, &side{provider: p, recorder: sink.NewRecorder(sink.Deliveries, limit)})
 	}
 	h := home()

@@ -1,12 +1,14 @@
 package dispatch
 
 import (
+	"slices"
 	"sync/atomic"
 
+	"example.org/mta/bounce"
 	"example.org/mta/delivery"
 	"example.org/mta/internal/reply"
-	"example.org/mta/internal/replyclass"
 	"example.org/mta/internal/route"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 	"example.org/mta/warmup"
 )
@@ -15,9 +17,26 @@ import (
 type charge struct {
 	warm          *warmup.Controller
 	key, provider string
+	judge         judge
 	out           int          // recipients that were let out
 	begun         atomic.Int64 // of those, charged
 	refused       atomic.Bool  // there were no tokens when a transaction was to begin
+}
+
+// promise begins the charge of a job from a source that a warm-up knows.
+func (d *Dispatcher) promise(c *choice, rt *route.Route) {
+	if c.key != "" {
+		c.paid = &charge{warm: d.Warmup, key: c.key, provider: rt.Provider, judge: d.judge(c.key, rt.Provider), out: c.out}
+	}
+}
+
+// cut takes the first n recipients out of a choice, with their part of the promised tokens.
+func (c *choice) cut(n int) *choice {
+	part := *c
+	part.n, part.out = n, min(n, c.out)
+	c.n, c.out = c.n-n, c.out-part.out
+	c.called = false // delivery has called for one message
+	return &part
 }
 
 // drop ends the charge of a job that is not handed to delivery.
@@ -46,35 +65,49 @@ func (c *charge) end(recipients []queue.Pending, results []delivery.Result) {
 			continue
 		}
 		before := find(recipients, r.Recipient)
-		if x, ok := warmupOutcome(r.Reply, before.Attempts, before.Last); ok {
+		if x, ok := c.judge.outcome(&r.Reply, before.Attempts, &before.Last); ok {
 			c.warm.Report(c.key, c.provider, x)
 		}
 	}
 }
 
-// warmupOutcome says what a reply means for the health of a warm-up, false when it means nothing: what
+// judge says what replies mean for a warm-up.
+type judge struct {
+	classes  *bounce.Classifier
+	provider string
+	health   *wiring.Health
+}
+
+func (d *Dispatcher) judge(key, provider string) judge {
+	return judge{d.Classes, provider, d.Policy().Health(key)}
+}
+
+// blames reports whether refusals of a class are about who sends.
+func (j *judge) blames(c bounce.Class) bool { return slices.Contains(j.health.Refusals, c) }
+
+// outcome says what a reply means for the health of a warm-up, false when it means nothing: what
 // this relay says itself, a host's own trouble, greylisting. A deferral counts once for a recipient, at
 // the first or, if that was none that counts, at the second attempt: attempts were made before, and last
 // answered the last of them.
-func warmupOutcome(r reply.Reply, attempts int, last reply.Reply) (warmup.Outcome, bool) {
-	class := replyclass.Of(r)
+func (j *judge) outcome(r *reply.Reply, attempts int, last *reply.Reply) (warmup.Outcome, bool) {
+	class := j.classes.Of(r, j.provider)
 	switch {
 	case r.OK():
 		return warmup.Delivered, true
-	case class == replyclass.Ours:
+	case r.Local:
 		return 0, false
-	case r.Permanent() && class.AboutUs():
+	case r.Permanent() && j.blames(class):
 		return warmup.PolicyRefusal, true
-	case r.Permanent() && (class == replyclass.InvalidRecipient || class == replyclass.InactiveMailbox || class == replyclass.Uncategorized):
+	case r.Permanent() && slices.Contains(j.health.Bounces, class):
 		return warmup.HardBounce, true
 	case r.Permanent() || class.AboutRecipient():
 		return warmup.NotAboutUs, true // a provider that looks at mailbox and message blocks nobody
 	}
-	counts := counted(class, attempts) && attempts < 2 && !(attempts == 1 && counted(replyclass.Of(last), 0))
+	counts := j.counted(class, attempts) && attempts < 2 && !(attempts == 1 && j.counted(j.classes.Of(last, j.provider), 0))
 	switch {
-	case class.AboutUs() && class != replyclass.TooManyConnections && counts:
+	case j.blames(class) && class != bounce.TooManyConnections && counts:
 		return warmup.PolicyRefusal, true
-	case class.AboutUs() && class != replyclass.TooManyConnections:
+	case j.blames(class) && class != bounce.TooManyConnections:
 		return warmup.RefusedAgain, true
 	}
 	return warmup.Deferred, counts
@@ -82,17 +115,17 @@ func warmupOutcome(r reply.Reply, attempts int, last reply.Reply) (warmup.Outcom
 
 // counted reports whether a deferral of that class, after so many attempts, counts against a warm-up. A
 // first one without a reason is most often greylisting (RFC 6647).
-func counted(c replyclass.Class, attempts int) bool {
-	return c.AboutUs() || attempts > 0 && (c == replyclass.Unexplained || c == replyclass.Uncategorized)
+func (j *judge) counted(c bounce.Class, attempts int) bool {
+	return j.blames(c) || attempts > 0 && (c == bounce.TransientFailure || c == bounce.Uncategorized)
 }
 
-// refusedOutcome says what it means that a host ended a connection before any transaction, false when it
+// refused says what it means that a host ended a connection before any transaction, false when it
 // means nothing. That is about this sender, never about an address.
-func refusedOutcome(r reply.Reply) (warmup.Outcome, bool) {
-	switch class := replyclass.Of(r); {
-	case class == replyclass.TooManyConnections:
+func (j *judge) refused(r *reply.Reply) (warmup.Outcome, bool) {
+	switch class := j.classes.Of(r, j.provider); {
+	case class == bounce.TooManyConnections:
 		return warmup.Deferred, true
-	case class.AboutUs():
+	case j.blames(class):
 		return warmup.PolicyRefusal, true
 	}
 	return 0, false
@@ -102,7 +135,8 @@ func refusedOutcome(r reply.Reply) (warmup.Outcome, bool) {
 // outcome, however many recipients waited for that connection.
 func (d *Dispatcher) Refused(rt *route.Route, source string, words reply.Reply) {
 	if key, ok := d.Policy().WarmupKeyOf(source); ok {
-		if x, ok := refusedOutcome(words); ok {
+		j := d.judge(key, rt.Provider)
+		if x, ok := j.refused(&words); ok {
 			d.Warmup.Report(key, rt.Provider, x)
 		}
 	}

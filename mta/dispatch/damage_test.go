@@ -54,11 +54,11 @@ func TestDamagedContentIsReported(t *testing.T) {
 		if stats := q.Stats(); stats.Bounced != 1 || stats.Accepted != 2 || stats.DamagedRecords != 1 {
 			t.Fatalf("%+v", stats)
 		}
-		items, _, err := q.List(queue.Filter{Recipient: "ann@client.example"}, queue.Page{})
-		if err != nil || len(items) != 1 {
-			t.Fatal(items, err)
+		l, err := q.List(queue.Filter{Recipient: "ann@client.example"}, queue.Page{})
+		if err != nil || len(l.Items) != 1 {
+			t.Fatal(l.Items, err)
 		}
-		body, err := q.Body(items[0].ID)
+		body, err := q.Body(l.Items[0].ID)
 		if err != nil {
 			t.Fatal(err)
 		}

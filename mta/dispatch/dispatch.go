@@ -9,6 +9,7 @@
 //	paused.go      what an operator has paused waits in the queue
 //	split.go       the choice of a source
 //	throttled.go   mail for which no source has tokens waits in the queue
+//	return_path.go the address to which reports come back
 //	signing.go     DKIM
 //	charge.go      a token is charged when a transaction begins
 //	refill.go      parked mail is taken up when delivery has space, a route is found, a pause has ended
@@ -35,6 +36,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"example.org/mta/bounce"
+	"example.org/mta/bounce/returnpath"
 	"example.org/mta/delivery"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
@@ -47,6 +50,7 @@ import (
 	"example.org/mta/queue"
 	"example.org/mta/router"
 	"example.org/mta/suppression"
+	"example.org/mta/suppression/feed"
 	"example.org/mta/warmup"
 )
 
@@ -107,10 +111,15 @@ type Config struct {
 	// Missing reports whether nothing can or may leave from a source. Nil: it can from all.
 	Missing     func(source string) bool
 	Warmup      *warmup.Controller
-	Pauses      *pauses.Pauses    // nil: nothing can be paused
-	Suppression *suppression.List // nil: no address is suppressed
-	Now         func() time.Time
-	Log         *slog.Logger
+	Pauses      *pauses.Pauses     // nil: nothing can be paused
+	Suppression *suppression.List  // nil: no address is suppressed
+	Feeder      *feed.Feeder       // nil: what hosts say of recipients suppresses nobody
+	Classes     *bounce.Classifier // of replies; nil: by the built-in rules
+	// Token makes the token of a message, and of one of its recipients, by its number among the message's different
+	// addresses, or returnpath.NoRecipient, that stands in its return path. Nil: the return paths are the senders.
+	Token func(returnpath.Purpose, *envelope.Message, int) string
+	Now   func() time.Time
+	Log   *slog.Logger
 }
 
 // Dispatcher carries leases from the queue through the router to delivery, and the results
@@ -269,7 +278,7 @@ func (d *Dispatcher) route(l *queue.Lease, called delivery.Flow) {
 	pol := d.Policy()
 	known := make(map[way]*routed, 1)
 	var unknown map[string][]queue.Pending
-	for domain, recipients := range groupByDomain(l) {
+	for domain, recipients := range groupByDomain(l, pol.Config) {
 		switch rt, failed, ok := d.Router.Known(domain); {
 		case !ok && unknown == nil:
 			unknown = make(map[string][]queue.Pending)
@@ -279,7 +288,11 @@ func (d *Dispatcher) route(l *queue.Lease, called delivery.Flow) {
 		case failed != nil:
 			d.unroutable(l.Message, recipients, domain, *failed)
 		default:
-			gather(known, way{rt.Site, pol.Traffic(domain, rt), rt.STS, rt.Secure}, rt, recipients)
+			w := way{rt.Site, pol.Traffic(domain, rt), rt.STS, rt.Secure, nil}
+			if pol.Config.PoolsDiffer() {
+				w.pool = pol.PoolOf(l.Message, rt)
+			}
+			gather(known, w, rt, recipients)
 		}
 	}
 	for _, r := range known {
@@ -290,13 +303,19 @@ func (d *Dispatcher) route(l *queue.Lease, called delivery.Flow) {
 	}
 }
 
-func groupByDomain(l *queue.Lease) map[string][]queue.Pending {
+// groupByDomain gives recipients by the domain whose route they take.
+func groupByDomain(l *queue.Lease, cfg *config.Config) map[string][]queue.Pending {
 	by := make(map[string][]queue.Pending, 1)
 	for _, p := range l.Recipients {
-		domain := l.Message.Recipients[p.Index].Address.Domain()
+		domain := routeOf(cfg, l.Message, p)
 		by[domain] = append(by[domain], p)
 	}
 	return by
+}
+
+// routeOf returns the domain whose route a recipient takes.
+func routeOf(cfg *config.Config, m *envelope.Message, p queue.Pending) string {
+	return cfg.RouteBy(config.Way{Sender: m.Sender, Domain: m.Recipients[p.Index].Address.Domain(), Detour: p.Detour})
 }
 
 // way is what the recipients of a job have in common. Two domains of one site can differ in their
@@ -306,6 +325,7 @@ type way struct {
 	settings *config.Traffic // shared by all domains for which the same blocks count
 	sts      route.STS
 	secure   bool
+	pool     *config.Pool // where it depends on the domain
 }
 
 type routed struct {
@@ -325,6 +345,18 @@ func gather(by map[way]*routed, w way, rt *route.Route, recipients []queue.Pendi
 // submit makes jobs of recipients with one route. Called is the flow for which delivery has
 // called, if any.
 func (d *Dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []queue.Pending, called delivery.Flow) {
+	for way, group := range groups(recipients, detour) {
+		by := m
+		if !way.IsZero() {
+			own := *m
+			by, own.Detour = &own, way
+		}
+		d.submitBy(by, rt, group, called)
+	}
+}
+
+// submitBy is submit for recipients with one detour, which m has.
+func (d *Dispatcher) submitBy(m *envelope.Message, rt *route.Route, recipients []queue.Pending, called delivery.Flow) {
 	pol, paused := d.Policy(), d.Pauses.Current()
 	d.Sites.remember(rt)
 	expires := d.given(pol.Expires(m, rt.Domain, rt))
@@ -333,23 +365,23 @@ func (d *Dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 		d.expire(m, rt, recipients)
 		return
 	}
-	if recipients = d.withoutPaused(m, pol, recipients); len(recipients) == 0 {
+	if recipients = d.withoutPaused(m, rt, pol, recipients); len(recipients) == 0 {
 		return
 	}
-	for via, group := range byVia(recipients) {
+	for via, group := range groups(recipients, via) {
 		turn := group[0].Key.Kind == parking.Tokens
 		c := d.split.choose(pol, mail{m, rt, via, called.Source, len(group), turn, expires.Sub(m.Start())})
 		if c.none {
-			if key := d.Pauses.SourceOf(pol.PoolOf(m)); key != (parking.Key{}) {
+			if key := d.Pauses.SourceOf(pol.PoolOf(m, rt)); key != (parking.Key{}) {
 				d.parkPaused(m, group, key)
 			} else {
-				d.postpone(m, rt, group, pol.NoSource(m))
+				d.postpone(m, rt, group, pol.NoSource(m, rt))
 			}
 			continue
 		}
 		if c.source != "" {
 			c.by, c.called = basis{pol, paused}, delivery.FlowOf(m, rt.Site, c.source) == called
-			d.send(m, rt, group[:c.n:c.n], &c, expires)
+			d.send(m, rt, group[:c.n:c.n], c, expires)
 			group = group[c.n:]
 		}
 		switch {
@@ -394,10 +426,30 @@ func (d *Dispatcher) deservesATry(recipients []queue.Pending, site string) bool 
 	return !trouble
 }
 
-// send hands recipients to delivery, to leave from the source of c: at once, or when the message is signed.
-// Without space there, they wait in the queue, in a line for their flow.
-func (d *Dispatcher) send(m *envelope.Message, rt *route.Route, recipients []queue.Pending, c *choice, expires time.Time) {
+// send hands recipients to delivery, to leave from the source of c: together, or each by itself where it has a return
+// path of its own. Without space there, they wait in the queue, in a line for their flow.
+func (d *Dispatcher) send(m *envelope.Message, rt *route.Route, recipients []queue.Pending, c choice, expires time.Time) {
 	slices.SortFunc(recipients, func(a, b queue.Pending) int { return cmp.Compare(a.Index, b.Index) })
+	path := d.returnPath(c.by.policy, m)
+	size := path.perJob(len(recipients))
+	for ; len(recipients) > 0; recipients = recipients[size:] {
+		part := &c
+		if size < len(recipients) {
+			part = c.cut(size)
+		}
+		if !d.sendJob(m, rt, recipients[:size:size], path, part, expires) {
+			if part != &c {
+				d.promise(&c, rt)
+				c.drop()
+			}
+			d.park(m, recipients, delivery.FlowOf(m, rt.Site, c.source))
+			return
+		}
+	}
+}
+
+// sendJob hands a job to delivery: at once, or when the message is signed. It reports false without space there.
+func (d *Dispatcher) sendJob(m *envelope.Message, rt *route.Route, recipients []queue.Pending, path *returnPath, c *choice, expires time.Time) bool {
 	job := &delivery.Job{
 		Message:    m,
 		Recipients: indexes(recipients),
@@ -412,19 +464,24 @@ func (d *Dispatcher) send(m *envelope.Message, rt *route.Route, recipients []que
 			d.done(j, recipients, d.account(m, c, recipients, results))
 		},
 	}
-	if c.key != "" {
-		c.paid = &charge{warm: d.Warmup, key: c.key, provider: rt.Provider, out: c.out}
+	if d.promise(c, rt); c.paid != nil {
 		job.MayBegin = c.paid.begin
 	}
-	switch {
-	case !d.Delivery.Reserve(job):
+	if !d.Delivery.Reserve(job) {
 		c.drop()
-		d.park(m, recipients, delivery.FlowOf(m, rt.Site, c.source))
-	case d.Policy().Config.Signs(m.Tenant):
-		d.sign(m, job, recipients, c)
-	default:
-		d.hand(m, job)
+		return false
 	}
+	var top top
+	job.ReturnPath, top = path.put(job.Recipients)
+	if d.Policy().Config.Signs(m.Tenant) || len(top.unsubscribe) > 0 {
+		d.sign(m, job, recipients, top, c)
+		return true
+	}
+	if len(top.fields) > 0 {
+		(&signature{fields: top.fields}).addTo(job)
+	}
+	d.hand(m, job)
+	return true
 }
 
 // hand gives a job to delivery, which has space for it.
@@ -476,26 +533,35 @@ func (d *Dispatcher) park(m *envelope.Message, recipients []queue.Pending, f del
 	}
 }
 
-// byVia gives recipients by the source that they had at the attempt before, "" for none: they keep
-// it. Most often that is one for all.
-func byVia(recipients []queue.Pending) iter.Seq2[string, []queue.Pending] {
-	return func(yield func(string, []queue.Pending) bool) {
-		first := recipients[0].Via
-		if !slices.ContainsFunc(recipients, func(p queue.Pending) bool { return p.Via != first }) {
+// groups gives recipients by what they have in common. Most often that is one for all.
+func groups[K comparable](recipients []queue.Pending, of func(*queue.Pending) K) iter.Seq2[K, []queue.Pending] {
+	return func(yield func(K, []queue.Pending) bool) {
+		first, mixed := of(&recipients[0]), false
+		for i := range recipients {
+			mixed = mixed || of(&recipients[i]) != first
+		}
+		if !mixed {
 			yield(first, recipients)
 			return
 		}
-		groups := make(map[string][]queue.Pending)
-		for _, p := range recipients {
-			groups[p.Via] = append(groups[p.Via], p)
+		all := make(map[K][]queue.Pending)
+		for i := range recipients {
+			k := of(&recipients[i])
+			all[k] = append(all[k], recipients[i])
 		}
-		for via, group := range groups {
-			if !yield(via, group) {
+		for k, group := range all {
+			if !yield(k, group) {
 				return
 			}
 		}
 	}
 }
+
+// via is the source that a recipient had at the attempt before, "" for none: it keeps it.
+func via(p *queue.Pending) string { return p.Via }
+
+// detour is the way that an operator has chosen for a recipient.
+func detour(p *queue.Pending) envelope.Detour { return p.Detour }
 
 // unpark takes as much mail of a flow out of the queue as delivery has space for. It reports whether
 // there may be more to be taken: a flow whose mail leaves as fast as it is read always has space.

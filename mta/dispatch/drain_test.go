@@ -202,6 +202,7 @@ func (p *pipeline) notify(n Notification, done func(error)) {
 func (p *pipeline) Accepting(*envelope.Message) {}
 func (p *pipeline) Received(*envelope.Message)  {}
 func (p *pipeline) Refused(*envelope.Message)   {}
+func (p *pipeline) After(f func())              { f() }
 func (p *pipeline) Attempted(kind accounting.Type, o *Outcomes, _ Attempt) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -247,11 +248,11 @@ func (p *pipeline) counts() (arrived, attempts, dials int) {
 
 // mostAttempts gives the most attempts that a queued recipient has.
 func (p *pipeline) mostAttempts() (most int) {
-	items, _, err := p.queue.List(queue.Filter{}, queue.Page{Limit: 1 << 20})
+	l, err := p.queue.List(queue.Filter{}, queue.Page{Limit: 1 << 20})
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	for _, it := range items {
+	for _, it := range l.Items {
 		for _, r := range it.Recipients {
 			most = max(most, r.Attempts)
 		}

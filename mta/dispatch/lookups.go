@@ -291,8 +291,24 @@ func (d *Dispatcher) unparkRouted(domain string) (more bool) {
 	return !d.lookups.done(domain)
 }
 
-// routed hands over recipients at one domain for which the router has answered.
+// routed hands over recipients at one domain for which the router has answered. Those that go another way by now, as a
+// reload took a route away, go back into the queue.
 func (d *Dispatcher) routed(m *envelope.Message, recipients []queue.Pending, domain string, v *answer) {
+	cfg := d.Policy().Config
+	var elsewhere []queue.Pending
+	recipients = slices.DeleteFunc(recipients, func(p queue.Pending) bool {
+		if routeOf(cfg, m, p) == domain {
+			return false
+		}
+		elsewhere = append(elsewhere, p)
+		return true
+	})
+	if len(elsewhere) > 0 {
+		d.Queue.Return(m.ID, indexes(elsewhere))
+	}
+	if len(recipients) == 0 {
+		return
+	}
 	if v.failed != nil {
 		d.unroutable(m, recipients, domain, *v.failed)
 		return

@@ -94,10 +94,10 @@ func (o *Outcomes) sort(a Attempt, late bool) {
 	}
 }
 
-// settle writes outcomes into the queue, and reports them to the operator and the sender.
+// settle reports outcomes to the operator and the sender, and writes them into the queue. Recipients stay
+// leased until their records are on stable storage.
 func (d *Dispatcher) settle(o *Outcomes) {
 	d.settleDelivered(o)
-	d.feed(o)
 	d.settleFailed(o, o.bounced, queue.Bounced, accounting.Bounce)
 	d.settleFailed(o, o.expired, queue.Expired, accounting.Expiration)
 	d.settleDeferred(o)
@@ -110,16 +110,19 @@ func (d *Dispatcher) settleDelivered(o *Outcomes) {
 	if len(o.delivered) == 0 {
 		return
 	}
+	d.taken(o)
 	for _, a := range o.delivered {
 		d.Events.Attempted(accounting.Delivery, o, a)
 	}
-	d.journal(o.Message, d.Queue.Settle(o.Message.ID, attemptIndexes(o.delivered), queue.Delivered))
-	n := Notification{Kind: notifyDelivered, Message: o.Message, Attempts: o.delivered}
-	if len(n.Wanted()) > 0 {
-		d.notify(n, func(err error) {
-			d.reported(o.Message, err)
-		})
-	}
+	d.Events.After(func() {
+		d.journal(o.Message, d.Queue.Settle(o.Message.ID, attemptIndexes(o.delivered), queue.Delivered))
+		n := Notification{Kind: notifyDelivered, Message: o.Message, Attempts: o.delivered}
+		if len(n.Wanted()) > 0 {
+			d.notify(n, func(err error) {
+				d.reported(o.Message, err)
+			})
+		}
+	})
 }
 
 // settleFailed reports to the sender first and settles when the report is durable: a crash in
@@ -128,6 +131,7 @@ func (d *Dispatcher) settleFailed(o *Outcomes, failed []Attempt, outcome queue.O
 	if len(failed) == 0 {
 		return
 	}
+	d.feed(o, failed)
 	d.notify(Notification{Kind: NotifyFailed, Message: o.Message, Attempts: failed}, func(err error) {
 		if d.reported(o.Message, err); err != nil {
 			until := d.Now().Add(reportRetry)
@@ -139,7 +143,9 @@ func (d *Dispatcher) settleFailed(o *Outcomes, failed []Attempt, outcome queue.O
 		for _, a := range failed {
 			d.Events.Attempted(event, o, a)
 		}
-		d.journal(o.Message, d.Queue.Settle(o.Message.ID, attemptIndexes(failed), outcome))
+		d.Events.After(func() {
+			d.journal(o.Message, d.Queue.Settle(o.Message.ID, attemptIndexes(failed), outcome))
+		})
 	})
 }
 

@@ -3,19 +3,20 @@ package dispatch
 import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
+	"example.org/mta/internal/route"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 )
 
 // withoutPaused parks the recipients of a message that are paused, and gives the others.
-func (d *Dispatcher) withoutPaused(m *envelope.Message, pol *wiring.Policy, recipients []queue.Pending) []queue.Pending {
+func (d *Dispatcher) withoutPaused(m *envelope.Message, rt *route.Route, pol *wiring.Policy, recipients []queue.Pending) []queue.Pending {
 	if d.Pauses.Current() == nil {
 		return recipients
 	}
 	var rest []queue.Pending
 	paused := make(map[parking.Key][]queue.Pending)
 	for _, r := range recipients {
-		if key := d.Pauses.Of(m.Tenant, pol.PoolOf(m), m.Recipients[r.Index].Address.Domain()); key != (parking.Key{}) {
+		if key := d.Pauses.Of(m.Tenant, pol.PoolOf(m, rt), m.Recipients[r.Index].Address.Domain()); key != (parking.Key{}) {
 			paused[key] = append(paused[key], r)
 		} else {
 			rest = append(rest, r)

@@ -134,11 +134,11 @@ func TestDelayIsReportedWhenTheDiskHasRoomAgain(t *testing.T) {
 		if n := q.Stats().Accepted - 2; n != 1 {
 			t.Fatalf("%d reports, want 1", n)
 		}
-		items, _, err := q.List(queue.Filter{Recipient: "ann@client.example"}, queue.Page{})
-		if err != nil || len(items) != 1 {
-			t.Fatalf("%+v, %v", items, err)
+		l, err := q.List(queue.Filter{Recipient: "ann@client.example"}, queue.Page{})
+		if err != nil || len(l.Items) != 1 {
+			t.Fatalf("%+v, %v", l.Items, err)
 		}
-		body, err := q.Body(items[0].ID)
+		body, err := q.Body(l.Items[0].ID)
 		if err != nil {
 			t.Fatal(err)
 		}

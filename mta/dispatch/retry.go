@@ -12,9 +12,16 @@ import (
 
 // settleDeferred sets the time of the next attempt, by the schedule of the destination.
 func (d *Dispatcher) settleDeferred(o *Outcomes) {
+	if len(o.deferred) == 0 {
+		return
+	}
 	for _, a := range o.deferred {
 		d.Events.Attempted(accounting.TransientFailure, o, a)
 	}
+	d.Events.After(func() { d.deferAll(o) })
+}
+
+func (d *Dispatcher) deferAll(o *Outcomes) {
 	for _, group := range byAttempts(o.deferred) {
 		first := group[0]
 		until := first.Result.RetryAfter

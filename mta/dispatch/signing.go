@@ -37,8 +37,14 @@ type signing struct {
 	mu     sync.Mutex // guards the rest
 	busy   int        // goroutines
 	line   []*signature
-	recent map[envelope.ID]*signature
-	older  map[envelope.ID]*signature // what was recent before recent was full
+	recent map[signed]*signature
+	older  map[signed]*signature // what was recent before recent was full
+}
+
+// signed is what a signature is good for.
+type signed struct {
+	id        envelope.ID
+	recipient int // that the content names, see top
 }
 
 const (
@@ -46,16 +52,18 @@ const (
 	maxRecent  = 2048 // signatures that are kept, twice; each has some 600 octets
 )
 
-// SigningCounts are about messages, each counted once however many jobs it makes.
+// SigningCounts are about messages, each counted once however many jobs it makes, unless its recipients get
+// different ones.
 type SigningCounts struct{ Signed, Unsigned, Failed atomic.Int64 }
 
-// signature is what DKIM adds to a message, in the making or made.
+// signature is what is added to a message as it leaves, in the making or made.
 type signature struct {
 	message *envelope.Message // nil when made
+	top     top
 	policy  *wiring.Policy
 	waiting []func(*signature) // nil when made
 
-	fields  []byte // to be put in front of the message; none when no key signs it
+	fields  []byte // to be put in front of the message, with those of top
 	content error  // that could not be read
 	refused error  // why the message may not leave: it can't be signed
 }
@@ -63,17 +71,19 @@ type signature struct {
 func newSigning(body func(envelope.ID) (io.ReadCloser, error), now func() time.Time, log *slog.Logger) *signing {
 	s := &signing{
 		body: body, now: now, workers: runtime.GOMAXPROCS(0),
-		recent:  make(map[envelope.ID]*signature),
+		recent:  make(map[signed]*signature),
 		failing: trouble.New(log, now, slog.LevelError, "mail can't be signed with DKIM", "mail is signed with DKIM again"),
 	}
 	s.pending.limit = maxPending
 	return s
 }
 
-// sign calls then with a message's signature: at once when it is known, else from another goroutine.
-func (s *signing) sign(pol *wiring.Policy, m *envelope.Message, then func(*signature)) {
+// sign calls then with the signature of a message that gets the fields of top: at once when it is known, else from
+// another goroutine.
+func (s *signing) sign(pol *wiring.Policy, m *envelope.Message, top top, then func(*signature)) {
 	s.mu.Lock()
-	sig := s.known(m.ID, pol)
+	of := signed{m.ID, top.recipient}
+	sig := s.known(of, pol)
 	if sig != nil && sig.message == nil {
 		s.mu.Unlock()
 		then(sig)
@@ -84,8 +94,8 @@ func (s *signing) sign(pol *wiring.Policy, m *envelope.Message, then func(*signa
 		s.mu.Unlock()
 		return
 	}
-	sig = &signature{message: m, policy: pol, waiting: []func(*signature){then}}
-	s.remember(m.ID, sig)
+	sig = &signature{message: m, top: top, policy: pol, waiting: []func(*signature){then}}
+	s.remember(of, sig)
 	s.line = append(s.line, sig)
 	s.pending.add(1)
 	if s.busy < s.workers {
@@ -96,10 +106,10 @@ func (s *signing) sign(pol *wiring.Policy, m *envelope.Message, then func(*signa
 }
 
 // known gives what a message has, by the configuration of pol. s.mu is held.
-func (s *signing) known(id envelope.ID, pol *wiring.Policy) *signature {
-	sig := s.recent[id]
+func (s *signing) known(of signed, pol *wiring.Policy) *signature {
+	sig := s.recent[of]
 	if sig == nil {
-		sig = s.older[id]
+		sig = s.older[of]
 	}
 	if sig == nil || sig.policy != pol {
 		return nil
@@ -107,18 +117,18 @@ func (s *signing) known(id envelope.ID, pol *wiring.Policy) *signature {
 	return sig
 }
 
-func (s *signing) remember(id envelope.ID, sig *signature) {
+func (s *signing) remember(of signed, sig *signature) {
 	if len(s.recent) >= maxRecent {
-		s.older, s.recent = s.recent, make(map[envelope.ID]*signature, maxRecent)
+		s.older, s.recent = s.recent, make(map[signed]*signature, maxRecent)
 	}
-	s.recent[id] = sig
+	s.recent[of] = sig
 }
 
 // forget leaves a message that was not signed to be tried anew. s.mu is held.
-func (s *signing) forget(id envelope.ID, sig *signature) {
-	for _, kept := range []map[envelope.ID]*signature{s.recent, s.older} {
-		if kept[id] == sig {
-			delete(kept, id)
+func (s *signing) forget(of signed, sig *signature) {
+	for _, kept := range []map[signed]*signature{s.recent, s.older} {
+		if kept[of] == sig {
+			delete(kept, of)
 		}
 	}
 }
@@ -127,9 +137,11 @@ func (s *signing) forget(id envelope.ID, sig *signature) {
 func (s *signing) has(id envelope.ID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, kept := range []map[envelope.ID]*signature{s.recent, s.older} {
-		if sig := kept[id]; sig != nil && sig.message != nil {
-			return true
+	for _, kept := range []map[signed]*signature{s.recent, s.older} {
+		for of, sig := range kept {
+			if of.id == id && sig.message != nil {
+				return true
+			}
 		}
 	}
 	return false
@@ -150,12 +162,12 @@ func (s *signing) work() {
 		s.mu.Unlock()
 
 		m := sig.message
-		made := s.make(sig.policy, m)
+		made := s.make(sig.policy, m, &sig.top)
 		s.mu.Lock()
 		waiting := sig.waiting
 		sig.fields, sig.content, sig.refused, sig.message, sig.waiting = made.fields, made.content, made.refused, nil, nil
 		if sig.content != nil || sig.refused != nil {
-			s.forget(m.ID, sig)
+			s.forget(signed{m.ID, sig.top.recipient}, sig)
 		}
 		s.mu.Unlock()
 		s.pending.done(1)
@@ -165,49 +177,59 @@ func (s *signing) work() {
 	}
 }
 
-// make signs a message by all blocks that fit it.
-func (s *signing) make(pol *wiring.Policy, m *envelope.Message) signature {
+// make adds the fields of top to a message, and signs it by all blocks that fit it.
+func (s *signing) make(pol *wiring.Policy, m *envelope.Message, top *top) signature {
 	content, err := s.body(m.ID)
 	if err != nil {
 		return signature{content: err}
 	}
 	defer content.Close()
-	from := ""
+	from, added := "", top.fields
 	message, err := dkim.Read(content)
 	if err == nil {
-		from, err = message.From()
+		if len(top.unsubscribe) > 0 && !message.Has("List-Unsubscribe") {
+			added = slices.Concat(top.fields, top.unsubscribe)
+		}
+		if err = message.Add(added); err == nil {
+			from, err = message.From()
+		}
 	}
 	if err != nil && !errors.Is(err, dkim.ErrMessage) {
 		return signature{content: err}
 	}
-	blocks := pol.Config.DKIMFor(m.Tenant, from)
-	now := s.now()
-	var keys []*dkim.Key
-	for _, d := range blocks {
-		for _, k := range d.Signing(now) {
-			keys = append(keys, k.Key())
-		}
-	}
+	blocks, keys := s.signers(pol, m.Tenant, from)
 	if len(keys) == 0 {
 		s.counts.Unsigned.Add(1)
-		return signature{}
+		return signature{fields: added}
 	}
 	var fields []byte
 	if err == nil {
-		fields, err = message.Sign(keys, now)
+		fields, err = message.Sign(keys, s.now())
 	}
 	if err == nil {
 		s.counts.Signed.Add(1)
 		s.failing.Well()
-		return signature{fields: fields}
+		return signature{fields: append(fields, added...)}
 	}
 	s.counts.Failed.Add(1)
 	wait := slices.ContainsFunc(blocks, func(d *config.DKIM) bool { return d.OnFailure == "defer" })
 	s.failing.Failed("DKIM", "message", m.ID, "tenant", m.Tenant, "waits", wait, "error", err)
 	if !wait {
-		return signature{}
+		return signature{fields: added}
 	}
 	return signature{refused: fmt.Errorf("DKIM: %w", err)}
+}
+
+// signers gives the blocks that fit a message, and their keys of today.
+func (s *signing) signers(pol *wiring.Policy, tenant, from string) (blocks []*config.DKIM, keys []*dkim.Key) {
+	blocks = pol.Config.DKIMFor(tenant, from)
+	now := s.now()
+	for _, d := range blocks {
+		for _, k := range d.Signing(now) {
+			keys = append(keys, k.Key())
+		}
+	}
+	return blocks, keys
 }
 
 // wait waits for what is being signed. Nothing may be added any more.
@@ -217,8 +239,8 @@ func (s *signing) wait() error {
 }
 
 // sign hands a job to delivery, which has space for it, when its message is signed.
-func (d *Dispatcher) sign(m *envelope.Message, job *delivery.Job, recipients []queue.Pending, c *choice) {
-	d.signing.sign(c.by.policy, m, func(sig *signature) {
+func (d *Dispatcher) sign(m *envelope.Message, job *delivery.Job, recipients []queue.Pending, top top, c *choice) {
+	d.signing.sign(c.by.policy, m, top, func(sig *signature) {
 		if sig.refused != nil {
 			c.drop()
 			d.Delivery.Release(job)
@@ -231,7 +253,7 @@ func (d *Dispatcher) sign(m *envelope.Message, job *delivery.Job, recipients []q
 	})
 }
 
-// addTo puts the signature in front of what a job sends.
+// addTo puts the fields in front of what a job sends.
 func (sig *signature) addTo(job *delivery.Job) {
 	if sig.content != nil {
 		job.Body = func() (io.ReadCloser, error) { return nil, sig.content }

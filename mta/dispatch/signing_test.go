@@ -41,7 +41,7 @@ func TestOneSignatureForAllJobs(t *testing.T) {
 	jobs.Add(3)
 	var all [3][]byte
 	for i := range all {
-		s.sign(pol, m, func(sig *signature) { all[i] = sig.fields; jobs.Done() })
+		s.sign(pol, m, top{}, func(sig *signature) { all[i] = sig.fields; jobs.Done() })
 	}
 	if !s.has(7) {
 		t.Error("nobody knows that the message is being signed")
@@ -56,7 +56,7 @@ func TestOneSignatureForAllJobs(t *testing.T) {
 		t.Error("it is signed, and said to be still being signed")
 	}
 	_, other := newTestSigning(t, s.body)
-	s.sign(other, m, func(*signature) {})
+	s.sign(other, m, top{}, func(*signature) {})
 	s.wait()
 	if reads != 2 {
 		t.Errorf("after a reload the message was read %d times, want 2", reads)
@@ -114,7 +114,7 @@ func TestContentThatCannotBeSigned(t *testing.T) {
 	s, pol := newTestSigning(t, func(envelope.ID) (io.ReadCloser, error) { return nil, damaged })
 	var got []error
 	for range 2 {
-		s.sign(pol, &envelope.Message{ID: 7}, func(sig *signature) {
+		s.sign(pol, &envelope.Message{ID: 7}, top{}, func(sig *signature) {
 			job := &delivery.Job{Message: &envelope.Message{}}
 			sig.addTo(job)
 			_, err := job.Body()
@@ -133,7 +133,7 @@ func TestSignaturesAreForgotten(t *testing.T) {
 		return io.NopCloser(strings.NewReader("From: ann@client.example\r\n\r\nx\r\n")), nil
 	})
 	for id := range envelope.ID(3 * maxRecent) {
-		s.sign(pol, &envelope.Message{ID: id}, func(*signature) {})
+		s.sign(pol, &envelope.Message{ID: id}, top{}, func(*signature) {})
 		s.wait()
 	}
 	if n := len(s.recent) + len(s.older); n > 2*maxRecent {

@@ -62,7 +62,7 @@ type mail struct {
 
 // choose picks the source for mail.
 func (s *splitter) choose(pol *wiring.Policy, m mail) choice {
-	pool := pol.Divided(m.Message)
+	pool := pol.Divided(m.Message, m.route)
 	if pool == nil {
 		source, ok := pol.SourceFor(m.Message, m.route, m.via, s.missing)
 		return choice{source: source, none: !ok, n: m.n}

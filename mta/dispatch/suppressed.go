@@ -2,14 +2,13 @@ package dispatch
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
+	"example.org/mta/bounce"
 	"example.org/mta/internal/reply"
-	"example.org/mta/internal/replyclass"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/queue"
-	"example.org/mta/suppression"
+	"example.org/mta/suppression/feed"
 )
 
 // suppressed bounces those of a lease's recipients that have come on the list since they were
@@ -44,38 +43,53 @@ func (d *Dispatcher) suppressed(l *queue.Lease) *queue.Lease {
 	return &queue.Lease{Why: l.Why, Message: l.Message, Recipients: others}
 }
 
-// feed puts on the list the addresses that a remote host has just said don't exist.
-func (d *Dispatcher) feed(o *Outcomes) {
-	s := d.Suppression
-	if s == nil || len(o.bounced) == 0 {
+// feed reports to the suppression list what hosts said of the recipients that have failed.
+func (d *Dispatcher) feed(o *Outcomes, failed []Attempt) {
+	if d.Feeder == nil {
 		return
 	}
-	c := &d.Policy().Config.Suppression
-	if !c.Feed {
-		return
-	}
-	for _, a := range o.bounced {
-		address := o.Message.Recipients[a.Pending.Index].Address
-		if suppression.Exempt(address) || !unknownMailbox(&a.Result.Reply, c.FeedStatus) {
+	provider := d.providerOf(o)
+	for _, a := range failed {
+		r := &a.Result.Reply
+		class, ok := aboutRecipient(r, d.Classes.Of(r, provider))
+		if !ok {
 			continue
 		}
-		now := d.Now()
-		e := suppression.Entry{Key: suppression.KeyOf(o.Message.Tenant, address), Reason: quoteReply(&a.Result.Reply), Source: suppression.Bounce, Added: now}
-		if c.FeedKeep > 0 {
-			e.Expires = now.Add(c.FeedKeep)
-		}
-		s.Feed(e)
-		d.Log.Info("address is suppressed, since a remote host says that there is no such mailbox",
-			"address", e.Address, "tenant", e.Tenant, "message", o.Message.ID, "reply", e.Reason)
+		e := feed.Event{Kind: feed.Refusal, Tenant: o.Message.Tenant, Address: o.Message.Recipients[a.Pending.Index].Address, Class: class,
+			Provider: provider, Site: o.Site(), Reason: quoteReply(r), At: d.Now(), Message: o.Message.ID}
+		d.Feeder.Report(e)
 	}
 }
 
-// unknownMailbox reports whether a reply says of a recipient, and of nothing else, that there is
-// no such mailbox. It must be the remote host's own, to RCPT: what comes after the content can be
-// about the content, or about another of its recipients. A host that refuses us, for a block list or
-// a policy, knows nothing of the address, whatever status it gives.
-func unknownMailbox(r *reply.Reply, statuses []string) bool {
-	return !r.Local && r.Permanent() && r.Command == "RCPT" && slices.Contains(statuses, r.Enhanced.String()) && !replyclass.Of(*r).AboutUs()
+// providerOf gives the provider of the site that was tried, "" when it has none.
+func (d *Dispatcher) providerOf(o *Outcomes) string {
+	if o.Route != nil {
+		return o.Route.Provider
+	}
+	provider, _ := d.Sites.Provider(o.key)
+	return provider
+}
+
+// aboutRecipient gives the class of a reply that is about a recipient and nothing else. It must be the remote
+// host's own, to RCPT: what comes after the content can be about the content, or about another of its
+// recipients. A host that refuses us, for a block list or a policy, knows nothing of the address, whatever status it
+// gives; and one that doesn't find an address for now may find it later.
+func aboutRecipient(r *reply.Reply, class bounce.Class) (bounce.Class, bool) {
+	if r.Local || r.Command != "RCPT" {
+		return bounce.None, false
+	}
+	return class, class.Hard() && r.Permanent() || class.AboutRecipient() && !class.Hard()
+}
+
+// taken reports to the suppression list which recipients hosts took.
+func (d *Dispatcher) taken(o *Outcomes) {
+	if d.Feeder == nil || o.Route == nil {
+		return
+	}
+	for i := range o.delivered {
+		a := &o.delivered[i]
+		d.Feeder.Delivered(o.Message.Tenant, o.Message.Recipients[a.Pending.Index].Address, o.Route.Provider, o.Route.Site)
+	}
 }
 
 func quoteReply(r *reply.Reply) string {

@@ -7,8 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"example.org/mta/bounce"
 	"example.org/mta/internal/reply"
-	"example.org/mta/internal/replyclass"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/warmup"
 )
 
@@ -21,7 +22,8 @@ func replied(command, line string) reply.Reply {
 }
 
 func outcomeOf(r reply.Reply, attempts int, last reply.Reply) warmup.Outcome {
-	if x, ok := warmupOutcome(r, attempts, last); ok {
+	j := judge{health: wiring.DefaultHealth()}
+	if x, ok := j.outcome(&r, attempts, &last); ok {
 		return x
 	}
 	return nothing
@@ -75,7 +77,7 @@ func TestWarmupOutcome(t *testing.T) {
 // TestEachBlockPauses: twenty of any provider's replies to a blocked address pause its mail, whether
 // they answer a greeting or a recipient.
 func TestEachBlockPauses(t *testing.T) {
-	f, err := os.Open("../../internal/replyclass/testdata/replies.tsv")
+	f, err := os.Open("../../bounce/testdata/replies.tsv")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +85,7 @@ func TestEachBlockPauses(t *testing.T) {
 	blocks := 0
 	for in := bufio.NewScanner(f); in.Scan(); {
 		field := strings.Split(in.Text(), "\t")
-		if field[0] != replyclass.SpamBlock.String() {
+		if field[0] != bounce.SpamBlock.String() {
 			continue
 		}
 		blocks++
@@ -94,7 +96,8 @@ func TestEachBlockPauses(t *testing.T) {
 		for range 20 {
 			var x warmup.Outcomes
 			if field[2] == "greeting" {
-				outcome, _ := refusedOutcome(r)
+				j := judge{health: wiring.DefaultHealth()}
+				outcome, _ := j.refused(&r)
 				x.Add(outcome)
 			} else {
 				x.Add(outcomeOf(r, 0, reply.Reply{}))

@@ -89,6 +89,7 @@ func (b blocks) Sources(_ context.Context, f control.BlockFilter, after string, 
 	if err := checkNamed(cfg, "pool", f.Pool); f.Pool != "" && err != nil {
 		return l, err
 	}
+	attempts, suspended := sourceAttempts(b.r.Meter), b.suspensions()
 	var rows []row[control.Source]
 	for _, s := range cfg.Sources {
 		c := b.r.Tally.Get(tally.Source, s.Name)
@@ -97,12 +98,52 @@ func (b blocks) Sources(_ context.Context, f control.BlockFilter, after string, 
 			src.Address = s.Address.String()
 		}
 		src.State, src.Reason = b.sourceState(s)
+		src.Present, src.Providers = !b.r.Missing(s.Name), attempts[s.Name]
+		src.Suspended, src.Suspensions = suspended[s.Name], len(suspended[s.Name])
+		src.Suspended = src.Suspended[:min(src.Suspensions, control.MaxSourceSuspensions)]
 		if !f.BlockNamed(s.Name) || f.Pool != "" && !slices.Contains(src.Pools, f.Pool) || leftOut(&f, &c, src.Load) {
 			continue
 		}
 		rows = append(rows, row[control.Source]{src, s.Name, src.Load.Waiting + src.Load.Running})
 	}
 	l.Sources, l.Next = cut(rows, f.Order, after, limit)
+	return l, nil
+}
+
+// sourceAttempts are the outcomes at each provider, by source.
+func sourceAttempts(m *tally.Meter) map[string][]control.SourceProvider {
+	by := make(map[string][]control.SourceProvider)
+	for _, a := range m.BySourceAndProvider() {
+		by[a.Source] = append(by[a.Source], control.SourceProvider{Provider: a.Provider, Delivered: a.Delivered, Deferred: a.Deferred, Bounced: a.Bounced, Expired: a.Expired})
+	}
+	return by
+}
+
+// suspensions are the sites and hosts that get no mail from a source, by source, the latest first.
+func (b blocks) suspensions() map[string][]control.SourceSuspension {
+	by := make(map[string][]control.SourceSuspension)
+	for _, s := range b.r.Delivery.Suspensions() {
+		if s.Source != "" {
+			by[s.Source] = append(by[s.Source], control.SourceSuspension{Site: s.Site, Host: addressOf(s.Host), Reason: s.Reason, Begin: s.Begin, End: s.End})
+		}
+	}
+	for _, list := range by {
+		slices.SortStableFunc(list, func(a, b control.SourceSuspension) int { return b.Begin.Compare(a.Begin) })
+	}
+	return by
+}
+
+func (b blocks) Providers(_ context.Context, f control.BlockFilter, after string, limit int) (l control.ProviderList, _ error) {
+	cfg, use := b.r.Policy().Config, b.r.Delivery.Usage()
+	var rows []row[control.Provider]
+	for _, p := range append([]*config.Provider{{}}, cfg.Providers...) {
+		c := b.r.Tally.Get(tally.Provider, p.Name)
+		x := control.Provider{Name: p.Name, Load: loadOf(use.Providers[p.Name]), Tally: tallyOf(&c)}
+		if f.BlockNamed(p.Name) && !leftOut(&f, &c, x.Load) {
+			rows = append(rows, row[control.Provider]{x, p.Name, x.Load.Waiting + x.Load.Running})
+		}
+	}
+	l.Providers, l.Next = cut(rows, f.Order, after, limit)
 	return l, nil
 }
 
@@ -198,17 +239,14 @@ func (b blocks) Tenants(_ context.Context, f control.BlockFilter, queued map[str
 	if err := checkNamed(cfg, "pool", f.Pool); f.Pool != "" && err != nil {
 		return l, err
 	}
+	rates := b.r.Rates.OfTenants(b.r.Now(), b.r.Tally.Counts(tally.Tenant))
 	var rows []row[control.Tenant]
 	for _, t := range append([]*config.Tenant{{}}, cfg.Tenants...) {
 		c := b.r.Tally.Get(tally.Tenant, t.Name)
-		tenant := control.Tenant{Name: t.Name, Pool: cfg.PoolOf(t.Name).Name, Tally: tallyOf(&c)}
+		tenant := control.Tenant{Name: t.Name, Pool: cfg.PoolOf(t.Name).Name, Queued: counts[t.Name], Tally: tallyOf(&c), Rates: rates[t.Name]}
 		tenant.Paused = b.r.Pauses.First(pauses.Key(control.PauseEverything, ""), pauses.Key(control.PauseTenant, t.Name), pauses.Key(control.PausePool, tenant.Pool))
 		if t.Name != "" { // other mail has its listener's
 			tenant.Tier, tenant.Use = &t.Tier, b.r.UseOf(t)
-		}
-		if queued != nil {
-			n := counts[t.Name]
-			tenant.Queued = &n
 		}
 		idle := counts[t.Name] == 0
 		if f.BlockNamed(t.Name) && (f.Pool == "" || f.Pool == tenant.Pool) && !(f.Failing && !c.Failing()) && !(f.Busy && idle) {

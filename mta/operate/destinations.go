@@ -8,12 +8,14 @@ import (
 	"strings"
 	"time"
 
+	"example.org/mta/bounce"
 	"example.org/mta/delivery"
 	"example.org/mta/destdb"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/mta/control"
+	"example.org/mta/mta/tally"
 	"example.org/mta/queue"
 )
 
@@ -44,13 +46,13 @@ func (d destinations) Sites(ctx context.Context, f control.SiteFilter, after str
 }
 
 // shown puts all that is known of a site in words.
-func (d destinations) shown(s *delivery.SiteInfo, k *queue.KeySummary, now time.Time) site {
+func (d destinations) shown(s *delivery.SiteInfo, k *queue.Count, now time.Time) site {
 	out := siteOf(&s.SiteInfo, now)
 	out.Provider, _ = d.r.Provider(parking.Parse(s.Name))
 	out.addLanes(s.Lanes)
 	out.addQueued(k)
 	out.addReason(d.r)
-	c := d.r.Tally.Site(s.Name)
+	c := d.r.Tally.Get(tally.Site, s.Name)
 	out.Tally, out.failing = tallyOf(&c), c.Failing()
 	return out
 }
@@ -64,7 +66,7 @@ func (s *site) fits(f *control.SiteFilter) bool {
 // waitingKeys are those behind a name that mail in the queue waits for, by name. After a start nothing
 // is known of a site to which no mail has gone, and much may wait for it. What has no route yet waits
 // for its domain, and is listed under that; mail that waits for a warm-up, under that.
-func waitingKeys(queued map[string]*queue.KeySummary, patterns []string, after string) []string {
+func waitingKeys(queued map[string]*queue.Count, patterns []string, after string) []string {
 	var keys []string
 	for key, k := range queued {
 		if key > after && control.Names(patterns, key) && k.States[queue.StateParked]+k.States[queue.StateDeferred] > 0 {
@@ -76,11 +78,11 @@ func waitingKeys(queued map[string]*queue.KeySummary, patterns []string, after s
 }
 
 // queuedByKey counts what is in the queue by what it waits for.
-func (d destinations) queuedByKey() map[string]*queue.KeySummary {
-	rows := d.r.Queue.Summary(queue.Filter{})
-	by := make(map[string]*queue.KeySummary, len(rows))
-	for i := range rows {
-		by[rows[i].Key.String()] = &rows[i]
+func (d destinations) queuedByKey() map[string]*queue.Count {
+	counts := d.r.Queue.CountKeys()
+	by := make(map[string]*queue.Count, len(counts))
+	for key, c := range counts {
+		by[key.String()] = c
 	}
 	return by
 }
@@ -121,7 +123,7 @@ func (s *site) addLanes(lanes []delivery.LaneInfo) {
 	}
 }
 
-func (s *site) addQueued(k *queue.KeySummary) {
+func (s *site) addQueued(k *queue.Count) {
 	if k != nil {
 		s.Parked, s.Deferred = k.States[queue.StateParked], k.States[queue.StateDeferred]
 		s.Waiting = max(k.States[queue.StateLeased]-s.Running, 0)
@@ -250,7 +252,11 @@ func replyOf(r reply.Reply) *control.Reply {
 }
 
 func (d destinations) Forget(_ context.Context, f control.Forget) (control.Forgotten, error) {
-	n := d.r.Delivery.Forget(d.hostsNamed(f.Hosts))
+	named := d.hostsNamed(f.Hosts)
+	n := len(named)
+	if !f.DryRun {
+		n = d.r.Delivery.Forget(named)
+	}
 	if n == 0 {
 		return control.Forgotten{}, noSuchHost(f.Hosts)
 	}
@@ -262,7 +268,11 @@ func (d destinations) SuspendHosts(_ context.Context, s control.SuspendHosts) (c
 		return control.SuspendedHosts{}, err
 	}
 	until := d.r.Now().Add(time.Duration(s.For))
-	n := d.r.Delivery.SuspendHosts(d.hostsNamed(s.Hosts), s.Source, cmp.Or(s.Reason, "by an operator"), until)
+	named := d.hostsNamed(s.Hosts)
+	n := len(named)
+	if !s.DryRun {
+		n = d.r.Delivery.SuspendHosts(named, s.Source, cmp.Or(s.Reason, "by an operator"), until)
+	}
 	if n == 0 {
 		return control.SuspendedHosts{}, noSuchHost(s.Hosts)
 	}
@@ -270,14 +280,22 @@ func (d destinations) SuspendHosts(_ context.Context, s control.SuspendHosts) (c
 }
 
 func (d destinations) ResumeHosts(_ context.Context, s control.ResumeHosts) (control.ResumedHosts, error) {
-	hosts, ended := d.r.Delivery.ResumeHosts(d.hostsNamed(s.Hosts))
+	var hosts, ended int
+	if s.DryRun {
+		for h := range knownHosts(d.r.Delivery, s.Hosts, destdb.HostKey{}) {
+			hosts++
+			ended += len(actionsOf(h.Suspensions, d.r.Now()))
+		}
+	} else {
+		hosts, ended = d.r.Delivery.ResumeHosts(d.hostsNamed(s.Hosts))
+	}
 	if hosts == 0 {
 		return control.ResumedHosts{}, noSuchHost(s.Hosts)
 	}
 	return control.ResumedHosts{Hosts: hosts, Ended: ended}, nil
 }
 
-// hostsNamed gives where the hosts are that some names or addresses mean.
+// hostsNamed returns the addresses of the hosts with the given names or addresses.
 func (d destinations) hostsNamed(names []string) (addrs []netip.AddrPort) {
 	for h := range knownHosts(d.r.Delivery, names, destdb.HostKey{}) {
 		addrs = append(addrs, h.Addr)
@@ -298,7 +316,9 @@ func (d destinations) Suspend(ctx context.Context, s control.Suspend) (control.S
 		return control.Suspended{}, err
 	}
 	until := d.r.Now().Add(time.Duration(s.For))
-	d.r.Delivery.Suspend(name, s.Source, cmp.Or(s.Reason, "by an operator"), until)
+	if !s.DryRun {
+		d.r.Delivery.Suspend(name, s.Source, cmp.Or(s.Reason, "by an operator"), until)
+	}
 	domains := d.r.Router.DomainsOf(name)
 	return control.Suspended{Site: name, Until: until, Domains: len(domains), Some: domains[:min(len(domains), 10)]}, nil
 }
@@ -308,7 +328,17 @@ func (d destinations) Resume(ctx context.Context, s control.Resume) (control.Res
 	if err != nil {
 		return control.Resumed{}, err
 	}
-	return control.Resumed{Site: name, Ended: d.r.Delivery.Resume(name)}, nil
+	if !s.DryRun {
+		return control.Resumed{Site: name, Ended: d.r.Delivery.Resume(name)}, nil
+	}
+	info, _ := d.r.Delivery.Site(name)
+	done := control.Resumed{Site: name}
+	for _, a := range actionsOf(info.Actions, d.r.Now()) {
+		if a.What == suspendedAction {
+			done.Ended++
+		}
+	}
+	return done, nil
 }
 
 // siteNamed gives the site that is called so, or that a domain of that name has.
@@ -326,4 +356,31 @@ func (d destinations) siteNamed(ctx context.Context, name string) (string, error
 		return res.Route.Site, nil
 	}
 	return "", unknown
+}
+
+func (d destinations) Recent(ctx context.Context, site string) (control.Recent, error) {
+	name, err := d.siteNamed(ctx, site)
+	if err != nil {
+		return control.Recent{}, err
+	}
+	tries, errors := d.r.Tally.Recent(name)
+	return control.Recent{Site: name, Outcomes: recentOf(tries), Errors: recentOf(errors)}, nil
+}
+
+func recentOf(tries []tally.Try) (list []control.RecentOutcome) {
+	for i := range tries {
+		t := &tries[i]
+		o := control.RecentOutcome{
+			Time: t.At, Outcome: t.Outcome(), Message: t.Message.String(), Source: t.Source, Host: t.Host.Name, Address: addressOf(t.Host.Addr),
+			Session: t.Session, Attempted: t.Attempted,
+		}
+		if t.Class != bounce.None {
+			o.Class = t.Class.String()
+		}
+		if r := replyOf(t.Reply); r != nil {
+			o.Reply = *r
+		}
+		list = append(list, o)
+	}
+	return list
 }

@@ -9,6 +9,7 @@ import (
 	"example.org/mta/delivery"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/route"
+	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
 	"example.org/mta/queue"
 )
@@ -22,7 +23,7 @@ func (d destinations) Explain(ctx context.Context, q control.ExplainQuery) (cont
 	if err := checkNamed(d.r.Policy().Config, "tenant", q.Tenant); q.Tenant != "" && err != nil {
 		return control.Explanation{}, err
 	}
-	return control.Explanation{Destinations: []control.Destination{d.explainDomain(ctx, q.Domain, q.Tenant, "", d.queuedByKey())}}, nil
+	return control.Explanation{Destinations: []control.Destination{d.explainDomain(ctx, q.Domain, q.Tenant, d.r.Policy().Config.PoolBy(config.Way{Tenant: q.Tenant, Domain: q.Domain}), d.queuedByKey())}}, nil
 }
 
 func (d destinations) explainMessage(ctx context.Context, text string) (control.Explanation, error) {
@@ -43,20 +44,30 @@ func (d destinations) explainMessage(ctx context.Context, text string) (control.
 	shown := it.Recipients[:min(len(it.Recipients), control.MaxExplained)]
 	m.More = len(it.Recipients) - len(shown)
 	bySite := make(map[string]bool)
-	byDomain := make(map[string]*control.Destination)
+	type way struct {
+		domain string // whose route it takes
+		pool   *config.Pool
+	}
+	cfg := d.r.Policy().Config
+	wayOf := func(rc *queue.ItemRecipient) way {
+		w := wayOf(cfg, &it, rc)
+		return way{w.Domain, cfg.PoolBy(w)}
+	}
+	byWay := make(map[way]*control.Destination)
 	queued := d.queuedByKey()
 	for i := range shown {
-		domain := shown[i].Address.Domain()
-		if domain == "" || byDomain[domain] != nil {
+		way := wayOf(&shown[i])
+		if way.domain == "" || byWay[way] != nil {
 			continue // unreadable: its destination is not known
 		}
-		dest := d.explainDomain(ctx, domain, it.Tenant, it.Pool, queued)
+		dest := d.explainDomain(ctx, way.domain, it.Tenant, way.pool, queued)
 		dest.OtherPools = nil // a message has its tenant
-		byDomain[domain] = &dest
-		if dest.Site != "" && bySite[dest.Site] {
+		byWay[way] = &dest
+		if site := dest.Site + " " + way.pool.Name; dest.Site != "" && bySite[site] {
 			continue // explained by another domain that it serves
+		} else {
+			bySite[site] = true
 		}
-		bySite[dest.Site] = true
 		out.Destinations = append(out.Destinations, dest)
 	}
 	where, known := d.r.Delivery.Whereabouts(id)
@@ -68,14 +79,24 @@ func (d destinations) explainMessage(ctx context.Context, text string) (control.
 	k := d.r.lookOut(it)
 	for i := range shown {
 		rc := &shown[i]
-		r := recipientCase{rc: rc, status: messages(d).recipient(&it, k, rc), destination: byDomain[rc.Address.Domain()], where: &where, known: known, relay: d.r}
-		r.lookup = d.r.lookupOf(rc.Address.Domain())
+		r := recipientCase{rc: rc, status: messages(d).recipient(&it, k, rc), destination: byWay[wayOf(rc)], where: &where, known: known, relay: d.r}
+		r.lookup = d.r.lookupOf(wayOf(rc).domain)
 		r.suppressed = d.r.suppressed(&it, rc.Address)
 		r.paused, r.pausedUntil, _ = k.pausedBy(&it, rc)
 		why, until := r.why()
+		if by := r.status.Rerouted; by != nil {
+			why += "; it is rerouted " + by.String()
+		}
 		m.Recipients = append(m.Recipients, control.ExplainedRecipient{Status: r.status, Why: why, Until: until})
 	}
 	return out, nil
+}
+
+// wayOf returns the way of a recipient; its domain is the one whose route it takes.
+func wayOf(cfg *config.Config, it *queue.Item, rc *queue.ItemRecipient) config.Way {
+	w := config.Way{Tenant: it.Tenant, Pool: it.Pool, Sender: it.Sender, Domain: rc.Address.Domain(), Detour: rc.Detour}
+	w.Domain = cfg.RouteBy(w)
+	return w
 }
 
 // suppressed returns since when and why an address gets no mail, "" if that does not apply to the message.
@@ -90,17 +111,22 @@ func (r *Relay) suppressed(it *queue.Item, a envelope.Address) string {
 // sourceOf is the source that a message takes, as far as that is known: what it had at an attempt
 // before, or what its pool leads to. A pool with dedicated sources decides when the message is sent.
 func (d destinations) sourceOf(it *queue.Item) string {
+	pol := d.r.Policy()
 	for i := range it.Recipients {
-		if via := it.Recipients[i].Via; via != "" {
+		rc := &it.Recipients[i]
+		if via := rc.Via; via != "" && slices.Contains(pol.Config.PoolBy(wayOf(pol.Config, it, rc)).Sources(), via) {
 			return via
 		}
 	}
-	pol := d.r.Policy()
-	m := &envelope.Message{ID: it.ID, Tenant: it.Tenant, Pool: it.Pool}
-	if pol.Divided(m) != nil {
+	way := config.Way{Tenant: it.Tenant, Pool: it.Pool, Sender: it.Sender}
+	if len(it.Recipients) > 0 {
+		way = wayOf(pol.Config, it, &it.Recipients[0])
+	}
+	pool := pol.Config.PoolBy(way)
+	if len(pool.Dedicated) > 0 {
 		return ""
 	}
-	source, _ := pol.SourceFor(m, nil, "", d.r.Missing)
+	source, _ := pol.SourceIn(pool, it.ID, nil, "", d.r.Missing)
 	return source
 }
 

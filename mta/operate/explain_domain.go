@@ -49,12 +49,10 @@ type drainCase struct {
 	rate   gcra.Rate
 }
 
-// explainDomain returns all that decides the fate of a tenant's mail for a domain, from the pool that its sender
-// named or, with "", the tenant's. queued is what
-// queuedByKey gives: one count of the queue is enough for all domains of a message.
-func (d destinations) explainDomain(ctx context.Context, domain, tenant, named string, queued map[string]*queue.KeySummary) control.Destination {
+// explainDomain returns all that decides the fate of a tenant's mail for a domain from a pool. queued is what queuedByKey
+// gives: one count of the queue is enough for all domains of a message.
+func (d destinations) explainDomain(ctx context.Context, domain, tenant string, pool *config.Pool, queued map[string]*queue.Count) control.Destination {
 	pol := d.r.Policy()
-	pool := pol.Config.PoolFor(tenant, named)
 	c := domainCase{now: d.r.Now(), cfg: pol.Config, tenant: tenant, pool: pool}
 	c.Destination = control.Destination{
 		Domain: domain, Pool: pool.Name, OtherPools: otherPools(c.cfg, pool), Steps: []string{}, Hosts: []control.TierHost{}, Sources: []control.DestinationSource{}, Limits: []control.Limit{},
@@ -122,7 +120,7 @@ func otherPools(cfg *config.Config, this *config.Pool) []control.OtherPool {
 }
 
 // count adds what waits in the queue under a key, and what waits under none.
-func (c *domainCase) count(queued map[string]*queue.KeySummary, key string) {
+func (c *domainCase) count(queued map[string]*queue.Count, key string) {
 	if k := queued[key]; k != nil {
 		c.Queued.Parked += k.States[queue.StateParked]
 		c.Queued.Active += k.States[queue.StateLeased]
@@ -136,14 +134,14 @@ func (c *domainCase) count(queued map[string]*queue.KeySummary, key string) {
 }
 
 // countThrottled adds the mail that waits for the warm-ups of the pool.
-func (c *domainCase) countThrottled(queued map[string]*queue.KeySummary, pool string) {
+func (c *domainCase) countThrottled(queued map[string]*queue.Count, pool string) {
 	if k := queued[(parking.Key{Kind: parking.Tokens, Name: pool, Provider: cmp.Or(c.Provider, warmup.Other)}).String()]; k != nil {
 		c.Queued.Warmup += k.States[queue.StateParked]
 	}
 }
 
 // countPaused adds what waits for the end of the pause that is in the way of the tenant's mail.
-func (c *domainCase) countPaused(queued map[string]*queue.KeySummary, r *Relay) {
+func (c *domainCase) countPaused(queued map[string]*queue.Count, r *Relay) {
 	key := cmp.Or(r.Pauses.Of(c.tenant, c.pool, c.Domain), r.Pauses.SourceOf(c.pool))
 	if k := queued[key.String()]; key != (parking.Key{}) && k != nil {
 		c.Queued.Paused, c.Queued.PausedBy = k.States[queue.StateParked], key.Name

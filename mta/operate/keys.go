@@ -84,10 +84,18 @@ func (a apiKeys) AddAPIKey(_ context.Context, add control.AddAPIKey) (control.Ne
 	if add.Expires > 0 {
 		k.Expires = now.Add(time.Duration(add.Expires))
 	}
+	if add.DryRun {
+		added, err := keys.PreviewAdd(path, k, now)
+		if err != nil {
+			return control.NewAPIKey{}, keyError(err)
+		}
+		return control.NewAPIKey{Added: a.key(added)}, nil
+	}
 	token, added, err := keys.Add(path, k, now)
 	if err != nil {
 		return control.NewAPIKey{}, keyError(err)
 	}
+	a.reread()
 	return control.NewAPIKey{Key: token, Added: a.key(added)}, nil
 }
 
@@ -105,9 +113,21 @@ func (a apiKeys) RotateAPIKey(_ context.Context, o control.RotateAPIKey) (contro
 	if o.Expires > 0 {
 		end = now.Add(time.Duration(o.Expires))
 	}
-	token, added, old, err := keys.Rotate(path, keys.Which{Tenant: o.Tenant, Name: o.Name}, overlap, end, now)
+	which := keys.Which{Tenant: o.Tenant, Name: o.Name}
+	var (
+		token      string
+		added, old *keys.Key
+	)
+	if o.DryRun {
+		added, old, err = keys.PreviewRotate(path, which, overlap, end, now)
+	} else {
+		token, added, old, err = keys.Rotate(path, which, overlap, end, now)
+	}
 	if err != nil {
 		return control.NewAPIKey{}, keyError(err)
+	}
+	if !o.DryRun {
+		a.reread()
 	}
 	done := control.NewAPIKey{Key: token, Added: a.key(added)}
 	if overlap > 0 {
@@ -127,11 +147,25 @@ func (a apiKeys) RemoveAPIKeys(_ context.Context, o control.RemoveAPIKeys) (cont
 	for _, name := range o.Names {
 		which = append(which, keys.Which{Tenant: o.Tenant, Name: name})
 	}
-	removed, err := keys.Remove(path, which...)
+	remove := keys.Remove
+	if o.DryRun {
+		remove = keys.PreviewRemove
+	}
+	removed, err := remove(path, which...)
 	if err != nil {
 		return control.APIKeyList{}, keyError(err)
 	}
+	if !o.DryRun {
+		a.reread()
+	}
 	return a.list(removed), nil
+}
+
+// reread brings a change of the keys file into force.
+func (a apiKeys) reread() {
+	if book := a.r.Keys(); book != nil {
+		book.Reread()
+	}
 }
 
 // keyError puts an error about the keys file into the API's words.

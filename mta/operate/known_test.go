@@ -10,6 +10,7 @@ import (
 
 	"example.org/mta/delivery"
 	"example.org/mta/destdb"
+	"example.org/mta/internal/bubble"
 	"example.org/mta/mta/control"
 )
 
@@ -31,8 +32,10 @@ func knowing(tb testing.TB, n int) *delivery.Scheduler {
 }
 
 // However it is asked for, each that is meant comes once and in order: a listing of everything is
-// the judge.
-func TestKnownSitesAndHosts(t *testing.T) {
+// the judge. In virtual time: the scheduler forgets hosts that nobody uses.
+func TestKnownSitesAndHosts(t *testing.T) { bubble.Test(t, testKnownSitesAndHosts) }
+
+func testKnownSitesAndHosts(t *testing.T) {
 	const n = 2*someAtOnce + 7
 	s := knowing(t, n)
 	sites, hosts := s.Sites("", 2*n), s.Hosts(destdb.HostKey{}, 3*n)

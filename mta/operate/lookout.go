@@ -62,7 +62,7 @@ func (k *lookout) of(it *queue.Item, rc *queue.ItemRecipient) position {
 
 // pausedBy returns the pause that keeps a waiting recipient, and its end.
 func (k *lookout) pausedBy(it *queue.Item, rc *queue.ItemRecipient) (why string, until time.Time, paused bool) {
-	key := k.r.Pauses.Keeps(it.Tenant, k.r.Policy().Config.PoolFor(it.Tenant, it.Pool), rc.Address.Domain())
+	key := k.r.Pauses.Keeps(it.Tenant, k.r.Policy().Config.PoolBy(wayOf(k.r.Policy().Config, it, rc)), rc.Address.Domain())
 	return k.r.Pauses.Why(cmp.Or(key, rc.Line.Key))
 }
 
@@ -200,16 +200,23 @@ func (r *Relay) inState(f *queue.Filter, s control.State) bool {
 	f.States = states
 	if slices.Contains(states, queue.StateLeased) {
 		f.Leased = func(id envelope.ID, recipient int, ending bool) bool {
-			switch {
-			case ending:
-				return s == control.StateEnding
-			case s == control.StateEnding:
-				return false
-			}
-			return r.Delivery.OnConnection(id, recipient) == (s == control.StateActive)
+			return r.stateOf(queue.RecipientState{ID: id, Recipient: recipient, State: queue.StateLeased, Ending: ending}) == s
 		}
 	}
 	return true
+}
+
+// stateOf returns the state that operators see. Of what the queue has handed out, delivery knows it.
+func (r *Relay) stateOf(s queue.RecipientState) control.State {
+	switch {
+	case s.State != queue.StateLeased:
+		return stateWords[s.State]
+	case s.Ending:
+		return control.StateEnding
+	case r.Delivery.OnConnection(s.ID, s.Recipient):
+		return control.StateActive
+	}
+	return control.StateWaiting
 }
 
 // queueStates are the queue's states in which a recipient can be that an operator finds in a state.
@@ -221,19 +228,6 @@ var queueStates = map[control.State][]queue.State{
 	control.StateHeld:       {queue.StateHeld},
 	control.StateEnding:     {queue.StateEnding, queue.StateLeased},
 	control.StateUnreadable: {queue.StateUnreadable},
-}
-
-// summary counts what a filter selects, by key. What waits is counted in two parts: what is in the
-// queue may be millions, and of what was handed out each one is asked for.
-func (r *Relay) summary(f queue.Filter) []queue.KeySummary {
-	if f.Leased == nil || len(f.States) == 1 {
-		return r.Queue.Summary(f)
-	}
-	kept, out := f, f
-	kept.Leased = nil
-	kept.States = slices.DeleteFunc(slices.Clone(f.States), func(s queue.State) bool { return s == queue.StateLeased })
-	out.States = []queue.State{queue.StateLeased}
-	return queue.AddSummaries(r.Queue.Summary(kept), r.Queue.Summary(out))
 }
 
 // lookupOf describes the state of the look-up of a domain's route.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"example.org/mta/bounce/inbox"
 	"example.org/mta/delivery"
 	"example.org/mta/delivery/tlspolicy/sts"
 	"example.org/mta/internal/certificates"
@@ -19,6 +20,8 @@ import (
 	"example.org/mta/submission/callout"
 	"example.org/mta/submission/keys"
 	"example.org/mta/submission/quota"
+	"example.org/mta/suppression"
+	"example.org/mta/suppression/feed"
 )
 
 // Metrics gives the figures of a relay's parts to Prometheus. It reads the parts' own counters when it is
@@ -37,6 +40,8 @@ type Metrics struct {
 	TenantsIgnored *atomic.Int64
 	Quotas         *quota.Book // of tenants
 	Callouts       *callout.Checker
+
+	tops *topSites
 }
 
 // metric is one number of a part's counters, which are a T.
@@ -84,6 +89,7 @@ func table[T any](metrics []metric[T], of func() (T, bool)) collector {
 
 // Collectors are all of them.
 func (m Metrics) Collectors() []prometheus.Collector {
+	m.tops = new(topSites)
 	return []prometheus.Collector{
 		collector{[]*prometheus.Desc{stateDesc}, m.states},
 		table(queueMetrics, func() (queue.Stats, bool) { return m.Queue.Stats(), true }),
@@ -95,16 +101,22 @@ func (m Metrics) Collectors() []prometheus.Collector {
 		table(routerMetrics, func() (router.Stats, bool) { return m.Router.Stats(), true }),
 		table(dnsMetrics, func() (resolver.Stats, bool) { return m.Resolver.Stats(), true }),
 		table(accountingMetrics, func() (accounting.Stats, bool) { return m.Accounting(), true }),
+		table(feedMetrics, func() (feed.Stats, bool) { return m.Feeder.Stats(), true }),
+		collector{[]*prometheus.Desc{fedDesc}, m.fed},
 		collector{[]*prometheus.Desc{tenantsIgnoredDesc, inboundDesc, suppressedDesc, alarmDesc, missingDesc}, m.others},
 		table(admissionMetrics, func() (admit.Status, bool) { s := m.Admission(); return s, s.On }),
 		collector{[]*prometheus.Desc{pressureDesc, offeredDesc, shedDesc}, m.admission},
 		table(stsMetrics, func() (sts.Stats, bool) { return m.STS.Stats(), true }),
 		collector{[]*prometheus.Desc{stsLookupsDesc}, m.stsLookups},
 		table(tlsReportMetrics, m.tlsReports),
+		collector{[]*prometheus.Desc{inboundMailDesc}, m.inboundMail},
+		table(keptMetrics, func() (inbox.FolderStats, bool) { return m.InboundFolder.Stats(), true }),
 		collector{[]*prometheus.Desc{certificateExpiry}, m.certificates},
 		collector{[]*prometheus.Desc{checkFindings, checkFailed, checkTimestamp}, m.checks},
 		collector{tallyDescs, m.tallies},
 		collector{quotaDescs, m.quotas},
+		collector{queuedDescs, m.queued},
+		collector{streamDescs(), m.streams},
 		collector{warmupDescs(), m.warmups},
 	}
 }
@@ -204,6 +216,8 @@ var dnsMetrics = []metric[resolver.Stats]{
 		func(s *resolver.Stats) float64 { return float64(s.Asked) }),
 	newMetric(prometheus.CounterValue, "mta_dns_cache_hits_total", "Questions that the cache answered.",
 		func(s *resolver.Stats) float64 { return float64(s.Hits) }),
+	newMetric(prometheus.CounterValue, "mta_dns_answers_total", "Look-ups that name servers answered, if only by \"there is none\".",
+		func(s *resolver.Stats) float64 { return float64(s.Answered) }),
 	newMetric(prometheus.CounterValue, "mta_dns_failures_total", "Look-ups after which nothing was known: no answer, SERVFAIL, REFUSED and the like.",
 		func(s *resolver.Stats) float64 { return float64(s.Failed) }),
 }
@@ -244,10 +258,28 @@ var loginMetrics = []metric[auth.Stats]{
 		func(s *auth.Stats) float64 { return float64(s.Refused) }),
 }
 
+var feedMetrics = []metric[feed.Stats]{
+	newMetric(prometheus.CounterValue, "mta_suppressions_set_aside_total", "Entries that were set aside, since their provider called far more recipients unknown than usual.",
+		func(s *feed.Stats) float64 { return float64(s.SetAside) }),
+	newMetric(prometheus.CounterValue, "mta_suppressions_lost_total", "Entries that were forgotten because too many are set aside.",
+		func(s *feed.Stats) float64 { return float64(s.Lost) }),
+	newMetric(prometheus.GaugeValue, "mta_suppressions_pending", "Addresses that are set aside until an operator decides.",
+		func(s *feed.Stats) float64 { return float64(s.Pending) }),
+	newMetric(prometheus.GaugeValue, "mta_suppression_floods", "Providers, and sites that have none, that call far more recipients unknown than usual.",
+		func(s *feed.Stats) float64 { return float64(s.Floods) }),
+	newMetric(prometheus.GaugeValue, "mta_suppression_counters", "Addresses with refusals of which one is not enough.",
+		func(s *feed.Stats) float64 { return float64(s.Counters) }),
+	newMetric(prometheus.CounterValue, "mta_suppression_uncounted_total", "Refusals for which there was no counter.",
+		func(s *feed.Stats) float64 { return float64(s.Uncounted) }),
+	newMetric(prometheus.CounterValue, "mta_complaints_repeated_total", "Complaints about a message that its recipient had complained about before.",
+		func(s *feed.Stats) float64 { return float64(s.Duplicates) }),
+}
+
 var (
+	fedDesc            = prometheus.NewDesc("mta_suppressions_total", "Entries that mail put on the suppression list, by source: bounce, report or complaint.", []string{"source"}, nil)
 	stateDesc          = prometheus.NewDesc("mta_recipients_by_state", "Recipients in the queue by what they are doing.", []string{"state"}, nil)
 	inboundDesc        = prometheus.NewDesc("mta_submission_connections", "Connections of clients, to all listeners.", nil, nil)
-	tenantsIgnoredDesc = prometheus.NewDesc("mta_submission_tenant_headers_ignored_total", "X-MTA-Tenant fields of clients that may not name a tenant.", nil, nil)
+	tenantsIgnoredDesc = prometheus.NewDesc("mta_submission_tenant_headers_ignored_total", "X-MTA-Tenant fields, and those of pool_header, campaign_header and envid_header, of clients whose fields do not count.", nil, nil)
 	alarmDesc          = prometheus.NewDesc("mta_alarm", "1 while an alarm is on; the log has its reason.", []string{"alarm"}, nil)
 	missingDesc        = prometheus.NewDesc("mta_source_missing", "1 while a source is left out because this machine does not have its address.", []string{"source"}, nil)
 	suppressedDesc     = prometheus.NewDesc("mta_suppressed_addresses", "Entries of the suppression list. A steep rise with suppression { feed = true } means bad lists, or a failing provider.", nil, nil)
@@ -270,6 +302,13 @@ func (m Metrics) states(ch chan<- prometheus.Metric) {
 	s := m.Queue.Stats()
 	for state, n := range m.States(&s) {
 		send(ch, stateDesc, prometheus.GaugeValue, n, state)
+	}
+}
+
+func (m Metrics) fed(ch chan<- prometheus.Metric) {
+	made := m.Feeder.Stats().Made
+	for kind, source := range map[feed.Kind]suppression.Source{feed.Refusal: suppression.Bounce, feed.Report: suppression.Report, feed.Complaint: suppression.Complaint} {
+		send(ch, fedDesc, prometheus.CounterValue, made[kind], string(source))
 	}
 }
 

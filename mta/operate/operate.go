@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"time"
 
+	"example.org/mta/bounce"
+	"example.org/mta/bounce/inbox"
 	"example.org/mta/delivery"
 	"example.org/mta/delivery/tlspolicy"
 	"example.org/mta/delivery/tlspolicy/sts"
@@ -15,6 +17,7 @@ import (
 	"example.org/mta/internal/parking"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
+	"example.org/mta/mta/events"
 	"example.org/mta/mta/pauses"
 	"example.org/mta/mta/tally"
 	"example.org/mta/mta/wiring"
@@ -23,6 +26,7 @@ import (
 	"example.org/mta/router/resolver"
 	"example.org/mta/submission/keys"
 	"example.org/mta/suppression"
+	"example.org/mta/suppression/feed"
 )
 
 // Relay is a relay as operators see it: its parts, and what package mta answers for the others.
@@ -39,9 +43,19 @@ type Relay struct {
 	TLSA       tlspolicy.Records
 	STS        *sts.Policies
 	TLSReports *tlsrpt.Reporter // nil when none are sent
-	Suppressed *suppression.List
-	Tally      *tally.Tallies
-	Warmups    WarmupController
+	Inbound    *inbox.Inbox
+	// InboundFolder has what Inbound keeps.
+	InboundFolder *inbox.Folder
+	Suppressed    *suppression.List
+	Feeder        *feed.Feeder    // of that list
+	Unknown       *bounce.Unknown // replies
+	Started       time.Time
+	Streams       *events.Streams // nil without an accounting log
+	Tally         *tally.Tallies
+	Meter         *tally.Meter
+	Rates         *Rates
+	Entrances     func() []Entrance // by which clients submit
+	Warmups       WarmupController
 	// Diverted gives what became of the mail for the pools of a warm-up since a time, to the hour.
 	Diverted func(key string, since time.Time) Diverted
 	// Provider gives the provider of what waits under a key; false when it is not known whether it has one.
@@ -49,6 +63,8 @@ type Relay struct {
 	Missing  func(source string) bool // whether this machine lacks the source's address
 	UseOf    func(*config.Tenant) *control.TenantUse
 	Keys     func() *keys.Book // in force; nil without a keys file
+
+	simulations simulations
 }
 
 // Dispatcher is what operators need to know of mail between queue and delivery, and the one thing that they do there.
@@ -64,8 +80,8 @@ type Dispatcher interface {
 // API gives what answers the control API, all but the relay's own state, the log and traces.
 func (r *Relay) API() control.Config {
 	return control.Config{
-		Queue: messages{r}, Destinations: destinations{r}, Blocks: blocks{r}, Pauses: pauseAnswers{r}, Warmups: warmups{r},
-		APIKeys: apiKeys{r}, Suppressions: suppressions{r}, TLSReports: tlsReports{r}, TLSPolicies: tlsPolicies{r}, Events: r.Log,
+		Queue: messages{r}, Destinations: destinations{r}, Blocks: blocks{r}, OpenConnections: connections{r}, Pauses: pauseAnswers{r}, Warmups: warmups{r},
+		APIKeys: apiKeys{r}, Suppressions: suppressions{r}, Bounces: bounces{r}, TLSReports: tlsReports{r}, Inbound: inbound{r}, TLSPolicies: tlsPolicies{r}, Streams: streamAnswers{r}, Events: r.Log,
 	}
 }
 

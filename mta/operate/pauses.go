@@ -29,6 +29,9 @@ func (o pauseAnswers) BeginPause(_ context.Context, b control.BeginPause) (contr
 	if b.For > 0 {
 		x.Until = x.Since.Add(time.Duration(b.For))
 	}
+	if b.DryRun {
+		return x, nil
+	}
 	return x, o.r.Pauses.Begin(x)
 }
 
@@ -38,7 +41,11 @@ func (o pauseAnswers) EndPause(_ context.Context, e control.EndPause) (control.P
 	if err != nil {
 		return control.Pause{}, err
 	}
-	x, found, err := o.r.Pauses.End(pauses.Key(e.What, name))
+	key := pauses.Key(e.What, name)
+	x, found := o.r.Pauses.Get(key)
+	if !e.DryRun {
+		x, found, err = o.r.Pauses.End(key)
+	}
 	if err == nil && !found {
 		err = control.NotFound("what is paused: mta pause", "%s is not paused", strings.TrimSpace(string(e.What)+" "+name))
 	}

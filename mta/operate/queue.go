@@ -24,19 +24,30 @@ func (o messages) List(_ context.Context, f control.Filter, p control.Page) (con
 		return control.List{}, err
 	}
 	if len(sel.IDs) > 0 {
-		return o.list(o.r.Queue.Pick(sel.IDs, sel.Filter), p, ""), nil
+		list := o.list(o.r.Queue.Pick(sel.IDs, sel.Filter), p)
+		list.Looked, list.Complete = len(sel.IDs), true
+		return list, nil
 	}
-	page := queue.Page{Order: orders[p.Order], Limit: p.Limit, Cursor: p.After}
-	items, next, err := o.r.Queue.List(sel.Filter, page)
+	page := queue.Page{Order: orders[p.Order], Limit: p.Limit, Cursor: p.After, Time: timeToLook}
+	l, err := o.r.Queue.List(sel.Filter, page)
 	if err != nil {
-		return control.List{}, control.Invalid("give --after what the page before ended with", "%v", err)
+		return control.List{}, badCursor(err)
 	}
-	return o.list(items, p, next), nil
+	list := o.list(l.Items, p)
+	list.Next, list.Looked, list.Complete = l.Next, l.Looked, l.Complete
+	return list, nil
+}
+
+// timeToLook is how long a request may look through the queue.
+const timeToLook = 200 * time.Millisecond
+
+func badCursor(err error) error {
+	return control.Invalid("give --after what the page before ended with", "%v", err)
 }
 
 // list puts messages into the API's words.
-func (o messages) list(items []queue.Item, p control.Page, next string) control.List {
-	out := control.List{Messages: make([]control.Item, len(items)), Next: next}
+func (o messages) list(items []queue.Item, p control.Page) control.List {
+	out := control.List{Messages: make([]control.Item, len(items))}
 	k := o.r.lookOut(items...)
 	for i := range items {
 		out.Messages[i] = o.item(&items[i], k, p.Recipients)
@@ -75,7 +86,7 @@ func (o messages) recipient(it *queue.Item, k *lookout, rc *queue.ItemRecipient)
 	out := control.RecipientStatus{
 		Address: string(rc.Address), State: st.state, Site: rc.Line.String(), Attempts: rc.Attempts,
 		Warned: rc.Warned, Next: st.next, Expires: expires, Scheduled: rc.Scheduled, Doing: st.why,
-		Reply: replyOf(rc.Last),
+		Reply: replyOf(rc.Last), Rerouted: o.r.rerouted(rc.Detour),
 	}
 	switch {
 	case st.state == control.StateActive:
@@ -142,11 +153,17 @@ func (o messages) Change(_ context.Context, c control.Change) (control.Changed, 
 	if err != nil {
 		return control.Changed{}, err
 	}
-	done := control.Changed{DryRun: c.DryRun}
-	if c.Action == control.Retry {
-		done, err = o.retry(sel, c)
-	} else {
-		done.Recipients, err = o.r.Queue.Change(sel, queueActions[c.Action], c.DryRun)
+	var done control.Changed
+	switch c.Action {
+	case control.Retry:
+		done, err = o.retry(&sel, c)
+	case control.Reroute:
+		done.Recipients, err = o.reroute(&sel, c)
+	default:
+		action := queueActions[c.Action]
+		if err = o.expect(&sel, c.Intent, func() (*queue.Counted, error) { return o.r.Queue.Count(sel, action) }); err == nil {
+			done.Recipients, err = o.r.Queue.Change(sel, action, c.DryRun)
+		}
 	}
 	if errors.Is(err, queue.ErrUnknown) {
 		err = control.NotFound(doneWith, "%v", err)
@@ -164,15 +181,34 @@ func (o messages) Change(_ context.Context, c control.Change) (control.Changed, 
 	return done, err
 }
 
+// expect counts what is selected, where a number is expected, and selects exactly what it has counted: what comes into the
+// queue meanwhile, or into the state that was asked for, is not touched. If it is another number, that is the error.
+func (o messages) expect(sel *queue.Selector, in control.Intent, count func() (*queue.Counted, error)) error {
+	if in.Expect == nil || in.DryRun {
+		return nil
+	}
+	counted, err := count()
+	if err == nil {
+		err = control.Recount(counted.Len(), *in.Expect)
+	}
+	sel.Counted = counted
+	return err
+}
+
 // onConnection counts the recipients of a message that an attempt is under way for, and that an action waits for.
 func (o messages) onConnection(it *queue.Item, a control.Action) (n int) {
 	for i := range it.Recipients {
 		rc := &it.Recipients[i]
-		if rc.Asked != 0 && controlActions[rc.Asked] == a && o.r.Delivery.OnConnection(it.ID, rc.Index) {
+		if rc.Asked != 0 && asksFor(a, rc.Asked) && o.r.Delivery.OnConnection(it.ID, rc.Index) {
 			n++
 		}
 	}
 	return n
+}
+
+// asksFor reports whether what was asked of a recipient on a connection is part of an action. A reroute is a retry too.
+func asksFor(a control.Action, asked queue.Action) bool {
+	return controlActions[asked] == a || a == control.Reroute && asked == queue.RetryNow
 }
 
 // out calls each with the selected messages that the queue has handed out. What waits within delivery is
@@ -183,6 +219,14 @@ func (o messages) out(sel queue.Selector, each func(*queue.Item)) {
 		return
 	}
 	active.States = []queue.State{queue.StateLeased}
+	if sel.Counted != nil {
+		sel.Counted.IDs(func(ids []envelope.ID) {
+			for _, it := range o.r.Queue.Pick(ids, active) {
+				each(&it)
+			}
+		})
+		return
+	}
 	if len(sel.IDs) > 0 {
 		for _, it := range o.r.Queue.Pick(sel.IDs, active) {
 			each(&it)
@@ -190,45 +234,18 @@ func (o messages) out(sel queue.Selector, each func(*queue.Item)) {
 		return
 	}
 	for page := (queue.Page{Limit: 1000}); ; {
-		items, next, err := o.r.Queue.List(active, page)
+		l, err := o.r.Queue.List(active, page)
 		if err != nil {
 			o.r.Log.Warn("taking back what is being delivered", "error", err)
 			return
 		}
-		for i := range items {
-			each(&items[i])
+		for i := range l.Items {
+			each(&l.Items[i])
 		}
-		if page.Cursor = next; next == "" {
+		if page.Cursor = l.Next; l.Next == "" {
 			return
 		}
 	}
-}
-
-func (o messages) Summary(_ context.Context, by control.SummaryBy, f control.Filter, limit int) (control.Summary, error) {
-	sel, err := o.selector(f, true)
-	if err != nil {
-		return control.Summary{}, err
-	}
-	return summarise(o.r.summary(sel.Filter), by, limit), nil
-}
-
-func summarise(rows []queue.KeySummary, by control.SummaryBy, limit int) control.Summary {
-	s := control.Summary{By: by, Rows: []control.SummaryRow{}, Total: control.SummaryRow{Counts: make([]int, len(queue.AgeLimits)+1)}}
-	for _, a := range queue.AgeLimits {
-		s.Bounds = append(s.Bounds, control.Age(a))
-	}
-	for _, row := range rows {
-		s.Total.Total += row.Total
-		for i, n := range row.Ages {
-			s.Total.Counts[i] += n
-		}
-		if limit > 0 && len(s.Rows) == limit {
-			s.More++
-			continue
-		}
-		s.Rows = append(s.Rows, control.SummaryRow{Key: row.Key.String(), Total: row.Total, Counts: row.Ages[:]})
-	}
-	return s
 }
 
 // selector translates a filter into the queue's terms.

@@ -13,26 +13,32 @@ import (
 
 // retry makes what is selected due, and says what stands in its way all the same. With c.Now that is
 // lifted first.
-func (o messages) retry(sel queue.Selector, c control.Change) (done control.Changed, err error) {
-	keys, held := o.keysOf(sel)
+func (o messages) retry(sel *queue.Selector, c control.Change) (done control.Changed, err error) {
+	asked := *sel
+	keys, held := o.keysOf(asked)
 	action := queue.RetryNow
-	if c.Scheduled {
+	switch {
+	case c.Scheduled && c.Now:
+		action = queue.RetryHeldScheduled
+	case c.Scheduled:
 		action = queue.RetryScheduled
+	case c.Now:
+		action = queue.RetryHeld
+	}
+	if err := o.expect(sel, c.Intent, func() (*queue.Counted, error) { return o.r.Queue.Count(asked, action) }); err != nil {
+		return done, err
 	}
 	if c.Now && !c.DryRun {
-		if _, err := o.r.Queue.Change(sel, queue.UnholdToRetry, false); err != nil {
-			return done, err
-		}
 		for key := range keys {
 			done.Ended += o.r.Delivery.Unblock(key.Site())
 		}
 		done.Ended += held
 	}
-	if done.Recipients, err = o.r.Queue.Change(sel, action, c.DryRun); err != nil {
+	if done.Recipients, err = o.r.Queue.Change(*sel, action, c.DryRun); err != nil {
 		return done, err
 	}
 	if !c.Scheduled {
-		if done.Scheduled, err = o.r.Queue.Scheduled(sel); err != nil {
+		if done.Scheduled, err = o.r.Queue.Scheduled(asked); err != nil {
 			return done, err
 		}
 	}

@@ -58,7 +58,7 @@ func (s sizedSite) behind(o sizedSite) bool {
 
 // bySize gives the sites behind one, the longest queue first. Those with mail are sorted; the others
 // follow by name, and are asked for as they are wanted.
-func (d destinations) bySize(names []string, queued map[string]*queue.KeySummary, from sizedSite) iter.Seq[sizedSite] {
+func (d destinations) bySize(names []string, queued map[string]*queue.Count, from sizedSite) iter.Seq[sizedSite] {
 	sized := withMail(names, queued)
 	return func(yield func(sizedSite) bool) {
 		for _, s := range sized {
@@ -83,7 +83,7 @@ func (d destinations) bySize(names []string, queued map[string]*queue.KeySummary
 
 // withMail gives the sites of some names that have mail in the queue, the longest queue first. Mail that
 // waits for no site yet has no name.
-func withMail(names []string, queued map[string]*queue.KeySummary) []sizedSite {
+func withMail(names []string, queued map[string]*queue.Count) []sizedSite {
 	var list []sizedSite
 	for name, k := range queued {
 		if name != "" && k.Total > 0 && control.Names(names, name) {

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/parking"
 	"example.org/mta/mta/control"
 	"example.org/mta/queue"
 )
@@ -21,11 +20,11 @@ func TestSitesBySizeComeOnce(t *testing.T) {
 	}
 	defer q.Close()
 	r := &Relay{Delivery: knowing(t, n), Queue: q, Now: time.Now}
-	queued := make(map[string]*queue.KeySummary)
+	queued := make(map[string]*queue.Count)
 	size := make(map[string]int)
 	for i := range mail {
 		name := fmt.Sprintf("mx.site%06d.example", 7*i)
-		k := &queue.KeySummary{Key: parking.Key{Name: name}, Total: 1 + i%5}
+		k := &queue.Count{Total: 1 + i%5}
 		k.States[queue.StateParked] = k.Total
 		queued[name], size[name] = k, k.Total
 	}
@@ -71,10 +70,10 @@ func TestSitesBySizeComeOnce(t *testing.T) {
 
 func BenchmarkSitesBySize(b *testing.B) {
 	r := &Relay{Delivery: knowing(b, 100_000), Now: time.Now}
-	d, queued := destinations{r}, make(map[string]*queue.KeySummary)
+	d, queued := destinations{r}, make(map[string]*queue.Count)
 	for i := range 1000 {
 		name := fmt.Sprintf("mx.site%06d.example", 7*i)
-		k := &queue.KeySummary{Key: parking.Key{Name: name}, Total: i}
+		k := &queue.Count{Total: i}
 		k.States[queue.StateParked] = i
 		queued[name] = k
 	}

@@ -71,7 +71,7 @@ func (s *Submitted) Get(ctx context.Context, tenant string, id envelope.ID) (htt
 	if here && len(it.Recipients) == it.Total {
 		return s.message(&it, s.Relay.lookOut(it)), nil
 	}
-	left, err := s.search(ctx, history{tenant: tenant, id: id})
+	left, err := s.search(ctx, logSearch{tenant: tenant, id: id})
 	switch {
 	case err != nil:
 		return http.Message{}, err
@@ -142,7 +142,7 @@ func (s *Submitted) List(ctx context.Context, tenant string, q http.MessageQuery
 	if err != nil {
 		return nil, 0, err
 	}
-	left, err := s.search(ctx, history{tenant: tenant, MessageQuery: q})
+	left, err := s.search(ctx, logSearch{tenant: tenant, MessageQuery: q})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -200,15 +200,15 @@ func (s *Submitted) waiting(ctx context.Context, tenant string, q http.MessageQu
 		page.Cursor = (q.After + 1).String()
 	}
 	for range maxPages {
-		items, next, err := s.Relay.Queue.List(f, page)
+		l, err := s.Relay.Queue.List(f, page)
 		if err != nil || ctx.Err() != nil {
 			return nil, errors.Join(err, ctx.Err())
 		}
-		all = append(all, items...)
-		if next == "" || len(all) > q.Limit {
+		all = append(all, l.Items...)
+		if l.Next == "" || len(all) > q.Limit {
 			return all, nil
 		}
-		page.Cursor = next
+		page.Cursor = l.Next
 	}
 	return nil, http.ErrTooMuch
 }
@@ -238,7 +238,7 @@ func (s *Submitted) Move(_ context.Context, tenant string, id envelope.ID, at ti
 
 // unless is ErrReleased of a message of the tenant that has left the queue, and ErrNoMessage of all others.
 func (s *Submitted) unless(tenant string, id envelope.ID) error {
-	left, err := s.search(context.Background(), history{tenant: tenant, id: id})
+	left, err := s.search(context.Background(), logSearch{tenant: tenant, id: id})
 	switch {
 	case err != nil:
 		return err

@@ -12,8 +12,8 @@ import (
 	"example.org/mta/submission/http"
 )
 
-// history says which messages of a tenant the log is searched for: one, or those of a page.
-type history struct {
+// logSearch says which messages of a tenant the log is searched for: one, or those of a page.
+type logSearch struct {
 	tenant string
 	id     envelope.ID
 	http.MessageQuery
@@ -39,7 +39,7 @@ var errEnough = errors.New("all that was asked for is there")
 
 // search goes through the log. It takes turns with other searches, and gives up one that takes too long: what
 // asks for it is a client's request.
-func (s *Submitted) search(ctx context.Context, h history) (map[envelope.ID]*record, error) {
+func (s *Submitted) search(ctx context.Context, h logSearch) (map[envelope.ID]*record, error) {
 	dir := s.LogDir()
 	if dir == "" {
 		return map[envelope.ID]*record{}, nil
@@ -56,9 +56,13 @@ func (s *Submitted) search(ctx context.Context, h history) (map[envelope.ID]*rec
 			s.Relay.Log.Warn("the latest accounting records are not in the log yet", "error", err)
 		}
 	}
-	f := finder{history: h, found: make(map[envelope.ID]*record)}
+	f := finder{logSearch: h, found: make(map[envelope.ID]*record)}
 	err = accounting.Read(ctx, dir, f.query(s.Relay.Now()), f.line, nil)
+	var damaged *accounting.DamagedError
 	switch {
+	case errors.As(err, &damaged):
+		s.Relay.Log.Error("a search of the accounting log has passed over damage", "error", err)
+		return f.found, nil
 	case err == nil, errors.Is(err, errEnough):
 		return f.found, nil
 	case errors.Is(err, context.DeadlineExceeded):
@@ -69,7 +73,7 @@ func (s *Submitted) search(ctx context.Context, h history) (map[envelope.ID]*rec
 
 // finder collects the messages of a search, the first ones of a listing in the order of their ids.
 type finder struct {
-	history
+	logSearch
 	found map[envelope.ID]*record
 	ids   []envelope.ID // of found, ascending
 	open  int           // of all that was found

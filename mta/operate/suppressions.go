@@ -16,27 +16,41 @@ type suppressions struct{ r *Relay }
 
 // Suppressions implements control.Suppressions.
 func (s suppressions) Suppressions(ctx context.Context, f control.SuppressionFilter, after string, limit int) (control.SuppressionList, error) {
-	q := suppression.Query{Tenant: f.Tenant, Source: suppression.Source(f.Source)}
+	q, err := query(&f)
+	if err != nil {
+		return control.SuppressionList{}, err
+	}
+	page, next, err := pageOf(ctx, s.r.Suppressed, q, after, limit)
+	return control.SuppressionList{Suppressions: page, Next: next}, err
+}
+
+// query puts a filter into the list's words.
+func query(f *control.SuppressionFilter) (suppression.Query, error) {
+	q := suppression.Query{Tenant: f.Tenant, Source: suppression.Source(f.Source), Provider: f.Provider, Since: f.Since}
 	if f.Domain != "" {
 		domain, err := envelope.ToASCII(f.Domain)
 		if err != nil {
-			return control.SuppressionList{}, control.Invalid("", "domain: %v", err)
+			return q, control.Invalid("", "domain: %v", err)
 		}
 		q.Domain = domain
 	}
+	return q, nil
+}
+
+// pageOf gives a page of a list, and the cursor of the next one.
+func pageOf(ctx context.Context, list *suppression.List, q suppression.Query, after string, limit int) (page []control.Suppression, next string, err error) {
 	from, err := parseCursor(after)
 	if err != nil {
-		return control.SuppressionList{}, err
+		return nil, "", err
 	}
-	page, last, more, err := s.r.Suppressed.Page(ctx, q, from, limit)
+	found, last, more, err := list.Page(ctx, q, from, limit)
 	if err != nil {
-		return control.SuppressionList{}, err
+		return nil, "", err
 	}
-	l := control.SuppressionList{Suppressions: controlSuppressions(page)}
 	if more {
-		l.Next = cursor(last)
+		next = cursor(last)
 	}
-	return l, nil
+	return controlSuppressions(found), next, nil
 }
 
 // cursor writes a key so that it can be read again, whatever the tenant is called.
@@ -59,7 +73,7 @@ func controlSuppressions(entries []suppression.Entry) []control.Suppression {
 	for i, e := range entries {
 		out[i] = control.Suppression{
 			Address: e.Address, Tenant: e.Tenant, Reason: e.Reason,
-			Source: control.SuppressionSource(e.Source), Added: e.Added, Expires: e.Expires,
+			Source: control.SuppressionSource(e.Source), Class: e.Class, Provider: e.Provider, Added: e.Added, Expires: e.Expires,
 		}
 	}
 	return out
@@ -106,10 +120,14 @@ func (s suppressions) Suppress(ctx context.Context, c control.Suppress) (control
 	for i, e := range c.Suppressions {
 		entries[i] = suppression.Entry{
 			Key: suppression.KeyOf(e.Tenant, envelope.Address(e.Address)), Reason: e.Reason,
-			Source: suppression.Source(e.Source), Added: e.Added, Expires: e.Expires,
+			Source: suppression.Source(e.Source), Class: e.Class, Provider: e.Provider, Added: e.Added, Expires: e.Expires,
 		}
 	}
-	done, err := s.r.Suppressed.Add(ctx, entries)
+	add := s.r.Suppressed.Add
+	if c.DryRun {
+		add = s.r.Suppressed.Preview
+	}
+	done, err := add(ctx, entries)
 	return control.Suppressed{
 		Added: done.New, Changed: done.Changed, Unchanged: done.Unchanged, UnknownTenants: s.unknownTenants(entries),
 	}, err
@@ -128,11 +146,67 @@ func (s suppressions) unknownTenants(entries []suppression.Entry) (names []strin
 }
 
 // Unsuppress implements control.Suppressions.
-func (s suppressions) Unsuppress(ctx context.Context, a control.SuppressedAddresses) (control.Unsuppressed, error) {
-	keys, err := s.keys(ctx, a)
+func (s suppressions) Unsuppress(ctx context.Context, a control.Unsuppress) (control.Unsuppressed, error) {
+	keys, err := s.keys(ctx, a.SuppressedAddresses)
 	if err != nil {
 		return control.Unsuppressed{}, err
 	}
+	if a.DryRun {
+		found, err := s.r.Suppressed.Get(ctx, keys)
+		return control.Unsuppressed{Removed: len(found)}, err
+	}
 	n, err := s.r.Suppressed.Remove(ctx, keys)
 	return control.Unsuppressed{Removed: n}, err
+}
+
+// UnsuppressMatching implements control.Suppressions.
+func (s suppressions) UnsuppressMatching(ctx context.Context, sel control.SuppressionSelection) (control.Unsuppressed, error) {
+	n, err := s.selected(ctx, sel, s.r.Suppressed, func(ctx context.Context, q suppression.Query, agree func(int) error) (int, error) {
+		return s.r.Suppressed.Take(ctx, q, agree, nil)
+	})
+	return control.Unsuppressed{Removed: n}, err
+}
+
+// selected does something to the entries of a list that are selected, or only counts them.
+func (s suppressions) selected(ctx context.Context, sel control.SuppressionSelection, list *suppression.List, do func(context.Context, suppression.Query, func(int) error) (int, error)) (int, error) {
+	q, err := query(&sel.SuppressionFilter)
+	if err != nil {
+		return 0, err
+	}
+	if sel.DryRun {
+		return list.Count(ctx, q)
+	}
+	var agree func(int) error
+	if sel.Expect != nil {
+		agree = func(n int) error { return control.Recount(n, *sel.Expect) }
+	}
+	return do(ctx, q, agree)
+}
+
+// PendingSuppressions implements control.Suppressions.
+func (s suppressions) PendingSuppressions(ctx context.Context, f control.SuppressionFilter, after string, limit int) (control.PendingList, error) {
+	q, err := query(&f)
+	if err != nil {
+		return control.PendingList{}, err
+	}
+	page, next, err := pageOf(ctx, s.r.Feeder.Pending, q, after, limit)
+	l := control.PendingList{Suppressions: page, Next: next}
+	for _, d := range s.r.Feeder.Doubted() {
+		if f.Provider == "" || f.Provider == d.Provider {
+			l.Providers = append(l.Providers, control.DoubtedProvider(d))
+		}
+	}
+	return l, err
+}
+
+// AcceptPending implements control.Suppressions.
+func (s suppressions) AcceptPending(ctx context.Context, sel control.SuppressionSelection) (control.PendingDecided, error) {
+	n, err := s.selected(ctx, sel, s.r.Feeder.Pending, s.r.Feeder.Accept)
+	return control.PendingDecided{Entries: n}, err
+}
+
+// DropPending implements control.Suppressions.
+func (s suppressions) DropPending(ctx context.Context, sel control.SuppressionSelection) (control.PendingDecided, error) {
+	n, err := s.selected(ctx, sel, s.r.Feeder.Pending, s.r.Feeder.Drop)
+	return control.PendingDecided{Entries: n}, err
 }

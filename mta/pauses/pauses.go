@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -21,11 +22,19 @@ import (
 	"time"
 
 	"example.org/mta/delivery"
+	"example.org/mta/internal/format"
 	"example.org/mta/internal/parking"
+	"example.org/mta/internal/wholefile"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
 	"example.org/mta/mta/wiring"
 )
+
+// Format is what this program knows of the file's formats.
+var Format = format.Store{Name: "pauses", Reads: 1, Writes: 1, Unstated: 1}
+
+// FileName is the name of the file in the data directory.
+const FileName = "pauses.json"
 
 // Pauses are the tenants, sources, pools and domains whose mail an operator has stopped, or everything. Such
 // mail waits in the queue, in a line for each pause, and expires as always.
@@ -60,7 +69,7 @@ func Key(what control.PauseWhat, name string) parking.Key {
 // Read reads the pauses in force when the relay stopped. A file that it does not understand is an error:
 // without it, mail would leave that an operator has stopped.
 func Read(dir string, now func() time.Time, policy func() *wiring.Policy, log *slog.Logger) (*Pauses, error) {
-	p := &Pauses{path: filepath.Join(dir, "pauses.json"), now: now, policy: policy, log: log, Taken: func() {}, Resumed: func(parking.Key) {}}
+	p := &Pauses{path: filepath.Join(dir, FileName), now: now, policy: policy, log: log, Taken: func() {}, Resumed: func(parking.Key) {}}
 	text, err := os.ReadFile(p.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return p, nil
@@ -236,40 +245,16 @@ func InWords(x *control.Pause) string {
 func (p *Pauses) change(list []control.Pause) error {
 	text, err := json.MarshalIndent(control.PauseList{Pauses: list}, "", "  ")
 	if err == nil {
-		err = replaceFile(p.path, append(text, '\n'))
+		err = wholefile.Replace(p.path, 0o640, func(w io.Writer) error {
+			_, err := w.Write(append(text, '\n'))
+			return err
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("writing down what is paused: %w", err)
 	}
 	p.use(list)
 	return nil
-}
-
-// replaceFile writes a file anew, durably: it is the old one or the new one, whatever happens.
-func replaceFile(path string, text []byte) error {
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
 }
 
 // Begin pauses something, or gives a pause another reason and end.
@@ -356,7 +341,7 @@ func (p *Pauses) expire() {
 func (p *Pauses) Stays(j *delivery.Job) bool {
 	pol := p.policy()
 	for _, i := range j.Recipients {
-		if p.Of(j.Message.Tenant, pol.PoolOf(j.Message), j.Message.Recipients[i].Address.Domain()) != (parking.Key{}) {
+		if p.Of(j.Message.Tenant, pol.PoolOf(j.Message, j.Route), j.Message.Recipients[i].Address.Domain()) != (parking.Key{}) {
 			return false
 		}
 	}

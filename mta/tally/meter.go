@@ -1,11 +1,15 @@
 package tally
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"example.org/mta/bounce"
+	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/submission/http"
@@ -16,7 +20,9 @@ import (
 // log's.
 type Meter struct {
 	attempts *prometheus.CounterVec // recipients, by provider, source and result
+	refused  *prometheus.CounterVec // of those, by provider and class of the reply
 	delay    prometheus.Histogram
+	delays   *prometheus.HistogramVec // the same by provider
 	commit   prometheus.Histogram
 	refusals *prometheus.CounterVec // by code
 	warmups  *prometheus.CounterVec // what happened to them, by source and event
@@ -27,6 +33,15 @@ type Meter struct {
 	requestsOpen    prometheus.Gauge
 }
 
+var delayBuckets = []float64{.01, .1, 1, 10, 60, 300, 1800, 3600, 6 * 3600, 24 * 3600}
+
+// Above these a delay or a commit names its message, for those who look for the reason. Below, the exemplars would
+// cost more than they are worth: a histogram keeps one for each bucket.
+const (
+	longDelay  = time.Minute
+	longCommit = 100 * time.Millisecond
+)
+
 // NewMeter returns a meter that has counted nothing.
 func NewMeter() *Meter {
 	return &Meter{
@@ -34,11 +49,20 @@ func NewMeter() *Meter {
 			Name: "mta_attempts_total",
 			Help: "Attempts at recipients, by provider (\"\" for sites that are none's), source and result: delivered, deferred, bounced or expired.",
 		}, []string{"provider", "source", "result"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "mta_attempts_refused_total",
+			Help: "Attempts at recipients that failed, for now or for good, by provider (\"\" for sites that are none's) and class of the reply.",
+		}, []string{"provider", "class"}),
 		delay: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "mta_delivery_delay_seconds",
 			Help:    "From acceptance, or release, of a message to its delivery, for each recipient.",
-			Buckets: []float64{.01, .1, 1, 10, 60, 300, 1800, 3600, 6 * 3600, 24 * 3600},
+			Buckets: delayBuckets,
 		}),
+		delays: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "mta_provider_delivery_delay_seconds",
+			Help:    "The same by provider (\"\" for sites that are none's).",
+			Buckets: delayBuckets,
+		}, []string{"provider"}),
 		commit: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "mta_commit_seconds",
 			Help:    "From the end of a message's content until it is durable, and the client hears 250.",
@@ -74,7 +98,7 @@ func NewMeter() *Meter {
 
 // Collectors are all that it counts.
 func (m *Meter) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.attempts, m.delay, m.commit, m.refusals, m.warmups, m.requests, m.requestRefusals, m.requestTime, m.requestsOpen}
+	return []prometheus.Collector{m.attempts, m.refused, m.delay, m.delays, m.commit, m.refusals, m.warmups, m.requests, m.requestRefusals, m.requestTime, m.requestsOpen}
 }
 
 var resultNames = map[accounting.Type]string{
@@ -87,8 +111,13 @@ func (m *Meter) Attempted(o *Outcome, now time.Time) {
 		return
 	}
 	m.attempts.WithLabelValues(o.Route.Provider, o.Result.Source, resultNames[o.Kind]).Inc()
+	if o.Class != bounce.None {
+		m.refused.WithLabelValues(o.Route.Provider, o.Class.String()).Inc()
+	}
 	if o.Kind == accounting.Delivery {
-		m.delay.Observe(max(now.Sub(o.Message.Start()), 0).Seconds())
+		took := o.delay(now)
+		observe(m.delay, took, longDelay, o.Message.ID)
+		observe(m.delays.WithLabelValues(o.Route.Provider), took, longDelay, o.Message.ID)
 	}
 }
 
@@ -110,8 +139,70 @@ func (m *Meter) Answered(a http.Answered) {
 	}
 }
 
-// Committed counts a message that took so long to become durable.
-func (m *Meter) Committed(took time.Duration) { m.commit.Observe(took.Seconds()) }
+// Committed counts a message, or those of a request, that took so long to become durable.
+func (m *Meter) Committed(took time.Duration, id envelope.ID) {
+	observe(m.commit, took, longCommit, id)
+}
+
+// observe counts a duration; a long one has its message as exemplar.
+func observe(h prometheus.Observer, took, long time.Duration, id envelope.ID) {
+	if e, ok := h.(prometheus.ExemplarObserver); ok && took > long && id != 0 {
+		e.ObserveWithExemplar(took.Seconds(), prometheus.Labels{"id": id.String()})
+		return
+	}
+	h.Observe(took.Seconds())
+}
 
 // Warmup counts an event of a source's warm-up.
 func (m *Meter) Warmup(source, event string) { m.warmups.WithLabelValues(source, event).Inc() }
+
+// Attempts counts the attempts of a source at a provider by what became of the recipient.
+type Attempts struct {
+	Source, Provider                      string
+	Delivered, Deferred, Bounced, Expired int64
+}
+
+// BySourceAndProvider returns what was counted of attempts, by source and then by provider.
+func (m *Meter) BySourceAndProvider() []Attempts {
+	r := prometheus.NewRegistry()
+	r.MustRegister(m.attempts)
+	families, err := r.Gather()
+	if err != nil { // its own metric is sound
+		return nil
+	}
+	by := make(map[[2]string]*Attempts)
+	for _, family := range families {
+		for _, x := range family.Metric {
+			labels := make(map[string]string, len(x.Label))
+			for _, l := range x.Label {
+				labels[l.GetName()] = l.GetValue()
+			}
+			key := [2]string{labels["source"], labels["provider"]}
+			if by[key] == nil {
+				by[key] = &Attempts{Source: key[0], Provider: key[1]}
+			}
+			*by[key].of(labels["result"]) += int64(x.Counter.GetValue())
+		}
+	}
+	list := make([]Attempts, 0, len(by))
+	for _, a := range by {
+		list = append(list, *a)
+	}
+	slices.SortFunc(list, func(a, b Attempts) int {
+		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Provider, b.Provider))
+	})
+	return list
+}
+
+// of gives the count of a result.
+func (a *Attempts) of(result string) *int64 {
+	switch result {
+	case resultNames[accounting.Delivery]:
+		return &a.Delivered
+	case resultNames[accounting.TransientFailure]:
+		return &a.Deferred
+	case resultNames[accounting.Expiration]:
+		return &a.Expired
+	}
+	return &a.Bounced
+}

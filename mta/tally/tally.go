@@ -7,8 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"example.org/mta/bounce"
 	"example.org/mta/delivery"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/loghist"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/accounting"
@@ -16,16 +18,17 @@ import (
 	"example.org/mta/submission/intake"
 )
 
-// Scope is a kind of block in the configuration.
+// Scope is a kind of block in the configuration, or Site.
 type Scope uint8
 
-// Scopes; sites are counted beside them.
+// Scopes.
 const (
 	Provider Scope = iota
 	Source
 	Pool
 	Tenant
 	Listener
+	Site       // no block: they come and go
 	scopes int = iota
 )
 
@@ -34,14 +37,18 @@ type Tally struct {
 	Accepted, Delivered, Deferred, Bounced, Expired int64
 
 	Messages int64                   // of a listener or tenant
+	Octets   int64                   // of a listener: the contents of those
 	Missing  [intake.NumFields]int64 // of a tenant: messages that came without each field
-	Refused  int64                   // of a listener
+	Refused  int64                   // of a listener or tenant
 
 	Failure   reply.Reply // the last one
 	FailureAt time.Time
 
 	deliveredAt time.Time
 	touched     time.Time // a site's
+
+	delays *loghist.Histogram // of deliveries, while somebody watches
+	recent int64              // recipients since Busy was asked last
 }
 
 // Failing reports whether the last recipient failed.
@@ -54,6 +61,7 @@ type Outcome struct {
 	Route   *route.Route // nil when none was found
 	Site    string       // "" when the recipient waited for something else than a site
 	Result  *delivery.Result
+	Class   bounce.Class // of its reply
 }
 
 const (
@@ -61,7 +69,7 @@ const (
 	// few makes room.
 	maxSiteTallies   = 100_000
 	evictFrom        = 16
-	maxFailureOctets = 300 // kept of the text of a failure
+	maxFailureOctets = 300 // kept of the text of a reply
 )
 
 // Tallies are all of them. They are safe for concurrent use.
@@ -69,15 +77,17 @@ type Tallies struct {
 	config func() *config.Config
 
 	mu sync.Mutex // guards what follows
-	// by has them by the names of the configuration's blocks. What has none there is counted under "", so
-	// that strangers make no new ones.
-	by    [scopes]map[string]*Tally
-	sites map[string]*Tally
+	// by has them by the names of the configuration's blocks, and by site. What has no block is counted under
+	// "", so that strangers make no new ones.
+	by     [scopes]map[string]*Tally
+	total  Tally
+	busy   [scopes][]string // what had recipients of late
+	recent recents
 }
 
 // New returns tallies of nothing yet, by the blocks of the configuration that cfg returns.
 func New(cfg func() *config.Config) *Tallies {
-	t := &Tallies{config: cfg, sites: make(map[string]*Tally)}
+	t := &Tallies{config: cfg, total: Tally{delays: new(loghist.Histogram)}, recent: recents{by: make(map[string]*recent)}}
 	for scope := range t.by {
 		t.by[scope] = make(map[string]*Tally)
 	}
@@ -96,31 +106,27 @@ func (t *Tallies) of(scope Scope, name string) *Tally {
 
 // ofSite is of for a site.
 func (t *Tallies) ofSite(name string, now time.Time) *Tally {
-	c := t.sites[name]
-	if c == nil {
-		if len(t.sites) >= maxSiteTallies {
-			t.evict()
-		}
-		c = new(Tally)
-		t.sites[name] = c
+	if sites := t.by[Site]; sites[name] == nil && len(sites) >= maxSiteTallies {
+		delete(sites, idlest(sites, func(c *Tally) time.Time { return c.touched }))
 	}
+	c := t.of(Site, name)
 	c.touched = now
 	return c
 }
 
-// evict forgets the site that was idle longest among some at random: a range over a map begins
+// idlest returns the name of the site that was idle longest among some at random: a range over a map begins
 // anywhere.
-func (t *Tallies) evict() {
-	oldest, since, seen := "", time.Time{}, 0
-	for name, c := range t.sites {
-		if seen == 0 || c.touched.Before(since) {
-			oldest, since = name, c.touched
+func idlest[T any](sites map[string]T, touched func(T) time.Time) (name string) {
+	since, seen := time.Time{}, 0
+	for n, c := range sites {
+		if at := touched(c); seen == 0 || at.Before(since) {
+			name, since = n, at
 		}
 		if seen++; seen == evictFrom {
 			break
 		}
 	}
-	delete(t.sites, oldest)
+	return name
 }
 
 // Attempted counts what became of a recipient.
@@ -128,9 +134,16 @@ func (t *Tallies) Attempted(o *Outcome, now time.Time) {
 	cfg := t.config()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	count := func(scope Scope, name string) { t.of(scope, name).outcome(o, now) }
+	count := func(scope Scope, name string) {
+		c := t.of(scope, name)
+		c.outcome(o, now)
+		t.seen(c, scope, name, 1)
+	}
+	t.total.outcome(o, now)
 	if o.Site != "" {
-		t.ofSite(o.Site, now).outcome(o, now)
+		t.ofSite(o.Site, now)
+		count(Site, o.Site)
+		t.recent.add(o.Site, o.try(now))
 	}
 	if o.Route != nil {
 		count(Provider, o.Route.Provider)
@@ -139,9 +152,16 @@ func (t *Tallies) Attempted(o *Outcome, now time.Time) {
 		count(Source, o.Result.Source)
 	}
 	tenant := known(cfg, o.Message.Tenant)
-	count(Pool, cfg.PoolFor(tenant, o.Message.Pool).Name)
+	way := config.WayOf(o.Message, "")
+	if way.Tenant = tenant; o.Route != nil {
+		way.Domain = o.Route.Domain
+	}
+	count(Pool, cfg.PoolBy(way).Name)
 	count(Tenant, tenant)
 }
+
+// delay is how long a message took from its acceptance or release to its delivery.
+func (o *Outcome) delay(now time.Time) time.Duration { return max(now.Sub(o.Message.Start()), 0) }
 
 // known gives a tenant's name if the configuration has it, and else "".
 func known(cfg *config.Config, tenant string) string {
@@ -156,6 +176,9 @@ func (c *Tally) outcome(o *Outcome, now time.Time) {
 	case accounting.Delivery:
 		c.Delivered++
 		c.deliveredAt = now
+		if c.delays != nil {
+			c.delays.Add(o.delay(now))
+		}
 		return
 	case accounting.TransientFailure:
 		c.Deferred++
@@ -164,10 +187,23 @@ func (c *Tally) outcome(o *Outcome, now time.Time) {
 	default:
 		c.Bounced++
 	}
-	r := &o.Result.Reply
-	c.Failure, c.FailureAt = *r, now
-	if len(r.Text) > maxFailureOctets { // a copy, so that the whole is not kept alive
-		c.Failure.Text = strings.ToValidUTF8(strings.Clone(r.Text[:maxFailureOctets]), "") + "…"
+	c.Failure, c.FailureAt = short(o.Result.Reply), now
+}
+
+// short cuts the text of a long reply: a copy, so that the whole is not kept alive.
+func short(r reply.Reply) reply.Reply {
+	if len(r.Text) > maxFailureOctets {
+		r.Text = strings.ToValidUTF8(strings.Clone(r.Text[:maxFailureOctets]), "") + "…"
+	}
+	return r
+}
+
+// try is an outcome as it is kept.
+func (o *Outcome) try(now time.Time) Try {
+	r := o.Result
+	return Try{
+		At: now, Kind: o.Kind, Message: o.Message.ID, Source: r.Source, Host: r.Host, Session: r.Session, Attempted: r.Attempted,
+		Class: o.Class, Reply: short(r.Reply),
 	}
 }
 
@@ -177,8 +213,19 @@ func (t *Tallies) Received(m *envelope.Message) {
 	tenant := known(cfg, m.Tenant)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.of(Tenant, tenant).Accepted += n
-	t.of(Pool, cfg.PoolFor(tenant, m.Pool).Name).Accepted += n
+	t.total.Accepted += n
+	of := t.of(Tenant, tenant)
+	of.Accepted += n
+	t.seen(of, Tenant, tenant, n)
+	way := config.WayOf(m, "")
+	if way.Tenant = tenant; !cfg.PoolsDiffer() {
+		t.of(Pool, cfg.PoolBy(way).Name).Accepted += n
+		return
+	}
+	for i := range m.Recipients {
+		way.Domain = m.Recipients[i].Address.Domain()
+		t.of(Pool, cfg.PoolBy(way).Name).Accepted++
+	}
 }
 
 // Taken counts a message that a listener took.
@@ -189,6 +236,7 @@ func (t *Tallies) Taken(listener string, m *envelope.Message, missing intake.Fie
 	l := t.of(Listener, listener)
 	l.Accepted += int64(len(m.Recipients))
 	l.Messages++
+	l.Octets += m.Size
 	of := t.of(Tenant, tenant)
 	of.Messages++
 	for f := range missing.All() {
@@ -196,21 +244,14 @@ func (t *Tallies) Taken(listener string, m *envelope.Message, missing intake.Fie
 	}
 }
 
-// Refused counts n refusals by a listener.
-func (t *Tallies) Refused(listener string, n int64) {
+// Refused counts n refusals by a listener, of a tenant as far as it is known.
+func (t *Tallies) Refused(listener, tenant string, n int64) {
+	tenant = known(t.config(), tenant)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.total.Refused += n
 	t.of(Listener, listener).Refused += n
-}
-
-// Site is Get for a site.
-func (t *Tallies) Site(name string) Tally {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if c := t.sites[name]; c != nil {
-		return *c
-	}
-	return Tally{}
+	t.of(Tenant, tenant).Refused += n
 }
 
 // Get returns a copy of a tally; zero when nothing was counted.
@@ -224,15 +265,22 @@ func (t *Tallies) Get(scope Scope, name string) Tally {
 }
 
 // Total returns the sums over all tenants, that named "" included: each recipient is counted under one.
-func (t *Tallies) Total() (sum Tally) {
+func (t *Tallies) Total() Tally {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, c := range t.by[Tenant] {
-		sum.Accepted += c.Accepted
-		sum.Delivered += c.Delivered
-		sum.Deferred += c.Deferred
-		sum.Bounced += c.Bounced
-		sum.Expired += c.Expired
+	return t.total
+}
+
+// Counts are the numbers of a tally.
+type Counts struct{ Accepted, Delivered, Deferred, Bounced, Expired int64 }
+
+// Counts returns those of each name in a scope.
+func (t *Tallies) Counts(scope Scope) map[string]Counts {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := make(map[string]Counts, len(t.by[scope]))
+	for name, c := range t.by[scope] {
+		all[name] = Counts{c.Accepted, c.Delivered, c.Deferred, c.Bounced, c.Expired}
 	}
-	return sum
+	return all
 }

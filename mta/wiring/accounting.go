@@ -13,5 +13,6 @@ func Accounting(cfg *config.Config) accounting.Limits {
 		RotateEvery: a.RotateEvery,
 		Keep:        a.Keep,
 		KeepSize:    int64(a.KeepSize),
+		Compress:    a.Compress == "zstd",
 	}
 }

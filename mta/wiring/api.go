@@ -26,6 +26,7 @@ func apiIntake(cfg *config.Config, a *config.API) intake.Config {
 		CheckFrom:        true,
 		MaxHold:          a.MaxHold,
 		Marks:            marks(cfg),
+		Copies:           cfg.Accounting.Headers,
 		Tier:             config.DefaultTier,
 		TierCeiling:      config.DefaultTier,
 		Limits:           intake.Limits{Recipients: maxAddresses, Size: int64(a.MaxRequest)},

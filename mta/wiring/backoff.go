@@ -16,6 +16,7 @@ func Backoff(cfg *config.Config) []delivery.Rule {
 			Name:     b.Name,
 			Provider: b.Provider,
 			Codes:    b.Codes,
+			Classes:  b.ClassList(),
 			Pattern:  b.Pattern.Compile(),
 			Session:  b.Session,
 			Fewer:    b.Fewer,

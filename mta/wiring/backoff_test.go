@@ -2,10 +2,12 @@ package wiring
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"example.org/mta/bounce"
 	"example.org/mta/delivery"
 	"example.org/mta/mta/config"
 )
@@ -15,6 +17,7 @@ func TestTheFilesRulesComeFirst(t *testing.T) {
 backoff "mine" {
   provider  = "google"
   codes     = [421]
+  classes   = ["SpamBlock"]
   pattern   = "too much"
   session   = true
   fewer     = "2m"
@@ -28,7 +31,7 @@ backoff "busy" { codes = [421] }
 	}
 	rules, defaults := Backoff(cfg), delivery.DefaultRules()
 	mine := rules[0]
-	if mine.Name != "mine" || mine.Provider != "google" || len(mine.Codes) != 1 || !mine.Pattern.MatchString("421 Too much") ||
+	if mine.Name != "mine" || mine.Provider != "google" || len(mine.Codes) != 1 || !slices.Equal(mine.Classes, []bounce.Class{bounce.SpamBlock}) || !mine.Pattern.MatchString("421 Too much") ||
 		!mine.Session || mine.Fewer != 2*time.Minute || mine.Suspend != 3*time.Minute || !mine.BySource {
 		t.Errorf("the first rule is %+v", mine)
 	}

@@ -14,6 +14,7 @@ import (
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/config"
+	"example.org/mta/suppression/feed"
 	"example.org/mta/warmup"
 )
 
@@ -22,14 +23,17 @@ type Policy struct {
 	Config *config.Config
 	// LongestAge is the longest max_age of all destinations.
 	LongestAge time.Duration
+	// Feed says which refusals put addresses on the suppression list.
+	Feed *feed.Settings
 
 	divided map[*config.Pool]*Pool // the pools with dedicated sources
+	health  map[string]*Health     // of each source with a plan, likewise
 	warming map[string][]string    // the pools of each source with a plan, by the warm-up's name of it
 }
 
 // New makes the policy of a configuration.
 func New(cfg *config.Config) *Policy {
-	p := &Policy{Config: cfg, divided: make(map[*config.Pool]*Pool), warming: make(map[string][]string), LongestAge: longestAge(cfg)}
+	p := &Policy{Config: cfg, divided: make(map[*config.Pool]*Pool), warming: make(map[string][]string), health: make(map[string]*Health), LongestAge: longestAge(cfg), Feed: Feed(cfg)}
 	for _, pool := range cfg.Pools {
 		if len(pool.Dedicated) > 0 {
 			p.divided[pool] = newPool(cfg, pool)
@@ -38,6 +42,7 @@ func New(cfg *config.Config) *Policy {
 			if d.Plan != "" {
 				key := WarmupKey(cfg, d)
 				p.warming[key] = append(p.warming[key], pool.Name)
+				p.health[key] = newHealth(cfg, d.Plan)
 			}
 		}
 	}
@@ -63,41 +68,45 @@ func (p *Policy) Weight(tenant string) int {
 	return 1
 }
 
-// PoolOf returns the pool that a message leaves from: its tenant's, unless its sender named another.
-func (p *Policy) PoolOf(m *envelope.Message) *config.Pool { return p.Config.PoolFor(m.Tenant, m.Pool) }
+// PoolOf returns the pool that a message leaves from on a route, see config.Config.PoolBy. Without a route, the
+// recipient's domain does not count.
+func (p *Policy) PoolOf(m *envelope.Message, rt *route.Route) *config.Pool {
+	domain := ""
+	if rt != nil {
+		domain = rt.Domain
+	}
+	return p.Config.PoolBy(config.WayOf(m, domain))
+}
 
-// Divided returns the pool of a message if it has dedicated sources, else nil.
-func (p *Policy) Divided(m *envelope.Message) *Pool {
+// Divided returns the pool of a message on a route if it has dedicated sources, else nil.
+func (p *Policy) Divided(m *envelope.Message, rt *route.Route) *Pool {
 	if len(p.divided) == 0 {
 		return nil
 	}
-	return p.divided[p.PoolOf(m)]
-}
-
-// source picks one of the sources of the message's pool. The same message gets the same one at
-// each attempt, as greylisting wants it.
-func (p *Policy) source(m *envelope.Message) string {
-	sources := p.PoolOf(m).Shared
-	return sources[Spread(m.ID)%uint64(len(sources))]
+	return p.divided[p.PoolOf(m, rt)]
 }
 
 // Stays returns the question that a reload asks of each queued job: whether its source still belongs to
 // its pool, and means the same to the warm-up as before. A job whose source comes under a plan has no
-// token, and would leave uncounted. A job whose TLS settings have changed is made anew.
+// token, and would leave uncounted. A job whose TLS settings or return path have changed is made anew.
 func (p *Policy) Stays(before *Policy) func(*delivery.Job) bool {
 	return func(j *delivery.Job) bool {
 		key, ok := p.keyOf(j)
 		was, _ := before.keyOf(j)
-		return ok && key == was && p.Demand(j.Message, j.Route) == j.Demand
+		return ok && key == was && p.Demand(j.Message, j.Route) == j.Demand && p.returnPath(j) == before.returnPath(j)
 	}
+}
+
+func (p *Policy) returnPath(j *delivery.Job) config.ReturnPath {
+	return p.Config.ReturnPathFor(j.Message.Tenant, j.Message.Sender)
 }
 
 // keyOf gives the warm-up's name of a job's source, "" of a shared one; false when it is not of the pool.
 func (p *Policy) keyOf(j *delivery.Job) (key string, ok bool) {
-	if pool := p.Divided(j.Message); pool != nil {
+	if pool := p.Divided(j.Message, j.Route); pool != nil {
 		return pool.Key[j.Source], pool.Has(j.Source)
 	}
-	return "", slices.Contains(p.PoolOf(j.Message).Shared, j.Source)
+	return "", slices.Contains(p.PoolOf(j.Message, j.Route).Shared, j.Source)
 }
 
 // WarmupKeys returns the warm-up's names of all sources with a plan, sorted.
@@ -145,20 +154,25 @@ func (p *Policy) WarmupKeyOf(name string) (key string, ok bool) {
 	return "", false
 }
 
-// SourceFor picks a shared source: the one of the attempt before, via, if there was one, else always the
+// SourceFor picks a shared source of a message's pool, see SourceIn.
+func (p *Policy) SourceFor(m *envelope.Message, rt *route.Route, via string, missing func(source string) bool) (string, bool) {
+	return p.SourceIn(p.PoolOf(m, rt), m.ID, rt, via, missing)
+}
+
+// SourceIn picks a shared source of a pool for a message: the one of the attempt before, via, if there was one, else always the
 // same one for the same message. If that is missing, or reaches no host of the route (nil: not known),
 // it picks another one of the pool; the mail of a missing source spreads over all others. It reports
 // false if all are missing.
-func (p *Policy) SourceFor(m *envelope.Message, rt *route.Route, via string, missing func(source string) bool) (string, bool) {
-	if via != "" && slices.Contains(p.PoolOf(m).Shared, via) && !missing(via) && p.Reaches(via, rt) {
+func (p *Policy) SourceIn(pool *config.Pool, id envelope.ID, rt *route.Route, via string, missing func(source string) bool) (string, bool) {
+	if via != "" && slices.Contains(pool.Shared, via) && !missing(via) && p.Reaches(via, rt) {
 		return via, true
 	}
-	first := p.source(m)
+	first := pool.Shared[Spread(id)%uint64(len(pool.Shared))] // the same at each attempt, as greylisting requires
 	if !missing(first) && p.Reaches(first, rt) {
 		return first, true
 	}
 	var present, able []string
-	for _, name := range p.PoolOf(m).Shared {
+	for _, name := range pool.Shared {
 		if missing(name) {
 			continue
 		}
@@ -174,7 +188,7 @@ func (p *Policy) SourceFor(m *envelope.Message, rt *route.Route, via string, mis
 		return first, false
 	}
 	// Spread anew: the first spread's remainder is what is common to all mail of a missing source.
-	return able[Spread(envelope.ID(Spread(m.ID)))%uint64(len(able))], true
+	return able[Spread(envelope.ID(Spread(id)))%uint64(len(able))], true
 }
 
 // Reaches reports whether a source can connect to any host of a route.
@@ -222,7 +236,7 @@ func (p *Policy) Expires(m *envelope.Message, domain string, rt *route.Route) ti
 }
 
 // NoSource is the reply for a message whose pool has no usable source.
-func (p *Policy) NoSource(m *envelope.Message) reply.Reply {
-	pool := p.PoolOf(m)
+func (p *Policy) NoSource(m *envelope.Message, rt *route.Route) reply.Reply {
+	pool := p.PoolOf(m, rt)
 	return reply.Local(451, reply.Enhanced{4, 3, 5}, "route", "this machine has the address of no source of pool %q: %s", pool.Name, strings.Join(pool.Sources(), ", "))
 }

@@ -118,11 +118,15 @@ func TestMessageKeepsItsSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	pol := New(cfg)
+	source := func(pol *Policy, m *envelope.Message) string {
+		s, _ := pol.SourceFor(m, nil, "", func(string) bool { return false })
+		return s
+	}
 	count := make(map[string]int)
 	for id := range envelope.ID(3000) {
 		m := &envelope.Message{ID: id << 20}
-		s := pol.source(m)
-		if again := New(cfg).source(m); again != s {
+		s := source(pol, m)
+		if again := source(New(cfg), m); again != s {
 			t.Fatalf("message %s went from %s, then from %s", m.ID, s, again)
 		}
 		count[s]++
@@ -132,7 +136,7 @@ func TestMessageKeepsItsSource(t *testing.T) {
 			t.Errorf("source %s got %d of 3000 messages", s, count[s])
 		}
 	}
-	if s := pol.source(&envelope.Message{ID: 1, Tenant: "acme"}); s != "own" {
+	if s := source(pol, &envelope.Message{ID: 1, Tenant: "acme"}); s != "own" {
 		t.Errorf("mail of acme went from %s", s)
 	}
 }
@@ -182,7 +186,7 @@ tenant "other" { pool = "theirs" }
 			t.Errorf("mail of %q that names %q leaves from %s, want %s", x.tenant, x.pool, got, x.want)
 		}
 	}
-	if p := pol.Divided(&envelope.Message{Tenant: "acme", Pool: "warm"}); p == nil || p.Name != "warm" {
+	if p := pol.Divided(&envelope.Message{Tenant: "acme", Pool: "warm"}, nil); p == nil || p.Name != "warm" {
 		t.Errorf("the dedicated sources of the pool that was named are those of %v", p)
 	}
 }

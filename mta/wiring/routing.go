@@ -70,10 +70,16 @@ func Router(cfg *config.Config, taken []netip.AddrPort) (router.Settings, error)
 		out.Providers = append(out.Providers, router.Provider{Name: p.Name, MX: texts(p.MX)})
 	}
 	for _, d := range cfg.Domains {
-		if len(d.Route) > 0 {
-			out.Smarthosts = append(out.Smarthosts, router.SmarthostRoute{
-				Domains: string(d.Pattern), Hosts: smarthosts(d),
-			})
+		switch {
+		case len(d.Route) > 0:
+			out.Smarthosts = append(out.Smarthosts, router.SmarthostRoute{Domains: string(d.Pattern), Hosts: smarthosts(&d.Smarthosts)})
+		case d.Set("route"):
+			out.ByDNS = append(out.ByDNS, string(d.Pattern))
+		}
+	}
+	for _, s := range cfg.SenderDomainBlocks {
+		if len(s.Route) > 0 {
+			out.Smarthosts = append(out.Smarthosts, router.SmarthostRoute{Domains: s.RouteName(), Hosts: smarthosts(&s.Smarthosts)})
 		}
 	}
 	return out, out.Validate()
@@ -87,7 +93,7 @@ func texts(ps []config.Pattern) []string {
 	return out
 }
 
-func smarthosts(d *config.Domain) []router.Smarthost {
+func smarthosts(d *config.Smarthosts) []router.Smarthost {
 	var auth *route.Auth
 	if d.Username != "" {
 		auth = &route.Auth{Username: d.Username, Password: string(d.Password)}

@@ -54,6 +54,7 @@ func intakeOf(cfg *config.Config, l *config.Listener) intake.Config {
 		CheckFrom:   l.CheckFrom,
 		MaxHold:     l.MaxHold,
 		Marks:       marks(cfg),
+		Copies:      cfg.Accounting.Headers,
 		Tier:        uint8(tier),
 		TierCeiling: uint8(tier),
 		Limits: intake.Limits{
@@ -64,6 +65,7 @@ func intakeOf(cfg *config.Config, l *config.Listener) intake.Config {
 		},
 		ShowUser:         l.Auth.UserInReceived,
 		TenantFieldFrom:  l.TenantHeaderFrom,
+		Foreign:          intake.ForeignFields{Pool: l.PoolHeader, Campaign: l.CampaignHeader, EnvID: l.EnvIDHeader, From: l.HeadersFrom},
 		Buffered:         int64(cfg.Queue.LargeBody),
 		VerifyRecipients: l.VerifyRecipients == "domain",
 		EncodeHeaders:    l.NonUTF8Header == "encode",

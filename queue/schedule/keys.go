@@ -54,6 +54,7 @@ func (k *Keys) unused() uint32 {
 		return n
 	}
 	k.all = append(k.all, key{list: k.t.NewList()})
+	k.t.by.keys = append(k.t.by.keys, Count{})
 	return uint32(len(k.all) - 1)
 }
 
@@ -81,8 +82,10 @@ func (k *Keys) Waiting(n uint32) int { return k.all[n].waiting }
 // Set gives an entry another key.
 func (k *Keys) Set(e *Entry, n uint32) {
 	k.all[n].entries++
-	k.Release(e)
+	before := e.Key
+	k.t.by.rekey(e, n)
 	e.Key = n
+	k.release(before)
 }
 
 // Hold counts a new entry under the key that it was made with.
@@ -91,6 +94,7 @@ func (k *Keys) Hold(e *Entry) { k.all[e.Key].entries++ }
 // Release takes its key from an entry that is about to be freed.
 func (k *Keys) Release(e *Entry) {
 	n := e.Key
+	k.t.by.rekey(e, 0)
 	e.Key = 0
 	k.release(n)
 }

@@ -21,7 +21,7 @@ func TestT2_ReleaseLooksAtNoOther(t *testing.T) {
 		if id < want {
 			due = uint32(now + 1 + rng.Intn(soon))
 		}
-		w.Add(tab.Append(Entry{ID: uint64(id), Due: due}, Deferred))
+		w.Add(tab.Append(Entry{ID: uint64(id), Due: due}, Names{}, Deferred))
 	}
 	looks := 0
 	for second := uint32(now + 1); second <= now+soon; second++ {

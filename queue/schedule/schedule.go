@@ -1,4 +1,4 @@
-// Package schedule is the small table in memory of everything that waits: one entry of 40
+// Package schedule is the small table in memory of everything that waits: one entry of 44
 // octets without pointers per recipient, in order of message id, with the timer wheel, the
 // first-in-first-out lists and the keys that entries wait under. It knows no mail, no disk and
 // no lock: its owner has the mutex. It starts no goroutines.
@@ -7,7 +7,7 @@
 // time, on the Wheel; SetState says what they are doing; Free them when they are done, and Tidy
 // gives their memory back.
 //
-// Entries lie in chunks of 1,024. A chunk has no room for what comes later, so an id is found by
+// Entries lie in chunks of 2,048. A chunk has no room for what comes later, so an id is found by
 // binary search and needs no map; the dead among the living are what Tidy squeezes out. That
 // moves entries: a Slot is good until the next Tidy and no longer, unless it is on a list.
 package schedule
@@ -25,7 +25,7 @@ type Slot uint32
 const None Slot = 0
 
 const (
-	chunkBits = 10
+	chunkBits = 11 // so that a chunk fills pages of 8 KiB
 	chunkLen  = 1 << chunkBits
 	headBit   = Slot(1) << 31
 )

@@ -89,7 +89,7 @@ func tableAgainstModel(t *testing.T, rng *rand.Rand) {
 				m := modelEntry{id, uint16(r), l}
 				model = append(model, m)
 				order[l] = append(order[l], m)
-				tab.Push(lists[l], tab.Append(Entry{ID: id, Rcpt: uint16(r)}, Due))
+				tab.Push(lists[l], tab.Append(Entry{ID: id, Rcpt: uint16(r)}, Names{}, Due))
 			}
 		}
 		kill, dead := rng.Float64(), map[modelEntry]bool{}
@@ -119,7 +119,7 @@ func tableAgainstModel(t *testing.T, rng *rand.Rand) {
 				t.Fatalf("list %d has %d entries, want %d, or another order", l, len(got), len(order[l]))
 			}
 		}
-		if have, least := tab.Bytes(), int64(len(model)*40); have > 8*least+6*chunkLen*40 {
+		if have, least := tab.Bytes(), int64(len(model)*entryOctets); have > 8*least+6*chunkLen*entryOctets {
 			t.Fatalf("%d octets for %d living entries", have, len(model))
 		}
 	}
@@ -193,7 +193,7 @@ func TestWheelAgainstModel(t *testing.T) {
 					due = now - uint32(rng.Intn(1000))
 				}
 				want[id] = due
-				w.Add(tab.Append(Entry{ID: id, Due: due}, Deferred))
+				w.Add(tab.Append(Entry{ID: id, Due: due}, Names{}, Deferred))
 			}
 			for victim := range want {
 				if rng.Intn(10) == 0 {
@@ -236,7 +236,7 @@ func site(name string) parking.Line { return parking.Line{Key: parking.Key{Name:
 func TestKeys(t *testing.T) {
 	tab := New()
 	keys := NewKeys(tab)
-	a := tab.Append(Entry{ID: 1}, Leased)
+	a := tab.Append(Entry{ID: 1}, Names{}, Leased)
 	keys.Hold(tab.At(a))
 	keys.Set(tab.At(a), keys.Number(site("site a")))
 	keys.Park(a)
@@ -247,7 +247,7 @@ func TestKeys(t *testing.T) {
 	if keys.Last(n) != a {
 		t.Fatal("the only one is not the last")
 	}
-	later := tab.Append(Entry{ID: 2}, Leased)
+	later := tab.Append(Entry{ID: 2}, Names{}, Leased)
 	keys.Hold(tab.At(later))
 	keys.Set(tab.At(later), n)
 	keys.Park(later)
@@ -272,7 +272,7 @@ func TestLinesOfAKey(t *testing.T) {
 	tab := New()
 	keys := NewKeys(tab)
 	park := func(id uint64, line parking.Line) Slot {
-		s := tab.Append(Entry{ID: id}, Leased)
+		s := tab.Append(Entry{ID: id}, Names{}, Leased)
 		keys.Hold(tab.At(s))
 		keys.Set(tab.At(s), keys.Number(line))
 		keys.Park(s)
@@ -319,7 +319,7 @@ func BenchmarkWheel(b *testing.B) {
 	rng := rand.New(rand.NewSource(1))
 	b.ReportAllocs()
 	for i := range b.N {
-		w.Add(tab.Append(Entry{ID: uint64(i), Due: now + uint32(rng.Intn(20000))}, Deferred))
+		w.Add(tab.Append(Entry{ID: uint64(i), Due: now + uint32(rng.Intn(20000))}, Names{}, Deferred))
 		if i%100 == 0 {
 			now++
 			w.Advance(now, 1<<30, func(s Slot, _ *Entry) { tab.Free(s) })
@@ -336,7 +336,7 @@ func TestRewind(t *testing.T) {
 	w := NewWheel(tab, ahead)
 	var slots []Slot
 	for i, wait := range []uint32{5, 100, 5000, 1 << 20} {
-		s := tab.Append(Entry{ID: uint64(i + 1), Due: ahead + wait}, Deferred)
+		s := tab.Append(Entry{ID: uint64(i + 1), Due: ahead + wait}, Names{}, Deferred)
 		w.Add(s)
 		slots = append(slots, s)
 	}

@@ -5,7 +5,14 @@ import (
 	"sort"
 )
 
-type chunk [chunkLen]Entry
+// chunk has its names apart, since with them an entry would take 48 octets for 44.
+type chunk struct {
+	entries [chunkLen]Entry
+	names   [chunkLen]Names
+}
+
+// entryOctets is what an entry takes.
+const entryOctets = 44
 
 // span is what is known of a chunk without touching it.
 type span struct {
@@ -25,13 +32,14 @@ type Table struct {
 
 	heads  []head // by the number of a list
 	counts [states]int
+	by     counts
 }
 
 type head struct{ next, prev Slot }
 
 // New gives an empty table.
 func New() *Table {
-	return &Table{chunks: make([]*chunk, 1), spans: make([]span, 1)}
+	return &Table{chunks: make([]*chunk, 1), spans: make([]span, 1), by: newCounts()}
 }
 
 // Len is the number of living entries.
@@ -48,21 +56,25 @@ func (t *Table) Count(s State) int { return t.counts[s] }
 
 // Bytes is the memory that the entries take.
 func (t *Table) Bytes() int64 {
-	return int64(len(t.order)+len(t.pool)) * chunkLen * 40
+	return int64(len(t.order)+len(t.pool)) * chunkLen * entryOctets
 }
 
 // At gives the entry in a slot.
-func (t *Table) At(s Slot) *Entry { return &t.chunks[s.handle()][s.index()] }
+func (t *Table) At(s Slot) *Entry { return &t.chunks[s.handle()].entries[s.index()] }
 
-// Append adds an entry. Its id must not be below the last one's, nor, for the same id, its
+// NamesAt gives the names of the entry in a slot.
+func (t *Table) NamesAt(s Slot) Names { return t.chunks[s.handle()].names[s.index()] }
+
+// Append adds an entry, with the key that it is made with. Its id must not be below the last one's, nor, for the same id, its
 // recipient.
-func (t *Table) Append(e Entry, s State) Slot {
+func (t *Table) Append(e Entry, n Names, s State) Slot {
 	h := t.tail()
 	sp := &t.spans[h]
 	i := int(sp.used)
 	e.next, e.prev = None, None
 	e.bits = e.bits&^bitsState | uint8(s)
-	t.chunks[h][i] = e
+	t.chunks[h].entries[i], t.chunks[h].names[i] = e, n
+	t.by.enter(&e, n)
 	if i == 0 {
 		sp.first = e.ID
 	}
@@ -102,16 +114,19 @@ func (t *Table) newChunk() uint32 {
 }
 
 // SetState moves an entry to another state; Dead is Free's.
-func (t *Table) SetState(e *Entry, s State) {
+func (t *Table) SetState(s Slot, to State) {
+	e := t.At(s)
+	t.by.move(e, t.NamesAt(s), to)
 	t.counts[e.State()]--
-	t.counts[s]++
-	e.bits = e.bits&^bitsState | uint8(s)
+	t.counts[to]++
+	e.bits = e.bits&^bitsState | uint8(to)
 }
 
 // Free ends an entry. It is taken off its list.
 func (t *Table) Free(s Slot) {
 	e := t.At(s)
 	t.Unlink(s)
+	t.by.leave(e, t.NamesAt(s))
 	t.counts[e.State()]--
 	e.bits = 0
 	sp := &t.spans[s.handle()]
@@ -138,7 +153,7 @@ func (t *Table) Find(id uint64, rcpt uint16) (Slot, *Entry) {
 	found, entry := None, (*Entry)(nil)
 	for p := t.place(id); p < len(t.order); p++ {
 		h := t.order[p]
-		sp, c := &t.spans[h], t.chunks[h]
+		sp, c := &t.spans[h], &t.chunks[h].entries
 		if sp.first > id {
 			break
 		}
@@ -162,7 +177,7 @@ func (t *Table) Ascend(id uint64, f func(Slot, *Entry) bool) { t.ascend(id, f, ^
 func (t *Table) ascend(id uint64, f func(Slot, *Entry) bool, last uint64) {
 	for p := t.place(id); p < len(t.order); p++ {
 		h := t.order[p]
-		sp, c := &t.spans[h], t.chunks[h]
+		sp, c := &t.spans[h], &t.chunks[h].entries
 		if sp.first > last {
 			return
 		}
@@ -188,7 +203,7 @@ func (t *Table) Descend(id uint64, f func(Slot, *Entry) bool) {
 	}
 	for ; p >= 0; p-- {
 		h := t.order[p]
-		sp, c := &t.spans[h], t.chunks[h]
+		sp, c := &t.spans[h], &t.chunks[h].entries
 		i := int(sp.used)
 		if sp.last > id {
 			i = sort.Search(i, func(i int) bool { return c[i].ID > id })
@@ -266,7 +281,7 @@ func (t *Table) join(p, q int) {
 	n = t.pack(to, from, n)
 	sp := &t.spans[to]
 	sp.used, sp.live = int32(n), int32(n)
-	sp.first, sp.last = t.chunks[to][0].ID, t.chunks[to][n-1].ID
+	sp.first, sp.last = t.chunks[to].entries[0].ID, t.chunks[to].entries[n-1].ID
 	t.drop(q)
 }
 
@@ -275,11 +290,11 @@ func (t *Table) join(p, q int) {
 func (t *Table) pack(to, from uint32, n int) int {
 	src, dst := t.chunks[from], t.chunks[to]
 	for i := range int(t.spans[from].used) {
-		if src[i].State() == Dead {
+		if src.entries[i].State() == Dead {
 			continue
 		}
 		if to != from || i != n {
-			dst[n] = src[i]
+			dst.entries[n], dst.names[n] = src.entries[i], src.names[i]
 			t.relink(slotOf(to, n))
 		}
 		n++

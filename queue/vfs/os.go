@@ -64,6 +64,8 @@ func (osFS) SyncDir(dir string) error {
 	return d.Sync()
 }
 
+func (f osFile) Sync() error { return Sync(f.File) }
+
 func (f osFile) Size() (int64, error) {
 	fi, err := f.Stat()
 	if err != nil {

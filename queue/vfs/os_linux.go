@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sync is fdatasync: the content and what is needed to find it again, without the journal's
-// write for a mere change of times.
-func (f osFile) Sync() error {
+// Sync makes a file of the operating system durable, by fdatasync: the content and what is needed to find it
+// again, without the file system's write for a mere change of times.
+func Sync(f *os.File) error {
 	for {
 		err := unix.Fdatasync(int(f.Fd()))
 		if err == nil {

@@ -2,8 +2,10 @@
 
 package vfs
 
+import "os"
+
 // Sync is fsync.
-func (f osFile) Sync() error { return f.File.Sync() }
+func Sync(f *os.File) error { return f.Sync() }
 
 // Allocate makes a sparse file.
 func (f osFile) Allocate(size int64) error { return f.Truncate(size) }

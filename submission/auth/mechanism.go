@@ -25,6 +25,9 @@ const (
 // ByCertificate is the mechanism of a login that took no AUTH command.
 const ByCertificate = "certificate"
 
+// ByPassword is the mechanism of a login outside SASL.
+const ByPassword = "password"
+
 // Exchange is one SASL exchange.
 type Exchange struct {
 	a      *attempt

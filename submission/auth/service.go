@@ -138,6 +138,7 @@ type Login struct {
 	User      string
 	Tenant    string
 	Senders   users.Senders
+	Role      string // at the console, see package users
 	Mechanism string // SASL's name; "certificate" when the client's certificate was enough
 
 	hash string
@@ -157,8 +158,33 @@ func (s *Service) Still(l *Login) bool {
 	case !s.renew.same(u.Name, l.hash, u.Hash.String()):
 		return false
 	}
-	l.Tenant, l.Senders = u.Tenant, u.Senders
+	l.Tenant, l.Senders, l.Role = u.Tenant, u.Senders, u.Role
 	return true
+}
+
+// Password checks a name and a password, as PLAIN does.
+func (s *Service) Password(ctx context.Context, c Client, name, password string) (*Login, error) {
+	e := &Exchange{a: &attempt{s: s, ctx: ctx, client: c, mechanism: ByPassword, began: s.cfg.Now()}}
+	err := e.plain("", name, password)
+	return e.login, err
+}
+
+// Vouched gives the login of a user for whom somebody else has checked the password, nil when there is no such
+// user.
+func (s *Service) Vouched(name string) *Login {
+	normal, err := users.NormalName(name)
+	t := s.file.Look(lookEvery)
+	if err != nil || t == nil {
+		return nil
+	}
+	if u := t.User(normal); u != nil {
+		return loginOf(u, "")
+	}
+	return nil
+}
+
+func loginOf(u *users.User, mechanism string) *Login {
+	return &Login{User: u.Name, Tenant: u.Tenant, Senders: u.Senders, Role: u.Role, Mechanism: mechanism, hash: u.Hash.String()}
 }
 
 // Trouble says what an operator should look at, "" when there is nothing.
@@ -297,9 +323,7 @@ func (a *attempt) renew(password string) {
 	s.renew.add(a.name, old, hash)
 }
 
-func (a *attempt) login() *Login {
-	return &Login{User: a.user.Name, Tenant: a.user.Tenant, Senders: a.user.Senders, Mechanism: a.mechanism, hash: a.user.Hash.String()}
-}
+func (a *attempt) login() *Login { return loginOf(a.user, a.mechanism) }
 
 // end logs and counts how an attempt went, and answers failures late. turn is the attempt's, if it has
 // one.

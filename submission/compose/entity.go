@@ -148,11 +148,11 @@ func (e *entity) describe(h *fields) {
 	if e.multipart != "" {
 		return
 	}
-	h.add("Content-Transfer-Encoding", func(f *field) { f.word(e.encoding) })
+	h.add("Content-Transfer-Encoding", func(f *fields) { f.word(e.encoding) })
 	if e.attachment == nil {
 		return
 	}
-	h.add("Content-Disposition", func(f *field) {
+	h.add("Content-Disposition", func(f *fields) {
 		if e.inline {
 			f.word("inline")
 		} else {
@@ -163,11 +163,11 @@ func (e *entity) describe(h *fields) {
 		}
 	})
 	if id := e.attachment.ContentID; id != "" {
-		h.add("Content-ID", func(f *field) { f.word("<" + id + ">") })
+		h.add("Content-ID", func(f *fields) { f.word("<" + id + ">") })
 	}
 }
 
-func (e *entity) describeType(f *field) {
+func (e *entity) describeType(f *fields) {
 	switch {
 	case e.multipart != "":
 		f.word("multipart/" + e.multipart)
@@ -184,7 +184,7 @@ func (e *entity) describeType(f *field) {
 }
 
 // describeFile writes the type of an attachment, and its name once more: old readers know no Content-Disposition.
-func (e *entity) describeFile(f *field) {
+func (e *entity) describeFile(f *fields) {
 	mediaType, params, err := mime.ParseMediaType(e.mediaType())
 	if err != nil || isMessage(mediaType) && e.encoding == base64Encoding {
 		mediaType, params = "application/octet-stream", nil
@@ -243,9 +243,9 @@ func (e *entity) writeParts(w io.Writer) error {
 		return err
 	}
 	for _, p := range e.parts {
-		var fields fields
-		p.describe(&fields)
-		h, err := fields.header()
+		var header fields
+		p.describe(&header)
+		h, err := header.header()
 		if err != nil {
 			return err
 		}

@@ -21,35 +21,40 @@ const (
 // wideGap can't be folded: a line must not be white space alone.
 var wideGap = strings.Repeat(" ", 40)
 
-// field is a header field that is being folded.
-type field struct {
-	name  string
-	b     strings.Builder
-	line  int  // length of the current line
-	fresh bool // no word stands in the current line
+// fields is a header section that is being written: its fields in order, folded.
+type fields struct {
+	b     []byte
+	ends  []int  // of its fields, in b
+	name  string // of the current field
+	line  int    // length of the current line
+	fresh bool   // no word stands in the current line
 	err   error
 }
 
-func newField(name string) *field {
-	f := &field{name: name}
-	f.b.Grow(len(name) + 80)
+func (f *fields) reset() { *f = fields{b: f.b[:0], ends: f.ends[:0]} }
+
+// add makes a field of the value that write writes.
+func (f *fields) add(name string, write func(*fields)) {
+	f.name, f.line = name, 0
 	f.write(name)
 	f.write(":")
 	f.fresh = true
-	return f
+	write(f)
+	f.b = append(f.b, "\r\n"...)
+	f.ends = append(f.ends, len(f.b))
 }
 
-func (f *field) write(s string) {
+func (f *fields) write(s string) {
 	if strings.ContainsAny(s, "\r\n\x00") {
 		f.err = fmt.Errorf("field %q: CR, LF or NUL", f.name)
 	}
-	f.b.WriteString(s)
+	f.b = append(f.b, s...)
 	f.line += len(s)
 	f.fresh = false
 }
 
 // word appends a space and s, which is not broken, on a new line if it doesn't fit in this one.
-func (f *field) word(s string) {
+func (f *fields) word(s string) {
 	if f.line+1+len(s) > lineLimit && !f.fresh && s != "" {
 		f.fold()
 	}
@@ -58,36 +63,26 @@ func (f *field) word(s string) {
 }
 
 // fold ends the line. White space must follow.
-func (f *field) fold() {
-	f.b.WriteString("\r\n")
+func (f *fields) fold() {
+	f.b = append(f.b, "\r\n"...)
 	f.line, f.fresh = 0, true
 }
 
-// fields is a header section, first field first.
-type fields []*field
-
-// add makes a field of the value that write writes.
-func (l *fields) add(name string, write func(*field)) {
-	f := newField(name)
-	write(f)
-	f.b.WriteString("\r\n")
-	*l = append(*l, f)
-}
-
-// header is the section as the writer takes it, which puts each field above the last one.
-func (l fields) header() (h textproto.Header, err error) {
-	for _, f := range slices.Backward(l) {
-		if f.err != nil {
-			return h, f.err
+// header is the section as go-message's writer of parts takes it, which puts each field above the last one.
+func (f *fields) header() (h textproto.Header, err error) {
+	for i, end := range slices.Backward(f.ends) {
+		start := 0
+		if i > 0 {
+			start = f.ends[i-1]
 		}
-		h.AddRaw([]byte(f.b.String()))
+		h.AddRaw(f.b[start:end:end])
 	}
-	return h, nil
+	return h, f.err
 }
 
 // text appends an unstructured value. What needs it becomes encoded words, together with the spaces
 // between, which receivers drop between encoded words (RFC 2047, 6.2). Blanks at both ends are dropped.
-func (f *field) text(value string) {
+func (f *fields) text(value string) {
 	value = strings.TrimSpace(value)
 	if strings.Contains(value, wideGap) {
 		f.encoded(value)
@@ -127,7 +122,7 @@ func needsEncoding(token string) bool {
 }
 
 // encoded appends s as encoded words of the encoding that is shorter.
-func (f *field) encoded(s string) {
+func (f *fields) encoded(s string) {
 	if strings.ContainsAny(s, "\r\n\x00") {
 		f.err = fmt.Errorf("field %q: CR, LF or NUL", f.name)
 		return
@@ -204,7 +199,7 @@ func qLength(s string) int {
 }
 
 // mailboxes appends a list of mailboxes.
-func (f *field) mailboxes(list []request.Mailbox) {
+func (f *fields) mailboxes(list []request.Mailbox) {
 	for i, m := range list {
 		comma := ","
 		if i == len(list)-1 {
@@ -220,7 +215,7 @@ func (f *field) mailboxes(list []request.Mailbox) {
 }
 
 // phrase appends a display name (RFC 5322, 3.2.5).
-func (f *field) phrase(name string) {
+func (f *fields) phrase(name string) {
 	switch {
 	case needsEncoding(strings.ReplaceAll(name, " ", "")) || strings.Contains(name, wideGap):
 		f.encoded(name)
@@ -232,7 +227,7 @@ func (f *field) phrase(name string) {
 }
 
 // words appends words between which the line can be folded, inside of a quoted string as well (RFC 5322, 3.2.4).
-func (f *field) words(s string) {
+func (f *fields) words(s string) {
 	for w := range strings.SplitSeq(s, " ") {
 		f.word(w)
 	}
@@ -260,7 +255,7 @@ const quotedLimit = 60
 
 // param appends a parameter of Content-Type or Content-Disposition: a token or a quoted string, or in
 // numbered pieces (RFC 2231, 3 and 4) if it is long or has more than printable ASCII.
-func (f *field) param(name, value string) {
+func (f *fields) param(name, value string) {
 	if strings.ContainsAny(value, "\r\n\x00") {
 		f.err = fmt.Errorf("field %q: CR, LF or NUL", f.name)
 		return

@@ -4,6 +4,7 @@ import (
 	"io"
 	"mime/quotedprintable"
 	"strings"
+	"sync"
 )
 
 // writeQuoted writes text in quoted-printable (RFC 2045, 6.7). Most lines stand for themselves: they are collected and
@@ -12,7 +13,9 @@ func writeQuoted(w io.Writer, text string) error {
 	if strings.IndexByte(text, '\r') >= 0 {
 		text = canonical(text) // the encoder loses a line end after a CR that stands alone
 	}
-	plain := make([]byte, 0, 2<<10)
+	buffer := plainLines.Get().(*[plainSize]byte)
+	defer plainLines.Put(buffer)
+	plain := buffer[:0]
 	for text != "" {
 		line, rest := cutLine(text)
 		if isPlain(line) && len(line) < len(text) {
@@ -34,6 +37,11 @@ func writeQuoted(w io.Writer, text string) error {
 	}
 	return nil
 }
+
+const plainSize = 2 << 10
+
+// plainLines are buffers for use again.
+var plainLines = sync.Pool{New: func() any { return new([plainSize]byte) }}
 
 // fromPlain is text from its first plain line on.
 func fromPlain(text string) string {

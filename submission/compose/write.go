@@ -8,16 +8,30 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/emersion/go-message/textproto"
-
 	"example.org/mta/submission/request"
 )
 
 // dateLayout is RFC 5322, 3.3.
 const dateLayout = "Mon, 02 Jan 2006 15:04:05 -0700"
 
-// writers are buffers for use again: one would be a fifth of what a request costs in memory.
-var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 8<<10) }}
+// buffers are what a letter is written with, for use again: they would be a fifth of what a request costs in memory.
+type buffers struct {
+	header fields
+	out    *bufio.Writer
+}
+
+var pool = sync.Pool{New: func() any {
+	return &buffers{fields{b: make([]byte, 0, 2<<10)}, bufio.NewWriterSize(nil, 8<<10)}
+}}
+
+// mostKept is the largest header section whose buffer is used again, in octets.
+const mostKept = 64 << 10
+
+func (b *buffers) release() {
+	if b.out.Reset(nil); cap(b.header.b) <= mostKept {
+		pool.Put(b)
+	}
+}
 
 // WriteTo writes the message, with CRLF line ends, and returns its size in octets. The same letter with
 // the same octets of Random makes the same message.
@@ -30,39 +44,38 @@ func (l *Letter) WriteTo(w io.Writer) (int64, error) {
 		}
 		root.setBoundaries("=_"+hex.EncodeToString(random[:]), new(int))
 	}
-	fields := l.fields()
-	root.describe(&fields)
-	header, err := fields.header()
-	if err != nil {
-		return 0, err
+	use := pool.Get().(*buffers)
+	defer use.release()
+	header, buffered := &use.header, use.out
+	header.reset()
+	l.describe(header)
+	root.describe(header)
+	if header.err != nil {
+		return 0, header.err
 	}
 	out := &counter{w: w}
-	buffered := writers.Get().(*bufio.Writer)
 	buffered.Reset(out)
-	defer writers.Put(buffered)
-	if err := textproto.WriteHeader(buffered, header); err != nil {
-		return out.n, err
-	}
+	_, _ = buffered.Write(header.b) // an error stays until Flush
+	_, _ = buffered.WriteString("\r\n")
 	if err := root.write(buffered); err != nil {
 		return out.n, err
 	}
 	if !root.endsLine() {
 		_, _ = buffered.WriteString("\r\n") // a message ends in a line end; Flush has the error
 	}
-	err = buffered.Flush()
+	err := buffered.Flush()
 	return out.n, err
 }
 
-// fields are the fields of the message but those of its content.
-func (l *Letter) fields() fields {
-	all := make(fields, 0, 12+len(l.Headers))
+// describe adds the fields of the message, except those of its content.
+func (l *Letter) describe(all *fields) {
 	mailboxes := func(name string, list []request.Mailbox) {
 		if len(list) > 0 {
-			all.add(name, func(f *field) { f.mailboxes(list) })
+			all.add(name, func(f *fields) { f.mailboxes(list) })
 		}
 	}
 	if !l.hasOwn("Date") {
-		all.add("Date", func(f *field) { f.write(" " + l.Date.Format(dateLayout)) })
+		all.add("Date", func(f *fields) { f.word(l.Date.Format(dateLayout)) })
 	}
 	mailboxes("From", l.From)
 	if l.hasSender() {
@@ -72,17 +85,16 @@ func (l *Letter) fields() fields {
 	mailboxes("To", l.To)
 	mailboxes("Cc", l.Cc)
 	if len(l.To)+len(l.Cc) == 0 {
-		all.add("To", func(f *field) { f.write(" undisclosed-recipients:;") })
+		all.add("To", func(f *fields) { f.write(" undisclosed-recipients:;") })
 	}
-	all.add("Subject", func(f *field) { f.text(l.Subject) })
+	all.add("Subject", func(f *fields) { f.text(l.Subject) })
 	if !l.hasOwn("Message-ID") {
-		all.add("Message-ID", func(f *field) { f.word("<" + strings.Trim(l.MessageID, "<>") + ">") })
+		all.add("Message-ID", func(f *fields) { f.word("<" + strings.Trim(l.MessageID, "<>") + ">") })
 	}
 	for _, h := range l.Headers {
-		all.add(h.Name, func(f *field) { f.text(h.Value) })
+		all.add(h.Name, func(f *fields) { f.text(h.Value) })
 	}
-	all.add("MIME-Version", func(f *field) { f.write(" 1.0") })
-	return all
+	all.add("MIME-Version", func(f *fields) { f.write(" 1.0") })
 }
 
 func (l *Letter) hasOwn(name string) bool {

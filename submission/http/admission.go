@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.org/mta/admission/fairqueue"
+	"example.org/mta/internal/network"
 	"example.org/mta/submission/intake"
 )
 
@@ -53,7 +54,7 @@ func (c *Call) admit() error {
 		first = cfg.Tokens.at(now).First(c.Request.Header.Get(queueToken), c.Identity.Tenant, bound, now)
 	}
 	ask := intake.AdmitRequest{
-		Session: c.ID, Peer: c.Client, Network: intake.NetworkOf(c.Client.Addr()), User: c.Identity.Name, Tenant: c.Identity.Tenant,
+		Session: c.ID, Peer: c.Client, Network: network.Of(c.Client.Addr()), User: c.Identity.Name, Tenant: c.Identity.Tenant,
 		Tier: normalTier, Size: max(c.Request.ContentLength, 0), TLS: c.Request.TLS != nil, First: first,
 	}
 	if cfg.TierOf != nil {

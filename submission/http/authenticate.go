@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"example.org/mta/submission/intruders"
 	"example.org/mta/submission/keys"
 )
 
@@ -28,6 +29,9 @@ const keyPrefix = "mta_"
 // keyInURL refuses a request that has a key in its URL: URLs get into logs and histories.
 func keyInURL(req *http.Request) *Problem {
 	found := req.URL.User != nil || strings.Contains(req.URL.Path, keyPrefix)
+	if req.URL.RawQuery == "" && !found {
+		return nil
+	}
 	for name, values := range req.URL.Query() {
 		found = found || slices.Contains(keyParameters, strings.ToLower(name)) ||
 			slices.ContainsFunc(values, func(v string) bool { return strings.HasPrefix(v, keyPrefix) })
@@ -64,8 +68,10 @@ func (s *Server) authenticate(c *Call) error {
 	id, err := s.config.Keys.Check(c.Request.Context(), t, c.Client.Addr())
 	switch {
 	case errors.Is(err, keys.ErrRefused):
+		s.config.Refused(c.Client.Addr(), intruders.Login)
 		return unauthorized("the key is not accepted: it is unknown, has expired, or may not be used from this address")
 	case errors.Is(err, keys.ErrTooMany):
+		s.config.Refused(c.Client.Addr(), intruders.Login)
 		return &Problem{Status: http.StatusTooManyRequests, Detail: "too many requests from this network had no valid key", RetryAfter: time.Minute, Reason: "guessing"}
 	case errors.Is(err, keys.ErrNoTenant):
 		return noTenant()

@@ -26,7 +26,6 @@ type Call struct {
 	Identity keys.Identity  // zero for open routes
 	Client   netip.AddrPort // the client's address, whatever proxies are between
 	Secure   bool           // the client has used TLS, to this relay or to a trusted proxy
-	Log      *slog.Logger   // has the request's id
 
 	server  *Server
 	answer  answer
@@ -40,7 +39,6 @@ type Call struct {
 // newCall takes a request over from net/http.
 func (s *Server) newCall(w http.ResponseWriter, req *http.Request) *Call {
 	c := &Call{Request: req, ID: s.config.IDs.Next(s.config.Now()).String(), server: s}
-	c.Log = s.config.Log.With("request", c.ID)
 	c.answer = answer{ResponseWriter: w, call: c, control: http.NewResponseController(w), block: s.config.Timeouts.Block}
 	c.Writer = &c.answer
 	c.answer.control.SetWriteDeadline(time.Now().Add(longWait))
@@ -54,6 +52,9 @@ func (s *Server) newCall(w http.ResponseWriter, req *http.Request) *Call {
 	header.Set("Cache-Control", "no-store")
 	return c
 }
+
+// Log has the request's id. It is made when it is needed, which is seldom.
+func (c *Call) Log() *slog.Logger { return c.server.config.Log.With("request", c.ID) }
 
 // Context ends when the client is gone or the relay must stop.
 func (c *Call) Context() context.Context { return c.Request.Context() }
@@ -94,7 +95,7 @@ func (c *Call) JSON(status int, v any) error {
 // gone logs that an answer didn't reach the client. It is too late for another one.
 func (c *Call) gone(err error) {
 	if err != nil {
-		c.Log.Debug("the answer did not reach the client", "error", err)
+		c.Log().Debug("the answer did not reach the client", "error", err)
 	}
 }
 
@@ -102,7 +103,7 @@ func (c *Call) gone(err error) {
 func (c *Call) fail(err error) {
 	p := asProblem(err)
 	if c.answer.status != 0 { // an answer has begun, and can only be cut
-		c.Log.Error("a request failed after its answer had begun", "route", c.routeName(), "error", err)
+		c.Log().Error("a request failed after its answer had begun", "route", c.routeName(), "error", err)
 		panic(http.ErrAbortHandler)
 	}
 	if p.Status >= 500 && !errors.Is(err, context.Canceled) {
@@ -129,7 +130,7 @@ func (c *Call) logTrouble(p *Problem) {
 	if p.Status == http.StatusInternalServerError || p.Cause != nil {
 		level = slog.LevelError
 	}
-	c.Log.Log(c.Context(), level, "a request failed", "route", c.routeName(), "tenant", c.Identity.Tenant, "error", p.Error())
+	c.Log().Log(c.Context(), level, "a request failed", "route", c.routeName(), "tenant", c.Identity.Tenant, "error", p.Error())
 }
 
 func (c *Call) routeName() string {
@@ -148,7 +149,7 @@ func (c *Call) rescue() {
 	case what == http.ErrAbortHandler: //nolint:errorlint // it is what net/http looks for
 		panic(what)
 	}
-	c.Log.Error("a request panicked", "route", c.routeName(), "panic", what, "stack", string(debug.Stack()))
+	c.Log().Error("a request panicked", "route", c.routeName(), "panic", what, "stack", string(debug.Stack()))
 	if c.answer.status != 0 {
 		panic(http.ErrAbortHandler)
 	}

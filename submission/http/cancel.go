@@ -55,7 +55,7 @@ func (s *Server) cancelMessage(c *Call) error {
 	if err != nil {
 		return c.MessageTrouble(err)
 	}
-	c.Log.Info("tenant cancels a message", "tenant", c.Identity.Tenant, "key", c.Identity.ID, "message", id, "cancelled", done.Cancelled, "too late", done.TooLate)
+	c.Log().Info("tenant cancels a message", "tenant", c.Identity.Tenant, "key", c.Identity.ID, "message", id, "cancelled", done.Cancelled, "too late", done.TooLate)
 	if done.Cancelled == 0 {
 		p := Problemf(http.StatusConflict, "it is too late: for each recipient an attempt is under way, or the message has arrived or was given up")
 		p.Extra = map[string]any{"id": id.String(), "recipients": done.Recipients}
@@ -79,6 +79,6 @@ func (s *Server) cancelMessages(c *Call) error {
 	if err != nil {
 		return c.MessageTrouble(err)
 	}
-	c.Log.Info("tenant cancels messages", "tenant", c.Identity.Tenant, "key", c.Identity.ID, "campaign", q.Campaign, "tag", q.Tag, "cancelled", done.Cancelled, "too late", done.TooLate)
+	c.Log().Info("tenant cancels messages", "tenant", c.Identity.Tenant, "key", c.Identity.ID, "campaign", q.Campaign, "tag", q.Tag, "cancelled", done.Cancelled, "too late", done.TooLate)
 	return c.JSON(http.StatusOK, messagesCancelled(done))
 }

@@ -7,13 +7,14 @@ import (
 	"net/netip"
 	"strings"
 
+	"example.org/mta/internal/network"
 	"example.org/mta/internal/proxyheader"
 )
 
 // behindProxy expects a PROXY header on a connection from ProxyFrom. It is read by the connection's
 // own goroutine.
 func (s *Server) behindProxy(conn net.Conn) net.Conn {
-	if peer := addrPort(conn.RemoteAddr()); !contains(s.config.ProxyFrom, peer.Addr()) {
+	if peer := network.Peer(conn.RemoteAddr()); !network.Contain(s.config.ProxyFrom, peer.Addr()) {
 		return conn
 	}
 	return proxied{proxyheader.New(conn, s.config.Timeouts.Header)}
@@ -43,7 +44,7 @@ func (s *Server) whence(c *Call) error {
 	c.Secure = c.Request.TLS != nil
 	byProxy := c.Request.Context().Value(proxiedKey{}) != nil
 	local := c.Client.Addr().IsLoopback()
-	trusted := contains(s.config.TrustedProxies, c.Client.Addr())
+	trusted := network.Contain(s.config.TrustedProxies, c.Client.Addr())
 	if trusted {
 		if err := s.forwarded(c); err != nil {
 			return err
@@ -66,50 +67,25 @@ func (s *Server) whence(c *Call) error {
 func (s *Server) forwarded(c *Call) error {
 	h := c.Request.Header
 	hops, proto, ok := parseForwarded(h.Values("Forwarded"))
-	others := elements(h.Values("X-Forwarded-For"))
+	others := network.Elements(h.Values("X-Forwarded-For"))
 	// One of the two may be the client's own invention that the proxy passes on.
-	if a, b := s.farthest(c.Client, hops), s.farthest(c.Client, others); !ok || len(hops) > 0 && len(others) > 0 && a.Addr() != b.Addr() {
+	if a, b := network.Client(c.Client, hops, s.config.TrustedProxies), network.Client(c.Client, others, s.config.TrustedProxies); !ok || len(hops) > 0 && len(others) > 0 && a.Addr() != b.Addr() {
 		return Problemf(http.StatusBadRequest, "Forwarded and X-Forwarded-For disagree or are malformed: the proxy must remove what clients send of them")
 	} else if len(hops) > 0 {
 		c.Client = a
 	} else {
 		c.Client = b
 	}
-	if protos := elements(h.Values("X-Forwarded-Proto")); len(protos) > 0 {
+	if protos := network.Elements(h.Values("X-Forwarded-Proto")); len(protos) > 0 {
 		proto = protos[len(protos)-1] // of the proxy that this relay talks to
 	}
 	c.Secure = c.Secure || strings.EqualFold(proto, "https")
 	return nil
 }
 
-// farthest is the right-most hop that no trusted proxy is at: what is left of it, anybody could have
-// written. Without one, it is the left-most of the proxies.
-func (s *Server) farthest(at netip.AddrPort, hops []string) netip.AddrPort {
-	for i := len(hops) - 1; i >= 0 && contains(s.config.TrustedProxies, at.Addr()); i-- {
-		hop, ok := parseNode(hops[i])
-		if !ok {
-			return at // "unknown", or a name that hides it (RFC 7239, 6.3)
-		}
-		at = hop
-	}
-	return at
-}
-
-// elements are those of a list field.
-func elements(lines []string) (out []string) {
-	for _, line := range lines {
-		for e := range strings.SplitSeq(line, ",") {
-			if e = strings.TrimSpace(e); e != "" {
-				out = append(out, e)
-			}
-		}
-	}
-	return out
-}
-
 // parseForwarded gives the "for" of each hop, and the "proto" of the last (RFC 7239, 4).
 func parseForwarded(lines []string) (hops []string, proto string, ok bool) {
-	for _, e := range elements(lines) {
+	for _, e := range network.Elements(lines) {
 		hop := "unknown"
 		proto = ""
 		for pair := range strings.SplitSeq(e, ";") {
@@ -128,31 +104,4 @@ func parseForwarded(lines []string) (hops []string, proto string, ok bool) {
 		hops = append(hops, hop)
 	}
 	return hops, proto, true
-}
-
-// parseNode reads an address, with or without a port (RFC 7239, 6).
-func parseNode(text string) (netip.AddrPort, bool) {
-	if a, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(text, "["), "]")); err == nil {
-		return netip.AddrPortFrom(a.Unmap().WithZone(""), 0), true
-	}
-	ap, err := netip.ParseAddrPort(text)
-	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port()), err == nil
-}
-
-func addrPort(a net.Addr) netip.AddrPort {
-	t, ok := a.(*net.TCPAddr)
-	if !ok {
-		return netip.AddrPort{}
-	}
-	ap := t.AddrPort()
-	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
-}
-
-func contains(networks []netip.Prefix, a netip.Addr) bool {
-	for _, p := range networks {
-		if p.Contains(a) {
-			return true
-		}
-	}
-	return false
 }

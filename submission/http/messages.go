@@ -23,6 +23,9 @@ const (
 )
 
 func mediaType(r *http.Request) string {
+	if r.Header.Get("Content-Type") == jsonType { // as nearly all have it
+		return jsonType
+	}
 	t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil {
 		return ""

@@ -427,6 +427,39 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
+// A sender that is refused for good amid a request, since the tenant was changed meanwhile, concerns the rest of the
+// messages: those that were accepted stay, and the answer is no error that hides them.
+func TestRefusedAmidARequest(t *testing.T) {
+	other, err := users.ParseSender("other.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, store := mailServer(t, func(_ *Config, i *intake.Config) {
+		before := i.TenantOf
+		i.TenantOf = func(name string) (intake.Tenant, bool) {
+			of, ok := before(name)
+			if len(i.Store.(*memoryStore).all) > 0 {
+				of.Senders = users.Senders{other}
+			}
+			return of, ok
+		}
+	})
+	w := post(s, thousand()+`]}`)
+	a := read(t, w)
+	if w.Code != http.StatusAccepted || len(a.Messages) != 1000 || len(store.all) == 0 || len(store.all) == 1000 {
+		t.Fatalf("%d %.300s, %d messages accepted", w.Code, w.Body, len(store.all))
+	}
+	for i, m := range a.Messages {
+		want := Refused
+		if i < len(store.all) {
+			want = Accepted
+		}
+		if m.Status != want || (m.ID != "") != (want == Accepted) || len(m.Recipients) != 1 || m.Recipients[0].Status != want || want == Refused && m.Recipients[0].Code != "5.7.1" {
+			t.Fatalf("message %d of %d accepted: %+v", i, len(store.all), m)
+		}
+	}
+}
+
 func TestTroubleIsNever4xx(t *testing.T) {
 	for _, row := range refusals {
 		r := &reply.Reply{Code: row.code, Enhanced: row.enhanced}

@@ -51,7 +51,7 @@ func wholeServer(t *testing.T) *Server {
 	t.Helper()
 	s, _ := mailServer(t, func(c *Config, desk *intake.Config) {
 		c.Suppressions, c.Unsubscribes = someSuppressions{"acme": {}}, someLinks{}
-		c.Messages = someMessages{}
+		c.Messages, c.Events = someMessages{}, someEvents{}
 		desk.MaxHold = 200 * 365 * 24 * time.Hour // examples are scheduled far ahead, so as not to grow old
 	})
 	return s
@@ -97,6 +97,7 @@ func TestDocumentHasEachField(t *testing.T) {
 		"Suppression": jsonNames(Suppression{}), "SuppressionPage": jsonNames(suppressionPage{}),
 		"SuppressionsAdded": jsonNames(SuppressionsAdded{}), "SuppressionsRemoved": jsonNames(suppressionsRemoved{}),
 		"MessageState": jsonNames(Message{}), "RecipientState": jsonNames(MessageRecipient{}), "Reply": jsonNames(Reply{}), "MessagePage": jsonNames(messagePage{}),
+		"EventPage":          jsonNames(EventPage{}),
 		"CancelledRecipient": jsonNames(CancelledRecipient{}), "MessageCancelled": jsonNames(messageCancelled{}), "MessagesCancelled": jsonNames(messagesCancelled{}),
 		"Fault":   jsonNames(fault{}),
 		"Problem": {"type", "title", "status", "detail", "faults", "code", "messages", "id", "recipients"},
@@ -128,6 +129,41 @@ func jsonNames(v any) (names []string) {
 		}
 	}
 	return names
+}
+
+// TestOptionalFieldsMayBeNull: null means that a field is not given, and clients generated from the document may send it.
+func TestOptionalFieldsMayBeNull(t *testing.T) {
+	type object struct {
+		Required   []string
+		Properties map[string]json.RawMessage
+	}
+	var d struct {
+		Paths map[string]map[string]struct {
+			RequestBody struct {
+				Content map[string]struct{ Schema object }
+			}
+		}
+		Components struct{ Schemas map[string]object }
+	}
+	if err := json.Unmarshal(openAPI, &d); err != nil {
+		t.Fatal(err)
+	}
+	objects := map[string]object{}
+	for path, methods := range d.Paths {
+		for _, operation := range methods {
+			objects[path] = operation.RequestBody.Content["application/json"].Schema
+		}
+	}
+	for _, name := range []string{"Message", "Recipient", "Attachment"} {
+		objects[name] = d.Components.Schemas[name]
+	}
+	for place, o := range objects {
+		for name, schema := range o.Properties {
+			if !slices.Contains(o.Required, name) && !strings.Contains(string(schema), `"null"`) {
+				t.Errorf("%s: the optional field %s can't be null", place, name)
+			}
+		}
+	}
 }
 
 // TestExamplesOfTheDocumentRun sends each of them.

@@ -65,7 +65,7 @@ func (x *Submission) repeat(h hash.Hash) error {
 	x.claim = claim
 	switch {
 	case err != nil:
-		return &Problem{Status: http.StatusServiceUnavailable, Detail: "keys of earlier requests can't be read at present: try again", RetryAfter: shortPause, Cause: err, Reason: "idempotency"}
+		return keysUnreadable(err)
 	case outcome == idempotency.Other:
 		return &Problem{Status: http.StatusUnprocessableEntity, Title: "The Idempotency-Key has been used", Detail: "another request had this key: use a new one for each request", Reason: "key_reused"}
 	case outcome == idempotency.UnderWay:
@@ -76,6 +76,36 @@ func (x *Submission) repeat(h hash.Hash) error {
 		x.Limits.Late = tornLate
 	}
 	return err
+}
+
+func keysUnreadable(err error) error {
+	return &Problem{Status: http.StatusServiceUnavailable, Detail: "keys of earlier requests can't be read at present: try again", RetryAfter: shortPause, Cause: err, Reason: "idempotency"}
+}
+
+// repeatAnswered is repeat for a body that is not read yet, if its key was answered before; else h stays as it is.
+// Such a request takes nothing, so it must not count against limits, and its message must not be begun.
+func (x *Submission) repeatAnswered(h hash.Hash, body io.Reader) error {
+	if h == nil {
+		return nil
+	}
+	key, err := idempotencyKey(x.call.Request)
+	if err != nil {
+		return err
+	}
+	answered, err := x.mail.Repeats.Answered(x.call.Identity.Tenant, key)
+	if err != nil {
+		return keysUnreadable(err)
+	}
+	if !answered {
+		return nil
+	}
+	if _, err := io.Copy(h, body); err != nil {
+		return err
+	}
+	if err := x.repeat(h); err != nil || x.Earlier != nil {
+		return err
+	}
+	return &Problem{Status: http.StatusServiceUnavailable, Detail: "the Idempotency-Key has just expired: send the request again", RetryAfter: time.Second, Reason: "idempotency"}
 }
 
 // encode gives the answer without ids, from which replayed makes it again.

@@ -13,6 +13,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
+	"example.org/mta/internal/users"
 	"example.org/mta/submission/intake"
 )
 
@@ -95,6 +96,37 @@ func TestRepeatedRaw(t *testing.T) {
 	// Its sum covers what is behind the place that refuses it.
 	if c, b, _ := send(query, raw+"\x00"+strings.Repeat("x", 1<<20)); c != 422 || !strings.Contains(b, "Idempotency-Key") {
 		t.Error(c, b)
+	}
+}
+
+// A raw message that was accepted is answered again although the tenant's quota is used up, or its sender is no longer
+// the tenant's: it takes nothing.
+func TestRepeatedRawNeedsNoQuota(t *testing.T) {
+	var gone atomic.Bool
+	other, err := users.ParseSender("other.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, store := mailServer(t, func(_ *Config, i *intake.Config) {
+		before := i.TenantOf
+		i.TenantOf = func(name string) (intake.Tenant, bool) {
+			of, ok := before(name)
+			if gone.Load() {
+				of.Senders = users.Senders{other}
+			}
+			return of, ok
+		}
+	})
+	send := func(key string) *httptest.ResponseRecorder {
+		return ask(s, "POST", "/v1/messages?from=shop@acme.example&to=a@example.net", "good", strings.NewReader("From: shop@acme.example\n\nx\n"), "Content-Type", "message/rfc822", "Idempotency-Key", key)
+	}
+	first := send("k")
+	gone.Store(true)
+	if w := send("k"); w.Code != http.StatusAccepted || w.Body.String() != first.Body.String() || len(store.all) != 1 || len(store.rejected) != 0 {
+		t.Errorf("%d %s, %d messages, %d refusals", w.Code, w.Body, len(store.all), len(store.rejected))
+	}
+	if w := send("l"); w.Code != http.StatusForbidden || len(store.all) != 1 {
+		t.Errorf("another request: %d %s", w.Code, w.Body)
 	}
 }
 

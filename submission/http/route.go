@@ -36,6 +36,7 @@ func (s *Server) routes() []Route {
 	return slices.Concat(
 		s.documentRoutes(),
 		s.statusRoutes(),
+		s.eventRoutes(),
 		s.suppressionRoutes(),
 		s.messageRoutes(),
 		s.unsubscribeRoutes(),
@@ -78,14 +79,18 @@ func newTable(routes []Route, serve Handler) *table {
 // everything is the pattern of requests that no route is for.
 const everything = "/"
 
-// has reports whether a route is for the request, with that method.
-func (t *table) has(req *http.Request, method string) bool {
+// pattern is that of the request's path and a method, "" where there is no route.
+func (t *table) pattern(req *http.Request, method string) string {
 	if req.URL.Path != cleaned(req.URL.Path) { // the mux would redirect, and clients that follow lose their body
-		return false
+		return ""
 	}
 	probe := &http.Request{Method: method, URL: req.URL, Host: req.Host}
 	_, pattern := t.mux.Handler(probe)
-	return pattern != "" && pattern != everything
+	if pattern == everything {
+		return ""
+	}
+	_, path, _ := strings.Cut(pattern, " ")
+	return path
 }
 
 // cleaned is the path without "." and "..", and with no more than one slash in a row.
@@ -101,8 +106,10 @@ func cleaned(p string) string {
 
 // allowed lists the methods that the resource has.
 func (t *table) allowed(req *http.Request) (methods []string) {
+	// A resource with a name of its own, as /v1/messages/cancel, has none of the methods of /v1/messages/{id}.
+	named := slices.ContainsFunc(t.methods, func(m string) bool { return t.pattern(req, m) == req.URL.Path })
 	for _, m := range t.methods {
-		if t.has(req, m) {
+		if p := t.pattern(req, m); p != "" && (p == req.URL.Path || !named) {
 			methods = append(methods, m)
 			if m == http.MethodGet {
 				methods = append(methods, http.MethodHead)

@@ -74,6 +74,13 @@ func (x *Submission) Send(requests ...*request.Request) (*Sent, error) {
 // SendRaw takes one message in as it comes from the body.
 func (x *Submission) SendRaw(q *request.Request, body io.Reader) (*Sent, error) {
 	ctx := x.call.Context()
+	sum, err := x.sum()
+	if err != nil {
+		return nil, err
+	}
+	if err := x.repeatAnswered(sum, body); err != nil || x.Earlier != nil {
+		return x.Earlier, err
+	}
 	jobs := []job{{q: q, declared: x.call.Request.ContentLength}}
 	if err := x.charge(jobs); err != nil {
 		return nil, err
@@ -81,10 +88,6 @@ func (x *Submission) SendRaw(q *request.Request, body io.Reader) (*Sent, error) 
 	s := x.sending(jobs)
 	defer s.end()
 	if err := s.begin(ctx, 0, 1); err != nil {
-		return nil, err
-	}
-	sum, err := x.sum()
-	if err != nil {
 		return nil, err
 	}
 	if err := s.stream(body, sum); err != nil {
@@ -154,9 +157,15 @@ func (s *sending) begin(ctx context.Context, from, to int) error {
 		m, refused := s.x.call.server.desk.Begin(ctx, &s.x.client, job.envelope(mailboxes))
 		if refused != nil {
 			s.report(i, "MAIL", refused, "")
-			return s.stop(refused)
+			if s.accepted == 0 || refused.Temporary() {
+				return s.stop(refused)
+			}
+			s.turnDown(i, refused) // the others are accepted already
+			continue
 		}
-		m.Set(job.extras())
+		extras := job.extras()
+		extras.TraceID = traceID(s.x.call.Request.Header) // of the request, whose sum does not cover it
+		m.Set(extras)
 		s.open[i] = m
 	}
 	s.addressAll(ctx, from, to)
@@ -327,15 +336,20 @@ func (s *sending) take(i int) error {
 	if s.refused == nil {
 		s.refused = refused
 	}
-	out := &s.sent.Messages[i]
-	out.Detail = refused.Text
+	s.turnDown(i, refused)
+	s.drop(i)
+	return nil
+}
+
+// turnDown notes that a whole message was refused.
+func (s *sending) turnDown(i int, refused *reply.Reply) {
+	out := s.reached(i)
+	out.Status, out.Detail = Refused, refused.Text
 	for j := range out.Recipients {
-		if r := &out.Recipients[j]; r.Status == Accepted {
+		if r := &out.Recipients[j]; r.Status != Refused && r.Status != Failed {
 			r.refuse(refused)
 		}
 	}
-	s.drop(i)
-	return nil
 }
 
 // show gives a message of a dry run back.
@@ -405,18 +419,24 @@ func (s *sending) stop(refused *reply.Reply) error {
 
 // fail marks a message that was not reached, or not committed.
 func (s *sending) fail(i int) {
-	out := &s.sent.Messages[i]
+	out := s.reached(i)
 	out.Status = Failed
-	if out.Recipients == nil {
-		for _, box := range s.jobs[i].recipients() {
-			out.Recipients = append(out.Recipients, SentRecipient{Address: string(box.Address)})
-		}
-	}
 	for j := range out.Recipients {
 		if r := &out.Recipients[j]; r.Status != Refused {
 			r.Status = Failed
 		}
 	}
+}
+
+// reached is what is answered about a message, with all of its recipients if none was looked at.
+func (s *sending) reached(i int) *SentMessage {
+	out := &s.sent.Messages[i]
+	if out.Recipients == nil {
+		for _, box := range s.jobs[i].recipients() {
+			out.Recipients = append(out.Recipients, SentRecipient{Address: string(box.Address)})
+		}
+	}
+	return out
 }
 
 // finish commits the rest and gives the answer.

@@ -14,6 +14,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/submission/intake"
+	"example.org/mta/submission/intruders"
 )
 
 // Config is what a Server needs to know. It must not be changed after New.
@@ -44,6 +45,8 @@ type Config struct {
 	Forms  []Form
 	// Messages knows what became of mail that was accepted. Nil: its routes are not there.
 	Messages Messages
+	// Events gives tenants the events of their mail. Nil: its route is not there.
+	Events Events
 	// Suppressions is the list of addresses that get no mail. Nil: its routes are not there.
 	Suppressions Suppressions
 	// Unsubscribes knows the links by which recipients unsubscribe. Nil: they lead nowhere.
@@ -63,6 +66,8 @@ type Config struct {
 	// Memory bounds what requests hold that are under way; servers can share it. Nil: no bound.
 	Memory *Memory
 
+	// Refused is given clients whose key is not accepted. It must not block. Nil: nobody needs them.
+	Refused func(netip.Addr, intruders.Reason)
 	// Observer counts requests. May be nil.
 	Observer Observer
 	// Open counts the open connections of all servers that share it. Nil: nobody needs it.
@@ -104,6 +109,9 @@ func (c Config) withDefaults() Config {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	if c.Refused == nil {
+		c.Refused = func(netip.Addr, intruders.Reason) {}
+	}
 	if c.Observer == nil {
 		c.Observer = nobody{}
 	}
@@ -143,8 +151,10 @@ type Server struct {
 	ctx    context.Context // ends when Shutdown has cut all connections
 	cancel context.CancelFunc
 
-	stage atomic.Int32 // of its life
-	calls underWay
+	stage   atomic.Int32  // of its life
+	leaving chan struct{} // closed when it is no longer serving
+	leave   sync.Once
+	calls   underWay
 }
 
 // The stages of a server's life.
@@ -156,7 +166,7 @@ const (
 
 // New makes a server. Config.Keys must be set.
 func New(config Config) *Server {
-	s := &Server{config: config.withDefaults()}
+	s := &Server{config: config.withDefaults(), leaving: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.calls.none = sync.NewCond(&s.calls.mu)
 	s.shares.most = max(s.config.MaxConnections*3/4, 1)
@@ -202,6 +212,7 @@ func (s *Server) Retire(ctx context.Context) error { return s.end(ctx, retired) 
 
 func (s *Server) end(ctx context.Context, stage int32) error {
 	s.stage.Store(stage)
+	s.leave.Do(func() { close(s.leaving) })
 	defer s.cancel()
 	if s.desk != nil {
 		defer s.desk.Close()
@@ -211,6 +222,11 @@ func (s *Server) end(ctx context.Context, stage int32) error {
 	wait, done := context.WithTimeout(ctx, farewell)
 	s.conns.waitForNone(wait)
 	done()
+	if stage == draining {
+		s.conns.closeFresh()
+		late := time.AfterFunc(slack, s.conns.closeFresh) // those accepted a moment ago
+		defer late.Stop()
+	}
 	err := s.http.Shutdown(ctx)
 	if err == nil {
 		return nil
@@ -313,8 +329,8 @@ func (s *Server) finish(c *Call, began time.Time) {
 	if s.stage.Load() == serving {
 		c.body.linger()
 	}
-	if c.Log.Enabled(c.Context(), slog.LevelDebug) {
-		c.Log.Debug("request", "route", c.routeName(), "status", c.answer.status, "reason", c.answer.reason, "tenant", c.Identity.Tenant, "client", c.Client)
+	if s.config.Log.Enabled(c.Context(), slog.LevelDebug) {
+		c.Log().Debug("request", "route", c.routeName(), "status", c.answer.status, "reason", c.answer.reason, "tenant", c.Identity.Tenant, "client", c.Client)
 	}
 }
 

@@ -186,7 +186,7 @@ func (c *Call) MessageTrouble(err error) error {
 	case errors.Is(err, ErrBusy):
 		return &Problem{Status: http.StatusServiceUnavailable, Detail: "too many searches are under way: try again", RetryAfter: shortPause}
 	case errors.Is(err, ErrTooMuch):
-		return &Problem{Status: http.StatusServiceUnavailable, Detail: "the search covers too much: narrow it with from and until", RetryAfter: shortPause}
+		return &Problem{Status: http.StatusServiceUnavailable, Detail: "the log of the relay has too much to look through: try again", RetryAfter: shortPause}
 	case errors.Is(err, context.Canceled):
 		return err
 	}
@@ -199,7 +199,10 @@ func (s *Server) listMessages(c *Call) error {
 		return err
 	}
 	page, next, err := s.config.Messages.List(c.Context(), c.Identity.Tenant, q)
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrTooMuch):
+		return Problemf(http.StatusBadRequest, "the search covers too much: narrow it with from and until")
+	case err != nil:
 		return c.MessageTrouble(err)
 	}
 	out := messagePage{Messages: append([]Message{}, page...)} // never null
@@ -287,7 +290,7 @@ func (s *Server) moveMessage(c *Call) error {
 	case err != nil:
 		return c.MessageTrouble(err)
 	}
-	c.Log.Info("tenant moves a scheduled message", "tenant", tenant, "key", c.Identity.ID, "message", id, "to", at)
+	c.Log().Info("tenant moves a scheduled message", "tenant", tenant, "key", c.Identity.ID, "message", id, "to", at)
 	m, err := s.config.Messages.Get(c.Context(), tenant, id)
 	if err != nil {
 		return c.MessageTrouble(err)

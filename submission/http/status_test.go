@@ -30,6 +30,9 @@ func (s someMessages) Get(_ context.Context, tenant string, id envelope.ID) (Mes
 }
 
 func (s someMessages) List(_ context.Context, tenant string, q MessageQuery) (page []Message, next envelope.ID, err error) {
+	if q.Campaign == "much" {
+		return nil, 0, ErrTooMuch
+	}
 	for _, m := range s[tenant] {
 		if q.Campaign == "" || q.Campaign == m.Campaign {
 			page = append(page, m)
@@ -95,10 +98,11 @@ func TestStatusAndCancel(t *testing.T) {
 		{"GET", path + "/" + sends, "other", "", 404, "no such message"},
 		{"GET", path + "/nonsense", "good", "", 404, "no such message"},
 		{"GET", path + "/00000000000b0", "good", "", 503, "searches"},
-		{"GET", path + "/00000000000c0", "good", "", 503, "covers too much"},
+		{"GET", path + "/00000000000c0", "good", "", 503, "too much to look through"},
 		{"GET", path + "/00000000000d0", "good", "", 503, "try again"},
 		{"GET", path + "?campaign=none", "good", "", 200, `{"messages":[]}`},
 		{"GET", path + "?campaign=c&cursor=" + sends, "good", "", 200, `"next":"0000000000020"`},
+		{"GET", path + "?campaign=much", "good", "", 400, "narrow it"},
 		{"GET", path + "?limit=x", "good", "", 400, "1 to 1000"},
 		{"GET", path + "?state=x", "good", "", 400, "use campaign"},
 		{"PATCH", path + "/" + waits, "good", `{"send_at":"2030-01-01T20:00:00Z"}`, 200, `"id":"0000000000010"`},
@@ -121,6 +125,11 @@ func TestStatusAndCancel(t *testing.T) {
 		got := strings.TrimSpace(w.Body.String())
 		if w.Code != c.status || !strings.Contains(got, c.want) || strings.Contains(got, "secret") {
 			t.Errorf("%s %s %s by %s: %d %s, want %d %s", c.method, c.target, c.body, c.token, w.Code, got, c.status, c.want)
+		}
+	}
+	for target, methods := range map[string]string{path + "/cancel": "POST, OPTIONS", path + "/" + waits: "GET, HEAD, PATCH, OPTIONS"} {
+		if w := ask(s, "OPTIONS", target, "good", strings.NewReader("")); w.Header().Get("Allow") != methods {
+			t.Errorf("%s has %q, want %q", target, w.Header().Get("Allow"), methods)
 		}
 	}
 }

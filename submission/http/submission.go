@@ -3,6 +3,7 @@ package http
 import (
 	"time"
 
+	"example.org/mta/internal/network"
 	"example.org/mta/submission/idempotency"
 	"example.org/mta/submission/intake"
 	"example.org/mta/submission/request"
@@ -48,7 +49,7 @@ func (c *Call) submission() *Submission {
 	x := &Submission{call: c, mail: mail, Now: c.server.config.Now()}
 	x.Limits = request.Limits{Recipients: mail.Intake.Limits.Recipients, MaxHold: mail.Intake.MaxHold, Late: late}
 	x.client = intake.Client{
-		Session: c.ID, Peer: c.Client, Network: intake.NetworkOf(c.Client.Addr()), Protocol: "HTTP", TLS: c.Request.TLS,
+		Session: c.ID, Peer: c.Client, Network: network.Of(c.Client.Addr()), Protocol: "HTTP", TLS: c.Request.TLS,
 		MayRelay: true, APIKey: c.Identity.Name, Tenant: c.Identity.Tenant, Newlines: intake.NormaliseBareNewlines,
 	}
 	if c.server.config.Admission != nil {

@@ -81,7 +81,7 @@ func (s *Server) listSuppressions(c *Call) error {
 		return err
 	}
 	limit := suppressionsShown
-	if text := q["limit"]; text != "" {
+	if text, given := q["limit"]; given {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > suppressionsMost {
 			return Problemf(http.StatusBadRequest, "limit: send a whole number, 1 to %d", suppressionsMost)
@@ -93,7 +93,7 @@ func (s *Server) listSuppressions(c *Call) error {
 		return Problemf(http.StatusBadRequest, "after: send the next of the page before")
 	}
 	domain := ""
-	if text := q["domain"]; text != "" {
+	if text, given := q["domain"]; given {
 		if domain, err = envelope.ToASCII(text); err != nil {
 			return Problemf(http.StatusBadRequest, "domain: %q is not a valid domain", shortened(text))
 		}
@@ -122,7 +122,7 @@ func (s *Server) addSuppressions(c *Call) error {
 	if err != nil {
 		return suppressionTrouble(err)
 	}
-	c.Log.Info("tenant suppresses addresses", "tenant", c.Identity.Tenant, "key", c.Identity.ID, "first", entries[0].Address, "added", done.Added, "changed", done.Changed, "unchanged", done.Unchanged)
+	c.Log().Info("tenant suppresses addresses", "tenant", c.Identity.Tenant, "key", c.Identity.ID, "first", entries[0].Address, "added", done.Added, "changed", done.Changed, "unchanged", done.Unchanged)
 	return c.JSON(http.StatusOK, done)
 }
 
@@ -142,7 +142,7 @@ func (s *Server) removeSuppressions(c *Call) error {
 			out.StillSuppressed = append(out.StillSuppressed, string(a))
 		}
 	}
-	c.Log.Info("tenant removes suppressions", "tenant", tenant, "key", c.Identity.ID, "first", addresses[0], "removed", n)
+	c.Log().Info("tenant removes suppressions", "tenant", tenant, "key", c.Identity.ID, "first", addresses[0], "removed", n)
 	return c.JSON(http.StatusOK, out)
 }
 

@@ -82,6 +82,7 @@ func TestSuppressions(t *testing.T) {
 		{"POST", path + "/check", "other", `{"addresses":["x@box.example"]}`, 200, `{"suppressions":[{"address":"x@box.example"}]}`},
 
 		{"GET", path + "?limit=0", "good", "", 400, "1 to 1000"},
+		{"GET", path + "?limit=", "good", "", 400, "1 to 1000"},
 		{"GET", path + "?after=*", "good", "", 400, "next of the page before"},
 		{"GET", path + "?domain=a..b", "good", "", 400, "not a valid domain"},
 		{"GET", path + "?tenant=other", "good", "", 400, "there is no parameter"},

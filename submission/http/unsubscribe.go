@@ -42,7 +42,7 @@ func (s *Server) unsubscribe(c *Call, post bool) error {
 		return unsubscribePage(c, http.StatusOK, page{Title: "Unsubscribe", Text: "Stop mail from this sender to " + masked(a) + ".", Button: "Unsubscribe"})
 	}
 	if err := s.config.Unsubscribes.Unsubscribe(c.Context(), token, c.ID); err != nil {
-		c.Log.Error("a recipient could not be unsubscribed", "tenant", tenant, "error", err)
+		c.Log().Error("a recipient could not be unsubscribed", "tenant", tenant, "error", err)
 		return unsubscribePage(c, http.StatusServiceUnavailable, page{Title: "Try again", Text: "You could not be unsubscribed just now.", Button: "Unsubscribe"})
 	}
 	return unsubscribePage(c, http.StatusOK, page{Title: "Unsubscribed", Text: "You will get no more mail from this sender at " + masked(a) + "."})

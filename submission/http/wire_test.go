@@ -312,6 +312,23 @@ func TestShutdownAndRetire(t *testing.T) {
 	}
 }
 
+// A stop doesn't wait for the spare connections of clients, not even for those that came a moment before.
+func TestShutdownDoesNotWaitForSpareConnections(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newLine(t, testServer(t, func(*Config) {}))
+		w.dial()
+		time.Sleep(100 * time.Millisecond)
+		began := time.Now()
+		time.AfterFunc(farewell-100*time.Millisecond, func() { w.dial() })
+		if err := w.server.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > farewell+slack+time.Second {
+			t.Errorf("the stop took %v", took)
+		}
+	})
+}
+
 // A drain that lasts too long cuts what is under way; a handler that was cut is waited for.
 func TestShutdownCuts(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

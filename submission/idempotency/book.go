@@ -137,6 +137,15 @@ func (b *Book) Begin(tenant, key string, request [16]byte) (*Claim, Outcome, err
 	return c, Continue, nil
 }
 
+// Answered reports whether a request with the key was answered, whatever it asked for.
+func (b *Book) Answered(tenant, key string) (bool, error) {
+	stored, known, err := b.store.Keyed(b.Key(tenant, key))
+	if err != nil {
+		return false, fmt.Errorf("looking up an idempotency key: %w", err)
+	}
+	return known && stored.Whole, nil
+}
+
 // claim notes that a request is under way. It returns the sum of the one that is, and false, where there is one.
 func (b *Book) claim(c *Claim) (other [16]byte, ok bool) {
 	b.mu.Lock()

@@ -66,7 +66,7 @@ func (d *Desk) commitBatch(ctx context.Context, all []*Message, b *Batch) (commi
 		return 0, refused.reply()
 	case err != nil:
 		d.cfg.Log.Debug("committing messages", "committed", committed, "of", len(all), "err", err)
-		return committed, storeReply(err)
+		return committed, StoreReply(err)
 	}
 	return committed, nil
 }

@@ -53,14 +53,3 @@ func (c *Client) OnBehalfOf() string { return c.account.tenant }
 
 // Messages is how many messages the client has begun.
 func (c *Client) Messages() int { return c.messages }
-
-// NetworkOf gives what counts as one client: an IPv4 address or an IPv6 /64, since whoever
-// has one IPv6 address has 2^64.
-func NetworkOf(a netip.Addr) netip.Prefix {
-	bits := a.BitLen()
-	if a.Is6() {
-		bits = 64
-	}
-	p, _ := a.Prefix(bits)
-	return p
-}

@@ -106,6 +106,8 @@ type Config struct {
 	// TenantFieldFrom are the networks whose clients may name a message's tenant in a tenantField. That of
 	// other clients is removed, too, and counted.
 	TenantFieldFrom []netip.Prefix
+	// Foreign are header fields of another mail server that are understood.
+	Foreign ForeignFields
 	// TenantAt gives the tenant whose network a client is in, "" when it is none's. It is asked for each
 	// message. Nil: no network is a tenant's.
 	TenantAt func(netip.Addr) string
@@ -121,6 +123,8 @@ type Config struct {
 
 	// Marks are the header fields that messages are looked through for.
 	Marks []Mark
+	// Copies are the header fields that messages keep for the records of what becomes of them.
+	Copies []string
 
 	// MaxHold is how long a message may ask to be held before it is released, the window included
 	// over which it is spread. 0: messages that ask for it are refused.
@@ -138,7 +142,7 @@ type Config struct {
 	// Buffered is how much of a message the store keeps in memory before it uses a file, octets.
 	// 0: all of it.
 	Buffered int64
-	// Ignored counts the tenantFields that did not count. Nil: the desk's own.
+	// Ignored counts the tenantFields, and the fields of Foreign, that did not count. Nil: the desk's own.
 	Ignored *atomic.Int64
 }
 

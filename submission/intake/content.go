@@ -22,6 +22,8 @@ type content struct {
 	releaseAt time.Time // when it is to be released; zero: at once
 	spread    time.Duration
 
+	meta string // a JSON object, "" for none
+
 	key string    // of keyField, "" for none
 	sum hash.Hash // of what the client has sent; nil without a key
 }
@@ -35,7 +37,7 @@ func (m *Message) open() {
 	m.content = x
 	x.draft = cfg.Store.Begin(m.Envelope.Size)
 	x.check = checker{newlines: m.client.Newlines, maxLine: cfg.Limits.LineLength, endsCRLF: true, scratch: x.check.scratch[:0]}
-	x.header = header{text: x.header.text[:0], asked: cfg.Marks}
+	x.header = header{text: x.header.text[:0], asked: cfg.Marks, names: &cfg.Foreign}
 	if len(m.recipients) == 0 {
 		m.reject(NoRecipients.Refusal())
 		return
@@ -51,7 +53,7 @@ func (m *Message) release() {
 	}
 	m.content = nil
 	x.abort()
-	m.desk.cfg.Memory.give(x.held)
+	m.desk.cfg.Memory.Give(x.held)
 	*x = content{check: checker{scratch: keepSmall(x.check.scratch)}, header: header{text: keepSmall(x.header.text)}, top: x.top[:0]}
 	m.desk.contents.Put(x)
 }
@@ -76,7 +78,7 @@ func (m *Message) reject(r *reply.Reply) {
 	x := m.content
 	m.refused = r
 	x.abort()
-	m.desk.cfg.Memory.give(x.held)
+	m.desk.cfg.Memory.Give(x.held)
 	x.held, x.header.text, x.header.body = 0, nil, nil
 }
 
@@ -178,11 +180,16 @@ func (m *Message) afterHeader() {
 		m.reject(refused)
 		return
 	}
+	if refused := m.readMeta(); refused != nil {
+		m.reject(refused)
+		return
+	}
 	if refused := m.readKey(); refused != nil {
 		m.reject(refused)
 		return
 	}
 	m.takeTenant()
+	m.takeForeign()
 	m.checkFrom()
 	m.admitByHeader()
 	t := m.trace()
@@ -255,11 +262,11 @@ func (m *Message) store(b []byte) {
 // is full fails for each message, and the store's owner logs when that begins and ends.
 func (m *Message) storeTrouble(step string, err error) *reply.Reply {
 	m.desk.cfg.Log.Debug(step, "session", m.client.Session, "transaction", m.id, "err", err)
-	return storeReply(err)
+	return StoreReply(err)
 }
 
-// storeReply gives a client the class of the store's trouble. Our own trouble is never a 5xx.
-func storeReply(err error) *reply.Reply {
+// StoreReply gives a client the class of the store's trouble. Our own trouble is never a 5xx.
+func StoreReply(err error) *reply.Reply {
 	var d interface{ DiskFull() bool }
 	if errors.As(err, &d) && d.DiskFull() {
 		return diskFull.Refusal()

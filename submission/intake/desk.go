@@ -72,11 +72,11 @@ func (d *Desk) room(size int64) *reply.Reply {
 		return r
 	}
 	if d.cfg.Memory.short() {
-		return memoryFull.Refusal()
+		return MemoryFull.Refusal()
 	}
 	if d.cfg.Ready != nil {
 		if err := d.cfg.Ready(size); err != nil {
-			return storeReply(err)
+			return StoreReply(err)
 		}
 	}
 	return nil

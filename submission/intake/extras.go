@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"cmp"
 	"time"
 
 	"example.org/mta/internal/envelope"
@@ -18,7 +19,8 @@ type Extras struct {
 	Campaign string    // in place of X-MTA-Campaign
 	Priority *int      // in place of MT-Priority, -9 to 9 (RFC 6758); nil: not set
 	Tags     []string
-	Meta     string // a JSON object; "" for none
+	Meta     string // a JSON object, in place of the X-MTA-Meta fields; "" for none
+	TraceID  string // 32 hex digits; "" for none
 	Pool     string // of sources, which the caller has checked that the tenant may use; "": its tenant's
 }
 
@@ -59,7 +61,7 @@ func (x *Extras) expires() time.Time {
 // apply writes into a message what its header has no field for.
 func (x *Extras) apply(out *envelope.Message) {
 	if x != nil {
-		out.Expires, out.Tags, out.Meta, out.Pool = x.expires(), x.Tags, x.Meta, x.Pool
+		out.Expires, out.Tags, out.Pool, out.TraceID = x.expires(), x.Tags, cmp.Or(x.Pool, out.Pool), x.TraceID
 	}
 }
 
@@ -68,7 +70,18 @@ func (m *Message) campaign() string {
 	if x := m.extras; x != nil && x.Campaign != "" {
 		return x.Campaign
 	}
-	return m.content.header.campaign
+	h := &m.content.header
+	return cmp.Or(h.own[ownCampaign].campaign(), h.foreign[foreignCampaign].campaign())
+}
+
+// readMeta reads the message's metadata: as set, else as its header has it.
+func (m *Message) readMeta() (refused *reply.Reply) {
+	if x := m.extras; x != nil && x.Meta != "" {
+		m.content.meta = x.Meta
+		return nil
+	}
+	m.content.meta, refused = m.content.header.meta.object()
+	return refused
 }
 
 // tier is how important the message is: as was asked, up to the ceiling.

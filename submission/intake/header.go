@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"example.org/mta/internal/reply"
@@ -25,10 +24,12 @@ type header struct {
 	hops        int      // Received fields
 	fields      Fields   // that are there
 	priority    string   // value of the first MT-Priority field (RFC 6758)
-	campaign    string   // value of the first X-MTA-Campaign field
 	asked       []Mark   // fields to look for
 	marks       []string // of these, those that are there
 	own         ownFields
+	names       *ForeignFields // of the listener; nil: none
+	foreign     foreignFields
+	meta        metaFields
 	tlsOptional bool      // there is "TLS-Required: No" (RFC 8689, 5)
 	removing    *ownField // the one that a continuation line adds to; nil: another field
 	nonUTF8     bool
@@ -69,7 +70,14 @@ func (h *header) line() {
 		h.removing = nil
 	}
 	if isField && !folded {
+		h.mark(name, value)
 		h.removing = h.own.take(name, value)
+		if h.removing == nil && bytes.EqualFold(name, []byte(metaField)) {
+			h.removing = h.meta.take(value)
+		}
+		if h.removing == nil {
+			h.removing = h.foreign.take(h.names, name, value)
+		}
 	}
 	switch {
 	case len(bytes.TrimRight(line, "\r\n")) == 0:
@@ -97,12 +105,16 @@ func (h *header) finish(end int) {
 	h.nonUTF8 = !utf8.Valid(h.text)
 }
 
-func (h *header) field(name, value []byte) {
+// mark notes a field that is looked for.
+func (h *header) mark(name, value []byte) {
 	for i := range h.asked {
 		if m := &h.asked[i]; m.is(name, value) && !slices.Contains(h.marks, m.Text) {
 			h.marks = append(h.marks, m.Text)
 		}
 	}
+}
+
+func (h *header) field(name, value []byte) {
 	h.fields |= fieldsNamed(name)
 	switch len(name) {
 	case len("Received"):
@@ -117,23 +129,7 @@ func (h *header) field(name, value []byte) {
 		if h.priority == "" && bytes.EqualFold(name, []byte("MT-Priority")) {
 			h.priority = string(bytes.TrimSpace(value))
 		}
-	case len(campaignField):
-		if h.campaign == "" && bytes.EqualFold(name, []byte(campaignField)) {
-			h.campaign = campaignOf(value)
-		}
 	}
-}
-
-// campaignField names the campaign of a message.
-const campaignField = "X-MTA-Campaign"
-
-// campaignOf is a campaign's name: none where the field has no printable UTF-8 of a bounded length.
-func campaignOf(value []byte) string {
-	value = bytes.TrimSpace(value)
-	if len(value) > 128 || !utf8.Valid(value) || bytes.ContainsFunc(value, unicode.IsControl) {
-		return ""
-	}
-	return string(value)
 }
 
 // Mark is a header field that a message is looked through for.

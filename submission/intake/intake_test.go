@@ -131,7 +131,7 @@ func TestMessageByHTTP(t *testing.T) {
 	}
 	const want = "Received: from [192.0.2.7] ([192.0.2.7])\r\n\tby relay.example.com with HTTPS (TLS1.3 TLS_AES_128_GCM_SHA256)\r\n\tid 01web.1\r\n\tfor <b@example.net>;\r\n\t" +
 		"Sun, 09 Sep 2001 01:46:40 +0000\r\nDate: Sun, 09 Sep 2001 01:46:40 +0000\r\nMessage-ID: <01web.1@relay.example.com>\r\n" +
-		"X-MTA-Campaign: spring\r\nMT-Priority: -4\r\nSubject: hi\r\n\r\nbody\r\n"
+		"MT-Priority: -4\r\nSubject: hi\r\n\r\nbody\r\n"
 	if s.contents[0] != want {
 		t.Errorf("stored\n%s\nwant\n%s", s.contents[0], want)
 	}

@@ -56,9 +56,24 @@ func (m *Message) sumEnvelope() {
 		x.sumText(string(a))
 	}
 	for i := range x.header.own {
-		if i != ownKey {
+		if i < ownKey {
 			x.sumText(x.header.own[i].value)
 		}
+	}
+	// Without these, the sum is that of earlier versions of this relay, whose keys are in the queue.
+	if f := &x.header.own[ownCampaign]; f.times > 0 {
+		x.sumText(campaignField)
+		x.sumText(f.value)
+	}
+	for i := range x.header.foreign {
+		if f := &x.header.foreign[i]; f.times > 0 {
+			x.sumText([...]string{"pool", "campaign", "envelope id"}[i])
+			x.sumText(f.value)
+		}
+	}
+	if len(x.header.meta.items) > 0 {
+		x.sumText(metaField)
+		x.sumText(x.meta)
 	}
 }
 

@@ -14,8 +14,8 @@ func NewMemory(limit int64) *Memory { return &Memory{limit: limit} }
 // Used is how many octets are taken.
 func (m *Memory) Used() int64 { return m.used.Load() }
 
-// take reports whether n octets could be had. A nil Memory has no limit.
-func (m *Memory) take(n int64) bool {
+// Take reports whether n octets could be had. A nil Memory has no limit.
+func (m *Memory) Take(n int64) bool {
 	if m == nil {
 		return true
 	}
@@ -26,7 +26,8 @@ func (m *Memory) take(n int64) bool {
 	return false
 }
 
-func (m *Memory) give(n int64) {
+// Give returns n octets.
+func (m *Memory) Give(n int64) {
 	if m != nil {
 		m.used.Add(-n)
 	}
@@ -62,12 +63,12 @@ func (m *Message) holdMemory() {
 	memory, x := m.desk.cfg.Memory, m.content
 	switch need := m.memory(); {
 	case need < x.held:
-		memory.give(x.held - need)
+		memory.Give(x.held - need)
 		x.held = need
 	case need == x.held:
-	case memory.take(need - x.held):
+	case memory.Take(need - x.held):
 		x.held = need
 	default:
-		m.reject(memoryFull.Refusal())
+		m.reject(MemoryFull.Refusal())
 	}
 }

@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -133,7 +134,7 @@ func (m *Message) message() *envelope.Message {
 	c, x, h := m.client, m.content, &m.content.header
 	out := &envelope.Message{
 		Sender: m.Sender, Recipients: m.recipients,
-		UTF8: m.UTF8, Ret: m.Ret, EnvID: m.EnvID, RequireTLS: m.RequireTLS, TLSOptional: h.tlsOptional,
+		UTF8: m.UTF8, Ret: m.Ret, EnvID: cmp.Or(m.EnvID, h.foreign[foreignEnvID].envID()), Pool: h.foreign[foreignPool].value, RequireTLS: m.RequireTLS, TLSOptional: h.tlsOptional,
 		User: m.account.user, Tenant: m.account.tenant, Tier: m.tier(), Release: x.releaseAt, Spread: x.spread,
 		Received: m.desk.cfg.Now(), Peer: c.Peer, HeloName: m.helo, Session: c.Session, Protocol: m.protocol,
 	}
@@ -142,7 +143,10 @@ func (m *Message) message() *envelope.Message {
 	if x.check.eightBit {
 		out.Body = envelope.Body8BitMIME
 	}
-	out.Campaign, out.Marks, out.APIKey = m.campaign(), h.marks, c.APIKey
+	out.Campaign, out.Meta, out.Marks, out.APIKey = m.campaign(), x.meta, h.marks, c.APIKey
+	if names := m.desk.cfg.Copies; len(names) > 0 {
+		out.Headers = h.copies(names)
+	}
 	m.extras.apply(out)
 	return out
 }

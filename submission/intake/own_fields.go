@@ -9,7 +9,7 @@ import (
 const tenantField = "X-MTA-Tenant"
 
 // ownFields are the header fields that are addressed to this relay. They are removed from the message.
-type ownFields [5]ownField
+type ownFields [6]ownField
 
 // Where each of them is in ownFields.
 const (
@@ -18,17 +18,18 @@ const (
 	ownHoldSpread
 	ownTenant
 	ownKey
+	ownCampaign
 )
 
-var ownNames = [len(ownFields{})][]byte{[]byte(holdFor), []byte(holdUntil), []byte(holdSpread), []byte(tenantField), []byte(keyField)}
+var ownNames = [len(ownFields{})][]byte{[]byte(holdFor), []byte(holdUntil), []byte(holdSpread), []byte(tenantField), []byte(keyField), []byte(campaignField)}
 
 // maxOwnValue bounds how much is kept of a field's value, in octets; a longer one is malformed.
-const maxOwnValue = 600 // the longest is a key of 255 characters, each of them escaped
+const maxOwnValue = 3 * maxMeta // the longest is metadata in base64
 
 // ownField is what a message has of one of them.
 type ownField struct {
-	value string
-	times int // the message has it
+	value string // of the first
+	times int    // the message has it
 }
 
 // take notes a field with its value. It returns nil when the field is not addressed to this relay.
@@ -45,7 +46,7 @@ func (f *ownFields) take(name, value []byte) *ownField {
 
 // add appends a part of the value: the rest of the field's first line, or a continuation line.
 func (o *ownField) add(part []byte) {
-	if len(o.value) <= maxOwnValue {
+	if o.times == 1 && len(o.value) <= maxOwnValue {
 		o.value = strings.TrimSpace(o.value + " " + string(bytes.TrimSpace(part[:min(len(part), maxOwnValue)])))
 	}
 }

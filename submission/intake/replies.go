@@ -30,6 +30,8 @@ var (
 	badFrom        = reply.NewForm(550, reply.Enhanced{5, 7, 1}, "message must have one From field with addresses of yours")
 	badTenantField = reply.NewForm(554, reply.Enhanced{5, 5, 4}, "X-MTA-Tenant must name one tenant")
 	unknownTenant  = reply.NewForm(550, reply.Enhanced{5, 7, 1}, "X-MTA-Tenant names %s, and there is no such tenant here")
+	badPoolField   = reply.NewForm(554, reply.Enhanced{5, 5, 4}, "%s must name one pool")
+	unknownPool    = reply.NewForm(550, reply.Enhanced{5, 7, 1}, "%s names %s, and there is no such pool for your mail here")
 	suppressedRcpt = reply.NewForm(550, reply.Enhanced{5, 1, 1}, "address is suppressed (%s); to remove the entry: mta suppress remove %s")
 	// suppressedByKey is for a tenant's application, which can't use our commands.
 	suppressedByKey = reply.NewForm(550, reply.Enhanced{5, 1, 1}, "address is suppressed (%s); if the entry is wrong: POST /v1/suppressions/remove")
@@ -49,6 +51,7 @@ var (
 	bareNewline   = reply.NewForm(550, reply.Enhanced{5, 6, 11}, "message has a CR or LF that stands alone; lines must end in CRLF")
 	nulInContent  = reply.NewForm(550, reply.Enhanced{5, 6, 0}, "message has a NUL octet")
 	longLine      = reply.NewForm(550, reply.Enhanced{5, 6, 0}, "message has a line longer than %d octets")
+	badMeta       = reply.NewForm(554, reply.Enhanced{5, 5, 4}, "X-MTA-Meta: %s")
 	badKey        = reply.NewForm(554, reply.Enhanced{5, 5, 4}, "X-MTA-Idempotency-Key: %s")
 	keyOfAnother  = reply.NewForm(554, reply.Enhanced{5, 5, 4}, "X-MTA-Idempotency-Key was used for another message; give each message a new one")
 	keyUnderWay   = reply.NewForm(451, reply.Enhanced{4, 5, 0}, "a message with this X-MTA-Idempotency-Key is being taken in, try again in a few seconds")
@@ -58,6 +61,7 @@ var (
 	noScheduling  = reply.NewForm(550, reply.Enhanced{5, 7, 1}, "scheduling is not allowed here")
 	tooManyHops   = reply.NewForm(554, reply.Enhanced{5, 4, 6}, "more than %d Received fields, this is a mail loop")
 	diskFull      = reply.NewForm(452, reply.Enhanced{4, 3, 1}, "insufficient storage, try again later")
-	memoryFull    = reply.NewForm(452, reply.Enhanced{4, 3, 1}, "too many messages are coming in, try again later")
-	storeFailed   = reply.NewForm(451, reply.Enhanced{4, 3, 0}, "message could not be stored, try again later")
+	// MemoryFull refuses what incoming mail has no memory left for.
+	MemoryFull  = reply.NewForm(452, reply.Enhanced{4, 3, 1}, "too many messages are coming in, try again later")
+	storeFailed = reply.NewForm(451, reply.Enhanced{4, 3, 0}, "message could not be stored, try again later")
 )

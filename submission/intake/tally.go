@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"example.org/mta/internal/network"
 	"example.org/mta/internal/reply"
 )
 
@@ -147,7 +148,7 @@ func (d *Desk) tellRefusal(e Rejection) {
 		slog.String("reply", e.Reply.Error()),
 	}
 	if e.Count > 1 {
-		attrs = append(attrs, slog.Int64("count", e.Count), slog.Any("network", NetworkOf(e.Peer.Addr())))
+		attrs = append(attrs, slog.Int64("count", e.Count), slog.Any("network", network.Of(e.Peer.Addr())))
 	}
 	d.cfg.Log.LogAttrs(context.Background(), slog.LevelInfo, "refused", attrs...)
 }

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"example.org/mta/internal/network"
 	"example.org/mta/internal/reply"
 )
 
@@ -15,7 +16,7 @@ func TestRefusalsOfManyNetworksAreBounded(t *testing.T) {
 	for range 3 {
 		for i := range networks {
 			a := netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)})
-			tl.add(NetworkOf(a), Rejection{Peer: netip.AddrPortFrom(a, 1), Reply: reply.Reply{Code: 550, Command: "RCPT"}}, toldOfStrangers)
+			tl.add(network.Of(a), Rejection{Peer: netip.AddrPortFrom(a, 1), Reply: reply.Reply{Code: 550, Command: "RCPT"}}, toldOfStrangers)
 		}
 	}
 	tl.close()

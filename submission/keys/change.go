@@ -32,7 +32,17 @@ func Load(path string) (*Table, error) {
 
 // update changes a keys file as a whole: see [secretfile.Update].
 func update(path string, change func(*Table) (*Table, error)) error {
-	return secretfile.Update(path, func(text []byte) ([]byte, error) {
+	return secretfile.Update(path, changing(path, change))
+}
+
+// preview has a change made and writes nothing: see [secretfile.Preview].
+func preview(path string, change func(*Table) (*Table, error)) error {
+	return secretfile.Preview(path, changing(path, change))
+}
+
+// changing makes a change of a file's text.
+func changing(path string, change func(*Table) (*Table, error)) func([]byte) ([]byte, error) {
+	return func(text []byte) ([]byte, error) {
 		t, err := Parse(text, path)
 		if err == nil {
 			t, err = change(t)
@@ -41,11 +51,24 @@ func update(path string, change func(*Table) (*Table, error)) error {
 			return nil, err
 		}
 		return t.text(), nil
-	})
+	}
 }
+
+// change is update, or preview.
+type change func(path string, change func(*Table) (*Table, error)) error
 
 // Add puts a new key into a file. Its token is returned, and is nowhere else.
 func Add(path string, k Key, now time.Time) (token string, added *Key, err error) {
+	return change(update).add(path, k, now)
+}
+
+// PreviewAdd returns the key that Add would add, or its error.
+func PreviewAdd(path string, k Key, now time.Time) (added *Key, err error) {
+	_, added, err = change(preview).add(path, k, now)
+	return added, err
+}
+
+func (update change) add(path string, k Key, now time.Time) (token string, added *Key, err error) {
 	added = &k
 	k.Created, k.Replaced = now.UTC().Truncate(time.Second), time.Time{}
 	if err := k.check(now); err != nil {
@@ -111,6 +134,15 @@ func (t *Table) find(w Which) ([]*Key, error) {
 
 // Remove takes keys out of a file: those that are named, each of which must be there.
 func Remove(path string, which ...Which) (removed []*Key, err error) {
+	return change(update).remove(path, which)
+}
+
+// PreviewRemove returns the keys that Remove would remove, or its error.
+func PreviewRemove(path string, which ...Which) (removed []*Key, err error) {
+	return change(preview).remove(path, which)
+}
+
+func (update change) remove(path string, which []Which) (removed []*Key, err error) {
 	err = update(path, func(t *Table) (*Table, error) {
 		for _, w := range which {
 			some, err := t.find(w)
@@ -129,6 +161,15 @@ func Remove(path string, which ...Which) (removed []*Key, err error) {
 
 // RemoveExpired takes the keys out of a file that are no longer good.
 func RemoveExpired(path string, now time.Time) (removed []*Key, err error) {
+	return change(update).removeExpired(path, now)
+}
+
+// PreviewRemoveExpired returns the keys that RemoveExpired would remove.
+func PreviewRemoveExpired(path string, now time.Time) (removed []*Key, err error) {
+	return change(preview).removeExpired(path, now)
+}
+
+func (update change) removeExpired(path string, now time.Time) (removed []*Key, err error) {
 	err = update(path, func(t *Table) (*Table, error) {
 		for _, k := range t.keys {
 			if k.Expired(now) {
@@ -147,6 +188,16 @@ func RemoveExpired(path string, now time.Time) (removed []*Key, err error) {
 // networks. The old one is good for overlap more, or until its own end; without overlap it is removed.
 // The new one expires at a time; zero: after as long as the old one was made for, never when that never did.
 func Rotate(path string, w Which, overlap time.Duration, expires, now time.Time) (token string, added, old *Key, err error) {
+	return change(update).rotate(path, w, overlap, expires, now)
+}
+
+// PreviewRotate returns the keys that Rotate would write, or its error.
+func PreviewRotate(path string, w Which, overlap time.Duration, expires, now time.Time) (added, old *Key, err error) {
+	_, added, old, err = change(preview).rotate(path, w, overlap, expires, now)
+	return added, old, err
+}
+
+func (update change) rotate(path string, w Which, overlap time.Duration, expires, now time.Time) (token string, added, old *Key, err error) {
 	now = now.UTC().Truncate(time.Second)
 	token, sum := newToken()
 	err = update(path, func(t *Table) (*Table, error) {

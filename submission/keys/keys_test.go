@@ -39,7 +39,8 @@ func add(t testing.TB, path string, k Key, now time.Time) (token string) {
 	return token
 }
 
-// A key is good at once in a book that is open, until it is removed; a token is nowhere in the file.
+// A key is good at once in a book that is open, and refused 10 ms after its removal, or once the book has read the
+// file again; a token is nowhere in the file.
 func TestKeyInForceAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys")
 	bubble.Test(t, func(t *testing.T) {
@@ -64,8 +65,18 @@ func TestKeyInForceAtOnce(t *testing.T) {
 		if _, err := Remove(path, Which{Tenant: "acme", Name: "shop"}); err != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(fresh)
 		if _, err := b.Check(t.Context(), token, here); !errors.Is(err, ErrRefused) {
 			t.Errorf("removed: %v", err)
+		}
+		token = add(t, path, Key{Name: "shop"}, time.Now())
+		if _, err := b.Check(t.Context(), token, here); err != nil {
+			t.Error(err)
+		}
+		Remove(path, Which{Tenant: "acme", Name: "shop"})
+		b.Reread()
+		if _, err := b.Check(t.Context(), token, here); !errors.Is(err, ErrRefused) {
+			t.Errorf("removed, and the file was read again: %v", err)
 		}
 	})
 }
@@ -188,8 +199,11 @@ func TestRotation(t *testing.T) {
 		if gone, err := RemoveExpired(path, time.Now()); err != nil || len(gone) != 1 || gone[0].ID() != SumOf(old).ID() {
 			t.Errorf("%v, %v", gone, err)
 		}
-		if _, err := Remove(path, Which{Name: SumOf(last).ID()}); err != nil || good(last) {
-			t.Errorf("removed by id: %v", err)
+		if _, err := Remove(path, Which{Name: SumOf(last).ID()}); err != nil {
+			t.Fatal(err)
+		}
+		if b.Reread(); good(last) {
+			t.Error("a key that was removed by its id is good")
 		}
 	})
 }
@@ -300,6 +314,7 @@ func TestLastUse(t *testing.T) {
 			t.Errorf("after a restart: %v", at)
 		}
 		Remove(path, Which{Name: "shop"})
+		b.Reread()
 		b.Check(t.Context(), idle, here)
 		b.Close()
 		if written, _ := ReadUse(use); len(written) != 1 || !written[SumOf(idle).ID()].Equal(time.Now()) {

@@ -14,6 +14,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"example.org/mta/internal/network"
 )
 
 // header begins a keys file, behind it stands the version of the format. A key is a line:
@@ -64,16 +66,7 @@ func (k *Key) State(now time.Time) string {
 
 // allows reports whether the key may be used from an address.
 func (k *Key) allows(a netip.Addr) bool {
-	if len(k.From) == 0 {
-		return true
-	}
-	a = a.Unmap()
-	for _, p := range k.From {
-		if p.Contains(a) {
-			return true
-		}
-	}
-	return false
+	return len(k.From) == 0 || network.Contain(k.From, a.Unmap())
 }
 
 // identity gives what the key says about its holder.

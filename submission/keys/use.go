@@ -11,7 +11,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"example.org/mta/internal/format"
 )
+
+// UseFormat is what this program knows of the formats of the file with the last uses of keys.
+var UseFormat = format.Store{Name: "last uses of API keys", Reads: useVersion, Writes: useVersion, Unstated: useVersion}
 
 // writeUse is how exact the last use of a key is, and how often uses are written: a request in between costs
 // a comparison. A kill loses the last of them.

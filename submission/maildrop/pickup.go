@@ -54,6 +54,10 @@ func (d Dir) Make() error {
 		if stat := info.Sys().(*syscall.Stat_t); !info.IsDir() || int(stat.Uid) != os.Geteuid() {
 			return fmt.Errorf("%s is not a directory of the relay's user: chown it, or remove it", part.path)
 		}
+		const rights = fs.ModePerm | fs.ModeSetgid | fs.ModeSticky
+		if info.Mode()&rights == part.mode {
+			continue // a service manager that forbids setgid would refuse even this
+		}
 		if err := os.Chmod(part.path, part.mode); err != nil { // Mkdir goes by the umask
 			return err
 		}

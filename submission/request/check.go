@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/visible"
 )
 
 // Bounds of a request's parts.
@@ -150,6 +151,13 @@ func (c *check) line(pointer, s string, longest int) {
 	}
 }
 
+// label checks a word that operators see in lists.
+func (c *check) label(pointer, s string) {
+	if c.line(pointer, s, maxLabel); utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl) && strings.ContainsFunc(s, visible.Hidden) {
+		c.wrong(pointer, "send characters that can be seen", "it contains a mark that changes the direction of text, or another invisible character")
+	}
+}
+
 // schedule checks the times.
 func (c *check) schedule() {
 	q := c.q
@@ -192,13 +200,13 @@ func (c *check) release(pointer string, at time.Time) {
 // labels checks what comes back in events.
 func (c *check) labels() {
 	q := c.q
-	c.line("/campaign", q.Campaign, maxLabel)
+	c.label("/campaign", q.Campaign)
 	if len(q.Tags) > MaxTags {
 		c.wrong("/tags", fmt.Sprintf("send %d at most", MaxTags), "there are %d tags", len(q.Tags))
 	}
 	for i, tag := range q.Tags[:min(len(q.Tags), MaxTags)] {
 		at := fmt.Sprintf("/tags/%d", i)
-		c.line(at, tag, maxLabel)
+		c.label(at, tag)
 		switch {
 		case tag == "":
 			c.wrong(at, "remove it", "the tag is empty")

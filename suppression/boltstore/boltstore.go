@@ -1,5 +1,5 @@
-// Package boltstore is a suppression.Store in a local bbolt file, for a relay on one machine. It
-// has no goroutines of its own.
+// Package boltstore is a suppression.Store in a local bbolt file, for a relay on one machine: the list, the
+// entries that were set aside, and what the feeder has to remember. It has no goroutines.
 package boltstore
 
 import (
@@ -8,39 +8,80 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
 
+	"example.org/mta/internal/boltcopy"
+	"example.org/mta/internal/format"
 	"example.org/mta/suppression"
 )
 
-var bucket = []byte("suppression")
+// The file's buckets.
+var (
+	listed    = []byte("suppression")
+	pending   = []byte("pending")
+	counters  = []byte("counters")
+	providers = []byte("providers")
+)
 
-// Store is the store. Open makes one.
-type Store struct{ db *bolt.DB }
+// Format is what this program knows of the list's formats. A format is the newest version that an entry can have.
+var Format = format.Store{Name: "suppression list", Reads: version - 1, Writes: version, Unstated: version}
+
+// Store is the list's store. Open makes one.
+type Store struct {
+	db     *bolt.DB
+	bucket []byte
+	form   func() int
+}
 
 var _ suppression.Store = (*Store)(nil)
 
-// Open opens or makes the file at path.
-func Open(path string) (*Store, error) {
+// Open opens or makes the file at path. form returns the version to write entries in, of those in [Format], and is
+// asked for each; nil: the newest.
+func Open(path string, form func() int) (*Store, error) {
+	if form == nil {
+		form = func() int { return version }
+	}
 	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second, NoFreelistSync: true, FreelistType: bolt.FreelistMapType})
 	if err != nil {
 		return nil, fmt.Errorf("opening suppression list %s (another process may have it open; if it is damaged, put a copy or an empty list in its place: 'mta suppress import'): %w", path, err)
 	}
 	err = db.Update(func(tx *bolt.Tx) error {
-		_, err := tx.CreateBucketIfNotExists(bucket)
-		return err
+		for _, b := range [][]byte{listed, pending, counters, providers} {
+			if _, err := tx.CreateBucketIfNotExists(b); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("opening suppression list %s: %w", path, errors.Join(err, db.Close()))
 	}
-	return &Store{db}, nil
+	return &Store{db, listed, form}, nil
 }
 
-// Close closes the file.
-func (s *Store) Close() error { return s.db.Close() }
+// Close closes the file. It is a matter of the list's store alone.
+func (s *Store) Close() error {
+	if !bytes.Equal(s.bucket, listed) {
+		return nil
+	}
+	return s.db.Close()
+}
+
+// Backup returns the file's content at one instant, and its size in octets.
+func (s *Store) Backup() (io.ReadCloser, int64, error) { return boltcopy.Copy(s.db) }
+
+// Pending is the store of entries that were set aside, in the same file.
+func (s *Store) Pending() *Store { return &Store{s.db, pending, s.form} }
+
+// Counters are the values of [feed.Config.Counters], in the same file.
+func (s *Store) Counters() *Values { return &Values{s.db, counters} }
+
+// Providers are the values of [feed.Config.Providers], in the same file.
+func (s *Store) Providers() *Values { return &Values{s.db, providers} }
 
 // Apply implements suppression.Store. A batch is one transaction and one sync, all of it or
 // nothing.
@@ -53,13 +94,13 @@ func (s *Store) Apply(_ context.Context, changes []suppression.Change) error {
 		return err
 	}
 	defer tx.Rollback()
-	b := tx.Bucket(bucket)
+	b := tx.Bucket(s.bucket)
 	for i := range sorted {
 		c := &sorted[i]
 		if c.Remove {
 			err = b.Delete(encodeKey(c.Key))
 		} else {
-			err = b.Put(encodeKey(c.Key), encodeEntry(&c.Entry))
+			err = b.Put(encodeKey(c.Key), encodeEntry(&c.Entry, s.form()))
 		}
 		if err != nil {
 			return err
@@ -75,7 +116,7 @@ func (s *Store) Apply(_ context.Context, changes []suppression.Change) error {
 // Get implements suppression.Store.
 func (s *Store) Get(_ context.Context, keys []suppression.Key) (found []suppression.Entry, err error) {
 	err = s.db.View(func(tx *bolt.Tx) error {
-		b := tx.Bucket(bucket)
+		b := tx.Bucket(s.bucket)
 		for _, k := range keys {
 			v := b.Get(encodeKey(k))
 			if v == nil {
@@ -121,7 +162,7 @@ func (s *Store) Scan(ctx context.Context, after suppression.Key, each func(suppr
 // step reads the entries behind a key.
 func (s *Store) step(after []byte) (step []suppression.Entry, err error) {
 	err = s.db.View(func(tx *bolt.Tx) error {
-		c := tx.Bucket(bucket).Cursor()
+		c := tx.Bucket(s.bucket).Cursor()
 		k, v := c.Seek(after)
 		if bytes.Equal(k, after) {
 			k, v = c.Next()
@@ -159,16 +200,26 @@ func decodeKey(b []byte) (suppression.Key, error) {
 }
 
 // An entry is the version of its form, its source, when it was added and when it ends in seconds
-// since 1970 (0: never), and the reason.
-const version = 1
+// since 1970 (0: never), the class and the provider with their lengths, and the reason. Version 1 had neither
+// class nor provider.
+const (
+	version     = 2
+	withClasses = 2
+)
 
-var sources = []suppression.Source{"", suppression.Bounce, suppression.Operator, suppression.Import, suppression.Tenant, suppression.Unsubscribe}
+var sources = []suppression.Source{"", suppression.Bounce, suppression.Operator, suppression.Import, suppression.Tenant, suppression.Unsubscribe,
+	suppression.Report, suppression.Complaint}
 
-func encodeEntry(e *suppression.Entry) []byte {
-	b := make([]byte, 0, 2+2*binary.MaxVarintLen64+len(e.Reason))
-	b = append(b, version, byte(max(0, slices.Index(sources, e.Source))))
+func encodeEntry(e *suppression.Entry, form int) []byte {
+	b := make([]byte, 0, 2+4*binary.MaxVarintLen64+len(e.Class)+len(e.Provider)+len(e.Reason))
+	b = append(b, byte(form), byte(max(0, slices.Index(sources, e.Source))))
 	b = binary.AppendUvarint(b, seconds(e.Added))
 	b = binary.AppendUvarint(b, seconds(e.Expires))
+	if form >= withClasses {
+		for _, text := range []string{e.Class, e.Provider} {
+			b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
+		}
+	}
 	return append(b, e.Reason...)
 }
 
@@ -181,21 +232,39 @@ func seconds(t time.Time) uint64 {
 
 func decodeEntry(k suppression.Key, b []byte) (suppression.Entry, error) {
 	e := suppression.Entry{Key: k}
-	if len(b) < 2 || b[0] != version || int(b[1]) >= len(sources) {
-		return e, fmt.Errorf("entry of %q has a form that this program does not know", k.Address)
+	if len(b) < 2 || b[0] < 1 || int(b[1]) >= len(sources) {
+		return e, fmt.Errorf("the entry of %q is damaged", k.Address)
+	}
+	form := int(b[0])
+	if form > version {
+		return e, fmt.Errorf("the entry of %q has version %d, and this program knows 1 to %d: start the newer one that has written it: %w", k.Address, form, version, format.ErrRefused)
 	}
 	e.Source = sources[b[1]]
 	b = b[2:]
 	for _, t := range []*time.Time{&e.Added, &e.Expires} {
 		s, n := binary.Uvarint(b)
 		if n <= 0 {
-			return e, fmt.Errorf("entry of %q is shorter than it says", k.Address)
+			return e, errShort(k)
 		}
 		if s != 0 {
 			*t = time.Unix(int64(s), 0).UTC()
 		}
 		b = b[n:]
 	}
+	for _, text := range []*string{&e.Class, &e.Provider} {
+		if form < withClasses {
+			break
+		}
+		size, n := binary.Uvarint(b)
+		if n <= 0 || size > uint64(len(b)-n) {
+			return e, errShort(k)
+		}
+		*text, b = string(b[n:n+int(size)]), b[n+int(size):]
+	}
 	e.Reason = string(b)
 	return e, nil
+}
+
+func errShort(k suppression.Key) error {
+	return fmt.Errorf("entry of %q is shorter than it says", k.Address)
 }

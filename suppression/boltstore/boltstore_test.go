@@ -9,12 +9,14 @@ import (
 	"testing"
 	"time"
 
+	bolt "go.etcd.io/bbolt"
+
 	"example.org/mta/suppression"
 )
 
 func open(t *testing.T, path string) *Store {
 	t.Helper()
-	s, err := Open(path)
+	s, err := Open(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,6 +38,8 @@ func TestStoreKeepsEntries(t *testing.T) {
 		{Key: key("acme", "ü@example.net"), Reason: strings.Repeat("x", 256), Source: suppression.Import, Added: at},
 		{Key: key("acme", "v@example.net"), Source: suppression.Tenant, Added: at},
 		{Key: key("acme", "w@example.net"), Source: suppression.Unsubscribe, Added: at},
+		{Key: key("acme", "x@example.net"), Reason: "no such user", Source: suppression.Report, Class: "InvalidRecipient", Provider: "google", Added: at},
+		{Key: key("acme", "y@example.net"), Source: suppression.Complaint, Provider: "mx.example.net", Added: at},
 	}
 	var changes []suppression.Change
 	for _, e := range want {
@@ -57,10 +61,10 @@ func TestStoreKeepsEntries(t *testing.T) {
 	}
 	got = nil
 	err = s.Scan(ctx, suppression.Key{}, func(e suppression.Entry) bool { got = append(got, e); return true })
-	if err != nil || !slices.Equal(got, []suppression.Entry{want[0], want[3], want[4], want[2]}) {
+	if err != nil || !slices.Equal(got, []suppression.Entry{want[0], want[3], want[4], want[5], want[6], want[2]}) {
 		t.Errorf("scanned %+v, %v", got, err)
 	}
-	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "another process") {
+	if _, err := Open(path, nil); err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("opened twice: %v", err)
 	}
 }
@@ -95,15 +99,59 @@ func TestScanWhileItChanges(t *testing.T) {
 	}
 }
 
+// Entries of the form that had neither class nor provider are read; one of the future is refused.
+func TestEntriesOfEarlierPrograms(t *testing.T) {
+	first := append([]byte{1, 1}, 0x80, 0x94, 0xeb, 0xdc, 0x03, 0x00)
+	e, err := decodeEntry(key("acme", "a@example.net"), append(first, "550 5.1.1 no such user"...))
+	want := suppression.Entry{Key: key("acme", "a@example.net"), Reason: "550 5.1.1 no such user", Source: suppression.Bounce, Added: time.Unix(1e9, 0).UTC()}
+	if err != nil || e != want {
+		t.Errorf("got %+v, %v, want %+v", e, err, want)
+	}
+	for _, b := range [][]byte{{0, 1, 0, 0}, {3, 1, 0, 0, 0, 0}, {2, 9, 0, 0, 0, 0}, {2, 1, 0, 0, 5, 'x'}, {2, 1, 0, 0, 0}} {
+		if e, err := decodeEntry(want.Key, b); err == nil {
+			t.Errorf("%v became %+v", b, e)
+		}
+	}
+}
+
+// TestTheFormatBefore: a store that is asked for the form before writes it, until it is asked for the newest.
+func TestTheFormatBefore(t *testing.T) {
+	ctx, form := context.Background(), version-1
+	s, err := Open(filepath.Join(t.TempDir(), "s.db"), func() int { return form })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	e := suppression.Entry{Key: key("acme", "a@example.net"), Reason: "550 5.1.1 no such user", Source: suppression.Bounce, Class: "InvalidRecipient", Added: time.Unix(1e9, 0).UTC()}
+	for _, form = range []int{version - 1, version} {
+		if err := s.Apply(ctx, []suppression.Change{{Entry: e}}); err != nil {
+			t.Fatal(err)
+		}
+		var stored []byte
+		s.db.View(func(tx *bolt.Tx) error {
+			stored = append(stored, tx.Bucket(listed).Get(encodeKey(e.Key))...)
+			return nil
+		})
+		want := e
+		if form < withClasses {
+			want.Class = ""
+		}
+		got, err := s.Get(ctx, []suppression.Key{e.Key})
+		if err != nil || int(stored[0]) != form || len(got) != 1 || got[0] != want {
+			t.Errorf("form %d: stored %v, got %+v, %v", form, stored, got, err)
+		}
+	}
+}
+
 func FuzzEntry(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 4, 'x'})
-	f.Add(encodeEntry(&suppression.Entry{Reason: "r", Source: suppression.Bounce, Added: time.Unix(1e9, 0), Expires: time.Unix(2e9, 0)}))
+	f.Add(encodeEntry(&suppression.Entry{Reason: "r", Source: suppression.Bounce, Added: time.Unix(1e9, 0), Expires: time.Unix(2e9, 0)}, version))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		e, err := decodeEntry(key("t", "a"), b)
 		if err != nil {
 			return
 		}
-		again, err := decodeEntry(e.Key, encodeEntry(&e))
+		again, err := decodeEntry(e.Key, encodeEntry(&e, version))
 		if err == nil && again.Reason != e.Reason || err == nil && again.Source != e.Source {
 			t.Fatalf("%x became %+v, then %+v", b, e, again)
 		}

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"io/fs"
 	"slices"
 	"sync"
@@ -21,6 +22,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"example.org/mta/internal/boltcheck"
+	"example.org/mta/internal/boltcopy"
 	"example.org/mta/warmup"
 )
 
@@ -315,6 +317,22 @@ func (s *Store) put(changes []*warmup.Change) (err error) {
 		start := len(s.buf)
 		s.buf = binary.BigEndian.AppendUint64(s.buf, uint64(s.clock()))
 		return tx.Bucket(metaBucket).Put(clockKey, s.buf[start:])
+	})
+}
+
+// Backup returns the file's content at one instant, and its size in octets.
+func (s *Store) Backup() (_ io.ReadCloser, _ int64, err error) {
+	if s.broken != nil {
+		return nil, 0, s.broken
+	}
+	defer s.guard(&err)()
+	return boltcopy.Copy(s.db)
+}
+
+// Each calls each with all records, in the order of their names, until one returns an error.
+func (s *Store) Each(each func(name string, value []byte) error) error {
+	return s.view(func(b *bolt.Bucket) error {
+		return b.ForEach(func(k, v []byte) error { return each(string(k), v[header:]) })
 	})
 }
 

@@ -21,7 +21,12 @@ type Options struct {
 	// Patience is how long mail waits before it is diverted, as much as the plan can still take in that time
 	// and on that day; the pacings without a ledger have none.
 	Patience time.Duration
+	// Stop is asked now and then; an error ends the simulation, and is that of Run. Nil: nothing does.
+	Stop func() error
 }
+
+// stopSteps is how many steps of a simulation come between two questions whether to stop: about a millisecond.
+const stopSteps = 256
 
 // Row is what became of a provider's mail in an interval.
 type Row struct {
@@ -82,13 +87,18 @@ func Run(plan *warmup.Plan, events []Event, opt Options, row func(*Row)) (*Histo
 	if p.Overflow == warmup.Shared && w.counted == nil {
 		w.patience = opt.Patience
 	}
-	w.run(events)
+	if opt.Stop == nil {
+		opt.Stop = func() error { return nil }
+	}
+	if err := w.run(events, opt.Stop); err != nil {
+		return nil, err
+	}
 	end := w.look(w.t)
 	return &History{int(end.Hour/24) - len(end.History), slices.Clone(end.History)}, nil
 }
 
 // run goes through the trace second by second, leaving out those in which nothing can happen.
-func (w *world) run(trace []Event) {
+func (w *world) run(trace []Event, stop func() error) error {
 	end := int64(0)
 	if n := len(trace); n > 0 {
 		end = trace[n-1].T + 1
@@ -96,7 +106,12 @@ func (w *world) run(trace []Event) {
 	if i := slices.IndexFunc(trace, func(e Event) bool { return e.Kind == End }); i >= 0 {
 		end, trace = trace[i].T, trace[:i]
 	}
-	for w.t < end {
+	for step := 0; w.t < end; step++ {
+		if step%stopSteps == 0 {
+			if err := stop(); err != nil {
+				return err
+			}
+		}
 		for w.t >= w.start+w.interval {
 			w.rows()
 			w.start += w.interval
@@ -110,6 +125,7 @@ func (w *world) run(trace []Event) {
 	}
 	w.t = end
 	w.rows()
+	return nil
 }
 
 // nextSecond is the next in which there is anything to do, and not beyond the interval.

@@ -9,6 +9,18 @@ import (
 
 var _ control.Blocks = (*Relay)(nil)
 
+// Providers gives a page of those of KnownProviders that fit.
+func (r *Relay) Providers(_ context.Context, f control.BlockFilter, after string, limit int) (l control.ProviderList, _ error) {
+	var list []control.Provider
+	for _, p := range r.KnownProviders {
+		if f.BlockNamed(p.Name) && (!f.Busy || p.Load != (control.Load{})) {
+			list = append(list, p)
+		}
+	}
+	l.Providers, l.Next = pageOf(list, func(p *control.Provider) string { return p.Name }, after, limit)
+	return l, nil
+}
+
 // Sources gives a page of those of KnownSources that fit.
 func (r *Relay) Sources(_ context.Context, f control.BlockFilter, after string, limit int) (l control.SourceList, _ error) {
 	var list []control.Source
@@ -37,10 +49,7 @@ func (r *Relay) Pools(_ context.Context, f control.BlockFilter, after string, li
 func (r *Relay) Tenants(_ context.Context, f control.BlockFilter, queued map[string]int, after string, limit int) (l control.TenantList, _ error) {
 	var list []control.Tenant
 	for _, t := range r.KnownTenants {
-		if queued != nil {
-			n := queued[t.Name]
-			t.Queued = &n
-		}
+		t.Queued = queued[t.Name]
 		if f.BlockNamed(t.Name) && (f.Pool == "" || f.Pool == t.Pool) {
 			list = append(list, t)
 		}
@@ -55,11 +64,14 @@ func (r *Relay) addBlocks() {
 	load := control.Load{Connections: 10, Waiting: 2000, Running: 31}
 	three := 3
 	r.KnownSources = []control.Source{
-		{Name: "out1", Address: "192.0.2.10", EHLO: "out1.acme.example", Pools: []string{"acme"}, State: control.SourceWarming,
+		{Name: "out1", Address: "192.0.2.10", EHLO: "out1.acme.example", Pools: []string{"acme"}, State: control.SourceWarming, Present: true,
 			Reason: "plan standard, stage 3 of 14, 40 of 150 sent this hour, 310 of 1000 today"},
-		{Name: "shared1", Address: "192.0.2.20", EHLO: "shared1.acme.example", Pools: []string{"acme", "default"}, State: control.SourceSending, Load: load, Tally: tally},
+		{Name: "shared1", Address: "192.0.2.20", EHLO: "shared1.acme.example", Pools: []string{"acme", "default"}, State: control.SourceSending, Load: load, Tally: tally,
+			Present: true, Providers: []control.SourceProvider{{Provider: "", Delivered: 2, Deferred: 19}, {Provider: "gmail", Delivered: 1, Bounced: 1}},
+			Suspended: []control.SourceSuspension{{Site: "slow.example", Reason: "450 4.7.1 too many connections", Begin: r.Now.Add(-time.Minute), End: r.Now.Add(9 * time.Minute)}}, Suspensions: 1},
 		{Name: "spare", Address: "198.51.100.7", EHLO: "spare.acme.example", Pools: []string{}, State: control.SourceMissing, Reason: "this machine does not have its address"},
 	}
+	r.KnownProviders = []control.Provider{{Name: "", Load: load, Tally: tally}, {Name: "gmail"}, {Name: "microsoft"}}
 	r.KnownPools = []control.Pool{
 		{Name: "acme", Shared: []string{"shared1"}, Dedicated: []string{"out1"}, Tenants: 1, Load: load, Tally: tally},
 		{Name: "default", Shared: []string{"shared1"}, Dedicated: []string{}, Load: load},

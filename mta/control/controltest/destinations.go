@@ -82,19 +82,29 @@ func (r *Relay) Hosts(_ context.Context, f control.HostFilter, after string, lim
 func (r *Relay) Forget(_ context.Context, f control.Forget) (control.Forgotten, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before := len(r.KnownHosts)
-	r.KnownHosts = slices.DeleteFunc(r.KnownHosts, func(h control.Host) bool { return control.Names(f.Hosts, h.Name, h.Address) })
-	if before == len(r.KnownHosts) {
+	var others []control.Host
+	for _, h := range r.KnownHosts {
+		if !control.Names(f.Hosts, h.Name, h.Address) {
+			others = append(others, h)
+		}
+	}
+	n := len(r.KnownHosts) - len(others)
+	if n == 0 {
 		return control.Forgotten{}, control.NotFound("those that are known: mta hosts", "no host is known by that name")
 	}
-	return control.Forgotten{Hosts: before - len(r.KnownHosts)}, nil
+	if !f.DryRun {
+		r.KnownHosts = others
+	}
+	return control.Forgotten{Hosts: n}, nil
 }
 
 // SuspendHosts adds an action to hosts.
 func (r *Relay) SuspendHosts(_ context.Context, s control.SuspendHosts) (control.SuspendedHosts, error) {
 	until := r.Now.Add(time.Duration(s.For))
 	n, err := r.eachHost(s.Hosts, func(h *control.Host) {
-		h.Actions = append(h.Actions, control.SiteAction{What: "suspended", Source: s.Source, Reason: s.Reason, Begin: r.Now, End: until})
+		if !s.DryRun {
+			h.Actions = append(h.Actions, control.SiteAction{What: "suspended", Source: s.Source, Reason: s.Reason, Begin: r.Now, End: until})
+		}
 	})
 	return control.SuspendedHosts{Hosts: n, Until: until}, err
 }
@@ -104,7 +114,9 @@ func (r *Relay) ResumeHosts(_ context.Context, s control.ResumeHosts) (control.R
 	ended := 0
 	n, err := r.eachHost(s.Hosts, func(h *control.Host) {
 		ended += len(h.Actions)
-		h.Actions = nil
+		if !s.DryRun {
+			h.Actions = nil
+		}
 	})
 	return control.ResumedHosts{Hosts: n, Ended: ended}, err
 }
@@ -132,7 +144,9 @@ func (r *Relay) Suspend(_ context.Context, s control.Suspend) (control.Suspended
 		return control.Suspended{}, err
 	}
 	until := r.Now.Add(time.Duration(s.For))
-	site.Actions = append(site.Actions, control.SiteAction{What: "suspended", Source: s.Source, Reason: s.Reason, Begin: r.Now, End: until})
+	if !s.DryRun {
+		site.Actions = append(site.Actions, control.SiteAction{What: "suspended", Source: s.Source, Reason: s.Reason, Begin: r.Now, End: until})
+	}
 	return control.Suspended{Site: site.Name, Until: until, Domains: 61, Some: []string{"slow.example", "slower.example"}}, nil
 }
 
@@ -143,7 +157,9 @@ func (r *Relay) Resume(_ context.Context, s control.Resume) (control.Resumed, er
 		return control.Resumed{}, err
 	}
 	n := len(site.Actions)
-	site.Actions = nil
+	if !s.DryRun {
+		site.Actions = nil
+	}
 	return control.Resumed{Site: site.Name, Ended: n}, nil
 }
 

@@ -23,7 +23,9 @@ func (r *Relay) BeginPause(_ context.Context, b control.BeginPause) (control.Pau
 	if b.For > 0 {
 		x.Until = r.Now.Add(time.Duration(b.For))
 	}
-	r.State.Paused = append(r.State.Paused, x)
+	if !b.DryRun {
+		r.State.Paused = append(r.State.Paused, x)
+	}
 	return x, nil
 }
 
@@ -36,6 +38,8 @@ func (r *Relay) EndPause(_ context.Context, e control.EndPause) (control.Pause, 
 		return control.Pause{}, control.NotFound("what is paused: mta pause", "%s %s is not paused", e.What, e.Name)
 	}
 	x := r.State.Paused[at]
-	r.State.Paused = slices.Delete(r.State.Paused, at, at+1)
+	if !e.DryRun {
+		r.State.Paused = slices.Delete(r.State.Paused, at, at+1)
+	}
 	return x, nil
 }

@@ -5,10 +5,11 @@ package controltest
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -22,26 +23,34 @@ type Relay struct {
 	Messages []control.Item
 	Contents map[string]string // by id
 	Records  []string          // of the log, oldest first
+	Damage   error             // of the log, after them
 	More     chan string       // further records, for those who follow
 	State    control.Status
 	Settings string                         // the configuration in force
 	OnReload func() (control.Reload, error) // nil: nothing has changed
+	Upgraded bool                           // the upgrade is finished
+	Audit    control.Audit                  // nil: actions are not written down
 	Events   *slog.Logger                   // nil: nowhere
 
-	KnownSites    []control.Site
-	KnownHosts    []control.Host
-	KnownSources  []control.Source
-	KnownPools    []control.Pool
-	KnownTenants  []control.Tenant
-	Explanations  map[string]control.Explanation // by domain or id
-	KnownWarmups  []control.Warmup
-	KnownPlans    []control.WarmupPlan
-	Conversation  []control.TraceLine
-	TraceEnds     bool // when Conversation has been said
-	Suppressed    []control.Suppression
-	KnownPolicies []control.STSPolicy
+	KnownSites       []control.Site
+	KnownHosts       []control.Host
+	KnownSources     []control.Source
+	KnownPools       []control.Pool
+	KnownProviders   []control.Provider
+	KnownConnections []control.Connection
+	KnownOutcomes    []control.RecentOutcome // of each site, the newest first
+	KnownTenants     []control.Tenant
+	Explanations     map[string]control.Explanation // by domain or id
+	KnownWarmups     []control.Warmup
+	KnownPlans       []control.WarmupPlan
+	Conversation     []control.TraceLine
+	TraceEnds        bool // when Conversation has been said
+	Suppressed       []control.Suppression
+	Pending          []control.Suppression // set aside
+	KnownPolicies    []control.STSPolicy
+	KnownKeys        []control.APIKey
 
-	mu      sync.Mutex // guards Messages, KnownWarmups and Suppressed once the relay is in use, and changes
+	mu      sync.Mutex // guards Messages, KnownWarmups, KnownKeys, Suppressed and Pending once the relay is in use, and changes
 	changes []control.Change
 }
 
@@ -53,7 +62,7 @@ var (
 
 // Server makes a server of the API for r.
 func (r *Relay) Server() *control.Server {
-	return control.NewServer(control.Config{Queue: r, Log: r, Relay: r, Destinations: r, Blocks: r, Warmups: r, Suppressions: r, Tracer: r, Pauses: r, TLSReports: r, Admissions: r, TLSPolicies: r, Now: func() time.Time { return r.Now }, Events: cmp.Or(r.Events, slog.New(slog.DiscardHandler))})
+	return control.NewServer(control.Config{Queue: r, Log: r, Relay: r, Destinations: r, Blocks: r, Warmups: r, Suppressions: r, Bounces: r, Tracer: r, OpenConnections: r, Pauses: r, Streams: r, TLSReports: r, Inbound: r, Admissions: r, APIKeys: r, TLSPolicies: r, Histories: r, Upgrades: r, Backups: r, Audit: r.Audit, Now: func() time.Time { return r.Now }, Events: cmp.Or(r.Events, slog.New(slog.DiscardHandler))})
 }
 
 // Changes gives the changes that were asked for, dry runs included.
@@ -175,7 +184,16 @@ func (r *Relay) Content(_ context.Context, id string) (io.ReadCloser, error) {
 }
 
 // Change acts on what fits, and notes what was asked.
-func (r *Relay) Change(_ context.Context, c control.Change) (control.Changed, error) {
+func (r *Relay) Change(ctx context.Context, c control.Change) (control.Changed, error) {
+	err := expected(c.Intent, func(dry control.Intent) (int, error) {
+		would := c
+		would.Intent = dry
+		done, err := r.Change(ctx, would)
+		return done.Recipients, err
+	})
+	if err != nil {
+		return control.Changed{}, err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.changes = append(r.changes, c)
@@ -198,6 +216,12 @@ func (r *Relay) Change(_ context.Context, c control.Change) (control.Changed, er
 				left = append(left, rcpt)
 				continue
 			}
+			if c.Action == control.Reroute && !c.DryRun {
+				rcpt.Rerouted = &control.Rerouted{Reroutes: c.Reroutes}
+				if c.Own {
+					rcpt.Rerouted = nil
+				}
+			}
 			if after, stays := act(c.Action, rcpt); stays {
 				left = append(left, after)
 			}
@@ -216,6 +240,10 @@ func act(a control.Action, r control.RecipientStatus) (after control.RecipientSt
 	switch a {
 	case control.Hold:
 		r.State = control.StateHeld
+	case control.Reroute:
+		if r.State == control.StateDeferred || r.State == control.StateWaiting {
+			r.State, r.Next = control.StateDue, time.Time{}
+		}
 	case control.Release, control.Retry:
 		r.State, r.Next = control.StateDue, time.Time{}
 	default:
@@ -229,25 +257,24 @@ var bounds = []control.Age{
 	control.Age(160 * time.Minute), control.Age(320 * time.Minute), control.Age(640 * time.Minute), control.Age(1280 * time.Minute),
 }
 
-// Summary counts recipients by site.
-func (r *Relay) Summary(_ context.Context, by control.SummaryBy, f control.Filter, limit int) (control.Summary, error) {
-	if by != control.BySite {
-		return control.Summary{}, fmt.Errorf("the queue was asked to count by %s", by)
-	}
+// Summary counts recipients.
+func (r *Relay) Summary(_ context.Context, by control.SummaryBy, f control.Filter, p control.SummaryPage) (control.Summary, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := control.Summary{By: by, Bounds: bounds, Total: control.SummaryRow{Counts: make([]int, len(bounds)+1)}}
+	s := control.Summary{By: by, Bounds: bounds, Total: control.SummaryRow{Counts: make([]int, len(bounds)+1)}, Exact: true, Complete: true}
 	rows := map[string]*control.SummaryRow{}
 	for _, m := range r.selected(f) {
 		column, _ := slices.BinarySearch(bounds, control.Age(r.Now.Sub(m.Received))+1)
 		for _, rcpt := range m.Recipients {
-			if rows[rcpt.Site] == nil {
-				rows[rcpt.Site] = &control.SummaryRow{Key: rcpt.Site, Counts: make([]int, len(bounds)+1)}
+			name := named(by, &m, &rcpt)
+			if rows[name] == nil {
+				rows[name] = &control.SummaryRow{Key: name, Counts: make([]int, len(bounds)+1), States: map[control.State]int{}}
 			}
-			for _, row := range []*control.SummaryRow{rows[rcpt.Site], &s.Total} {
+			for _, row := range []*control.SummaryRow{rows[name], &s.Total} {
 				row.Total++
 				row.Counts[column]++
 			}
+			rows[name].States[rcpt.State]++
 		}
 	}
 	for _, row := range rows {
@@ -256,11 +283,27 @@ func (r *Relay) Summary(_ context.Context, by control.SummaryBy, f control.Filte
 	slices.SortFunc(s.Rows, func(a, b control.SummaryRow) int {
 		return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(a.Key, b.Key))
 	})
-	if limit > 0 && len(s.Rows) > limit {
-		s.More = len(s.Rows) - limit
-		s.Rows = s.Rows[:limit]
-	}
+	s.Cut(p.Limit)
 	return s, nil
+}
+
+// named gives the name of a recipient in a summary.
+func named(by control.SummaryBy, m *control.Item, rcpt *control.RecipientStatus) string {
+	switch by {
+	case control.BySite:
+		return rcpt.Site
+	case control.ByDomain:
+		return domain(rcpt.Address)
+	case control.ByTenant:
+		return m.Tenant
+	case control.ByCampaign:
+		return m.Campaign
+	case control.BySenderDomain:
+		return domain(m.Sender)
+	case control.ByState:
+		return string(rcpt.State)
+	}
+	return ""
 }
 
 // Read gives the records that have the words of q in them, which is as much of a search as a
@@ -280,6 +323,9 @@ func (r *Relay) Read(ctx context.Context, q control.LogQuery, each func([]byte) 
 			return err
 		}
 	}
+	if r.Damage != nil {
+		return r.Damage
+	}
 	for q.Follow {
 		flush()
 		select {
@@ -297,6 +343,33 @@ func (r *Relay) Read(ctx context.Context, q control.LogQuery, each func([]byte) 
 	return nil
 }
 
+// Newest gives a page of the records that Read gives. The cursor counts those of the pages before.
+func (r *Relay) Newest(_ context.Context, q control.LogQuery, after string, limit int) (p control.LogPage, err error) {
+	skip := 0
+	if after != "" {
+		if skip, err = strconv.Atoi(after); err != nil {
+			return p, control.Invalid("give after what the page before ended with", "after: %q is no cursor of the log", after)
+		}
+	}
+	n := 0
+	for _, record := range slices.Backward(r.Records) {
+		p.Looked += int64(len(record)) + 1
+		if !fitsRecord(q, record) {
+			continue
+		}
+		if n++; n <= skip {
+			continue
+		}
+		if len(p.Records) == limit {
+			p.Next = strconv.Itoa(n - 1)
+			return p, nil
+		}
+		p.Records = append(p.Records, json.RawMessage(record))
+	}
+	p.Complete = true
+	return p, nil
+}
+
 func fitsRecord(q control.LogQuery, record string) bool {
 	has := func(name, value string) bool {
 		return value == "" || strings.Contains(record, `"`+name+`":"`+value+`"`)
@@ -305,7 +378,11 @@ func fitsRecord(q control.LogQuery, record string) bool {
 	for _, t := range q.Types {
 		typed = typed || has("type", t)
 	}
-	return typed && has("id", q.ID) && has("sender", q.Sender) && has("recipient", q.Recipient) && has("site", q.Site) && has("tenant", q.Tenant)
+	classed := len(q.Classes) == 0
+	for _, c := range q.Classes {
+		classed = classed || has("bounce_classification", c)
+	}
+	return typed && classed && has("id", q.ID) && has("sender", q.Sender) && has("recipient", q.Recipient) && has("site", q.Site) && has("tenant", q.Tenant)
 }
 
 // Status gives State.
@@ -318,6 +395,9 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 	}
 	return r.OnReload()
 }
+
+// PreviewReload calls OnReload, too: who sets it must not mind.
+func (r *Relay) PreviewReload(ctx context.Context) (control.Reload, error) { return r.Reload(ctx) }
 
 // ConfigObject gives Settings in one field.
 func (r *Relay) ConfigObject() map[string]any { return map[string]any{"settings": r.Settings} }

@@ -52,7 +52,7 @@ func Sample(now time.Time) *Relay {
 		More: make(chan string),
 		State: control.Status{
 			Version: "v0", Hostname: "relay.example", NodeID: "relay.example", PID: 1, State: "running", Started: now.Add(-time.Hour),
-			SMTP:  []string{"127.0.0.1:2525"},
+			SMTP: []string{"127.0.0.1:2525"}, Metrics: "127.0.0.1:8025",
 			Queue: control.QueueStats{Recovered: 1, Accepted: 9, Delivered: 3, Bounced: 1, Queued: 6},
 
 			States:      map[string]int64{"due": 1, "waiting": 1, "active": 1, "deferred": 2, "held": 1},
@@ -73,10 +73,11 @@ func Sample(now time.Time) *Relay {
 	r.addPolicies()
 	r.addDestinations()
 	r.addBlocks()
+	r.addConnections()
 	r.addWarmups()
 	r.addSuppressions()
 	grey := &r.Messages[1]
-	r.Records = append(r.Records, fmt.Sprintf(`{"type":"TransientFailure","id":%q,"sender":%q,"recipient":"anna@grey.example","queue":"grey.example","site":"mx.grey.example","size":%d,"response":{"code":450,"enhanced_code":{"class":4,"subject":7,"detail":1},"content":"greylisted, come back in five minutes","command":"RCPT"},"peer_address":{"name":"mx.grey.example","addr":"192.0.2.1"},"event_time":%q,"num_attempts":2,"tenant":"acme"}`,
+	r.Records = append(r.Records, fmt.Sprintf(`{"type":"TransientFailure","id":%q,"sender":%q,"recipient":"anna@grey.example","queue":"grey.example","site":"mx.grey.example","size":%d,"response":{"code":450,"enhanced_code":{"class":4,"subject":7,"detail":1},"content":"greylisted, come back in five minutes","command":"RCPT"},"peer_address":{"name":"mx.grey.example","addr":"192.0.2.1"},"event_time":%q,"num_attempts":2,"bounce_classification":"Greylisted","tenant":"acme"}`,
 		grey.ID, grey.Sender, grey.Size, now.Add(-5*time.Minute).Format(time.RFC3339)))
 	return r
 }

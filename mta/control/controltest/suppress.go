@@ -21,9 +21,7 @@ func (r *Relay) Suppressions(_ context.Context, f control.SuppressionFilter, aft
 	slices.SortFunc(r.Suppressed, func(a, b control.Suppression) int { return cmp.Compare(suppressionKey(&a), suppressionKey(&b)) })
 	for i := range r.Suppressed {
 		s := &r.Suppressed[i]
-		switch {
-		case suppressionKey(s) <= after, f.Tenant != nil && *f.Tenant != s.Tenant, f.Source != "" && f.Source != s.Source,
-			f.Domain != "" && !strings.HasSuffix(s.Address, "@"+f.Domain):
+		if suppressionKey(s) <= after || !suits(&f, s) {
 			continue
 		}
 		if len(l.Suppressions) == limit {
@@ -35,12 +33,22 @@ func (r *Relay) Suppressions(_ context.Context, f control.SuppressionFilter, aft
 	return l, nil
 }
 
+// suits reports whether an entry fits a filter.
+func suits(f *control.SuppressionFilter, s *control.Suppression) bool {
+	return (f.Tenant == nil || *f.Tenant == s.Tenant) && (f.Source == "" || f.Source == s.Source) && (f.Provider == "" || f.Provider == s.Provider) &&
+		(f.Domain == "" || strings.HasSuffix(s.Address, "@"+f.Domain)) && !s.Added.Before(f.Since)
+}
+
 // addSuppressions adds an entry from each source.
 func (r *Relay) addSuppressions() {
 	r.Suppressed = []control.Suppression{
 		{Address: "former@acme.example", Reason: "asked us to, ticket 4711", Source: control.SuppressedByOperator, Added: r.Now.Add(-40 * 24 * time.Hour)},
 		{Address: "anna@grey.example", Tenant: "acme", Reason: "unsubscribed", Source: control.SuppressedByImport, Added: r.Now.Add(-3 * time.Hour)},
-		{Address: "gone@big.example", Tenant: "acme", Reason: "550 5.1.1 no such user", Source: control.SuppressedByBounce, Added: r.Now.Add(-26 * time.Hour), Expires: r.Now.Add(89 * 24 * time.Hour)},
+		{Address: "gone@big.example", Tenant: "acme", Reason: "550 5.1.1 no such user", Source: control.SuppressedByBounce, Class: "InvalidRecipient", Provider: "big", Added: r.Now.Add(-26 * time.Hour), Expires: r.Now.Add(89 * 24 * time.Hour)},
+	}
+	r.Pending = []control.Suppression{
+		{Address: "carol@huge.example", Tenant: "acme", Reason: "550 5.1.1 no such user", Source: control.SuppressedByBounce, Class: "InvalidRecipient", Provider: "huge", Added: r.Now.Add(-3 * time.Hour), Expires: r.Now.Add(90 * 24 * time.Hour)},
+		{Address: "dave@huge.example", Tenant: "acme", Reason: "550 5.1.1 no such user", Source: control.SuppressedByBounce, Class: "InvalidRecipient", Provider: "huge", Added: r.Now.Add(-2 * time.Hour), Expires: r.Now.Add(90 * 24 * time.Hour)},
 	}
 }
 
@@ -68,6 +76,10 @@ func (r *Relay) Suppress(_ context.Context, c control.Suppress) (control.Suppres
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var done control.Suppressed
+	if c.DryRun {
+		was := slices.Clone(r.Suppressed)
+		defer func() { r.Suppressed = was }()
+	}
 	for _, s := range c.Suppressions {
 		if s.Tenant == "unknown" && done.UnknownTenants == nil {
 			done.UnknownTenants = []string{s.Tenant}
@@ -94,10 +106,109 @@ func (r *Relay) Suppress(_ context.Context, c control.Suppress) (control.Suppres
 }
 
 // Unsuppress removes from Suppressed.
-func (r *Relay) Unsuppress(_ context.Context, a control.SuppressedAddresses) (control.Unsuppressed, error) {
+func (r *Relay) Unsuppress(_ context.Context, a control.Unsuppress) (control.Unsuppressed, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before := len(r.Suppressed)
-	r.Suppressed = slices.DeleteFunc(r.Suppressed, func(s control.Suppression) bool { return names(a, &s) })
-	return control.Unsuppressed{Removed: before - len(r.Suppressed)}, nil
+	left := slices.DeleteFunc(slices.Clone(r.Suppressed), func(s control.Suppression) bool { return names(a.SuppressedAddresses, &s) })
+	n := len(r.Suppressed) - len(left)
+	if !a.DryRun {
+		r.Suppressed = left
+	}
+	return control.Unsuppressed{Removed: n}, nil
+}
+
+// UnsuppressMatching removes from Suppressed.
+func (r *Relay) UnsuppressMatching(ctx context.Context, sel control.SuppressionSelection) (control.Unsuppressed, error) {
+	err := expected(sel.Intent, func(dry control.Intent) (int, error) {
+		would := sel
+		would.Intent = dry
+		done, err := r.UnsuppressMatching(ctx, would)
+		return done.Removed, err
+	})
+	if err != nil {
+		return control.Unsuppressed{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return control.Unsuppressed{Removed: len(take(&r.Suppressed, &sel))}, nil
+}
+
+// take removes what is selected, and gives it.
+func take(from *[]control.Suppression, sel *control.SuppressionSelection) (taken []control.Suppression) {
+	var others []control.Suppression
+	for _, s := range *from {
+		if suits(&sel.SuppressionFilter, &s) {
+			taken = append(taken, s)
+		} else {
+			others = append(others, s)
+		}
+	}
+	if !sel.DryRun {
+		*from = others
+	}
+	return taken
+}
+
+// PendingSuppressions gives Pending, whole, and that provider "huge" is doubted while it has entries.
+func (r *Relay) PendingSuppressions(_ context.Context, f control.SuppressionFilter, _ string, _ int) (control.PendingList, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var l control.PendingList
+	for i := range r.Pending {
+		if suits(&f, &r.Pending[i]) {
+			l.Suppressions = append(l.Suppressions, r.Pending[i])
+		}
+	}
+	if len(l.Suppressions) > 0 {
+		l.Providers = []control.DoubtedProvider{{Provider: "huge", Since: r.Now.Add(-3 * time.Hour), Until: r.Now.Add(-time.Hour), Known: 20, Unknown: 480, Usual: 0.012}}
+	}
+	return l, nil
+}
+
+// AcceptPending moves from Pending to Suppressed.
+func (r *Relay) AcceptPending(ctx context.Context, sel control.SuppressionSelection) (control.PendingDecided, error) {
+	err := expected(sel.Intent, func(dry control.Intent) (int, error) {
+		would := sel
+		would.Intent = dry
+		done, err := r.AcceptPending(ctx, would)
+		return done.Entries, err
+	})
+	if err != nil {
+		return control.PendingDecided{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	taken := take(&r.Pending, &sel)
+	if !sel.DryRun {
+		r.Suppressed = append(r.Suppressed, taken...)
+	}
+	return control.PendingDecided{Entries: len(taken)}, nil
+}
+
+// DropPending removes from Pending.
+func (r *Relay) DropPending(ctx context.Context, sel control.SuppressionSelection) (control.PendingDecided, error) {
+	err := expected(sel.Intent, func(dry control.Intent) (int, error) {
+		would := sel
+		would.Intent = dry
+		done, err := r.DropPending(ctx, would)
+		return done.Entries, err
+	})
+	if err != nil {
+		return control.PendingDecided{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return control.PendingDecided{Entries: len(take(&r.Pending, &sel))}, nil
+}
+
+// expected counts what a request would change, where it expects a number, and refuses another one.
+func expected(in control.Intent, count func(dry control.Intent) (int, error)) error {
+	if in.Expect == nil || in.DryRun {
+		return nil
+	}
+	n, err := count(control.Intent{DryRun: true})
+	if err == nil {
+		err = control.Recount(n, *in.Expect)
+	}
+	return err
 }

@@ -88,6 +88,18 @@ func (r *Relay) WarmupPlans(context.Context) ([]control.WarmupPlan, error) {
 	return slices.Clone(r.KnownPlans), nil
 }
 
+// SimulateWarmup gives three days, each with a cap that doubles.
+func (r *Relay) SimulateWarmup(_ context.Context, q control.SimulateWarmup) (control.SimulatedWarmup, error) {
+	out := control.SimulatedWarmup{Plan: q.Plan}
+	for day := range int64(3) {
+		sent := min(q.Volume, 250<<day)
+		out.Rows = append(out.Rows, control.SimulatedRow{Provider: "*", Second: day * 86_400, Stage: day + 1, State: control.WarmupNormal, CapHour: 31 << day, CapDay: 250 << day, Offered: q.Volume, Sent: sent, Diverted: q.Volume - sent})
+		out.Days = append(out.Days, warmup.DayStatus{Stage: int(day) + 1, Limit: 250 << day, Sent: sent, Why: warmup.Advanced.String()})
+		out.Offered, out.Sent, out.Diverted = out.Offered+q.Volume, out.Sent+sent, out.Diverted+q.Volume-sent
+	}
+	return out, nil
+}
+
 // addWarmups adds three sources: one in the midst of its plan, with every kind of day behind it and
 // each state of a provider, one that an operator has paused, and one that is warm.
 func (r *Relay) addWarmups() {

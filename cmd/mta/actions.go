@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/mta/audit"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
+)
+
+const actionsHelp = `List what operators did, newest first: each change by a command, by the API or in the
+console, refused ones too, each reading of a message's content, and each login at the
+console. The relay writes an action down before it carries it out, and keeps it for 400
+days. Without a running relay the command reads the files.
+
+WHO is the user whose process was on the control socket, or the user of the console. COUNT
+is how much was changed. OUTCOME is done, refused (nothing was changed), failed (something
+may have been), or unknown (the relay was killed meanwhile).`
+
+func newActions(c *cli) *cobra.Command {
+	var (
+		p            pageFlags
+		q            control.ActionQuery
+		since, until string
+	)
+	cmd := &cobra.Command{
+		Use:   "actions",
+		Short: "list what operators did",
+		Long:  actionsHelp,
+		Example: `  mta actions --since 1d
+  mta actions --who alice --action "queue remove"
+  mta actions --action sites --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if q.Since, err = c.parseTime("--since", since); err != nil {
+				return err
+			}
+			if q.Until, err = c.parseTime("--until", until); err != nil {
+				return err
+			}
+			if err := p.check(); err != nil {
+				return err
+			}
+			return c.actions(cmd.Context(), q, &p)
+		},
+	}
+	p.add(cmd, "actions")
+	cmd.Flags().StringVar(&q.Who, "who", "", "by this `user`, user id or address")
+	cmd.Flags().StringVar(&q.Action, "action", "", "this `action`, or all that begin with these words, such as queue")
+	cmd.Flags().StringVar(&since, "since", "", "not before this `time`")
+	cmd.Flags().StringVar(&until, "until", "", "before this `time`")
+	return cmd
+}
+
+func (c *cli) actions(ctx context.Context, q control.ActionQuery, p *pageFlags) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	ask := client.Actions
+	all, next, err := collect(p, func(after string, limit int) ([]audit.Line, string, error) {
+		q.After, q.Limit = after, limit
+		page, err := ask(ctx, q)
+		if control.Down(err) && !errors.Is(err, fs.ErrPermission) && c.socketFlag == "" {
+			if files := c.actionFiles(); files != nil {
+				ask = files
+				page, err = ask(ctx, q)
+			}
+		}
+		return page.Actions, page.Next, err
+	})
+	if err != nil {
+		return err
+	}
+	if p.asJSON {
+		return writeJSON(c.out, control.ActionPage{Actions: all, Next: next, Complete: next == ""})
+	}
+	t := &draw.Table{
+		Columns:   []draw.Column{{Title: "TIME"}, {Title: "WHO", Shrink: true}, {Title: "ACTION"}, {Title: "COUNT", Right: true}, {Title: "OUTCOME", State: true}, {Title: "SUBJECT", Shrink: true}},
+		NoteTitle: "REASON",
+	}
+	for i := range all {
+		a := &all[i]
+		t.Add(actionNote(a), a.Time.Local().Format(time.DateTime), orDash(actor(a)), a.Action, fmt.Sprint(a.Count), string(a.Outcome), orDash(a.Subject))
+	}
+	if len(all) > 0 {
+		if err := t.Write(c.out, c.screen); err != nil {
+			return err
+		}
+	}
+	switch {
+	case next != "":
+		fmt.Fprintf(c.err, "%s shown; for the next ones add: --after %q\n", plural(len(all), "action"), next)
+	case len(all) == 0:
+		fmt.Fprintln(c.err, "no action matches")
+	}
+	return nil
+}
+
+// actor is who did it, and from where if that is not this machine's socket.
+func actor(a *audit.Line) string {
+	if a.Address == "" {
+		return a.Name()
+	}
+	return a.Name() + "@" + a.Address
+}
+
+// actionNote is the reason of the operator, and why nothing came of the action.
+func actionNote(a *audit.Line) string {
+	return strings.TrimPrefix(strings.TrimSuffix(a.Reason+"; "+a.Error, "; "), "; ")
+}
+
+// actionFiles reads the audit log of a relay that doesn't run; nil: there is none.
+func (c *cli) actionFiles() func(context.Context, control.ActionQuery) (control.ActionPage, error) {
+	w, err := c.find()
+	if err != nil || w.DataDir == "" {
+		return nil
+	}
+	dir := filepath.Join(w.DataDir, config.AuditLog)
+	if _, err := os.Stat(dir); err != nil {
+		return nil
+	}
+	fmt.Fprintf(c.err, "the relay is not running: reading %s\n", dir)
+	return func(ctx context.Context, q control.ActionQuery) (control.ActionPage, error) {
+		return audit.Read(ctx, dir, q)
+	}
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/mta"
+	"example.org/mta/mta/backup"
+	"example.org/mta/mta/control"
+)
+
+func newBackup(c *cli) *cobra.Command {
+	var o control.BackupOptions
+	cmd := &cobra.Command{
+		Use:   "backup DIR|-",
+		Short: "back up the running relay",
+		Long: `Write the state of the running relay into a new directory, or as a tar archive to standard
+output: the queue at one instant, and the databases and logs right after it. Mail is taken
+and delivered meanwhile. The configuration, keys and secrets are only in a backup with
+--with-secrets, the accounting log only in one with --with-log.`,
+		Example: "  mta backup /srv/backup/mta-today\n  mta backup --with-secrets - | ssh safe 'cat > mta.tar'",
+		Args:    oneArg("a directory, or -"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := c.client()
+			if err != nil {
+				return err
+			}
+			if args[0] == "-" {
+				return client.Backup(cmd.Context(), c.out, o)
+			}
+			return c.backupTo(cmd.Context(), client, args[0], o)
+		},
+	}
+	cmd.Flags().BoolVar(&o.Secrets, "with-secrets", false, "with the configuration, keys and secrets")
+	cmd.Flags().BoolVar(&o.Log, "with-log", false, "with the accounting log")
+	return cmd
+}
+
+func (c *cli) backupTo(ctx context.Context, client *control.Client, dir string, o control.BackupOptions) error {
+	out, in := io.Pipe()
+	go func() { in.CloseWithError(client.Backup(ctx, in, o)) }() // ended by the reader's Close
+	m, err := backup.Unpack(out, dir)
+	out.CloseWithError(err)
+	if err != nil {
+		return err
+	}
+	size := int64(0)
+	for _, f := range m.Files {
+		size += f.Size
+	}
+	fmt.Fprintf(c.out, "%s: %s with %s as of %s, in %s (%s)\n", draw.Clean(dir), plural(m.Messages, "message"), plural(m.Recipients, "recipient"), moment(m.At, c.now()), plural(len(m.Files), "file"), shortSize(size))
+	return nil
+}
+
+func newRestore(c *cli) *cobra.Command {
+	var hold, send bool
+	cmd := &cobra.Command{
+		Use:   "restore DIR|FILE|-",
+		Short: "restore a backup",
+		Long: `Restore a backup into the data directory of the configuration, which no relay may use or
+have used. Mail that has left since the backup was taken is still in its queue: with
+--hold all of it waits until you release or remove it, with --send it leaves when the
+relay starts, some of it a second time. Without either, the command asks. The
+configuration and keys of a backup are left in the folder config of the data directory.`,
+		Example: "  mta restore /srv/backup/mta-today --hold",
+		Args:    oneArg("a directory, a file or -"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if hold && send {
+				return usagef("--hold and --send exclude each other")
+			}
+			return c.restore(args[0], hold, send)
+		},
+	}
+	cmd.Flags().BoolVar(&hold, "hold", false, "hold all mail")
+	cmd.Flags().BoolVar(&send, "send", false, "let all mail leave")
+	return cmd
+}
+
+func (c *cli) restore(name string, hold, send bool) error {
+	cfg, err := c.config()
+	if err != nil {
+		return err
+	}
+	from, err := c.openBackup(name)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	s, err := mta.StageRestore(cfg, thisBuild().Version, from)
+	if err != nil {
+		return fmt.Errorf("restoring %s: %w", name, err)
+	}
+	defer s.Discard()
+	age := c.now().Sub(s.At).Round(time.Second)
+	fmt.Fprintf(c.err, "the backup of %s is %s old, with %s for %s; mail that has left since then would leave again\n", draw.Clean(s.Hostname), shortAge(age), plural(s.Messages, "message"), plural(s.Recipients, "recipient"))
+	if !hold && !send {
+		if hold, err = c.askHold(name); err != nil {
+			return err
+		}
+	}
+	if err := s.Restore(hold); err != nil {
+		return fmt.Errorf("restoring %s: %w", name, err)
+	}
+	what := "it leaves when the relay starts"
+	if hold {
+		what = "all of it is held: mta queue release or mta queue remove"
+	}
+	fmt.Fprintf(c.out, "%s is restored; %s\n", draw.Clean(cfg.DataDir), what)
+	return nil
+}
+
+func (c *cli) openBackup(name string) (io.ReadCloser, error) {
+	if name == "-" {
+		return io.NopCloser(c.in), nil
+	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		return backup.Read(name)
+	}
+	return os.Open(name)
+}
+
+// askHold asks what becomes of the mail.
+func (c *cli) askHold(name string) (hold bool, err error) {
+	if name == "-" || !c.screen.TTY {
+		return false, hinted{errors.New("nothing is restored"), "say what becomes of the mail: --hold or --send"}
+	}
+	fmt.Fprint(c.err, "hold the mail, or send it? [hold/send] ")
+	answer, err := bufio.NewReader(c.in).ReadString('\n')
+	if err != nil && answer == "" {
+		return false, err
+	}
+	switch strings.TrimSpace(answer) {
+	case "hold":
+		return true, nil
+	case "send":
+		return false, nil
+	}
+	return false, errors.New("neither: nothing is restored")
+}

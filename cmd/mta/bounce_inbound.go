@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/mta/control"
+)
+
+func newBounceList(c *cli) *cobra.Command {
+	var p pageFlags
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "list inbound mail that the relay did not understand",
+		Long: `List mail to an inbound domain that the relay did not understand and keeps, the newest first:
+mail to postmaster@ and abuse@, bounces in a form that it doesn't know, replies by people.
+The relay keeps 1000 messages and 64 MiB at most; then the oldest go.`,
+		Example: `  mta bounce list
+  mta bounce list --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := p.check(); err != nil {
+				return err
+			}
+			return c.bounceList(cmd.Context(), &p)
+		},
+	}
+	p.add(cmd, "messages")
+	return cmd
+}
+
+func (c *cli) bounceList(ctx context.Context, p *pageFlags) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	var last control.InboundList
+	all, next, err := collect(p, func(after string, limit int) ([]control.InboundMail, string, error) {
+		l, err := client.Inbound(ctx, after, limit)
+		last = l
+		return l.Mail, l.Next, err
+	})
+	switch {
+	case err != nil:
+		return err
+	case p.asJSON:
+		return writeJSON(c.out, control.InboundList{Mail: all, Kept: last.Kept, Dropped: last.Dropped, Next: next})
+	case len(all) == 0:
+		fmt.Fprintln(c.err, "no inbound mail is kept")
+		return nil
+	}
+	t := &draw.Table{
+		Columns:   []draw.Column{{Title: "ID"}, {Title: "AGE", Right: true}, {Title: "KIND"}, {Title: "FROM", Shrink: true}, {Title: "TO", Shrink: true}, {Title: "SIZE", Right: true}},
+		NoteTitle: "SUBJECT",
+	}
+	for _, m := range all {
+		t.Add(m.Subject, m.ID, shortAge(c.now().Sub(m.Time)), m.Kind, sentBy(&m), strings.Join(m.Recipients, ", "), shortSize(m.Size))
+	}
+	if err := t.Write(c.out, c.screen); err != nil {
+		return err
+	}
+	if next != "" {
+		fmt.Fprintf(c.err, "%s shown of %d; for the next ones add: --after %q\n", plural(len(all), "message"), last.Kept, next)
+	}
+	if last.Dropped > 0 {
+		fmt.Fprintf(c.err, "%s deleted since the start of the relay, for space\n", plural(int(last.Dropped), "message"))
+	}
+	return nil
+}
+
+// sentBy is the author of a mail, or else its sender.
+func sentBy(m *control.InboundMail) string {
+	if m.From != "" {
+		return m.From
+	}
+	return angled(m.Sender)
+}
+
+func newBounceShow(c *cli) *cobra.Command {
+	var asJSON, content bool
+	cmd := &cobra.Command{
+		Use:   "show ID",
+		Short: "show a message that 'mta bounce list' lists",
+		Long: `Show what is known about a message, and its headers and body, with ? for control characters.
+--content prints the message alone, and into a pipe or a file unchanged.`,
+		Example: `  mta bounce show 0k7w1v0z8g002
+  mta bounce show 0k7w1v0z8g002 --content >report.eml`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef("want the id of one message, as in the first column of 'mta bounce list', got %d arguments", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.bounceShow(cmd.Context(), args[0], asJSON, content)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print what is known as JSON, without the content")
+	cmd.Flags().BoolVar(&content, "content", false, "print the headers and the body alone")
+	cmd.MarkFlagsMutuallyExclusive("json", "content")
+	return cmd
+}
+
+func (c *cli) bounceShow(ctx context.Context, id string, asJSON, content bool) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	if content && !c.screen.TTY {
+		return client.InboundContent(ctx, id, c.out)
+	}
+	if !content {
+		m, err := client.InboundMail(ctx, id)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return writeJSON(c.out, m)
+		}
+		c.inboundFacts(&m)
+	}
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(client.InboundContent(ctx, id, w)) }()
+	defer r.Close()
+	return writeClean(c.out, r)
+}
+
+// inboundFacts prints what is known about a message beside its content, and a blank line.
+func (c *cli) inboundFacts(m *control.InboundMail) {
+	by := m.Peer
+	if m.Helo != "" {
+		by += " (" + m.Helo + ")"
+	}
+	for _, f := range []struct{ name, value string }{
+		{"id", m.ID}, {"kind", m.Kind}, {"arrived", moment(m.Time, c.now())}, {"from", by}, {"sender", angled(m.Sender)},
+		{"to", strings.Join(m.Recipients, ", ")}, {"about", m.Message}, {"size", shortSize(m.Size)},
+	} {
+		if f.value != "" {
+			fmt.Fprintf(c.out, "%-8s %s\n", f.name, draw.Clean(f.value))
+		}
+	}
+	fmt.Fprintln(c.out)
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/mta/control"
+)
+
+const connectionsHelp = `List the open connections, those of clients and those to remote hosts, and close some.
+Without a subcommand, 'mta connections' lists them.`
+
+func newConnections(c *cli) *cobra.Command {
+	list := newConnectionsList(c)
+	g := group("connections", "list open connections, close some", list, newConnectionsClose(c))
+	g.Long = connectionsHelp
+	listByDefault(g, list)
+	return g
+}
+
+const connectionsListHelp = `List the open connections: those of clients (in), then those to remote hosts (out), the
+oldest first.
+
+  opening  not ready for mail yet
+  busy     has a transaction or a request
+  idle     waits for one
+  closing  takes no more
+
+BACKLOG counts the transactions on an outgoing connection, WINDOW those that use the wire
+at a time. MESSAGES counts transactions or requests so far.`
+
+func newConnectionsList(c *cli) *cobra.Command {
+	var (
+		f    control.ConnectionFilter
+		p    pageFlags
+		peer string
+	)
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "list open connections",
+		Long:  connectionsListHelp,
+		Example: `  mta connections list --site mx.example.com
+  mta connections list --direction in --peer 192.0.2.0/24 --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := p.check(); err != nil {
+				return err
+			}
+			if peer != "" {
+				var err error
+				if f.Peer, err = control.ParseNetwork(peer); err != nil {
+					return usagef("--peer: %v", err)
+				}
+			}
+			return c.connectionsList(cmd.Context(), f, &p)
+		},
+	}
+	p.add(cmd, "connections")
+	flags := cmd.Flags()
+	flags.StringVar((*string)(&f.Direction), "direction", "", "only those of clients (`in`) or to remote hosts (out)")
+	flags.StringVar((*string)(&f.State), "state", "", "connections in this `state`: opening, busy, idle or closing")
+	flags.StringVar(&f.Site, "site", "", "outgoing ones for this `site`")
+	flags.StringVar(&f.Source, "source", "", "outgoing ones from this `source`")
+	flags.StringVar(&f.Listener, "listener", "", "incoming ones to this `listener` or api block")
+	flags.StringVar(&f.Tenant, "tenant", "", "incoming ones of this `tenant`, outgoing ones that were opened for its mail")
+	flags.StringVar(&peer, "peer", "", "those whose other end has this `address`, or one in a network such as 192.0.2.0/24")
+	oneOf(cmd, "direction", control.Directions)
+	oneOf(cmd, "state", control.ConnectionStates)
+	return c.watchable(cmd)
+}
+
+func (c *cli) connectionsList(ctx context.Context, f control.ConnectionFilter, p *pageFlags) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	total := 0
+	all, next, err := collect(p, func(after string, limit int) ([]control.Connection, string, error) {
+		l, err := client.Connections(ctx, f, after, limit)
+		total = l.Total
+		return l.Connections, l.Next, err
+	})
+	if err != nil {
+		return err
+	}
+	if p.asJSON {
+		return writeJSON(c.out, control.ConnectionList{Connections: all, Total: total, Next: next})
+	}
+	t := &draw.Table{Columns: []draw.Column{
+		{Title: "ID"}, {Title: "DIR"}, {Title: "STATE", State: true}, {Title: "PEER"}, {Title: "NAME", Shrink: true}, {Title: "FOR", Shrink: true},
+		{Title: "TLS", Spare: true}, {Title: "AGE", Right: true}, {Title: "IDLE", Right: true, Spare: true}, {Title: "BACKLOG", Right: true}, {Title: "WINDOW", Right: true, Spare: true}, {Title: "MESSAGES", Right: true},
+	}, NoteTitle: "LAST REPLY"}
+	for i := range all {
+		t.Add(lastReply(&all[i]), c.connectionRow(&all[i])...)
+	}
+	return c.showPage(t, len(all), "connection", next)
+}
+
+// connectionRow gives the cells of a connection.
+func (c *cli) connectionRow(x *control.Connection) []string {
+	whose := notes(x.Listener, x.Tenant, x.User)
+	if x.Direction == control.Outgoing {
+		whose = x.Site + " from " + x.Source
+	}
+	tls, idle, backlog, window := "-", "-", "-", "-"
+	if x.TLS != nil {
+		tls = x.TLS.Version
+	}
+	if !x.IdleSince.IsZero() {
+		idle = c.since(x.IdleSince)
+	}
+	if x.Direction == control.Outgoing {
+		backlog, window = fmt.Sprint(x.Backlog), fmt.Sprint(x.Window)
+	}
+	return []string{x.ID, string(x.Direction), string(x.State), x.Peer, orDash(x.PeerName), whose, tls, c.since(x.Since), idle, backlog, window, fmt.Sprint(x.Messages)}
+}
+
+// lastReply is the reply on one line, "" without one.
+func lastReply(x *control.Connection) string {
+	if x.LastReply == nil {
+		return ""
+	}
+	return x.LastReply.String()
+}
+
+func newConnectionsClose(c *cli) *cobra.Command {
+	var (
+		request control.CloseConnections
+		asJSON  bool
+	)
+	cmd := &cobra.Command{
+		Use:   "close ID...",
+		Short: "close connections without loss of mail",
+		Long: `Close connections. A client hears 421 before its next command; a message that is coming in
+is taken first. An outgoing connection finishes the transactions that have begun, and the
+others leave by another connection; one that is being opened is given up. No mail is lost
+or sent twice.
+
+To keep a site's connections from being opened again, see 'mta sites suspend'.`,
+		Example: `  mta connections close 6920000a0001
+  mta connections close 6920000a0001 6920000a0002 --dry-run`,
+		Args: func(_ *cobra.Command, ids []string) error {
+			if len(ids) == 0 {
+				return usagef("no connection is named")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			request.IDs = ids
+			client, err := c.client()
+			if err != nil {
+				return err
+			}
+			done, err := client.CloseConnections(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(c.out, done)
+			}
+			what := "closed"
+			if done.DryRun {
+				what = "would be closed"
+			}
+			fmt.Fprintf(c.out, "%s %s", plural(done.Connections, "connection"), what)
+			if done.Busy > 0 {
+				fmt.Fprintf(c.out, ", %d of them when what has begun is finished", done.Busy)
+			}
+			fmt.Fprintln(c.out)
+			return nil
+		},
+	}
+	changeFlags(cmd, &request.Intent)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.ValidArgsFunction = c.complete(c.connectionIDs)
+	return cmd
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/internal/settings"
+	"example.org/mta/internal/wholefile"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/importer"
+)
+
+const importHelp = `Write mta.conf from the configuration of another mail server. No mail is moved, and no relay is
+affected.
+
+Every block and setting of the result names its origin in a comment. A directive without a
+counterpart becomes a comment at its place, with the reason. The result goes to standard
+output, or to the file of --out; the summary of what needs attention goes to standard error.
+
+The exit code is 1 when something that limits or protects, such as a rate or an access rule, could
+not be carried: read the notes, then repeat the command with --accept.`
+
+func newImport(c *cli) *cobra.Command {
+	g := group("import", "write mta.conf from the configuration of another mail server", newImportPowerMTA(c), newImportPostfix(c))
+	g.Long = importHelp
+	return g
+}
+
+// importing is what all commands below 'mta import' have in common.
+type importing struct {
+	c              *cli
+	out            string // the file for the result, "" for standard output
+	accept, asJSON bool
+	withSecrets    bool
+}
+
+// importCommand completes cmd: read gets its arguments.
+func (c *cli) importCommand(cmd *cobra.Command, read func(args []string) (*importer.Draft, error)) *cobra.Command {
+	im := &importing{c: c}
+	cmd.Flags().StringVar(&im.out, "out", "", "write the configuration to this `file`, which must not exist, or be from an earlier import")
+	cmd.Flags().BoolVar(&im.accept, "accept", false, "exit with 0 although something that limits or protects could not be carried")
+	cmd.Flags().BoolVar(&im.withSecrets, "with-secrets", false, "write passwords into the file of --out, not into a separate one")
+	cmd.Flags().BoolVar(&im.asJSON, "json", false, "print the summary as JSON, on standard output; without --out with the configuration in it")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if im.withSecrets && im.out == "" {
+			return usagef("--with-secrets needs --out: passwords are not written to standard output")
+		}
+		draft, err := read(args)
+		if err != nil {
+			return err
+		}
+		return im.finish(draft)
+	}
+	return cmd
+}
+
+// finish checks the draft, writes it, and reports on it.
+func (im *importing) finish(draft *importer.Draft) error {
+	draft.WithSecrets = im.withSecrets
+	text := append([]byte(importMark), draft.Bytes()...)
+	if err := im.verify(text, draft.Secrets); err != nil {
+		return err
+	}
+	if err := im.write(text); err != nil {
+		return err
+	}
+	if err := im.writeSecrets(draft.Secrets); err != nil {
+		return err
+	}
+	s := draft.Summary()
+	if err := im.report(&s, text); err != nil {
+		return err
+	}
+	if s.Protects > 0 && !im.accept {
+		return exitError(exitFailed)
+	}
+	return nil
+}
+
+// verify reads the result as 'mta check' does. A fault in it is the program's, not the operator's.
+func (im *importing) verify(text []byte, secrets map[string]string) error {
+	env := func(name string) string { return cmp.Or(secrets[name], im.c.env(name)) }
+	_, err := config.Parse(text, "the result", env)
+	if problems := (settings.Problems)(nil); errors.As(err, &problems) {
+		fmt.Fprintf(im.c.err, "%v\n", problems)
+		return hinted{errors.New("the import made a configuration with faults: nothing was written"),
+			"this is a fault of mta: please report it, with the lines above and the directives that they come from"}
+	}
+	return err
+}
+
+// importMark is the first line of every result.
+const importMark = "# Written by 'mta import'.\n"
+
+// write puts the result into its file. It can hold passwords.
+func (im *importing) write(text []byte) error {
+	switch {
+	case im.out == "" && im.asJSON:
+		return nil
+	case im.out == "":
+		_, err := im.c.out.Write(text)
+		return err
+	}
+	return replaceImported(im.out, text)
+}
+
+// writeSecrets puts passwords beside the configuration, as lines of an environment file of systemd.
+func (im *importing) writeSecrets(secrets map[string]string) error {
+	if len(secrets) == 0 || im.withSecrets {
+		return nil
+	}
+	if im.out == "" {
+		fmt.Fprintf(im.c.err, "mta: %s not written: --out FILE also makes FILE.secrets\n", plural(len(secrets), "password"))
+		return nil
+	}
+	text := []byte(importMark + "# The environment of the relay: EnvironmentFile= of its unit.\n")
+	for _, name := range slices.Sorted(maps.Keys(secrets)) {
+		text = fmt.Appendf(text, "%s='%s'\n", name, strings.ReplaceAll(secrets[name], "'", `'\''`))
+	}
+	path := im.out + ".secrets"
+	if err := replaceImported(path, text); err != nil {
+		return err
+	}
+	fmt.Fprintf(im.c.err, "mta: %s in %s: give it to the relay as its environment\n", plural(len(secrets), "password"), path)
+	return nil
+}
+
+// replaceImported writes a file that only its owner can read, over one from an earlier import only.
+func replaceImported(path string, text []byte) error {
+	old, err := os.ReadFile(path)
+	if err == nil && !bytes.HasPrefix(old, []byte(importMark)) {
+		return hinted{fmt.Errorf("%s exists and is not from an earlier import", path), "give --out another name, or move the file away"}
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return wholefile.Replace(path, 0o600, func(w io.Writer) error {
+		_, err := w.Write(text)
+		return err
+	})
+}
+
+// report prints the summary.
+func (im *importing) report(s *importer.Summary, text []byte) error {
+	c := im.c
+	if im.asJSON {
+		out := struct {
+			*importer.Summary
+			Config string `json:"config,omitempty"`
+		}{Summary: s}
+		if im.out == "" {
+			out.Config = string(text)
+		}
+		return writeJSON(c.out, out)
+	}
+	if len(s.Notes) > 0 {
+		t := draw.Table{
+			Columns:   []draw.Column{{Title: "place"}, {Title: "directive", Shrink: true}, {Title: "carried"}, {Title: "protects"}},
+			NoteTitle: "reason",
+		}
+		for _, n := range s.Notes {
+			carried, protects := "with a note", "-"
+			if n.Lost {
+				carried = "no"
+			}
+			if n.Protects {
+				protects = "yes"
+			}
+			t.Add(n.Reason, n.File+":"+strconv.Itoa(n.Line), n.Directive, carried, protects)
+		}
+		if err := t.Write(c.err, c.screen); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(c.err, "%s carried, %d with a note, %d not carried\n", plural(s.Carried, "directive"), s.Noted, s.Lost)
+	if s.Protects > 0 && !im.accept {
+		fmt.Fprintf(c.err, "mta: %s for a limit or a protection could not be carried: read the notes, then repeat the command with --accept\n", plural(s.Protects, "directive"))
+	}
+	return nil
+}

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/control"
+)
+
+const streamsHelp = `List the streams of events: how many events wait for each receiver and since when, the rate
+of the last minute, and the last error. A stream is following the head of the accounting
+log, behind it, failing (it is tried again until its receiver takes the events), or paused.`
+
+func newStreams(c *cli) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "streams",
+		Short:   "show and change the streams of events",
+		Long:    streamsHelp,
+		Example: "  mta streams\n  mta streams show app\n  mta streams replay app --from 2h",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := c.client()
+			if err != nil {
+				return err
+			}
+			l, err := client.Streams(cmd.Context())
+			switch {
+			case err != nil:
+				return err
+			case asJSON:
+				return writeJSON(c.out, l)
+			case len(l.Streams) == 0:
+				fmt.Fprintln(c.err, `there are no streams; to add one: stream "app" { to = "https://..." }`)
+				return nil
+			}
+			return c.streamsTable(l.Streams)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.AddCommand(newStreamsShow(c), newStreamsPause(c, true), newStreamsPause(c, false), newStreamsSkip(c), newStreamsReplay(c), newStreamsTest(c), newStreamsKey(c))
+	return cmd
+}
+
+func (c *cli) streamsTable(streams []control.Stream) error {
+	t := &draw.Table{
+		Columns: []draw.Column{
+			{Title: "STREAM", Shrink: true}, {Title: "STATE"}, {Title: "WAITING", Right: true}, {Title: "BYTES", Right: true}, {Title: "FOR", Right: true},
+			{Title: "PER S", Right: true}, {Title: "DELIVERED", Right: true}, {Title: "REFUSED", Right: true}, {Title: "LOST", Right: true},
+		},
+		NoteTitle: "LAST ERROR",
+	}
+	for i := range streams {
+		s := &streams[i]
+		note := s.LastError
+		if note != "" {
+			note = fmt.Sprintf("%s ago: %s", shortAge(c.now().Sub(s.ErrorAt)), note)
+		}
+		t.Add(draw.Clean(note), draw.Clean(s.Name), s.State, fmt.Sprint(s.LagEvents), shortSize(s.LagBytes), lagOf(s),
+			fmt.Sprintf("%.1f", s.Rate), fmt.Sprint(s.Delivered), fmt.Sprint(s.Refused), fmt.Sprint(s.Lost))
+	}
+	return t.Write(c.out, c.screen)
+}
+
+// lagOf is how long the oldest event has waited.
+func lagOf(s *control.Stream) string {
+	if s.LagEvents == 0 {
+		return "-"
+	}
+	return shortAge(time.Duration(s.LagSeconds * float64(time.Second)))
+}
+
+func newStreamsShow(c *cli) *cobra.Command {
+	return c.streamCommand("show", "show a stream, and the events that its receiver has refused",
+		"Show a stream, and the last 100 events that its receiver has refused. Those were set aside:\n'mta log --id ID' shows their records.",
+		func(ctx context.Context, client *control.Client, name string) (any, func() error, error) {
+			s, err := client.Stream(ctx, name)
+			return s, func() error { return c.showStream(&s) }, err
+		})
+}
+
+func (c *cli) showStream(s *control.Stream) error {
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(c.out, "%-10s %s\n", name, draw.Clean(fmt.Sprintf(format, args...)))
+	}
+	line("stream", "%s", s.Name)
+	line("to", "%s", s.To)
+	line("state", "%s, at %s", s.State, s.At)
+	if s.LagEvents > 0 || s.LagBytes > 0 {
+		line("waiting", "about %s for %s; %s of the log", plural(int(s.LagEvents), "event"), lagOf(s), shortSize(s.LagBytes))
+	}
+	line("delivered", "%s in %s since the start of the relay; %.1f/s in the last minute", plural(int(s.Delivered), "event"), plural(int(s.Requests), "request"), s.Rate)
+	if s.LastError != "" {
+		line("failures", "%d; the last %s: %s", s.Failures, moment(s.ErrorAt, c.now()), s.LastError)
+	}
+	if s.NextTry.After(c.now()) {
+		line("next try", "%s", moment(s.NextTry, c.now()))
+	}
+	if s.Gaps > 0 {
+		line("lost", "%s in %s", plural(int(s.Lost), "event"), plural(int(s.Gaps), "gap"))
+	}
+	if len(s.SetAside) == 0 {
+		return nil
+	}
+	fmt.Fprintln(c.out)
+	t := &draw.Table{Columns: []draw.Column{{Title: "REFUSED EVENT"}, {Title: "TYPE"}, {Title: "MESSAGE"}, {Title: "AGE", Right: true}}, NoteTitle: "ANSWER"}
+	for _, e := range s.SetAside {
+		t.Add(draw.Clean(e.Reason), draw.Clean(e.EventID), draw.Clean(e.Type), draw.Clean(e.ID), shortAge(c.now().Sub(e.At)))
+	}
+	return t.Write(c.out, c.screen)
+}
+
+// streamCommand makes a command about one stream. do returns what --json prints, and how to print it for people.
+func (c *cli) streamCommand(use, short, long string, do func(context.Context, *control.Client, string) (any, func() error, error)) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:               use + " NAME",
+		Short:             short,
+		Long:              long,
+		Args:              oneArg("the stream's name"),
+		ValidArgsFunction: c.complete(streamNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := c.client()
+			if err != nil {
+				return err
+			}
+			result, print, err := do(cmd.Context(), client, args[0])
+			switch {
+			case err != nil:
+				return err
+			case asJSON:
+				return writeJSON(c.out, result)
+			}
+			return print()
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// streamNames asks for the streams.
+func streamNames(ctx context.Context, client *control.Client, _ string) (names []string, err error) {
+	l, err := client.Streams(ctx)
+	for i := range l.Streams {
+		names = append(names, l.Streams[i].Name)
+	}
+	return names, err
+}
+
+func newStreamsPause(c *cli, pause bool) *cobra.Command {
+	use, short, long, done := "resume", "send a stream's events again", "End the pause of a stream. One whose receiver failed is tried at once.", "stream %s is resumed\n"
+	if pause {
+		use, short = "pause", "send no events of a stream until it is resumed"
+		long = "Send no events of a stream until it is resumed, over restarts too. The events wait in the\naccounting log, up to the stream's hold."
+		done = "stream %s is paused\n"
+	}
+	var in control.Intent
+	cmd := c.streamCommand(use, short, long, func(ctx context.Context, client *control.Client, name string) (any, func() error, error) {
+		s, err := client.PauseStream(ctx, name, pause, in)
+		return s, func() error {
+			if c.wouldChange(s.Effect, "stream") {
+				return nil
+			}
+			fmt.Fprintf(c.out, done, draw.Clean(name))
+			return nil
+		}, err
+	})
+	changeFlags(cmd, &in)
+	return cmd
+}
+
+func newStreamsSkip(c *cli) *cobra.Command {
+	var in control.Intent
+	cmd := c.streamCommand("skip", "leave out all events that wait",
+		"Leave out all events that wait for a receiver, and go on with the next. 'mta streams replay'\ntakes that back, as long as the accounting log has them.",
+		func(ctx context.Context, client *control.Client, name string) (any, func() error, error) {
+			m, err := client.SkipStream(ctx, name, in)
+			return m, func() error { return c.movedStream(name, &m, "event") }, err
+		})
+	changeFlags(cmd, &in)
+	return cmd
+}
+
+func newStreamsReplay(c *cli) *cobra.Command {
+	var (
+		in   control.Intent
+		from string
+	)
+	cmd := c.streamCommand("replay", "send events once more",
+		"Send the events of a stream from a time or from an event on once more. Receivers know events\nthat they have by the event_id, which stays the same.",
+		func(ctx context.Context, client *control.Client, name string) (any, func() error, error) {
+			to, err := c.replayFrom(from)
+			if err != nil {
+				return nil, nil, err
+			}
+			to.Intent = in
+			m, err := client.ReplayStream(ctx, name, to)
+			return m, func() error { return c.movedStream(name, &m, "stream") }, err
+		})
+	changeFlags(cmd, &in)
+	cmd.Example = "  mta streams replay app --from 2h\n  mta streams replay app --from mta1-20260301T120000-000000004711"
+	cmd.Flags().StringVar(&from, "from", "", "a `time`, as in 'mta log --since', or an event_id")
+	return cmd
+}
+
+// replayFrom reads --from.
+func (c *cli) replayFrom(from string) (to control.MoveStream, err error) {
+	if from == "" {
+		return to, hinted{usageError{errors.New("--from is missing: the time, or the event_id, of the first event to send again")}, "for the events of the last two hours: --from 2h"}
+	}
+	if _, _, err := accounting.ParseEventID(from); err == nil {
+		return control.MoveStream{Event: from}, nil
+	}
+	since, err := c.parseTime("--from", from)
+	if err != nil {
+		return to, err
+	}
+	return control.MoveStream{Since: since}, nil
+}
+
+func (c *cli) movedStream(name string, m *control.MovedStream, what string) error {
+	if c.wouldChange(m.Effect, what) {
+		return nil
+	}
+	fmt.Fprintf(c.out, "stream %s goes on from %s (was at %s)\n", draw.Clean(name), m.To, m.From)
+	return nil
+}
+
+func newStreamsTest(c *cli) *cobra.Command {
+	var in control.Intent
+	cmd := c.streamCommand("test", "send an event of the type Test",
+		"Send an event of the type Test to the receiver of a stream, at once, ahead of the stream's\nwaiting events, and print its answer. Exit status 1 if the receiver did not take it.",
+		func(ctx context.Context, client *control.Client, name string) (any, func() error, error) {
+			r, err := client.TestStream(ctx, name, in)
+			if err == nil && r.Error != "" {
+				err = fmt.Errorf("the test event of stream %s was not delivered: %s", draw.Clean(name), draw.Clean(strings.TrimSpace(r.Error)))
+			}
+			return r, func() error {
+				if r.DryRun {
+					fmt.Fprintln(c.out, "1 event would be sent")
+					return nil
+				}
+				fmt.Fprintf(c.out, "the receiver of stream %s has taken the event %s\n", draw.Clean(name), r.EventID)
+				return nil
+			}, err
+		})
+	changeFlags(cmd, &in)
+	return cmd
+}

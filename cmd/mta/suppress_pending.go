@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"example.org/mta/mta/control"
+)
+
+const suppressPendingHelp = `Show and decide about entries that were set aside. When a provider calls far more
+recipients unknown than usual, the relay does not believe it: the addresses stay off the list
+until you accept or drop them. A delivery to an address takes it from this list, and so does
+another refusal after the flood. Without a subcommand, 'mta suppress pending' lists them.`
+
+func newSuppressPending(c *cli) *cobra.Command {
+	list := newPendingList(c)
+	g := group("pending", "show and decide about entries that were set aside", list,
+		newPendingDecision(c, "accept", "put entries that were set aside on the list", `Put entries that were set aside on the list: the provider was right. When these are all entries
+of a provider whose flood is still under way, its share of unknown recipients counts as
+usual from now on.`, "accepted", (*control.Client).AcceptPending),
+		newPendingDecision(c, "drop", "forget entries that were set aside", `Forget entries that were set aside: the provider was wrong. An address that does not exist
+comes on the list when it is refused again.`, "dropped", (*control.Client).DropPending))
+	g.Long = suppressPendingHelp
+	listByDefault(g, list)
+	return g
+}
+
+func newPendingList(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "list the entries that were set aside",
+		Long:  `List the entries that were set aside, by tenant and address, after the providers that are doubted.`,
+		Example: `  mta suppress pending
+  mta suppress pending list --provider google --since 2h --json`,
+	}
+	c.listsSuppressions(cmd, c.pendingList)
+	return cmd
+}
+
+func (c *cli) pendingList(ctx context.Context, client *control.Client, f control.SuppressionFilter, p *pageFlags) error {
+	var providers []control.DoubtedProvider
+	all, next, err := collect(p, func(after string, limit int) ([]control.Suppression, string, error) {
+		l, err := client.PendingSuppressions(ctx, f, after, limit)
+		providers = l.Providers
+		return l.Suppressions, l.Next, err
+	})
+	if err != nil {
+		return err
+	}
+	if p.asJSON {
+		return writeJSON(c.out, control.PendingList{Providers: providers, Suppressions: all, Next: next})
+	}
+	for _, d := range providers {
+		fmt.Fprintln(c.out, c.doubt(&d))
+	}
+	if len(providers) > 0 && len(all) > 0 {
+		fmt.Fprintln(c.out)
+	}
+	if err := c.suppressionTable(all); err != nil {
+		return err
+	}
+	switch {
+	case next != "":
+		fmt.Fprintf(c.err, "%s shown; for the next ones add: --after %q\n", addresses(len(all)), next)
+	case len(all) == 0:
+		fmt.Fprintln(c.err, "no entry is set aside")
+	}
+	return nil
+}
+
+// doubt says why a provider is doubted.
+func (c *cli) doubt(d *control.DoubtedProvider) string {
+	const day, minute = "2006-01-02", "15:04"
+	when := "since " + d.Since.UTC().Format(day+" "+minute)
+	if !d.Until.IsZero() {
+		until := minute
+		if d.Until.UTC().Format(day) != d.Since.UTC().Format(day) {
+			until = day + " " + minute
+		}
+		when = fmt.Sprintf("from %s to %s", d.Since.UTC().Format(day+" "+minute), d.Until.UTC().Format(until))
+	}
+	return fmt.Sprintf("%s called %d of %d recipients unknown %s UTC; usual: %s", d.Provider, d.Unknown, d.Known+d.Unknown, when, percent(d.Usual))
+}
+
+func newPendingDecision(c *cli, name, short, long, done string, decide func(*control.Client, context.Context, control.SuppressionSelection) (control.PendingDecided, error)) *cobra.Command {
+	var (
+		f      suppressionFlags
+		in     control.Intent
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   name,
+		Short: short,
+		Long:  long,
+		Example: "  mta suppress pending " + name + ` --provider google
+  mta suppress pending ` + name + " --provider google --since 2h --dry-run",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			filter, err := f.filter(c)
+			if err != nil {
+				return err
+			}
+			client, err := c.client()
+			if err != nil {
+				return err
+			}
+			decided, err := decide(client, cmd.Context(), control.SuppressionSelection{SuppressionFilter: filter, Intent: in})
+			switch {
+			case err != nil:
+				return err
+			case asJSON:
+				return writeJSON(c.out, decided)
+			case in.DryRun:
+				fmt.Fprintf(c.out, "%s would be %s\n", entries(decided.Entries), done)
+			default:
+				fmt.Fprintf(c.out, "%s %s\n", entries(decided.Entries), done)
+			}
+			return nil
+		},
+	}
+	f.add(cmd)
+	changeFlags(cmd, &in)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/mta"
+	"example.org/mta/mta/control"
+)
+
+const upgradeHelp = `Show and finish an upgrade of the relay. A new version goes on writing the formats of the
+version before, so that this can be put back with every message; once the upgrade is
+finished, it no longer can.`
+
+func newUpgrade(c *cli) *cobra.Command {
+	g := group("upgrade", "show and finish an upgrade", newUpgradeStatus(c), newUpgradeFinish(c))
+	g.Long = upgradeHelp
+	return g
+}
+
+func newUpgradeStatus(c *cli) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "show the formats of the relay's stores",
+		Long: `Show in which format each store of the relay is, which formats this version reads, and to
+which version one can go back. FORMAT is what is written now, READS the oldest that this
+version reads, and WRITES what it writes once the upgrade is finished. Without a running
+relay, the data directory of the configuration is read. Exit code 78: this version does not
+read one of them.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			u, err := c.upgrade(cmd.Context())
+			switch {
+			case err != nil:
+				return err
+			case asJSON:
+				return writeJSON(c.out, u)
+			}
+			return c.upgradeTable(&u)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// upgrade asks the running relay, or looks at its stores when there is none.
+func (c *cli) upgrade(ctx context.Context) (control.Upgrade, error) {
+	client, err := c.client()
+	if err != nil {
+		return control.Upgrade{}, err
+	}
+	u, err := client.Upgrade(ctx)
+	if !control.Down(err) {
+		return u, err
+	}
+	cfg, err := c.config()
+	if err != nil {
+		return u, err
+	}
+	version := thisBuild().Version
+	set, err := mta.Formats(cfg, version)
+	if err != nil {
+		return u, err
+	}
+	return mta.UpgradeStatus(cfg, version, set), nil
+}
+
+func (c *cli) upgradeTable(u *control.Upgrade) error {
+	if err := c.storeTable(u.Stores); err != nil {
+		return err
+	}
+	switch {
+	case !u.Pending:
+		fmt.Fprintf(c.out, "\nmta %s: the upgrade is finished\n", draw.Clean(u.Version))
+	case u.Mode == "auto":
+		fmt.Fprintf(c.out, "\nmta %s: the upgrade is not finished; the relay finishes it after running for a day\n", draw.Clean(u.Version))
+	default:
+		fmt.Fprintf(c.out, "\nmta %s: the upgrade is not finished; to finish it: mta upgrade finish\n", draw.Clean(u.Version))
+	}
+	return nil
+}
+
+func (c *cli) storeTable(stores []control.StoreFormat) error {
+	t := &draw.Table{Columns: []draw.Column{
+		{Title: "STORE"}, {Title: "FORMAT", Right: true}, {Title: "READS", Right: true}, {Title: "WRITES", Right: true}, {Title: "BACK TO"}, {Title: "PATH", Shrink: true},
+	}}
+	for _, s := range stores {
+		t.Add("", draw.Clean(s.Store), fmt.Sprint(s.Format), fmt.Sprint(s.Reads), fmt.Sprint(s.Writes), dashed(draw.Clean(s.BackTo)), draw.Clean(s.Path))
+	}
+	return t.Write(c.out, c.screen)
+}
+
+func newUpgradeFinish(c *cli) *cobra.Command {
+	var (
+		f      control.FinishUpgrade
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "finish",
+		Short: "write the newest formats from now on",
+		Long: `Have the relay write the newest formats from now on. The version before then no longer
+reads the data. Without a running relay, the next start of this version does so.`,
+		Example: "  mta upgrade finish --dry-run\n  mta upgrade finish",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			done, err := c.finishUpgrade(cmd.Context(), f)
+			switch {
+			case err != nil:
+				return err
+			case asJSON:
+				return writeJSON(c.out, done)
+			}
+			return c.upgradeFinished(&done)
+		},
+	}
+	changeFlags(cmd, &f.Intent)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// finishUpgrade asks the running relay, or does it to the stores when there is none.
+func (c *cli) finishUpgrade(ctx context.Context, f control.FinishUpgrade) (control.UpgradeFinished, error) {
+	client, err := c.client()
+	if err != nil {
+		return control.UpgradeFinished{}, err
+	}
+	done, err := client.FinishUpgrade(ctx, f)
+	if !control.Down(err) {
+		return done, err
+	}
+	cfg, err := c.config()
+	if err != nil {
+		return done, err
+	}
+	stores, err := mta.FinishUpgrade(cfg, thisBuild().Version, c.now(), f.DryRun)
+	return mta.UpgradeDone(stores, f.DryRun), err
+}
+
+func (c *cli) upgradeFinished(done *control.UpgradeFinished) error {
+	if done.Count == 0 {
+		fmt.Fprintln(c.out, "nothing to finish: every store is in the newest format")
+		return nil
+	}
+	for _, s := range done.Stores {
+		would := "is"
+		if done.DryRun {
+			would = "would be"
+		}
+		fmt.Fprintf(c.out, "%s: format %d %s written from now on (was %d)\n", draw.Clean(s.Store), s.Writes, would, s.Format)
+	}
+	return nil
+}

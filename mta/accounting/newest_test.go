@@ -1,0 +1,259 @@
+package accounting
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/mta/internal/envelope"
+)
+
+// pages reads all pages of a query.
+func pages(t testing.TB, dir string, q Query, limit int) (got []string, looked int64) {
+	t.Helper()
+	for after := ""; ; {
+		p, err := Newest(t.Context(), dir, q, after, limit)
+		if err != nil || p.Damage != nil {
+			t.Fatal(err, p.Damage)
+		}
+		if len(p.Records) > limit || p.Complete != (p.Next == "") || len(p.Next) > 200 {
+			t.Fatalf("%d records, complete %v, next %q", len(p.Records), p.Complete, p.Next)
+		}
+		looked += p.Looked
+		for _, r := range p.Records {
+			got = append(got, string(r))
+		}
+		if after = p.Next; after == "" {
+			return got, looked
+		}
+	}
+}
+
+// TestNewest: pages of any size, of any query, in any form of the files, have what a read of all has.
+func TestNewest(t *testing.T) {
+	dir := t.TempDir()
+	w := open(t, Config{Dir: dir, NodeID: "n", Limits: Limits{RotateSize: 300_000}})
+	fill(t, w, 1200)
+	closed(t, w)
+	files, _ := listFiles(dir)
+	check := func(what string) {
+		t.Helper()
+		for _, q := range []Query{
+			{}, {Types: []Type{TransientFailure}}, {Types: []Type{Rejection, Reception}}, {Types: []Type{Bounce}}, {Recipient: "@nowhere.example"},
+			{ID: (envelope.FirstID(accepted) + 600).String()}, {ID: (envelope.FirstID(accepted) + 7).String()}, {ID: "0000000000000"},
+			{Since: accepted}, {Since: accepted.Add(48 * time.Hour)}, {Until: accepted}, {Until: accepted.Add(48 * time.Hour)},
+		} {
+			var want []string
+			if err := Read(t.Context(), dir, q, func(line []byte) error { want = append(want, string(line)); return nil }, nil); err != nil {
+				t.Fatal(err)
+			}
+			slices.Reverse(want)
+			for _, limit := range []int{7, 1000} {
+				if limit == 7 && len(want) > 2000 {
+					continue
+				}
+				if got, _ := pages(t, dir, q, limit); !slices.Equal(got, want) {
+					t.Errorf("%s: %+v in pages of %d: %d records, want %d", what, q, limit, len(got), len(want))
+				}
+			}
+			for _, last := range []int{1, 50} {
+				q.Last = last
+				var got []string
+				if err := Read(t.Context(), dir, q, func(line []byte) error { got = append(got, string(line)); return nil }, nil); err != nil {
+					t.Fatal(err)
+				}
+				if slices.Reverse(got); !slices.Equal(got, want[:min(last, len(want))]) {
+					t.Errorf("%s: the last %d of %+v: %d records", what, last, q, len(got))
+				}
+			}
+		}
+	}
+	if len(files) < 4 {
+		t.Fatalf("%d files", len(files))
+	}
+	check("plain")
+	for _, f := range files[:2] {
+		if err := newIndexer(f).finish(); err != nil {
+			t.Fatal(err)
+		}
+		if err := compress(f, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check("compressed")
+	if zstd, err := exec.LookPath("zstd"); err == nil {
+		if out, err := exec.Command(zstd, "-q", "--rm", files[2].path).CombinedOutput(); err != nil {
+			t.Fatalf("%s %v", out, err)
+		}
+		check("compressed by zstd")
+	}
+	if _, err := Newest(t.Context(), dir, Query{}, "20260301T120000-4711", 5); !errors.Is(err, ErrCursor) {
+		t.Errorf("a forged cursor: %v", err)
+	}
+	if p, err := Newest(t.Context(), dir, Query{}, Position{1, 5}.String(), 5); err != nil || !p.Complete || len(p.Records) != 0 {
+		t.Errorf("a cursor before all: %+v, %v", p, err)
+	}
+	if p, err := Newest(t.Context(), dir+"/none", Query{}, "", 5); err != nil || !p.Complete {
+		t.Errorf("no log: %+v, %v", p, err)
+	}
+}
+
+// TestNewestLooksAtLittle: the newest records, and those before a time, cost the same whatever the size of the log; a
+// query that fits nothing ends.
+func TestNewestLooksAtLittle(t *testing.T) {
+	dir := t.TempDir()
+	var text []byte
+	r := delivery()
+	for i := range 60_000 {
+		r.Time, r.ID = accepted.Add(time.Duration(i)*time.Minute), envelope.FirstID(accepted)+envelope.ID(i)
+		text = append(text, appendRecord(nil, &r, `"n"`)...)
+	}
+	f := fileAt(dir, accepted)
+	if err := os.WriteFile(f.path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	middle := accepted.Add(30_000 * time.Minute)
+	for _, form := range []string{"plain", "compressed"} {
+		p, err := Newest(t.Context(), dir, Query{}, "", 50)
+		if err != nil || len(p.Records) != 50 || p.Looked > 100_000 {
+			t.Errorf("%s: the newest: %d records, %d octets looked at, %v", form, len(p.Records), p.Looked, err)
+		}
+		p, err = Newest(t.Context(), dir, Query{Until: middle}, "", 50)
+		if err != nil || len(p.Records) != 50 || p.Looked > 300_000 {
+			t.Errorf("%s: before a time: %d records, %d octets of %d looked at, %v", form, len(p.Records), p.Looked, len(text), err)
+		}
+		got, looked := pages(t, dir, Query{Since: middle, Until: middle.Add(time.Hour)}, 50)
+		if len(got) != 60 || looked > 500_000 {
+			t.Errorf("%s: an hour: %d records, %d octets looked at", form, len(got), looked)
+		}
+		p, err = Newest(t.Context(), dir, Query{Recipient: "nobody@nowhere.example"}, "", 50)
+		if err != nil || p.Complete || p.Looked < pageOctets || p.Looked > pageOctets+2000 {
+			t.Errorf("%s: nothing: %+v, %v", form, p, err)
+		}
+		if err := compress(f, nil); form == "plain" && err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestNewestPassesOverDamage: a damaged block hides its own records, and the page reports it.
+func TestNewestPassesOverDamage(t *testing.T) {
+	dir := t.TempDir()
+	w := open(t, Config{Dir: dir, NodeID: "n"})
+	fill(t, w, 600)
+	closed(t, w)
+	all, _ := pages(t, dir, Query{}, 10_000)
+	files, _ := listFiles(dir)
+	if err := compress(files[0], nil); err != nil {
+		t.Fatal(err)
+	}
+	path := files[0].path + compressedSuffix
+	z := frameEnds(t, path)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := z[0].compressed + 20; i < z[1].compressed; i++ { // the second of the blocks
+		text[i] ^= 0xff
+	}
+	os.WriteFile(path, text, 0o600)
+	p, err := Newest(t.Context(), dir, Query{}, "", 10_000)
+	if err != nil || p.Damage == nil || !p.Complete {
+		t.Fatalf("complete %v, damage %v, %v", p.Complete, p.Damage, err)
+	}
+	var octets int
+	got := make(map[string]bool)
+	for _, r := range p.Records {
+		got[string(r)] = true
+	}
+	for _, r := range all {
+		if !got[r] {
+			octets += len(r) + 1
+		}
+	}
+	if len(got) == len(all) || octets > 2*blockSize {
+		t.Errorf("%d octets of %d records are missing", octets, len(all)-len(got))
+	}
+}
+
+func frameEnds(t *testing.T, path string) []frameEnd {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := openFrames(f)
+	if err != nil || len(z.ends) < 3 {
+		t.Fatalf("%d blocks, %v", len(z.ends), err)
+	}
+	return z.ends
+}
+
+// FuzzNewest: whatever is in a file, pages have the records of a read, in the other order.
+func FuzzNewest(f *testing.F) {
+	good := delivery()
+	line := appendRecord(nil, &good, `"n"`)
+	f.Add(line, "@gmail.com", "", 1)
+	f.Add(append(bytes.Clone(line), line[:100]...), "joe@GMAIL.com", "20260301T120000-000000004711", 3)
+	f.Add([]byte("{}\n\n\x00\xff{\"type\":\"Bounce\",\"recipient\":\"\\u006aoe@b\\u00fccher.example\"}\nnull\n"), "", "x", 2)
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, content []byte, recipient, after string, limit int) {
+		if err := os.WriteFile(fileAt(dir, accepted).path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		q := Query{Recipient: recipient}
+		if _, err := Newest(t.Context(), dir, q, after, 5); err != nil && !errors.Is(err, ErrCursor) {
+			t.Fatal(err)
+		}
+		got, _ := pages(t, dir, q, 1+max(0, limit%100))
+		want := plainly(content, q)
+		slices.Reverse(want)
+		if fmt.Sprintf("%q", got) != fmt.Sprintf("%q", want) {
+			t.Fatalf("got  %q\nwant %q", got, want)
+		}
+	})
+}
+
+// BenchmarkNewest reads the newest 50 records, those before a time, and a page that fits nothing, of 325 MiB.
+func BenchmarkNewest(b *testing.B) {
+	dir := b.TempDir()
+	var text []byte
+	r := delivery()
+	for i := 0; len(text) < 325<<20; i++ {
+		r.Time, r.ID = accepted.Add(time.Duration(i)*time.Second), envelope.FirstID(accepted)+envelope.ID(i)
+		text = append(text, appendRecord(nil, &r, `"n"`)...)
+	}
+	if err := os.WriteFile(fileAt(dir, accepted).path, text, 0o600); err != nil {
+		b.Fatal(err)
+	}
+	for name, q := range map[string]Query{
+		"newest": {}, "before": {Until: accepted.Add(100_000 * time.Second)}, "nothing": {Recipient: "nobody@nowhere.example"}, "no-type": {Types: []Type{Bounce}},
+	} {
+		for _, form := range []string{"plain", "compressed"} {
+			b.Run(strings.Join([]string{form, name}, "/"), func(b *testing.B) {
+				if form == "compressed" {
+					if files, _ := listFiles(dir); !files[0].compressed {
+						if err := compress(files[0], nil); err != nil {
+							b.Fatal(err)
+						}
+					}
+				} else {
+					os.WriteFile(fileAt(dir, accepted).path, text, 0o600)
+				}
+				b.ResetTimer()
+				for b.Loop() {
+					if _, err := Newest(b.Context(), dir, q, "", 50); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}

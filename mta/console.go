@@ -1,0 +1,165 @@
+package mta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+
+	"example.org/mta/internal/network"
+	"example.org/mta/internal/pace"
+	"example.org/mta/internal/secretfile"
+	"example.org/mta/internal/users"
+	"example.org/mta/mta/audit"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
+	"example.org/mta/mta/web"
+	"example.org/mta/submission/auth"
+)
+
+// console is the server of the console block, with its users.
+type console struct {
+	server *web.Server
+	socket net.Listener
+	logins *auth.Service
+}
+
+// openConsole opens the console's socket, when the configuration has one. It asks by a client of the API in this
+// process, as it would by the socket.
+func (r *Relay) openConsole(cfg *config.Config, undo *undoer) error {
+	c := &cfg.Console
+	if c.Address == "" {
+		return nil
+	}
+	secret, err := loginSecret(cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	log := r.log.With("console", c.Address)
+	logins := auth.New(auth.Config{File: c.Users, Scheme: users.Argon2id, Secret: secret, Now: r.now, Log: log})
+	undo.add(logins.Close)
+	wc := web.Config{
+		Relay: control.NewLocalClient(r.control.Handler()), Logins: consoleLogins{logins, r}, Hosts: c.Names(cfg.Hostname),
+		BasePath: c.BasePath, TrustedProxies: c.TrustedProxies, UserHeader: c.UserHeader, Log: log, Now: r.now, Audit: r.auditLogin,
+	}
+	if wc.TLS, err = r.tlsOf(c.TLS); err != nil {
+		return err
+	}
+	server, err := web.New(wc)
+	if err != nil {
+		return err
+	}
+	socket, err := net.Listen("tcp", c.Address)
+	if err != nil {
+		return err
+	}
+	undo.add(func() { socket.Close() })
+	r.console = &console{server, socket, logins}
+	return nil
+}
+
+// auditLogin writes a login at the console down, before it counts.
+func (r *Relay) auditLogin(_ context.Context, l web.Login) error {
+	line := audit.Line{Actor: audit.Actor{Kind: control.ByConsole, User: l.User}, Action: "login", Subject: "how=" + l.How, Outcome: audit.Done}
+	if l.Address.IsValid() {
+		line.Address = l.Address.String()
+	}
+	if l.Refused != "" {
+		line.Outcome, line.Error = audit.Refused, l.Refused
+	}
+	return r.audit.Add(line)
+}
+
+func (r *Relay) serveConsole() {
+	r.log.Info("serving the console", "address", r.console.socket.Addr().String())
+	if err := r.console.server.Serve(r.console.socket); err != nil {
+		r.log.Error("console ended", "error", err)
+	}
+}
+
+func (r *Relay) closeConsole(ctx context.Context) error {
+	if r.console == nil {
+		return nil
+	}
+	defer r.console.logins.Close()
+	return r.console.server.Shutdown(ctx)
+}
+
+// consoleLogins are the users of the console.
+type consoleLogins struct {
+	service *auth.Service
+	relay   *Relay
+}
+
+// Login implements web.Logins. A right password of a user without a role is no login, and looks like none.
+func (l consoleLogins) Login(ctx context.Context, from netip.Addr, user, password string) (web.Identity, error) {
+	began := l.relay.now()
+	login, err := l.service.Password(ctx, auth.Client{Peer: netip.AddrPortFrom(from, 0), Network: network.Of(from)}, user, password)
+	if err == nil {
+		if id, ok := identityOf(login); ok {
+			return id, nil
+		}
+		pace.Late(ctx, l.relay.now().Sub(began))
+		err = auth.ErrDenied
+	}
+	switch {
+	case errors.Is(err, auth.ErrTooMany):
+		return web.Identity{}, &control.Error{Status: 429, Message: err.Error(), Hint: "wait a minute"}
+	case errors.Is(err, auth.ErrNoUsers):
+		return web.Identity{}, control.Unavailable("see the relay's log", "%v", err)
+	case errors.Is(err, auth.ErrMalformed):
+		return web.Identity{}, auth.ErrDenied
+	}
+	return web.Identity{}, err
+}
+
+// Known implements web.Logins.
+func (l consoleLogins) Known(user string) (web.Identity, bool) {
+	login := l.service.Vouched(user)
+	if login == nil {
+		return web.Identity{}, false
+	}
+	return identityOf(login)
+}
+
+// Still implements web.Logins.
+func (l consoleLogins) Still(id web.Identity) bool {
+	login, ok := id.Stamp.(auth.Login)
+	if !ok || !l.service.Still(&login) {
+		return false
+	}
+	now, ok := identityOf(&login)
+	return ok && now.Role == id.Role
+}
+
+// identityOf gives who has logged in, if that has a role.
+func identityOf(l *auth.Login) (web.Identity, bool) {
+	role, err := web.ParseRole(l.Role)
+	return web.Identity{User: l.User, Role: role, Stamp: *l}, err == nil
+}
+
+// consoleWarnings says what is wrong with the users file of the console. The relay starts all the same.
+func consoleWarnings(cfg *config.Config) []string {
+	if cfg.Console.Address == "" {
+		return nil
+	}
+	path, at := cfg.Console.Users, place("console", cfg.Console.Origin("users"))
+	table, err := users.Load(path)
+	var mode *secretfile.ModeError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return []string{fmt.Sprintf("%s: %s is not there, so that nobody can log in at the console: 'mta console user add NAME --role admin' makes it", at, path)}
+	case errors.As(err, &mode):
+		return []string{fmt.Sprintf("%s: %v, so that nobody can log in at the console: %s", at, err, mode.Remedy())}
+	case err != nil:
+		return []string{fmt.Sprintf("%s: nobody can log in at the console: %v", at, err)}
+	}
+	for _, u := range table.Users() {
+		if u.Role != "" {
+			return nil
+		}
+	}
+	return []string{fmt.Sprintf("%s: no user of %s has a role, so that nobody can log in at the console: 'mta console user add NAME --role admin' adds one", at, path)}
+}

@@ -1,0 +1,102 @@
+package mta
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/mta/internal/sink"
+	"example.org/mta/internal/users"
+	"example.org/mta/mta/control"
+)
+
+// TestConsole: users with a role log in at the relay's console, those without look as if they were unknown, and
+// a session ends with the role that it had.
+func TestConsole(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "users")
+	text := userLine(t, "ada", "role=admin") + userLine(t, "shop", "tenant=acme")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, sink.Config{}, `tenant "acme" { }
+		console {
+			address = "127.0.0.1:`+freePort(t)+`"
+			users   = "`+path+`"
+		}`)
+	base := "http://" + w.console.socket.Addr().String()
+	refused := loginAt(t, base, "shop", "secret")
+	for name, text := range map[string]string{"a wrong password": loginAt(t, base, "ada", "guess"), "an unknown user": loginAt(t, base, "eve", "secret")} {
+		if want := strings.NewReplacer("shop", "NAME").Replace(refused); strings.NewReplacer("ada", "NAME", "eve", "NAME").Replace(text) != want {
+			t.Errorf("%s is told apart from a user without a role:\n%s\n%s", name, text, want)
+		}
+	}
+	jar, _ := cookiejar.New(nil)
+	browser := &http.Client{Jar: jar}
+	get := func() (string, string) {
+		t.Helper()
+		a, err := browser.Get(base + "/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Body.Close()
+		page, _ := io.ReadAll(a.Body)
+		return a.Request.URL.Path, string(page)
+	}
+	if _, err := browser.PostForm(base+"/login", url.Values{"user": {"ada"}, "password": {"secret"}}); err != nil {
+		t.Fatal(err)
+	}
+	if at, page := get(); at != "/" || !strings.Contains(page, "ada, admin") {
+		t.Fatalf("at %s:\n%s", at, page)
+	}
+	api := control.NewClient(w.cfg.Control.Socket)
+	defer api.Close()
+	record, err := api.Actions(t.Context(), control.ActionQuery{Action: "login", Limit: 10})
+	if err != nil || len(record.Actions) != 4 {
+		t.Fatalf("%d logins are on record, want 4; %v", len(record.Actions), err)
+	}
+	if got := record.Actions[0]; got.User != "ada" || got.Kind != control.ByConsole || got.Address != "127.0.0.1" || got.Outcome != "done" {
+		t.Errorf("the login: %+v", got)
+	}
+	for _, refused := range record.Actions[1:] {
+		if refused.Outcome != "refused" || refused.User == "eve" {
+			t.Errorf("a refused one: %+v", refused)
+		}
+	}
+	if err := users.Update(path, func(u *users.Table) error {
+		ada := *u.User("ada")
+		ada.Role = "viewer"
+		return u.Put(&ada)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; { // the file is looked at once a second
+		if at, _ := get(); at == "/login" {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the session goes on with another role")
+		}
+	}
+}
+
+// loginAt tries to log in and gives the page that says no.
+func loginAt(t *testing.T, base, user, password string) string {
+	t.Helper()
+	a, err := http.PostForm(base+"/login", url.Values{"user": {user}, "password": {password}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Body.Close()
+	page, _ := io.ReadAll(a.Body)
+	if a.StatusCode != http.StatusForbidden {
+		t.Errorf("%s: %s", user, a.Status)
+	}
+	return fmt.Sprint(a.StatusCode, string(page))
+}

@@ -1,0 +1,75 @@
+// Package cloudevents writes events as CloudEvents 1.0 in JSON: batched for web hooks, one by one for brokers. A
+// record is the data of its event as it stands in the log, and isn't parsed.
+package cloudevents
+
+import (
+	"bytes"
+	"net/url"
+	"time"
+
+	"example.org/mta/mta/events"
+)
+
+// Format writes CloudEvents of one relay.
+type Format struct {
+	source string // the attribute, quoted
+}
+
+// New returns the format of the events of a node.
+func New(node string) *Format {
+	source := (&url.URL{Path: "/mta/" + node}).EscapedPath() // a URI reference that is not empty
+	return &Format{string(events.AppendString(nil, source))}
+}
+
+// ContentType is that of a batch (CloudEvents JSON format 1.0.2, 4.2).
+func (*Format) ContentType() string { return "application/cloudevents-batch+json" }
+
+// Encode appends a batch.
+func (f *Format) Encode(to []byte, b *events.Batch) ([]byte, error) {
+	to = append(to, '[')
+	for i := range b.Events {
+		if i > 0 {
+			to = append(to, ',')
+		}
+		to = f.append(to, &b.Events[i])
+	}
+	return append(to, ']'), nil
+}
+
+// ContentTypeOne is that of one event in structured mode.
+func (*Format) ContentTypeOne() string { return "application/cloudevents+json" }
+
+// EncodeOne appends one event.
+func (f *Format) EncodeOne(to []byte, e *events.Event) ([]byte, error) {
+	return f.append(to, e), nil
+}
+
+// append writes one event. Its id and source together are unique, as the specification demands, since the id is.
+// The extension partitionkey is the message's id: who spreads events over partitions by it keeps the order of each
+// message.
+func (f *Format) append(to []byte, e *events.Event) []byte {
+	to = append(to, `{"specversion":"1.0","id":`...)
+	to = events.AppendString(to, e.ID)
+	to = append(to, `,"source":`...)
+	to = append(to, f.source...)
+	to = append(to, `,"type":`...)
+	to = events.AppendString(to, "mta."+e.Type)
+	if e.Message != "" {
+		to = append(to, `,"subject":`...)
+		to = events.AppendString(to, e.Message)
+		to = append(to, `,"partitionkey":`...)
+		to = events.AppendString(to, e.Message)
+	}
+	if !e.Time.IsZero() {
+		to = append(to, `,"time":"`...)
+		to = e.Time.UTC().AppendFormat(to, time.RFC3339Nano)
+		to = append(to, '"')
+	}
+	if e.Tenant != "" {
+		to = append(to, `,"tenant":`...)
+		to = events.AppendString(to, e.Tenant)
+	}
+	to = append(to, `,"datacontenttype":"application/json","data":`...)
+	to = append(to, bytes.TrimSpace(e.Line)...)
+	return append(to, '}')
+}

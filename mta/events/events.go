@@ -1,0 +1,71 @@
+// Package events sends the accounting log to other programs, as streams of events.
+//
+// The log is the stream: a stream is a cursor into its files and keeps nothing else. One reader
+// serves all streams that are at the head of the log; a stream that is behind reads the files by
+// itself until it is at the head again. Events are delivered at least once, and those of a message in
+// their order.
+package events
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// Event is a record of the accounting log.
+type Event struct {
+	ID      string // node, file and offset: the same however often the event is sent
+	Line    []byte // the record: one object of JSON, without a line end. Not to be changed
+	Type    string // as Delivery
+	Message string // the message's id; "" in a record of no message
+	Tenant  string // "" for none
+	Class   string // the bounce classification; "" for none
+	Time    time.Time
+}
+
+// Sink is where a stream leads.
+type Sink interface {
+	// Send returns nil when the receiver has taken the whole batch for good. A *Rejected error has the
+	// batch halved, down to the event at fault, which is set aside; a *Later error has it sent again, not
+	// before the time given; after any other error it is sent again, too. Several goroutines may call it.
+	Send(ctx context.Context, b *Batch) error
+	// Close ends connections; no Send is under way.
+	Close() error
+}
+
+// Rejected is the error of a receiver that refuses a batch because of its content: it would refuse
+// it again.
+type Rejected struct{ Reason string }
+
+func (e *Rejected) Error() string { return e.Reason }
+
+// Later is the error of a receiver that says when to come back.
+type Later struct {
+	After  time.Duration // from now
+	Reason string
+}
+
+func (e *Later) Error() string { return fmt.Sprintf("%s (again in %s)", e.Reason, e.After) }
+
+// Format encodes events for a receiver. It is safe for use by several goroutines.
+type Format interface {
+	// Encode appends the body of a request to to.
+	Encode(to []byte, b *Batch) ([]byte, error)
+	// ContentType is the media type of the body.
+	ContentType() string
+}
+
+// Single is a Format for brokers, which get a message for each event.
+type Single interface {
+	// EncodeOne appends the message of an event to to.
+	EncodeOne(to []byte, e *Event) ([]byte, error)
+	// ContentTypeOne is the media type of a message.
+	ContentTypeOne() string
+}
+
+// Signer adds to a request what proves who sent it.
+type Signer interface {
+	// Sign sets fields of h, for each attempt. id is the batch's; body is the content before compression.
+	Sign(h http.Header, id string, at time.Time, body []byte) error
+}

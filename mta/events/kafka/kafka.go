@@ -1,0 +1,199 @@
+// Package kafka sends events to a topic of Kafka, a message for each, keyed by the mail's message id.
+package kafka
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+
+	"example.org/mta/mta/events"
+)
+
+// Config is what a Sink needs to know.
+type Config struct {
+	Brokers   []string    // "host:port" of some of the cluster
+	Topic     string      // must exist
+	TLS       *tls.Config // nil: in clear
+	Mechanism string      // of SASL, one of Mechanisms; "": no login
+	User      string
+	Password  string
+	Format    events.Single
+}
+
+// Mechanisms are those of SASL that a login can have.
+var Mechanisms = []string{"plain", "scram-sha-256", "scram-sha-512"}
+
+// Sink is a topic. The message of an event is acknowledged by all replicas in sync, and the producer is idempotent:
+// what the client itself has to send again is in the topic once.
+type Sink struct {
+	topic   string
+	format  events.Single
+	client  *kgo.Client
+	checked atomic.Bool // a broker has answered since the last failure
+	trouble trouble
+}
+
+// New makes a sink. It connects when the first batch is sent.
+func New(c Config) (*Sink, error) {
+	s := &Sink{topic: c.Topic, format: c.Format}
+	options := []kgo.Opt{
+		kgo.SeedBrokers(c.Brokers...),
+		kgo.ClientID("mta"),
+		kgo.DefaultProduceTopic(c.Topic),
+		kgo.RequiredAcks(kgo.AllISRAcks()),
+		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)), // by the key as Java's clients do it
+		kgo.ProducerLinger(0),                                // batches have waited in the stream
+		// The stream sends a batch again that wasn't answered in time. Without this the client would hold on to
+		// it, and the stream would wait for as long as the broker is away.
+		kgo.AllowIdempotentProduceCancellation(),
+		kgo.DialTimeout(dialTimeout),
+		kgo.MetadataMinAge(250 * time.Millisecond),
+		kgo.WithHooks(&s.trouble),
+	}
+	if c.TLS != nil {
+		options = append(options, kgo.DialTLSConfig(c.TLS))
+	}
+	if c.Mechanism != "" {
+		m, err := mechanism(c.Mechanism, c.User, c.Password)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, kgo.SASL(m))
+	}
+	var err error
+	s.client, err = kgo.NewClient(options...)
+	return s, err
+}
+
+const dialTimeout = 5 * time.Second
+
+func mechanism(name, user, password string) (sasl.Mechanism, error) {
+	switch name {
+	case "plain":
+		return plain.Auth{User: user, Pass: password}.AsMechanism(), nil
+	case "scram-sha-256":
+		return scram.Auth{User: user, Pass: password}.AsSha256Mechanism(), nil
+	case "scram-sha-512":
+		return scram.Auth{User: user, Pass: password}.AsSha512Mechanism(), nil
+	}
+	return nil, fmt.Errorf("kafka: there is no mechanism %q", name)
+}
+
+// Send is [events.Sink.Send].
+func (s *Sink) Send(ctx context.Context, b *events.Batch) error {
+	if err := s.send(ctx, b); err != nil {
+		s.checked.Store(false)
+		return s.explain(err)
+	}
+	return nil
+}
+
+func (s *Sink) send(ctx context.Context, b *events.Batch) error {
+	if !s.checked.Load() {
+		// Producing would wait for a broker that takes the login until ctx ends, without a reason.
+		if err := s.ping(ctx); err != nil {
+			return err
+		}
+		s.checked.Store(true)
+	}
+	for _, wave := range b.Waves() {
+		records := make([]*kgo.Record, len(wave))
+		for i, e := range wave {
+			value, err := s.format.EncodeOne(nil, e)
+			if err != nil {
+				return err
+			}
+			records[i] = s.record(e, value)
+		}
+		if err := s.client.ProduceSync(ctx, records...).FirstErr(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ping returns once a broker has answered. The client sets connections up without regard to ctx: a broker that says
+// nothing is given up, and the client comes to that later.
+func (s *Sink) ping(ctx context.Context) error {
+	answered := make(chan error, 1)
+	go func() { answered <- s.client.Ping(ctx) }()
+	select {
+	case err := <-answered:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("no broker answers: %w", ctx.Err())
+	}
+}
+
+// record makes the message of an event. Events of no message have no key, and go to any partition.
+func (s *Sink) record(e *events.Event, value []byte) *kgo.Record {
+	r := &kgo.Record{
+		Value: value, Timestamp: e.Time,
+		Headers: []kgo.RecordHeader{
+			{Key: "content-type", Value: []byte(s.format.ContentTypeOne())},
+			{Key: "event-id", Value: []byte(e.ID)},
+		},
+	}
+	if e.Message != "" {
+		r.Key = []byte(e.Message)
+	}
+	return r
+}
+
+// explain makes of a client's error what an operator can act on.
+func (s *Sink) explain(err error) error {
+	var rejected *events.Rejected
+	switch {
+	case errors.As(err, &rejected):
+		return err
+	case errors.Is(err, kerr.MessageTooLarge), errors.Is(err, kerr.RecordListTooLarge), errors.Is(err, kerr.InvalidRecord), errors.Is(err, kerr.PolicyViolation):
+		return &events.Rejected{Reason: "kafka: " + err.Error()}
+	case errors.Is(err, kerr.SaslAuthenticationFailed):
+		return fmt.Errorf("kafka: the broker refuses the login (user, password, sasl): %w", err)
+	case errors.Is(err, kerr.UnknownTopicOrPartition):
+		return fmt.Errorf("kafka: there is no topic %q: create it: %w", s.topic, err)
+	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
+		return fmt.Errorf("kafka: the user may not write to the topic %q: %w", s.topic, err)
+	}
+	if last := s.trouble.last(); last != nil && !errors.Is(err, last) {
+		return fmt.Errorf("kafka: %w; the last attempt to connect failed: %w", err, last)
+	}
+	return fmt.Errorf("kafka: %w", err)
+}
+
+// Close ends the connections.
+func (s *Sink) Close() error {
+	s.client.Close()
+	return nil
+}
+
+// trouble remembers why the last connection failed: the client tries again by itself, and reports only that time ran
+// out.
+type trouble struct {
+	mu  sync.Mutex
+	err error
+}
+
+func (t *trouble) last() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.err
+}
+
+// OnBrokerConnect implements kgo.HookBrokerConnect.
+func (t *trouble) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.err = err
+}

@@ -1,0 +1,192 @@
+// Package sendgrid writes events as SendGrid's event webhook does, and signs them as its signed event webhook does,
+// so that programs made for SendGrid hear what became of mail.
+//
+// Records have to be parsed for it, which costs a few microseconds for each.
+package sendgrid
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"example.org/mta/mta/events"
+)
+
+// Format is SendGrid's format.
+type Format struct{}
+
+// ContentType is SendGrid's.
+func (Format) ContentType() string { return "application/json" }
+
+// Encode appends a JSON array of the events that SendGrid has a name for. It appends nothing when the batch has
+// none of them.
+func (Format) Encode(to []byte, b *events.Batch) ([]byte, error) {
+	start := len(to)
+	for i := range b.Events {
+		e := &b.Events[i]
+		if _, known := names[e.Type]; !known {
+			continue
+		}
+		before := len(to)
+		if before == start {
+			to = append(to, '[')
+		} else {
+			to = append(to, ',')
+		}
+		var err error
+		if to, err = appendEvent(to, e); err != nil {
+			return to[:start], &events.Rejected{Reason: fmt.Sprintf("event %s: %v", e.ID, err)} // it will be no better next time
+		}
+		if len(to) == before+1 { // left out
+			to = to[:before]
+		}
+	}
+	if len(to) > start {
+		to = append(to, ']')
+	}
+	return to, nil
+}
+
+// names are SendGrid's of the types of records. A Bounce of a suppressed recipient is "dropped", too.
+var names = map[string]string{
+	"Reception":        "processed",
+	"Delivery":         "delivered",
+	"TransientFailure": "deferred",
+	"Bounce":           "bounce",
+	"Expiration":       "bounce",
+	"OOB":              "bounce",
+	"AdminBounce":      "dropped",
+	"Cancellation":     "dropped",
+	"Feedback":         "spamreport",
+	"Unsubscribe":      "unsubscribe",
+}
+
+// record is what a record has for SendGrid's fields.
+type record struct {
+	Recipient string `json:"recipient"`
+	Timestamp int64  `json:"timestamp"`
+	Scheduled int64  `json:"scheduled"`
+	Response  struct {
+		Code     int `json:"code"`
+		Enhanced struct {
+			Class   uint16 `json:"class"`
+			Subject uint16 `json:"subject"`
+			Detail  uint16 `json:"detail"`
+		} `json:"enhanced_code"`
+		Content string `json:"content"`
+		Command string `json:"command"`
+		Local   bool   `json:"local"`
+	} `json:"response"`
+	Attempts  int    `json:"num_attempts"`
+	Class     string `json:"bounce_classification"`
+	MatchedBy string `json:"matched_by"`
+	Feedback  struct {
+		Type string `json:"feedback_type"`
+	} `json:"feedback_report"`
+	Campaign   string         `json:"campaign"`
+	Tags       []string       `json:"tags"`
+	Meta       jsontext.Value `json:"meta"`
+	Headers    jsontext.Value `json:"headers"`
+	TLSVersion string         `json:"tls_protocol_version"`
+	Pool       string         `json:"egress_pool"`
+	Local      struct {
+		Address string `json:"address"`
+	} `json:"source_address"`
+}
+
+// certain reports whether SendGrid's clients may believe the record: they stop mail to the address of a bounce or a
+// spamreport, and anybody can write a report about anybody. Reports of the types not-spam (RFC 6430) and auth-failure
+// (RFC 6591) are no complaints.
+func (r *record) certain() bool {
+	if r.MatchedBy == "message_id" || r.MatchedBy == "fields" || r.Recipient == "" {
+		return false
+	}
+	return r.Feedback.Type != "not-spam" && r.Feedback.Type != "auth-failure"
+}
+
+// appendEvent writes one event as an object, or nothing when SendGrid would not have it.
+func appendEvent(to []byte, e *events.Event) ([]byte, error) {
+	var r record
+	if err := json.Unmarshal(e.Line, &r, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)); err != nil {
+		return to, fmt.Errorf("read the record: %w", err)
+	}
+	if !r.certain() {
+		return to, nil
+	}
+	o := begin(to)
+	o.text("email", r.Recipient)
+	o.number("timestamp", r.Timestamp)
+	o.text("sg_event_id", e.ID)
+	o.text("sg_message_id", e.Message)
+	o.filled("smtp-id", messageID(r.Headers))
+	o.category(r.Tags)
+	o.filled("marketing_campaign_name", r.Campaign)
+	name := names[e.Type]
+	if e.Type == "Bounce" && r.suppressed() {
+		name = "dropped"
+	}
+	o.text("event", name)
+	switch name {
+	case "processed":
+		o.pool(r.Pool)
+		if r.Scheduled != 0 {
+			o.number("send_at", r.Scheduled)
+		}
+	case "delivered":
+		o.text("response", r.reply())
+		o.connection(&r)
+	case "deferred":
+		o.text("response", r.reply())
+		o.text("attempt", strconv.Itoa(r.Attempts)) // SendGrid has a string here
+		o.connection(&r)
+	case "dropped":
+		o.text("reason", r.dropReason())
+	case "bounce":
+		o.bounce(e.Type, &r)
+	}
+	if err := o.arguments(r.Meta); err != nil {
+		return to, fmt.Errorf("read meta: %w", err)
+	}
+	return append(o.b, '}'), nil
+}
+
+// reply is the host's reply as SMTP has it, on one line.
+func (r *record) reply() string {
+	b := strconv.AppendInt(nil, int64(r.Response.Code), 10)
+	if r.Response.Enhanced.Class != 0 {
+		b = append(append(b, ' '), r.status()...)
+	}
+	if r.Response.Content != "" {
+		b = append(append(b, ' '), r.Response.Content...)
+	}
+	return string(bytes.ReplaceAll(b, []byte{'\n'}, []byte{' '}))
+}
+
+// status is the enhanced code, or the simple one where there is no other.
+func (r *record) status() string {
+	if s := r.Response.Enhanced; s.Class != 0 {
+		return fmt.Sprintf("%d.%d.%d", s.Class, s.Subject, s.Detail)
+	}
+	return strconv.Itoa(r.Response.Code)
+}
+
+// messageID is the value of the field Message-ID, if the log is set to copy it.
+func messageID(headers jsontext.Value) string {
+	if len(headers) == 0 {
+		return ""
+	}
+	var fields map[string]any
+	if json.Unmarshal(headers, &fields) != nil {
+		return ""
+	}
+	for name, value := range fields {
+		if text, ok := value.(string); ok && strings.EqualFold(name, "Message-ID") {
+			return text
+		}
+	}
+	return ""
+}

@@ -1,0 +1,151 @@
+// Package standardwebhooks signs requests to web hooks as Standard Webhooks 1.0 has it, symmetrically
+// (HMAC-SHA256) and asymmetrically (Ed25519).
+//
+// The project's own Go module is not used: it knows no asymmetric keys and one secret at a time, and copies the
+// body for each signature.
+package standardwebhooks
+
+import (
+	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The header fields of a signed request.
+const (
+	IDField        = "webhook-id"
+	TimestampField = "webhook-timestamp"
+	SignatureField = "webhook-signature"
+)
+
+// The prefixes by which a secret shows its kind.
+const (
+	symmetric = "whsec_" // a secret that both sides share
+	private   = "whsk_"  // an Ed25519 key, for the sender alone
+	public    = "whpk_"  // its public part, for the receiver
+)
+
+// The octets of a shared secret, by the specification.
+const (
+	shortest = 24
+	longest  = 64
+)
+
+// Key is one secret.
+type Key struct {
+	shared []byte             // for HMAC-SHA256; or
+	own    ed25519.PrivateKey // for Ed25519
+}
+
+// Parse reads a secret: "whsec_" and 24 to 64 octets in base64, or "whsk_" and an Ed25519 private key, as its seed
+// of 32 octets or as the seed and the public key. Its errors don't repeat the secret.
+func Parse(secret string) (Key, error) {
+	switch {
+	case strings.HasPrefix(secret, symmetric):
+		octets, err := decode(secret[len(symmetric):])
+		if err != nil {
+			return Key{}, err
+		}
+		if len(octets) < shortest || len(octets) > longest {
+			return Key{}, fmt.Errorf("the secret has %d octets, and must have %d to %d", len(octets), shortest, longest)
+		}
+		return Key{shared: octets}, nil
+	case strings.HasPrefix(secret, private):
+		octets, err := decode(secret[len(private):])
+		if err != nil {
+			return Key{}, err
+		}
+		return parsePrivate(octets)
+	case strings.HasPrefix(secret, public):
+		return Key{}, errors.New("this is a public key, for those who verify: the relay needs the private key (" + private + "...)")
+	}
+	return Key{}, errors.New("a secret begins with " + symmetric + " (shared by both sides) or " + private + " (a private key)")
+}
+
+func decode(text string) ([]byte, error) {
+	octets, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(text, "="))
+	if err != nil {
+		return nil, errors.New("the secret is not base64 after its prefix")
+	}
+	return octets, nil
+}
+
+func parsePrivate(octets []byte) (Key, error) {
+	switch len(octets) {
+	case ed25519.SeedSize:
+		return Key{own: ed25519.NewKeyFromSeed(octets)}, nil
+	case ed25519.PrivateKeySize:
+		key := ed25519.NewKeyFromSeed(octets[:ed25519.SeedSize])
+		if !key.Equal(ed25519.PrivateKey(octets)) {
+			return Key{}, errors.New("the second half of the private key is not its public key")
+		}
+		return Key{own: key}, nil
+	}
+	return Key{}, fmt.Errorf("the private key has %d octets, and must have %d or %d", len(octets), ed25519.SeedSize, ed25519.PrivateKeySize)
+}
+
+// NewShared returns a new secret for both sides.
+func NewShared() string {
+	octets := make([]byte, 32)
+	rand.Read(octets)
+	return symmetric + base64.StdEncoding.EncodeToString(octets)
+}
+
+// NewPrivate returns a new private key.
+func NewPrivate() string {
+	octets := make([]byte, ed25519.SeedSize)
+	rand.Read(octets)
+	return private + base64.StdEncoding.EncodeToString(ed25519.NewKeyFromSeed(octets))
+}
+
+// Public returns the text of the public key that receivers verify with, "" for a shared secret.
+func (k Key) Public() string {
+	if k.own == nil {
+		return ""
+	}
+	return public + base64.StdEncoding.EncodeToString(k.own.Public().(ed25519.PublicKey))
+}
+
+// Signer signs with each of its keys, so that a receiver can change from one to the next. Any number of goroutines
+// may use it.
+type Signer struct{ keys []Key }
+
+// New returns a signer with these keys, of which there must be one at least.
+func New(keys ...Key) *Signer { return &Signer{keys} }
+
+// Sign adds the header fields of a request with this body, before its compression. The id stays when the request is
+// sent again, the time does not. An id must have no full stop: what is signed is joined by them.
+func (s *Signer) Sign(header http.Header, id string, at time.Time, body []byte) error {
+	seconds := strconv.FormatInt(at.Unix(), 10)
+	start := id + "." + seconds + "."
+	var signatures []byte
+	var signed []byte // start and body in one piece, which Ed25519 needs
+	for _, k := range s.keys {
+		if len(signatures) > 0 {
+			signatures = append(signatures, ' ')
+		}
+		if k.own == nil {
+			mac := hmac.New(sha256.New, k.shared)
+			mac.Write([]byte(start))
+			mac.Write(body)
+			signatures = base64.StdEncoding.AppendEncode(append(signatures, "v1,"...), mac.Sum(nil))
+			continue
+		}
+		if signed == nil {
+			signed = append(append(make([]byte, 0, len(start)+len(body)), start...), body...)
+		}
+		signatures = base64.StdEncoding.AppendEncode(append(signatures, "v1a,"...), ed25519.Sign(k.own, signed))
+	}
+	header.Set(IDField, id)
+	header.Set(TimestampField, seconds)
+	header.Set(SignatureField, string(signatures))
+	return nil
+}

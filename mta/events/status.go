@@ -1,0 +1,258 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"example.org/mta/mta/accounting"
+)
+
+// The states of a stream.
+const (
+	Following = "following" // at the head of the log
+	Behind    = "behind"    // it reads files, to get to the head
+	Failing   = "failing"   // the last request failed
+	Paused    = "paused"    // by an operator
+)
+
+// Status is how a stream is.
+type Status struct {
+	Name  string
+	To    string
+	State string
+	At    Position // everything before was answered
+
+	LagEvents int64         // about how many events wait
+	LagBytes  int64         // of the log, of all records
+	Lag       time.Duration // since the oldest event that waits; 0: none does
+
+	Rate      float64 // events a second, in the last minute
+	Delivered int64   // events, since the start of the relay; so are the next five
+	Batches   int64
+	Failures  int64
+	Refused   int64 // events that were set aside
+	Gaps      int64
+	Lost      int64 // events in gaps
+
+	Tries     int // in a row that failed
+	LastError string
+	ErrorAt   time.Time
+	NextTry   time.Time
+	SentAt    time.Time // the last success
+	RefusedAt time.Time
+	GapAt     time.Time
+	Hold      time.Duration
+}
+
+// ErrUnknown is the error for a stream that is not configured.
+var ErrUnknown = errors.New("there is no such stream")
+
+// List gives all streams by name.
+func (s *Streams) List() []Status {
+	all := s.list()
+	list := make([]Status, len(all))
+	for i, st := range all {
+		list[i] = s.status(st)
+	}
+	return list
+}
+
+// Broken says why cursors can't be written; "" when they can.
+func (s *Streams) Broken() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.broken
+}
+
+func (s *Streams) status(st *stream) Status {
+	now := s.now()
+	end := s.log.Synced()
+	queued, oldest, joined := s.head.queued(st.member)
+	share := s.head.share(st.member)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	c := &st.counts
+	r := Status{
+		Name: st.Name, To: st.To, At: st.at, State: Behind, Hold: st.Hold,
+		Rate: c.rate.perSecond(now), Delivered: c.delivered, Batches: c.requests, Failures: c.failures, Refused: c.refused, Gaps: c.gaps, Lost: c.lost,
+		Tries: c.tries, LastError: c.lastError, ErrorAt: c.errorAt, NextTry: c.next, SentAt: c.sentAt, RefusedAt: c.refusedAt, GapAt: c.gapAt,
+	}
+	from := st.at
+	if w := st.hand; w != nil && !w.gap {
+		queued += w.events
+		from, oldest = w.to, w.first
+	}
+	r.LagEvents = int64(queued)
+	if to, idle := s.head.reached(st.member); idle && queued == 0 {
+		r.At = to
+	} else {
+		r.LagBytes = max(0, s.log.Bytes(st.at, end))
+	}
+	if joined {
+		r.State = Following
+	} else {
+		r.LagEvents += int64(share * float64(s.log.Bytes(from, end)))
+	}
+	if oldest.IsZero() && !joined && r.LagBytes > 0 {
+		oldest = c.sentAt
+	}
+	if !oldest.IsZero() {
+		r.Lag = max(0, now.Sub(oldest))
+	}
+	switch {
+	case st.paused:
+		r.State = Paused
+	case c.tries > 0:
+		r.State = Failing
+	}
+	return r
+}
+
+// queued counts the events that wait at the head for a stream.
+func (h *head) queued(m *member) (events int, oldest time.Time, joined bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for w := m.next; w != nil; w = w.next {
+		if events == 0 {
+			oldest = w.first
+		}
+		events += w.events
+	}
+	return events, oldest, m.next != nil
+}
+
+// share is about how many events a stream has for each octet of the log.
+func (h *head) share(m *member) float64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	const record = 600 // octets; nothing is known yet
+	octets := h.octets - m.sel.since
+	if octets == 0 {
+		return 1. / record
+	}
+	return float64(m.sel.events) / float64(octets)
+}
+
+func (s *Streams) named(name string) (*stream, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st := s.all[name]; st != nil {
+		return st, nil
+	}
+	return nil, fmt.Errorf("%w: %q", ErrUnknown, name)
+}
+
+// Status gives a stream, and its refused events.
+func (s *Streams) Status(name string) (Status, []Refused, error) {
+	st, err := s.named(name)
+	if err != nil {
+		return Status{}, nil, err
+	}
+	refused, err := s.cursors.refused(name)
+	return s.status(st), refused, err
+}
+
+// Pause stops a stream until Resume, over restarts too. A request that is under way is answered first.
+func (s *Streams) Pause(name string) error { return s.setPaused(name, true) }
+
+// Resume ends a pause. A stream that waits for its next attempt makes it at once.
+func (s *Streams) Resume(name string) error { return s.setPaused(name, false) }
+
+func (s *Streams) setPaused(name string, paused bool) error {
+	st, err := s.named(name)
+	if err != nil {
+		return err
+	}
+	st.mu.Lock()
+	st.paused = paused
+	st.mu.Unlock()
+	st.notify()
+	return s.cursors.save(map[string]state{name: st.state()})
+}
+
+// Skip moves a stream to the head of the log: it does not get what waits.
+func (s *Streams) Skip(name string) (from, to Position, err error) {
+	return s.move(name, s.log.Synced())
+}
+
+// Replay moves a stream back, or ahead, to the records from a time on.
+func (s *Streams) Replay(ctx context.Context, name string, since time.Time) (from, to Position, err error) {
+	to, err = s.find(ctx, since)
+	if err != nil {
+		return from, to, err
+	}
+	return s.move(name, to)
+}
+
+// ReplayEvent moves a stream to the record with an event id.
+func (s *Streams) ReplayEvent(ctx context.Context, name, id string) (from, to Position, err error) {
+	node, to, err := accounting.ParseEventID(id)
+	if err != nil {
+		return from, to, err
+	}
+	if node != s.node {
+		return from, to, fmt.Errorf("%s is an event of the node %q, and this one is %q", id, node, s.node)
+	}
+	there := false
+	_, err = s.log.Read(ctx, to, s.log.Synced(), func(at, _ Position, line []byte) error {
+		r, ok := scan(line)
+		there = ok && string(r.id) == id
+		return errEnough
+	})
+	switch {
+	case err != nil && !errors.Is(err, errEnough):
+		return from, to, fmt.Errorf("look for the event %s: %w", id, err)
+	case !there:
+		return from, to, fmt.Errorf("the accounting log does not have the event %s", id)
+	}
+	return s.move(name, to)
+}
+
+func (s *Streams) move(name string, to Position) (Position, Position, error) {
+	st, err := s.named(name)
+	if err != nil {
+		return Position{}, to, err
+	}
+	st.mu.Lock()
+	from := st.at
+	st.jump = &to
+	st.mu.Unlock()
+	st.notify()
+	moved := st.state()
+	moved.At, moved.Gap, moved.Since = to.String(), nil, s.now()
+	return from, to, s.cursors.save(map[string]state{name: moved})
+}
+
+// find gives the position of the first record since a time.
+func (s *Streams) find(ctx context.Context, since time.Time) (Position, error) {
+	at, err := s.log.Since(since)
+	if err != nil {
+		return at, err
+	}
+	found := s.log.Synced()
+	_, err = s.log.Read(ctx, at, found, func(at, _ Position, line []byte) error {
+		if r, ok := scan(line); ok && !r.time().Before(since) {
+			found = at
+			return errEnough
+		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return found, err
+}
+
+// Test sends an event of the type Test, beside those of the stream. The error is that of the receiver.
+func (s *Streams) Test(ctx context.Context, name string) (id string, err error) {
+	st, err := s.named(name)
+	if err != nil {
+		return "", err
+	}
+	now := s.now()
+	n := notice{Type: typeTest, Stream: name, NodeID: s.node, EventID: fmt.Sprintf("%s-test-%d", s.node, now.UnixNano())}
+	b := &Batch{Events: []Event{n.event(now)}, body: new(body)}
+	return n.EventID, st.once(ctx, b.of(name))
+}

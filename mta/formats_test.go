@@ -1,0 +1,215 @@
+package mta
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/format"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
+	"example.org/mta/mta/pauses"
+	"example.org/mta/mta/wiring"
+	"example.org/mta/queue"
+	"example.org/mta/suppression/boltstore"
+)
+
+// before are the stores as the version before knows them: the queue and the suppression list have a former format.
+func before(cfg *config.Config) (out []format.Place) {
+	for _, p := range places(cfg) {
+		if p.Reads < p.Writes {
+			p.Writes, p.Unstated = p.Reads, p.Reads
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// version is a relay of a version, with the stores that it knows.
+func version(name string, places func(*config.Config) []format.Place) Options {
+	return Options{Version: name, places: places}
+}
+
+// restart stops the relay and starts another version on its data.
+func (w *world) restart(opts Options) {
+	w.t.Helper()
+	if err := w.stop(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.given = opts
+	w.start()
+}
+
+// TestUpgradeAndBack: the version before takes mail; the next one keeps it, takes more, and writes what the version
+// before reads; that is put back with every message. Once the upgrade is finished it is refused, and the newest version
+// delivers all.
+func TestUpgradeAndBack(t *testing.T) {
+	w := newWorldWith(t, version("0.1.0", before), sink.Config{}, `defaults { smtp_port = PORT }`)
+	if err := w.pauses.Begin(control.Pause{What: control.PauseEverything, By: "ann", Since: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	w.send("a@acme.example", "Subject: first\r\n\r\n1\r\n", "one@box.example")
+	queued := func(want int64) {
+		t.Helper()
+		if got := w.queue.Stats(); got.Queued != want || got.DamagedRecords != 0 {
+			t.Fatalf("%d recipients are queued, and %d records damaged, want %d and none", got.Queued, got.DamagedRecords, want)
+		}
+	}
+	w.restart(version("0.2.0", nil))
+	queued(1)
+	w.send("a@acme.example", "Subject: second\r\n\r\n2\r\n", "two@box.example")
+	u, err := w.Upgrade(t.Context())
+	if err != nil || !u.Pending || u.Stores[0].Format != queue.Format.Reads || u.Stores[0].BackTo != "0.1.0" {
+		t.Errorf("%+v, %v", u, err)
+	}
+	w.restart(version("0.1.0", before))
+	queued(2)
+	w.send("a@acme.example", "Subject: third\r\n\r\n3\r\n", "three@box.example")
+	w.restart(version("0.2.0", nil))
+	queued(3)
+	if done, err := w.FinishUpgrade(t.Context(), control.FinishUpgrade{}); err != nil || done.Count != 2 {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	if n := w.formats.Of(boltstore.Format.Name).Number(); n != boltstore.Format.Writes {
+		t.Errorf("the suppression list is in format %d", n)
+	}
+	w.send("a@acme.example", "Subject: fourth\r\n\r\n4\r\n", "four@box.example")
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = New(w.cfg, Options{Version: "0.1.0", places: before, Log: slog.New(slog.DiscardHandler)})
+	if !errors.Is(err, format.ErrRefused) || !strings.Contains(err.Error(), "start mta 0.2.0") {
+		t.Fatalf("the version before: %v", err)
+	}
+	w.start()
+	queued(4)
+	if _, _, err := w.pauses.End(pauses.Key(control.PauseEverything, "")); err != nil {
+		t.Fatal(err)
+	}
+	w.arrived(4)
+}
+
+// TestStoresOfTheFuture: whichever store a later version has written, the start ends with a sentence that names it, and
+// nothing is changed.
+func TestStoresOfTheFuture(t *testing.T) {
+	w := newWorldWith(t, version("0.1.0", nil), sink.Config{}, "")
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	quiet := Options{Version: "0.1.0", Log: slog.New(slog.DiscardHandler)}
+	for _, p := range places(w.cfg) {
+		was, err := os.ReadFile(p.StatementPath())
+		if err != nil {
+			t.Fatalf("%s has no statement: %v", p.Name, err)
+		}
+		later := format.Statement{Store: p.Name, Format: p.Writes + 1, By: "7.8.9", Since: time.Now()}
+		text, _ := json.Marshal(later)
+		if err := os.WriteFile(p.StatementPath(), text, 0o640); err != nil {
+			t.Fatal(err)
+		}
+		had := contents(t, w.cfg.DataDir)
+		_, err = New(w.cfg, quiet)
+		if !errors.Is(err, format.ErrRefused) || !strings.Contains(err.Error(), "start mta 7.8.9") || !strings.Contains(err.Error(), p.Name) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", p.Name, err)
+		}
+		if _, err := FinishUpgrade(w.cfg, "0.1.0", time.Now(), false); !errors.Is(err, format.ErrRefused) {
+			t.Errorf("finishing the upgrade of %s: %v", p.Name, err)
+		}
+		if has := contents(t, w.cfg.DataDir); has != had {
+			t.Errorf("%s: the data directory has changed:\n%s\nwas\n%s", p.Name, has, had)
+		}
+		if err := os.WriteFile(p.StatementPath(), was, 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.start()
+}
+
+// contents lists the files below a folder with their sizes.
+func contents(t *testing.T, dir string) string {
+	t.Helper()
+	var out strings.Builder
+	err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
+		if err == nil && !info.IsDir() {
+			io.WriteString(&out, path+" "+info.ModTime().String()+"\n")
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// TestFinishOfAStoppedRelay: the upgrade of a relay that doesn't run can be finished, and that of one that runs can't be
+// behind its back.
+func TestFinishOfAStoppedRelay(t *testing.T) {
+	w := newWorldWith(t, version("0.1.0", before), sink.Config{}, "")
+	if _, err := FinishUpgrade(w.cfg, "0.2.0", time.Now(), false); err == nil || !strings.Contains(err.Error(), "control socket") {
+		t.Errorf("while the relay runs: %v", err)
+	}
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	done, err := FinishUpgrade(w.cfg, "0.2.0", time.Now(), false)
+	if err != nil || len(done) != 2 {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	set, err := Formats(w.cfg, "0.2.0")
+	if err != nil || set.Pending() != "" {
+		t.Errorf("pending %q, %v", set.Pending(), err)
+	}
+	w.given = version("0.2.0", nil)
+	w.start()
+}
+
+// TestUpgradeIsFinishedAfterADay, with upgrade = "auto".
+func TestUpgradeIsFinishedAfterADay(t *testing.T) {
+	for _, mode := range []string{config.UpgradeAuto, config.UpgradeManual} {
+		t.Run(mode, func(t *testing.T) { finishedAfterADay(t, mode) })
+	}
+}
+
+func finishedAfterADay(t *testing.T, mode string) {
+	dir := t.TempDir()
+	cfg, err := config.Parse([]byte(`data_dir = "`+dir+`"`+"\nupgrade = \""+mode+"\""), "test.conf", os.Getenv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := format.Look("0.1.0", before(cfg)...)
+	if err == nil {
+		err = old.State(time.Now())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	bubble.Test(t, func(t *testing.T) {
+		set, err := Formats(cfg, "0.2.0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &Relay{formats: set, log: slog.New(slog.DiscardHandler), now: time.Now}
+		r.policy.Store(wiring.New(cfg))
+		ctx, cancel := context.WithTimeout(t.Context(), upgradeAfter-time.Minute)
+		defer cancel()
+		r.finishInTime(ctx)
+		if set.Pending() == "" {
+			t.Error("it was finished before a day was over")
+		}
+		ctx, cancel = context.WithTimeout(t.Context(), upgradeAfter+2*time.Hour)
+		defer cancel()
+		r.finishInTime(ctx)
+		if finished := set.Pending() == ""; finished != (mode == config.UpgradeAuto) {
+			t.Errorf("after a day: finished is %v", finished)
+		}
+	})
+}

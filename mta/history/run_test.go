@@ -1,0 +1,78 @@
+package history
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.org/mta/internal/bubble"
+)
+
+// TestRun: a sample for each step, and a file that is not older than ten minutes.
+func TestRun(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		time.Sleep(700 * time.Millisecond) // the start is at no step's end
+		path := filepath.Join(t.TempDir(), "history")
+		m := newMeter()
+		config := Config{Meter: m, Path: path, Now: time.Now, Log: slog.New(slog.DiscardHandler)}
+		h := Open(config)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); h.Run(ctx) }()
+		time.Sleep(21 * time.Minute)
+		synctest.Wait()
+		known := func(h *History, sp Span) (n int) {
+			_, all, _ := h.Get(Relay, "", sp)
+			for _, v := range all[0].Values {
+				if v == 0 {
+					n++
+				}
+			}
+			return n
+		}
+		if n := known(h, Minutes); n != Minutes.Values() {
+			t.Errorf("%d values of 2 s are known, want %d", n, Minutes.Values())
+		}
+		if n := known(Open(config), Days); n != 3 {
+			t.Errorf("the file has %d values after 21 min, want 3", n)
+		}
+		m.mu.Lock()
+		m.of(Relay, "").Level(Queued, 900)
+		m.mu.Unlock()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		cancel()
+		<-done
+		_, all, _ := Open(config).Get(Relay, "", Days)
+		if mean := all[5].Values[Days.Values()-1]; all[5].Figure != Queued || mean < 400 || mean > 500 {
+			t.Errorf("the file has %v %v at the end, want the mean of a minute without and one with 900", mean, all[5].Figure)
+		}
+	})
+}
+
+func BenchmarkSample(b *testing.B) {
+	w := full("")
+	for b.Loop() {
+		w.now = w.now.Add(2 * time.Second)
+		w.Sample(w.now)
+	}
+}
+
+func BenchmarkSave(b *testing.B) {
+	w := full(filepath.Join(b.TempDir(), "history"))
+	for b.Loop() {
+		if err := w.Save(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkGet(b *testing.B) {
+	w := full("")
+	for b.Loop() {
+		w.Get(Relay, "", Days)
+	}
+}

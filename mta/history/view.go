@@ -1,0 +1,101 @@
+package history
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// Series is a figure over time.
+type Series struct {
+	Figure Figure
+	Values []float64 // NaN: unknown
+}
+
+// Names gives those of a kind that have figures of their own, the busiest first, and Other.
+func (h *History) Names(k Kind) []string {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	var names []string
+	for name := range h.rings[k] {
+		if name != Other {
+			names = append(names, name)
+		}
+	}
+	ranks := h.ranks[k].busy
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(ranks[b], ranks[a]), cmp.Compare(a, b)) })
+	if k != Relay {
+		names = append(names, Other)
+	}
+	return names
+}
+
+// Get gives the figures of a subject, and when the step begins that their first values are for; false when it has
+// none. The step of the last ones is under way.
+func (h *History) Get(k Kind, name string, sp Span) (start time.Time, all []Series, ok bool) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	s := h.rings[k][name]
+	if s == nil {
+		return start, nil, false
+	}
+	head, n := h.heads[sp], sp.Values()
+	if head == 0 { // there was no sample
+		head = stepOf(sp, h.Now())
+	}
+	first := head - int64(n) + 1
+	list := figuresOf[k]
+	for _, f := range list {
+		all = append(all, Series{f, make([]float64, n)})
+	}
+	for i := range n {
+		for j, v := range s.spans[sp].at(first+int64(i), len(list)) {
+			all[j].Values[i] = v.float()
+		}
+	}
+	return time.Unix(0, first*int64(sp.Step())).UTC(), all, true
+}
+
+// latestSamples are those of the last minute.
+const latestSamples = 30
+
+// Latest gives the figures of a subject now: of rates the mean of the last minute, of delays those of half a minute at
+// least. It is nil when there are none.
+func (h *History) Latest(k Kind, name string) map[Figure]float64 {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	s, list := h.rings[k][name], figuresOf[k]
+	if s == nil {
+		return nil
+	}
+	latest := make(map[Figure]float64, len(list))
+	value := func(sp Span, back, i int) float64 {
+		return s.spans[sp].at(max(h.heads[sp]-int64(back), 0), len(list))[i].float()
+	}
+	for i, f := range list {
+		switch {
+		case int(f) < numCounts:
+			latest[f] = meanOf(latestSamples, func(back int) float64 { return value(Minutes, back, i) })
+		case f >= DelayP50:
+			if latest[f] = value(Hours, 0, i); math.IsNaN(latest[f]) {
+				latest[f] = value(Hours, 1, i)
+			}
+		default:
+			latest[f] = value(Minutes, 0, i)
+		}
+	}
+	return latest
+}
+
+// meanOf is the mean of those of n values that are known.
+func meanOf(n int, value func(int) float64) float64 {
+	sum, known := 0., 0
+	for i := range n {
+		if v := value(i); !math.IsNaN(v) {
+			sum += v
+			known++
+		}
+	}
+	return sum / float64(known)
+}

@@ -1,0 +1,88 @@
+package mta
+
+import (
+	"testing"
+	"time"
+
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/control"
+)
+
+// TestHistoryOfMail: what a relay does is in its figures a few seconds later, and after a restart.
+func TestHistoryOfMail(t *testing.T) {
+	w := newWorld(t, sink.Config{Refusals: []sink.Refusal{sink.UnknownUsers("nobody"), {Phase: sink.Rcpt, Prefix: "later", Reply: "450 4.2.0 later"}}}, `
+		defaults { smtp_port = PORT }
+		provider "box" { mx = ["mx.box.example"] }
+		source "out" { address = "127.0.0.1" }
+		pool "default" { shared = ["out"] }
+		tenant "acme" {}
+		listener "acme" {
+			address = "127.0.0.1:0"
+			tenant  = "acme"
+		}`)
+	client := control.NewClient(w.cfg.Control.Socket)
+	defer client.Close()
+	subjects := map[control.HistoryQuery]string{
+		{Of: control.OfRelay}: "accepted", {Of: control.OfTenant, Name: "acme"}: "accepted", {Of: control.OfProvider, Name: "box"}: "bounced",
+		{Of: control.OfSource, Name: "out"}: "delivered", {Of: control.OfSite, Name: "mx.box.example"}: "delivered",
+	}
+	// Rates need a sample before the mail: in a subject's first one they are unknown. So mail comes until each has one.
+	latest := func(q control.HistoryQuery, figure string) control.Figure {
+		names, err := client.HistoryNames(t.Context(), q.Of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range names.Rows {
+			if row.Name == q.Name {
+				return row.Latest[figure]
+			}
+		}
+		return control.UnknownFigure()
+	}
+	w.send("ann@client.example", letter, "later@box.example")
+	sent := time.Time{}
+	w.until("in the figures", func() bool {
+		if time.Since(sent) > time.Second {
+			sent = time.Now()
+			w.sendTo(w.listeners.addresses()[1], "ann@client.example", letter, "bob@box.example", "nobody@box.example")
+		}
+		for q, figure := range subjects {
+			if f := latest(q, figure); !f.Known() || f == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	for q := range subjects {
+		if q.Of != control.OfTenant && q.Of != control.OfSource { // it is of none, and may leave from any
+			w.until("queued at "+q.Name, func() bool { return latest(q, "queued") >= 1 && latest(q, "queued_deferred") >= 1 })
+		}
+	}
+	h, err := client.History(t.Context(), control.HistoryQuery{Of: control.OfRelay, Span: control.Last15Minutes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := func(name string) control.Figure { return h.Series[name].Values[len(h.Series[name].Values)-1] }
+	for _, name := range []string{"queued", "queued_due", "oldest_due", "connections", "client_connections", "disk_used", "disk_free", "memory", "deferred"} {
+		if !last(name).Known() {
+			t.Errorf("%s is unknown", name)
+		}
+	}
+	if last("memory") < 1<<20 || last("disk_free") < 1<<20 {
+		t.Errorf("%v octets of memory are used, %v of the disk are free", last("memory"), last("disk_free"))
+	}
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	h, err = client.History(t.Context(), control.HistoryQuery{Of: control.OfSite, Name: "mx.box.example", Span: control.Last14Days})
+	known := 0
+	for _, v := range h.Series["delivered"].Values {
+		if v.Known() && v > 0 {
+			known++
+		}
+	}
+	if err != nil || known == 0 {
+		t.Errorf("%d values of the site are known after a restart, %v", known, err)
+	}
+}

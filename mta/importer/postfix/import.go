@@ -1,0 +1,98 @@
+package postfix
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"example.org/mta/mta/importer"
+)
+
+// importing is an import on its way.
+type importing struct {
+	dir        string
+	main       map[string]parameter
+	order      []string // the names in main, as they stand in the file
+	services   []*service
+	transports map[string]*transport
+	everything *hop // where mail goes that no table sends elsewhere
+	pools      map[string][]string
+	bySender   []*table
+	policies   []*table
+	passwords  []*password
+	top        *importer.Draft
+	used       map[importer.Origin]bool
+	entries    int // of all tables
+	depth      int // of tables within one another
+	errs       []error
+}
+
+// Import reads main.cf and master.cf in a folder. All faults are returned together, each with its file and line.
+func Import(dir string) (*importer.Draft, error) {
+	main, err := readFile(filepath.Join(dir, "main.cf"), maxConfig)
+	if err != nil {
+		return nil, err
+	}
+	master, err := readFile(filepath.Join(dir, "master.cf"), maxConfig)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%s has no master.cf: name the folder of Postfix's configuration, such as /etc/postfix", dir)
+	} else if err != nil {
+		return nil, err
+	}
+	return convert(dir, main, master)
+}
+
+func convert(dir string, main, master []byte) (*importer.Draft, error) {
+	im := &importing{
+		dir: dir, main: make(map[string]parameter), transports: make(map[string]*transport), pools: make(map[string][]string),
+		used: make(map[importer.Origin]bool),
+		top:  importer.New("mta.conf, imported from the configuration of a Postfix."),
+	}
+	im.readMain(main)
+	im.readMaster(master)
+	im.whole()
+	im.incoming()
+	im.outgoing()
+	im.leftover()
+	if len(im.errs) > 0 {
+		return nil, errors.Join(im.errs...)
+	}
+	return im.top, nil
+}
+
+// maxErrors bounds how many faults are listed.
+const maxErrors = 50
+
+// fail notes a fault in the configuration.
+func (im *importing) fail(at importer.Origin, format string, args ...any) {
+	err := fmt.Errorf("%s:%d: %s", at.File, at.Line, fmt.Sprintf(format, args...))
+	seen := func(e error) bool { return e.Error() == err.Error() }
+	if len(im.errs) < maxErrors && !slices.ContainsFunc(im.errs, seen) {
+		im.errs = append(im.errs, err)
+	}
+}
+
+// whole writes what concerns the relay as a whole.
+func (im *importing) whole() {
+	s := scope{im: im}
+	if name, at, set := s.text("myhostname"); set && name != "" {
+		im.top.Set("hostname", name, at)
+	} else {
+		im.top.Comment("myhostname is not set: the relay takes the machine's name, too")
+	}
+	im.top.Comment("Postfix knows no providers: without the presets, its own limits apply. Delete the line to have them.")
+	im.top.Set("presets", false, importer.Origin{})
+	v4, v6 := im.protocols()
+	_, at, _ := s.text("inet_protocols")
+	if !v6 {
+		im.top.Inner("router").Set("ipv6", false, at)
+	}
+	if !v4 {
+		im.top.Inner("router").Set("ipv4", false, at)
+	}
+}
+
+func sortedNames(m map[string]parameter) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,148 @@
+package postfix_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/importer"
+	"example.org/mta/mta/importer/postfix"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// TestGolden imports each folder of testdata, compares with its mta.conf and summary, and has the result checked.
+func TestGolden(t *testing.T) {
+	folders, err := filepath.Glob("testdata/*/main.cf")
+	if err != nil || len(folders) < 10 {
+		t.Fatalf("%d configurations, %v", len(folders), err)
+	}
+	for _, main := range folders {
+		dir := filepath.Dir(main)
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			got, err := postfix.Import(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, dir+"/mta.conf", got.Bytes())
+			golden(t, dir+"/notes", notes(got))
+			for name, secret := range got.Secrets {
+				t.Setenv(name, secret)
+				if strings.Contains(string(got.Bytes())+string(notes(got)), secret) {
+					t.Errorf("the secret of %s stands in the result", name)
+				}
+			}
+			if _, err := config.Parse(got.Bytes(), "mta.conf", os.Getenv); err != nil {
+				t.Errorf("the result is refused:\n%v", err)
+			}
+			again, err := postfix.Import(dir)
+			if err != nil || string(again.Bytes()) != string(got.Bytes()) {
+				t.Errorf("a second import gives another result, %v", err)
+			}
+		})
+	}
+}
+
+func notes(r *importer.Draft) []byte {
+	var out strings.Builder
+	s := r.Summary()
+	fmt.Fprintf(&out, "carried %d, with a note %d, not carried %d, protecting %d\n", s.Carried, s.Noted, s.Lost, s.Protects)
+	for _, n := range s.Notes {
+		fmt.Fprintf(&out, "%s:%d lost=%v protects=%v %s: %s\n", n.File, n.Line, n.Lost, n.Protects, n.Directive, n.Reason)
+	}
+	return []byte(out.String())
+}
+
+func golden(t *testing.T, path string, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil || string(want) != string(got) {
+		t.Errorf("%s differs (%v); got:\n%s", path, err, got)
+	}
+}
+
+const master = "smtp unix - - n - - smtp\nsmtp inet n - n - - smtpd\nslow unix - - n - - smtp -o smtp_bind_address=192.0.2.1\n"
+
+func TestFaultsNameFileAndLine(t *testing.T) {
+	for _, c := range []struct{ main, master, want string }{
+		{"a = $b\nb = $c\nc = ${a}\nmyhostname = $a", master, "main.cf:4: $a refers to itself: myhostname -> a -> b -> c -> a"},
+		{"x = 1\nminimal_backoff_time = 5x", master, `main.cf:2: minimal_backoff_time: "5x" is not a time`},
+		{"\n\ntransport_maps = hash:/etc/postfix/none", master, "main.cf:3: transport_maps: "},
+		{"mynetworks = 10.0.0.1/8", master, `main.cf:1: mynetworks: "10.0.0.1/8" has bits beyond its mask: write 10.0.0.0/8`},
+		{"relayhost = [a", master, `main.cf:1: "[a" has no ]`},
+		{"relayhost = a:none", master, `main.cf:1: port "none"`},
+		{"default_transport = gone", master, `main.cf:1: master.cf has no transport "gone"`},
+		{"transport_maps = inline:{a.example=gone:}", master, `main.cf:1: master.cf has no transport "gone"`},
+		{"smtp_tls_security_level = mya", master, `main.cf:1: "mya" is no level of TLS`},
+		{"myhostname = ${a", master, `main.cf:1: "${a" has no closing }`},
+		{"nonsense", master, `main.cf:1: this is no "name = value"`},
+		{"a = b", master + "short unix -", "master.cf:4: an entry needs eight fields"},
+		{"default_destination_concurrency_limit = many", master, `main.cf:1: smtp_destination_concurrency_limit: "many" is not a whole number`},
+	} {
+		dir := t.TempDir()
+		for name, text := range map[string]string{"main.cf": c.main, "master.cf": c.master} {
+			if err := os.WriteFile(dir+"/"+name, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := postfix.Import(dir); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q gives %v, want %s", c.main, err, c.want)
+		}
+	}
+}
+
+// TestTablesAreBounded: a table of too many entries ends the import.
+func TestTablesAreBounded(t *testing.T) {
+	dir := t.TempDir()
+	var table strings.Builder
+	for i := range 200_001 {
+		fmt.Fprintf(&table, "d%d.example slow:\n", i)
+	}
+	for name, text := range map[string]string{"main.cf": "transport_maps = hash:/etc/postfix/t", "master.cf": master, "t": table.String()} {
+		if err := os.WriteFile(dir+"/"+name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := postfix.Import(dir); err == nil || !strings.Contains(err.Error(), "t:200001: the tables have more than 200000 entries") {
+		t.Error(err)
+	}
+}
+
+// FuzzImport: whatever the files have, an import ends, and what it writes is read by the relay's own reader of files
+// or complained of with its place.
+func FuzzImport(f *testing.F) {
+	f.Add("myhostname = a.example\nrelayhost = [b.example]:587\ntransport_maps = inline:{x.example=slow:}", master)
+	f.Add("mynetworks = ${a?{10.0.0.0/8}:{!10.0.0.0/8}} cidr:{}\nsmtp_tls_policy_maps = static:may\na = $$b", master)
+	f.Add("transport_maps = randmap:{smtp:, slow:}\nslow_destination_rate_delay = 7s", master)
+	f.Fuzz(func(t *testing.T, main, master string) {
+		dir := t.TempDir()
+		if strings.Contains(main, "/") {
+			main = strings.ReplaceAll(main, ":/", ":") // no files of this machine
+		}
+		for name, text := range map[string]string{"main.cf": main, "master.cf": master} {
+			if err := os.WriteFile(dir+"/"+name, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := postfix.Import(dir)
+		if err != nil {
+			return
+		}
+		if _, err := config.Parse(got.Bytes(), "mta.conf", func(string) string { return "x" }); err != nil {
+			for _, word := range []string{"syntax", "Invalid", "Unclosed", "unknown setting"} {
+				if strings.Contains(err.Error(), word) {
+					t.Errorf("%q gives\n%s\n%v", main, got.Bytes(), err)
+				}
+			}
+		}
+	})
+}

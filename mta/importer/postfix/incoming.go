@@ -1,0 +1,447 @@
+package postfix
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"example.org/mta/mta/importer"
+)
+
+// incoming writes the listeners.
+func (im *importing) incoming() {
+	networks := im.mynetworks()
+	n := 0
+	for _, s := range im.services {
+		if s.kind == "pass" && s.command == "smtpd" {
+			im.used[s.at] = true // of postscreen, whose entry is the listener
+		}
+		if s.kind != "inet" || s.command != "smtpd" && s.command != "postscreen" {
+			continue
+		}
+		im.used[s.at] = true
+		own := s.own
+		if s.command == "postscreen" {
+			im.top.Lost(s.at, "postscreen: the relay has greet_delay, and limits for strangers of its own", false)
+			for _, d := range im.services {
+				if d.kind == "pass" && d.command == "smtpd" {
+					own = d.own
+				}
+			}
+		}
+		im.listener(s, scope{im, own}, networks)
+		n++
+	}
+	if n == 0 {
+		im.top.Comment("master.cf has no SMTP server: the relay listens on 127.0.0.1:2525")
+	}
+}
+
+// families is how many families of addresses are in use.
+func (im *importing) families() int {
+	v4, v6 := im.protocols()
+	n := 0
+	if v4 {
+		n++
+	}
+	if v6 {
+		n++
+	}
+	return n
+}
+
+func (im *importing) protocols() (v4, v6 bool) {
+	value, at, _ := scope{im: im}.text("inet_protocols")
+	for _, p := range list(strings.ToLower(value)) {
+		switch p {
+		case "all":
+			v4, v6 = true, true
+		case "ipv4":
+			v4 = true
+		case "ipv6":
+			v6 = true
+		default:
+			im.fail(at, "inet_protocols: %q is neither all, ipv4 nor ipv6", shorten(p))
+		}
+	}
+	return v4, v6
+}
+
+// addresses are those on which a service listens.
+func (im *importing) addresses(s *service) (all []string) {
+	host, port := splitPort(s.name)
+	if port == "" {
+		host, port = "", s.name
+	}
+	port, err := portOf(port)
+	if err != nil {
+		im.fail(s.at, "%v", err)
+		return nil
+	}
+	if host != "" {
+		if host == "localhost" {
+			return []string{"127.0.0.1:" + port}
+		}
+		if _, err := netip.ParseAddr(host); err != nil {
+			im.fail(s.at, "the host %q is no IP address: write the address", shorten(host))
+			return nil
+		}
+		return []string{net.JoinHostPort(host, port)}
+	}
+	v4, v6 := im.protocols()
+	value, at, _ := scope{im, s.own}.text("inet_interfaces")
+	for _, item := range list(value) {
+		a, err := netip.ParseAddr(strings.Trim(item, "[]"))
+		switch {
+		case item == "all" && !v6:
+			all = append(all, "0.0.0.0:"+port)
+		case item == "all":
+			all = append(all, ":"+port)
+		case item == "loopback-only" || item == "localhost":
+			if v4 {
+				all = append(all, "127.0.0.1:"+port)
+			}
+			if v6 {
+				all = append(all, "[::1]:"+port)
+			}
+		case err == nil && (a.Is4() && v4 || a.Is6() && v6):
+			all = append(all, net.JoinHostPort(a.String(), port))
+		case err != nil:
+			im.top.Lost(at, fmt.Sprintf("the address of %s depends on the machine: add it to the listener's address", item), false)
+		}
+	}
+	return all
+}
+
+// listener writes one.
+func (im *importing) listener(s *service, p scope, networks []netip.Prefix) {
+	addresses := im.addresses(s)
+	if len(addresses) == 0 {
+		return
+	}
+	name := s.name
+	if host, port := splitPort(s.name); port != "" {
+		name = strings.Trim(host+"-"+port, "-")
+	}
+	b := im.top.Inner("listener", name).From(s.at)
+	b.Set("address", addresses, s.at)
+	required := im.relaying(b, p, networks)
+	im.listenerTLS(b, p, required)
+	im.listenerAuth(b, p, required)
+	if n, at, _ := p.number("message_size_limit"); n > 0 {
+		b.Set("max_message_size", strconv.Itoa(max(n, 1024))+"B", at)
+	} else {
+		b.Set("max_message_size", "1GiB", at)
+		im.top.Noted(at, "the largest size that the relay takes is 1GiB")
+	}
+	if n, at, _ := p.number("smtpd_recipient_limit"); n > 0 {
+		b.Set("max_recipients", max(n, 100), at)
+	}
+	limit, at := s.maxproc, s.at
+	if limit == "-" {
+		limit, at, _ = p.text("default_process_limit")
+	}
+	if n, err := strconv.Atoi(limit); err == nil && n > 0 && s.command == "smtpd" {
+		b.Set("max_connections", n, at)
+	}
+	if n, at, _ := p.number("smtpd_client_connection_count_limit"); n > 0 {
+		b.Set("max_connections_per_client", n, at)
+	}
+	if n, at, set := p.number("hopcount_limit"); set && n > 0 {
+		b.Set("max_received", n, at)
+	}
+	if value, at, set := p.text("smtpd_timeout"); set {
+		if d, err := parseTime(value, 's'); err != nil {
+			im.fail(at, "smtpd_timeout: %v", err)
+		} else if d > 0 {
+			b.Set("command_timeout", durationText(d), at)
+		}
+	}
+	hostname, _, _ := p.text("myhostname")
+	if banner, at, set := p.text("smtpd_banner"); set {
+		if first, _, _ := strings.Cut(banner, " "); first != "" && first != hostname {
+			b.Set("banner", first, at)
+		}
+	}
+	im.rates(p)
+}
+
+// rates notes limits of clients that have no counterpart.
+func (im *importing) rates(p scope) {
+	for _, name := range []string{"smtpd_client_connection_rate_limit", "smtpd_client_message_rate_limit", "smtpd_client_recipient_rate_limit", "smtpd_client_auth_rate_limit", "smtpd_client_new_tls_session_rate_limit"} {
+		if n, at, _ := p.number(name); n > 0 {
+			im.top.Lost(at, "rates are by tenant: write tenant blocks with networks and max_submission_rate", true)
+		}
+	}
+}
+
+// relaying finds out who may relay. It reports whether only users may.
+func (im *importing) relaying(b *importer.Block, p scope, networks []netip.Prefix) (usersOnly bool) {
+	relay, at, _ := p.text("smtpd_relay_restrictions")
+	rcpt, atRcpt, _ := p.text("smtpd_recipient_restrictions")
+	if strings.TrimSpace(relay) == "" {
+		relay, at = rcpt, atRcpt
+	}
+	may := func(word string) bool {
+		for _, item := range list(relay) {
+			switch item {
+			case word:
+				return true
+			case "reject", "defer":
+				return false
+			}
+		}
+		return false
+	}
+	relayFrom := []string{}
+	if may("permit_mynetworks") {
+		for _, n := range networks {
+			relayFrom = append(relayFrom, n.String())
+		}
+	}
+	b.Set("relay_from", relayFrom, at)
+	if value, at, set := p.text("smtpd_forbid_bare_newline"); (!set || value == "no" || value == "normalize") && len(relayFrom) > 0 {
+		if !set {
+			at = importer.Origin{}
+		}
+		b.Set("normalise_from", relayFrom, at)
+	}
+	for _, name := range []string{"smtpd_client_restrictions", "smtpd_helo_restrictions", "smtpd_sender_restrictions", "smtpd_relay_restrictions", "smtpd_recipient_restrictions", "smtpd_data_restrictions", "smtpd_end_of_data_restrictions", "smtpd_etrn_restrictions"} {
+		im.restrictions(p, name)
+	}
+	auth, _ := p.flag("smtpd_sasl_auth_enable")
+	return len(relayFrom) == 0 && auth && may("permit_sasl_authenticated")
+}
+
+// known restrictions are those that the relay has by itself.
+var known = map[string]bool{
+	"permit_mynetworks": true, "permit_sasl_authenticated": true, "permit_auth_destination": true, "reject_unauth_destination": true,
+	"defer_unauth_destination": true, "reject": true, "defer": true, "reject_unauth_pipelining": true, "reject_non_fqdn_recipient": true,
+	"reject_non_fqdn_sender": true, "reject_unknown_recipient_domain": true,
+}
+
+// restrictions notes those that have no counterpart.
+func (im *importing) restrictions(p scope, name string) {
+	value, at, set := p.text(name)
+	if !set {
+		return
+	}
+	items := list(value)
+	for i, item := range items {
+		switch {
+		case known[item] || strings.Contains(item, ":") && i > 0 && strings.HasPrefix(items[i-1], "check_"):
+		case item == "permit":
+			if name == "smtpd_relay_restrictions" || name == "smtpd_recipient_restrictions" {
+				im.top.Noted(at, "permit: the relay is open to nobody but relay_from and users")
+			}
+		case strings.HasPrefix(item, "check_"):
+			im.top.Lost(at, item+" of a table: who may send is relay_from, users and tenants (senders)", true)
+		case strings.HasPrefix(item, "permit_") && strings.HasSuffix(item, "clientcerts"):
+			im.top.Lost(at, item+": write client_certificates, and a user with the certificate's fingerprint", false)
+		case item == "reject_unknown_sender_domain" || item == "reject_sender_login_mismatch" || item == "reject_authenticated_sender_login_mismatch" || item == "reject_known_sender_login_mismatch":
+			im.top.Lost(at, item+": write senders of users and tenants", true)
+		case strings.HasPrefix(item, "reject_") || strings.HasPrefix(item, "defer_"):
+			im.top.Lost(at, item+" is a rule for mail from strangers, which the relay does not take", true)
+		case strings.HasPrefix(item, "permit_"):
+			im.top.Lost(at, item+" has no counterpart", false)
+		}
+	}
+}
+
+// mynetworks reads the networks that may relay.
+func (im *importing) mynetworks() (networks []netip.Prefix) {
+	whole := scope{im: im}
+	value, at, set := whole.text("mynetworks")
+	if !set {
+		style, at, _ := whole.text("mynetworks_style")
+		if interfaces, _, _ := whole.text("inet_interfaces"); interfaces != "loopback-only" && style != "" {
+			if _, wrote := im.main["mynetworks_style"]; wrote {
+				im.top.Noted(at, "the machine's own networks are not guessed: only this machine may relay; add networks to relay_from")
+			} else {
+				im.top.Comment("mynetworks is not set: Postfix takes the machine's own addresses; here only loopback may relay")
+			}
+		}
+		return []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+	}
+	for _, item := range list(value) {
+		for _, n := range im.network(item, at) {
+			if !slices.Contains(networks, n) {
+				networks = append(networks, n)
+			}
+		}
+	}
+	return im.notOpen(networks, at)
+}
+
+// notOpen leaves networks out that would make an open relay.
+func (im *importing) notOpen(networks []netip.Prefix, at importer.Origin) (out []netip.Prefix) {
+	for _, n := range networks {
+		if n.Bits() <= 2 {
+			im.top.Lost(at, n.String()+" is left out: it would make an open relay", true)
+			continue
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+// network reads an item of mynetworks: a network, a file or a table of networks.
+func (im *importing) network(item string, at importer.Origin) []netip.Prefix {
+	switch {
+	case strings.HasPrefix(item, "!"):
+		im.top.Lost(at, item+": a network can't be excluded from a larger one: write the parts", true)
+		return nil
+	case strings.HasPrefix(item, "/"):
+		data, shown, err := im.file(item, maxTable)
+		if err != nil {
+			im.fail(at, "mynetworks: %v", err)
+			return nil
+		}
+		var all []netip.Prefix
+		for _, l := range logicalLines(data) {
+			for _, word := range list(l.text) {
+				all = append(all, im.network(word, importer.Origin{File: shown, Line: l.number, Directive: l.text})...)
+			}
+		}
+		return all
+	}
+	if kind, _, ok := strings.Cut(item, ":"); ok && (kind == "cidr" || kind == "hash" || kind == "texthash" || kind == "proxy" || kind == "inline" || kind == "lmdb" || kind == "btree" || kind == "regexp" || kind == "pcre") {
+		t, reason, err := im.table(item, at, false)
+		if err != nil || reason != "" {
+			if err != nil {
+				im.fail(at, "mynetworks: %v", err)
+			} else {
+				im.top.Lost(at, reason, true)
+			}
+			return nil
+		}
+		var all []netip.Prefix
+		for i := range t.entries {
+			e := &t.entries[i]
+			if strings.EqualFold(e.value, "reject") {
+				im.top.Lost(e.at, "a network can't be excluded from a larger one: write the parts", true)
+				continue
+			}
+			all = append(all, im.network(e.key, e.at)...)
+		}
+		return all
+	}
+	n, err := parseNetwork(item)
+	if err != nil {
+		im.fail(at, "mynetworks: %v", err)
+		return nil
+	}
+	return []netip.Prefix{n}
+}
+
+// parseNetwork reads "192.0.2.0/24", "[2001:db8::]/32", "192.0.2.1" and "[::1]".
+func parseNetwork(s string) (netip.Prefix, error) {
+	text := strings.NewReplacer("[", "", "]", "").Replace(s)
+	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
+		return unmapped(netip.PrefixFrom(a, a.BitLen())), nil
+	}
+	n, err := netip.ParsePrefix(text)
+	if err != nil {
+		return n, fmt.Errorf("%q is no network", shorten(s))
+	}
+	if n.Masked() != n {
+		return n, fmt.Errorf("%q has bits beyond its mask: write %s", shorten(s), n.Masked())
+	}
+	return unmapped(n), nil
+}
+
+// unmapped gives IPv4 addresses within IPv6 as IPv4.
+func unmapped(n netip.Prefix) netip.Prefix {
+	if n.Addr().Is4In6() && n.Bits() >= 96 {
+		return netip.PrefixFrom(n.Addr().Unmap(), n.Bits()-96)
+	}
+	return n
+}
+
+// listenerTLS writes TLS of a listener.
+func (im *importing) listenerTLS(b *importer.Block, p scope, usersOnly bool) {
+	level, at, _ := p.text("smtpd_tls_security_level")
+	use, _ := p.flag("smtpd_use_tls")
+	enforce, atEnforce := p.flag("smtpd_enforce_tls")
+	switch {
+	case level == "" && enforce:
+		level, at = "encrypt", atEnforce
+	case level == "" && use:
+		level = "may"
+	}
+	implicit, atImplicit := p.flag("smtpd_tls_wrappermode")
+	if (level == "" || level == "none") && !implicit {
+		return
+	}
+	certificates, keys, atCert := im.certificates(p)
+	if len(certificates) == 0 {
+		im.top.Lost(at, "there is no certificate for TLS: write certificate and key", level == "encrypt" || implicit)
+		return
+	}
+	in := b.Inner("tls")
+	in.Set("certificate", certificates, atCert)
+	in.Set("key", keys, atCert)
+	if implicit {
+		in.Set("implicit", true, atImplicit)
+	} else if level == "encrypt" && !usersOnly { // users log in under TLS only
+		im.top.Lost(at, "a listener can't demand STARTTLS of clients without a login: write implicit = true, or auth with required = true", true)
+	}
+	for _, name := range []string{"smtpd_tls_mandatory_protocols", "smtpd_tls_protocols"} {
+		if v, at, set := p.text(name); set {
+			if lowest := lowestVersion(v); lowest != "" && lowest != "1.2" {
+				in.Set("min_version", lowest, at)
+			}
+		}
+	}
+	ask, atAsk := p.flag("smtpd_tls_ask_ccert")
+	require, atRequire := p.flag("smtpd_tls_req_ccert")
+	if ask || require {
+		if require {
+			atAsk = atRequire
+			im.top.Lost(at, "a certificate is asked for and not required: write auth with EXTERNAL and required = true", true)
+		}
+		in.Set("client_certificates", true, atAsk)
+	}
+}
+
+// certificates lists the files of a listener's certificates and keys.
+func (im *importing) certificates(p scope) (certificates, keys []string, at importer.Origin) {
+	if chains, at, _ := p.text("smtpd_tls_chain_files"); chains != "" {
+		for _, f := range list(chains) {
+			certificates, keys = append(certificates, f), append(keys, f)
+		}
+		return certificates, keys, at
+	}
+	for _, x := range [][2]string{{"smtpd_tls_cert_file", "smtpd_tls_key_file"}, {"smtpd_tls_eccert_file", "smtpd_tls_eckey_file"}} {
+		if c, atCert, _ := p.text(x[0]); c != "" && c != "none" {
+			k, _, _ := p.text(x[1])
+			certificates, keys, at = append(certificates, c), append(keys, k), atCert
+		}
+	}
+	return certificates, keys, at
+}
+
+// listenerAuth writes the logins of a listener.
+func (im *importing) listenerAuth(b *importer.Block, p scope, usersOnly bool) {
+	on, at := p.flag("smtpd_sasl_auth_enable")
+	if !on {
+		return
+	}
+	if b.Find("tls") == nil {
+		im.top.Lost(at, "logins need TLS: write a certificate, then auth", false)
+		return
+	}
+	in := b.Inner("auth")
+	in.Set("mechanisms", []string{"PLAIN", "LOGIN"}, at)
+	if usersOnly {
+		in.Set("required", true, at)
+	}
+	im.top.Inner("users").Set("file", "/etc/mta/users", at)
+	im.top.Noted(at, "users and passwords are in Dovecot or Cyrus SASL: create them with 'mta user add'")
+	p.text("smtpd_sasl_type")
+	p.text("smtpd_sasl_path")
+	p.flag("smtpd_tls_auth_only")
+}

@@ -1,0 +1,60 @@
+package postfix
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// Limits of what is read.
+const (
+	maxConfig  = 4 << 20  // octets of main.cf or master.cf
+	maxTable   = 64 << 20 // octets of a table
+	maxEntries = 200_000  // of all tables together
+)
+
+// line is a logical line: continuations are joined to it.
+type line struct {
+	text   string
+	number int // of its first line, from 1
+}
+
+// logicalLines splits a file as Postfix does: a line that begins with white space continues the one before, and empty
+// lines and comments count for nothing, not even as the end of a logical line.
+func logicalLines(data []byte) (lines []line) {
+	number := 0
+	for raw := range bytes.Lines(data) {
+		number++
+		text := strings.TrimRight(string(raw), " \t\r\n")
+		trimmed := strings.TrimLeft(text, " \t")
+		switch {
+		case trimmed == "" || trimmed[0] == '#':
+		case trimmed != text && len(lines) > 0:
+			lines[len(lines)-1].text += " " + trimmed
+		default:
+			lines = append(lines, line{trimmed, number})
+		}
+	}
+	return lines
+}
+
+// readFile reads a file of limited size.
+func readFile(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a file", path)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("%s is larger than %d MiB", path, limit>>20)
+	}
+	return data, err
+}

@@ -1,0 +1,98 @@
+package powermta
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"example.org/mta/mta/importer"
+)
+
+// lines reads the text of a file, line by line. A line that ends in a backslash goes on, and so does a list that ends
+// in a comma.
+func (r *reader) lines(file, text string, depth int) error {
+	pending, from := "", 0
+	n := 0
+	for line := range strings.Lines(strings.TrimPrefix(text, "\ufeff")) {
+		n++
+		if pending == "" {
+			from = n
+		}
+		at := &directive{Origin: importer.Origin{File: file, Line: from}}
+		if !utf8.ValidString(line) || strings.IndexByte(line, 0) >= 0 {
+			at.Line = n
+			return at.fault("the line is not text in UTF-8")
+		}
+		line = strings.TrimSpace(withoutComment(line))
+		if whole, more := strings.CutSuffix(line, `\`); more {
+			pending += whole + " "
+			continue
+		}
+		line = strings.TrimSpace(pending + line)
+		if len(line) > maxLine {
+			return at.fault("the line has more than %d octets", maxLine)
+		}
+		if pending = ""; line == "" {
+			continue
+		}
+		if goesOn(line) {
+			pending = line + " "
+			continue
+		}
+		at.value, at.Directive = line, masked(line)
+		if err := r.add(at, depth); err != nil {
+			return err
+		}
+	}
+	if pending = strings.TrimSpace(pending); pending != "" {
+		at := &directive{Origin: importer.Origin{File: file, Line: from, Directive: masked(pending)}, value: strings.TrimSuffix(pending, ",")}
+		return r.add(at, depth)
+	}
+	return nil
+}
+
+// goesOn reports whether a list of names goes on in the next line.
+func goesOn(line string) bool {
+	name, _ := cutWord(line)
+	return strings.HasSuffix(line, ",") && (name == "domain-macro" || name == "domain-list")
+}
+
+// withoutComment cuts off what follows a #, except inside of a regular expression or of quotes.
+func withoutComment(line string) string {
+	quoted, expression := false, false
+	for i := 0; i < len(line); i++ {
+		switch c := line[i]; {
+		case c == '\\':
+			i++
+		case c == '"' && !expression:
+			quoted = !quoted
+		case c == '/' && !quoted && (expression || i == 0 || line[i-1] == ' ' || line[i-1] == '\t') && (expression || strings.Count(line[i:], "/") > 1 && !path(line)):
+			expression = !expression
+		case c == '#' && !quoted && !expression:
+			return line[:i]
+		}
+	}
+	return line
+}
+
+// path reports whether the slashes of a line are those of a path, and not of a regular expression.
+func path(line string) bool {
+	name, _ := cutWord(line)
+	switch name {
+	case "reply", "greeting", "connect", "ehlo", "mail-from", "rcpt-to", "data", "header", "address", "mx":
+		return false
+	}
+	return !pattern(strings.TrimSpace(line))
+}
+
+// masked is a line as comments may repeat it: without passwords.
+func masked(line string) string {
+	switch name, _ := cutWord(line); name {
+	case "password", "auth-password", "http-password":
+		return name + " ***"
+	case "smtp-server-tls-certificate", "smtp-client-certificate", "smtp-client-tls-certificate":
+		if words := strings.Fields(line); len(words) > 2 {
+			return words[0] + " " + words[1] + " ***"
+		}
+	}
+	return line
+}

@@ -1,0 +1,211 @@
+package powermta_test
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/importer"
+	"example.org/mta/mta/importer/powermta"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func noEnv(string) string { return "" }
+
+// Each configuration in testdata gives the mta.conf and the notes beside it, and that is a valid configuration.
+func TestSamples(t *testing.T) {
+	samples, err := filepath.Glob("testdata/*.pmta")
+	if err != nil || len(samples) < 20 {
+		t.Fatalf("%d samples, %v", len(samples), err)
+	}
+	for _, path := range samples {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			d, err := powermta.Read(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := d.Bytes()
+			if _, err := config.Parse(text, "mta.conf", noEnv); err != nil {
+				t.Errorf("the result is no configuration: %v", err)
+			}
+			compare(t, strings.TrimSuffix(path, ".pmta")+".conf", text)
+			compare(t, strings.TrimSuffix(path, ".pmta")+".notes", notes(d))
+		})
+	}
+}
+
+func notes(d *importer.Draft) []byte {
+	s := d.Summary()
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%d carried, %d with a note, %d not, %d of these protect\n", s.Carried, s.Noted, s.Lost, s.Protects)
+	for _, n := range s.Notes {
+		fmt.Fprintf(&b, "%s:%d %s: lost %v, protects %v: %s\n", n.File, n.Line, n.Directive, n.Lost, n.Protects, n.Reason)
+	}
+	return b.Bytes()
+}
+
+func compare(t *testing.T, path string, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, got, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s: %v; 'go test -update' writes it anew; got\n%s", path, err, got)
+	}
+}
+
+// The samples use every directive that the manual's table has.
+func TestSamplesUseTheDirectives(t *testing.T) {
+	used := make(map[string]bool)
+	err := filepath.WalkDir("testdata", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || strings.Contains(path, "fuzz") || strings.HasSuffix(path, ".notes") || strings.HasSuffix(path, ".conf") && !strings.Contains(path, "parts") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for line := range strings.Lines(string(text)) {
+			if words := strings.Fields(strings.Trim(strings.TrimSpace(line), "<>")); len(words) > 0 {
+				used[words[0]] = true
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../../docs/moving-from-powermta.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for line := range strings.Lines(string(page)) {
+		cell, ok := strings.CutPrefix(line, "| `")
+		if !ok {
+			continue
+		}
+		cell, _, _ = strings.Cut(cell, " | ")
+		for _, name := range strings.Split(strings.ReplaceAll(cell, "`", ""), ", ") {
+			if n++; !used[strings.Trim(name, "<> ")] {
+				t.Errorf("no sample uses %s", name)
+			}
+		}
+	}
+	if n < 60 {
+		t.Errorf("the table has %d directives", n)
+	}
+}
+
+// files is a configuration of several files.
+func files(all map[string]string) func(string) (io.ReadCloser, error) {
+	return func(path string) (io.ReadCloser, error) {
+		text, ok := all[path]
+		if !ok {
+			return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
+		}
+		return io.NopCloser(strings.NewReader(text)), nil
+	}
+}
+
+// What is wrong is reported with its file and line.
+func TestFaults(t *testing.T) {
+	for name, c := range map[string]struct {
+		all  map[string]string
+		want string
+	}{
+		"loop":             {map[string]string{"etc/config": "include a\n", "etc/a": "\ninclude b\n", "etc/b": "# b\n\ninclude ../etc/a"}, "etc/b:3: include: etc/a includes itself"},
+		"missing file":     {map[string]string{"etc/config": "\n\ninclude a\n"}, "etc/config:3: include: open etc/a: file does not exist"},
+		"no such list":     {map[string]string{"etc/config": "<domain *>\nsmtp-pattern-list x\n</domain>"}, "etc/config:2: smtp-pattern-list: there is no list"},
+		"rate":             {map[string]string{"etc/config": "include a", "etc/a": "<domain *>\n max-msg-rate 5/x\n</domain>"}, "etc/a:2: max-msg-rate: \"5/x\" is not a rate"},
+		"duration":         {map[string]string{"etc/config": "<domain *>\n retry-after 10\n</domain>"}, "etc/config:2: retry-after: \"10\" is not a time: the unit is missing"},
+		"size":             {map[string]string{"etc/config": "<acct-file a>\nmax-size 10Q\n</acct-file>"}, "etc/config:2: max-size: \"10Q\" is not a size"},
+		"number":           {map[string]string{"etc/config": "<domain *>\nmax-smtp-out many\n</domain>"}, "etc/config:2: max-smtp-out: \"many\" is not a number"},
+		"boolean":          {map[string]string{"etc/config": "<source 10.0.0.1>\nalways-allow-relaying perhaps\n</source>"}, "etc/config:2: always-allow-relaying: \"perhaps\" is neither"},
+		"days":             {map[string]string{"etc/config": "<virtual-mta a>\nsmtp-source-host 192.0.2.1 a\n<domain *>\nmax-cold-virtual-mta-msg 5/h\n</domain>\n</virtual-mta>"}, "etc/config:4: max-cold-virtual-mta-msg: \"5/h\" is not a number per day"},
+		"macro":            {map[string]string{"etc/config": "<domain $x>\n</domain>"}, "etc/config:1: $x: there is no domain-macro"},
+		"macro of itself":  {map[string]string{"etc/config": "domain-macro x a.$x\n<domain $x>\n</domain>"}, "etc/config:2: $x: more than"},
+		"open scope":       {map[string]string{"etc/config": "\n<domain *>\n"}, "etc/config:2: <domain> is never closed"},
+		"open in include":  {map[string]string{"etc/config": "include a\n</domain>", "etc/a": "<domain *>\n"}, "etc/a:1: <domain> is never closed"},
+		"wrong close":      {map[string]string{"etc/config": "<domain *>\n</source>"}, "etc/config:2: </source> closes <domain> of line 1"},
+		"nothing to close": {map[string]string{"etc/config": "</source>"}, "etc/config:1: </source> closes nothing"},
+		"no member":        {map[string]string{"etc/config": "<virtual-mta-pool p>\nvirtual-mta a\n</virtual-mta-pool>"}, "etc/config:2: virtual-mta: there is no virtual MTA"},
+		"no default":       {map[string]string{"etc/config": "<source 10.0.0.1>\ndefault-virtual-mta a\n</source>"}, "etc/config:2: default-virtual-mta: there is no virtual MTA or pool"},
+		"no address":       {map[string]string{"etc/config": "<virtual-mta a>\nsmtp-source-host a.example.com\n</virtual-mta>"}, "etc/config:2: smtp-source-host"},
+		"network":          {map[string]string{"etc/config": "<source 10.0.0.300>\n</source>"}, "etc/config:1: <source>: \"10.0.0.300\" is neither"},
+		"continued":        {map[string]string{"etc/config": "# x\nhost-name \\\n bad..name\n"}, "etc/config:2: host-name"},
+		"NUL":              {map[string]string{"etc/config": "a\nb\x00\n"}, "etc/config:2: the line is not text"},
+		"listener":         {map[string]string{"etc/config": "smtp-listener somewhere:25"}, "etc/config:1: smtp-listener"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := powermta.ReadFrom("etc/config", files(c.all))
+			if err == nil || !strings.HasPrefix(err.Error(), c.want) {
+				t.Errorf("%v, want %s", err, c.want)
+			}
+			if fault := (*powermta.Fault)(nil); !errors.As(err, &fault) {
+				t.Errorf("%T is no fault", err)
+			}
+		})
+	}
+}
+
+// What an import would cost in memory is bounded.
+func TestBounds(t *testing.T) {
+	long := map[string]string{"c": strings.Repeat("domain-macro a b.example\n", 600_000)}
+	if _, err := powermta.ReadFrom("c", files(long)); err == nil || !strings.Contains(err.Error(), "more than 500000 directives") {
+		t.Errorf("too many directives: %v", err)
+	}
+	wide := "domain-macro a " + strings.Repeat("x,", 300) + "y\ndomain-macro b " + strings.Repeat("x,", 300) + "y\n<domain $a.$b>\n</domain>"
+	if _, err := powermta.ReadFrom("c", files(map[string]string{"c": wide})); err == nil || !strings.Contains(err.Error(), "more than 50000 domains") {
+		t.Errorf("too many domains: %v", err)
+	}
+}
+
+// A password is in no comment and in no note.
+func TestPasswordsAreNotRepeated(t *testing.T) {
+	d, err := powermta.ReadFrom("c", files(map[string]string{"c": "<smtp-user u>\npassword geheim1\n</smtp-user>\n<domain a.example>\nroute [192.0.2.1]\nauth-username u\nauth-password geheim2\n</domain>\n<domain b.example>\nauth-password geheim3\n</domain>\nsmtp-server-tls-certificate x.pem geheim4\n"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Replace(string(d.Bytes()), `password = "geheim2"`, "", 1) + string(notes(d))
+	if strings.Contains(text, "geheim") {
+		t.Errorf("a password shows:\n%s", text)
+	}
+}
+
+// FuzzReadPowerMTA: whatever is read, the result is a configuration, or the fault has a place.
+func FuzzReadPowerMTA(f *testing.F) {
+	samples, _ := filepath.Glob("testdata/*.pmta")
+	for _, path := range samples {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(text), "host-name mta1.example.com\n")
+	}
+	f.Fuzz(func(t *testing.T, text, other string) {
+		if len(text) > 8<<10 {
+			return
+		}
+		d, err := powermta.ReadFrom("c", files(map[string]string{"c": text, "parts/one.conf": other, "o": other}))
+		if err != nil {
+			if fault := (*powermta.Fault)(nil); !errors.As(err, &fault) || fault.Line < 1 {
+				t.Errorf("%T without a place: %v", err, err)
+			}
+			return
+		}
+		out := d.Bytes()
+		if _, err := config.Parse(out, "mta.conf", noEnv); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		d.Summary()
+	})
+}

@@ -1,0 +1,122 @@
+package mta
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"path/filepath"
+
+	"example.org/mta/bounce/inbox"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/config"
+	"example.org/mta/submission"
+	"example.org/mta/submission/intake"
+)
+
+// keptInbound bounds what is kept of inbound mail that is not understood.
+var keptInbound = inbox.FolderLimits{Messages: 1000, Octets: 64 << 20}
+
+const (
+	// inboundMemoryPart of the memory for incoming messages is for inbound mail: strangers must not use up what
+	// clients need.
+	inboundMemoryPart = 4
+	// maxInboundHops are the Received fields of inbound mail that is forwarded.
+	maxInboundHops = 100
+)
+
+// reports are what takes inbound mail, whatever the listener.
+type reports struct {
+	inbox  *inbox.Inbox
+	folder *inbox.Folder
+	memory *intake.Memory // for what is coming in
+}
+
+// openInbound makes what takes reports about the relay's own mail.
+func (r *Relay) openInbound(cfg *config.Config, _ *undoer) error {
+	folder, err := inbox.OpenFolder(filepath.Join(cfg.DataDir, "inbound"), keptInbound)
+	if err != nil {
+		return err
+	}
+	r.reports.folder = folder
+	r.reports.memory = intake.NewMemory(int64(cfg.Queue.IncomingMemory) / inboundMemoryPart)
+	r.reports.inbox = inbox.New(inbox.Config{
+		Hostname: cfg.Hostname, Node: r.node, Keys: r.returnPaths.Load, Books: reportBooks{r}, Folder: folder, Forward: r.forwardInbound,
+		Classify: r.classes.Of,
+		MaxHops:  maxInboundHops, Log: r.log,
+	})
+	return nil
+}
+
+// inboundOf gives what takes a listener's inbound mail, nil when the listener takes none.
+func (r *Relay) inboundOf(l *config.Listener) submission.Inbound {
+	in := &l.Inbound
+	if !in.On() {
+		return nil
+	}
+	complaints := make([]envelope.Address, len(in.Complaints))
+	for i, a := range in.Complaints {
+		complaints[i] = envelope.Address(a)
+	}
+	return inboundMail{r, inbox.NewAddresses(in.Domains, complaints, in.Unsubscribe), envelope.Address(in.Forward)}
+}
+
+// inboundMail is the inbound mail of a listener, as submission knows it.
+type inboundMail struct {
+	r         *Relay
+	addresses *inbox.Addresses
+	forward   envelope.Address
+}
+
+// Recipient implements submission.Inbound.
+func (i inboundMail) Recipient(a envelope.Address) submission.Verdict {
+	_, err := i.addresses.Find(a, i.r.returnPaths.Load(), i.r.now())
+	switch {
+	case err == nil:
+		return submission.Taken
+	case errors.Is(err, inbox.ErrForeign):
+		return submission.Foreign
+	case errors.Is(err, inbox.ErrExpired):
+		return submission.Expired
+	}
+	return submission.Unknown
+}
+
+// Postmaster implements submission.Inbound.
+func (i inboundMail) Postmaster() envelope.Address { return i.addresses.Postmaster() }
+
+// Take implements submission.Inbound.
+func (i inboundMail) Take(ctx context.Context, a *submission.Arrival) error {
+	err := i.r.reports.inbox.Take(ctx, i.addresses, i.forward, &inbox.Mail{
+		Session: a.Session, Peer: a.Peer, Helo: a.Helo, Protocol: a.Protocol, Sender: a.Sender, Recipients: a.Recipients,
+		Content: a.Content, Size: a.Size, Time: a.Time,
+	})
+	switch {
+	case errors.Is(err, inbox.ErrTooLarge):
+		return submission.ErrTooLarge
+	case errors.Is(err, inbox.ErrLoop):
+		return submission.ErrLoop
+	}
+	return err
+}
+
+// forwardInbound puts inbound mail into the queue. Its sender is the null sender: nobody ever gets a report about it,
+// and its own sender has not authorised this relay (SPF).
+func (r *Relay) forwardInbound(_ context.Context, to envelope.Address, content []byte) error {
+	m := &envelope.Message{
+		Recipients: []envelope.Recipient{{Address: to, Notify: envelope.NotifyNever}},
+		Tier:       config.DefaultTier, Received: r.now(), Protocol: envelope.LocalProtocol,
+	}
+	if bytes.IndexFunc(content, func(c rune) bool { return c > 0x7f }) >= 0 {
+		m.Body = envelope.Body8BitMIME
+	}
+	draft := r.store.Begin(int64(len(content)))
+	if _, err := draft.Write(content); err != nil {
+		draft.Abort()
+		return err
+	}
+	if err := draft.Commit(m); err != nil {
+		return err
+	}
+	r.events.Received(m)
+	return nil
+}

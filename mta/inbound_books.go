@@ -1,0 +1,167 @@
+package mta
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"example.org/mta/bounce"
+	"example.org/mta/bounce/inbox"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/accounting"
+	"example.org/mta/submission/unsubscribe"
+	"example.org/mta/suppression/feed"
+)
+
+// reportBooks are the accounting log and the suppression list, as the inbox knows them.
+type reportBooks struct{ r *Relay }
+
+// Message implements inbox.Books.
+func (b reportBooks) Message(ctx context.Context, id envelope.ID) (*inbox.Message, error) {
+	if b.r.accounting == nil {
+		return nil, nil
+	}
+	m, delivered, err := b.find(ctx, id)
+	if err != nil || delivered {
+		return m, err
+	}
+	// The report can be here before the record of the delivery is in its file.
+	if err := b.r.accounting.Flush(ctx); err != nil {
+		return nil, err
+	}
+	m, _, err = b.find(ctx, id)
+	return m, err
+}
+
+func (b reportBooks) find(ctx context.Context, id envelope.ID) (m *inbox.Message, delivered bool, err error) {
+	var records []*accounting.Record
+	q := accounting.Query{ID: id.String(), Types: []accounting.Type{accounting.Reception, accounting.Delivery, accounting.Bounce, accounting.TransientFailure}}
+	err = b.r.accounting.Read(ctx, q, func(line []byte) error {
+		rec, err := accounting.Parse(line)
+		if err == nil {
+			records = append(records, rec)
+		}
+		return err
+	}, nil)
+	// What is damaged stays so: to ask for the report again and again would not help.
+	if damaged := (*accounting.DamagedError)(nil); err != nil && !errors.As(err, &damaged) {
+		return nil, false, err
+	}
+	m = sentMessage(records)
+	delivered = m != nil && !slices.ContainsFunc(m.Recipients, func(rc inbox.Recipient) bool { return rc.Delivered.IsZero() })
+	return m, delivered, nil
+}
+
+// sentMessage makes a message of its records, nil when there is no Reception. The order of recipients is that of their
+// Receptions, which a crash can have caused to be written twice.
+func sentMessage(records []*accounting.Record) *inbox.Message {
+	var m *inbox.Message
+	at := make(map[envelope.Address]int)
+	for _, rec := range records {
+		if rec.Type != accounting.Reception {
+			continue
+		}
+		if m == nil {
+			m = &inbox.Message{
+				ID: rec.ID, Sender: rec.Sender, Created: rec.Created, Size: rec.Size, User: rec.User, Key: rec.Key,
+				Tenant: rec.Tenant, Campaign: rec.Campaign, Tags: rec.Tags, Meta: rec.Meta, Headers: rec.Headers,
+			}
+		}
+		if _, known := at[rec.Recipient]; !known {
+			at[rec.Recipient] = len(m.Recipients)
+			m.Recipients = append(m.Recipients, inbox.Recipient{Address: rec.Recipient})
+		}
+	}
+	for _, rec := range records {
+		i, known := at[rec.Recipient]
+		if !known || rec.Type != accounting.Delivery && rec.Type != accounting.Bounce && rec.Type != accounting.TransientFailure {
+			continue
+		}
+		rc := &m.Recipients[i]
+		rc.Provider, rc.Site, rc.Pool, rc.Source = rec.Provider, rec.Site, rec.EgressPool, rec.EgressSource
+		if rec.Type == accounting.Delivery {
+			rc.Delivered = rec.Time
+		}
+	}
+	return m
+}
+
+var reportTypes = map[inbox.RecordKind]accounting.Type{
+	inbox.OutOfBand: accounting.OOB, inbox.Complaint: accounting.Feedback, inbox.Unsubscription: accounting.Unsubscribe,
+}
+
+// accountingRecord puts a report into the log's words: what is known of the message, and who brought the report.
+func accountingRecord(r *inbox.Record) *accounting.Record {
+	out := &accounting.Record{
+		Type: reportTypes[r.Kind], ID: r.ID, Recipient: r.Recipient, Response: r.Reply, Class: r.Class.String(),
+		Peer: accounting.Peer{Name: r.Mail.Helo, Addr: r.Mail.Peer.Addr()}, Time: r.Mail.Time,
+		Session: r.Mail.Session, ReceptionProtocol: r.Mail.Protocol, Report: r.Feedback, MatchedBy: string(r.About),
+	}
+	m := r.Message
+	if m == nil {
+		m = new(inbox.Message)
+	}
+	out.Sender, out.Created, out.Size, out.User, out.Key = m.Sender, m.Created, m.Size, m.User, m.Key
+	out.Tenant, out.Campaign, out.Tags, out.Meta, out.Headers = m.Tenant, m.Campaign, m.Tags, m.Meta, m.Headers
+	if r.Recipient != "" {
+		out.Queue = queueName(&envelope.Message{Tenant: m.Tenant}, r.Recipient)
+	}
+	if k := r.Known; k != nil {
+		out.Provider, out.Site, out.EgressPool, out.EgressSource = k.Provider, k.Site, k.Pool, k.Source
+	}
+	return out
+}
+
+// Write implements inbox.Books. An entry on the suppression list is durable, too; what is set aside or counted is within
+// a second.
+func (b reportBooks) Write(ctx context.Context, records []*inbox.Record) error {
+	if err := b.durable(ctx, records); err != nil {
+		return err
+	}
+	follows := false
+	for _, r := range records {
+		if r.Class == bounce.Uncategorized && r.Known != nil {
+			b.r.unknown.Add(r.Known.Provider, r.Reply, r.ID.String(), r.Mail.Time)
+		}
+		if r.Follows {
+			b.r.feeder.Report(followed(r))
+			follows = true
+		}
+	}
+	if !follows {
+		return nil
+	}
+	return b.r.feeder.List.Sync(ctx) // after the 250 nobody brings the report again
+}
+
+func (b reportBooks) durable(ctx context.Context, records []*inbox.Record) error {
+	if b.r.accounting == nil {
+		return nil
+	}
+	all := make([]*accounting.Record, len(records))
+	for i, r := range records {
+		all[i] = accountingRecord(r)
+	}
+	return b.r.accounting.Durable(ctx, all...)
+}
+
+// followed is a record as the suppression list's feeder knows it. The message and the recipient are known.
+func followed(r *inbox.Record) feed.Event {
+	e := feed.Event{
+		Kind: feed.Report, Tenant: r.Message.Tenant, Address: r.Known.Address, Class: r.Class, Provider: r.Known.Provider, Site: r.Known.Site,
+		Reason: r.Reply.String(), At: r.Mail.Time, Message: r.ID, Source: r.Known.Source, Sent: r.Known.Delivered,
+	}
+	if r.Kind == inbox.Complaint {
+		e.Kind, e.Reason = feed.Complaint, "the recipient complained"
+	}
+	return e
+}
+
+// Unsubscribe implements inbox.Books.
+func (b reportBooks) Unsubscribe(ctx context.Context, r *inbox.Record) error {
+	s := &unsubscribe.Subscription{Tenant: r.Message.Tenant, Address: r.Known.Address, Campaign: r.Message.Campaign, Sent: r.Message.Created}
+	if _, err := b.r.endSubscription(ctx, s, r.Mail.Session); err != nil {
+		return err
+	}
+	return b.durable(ctx, []*inbox.Record{r})
+}

@@ -1,0 +1,50 @@
+package mta
+
+import (
+	"path/filepath"
+
+	"example.org/mta/bounce/returnpath"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/secretfile"
+	"example.org/mta/mta/config"
+)
+
+// openReturnPaths reads the secrets of the tokens in return paths. They are there even while no mail has a return
+// path of its own: reports about mail that was sent still come.
+func (r *Relay) openReturnPaths(cfg *config.Config, _ *undoer) error {
+	keys, err := returnPathKeys(cfg)
+	r.returnPaths.Store(keys)
+	r.node = returnpath.NodeOf(cfg.NodeID)
+	return err
+}
+
+// secretsAtOnce is how many secrets are in force while one takes over from another.
+const secretsAtOnce = 2
+
+// returnPathKeys makes the keys of a configuration, from the file in the data directory where it has none itself.
+func returnPathKeys(cfg *config.Config) (*returnpath.Keys, error) {
+	return returnPathKeysFrom(cfg, func(path string) ([][]byte, error) {
+		return secretfile.Secrets(path, secretsAtOnce, "reports about mail that was sent are refused")
+	})
+}
+
+// ReturnPathKeys gives the keys of a configuration to who only looks at tokens.
+func ReturnPathKeys(cfg *config.Config) (*returnpath.Keys, error) {
+	return returnPathKeysFrom(cfg, func(path string) ([][]byte, error) { return secretfile.Existing(path, secretsAtOnce) })
+}
+
+func returnPathKeysFrom(cfg *config.Config, file func(path string) ([][]byte, error)) (*returnpath.Keys, error) {
+	if len(cfg.ReturnPaths.Secrets) > 0 {
+		return cfg.ReturnPaths.Keys()
+	}
+	secrets, err := file(filepath.Join(cfg.DataDir, "return-path-secret"))
+	if err != nil {
+		return nil, err
+	}
+	return returnpath.New(cfg.ReturnPaths.Valid, secrets...)
+}
+
+// token makes the token of a message and one of its recipients, or none.
+func (r *Relay) token(p returnpath.Purpose, m *envelope.Message, recipient int) string {
+	return r.returnPaths.Load().Make(p, returnpath.Token{Node: r.node, Message: m.ID, Recipient: recipient, Day: m.Start()})
+}

@@ -1,0 +1,131 @@
+package mta
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"example.org/mta/internal/sink"
+)
+
+// hook is a web hook that keeps events.
+type hook struct {
+	*httptest.Server
+	mu     sync.Mutex
+	events []map[string]any
+	status int // 0: 204
+}
+
+func newHook(t *testing.T) *hook {
+	h := &hook{}
+	h.Server = httptest.NewServer(h)
+	t.Cleanup(h.Close)
+	return h
+}
+
+func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var in io.Reader = r.Body
+	if r.Header.Get("Content-Encoding") == "gzip" {
+		in, _ = gzip.NewReader(in)
+	}
+	var batch []map[string]any
+	err := json.NewDecoder(in).Decode(&batch)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case err != nil:
+		w.WriteHeader(http.StatusBadRequest)
+	case h.status != 0:
+		w.WriteHeader(h.status)
+	default:
+		h.events = append(h.events, batch...)
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+// types counts the events by type.
+func (h *hook) types() map[string]int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := make(map[string]int)
+	for _, e := range h.events {
+		n[fmt.Sprint(e["type"])]++
+	}
+	return n
+}
+
+func (h *hook) answer(status int) {
+	h.mu.Lock()
+	h.status = status
+	h.mu.Unlock()
+}
+
+// until waits for so many events of a type.
+func (h *hook) until(t *testing.T, kind string, n int) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); h.types()[kind] < n; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the hook has %v, want %d of %s", h.types(), n, kind)
+		}
+	}
+}
+
+// TestAStreamOfTheRelay: mail comes in, its events go out; the hook dies and comes back.
+func TestAStreamOfTheRelay(t *testing.T) {
+	h := newHook(t)
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }
+		stream "app" {
+			to     = "`+h.URL+`"
+			linger = "10ms"
+		}`+"\n")
+	w.send("ann@client.example", "From: ann@client.example\r\n\r\nx\r\n", "joe@box.example")
+	h.until(t, "Reception", 1)
+	h.until(t, "Delivery", 1)
+	h.answer(503)
+	w.send("ann@client.example", "From: ann@client.example\r\n\r\nx\r\n", "joe@box.example")
+	w.arrived(2)
+	h.answer(0)
+	h.until(t, "Delivery", 2)
+	if n := h.types(); n["Reception"] != 2 || n["Delivery"] != 2 {
+		t.Errorf("the hook has %v", n)
+	}
+}
+
+// TestAStartKeepsFilesForStreams: a relay that starts deletes old files only when it knows what its streams need.
+func TestAStartKeepsFilesForStreams(t *testing.T) {
+	h := newHook(t)
+	h.answer(503)
+	const more = `
+		accounting {
+			rotate_size = "64KiB"
+			keep_size   = "128KiB"
+		}
+		defaults { smtp_port = PORT }
+		stream "app" {
+			to     = "HOOK"
+			linger = "10ms"
+		}
+	`
+	w := newWorld(t, sink.Config{}, strings.ReplaceAll(more, "HOOK", h.URL))
+	const messages = 300
+	for range messages {
+		w.send("ann@client.example", "From: ann@client.example\r\n\r\nx\r\n", "joe@box.example")
+	}
+	w.arrived(messages)
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	h.answer(0)
+	w.start()
+	h.until(t, "Reception", messages)
+	if n := h.types(); n["Gap"] != 0 {
+		t.Errorf("the hook has %v", n)
+	}
+}

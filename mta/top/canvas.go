@@ -1,0 +1,165 @@
+package top
+
+import (
+	"strings"
+
+	"github.com/clipperhouse/displaywidth"
+
+	"example.org/mta/internal/visible"
+)
+
+// style is how text looks. It only stresses what the text says.
+type style uint8
+
+const (
+	plain  style = iota
+	strong       // titles
+	faint        // hints
+	chosen       // the row of the cursor
+	good
+	waiting
+	bad
+)
+
+// canvas is a screen of character cells.
+type canvas struct {
+	width, height int
+	cells         []cell
+}
+
+// cell is a place of the screen. The one to the right of a wide character is empty.
+type cell struct {
+	text  string
+	style style
+}
+
+func newCanvas(width, height int) *canvas {
+	c := &canvas{width: width, height: height, cells: make([]cell, width*height)}
+	for i := range c.cells {
+		c.cells[i].text = " "
+	}
+	return c
+}
+
+// Limits of text from strangers, in octets.
+const (
+	longestText    = 4096
+	longestCluster = 32 // a letter and its marks; no language needs more
+)
+
+// put writes s at (x, y), on at most width columns, and returns the column behind it. What is too long ends in cut.
+func (c *canvas) put(x, y, width int, s string, st style) int {
+	width = min(width, c.width-x)
+	if y < 0 || y >= c.height || width <= 0 {
+		return x
+	}
+	s = fit(s, width)
+	for g := displaywidth.StringGraphemes(s); g.Next(); {
+		text, wide := g.Value(), g.Width()
+		switch {
+		case wide == 0: // marks without a letter would go onto the cell before
+			text, wide = " ", 1
+		case len(text) > longestCluster:
+			text, wide = "\ufffd", 1
+		}
+		if x+wide > c.width {
+			break
+		}
+		c.cells[y*c.width+x] = cell{text, st}
+		for i := 1; i < wide; i++ {
+			c.cells[y*c.width+x+i] = cell{"", st}
+		}
+		x += wide
+	}
+	return x
+}
+
+// fill gives the rest of a line a style.
+func (c *canvas) fill(x, y int, st style) {
+	if y < 0 || y >= c.height {
+		return
+	}
+	for ; x < c.width; x++ {
+		c.cells[y*c.width+x] = cell{" ", st}
+	}
+}
+
+// text is what the canvas shows, without blanks at the ends of lines and without empty lines at the end.
+func (c *canvas) text() string {
+	var b strings.Builder
+	for y := range c.height {
+		var line strings.Builder
+		for _, cell := range c.cells[y*c.width : (y+1)*c.width] {
+			line.WriteString(cell.text)
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	return strings.TrimRight(b.String(), "\n") + "\n"
+}
+
+// clean makes what is hidden in text visible, on one line.
+func clean(s string) string { return visible.Text(s, longestText) }
+
+// columns is how many columns of a terminal s takes once it is on a canvas.
+func columns(s string) (n int) {
+	for g := displaywidth.StringGraphemes(clean(s)); g.Next(); {
+		n += clusterWidth(&g)
+	}
+	return n
+}
+
+// clusterWidth is the width of a cluster as put writes it.
+func clusterWidth(g *displaywidth.Graphemes[string]) int {
+	if len(g.Value()) > longestCluster {
+		return 1
+	}
+	return max(1, g.Width())
+}
+
+// fit makes s visible and cuts it to a width.
+func fit(s string, width int) string {
+	s = clean(s)
+	used, end := 0, 0 // end is where there is still a place for the sign of a cut
+	at := 0
+	for g := displaywidth.StringGraphemes(s); g.Next(); {
+		if used += clusterWidth(&g); used > width {
+			return s[:end] + "…"
+		}
+		if at += len(g.Value()); used < width {
+			end = at
+		}
+	}
+	return s
+}
+
+// wrap breaks s into lines of a width, between words where it can.
+func wrap(s string, width int) (lines []string) {
+	if width < 1 {
+		return nil
+	}
+	s = clean(s)
+	for columns(s) > width {
+		at := breakAt(s, width)
+		lines = append(lines, strings.TrimRight(s[:at], " "))
+		s = strings.TrimLeft(s[at:], " ")
+	}
+	return append(lines, s)
+}
+
+// breakAt is where a line of a width ends: behind the last word that fits, or within one that is longer than half a
+// line. It is never at the start.
+func breakAt(s string, width int) int {
+	used, at, word := 0, 0, 0
+	for g := displaywidth.StringGraphemes(s); g.Next(); {
+		if used += clusterWidth(&g); used > width && at > 0 {
+			if word > width/2 {
+				return word
+			}
+			return at
+		}
+		if at += len(g.Value()); g.Value() == " " {
+			word = at
+		}
+	}
+	return len(s)
+}

@@ -1,0 +1,198 @@
+package web
+
+import (
+	"encoding/json"
+	"html/template"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"example.org/mta/internal/short"
+	"example.org/mta/internal/visible"
+)
+
+// Plot is curves over time, for {{template "plot" .}}: they are drawn by the page's script, and stand in a
+// sentence and a table, too.
+type Plot struct {
+	ID       string // on the page
+	Title    string
+	Unit     string // of the values, as "/s"; "B" is octets, "s" seconds
+	Sentence string // what the curves say; "" is made from the newest values
+	Start    time.Time
+	Step     time.Duration
+	Series   []Series
+	Stacked  bool // areas on each other
+	Log      bool // logarithmic
+}
+
+// Series is a curve.
+type Series struct {
+	Name   string
+	Values []float64 // NaN: not known
+}
+
+// Empty reports whether there is nothing to draw.
+func (p Plot) Empty() bool {
+	for _, s := range p.Series {
+		for _, v := range s.Values {
+			if !math.IsNaN(v) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// JSON is what the script draws.
+func (p Plot) JSON() (string, error) {
+	type series struct {
+		Name   string          `json:"name"`
+		Values json.RawMessage `json:"values"`
+	}
+	out := struct {
+		Start   int64    `json:"start"`
+		Step    float64  `json:"step"`
+		Unit    string   `json:"unit"`
+		Stacked bool     `json:"stacked,omitempty"`
+		Log     bool     `json:"log,omitempty"`
+		Series  []series `json:"series"`
+	}{p.Start.Unix(), p.Step.Seconds(), p.Unit, p.Stacked, p.Log, nil}
+	for _, s := range p.Series {
+		out.Series = append(out.Series, series{shown(s.Name), numbers(s.Values, p.Log)})
+	}
+	text, err := json.Marshal(out)
+	return string(text), err
+}
+
+// numbers writes values with four digits as an array of JSON, null where they are not known, or have no place on a
+// logarithmic scale. By reflection each of them would cost two allocations.
+func numbers(values []float64, log bool) []byte {
+	b := append(make([]byte, 0, 8*len(values)+2), '[')
+	for i, v := range values {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if math.IsNaN(v) || math.IsInf(v, 0) || log && v <= 0 {
+			b = append(b, "null"...)
+		} else {
+			b = strconv.AppendFloat(b, v, 'g', 4, 64)
+		}
+	}
+	return append(b, ']')
+}
+
+// shown makes visible what a text hides, for what is drawn rather than written.
+func shown(s string) string {
+	var b []byte
+	for _, r := range s {
+		if r == utf8.RuneError || visible.Hidden(r) {
+			b = visible.AppendEscaped(b, r)
+		} else {
+			b = utf8.AppendRune(b, r)
+		}
+	}
+	return string(b)
+}
+
+// Text gives the sentence of the plot.
+func (p Plot) Text() string {
+	if p.Sentence != "" {
+		return p.Sentence
+	}
+	var parts []string
+	for _, s := range p.Series {
+		if now := last(s.Values); !math.IsNaN(now) {
+			parts = append(parts, s.Name+" "+p.value(now)+" now, "+p.value(most(s.Values))+" at most")
+		}
+	}
+	if len(parts) == 0 {
+		return "Nothing was measured yet."
+	}
+	return "Over " + short.Age(p.Step*time.Duration(p.points())) + ": " + strings.Join(parts, "; ") + "."
+}
+
+func (p Plot) points() (n int) {
+	for _, s := range p.Series {
+		n = max(n, len(s.Values))
+	}
+	return n
+}
+
+// last is the newest value that is known.
+func last(values []float64) float64 {
+	for i := len(values) - 1; i >= 0; i-- {
+		if !math.IsNaN(values[i]) {
+			return values[i]
+		}
+	}
+	return math.NaN()
+}
+
+// most is the largest value that is known.
+func most(values []float64) float64 {
+	top := math.NaN()
+	for _, v := range values {
+		if math.IsNaN(top) || v > top {
+			top = v
+		}
+	}
+	return top
+}
+
+// value writes a value with the unit of the plot.
+func (p Plot) value(v float64) string {
+	switch {
+	case math.IsNaN(v):
+		return "–"
+	case p.Unit == "B":
+		return short.Size(int64(v))
+	case p.Unit == "s":
+		return seconds(v)
+	case p.Unit == "":
+		return count(int64(v + 0.5))
+	}
+	return short.Rate(v) + p.Unit
+}
+
+// seconds writes a duration that may be short.
+func seconds(v float64) string {
+	if v < 1 {
+		return strconv.FormatFloat(1000*v, 'f', 0, 64) + "ms"
+	}
+	if v < 10 {
+		return strconv.FormatFloat(v, 'g', 3, 64) + "s"
+	}
+	return short.Age(time.Duration(v * float64(time.Second)))
+}
+
+// plotRows is how many rows the table of a plot has at most.
+const plotRows = 15
+
+// PlotRow is a row of the table: the values at a time.
+type PlotRow struct {
+	At     template.HTML
+	Values []string
+}
+
+// Rows thins the curves out for the table, the newest first.
+func (p Plot) Rows() (rows []PlotRow) {
+	n := p.points()
+	if n == 0 {
+		return nil
+	}
+	step := max(1, (n+plotRows-1)/plotRows)
+	for i := n - 1; i >= 0; i -= step {
+		row := PlotRow{At: clock(p.Start.Add(time.Duration(i) * p.Step))}
+		for _, s := range p.Series {
+			v := math.NaN()
+			if i < len(s.Values) {
+				v = s.Values[i]
+			}
+			row.Values = append(row.Values, p.value(v))
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}

@@ -1,0 +1,163 @@
+package web
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Bounds of sessions.
+const (
+	maxSessions = 1000
+	maxIdle     = 30 * time.Minute // refreshes of an open page are no use
+	maxLife     = 12 * time.Hour
+)
+
+// session is somebody who has logged in.
+type session struct {
+	id       string // "": a proxy names the user with each request
+	identity Identity
+	began    time.Time
+	used     time.Time // guarded by sessions.mu
+	streams  int       // guarded by streams.mu
+}
+
+// sessions keeps who is logged in: in memory, since the relay's restart may ask for a new login. They are
+// found by the hash of their ids, so that the time of a look-up says nothing of an id. It is safe for
+// concurrent use.
+type sessions struct {
+	now func() time.Time
+
+	mu sync.Mutex // guards by
+	by map[[sha256.Size]byte]*session
+}
+
+// begin logs somebody in. The session that has been idle the longest makes room for one too many.
+func (ss *sessions) begin(who Identity) *session {
+	now := ss.now()
+	s := &session{id: rand.Text(), identity: who, began: now, used: now}
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.by == nil {
+		ss.by = make(map[[sha256.Size]byte]*session)
+	}
+	ss.expire(now)
+	if len(ss.by) >= maxSessions {
+		ss.dropOldest()
+	}
+	ss.by[sha256.Sum256([]byte(s.id))] = s
+	return s
+}
+
+func (ss *sessions) expire(now time.Time) {
+	for key, s := range ss.by {
+		if !s.good(now) {
+			delete(ss.by, key)
+		}
+	}
+}
+
+func (ss *sessions) dropOldest() {
+	var oldest [sha256.Size]byte
+	var at time.Time
+	for key, s := range ss.by {
+		if at.IsZero() || s.used.Before(at) {
+			oldest, at = key, s.used
+		}
+	}
+	delete(ss.by, oldest)
+}
+
+func (s *session) good(now time.Time) bool {
+	return now.Sub(s.used) < maxIdle && now.Sub(s.began) < maxLife
+}
+
+// find gives the session of an id, nil when there is none. active: somebody does something.
+func (ss *sessions) find(id string, active bool) *session {
+	key, now := sha256.Sum256([]byte(id)), ss.now()
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	s := ss.by[key]
+	if s == nil {
+		return nil
+	}
+	if !s.good(now) {
+		delete(ss.by, key)
+		return nil
+	}
+	if active {
+		s.used = now
+	}
+	return s
+}
+
+// end logs a session out.
+func (ss *sessions) end(id string) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	delete(ss.by, sha256.Sum256([]byte(id)))
+}
+
+// cookie is the name of the session's cookie. Over TLS no other host and no clear text can set one with this
+// prefix (RFC 6265bis, 4.1.3).
+func (s *Server) cookie(secure bool) string {
+	if secure {
+		return "__Host-mta-console"
+	}
+	return "mta-console" + s.cfg.CookieSuffix
+}
+
+// sessionOf gives the session of a request, nil when there is none: the proxy's user, else that of the cookie.
+func (s *Server) sessionOf(r *http.Request, _ netip.Addr) *session {
+	if user, ok := s.byProxy(r); ok {
+		if s.cfg.Logins == nil {
+			return nil
+		}
+		id, known := s.cfg.Logins.Known(user)
+		if !known {
+			return nil
+		}
+		return &session{identity: id}
+	}
+	c, err := r.Cookie(s.cookie(s.secure(r)))
+	if err != nil || len(c.Value) > 64 {
+		return nil
+	}
+	found := s.sessions.find(c.Value, r.Header.Get("HX-Request") == "")
+	if found != nil && s.cfg.Logins != nil && !s.cfg.Logins.Still(found.identity) {
+		s.sessions.end(found.id)
+		return nil
+	}
+	return found
+}
+
+// still reports whether whoever has asked r may still see the answer, which goes on for longer than a session may: the
+// session hasn't ended, and the user is as they were.
+func (s *Server) still(r *request) bool {
+	if r.session.id == "" { // a proxy's user
+		id, known := s.cfg.Logins.Known(r.session.identity.User)
+		return known && id == r.session.identity
+	}
+	found := s.sessions.find(r.session.id, false)
+	return found != nil && (s.cfg.Logins == nil || s.cfg.Logins.Still(found.identity))
+}
+
+// logIn begins a session, and ends the one that the browser had: an id that somebody else knows is worth
+// nothing after the login.
+func (s *Server) logIn(w http.ResponseWriter, r *request, who Identity) {
+	if r.session != nil {
+		s.sessions.end(r.session.id)
+	}
+	began := s.sessions.begin(who)
+	s.setCookie(w, r, began.id, int(maxLife/time.Second))
+}
+
+func (s *Server) setCookie(w http.ResponseWriter, r *request, value string, maxAge int) {
+	http.SetCookie(w, &http.Cookie{
+		Name: s.cookie(r.secure), Value: value, Path: "/", MaxAge: maxAge,
+		HttpOnly: true, Secure: r.secure, SameSite: http.SameSiteStrictMode,
+	})
+}

@@ -1,0 +1,36 @@
+package wiring
+
+import (
+	"time"
+
+	"example.org/mta/bounce"
+	"example.org/mta/mta/config"
+	"example.org/mta/suppression/feed"
+)
+
+const day = 24 * time.Hour
+
+// Feed makes the rules by which refusals put addresses on the suppression list: those of the configuration, and the
+// built-in ones for classes that it does not name.
+func Feed(cfg *config.Config) *feed.Settings {
+	c := &cfg.Suppression
+	rules := map[bounce.Class]feed.Rule{
+		bounce.InvalidRecipient: {After: 1, Keep: c.FeedKeep},
+		bounce.BadDomain:        {After: 1, Keep: c.FeedKeep},
+		// A mailbox that nobody has used for long is not always gone: some hosts say so of those that get too much for now.
+		bounce.InactiveMailbox: {After: 3, Within: 30 * day, Keep: c.FeedKeep},
+		// A full mailbox may belong to somebody on holiday. Five weeks of a weekly letter, or five days of a daily one.
+		bounce.QuotaIssues: {After: 5, Within: 60 * day, Keep: 30 * day},
+	}
+	for _, own := range c.Classes {
+		class, err := bounce.ParseClass(string(own.Class))
+		switch {
+		case err != nil: // checked with the file
+		case own.After == 0:
+			delete(rules, class)
+		default:
+			rules[class] = feed.Rule{After: own.After, Within: own.Within, Keep: own.Keep}
+		}
+	}
+	return &feed.Settings{Bounces: c.Feed, Classes: rules, Flood: feed.Flood{Factor: c.Flood.Factor, Share: c.Flood.Share, Min: c.Flood.Min}}
+}

@@ -1,0 +1,133 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"math/rand"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
+	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/vfs"
+)
+
+// TestCountsEqualAScan does what happens to mail at random, over restarts, and holds all counters against a look
+// at every recipient.
+func TestCountsEqualAScan(t *testing.T) {
+	for seed := range int64(4) {
+		inTime(t, func(t *testing.T) {
+			cfg := small(t, vfs.Memory())
+			q := open(t, cfg)
+			rng := rand.New(rand.NewSource(seed))
+			for range 12 {
+				for range 60 {
+					happen(t, q, rng)
+				}
+				checkCounts(t, q)
+				if rng.Intn(3) == 0 {
+					shut(t, q)
+					time.Sleep(time.Duration(rng.Intn(3)) * 20 * time.Minute)
+					q = open(t, cfg)
+					checkCounts(t, q)
+				}
+			}
+			if q.Stats().Queued < 50 {
+				t.Errorf("only %d recipients were left to compare", q.Stats().Queued)
+			}
+			shut(t, q)
+		})
+	}
+}
+
+// happen lets something happen to mail.
+func happen(t *testing.T, q *Queue, rng *rand.Rand) {
+	m := message(1+rng.Intn(5), "")
+	for i := range m.Recipients {
+		m.Recipients[i].Address = envelope.Address(fmt.Sprintf("r%d@D%d.Example", i, rng.Intn(9)))
+	}
+	m.Tenant, m.Campaign = []string{"", "acme", "beta"}[rng.Intn(3)], []string{"", "spring", "autumn"}[rng.Intn(3)]
+	m.Sender = []envelope.Address{"", "ann@a.example", "ben@b.example"}[rng.Intn(3)]
+	if rng.Intn(6) == 0 {
+		m.Release = q.now().Add(time.Duration(rng.Intn(7200)) * time.Second)
+	}
+	accept(t, q, m, strings.Repeat("x", 1+rng.Intn(300)))
+	if rng.Intn(4) == 0 {
+		time.Sleep(time.Duration(rng.Intn(600)) * time.Second)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	l, err := q.Next(ctx)
+	if err != nil {
+		return
+	}
+	for _, p := range l.Recipients {
+		id, r, key := l.Message.ID, []int{p.Index}, site(fmt.Sprint("site", rng.Intn(5)))
+		switch rng.Intn(9) {
+		case 0, 1:
+			q.Settle(id, r, Delivered)
+		case 2:
+			q.Park(id, r, parking.Line{Key: key, Source: fmt.Sprint("source", rng.Intn(3))})
+		case 3:
+			q.File(id, r, key)
+		case 4:
+			q.Change(Selector{IDs: []envelope.ID{id}}, []Action{Hold, Bounce, Remove, Unhold, RetryNow}[rng.Intn(5)], false)
+			q.Return(id, r)
+		case 5:
+			q.Change(Selector{Filter: Filter{Domain: "d3.example", States: []State{StateDeferred}}}, []Action{Hold, Remove, RetryNow}[rng.Intn(3)], false)
+			q.Defer(id, r, q.now().Add(time.Hour), Attempt{Reply: greylisted}, key)
+		default:
+			q.Defer(id, r, q.now().Add(time.Duration(rng.Intn(20000))*time.Second), Attempt{Reply: greylisted}, key)
+		}
+	}
+}
+
+// checkCounts compares each counter with a look at every recipient.
+func checkCounts(t *testing.T, q *Queue) {
+	t.Helper()
+	if wrong := miscounted(q); wrong != "" {
+		t.Fatal(wrong)
+	}
+}
+
+// miscounted describes the first counter that is not what a look at every recipient finds, "" when all are.
+func miscounted(q *Queue) string {
+	tally := func(by Naming) Counts {
+		x, _ := q.Tally(Filter{}, by, "", 0)
+		return Counts{Rows: x.Rows}
+	}
+	byEnvelope := func(name func(m *envelope.Message, i int) string) Counts { return tally(Naming{Envelope: name}) }
+	source := func(l parking.Line) string { return l.Source }
+	for what, c := range map[string]struct{ got, want Counts }{
+		"site":     {q.CountLines(func(l parking.Line) string { return l.Key.String() }), tally(Naming{Line: func(l parking.Line) string { return l.Key.String() }})},
+		"source":   {q.CountLines(source), tally(Naming{Line: source})},
+		"domain":   {q.CountDomains(), byEnvelope(func(m *envelope.Message, i int) string { return m.Recipients[i].Address.Domain() })},
+		"tenant":   {q.CountTenants(), byEnvelope(func(m *envelope.Message, _ int) string { return m.Tenant })},
+		"campaign": {q.CountCampaigns(""), byEnvelope(func(m *envelope.Message, _ int) string { return m.Campaign })},
+		"sender":   {q.CountSenders(""), byEnvelope(func(m *envelope.Message, _ int) string { return m.Sender.Domain() })},
+	} {
+		if !slices.EqualFunc(c.got.Rows, c.want.Rows, func(a, b Row) bool { return reflect.DeepEqual(a, b) }) || c.got.Unnamed.Total != 0 {
+			return fmt.Sprintf("by %s the counters have\n%+v\nand the queue has\n%+v", what, c.got, c.want)
+		}
+	}
+	var states [schedule.States]Count
+	for _, row := range tally(Naming{Line: func(parking.Line) string { return "" }}).Rows {
+		for s, n := range row.States {
+			states[s].Total, states[s].States[s] = n, n
+		}
+	}
+	for s, got := range q.CountStates() {
+		aged := 0
+		for _, n := range got.Ages {
+			aged += n
+		}
+		if got.Total != states[s].Total || aged != got.Total {
+			return fmt.Sprintf("%d are %s, %d of them of some age, want %d", got.Total, State(s), aged, states[s].Total)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,102 @@
+package feed
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"example.org/mta/suppression"
+)
+
+// Doubted is a provider in a flood, or whose last flood left entries behind.
+type Doubted struct {
+	Provider string
+	Since    time.Time // the beginning of the flood
+	Until    time.Time // its end; zero: it is under way
+	Known    int64     // recipients that the provider took meanwhile
+	Unknown  int64     // those that it called unknown
+	Usual    float64   // the share of unknown ones that is usual
+}
+
+// Doubted returns the providers in a flood and, while entries are set aside, those whose flood ended within a week.
+func (f *Feeder) Doubted() (all []Doubted) {
+	now, left := f.Now(), f.pending.used.Load() > 0
+	for _, p := range f.providers.all() {
+		p.mu.Lock()
+		p.look(now, &f.Settings().Flood)
+		g := &p.guard
+		d := Doubted{Provider: p.name, Usual: g.usual(now)}
+		switch {
+		case g.flood:
+			d.Since, d.Known, d.Unknown = g.rise.Began, g.rise.Known, g.rise.Unknown
+			all = append(all, d)
+		case left && !g.ended.IsZero() && now.Sub(g.ended) < 7*day:
+			d.Since, d.Until, d.Known, d.Unknown = g.last.Began, g.ended, g.last.Known, g.last.Unknown
+			all = append(all, d)
+		}
+		p.mu.Unlock()
+	}
+	slices.SortFunc(all, func(a, b Doubted) int { return cmp.Compare(a.Provider, b.Provider) })
+	return all
+}
+
+// Accept puts the entries that were set aside and fit on the list, and says how many. When these are all of a provider that
+// is in a flood, the flood was none: what it says is usual from now on.
+func (f *Feeder) Accept(ctx context.Context, q suppression.Query, agree func(n int) error) (int, error) {
+	n, err := f.pending.take(ctx, f.List, q, agree)
+	if err != nil || !whole(&q) {
+		return n, err
+	}
+	now := f.Now()
+	for _, p := range f.providers.all() {
+		if q.Provider == "" || q.Provider == p.name {
+			p.mu.Lock()
+			if p.guard.flood {
+				p.guard.believe(now, &f.Settings().Flood)
+				p.dirty = true
+			}
+			p.mu.Unlock()
+		}
+	}
+	return n, f.providers.flush()
+}
+
+// whole reports whether a query asks for all entries of a provider, or of all.
+func whole(q *suppression.Query) bool {
+	return *q == suppression.Query{Provider: q.Provider}
+}
+
+// Drop forgets the entries that were set aside and fit, and says how many. agree is as for List.Take.
+func (f *Feeder) Drop(ctx context.Context, q suppression.Query, agree func(n int) error) (int, error) {
+	return f.pending.take(ctx, nil, q, agree)
+}
+
+// Stats is what a Feeder has done since it was opened, and what it keeps.
+type Stats struct {
+	Made       map[Kind]int64 // entries put on the list
+	SetAside   int64          // entries set aside when they were made
+	Pending    int            // addresses that are set aside now
+	Lost       int64          // entries for which there was no room beside those
+	Counters   int64          // of refusals
+	Uncounted  int64          // refusals for which there was no counter
+	Duplicates int64          // complaints that had come before
+	Floods     int            // providers in a flood
+}
+
+// Stats gives the numbers of this instant.
+func (f *Feeder) Stats() Stats {
+	s := Stats{Made: make(map[Kind]int64, len(f.made)), SetAside: f.aside.Load(), Pending: int(f.pending.used.Load()), Lost: f.pending.lost.Load(),
+		Counters: f.counters.used.Load(), Uncounted: f.counters.full.Load(), Duplicates: f.complaints.duplicates.Load()}
+	for k := range f.made {
+		s.Made[Kind(k)] = f.made[k].Load()
+	}
+	for _, p := range f.providers.all() {
+		p.mu.Lock()
+		if p.guard.flood {
+			s.Floods++
+		}
+		p.mu.Unlock()
+	}
+	return s
+}
