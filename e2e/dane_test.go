@@ -128,6 +128,7 @@ var daneCases = []daneCase{
 // TestDANE sends mail for a domain of each kind through Unbound, which validates what NSD serves, to Postfix
 // and to a sink that has no TLS, and asks Postfix's own client for its opinion.
 func TestDANE(t *testing.T) {
+	t.Parallel()
 	w := newDANEWorld(t)
 	for _, c := range daneCases {
 		for _, via := range []string{w.relay.addr, w.other.addr + ":" + w.port} {
@@ -161,7 +162,7 @@ type daneRelay struct{ *relay }
 func newDANEWorld(t *testing.T) *daneWorld {
 	t.Helper()
 	addrs := addresses(3)
-	w := &daneWorld{port: commonPort(t, addrs...), nameServer: nameServerAddress(t)}
+	w := &daneWorld{port: commonPort(t, addrs...), nameServer: ownAddress(t, 21, "53")}
 	ca := testca.New(t)
 	cert := ca.Issue(t, []string{"mx.anchor.secure.example"})
 	cert.Certificate = append(cert.Certificate, ca.Certificate.Raw)

@@ -23,6 +23,19 @@ type runProxy func(t *testing.T, addr, upstream, certificate, key string)
 
 func nginx(t *testing.T, addr, upstream, certificate, key string) {
 	t.Helper()
+	nginxWith(t, addr, certificate, key, "upstream relay { server "+upstream+"; keepalive 1; }", `location / {
+      proxy_pass http://relay;
+      proxy_http_version 1.1;
+      proxy_set_header Connection "";
+      proxy_set_header Host $host;
+      proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+      proxy_set_header X-Forwarded-Proto $scheme;
+    }`)
+}
+
+// nginxWith starts nginx with a server that has TLS and some locations.
+func nginxWith(t *testing.T, addr, certificate, key, upstreams, locations string) {
+	t.Helper()
 	needRoot(t)
 	dir := scratch(t)
 	writeFile(t, dir+"/nginx.conf", fmt.Sprintf(`daemon off;
@@ -40,39 +53,29 @@ http {
   uwsgi_temp_path %[1]s/uwsgi;
   scgi_temp_path %[1]s/scgi;
   ignore_invalid_headers off;
-  upstream relay { server %[3]s; keepalive 1; }
+  %[6]s
   server {
     listen %[2]s ssl;
-    ssl_certificate %[4]s;
-    ssl_certificate_key %[5]s;
-    location / {
-      proxy_pass http://relay;
-      proxy_http_version 1.1;
-      proxy_set_header Connection "";
-      proxy_set_header Host $host;
-      proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
-      proxy_set_header X-Forwarded-Proto $scheme;
-    }
+    ssl_certificate %[3]s;
+    ssl_certificate_key %[4]s;
+    %[5]s
   }
 }
-`, dir, addr, upstream, certificate, key))
+`, dir, addr, certificate, key, locations, upstreams))
 	start(t, "nginx", need(t, "nginx")[0], "-c", dir+"/nginx.conf", "-p", dir)
 	connects(t, addr)
 }
 
 func caddy(t *testing.T, addr, upstream, certificate, key string) {
 	t.Helper()
+	caddyWith(t, addr, fmt.Sprintf("https://%s {\n\ttls %s %s\n\treverse_proxy %s\n}\n", addr, certificate, key, upstream))
+}
+
+// caddyWith starts Caddy with a site.
+func caddyWith(t *testing.T, addr, site string) {
+	t.Helper()
 	dir := scratch(t)
-	writeFile(t, dir+"/Caddyfile", fmt.Sprintf(`{
-	admin off
-	auto_https off
-	storage file_system %s
-}
-https://%s {
-	tls %s %s
-	reverse_proxy %s
-}
-`, dir, addr, certificate, key, upstream))
+	writeFile(t, dir+"/Caddyfile", fmt.Sprintf("{\n\tadmin off\n\tauto_https off\n\tstorage file_system %s\n}\n%s", dir, site))
 	start(t, "caddy", need(t, "env")[0], "HOME="+dir, need(t, "caddy")[0], "run", "--config", dir+"/Caddyfile", "--adapter", "caddyfile")
 	connects(t, addr)
 }
@@ -103,6 +106,7 @@ var proxies = map[string]runProxy{"nginx": nginx, "caddy": caddy}
 // TestProxiesEndTLSInFrontOfTheAPI sends through each proxy: the relay knows the client's address, which no client can
 // forge, and that it used TLS.
 func TestProxiesEndTLSInFrontOfTheAPI(t *testing.T) {
+	t.Parallel()
 	clients := sdks(t)
 	f := newWebField(t, `trusted_proxies = ["127.0.0.1/32"]`, "", postfix)
 	s := f.servers[0]
@@ -181,6 +185,7 @@ func smuggled(host, key, domain string) map[string]string {
 // proxy's kept connection to the relay, which must get its own answer. What the proxy passed on as one request is
 // one for the relay: each message that arrives was answered.
 func TestNoRequestIsSmuggledBehindAProxy(t *testing.T) {
+	t.Parallel()
 	f := newWebField(t, `trusted_proxies = ["127.0.0.1/32"]`, "", smtpSink)
 	s := f.servers[0]
 	good, answered := 0, 0

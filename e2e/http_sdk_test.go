@@ -51,6 +51,7 @@ func (f *webField) job(do string, l *webLetter) webJob {
 
 // TestSDKsSendWhatTheyWereGiven has each SDK send each letter to two servers, and reads what arrived.
 func TestSDKsSendWhatTheyWereGiven(t *testing.T) {
+	t.Parallel()
 	clients := sdks(t)
 	f := newWebField(t, "", "", postfix, exim)
 	a, b := f.servers[0], f.servers[1]
@@ -136,6 +137,7 @@ func TestSDKsPersonalise(t *testing.T) {
 
 // TestSDKsShowErrors has each SDK make mistakes, whose errors it must show to its user.
 func TestSDKsShowErrors(t *testing.T) {
+	t.Parallel()
 	clients := sdks(t)
 	f := newWebField(t, "", "", smtpSink)
 	good := func() *webLetter {
@@ -208,6 +210,7 @@ func idOf(t *testing.T, r webResult) string {
 
 // TestSDKsRetryWithAKey sends twice with one Idempotency-Key.
 func TestSDKsRetryWithAKey(t *testing.T) {
+	t.Parallel()
 	clients := sdks(t)
 	f := newWebField(t, "", "", postfix)
 	s := f.servers[0]

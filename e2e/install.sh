@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs the mail servers and clients that the tests in this folder run the relay against:
-# Postfix, swaks, msmtp, curl, s-nail, fail2ban's filter, NSD, Unbound, rspamd, ldns and dkimpy as Debian's packages, Exim and OpenSMTPD, which can't be installed
-# beside Postfix, unpacked into a cache; nginx and Caddy; and the SDKs of SendGrid and Resend from PyPI
-# and npm, in the cache. Nothing of it is started or left running.
+# Postfix, Dovecot's Sieve, swaks, msmtp, curl, s-nail, fail2ban's filter, mandoc and man, tmux, NSD, Unbound, rspamd, ldns and dkimpy, nats-server and RabbitMQ as Debian's packages, Exim, OpenSMTPD, sendmail and Courier, which can't be installed
+# beside Postfix, unpacked into a cache; nginx, Caddy, Prometheus and Chromium; the SDKs of SendGrid and Resend, standardwebhooks and cloudevents from
+# PyPI and npm, and Kafka from Maven Central, in the cache; systemd-nspawn, and the files of a Debian that it boots, lintian and rpm. Nothing of it is started or left running.
 #
 # What is there already is left alone; a second run does nothing. Where it may not install (no
 # root, no apt-get, no network) it says what is missing: the tests then say the same and skip.
@@ -14,8 +14,11 @@ cache=${MTA_E2E_CACHE:-/var/cache/mta-e2e}
 export DEBIAN_FRONTEND=noninteractive
 
 # The SDKs that the tests of the HTTP API drive, as their registries have them.
-python_sdks='sendgrid==6.12.5 resend==2.52.0 django-anymail==15.2'
+python_sdks='sendgrid==6.12.5 resend==2.52.0 django-anymail==15.2 standardwebhooks==1.1.0 cloudevents==1.12.0'
 node_sdks='@sendgrid/mail@8.1.6 resend@6.38.0'
+
+# The version of Kafka, from Maven Central.
+kafka=4.1.0
 
 have() { [ -n "$(PATH=$PATH:/usr/sbin:/sbin command -v "$1")" ]; }
 
@@ -33,17 +36,34 @@ missing() {
 	have fail2ban-regex || echo fail2ban
 	[ -x "$cache/pebble/pebble" ] || echo pebble
 	have msmtp || echo msmtp
+	have mandoc || echo mandoc
+	have man || echo man-db
 	have nsd || echo nsd
+	have tmux || echo tmux
 	have unbound || echo unbound
 	have rspamd || echo rspamd
 	have ldns-signzone || echo ldnsutils
 	have unshare || echo util-linux
+	have systemd-nspawn || echo systemd-container
+	have lintian || echo lintian
+	have rpm || echo rpm
+	have strip || echo binutils
+	[ -d "$cache/tree/var" ] || echo tree
 	have nginx || echo nginx
+	have prometheus && have promtool || echo prometheus
 	have caddy || echo caddy
+	have chromium || echo chromium
 	has_sdks python "$python_sdks" || echo python-sdks
 	has_sdks node "$node_sdks" || echo node-sdks
+	have java || echo default-jre-headless
+	[ -f "$cache/kafka/kafka_2.13-$kafka.jar" ] || echo kafka
+	have nats-server || echo nats-server
+	[ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || echo rabbitmq-server
 	have smtp-sink && [ -x /usr/lib/postfix/sbin/master ] || echo postfix
 	[ -x "$cache/exim/usr/sbin/exim4" ] && user Debian-exim || echo exim4
+	[ -x "$cache/sendmail/usr/libexec/sendmail/sendmail" ] && have m4 || echo sendmail
+	[ -x "$cache/courier/usr/sbin/couriertcpd" ] || echo courier
+	[ -x /usr/lib/dovecot/dovecot-lda ] && ls /usr/lib/dovecot/modules/*sieve_plugin.so >/dev/null 2>&1 || echo dovecot-sieve
 	[ -x "$cache/opensmtpd/usr/sbin/smtpd" ] && user opensmtpd && user opensmtpq || echo opensmtpd
 }
 
@@ -84,7 +104,7 @@ install() {
 		loudly "not installing $*: apt-get would remove other packages for it"
 		return 1
 	fi
-	quiet apt-get install -y --no-install-recommends "$@"
+	quiet apt-get install -y --no-upgrade --no-install-recommends "$@"
 }
 
 # unpack gets packages without installing them: unpack FOLDER PACKAGE...
@@ -113,6 +133,36 @@ sdks() {
 	rm -rf "$to"
 	mkdir -p "$to"
 	quiet "$@" $versions && echo "$versions" >"$to/versions"
+}
+
+# jars gets Kafka's with all that it needs into a folder of the cache.
+jars() {
+	rm -rf "$cache/kafka.new"
+	mkdir -p "$cache/kafka.new"
+	cat >"$cache/kafka.new/pom.xml" <<-END
+		<project xmlns="http://maven.apache.org/POM/4.0.0">
+		  <modelVersion>4.0.0</modelVersion><groupId>e2e</groupId><artifactId>e2e</artifactId><version>1</version>
+		  <dependencies><dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>$kafka</version></dependency></dependencies>
+		</project>
+	END
+	quiet mvn -q -B -f "$cache/kafka.new/pom.xml" dependency:copy-dependencies -DoutputDirectory="$cache/kafka.new" || return 1
+	rm -rf "$cache/kafka"
+	mv "$cache/kafka.new" "$cache/kafka"
+}
+
+# debian makes the files of a bare Debian 12 that systemd can boot, with what Postfix takes beside them to be
+# installed without a network.
+debian() {
+	have debootstrap || install debootstrap || return 1
+	rm -rf "$cache/tree.new"
+	mkdir -p "$cache/tree.new"
+	quiet debootstrap --variant=minbase --include=systemd-sysv,dbus,ca-certificates,iproute2,procps bookworm "$cache/tree.new" || return 1
+	rm -f "$cache"/tree.new/var/cache/apt/archives/*.deb
+	for command in 'apt-get update' 'apt-get install -y --download-only --no-install-recommends postfix'; do
+		quiet chroot "$cache/tree.new" $command || return 1
+	done
+	rm -rf "$cache/tree"
+	mv "$cache/tree.new" "$cache/tree"
 }
 
 account() {
@@ -152,6 +202,18 @@ for what in $todo; do
 	node-sdks)
 		have npm || install nodejs npm
 		sdks node "$node_sdks" npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$cache/sdk/node"
+		;;
+	tree) debian ;;
+	kafka)
+		have mvn || install maven
+		jars
+		;;
+	sendmail)
+		have m4 || install m4
+		unpack sendmail sendmail-bin sendmail-base sendmail-cf
+		;;
+	courier)
+		unpack courier courier-mta courier-base courier-authlib courier-authdaemon
 		;;
 	opensmtpd)
 		unpack opensmtpd opensmtpd

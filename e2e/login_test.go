@@ -3,13 +3,13 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
 
 // TestClientsLogIn has real clients log in by each mechanism that they know, and send.
 func TestClientsLogIn(t *testing.T) {
+	t.Parallel()
 	dir := scratch(t)
 	cert, key := dir+"/cert.pem", dir+"/key.pem"
 	runClient(t, "", need(t, "openssl")[0], "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
@@ -103,7 +103,6 @@ s.quit()`, host, port, user, to)
 	if strings.Contains(log, "secret ") || strings.Contains(log, "wrong ") && !strings.Contains(log, `reason="wrong password"`) {
 		t.Error("a password is in the log")
 	}
-	t.Run("fail2ban", func(t *testing.T) { fail2ban(t, log) })
 }
 
 // phpMailer sends by the library that most programs in PHP use. It writes the message itself, and takes
@@ -127,25 +126,4 @@ $m->setFrom($user, 'Ann'); $m->addAddress($to);
 $m->addCustomHeader('X-Mta-Test-Id', $id);
 $m->Subject = 'hello'; $m->Body = "Hello\r\n";
 $m->send();`, "--", host, port, user, to, mechanism, id)
-}
-
-// fail2ban holds the filter of the manual against a log with two failures.
-func fail2ban(t *testing.T, log string) {
-	program := need(t, "fail2ban-regex")[0]
-	page, err := os.ReadFile("../docs/submission.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, filter, _ := strings.Cut(string(page), "```ini\n[Definition]\n")
-	filter, _, ok := strings.Cut(filter, "```")
-	if !ok {
-		t.Fatal("the manual has no filter")
-	}
-	dir := scratch(t)
-	writeFile(t, filepath.Join(dir, "mta.conf"), "[Definition]\n"+filter)
-	writeFile(t, filepath.Join(dir, "log"), log)
-	out := runClient(t, "", program, filepath.Join(dir, "log"), filepath.Join(dir, "mta.conf"))
-	if !strings.Contains(out, "Failregex: 2 total") {
-		t.Errorf("fail2ban finds other failures than the two (smtplib tries PLAIN, then LOGIN):\n%s", out)
-	}
 }

@@ -1,5 +1,6 @@
 // Package e2e runs the relay's own binary between mail servers and clients that others wrote:
-// Postfix, Exim, OpenSMTPD, swaks, msmtp, Python's smtplib, and NSD and Unbound for the DNS. It also kills the
+// Postfix, Exim, OpenSMTPD, swaks, msmtp, Python's smtplib, and NSD and Unbound for the DNS; Chromium looks at the
+// console, with axe-core (MPL 2.0, in testdata with its licence). It also kills the
 // relay under load, again and again (torture_test.go, http_torture_test.go). By HTTP, the SDKs of SendGrid and Resend
 // send to it, directly and through nginx and Caddy; sdk/ has the programs that drive them.
 //
@@ -173,6 +174,23 @@ func eventually(t *testing.T, limit time.Duration, f func() error) {
 			t.Fatalf("after %v: %v", limit, err)
 		}
 		<-look.C
+	}
+}
+
+// allCome waits until there are so many, as long as more come: how fast is the machine's doing.
+func allCome(what string, want int, count func() int) error {
+	for before := -1; ; {
+		n := count()
+		switch {
+		case n >= want:
+			return nil
+		case n == before:
+			return fmt.Errorf("%d of %d %s are there, and no more have come for %v", n, want, what, patience)
+		}
+		before = n
+		for end := time.Now().Add(patience); n == before && time.Now().Before(end); n = count() {
+			time.Sleep(20 * time.Millisecond)
+		}
 	}
 }
 

@@ -7,7 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -158,11 +161,18 @@ func lastLines(s string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
+// offered counts the ports and addresses that tests beside each other have been given: what is free stays free until
+// its server starts. Ports lie below those that the kernel gives to clients, which would take them while a server is
+// started again.
+var offered = struct{ ports, addresses atomic.Int64 }{}
+
 // commonPort finds a TCP port that is free on all the addresses.
 func commonPort(t *testing.T, addrs ...string) string {
 	t.Helper()
-	for range 20 {
-		if port, ok := tryPort(addrs); ok {
+	const first, last = 10000, 32000
+	for range last - first {
+		port := strconv.Itoa(first + (os.Getpid()*100+int(offered.ports.Add(1)))%(last-first))
+		if !slices.ContainsFunc(addrs, func(a string) bool { return !free(net.JoinHostPort(a, port)) }) {
 			return port
 		}
 	}
@@ -170,15 +180,23 @@ func commonPort(t *testing.T, addrs ...string) string {
 	return ""
 }
 
-func tryPort(addrs []string) (string, bool) {
-	port := "0"
-	for _, a := range addrs {
-		l, err := net.Listen("tcp", net.JoinHostPort(a, port))
-		if err != nil {
-			return "", false
+// ownAddress finds a loopback address in 127.NET.0.0/16 at which a port is free: the world knows no other port.
+func ownAddress(t *testing.T, network int, port string) string {
+	t.Helper()
+	needRoot(t)
+	for range 200 {
+		if addr := fmt.Sprintf("127.%d.0.%d", network, 1+offered.addresses.Add(1)%250); free(net.JoinHostPort(addr, port)) {
+			return addr
 		}
-		defer l.Close()
-		_, port, _ = net.SplitHostPort(l.Addr().String())
 	}
-	return port, true
+	cannot(t, "there is no loopback address with port "+port+" free")
+	return ""
+}
+
+func free(addr string) bool {
+	l, err := net.Listen("tcp", addr)
+	if err == nil {
+		l.Close()
+	}
+	return err == nil
 }

@@ -149,6 +149,9 @@ func listBacklog(t *testing.T, r *relay, f *figures) {
 	} {
 		list := func() error {
 			l, err := c.List(t.Context(), page.filter, control.Page{Limit: 100, Order: page.order})
+			for err == nil && len(l.Messages) == 0 && l.Next != "" { // the time for a page was up
+				l, err = c.List(t.Context(), page.filter, control.Page{Limit: 100, Order: page.order, After: l.Next})
+			}
 			switch {
 			case err != nil:
 				return err

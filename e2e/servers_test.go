@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -17,6 +18,7 @@ type server struct {
 	addr   string // IP address; the port is common to all
 	inbox  string // a maildir, or a folder with a file for each message
 	log    string // of Postfix
+	config string // the folder of Postfix's configuration
 	utf8   bool   // offers SMTPUTF8
 	quoted bool   // takes quoted local parts, as RFC 5321 demands
 }
@@ -38,17 +40,23 @@ func postfixWith(t *testing.T, addr, port, settings string) (*server, *process) 
 // postfixBehind has a file of its own for /etc/resolv.conf, if one is named.
 func postfixBehind(t *testing.T, resolvConf, addr, port, settings string) (*server, *process) {
 	t.Helper()
+	return postfixWithServices(t, resolvConf, addr, port, settings, "")
+}
+
+// postfixWithServices adds lines to master.cf, too.
+func postfixWithServices(t *testing.T, resolvConf, addr, port, settings, services string) (*server, *process) {
+	t.Helper()
 	needRoot(t)
 	master := need(t, "master", "postfix")[0]
 	dir := scratch(t)
-	s := &server{name: "postfix", domain: "postfix.example", addr: addr, inbox: dir + "/mail/inbox", log: dir + "/log", utf8: true, quoted: true}
+	s := &server{name: "postfix", domain: "postfix.example", addr: addr, inbox: dir + "/mail/inbox", log: dir + "/log", config: dir + "/etc", utf8: true, quoted: true}
 	uid, gid := idsOf(t, "postfix")
 	for _, d := range []string{"spool", "data", "mail"} {
 		mkdir(t, filepath.Join(dir, d), uid, gid)
 	}
 	chown(t, dir+"/spool", 0, 0)
 	// inet_interfaces knows no other addresses of 127/8 than 127.0.0.1; master.cf does.
-	writeFile(t, dir+"/etc/main.cf", fmt.Sprintf(`compatibility_level = 3.6
+	writeFile(t, dir+"/etc/main.cf", lastOfEach(fmt.Sprintf(`compatibility_level = 3.6
 myhostname = mx.postfix.example
 queue_directory = %[1]s/spool
 data_directory = %[1]s/data
@@ -73,7 +81,7 @@ message_size_limit = 100000000
 smtpd_recipient_limit = 2000
 smtputf8_enable = yes
 smtpd_recipient_restrictions = check_recipient_access regexp:{{ /^refused/ 550 5.1.1 no such user }}, permit_mynetworks, reject
-%[4]s`, dir, uid, gid, settings))
+%[4]s`, dir, uid, gid, settings)))
 	writeFile(t, dir+"/etc/master.cf", fmt.Sprintf(`%s:%s inet n - n - - smtpd
 pickup unix n - n 60 1 pickup
 cleanup unix n - n - 0 cleanup
@@ -95,18 +103,42 @@ virtual unix - n n - - virtual
 anvil unix - - n - 1 anvil
 scache unix - - n - 1 scache
 postlog unix-dgram n - n - 1 postlogd
-`, addr, port))
+%s`, addr, port, services))
 	showOnFailure(t, "postfix's log", dir+"/log")
 	if out, err := exec.Command("postfix", "-c", dir+"/etc", "check").CombinedOutput(); err != nil {
 		t.Fatalf("postfix check: %v\n%s", err, out)
 	}
-	command := []string{master, "-c", dir + "/etc", "-d"}
-	if resolvConf != "" {
-		command = append([]string{need(t, "unshare")[0], "-m", "sh", "-c", `mount --bind "$0" /etc/resolv.conf && exec "$@"`, resolvConf}, command...)
-	}
-	p := start(t, s.name, command...)
+	p := start(t, s.name, resolvingBy(t, resolvConf, master, "-c", dir+"/etc", "-d")...)
 	p.listens(t, addr+":"+port)
 	return s, p
+}
+
+// lastOfEach drops settings that a later line overrides. Postfix warns of each, postlogd too, which waits for itself for
+// ever when the warnings don't fit into its socket.
+func lastOfEach(main string) string {
+	lines := strings.SplitAfter(main, "\n")
+	last := make(map[string]int)
+	for i, l := range lines {
+		if name, _, ok := strings.Cut(l, " ="); ok {
+			last[name] = i
+		}
+	}
+	var out strings.Builder
+	for i, l := range lines {
+		if name, _, ok := strings.Cut(l, " ="); !ok || last[name] == i {
+			out.WriteString(l)
+		}
+	}
+	return out.String()
+}
+
+// resolvingBy has a command find a file in the place of /etc/resolv.conf, if one is named.
+func resolvingBy(t *testing.T, resolvConf string, command ...string) []string {
+	t.Helper()
+	if resolvConf == "" {
+		return command
+	}
+	return append([]string{need(t, "unshare")[0], "-m", "sh", "-c", `mount --bind "$0" /etc/resolv.conf && exec "$@"`, resolvConf}, command...)
 }
 
 // exim runs an Exim that does the same. It was unpacked, not installed.

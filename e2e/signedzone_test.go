@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,21 +28,6 @@ func sign(t *testing.T, zone, text string) (signed, anchor string) {
 	key := run(programs[0], "-r", "/dev/urandom", "-a", "ECDSAP256SHA256", "-k", zone)
 	run(programs[1], "-f", "signed", "zone", key)
 	return readFile(t, dir+"/signed"), strings.Join(strings.Fields(readFile(t, filepath.Join(dir, key+".ds"))), " ")
-}
-
-// nameServerAddress finds a loopback address at which nobody serves the DNS: resolv.conf knows no ports.
-func nameServerAddress(t *testing.T) string {
-	t.Helper()
-	needRoot(t)
-	for _, last := range "123456789" {
-		addr := "127.21.0." + string(last)
-		if l, err := net.Listen("tcp", addr+":53"); err == nil {
-			l.Close()
-			return addr
-		}
-	}
-	cannot(t, "there is no loopback address with port 53 free")
-	return ""
 }
 
 func readFile(t *testing.T, path string) string {

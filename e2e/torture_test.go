@@ -36,7 +36,7 @@ const (
 // TestTortureNoAcceptedMessageIsLost kills the relay at random moments under load, some of them
 // while it starts, and starts it again on the same data. In the end each recipient of each
 // message that got a 250 has been delivered, or its sender has a report, or the queue has it.
-// A second copy is allowed only of what was under way at a kill.
+// A second copy is allowed only of what was under way at a kill. And the accounting log has it all.
 func TestTortureNoAcceptedMessageIsLost(t *testing.T) {
 	t.Parallel()
 	b := newBattlefield(t)
@@ -49,6 +49,7 @@ func TestTortureNoAcceptedMessageIsLost(t *testing.T) {
 	if !b.relay.stop(20 * time.Second) {
 		t.Error("the relay did not end by itself within 20 s")
 	}
+	b.recorded(t)
 }
 
 // tortureSize is how many kills MTA_TORTURE asks for; small without it.

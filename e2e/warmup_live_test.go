@@ -289,7 +289,7 @@ func (g *warmGround) reconfigure(t *testing.T, old, text string) {
 	writeFile(t, g.relay.config, strings.Replace(string(file), old, text, 1))
 	client := control.NewClient(g.relay.dir + "/data/control.sock")
 	defer client.Close()
-	if _, err := client.Reload(context.Background()); err != nil {
+	if _, err := client.Reload(context.Background(), control.Intent{}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -1,0 +1,148 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"example.org/mta/mta/control"
+)
+
+// client is the API of a relay, for the length of the test.
+func (r *relay) client(t *testing.T) *control.Client {
+	t.Helper()
+	c := control.NewClient(r.dir + "/data/control.sock")
+	t.Cleanup(c.Close)
+	return c
+}
+
+// deed is an action carried out in the browser.
+type deed struct {
+	page   string
+	action string
+	form   []string // names and values
+	then   []string // of the form that the action shows first, where it has one
+	// effect is looked at by the API.
+	effect func(ctx context.Context, c *control.Client) (bool, error)
+}
+
+// deeds undo each other in pairs. id is a message that is deferred.
+func deeds(id string) []deed {
+	recipient := func(is func(control.RecipientStatus) bool) func(context.Context, *control.Client) (bool, error) {
+		return func(ctx context.Context, c *control.Client) (bool, error) {
+			m, err := c.Get(ctx, id)
+			return err == nil && is(m.Recipients[0]), err
+		}
+	}
+	held := func(want bool) func(context.Context, *control.Client) (bool, error) {
+		return recipient(func(r control.RecipientStatus) bool { return (r.State == control.StateHeld) == want })
+	}
+	by := func(pool string) func(context.Context, *control.Client) (bool, error) {
+		return recipient(func(r control.RecipientStatus) bool {
+			return pool == "" && r.Rerouted == nil || r.Rerouted != nil && r.Rerouted.Pool == pool
+		})
+	}
+	paused := func(what control.PauseWhat, name string, want bool) func(context.Context, *control.Client) (bool, error) {
+		return func(ctx context.Context, c *control.Client) (bool, error) {
+			l, err := c.Pauses(ctx)
+			return slices.ContainsFunc(l.Pauses, func(p control.Pause) bool { return p.What == what && p.Name == name }) == want, err
+		}
+	}
+	suspended := func(want bool) func(context.Context, *control.Client) (bool, error) {
+		return func(ctx context.Context, c *control.Client) (bool, error) {
+			l, err := c.Sites(ctx, control.SiteFilter{Suspended: true, Names: []string{"mx.bad.example"}}, "", 1)
+			return (len(l.Sites) == 1) == want, err
+		}
+	}
+	suppressed := func(want bool) func(context.Context, *control.Client) (bool, error) {
+		return func(ctx context.Context, c *control.Client) (bool, error) {
+			l, err := c.CheckSuppressed(ctx, control.SuppressedAddresses{Addresses: []string{"nobody@good.example"}})
+			return (len(l.Suppressions) == 1) == want, err
+		}
+	}
+	warming := func(want string) func(context.Context, *control.Client) (bool, error) {
+		return func(ctx context.Context, c *control.Client) (bool, error) {
+			w, err := c.Warmup(ctx, "new-1")
+			return w.State == want, err
+		}
+	}
+	message, site := "/messages/"+id, "/site?name=mx.bad.example"
+	return []deed{
+		{"/queue", "/queue/hold", []string{"id", id}, nil, held(true)},
+		{message, "/queue/release", []string{"id", id}, nil, held(false)},
+		{message, "/queue/reroute", []string{"id", id}, []string{"pool", "backup"}, by("backup")},
+		{message, "/queue/reroute", []string{"id", id}, []string{"own", "true"}, by("")},
+		{"/tenants", "/pauses/begin", []string{"what", "tenant", "name", "acme"}, nil, paused(control.PauseTenant, "acme", true)},
+		{"/tenants", "/pauses/end", []string{"what", "tenant", "name", "acme"}, nil, paused(control.PauseTenant, "acme", false)},
+		{"/sources", "/pauses/begin", []string{"what", "source", "name", "out-2"}, nil, paused(control.PauseSource, "out-2", true)},
+		{"/pauses", "/pauses/end", []string{"what", "source", "name", "out-2"}, nil, paused(control.PauseSource, "out-2", false)},
+		{site, "/sites/suspend", []string{"site", "mx.bad.example", "source", "out-1", "for", "1h"}, nil, suspended(true)},
+		{site, "/sites/resume", []string{"site", "mx.bad.example"}, nil, suspended(false)},
+		{"/suppression", "/suppression/add", []string{"addresses", "nobody@good.example"}, nil, suppressed(true)},
+		{"/suppression", "/suppression/remove", []string{"addresses", "nobody@good.example"}, nil, suppressed(false)},
+		{"/warm-up?source=new-1", "/warm-up/pause", []string{"source", "new-1"}, nil, warming(control.WarmupPaused)},
+		{"/warm-up?source=new-1", "/warm-up/resume", []string{"source", "new-1"}, nil, warming(control.WarmupNormal)},
+	}
+}
+
+// carryOut does each deed as an operator does: from the page through the count to the confirmation.
+func (w *walk) carryOut(t *testing.T, r *relay) {
+	t.Helper()
+	c := r.client(t)
+	list, err := c.List(t.Context(), control.Filter{Recipient: "third@bad.example"}, control.Page{})
+	if err != nil || len(list.Messages) != 1 {
+		t.Fatalf("the message of the deeds: %+v, %v", list, err)
+	}
+	for _, d := range deeds(list.Messages[0].ID) {
+		where := d.page + " " + d.action
+		w.open(w.home + d.page)
+		w.submit(d.action, d.form...)
+		if d.then != nil {
+			w.accessible(where + ", its form")
+			w.submit(d.action, d.then...)
+		}
+		w.shows("Reason, for the audit")
+		w.submit(d.action, "reason", "the walk")
+		w.shows("Done")
+		w.sound(where)
+		eventually(t, patience, func() error {
+			ok, err := d.effect(t.Context(), c)
+			if err == nil && !ok {
+				err = fmt.Errorf("%s %v has no effect", where, d.form)
+			}
+			return err
+		})
+	}
+}
+
+// submit presses the button of an action that is about what the form says: it fills in what can be, ticks what has the
+// value, and finds by the rest the one among several buttons.
+func (b *browser) submit(action string, form ...string) {
+	b.t.Helper()
+	fields, err := json.Marshal(form)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	status := b.leads(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`{
+		const action = %q, form = %s, wanted = [];
+		for (let i = 0; i < form.length; i += 2) wanted.push([form[i], form[i + 1]]);
+		const fixed = (e) => e.type === "hidden" || e.type === "checkbox" || e.type === "submit";
+		const found = [...document.querySelectorAll('main form[method="post"] button')].map((button) => ({button, fields: wanted.map(([name, value]) =>
+			[...button.form.elements].find((e) => e.name === name && (fixed(e) ? e.value === value : true)))}))
+			.find(({button, fields}) => new URL(button.getAttribute("formaction") || button.form.getAttribute("action"), location).pathname === action
+				&& fields.every((e) => e) && fields.every((e) => e.type !== "submit" || e === button));
+		if (!found) throw new Error("no button of " + action + " for " + form);
+		found.fields.forEach((e, i) => {
+			if (e.type === "checkbox") e.checked || e.click();
+			else if (!fixed(e)) e.value = wanted[i][1];
+		});
+		found.button.form.requestSubmit(found.button);
+	}`, action, fields)))
+	if status != 200 {
+		b.t.Errorf("%s %v: %d\n%s", action, form, status, b.text())
+	}
+}

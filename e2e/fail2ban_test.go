@@ -1,0 +1,179 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestFail2banFindsAttackers has swaks attack a relay from an address for each attack, and holds the filter of
+// contrib/fail2ban against the log, in both formats: it finds each attacker, and nobody in the log of good traffic.
+func TestFail2banFindsAttackers(t *testing.T) {
+	t.Parallel()
+	need(t, "fail2ban-regex", "swaks")
+	for _, format := range []string{"text", "json"} {
+		t.Run(format, func(t *testing.T) { attack(t, format) })
+	}
+}
+
+func attack(t *testing.T, format string) {
+	dir := scratch(t)
+	const network = "127.71.0.0/16" // strangers; 127.0.0.0/8 may relay otherwise
+	port, api := commonPort(t, "127.0.0.1"), commonPort(t, "127.0.0.1")
+	keys := dir + "/keys"
+	f := newFieldWith(t, "", fmt.Sprintf(`
+log { format = %q }
+users {
+  file   = %q
+  scheme = "scram-sha-256"
+}
+keys { file = %q }
+tenant "acme" { senders = ["acme.example"] }
+listener "public" {
+  address                    = "127.0.0.1:%s"
+  relay_from                 = ["127.0.0.0/16"]
+  max_connections_per_client = 2
+  auth {
+    mechanisms        = ["PLAIN"]
+    clear_on_loopback = true
+  }
+}
+api "web" { address = "127.0.0.1:%s" }`, format, dir+"/users", keys, port, api), smtpSink)
+	runClient(t, "secret\n", binary, "user", "add", "ann@acme.example", "--tenant", "acme", "--config", f.relay.config)
+	runClient(t, "", binary, "key", "add", "--name", "shop", "--tenant", "acme", "--config", f.relay.config)
+	from := func(client string) *net.Dialer {
+		return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(client)}, Timeout: patience}
+	}
+
+	// Good traffic comes first: from a network that may relay, and from a user elsewhere.
+	server := f.servers[0]
+	for i := range 5 {
+		id := fmt.Sprintf("good-%d", i)
+		args := []string{"--local-interface", "127.0.0.5"}
+		if i%2 == 1 {
+			args = []string{"--local-interface", "127.71.0.9", "--auth", "PLAIN", "--auth-user", "ann@acme.example", "--auth-password", "secret"}
+		}
+		swaks(t, true, port, append(args, "--from", "ann@acme.example", "--to", "user@"+server.domain, "--data", unixText(letter{name: "hello", body: "Hello\r\n"}.content(id)))...)
+		server.wait(t, id, patience)
+	}
+	// A mistake of a client that may relay is none of fail2ban's business.
+	swaks(t, false, port, "--local-interface", "127.0.0.5", "--from", "ann@acme.example", "--to", "nobody@@", "--quit-after", "RCPT")
+	good := strings.Count(logOf(t, f), "\n")
+
+	attackers := map[string]string{"127.71.0.1": "relay", "127.71.0.2": "login", "127.71.0.3": "protocol", "127.71.0.4": "connections", "127.71.0.5": "login"}
+	swaks(t, false, port, "--local-interface", "127.71.0.1", "--from", "a@spam.example", "--to", "victim@elsewhere.example")
+	swaks(t, false, port, "--local-interface", "127.71.0.2", "--auth", "PLAIN", "--auth-user", "ann@acme.example", "--auth-password", "guess", "--from", "a@spam.example", "--to", "b@c.example")
+	swaks(t, false, port, "--local-interface", "127.71.0.3", "--helo", "x\r\nGET / HTTP/1.1\r\nHost: x", "--protocol", "SMTP", "--from", "a@spam.example", "--to", "b@c.example")
+	garbage(t, from("127.71.0.3"), port)
+	for range 2 {
+		held, err := from("127.71.0.4").Dial("tcp", "127.0.0.1:"+port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer held.Close()
+		if _, err := held.Read(make([]byte, 3)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	swaks(t, false, port, "--local-interface", "127.71.0.4", "--from", "a@spam.example", "--to", "b@c.example")
+	guessKey(t, from("127.71.0.5"), api)
+
+	reason := regexp.MustCompile(`refused client"[ ,]"?address"?[=:]"?([0-9.]+)"?[ ,]"?reason"?[=:]"?(\w+)`)
+	log := ""
+	eventually(t, patience, func() error {
+		log = logOf(t, f)
+		found := make(map[string]string)
+		for _, m := range reason.FindAllStringSubmatch(log, -1) {
+			found[m[1]] = m[2]
+		}
+		if fmt.Sprint(found) != fmt.Sprint(attackers) {
+			return fmt.Errorf("the log has the attackers %v, want %v, of %s", found, attackers, network)
+		}
+		return nil
+	})
+	lines := strings.SplitAfter(log, "\n")
+	refusals := len(reason.FindAllString(log, -1))
+	fail2ban(t, strings.Join(lines[:good], ""), 0)
+	fail2ban(t, log, refusals)
+	// The journal has its own beginning, and no time and level of ours.
+	journal := regexp.MustCompile(`(?m)^time=\S+ level=\S+ `).ReplaceAllString(log, "Nov 23 03:00:00 mx1 mta[4711]: ")
+	fail2ban(t, journal, refusals)
+}
+
+func logOf(t *testing.T, f *field) string {
+	t.Helper()
+	text, err := os.ReadFile(f.relay.process.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// swaks sends from the address of --local-interface.
+func swaks(t *testing.T, succeeds bool, port string, args ...string) {
+	t.Helper()
+	args = append([]string{"--server", "127.0.0.1", "--port", port, "--timeout", "60"}, args...)
+	out, err := exec.Command(need(t, "swaks")[0], args...).CombinedOutput()
+	if (err == nil) != succeeds {
+		t.Errorf("swaks %v: %v\n%s", args, err, lastLines(string(out), 20))
+	}
+}
+
+// garbage speaks something else than SMTP.
+func garbage(t *testing.T, d *net.Dialer, port string) {
+	t.Helper()
+	conn, err := d.Dial("tcp", "127.0.0.1:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	if _, err := conn.Write([]byte("\x16\x03\x01garbage\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	for b := make([]byte, 512); err == nil; {
+		_, err = conn.Read(b)
+	}
+}
+
+// guessKey asks the API with a key that does not exist.
+func guessKey(t *testing.T, d *net.Dialer, port string) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DialContext: d.DialContext}, Timeout: patience}
+	defer client.CloseIdleConnections()
+	req, err := http.NewRequest("POST", "http://127.0.0.1:"+port+"/v1/messages", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer mta_guess")
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusUnauthorized {
+		problem := map[string]any{}
+		_ = json.NewDecoder(resp.Body).Decode(&problem)
+		t.Errorf("a guessed key: %d %v", resp.StatusCode, problem)
+	}
+}
+
+// fail2ban holds the filter against a log, in which it must find so many failures.
+func fail2ban(t *testing.T, log string, want int) {
+	t.Helper()
+	path := filepath.Join(scratch(t), "log")
+	writeFile(t, path, log)
+	out, err := exec.Command(need(t, "fail2ban-regex")[0], path, "../contrib/fail2ban/filter.conf").CombinedOutput()
+	if !strings.Contains(string(out), fmt.Sprintf("Failregex: %d total", want)) {
+		t.Errorf("%v: fail2ban does not find the %d failures:\n%s", err, want, lastLines(string(out), 40))
+	}
+}
