@@ -2,7 +2,7 @@
 
 GO      ?= go
 BIN     := bin/mta
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+VERSION ?= $(shell .ci/version)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
 # How long each fuzz target runs in 'make fuzz'.
@@ -17,13 +17,37 @@ RUNS  ?= 3
 # onoff runs one mode only, MTA_GRID_SEEDS=3 each cell with three seeds.
 GRID ?= full
 
-.PHONY: help build demo test unit e2e e2e-install torture overload warmup-live warmup-days check bench measure warmup-grid microbench benchcmp scale soak fuzz clean
+.PHONY: help version build man packages image image-check chart release demo test unit e2e e2e-install torture overload console pictures warmup-live warmup-days check bench measure warmup-grid microbench benchcmp scale soak fuzz clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+version: ## the version of what is checked out
+	@echo '$(VERSION)'
+
 build: ## the static binary, in bin/mta
 	CGO_ENABLED=0 $(GO) build -buildvcs=auto -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/mta
+
+man: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+
+man: ## manual pages and shell completions, in bin/man
+	rm -rf bin/man
+	$(GO) run -tags man -ldflags '$(LDFLAGS)' ./cmd/mta man bin/man
+
+packages: ## deb and rpm, for amd64 and arm64, in bin/packages
+	GO='$(GO)' contrib/packages/build bin/packages '$(VERSION)'
+
+image: ## the container image for amd64 and arm64, in bin/image; needs buildah and jq
+	GO='$(GO)' contrib/image/build bin/image '$(VERSION)'
+
+image-check: image ## the image under crun: read-only root, no capability, an unknown user, TERM under load; as root
+	contrib/image/check bin/image/mta.oci.tar
+
+chart: ## the Helm chart: lint, variants against the types of Kubernetes; renders contrib/helm/manifests.yaml
+	GO='$(GO)' contrib/helm/check --write
+
+release: ## archives, packages, bills of materials, sums and signatures of the tag, in bin/release; docs/releasing.md
+	@GO='$(GO)' .ci/release
 
 demo: build ## the whole relay at work on this machine, in half a minute
 	$(BIN) demo
@@ -34,15 +58,16 @@ test: check e2e-install unit e2e ## everything that CI runs: checks, unit tests 
 # when they happen.
 unit: export GORACE = atexit_sleep_ms=0
 
-# The simulators run on one goroutine: there is nothing for the race detector to find, and they take
-# 18 times as long with it.
+# The simulators, and the tests that .ci/alone names, run without the race detector: it says why.
 unit: ## unit tests with the race detector, where there is a C compiler
-	@race=$$(GO='$(GO)' sh .ci/race) && echo "$(GO) test $$race ./..., but e2e" && \
-	$(GO) test $$race -timeout 30m $$($(GO) list ./... | grep -v -e '/e2e$$' -e /simulate$$)
-	$(GO) test ./warmup/simulate ./admission/simulate
+	@race=$$(GO='$(GO)' sh .ci/race) && alone="^($$(grep -v '^#' .ci/alone | paste -sd'|'))$$" && \
+	echo "$(GO) test $$race ./..., but e2e" && \
+	$(GO) test $$race -timeout 30m -skip "$$alone" $$($(GO) list ./... | grep -v -e '/e2e$$' -e /simulate$$) && \
+	$(GO) test ./warmup/simulate ./admission/simulate && \
+	$(GO) test -run "$$alone" $$(grep -rlE --include='*_test.go' "^func ($$(grep -v '^#' .ci/alone | paste -sd'|'))\(" . | xargs -n1 dirname | sort -u)
 
 e2e: e2e-install ## real daemons and the kill test; installs Debian's packages where it may
-	$(GO) test -count=1 -timeout 15m ./e2e
+	$(GO) test -count=1 -timeout 40m -parallel 4 ./e2e
 
 e2e-install:
 	@sh e2e/install.sh
@@ -53,6 +78,12 @@ torture: ## the kill test at large size, 30 sources, silent hosts and name serve
 
 overload: ## three times of what a slow disk takes, a thousand connections of one tenant, a full disk
 	MTA_OVERLOAD=$${MTA_OVERLOAD:-60s} $(GO) test -count=1 -timeout 30m -run '^TestOverload' -v ./e2e
+
+console: ## each page of the console in Chromium, in each theme, empty, full and without the relay, in five minutes
+	MTA_CONSOLE=full $(GO) test -count=1 -timeout 30m -run '^TestConsoleInChromium$$' -v ./e2e
+
+pictures: ## the pictures of the manual, in docs/pictures, from a sample relay at a fixed hour
+	$(GO) test -count=1 -run '^TestConsolePictures$$' -v ./e2e -console.pictures "$(CURDIR)/docs/pictures"
 
 warmup-live: ## the warm-up of the real relay, counted at the providers, in six minutes
 	MTA_WARMUP=360 $(GO) test -count=1 -timeout 30m -parallel 8 -run 'Live|SimulatorAgrees' -v ./e2e
