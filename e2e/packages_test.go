@@ -392,27 +392,34 @@ func (m *machine) keeps(t *testing.T, total int64) {
 	})
 }
 
-// failingUpgrade installs a version that can't run with the configuration: the one before goes on.
+// failingUpgrade installs a version that can't run with the configuration, then one that doesn't read the data: each
+// time the one before goes on.
 func (m *machine) failingUpgrade(t *testing.T) {
 	total, _ := m.states(t)
-	before := m.pid(t)
-	m.sh(t, "echo nonsense = 1 >>/etc/mta/mta.conf")
-	out, err := m.try("apt-get install -y --reinstall -o Dpkg::Options::=--force-confold /srv/" + packagesAfter + "/mta_*.deb")
-	if err == nil || !strings.Contains(err.Error(), "THE UPGRADE HAS STOPPED") || !strings.Contains(err.Error(), "nonsense") {
-		t.Errorf("the upgrade should fail, and say why: %v\n%s", err, out)
+	for _, fault := range []struct{ name, make, mend, want string }{
+		{"configuration", "echo nonsense = 1 >>/etc/mta/mta.conf", "cp -p /root/mta.conf /etc/mta/mta.conf", "nonsense"},
+		{"format", `cp -p /var/lib/mta/queue/format /root/format; sed -i -E 's/("format": *)[0-9]+/\199/' /var/lib/mta/queue/format`,
+			"cp -p /root/format /var/lib/mta/queue/format", "has format 99"},
+	} {
+		before, during := m.pid(t), "during-"+fault.name
+		m.sh(t, fault.make)
+		out, err := m.try("apt-get install -y --reinstall -o Dpkg::Options::=--force-confold /srv/" + packagesAfter + "/mta_*.deb")
+		if err == nil || !strings.Contains(err.Error(), "THE UPGRADE HAS STOPPED") || !strings.Contains(err.Error(), fault.want) {
+			t.Errorf("%s: the upgrade should fail and print %q: %v\n%s", fault.name, fault.want, err, out)
+		}
+		if after := m.pid(t); after != before {
+			t.Errorf("%s: the relay was restarted: %d, then %d", fault.name, before, after)
+		}
+		if err := m.submit(during, "someone@example.org", ""); err != nil {
+			t.Errorf("%s: the old program takes no mail: %v", fault.name, err)
+		}
+		m.allArrive(t, []string{during})
+		m.sh(t, fault.mend+"; dpkg --configure mta")
+		if after := m.pid(t); after == before {
+			t.Errorf("%s: the upgrade has not restarted the relay after the correction", fault.name)
+		}
+		m.keeps(t, total)
 	}
-	if after := m.pid(t); after != before {
-		t.Errorf("the relay was restarted: %d, then %d", before, after)
-	}
-	if err := m.submit("during", "someone@example.org", ""); err != nil {
-		t.Errorf("the old program takes no mail: %v", err)
-	}
-	m.allArrive(t, []string{"during"})
-	m.sh(t, "cp -p /root/mta.conf /etc/mta/mta.conf; dpkg --configure mta")
-	if after := m.pid(t); after == before {
-		t.Error("the upgrade has not restarted the relay after the correction")
-	}
-	m.keeps(t, total)
 }
 
 // downgrade puts the version before back.
