@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"example.org/mta/internal/envelope"
 )
@@ -29,9 +28,12 @@ func TestSnapshotWhileMailComesAndGoes(t *testing.T) {
 		kept[m.ID] = body
 	}
 	stop := make(chan struct{})
-	var churning sync.WaitGroup
+	var churning, begun sync.WaitGroup
 	churn := func() {
-		for {
+		for i := 0; ; i++ {
+			if i == 3 {
+				begun.Done()
+			}
 			select {
 			case <-stop:
 				return
@@ -42,11 +44,12 @@ func TestSnapshotWhileMailComesAndGoes(t *testing.T) {
 			q.Settle(l.Message.ID, indexes(l), Delivered)
 		}
 	}
+	begun.Add(4)
 	for range 4 {
 		churning.Go(churn)
 	}
 	defer func() { close(stop); churning.Wait() }()
-	time.Sleep(100 * time.Millisecond) // the churn has begun; more or less of it is as good
+	begun.Wait()
 	for range 3 {
 		s, err := q.Snapshot()
 		if err != nil {

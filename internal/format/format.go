@@ -56,12 +56,23 @@ const FileName = "format"
 type Statement struct {
 	Store  string    `json:"store"`
 	Format int       `json:"format"`
-	By     string    `json:"by"`    // the version of mta that has stated it, and so reads it
-	Since  time.Time `json:"since"` // when
+	By     string    `json:"by"`    // the last version of mta that had it as its newest
+	Since  time.Time `json:"since"` // when it was stated first
 }
 
-// stated reads the statement of a store; the zero one without a file.
-func (p Place) stated() (s Statement, err error) {
+// beforeStatements is By of a store that a program wrote which stated no formats.
+const beforeStatements = "before 0.1.0"
+
+// reader names a version that reads the store.
+func (s *Statement) reader() string {
+	if s.By == beforeStatements {
+		return "0.1.0, which reads it"
+	}
+	return s.By + ", which wrote it"
+}
+
+// statement reads the statement of a store; the zero one without a file.
+func (p Place) statement() (s Statement, err error) {
 	text, err := os.ReadFile(p.StatementPath())
 	if errors.Is(err, fs.ErrNotExist) {
 		return Statement{}, nil
@@ -77,8 +88,11 @@ func (p Place) stated() (s Statement, err error) {
 
 // state makes a statement durable.
 func (p Place) state(s Statement) error {
-	if err := os.MkdirAll(filepath.Dir(p.StatementPath()), 0o750); err != nil {
-		return err
+	dir := filepath.Dir(p.StatementPath())
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		if err := errors.Join(os.MkdirAll(dir, 0o750), wholefile.Inherit(dir)); err != nil {
+			return err
+		}
 	}
 	return wholefile.Replace(p.StatementPath(), 0o640, func(w io.Writer) error { return json.NewEncoder(w).Encode(s) })
 }
@@ -111,11 +125,11 @@ func (r refusedError) Is(other error) bool { return other == ErrRefused }
 func (p Place) check(s Statement, program string) error {
 	switch {
 	case s.Format > p.Writes:
-		return refusal("the %s in %s has format %d, and this program, mta %s, reads %s: start mta %s, which wrote it, or a later version",
-			p.Name, p.Path, s.Format, program, p.span(), s.By)
+		return refusal("the %s in %s has format %d, and this program, mta %s, reads %s: start mta %s, or a later version",
+			p.Name, p.Path, s.Format, program, p.span(), s.reader())
 	case s.Format < p.Reads:
-		return refusal("the %s in %s has format %d, and this program, mta %s, reads %s: start mta %s, which wrote it, and upgrade version by version with 'mta upgrade finish' after each",
-			p.Name, p.Path, s.Format, program, p.span(), s.By)
+		return refusal("the %s in %s has format %d, and this program, mta %s, reads %s: start mta %s, and upgrade version by version with 'mta upgrade finish' after each",
+			p.Name, p.Path, s.Format, program, p.span(), s.reader())
 	}
 	return nil
 }
@@ -132,13 +146,14 @@ type Set struct {
 	program string // this program's version
 	stores  []*Use
 
-	mu sync.Mutex // guards Use.was
+	mu sync.Mutex // guards Use.is
 }
 
 // Use is the format that a store is kept in. It is safe for use by many goroutines.
 type Use struct {
 	Place
-	was    Statement // what was found; zero: none
+	is     Statement
+	stated bool // is that in the file
 	number atomic.Int64
 }
 
@@ -158,46 +173,50 @@ func Look(program string, places ...Place) (*Set, error) {
 	if err := errors.Join(errs...); err != nil {
 		return s, err
 	}
+	before := s.before()
 	for _, u := range s.stores {
-		if u.Number() == 0 { // there is none yet: the program before must be able to read what we make
-			u.number.Store(int64(u.newest(s.pending())))
+		if u.Number() != 0 {
+			continue
+		}
+		if before == "" {
+			u.set(Statement{Store: u.Name, Format: u.Writes, By: program})
+		} else { // the program before must be able to read what we make
+			u.set(Statement{Store: u.Name, Format: u.Reads, By: before})
 		}
 	}
 	return s, nil
 }
 
 // look finds a store's format; 0 where there is no store.
-func (u *Use) look(program string) (err error) {
-	if u.was, err = u.stated(); err != nil {
+func (u *Use) look(program string) error {
+	s, err := u.statement()
+	if err != nil {
 		return err
 	}
-	s := u.was
-	if s.Format == 0 {
+	if u.stated = s.Format != 0; !u.stated {
 		there, err := u.exists()
 		if err != nil || !there {
 			return err
 		}
-		s = Statement{Format: u.Unstated, By: "0.1.0"}
+		s = Statement{Store: u.Name, Format: u.Unstated, By: beforeStatements}
 	}
-	u.number.Store(int64(s.Format))
+	u.set(s)
 	return u.check(s, program)
 }
 
-func (u *Use) newest(pending bool) int {
-	if pending {
-		return u.Reads
-	}
-	return u.Writes
+func (u *Use) set(s Statement) {
+	u.is = s
+	u.number.Store(int64(s.Format))
 }
 
-// pending reports whether any store is in a format older than the newest.
-func (s *Set) pending() bool {
+// before is the version that can be put back, "" when every store that there is has the newest format.
+func (s *Set) before() string {
 	for _, u := range s.stores {
 		if n := u.Number(); n != 0 && n < u.Writes {
-			return true
+			return u.is.By
 		}
 	}
-	return false
+	return ""
 }
 
 // Of gives the store of a name, nil where the set has none.
@@ -210,28 +229,36 @@ func (s *Set) Of(name string) *Use {
 	return nil
 }
 
-// State writes down the formats of stores that have no statement yet. It must return before a store is opened.
+// State writes down the formats of stores that have no statement yet, and which version has run on those that are in
+// its newest format. It must return before a store is opened.
 func (s *Set) State(now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, u := range s.stores {
-		if u.was.Format == 0 {
-			if err := u.become(u.Number(), s.program, now); err != nil {
-				return err
-			}
+		is := u.is
+		if is.Format == u.Writes {
+			is.By = s.program
+		}
+		if u.stated && is.By == u.is.By {
+			continue
+		}
+		if err := u.become(is, now); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
 // become states a format. It is durable before anything is written in it.
-func (u *Use) become(number int, program string, now time.Time) error {
-	is := Statement{Store: u.Name, Format: number, By: program, Since: now.UTC().Truncate(time.Second)}
+func (u *Use) become(is Statement, now time.Time) error {
+	if !u.stated || is.Format != u.is.Format {
+		is.Since = now.UTC().Truncate(time.Second)
+	}
 	if err := u.state(is); err != nil {
 		return fmt.Errorf("stating the format of the %s: %w", u.Name, err)
 	}
-	u.was = is
-	u.number.Store(int64(number))
+	u.stated = true
+	u.set(is)
 	return nil
 }
 
@@ -246,7 +273,7 @@ func (s *Set) Finish(now time.Time, dryRun bool) (upgraded []Status, err error) 
 		}
 		was := u.status()
 		if !dryRun {
-			if err := u.become(u.Writes, s.program, now); err != nil {
+			if err := u.become(Statement{Store: u.Name, Format: u.Writes, By: s.program}, now); err != nil {
 				return upgraded, err
 			}
 		}
@@ -269,7 +296,7 @@ type Status struct {
 func (u *Use) status() Status {
 	s := Status{Store: u.Name, Path: u.Path, Format: u.Number(), Reads: u.Reads, Writes: u.Writes}
 	if s.Format < s.Writes {
-		s.BackTo = u.was.By
+		s.BackTo = u.is.By
 	}
 	return s
 }

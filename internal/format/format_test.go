@@ -95,8 +95,27 @@ func TestStoresWithoutStatement(t *testing.T) {
 	if got := numbers(begin(t, "0.2.0", stores(t.TempDir(), 2))); got != [2]int{2, 2} {
 		t.Errorf("a new directory has %v", got)
 	}
+	for _, s := range begin(t, "0.2.1", places).Status() { // the queue was not there
+		if s.BackTo != "before 0.1.0" {
+			t.Errorf("the %s goes back to %q", s.Store, s.BackTo)
+		}
+	}
 	_, err := Look("0.3.0", stores(dir, 3)...)
-	refused(t, err, "start mta 0.2.0")
+	refused(t, err, "start mta 0.1.0, which reads it, and upgrade")
+}
+
+// TestVersionsWithoutANewFormat: the version to go back to is the one that ran last, also when it came without a new format.
+func TestVersionsWithoutANewFormat(t *testing.T) {
+	dir := t.TempDir()
+	begin(t, "0.1.0", stores(dir, 1))
+	begin(t, "0.2.0", stores(dir, 1))
+	for _, program := range []string{"0.3.0", "0.3.1"} {
+		for _, s := range begin(t, program, stores(dir, 2)).Status() {
+			if s.BackTo != "0.2.0" {
+				t.Errorf("mta %s: the %s goes back to %q", program, s.Store, s.BackTo)
+			}
+		}
+	}
 }
 
 // TestStatementThatIsNone: a statement that can't be read is no statement of the first format.

@@ -8,16 +8,21 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
-// Replace writes a file anew, by way of a file beside it whose name ends in ".new".
+// Replace writes a file anew, by way of a file beside it whose name ends in ".new". Of root's, it gets the owner of the
+// file before, or of the folder.
 func Replace(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 	if err != nil {
 		return err
 	}
 	w := bufio.NewWriterSize(f, 64<<10)
-	if err = write(w); err == nil {
+	if err = own(f.Name(), path, filepath.Dir(path)); err == nil {
+		err = write(w)
+	}
+	if err == nil {
 		err = w.Flush()
 	}
 	if err == nil {
@@ -35,4 +40,28 @@ func Replace(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	}
 	defer dir.Close()
 	return dir.Sync()
+}
+
+// Inherit gives a file or folder that root has made to the owner of its folder: a relay that runs as another user must be
+// able to write it.
+func Inherit(path string) error { return own(path, filepath.Dir(path)) }
+
+// own gives what root has made to the owner of the first of others that is there.
+func own(path string, others ...string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	for _, other := range others {
+		info, err := os.Stat(other)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if owner, ok := info.Sys().(*syscall.Stat_t); ok {
+			return os.Lchown(path, int(owner.Uid), int(owner.Gid))
+		}
+	}
+	return nil
 }

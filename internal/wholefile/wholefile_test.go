@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -30,5 +31,36 @@ func TestReplace(t *testing.T) {
 		if left, err := filepath.Glob(dir + "/*"); err != nil || len(left) != 1 {
 			t.Errorf("the folder has %v", left)
 		}
+	}
+}
+
+// TestOwner: what root writes for a relay that runs as another user belongs to that user.
+func TestOwner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give files away")
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file")
+	owner := func() uint32 {
+		t.Helper()
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Sys().(*syscall.Stat_t).Uid
+	}
+	replace := func() {
+		t.Helper()
+		if err := Replace(path, 0o600, func(io.Writer) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	os.Chown(dir, 4711, 4711)
+	if replace(); owner() != 4711 {
+		t.Errorf("a new file belongs to %d", owner())
+	}
+	os.Chown(path, 4712, 4712)
+	if replace(); owner() != 4712 {
+		t.Errorf("the file of user 4712 belongs to %d", owner())
 	}
 }

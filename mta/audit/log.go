@@ -9,9 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
+	"example.org/mta/internal/wholefile"
 	"example.org/mta/queue/vfs"
 )
 
@@ -21,6 +21,7 @@ type Config struct {
 	Now  func() time.Time // nil: time.Now
 	Log  *slog.Logger     // nil: nowhere
 	open opener           // nil: the OS; for tests
+	wait func()           // for another process to be done; nil: lockRetry; for tests
 }
 
 const (
@@ -84,7 +85,7 @@ func openOS(path string, create bool) (file, error) {
 		return nil, err
 	}
 	if create {
-		if err := errors.Join(inherit(path), vfs.OS().SyncDir(filepath.Dir(path))); err != nil {
+		if err := errors.Join(wholefile.Inherit(path), vfs.OS().SyncDir(filepath.Dir(path))); err != nil {
 			f.Close()
 			return nil, err
 		}
@@ -103,12 +104,15 @@ func Open(cfg Config) (*Log, error) {
 	if cfg.open == nil {
 		cfg.open = openOS
 	}
+	if cfg.wait == nil {
+		cfg.wait = func() { time.Sleep(lockRetry) }
+	}
 	if err := makeDir(cfg.Dir); err != nil {
 		return nil, err
 	}
 	l := &Log{cfg: cfg}
 	var err error
-	if l.lock, err = lock(filepath.Join(cfg.Dir, "lock")); errors.Is(err, vfs.ErrLocked) {
+	if l.lock, err = lock(filepath.Join(cfg.Dir, "lock"), cfg.wait); errors.Is(err, vfs.ErrLocked) {
 		return nil, fmt.Errorf("%s is in use by another relay: stop that one, or set another data_dir: %w", cfg.Dir, err)
 	}
 	if err != nil {
@@ -122,11 +126,11 @@ func Open(cfg Config) (*Log, error) {
 }
 
 // lock makes this process the only one that writes.
-func lock(path string) (io.Closer, error) {
+func lock(path string, wait func()) (io.Closer, error) {
 	for waited := time.Duration(0); ; waited += lockRetry {
 		held, err := vfs.OS().Lock(path)
 		if err == nil {
-			if err = inherit(path); err != nil {
+			if err = wholefile.Inherit(path); err != nil {
 				held.Close()
 			}
 			return held, err
@@ -134,7 +138,7 @@ func lock(path string) (io.Closer, error) {
 		if !errors.Is(err, vfs.ErrLocked) || waited >= lockPatience {
 			return nil, err
 		}
-		time.Sleep(lockRetry)
+		wait()
 	}
 }
 
@@ -144,26 +148,10 @@ func makeDir(dir string) error {
 	}
 	err := os.MkdirAll(dir, 0o750)
 	if err == nil {
-		err = inherit(dir)
+		err = wholefile.Inherit(dir)
 	}
 	if err != nil {
 		return fmt.Errorf("making the audit directory: %w", err)
-	}
-	return nil
-}
-
-// inherit gives a file or directory that root has made the owner of its directory: a relay that runs as another user
-// must be able to write it.
-func inherit(path string) error {
-	if os.Geteuid() != 0 {
-		return nil
-	}
-	info, err := os.Stat(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	if owner, ok := info.Sys().(*syscall.Stat_t); ok {
-		return os.Chown(path, int(owner.Uid), int(owner.Gid))
 	}
 	return nil
 }

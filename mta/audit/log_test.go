@@ -273,7 +273,7 @@ func TestOneWriter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(Config{Dir: dir}); err == nil || !strings.Contains(err.Error(), "another relay") {
+	if _, err := Open(Config{Dir: dir, wait: func() {}}); err == nil || !strings.Contains(err.Error(), "another relay") {
 		t.Errorf("got %v", err)
 	}
 	l.Close()
@@ -382,22 +382,19 @@ func TestTrouble(t *testing.T) {
 // TestAnotherWriter: a log waits for a command that holds it for a moment, and not for a relay.
 func TestAnotherWriter(t *testing.T) {
 	dir := t.TempDir()
-	open := func() *Log {
-		l, err := Open(Config{Dir: dir})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
+	first, err := Open(Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
 	}
-	first := open()
-	if _, err := Open(Config{Dir: dir}); err == nil || !strings.Contains(err.Error(), "in use") {
-		t.Errorf("two writers: %v", err)
+	waits := 0
+	if _, err := Open(Config{Dir: dir, wait: func() { waits++ }}); err == nil || !strings.Contains(err.Error(), "in use") || waits != int(lockPatience/lockRetry) {
+		t.Errorf("two writers: %v after %d waits", err, waits)
 	}
-	go func() {
-		time.Sleep(2 * lockRetry)
-		first.Close()
-	}()
-	open().Close()
+	second, err := Open(Config{Dir: dir, wait: func() { first.Close() }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second.Close()
 }
 
 // TestAFullDisk: an operator can act on a full disk, on what was reserved; when that is used up, actions are refused and
