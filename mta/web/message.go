@@ -178,13 +178,12 @@ type attachment struct {
 	w     http.ResponseWriter
 	name  string
 	begun bool
-	now   func() time.Time
 }
 
 var _ io.Writer = (*attachment)(nil)
 
 func (s *Server) attachment(w http.ResponseWriter, name string) *attachment {
-	return &attachment{w: w, name: name, now: s.cfg.Now}
+	return &attachment{w: w, name: name}
 }
 
 func (a *attachment) Write(text []byte) (int, error) {
@@ -194,6 +193,6 @@ func (a *attachment) Write(text []byte) (int, error) {
 		a.w.Header().Set("Content-Disposition", `attachment; filename="`+a.name+`"`)
 	}
 	// A large file takes longer than a page may: who takes a part of it in time gets the next.
-	_ = http.NewResponseController(a.w).SetWriteDeadline(a.now().Add(time.Minute))
+	_ = http.NewResponseController(a.w).SetWriteDeadline(time.Now().Add(time.Minute))
 	return a.w.Write(text)
 }

@@ -69,7 +69,6 @@ func (b *browser) follow(ctx context.Context, path string) (<-chan string, func(
 // TestStreams: what comes is sent as it comes, as text whatever a stranger wrote.
 func TestStreams(t *testing.T) {
 	c := newConsole(t, nil)
-	c.clock.add(time.Since(start)) // the deadlines of a stream are the network's
 	const evil = "<script>alert(1)</script>\u202e\x1b[31m"
 	c.relay.Conversation[1].Text = evil
 	for path, want := range map[string]string{"/trace/follow?site=big.example": "220 mx1.big.example ESMTP", "/log/follow": "eve@x.example"} {
@@ -171,7 +170,6 @@ func TestStreamsEndWithTheSession(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newConsole(t, nil)
-			c.clock.add(time.Since(start))
 			b := c.as("vera")
 			lines, stop := b.follow(t.Context(), "/log/follow")
 			defer stop()

@@ -74,7 +74,7 @@ func (s *Server) stream(w http.ResponseWriter, r *request, follow func(ctx conte
 			cancel()
 			text = "event: failure\ndata: The session has ended: log in again.\n\n"
 		}
-		_ = out.SetWriteDeadline(s.cfg.Now().Add(10 * time.Second)) // who reads too slowly is cut
+		_ = out.SetWriteDeadline(time.Now().Add(10 * time.Second)) // who reads too slowly is cut
 		if _, err := w.Write([]byte(text)); err != nil {
 			cancel()
 			return err
