@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"example.org/mta/internal/sink"
 	"example.org/mta/internal/users"
@@ -76,14 +75,7 @@ func TestConsole(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; { // the file is looked at once a second
-		if at, _ := get(); at == "/login" {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the session goes on with another role")
-		}
-	}
+	w.until("the session has ended with the role", func() bool { at, _ := get(); return at == "/login" })
 }
 
 // loginAt tries to log in and gives the page that says no.

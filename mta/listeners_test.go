@@ -13,7 +13,9 @@ import (
 	"net/smtp"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -96,16 +98,23 @@ func converse(t *testing.T, c net.Conn, say string) string {
 	}
 }
 
-// freePort gives a port of 127.0.0.1 that nobody listens on.
+// portsGiven counts the ports that freePort has returned.
+var portsGiven atomic.Int64
+
+// freePort returns a port of 127.0.0.1 that nobody listens on, another one at each call. It lies below those that the
+// kernel gives to clients and to listeners at port 0, one of which could take it before the relay does.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const first, last = 10000, 32000
+	for range last - first {
+		port := strconv.Itoa(first + (os.Getpid()*100+int(portsGiven.Add(1)))%(last-first))
+		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
+	t.Fatal("no port is free")
+	return ""
 }
 
 // A reload can come while the relay starts, before anything is accepted: its listeners are those that serve.

@@ -115,7 +115,7 @@ func TestEachViewSaysWhereMailIs(t *testing.T) {
 			rc = it.Recipients[0]
 			return rc.State == x.state && strings.HasPrefix(rc.Doing, x.why) && (x.site == "" || rc.Site == x.site)
 		}
-		for give := time.Now().Add(20 * time.Second); !fits(); time.Sleep(time.Millisecond) {
+		for give := time.Now().Add(limit); !fits(); time.Sleep(time.Millisecond) {
 			if time.Now().After(give) {
 				t.Errorf("%s is %s at %q: %s, want %s: %s", x.to, rc.State, rc.Site, rc.Doing, x.state, x.why)
 				break

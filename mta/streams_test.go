@@ -70,7 +70,7 @@ func (h *hook) answer(status int) {
 // until waits for so many events of a type.
 func (h *hook) until(t *testing.T, kind string, n int) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); h.types()[kind] < n; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(limit); h.types()[kind] < n; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the hook has %v, want %d of %s", h.types(), n, kind)
 		}

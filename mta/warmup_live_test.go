@@ -157,7 +157,7 @@ func TestW17_LostLedgerFailsClosed(t *testing.T) {
 		for overflow, pool := range map[string]string{"divert": `shared = ["old-1"]`, "hold": `overflow = "hold"`} {
 			t.Run(name+"/"+overflow, func(t *testing.T) {
 				before := goleak.IgnoreCurrent()
-				t.Cleanup(func() { goleak.VerifyNone(t, before) })
+				t.Cleanup(func() { noLeaks(t, before) })
 				loseLedger(t, how, pool)
 			})
 		}

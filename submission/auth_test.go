@@ -312,7 +312,7 @@ func TestScram(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			conn.SetDeadline(time.Now().Add(20 * time.Second))
+			conn.SetDeadline(time.Now().Add(time.Minute))
 			client, err := scram.SHA256.NewClient("bob", c.password, "")
 			if err != nil {
 				t.Fatal(err)

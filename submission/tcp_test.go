@@ -37,7 +37,7 @@ func onLoopback(t testing.TB, cfg Config) (*Server, string) {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := s.Shutdown(ctx); err != nil {
 			t.Errorf("shutdown: %v", err)
@@ -58,7 +58,7 @@ func dialog(t testing.TB, addr, script string) string {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	r := bufio.NewReader(c)
 	banner, _ := r.ReadString('\n')
 	io.WriteString(c, "EHLO app\r\n")

@@ -41,7 +41,7 @@ func serve(t *testing.T, r *controltest.Relay) *control.Client {
 	c := control.NewClient(socket)
 	t.Cleanup(func() {
 		c.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := s.Shutdown(ctx); err != nil {
 			t.Errorf("shutdown: %v", err)
@@ -308,7 +308,7 @@ func TestFollowedLogEndsWithTheServer(t *testing.T) {
 	if got := <-records; got != `{"type":"Bounce"}` {
 		t.Errorf("followed %s", got)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := s.Shutdown(ctx); err != nil {
 		t.Errorf("shutdown waits for who follows the log: %v", err)

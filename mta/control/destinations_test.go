@@ -198,7 +198,7 @@ func TestTraceEndsWithTheRelay(t *testing.T) {
 		ended <- c.Trace(context.Background(), control.TraceQuery{Site: "elsewhere"}, func() { close(begun) }, func(control.TraceLine) error { return nil })
 	}()
 	<-begun
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := s.Shutdown(ctx); err != nil {
 		t.Error(err)

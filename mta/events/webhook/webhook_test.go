@@ -177,7 +177,7 @@ func TestHooksThatTakeTheirTime(t *testing.T) {
 			defer h.CloseClientConnections()
 			began := time.Now()
 			err := sinkTo(h.URL, func(o *Options) { o.Timeout = 200 * time.Millisecond }).Send(t.Context(), batch("{}"))
-			if took := time.Since(began); err == nil || took > 2*time.Second {
+			if took := time.Since(began); err == nil || took > 30*time.Second {
 				t.Errorf("%v after %s", err, took)
 			}
 		})
