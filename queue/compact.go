@@ -36,7 +36,7 @@ const maxSmall = 8
 func (q *Queue) victim() *segment {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.stalled != nil || q.snapshots > 0 {
+	if q.stalled != nil || len(q.snapshots) > 0 {
 		return nil
 	}
 	var size, live int64

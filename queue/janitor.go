@@ -35,6 +35,7 @@ func (q *Queue) runJanitor(ctx context.Context) {
 // tend does what there is to do, and reports whether something is left.
 func (q *Queue) tend(ctx context.Context) (again bool) {
 	q.failures.look()
+	q.loseSnapshots()
 	q.dropLarge()
 	q.forgetExpired()
 	again = q.finishSealed()
@@ -82,7 +83,7 @@ func (q *Queue) activeIsNearlyFull() bool {
 func (q *Queue) dropLarge() {
 	q.mu.Lock()
 	var numbers []uint64
-	if q.snapshots == 0 {
+	if len(q.snapshots) == 0 {
 		numbers, q.largeDone = q.largeDone, nil
 	}
 	q.mu.Unlock()
@@ -221,7 +222,7 @@ func (q *Queue) dropNeedless() bool {
 	q.mu.Lock()
 	var list []*segment
 	for seg := range q.segs.all {
-		if q.snapshots == 0 && seg.needless() && q.endsAreKnown() {
+		if len(q.snapshots) == 0 && seg.needless() && q.endsAreKnown() {
 			seg.gone = true
 			list = append(list, seg)
 		}

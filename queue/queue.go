@@ -191,11 +191,11 @@ type Queue struct {
 	broken    map[uint64]bool // messages whose content is damaged; true when they were handed out as that
 	segs      segments
 	count     counters
-	largeDone []uint64      // files of contents that can be removed
-	largeVoid []uint64      // files of contents that can be removed once the journal can be written
-	snapshots int           // open ones; while there are any no file is deleted
-	stalled   chan struct{} // closed when the journal can be written again; nil while it can be
-	fault     error         // why it can't, or couldn't last
+	largeDone []uint64               // files of contents that can be removed
+	largeVoid []uint64               // files of contents that can be removed once the journal can be written
+	snapshots map[*Snapshot]struct{} // open ones; while there are any no file is deleted
+	stalled   chan struct{}          // closed when the journal can be written again; nil while it can be
+	fault     error                  // why it can't, or couldn't last
 }
 
 // hot is what is in memory of a message that is due or leased.
@@ -226,7 +226,7 @@ func Open(cfg Config) (*Queue, error) {
 	q := &Queue{
 		cfg: cfg, fs: cfg.FS, log: cfg.Log, now: cfg.Now,
 		hot: map[uint64]*hot{}, replies: map[recipientKey]Attempt{}, detours: map[recipientKey]envelope.Detour{}, followed: map[recipientKey]*Outcome{}, moves: map[uint64]plan{},
-		large: map[uint64]largeBody{}, broken: map[uint64]bool{}, tenants: newTenants(), requests: newKeyTable(cfg.IdempotencyKeys),
+		large: map[uint64]largeBody{}, broken: map[uint64]bool{}, tenants: newTenants(), requests: newKeyTable(cfg.IdempotencyKeys), snapshots: map[*Snapshot]struct{}{},
 	}
 	q.failures = newTroubles(q.log, q.now)
 	q.scratch.New = newScratch

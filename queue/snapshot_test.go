@@ -10,8 +10,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/vfs"
 )
 
 // TestSnapshotWhileMailComesAndGoes: what was accepted before is in the copy, whatever the queue does while it is taken;
@@ -62,6 +64,68 @@ func TestSnapshotWhileMailComesAndGoes(t *testing.T) {
 		s.Close()
 		holds(t, dir, kept)
 	}
+}
+
+// TestSnapshotOnAFullDisk: a copy that takes for ever keeps its files until the disk is nearly full, and mail has the room
+// then.
+func TestSnapshotOnAFullDisk(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		disk := &littleFree{FS: vfs.Memory()}
+		disk.free.Store(1 << 30)
+		cfg := small(t, disk)
+		cfg.MinFree = 1 << 20
+		q := open(t, cfg)
+		defer shut(t, q)
+		accept(t, q, message(1, "churn.example"), "x")
+		s, err := q.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		var from io.ReadCloser
+		for range 60 {
+			accept(t, q, message(1, "churn.example"), strings.Repeat("x", 1500))
+			l := next(t, q)
+			q.Settle(l.Message.ID, indexes(l), Delivered)
+		}
+		segments := func() (n int) {
+			files, _ := disk.List(cfg.Dir)
+			for _, f := range files {
+				if strings.HasSuffix(f.Name, segmentSuffix) {
+					n++
+				}
+			}
+			return n
+		}
+		time.Sleep(time.Minute)
+		kept := segments()
+		if from, err = s.Open(s.Files[0]); err != nil {
+			t.Fatal(err)
+		}
+		defer from.Close()
+		disk.free.Store(2<<20 + cfg.SegmentSize/2) // mail is accepted
+		time.Sleep(time.Minute)
+		if n := segments(); n >= kept || kept < 3 {
+			t.Errorf("%d segments are left of %d", n, kept)
+		}
+		if _, err := io.ReadAll(from); !errors.Is(err, ErrSnapshotLost) {
+			t.Errorf("reading: %v", err)
+		}
+		if _, err := s.Open(s.Files[0]); !errors.Is(err, ErrSnapshotLost) {
+			t.Errorf("opening: %v", err)
+		}
+		if _, err := q.Snapshot(); !errors.Is(err, ErrSnapshotLost) {
+			t.Errorf("another one: %v", err)
+		}
+		accept(t, q, message(1, "example.net"), "x")
+		disk.free.Store(1 << 30)
+		time.Sleep(time.Second)
+		another, err := q.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		another.Close()
+	})
 }
 
 func copyFile(t *testing.T, s *Snapshot, f SnapshotFile, dir string) {

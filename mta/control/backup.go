@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"time"
 )
 
 // BackupOptions says what a backup has besides the relay's state.
@@ -28,7 +29,7 @@ func (s *Server) backup(w http.ResponseWriter, r *http.Request, q *query) error 
 		return q.err
 	}
 	w.Header().Set("Content-Type", "application/x-tar")
-	begun := &begunWriter{w: w}
+	begun := &begunWriter{w: w, conn: http.NewResponseController(w)}
 	err := s.config.Backups.Backup(r.Context(), begun, o)
 	if err != nil && begun.begun {
 		s.config.Events.Error("a backup broke off", "error", err)
@@ -37,15 +38,22 @@ func (s *Server) backup(w http.ResponseWriter, r *http.Request, q *query) error 
 	return err
 }
 
-// begunWriter knows whether anything was written.
+// backupPatience is how long a client of a backup may take nothing: meanwhile the queue deletes no file.
+const backupPatience = time.Minute
+
+// begunWriter knows whether anything was written, and fails for a client that takes nothing.
 type begunWriter struct {
 	w     io.Writer
+	conn  *http.ResponseController
 	begun bool
 }
 
 func (b *begunWriter) Write(p []byte) (int, error) {
 	b.begun = true
-	return b.w.Write(p)
+	_ = b.conn.SetWriteDeadline(time.Now().Add(backupPatience)) // a client within this process has none
+	n, err := b.w.Write(p)
+	_ = b.conn.SetWriteDeadline(time.Time{})
+	return n, err
 }
 
 // Backup writes a backup of the relay to w.

@@ -259,6 +259,9 @@ func (a *auditedAnswer) Write(p []byte) (int, error) {
 	return a.ResponseWriter.Write(p)
 }
 
+// Unwrap gives http.ResponseController the deadlines.
+func (a *auditedAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
 // FlushError passes on what was written. http.ResponseController calls it.
 func (a *auditedAnswer) FlushError() error {
 	if err := a.begin(); err != nil {
