@@ -21,7 +21,7 @@ const (
 	kindSettled                          // recipients with a final outcome
 	kindDeferred                         // recipients that wait: until when, attempts, last reply
 	kindChanged                          // recipients that an operator, or a warning, marked
-	kindMoved                            // a message that compaction carried on, with all its states
+	kindMoved                            // a message that compaction carried on, or another queue handed over, with all its states
 	kindBuried                           // places in another segment whose messages are settled
 	kindSynced                           // all before it in the segment had been synced when it was written
 	kindKeyed                            // what became of a request that had a key

@@ -49,6 +49,15 @@ func (c *Counted) IDs(each func([]envelope.ID)) {
 	}
 }
 
+// Add counts recipients of a message, in ascending order: for who knows them without Count.
+func (c *Counted) Add(id envelope.ID, recipients []int) {
+	rcpts := make([]uint16, len(recipients))
+	for i, r := range recipients {
+		rcpts[i] = uint16(r)
+	}
+	c.add(uint64(id), rcpts)
+}
+
 func (c *Counted) add(id uint64, rcpts []uint16) {
 	c.n += len(rcpts)
 	c.texts = binary.AppendVarint(c.texts, int64(id-c.last))

@@ -20,6 +20,8 @@ type Draft struct {
 	file *largeFile
 	// promised is the octets of the disk that are reserved for it and not written yet.
 	promised int64
+	// standings are those of the recipients of a message that comes from another queue; nil: it is new.
+	standings []Standing
 
 	// For the writer.
 	msg *envelope.Message
@@ -244,6 +246,12 @@ func (d *Draft) prepare(m *envelope.Message) error {
 	b = appendEnvelope(b, p.form, m)
 	p.envLen = uint32(len(b) - preludeSize)
 	p.envCRC = journal.Checksum(0, b[preludeSize:])
+	if d.standings != nil {
+		var err error
+		if b, err = d.appendStandings(b, &p); err != nil {
+			return err
+		}
+	}
 	p.put(b)
 	d.head = b
 	return nil

@@ -530,7 +530,11 @@ func (w *writer) build(g *group) []byte {
 		d.offset = base + int64(start)
 		b = append(append(b, d.head...), d.body...)
 		sign(b[start+journal.HeaderSize:], uint64(d.msg.ID))
-		b = journal.Finish(b, start, id, base, kindAccepted, uint64(d.msg.ID))
+		kind := kindAccepted
+		if d.standings != nil {
+			kind = kindMoved
+		}
+		b = journal.Finish(b, start, id, base, kind, uint64(d.msg.ID))
 	}
 	w.buf = b
 	if cap(w.buf) > 2*groupOctets {
@@ -738,7 +742,11 @@ func (q *Queue) enter(seg *segment, d *Draft) {
 		}
 		q.domains.count(names.Domain, 1)
 		e.Rcpt = uint16(i)
-		q.enterRecipient(e, names, p)
+		if d.standings != nil {
+			q.enterStanding(e, names, &d.standings[i], e.Data())
+		} else {
+			q.enterRecipient(e, names, p)
+		}
 	}
 	q.count.Accepted += int64(n)
 	seg.messages++
@@ -748,7 +756,7 @@ func (q *Queue) enter(seg *segment, d *Draft) {
 		q.count.largeOctets += d.size
 		q.count.largeLive += d.size
 	}
-	if !p.scheduled() {
+	if !p.scheduled() && d.standings == nil {
 		q.admit(m, d.body, n)
 	}
 }

@@ -1,0 +1,204 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
+	"example.org/mta/queue/journal"
+	"example.org/mta/queue/schedule"
+)
+
+// Standing is what the queue knows of a recipient beside the message: another queue goes on from there.
+type Standing struct {
+	Attempts int       // so far
+	Due      time.Time // of the next attempt, in whole seconds; the zero time: at once
+	Held     bool
+	Warned   bool   // its sender was notified of the delay
+	Site     string // that it waits for, or was tried at last; "": not known
+	Tried    bool   // Last is there
+	Last     Attempt
+}
+
+// Exported is a message with those of its recipients that can leave the queue for another one.
+type Exported struct {
+	Message    *envelope.Message // with all recipients that it was accepted for
+	Recipients []int             // those that can leave, in ascending order
+	Standings  []Standing        // of each of Recipients
+}
+
+// Withheld counts the recipients that were selected and can't leave the queue now.
+type Withheld struct {
+	InDelivery int // handed out
+	Ending     int // their report is being written, or they are being removed
+	Unreadable int
+}
+
+// Export calls each with the selected messages, in the order of their ids, as each is at the time of the call. Its error
+// ends the export. An error that is ErrUnknown says that a message asked for by id is not in the queue; each was not
+// called then. Nothing is changed.
+func (q *Queue) Export(sel Selector, each func(*Exported) error) (w Withheld, err error) {
+	if err := sel.check(); err != nil {
+		return w, err
+	}
+	for _, id := range sel.IDs {
+		if _, ok := q.lookUp(uint64(id)); !ok {
+			return w, fmt.Errorf("message %s: %w", id, ErrUnknown)
+		}
+	}
+	one := func(c *candidate) error {
+		if x := q.exported(c, &sel.Filter, &w); x != nil {
+			return each(x)
+		}
+		return nil
+	}
+	for _, id := range sel.IDs {
+		if c := q.pickOne(uint64(id), sel.Filter); c != nil {
+			if err := one(c); err != nil {
+				return w, err
+			}
+		}
+	}
+	if len(sel.IDs) > 0 {
+		return w, nil
+	}
+	walk := q.newWalker(sel.Filter, false, 0)
+	for c, _ := walk.next(); c != nil; c, _ = walk.next() {
+		if err := one(c); err != nil {
+			return w, err
+		}
+	}
+	return w, nil
+}
+
+// exported looks again at a message that was selected: much can have happened since. It is nil when nothing of it can
+// leave.
+func (q *Queue) exported(c *candidate, f *Filter, w *Withheld) *Exported {
+	now, ok := q.lookUp(c.id)
+	if !ok {
+		return nil
+	}
+	m, err := q.envelopeOf(now.id, now.data)
+	if errors.Is(err, ErrUnknown) {
+		return nil
+	}
+	x := &Exported{Message: m}
+	replies := replyReader{q: q}
+	for i := range now.rcpts {
+		r := &now.rcpts[i]
+		e := &r.entry
+		if !slices.ContainsFunc(c.rcpts, func(s candidateRecipient) bool { return s.entry.Rcpt == e.Rcpt }) ||
+			len(f.States) > 0 && !slices.Contains(f.States, e.State()) {
+			continue
+		}
+		switch {
+		case err != nil || e.State() == StateUnreadable:
+			w.Unreadable++
+		case e.State() == StateLeased:
+			w.InDelivery++
+		case e.State() == StateEnding || e.Action() != schedule.Nothing:
+			w.Ending++
+		default:
+			x.Recipients = append(x.Recipients, int(e.Rcpt))
+			x.Standings = append(x.Standings, q.standing(r, &replies))
+		}
+	}
+	if len(x.Recipients) == 0 {
+		return nil
+	}
+	return x
+}
+
+func (q *Queue) standing(r *candidateRecipient, replies *replyReader) Standing {
+	e := &r.entry
+	s := Standing{Attempts: int(e.Attempts()), Held: e.State() == StateHeld, Warned: e.Warned(), Site: r.line.Site()}
+	if e.Due > q.passed() {
+		s.Due = time.Unix(int64(e.Due), 0).UTC()
+	}
+	switch {
+	case r.last != nil:
+		s.Tried, s.Last = true, *r.last
+	case r.note != place{}:
+		last, err := replies.follow(r.note, e.ID, e.Rcpt)
+		if err != nil {
+			q.reportDamage(err, "the reply to the last attempt is lost; the message is not")
+		}
+		s.Tried, s.Last = err == nil, last
+	}
+	return s
+}
+
+// Continue has the message of a draft enter the queue with the standings of its recipients, one for each: it was in
+// another queue before. They are in one record with the message. Like Commit it must be called once the content is
+// complete; the message's age counts from its Release, and Received must be now.
+func (d *Draft) Continue(standings []Standing) {
+	d.standings = standings
+}
+
+// appendStandings puts the standings into the form of a moved record: a message that comes from elsewhere is one that
+// was moved here, and has no earlier place.
+func (d *Draft) appendStandings(b []byte, p *prelude) ([]byte, error) {
+	if len(d.standings) != int(p.rcpts) {
+		return b, fmt.Errorf("queue: %d standings for %d recipients", len(d.standings), p.rcpts)
+	}
+	states := make([]recipientState, len(d.standings))
+	for i := range d.standings {
+		s := &d.standings[i]
+		if p.form < withDetours && !s.Last.Detour.IsZero() {
+			return b, fmt.Errorf("queue: format %d has no reroutes: finish the upgrade first, with 'mta upgrade finish'", p.form)
+		}
+		states[i] = recipientState{
+			rcpt: uint16(i), attempts: uint16(min(max(s.Attempts, 0), schedule.MaxAttempts)), marks: s.marks(),
+			key: parking.Key{Name: s.Site}.String(), replied: s.Tried, last: s.Last,
+		}
+		if !s.Due.IsZero() {
+			states[i].due = secondsOf(s.Due)
+		}
+	}
+	at := len(b)
+	b = appendStates(b, p.form, d.q.passed(), states)
+	p.stateLen, p.stateCRC = uint32(len(b)-at), journal.Checksum(0, b[at:])
+	return b, nil
+}
+
+func (s *Standing) marks() (m marks) {
+	if s.Held {
+		m |= markHeld
+	}
+	if s.Warned {
+		m |= markWarned
+	}
+	return m
+}
+
+// enterStanding puts a recipient on the schedule as it stood elsewhere. note is where its last attempt is written down.
+func (q *Queue) enterStanding(e schedule.Entry, names schedule.Names, s *Standing, note schedule.Loc) {
+	e.SetAttempts(uint16(min(max(s.Attempts, 0), schedule.MaxAttempts)))
+	e.SetWarned(s.Warned)
+	e.Key = q.keys.Number(parking.Line{Key: parking.Key{Name: s.Site}})
+	if !s.Due.IsZero() {
+		e.Due = secondsOf(s.Due)
+	}
+	state := schedule.Due
+	switch {
+	case s.Held:
+		state = schedule.Held
+	case e.Due > q.passed():
+		state = schedule.Deferred
+	}
+	slot := q.table.Append(e, names, state)
+	p := q.table.At(slot)
+	q.keys.Hold(p)
+	if s.Tried {
+		q.setNote(p, note)
+	}
+	switch state {
+	case schedule.Due:
+		q.table.Push(q.backlog[e.Tier()], slot)
+	case schedule.Deferred:
+		q.wheel.Add(slot)
+	}
+}
