@@ -35,10 +35,11 @@ func newRelay(t *testing.T, dns, port, extra string) *relay {
 data_dir = "%[1]s/data"
 
 listener "smtp" {
-  address          = ["%[2]s"]
-  relay_from       = ["127.0.0.0/8"]
-  max_message_size = "64MiB"
-  max_recipients   = 2000
+  address            = ["%[2]s"]
+  relay_from         = ["127.0.0.0/8"]
+  tenant_header_from = ["127.0.0.0/8"]
+  max_message_size   = "64MiB"
+  max_recipients     = 2000
 }
 http { address = "127.0.0.1:0" }
 resolver {

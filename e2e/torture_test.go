@@ -100,8 +100,14 @@ func (b *battlefield) storm(t *testing.T, times int, end func(*relay, *rand.Rand
 		wait := end(r, rng)
 		b.ends = append(b.ends, time.Now())
 		r.process = launchRelay(t, r)
-		if wait {
-			r.listens(t, r.addr)
+		if !wait {
+			continue
+		}
+		r.listens(t, r.addr)
+		if b.started != nil {
+			b.calm.Lock()
+			b.started(t)
+			b.calm.Unlock()
 		}
 	}
 	r.listens(t, r.addr)
@@ -145,13 +151,17 @@ type battlefield struct {
 	dns, port string
 	zone      *dnsserver.Zone
 	relay     *relay
-	config    string         // further lines of the relay's configuration
-	clients   int            // how many submit at a time
-	domains   []string       // where their mail goes
-	pause     time.Duration  // at least so long between kills
-	ends      []time.Time    // when it was ended in a way that excuses second copies
-	taken     *sink.Recorder // what the destinations took
-	reports   *sink.Recorder // what the senders got back
+	config    string                  // further lines of the relay's configuration
+	clients   int                     // how many submit at a time
+	domains   []string                // where their mail goes
+	pause     time.Duration           // at least so long between kills
+	head      func(*rand.Rand) string // further header fields of a message
+	senders   []string                // of its messages
+	started   func(*testing.T)        // called after each start that is waited for, while nobody submits
+	calm      sync.RWMutex            // held while one submits
+	ends      []time.Time             // when it was ended in a way that excuses second copies
+	taken     *sink.Recorder          // what the destinations took
+	reports   *sink.Recorder          // what the senders got back
 
 	mu       sync.Mutex                 // guards the rest
 	accepted map[string]map[string]bool // id -> recipients
@@ -165,6 +175,7 @@ func newBattlefield(t *testing.T, records ...string) *battlefield {
 	t.Helper()
 	b := &battlefield{taken: sink.NewRecorder(sink.Deliveries, 0), reports: sink.NewRecorder(sink.Contents, 0),
 		clients: tortureClients, domains: []string{"quick.example", "slow.example", "picky.example"},
+		head: func(*rand.Rand) string { return "" }, senders: []string{"boss@home.example"},
 		accepted: make(map[string]map[string]bool), begun: make(map[string]time.Time)}
 	sinks := []struct {
 		domain, addr string
@@ -217,22 +228,31 @@ func (b *battlefield) submit(ctx context.Context, addr string, client int, rng *
 			}
 			return
 		}
-		if s == nil {
-			var err error
-			if s, err = dialSession(addr); err != nil {
-				continue
-			}
-		}
 		id := fmt.Sprintf("t-%d-%d", client, n)
-		to := b.recipients(rng, id)
-		began := time.Now()
-		begun, err := s.send("boss@home.example", to, tortureContent(rng, id))
-		b.note(id, to, began, begun, err)
-		if err != nil {
-			s.close()
-			s = nil
+		b.calm.RLock()
+		s = b.submitOne(s, addr, id, rng)
+		b.calm.RUnlock()
+	}
+}
+
+// submitOne submits a message over a session, or over a new one if there is none; it returns the session unless that has
+// broken.
+func (b *battlefield) submitOne(s *session, addr, id string, rng *rand.Rand) *session {
+	if s == nil {
+		var err error
+		if s, err = dialSession(addr); err != nil {
+			return nil
 		}
 	}
+	to := b.recipients(rng, id)
+	began := time.Now()
+	begun, err := s.send(b.senders[rng.IntN(len(b.senders))], to, b.head(rng)+tortureContent(rng, id))
+	b.note(id, to, began, begun, err)
+	if err != nil {
+		s.close()
+		return nil
+	}
+	return s
 }
 
 func (b *battlefield) note(id string, to []string, began time.Time, begun bool, err error) {

@@ -1,0 +1,142 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/mta/mta/control"
+)
+
+// TestTortureCountersEqualAScan kills the relay under load. After each start the counters of every summary are those of a
+// look at each recipient in the queue.
+func TestTortureCountersEqualAScan(t *testing.T) {
+	t.Parallel()
+	b := newBattlefield(t)
+	b.clients, b.domains = 8, []string{"quick.example", "slow.example", "steady.example"}
+	b.senders = []string{"boss@home.example", "boss@shop.example"}
+	b.head = func(rng *rand.Rand) string {
+		return []string{"", "X-MTA-Tenant: acme\r\n", "X-MTA-Tenant: beta\r\n"}[rng.IntN(3)] +
+			[]string{"", "X-MTA-Campaign: spring\r\n", "X-MTA-Campaign: autumn\r\n"}[rng.IntN(3)]
+	}
+	b.config = `tenant "acme" {}
+tenant "beta" {}
+source "out1" { address = "127.30.1.1" }
+source "out2" { address = "127.30.1.2" }
+provider "slow" {
+  mx               = ["mx.slow.example"]
+  connection_limit = 1
+}
+`
+	compared := 0
+	b.started = func(t *testing.T) { compared += b.compareCounters(t) }
+	b.storm(t, tortureSize(t, 3), func(r *relay, _ *rand.Rand) (settled bool) {
+		r.kill()
+		return true
+	})
+	t.Logf("%d recipients were in the queue when the counters were compared", compared)
+	if compared < 100 {
+		t.Error("that tests nothing")
+	}
+	b.judge(t, b.settle(t))
+}
+
+// compareCounters suspends all sites, so that mail stays, and compares each counter once what was under way has ended.
+func (b *battlefield) compareCounters(t *testing.T) (queued int) {
+	t.Helper()
+	c := control.NewClient(b.relay.dir + "/data/control.sock")
+	defer c.Close()
+	for _, d := range b.domains {
+		if _, err := c.Suspend(t.Context(), control.Suspend{Site: d, For: control.Age(time.Minute)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, patience, func() error {
+		listed, err := listCounts(t.Context(), c)
+		if err != nil {
+			return err
+		}
+		for _, by := range control.SummaryBys {
+			counted, err := c.Summary(t.Context(), by, control.Filter{}, control.SummaryPage{})
+			if err != nil {
+				return err
+			}
+			looked, err := lookThrough(t.Context(), c, by)
+			if err != nil {
+				return err
+			}
+			if !reflect.DeepEqual(counted.Rows, looked.Rows) || !reflect.DeepEqual(counted.Total, looked.Total) || !counted.Exact {
+				return fmt.Errorf("by %s the counters have\n%+v\nand the queue has\n%+v", by, counted.Rows, looked.Rows)
+			}
+			totals := make(map[string]int)
+			for _, row := range counted.Rows {
+				totals[row.Key] = row.Total
+			}
+			if want, ok := listed[by]; ok && !maps.Equal(totals, want) {
+				return fmt.Errorf("by %s the counters have %v and the list has %v", by, totals, want)
+			}
+			queued = counted.Total.Total
+		}
+		return nil
+	})
+	for _, d := range b.domains {
+		if _, err := c.Resume(t.Context(), control.Resume{Site: d}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return queued
+}
+
+// lookThrough has the relay look at each recipient: a filter that fits all rules the counters out.
+func lookThrough(ctx context.Context, c *control.Client, by control.SummaryBy) (all control.Summary, err error) {
+	for page := (control.SummaryPage{}); ; {
+		part, err := c.Summary(ctx, by, control.Filter{Newer: control.Age(24 * time.Hour)}, page)
+		if err != nil {
+			return all, err
+		}
+		if page.After == "" {
+			all = part
+		} else {
+			all = control.AddSummaries(all, part)
+		}
+		if page.After = part.Next; page.After == "" {
+			return all, nil
+		}
+	}
+}
+
+// listCounts walks the list of the queue to its end, and counts recipients by what it shows of them.
+func listCounts(ctx context.Context, c *control.Client) (map[control.SummaryBy]map[string]int, error) {
+	counts := make(map[control.SummaryBy]map[string]int)
+	count := func(by control.SummaryBy, name string) {
+		if counts[by] == nil {
+			counts[by] = make(map[string]int)
+		}
+		counts[by][name]++
+	}
+	for page := (control.Page{Limit: control.MaxLimit}); ; {
+		list, err := c.List(ctx, control.Filter{}, page)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range list.Messages {
+			for _, r := range m.Recipients {
+				count(control.ByDomain, domainOf(r.Address))
+				count(control.ByTenant, m.Tenant)
+				count(control.ByCampaign, m.Campaign)
+				count(control.BySenderDomain, domainOf(m.Sender))
+				count(control.ByState, string(r.State))
+			}
+		}
+		if page.After = list.Next; page.After == "" {
+			return counts, nil
+		}
+	}
+}
+
+func domainOf(address string) string { return address[strings.LastIndex(address, "@")+1:] }
