@@ -155,7 +155,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		}
 	})
 	senders.Wait()
-	for deadline := time.Now().Add(time.Minute); q.Stats().Queued > 0; {
+	for deadline := time.Now().Add(5 * time.Minute); q.Stats().Queued > 0; {
 		q.Change(Selector{Filter: Filter{States: []State{StateHeld, StateDeferred}}}, Remove, false)
 		for _, l := range q.Take(siteLine("site"), 100) {
 			q.Settle(l.Message.ID, indexes(l), Delivered)

@@ -422,7 +422,7 @@ func TestCompressedBodies(t *testing.T) {
 		return b.Bytes()
 	}
 	s := testServer(t, func(c *Config) { c.MaxRequest = 1 << 20 })
-	good, bomb := zip([]byte("hello")), zip(make([]byte, 100<<20))
+	good, bomb := zip([]byte("hello")), bytes.Repeat(zip(make([]byte, 1<<20)), 100)
 	for name, tc := range map[string]struct {
 		body   []byte
 		status int
