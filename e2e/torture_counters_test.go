@@ -5,20 +5,22 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	"example.org/mta/internal/sink"
 	"example.org/mta/mta/control"
 )
 
-// TestTortureCountersEqualAScan kills the relay under load. After each start the counters of every summary are those of a
-// look at each recipient in the queue.
+// TestTortureCountersEqualAScan kills the relay under load, while the mail for a host that is down piles up. After each start the
+// counters of every summary are those of a look at each recipient in the queue.
 func TestTortureCountersEqualAScan(t *testing.T) {
 	t.Parallel()
-	b := newBattlefield(t)
-	b.clients, b.domains = 8, []string{"quick.example", "slow.example", "steady.example"}
+	b := newBattlefield(t, "late.example. 60 IN MX 10 mx.late.example.\nmx.late.example. 60 IN A 127.30.0.9\n")
+	b.clients, b.domains = 8, []string{"quick.example", "slow.example", "late.example"}
 	b.senders = []string{"boss@home.example", "boss@shop.example"}
 	b.head = func(rng *rand.Rand) string {
 		return []string{"", "X-MTA-Tenant: acme\r\n", "X-MTA-Tenant: beta\r\n"}[rng.IntN(3)] +
@@ -43,16 +45,35 @@ provider "slow" {
 	if compared < 100 {
 		t.Error("that tests nothing")
 	}
+	b.startLate(t)
 	b.judge(t, b.settle(t))
 }
 
-// compareCounters suspends all sites, so that mail stays, and compares each counter once what was under way has ended.
+// startLate starts the host that was down.
+func (b *battlefield) startLate(t *testing.T) {
+	t.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort("127.30.0.9", b.port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := sink.New(sink.Config{Recorder: b.taken})
+	go server.Serve(l)
+	t.Cleanup(server.Close)
+	c := control.NewClient(b.relay.dir + "/data/control.sock")
+	defer c.Close()
+	if _, err := c.Change(t.Context(), control.Change{Action: control.Retry, All: true, Now: true}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// compareCounters suspends the sites whose hosts answer, and compares each counter once what was under way has ended.
 func (b *battlefield) compareCounters(t *testing.T) (queued int) {
 	t.Helper()
 	c := control.NewClient(b.relay.dir + "/data/control.sock")
 	defer c.Close()
-	for _, d := range b.domains {
-		if _, err := c.Suspend(t.Context(), control.Suspend{Site: d, For: control.Age(time.Minute)}); err != nil {
+	answering := []string{"quick.example", "slow.example"}
+	for _, d := range answering {
+		if _, err := c.Suspend(t.Context(), control.Suspend{Site: d, For: control.Age(time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -84,8 +105,8 @@ func (b *battlefield) compareCounters(t *testing.T) (queued int) {
 		}
 		return nil
 	})
-	for _, d := range b.domains {
-		if _, err := c.Resume(t.Context(), control.Resume{Site: d}); err != nil {
+	for _, name := range answering {
+		if _, err := c.Resume(t.Context(), control.Resume{Site: name}); err != nil {
 			t.Fatal(err)
 		}
 	}

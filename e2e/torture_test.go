@@ -89,6 +89,7 @@ func (b *battlefield) storm(t *testing.T, times int, end func(*relay, *rand.Rand
 	t.Logf("%d times, seed %d", times, seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	r := b.startRelay(t)
+	b.begin(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var clients sync.WaitGroup
@@ -104,16 +105,22 @@ func (b *battlefield) storm(t *testing.T, times int, end func(*relay, *rand.Rand
 			continue
 		}
 		r.listens(t, r.addr)
-		if b.started != nil {
-			b.calm.Lock()
-			b.started(t)
-			b.calm.Unlock()
-		}
+		b.begin(t)
 	}
 	r.listens(t, r.addr)
 	<-time.After(time.Second) // some load after the last time, too
 	cancel()
 	clients.Wait()
+}
+
+// begin calls b.started while nobody submits.
+func (b *battlefield) begin(t *testing.T) {
+	t.Helper()
+	if b.started != nil {
+		b.calm.Lock()
+		defer b.calm.Unlock()
+		b.started(t)
+	}
 }
 
 // startRelay starts the relay for the first time.
