@@ -93,7 +93,7 @@ func TestExplainTellsOfOtherPools(t *testing.T) {
 	if d, err = ask("acme"); err != nil || !strings.HasPrefix(d.Now, "mail is sent without delay") || len(d.OtherPools) != 1 || d.OtherPools[0].Name != "default" {
 		t.Errorf("others than %s: %+v, %v; %s", d.Pool, d.OtherPools, err, d.Now)
 	}
-	if err := w.api.Warmups.ChangeWarmup(t.Context(), "new", control.WarmupPause, 0); err != nil {
+	if err := w.api.Warmups.ChangeWarmup(t.Context(), "new", control.WarmupPause, control.StageChoice{}); err != nil {
 		t.Fatal(err)
 	}
 	if d, err = ask("acme"); err != nil || d.Now != "mail is sent without delay, but not from source new, which warms up: paused by an operator" {

@@ -90,7 +90,7 @@ type inlet struct {
 func openListeners(entrances []entrance, given []Socket, log *slog.Logger) (*listeners, error) {
 	ls := &listeners{log: log, given: givenSockets(given)}
 	ls.replaced, ls.cut = context.WithCancel(context.Background())
-	c, err := ls.prepare(entrances)
+	c, err := ls.prepare(entrances, false)
 	if err != nil {
 		return nil, err
 	}
@@ -119,11 +119,12 @@ type listenersChange struct {
 	opened []*socket
 	going  []*socket // not in the configuration any more, and open
 	closed []*socket // of those, what had to make room for another
+	trial  bool      // nothing makes room: it is undone
 }
 
 // prepare opens the sockets that the configuration has and the relay has not, all or none.
-func (ls *listeners) prepare(entrances []entrance) (*listenersChange, error) {
-	c := &listenersChange{ls: ls, going: slices.Clone(ls.given)}
+func (ls *listeners) prepare(entrances []entrance, trial bool) (*listenersChange, error) {
+	c := &listenersChange{ls: ls, going: slices.Clone(ls.given), trial: trial}
 	for _, g := range ls.all() {
 		c.going = append(c.going, slices.DeleteFunc(slices.Clone(g.sockets), (*socket).isGiven)...)
 	}
@@ -150,7 +151,9 @@ func (ls *listeners) prepare(entrances []entrance) (*listenersChange, error) {
 				c.undo()
 				return nil, fmt.Errorf("%s %q: %w", g.kind, g.name, err)
 			}
-			g.sockets = append(g.sockets, s)
+			if s != nil {
+				g.sockets = append(g.sockets, s)
+			}
 		}
 	}
 	return c, nil
@@ -167,13 +170,16 @@ func (ls *listeners) inletOf(e *entrance) *inlet {
 }
 
 // open opens a socket. One that goes can be in its way, as that of all addresses is in the way of
-// one: it is closed first.
+// one: it is closed first. A trial takes it that there would be room then, and opens nothing.
 func (c *listenersChange) open(address string) (*socket, error) {
 	l, err := net.Listen("tcp", address)
 	for errors.Is(err, syscall.EADDRINUSE) {
 		i := slices.IndexFunc(c.going, func(s *socket) bool { return portOf(s.address) == portOf(address) })
 		if i < 0 {
 			break
+		}
+		if c.trial {
+			return nil, nil
 		}
 		c.going[i].Close()
 		c.closed = append(c.closed, c.going[i])

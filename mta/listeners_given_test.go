@@ -57,13 +57,13 @@ func TestSocketOfTheServiceManager(t *testing.T) {
 	}
 	greets()
 	other := "127.0.0.1:" + freePort(t)
-	change, err := ls.prepare(with("smtp", other, address))
+	change, err := ls.prepare(with("smtp", other, address), false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	change.commit()
 	greets()
-	if _, err := ls.prepare(with("smtp", other)); err == nil || !strings.Contains(err.Error(), "socket unit") {
+	if _, err := ls.prepare(with("smtp", other), false); err == nil || !strings.Contains(err.Error(), "socket unit") {
 		t.Errorf("a reload that leaves the socket to nobody: %v", err)
 	}
 	greets()

@@ -128,7 +128,7 @@ func TestReloadBeforeListenersServe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	change, err := ls.prepare(with(kept))
+	change, err := ls.prepare(with(kept), false)
 	if err != nil {
 		t.Fatal(err)
 	}

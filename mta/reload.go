@@ -14,6 +14,7 @@ import (
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/keys"
 	"example.org/mta/submission/template"
+	"example.org/mta/warmup"
 )
 
 // Hangup answers a SIGHUP with a reload, which is put on record as one by the control API is. The system does not give the
@@ -34,37 +35,21 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 	if err != nil {
 		return control.Reload{}, err
 	}
-	logins, err := r.newLogins(cfg)
-	if err != nil {
-		return control.Reload{}, err
-	}
-	entrances, err := r.entrances(cfg, logins)
-	if err != nil {
-		return control.Reload{}, err
-	}
-	stored, err := template.Load(cfg.Templates.Path)
-	if err != nil {
-		return control.Reload{}, err
-	}
-	tokens, err := returnPathKeys(cfg)
-	if err != nil {
-		return control.Reload{}, err
-	}
-	change, err := r.listeners.prepare(entrances)
+	next, err := r.prepare(cfg, false)
 	if err != nil {
 		return control.Reload{}, err
 	}
 	if err := r.setStreams(cfg); err != nil {
-		change.undo()
+		next.undo()
 		return control.Reload{}, err
 	}
 	pol := wiring.New(cfg)
-	apiKeys := r.newKeys(cfg)
-	if err := r.reloadRouting(before, pol, change); err != nil {
-		change.undo()
+	if err := r.reloadRouting(before, pol, next.listeners); err != nil {
+		next.undo()
 		return control.Reload{}, errors.Join(err, r.setStreams(old))
 	}
-	r.apply(before, pol, prepared{change, logins, apiKeys, stored, tokens})
+	next.keys = r.newKeys(cfg)
+	r.apply(before, pol, next)
 	r.announce()
 	if r.opts.OnReload != nil {
 		r.opts.OnReload(cfg)
@@ -72,6 +57,45 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 	done := changes(old, cfg)
 	r.logChanges(&done)
 	return done, nil
+}
+
+// prepare opens and reads what a configuration needs and the relay does not have yet: all of it or, after an error, nothing.
+// A trial disturbs nothing that is in force, and is undone.
+func (r *Relay) prepare(cfg *config.Config, trial bool) (p prepared, err error) {
+	servers, apis := maps.Clone(r.servers), maps.Clone(r.apis)
+	p.undo = func() {
+		if p.listeners != nil {
+			p.listeners.undo()
+		}
+		if p.logins != nil && p.logins != r.logins.Load() {
+			p.logins.Close()
+		}
+		r.servers, r.apis = servers, apis
+	}
+	defer func() {
+		if err != nil {
+			p.undo()
+		}
+	}()
+	if p.logins, err = r.newLogins(cfg); err != nil {
+		return p, err
+	}
+	entrances, err := r.entrances(cfg, p.logins)
+	if err != nil {
+		return p, err
+	}
+	if p.templates, err = template.Load(cfg.Templates.Path); err != nil {
+		return p, err
+	}
+	readKeys := returnPathKeys
+	if trial {
+		readKeys = ReturnPathKeys
+	}
+	if p.tokens, err = readKeys(cfg); err != nil {
+		return p, err
+	}
+	p.listeners, err = r.listeners.prepare(entrances, trial)
+	return p, err
 }
 
 // readAgain reads the configuration file again, for a reload of the old one.
@@ -91,8 +115,7 @@ func (r *Relay) readAgain(old *config.Config) (*config.Config, error) {
 	return cfg, nil
 }
 
-// PreviewReload reads and checks the configuration file, with the files that it names, and returns what a reload would
-// change. That a port is taken only the reload itself finds out.
+// PreviewReload returns what a reload would change, or the error with which it would be refused.
 func (r *Relay) PreviewReload(context.Context) (control.Reload, error) {
 	r.reload.Lock()
 	defer r.reload.Unlock()
@@ -101,10 +124,23 @@ func (r *Relay) PreviewReload(context.Context) (control.Reload, error) {
 	if err != nil {
 		return control.Reload{}, err
 	}
-	if _, err := template.Load(cfg.Templates.Path); err != nil {
+	next, err := r.prepare(cfg, true)
+	if err != nil {
 		return control.Reload{}, err
 	}
-	if _, err := ReturnPathKeys(cfg); err != nil {
+	defer next.undo()
+	if err := r.checkStreams(cfg); err != nil {
+		return control.Reload{}, err
+	}
+	pol := wiring.New(cfg)
+	settings, err := wiring.Router(cfg, addrPorts(next.listeners.groups))
+	if err == nil {
+		err = settings.Validate()
+	}
+	if err == nil {
+		err = warmup.CheckPlans(pol.Plans())
+	}
+	if err != nil {
 		return control.Reload{}, err
 	}
 	return changes(old, cfg), nil
@@ -117,6 +153,7 @@ type prepared struct {
 	keys      *keys.Book
 	templates *template.Store
 	tokens    *returnpath.Keys
+	undo      func()
 }
 
 // apply brings a configuration into force that was prepared. Nothing of it can fail.

@@ -75,7 +75,7 @@ func TestRetryNamesAWarmUp(t *testing.T) {
 	if x := done.Obstacles[0]; x.Recipients != 1 || !strings.HasPrefix(x.Why, "the warm-up of new: ") || x.Until.IsZero() || x.Remedy != "" || !x.Stays {
 		t.Errorf("obstacle %+v", x)
 	}
-	if err := w.api.Warmups.ChangeWarmup(ctx, "new", control.WarmupPause, 0); err != nil {
+	if err := w.api.Warmups.ChangeWarmup(ctx, "new", control.WarmupPause, control.StageChoice{}); err != nil {
 		t.Fatal(err)
 	}
 	if done, err := o.Change(ctx, all); err != nil || len(done.Obstacles) != 1 || done.Obstacles[0].Remedy != "mta warmup resume new" {

@@ -62,6 +62,14 @@ func (r *Relay) setStreams(cfg *config.Config) error {
 	return r.streams.Set(wiring.Streams(cfg, r.streamParts))
 }
 
+// checkStreams returns the error with which setStreams would refuse a configuration.
+func (r *Relay) checkStreams(cfg *config.Config) error {
+	if r.streams == nil {
+		return nil
+	}
+	return r.streams.Check(wiring.Streams(cfg, r.streamParts))
+}
+
 // startStreams begins to send events.
 func (r *Relay) startStreams() {
 	if r.streams != nil {

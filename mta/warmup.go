@@ -147,6 +147,9 @@ func (w *warming) Do(ctx context.Context, ip string, a warmup.Action) error {
 	return w.ctl.Do(ctx, ip, a)
 }
 
+// Check returns the error with which Do would refuse.
+func (w *warming) Check(ip string, a warmup.Action) error { return w.ctl.Check(ip, a) }
+
 // complained is feed.Config.Complained. What no warm-up wants, or of a day too long ago, is done.
 func (w *warming) complained(ctx context.Context, source, provider string, day time.Time, n int64) error {
 	key, ok := w.policy().WarmupKeyOf(source)

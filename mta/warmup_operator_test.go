@@ -94,7 +94,7 @@ func TestWarmupActions(t *testing.T) {
 		{control.WarmupPause, 0, control.WarmupPaused}, {control.WarmupResume, 0, control.WarmupNormal},
 		{control.WarmupSetStage, 1, control.WarmupNormal}, {control.WarmupPause, 0, control.WarmupPaused}, {control.WarmupStart, 0, control.WarmupNormal},
 	} {
-		if err := o.ChangeWarmup(ctx, "acme-1", x.action, x.stage); err != nil {
+		if err := o.ChangeWarmup(ctx, "acme-1", x.action, control.StageChoice{Stage: x.stage}); err != nil {
 			t.Fatalf("%s: %v", x.action, err)
 		}
 		if s, _ := o.Warmup(ctx, "acme-1"); s.State != x.state {
@@ -106,13 +106,13 @@ func TestWarmupActions(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	wantStatus("a stage beyond the plan", o.ChangeWarmup(ctx, "192.0.2.20", control.WarmupSetStage, 2), http.StatusBadRequest)
-	wantStatus("nobody", o.ChangeWarmup(ctx, "nobody", control.WarmupPause, 0), http.StatusNotFound)
+	wantStatus("a stage beyond the plan", o.ChangeWarmup(ctx, "192.0.2.20", control.WarmupSetStage, control.StageChoice{Stage: 2}), http.StatusBadRequest)
+	wantStatus("nobody", o.ChangeWarmup(ctx, "nobody", control.WarmupPause, control.StageChoice{}), http.StatusNotFound)
 	real := r.Warmups
 	r.Warmups = refusing{real, "normal", fmt.Errorf("waiting for the store: %w", context.DeadlineExceeded)}
-	wantStatus("the store is away", o.ChangeWarmup(ctx, "acme-1", control.WarmupPause, 0), http.StatusServiceUnavailable)
+	wantStatus("the store is away", o.ChangeWarmup(ctx, "acme-1", control.WarmupPause, control.StageChoice{}), http.StatusServiceUnavailable)
 	r.Warmups = refusing{real, "corrupt", errors.New("reading the state: cut short")}
-	wantStatus("the state can't be read", o.ChangeWarmup(ctx, "acme-1", control.WarmupPause, 0), http.StatusServiceUnavailable)
+	wantStatus("the state can't be read", o.ChangeWarmup(ctx, "acme-1", control.WarmupPause, control.StageChoice{}), http.StatusServiceUnavailable)
 }
 
 // refusing is a controller in trouble.

@@ -80,6 +80,25 @@ func (c *Controller) Do(ctx context.Context, ip string, x Action) error {
 	return err
 }
 
+// Check returns the error with which Do would refuse an action now: it tries the action on a copy of what is known here.
+func (c *Controller) Check(ip string, x Action) error {
+	a := c.address(ip)
+	if a == nil {
+		return fmt.Errorf("warm-up of %s: %w", ip, ErrNotWarming)
+	}
+	now := cmp.Or(c.storeTime(c.cfg.Now()), Instant(c.cfg.Now().UnixMilli()))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	try := address{state: NewState(a.plan, now), problem: a.problem}
+	if a.view.known {
+		try.state.CopyFrom(a.state)
+	}
+	if err := (&action{Action: x}).do(&try, a.plan, now); err != nil {
+		return fmt.Errorf("warm-up of %s: %w", ip, err)
+	}
+	return nil
+}
+
 // do hands an action to the next step.
 func (a *address) do(c *Controller, x Action) *action {
 	w := &action{Action: x, done: make(chan error, 1)}

@@ -120,10 +120,8 @@ func New(cfg Config) *Controller {
 // knows the stage and all counters stay; changed caps apply from the next hour and the next day.
 // Nothing is changed when a plan is refused.
 func (c *Controller) Assign(plans map[string]*Plan) error {
-	for ip, p := range plans {
-		if err := p.Check(); err != nil {
-			return fmt.Errorf("warm-up of %s: plan %q: %w", ip, p.Name, err)
-		}
+	if err := CheckPlans(plans); err != nil {
+		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,6 +148,16 @@ func (c *Controller) Assign(plans map[string]*Plan) error {
 		}
 		return 1
 	})
+	return nil
+}
+
+// CheckPlans returns the error with which Assign would refuse plans.
+func CheckPlans(plans map[string]*Plan) error {
+	for ip, p := range plans {
+		if err := p.Check(); err != nil {
+			return fmt.Errorf("warm-up of %s: plan %q: %w", ip, p.Name, err)
+		}
+	}
 	return nil
 }
 

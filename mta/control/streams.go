@@ -75,7 +75,8 @@ type Streams interface {
 	Streams(context.Context) (StreamList, error)
 	Stream(ctx context.Context, name string) (Stream, error)
 	PauseStream(ctx context.Context, name string, paused bool) (Stream, error)
-	SkipStream(ctx context.Context, name string) (MovedStream, error)
+	// SkipStream and ReplayStream find the place in a dry run, too, and stay.
+	SkipStream(ctx context.Context, name string, in Intent) (MovedStream, error)
 	ReplayStream(ctx context.Context, name string, m MoveStream) (MovedStream, error)
 	TestStream(ctx context.Context, name string) (TestedStream, error)
 }
@@ -126,10 +127,7 @@ func (s *Server) skipStream(r *http.Request, in Intent) (MovedStream, error) {
 	if err != nil {
 		return MovedStream{}, err
 	}
-	moved := MovedStream{From: was.At}
-	if !in.DryRun {
-		moved, err = s.config.Streams.SkipStream(r.Context(), name)
-	}
+	moved, err := s.config.Streams.SkipStream(r.Context(), name, in)
 	moved.Count = int(was.LagEvents)
 	return moved, err
 }
@@ -139,15 +137,7 @@ func (s *Server) replayStream(r *http.Request, m MoveStream) (MovedStream, error
 	if (m.Event == "") == m.Since.IsZero() {
 		return MovedStream{}, Invalid("", "want event or since, and not both")
 	}
-	name := r.PathValue("name")
-	was, err := s.config.Streams.Stream(r.Context(), name)
-	if err != nil {
-		return MovedStream{}, err
-	}
-	moved := MovedStream{From: was.At}
-	if !m.DryRun {
-		moved, err = s.config.Streams.ReplayStream(r.Context(), name, m)
-	}
+	moved, err := s.config.Streams.ReplayStream(r.Context(), r.PathValue("name"), m)
 	moved.Effect = one(err)
 	return moved, err
 }

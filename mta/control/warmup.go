@@ -15,9 +15,9 @@ type Warmups interface {
 	Warmups(context.Context) ([]Warmup, error)
 	// Warmup gives one, by the name of the source or its IP.
 	Warmup(ctx context.Context, name string) (Warmup, error)
-	// ChangeWarmup carries an action out and returns when it is durable. stage is for WarmupStart,
-	// where 0 is the plan's start stage, and for WarmupSetStage.
-	ChangeWarmup(ctx context.Context, name string, a WarmupAction, stage int) error
+	// ChangeWarmup carries an action out and returns when it is durable. to is for WarmupStart,
+	// where 0 is the plan's start stage, and for WarmupSetStage. A dry run, of this and of ReportWarmup, only refuses.
+	ChangeWarmup(ctx context.Context, name string, a WarmupAction, to StageChoice) error
 	// ReportWarmup takes a day's complaints into account and returns when that is durable.
 	ReportWarmup(ctx context.Context, name string, r WarmupReport) error
 	// WarmupPlans gives the plans that can be named: the presets and the configuration's.
@@ -166,12 +166,8 @@ func changeWarmup(a WarmupAction) func(*Server, *http.Request, StageChoice) (War
 			return WarmupChanged{}, Invalid("", "%s takes no stage", a)
 		case to.Stage < 0 || a == WarmupSetStage && to.Stage == 0:
 			return WarmupChanged{}, Invalid("stages are counted from 1", "stage %d: there is none", to.Stage)
-		case to.DryRun && to.Stage > now.TotalStages && now.TotalStages > 0:
-			return WarmupChanged{}, Invalid("", "stage %d: plan %s has stages 1 to %d", to.Stage, now.Plan, now.TotalStages)
-		case to.DryRun:
-			return WarmupChanged{one(nil), now}, nil
 		}
-		if err := s.config.Warmups.ChangeWarmup(r.Context(), name, a, to.Stage); err != nil {
+		if err := s.config.Warmups.ChangeWarmup(r.Context(), name, a, to); err != nil {
 			return WarmupChanged{}, err
 		}
 		now, err = s.config.Warmups.Warmup(r.Context(), name)
@@ -192,10 +188,8 @@ type WarmupReport struct {
 // reportWarmup ends with the warm-up as it is then.
 func (s *Server) reportWarmup(r *http.Request, report WarmupReport) (WarmupChanged, error) {
 	name := r.PathValue("name")
-	if !report.DryRun {
-		if err := s.config.Warmups.ReportWarmup(r.Context(), name, report); err != nil {
-			return WarmupChanged{}, err
-		}
+	if err := s.config.Warmups.ReportWarmup(r.Context(), name, report); err != nil {
+		return WarmupChanged{}, err
 	}
 	now, err := s.config.Warmups.Warmup(r.Context(), name)
 	return WarmupChanged{one(err), now}, err

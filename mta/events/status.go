@@ -172,22 +172,23 @@ func (s *Streams) setPaused(name string, paused bool) error {
 	return s.cursors.save(map[string]state{name: st.state()})
 }
 
-// Skip moves a stream to the head of the log: it does not get what waits.
-func (s *Streams) Skip(name string) (from, to Position, err error) {
-	return s.move(name, s.log.Synced())
+// Skip moves a stream to the head of the log: it does not get what waits. A dry run, of this and of the next two, only finds
+// the place.
+func (s *Streams) Skip(name string, dry bool) (from, to Position, err error) {
+	return s.move(name, s.log.Synced(), dry)
 }
 
 // Replay moves a stream back, or ahead, to the records from a time on.
-func (s *Streams) Replay(ctx context.Context, name string, since time.Time) (from, to Position, err error) {
+func (s *Streams) Replay(ctx context.Context, name string, since time.Time, dry bool) (from, to Position, err error) {
 	to, err = s.find(ctx, since)
 	if err != nil {
 		return from, to, err
 	}
-	return s.move(name, to)
+	return s.move(name, to, dry)
 }
 
 // ReplayEvent moves a stream to the record with an event id.
-func (s *Streams) ReplayEvent(ctx context.Context, name, id string) (from, to Position, err error) {
+func (s *Streams) ReplayEvent(ctx context.Context, name, id string, dry bool) (from, to Position, err error) {
 	node, to, err := accounting.ParseEventID(id)
 	if err != nil {
 		return from, to, err
@@ -207,18 +208,23 @@ func (s *Streams) ReplayEvent(ctx context.Context, name, id string) (from, to Po
 	case !there:
 		return from, to, fmt.Errorf("the accounting log does not have the event %s", id)
 	}
-	return s.move(name, to)
+	return s.move(name, to, dry)
 }
 
-func (s *Streams) move(name string, to Position) (Position, Position, error) {
+func (s *Streams) move(name string, to Position, dry bool) (Position, Position, error) {
 	st, err := s.named(name)
 	if err != nil {
 		return Position{}, to, err
 	}
 	st.mu.Lock()
 	from := st.at
-	st.jump = &to
+	if !dry {
+		st.jump = &to
+	}
 	st.mu.Unlock()
+	if dry {
+		return from, to, nil
+	}
 	st.notify()
 	moved := st.state()
 	moved.At, moved.Gap, moved.Since = to.String(), nil, s.now()

@@ -136,29 +136,21 @@ func (s *Streams) nearest() Position {
 // changed go on from their cursors. After an error all is as before.
 func (s *Streams) Set(settings []Settings) error {
 	s.mu.Lock()
-	var ended, begun []*stream
-	keep := make(map[string]bool)
+	begun, err := s.open(settings)
+	if err != nil {
+		s.mu.Unlock()
+		return err
+	}
+	var ended []*stream
+	keep, anew := make(map[string]bool), make(map[string]bool)
 	for i := range settings {
-		set := settings[i]
-		old := s.all[set.Name]
-		if keep[set.Name] = true; old != nil && old.Settings.equal(&set) {
-			continue
-		}
-		sink, err := set.Open()
-		if err != nil {
-			for _, st := range begun {
-				_ = st.sink.Close()
-			}
-			s.mu.Unlock()
-			return fmt.Errorf("stream %q: %w", set.Name, err)
-		}
-		begun = append(begun, &stream{Settings: set, of: s, sink: sink, sh: set.shape(), changed: make(chan struct{}), done: make(chan struct{})})
-		if old != nil {
-			ended = append(ended, old)
-		}
+		keep[settings[i].Name] = true
+	}
+	for _, st := range begun {
+		anew[st.Name] = true
 	}
 	for name, st := range s.all {
-		if !keep[name] {
+		if !keep[name] || anew[name] {
 			ended = append(ended, st)
 		}
 	}
@@ -180,6 +172,37 @@ func (s *Streams) Set(settings []Settings) error {
 		s.begin(st)
 	}
 	return nil
+}
+
+// Check returns the error with which Set would refuse settings.
+func (s *Streams) Check(settings []Settings) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	begun, err := s.open(settings)
+	closeSinks(begun)
+	return err
+}
+
+// open makes the streams that settings have and s has not, all or none. Callers hold s.mu.
+func (s *Streams) open(settings []Settings) (begun []*stream, err error) {
+	for _, set := range settings {
+		if old := s.all[set.Name]; old != nil && old.Settings.equal(&set) {
+			continue
+		}
+		sink, err := set.Open()
+		if err != nil {
+			closeSinks(begun)
+			return nil, fmt.Errorf("stream %q: %w", set.Name, err)
+		}
+		begun = append(begun, &stream{Settings: set, of: s, sink: sink, sh: set.shape(), changed: make(chan struct{}), done: make(chan struct{})})
+	}
+	return begun, nil
+}
+
+func closeSinks(all []*stream) {
+	for _, st := range all {
+		_ = st.sink.Close()
+	}
 }
 
 // halt stops streams, all at the same time: their receivers may all hang.

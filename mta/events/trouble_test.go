@@ -92,7 +92,7 @@ func TestSkipAndReplay(t *testing.T) {
 		down.Store(true)
 		g.add(300, "")
 		time.Sleep(20 * time.Millisecond)
-		if _, _, err := g.streams.Skip("app"); err != nil {
+		if _, _, err := g.streams.Skip("app", false); err != nil {
 			t.Fatal(err)
 		}
 		down.Store(false)
@@ -102,7 +102,7 @@ func TestSkipAndReplay(t *testing.T) {
 		if n := len(r.events()); n != 150 {
 			t.Fatalf("%d events have come, want 150", n)
 		}
-		if _, _, err := g.streams.ReplayEvent(t.Context(), "app", first[40].ID); err != nil {
+		if _, _, err := g.streams.ReplayEvent(t.Context(), "app", first[40].ID, false); err != nil {
 			t.Fatal(err)
 		}
 		for deadline := time.Now().Add(10 * time.Second); len(r.events()) < 560 && time.Now().Before(deadline); { // those that had come before come again last
@@ -112,10 +112,10 @@ func TestSkipAndReplay(t *testing.T) {
 		if again := got[150:]; again[0].ID != first[40].ID || len(again) != 410 {
 			t.Errorf("%d events came again, from %s on", len(again), again[0].ID)
 		}
-		if _, _, err := g.streams.ReplayEvent(t.Context(), "app", first[40].ID+"0"); err == nil {
+		if _, _, err := g.streams.ReplayEvent(t.Context(), "app", first[40].ID+"0", false); err == nil {
 			t.Error("an event that never was is replayed")
 		}
-		if _, _, err := g.streams.Replay(t.Context(), "app", time.Now().Add(-time.Hour)); err != nil {
+		if _, _, err := g.streams.Replay(t.Context(), "app", time.Now().Add(-time.Hour), false); err != nil {
 			t.Fatal(err)
 		}
 		for deadline := time.Now().Add(10 * time.Second); len(r.events()) < 560+450 && time.Now().Before(deadline); {

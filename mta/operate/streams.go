@@ -68,11 +68,11 @@ func (a streamAnswers) PauseStream(ctx context.Context, name string, paused bool
 	return a.Stream(ctx, name)
 }
 
-func (a streamAnswers) SkipStream(_ context.Context, name string) (control.MovedStream, error) {
+func (a streamAnswers) SkipStream(_ context.Context, name string, in control.Intent) (control.MovedStream, error) {
 	if a.r.Streams == nil {
 		return control.MovedStream{}, noStream(events.ErrUnknown)
 	}
-	from, to, err := a.r.Streams.Skip(name)
+	from, to, err := a.r.Streams.Skip(name, in.DryRun)
 	return control.MovedStream{From: from.String(), To: to.String()}, noStream(err)
 }
 
@@ -83,12 +83,12 @@ func (a streamAnswers) ReplayStream(ctx context.Context, name string, m control.
 	var from, to events.Position
 	var err error
 	if m.Event != "" {
-		from, to, err = a.r.Streams.ReplayEvent(ctx, name, m.Event)
+		from, to, err = a.r.Streams.ReplayEvent(ctx, name, m.Event, m.DryRun)
 		if err != nil && !errors.Is(err, events.ErrUnknown) {
 			return control.MovedStream{}, control.Invalid("an event_id is that of a record: mta log --json", "%v", err)
 		}
 	} else {
-		from, to, err = a.r.Streams.Replay(ctx, name, m.Since)
+		from, to, err = a.r.Streams.Replay(ctx, name, m.Since, m.DryRun)
 	}
 	return control.MovedStream{From: from.String(), To: to.String()}, noStream(err)
 }

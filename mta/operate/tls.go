@@ -2,7 +2,6 @@ package operate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"example.org/mta/delivery/tlspolicy/sts"
@@ -14,13 +13,13 @@ import (
 type tlsPolicies struct{ r *Relay }
 
 func (p tlsPolicies) STSPolicy(ctx context.Context, domain string, refresh bool) (control.STSPolicy, error) {
+	if err := sts.CheckName(domain); err != nil {
+		return control.STSPolicy{}, control.Invalid("", "%v", err)
+	}
 	status, known := p.r.STS.Status(domain)
 	if refresh {
 		var err error
-		switch status, err = p.r.STS.Refresh(ctx, domain); {
-		case errors.Is(err, sts.ErrName):
-			return control.STSPolicy{}, control.Invalid("", "%v", err)
-		case err != nil:
+		if status, err = p.r.STS.Refresh(ctx, domain); err != nil {
 			return control.STSPolicy{}, err
 		}
 		known = true

@@ -18,6 +18,7 @@ type plans map[string]warmup.Status
 func (p plans) Status(key string) (warmup.Status, bool)         { s, ok := p[key]; return s, ok }
 func (p plans) IPs() []string                                   { return slices.Sorted(maps.Keys(p)) }
 func (p plans) Do(context.Context, string, warmup.Action) error { return nil }
+func (p plans) Check(string, warmup.Action) error               { return nil }
 
 // What mail waits for is the warm-up that has tokens first, by its name, address and stage, and what it lacks.
 func TestWhyMailIsThrottled(t *testing.T) {

@@ -18,6 +18,7 @@ type WarmupController interface {
 	Status(ip string) (warmup.Status, bool)
 	IPs() []string
 	Do(ctx context.Context, ip string, a warmup.Action) error
+	Check(ip string, a warmup.Action) error
 }
 
 // warmups is what the control API asks of the warm-up.
@@ -76,12 +77,12 @@ var warmupActions = map[control.WarmupAction]func(int) warmup.Action{
 }
 
 // ChangeWarmup implements control.Warmups.
-func (w warmups) ChangeWarmup(ctx context.Context, name string, action control.WarmupAction, stage int) error {
+func (w warmups) ChangeWarmup(ctx context.Context, name string, action control.WarmupAction, to control.StageChoice) error {
 	act, ok := warmupActions[action]
 	if !ok {
 		return fmt.Errorf("a warm-up has no action %q", action)
 	}
-	return w.do(ctx, name, act(stage))
+	return w.do(ctx, name, act(to.Stage), to.DryRun)
 }
 
 // ReportWarmup implements control.Warmups.
@@ -93,18 +94,22 @@ func (w warmups) ReportWarmup(ctx context.Context, name string, r control.Warmup
 	if r.Provider != warmup.Other && !slices.ContainsFunc(w.r.Policy().Config.Providers, func(p *config.Provider) bool { return p.Name == r.Provider }) {
 		return control.Invalid("the providers that 'mta check --effective' prints have names, and the others are \"other\"", "there is no provider %q", r.Provider)
 	}
-	return w.do(ctx, name, warmup.Reported(r.Provider, warmup.Report{Day: day, Complaints: r.Complaints, Rate: r.Rate}))
+	return w.do(ctx, name, warmup.Reported(r.Provider, warmup.Report{Day: day, Complaints: r.Complaints, Rate: r.Rate}), r.DryRun)
 }
 
-// do carries out an action; its error names the remedy.
-func (w warmups) do(ctx context.Context, name string, a warmup.Action) error {
+// do carries out an action, or checks it in a dry run; its error names the remedy.
+func (w warmups) do(ctx context.Context, name string, a warmup.Action, dry bool) error {
 	key, s, err := w.find(name)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, warmupPatience)
 	defer cancel()
-	err = w.r.Warmups.Do(ctx, key, a)
+	if dry {
+		err = w.r.Warmups.Check(key, a)
+	} else {
+		err = w.r.Warmups.Do(ctx, key, a)
+	}
 	switch {
 	case errors.Is(err, warmup.ErrNoStage):
 		return control.Invalid(fmt.Sprintf("plan %s has stages 1 to %d", s.Plan, s.TotalStages), "%v", err)

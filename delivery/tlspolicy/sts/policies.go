@@ -2,7 +2,6 @@ package sts
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -221,8 +220,8 @@ func (p *Policies) Doubt(domain string) {
 // Refresh looks a domain up anew, whatever is known of it, and fetches its policy. It is for operators. The error is
 // ErrName, ErrClosed, or the context's; whether the policy could be had is in the status.
 func (p *Policies) Refresh(ctx context.Context, domain string) (Status, error) {
-	if !isDomain(domain) {
-		return Status{}, fmt.Errorf("%w: %q", ErrName, domain)
+	if err := CheckName(domain); err != nil {
+		return Status{}, err
 	}
 	done := make(chan error, 1)
 	p.mu.Lock()

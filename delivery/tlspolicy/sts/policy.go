@@ -182,6 +182,14 @@ func isPolicyValue(s string) bool {
 	return s != "" && trim(s) == s && all(s, func(c byte) bool { return c >= ' ' && c != 0x7f })
 }
 
+// CheckName returns ErrName for what is no domain that could have a policy.
+func CheckName(domain string) error {
+	if !isDomain(domain) {
+		return fmt.Errorf("%w: %q", ErrName, domain)
+	}
+	return nil
+}
+
 // isDomain checks Domain of RFC 5321, 4.1.2, which leaves internationalized names their A-labels only (RFC 8461, 3.2).
 func isDomain(s string) bool {
 	if len(s) > 255 {

@@ -51,7 +51,7 @@ func (r *Relay) PauseStream(ctx context.Context, name string, paused bool) (cont
 }
 
 // SkipStream moves a stream to the end.
-func (r *Relay) SkipStream(ctx context.Context, name string) (control.MovedStream, error) {
+func (r *Relay) SkipStream(ctx context.Context, name string, _ control.Intent) (control.MovedStream, error) {
 	s, err := r.Stream(ctx, name)
 	return control.MovedStream{From: s.At, To: "20261121T000000-000104857600"}, err
 }

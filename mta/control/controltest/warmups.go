@@ -44,15 +44,19 @@ func (r *Relay) warmup(name string) (*control.Warmup, error) {
 }
 
 // ChangeWarmup changes the state and the stage, and nothing else.
-func (r *Relay) ChangeWarmup(_ context.Context, name string, a control.WarmupAction, stage int) error {
+func (r *Relay) ChangeWarmup(_ context.Context, name string, a control.WarmupAction, to control.StageChoice) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w, err := r.warmup(name)
 	if err != nil {
 		return err
 	}
+	stage := to.Stage
 	if stage > w.TotalStages {
 		return control.Invalid(fmt.Sprintf("plan %s has stages 1 to %d", w.Plan, w.TotalStages), "stage %d: no such stage", stage)
+	}
+	if to.DryRun {
+		return nil
 	}
 	switch a {
 	case control.WarmupPause:
@@ -76,7 +80,7 @@ func (r *Relay) ReportWarmup(_ context.Context, name string, x control.WarmupRep
 		return err
 	}
 	for i := range w.Providers {
-		if p := &w.Providers[i]; p.Provider == x.Provider {
+		if p := &w.Providers[i]; p.Provider == x.Provider && !x.DryRun {
 			p.Complaints, p.Reported = x.Complaints, true
 		}
 	}

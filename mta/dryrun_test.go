@@ -1,0 +1,254 @@
+package mta
+
+import (
+	"encoding/json"
+	"net"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/control"
+)
+
+// dryRuns has, for each route that changes something, requests that the relay refuses and one that it carries out; the
+// table is held to the API's own. In the path, what stands in the place of {name}.
+var dryRuns = map[string]struct {
+	refused []string // bodies; "PATH body" for another path
+	done    string
+}{
+	"/v1/messages/change": {[]string{
+		`{"action":"hold"}`, `{"action":"fly","all":true}`, `{"action":"hold","filter":{"ids":["x"]}}`, `{"action":"hold","filter":{"ids":["1kjmma2g00007"]}}`,
+		`{"action":"hold","all":true,"now":true}`, `{"action":"reroute","all":true}`, `{"action":"reroute","all":true,"pool":"nobody"}`,
+		`{"action":"reroute","all":true,"route":"nowhere.example"}`, `{"action":"hold","filter":{"state":"odd"}}`, `{"unknown":1}`,
+		`{"action":"retry","now":true,"filter":{"ids":["1kjmma2g00007"]}}`, `{"action":"reroute","pool":"default","filter":{"ids":["1kjmma2g00007"]}}`,
+	}, `{"action":"hold","filter":{"domain":"box.example"}}`},
+	"/v1/sites/suspend":         {[]string{`{}`, `{"site":"mx.box.example"}`, `{"site":"mx.box.example","for":"31d"}`, `{"site":"nowhere.example","for":"1h"}`, `{"site":"box.example","for":"1h","source":"nobody"}`}, `{"site":"box.example","for":"1h"}`},
+	"/v1/sites/resume":          {[]string{`{}`, `{"site":"nowhere.example"}`}, `{"site":"box.example"}`},
+	"/v1/connections/close":     {[]string{`{}`, `{"ids":["nobody"]}`}, ""},
+	"/v1/hosts/suspend":         {[]string{`{}`, `{"hosts":["mx.box.example"]}`, `{"hosts":["nowhere.example"],"for":"1h"}`, `{"hosts":["mx.box.example"],"for":"1h","source":"nobody"}`}, `{"hosts":["mx.box.example"],"for":"1h"}`},
+	"/v1/hosts/resume":          {[]string{`{}`, `{"hosts":["nowhere.example"]}`}, `{"hosts":["mx.box.example"]}`},
+	"/v1/hosts/forget":          {[]string{`{}`, `{"hosts":["nowhere.example"]}`}, `{"hosts":["mx.box.example"]}`},
+	"/v1/pauses/begin":          {[]string{`{}`, `{"what":"moon","name":"x"}`, `{"what":"tenant"}`, `{"what":"everything","name":"x"}`, `{"what":"tenant","name":"nobody"}`, `{"what":"source","name":"nobody"}`, `{"what":"domain","name":"a..b"}`, `{"what":"tenant","name":"acme","for":"-1h"}`}, `{"what":"tenant","name":"acme"}`},
+	"/v1/pauses/end":            {[]string{`{}`, `{"what":"moon","name":"x"}`, `{"what":"pool","name":"default"}`}, `{"what":"tenant","name":"acme"}`},
+	"/v1/streams/{name}/pause":  {[]string{"/v1/streams/nobody/pause "}, ""},
+	"/v1/streams/{name}/resume": {[]string{"/v1/streams/nobody/resume "}, ""},
+	"/v1/streams/{name}/skip":   {[]string{"/v1/streams/nobody/skip "}, ""},
+	"/v1/streams/{name}/replay": {[]string{
+		`{}`, `{"event":"x","since":"2026-11-21T00:00:00Z"}`, `{"event":"x"}`, `{"event":"other.example-20261121T000000-000000004711"}`,
+		`{"event":"relay.example-20261121T000000-000000004711"}`, `/v1/streams/nobody/replay {"since":"2026-11-21T00:00:00Z"}`, `/v1/streams/nobody/replay {"event":"x"}`,
+	}, `{"since":"2026-11-21T00:00:00Z"}`},
+	"/v1/streams/{name}/test": {[]string{"/v1/streams/nobody/test "}, ""},
+	"/v1/suppressions/add": {[]string{
+		`{}`, `{"suppressions":[{"address":"x"}]}`, `{"suppressions":[{"address":"postmaster@box.example"}]}`, `{"suppressions":[{"address":"a@box.example","source":"moon"}]}`,
+		`{"suppressions":[{"address":"a@box.example","expires":"2020-01-01T00:00:00Z"}]}`,
+	}, `{"suppressions":[{"address":"gone@box.example"}]}`},
+	"/v1/suppressions/remove":          {[]string{`{}`, `{"addresses":["x@"]}`}, `{"addresses":["gone@box.example"]}`},
+	"/v1/suppressions/remove-matching": {[]string{`{}`, `{"source":"moon"}`, `{"domain":"a..b"}`}, `{"domain":"box.example"}`},
+	"/v1/suppressions/pending/accept":  {[]string{`{"source":"moon"}`, `{"domain":"a..b"}`}, `{}`},
+	"/v1/suppressions/pending/drop":    {[]string{`{"source":"moon"}`, `{"domain":"a..b"}`}, `{}`},
+	"/v1/keys/add": {[]string{
+		`{"tenant":"nobody","name":"x"}`, `{"tenant":"acme"}`, `{"tenant":"acme","name":"a b"}`, `{"tenant":"acme","name":"x","scopes":["all"]}`,
+		`{"tenant":"acme","name":"x","from":["here"]}`,
+	}, `{"tenant":"acme","name":"shop"}`},
+	"/v1/keys/rotate":              {[]string{`{"name":"nobody"}`, `{}`}, `{"name":"shop"}`},
+	"/v1/keys/remove":              {[]string{`{"names":["nobody"]}`, `{}`}, `{"names":["shop"]}`},
+	"/v1/mta-sts/{domain}/refresh": {[]string{"/v1/mta-sts/-/refresh ", "/v1/mta-sts/[192.0.2.1]/refresh ", "/v1/mta-sts/a_b.example/refresh "}, ""},
+	"/v1/warmup/{name}/start":      {[]string{`{"stage":-1}`, `{"stage":3}`, "/v1/warmup/nobody/start "}, `{"stage":2}`},
+	"/v1/warmup/{name}/pause":      {[]string{`{"stage":1}`, "/v1/warmup/nobody/pause "}, ""},
+	"/v1/warmup/{name}/resume":     {[]string{`{"stage":1}`, "/v1/warmup/nobody/resume "}, ""},
+	"/v1/warmup/{name}/set-stage":  {[]string{`{}`, `{"stage":3}`, "/v1/warmup/nobody/set-stage "}, `{"stage":1}`},
+	"/v1/warmup/{name}/report": {[]string{
+		`{}`, `{"provider":"other"}`, `{"provider":"other","day":"yesterday"}`, `{"provider":"nobody","day":"DAY"}`, `{"provider":"other","day":"2020-01-01"}`,
+		`{"provider":"other","day":"2999-01-01"}`, `{"provider":"other","day":"DAY","complaints":-1}`, `{"provider":"other","day":"DAY","rate":2}`,
+		`/v1/warmup/nobody/report {"provider":"other","day":"DAY"}`,
+	}, `{"provider":"other","day":"DAY","complaints":1}`},
+	"/v1/upgrade/finish": {nil, ""},
+	"/v1/config/reload":  {nil, ""}, // see TestADryReloadRefusesWhatAReloadRefuses
+}
+
+// dryOrder is the order in which things are done: what one begins another ends.
+var dryOrder = []string{
+	"/v1/sites/suspend", "/v1/sites/resume", "/v1/hosts/suspend", "/v1/hosts/resume", "/v1/hosts/forget", "/v1/pauses/begin", "/v1/pauses/end",
+	"/v1/suppressions/add", "/v1/suppressions/remove", "/v1/suppressions/remove-matching", "/v1/keys/add", "/v1/keys/rotate", "/v1/keys/remove",
+}
+
+// TestADryRunRefusesWhatTheRealOneRefuses: with the same words, for every route that changes something; and what it counts
+// is what is then done.
+func TestADryRunRefusesWhatTheRealOneRefuses(t *testing.T) {
+	h := newHook(t)
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }
+		keys { file = "`+filepath.Join(t.TempDir(), "keys")+`" }
+		tenant "acme" { }
+		stream "app" { to = "`+h.URL+`" }
+		plan "two" {
+			stage {
+				hourly = 10
+				daily  = 15
+			}
+			stage {
+				hourly = 20
+				daily  = 30
+			}
+		}
+		source "new" { address = "127.0.0.2" }
+		source "old" { address = "127.0.0.1" }
+		pool "default" {
+			shared = ["old"]
+			dedicated "new" { plan = "two" }
+		}`)
+	w.send("ann@client.example", letter, "bob@box.example")
+	w.arrived(1)
+	client, err := net.Dial("tcp", w.listeners.addresses()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ask := func(path, body string, dry bool) (status int, answer map[string]any, text string) {
+		if body == "" {
+			body = "{}"
+		}
+		if dry {
+			body = strings.Replace(strings.TrimSuffix(body, "}")+`,"dry_run":true}`, "{,", "{", 1)
+		}
+		r := httptest.NewRecorder()
+		w.control.Handler().ServeHTTP(r, httptest.NewRequest("POST", path, strings.NewReader(body)))
+		_ = json.Unmarshal(r.Body.Bytes(), &answer)
+		return r.Code, answer, r.Body.String()
+	}
+	named := strings.NewReplacer("streams/{name}", "streams/app", "warmup/{name}", "warmup/new", "{domain}", "box.example")
+	day := strings.NewReplacer("DAY", time.Now().UTC().Format(time.DateOnly))
+	w.until("the warm-up is known", func() bool { s, _ := w.warm.Status("127.0.0.2"); return s.Stage > 0 })
+	paths := changingRoutes(t, w)
+	for _, path := range paths {
+		x, ok := dryRuns[path]
+		if !ok {
+			t.Errorf("%s has no requests in this test", path)
+		}
+		for _, body := range x.refused {
+			at := named.Replace(path)
+			if strings.HasPrefix(body, "/") {
+				at, body, _ = strings.Cut(body, " ")
+			}
+			body = day.Replace(body)
+			status, _, text := ask(at, body, true)
+			wantStatus, _, want := ask(at, body, false)
+			if wantStatus < 400 {
+				t.Errorf("%s %s is carried out: %s", at, body, want)
+			} else if status != wantStatus || text != want {
+				t.Errorf("%s %s\nin a dry run: %d %s\nin truth:     %d %s", at, body, status, text, wantStatus, want)
+			}
+		}
+	}
+	for path := range dryRuns {
+		if !slices.Contains(paths, path) {
+			t.Errorf("%s is no route that changes something", path)
+		}
+	}
+	slices.SortStableFunc(paths, func(a, b string) int { return slices.Index(dryOrder, a) - slices.Index(dryOrder, b) })
+	for _, path := range paths {
+		if path == "/v1/connections/close" || path == "/v1/config/reload" {
+			continue // those that there are, and a file, have tests of their own
+		}
+		at, body := named.Replace(path), day.Replace(dryRuns[path].done)
+		status, would, text := ask(at, body, true)
+		if status != 200 || would["dry_run"] != true {
+			t.Errorf("%s %s in a dry run: %d %s", at, body, status, text)
+		}
+		if status, did, text := ask(at, body, false); status != 200 || did["count"] != would["count"] || did["dry_run"] != nil {
+			t.Errorf("%s %s: %d %s\nthe dry run: %v", at, body, status, text, would)
+		}
+	}
+}
+
+// changingRoutes are the routes whose answers can be a dry run's, as the API describes itself.
+func changingRoutes(t *testing.T, w *world) (paths []string) {
+	t.Helper()
+	r := httptest.NewRecorder()
+	w.control.Handler().ServeHTTP(r, httptest.NewRequest("GET", "/openapi.json", nil))
+	var api struct {
+		Paths map[string]map[string]json.RawMessage
+	}
+	if err := json.Unmarshal(r.Body.Bytes(), &api); err != nil {
+		t.Fatal(err)
+	}
+	for path, methods := range api.Paths {
+		questions := []string{"/v1/suppressions/check", "/v1/warmup/simulate", "/v1/actions/begin", "/v1/actions/end"}
+		if methods["post"] != nil && !slices.Contains(questions, path) {
+			paths = append(paths, path)
+		}
+	}
+	slices.Sort(paths)
+	if len(paths) < 30 {
+		t.Fatalf("only %d routes change something", len(paths))
+	}
+	return paths
+}
+
+// TestADryReloadRefusesWhatAReloadRefuses: a file that loads can be refused for what is beside it.
+func TestADryReloadRefusesWhatAReloadRefuses(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	dir := t.TempDir()
+	for path, text := range map[string]string{"templates/acme/x.text": "{{", "ca.pem": "none"} {
+		path = filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
+	api := control.NewLocalClient(w.control.Handler())
+	for name, extra := range map[string]string{
+		"a setting":     `defaults { conection_limit = 3 }`,
+		"a port":        `listener "more" { address = "` + taken.Addr().String() + `" }`,
+		"an API's port": `api "more" { address = "` + taken.Addr().String() + `" }`,
+		"an address":    `listener "more" { address = "192.0.2.1:2525" }`,
+		"a template":    `templates { path = "` + dir + `/templates" }`,
+		"a certificate": `listener "more" {
+			address = "127.0.0.1:0"
+			tls {
+				certificate = "` + dir + `/ca.pem"
+				key         = "` + dir + `/ca.pem"
+			}
+		}`,
+		"a stream's CA": `stream "app" {
+			to = "https://app.example/"
+			ca = "` + dir + `/ca.pem"
+		}`,
+	} {
+		w.rewrite(strings.ReplaceAll(name, " ", "-"), extra)
+		_, dry := api.Reload(t.Context(), control.Intent{DryRun: true})
+		_, err := api.Reload(t.Context(), control.Intent{})
+		if err == nil || dry == nil || dry.Error() != err.Error() {
+			t.Errorf("%s: a dry run says %v, the reload %v", name, dry, err)
+		}
+	}
+	// A socket that another one has to make room for stays open in a dry run.
+	port := freePort(t)
+	w.rewrite("one", `listener "smtp" { address = "127.0.0.1:`+port+`" }`)
+	if _, err := api.Reload(t.Context(), control.Intent{}); err != nil {
+		t.Fatal(err)
+	}
+	before := w.listeners.addresses()
+	w.rewrite("all", `listener "smtp" { address = "0.0.0.0:`+port+`" }`)
+	if would, err := api.Reload(t.Context(), control.Intent{DryRun: true}); err != nil || would.Count != 1 {
+		t.Errorf("%+v, %v", would, err)
+	}
+	if got := w.listeners.addresses(); !slices.Equal(got, before) {
+		t.Errorf("the relay listens at %v, before at %v", got, before)
+	}
+	w.send("ann@client.example", letter, "bob@box.example")
+	if did, err := api.Reload(t.Context(), control.Intent{}); err != nil || did.Count != 1 {
+		t.Errorf("%+v, %v", did, err)
+	}
+}
