@@ -22,6 +22,13 @@ type decoder struct {
 	problems *Collector
 	eval     *hcl.EvalContext
 	root     reflect.Type // of the file's top
+	taken    map[blockName]*Block
+}
+
+// blockName is the name of a block among those of its kind: list is a pointer to them.
+type blockName struct {
+	list  any
+	label string
 }
 
 // body decodes what stands between braces into v. Positions go into b, under prefix. where
@@ -133,14 +140,13 @@ func (d *decoder) labelled(in *hclsyntax.Block, f Field) {
 			return
 		}
 	}
-	for i := range f.Value.Len() {
-		first := f.Value.Index(i).Elem()
-		if labelOf(first) == labelOf(v.Elem()) {
-			d.problems.Add(in.DefRange(), "give it another name, or put all settings into one of them",
-				"duplicate block %s %q; the first is in line %d", in.Type, in.Labels[0], BlockOf(first).header.Start.Line)
-			return
-		}
+	name := blockName{f.Value.Addr().Interface(), labelOf(v.Elem())}
+	if first := d.taken[name]; first != nil {
+		d.problems.Add(in.DefRange(), "give it another name, or put all settings into one of them",
+			"duplicate block %s %q; the first is in line %d", in.Type, in.Labels[0], first.header.Start.Line)
+		return
 	}
+	d.taken[name] = b
 	d.body(in.Body, v.Elem(), b, "", "in "+b.title)
 	f.Value.Set(reflect.Append(f.Value, v))
 }

@@ -67,7 +67,7 @@ func (s *Schema) Read(src []byte, filename string, env func(string) string, root
 		c.syntax(diags, filename, v.Type())
 		return c, false
 	}
-	d := &decoder{Schema: s, problems: c, eval: evaluation(env), root: v.Type()}
+	d := &decoder{Schema: s, problems: c, eval: evaluation(env), root: v.Type(), taken: make(map[blockName]*Block)}
 	d.body(file.Body.(*hclsyntax.Body), v, BlockOf(v), "", "at the top of the file")
 	return c, true
 }
