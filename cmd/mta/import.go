@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +30,9 @@ Every block and setting of the result names its origin in a comment. A directive
 counterpart becomes a comment at its place, with the reason. The result goes to standard
 output, or to the file of --out; the summary of what needs attention goes to standard error.
 
+The passwords of routes go into FILE.secrets beside the FILE of --out, readable by its owner only,
+or into FILE itself with --with-secrets.
+
 The exit code is 1 when something that limits or protects, such as a rate or an access rule, could
 not be carried: read the notes, then repeat the command with --accept.`
 
@@ -49,7 +53,7 @@ type importing struct {
 // importCommand completes cmd: read gets its arguments.
 func (c *cli) importCommand(cmd *cobra.Command, read func(args []string) (*importer.Draft, error)) *cobra.Command {
 	im := &importing{c: c}
-	cmd.Flags().StringVar(&im.out, "out", "", "write the configuration to this `file`, which must not exist, or be from an earlier import")
+	cmd.Flags().StringVar(&im.out, "out", "", "write the configuration to this `file`, which must not exist, or be the unchanged result of an earlier import")
 	cmd.Flags().BoolVar(&im.accept, "accept", false, "exit with 0 although something that limits or protects could not be carried")
 	cmd.Flags().BoolVar(&im.withSecrets, "with-secrets", false, "write passwords into the file of --out, not into a separate one")
 	cmd.Flags().BoolVar(&im.asJSON, "json", false, "print the summary as JSON, on standard output; without --out with the configuration in it")
@@ -69,14 +73,11 @@ func (c *cli) importCommand(cmd *cobra.Command, read func(args []string) (*impor
 // finish checks the draft, writes it, and reports on it.
 func (im *importing) finish(draft *importer.Draft) error {
 	draft.WithSecrets = im.withSecrets
-	text := append([]byte(importMark), draft.Bytes()...)
+	text := marked(draft.Bytes())
 	if err := im.verify(text, draft.Secrets); err != nil {
 		return err
 	}
-	if err := im.write(text); err != nil {
-		return err
-	}
-	if err := im.writeSecrets(draft.Secrets); err != nil {
+	if err := im.write(text, draft.Secrets); err != nil {
 		return err
 	}
 	s := draft.Summary()
@@ -101,55 +102,68 @@ func (im *importing) verify(text []byte, secrets map[string]string) error {
 	return err
 }
 
-// importMark is the first line of every result.
-const importMark = "# Written by 'mta import'.\n"
+// marked puts a line before the text of a file by which a later import knows whether somebody has edited it.
+func marked(text []byte) []byte {
+	return fmt.Appendf(nil, "# Written by 'mta import'. SHA-256 of the lines below: %x\n%s", sha256.Sum256(text), text)
+}
 
-// write puts the result into its file. It can hold passwords.
-func (im *importing) write(text []byte) error {
-	switch {
-	case im.out == "" && im.asJSON:
-		return nil
-	case im.out == "":
+// unedited reports whether a file is as an import has written it.
+func unedited(file []byte) bool {
+	_, text, _ := bytes.Cut(file, []byte("\n"))
+	return bytes.Equal(file, marked(text))
+}
+
+// write puts the result into its file, and its passwords into another one unless they are in the result.
+func (im *importing) write(text []byte, secrets map[string]string) error {
+	if im.withSecrets {
+		secrets = nil
+	}
+	if im.out == "" {
+		if len(secrets) > 0 {
+			fmt.Fprintf(im.c.err, "mta: %s not written: --out FILE also makes FILE.secrets\n", plural(len(secrets), "password"))
+		}
+		if im.asJSON {
+			return nil
+		}
 		_, err := im.c.out.Write(text)
 		return err
 	}
-	return replaceImported(im.out, text)
-}
-
-// writeSecrets puts passwords beside the configuration, as lines of an environment file of systemd.
-func (im *importing) writeSecrets(secrets map[string]string) error {
-	if len(secrets) == 0 || im.withSecrets {
-		return nil
+	files := map[string][]byte{im.out: text}
+	if len(secrets) > 0 {
+		files[im.out+".secrets"] = environment(secrets)
 	}
-	if im.out == "" {
-		fmt.Fprintf(im.c.err, "mta: %s not written: --out FILE also makes FILE.secrets\n", plural(len(secrets), "password"))
-		return nil
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		old, err := os.ReadFile(path)
+		if err == nil && !unedited(old) {
+			return hinted{fmt.Errorf("%s exists, and is not the unchanged result of an earlier import", path), "give --out another name, or move the file away"}
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
-	text := []byte(importMark + "# The environment of the relay: EnvironmentFile= of its unit.\n")
-	for _, name := range slices.Sorted(maps.Keys(secrets)) {
-		text = fmt.Appendf(text, "%s='%s'\n", name, strings.ReplaceAll(secrets[name], "'", `'\''`))
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		err := wholefile.Replace(path, 0o600, func(w io.Writer) error {
+			_, err := w.Write(files[path])
+			return err
+		})
+		if err != nil {
+			return err
+		}
 	}
-	path := im.out + ".secrets"
-	if err := replaceImported(path, text); err != nil {
-		return err
+	if len(secrets) > 0 {
+		fmt.Fprintf(im.c.err, "mta: %s in %s: give it to the relay as its environment\n", plural(len(secrets), "password"), im.out+".secrets")
 	}
-	fmt.Fprintf(im.c.err, "mta: %s in %s: give it to the relay as its environment\n", plural(len(secrets), "password"), path)
 	return nil
 }
 
-// replaceImported writes a file that only its owner can read, over one from an earlier import only.
-func replaceImported(path string, text []byte) error {
-	old, err := os.ReadFile(path)
-	if err == nil && !bytes.HasPrefix(old, []byte(importMark)) {
-		return hinted{fmt.Errorf("%s exists and is not from an earlier import", path), "give --out another name, or move the file away"}
+// environment writes variables as systemd reads them (systemd.exec(5), EnvironmentFile=), and a shell, too.
+func environment(variables map[string]string) []byte {
+	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`")
+	text := []byte("# The environment of the relay: EnvironmentFile= of its unit.\n")
+	for _, name := range slices.Sorted(maps.Keys(variables)) {
+		text = fmt.Appendf(text, "%s=\"%s\"\n", name, escape.Replace(variables[name]))
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return wholefile.Replace(path, 0o600, func(w io.Writer) error {
-		_, err := w.Write(text)
-		return err
-	})
+	return marked(text)
 }
 
 // report prints the summary.

@@ -11,9 +11,6 @@ const importPostfixHelp = `Write mta.conf from the configuration of a Postfix: m
 default, and the tables that they name. Tables in files below /etc/postfix are read in DIR, from
 their text source; tables on servers are not read. Postfix's programs are not called.
 
-The passwords of smtp_sasl_password_maps go into FILE.secrets beside the FILE of --out, readable
-by its owner only, or into FILE itself with --with-secrets.
-
 ` + importHelp
 
 func newImportPostfix(c *cli) *cobra.Command {

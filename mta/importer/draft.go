@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -58,6 +59,7 @@ type Draft struct {
 	WithSecrets bool
 
 	notes   []Note
+	noted   map[Note]bool  // those in notes
 	carried map[place]bool // directives that are in the draft
 }
 
@@ -69,8 +71,8 @@ type place struct {
 
 // New begins a draft. The lines of title are the comment at its top.
 func New(title string) *Draft {
-	d := &Draft{carried: make(map[place]bool)}
-	d.Block = &Block{draft: d}
+	d := &Draft{Secrets: make(map[string]string), noted: make(map[Note]bool), carried: make(map[place]bool)}
+	d.Block = &Block{draft: d, blocks: make(map[string]*Block)}
 	d.Comment(title)
 	return d
 }
@@ -81,7 +83,9 @@ type Block struct {
 	kind    string
 	labels  []string
 	origins []Origin
-	items   []item // in the order of the file
+	from    map[Origin]bool // those in origins
+	items   []item          // in the order of the file
+	blocks  map[string]*Block
 }
 
 // item is a setting, a block or a comment.
@@ -102,45 +106,48 @@ func (b *Block) Inner(kind string, labels ...string) *Block {
 	return b.Add(kind, labels...)
 }
 
-// Find gives the block of that kind and with these labels inside b, nil if there is none.
-func (b *Block) Find(kind string, labels ...string) *Block {
-	for _, it := range b.items {
-		if it.block != nil && it.block.kind == kind && slices.Equal(it.block.labels, labels) {
-			return it.block
-		}
-	}
-	return nil
-}
+// Find gives the first block of that kind and with these labels inside b, nil if there is none.
+func (b *Block) Find(kind string, labels ...string) *Block { return b.blocks[blockKey(kind, labels)] }
+
+func blockKey(kind string, labels []string) string { return fmt.Sprintf("%s %q", kind, labels) }
 
 // Add makes one more block, even where there is another of that kind, as for the stages of a plan.
 func (b *Block) Add(kind string, labels ...string) *Block {
-	in := &Block{draft: b.draft, kind: kind, labels: labels}
+	in := &Block{draft: b.draft, kind: kind, labels: labels, from: make(map[Origin]bool), blocks: make(map[string]*Block)}
 	b.items = append(b.items, item{block: in})
+	if key := blockKey(kind, labels); b.blocks[key] == nil {
+		b.blocks[key] = in
+	}
 	return in
 }
 
 // From writes above the block which directive it comes from, and counts that as carried. A block can have several.
 func (b *Block) From(o Origin) *Block {
 	b.draft.count(o)
-	if !slices.Contains(b.origins, o) {
+	if !b.from[o] {
+		b.from[o] = true
 		b.origins = append(b.origins, o)
 	}
 	return b
 }
 
+var notInVariable = regexp.MustCompile(`[^A-Z0-9]+`)
+
 // SetSecret gives a setting a secret value. The draft has env("VARIABLE") in its place, and Secrets has the value,
-// unless WithSecrets is set.
-func (b *Block) SetSecret(name, variable, value string, o Origin) {
-	b.Set(name, value, o)
-	for i := range b.items {
-		if b.items[i].name == name {
-			b.items[i].env = variable
+// unless WithSecrets is set. The variable's name is made of the setting's and of what the secret is for.
+func (b *Block) SetSecret(name, purpose, value string, o Origin) {
+	base := strings.Trim(notInVariable.ReplaceAllString(strings.ToUpper(name+"_"+purpose), "_"), "_")
+	variable := base
+	for i := 2; ; i++ {
+		if taken, ok := b.draft.Secrets[variable]; !ok || taken == value {
+			break
 		}
-	}
-	if b.draft.Secrets == nil {
-		b.draft.Secrets = make(map[string]string)
+		variable = fmt.Sprintf("%s_%d", base, i)
 	}
 	b.draft.Secrets[variable] = value
+	b.Set(name, value, o)
+	i := slices.IndexFunc(b.items, func(it item) bool { return it.name == name })
+	b.items[i].env = variable
 }
 
 // Set gives a setting its value: a string, bool, int, float64, []string, []int or map[string]float64. An
@@ -162,11 +169,6 @@ func (b *Block) Set(name string, value any, o Origin) {
 // Has reports whether the block has the setting.
 func (b *Block) Has(name string) bool {
 	return slices.ContainsFunc(b.items, func(it item) bool { return it.name == name })
-}
-
-// Remove takes a setting away.
-func (b *Block) Remove(name string) {
-	b.items = slices.DeleteFunc(b.items, func(it item) bool { return it.name == name })
 }
 
 // Comment writes a comment at this place of the block. Its lines may end in \n.
@@ -191,9 +193,10 @@ func (b *Block) Lost(o Origin, reason string, protects bool) {
 
 func (b *Block) note(n Note) {
 	n.Directive, n.Reason = plain(n.Directive, maxDirective), plain(n.Reason, 0)
-	if slices.Contains(b.draft.notes, n) {
+	if b.draft.noted[n] {
 		return // of a macro, or of a directive in several blocks of the draft
 	}
+	b.draft.noted[n] = true
 	b.draft.notes = append(b.draft.notes, n)
 	o, what := Origin{n.File, n.Line, n.Directive}, "not carried"
 	if !n.Lost {

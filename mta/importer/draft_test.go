@@ -28,7 +28,6 @@ func sample() *importer.Draft {
 	t := d.Inner("defaults")
 	t.Set("retry_interval", "1m", at(6, "retry-after 1m"))
 	t.Set("retry_interval", []string{"1m", "${not} a \"template\""}, at(6, "retry-after 1m"))
-	t.Remove("retry_interval")
 	t.Set("retry_interval", []string{"1m", "5m"}, at(7, "retry-after\x1b 1m,5m\nhostname = 1"))
 	t.Noted(at(7, "retry-after\x1b 1m,5m\nhostname = 1"), "jittered")
 	t.Lost(at(8, "max-teleports 1/h"), "no rate of teleports", true)

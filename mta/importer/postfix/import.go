@@ -23,6 +23,7 @@ type importing struct {
 	bySender   []*table
 	policies   []*table
 	passwords  []*password
+	passwordOf map[string]*password // by the key
 	top        *importer.Draft
 	used       map[importer.Origin]bool
 	entries    int // of all tables
@@ -47,7 +48,7 @@ func Import(dir string) (*importer.Draft, error) {
 
 func convert(dir string, main, master []byte) (*importer.Draft, error) {
 	im := &importing{
-		dir: dir, main: make(map[string]parameter), transports: make(map[string]*transport), pools: make(map[string][]string),
+		dir: dir, main: make(map[string]parameter), transports: make(map[string]*transport), pools: make(map[string][]string), passwordOf: make(map[string]*password),
 		used: make(map[importer.Origin]bool),
 		top:  importer.New("mta.conf, imported from the configuration of a Postfix."),
 	}
@@ -68,7 +69,11 @@ const maxErrors = 50
 
 // fail notes a fault in the configuration.
 func (im *importing) fail(at importer.Origin, format string, args ...any) {
-	err := fmt.Errorf("%s:%d: %s", at.File, at.Line, fmt.Sprintf(format, args...))
+	place := at.File
+	if at.Line > 0 { // a default of Postfix has none
+		place = fmt.Sprintf("%s:%d", at.File, at.Line)
+	}
+	err := fmt.Errorf("%s: %s", place, fmt.Sprintf(format, args...))
 	seen := func(e error) bool { return e.Error() == err.Error() }
 	if len(im.errs) < maxErrors && !slices.ContainsFunc(im.errs, seen) {
 		im.errs = append(im.errs, err)

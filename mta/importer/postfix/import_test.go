@@ -100,6 +100,81 @@ func TestFaultsNameFileAndLine(t *testing.T) {
 	}
 }
 
+// imported imports a main.cf and a master.cf.
+func imported(t *testing.T, main, master string) *importer.Draft {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"main.cf": main, "master.cf": master} {
+		if err := os.WriteFile(dir+"/"+name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := postfix.Import(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := config.Parse(d.Bytes(), "mta.conf", func(name string) string { return d.Secrets[name] }); err != nil {
+		t.Errorf("%v in\n%s", err, d.Bytes())
+	}
+	return d
+}
+
+// TestPasswordsInMainCF: passwords of tables that stand in main.cf or master.cf are in no line of the result.
+func TestPasswordsInMainCF(t *testing.T) {
+	const relay = "compatibility_level = 3.6\nrelayhost = [a.example]:587\nsmtp_sasl_auth_enable = yes\n"
+	for _, c := range []struct{ main, master string }{
+		{relay + "smtp_sasl_password_maps = static:joe:geheim", master},
+		{relay + "smtp_sasl_password_maps = inline:{[a.example]:587=joe:geheim}", master},
+		{relay + "smtp_sasl_password_maps = pipemap:{inline:{a=joe:geheim},regexp:/x}", master},
+		{relay, "smtp unix - - n - - smtp -o smtp_sasl_password_maps=static:joe:geheim\n"},
+		{relay + "ldaptable_bind_pw = geheim", master},
+	} {
+		d := imported(t, c.main, c.master)
+		if text := string(d.Bytes()) + string(notes(d)); strings.Contains(text, "geheim") {
+			t.Errorf("%s: the password shows in\n%s", c.main, text)
+		}
+	}
+	d := imported(t, relay+"smtp_sasl_password_maps = static:joe:geheim", master)
+	if d.Secrets["PASSWORD"] != "geheim" {
+		t.Errorf("secrets: %v", d.Secrets)
+	}
+	for _, bad := range []string{"inline:{geheim}", "inline:geheim", "pipemap:geheim"} {
+		dir := t.TempDir()
+		for name, text := range map[string]string{"main.cf": relay + "smtp_sasl_password_maps = " + bad, "master.cf": master} {
+			if err := os.WriteFile(dir+"/"+name, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := postfix.Import(dir); err == nil || strings.Contains(err.Error(), "geheim") {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
+// TestNobodyMayMoreThanBefore: who can't relay in Postfix can't do so here, and limits that are raised protect no more.
+func TestNobodyMayMoreThanBefore(t *testing.T) {
+	const networks = "compatibility_level = 3.6\nmynetworks = 10.0.0.0/8\n"
+	for _, c := range []struct {
+		main, master, want string
+		protects           int
+	}{
+		{networks, "", `relay_from                 = ["10.0.0.0/8"]`, 0},
+		{networks + "smtpd_client_restrictions = permit_sasl_authenticated, reject", "", "relay_from                 = []", 0},
+		{networks + "smtpd_client_restrictions = permit_mynetworks, reject", "", `relay_from                 = ["10.0.0.0/8"]`, 0},
+		{networks + "smtpd_client_restrictions = warn_if_reject reject", "", `relay_from                 = ["10.0.0.0/8"]`, 0},
+		{networks + "smtpd_recipient_restrictions = permit_sasl_authenticated, reject", "", "relay_from                 = []", 0},
+		{networks + "smtpd_relay_restrictions = reject_unauth_destination, permit_mynetworks", "", "relay_from                 = []", 0},
+		{networks, "587 inet n - n - - smtpd -o mynetworks=192.0.2.0/24\n", `relay_from                 = ["192.0.2.0/24"]`, 0},
+		{networks + "smtpd_recipient_limit = 20", "", "a message may have 100 recipients, at least", 1},
+		{networks + "minimal_backoff_time = 2h\nmaximal_backoff_time = 1h", "", `max_retry_interval       = "2h"`, 0},
+	} {
+		d := imported(t, c.main, master+c.master)
+		if text := string(d.Bytes()); !strings.Contains(text, c.want) || d.Summary().Protects != c.protects {
+			t.Errorf("%s%s: %d that protect, want %d, and %s in\n%s", c.main, c.master, d.Summary().Protects, c.protects, c.want, text)
+		}
+	}
+}
+
 // TestTablesAreBounded: a table of too many entries ends the import.
 func TestTablesAreBounded(t *testing.T) {
 	dir := t.TempDir()

@@ -13,7 +13,6 @@ import (
 
 // incoming writes the listeners.
 func (im *importing) incoming() {
-	networks := im.mynetworks()
 	n := 0
 	for _, s := range im.services {
 		if s.kind == "pass" && s.command == "smtpd" {
@@ -32,7 +31,7 @@ func (im *importing) incoming() {
 				}
 			}
 		}
-		im.listener(s, scope{im, own}, networks)
+		im.listener(s, scope{im, own})
 		n++
 	}
 	if n == 0 {
@@ -117,7 +116,7 @@ func (im *importing) addresses(s *service) (all []string) {
 }
 
 // listener writes one.
-func (im *importing) listener(s *service, p scope, networks []netip.Prefix) {
+func (im *importing) listener(s *service, p scope) {
 	addresses := im.addresses(s)
 	if len(addresses) == 0 {
 		return
@@ -128,7 +127,7 @@ func (im *importing) listener(s *service, p scope, networks []netip.Prefix) {
 	}
 	b := im.top.Inner("listener", name).From(s.at)
 	b.Set("address", addresses, s.at)
-	required := im.relaying(b, p, networks)
+	required := im.relaying(b, p)
 	im.listenerTLS(b, p, required)
 	im.listenerAuth(b, p, required)
 	if n, at, _ := p.number("message_size_limit"); n > 0 {
@@ -137,8 +136,12 @@ func (im *importing) listener(s *service, p scope, networks []netip.Prefix) {
 		b.Set("max_message_size", "1GiB", at)
 		im.top.Noted(at, "the largest size that the relay takes is 1GiB")
 	}
+	const leastRecipients = 100 // RFC 5321, 4.5.3.1.8
 	if n, at, _ := p.number("smtpd_recipient_limit"); n > 0 {
-		b.Set("max_recipients", max(n, 100), at)
+		b.Set("max_recipients", max(n, leastRecipients), at)
+		if n < leastRecipients {
+			b.Lost(at, fmt.Sprintf("a message may have %d recipients, at least (RFC 5321, 4.5.3.1.8)", leastRecipients), true)
+		}
 	}
 	limit, at := s.maxproc, s.at
 	if limit == "-" {
@@ -178,26 +181,18 @@ func (im *importing) rates(p scope) {
 	}
 }
 
+// lists are those of the restrictions that a client has to pass with mail for elsewhere.
+var lists = []string{
+	"smtpd_client_restrictions", "smtpd_helo_restrictions", "smtpd_sender_restrictions", "smtpd_relay_restrictions", "smtpd_recipient_restrictions",
+	"smtpd_data_restrictions", "smtpd_end_of_data_restrictions",
+}
+
 // relaying finds out who may relay. It reports whether only users may.
-func (im *importing) relaying(b *importer.Block, p scope, networks []netip.Prefix) (usersOnly bool) {
-	relay, at, _ := p.text("smtpd_relay_restrictions")
-	rcpt, atRcpt, _ := p.text("smtpd_recipient_restrictions")
-	if strings.TrimSpace(relay) == "" {
-		relay, at = rcpt, atRcpt
-	}
-	may := func(word string) bool {
-		for _, item := range list(relay) {
-			switch item {
-			case word:
-				return true
-			case "reject", "defer":
-				return false
-			}
-		}
-		return false
-	}
+func (im *importing) relaying(b *importer.Block, p scope) (usersOnly bool) {
+	networks := im.mynetworks(b, p)
 	relayFrom := []string{}
-	if may("permit_mynetworks") {
+	may, at := p.networksRelay()
+	if may {
 		for _, n := range networks {
 			relayFrom = append(relayFrom, n.String())
 		}
@@ -209,11 +204,53 @@ func (im *importing) relaying(b *importer.Block, p scope, networks []netip.Prefi
 		}
 		b.Set("normalise_from", relayFrom, at)
 	}
-	for _, name := range []string{"smtpd_client_restrictions", "smtpd_helo_restrictions", "smtpd_sender_restrictions", "smtpd_relay_restrictions", "smtpd_recipient_restrictions", "smtpd_data_restrictions", "smtpd_end_of_data_restrictions", "smtpd_etrn_restrictions"} {
+	for _, name := range lists {
 		im.restrictions(p, name)
 	}
+	im.restrictions(p, "smtpd_etrn_restrictions")
 	auth, _ := p.flag("smtpd_sasl_auth_enable")
-	return len(relayFrom) == 0 && auth && may("permit_sasl_authenticated")
+	return len(relayFrom) == 0 && auth
+}
+
+// networksRelay reports whether clients in mynetworks may relay, and which list of restrictions decides that.
+func (p scope) networksRelay() (bool, importer.Origin) {
+	grants := "smtpd_relay_restrictions"
+	if value, _, _ := p.text(grants); value == "" {
+		grants = "smtpd_recipient_restrictions"
+	}
+	value, grantedAt, _ := p.text(grants)
+	if forNetworks(list(value)) != permitted {
+		return false, grantedAt
+	}
+	for _, name := range lists {
+		if value, at, _ := p.text(name); forNetworks(list(value)) == refused {
+			return false, at
+		}
+	}
+	return true, grantedAt
+}
+
+// Outcomes of a list of restrictions.
+const (
+	undecided = iota
+	permitted
+	refused
+)
+
+// forNetworks is the outcome of a list for clients in mynetworks with mail for elsewhere. Those of tables are not known.
+func forNetworks(restrictions []string) int {
+	for i, item := range restrictions {
+		if i > 0 && restrictions[i-1] == "warn_if_reject" {
+			continue
+		}
+		switch item {
+		case "permit_mynetworks":
+			return permitted
+		case "reject", "defer", "reject_unauth_destination", "defer_unauth_destination":
+			return refused
+		}
+	}
+	return undecided
 }
 
 // known restrictions are those that the relay has by itself.
@@ -252,16 +289,15 @@ func (im *importing) restrictions(p scope, name string) {
 }
 
 // mynetworks reads the networks that may relay.
-func (im *importing) mynetworks() (networks []netip.Prefix) {
-	whole := scope{im: im}
-	value, at, set := whole.text("mynetworks")
+func (im *importing) mynetworks(b *importer.Block, p scope) (networks []netip.Prefix) {
+	value, at, set := p.text("mynetworks")
 	if !set {
-		style, at, _ := whole.text("mynetworks_style")
-		if interfaces, _, _ := whole.text("inet_interfaces"); interfaces != "loopback-only" && style != "" {
+		style, at, _ := p.text("mynetworks_style")
+		if interfaces, _, _ := p.text("inet_interfaces"); interfaces != "loopback-only" && style != "" {
 			if _, wrote := im.main["mynetworks_style"]; wrote {
 				im.top.Noted(at, "the machine's own networks are not guessed: only this machine may relay; add networks to relay_from")
 			} else {
-				im.top.Comment("mynetworks is not set: Postfix takes the machine's own addresses; here only loopback may relay")
+				b.Comment("mynetworks is not set: Postfix takes the machine's own addresses; here only loopback may relay")
 			}
 		}
 		return []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}

@@ -101,10 +101,11 @@ func (im *importing) leftover() {
 }
 
 func (im *importing) leave(name string, p parameter) {
-	if value := strings.TrimSpace(p.raw); name == "smtp_address_preference" && value == "any" || value == "no" && strings.HasPrefix(name, "soft_bounce") {
+	value := strings.TrimSpace(p.raw)
+	if name == "smtp_address_preference" && value == "any" || value == "no" && strings.HasPrefix(name, "soft_bounce") {
 		return
 	}
 	if r := whyNot(name); !r.silent {
-		im.top.Lost(p.at, r.text, r.protects)
+		im.top.Lost(p.at, r.text, r.protects && value != "no")
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 )
 
 // Limits of what is read.
@@ -25,18 +24,27 @@ type line struct {
 // lines and comments count for nothing, not even as the end of a logical line.
 func logicalLines(data []byte) (lines []line) {
 	number := 0
-	for raw := range bytes.Lines(data) {
-		number++
-		text := strings.TrimRight(string(raw), " \t\r\n")
-		trimmed := strings.TrimLeft(text, " \t")
-		switch {
-		case trimmed == "" || trimmed[0] == '#':
-		case trimmed != text && len(lines) > 0:
-			lines[len(lines)-1].text += " " + trimmed
-		default:
-			lines = append(lines, line{trimmed, number})
+	var text []byte // of the last of them
+	end := func() {
+		if len(lines) > 0 {
+			lines[len(lines)-1].text = string(text)
 		}
 	}
+	for raw := range bytes.Lines(data) {
+		number++
+		raw = bytes.TrimRight(raw, " \t\r\n")
+		trimmed := bytes.TrimLeft(raw, " \t")
+		switch {
+		case len(trimmed) == 0 || trimmed[0] == '#':
+		case len(trimmed) < len(raw) && len(lines) > 0:
+			text = append(append(text, ' '), trimmed...)
+		default:
+			end()
+			text = append(text[:0], trimmed...)
+			lines = append(lines, line{number: number})
+		}
+	}
+	end()
 	return lines
 }
 

@@ -58,10 +58,19 @@ func (s *service) arguments(args []string) error {
 			return fmt.Errorf("-o %s is no name=value", shorten(text))
 		}
 		at := s.at
-		at.Directive = fmt.Sprintf("%s -o %s=%s", s.name, name, value)
+		at.Directive = fmt.Sprintf("%s -o %s=%s", s.name, name, shown(name, value))
 		s.own[name] = parameter{unbrace(value), at}
 	}
 	return nil
+}
+
+// shown is a value as comments may repeat it: without the passwords of tables that stand in it, and of databases.
+func shown(name, value string) string {
+	secret := strings.Contains(name, "password") || strings.Contains(name, "secret") || strings.HasSuffix(name, "_pw")
+	if secret && (!strings.HasSuffix(name, "_maps") || strings.Contains(value, "static:") || strings.Contains(value, "inline:")) {
+		return "***"
+	}
+	return value
 }
 
 // list2 splits at white space, but not within braces.
@@ -92,7 +101,7 @@ func (im *importing) readMain(data []byte) {
 	for _, l := range logicalLines(data) {
 		name, value, ok := strings.Cut(l.text, "=")
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
-		at := importer.Origin{File: "main.cf", Line: l.number, Directive: name + " = " + value}
+		at := importer.Origin{File: "main.cf", Line: l.number, Directive: name + " = " + shown(name, value)}
 		if !ok || name == "" || strings.ContainsAny(name, " \t") {
 			at.Directive = l.text
 			im.fail(at, "this is no \"name = value\"")

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"example.org/mta/mta/importer"
 )
@@ -353,6 +354,7 @@ func (im *importing) writeDefaults(whole scope, want map[string]setting) {
 		}
 	}
 	im.writeSettings(b, want, nil)
+	var least time.Duration // between attempts
 	for _, x := range []struct {
 		param, setting string
 		unit           byte
@@ -369,6 +371,13 @@ func (im *importing) writeDefaults(whole scope, want map[string]setting) {
 		if d == 0 && x.setting != "delay_warning" {
 			im.fail(at, "%s: zero is no time to wait", x.param)
 			continue
+		}
+		if x.setting == "max_retry_interval" && d < least {
+			im.top.Noted(at, "it is shorter than minimal_backoff_time, which counts")
+			d = least
+		}
+		if x.setting == "retry_interval" {
+			least = d
 		}
 		b.Set(x.setting, durationText(d), at)
 	}

@@ -1,8 +1,6 @@
 package postfix
 
 import (
-	"fmt"
-	"regexp"
 	"strings"
 
 	"example.org/mta/mta/importer"
@@ -40,13 +38,15 @@ func (im *importing) saslPasswords(whole scope) (all []*password) {
 				im.fail(e.at, "the value is no user:password")
 				continue
 			}
-			all = append(all, &password{e, user, secret, false})
+			p := &password{e, user, secret, false}
+			all = append(all, p)
+			if im.passwordOf[p.key] == nil {
+				im.passwordOf[p.key] = p
+			}
 		}
 	}
 	return all
 }
-
-var noVariable = regexp.MustCompile(`[^A-Z0-9]+`)
 
 // login writes user and password of a route.
 func (im *importing) login(b *importer.Block, h *hop, want map[string]setting) {
@@ -56,11 +56,7 @@ func (im *importing) login(b *importer.Block, h *hop, want map[string]setting) {
 	}
 	p.used = true
 	b.Set("username", p.user, p.at)
-	variable := "PASSWORD_" + strings.Trim(noVariable.ReplaceAllString(strings.ToUpper(p.key), "_"), "_")
-	for i := 2; im.top.Secrets[variable] != "" && im.top.Secrets[variable] != p.secret; i++ {
-		variable = fmt.Sprintf("%s_%d", strings.TrimRight(variable, "_0123456789"), i)
-	}
-	b.SetSecret("password", variable, p.secret, p.at)
+	b.SetSecret("password", p.key, p.secret, p.at)
 	if level := want["tls"].value; level != "verified" && level != nil {
 		delete(want, "tls")
 		want["tls"] = setting{"verified", p.at}
@@ -78,10 +74,8 @@ func (im *importing) passwordFor(h *hop) *password {
 		return nil
 	}
 	for _, key := range []string{h.names[0], "[" + host + "]:" + port, host + ":" + port, "[" + host + "]", host, "*"} {
-		for _, p := range im.passwords {
-			if p.key == strings.ToLower(key) {
-				return p
-			}
+		if p := im.passwordOf[strings.ToLower(key)]; p != nil {
+			return p
 		}
 	}
 	return nil

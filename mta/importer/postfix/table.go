@@ -1,8 +1,10 @@
 package postfix
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"example.org/mta/mta/importer"
@@ -11,6 +13,7 @@ import (
 // table is a look-up table that was read whole.
 type table struct {
 	entries []entry
+	first   map[string]int // of the entries with a key
 	// any is what every key has: of static: and randmap: tables.
 	any *entry
 }
@@ -34,12 +37,20 @@ func answersAll(tables []*table) *entry {
 
 // find returns the entry of a key.
 func (t *table) find(key string) *entry {
-	for i := range t.entries {
-		if t.entries[i].key == strings.ToLower(key) {
-			return &t.entries[i]
-		}
+	if i, ok := t.first[strings.ToLower(key)]; ok {
+		return &t.entries[i]
 	}
 	return t.any
+}
+
+func (t *table) add(e entry) {
+	if t.first == nil {
+		t.first = make(map[string]int)
+	}
+	if _, twice := t.first[e.key]; !twice {
+		t.first[e.key] = len(t.entries)
+	}
+	t.entries = append(t.entries, e)
 }
 
 // tablesOf reads the tables that a parameter names, in their order. Those that can't be read without a server, and those of
@@ -55,6 +66,9 @@ func (s scope) tablesOf(name string, secret bool) (tables []*table) {
 		case err != nil:
 			s.im.fail(at, "%s: %v", name, err)
 		case reason != "":
+			if secret {
+				spec, _, _ = strings.Cut(spec, ":")
+			}
 			s.im.top.Lost(at, fmt.Sprintf("%s: %s", spec, reason), true)
 		default:
 			tables = append(tables, t)
@@ -87,7 +101,7 @@ func (im *importing) table(spec string, at importer.Origin, secret bool) (t *tab
 		if values := list(in); ok && len(values) > 0 {
 			return &table{any: &entry{key: "*", values: values, at: at}}, "", nil
 		}
-		return nil, "", fmt.Errorf("%q is no randmap:{ value, ... }", shorten(spec))
+		return nil, "", errors.New("write it as randmap:{ value, ... }")
 	case "inline":
 		t, err := inline(name, at)
 		return t, "", err
@@ -108,15 +122,15 @@ func (s scope) defaultType() string { v, _, _ := s.text("default_database_type")
 func inline(s string, at importer.Origin) (*table, error) {
 	in, ok := balanced(s)
 	if !ok {
-		return nil, fmt.Errorf("%q is no inline:{ key=value, ... }", shorten(s))
+		return nil, errors.New("write it as inline:{ key=value, ... }")
 	}
 	t := &table{}
 	for _, item := range list(strings.ReplaceAll(in, " = ", "=")) {
 		key, value, ok := strings.Cut(unbrace(item), "=")
 		if !ok {
-			return nil, fmt.Errorf("inline: %q is no key=value", shorten(item))
+			return nil, errors.New("inline: an entry is no key=value")
 		}
-		t.entries = append(t.entries, entry{key: strings.ToLower(strings.TrimSpace(key)), value: strings.TrimSpace(value), at: at})
+		t.add(entry{key: strings.ToLower(strings.TrimSpace(key)), value: strings.TrimSpace(value), at: at})
 	}
 	return t, nil
 }
@@ -125,7 +139,7 @@ func inline(s string, at importer.Origin) (*table, error) {
 func (im *importing) composed(kind, name string, at importer.Origin, secret bool) (*table, string, error) {
 	in, ok := balanced(name)
 	if !ok {
-		return nil, "", fmt.Errorf("%q is no %s:{ table, ... }", shorten(name), kind)
+		return nil, "", fmt.Errorf("write it as %s:{ table, ... }", kind)
 	}
 	var all *table
 	for _, spec := range list(in) {
@@ -144,7 +158,7 @@ func (im *importing) composed(kind, name string, at importer.Origin, secret bool
 		}
 	}
 	if all == nil {
-		return nil, "", fmt.Errorf("%s:%s names no table", kind, shorten(name))
+		return nil, "", fmt.Errorf("%s names no table", kind)
 	}
 	return all, "", nil
 }
@@ -155,7 +169,7 @@ func piped(a, b *table) *table {
 	for _, e := range a.entries {
 		if to := b.find(e.value); to != nil {
 			e.value, e.values = to.value, to.values
-			out.entries = append(out.entries, e)
+			out.add(e)
 		}
 	}
 	return out
@@ -163,12 +177,12 @@ func piped(a, b *table) *table {
 
 // united has the values of both.
 func united(a, b *table) *table {
-	out := &table{entries: append([]entry(nil), a.entries...)}
-	for _, e := range b.entries {
+	out := &table{}
+	for _, e := range slices.Concat(a.entries, b.entries) {
 		if has := out.find(e.key); has != nil {
 			has.value += "," + e.value
 		} else {
-			out.entries = append(out.entries, e)
+			out.add(e)
 		}
 	}
 	return out
@@ -193,7 +207,7 @@ func (im *importing) tableFile(path string, secret bool) (*table, error) {
 		if im.entries++; im.entries > maxEntries {
 			return nil, fmt.Errorf("%s:%d: the tables have more than %d entries together", shown, l.number, maxEntries)
 		}
-		t.entries = append(t.entries, entry{key: strings.ToLower(strings.Trim(key, `"`)), value: strings.TrimSpace(value), at: at})
+		t.add(entry{key: strings.ToLower(strings.Trim(key, `"`)), value: strings.TrimSpace(value), at: at})
 	}
 	return t, nil
 }

@@ -16,12 +16,13 @@ type conversion struct {
 	readers map[string]domainReader
 
 	vmtas    []*vmta // in their order
+	vmtaOf   map[string]*vmta
 	pools    []*pool
+	poolOf   map[string]*pool
 	rollups  map[string][]string     // the exchangers of each name in an mx-rollup-list
 	queueTo  map[string][]string     // the domains whose mail a queue takes
 	queuedBy map[string]*directive   // where it was said first
 	patterns map[string]*patternList // smtp-pattern-list
-	lists    map[string][]*directive // domain-list
 	queues   map[*importer.Block]*queue
 	order    []*queue
 
@@ -34,7 +35,6 @@ type conversion struct {
 	keyed       map[string]bool // domains that have a DKIM key
 	maxIn       *directive
 	servers     []string
-	logins      []login
 	keep        time.Duration // of the accounting log
 	userTenants []string
 }
@@ -44,7 +44,7 @@ func convert(path string, all []*directive) (*importer.Draft, error) {
 	c := &conversion{
 		draft:  importer.New("From the PowerMTA configuration " + path + ".\nEvery line names its origin; docs/moving-from-powermta.md explains what has no counterpart.\n"),
 		macros: make(map[string][]string), rollups: make(map[string][]string), queueTo: make(map[string][]string), queuedBy: make(map[string]*directive),
-		patterns: make(map[string]*patternList), lists: make(map[string][]*directive), queues: make(map[*importer.Block]*queue), keyed: make(map[string]bool), readers: domainReaders(),
+		patterns: make(map[string]*patternList), vmtaOf: make(map[string]*vmta), poolOf: make(map[string]*pool), queues: make(map[*importer.Block]*queue), keyed: make(map[string]bool), readers: domainReaders(),
 	}
 	if err := c.collect(all); err != nil {
 		return nil, err
@@ -83,8 +83,6 @@ func (c *conversion) collect(all []*directive) error {
 					return err
 				}
 			}
-		case "domain-list":
-			c.lists[strings.ToLower(d.value)] = d.inner
 		case "virtual-mta", "vmta":
 			if err := c.collectVMTA(d); err != nil {
 				return err
@@ -217,7 +215,7 @@ func (c *conversion) block(domain string) *importer.Block {
 // top carries over what stands outside all scopes, and the scopes themselves.
 func (c *conversion) top(d *directive) error {
 	switch d.name {
-	case "domain-macro", "domain-list":
+	case "domain-macro":
 		c.draft.Carried(d.Origin)
 	case "mx-rollup-list":
 		return nil // see writeProviders

@@ -92,7 +92,7 @@ func readRoute(c *conversion, q *queue, d *directive, v *vmta) error {
 	var route []string
 	for _, text := range names(d.value) {
 		if strings.Contains(text, "lookup-mx:") {
-			q.block.Lost(d.Origin, "a route names hosts: the exchangers of another domain can't be one; write them out", false)
+			q.block.Lost(d.Origin, "a route names hosts: the exchangers of another domain can't be one; write them out", true)
 			return nil
 		}
 		bracketed := strings.HasPrefix(text, "[")
@@ -150,39 +150,41 @@ func (c *conversion) routed(q *queue) *importer.Block {
 
 // readAuth notes the login at the hosts of a route.
 func readAuth(c *conversion, q *queue, d *directive, _ *vmta) error {
-	name := strings.TrimPrefix(d.name, "auth-")
-	value := unquote(d.value)
-	if b := c.routed(q); b == nil || value == "" {
+	half := &q.username
+	if d.name == "auth-password" {
+		half = &q.password
+	}
+	switch old := *half; {
+	case c.routed(q) == nil || unquote(d.value) == "":
 		q.block.Lost(d.Origin, "a login belongs to the route of a domain", false)
-	} else {
-		c.logins = append(c.logins, login{b, name, value, d})
+	case old != nil && old.value != d.value:
+		q.block.Lost(d.Origin, fmt.Sprintf("all sources log in alike: as line %d says", old.Line), false)
+	default:
+		*half = d
 	}
 	return nil
 }
 
-// login is half of a login at a route.
-type login struct {
-	block       *importer.Block
-	name, value string
-	at          *directive
-}
-
 // writeLogins writes the logins that are complete and have a route.
 func (c *conversion) writeLogins() error {
-	for _, l := range c.logins {
-		whole := 0
-		for _, other := range c.logins {
-			if other.block == l.block && other.name != l.name {
-				whole++
-			}
-		}
-		if !l.block.Has("route") || whole == 0 {
-			l.block.Lost(l.at.Origin, "a login needs a route, a username and a password", false)
+	for _, q := range c.order {
+		if q.username == nil && q.password == nil {
 			continue
 		}
-		l.block.Set(l.name, l.value, l.at.Origin)
-		if l.name == "password" {
-			l.block.Noted(l.at.Origin, `better: password = env("NAME"); it is sent over TLS only`)
+		b := c.routed(q)
+		if b.Has("route") && q.username != nil && q.password != nil {
+			b.Set("username", unquote(q.username.value), q.username.Origin)
+			b.SetSecret("password", q.domain, unquote(q.password.value), q.password.Origin)
+			if b.Has("tls") {
+				b.Set("tls", "verified", q.password.Origin)
+			}
+			b.Noted(q.password.Origin, "the password is sent over TLS only, to a host with a certificate for its name")
+			continue
+		}
+		for _, d := range []*directive{q.username, q.password} {
+			if d != nil {
+				b.Lost(d.Origin, "a login needs a route, a username and a password", false)
+			}
 		}
 	}
 	return nil
@@ -311,7 +313,7 @@ func (c *conversion) domainKey(d *directive, note string) error {
 	}
 	label, badLabel := envelope.ToASCII(strings.ToLower(selector))
 	if err != nil || ascii == "" || strings.ContainsAny(ascii, "*[") || badLabel != nil || label == "" || strings.HasPrefix(label, "[") || file == "" {
-		c.draft.Lost(d.Origin, "a key needs the domain that it signs for: write a dkim block for each", false)
+		c.draft.Lost(d.Origin, "a key needs the domain that it signs for: write a dkim block for each; until then their mail is not signed", true)
 		return nil
 	}
 	b := c.draft.Inner("dkim", ascii)
@@ -321,7 +323,7 @@ func (c *conversion) domainKey(d *directive, note string) error {
 		return nil
 	}
 	if c.keyed[ascii] {
-		b.Lost(d.Origin, "one key of each algorithm signs for a domain: remove one of them, or give the key a day in from on which it takes over", false)
+		b.Lost(d.Origin, "one key of each algorithm signs for a domain: remove one of them, or give the key a day in from on which it takes over", true)
 		return nil
 	}
 	c.keyed[ascii] = true

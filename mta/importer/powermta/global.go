@@ -2,6 +2,7 @@ package powermta
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -68,7 +69,7 @@ func (c *conversion) defaultSource(d *directive) error {
 	v := c.vmta("default")
 	if v == nil {
 		v = &vmta{directive: d, name: "default", sources: []string{"default"}, at: make([]netip.Addr, 1)}
-		c.vmtas = append(c.vmtas, v)
+		c.addVMTA(v)
 	} else if v.name == "default" && v.at[0].IsValid() {
 		c.draft.Lost(d.Origin, "the source default has an address already", false)
 		return nil
@@ -160,11 +161,11 @@ var lost = map[string]struct {
 	"sync":                              {"the log is written every second, and never in the way of mail", false},
 	"world-readable":                    {"the files are for the owner and the group", false},
 	"write-timeout":                     {"writing the log never delays mail", false},
-	"pattern-list":                      {"no pattern chooses the pool: applications name it in the field of pool_header, or have a tenant with a pool", false},
-	"hide-message-source":               {"the Received field has the client's address, for the trace that RFC 5321, 4.4 wants", false},
+	"pattern-list":                      {"no pattern chooses the pool: applications name it in the field of pool_header, or have a tenant with a pool", true},
+	"hide-message-source":               {"the Received field has the client's address, for the trace that RFC 5321, 4.4 wants", true},
 	"add-received-header":               {"a Received field is always added (RFC 5321, 4.4)", false},
-	"remove-received-headers":           {"Received fields stay: they end mail loops", false},
-	"remove-header":                     {"the header of a message is the application's: the relay removes its own fields only", false},
+	"remove-received-headers":           {"Received fields stay: they end mail loops", true},
+	"remove-header":                     {"the header of a message is the application's: the relay removes its own fields only", true},
 	"add-message-id-header":             {"a message without one gets one, always", false},
 	"add-date-header":                   {"a message without one gets one, always", false},
 	"retain-x-job":                      {"the field is always removed", false},
@@ -204,7 +205,7 @@ var lost = map[string]struct {
 	"backoff-upon-all-sources-disabled": {"a site that all sources are kept from waits", false},
 	"reenable-source-ip-after":          {"write it as reenable-after in the rule", false},
 	"backoff-reroute-to-virtual-mta":    {"mail of a blocked source waits, and takes no other source: a provider that blocks one soon blocks the next", false},
-	"reroute-to-virtual-mta":            {"give the mail to a tenant with that pool, or use 'mta queue reroute'", false},
+	"reroute-to-virtual-mta":            {"give the mail to a tenant with that pool, or use 'mta queue reroute'", true},
 	"retry-recipients-after":            {"retry_interval is that of recipients", false},
 	"retry-after-dns-error":             {"DNS failures wait like others, by retry_interval", false},
 	"notify-of-delay-every":             {"delay_warning says when the sender gets a report, once", false},
@@ -221,7 +222,7 @@ var lost = map[string]struct {
 	"dkim-add-timestamp":                {"signatures always have their time", false},
 	"dkim-expire-after":                 {"signatures have no end", false},
 	"dkim-identity-fallback":            {"to sign the mail of other domains, add them to senders of a dkim block", false},
-	"bcc-upon-delivery":                 {"there are no copies: a stream reports deliveries", false},
+	"bcc-upon-delivery":                 {"there are no copies: a stream reports deliveries", true},
 	"disable-acct-records":              {"all records are written", false},
 	"max-data-volume-rate":              {"rates are of messages, not of octets", true},
 	"backoff-max-data-volume-rate":      {"rates are of messages, not of octets", true},
@@ -249,11 +250,14 @@ func (c *conversion) lose(b *importer.Block, d *directive) {
 		b = c.draft.Block
 	}
 	what, known := lost[d.name]
+	switch value := strings.ToLower(d.value); {
+	case value == "unlimited" || known && slices.Contains([]string{"no", "false", "off", "never"}, value):
+		what.protects = false // it has no effect in PowerMTA either
+	case !known:
+		what.protects = slices.ContainsFunc(protecting, func(part string) bool { return strings.Contains(d.name, part) })
+	}
 	if !known {
 		what.reason = "mta import does not know the directive"
-		for _, part := range protecting {
-			what.protects = what.protects || strings.Contains(d.name, part)
-		}
 	}
 	b.Lost(d.Origin, what.reason, what.protects)
 }

@@ -16,6 +16,8 @@ type queue struct {
 	block  *importer.Block
 	domain string
 	said   map[string][]said // by the setting
+
+	username, password *directive // at the hosts of its route
 }
 
 // said is what one directive says.
@@ -27,7 +29,7 @@ type said struct {
 }
 
 // kinds of settings, by how two values become one.
-const perSource, perSourceRate, plainSpan, plain = "limit", "rate", "span", "plain"
+const perSource, perSourceRate, plainSpan = "limit", "rate", "span"
 
 // carried are the directives of a domain that have a counterpart.
 var carried = map[string]struct{ setting, kind string }{
@@ -129,7 +131,7 @@ func (c *conversion) say(q *queue, d *directive, v *vmta, setting, kind string) 
 		}
 		if s.value, s.strict = n, float64(n); n == 0 {
 			s.strict = math.Inf(1)
-			if setting == "connection_limit_per_source" && d.value == "0" {
+			if setting == "connection_limit_per_source" && text != "unlimited" {
 				q.block.Lost(d.Origin, "0 stops the mail: use 'mta pause' for that", true)
 				return nil
 			}
@@ -203,9 +205,14 @@ func (c *conversion) withStars(q, star *queue, setting string) []said {
 	if star == nil || star == q {
 		return all
 	}
+	own := make(map[*vmta]bool)
+	for _, s := range all {
+		own[s.vmta] = true
+	}
+	all = slices.Clip(all)
 	for _, s := range star.said[setting] {
-		if s.vmta != nil && !slices.ContainsFunc(all, func(own said) bool { return own.vmta == s.vmta }) {
-			all = append(slices.Clip(all), s)
+		if s.vmta != nil && !own[s.vmta] {
+			all = append(all, s)
 		}
 	}
 	return all

@@ -23,14 +23,15 @@ func (r *reader) lines(file, text string, depth int) error {
 			return at.fault("the line is not text in UTF-8")
 		}
 		line = strings.TrimSpace(withoutComment(line))
-		if whole, more := strings.CutSuffix(line, `\`); more {
+		whole, more := strings.CutSuffix(line, `\`)
+		if len(pending)+len(whole) > maxLine {
+			return at.fault("the line has more than %d octets", maxLine)
+		}
+		if more {
 			pending += whole + " "
 			continue
 		}
 		line = strings.TrimSpace(pending + line)
-		if len(line) > maxLine {
-			return at.fault("the line has more than %d octets", maxLine)
-		}
 		if pending = ""; line == "" {
 			continue
 		}
@@ -53,7 +54,7 @@ func (r *reader) lines(file, text string, depth int) error {
 // goesOn reports whether a list of names goes on in the next line.
 func goesOn(line string) bool {
 	name, _ := cutWord(line)
-	return strings.HasSuffix(line, ",") && (name == "domain-macro" || name == "domain-list")
+	return strings.HasSuffix(line, ",") && name == "domain-macro"
 }
 
 // withoutComment cuts off what follows a #, except inside of a regular expression or of quotes.
@@ -86,13 +87,14 @@ func path(line string) bool {
 
 // masked is a line as comments may repeat it: without passwords.
 func masked(line string) string {
-	switch name, _ := cutWord(line); name {
-	case "password", "auth-password", "http-password":
-		return name + " ***"
-	case "smtp-server-tls-certificate", "smtp-client-certificate", "smtp-client-tls-certificate":
-		if words := strings.Fields(line); len(words) > 2 {
-			return words[0] + " " + words[1] + " ***"
+	name, _ := cutWord(line)
+	for _, word := range []string{"password", "passphrase", "secret", "token"} {
+		if strings.Contains(name, word) {
+			return name + " ***"
 		}
+	}
+	if words := strings.Fields(line); strings.HasSuffix(name, "-certificate") && len(words) > 2 {
+		return name + " " + words[1] + " ***"
 	}
 	return line
 }

@@ -44,6 +44,12 @@ func (c *conversion) sourceScope(d *directive) error {
 		}
 		s.network, s.name = p, p.String()
 	}
+	if i := slices.IndexFunc(c.sources, func(other *client) bool { return other.name == s.name && other.network == s.network }); i >= 0 {
+		s = c.sources[i] // another scope for the same clients
+		c.draft.Inner("listener", "smtp").From(d.Origin)
+	} else {
+		c.sources = append(c.sources, s)
+	}
 	for _, in := range d.inner {
 		if known, ok := sourceDirectives[in.name]; ok {
 			if known {
@@ -56,7 +62,6 @@ func (c *conversion) sourceScope(d *directive) error {
 		}
 		c.lose(c.draft.Inner("listener", "smtp"), in)
 	}
-	c.sources = append(c.sources, s)
 	return nil
 }
 
@@ -78,6 +83,7 @@ func network(text string) (netip.Prefix, error) {
 		return netip.ParsePrefix("0.0.0.0/0")
 	}
 	if a, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil && a.Zone() == "" {
+		a = a.Unmap()
 		return netip.PrefixFrom(a, a.BitLen()), nil
 	}
 	p, err := netip.ParsePrefix(text)
@@ -113,23 +119,28 @@ func (c *conversion) listen(d *directive) error {
 // userScope reads a <smtp-user>.
 func (c *conversion) userScope(d *directive) error {
 	c.users = append(c.users, d)
-	tenant := ""
 	for _, in := range d.inner {
-		switch in.name {
-		case "source":
-			tenant = strings.ToLower(strings.Trim(unquote(in.value), "{}"))
-		case "password":
-		default:
+		if in.name != "source" && in.name != "password" {
 			c.lose(c.draft.Inner("listener", "smtp"), in)
 		}
 	}
 	command := "mta user add " + shellWord(unquote(d.value))
-	if tenant != "" {
+	if tenant := userSource(d); tenant != "" {
 		command += " --tenant " + shellWord(tenant)
 		c.userTenants = append(c.userTenants, tenant)
 	}
 	c.draft.Inner("users").Noted(d.Origin, "the file has hashes of passwords: add the user by: "+command)
 	return nil
+}
+
+// userSource is the name of a user's <source>, "" for none.
+func userSource(d *directive) (name string) {
+	for _, in := range d.inner {
+		if in.name == "source" {
+			name = strings.ToLower(strings.Trim(unquote(in.value), "{}"))
+		}
+	}
+	return name
 }
 
 func shellWord(s string) string {
@@ -183,39 +194,50 @@ func (c *conversion) writeAddresses(b *importer.Block) {
 	b.Set("address", taken, importer.Origin{})
 }
 
-// writeRelaying works out relay_from: the networks that relay without a login, less those within that do not.
+// writeRelaying writes relay_from: the networks that relay without a login.
 func (c *conversion) writeRelaying(b *importer.Block) {
+	for _, s := range c.sources {
+		b.From(s.Origin)
+		if relays(s) && everybody(s.network) {
+			b.Lost(s.set["always-allow-relaying"].Origin, "everybody could relay: this would be an open relay; name your networks in relay_from", true)
+		}
+		if d := s.set["smtp-service"]; d != nil && !s.is("smtp-service") && len(c.users) > 0 {
+			b.Lost(d.Origin, "users may log in from everywhere: block the network in the firewall", true)
+		}
+		for _, name := range []string{"always-allow-relaying", "require-auth", "smtp-service"} {
+			if d := s.set[name]; d != nil {
+				b.From(d.Origin)
+			}
+		}
+	}
+	b.Set("relay_from", c.networks(relays), importer.Origin{})
+}
+
+// relays reports whether the clients of a network relay without a login.
+func relays(s *client) bool {
+	return s.network.IsValid() && s.is("always-allow-relaying") && !s.is("require-auth") && (s.set["smtp-service"] == nil || s.is("smtp-service"))
+}
+
+// networks lists those whose clients may do something, less those within them that may not. Everybody is not listed.
+func (c *conversion) networks(may func(*client) bool) []string {
 	var allowed []netip.Prefix
-	sorted := slices.Clone(c.sources)
-	slices.SortStableFunc(sorted, func(a, b *client) int { return a.network.Bits() - b.network.Bits() })
-	for _, s := range sorted {
+	for _, s := range slices.SortedStableFunc(slices.Values(c.sources), func(a, b *client) int { return a.network.Bits() - b.network.Bits() }) {
 		if !s.network.IsValid() {
-			b.From(s.Origin)
 			continue
 		}
-		b.From(s.Origin)
-		relays := s.is("always-allow-relaying") && !s.is("require-auth") && (s.set["smtp-service"] == nil || s.is("smtp-service"))
 		var rest []netip.Prefix
 		for _, p := range allowed {
 			rest = append(rest, without(p, s.network)...)
 		}
-		switch allowed = rest; {
-		case relays && everybody(s.network):
-			b.Lost(s.set["always-allow-relaying"].Origin, "everybody could relay: this would be an open relay; name your networks in relay_from", true)
-		case relays:
+		if allowed = rest; may(s) && !everybody(s.network) {
 			allowed = append(allowed, s.network)
-		}
-		for _, name := range []string{"always-allow-relaying", "require-auth", "smtp-service"} {
-			if d := s.set[name]; d != nil && !(name == "always-allow-relaying" && relays && everybody(s.network)) {
-				c.draft.Inner("listener", "smtp").From(d.Origin)
-			}
 		}
 	}
 	list := make([]string, 0, len(allowed))
 	for _, p := range allowed {
 		list = append(list, p.String())
 	}
-	b.Set("relay_from", sortedUnique(list), importer.Origin{})
+	return sortedUnique(list)
 }
 
 // without gives the networks of p that are not in q.
@@ -290,61 +312,88 @@ func (c *conversion) writeSizes(b *importer.Block) error {
 	return nil
 }
 
+// fields are the directives that make a header field count, with the setting for the field.
+var fields = []struct{ directive, setting, field string }{
+	{"process-x-virtual-mta", "pool_header", "X-Virtual-MTA"}, {"jobid-header", "campaign_header", ""},
+	{"process-x-job", "campaign_header", "X-Job"}, {"process-x-envid", "envid_header", "X-Envid"},
+}
+
 // writeFields writes which header fields of PowerMTA count, and whose.
 func (c *conversion) writeFields(b *importer.Block) {
-	var from []string
-	used := map[string]string{}
-	set := func(setting, field string, d *directive) {
-		lower := strings.ToLower(field)
-		switch {
-		case !strings.HasPrefix(lower, "x-") || len(lower) < 3 || len(lower) > 100 || strings.HasPrefix(lower, "x-mta-") || strings.ContainsFunc(lower, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == ':' }):
-			b.Lost(d.Origin, "the field is removed from messages, so it must begin with X-: have the application send X-MTA-Campaign", false)
-		case used[setting] != "" && used[setting] != lower:
-			b.Lost(d.Origin, "a listener has one field for this purpose: that of the line before", false)
-		case used[setting] == "":
-			for _, other := range used {
-				if other == lower {
-					b.Lost(d.Origin, "the field has another meaning already", false)
-					return
-				}
-			}
-			used[setting] = lower
-			b.Set(setting, field, d.Origin)
-		default:
-			b.From(d.Origin)
-		}
-	}
+	used := make(map[string]string) // the field of a setting, in lower case
 	for _, s := range c.sources {
-		any := false
-		for _, f := range []struct{ directive, setting, field string }{
-			{"process-x-virtual-mta", "pool_header", "X-Virtual-MTA"}, {"jobid-header", "campaign_header", ""},
-			{"process-x-job", "campaign_header", "X-Job"}, {"process-x-envid", "envid_header", "X-Envid"},
-		} {
-			d := s.set[f.directive]
-			switch {
+		for _, f := range fields {
+			switch d := s.set[f.directive]; {
 			case d == nil:
 			case f.field == "":
-				any = true
-				set(f.setting, unquote(d.value), d)
-			case s.is(f.directive) && f.setting == "campaign_header" && used[f.setting] != "" && s.set["jobid-header"] != nil:
+				setField(b, used, f.setting, unquote(d.value), d)
+			case !s.is(f.directive) || f.setting == "campaign_header" && used[f.setting] != "" && s.set["jobid-header"] != nil:
 				b.From(d.Origin)
-			case s.is(f.directive):
-				any = true
-				set(f.setting, f.field, d)
 			default:
-				b.From(d.Origin)
-			}
-		}
-		if any && s.network.IsValid() {
-			if everybody(s.network) {
-				b.Noted(s.Origin, "the fields count for users who have logged in, and for the networks in headers_from: not for everybody")
-			} else {
-				from = append(from, s.network.String())
+				setField(b, used, f.setting, f.field, d)
 			}
 		}
 	}
-	if len(from) > 0 && len(used) > 0 {
-		b.Set("headers_from", sortedUnique(from), importer.Origin{})
+	// One list is for all fields, so that whose X-Job counts could name a pool, too.
+	may := namesField
+	if used["pool_header"] != "" {
+		may = func(s *client) bool { return s.is("process-x-virtual-mta") }
+		c.poolsOfUsers(b)
+	}
+	for _, s := range c.sources {
+		switch {
+		case !s.network.IsValid() || !namesField(s):
+		case everybody(s.network):
+			b.Noted(s.Origin, "the fields count for users who have logged in, and for the networks in headers_from: not for everybody")
+		case !may(s):
+			for _, f := range fields {
+				if d := s.set[f.directive]; d != nil && (f.field == "" || s.is(f.directive)) {
+					b.Lost(d.Origin, "clients of this network may not choose the pool, so none of their fields count: have the applications send X-MTA-Campaign", false)
+				}
+			}
+		}
+	}
+	if from := c.networks(may); len(from) > 0 && len(used) > 0 {
+		b.Set("headers_from", from, importer.Origin{})
+	}
+}
+
+// namesField reports whether some field of a client's messages counts.
+func namesField(s *client) bool {
+	return s.set["jobid-header"] != nil || s.is("process-x-virtual-mta") || s.is("process-x-job") || s.is("process-x-envid")
+}
+
+// setField writes the field of a setting.
+func setField(b *importer.Block, used map[string]string, setting, field string, d *directive) {
+	lower := strings.ToLower(field)
+	for other, name := range used {
+		if name == lower && other != setting {
+			b.Lost(d.Origin, "the field has another meaning already", false)
+			return
+		}
+	}
+	switch {
+	case !strings.HasPrefix(lower, "x-") || len(lower) < 3 || len(lower) > 100 || strings.HasPrefix(lower, "x-mta-") || strings.ContainsFunc(lower, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == ':' }):
+		b.Lost(d.Origin, "the field is removed from messages, so it must begin with X-: have the application send X-MTA-Campaign", false)
+	case used[setting] == "":
+		used[setting] = lower
+		b.Set(setting, field, d.Origin)
+	case used[setting] != lower:
+		b.Lost(d.Origin, "a listener has one field for this purpose: that of the line before", false)
+	default:
+		b.From(d.Origin)
+	}
+}
+
+// poolsOfUsers notes users who can choose the pool here, and could not in PowerMTA.
+func (c *conversion) poolsOfUsers(b *importer.Block) {
+	for _, u := range c.users {
+		could := slices.ContainsFunc(c.sources, func(s *client) bool {
+			return (s.name == userSource(u) || s.network.IsValid() && everybody(s.network)) && s.is("process-x-virtual-mta")
+		})
+		if !could {
+			b.Lost(u.Origin, "every user may choose a pool that is no tenant's: write tenant blocks with the pools that this user may not choose", true)
+		}
 	}
 }
 
@@ -432,16 +481,14 @@ func (c *conversion) writeTenants(plans map[string]string) error {
 
 // membersOf are the virtual MTAs of that name, or of the pool of that name.
 func (c *conversion) membersOf(name string) (all []*vmta) {
-	for _, p := range c.pools {
-		if p.name == name {
-			for _, m := range p.members {
-				member, _ := cutWord(m.value)
-				if v := c.vmta(unquote(member)); v != nil {
-					all = append(all, v)
-				}
+	if p := c.poolOf[name]; p != nil {
+		for _, m := range p.members {
+			member, _ := cutWord(m.value)
+			if v := c.vmta(unquote(member)); v != nil {
+				all = append(all, v)
 			}
-			return all
 		}
+		return all
 	}
 	if v := c.vmta(name); v != nil {
 		return []*vmta{v}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,7 +20,11 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-func noEnv(string) string { return "" }
+// check reads the result of a draft as 'mta check' does.
+func check(d *importer.Draft) error {
+	_, err := config.Parse(d.Bytes(), "mta.conf", func(name string) string { return d.Secrets[name] })
+	return err
+}
 
 // Each configuration in testdata gives the mta.conf and the notes beside it, and that is a valid configuration.
 func TestSamples(t *testing.T) {
@@ -34,7 +39,7 @@ func TestSamples(t *testing.T) {
 				t.Fatal(err)
 			}
 			text := d.Bytes()
-			if _, err := config.Parse(text, "mta.conf", noEnv); err != nil {
+			if err := check(d); err != nil {
 				t.Errorf("the result is no configuration: %v", err)
 			}
 			compare(t, strings.TrimSuffix(path, ".pmta")+".conf", text)
@@ -163,21 +168,105 @@ func TestBounds(t *testing.T) {
 	if _, err := powermta.ReadFrom("c", files(long)); err == nil || !strings.Contains(err.Error(), "more than 500000 directives") {
 		t.Errorf("too many directives: %v", err)
 	}
+	endless := map[string]string{"c": strings.Repeat("x\\\n", 40_000)}
+	if _, err := powermta.ReadFrom("c", files(endless)); err == nil || !strings.HasPrefix(err.Error(), "c:1: the line has more than 65536 octets") {
+		t.Errorf("a line without an end: %v", err)
+	}
 	wide := "domain-macro a " + strings.Repeat("x,", 300) + "y\ndomain-macro b " + strings.Repeat("x,", 300) + "y\n<domain $a.$b>\n</domain>"
 	if _, err := powermta.ReadFrom("c", files(map[string]string{"c": wide})); err == nil || !strings.Contains(err.Error(), "more than 50000 domains") {
 		t.Errorf("too many domains: %v", err)
 	}
 }
 
-// A password is in no comment and in no note.
+// Passwords are in no line of the result, and in no note.
 func TestPasswordsAreNotRepeated(t *testing.T) {
-	d, err := powermta.ReadFrom("c", files(map[string]string{"c": "<smtp-user u>\npassword geheim1\n</smtp-user>\n<domain a.example>\nroute [192.0.2.1]\nauth-username u\nauth-password geheim2\n</domain>\n<domain b.example>\nauth-password geheim3\n</domain>\nsmtp-server-tls-certificate x.pem geheim4\n"}))
+	d := read(t, `
+<smtp-user u>
+  password geheim1
+</smtp-user>
+<domain a.example>
+  route [192.0.2.1]
+  use-starttls no
+  auth-username u
+  auth-password "geheim2"
+  proxy-password geheim3
+</domain>
+<domain b.example>
+  auth-password geheim4
+</domain>
+<domain c.example>
+  route [192.0.2.2]
+  auth-username u
+  auth-password other
+</domain>
+smtp-server-tls-certificate x.pem geheim5
+http-api-secret geheim6
+`)
+	if text := string(d.Bytes()) + string(notes(d)); strings.Contains(text, "geheim") {
+		t.Errorf("a password shows:\n%s", text)
+	}
+	if want := map[string]string{"PASSWORD_A_EXAMPLE": "geheim2", "PASSWORD_C_EXAMPLE": "other"}; !maps.Equal(d.Secrets, want) {
+		t.Errorf("secrets %v, want %v", d.Secrets, want)
+	}
+	if err := check(d); err != nil {
+		t.Errorf("%v\n%s", err, d.Bytes())
+	}
+}
+
+// read makes a draft of a configuration.
+func read(t *testing.T, text string) *importer.Draft {
+	t.Helper()
+	d, err := powermta.ReadFrom("c", files(map[string]string{"c": text}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := strings.Replace(string(d.Bytes()), `password = "geheim2"`, "", 1) + string(notes(d))
-	if strings.Contains(text, "geheim") {
-		t.Errorf("a password shows:\n%s", text)
+	return d
+}
+
+// What a client may not do in PowerMTA, it may not do here, or the loss counts as that of a protection.
+func TestNobodyMayMoreThanBefore(t *testing.T) {
+	for name, c := range map[string]struct {
+		text, want string
+		protects   int
+	}{
+		"header fields of a smaller network": {
+			"<source 10.0.0.0/8>\nprocess-x-virtual-mta yes\n</source>\n<source 10.128.0.0/9>\nprocess-x-virtual-mta no\n</source>",
+			`headers_from = ["10.0.0.0/9"]`, 0},
+		"the pool by a network that may name the job only": {
+			"<source 10.0.0.0/8>\nprocess-x-virtual-mta yes\n</source>\n<source 192.0.2.0/24>\nprocess-x-job yes\n</source>",
+			`headers_from = ["10.0.0.0/8"]`, 0},
+		"the pool by a user": {
+			"<source 10.0.0.0/8>\nprocess-x-virtual-mta yes\n</source>\n<smtp-user ann>\npassword x\n</smtp-user>",
+			"smtp-user ann>: not carried, and it protects", 1},
+		"the pool by a user who could": {
+			"<source {s}>\nprocess-x-virtual-mta yes\n</source>\n<smtp-user ann>\npassword x\nsource {s}\n</smtp-user>",
+			`pool_header = "X-Virtual-MTA"`, 0},
+		"two scopes for one network": {
+			"<source 10.0.0.0/8>\nalways-allow-relaying yes\n</source>\n<source 10.0.0.0/8>\nprocess-x-job yes\n</source>",
+			`relay_from      = ["10.0.0.0/8"]`, 0},
+		"IPv4 within IPv6": {
+			"<source ::ffff:10.0.0.1>\nalways-allow-relaying yes\n</source>", `relay_from = ["10.0.0.1/32"]`, 0},
+		"a network without service, and users": {
+			"<source 203.0.113.0/24>\nsmtp-service no\n</source>\n<smtp-user ann>\npassword x\n</smtp-user>",
+			"smtp-service no: not carried, and it protects", 1},
+		"a stopped address": {
+			"<domain *>\nsource-ip-max-smtp-out 192.0.2.1 0\n</domain>", "0 stops the mail", 1},
+		"a route by MX records": {
+			"<domain a.example>\nroute lookup-mx:b.example\n</domain>", "not carried, and it protects", 1},
+		"the address of the client": {
+			"<source 10.0.0.0/8>\nhide-message-source yes\n</source>", "not carried, and it protects", 1},
+		"limits that are none": {
+			"<source 10.0.0.0/8>\nhide-message-source no\n</source>\n<domain *>\nmax-data-volume-rate unlimited\nmax-unknown unlimited\n</domain>", "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := read(t, c.text)
+			if err := check(d); err != nil {
+				t.Error(err)
+			}
+			if text := string(d.Bytes()); !strings.Contains(text, c.want) || d.Summary().Protects != c.protects {
+				t.Errorf("%d that protect, want %d, and %s in:\n%s", d.Summary().Protects, c.protects, c.want, text)
+			}
+		})
 	}
 }
 
@@ -202,9 +291,8 @@ func FuzzReadPowerMTA(f *testing.F) {
 			}
 			return
 		}
-		out := d.Bytes()
-		if _, err := config.Parse(out, "mta.conf", noEnv); err != nil {
-			t.Errorf("%v\n%s", err, out)
+		if err := check(d); err != nil {
+			t.Errorf("%v\n%s", err, d.Bytes())
 		}
 		d.Summary()
 	})

@@ -36,13 +36,11 @@ type pool struct {
 	members []*directive
 }
 
-func (c *conversion) vmta(name string) *vmta {
-	for _, v := range c.vmtas {
-		if v.name == strings.ToLower(name) {
-			return v
-		}
-	}
-	return nil
+func (c *conversion) vmta(name string) *vmta { return c.vmtaOf[strings.ToLower(name)] }
+
+func (c *conversion) addVMTA(v *vmta) {
+	c.vmtas = append(c.vmtas, v)
+	c.vmtaOf[v.name] = v
 }
 
 // addresses is how many sources there are.
@@ -72,7 +70,7 @@ func (c *conversion) collectVMTA(d *directive) error {
 	v := c.vmta(name)
 	if v == nil {
 		v = &vmta{directive: d, name: name}
-		c.vmtas = append(c.vmtas, v)
+		c.addVMTA(v)
 	}
 	n := 0
 	for _, in := range d.inner {
@@ -84,7 +82,7 @@ func (c *conversion) collectVMTA(d *directive) error {
 		case "auto-cold-virtual-mta":
 			v.cold = name + "-cold"
 			if c.vmta(v.cold) == nil {
-				c.vmtas = append(c.vmtas, &vmta{directive: in, name: v.cold, sources: []string{v.cold}, at: make([]netip.Addr, 1)})
+				c.addVMTA(&vmta{directive: in, name: v.cold, sources: []string{v.cold}, at: make([]netip.Addr, 1)})
 			}
 		}
 	}
@@ -112,6 +110,9 @@ func (c *conversion) collectPool(d *directive) error {
 		}
 	}
 	c.pools = append(c.pools, p)
+	if c.poolOf[name] == nil {
+		c.poolOf[name] = p
+	}
 	return nil
 }
 
@@ -273,7 +274,7 @@ func (c *conversion) firstOf(d *directive) string {
 func (c *conversion) writePools() error {
 	plans := c.writePlans()
 	for _, v := range c.vmtas {
-		if !slices.ContainsFunc(c.pools, func(p *pool) bool { return p.name == v.name }) {
+		if c.poolOf[v.name] == nil {
 			c.members(c.draft.Inner("pool", v.name), []*vmta{v}, plans)
 		}
 	}
