@@ -8,9 +8,9 @@ import (
 	"net/http"
 	"os"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"example.org/mta/internal/bubble"
 	"example.org/mta/mta/audit"
 	"example.org/mta/mta/control"
 )
@@ -50,7 +50,7 @@ func (noted) Add(audit.Line) error { return nil }
 
 // TestBackupOfAClientThatHangs: it ends, since the queue deletes nothing until then.
 func TestBackupOfAClientThatHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		backups := endless{make(chan error, 1)}
 		s := control.NewServer(control.Config{Backups: backups, Audit: noted{}})
 		here, there := net.Pipe()
