@@ -70,6 +70,15 @@ func deeds(id string) []deed {
 			return w.State == want, err
 		}
 	}
+	host := func(is func(control.Host) bool) func(context.Context, *control.Client) (bool, error) {
+		return func(ctx context.Context, c *control.Client) (bool, error) {
+			l, err := c.Hosts(ctx, control.HostFilter{Names: []string{"mx.bad.example"}}, "", 2)
+			return len(l.Hosts) == 1 && is(l.Hosts[0]), err
+		}
+	}
+	hostSuspended := func(want bool) func(context.Context, *control.Client) (bool, error) {
+		return host(func(h control.Host) bool { return (len(h.Actions) > 0) == want })
+	}
 	message, site := "/messages/"+id, "/site?name=mx.bad.example"
 	return []deed{
 		{"/queue", "/queue/hold", []string{"id", id}, nil, held(true)},
@@ -80,6 +89,13 @@ func deeds(id string) []deed {
 		{"/tenants", "/pauses/end", []string{"what", "tenant", "name", "acme"}, nil, paused(control.PauseTenant, "acme", false)},
 		{"/sources", "/pauses/begin", []string{"what", "source", "name", "out-2"}, nil, paused(control.PauseSource, "out-2", true)},
 		{"/pauses", "/pauses/end", []string{"what", "source", "name", "out-2"}, nil, paused(control.PauseSource, "out-2", false)},
+		{"/pools", "/pauses/begin", []string{"what", "pool", "name", "backup"}, nil, paused(control.PausePool, "backup", true)},
+		{"/pools", "/pauses/end", []string{"what", "pool", "name", "backup"}, nil, paused(control.PausePool, "backup", false)},
+		{"/pauses", "/pauses/begin", []string{"what", "domain", "name", "bad.example", "for", "1h"}, nil, paused(control.PauseDomain, "bad.example", true)},
+		{"/pauses", "/pauses/end", []string{"what", "domain", "name", "bad.example"}, nil, paused(control.PauseDomain, "bad.example", false)},
+		{"/hosts", "/hosts/suspend", []string{"host", "127.82.0.2", "for", "1h"}, nil, hostSuspended(true)},
+		{"/hosts", "/hosts/resume", []string{"host", "127.82.0.2"}, nil, hostSuspended(false)},
+		{"/hosts", "/hosts/forget", []string{"host", "127.82.0.2"}, nil, host(func(h control.Host) bool { return h.Broken == nil })},
 		{site, "/sites/suspend", []string{"site", "mx.bad.example", "source", "out-1", "for", "1h"}, nil, suspended(true)},
 		{site, "/sites/resume", []string{"site", "mx.bad.example"}, nil, suspended(false)},
 		{"/suppression", "/suppression/add", []string{"addresses", "nobody@good.example"}, nil, suppressed(true)},

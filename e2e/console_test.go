@@ -282,7 +282,8 @@ func (w *walk) actions(how, page string) {
 	}
 }
 
-// byKeyboard holds a message without a mouse, while the page is refreshed.
+// byKeyboard holds a message without a mouse, while the page is refreshed; and pauses a pool, a domain and a host, and
+// resumes them.
 func (b *browser) byKeyboard(t *testing.T, r *relay, home string) {
 	t.Helper()
 	b.open(home + "/queue")
@@ -299,18 +300,47 @@ func (b *browser) byKeyboard(t *testing.T, r *relay, home string) {
 	if !eval[bool](b, fmt.Sprintf(`document.activeElement.value === %q && document.activeElement.checked`, id)) {
 		t.Errorf("the refresh has lost the tick or the focus: %s", eval[string](b, `document.activeElement.outerHTML`))
 	}
-	b.tabTo(`#ticked button[formaction="/queue/hold"]`)
-	b.leads(chromedp.KeyEvent("\r"))
-	b.shows("1 recipient", "Reason")
-	b.tabTo(`#reason`)
-	b.press("by keyboard")
-	b.tabTo(`button.main`)
-	b.leads(chromedp.KeyEvent("\r"))
-	b.shows("Done: 1 recipient")
+	b.confirmByKeys(`#ticked button[formaction="/queue/hold"]`, "Done: 1 recipient")
 	c := r.client(t)
 	if list, err := c.List(context.Background(), control.Filter{State: control.StateHeld}, control.Page{}); err != nil || len(list.Messages) != 1 || list.Messages[0].ID != id {
 		t.Errorf("held are %+v, %v; want %s", list.Messages, err, id)
 	}
+	b.open(home + "/pools")
+	b.confirmByKeys(`tr[id="p-backup"] form[action="/pauses/begin"] button`, "Done")
+	b.open(home + "/pauses")
+	b.tabTo(`select[name="what"]`)
+	b.press("dom") // as far as it tells the domain from the others
+	b.tabTo(`input[name="name"]`)
+	b.press("bad.example")
+	b.confirmByKeys(`form[action="/pauses/begin"] button`, "Done")
+	b.open(home + "/hosts?name=127.82.0.2")
+	b.confirmByKeys(`form[action="/hosts/suspend"] button:not([formaction])`, "Done: 1 host")
+	paused, err := c.Pauses(t.Context())
+	if err != nil || len(paused.Pauses) != 2 {
+		t.Errorf("paused are %+v, %v", paused.Pauses, err)
+	}
+	b.open(home + "/hosts?name=127.82.0.2")
+	b.confirmByKeys(`button[formaction="/hosts/resume"]`, "Done: 1 suspension")
+	for range paused.Pauses {
+		b.open(home + "/pauses")
+		b.confirmByKeys(`form[action="/pauses/end"] button`, "Done")
+	}
+	if paused, err := c.Pauses(t.Context()); err != nil || len(paused.Pauses) != 0 {
+		t.Errorf("paused are still %+v, %v", paused.Pauses, err)
+	}
+}
+
+// confirmByKeys goes to the button of an action with the tabulator, and confirms it with a reason.
+func (b *browser) confirmByKeys(button, done string) {
+	b.t.Helper()
+	b.tabTo(button)
+	b.leads(chromedp.KeyEvent("\r"))
+	b.shows("Reason")
+	b.tabTo(`#reason`)
+	b.press("by keyboard")
+	b.tabTo(`button.main`)
+	b.leads(chromedp.KeyEvent("\r"))
+	b.shows(done)
 }
 
 // withoutScripts opens all pages again: each has its content, plots and streams apart.
