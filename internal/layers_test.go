@@ -65,6 +65,8 @@ var rules = []struct{ pkg, mustNotReach, why string }{
 	{"mta/suppression/feed", "mta/bounce/inbox", "it is given events, wherever they come from"},
 	{"mta/suppression/feed", "mta/warmup", "complaints are handed to a function"},
 	{"mta/suppression/feed", "mta/mta", "settings are made for it; it knows no configuration file"},
+	{"mta/mta/exported", "mta/queue", "an archive is read without the queue that it goes into"},
+	{"mta/mta/exported", "mta/mta/config", "what a relay takes is decided by who imports"},
 	{"mta/mta/events", "mta/queue", "events are made of the accounting log alone"},
 	{"mta/mta/events", "mta/mta", "events are sent without knowing who starts and stops the relay"},
 	{"mta/mta/events", "mta/mta/config", "settings are made for it; it knows no configuration file"},

@@ -174,8 +174,9 @@ func (s *Standing) marks() (m marks) {
 	return m
 }
 
-// enterStanding puts a recipient on the schedule as it stood elsewhere. note is where its last attempt is written down.
-func (q *Queue) enterStanding(e schedule.Entry, names schedule.Names, s *Standing, note schedule.Loc) {
+// enterStanding puts a recipient on the schedule as it stood elsewhere, and reports whether it is due. note is where its
+// last attempt is written down.
+func (q *Queue) enterStanding(e schedule.Entry, names schedule.Names, s *Standing, note schedule.Loc) (due bool) {
 	e.SetAttempts(uint16(min(max(s.Attempts, 0), schedule.MaxAttempts)))
 	e.SetWarned(s.Warned)
 	e.Key = q.keys.Number(parking.Line{Key: parking.Key{Name: s.Site}})
@@ -201,4 +202,5 @@ func (q *Queue) enterStanding(e schedule.Entry, names schedule.Names, s *Standin
 	case schedule.Deferred:
 		q.wheel.Add(slot)
 	}
+	return state == schedule.Due
 }

@@ -735,7 +735,7 @@ func (q *Queue) enter(seg *segment, d *Draft) {
 	q.newest = e.ID
 	n := len(m.Recipients)
 	names := schedule.Names{Origin: q.originOf(m)}
-	last := ""
+	last, due := "", false // due: one that was in another queue
 	for i := range m.Recipients {
 		if domain := m.Recipients[i].Address.Domain(); i == 0 || domain != last {
 			names.Domain, last = q.domains.number(domain, 0), domain
@@ -743,7 +743,7 @@ func (q *Queue) enter(seg *segment, d *Draft) {
 		q.domains.count(names.Domain, 1)
 		e.Rcpt = uint16(i)
 		if d.standings != nil {
-			q.enterStanding(e, names, &d.standings[i], e.Data())
+			due = q.enterStanding(e, names, &d.standings[i], e.Data()) || due
 		} else {
 			q.enterRecipient(e, names, p)
 		}
@@ -756,7 +756,7 @@ func (q *Queue) enter(seg *segment, d *Draft) {
 		q.count.largeOctets += d.size
 		q.count.largeLive += d.size
 	}
-	if !p.scheduled() && d.standings == nil {
+	if !p.scheduled() && d.standings == nil || due {
 		q.admit(m, d.body, n)
 	}
 }

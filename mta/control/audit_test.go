@@ -58,12 +58,14 @@ func changes(r *controltest.Relay) map[string]change {
 		"/v1/warmup/{name}/set-stage":      {"/v1/warmup/acme-1/set-stage", `{"stage":3}`, "warmup set-stage"},
 		"/v1/warmup/{name}/report":         {"/v1/warmup/acme-1/report", `{"provider":"google","day":"2026-11-21","complaints":3}`, "warmup report"},
 		"/v1/upgrade/finish":               {"/v1/upgrade/finish", "", "upgrade finish"},
+		"/v1/queue/remove-moved":           {"/v1/queue/remove-moved", `{"receipt":[{"node":"relay.example","id":"` + r.Messages[0].ID + `","recipients":[0]}]}`, "queue remove"},
 		"/v1/config/reload":                {"/v1/config/reload", "", "config reload"},
 	}
 }
 
-// questions are the POST routes that change nothing, but what is on record.
-var questions = []string{"/v1/suppressions/check", "/v1/warmup/simulate", "/v1/actions/begin", "/v1/actions/end"}
+// questions are the POST routes that change nothing, but what is on record; and the import, whose request is no JSON:
+// see TestMove.
+var questions = []string{"/v1/queue/import", "/v1/suppressions/check", "/v1/warmup/simulate", "/v1/actions/begin", "/v1/actions/end"}
 
 // audited is the sample relay with an audit log, and something for each change to find.
 func audited(t *testing.T) (*controltest.Relay, *audit.Log) {

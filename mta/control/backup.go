@@ -29,7 +29,7 @@ func (s *Server) backup(w http.ResponseWriter, r *http.Request, q *query) error 
 		return q.err
 	}
 	w.Header().Set("Content-Type", "application/x-tar")
-	begun := &begunWriter{w: w, conn: http.NewResponseController(w)}
+	begun := &begunWriter{w: w, conn: http.NewResponseController(w), patience: backupPatience}
 	err := s.config.Backups.Backup(r.Context(), begun, o)
 	if err != nil && begun.begun {
 		s.config.Events.Error("a backup broke off", "error", err)
@@ -43,14 +43,15 @@ const backupPatience = time.Minute
 
 // begunWriter knows whether anything was written, and fails for a client that takes nothing.
 type begunWriter struct {
-	w     io.Writer
-	conn  *http.ResponseController
-	begun bool
+	w        io.Writer
+	conn     *http.ResponseController
+	begun    bool
+	patience time.Duration
 }
 
 func (b *begunWriter) Write(p []byte) (int, error) {
 	b.begun = true
-	_ = b.conn.SetWriteDeadline(time.Now().Add(backupPatience)) // a client within this process has none
+	_ = b.conn.SetWriteDeadline(time.Now().Add(b.patience)) // a client within this process has none
 	n, err := b.w.Write(p)
 	_ = b.conn.SetWriteDeadline(time.Time{})
 	return n, err

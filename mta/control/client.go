@@ -241,17 +241,26 @@ func (c *Client) do(ctx context.Context, method, path string, v url.Values, requ
 
 // answer is do with the answer's fields.
 func (c *Client) answer(ctx context.Context, method, path string, v url.Values, request []byte) (*http.Response, error) {
+	form := ""
+	if request != nil {
+		form = "application/json"
+	}
+	return c.send(ctx, method, path, v, bytes.NewReader(request), form)
+}
+
+// send is answer with a request of any form.
+func (c *Client) send(ctx context.Context, method, path string, v url.Values, request io.Reader, form string) (*http.Response, error) {
 	unescaped, err := url.PathUnescape(path)
 	if err != nil {
 		return nil, err
 	}
 	u := url.URL{Scheme: "http", Host: "relay", Path: unescaped, RawPath: path, RawQuery: v.Encode()}
-	r, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(request))
+	r, err := http.NewRequestWithContext(ctx, method, u.String(), request)
 	if err != nil {
 		return nil, err
 	}
-	if request != nil {
-		r.Header.Set("Content-Type", "application/json")
+	if form != "" {
+		r.Header.Set("Content-Type", form)
 	}
 	if method != http.MethodGet {
 		sendReason(ctx, r.Header)

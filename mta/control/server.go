@@ -74,6 +74,7 @@ type Config struct {
 	Histories       Histories
 	Upgrades        Upgrades
 	Backups         Backups
+	Moves           Moves
 	OpenConnections OpenConnections
 	// Audit is where actions of operators are written down. nil: nowhere, for tests.
 	Audit Audit
@@ -179,7 +180,9 @@ func (s *statusOnly) Write(text []byte) (int, error) { return len(text), nil }
 
 func (s *Server) serve(rt route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
+		if !streamed[rt.method+" "+rt.path] {
+			r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
+		}
 		q := newQuery(r, rt.params)
 		err := q.err
 		if err == nil || rt.method == http.MethodPost { // refused changes are on record, too

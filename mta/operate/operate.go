@@ -5,6 +5,7 @@ package operate
 
 import (
 	"log/slog"
+	"sync"
 	"time"
 
 	"example.org/mta/bounce"
@@ -64,7 +65,12 @@ type Relay struct {
 	UseOf    func(*config.Tenant) *control.TenantUse
 	Keys     func() *keys.Book // in force; nil without a keys file
 
+	// Receptions hears of messages that are imported.
+	Receptions Receptions
+	Version    string // of this program
+
 	simulations simulations
+	importing   sync.Mutex // held by the import that is under way
 }
 
 // Dispatcher is what operators need to know of mail between queue and delivery, and the one thing that they do there.
@@ -80,7 +86,7 @@ type Dispatcher interface {
 // API gives what answers the control API, all but the relay's own state, the log and traces.
 func (r *Relay) API() control.Config {
 	return control.Config{
-		Queue: messages{r}, Destinations: destinations{r}, Blocks: blocks{r}, OpenConnections: connections{r}, Pauses: pauseAnswers{r}, Warmups: warmups{r},
+		Queue: messages{r}, Moves: messages{r}, Destinations: destinations{r}, Blocks: blocks{r}, OpenConnections: connections{r}, Pauses: pauseAnswers{r}, Warmups: warmups{r},
 		APIKeys: apiKeys{r}, Suppressions: suppressions{r}, Bounces: bounces{r}, TLSReports: tlsReports{r}, Inbound: inbound{r}, TLSPolicies: tlsPolicies{r}, Streams: streamAnswers{r}, Events: r.Log,
 	}
 }

@@ -52,6 +52,7 @@ type Relay struct {
 
 	mu      sync.Mutex // guards Messages, KnownWarmups, KnownKeys, Suppressed and Pending once the relay is in use, and changes
 	changes []control.Change
+	taken   map[string]bool // ids of other relays
 }
 
 var (
@@ -62,7 +63,7 @@ var (
 
 // Server makes a server of the API for r.
 func (r *Relay) Server() *control.Server {
-	return control.NewServer(control.Config{Queue: r, Log: r, Relay: r, Destinations: r, Blocks: r, Warmups: r, Suppressions: r, Bounces: r, Tracer: r, OpenConnections: r, Pauses: r, Streams: r, TLSReports: r, Inbound: r, Admissions: r, APIKeys: r, TLSPolicies: r, Histories: r, Upgrades: r, Backups: r, Audit: r.Audit, Now: func() time.Time { return r.Now }, Events: cmp.Or(r.Events, slog.New(slog.DiscardHandler))})
+	return control.NewServer(control.Config{Queue: r, Log: r, Relay: r, Destinations: r, Blocks: r, Warmups: r, Suppressions: r, Bounces: r, Tracer: r, OpenConnections: r, Pauses: r, Streams: r, TLSReports: r, Inbound: r, Admissions: r, APIKeys: r, TLSPolicies: r, Histories: r, Upgrades: r, Backups: r, Moves: r, Audit: r.Audit, Now: func() time.Time { return r.Now }, Events: cmp.Or(r.Events, slog.New(slog.DiscardHandler))})
 }
 
 // Changes gives the changes that were asked for, dry runs included.

@@ -1,0 +1,223 @@
+package exported
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"hash"
+	"io"
+	"strings"
+
+	"example.org/mta/internal/envelope"
+)
+
+// Reader reads an archive, one message at a time. It needs memory for the JSON of one message, MaxJSON at most.
+type Reader struct {
+	tar     *tar.Reader
+	name    string // of what is read: a file or "standard input"
+	sum     Summary
+	content *Content
+	ended   bool
+}
+
+// NewReader begins to read. name is that of the archive, for errors.
+func NewReader(r io.Reader, name string) *Reader { return &Reader{tar: tar.NewReader(r), name: name} }
+
+// Next returns the next message, whose content must be read to its end before the next call. The error is io.EOF after
+// the last one, when the archive is whole; an *Error says what is wrong with it.
+func (r *Reader) Next() (*Message, *Content, error) {
+	if r.ended {
+		return nil, nil, io.EOF
+	}
+	if c := r.content; c != nil {
+		if _, err := io.Copy(io.Discard, c); err != nil {
+			return nil, nil, err
+		}
+	}
+	h, err := r.next()
+	if err != nil {
+		return nil, nil, err
+	}
+	place := r.place(h.Name)
+	id, ok := strings.CutSuffix(h.Name, ".json")
+	if h.Name == SummaryName {
+		return nil, nil, r.end(h)
+	}
+	if !ok {
+		return nil, nil, wrong(place, again, "it stands without its .json")
+	}
+	m := new(Message)
+	if err := r.decode(h, m); err != nil {
+		return nil, nil, err
+	}
+	if m.ID != id {
+		return nil, nil, wrong(place, "archives of queued mail are made by 'mta queue export'", "it has the id %q", m.ID)
+	}
+	if h, err = r.next(); err != nil {
+		return nil, nil, err
+	}
+	if h.Name != id+".eml" {
+		return nil, nil, wrong(place, again, "%s.eml does not follow it, but %q", id, h.Name)
+	}
+	if h.Size != m.Size {
+		return nil, nil, wrong(r.place(h.Name), again, "it has %d octets, and its .json says %d", h.Size, m.Size)
+	}
+	r.sum.count(m)
+	r.content = &Content{r: r, place: r.place(h.Name), left: h.Size, want: m.SHA256, sum: sha256.New()}
+	return m, r.content, nil
+}
+
+// Summary is the end of the archive, once Next has returned io.EOF; before, it has the counts so far.
+func (r *Reader) Summary() Summary { return r.sum }
+
+func (r *Reader) place(file string) string { return r.name + ": " + visible(file) }
+
+// visible bounds a name that anybody can have chosen.
+func visible(s string) string {
+	clean := strings.Map(func(c rune) rune {
+		if c < ' ' || c == 0x7f {
+			return '?'
+		}
+		return c
+	}, s)
+	return clean[:min(len(clean), 100)]
+}
+
+// next reads the header of a file and checks its name.
+func (r *Reader) next() (*tar.Header, error) {
+	h, err := r.tar.Next()
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, wrong(r.name, again, "it ends after %d messages, without %s", r.sum.Messages, SummaryName)
+	}
+	if errors.Is(err, tar.ErrHeader) {
+		return nil, wrong(r.name, "give an archive that 'mta queue export' has written", "after %d messages: no tar archive, or a damaged one", r.sum.Messages)
+	}
+	if err != nil {
+		return nil, err
+	}
+	base, suffix, _ := strings.Cut(h.Name, ".")
+	id, err := envelope.ParseID(base)
+	named := err == nil && id.String() == base && (suffix == "json" || suffix == "eml") || h.Name == SummaryName
+	_, sparse := h.PAXRecords["GNU.sparse.realsize"] // a few octets that are read as many
+	_, sparser := h.PAXRecords["GNU.sparse.size"]
+	if !named || h.Typeflag != tar.TypeReg || sparse || sparser {
+		return nil, wrong(r.place(h.Name), "archives of queued mail are made by 'mta queue export', and have ID.json, ID.eml and "+SummaryName+" only", "no file of an export")
+	}
+	return h, nil
+}
+
+// decode reads a JSON file strictly, and its version first.
+func (r *Reader) decode(h *tar.Header, v any) error {
+	place := r.place(h.Name)
+	if h.Size > MaxJSON {
+		return wrong(place, "archives of queued mail are made by 'mta queue export'", "it has %d octets; the limit is %d", h.Size, MaxJSON)
+	}
+	text, err := io.ReadAll(r.tar)
+	if err != nil {
+		return r.cut(place, err)
+	}
+	var form struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(text, &form); err != nil {
+		return wrong(place, again, "reading JSON: %v", err)
+	}
+	if form.Version != Version {
+		return wrong(place, "import it with the version of mta that has exported it, or export it with this one", "the form has version %d, and this program reads %d", form.Version, Version)
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return wrong(place, again, "reading JSON: %v", err)
+	}
+	return nil
+}
+
+func (r *Reader) cut(place string, err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return wrong(place, again, "the archive ends within it")
+	}
+	return err
+}
+
+// end holds the counts against what was read.
+func (r *Reader) end(h *tar.Header) error {
+	var s Summary
+	if err := r.decode(h, &s); err != nil {
+		return err
+	}
+	if s.Messages != r.sum.Messages || s.Recipients != r.sum.Recipients {
+		return wrong(r.place(h.Name), again, "it counts %d messages with %d recipients, and there are %d with %d", s.Messages, s.Recipients, r.sum.Messages, r.sum.Recipients)
+	}
+	if _, err := r.tar.Next(); !errors.Is(err, io.EOF) {
+		return wrong(r.place(h.Name), "import archives one by one", "the archive goes on behind it")
+	}
+	r.sum, r.ended = s, true
+	return io.EOF
+}
+
+// Content is that of a message. Its last octets are followed by io.EOF only when all are what was written.
+type Content struct {
+	r     *Reader
+	place string
+	left  int64
+	want  string
+	sum   hash.Hash
+	check checker
+	err   error
+}
+
+// Read implements io.Reader.
+func (c *Content) Read(p []byte) (n int, err error) {
+	if c.err != nil {
+		return 0, c.err
+	}
+	n, err = c.r.tar.Read(p)
+	c.sum.Write(p[:n])
+	c.check.pass(p[:n])
+	c.left -= int64(n)
+	switch {
+	case errors.Is(err, io.EOF) && c.left > 0:
+		err = c.r.cut(c.place, io.ErrUnexpectedEOF)
+	case errors.Is(err, io.EOF) && hex.EncodeToString(c.sum.Sum(nil)) != c.want:
+		err = wrong(c.place, again, "its octets are not what was written: the sum in its .json is another")
+	case errors.Is(err, io.EOF):
+	case err != nil:
+		err = c.r.cut(c.place, err)
+	}
+	c.err = err
+	return n, err
+}
+
+// Wrong says, once all was read, why no relay would have queued the content; "" if it would.
+func (c *Content) Wrong() string { return c.check.wrong() }
+
+// checker looks for what a relay does not queue: a content with a CR or LF that stands alone could smuggle a message.
+type checker struct {
+	bare, nul bool
+	last      byte
+	any       bool
+}
+
+func (k *checker) pass(p []byte) {
+	for _, c := range p {
+		k.nul = k.nul || c == 0
+		k.bare = k.bare || (c == '\n') != (k.last == '\r')
+		k.last, k.any = c, true
+	}
+}
+
+func (k *checker) wrong() string {
+	switch {
+	case k.nul:
+		return "it has a NUL octet"
+	case k.bare:
+		return "it has a CR or LF that stands alone"
+	case k.any && k.last != '\n':
+		return "its last line has no end"
+	}
+	return ""
+}

@@ -1,0 +1,159 @@
+package exported
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+)
+
+// SummaryName is the name of the last file of an archive.
+const SummaryName = "export.json"
+
+// MaxJSON is the largest JSON file in an archive, in octets: that of 65,535 recipients fits.
+const MaxJSON = 32 << 20
+
+// ErrTooLarge is the error of a message whose JSON would be larger than MaxJSON.
+var ErrTooLarge = fmt.Errorf("its envelope takes more than %d octets as JSON", MaxJSON)
+
+// atOnce is the largest content that is read once, and kept meanwhile.
+const atOnce = 1 << 20
+
+// Writer writes an archive.
+type Writer struct {
+	tar *tar.Writer
+	sum Summary
+}
+
+// NewWriter begins an archive. s says where it comes from; its counts are the writer's.
+func NewWriter(w io.Writer, s Summary) *Writer {
+	s.Version, s.Messages, s.Recipients, s.Unheld = Version, 0, 0, 0
+	return &Writer{tar.NewWriter(w), s}
+}
+
+// Add writes a message. open returns its content, of m.Size octets, each time that it is called. Before the first octet is
+// written the content has been read once, so an error of the first open leaves the archive as it was: written says
+// whether that is so.
+func (w *Writer) Add(m *Message, open func() (io.ReadCloser, error)) (written bool, err error) {
+	m.Version, m.Node = Version, w.sum.Node
+	content, err := summed(m, open)
+	if err != nil {
+		return false, err
+	}
+	defer content.Close()
+	text, err := encode(m)
+	if err != nil {
+		return false, err
+	}
+	if err := w.file(m.ID+".json", bytes.NewReader(text), int64(len(text))); err != nil {
+		return true, err
+	}
+	if err := w.file(m.ID+".eml", content, m.Size); err != nil {
+		return true, err
+	}
+	w.Count(m)
+	return true, nil
+}
+
+// Copy writes a message as another archive has it.
+func (w *Writer) Copy(m *Message, content io.Reader) error {
+	text, err := encode(m)
+	if err != nil {
+		return err
+	}
+	if err := w.file(m.ID+".json", bytes.NewReader(text), int64(len(text))); err != nil {
+		return err
+	}
+	if err := w.file(m.ID+".eml", content, m.Size); err != nil {
+		return err
+	}
+	w.Count(m)
+	return nil
+}
+
+// Messages is how many have been added.
+func (w *Writer) Messages() int { return w.sum.Messages }
+
+// Count counts a message.
+func (w *Writer) Count(m *Message) { w.sum.count(m) }
+
+func (s *Summary) count(m *Message) {
+	s.Messages++
+	s.Recipients += len(m.Recipients)
+	for i := range m.Recipients {
+		if !m.Recipients[i].Held {
+			s.Unheld++
+		}
+	}
+}
+
+// Close ends the archive: without its end it is refused. left has what was left out.
+func (w *Writer) Close(left Summary) error {
+	s := w.sum
+	s.InDelivery, s.Ending, s.Unreadable = left.InDelivery, left.Ending, left.Unreadable
+	text, err := encode(&s)
+	if err != nil {
+		return err
+	}
+	if err := w.file(SummaryName, bytes.NewReader(text), int64(len(text))); err != nil {
+		return err
+	}
+	return w.tar.Close()
+}
+
+func (w *Writer) file(name string, from io.Reader, size int64) error {
+	h := &tar.Header{Name: name, Mode: 0o600, Size: size, ModTime: w.sum.At.Truncate(time.Second)}
+	if err := w.tar.WriteHeader(h); err != nil {
+		return err
+	}
+	n, err := io.Copy(w.tar, from)
+	if err == nil && n < size {
+		err = fmt.Errorf("%s ends after %d octets of %d", name, n, size)
+	}
+	return err
+}
+
+// encode leaves < and > as they are.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", " ")
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	if b.Len() > MaxJSON {
+		return nil, ErrTooLarge
+	}
+	return b.Bytes(), nil
+}
+
+// summed reads a content for its size and sum, and returns it from its beginning.
+func summed(m *Message, open func() (io.ReadCloser, error)) (io.ReadCloser, error) {
+	from, err := open()
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close()
+	sum := sha256.New()
+	var kept bytes.Buffer
+	n, err := io.Copy(io.MultiWriter(sum, &kept), io.LimitReader(from, atOnce))
+	if err == nil && n == atOnce {
+		kept.Reset()
+		var more int64
+		more, err = io.Copy(sum, from)
+		n += more
+	}
+	if err != nil {
+		return nil, err
+	}
+	m.Size, m.SHA256 = n, hex.EncodeToString(sum.Sum(nil))
+	if n < atOnce {
+		return io.NopCloser(&kept), nil
+	}
+	return open()
+}

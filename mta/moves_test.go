@@ -1,0 +1,181 @@
+package mta
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/control"
+	"example.org/mta/mta/exported"
+	"example.org/mta/queue"
+)
+
+// imported hands an archive to a relay.
+func (w *world) imported(archive []byte, o control.ImportOptions) control.Imported {
+	w.t.Helper()
+	done, err := w.api.Moves.Import(w.t.Context(), bytes.NewReader(archive), o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return done
+}
+
+func (w *world) exported(f control.Filter) []byte {
+	w.t.Helper()
+	var archive bytes.Buffer
+	if err := w.api.Moves.Export(w.t.Context(), &archive, f); err != nil {
+		w.t.Fatal(err)
+	}
+	return archive.Bytes()
+}
+
+// TestMoveToAnotherRelay: held mail moves with its times; an import that is repeated takes nothing, one that comes with
+// recipients that were left out before takes these; what is refused has a remedy; what was taken can be removed exactly.
+func TestMoveToAnotherRelay(t *testing.T) {
+	old := newWorldWith(t, Options{Version: "0.1.0"}, sink.Config{}, `
+		nodeid = "old"
+		tenant "acme" {}
+		tenant "other" {}
+		defaults { smtp_port = PORT }
+	`)
+	if err := old.pauses.Begin(control.Pause{What: control.PauseEverything, By: "ann", Since: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	accepted := time.Now().Add(-3 * time.Hour)
+	put := func(tenant string, s []queue.Standing, to ...string) envelope.ID {
+		m := &envelope.Message{Sender: "ann@client.example", Tenant: tenant, Release: accepted.Truncate(time.Second), EnvID: "e1", RequireTLS: false}
+		for _, a := range to {
+			m.Recipients = append(m.Recipients, envelope.Recipient{Address: envelope.Address(a), Notify: envelope.NotifyNever})
+		}
+		d := old.queue.Begin()
+		fmt.Fprintf(d, "Message-ID: <%d@client.example>\r\n%s", acceptedSoFar.Add(1), letter)
+		d.Continue(s)
+		if err := d.Commit(m); err != nil {
+			t.Fatal(err)
+		}
+		return m.ID
+	}
+	tried := queue.Standing{Attempts: 4, Due: time.Now().Add(2 * time.Hour).Truncate(time.Second).UTC(), Held: true, Site: "mx.box.example", Tried: true,
+		Last: queue.Attempt{Reply: reply.Reply{Code: 451, Text: "later", Command: "RCPT"}, Via: "s1"}}
+	fresh := queue.Standing{Held: true}
+	two := put("acme", []queue.Standing{tried, fresh}, "a@box.example", "b@box.example")
+	put("other", []queue.Standing{fresh}, "c@box.example")
+
+	now := newWorldWith(t, Options{Version: "0.1.0"}, sink.Config{}, `
+		nodeid = "new"
+		tenant "acme" {}
+		defaults { smtp_port = PORT }
+	`)
+	first := old.exported(control.Filter{Recipient: "a@box.example"})
+	if done := now.imported(first, control.ImportOptions{DryRun: true}); done.Recipients != 1 || now.queue.Stats().Queued != 0 {
+		t.Fatalf("a dry run: %+v", done)
+	}
+	if done := now.imported(first, control.ImportOptions{}); done.Recipients != 1 || done.There != 0 {
+		t.Fatalf("%+v", done)
+	}
+	all := old.exported(control.Filter{})
+	done := now.imported(all, control.ImportOptions{})
+	want := control.Imported{Messages: 1, Recipients: 1, There: 1, Receipt: []control.MovedMessage{{Node: "old", ID: two.String(), Recipients: []int{0, 1}}}}
+	if len(done.Refused) != 1 || !strings.Contains(done.Refused[0].Why, `no tenant "other"`) || done.Refused[0].Remedy == "" {
+		t.Errorf("%+v", done.Refused)
+	}
+	refused := done.Refused
+	if done.Refused = nil; !reflect.DeepEqual(done, want) {
+		t.Errorf("%+v\nwant %+v", done, want)
+	}
+	now.restart(Options{Version: "0.1.0"})
+	want.Messages, want.Recipients, want.There = 0, 0, 2
+	if done = now.imported(all, control.ImportOptions{}); !reflect.DeepEqual(done.Refused, refused) {
+		t.Errorf("%+v", done.Refused)
+	}
+	if done.Refused = nil; !reflect.DeepEqual(done, want) {
+		t.Errorf("again: %+v\nwant %+v", done, want)
+	}
+	if done := old.imported(all, control.ImportOptions{}); len(done.Refused) != 2 || !strings.Contains(done.Refused[0].Why, "is in the queue of this relay") || len(done.Receipt) != 0 {
+		t.Errorf("into the relay that it comes from: %+v", done)
+	}
+
+	var moved []*queue.Exported
+	now.queue.Export(queue.Selector{All: true}, func(x *queue.Exported) error { moved = append(moved, x); return nil })
+	if len(moved) != 2 || !reflect.DeepEqual(moved[0].Standings, []queue.Standing{tried}) || !reflect.DeepEqual(moved[1].Standings, []queue.Standing{fresh}) || !moved[0].Message.Start().Equal(accepted.Truncate(time.Second)) || moved[0].Message.EnvID != "e1" {
+		t.Errorf("%+v %+v", moved[0], moved[1])
+	}
+	if rec := now.lastOf(accounting.Reception); rec == nil || rec.Recipient != "b@box.example" || rec.ID != moved[1].Message.ID {
+		t.Errorf("the log has %+v", rec)
+	}
+	removed, err := old.api.Moves.RemoveMoved(t.Context(), control.RemoveMoved{Receipt: want.Receipt})
+	if err != nil || removed.Recipients != 2 || removed.Gone != 0 || old.queue.Stats().Queued != 1 {
+		t.Errorf("%+v, %v, %d are left", removed, err, old.queue.Stats().Queued)
+	}
+	if removed, err = old.api.Moves.RemoveMoved(t.Context(), control.RemoveMoved{Receipt: want.Receipt}); err != nil || removed.Recipients != 0 || removed.Gone != 2 {
+		t.Errorf("again: %+v, %v", removed, err)
+	}
+	if _, err := now.api.Moves.RemoveMoved(t.Context(), control.RemoveMoved{Receipt: want.Receipt}); err == nil || !strings.Contains(err.Error(), "node old") {
+		t.Errorf("at another node: %v", err)
+	}
+	if _, err := now.queue.Change(queue.Selector{All: true}, queue.Unhold, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := now.queue.Change(queue.Selector{All: true}, queue.RetryNow, false); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]int{}
+	for _, m := range now.arrived(2) {
+		for _, to := range m.Recipients {
+			seen[to]++
+		}
+	}
+	if fmt.Sprint(seen) != "map[a@box.example:1 b@box.example:1]" {
+		t.Error(seen)
+	}
+}
+
+// TestImportRefusals: one message that can't be taken keeps no other from being taken, and a content that could smuggle
+// another is among those.
+func TestImportRefusals(t *testing.T) {
+	w := newWorldWith(t, Options{Version: "0.1.0"}, sink.Config{}, `nodeid = "new"`)
+	var archive bytes.Buffer
+	out := exported.NewWriter(&archive, exported.Summary{Node: "old"})
+	add := func(content string, change func(*exported.Message)) {
+		t.Helper()
+		m := exported.New(&envelope.Message{ID: envelope.ID(out.Messages() + 1), Sender: "a@client.example", Received: time.Now(), Recipients: []envelope.Recipient{{Address: "b@box.example"}}},
+			[]exported.Recipient{{Index: 0, Held: true}})
+		change(m)
+		if _, err := out.Add(m, func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(content)), nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	none := func(*exported.Message) {}
+	add("Subject: x\r\n\r\nfirst\r\n", none)
+	add("Subject: x\r\n\r\nsmuggled\r\n.\nMAIL FROM:<x@y>\r\n", none)
+	add("Subject: x\r\n\r\n\x00\r\n", none)
+	add("Subject: x\r\n", func(m *exported.Message) { m.Pool = "gone" })
+	add("Subject: x\r\n", func(m *exported.Message) { m.Sender = "no address" })
+	add("Subject: x\r\n", func(m *exported.Message) { m.Recipients[0].Last = &exported.Attempt{Pool: "gone"} })
+	add("Subject: x\r\n\r\nlast\r\n", none)
+	if err := out.Close(exported.Summary{}); err != nil {
+		t.Fatal(err)
+	}
+	done := w.imported(archive.Bytes(), control.ImportOptions{})
+	if done.Messages != 2 || len(done.Refused) != 5 || w.queue.Stats().Held != 2 {
+		t.Fatalf("%+v", done)
+	}
+	for i, want := range []string{"stands alone", "NUL", `no pool "gone"`, "sender: ", `no pool "gone"`} {
+		if r := done.Refused[i]; !strings.Contains(r.Why, want) || r.Remedy == "" {
+			t.Errorf("%+v, want %q", r, want)
+		}
+	}
+	cut := archive.Bytes()[:archive.Len()-3000]
+	done, err := w.api.Moves.Import(t.Context(), bytes.NewReader(cut), control.ImportOptions{})
+	if err == nil || control.Hint(err) == "" || done.There == 0 {
+		t.Errorf("%+v, %v", done, err)
+	}
+}
