@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -61,11 +63,8 @@ func FinishUpgrade(cfg *config.Config, version string, now time.Time, dryRun boo
 	if err != nil {
 		return nil, err
 	}
-	if dryRun {
-		return set.Finish(now, true)
-	}
-	if err := vfs.OS().MkdirAll(queueDir(cfg)); err != nil {
-		return nil, err
+	if _, err := os.Stat(queueDir(cfg)); dryRun || errors.Is(err, fs.ErrNotExist) { // no relay has begun
+		return set.Finish(now, dryRun)
 	}
 	lock, err := vfs.OS().Lock(filepath.Join(queueDir(cfg), queue.LockName))
 	if errors.Is(err, vfs.ErrLocked) {

@@ -172,6 +172,20 @@ func TestFinishOfAStoppedRelay(t *testing.T) {
 	w.start()
 }
 
+// TestFinishOfNothing: an empty directory has nothing to finish, and is none of a version before afterwards.
+func TestFinishOfNothing(t *testing.T) {
+	cfg, err := config.Parse([]byte(`data_dir = "`+t.TempDir()+`"`), "test.conf", os.Getenv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done, err := FinishUpgrade(cfg, "0.2.0", time.Now(), false); err != nil || len(done) != 0 {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if set, err := Formats(cfg, "0.2.0"); err != nil || set.Pending() != "" {
+		t.Errorf("pending %q, %v", set.Pending(), err)
+	}
+}
+
 // TestUpgradeIsFinishedAfterADay, with upgrade = "auto".
 func TestUpgradeIsFinishedAfterADay(t *testing.T) {
 	for _, mode := range []string{config.UpgradeAuto, config.UpgradeManual} {

@@ -40,17 +40,19 @@ var kindNames = map[journal.Kind]string{
 //	5  opened records have by how much the clock had jumped ahead, and until when ages are in doubt
 //	6  envelopes can have who had logged in
 //	7  envelopes can have what their second octet of flags announces, and changed records a release
-//	8  envelopes can have copies of header fields
+//	8  envelopes can have copies of header fields, and a trace id
 //	9  last attempts have a detour
 const (
 	oldestVersion = 2
 	ownSums       = 4
+	withHeaders   = 8
 	withDetours   = 9
 	codecVersion  = 9
 )
 
-// Format is what this program knows of a queue's formats. A format is the newest version that a record can have.
-var Format = format.Store{Name: "queue", Reads: codecVersion - 1, Writes: codecVersion, Unstated: codecVersion}
+// Format is what this program knows of a queue's formats. A format is the newest version that a record can have. The last
+// program that stated none wrote version 7.
+var Format = format.Store{Name: "queue", Reads: 7, Writes: codecVersion, Unstated: 7}
 
 // form is the version to write records in.
 func (q *Queue) form() uint8 {
@@ -258,8 +260,8 @@ const (
 	moreKnown = 1<<iota - 1
 )
 
-// moreOf gives the second octet of a message's flags.
-func moreOf(m *envelope.Message) (more uint8) {
+// moreOf gives the second octet of a message's flags. A former format leaves out what it doesn't know.
+func moreOf(m *envelope.Message, form uint8) (more uint8) {
 	for _, f := range [...]struct {
 		bit uint8
 		is  bool
@@ -270,6 +272,9 @@ func moreOf(m *envelope.Message) (more uint8) {
 		if f.is {
 			more |= f.bit
 		}
+	}
+	if form < withHeaders {
+		more &^= moreHeaders | moreTrace
 	}
 	return more
 }
@@ -294,7 +299,7 @@ func flagsOf(m *envelope.Message, more uint8) (flags uint8) {
 func appendEnvelope(b []byte, form uint8, m *envelope.Message) []byte {
 	e := encoder{b, form}
 	e.byte(form)
-	more := moreOf(m)
+	more := moreOf(m, form)
 	flags := flagsOf(m, more)
 	e.byte(flags)
 	if more != 0 {

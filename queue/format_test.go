@@ -2,7 +2,10 @@ package queue
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +51,7 @@ func newest(t *testing.T, cfg Config) (form uint8) {
 // it, until it is asked for that; then all that was written before is read on.
 func TestTheFormatBefore(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		before := codecVersion - 1
+		before := Format.Reads
 		asked := before
 		cfg := small(t, vfs.Memory())
 		cfg.Format = func() int { return asked }
@@ -109,6 +112,25 @@ func TestEnvelopeFieldsOfANewerProgram(t *testing.T) {
 	}
 }
 
+// TestFieldsThatTheFormatBeforeLacks: they are left out of it, and nothing announces them.
+func TestFieldsThatTheFormatBeforeLacks(t *testing.T) {
+	m := message(1, "example.net")
+	m.APIKey, m.Headers, m.TraceID = "key", "X-New: 1", "4bf92f3577b34da6a3ce929d0e0e4736"
+	for form := Format.Reads; form <= Format.Writes; form++ {
+		env := appendEnvelope(nil, uint8(form), m)
+		got, err := decodeEnvelope(env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if has := got.Headers == m.Headers && got.TraceID == m.TraceID; got.APIKey != m.APIKey || has != (form >= 8) {
+			t.Errorf("form %d: %+v", form, got)
+		}
+		if form < 8 && env[2] != moreAPIKey { // all that version 7 knew of, in the second octet of flags
+			t.Errorf("form %d announces %b", form, env[2])
+		}
+	}
+}
+
 // TestJournalBeforeTheFirstRelease: the records of version 1, which nothing reads any more, are no damage.
 func TestJournalBeforeTheFirstRelease(t *testing.T) {
 	dir := t.TempDir()
@@ -118,5 +140,101 @@ func TestJournalBeforeTheFirstRelease(t *testing.T) {
 	_, err := Open(Config{Dir: dir, MinFree: 1})
 	if !errors.Is(err, format.ErrRefused) || !strings.Contains(err.Error(), "before 0.1.0") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestIndexOfAnotherVersion: it is made again, and is no damage.
+func TestIndexOfAnotherVersion(t *testing.T) {
+	cfg := Config{Dir: t.TempDir(), MinFree: 1}
+	q := open(t, cfg)
+	accept(t, q, message(1, "example.net"), "x")
+	shut(t, q)
+	open(t, cfg).Close() // the segment is sealed, and has an index
+	indexes, err := filepath.Glob(filepath.Join(cfg.Dir, "*"+indexSuffix))
+	if err != nil || len(indexes) == 0 {
+		t.Fatal(indexes, err)
+	}
+	for version, damaged := range map[string]bool{"mtaidx1\n": false, indexMagic: false, "mtaidx?x": true} {
+		text, err := os.ReadFile(indexes[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(indexes[0], append([]byte(version), text[8:]...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if report, err := Fsck(cfg.Dir, nil, nil); err != nil || report.Damaged() != damaged {
+			t.Errorf("version %q: %+v, %v", version, report.Damage, err)
+		}
+	}
+}
+
+// TestReleasedQueues opens the queue of each released format: every message is in its state, and what is done to it in that
+// format is read by the release.
+func TestReleasedQueues(t *testing.T) {
+	releases, err := filepath.Glob("../mta/testdata/formats/*/queue")
+	if err != nil || len(releases) == 0 {
+		t.Fatal(releases, err)
+	}
+	for _, release := range releases {
+		t.Run(filepath.Base(filepath.Dir(release)), func(t *testing.T) { opensReleasedQueue(t, release) })
+	}
+}
+
+func opensReleasedQueue(t *testing.T, release string) {
+	cfg := Config{Dir: t.TempDir(), FS: vfs.OS(), MinFree: 1, SegmentSize: 16 << 10, LargeBody: 2 << 10}
+	if err := os.CopyFS(cfg.Dir, os.DirFS(release)); err != nil {
+		t.Fatal(err)
+	}
+	set, err := format.Look("test", format.Place{Store: Format, Path: cfg.Dir, Folder: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Format = set.Of(Format.Name).Number
+	was := newest(t, cfg)
+	if report, err := Fsck(cfg.Dir, nil, nil); err != nil || report.Damaged() {
+		t.Fatalf("fsck: %+v, %v", report, err)
+	}
+	q := open(t, cfg)
+	list, err := q.List(Filter{}, Page{Limit: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[envelope.Address]string{}
+	for _, it := range list.Items {
+		for _, r := range it.Recipients {
+			got[r.Address] = fmt.Sprint(it.Sender, it.Tenant, it.Campaign, r.State == StateHeld, r.Attempts, strings.Contains(r.Last.Text, "connection refused"), it.Release.IsZero(), it.Total)
+			if !strings.Contains(bodyOf(t, q, it.ID), "hello") {
+				t.Errorf("the content for %s is not what it was", r.Address)
+			}
+		}
+	}
+	const from = "news@acme.exampleacmespring"
+	want := map[envelope.Address]string{
+		"deferred@later.example": fmt.Sprint(from, false, 1, true, true, 2),
+		"held@later.example":     fmt.Sprint(from, true, 1, true, true, 1),
+		"due@due.example":        fmt.Sprint(from, false, 0, false, true, 1),
+		"scheduled@box.example":  fmt.Sprint(from, false, 0, false, false, 1),
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("the queue has\n%v\nwant\n%v", got, want)
+	}
+	if _, err := q.Change(Selector{All: true}, Hold, false); err != nil {
+		t.Fatal(err)
+	}
+	for range 40 { // so that all is compacted
+		m := message(1, "churn.example")
+		m.Headers, m.TraceID = "X-New: 1", "4bf92f3577b34da6a3ce929d0e0e4736"
+		accept(t, q, m, strings.Repeat("x", 1500))
+		l := next(t, q)
+		q.Settle(l.Message.ID, indexes(l), Delivered)
+	}
+	shut(t, q)
+	if is := newest(t, cfg); is != was {
+		t.Errorf("there are records of version %d, and the release writes %d", is, was)
+	}
+	q = open(t, cfg)
+	defer shut(t, q)
+	if s := q.Stats(); s.Held != 4 || s.DamagedRecords != 0 {
+		t.Errorf("%+v", s)
 	}
 }

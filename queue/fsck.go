@@ -47,7 +47,7 @@ type SegmentReport struct {
 	Records  int    `json:"records"`
 	Messages int    `json:"messages"` // with living recipients
 	Live     int64  `json:"live"`     // octets that they take, about
-	Index    string `json:"index"`    // good, missing, damaged
+	Index    string `json:"index"`    // good; missing, or of another version of mta; damaged
 	Damaged  int    `json:"damaged"`  // stretches that can't be read
 }
 
@@ -186,7 +186,7 @@ func (c *checker) readSegments() {
 		if err == nil {
 			f.end = r.end
 			r.close()
-		} else if s.Index = "damaged"; isNotExist(err) {
+		} else if s.Index = "damaged"; isNotExist(err) || errors.Is(err, errOtherIndex) {
 			s.Index = "missing"
 		}
 		ix, res, err := scanIndex(c.fs, c.q.segmentPath(f.id), f.id, f.end)

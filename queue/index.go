@@ -415,7 +415,10 @@ const (
 	indexHeaderSize = 56
 )
 
-var errIndex = errors.New("index is damaged")
+var (
+	errIndex      = errors.New("index is damaged")
+	errOtherIndex = errors.New("index of another version of mta")
+)
 
 // write makes the index's file durable under its name. It is written aside and renamed, so that
 // there is a whole one or none.
@@ -515,6 +518,9 @@ func openIndex(fs vfs.FS, name string, seg journal.Segment) (_ *run, err error) 
 	r := &run{index: index{segment: seg}, file: f, count: int(le.Uint64(head[32:])), keyed: int(le.Uint64(head[48:]))}
 	r.end, r.maxID, r.form = int64(le.Uint64(head[16:])), le.Uint64(head[24:]), head[40]
 	tailAt := r.keysAt() + int64(r.keyed)*keyItemSize
+	if magic := string(head[:8]); magic != indexMagic && magic[:6] == indexMagic[:6] && magic[7] == indexMagic[7] {
+		return nil, errOtherIndex
+	}
 	if string(head[:8]) != indexMagic || le.Uint32(head[8:]) != seg.Number || le.Uint32(head[12:]) != seg.Salt ||
 		r.count < 0 || int64(r.count) > size/itemSize || r.keyed < 0 || int64(r.keyed) > size/keyItemSize || tailAt+4 > size {
 		return nil, errIndex

@@ -27,8 +27,9 @@ var (
 	providers = []byte("providers")
 )
 
-// Format is what this program knows of the list's formats. A format is the newest version that an entry can have.
-var Format = format.Store{Name: "suppression list", Reads: version - 1, Writes: version, Unstated: version}
+// Format is what this program knows of the list's formats. A format is the newest version that an entry can have. The last
+// program that stated none wrote version 1.
+var Format = format.Store{Name: "suppression list", Reads: 1, Writes: version, Unstated: 1}
 
 // Store is the list's store. Open makes one.
 type Store struct {
@@ -201,7 +202,7 @@ func decodeKey(b []byte) (suppression.Key, error) {
 
 // An entry is the version of its form, its source, when it was added and when it ends in seconds
 // since 1970 (0: never), the class and the provider with their lengths, and the reason. Version 1 had neither
-// class nor provider.
+// class nor provider, and neither Report nor Complaint.
 const (
 	version     = 2
 	withClasses = 2
@@ -212,7 +213,15 @@ var sources = []suppression.Source{"", suppression.Bounce, suppression.Operator,
 
 func encodeEntry(e *suppression.Entry, form int) []byte {
 	b := make([]byte, 0, 2+4*binary.MaxVarintLen64+len(e.Class)+len(e.Provider)+len(e.Reason))
-	b = append(b, byte(form), byte(max(0, slices.Index(sources, e.Source))))
+	source := e.Source
+	switch {
+	case form >= withClasses:
+	case source == suppression.Report:
+		source = suppression.Bounce // the word of a host, too
+	case source == suppression.Complaint:
+		source = suppression.Unsubscribe // the word of the recipient, too
+	}
+	b = append(b, byte(form), byte(max(0, slices.Index(sources, source))))
 	b = binary.AppendUvarint(b, seconds(e.Added))
 	b = binary.AppendUvarint(b, seconds(e.Expires))
 	if form >= withClasses {

@@ -1,6 +1,7 @@
 package boltstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -122,23 +123,30 @@ func TestTheFormatBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	e := suppression.Entry{Key: key("acme", "a@example.net"), Reason: "550 5.1.1 no such user", Source: suppression.Bounce, Class: "InvalidRecipient", Added: time.Unix(1e9, 0).UTC()}
-	for _, form = range []int{version - 1, version} {
-		if err := s.Apply(ctx, []suppression.Change{{Entry: e}}); err != nil {
-			t.Fatal(err)
-		}
-		var stored []byte
-		s.db.View(func(tx *bolt.Tx) error {
-			stored = append(stored, tx.Bucket(listed).Get(encodeKey(e.Key))...)
-			return nil
-		})
-		want := e
-		if form < withClasses {
-			want.Class = ""
-		}
-		got, err := s.Get(ctx, []suppression.Key{e.Key})
-		if err != nil || int(stored[0]) != form || len(got) != 1 || got[0] != want {
-			t.Errorf("form %d: stored %v, got %+v, %v", form, stored, got, err)
+	for _, source := range sources {
+		e := suppression.Entry{Key: key("acme", "a@example.net"), Reason: "550 5.1.1 no such user", Source: source, Class: "InvalidRecipient", Added: time.Unix(1e9, 0).UTC()}
+		for _, form = range []int{version - 1, version} {
+			if err := s.Apply(ctx, []suppression.Change{{Entry: e}}); err != nil {
+				t.Fatal(err)
+			}
+			var stored []byte
+			s.db.View(func(tx *bolt.Tx) error {
+				stored = append(stored, tx.Bucket(listed).Get(encodeKey(e.Key))...)
+				return nil
+			})
+			want := e
+			if form < withClasses {
+				want.Class = ""
+				if stored[1] > 5 { // the sources that version 1 had
+					t.Errorf("form %d has source %d", form, stored[1])
+				}
+				want.Source = map[suppression.Source]suppression.Source{suppression.Report: suppression.Bounce, suppression.Complaint: suppression.Unsubscribe}[source]
+				want.Source = cmp.Or(want.Source, source)
+			}
+			got, err := s.Get(ctx, []suppression.Key{e.Key})
+			if err != nil || int(stored[0]) != form || len(got) != 1 || got[0] != want {
+				t.Errorf("form %d: stored %v, got %+v, %v", form, stored, got, err)
+			}
 		}
 	}
 }
