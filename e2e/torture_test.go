@@ -382,8 +382,9 @@ func (b *battlefield) bounced() map[string]int {
 }
 
 // duplicates counts copies beyond the first, and lists those that no kill excuses: one shortly
-// after the copy before, and before this one. age is the longest time from a first copy to its
-// kill.
+// after the copy before, and before this one. What the relay had written is taken after its kill
+// where the destination is slow: the kill came while the connection was open. age is the longest
+// time from a first copy to its kill.
 func (b *battlefield) duplicates(killed []time.Time) (twice int, age time.Duration, unexcused []sink.Delivery) {
 	last := make(map[string]sink.Delivery)
 	for _, d := range b.taken.Deliveries() {
@@ -394,7 +395,7 @@ func (b *battlefield) duplicates(killed []time.Time) (twice int, age time.Durati
 			continue
 		}
 		twice++
-		i := slices.IndexFunc(killed, func(k time.Time) bool { return before.At.Before(k) && d.At.After(k) })
+		i := slices.IndexFunc(killed, func(k time.Time) bool { return before.Opened.Before(k) && d.Opened.After(k) })
 		if i < 0 || killed[i].Sub(before.At) > inFlight {
 			unexcused = append(unexcused, d)
 			continue

@@ -28,6 +28,7 @@ type Delivery struct {
 	Server     string         // the hostname of the sink
 	Client     netip.AddrPort // whose source address it came from
 	Connection uint64
+	Opened     time.Time // when the connection was accepted
 	At         time.Time // when the content had been read
 	Due        time.Time // when its final reply leaves, later than At where replies are delayed
 	Answered   bool      // false: the sink never sent its final reply, so a second copy is no fault
@@ -118,7 +119,7 @@ func (r *Recorder) add(x *session, answered bool) {
 	}
 	for _, rcpt := range x.tx.recipients {
 		r.deliver(Delivery{ID: id, Recipient: rcpt, Server: x.srv.cfg.Hostname, Client: x.client,
-			Connection: x.about.Number, At: now, Due: due, Answered: answered})
+			Connection: x.about.Number, Opened: x.about.Opened, At: now, Due: due, Answered: answered})
 	}
 	r.wake()
 }
