@@ -1,6 +1,7 @@
 package mta
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net/http"
@@ -91,4 +92,46 @@ func loginAt(t *testing.T, base, user, password string) string {
 		t.Errorf("%s: %s", user, a.Status)
 	}
 	return fmt.Sprint(a.StatusCode, string(page))
+}
+
+// TestConsoleByProxy: a user whom the proxy has logged in follows the log as others do, until they have no role.
+func TestConsoleByProxy(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "users")
+	if err := os.WriteFile(path, []byte(userLine(t, "ada", "role=admin")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, sink.Config{}, `console {
+			address         = "127.0.0.1:`+freePort(t)+`"
+			users           = "`+path+`"
+			trusted_proxies = ["127.0.0.1"]
+			user_header     = "X-Remote-User"
+		}`)
+	ask, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+w.console.socket.Addr().String()+"/log/follow", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask.Header.Set("X-Remote-User", "ada")
+	a, err := http.DefaultClient.Do(ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Body.Close()
+	lines := bufio.NewScanner(a.Body)
+	if !lines.Scan() || lines.Text() != "retry: 3000" {
+		t.Fatalf("%s: %q, %v", a.Status, lines.Text(), lines.Err())
+	}
+	if err := os.WriteFile(path, []byte(userLine(t, "ada", "tenant=acme")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.until("the role is gone", func() bool { _, ok := (consoleLogins{w.console.logins, w.Relay}).Known("ada"); return !ok })
+	w.send("ann@client.example", letter, "bob@box.example")
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), "bob@box.example") {
+			t.Fatal("it goes on without the role")
+		}
+		if strings.Contains(lines.Text(), "The session has ended") {
+			return
+		}
+	}
+	t.Error("the stream has ended without a word")
 }

@@ -15,6 +15,11 @@ func TestAlarmsLeadToPages(t *testing.T) {
 			t.Errorf("the alarm %s leads to %s, which is no page", name, path)
 		}
 	}
+	for _, name := range []string{"audit", "damage", "certificates"} {
+		if alarmPages[name] == "" {
+			t.Errorf("the alarm %s leads nowhere", name)
+		}
+	}
 	c.relay.State.Alarms = []control.Alarm{{Name: "warmup_health", Reason: "google defers", Since: start}}
 	c.as("vera").get("/").wants(t, 200, `<a href="/warm-ups">warmup health</a>`)
 }

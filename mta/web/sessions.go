@@ -137,12 +137,10 @@ func (s *Server) sessionOf(r *http.Request, _ netip.Addr) *session {
 // still reports whether whoever has asked r may still see the answer, which goes on for longer than a session may: the
 // session hasn't ended, and the user is as they were.
 func (s *Server) still(r *request) bool {
-	if r.session.id == "" { // a proxy's user
-		id, known := s.cfg.Logins.Known(r.session.identity.User)
-		return known && id == r.session.identity
+	if r.session.id != "" && s.sessions.find(r.session.id, false) == nil {
+		return false // a proxy's user has no session
 	}
-	found := s.sessions.find(r.session.id, false)
-	return found != nil && (s.cfg.Logins == nil || s.cfg.Logins.Still(found.identity))
+	return s.cfg.Logins == nil || s.cfg.Logins.Still(r.session.identity)
 }
 
 // logIn begins a session, and ends the one that the browser had: an id that somebody else knows is worth
