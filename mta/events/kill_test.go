@@ -2,6 +2,7 @@ package events_test
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"compress/gzip"
 	"context"
@@ -58,7 +59,7 @@ func sendFrom(dir string) error {
 		return events.Settings{
 			Name: name, Batch: 200, Lanes: lanes, Linger: 5 * time.Millisecond, Hold: time.Hour, Format: "records", Oldest: true,
 			Open: func() (events.Sink, error) {
-				return webhook.New(webhook.Options{URL: os.Getenv(childHook) + name, Format: records.Format{}, Gzip: true, Timeout: time.Second, Transport: webhook.NewTransport(nil)}), nil
+				return webhook.New(webhook.Options{URL: os.Getenv(childHook) + name, Format: records.Format{}, Gzip: true, Timeout: time.Minute, Transport: webhook.NewTransport(nil)}), nil
 			},
 		}
 	}
@@ -179,8 +180,10 @@ func TestKills(t *testing.T) {
 	lanes.set(false)
 	child, out := start(1)
 	written(out)
+	var end events.Position // of the log
 	ids := func() (all []string) {
-		if _, err := accounting.ReadFrom(t.Context(), filepath.Join(dir, "log"), events.Position{}, events.Position{}, func(at, _ events.Position, line []byte) error {
+		if _, err := accounting.ReadFrom(t.Context(), filepath.Join(dir, "log"), events.Position{}, events.Position{}, func(at, next events.Position, line []byte) error {
+			end = next
 			if id := accounting.EventID("node1", at); json.Valid(line) { // a kill can cut a line where it looks whole
 				all = append(all, id)
 			} else {
@@ -198,12 +201,19 @@ func TestKills(t *testing.T) {
 		b, _ := lanes.count()
 		return a >= want && b >= want
 	}
-	for deadline := time.Now().Add(3*time.Minute + time.Duration(total)*100*time.Microsecond); !settled(); time.Sleep(100 * time.Millisecond) {
+	saved := func() bool { // bolt has a value right after its key
+		text, err := os.ReadFile(filepath.Join(dir, "streams.db"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := `{"at":"` + end.String() + `"`
+		return bytes.Contains(text, []byte("one"+at)) && bytes.Contains(text, []byte("lanes"+at))
+	}
+	for deadline := time.Now().Add(3*time.Minute + time.Duration(total)*100*time.Microsecond); !settled() || !saved(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("events are missing")
+			t.Fatalf("events are missing: %v; the cursors are at the end: %v", !settled(), saved())
 		}
 	}
-	time.Sleep(300 * time.Millisecond) // the cursors are written
 	kill(child)
 	_, before := one.count()
 	child, out = start(1)
