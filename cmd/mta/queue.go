@@ -21,7 +21,7 @@ func newQueue(c *cli) *cobra.Command {
 	list := newQueueList(c)
 	q := group("queue", "list the queue and change its messages",
 		list, newQueueShow(c), newQueueSummary(c),
-		newQueueHold(c), newQueueRelease(c), newQueueRetry(c), newQueueReroute(c), newQueueBounce(c), newQueueRemove(c), newQueueFsck(c),
+		newQueueHold(c), newQueueRelease(c), newQueueRetry(c), newQueueReroute(c), newQueueBounce(c), newQueueRemove(c), newQueueExport(c), newQueueImport(c), newQueueFsck(c),
 	)
 	q.Long = queueHelp
 	listByDefault(q, list)

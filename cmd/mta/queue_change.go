@@ -33,7 +33,10 @@ refused.`)
 }
 
 func newQueueRemove(c *cli) *cobra.Command {
-	return newQueueChange(c, control.Remove, "removed", "give up without a report", `Remove the selected recipients from the queue, without a report to the sender.`)
+	return newQueueChange(c, control.Remove, "removed", "give up without a report", `Remove the selected recipients from the queue, without a report to the sender.
+
+With --receipt, remove exactly what another relay has taken, as the receipt of
+'mta queue import' says. What has left the queue meanwhile is counted.`)
 }
 
 func newQueueReroute(c *cli) *cobra.Command {
@@ -54,6 +57,7 @@ func newQueueChange(c *cli, action control.Action, done, short, long string) *co
 		filters filterFlags
 		change  = control.Change{Action: action}
 		asJSON  bool
+		receipt string
 	)
 	cmd := &cobra.Command{
 		Use:   string(action) + " [ID...]",
@@ -67,6 +71,12 @@ queue, use --all.`,
 			var err error
 			if change.Filter, err = filters.with(ids); err != nil {
 				return err
+			}
+			if receipt != "" {
+				if !change.Filter.Empty() || change.All {
+					return usagef("--receipt says what is meant: leave out ids, filters and --all")
+				}
+				return c.removeByReceipt(cmd.Context(), receipt, change.Intent, asJSON)
 			}
 			if change.Filter.Empty() && !change.All {
 				return hinted{usagef("no message is named and no filter given"), "to mean the whole queue, add: --all"}
@@ -86,6 +96,9 @@ queue, use --all.`,
 	if action == control.Retry {
 		cmd.Flags().BoolVar(&change.Now, "now", false, "remove obstacles: holds, suspensions of sites and hosts, retry times of hosts")
 		cmd.Flags().BoolVar(&change.Scheduled, "scheduled", false, "also release scheduled mail before its time")
+	}
+	if action == control.Remove {
+		cmd.Flags().StringVar(&receipt, "receipt", "", "remove what another relay has, as this `file` says; - is standard input")
 	}
 	if action == control.Reroute {
 		cmd.Flags().StringVar(&change.Pool, "pool", "", "leave from the sources of this `pool`")

@@ -89,10 +89,11 @@ func visible(s string) string {
 // next reads the header of a file and checks its name.
 func (r *Reader) next() (*tar.Header, error) {
 	h, err := r.tar.Next()
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	short := errors.Is(err, io.ErrUnexpectedEOF)
+	if errors.Is(err, io.EOF) || short && r.sum.Messages > 0 {
 		return nil, wrong(r.name, again, "it ends after %d messages, without %s", r.sum.Messages, SummaryName)
 	}
-	if errors.Is(err, tar.ErrHeader) {
+	if errors.Is(err, tar.ErrHeader) || short {
 		return nil, wrong(r.name, "give an archive that 'mta queue export' has written", "after %d messages: no tar archive, or a damaged one", r.sum.Messages)
 	}
 	if err != nil {
