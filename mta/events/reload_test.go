@@ -72,7 +72,7 @@ func TestReloadsLeaveNothingBehind(t *testing.T) {
 				Name: fmt.Sprintf("s%d", j), Batch: 10 + i%2, Lanes: 1, Linger: time.Millisecond, Hold: time.Hour, Format: "records",
 				Filter: events.Filter{Tenants: []string{fmt.Sprintf("t%d", j)}},
 				Open: func() (events.Sink, error) {
-					return webhook.New(webhook.Options{URL: hook.URL, Format: records.Format{}, Timeout: time.Second, Transport: transport}), nil
+					return webhook.New(webhook.Options{URL: hook.URL, Format: records.Format{}, Timeout: time.Minute, Transport: transport}), nil
 				},
 			}
 		}

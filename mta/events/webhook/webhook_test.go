@@ -31,7 +31,7 @@ func batch(events_ ...string) *events.Batch {
 
 // sinkTo makes the sink of a hook.
 func sinkTo(url string, change func(*Options)) *Sink {
-	o := Options{URL: url, Format: records.Format{}, Gzip: true, Timeout: 2 * time.Second, Agent: "mta/test", Transport: NewTransport(nil)}
+	o := Options{URL: url, Format: records.Format{}, Gzip: true, Timeout: time.Minute, Agent: "mta/test", Transport: NewTransport(nil)}
 	if change != nil {
 		change(&o)
 	}
