@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 
+	"example.org/mta/internal/format"
+	"example.org/mta/internal/wholefile"
 	archive "example.org/mta/mta/backup"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
@@ -157,20 +159,38 @@ func (r *Relay) secrets(cfg *config.Config) (parts []archive.Part) {
 // Staged is a backup that was unpacked and checked, beside the place where it belongs.
 type Staged struct {
 	archive.Manifest
-	cfg *config.Config
-	dir string
+	cfg   *config.Config
+	dir   string
+	queue *format.Use
 }
 
-// StageRestore unpacks a backup into the data directory of a configuration, under a name that no relay looks at, and
+// restoring is the folder in the data directory where a backup is unpacked. While it is there, no relay starts.
+const restoring = ".restoring"
+
+// notRestoring refuses a data directory that a restore has not done with.
+func notRestoring(cfg *config.Config) error {
+	path := filepath.Join(cfg.DataDir, restoring)
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(err, fmt.Errorf("a restore is under way, or was interrupted and has left %s: when none is, move %s away and restore again", path, cfg.DataDir))
+	}
+	return nil
+}
+
+// StageRestore unpacks a backup into the data directory of a configuration, under a name with which no relay starts, and
 // checks it. An error that is format.ErrRefused says that this version does not read it. A directory that a relay uses,
 // or has used, is refused.
 func StageRestore(cfg *config.Config, version string, from io.Reader) (*Staged, error) {
 	if err := noRelay(cfg); err != nil {
 		return nil, err
 	}
-	s := &Staged{cfg: cfg, dir: filepath.Join(cfg.DataDir, ".restoring")}
+	s := &Staged{cfg: cfg, dir: filepath.Join(cfg.DataDir, restoring)}
 	if err := os.MkdirAll(cfg.DataDir, 0o751); err != nil {
 		return nil, err
+	}
+	if left, err := os.ReadDir(cfg.DataDir); err != nil || len(left) > 1 { // a part may be in its place
+		if err := errors.Join(err, notRestoring(cfg)); err != nil {
+			return nil, err
+		}
 	}
 	if err := os.RemoveAll(s.dir); err != nil { // of a restore that was interrupted
 		return nil, err
@@ -180,7 +200,11 @@ func StageRestore(cfg *config.Config, version string, from io.Reader) (*Staged, 
 		s.Manifest = *m
 		there := *cfg
 		there.DataDir, there.Accounting.Path = s.dir, filepath.Join(s.dir, "log")
-		_, err = Formats(&there, version)
+		var set *format.Set
+		if set, err = Formats(&there, version); err == nil {
+			s.queue = set.Of(queue.Format.Name)
+			err = s.free()
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Discard())
@@ -188,7 +212,7 @@ func StageRestore(cfg *config.Config, version string, from io.Reader) (*Staged, 
 	return s, nil
 }
 
-// noRelay refuses a data directory that holds anything of a relay.
+// noRelay refuses a data directory that holds the mail of a relay.
 func noRelay(cfg *config.Config) error {
 	if _, err := os.Stat(queueDir(cfg)); err == nil {
 		lock, err := vfs.OS().Lock(filepath.Join(queueDir(cfg), queue.LockName))
@@ -204,13 +228,31 @@ func noRelay(cfg *config.Config) error {
 	return nil
 }
 
+// free refuses a data directory that has something of what was unpacked, before a part of that is in place.
+func (s *Staged) free() error {
+	if err := noRelay(s.cfg); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(s.dir)
+	for _, e := range entries {
+		path := filepath.Join(s.cfg.DataDir, e.Name())
+		if _, there := os.Lstat(path); !errors.Is(there, fs.ErrNotExist) {
+			return errors.Join(there, fmt.Errorf("%s is there already: move %s away, or name another data_dir", path, s.cfg.DataDir))
+		}
+	}
+	return err
+}
+
 // Discard removes what was unpacked.
 func (s *Staged) Discard() error { return os.RemoveAll(s.dir) }
 
 // Restore puts the backup into its place. With hold, no mail leaves before an operator releases it.
 func (s *Staged) Restore(hold bool) error {
+	if err := s.free(); err != nil {
+		return err
+	}
 	if hold && s.Recipients > 0 {
-		if err := holdAll(filepath.Join(s.dir, "queue"), s.cfg); err != nil {
+		if err := s.holdAll(); err != nil {
 			return fmt.Errorf("holding the mail: %w", err)
 		}
 	}
@@ -222,50 +264,52 @@ func (s *Staged) Restore(hold bool) error {
 		return err
 	}
 	for _, e := range entries {
-		to := filepath.Join(s.cfg.DataDir, e.Name())
-		if e.Name() == strings.TrimSuffix(backupLog, "/") {
-			to = s.cfg.Accounting.Path
-		}
-		if e.Name() == strings.TrimSuffix(backupQueue, "/") {
-			continue // comes last: without it, no relay has started on a part
-		}
-		if err := os.Rename(filepath.Join(s.dir, e.Name()), to); err != nil {
+		if err := os.Rename(filepath.Join(s.dir, e.Name()), filepath.Join(s.cfg.DataDir, e.Name())); err != nil {
 			return err
 		}
 	}
-	if err := os.Rename(filepath.Join(s.dir, "queue"), queueDir(s.cfg)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := vfs.OS().SyncDir(s.cfg.DataDir); err != nil { // all is in its place before a relay can start
 		return err
 	}
 	return errors.Join(s.Discard(), vfs.OS().SyncDir(s.cfg.DataDir))
 }
 
-// give makes the files those of the relay's user, where root restores.
+// give makes the files those of the relay's user, where root restores: the configuration's, or the directory's owner.
 func (s *Staged) give() error {
-	if os.Geteuid() != 0 || s.cfg.User == "" {
+	if os.Geteuid() != 0 {
 		return nil
 	}
-	u, err := user.Lookup(s.cfg.User)
-	if err != nil {
-		return err
-	}
-	uid, err := strconv.Atoi(u.Uid)
-	if err != nil {
-		return err
-	}
-	gid, err := strconv.Atoi(u.Gid)
-	if err != nil {
-		return err
+	if s.cfg.User != "" {
+		u, err := user.Lookup(s.cfg.User)
+		if err != nil {
+			return err
+		}
+		uid, err := strconv.Atoi(u.Uid)
+		if err != nil {
+			return err
+		}
+		gid, err := strconv.Atoi(u.Gid)
+		if err != nil {
+			return err
+		}
+		if err := os.Chown(s.cfg.DataDir, uid, gid); err != nil {
+			return err
+		}
 	}
 	return filepath.WalkDir(s.dir, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		return os.Chown(path, uid, gid)
+		return wholefile.Inherit(path) // a folder comes before what is in it
 	})
 }
 
-func holdAll(dir string, cfg *config.Config) error {
-	q, err := queue.Open(queue.Config{Dir: dir, SegmentSize: int64(cfg.Queue.SegmentSize), LargeBody: int64(cfg.Queue.LargeBody), MinFree: 1})
+// holdAll holds all mail. It writes the queue in its format, so that the program that took the backup still reads it.
+func (s *Staged) holdAll() error {
+	q, err := queue.Open(queue.Config{
+		Dir: filepath.Join(s.dir, "queue"), Format: s.queue.Number,
+		SegmentSize: int64(s.cfg.Queue.SegmentSize), LargeBody: int64(s.cfg.Queue.LargeBody), MinFree: 1,
+	})
 	if err != nil {
 		return err
 	}

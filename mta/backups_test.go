@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"example.org/mta/mta/control"
 	"example.org/mta/mta/pauses"
 	"example.org/mta/queue"
+	"example.org/mta/suppression/boltstore"
 )
 
 // elsewhere is a configuration with another data directory.
@@ -96,9 +99,19 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 }
 
-// TestRestoreRefusesTheFuture: a backup with a format that this version does not read leaves no trace.
+// TestRestoreRefusesTheFuture: a backup with a format that this version does not read, or one that was changed, leaves no
+// trace.
 func TestRestoreRefusesTheFuture(t *testing.T) {
-	w := newWorldWith(t, Options{Version: "0.1.0"}, sink.Config{}, "")
+	later := func(cfg *config.Config) (out []format.Place) {
+		for _, p := range places(cfg) {
+			if p.Name == boltstore.Format.Name {
+				p.Writes++
+			}
+			out = append(out, p)
+		}
+		return out
+	}
+	w := newWorldWith(t, version("7.8.9", later), sink.Config{}, "")
 	var saved bytes.Buffer
 	if err := w.Backup(t.Context(), &saved, control.BackupOptions{Secrets: true}); err != nil {
 		t.Fatal(err)
@@ -106,15 +119,164 @@ func TestRestoreRefusesTheFuture(t *testing.T) {
 	if !bytes.Contains(saved.Bytes(), []byte("idempotency.key")) {
 		t.Error("a backup with secrets has none")
 	}
+	cfg := elsewhere(t, w.cfg)
+	_, err := StageRestore(cfg, "0.1.0", bytes.NewReader(saved.Bytes()))
+	if !errors.Is(err, format.ErrRefused) || !strings.HasPrefix(err.Error(), "the suppression list in ") || !strings.Contains(err.Error(), "start mta 7.8.9") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("a format of the future: %v", err)
+	}
 	text := bytes.ReplaceAll(saved.Bytes(), []byte(`{"store":"queue","format":9,`), []byte(`{"store":"queue","format":8,`))
 	if bytes.Equal(text, saved.Bytes()) {
 		t.Fatal("the backup has no statement of the queue")
 	}
-	cfg := elsewhere(t, w.cfg)
-	if _, err := StageRestore(cfg, "0.1.0", bytes.NewReader(text)); err == nil || errors.Is(err, format.ErrRefused) {
+	if _, err := StageRestore(cfg, "7.8.9", bytes.NewReader(text)); err == nil || errors.Is(err, format.ErrRefused) {
 		t.Errorf("a changed octet: %v", err)
 	}
 	if left, _ := os.ReadDir(cfg.DataDir); len(left) != 0 {
 		t.Errorf("there is %v", left)
+	}
+}
+
+// backedUp is a configuration of a relay to be, and the backup of one with a message whose upgrade is not finished.
+func backedUp(t *testing.T) (*world, *bytes.Buffer) {
+	t.Helper()
+	w := newWorldWith(t, version("0.1.0", before), sink.Config{}, `defaults { smtp_port = PORT }`)
+	if err := w.pauses.Begin(control.Pause{What: control.PauseEverything, By: "ann", Since: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	w.send("a@acme.example", "Subject: one\r\n\r\n1\r\n", "one@box.example")
+	saved := new(bytes.Buffer)
+	if err := w.Backup(t.Context(), saved, control.BackupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	w.cfg = elsewhere(t, w.cfg)
+	return w, saved
+}
+
+// TestRestoreBeforeTheUpgradeIsFinished: to hold the mail writes nothing that the version before does not read.
+func TestRestoreBeforeTheUpgradeIsFinished(t *testing.T) {
+	w, saved := backedUp(t)
+	s, err := StageRestore(w.cfg, "0.2.0", saved)
+	if err == nil {
+		err = s.Restore(true)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := queue.Open(queue.Config{Dir: queueDir(w.cfg), MinFree: 1, Format: func() int { return queue.Format.Reads }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	if q.Stats().Held != 1 {
+		t.Errorf("%+v", q.Stats())
+	}
+	indexes, err := filepath.Glob(filepath.Join(queueDir(w.cfg), "*.idx"))
+	if err != nil || len(indexes) < 2 {
+		t.Fatal(indexes, err)
+	}
+	for _, name := range indexes {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if newest := int(text[40]); newest > queue.Format.Reads { // see queue.index
+			t.Errorf("%s is of a segment with records of version %d", name, newest)
+		}
+	}
+}
+
+// TestNoRelayStartsOnAPart: while a restore is under way, or after one that was killed, no relay starts, and the restore
+// does not go on over one.
+func TestNoRelayStartsOnAPart(t *testing.T) {
+	w, saved := backedUp(t)
+	quiet := Options{Version: "0.2.0", Log: slog.New(slog.DiscardHandler)}
+	whole := saved.Bytes()
+	s, err := StageRestore(w.cfg, "0.2.0", bytes.NewReader(whole))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(w.cfg, quiet); err == nil || !strings.Contains(err.Error(), "restore again") {
+		t.Errorf("a relay started beside a restore: %v", err)
+	}
+	if left, _ := os.ReadDir(w.cfg.DataDir); len(left) != 1 {
+		t.Errorf("the relay has left %v", left)
+	}
+	part := filepath.Join(w.cfg.DataDir, "destdb") // as a restore that is killed leaves it
+	if err := os.Rename(filepath.Join(s.dir, "destdb"), part); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := StageRestore(w.cfg, "0.2.0", bytes.NewReader(whole)); err == nil || !strings.Contains(err.Error(), "restore again") {
+		t.Errorf("after a restore that was killed: %v", err)
+	}
+	if _, err := New(w.cfg, quiet); err == nil {
+		t.Error("a relay started on a part")
+	}
+	os.Remove(part)
+
+	if s, err = StageRestore(w.cfg, "0.2.0", bytes.NewReader(whole)); err != nil { // over one that only unpacked
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(queueDir(w.cfg), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Restore(false); err == nil || !strings.Contains(err.Error(), "has a queue") {
+		t.Errorf("over a queue that came meanwhile: %v", err)
+	}
+	if left, _ := os.ReadDir(w.cfg.DataDir); len(left) != 2 {
+		t.Errorf("there is %v", left)
+	}
+}
+
+// TestRestoreBesideOtherFiles: what is there already is neither lost nor mixed with the backup.
+func TestRestoreBesideOtherFiles(t *testing.T) {
+	w, saved := backedUp(t)
+	mine := filepath.Join(w.cfg.DataDir, config.AuditLog, "mine")
+	if err := os.MkdirAll(filepath.Dir(mine), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(mine, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := StageRestore(w.cfg, "0.2.0", saved); err == nil || !strings.Contains(err.Error(), "is there already") {
+		t.Errorf("got %v", err)
+	}
+	if left, _ := os.ReadDir(w.cfg.DataDir); len(left) != 1 {
+		t.Errorf("there is %v", left)
+	}
+	if text, err := os.ReadFile(mine); string(text) != "mine" {
+		t.Errorf("my file has %q, %v", text, err)
+	}
+}
+
+// TestRestoreByRoot: the relay that starts as the owner of the directory can read what root has restored.
+func TestRestoreByRoot(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give files away")
+	}
+	w, saved := backedUp(t)
+	if err := os.Mkdir(w.cfg.DataDir, 0o751); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(w.cfg.DataDir, 4711, 4711); err != nil {
+		t.Fatal(err)
+	}
+	s, err := StageRestore(w.cfg, "0.2.0", saved)
+	if err == nil {
+		err = s.Restore(true)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = filepath.Walk(w.cfg.DataDir, func(path string, info os.FileInfo, err error) error {
+		if err == nil && info.Sys().(*syscall.Stat_t).Uid != 4711 {
+			t.Errorf("%s is not the relay's", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

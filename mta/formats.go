@@ -79,6 +79,9 @@ func FinishUpgrade(cfg *config.Config, version string, now time.Time, dryRun boo
 
 // openFormats makes the data directory, and refuses one that another version of this program must open.
 func (r *Relay) openFormats(cfg *config.Config, _ *undoer) (err error) {
+	if err := notRestoring(cfg); err != nil {
+		return err
+	}
 	if r.formats, err = format.Look(r.opts.Version, r.opts.places(cfg)...); err != nil {
 		return err
 	}

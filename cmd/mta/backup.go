@@ -70,7 +70,8 @@ func newRestore(c *cli) *cobra.Command {
 have used. Mail that has left since the backup was taken is still in its queue: with
 --hold all of it waits until you release or remove it, with --send it leaves when the
 relay starts, some of it a second time. Without either, the command asks. The
-configuration and keys of a backup are left in the folder config of the data directory.`,
+configuration and keys of a backup are left in the folder config of the data directory, its
+accounting log in the folder log. No relay starts while the command runs.`,
 		Example: "  mta restore /srv/backup/mta-today --hold",
 		Args:    oneArg("a directory, a file or -"),
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -17,7 +17,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
+
+	formats "example.org/mta/internal/format"
 )
 
 // Part is a file that goes into a backup.
@@ -142,7 +145,7 @@ func Unpack(r io.Reader, dir string) (*Manifest, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w (%v)", ErrIncomplete, err)
 		}
-		if !filepath.IsLocal(h.Name) || h.Typeflag != tar.TypeReg {
+		if !filepath.IsLocal(h.Name) || h.Typeflag != tar.TypeReg || sparse(h) {
 			return nil, fmt.Errorf("%q is no file of a backup: %w", h.Name, ErrIncomplete)
 		}
 		sum := sha256.New()
@@ -154,6 +157,16 @@ func Unpack(r io.Reader, dir string) (*Manifest, error) {
 		}
 		sums[h.Name] = Summed{h.Name, h.Size, hex.EncodeToString(sum.Sum(nil))}
 	}
+}
+
+// sparse reports whether a file's size is not that of its part of the archive, by far: a small archive could fill the disk.
+func sparse(h *tar.Header) bool {
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") {
+			return true
+		}
+	}
+	return false
 }
 
 func unpack(path string, from io.Reader, size int64, sum hash.Hash) (err error) {
@@ -222,7 +235,7 @@ func readManifest(dir string) (*Manifest, error) {
 		return nil, fmt.Errorf("%s: %w (%v)", ManifestName, ErrIncomplete, err)
 	}
 	if m.Backup != format {
-		return nil, fmt.Errorf("the backup has format %d, and this program reads %d: restore it with mta %s, which took it", m.Backup, format, m.Version)
+		return nil, fmt.Errorf("%w: the backup has format %d, and this program reads %d: restore it with mta %s, which took it", formats.ErrRefused, m.Backup, format, m.Version)
 	}
 	return m, nil
 }

@@ -1,14 +1,18 @@
 package backup
 
 import (
+	"archive/tar"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	formats "example.org/mta/internal/format"
 )
 
 func text(name, content string) Part {
@@ -93,5 +97,72 @@ func TestNamesStayInside(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "out")); err == nil {
 		t.Error("a file was made outside")
+	}
+}
+
+// TestOnlyFilesAreUnpacked: links, devices and folders are refused, and so is a file whose size is not that of its octets.
+func TestOnlyFilesAreUnpacked(t *testing.T) {
+	for name, h := range map[string]*tar.Header{
+		"a link":        {Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"},
+		"a hard link":   {Typeflag: tar.TypeLink, Linkname: "/etc/passwd"},
+		"a device":      {Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3},
+		"a pipe":        {Typeflag: tar.TypeFifo},
+		"a folder":      {Typeflag: tar.TypeDir},
+		"outside":       {Typeflag: tar.TypeReg, Name: "/queue/one.seg"},
+		"back and away": {Typeflag: tar.TypeReg, Name: "queue/../../one.seg"},
+	} {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		if h.Name == "" {
+			h.Name = "queue"
+		}
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		w.Close()
+		if _, err := Unpack(&b, filepath.Join(t.TempDir(), "d")); !errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), "no file of a backup") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// A file of 64 GiB of zeros in 3 KiB: GNU's sparse format 1.0 in PAX records, which tar.Writer does not write.
+	record := func(text string) string { return fmt.Sprintf("%d %s\n", len(text)+4, text) }
+	records := record("GNU.sparse.major=1") + record("GNU.sparse.minor=0") + record("GNU.sparse.name=queue") + record(fmt.Sprintf("GNU.sparse.realsize=%d", 64<<30))
+	var b bytes.Buffer
+	for _, block := range []string{header("pax", 'x', len(records)), padded(records), header("queue", '0', 512), padded("0\n"), padded(""), padded("")} {
+		b.WriteString(block)
+	}
+	h, err := tar.NewReader(bytes.NewReader(b.Bytes())).Next()
+	if err != nil || h.Size != 64<<30 {
+		t.Fatalf("the archive is not what it should be: %+v, %v", h, err)
+	}
+	if _, err := Unpack(&b, filepath.Join(t.TempDir(), "d")); !errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), "no file of a backup") {
+		t.Errorf("a sparse file: %v", err)
+	}
+}
+
+// header is that of a member of a tar archive (POSIX ustar).
+func header(name string, kind byte, size int) string {
+	b := make([]byte, 512)
+	copy(b, name)
+	copy(b[100:], "0000600\x000000000\x000000000\x00")
+	copy(b[124:], fmt.Sprintf("%011o\x0000000000000\x00        ", size))
+	b[156] = kind
+	copy(b[257:], "ustar\x0000")
+	sum := 0
+	for _, c := range b {
+		sum += int(c)
+	}
+	copy(b[148:], fmt.Sprintf("%06o\x00 ", sum))
+	return string(b)
+}
+
+func padded(text string) string { return text + strings.Repeat("\x00", 512-len(text)) }
+
+// TestBackupOfTheFuture: it is no damage, and the error names who reads it.
+func TestBackupOfTheFuture(t *testing.T) {
+	text := bytes.Replace(sample(t), []byte(`"backup": 1`), []byte(`"backup": 2`), 1)
+	_, err := Unpack(bytes.NewReader(text), filepath.Join(t.TempDir(), "d"))
+	if !errors.Is(err, formats.ErrRefused) || errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), "mta 0.1.0") {
+		t.Errorf("got %v", err)
 	}
 }
