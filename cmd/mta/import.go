@@ -90,14 +90,15 @@ func (im *importing) finish(draft *importer.Draft) error {
 	return nil
 }
 
-// verify reads the result as 'mta check' does. A fault in it is the program's, not the operator's.
+// verify reads the result as 'mta check' does. A fault in it is the program's, or one that was in the other server's
+// configuration, too, such as a route that leads back.
 func (im *importing) verify(text []byte, secrets map[string]string) error {
 	env := func(name string) string { return cmp.Or(secrets[name], im.c.env(name)) }
 	_, err := config.Parse(text, "the result", env)
 	if problems := (settings.Problems)(nil); errors.As(err, &problems) {
 		fmt.Fprintf(im.c.err, "%v\n", problems)
 		return hinted{errors.New("the import made a configuration with faults: nothing was written"),
-			"this is a fault of mta: please report it, with the lines above and the directives that they come from"}
+			"correct the directives from which the lines above come; if they are right, this is a fault of mta: please report it with both"}
 	}
 	return err
 }

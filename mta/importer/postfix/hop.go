@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/importer"
 )
 
@@ -87,11 +88,13 @@ func pattern(key string) (string, bool) {
 	case strings.Contains(key, "@") || strings.ContainsAny(key, "*/ :"):
 		return "", false
 	case strings.HasPrefix(key, "."):
-		return "*" + key, len(key) > 1
+		_, err := envelope.ToASCII(key[1:])
+		return "*" + key, len(key) > 1 && err == nil
 	case strings.HasPrefix(key, "["):
 		return key, false
 	}
-	return key, key != ""
+	_, err := envelope.ToASCII(key)
+	return key, key != "" && err == nil
 }
 
 // wider lists the patterns that cover one, the narrowest first, "*" not among them.

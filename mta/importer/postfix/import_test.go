@@ -166,6 +166,11 @@ func TestNobodyMayMoreThanBefore(t *testing.T) {
 		{networks + "smtpd_relay_restrictions = reject_unauth_destination, permit_mynetworks", "", "relay_from                 = []", 0},
 		{networks, "587 inet n - n - - smtpd -o mynetworks=192.0.2.0/24\n", `relay_from                 = ["192.0.2.0/24"]`, 0},
 		{networks + "smtpd_recipient_limit = 20", "", "a message may have 100 recipients, at least", 1},
+		{networks + "smtpd_recipient_limit = 2000000", "", "max_recipients             = 1000000", 0},
+		{networks + "message_size_limit = 2000000000", "", "1073741824B", 0},
+		{networks + "message_size_limit = 0", "", "1073741824B", 0},
+		{networks + "maximal_queue_lifetime = 10s", "", `max_age                  = "1m"`, 0},
+		{networks + "transport_maps = inline:{a..b=slow:}", "", "the key is no domain", 1},
 		{networks + "minimal_backoff_time = 2h\nmaximal_backoff_time = 1h", "", `max_retry_interval       = "2h"`, 0},
 	} {
 		d := imported(t, c.main, master+c.master)

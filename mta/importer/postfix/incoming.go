@@ -130,15 +130,18 @@ func (im *importing) listener(s *service, p scope) {
 	required := im.relaying(b, p)
 	im.listenerTLS(b, p, required)
 	im.listenerAuth(b, p, required)
-	if n, at, _ := p.number("message_size_limit"); n > 0 {
-		b.Set("max_message_size", strconv.Itoa(max(n, 1024))+"B", at)
-	} else {
-		b.Set("max_message_size", "1GiB", at)
-		im.top.Noted(at, "the largest size that the relay takes is 1GiB")
+	const (
+		leastSize, mostSize             = 1 << 10, 1 << 30
+		leastRecipients, mostRecipients = 100, 1_000_000 // the least: RFC 5321, 4.5.3.1.8
+	)
+	n, at, _ := p.number("message_size_limit")
+	if n == 0 || n > mostSize {
+		n = mostSize
+		b.Noted(at, "the largest size that the relay takes is 1GiB")
 	}
-	const leastRecipients = 100 // RFC 5321, 4.5.3.1.8
+	b.Set("max_message_size", strconv.Itoa(max(n, leastSize))+"B", at)
 	if n, at, _ := p.number("smtpd_recipient_limit"); n > 0 {
-		b.Set("max_recipients", max(n, leastRecipients), at)
+		b.Set("max_recipients", min(max(n, leastRecipients), mostRecipients), at)
 		if n < leastRecipients {
 			b.Lost(at, fmt.Sprintf("a message may have %d recipients, at least (RFC 5321, 4.5.3.1.8)", leastRecipients), true)
 		}

@@ -160,7 +160,7 @@ func (im *importing) transportEntries(whole scope) map[string]*hop {
 			p, ok := pattern(e.key)
 			switch {
 			case !ok:
-				im.top.Lost(e.at, "routes are by domain, not by address", true)
+				im.top.Lost(e.at, "the key is no domain, and routes are by domain", true)
 			case all != nil:
 				im.shadowed(e)
 			case routed[p] == nil:
@@ -363,10 +363,9 @@ func (im *importing) writeDefaults(whole scope, want map[string]setting) {
 		{"maximal_queue_lifetime", "max_age", 'd'}, {"delay_warning_time", "delay_warning", 'h'},
 	} {
 		d, at, _ := whole.duration(x.param, x.unit)
-		if d == 0 && x.setting == "max_age" {
-			im.top.Lost(at, "mail that can't be delivered at the first attempt would be returned; the relay keeps it a minute at least", false)
-			b.Set(x.setting, "1m", at)
-			continue
+		if d < time.Minute && x.setting == "max_age" {
+			im.top.Noted(at, "the relay keeps mail that it can't deliver for a minute at least")
+			d = time.Minute
 		}
 		if d == 0 && x.setting != "delay_warning" {
 			im.fail(at, "%s: zero is no time to wait", x.param)
