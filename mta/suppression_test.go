@@ -83,7 +83,7 @@ func TestSuppressionsOfATenant(t *testing.T) {
 	}
 }
 
-// The way of a bad address: a remote host calls it unknown, it is on the list within a second, the
+// The way of a bad address: a remote host calls it unknown, it is on the list with its bounce, the
 // next submission is refused, and an operator can lift that.
 func TestT3_ABounceSuppressesItsAddress(t *testing.T) {
 	w := newWorld(t, sink.Config{Refusals: []sink.Refusal{sink.UnknownUsers("nobody")}}, `
@@ -91,10 +91,9 @@ func TestT3_ABounceSuppressesItsAddress(t *testing.T) {
 		suppression { feed = true }`)
 	w.send("ann@client.example", letter, "nobody@box.example", "bob@box.example")
 	w.await("nobody@box.example", "Bounce")
-	bounced := time.Now()
 	e, ok := w.suppression.Match("", "nobody@box.example")
-	if took := time.Since(bounced); !ok || took > time.Second {
-		t.Fatalf("on the list %v after the bounce: %v", took, ok)
+	if !ok {
+		t.Fatal("the bounce is written down, and its address is not on the list")
 	}
 	if e.Source != suppression.Bounce || !strings.Contains(e.Reason, "5.1.1") || e.Expires.Sub(e.Added) != 90*24*time.Hour {
 		t.Errorf("entry %+v", e)
