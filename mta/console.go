@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
+	"sync/atomic"
 
 	"example.org/mta/internal/network"
 	"example.org/mta/internal/pace"
@@ -23,7 +24,8 @@ import (
 type console struct {
 	server *web.Server
 	socket net.Listener
-	logins *auth.Service
+	users  string // the file that logins reads
+	logins atomic.Pointer[auth.Service]
 }
 
 // openConsole opens the console's socket, when the configuration has one. It asks by a client of the API in this
@@ -33,22 +35,21 @@ func (r *Relay) openConsole(cfg *config.Config, undo *undoer) error {
 	if c.Address == "" {
 		return nil
 	}
-	secret, err := loginSecret(cfg.DataDir)
+	logins, err := r.newConsoleLogins(cfg)
 	if err != nil {
 		return err
 	}
-	log := r.log.With("console", c.Address)
-	logins := auth.New(auth.Config{File: c.Users, Scheme: users.Argon2id, Secret: secret, Now: r.now, Log: log})
 	undo.add(logins.Close)
+	opened := &console{users: c.Users}
+	opened.logins.Store(logins)
 	wc := web.Config{
-		Relay: control.NewLocalClient(r.control.Handler()), Logins: consoleLogins{logins, r}, Hosts: c.Names(cfg.Hostname),
-		BasePath: c.BasePath, TrustedProxies: c.TrustedProxies, UserHeader: c.UserHeader, Log: log, Now: r.now, Audit: r.auditLogin,
+		Relay: control.NewLocalClient(r.control.Handler()), Logins: consoleLogins{opened, r}, Access: consoleAccess(cfg),
+		BasePath: c.BasePath, Log: r.log.With("console", c.Address), Now: r.now, Audit: r.auditLogin,
 	}
 	if wc.TLS, err = r.tlsOf(c.TLS); err != nil {
 		return err
 	}
-	server, err := web.New(wc)
-	if err != nil {
+	if opened.server, err = web.New(wc); err != nil {
 		return err
 	}
 	socket, err := net.Listen("tcp", c.Address)
@@ -56,8 +57,40 @@ func (r *Relay) openConsole(cfg *config.Config, undo *undoer) error {
 		return err
 	}
 	undo.add(func() { socket.Close() })
-	r.console = &console{server, socket, logins}
+	opened.socket = socket
+	r.console = opened
 	return nil
+}
+
+// consoleAccess is what a reload can change of the console, its users apart.
+func consoleAccess(cfg *config.Config) web.Access {
+	c := &cfg.Console
+	return web.Access{Hosts: c.Names(cfg.Hostname), TrustedProxies: c.TrustedProxies, UserHeader: c.UserHeader}
+}
+
+// newConsoleLogins reads the console's users, unless they are in the file that is in force.
+func (r *Relay) newConsoleLogins(cfg *config.Config) (*auth.Service, error) {
+	c := &cfg.Console
+	if r.console != nil && r.console.users == c.Users {
+		return r.console.logins.Load(), nil
+	}
+	secret, err := loginSecret(cfg.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	return auth.New(auth.Config{File: c.Users, Scheme: users.Argon2id, Secret: secret, Now: r.now, Log: r.log.With("console", c.Address)}), nil
+}
+
+// reloadConsole brings another configuration into force. Sessions of users in another file end.
+func (r *Relay) reloadConsole(cfg *config.Config, logins *auth.Service) {
+	if r.console == nil {
+		return
+	}
+	r.console.server.Set(consoleAccess(cfg))
+	r.console.users = cfg.Console.Users
+	if was := r.console.logins.Swap(logins); was != logins {
+		was.Close()
+	}
 }
 
 // auditLogin writes a login at the console down, before it counts.
@@ -83,22 +116,29 @@ func (r *Relay) closeConsole(ctx context.Context) error {
 	if r.console == nil {
 		return nil
 	}
-	defer r.console.logins.Close()
+	defer r.console.logins.Load().Close()
 	return r.console.server.Shutdown(ctx)
 }
 
 // consoleLogins are the users of the console.
 type consoleLogins struct {
+	of    *console
+	relay *Relay
+}
+
+// stamp is how an identity was established: a login says nothing about the users of another file.
+type stamp struct {
+	login   auth.Login
 	service *auth.Service
-	relay   *Relay
 }
 
 // Login implements web.Logins. A right password of a user without a role is no login, and looks like none.
 func (l consoleLogins) Login(ctx context.Context, from netip.Addr, user, password string) (web.Identity, error) {
 	began := l.relay.now()
-	login, err := l.service.Password(ctx, auth.Client{Peer: netip.AddrPortFrom(from, 0), Network: network.Of(from)}, user, password)
+	service := l.of.logins.Load()
+	login, err := service.Password(ctx, auth.Client{Peer: netip.AddrPortFrom(from, 0), Network: network.Of(from)}, user, password)
 	if err == nil {
-		if id, ok := identityOf(login); ok {
+		if id, ok := identityOf(login, service); ok {
 			return id, nil
 		}
 		pace.Late(ctx, l.relay.now().Sub(began))
@@ -117,27 +157,28 @@ func (l consoleLogins) Login(ctx context.Context, from netip.Addr, user, passwor
 
 // Known implements web.Logins.
 func (l consoleLogins) Known(user string) (web.Identity, bool) {
-	login := l.service.Vouched(user)
+	service := l.of.logins.Load()
+	login := service.Vouched(user)
 	if login == nil {
 		return web.Identity{}, false
 	}
-	return identityOf(login)
+	return identityOf(login, service)
 }
 
 // Still implements web.Logins.
 func (l consoleLogins) Still(id web.Identity) bool {
-	login, ok := id.Stamp.(auth.Login)
-	if !ok || !l.service.Still(&login) {
+	by, ok := id.Stamp.(stamp)
+	if !ok || by.service != l.of.logins.Load() || !by.service.Still(&by.login) {
 		return false
 	}
-	now, ok := identityOf(&login)
+	now, ok := identityOf(&by.login, by.service)
 	return ok && now.Role == id.Role
 }
 
 // identityOf gives who has logged in, if that has a role.
-func identityOf(l *auth.Login) (web.Identity, bool) {
+func identityOf(l *auth.Login, by *auth.Service) (web.Identity, bool) {
 	role, err := web.ParseRole(l.Role)
-	return web.Identity{User: l.User, Role: role, Stamp: *l}, err == nil
+	return web.Identity{User: l.User, Role: role, Stamp: stamp{*l, by}}, err == nil
 }
 
 // consoleWarnings says what is wrong with the users file of the console. The relay starts all the same.

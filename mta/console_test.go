@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -123,7 +124,7 @@ func TestConsoleByProxy(t *testing.T) {
 	if err := os.WriteFile(path, []byte(userLine(t, "ada", "tenant=acme")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.until("the role is gone", func() bool { _, ok := (consoleLogins{w.console.logins, w.Relay}).Known("ada"); return !ok })
+	w.until("the role is gone", func() bool { _, ok := (consoleLogins{w.console, w.Relay}).Known("ada"); return !ok })
 	w.send("ann@client.example", letter, "bob@box.example")
 	for lines.Scan() {
 		if strings.Contains(lines.Text(), "bob@box.example") {
@@ -134,4 +135,72 @@ func TestConsoleByProxy(t *testing.T) {
 		}
 	}
 	t.Error("the stream has ended without a word")
+}
+
+// TestConsoleReload: names, proxies and users change by a reload; who has logged in with the users before has no session with
+// the others, also when their file can't be read.
+func TestConsoleReload(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"before": userLine(t, "ada", "role=admin"), "after": userLine(t, "eve", "role=admin")} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	port := freePort(t)
+	block := func(users, more string) string {
+		return "console {\n address = \"127.0.0.1:" + port + "\"\n users = \"" + filepath.Join(dir, users) + "\"\n" + more + "\n}\n"
+	}
+	w := newWorld(t, sink.Config{}, block("before", ""))
+	reload := func(users, more string) {
+		t.Helper()
+		w.rewrite("console", block(users, more))
+		if done, err := w.Reload(t.Context()); err != nil || slices.ContainsFunc(done.Restart, func(s string) bool { return strings.HasPrefix(s, "console") }) {
+			t.Fatalf("%+v, %v", done, err)
+		}
+	}
+	jar, _ := cookiejar.New(nil)
+	browser := &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	base := "http://127.0.0.1:" + port
+	if a, err := browser.PostForm(base+"/login", url.Values{"user": {"ada"}, "password": {"secret"}}); err != nil || a.StatusCode != http.StatusSeeOther {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	get := func(what string, want int, fields ...string) {
+		t.Helper()
+		ask, err := http.NewRequest("GET", base+"/queue", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(fields); i += 2 {
+			if ask.Header.Set(fields[i], fields[i+1]); fields[i] == "Host" {
+				ask.Host = fields[i+1]
+			}
+		}
+		a, err := browser.Do(ask)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Body.Close()
+		if a.StatusCode != want {
+			t.Errorf("%s: %s, want %d", what, a.Status, want)
+		}
+	}
+	get("logged in", 200)
+	get("a name to come", 421, "Host", "ops.example.com")
+	reload("before", `hosts = ["ops.example.com", "127.0.0.1"]`)
+	get("still logged in", 200)
+	get("the new name, without the cookie", 303, "Host", "ops.example.com")
+	get("a name that has gone", 421, "Host", "localhost")
+	reload("after", "trusted_proxies = [\"127.0.0.1\"]\nuser_header = \"X-Remote-User\"")
+	get("a user of the file before", 303)
+	get("by the proxy", 200, "X-Remote-User", "eve")
+	get("the proxy names a user of the file before", 303, "X-Remote-User", "ada")
+	reload("before", "")
+	get("the session of before", 303)
+	if a, err := browser.PostForm(base+"/login", url.Values{"user": {"ada"}, "password": {"secret"}}); err != nil || a.StatusCode != http.StatusSeeOther {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	get("logged in again", 200)
+	reload("missing", "")
+	get("the users can't be read", 303)
+	get("the proxy is trusted no longer", 303, "X-Remote-User", "eve")
 }

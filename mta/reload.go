@@ -70,6 +70,9 @@ func (r *Relay) prepare(cfg *config.Config, trial bool) (p prepared, err error) 
 		if p.logins != nil && p.logins != r.logins.Load() {
 			p.logins.Close()
 		}
+		if p.console != nil && p.console != r.console.logins.Load() {
+			p.console.Close()
+		}
 		r.servers, r.apis = servers, apis
 	}
 	defer func() {
@@ -79,6 +82,11 @@ func (r *Relay) prepare(cfg *config.Config, trial bool) (p prepared, err error) 
 	}()
 	if p.logins, err = r.newLogins(cfg); err != nil {
 		return p, err
+	}
+	if r.console != nil {
+		if p.console, err = r.newConsoleLogins(cfg); err != nil {
+			return p, err
+		}
 	}
 	entrances, err := r.entrances(cfg, p.logins)
 	if err != nil {
@@ -150,6 +158,7 @@ func (r *Relay) PreviewReload(context.Context) (control.Reload, error) {
 type prepared struct {
 	listeners *listenersChange
 	logins    *auth.Service
+	console   *auth.Service // of the console's users; nil without a console
 	keys      *keys.Book
 	templates *template.Store
 	tokens    *returnpath.Keys
@@ -179,6 +188,7 @@ func (r *Relay) apply(before, pol *wiring.Policy, p prepared) {
 	if was := r.logins.Swap(p.logins); was != nil && was != p.logins {
 		was.Close()
 	}
+	r.reloadConsole(cfg, p.console)
 	r.forgetAPIs(cfg)
 	r.requests.SetLimit(requestMemory(cfg))
 	maps.DeleteFunc(r.servers, func(name string, _ submissionServer) bool {

@@ -107,7 +107,7 @@ func (r *Relay) loginTrouble() string {
 		}
 	}
 	if r.console != nil {
-		if text := r.console.logins.Trouble(); text != "" {
+		if text := r.console.logins.Load().Trouble(); text != "" {
 			return "console: " + text
 		}
 	}

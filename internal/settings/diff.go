@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 )
 
 // Change is one setting in which two files differ.
@@ -53,7 +54,23 @@ func Diff(old, new any) []Change {
 			changes = append(changes, Change{e.name, e.text, "", e.restart})
 		}
 	}
+	waiting := waitingBlocks(reflect.ValueOf(new).Elem(), changes)
+	for i := range changes {
+		block, _, _ := strings.Cut(changes[i].Setting, ": ")
+		changes[i].Restart = changes[i].Restart || waiting[block]
+	}
 	return changes
+}
+
+// waitingBlocks names the blocks marked "whole" of which a setting waits for a restart.
+func waitingBlocks(v reflect.Value, changes []Change) map[string]bool {
+	waiting := make(map[string]bool)
+	for f := range Fields(v) {
+		if f.Tag.Get("reload") == "whole" {
+			waiting[f.Name] = slices.ContainsFunc(changes, func(c Change) bool { return c.Restart && strings.HasPrefix(c.Setting, f.Name+": ") })
+		}
+	}
+	return waiting
 }
 
 // nameOf names the i-th block of f.

@@ -51,7 +51,7 @@ type Config struct {
 	Templates   Templates      `conf:"templates,block"`
 	ACME        ACME           `conf:"acme,block" reload:"restart"`
 	HTTP        HTTP           `conf:"http,block"`
-	Console     Console        `conf:"console,block" reload:"restart"`
+	Console     Console        `conf:"console,block" reload:"whole"`
 	Control     Control        `conf:"control,block" reload:"restart"`
 	Resolver    Resolver       `conf:"resolver,block" reload:"restart"`
 	Queue       Queue          `conf:"queue,block" reload:"restart"`

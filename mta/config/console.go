@@ -11,8 +11,8 @@ import (
 type Console struct {
 	block
 
-	Address string       `conf:"address" check:"listen or off"` // "ip:port"; "": none
-	TLS     Certificates `conf:"tls,block"`
+	Address string       `conf:"address" check:"listen or off" reload:"restart"` // "ip:port"; "": none
+	TLS     Certificates `conf:"tls,block" reload:"restart"`
 	Users   string       `conf:"users"` // a users file as package users reads it; those with a role may log in
 	// Hosts are the names by which browsers call the console. Default: Config.Hostname, and on loopback this
 	// machine's own.
@@ -21,7 +21,7 @@ type Console struct {
 	TrustedProxies []netip.Prefix `conf:"trusted_proxies"`
 	// UserHeader names the user who has logged in at the proxy. "": none does.
 	UserHeader string `conf:"user_header"`
-	BasePath   string `conf:"base_path"` // where the console stands at the proxy's, as "/mta"; "": at its top
+	BasePath   string `conf:"base_path" reload:"restart"` // where the console stands at the proxy's, as "/mta"; "": at its top
 }
 
 // Names lists the hosts by which browsers may call the console.

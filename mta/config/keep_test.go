@@ -98,3 +98,40 @@ func TestKeepOfTheSameMarksNothing(t *testing.T) {
 		t.Errorf("waiting %v in\n%s", c.Waiting(), shown)
 	}
 }
+
+// TestTheConsoleWaitsAsAWhole: what a reload can change of the console it does, unless something waits that may not go
+// together with it: without its proxies, an address would take passwords in clear.
+func TestTheConsoleWaitsAsAWhole(t *testing.T) {
+	const old = `console {
+		address         = "192.0.2.1:8026"
+		users           = "/etc/mta/console-users"
+		trusted_proxies = ["192.0.2.80"]
+	}`
+	for _, x := range []struct {
+		fresh   string
+		waiting int
+		users   string
+		proxies int
+	}{
+		{`console {
+			address         = "192.0.2.1:8026"
+			users           = "/etc/mta/others"
+			hosts           = ["ops.example.com"]
+			trusted_proxies = ["192.0.2.80", "192.0.2.81"]
+		}`, 0, "/etc/mta/others", 2},
+		{`console {
+			address = "127.0.0.1:8026"
+			users   = "/etc/mta/others"
+		}`, 3, "/etc/mta/console-users", 1},
+		{"", 3, "/etc/mta/console-users", 1},
+	} {
+		before, c := mustParse(t, old), mustParse(t, x.fresh)
+		c.Keep(before)
+		if len(c.Waiting()) != x.waiting || c.Console.Users != x.users || len(c.Console.TrustedProxies) != x.proxies || c.Console.Address != "192.0.2.1:8026" {
+			t.Errorf("%s: %v waits, in force is %+v", x.fresh, c.Waiting(), c.Console)
+		}
+		if _, err := Parse(Effective(c), "shown", noEnv); err != nil {
+			t.Errorf("%s: what is in force does not load: %v", x.fresh, err)
+		}
+	}
+}

@@ -46,13 +46,13 @@ func peer(r *http.Request) netip.Addr {
 
 // trusted reports whether an address is a proxy's that we trust.
 func (s *Server) trusted(a netip.Addr) bool {
-	return network.Contain(s.cfg.TrustedProxies, a)
+	return network.Contain(s.access.Load().TrustedProxies, a)
 }
 
 // clientOf gives the address of who asks: behind trusted proxies, as they name it in X-Forwarded-For.
 func (s *Server) clientOf(r *http.Request) netip.Addr {
 	hops := network.Elements(r.Header.Values("X-Forwarded-For"))
-	return network.Client(netip.AddrPortFrom(peer(r), 0), hops, s.cfg.TrustedProxies).Addr()
+	return network.Client(netip.AddrPortFrom(peer(r), 0), hops, s.access.Load().TrustedProxies).Addr()
 }
 
 // lastOf gives the last element of a list in headers: what the nearest proxy has added.
@@ -66,10 +66,11 @@ func lastOf(values []string) string {
 
 // byProxy gives who has logged in at the proxy that a request came from; only what a trusted one says counts.
 func (s *Server) byProxy(r *http.Request) (user string, ok bool) {
-	if s.cfg.UserHeader == "" || !s.trusted(peer(r)) {
+	name := s.access.Load().UserHeader
+	if name == "" || !s.trusted(peer(r)) {
 		return "", false
 	}
-	values := r.Header.Values(s.cfg.UserHeader)
+	values := r.Header.Values(name)
 	if len(values) != 1 || values[0] == "" {
 		return "", false // two say that one is somebody else's
 	}

@@ -13,6 +13,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"example.org/mta/mta/control"
@@ -27,15 +28,9 @@ type Config struct {
 	// Audit is called for each login, refused ones too, before it takes effect; an error refuses it.
 	// nil: they go to Log alone.
 	Audit func(context.Context, Login) error
-	// Hosts are the names by which a browser may call the console, without ports: others are refused, since
-	// a stranger's name can be made to mean this address.
-	Hosts []string
+	Access
 	// BasePath is where the console stands at a proxy's: "" or "/mta", without a slash at its end.
 	BasePath string
-	// TrustedProxies are those whose X-Forwarded-For and X-Forwarded-Proto count, and whose UserHeader names
-	// who has logged in there.
-	TrustedProxies []netip.Prefix
-	UserHeader     string
 	// ReadOnly lets nobody change anything, or read what messages say.
 	ReadOnly bool
 	// CookieSuffix keeps consoles apart that a browser reaches by different ports of one host: cookies know
@@ -46,9 +41,21 @@ type Config struct {
 	Now          func() time.Time
 }
 
+// Access is how the console is called, and by whom. A running server can get another.
+type Access struct {
+	// Hosts are the names by which a browser may call the console, without ports: others are refused, since
+	// a stranger's name can be made to mean this address.
+	Hosts []string
+	// TrustedProxies are those whose X-Forwarded-For and X-Forwarded-Proto count, and whose UserHeader names
+	// who has logged in there.
+	TrustedProxies []netip.Prefix
+	UserHeader     string
+}
+
 // Server is the console.
 type Server struct {
 	cfg      Config
+	access   atomic.Pointer[Access] // in place of cfg's
 	http     http.Server
 	mux      *http.ServeMux
 	routes   []route
@@ -77,6 +84,7 @@ func newServer(cfg Config, table []route) (*Server, error) {
 	s.origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, s.newRequest(r, nil), &control.Error{Status: http.StatusForbidden, Message: "the form is another site's", Hint: "begin at a page of the console"})
 	}))
+	s.Set(cfg.Access)
 	s.views.now, s.sessions.now, s.tickets.now = cfg.Now, cfg.Now, cfg.Now
 	stopped, stop := context.WithCancel(context.Background())
 	s.stopped = stopped
@@ -111,6 +119,9 @@ func newServer(cfg Config, table []route) (*Server, error) {
 	s.http.RegisterOnShutdown(stop)
 	return s, nil
 }
+
+// Set brings another access into force.
+func (s *Server) Set(a Access) { s.access.Store(&a) }
 
 // maxConnections bounds those that are open at a time; others wait to be accepted.
 const maxConnections = 256
@@ -196,13 +207,14 @@ func (s *Server) mine(host string) bool {
 		name = h
 	}
 	name = strings.TrimSuffix(strings.TrimPrefix(strings.ToLower(name), "["), "]")
-	for _, h := range s.cfg.Hosts {
+	hosts := s.access.Load().Hosts
+	for _, h := range hosts {
 		if strings.EqualFold(strings.Trim(h, "[]"), name) {
 			return true
 		}
 	}
 	ip, err := netip.ParseAddr(name)
-	return len(s.cfg.Hosts) == 0 && (name == "localhost" || err == nil && ip.IsLoopback())
+	return len(hosts) == 0 && (name == "localhost" || err == nil && ip.IsLoopback())
 }
 
 // secure reports whether a request came to us, or to a proxy that we trust, by TLS.

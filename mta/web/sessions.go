@@ -137,8 +137,12 @@ func (s *Server) sessionOf(r *http.Request, _ netip.Addr) *session {
 // still reports whether whoever has asked r may still see the answer, which goes on for longer than a session may: the
 // session hasn't ended, and the user is as they were.
 func (s *Server) still(r *request) bool {
-	if r.session.id != "" && s.sessions.find(r.session.id, false) == nil {
-		return false // a proxy's user has no session
+	if r.session.id == "" { // a proxy's user
+		if user, ok := s.byProxy(r.http); !ok || user != r.session.identity.User {
+			return false
+		}
+	} else if s.sessions.find(r.session.id, false) == nil {
+		return false
 	}
 	return s.cfg.Logins == nil || s.cfg.Logins.Still(r.session.identity)
 }

@@ -113,7 +113,7 @@ func newConsoleOf(t testing.TB, table []route, change func(*Config)) *console {
 			}
 			api.ServeHTTP(w, r)
 		})),
-		Logins: c.logins, Hosts: []string{"console.example"}, Now: c.clock.Now,
+		Logins: c.logins, Access: Access{Hosts: []string{"console.example"}}, Now: c.clock.Now,
 		Audit: func(_ context.Context, l Login) error {
 			if c.auditFails {
 				return errors.New("disk full")
