@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/csv"
 	"net/netip"
@@ -30,70 +31,70 @@ var acctCategories = map[string]string{
 	"PolicyRelated": "policy-related", "InvalidSender": "invalid-sender", "RoutingErrors": "routing-errors", "ProtocolErrors": "protocol-errors",
 }
 
-// logPowerMTA prints the records that acct-files have, as CSV (RFC 4180) with a header line.
+// logPowerMTA prints the records that acct-files have, as CSV with a header line. Lines end in \n, as those of PowerMTA
+// on Linux do: scripts that split them have no \r in the last column.
 func (c *cli) logPowerMTA(ctx context.Context, q control.LogQuery, newest bool) error {
 	w := csv.NewWriter(c.out)
-	w.UseCRLF = true
-	if err := w.Write(acctColumns); err != nil {
-		return err
-	}
-	w.Flush()
-	return c.logEach(ctx, q, newest, func(line []byte) error {
-		r, err := accounting.Parse(line)
-		if err != nil {
-			return nil // no record: nothing that CSV could have of it
-		}
-		if _, known := acctTypes[r.Type]; !known {
-			return nil
-		}
-		if err := w.Write(acctLine(r)); err != nil {
+	write := func(line []string) error {
+		if err := w.Write(line); err != nil {
 			return err
 		}
 		w.Flush() // a line that is followed has to appear
 		return w.Error()
+	}
+	if err := write(acctColumns); err != nil {
+		return err
+	}
+	return c.logEach(ctx, q, newest, func(line []byte) error {
+		r, err := accounting.Parse(line)
+		if err != nil || acctTypes[r.Type][0] == "" {
+			return nil // no record, or none that CSV could have
+		}
+		return write(acctLine(r))
 	})
 }
 
 // acctLine gives the columns of a record.
 func acctLine(r *accounting.Record) []string {
 	const layout = "2006-01-02 15:04:05-0700"
-	kind := acctTypes[r.Type]
-	queued := ""
-	switch {
-	case !r.Created.IsZero():
-		queued = r.Created.Local().Format(layout)
-	case r.Type == accounting.Reception:
-		queued = r.Time.Local().Format(layout)
-	}
-	out := []string{kind[0], r.Time.Local().Format(layout), queued, string(r.Sender), string(r.Recipient), kind[1]}
-	srcType, category, delivered := "smtp", "", "smtp"
-	if r.Key != "" {
-		srcType = "api"
-	}
-	if kind[0] == "b" || kind[0] == "t" {
-		if category = acctCategories[r.Class]; category == "" {
-			category = "other"
-		}
-	}
-	source, destination, host, from, status, text := "", "", r.Peer.Name, "", r.Response.Enhanced.String(), ""
-	if r.Response.Code != 0 {
-		text = "smtp;" + strconv.Itoa(r.Response.Code) + " " + oneLine(r.Response.Text)
-	}
-	switch {
-	case r.Type == accounting.Reception:
-		delivered, from, host, status, text = "", strings.TrimSpace(r.Peer.Name+" "+address(r.Peer.Addr)), "", "", ""
-	default:
-		source, destination = address(r.Local.Addr()), address(r.Peer.Addr)
-		if destination != "" {
-			host += " (" + destination + ")"
-		}
-	}
+	kind, peer := acctTypes[r.Type], address(r.Peer.Addr)
 	queue := r.Recipient.Domain()
 	if r.EgressSource != "" {
 		queue += "/" + r.EgressSource
 	}
-	return append(out, status, text, host, category, srcType, from, delivered, source, destination, strconv.FormatInt(r.Size, 10),
-		r.EgressSource, r.EgressPool, r.Campaign, queue)
+	of := map[string]string{
+		"type": kind[0], "timeLogged": r.Time.Local().Format(layout), "orig": string(r.Sender), "rcpt": string(r.Recipient),
+		"dsnAction": kind[1], "dlvSize": strconv.FormatInt(r.Size, 10), "srcType": "smtp",
+		"vmta": r.EgressSource, "vmtaPool": r.EgressPool, "jobId": r.Campaign, "queue": queue,
+	}
+	if r.Key != "" {
+		of["srcType"] = "api"
+	}
+	if kind[0] == "b" || kind[0] == "t" {
+		of["bounceCat"] = cmp.Or(acctCategories[r.Class], "other")
+	}
+	created := r.Created
+	if r.Type == accounting.Reception {
+		created = r.Time
+		of["srcMta"] = strings.TrimSpace(r.Peer.Name + " " + peer)
+	} else {
+		of["dlvType"], of["dlvSourceIp"], of["dlvDestinationIp"] = "smtp", address(r.Local.Addr()), peer
+		if of["dsnMta"] = r.Peer.Name; peer != "" {
+			of["dsnMta"] += " (" + peer + ")"
+		}
+		of["dsnStatus"] = r.Response.Status().String()
+		if r.Response.Code != 0 {
+			of["dsnDiag"] = "smtp;" + oneLine(r.Response.String())
+		}
+	}
+	if !created.IsZero() {
+		of["timeQueued"] = created.Local().Format(layout)
+	}
+	line := make([]string, len(acctColumns))
+	for i, name := range acctColumns {
+		line[i] = of[name]
+	}
+	return line
 }
 
 // address is "" where there is none.
