@@ -322,7 +322,7 @@ func appendSubject(parts []string, name string, value json.RawMessage, depth int
 		begin = strings.TrimSpace(string(value))
 	)
 	switch {
-	case depth > 4 || begin == "" || begin == "null" || begin == "false" || begin == `""` || begin == "0":
+	case depth > 4 || begin == "" || begin == "null" || begin == "false" || begin == `""` || name != "" && begin == "0":
 	case begin[0] == '{':
 		for d.Token(); d.More(); {
 			key, _ := d.Token()
