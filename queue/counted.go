@@ -94,7 +94,11 @@ func (c *changer) byCount(counted *Counted) {
 		if !ok {
 			return
 		}
-		m.rcpts = slices.DeleteFunc(m.rcpts, func(r candidateRecipient) bool { return !slices.Contains(rcpts, r.entry.Rcpt) })
+		slices.Sort(rcpts)
+		m.rcpts = slices.DeleteFunc(m.rcpts, func(r candidateRecipient) bool {
+			_, counted := slices.BinarySearch(rcpts, r.entry.Rcpt)
+			return !counted
+		})
 		if len(m.rcpts) > 0 {
 			c.add(&m, nil)
 		}
