@@ -2,8 +2,11 @@ package mta
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"hash/crc32"
 	"io"
 	"log/slog"
 	"os"
@@ -11,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	bolt "go.etcd.io/bbolt"
 
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/format"
@@ -21,6 +26,7 @@ import (
 	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 	"example.org/mta/suppression/boltstore"
+	"example.org/mta/warmup"
 )
 
 // before are the stores as the version before knows them: the queue and the suppression list have a former format.
@@ -132,6 +138,46 @@ func TestStoresOfTheFuture(t *testing.T) {
 		}
 	}
 	w.start()
+}
+
+// TestRecordsOfTheFuture: should a statement be missing, the record that a later version has written ends the start, too.
+func TestRecordsOfTheFuture(t *testing.T) {
+	w := newWorldWith(t, version("0.1.0", nil), sink.Config{}, "")
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	warm := append(make([]byte, 20), byte(warmup.Format.Writes+1)) // see warmup/boltstore
+	binary.BigEndian.PutUint32(warm, crc32.Checksum(warm[4:], crc32.MakeTable(crc32.Castagnoli)))
+	for _, test := range []struct {
+		store              format.Store
+		file, bucket, name string
+		value              []byte
+	}{
+		{boltstore.Format, "suppression.db", "suppression", "acme\x00a@example.net", []byte{byte(boltstore.Format.Writes + 1), 1, 0, 0}},
+		{warmup.Format, "warmup.db", "records-2", "192.0.2.1", warm},
+	} {
+		path := filepath.Join(w.cfg.DataDir, test.file)
+		was, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		db, err := bolt.Open(path, 0o600, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = db.Update(func(tx *bolt.Tx) error { return tx.Bucket([]byte(test.bucket)).Put([]byte(test.name), test.value) })
+		if err = errors.Join(err, db.Close(), os.Remove(path+".format")); err != nil {
+			t.Fatal(err)
+		}
+		_, err = New(w.cfg, Options{Version: "0.1.0", Log: slog.New(slog.DiscardHandler)})
+		want := fmt.Sprintf("version %d, and this program knows 1 to %d: start the newer one", test.store.Writes+1, test.store.Writes)
+		if !errors.Is(err, format.ErrRefused) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", test.store.Name, err)
+		}
+		if err := os.WriteFile(path, was, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // contents lists the files below a folder with their sizes.
