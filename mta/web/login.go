@@ -19,9 +19,8 @@ const ticketLife = time.Minute
 type tickets struct {
 	now func() time.Time
 
-	mu      sync.Mutex // guards what follows
-	by      map[[sha256.Size]byte]ticket
-	guessed time.Time // when a wrong one was last on record
+	mu sync.Mutex // guards by
+	by map[[sha256.Size]byte]ticket
 }
 
 type ticket struct {
@@ -55,17 +54,26 @@ func (t *tickets) use(text string) (Identity, bool) {
 	return found.who, ok && t.now().Before(found.until)
 }
 
-// wrong reports whether a wrong link is to be on record: one a second is, since anybody can send them, and the audit
-// has an end.
-func (t *tickets) wrong() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now := t.now()
-	if now.Sub(t.guessed) < time.Second {
+// onceASecond lets one through a second.
+type onceASecond struct {
+	mu   sync.Mutex // guards last
+	last time.Time
+}
+
+func (x *onceASecond) passes(t time.Time) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if t.Sub(x.last) < time.Second {
 		return false
 	}
-	t.guessed = now
+	x.last = t
 	return true
+}
+
+// tooOften refuses a login that is not put on record: one a second of its kind is. Anybody can send them, and the audit has
+// an end, where old lines make room for new ones.
+func tooOften() error {
+	return &control.Error{Status: http.StatusTooManyRequests, Message: "too many logins are refused", Hint: "try again in a second"}
 }
 
 // loginPage is the data of the form.
@@ -86,6 +94,9 @@ func (s *Server) loginForm(w http.ResponseWriter, r *request) error {
 		return nil
 	}
 	if user, ok := s.byProxy(r.http); ok {
+		if !s.strangers.passes(r.now) {
+			return tooOften()
+		}
 		if err := s.audit(r, Login{User: user, Address: r.client, How: "proxy", Refused: "no role"}); err != nil {
 			return err
 		}
@@ -97,8 +108,8 @@ func (s *Server) loginForm(w http.ResponseWriter, r *request) error {
 
 func (s *Server) useTicket(w http.ResponseWriter, r *request, text string) error {
 	who, ok := s.tickets.use(text)
-	if !ok && !s.tickets.wrong() {
-		return &control.Error{Status: http.StatusTooManyRequests, Message: "too many links are tried", Hint: "try again in a second"}
+	if !ok && !s.guesses.passes(r.now) {
+		return tooOften()
 	}
 	if !ok {
 		if err := s.audit(r, Login{Address: r.client, How: "link", Refused: "used, too old or made up"}); err != nil {

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -91,8 +92,10 @@ func (s *Server) part(r *request, v *view, gone error) (body, error) {
 	return s.compressed(html), err
 }
 
-// makeView asks the relay and fills the template.
-func (s *Server) makeView(ctx context.Context, by *request) (*view, error) {
+// makeView asks the relay and fills the template. No request's goroutine does it, whose panics the server would recover
+// from: a fault of a page must not end the relay.
+func (s *Server) makeView(ctx context.Context, by *request) (_ *view, err error) {
+	defer s.recovered(by, &err)
 	r := *by
 	r.ctx = ctx
 	p := r.route.page
@@ -119,6 +122,14 @@ func (s *Server) makeView(ctx context.Context, by *request) (*view, error) {
 		v.part, err = s.part(&r, v, nil)
 	}
 	return v, err
+}
+
+// recovered makes a panic an error.
+func (s *Server) recovered(r *request, err *error) {
+	if p := recover(); p != nil {
+		s.cfg.Log.Error("the console has a fault", "path", r.http.URL.Path, "panic", p, "stack", string(debug.Stack()))
+		*err = &control.Error{Status: http.StatusInternalServerError, Message: fmt.Sprintf("the page has a fault: %v", p), Hint: "the relay's log has more; please report it"}
+	}
 }
 
 // begin shows the first page of a list whose cursor the relay does not take, and says so. When that fails

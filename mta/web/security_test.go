@@ -5,8 +5,10 @@ import (
 	"net/http"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"example.org/mta/mta/control"
 )
@@ -303,4 +305,33 @@ func TestContentIsForNoOtherSite(t *testing.T) {
 	if asked != 3 {
 		t.Errorf("%d routes were asked", asked)
 	}
+}
+
+// TestStrangersOfTheProxy: whom the proxy has logged in and who has no role is on record, but can't fill the audit, where
+// old lines make room for new ones.
+func TestStrangersOfTheProxy(t *testing.T) {
+	c := newConsole(t, func(cfg *Config) {
+		cfg.TrustedProxies, cfg.UserHeader = []netip.Prefix{netip.MustParsePrefix("192.0.2.80/32")}, "X-Remote-User"
+	})
+	b := c.browser()
+	b.from = "192.0.2.80:4711"
+	b.header.Set("X-Remote-User", "eve")
+	statuses := make(map[int]int)
+	for range 50 {
+		statuses[b.get("/login").StatusCode]++
+	}
+	c.clock.add(time.Second)
+	statuses[b.get("/login").StatusCode]++
+	if len(c.audit) != 2 || statuses[http.StatusForbidden] != 2 || statuses[http.StatusTooManyRequests] != 49 {
+		t.Errorf("%d are on record, the answers were %v", len(c.audit), statuses)
+	}
+}
+
+// TestFaultOfAPage: a panic is an error of the page, and the console goes on. It would end the relay.
+func TestFaultOfAPage(t *testing.T) {
+	table := append(slices.Clone(routes), route{method: "GET", path: "/fault", role: Viewer, title: "Fault", page: &page{"help.html", func(*request) (any, error) { panic("x5") }, 0}})
+	c := newConsoleOf(t, table, nil)
+	b := c.as("vera")
+	b.get("/fault").wants(t, http.StatusInternalServerError, "The page has a fault: x5")
+	b.get("/help").wants(t, http.StatusOK, "Help")
 }

@@ -63,11 +63,13 @@ type Server struct {
 	views    views
 	sessions sessions
 	tickets  tickets
-	streams  streams
-	zippers  sync.Pool // of *gzip.Writer, which take a megabyte each
-	assets   map[string]*asset
-	origins  *http.CrossOriginProtection
-	stopped  context.Context // ends when the server is about to stop, for streams
+	// The refusals that are on record: of links, and of users whom a proxy has logged in and who have no role.
+	guesses, strangers onceASecond
+	streams            streams
+	zippers            sync.Pool // of *gzip.Writer, which take a megabyte each
+	assets             map[string]*asset
+	origins            *http.CrossOriginProtection
+	stopped            context.Context // ends when the server is about to stop, for streams
 }
 
 // New makes a server that serves nothing yet.

@@ -85,6 +85,13 @@ func (s *Server) stream(w http.ResponseWriter, r *request, follow func(ctx conte
 		return nil
 	}
 	go func() { // so that a browser that has gone is noticed, and a session that has ended
+		var failed error
+		defer func() {
+			if failed != nil {
+				cancel()
+			}
+		}()
+		defer s.recovered(r, &failed)
 		tick := time.NewTicker(15 * time.Second)
 		defer tick.Stop()
 		for {
