@@ -21,6 +21,7 @@ func TestForeignFields(t *testing.T) {
 		"somebody else":        {"198.51.100.1", "", "", all, "250", "", "", "", 3},
 		"user":                 {"203.0.113.1", "carl", "", all, "250", "blue", "spring sale", "order-1", 0},
 		"tenant without right": {"203.0.113.1", "bob", "", all, "550 5.7.1 X-Virtual-MTA names blue", "", "", "", 0},
+		"other case":           {"192.0.2.1", "", "", "X-Virtual-MTA: Blue\r\n", "250", "blue", "", "", 0},
 		"unknown pool":         {"192.0.2.1", "", "", "X-Virtual-MTA: red\r\n", "550 5.7.1 X-Virtual-MTA names red", "", "", "", 0},
 		"unknown, ignored":     {"198.51.100.1", "", "", "X-Virtual-MTA: red\r\n", "250", "", "", "", 1},
 		"two pools":            {"192.0.2.1", "", "", "X-Virtual-MTA: blue\r\nX-Virtual-MTA: blue\r\n", "554 5.5.4 X-Virtual-MTA must name one pool", "", "", "", 0},

@@ -65,12 +65,16 @@ func (m *Message) takeForeign() {
 		h.foreign = foreignFields{}
 		return
 	}
+	may := func(pool string) bool { return names.MayUsePool != nil && names.MayUsePool(m.account.tenant, pool) }
 	pool := &h.foreign[foreignPool]
-	switch {
+	switch lower := strings.ToLower(pool.value); {
 	case pool.times == 0:
 	case pool.times > 1 || pool.value == "":
 		m.reject(badPoolField.Refusal(names.Pool))
-	case names.MayUsePool == nil || !names.MayUsePool(m.account.tenant, pool.value):
+	case may(pool.value):
+	case may(lower): // PowerMTA knows no case in the names of virtual MTAs, and their import makes lower case of them
+		pool.value = lower
+	default:
 		m.reject(unknownPool.Refusal(names.Pool, reply.Printable(pool.value)))
 	}
 }
