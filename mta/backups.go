@@ -145,8 +145,20 @@ func (r *Relay) secrets(cfg *config.Config) (parts []archive.Part) {
 		outside(a.TLS.Certificate...)
 		outside(a.TLS.Key...)
 	}
+	outside(cfg.Console.TLS.Certificate...)
+	outside(cfg.Console.TLS.Key...)
 	for _, p := range cfg.ClientPairs() {
 		outside(p.Certificate, p.Key)
+	}
+	outside(cfg.Defaults.Traffic.TLSCA)
+	for _, p := range cfg.Providers {
+		outside(p.Traffic.TLSCA)
+	}
+	for _, d := range cfg.Domains {
+		outside(d.Traffic.TLSCA)
+	}
+	for _, s := range cfg.Streams {
+		outside(s.CA)
 	}
 	for _, d := range cfg.DKIMs {
 		for _, key := range d.Keys {
