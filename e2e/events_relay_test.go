@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"cmp"
 	"compress/gzip"
 	"context"
@@ -11,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -178,12 +180,15 @@ func (s *eventStream) settled(t *testing.T) {
 	t.Helper()
 	eventually(t, patience, func() error {
 		now := s.status(t)
-		if now.LagEvents == 0 && now.LagBytes == 0 && now.State == "following" {
-			return nil
+		if now.LagEvents != 0 || now.LagBytes != 0 || now.State != "following" {
+			return fmt.Errorf("the stream is %+v", now)
 		}
-		return fmt.Errorf("the stream is %+v", now)
+		cursors, err := os.ReadFile(filepath.Join(s.relay.dir, "data", "streams.db"))
+		if err == nil && !bytes.Contains(cursors, []byte(`away{"at":"`+now.At+`"`)) { // bolt has a value right after its key
+			err = fmt.Errorf("the cursor is not written: %+v", now)
+		}
+		return err
 	})
-	<-time.After(300 * time.Millisecond)
 }
 
 func (s *eventStream) status(t *testing.T) control.Stream {
