@@ -111,7 +111,7 @@ func TestConsoleByProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ask.Header.Set("X-Remote-User", "ada")
+	ask.Header.Set("X-Remote-User", "Ada") // the file has the lower case
 	a, err := http.DefaultClient.Do(ask)
 	if err != nil {
 		t.Fatal(err)

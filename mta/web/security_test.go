@@ -3,6 +3,7 @@ package web
 import (
 	"io/fs"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -334,4 +335,22 @@ func TestFaultOfAPage(t *testing.T) {
 	b := c.as("vera")
 	b.get("/fault").wants(t, http.StatusInternalServerError, "The page has a fault: x5")
 	b.get("/help").wants(t, http.StatusOK, "Help")
+}
+
+// TestStreamsOfAProxyEndWithIt: a reload that takes the header away takes what is followed, too.
+func TestStreamsOfAProxyEndWithIt(t *testing.T) {
+	c := newConsole(t, func(cfg *Config) {
+		cfg.TrustedProxies, cfg.UserHeader = []netip.Prefix{netip.MustParsePrefix("192.0.2.80/32")}, "X-Remote-User"
+	})
+	ask := httptest.NewRequest("GET", "/log/follow", nil)
+	ask.RemoteAddr = "192.0.2.80:4711"
+	ask.Header.Set("X-Remote-User", "otto")
+	r := c.newRequest(ask, nil)
+	if !c.still(r) {
+		t.Error("the proxy's user may not follow anything")
+	}
+	c.Set(Access{Hosts: []string{"console.example"}})
+	if c.still(r) {
+		t.Error("the proxy's user follows on after the reload")
+	}
 }

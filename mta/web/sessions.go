@@ -138,8 +138,8 @@ func (s *Server) sessionOf(r *http.Request, _ netip.Addr) *session {
 // session hasn't ended, and the user is as they were.
 func (s *Server) still(r *request) bool {
 	if r.session.id == "" { // a proxy's user
-		if user, ok := s.byProxy(r.http); !ok || user != r.session.identity.User {
-			return false
+		if _, ok := s.byProxy(r.http); !ok {
+			return false // a reload has taken the header, or the proxy, away
 		}
 	} else if s.sessions.find(r.session.id, false) == nil {
 		return false
