@@ -229,8 +229,14 @@ func TestFirstPageIsSmall(t *testing.T) {
 
 func TestLargeForm(t *testing.T) {
 	c := newConsole(t, nil)
-	if a := c.browser().post("/login", "user", strings.Repeat("x", maxBody)); a.StatusCode != http.StatusRequestEntityTooLarge {
+	if a := c.browser().post("/login", "user", strings.Repeat("x", maxLogin)); a.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Error(a.Status)
+	}
+	if a := c.as("otto").post("/queue/hold", "id", strings.Repeat("x", maxBody)); a.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Error(a.Status)
+	}
+	if a := c.as("otto").post("/queue/hold", "id", strings.Repeat("x", maxLogin)); a.StatusCode == http.StatusRequestEntityTooLarge {
+		t.Error("who has logged in may send no more than others")
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"html/template"
 	"log/slog"
 	"net"
@@ -246,8 +247,11 @@ func (s *Server) newRequest(r *http.Request, rt *route) *request {
 	return req
 }
 
-// maxBody bounds a form.
-const maxBody = 1 << 20
+// Bounds of a form, in octets; maxLogin is that of whoever has not logged in.
+const (
+	maxBody  = 1 << 20
+	maxLogin = 16 << 10
+)
 
 // serve is the way of each request: who asks, may they, what do they ask.
 func (s *Server) serve(rt *route) http.Handler {
@@ -307,10 +311,14 @@ func (s *Server) read(w http.ResponseWriter, r *request) error {
 	}
 	r.values = query
 	if r.http.Method == http.MethodPost {
-		r.http.Body = http.MaxBytesReader(w, r.http.Body, maxBody)
+		most := int64(maxBody)
+		if r.route.role == Anyone {
+			most = maxLogin
+		}
+		r.http.Body = http.MaxBytesReader(w, r.http.Body, most)
 		if err := r.http.ParseForm(); err != nil {
 			if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-				return &control.Error{Status: http.StatusRequestEntityTooLarge, Message: "the form is larger than 1 MiB", Hint: "tick less, or use a filter"}
+				return &control.Error{Status: http.StatusRequestEntityTooLarge, Message: fmt.Sprintf("the form is larger than %d KiB", most>>10), Hint: "tick less, or use a filter"}
 			}
 			return control.Invalid("", "form: %v", err)
 		}
