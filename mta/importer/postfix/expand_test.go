@@ -25,14 +25,14 @@ func TestExpansion(t *testing.T) {
 		"m$unknown": "m",
 	} {
 		dir := t.TempDir()
-		main := "set = a\nempty =\nmyhostname = " + raw
+		main := "set = a\nempty =\nsmtp_tls_security_level = may\nsmtp_tls_CAfile = /" + raw
 		for name, text := range map[string]string{"main.cf": main, "master.cf": master} {
 			if err := os.WriteFile(dir+"/"+name, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
 		got, err := postfix.Import(dir)
-		if err != nil || !strings.Contains(string(got.Bytes()), "\nhostname = \""+want+"\"") {
+		if err != nil || !strings.Contains(string(got.Bytes()), " = \"/"+want+"\"") {
 			t.Errorf("%s: %v, want %s in\n%s", raw, err, want, got.Bytes())
 		}
 	}

@@ -74,27 +74,34 @@ func nexthop(s string) (host, port string, exact bool, err error) {
 			return "", "", false, err
 		}
 	}
-	if host == "" || strings.ContainsAny(host, "/@ {}") {
-		return "", "", false, fmt.Errorf("%q is no host", shorten(s))
+	if _, err := netip.ParseAddr(host); err != nil {
+		if host, err = domainName(host); err != nil {
+			return "", "", false, fmt.Errorf("%q is no host", shorten(s))
+		}
 	}
 	return strings.ToLower(host), port, exact, nil
 }
 
+// domainName gives the name of a domain or host as the relay writes it.
+func domainName(s string) (string, error) {
+	ascii, err := envelope.ToASCII(strings.ToLower(s))
+	if err == nil && (ascii == "" || ascii[0] == '[') {
+		err = fmt.Errorf("%q is no name", shorten(s))
+	}
+	return ascii, err
+}
+
 // pattern gives a key of a transport or TLS policy table as mta.conf writes it; false if it is no domain.
 func pattern(key string) (string, bool) {
-	switch {
-	case key == "*":
+	if key == "*" {
 		return key, true
-	case strings.Contains(key, "@") || strings.ContainsAny(key, "*/ :"):
-		return "", false
-	case strings.HasPrefix(key, "."):
-		_, err := envelope.ToASCII(key[1:])
-		return "*" + key, len(key) > 1 && err == nil
-	case strings.HasPrefix(key, "["):
-		return key, false
 	}
-	_, err := envelope.ToASCII(key)
-	return key, key != "" && err == nil
+	below, wide := strings.CutPrefix(key, ".")
+	name, err := domainName(below)
+	if wide {
+		name = "*." + name
+	}
+	return name, err == nil
 }
 
 // wider lists the patterns that cover one, the narrowest first, "*" not among them.

@@ -84,6 +84,9 @@ func (im *importing) fail(at importer.Origin, format string, args ...any) {
 func (im *importing) whole() {
 	s := scope{im: im}
 	if name, at, set := s.text("myhostname"); set && name != "" {
+		if _, err := domainName(name); err != nil {
+			im.fail(at, "myhostname: %q is no host name", shorten(name))
+		}
 		im.top.Set("hostname", name, at)
 	} else {
 		im.top.Comment("myhostname is not set: the relay takes the machine's name, too")

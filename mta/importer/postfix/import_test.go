@@ -84,6 +84,8 @@ func TestFaultsNameFileAndLine(t *testing.T) {
 		{"transport_maps = inline:{a.example=gone:}", master, `main.cf:1: master.cf has no transport "gone"`},
 		{"smtp_tls_security_level = mya", master, `main.cf:1: "mya" is no level of TLS`},
 		{"myhostname = ${a", master, `main.cf:1: "${a" has no closing }`},
+		{"relayhost = !", master, `main.cf:1: "!" is no host`},
+		{"myhostname = a b", master, `main.cf:1: myhostname: "a b" is no host name`},
 		{"nonsense", master, `main.cf:1: this is no "name = value"`},
 		{"a = b", master + "short unix -", "master.cf:4: an entry needs eight fields"},
 		{"default_destination_concurrency_limit = many", master, `main.cf:1: smtp_destination_concurrency_limit: "many" is not a whole number`},
@@ -217,12 +219,9 @@ func FuzzImport(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if _, err := config.Parse(got.Bytes(), "mta.conf", func(string) string { return "x" }); err != nil {
-			for _, word := range []string{"syntax", "Invalid", "Unclosed", "unknown setting"} {
-				if strings.Contains(err.Error(), word) {
-					t.Errorf("%q gives\n%s\n%v", main, got.Bytes(), err)
-				}
-			}
+		_, err = config.Parse(got.Bytes(), "mta.conf", func(string) string { return "x" })
+		if err != nil && !strings.Contains(err.Error(), "mail would loop") {
+			t.Errorf("%q, %q give\n%s\n%v", main, master, got.Bytes(), err)
 		}
 	})
 }
