@@ -79,6 +79,7 @@ func scriptParams() testscript.Params {
 			"deferred": await("something to be deferred", control.StateDeferred, func(n int) bool { return n > 0 }),
 			"active":   await("an attempt to be under way", control.StateActive, func(n int) bool { return n > 0 }),
 			"received": awaitReceived,
+			"printed":  awaitPrinted,
 			"signal":   sendSignal,
 			"expand":   expand,
 			"zone":     serveZone,
@@ -224,7 +225,22 @@ func (r *receiver) keep(envelope string, content []byte) error {
 func (s *receiverSession) Reset()        {}
 func (s *receiverSession) Logout() error { return nil }
 
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
+
+// awaitPrinted waits until a file that a background command writes has a text so many times.
+func awaitPrinted(ts *testscript.TestScript, _ bool, args []string) {
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		text, _ := os.ReadFile(ts.MkAbs(args[2]))
+		if strings.Count(string(text), args[0]) >= n {
+			return
+		}
+		if time.Now().After(end) {
+			ts.Fatalf("%s has %q less than %d times:\n%s", args[2], args[0], n, text)
+		}
+	}
+}
 
 // awaitReceived waits for as many more messages as its argument says.
 func awaitReceived(ts *testscript.TestScript, _ bool, args []string) {
