@@ -128,6 +128,9 @@ func TestExportAndContinue(t *testing.T) {
 		}
 		check("at once")
 		shut(t, to)
+		if report, err := Fsck(cfg.Dir, cfg.FS, nil); err != nil || report.Damaged() || report.Messages != 1 {
+			t.Errorf("fsck: %+v, %v", report, err)
+		}
 		to = open(t, cfg)
 		check("after a restart")
 		shut(t, to)

@@ -155,8 +155,17 @@ func (w *clients) again() {
 }
 
 func (r *clientRequest) sender(position int) string {
-	return fmt.Sprintf("r%x-%d@example.com", r.key[:4], position)
+	kind := "r"
+	if r.moved() {
+		kind = movedKind
+	}
+	return fmt.Sprintf("%s%x-%d@example.com", kind, r.key[:4], position)
 }
+
+// moved reports whether the messages come from another queue, where each was attempted movedAttempts times.
+func (r *clientRequest) moved() bool { return r.key[0]&3 == 0 }
+
+const movedKind, movedAttempts = "moved", 3
 
 // send does what a server does with a request that has a key.
 func (w *clients) send(r *clientRequest) {
@@ -199,6 +208,9 @@ func (w *clients) send(r *clientRequest) {
 			}
 			m := message(1, "example.net")
 			m.Sender = envelope.Address(r.sender(i))
+			if r.moved() {
+				d.Continue([]Standing{{Attempts: movedAttempts, Due: time.Now().Add(time.Duration(i%3) * time.Second), Tried: true, Last: Attempt{Reply: greylisted}}})
+			}
 			b.Drafts, b.Messages = append(b.Drafts, d), append(b.Messages, m)
 		}
 		n, err := w.q.CommitBatch(b)
@@ -263,6 +275,9 @@ func (w *clients) saw(sender string, id envelope.ID) {
 func (w *clients) leased(l *Lease) {
 	w.saw(string(l.Message.Sender), l.Message.ID)
 	w.delivered[string(l.Message.Sender)] = l.Message.ID
+	if r := &l.Recipients[0]; strings.HasPrefix(string(l.Message.Sender), movedKind) && (r.Attempts < movedAttempts || r.Last != greylisted) {
+		w.t.Fatalf("%s came with %d attempts, the last %v", l.Message.Sender, r.Attempts, r.Last)
+	}
 }
 
 func (w *clients) deliver() {

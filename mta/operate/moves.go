@@ -30,6 +30,8 @@ type Receptions interface {
 const (
 	// importKnown is how long a message that was imported is recognised when it comes again.
 	importKnown = 30 * 24 * time.Hour
+	// maxImport is how many messages a request can have: each has its place in the answer.
+	maxImport = 10_000
 	// importsAtOnce is how many messages are committed at the same time, so that they share syncs.
 	importsAtOnce = 32
 )
@@ -139,6 +141,9 @@ func (im *importer) all(ctx context.Context, in *exported.Reader) error {
 
 // message takes a message, or counts why not. An error ends the import.
 func (im *importer) message(m *exported.Message, content *exported.Content) error {
+	if len(im.seen) == maxImport {
+		return &exported.Error{Place: "message " + m.ID, Problem: fmt.Sprintf("there are more than %d messages in one request", maxImport), Remedy: "send them in several archives, as 'mta queue import' does"}
+	}
 	if name := m.Node + "/" + m.ID; im.seen[name] {
 		return &exported.Error{Place: "message " + m.ID, Problem: "it is there twice", Remedy: "import archives that 'mta queue export' has written"}
 	} else {
