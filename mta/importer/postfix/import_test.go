@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"example.org/mta/mta/config"
@@ -179,6 +180,22 @@ func TestNobodyMayMoreThanBefore(t *testing.T) {
 		if text := string(d.Bytes()); !strings.Contains(text, c.want) || d.Summary().Protects != c.protects {
 			t.Errorf("%s%s: %d that protect, want %d, and %s in\n%s", c.main, c.master, d.Summary().Protects, c.protects, c.want, text)
 		}
+	}
+}
+
+// TestATableIsAFile: the import does not wait for what a FIFO may bring.
+func TestATableIsAFile(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"main.cf": "transport_maps = hash:/etc/postfix/t", "master.cf": master} {
+		if err := os.WriteFile(dir+"/"+name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mkfifo(dir+"/t", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := postfix.Import(dir); err == nil || !strings.Contains(err.Error(), "main.cf:1: transport_maps: ") {
+		t.Error(err)
 	}
 }
 
