@@ -237,6 +237,17 @@ func TestADryReloadRefusesWhatAReloadRefuses(t *testing.T) {
 			t.Errorf("%s: a dry run says %v, the reload %v", name, dry, err)
 		}
 	}
+	cert, key, _ := certificateFiles(t, "more.example")
+	w.rewrite("tls", `listener "more" {
+		address = "127.0.0.1:0"
+		tls {
+			certificate = "`+cert+`"
+			key         = "`+key+`"
+		}
+	}`)
+	if _, err := api.Reload(t.Context(), control.Intent{DryRun: true}); err != nil || len(w.expiries()) != 0 {
+		t.Errorf("after a dry run the relay looks after the certificates %v; %v", w.expiries(), err)
+	}
 	// A socket that another one has to make room for stays open in a dry run.
 	port := freePort(t)
 	w.rewrite("one", `listener "smtp" { address = "127.0.0.1:`+port+`" }`)

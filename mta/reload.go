@@ -74,6 +74,7 @@ func (r *Relay) prepare(cfg *config.Config, trial bool) (p prepared, err error) 
 			p.console.Close()
 		}
 		r.servers, r.apis = servers, apis
+		r.keepCertificates(r.policy.Load().Config)
 	}
 	defer func() {
 		if err != nil {
