@@ -246,7 +246,7 @@ func TestWrongFields(t *testing.T) {
 // TestContents that no relay queues are found, however they are cut into pieces.
 func TestContents(t *testing.T) {
 	for content, want := range map[string]string{
-		"a\r\n": "", "": "", "a\nb\r\n": "stands alone", "a\rb\r\n": "stands alone", "a\r\n\x00\r\n": "NUL", "a": "no end", "a\r": "no end", "\n": "stands alone",
+		"a\r\n": "", "": "", "a\nb\r\n": "stands alone", "a\rb\r\n": "stands alone", "a\r\n\x00\r\n": "NUL", "a": "no end", "a\r": "stands alone", "\n": "stands alone",
 	} {
 		var c checker
 		for i := range len(content) {

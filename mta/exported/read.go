@@ -198,26 +198,32 @@ func (c *Content) Wrong() string { return c.check.wrong() }
 
 // checker looks for what a relay does not queue: a content with a CR or LF that stands alone could smuggle a message.
 type checker struct {
-	bare, nul bool
-	last      byte
-	any       bool
+	crs, lfs, pairs int
+	nul             bool
+	last            byte // 0: nothing has come
 }
 
+var crlf = []byte("\r\n")
+
 func (k *checker) pass(p []byte) {
-	for _, c := range p {
-		k.nul = k.nul || c == 0
-		k.bare = k.bare || (c == '\n') != (k.last == '\r')
-		k.last, k.any = c, true
+	if len(p) == 0 {
+		return
 	}
+	k.nul = k.nul || bytes.IndexByte(p, 0) >= 0
+	k.crs, k.lfs, k.pairs = k.crs+bytes.Count(p, crlf[:1]), k.lfs+bytes.Count(p, crlf[1:]), k.pairs+bytes.Count(p, crlf)
+	if k.last == '\r' && p[0] == '\n' {
+		k.pairs++
+	}
+	k.last = p[len(p)-1]
 }
 
 func (k *checker) wrong() string {
 	switch {
 	case k.nul:
 		return "it has a NUL octet"
-	case k.bare:
+	case k.crs != k.pairs || k.lfs != k.pairs:
 		return "it has a CR or LF that stands alone"
-	case k.any && k.last != '\n':
+	case k.last != 0 && k.last != '\n':
 		return "its last line has no end"
 	}
 	return ""
