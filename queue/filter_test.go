@@ -228,6 +228,52 @@ func TestListByNextAttemptGoesOn(t *testing.T) {
 	})
 }
 
+// TestListByNextAttemptOfManyReaders: twenty operators who go through the queue at once all get to its end.
+func TestListByNextAttemptOfManyReaders(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		cfg := small(t, vfs.Memory())
+		var reads atomic.Int64
+		started := time.Now()
+		cfg.Now = func() time.Time { return started.Add(time.Duration(reads.Add(1)) * time.Millisecond) }
+		q := open(t, cfg)
+		defer shut(t, q)
+		for i := range 1000 {
+			m := accept(t, q, message(1, "example.net"), "x")
+			q.Defer(m.ID, indexes(next(t, q)), started.Add(time.Duration(1e6+i)*time.Second), Attempt{Reply: greylisted}, site("s"))
+		}
+		const readers = 20
+		var pages [readers]Page
+		for i := range pages {
+			pages[i] = Page{Order: NextAttempt, Limit: 10, Time: 5 * time.Millisecond}
+		}
+		cut := 0
+		for range 400 {
+			for i := range pages {
+				if pages[i].Limit == 0 {
+					continue
+				}
+				l, err := q.List(Filter{}, pages[i])
+				if err != nil {
+					t.Fatal(err)
+				}
+				if pages[i].Cursor = l.Next; l.Complete {
+					pages[i].Limit = 0
+				} else {
+					cut++
+				}
+			}
+		}
+		for i := range pages {
+			if pages[i].Limit > 0 {
+				t.Errorf("reader %d is not at the end", i)
+			}
+		}
+		if cut < 2*readers {
+			t.Errorf("%d pages were cut short", cut)
+		}
+	})
+}
+
 // A cursor whose part is no longer there begins after the message that it names.
 func TestListByNextAttemptWithoutItsPart(t *testing.T) {
 	q := open(t, small(t, vfs.Memory()))

@@ -211,7 +211,8 @@ type parts struct {
 }
 
 // maxParts bounds their memory, at 16 octets for each message that was found: a quarter of a mebibyte for a large one.
-const maxParts = 16
+// It is more than the operators who look at once: with fewer, each takes away the part of the next.
+const maxParts = 32
 
 // keep gives the number of a part that is not changed afterwards.
 func (p *parts) keep(b *byTime) uint64 {
