@@ -244,6 +244,7 @@ func TestADiskThatIsNearlyFullIsNotFilledWithAlarms(t *testing.T) {
 		var healthy atomic.Bool
 		_, stop := alarmsOfDisk(&text, &healthy)
 		defer stop()
+		time.Sleep(500 * time.Millisecond) // between two looks: at the moment of one, chance would decide
 		for range 60 {
 			time.Sleep(time.Second)
 			healthy.Store(!healthy.Load())
