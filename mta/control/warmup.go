@@ -156,8 +156,7 @@ func (s *Server) warmupPlans(w http.ResponseWriter, r *http.Request, _ *query) e
 func changeWarmup(a WarmupAction) func(*Server, *http.Request, StageChoice) (WarmupChanged, error) {
 	return func(s *Server, r *http.Request, to StageChoice) (WarmupChanged, error) {
 		name := r.PathValue("name")
-		now, err := s.config.Warmups.Warmup(r.Context(), name)
-		if err != nil {
+		if _, err := s.config.Warmups.Warmup(r.Context(), name); err != nil {
 			return WarmupChanged{}, err
 		}
 		staged := a == WarmupStart || a == WarmupSetStage
@@ -170,7 +169,7 @@ func changeWarmup(a WarmupAction) func(*Server, *http.Request, StageChoice) (War
 		if err := s.config.Warmups.ChangeWarmup(r.Context(), name, a, to); err != nil {
 			return WarmupChanged{}, err
 		}
-		now, err = s.config.Warmups.Warmup(r.Context(), name)
+		now, err := s.config.Warmups.Warmup(r.Context(), name)
 		return WarmupChanged{one(nil), now}, err
 	}
 }
