@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"example.org/mta/internal/bubble"
@@ -216,6 +217,7 @@ func TestEqualBatchesAreEncodedOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var a, b receiver
 		g := newGround(t, a.stream("a"), b.stream("b"))
+		synctest.Wait() // until both are at the head
 		g.add(300, "")
 		a.until(t, 300)
 		b.until(t, 300)
