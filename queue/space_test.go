@@ -2,6 +2,7 @@ package queue
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -114,6 +115,27 @@ func TestWhatWasWrittenCountsAtOnce(t *testing.T) {
 		}
 		if err := q.Ready(300 << 10); !errors.Is(err, ErrDiskFull) {
 			t.Errorf("300 KiB beside 400 that were just written: %v", err)
+		}
+	})
+}
+
+// TestAFastDiskKeepsItsRoom: what small mail takes between two looks at the disk counts, too.
+func TestAFastDiskKeepsItsRoom(t *testing.T) {
+	inTime(t, func(t *testing.T) { // no time passes
+		disk := &tight.FS{FS: vfs.Memory(), Dir: "/q", Below: []string{largeDir}, Capacity: 1 << 20}
+		cfg := small(t, disk)
+		cfg.MinFree = 512 << 10
+		q := open(t, cfg)
+		defer shut(t, q)
+		for i := 0; ; i++ {
+			if err := commit(q, message(1, "box.example"), strings.Repeat("x", 1<<10)); errors.Is(err, ErrDiskFull) {
+				break
+			} else if err != nil || i == 1<<10 {
+				t.Fatalf("message %d: %v", i, err)
+			}
+		}
+		if free := disk.Lowest(); free < cfg.MinFree-3*cfg.SegmentSize {
+			t.Errorf("%d octets are free, and %d are kept back", free, cfg.MinFree)
 		}
 	})
 }

@@ -671,6 +671,7 @@ func (q *Queue) allocate(id journal.Segment, f vfs.File) (*spare, error) {
 		q.fs.Remove(q.sparePath(id)) // if it stays it does no harm, and the next start removes it
 		return nil, q.storageError("creating a journal segment", err)
 	}
+	q.free.octets.Add(-q.cfg.SegmentSize) // until it is looked at again
 	return &spare{id: id, file: f}, nil
 }
 
