@@ -78,6 +78,7 @@ func TestSinks(t *testing.T) {
 			b.begin(t)
 			b.wait(t)
 			k.create(t, b, "events")
+			k.create(t, b, "trouble") // seconds before the broker is killed: RabbitMQ writes down later that a queue is durable
 			good := k.logins[0]
 			good.tls = certificate.trust
 			t.Run("logins", func(t *testing.T) { k.testLogins(t, b, certificate.trust) })
@@ -150,7 +151,6 @@ func (k *brokerKind) testHang(t *testing.T, b *broker, l login) {
 // message must be in order.
 func (k *brokerKind) testTrouble(t *testing.T, b *broker, l login) {
 	total, long := cmp.Or(manyEvents(), 3000), manyEvents() > 0
-	k.create(t, b, "trouble")
 	account := newEventAccount()
 	batches := flow(total/100, 100, 3)
 	sink := k.sink(t, b, l, "trouble")
