@@ -102,8 +102,8 @@ func (c *cli) fail(command string, err error) int {
 	}
 	c.tell(err)
 	usage, refused := usageError{}, (*control.Error)(nil)
-	if late := (timedOut{}); errors.As(err, &late) {
-		return exitTimeout
+	if wait := (inVain{}); errors.As(err, &wait) {
+		return wait.code
 	}
 	switch {
 	case errors.Is(err, format.ErrRefused):

@@ -22,7 +22,9 @@ func newStatus(c *cli) *cobra.Command {
 totals. Alarms are checked once a minute.
 
 --wait waits for the relay to be ready, which may not run yet, or for its queue to be
-empty, and then shows its state. The exit code is 3 when --timeout has passed.`,
+empty, and then shows its state. The exit code is 3 when --timeout has passed, and 4 when
+all that is left in the queue is held, or everything is paused: a wait for drained ends
+then.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := wait.check(cmd); err != nil {

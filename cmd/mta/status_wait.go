@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,8 +12,11 @@ import (
 	"example.org/mta/mta/control"
 )
 
-// exitTimeout is the exit code of a command that has waited for as long as it may.
-const exitTimeout = 3
+// Exit codes of a wait that has ended without what it was for.
+const (
+	exitTimeout = 3 // it has waited for as long as it may
+	exitStuck   = 4 // what is left in the queue does not leave by itself
+)
 
 // What 'mta status' can wait for.
 const (
@@ -66,6 +70,9 @@ func (c *cli) wait(ctx context.Context, client *control.Client, w statusWait) (c
 		case err == nil && w.reached(&s):
 			c.waiting("")
 			return s, nil
+		case err == nil && w.stuck(ctx, &s) != "":
+			c.waiting("")
+			return s, inVain{hinted{fmt.Errorf("not %s: %s", w.until, w.missing(&s)), w.stuck(ctx, &s)}, exitStuck}
 		case err == nil:
 			seen, why = true, w.missing(&s)
 		case ctx.Err() != nil: // below
@@ -96,19 +103,58 @@ func (w statusWait) reached(s *control.Status) bool {
 func (w statusWait) missing(s *control.Status) string {
 	switch {
 	case w.until == untilDrained:
-		return fmt.Sprintf("%s queued%s", plural(int(s.Queue.Queued), "recipient"), byState(s.States))
+		return fmt.Sprintf("%s queued%s%s", plural(int(s.Queue.Queued), "recipient"), byState(s.States), paused(s.Paused))
 	case s.Reason != "":
 		return fmt.Sprintf("the relay is %s: %s", s.State, s.Reason)
 	}
 	return fmt.Sprintf("the relay is %s", s.State)
 }
 
-// timedOut ends a command that has waited in vain.
-type timedOut struct{ error }
+// paused names what nothing is sent of.
+func paused(all []control.Pause) string {
+	var names []string
+	for i := range all {
+		names = append(names, pauseOf(&all[i]))
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "; paused: " + strings.Join(names, ", ")
+}
+
+// stuck gives the remedy where nothing that is queued leaves before the end of the wait, unless an operator acts; "" as
+// long as something may.
+func (w statusWait) stuck(ctx context.Context, s *control.Status) string {
+	if w.until != untilDrained {
+		return ""
+	}
+	count := func(state control.State) int64 { return s.States[string(state)] }
+	if count(control.StateHeld)+count(control.StateUnreadable) == s.Queue.Queued {
+		return "this mail does not leave by itself: 'mta queue release', or move it by 'mta queue export'"
+	}
+	if count(control.StateActive)+count(control.StateEnding) > 0 {
+		return ""
+	}
+	end, limited := ctx.Deadline()
+	for _, p := range s.Paused {
+		if p.What == control.PauseEverything && (p.Until.IsZero() || limited && p.Until.After(end)) {
+			return "everything is paused: 'mta resume everything'"
+		}
+	}
+	return ""
+}
+
+// inVain ends a command that has waited in vain, with the exit code that says why.
+type inVain struct {
+	error
+	code int
+}
+
+func (v inVain) Unwrap() error { return v.error }
 
 func (w statusWait) ended(ctx context.Context, why string) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return timedOut{fmt.Errorf("not %s within %v: %s", w.until, w.timeout, why)}
+		return inVain{fmt.Errorf("not %s within %v: %s", w.until, w.timeout, why), exitTimeout}
 	}
 	return ctx.Err()
 }
