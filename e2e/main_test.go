@@ -6,7 +6,8 @@
 //
 // Everything listens on loopback with configurations of its own in temporary folders, in process
 // groups of its own that are ended by their ids. install.sh fetches what is needed from Debian;
-// what is missing makes tests skip, loudly, or fail when MTA_E2E_REQUIRE is set.
+// what is missing makes tests skip, loudly, or fail when MTA_E2E_REQUIRE is set. The list of those that were
+// skipped goes to the file that MTA_E2E_SKIPPED names, since go test hides the output of tests that pass.
 //
 // Time is real here: a test waits for what other programs do by looking again and again, within
 // a limit.
@@ -42,7 +43,10 @@ func run(m *testing.M) int {
 		}
 	}
 	code := m.Run()
-	skipped.report()
+	if err := skipped.report(os.Getenv("MTA_E2E_SKIPPED")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	return code
 }
 
@@ -72,9 +76,17 @@ type skips struct {
 
 var skipped = &skips{why: make(map[string]string)}
 
-func (s *skips) report() {
+func (s *skips) add(test, why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.why[test] = why
+}
+
+// report writes the list to a file, or to standard error where none is given. Where nothing was skipped, it
+// writes nothing.
+func (s *skips) report(file string) error {
 	if len(s.why) == 0 {
-		return
+		return nil
 	}
 	var lines []string
 	for test, why := range s.why {
@@ -82,7 +94,30 @@ func (s *skips) report() {
 	}
 	sort.Strings(lines)
 	frame := strings.Repeat("*", 76)
-	fmt.Fprintf(os.Stderr, "%s\n  SKIPPED, so not tested (see e2e/install.sh):\n%s\n%s\n", frame, strings.Join(lines, "\n"), frame)
+	text := fmt.Sprintf("%s\n  SKIPPED, so not tested (see e2e/install.sh):\n%s\n%s\n", frame, strings.Join(lines, "\n"), frame)
+	if file == "" {
+		_, err := fmt.Fprint(os.Stderr, text)
+		return err
+	}
+	return os.WriteFile(file, []byte(text), 0o644)
+}
+
+func TestSkipsAreListed(t *testing.T) {
+	s := &skips{why: make(map[string]string)}
+	file := filepath.Join(t.TempDir(), "skipped")
+	if err := s.report(file); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(file); err == nil {
+		t.Error("there is a list of nothing")
+	}
+	s.add("TestA", "this machine forbids it")
+	if err := s.report(file); err != nil {
+		t.Fatal(err)
+	}
+	if text, _ := os.ReadFile(file); !strings.Contains(string(text), "  TestA: this machine forbids it\n") {
+		t.Errorf("the list is %q", text)
+	}
 }
 
 // need skips the test, or fails it when MTA_E2E_REQUIRE is set, if one of the programs is
@@ -108,14 +143,19 @@ func needRoot(t *testing.T) {
 	}
 }
 
+// cannot is for what can be installed or given to the tests.
 func cannot(t *testing.T, why string) {
 	t.Helper()
 	if os.Getenv("MTA_E2E_REQUIRE") != "" {
 		t.Fatalf("%s, and MTA_E2E_REQUIRE is set", why)
 	}
-	skipped.mu.Lock()
-	skipped.why[t.Name()] = why
-	skipped.mu.Unlock()
+	forbidden(t, why)
+}
+
+// forbidden skips the test, with MTA_E2E_REQUIRE too: it is for what nothing that can be installed changes.
+func forbidden(t *testing.T, why string) {
+	t.Helper()
+	skipped.add(t.Name(), why)
 	t.Skip(why)
 }
 

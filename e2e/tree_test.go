@@ -54,7 +54,8 @@ func boot(t *testing.T) *tree {
 	argv := []string{"unshare", "--mount", "--propagation", "private", "sh", "-c", bootScript, "boot", lower, name, dir}
 	trial := append([]string{"unshare", "--net", "--pid", "--fork", "--uts", "--ipc"}, append(argv, "trial")...)
 	if out, err := exec.Command(trial[0], trial[1:]...).CombinedOutput(); err != nil {
-		t.Skipf("THIS MACHINE FORBIDS what systemd-nspawn takes (namespaces, mounts, a control group), so the packages are not tested in a booted Debian: %v\n%s", err, out)
+		forbidden(t, fmt.Sprintf("this machine forbids what systemd-nspawn takes (namespaces, mounts, a control group), so the packages are not tested in a booted Debian: %v: %s",
+			err, strings.TrimSpace(string(out))))
 	}
 	removeGroup(name)
 	tr := &tree{p: start(t, "tree", argv...)}
