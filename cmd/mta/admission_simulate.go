@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -109,15 +108,11 @@ func (c *cli) admissionSimulate(f *overloadFlags) error {
 
 // overloadTrace reads a trace.
 func (c *cli) overloadTrace(path string) ([]simulate.Event, error) {
-	in := c.in
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, &simulate.InputError{What: "trace", Text: err.Error()}
-		}
-		defer f.Close()
-		in = io.Reader(f)
+	in, _, err := c.input(path)
+	if err != nil {
+		return nil, &simulate.InputError{What: "trace", Text: err.Error()}
 	}
+	defer in.Close()
 	trace, err := simulate.ParseTrace(in)
 	if err != nil && !errors.As(err, new(*simulate.InputError)) {
 		err = &simulate.InputError{What: "trace", Text: plainly(err)}

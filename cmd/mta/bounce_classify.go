@@ -90,19 +90,15 @@ func filesOrReply(cmd *cobra.Command, args []string) error {
 
 // classifyFile reads the report in a file.
 func (c *cli) classifyFile(name string, of func(*reply.Reply, string) bounce.Class) (classifiedFile, error) {
-	in := c.in
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return classifiedFile{}, err
-		}
-		defer f.Close()
-		in = f
+	in, shown, err := c.input(name)
+	if err != nil {
+		return classifiedFile{}, err
 	}
+	defer in.Close()
 	content, err := io.ReadAll(io.LimitReader(in, mimeparts.MaxSize))
 	if err != nil {
 		if path := (*os.PathError)(nil); !errors.As(err, &path) {
-			err = fmt.Errorf("reading %s: %w", name, err)
+			err = fmt.Errorf("reading %s: %w", shown, err)
 		}
 		return classifiedFile{}, err
 	}

@@ -92,17 +92,11 @@ const (
 )
 
 func (im *queueImport) run(ctx context.Context, name, receipt string) (err error) {
-	in := im.in
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		in = f
-	} else {
-		name = "standard input"
+	in, shown, err := im.input(name)
+	if err != nil {
+		return err
 	}
+	defer in.Close()
 	if im.client, err = im.cli.client(); err != nil {
 		return err
 	}
@@ -118,7 +112,7 @@ func (im *queueImport) run(ctx context.Context, name, receipt string) (err error
 		defer f.Close()
 		im.receipt = f
 	}
-	err = im.all(ctx, exported.NewReader(in, draw.Clean(name)))
+	err = im.all(ctx, exported.NewReader(in, draw.Clean(shown)))
 	im.done.DryRun = im.options.DryRun
 	if perr := im.print(report); err == nil {
 		err = perr

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 
 	"example.org/mta/mta/control"
 )
@@ -53,23 +52,17 @@ const maxReceiptLine = 1 << 20
 
 // removeByReceipt removes what another relay has taken, as its receipt says.
 func (c *cli) removeByReceipt(ctx context.Context, name string, intent control.Intent, asJSON bool) error {
-	in := c.in
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		in = f
-	} else {
-		name = "standard input"
+	in, shown, err := c.input(name)
+	if err != nil {
+		return err
 	}
+	defer in.Close()
 	client, err := c.client()
 	if err != nil {
 		return err
 	}
 	r := receiptRemoval{ctx: ctx, client: client, intent: intent}
-	err = r.read(in, name)
+	err = r.read(in, shown)
 	if r.done.Recipients == 0 && err != nil {
 		return err
 	}

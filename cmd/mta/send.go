@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strings"
@@ -62,7 +61,7 @@ func newSend(c *cli) *cobra.Command {
 }
 
 func (c *cli) send(ctx context.Context, s sending) error {
-	body, err := c.readRequest(s.file)
+	body, _, err := c.readInput(s.file)
 	if err != nil {
 		return err
 	}
@@ -89,13 +88,6 @@ func (c *cli) send(ctx context.Context, s sending) error {
 		return exitError(exitFailed)
 	}
 	return err
-}
-
-func (c *cli) readRequest(file string) ([]byte, error) {
-	if file == "-" {
-		return io.ReadAll(c.in)
-	}
-	return os.ReadFile(file)
 }
 
 // apiURL is where the relay takes requests.

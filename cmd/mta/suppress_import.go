@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -42,20 +41,16 @@ lines without these values. Invalid lines are reported and skipped; the exit cod
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			in, name := c.in, "standard input"
-			if len(args) == 1 && args[0] != "-" {
-				file, err := os.Open(args[0])
-				if err != nil {
-					return err
-				}
-				defer file.Close()
-				in, name = file, args[0]
+			in, shown, err := c.input(append(args, "-")[0])
+			if err != nil {
+				return err
 			}
+			defer in.Close()
 			client, err := c.client()
 			if err != nil {
 				return err
 			}
-			im := suppressImport{c: c, client: client, name: name, defaults: &f, dryRun: dryRun}
+			im := suppressImport{c: c, client: client, name: shown, defaults: &f, dryRun: dryRun}
 			if expect < 0 || dryRun {
 				return im.run(cmd.Context(), in)
 			}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -142,16 +141,10 @@ func noTemplate(store *template.Store, tenant, name string) error {
 
 // templateData reads a JSON object with numbers as they are written.
 func (c *cli) templateData(file string) (template.Data, error) {
-	var content []byte
-	var err error
-	switch file {
-	case "":
+	if file == "" {
 		return template.NewData(nil), nil
-	case "-":
-		content, err = io.ReadAll(c.in)
-	default:
-		content, err = os.ReadFile(file)
 	}
+	content, shown, err := c.readInput(file)
 	if err != nil {
 		return template.Data{}, err
 	}
@@ -159,7 +152,7 @@ func (c *cli) templateData(file string) (template.Data, error) {
 	d.UseNumber()
 	var values map[string]any
 	if err := d.Decode(&values); err != nil {
-		return template.Data{}, hinted{fmt.Errorf("%s: %w", file, err), `data are a JSON object, such as {"name": "Ann"}`}
+		return template.Data{}, hinted{fmt.Errorf("%s: %w", shown, err), `data are a JSON object, such as {"name": "Ann"}`}
 	}
 	return template.NewData(values), nil
 }

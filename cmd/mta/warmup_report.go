@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -106,30 +105,26 @@ func (c *cli) readReports(google, snds, ip string) ([]control.WarmupReport, erro
 	if snds != "" {
 		path, read = snds, func(rows [][]string) ([]control.WarmupReport, error) { return readSNDS(rows, ip) }
 	}
-	in := c.in
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		in = f
+	in, shown, err := c.input(path)
+	if err != nil {
+		return nil, err
 	}
+	defer in.Close()
 	const most = 16 << 20
 	r := csv.NewReader(io.LimitReader(in, most))
 	r.FieldsPerRecord = -1
 	rows, err := r.ReadAll()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", shown, err)
 	}
 	all, err := read(rows)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", shown, err)
 	}
 	since := c.now().UTC().AddDate(0, 0, -13).Format(time.DateOnly)
 	all = slices.DeleteFunc(all, func(r control.WarmupReport) bool { return r.Day < since })
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%s: it has no figures for %s since %s", path, ip, since)
+		return nil, fmt.Errorf("%s: it has no figures for %s since %s", shown, ip, since)
 	}
 	return all, nil
 }

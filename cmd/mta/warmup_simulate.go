@@ -178,15 +178,11 @@ func (c *cli) simulateInput(f *simulateFlags) (*warmup.Plan, []simulate.Event, e
 		trace, err := demanded(f, max(len(plan.Stages)+1, len(plan.Forecast(time.Time{}, 1))))
 		return plan, trace, err
 	}
-	in := c.in
-	if f.trace != "-" {
-		file, err := os.Open(f.trace)
-		if err != nil {
-			return nil, nil, &simulate.InputError{What: "trace", Text: plainly(err)}
-		}
-		defer file.Close()
-		in = file
+	in, _, err := c.input(f.trace)
+	if err != nil {
+		return nil, nil, &simulate.InputError{What: "trace", Text: plainly(err)}
 	}
+	defer in.Close()
 	trace, err := simulate.ParseTrace(in)
 	if err != nil && !simulate.IsInputError(err) {
 		err = &simulate.InputError{What: "trace", Text: plainly(err)}
