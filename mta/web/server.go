@@ -131,7 +131,7 @@ const maxConnections = 256
 
 // Serve answers on l until Shutdown. It then returns nil.
 func (s *Server) Serve(l net.Listener) error {
-	l = limit(l, maxConnections)
+	l = limit(l, maxConnections, s.trusted)
 	var err error
 	if s.cfg.TLS != nil {
 		err = s.http.ServeTLS(l, "", "")
