@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -22,8 +23,8 @@ func newConfigReload(c *cli) *cobra.Command {
 		Use:   "reload",
 		Short: "reload the configuration file",
 		Long: `Make the running relay reload its configuration file. The whole new file takes effect,
-or, if it has an error, none of it. SIGHUP does the same. With --dry-run the command prints
-what would change.`,
+or, if it has an error, none of it. SIGHUP does the same. With --dry-run the relay tries
+all of that, new ports and certificates included, and undoes it.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := c.client()
@@ -37,15 +38,7 @@ what would change.`,
 			if asJSON {
 				return writeJSON(c.out, done)
 			}
-			for _, change := range done.Changes {
-				fmt.Fprintf(c.out, "%s\n", draw.Clean(change))
-			}
-			for _, change := range done.Restart {
-				fmt.Fprintf(c.out, "%s\n", draw.Clean(change))
-			}
-			if len(done.Changes)+len(done.Restart) == 0 {
-				fmt.Fprintln(c.out, "nothing has changed")
-			}
+			c.printReload(&done)
 			return nil
 		},
 	}
@@ -53,6 +46,23 @@ what would change.`,
 	reasonFlag(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+func (c *cli) printReload(r *control.Reload) {
+	all := slices.Concat(r.Changes, r.Restart)
+	indent, none := "", "nothing has changed"
+	if r.DryRun {
+		indent, none = "  ", "a reload would change nothing"
+		if len(all) > 0 {
+			fmt.Fprintln(c.out, "nothing has changed; a reload would change:")
+		}
+	}
+	for _, change := range all {
+		fmt.Fprintf(c.out, "%s%s\n", indent, draw.Clean(change))
+	}
+	if len(all) == 0 {
+		fmt.Fprintln(c.out, none)
+	}
 }
 
 func newConfigShow(c *cli) *cobra.Command {
