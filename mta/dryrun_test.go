@@ -237,6 +237,15 @@ func TestADryReloadRefusesWhatAReloadRefuses(t *testing.T) {
 			t.Errorf("%s: a dry run says %v, the reload %v", name, dry, err)
 		}
 	}
+	// A look at the differences opens nothing: a port that is taken is none of its business.
+	w.rewrite("looked-at", `listener "more" { address = "`+taken.Addr().String()+`" }`)
+	if would, err := api.ConfigChanges(t.Context()); !slices.Contains(would.Changes, `listener "more": address = ["`+taken.Addr().String()+`"] (new)`) {
+		t.Errorf("the differences: %q, %v", would.Changes, err)
+	}
+	w.rewrite("unknown", `defaults { conection_limit = 3 }`)
+	if _, err := api.ConfigChanges(t.Context()); err == nil || !strings.Contains(err.Error(), "conection_limit") {
+		t.Errorf("the differences to a file with a fault: %v", err)
+	}
 	cert, key, _ := certificateFiles(t, "more.example")
 	w.rewrite("tls", `listener "more" {
 		address = "127.0.0.1:0"

@@ -124,6 +124,17 @@ func (r *Relay) readAgain(old *config.Config) (*config.Config, error) {
 	return cfg, nil
 }
 
+// ConfigChanges returns the differences between the file and the configuration in force. It only reads files, and so does
+// not find all for which a reload would be refused.
+func (r *Relay) ConfigChanges() (control.Reload, error) {
+	old := r.policy.Load().Config
+	cfg, err := r.readAgain(old)
+	if err != nil {
+		return control.Reload{}, err
+	}
+	return changes(old, cfg), nil
+}
+
 // PreviewReload returns what a reload would change, or the error with which it would be refused.
 func (r *Relay) PreviewReload(context.Context) (control.Reload, error) {
 	r.reload.Lock()
@@ -212,7 +223,7 @@ func (r *Relay) reloadRouting(old, pol *wiring.Policy, change *listenersChange) 
 	return nil
 }
 
-// changes says what a reload does.
+// changes lists what a reload does.
 func changes(old, cfg *config.Config) control.Reload {
 	out := control.Reload{Changes: []string{}}
 	for _, c := range cfg.Waiting() {

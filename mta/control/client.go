@@ -208,7 +208,14 @@ func (c *Client) ConfigObject(ctx context.Context) (map[string]any, error) {
 	return o, err
 }
 
-// Reload makes the relay read its configuration file again, or tell what that would change.
+// ConfigChanges returns the differences between the configuration file and what is in force. A reload checks more than
+// this does: ports, certificates, the receivers of streams.
+func (c *Client) ConfigChanges(ctx context.Context) (Reload, error) {
+	var r Reload
+	return r, c.get(ctx, "/v1/config/changes", nil, &r)
+}
+
+// Reload makes the relay read its configuration file again, or try that and return what it would change.
 func (c *Client) Reload(ctx context.Context, in Intent) (Reload, error) {
 	var r Reload
 	return r, c.post(ctx, "/v1/config/reload", in, &r)

@@ -100,6 +100,7 @@ var routes = []route{
 	{"GET", "/v1/upgrade", nil, (*Server).upgrade},
 	{"POST", "/v1/upgrade/finish", nil, changing("upgrade finish", (*Server).finishUpgrade)},
 	{"GET", "/v1/config", []string{"format"}, (*Server).effective},
+	{"GET", "/v1/config/changes", nil, (*Server).configChanges},
 	{"POST", "/v1/config/reload", nil, changing("config reload", (*Server).reload)},
 }
 
@@ -370,15 +371,28 @@ func (s *Server) effective(w http.ResponseWriter, r *http.Request, q *query) err
 	return nil
 }
 
+func (s *Server) configChanges(w http.ResponseWriter, _ *http.Request, _ *query) error {
+	changes, err := s.config.Relay.ConfigChanges()
+	if err != nil {
+		return err
+	}
+	changes.fill()
+	return writeJSON(w, changes)
+}
+
 func (s *Server) reload(r *http.Request, in Intent) (Reload, error) {
 	read := s.config.Relay.Reload
 	if in.DryRun {
 		read = s.config.Relay.PreviewReload
 	}
 	reload, err := read(r.Context())
-	if reload.Changes == nil {
-		reload.Changes = []string{}
-	}
-	reload.Count = len(reload.Changes)
+	reload.fill()
 	return reload, err
+}
+
+func (r *Reload) fill() {
+	if r.Changes == nil {
+		r.Changes = []string{}
+	}
+	r.Count = len(r.Changes)
 }

@@ -45,8 +45,11 @@ type Relay interface {
 	Status() Status
 	// Reload reads the configuration file again and brings it into force, all of it or nothing.
 	Reload(context.Context) (Reload, error)
-	// PreviewReload reads and checks the file, and tells what a reload would change.
+	// PreviewReload returns what a reload would change, or the error with which it would be refused. It tries all that a
+	// reload does, and undoes it.
 	PreviewReload(context.Context) (Reload, error)
+	// ConfigChanges returns the differences between the file and the configuration in force. It only reads.
+	ConfigChanges() (Reload, error)
 	// Config prints the configuration in force, without secrets; ConfigObject gives it for JSON.
 	Config() string
 	ConfigObject() map[string]any

@@ -506,9 +506,9 @@ type QueueStats struct {
 	Queued    int64 `json:"queued"`
 }
 
-// Reload is what a reload of the configuration changed.
+// Reload is what a reload of the configuration changed, or would change.
 type Reload struct {
 	Effect
-	Changes []string `json:"changes"`           // in force now
+	Changes []string `json:"changes"`           // in force after the reload
 	Restart []string `json:"restart,omitempty"` // take a restart to come into force
 }

@@ -1,7 +1,5 @@
 package web
 
-import "example.org/mta/mta/control"
-
 // configurationPage is the configuration in force, and what a reload would change.
 type configurationPage struct {
 	File    string // "": the built-in defaults
@@ -20,7 +18,7 @@ func configuration(r *request) (any, error) {
 	if p.Text, err = r.relay.EffectiveConfig(r.ctx); err != nil {
 		return nil, err
 	}
-	diff, err := r.relay.Reload(r.ctx, control.Intent{DryRun: true})
+	diff, err := r.relay.ConfigChanges(r.ctx)
 	if err != nil {
 		if relayGone(err) {
 			return nil, err
@@ -38,7 +36,7 @@ func reload(r *request, try Try) (Outcome, error) {
 		out.Lines = append(out.Lines, c+" (after a restart)")
 	}
 	if out.Count == 0 && err == nil {
-		out.Lines = append(out.Lines, "The file says what is in force.")
+		out.Lines = append(out.Lines, "The file has the settings that are in force.")
 	}
 	return out, err
 }

@@ -28,6 +28,7 @@ type Relay struct {
 	State    control.Status
 	Settings string                         // the configuration in force
 	OnReload func() (control.Reload, error) // nil: nothing has changed
+	OnDiffer func() (control.Reload, error) // nil: the file has what is in force
 	Upgraded bool                           // the upgrade is finished
 	Audit    control.Audit                  // nil: actions are not written down
 	Events   *slog.Logger                   // nil: nowhere
@@ -399,6 +400,14 @@ func (r *Relay) Reload(context.Context) (control.Reload, error) {
 
 // PreviewReload calls OnReload, too: who sets it must not mind.
 func (r *Relay) PreviewReload(ctx context.Context) (control.Reload, error) { return r.Reload(ctx) }
+
+// ConfigChanges calls OnDiffer.
+func (r *Relay) ConfigChanges() (control.Reload, error) {
+	if r.OnDiffer == nil {
+		return control.Reload{}, nil
+	}
+	return r.OnDiffer()
+}
 
 // ConfigObject gives Settings in one field.
 func (r *Relay) ConfigObject() map[string]any { return map[string]any{"settings": r.Settings} }
