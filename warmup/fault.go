@@ -78,7 +78,7 @@ func (c checks) of(provider string) checks {
 
 func (c checks) settings(p *Plan) {
 	n := len(p.Stages)
-	c.want(p.Overflow == Shared || p.Overflow == Hold, "overflow", "use shared or hold", "overflow %q is not known", p.Overflow)
+	c.want(p.Overflow.Valid(), "overflow", "use shared or hold", "overflow %q is not known", p.Overflow)
 	c.want(p.Pacing == Ledger || p.Pacing == PID, "pacing", "use ledger or pid", "pacing %q is not known", p.Pacing)
 	c.want(n > 0, "", "write at least one stage with hourly and daily", "plan has no stages")
 	c.want(n == 0 || p.StartStage >= 1 && p.StartStage <= n, "start_stage", fmt.Sprintf("stages are numbered from 1 to %d", n),

@@ -31,6 +31,9 @@ const (
 	Hold   Overflow = "hold"   // it waits until there are tokens
 )
 
+// Valid reports whether o is one of the above.
+func (o Overflow) Valid() bool { return o == Shared || o == Hold }
+
 // Pacing is how an hour's cap is spread over the hour. The ledger keeps the caps under each.
 type Pacing string
 

@@ -165,13 +165,9 @@ func (c *cli) simulateInput(f *simulateFlags) (*warmup.Plan, []simulate.Event, e
 	if err != nil {
 		return nil, nil, err
 	}
-	switch f.overflow {
-	case "":
-	case "shared":
-		plan.Overflow = warmup.Shared
-	case "hold":
-		plan.Overflow = warmup.Hold
-	default:
+	if o := warmup.Overflow(f.overflow); o.Valid() {
+		plan.Overflow = o
+	} else if o != "" {
 		return nil, nil, &simulate.InputError{What: "options", Text: fmt.Sprintf("overflow %q is not known: use shared or hold", f.overflow)}
 	}
 	if f.demand != "" {

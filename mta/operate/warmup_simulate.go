@@ -125,13 +125,9 @@ func (w warmups) simulated(q *control.SimulateWarmup) (*warmup.Plan, error) {
 		}
 		plan = *p
 	}
-	switch q.Overflow {
-	case "":
-	case "shared":
-		plan.Overflow = warmup.Shared
-	case "hold":
-		plan.Overflow = warmup.Hold
-	default:
+	if o := warmup.Overflow(q.Overflow); o.Valid() {
+		plan.Overflow = o
+	} else if o != "" {
 		return nil, control.Invalid("use shared or hold", "overflow %q is not known", q.Overflow)
 	}
 	return &plan, nil
