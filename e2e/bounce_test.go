@@ -191,33 +191,10 @@ transport_maps = inline:{ { full@postfix.example = error:5.2.2 mailbox is full }
 }
 
 func bouncingExim(t *testing.T, resolvConf, addr, port string) {
-	needRoot(t)
-	program := need(t, cacheDir()+"/exim/usr/sbin/exim4")[0]
-	dir := scratch(t)
-	uid, gid := idsOf(t, "Debian-exim")
-	for _, d := range []string{"spool", "log", "mail"} {
-		mkdir(t, dir+"/"+d, uid, gid)
-	}
-	writeFile(t, dir+"/exim.conf", fmt.Sprintf(`exim_path = %[1]s
-deliver_drop_privilege = true
-primary_hostname = mx.exim.example
-spool_directory = %[2]s/spool
-log_file_path = %[2]s/log/%%slog
-pid_file_path = %[2]s/spool/pid
-never_users =
-keep_environment =
-local_interfaces = %[3]s
-daemon_smtp_ports = %[4]s
-tls_advertise_hosts =
-host_lookup =
-rfc1413_query_timeout = 0s
-check_spool_space = 0
-check_log_space = 0
+	dir := runExim(t, resolvConf, addr, port, `tls_advertise_hosts =
 received_headers_max = 8
-acl_smtp_rcpt = accept
-acl_smtp_data = accept
 begin acl
-accept:
+rcpt:
   accept
 begin routers
 away:
@@ -243,7 +220,7 @@ loop:
   driver = manualroute
   local_parts = loop
   transport = again
-  route_list = * %[3]s
+  route_list = * ADDRESS
   self = send
 vacation:
   driver = accept
@@ -252,22 +229,22 @@ vacation:
 begin transports
 away:
   driver = smtp
-  interface = %[3]s
+  interface = ADDRESS
 vacation:
   driver = pipe
-  command = /bin/sh %[2]s/lda
+  command = /bin/sh DIR/lda
   user = Debian-exim
   group = Debian-exim
-  home_directory = %[2]s/mail
-  environment = HOME=%[2]s/mail
+  home_directory = DIR/mail
+  environment = HOME=DIR/mail
   log_output
 again:
   driver = smtp
-  port = %[4]s
+  port = PORT
   allow_localhost
 full:
   driver = appendfile
-  directory = %[2]s/mail/full
+  directory = DIR/mail/full
   maildir_format
   create_directory
   quota = 10
@@ -275,7 +252,7 @@ full:
   group = Debian-exim
 huge:
   driver = appendfile
-  directory = %[2]s/mail/huge
+  directory = DIR/mail/huge
   maildir_format
   create_directory
   message_size_limit = 100
@@ -284,7 +261,7 @@ huge:
 begin retry
 * quota
 * * F,1h,1s
-`, program, dir, addr, port))
+`)
 	writeFile(t, dir+"/dovecot.conf", fmt.Sprintf(`mail_location = maildir:%[1]s/mail/away
 postmaster_address = postmaster@exim.example
 submission_host = %[2]s:%[3]s
@@ -303,9 +280,6 @@ plugin {
 	writeFile(t, dir+"/lda", "exec "+lda+" -c "+dir+`/dovecot.conf -f "$SENDER" -a away@exim.example`)
 	writeFile(t, dir+"/mail/vacation.sieve", "require \"vacation\";\nvacation \"I am away until Monday.\";\n")
 	showOnFailure(t, "dovecot's log", dir+"/log/dovecot")
-	p := start(t, "exim", resolvingBy(t, resolvConf, program, "-C", dir+"/exim.conf", "-bdf", "-q1s")...)
-	showOnFailure(t, "exim's log", dir+"/log/mainlog")
-	p.listens(t, addr+":"+port)
 }
 
 func bouncingOpenSMTPD(t *testing.T, resolvConf, addr, port string) {

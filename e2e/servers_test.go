@@ -150,36 +150,12 @@ func exim(t *testing.T, addr, port string) *server {
 // eximWith has settings for TLS.
 func eximWith(t *testing.T, addr, port, tls string) *server {
 	t.Helper()
-	needRoot(t)
-	program := need(t, cacheDir()+"/exim/usr/sbin/exim4")[0]
-	dir := scratch(t)
-	s := &server{name: "exim", domain: "exim.example", addr: addr, inbox: dir + "/mail/inbox", utf8: true, quoted: true}
-	uid, gid := idsOf(t, "Debian-exim")
-	for _, d := range []string{"spool", "log", "mail"} {
-		mkdir(t, filepath.Join(dir, d), uid, gid)
-	}
-	writeFile(t, dir+"/exim.conf", fmt.Sprintf(`exim_path = %[1]s
-deliver_drop_privilege = true
-primary_hostname = mx.exim.example
-spool_directory = %[2]s/spool
-log_file_path = %[2]s/log/%%slog
-pid_file_path = %[2]s/spool/pid
-never_users =
-keep_environment =
-local_interfaces = %[3]s
-daemon_smtp_ports = %[4]s
-%[6]ssmtputf8_advertise_hosts = *
+	dir := runExim(t, "", addr, port, tls+`smtputf8_advertise_hosts = *
 message_size_limit = 100M
 recipients_max = 2000
 smtp_accept_max = 100
 smtp_accept_queue_per_connection = 0
 queue_run_max = 20
-host_lookup =
-rfc1413_query_timeout = 0s
-check_spool_space = 0
-check_log_space = 0
-acl_smtp_rcpt = rcpt
-acl_smtp_data = accept
 begin acl
 rcpt:
   deny local_parts = ^refused
@@ -192,18 +168,49 @@ local:
 begin transports
 inbox:
   driver = appendfile
-  directory = %[5]s
+  directory = DIR/mail/inbox
   maildir_format
   create_directory
   batch_max = 1
   user = Debian-exim
   group = Debian-exim
   envelope_to_add
-`, program, dir, addr, port, s.inbox, tls))
-	p := start(t, s.name, program, "-C", dir+"/exim.conf", "-bdf", "-q1s")
+`)
+	return &server{name: "exim", domain: "exim.example", addr: addr, inbox: dir + "/mail/inbox", utf8: true, quoted: true}
+}
+
+// runExim runs an Exim and gives its folder. The settings go on with the sections that follow them, the ACL rcpt among
+// them; DIR, ADDRESS and PORT stand for the folder and where it listens. Exim has another /etc/resolv.conf, if one is named.
+func runExim(t *testing.T, resolvConf, addr, port, settings string) (dir string) {
+	t.Helper()
+	needRoot(t)
+	program := need(t, cacheDir()+"/exim/usr/sbin/exim4")[0]
+	dir = scratch(t)
+	uid, gid := idsOf(t, "Debian-exim")
+	for _, d := range []string{"spool", "log", "mail"} {
+		mkdir(t, filepath.Join(dir, d), uid, gid)
+	}
+	writeFile(t, dir+"/exim.conf", strings.NewReplacer("PROGRAM", program, "DIR", dir, "ADDRESS", addr, "PORT", port).Replace(`exim_path = PROGRAM
+deliver_drop_privilege = true
+primary_hostname = mx.exim.example
+spool_directory = DIR/spool
+log_file_path = DIR/log/%slog
+pid_file_path = DIR/spool/pid
+never_users =
+keep_environment =
+local_interfaces = ADDRESS
+daemon_smtp_ports = PORT
+host_lookup =
+rfc1413_query_timeout = 0s
+check_spool_space = 0
+check_log_space = 0
+acl_smtp_rcpt = rcpt
+acl_smtp_data = accept
+`+settings))
+	p := start(t, "exim", resolvingBy(t, resolvConf, program, "-C", dir+"/exim.conf", "-bdf", "-q1s")...)
 	showOnFailure(t, "exim's log", dir+"/log/mainlog")
 	p.listens(t, addr+":"+port)
-	return s
+	return dir
 }
 
 // opensmtpd runs an OpenSMTPD that delivers to a maildir. It knows neither PIPELINING nor
