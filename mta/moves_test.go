@@ -144,9 +144,11 @@ func TestImportRefusals(t *testing.T) {
 	w := newWorldWith(t, Options{Version: "0.1.0"}, sink.Config{}, `nodeid = "new"`)
 	var archive bytes.Buffer
 	out := exported.NewWriter(&archive, exported.Summary{Node: "old"})
+	n := 0
 	add := func(content string, change func(*exported.Message)) {
 		t.Helper()
-		m := exported.New(&envelope.Message{ID: envelope.ID(out.Messages() + 1), Sender: "a@client.example", Received: time.Now(), Recipients: []envelope.Recipient{{Address: "b@box.example"}}},
+		n++
+		m := exported.New(&envelope.Message{ID: envelope.ID(n), Sender: "a@client.example", Received: time.Now(), Recipients: []envelope.Recipient{{Address: "b@box.example"}}},
 			[]exported.Recipient{{Index: 0, Held: true}})
 		change(m)
 		if _, err := out.Add(m, func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(content)), nil }); err != nil {

@@ -53,7 +53,7 @@ func TestImportInParts(t *testing.T) {
 		err     string
 	}{
 		"whole":   {whole, 0, fmt.Sprintf("%d messages with %d recipients taken\n", n, n), ""},
-		"damaged": {damaged, exitFailed, "1 message with 1 recipient taken\n", "1m7yz7qb00001.eml: its octets are not what was written"},
+		"damaged": {damaged, exitFailed, "1 message with 1 recipient taken\n", "1m7yz7qb00001.eml: its content has changed"},
 		"cut":     {whole[:len(whole)-5000], exitFailed, " recipients taken\n", "export again"},
 	} {
 		dir := t.TempDir()

@@ -50,7 +50,7 @@ func (r *receiptRemoval) flush() error {
 // maxReceiptLine bounds a line of a receipt, in octets: that of 65,535 recipients fits.
 const maxReceiptLine = 1 << 20
 
-// removeByReceipt removes what another relay has taken, as its receipt says.
+// removeByReceipt removes what another relay has taken according to its receipt.
 func (c *cli) removeByReceipt(ctx context.Context, name string, intent control.Intent, asJSON bool) error {
 	in, shown, err := c.input(name)
 	if err != nil {
@@ -84,7 +84,7 @@ func (r *receiptRemoval) read(in io.Reader, name string) error {
 		n++
 		var m control.MovedMessage
 		if err := json.Unmarshal(lines.Bytes(), &m); err != nil || m.ID == "" || len(m.Recipients) == 0 {
-			return hinted{fmt.Errorf("%s:%d: no line of a receipt", name, n), "a receipt is written by 'mta queue import --receipt FILE'"}
+			return hinted{fmt.Errorf("%s:%d: not a line of a receipt", name, n), "a receipt is written by 'mta queue import --receipt FILE'"}
 		}
 		if err := r.add(m); err != nil {
 			return fmt.Errorf("%s:%d: %w", name, n, err)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// ImportOptions says how exported messages are taken.
+// ImportOptions is how exported messages are taken.
 type ImportOptions struct {
 	Hold    bool // all of them are held
 	Release bool // none of them is held

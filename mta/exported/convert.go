@@ -15,7 +15,7 @@ import (
 	"example.org/mta/internal/tiers"
 )
 
-// New puts a message into the form of an archive. Of the recipients it adds what the envelope has.
+// New converts a message for an archive. It completes the recipients from the envelope.
 func New(m *envelope.Message, recipients []Recipient) *Message {
 	out := &Message{
 		ID: m.ID.String(), Sender: string(m.Sender), Accepted: m.Received.UTC(), Release: m.Release, Spread: int(m.Spread / time.Second), Expires: m.Expires,
@@ -45,7 +45,7 @@ func list[To, From ~string](all []From) (out []To) {
 	return out
 }
 
-// AttemptOf puts the last attempt into the form of an archive.
+// AttemptOf converts the last attempt for an archive.
 func AttemptOf(r reply.Reply, via string, d envelope.Detour) *Attempt {
 	return &Attempt{
 		Code: r.Code, Enhanced: r.Enhanced.String(), Text: Text(r.Text), Command: r.Command, Local: r.Local,
@@ -107,7 +107,7 @@ func (f *faults) object(field string, text json.RawMessage) string {
 	}
 	var compact bytes.Buffer
 	if text[0] != '{' || len(text) > maxObject || json.Compact(&compact, text) != nil {
-		f.wrong(field, "want a JSON object of at most %d octets", maxObject)
+		f.wrong(field, "it must be a JSON object of at most %d octets", maxObject)
 	}
 	return compact.String()
 }
@@ -128,7 +128,7 @@ var earliest, latest = time.Unix(1, 0), time.Unix(1<<32-2, 0)
 
 func (f *faults) time(field string, t time.Time) {
 	if !t.IsZero() && (t.Before(earliest) || t.After(latest)) {
-		f.wrong(field, "%s is no time at which mail is sent", t.Format(time.RFC3339))
+		f.wrong(field, "%s is out of range", t.Format(time.RFC3339))
 	}
 }
 
@@ -143,26 +143,26 @@ func (m *Message) Envelope() (*envelope.Message, error) {
 		HeloName: string(m.HeloName), Session: string(m.Session), Protocol: string(m.Protocol),
 	}
 	if m.Node == "" || len(m.Node) > 255 {
-		f.wrong("node", "want the nodeid of a relay")
+		f.wrong("node", "it must be the nodeid of a relay")
 	}
 	if m.Accepted.IsZero() {
-		f.wrong("accepted", "want a time")
+		f.wrong("accepted", "it is missing")
 	}
 	f.time("accepted", m.Accepted)
 	f.time("release", m.Release)
 	f.time("expires", m.Expires)
 	if m.Spread < 0 || m.Spread > int(envelope.MaxSpread/time.Second) {
-		f.wrong("spread", "want 0 to %d seconds", envelope.MaxSpread/time.Second)
+		f.wrong("spread", "it must be from 0 to %d seconds", envelope.MaxSpread/time.Second)
 	}
 	if m.Tier < 0 || m.Tier >= tiers.Count {
-		f.wrong("tier", "want 0 to %d", tiers.Count-1)
+		f.wrong("tier", "it must be from 0 to %d", tiers.Count-1)
 	}
 	var ok bool
 	if out.Body, ok = named(m.Body, "", envelope.Body7Bit, envelope.Body8BitMIME, envelope.BodyBinaryMIME); !ok {
-		f.wrong("body", "want 8BITMIME or BINARYMIME, not %q", m.Body)
+		f.wrong("body", "it must be 8BITMIME or BINARYMIME, not %q", m.Body)
 	}
 	if out.Ret, ok = named(m.RET, "", envelope.RetDefault, envelope.RetFull, envelope.RetHeaders); !ok {
-		f.wrong("ret", "want FULL or HDRS, not %q", m.RET)
+		f.wrong("ret", "it must be FULL or HDRS, not %q", m.RET)
 	}
 	if m.Peer != "" {
 		var err error
@@ -191,7 +191,7 @@ func (m *Message) Envelope() (*envelope.Message, error) {
 		}
 	}
 	if n := len(m.Recipients); n == 0 || n > maxRecipients {
-		f.wrong("recipients", "there are %d; want 1 to %d", n, maxRecipients)
+		f.wrong("recipients", "there are %d; there must be 1 to %d", n, maxRecipients)
 	}
 	before := -1
 	for i := range m.Recipients {
@@ -234,16 +234,16 @@ func (f *faults) recipient(at string, r *Recipient) envelope.Recipient {
 		}
 	}
 	if out.Notify.String() != r.Notify {
-		f.wrong(at+"notify", "%q is no value of NOTIFY (RFC 3461, 4.1)", r.Notify)
+		f.wrong(at+"notify", "%q is not a value of NOTIFY (RFC 3461, 4.1)", r.Notify)
 	}
 	if r.Attempts < 0 || r.Attempts > 1<<16 {
-		f.wrong(at+"attempts", "%d is no number of attempts", r.Attempts)
+		f.wrong(at+"attempts", "%d is not a number of attempts", r.Attempts)
 	}
 	f.time(at+"next", r.Next)
 	f.text(at+"orcpt", r.ORcpt, false)
 	f.text(at+"site", Text(r.Site), false)
 	if key := parking.Parse(r.Site); key.Kind != parking.Site || len(r.Site) > 300 {
-		f.wrong(at+"site", "%.40q is no site", r.Site)
+		f.wrong(at+"site", "%.40q is not a site", r.Site)
 	}
 	if a := r.Last; a != nil {
 		f.text(at+"last.text", a.Text, true)
@@ -252,10 +252,10 @@ func (f *faults) recipient(at string, r *Recipient) envelope.Recipient {
 		f.text(at+"last.pool", a.Pool, false)
 		f.text(at+"last.route", a.Route, false)
 		if a.Code < 0 || a.Code > 999 {
-			f.wrong(at+"last.code", "%d is no code of a reply", a.Code)
+			f.wrong(at+"last.code", "%d is not a reply code", a.Code)
 		}
 		if _, ok := enhanced(a.Enhanced); !ok {
-			f.wrong(at+"last.enhanced", "%.20q is no enhanced code", a.Enhanced)
+			f.wrong(at+"last.enhanced", "%.20q is not an enhanced status code", a.Enhanced)
 		}
 	}
 	return out

@@ -1,4 +1,4 @@
-// Package exported is the form in which queued messages go from one relay to another: a tar archive with two files for
+// Package exported is the format in which queued messages go from one relay to another: a tar archive with two files for
 // each message, ID.json and then ID.eml, and export.json at its end. It writes and reads that, one message at a time; it
 // knows neither a queue nor a configuration.
 package exported
@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Version is that of the form, and the only one that this program reads.
+// Version is that of the format, and the only one that this program reads.
 const Version = 1
 
 // Message is ID.json.
@@ -95,9 +95,6 @@ type Summary struct {
 	Ending     int       `json:"ending"`      // likewise: given up, their report is being written
 	Unreadable int       `json:"unreadable"`  // likewise: damaged
 }
-
-// Left counts the recipients that were selected and are left out.
-func (s *Summary) Left() int { return s.InDelivery + s.Ending + s.Unreadable }
 
 // Text is a string that clients and hosts have chosen: in JSON it is a string, or {"base64": ...} where it is not UTF-8.
 type Text string

@@ -78,7 +78,7 @@ func TestEveryFieldComesBack(t *testing.T) {
 	large := strings.Repeat("0123456789abcdef\r\n", atOnce/18+2)
 	contents := []string{"Subject: x\r\n\r\nhello\r\n", "", large}
 	all, s, err := read(bytes.NewReader(archive(t, contents...)))
-	if err != nil || len(all) != 3 || s.Messages != 3 || s.Recipients != 6 || s.Unheld != 3 || s.InDelivery != 5 || s.Left() != 5 || s.Hostname != "old.example" {
+	if err != nil || len(all) != 3 || s.Messages != 3 || s.Recipients != 6 || s.Unheld != 3 || s.InDelivery != 5 || s.Hostname != "old.example" {
 		t.Fatalf("%d messages, %+v, %v", len(all), s, err)
 	}
 	for i, got := range all {
@@ -166,17 +166,17 @@ func TestHostileArchives(t *testing.T) {
 		text []byte
 		want string
 	}{
-		"no tar":           {bytes.Repeat([]byte("no tar at all "), 100), "no tar archive"},
-		"a path":           {tarOf(t, file{name: "../" + id + ".json", content: "{}"}), `../` + id + ".json: no file of an export"},
-		"an absolute path": {tarOf(t, file{name: "/" + id + ".json", content: "{}"}), "no file of an export"},
-		"a control":        {tarOf(t, file{name: "a\x1b[2J.json", content: "{}"}), "a?[2J.json: no file of an export"},
-		"a link":           {tarOf(t, file{name: id + ".json", h: tar.Header{Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}}), "no file of an export"},
-		"a folder":         {tarOf(t, file{name: id + ".json/"}), "no file of an export"},
-		"upper case":       {tarOf(t, file{name: strings.ToUpper(id) + ".json", content: "{}"}), "no file of an export"},
-		"no envelope":      {tarOf(t, file{name: id + ".eml", content: "x"}), id + ".eml: it stands without its .json"},
-		"no content":       {tarOf(t, file{name: id + ".json", content: envelopeOf(1, "")}, file{name: SummaryName, content: `{}`}), id + ".json: " + id + ".eml does not follow"},
-		"another size":     {tarOf(t, file{name: id + ".json", content: envelopeOf(2, "")}, file{name: id + ".eml", content: "x"}), "it has 1 octets, and its .json says 2"},
-		"another sum":      {tarOf(t, file{name: id + ".json", content: envelopeOf(1, "00")}, file{name: id + ".eml", content: "x"}), id + ".eml: its octets are not what was written"},
+		"no tar":           {bytes.Repeat([]byte("no tar at all "), 100), "not a tar archive"},
+		"a path":           {tarOf(t, file{name: "../" + id + ".json", content: "{}"}), `../` + id + ".json: not a file of an export"},
+		"an absolute path": {tarOf(t, file{name: "/" + id + ".json", content: "{}"}), "not a file of an export"},
+		"a control":        {tarOf(t, file{name: "a\x1b[2J.json", content: "{}"}), "a?[2J.json: not a file of an export"},
+		"a link":           {tarOf(t, file{name: id + ".json", h: tar.Header{Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}}), "not a file of an export"},
+		"a folder":         {tarOf(t, file{name: id + ".json/"}), "not a file of an export"},
+		"upper case":       {tarOf(t, file{name: strings.ToUpper(id) + ".json", content: "{}"}), "not a file of an export"},
+		"no envelope":      {tarOf(t, file{name: id + ".eml", content: "x"}), id + ".eml: its .json is missing"},
+		"no content":       {tarOf(t, file{name: id + ".json", content: envelopeOf(1, "")}, file{name: SummaryName, content: `{}`}), id + `.json: it is followed by "export.json" instead of ` + id + ".eml"},
+		"another size":     {tarOf(t, file{name: id + ".json", content: envelopeOf(2, "")}, file{name: id + ".eml", content: "x"}), "it has 1 octets, but its .json gives its size as 2"},
+		"another sum":      {tarOf(t, file{name: id + ".json", content: envelopeOf(1, "00")}, file{name: id + ".eml", content: "x"}), id + ".eml: its content has changed"},
 		"another id":       {tarOf(t, file{name: id + ".json", content: `{"version":1,"id":"x"}`}), `it has the id "x"`},
 		"a later version":  {tarOf(t, file{name: id + ".json", content: `{"version":2}`}), "version 2, and this program reads 1"},
 		"no version":       {tarOf(t, file{name: id + ".json", content: `{}`}), "version 0"},
@@ -185,8 +185,8 @@ func TestHostileArchives(t *testing.T) {
 		"a field":          {tarOf(t, file{name: id + ".json", content: `{"version":1,"extra":1}`}), `unknown field "extra"`},
 		"two objects":      {tarOf(t, file{name: id + ".json", content: `{"version":1}{}`}), "reading JSON"},
 		"wrong counts":     {tarOf(t, file{name: SummaryName, content: `{"version":1,"messages":1}`}), "it counts 1 messages"},
-		"more behind":      {append(tarOf(t, file{name: SummaryName, content: `{"version":1}`}), good...), "goes on behind it"},
-		"a changed octet":  {bytes.Replace(good, []byte("hello"), []byte("hallo"), 1), "its octets are not what was written"},
+		"more behind":      {append(tarOf(t, file{name: SummaryName, content: `{"version":1}`}), good...), "continues after it"},
+		"a changed octet":  {bytes.Replace(good, []byte("hello"), []byte("hallo"), 1), "its content has changed"},
 		"a huge envelope":  {tarOf2(t, id+".json", MaxJSON+1), "the limit is"},
 	} {
 		all, _, err := read(bytes.NewReader(c.text))
@@ -226,7 +226,7 @@ func TestWrongFields(t *testing.T) {
 		"accepted: ":                         func(m *Message) { m.Accepted = time.Time{} },
 		"helo: it has a control character":   func(m *Message) { m.HeloName = "a\x00" },
 		"campaign: it has 20000 octets":      func(m *Message) { m.Campaign = Text(strings.Repeat("a", 20000)) },
-		"meta: want a JSON object":           func(m *Message) { m.Meta = []byte(`[]`) },
+		"meta: it must be a JSON object":     func(m *Message) { m.Meta = []byte(`[]`) },
 		"peer: ":                             func(m *Message) { m.Peer = "x" },
 		"node: ":                             func(m *Message) { m.Node = "" },
 	} {

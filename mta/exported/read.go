@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/visible"
 )
 
 // Reader reads an archive, one message at a time. It needs memory for the JSON of one message, MaxJSON at most.
@@ -27,7 +28,7 @@ type Reader struct {
 func NewReader(r io.Reader, name string) *Reader { return &Reader{tar: tar.NewReader(r), name: name} }
 
 // Next returns the next message, whose content must be read to its end before the next call. The error is io.EOF after
-// the last one, when the archive is whole; an *Error says what is wrong with it.
+// the last one, when the archive is whole; an *Error has what is wrong with it.
 func (r *Reader) Next() (*Message, *Content, error) {
 	if r.ended {
 		return nil, nil, io.EOF
@@ -47,7 +48,7 @@ func (r *Reader) Next() (*Message, *Content, error) {
 		return nil, nil, r.end(h)
 	}
 	if !ok {
-		return nil, nil, wrong(place, again, "it stands without its .json")
+		return nil, nil, wrong(place, again, "its .json is missing")
 	}
 	m := new(Message)
 	if err := r.decode(h, m); err != nil {
@@ -60,10 +61,10 @@ func (r *Reader) Next() (*Message, *Content, error) {
 		return nil, nil, err
 	}
 	if h.Name != id+".eml" {
-		return nil, nil, wrong(place, again, "%s.eml does not follow it, but %q", id, h.Name)
+		return nil, nil, wrong(place, again, "it is followed by %q instead of %s.eml", h.Name, id)
 	}
 	if h.Size != m.Size {
-		return nil, nil, wrong(r.place(h.Name), again, "it has %d octets, and its .json says %d", h.Size, m.Size)
+		return nil, nil, wrong(r.place(h.Name), again, "it has %d octets, but its .json gives its size as %d", h.Size, m.Size)
 	}
 	r.sum.count(m)
 	r.content = &Content{r: r, place: r.place(h.Name), left: h.Size, want: m.SHA256, sum: sha256.New()}
@@ -73,18 +74,8 @@ func (r *Reader) Next() (*Message, *Content, error) {
 // Summary is the end of the archive, once Next has returned io.EOF; before, it has the counts so far.
 func (r *Reader) Summary() Summary { return r.sum }
 
-func (r *Reader) place(file string) string { return r.name + ": " + visible(file) }
-
-// visible bounds a name that anybody can have chosen.
-func visible(s string) string {
-	clean := strings.Map(func(c rune) rune {
-		if c < ' ' || c == 0x7f {
-			return '?'
-		}
-		return c
-	}, s)
-	return clean[:min(len(clean), 100)]
-}
+// place names a file for errors. Anybody can have chosen its name.
+func (r *Reader) place(file string) string { return r.name + ": " + visible.Line(file, 100) }
 
 // next reads the header of a file and checks its name.
 func (r *Reader) next() (*tar.Header, error) {
@@ -94,7 +85,7 @@ func (r *Reader) next() (*tar.Header, error) {
 		return nil, wrong(r.name, again, "it ends after %d messages, without %s", r.sum.Messages, SummaryName)
 	}
 	if errors.Is(err, tar.ErrHeader) || short {
-		return nil, wrong(r.name, "give an archive that 'mta queue export' has written", "after %d messages: no tar archive, or a damaged one", r.sum.Messages)
+		return nil, wrong(r.name, "give an archive that 'mta queue export' has written", "after %d messages: not a tar archive, or a damaged one", r.sum.Messages)
 	}
 	if err != nil {
 		return nil, err
@@ -105,7 +96,7 @@ func (r *Reader) next() (*tar.Header, error) {
 	_, sparse := h.PAXRecords["GNU.sparse.realsize"] // a few octets that are read as many
 	_, sparser := h.PAXRecords["GNU.sparse.size"]
 	if !named || h.Typeflag != tar.TypeReg || sparse || sparser {
-		return nil, wrong(r.place(h.Name), "archives of queued mail are made by 'mta queue export', and have ID.json, ID.eml and "+SummaryName+" only", "no file of an export")
+		return nil, wrong(r.place(h.Name), "archives of queued mail are made by 'mta queue export', and have ID.json, ID.eml and "+SummaryName+" only", "not a file of an export")
 	}
 	return h, nil
 }
@@ -120,14 +111,14 @@ func (r *Reader) decode(h *tar.Header, v any) error {
 	if err != nil {
 		return r.cut(place, err)
 	}
-	var form struct {
+	var stated struct {
 		Version int `json:"version"`
 	}
-	if err := json.Unmarshal(text, &form); err != nil {
+	if err := json.Unmarshal(text, &stated); err != nil {
 		return wrong(place, again, "reading JSON: %v", err)
 	}
-	if form.Version != Version {
-		return wrong(place, "import it with the version of mta that has exported it, or export it with this one", "the form has version %d, and this program reads %d", form.Version, Version)
+	if stated.Version != Version {
+		return wrong(place, "import it with the version of mta that has exported it, or export it with this one", "the format has version %d, and this program reads %d", stated.Version, Version)
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -144,23 +135,23 @@ func (r *Reader) cut(place string, err error) error {
 	return err
 }
 
-// end holds the counts against what was read.
+// end compares the counts of the summary with what was read.
 func (r *Reader) end(h *tar.Header) error {
 	var s Summary
 	if err := r.decode(h, &s); err != nil {
 		return err
 	}
 	if s.Messages != r.sum.Messages || s.Recipients != r.sum.Recipients {
-		return wrong(r.place(h.Name), again, "it counts %d messages with %d recipients, and there are %d with %d", s.Messages, s.Recipients, r.sum.Messages, r.sum.Recipients)
+		return wrong(r.place(h.Name), again, "it counts %d messages with %d recipients, but the archive has %d with %d", s.Messages, s.Recipients, r.sum.Messages, r.sum.Recipients)
 	}
 	if _, err := r.tar.Next(); !errors.Is(err, io.EOF) {
-		return wrong(r.place(h.Name), "import archives one by one", "the archive goes on behind it")
+		return wrong(r.place(h.Name), "import archives one by one", "the archive continues after it")
 	}
 	r.sum, r.ended = s, true
 	return io.EOF
 }
 
-// Content is that of a message. Its last octets are followed by io.EOF only when all are what was written.
+// Content is that of a message. It ends with io.EOF only if its sum is that of what was written.
 type Content struct {
 	r     *Reader
 	place string
@@ -184,7 +175,7 @@ func (c *Content) Read(p []byte) (n int, err error) {
 	case errors.Is(err, io.EOF) && c.left > 0:
 		err = c.r.cut(c.place, io.ErrUnexpectedEOF)
 	case errors.Is(err, io.EOF) && hex.EncodeToString(c.sum.Sum(nil)) != c.want:
-		err = wrong(c.place, again, "its octets are not what was written: the sum in its .json is another")
+		err = wrong(c.place, again, "its content has changed: the sum in its .json differs")
 	case errors.Is(err, io.EOF):
 	case err != nil:
 		err = c.r.cut(c.place, err)
@@ -193,7 +184,7 @@ func (c *Content) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Wrong says, once all was read, why no relay would have queued the content; "" if it would.
+// Wrong returns, once all was read, why no relay would have queued the content; "" if one would.
 func (c *Content) Wrong() string { return c.check.wrong() }
 
 // checker looks for what a relay does not queue: a content with a CR or LF that stands alone could smuggle a message.

@@ -35,9 +35,9 @@ func NewWriter(w io.Writer, s Summary) *Writer {
 	return &Writer{tar.NewWriter(w), s}
 }
 
-// Add writes a message. open returns its content, of m.Size octets, each time that it is called. Before the first octet is
-// written the content has been read once, so an error of the first open leaves the archive as it was: written says
-// whether that is so.
+// Add writes a message, with the size and the sum of its content, which open returns each time that it is called. The
+// content is read once before the first octet is written: after an error until then written is false, and the archive is
+// as it was.
 func (w *Writer) Add(m *Message, open func() (io.ReadCloser, error)) (written bool, err error) {
 	m.Version, m.Node = Version, w.sum.Node
 	content, err := summed(m, open)
@@ -45,6 +45,16 @@ func (w *Writer) Add(m *Message, open func() (io.ReadCloser, error)) (written bo
 		return false, err
 	}
 	defer content.Close()
+	return w.message(m, content)
+}
+
+// Copy writes a message as another archive has it.
+func (w *Writer) Copy(m *Message, content io.Reader) error {
+	_, err := w.message(m, content)
+	return err
+}
+
+func (w *Writer) message(m *Message, content io.Reader) (written bool, err error) {
 	text, err := encode(m)
 	if err != nil {
 		return false, err
@@ -55,31 +65,9 @@ func (w *Writer) Add(m *Message, open func() (io.ReadCloser, error)) (written bo
 	if err := w.file(m.ID+".eml", content, m.Size); err != nil {
 		return true, err
 	}
-	w.Count(m)
+	w.sum.count(m)
 	return true, nil
 }
-
-// Copy writes a message as another archive has it.
-func (w *Writer) Copy(m *Message, content io.Reader) error {
-	text, err := encode(m)
-	if err != nil {
-		return err
-	}
-	if err := w.file(m.ID+".json", bytes.NewReader(text), int64(len(text))); err != nil {
-		return err
-	}
-	if err := w.file(m.ID+".eml", content, m.Size); err != nil {
-		return err
-	}
-	w.Count(m)
-	return nil
-}
-
-// Messages is how many have been added.
-func (w *Writer) Messages() int { return w.sum.Messages }
-
-// Count counts a message.
-func (w *Writer) Count(m *Message) { w.sum.count(m) }
 
 func (s *Summary) count(m *Message) {
 	s.Messages++
@@ -132,7 +120,7 @@ func encode(v any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// summed reads a content for its size and sum, and returns it from its beginning.
+// summed reads a content, notes its size and sum in m, and returns it from its beginning.
 func summed(m *Message, open func() (io.ReadCloser, error)) (io.ReadCloser, error) {
 	from, err := open()
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"example.org/mta/queue"
 )
 
-// Receptions is told of messages that come into the queue by an import: Accepting before the commit, and then one of the
-// others.
+// Receptions observes the messages that an import brings into the queue: Accepting is called before the commit of each, and
+// then one of the others.
 type Receptions interface {
 	Accepting(*envelope.Message)
 	Received(*envelope.Message)
@@ -71,7 +71,7 @@ func (o messages) Export(ctx context.Context, w io.Writer, f control.Filter) err
 	return out.Close(exported.Summary{InDelivery: left.InDelivery, Ending: left.Ending, Unreadable: left.Unreadable + damaged})
 }
 
-// exportedOf puts a message into the form of an archive.
+// exportedOf converts a message for an archive.
 func exportedOf(x *queue.Exported) *exported.Message {
 	recipients := make([]exported.Recipient, len(x.Recipients))
 	for i, index := range x.Recipients {
@@ -142,13 +142,13 @@ func (im *importer) all(ctx context.Context, in *exported.Reader) error {
 // message takes a message, or counts why not. An error ends the import.
 func (im *importer) message(m *exported.Message, content *exported.Content) error {
 	if len(im.seen) == maxImport {
-		return &exported.Error{Place: "message " + m.ID, Problem: fmt.Sprintf("there are more than %d messages in one request", maxImport), Remedy: "send them in several archives, as 'mta queue import' does"}
+		return &exported.Error{Place: "message " + m.ID, Problem: fmt.Sprintf("more than %d messages are in one request", maxImport), Remedy: "send them in several archives, as 'mta queue import' does"}
 	}
-	if name := m.Node + "/" + m.ID; im.seen[name] {
-		return &exported.Error{Place: "message " + m.ID, Problem: "it is there twice", Remedy: "import archives that 'mta queue export' has written"}
-	} else {
-		im.seen[name] = true
+	name := m.Node + "/" + m.ID
+	if im.seen[name] {
+		return &exported.Error{Place: "message " + m.ID, Problem: "the archive has it twice", Remedy: "import archives that 'mta queue export' has written"}
 	}
+	im.seen[name] = true
 	p, err := im.plan(m)
 	if refused := (*refusal)(nil); errors.As(err, &refused) {
 		im.refuse(m, refused.why, refused.remedy)
@@ -172,7 +172,7 @@ func (im *importer) message(m *exported.Message, content *exported.Content) erro
 	case err != nil:
 		return err
 	case why != "":
-		im.refuse(m, "its content can't be queued: "+why, "a relay queues no such message; it was changed after the export")
+		im.refuse(m, "its content can't be queued: "+why, "the message was changed after the export: export it again")
 		return nil
 	case draft == nil:
 		im.took(m, p)
@@ -199,7 +199,7 @@ func (im *importer) commit(m *exported.Message, p *part, draft *queue.Draft) {
 		im.mu.Lock()
 		defer im.mu.Unlock()
 		if im.failed == nil {
-			im.failed = control.Unavailable("look at 'mta status' and the log, and import again: what is there is not taken twice", "message %s: %v", m.ID, err)
+			im.failed = control.Unavailable("look at 'mta status' and the log, and import again: messages that were taken are not taken twice", "message %s: %v", m.ID, err)
 		}
 		return
 	}
@@ -323,7 +323,7 @@ func (im *importer) plan(m *exported.Message) (*part, error) {
 
 // welcome refuses what this relay has no tenant or pool for, and what is in its queue already.
 func (im *importer) welcome(m *exported.Message) error {
-	const remedy = "add it to the configuration, reload, and import again: what is there is not taken twice"
+	const remedy = "add it to the configuration, reload, and import again: messages that were taken are not taken twice"
 	if m.Tenant != "" && im.cfg.Tenant(string(m.Tenant)) == nil {
 		return &refusal{fmt.Sprintf("there is no tenant %q here", string(m.Tenant)), remedy}
 	}

@@ -158,11 +158,11 @@ func (s *Submitted) List(ctx context.Context, tenant string, q http.MessageQuery
 		ids = ids[:q.Limit]
 		next = ids[q.Limit-1]
 	}
-	return s.page(ids, waiting, left, tenant, q.Recipient), next, nil
+	return s.page(ids, left, tenant, q.Recipient), next, nil
 }
 
 // page puts messages together from what the queue and what the log has of them.
-func (s *Submitted) page(ids []envelope.ID, waiting []queue.Item, left map[envelope.ID]*record, tenant, recipient string) []http.Message {
+func (s *Submitted) page(ids []envelope.ID, left map[envelope.ID]*record, tenant, recipient string) []http.Message {
 	now := s.Relay.Queue.Pick(ids, queue.Filter{Tenant: tenant, Recipient: recipient})
 	byID := make(map[envelope.ID]*queue.Item, len(now))
 	for i := range now {
