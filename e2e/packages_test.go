@@ -1,12 +1,13 @@
 package e2e
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/smtp"
+	"net/textproto"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,33 +22,69 @@ import (
 	"time"
 
 	"example.org/mta/internal/sink"
+	"example.org/mta/mta/control"
+	"example.org/mta/queue"
 )
 
-// The versions that the test builds, of the same program.
+// The versions that the test builds.
 const (
 	packagesBefore = "0.1.0~e2e1"
 	packagesAfter  = "0.1.0~e2e2"
 )
 
-// buildPackages makes the packages of this tree's program, each version in a folder of its own in dir.
-func buildPackages(t *testing.T, dir, formats string, versions ...string) {
+// buildPackages makes the packages of a program as a version, in a folder of that name in dir.
+func buildPackages(t *testing.T, dir, formats, version, program string) {
 	t.Helper()
 	stripped := filepath.Join(scratch(t), "mta")
-	runClient(t, "", need(t, "strip")[0], "-o", stripped, binary)
-	for _, version := range versions {
-		cmd := exec.Command("../contrib/packages/build", filepath.Join(dir, version), version)
-		cmd.Env = append(os.Environ(), "BINARY="+stripped, "ARCHES="+runtime.GOARCH, "FORMATS="+formats, "PACKAGE_VERSION="+version)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("building the packages: %v\n%s", err, lastLines(string(out), 40))
-		}
+	runClient(t, "", need(t, "strip")[0], "-o", stripped, program)
+	cmd := exec.Command("../contrib/packages/build", filepath.Join(dir, version), version)
+	cmd.Env = append(os.Environ(), "BINARY="+stripped, "ARCHES="+runtime.GOARCH, "FORMATS="+formats, "PACKAGE_VERSION="+version)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("building the packages: %v\n%s", err, lastLines(string(out), 40))
 	}
+}
+
+// programBefore builds this tree's program as a version from before the newest format of the queue: it knows all
+// formats but that one, which is returned.
+func programBefore(t *testing.T, version string) (program string, newest int) {
+	t.Helper()
+	const path = "../queue/codec.go"
+	code, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := regexp.MustCompile(`(?m)^\tcodecVersion += ([0-9]+)$`).FindSubmatch(code)
+	if is == nil {
+		t.Fatal(path + " has no line for codecVersion: this test has to be adapted")
+	}
+	if newest, err = strconv.Atoi(string(is[1])); err != nil {
+		t.Fatal(err)
+	}
+	dir := scratch(t)
+	program, former := filepath.Join(dir, "mta"), filepath.Join(dir, "codec.go")
+	writeFile(t, former, strings.Replace(string(code), string(is[0]), fmt.Sprintf("\tcodecVersion = %d", newest-1), 1))
+	original, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {original: former}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(dir, "overlay.json"), string(overlay))
+	if out, err := exec.Command("go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-ldflags", "-X main.version="+version, "-o", program, "../cmd/mta").CombinedOutput(); err != nil {
+		t.Fatalf("building the program before: %v\n%s", err, out)
+	}
+	return program, newest
 }
 
 // machine is a Debian on which a stranger installs the packages, with the world's mail exchangers around it.
 type machine struct {
 	*tree
-	got  *sink.Recorder // what the mail exchangers took
-	next atomic.Int64   // numbers the messages of the load
+	got    *sink.Recorder // what the mail exchangers took
+	next   atomic.Int64   // numbers the messages of the load
+	newest int            // the newest format of the queue, which the version before does not read
+	queued []string       // the ids of the messages that wait until the end
 }
 
 // TestDebianPackages follows docs/install.md on a Debian that systemd has booted, by the page's own commands, and
@@ -57,8 +94,10 @@ func TestDebianPackages(t *testing.T) {
 	t.Parallel()
 	m := &machine{tree: boot(t), got: sink.NewRecorder(sink.Contents, 0)}
 	packages := scratch(t)
-	buildPackages(t, packages, "deb", packagesBefore, packagesAfter)
-	for _, version := range []string{packagesBefore, packagesAfter} {
+	before, newest := programBefore(t, packagesBefore)
+	m.newest = newest
+	for version, program := range map[string]string{packagesBefore: before, packagesAfter: binary} {
+		buildPackages(t, packages, "deb", version, program)
 		m.sh(t, "mkdir -p /srv/"+version)
 		for _, name := range []string{"mta_" + version + "_" + runtime.GOARCH + ".deb", "mta-sendmail_" + version + "_all.deb"} {
 			runClient(t, "", "cp", filepath.Join(packages, version, name), m.path("/srv/"+version+"/"))
@@ -84,6 +123,7 @@ func TestDebianPackages(t *testing.T) {
 		{"upgrade", m.upgrade},
 		{"an upgrade that must fail", m.failingUpgrade},
 		{"downgrade", m.downgrade},
+		{"downgrade after the end of the upgrade", m.refusedDowngrade},
 		{"remove and purge", m.removeAndPurge},
 	} {
 		began := time.Now()
@@ -169,24 +209,39 @@ func (m *machine) exposedAtMost(t *testing.T, most float64) {
 
 func (m *machine) besidePostfix(t *testing.T) {
 	m.sh(t, "echo postfix postfix/main_mailer_type select Local only | debconf-set-selections; apt-get install -y --no-install-recommends postfix")
-	for _, addr := range []string{"127.0.0.1:25", "127.0.0.1:2525"} {
+	for addr, postfix := range map[string]bool{"127.0.0.1:25": true, "127.0.0.1:2525": false} {
 		eventually(t, patience, func() error {
-			conn, err := m.dial(addr)
-			if err != nil {
-				return err
+			greeting, err := m.greeting(addr)
+			if err == nil && strings.Contains(greeting, "Postfix") != postfix {
+				return fmt.Errorf("%s greets with %q", addr, greeting)
 			}
-			return conn.Close()
+			return err
 		})
 	}
-	m.sh(t, "dpkg -s mta >/dev/null; systemctl is-active mta")
+	m.sh(t, "dpkg -S /usr/sbin/sendmail | grep '^postfix:'; systemctl is-active mta")
+	if err := m.submit("beside-postfix", "someone@example.org", ""); err != nil {
+		t.Fatal(err)
+	}
+	m.allArrive(t, []string{"beside-postfix"})
+}
+
+// greeting is the first line of a server.
+func (m *machine) greeting(addr string) (string, error) {
+	conn, err := m.dial(addr)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	return bufio.NewReader(conn).ReadString('\n')
 }
 
 // inPlaceOfPostfix makes the relay the mail server of the machine.
 func (m *machine) inPlaceOfPostfix(t *testing.T) {
 	m.sh(t, pageBlocks(t, installPage, "Beside another mail server, or in its place"))
 	m.arrives(t, "someone@example.org", "from sendmail")
-	if out, err := m.try("systemctl is-active postfix"); err == nil {
-		t.Errorf("Postfix still runs: %s", out)
+	if out, err := m.try("systemctl is-active postfix || test -e /usr/lib/postfix/sbin/master"); err == nil {
+		t.Errorf("Postfix is still there: %s", out)
 	}
 	m.sh(t, `useradd -m alice
 		printf 'Subject: a user\n\nfrom alice\n' | su alice -c '/usr/lib/sendmail -f alice@example.com someone@example.org'
@@ -204,69 +259,97 @@ func (m *machine) inPlaceOfPostfix(t *testing.T) {
 func (m *machine) socketActivation(t *testing.T) {
 	m.sh(t, pageBlocks(t, installPage, "Socket activation"))
 	m.exposedAtMost(t, 1.1)
-	load := m.load(t, 8)
+	load := m.load(8)
 	for range 3 {
-		time.Sleep(500 * time.Millisecond) // of load
+		load.more(t, 20)
 		m.sh(t, "systemctl restart mta.service")
 	}
-	accepted, failed := load()
-	if len(accepted) < 10 {
-		t.Errorf("only %d messages were accepted", len(accepted))
-	}
-	for _, err := range failed {
-		t.Errorf("a client got no connection: %v", err)
-	}
+	load.more(t, 20)
+	accepted := load.end(t)
 	m.allArrive(t, accepted)
 	t.Logf("three restarts, %d messages accepted", len(accepted))
 }
 
-// load submits messages over ever new connections until the end is asked for, which gives the ids of those that were
-// accepted, and the connections that were refused.
-func (m *machine) load(t *testing.T, clients int) (end func() (accepted []string, refused []error)) {
-	var (
-		mu       sync.Mutex // guards accepted and refused
-		accepted []string
-		refused  []error
-		running  sync.WaitGroup
-		stop     = make(chan struct{})
-	)
+// load submits messages over ever new connections.
+type load struct {
+	running sync.WaitGroup
+	stop    chan struct{}
+
+	mu       sync.Mutex // guards the rest
+	accepted []string
+	refused  []error // of clients that got no connection, or no greeting on it
+}
+
+func (m *machine) load(clients int) *load {
+	l := &load{stop: make(chan struct{})}
 	for range clients {
-		running.Go(func() {
+		l.running.Go(func() {
 			for {
 				select {
-				case <-stop:
+				case <-l.stop:
 					return
 				default:
 				}
 				id := fmt.Sprintf("load-%d", m.next.Add(1))
-				err := m.submit(id, "someone@example.org", "")
-				mu.Lock()
-				switch refusal := (*net.OpError)(nil); {
-				case err == nil:
-					accepted = append(accepted, id)
-				case errors.As(err, &refusal) && refusal.Op == "dial":
-					refused = append(refused, err)
-				}
-				mu.Unlock()
+				l.note(id, m.submit(id, "someone@example.org", ""))
 			}
 		})
 	}
-	return func() ([]string, []error) {
-		close(stop)
-		running.Wait()
-		return accepted, refused
+	return l
+}
+
+func (l *load) note(id string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case err == nil:
+		l.accepted = append(l.accepted, id)
+	case errors.Is(err, errNoGreeting):
+		l.refused = append(l.refused, err)
 	}
 }
+
+// more waits until so many more messages have been accepted.
+func (l *load) more(t *testing.T, n int) {
+	t.Helper()
+	count := func() int {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.accepted)
+	}
+	before := count()
+	if err := allCome("accepted messages", n, func() int { return count() - before }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// end gives the ids of the messages that were accepted. Every client must have got its connection.
+func (l *load) end(t *testing.T) (accepted []string) {
+	t.Helper()
+	close(l.stop)
+	l.running.Wait()
+	for _, err := range l.refused {
+		t.Errorf("a client got no connection: %v", err)
+	}
+	return l.accepted
+}
+
+// errNoGreeting is wrapped by the error of a client that was refused the connection, or that the server left without a
+// reply.
+var errNoGreeting = errors.New("no greeting")
 
 // submit hands the relay a message.
 func (m *machine) submit(id, recipient, header string) error {
 	conn, err := m.dial("127.0.0.1:2525")
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errNoGreeting, err)
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	c, err := smtp.NewClient(conn, "127.0.0.1")
+	if reply := (*textproto.Error)(nil); err != nil && !errors.As(err, &reply) {
+		return fmt.Errorf("%w: %w", errNoGreeting, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -283,7 +366,7 @@ func (m *machine) submit(id, recipient, header string) error {
 	return w.Close()
 }
 
-// allArrive waits until each of these messages has been delivered, and sees to it that none came twice.
+// allArrive waits until each of these messages has been delivered.
 func (m *machine) allArrive(t *testing.T, ids []string) {
 	t.Helper()
 	eventually(t, patience, func() error {
@@ -300,21 +383,63 @@ func (m *machine) allArrive(t *testing.T, ids []string) {
 	})
 }
 
-// states counts the queue by the state of recipients.
-func (m *machine) states(t *testing.T) (total int64, states map[string]int64) {
-	t.Helper()
-	var status struct {
-		Queue  struct{ Queued int64 }
-		States map[string]int64
-	}
-	if err := json.Unmarshal([]byte(m.sh(t, "mta status --json")), &status); err != nil {
-		t.Fatal(err)
-	}
-	return status.Queue.Queued, status.States
+// entry is a recipient in the queue, with what an upgrade has to keep of it.
+type entry struct {
+	state     string // held, scheduled or open: what waits, is tried and is deferred changes by itself
+	release   time.Time
+	attempts  int
+	recipient string
 }
 
-// fill queues recipients in every state that lasts: deferred, scheduled, held and waiting for an operator.
-func (m *machine) fill(t *testing.T, n int) (ids []string) {
+// entries lists the queue by message.
+func (m *machine) entries(t *testing.T) map[string]entry {
+	t.Helper()
+	all := make(map[string]entry)
+	for line := range strings.Lines(m.sh(t, "mta queue list --limit 0 --json")) {
+		var message control.Item
+		if err := json.Unmarshal([]byte(line), &message); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		for _, r := range message.Recipients {
+			e := entry{state: "open", attempts: r.Attempts, recipient: r.Address}
+			switch {
+			case r.State == control.StateHeld:
+				e.state = "held"
+			case r.Scheduled:
+				e.state, e.release = "scheduled", r.Next.UTC()
+			}
+			all[message.ID] = e
+		}
+	}
+	return all
+}
+
+// keeps waits until the queue has what it had before, and nothing else, each message as it was.
+func (m *machine) keeps(t *testing.T, before map[string]entry) {
+	t.Helper()
+	eventually(t, patience, func() error {
+		now := m.entries(t)
+		for id, was := range before {
+			is, there := now[id]
+			if !there {
+				return fmt.Errorf("message %s is lost: it was %+v", id, was)
+			}
+			if is.attempts < was.attempts {
+				return fmt.Errorf("message %s has forgotten its attempts: it is %+v and was %+v", id, is, was)
+			}
+			if is.attempts = was.attempts; is != was {
+				return fmt.Errorf("message %s is %+v and was %+v", id, is, was)
+			}
+		}
+		if len(now) != len(before) {
+			return fmt.Errorf("%d messages are queued, and it were %d", len(now), len(before))
+		}
+		return nil
+	})
+}
+
+// fill queues messages in every state that lasts: deferred, scheduled, held, and waiting for an operator.
+func (m *machine) fill(t *testing.T, n int) {
 	t.Helper()
 	m.sh(t, "mta pause domain paused.example")
 	var (
@@ -348,9 +473,53 @@ func (m *machine) fill(t *testing.T, n int) (ids []string) {
 	}
 	m.sh(t, "mta queue hold --recipient held@later.example --reason test")
 	for i := range n {
-		ids = append(ids, fmt.Sprintf("queued-%d", i+1))
+		m.queued = append(m.queued, fmt.Sprintf("queued-%d", i+1))
 	}
-	return ids
+	eventually(t, patience, func() error {
+		states := make(map[string]int)
+		for _, e := range m.entries(t) {
+			states[e.state+" "+e.recipient]++
+		}
+		for _, state := range []string{"open someone@later.example", "scheduled someone@later.example", "open someone@paused.example", "held held@later.example"} {
+			if states[state] != n/4 {
+				return fmt.Errorf("%d are %s, want %d", states[state], state, n/4)
+			}
+		}
+		return nil
+	})
+}
+
+// addLater queues another message that waits until the end.
+func (m *machine) addLater(t *testing.T, id string) {
+	t.Helper()
+	if err := m.submit(id, "someone@later.example", ""); err != nil {
+		t.Fatal(err)
+	}
+	m.queued = append(m.queued, id)
+}
+
+// runs demands a version of the program.
+func (m *machine) runs(t *testing.T, version string) {
+	t.Helper()
+	var status struct{ Version string }
+	if err := json.Unmarshal([]byte(m.sh(t, "mta status --json")), &status); err != nil || status.Version != version {
+		t.Fatalf("mta %q runs, want %s (%v)", status.Version, version, err)
+	}
+}
+
+// programAfter is the version that the program of the later package states.
+func programAfter(t *testing.T) string {
+	t.Helper()
+	var version struct{ Version string }
+	if err := json.Unmarshal([]byte(runClient(t, "", binary, "version", "--json")), &version); err != nil {
+		t.Fatal(err)
+	}
+	return version.Version
+}
+
+// put has apt install a version of both packages, over whichever is there.
+func (m *machine) put(version string) (string, error) {
+	return m.try("apt-get install -y --allow-downgrades /srv/" + version + "/*.deb")
 }
 
 // upgrade installs the next version while the queue is full and clients submit.
@@ -362,93 +531,133 @@ func (m *machine) upgrade(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m.fill(t, n)
-	total, states := m.states(t)
-	t.Logf("queued: %d, %v", total, states)
-	if total < int64(n) {
-		t.Fatalf("%d are queued, want at least %d", total, n)
+	m.fill(t, n/4*4)
+	m.runs(t, packagesBefore)
+	queued, before, load := m.entries(t), m.pid(t), m.load(4)
+	load.more(t, 20)
+	if _, err := m.put(packagesAfter); err != nil {
+		t.Fatal(err)
 	}
-	before, load := m.pid(t), m.load(t, 4)
-	m.sh(t, "apt-get install -y /srv/"+packagesAfter+"/*.deb")
-	accepted, refused := load()
+	load.more(t, 20)
+	accepted := load.end(t)
 	if after := m.pid(t); after == before {
 		t.Error("the upgrade has not restarted the relay")
 	}
-	for _, err := range refused {
-		t.Errorf("a client got no connection: %v", err)
-	}
+	m.runs(t, programAfter(t))
 	m.allArrive(t, accepted)
-	m.keeps(t, total)
+	m.keeps(t, queued)
+	if out := m.sh(t, "mta upgrade status"); !regexp.MustCompile(fmt.Sprintf(`(?m)^queue +%d +[0-9]+ +%d +%s `, m.newest-1, m.newest, packagesBefore)).MatchString(out) {
+		t.Errorf("the upgrade should not be finished:\n%s", out)
+	}
 }
 
-// keeps sees to it that the queue has what it had.
-func (m *machine) keeps(t *testing.T, total int64) {
+// failingUpgrade installs a version that can't run with the configuration: the one before goes on. A restart is refused
+// until the configuration is corrected.
+func (m *machine) failingUpgrade(t *testing.T) {
+	queued, before := m.entries(t), m.pid(t)
+	m.sh(t, "cp -p /etc/mta/mta.conf /root/mta.conf; echo nonsense = 1 >>/etc/mta/mta.conf")
+	out, err := m.try("apt-get install -y --reinstall -o Dpkg::Options::=--force-confold /srv/" + packagesAfter + "/mta_*.deb")
+	m.goesOn(t, before, "nonsense", out, err)
+	m.refusesToStart(t, `unknown setting "nonsense"`)
+	m.sh(t, "cp -p /root/mta.conf /etc/mta/mta.conf; dpkg --configure mta")
+	m.keeps(t, queued)
+}
+
+// goesOn demands that apt has failed with a reason, and that the relay from before runs on, takes and delivers mail.
+func (m *machine) goesOn(t *testing.T, before int, want, out string, err error) {
 	t.Helper()
-	eventually(t, patience, func() error {
-		if now, states := m.states(t); now != total {
-			return fmt.Errorf("%d are queued, %v, and it were %d", now, states, total)
+	for _, part := range []string{"THE UPGRADE HAS STOPPED", want} {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("apt should fail and print %q: %v\n%s", part, err, out)
+		}
+	}
+	if after := m.pid(t); after != before {
+		t.Errorf("the relay was restarted: %d, then %d", before, after)
+	}
+	during := fmt.Sprintf("during-%d", m.next.Add(1))
+	if err := m.submit(during, "someone@example.org", ""); err != nil {
+		t.Errorf("the program from before takes no mail: %v", err)
+	}
+	m.allArrive(t, []string{during})
+}
+
+// refusesToStart demands that the program on the disk ends with exit code 78 and one sentence, and that systemd leaves
+// it at that.
+func (m *machine) refusesToStart(t *testing.T, want string) {
+	t.Helper()
+	if _, err := m.try("systemctl restart mta.service"); err == nil {
+		t.Error("the relay starts")
+	}
+	is := m.sh(t, "systemctl show -p ActiveState -p SubState -p ExecMainStatus mta.service")
+	for _, part := range []string{"ActiveState=failed\n", "SubState=failed\n", "ExecMainStatus=78\n"} {
+		if !strings.Contains(is, part) {
+			t.Errorf("the service is\n%s, want %s", is, part)
+		}
+	}
+	eventually(t, patience, func() error { // the journal is written by another process
+		out := m.sh(t, "journalctl -q --no-pager -o cat _SYSTEMD_INVOCATION_ID=$(systemctl show -P InvocationID mta.service)")
+		if strings.Count(out, want) != 1 {
+			return fmt.Errorf("the relay should print one sentence with %q:\n%s", want, out)
 		}
 		return nil
 	})
 }
 
-// failingUpgrade installs a version that can't run with the configuration, then one that doesn't read the data: each
-// time the one before goes on.
-func (m *machine) failingUpgrade(t *testing.T) {
-	total, _ := m.states(t)
-	for _, fault := range []struct{ name, make, mend, want string }{
-		{"configuration", "echo nonsense = 1 >>/etc/mta/mta.conf", "cp -p /root/mta.conf /etc/mta/mta.conf", "nonsense"},
-		{"format", `cp -p /var/lib/mta/queue/format /root/format; sed -i -E 's/("format": *)[0-9]+/\199/' /var/lib/mta/queue/format`,
-			"cp -p /root/format /var/lib/mta/queue/format", "has format 99"},
-	} {
-		before, during := m.pid(t), "during-"+fault.name
-		m.sh(t, fault.make)
-		out, err := m.try("apt-get install -y --reinstall -o Dpkg::Options::=--force-confold /srv/" + packagesAfter + "/mta_*.deb")
-		if err == nil || !strings.Contains(err.Error(), "THE UPGRADE HAS STOPPED") || !strings.Contains(err.Error(), fault.want) {
-			t.Errorf("%s: the upgrade should fail and print %q: %v\n%s", fault.name, fault.want, err, out)
-		}
-		if after := m.pid(t); after != before {
-			t.Errorf("%s: the relay was restarted: %d, then %d", fault.name, before, after)
-		}
-		if err := m.submit(during, "someone@example.org", ""); err != nil {
-			t.Errorf("%s: the old program takes no mail: %v", fault.name, err)
-		}
-		m.allArrive(t, []string{during})
-		m.sh(t, fault.mend+"; dpkg --configure mta")
-		if after := m.pid(t); after == before {
-			t.Errorf("%s: the upgrade has not restarted the relay after the correction", fault.name)
-		}
-		m.keeps(t, total)
+// downgrade puts the version before back, which does not know the newest format.
+func (m *machine) downgrade(t *testing.T) {
+	m.addLater(t, "by-the-version-after")
+	queued := m.entries(t)
+	if _, err := m.put(packagesBefore); err != nil {
+		t.Fatal(err)
 	}
+	m.runs(t, packagesBefore)
+	m.keeps(t, queued)
 }
 
-// downgrade puts the version before back.
-func (m *machine) downgrade(t *testing.T) {
-	total, _ := m.states(t)
-	m.sh(t, "apt-get install -y --allow-downgrades /srv/"+packagesBefore+"/*.deb")
-	m.keeps(t, total)
+// refusedDowngrade finishes the upgrade: the version before then refuses the data, and the version after has all of it.
+func (m *machine) refusedDowngrade(t *testing.T) {
+	m.addLater(t, "by-the-version-before")
+	if _, err := m.put(packagesAfter); err != nil {
+		t.Fatal(err)
+	}
+	if out := m.sh(t, "mta upgrade finish"); !strings.Contains(out, fmt.Sprintf("queue: format %d is written from now on", m.newest)) {
+		t.Errorf("'mta upgrade finish' prints:\n%s", out)
+	}
+	m.addLater(t, "in-the-newest-format")
+	queued, before := m.entries(t), m.pid(t)
+	refusal := fmt.Sprintf("has format %d, and this program, mta %s, reads formats %d to %d: start mta %s, which wrote it, or a later version",
+		m.newest, packagesBefore, queue.Format.Reads, m.newest-1, programAfter(t))
+	out, err := m.put(packagesBefore)
+	m.goesOn(t, before, refusal, out, err)
+	m.refusesToStart(t, refusal)
+	if _, err := m.put(packagesAfter); err != nil {
+		t.Fatal(err)
+	}
+	m.runs(t, programAfter(t))
+	m.keeps(t, queued)
 }
 
 // removeAndPurge loses no mail, and leaves nothing when there is none.
 func (m *machine) removeAndPurge(t *testing.T) {
-	total, _ := m.states(t)
+	queued := m.entries(t)
 	m.sh(t, "rm -f /etc/systemd/system/mta.service.d/socket-activation.conf")
 	m.sh(t, pageBlocks(t, installPage, "Removal"))
 	if out, err := m.try("pgrep -x mta"); err == nil {
 		t.Errorf("the relay still runs: %s", out)
 	}
+	m.sh(t, "test ! -e /usr/bin/mta; test ! -e /usr/sbin/sendmail; test -e /etc/mta/mta.conf")
 	m.sh(t, "apt-get install -y /srv/"+packagesAfter+"/mta_*.deb")
-	m.keeps(t, total)
+	m.keeps(t, queued)
 
 	if out := m.sh(t, "apt-get purge -y mta 2>&1"); !strings.Contains(out, "NOT DELETED: /var/lib/mta") {
 		t.Errorf("a purge with mail prints:\n%s", lastLines(out, 10))
 	}
 	m.sh(t, "test -d /var/lib/mta/queue; test ! -e /etc/mta")
 	m.sh(t, "apt-get install -y /srv/"+packagesAfter+"/mta_*.deb")
-	m.keeps(t, total)
+	m.keeps(t, queued)
 	m.serveMail(t, "192.0.2.26", m.got)
-	m.sh(t, "mta queue release --all; mta queue remove --recipient someone@paused.example; mta sites resume mx.later.example || true; mta queue retry --all --scheduled || mta queue retry --all")
-	m.keeps(t, 0)
+	m.sh(t, "mta resume domain paused.example; mta queue retry --all --scheduled --now; mta status --wait drained --timeout 10m")
+	m.allArrive(t, m.queued)
 
 	if out := m.sh(t, "apt-get purge -y mta 2>&1"); strings.Contains(out, "NOT DELETED") {
 		t.Errorf("a purge without mail prints:\n%s", lastLines(out, 10))
@@ -465,7 +674,7 @@ func TestPackagesByTheirTools(t *testing.T) {
 	needRoot(t)
 	lintian, rpm := need(t, "lintian")[0], need(t, "rpm")[0]
 	dir := scratch(t)
-	buildPackages(t, dir, "deb rpm", packagesAfter)
+	buildPackages(t, dir, "deb rpm", packagesAfter, binary)
 	dir = filepath.Join(dir, packagesAfter)
 	debs, _ := filepath.Glob(dir + "/*.deb")
 	// A page for each command takes minutes; TestManualPages has mandoc look at them.
