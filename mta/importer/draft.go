@@ -49,6 +49,15 @@ func plain(s string, most int) string {
 	return s
 }
 
+// Short gives what messages repeat of a text in the configuration that is imported.
+func Short(s string) string {
+	const most = 60
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "..."
+	}
+	return s
+}
+
 // Draft is a mta.conf that is being written. It is not safe for use by several goroutines.
 type Draft struct {
 	*Block // the top of the file

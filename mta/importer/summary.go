@@ -25,10 +25,7 @@ type Summary struct {
 
 // Summary gives what became of the directives.
 func (d *Draft) Summary() Summary {
-	carried, noted, lost, protects := make(map[place]bool), make(map[place]bool), make(map[place]bool), make(map[place]bool)
-	for p := range d.carried {
-		carried[p] = true
-	}
+	noted, lost, protects := make(map[place]bool), make(map[place]bool), make(map[place]bool)
 	for _, n := range d.notes {
 		p := place{n.File, n.Line, n.Directive}
 		switch {
@@ -45,7 +42,7 @@ func (d *Draft) Summary() Summary {
 		delete(noted, p)
 	}
 	s := Summary{Noted: len(noted), Lost: len(lost), Protects: len(protects), Notes: slices.Clone(d.notes)}
-	for p := range carried {
+	for p := range d.carried {
 		p.text = plain(p.text, maxDirective)
 		if !noted[p] && !lost[p] {
 			s.Carried++

@@ -101,7 +101,7 @@ func (x *expander) dollar(s string) (value string, n int, err error) {
 	case c == '{' || c == '(':
 		inside, ok := balanced(s[1:])
 		if !ok {
-			return "", 0, fmt.Errorf("%q has no closing %s", shorten(s), map[byte]string{'{': "}", '(': ")"}[c])
+			return "", 0, fmt.Errorf("%q has no closing %s", importer.Short(s), map[byte]string{'{': "}", '(': ")"}[c])
 		}
 		value, err = x.braced(inside)
 		return value, len(inside) + 3, err
@@ -111,7 +111,7 @@ func (x *expander) dollar(s string) (value string, n int, err error) {
 		end++
 	}
 	if end == 1 {
-		return "", 0, fmt.Errorf("%q has no name after the $: write $$ for a $", shorten(s))
+		return "", 0, fmt.Errorf("%q has no name after the $: write $$ for a $", importer.Short(s))
 	}
 	value, err = x.named(s[1:end])
 	return value, end, err
@@ -154,7 +154,7 @@ func (x *expander) braced(s string) (string, error) {
 			end++
 		}
 		if end == 0 {
-			return "", fmt.Errorf("${%s} has no name", shorten(s))
+			return "", fmt.Errorf("${%s} has no name", importer.Short(s))
 		}
 		var err error
 		if value, err = x.named(s[:end]); err != nil {
@@ -187,7 +187,7 @@ func choices(s string) (yes, no string, err error) {
 		}
 		yes, ok := balanced(rest)
 		if !ok {
-			return "", "", fmt.Errorf("%q has no closing }", shorten(s))
+			return "", "", fmt.Errorf("%q has no closing }", importer.Short(s))
 		}
 		rest = strings.TrimLeft(rest[len(yes)+2:], " \t")
 		if rest == "" {
@@ -197,7 +197,7 @@ func choices(s string) (yes, no string, err error) {
 			return strings.TrimSpace(yes), unbrace(rest[1:]), nil
 		}
 	}
-	return "", "", fmt.Errorf("%q is neither ?value nor :value", shorten(s))
+	return "", "", fmt.Errorf("%q is neither ?value nor :value", importer.Short(s))
 }
 
 func unbrace(s string) string {
@@ -232,17 +232,17 @@ func balanced(s string) (string, bool) {
 func (x *expander) compare(s string) (holds bool, rest string, err error) {
 	left, ok := balanced(s)
 	if !ok {
-		return false, "", fmt.Errorf("%q has no closing }", shorten(s))
+		return false, "", fmt.Errorf("%q has no closing }", importer.Short(s))
 	}
 	rest = strings.TrimLeft(s[len(left)+2:], " \t")
 	brace := strings.IndexByte(rest, '{')
 	if brace < 0 {
-		return false, "", fmt.Errorf("%q compares with nothing", shorten(s))
+		return false, "", fmt.Errorf("%q compares with nothing", importer.Short(s))
 	}
 	op := strings.TrimSpace(rest[:brace])
 	right, ok := balanced(rest[brace:])
 	if !ok {
-		return false, "", fmt.Errorf("%q has no closing }", shorten(s))
+		return false, "", fmt.Errorf("%q has no closing }", importer.Short(s))
 	}
 	rest = strings.TrimLeft(rest[brace+len(right)+2:], " \t")
 	a, err := x.expand(strings.TrimSpace(left))
@@ -275,7 +275,7 @@ func (x *expander) compare(s string) (holds bool, rest string, err error) {
 	case ">=":
 		return sign >= 0, rest, nil
 	}
-	return false, "", fmt.Errorf("%q is no comparison", shorten(op))
+	return false, "", fmt.Errorf("%q is not a comparison", importer.Short(op))
 }
 
 // compareLevels compares compatibility levels such as 3.6.
@@ -297,9 +297,3 @@ func compareLevels(a, b string) int {
 }
 
 // shorten cuts text for an error.
-func shorten(s string) string {
-	if len(s) > 60 {
-		s = strings.ToValidUTF8(s[:60], "") + "..."
-	}
-	return s
-}

@@ -85,7 +85,7 @@ func (im *importing) whole() {
 	s := scope{im: im}
 	if name, at, set := s.text("myhostname"); set && name != "" {
 		if _, err := domainName(name); err != nil {
-			im.fail(at, "myhostname: %q is no host name", shorten(name))
+			im.fail(at, "myhostname: %q is not a host name", importer.Short(name))
 		}
 		im.top.Set("hostname", name, at)
 	} else {

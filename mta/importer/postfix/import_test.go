@@ -83,11 +83,11 @@ func TestFaultsNameFileAndLine(t *testing.T) {
 		{"relayhost = a:none", master, `main.cf:1: port "none"`},
 		{"default_transport = gone", master, `main.cf:1: master.cf has no transport "gone"`},
 		{"transport_maps = inline:{a.example=gone:}", master, `main.cf:1: master.cf has no transport "gone"`},
-		{"smtp_tls_security_level = mya", master, `main.cf:1: "mya" is no level of TLS`},
+		{"smtp_tls_security_level = mya", master, `main.cf:1: "mya" is not a security level`},
 		{"myhostname = ${a", master, `main.cf:1: "${a" has no closing }`},
-		{"relayhost = !", master, `main.cf:1: "!" is no host`},
-		{"myhostname = a b", master, `main.cf:1: myhostname: "a b" is no host name`},
-		{"nonsense", master, `main.cf:1: this is no "name = value"`},
+		{"relayhost = !", master, `main.cf:1: "!" is not a host`},
+		{"myhostname = a b", master, `main.cf:1: myhostname: "a b" is not a host name`},
+		{"nonsense", master, `main.cf:1: this is not "name = value"`},
 		{"a = b", master + "short unix -", "master.cf:4: an entry needs eight fields"},
 		{"default_destination_concurrency_limit = many", master, `main.cf:1: smtp_destination_concurrency_limit: "many" is not a whole number`},
 	} {
@@ -173,7 +173,7 @@ func TestNobodyMayMoreThanBefore(t *testing.T) {
 		{networks + "message_size_limit = 2000000000", "", "1073741824B", 0},
 		{networks + "message_size_limit = 0", "", "1073741824B", 0},
 		{networks + "maximal_queue_lifetime = 10s", "", `max_age                  = "1m"`, 0},
-		{networks + "transport_maps = inline:{a..b=slow:}", "", "the key is no domain", 1},
+		{networks + "transport_maps = inline:{a..b=slow:}", "", "the key is not a domain", 1},
 		{networks + "minimal_backoff_time = 2h\nmaximal_backoff_time = 1h", "", `max_retry_interval       = "2h"`, 0},
 	} {
 		d := imported(t, c.main, master+c.master)

@@ -63,7 +63,7 @@ func (im *importing) protocols() (v4, v6 bool) {
 		case "ipv6":
 			v6 = true
 		default:
-			im.fail(at, "inet_protocols: %q is neither all, ipv4 nor ipv6", shorten(p))
+			im.fail(at, "inet_protocols: %q is neither all, ipv4 nor ipv6", importer.Short(p))
 		}
 	}
 	return v4, v6
@@ -85,7 +85,7 @@ func (im *importing) addresses(s *service) (all []string) {
 			return []string{"127.0.0.1:" + port}
 		}
 		if _, err := netip.ParseAddr(host); err != nil {
-			im.fail(s.at, "the host %q is no IP address: write the address", shorten(host))
+			im.fail(s.at, "the host %q is not an IP address: write the address", importer.Short(host))
 			return nil
 		}
 		return []string{net.JoinHostPort(host, port)}
@@ -384,10 +384,10 @@ func parseNetwork(s string) (netip.Prefix, error) {
 	}
 	n, err := netip.ParsePrefix(text)
 	if err != nil {
-		return n, fmt.Errorf("%q is no network", shorten(s))
+		return n, fmt.Errorf("%q is not a network", importer.Short(s))
 	}
 	if n.Masked() != n {
-		return n, fmt.Errorf("%q has bits beyond its mask: write %s", shorten(s), n.Masked())
+		return n, fmt.Errorf("%q has bits beyond its mask: write %s", importer.Short(s), n.Masked())
 	}
 	return unmapped(n), nil
 }

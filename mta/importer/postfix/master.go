@@ -55,7 +55,7 @@ func (s *service) arguments(args []string) error {
 		name, value, ok := strings.Cut(text, "=")
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 		if !ok || name == "" {
-			return fmt.Errorf("-o %s is no name=value", shorten(text))
+			return fmt.Errorf("-o %s is not name=value", importer.Short(text))
 		}
 		at := s.at
 		at.Directive = fmt.Sprintf("%s -o %s=%s", s.name, name, shown(name, value))
@@ -104,7 +104,7 @@ func (im *importing) readMain(data []byte) {
 		at := importer.Origin{File: "main.cf", Line: l.number, Directive: name + " = " + shown(name, value)}
 		if !ok || name == "" || strings.ContainsAny(name, " \t") {
 			at.Directive = l.text
-			im.fail(at, "this is no \"name = value\"")
+			im.fail(at, "this is not \"name = value\"")
 			continue
 		}
 		if before, twice := im.main[name]; twice {

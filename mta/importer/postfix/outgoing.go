@@ -67,21 +67,11 @@ func (im *importing) defaultHop(whole scope) *hop {
 	if nexthop != "" {
 		h.hosts, h.names = im.nexthops(nexthop, "", at)
 	}
-	if !im.usable(h, at) {
+	if t.command != "smtp" {
 		im.fail(at, "mail leaves by %s, which is not an SMTP client", t.command)
 		return nil
 	}
 	return h
-}
-
-// usable reports whether all transports of a hop speak SMTP.
-func (im *importing) usable(h *hop, at importer.Origin) bool {
-	for _, t := range h.transports {
-		if t == nil || t.command != "smtp" {
-			return false
-		}
-	}
-	return len(h.transports) > 0
 }
 
 // hopOf reads the value of a transport table; nil if it is not carried, which is noted.
@@ -160,7 +150,7 @@ func (im *importing) transportEntries(whole scope) map[string]*hop {
 			p, ok := pattern(e.key)
 			switch {
 			case !ok:
-				im.top.Lost(e.at, "the key is no domain, and routes are by domain", true)
+				im.top.Lost(e.at, "the key is not a domain, and routes are by domain", true)
 			case all != nil:
 				im.shadowed(e)
 			case routed[p] == nil:
@@ -368,7 +358,7 @@ func (im *importing) writeDefaults(whole scope, want map[string]setting) {
 			d = time.Minute
 		}
 		if d == 0 && x.setting != "delay_warning" {
-			im.fail(at, "%s: zero is no time to wait", x.param)
+			im.fail(at, "%s: it must be more than zero", x.param)
 			continue
 		}
 		if x.setting == "max_retry_interval" && d < least {

@@ -128,7 +128,7 @@ func inline(s string, at importer.Origin) (*table, error) {
 	for _, item := range list(strings.ReplaceAll(in, " = ", "=")) {
 		key, value, ok := strings.Cut(unbrace(item), "=")
 		if !ok {
-			return nil, errors.New("inline: an entry is no key=value")
+			return nil, errors.New("inline: an entry is not key=value")
 		}
 		t.add(entry{key: strings.ToLower(strings.TrimSpace(key)), value: strings.TrimSpace(value), at: at})
 	}
@@ -202,7 +202,7 @@ func (im *importing) tableFile(path string, secret bool) (*table, error) {
 			at.Directive = key
 		}
 		if !ok {
-			return nil, fmt.Errorf("%s:%d: %q has a key and no value", shown, l.number, shorten(at.Directive))
+			return nil, fmt.Errorf("%s:%d: %q has a key and no value", shown, l.number, importer.Short(at.Directive))
 		}
 		if im.entries++; im.entries > maxEntries {
 			return nil, fmt.Errorf("%s:%d: the tables have more than %d entries together", shown, l.number, maxEntries)

@@ -159,7 +159,7 @@ func (im *importing) bindAddress(t *transport, name string, family func(netip.Ad
 	if value != "" {
 		a, err := netip.ParseAddr(strings.Trim(value, "[]"))
 		if err != nil || !family(a) {
-			im.fail(at, "%s: %q is no address of its family", name, shorten(value))
+			im.fail(at, "%s: %q is not an address of its family", name, importer.Short(value))
 			return netip.Addr{}, at
 		}
 		if !a.IsUnspecified() {
@@ -195,7 +195,7 @@ func (im *importing) source(t *transport, name string, a netip.Addr, at importer
 		limit, at, _ = t.text("default_process_limit")
 	}
 	if n, err := strconv.Atoi(limit); err != nil || n < 0 {
-		im.fail(at, "the limit of processes, %q, is not a whole number", shorten(limit))
+		im.fail(at, "the limit of processes, %q, is not a whole number", importer.Short(limit))
 	} else if n > 0 {
 		b.Set("connection_limit", n, at)
 	}

@@ -21,10 +21,10 @@ func parseTime(s string, unit byte) (time.Duration, error) {
 	n, err := strconv.ParseInt(digits, 10, 32)
 	per, ok := timeUnits[unit]
 	if err != nil || n < 0 || !ok {
-		return 0, fmt.Errorf("%q is not a time: write a whole number and s, m, h, d or w", shorten(s))
+		return 0, fmt.Errorf("%q is not a time: write a whole number and s, m, h, d or w", importer.Short(s))
 	}
 	if n > int64(100*365*24*time.Hour/per) {
-		return 0, fmt.Errorf("%q is more than a hundred years", shorten(s))
+		return 0, fmt.Errorf("%q is more than a hundred years", importer.Short(s))
 	}
 	return time.Duration(n) * per, nil
 }
@@ -50,7 +50,7 @@ func (s scope) number(name string) (n int, at importer.Origin, set bool) {
 	}
 	n, err := strconv.Atoi(value)
 	if err != nil || n < 0 || n > 1<<31-1 {
-		s.im.fail(at, "%s: %q is not a whole number", name, shorten(value))
+		s.im.fail(at, "%s: %q is not a whole number", name, importer.Short(value))
 		return 0, at, set
 	}
 	return n, at, set
@@ -65,7 +65,7 @@ func (s scope) flag(name string) (yes bool, at importer.Origin) {
 	case "no", "":
 		return false, at
 	}
-	s.im.fail(at, "%s: %q is neither yes nor no", name, shorten(value))
+	s.im.fail(at, "%s: %q is neither yes nor no", name, importer.Short(value))
 	return false, at
 }
 
@@ -137,7 +137,7 @@ func portOf(s string) (string, error) {
 	}
 	n, err := strconv.ParseUint(s, 10, 16)
 	if err != nil || n == 0 {
-		return "", fmt.Errorf("port %q is neither a number from 1 to 65535 nor the name of a mail service", shorten(s))
+		return "", fmt.Errorf("port %q is neither a number from 1 to 65535 nor the name of a mail service", importer.Short(s))
 	}
 	return strconv.Itoa(int(n)), nil
 }

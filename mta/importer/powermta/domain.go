@@ -190,7 +190,7 @@ func (c *conversion) writeLogins() error {
 	return nil
 }
 
-func readType(c *conversion, q *queue, d *directive, _ *vmta) error {
+func readType(_ *conversion, q *queue, d *directive, _ *vmta) error {
 	if strings.EqualFold(d.value, "smtp") {
 		q.block.Noted(d.Origin, "that is the only way")
 		return nil
@@ -204,7 +204,7 @@ func plainWord(s string) string {
 	return w
 }
 
-func readQueueTo(c *conversion, q *queue, d *directive, _ *vmta) error {
+func readQueueTo(_ *conversion, q *queue, d *directive, _ *vmta) error {
 	q.block.Noted(d.Origin, "the settings of that queue are written out in the blocks of the domains whose mail it takes")
 	return nil
 }
@@ -267,7 +267,7 @@ func readPipelining(_ *conversion, q *queue, d *directive, v *vmta) error {
 	return nil
 }
 
-func readSign(c *conversion, q *queue, d *directive, _ *vmta) error {
+func readSign(_ *conversion, q *queue, d *directive, _ *vmta) error {
 	on, err := d.yes(d.value)
 	if d.value == "if-x-dkim-options-present" {
 		on, err = true, nil
@@ -285,9 +285,9 @@ func readSign(c *conversion, q *queue, d *directive, _ *vmta) error {
 	return nil
 }
 
-func readIdentity(c *conversion, q *queue, d *directive, _ *vmta) error {
+func readIdentity(_ *conversion, q *queue, d *directive, _ *vmta) error {
 	if strings.EqualFold(d.value, "sender-or-from") {
-		q.block.Noted(d.Origin, "the domain in From decides, as DMARC wants")
+		q.block.Noted(d.Origin, "the domain in From decides, as DMARC requires")
 		return nil
 	}
 	q.block.Lost(d.Origin, "the domain in From decides which key signs: to sign the mail of other domains, add them to senders of a dkim block", false)

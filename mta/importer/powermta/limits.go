@@ -3,6 +3,7 @@ package powermta
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -179,23 +180,13 @@ func (c *conversion) writeLimits() error {
 		}
 	}
 	for _, q := range c.order {
-		for _, name := range slices.Sorted(keys(q.said)) {
+		for _, name := range slices.Sorted(maps.Keys(q.said)) {
 			if !strings.HasPrefix(name, "backoff-") { // see writePatterns
 				c.writeSetting(q, name, c.withStars(q, star, name))
 			}
 		}
 	}
 	return nil
-}
-
-func keys[V any](m map[string]V) func(yield func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
-	}
 }
 
 // withStars adds what a virtual MTA says of all domains, where it says nothing of this one: its mail must not be sent

@@ -2,6 +2,7 @@ package powermta
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -83,7 +84,7 @@ func readPatternList(c *conversion, q *queue, d *directive, _ *vmta) error {
 
 // writePatterns makes backoff rules of the lists that domains use.
 func (c *conversion) writePatterns() error {
-	for _, name := range slices.Sorted(keys(c.patterns)) {
+	for _, name := range slices.Sorted(maps.Keys(c.patterns)) {
 		list := c.patterns[name]
 		if len(list.users) == 0 {
 			c.draft.Lost(list.Origin, "no domain uses the list", false)

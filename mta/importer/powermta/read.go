@@ -130,10 +130,10 @@ func (r *reader) add(d *directive, depth int) error {
 	case strings.HasPrefix(text, "</"):
 		name := strings.ToLower(strings.TrimSpace(strings.TrimSuffix(text[2:], ">")))
 		if len(r.scopes) == depth {
-			return d.fault("</%s> closes nothing", bounded(name))
+			return d.fault("</%s> closes nothing", importer.Short(name))
 		}
 		if open := r.innermost(); open.name != name {
-			return d.fault("</%s> closes <%s> of line %d", bounded(name), open.name, open.Line)
+			return d.fault("</%s> closes <%s> of line %d", importer.Short(name), open.name, open.Line)
 		}
 		r.scopes = r.scopes[:len(r.scopes)-1]
 		return nil
@@ -189,11 +189,4 @@ func unquote(s string) string {
 }
 
 // short is for what messages quote.
-func short(s string) string { return fmt.Sprintf("%q", bounded(s)) }
-
-func bounded(s string) string {
-	if len(s) > 60 {
-		s = strings.ToValidUTF8(s[:60], "") + "..."
-	}
-	return s
-}
+func short(s string) string { return fmt.Sprintf("%q", importer.Short(s)) }

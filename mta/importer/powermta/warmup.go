@@ -2,6 +2,7 @@ package powermta
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -31,7 +32,7 @@ func (c *conversion) provider(domain string) string {
 		return domain
 	}
 	preset := providerOf[domain]
-	for _, name := range slices.Sorted(keys(c.rollups)) {
+	for _, name := range slices.Sorted(maps.Keys(c.rollups)) {
 		for _, mx := range c.rollups[name] {
 			if preset != "" && strings.HasSuffix(mx, exchangers[preset]) {
 				return name // which has taken the exchangers over
@@ -42,7 +43,7 @@ func (c *conversion) provider(domain string) string {
 }
 
 // readCold reads the list of days of max-cold-virtual-mta-msg.
-func readCold(c *conversion, q *queue, d *directive, v *vmta) error {
+func readCold(_ *conversion, q *queue, d *directive, v *vmta) error {
 	var daily []int
 	for _, text := range names(d.value) {
 		r, _, err := d.rate(text)
@@ -171,7 +172,7 @@ func (c *conversion) writePlan(v, cold *vmta) bool {
 	for _, stage := range stages {
 		s := b.Add("stage")
 		setCaps(s, total(stage))
-		for _, p := range slices.Sorted(keys(stage)) {
+		for _, p := range slices.Sorted(maps.Keys(stage)) {
 			if p != "" && stage[p] > 0 && stage[p] < total(stage) {
 				setCaps(s.Inner("provider", p), stage[p])
 			}
