@@ -68,7 +68,7 @@ func FinishUpgrade(cfg *config.Config, version string, now time.Time, dryRun boo
 	}
 	lock, err := vfs.OS().Lock(filepath.Join(queueDir(cfg), queue.LockName))
 	if errors.Is(err, vfs.ErrLocked) {
-		return nil, fmt.Errorf("a relay has %s and does not answer on its control socket: %w", cfg.DataDir, err)
+		return nil, fmt.Errorf("%s is in use by a relay that does not answer on its control socket: %w", cfg.DataDir, err)
 	}
 	if err != nil {
 		return nil, err

@@ -52,7 +52,7 @@ func (p Place) StatementPath() string {
 // FileName is the name of a folder's statement, and the end of the name of a file's.
 const FileName = "format"
 
-// Statement says in which format a store is.
+// Statement is the format of a store, as its file states it.
 type Statement struct {
 	Store  string    `json:"store"`
 	Format int       `json:"format"`
@@ -60,7 +60,7 @@ type Statement struct {
 	Since  time.Time `json:"since"` // when it was stated first
 }
 
-// beforeStatements is By of a store that a program wrote which stated no formats.
+// beforeStatements is By of a store without a statement.
 const beforeStatements = "before 0.1.0"
 
 // reader names a version that reads the store.
@@ -71,7 +71,7 @@ func (s *Statement) reader() string {
 	return s.By + ", which wrote it"
 }
 
-// statement reads the statement of a store; the zero one without a file.
+// statement reads the statement of a store. It is zero if there is no file.
 func (p Place) statement() (s Statement, err error) {
 	text, err := os.ReadFile(p.StatementPath())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -81,7 +81,7 @@ func (p Place) statement() (s Statement, err error) {
 		return s, err
 	}
 	if err := json.Unmarshal(text, &s); err != nil || s.Store != p.Name || s.Format < 1 {
-		return s, refusal("%s does not say in which format the %s in %s is: restore that file from a backup", p.StatementPath(), p.Name, p.Path)
+		return s, refusal("%s does not state the format of the %s in %s: restore that file from a backup", p.StatementPath(), p.Name, p.Path)
 	}
 	return s, nil
 }
@@ -97,7 +97,7 @@ func (p Place) state(s Statement) error {
 	return wholefile.Replace(p.StatementPath(), 0o640, func(w io.Writer) error { return json.NewEncoder(w).Encode(s) })
 }
 
-// exists reports whether there is anything of a store.
+// exists reports whether a store has been written.
 func (p Place) exists() (bool, error) {
 	if p.Folder {
 		entries, err := os.ReadDir(p.Path)
@@ -121,7 +121,7 @@ func refusal(format string, args ...any) error { return refusedError(fmt.Sprintf
 func (r refusedError) Error() string       { return string(r) }
 func (r refusedError) Is(other error) bool { return other == ErrRefused }
 
-// check says whether a program reads a store.
+// check returns why a program does not read a store; nil if it does.
 func (p Place) check(s Statement, program string) error {
 	switch {
 	case s.Format > p.Writes:
@@ -146,7 +146,7 @@ type Set struct {
 	program string // this program's version
 	stores  []*Use
 
-	mu sync.Mutex // guards Use.is
+	mu sync.Mutex // guards is and stated of all stores
 }
 
 // Use is the format that a store is kept in. It is safe for use by many goroutines.
@@ -160,8 +160,8 @@ type Use struct {
 // Number is the format to write in. It grows when an upgrade is finished.
 func (u *Use) Number() int { return int(u.number.Load()) }
 
-// Look reads the statements of stores and changes nothing. An error that is ErrRefused says that this program,
-// whose version is given, must not open one of them.
+// Look reads the statements of stores and changes nothing. The error is ErrRefused if this program, whose version is
+// given, must not open one of them.
 func Look(program string, places ...Place) (*Set, error) {
 	s := &Set{program: program}
 	var errs []error
