@@ -1,14 +1,17 @@
 package e2e
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +40,10 @@ users {
 }
 keys { file = %q }
 tenant "acme" { senders = ["acme.example"] }
+tenant "small" {
+  senders             = ["small.example"]
+  max_submission_rate = "1/h"
+}
 listener "public" {
   address                    = "127.0.0.1:%s"
   relay_from                 = ["127.0.0.0/16"]
@@ -48,6 +55,7 @@ listener "public" {
 }
 api "web" { address = "127.0.0.1:%s" }`, format, dir+"/users", keys, port, api), smtpSink)
 	runClient(t, "secret\n", binary, "user", "add", "ann@acme.example", "--tenant", "acme", "--config", f.relay.config)
+	runClient(t, "secret\n", binary, "user", "add", "sam@small.example", "--tenant", "small", "--config", f.relay.config)
 	runClient(t, "", binary, "key", "add", "--name", "shop", "--tenant", "acme", "--config", f.relay.config)
 	from := func(client string) *net.Dialer {
 		return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(client)}, Timeout: patience}
@@ -66,6 +74,7 @@ api "web" { address = "127.0.0.1:%s" }`, format, dir+"/users", keys, port, api),
 	}
 	// A mistake of a client that may relay is none of fail2ban's business.
 	swaks(t, false, port, "--local-interface", "127.0.0.5", "--from", "ann@acme.example", "--to", "nobody@@", "--quit-after", "RCPT")
+	blameless(t, from, port, api)
 	good := strings.Count(logOf(t, f), "\n")
 
 	attackers := map[string]string{"127.71.0.1": "relay", "127.71.0.2": "login", "127.71.0.3": "protocol", "127.71.0.4": "connections", "127.71.0.5": "login"}
@@ -106,6 +115,99 @@ api "web" { address = "127.0.0.1:%s" }`, format, dir+"/users", keys, port, api),
 	// The journal has its own beginning, and no time and level of ours.
 	journal := regexp.MustCompile(`(?m)^time=\S+ level=\S+ `).ReplaceAllString(log, "Nov 23 03:00:00 mx1 mta[4711]: ")
 	fail2ban(t, journal, refusals)
+}
+
+// blameless is what a relay sees besides mail that succeeds: none of it may have an address blocked.
+func blameless(t *testing.T, from func(client string) *net.Dialer, port, api string) {
+	t.Helper()
+	login := func(user string) string {
+		return "AUTH PLAIN " + base64.StdEncoding.EncodeToString([]byte("\x00"+user+"\x00secret"))
+	}
+	const ann, sam = "ann@acme.example", "sam@small.example"
+	clients := 0 // each has an address: how many connections one may have is tried below
+	for kind, lines := range map[string][]string{
+		"a load balancer's check":         nil,
+		"a probe":                         {"QUIT"},
+		"a probe with EHLO":               {"EHLO probe.example", "NOOP", "QUIT"},
+		"STARTTLS that is not offered":    {"EHLO app.example", "STARTTLS", "QUIT"},
+		"a hang-up after the login":       {"EHLO app.example", login(ann)},
+		"a hang-up within the content":    {"EHLO app.example", login(ann), "MAIL FROM:<" + ann + ">", "RCPT TO:<a@b.example>", "DATA", "Subject: cut"},
+		"typing errors":                   {"EHLO app.example", login(ann), "FOO", "MAIL FROM:<" + ann + ">", "RCPT TO:<a@@b.example>", "RCPT TO:<a>", "QUIT"},
+		"somebody else's sender":          {"EHLO app.example", login(ann), "MAIL FROM:<a@other.example>", "QUIT"},
+		"a second thought about a login":  {"EHLO app.example", "AUTH PLAIN", "*", login(ann), "QUIT"},
+		"many errors of a user":           append([]string{"EHLO app.example", login(ann)}, slices.Repeat([]string{"FOO"}, 25)...),
+		"a user who keeps the connection": append([]string{"EHLO app.example", login(ann)}, slices.Repeat([]string{"NOOP"}, 110)...),
+		"the first mail within a quota":   {"EHLO app.example", login(sam), "MAIL FROM:<" + sam + ">", "RCPT TO:<a@b.example>", "DATA", "Subject: x\r\n\r\n.", "QUIT"},
+		"mail beyond a quota":             {"EHLO app.example", login(sam), "MAIL FROM:<" + sam + ">", "RCPT TO:<a@b.example>", "DATA", "Subject: x\r\n\r\n.", "QUIT"},
+	} {
+		clients++
+		if said := converse(t, from(fmt.Sprintf("127.71.1.%d", clients)), port, lines...); !strings.HasPrefix(said, "220 ") {
+			t.Errorf("%s: %q", kind, said)
+		}
+	}
+	pipelined := "MAIL FROM:<" + ann + ">\r\nRCPT TO:<a@b.example>\r\nRCPT TO:<oops>\r\nRSET\r\nNOOP\r\nQUIT"
+	office := from("127.71.2.1") // behind a NAT, from where a user logs in, and another program has too many connections
+	if said := converse(t, office, port, "EHLO app.example", login(ann), pipelined); !strings.Contains(said, "235 ") {
+		t.Errorf("pipelining: %q", said)
+	}
+	for last := ""; !strings.HasPrefix(last, "421 "); {
+		conn, err := office.Dial("tcp", "127.0.0.1:"+port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if last = said(t, conn); last == "" {
+			t.Fatal("no greeting")
+		}
+	}
+	other := from("127.71.2.2") // here a program forgets to log in
+	for _, lines := range [][]string{{login(sam)}, {"MAIL FROM:<" + ann + ">", "RCPT TO:<a@b.example>"}} {
+		if said := converse(t, other, port, append([]string{"EHLO app.example"}, lines...)...); !strings.Contains(said, "235 ") && !strings.Contains(said, "530 ") {
+			t.Errorf("%q: %q", lines, said)
+		}
+	}
+
+	client := &http.Client{Transport: &http.Transport{DialContext: from("127.71.2.4").DialContext}, Timeout: patience}
+	defer client.CloseIdleConnections()
+	for _, path := range []string{"/", "/healthz", "/v1/messages", "/favicon.ico"} {
+		resp, err := client.Get("http://127.0.0.1:" + api + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+}
+
+// converse says lines to the relay, each after the reply to the one before, hangs up, and returns what was said.
+func converse(t *testing.T, d *net.Dialer, port string, lines ...string) string {
+	t.Helper()
+	conn, err := d.Dial("tcp", "127.0.0.1:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	all := said(t, conn)
+	for _, line := range lines {
+		if _, err := io.WriteString(conn, line+"\r\n"); err != nil || line == "Subject: cut" {
+			break // the relay has ended the session; or it waits for the rest
+		}
+		all += said(t, conn)
+	}
+	return all
+}
+
+// said reads what comes up to the end of a reply, or of the connection.
+func said(t *testing.T, conn net.Conn) string {
+	t.Helper()
+	_ = conn.SetReadDeadline(time.Now().Add(patience))
+	all, b := "", make([]byte, 4096)
+	for {
+		n, err := conn.Read(b)
+		all += string(b[:n])
+		if last := all[strings.LastIndex(strings.TrimRight(all, "\r\n"), "\n")+1:]; err != nil || len(last) > 4 && last[3] == ' ' && strings.HasSuffix(last, "\n") {
+			return all
+		}
+	}
 }
 
 func logOf(t *testing.T, f *field) string {

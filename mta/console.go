@@ -145,7 +145,7 @@ func (l consoleLogins) Login(ctx context.Context, from netip.Addr, user, passwor
 		err = auth.ErrDenied
 	}
 	switch {
-	case errors.Is(err, auth.ErrTooMany):
+	case errors.Is(err, auth.ErrTooMany), errors.Is(err, auth.ErrBusy):
 		return web.Identity{}, &control.Error{Status: 429, Message: err.Error(), Hint: "wait a minute"}
 	case errors.Is(err, auth.ErrNoUsers):
 		return web.Identity{}, control.Unavailable("see the relay's log", "%v", err)

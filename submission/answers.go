@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"example.org/mta/internal/network"
 	"example.org/mta/internal/reply"
 	"example.org/mta/submission/intake"
 	"example.org/mta/submission/intruders"
@@ -148,11 +149,14 @@ func (c *conn) observe(line []byte) int {
 	return code
 }
 
-// refused notes that the client was refused for what attackers do. Clients that may relay are known: what they
-// do wrong is a mistake, unless they guess passwords.
+// refused notes that the client was refused for what attackers do. Clients that may relay, and those at an address
+// from where users log in, are known: what they do wrong is a mistake, unless they guess passwords.
 func (c *conn) refused(why intruders.Reason) {
-	if why == intruders.Login || !c.mayRelay() {
-		c.srv.cfg.Refused(c.client.Peer.Addr(), why)
+	cfg, peer := &c.srv.cfg, c.client.Peer
+	unnamed := !c.client.direct && peer == network.Peer(c.socket.RemoteAddr()) // the proxy's: to block it would block all
+	known := c.mayRelay() || cfg.Auth != nil && cfg.Auth.Knows(c.client.Network)
+	if !unnamed && (why == intruders.Login || !known) {
+		cfg.Refused(peer.Addr(), why)
 	}
 }
 

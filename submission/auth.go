@@ -154,6 +154,8 @@ func (c *conn) loginFailed(err error) {
 	case errors.Is(err, auth.ErrTooMany):
 		c.refused(intruders.Login)
 		c.answer(loginsTooMany.Reply())
+	case errors.Is(err, auth.ErrBusy):
+		c.answer(loginsTooMany.Reply())
 	case errors.Is(err, auth.ErrNoUsers):
 		c.answer(loginUnable.Reply())
 	default:

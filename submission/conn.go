@@ -177,7 +177,9 @@ func (c *conn) mustEnd() (reply.Reply, bool) {
 	case c.client.failedLogins >= failedLogins:
 		return tooManyLogins.Reply(), true
 	case c.client.errors >= c.srv.cfg.Limits.ErrorsPerSession:
-		c.refused(intruders.Protocol)
+		if c.srv.cfg.Inbound == nil { // a large provider that returns forged mail has many recipients refused, and brings bounces, too
+			c.refused(intruders.Protocol)
+		}
 		return tooManyErrors.Reply(), true
 	case c.client.idle > c.srv.cfg.Limits.IdleCommands:
 		c.refused(intruders.Protocol)

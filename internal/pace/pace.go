@@ -132,6 +132,17 @@ func (p *Pace[K]) wait(t *Turns) time.Duration {
 	return max(min(firstWait<<min(over, 10), p.cfg.Longest)-since, 0)
 }
 
+// Failures returns how many a key has had lately.
+func (p *Pace[K]) Failures(key K) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.by[key]
+	if t == nil || p.cfg.Now().Sub(t.last) > ForgetAfter {
+		return 0
+	}
+	return t.failures
+}
+
 // Done ends a turn. forgive forgets the failures before.
 func (p *Pace[K]) Done(key K, t *Turns, failed, forgive bool) {
 	p.mu.Lock()

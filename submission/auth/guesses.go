@@ -34,20 +34,29 @@ type turn struct {
 	user    *pace.Turns
 }
 
-// take waits for both turns, always in this order.
+// take waits for both turns, always in this order. Neither the many clients of a network who come back at once nor the user
+// whom somebody else tries look like guessers: their error is ErrBusy.
 func (g *guesses) take(ctx context.Context, p place) (*turn, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	network, err := g.networks.Take(ctx, p.network)
 	if err != nil {
-		return nil, err
+		return nil, g.noTurn(p)
 	}
 	user, err := g.users.Take(ctx, p.user)
 	if err != nil {
 		g.networks.Done(p.network, network, false, false)
-		return nil, err
+		return nil, g.noTurn(p)
 	}
 	return &turn{g, p, network, user}, nil
+}
+
+// noTurn is ErrTooMany for a network with as many failures as whoever guesses one password soon has, else ErrBusy.
+func (g *guesses) noTurn(p place) error {
+	if g.networks.Failures(p.network) >= freeByUser {
+		return ErrTooMany
+	}
+	return ErrBusy
 }
 
 // done ends a turn; nil is of an attempt that needed none. A right password says that whoever failed

@@ -38,12 +38,13 @@ type known struct {
 	now func() time.Time
 	key [32]byte
 
-	mu sync.Mutex // guards by
-	by map[place]*acquaintance
+	mu       sync.Mutex // guards what follows
+	by       map[place]*acquaintance
+	networks map[netip.Prefix]time.Time // until when somebody is known there
 }
 
 func newKnown(now func() time.Time) *known {
-	k := &known{now: now, by: make(map[place]*acquaintance)}
+	k := &known{now: now, by: make(map[place]*acquaintance), networks: make(map[netip.Prefix]time.Time)}
 	rand.Read(k.key[:])
 	return k
 }
@@ -82,6 +83,7 @@ func (k *known) right(p place, hash, password string) {
 	defer k.mu.Unlock()
 	now := k.now()
 	a.verified, a.until = now.Add(verifiedFor), now.Add(knownFor)
+	k.metFrom(p.network, now)
 	if _, there := k.by[p]; !there && len(k.by) >= maxKnown {
 		for any := range k.by { // it is only slower for whoever that is
 			delete(k.by, any)
@@ -95,13 +97,33 @@ func (k *known) right(p place, hash, password string) {
 func (k *known) met(p place) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	now := k.now()
+	k.metFrom(p.network, now)
 	if a := k.by[p]; a != nil {
-		a.wrong, a.until = 0, k.now().Add(knownFor)
+		a.wrong, a.until = 0, now.Add(knownFor)
 		return
 	}
 	if len(k.by) < maxKnown {
-		k.by[p] = &acquaintance{until: k.now().Add(knownFor)}
+		k.by[p] = &acquaintance{until: now.Add(knownFor)}
 	}
+}
+
+// metFrom notes a login from a network. The caller holds the lock.
+func (k *known) metFrom(network netip.Prefix, now time.Time) {
+	if _, there := k.networks[network]; !there && len(k.networks) >= maxKnown {
+		for any := range k.networks {
+			delete(k.networks, any)
+			break
+		}
+	}
+	k.networks[network] = now.Add(knownFor)
+}
+
+// from reports whether somebody is known at a network.
+func (k *known) from(network netip.Prefix) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.now().Before(k.networks[network])
 }
 
 // wrong notes a password that is not the user's.
@@ -111,6 +133,7 @@ func (k *known) wrong(p place) {
 	if a := k.by[p]; a != nil {
 		if a.wrong++; a.wrong >= wrongWhenKnown {
 			delete(k.by, p)
+			delete(k.networks, p.network) // until the next login
 		}
 	}
 }

@@ -69,7 +69,7 @@ func (s *Service) Begin(ctx context.Context, c Client, mechanism string, offered
 // the result.
 func (e *Exchange) Next(response []byte) (challenge []byte, done bool, err error) {
 	challenge, done, err = e.server.Next(response)
-	for _, ours := range []error{ErrDenied, ErrTooMany, ErrNoUsers} {
+	for _, ours := range []error{ErrDenied, ErrTooMany, ErrBusy, ErrNoUsers} {
 		if errors.Is(err, ours) {
 			return nil, false, ours
 		}
@@ -233,7 +233,7 @@ func (s *scramServer) final(response []byte) ([]byte, bool, error) {
 	a := s.e.a
 	turn, err := a.s.guesses.take(a.ctx, a.place())
 	if err != nil {
-		return nil, false, a.end(nil, ErrTooMany)
+		return nil, false, a.end(nil, err)
 	}
 	text, err := s.conv.Step(string(response))
 	identity := s.conv.AuthzID()

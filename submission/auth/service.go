@@ -25,8 +25,11 @@ import (
 var (
 	ErrDenied    = errors.New("user name or password is wrong")
 	ErrMalformed = errors.New("the response is malformed")
-	ErrTooMany   = errors.New("too many logins have failed, or wait")
-	ErrNoUsers   = errors.New("the users file can't be read")
+	// ErrTooMany is for a client from whose network too many logins have failed, ErrBusy for one that had no turn
+	// because of others: it has done nothing wrong.
+	ErrTooMany = errors.New("too many logins have failed")
+	ErrBusy    = errors.New("too many others log in")
+	ErrNoUsers = errors.New("the users file can't be read")
 )
 
 // lookEvery is how old what is known of the users file may be when an open session is asked about. A
@@ -169,6 +172,9 @@ func (s *Service) Password(ctx context.Context, c Client, name, password string)
 	return e.login, err
 }
 
+// Knows reports whether somebody has logged in from a network within a day.
+func (s *Service) Knows(network netip.Prefix) bool { return s.known.from(network) }
+
 // Vouched gives the login of a user for whom somebody else has checked the password, nil when there is no such
 // user.
 func (s *Service) Vouched(name string) *Login {
@@ -253,7 +259,7 @@ func (a *attempt) password(name, password string) (*Login, error) {
 	if !here {
 		var err error
 		if turn, err = s.guesses.take(a.ctx, p); err != nil {
-			return nil, a.end(nil, ErrTooMany)
+			return nil, a.end(nil, err)
 		}
 		// Others of the same user may have been here meanwhile, as when all clients come back at once.
 		if _, right = s.known.has(p, hash.String(), password); right {
@@ -265,7 +271,7 @@ func (a *attempt) password(name, password string) (*Login, error) {
 	giveBack, err := s.slots.take(a.ctx, here)
 	if err != nil {
 		turn.done(false, false)
-		return nil, a.end(nil, ErrTooMany)
+		return nil, a.end(nil, ErrBusy)
 	}
 	right = hash.Verify(password) && a.user != nil && a.user.Hash.Scheme != ""
 	if right {
@@ -277,7 +283,7 @@ func (a *attempt) password(name, password string) (*Login, error) {
 		s.known.wrong(p)
 		if here { // it waits all the same, or the time would say that this user is known here
 			if turn, err = s.guesses.take(a.ctx, p); err != nil {
-				return nil, a.end(nil, ErrTooMany)
+				return nil, a.end(nil, err)
 			}
 		}
 		return nil, a.end(turn, ErrDenied)
@@ -338,9 +344,6 @@ func (a *attempt) end(turn *turn, err error) error {
 	case errors.Is(err, ErrDenied):
 		s.failed.Add(1)
 		log.Warn("login failed", "user", a.known(), "reason", a.reason())
-	case errors.Is(err, ErrTooMany):
-		s.refused.Add(1)
-		log.Warn("login put off", "user", a.known(), "reason", "too many have failed, or wait")
 	default:
 		s.refused.Add(1)
 		log.Warn("login put off", "user", a.known(), "reason", err.Error())

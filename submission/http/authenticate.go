@@ -66,12 +66,13 @@ func (s *Server) authenticate(c *Call) error {
 		return unauthorized("send a key as Authorization: Bearer mta_..., or as the password of Basic")
 	}
 	id, err := s.config.Keys.Check(c.Request.Context(), t, c.Client.Addr())
+	if keys.Refused(err) && !errors.Is(err, keys.ErrExpired) && !s.isProxy(c.Client.Addr()) {
+		s.config.Refused(c.Client.Addr(), intruders.Login)
+	}
 	switch {
 	case errors.Is(err, keys.ErrRefused):
-		s.config.Refused(c.Client.Addr(), intruders.Login)
 		return unauthorized("the key is not accepted: it is unknown, has expired, or may not be used from this address")
 	case errors.Is(err, keys.ErrTooMany):
-		s.config.Refused(c.Client.Addr(), intruders.Login)
 		return &Problem{Status: http.StatusTooManyRequests, Detail: "too many requests from this network had no valid key", RetryAfter: time.Minute, Reason: "guessing"}
 	case errors.Is(err, keys.ErrNoTenant):
 		return noTenant()

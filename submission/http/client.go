@@ -63,6 +63,11 @@ func (s *Server) whence(c *Call) error {
 	return nil
 }
 
+// isProxy reports whether an address is that of a proxy, which has not named the client.
+func (s *Server) isProxy(a netip.Addr) bool {
+	return network.Contain(s.config.ProxyFrom, a) || network.Contain(s.config.TrustedProxies, a)
+}
+
 // forwarded takes what a trusted proxy says of its client.
 func (s *Server) forwarded(c *Call) error {
 	h := c.Request.Header

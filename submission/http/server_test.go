@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"example.org/mta/submission/intruders"
 	"example.org/mta/submission/keys"
 	"example.org/mta/submission/request"
 )
@@ -26,6 +27,8 @@ func (k someKeys) Check(_ context.Context, token string, _ netip.Addr) (keys.Ide
 		return keys.Identity{}, keys.ErrNoKeys
 	case "guess":
 		return keys.Identity{}, keys.ErrTooMany
+	case "expired":
+		return keys.Identity{}, fmt.Errorf("%w: %w", keys.ErrRefused, keys.ErrExpired)
 	}
 	if id, ok := k[token]; ok {
 		return id, nil
@@ -110,6 +113,7 @@ func TestEachRequestIsCheckedBeforeItsHandler(t *testing.T) {
 		{method: "GET", target: "/v1/messages/x", token: "good", body: "{}", status: 200},
 		{method: "POST", target: "/v1/messages", body: "{}", status: 401, header: "Www-Authenticate", value: `Bearer realm="mta"`},
 		{method: "POST", target: "/v1/messages", token: "bad", body: "{}", status: 401, detail: "not accepted"},
+		{method: "POST", target: "/v1/messages", token: "expired", body: "{}", status: 401, detail: "not accepted"},
 		{method: "POST", target: "/v1/messages", token: "guess", body: "{}", status: 429, header: "Retry-After", value: "60"},
 		{method: "POST", target: "/v1/messages", token: "broken", body: "{}", status: 503, header: "Retry-After", value: "5"},
 		{method: "POST", target: "/v1/messages", token: "reader", body: "{}", status: 403, detail: "scope"},
@@ -198,5 +202,34 @@ func TestServesHTTP1AndHTTP2(t *testing.T) {
 			t.Errorf("HTTP/%d: %d %s", major, resp.StatusCode, body)
 		}
 		transport.CloseIdleConnections()
+	}
+}
+
+// TestWhoGuessesKeys is an attacker, but neither whoever has an expired key nor a proxy that names no client.
+func TestWhoGuessesKeys(t *testing.T) {
+	var refused []string
+	s := testServer(t, func(c *Config) {
+		c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+		c.Refused = func(client netip.Addr, why intruders.Reason) {
+			refused = append(refused, client.String()+" "+string(why))
+		}
+	})
+	for _, c := range []struct{ token, client, want string }{
+		{"bad", "192.0.2.1", "[192.0.2.1 login]"},
+		{"guess", "192.0.2.1", "[192.0.2.1 login]"},
+		{"expired", "192.0.2.1", "[]"},
+		{"good", "192.0.2.1", "[]"},
+		{"", "192.0.2.1", "[]"},
+		{"bad", "", "[]"},
+	} {
+		refused = nil
+		fields := []string{"X-Forwarded-Proto", "https"}
+		if c.client != "" {
+			fields = append(fields, "X-Forwarded-For", c.client)
+		}
+		ask(s, "GET", "/v1/messages/x", c.token, nil, fields...)
+		if got := fmt.Sprint(refused); got != c.want {
+			t.Errorf("key %q of %q: %s, want %s", c.token, c.client, got, c.want)
+		}
 	}
 }

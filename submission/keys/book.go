@@ -119,7 +119,11 @@ func (b *Book) Check(ctx context.Context, token string, from netip.Addr) (Identi
 	now := b.cfg.Now()
 	k := keys.of[sum]
 	if why := refusal(k, from, now); why != "" {
-		return Identity{}, b.refuse(ctx, k, token, from, why)
+		err := b.refuse(ctx, k, token, from, why)
+		if k != nil && k.Expired(now) {
+			err = fmt.Errorf("%w: %w", err, ErrExpired)
+		}
+		return Identity{}, err
 	}
 	if b.cfg.Tenant != nil && !b.cfg.Tenant(k.Tenant) {
 		b.orphans.Failed(k.Tenant, "tenant", k.Tenant, "name", k.Name, "key", k.identity.ID, "client", from)

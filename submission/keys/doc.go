@@ -10,8 +10,8 @@
 //
 // A token is 256 random bits. The file has its SHA-256, so a stolen file opens nothing, and a lookup by that
 // sum gives nothing away by its time. Slow hashes are for passwords, which can be guessed. A token that is
-// unknown, has expired or comes from elsewhere is answered by the same error, at a whole second after the
-// request, one at a time for each network and ever more slowly.
+// unknown, has expired or comes from elsewhere gets the same answer, at a whole second after the request, one
+// at a time for each network and ever more slowly.
 //
 // Goroutines: a timer's, for a moment, a minute after a key was used; Close ends it.
 package keys
