@@ -47,7 +47,7 @@ func sampleConsole(t *testing.T) (home, ticket string) {
 	for _, m := range relay.Messages {
 		relay.Contents[m.ID] = "Subject: hello\r\n\r\nhello\r\n"
 	}
-	relay.OnReload = func() (control.Reload, error) {
+	relay.OnDiffer = func() (control.Reload, error) {
 		return control.Reload{Effect: control.Effect{Count: 1}, Changes: []string{"defaults: connection_limit = 20 (was 10)"}}, nil
 	}
 	server, err := web.New(web.Config{Relay: control.NewLocalClient(relay.Server().Handler()), Now: now})
