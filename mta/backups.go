@@ -19,6 +19,8 @@ import (
 	"example.org/mta/mta/control"
 	"example.org/mta/queue"
 	"example.org/mta/queue/vfs"
+	"example.org/mta/submission/maildrop"
+	"example.org/mta/submission/template"
 )
 
 // Where things are in a backup.
@@ -32,8 +34,25 @@ const (
 var secretFiles = []string{"idempotency.key", "queue-token.key", "unsubscribe-secret", "return-path-secret", "login-secret"}
 
 // Backup implements control.Backups: the queue at one instant, and the other stores right after it.
-func (r *Relay) Backup(_ context.Context, w io.Writer, o control.BackupOptions) error {
+//
+// Until the letters that sendmail has left are copied, none of them is picked up: each is in the backup once, as a letter or
+// in the queue.
+func (r *Relay) Backup(ctx context.Context, w io.Writer, o control.BackupOptions) error {
+	pickUp, err := r.pickup.halt(ctx)
+	if err != nil {
+		return err
+	}
+	defer pickUp()
+	return r.backup(w, o, pickUp)
+}
+
+// backup calls pickUp when the letters are copied.
+func (r *Relay) backup(w io.Writer, o control.BackupOptions, pickUp func()) error {
 	cfg := r.policy.Load().Config
+	letters, err := r.letters()
+	if err != nil {
+		return err
+	}
 	snapshot, err := r.queue.Snapshot()
 	if err != nil {
 		return err
@@ -64,10 +83,78 @@ func (r *Relay) Backup(_ context.Context, w io.Writer, o control.BackupOptions) 
 		}
 		parts = append(parts, some...)
 	}
-	if o.Secrets {
-		parts = append(parts, r.secrets(cfg)...)
+	templates, err := templateParts(cfg)
+	if err != nil {
+		return err
 	}
-	return archive.Write(w, m, archive.Sorted(parts))
+	parts = append(parts, templates...)
+	if o.Secrets {
+		secrets, err := r.secrets(cfg)
+		if err != nil {
+			return err
+		}
+		parts = append(parts, secrets...)
+	}
+	return archive.Write(w, m, func(yield func(archive.Part) bool) {
+		for _, p := range letters {
+			if !yield(p) {
+				return
+			}
+		}
+		pickUp()
+		for _, p := range archive.Sorted(parts) {
+			if !yield(p) {
+				return
+			}
+		}
+	})
+}
+
+// backupLetters is where the letters are in a backup that sendmail has left.
+const backupLetters = config.Maildrop + "/" + maildrop.New + "/"
+
+// letters are those that wait in the maildrop. What users have put there besides is left out.
+func (r *Relay) letters() (parts []archive.Part, err error) {
+	dir := r.pickup.dir
+	_, err = dir.Names(r.now(), func(name string, _ int) {
+		parts = append(parts, archive.Part{Name: backupLetters + name, Mode: 0o600, Open: func() (io.ReadCloser, int64, error) {
+			from, size, err := dir.File(name)
+			if errors.Is(err, maildrop.ErrBroken) {
+				err = fs.ErrNotExist
+			}
+			return from, size, err
+		}})
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return parts, err
+}
+
+// templateParts are the tenants' templates.
+func templateParts(cfg *config.Config) (parts []archive.Part, err error) {
+	if cfg.Templates.Path == "" {
+		return nil, nil
+	}
+	files, err := template.Files(cfg.Templates.Path)
+	for _, path := range files {
+		parts = append(parts, archive.File(backupName(cfg, path), path))
+	}
+	return parts, err
+}
+
+// backupName is where a file is in a backup: at its place, if that is in the data directory.
+func backupName(cfg *config.Config, path string) string {
+	full, err := filepath.Abs(path)
+	if err != nil {
+		full = path
+	}
+	if data, err := filepath.Abs(cfg.DataDir); err == nil {
+		if name, err := filepath.Rel(data, full); err == nil && filepath.IsLocal(name) {
+			return filepath.ToSlash(name)
+		}
+	}
+	return backupConfig + strings.TrimPrefix(filepath.ToSlash(full), "/")
 }
 
 // statements are the formats of the stores.
@@ -119,8 +206,13 @@ func filesOf(name, dir string) (parts []archive.Part, err error) {
 	return parts, err
 }
 
-// secrets are the configuration, what it names, and the secrets in the data directory.
-func (r *Relay) secrets(cfg *config.Config) (parts []archive.Part) {
+// secrets are the configuration, what it names, the account and certificates of ACME, and the secrets in the data directory.
+func (r *Relay) secrets(cfg *config.Config) (parts []archive.Part, err error) {
+	if len(cfg.ACME.Names) > 0 {
+		if parts, err = filesOf(backupName(cfg, cfg.ACME.Path), cfg.ACME.Path); err != nil {
+			return nil, err
+		}
+	}
 	for _, name := range secretFiles {
 		parts = append(parts, archive.File(name, filepath.Join(cfg.DataDir, name)))
 	}
@@ -165,7 +257,7 @@ func (r *Relay) secrets(cfg *config.Config) (parts []archive.Part) {
 			outside(key.File)
 		}
 	}
-	return parts
+	return parts, nil
 }
 
 // Staged is a backup that was unpacked and checked, beside the place where it belongs.
@@ -247,6 +339,9 @@ func (s *Staged) free() error {
 	}
 	entries, err := os.ReadDir(s.dir)
 	for _, e := range entries {
+		if e.Name() == config.Maildrop { // the package makes it; letters have names of their own
+			continue
+		}
 		path := filepath.Join(s.cfg.DataDir, e.Name())
 		if _, there := os.Lstat(path); !errors.Is(there, fs.ErrNotExist) {
 			return errors.Join(there, fmt.Errorf("%s is there already: move %s away, or name another data_dir", path, s.cfg.DataDir))
@@ -257,6 +352,50 @@ func (s *Staged) free() error {
 
 // Discard removes what was unpacked.
 func (s *Staged) Discard() error { return os.RemoveAll(s.dir) }
+
+// Letters counts what sendmail had left and the relay had not picked up.
+func (s *Staged) Letters() (n int) {
+	for _, f := range s.Files {
+		if strings.HasPrefix(f.Name, backupLetters) {
+			n++
+		}
+	}
+	return n
+}
+
+// HeldLetters is the folder in the data directory where letters are after a restore with hold: an operator moves them to
+// the folder "new" beside it.
+const HeldLetters = config.Maildrop + "/held"
+
+// putLetters puts letters into the maildrop, which may be there, or beside those that the relay picks up.
+func (s *Staged) putLetters(hold bool) error {
+	from := filepath.Join(s.dir, filepath.FromSlash(backupLetters))
+	letters, err := os.ReadDir(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	to := filepath.Join(s.cfg.DataDir, filepath.FromSlash(backupLetters))
+	if hold {
+		to = filepath.Join(s.cfg.DataDir, filepath.FromSlash(HeldLetters))
+	}
+	if err := os.MkdirAll(to, 0o700); err != nil { // a start of the relay gives others the rights that they need
+		return err
+	}
+	for _, folder := range []string{filepath.Dir(to), to} {
+		if err := wholefile.Inherit(folder); err != nil {
+			return err
+		}
+	}
+	for _, l := range letters {
+		if err := os.Rename(filepath.Join(from, l.Name()), filepath.Join(to, l.Name())); err != nil {
+			return err
+		}
+	}
+	return errors.Join(vfs.OS().SyncDir(to), vfs.OS().SyncDir(filepath.Dir(to)), os.RemoveAll(filepath.Join(s.dir, config.Maildrop)))
+}
 
 // Restore puts the backup into its place. With hold, no mail leaves before an operator releases it.
 func (s *Staged) Restore(hold bool) error {
@@ -269,6 +408,9 @@ func (s *Staged) Restore(hold bool) error {
 		}
 	}
 	if err := s.give(); err != nil {
+		return err
+	}
+	if err := s.putLetters(hold); err != nil {
 		return err
 	}
 	entries, err := os.ReadDir(s.dir)

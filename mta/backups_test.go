@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -96,6 +97,113 @@ func TestBackupAndRestore(t *testing.T) {
 		if !seen[fmt.Sprintf("before%d@box.example", i)] {
 			t.Errorf("message %d was accepted before the backup and is lost", i)
 		}
+	}
+}
+
+// TestRestoreOfWhatSendmailLeft: letters that were not picked up are in a backup, wait with hold, and leave without, beside
+// the maildrop that the package has made.
+func TestRestoreOfWhatSendmailLeft(t *testing.T) {
+	w := newWorldWith(t, Options{Version: "0.1.0"}, sink.Config{}, `defaults { smtp_port = PORT }`)
+	w.until("the maildrop is made", func() bool { return dirIsThere(maildropDir(w.cfg.DataDir) + "/new") })
+	resume, err := w.pickup.halt(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.leaveLetter(left, "ann@client.example", "bob@box.example")
+	if err := os.WriteFile(filepath.Join(maildropDir(w.cfg.DataDir), "new", "nonsense"), []byte("x"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(w.cfg.DataDir, "idempotency.key"), filepath.Join(maildropDir(w.cfg.DataDir), "new", "stolen")); err != nil {
+		t.Fatal(err)
+	}
+	var saved bytes.Buffer
+	if err := w.backup(&saved, control.BackupOptions{}, resume); err != nil {
+		t.Fatal(err)
+	}
+	w.arrived(1) // of the relay that went on
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, hold := range []bool{true, false} {
+		w.cfg = elsewhere(t, w.cfg)
+		if err := os.MkdirAll(filepath.Join(maildropDir(w.cfg.DataDir), "new"), 0o711); err != nil {
+			t.Fatal(err)
+		}
+		s, err := StageRestore(w.cfg, "0.1.0", bytes.NewReader(saved.Bytes()))
+		if err == nil {
+			err = s.Restore(hold)
+		}
+		if err != nil || s.Letters() != 1 || s.Messages != 0 {
+			t.Fatalf("%d letters and %d messages, %v", s.Letters(), s.Messages, err)
+		}
+		if held, ready := len(w.letters("held")), len(w.letters("new")); hold && held != 1 || !hold && ready != 1 || held+ready != 1 {
+			t.Fatalf("hold %t: %d letters are held, %d not", hold, held, ready)
+		}
+	}
+	w.start()
+	if ms := w.arrived(2); !bytes.Contains(ms[1].Content, []byte("while you were away")) {
+		t.Errorf("arrived as\n%s", ms[1].Content)
+	}
+}
+
+// TestTemplatesAndCertificatesAreRestored: templates are in each backup, what ACME has got in one with secrets, and both in
+// their place if that is in the data directory.
+func TestTemplatesAndCertificatesAreRestored(t *testing.T) {
+	templates := t.TempDir()
+	write := func(path string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("Subject of "+filepath.Base(path)), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(filepath.Join(templates, "acme", ".hidden"))
+	write(filepath.Join(templates, "acme", "..data", "welcome.text")) // as a volume of Kubernetes has them
+	if err := os.Symlink(filepath.Join("..data", "welcome.text"), filepath.Join(templates, "acme", "welcome.text")); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorldWith(t, Options{Version: "0.1.0"}, sink.Config{}, fmt.Sprintf(`
+		tenant "acme" {}
+		templates { path = %q }`, templates))
+	cfg := *w.cfg
+	cfg.ACME.Names, cfg.ACME.Path = []string{"relay.example"}, filepath.Join(cfg.DataDir, "acme")
+	write(filepath.Join(cfg.ACME.Path, "acme_account+key"))
+	write(filepath.Join(cfg.ACME.Path, "relay.example"))
+	account, err := w.secrets(&cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, p := range account {
+		if strings.HasPrefix(p.Name, "acme/") {
+			names = append(names, p.Name)
+		}
+	}
+	if want := []string{"acme/acme_account+key", "acme/relay.example"}; !slices.Equal(names, want) {
+		t.Errorf("of ACME %q, want %q", names, want)
+	}
+
+	var saved bytes.Buffer
+	if err := w.Backup(t.Context(), &saved, control.BackupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	other := elsewhere(t, w.cfg)
+	s, err := StageRestore(other, "0.1.0", &saved)
+	if err == nil {
+		err = s.Restore(false)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := filepath.Join(other.DataDir, "config", templates, "acme")
+	if text, err := os.ReadFile(filepath.Join(folder, "welcome.text")); string(text) != "Subject of welcome.text" {
+		t.Errorf("the template is %q, %v", text, err)
+	}
+	if left, _ := os.ReadDir(folder); len(left) != 1 {
+		t.Errorf("there is %v", left)
+	}
+	inside := *w.cfg
+	if name := backupName(&inside, filepath.Join(inside.DataDir, "templates", "acme", "a.text")); name != "templates/acme/a.text" {
+		t.Errorf("a template in the data directory is %s", name)
 	}
 }
 
@@ -333,7 +441,11 @@ func TestSecretsAreWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	has := map[string]bool{}
-	for _, p := range (&Relay{}).secrets(cfg) {
+	parts, err := (&Relay{}).secrets(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range parts {
 		has[p.Name] = true
 	}
 	for i := range 17 {

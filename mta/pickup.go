@@ -40,6 +40,8 @@ type pickup struct {
 	trusted func() time.Time // until when nothing expires, see queue.NothingExpiresBefore
 	log     *slog.Logger
 
+	hands chan struct{} // has room for whoever takes letters out, or keeps them in
+
 	// begun is how far letters are that the listener has taken in part, by name.
 	begun map[string]handed
 	aside int // files that were set aside at this look
@@ -65,7 +67,18 @@ func newPickup(r *Relay, reports *dispatch.ReportWriter) *pickup {
 		trusted: r.queue.NothingExpiresBefore,
 		log:     r.log,
 
+		hands: make(chan struct{}, 1),
 		begun: make(map[string]handed),
+	}
+}
+
+// halt lets no letter be taken out before resume is called.
+func (p *pickup) halt(ctx context.Context) (resume func(), err error) {
+	select {
+	case p.hands <- struct{}{}:
+		return sync.OnceFunc(func() { <-p.hands }), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 }
 
@@ -160,6 +173,11 @@ func (p *pickup) tooOld(l *maildrop.Letter) bool {
 
 // one takes a letter. An error leaves it where it is, for another time.
 func (p *pickup) one(ctx context.Context, name string) error {
+	done, err := p.halt(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
 	l, err := p.dir.Open(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist): // somebody has removed it

@@ -15,7 +15,9 @@ import (
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/mta"
 	"example.org/mta/mta/backup"
+	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
+	"example.org/mta/submission/maildrop"
 )
 
 func newBackup(c *cli) *cobra.Command {
@@ -110,6 +112,9 @@ func (c *cli) restore(name string, hold, send bool) error {
 	}
 	if err := s.Restore(hold); err != nil {
 		return fmt.Errorf("restoring %s: %w", name, err)
+	}
+	if n := s.Letters(); hold && n > 0 {
+		fmt.Fprintf(c.err, "sendmail had left %s: move what is to leave from %s to %s, both in the data directory\n", plural(n, "more message"), mta.HeldLetters, config.Maildrop+"/"+maildrop.New)
 	}
 	what := "it leaves when the relay starts"
 	if hold {

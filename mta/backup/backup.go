@@ -14,6 +14,7 @@ import (
 	"hash"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -80,10 +81,10 @@ const (
 var ErrIncomplete = errors.New("the backup is damaged or incomplete: take another one")
 
 // Write writes a backup with the parts in order. m has all but the files.
-func Write(w io.Writer, m Manifest, parts []Part) error {
+func Write(w io.Writer, m Manifest, parts iter.Seq[Part]) error {
 	t := tar.NewWriter(w)
 	m.Backup, m.Files = format, nil
-	for _, p := range parts {
+	for p := range parts {
 		summed, err := writePart(t, &p, m.At)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +26,7 @@ func sample(t *testing.T) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	parts := []Part{text("queue/one.seg", strings.Repeat("x", 5000)), text("pauses.json", "{}"), File("not-there", filepath.Join(t.TempDir(), "none"))}
-	if err := Write(&b, Manifest{Version: "0.1.0", At: time.Unix(1e9, 0).UTC(), Messages: 3}, parts); err != nil {
+	if err := Write(&b, Manifest{Version: "0.1.0", At: time.Unix(1e9, 0).UTC(), Messages: 3}, slices.Values(parts)); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -88,7 +89,7 @@ func TestWhatIsNotWholeIsRefused(t *testing.T) {
 // TestNamesStayInside: a name that leads out of the directory is refused.
 func TestNamesStayInside(t *testing.T) {
 	var b bytes.Buffer
-	if err := Write(&b, Manifest{}, []Part{text("../out", "x")}); err != nil {
+	if err := Write(&b, Manifest{}, slices.Values([]Part{text("../out", "x")})); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()

@@ -92,7 +92,10 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Dir is a maildrop.
 type Dir string
 
-func (d Dir) new() string    { return filepath.Join(string(d), "new") }
+// New is the name of the folder within a maildrop that has the letters.
+const New = "new"
+
+func (d Dir) new() string    { return filepath.Join(string(d), New) }
 func (d Dir) broken() string { return filepath.Join(string(d), "broken") }
 
 // Put leaves a letter, and returns when it is on stable storage. size is that of the content. After

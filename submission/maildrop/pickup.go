@@ -178,6 +178,15 @@ func (d Dir) Open(name string) (l *Letter, err error) {
 	return l, l.read(info.Size())
 }
 
+// File opens the file of a letter, for a copy, and returns its size in octets. Its errors are those of Open.
+func (d Dir) File(name string) (io.ReadCloser, int64, error) {
+	l, err := d.Open(name)
+	if err != nil {
+		return nil, 0, err
+	}
+	return l.file, l.start + l.Size + trailer, nil // from the beginning: Open reads at offsets
+}
+
 // read reads the envelope, and the rest for its checksum.
 func (l *Letter) read(size int64) error {
 	sum := crc32.New(castagnoli)

@@ -79,6 +79,32 @@ func Load(folder string) (*Store, error) {
 	return s, nil
 }
 
+// Files returns the paths of the files that Load reads.
+func Files(folder string) (files []string, err error) {
+	tenants, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range tenants {
+		if strings.HasPrefix(t.Name(), ".") {
+			continue
+		}
+		entries, err := os.ReadDir(filepath.Join(folder, t.Name()))
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			if !ignored(e.Name()) {
+				files = append(files, filepath.Join(folder, t.Name(), e.Name()))
+			}
+		}
+	}
+	return files, nil
+}
+
+// ignored reports whether a file in the folder of a tenant is an editor's, or a volume's of Kubernetes.
+func ignored(name string) bool { return strings.HasPrefix(name, ".") || strings.HasSuffix(name, "~") }
+
 func loadTenant(folder string) (*tenant, error) {
 	mails, err := readMails(folder)
 	if err != nil {
@@ -114,7 +140,7 @@ func readMails(folder string) (map[string]*Mail, error) {
 	}
 	mails := map[string]*Mail{}
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".") || strings.HasSuffix(e.Name(), "~") {
+		if ignored(e.Name()) {
 			continue
 		}
 		path := filepath.Join(folder, e.Name())

@@ -3,6 +3,7 @@ package controltest
 import (
 	"context"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,5 +41,5 @@ func (r *Relay) Backup(_ context.Context, w io.Writer, o control.BackupOptions) 
 	pauses := backup.Part{Name: "pauses.json", Mode: 0o600, Open: func() (io.ReadCloser, int64, error) {
 		return io.NopCloser(strings.NewReader("{}")), 2, nil
 	}}
-	return backup.Write(w, backup.Manifest{Version: "0.2.0", Hostname: "relay.example", At: r.Now.Add(-time.Second), Messages: 3, Recipients: 4, Secrets: o.Secrets, Log: o.Log}, []backup.Part{pauses})
+	return backup.Write(w, backup.Manifest{Version: "0.2.0", Hostname: "relay.example", At: r.Now.Add(-time.Second), Messages: 3, Recipients: 4, Secrets: o.Secrets, Log: o.Log}, slices.Values([]backup.Part{pauses}))
 }
