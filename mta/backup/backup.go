@@ -74,7 +74,8 @@ const ManifestName = "backup.json"
 
 const (
 	format      = 1
-	maxManifest = 256 << 20 // octets: a million files
+	maxManifest = 256 << 20 // octets
+	maxFiles    = 1 << 20
 )
 
 // ErrIncomplete is wrapped by errors about a backup that is not whole.
@@ -97,6 +98,9 @@ func Write(w io.Writer, m Manifest, parts iter.Seq[Part]) error {
 	text, err := json.MarshalIndent(m, "", " ")
 	if err != nil {
 		return err
+	}
+	if len(m.Files) > maxFiles || len(text) > maxManifest {
+		return fmt.Errorf("%d files are more than a backup can have", len(m.Files))
 	}
 	if err := t.WriteHeader(&tar.Header{Name: ManifestName, Mode: 0o600, Size: int64(len(text)), ModTime: m.At}); err != nil {
 		return err
@@ -148,6 +152,9 @@ func Unpack(r io.Reader, dir string) (*Manifest, error) {
 		}
 		if !filepath.IsLocal(h.Name) || h.Typeflag != tar.TypeReg || sparse(h) {
 			return nil, fmt.Errorf("%q is no file of a backup: %w", h.Name, ErrIncomplete)
+		}
+		if len(sums) > maxFiles || h.Name == ManifestName && h.Size > maxManifest {
+			return nil, fmt.Errorf("it has more files than a backup can have: %w", ErrIncomplete)
 		}
 		sum := sha256.New()
 		if err := unpack(filepath.Join(dir, filepath.FromSlash(h.Name)), t, h.Size, sum); err != nil {
@@ -204,6 +211,7 @@ func finish(dir string, found map[string]Summed) (*Manifest, error) {
 		if found[f.Name] != f {
 			return nil, fmt.Errorf("%s is not what was written: %w", f.Name, ErrIncomplete)
 		}
+		delete(found, f.Name) // a name that comes twice must not stand for another file
 	}
 	return m, syncFolders(dir)
 }
