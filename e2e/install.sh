@@ -2,7 +2,7 @@
 # Installs the mail servers and clients that the tests in this folder run the relay against:
 # Postfix, Dovecot's Sieve, swaks, msmtp, curl, s-nail, fail2ban's filter, mandoc and man, tmux, NSD, Unbound, rspamd, ldns and dkimpy, nats-server and RabbitMQ as Debian's packages, Exim, OpenSMTPD, sendmail and Courier, which can't be installed
 # beside Postfix, unpacked into a cache; nginx, Caddy, Prometheus and Chromium; the SDKs of SendGrid and Resend, standardwebhooks and cloudevents from
-# PyPI and npm, and Kafka from Maven Central, in the cache; systemd-nspawn, and the files of a Debian that it boots, lintian and rpm. Nothing of it is started or left running.
+# PyPI and npm, and Kafka from Maven Central, in the cache; systemd-nspawn, and the files of a Debian that it boots, lintian and rpm; buildah, crun and Helm. Nothing of it is started or left running.
 #
 # What is there already is left alone; a second run does nothing. Where it may not install (no
 # root, no apt-get, no network) it says what is missing: the tests then say the same and skip.
@@ -48,6 +48,10 @@ missing() {
 	have lintian || echo lintian
 	have rpm || echo rpm
 	have strip || echo binutils
+	have buildah || echo buildah
+	have crun || echo crun
+	have jq || echo jq
+	[ -x "$cache/helm/helm" ] || echo helm
 	[ -d "$cache/tree/var" ] || echo tree
 	have nginx || echo nginx
 	have prometheus && have promtool || echo prometheus
@@ -194,6 +198,9 @@ for what in $todo; do
 		;;
 	pebble) # an ACME server for tests, which Debian has not
 		have go && GOBIN=$cache/pebble quiet go install github.com/letsencrypt/pebble/v2/cmd/pebble@v2.10.1
+		;;
+	helm) # which Debian has not: the version that the chart's check names
+		have go && GOBIN=$cache/helm quiet go install "$(grep -o 'helm\.sh/helm/[^}]*' "$(dirname "$0")/../contrib/helm/check")"
 		;;
 	python-sdks)
 		python3 -m pip --version >/dev/null 2>&1 || install python3-pip

@@ -164,7 +164,7 @@ func find(program string) (string, error) {
 	if path, err := exec.LookPath(program); err == nil {
 		return path, nil
 	}
-	for _, dir := range []string{"/usr/sbin", "/sbin", "/usr/lib/postfix/sbin", filepath.Join(cacheDir(), "pebble")} {
+	for _, dir := range []string{"/usr/sbin", "/sbin", "/usr/lib/postfix/sbin", filepath.Join(cacheDir(), "pebble"), filepath.Join(cacheDir(), "helm")} {
 		path := filepath.Join(dir, program)
 		if info, err := os.Stat(path); err == nil && info.Mode()&0o111 != 0 {
 			return path, nil
