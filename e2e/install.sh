@@ -2,7 +2,7 @@
 # Installs the mail servers and clients that the tests in this folder run the relay against:
 # Postfix, Dovecot's Sieve, swaks, msmtp, curl, s-nail, fail2ban's filter, mandoc and man, tmux, NSD, Unbound, rspamd, ldns and dkimpy, nats-server and RabbitMQ as Debian's packages, Exim, OpenSMTPD, sendmail and Courier, which can't be installed
 # beside Postfix, unpacked into a cache; nginx, Caddy, Prometheus and Chromium; the SDKs of SendGrid and Resend, standardwebhooks and cloudevents from
-# PyPI and npm, and Kafka from Maven Central, in the cache; systemd-nspawn, and the files of a Debian that it boots, lintian and rpm; buildah, crun and Helm. Nothing of it is started or left running.
+# PyPI and npm, and Kafka from Maven Central, in the cache; systemd-nspawn, and the files of a Debian that it boots, lintian and rpm; buildah, crun and Helm, and QEMU for arm64. Nothing of it is started or left running.
 #
 # What is there already is left alone; a second run does nothing. Where it may not install (no
 # root, no apt-get, no network) it says what is missing: the tests then say the same and skip.
@@ -51,6 +51,7 @@ missing() {
 	have buildah || echo buildah
 	have crun || echo crun
 	have jq || echo jq
+	have qemu-aarch64-static || echo qemu-user-static
 	[ -x "$cache/helm/helm" ] || echo helm
 	[ -d "$cache/tree/var" ] || echo tree
 	have nginx || echo nginx
