@@ -189,24 +189,39 @@ func (c *conversion) writeLimits() error {
 	return nil
 }
 
-// withStars adds what a virtual MTA says of all domains, where it says nothing of this one: its mail must not be sent
-// faster because another scope names the domain.
+// withStars adds what <domain *> says, for everybody whose mail for this domain it still limits: mail must not be sent
+// faster because another scope, or the other kind of limit, names the domain.
 func (c *conversion) withStars(q, star *queue, setting string) []said {
 	all := q.said[setting]
 	if star == nil || star == q {
 		return all
 	}
-	own := make(map[*vmta]bool)
+	here, anywhere := make(map[limitOf]bool), make(map[limitOf]bool)
 	for _, s := range all {
-		own[s.vmta] = true
+		here[s.limitOf()], anywhere[s.limitOf()] = true, true
+	}
+	for _, s := range star.said[setting] {
+		anywhere[s.limitOf()] = true
 	}
 	all = slices.Clip(all)
 	for _, s := range star.said[setting] {
-		if s.vmta != nil && !own[s.vmta] {
+		of := s.limitOf()
+		everyVMTA := of.vmta == nil && len(c.vmtas) > 0 && !slices.ContainsFunc(c.vmtas, func(v *vmta) bool { return !anywhere[limitOf{v, of.byAddress}] })
+		if !here[of] && !everyVMTA {
 			all = append(all, s)
 		}
 	}
 	return all
+}
+
+// limitOf is what a narrower scope overrides: limits of a queue and of an address hold beside each other.
+type limitOf struct {
+	vmta      *vmta
+	byAddress bool
+}
+
+func (s said) limitOf() limitOf {
+	return limitOf{s.vmta, strings.Contains(s.name, "source-ip")}
 }
 
 // writeSetting writes the strictest of what is said of a setting, and notes on the others.

@@ -270,6 +270,37 @@ func TestNobodyMayMoreThanBefore(t *testing.T) {
 	}
 }
 
+// Mail for a domain is never sent faster than before because a scope of one virtual MTA, or the other kind of limit, names
+// it too.
+func TestNoLimitIsRaised(t *testing.T) {
+	const a, b = "<virtual-mta a>\nsmtp-source-host 192.0.2.1 a.example\n%s</virtual-mta>\n", "<virtual-mta b>\nsmtp-source-host 192.0.2.2 b.example\n%s</virtual-mta>\n"
+	for name, c := range map[string]struct{ text, want string }{
+		"one virtual MTA has a higher limit than all": {
+			"<domain *>\nmax-smtp-out 20\n</domain>\n" + fmt.Sprintf(a, "<domain x.example>\nmax-smtp-out 30\n</domain>\n") + fmt.Sprintf(b, ""),
+			"connection_limit_per_source = 20 #"},
+		"the only one has": {
+			"<domain *>\nmax-smtp-out 20\n</domain>\n" + fmt.Sprintf(a, "<domain x.example>\nmax-smtp-out 30\n</domain>\n"),
+			"connection_limit_per_source = 30 #"},
+		"the domain has a higher limit than all": {
+			"<domain *>\nmax-smtp-out 20\n</domain>\n<domain x.example>\nmax-smtp-out 30\n</domain>\n" + fmt.Sprintf(a, ""),
+			"connection_limit_per_source = 30 #"},
+		"the addresses have a rate, and the domain another": {
+			"<domain *>\nsource-ip-max-msg-rate 0/0 100/h\n</domain>\n<domain x.example>\nmax-msg-rate 200/h\n</domain>\n" + fmt.Sprintf(a, ""),
+			`max_message_rate_per_source = "100/h"`},
+		"two names of one directive": {
+			"<domain *>\nmax-msg-per-hour 100\n</domain>\n<domain x.example>\nmax-msg-rate 200/h\n</domain>\n" + fmt.Sprintf(a, ""),
+			`max_message_rate_per_source = "200/h"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := string(read(t, c.text).Bytes())
+			_, block, _ := strings.Cut(text, `domain "x.example" {`)
+			if block, _, _ = strings.Cut(block, "\n}"); !strings.Contains(block, c.want) {
+				t.Errorf("no %s in:\n%s", c.want, text)
+			}
+		})
+	}
+}
+
 // FuzzReadPowerMTA: whatever is read, the result is a configuration, or the fault has a place.
 func FuzzReadPowerMTA(f *testing.F) {
 	samples, _ := filepath.Glob("testdata/*.pmta")
