@@ -99,6 +99,9 @@ func (c *conversion) queueDomains(d *directive, name string) []string {
 	if len(domains) > 1 && limited {
 		c.draft.Lost(d.Origin, fmt.Sprintf("the limits of the queue %s hold for all its %d domains together; here they hold for each site: write a provider block with the exchangers of these domains", name, len(domains)), true)
 	}
+	if c.rollups[name] != nil {
+		domains = append(domains, name) // what its exchangers take is in the queue too
+	}
 	return domains
 }
 

@@ -301,6 +301,30 @@ func TestNoLimitIsRaised(t *testing.T) {
 	}
 }
 
+// A queue that takes mail by exchangers and by queue-to limits both.
+func TestQueueOfExchangersAndOfDomains(t *testing.T) {
+	text := string(read(t, `
+<mx-rollup-list>
+  mx *.google.com gmail.rollup
+</mx-rollup-list>
+<domain gmail.com>
+  queue-to gmail.rollup
+</domain>
+<domain gmail.rollup>
+  max-smtp-out 5
+</domain>
+<virtual-mta a>
+  smtp-source-host 192.0.2.1 a.example
+</virtual-mta>
+`).Bytes())
+	for _, start := range []string{`provider "gmail.rollup" {`, `domain "gmail.com" {`} {
+		_, block, _ := strings.Cut(text, start)
+		if block, _, _ = strings.Cut(block, "\n}"); !strings.Contains(block, "connection_limit_per_source = 5 #") {
+			t.Errorf("%s has no limit in:\n%s", start, text)
+		}
+	}
+}
+
 // FuzzReadPowerMTA: whatever is read, the result is a configuration, or the fault has a place.
 func FuzzReadPowerMTA(f *testing.F) {
 	samples, _ := filepath.Glob("testdata/*.pmta")
