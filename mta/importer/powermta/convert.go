@@ -72,7 +72,10 @@ func (c *conversion) collect(all []*directive) error {
 			if name == "" || list == "" {
 				return d.fault("domain-macro: write a name and a list of domains")
 			}
-			c.macros[name] = names(list)
+			if name = strings.ToLower(name); c.macros[name] != nil {
+				c.draft.Noted(d.Origin, "the macro "+name+" is defined before too: the domains of all its definitions count")
+			}
+			c.macros[name] = append(c.macros[name], names(list)...)
 		case "mx-rollup-list":
 			if err := c.checkRollups(d); err != nil {
 				return err

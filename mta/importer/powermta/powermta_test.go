@@ -325,6 +325,19 @@ func TestQueueOfExchangersAndOfDomains(t *testing.T) {
 	}
 }
 
+// A macro that is defined in parts has the domains of all of them, in whatever case its name is written.
+func TestMacroInParts(t *testing.T) {
+	d := read(t, "domain-macro Yahoo yahoo.com\ndomain-macro yahoo aol.com\n<domain $YAHOO>\nmax-smtp-out 5\n</domain>\n")
+	for _, want := range []string{`domain "yahoo.com" {`, `domain "aol.com" {`} {
+		if text := string(d.Bytes()); !strings.Contains(text, want) {
+			t.Errorf("no %s in:\n%s", want, text)
+		}
+	}
+	if text := string(notes(d)); !strings.Contains(text, "c:2 domain-macro yahoo aol.com: lost false") {
+		t.Errorf("no note of the second definition: %s", text)
+	}
+}
+
 // FuzzReadPowerMTA: whatever is read, the result is a configuration, or the fault has a place.
 func FuzzReadPowerMTA(f *testing.F) {
 	samples, _ := filepath.Glob("testdata/*.pmta")
