@@ -1,6 +1,8 @@
 package importer_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,5 +76,20 @@ func TestSummaryCountsDirectives(t *testing.T) {
 		if s.Notes[i].Line < s.Notes[i-1].Line {
 			t.Errorf("notes are not in the order of the file: %+v", s.Notes)
 		}
+	}
+}
+
+// The notes on one file stand together, in the order of its lines.
+func TestNotesInOrder(t *testing.T) {
+	d := importer.New("")
+	for _, o := range []importer.Origin{{File: "a", Line: 5}, {File: "b", Line: 2}, {File: "a", Line: 1}, {File: "b", Line: 1}, {File: "a", Line: 3}} {
+		d.Noted(o, "why")
+	}
+	var got []string
+	for _, n := range d.Summary().Notes {
+		got = append(got, fmt.Sprint(n.File, n.Line))
+	}
+	if want := []string{"a1", "a3", "a5", "b1", "b2"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

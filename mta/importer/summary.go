@@ -1,6 +1,9 @@
 package importer
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Note is what is to be known of one directive: the draft has it otherwise, or not at all.
 type Note struct {
@@ -48,11 +51,14 @@ func (d *Draft) Summary() Summary {
 			s.Carried++
 		}
 	}
-	slices.SortStableFunc(s.Notes, func(a, b Note) int {
-		if a.File != b.File {
-			return 0 // files stay in the order in which they were read
+	first := make(map[string]int) // files stay in the order in which they were read
+	for i, n := range s.Notes {
+		if _, ok := first[n.File]; !ok {
+			first[n.File] = i
 		}
-		return a.Line - b.Line
+	}
+	slices.SortStableFunc(s.Notes, func(a, b Note) int {
+		return cmp.Or(cmp.Compare(first[a.File], first[b.File]), cmp.Compare(a.Line, b.Line))
 	})
 	return s
 }
