@@ -20,7 +20,7 @@ if it exists, else the built-in defaults: the relay accepts mail on 127.0.0.1:25
 keeps it in ./mta-data.
 
 Exit codes: 0 success, 1 failure, 2 usage error, 78 the data were written by a version of
-mta whose format this one does not read.`
+mta whose format this one does not read, or 'mta serve' needs an operator.`
 
 func newRoot(c *cli) *cobra.Command {
 	root := group("mta", "an outbound mail relay")

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/internal/format"
 	"example.org/mta/internal/settings"
 	"example.org/mta/mta"
 	"example.org/mta/mta/config"
@@ -28,9 +30,10 @@ contain keys and passwords.
 
 Under systemd it is a Type=notify service, with its queue and rates in 'systemctl status',
 and takes listening sockets from socket units, named after its listeners (LISTEN_FDS).
-Exit code 78: the configuration has an error, or the data are in a format that this
-version does not read, so another start would end the same way. Likewise, with
-MTA_REQUIRE_VOLUME=true as in the container image, if data_dir is on no volume.`
+Exit code 78: another start would end the same way. The configuration has an error or is
+not there, the data are in a format that this version does not read, or the relay may not
+use a file or directory. Likewise, with MTA_REQUIRE_VOLUME=true as in the container image,
+if data_dir is on no volume.`
 
 func newServe(c *cli) *cobra.Command {
 	return &cobra.Command{
@@ -48,7 +51,7 @@ func (c *cli) serve(ctx context.Context) error {
 		c.tell(err)
 		return exitError(exitConfig) // the next start would find the same
 	} else if err != nil {
-		return err
+		return c.notStarted(err)
 	}
 	if err := asUser(cfg.User); err != nil {
 		return err
@@ -58,7 +61,7 @@ func (c *cli) serve(ctx context.Context) error {
 	}
 	log, err := newLogbook(cfg.Log, c.err, c.env("JOURNAL_STREAM"))
 	if err != nil {
-		return err
+		return c.notStarted(err)
 	}
 	defer log.close()
 	guardMemory(log.Logger)
@@ -75,7 +78,7 @@ func (c *cli) serve(ctx context.Context) error {
 
 	relay, err := c.openRelay(cfg, log, supervisor, sockets)
 	if err != nil {
-		return explainStart(err)
+		return c.notStarted(fmt.Errorf("starting the relay: %w", err))
 	}
 	log.Info("starting", "version", thisBuild().Version, "config", orDefaults(c.configPath()), "pid", os.Getpid())
 
@@ -136,14 +139,27 @@ func (c *cli) reload(ctx context.Context, relay *mta.Relay, log *logbook, superv
 	log.Info("reloaded", "changes", len(done.Changes), "waiting for a restart", len(done.Restart))
 }
 
-// explainStart adds to why a relay can't start what most often is behind it.
-func explainStart(err error) error {
-	err = fmt.Errorf("starting the relay: %w", err)
+// notStarted adds to why a relay can't start what most often is behind it. Files that it can't use need an operator.
+func (c *cli) notStarted(err error) error {
+	file := (*fs.PathError)(nil)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return hinted{err, "is another relay or mail server running? check with: mta status"}
-	case errors.Is(err, syscall.EACCES):
-		return hinted{err, "this user lacks the privileges for ports below 1024 or for files of other users"}
+	case errors.Is(err, format.ErrRefused):
+		return err
+	case !errors.As(err, &file) && errors.Is(err, syscall.EACCES):
+		return hinted{err, "this user lacks the privilege for ports below 1024"}
+	case file == nil:
+		return err
+	case errors.Is(err, fs.ErrPermission):
+		err = hinted{err, fmt.Sprintf("let the user %s use %s: change its owner, group or mode", userName(), file.Path)}
+	case errors.Is(err, syscall.EROFS):
+		err = hinted{err, "the relay can't write there: name another directory in the configuration, such as data_dir = \"/var/lib/mta\", or allow this one in its unit: ReadWritePaths="}
+	case errors.Is(err, fs.ErrNotExist) && file.Path == c.configPath():
+		err = hinted{err, "write one there, or name another with --config"}
+	default:
+		return err
 	}
-	return err
+	c.tell(err)
+	return exitError(exitConfig)
 }
