@@ -110,7 +110,21 @@ func TestSamplesUseTheDirectives(t *testing.T) {
 	}
 }
 
-// files is a configuration of several files.
+// readFrom makes a draft of a configuration of several files.
+func readFrom(path string, all map[string]string) (*importer.Draft, error) {
+	return powermta.ReadFrom(path, files(all), func(pattern string) (found []string, err error) {
+		for name := range all {
+			if ok, err := filepath.Match(pattern, name); err != nil {
+				return nil, err
+			} else if ok {
+				found = append(found, name)
+			}
+		}
+		return found, nil
+	})
+}
+
+// files gives them.
 func files(all map[string]string) func(string) (io.ReadCloser, error) {
 	return func(path string) (io.ReadCloser, error) {
 		text, ok := all[path]
@@ -129,6 +143,10 @@ func TestFaults(t *testing.T) {
 	}{
 		"loop":             {map[string]string{"etc/config": "include a\n", "etc/a": "\ninclude b\n", "etc/b": "# b\n\ninclude ../etc/a"}, "etc/b:3: include: etc/a includes itself"},
 		"missing file":     {map[string]string{"etc/config": "\n\ninclude a\n"}, "etc/config:3: include: open etc/a: file does not exist"},
+		"no match":         {map[string]string{"etc/config": "include d/*.conf\n"}, "etc/config:1: include: no file matches \"etc/d/*.conf\""},
+		"bad pattern":      {map[string]string{"etc/config": "include d/[.conf\n"}, "etc/config:1: include: \"etc/d/[.conf\""},
+		"by HTTP":          {map[string]string{"etc/config": "include http://192.0.2.1/pmta\n"}, "etc/config:1: include: no file is fetched by \"http\""},
+		"loop by pattern":  {map[string]string{"etc/config": "include c*\n"}, "etc/config:1: include: etc/config includes itself"},
 		"no such list":     {map[string]string{"etc/config": "<domain *>\nsmtp-pattern-list x\n</domain>"}, "etc/config:2: smtp-pattern-list: there is no list"},
 		"rate":             {map[string]string{"etc/config": "include a", "etc/a": "<domain *>\n max-msg-rate 5/x\n</domain>"}, "etc/a:2: max-msg-rate: \"5/x\" is not a rate"},
 		"duration":         {map[string]string{"etc/config": "<domain *>\n retry-after 10\n</domain>"}, "etc/config:2: retry-after: \"10\" is not a time: the unit is missing"},
@@ -151,7 +169,7 @@ func TestFaults(t *testing.T) {
 		"listener":         {map[string]string{"etc/config": "smtp-listener somewhere:25"}, "etc/config:1: smtp-listener"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := powermta.ReadFrom("etc/config", files(c.all))
+			_, err := readFrom("etc/config", c.all)
 			if err == nil || !strings.HasPrefix(err.Error(), c.want) {
 				t.Errorf("%v, want %s", err, c.want)
 			}
@@ -165,15 +183,15 @@ func TestFaults(t *testing.T) {
 // What an import would cost in memory is bounded.
 func TestBounds(t *testing.T) {
 	long := map[string]string{"c": strings.Repeat("domain-macro a b.example\n", 600_000)}
-	if _, err := powermta.ReadFrom("c", files(long)); err == nil || !strings.Contains(err.Error(), "more than 500000 directives") {
+	if _, err := readFrom("c", long); err == nil || !strings.Contains(err.Error(), "more than 500000 directives") {
 		t.Errorf("too many directives: %v", err)
 	}
 	endless := map[string]string{"c": strings.Repeat("x\\\n", 40_000)}
-	if _, err := powermta.ReadFrom("c", files(endless)); err == nil || !strings.HasPrefix(err.Error(), "c:1: the line has more than 65536 octets") {
+	if _, err := readFrom("c", endless); err == nil || !strings.HasPrefix(err.Error(), "c:1: the line has more than 65536 octets") {
 		t.Errorf("a line without an end: %v", err)
 	}
 	wide := "domain-macro a " + strings.Repeat("x,", 300) + "y\ndomain-macro b " + strings.Repeat("x,", 300) + "y\n<domain $a.$b>\n</domain>"
-	if _, err := powermta.ReadFrom("c", files(map[string]string{"c": wide})); err == nil || !strings.Contains(err.Error(), "more than 50000 domains") {
+	if _, err := readFrom("c", map[string]string{"c": wide}); err == nil || !strings.Contains(err.Error(), "more than 50000 domains") {
 		t.Errorf("too many domains: %v", err)
 	}
 }
@@ -216,7 +234,7 @@ http-api-secret geheim6
 // read makes a draft of a configuration.
 func read(t *testing.T, text string) *importer.Draft {
 	t.Helper()
-	d, err := powermta.ReadFrom("c", files(map[string]string{"c": text}))
+	d, err := readFrom("c", map[string]string{"c": text})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -325,6 +343,19 @@ func TestQueueOfExchangersAndOfDomains(t *testing.T) {
 	}
 }
 
+// Files are included by pattern, in the order of their names.
+func TestIncludeByPattern(t *testing.T) {
+	d, err := readFrom("etc/config", map[string]string{
+		"etc/config": "include d/*.conf\n", "etc/d/2.conf": "host-name b.example\n", "etc/d/1.conf": "host-name a.example\n", "etc/d/3.conf.old": "host-name c.example\n",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := string(d.Bytes()); !strings.Contains(text, `hostname = "b.example"`) {
+		t.Errorf("the last file does not count:\n%s", text)
+	}
+}
+
 // A macro that is defined in parts has the domains of all of them, in whatever case its name is written.
 func TestMacroInParts(t *testing.T) {
 	d := read(t, "domain-macro Yahoo yahoo.com\ndomain-macro yahoo aol.com\n<domain $YAHOO>\nmax-smtp-out 5\n</domain>\n")
@@ -352,7 +383,7 @@ func FuzzReadPowerMTA(f *testing.F) {
 		if len(text) > 8<<10 {
 			return
 		}
-		d, err := powermta.ReadFrom("c", files(map[string]string{"c": text, "parts/one.conf": other, "o": other}))
+		d, err := readFrom("c", map[string]string{"c": text, "parts/one.conf": other, "o": other})
 		if err != nil {
 			if fault := (*powermta.Fault)(nil); !errors.As(err, &fault) || fault.Line < 1 {
 				t.Errorf("%T without a place: %v", err, err)

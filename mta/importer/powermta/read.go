@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"example.org/mta/mta/importer"
@@ -51,12 +52,12 @@ func (d *directive) fault(format string, args ...any) error {
 
 // Read makes a draft of the configuration at path. What is wrong in it is a *Fault.
 func Read(path string) (*importer.Draft, error) {
-	return ReadFrom(path, func(path string) (io.ReadCloser, error) { return os.Open(path) })
+	return ReadFrom(path, func(path string) (io.ReadCloser, error) { return os.Open(path) }, filepath.Glob)
 }
 
-// ReadFrom is Read with the files that open gives.
-func ReadFrom(path string, open func(path string) (io.ReadCloser, error)) (*importer.Draft, error) {
-	r := &reader{open: open}
+// ReadFrom is Read with the files that open gives, and glob finds.
+func ReadFrom(path string, open func(path string) (io.ReadCloser, error), glob func(pattern string) ([]string, error)) (*importer.Draft, error) {
+	r := &reader{open: open, glob: glob}
 	if err := r.file(path, nil); err != nil {
 		return nil, err
 	}
@@ -66,6 +67,7 @@ func ReadFrom(path string, open func(path string) (io.ReadCloser, error)) (*impo
 // reader makes the tree of directives.
 type reader struct {
 	open               func(path string) (io.ReadCloser, error)
+	glob               func(pattern string) ([]string, error)
 	top                directive
 	scopes             []*directive // that are open, the innermost last
 	including          []string     // the files that are being read
@@ -108,6 +110,34 @@ func (r *reader) file(path string, by *directive) error {
 	}
 	if len(r.scopes) > depth {
 		return r.scopes[len(r.scopes)-1].fault("<%s> is never closed: write </%[1]s>", r.scopes[len(r.scopes)-1].name)
+	}
+	return nil
+}
+
+// include reads the file that a directive names, or the files, in the order of their names.
+func (r *reader) include(d *directive) error {
+	path := unquote(d.value)
+	if scheme, _, ok := strings.Cut(path, "://"); ok {
+		return d.fault("include: no file is fetched by %s: save it, and name the copy", short(scheme))
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(filepath.Dir(d.File), path)
+	}
+	if !strings.ContainsAny(path, "*?[") {
+		return r.file(path, d)
+	}
+	all, err := r.glob(path)
+	if err != nil {
+		return d.fault("include: %s: %v", short(path), err)
+	}
+	if len(all) == 0 {
+		return d.fault("include: no file matches %s: remove the line if there is none", short(path))
+	}
+	slices.Sort(all)
+	for _, one := range all {
+		if err := r.file(one, d); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -158,11 +188,7 @@ func (r *reader) add(d *directive, depth int) error {
 		if d.value == "" {
 			return d.fault("include names no file")
 		}
-		path := unquote(d.value)
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(filepath.Dir(d.File), path)
-		}
-		return r.file(path, d)
+		return r.include(d)
 	}
 	in := r.innermost()
 	in.inner = append(in.inner, d)
