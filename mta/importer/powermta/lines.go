@@ -18,11 +18,11 @@ func (r *reader) lines(file, text string, depth int) error {
 			from = n
 		}
 		at := &directive{Origin: importer.Origin{File: file, Line: from}}
+		line = strings.TrimSpace(withoutComment(line)) // which may be in any character set
 		if !utf8.ValidString(line) || strings.IndexByte(line, 0) >= 0 {
 			at.Line = n
-			return at.fault("the line is not text in UTF-8")
+			return at.fault("the line is not text in UTF-8: convert the file, as with iconv -f latin1 -t utf8")
 		}
-		line = strings.TrimSpace(withoutComment(line))
 		whole, more := strings.CutSuffix(line, `\`)
 		if len(pending)+len(whole) > maxLine {
 			return at.fault("the line has more than %d octets", maxLine)

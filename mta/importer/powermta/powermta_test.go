@@ -147,6 +147,7 @@ func TestFaults(t *testing.T) {
 		"bad pattern":      {map[string]string{"etc/config": "include d/[.conf\n"}, "etc/config:1: include: \"etc/d/[.conf\""},
 		"by HTTP":          {map[string]string{"etc/config": "include http://192.0.2.1/pmta\n"}, "etc/config:1: include: no file is fetched by \"http\""},
 		"loop by pattern":  {map[string]string{"etc/config": "include c*\n"}, "etc/config:1: include: etc/config includes itself"},
+		"Latin-1":          {map[string]string{"etc/config": "# f\xfcr\nhost-name \xfc.example\n"}, "etc/config:2: the line is not text in UTF-8"},
 		"no such list":     {map[string]string{"etc/config": "<domain *>\nsmtp-pattern-list x\n</domain>"}, "etc/config:2: smtp-pattern-list: there is no list"},
 		"rate":             {map[string]string{"etc/config": "include a", "etc/a": "<domain *>\n max-msg-rate 5/x\n</domain>"}, "etc/a:2: max-msg-rate: \"5/x\" is not a rate"},
 		"duration":         {map[string]string{"etc/config": "<domain *>\n retry-after 10\n</domain>"}, "etc/config:2: retry-after: \"10\" is not a time: the unit is missing"},
@@ -353,6 +354,13 @@ func TestIncludeByPattern(t *testing.T) {
 	}
 	if text := string(d.Bytes()); !strings.Contains(text, `hostname = "b.example"`) {
 		t.Errorf("the last file does not count:\n%s", text)
+	}
+}
+
+// Comments of an old file need not be UTF-8.
+func TestCommentsInLatin1(t *testing.T) {
+	if text := string(read(t, "# f\xfcr den Kunden\nhost-name a.example # sch\xf6n\n").Bytes()); !strings.Contains(text, `hostname = "a.example"`) {
+		t.Errorf("no host name in:\n%s", text)
 	}
 }
 
