@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/emersion/go-smtp"
@@ -240,8 +241,18 @@ func (s *Server) releaseClient(p netip.Prefix) {
 	}
 }
 
-// libraryLog takes what go-smtp logs: panics, and failing accepts.
+// libraryLog takes what go-smtp logs: panics, and failing accepts. A client that resets its connection, as health checks of
+// load balancers do, is no error of the relay's.
 type libraryLog struct{ log *slog.Logger }
 
-func (l libraryLog) Printf(format string, v ...any) { l.log.Error(fmt.Sprintf(format, v...)) }
-func (l libraryLog) Println(v ...any)               { l.log.Error(fmt.Sprint(v...)) }
+func (l libraryLog) Printf(format string, v ...any) {
+	level := slog.LevelError
+	for _, arg := range v {
+		if err, ok := arg.(error); ok && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)) {
+			level = slog.LevelDebug
+		}
+	}
+	l.log.Log(context.Background(), level, fmt.Sprintf(format, v...))
+}
+
+func (l libraryLog) Println(v ...any) { l.log.Error(fmt.Sprint(v...)) }

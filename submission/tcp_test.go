@@ -2,11 +2,14 @@ package submission
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -102,6 +105,22 @@ func TestLastWordsArrive(t *testing.T) {
 	got := dialog(t, addr, "MAIL FROM:<a@example.org>\r\n"+strings.Repeat("NOOP\r\n", 20_000))
 	if codes(got) != "220 421" {
 		t.Errorf("codes %s", codes(got))
+	}
+}
+
+// A load balancer checks by connections that it resets: each was an error in the log.
+func TestResetsAreNoErrors(t *testing.T) {
+	var out bytes.Buffer
+	l := libraryLog{slog.New(slog.NewTextHandler(&out, nil))}
+	for _, lost := range []syscall.Errno{syscall.ECONNRESET, syscall.EPIPE} {
+		l.Printf("error handling %v: %s", "192.0.2.1:1", &net.OpError{Op: "write", Net: "tcp", Err: os.NewSyscallError("write", lost)})
+	}
+	if out.Len() > 0 {
+		t.Errorf("logged: %s", &out)
+	}
+	l.Printf("accept error: %s; retrying in %s", syscall.EMFILE, time.Second)
+	if !strings.Contains(out.String(), "level=ERROR") {
+		t.Errorf("a failing accept: %q", &out)
 	}
 }
 
