@@ -88,8 +88,8 @@ type machine struct {
 }
 
 // TestDebianPackages follows docs/install.md on a Debian that systemd has booted, by the page's own commands, and
-// then does to it what operators do. MTA_PACKAGES is the number of recipients that are queued when the relay is
-// upgraded; 10000 is the full size.
+// then does to it what operators do. MTA_PACKAGES is the number of messages that are queued when the relay is
+// upgraded, 10000 unless it is set.
 func TestDebianPackages(t *testing.T) {
 	t.Parallel()
 	m := &machine{tree: boot(t), got: sink.NewRecorder(sink.Contents, 0)}
@@ -350,21 +350,22 @@ func (l *load) end(t *testing.T) (accepted []string) {
 // reply.
 var errNoGreeting = errors.New("no greeting")
 
-// submit hands the relay a message.
-func (m *machine) submit(id, recipient, header string) error {
+// connect greets the relay.
+func (m *machine) connect() (*smtp.Client, error) {
 	conn, err := m.dial("127.0.0.1:2525")
 	if err != nil {
-		return fmt.Errorf("%w: %w", errNoGreeting, err)
+		return nil, fmt.Errorf("%w: %w", errNoGreeting, err)
 	}
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(time.Minute))
-	c, err := smtp.NewClient(conn, "127.0.0.1")
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Minute))
+	c, err := smtp.NewClient(conn, "127.0.0.1") // which closes the connection where it fails
 	if reply := (*textproto.Error)(nil); err != nil && !errors.As(err, &reply) {
-		return fmt.Errorf("%w: %w", errNoGreeting, err)
+		return nil, fmt.Errorf("%w: %w", errNoGreeting, err)
 	}
-	if err != nil {
-		return err
-	}
+	return c, err
+}
+
+// send hands the relay a message.
+func send(c *smtp.Client, id, recipient, header string) error {
 	if err := errors.Join(c.Mail("you@example.com"), c.Rcpt(recipient)); err != nil {
 		return err
 	}
@@ -376,6 +377,16 @@ func (m *machine) submit(id, recipient, header string) error {
 		return err
 	}
 	return w.Close()
+}
+
+// submit hands the relay a message over a connection of its own.
+func (m *machine) submit(id, recipient, header string) error {
+	c, err := m.connect()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return send(c, id, recipient, header)
 }
 
 // allArrive waits until each of these messages has been delivered.
@@ -461,6 +472,12 @@ func (m *machine) fill(t *testing.T, n int) {
 	)
 	for range cap(failed) {
 		running.Go(func() {
+			c, err := m.connect()
+			if err != nil {
+				failed <- err
+				return
+			}
+			defer c.Close()
 			for i := int(next.Add(1)); i <= n; i = int(next.Add(1)) {
 				to, header := "someone@later.example", ""
 				switch i % 4 {
@@ -471,7 +488,7 @@ func (m *machine) fill(t *testing.T, n int) {
 				case 3:
 					to = "held@later.example"
 				}
-				if err := m.submit(fmt.Sprintf("queued-%d", i), to, header); err != nil {
+				if err := send(c, fmt.Sprintf("queued-%d", i), to, header); err != nil {
 					failed <- err
 					return
 				}
@@ -536,7 +553,7 @@ func (m *machine) put(version string) (string, error) {
 
 // upgrade installs the next version while the queue is full and clients submit.
 func (m *machine) upgrade(t *testing.T) {
-	n := 120
+	n := 10_000
 	if text := os.Getenv("MTA_PACKAGES"); text != "" {
 		var err error
 		if n, err = strconv.Atoi(text); err != nil {
