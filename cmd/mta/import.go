@@ -134,6 +134,9 @@ func (im *importing) write(text []byte, secrets map[string]string) error {
 		files[im.out+".secrets"] = environment(secrets)
 	}
 	for _, path := range slices.Sorted(maps.Keys(files)) {
+		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // some devices have no end
+			return hinted{fmt.Errorf("%s is not a regular file", path), "give --out another name; without it the result goes to standard output"}
+		}
 		old, err := os.ReadFile(path)
 		if err == nil && !unedited(old) {
 			return hinted{fmt.Errorf("%s exists, and is not the unchanged result of an earlier import", path), "give --out another name, or move the file away"}

@@ -118,3 +118,10 @@ func TestImportAsJSON(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 }
+
+// A device in the place of the result is not read: some have no end.
+func TestImportIntoADevice(t *testing.T) {
+	if _, _, err := imported(t, importing{out: os.DevNull}, func(*importer.Draft) {}); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
+		t.Errorf("%v", err)
+	}
+}
