@@ -89,22 +89,35 @@ func maildropDir(dataDir string) string { return filepath.Join(dataDir, config.M
 const pickupEvery = 5 * time.Second
 
 func (p *pickup) run(ctx context.Context) {
-	if err := p.dir.Make(); err != nil {
-		p.set(fmt.Sprintf("sendmail can leave no mail while the relay is away: %v", err))
-		p.log.Error("making the maildrop", "error", err)
-		return
-	}
-	p.look()
 	again := time.NewTicker(pickupEvery)
 	defer again.Stop()
-	for {
-		p.all(ctx)
+	for made := false; ; {
+		if !made {
+			made = p.make()
+		}
+		if made {
+			p.all(ctx)
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-again.C:
 		}
 	}
+}
+
+// make makes the maildrop. It reports whether that is there.
+func (p *pickup) make() bool {
+	err := p.dir.Make()
+	if err == nil {
+		p.set("")
+		return true
+	}
+	why := fmt.Sprintf("sendmail can leave no mail while the relay is away, and what it has left is not picked up: %v", err)
+	if p.set(why) {
+		p.log.Error("there is no maildrop; the relay tries again every few seconds", "error", err)
+	}
+	return false
 }
 
 const (
@@ -242,13 +255,16 @@ func (p *pickup) look() {
 	p.kept = kept
 }
 
-func (p *pickup) set(why string) {
+// set sets the reason why nothing is picked up, "" for none. It reports whether that is another one.
+func (p *pickup) set(why string) (changed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	changed = p.why != why
 	p.why = why
+	return changed
 }
 
-// trouble says what an operator should know of, "" for nothing.
+// trouble returns what an operator should know of, "" for nothing.
 func (p *pickup) trouble() string {
 	p.look()
 	p.mu.Lock()

@@ -2,6 +2,7 @@ package mta
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,9 +13,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/sink"
 	"example.org/mta/submission/maildrop"
@@ -85,6 +89,38 @@ func TestLetterWaitsWhileTheRelayTakesNoMail(t *testing.T) {
 		t.Errorf("alarm %q", why)
 	}
 	w.arrived(1)
+}
+
+// TestTheMaildropIsMadeOnceItCanBe: what is in its way at the start keeps no mail in it for good.
+func TestTheMaildropIsMadeOnceItCanBe(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		dir := filepath.Join(t.TempDir(), "maildrop")
+		if err := os.WriteFile(dir, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p := &pickup{dir: maildrop.Dir(dir), now: time.Now, log: slog.New(slog.NewTextHandler(&log, nil))}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { p.run(ctx); close(ended) }()
+		time.Sleep(3 * pickupEvery)
+		if why := p.trouble(); !strings.Contains(why, "is not a directory of the relay's user") {
+			t.Errorf("alarm %q", why)
+		}
+		if err := os.Remove(dir); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(pickupEvery)
+		synctest.Wait()
+		if why := p.trouble(); why != "" || !dirIsThere(dir+"/new") {
+			t.Errorf("there is no maildrop; alarm %q", why)
+		}
+		cancel()
+		<-ended
+		if n := strings.Count(log.String(), "level=ERROR"); n != 1 {
+			t.Errorf("%d errors in the log, want 1:\n%s", n, &log)
+		}
+	})
 }
 
 // TestLettersNeedNoLogin: the maildrop is for who may write there, whatever the listeners demand.
