@@ -274,10 +274,14 @@ const restoring = ".restoring"
 // notRestoring refuses a data directory that a restore has not done with.
 func notRestoring(cfg *config.Config) error {
 	path := filepath.Join(cfg.DataDir, restoring)
-	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return errors.Join(err, fmt.Errorf("a restore is under way, or was interrupted and has left %s: when none is, move %s away and restore again", path, cfg.DataDir))
+	_, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("looking for an interrupted restore: %w", err)
 	}
-	return nil
+	return fmt.Errorf("a restore is under way, or was interrupted and has left %s: when none is, move %s away and restore again", path, cfg.DataDir)
 }
 
 // StageRestore unpacks a backup into the data directory of a configuration, under a name with which no relay starts, and
