@@ -295,5 +295,3 @@ func compareLevels(a, b string) int {
 	}
 	return 0
 }
-
-// shorten cuts text for an error.
