@@ -170,6 +170,17 @@ func environment(variables map[string]string) []byte {
 	return marked(text)
 }
 
+// protectingLast puts the notes on lost limits and protections at the end, where a long table is still on the screen.
+func protectingLast(notes []importer.Note) []importer.Note {
+	last := func(n importer.Note) int {
+		if n.Lost && n.Protects {
+			return 1
+		}
+		return 0
+	}
+	return slices.SortedStableFunc(slices.Values(notes), func(a, b importer.Note) int { return last(a) - last(b) })
+}
+
 // report prints the summary.
 func (im *importing) report(s *importer.Summary, text []byte) error {
 	c := im.c
@@ -188,7 +199,7 @@ func (im *importing) report(s *importer.Summary, text []byte) error {
 			Columns:   []draw.Column{{Title: "place"}, {Title: "directive", Shrink: true}, {Title: "carried"}, {Title: "protects"}},
 			NoteTitle: "reason",
 		}
-		for _, n := range s.Notes {
+		for _, n := range protectingLast(s.Notes) {
 			carried, protects := "with a note", "-"
 			if n.Lost {
 				carried = "no"
