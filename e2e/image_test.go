@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,7 +17,7 @@ func TestImage(t *testing.T) {
 	needRoot(t)
 	need(t, "buildah", "crun", "jq", "curl", "unshare", "nsenter")
 	if out, err := exec.Command("unshare", "--net", "--mount", "--pid", "--fork", "true").CombinedOutput(); err != nil {
-		t.Skipf("THIS MACHINE FORBIDS namespaces, so the image is not tested: %v\n%s", err, out)
+		forbidden(t, fmt.Sprintf("this machine forbids namespaces: %v: %s", err, out))
 	}
 	dir := scratch(t)
 	build := exec.Command("../contrib/image/build", dir, "e2e")
