@@ -10,8 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"example.org/mta/internal/sink"
 )
 
 // TestArm64 runs the program for arm64 in QEMU: it takes mail, delivers it, keeps what it can't deliver, reloads, and
@@ -25,19 +23,12 @@ func TestArm64(t *testing.T) {
 		t.Fatalf("building the program for arm64: %v\n%s", err, out)
 	}
 
-	took := sink.NewRecorder(sink.Contents, 0)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	host := sink.New(sink.Config{Hostname: "mx.example", Recorder: took})
-	go host.Serve(l)
-	t.Cleanup(host.Close)
+	host, took := exchanger(t)
 	nobody := net.JoinHostPort("127.0.0.1", commonPort(t, "127.0.0.1"))
 	r := newRelay(t, "127.0.0.1", "25", fmt.Sprintf(`
 domain "now.example"   { route = ["smtp://%s"] }
 domain "later.example" { route = ["smtp://%s"] }
-`, l.Addr(), nobody))
+`, host, nobody))
 	mta := func(args ...string) string {
 		t.Helper()
 		return runClient(t, "", append([]string{qemu, program}, append(args, "--config", r.config)...)...)

@@ -38,15 +38,8 @@ smtp_tls_security_level = encrypt
 		}
 	}
 
-	took := sink.NewRecorder(sink.Contents, 0)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	host := sink.New(sink.Config{Hostname: "mx.example", Recorder: took})
-	go host.Serve(l)
-	t.Cleanup(host.Close)
-	r := newRelay(t, "127.0.0.1", "25", fmt.Sprintf("domain \"*\" {\n  route = [\"smtp://%s\"]\n}\n", l.Addr()))
+	host, took := exchanger(t)
+	r := newRelay(t, "127.0.0.1", "25", fmt.Sprintf("domain \"*\" {\n  route = [\"smtp://%s\"]\n}\n", host))
 	r.start(t)
 	page, err := os.ReadFile("../docs/moving.md")
 	if err != nil {
@@ -69,4 +62,18 @@ smtp_tls_security_level = encrypt
 		}
 		return nil
 	})
+}
+
+// exchanger is a mail exchanger on any port of loopback, and what it took.
+func exchanger(t *testing.T) (addr string, took *sink.Recorder) {
+	t.Helper()
+	took = sink.NewRecorder(sink.Contents, 0)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := sink.New(sink.Config{Hostname: "mx.example", Recorder: took})
+	go host.Serve(l)
+	t.Cleanup(host.Close)
+	return l.Addr().String(), took
 }
