@@ -455,7 +455,7 @@ func (m *machine) keeps(t *testing.T, before map[string]entry) {
 			}
 		}
 		if len(now) != len(before) {
-			return fmt.Errorf("%d messages are queued, and it were %d", len(now), len(before))
+			return fmt.Errorf("%d messages are queued, and there were %d", len(now), len(before))
 		}
 		return nil
 	})
