@@ -184,17 +184,18 @@ func (d *logDisk) freeze(t *testing.T) (mend func()) {
 	return thaw
 }
 
-// spoil has the kernel find an error, upon which the file system takes no more writes. A repaired copy takes its place, since
-// the relay has files of the old one open.
+// spoil has the kernel find an error, upon which the file system takes no more writes. A repaired copy is mounted over it,
+// since the relay has files of the old one open. Nothing is unmounted before: the relay would make its folder anew below
+// the mount, and write records there that nobody finds.
 func (d *logDisk) spoil(t *testing.T) (mend func()) {
 	device := strings.TrimSpace(runClient(t, "", "findmnt", "-no", "SOURCE", d.dir))
 	if err := os.WriteFile("/sys/fs/ext4/"+filepath.Base(device)+"/trigger_fs_error", []byte("1"), 0); err != nil {
 		cannot(t, err.Error())
 	}
 	return func() {
-		runClient(t, "", "umount", "-l", d.dir)
 		runClient(t, "", "cp", "--sparse=always", d.image, d.image+"2")
 		_ = exec.Command("fsck.ext4", "-fy", d.image+"2").Run() // status 1: it has mended something
 		runClient(t, "", "mount", "-o", "loop", d.image+"2", d.dir)
+		t.Cleanup(func() { _ = exec.Command("umount", "-l", d.dir).Run() })
 	}
 }
