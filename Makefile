@@ -17,7 +17,7 @@ RUNS  ?= 3
 # onoff runs one mode only, MTA_GRID_SEEDS=3 each cell with three seeds.
 GRID ?= full
 
-.PHONY: help version build man packages image image-check chart release demo test unit e2e e2e-install torture overload console pictures warmup-live warmup-days check bench measure warmup-grid microbench benchcmp scale soak fuzz clean
+.PHONY: help version build man packages image image-check chart release demo test unit e2e e2e-install torture overload console pictures warmup-live warmup-days check bench measure warmup-grid microbench benchcmp scale soak good-traffic fuzz clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -120,6 +120,9 @@ scale: ## ten million queued messages, thousands of connections, 100,000 sites; 
 
 soak: ## the relay under steady load and trouble for MTA_SOAK (1h): nothing may grow
 	MTA_SOAK=$${MTA_SOAK:-1h} $(GO) test -count=1 -timeout 0 -run '^TestSoak$$' -v ./e2e
+
+good-traffic: ## good traffic for MTA_GOOD_TRAFFIC (1h): fail2ban's filter finds nobody in the log
+	MTA_GOOD_TRAFFIC=$${MTA_GOOD_TRAFFIC:-1h} $(GO) test -count=1 -timeout 0 -run '^TestFail2banFindsNobodyInGoodTraffic$$' -v ./e2e
 
 fuzz: ## every fuzz target for FUZZTIME (1m)
 	@sh .ci/fuzz $(FUZZTIME)

@@ -28,38 +28,10 @@ func TestFail2banFindsAttackers(t *testing.T) {
 }
 
 func attack(t *testing.T, format string) {
-	dir := scratch(t)
 	const network = "127.71.0.0/16" // strangers; 127.0.0.0/8 may relay otherwise
 	port, api := commonPort(t, "127.0.0.1"), commonPort(t, "127.0.0.1")
-	keys := dir + "/keys"
-	f := newFieldWith(t, "", fmt.Sprintf(`
-log { format = %q }
-users {
-  file   = %q
-  scheme = "scram-sha-256"
-}
-keys { file = %q }
-tenant "acme" { senders = ["acme.example"] }
-tenant "small" {
-  senders             = ["small.example"]
-  max_submission_rate = "1/h"
-}
-listener "public" {
-  address                    = "127.0.0.1:%s"
-  relay_from                 = ["127.0.0.0/16"]
-  max_connections_per_client = 2
-  auth {
-    mechanisms        = ["PLAIN"]
-    clear_on_loopback = true
-  }
-}
-api "web" { address = "127.0.0.1:%s" }`, format, dir+"/users", keys, port, api), smtpSink)
-	runClient(t, "secret\n", binary, "user", "add", "ann@acme.example", "--tenant", "acme", "--config", f.relay.config)
-	runClient(t, "secret\n", binary, "user", "add", "sam@small.example", "--tenant", "small", "--config", f.relay.config)
-	runClient(t, "", binary, "key", "add", "--name", "shop", "--tenant", "acme", "--config", f.relay.config)
-	from := func(client string) *net.Dialer {
-		return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(client)}, Timeout: patience}
-	}
+	f := newFieldWith(t, "", guarded(t, format, port, api), smtpSink)
+	addSenders(t, f.relay)
 
 	// Good traffic comes first: from a network that may relay, and from a user elsewhere.
 	server := f.servers[0]
@@ -74,8 +46,8 @@ api "web" { address = "127.0.0.1:%s" }`, format, dir+"/users", keys, port, api),
 	}
 	// A mistake of a client that may relay is none of fail2ban's business.
 	swaks(t, false, port, "--local-interface", "127.0.0.5", "--from", "ann@acme.example", "--to", "nobody@@", "--quit-after", "RCPT")
-	blameless(t, from, port, api)
-	good := strings.Count(logOf(t, f), "\n")
+	blameless(t, port, api)
+	good := strings.Count(logOf(t, f.relay), "\n")
 
 	attackers := map[string]string{"127.71.0.1": "relay", "127.71.0.2": "login", "127.71.0.3": "protocol", "127.71.0.4": "connections", "127.71.0.5": "login"}
 	swaks(t, false, port, "--local-interface", "127.71.0.1", "--from", "a@spam.example", "--to", "victim@elsewhere.example")
@@ -98,7 +70,7 @@ api "web" { address = "127.0.0.1:%s" }`, format, dir+"/users", keys, port, api),
 	reason := regexp.MustCompile(`refused client"[ ,]"?address"?[=:]"?([0-9.]+)"?[ ,]"?reason"?[=:]"?(\w+)`)
 	log := ""
 	eventually(t, patience, func() error {
-		log = logOf(t, f)
+		log = logOf(t, f.relay)
 		found := make(map[string]string)
 		for _, m := range reason.FindAllStringSubmatch(log, -1) {
 			found[m[1]] = m[2]
@@ -117,12 +89,51 @@ api "web" { address = "127.0.0.1:%s" }`, format, dir+"/users", keys, port, api),
 	fail2ban(t, journal, refusals)
 }
 
-// blameless is what a relay sees besides mail that succeeds: none of it may have an address blocked.
-func blameless(t *testing.T, from func(client string) *net.Dialer, port, api string) {
+// guarded configures a listener at port and an API, which only users and the network 127.0.0.0/16 may use.
+func guarded(t *testing.T, format, port, api string) string {
 	t.Helper()
-	login := func(user string) string {
-		return "AUTH PLAIN " + base64.StdEncoding.EncodeToString([]byte("\x00"+user+"\x00secret"))
-	}
+	dir := scratch(t)
+	return fmt.Sprintf(`
+log { format = %q }
+users {
+  file   = %q
+  scheme = "scram-sha-256"
+}
+keys { file = %q }
+tenant "acme" { senders = ["acme.example"] }
+tenant "small" {
+  senders             = ["small.example"]
+  max_submission_rate = "1/h"
+}
+listener "public" {
+  address                    = "127.0.0.1:%s"
+  relay_from                 = ["127.0.0.0/16"]
+  max_connections_per_client = 2
+  auth {
+    mechanisms        = ["PLAIN"]
+    clear_on_loopback = true
+  }
+}
+api "web" { address = "127.0.0.1:%s" }
+`, format, dir+"/users", dir+"/keys", port, api)
+}
+
+// addSenders adds the users of a guarded relay, and returns a key of its API.
+func addSenders(t *testing.T, r *relay) (key string) {
+	t.Helper()
+	runClient(t, "secret\n", binary, "user", "add", "ann@acme.example", "--tenant", "acme", "--config", r.config)
+	runClient(t, "secret\n", binary, "user", "add", "sam@small.example", "--tenant", "small", "--config", r.config)
+	return newKey(t, r)
+}
+
+// from connects from an address of loopback.
+func from(client string) *net.Dialer {
+	return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(client)}, Timeout: patience}
+}
+
+// blameless is what a relay sees besides mail that succeeds: none of it may have an address blocked.
+func blameless(t *testing.T, port, api string) {
+	t.Helper()
 	const ann, sam = "ann@acme.example", "sam@small.example"
 	clients := 0 // each has an address: how many connections one may have is tried below
 	for kind, lines := range map[string][]string{
@@ -130,15 +141,15 @@ func blameless(t *testing.T, from func(client string) *net.Dialer, port, api str
 		"a probe":                         {"QUIT"},
 		"a probe with EHLO":               {"EHLO probe.example", "NOOP", "QUIT"},
 		"STARTTLS that is not offered":    {"EHLO app.example", "STARTTLS", "QUIT"},
-		"a hang-up after the login":       {"EHLO app.example", login(ann)},
-		"a hang-up within the content":    {"EHLO app.example", login(ann), "MAIL FROM:<" + ann + ">", "RCPT TO:<a@b.example>", "DATA", "Subject: cut"},
-		"typing errors":                   {"EHLO app.example", login(ann), "FOO", "MAIL FROM:<" + ann + ">", "RCPT TO:<a@@b.example>", "RCPT TO:<a>", "QUIT"},
-		"somebody else's sender":          {"EHLO app.example", login(ann), "MAIL FROM:<a@other.example>", "QUIT"},
-		"a second thought about a login":  {"EHLO app.example", "AUTH PLAIN", "*", login(ann), "QUIT"},
-		"many errors of a user":           append([]string{"EHLO app.example", login(ann)}, slices.Repeat([]string{"FOO"}, 25)...),
-		"a user who keeps the connection": append([]string{"EHLO app.example", login(ann)}, slices.Repeat([]string{"NOOP"}, 110)...),
-		"the first mail within a quota":   {"EHLO app.example", login(sam), "MAIL FROM:<" + sam + ">", "RCPT TO:<a@b.example>", "DATA", "Subject: x\r\n\r\n.", "QUIT"},
-		"mail beyond a quota":             {"EHLO app.example", login(sam), "MAIL FROM:<" + sam + ">", "RCPT TO:<a@b.example>", "DATA", "Subject: x\r\n\r\n.", "QUIT"},
+		"a hang-up after the login":       {"EHLO app.example", plainLogin(ann)},
+		"a hang-up within the content":    {"EHLO app.example", plainLogin(ann), "MAIL FROM:<" + ann + ">", "RCPT TO:<a@b.example>", "DATA", "Subject: cut"},
+		"typing errors":                   {"EHLO app.example", plainLogin(ann), "FOO", "MAIL FROM:<" + ann + ">", "RCPT TO:<a@@b.example>", "RCPT TO:<a>", "QUIT"},
+		"somebody else's sender":          {"EHLO app.example", plainLogin(ann), "MAIL FROM:<a@other.example>", "QUIT"},
+		"a second thought about a login":  {"EHLO app.example", "AUTH PLAIN", "*", plainLogin(ann), "QUIT"},
+		"many errors of a user":           append([]string{"EHLO app.example", plainLogin(ann)}, slices.Repeat([]string{"FOO"}, 25)...),
+		"a user who keeps the connection": append([]string{"EHLO app.example", plainLogin(ann)}, slices.Repeat([]string{"NOOP"}, 110)...),
+		"the first mail within a quota":   {"EHLO app.example", plainLogin(sam), "MAIL FROM:<" + sam + ">", "RCPT TO:<a@b.example>", "DATA", "Subject: x\r\n\r\n.", "QUIT"},
+		"mail beyond a quota":             {"EHLO app.example", plainLogin(sam), "MAIL FROM:<" + sam + ">", "RCPT TO:<a@b.example>", "DATA", "Subject: x\r\n\r\n.", "QUIT"},
 	} {
 		clients++
 		if said := converse(t, from(fmt.Sprintf("127.71.1.%d", clients)), port, lines...); !strings.HasPrefix(said, "220 ") {
@@ -147,7 +158,7 @@ func blameless(t *testing.T, from func(client string) *net.Dialer, port, api str
 	}
 	pipelined := "MAIL FROM:<" + ann + ">\r\nRCPT TO:<a@b.example>\r\nRCPT TO:<oops>\r\nRSET\r\nNOOP\r\nQUIT"
 	office := from("127.71.2.1") // behind a NAT, from where a user logs in, and another program has too many connections
-	if said := converse(t, office, port, "EHLO app.example", login(ann), pipelined); !strings.Contains(said, "235 ") {
+	if said := converse(t, office, port, "EHLO app.example", plainLogin(ann), pipelined); !strings.Contains(said, "235 ") {
 		t.Errorf("pipelining: %q", said)
 	}
 	for last := ""; !strings.HasPrefix(last, "421 "); {
@@ -161,7 +172,7 @@ func blameless(t *testing.T, from func(client string) *net.Dialer, port, api str
 		}
 	}
 	other := from("127.71.2.2") // here a program forgets to log in
-	for _, lines := range [][]string{{login(sam)}, {"MAIL FROM:<" + ann + ">", "RCPT TO:<a@b.example>"}} {
+	for _, lines := range [][]string{{plainLogin(sam)}, {"MAIL FROM:<" + ann + ">", "RCPT TO:<a@b.example>"}} {
 		if said := converse(t, other, port, append([]string{"EHLO app.example"}, lines...)...); !strings.Contains(said, "235 ") && !strings.Contains(said, "530 ") {
 			t.Errorf("%q: %q", lines, said)
 		}
@@ -176,6 +187,11 @@ func blameless(t *testing.T, from func(client string) *net.Dialer, port, api str
 		}
 		resp.Body.Close()
 	}
+}
+
+// plainLogin is the command that logs a user in.
+func plainLogin(user string) string {
+	return "AUTH PLAIN " + base64.StdEncoding.EncodeToString([]byte("\x00"+user+"\x00secret"))
 }
 
 // converse says lines to the relay, each after the reply to the one before, hangs up, and returns what was said.
@@ -210,9 +226,9 @@ func said(t *testing.T, conn net.Conn) string {
 	}
 }
 
-func logOf(t *testing.T, f *field) string {
+func logOf(t *testing.T, r *relay) string {
 	t.Helper()
-	text, err := os.ReadFile(f.relay.process.log)
+	text, err := os.ReadFile(r.process.log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,4 +294,5 @@ func fail2ban(t *testing.T, log string, want int) {
 	if !strings.Contains(string(out), fmt.Sprintf("Failregex: %d total", want)) {
 		t.Errorf("%v: fail2ban does not find the %d failures:\n%s", err, want, lastLines(string(out), 40))
 	}
+	t.Logf("fail2ban-regex: %s", regexp.MustCompile(`(?m)^Lines: .*`).Find(out))
 }
