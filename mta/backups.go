@@ -263,9 +263,10 @@ func (r *Relay) secrets(cfg *config.Config) (parts []archive.Part, err error) {
 // Staged is a backup that was unpacked and checked, beside the place where it belongs.
 type Staged struct {
 	archive.Manifest
-	cfg   *config.Config
-	dir   string
-	queue *format.Use
+	cfg    *config.Config
+	dir    string
+	queue  *format.Use
+	placed bool // a part of it may be in its place
 }
 
 // restoring is the folder in the data directory where a backup is unpacked. While it is there, no relay starts.
@@ -354,8 +355,13 @@ func (s *Staged) free() error {
 	return err
 }
 
-// Discard removes what was unpacked.
-func (s *Staged) Discard() error { return os.RemoveAll(s.dir) }
+// Discard removes what was unpacked, unless a part of it may be in its place: without the rest no relay must start.
+func (s *Staged) Discard() error {
+	if s.placed {
+		return nil
+	}
+	return os.RemoveAll(s.dir)
+}
 
 // Letters counts what sendmail had left and the relay had not picked up.
 func (s *Staged) Letters() (n int) {
@@ -401,7 +407,8 @@ func (s *Staged) putLetters(hold bool) error {
 	return errors.Join(vfs.OS().SyncDir(to), vfs.OS().SyncDir(filepath.Dir(to)), os.RemoveAll(filepath.Join(s.dir, config.Maildrop)))
 }
 
-// Restore puts the backup into its place. With hold, no mail leaves before an operator releases it.
+// Restore puts the backup into its place. With hold, no mail leaves before an operator releases it. After an error either
+// nothing is in its place, or no relay starts there.
 func (s *Staged) Restore(hold bool) error {
 	if err := s.free(); err != nil {
 		return err
@@ -414,6 +421,16 @@ func (s *Staged) Restore(hold bool) error {
 	if err := s.give(); err != nil {
 		return err
 	}
+	s.placed = true
+	if err := s.place(hold); err != nil {
+		return fmt.Errorf("%w: a part may be in its place, and no relay starts there: move %s away and restore again", err, s.cfg.DataDir)
+	}
+	s.placed = false
+	return errors.Join(s.Discard(), vfs.OS().SyncDir(s.cfg.DataDir))
+}
+
+// place moves all files to where they belong, durably.
+func (s *Staged) place(hold bool) error {
 	if err := s.putLetters(hold); err != nil {
 		return err
 	}
@@ -426,10 +443,7 @@ func (s *Staged) Restore(hold bool) error {
 			return err
 		}
 	}
-	if err := vfs.OS().SyncDir(s.cfg.DataDir); err != nil { // all is in its place before a relay can start
-		return err
-	}
-	return errors.Join(s.Discard(), vfs.OS().SyncDir(s.cfg.DataDir))
+	return vfs.OS().SyncDir(s.cfg.DataDir)
 }
 
 // give makes the files those of the relay's user, where root restores: the configuration's, or the directory's owner.

@@ -338,6 +338,34 @@ func TestNoRelayStartsOnAPart(t *testing.T) {
 	}
 }
 
+// TestNoRelayStartsAfterARestoreThatFailed: with a part of the backup in its place, what keeps a relay from starting stays.
+func TestNoRelayStartsAfterARestoreThatFailed(t *testing.T) {
+	w, saved := backedUp(t)
+	s, err := StageRestore(w.cfg, "0.2.0", saved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	letters := filepath.Join(s.dir, filepath.FromSlash(backupLetters))
+	if err := os.MkdirAll(letters, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(letters, "a"), []byte("a letter"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(w.cfg.DataDir, filepath.FromSlash(backupLetters), "a"), 0o700); err != nil { // in its way
+		t.Fatal(err)
+	}
+	if err := s.Restore(false); err == nil || !strings.Contains(err.Error(), "restore again") {
+		t.Errorf("got %v", err)
+	}
+	if err := s.Discard(); err != nil { // as the command does
+		t.Fatal(err)
+	}
+	if _, err := New(w.cfg, Options{Version: "0.2.0", Log: slog.New(slog.DiscardHandler)}); err == nil || !strings.Contains(err.Error(), "restore again") {
+		t.Errorf("a relay started on a part: %v", err)
+	}
+}
+
 // TestRestoreBesideOtherFiles: what is there already is neither lost nor mixed with the backup.
 func TestRestoreBesideOtherFiles(t *testing.T) {
 	w, saved := backedUp(t)
