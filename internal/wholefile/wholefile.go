@@ -14,7 +14,12 @@ import (
 // Replace writes a file anew, by way of a file beside it whose name ends in ".new". Of root's, it gets the owner of the
 // file before, or of the folder.
 func Replace(path string, mode fs.FileMode, write func(io.Writer) error) error {
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	temporary := path + ".new"
+	// What a crash has left has the rights that it had, and a link planted there leads elsewhere.
+	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}

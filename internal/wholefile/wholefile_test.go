@@ -34,6 +34,34 @@ func TestReplace(t *testing.T) {
 	}
 }
 
+// TestWhatIsInTheWay: neither the rights nor the target of what has the temporary name matters.
+func TestWhatIsInTheWay(t *testing.T) {
+	dir := t.TempDir()
+	path, other := filepath.Join(dir, "file"), filepath.Join(dir, "other")
+	if err := os.WriteFile(other, []byte("other"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, plant := range map[string]func(string) error{
+		"a file that everybody may read": func(at string) error { return os.WriteFile(at, []byte("left"), 0o644) },
+		"a symbolic link":                func(at string) error { return os.Symlink(other, at) },
+		"a hard link":                    func(at string) error { return os.Link(other, at) },
+	} {
+		if err := plant(path + ".new"); err != nil {
+			t.Fatal(err)
+		}
+		if err := Replace(path, 0o600, func(w io.Writer) error { _, err := io.WriteString(w, "new"); return err }); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if info, err := os.Lstat(path); err != nil || info.Mode() != 0o600 {
+			t.Errorf("%s: the file has the mode %v, %v", name, info.Mode(), err)
+		}
+		if text, _ := os.ReadFile(other); string(text) != "other" {
+			t.Errorf("%s: the other file has %q", name, text)
+		}
+	}
+}
+
 // TestOwner: what root writes for a relay that runs as another user belongs to that user.
 func TestOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
