@@ -218,8 +218,3 @@ func (t *keyTable) aged(f func(n uint32)) {
 		f(n)
 	}
 }
-
-// octets is the memory that the table takes.
-func (t *keyTable) octets() int64 {
-	return int64(len(t.words))*4 + int64(len(t.chunks))*keyChunk*32
-}

@@ -11,7 +11,6 @@ package history
 
 import (
 	"log/slog"
-	"math"
 	"sync"
 	"time"
 
@@ -46,13 +45,10 @@ func (k Kind) String() string { return kindNames[k] }
 
 // Reading is what is known of a subject at a time.
 type Reading struct {
-	Counts [numCounts]int64  // since the start of the relay
-	Delays loghist.Histogram // of deliveries since then
-	Levels [numLevels]float64
+	Counts [numCounts]int64   // since the start of the relay
+	Delays loghist.Histogram  // of deliveries since then
+	Levels [numLevels]float64 // NaN: nothing is known
 }
-
-// Unknown is a level that nothing is known of.
-func Unknown() float64 { return math.NaN() }
 
 // Meter is where figures come from.
 type Meter interface {
