@@ -119,6 +119,48 @@ func TestImportAsJSON(t *testing.T) {
 	}
 }
 
+// All faults are printed, each on a line, and nothing is written.
+func TestFaultsOfWhatIsImported(t *testing.T) {
+	dir := t.TempDir()
+	var many strings.Builder
+	for range 60 {
+		many.WriteString("name-server x\n")
+	}
+	for name, text := range map[string]string{
+		"config":  "include gone\nhost-name a..b\n" + many.String(),
+		"main.cf": "nonsense\nrelayhost = [a\n", "master.cf": "smtp unix - - n - - smtp\nsmtp inet n - n - - smtpd\nx\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	result := filepath.Join(dir, "mta.conf")
+	for _, x := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"powermta", filepath.Join(dir, "config")}, []string{"/config:1: include: ", "/config:2: host-name: ", "/config:50: name-server: ", "\nmta: and 12 more faults\n"}},
+		{[]string{"postfix", dir}, []string{"mta: main.cf:1: ", "\nmta: main.cf:2: ", "\nmta: master.cf:3: "}},
+	} {
+		var out, errs bytes.Buffer
+		c := &cli{out: &out, err: &errs, env: func(string) string { return "" }}
+		if code := run(c, append(append([]string{"mta", "import"}, x.args...), "--out", result)); code != exitFailed {
+			t.Errorf("%v: exit code %d", x.args, code)
+		}
+		rest := errs.String()
+		for _, want := range x.want {
+			_, after, ok := strings.Cut(rest, want)
+			if !ok {
+				t.Errorf("%v: no %q in its place in\n%s", x.args, want, errs.String())
+			}
+			rest = after
+		}
+		if _, err := os.Stat(result); !errors.Is(err, os.ErrNotExist) || out.Len() > 0 {
+			t.Errorf("%v: something was written: %v\n%s", x.args, err, out.String())
+		}
+	}
+}
+
 // A device in the place of the result is not read: some have no end.
 func TestImportIntoADevice(t *testing.T) {
 	if _, _, err := imported(t, importing{out: os.DevNull}, func(*importer.Draft) {}); err == nil || !strings.Contains(err.Error(), "is not a regular file") {

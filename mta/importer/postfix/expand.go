@@ -1,7 +1,10 @@
 package postfix
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -57,10 +60,19 @@ func (s scope) text(name string) (value string, at importer.Origin, set bool) {
 		p, set = s.find(name)
 	}
 	value, err := s.expand(name, p)
-	if err != nil {
-		s.im.fail(p.at, "%v", err)
+	if within := (*faultWithin)(nil); errors.As(err, &within) {
+		s.im.fail(within.at, "%v", within.error)
+		s.im.spoiled[p.at] = true
+	} else if err != nil {
+		s.im.spoil(p.at, "%v", err)
 	}
 	return value, p.at, set
+}
+
+// faultWithin is a fault in the value of another parameter, at its place.
+type faultWithin struct {
+	at importer.Origin
+	error
 }
 
 func (s scope) expand(name string, p parameter) (string, error) {
@@ -82,7 +94,7 @@ func (x *expander) expand(raw string) (string, error) {
 			return "", err
 		}
 		if x.size += len(value); x.size > maxExpanded {
-			return "", fmt.Errorf("the value of %s is too long", x.open[0])
+			return "", fmt.Errorf("the value of %s is longer than %d octets: shorten it", x.open[0], maxExpanded)
 		}
 		out.WriteString(value)
 		i += n
@@ -101,7 +113,7 @@ func (x *expander) dollar(s string) (value string, n int, err error) {
 	case c == '{' || c == '(':
 		inside, ok := balanced(s[1:])
 		if !ok {
-			return "", 0, fmt.Errorf("%q has no closing %s", importer.Short(s), map[byte]string{'{': "}", '(': ")"}[c])
+			return "", 0, fmt.Errorf("%q has no closing %s: write it", importer.Short(s), map[byte]string{'{': "}", '(': ")"}[c])
 		}
 		value, err = x.braced(inside)
 		return value, len(inside) + 3, err
@@ -123,19 +135,34 @@ func isName(c byte) bool {
 
 // named gives the value of a parameter.
 func (x *expander) named(name string) (string, error) {
-	for _, open := range x.open {
-		if open == name {
-			return "", fmt.Errorf("$%s refers to itself: %s", name, strings.Join(append(x.open, name), " -> "))
-		}
+	if i := slices.Index(x.open, name); i >= 0 {
+		return "", x.loop(x.open[i:])
 	}
 	if len(x.open) > maxDepth {
-		return "", fmt.Errorf("values refer to one another more than %d deep", maxDepth)
+		return "", fmt.Errorf("values refer to one another more than %d deep: write one of them out", maxDepth)
 	}
 	p, _ := x.scope.find(name)
 	x.open = append(x.open, name)
 	value, err := x.expand(p.raw)
 	x.open = x.open[:len(x.open)-1]
+	if within := (*faultWithin)(nil); err != nil && p.at.Line > 0 && !errors.As(err, &within) {
+		err = &faultWithin{p.at, err}
+	}
 	return value, err
+}
+
+// loop is the fault of parameters that refer to one another, at the place of the first of them in the files: all that
+// refer to one of them have this one fault.
+func (x *expander) loop(names []string) error {
+	first, at := 0, importer.Origin{}
+	for i, name := range names {
+		p, _ := x.scope.find(name)
+		if before := at.Line == 0 || cmp.Or(cmp.Compare(p.at.File, at.File), cmp.Compare(p.at.Line, at.Line)) < 0; p.at.Line > 0 && before {
+			first, at = i, p.at
+		}
+	}
+	around := slices.Concat(names[first:], names[:first], names[first:first+1])
+	return &faultWithin{at, fmt.Errorf("$%s refers to itself: %s: write one of the values out", around[0], strings.Join(around, " -> "))}
 }
 
 // braced expands what stands within ${...}: a name or a comparison, and what depends on it.
@@ -154,7 +181,7 @@ func (x *expander) braced(s string) (string, error) {
 			end++
 		}
 		if end == 0 {
-			return "", fmt.Errorf("${%s} has no name", importer.Short(s))
+			return "", fmt.Errorf("${%s} has no name: write that of a parameter", importer.Short(s))
 		}
 		var err error
 		if value, err = x.named(s[:end]); err != nil {
@@ -187,7 +214,7 @@ func choices(s string) (yes, no string, err error) {
 		}
 		yes, ok := balanced(rest)
 		if !ok {
-			return "", "", fmt.Errorf("%q has no closing }", importer.Short(s))
+			return "", "", fmt.Errorf("%q has no closing }: write it", importer.Short(s))
 		}
 		rest = strings.TrimLeft(rest[len(yes)+2:], " \t")
 		if rest == "" {
@@ -197,7 +224,7 @@ func choices(s string) (yes, no string, err error) {
 			return strings.TrimSpace(yes), unbrace(rest[1:]), nil
 		}
 	}
-	return "", "", fmt.Errorf("%q is neither ?value nor :value", importer.Short(s))
+	return "", "", fmt.Errorf("%q is neither ?value nor :value: write one of these", importer.Short(s))
 }
 
 func unbrace(s string) string {
@@ -232,17 +259,17 @@ func balanced(s string) (string, bool) {
 func (x *expander) compare(s string) (holds bool, rest string, err error) {
 	left, ok := balanced(s)
 	if !ok {
-		return false, "", fmt.Errorf("%q has no closing }", importer.Short(s))
+		return false, "", fmt.Errorf("%q has no closing }: write it", importer.Short(s))
 	}
 	rest = strings.TrimLeft(s[len(left)+2:], " \t")
 	brace := strings.IndexByte(rest, '{')
 	if brace < 0 {
-		return false, "", fmt.Errorf("%q compares with nothing", importer.Short(s))
+		return false, "", fmt.Errorf("%q compares with nothing: write {value} == {other}", importer.Short(s))
 	}
 	op := strings.TrimSpace(rest[:brace])
 	right, ok := balanced(rest[brace:])
 	if !ok {
-		return false, "", fmt.Errorf("%q has no closing }", importer.Short(s))
+		return false, "", fmt.Errorf("%q has no closing }: write it", importer.Short(s))
 	}
 	rest = strings.TrimLeft(rest[brace+len(right)+2:], " \t")
 	a, err := x.expand(strings.TrimSpace(left))
@@ -275,7 +302,7 @@ func (x *expander) compare(s string) (holds bool, rest string, err error) {
 	case ">=":
 		return sign >= 0, rest, nil
 	}
-	return false, "", fmt.Errorf("%q is not a comparison", importer.Short(op))
+	return false, "", fmt.Errorf("%q is not a comparison: write ==, !=, <, <=, > or >=", importer.Short(op))
 }
 
 // compareLevels compares compatibility levels such as 3.6.

@@ -54,7 +54,7 @@ func nexthop(s string) (host, port string, exact bool, err error) {
 	if rest, ok := strings.CutPrefix(s, "["); ok {
 		inside, after, ok := strings.Cut(rest, "]")
 		if !ok {
-			return "", "", false, fmt.Errorf("%q has no ]", importer.Short(s))
+			return "", "", false, fmt.Errorf("%q has no ]: write [host] or [host]:port", importer.Short(s))
 		}
 		host, exact = inside, true
 		if v6, ok := strings.CutPrefix(strings.ToLower(host), "ipv6:"); ok {
@@ -63,7 +63,7 @@ func nexthop(s string) (host, port string, exact bool, err error) {
 		if after != "" {
 			var colon bool
 			if port, colon = strings.CutPrefix(after, ":"); !colon {
-				return "", "", false, fmt.Errorf("%q has more than a port after the ]", importer.Short(s))
+				return "", "", false, fmt.Errorf("%q has more than a port after the ]: write [host]:port", importer.Short(s))
 			}
 		}
 	} else if h, p, ok := strings.Cut(s, ":"); ok {
@@ -76,7 +76,7 @@ func nexthop(s string) (host, port string, exact bool, err error) {
 	}
 	if _, err := netip.ParseAddr(host); err != nil {
 		if host, err = domainName(host); err != nil {
-			return "", "", false, fmt.Errorf("%q is not a host", importer.Short(s))
+			return "", "", false, fmt.Errorf("%q is not a host: write a name or an address", importer.Short(s))
 		}
 	}
 	return strings.ToLower(host), port, exact, nil

@@ -28,10 +28,13 @@ type importing struct {
 	used       map[importer.Origin]bool
 	entries    int // of all tables
 	depth      int // of tables within one another
-	errs       []error
+
+	faults  importer.Faults
+	spoiled map[importer.Origin]bool // places with a fault from which others follow
+	partial bool                     // an entry of master.cf can't be read
 }
 
-// Import reads main.cf and master.cf in a folder. All faults are returned together, each with its file and line.
+// Import reads main.cf and master.cf in a folder. Their faults are returned together, as an *importer.FaultList.
 func Import(dir string) (*importer.Draft, error) {
 	main, err := readFile(filepath.Join(dir, "main.cf"), maxConfig)
 	if err != nil {
@@ -49,8 +52,11 @@ func Import(dir string) (*importer.Draft, error) {
 func convert(dir string, main, master []byte) (*importer.Draft, error) {
 	im := &importing{
 		dir: dir, main: make(map[string]parameter), transports: make(map[string]*transport), pools: make(map[string][]string), passwordOf: make(map[string]*password),
-		used: make(map[importer.Origin]bool),
-		top:  importer.New("mta.conf, imported from the configuration of a Postfix."),
+		used: make(map[importer.Origin]bool), spoiled: make(map[importer.Origin]bool),
+		top: importer.New("mta.conf, imported from the configuration of a Postfix."),
+	}
+	for _, name := range []string{"main.cf", "master.cf"} {
+		im.faults.Reads(name)
 	}
 	im.readMain(main)
 	im.readMaster(master)
@@ -58,26 +64,23 @@ func convert(dir string, main, master []byte) (*importer.Draft, error) {
 	im.incoming()
 	im.outgoing()
 	im.leftover()
-	if len(im.errs) > 0 {
-		return nil, errors.Join(im.errs...)
+	if err := im.faults.Err(); err != nil {
+		return nil, err
 	}
 	return im.top, nil
 }
 
-// maxErrors bounds how many faults are listed.
-const maxErrors = 50
-
 // fail notes a fault in the configuration.
 func (im *importing) fail(at importer.Origin, format string, args ...any) {
-	place := at.File
-	if at.Line > 0 { // a default of Postfix has none
-		place = fmt.Sprintf("%s:%d", at.File, at.Line)
+	if !im.spoiled[at] {
+		im.faults.Add(&importer.Fault{File: at.File, Line: at.Line, What: fmt.Sprintf(format, args...)})
 	}
-	err := fmt.Errorf("%s: %s", place, fmt.Sprintf(format, args...))
-	seen := func(e error) bool { return e.Error() == err.Error() }
-	if len(im.errs) < maxErrors && !slices.ContainsFunc(im.errs, seen) {
-		im.errs = append(im.errs, err)
-	}
+}
+
+// spoil notes a fault after which the value is taken for an empty one: what that leads to is no further fault.
+func (im *importing) spoil(at importer.Origin, format string, args ...any) {
+	im.fail(at, format, args...)
+	im.spoiled[at] = true
 }
 
 // whole writes what concerns the relay as a whole.
@@ -85,7 +88,7 @@ func (im *importing) whole() {
 	s := scope{im: im}
 	if name, at, set := s.text("myhostname"); set && name != "" {
 		if _, err := domainName(name); err != nil {
-			im.fail(at, "myhostname: %q is not a host name", importer.Short(name))
+			im.fail(at, "myhostname: %q is not a host name: write one such as mail.example.com", importer.Short(name))
 		}
 		im.top.Set("hostname", name, at)
 	} else {

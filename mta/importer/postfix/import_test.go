@@ -1,6 +1,7 @@
 package postfix_test
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -75,7 +76,7 @@ const master = "smtp unix - - n - - smtp\nsmtp inet n - n - - smtpd\nslow unix -
 
 func TestFaultsNameFileAndLine(t *testing.T) {
 	for _, c := range []struct{ main, master, want string }{
-		{"a = $b\nb = $c\nc = ${a}\nmyhostname = $a", master, "main.cf:4: $a refers to itself: myhostname -> a -> b -> c -> a"},
+		{"a = $b\nb = $c\nc = ${a}\nmyhostname = $a", master, "main.cf:1: $a refers to itself: a -> b -> c -> a: write one"},
 		{"x = 1\nminimal_backoff_time = 5x", master, `main.cf:2: minimal_backoff_time: "5x" is not a time`},
 		{"\n\ntransport_maps = hash:/etc/postfix/none", master, "main.cf:3: transport_maps: "},
 		{"mynetworks = 10.0.0.1/8", master, `main.cf:1: mynetworks: "10.0.0.1/8" has bits beyond its mask: write 10.0.0.0/8`},
@@ -100,6 +101,70 @@ func TestFaultsNameFileAndLine(t *testing.T) {
 		if _, err := postfix.Import(dir); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q gives %v, want %s", c.main, err, c.want)
 		}
+	}
+}
+
+// TestAllFaultsAtOnce: all faults are reported, in the order of the files, and none that merely follows from another.
+func TestAllFaultsAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"main.cf": `nonsense
+myhostname = $a
+a = $b
+b = ${a}
+smtp_helo_name = $myhostname
+mydomain = ${c
+smtpd_banner = $mydomain ESMTP
+minimal_backoff_time = 5x
+default_transport = gone:[a
+default_destination_concurrency_limit = many
+mynetworks = 10.0.0.1/8, 300.0.0.1, /etc/postfix/networks
+transport_maps = hash:/etc/postfix/none, hash:/etc/postfix/transport
+smtp_tls_security_level = mya
+smtp_sasl_auth_enable = maybe
+`,
+		"master.cf": "smtp unix - - n - - smtp\nslow unix - -\nother unix - - n - - smtp -o smtp_bind_address=x\nsmtp:x inet n - n - - smtpd\n",
+		"transport": "a.example other:\nb.example\nc.example slow:\nd.example smtp:[x\n",
+		"networks":  "10.1.0.1/16\n",
+	} {
+		if err := os.WriteFile(dir+"/"+name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := postfix.Import(dir)
+	list := (*importer.FaultList)(nil)
+	if !errors.As(err, &list) {
+		t.Fatalf("%T: %v", err, err)
+	}
+	var got []string
+	for _, f := range list.First {
+		got = append(got, strings.ReplaceAll(f.Error(), dir, "DIR"))
+	}
+	want := []string{
+		"main.cf:1: this is not \"name = value\"",
+		"main.cf:3: $a refers to itself: a -> b -> a",
+		"main.cf:6: \"${c\" has no closing }",
+		"main.cf:8: minimal_backoff_time: \"5x\" is not a time",
+		"main.cf:9: \"[a\" has no ]",
+		"main.cf:10: smtp_destination_concurrency_limit: \"many\" is not a whole number",
+		"main.cf:11: mynetworks: \"10.0.0.1/8\" has bits beyond its mask",
+		"main.cf:11: mynetworks: \"300.0.0.1\" is not a network",
+		"main.cf:12: transport_maps: stat DIR/none: no such file",
+		"main.cf:13: \"mya\" is not a security level",
+		"main.cf:14: smtp_sasl_auth_enable: \"maybe\" is neither yes nor no",
+		"master.cf:2: an entry needs eight fields",
+		"master.cf:3: smtp_bind_address: \"x\" is not an address",
+		"master.cf:4: port \"x\"",
+		"networks:1: mynetworks: \"10.1.0.1/16\" has bits beyond its mask",
+		"transport:2: the entry has a key and no value",
+		"transport:4: \"[x\" has no ]",
+	}
+	ok := len(got) == len(want)
+	for i := 0; ok && i < len(want); i++ {
+		ok = strings.HasPrefix(got[i], want[i])
+	}
+	if !ok {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
@@ -234,6 +299,9 @@ func FuzzImport(f *testing.F) {
 		}
 		got, err := postfix.Import(dir)
 		if err != nil {
+			if list := (*importer.FaultList)(nil); !errors.As(err, &list) || len(list.First) == 0 {
+				t.Errorf("%T without a place: %v", err, err)
+			}
 			return
 		}
 		_, err = config.Parse(got.Bytes(), "mta.conf", func(string) string { return "x" })

@@ -63,11 +63,14 @@ func (im *importing) protocols() (v4, v6 bool) {
 		case "ipv6":
 			v6 = true
 		default:
-			im.fail(at, "inet_protocols: %q is neither all, ipv4 nor ipv6", importer.Short(p))
+			im.fail(at, "inet_protocols: %q is neither all, ipv4 nor ipv6: write one of these", importer.Short(p))
 		}
 	}
 	return v4, v6
 }
+
+// anyAddress is that of a listener whose own has a fault: what else is wrong with it is found all the same.
+var anyAddress = []string{"127.0.0.1:2525"}
 
 // addresses are those on which a service listens.
 func (im *importing) addresses(s *service) (all []string) {
@@ -78,7 +81,7 @@ func (im *importing) addresses(s *service) (all []string) {
 	port, err := portOf(port)
 	if err != nil {
 		im.fail(s.at, "%v", err)
-		return nil
+		return anyAddress
 	}
 	if host != "" {
 		if host == "localhost" {
@@ -86,7 +89,7 @@ func (im *importing) addresses(s *service) (all []string) {
 		}
 		if _, err := netip.ParseAddr(host); err != nil {
 			im.fail(s.at, "the host %q is not an IP address: write the address", importer.Short(host))
-			return nil
+			return anyAddress
 		}
 		return []string{net.JoinHostPort(host, port)}
 	}
@@ -384,7 +387,7 @@ func parseNetwork(s string) (netip.Prefix, error) {
 	}
 	n, err := netip.ParsePrefix(text)
 	if err != nil {
-		return n, fmt.Errorf("%q is not a network", importer.Short(s))
+		return n, fmt.Errorf("%q is not a network: write one such as 192.0.2.0/24", importer.Short(s))
 	}
 	if n.Masked() != n {
 		return n, fmt.Errorf("%q has bits beyond its mask: write %s", importer.Short(s), n.Masked())

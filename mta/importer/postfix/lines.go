@@ -53,7 +53,7 @@ func readFile(path string, limit int64) ([]byte, error) {
 	if info, err := os.Stat(path); err != nil {
 		return nil, err
 	} else if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a file", path) // opening a FIFO would wait for its writer
+		return nil, fmt.Errorf("%s is not a file: write the table's text into one", path) // opening a FIFO would wait for its writer
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -62,7 +62,7 @@ func readFile(path string, limit int64) ([]byte, error) {
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err == nil && int64(len(data)) > limit {
-		err = fmt.Errorf("%s is larger than %d MiB", path, limit>>20)
+		err = fmt.Errorf("%s is larger than %d MiB: import a part of it", path, limit>>20)
 	}
 	return data, err
 }

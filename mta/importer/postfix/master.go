@@ -24,7 +24,8 @@ func (im *importing) readMaster(data []byte) {
 		fields := list2(l.text)
 		if len(fields) < 8 {
 			at.Directive = l.text
-			im.fail(at, "an entry needs eight fields")
+			im.fail(at, "an entry needs eight fields: name, type, private, unpriv, chroot, wakeup, maxproc and command")
+			im.partial = true
 			continue
 		}
 		s := &service{name: fields[0], kind: fields[1], maxproc: fields[6], command: fields[7], own: make(map[string]parameter)}
@@ -47,7 +48,7 @@ func (s *service) arguments(args []string) error {
 		}
 		if text == "" {
 			if i++; i == len(args) {
-				return fmt.Errorf("-o has no parameter after it")
+				return fmt.Errorf("-o has no parameter after it: write name=value")
 			}
 			text = args[i]
 		}
@@ -55,7 +56,7 @@ func (s *service) arguments(args []string) error {
 		name, value, ok := strings.Cut(text, "=")
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 		if !ok || name == "" {
-			return fmt.Errorf("-o %s is not name=value", importer.Short(text))
+			return fmt.Errorf("-o %s is not name=value: correct or remove it", importer.Short(text))
 		}
 		at := s.at
 		at.Directive = fmt.Sprintf("%s -o %s=%s", s.name, name, shown(name, value))
@@ -104,7 +105,7 @@ func (im *importing) readMain(data []byte) {
 		at := importer.Origin{File: "main.cf", Line: l.number, Directive: name + " = " + shown(name, value)}
 		if !ok || name == "" || strings.ContainsAny(name, " \t") {
 			at.Directive = l.text
-			im.fail(at, "this is not \"name = value\"")
+			im.fail(at, "this is not \"name = value\": correct or remove it")
 			continue
 		}
 		if before, twice := im.main[name]; twice {

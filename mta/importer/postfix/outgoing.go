@@ -17,9 +17,6 @@ func (im *importing) outgoing() {
 	im.passwords = im.saslPasswords(whole)
 	im.policies = whole.tablesOf("smtp_tls_policy_maps", false)
 	im.everything = im.defaultHop(whole)
-	if im.everything == nil {
-		return
-	}
 	routed := im.transportEntries(whole)
 	im.poolOf(im.everything)
 	effective := map[string]map[string]setting{"": im.everything.destination(im)}
@@ -56,8 +53,8 @@ func (im *importing) defaultHop(whole scope) *hop {
 	name, at, _ := whole.text("default_transport")
 	named, nexthop := splitResult(name)
 	t := im.transportNamed(named, at)
-	if t == nil {
-		return nil
+	if t == nil { // the import has failed; what else is wrong is found by a transport in its place
+		t = im.transportOf(&service{name: "smtp", command: "smtp", maxproc: "-"})
 	}
 	h := &hop{transports: []*transport{t}, at: t.service.at}
 	if relay != "" {
@@ -68,8 +65,8 @@ func (im *importing) defaultHop(whole scope) *hop {
 		h.hosts, h.names = im.nexthops(nexthop, "", at)
 	}
 	if t.command != "smtp" {
-		im.fail(at, "mail leaves by %s, which is not an SMTP client", t.command)
-		return nil
+		im.fail(at, "mail leaves by %s, which is not an SMTP client: name a transport of the command smtp", t.command)
+		h.transports[0] = im.transportOf(&service{name: "smtp", command: "smtp", maxproc: "-"})
 	}
 	return h
 }
@@ -252,7 +249,7 @@ func (im *importing) writeDomain(p string, h *hop, effective map[string]map[stri
 	if e := im.policy(h, p); e != nil {
 		fields := list(e.value)
 		if len(fields) == 0 {
-			im.fail(e.at, "the policy has no level of TLS")
+			im.fail(e.at, "the policy has no level of TLS: write one such as encrypt")
 			return
 		}
 		im.used[e.at] = true
@@ -358,7 +355,7 @@ func (im *importing) writeDefaults(whole scope, want map[string]setting) {
 			d = time.Minute
 		}
 		if d == 0 && x.setting != "delay_warning" {
-			im.fail(at, "%s: it must be more than zero", x.param)
+			im.fail(at, "%s: it must be more than zero: write a time such as 300s", x.param)
 			continue
 		}
 		if x.setting == "max_retry_interval" && d < least {

@@ -35,7 +35,7 @@ func (im *importing) saslPasswords(whole scope) (all []*password) {
 			e := &entries[i]
 			user, secret, ok := strings.Cut(e.value, ":")
 			if !ok || user == "" || secret == "" {
-				im.fail(e.at, "the value is not user:password")
+				im.fail(e.at, "the value is not user:password: write it so")
 				continue
 			}
 			p := &password{e, user, secret, false}

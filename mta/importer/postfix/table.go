@@ -3,6 +3,7 @@ package postfix
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -87,7 +88,7 @@ func (im *importing) table(spec string, at importer.Origin, secret bool) (t *tab
 		kind, name = scope{im: im}.defaultType(), spec
 	}
 	if im.depth++; im.depth > 10 {
-		return nil, "", fmt.Errorf("tables stand in one another more than ten deep")
+		return nil, "", fmt.Errorf("tables stand in one another more than ten deep: write them as one")
 	}
 	defer func() { im.depth-- }()
 	switch kind {
@@ -128,7 +129,7 @@ func inline(s string, at importer.Origin) (*table, error) {
 	for _, item := range list(strings.ReplaceAll(in, " = ", "=")) {
 		key, value, ok := strings.Cut(unbrace(item), "=")
 		if !ok {
-			return nil, errors.New("inline: an entry is not key=value")
+			return nil, errors.New("inline: an entry is not key=value: write it so")
 		}
 		t.add(entry{key: strings.ToLower(strings.TrimSpace(key)), value: strings.TrimSpace(value), at: at})
 	}
@@ -158,7 +159,7 @@ func (im *importing) composed(kind, name string, at importer.Origin, secret bool
 		}
 	}
 	if all == nil {
-		return nil, "", fmt.Errorf("%s names no table", kind)
+		return nil, "", fmt.Errorf("%s names no table: write one in the braces", kind)
 	}
 	return all, "", nil
 }
@@ -202,10 +203,13 @@ func (im *importing) tableFile(path string, secret bool) (*table, error) {
 			at.Directive = key
 		}
 		if !ok {
-			return nil, fmt.Errorf("%s:%d: %q has a key and no value", shown, l.number, importer.Short(at.Directive))
+			im.fail(at, "the entry has a key and no value: write one, or remove the line")
+			continue
 		}
 		if im.entries++; im.entries > maxEntries {
-			return nil, fmt.Errorf("%s:%d: the tables have more than %d entries together", shown, l.number, maxEntries)
+			im.entries = maxEntries
+			im.fail(at, "the tables have more than %d entries together: import a part of them", maxEntries)
+			return &table{}, nil
 		}
 		t.add(entry{key: strings.ToLower(strings.Trim(key, `"`)), value: strings.TrimSpace(value), at: at})
 	}
@@ -236,6 +240,10 @@ func (im *importing) file(path string, limit int64) (data []byte, shown string, 
 	} else if !filepath.IsAbs(path) {
 		path = filepath.Join(im.dir, path)
 	}
+	im.faults.Reads(shown)
 	data, err = readFile(path, limit)
+	if missing := (*fs.PathError)(nil); errors.As(err, &missing) {
+		err = fmt.Errorf("%w: copy the file there, or correct its name", err)
+	}
 	return data, shown, err
 }

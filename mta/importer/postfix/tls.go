@@ -53,7 +53,7 @@ func (im *importing) protection(t *transport, level string, attributes []string,
 		out["tls"] = setting{"verified", at}
 		im.top.Lost(at, "certificates are not known by fingerprint: they must be signed by an authority (tls_ca) and have the host's name", true)
 	default:
-		im.fail(at, "%q is not a security level", importer.Short(level))
+		im.fail(at, "%q is not a security level: write none, may, encrypt, dane, dane-only, fingerprint, verify or secure", importer.Short(level))
 		return
 	}
 	if v, at, set := t.text(protocols); set {
@@ -92,7 +92,7 @@ func (im *importing) minVersion(value string, at importer.Origin, out map[string
 	if lowest := lowestVersion(value); lowest != "" {
 		out["tls_min_version"] = setting{lowest, at}
 	} else {
-		im.fail(at, "%q allows no version of TLS", importer.Short(value))
+		im.fail(at, "%q allows no version of TLS: write one such as >=TLSv1.2", importer.Short(value))
 	}
 }
 

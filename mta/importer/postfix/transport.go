@@ -33,17 +33,24 @@ func (im *importing) transportNamed(name string, at importer.Origin) *transport 
 	}
 	for _, s := range im.services {
 		if s.name == name && s.kind == "unix" {
-			t := &transport{scope: scope{im, s.own}, name: name, command: s.command, service: s}
-			im.transports[name] = t
-			im.used[s.at] = true
-			if t.command == "smtp" {
-				t.settings = im.destinationSettings(t)
-			}
-			return t
+			im.transports[name] = im.transportOf(s)
+			return im.transports[name]
 		}
 	}
-	im.fail(at, "master.cf has no transport %q", name)
+	if !im.partial {
+		im.fail(at, "master.cf has no transport %q: add it, or correct the name", importer.Short(name))
+	}
 	return nil
+}
+
+// transportOf makes the transport of a service.
+func (im *importing) transportOf(s *service) *transport {
+	t := &transport{scope: scope{im, s.own}, name: s.name, command: s.command, service: s}
+	im.used[s.at] = true
+	if t.command == "smtp" {
+		t.settings = im.destinationSettings(t)
+	}
+	return t
 }
 
 // param is the name of a parameter of the transport.
@@ -159,7 +166,7 @@ func (im *importing) bindAddress(t *transport, name string, family func(netip.Ad
 	if value != "" {
 		a, err := netip.ParseAddr(strings.Trim(value, "[]"))
 		if err != nil || !family(a) {
-			im.fail(at, "%s: %q is not an address of its family", name, importer.Short(value))
+			im.fail(at, "%s: %q is not an address of its family: write one", name, importer.Short(value))
 			return netip.Addr{}, at
 		}
 		if !a.IsUnspecified() {
@@ -195,7 +202,7 @@ func (im *importing) source(t *transport, name string, a netip.Addr, at importer
 		limit, at, _ = t.text("default_process_limit")
 	}
 	if n, err := strconv.Atoi(limit); err != nil || n < 0 {
-		im.fail(at, "the limit of processes, %q, is not a whole number", importer.Short(limit))
+		im.fail(at, "the limit of processes, %q, is not a whole number: write one, or -", importer.Short(limit))
 	} else if n > 0 {
 		b.Set("connection_limit", n, at)
 	}

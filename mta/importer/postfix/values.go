@@ -24,7 +24,7 @@ func parseTime(s string, unit byte) (time.Duration, error) {
 		return 0, fmt.Errorf("%q is not a time: write a whole number and s, m, h, d or w", importer.Short(s))
 	}
 	if n > int64(100*365*24*time.Hour/per) {
-		return 0, fmt.Errorf("%q is more than a hundred years", importer.Short(s))
+		return 0, fmt.Errorf("%q is more than a hundred years: write a shorter time", importer.Short(s))
 	}
 	return time.Duration(n) * per, nil
 }
@@ -37,7 +37,7 @@ func (s scope) duration(name string, unit byte) (d time.Duration, at importer.Or
 	}
 	d, err := parseTime(value, unit)
 	if err != nil {
-		s.im.fail(at, "%s: %v", name, err)
+		s.im.spoil(at, "%s: %v", name, err)
 	}
 	return d, at, set
 }
@@ -50,7 +50,7 @@ func (s scope) number(name string) (n int, at importer.Origin, set bool) {
 	}
 	n, err := strconv.Atoi(value)
 	if err != nil || n < 0 || n > 1<<31-1 {
-		s.im.fail(at, "%s: %q is not a whole number", name, importer.Short(value))
+		s.im.spoil(at, "%s: %q is not a whole number: write one such as 20", name, importer.Short(value))
 		return 0, at, set
 	}
 	return n, at, set
@@ -65,7 +65,7 @@ func (s scope) flag(name string) (yes bool, at importer.Origin) {
 	case "no", "":
 		return false, at
 	}
-	s.im.fail(at, "%s: %q is neither yes nor no", name, importer.Short(value))
+	s.im.spoil(at, "%s: %q is neither yes nor no: write one of these", name, importer.Short(value))
 	return false, at
 }
 
@@ -137,7 +137,7 @@ func portOf(s string) (string, error) {
 	}
 	n, err := strconv.ParseUint(s, 10, 16)
 	if err != nil || n == 0 {
-		return "", fmt.Errorf("port %q is neither a number from 1 to 65535 nor the name of a mail service", importer.Short(s))
+		return "", fmt.Errorf("port %q is neither a number from 1 to 65535 nor the name of a mail service: write one of these", importer.Short(s))
 	}
 	return strconv.Itoa(int(n)), nil
 }

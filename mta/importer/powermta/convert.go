@@ -12,6 +12,7 @@ import (
 // conversion is what is known of the configuration while it is carried over.
 type conversion struct {
 	draft   *importer.Draft
+	faults  *faults
 	macros  map[string][]string
 	readers map[string]domainReader
 
@@ -39,61 +40,43 @@ type conversion struct {
 	userTenants []string
 }
 
-// convert makes the draft.
-func convert(path string, all []*directive) (*importer.Draft, error) {
+// convert makes the draft, which is of no use if there are faults.
+func convert(path string, all []*directive, faults *faults) *importer.Draft {
 	c := &conversion{
+		faults: faults,
 		draft:  importer.New("From the PowerMTA configuration " + path + ".\nEvery line names its origin; docs/moving-from-powermta.md explains what has no counterpart.\n"),
 		macros: make(map[string][]string), rollups: make(map[string][]string), queueTo: make(map[string][]string), queuedBy: make(map[string]*directive),
 		patterns: make(map[string]*patternList), vmtaOf: make(map[string]*vmta), poolOf: make(map[string]*pool), queues: make(map[*importer.Block]*queue), keyed: make(map[string]bool), readers: domainReaders(),
 	}
-	if err := c.collect(all); err != nil {
-		return nil, err
-	}
+	c.collect(all)
 	c.writeProviders(all)
 	for _, d := range all {
-		if err := c.top(d); err != nil {
-			return nil, err
-		}
+		faults.take(d, c.top(d))
 	}
-	for _, step := range []func() error{c.writeListeners, c.writePools, c.writeLimits, c.writePatterns, c.writeLogins} {
-		if err := step(); err != nil {
-			return nil, err
-		}
-	}
-	return c.draft, nil
+	c.writeListeners()
+	c.writePools()
+	c.writeLimits()
+	c.writePatterns()
+	c.writeLogins()
+	return c.draft
 }
 
 // collect finds what other scopes refer to, wherever it stands.
-func (c *conversion) collect(all []*directive) error {
+func (c *conversion) collect(all []*directive) {
 	for _, d := range all {
 		switch d.name {
 		case "domain-macro":
-			name, list := cutWord(d.value)
-			if name == "" || list == "" {
-				return d.fault("domain-macro: write a name and a list of domains")
-			}
-			if name = strings.ToLower(name); c.macros[name] != nil {
-				c.draft.Noted(d.Origin, "the macro "+name+" is defined before too: the domains of all its definitions count")
-			}
-			c.macros[name] = append(c.macros[name], names(list)...)
+			c.faults.takeDefinition(d, c.collectMacro(d))
 		case "mx-rollup-list":
-			if err := c.checkRollups(d); err != nil {
-				return err
-			}
+			c.checkRollups(d)
 		case "smtp-pattern-list":
 			if d.scope {
-				if err := c.collectPatterns(d); err != nil {
-					return err
-				}
+				c.faults.takeDefinition(d, c.collectPatterns(d))
 			}
 		case "virtual-mta", "vmta":
-			if err := c.collectVMTA(d); err != nil {
-				return err
-			}
+			c.faults.takeDefinition(d, c.collectVMTA(d))
 		case "virtual-mta-pool":
-			if err := c.collectPool(d); err != nil {
-				return err
-			}
+			c.faults.takeDefinition(d, c.collectPool(d))
 		}
 	}
 	for _, d := range all { // macros are known by now
@@ -103,8 +86,8 @@ func (c *conversion) collect(all []*directive) error {
 		for _, in := range d.inner {
 			if in.name == "queue-to" {
 				domains, err := c.domains(d)
-				if err != nil {
-					return err
+				if !c.faults.take(d, err) {
+					continue
 				}
 				to := strings.ToLower(unquote(in.value))
 				c.queueTo[to] = append(c.queueTo[to], domains...)
@@ -115,6 +98,17 @@ func (c *conversion) collect(all []*directive) error {
 		}
 	}
 	c.signs = signs(all)
+}
+
+func (c *conversion) collectMacro(d *directive) error {
+	name, list := cutWord(d.value)
+	if name == "" || list == "" {
+		return d.fault("domain-macro: write a name and a list of domains")
+	}
+	if name = strings.ToLower(name); c.macros[name] != nil {
+		c.draft.Noted(d.Origin, "the macro "+name+" is defined before too: the domains of all its definitions count")
+	}
+	c.macros[name] = append(c.macros[name], names(list)...)
 	return nil
 }
 
@@ -126,17 +120,18 @@ func signs(all []*directive) bool {
 }
 
 // checkRollups looks at the names that exchangers are known by.
-func (c *conversion) checkRollups(d *directive) error {
-	for _, in := range d.inner {
+func (c *conversion) checkRollups(d *directive) {
+	d.inner = slices.DeleteFunc(d.inner, func(in *directive) bool {
 		words := strings.Fields(in.Directive)
 		if len(words) == 3 && strings.EqualFold(words[0], "mx") {
 			words = words[1:]
 		}
-		if len(words) != 2 {
-			return in.fault("%s is not a rule: write mx, the exchangers' name, such as *.example.net, and the name of the domain that they are known by", short(in.Directive))
+		if len(words) == 2 {
+			return false
 		}
-	}
-	return nil
+		c.faults.takeDefinition(in, in.fault("%s is not a rule: write mx, the exchangers' name, such as *.example.net, and the name of the domain that they are known by", short(in.Directive)))
+		return true
+	})
 }
 
 // names splits a list.
@@ -153,11 +148,11 @@ func (c *conversion) domains(d *directive) (all []string, _ error) {
 		}
 		all = append(all, found...)
 		if len(all) > maxDomains {
-			return nil, d.fault("more than %d domains", maxDomains)
+			return nil, d.fault("more than %d domains: write a pattern such as *.example.com", maxDomains)
 		}
 	}
 	if len(all) == 0 {
-		return nil, d.fault("<%s> names no domain", d.name)
+		return nil, d.fault("<%s> names no domain: write one, or * for all", d.name)
 	}
 	slices.Sort(all)
 	return slices.Compact(all), nil
@@ -179,10 +174,10 @@ func (c *conversion) expand(d *directive, name string, depth int) (all []string,
 	macro, rest := rest[:end], rest[end:]
 	domains, known := c.macros[macro]
 	if !known {
-		return nil, d.fault("$%s: there is no domain-macro of this name", macro)
+		return nil, dangling{d.fault("$%s: there is no domain-macro of this name: define it, or correct the name", macro)}
 	}
 	if depth == 4 {
-		return nil, d.fault("$%s: more than %d macros inside one another", macro, depth)
+		return nil, d.fault("$%s: more than %d macros inside one another: write the domains out", macro, depth)
 	}
 	for _, one := range domains {
 		found, err := c.expand(d, before+strings.ToLower(one)+rest, depth+1)
@@ -190,7 +185,7 @@ func (c *conversion) expand(d *directive, name string, depth int) (all []string,
 			return nil, err
 		}
 		if all = append(all, found...); len(all) > maxDomains {
-			return nil, d.fault("$%s: more than %d domains", macro, maxDomains)
+			return nil, d.fault("$%s: more than %d domains: write a pattern such as *.example.com", macro, maxDomains)
 		}
 	}
 	return all, nil

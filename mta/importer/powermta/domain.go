@@ -56,7 +56,7 @@ func readRetry(_ *conversion, q *queue, d *directive, v *vmta) error {
 		list = append(list, span(max(t, time.Second)))
 	}
 	if len(list) == 0 {
-		return d.fault("%s has no value", d.name)
+		return d.fault("%s has no value: write times such as 10m,1h", d.name)
 	}
 	q.said["retry_interval"] = append(q.said["retry_interval"], said{directive: d, vmta: v, value: intervals(strings.Join(list, " "))})
 	return nil
@@ -102,7 +102,7 @@ func readRoute(c *conversion, q *queue, d *directive, v *vmta) error {
 		}
 		name = strings.Trim(name, "[]")
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return d.fault("%s: %s has no port from 1 to 65535", d.name, short(text))
+			return d.fault("%s: %s has no port from 1 to 65535: write it as host:port", d.name, short(text))
 		}
 		a, err := netip.ParseAddr(name)
 		switch {
@@ -111,7 +111,7 @@ func readRoute(c *conversion, q *queue, d *directive, v *vmta) error {
 		default:
 			ascii, err := envelope.ToASCII(strings.ToLower(name))
 			if err != nil || ascii == "" || strings.ContainsAny(ascii, ":[]%") {
-				return d.fault("%s: %s is not a host", d.name, short(text))
+				return d.fault("%s: %s is not a host: write a name or an address, and a port if it is not 25", d.name, short(text))
 			}
 			if name = ascii; !bracketed {
 				q.block.Noted(d.Origin, "the host itself: MX records are not looked up for a route")
@@ -120,7 +120,7 @@ func readRoute(c *conversion, q *queue, d *directive, v *vmta) error {
 		route = append(route, "smtp://"+net.JoinHostPort(name, port))
 	}
 	if len(route) == 0 {
-		return d.fault("%s names no host", d.name)
+		return d.fault("%s names no host: write one, or remove the line", d.name)
 	}
 	b := c.routed(q)
 	switch {
@@ -166,7 +166,7 @@ func readAuth(c *conversion, q *queue, d *directive, _ *vmta) error {
 }
 
 // writeLogins writes the logins that are complete and have a route.
-func (c *conversion) writeLogins() error {
+func (c *conversion) writeLogins() {
 	for _, q := range c.order {
 		if q.username == nil && q.password == nil {
 			continue
@@ -187,7 +187,6 @@ func (c *conversion) writeLogins() error {
 			}
 		}
 	}
-	return nil
 }
 
 func readType(_ *conversion, q *queue, d *directive, _ *vmta) error {

@@ -18,13 +18,13 @@ func (c *conversion) global(d *directive) error {
 		if name := hostname(d.value); name != "" {
 			c.draft.Set("hostname", name, d.Origin)
 		} else {
-			return d.fault("host-name: %s is not a host name", short(d.value))
+			return d.fault("host-name: %s is not a host name: write one such as mta1.example.com", short(d.value))
 		}
 	case "postmaster":
 		if a, err := envelope.ParseAddress(unquote(d.value)); err == nil && !a.Null() && d.value != "" {
 			c.draft.Set("postmaster", unquote(d.value), d.Origin)
 		} else {
-			return d.fault("postmaster: %s is not a mail address", short(d.value))
+			return d.fault("postmaster: %s is not a mail address: write one such as postmaster@example.com", short(d.value))
 		}
 	case "smtp-source-host", "smtp-source-ip":
 		return c.defaultSource(d)
@@ -41,7 +41,7 @@ func (c *conversion) global(d *directive) error {
 		c.draft.Inner("listener", "smtp")
 	case "smtp-server-tls-certificate":
 		if d.value == "" {
-			return d.fault("%s names no file", d.name)
+			return d.fault("%s names no file: write that with the certificate and its key", d.name)
 		}
 		c.tlsFile = d
 	case "name-server":
@@ -83,12 +83,12 @@ func (c *conversion) nameServer(d *directive) error {
 	for _, text := range names(d.value) {
 		a, err := netip.ParseAddr(strings.Trim(text, "[]"))
 		if err != nil || a.Zone() != "" || a.IsUnspecified() {
-			return d.fault("name-server: %s is not an address", short(text))
+			return d.fault("name-server: %s is not an address: write one such as 192.0.2.53", short(text))
 		}
 		servers = append(servers, a.String())
 	}
 	if len(servers) == 0 {
-		return d.fault("name-server names no address")
+		return d.fault("name-server names no address: write one such as 192.0.2.53")
 	}
 	c.servers = append(c.servers, servers...)
 	c.draft.Inner("resolver").Set("servers", sortedUnique(c.servers), d.Origin)
@@ -121,8 +121,8 @@ func (c *conversion) acctScope(d *directive) error {
 				in.value = "0"
 			}
 			t, err := in.duration(in.value)
-			if err != nil {
-				return err
+			if !c.faults.take(in, err) {
+				continue
 			}
 			if in.name == "delete-after" && t >= c.keep {
 				c.keep = t
@@ -134,8 +134,8 @@ func (c *conversion) acctScope(d *directive) error {
 			}
 		case "max-size":
 			n, err := in.octets(in.value)
-			if err != nil {
-				return err
+			if !c.faults.take(in, err) {
+				continue
 			}
 			if n = max(n, 64<<10); n > 10<<30 {
 				b.Noted(in.Origin, "a file has 10GiB at most")

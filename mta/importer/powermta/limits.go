@@ -79,9 +79,7 @@ func (c *conversion) domainScope(d *directive, v *vmta) error {
 			c.order = append(c.order, q)
 		}
 		for _, in := range d.inner {
-			if err := c.domainDirective(q, in, v); err != nil {
-				return err
-			}
+			c.faults.take(in, c.domainDirective(q, in, v))
 		}
 	}
 	return nil
@@ -124,7 +122,7 @@ func (c *conversion) say(q *queue, d *directive, v *vmta, setting, kind string) 
 		_, text = cutWord(text) // the address: the strictest of all counts
 	}
 	if text == "" {
-		return d.fault("%s has no value", d.name)
+		return d.fault("%s has no value: write one, or remove the line", d.name)
 	}
 	s := said{directive: d, vmta: v}
 	switch kind {
@@ -175,7 +173,7 @@ func (c *conversion) say(q *queue, d *directive, v *vmta, setting, kind string) 
 }
 
 // writeLimits writes the settings of all queues.
-func (c *conversion) writeLimits() error {
+func (c *conversion) writeLimits() {
 	var star *queue
 	for _, q := range c.order {
 		if q.domain == "*" {
@@ -189,7 +187,6 @@ func (c *conversion) writeLimits() error {
 			}
 		}
 	}
-	return nil
 }
 
 // withStars adds what <domain *> says, for everybody whose mail for this domain it still limits: mail must not be sent

@@ -21,11 +21,12 @@ func (r *reader) lines(file, text string, depth int) error {
 		line = strings.TrimSpace(withoutComment(line)) // which may be in any character set
 		if !utf8.ValidString(line) || strings.IndexByte(line, 0) >= 0 {
 			at.Line = n
-			return at.fault("the line is not text in UTF-8: convert the file, as with iconv -f latin1 -t utf8")
+			r.faults.takeDefinition(at, at.fault("the line is not text in UTF-8: convert the file, as with iconv -f latin1 -t utf8"))
+			line = strings.ReplaceAll(strings.ToValidUTF8(line, "?"), "\x00", "?")
 		}
 		whole, more := strings.CutSuffix(line, `\`)
 		if len(pending)+len(whole) > maxLine {
-			return at.fault("the line has more than %d octets", maxLine)
+			return at.fault("the line has more than %d octets: a list can be written as several lines", maxLine)
 		}
 		if more {
 			pending += whole + " "

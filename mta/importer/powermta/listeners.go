@@ -40,7 +40,7 @@ func (c *conversion) sourceScope(d *directive) error {
 	} else {
 		p, err := network(text)
 		if err != nil {
-			return d.fault("<source>: %s is neither a network nor a {name}", short(text))
+			return d.fault("<source>: %s is neither a network nor a {name}: write one such as 192.0.2.0/24", short(text))
 		}
 		s.network, s.name = p, p.String()
 	}
@@ -53,8 +53,8 @@ func (c *conversion) sourceScope(d *directive) error {
 	for _, in := range d.inner {
 		if known, ok := sourceDirectives[in.name]; ok {
 			if known {
-				if _, err := in.yes(in.value); err != nil {
-					return err
+				if _, err := in.yes(in.value); !c.faults.take(in, err) {
+					continue
 				}
 			}
 			s.set[in.name] = in
@@ -105,7 +105,7 @@ func (c *conversion) listen(d *directive) error {
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if _, bad := netip.ParseAddr(host); err != nil || n == 0 || bad != nil && host != "" {
-		return d.fault("smtp-listener: %s is not an address and port, such as 0.0.0.0:25", short(address))
+		return d.fault("smtp-listener: %s is not an address and port: write one such as 0.0.0.0:25", short(address))
 	}
 	c.draft.Inner("listener", "smtp").From(d.Origin)
 	c.listens = append(c.listens, net.JoinHostPort(host, port))
@@ -153,19 +153,16 @@ func shellWord(s string) string {
 }
 
 // writeListeners writes the listener, and who may relay.
-func (c *conversion) writeListeners() error {
+func (c *conversion) writeListeners() {
 	if len(c.listens)+len(c.sources)+len(c.users) == 0 && c.tlsFile == nil && c.maxIn == nil {
-		return nil
+		return
 	}
 	b := c.draft.Inner("listener", "smtp")
 	c.writeAddresses(b)
 	c.writeRelaying(b)
-	if err := c.writeSizes(b); err != nil {
-		return err
-	}
+	c.writeSizes(b)
 	c.writeFields(b)
 	c.writeLogin(b)
-	return nil
 }
 
 // writeAddresses writes those that are listened at, each once: all addresses of the machine include the others.
@@ -262,7 +259,7 @@ func setBit(a netip.Addr, n int) netip.Addr {
 }
 
 // writeSizes writes the largest message that all clients may send.
-func (c *conversion) writeSizes(b *importer.Block) error {
+func (c *conversion) writeSizes(b *importer.Block) {
 	least, at := int64(0), (*directive)(nil)
 	for _, s := range c.sources {
 		d := s.set["max-message-size"]
@@ -270,8 +267,8 @@ func (c *conversion) writeSizes(b *importer.Block) error {
 			continue
 		}
 		n, err := d.octets(d.value)
-		if err != nil {
-			return err
+		if !c.faults.take(d, err) {
+			continue
 		}
 		if n == 0 || n > 1<<30 {
 			n = 1 << 30
@@ -303,13 +300,10 @@ func (c *conversion) writeSizes(b *importer.Block) error {
 		b.Set("max_message_size", text, at.Origin)
 	}
 	if c.maxIn != nil {
-		if n, err := c.maxIn.number(c.maxIn.value); err != nil {
-			return err
-		} else if n > 0 {
+		if n, err := c.maxIn.number(c.maxIn.value); c.faults.take(c.maxIn, err) && n > 0 {
 			b.Set("max_connections", n, c.maxIn.Origin)
 		}
 	}
-	return nil
 }
 
 // fields are the directives that make a header field count, with the setting for the field.
@@ -437,7 +431,7 @@ func (c *conversion) writeLogin(b *importer.Block) {
 }
 
 // writeTenants makes a tenant of each source with a virtual MTA for mail that names none.
-func (c *conversion) writeTenants(plans map[string]string) error {
+func (c *conversion) writeTenants(plans map[string]string) {
 	made := make(map[string]bool)
 	for _, s := range c.sources {
 		d := s.set["default-virtual-mta"]
@@ -447,7 +441,8 @@ func (c *conversion) writeTenants(plans map[string]string) error {
 		name := strings.ToLower(unquote(d.value))
 		members := c.membersOf(name)
 		if members == nil {
-			return d.fault("default-virtual-mta: there is no virtual MTA or pool %s", short(name))
+			c.faults.take(d, dangling{d.fault("default-virtual-mta: there is no virtual MTA or pool %s: define it, or correct the name", short(name))})
+			continue
 		}
 		all := s.network.IsValid() && everybody(s.network)
 		label := s.name
@@ -476,7 +471,6 @@ func (c *conversion) writeTenants(plans map[string]string) error {
 	for _, name := range c.userTenants {
 		c.draft.Inner("tenant", name)
 	}
-	return nil
 }
 
 // membersOf are the virtual MTAs of that name, or of the pool of that name.

@@ -32,29 +32,36 @@ var sessionWords = map[string]bool{"reply": false, "mail-from": false, "rcpt-to"
 func (c *conversion) collectPatterns(d *directive) error {
 	name := strings.ToLower(unquote(d.value))
 	if name == "" {
-		return d.fault("smtp-pattern-list has no name")
+		return d.fault("smtp-pattern-list has no name: write <smtp-pattern-list name>")
 	}
 	list := &patternList{directive: d}
 	for _, in := range d.inner {
-		r := rule{directive: in, actions: make(map[string]string)}
-		session, known := sessionWords[in.name]
-		text := in.value
-		if !known || !strings.HasPrefix(text, "/") {
-			return in.fault("%s is not a rule: write reply /pattern/ and an action", short(in.Directive))
+		if r, err := readRule(in); c.faults.take(in, err) {
+			list.rules = append(list.rules, r)
 		}
-		end := closing(text)
-		if end < 0 {
-			return in.fault("the pattern has no closing slash: %s", short(text))
-		}
-		r.session, r.pattern = session, strings.ReplaceAll(text[1:end], `\/`, "/")
-		for _, a := range names(text[end+1:]) {
-			key, value, _ := strings.Cut(strings.ToLower(a), "=")
-			r.actions[key] = value
-		}
-		list.rules = append(list.rules, r)
 	}
 	c.patterns[name] = list
 	return nil
+}
+
+// readRule reads a line of a list.
+func readRule(d *directive) (rule, error) {
+	r := rule{directive: d, actions: make(map[string]string)}
+	session, known := sessionWords[d.name]
+	text := d.value
+	if !known || !strings.HasPrefix(text, "/") {
+		return r, d.fault("%s is not a rule: write reply /pattern/ and an action", short(d.Directive))
+	}
+	end := closing(text)
+	if end < 0 {
+		return r, d.fault("the pattern %s has no closing slash: write one behind it", short(text))
+	}
+	r.session, r.pattern = session, strings.ReplaceAll(text[1:end], `\/`, "/")
+	for _, a := range names(text[end+1:]) {
+		key, value, _ := strings.Cut(strings.ToLower(a), "=")
+		r.actions[key] = value
+	}
+	return r, nil
 }
 
 // closing finds the slash that ends a pattern, -1 if there is none.
@@ -74,7 +81,7 @@ func closing(text string) int {
 func readPatternList(c *conversion, q *queue, d *directive, _ *vmta) error {
 	list := c.patterns[strings.ToLower(unquote(d.value))]
 	if list == nil {
-		return d.fault("smtp-pattern-list: there is no list %s", short(d.value))
+		return dangling{d.fault("smtp-pattern-list: there is no list %s: define it, or correct the name", short(d.value))}
 	}
 	if !slices.Contains(list.users, q) {
 		list.users = append(list.users, q)
@@ -83,7 +90,7 @@ func readPatternList(c *conversion, q *queue, d *directive, _ *vmta) error {
 }
 
 // writePatterns makes backoff rules of the lists that domains use.
-func (c *conversion) writePatterns() error {
+func (c *conversion) writePatterns() {
 	for _, name := range slices.Sorted(maps.Keys(c.patterns)) {
 		list := c.patterns[name]
 		if len(list.users) == 0 {
@@ -103,13 +110,10 @@ func (c *conversion) writePatterns() error {
 				if len(providers) > 1 {
 					label += "-" + p
 				}
-				if err := c.writeRule(list, r, label, p); err != nil {
-					return err
-				}
+				c.faults.take(r.directive, c.writeRule(list, r, label, p))
 			}
 		}
 	}
-	return nil
 }
 
 // writeRule makes one rule of a line of a list.
@@ -118,10 +122,8 @@ func (c *conversion) writeRule(list *patternList, r rule, label, provider string
 		c.draft.Lost(r.Origin, "the pattern is none of RE2, which mta uses: write it without lookahead and references", true)
 		return nil
 	}
-	retry, normal, err := c.backoffTimes(list)
-	if err != nil {
-		return err
-	}
+	var err error
+	retry, normal := backoffTimes(list)
 	suspend, fewer, note := time.Duration(0), time.Duration(0), ""
 	_, disables := r.actions["disable-source-ip"]
 	_, skips := r.actions["skip-mx"]
@@ -172,7 +174,7 @@ func (c *conversion) writeRule(list *patternList, r rule, label, provider string
 }
 
 // backoffTimes are how long the queues that use a list wait in backoff mode, and how long it lasts: the longest of all.
-func (c *conversion) backoffTimes(list *patternList) (retry, normal time.Duration, _ error) {
+func backoffTimes(list *patternList) (retry, normal time.Duration) {
 	for _, q := range list.users {
 		r, n := time.Hour, 24*time.Hour // never, and the longest that mta has
 		for _, s := range q.said["backoff-retry-after"] {
@@ -183,5 +185,5 @@ func (c *conversion) backoffTimes(list *patternList) (retry, normal time.Duratio
 		}
 		retry, normal = max(retry, r), max(normal, n)
 	}
-	return retry, normal, nil
+	return retry, normal
 }

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -171,13 +172,113 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := readFrom("etc/config", c.all)
-			if err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			if err == nil || !strings.Contains("\n"+err.Error(), "\n"+c.want) {
 				t.Errorf("%v, want %s", err, c.want)
 			}
-			if fault := (*powermta.Fault)(nil); !errors.As(err, &fault) {
-				t.Errorf("%T is no fault", err)
+			if list := (*importer.FaultList)(nil); !errors.As(err, &list) {
+				t.Errorf("%T is no list of faults", err)
 			}
 		})
+	}
+}
+
+// All faults are reported at once, in the order of the files, and nothing that merely follows from another.
+func TestAllFaultsAtOnce(t *testing.T) {
+	_, err := readFrom("etc/config", map[string]string{
+		"etc/config": `include a
+host-name bad..name
+<virtual-mta v>
+  smtp-source-host nowhere
+  <domain *>
+    max-smtp-out many
+    retry-after 10
+  </domain>
+</virtual-mta>
+<virtual-mta-pool p>
+  virtual-mta v
+  virtual-mta gone
+</virtual-mta-pool>
+<smtp-pattern-list l>
+  reply no
+  reply /x/ mode=backoff
+</smtp-pattern-list>
+<domain a.example, b.example>
+  smtp-pattern-list l
+  max-msg-rate 5/x
+</domain>
+<source 10.0.0.300>
+</source>
+<source 10.0.0.1>
+  always-allow-relaying perhaps
+  max-message-size big
+  default-virtual-mta absent
+</source>
+total-max-smtp-in lots
+<acct-file f>
+  max-size 10Q
+  delete-after 5
+</acct-file>
+`,
+		"etc/a": "<domain c.example>\n  bounce-after soon\n  max-smtp-out -1\n</domain>\n",
+	})
+	list := (*importer.FaultList)(nil)
+	if !errors.As(err, &list) {
+		t.Fatalf("%T: %v", err, err)
+	}
+	var got []string
+	for _, f := range list.First {
+		word, _, _ := strings.Cut(f.What, ":")
+		got = append(got, fmt.Sprintf("%s:%d %s", f.File, f.Line, word))
+	}
+	want := []string{
+		"etc/config:2 host-name", "etc/config:4 smtp-source-host", "etc/config:6 max-smtp-out", "etc/config:7 retry-after",
+		"etc/config:12 virtual-mta", "etc/config:15 \"reply no\" is not a rule", "etc/config:20 max-msg-rate", "etc/config:22 <source>",
+		"etc/config:25 always-allow-relaying", "etc/config:26 max-message-size", "etc/config:27 default-virtual-mta", "etc/config:29 total-max-smtp-in",
+		"etc/config:31 max-size", "etc/config:32 delete-after", "etc/a:2 bounce-after", "etc/a:3 max-smtp-out",
+	}
+	if !slices.Equal(got, want) || list.More != 0 {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// What is missing because of another fault is no further one, and the reading goes on behind a scope without its end.
+func TestFaultsThatFollowAreNoFaults(t *testing.T) {
+	for name, c := range map[string]struct{ text, want string }{
+		"a file with definitions": {
+			"include gone\n<domain $m>\nsmtp-pattern-list l\nmax-smtp-out x\n</domain>\n<virtual-mta-pool p>\nvirtual-mta v\n</virtual-mta-pool>\n<source 10.0.0.1>\ndefault-virtual-mta v\n</source>\nhost-name a..b\n",
+			"c:1: include; c:12: host-name"},
+		"a loop": {"include c\n<virtual-mta-pool p>\nvirtual-mta v\n</virtual-mta-pool>\n<domain *>\nmax-smtp-out x\n</domain>\n", "c:1: include; c:6: max-smtp-out"},
+		"a scope without its end": {
+			"<domain a.example>\nmax-smtp-out x\n<domain b.example>\nmax-smtp-out y\n</domain>\n<virtual-mta v>\nsmtp-source-host z\n</virtual-mta>\n",
+			"c:1: <domain> is never closed; c:2: max-smtp-out; c:4: max-smtp-out; c:7: smtp-source-host"},
+		"a misspelt end":  {"<domain a.example>\nmax-smtp-out x\n</domian>\n<domain b.example>\nmax-smtp-out y\n</domain>\n", "c:2: max-smtp-out; c:3: </domian> closes <domain> of line 1; c:5: max-smtp-out"},
+		"an end too many": {"</domain>\nhost-name a..b\n", "c:1: </domain> closes nothing; c:2: host-name"},
+		"no name":         {"<virtual-mta>\nsmtp-source-host x\n</virtual-mta>\n<virtual-mta-pool p>\nvirtual-mta a\n</virtual-mta-pool>\nhost-name a..b", "c:1: write it as <virtual-mta name>; c:7: host-name"},
+		"Latin-1":         {"<virtual-mta f\xfcr>\nsmtp-source-host x\n</virtual-mta>\nhost-name f\xfcr..example", "c:1: the line is not text in UTF-8; c:2: smtp-source-host; c:4: the line is not text in UTF-8"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := readFrom("c", map[string]string{"c": c.text})
+			list := (*importer.FaultList)(nil)
+			if !errors.As(err, &list) {
+				t.Fatalf("%T: %v", err, err)
+			}
+			wants := strings.Split(c.want, "; ")
+			ok := len(wants) == len(list.First)
+			for i := 0; ok && i < len(wants); i++ {
+				ok = strings.HasPrefix(list.First[i].Error(), wants[i])
+			}
+			if !ok {
+				t.Errorf("got\n%v\nwant %s", err, c.want)
+			}
+		})
+	}
+}
+
+// What was found before the bounds are reached is reported, too.
+func TestFaultsBeforeABound(t *testing.T) {
+	_, err := readFrom("c", map[string]string{"c": "</domain>\n" + strings.Repeat("x", 70_000)})
+	if err == nil || !strings.HasPrefix(err.Error(), "c:1: </domain> closes nothing") || !strings.Contains(err.Error(), "\nc:2: the line has more than 65536 octets") {
+		t.Error(err)
 	}
 }
 
@@ -393,7 +494,8 @@ func FuzzReadPowerMTA(f *testing.F) {
 		}
 		d, err := readFrom("c", map[string]string{"c": text, "parts/one.conf": other, "o": other})
 		if err != nil {
-			if fault := (*powermta.Fault)(nil); !errors.As(err, &fault) || fault.Line < 1 {
+			list := (*importer.FaultList)(nil)
+			if !errors.As(err, &list) || len(list.First) == 0 || slices.ContainsFunc(list.First, func(f *importer.Fault) bool { return f.Line < 1 }) {
 				t.Errorf("%T without a place: %v", err, err)
 			}
 			return

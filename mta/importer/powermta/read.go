@@ -37,88 +37,144 @@ type directive struct {
 	inner []*directive
 }
 
-// Fault is an error in the configuration that is read.
-type Fault struct {
-	File string
-	Line int // from 1
-	What string
-}
-
-func (f *Fault) Error() string { return fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.What) }
-
+// fault is an error in a directive. What refers to something that is not there is a dangling one.
 func (d *directive) fault(format string, args ...any) error {
-	return &Fault{d.File, d.Line, fmt.Sprintf(format, args...)}
+	return &importer.Fault{File: d.File, Line: d.Line, What: fmt.Sprintf(format, args...)}
 }
 
-// Read makes a draft of the configuration at path. What is wrong in it is a *Fault.
+// dangling is a reference to what is defined nowhere.
+type dangling struct{ error }
+
+// faults gathers those of all directives.
+type faults struct {
+	importer.Faults
+	// incomplete: a definition has a fault, or a file is missing, so that references may dangle for that reason alone.
+	incomplete bool
+	broken     map[*directive]bool // those with a fault: one is enough
+}
+
+// take notes the fault of a directive, if there is one. It reports whether there is none.
+func (fs *faults) take(d *directive, err error) bool {
+	if err == nil {
+		return true
+	}
+	if ref, ok := err.(dangling); ok {
+		if err = ref.error; fs.incomplete {
+			return false
+		}
+	}
+	if fault, ok := err.(*importer.Fault); ok && !fs.broken[d] {
+		fs.broken[d] = true
+		fs.Add(fault)
+	}
+	return false
+}
+
+// takeDefinition is take for what others refer to.
+func (fs *faults) takeDefinition(d *directive, err error) bool {
+	fs.incomplete = fs.incomplete || err != nil
+	return fs.take(d, err)
+}
+
+// Read makes a draft of the configuration at path. What is wrong in it is an *importer.FaultList.
 func Read(path string) (*importer.Draft, error) {
 	return ReadFrom(path, func(path string) (io.ReadCloser, error) { return os.Open(path) }, filepath.Glob)
 }
 
 // ReadFrom is Read with the files that open gives, and glob finds.
 func ReadFrom(path string, open func(path string) (io.ReadCloser, error), glob func(pattern string) ([]string, error)) (*importer.Draft, error) {
-	r := &reader{open: open, glob: glob}
-	if err := r.file(path, nil); err != nil {
+	r := &reader{open: open, glob: glob, faults: &faults{broken: make(map[*directive]bool)}}
+	first := &directive{Origin: importer.Origin{File: path}}
+	if !r.faults.take(first, r.file(path, first)) {
+		return nil, r.faults.Err() // there is too much to read, or nothing
+	}
+	draft := convert(path, r.top.inner, r.faults)
+	if err := r.faults.Err(); err != nil {
 		return nil, err
 	}
-	return convert(path, r.top.inner)
+	return draft, nil
 }
 
 // reader makes the tree of directives.
 type reader struct {
 	open               func(path string) (io.ReadCloser, error)
 	glob               func(pattern string) ([]string, error)
+	faults             *faults
 	top                directive
 	scopes             []*directive // that are open, the innermost last
 	including          []string     // the files that are being read
 	files, octets, all int
 }
 
-// file reads one file into the tree; by is the directive that includes it, nil for the first.
+// file reads one file into the tree; by is the directive that includes it, without a line for the first. An error ends
+// the reading; faults after which it can go on are taken.
 func (r *reader) file(path string, by *directive) error {
-	complain := func(format string, args ...any) error {
-		if by == nil {
-			return fmt.Errorf("%s: %s", path, fmt.Sprintf(format, args...))
-		}
-		return by.fault("include: "+format, args...)
+	include := ""
+	if by.Line > 0 {
+		include = "include: "
 	}
 	for _, p := range r.including {
 		if filepath.Clean(p) == filepath.Clean(path) {
-			return complain("%s includes itself, by way of %s", path, strings.Join(r.including, ", "))
+			r.faults.takeDefinition(by, by.fault("%s%s includes itself, by way of %s: remove one of the lines", include, path, strings.Join(r.including, ", ")))
+			return nil
 		}
 	}
 	if r.files++; r.files > maxFiles || len(r.including) >= maxIncludes {
-		return complain("more than %d files, or %d inside one another", maxFiles, maxIncludes)
+		return by.fault("%smore than %d files, or %d inside one another: put them together", include, maxFiles, maxIncludes)
 	}
-	f, err := r.open(path)
-	if err != nil {
-		return complain("%v", err)
+	text, err := r.text(path)
+	if err != nil && by.Line == 0 {
+		return by.fault("%v", err)
 	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, int64(maxOctets-r.octets)+1))
 	if err != nil {
-		return complain("%v", err)
+		r.faults.takeDefinition(by, by.fault("include: %v: copy the file there, or remove the line", err))
+		return nil
 	}
 	if r.octets += len(text); r.octets > maxOctets {
-		return complain("the files have more than %d octets together", maxOctets)
+		return by.fault("%sthe files have more than %d octets together: import a part of them", include, maxOctets)
 	}
+	r.faults.Reads(path)
 	r.including = append(r.including, path)
 	defer func() { r.including = r.including[:len(r.including)-1] }()
 	depth := len(r.scopes)
-	if err := r.lines(path, string(text), depth); err != nil {
+	if err := r.lines(path, text, depth); err != nil {
 		return err
 	}
-	if len(r.scopes) > depth {
-		return r.scopes[len(r.scopes)-1].fault("<%s> is never closed: write </%[1]s>", r.scopes[len(r.scopes)-1].name)
-	}
+	r.close(depth)
 	return nil
+}
+
+// text gives what is in a file, and no more than what may still be read.
+func (r *reader) text(path string) (string, error) {
+	f, err := r.open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, int64(maxOctets-r.octets)+1))
+	return string(text), err
+}
+
+// close ends the scopes inside the one at depth, which nothing else has.
+func (r *reader) close(depth int) {
+	for _, d := range r.scopes[depth:] {
+		r.faults.takeDefinition(d, d.fault("<%s> is never closed: write </%[1]s>", d.name))
+	}
+	r.scopes = r.scopes[:depth]
 }
 
 // include reads the file that a directive names, or the files, in the order of their names.
 func (r *reader) include(d *directive) error {
 	path := unquote(d.value)
+	missing := func(format string, args ...any) error {
+		r.faults.takeDefinition(d, d.fault(format, args...))
+		return nil
+	}
+	if path == "" {
+		return missing("include names no file: write one, or remove the line")
+	}
 	if scheme, _, ok := strings.Cut(path, "://"); ok {
-		return d.fault("include: no file is fetched by %s: save it, and name the copy", short(scheme))
+		return missing("include: no file is fetched by %s: save it, and name the copy", short(scheme))
 	}
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(filepath.Dir(d.File), path)
@@ -128,10 +184,10 @@ func (r *reader) include(d *directive) error {
 	}
 	all, err := r.glob(path)
 	if err != nil {
-		return d.fault("include: %s: %v", short(path), err)
+		return missing("include: %s: %v: correct the pattern", short(path), err)
 	}
 	if len(all) == 0 {
-		return d.fault("include: no file matches %s: remove the line if there is none", short(path))
+		return missing("include: no file matches %s: remove the line if there is none", short(path))
 	}
 	slices.Sort(all)
 	for _, one := range all {
@@ -153,28 +209,27 @@ func (r *reader) innermost() *directive {
 // add takes a complete line.
 func (r *reader) add(d *directive, depth int) error {
 	if r.all++; r.all > maxDirectives {
-		return d.fault("more than %d directives", maxDirectives)
+		return d.fault("more than %d directives: import a part of them", maxDirectives)
 	}
 	text := d.value
 	switch {
 	case strings.HasPrefix(text, "</"):
-		name := strings.ToLower(strings.TrimSpace(strings.TrimSuffix(text[2:], ">")))
-		if len(r.scopes) == depth {
-			return d.fault("</%s> closes nothing", importer.Short(name))
-		}
-		if open := r.innermost(); open.name != name {
-			return d.fault("</%s> closes <%s> of line %d", importer.Short(name), open.name, open.Line)
-		}
-		r.scopes = r.scopes[:len(r.scopes)-1]
+		r.end(d, strings.ToLower(strings.TrimSpace(strings.TrimSuffix(text[2:], ">"))), depth)
 		return nil
 	case strings.HasPrefix(text, "<"):
 		inside, ok := strings.CutSuffix(text, ">")
 		d.name, d.value = cutWord(inside[1:])
 		if !ok || d.name == "" {
-			return d.fault("%s is not a scope: write it as <name value>", short(text))
+			r.faults.takeDefinition(d, d.fault("%s is not a scope: write it as <name value>", short(text)))
+		}
+		if d.name == "" {
+			return nil
+		}
+		if i := slices.IndexFunc(r.scopes[depth:], func(s *directive) bool { return s.name == d.name }); i >= 0 {
+			r.close(depth + i) // no scope stands in one of its kind: the other should have ended
 		}
 		if d.scope = true; len(r.scopes) == maxScopes {
-			return d.fault("more than %d scopes inside one another", maxScopes)
+			return d.fault("more than %d scopes inside one another: close those that have ended", maxScopes)
 		}
 		in := r.innermost()
 		in.inner = append(in.inner, d)
@@ -185,14 +240,30 @@ func (r *reader) add(d *directive, depth int) error {
 		d.name, d.value = cutWord(text)
 	}
 	if d.name == "include" {
-		if d.value == "" {
-			return d.fault("include names no file")
-		}
 		return r.include(d)
 	}
 	in := r.innermost()
 	in.inner = append(in.inner, d)
 	return nil
+}
+
+// end closes the scope of that name, and with it those inside, whose ends are missing.
+func (r *reader) end(d *directive, name string, depth int) {
+	if len(r.scopes) == depth {
+		r.faults.takeDefinition(d, d.fault("</%s> closes nothing: remove it, or write <%[1]s ...> before it", importer.Short(name)))
+		return
+	}
+	open := len(r.scopes) - 1
+	if in := r.scopes[open]; in.name != name {
+		r.faults.takeDefinition(d, d.fault("</%s> closes <%s> of line %d: write </%[2]s> before it", importer.Short(name), in.name, in.Line))
+		for i := open; i >= depth; i-- {
+			if r.scopes[i].name == name {
+				open = i
+				break
+			}
+		}
+	}
+	r.scopes = r.scopes[:open]
 }
 
 // pattern reports whether a line begins with a regular expression, as those of bounce-category-patterns do.

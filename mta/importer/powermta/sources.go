@@ -119,6 +119,9 @@ func (c *conversion) collectPool(d *directive) error {
 // vmtaScope carries a virtual MTA over.
 func (c *conversion) vmtaScope(d *directive) error {
 	v := c.vmta(unquote(d.value))
+	if v == nil {
+		return nil // its name has a fault
+	}
 	n := 0
 	for _, source := range v.sources {
 		c.draft.Inner("source", source).From(d.Origin)
@@ -140,7 +143,7 @@ func (c *conversion) vmtaScope(d *directive) error {
 			err = c.domainKey(in, fmt.Sprintf("the key signs the mail of its domain from all sources, not of %s alone", v.name))
 		case "cold-virtual-mta":
 			if v.cold == "" || c.vmta(v.cold) == nil {
-				err = in.fault("cold-virtual-mta: there is no virtual MTA %s", short(v.cold))
+				err = dangling{in.fault("cold-virtual-mta: there is no virtual MTA %s: define it, or correct the name", short(v.cold))}
 			}
 			first.From(in.Origin)
 		case "auto-cold-virtual-mta":
@@ -150,9 +153,7 @@ func (c *conversion) vmtaScope(d *directive) error {
 		default:
 			err = c.inVMTA(first, in, v)
 		}
-		if err != nil {
-			return err
-		}
+		c.faults.take(in, err)
 	}
 	return nil
 }
@@ -183,7 +184,7 @@ func (c *conversion) sourceHost(v *vmta, i int, d *directive) error {
 		}
 	}
 	if !address.IsValid() || address.IsUnspecified() || address.IsMulticast() {
-		return d.fault("%s: %s has no address of this machine", d.name, short(d.value))
+		return d.fault("%s: %s has no address of this machine: write one, and a name, such as 192.0.2.1 mta1.example.com", d.name, short(d.value))
 	}
 	v.at[i] = address
 	b.Set("address", address.String(), d.Origin)
@@ -210,7 +211,7 @@ func (c *conversion) proxied(v *vmta, i int, d *directive, words []string) error
 	proxy, err := netip.ParseAddrPort(words[1])
 	at, err2 := netip.ParseAddr(host(words[2]))
 	if err != nil || err2 != nil || proxy.Port() == 0 || at.Zone() != "" || proxy.Addr().Zone() != "" || at.IsUnspecified() || at.IsMulticast() {
-		return d.fault("%s: %s has no address and port of a proxy", d.name, short(d.value))
+		return d.fault("%s: %s has no address and port of a proxy: write one such as 192.0.2.1:5000", d.name, short(d.value))
 	}
 	b := c.draft.Inner("source", v.sources[i])
 	v.at[i] = at
@@ -232,29 +233,31 @@ func host(s string) string {
 
 // poolScope notes what is in a pool beside its members.
 func (c *conversion) poolScope(d *directive) error {
+	if c.poolOf[strings.ToLower(unquote(d.value))] == nil {
+		return nil // its name has a fault
+	}
 	b := c.draft.Inner("pool", strings.ToLower(unquote(d.value)))
 	b.From(d.Origin)
 	for _, in := range d.inner {
+		var err error
 		switch in.name {
 		case "virtual-mta":
 			name, more := cutWord(in.value)
 			if c.vmta(unquote(name)) == nil {
-				return in.fault("virtual-mta: there is no virtual MTA %s", short(name))
+				err = dangling{in.fault("virtual-mta: there is no virtual MTA %s: define it, or correct the name", short(name))}
+				break
 			}
 			if b.From(in.Origin); more != "" {
 				b.Noted(in.Origin, "the sources of a pool share its mail evenly: there are no weights")
 			}
 		case "domain":
-			if err := c.domainScope(in, c.vmta(c.firstOf(d))); err != nil {
-				return err
-			}
+			err = c.domainScope(in, c.vmta(c.firstOf(d)))
 		case "domain-key":
-			if err := c.domainKey(in, "the key signs the mail of its domain from all sources, not of this pool alone"); err != nil {
-				return err
-			}
+			err = c.domainKey(in, "the key signs the mail of its domain from all sources, not of this pool alone")
 		default:
 			c.lose(b, in)
 		}
+		c.faults.take(in, err)
 	}
 	return nil
 }
@@ -271,7 +274,7 @@ func (c *conversion) firstOf(d *directive) string {
 }
 
 // writePools makes a pool of each virtual MTA, so that mail can name it, and gives all pools their sources.
-func (c *conversion) writePools() error {
+func (c *conversion) writePools() {
 	plans := c.writePlans()
 	for _, v := range c.vmtas {
 		if c.poolOf[v.name] == nil {
@@ -283,16 +286,16 @@ func (c *conversion) writePools() error {
 		var all []*vmta
 		for _, m := range p.members {
 			name, _ := cutWord(m.value)
-			if v := c.vmta(unquote(name)); !slices.Contains(all, v) {
+			if v := c.vmta(unquote(name)); v != nil && !slices.Contains(all, v) {
 				all = append(all, v)
 			}
 		}
-		if len(all) == 0 {
-			return p.fault("virtual-mta-pool: %s has no virtual MTA", short(p.name))
+		if len(p.members) == 0 {
+			c.faults.take(p.directive, p.fault("virtual-mta-pool: %s has no virtual MTA: name one, or remove the pool", short(p.name)))
 		}
 		c.members(b, all, plans)
 	}
-	return c.writeTenants(plans)
+	c.writeTenants(plans)
 }
 
 // members puts the sources of virtual MTAs into a pool: those that warm up under their plan.

@@ -38,7 +38,7 @@ func (d *directive) duration(text string) (time.Duration, error) {
 			return 0, d.fault("%s: %s is not a time: write numbers with the units s, m, h or d, such as 4d12h", d.name, short(text))
 		}
 		if n > int64(math.MaxInt64/2/unit) || sum+time.Duration(n)*unit < sum {
-			return 0, d.fault("%s: %s is too long", d.name, short(text))
+			return 0, d.fault("%s: %s is too long: write a shorter time", d.name, short(text))
 		}
 		sum += time.Duration(n) * unit
 	}
@@ -125,7 +125,7 @@ func (d *directive) number(text string) (int, error) {
 	}
 	n, err := strconv.ParseInt(text, 10, 32)
 	if err != nil || n < 0 {
-		return 0, d.fault("%s: %s is not a number", d.name, short(text))
+		return 0, d.fault("%s: %s is not a number: write a whole one, or unlimited", d.name, short(text))
 	}
 	return int(n), nil
 }
@@ -138,7 +138,7 @@ func (d *directive) yes(text string) (bool, error) {
 	case "no", "false", "off", "0":
 		return false, nil
 	}
-	return false, d.fault("%s: %s is neither yes nor no", d.name, short(text))
+	return false, d.fault("%s: %s is neither yes nor no: write one of these", d.name, short(text))
 }
 
 func span(d time.Duration) string { return settings.FormatDuration(d) }

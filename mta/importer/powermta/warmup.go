@@ -59,7 +59,7 @@ func readCold(_ *conversion, q *queue, d *directive, v *vmta) error {
 		}
 	}
 	if len(daily) == 0 {
-		return d.fault("%s has no value", d.name)
+		return d.fault("%s has no value: write numbers such as 50/day", d.name)
 	}
 	if v == nil || v.cold == "" {
 		q.block.Lost(d.Origin, "no cold-virtual-mta belongs to it", false)
