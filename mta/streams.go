@@ -87,7 +87,7 @@ func (r *Relay) closeStreams() error {
 	return r.streams.Close(ctx)
 }
 
-// streamTroubles says which streams are behind, which had events refused, and which have gaps; "" for none.
+// streamTroubles returns which streams are behind, which had events refused, and which have gaps; "" for none.
 func (r *Relay) streamTroubles() (behind, refused, gap string) {
 	if r.streams == nil {
 		return "", "", ""
@@ -105,12 +105,31 @@ func (r *Relay) streamTroubles() (behind, refused, gap string) {
 		if s.Refused > 0 && now.Sub(s.RefusedAt) < streamShown {
 			set = append(set, fmt.Sprintf("the receiver of stream %q has refused %d events, which were set aside: mta streams show %s", s.Name, s.Refused, s.Name))
 		}
-		if s.Gaps > 0 && now.Sub(s.GapAt) < streamShown {
-			holes = append(holes, fmt.Sprintf("stream %q has lost events, which its receiver did not take in time: %d", s.Name, s.Lost))
+		if now.Sub(s.GapAt) < streamShown {
+			holes = append(holes, gapReason(&s))
 		}
 	}
 	if broken := r.streams.Broken(); broken != "" {
 		slow = append(slow, "the cursors of streams can't be written: "+broken)
 	}
 	return few(slow), few(set), few(holes)
+}
+
+// gapReason returns what a stream has lost, and why.
+func gapReason(s *events.Status) string {
+	text := fmt.Sprintf("stream %q has lost ", s.Name)
+	if s.Lost > 0 {
+		number := "1 event"
+		if s.Lost > 1 {
+			number = fmt.Sprintf("%d events", s.Lost)
+		}
+		text += fmt.Sprintf("%s that its receiver did not take within hold (%s)", number, control.Age(s.Hold))
+		if s.Uncounted > 0 {
+			text += ", and "
+		}
+	}
+	if s.Uncounted > 0 {
+		text += "an unknown number of events, since accounting files were deleted or damaged before it had read them"
+	}
+	return text
 }

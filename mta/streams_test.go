@@ -7,12 +7,15 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"example.org/mta/internal/sink"
+	"example.org/mta/mta/events"
 )
 
 // hook is a web hook that keeps events.
@@ -127,5 +130,52 @@ func TestAStartKeepsFilesForStreams(t *testing.T) {
 	h.until(t, "Reception", messages)
 	if n := h.types(); n["Gap"] != 0 {
 		t.Errorf("the hook has %v", n)
+	}
+}
+
+// TestTheAlarmOfAGapNamesItsCause: a receiver that is too slow is another fault than files that are gone.
+func TestTheAlarmOfAGapNamesItsCause(t *testing.T) {
+	for want, s := range map[string]events.Status{
+		`stream "app" has lost 1 event that its receiver did not take within hold (3d)`:                                                                                                            {Gaps: 1, Lost: 1},
+		`stream "app" has lost an unknown number of events, since accounting files were deleted or damaged before it had read them`:                                                                {Gaps: 1, Uncounted: 1},
+		`stream "app" has lost 40 events that its receiver did not take within hold (3d), and an unknown number of events, since accounting files were deleted or damaged before it had read them`: {Gaps: 1, Uncounted: 1, Lost: 40},
+	} {
+		s.Name, s.Hold = "app", 72*time.Hour
+		if got := gapReason(&s); got != want {
+			t.Errorf("%+v:\n%s, want\n%s", s, got, want)
+		}
+	}
+}
+
+// TestFilesOfAStreamAreDeleted: the alarm claims no number of events when nobody counted them.
+func TestFilesOfAStreamAreDeleted(t *testing.T) {
+	h := newHook(t)
+	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }
+		stream "app" {
+			to     = "`+h.URL+`"
+			linger = "10ms"
+		}`+"\n")
+	w.send("ann@client.example", "From: ann@client.example\r\n\r\nx\r\n", "joe@box.example")
+	h.until(t, "Delivery", 1)
+	if err := w.streams.Pause("app"); err != nil {
+		t.Fatal(err)
+	}
+	w.send("ann@client.example", "From: ann@client.example\r\n\r\nx\r\n", "joe@box.example")
+	w.arrived(2)
+	files, err := filepath.Glob(filepath.Join(w.cfg.Accounting.Path, "mta-*"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, f := range files {
+		if err := os.Remove(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.streams.Resume("app"); err != nil {
+		t.Fatal(err)
+	}
+	h.until(t, "Gap", 1)
+	if _, _, gap := w.streamTroubles(); !strings.Contains(gap, `"app" has lost an unknown number of events`) {
+		t.Errorf("the reason is %q", gap)
 	}
 }

@@ -64,9 +64,32 @@ func (c *cli) streamsTable(streams []control.Stream) error {
 			note = fmt.Sprintf("%s ago: %s", shortAge(c.now().Sub(s.ErrorAt)), note)
 		}
 		t.Add(draw.Clean(note), draw.Clean(s.Name), s.State, fmt.Sprint(s.LagEvents), shortSize(s.LagBytes), lagOf(s),
-			fmt.Sprintf("%.1f", s.Rate), fmt.Sprint(s.Delivered), fmt.Sprint(s.Refused), fmt.Sprint(s.Lost))
+			fmt.Sprintf("%.1f", s.Rate), fmt.Sprint(s.Delivered), fmt.Sprint(s.Refused), lostBy(s))
 	}
 	return t.Write(c.out, c.screen)
+}
+
+// lostBy is how many events a stream has lost: at least so many, if files were deleted that nobody had counted.
+func lostBy(s *control.Stream) string {
+	switch {
+	case s.Uncounted == 0:
+		return fmt.Sprint(s.Lost)
+	case s.Lost == 0:
+		return "unknown"
+	}
+	return fmt.Sprintf("%d+", s.Lost)
+}
+
+func lostInWords(s *control.Stream) string {
+	const why = "accounting files were deleted or damaged before the stream had read them"
+	gaps := plural(int(s.Gaps), "gap")
+	switch {
+	case s.Uncounted == 0:
+		return fmt.Sprintf("%s in %s", plural(int(s.Lost), "event"), gaps)
+	case s.Lost == 0:
+		return fmt.Sprintf("an unknown number of events in %s: %s", gaps, why)
+	}
+	return fmt.Sprintf("at least %s in %s: %s", plural(int(s.Lost), "event"), gaps, why)
 }
 
 // lagOf is how long the oldest event has waited.
@@ -104,7 +127,7 @@ func (c *cli) showStream(s *control.Stream) error {
 		line("next try", "%s", moment(s.NextTry, c.now()))
 	}
 	if s.Gaps > 0 {
-		line("lost", "%s in %s", plural(int(s.Lost), "event"), plural(int(s.Gaps), "gap"))
+		line("lost", "%s", lostInWords(s))
 	}
 	if len(s.SetAside) == 0 {
 		return nil

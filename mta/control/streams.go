@@ -17,12 +17,13 @@ type Stream struct {
 	LagBytes   int64      `json:"lag_bytes"`   // of the log
 	LagSeconds float64    `json:"lag_seconds"` // since the oldest event that waits happened
 	Rate       float64    `json:"rate"`        // events a second in the last minute
-	Delivered  int64      `json:"delivered"`   // events since the start of the relay, as the next five
+	Delivered  int64      `json:"delivered"`   // events since the start of the relay, as the next six
 	Requests   int64      `json:"requests"`
 	Failures   int64      `json:"failures"`
 	Refused    int64      `json:"refused"`
 	Gaps       int64      `json:"gaps"`
-	Lost       int64      `json:"lost"`
+	Uncounted  int64      `json:"uncounted_gaps"` // gaps with an unknown number of events
+	Lost       int64      `json:"lost"`           // events in gaps, as far as they were counted
 	LastError  string     `json:"last_error,omitempty"`
 	ErrorAt    time.Time  `json:"error_at,omitzero"`
 	NextTry    time.Time  `json:"next_try,omitzero"`

@@ -8,15 +8,16 @@ import (
 
 // counts is what a stream has done since the relay started.
 type counts struct {
-	delivered, refused, lost, gaps int64 // events; gaps themselves
-	requests                       int64 // windows that were taken
-	failures                       int64 // requests that failed
-	tries                          int   // failures since the last success
-	next                           time.Time
-	lastError                      string
-	errorAt, sentAt                time.Time
-	refusedAt, gapAt               time.Time
-	rate                           meter
+	delivered, refused, lost int64 // events
+	gaps, uncounted          int64 // gaps; those of them whose events nobody counted
+	requests                 int64 // windows that were taken
+	failures                 int64 // requests that failed
+	tries                    int   // failures since the last success
+	next                     time.Time
+	lastError                string
+	errorAt, sentAt          time.Time
+	refusedAt, gapAt         time.Time
+	rate                     meter
 }
 
 // sent counts events that the receiver has taken.

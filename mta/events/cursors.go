@@ -27,12 +27,12 @@ type state struct {
 
 // gap is events that a stream did not get, and whose receiver has yet to hear of that.
 type gap struct {
-	From  string    `json:"from"` // the first event
-	To    string    `json:"to"`   // the last; with Unknown the first after the gap
-	Since time.Time `json:"since"`
-	Until time.Time `json:"until"`
-	Count int64     `json:"count"`
-	// Unknown: the files were deleted, so nobody counted.
+	From  string    `json:"from"`  // the first event
+	To    string    `json:"to"`    // the last; with Unknown the first after the gap
+	Since time.Time `json:"since"` // when the first happened; zero: unknown
+	Until time.Time `json:"until"` // when the last happened; zero: unknown
+	Count int64     `json:"count"` // of those that waited for too long
+	// Unknown: files were deleted or damaged, so nobody counted their events.
 	Unknown bool `json:"unknown,omitempty"`
 }
 

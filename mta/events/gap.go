@@ -22,7 +22,7 @@ type notice struct {
 	To      string `json:"to,omitempty"`
 	Since   string `json:"from_time,omitempty"`
 	Until   string `json:"to_time,omitempty"`
-	Count   int64  `json:"count,omitempty"` // 0: nobody knows
+	Count   int64  `json:"count,omitempty"` // 0: unknown
 
 	Timestamp int64  `json:"timestamp"`
 	EventTime string `json:"event_time"`
@@ -36,7 +36,7 @@ func (n *notice) event(at time.Time) Event {
 	return Event{ID: n.EventID, Line: line, Type: n.Type, Time: at}
 }
 
-// gapWindow is the window that tells the receiver of a gap.
+// gapWindow is the window that announces a gap to the receiver.
 func (s *stream) gapWindow(g *gap) *window {
 	n := notice{
 		Type: typeGap, Stream: s.Name, From: g.From, To: g.To, Count: g.Count, NodeID: s.of.node,
@@ -47,7 +47,10 @@ func (s *stream) gapWindow(g *gap) *window {
 		n.Count = 0
 	}
 	if !g.Since.IsZero() {
-		n.Since, n.Until = g.Since.Format(time.RFC3339Nano), g.Until.Format(time.RFC3339Nano)
+		n.Since = g.Since.Format(time.RFC3339Nano)
+	}
+	if !g.Until.IsZero() {
+		n.Until = g.Until.Format(time.RFC3339Nano)
 	}
 	e := n.event(s.of.now())
 	at, _, _ := s.cursor()
@@ -61,33 +64,46 @@ func (s *stream) gapWindow(g *gap) *window {
 func (s *stream) lost(r *fields, at, next Position) {
 	id := eventID(r, at, s.of.node)
 	s.mu.Lock()
-	if s.gap == nil {
-		s.gap = &gap{From: id, Since: r.time()}
-		s.counts.gaps++
+	fresh := s.gap == nil
+	g := s.widened(id)
+	if fresh {
+		g.Since = r.time()
 	}
-	g := *s.gap // others may read the one that there is
 	g.To, g.Until = id, r.time()
+	if g.Unknown {
+		g.To = accounting.EventID(s.of.node, next)
+	}
 	g.Count++
 	s.gap, s.at = &g, next
 	s.counts.lost++
-	s.counts.gapAt = s.of.now()
 	s.mu.Unlock()
 	s.of.save(s, false)
 }
 
-// missed notes that files were deleted before the stream had read them.
+// missed notes that files were deleted before the stream had read them, or can't be read.
 func (s *stream) missed(from, to Position) {
-	s.of.out.Error("accounting files were deleted before a stream had read them", "stream", s.Name, "from", from, "to", to)
+	s.of.out.Error("accounting files were deleted or damaged before a stream had read them", "stream", s.Name, "from", from, "to", to)
 	s.mu.Lock()
-	g := gap{From: accounting.EventID(s.of.node, from)}
-	if s.gap != nil {
-		g = *s.gap
-	} else {
-		s.counts.gaps++
+	g := s.widened(accounting.EventID(s.of.node, from))
+	if !g.Unknown || s.counts.uncounted == 0 {
+		s.counts.uncounted++
 	}
-	g.To, g.Unknown = accounting.EventID(s.of.node, to), true
+	g.To, g.Until, g.Unknown = accounting.EventID(s.of.node, to), time.Time{}, true
 	s.gap, s.at = &g, to
-	s.counts.gapAt = s.of.now()
 	s.mu.Unlock()
 	s.of.save(s, false)
+}
+
+// widened returns a copy of the gap that the receiver has yet to hear of, since others may read that one, or a new gap
+// from an event on. A gap of the time before a restart counts again when it grows: the counts began anew. The caller
+// holds the lock.
+func (s *stream) widened(from string) gap {
+	if s.gap == nil || s.counts.gaps == 0 {
+		s.counts.gaps++
+	}
+	s.counts.gapAt = s.of.now()
+	if s.gap != nil {
+		return *s.gap
+	}
+	return gap{From: from}
 }

@@ -29,12 +29,13 @@ type Status struct {
 	Lag       time.Duration // since the oldest event that waits; 0: none does
 
 	Rate      float64 // events a second, in the last minute
-	Delivered int64   // events, since the start of the relay; so are the next five
+	Delivered int64   // events, since the start of the relay; so are the next six
 	Batches   int64
 	Failures  int64
 	Refused   int64 // events that were set aside
 	Gaps      int64
-	Lost      int64 // events in gaps
+	Uncounted int64 // gaps of files that were deleted or damaged, with an unknown number of events
+	Lost      int64 // events in gaps, as far as they were counted
 
 	Tries     int // in a row that failed
 	LastError string
@@ -76,7 +77,7 @@ func (s *Streams) status(st *stream) Status {
 	c := &st.counts
 	r := Status{
 		Name: st.Name, To: st.To, At: st.at, State: Behind, Hold: st.Hold,
-		Rate: c.rate.perSecond(now), Delivered: c.delivered, Batches: c.requests, Failures: c.failures, Refused: c.refused, Gaps: c.gaps, Lost: c.lost,
+		Rate: c.rate.perSecond(now), Delivered: c.delivered, Batches: c.requests, Failures: c.failures, Refused: c.refused, Gaps: c.gaps, Uncounted: c.uncounted, Lost: c.lost,
 		Tries: c.tries, LastError: c.lastError, ErrorAt: c.errorAt, NextTry: c.next, SentAt: c.sentAt, RefusedAt: c.refusedAt, GapAt: c.gapAt,
 	}
 	from := st.at

@@ -239,7 +239,81 @@ func TestAGapWhenFilesAreGone(t *testing.T) {
 		if got[10].Type != "Gap" || strings.Contains(string(got[10].Line), `"count"`) || strings.Contains(string(got[10].Line), `"Gap"`) == false {
 			t.Fatalf("event 10 is %s", got[10].Line)
 		}
+		if s := g.streams.List()[0]; s.Gaps != 1 || s.Uncounted != 1 || s.Lost != 0 {
+			t.Errorf("%+v", s)
+		}
 		inOrder(t, got)
+	})
+}
+
+// TestAGapOfBothKinds: events wait for longer than hold, and the file behind them is gone. What the receiver gets claims
+// no number and no end that nobody knows.
+func TestAGapOfBothKinds(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var r receiver
+		var ahead atomic.Int64
+		g := &ground{t: t, dir: t.TempDir(), now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }}
+		g.open(accounting.Limits{RotateSize: 64 << 10})
+		defer g.w.Close()
+		g.start(r.stream("app"))
+		g.add(10, "")
+		r.until(t, 10)
+		if err := g.streams.Pause("app"); err != nil {
+			t.Fatal(err)
+		}
+		g.add(1000, "")
+		names, err := filepath.Glob(filepath.Join(g.dir, "log", "mta-*.jsonl"))
+		if err != nil || len(names) < 4 {
+			t.Fatal(names, err)
+		}
+		slices.Sort(names)
+		content, err := os.ReadFile(names[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(names[1]); err != nil {
+			t.Fatal(err)
+		}
+		ahead.Add(int64(2 * time.Hour))
+		g.add(10, "")
+		if err := g.streams.Resume("app"); err != nil {
+			t.Fatal(err)
+		}
+		got := r.until(t, 10+1+10)[10:]
+		var gap notice
+		if err := json.Unmarshal(got[0].Line, &gap); err != nil || gap.Type != "Gap" || gap.Count != 0 || gap.To != got[1].ID || gap.Since == "" {
+			t.Errorf("%s (%v), followed by %s", got[0].Line, err, got[1].ID)
+		}
+		if s := g.streams.List()[0]; s.Gaps != 1 || s.Uncounted != 1 || s.Lost != 1000-int64(strings.Count(string(content), "\n")) {
+			t.Errorf("%+v", s)
+		}
+		g.stop()
+	})
+}
+
+// TestAGapThatGrowsAfterARestart counts once more.
+func TestAGapThatGrowsAfterARestart(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var r receiver
+		r.set(func(*Batch) error { return errors.New("down") })
+		var ahead atomic.Int64
+		g := &ground{t: t, dir: t.TempDir(), now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }}
+		g.open(accounting.Limits{})
+		defer g.w.Close()
+		g.start(r.stream("app"))
+		for range 2 {
+			g.add(100, "")
+			g.stop()
+			ahead.Add(int64(2 * time.Hour))
+			g.start(r.stream("app"))
+			for deadline := time.Now().Add(time.Hour); g.streams.List()[0].Lost < 100 && time.Now().Before(deadline); {
+				time.Sleep(time.Second)
+			}
+			if s := g.streams.List()[0]; s.Lost != 100 || s.Gaps != 1 || s.GapAt.IsZero() {
+				t.Errorf("%+v", s)
+			}
+		}
+		g.stop()
 	})
 }
 

@@ -26,7 +26,7 @@ func streamWords(s *events.Status) control.Stream {
 	return control.Stream{
 		Name: s.Name, To: s.To, State: s.State, At: s.At.String(),
 		LagEvents: s.LagEvents, LagBytes: s.LagBytes, LagSeconds: s.Lag.Seconds(), Rate: s.Rate,
-		Delivered: s.Delivered, Requests: s.Batches, Failures: s.Failures, Refused: s.Refused, Gaps: s.Gaps, Lost: s.Lost,
+		Delivered: s.Delivered, Requests: s.Batches, Failures: s.Failures, Refused: s.Refused, Gaps: s.Gaps, Uncounted: s.Uncounted, Lost: s.Lost,
 		LastError: s.LastError, ErrorAt: s.ErrorAt, NextTry: s.NextTry,
 	}
 }
