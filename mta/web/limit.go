@@ -1,91 +1,147 @@
 package web
 
 import (
+	"cmp"
+	"context"
+	"crypto/tls"
 	"net"
+	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"example.org/mta/internal/network"
 )
 
-// limit accepts at most n connections at a time: the others wait in the system's queue. A client has three quarters of
-// them at most, and its others are closed at once: they would keep everybody else from the console. Addresses that are
-// exempt are those of proxies, with many clients behind them.
-func limit(l net.Listener, n int, exempt func(netip.Addr) bool) net.Listener {
-	return &limited{
-		Listener: l, slots: make(chan struct{}, n), closed: make(chan struct{}),
-		share: max(n*3/4, 1), exempt: exempt, by: make(map[netip.Prefix]int),
-	}
-}
-
+// limited keeps at most so many connections open. When they all are, a new one takes the place of another: of one that
+// nobody has signed in on, else of an idle one, else of any. Of these, the client with the most of them loses its oldest.
+// Whoever fills the console loses their own connections, then, and whoever is signed in keeps theirs.
 type limited struct {
 	net.Listener
-	slots  chan struct{}
-	once   sync.Once
-	closed chan struct{}
+	most    int
+	trusted func(netip.Addr) bool // proxies: their connections count as signed in, since many clients are behind them
 
-	share  int
-	exempt func(netip.Addr) bool
-	mu     sync.Mutex
-	by     map[netip.Prefix]int // open connections, by client
+	mu   sync.Mutex // guards what follows, and what changes of connections
+	open []*limitedConn
+}
+
+// limitedConn is a connection that counts.
+type limitedConn struct {
+	net.Conn
+	by     *limited
+	client netip.Prefix
+	proxy  bool
+	signed bool // its newest request had a session
+	idle   bool // between two requests
+}
+
+func limit(l net.Listener, most int, trusted func(netip.Addr) bool) *limited {
+	return &limited{Listener: l, most: most, trusted: trusted}
 }
 
 func (l *limited) Accept() (net.Conn, error) {
-	for {
-		select {
-		case l.slots <- struct{}{}:
-		case <-l.closed:
-			return nil, net.ErrClosed
-		}
-		c, err := l.Listener.Accept()
-		if err != nil {
-			<-l.slots
-			return nil, err
-		}
-		leave, ok := l.enter(network.Peer(c.RemoteAddr()).Addr())
-		if !ok {
-			c.Close()
-			<-l.slots
-			continue
-		}
-		return &slotConn{Conn: c, free: sync.OnceFunc(func() { leave(); <-l.slots })}, nil
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
 	}
+	return l.enter(c), nil
 }
 
-// enter counts a connection of an address, and reports false if the client has its share. leave must be called at its end.
-func (l *limited) enter(a netip.Addr) (leave func(), ok bool) {
-	if l.exempt(a) {
-		return func() {}, true
-	}
-	client := network.Of(a)
+// enter makes room for a connection.
+func (l *limited) enter(c net.Conn) *limitedConn {
+	from := network.Peer(c.RemoteAddr()).Addr()
+	own := &limitedConn{Conn: c, by: l, client: network.Of(from), proxy: l.trusted(from)}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.by[client] >= l.share {
-		return nil, false
+	if len(l.open) == l.most {
+		l.drop(l.loser())
 	}
-	l.by[client]++
-	return func() { l.leave(client) }, true
+	l.open = append(l.open, own)
+	return own
 }
 
-func (l *limited) leave(client netip.Prefix) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.by[client]--; l.by[client] == 0 {
-		delete(l.by, client)
+// loser is the connection that has to make room, with mu held.
+func (l *limited) loser() *limitedConn {
+	least := slices.MinFunc(l.open, func(a, b *limitedConn) int { return cmp.Compare(a.worth(), b.worth()) }).worth()
+	has := make(map[netip.Prefix]int)
+	for _, c := range l.open {
+		if c.worth() == least {
+			has[c.client]++
+		}
+	}
+	var found *limitedConn
+	for _, c := range l.open { // the oldest first
+		if c.worth() == least && (found == nil || has[c.client] > has[found.client]) {
+			found = c
+		}
+	}
+	return found
+}
+
+// worth is the place of a connection in the order in which they are closed.
+func (c *limitedConn) worth() int {
+	switch {
+	case !c.signed && !c.proxy:
+		return 0
+	case c.idle:
+		return 1
+	}
+	return 2
+}
+
+// drop closes a connection, with mu held. What the other end has not read is not kept for it.
+func (l *limited) drop(c *limitedConn) {
+	if t, ok := c.Conn.(*net.TCPConn); ok {
+		_ = t.SetLinger(0)
+	}
+	c.Conn.Close()
+	l.forget(c)
+}
+
+// forget no longer counts a connection, with mu held.
+func (l *limited) forget(c *limitedConn) {
+	if i := slices.Index(l.open, c); i >= 0 {
+		l.open = slices.Delete(l.open, i, i+1)
 	}
 }
 
-func (l *limited) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return l.Listener.Close()
-}
-
-type slotConn struct {
-	net.Conn
-	free func()
-}
-
-func (c *slotConn) Close() error {
-	defer c.free()
+func (c *limitedConn) Close() error {
+	c.by.mu.Lock()
+	defer c.by.mu.Unlock()
+	c.by.forget(c)
 	return c.Conn.Close()
+}
+
+// limitedOf gives the connection below one of the HTTP server's; nil when it doesn't count.
+func limitedOf(c net.Conn) *limitedConn {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	own, _ := c.(*limitedConn)
+	return own
+}
+
+// noteState is the server's hook for the state of connections.
+func noteState(c net.Conn, state http.ConnState) {
+	if own := limitedOf(c); own != nil {
+		own.by.mu.Lock()
+		defer own.by.mu.Unlock()
+		own.idle = state == http.StateIdle
+	}
+}
+
+// connKey is the key of a request's connection in its context.
+type connKey struct{}
+
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, limitedOf(c))
+}
+
+// noteSession notes whether the request that has come by a connection has a session.
+func noteSession(r *request) {
+	if own, _ := r.http.Context().Value(connKey{}).(*limitedConn); own != nil {
+		own.by.mu.Lock()
+		defer own.by.mu.Unlock()
+		own.signed = r.session != nil
+	}
 }

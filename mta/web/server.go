@@ -118,6 +118,8 @@ func newServer(cfg Config, table []route) (*Server, error) {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
+		ConnState:         noteState,
+		ConnContext:       withConn,
 	}
 	s.http.RegisterOnShutdown(stop)
 	return s, nil
@@ -126,7 +128,7 @@ func newServer(cfg Config, table []route) (*Server, error) {
 // Set brings another access into force.
 func (s *Server) Set(a Access) { s.access.Store(&a) }
 
-// maxConnections bounds those that are open at a time; others wait to be accepted.
+// maxConnections bounds those that are open at a time.
 const maxConnections = 256
 
 // Serve answers on l until Shutdown. It then returns nil.
@@ -257,6 +259,7 @@ const (
 func (s *Server) serve(rt *route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, hr *http.Request) {
 		r := s.newRequest(hr, rt)
+		noteSession(r)
 		if r.role() < rt.role {
 			s.keepOut(w, r)
 			return

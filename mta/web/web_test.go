@@ -4,18 +4,15 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"example.org/mta/internal/bubble"
 	"example.org/mta/mta/audit"
 	"example.org/mta/mta/control"
 	"example.org/mta/mta/control/controltest"
@@ -294,131 +291,6 @@ func TestUnknownParametersAreRefused(t *testing.T) {
 		t.Errorf("%s\n%s", a.Status, a.text)
 	}
 }
-
-func TestConnectionsAreBounded(t *testing.T) {
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := limit(inner, 1, func(netip.Addr) bool { return true })
-	for range 2 {
-		conn, err := net.Dial("tcp", inner.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-	}
-	first, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	second := make(chan error, 1)
-	go func() {
-		conn, err := l.Accept()
-		if err == nil {
-			conn.Close()
-		}
-		second <- err
-	}()
-	select {
-	case <-second:
-		t.Error("a second connection was accepted beside the first")
-	default:
-	}
-	first.Close()
-	if err := <-second; err != nil {
-		t.Error(err)
-	}
-	l.Close()
-	if _, err := l.Accept(); err == nil {
-		t.Error("a closed listener accepts")
-	}
-}
-
-// TestAClientLeavesConnectionsToOthers: with its share open, a client has its other connections closed, and other clients
-// are served.
-func TestAClientLeavesConnectionsToOthers(t *testing.T) {
-	bubble.Test(t, clientsConnect)
-}
-
-func clientsConnect(t *testing.T) {
-	inner := make(dialed)
-	proxy := netip.MustParseAddr("192.0.2.9")
-	l := limit(inner, 8, func(a netip.Addr) bool { return a == proxy })
-	defer l.Close()
-	accepted := make(chan net.Conn)
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			accepted <- c
-		}
-	}()
-	// dial reports whether a connection was accepted, which it is before the next one, or closed.
-	dial := func(from string) net.Conn {
-		c := &dialedConn{from: netip.MustParseAddr(from), closed: make(chan struct{})}
-		inner <- c
-		select {
-		case c := <-accepted:
-			return c
-		case <-c.closed:
-			return nil
-		}
-	}
-	var open []net.Conn
-	for _, from := range []string{"2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8::4", "2001:db8::5", "2001:db8::6"} { // one client has them all
-		open = append(open, dial(from))
-	}
-	if slices.Contains(open, nil) {
-		t.Fatal("a client has less than its share")
-	}
-	if dial("2001:db8::7") != nil {
-		t.Error("a client has more than three quarters")
-	}
-	if c := dial("192.0.2.1"); c == nil {
-		t.Error("no place is left for another client")
-	} else {
-		c.Close()
-	}
-	open[0].Close()
-	if dial("2001:db8::7") == nil {
-		t.Error("a place that was left is not free again")
-	}
-	for _, c := range open[1:] {
-		c.Close()
-	}
-	for range 7 {
-		if dial(proxy.String()) == nil {
-			t.Error("a proxy's connections count as one client's")
-		}
-	}
-}
-
-// dialed is a listener for connections that are sent to it.
-type dialed chan *dialedConn
-
-func (d dialed) Accept() (net.Conn, error) {
-	if c, ok := <-d; ok {
-		return c, nil
-	}
-	return nil, net.ErrClosed
-}
-
-func (d dialed) Close() error   { close(d); return nil }
-func (d dialed) Addr() net.Addr { return nil }
-
-type dialedConn struct {
-	net.Conn
-	from   netip.Addr
-	closed chan struct{}
-}
-
-func (c *dialedConn) RemoteAddr() net.Addr {
-	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(c.from, 25))
-}
-func (c *dialedConn) Close() error { close(c.closed); return nil }
 
 // TestUnknownPathsAreAPage: whoever mistypes an address has the menu to go on with.
 func TestUnknownPathsAreAPage(t *testing.T) {
