@@ -124,9 +124,9 @@ func (c *cli) restore(name string, hold, send bool) error {
 	if n := s.Letters(); hold && n > 0 {
 		fmt.Fprintf(c.err, "sendmail had left %s: move what is to leave from %s to %s, both in the data directory\n", plural(n, "more message"), mta.HeldLetters, config.Maildrop+"/"+maildrop.New)
 	}
-	what := "it leaves when the relay starts"
+	what := "its mail leaves when the relay starts"
 	if hold {
-		what = "all of it is held: mta queue release or mta queue remove"
+		what = "all of its mail is held until 'mta queue release' or 'mta queue remove'"
 	}
 	fmt.Fprintf(c.out, "%s is restored; %s\n", draw.Clean(cfg.DataDir), what)
 	return nil
@@ -162,5 +162,5 @@ func (c *cli) askHold(name string) (hold bool, err error) {
 	case "send":
 		return false, nil
 	}
-	return false, errors.New("neither: nothing is restored")
+	return false, hinted{errors.New("nothing is restored"), "answer hold or send"}
 }
