@@ -37,6 +37,7 @@ type conversion struct {
 	maxIn       *directive
 	servers     []string
 	keep        time.Duration // of the accounting log
+	keepAll     bool          // for ever
 	userTenants []string
 }
 
@@ -115,7 +116,7 @@ func (c *conversion) collectMacro(d *directive) error {
 // signs reports whether some mail is signed.
 func signs(all []*directive) bool {
 	return slices.ContainsFunc(all, func(d *directive) bool {
-		return d.name == "dkim-sign" && d.value != "no" && d.value != "false" || signs(d.inner)
+		return d.name == "dkim-sign" && !slices.Contains([]string{"no", "false", "off", "0"}, strings.ToLower(d.value)) || signs(d.inner)
 	})
 }
 

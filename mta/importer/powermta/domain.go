@@ -211,7 +211,7 @@ func readQueueTo(_ *conversion, q *queue, d *directive, _ *vmta) error {
 func readBackoffTime(_ *conversion, q *queue, d *directive, v *vmta) error {
 	var longest time.Duration
 	for _, text := range names(d.value) {
-		if text == "never" {
+		if never(text) {
 			longest = 24 * time.Hour
 			continue
 		}
@@ -268,7 +268,7 @@ func readPipelining(_ *conversion, q *queue, d *directive, v *vmta) error {
 
 func readSign(_ *conversion, q *queue, d *directive, _ *vmta) error {
 	on, err := d.yes(d.value)
-	if d.value == "if-x-dkim-options-present" {
+	if strings.EqualFold(d.value, "if-x-dkim-options-present") {
 		on, err = true, nil
 	}
 	switch {
@@ -284,12 +284,12 @@ func readSign(_ *conversion, q *queue, d *directive, _ *vmta) error {
 	return nil
 }
 
-func readIdentity(_ *conversion, q *queue, d *directive, _ *vmta) error {
+func readIdentity(c *conversion, q *queue, d *directive, _ *vmta) error {
 	if strings.EqualFold(d.value, "sender-or-from") {
 		q.block.Noted(d.Origin, "the domain in From decides, as DMARC requires")
 		return nil
 	}
-	q.block.Lost(d.Origin, "the domain in From decides which key signs: to sign the mail of other domains, add them to senders of a dkim block", false)
+	q.block.Lost(d.Origin, "the domain in From decides which key signs: to sign the mail of other domains, add them to senders of a dkim block", c.signs)
 	return nil
 }
 

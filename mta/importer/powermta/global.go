@@ -117,20 +117,20 @@ func (c *conversion) acctScope(d *directive) error {
 	for _, in := range d.inner {
 		switch in.name {
 		case "move-interval", "delete-after":
-			if in.value == "never" {
+			ever := never(in.value)
+			if ever {
 				in.value = "0"
 			}
 			t, err := in.duration(in.value)
-			if !c.faults.take(in, err) {
-				continue
-			}
-			if in.name == "delete-after" && t >= c.keep {
-				c.keep = t
-				b.Set("keep", span(t), in.Origin)
-			} else if in.name == "delete-after" {
-				b.Noted(in.Origin, "records are kept for as long as the longest delete-after")
-			} else {
+			switch {
+			case !c.faults.take(in, err):
+			case in.name == "move-interval":
 				b.Set("rotate_every", span(max(t, time.Minute)), in.Origin)
+			case ever || t >= c.keep && !c.keepAll:
+				c.keep, c.keepAll = t, ever
+				b.Set("keep", span(t), in.Origin)
+			default:
+				b.Noted(in.Origin, "records are kept for as long as the longest delete-after")
 			}
 		case "max-size":
 			n, err := in.octets(in.value)
@@ -170,6 +170,7 @@ var lost = map[string]struct {
 	"add-date-header":                   {"a message without one gets one, always", false},
 	"retain-x-job":                      {"the field is always removed", false},
 	"retain-x-virtual-mta":              {"the field is always removed", false},
+	"process-x-dkim-options":            {"the domain in From decides which key signs, and the field X-DKIM-Options would be sent: remove it in the application", true},
 	"verp-default":                      {"return paths have a token where a tenant has return_path: see docs/bounces.md", false},
 	"allow-mailmerge":                   {"templates are filled in by HTTP: see docs/http.md", false},
 	"allow-starttls":                    {"STARTTLS is offered where the listener has a certificate", false},

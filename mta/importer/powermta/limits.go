@@ -133,13 +133,13 @@ func (c *conversion) say(q *queue, d *directive, v *vmta, setting, kind string) 
 		}
 		if s.value, s.strict = n, float64(n); n == 0 {
 			s.strict = math.Inf(1)
-			if setting == "connection_limit_per_source" && text != "unlimited" {
+			if setting == "connection_limit_per_source" && !unlimited(text) {
 				q.block.Lost(d.Origin, "0 stops the mail: use 'mta pause' for that", true)
 				return nil
 			}
 		}
 	case perSourceRate:
-		if d.name == "max-msg-per-hour" && !strings.Contains(text, "/") && text != "unlimited" {
+		if d.name == "max-msg-per-hour" && !strings.Contains(text, "/") && !unlimited(text) {
 			text += "/h"
 		}
 		r, stopped, err := d.rate(text)
@@ -154,7 +154,7 @@ func (c *conversion) say(q *queue, d *directive, v *vmta, setting, kind string) 
 			s.strict = math.Inf(1)
 		}
 	case plainSpan:
-		if text == "never" {
+		if never(text) {
 			q.block.Lost(d.Origin, "there is always a limit here: the default applies", false)
 			return nil
 		}
@@ -183,7 +183,7 @@ func (c *conversion) writeLimits() {
 	for _, q := range c.order {
 		for _, name := range slices.Sorted(maps.Keys(q.said)) {
 			if !strings.HasPrefix(name, "backoff-") { // see writePatterns
-				c.writeSetting(q, name, c.withStars(q, star, name))
+				c.writeSetting(q, name, c.withRollup(q, name, c.withStars(q, star, name)))
 			}
 		}
 	}
@@ -283,6 +283,7 @@ func (c *conversion) putNumber(q *queue, setting string, n int, s said) {
 			n = many
 		}
 		q.block.Set(setting, n, s.Origin)
+		c.overPresets(q, setting, float64(n), n, s)
 		return
 	}
 	all := c.addresses()
@@ -296,6 +297,7 @@ func (c *conversion) putNumber(q *queue, setting string, n int, s said) {
 	}
 	q.block.Set("connection_limit", min(n*all, many*10), importer.Origin{})
 	q.block.Set(setting, n, s.Origin)
+	c.overPresets(q, setting, float64(n), n, s)
 	if c.rollups[q.domain] != nil && all > 1 {
 		q.block.Noted(s.Origin, "the limit is for each source and site; connection_limit holds for all of them together")
 	}
@@ -319,6 +321,7 @@ func (c *conversion) putRate(q *queue, setting string, r rate, s said) {
 		q.block.Noted(s.Origin, "the rate is rounded down")
 	}
 	q.block.Set(setting, text, s.Origin)
+	c.overPresets(q, setting, r.perDay(), text, s)
 	if c.rollups[q.domain] == nil {
 		return
 	}

@@ -1,6 +1,7 @@
 package powermta
 
 import (
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -25,6 +26,9 @@ func (r *reader) lines(file, text string, depth int) error {
 			line = strings.ReplaceAll(strings.ToValidUTF8(line, "?"), "\x00", "?")
 		}
 		whole, more := strings.CutSuffix(line, `\`)
+		if windowsFolder.MatchString(line) {
+			whole, more = line, false
+		}
 		if len(pending)+len(whole) > maxLine {
 			return at.fault("the line has more than %d octets: a list can be written as several lines", maxLine)
 		}
@@ -51,6 +55,9 @@ func (r *reader) lines(file, text string, depth int) error {
 	}
 	return nil
 }
+
+// windowsFolder matches a line that ends in the name of a folder, such as D:\logs\, which goes on in no other line.
+var windowsFolder = regexp.MustCompile(`(^|[ \t"])([A-Za-z]:|\\)\\[^ \t"]*\\$`)
 
 // goesOn reports whether a list of names goes on in the next line.
 func goesOn(line string) bool {

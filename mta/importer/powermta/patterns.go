@@ -122,7 +122,10 @@ func (c *conversion) writeRule(list *patternList, r rule, label, provider string
 		c.draft.Lost(r.Origin, "the pattern is none of RE2, which mta uses: write it without lookahead and references", true)
 		return nil
 	}
-	var err error
+	var (
+		off time.Duration
+		err error
+	)
 	retry, normal := backoffTimes(list)
 	suspend, fewer, note := time.Duration(0), time.Duration(0), ""
 	_, disables := r.actions["disable-source-ip"]
@@ -130,15 +133,18 @@ func (c *conversion) writeRule(list *patternList, r rule, label, provider string
 	switch {
 	case r.actions["mode"] == "backoff":
 		suspend, fewer = retry, normal
+		if disables {
+			if off, err = disabled(r); err != nil {
+				return err
+			}
+			suspend = max(suspend, off)
+		}
 		note = fmt.Sprintf("the site waits for %s as for backoff-retry-after, then has half of the connections", span(suspend))
 	case r.actions["mode"] == "normal":
 		note = "a rule without an action: it only keeps later rules from acting"
 	case disables:
-		suspend = 24 * time.Hour
-		if text := r.actions["reenable-after"]; text != "" {
-			if suspend, err = r.duration(text); err != nil {
-				return err
-			}
+		if suspend, err = disabled(r); err != nil {
+			return err
 		}
 		note = "the source stops sending to the site for that time"
 	case skips:
@@ -147,7 +153,7 @@ func (c *conversion) writeRule(list *patternList, r rule, label, provider string
 		c.draft.Lost(r.Origin, "the relay has no such action: it bounces by the code of a reply, and classifies by its text", r.actions["mode"] != "")
 		return nil
 	}
-	if text := r.actions["backoff-to-normal-after"]; text != "" && text != "never" {
+	if text := r.actions["backoff-to-normal-after"]; text != "" && !never(text) {
 		if fewer, err = r.duration(text); err != nil {
 			return err
 		}
@@ -171,6 +177,14 @@ func (c *conversion) writeRule(list *patternList, r rule, label, provider string
 	}
 	b.Noted(r.Origin, note)
 	return nil
+}
+
+// disabled is for how long a rule keeps a source from a site.
+func disabled(r rule) (time.Duration, error) {
+	if text := r.actions["reenable-after"]; text != "" && !never(text) {
+		return r.duration(text)
+	}
+	return 24 * time.Hour, nil
 }
 
 // backoffTimes are how long the queues that use a list wait in backoff mode, and how long it lasts: the longest of all.

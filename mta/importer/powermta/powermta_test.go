@@ -421,6 +421,89 @@ func TestNoLimitIsRaised(t *testing.T) {
 	}
 }
 
+// The presets of large providers take precedence over defaults: they get the limits of <domain *> that are stricter.
+func TestPresetsRaiseNoLimit(t *testing.T) {
+	file, err := os.ReadFile("../../config/presets.hcl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, provider := 0, ""
+	for line := range strings.Lines(string(file)) {
+		words := strings.Fields(line)
+		if len(words) < 3 || words[0] == "#" {
+			continue
+		}
+		if words[0] == "provider" {
+			provider = strings.Trim(words[1], `"`)
+			continue
+		}
+		var most int
+		fmt.Sscanf(strings.Trim(words[2], `"`), "%d", &most)
+		for _, k := range []struct{ setting, directive, value string }{
+			{"connection_limit_per_source", "max-smtp-out %d", "%d"}, {"max_deliveries_per_connection", "max-msg-per-connection %d", "%d"},
+			{"max_connection_rate_per_source", "max-connect-rate %d/m", `"%d/min"`},
+		} {
+			if words[0] != k.setting {
+				continue
+			}
+			n++
+			for value := most - 1; value <= most; value++ {
+				text := string(read(t, "<domain *>\n"+fmt.Sprintf(k.directive, value)+"\n</domain>\n").Bytes())
+				_, block, _ := strings.Cut(text, fmt.Sprintf("provider %q {", provider))
+				block, _, _ = strings.Cut(block, "\n}")
+				if has := strings.Contains(block, fmt.Sprintf("%s = "+k.value+" #", k.setting, value)); has != (value < most) {
+					t.Errorf("%s of %s is %d, and <domain *> has %d:\n%s", k.setting, provider, most, value, text)
+				}
+			}
+		}
+	}
+	if n < 30 {
+		t.Errorf("%d limits of presets", n)
+	}
+}
+
+// PowerMTA puts the mail of a domain into the queue of its exchangers, whose limits hold whatever the domain's are.
+func TestRollupLimitsTheDomain(t *testing.T) {
+	text := string(read(t, "<mx-rollup-list>\nmx *.google.com g.rollup\n</mx-rollup-list>\n<domain g.rollup>\nmax-smtp-out 5\n</domain>\n<domain gmail.com>\nmax-smtp-out 30\n</domain>\n").Bytes())
+	_, block, _ := strings.Cut(text, `domain "gmail.com" {`)
+	if block, _, _ = strings.Cut(block, "\n}"); !strings.Contains(block, "connection_limit_per_source = 5 #") {
+		t.Errorf("the domain may have more than its exchangers' queue:\n%s", text)
+	}
+}
+
+// What the program of another decade has written: values in whatever case, folders of Windows, actions together.
+func TestOldHands(t *testing.T) {
+	for name, c := range map[string]struct{ text, want, not string }{
+		"case of limits":  {"<Domain *>\nMax-SMTP-Out UNLIMITED\nMAX-MSG-RATE 100/H\nBounce-After 4D12H\nretry-after 10M 30M\n</DOMAIN>\n", `max_message_rate_per_source = "100/h"`, ""},
+		"case of times":   {"<domain *>\nbounce-after 4D12H\n</domain>\n", `max_age = "4d12h"`, ""},
+		"no signing":      {"domain-key s,a.example,/k.pem\n<domain *>\ndkim-sign No\n</domain>\n", "the key signs no mail", "dkim \""},
+		"Windows folder":  {"<acct-file C:\\pmta\\acct.csv>\nmove-to D:\\done\\\nmax-size 1M\n</acct-file>\nlog-file \\\\host\\logs\\\nhost-name a.example\n", `hostname = "a.example"`, "done\\ max-size"},
+		"a line goes on":  {"host-name \\\na.example\n", `hostname = "a.example"`, ""},
+		"records forever": {"<acct-file a>\ndelete-after never\n</acct-file>\n<acct-file b>\ndelete-after 8d\n</acct-file>\n", `keep = "0"`, `"8d"`},
+		"a source that is off for longer than the site": {
+			"<smtp-pattern-list l>\nreply /x/ mode=backoff,disable-source-ip,reenable-after=6h\n</smtp-pattern-list>\n<domain *>\nbackoff-retry-after 1h\nsmtp-pattern-list l\n</domain>\n",
+			`suspend   = "6h"`, ""},
+		"a limit of a pool": {
+			"<virtual-mta a>\nsmtp-source-host 192.0.2.1 a.example\n</virtual-mta>\n<virtual-mta-pool p>\nvirtual-mta a\nmax-msg-rate 7/h\n</virtual-mta-pool>\n",
+			`max_message_rate_per_source = "7/h"`, "not carried"},
+		"fields for signing": {"<source 10.0.0.1>\nprocess-x-dkim-options yes\n</source>\n", "not carried, and it protects: the domain in From", ""},
+		"a plan without an end": {
+			"<virtual-mta a>\nsmtp-source-host 192.0.2.1 a.example\nauto-cold-virtual-mta 192.0.2.2 b.example\n<domain *>\nmax-cold-virtual-mta-msg 50/day,unlimited\n</domain>\n</virtual-mta>\n",
+			"finish = true in the plan ends them", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := read(t, c.text)
+			if err := check(d); err != nil {
+				t.Error(err)
+			}
+			text := string(d.Bytes())
+			if !strings.Contains(text, c.want) || c.not != "" && strings.Contains(text, c.not) {
+				t.Errorf("want %s, and not %s, in\n%s", c.want, c.not, text)
+			}
+		})
+	}
+}
+
 // A queue that takes mail by exchangers and by queue-to limits both.
 func TestQueueOfExchangersAndOfDomains(t *testing.T) {
 	text := string(read(t, `

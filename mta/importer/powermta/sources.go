@@ -255,7 +255,7 @@ func (c *conversion) poolScope(d *directive) error {
 		case "domain-key":
 			err = c.domainKey(in, "the key signs the mail of its domain from all sources, not of this pool alone")
 		default:
-			c.lose(b, in)
+			err = c.inVMTA(b, in, c.vmta(c.firstOf(d)))
 		}
 		c.faults.take(in, err)
 	}

@@ -15,8 +15,15 @@ var timeUnits = map[string]time.Duration{
 	"h": time.Hour, "hr": time.Hour, "d": 24 * time.Hour, "day": 24 * time.Hour,
 }
 
-// duration reads "4d12h"; never: "never" is allowed and gives the longest there is.
+// unlimited reports whether a value lifts a limit. Values are in whatever case, as names are.
+func unlimited(text string) bool { return strings.EqualFold(text, "unlimited") }
+
+// never reports whether a time never comes.
+func never(text string) bool { return strings.EqualFold(text, "never") }
+
+// duration reads "4d12h".
 func (d *directive) duration(text string) (time.Duration, error) {
+	text = strings.ToLower(text)
 	if text == "0" {
 		return 0, nil
 	}
@@ -53,14 +60,14 @@ type rate struct {
 
 // rate reads "100/h", "3/5m", "unlimited"; stopped: it is "0", which lets nothing through.
 func (d *directive) rate(text string) (r rate, stopped bool, err error) {
-	switch text {
-	case "unlimited":
+	switch {
+	case unlimited(text):
 		return rate{}, false, nil
-	case "0":
+	case text == "0":
 		return rate{}, true, nil
 	}
 	wrong := d.fault("%s: %s is not a rate: write a number per s, m, h or d, such as 100/h or 3/5m", d.name, short(text))
-	amount, per, ok := strings.Cut(strings.ReplaceAll(text, " ", ""), "/")
+	amount, per, ok := strings.Cut(strings.ToLower(strings.ReplaceAll(text, " ", "")), "/")
 	if !ok {
 		return r, false, wrong
 	}
@@ -106,7 +113,7 @@ func (r rate) perDay() float64 { return float64(r.count) * float64(24*time.Hour)
 
 // octets reads "10K", "50M"; 0 is "unlimited".
 func (d *directive) octets(text string) (int64, error) {
-	if text == "unlimited" || text == "0" {
+	if unlimited(text) || text == "0" {
 		return 0, nil
 	}
 	digits := text[:len(text)-len(strings.TrimLeft(text, "0123456789"))]
@@ -120,7 +127,7 @@ func (d *directive) octets(text string) (int64, error) {
 
 // number reads a whole number; 0 is "unlimited".
 func (d *directive) number(text string) (int, error) {
-	if text == "unlimited" {
+	if unlimited(text) {
 		return 0, nil
 	}
 	n, err := strconv.ParseInt(text, 10, 32)

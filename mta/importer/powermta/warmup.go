@@ -65,6 +65,9 @@ func readCold(_ *conversion, q *queue, d *directive, v *vmta) error {
 		q.block.Lost(d.Origin, "no cold-virtual-mta belongs to it", false)
 		return nil
 	}
+	if strings.Contains(strings.ToLower(d.value), "unlimited") {
+		q.block.Noted(d.Origin, "a stage has caps: finish = true in the plan ends them after its last stage")
+	}
 	v.days = append(v.days, coldDays{d, q.domain, daily})
 	return nil
 }
