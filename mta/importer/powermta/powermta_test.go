@@ -437,6 +437,16 @@ func TestPresetsRaiseNoLimit(t *testing.T) {
 			provider = strings.Trim(words[1], `"`)
 			continue
 		}
+		if words[0] == "mx" { // a preset without exchangers can't be overridden
+			rollup := "<mx-rollup-list>\n"
+			for _, mx := range words[2:] {
+				rollup += "mx " + strings.Trim(mx, `[]",`) + " p.rollup\n"
+			}
+			d := read(t, rollup+"</mx-rollup-list>\n<domain *>\nmax-smtp-out 1\n</domain>\n")
+			if err := check(d); err != nil || strings.Contains(string(d.Bytes()), fmt.Sprintf("provider %q {", provider)) {
+				t.Errorf("%v, without the exchangers of %s:\n%s", err, provider, d.Bytes())
+			}
+		}
 		var most int
 		fmt.Sscanf(strings.Trim(words[2], `"`), "%d", &most)
 		for _, k := range []struct{ setting, directive, value string }{

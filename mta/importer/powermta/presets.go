@@ -11,12 +11,27 @@ import (
 type preset struct {
 	connections, deliveries int   // of each source, and of each connection
 	perMinute               int64 // connections of each source
+	mx                      []string
 }
 
 // presets are those of mta/config/presets.hcl.
 var presets = map[string]preset{
-	"google": {5, 50, 100}, "microsoft": {5, 50, 100}, "yahoo": {10, 20, 100}, "apple": {10, 5, 100}, "comcast": {10, 500, 100},
-	"gmx": {5, 100, 100}, "mail.ru": {5, 50, 100}, "orange": {3, 100, 60}, "mimecast": {10, 100, 100}, "proofpoint": {5, 50, 100},
+	"google":     {5, 50, 100, []string{"*.google.com", "*.googlemail.com"}},
+	"microsoft":  {5, 50, 100, []string{"*.protection.outlook.com", "*.mx.microsoft", "*.protection.office365.us"}},
+	"yahoo":      {10, 20, 100, []string{"*.yahoodns.net"}},
+	"apple":      {10, 5, 100, []string{"*.icloud.com"}},
+	"comcast":    {10, 500, 100, []string{"*.comcast.net"}},
+	"gmx":        {5, 100, 100, []string{"*.gmx.net", "*.web.de", "*.mail.com"}},
+	"mail.ru":    {5, 50, 100, []string{"*.mail.ru"}},
+	"orange":     {3, 100, 60, []string{"*.orange.fr", "*.wanadoo.fr"}},
+	"mimecast":   {10, 100, 100, []string{"*.mimecast.com", "*.mimecast.co.za", "*.mimecast-offshore.com"}},
+	"proofpoint": {5, 50, 100, []string{"*.pphosted.com", "*.ppe-hosted.com"}},
+}
+
+// inForce reports whether a preset has exchangers that no mx-rollup-list gives to another provider.
+func (c *conversion) inForce(name string) bool {
+	taken := slices.Concat(slices.Collect(maps.Values(c.rollups))...)
+	return c.rollups[name] != nil || slices.ContainsFunc(presets[name].mx, func(mx string) bool { return !slices.Contains(taken, mx) })
 }
 
 // most is the preset's limit in the measure of said.strict, 0 for none.
@@ -39,7 +54,7 @@ func (c *conversion) overPresets(q *queue, setting string, strict float64, value
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(presets)) {
-		if presets[name].most(setting) <= strict || c.saidOf(name, setting) {
+		if presets[name].most(setting) <= strict || !c.inForce(name) || c.saidOf(name, setting) {
 			continue
 		}
 		if c.draft.Find("provider", name) == nil {
