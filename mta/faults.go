@@ -12,16 +12,21 @@ import (
 // Ports that others have are not looked at: one of them may be this very relay, which is running.
 func Faults(cfg *config.Config) []string {
 	out := foldersOf(cfg).faults(cfg)
-	for _, l := range cfg.Listeners {
-		for _, address := range l.Address {
+	add := func(title, origin string, addresses ...string) {
+		for _, address := range addresses {
 			if fault := foreign(address); fault != "" {
-				out = append(out, fmt.Sprintf("%s: %s", place(fmt.Sprintf("listener %q", l.Name), l.Origin("address")), fault))
+				out = append(out, fmt.Sprintf("%s: %s", place(title, origin), fault))
 			}
 		}
 	}
-	if fault := foreign(cfg.HTTP.Address); fault != "" {
-		out = append(out, fmt.Sprintf("%s: %s", place("http", cfg.HTTP.Origin("address")), fault))
+	for _, l := range cfg.Listeners {
+		add(fmt.Sprintf("listener %q", l.Name), l.Origin("address"), l.Address...)
 	}
+	for _, a := range cfg.APIs {
+		add(fmt.Sprintf("api %q", a.Name), a.Origin("address"), a.Address...)
+	}
+	add("console", cfg.Console.Origin("address"), cfg.Console.Address)
+	add("http", cfg.HTTP.Origin("address"), cfg.HTTP.Address)
 	return out
 }
 

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -69,26 +68,14 @@ func (f folders) faults(cfg *config.Config) (out []string) {
 	return out
 }
 
-// keys tells which certificates and private keys the relay could not read.
-func (f folders) keys(cfg *config.Config, tell func(where, fault string)) {
-	for _, l := range cfg.Listeners {
-		for _, path := range slices.Concat(l.TLS.Certificate, l.TLS.Key, []string{l.TLS.ClientCA}) {
-			tell(place(fmt.Sprintf("listener %q", l.Name), l.Origin("tls.certificate")), f.unreadable(path))
-		}
-	}
-	for _, a := range cfg.APIs {
-		for _, path := range slices.Concat(a.TLS.Certificate, a.TLS.Key) {
-			tell(place(fmt.Sprintf("api %q", a.Name), a.Origin("tls.certificate")), f.unreadable(path))
-		}
-	}
-	for _, p := range cfg.ClientPairs() {
-		for _, path := range []string{p.Certificate, p.Key} {
-			tell("tls_certificate", f.unreadable(path))
-		}
+// keys reports which certificates and private keys the relay could not read.
+func (f folders) keys(cfg *config.Config, report func(where, fault string)) {
+	for _, file := range cfg.PEMFiles() {
+		report(place(file.Title, file.Origin), f.unreadable(file.Path))
 	}
 	for _, d := range cfg.DKIMs {
 		for _, key := range d.Keys {
-			tell(place(fmt.Sprintf("key %q", key.Selector), key.Origin("file")), f.unreadable(key.File))
+			report(place(fmt.Sprintf("key %q", key.Selector), key.Origin("file")), f.unreadable(key.File))
 		}
 	}
 }

@@ -184,6 +184,8 @@ func TestKeysThatTheRelayCanNotRead(t *testing.T) {
 
 	cfg := parsed(t, "hostname = \"relay.example\"\ndata_dir = \""+dir+"\"\n")
 	cfg.Listeners[0].TLS = config.TLS{Certificates: config.Certificates{Certificate: []string{all}, Key: []string{ours}}}
+	cfg.Console.Address, cfg.Console.TLS = "127.0.0.1:8026", config.Certificates{Certificate: []string{all}, Key: []string{ours}}
+	cfg.Streams = []*config.Stream{{Name: "app", CA: ours}}
 	cfg.DKIMs = []*config.DKIM{{Keys: []*config.DKIMKey{{Selector: "k1", File: ours}}}}
 	got := folders{owner: other, readOnly: onReadOnly}.faults(cfg)
 	var keys []string
@@ -192,7 +194,31 @@ func TestKeysThatTheRelayCanNotRead(t *testing.T) {
 			keys = append(keys, fault)
 		}
 	}
-	if len(keys) != 2 || !strings.HasPrefix(keys[0], `listener "smtp"`) || !strings.HasPrefix(keys[1], `key "k1"`) {
-		t.Errorf("told %q", got)
+	want := []string{`listener "smtp"`, "console", `stream "app"`, `key "k1"`}
+	if len(keys) != len(want) {
+		t.Fatalf("the faults are %q", got)
+	}
+	for i := range want {
+		if !strings.HasPrefix(keys[i], want[i]) {
+			t.Errorf("fault %d is %q, want one of %s", i, keys[i], want[i])
+		}
+	}
+}
+
+// TestAddressesThatThisMachineLacks: any of them keeps the relay from starting.
+func TestAddressesThatThisMachineLacks(t *testing.T) {
+	const lacking = "192.0.2.1:8443" // RFC 5737
+	cfg := parsed(t, "hostname = \"relay.example\"\ndata_dir = \""+t.TempDir()+"\"\n")
+	cfg.Listeners[0].Address, cfg.HTTP.Address, cfg.Console.Address = []string{lacking}, lacking, lacking
+	cfg.APIs = []*config.API{{Name: "web", Address: []string{lacking}}}
+	got := Faults(cfg)
+	want := []string{`listener "smtp"`, `api "web"`, "console", "http"}
+	if len(got) != len(want) {
+		t.Fatalf("the faults are %q", got)
+	}
+	for i := range want {
+		if !strings.HasPrefix(got[i], want[i]) || !strings.Contains(got[i], "does not have the address 192.0.2.1") {
+			t.Errorf("fault %d is %q, want one of %s", i, got[i], want[i])
+		}
 	}
 }

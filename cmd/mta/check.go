@@ -19,9 +19,10 @@ const checkHelp = `Check the configuration file and report every error with its 
 running relay is not affected.
 
 Anything that would keep the relay from starting on this machine is an error, with exit
-status 1: a directory or log file that it can't write, a key or certificate that it can't
-read, a listener on an address that the machine doesn't have. The check does not test
-whether another program uses a listener's port: that is usually the running relay itself.
+status 1: a directory or log file that it can't write, a key or certificate that is missing
+or that it can't read, a listener, API or console on an address that the machine doesn't have.
+The check does not test whether another program uses a listener's port: that is usually the
+running relay itself.
 
 Data that another version of mta has written, in a format that this one does not read,
 are an error with exit status 78: run the check of a new version before an upgrade.

@@ -392,6 +392,17 @@ func checkFiles(c *Config, problems *settings.Collector) {
 	for _, a := range c.APIs {
 		k.certificateFiles(&a.block, fmt.Sprintf("api %q", a.Name), a.TLS)
 	}
+	if c.Console.Address != "" {
+		k.certificateFiles(&c.Console.block, "console", c.Console.TLS)
+	}
+	for _, s := range c.Streams {
+		if s.CA == "" {
+			continue
+		}
+		if _, err := certificates.ReadAuthorities(s.CA); err != nil {
+			k.problem(&s.block, "ca", "", "ca of stream %q: %s", s.Name, err)
+		}
+	}
 	for _, l := range c.Listeners {
 		if _, err := l.TLS.ClientCAs(); err != nil {
 			k.problem(&l.block, "tls.client_ca", "", "client_ca of listener %q: %s", l.Name, err)

@@ -36,6 +36,26 @@ func TestLoad(t *testing.T) {
 		t.Errorf("a certificate that is not there: %v", err)
 	}
 
+	write(`console {
+  address = "127.0.0.1:8026"
+  users   = "` + dir + `/users"
+  tls {
+    certificate = "` + dir + `/none.pem"
+    key         = "` + dir + `/none.key"
+  }
+}`)
+	if _, err := Load(path, noEnv); !errors.As(err, &problems) || len(problems) != 1 || problems[0].Line != 5 || !strings.Contains(err.Error(), "none.pem") {
+		t.Errorf("a certificate of the console that is not there: %v", err)
+	}
+
+	write(`stream "app" {
+  to = "https://app.example/hook"
+  ca = "` + dir + `/none.pem"
+}`)
+	if _, err := Load(path, noEnv); !errors.As(err, &problems) || len(problems) != 1 || problems[0].Line != 3 || !strings.Contains(err.Error(), "none.pem") {
+		t.Errorf("authorities of a stream that are not there: %v", err)
+	}
+
 	write(`data_dir = "` + dir + `"`)
 	if c, err := Load(path, noEnv); err != nil || c.DataDir != dir {
 		t.Errorf("a file that is right: %v", err)
