@@ -157,12 +157,12 @@ func (s *Server) exportLog(w http.ResponseWriter, r *request) error {
 
 // end ends a file: with an empty one when nothing was written. A part must not be taken for the whole.
 func (a *attachment) end(err error) error {
-	switch {
-	case err != nil && a.begun:
+	if err != nil && a.begun {
 		panic(http.ErrAbortHandler)
-	case err != nil:
-		return err
 	}
-	_, err = a.Write(nil)
+	if err == nil {
+		_, err = a.Write(nil)
+	}
+	a.longAnswer.end()
 	return err
 }

@@ -163,19 +163,14 @@ func (s *Server) download(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	out := s.attachment(w, id+".eml")
-	if err := r.relay.Content(r.ctx, id, out); err != nil {
-		if !out.begun {
-			return err
-		}
-		panic(http.ErrAbortHandler) // a part must not be taken for the whole
-	}
-	return nil
+	return out.end(r.relay.Content(r.ctx, id, out))
 }
 
 // attachment is a file that the browser saves and never shows. Its header is sent with the first octets, so that an
-// error before them is still a page.
+// error before them is still a page. A large file takes longer than a page may: who takes a part of it in time gets the
+// next.
 type attachment struct {
-	w     http.ResponseWriter
+	longAnswer
 	name  string
 	begun bool
 }
@@ -183,7 +178,7 @@ type attachment struct {
 var _ io.Writer = (*attachment)(nil)
 
 func (s *Server) attachment(w http.ResponseWriter, name string) *attachment {
-	return &attachment{w: w, name: name}
+	return &attachment{longAnswer: newLongAnswer(w, time.Minute), name: name}
 }
 
 func (a *attachment) Write(text []byte) (int, error) {
@@ -192,7 +187,5 @@ func (a *attachment) Write(text []byte) (int, error) {
 		a.w.Header().Set("Content-Type", "application/octet-stream")
 		a.w.Header().Set("Content-Disposition", `attachment; filename="`+a.name+`"`)
 	}
-	// A large file takes longer than a page may: who takes a part of it in time gets the next.
-	_ = http.NewResponseController(a.w).SetWriteDeadline(time.Now().Add(time.Minute))
-	return a.w.Write(text)
+	return a.longAnswer.Write(text)
 }

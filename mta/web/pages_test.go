@@ -69,7 +69,7 @@ func (b *browser) follow(ctx context.Context, path string) (<-chan string, func(
 // TestStreams: what comes is sent as it comes, as text whatever a stranger wrote.
 func TestStreams(t *testing.T) {
 	c := newConsole(t, nil)
-	const evil = "<script>alert(1)</script>\u202e\x1b[31m"
+	const evil = "<script>alert(1)</script>\u202e\x1b[31m\revent: failure\rdata: gone\r\r"
 	c.relay.Conversation[1].Text = evil
 	for path, want := range map[string]string{"/trace/follow?site=big.example": "220 mx1.big.example ESMTP", "/log/follow": "eve@x.example"} {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -89,7 +89,7 @@ func TestStreams(t *testing.T) {
 				break
 			}
 		}
-		if !found || strings.Contains(all, "<script>") || strings.ContainsAny(all, "\x1b\u202e") {
+		if !found || strings.Contains(all, "<script>") || strings.ContainsAny(all, "\x1b\u202e\r") {
 			t.Errorf("%s sends\n%s", path, all)
 		}
 		cancel()
