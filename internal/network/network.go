@@ -34,3 +34,24 @@ func Of(a netip.Addr) netip.Prefix {
 	p, _ := a.Prefix(bits)
 	return p
 }
+
+// Without gives the networks of p that are not in q.
+func Without(p, q netip.Prefix) []netip.Prefix {
+	switch {
+	case !p.Overlaps(q):
+		return []netip.Prefix{p}
+	case q.Bits() <= p.Bits():
+		return nil
+	}
+	low := netip.PrefixFrom(p.Addr(), p.Bits()+1)
+	high := netip.PrefixFrom(setBit(p.Addr(), p.Bits()), p.Bits()+1)
+	return append(Without(low, q), Without(high, q)...)
+}
+
+// setBit gives the address with one more bit set, counted from the highest.
+func setBit(a netip.Addr, n int) netip.Addr {
+	octets := a.AsSlice()
+	octets[n/8] |= 1 << (7 - n%8)
+	out, _ := netip.AddrFromSlice(octets)
+	return out
+}

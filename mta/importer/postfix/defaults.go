@@ -1,6 +1,9 @@
 package postfix
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // defaults are those of Postfix 3.7 (postconf -d) that count for a relay. Parameters of transports follow a pattern, see
 // defaultOf.
@@ -62,13 +65,21 @@ var defaults = map[string]string{
 	"smtp_connection_reuse_time_limit":      "300s",
 }
 
+// ofTransports are the ends of the names of parameters that the queue manager has for each transport.
+var ofTransports = []string{"_destination_concurrency_limit", "_destination_recipient_limit", "_destination_rate_delay", "_transport_rate_delay"}
+
+// ofQueueManager reports whether a parameter is one of them.
+func ofQueueManager(name string) bool {
+	return slices.ContainsFunc(ofTransports, func(suffix string) bool { return strings.HasSuffix(name, suffix) })
+}
+
 // defaultOf returns the default of a parameter, "" where there is none. TRANSPORT_destination_concurrency_limit and its
 // like take that of default_destination_concurrency_limit.
 func defaultOf(name string) string {
 	if d, ok := defaults[name]; ok {
 		return d
 	}
-	for _, suffix := range []string{"_destination_concurrency_limit", "_destination_recipient_limit", "_destination_rate_delay", "_transport_rate_delay"} {
+	for _, suffix := range ofTransports {
 		if strings.HasSuffix(name, suffix) && name != "default"+suffix {
 			return "$default" + suffix
 		}

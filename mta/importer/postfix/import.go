@@ -96,8 +96,7 @@ func (im *importing) whole() {
 	}
 	im.top.Comment("Postfix knows no providers: without the presets, its own limits apply. Delete the line to have them.")
 	im.top.Set("presets", false, importer.Origin{})
-	v4, v6 := im.protocols()
-	_, at, _ := s.text("inet_protocols")
+	v4, v6, at := s.protocols()
 	if !v6 {
 		im.top.Inner("router").Set("ipv6", false, at)
 	}

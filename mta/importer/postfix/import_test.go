@@ -80,6 +80,7 @@ func TestFaultsNameFileAndLine(t *testing.T) {
 		{"x = 1\nminimal_backoff_time = 5x", master, `main.cf:2: minimal_backoff_time: "5x" is not a time`},
 		{"\n\ntransport_maps = hash:/etc/postfix/none", master, "main.cf:3: transport_maps: "},
 		{"mynetworks = 10.0.0.1/8", master, `main.cf:1: mynetworks: "10.0.0.1/8" has bits beyond its mask: write 10.0.0.0/8`},
+		{"mynetworks = 10.0.0.0/8 # the office", master, "main.cf:1: mynetworks: # begins a comment at the start of a line only"},
 		{"relayhost = [a", master, `main.cf:1: "[a" has no ]`},
 		{"relayhost = a:none", master, `main.cf:1: port "none"`},
 		{"default_transport = gone", master, `main.cf:1: master.cf has no transport "gone"`},
@@ -239,12 +240,49 @@ func TestNobodyMayMoreThanBefore(t *testing.T) {
 		{networks + "message_size_limit = 0", "", "1073741824B", 0},
 		{networks + "maximal_queue_lifetime = 10s", "", `max_age                  = "1m"`, 0},
 		{networks + "transport_maps = inline:{a..b=slow:}", "", "the key is not a domain", 1},
+		{"compatibility_level = 3.6\nmynetworks = !10.0.0.0/9, 10.0.0.0/8", "", `relay_from                 = ["10.128.0.0/9"]`, 0},
+		{"compatibility_level = 3.6\nmynetworks = 10.0.0.0/9, !10.0.0.0/8, 10.0.0.0/8", "", `relay_from                 = ["10.0.0.0/9"]`, 0},
+		{"compatibility_level = 3.6\nmynetworks = !203.0.113.1, 0.0.0.0/0, ::1", "", `relay_from                 = ["::1/128"]`, 1},
+		{networks, "26 inet n - n - 1 postscreen -o postscreen_upstream_proxy_protocol=haproxy\n", "clients are known by the address of the proxy", 1},
+		{networks + "postscreen_upstream_proxy_protocol = haproxy", "", "clients are known by the address of the proxy", 1},
+		{networks, "26 inet n - n - 1 postscreen\nsmtpd pass - - n - 7 smtpd\n", "max_connections            = 7", 0},
+		{networks, "10025 inet n - n - - smtpd -o content_filter= -o smtpd_milters=\n", `relay_from                 = ["10.0.0.0/8"]`, 0},
+		{networks, "cleanup unix n - n - 0 cleanup -o header_checks=pcre:/x\n", "rules for headers are not carried", 1},
+		{networks, "pickup unix n - n 60 1 pickup -o content_filter=scan:\n", "filters and milters are out of scope", 1},
+		{networks, "587 inet n - n - - smtpd -o smtpd_tls_req_ccert=yes -o smtpd_tls_security_level=may -o smtpd_tls_cert_file=/c\n", "smtpd_tls_req_ccert=yes: not carried, and it protects: a certificate", 1},
 		{networks + "minimal_backoff_time = 2h\nmaximal_backoff_time = 1h", "", `max_retry_interval       = "2h"`, 0},
 	} {
 		d := imported(t, c.main, master+c.master)
 		if text := string(d.Bytes()); !strings.Contains(text, c.want) || d.Summary().Protects != c.protects {
 			t.Errorf("%s%s: %d that protect, want %d, and %s in\n%s", c.main, c.master, d.Summary().Protects, c.protects, c.want, text)
 		}
+	}
+}
+
+// TestLimitsOfDestinationsAreTheQueueManagers: -o of a transport does not change them, -o of the queue manager does.
+func TestLimitsOfDestinationsAreTheQueueManagers(t *testing.T) {
+	const main = "compatibility_level = 3.6\ntransport_maps = inline:{a.example=slow:}\nslow_destination_concurrency_limit = 2\nslow_destination_rate_delay = 0\n"
+	d := imported(t, main, "smtp unix - - n - - smtp\nslow unix - - n - - smtp -o slow_destination_concurrency_limit=50 -o slow_destination_rate_delay=60s\nqmgr unix n - n 300 1 qmgr -o default_destination_concurrency_limit=3 -o maximal_queue_lifetime=1d\n")
+	for _, want := range []string{"  connection_limit = 2 ", "  connection_limit         = 3 ", `  max_age                  = "1d"`, "slow_destination_rate_delay=60s: not carried: it has no effect in Postfix"} {
+		if !strings.Contains(string(d.Bytes()), want) {
+			t.Errorf("no %q in\n%s", want, d.Bytes())
+		}
+	}
+	if strings.Contains(string(d.Bytes()), "max_message_rate") {
+		t.Errorf("a rate that Postfix does not have:\n%s", d.Bytes())
+	}
+}
+
+// TestFamiliesOfATransport: mail leaves from no address that its transport could not use.
+func TestFamiliesOfATransport(t *testing.T) {
+	const main = "compatibility_level = 3.6\ntransport_maps = inline:{a.example=four:}\n"
+	d := imported(t, main, "smtp unix - - n - - smtp\nfour unix - - n - - smtp -o inet_protocols=ipv4 -o smtp_bind_address=192.0.2.1 -o smtp_bind_address6=2001:db8::1\n")
+	if text := string(d.Bytes()); strings.Contains(text, "2001:db8::1\"") || strings.Contains(text, "the other family") || d.Summary().Protects != 0 {
+		t.Errorf("a source of another family:\n%s", text)
+	}
+	d = imported(t, main, "smtp unix - - n - - smtp\nfour unix - - n - - smtp -o inet_protocols=ipv4\n")
+	if text := string(d.Bytes()); !strings.Contains(text, "inet_protocols=ipv4: not carried, and it protects: a source without an address") {
+		t.Errorf("no note in\n%s", text)
 	}
 }
 

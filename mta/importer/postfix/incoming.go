@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"example.org/mta/internal/network"
 	"example.org/mta/mta/importer"
 )
 
@@ -25,10 +26,8 @@ func (im *importing) incoming() {
 		own := s.own
 		if s.command == "postscreen" {
 			im.top.Lost(s.at, "postscreen: the relay has greet_delay, and limits for strangers of its own", false)
-			for _, d := range im.services {
-				if d.kind == "pass" && d.command == "smtpd" {
-					own = d.own
-				}
+			if d := im.behindPostscreen(); d != nil {
+				own = d.own
 			}
 		}
 		im.listener(s, scope{im, own})
@@ -39,21 +38,18 @@ func (im *importing) incoming() {
 	}
 }
 
-// families is how many families of addresses are in use.
-func (im *importing) families() int {
-	v4, v6 := im.protocols()
-	n := 0
-	if v4 {
-		n++
+// behindPostscreen is the server to which postscreen passes connections, nil for none.
+func (im *importing) behindPostscreen() *service {
+	i := slices.IndexFunc(im.services, func(s *service) bool { return s.kind == "pass" && s.command == "smtpd" })
+	if i < 0 {
+		return nil
 	}
-	if v6 {
-		n++
-	}
-	return n
+	return im.services[i]
 }
 
-func (im *importing) protocols() (v4, v6 bool) {
-	value, at, _ := scope{im: im}.text("inet_protocols")
+// protocols are the families of addresses that are in use.
+func (s scope) protocols() (v4, v6 bool, at importer.Origin) {
+	value, at, _ := s.text("inet_protocols")
 	for _, p := range list(strings.ToLower(value)) {
 		switch p {
 		case "all":
@@ -63,10 +59,10 @@ func (im *importing) protocols() (v4, v6 bool) {
 		case "ipv6":
 			v6 = true
 		default:
-			im.fail(at, "inet_protocols: %q is neither all, ipv4 nor ipv6: write one of these", importer.Short(p))
+			s.im.fail(at, "inet_protocols: %q is neither all, ipv4 nor ipv6: write one of these", importer.Short(p))
 		}
 	}
-	return v4, v6
+	return v4, v6, at
 }
 
 // anyAddress is that of a listener whose own has a fault: what else is wrong with it is found all the same.
@@ -93,7 +89,7 @@ func (im *importing) addresses(s *service) (all []string) {
 		}
 		return []string{net.JoinHostPort(host, port)}
 	}
-	v4, v6 := im.protocols()
+	v4, v6, _ := scope{im: im}.protocols()
 	value, at, _ := scope{im, s.own}.text("inet_interfaces")
 	for _, item := range list(value) {
 		a, err := netip.ParseAddr(strings.Trim(item, "[]"))
@@ -149,12 +145,18 @@ func (im *importing) listener(s *service, p scope) {
 			b.Lost(at, fmt.Sprintf("a message may have %d recipients, at least (RFC 5321, 4.5.3.1.8)", leastRecipients), true)
 		}
 	}
-	limit, at := s.maxproc, s.at
-	if limit == "-" {
-		limit, at, _ = p.text("default_process_limit")
+	server := s
+	if s.command == "postscreen" {
+		server = im.behindPostscreen()
 	}
-	if n, err := strconv.Atoi(limit); err == nil && n > 0 && s.command == "smtpd" {
-		b.Set("max_connections", n, at)
+	if server != nil {
+		limit, at := server.maxproc, server.at
+		if limit == "-" {
+			limit, at, _ = p.text("default_process_limit")
+		}
+		if n, err := strconv.Atoi(limit); err == nil && n > 0 {
+			b.Set("max_connections", n, at)
+		}
 	}
 	if n, at, _ := p.number("smtpd_client_connection_count_limit"); n > 0 {
 		b.Set("max_connections_per_client", n, at)
@@ -308,15 +310,41 @@ func (im *importing) mynetworks(b *importer.Block, p scope) (networks []netip.Pr
 		}
 		return []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 	}
+	var excluded []netip.Prefix // from what follows
 	for _, item := range list(value) {
-		for _, n := range im.network(item, at) {
+		if strings.HasPrefix(item, "#") {
+			im.fail(at, "mynetworks: # begins a comment at the start of a line only: write the comment on a line before")
+			break
+		}
+		pattern, not := strings.CutPrefix(item, "!")
+		parts := im.network(pattern, at)
+		if not {
+			excluded = append(excluded, parts...)
+			continue
+		}
+		parts = im.notOpen(parts, at) // as a whole: what is left of it would be open, too
+		if len(excluded) > maxExcluded {
+			im.fail(at, "mynetworks: more than %d networks are excluded: write the parts that remain", maxExcluded)
+			break
+		}
+		for _, q := range excluded {
+			var rest []netip.Prefix
+			for _, n := range parts {
+				rest = append(rest, network.Without(n, q)...)
+			}
+			parts = rest
+		}
+		for _, n := range parts {
 			if !slices.Contains(networks, n) {
 				networks = append(networks, n)
 			}
 		}
 	}
-	return im.notOpen(networks, at)
+	return networks
 }
+
+// maxExcluded bounds how many networks are cut out of others.
+const maxExcluded = 100
 
 // notOpen leaves networks out that would make an open relay.
 func (im *importing) notOpen(networks []netip.Prefix, at importer.Origin) (out []netip.Prefix) {
@@ -334,7 +362,7 @@ func (im *importing) notOpen(networks []netip.Prefix, at importer.Origin) (out [
 func (im *importing) network(item string, at importer.Origin) []netip.Prefix {
 	switch {
 	case strings.HasPrefix(item, "!"):
-		im.top.Lost(at, item+": a network can't be excluded from a larger one: write the parts", true)
+		im.top.Lost(at, item+": in a file or table, a network can't be excluded from a larger one: write it into mynetworks", true)
 		return nil
 	case strings.HasPrefix(item, "/"):
 		data, shown, err := im.file(item, maxTable)
@@ -443,9 +471,10 @@ func (im *importing) listenerTLS(b *importer.Block, p scope, usersOnly bool) {
 	if ask || require {
 		if require {
 			atAsk = atRequire
-			im.top.Lost(at, "a certificate is asked for and not required: write auth with EXTERNAL and required = true", true)
+			im.top.Lost(atAsk, "a certificate is asked for and not required: write auth with EXTERNAL and required = true", true)
 		}
 		in.Set("client_certificates", true, atAsk)
+		im.top.Inner("users").Set("file", "/etc/mta/users", atAsk) // who has which certificate
 	}
 }
 

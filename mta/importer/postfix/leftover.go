@@ -12,6 +12,7 @@ type reason struct {
 const (
 	local   = "local delivery is out of scope"
 	filter  = "filters and milters are out of scope: run them in front of the relay; for DKIM write dkim blocks"
+	proxied = "write proxy_from with the proxies' networks: clients are known by the address of the proxy until then"
 	rewrite = "addresses and headers are not rewritten"
 )
 
@@ -32,7 +33,8 @@ var reasons = map[string]reason{
 	"smtpd_sender_login_maps": {"write senders of users and tenants", true, false}, "authorized_submit_users": {"the control socket's permissions decide who submits with mta sendmail", true, false},
 	"smtpd_restriction_classes": {"restriction classes are not carried", true, false}, "relay_domains": {"mail from strangers is not relayed, whatever its domain", false, false},
 	"relay_recipient_maps": {"mail from strangers is not relayed, whatever its domain", false, false}, "relay_transport": {"mail for relay_domains goes as all other mail", false, false},
-	"smtpd_upstream_proxy_protocol": {"write proxy_from with the proxies' networks", true, false}, "postscreen_": {"postscreen has no counterpart", false, false},
+	"smtpd_upstream_proxy_protocol": {proxied, true, false}, "postscreen_upstream_proxy_protocol": {proxied, true, false},
+	"smtpd_authorized_": {"", false, false}, "multi_instance_": {"import each instance from its own folder: 'mta import postfix DIR'", false, false}, "postscreen_": {"postscreen has no counterpart", false, false},
 	"smtp_sasl_security_options": {"", false, true}, "smtp_sasl_tls_security_options": {"", false, true}, "smtp_sasl_": {"the relay chooses the mechanism", false, false},
 	"smtp_sender_dependent_authentication": {"logins are by route", false, false},
 	"mydestination":                        {local, false, false}, "alias_": {"", false, true}, "mailbox_": {local, false, false}, "home_mailbox": {local, false, false},
@@ -88,9 +90,13 @@ func (im *importing) leftover() {
 			continue
 		}
 		switch s.command {
-		case "smtp", "smtpd":
+		case "smtp", "smtpd", "postscreen", "qmgr", "oqmgr", "cleanup", "pickup", "trivial-rewrite", "bounce":
 			for _, name := range sortedNames(s.own) {
-				if p := s.own[name]; !im.used[p.at] {
+				switch p := s.own[name]; {
+				case im.used[p.at] || strings.TrimSpace(p.raw) == "":
+				case s.command == "smtp" && ofQueueManager(name):
+					im.top.Lost(p.at, "it has no effect in Postfix: the queue manager reads main.cf", false)
+				default:
 					im.leave(name, p)
 				}
 			}

@@ -349,7 +349,7 @@ func (im *importing) writeDefaults(whole scope, want map[string]setting) {
 		{"minimal_backoff_time", "retry_interval", 's'}, {"maximal_backoff_time", "max_retry_interval", 's'},
 		{"maximal_queue_lifetime", "max_age", 'd'}, {"delay_warning_time", "delay_warning", 'h'},
 	} {
-		d, at, _ := whole.duration(x.param, x.unit)
+		d, at, _ := im.queueManager().duration(x.param, x.unit)
 		if d < time.Minute && x.setting == "max_age" {
 			im.top.Noted(at, "the relay keeps mail that it can't deliver for a minute at least")
 			d = time.Minute
@@ -367,8 +367,8 @@ func (im *importing) writeDefaults(whole scope, want map[string]setting) {
 		}
 		b.Set(x.setting, durationText(d), at)
 	}
-	age, _, _ := whole.duration("maximal_queue_lifetime", 'd')
-	if d, at, set := whole.duration("bounce_queue_lifetime", 'd'); set && d != age {
+	age, _, _ := im.queueManager().duration("maximal_queue_lifetime", 'd')
+	if d, at, set := im.queueManager().duration("bounce_queue_lifetime", 'd'); set && d != age {
 		im.top.Lost(at, "reports have the max_age of other mail", false)
 	}
 	if port, at, set := whole.text("smtp_tcp_port"); set {
@@ -422,8 +422,9 @@ func (im *importing) senderTransport(domain string, e *entry) {
 		b.Set("route", routeOf(h), e.at)
 		im.login(b, h, map[string]setting{})
 	}
-	for name, s := range h.destination(im) {
-		if have := im.everything.destination(im)[name]; have.value != s.value {
+	want, has := h.destination(im), im.everything.destination(im)
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if s := want[name]; has[name].value != s.value {
 			im.top.Lost(s.at, fmt.Sprintf("%s has no setting by sender: that of the destination applies", name), true)
 		}
 	}

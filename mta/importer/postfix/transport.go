@@ -2,7 +2,9 @@ package postfix
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,17 +61,18 @@ func (t *transport) param(suffix string) string { return t.name + suffix }
 // destinationSettings are those that a transport gives to its destinations.
 func (im *importing) destinationSettings(t *transport) map[string]setting {
 	out := make(map[string]setting)
-	if n, at, _ := t.number(t.param("_destination_concurrency_limit")); n > 0 {
+	queue := im.queueManager()
+	if n, at, _ := queue.number(t.param("_destination_concurrency_limit")); n > 0 {
 		out["connection_limit"] = setting{n, at}
 	} else {
 		out["connection_limit"] = setting{1000, at}
 	}
-	n, at, _ := t.number(t.param("_destination_recipient_limit"))
+	n, at, _ := queue.number(t.param("_destination_recipient_limit"))
 	if n == 0 {
 		n = 1000
 	}
 	out["max_recipients_per_batch"] = setting{n, at}
-	if d, at, _ := t.duration(t.param("_destination_rate_delay"), 's'); d > 0 {
+	if d, at, _ := queue.duration(t.param("_destination_rate_delay"), 's'); d > 0 {
 		out["max_message_rate"] = setting{rateText(d), at}
 		out["connection_limit"] = setting{1, at}
 		if n == 1 {
@@ -81,6 +84,17 @@ func (im *importing) destinationSettings(t *transport) map[string]setting {
 	level, at := im.mainLevel(t)
 	im.protection(t, level, nil, at, out)
 	return out
+}
+
+// queueManager is where the limits of destinations and transports are looked up: they are parameters of the queue manager,
+// whatever -o of a transport has.
+func (im *importing) queueManager() scope {
+	for _, s := range im.services {
+		if s.command == "qmgr" || s.command == "oqmgr" {
+			return scope{im, s.own}
+		}
+	}
+	return scope{im: im}
 }
 
 // timeoutNames are the settings in timeouts, by the parameter.
@@ -138,6 +152,17 @@ func (im *importing) makeSources(t *transport) []string {
 	}
 	four, at4 := im.bindAddress(t, "smtp_bind_address", netip.Addr.Is4)
 	six, at6 := im.bindAddress(t, "smtp_bind_address6", netip.Addr.Is6)
+	v4, v6, atFamilies := t.protocols()
+	if !v4 {
+		four = netip.Addr{}
+	}
+	if !v6 {
+		six = netip.Addr{}
+	}
+	all4, all6, _ := scope{im: im}.protocols()
+	if (v4 != all4 || v6 != all6) && !four.IsValid() && !six.IsValid() {
+		im.top.Lost(atFamilies, "a source without an address uses all families: give it the address from which this mail is to leave", true)
+	}
 	switch {
 	case four.IsValid() && six.IsValid():
 		t.sources = []string{t.name, t.name + "-6"}
@@ -150,7 +175,7 @@ func (im *importing) makeSources(t *transport) []string {
 		t.sources = []string{t.name}
 		im.source(t, t.name, four, at4)
 	}
-	if four.IsValid() != six.IsValid() && im.families() == 2 {
+	if four.IsValid() != six.IsValid() && v4 && v6 {
 		at := at4
 		if six.IsValid() {
 			at = at6
@@ -206,7 +231,7 @@ func (im *importing) source(t *transport, name string, a netip.Addr, at importer
 	} else if n > 0 {
 		b.Set("connection_limit", n, at)
 	}
-	if d, at, _ := t.duration(t.param("_transport_rate_delay"), 's'); d > 0 {
+	if d, at, _ := im.queueManager().duration(t.param("_transport_rate_delay"), 's'); d > 0 {
 		b.Set("max_message_rate", rateText(d), at)
 		if len(t.sources) > 1 {
 			im.top.Noted(at, "each of the two sources has the rate")
@@ -258,7 +283,8 @@ func (h *hop) destination(im *importing) map[string]setting {
 		if n != out["connection_limit"].value {
 			im.top.Noted(t.settings["connection_limit"].at, "the sources of a pool have one limit at a destination, the largest of their transports'")
 		}
-		for name, s := range t.settings {
+		for _, name := range slices.Sorted(maps.Keys(t.settings)) {
+			s := t.settings[name]
 			if name != "connection_limit" && out[name].value != s.value {
 				im.top.Lost(s.at, fmt.Sprintf("the transports of one pool have one value of %s here: that of %s counts", name, h.transports[0].name), true)
 			}

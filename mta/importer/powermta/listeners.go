@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/network"
 	"example.org/mta/mta/importer"
 )
 
@@ -38,7 +39,7 @@ func (c *conversion) sourceScope(d *directive) error {
 	if name, named := strings.CutPrefix(text, "{"); named {
 		s.name = strings.ToLower(strings.Trim(name, "{}"))
 	} else {
-		p, err := network(text)
+		p, err := parseNetwork(text)
 		if err != nil {
 			return d.fault("<source>: %s is neither a network nor a {name}: write one such as 192.0.2.0/24", short(text))
 		}
@@ -77,8 +78,8 @@ func everybody(p netip.Prefix) bool {
 	return p.Addr().Is4() && p.Bits() < 8 || p.Addr().Is6() && p.Bits() < 16
 }
 
-// network reads "10.0.0.0/8", "127.0.0.1", and "0/0".
-func network(text string) (netip.Prefix, error) {
+// parseNetwork reads "10.0.0.0/8", "127.0.0.1", and "0/0".
+func parseNetwork(text string) (netip.Prefix, error) {
 	if text == "0/0" {
 		return netip.ParsePrefix("0.0.0.0/0")
 	}
@@ -224,7 +225,7 @@ func (c *conversion) networks(may func(*client) bool) []string {
 		}
 		var rest []netip.Prefix
 		for _, p := range allowed {
-			rest = append(rest, without(p, s.network)...)
+			rest = append(rest, network.Without(p, s.network)...)
 		}
 		if allowed = rest; may(s) && !everybody(s.network) {
 			allowed = append(allowed, s.network)
@@ -235,27 +236,6 @@ func (c *conversion) networks(may func(*client) bool) []string {
 		list = append(list, p.String())
 	}
 	return sortedUnique(list)
-}
-
-// without gives the networks of p that are not in q.
-func without(p, q netip.Prefix) []netip.Prefix {
-	switch {
-	case !p.Overlaps(q):
-		return []netip.Prefix{p}
-	case q.Bits() <= p.Bits():
-		return nil
-	}
-	low := netip.PrefixFrom(p.Addr(), p.Bits()+1)
-	high := netip.PrefixFrom(setBit(p.Addr(), p.Bits()), p.Bits()+1)
-	return append(without(low, q), without(high, q)...)
-}
-
-// setBit gives the address with one more bit set, counted from the highest.
-func setBit(a netip.Addr, n int) netip.Addr {
-	octets := a.AsSlice()
-	octets[n/8] |= 1 << (7 - n%8)
-	out, _ := netip.AddrFromSlice(octets)
-	return out
 }
 
 // writeSizes writes the largest message that all clients may send.
