@@ -120,6 +120,13 @@ func miscounted(q *Queue) string {
 			states[s].Total, states[s].States[s] = n, n
 		}
 	}
+	byState := func(f Filter) []Row {
+		x, _ := q.Tally(f, Naming{State: func(s RecipientState) string { return fmt.Sprint(s.State, s.State == StateLeased && s.Ending) }}, "", 0)
+		return x.Rows
+	}
+	if got, want := byState(Filter{}), byState(Filter{Leased: func(envelope.ID, int, bool) bool { return true }}); !reflect.DeepEqual(got, want) {
+		return fmt.Sprintf("by state the schedule has\n%+v\nand one by one there are\n%+v", got, want)
+	}
 	for s, got := range q.CountStates() {
 		aged := 0
 		for _, n := range got.Ages {

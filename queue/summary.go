@@ -61,7 +61,7 @@ func (q *Queue) Summary(f Filter) []KeySummary {
 type Naming struct {
 	Line     func(parking.Line) string                       // by what it waits, or last waited, for
 	Envelope func(m *envelope.Message, recipient int) string // by what its message says
-	State    func(RecipientState) string                     // by what it is doing; called without any lock
+	State    func(RecipientState) string                     // by what it is doing; called without any lock, and with State alone for what is not handed out
 }
 
 // RecipientState is what a recipient is doing, as far as the queue knows.
@@ -146,7 +146,9 @@ func newTally[K comparable](q *Queue, name func(parking.Line) K) *tally[K] {
 func (t *tally[K]) run(w *walker) {
 	if !w.f.needsEnvelope() && w.f.Leased == nil {
 		for !w.done {
-			t.entries(w)
+			clear(t.met)
+			t.met = t.met[:0]
+			t.entries(w, t.countLine)
 		}
 		return
 	}
@@ -155,6 +157,19 @@ func (t *tally[K]) run(w *walker) {
 			t.count(t.of(t.name(c.rcpts[i].line)), &c.rcpts[i].entry, c.since)
 		}
 	}
+}
+
+// countLine counts an entry by its line, with the queue's lock held.
+func (t *tally[K]) countLine(e *schedule.Entry) {
+	if n := int(e.Key) + 1; n > len(t.met) {
+		t.met = slices.Grow(t.met, n-len(t.met))[:n]
+	}
+	c := t.met[e.Key]
+	if c == nil {
+		c = t.of(t.name(t.q.keys.Line(e.Key)))
+		t.met[e.Key] = c
+	}
+	t.count(c, e, t.q.arrivals.of(e.ID))
 }
 
 // envelopes counts what a walker selects and reads.
@@ -171,16 +186,49 @@ func (t *tally[K]) envelopes(w *walker, name func(*envelope.Message, int) K) {
 
 // states counts what a walker selects, by what it is doing.
 func (t *tally[K]) states(w *walker, name func(RecipientState) K) {
+	if !w.f.needsEnvelope() && w.f.Leased == nil {
+		t.statesOfEntries(w, name)
+		return
+	}
 	for c, _ := w.next(); c != nil; c, _ = w.next() {
 		for i := range c.rcpts {
 			e := &c.rcpts[i].entry
-			t.count(t.of(name(RecipientState{envelope.ID(e.ID), int(e.Rcpt), e.State(), e.Action().Ends()})), e, c.since)
+			t.count(t.of(name(doing(e))), e, c.since)
 		}
 	}
 }
 
-// entries counts the walker's next batch in the schedule itself.
-func (t *tally[K]) entries(w *walker) {
+// statesOfEntries counts by state in the schedule itself. What is handed out is named one by one.
+func (t *tally[K]) statesOfEntries(w *walker, name func(RecipientState) K) {
+	var in [schedule.States]Count
+	var out []schedule.Entry
+	var since []time.Time
+	for !w.done {
+		out, since = out[:0], since[:0]
+		t.entries(w, func(e *schedule.Entry) {
+			if e.State() == schedule.Leased {
+				out, since = append(out, *e), append(since, t.q.arrivals.of(e.ID))
+				return
+			}
+			t.count(&in[e.State()], e, t.q.arrivals.of(e.ID))
+		})
+		for i := range out {
+			t.count(t.of(name(doing(&out[i]))), &out[i], since[i])
+		}
+	}
+	for s := range in {
+		if in[s].Total > 0 {
+			t.of(name(RecipientState{State: State(s)})).Add(&in[s])
+		}
+	}
+}
+
+func doing(e *schedule.Entry) RecipientState {
+	return RecipientState{envelope.ID(e.ID), int(e.Rcpt), e.State(), e.Action().Ends()}
+}
+
+// entries gives the walker's next batch in the schedule itself, with the queue's lock held.
+func (t *tally[K]) entries(w *walker, each func(*schedule.Entry)) {
 	if w.looked > 0 && w.late() {
 		w.cut, w.done = true, true
 		return
@@ -191,8 +239,6 @@ func (t *tally[K]) entries(w *walker) {
 	if !w.findKey() || !w.findState() {
 		return
 	}
-	clear(t.met)
-	t.met = slices.Grow(t.met[:0], q.keys.Len())[:q.keys.Len()]
 	seen, before, ended := 0, uint64(0), true
 	q.table.Ascend(w.at, func(s schedule.Slot, e *schedule.Entry) bool {
 		if e.ID > w.newest {
@@ -203,12 +249,7 @@ func (t *tally[K]) entries(w *walker) {
 			return false
 		}
 		if w.selects(s, e) {
-			c := t.met[e.Key]
-			if c == nil {
-				c = t.of(t.name(q.keys.Line(e.Key)))
-				t.met[e.Key] = c
-			}
-			t.count(c, e, q.arrivals.of(e.ID))
+			each(e)
 		}
 		before = e.ID
 		return true
