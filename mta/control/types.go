@@ -234,7 +234,7 @@ type Page struct {
 	Recipients int    // shown for each message at most; 0: all
 }
 
-// List is a page of messages. The relay looks for them for 200 ms: a page can have fewer than were
+// List is a page of messages. The relay looks for them for 150 ms: a page can have fewer than were
 // asked for, even none, and a next page.
 type List struct {
 	Messages []Item `json:"messages"`
@@ -340,7 +340,7 @@ const (
 var SummaryBys = []SummaryBy{BySite, ByProvider, BySource, ByDomain, ByTenant, ByCampaign, BySenderDomain, ByState}
 
 // Summary counts queued recipients by a property and by their age, as Postfix's qshape. Without a filter it
-// comes from counters, whatever is queued. With one, the relay looks through the queue for 200 ms: then a
+// comes from counters, whatever is queued. With one, the relay looks through the queue for 150 ms: then a
 // summary can be a part of the whole, and AddSummaries joins the parts.
 type Summary struct {
 	By SummaryBy `json:"by"`

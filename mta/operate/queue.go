@@ -39,7 +39,7 @@ func (o messages) List(_ context.Context, f control.Filter, p control.Page) (con
 }
 
 // timeToLook is how long a request may look through the queue.
-const timeToLook = 200 * time.Millisecond
+const timeToLook = 150 * time.Millisecond
 
 func badCursor(err error) error {
 	return control.Invalid("give --after what the page before ended with", "%v", err)
