@@ -38,7 +38,7 @@ func buildPackages(t *testing.T, dir, formats, version, program string) {
 	stripped := filepath.Join(scratch(t), "mta")
 	runClient(t, "", need(t, "strip")[0], "-o", stripped, program)
 	cmd := exec.Command("../contrib/packages/build", filepath.Join(dir, version), version)
-	cmd.Env = append(os.Environ(), "BINARY="+stripped, "ARCHES="+runtime.GOARCH, "FORMATS="+formats, "PACKAGE_VERSION="+version)
+	cmd.Env = append(os.Environ(), "BINARY="+stripped, "ARCHES="+runtime.GOARCH, "FORMATS="+formats)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("building the packages: %v\n%s", err, lastLines(string(out), 40))
 	}
