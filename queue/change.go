@@ -3,7 +3,6 @@ package queue
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 
 	"example.org/mta/internal/envelope"
@@ -162,13 +161,10 @@ func (c *changer) byID(sel Selector) error {
 
 // add takes a message into the batch. env is nil when it was not read yet.
 func (c *changer) add(m *candidate, env *envelope.Message) {
-	t := target{id: m.id}
+	t := target{id: m.id, rcpts: m.numbers()}
 	if c.removes() && !c.dryRun && c.q.cfg.OnRemoved != nil {
 		t.item = c.q.item(m, env)
 		t.item.Cancelled = c.a == Cancel
-	}
-	for i := range m.rcpts {
-		t.rcpts = append(t.rcpts, m.rcpts[i].entry.Rcpt)
 	}
 	if c.a == reroute {
 		t.last = c.q.readAttempts(m)
@@ -208,7 +204,7 @@ func (c *changer) apply() {
 	c.batch, c.pending, c.removed, c.stale = c.batch[:0], 0, nil, nil
 	for _, t := range stale {
 		if m, ok := q.lookUp(t.id); ok {
-			m.rcpts = slices.DeleteFunc(m.rcpts, func(r candidateRecipient) bool { return !slices.Contains(t.rcpts, r.entry.Rcpt) })
+			m.keep(t.rcpts)
 			c.add(&m, nil)
 		}
 	}

@@ -3,7 +3,6 @@ package queue
 import (
 	"encoding/binary"
 	"errors"
-	"slices"
 
 	"example.org/mta/internal/envelope"
 )
@@ -94,11 +93,7 @@ func (c *changer) byCount(counted *Counted) {
 		if !ok {
 			return
 		}
-		slices.Sort(rcpts)
-		m.rcpts = slices.DeleteFunc(m.rcpts, func(r candidateRecipient) bool {
-			_, counted := slices.BinarySearch(rcpts, r.entry.Rcpt)
-			return !counted
-		})
+		m.keep(rcpts)
 		if len(m.rcpts) > 0 {
 			c.add(&m, nil)
 		}

@@ -87,11 +87,11 @@ func (q *Queue) exported(c *candidate, f *Filter, w *Withheld) *Exported {
 	}
 	x := &Exported{Message: m}
 	replies := replyReader{q: q}
+	now.keep(c.numbers())
 	for i := range now.rcpts {
 		r := &now.rcpts[i]
 		e := &r.entry
-		if !slices.ContainsFunc(c.rcpts, func(s candidateRecipient) bool { return s.entry.Rcpt == e.Rcpt }) ||
-			len(f.States) > 0 && !slices.Contains(f.States, e.State()) {
+		if len(f.States) > 0 && !slices.Contains(f.States, e.State()) {
 			continue
 		}
 		switch {

@@ -213,3 +213,23 @@ func TestRemoveWhatWasCounted(t *testing.T) {
 		}
 	})
 }
+
+// BenchmarkExport is a message with as many recipients as one can have: the time for each must be that of small ones.
+func BenchmarkExport(b *testing.B) {
+	for _, n := range []int{100, 10_000, 65_535} {
+		b.Run(fmt.Sprintf("recipients=%d", n), func(b *testing.B) {
+			q := benchQueue(b, vfs.Memory())
+			d := q.Begin()
+			d.Write(body2K)
+			if err := d.Commit(message(n, "example.net")); err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				if _, err := q.Export(Selector{All: true}, func(*Exported) error { return nil }); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/recipient")
+		})
+	}
+}

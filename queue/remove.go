@@ -1,8 +1,6 @@
 package queue
 
 import (
-	"slices"
-
 	"example.org/mta/internal/envelope"
 	"example.org/mta/queue/schedule"
 )
@@ -111,7 +109,7 @@ func (q *Queue) finishRemoval(id uint64, rcpts []uint16) {
 		q.table.Tidy()
 		return
 	}
-	c.rcpts = slices.DeleteFunc(c.rcpts, func(r candidateRecipient) bool { return !slices.Contains(rcpts, r.entry.Rcpt) })
+	c.keep(rcpts)
 	it := q.item(&c, nil)
 	it.Cancelled = len(c.rcpts) > 0 && c.rcpts[0].entry.Action() == schedule.Cancel
 	q.remove([]Item{it}, func() {})

@@ -94,6 +94,23 @@ type candidate struct {
 	since time.Time // when it was accepted
 }
 
+// keep drops all recipients but these, which it sorts. There can be 65,535 of them.
+func (c *candidate) keep(rcpts []uint16) {
+	slices.Sort(rcpts)
+	c.rcpts = slices.DeleteFunc(c.rcpts, func(r candidateRecipient) bool {
+		_, kept := slices.BinarySearch(rcpts, r.entry.Rcpt)
+		return !kept
+	})
+}
+
+// numbers lists the recipients.
+func (c *candidate) numbers() (rcpts []uint16) {
+	for i := range c.rcpts {
+		rcpts = append(rcpts, c.rcpts[i].entry.Rcpt)
+	}
+	return rcpts
+}
+
 type candidateRecipient struct {
 	entry schedule.Entry
 	line  parking.Line

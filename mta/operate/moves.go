@@ -349,8 +349,12 @@ func (im *importer) welcome(m *exported.Message) error {
 	if err != nil {
 		return nil // it has left, or can't be read
 	}
+	coming := make(map[int]string, len(m.Recipients))
+	for i := range m.Recipients {
+		coming[m.Recipients[i].Index] = m.Recipients[i].Address
+	}
 	for _, r := range it.Recipients {
-		if slices.ContainsFunc(m.Recipients, func(x exported.Recipient) bool { return x.Index == r.Index && x.Address == string(r.Address) }) {
+		if address, ok := coming[r.Index]; ok && address == string(r.Address) {
 			return &refusal{"it is in the queue of this relay, which it was exported from", "remove it there first: 'mta queue remove " + m.ID + "'"}
 		}
 	}
