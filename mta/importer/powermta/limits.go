@@ -131,7 +131,10 @@ func (c *conversion) say(q *queue, d *directive, v *vmta, setting, kind string) 
 		if err != nil {
 			return err
 		}
-		if s.value, s.strict = n, float64(n); n == 0 {
+		if s.value, s.strict = n, float64(n); setting == "connection_limit_per_source" {
+			s.strict = float64(max(1, n/c.parts(s)))
+		}
+		if n == 0 {
 			s.strict = math.Inf(1)
 			if setting == "connection_limit_per_source" && !unlimited(text) {
 				q.block.Lost(d.Origin, "0 stops the mail: use 'mta pause' for that", true)
@@ -150,7 +153,7 @@ func (c *conversion) say(q *queue, d *directive, v *vmta, setting, kind string) 
 			q.block.Lost(d.Origin, "0 stops the mail: use 'mta pause' for that", true)
 			return nil
 		}
-		if s.value, s.strict = r, r.perDay(); r.count == 0 {
+		if s.value, s.strict = r, r.perDay()/float64(c.parts(s)); r.count == 0 {
 			s.strict = math.Inf(1)
 		}
 	case plainSpan:
@@ -170,6 +173,15 @@ func (c *conversion) say(q *queue, d *directive, v *vmta, setting, kind string) 
 	}
 	q.said[setting] = append(q.said[setting], s)
 	return nil
+}
+
+// parts is among how many sources a limit is shared: the addresses of a virtual MTA share those of a queue, and each has
+// those of an address for itself.
+func (c *conversion) parts(s said) int {
+	if s.limitOf().byAddress {
+		return 1
+	}
+	return c.mostAddresses()
 }
 
 // writeLimits writes the settings of all queues.
@@ -291,7 +303,7 @@ func (c *conversion) putNumber(q *queue, setting string, n int, s said) {
 		q.block.Set("connection_limit", many, s.Origin)
 		return
 	}
-	if k := c.mostAddresses(); k > 1 && n > 1 {
+	if k := c.parts(s); k > 1 && n > 1 {
 		q.block.Noted(s.Origin, fmt.Sprintf("a virtual MTA here has %d addresses, each a source: each has its part of the limit", k))
 		n = max(1, n/k)
 	}
@@ -309,7 +321,7 @@ func (c *conversion) putRate(q *queue, setting string, r rate, s said) {
 		q.block.Set(setting, "none", s.Origin)
 		return
 	}
-	if k := c.mostAddresses(); k > 1 {
+	if k := c.parts(s); k > 1 {
 		q.block.Noted(s.Origin, fmt.Sprintf("a virtual MTA here has %d addresses, each a source: each has its part of the rate", k))
 		r.per *= time.Duration(k)
 	}

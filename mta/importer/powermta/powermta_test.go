@@ -407,6 +407,18 @@ func TestNoLimitIsRaised(t *testing.T) {
 		"the addresses have a rate, and the domain another": {
 			"<domain *>\nsource-ip-max-msg-rate 0/0 100/h\n</domain>\n<domain x.example>\nmax-msg-rate 200/h\n</domain>\n" + fmt.Sprintf(a, ""),
 			`max_message_rate_per_source = "100/h"`},
+		"a limit of each address": {
+			"<domain x.example>\nsource-ip-max-smtp-out 192.0.2.1 3\n</domain>\n" + fmt.Sprintf(a, "smtp-source-host 192.0.2.3 c.example\n"),
+			"connection_limit_per_source = 3 #"},
+		"a limit of both addresses": {
+			"<domain x.example>\nsource-ip-max-smtp-out 192.0.2.1 3\nmax-smtp-out 4\n</domain>\n" + fmt.Sprintf(a, "smtp-source-host 192.0.2.3 c.example\n"),
+			"connection_limit_per_source = 2 #"},
+		"a rate of each address": {
+			"<domain x.example>\nsource-ip-max-msg-rate 0/0 90/h\n</domain>\n" + fmt.Sprintf(a, "smtp-source-host 192.0.2.3 c.example\n"),
+			`max_message_rate_per_source = "90/h" #`},
+		"a rate of both addresses": {
+			"<domain x.example>\nsource-ip-max-msg-rate 0/0 90/h\nmax-msg-rate 100/h\n</domain>\n" + fmt.Sprintf(a, "smtp-source-host 192.0.2.3 c.example\n"),
+			`max_message_rate_per_source = "50/h" #`},
 		"two names of one directive": {
 			"<domain *>\nmax-msg-per-hour 100\n</domain>\n<domain x.example>\nmax-msg-rate 200/h\n</domain>\n" + fmt.Sprintf(a, ""),
 			`max_message_rate_per_source = "200/h"`},
