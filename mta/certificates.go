@@ -4,7 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
-	"strings"
+	"slices"
 	"time"
 
 	"example.org/mta/internal/certificates"
@@ -75,49 +75,65 @@ func (r *Relay) keepCertificates(cfg *config.Config) {
 	r.certs.Keep(append(all, cfg.ClientPairs()...))
 }
 
-// certificateTrouble says which certificates end soon or have ended, "" when none does.
+// certificateTrouble returns which certificates end soon or have ended, and why ACME has none; "" for none.
 func (r *Relay) certificateTrouble() string {
-	var soon []string
 	if r.acme != nil {
 		if trouble := r.acme.Trouble(); trouble != "" {
 			return trouble
 		}
 	}
+	var soon []string
+	note := func(file string, end time.Time) {
+		if why := ending(end, r.now()); why != "" {
+			soon = append(soon, file+" "+why)
+		}
+	}
 	for _, e := range r.expiries() {
-		switch left := e.At.Sub(r.now()); {
-		case left <= 0:
-			soon = append(soon, fmt.Sprintf("%s has expired on %s", e.File, e.At.UTC().Format(time.DateOnly)))
-		case left < expiresSoon:
-			soon = append(soon, fmt.Sprintf("%s expires on %s", e.File, e.At.UTC().Format(time.DateOnly)))
+		note(e.File, e.At)
+	}
+	for _, f := range r.policy.Load().Config.PEMFiles() {
+		if f.Kind != config.Authorities {
+			continue
+		}
+		if end, err := certificates.LastAuthority(f.Path); err == nil {
+			note(f.Path, end)
 		}
 	}
 	if len(soon) == 0 {
 		return ""
 	}
-	return strings.Join(soon, ", ") + ": put a new certificate into its file, which the relay reads by itself"
+	return few(slices.Compact(soon)) + ": renew it; the relay reads certificates by itself, and authorities when it starts"
 }
 
-// certificateWarnings says which certificates of a configuration have expired, or will soon.
+// certificateWarnings returns which files of certificates have expired, or will soon.
 func certificateWarnings(cfg *config.Config, now time.Time) (out []string) {
-	warn := func(what string, c config.Certificates) {
-		for _, p := range c.Pairs() {
-			c, err := tls.LoadX509KeyPair(p.Certificate, p.Key)
-			if err != nil || c.Leaf.NotAfter.Sub(now) >= expiresSoon {
-				continue // what can't be read is an error of the configuration
-			}
-			verb := "expires"
-			if !now.Before(c.Leaf.NotAfter) {
-				verb = "has expired"
-			}
-			out = append(out, fmt.Sprintf("%s: %s %s on %s: renew it; the relay reads the new file by itself",
-				what, p.Certificate, verb, c.Leaf.NotAfter.UTC().Format(time.DateOnly)))
+	for _, f := range cfg.PEMFiles() {
+		read, remedy := certificates.End, "renew it; the relay reads the new file by itself"
+		switch f.Kind {
+		case config.Authorities:
+			read, remedy = certificates.LastAuthority, "replace it by valid authorities, then restart the relay"
+		case config.PrivateKey:
+			continue
+		}
+		end, err := read(f.Path)
+		if err != nil {
+			continue // a file that can't be read is an error of the configuration
+		}
+		if why := ending(end, now); why != "" {
+			out = append(out, fmt.Sprintf("%s: %s %s: %s", place(f.Title, f.Origin), f.Path, why, remedy))
 		}
 	}
-	for _, l := range cfg.Listeners {
-		warn(place(fmt.Sprintf("listener %q", l.Name), l.Origin("tls.certificate")), l.TLS.Certificates)
-	}
-	for _, a := range cfg.APIs {
-		warn(place(fmt.Sprintf("api %q", a.Name), a.Origin("tls.certificate")), a.TLS)
-	}
 	return out
+}
+
+// ending returns in words that a certificate has ended, or ends soon; "" if neither.
+func ending(end, now time.Time) string {
+	day := end.UTC().Format(time.DateOnly)
+	switch left := end.Sub(now); {
+	case left <= 0:
+		return "expired on " + day
+	case left < expiresSoon:
+		return "expires on " + day
+	}
+	return ""
 }

@@ -29,7 +29,9 @@ are an error with exit status 78: run the check of a new version before an upgra
 
 A warning leaves the exit status at 0: a source whose address this machine doesn't have
 (it may appear later); a source, pool or tenant that nothing names; mail that expires
-before its second attempt.
+before its second attempt; a certificate that has expired or expires within 14 days, since
+a relay that runs is better than one that a date stops. With --strict a warning has exit
+status 1, as an error.
 
 Permissions are checked for the owner of the queue in data_dir, not for the user who runs the
 check; they are not checked before the first start, or where a relative path may lead elsewhere.
@@ -46,7 +48,7 @@ the record to publish. The exit status is 1 when something would fail; what coul
 checked, as an address behind a NAT, is no failure.`
 
 func newCheck(c *cli) *cobra.Command {
-	var effective, asJSON, askDNS bool
+	var effective, asJSON, askDNS, strict bool
 	var dns mta.DNSQuestion
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
@@ -59,6 +61,7 @@ func newCheck(c *cli) *cobra.Command {
 			return nil
 		},
 		Example: `  mta check
+  mta check --strict
   mta check --dns
   mta check --dns --domain example.com --source 192.0.2.10 --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -72,17 +75,18 @@ func newCheck(c *cli) *cobra.Command {
 			case askDNS && effective:
 				return usagef("--effective and --dns are two commands")
 			case askDNS:
-				return c.checkDNS(cmd.Context(), dns, asJSON)
+				return c.checkDNS(cmd.Context(), dns, asJSON, strict)
 			case len(dns.Domains)+len(dns.Sources) > 0 || dns.MailFrom != "":
 				return usagef("--domain, --source and --mail-from go with --dns")
 			case asJSON:
-				return c.checkJSON(effective)
+				return c.checkJSON(effective, strict)
 			}
-			return c.check(effective)
+			return c.check(effective, strict)
 		},
 	}
 	cmd.Flags().BoolVar(&effective, "effective", false, "print the effective configuration")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: problems, warnings, and with --effective the settings")
+	cmd.Flags().BoolVar(&strict, "strict", false, "exit with status 1 if there are warnings")
 	cmd.Flags().BoolVar(&askDNS, "dns", false, "ask the DNS what receivers will think of our mail")
 	cmd.Flags().StringSliceVar(&dns.Domains, "domain", nil, "with --dns: the `domain` in From (default: all that the configuration names)")
 	cmd.Flags().StringSliceVar(&dns.Sources, "source", nil, "with --dns: the `name` or address of a source (default: all)")
@@ -109,7 +113,7 @@ type problem struct {
 }
 
 // checkJSON prints what check finds for programs. Its exit codes are the same.
-func (c *cli) checkJSON(effective bool) error {
+func (c *cli) checkJSON(effective, strict bool) error {
 	out := checked{File: c.configPath(), Problems: []problem{}, Errors: []string{}, Warnings: []string{}}
 	cfg, err := c.config()
 	found := settings.Problems(nil)
@@ -127,6 +131,7 @@ func (c *cli) checkJSON(effective bool) error {
 	default:
 		out.Warnings = append(out.Warnings, c.warnings(cfg)...)
 		faults, failed = c.faults(cfg)
+		failed = judged(failed, strict && len(out.Warnings) > 0)
 		out.Errors = append(out.Errors, faults...)
 		if effective {
 			out.Effective = settings.Object(cfg)
@@ -141,7 +146,7 @@ func (c *cli) checkJSON(effective bool) error {
 	return failed
 }
 
-func (c *cli) check(effective bool) error {
+func (c *cli) check(effective, strict bool) error {
 	cfg, err := c.config()
 	if err != nil {
 		return err
@@ -151,6 +156,7 @@ func (c *cli) check(effective bool) error {
 		fmt.Fprintf(c.err, "warning: %s\n", draw.Clean(w))
 	}
 	faults, failed := c.faults(cfg)
+	failed = judged(failed, strict && len(warnings) > 0)
 	for _, f := range faults {
 		fmt.Fprintf(c.err, "error: %s\n", draw.Clean(f))
 	}
@@ -177,6 +183,14 @@ func (c *cli) check(effective bool) error {
 	}
 	fmt.Fprintf(c.out, "no configuration file: the built-in defaults apply, with the data in %s\n", where)
 	return failed
+}
+
+// judged is the exit code of the errors if there are any, else that of warnings that count as errors.
+func judged(errs error, warned bool) error {
+	if errs == nil && warned {
+		return exitError(exitFailed)
+	}
+	return errs
 }
 
 // warnings are those of the configuration, and that the relay can't read its file: it may be a draft

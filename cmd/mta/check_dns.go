@@ -19,8 +19,9 @@ type dnsFindings struct {
 	Unknown  int                `json:"unknown"` // could not be checked
 }
 
-// checkDNS prints what receivers will think of mail, and fails when they would refuse or distrust it.
-func (c *cli) checkDNS(ctx context.Context, q mta.DNSQuestion, asJSON bool) error {
+// checkDNS prints what receivers will think of mail, and fails when they would refuse or distrust it,
+// or, if it is strict, when something could be better.
+func (c *cli) checkDNS(ctx context.Context, q mta.DNSQuestion, asJSON, strict bool) error {
 	cfg, err := c.config()
 	if err != nil {
 		return err
@@ -38,7 +39,7 @@ func (c *cli) checkDNS(ctx context.Context, q mta.DNSQuestion, asJSON bool) erro
 	} else {
 		err = sum.write(c.out, c.screen)
 	}
-	if err == nil && sum.Failed > 0 {
+	if err == nil && (sum.Failed > 0 || strict && sum.Warnings > 0) {
 		return exitError(exitFailed)
 	}
 	return err

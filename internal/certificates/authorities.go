@@ -16,6 +16,18 @@ const largestAuthorities = 8 << 20
 
 // ReadAuthorities reads a file with the certificates of authorities, in PEM.
 func ReadAuthorities(file string) (*x509.CertPool, error) {
+	text, err := readPEM(file)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s has no certificate in PEM", file)
+	}
+	return pool, nil
+}
+
+func readPEM(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
@@ -28,11 +40,7 @@ func ReadAuthorities(file string) (*x509.CertPool, error) {
 	if len(text) > largestAuthorities {
 		return nil, fmt.Errorf("%s has more than %d MiB: is it the right file?", file, largestAuthorities>>20)
 	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("%s has no certificate in PEM", file)
-	}
-	return pool, nil
+	return text, nil
 }
 
 // authorities is one file of them, as it was read last.
