@@ -219,14 +219,12 @@ func (r *Relay) secrets(cfg *config.Config) (parts []archive.Part, err error) {
 	for _, name := range secretFiles {
 		parts = append(parts, archive.File(name, filepath.Join(cfg.DataDir, name)))
 	}
-	seen := map[string]bool{"": true}
 	outside := func(paths ...string) {
 		for _, path := range paths {
 			full, err := filepath.Abs(path)
-			if path == "" || err != nil || seen[full] {
+			if path == "" || err != nil {
 				continue
 			}
-			seen[full] = true
 			parts = append(parts, archive.File(backupConfig+strings.TrimPrefix(filepath.ToSlash(full), "/"), full))
 		}
 	}

@@ -278,8 +278,8 @@ func copyAll(w io.Writer, dir string, m *Manifest, parts []Part) error {
 	return t.Close()
 }
 
-// Sorted orders parts by name.
+// Sorted orders parts by name, each name once: a file can have several roles.
 func Sorted(parts []Part) []Part {
 	slices.SortFunc(parts, func(a, b Part) int { return cmp.Compare(a.Name, b.Name) })
-	return parts
+	return slices.CompactFunc(parts, func(a, b Part) bool { return a.Name == b.Name })
 }

@@ -90,6 +90,18 @@ func TestWhatIsNotWholeIsRefused(t *testing.T) {
 	}
 }
 
+// TestAFileWithTwoRoles is in a backup once: Unpack refuses a name that comes twice.
+func TestAFileWithTwoRoles(t *testing.T) {
+	var b bytes.Buffer
+	key := text("config/etc/acme/relay.example", "certificate and key")
+	if err := Write(&b, Manifest{}, slices.Values(Sorted([]Part{key, text("acme", "x"), key}))); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := Unpack(&b, filepath.Join(t.TempDir(), "d")); err != nil || len(m.Files) != 2 {
+		t.Errorf("%+v, %v", m, err)
+	}
+}
+
 // TestNamesStayInside: a name that leads out of the directory is refused.
 func TestNamesStayInside(t *testing.T) {
 	var b bytes.Buffer
