@@ -2,7 +2,9 @@ package importer
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 )
@@ -20,6 +22,14 @@ func (f *Fault) Error() string {
 		return fmt.Sprintf("%s: %s", f.File, f.What)
 	}
 	return fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.What)
+}
+
+// Unreadable gives the text of a fault for a file that can't be read.
+func Unreadable(err error) string {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Sprintf("%v: run the command as a user who may read it", err)
+	}
+	return fmt.Sprintf("%v: copy the file there, or correct its name", err)
 }
 
 // Bounds of what is kept of the faults.

@@ -3,6 +3,7 @@ package importer_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"testing"
 
@@ -25,6 +26,14 @@ func TestFaults(t *testing.T) {
 	}
 	if got, want := fs.Err().Error(), "main:2: a\nmain:9: b mta: x\npart:1: c\nunread: d"; got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestUnreadable(t *testing.T) {
+	for err, want := range map[error]string{fs.ErrPermission: "as a user who may read it", fs.ErrNotExist: "copy the file there"} {
+		if got := importer.Unreadable(&fs.PathError{Op: "open", Path: "x", Err: err}); !strings.HasPrefix(got, "open x: ") || !strings.Contains(got, want) {
+			t.Errorf("%s, want %s", got, want)
+		}
 	}
 }
 

@@ -243,7 +243,7 @@ func (im *importing) file(path string, limit int64) (data []byte, shown string, 
 	im.faults.Reads(shown)
 	data, err = readFile(path, limit)
 	if missing := (*fs.PathError)(nil); errors.As(err, &missing) {
-		err = fmt.Errorf("%w: copy the file there, or correct its name", err)
+		err = errors.New(importer.Unreadable(err))
 	}
 	return data, shown, err
 }

@@ -127,7 +127,7 @@ func (r *reader) file(path string, by *directive) error {
 		return by.fault("%v", err)
 	}
 	if err != nil {
-		r.faults.takeDefinition(by, by.fault("include: %v: copy the file there, or remove the line", err))
+		r.faults.takeDefinition(by, by.fault("include: %s", importer.Unreadable(err)))
 		return nil
 	}
 	if r.octets += len(text); r.octets > maxOctets {
