@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"cmp"
 	"compress/gzip"
 	"context"
@@ -20,6 +19,9 @@ import (
 	"testing"
 	"time"
 
+	bolt "go.etcd.io/bbolt"
+
+	"example.org/mta/internal/boltcheck"
 	"example.org/mta/internal/sink"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/control"
@@ -183,12 +185,35 @@ func (s *eventStream) settled(t *testing.T) {
 		if now.LagEvents != 0 || now.LagBytes != 0 || now.State != "following" {
 			return fmt.Errorf("the stream is %+v", now)
 		}
-		cursors, err := os.ReadFile(filepath.Join(s.relay.dir, "data", "streams.db"))
-		if err == nil && !bytes.Contains(cursors, []byte(`away{"at":"`+now.At+`"`)) { // bolt has a value right after its key
-			err = fmt.Errorf("the cursor is not written: %+v", now)
+		at, err := s.written(t)
+		if err == nil && at != now.At {
+			err = fmt.Errorf("the cursor is written as %q: %+v", at, now)
 		}
 		return err
 	})
+}
+
+// written is the cursor with which a relay would start now. Bolt writes a transaction's pages and syncs them before the
+// page that makes them count, so that the file has the text of a cursor which a kill undoes.
+func (s *eventStream) written(t *testing.T) (at string, err error) {
+	t.Helper()
+	now := filepath.Join(t.TempDir(), "streams.db")
+	writeFile(t, now, readFile(t, filepath.Join(s.relay.dir, "data", "streams.db")))
+	if err := boltcheck.Check(now); err != nil {
+		return "", err // it was written to while it was read
+	}
+	db, err := bolt.Open(now, 0o600, &bolt.Options{ReadOnly: true})
+	if err != nil {
+		return "", err
+	}
+	defer db.Close()
+	err = db.View(func(tx *bolt.Tx) error {
+		var state struct{ At string }
+		err := json.Unmarshal(tx.Bucket([]byte("streams-1")).Get([]byte("away")), &state)
+		at = state.At
+		return err
+	})
+	return at, err
 }
 
 func (s *eventStream) status(t *testing.T) control.Stream {
