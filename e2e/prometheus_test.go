@@ -80,7 +80,7 @@ func newWatched(t *testing.T) *watched {
 		_ = w.zone.Add(fmt.Sprintf("d%d.example. MX 10 mx.box.example.", i))
 	}
 	w.names = dnsserver.New(w.zone)
-	at, err := w.names.Listen("127.0.0.1:0")
+	at, err := w.names.Listen(freeAddress(t)) // where it comes back: clients get no such port meanwhile
 	if err != nil {
 		t.Fatal(err)
 	}
