@@ -193,7 +193,11 @@ func ownAddress(t *testing.T, network int, port string) string {
 	return ""
 }
 
+// free looks whether an address can be had. Nothing is started meanwhile: a new process has a copy of all sockets until
+// it runs its own program, and would keep the address for a moment longer.
 func free(addr string) bool {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	l, err := net.Listen("tcp", addr)
 	if err == nil {
 		l.Close()
