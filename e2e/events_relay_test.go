@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -275,12 +274,8 @@ type eventHook struct {
 }
 
 func (h *eventHook) begin(t *testing.T) {
-	l, err := net.Listen("tcp", h.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
 	h.server = &http.Server{Handler: h}
-	go h.server.Serve(l)
+	go h.server.Serve(listenAgain(t, h.addr))
 }
 
 // end stops the hook, which answers what is under way; a hook that is killed has stored some of that, and answers none.

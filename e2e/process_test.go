@@ -193,6 +193,17 @@ func ownAddress(t *testing.T, network int, port string) string {
 	return ""
 }
 
+// listenAgain opens an address that a server of this process had a moment ago: a process that is being started may have a
+// copy of its socket.
+func listenAgain(t *testing.T, addr string) (l net.Listener) {
+	t.Helper()
+	eventually(t, patience, func() (err error) {
+		l, err = net.Listen("tcp", addr)
+		return err
+	})
+	return l
+}
+
 // free looks whether an address can be had. Nothing is started meanwhile: a new process has a copy of all sockets until
 // it runs its own program, and would keep the address for a moment longer.
 func free(addr string) bool {

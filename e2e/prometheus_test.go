@@ -282,9 +282,10 @@ func (w *watched) alertOfADeadNameServer(t *testing.T) {
 	})
 	names := dnsserver.New(w.zone)
 	t.Cleanup(func() { names.Close() })
-	if _, err := names.Listen(address); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, patience, func() error { // a process that is being started may have a copy of the socket
+		_, err := names.Listen(address)
+		return err
+	})
 	eventually(t, patience, func() error {
 		i++
 		w.sendMail(t, i)
