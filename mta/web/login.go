@@ -5,10 +5,12 @@ import (
 	"crypto/sha256"
 	"errors"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"sync"
 	"time"
 
+	"example.org/mta/internal/network"
 	"example.org/mta/mta/control"
 )
 
@@ -54,20 +56,54 @@ func (t *tickets) use(text string) (Identity, bool) {
 	return found.who, ok && t.now().Before(found.until)
 }
 
-// onceASecond lets one through a second.
+// onceASecond lets one through a second, and counts the others.
 type onceASecond struct {
-	mu   sync.Mutex // guards last
-	last time.Time
+	mu     sync.Mutex // guards what follows
+	last   time.Time
+	others int // since then
 }
 
-func (x *onceASecond) passes(t time.Time) bool {
+// passes reports whether one is let through, and how many were not since the one before.
+func (x *onceASecond) passes(t time.Time) (others int, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if t.Sub(x.last) < time.Second {
+		x.others++
+		return 0, false
+	}
+	others, x.others, x.last = x.others, 0, t
+	return others, true
+}
+
+// maxLogins is how many passwords of a client are checked at a time, or wait for that.
+const maxLogins = 8
+
+// underWay counts the logins of each client.
+type underWay struct {
+	mu sync.Mutex // guards by
+	by map[netip.Prefix]int
+}
+
+// begin counts a login; false: the client has too many. end must be called after it.
+func (u *underWay) begin(client netip.Prefix) (ok bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.by == nil {
+		u.by = make(map[netip.Prefix]int)
+	}
+	if u.by[client] == maxLogins {
 		return false
 	}
-	x.last = t
+	u.by[client]++
 	return true
+}
+
+func (u *underWay) end(client netip.Prefix) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.by[client]--; u.by[client] == 0 {
+		delete(u.by, client)
+	}
 }
 
 // tooOften refuses a login that is not put on record: one a second of its kind is. Anybody can send them, and the audit has
@@ -94,7 +130,7 @@ func (s *Server) loginForm(w http.ResponseWriter, r *request) error {
 		return nil
 	}
 	if user, ok := s.byProxy(r.http); ok {
-		if !s.strangers.passes(r.now) {
+		if _, ok := s.strangers.passes(r.now); !ok {
 			return tooOften()
 		}
 		if err := s.audit(r, Login{User: user, Address: r.client, How: "proxy", Refused: "no role"}); err != nil {
@@ -108,10 +144,10 @@ func (s *Server) loginForm(w http.ResponseWriter, r *request) error {
 
 func (s *Server) useTicket(w http.ResponseWriter, r *request, text string) error {
 	who, ok := s.tickets.use(text)
-	if !ok && !s.guesses.passes(r.now) {
-		return tooOften()
-	}
 	if !ok {
+		if _, ok := s.guesses.passes(r.now); !ok {
+			return tooOften()
+		}
 		if err := s.audit(r, Login{Address: r.client, How: "link", Refused: "used, too old or made up"}); err != nil {
 			return err
 		}
@@ -130,20 +166,21 @@ func (s *Server) login(w http.ResponseWriter, r *request) error {
 	if s.cfg.Logins == nil {
 		return control.NotFound("open the link that 'mta console' prints", "nobody has a password here")
 	}
+	client := network.Of(r.client)
+	if !s.logins.begin(client) {
+		return tooOften()
+	}
+	defer s.logins.end(client)
 	user := r.get("user")
 	who, err := s.cfg.Logins.Login(r.ctx, r.client, user, r.get("password"))
 	if err != nil {
 		if r.ctx.Err() != nil {
 			return r.ctx.Err()
 		}
-		// A wrong name is not written down: people type their password there.
-		known, code := "", http.StatusForbidden
-		if _, ok := s.cfg.Logins.Known(user); ok {
-			known = user
-		}
-		if audited := s.audit(r, Login{User: known, Address: r.client, How: "password", Refused: err.Error()}); audited != nil {
+		if audited := s.auditWrong(r, user, err); audited != nil {
 			return audited
 		}
+		code := http.StatusForbidden
 		if e := (*control.Error)(nil); errors.As(err, &e) && e.Status != 0 {
 			code = e.Status
 		}
@@ -155,6 +192,25 @@ func (s *Server) login(w http.ResponseWriter, r *request) error {
 	s.logIn(w, r, who)
 	http.Redirect(w, r.http, s.next(r), http.StatusSeeOther)
 	return nil
+}
+
+// auditWrong writes a refused password down, one a second: whoever guesses could fill the audit, where old lines make room
+// for new ones. The line has the number of the others. Users who are known and users who aren't are in one count, or the
+// time that an answer takes would tell them apart.
+func (s *Server) auditWrong(r *request, user string, why error) error {
+	others, ok := s.wrong.passes(s.cfg.Now())
+	if !ok {
+		return nil
+	}
+	l := Login{Address: r.client, How: "password", Refused: why.Error()}
+	// A wrong name is not written down: people type their password there.
+	if _, known := s.cfg.Logins.Known(user); known {
+		l.User = user
+	}
+	if others > 0 {
+		l.Refused += "; " + plural(others, "login") + " refused before it: see the relay's log"
+	}
+	return s.audit(r, l)
 }
 
 // next gives the page that somebody wanted before the login.

@@ -64,13 +64,14 @@ type Server struct {
 	views    views
 	sessions sessions
 	tickets  tickets
-	// The refusals that are on record: of links, and of users whom a proxy has logged in and who have no role.
-	guesses, strangers onceASecond
-	streams            streams
-	zippers            sync.Pool // of *gzip.Writer, which take a megabyte each
-	assets             map[string]*asset
-	origins            *http.CrossOriginProtection
-	stopped            context.Context // ends when the server is about to stop, for streams
+	logins   underWay
+	// The refusals that are on record: of links, of users whom a proxy has logged in and who have no role, of passwords.
+	guesses, strangers, wrong onceASecond
+	streams                   streams
+	zippers                   sync.Pool // of *gzip.Writer, which take a megabyte each
+	assets                    map[string]*asset
+	origins                   *http.CrossOriginProtection
+	stopped                   context.Context // ends when the server is about to stop, for streams
 }
 
 // New makes a server that serves nothing yet.
@@ -117,6 +118,7 @@ func newServer(cfg Config, table []route) (*Server, error) {
 		WriteTimeout:      time.Minute,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 100, MaxReceiveBufferPerConnection: 256 << 10, MaxReceiveBufferPerStream: 256 << 10},
 		ErrorLog:          slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
 		ConnState:         noteState,
 		ConnContext:       withConn,

@@ -5,8 +5,12 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"example.org/mta/internal/bubble"
 )
 
 func TestLoginAndLogout(t *testing.T) {
@@ -142,6 +146,7 @@ func TestGuessing(t *testing.T) {
 	c := newConsole(t, nil)
 	b := c.browser()
 	wrong := b.post("/login", "user", "ada", "password", "guess")
+	c.clock.add(time.Second)
 	unknown := b.post("/login", "user", "eve", "password", "guess")
 	if wrong.StatusCode != http.StatusForbidden || strings.ReplaceAll(wrong.text, "ada", "eve") != unknown.text {
 		t.Errorf("%s\n%s\n%s\n%s", wrong.Status, wrong.text, unknown.Status, unknown.text)
@@ -153,6 +158,57 @@ func TestGuessing(t *testing.T) {
 	if got := fmt.Sprint(c.audit); got != want {
 		t.Errorf("audit: %s, want %s", got, want)
 	}
+}
+
+// TestGuessesDontFillTheAudit: old lines make room for new ones there, and anybody can guess.
+func TestGuessesDontFillTheAudit(t *testing.T) {
+	c := newConsole(t, nil)
+	b := c.browser()
+	for i := range 50 {
+		if a := b.post("/login", "user", []string{"ada", "eve"}[i%2], "password", "guess"); a.StatusCode != http.StatusForbidden || !strings.Contains(a.text, "is wrong") {
+			t.Errorf("%s", a.Status)
+		}
+	}
+	c.clock.add(time.Second)
+	b.post("/login", "user", "ada", "password", "guess")
+	if len(c.audit) != 2 || !strings.Contains(c.audit[1].Refused, "49 logins refused before it") {
+		t.Errorf("%d lines: %v", len(c.audit), c.audit)
+	}
+}
+
+// TestLoginsAtATime: one client has few passwords checked at a time, which takes memory and long waits, and others are let in
+// meanwhile.
+func TestLoginsAtATime(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		c := newConsole(t, nil)
+		c.logins.takes = time.Minute
+		var all sync.WaitGroup
+		var refused, denied atomic.Int32
+		for range 100 {
+			all.Go(func() {
+				switch a := c.browser().post("/login", "user", "ada", "password", "guess"); a.StatusCode {
+				case http.StatusTooManyRequests:
+					refused.Add(1)
+				case http.StatusForbidden:
+					denied.Add(1)
+				}
+			})
+		}
+		all.Go(func() {
+			b := c.browser()
+			b.from = "192.0.2.2:4711"
+			if a := b.post("/login", "user", "otto", "password", "secret of otto"); a.StatusCode != http.StatusSeeOther {
+				t.Errorf("another client: %s", a.Status)
+			}
+		})
+		all.Wait()
+		if refused.Load() != 100-maxLogins || denied.Load() != maxLogins {
+			t.Errorf("%d are refused, and %d checked", refused.Load(), denied.Load())
+		}
+		if a := c.browser().post("/login", "user", "ada", "password", "secret of ada"); a.StatusCode != http.StatusSeeOther {
+			t.Errorf("afterwards: %s", a.Status)
+		}
+	})
 }
 
 // TestNothingCountsBeforeTheAudit: a login that can't be written down is refused.

@@ -54,6 +54,7 @@ func (c *clockOf) add(d time.Duration) {
 type fakeLogins struct {
 	mu    sync.Mutex // guards users
 	users map[string]Identity
+	takes time.Duration // to check a password
 }
 
 // change makes a user another, or removes one whose identity is zero.
@@ -68,6 +69,7 @@ func (f *fakeLogins) change(user string, id Identity) {
 var errDenied = errors.New("user name or password is wrong")
 
 func (f *fakeLogins) Login(_ context.Context, _ netip.Addr, user, password string) (Identity, error) {
+	time.Sleep(f.takes)
 	id, ok := f.Known(user)
 	if !ok || password != "secret of "+user {
 		return Identity{}, errDenied
