@@ -248,6 +248,8 @@ func TestNobodyMayMoreThanBefore(t *testing.T) {
 		{networks, "26 inet n - n - 1 postscreen\nsmtpd pass - - n - 7 smtpd\n", "max_connections            = 7", 0},
 		{networks, "10025 inet n - n - - smtpd -o content_filter= -o smtpd_milters=\n", `relay_from                 = ["10.0.0.0/8"]`, 0},
 		{networks, "cleanup unix n - n - 0 cleanup -o header_checks=pcre:/x\n", "rules for headers are not carried", 1},
+		{networks + "parent_domain_matches_subdomains = debug_peer_list, transport_maps", "", "is the domain alone here", 1},
+		{networks + "parent_domain_matches_subdomains = debug_peer_list,smtpd_access_maps", "", "presets = false", 0},
 		{networks, "pickup unix n - n 60 1 pickup -o content_filter=scan:\n", "filters and milters are out of scope", 1},
 		{networks, "587 inet n - n - - smtpd -o smtpd_tls_req_ccert=yes -o smtpd_tls_security_level=may -o smtpd_tls_cert_file=/c\n", "smtpd_tls_req_ccert=yes: not carried, and it protects: a certificate", 1},
 		{networks + "minimal_backoff_time = 2h\nmaximal_backoff_time = 1h", "", `max_retry_interval       = "2h"`, 0},

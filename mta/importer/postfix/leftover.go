@@ -34,7 +34,8 @@ var reasons = map[string]reason{
 	"smtpd_restriction_classes": {"restriction classes are not carried", true, false}, "relay_domains": {"mail from strangers is not relayed, whatever its domain", false, false},
 	"relay_recipient_maps": {"mail from strangers is not relayed, whatever its domain", false, false}, "relay_transport": {"mail for relay_domains goes as all other mail", false, false},
 	"smtpd_upstream_proxy_protocol": {proxied, true, false}, "postscreen_upstream_proxy_protocol": {proxied, true, false},
-	"smtpd_authorized_": {"", false, false}, "multi_instance_": {"import each instance from its own folder: 'mta import postfix DIR'", false, false}, "postscreen_": {"postscreen has no counterpart", false, false},
+	"parent_domain_matches_subdomains": {"a name in transport_maps is the domain alone here: write domain blocks for \"*.name\", too", true, false},
+	"smtpd_authorized_":                {"", false, false}, "multi_instance_": {"import each instance from its own folder: 'mta import postfix DIR'", false, false}, "postscreen_": {"postscreen has no counterpart", false, false},
 	"smtp_sasl_security_options": {"", false, true}, "smtp_sasl_tls_security_options": {"", false, true}, "smtp_sasl_": {"the relay chooses the mechanism", false, false},
 	"smtp_sender_dependent_authentication": {"logins are by route", false, false},
 	"mydestination":                        {local, false, false}, "alias_": {"", false, true}, "mailbox_": {local, false, false}, "home_mailbox": {local, false, false},
@@ -108,6 +109,9 @@ func (im *importing) leftover() {
 
 func (im *importing) leave(name string, p parameter) {
 	value := strings.TrimSpace(p.raw)
+	if name == "parent_domain_matches_subdomains" && !strings.Contains(value, "transport_maps") { // no other of its lists is carried by name
+		return
+	}
 	if name == "smtp_address_preference" && value == "any" || value == "no" && strings.HasPrefix(name, "soft_bounce") {
 		return
 	}

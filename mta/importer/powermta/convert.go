@@ -24,6 +24,7 @@ type conversion struct {
 	queueTo  map[string][]string     // the domains whose mail a queue takes
 	queuedBy map[string]*directive   // where it was said first
 	patterns map[string]*patternList // smtp-pattern-list
+	listed   map[*queue]bool         // those with a list of their own
 	queues   map[*importer.Block]*queue
 	order    []*queue
 
@@ -47,7 +48,7 @@ func convert(path string, all []*directive, faults *faults) *importer.Draft {
 		faults: faults,
 		draft:  importer.New("From the PowerMTA configuration " + path + ".\nEvery line names its origin; docs/moving-from-powermta.md explains what has no counterpart.\n"),
 		macros: make(map[string][]string), rollups: make(map[string][]string), queueTo: make(map[string][]string), queuedBy: make(map[string]*directive),
-		patterns: make(map[string]*patternList), vmtaOf: make(map[string]*vmta), poolOf: make(map[string]*pool), queues: make(map[*importer.Block]*queue), keyed: make(map[string]bool), readers: domainReaders(),
+		patterns: make(map[string]*patternList), listed: make(map[*queue]bool), vmtaOf: make(map[string]*vmta), poolOf: make(map[string]*pool), queues: make(map[*importer.Block]*queue), keyed: make(map[string]bool), readers: domainReaders(),
 	}
 	c.collect(all)
 	c.writeProviders(all)

@@ -16,6 +16,8 @@ type patternList struct {
 	*directive
 	rules []rule
 	users []*queue // in their order
+
+	retry, normal time.Duration // in backoff mode
 }
 
 // rule is a line of it.
@@ -86,6 +88,7 @@ func readPatternList(c *conversion, q *queue, d *directive, _ *vmta) error {
 	if !slices.Contains(list.users, q) {
 		list.users = append(list.users, q)
 	}
+	c.listed[q] = true
 	return nil
 }
 
@@ -104,6 +107,7 @@ func (c *conversion) writePatterns() {
 				providers = append(providers, q.domain)
 			}
 		}
+		list.retry, list.normal = c.backoffTimes(list)
 		for i, r := range list.rules {
 			for _, p := range providers {
 				label := fmt.Sprintf("%s-%d", name, i+1)
@@ -126,13 +130,12 @@ func (c *conversion) writeRule(list *patternList, r rule, label, provider string
 		off time.Duration
 		err error
 	)
-	retry, normal := backoffTimes(list)
 	suspend, fewer, note := time.Duration(0), time.Duration(0), ""
 	_, disables := r.actions["disable-source-ip"]
 	_, skips := r.actions["skip-mx"]
 	switch {
 	case r.actions["mode"] == "backoff":
-		suspend, fewer = retry, normal
+		suspend, fewer = list.retry, list.normal
 		if disables {
 			if off, err = disabled(r); err != nil {
 				return err
@@ -188,7 +191,8 @@ func disabled(r rule) (time.Duration, error) {
 }
 
 // backoffTimes are how long the queues that use a list wait in backoff mode, and how long it lasts: the longest of all.
-func backoffTimes(list *patternList) (retry, normal time.Duration) {
+// The list of <domain *> is that of all queues without one.
+func (c *conversion) backoffTimes(list *patternList) (retry, normal time.Duration) {
 	for _, q := range list.users {
 		r, n := time.Hour, 24*time.Hour // never, and the longest that mta has
 		for _, s := range q.said["backoff-retry-after"] {
@@ -198,6 +202,20 @@ func backoffTimes(list *patternList) (retry, normal time.Duration) {
 			n = s.value.(time.Duration)
 		}
 		retry, normal = max(retry, r), max(normal, n)
+	}
+	if !slices.ContainsFunc(list.users, func(q *queue) bool { return q.domain == "*" }) {
+		return retry, normal
+	}
+	for _, q := range c.order {
+		if c.listed[q] {
+			continue
+		}
+		for _, s := range q.said["backoff-retry-after"] {
+			retry = max(retry, s.value.(time.Duration))
+		}
+		for _, s := range q.said["backoff-to-normal-after"] {
+			normal = max(normal, s.value.(time.Duration))
+		}
 	}
 	return retry, normal
 }

@@ -505,6 +505,9 @@ func TestOldHands(t *testing.T) {
 		"a source that is off for longer than the site": {
 			"<smtp-pattern-list l>\nreply /x/ mode=backoff,disable-source-ip,reenable-after=6h\n</smtp-pattern-list>\n<domain *>\nbackoff-retry-after 1h\nsmtp-pattern-list l\n</domain>\n",
 			`suspend   = "6h"`, ""},
+		"the patience of a domain with the list of all": {
+			"<smtp-pattern-list l>\nreply /x/ mode=backoff\n</smtp-pattern-list>\n<domain *>\nbackoff-retry-after 1h\nbackoff-to-normal-after 2h\nsmtp-pattern-list l\n</domain>\n<domain a.example>\nbackoff-retry-after 3h\n</domain>\n",
+			`suspend   = "3h"`, ""},
 		"a limit of a pool": {
 			"<virtual-mta a>\nsmtp-source-host 192.0.2.1 a.example\n</virtual-mta>\n<virtual-mta-pool p>\nvirtual-mta a\nmax-msg-rate 7/h\n</virtual-mta-pool>\n",
 			`max_message_rate_per_source = "7/h"`, "not carried"},
