@@ -15,7 +15,7 @@ type route struct {
 	title        string   // heading of a page, verb of an action
 	menu         bool     // stands in the menu
 	params       []string // that the query, or the form of an action, may have; others are refused
-	content      bool     // shows what messages say, which the audit log has: never to a page of another site
+	own          bool     // never for a page of another site: the audit log has a line for it, or it takes a stream or much work
 
 	page   *page
 	action *action
@@ -48,8 +48,8 @@ var routes = []route{
 	{method: "POST", path: "/queue/bounce", role: Operator, title: "Bounce", params: changeParams, action: &action{do: change(control.Bounce), help: "The mail is given up, and its senders get a report. This can't be undone."}},
 	{method: "POST", path: "/queue/remove", role: Operator, title: "Remove", params: changeParams, action: &action{do: change(control.Remove), help: "The mail is given up, and nobody is notified. This can't be undone."}},
 	{method: "GET", path: "/messages/{id}", role: Viewer, title: "Message", page: &page{"message.html", message, seldom}},
-	{method: "GET", path: "/messages/{id}/content", role: Admin, title: "Content of a message", content: true, serve: (*Server).content},
-	{method: "GET", path: "/messages/{id}/download", role: Admin, content: true, serve: (*Server).download},
+	{method: "GET", path: "/messages/{id}/content", role: Admin, title: "Content of a message", own: true, serve: (*Server).content},
+	{method: "GET", path: "/messages/{id}/download", role: Admin, own: true, serve: (*Server).download},
 
 	{method: "GET", path: "/sites", role: Viewer, title: "Sites", menu: true, params: sitesParams, page: &page{"sites.html", sites, seldom}},
 	{method: "GET", path: "/site", role: Viewer, title: "Site", params: siteParams, page: &page{"site.html", site, seldom}},
@@ -79,13 +79,13 @@ var routes = []route{
 	{method: "POST", path: "/warm-up/set-stage", role: Operator, title: "Set stage", params: warmupParams, action: &action{do: changeWarmup(control.WarmupSetStage), help: "The warm-up goes on with that stage, at once."}},
 
 	{method: "GET", path: "/log", role: Viewer, title: "Log", menu: true, params: logParams, page: &page{"log.html", accountingLog, 0}},
-	{method: "GET", path: "/log/follow", role: Viewer, params: logParams, serve: (*Server).followLog},
-	{method: "GET", path: "/log/export", role: Viewer, params: logParams, serve: (*Server).exportLog},
+	{method: "GET", path: "/log/follow", role: Viewer, params: logParams, own: true, serve: (*Server).followLog},
+	{method: "GET", path: "/log/export", role: Viewer, params: logParams, own: true, serve: (*Server).exportLog},
 	{method: "GET", path: "/trace", role: Viewer, title: "Trace", menu: true, params: traceParams, page: &page{"trace.html", trace, 0}},
-	{method: "GET", path: "/trace/follow", role: Viewer, params: traceParams, content: true, serve: (*Server).followTrace},
+	{method: "GET", path: "/trace/follow", role: Viewer, params: traceParams, own: true, serve: (*Server).followTrace},
 
 	{method: "GET", path: "/suppression", role: Viewer, title: "Suppression", menu: true, params: suppressionParams, page: &page{"suppression.html", suppression, seldom}},
-	{method: "GET", path: "/suppression/export", role: Viewer, params: suppressionFilterParams, serve: (*Server).exportSuppressions},
+	{method: "GET", path: "/suppression/export", role: Viewer, params: suppressionFilterParams, own: true, serve: (*Server).exportSuppressions},
 	{method: "GET", path: "/suppression/pending", role: Viewer, title: "Suppressions set aside", params: pendingParams, page: &page{"pending.html", pending, seldom}},
 	{method: "POST", path: "/suppression/add", role: Operator, title: "Suppress", params: suppressParams, action: &action{do: suppress, help: "No mail is sent to suppressed addresses: it is refused when it comes in, and bounced if it waits."}},
 	{method: "POST", path: "/suppression/remove", role: Operator, title: "Remove from the list", params: unsuppressParams, action: &action{do: unsuppress, help: "Mail to these addresses is sent again."}},

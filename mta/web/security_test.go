@@ -281,13 +281,13 @@ func TestStreamsAreBounded(t *testing.T) {
 	}
 }
 
-// TestContentIsForNoOtherSite: a page of another site that makes the browser ask for what messages say leaves no line in the
-// audit log that somebody has read it.
-func TestContentIsForNoOtherSite(t *testing.T) {
+// TestOwnPagesOnly: a page of another site that makes the browser ask for what messages say leaves no line in the audit log
+// that somebody has read it, and one that asks for streams and files takes none.
+func TestOwnPagesOnly(t *testing.T) {
 	c := newConsole(t, nil)
 	asked := 0
 	for _, r := range eachRoute(c) {
-		if !strings.HasSuffix(r.path, "/content") && !strings.HasSuffix(r.path, "/download") && r.path != "/trace/follow" {
+		if r.page != nil || r.role == Anyone || r.path == "/search" || r.method == "POST" {
 			continue
 		}
 		asked++
@@ -301,7 +301,7 @@ func TestContentIsForNoOtherSite(t *testing.T) {
 		for _, site := range []string{"same-origin", "none", ""} {
 			b := c.as("ada")
 			b.header.Set("Sec-Fetch-Site", site)
-			if r.path == "/trace/follow" { // it doesn't end
+			if strings.HasSuffix(r.path, "/follow") { // it doesn't end
 				continue
 			}
 			if a := b.get(r.path); a.StatusCode != http.StatusOK {
@@ -309,7 +309,7 @@ func TestContentIsForNoOtherSite(t *testing.T) {
 			}
 		}
 	}
-	if asked != 3 {
+	if asked != 6 {
 		t.Errorf("%d routes were asked", asked)
 	}
 }
@@ -358,5 +358,40 @@ func TestStreamsOfAProxyEndWithIt(t *testing.T) {
 	c.Set(Access{Hosts: []string{"console.example"}})
 	if c.still(r) {
 		t.Error("the proxy's user follows on after the reload")
+	}
+}
+
+// TestViewsOfRolesAreApart: what is made once for all is for those of one role. Whoever looks first, nobody sees what
+// another role may do or see.
+func TestViewsOfRolesAreApart(t *testing.T) {
+	users := []string{"vera", "otto", "ada"}
+	alone := make(map[string]map[string]string) // by user and path, each in a console to themselves
+	pages := func(c *console, b *browser) map[string]string {
+		all := make(map[string]string)
+		for _, r := range eachRoute(c) {
+			if r.page != nil {
+				b.header.Set("HX-Request", "true")
+				a := b.get(r.path)
+				all[r.path] = a.Status + a.text
+			}
+		}
+		return all
+	}
+	for _, user := range users {
+		c := newConsole(t, nil)
+		alone[user] = pages(c, c.as(user))
+	}
+	if alone["vera"]["/queue"] == alone["ada"]["/queue"] || alone["vera"]["/actions"] == alone["ada"]["/actions"] {
+		t.Fatal("the roles see the same")
+	}
+	for _, order := range [][]string{{"ada", "otto", "vera"}, {"vera", "otto", "ada"}} {
+		c := newConsole(t, nil)
+		for _, user := range order {
+			for path, got := range pages(c, c.as(user)) {
+				if path != "/actions" && got != alone[user][path] { // which has the logins
+					t.Errorf("%s, in the order %v, sees another %s than alone", user, order, path)
+				}
+			}
+		}
 	}
 }

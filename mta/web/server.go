@@ -266,8 +266,8 @@ func (s *Server) serve(rt *route) http.Handler {
 			s.keepOut(w, r)
 			return
 		}
-		if rt.content && foreign(hr) {
-			s.fail(w, r, &control.Error{Status: http.StatusForbidden, Message: "a page of another site asks for this", Hint: "open the message in the console"})
+		if rt.own && foreign(hr) {
+			s.fail(w, r, &control.Error{Status: http.StatusForbidden, Message: "a page of another site asks for this", Hint: "open it in the console"})
 			return
 		}
 		err := s.read(w, r)
@@ -282,8 +282,8 @@ func (s *Server) serve(rt *route) http.Handler {
 }
 
 // foreign reports whether a page of another site has made the browser ask. Such a page gets no answer to read, but the
-// audit log would have a line that somebody has read a message: its cookies, or those of a proxy that logs users in, may
-// come along. Browsers that don't send the header send our cookie to our pages only (SameSite).
+// audit log would have a line that somebody has read a message, or the user's streams would be taken: its cookies, or those
+// of a proxy that logs users in, may come along. Browsers that don't send the header send our cookie to our pages only (SameSite).
 func foreign(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return site == "cross-site" || site == "same-site"
