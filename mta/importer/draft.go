@@ -1,6 +1,6 @@
 // Package importer writes a configuration of the relay from that of another mail server: the packages
-// below it read, and this one has the draft of mta.conf in which every line names its origin, and the
-// notes on all that has no exact counterpart. It knows the text of the file and nothing of the relay; the caller
+// below it read, and this one has the draft of mta.conf in which every line names its origin, the
+// notes on all that has no exact counterpart, and the list of faults. It knows the text of the file and nothing of the relay; the caller
 // checks the result. It starts no goroutines.
 package importer
 

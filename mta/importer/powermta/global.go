@@ -245,6 +245,12 @@ var lost = map[string]struct {
 // protecting are parts of names of directives that limit or protect.
 var protecting = []string{"max-", "min-", "-limit", "rate", "suppress", "deny", "reject", "require", "disallow", "restrict", "block", "blacklist", "access", "allow-", "verify", "check-", "password", "auth"}
 
+// mayProtect reports whether a directive that is not known limits or protects something by its name, or has one in it
+// that does.
+func mayProtect(d *directive) bool {
+	return slices.ContainsFunc(protecting, func(part string) bool { return strings.Contains(d.name, part) }) || slices.ContainsFunc(d.inner, mayProtect)
+}
+
 // lose notes a directive without a counterpart in a block; nil is the top.
 func (c *conversion) lose(b *importer.Block, d *directive) {
 	if b == nil {
@@ -255,7 +261,7 @@ func (c *conversion) lose(b *importer.Block, d *directive) {
 	case value == "unlimited" || known && slices.Contains([]string{"no", "false", "off", "never"}, value):
 		what.protects = false // it has no effect in PowerMTA either
 	case !known:
-		what.protects = slices.ContainsFunc(protecting, func(part string) bool { return strings.Contains(d.name, part) })
+		what.protects = mayProtect(d)
 	}
 	if !known {
 		what.reason = "mta import does not know the directive"

@@ -375,6 +375,8 @@ func TestNobodyMayMoreThanBefore(t *testing.T) {
 			"<domain a.example>\nroute lookup-mx:b.example\n</domain>", "not carried, and it protects", 1},
 		"the address of the client": {
 			"<source 10.0.0.0/8>\nhide-message-source yes\n</source>", "not carried, and it protects", 1},
+		"limits in a scope that is not known": {
+			"<source-group g>\n<domain a.example>\nmax-smtp-out 5\n</domain>\n</source-group>\n<colours>\nblue yes\n</colours>", "<source-group g>: not carried, and it protects", 1},
 		"limits that are none": {
 			"<source 10.0.0.0/8>\nhide-message-source no\n</source>\n<domain *>\nmax-data-volume-rate unlimited\nmax-unknown unlimited\n</domain>", "", 0},
 	} {
