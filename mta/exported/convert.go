@@ -170,6 +170,27 @@ func (m *Message) Envelope() (*envelope.Message, error) {
 			f.wrong("peer", "%v", err)
 		}
 	}
+	f.texts(m)
+	if n := len(m.Recipients); n == 0 || n > maxRecipients {
+		f.wrong("recipients", "there are %d; there must be 1 to %d", n, maxRecipients)
+	}
+	before := -1
+	for i := range m.Recipients {
+		r := &m.Recipients[i]
+		if r.Index <= before || r.Index >= maxRecipients {
+			f.wrong(fmt.Sprintf("recipients[%d].index", i), "%d follows %d", r.Index, before)
+		}
+		before = r.Index
+		out.Recipients = append(out.Recipients, f.recipient(fmt.Sprintf("recipients[%d].", i), r))
+		if f.err != nil {
+			break
+		}
+	}
+	return out, f.err
+}
+
+// texts checks the texts of a message.
+func (f *faults) texts(m *Message) {
 	for _, t := range []struct {
 		field string
 		text  Text
@@ -190,22 +211,6 @@ func (m *Message) Envelope() (*envelope.Message, error) {
 			f.text(l.field, t, false)
 		}
 	}
-	if n := len(m.Recipients); n == 0 || n > maxRecipients {
-		f.wrong("recipients", "there are %d; there must be 1 to %d", n, maxRecipients)
-	}
-	before := -1
-	for i := range m.Recipients {
-		r := &m.Recipients[i]
-		if r.Index <= before || r.Index >= maxRecipients {
-			f.wrong(fmt.Sprintf("recipients[%d].index", i), "%d follows %d", r.Index, before)
-		}
-		before = r.Index
-		out.Recipients = append(out.Recipients, f.recipient(fmt.Sprintf("recipients[%d].", i), r))
-		if f.err != nil {
-			break
-		}
-	}
-	return out, f.err
 }
 
 // named finds the value whose name is a text; other is another name of the first.
