@@ -67,12 +67,39 @@ func (r *Relay) backup(w io.Writer, o control.BackupOptions, pickUp func()) erro
 			}
 		}
 		pickUp()
-		for _, p := range archive.Sorted(parts) {
+		parts = archive.Sorted(parts)
+		for _, p := range parts {
+			if !yield(p) {
+				return
+			}
+		}
+		if !o.Log {
+			return
+		}
+		for _, p := range compressedSince(parts, cfg.Accounting.Path) {
 			if !yield(p) {
 				return
 			}
 		}
 	})
+}
+
+// compressedSince lists the files of the accounting log that replaced some of parts, perhaps before their turn.
+func compressedSince(parts []archive.Part, dir string) (since []archive.Part) {
+	now, err := filesOf("log", dir)
+	if err != nil {
+		return []archive.Part{{Name: "log", Open: func() (io.ReadCloser, int64, error) { return nil, 0, err }}}
+	}
+	had := make(map[string]bool)
+	for _, p := range parts {
+		had[p.Name] = true
+	}
+	for _, p := range now {
+		if plain, compressed := strings.CutSuffix(p.Name, ".zst"); compressed && had[plain] && !had[p.Name] {
+			since = append(since, p)
+		}
+	}
+	return since
 }
 
 // backupParts are the files of a backup apart from the letters.

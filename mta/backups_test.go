@@ -146,6 +146,41 @@ func TestRestoreOfWhatSendmailLeft(t *testing.T) {
 	}
 }
 
+// TestALogFileThatIsCompressedMeanwhile, before its turn comes, is in the backup in its new form.
+func TestALogFileThatIsCompressedMeanwhile(t *testing.T) {
+	w := newWorldWith(t, Options{Version: "0.1.0"}, sink.Config{}, "")
+	path := filepath.Join(w.cfg.Accounting.Path, "mta-"+time.Now().UTC().Add(-time.Hour).Format("20060102T150405")+".jsonl")
+	if err := os.WriteFile(path, []byte("records\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var saved bytes.Buffer
+	compress := sync.OnceValue(func() error { return os.Rename(path, path+".zst") })
+	to := writerFunc(func(p []byte) (int, error) {
+		if err := compress(); err != nil {
+			return 0, err
+		}
+		return saved.Write(p)
+	})
+	if err := w.Backup(t.Context(), to, control.BackupOptions{Log: true}); err != nil {
+		t.Fatal(err)
+	}
+	other := elsewhere(t, w.cfg)
+	s, err := StageRestore(other, "0.1.0", &saved)
+	if err == nil {
+		err = s.Restore(false)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(other.DataDir, "log", filepath.Base(path)+".zst")); string(text) != "records\n" {
+		t.Errorf("the compressed file has %q, %v", text, err)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (w writerFunc) Write(p []byte) (int, error) { return w(p) }
+
 // TestTemplatesAndCertificatesAreRestored: templates are in each backup, what ACME has got in one with secrets, and both in
 // their place if that is in the data directory.
 func TestTemplatesAndCertificatesAreRestored(t *testing.T) {
