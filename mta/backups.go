@@ -20,7 +20,7 @@ import (
 // Where things are in a backup.
 const (
 	backupQueue  = "queue/"
-	backupLog    = "log/"    // the accounting log
+	backupLog    = "log"     // the accounting log
 	backupConfig = "config/" // the configuration and the keys outside of the data directory, by their paths
 )
 
@@ -86,9 +86,9 @@ func (r *Relay) backup(w io.Writer, o control.BackupOptions, pickUp func()) erro
 
 // compressedSince lists the files of the accounting log that replaced some of parts, perhaps before their turn.
 func compressedSince(parts []archive.Part, dir string) (since []archive.Part) {
-	now, err := filesOf("log", dir)
+	now, err := filesOf(backupLog, dir)
 	if err != nil {
-		return []archive.Part{{Name: "log", Open: func() (io.ReadCloser, int64, error) { return nil, 0, err }}}
+		return []archive.Part{{Name: backupLog, Open: func() (io.ReadCloser, int64, error) { return nil, 0, err }}}
 	}
 	had := make(map[string]bool)
 	for _, p := range parts {
@@ -104,7 +104,7 @@ func compressedSince(parts []archive.Part, dir string) (since []archive.Part) {
 
 // backupParts are the files of a backup apart from the letters.
 func (r *Relay) backupParts(cfg *config.Config, snapshot *queue.Snapshot, o control.BackupOptions) ([]archive.Part, error) {
-	parts := append(r.statements(cfg, o.Log), r.databases()...)
+	parts := append(r.statements(cfg), r.databases()...)
 	for _, f := range snapshot.Files {
 		parts = append(parts, archive.Part{Name: backupQueue + f.Name, Mode: 0o600, Open: func() (io.ReadCloser, int64, error) {
 			from, err := snapshot.Open(f)
@@ -116,7 +116,7 @@ func (r *Relay) backupParts(cfg *config.Config, snapshot *queue.Snapshot, o cont
 	}
 	folders := map[string]string{config.AuditLog: filepath.Join(cfg.DataDir, config.AuditLog), "inbound": filepath.Join(cfg.DataDir, "inbound")}
 	if o.Log && cfg.Accounting.Enabled {
-		folders["log"] = cfg.Accounting.Path
+		folders[backupLog] = cfg.Accounting.Path
 	}
 	for name, path := range folders {
 		some, err := filesOf(name, path)
@@ -187,16 +187,11 @@ func backupName(cfg *config.Config, path string) string {
 	return backupConfig + strings.TrimPrefix(filepath.ToSlash(full), "/")
 }
 
-// statements are the formats of the stores.
-func (r *Relay) statements(cfg *config.Config, log bool) (parts []archive.Part) {
+// statements are the formats of the stores, apart from those that folders have among their files.
+func (r *Relay) statements(cfg *config.Config) (parts []archive.Part) {
 	for _, p := range r.opts.places(cfg) {
 		name, err := filepath.Rel(cfg.DataDir, p.StatementPath())
-		if cfg.Accounting.Enabled && p.Path == cfg.Accounting.Path {
-			if name = backupLog + filepath.Base(p.StatementPath()); !log {
-				continue
-			}
-		}
-		if err == nil && !(p.Folder && p.Name != queue.Format.Name) { // the other folders have theirs among their files
+		if err == nil && (!p.Folder || p.Name == queue.Format.Name) {
 			parts = append(parts, archive.File(filepath.ToSlash(name), p.StatementPath()))
 		}
 	}

@@ -67,7 +67,7 @@ func StageRestore(cfg *config.Config, version string, from io.Reader) (*Staged, 
 	if err == nil {
 		s.Manifest = *m
 		there := *cfg
-		there.DataDir, there.Accounting.Path = s.dir, filepath.Join(s.dir, "log")
+		there.DataDir, there.Accounting.Path = s.dir, filepath.Join(s.dir, backupLog)
 		var set *format.Set
 		if set, err = Formats(&there, version); err == nil {
 			s.queue = set.Of(queue.Format.Name)
@@ -238,7 +238,7 @@ func (s *Staged) give() error {
 // holdAll holds all mail. It writes the queue in its format, so that the program that took the backup still reads it.
 func (s *Staged) holdAll() error {
 	q, err := queue.Open(queue.Config{
-		Dir: filepath.Join(s.dir, "queue"), Format: s.queue.Number,
+		Dir: filepath.Join(s.dir, backupQueue), Format: s.queue.Number,
 		SegmentSize: int64(s.cfg.Queue.SegmentSize), LargeBody: int64(s.cfg.Queue.LargeBody), MinFree: 1,
 	})
 	if err != nil {
