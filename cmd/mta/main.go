@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -119,12 +120,13 @@ func (c *cli) fail(command string, err error) int {
 
 // tell writes an error, and below it what to do.
 func (c *cli) tell(err error) {
+	text, remedy := inPlain(err)
 	if problems := (settings.Problems)(nil); errors.As(err, &problems) {
 		c.tellProblems(problems)
 	} else {
-		fmt.Fprintf(c.err, "mta: %s\n", draw.Clean(strings.ReplaceAll(err.Error(), "\n", "\nmta: ")))
+		fmt.Fprintf(c.err, "mta: %s\n", draw.Clean(strings.ReplaceAll(text, "\n", "\nmta: ")))
 	}
-	if hint := hintOf(err); hint != "" {
+	if hint := cmp.Or(hintOf(err), remedy); hint != "" {
 		fmt.Fprintf(c.err, "mta: %s\n", draw.Clean(hint))
 	}
 }

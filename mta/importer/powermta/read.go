@@ -7,8 +7,10 @@
 package powermta
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -76,7 +78,8 @@ func (fs *faults) takeDefinition(d *directive, err error) bool {
 	return fs.take(d, err)
 }
 
-// Read makes a draft of the configuration at path. What is wrong in it is an *importer.FaultList.
+// Read makes a draft of the configuration at path. What is wrong in it is an *importer.FaultList; the error is a
+// *fs.PathError if it can't be read at all.
 func Read(path string) (*importer.Draft, error) {
 	return ReadFrom(path, func(path string) (io.ReadCloser, error) { return os.Open(path) }, filepath.Glob)
 }
@@ -85,7 +88,11 @@ func Read(path string) (*importer.Draft, error) {
 func ReadFrom(path string, open func(path string) (io.ReadCloser, error), glob func(pattern string) ([]string, error)) (*importer.Draft, error) {
 	r := &reader{open: open, glob: glob, faults: &faults{broken: make(map[*directive]bool)}}
 	first := &directive{Origin: importer.Origin{File: path}}
-	if !r.faults.take(first, r.file(path, first)) {
+	err := r.file(path, first)
+	if unreadable := (*fs.PathError)(nil); errors.As(err, &unreadable) {
+		return nil, err
+	}
+	if !r.faults.take(first, err) {
 		return nil, r.faults.Err() // there is too much to read, or nothing
 	}
 	draft := convert(path, r.top.inner, r.faults)
@@ -124,7 +131,7 @@ func (r *reader) file(path string, by *directive) error {
 	}
 	text, err := r.text(path)
 	if err != nil && by.Line == 0 {
-		return by.fault("%v", err)
+		return err
 	}
 	if err != nil {
 		r.faults.takeDefinition(by, by.fault("include: %s", importer.Unreadable(err)))
