@@ -120,6 +120,9 @@ func (c *conversion) writePatterns() {
 	}
 }
 
+// moreLines matches the code of a reply of several lines, such as 421-, where mta matches "421 4.7.0 text".
+var moreLines = regexp.MustCompile(`(^|[\^(|/ ])([245][0-9][0-9])\\?-`)
+
 // writeRule makes one rule of a line of a list.
 func (c *conversion) writeRule(list *patternList, r rule, label, provider string) error {
 	if _, err := regexp.Compile("(?i)" + r.pattern); err != nil || r.pattern == "" {
@@ -167,7 +170,7 @@ func (c *conversion) writeRule(list *patternList, r rule, label, provider string
 	} else if list.users[0].domain != "*" {
 		note += "; at any site, and not only at those of the domains that use the list"
 	}
-	b.Set("pattern", r.pattern, importer.Origin{})
+	b.Set("pattern", moreLines.ReplaceAllString(r.pattern, "$1$2[ -]"), importer.Origin{})
 	if r.session {
 		b.Set("session", true, importer.Origin{})
 	}

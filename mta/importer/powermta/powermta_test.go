@@ -510,6 +510,9 @@ func TestOldHands(t *testing.T) {
 		"the patience of a domain with the list of all": {
 			"<smtp-pattern-list l>\nreply /x/ mode=backoff\n</smtp-pattern-list>\n<domain *>\nbackoff-retry-after 1h\nbackoff-to-normal-after 2h\nsmtp-pattern-list l\n</domain>\n<domain a.example>\nbackoff-retry-after 3h\n</domain>\n",
 			`suspend   = "3h"`, ""},
+		"replies of several lines": {
+			"<smtp-pattern-list l>\nreply /^421-4\\.7\\.0|550\\-5.7.1 (550-x)/ mode=backoff\n</smtp-pattern-list>\n<domain *>\nsmtp-pattern-list l\n</domain>\n",
+			`pattern   = "^421[ -]4\\.7\\.0|550[ -]5.7.1 (550[ -]x)"`, ""},
 		"a limit of a pool": {
 			"<virtual-mta a>\nsmtp-source-host 192.0.2.1 a.example\n</virtual-mta>\n<virtual-mta-pool p>\nvirtual-mta a\nmax-msg-rate 7/h\n</virtual-mta-pool>\n",
 			`max_message_rate_per_source = "7/h"`, "not carried"},
