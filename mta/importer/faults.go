@@ -26,10 +26,16 @@ func (f *Fault) Error() string {
 
 // Unreadable gives the text of a fault for a file that can't be read.
 func Unreadable(err error) string {
-	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Sprintf("%v: run the command as a user who may read it", err)
+	at := (*fs.PathError)(nil)
+	switch {
+	case !errors.As(err, &at):
+		return fmt.Sprintf("%v: copy the file there, or correct its name", err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Sprintf("%s is closed to this user: run the command as one who may read it", at.Path)
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Sprintf("%s does not exist: copy the file there, or correct its name", at.Path)
 	}
-	return fmt.Sprintf("%v: copy the file there, or correct its name", err)
+	return fmt.Sprintf("%s: %v: copy the file there, or correct its name", at.Path, at.Err)
 }
 
 // Bounds of what is kept of the faults.

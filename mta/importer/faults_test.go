@@ -30,10 +30,17 @@ func TestFaults(t *testing.T) {
 }
 
 func TestUnreadable(t *testing.T) {
-	for err, want := range map[error]string{fs.ErrPermission: "as a user who may read it", fs.ErrNotExist: "copy the file there"} {
-		if got := importer.Unreadable(&fs.PathError{Op: "open", Path: "x", Err: err}); !strings.HasPrefix(got, "open x: ") || !strings.Contains(got, want) {
+	for err, want := range map[error]string{
+		fs.ErrPermission: "x is closed to this user: run the command as one who may read it",
+		fs.ErrNotExist:   "x does not exist: copy the file there, or correct its name",
+		fs.ErrInvalid:    "x: invalid argument: copy the file there, or correct its name",
+	} {
+		if got := importer.Unreadable(&fs.PathError{Op: "open", Path: "x", Err: err}); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
+	}
+	if got, want := importer.Unreadable(errors.New("x is not a file")), "x is not a file: copy the file there, or correct its name"; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }
 

@@ -150,7 +150,7 @@ smtp_sasl_auth_enable = maybe
 		"main.cf:10: smtp_destination_concurrency_limit: \"many\" is not a whole number",
 		"main.cf:11: mynetworks: \"10.0.0.1/8\" has bits beyond its mask",
 		"main.cf:11: mynetworks: \"300.0.0.1\" is not a network",
-		"main.cf:12: transport_maps: stat DIR/none: no such file",
+		"main.cf:12: transport_maps: DIR/none does not exist",
 		"main.cf:13: \"mya\" is not a security level",
 		"main.cf:14: smtp_sasl_auth_enable: \"maybe\" is neither yes nor no",
 		"master.cf:2: an entry needs eight fields",

@@ -143,7 +143,7 @@ func TestFaults(t *testing.T) {
 		want string
 	}{
 		"loop":             {map[string]string{"etc/config": "include a\n", "etc/a": "\ninclude b\n", "etc/b": "# b\n\ninclude ../etc/a"}, "etc/b:3: include: etc/a includes itself"},
-		"missing file":     {map[string]string{"etc/config": "\n\ninclude a\n"}, "etc/config:3: include: open etc/a: file does not exist"},
+		"missing file":     {map[string]string{"etc/config": "\n\ninclude a\n"}, "etc/config:3: include: etc/a does not exist"},
 		"no match":         {map[string]string{"etc/config": "include d/*.conf\n"}, "etc/config:1: include: no file matches \"etc/d/*.conf\""},
 		"bad pattern":      {map[string]string{"etc/config": "include d/[.conf\n"}, "etc/config:1: include: \"etc/d/[.conf\""},
 		"by HTTP":          {map[string]string{"etc/config": "include http://192.0.2.1/pmta\n"}, "etc/config:1: include: no file is fetched by \"http\""},
