@@ -28,18 +28,23 @@ func (s *Server) backup(w http.ResponseWriter, r *http.Request, q *query) error 
 	if q.err != nil {
 		return q.err
 	}
-	w.Header().Set("Content-Type", "application/x-tar")
-	begun := &begunWriter{w: w, conn: http.NewResponseController(w), patience: backupPatience}
-	err := s.config.Backups.Backup(r.Context(), begun, o)
-	if err != nil && begun.begun {
-		s.config.Events.Error("a backup broke off", "error", err)
-		panic(http.ErrAbortHandler) // the client must not take a part for the whole
-	}
-	return err
+	return s.archive(w, backupPatience, "a backup broke off", func(w io.Writer) error { return s.config.Backups.Backup(r.Context(), w, o) })
 }
 
 // backupPatience is how long a client of a backup may take nothing: meanwhile the queue deletes no file.
 const backupPatience = time.Minute
+
+// archive answers with a tar archive as it is written. It logs brokeOff if that fails after the first octet.
+func (s *Server) archive(w http.ResponseWriter, patience time.Duration, brokeOff string, write func(io.Writer) error) error {
+	w.Header().Set("Content-Type", "application/x-tar")
+	begun := &begunWriter{w: w, conn: http.NewResponseController(w), patience: patience}
+	err := write(begun)
+	if err != nil && begun.begun {
+		s.config.Events.Error(brokeOff, "error", err)
+		panic(http.ErrAbortHandler) // the client must not take a part for the whole
+	}
+	return err
+}
 
 // begunWriter knows whether anything was written, and fails for a client that takes nothing.
 type begunWriter struct {
@@ -59,13 +64,18 @@ func (b *begunWriter) Write(p []byte) (int, error) {
 
 // Backup writes a backup of the relay to w.
 func (c *Client) Backup(ctx context.Context, w io.Writer, o BackupOptions) error {
-	body, err := c.do(ctx, "GET", "/v1/backup", url.Values{"secrets": {fmt.Sprint(o.Secrets)}, "log": {fmt.Sprint(o.Log)}}, nil)
+	return c.archive(ctx, w, "/v1/backup", url.Values{"secrets": {fmt.Sprint(o.Secrets)}, "log": {fmt.Sprint(o.Log)}})
+}
+
+// archive writes the archive that the relay answers with to w.
+func (c *Client) archive(ctx context.Context, w io.Writer, path string, v url.Values) error {
+	body, err := c.do(ctx, "GET", path, v, nil)
 	if err != nil {
 		return err
 	}
 	defer body.Close()
 	if _, err := io.Copy(w, body); err != nil {
-		return fmt.Errorf("reading the backup: %w", err)
+		return fmt.Errorf("reading the archive: %w", err)
 	}
 	return nil
 }

@@ -86,14 +86,7 @@ func (s *Server) exportQueue(w http.ResponseWriter, r *http.Request, q *query) e
 	if q.err != nil {
 		return q.err
 	}
-	w.Header().Set("Content-Type", "application/x-tar")
-	begun := &begunWriter{w: w, conn: http.NewResponseController(w), patience: exportPatience}
-	err := s.config.Moves.Export(r.Context(), begun, f)
-	if err != nil && begun.begun {
-		s.config.Events.Error("an export of queued mail broke off", "error", err)
-		panic(http.ErrAbortHandler) // the client must not take a part for the whole
-	}
-	return err
+	return s.archive(w, exportPatience, "an export of queued mail broke off", func(w io.Writer) error { return s.config.Moves.Export(r.Context(), w, f) })
 }
 
 var importParams = []string{"hold", "release", "dry_run"}
@@ -140,13 +133,7 @@ func (s *Server) removeMoved(r *http.Request, c RemoveMoved) (MovedRemoved, erro
 
 // ExportQueue writes an archive of what fits to w.
 func (c *Client) ExportQueue(ctx context.Context, w io.Writer, f Filter) error {
-	body, err := c.do(ctx, "GET", "/v1/queue/export", f.values(), nil)
-	if err != nil {
-		return err
-	}
-	defer body.Close()
-	_, err = io.Copy(w, body)
-	return err
+	return c.archive(ctx, w, "/v1/queue/export", f.values())
 }
 
 // ImportQueue hands over an archive. What is in Imported is done, also beside an error.
