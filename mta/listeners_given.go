@@ -1,6 +1,7 @@
 package mta
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -11,6 +12,10 @@ type Socket struct {
 	Name string // of the listener or api block that it is for
 	net.Listener
 }
+
+// ErrSockets is wrapped by errors about sockets of the service manager that the relay can't use: an operator must make
+// the socket units and the configuration agree.
+var ErrSockets = errors.New("socket activation")
 
 func givenSockets(given []Socket) (all []*socket) {
 	for _, s := range given {
@@ -48,5 +53,5 @@ func unclaimed(going []*socket) error {
 		return nil
 	}
 	s := going[i]
-	return fmt.Errorf("the service manager has opened %s for %q, and no listener or api block of that name has this address: make the socket unit (ListenStream, FileDescriptorName) and the configuration agree", s.Addr(), s.given)
+	return fmt.Errorf("%w: the service manager has opened %s for %q, and no listener or api block of that name has this address: make the socket unit (ListenStream, FileDescriptorName) and the configuration agree", ErrSockets, s.Addr(), s.given)
 }

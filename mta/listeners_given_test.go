@@ -1,6 +1,7 @@
 package mta
 
 import (
+	"errors"
 	"log/slog"
 	"net"
 	"strings"
@@ -34,7 +35,7 @@ func TestSocketOfTheServiceManager(t *testing.T) {
 	address := managers.Addr().String()
 	given := []Socket{{Name: "smtp", Listener: passed}}
 	for what, wrong := range map[string][]entrance{"name": with("submission", address), "address": with("smtp", "127.0.0.1:0")} {
-		if _, err := openListeners(wrong, given, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), address) {
+		if _, err := openListeners(wrong, given, slog.New(slog.DiscardHandler)); !errors.Is(err, ErrSockets) || !strings.Contains(err.Error(), address) {
 			t.Errorf("with another %s: %v", what, err)
 		}
 	}

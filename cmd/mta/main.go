@@ -18,6 +18,7 @@ import (
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/format"
 	"example.org/mta/internal/settings"
+	"example.org/mta/mta"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
 )
@@ -28,7 +29,7 @@ const (
 	exitFailed = 1
 	exitUsage  = 2
 	// exitConfig is EX_CONFIG of sysexits.h: the data are in a format that this version of the program does not
-	// read, or 'serve' found an error in the configuration, and to start it again does not help.
+	// read, or 'serve' found something else that only an operator can mend.
 	exitConfig = 78
 )
 
@@ -107,7 +108,7 @@ func (c *cli) fail(command string, err error) int {
 		return wait.code
 	}
 	switch {
-	case errors.Is(err, format.ErrRefused):
+	case errors.Is(err, format.ErrRefused), errors.Is(err, mta.ErrSockets):
 		return exitConfig
 	case !c.started, errors.As(err, &usage):
 		fmt.Fprintf(c.err, "mta: see: %s --help\n", command)

@@ -31,8 +31,8 @@ contain keys and passwords.
 Under systemd it is a Type=notify service, with its queue and rates in 'systemctl status',
 and takes listening sockets from socket units, named after its listeners (LISTEN_FDS).
 Exit code 78: another start would end the same way. The configuration has an error or is
-not there, the data are in a format that this version does not read, or the relay may not
-use a file or directory. Likewise, with MTA_REQUIRE_VOLUME=true as in the container image,
+not there, or does not match the socket units; the data are in a format that this version
+does not read; or the relay may not use a file or directory. Likewise, with MTA_REQUIRE_VOLUME=true as in the container image,
 if data_dir is on no volume.`
 
 func newServe(c *cli) *cobra.Command {
@@ -69,7 +69,7 @@ func (c *cli) serve(ctx context.Context) error {
 	supervisor := supervisor{socket: c.env("NOTIFY_SOCKET")}
 	sockets, err := c.passedSockets()
 	if err != nil {
-		return err
+		return c.notStarted(err)
 	}
 
 	signals := make(chan os.Signal, 4)
@@ -145,7 +145,7 @@ func (c *cli) notStarted(err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return hinted{err, "is another relay or mail server running? check with: mta status"}
-	case errors.Is(err, format.ErrRefused):
+	case errors.Is(err, format.ErrRefused), errors.Is(err, mta.ErrSockets):
 		return err
 	case !errors.As(err, &file) && errors.Is(err, syscall.EACCES):
 		return hinted{err, "this user lacks the privilege for ports below 1024"}

@@ -26,11 +26,11 @@ func (c *cli) passedSockets() ([]mta.Socket, error) {
 func passedSockets(count, names string, first int) (all []mta.Socket, err error) {
 	n, err := strconv.Atoi(count)
 	if err != nil || n < 0 {
-		return nil, fmt.Errorf("socket activation: LISTEN_FDS is %q, which is no number of sockets", count)
+		return nil, fmt.Errorf("%w: LISTEN_FDS is %q, which is no number of sockets", mta.ErrSockets, count)
 	}
 	named := strings.Split(names, ":")
 	if len(named) != n {
-		return nil, fmt.Errorf("socket activation: %d sockets, and LISTEN_FDNAMES has %d names (%s): set FileDescriptorName in each socket unit", n, len(named), names)
+		return nil, fmt.Errorf("%w: %d sockets, and LISTEN_FDNAMES has %d names (%s): set FileDescriptorName in each socket unit", mta.ErrSockets, n, len(named), names)
 	}
 	for i, name := range named {
 		syscall.CloseOnExec(first + i)
@@ -38,10 +38,10 @@ func passedSockets(count, names string, first int) (all []mta.Socket, err error)
 		l, err := net.FileListener(file)
 		file.Close()
 		if err != nil {
-			return nil, fmt.Errorf("socket activation: descriptor %d, %q, is not a listening socket (ListenStream): %w", first+i, name, err)
+			return nil, fmt.Errorf("%w: descriptor %d, %q, is not a listening socket (ListenStream): %w", mta.ErrSockets, first+i, name, err)
 		}
 		if _, ok := l.Addr().(*net.TCPAddr); !ok {
-			return nil, fmt.Errorf("socket activation: %q listens at %s, and not at an IP address and port", name, l.Addr())
+			return nil, fmt.Errorf("%w: %q listens at %s, and not at an IP address and port", mta.ErrSockets, name, l.Addr())
 		}
 		all = append(all, mta.Socket{Name: name, Listener: l})
 	}

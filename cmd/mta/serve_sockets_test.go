@@ -1,11 +1,14 @@
 package main
 
 import (
+	"errors"
 	"net"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"example.org/mta/mta"
 )
 
 func TestPassedSockets(t *testing.T) {
@@ -53,7 +56,7 @@ func TestPassedSockets(t *testing.T) {
 		{"2", "smtp", "FileDescriptorName"},
 		{"1", "smtp", "not at an IP address"},
 	} {
-		if _, err := passedSockets(wrong.count, wrong.names, first); err == nil || !strings.Contains(err.Error(), wrong.want) {
+		if _, err := passedSockets(wrong.count, wrong.names, first); !errors.Is(err, mta.ErrSockets) || !strings.Contains(err.Error(), wrong.want) {
 			t.Errorf("%+v: %v", wrong, err)
 		}
 	}

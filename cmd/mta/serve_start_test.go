@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"example.org/mta/mta"
 )
 
 // What only an operator can mend ends the start with exit code 78, so that systemd does not try again, and with the
@@ -30,6 +32,7 @@ func TestNotStarted(t *testing.T) {
 	}{
 		{"a file of another user", file(syscall.EACCES), exitConfig, "use /var/lib/mta/queue: change its owner"},
 		{"a read-only file system", file(syscall.EROFS), exitConfig, "ReadWritePaths="},
+		{"a socket that no listener has", fmt.Errorf("starting the relay: %w: no listener", mta.ErrSockets), exitConfig, "no listener"},
 		{"a full disk", file(syscall.ENOSPC), exitFailed, "no space left"},
 		{"a port that is in use", port(syscall.EADDRINUSE), exitFailed, "another relay"},
 		{"a port below 1024", port(syscall.EACCES), exitFailed, "ports below 1024"},
