@@ -27,7 +27,9 @@ func inPlain(err error) (text, remedy string) {
 		return text, ""
 	}
 	text = strings.Replace(text, p.Error(), f.text, 1)
-	text = strings.Replace(text, p.Path+": "+f.text, f.text, 1)
+	if twice := p.Path + ": " + f.text; text == twice || strings.HasSuffix(text, ": "+twice) {
+		text = strings.TrimSuffix(text, twice) + f.text
+	}
 	if !strings.HasSuffix(text, f.text) {
 		return text, "" // what follows is a remedy
 	}

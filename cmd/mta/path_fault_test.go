@@ -34,6 +34,7 @@ func TestPathFaults(t *testing.T) {
 		{fmt.Errorf("%s: %w", file, at(file, syscall.EIO)), file + ": reading the plan: open " + file + ": input/output error", ""},
 		{fmt.Errorf("%s: %w", file, &fs.PathError{Op: "read", Path: file, Err: syscall.EISDIR}), file + " is a directory", "give a file"},
 		{fmt.Errorf("%w: make it first", at("none", syscall.ENOENT)), "reading the plan: none does not exist: make it first", ""},
+		{fmt.Errorf("reading queue %s: %w", file, &fs.PathError{Op: "stat", Path: file, Err: syscall.ENOTDIR}), "reading queue " + file + ": " + file + " is not a directory", "give the path of a directory"},
 		{errors.New("another"), "another", ""},
 	} {
 		if text, remedy := inPlain(tc.err); text != tc.text || remedy != tc.remedy {
