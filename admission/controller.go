@@ -100,7 +100,7 @@ type Ticket struct {
 	priority Priority
 }
 
-// Admit says whether a submission of this priority is admitted. A refusal is final for this
+// Admit reports whether a submission of this priority is admitted. A refusal is final for this
 // attempt; the client may come back.
 func (c *Controller) Admit(p Priority) (Ticket, *Refusal) {
 	p = min(p, Levels-1)

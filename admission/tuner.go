@@ -90,7 +90,7 @@ func (t *Tuner) ceiling() float64 {
 	return max(ceiling.Seconds(), t.before.excused)
 }
 
-// Why says why the limit is what it is.
+// Why returns why the limit is what it is.
 func (t *Tuner) Why() string {
 	if t.why == "" {
 		return "as at the start: too little was done to judge"

@@ -72,7 +72,7 @@ func (s *Scheduler) signal() {
 	}
 }
 
-// wakesBefore says whose timer comes first. Those that wait for the same rate wake at the same time, and
+// wakesBefore returns whose timer comes first. Those that wait for the same rate wake at the same time, and
 // one of them has it: they take turns.
 func (l *lane) wakesBefore(o *lane) bool {
 	if !l.wake.Equal(o.wake) {

@@ -190,7 +190,7 @@ const suspectsWait = "a quarter of the relay's connections wait for hosts that c
 
 const beingOpened = "a connection is being opened"
 
-// decideOpening says whether a connection may be begun for a message that may have a worker.
+// decideOpening reports whether a connection may be begun for a message that may have a worker.
 func (l *lane) decideOpening(paths []*destdb.Path, now time.Time) decision {
 	// Jobs are bound to a connection when it is ready and not before. So one that is on its way
 	// counts for as many as it will take at once.
@@ -247,7 +247,7 @@ func (l *lane) rideOrWait(paths []*destdb.Path, v decision) decision {
 	return v
 }
 
-// blocked says which limit, other than a host's, keeps the lane from one more connection.
+// blocked returns which limit, other than a host's, keeps the lane from one more connection.
 func (l *lane) blocked(now time.Time) (decision, bool) {
 	s := l.s
 	if s.draining {
@@ -296,7 +296,7 @@ func (l *lane) free() int {
 	return max(free, 0)
 }
 
-// gate says what keeps all mail of the lane from being sent now.
+// gate returns what keeps all mail of the lane from being sent now.
 func (l *lane) gate(now time.Time) waitReason {
 	if a := l.suspension(now); a != nil {
 		return waitReason{What: "suspended: " + a.Reason, Until: a.End}
@@ -324,7 +324,7 @@ func (l *lane) scopes() [5]scoped {
 	return [...]scoped{{l.s.total, &lim.Relay}, {x.site, &lim.Site}, {x.path, &lim.Path}, {x.source, &lim.Source}, {x.provider, &lim.Provider}}
 }
 
-// tenantGate says what keeps one tenant's mail from being sent now.
+// tenantGate returns what keeps one tenant's mail from being sent now.
 func (l *lane) tenantGate(t *tenant, now time.Time) waitReason {
 	if t.limitsAt != l.limGen {
 		t.limits, t.limitsAt = l.s.limitsFor(l.route, l.source.Name, t.name), l.limGen
@@ -399,7 +399,7 @@ func (l *lane) giveUp(now time.Time) {
 	}
 }
 
-// outOfService says why no host can be tried, and when one can.
+// outOfService returns why no host can be tried, and when one can.
 func (l *lane) outOfService(now time.Time) (reply.Reply, route.Host, time.Time) {
 	first, at := firstToRetry(l.tiers, now)
 	if p := l.neverFit(); p != nil {

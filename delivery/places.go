@@ -37,7 +37,7 @@ type party struct {
 	at    int     // in the scope's line, -1 when no lane waits
 }
 
-// before says whose turn comes first: of the party that has the fewest places, of the one that has
+// before returns whose turn comes first: of the party that has the fewest places, of the one that has
 // waited longest among equals.
 func (p *party) before(o *party) bool {
 	if p.live != o.live {

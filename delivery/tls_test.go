@@ -62,7 +62,7 @@ func certificate(t *testing.T, name string) *tls.Config {
 	return cfg
 }
 
-// carried says how a demand's message fared: "tls", "clear", or the enhanced code with which it waits or
+// carried returns how a demand's message fared: "tls", "clear", or the enhanced code with which it waits or
 // comes back.
 func (w *secureWorld) carried(r *route.Route, d tlspolicy.Demand) string {
 	d.CA = "ours"

@@ -358,7 +358,7 @@ func (w *waitlist) removeIf(match func(*part) bool) []*part {
 	return out
 }
 
-// before says which of a tenant's messages goes first.
+// before returns which of a tenant's messages goes first.
 func (a *group) before(b *group) bool {
 	if a.running != b.running {
 		return a.running < b.running

@@ -243,7 +243,7 @@ func (w *world) dialed() []string {
 	return append([]string(nil), w.dials...)
 }
 
-// picture says where everything is, for failures.
+// picture returns where everything is, for failures.
 func (w *world) picture() string {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()

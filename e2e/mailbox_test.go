@@ -99,7 +99,7 @@ func arrived(content string, got stored) error {
 	return nil
 }
 
-// difference says where two texts part.
+// difference returns where two texts part.
 func difference(want, got string) string {
 	n := 0
 	for n < len(want) && n < len(got) && want[n] == got[n] {

@@ -24,7 +24,7 @@ import (
 // of three runs, of which the tables have the medians. MTA_MEASURE_OUT names a file that the tables
 // are appended to, instead of being logged.
 
-// fullSize says that the measurements are to measure, not only to be right.
+// fullSize reports that the measurements are to measure, not only to be right.
 func fullSize() bool { return os.Getenv("MTA_MEASURE") != "" }
 
 // sized gives full or small as asked.
@@ -142,7 +142,7 @@ func publish(t *testing.T, title string, parts ...string) {
 	}
 }
 
-// footnote says what the figures above it were taken with.
+// footnote returns what the figures above it were taken with.
 func footnote(t *testing.T) string {
 	m := bench.ThisMachine()
 	return fmt.Sprintf("%d x %s, %s; %g of the full size, %d runs; load average at the end %s.\n", m.Processors, m.Model, m.Go, scale(t), runs(t), m.Load)

@@ -33,7 +33,7 @@ func overloadTime(t *testing.T) time.Duration {
 	return d
 }
 
-// boundsHold says that figures in time may fail the test.
+// boundsHold reports that figures in time may fail the test.
 func boundsHold() bool { return os.Getenv("MTA_OVERLOAD") != "" }
 
 const (

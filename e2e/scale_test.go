@@ -123,7 +123,7 @@ func milliseconds(d time.Duration) string {
 	return strconv.FormatFloat(d.Seconds()*1000, 'g', 3, 64) + " ms"
 }
 
-// fullScale says that figures are wanted.
+// fullScale reports that figures are wanted.
 func fullScale() bool { return os.Getenv("MTA_SCALE_FULL") != "" }
 
 // far is the far side of a test, and the account of what it has taken.

@@ -150,7 +150,7 @@ func (c *recount) standstills() map[int]time.Duration {
 	return still
 }
 
-// stood says whether the machine stood still in an hour, or at the end of the one before, for so long
+// stood reports whether the machine stood still in an hour, or at the end of the one before, for so long
 // that nobody can fill it. A short hour of a test has no time for that.
 func (c *recount) stood(t *testing.T, h int) bool {
 	t.Helper()
@@ -201,7 +201,7 @@ func (c *recount) wait(t *testing.T, hours float64) {
 // names lists the providers that were seen, and all.
 func (c *recount) names() []string { return slices.Sorted(maps.Keys(c.by(c.hour))) }
 
-// full says whether n is at least 98 % of a cap, or at most 2 short of a small one.
+// full reports whether n is at least 98 % of a cap, or at most 2 short of a small one.
 func full(n, most int) bool {
 	if most < 100 {
 		return n >= most-2

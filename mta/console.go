@@ -181,7 +181,7 @@ func identityOf(l *auth.Login, by *auth.Service) (web.Identity, bool) {
 	return web.Identity{User: l.User, Role: role, Stamp: stamp{*l, by}}, err == nil
 }
 
-// consoleWarnings says what is wrong with the users file of the console. The relay starts all the same.
+// consoleWarnings returns what is wrong with the users file of the console. The relay starts all the same.
 func consoleWarnings(cfg *config.Config) []string {
 	if cfg.Console.Address == "" {
 		return nil

@@ -81,7 +81,7 @@ func (r *Relay) announce() {
 	}
 }
 
-// state tells whether the relay accepts mail, and why it refuses it.
+// state reports whether the relay accepts mail, and why it refuses it.
 func (r *Relay) state() (state, reason string) {
 	switch {
 	case !r.serving.Load():
@@ -95,7 +95,7 @@ func (r *Relay) state() (state, reason string) {
 	return control.Running, ""
 }
 
-// Status tells how the relay is.
+// Status returns how the relay is.
 func (r *Relay) Status() control.Status {
 	cfg, s := r.policy.Load().Config, r.queue.Stats()
 	state, reason := r.state()

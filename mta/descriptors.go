@@ -58,7 +58,7 @@ func fileLimit() int {
 	return int(min(l.Cur, math.MaxInt32))
 }
 
-// warn says that the configuration asks for more than the process may have.
+// warn logs that the configuration asks for more than the process may have.
 func (d descriptors) warn(log *slog.Logger) {
 	if d.in == 0 {
 		return

@@ -30,13 +30,13 @@ func Faults(cfg *config.Config) []string {
 	return out
 }
 
-// Unreadable says why the relay's user, as far as it is known, can't read the configuration file at path;
+// Unreadable returns why the relay's user, as far as it is known, can't read the configuration file at path;
 // "": nothing is known against it.
 func Unreadable(cfg *config.Config, path string) string {
 	return foldersOf(cfg).unreadable(path)
 }
 
-// foreign says that this machine lacks the address of a listener.
+// foreign returns in words that this machine lacks the address of a listener.
 func foreign(listener string) string {
 	address, err := net.ResolveTCPAddr("tcp", listener)
 	if listener == "" || err != nil || address.IP == nil || address.IP.IsUnspecified() {

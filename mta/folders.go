@@ -45,7 +45,7 @@ func foldersOf(cfg *config.Config) folders {
 // onReadOnly reports whether nobody can write there, whatever the rights.
 func onReadOnly(path string) bool { return errors.Is(unix.Access(path, unix.W_OK), unix.EROFS) }
 
-// faults says what keeps the relay from starting, or its accounting log from being written.
+// faults returns what keeps the relay from starting, or its accounting log from being written.
 func (f folders) faults(cfg *config.Config) (out []string) {
 	warn := func(where, fault, or string) {
 		if fault != "" {
@@ -88,7 +88,7 @@ func place(name, origin string) string {
 	return name + strings.TrimPrefix(origin, name)
 }
 
-// logFile says why the relay could not write to its log file. It makes the file, and no folder.
+// logFile returns why the relay could not write to its log file. It makes the file, and no folder.
 func (f folders) logFile(path string) string {
 	if !f.known(path) {
 		return ""
@@ -111,7 +111,7 @@ func (f folders) logFile(path string) string {
 	return ""
 }
 
-// made says why the relay could not write in a folder that it makes when it isn't there, with all
+// made returns why the relay could not write in a folder that it makes when it isn't there, with all
 // above it.
 func (f folders) made(path string) string {
 	if !f.known(path) {
@@ -132,7 +132,7 @@ func (f folders) made(path string) string {
 // known reports whether a path means the same to us as to the relay.
 func (f folders) known(path string) bool { return f.here || filepath.IsAbs(path) }
 
-// closed says why the relay could not use what is there, given the rights that it takes, as of one
+// closed returns why the relay could not use what is there, given the rights that it takes, as of one
 // class (rwx). To which groups the relay's user belongs is not asked: what any group may do, it may.
 func (f folders) closed(path string, info fs.FileInfo, want fs.FileMode) string {
 	if f.readOnly(path) {
@@ -158,7 +158,7 @@ func (f folders) may(info fs.FileInfo, want fs.FileMode) bool {
 	return mode&want == want || mode>>3&want == want
 }
 
-// unreadable says why the relay's user could not read a file. A file that we can't see is not judged.
+// unreadable returns why the relay's user could not read a file. A file that we can't see is not judged.
 func (f folders) unreadable(path string) string {
 	info, err := os.Stat(path)
 	if path == "" || !f.known(path) || err != nil {

@@ -122,7 +122,7 @@ func (r *Relay) withToken(h http.Handler) http.Handler {
 	})
 }
 
-// readyz says 200 while the relay accepts mail, and otherwise 503 with the reason: a load balancer needs no more.
+// readyz answers 200 while the relay accepts mail, and otherwise 503 with the reason: a load balancer needs no more.
 func (r *Relay) readyz(w http.ResponseWriter, _ *http.Request) {
 	switch state, reason := r.state(); {
 	case state == control.Running:
@@ -134,7 +134,7 @@ func (r *Relay) readyz(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// livez says 200 unless the process can't go on and a new one could: the dispatcher has failed. A full disk or an
+// livez answers 200 unless the process can't go on and a new one could: the dispatcher has failed. A full disk or an
 // unreachable network are no reason to kill a relay. The parts that all mail passes are asked for their state, so
 // that a deadlock in them leaves the question unanswered.
 func (r *Relay) livez(w http.ResponseWriter, _ *http.Request) {

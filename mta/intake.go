@@ -14,7 +14,7 @@ import (
 	"example.org/mta/submission/intake"
 )
 
-// queueStore lets submission put messages into the queue, and tells the log when the queue begins
+// queueStore lets submission put messages into the queue, and logs when the queue begins
 // to refuse them and when it takes them again.
 type queueStore struct {
 	q        *queue.Queue
@@ -36,10 +36,10 @@ func (s *queueStore) Begin(size int64) intake.Draft {
 }
 
 // Ready returns why a message of so many octets would be refused just now.
-func (s *queueStore) Ready(size int64) error { return s.tell(s.q.Ready(size)) }
+func (s *queueStore) Ready(size int64) error { return s.noted(s.q.Ready(size)) }
 
 // tell notes how it went, and puts an error into submission's words.
-func (s *queueStore) tell(err error) error {
+func (s *queueStore) noted(err error) error {
 	switch {
 	case err == nil:
 		s.refusing.Well()
@@ -64,7 +64,7 @@ type queueDraft struct {
 func (d queueDraft) Write(p []byte) (int, error) {
 	n, err := d.Draft.Write(p)
 	if err != nil {
-		err = d.s.tell(err)
+		err = d.s.noted(err)
 	}
 	return n, err
 }
@@ -73,7 +73,7 @@ func (d queueDraft) Write(p []byte) (int, error) {
 func (d queueDraft) Commit(m *envelope.Message) error {
 	d.s.events.Accepting(m)
 	began := d.s.now()
-	err := d.s.tell(d.Draft.Commit(m))
+	err := d.s.noted(d.Draft.Commit(m))
 	if err != nil {
 		d.s.events.Refused(m)
 		return err
@@ -95,7 +95,7 @@ func (s *queueStore) CommitBatch(b *intake.Batch) (committed int, err error) {
 	}
 	began := s.now()
 	committed, err = s.q.CommitBatch(qb)
-	if err = s.tell(err); err == nil {
+	if err = s.noted(err); err == nil {
 		s.meter.Committed(s.now().Sub(began), b.Messages[0].ID)
 	}
 	for _, m := range b.Messages[committed:] {
@@ -112,7 +112,7 @@ func (e diskFull) Unwrap() error { return e.error }
 // DiskFull is what submission asks of an error.
 func (diskFull) DiskFull() bool { return true }
 
-// refusing says why mail is refused just now, "" when it is not. To ask is no mail that was refused,
+// refusing returns why mail is refused just now, "" when it is not. To ask is no mail that was refused,
 // and isn't counted as such.
 func (r *Relay) refusing() string {
 	err := r.queue.Ready(0)

@@ -78,7 +78,7 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 		},
 		TLS:                   r.newTLSPolicy(),
 		OnRoom:                func(f delivery.Flow) { r.dispatcher.Refill(f) },
-		OnAction:              r.tellAction,
+		OnAction:              r.logAction,
 		OnRefused:             func(rt *route.Route, source string, words reply.Reply) { r.dispatcher.Refused(rt, source, words) },
 		Classes:               r.classes,
 		Backoff:               wiring.Backoff(cfg),
@@ -97,8 +97,8 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 	return nil
 }
 
-// tellAction puts what the relay does by itself into the log.
-func (r *Relay) tellAction(site string, a destdb.Action) {
+// logAction logs what the relay does by itself.
+func (r *Relay) logAction(site string, a destdb.Action) {
 	r.log.Warn("automatic action", "site", site, "action", a.What, "source", a.Source, "reason", a.Reason, "until", a.End)
 }
 

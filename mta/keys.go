@@ -46,7 +46,7 @@ func (r *Relay) closeKeys() error {
 	return nil
 }
 
-// keysWarnings says what is wrong with the keys file. The relay starts all the same, so that it can be
+// keysWarnings returns what is wrong with the keys file. The relay starts all the same, so that it can be
 // fixed while mail goes on.
 func keysWarnings(cfg *config.Config) (out []string) {
 	path := cfg.Keys.File

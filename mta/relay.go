@@ -326,7 +326,7 @@ func (r *Relay) accountingStats() accounting.Stats {
 	return r.accounting.Stats()
 }
 
-// recordsTrouble says why accounting records are not written, "" when they are.
+// recordsTrouble returns why accounting records are not written, "" when they are.
 func (r *Relay) recordsTrouble() string {
 	s := r.accountingStats()
 	if !s.Failing {

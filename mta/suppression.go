@@ -42,7 +42,7 @@ func (r *Relay) openSuppression(cfg *config.Config, undo *undoer) error {
 	return nil
 }
 
-// flood says which providers are doubted and how many addresses are set aside for that, "" when there are none.
+// flood returns which providers are doubted and how many addresses are set aside for that, "" when there are none.
 func (r *Relay) flood() string {
 	pending := r.feeder.Stats().Pending
 	var all []string

@@ -30,7 +30,7 @@ func (r *Relay) openTemplates(cfg *config.Config, _ *undoer) error {
 	return err
 }
 
-// templateFaults says which templates can't be read: the relay doesn't start with only some of them.
+// templateFaults returns which templates can't be read: the relay doesn't start with only some of them.
 func templateFaults(cfg *config.Config) []string {
 	if _, err := template.Load(cfg.Templates.Path); err != nil {
 		return []string{fmt.Sprintf("%s: %v, and the relay can't start", place("templates", cfg.Templates.Origin("path")), err)}
@@ -38,7 +38,7 @@ func templateFaults(cfg *config.Config) []string {
 	return nil
 }
 
-// templateWarnings says whose templates nobody can use.
+// templateWarnings returns whose templates nobody can use.
 func templateWarnings(cfg *config.Config) (out []string) {
 	stored, err := template.Load(cfg.Templates.Path)
 	if err != nil {

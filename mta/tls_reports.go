@@ -51,7 +51,7 @@ func (r *Relay) mailTLSReport(mail tlsrpt.Mail) error {
 	return nil
 }
 
-// tlsReportWarnings says what keeps receivers from believing TLS reports by mail.
+// tlsReportWarnings returns what keeps receivers from believing TLS reports by mail.
 func tlsReportWarnings(cfg *config.Config) []string {
 	t := cfg.TLSReports
 	if !t.On() {

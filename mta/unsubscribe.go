@@ -29,7 +29,7 @@ func (r *Relay) unsubscribeLink(tenant, campaign string, a envelope.Address) str
 	return r.links.URL(t.Unsubscribe, &unsubscribe.Subscription{Tenant: tenant, Address: a, Campaign: campaign, Sent: r.now()})
 }
 
-// unsubscribeWarnings says which tenants have links that nobody answers here.
+// unsubscribeWarnings returns which tenants have links that nobody answers here.
 func unsubscribeWarnings(cfg *config.Config) (out []string) {
 	for _, t := range cfg.Tenants {
 		answers := func(a *config.API) bool { return len(a.Tenants) == 0 || slices.Contains(a.Tenants, t.Name) }

@@ -99,7 +99,7 @@ func (r *Relay) tenantOf(name string) (intake.Tenant, bool) {
 // tenantAt gives the tenant of a client's network, by the configuration in force.
 func (r *Relay) tenantAt(a netip.Addr) string { return r.policy.Load().Config.TenantAt(a) }
 
-// loginTrouble says what an operator should look at, "" when there is nothing: of users, else of API keys.
+// loginTrouble returns what an operator should look at, "" when there is nothing: of users, else of API keys.
 func (r *Relay) loginTrouble() string {
 	if logins := r.logins.Load(); logins != nil {
 		if text := logins.Trouble(); text != "" {
@@ -117,7 +117,7 @@ func (r *Relay) loginTrouble() string {
 	return ""
 }
 
-// usersWarnings says what is wrong with the users file. The relay starts all the same, so that it can be
+// usersWarnings returns what is wrong with the users file. The relay starts all the same, so that it can be
 // mended while mail goes on.
 func usersWarnings(cfg *config.Config) []string {
 	path := cfg.Users.File

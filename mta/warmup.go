@@ -70,18 +70,18 @@ func (r *Relay) openWarmup(cfg *config.Config, undo *undoer) error {
 	}
 	w.backup = openBackup(cfg, store, r.destinations.Values(file.WarmupCopies), r.now, r.log)
 	w.ctl = warmup.New(warmup.Config{
-		Node: cfg.NodeID, Store: store, Beside: w.beside, OnEvent: w.tell, Recall: w.backup.recall, Log: r.log,
+		Node: cfg.NodeID, Store: store, Beside: w.beside, OnEvent: w.report, Recall: w.backup.recall, Log: r.log,
 		OnRoom:  func(key, provider string) { r.dispatcher.Unthrottle(key, provider) },
 		Waiting: func(key, provider string) int64 { return r.dispatcher.Throttled(key, provider) },
 	})
 	r.warm = w
 	r.alarms.set(r.now(), alarmWarmup, w.backup.trouble())
-	w.backup.tell = w.tell
+	w.backup.report = w.report
 	if err := w.assign(r.policy.Load()); err != nil {
 		return err
 	}
 	if lost := w.backup.lost; lost != nil {
-		w.tell(warmup.Event{Kind: warmup.EventLedgerLost, Why: fmt.Sprintf("the ledger was lost: %v", lost)})
+		w.report(warmup.Event{Kind: warmup.EventLedgerLost, Why: fmt.Sprintf("the ledger was lost: %v", lost)})
 	}
 	return nil
 }
@@ -207,7 +207,7 @@ func networkOf(ip string) (netip.Prefix, error) {
 	return a.Prefix(48)
 }
 
-// trouble says which warm-ups send nothing on account of their ledger, "" when none does.
+// trouble returns which warm-ups send nothing on account of their ledger, "" when none does.
 func (w *warming) trouble() string {
 	var all []string
 	if lost := w.backup.trouble(); lost != "" {

@@ -41,7 +41,7 @@ func newWarmupAlone(t *testing.T, text string) *warmupAlone {
 		count: func(string, string) {}, waiting: func(func(string, string, int)) {}}
 	w.use(text)
 	w.ctl = warmup.New(warmup.Config{
-		Node: "test", Now: now, Beside: w.beside, OnEvent: func(e warmup.Event) { w.tell(e) },
+		Node: "test", Now: now, Beside: w.beside, OnEvent: func(e warmup.Event) { w.report(e) },
 		Store: memstore.New(func() warmup.Instant { return warmup.Instant(w.clock.UnixMilli()) }),
 	})
 	if err := w.assign(w.policy()); err != nil {

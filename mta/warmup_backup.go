@@ -38,10 +38,10 @@ type copies interface {
 
 // backup is the second copy, and the account of a ledger that was lost.
 type backup struct {
-	store copies // nil: there is no second copy
-	now   func() time.Time
-	log   *slog.Logger
-	tell  func(warmup.Event)
+	store  copies // nil: there is no second copy
+	now    func() time.Time
+	log    *slog.Logger
+	report func(warmup.Event)
 
 	lost   error             // what became of the ledger; nil: nothing
 	found  map[string][]byte // the copies at the start, by address
@@ -58,7 +58,7 @@ type backup struct {
 // openBackup looks whether the ledger was lost: it was damaged, or is new though copies or records show
 // warm-ups.
 func openBackup(cfg *config.Config, l ledger, store copies, now func() time.Time, log *slog.Logger) *backup {
-	b := &backup{store: store, now: now, log: log, tell: func(warmup.Event) {}, saved: make(map[string]uint64), owed: make(map[string]bool), restored: make(map[string]string)}
+	b := &backup{store: store, now: now, log: log, report: func(warmup.Event) {}, saved: make(map[string]uint64), owed: make(map[string]bool), restored: make(map[string]string)}
 	known, ok := l.(interface {
 		Damage() error
 		Begun() bool
@@ -156,14 +156,14 @@ func (b *backup) account(ip, how string) {
 	if b.restored[ip] != "" { // it could not be written the last time
 		return
 	}
-	b.tell(warmup.Event{Kind: warmup.EventLedgerRestored, IP: ip, Why: "goes on without its ledger: " + how})
+	b.report(warmup.Event{Kind: warmup.EventLedgerRestored, IP: ip, Why: "goes on without its ledger: " + how})
 	b.restored[ip] = how
 	if b.since.IsZero() {
 		b.since = b.now()
 	}
 }
 
-// trouble says that the ledger was lost and how warm-ups went on, "" when it was not, or a day ago.
+// trouble returns in words that the ledger was lost and how warm-ups went on, "" when it was not, or a day ago.
 func (b *backup) trouble() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 )
 
 // tell writes down what has happened to a warm-up: in the log, in the accounting records, in the metrics.
-func (w *warming) tell(e warmup.Event) {
+func (w *warming) report(e warmup.Event) {
 	source := w.policy().WarmupSource(e.IP)
 	log := w.log.Info
 	switch e.Kind {
@@ -31,7 +31,7 @@ func (w *warming) tell(e warmup.Event) {
 	}
 }
 
-// shortOfHealth says which warm-ups are in trouble with providers, so that somebody should look why, ""
+// shortOfHealth returns which warm-ups are in trouble with providers, so that somebody should look why, ""
 // when none is.
 func (w *warming) shortOfHealth() string {
 	var all []string

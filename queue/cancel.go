@@ -67,8 +67,8 @@ func (c *Cancellation) Outcome(f Followed) (Outcome, bool) {
 	return *f.end, *f.end != 0
 }
 
-// tellEnd notes the end of a recipient for whoever follows it. The caller has q.mu.
-func (q *Queue) tellEnd(key recipientKey, o Outcome) {
+// noteEnd notes the end of a recipient for whoever follows it. The caller has q.mu.
+func (q *Queue) noteEnd(key recipientKey, o Outcome) {
 	if len(q.followed) == 0 {
 		return
 	}

@@ -61,7 +61,7 @@ type DamageReport struct {
 	AtStart string `json:"at_start"`
 }
 
-// Fsck reads a queue's directory, every octet of it, and tells what is in it and what is
+// Fsck reads a queue's directory, every octet of it, and returns what is in it and what is
 // damaged. It changes nothing. fs may be nil: the operating system's. visit, if not nil, is
 // called for each message with living recipients, oldest first. An error says that the directory
 // could not be looked at; damage in it is in the report.
@@ -277,7 +277,7 @@ func (c *checker) message(h *history) {
 // checkLarge reads a content that has its own file.
 func (c *checker) checkLarge(h *history) {
 	if _, ok := c.bodies[h.large]; !ok {
-		return // large tells of it
+		return // large reports it
 	}
 	_, body, err := c.q.readMessage(place{id: c.list[h.run].id, off: h.off, size: schedule.Octets(h.size)})
 	if err != nil {

@@ -184,7 +184,7 @@ func (q *Queue) finishSegment(seg *segment) error {
 
 // scanned reports the damage of a segment that was read from end to end.
 func (q *Queue) scanned(seg *segment, damaged []journal.Damage) {
-	q.tellDamage(seg.id, damaged)
+	q.countDamage(seg.id, damaged)
 	q.mu.Lock()
 	seg.indexed = true // a damaged one has no file with an index
 	seg.damaged = seg.damaged || len(damaged) > 0
@@ -207,8 +207,8 @@ func (q *Queue) trim(id journal.Segment, size int64) error {
 	return err
 }
 
-// tellDamage logs and counts the damage in a segment.
-func (q *Queue) tellDamage(id journal.Segment, damaged []journal.Damage) {
+// countDamage logs and counts the damage in a segment.
+func (q *Queue) countDamage(id journal.Segment, damaged []journal.Damage) {
 	for _, d := range damaged {
 		q.reportDamage(&damageError{file: q.segmentPath(id), off: d.Offset, err: errors.New(d.String())},
 			"part of a journal segment; a message there whose envelope is sound is reported to its sender, one whose envelope is not is named when it is due; the file is set aside and not deleted when it is no longer needed")

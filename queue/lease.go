@@ -587,8 +587,8 @@ func (q *Queue) makeDue(s schedule.Slot, e *schedule.Entry, now uint32) {
 // for something else meanwhile.
 func (q *Queue) release(id envelope.ID, recipients []int, rest func(schedule.Slot, *schedule.Entry)) {
 	q.mu.Lock()
-	tell := func() {}
-	defer func() { q.mu.Unlock(); tell() }()
+	notify := func() {}
+	defer func() { q.mu.Unlock(); notify() }()
 	var gone []uint16
 	n, due := 0, false
 	for _, r := range recipients {
@@ -603,7 +603,7 @@ func (q *Queue) release(id envelope.ID, recipients []int, rest func(schedule.Slo
 		due = due || e.State() == schedule.Due
 	}
 	gone = sorted(gone)
-	tell = q.removal(uint64(id), gone)
+	notify = q.removal(uint64(id), gone)
 	q.endLease(uint64(id), n, due)
 	q.table.Tidy()
 }

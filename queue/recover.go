@@ -179,7 +179,7 @@ func (q *Queue) scanSegment(f *found) (use bool, _ error) {
 	if res.Torn > 0 {
 		q.log.Info("queue: the end of a journal segment was never synced, so that nothing in it was promised; it is void", "file", name, "offset", res.End, "octets", res.Torn)
 	}
-	q.tellDamage(f.id, ix.damaged)
+	q.countDamage(f.id, ix.damaged)
 	if res.End == 0 && len(ix.damaged) == 0 {
 		q.fs.Remove(name) // a segment that was made and never used; if it stays it does no harm
 		return false, nil

@@ -199,7 +199,7 @@ func (q *Queue) addSegment(seg *segment) error {
 	return nil
 }
 
-// opening says where the segments end that are not trimmed yet. Every new segment says so of all
+// opening returns where the segments end that are not trimmed yet. Every new segment says so of all
 // of them, so that the newest, which is never deleted, can be relied on for it.
 func (q *Queue) opening(now time.Time) opening {
 	q.mu.Lock()

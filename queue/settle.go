@@ -83,7 +83,7 @@ func (q *Queue) settle(id uint64, rcpts []uint16, o Outcome) {
 		q.forgetDetour(e)
 		q.table.Free(s)
 		delete(q.replies, recipientKey{id, r})
-		q.tellEnd(recipientKey{id, r}, o)
+		q.noteEnd(recipientKey{id, r}, o)
 	}
 	q.count.settle(o, int64(len(rcpts)))
 	seg := q.segs.of(data)
@@ -173,8 +173,8 @@ type Attempt struct {
 // What was leased as expired, or to be bounced, is handed out as that again when the time has come.
 func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last Attempt, key parking.Key) error {
 	q.mu.Lock()
-	tell := func() {}
-	defer func() { q.mu.Unlock(); tell() }()
+	notify := func() {}
+	defer func() { q.mu.Unlock(); notify() }()
 	if q.ended {
 		return ErrClosed
 	}
@@ -223,7 +223,7 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 			q.noteMarks(uint64(id), hurried, q.seconds())
 		}
 		gone = sorted(gone)
-		tell = q.removal(uint64(id), gone)
+		notify = q.removal(uint64(id), gone)
 		q.endLease(uint64(id), known, len(hurried) > 0)
 	}
 	q.table.Tidy()

@@ -250,7 +250,7 @@ func (w *writer) collect() group {
 	}
 }
 
-// idleFor says whether there is something to do now and, if not, how long nothing need be done.
+// idleFor reports whether there is something to do now and, if not, how long nothing need be done.
 func (w *writer) idleFor() (time.Duration, bool) {
 	const long = time.Hour
 	if w.closing || w.accepts.waiting > 0 {

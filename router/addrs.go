@@ -8,7 +8,7 @@ import (
 	"example.org/mta/internal/network"
 )
 
-// unusable says why no mail may go to an address that the DNS (or a recipient) named, "" when it
+// unusable returns why no mail may go to an address that the DNS (or a recipient) named, "" when it
 // may. An MX that points to 127.0.0.1 or 0.0.0.0 would have the relay talk to itself.
 func (s *settings) unusable(a netip.Addr) string {
 	a = a.Unmap()
@@ -65,7 +65,7 @@ func (s *settings) familyOff(a netip.Addr) string {
 	return ""
 }
 
-// own says whether connecting to an address would be connecting to ourselves.
+// own reports whether connecting to an address would be connecting to ourselves.
 func (s *settings) own(a netip.AddrPort) bool {
 	return s.self[netip.AddrPortFrom(a.Addr().Unmap(), a.Port())]
 }
@@ -95,7 +95,7 @@ func ListenerAddrs(listeners []netip.AddrPort) ([]netip.AddrPort, error) {
 	return out, nil
 }
 
-// isHostName says whether a name from the DNS can be one of a host: letters, digits, hyphens,
+// isHostName reports whether a name from the DNS can be one of a host: letters, digits, hyphens,
 // and underscores, which some have. Others would only make trouble in logs, reports and names of
 // sites.
 func isHostName(name string) bool {

@@ -160,7 +160,7 @@ func (q *search) provider(best []Exchanger) string {
 	return ""
 }
 
-// noneUsable says what it means that no exchanger has a usable address: temporary when one may
+// noneUsable returns what it means that no exchanger has a usable address: temporary when one may
 // have another time, else permanent (RFC 5321, 5.1).
 func (q *search) noneUsable() *reply.Reply {
 	for _, x := range q.Exchangers {

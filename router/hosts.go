@@ -99,7 +99,7 @@ func (q *search) settle(x *Exchanger, found *addresses, unusable func(netip.Addr
 	q.explainNothing(x, found)
 }
 
-// explainNothing says why an exchanger has no address that can be used.
+// explainNothing notes why an exchanger has no address that can be used.
 func (q *search) explainNothing(x *Exchanger, found *addresses) {
 	for _, err := range []error{found.err4, found.err6} {
 		if err == nil {

@@ -15,7 +15,7 @@ type patterns[V any] struct {
 	rest  *V
 }
 
-// CheckPattern says what is wrong with a pattern of a route or a provider, and gives it in the
+// CheckPattern returns what is wrong with a pattern of a route or a provider, and gives it in the
 // form in which it is compared: lower case, A-labels.
 func CheckPattern(pattern string) (string, error) {
 	switch {

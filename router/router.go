@@ -344,7 +344,7 @@ func (r *Router) try(q *quest, s *settings) Result {
 	return r.find(ctx, s, q.job.domain)
 }
 
-// answer tells all who want to know of a quest's domain.
+// answer notifies all who wait for a quest's domain.
 func (r *Router) answer(q *quest, s *settings, res Result) {
 	j, v := q.job, verdict{res.Route, res.Trouble}
 	failed := v.trouble != nil && v.trouble.Temporary()
@@ -457,7 +457,7 @@ func (r *Router) Close() {
 	r.workers.Wait()
 }
 
-// refuse tells a message that it will not get routes any more.
+// refuse answers a message that it will not get routes any more.
 func (e *entry) refuse() {
 	for _, d := range e.waiting {
 		e.request.Done(d, nil, stopping())

@@ -17,7 +17,7 @@ type Allowance struct {
 	ScaleMaxConcurrency   int // and this many times the free ones
 }
 
-// Permits says whether a message with so many workers may have another when so many are free.
+// Permits reports whether a message with so many workers may have another when so many are free.
 func (a Allowance) Permits(running, free int) bool {
 	return free > 0 && (running < a.MaxMessageConcurrency || running < a.ScaleMaxConcurrency*free)
 }
@@ -232,7 +232,7 @@ func (s *schedule) remove(e *entry) {
 	}
 }
 
-// before says whose turn it is: who has the fewest running, the oldest among equals.
+// before returns whose turn it is: who has the fewest running, the oldest among equals.
 func before(a, b *entry) bool {
 	if a.running != b.running {
 		return a.running < b.running

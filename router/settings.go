@@ -60,7 +60,7 @@ type settings struct {
 	providers  patterns[string]
 }
 
-// Validate says what is wrong with the settings.
+// Validate returns what is wrong with the settings.
 func (s Settings) Validate() error {
 	_, err := s.compile()
 	return err

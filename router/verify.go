@@ -33,7 +33,7 @@ func newVerifications() *verifications {
 	return v
 }
 
-// Verify says whether a domain can take mail: it gives the reply by which the mail is refused, or
+// Verify reports whether a domain can take mail: it gives the reply by which the mail is refused, or
 // nil when there is a route. Known is false when ctx ended first, or would have. What is known
 // already needs no worker; for the rest, all calls together have Settings.VerifyWorkers.
 func (r *Router) Verify(ctx context.Context, domain string) (refused *reply.Reply, known bool) {

@@ -100,7 +100,7 @@ func newConn(s *Server, socket net.Conn) *conn {
 	return c
 }
 
-// SetReadDeadline tells that the library wants a command line; conn has its own deadlines. An
+// SetReadDeadline notes that the library wants a command line; conn has its own deadlines. An
 // error makes the library leave the session without another word.
 func (c *conn) SetReadDeadline(time.Time) error {
 	if c.early && !c.ended {
@@ -167,7 +167,7 @@ func (c *conn) nextCommand(scratch []byte) {
 	}
 }
 
-// mustEnd tells whether the session is over before the next command, and why.
+// mustEnd reports whether the session is over before the next command, and why.
 func (c *conn) mustEnd() (reply.Reply, bool) {
 	switch {
 	case c.client.dismissed.Load():
@@ -397,7 +397,7 @@ func (c *conn) put(line []byte) {
 // answer replies to a command that the library does not get to see.
 func (c *conn) answer(r reply.Reply) { c.put(appendReply(nil, r)) }
 
-// farewell says the last words of a session.
+// farewell sends the last reply of a session.
 func (c *conn) farewell(r reply.Reply) {
 	c.last = true
 	c.answer(r)

@@ -247,7 +247,7 @@ func (r *reading) end(code string, more bool) error {
 	return nil
 }
 
-// isLastWord tells which refusals end a session: those after which it is not known what comes.
+// isLastWord reports which refusals end a session: those after which it is not known what comes.
 func isLastWord(verb, code string) bool {
 	return strings.HasPrefix(verb, "BDAT") && (code == "501" || code == "552" || code == "550") || strings.HasPrefix(verb, "DATA") && strings.HasPrefix(code, "5")
 }

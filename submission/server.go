@@ -107,7 +107,7 @@ func (s *Server) Serve(l net.Listener) error {
 	return fmt.Errorf("accepting connections on %s: %w", l.Addr(), err)
 }
 
-// Shutdown stops accepting, tells idle connections 421 and lets open transactions end. Those
+// Shutdown stops accepting, sends idle connections a 421 and lets open transactions end. Those
 // still open when ctx ends are cut: no part of their message is accepted. It returns ctx's error
 // if it had to cut any.
 func (s *Server) Shutdown(ctx context.Context) error {

@@ -203,14 +203,14 @@ func (s *session) Logout() error {
 	return nil
 }
 
-// setChunks says which transaction BDAT is for.
+// setChunks sets which transaction BDAT is for.
 func (c *conn) setChunks(tx transaction) {
 	c.mu.Lock()
 	c.mu.chunks = tx
 	c.mu.Unlock()
 }
 
-// accepted tells how a message was taken: it is no error, but the way to give the reply a text.
+// accepted returns how a message was taken: it is no error, but the way to give the reply a text.
 func accepted(id envelope.ID) error {
 	return smtpError(reply.Reply{Code: 250, Enhanced: reply.Enhanced{2, 0, 0}, Text: "queued as " + id.String(), Local: true})
 }

@@ -348,7 +348,7 @@ func (l *List) apply(ctx context.Context, changes []Change) (grown int, err erro
 	return grown, nil
 }
 
-// known says which keys the store has.
+// known returns which keys the store has.
 func (l *List) known(ctx context.Context, keys []Key) (map[Key]bool, error) {
 	found, err := l.store.Get(ctx, keys)
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Count says how many entries there are that fit.
+// Count returns how many entries there are that fit.
 func (l *List) Count(ctx context.Context, q Query) (n int, err error) {
 	err = l.Each(ctx, q, func(page []Entry) error {
 		n += len(page)

@@ -47,7 +47,7 @@ type view struct {
 	warm   bool
 }
 
-// unlimited says that mail is counted and takes no tokens.
+// unlimited reports that mail is counted and takes no tokens.
 func (v *view) unlimited() bool { return v.known && v.warm }
 
 // lane is one provider of an address on this node.

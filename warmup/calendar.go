@@ -14,7 +14,7 @@ type DayStart string
 // DayStartForm says how one is written.
 const DayStartForm = `write a time and a zone of the tz database, as "08:00 Europe/Berlin" or "00:00 UTC"`
 
-// Check says what is wrong with it, nil when nothing is.
+// Check returns what is wrong with it, nil when nothing is.
 func (d DayStart) Check() error {
 	_, _, err := d.parse()
 	return err
@@ -93,7 +93,7 @@ type Forecast struct {
 	Limit int64     `json:"stage_limit,omitempty"` // the day's cap
 }
 
-// Forecast says what the days allow from one on that starts on a stage, counted from 1. The last has no cap,
+// Forecast returns what the days allow from one on that starts on a stage, counted from 1. The last has no cap,
 // where the plan lifts them in the end, or those that stay.
 func (p *Plan) Forecast(start time.Time, stage int) []Forecast {
 	var days []Forecast

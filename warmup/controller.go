@@ -48,7 +48,7 @@ type Config struct {
 	// warm-up. It is called from the goroutine that steps. nil: all begin.
 	Recall func(ip string, p *Plan, now Instant) *State
 
-	// StatsLag says how late this node tells of demand, outcomes and counted mail. It is for the
+	// StatsLag is how late this node reports demand, outcomes and counted mail. It is for the
 	// simulator: the ledger keeps its caps under any lag. nil: at once.
 	StatsLag func() time.Duration
 
@@ -115,7 +115,7 @@ func New(cfg Config) *Controller {
 	return &Controller{cfg: cfg, poke: make(chan struct{}, 1), ips: make(map[string]*address), scanEvery: scanEvery}
 }
 
-// Assign says which IPs warm up by which plans; what was assigned before and is not in plans is
+// Assign sets which IPs warm up by which plans; what was assigned before and is not in plans is
 // left alone from now on. An IP that the store does not know begins its warm-up. For one that it
 // knows the stage and all counters stay; changed caps apply from the next hour and the next day.
 // Nothing is changed when a plan is refused.
@@ -220,7 +220,7 @@ func (c *Controller) wake(a *address) {
 	}
 }
 
-// Asking says whether a Step would answer something now. The simulator steps until nothing is.
+// Asking reports whether a Step would answer something now. The simulator steps until nothing is.
 func (c *Controller) Asking() bool {
 	c.askingMu.Lock()
 	defer c.askingMu.Unlock()

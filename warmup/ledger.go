@@ -30,14 +30,14 @@ func (s *State) Grant(p *Plan, provider int, want, least int64) int64 {
 	return n
 }
 
-// ample says whether nobody lacks tokens for a provider: so many as flow in some seconds are saved up. A node may
+// ample reports whether nobody lacks tokens for a provider: so many as flow in some seconds are saved up. A node may
 // then keep more than it has mail for.
 func (s *State) ample(p *Plan, v *Provider, seconds float64) bool {
 	of, all := max(2, v.Rate*seconds), max(2, s.totalRate(p)*seconds)
 	return s.Warm || v.tokens.tokens >= of && s.tokens.tokens >= all && float64(s.hard(p, v)) >= of
 }
 
-// fits says whether n tokens may be charged at once.
+// fits reports whether n tokens may be charged at once.
 func (s *State) fits(p *Plan, v *Provider, n int64) bool {
 	return n <= s.hard(p, v) && v.tokens.allows(n) && s.tokens.allows(n) && s.peak.allows(n)
 }

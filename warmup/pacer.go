@@ -8,7 +8,7 @@ type bucket struct {
 
 func (b *bucket) fill(n float64) { b.tokens = min(b.depth, b.tokens+n) }
 
-// allows says whether n tokens may be taken at once.
+// allows reports whether n tokens may be taken at once.
 func (b *bucket) allows(n int64) bool {
 	// A millionth of a token is what sums of binary fractions lack.
 	return b.tokens+1e-6 >= min(float64(n), b.depth)

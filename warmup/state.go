@@ -385,7 +385,7 @@ func (s *State) setRates(p *Plan) {
 	}
 }
 
-// Offer tells that n recipients of a provider were there to be sent, whatever became of them.
+// Offer notes that n recipients of a provider were there to be sent, whatever became of them.
 func (s *State) Offer(p *Plan, provider int, n int64) {
 	s.Providers[provider].Demand += float64(n) / (float64(p.hour()) / 60_000)
 }

@@ -87,7 +87,7 @@ type DayStatus struct {
 	Provider string `json:"provider,omitempty"` // on account of whom
 }
 
-// Status says where an IP stands, as of the last step.
+// Status returns where an IP stands, as of the last step.
 func (c *Controller) Status(ip string) (Status, bool) {
 	a := c.address(ip)
 	if a == nil {
@@ -141,7 +141,7 @@ func (s *State) nextToken(p *Plan, v *Provider) time.Time {
 	return (s.Now + Instant(1000*wait)).Time()
 }
 
-// outlook says what the day would do to the stage, ended it now, and makes next what follows from that. That
+// outlook returns what the day would do to the stage, ended it now, and makes next what follows from that. That
 // too little was sent it says only when the day falls behind.
 func (s *State) outlook(p *Plan, next *State) (Why, string) {
 	next.CopyFrom(s)
@@ -153,7 +153,7 @@ func (s *State) outlook(p *Plan, next *State) (Why, string) {
 	return why, who
 }
 
-// behind says whether a day that goes on as it began ends with too little sent to advance. Its first
+// behind reports whether a day that goes on as it began ends with too little sent to advance. Its first
 // hour shows nothing yet.
 func (s *State) behind(p *Plan) bool {
 	hours := float64(s.Hour%24) + 1 - float64(s.hourEnd(p)-s.Now)/float64(p.hour())
@@ -209,10 +209,10 @@ func (c *Controller) IPs() []string {
 	return names
 }
 
-// Blocked says whether the provider is left alone for now.
+// Blocked reports whether the provider is left alone for now.
 func (v *Provider) Blocked() bool { return v.block.state == blocked }
 
-// LedgerTrouble says what is wrong when a warm-up sends nothing on account of its ledger; "" otherwise.
+// LedgerTrouble returns what is wrong when a warm-up sends nothing on account of its ledger; "" otherwise.
 func (s *Status) LedgerTrouble() string {
 	return map[string]string{
 		"store_down": "its ledger can't be reached",

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Step does what is due: it answers what was asked, tells the store what happened, and computes
+// Step does what is due: it answers what was asked, reports to the store what happened, and computes
 // each IP once a period. It returns how long the next one can wait. One Claim and one Write carry
 // all IPs; no lock that TakeAll needs is held meanwhile.
 func (c *Controller) Step(ctx context.Context) time.Duration {
@@ -246,7 +246,7 @@ func (a *address) advance(now time.Time, t Instant, lag time.Duration, waiting f
 		}
 		a.deltas = append(a.deltas, d)
 		v := s.Provider(p, l.name)
-		dirty = a.tell(v, &d) || dirty
+		dirty = a.report(v, &d) || dirty
 		a.grants = append(a.grants, grant{lane: l, index: v, want: max(d.want, want), ahead: ahead})
 	}
 	s.setRates(p)
@@ -263,7 +263,7 @@ func (a *address) refuseAll() {
 }
 
 // tell applies a lane's delta, without its asks.
-func (a *address) tell(i int, d *delta) (dirty bool) {
+func (a *address) report(i int, d *delta) (dirty bool) {
 	p, s := a.plan, a.state
 	if d.offered > 0 {
 		s.Offer(p, i, d.offered)
@@ -405,7 +405,7 @@ func (a *address) see() {
 	}
 }
 
-// answer tells a lane what it got: all that there is mail for allows another ask at once, a part of it when the rest
+// answer gives a lane what it got: all that there is mail for allows another ask at once, a part of it when the rest
 // has flowed, in a period at most, nothing when there will be a token.
 func (c *Controller) answer(a *address, g *grant, closes Instant, now time.Time) {
 	l := g.lane
@@ -427,7 +427,7 @@ func (c *Controller) answer(a *address, g *grant, closes Instant, now time.Time)
 	c.answered(l)
 }
 
-// rest says when the IP is looked at next, and computed if it is due then.
+// rest sets when the IP is looked at next, and computed if it is due then.
 func (a *address) rest(now time.Time) {
 	a.queued, a.asked = false, time.Time{}
 	a.computed = now

@@ -192,7 +192,7 @@ func (b *benchCommand) measure(ctx context.Context, ground *bench.Ground, server
 	case err != nil:
 		return err
 	case !report.Right():
-		return exitError(exitFailed) // the report has told it
+		return exitError(exitFailed) // the report has it
 	}
 	return nil
 }

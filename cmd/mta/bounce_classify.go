@@ -56,13 +56,13 @@ func newBounceClassify(c *cli) *cobra.Command {
 			for _, name := range args {
 				f, err := c.classifyFile(name, of)
 				if err != nil {
-					c.tell(err)
+					c.printError(err)
 					failed = true
 					continue
 				}
 				read = append(read, f)
 			}
-			if err := c.tellClassified(read, asJSON); err != nil {
+			if err := c.printClassified(read, asJSON); err != nil {
 				return err
 			}
 			if failed {
@@ -110,7 +110,7 @@ func (c *cli) classifyFile(name string, of func(*reply.Reply, string) bounce.Cla
 	return f, nil
 }
 
-func (c *cli) tellClassified(files []classifiedFile, asJSON bool) error {
+func (c *cli) printClassified(files []classifiedFile, asJSON bool) error {
 	if asJSON {
 		e := newEncoder(c.out)
 		for _, f := range files {

@@ -17,7 +17,7 @@ func (c *cli) classifier() *bounce.Classifier {
 	classes := new(bounce.Classifier)
 	cfg, err := c.config()
 	if err != nil {
-		c.tell(fmt.Errorf("classify blocks are not used, since the configuration can't be read: %w", err))
+		c.printError(fmt.Errorf("classify blocks are not used, since the configuration can't be read: %w", err))
 		return classes
 	}
 	classes.SetRules(wiring.Classify(cfg))

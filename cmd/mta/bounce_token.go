@@ -64,7 +64,7 @@ func newBounceToken(c *cli) *cobra.Command {
 				return err
 			}
 			named := nameToken(cfg, keys, args[0], c.now())
-			if err := c.tellToken(named, cfg.NodeID, asJSON); err != nil {
+			if err := c.printToken(named, cfg.NodeID, asJSON); err != nil {
 				return err
 			}
 			if !named.Valid {
@@ -104,7 +104,7 @@ func nameToken(cfg *config.Config, keys *returnpath.Keys, address string, now ti
 	return out
 }
 
-func (c *cli) tellToken(n namedByToken, nodeID string, asJSON bool) error {
+func (c *cli) printToken(n namedByToken, nodeID string, asJSON bool) error {
 	if asJSON {
 		return writeJSON(c.out, n)
 	}

@@ -214,8 +214,8 @@ func (c *cli) faults(cfg *config.Config) (faults []string, failed error) {
 	return faults, failed
 }
 
-// tellProblems prints what is wrong with a configuration.
-func (c *cli) tellProblems(problems settings.Problems) {
+// printProblems prints what is wrong with a configuration.
+func (c *cli) printProblems(problems settings.Problems) {
 	fmt.Fprintf(c.err, "%v\n", problems)
 	fmt.Fprintf(c.err, "mta: %s: %s\n", problems[0].File, plural(len(problems), "problem"))
 }

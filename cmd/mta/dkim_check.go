@@ -55,7 +55,7 @@ func newDKIMCheck(c *cli) *cobra.Command {
 			for _, k := range keys {
 				found = append(found, checkKey(cmd.Context(), asker, k)...)
 			}
-			return c.tellKeys(found, asJSON)
+			return c.printKeys(found, asJSON)
 		},
 	}
 	cmd.Flags().StringSliceVar(&servers, "server", nil, "ask this name `server`, \"address\" or \"address:port\", in place of the zone's own")
@@ -133,8 +133,8 @@ func (row *checkedKey) judge(k dkimKey, ans authority.Answer) {
 	row.Result, row.Why, row.Remedy = string(v.Result), v.Why, v.Remedy
 }
 
-// tellKeys prints what was found, and fails when a key that is needed does not have its record.
-func (c *cli) tellKeys(found []checkedKey, asJSON bool) error {
+// printKeys prints what was found, and fails when a key that is needed does not have its record.
+func (c *cli) printKeys(found []checkedKey, asJSON bool) error {
 	failed := false
 	t := draw.Table{Columns: []draw.Column{{Title: "RECORD", Shrink: true}, {Title: "KEY"}, {Title: "SERVER", Shrink: true}, {Title: "RESULT"}}}
 	for _, k := range found {

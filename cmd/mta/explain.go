@@ -165,7 +165,7 @@ func (c *cli) explainDestination(b *strings.Builder, d *control.Destination) err
 	return c.limitTable(d).Write(b, c.screen)
 }
 
-// tlsFacts says how connections must be protected, and how the last one to each host was.
+// tlsFacts prints how connections must be protected, and how the last one to each host was.
 func (c *cli) tlsFacts(b *strings.Builder, d *control.Destination) {
 	fact(b, "TLS", "%s (%s)", d.TLS, d.TLSOrigin)
 	for _, p := range d.TLSPolicies {
@@ -189,7 +189,7 @@ func (c *cli) tlsFacts(b *strings.Builder, d *control.Destination) {
 // mostPools is how many other pools are named.
 const mostPools = 5
 
-// poolFacts says whose sources are shown, where the mail of others takes other ones.
+// poolFacts prints whose sources are shown, where the mail of others takes other ones.
 func poolFacts(b *strings.Builder, d *control.Destination) {
 	if len(d.OtherPools) == 0 {
 		return
@@ -204,7 +204,7 @@ func poolFacts(b *strings.Builder, d *control.Destination) {
 	}
 }
 
-// queued says what waits where.
+// queued prints what waits where.
 func (c *cli) queued(b *strings.Builder, d *control.Destination) {
 	q := &d.Queued
 	var parts []string

@@ -26,7 +26,7 @@ func firstOf[T any](all []T, most int) (some []T, more int) {
 	return all[:most], len(all) - most
 }
 
-// lanes says what waits within delivery, the longest first.
+// lanes prints what waits within delivery, the longest first.
 func (c *cli) lanes(b *strings.Builder, all []control.Lane) {
 	byLength := slices.Clone(all)
 	slices.SortStableFunc(byLength, func(x, y control.Lane) int {
@@ -61,7 +61,7 @@ func (c *cli) lane(l *control.Lane) string {
 	return text
 }
 
-// warming says where the warm-ups of sources stand.
+// warming prints where the warm-ups of sources stand.
 func warming(b *strings.Builder, sources []control.DestinationSource) {
 	var all []string
 	for _, s := range sources {

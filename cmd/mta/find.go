@@ -11,7 +11,7 @@ import (
 	"example.org/mta/mta/control"
 )
 
-// find says where the relay is. That takes little of the configuration, and none of what may be
+// find returns where the relay is. That takes little of the configuration, and none of what may be
 // wrong in it: see [config.Find]. What the file doesn't say, or who may not read it, is told by
 // what the relay itself has written in a well-known place.
 func (c *cli) find() (config.Whereabouts, error) {

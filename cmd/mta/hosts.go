@@ -98,7 +98,7 @@ func (c *cli) hostsList(ctx context.Context, f control.HostFilter, p *pageFlags)
 	return nil
 }
 
-// trouble says when a host is tried again, and what was wrong: with the host itself, else with how
+// trouble returns when a host is tried again, and what was wrong: with the host itself, else with how
 // it treats one of the sources.
 func (c *cli) trouble(h *control.Host) (retry, why string) {
 	for _, a := range h.Actions {

@@ -34,7 +34,7 @@ func newKey(c *cli) *cobra.Command {
 	return g
 }
 
-// keysFile says which file is meant. The configuration is nil when --file alone names it.
+// keysFile returns which file is meant. The configuration is nil when --file alone names it.
 func (c *cli) keysFile() (path string, cfg *config.Config, err error) {
 	if c.keysFlag != "" && c.configFlag == "" {
 		return c.keysFlag, nil, nil
@@ -175,7 +175,7 @@ func (c *cli) newToken(path, what, token string, k *keys.Key, asJSON bool) error
 	return err
 }
 
-// keyBounds says what a key allows.
+// keyBounds returns what a key allows.
 func keyBounds(k *keys.Key) string {
 	text := "scopes " + k.Scopes.String()
 	if len(k.From) > 0 {

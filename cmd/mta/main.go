@@ -76,7 +76,7 @@ func run(c *cli, args []string) int {
 	return c.fail(cmd.CommandPath(), err)
 }
 
-// exitError ends a command whose trouble has been told already.
+// exitError ends a command whose trouble has been printed already.
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
@@ -97,12 +97,12 @@ func (h hinted) Unwrap() error { return h.error }
 // Hint gives the remedy.
 func (h hinted) Hint() string { return h.hint }
 
-// fail tells an error in the way of all commands and gives the exit code.
+// fail prints an error in the way of all commands and gives the exit code.
 func (c *cli) fail(command string, err error) int {
 	if code := exitError(0); errors.As(err, &code) {
 		return int(code)
 	}
-	c.tell(err)
+	c.printError(err)
 	usage, refused := usageError{}, (*control.Error)(nil)
 	if wait := (inVain{}); errors.As(err, &wait) {
 		return wait.code
@@ -119,11 +119,11 @@ func (c *cli) fail(command string, err error) int {
 	return exitFailed
 }
 
-// tell writes an error, and below it what to do.
-func (c *cli) tell(err error) {
+// printError writes an error, and below it what to do.
+func (c *cli) printError(err error) {
 	text, remedy := inPlain(err)
 	if problems := (settings.Problems)(nil); errors.As(err, &problems) {
-		c.tellProblems(problems)
+		c.printProblems(problems)
 	} else {
 		fmt.Fprintf(c.err, "mta: %s\n", draw.Clean(strings.ReplaceAll(text, "\n", "\nmta: ")))
 	}
@@ -143,7 +143,7 @@ func hintOf(err error) string {
 // defaultConfig is read when neither --config nor MTA_CONFIG says otherwise, if it is there.
 const defaultConfig = "/etc/mta/mta.conf"
 
-// configPath says which file is meant; "" for the built-in defaults.
+// configPath returns which file is meant; "" for the built-in defaults.
 func (c *cli) configPath() string {
 	if c.configFlag != "" {
 		return c.configFlag
@@ -165,7 +165,7 @@ func (c *cli) config() (*config.Config, error) {
 	return config.Default(), nil
 }
 
-// screenOf says what f can show.
+// screenOf returns what f can show.
 func screenOf(f *os.File, env func(string) string) draw.Screen {
 	fd := int(f.Fd())
 	if !term.IsTerminal(fd) {

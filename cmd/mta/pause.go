@@ -121,7 +121,7 @@ func (c *cli) listPauses(ctx context.Context, client *control.Client, asJSON boo
 	return nil
 }
 
-// pauseLine says what is paused, by whom, since when, until when and why.
+// pauseLine returns what is paused, by whom, since when, until when and why.
 func (c *cli) pauseLine(p *control.Pause) string {
 	text := fmt.Sprintf("%s, by %s since %s", pauseOf(p), p.By, moment(p.Since, c.now()))
 	if !p.Until.IsZero() {

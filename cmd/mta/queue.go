@@ -99,7 +99,7 @@ func (c *cli) completeIDs(cmd *cobra.Command, _ []string, prefix string) ([]stri
 	return ids, cobra.ShellCompDirectiveNoFileComp
 }
 
-// nextTry says when a recipient is tried again.
+// nextTry returns when a recipient is tried again.
 func nextTry(r control.RecipientStatus, now time.Time) string {
 	switch {
 	case r.State == control.StateActive:

@@ -137,7 +137,7 @@ func (c *cli) queueChange(ctx context.Context, change control.Change, done strin
 	return nil
 }
 
-// inTheWay says what keeps mail from leaving though it is due.
+// inTheWay prints what keeps mail from leaving though it is due.
 func (c *cli) inTheWay(result *control.Changed, removed bool) {
 	if n := result.Scheduled; n > 0 {
 		fmt.Fprintf(c.err, "%s scheduled for later, unchanged; to release scheduled mail too: --scheduled\n", plural(n, "recipient"))

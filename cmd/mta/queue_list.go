@@ -132,7 +132,7 @@ func (c *cli) messageTable(messages []control.Item) *draw.Table {
 	return t
 }
 
-// listFooter says on standard error, where it is in the way of no program, what is not shown.
+// listFooter prints on standard error, where it is in the way of no program, what is not shown.
 func (c *cli) listFooter(f control.Filter, shown int, next string) {
 	switch {
 	case next != "":

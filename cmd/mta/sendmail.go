@@ -105,7 +105,7 @@ func (c *cli) local() sendmail.Local {
 	return l
 }
 
-// whyUnknown says why nothing names the place of the relay, where no relay has written it down; "" when the
+// whyUnknown returns why nothing names the place of the relay, where no relay has written it down; "" when the
 // configuration does.
 func (c *cli) whyUnknown(w *config.Whereabouts, err error) string {
 	why := ""

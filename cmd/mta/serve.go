@@ -48,7 +48,7 @@ func newServe(c *cli) *cobra.Command {
 func (c *cli) serve(ctx context.Context) error {
 	cfg, err := c.config()
 	if problems := (settings.Problems)(nil); errors.As(err, &problems) {
-		c.tell(err)
+		c.printError(err)
 		return exitError(exitConfig) // the next start would find the same
 	} else if err != nil {
 		return c.notStarted(err)
@@ -101,7 +101,7 @@ func (c *cli) serve(ctx context.Context) error {
 				return errors.New("stopped at once by a second signal")
 			default:
 				log.Info("signal: stopping", "signal", s)
-				supervisor.tell("STOPPING=1")
+				supervisor.notify("STOPPING=1")
 				stop()
 				defer supervisor.busy("stopping")()
 			}
@@ -118,7 +118,7 @@ func (c *cli) openRelay(cfg *config.Config, log *logbook, supervisor supervisor,
 		ConfigFile: c.configPath(),
 		Env:        c.env,
 		Announce:   c.announceIn,
-		Ready:      func(*mta.Relay) { supervisor.tell("READY=1") },
+		Ready:      func(*mta.Relay) { supervisor.notify("READY=1") },
 		Sockets:    sockets,
 		OnReload:   func(cfg *config.Config) { log.set(cfg.Log) },
 	})
@@ -126,8 +126,8 @@ func (c *cli) openRelay(cfg *config.Config, log *logbook, supervisor supervisor,
 
 // reload answers SIGHUP. When it fails, the relay goes on as it was.
 func (c *cli) reload(ctx context.Context, relay *mta.Relay, log *logbook, supervisor supervisor) {
-	supervisor.tell(reloading())
-	defer supervisor.tell("READY=1")
+	supervisor.notify(reloading())
+	defer supervisor.notify("READY=1")
 	if err := log.reopen(); err != nil {
 		log.Error("reopening the log file", "error", err)
 	}
@@ -160,6 +160,6 @@ func (c *cli) notStarted(err error) error {
 	default:
 		return err
 	}
-	c.tell(err)
+	c.printError(err)
 	return exitError(exitConfig)
 }

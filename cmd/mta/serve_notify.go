@@ -15,8 +15,8 @@ import (
 // supervisor is systemd, or who else listens on NOTIFY_SOCKET (sd_notify(3)).
 type supervisor struct{ socket string }
 
-// tell says how the relay is. Nobody listening is as good as somebody.
-func (s supervisor) tell(state string) {
+// notify reports how the relay is. Nobody listening is as good as somebody.
+func (s supervisor) notify(state string) {
 	if s.socket == "" {
 		return
 	}
@@ -69,7 +69,7 @@ func (s supervisor) repeat(ctx context.Context, every time.Duration, state func(
 	again := time.NewTicker(every)
 	defer again.Stop()
 	for ctx.Err() == nil {
-		s.tell(state())
+		s.notify(state())
 		select {
 		case <-ctx.Done():
 		case <-again.C:

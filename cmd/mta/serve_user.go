@@ -5,7 +5,7 @@ import (
 	"os"
 )
 
-// warnRoot says that the relay has more rights than it needs.
+// warnRoot prints that the relay has more rights than it needs.
 func warnRoot(log *slog.Logger) {
 	if os.Geteuid() == 0 {
 		log.Warn("THE RELAY RUNS AS ROOT: a fault in it would give the whole machine away",

@@ -16,7 +16,7 @@ func (c *cli) requireVolume(dataDir string) error {
 	if required, err := strconv.ParseBool(c.env(volumeEnv)); err != nil || !required || !sameMount(dataDir, "/") {
 		return nil
 	}
-	c.tell(hinted{
+	c.printError(hinted{
 		fmt.Errorf("data_dir %s is on no volume: it would be lost with the container, and all queued mail with it", dataDir),
 		"mount a volume there, or set " + volumeEnv + "=false if nothing has to be kept",
 	})

@@ -87,7 +87,7 @@ func collect[T any](p *pageFlags, ask func(after string, limit int) ([]T, string
 	}
 }
 
-// pageFooter says on standard error what is not shown.
+// pageFooter prints on standard error what is not shown.
 func (c *cli) pageFooter(shown int, what, next string) {
 	switch {
 	case next != "":
@@ -205,7 +205,7 @@ func (c *cli) until(t time.Time) string {
 	return ""
 }
 
-// since says how long ago something was.
+// since returns how long ago something was.
 func (c *cli) since(t time.Time) string {
 	if t.IsZero() {
 		return "-"

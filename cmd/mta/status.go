@@ -94,7 +94,7 @@ func (c *cli) status(ctx context.Context, client *control.Client, w statusWait) 
 	return c.wait(ctx, client, w)
 }
 
-// byState says how many of the queued are in which state.
+// byState returns how many of the queued are in which state.
 func byState(states map[string]int64) string {
 	var parts []string
 	for _, s := range control.States {

@@ -99,7 +99,7 @@ func (w statusWait) reached(s *control.Status) bool {
 	return s.Queue.Queued == 0
 }
 
-// missing says what the relay lacks to be as it should be.
+// missing returns what the relay lacks to be as it should be.
 func (w statusWait) missing(s *control.Status) string {
 	switch {
 	case w.until == untilDrained:

@@ -223,7 +223,7 @@ command returns, for queued mail too, and survives a restart.`,
 			} else {
 				fmt.Fprintln(c.out, told(done))
 			}
-			c.tellUnknown(done.UnknownTenants)
+			c.printUnknown(done.UnknownTenants)
 			return nil
 		},
 	}
@@ -233,14 +233,14 @@ command returns, for queued mail too, and survives a restart.`,
 	return cmd
 }
 
-// tellUnknown says which tenants nobody is.
-func (c *cli) tellUnknown(tenants []string) {
+// printUnknown prints which tenants nobody is.
+func (c *cli) printUnknown(tenants []string) {
 	for _, t := range tenants {
 		fmt.Fprintf(c.err, "no tenant %q is configured: its entries have no effect until there is one\n", t)
 	}
 }
 
-// told says what was done to the list.
+// told returns what was done to the list.
 func told(done control.Suppressed) string {
 	text := addresses(done.Added) + " suppressed"
 	if done.Changed > 0 {

@@ -114,7 +114,7 @@ func (im *suppressImport) run(ctx context.Context, in io.Reader) error {
 		text += " (dry run: nothing has changed)"
 	}
 	fmt.Fprintln(im.c.out, text)
-	im.c.tellUnknown(im.done.UnknownTenants)
+	im.c.printUnknown(im.done.UnknownTenants)
 	if im.bad > 0 {
 		return exitError(exitFailed)
 	}
@@ -155,7 +155,7 @@ func (im *suppressImport) read(ctx context.Context, in io.Reader) error {
 
 func (im *suppressImport) complain(line int, err error) {
 	im.bad++
-	im.c.tell(fmt.Errorf("%s:%d: %w", im.name, line, err))
+	im.c.printError(fmt.Errorf("%s:%d: %w", im.name, line, err))
 }
 
 // parse reads a line.

@@ -70,7 +70,7 @@ func (c *cli) pendingList(ctx context.Context, client *control.Client, f control
 	return nil
 }
 
-// doubt says why a provider is doubted.
+// doubt returns why a provider is doubted.
 func (c *cli) doubt(d *control.DoubtedProvider) string {
 	const day, minute = "2006-01-02", "15:04"
 	when := "since " + d.Since.UTC().Format(day+" "+minute)

@@ -62,7 +62,7 @@ func (b userBook) change(ctx context.Context, c *cli, f fileChange, change func(
 // userBook is the file of those who may log in at listeners.
 func (c *cli) userBook() userBook { return userBook{"mta user", c.usersFile} }
 
-// usersFile says which file is meant, and how passwords are hashed in it.
+// usersFile returns which file is meant, and how passwords are hashed in it.
 func (c *cli) usersFile() (path string, scheme users.Scheme, err error) {
 	if c.usersFlag != "" && c.configFlag == "" {
 		return c.usersFlag, users.Argon2id, nil
@@ -299,7 +299,7 @@ func (b userBook) noUser(name string) error {
 	return hinted{fmt.Errorf("no such user: %q", name), "'" + b.command + " list' lists the users"}
 }
 
-// withRemedy says how to mend a users file that can't be read.
+// withRemedy adds how to mend a users file that can't be read.
 func (b userBook) withRemedy(err error) error {
 	var mode *secretfile.ModeError
 	switch {

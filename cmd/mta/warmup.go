@@ -117,7 +117,7 @@ func warmupThrottle(w *control.Warmup) string {
 	return fmt.Sprintf("%.2f", w.Throttle)
 }
 
-// warmupOutlook says what the day would do to the stage, and on account of whom.
+// warmupOutlook returns what the day would do to the stage, and on account of whom.
 func warmupOutlook(w *control.Warmup) string {
 	text := becauseOf(w.Outlook, w.OutlookProvider)
 	if w.Advice != "" {
@@ -144,7 +144,7 @@ func warmupTitle(w *control.Warmup) string {
 	return draw.Clean(fmt.Sprintf("%s (%s)", w.Source, w.IP))
 }
 
-// onStage says where a warm-up is, in words.
+// onStage returns where a warm-up is, in words.
 func onStage(w *control.Warmup) string { return fmt.Sprintf("stage %d of %d", w.Stage, w.TotalStages) }
 
 // warmupChange makes a command that does one thing to a source. stage reads the stage that is meant

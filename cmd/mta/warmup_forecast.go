@@ -24,7 +24,7 @@ func dateOf(day time.Time, dayStarts warmup.DayStart) string {
 // mostForecast is how many days of a forecast are shown before its end.
 const mostForecast = 10
 
-// forecastLines says what the days to come allow, a line each: the next ones and the last.
+// forecastLines returns what the days to come allow, a line each: the next ones and the last.
 func forecastLines(days []warmup.Forecast, dayStarts warmup.DayStart, more bool) string {
 	if len(days) == 0 {
 		return ""

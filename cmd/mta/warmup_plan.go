@@ -231,7 +231,7 @@ func (w *wantedPlan) text() string {
 	return b.String()
 }
 
-// why says why the plan grows as it does.
+// why returns why the plan grows as it does.
 func (w *wantedPlan) why() string {
 	if w.Steep {
 		return "steeper than providers like, which is x1.6, since there are so few days"
@@ -239,7 +239,7 @@ func (w *wantedPlan) why() string {
 	return "slower than x1.2 earns nothing more, and faster than x1.6 gets deferred"
 }
 
-// spare says what the days are for that are left.
+// spare returns what the days are for that are left.
 func (w *wantedPlan) spare() string {
 	if w.Spare == 0 {
 		return "no day is left for one that is not: a later --by would leave some"

@@ -179,7 +179,7 @@ func (c *cli) showPlan(p *control.WarmupPlan) error {
 	return t.Write(c.out, c.screen)
 }
 
-// stageProviders says which part of a stage some providers can have.
+// stageProviders returns which part of a stage some providers can have.
 func stageProviders(s *warmup.Stage) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(s.Providers)) {

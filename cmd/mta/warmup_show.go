@@ -105,7 +105,7 @@ func (c *cli) warmupFacts(b *strings.Builder, w *control.Warmup) {
 	fact(b, "outlook", "%s", warmupOutlook(w))
 }
 
-// warmupDiverted says what of today's mail took shared sources, and why.
+// warmupDiverted returns what of today's mail took shared sources, and why.
 func warmupDiverted(offered int64, d *control.WarmupDiverted) string {
 	var why []string
 	for _, x := range []struct {
@@ -201,7 +201,7 @@ func shareOf(n, of int64) string {
 	return fmt.Sprintf("%.1f %%", 100*float64(n)/float64(of))
 }
 
-// providerNote says what is unusual about a provider.
+// providerNote returns what is unusual about a provider.
 func (c *cli) providerNote(p *warmup.ProviderStatus) string {
 	var notes []string
 	if p.State != "normal" {

@@ -150,7 +150,7 @@ type simulation struct {
 	Rows []simulate.Row `json:"rows"`
 }
 
-// badInput tells on one line what is wrong with a plan, a trace or an option.
+// badInput returns on one line what is wrong with a plan, a trace or an option.
 func (c *cli) badInput(err error) error {
 	if !simulate.IsInputError(err) {
 		return err

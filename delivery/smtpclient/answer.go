@@ -2,7 +2,7 @@ package smtpclient
 
 import "example.org/mta/internal/reply"
 
-// pair tells x.t what the host has answered. over says that it was the last that t waited for.
+// pair gives x.t what the host has answered. over reports that it was the last that t waited for.
 func (c *Conn) pair(x expectation, r rawReply) (over bool, why *Error) {
 	if !fits(x.command, r) || c.mode == Chunked && c.mu.manner.foreign(x.command, r) {
 		return false, c.outOfStep(x, r)

@@ -59,7 +59,7 @@ type Config struct {
 	Log   *slog.Logger // nil: nowhere
 
 	// Closed is called once, when the connection has ended and after the Done of its last
-	// transaction. Err tells why. It must not block.
+	// transaction. Err returns why. It must not block.
 	Closed func(*Conn)
 }
 

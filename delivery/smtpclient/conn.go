@@ -166,7 +166,7 @@ var closedHere = reply.Local(421, reply.Enhanced{4, 4, 2}, "", "connection close
 // Ended is closed when the connection has ended and all that it had is settled.
 func (c *Conn) Ended() <-chan struct{} { return c.ended }
 
-// Err tells why the connection ended: nil after QUIT and before the end, an *Error otherwise. An
+// Err returns why the connection ended: nil after QUIT and before the end, an *Error otherwise. An
 // idle connection that the host closes is an error too; its Reply says so.
 func (c *Conn) Err() error {
 	c.mu.Lock()
@@ -192,7 +192,7 @@ func (c *Conn) stopLocked(why *Error) {
 	c.wake.Signal()
 }
 
-// settle tells what became of t. No lock may be held.
+// settle reports what became of t. No lock may be held.
 func (c *Conn) settle(t *Transaction) {
 	c.mu.Lock()
 	c.mu.held--

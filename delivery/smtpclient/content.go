@@ -64,7 +64,7 @@ func (l *lineChecker) check(p []byte) error {
 	return nil
 }
 
-// end says whether the content may end here, and what has to be added so that its last line is
+// end reports whether the content may end here, and what has to be added so that its last line is
 // whole.
 func (l *lineChecker) end() (missing string, err error) {
 	switch {

@@ -58,7 +58,7 @@ type Demand struct {
 	Unreported       bool      // the result says nothing of the domain's policies, and isn't recorded
 }
 
-// Decide says what mail along a route demands. What a message asks for overrules the policies that the
+// Decide returns what mail along a route demands. What a message asks for overrules the policies that the
 // recipient's domain publishes, REQUIRETLS before "TLS-Required: No" (RFC 8689, 4.1), which does not
 // overrule the operator's own settings.
 func Decide(s Settings, r *route.Route, m Message) Demand {

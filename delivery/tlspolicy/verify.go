@@ -64,7 +64,7 @@ func (t *Terms) Stale() bool { return t.facts.Resumed && t.refused }
 // Facts gives what Verify found; zero for clear text.
 func (t *Terms) Facts() Facts { return t.facts }
 
-// vouch says what vouches for the host's certificate. DANE, where the host has it, has the last word
+// vouch returns what vouches for the host's certificate. DANE, where the host has it, has the last word
 // (RFC 8461, 2).
 func (t *Terms) vouch(state *tls.ConnectionState) (VerifiedBy, error) {
 	if t.tlsa.State == Usable {

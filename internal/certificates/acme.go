@@ -180,7 +180,7 @@ func (a *ACME) Expiries() (all []Expiry) {
 	return all
 }
 
-// Trouble says which certificates can't be had, "" when all can.
+// Trouble returns which certificates can't be had, "" when all can.
 func (a *ACME) Trouble() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

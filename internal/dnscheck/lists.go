@@ -71,7 +71,7 @@ var (
 	errorCodes = netip.MustParsePrefix("127.255.255.0/24")
 )
 
-// refusal says why an answer is not about the address that was asked for, "" when it is.
+// refusal returns why an answer is not about the address that was asked for, "" when it is.
 func refusal(code netip.Addr) string {
 	switch {
 	case !loopback.Contains(code):

@@ -88,7 +88,7 @@ func (r *Report) boundary(content []byte) string {
 	return b
 }
 
-// global says whether the report has addresses that need UTF-8. It may have them only when the
+// global reports whether the report has addresses that need UTF-8. It may have them only when the
 // original's sender showed by SMTPUTF8 that it can take such a report.
 func (r *Report) global() bool {
 	if !r.Message.UTF8 {
@@ -177,7 +177,7 @@ var remedies = [...]string{
 	Delivered: "The mail servers named above are now responsible for the message.",
 }
 
-// remedy says what the sender can do, and what is attached.
+// remedy returns what the sender can do, and what is attached.
 func (r *Report) remedy(o original) string {
 	switch {
 	case r.Kind != Failed || len(o.content) == 0:
@@ -188,7 +188,7 @@ func (r *Report) remedy(o original) string {
 	return remedies[r.Kind] + " The headers of your message are attached; its body is not."
 }
 
-// about says what happened to a recipient.
+// about returns what happened to a recipient.
 func (r *Report) about(rc Recipient) string {
 	who := "this server"
 	if rc.Host != "" && !rc.Reply.Local {

@@ -49,7 +49,7 @@ func readOriginal(r Report) (original, error) {
 	return o, nil
 }
 
-// returnsWhole says whether the body goes back too. RET is about failures only (RFC 3461, 4.3),
+// returnsWhole reports whether the body goes back too. RET is about failures only (RFC 3461, 4.3),
 // and binary content doesn't fit into a report that goes by DATA.
 func (r *Report) returnsWhole() bool {
 	if r.Message.RequireTLS { // a report may have to travel without: RFC 8689, 5

@@ -162,7 +162,7 @@ func isPlainDomain(d string) bool {
 // lastAt finds the @ before the domain: a quoted local part may have others.
 func lastAt(s string) int { return strings.LastIndexByte(s, '@') }
 
-// isLiteral says whether d can be an address literal (RFC 5321, 4.1.3): what stands between the
+// isLiteral reports whether d can be an address literal (RFC 5321, 4.1.3): what stands between the
 // brackets is dcontent, printable ASCII without brackets and backslash.
 func isLiteral(d string) bool {
 	if len(d) < 3 || d[len(d)-1] != ']' {
@@ -176,7 +176,7 @@ func isLiteral(d string) bool {
 	return true
 }
 
-// isDotString says whether local is a Dot-string of RFC 5321, 4.1.2, as widened by RFC 6531.
+// isDotString reports whether local is a Dot-string of RFC 5321, 4.1.2, as widened by RFC 6531.
 func isDotString(local string) bool {
 	if local == "" || local[0] == '.' || local[len(local)-1] == '.' || strings.Contains(local, "..") {
 		return false

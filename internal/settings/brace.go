@@ -11,7 +11,7 @@ import (
 
 const openBlock = "Unclosed configuration block"
 
-// missingBrace says where a closing brace is missing. The parser only knows which block is open at the
+// missingBrace returns where a closing brace is missing. The parser only knows which block is open at the
 // end of the file; but a block that may stand at the top of a file only, and begins its line without
 // any space, shows that what is open there should have ended before it.
 func missingBrace(src []byte, filename string, root reflect.Type) (at hcl.Range, message, hint string, found bool) {

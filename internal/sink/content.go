@@ -108,7 +108,7 @@ func (c *content) inspect(line []byte, whole bool) {
 	}
 }
 
-// report tells what inspect saw, once a message.
+// report hands on what inspect saw, once a message.
 func (c *content) report(s *counters, tx *transaction) {
 	for _, f := range []struct {
 		seen bool

@@ -11,7 +11,7 @@ import (
 // told to wait once more.
 const maxGreyed = 1 << 20
 
-// greylisted says how long the triple still has to wait, 0 when it may pass.
+// greylisted returns how long the triple still has to wait, 0 when it may pass.
 func (s *Server) greylisted(client netip.Addr, sender, recipient string) time.Duration {
 	if s.cfg.Greylist <= 0 {
 		return 0

@@ -158,7 +158,7 @@ func (r *Recorder) key(id, recipient string) uint64 {
 	return h.Sum64()
 }
 
-// wake tells those whose number has been reached. r.mu is held.
+// wake notifies those whose number has been reached. r.mu is held.
 func (r *Recorder) wake() {
 	r.mu.waiting = slices.DeleteFunc(r.mu.waiting, func(w waiter) bool {
 		if r.mu.tally.Unique < w.unique {

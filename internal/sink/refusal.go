@@ -79,7 +79,7 @@ func newFaults(cfg *Config) faults {
 		swallow: chancesOf(cfg.Swallow),
 		delayed: cfg.Latency > 0 || cfg.Jitter > 0 || cfg.Hook != nil,
 	}
-	// Only the recorder's entry tells that a final reply was swallowed, so the draw comes before it.
+	// Only the recorder's entry shows that a final reply was swallowed, so the draw comes before it.
 	f.mute = f.swallow[Kept]
 	f.swallow[Kept] = 0
 	for p, d := range cfg.Work {

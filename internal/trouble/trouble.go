@@ -44,7 +44,7 @@ func New(log *slog.Logger, now func() time.Time, level slog.Level, began, ended 
 func (k *Kind) Failed(class string, args ...any) {
 	k.mu.Lock()
 	now := k.now()
-	tell := !k.on.Load() || class != k.class
+	report := !k.on.Load() || class != k.class
 	if !k.on.Load() {
 		k.since, k.count = now, 0
 		k.on.Store(true)
@@ -52,12 +52,12 @@ func (k *Kind) Failed(class string, args ...any) {
 	k.class, k.last, k.well = class, now, false
 	k.count++
 	k.mu.Unlock()
-	if tell {
+	if report {
 		k.log.Log(context.Background(), k.level, k.began, args...)
 	}
 }
 
-// Well says that it went well this time.
+// Well notes that it went well this time.
 func (k *Kind) Well() {
 	if !k.on.Load() {
 		return

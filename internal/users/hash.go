@@ -294,7 +294,7 @@ func Prepare(s string) string {
 	return s
 }
 
-// CheckPassword says what is wrong with a new password. It never quotes it.
+// CheckPassword returns what is wrong with a new password. It never quotes it.
 func CheckPassword(password string) error {
 	switch {
 	case password == "":

@@ -99,7 +99,7 @@ func expired(files []logFile, sizes []int64, now time.Time, keep time.Duration, 
 	return gone
 }
 
-// sweep deletes what is beyond the limits and not needed, and tells how many files that were.
+// sweep deletes what is beyond the limits and not needed, and returns how many files that were.
 func sweep(dir string, now time.Time, keep time.Duration, keepSize, needed int64) (int, error) {
 	files, err := listFiles(dir)
 	if err != nil {

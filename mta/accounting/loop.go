@@ -160,7 +160,7 @@ func reusable(b []byte) []byte {
 	return b[:0]
 }
 
-// complain tells the operator of trouble, not more often than is of use.
+// complain logs trouble for the operator, not more often than is of use.
 func (w *Writer) complain(what string, args ...any) {
 	now := w.cfg.Now()
 	if !w.told.IsZero() && now.Sub(w.told) < complainEvery {

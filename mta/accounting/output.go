@@ -205,7 +205,7 @@ func fitting(lines []byte, limit, size int64) []byte {
 	return chunk
 }
 
-// repair takes back the part of a line that a failed write has left, and tells how much of
+// repair takes back the part of a line that a failed write has left, and returns how much of
 // chunk is in the file for good. When it can't, the file is left as it is: readers pass over
 // the last line of a file when it has no end.
 func (o *output) repair(chunk []byte) int {

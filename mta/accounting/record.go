@@ -18,7 +18,7 @@ import (
 	"example.org/mta/internal/reply"
 )
 
-// Type is what kind of event a record tells of. The names are KumoMTA's, except Cancellation, Damage, Unsubscribe, Warmup, Lost and Gap.
+// Type is the kind of a record's event. The names are KumoMTA's, except Cancellation, Damage, Unsubscribe, Warmup, Lost and Gap.
 type Type string
 
 // The types. A message has one Reception for each of its recipients, and in the end one of

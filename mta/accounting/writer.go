@@ -58,7 +58,7 @@ const (
 
 // Writer appends records to a log. It is safe for use by many goroutines. Adding a record never
 // waits for the disk: when the disk is slow or full for so long that the buffer is full, records
-// are dropped, counted, and told of in the log and by a record of the type Lost.
+// are dropped, counted, and reported in the log and by a record of the type Lost.
 type Writer struct {
 	cfg  Config
 	node string // NodeID as JSON
@@ -219,7 +219,7 @@ func (w *Writer) Keep(needed func() (Position, bool)) {
 	signal(w.keeper.changed)
 }
 
-// Stats tells what was done so far.
+// Stats returns what was done so far.
 func (w *Writer) Stats() Stats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -263,7 +263,7 @@ func (w *Writer) Durable(ctx context.Context, records ...*Record) error {
 	return w.Flush(ctx)
 }
 
-// Close writes what is waiting and ends the log. The error tells what could not be written.
+// Close writes what is waiting and ends the log. The error has what could not be written.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	first := !w.mu.closed

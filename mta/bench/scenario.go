@@ -55,7 +55,7 @@ func DefaultScenario() Scenario {
 // maxNames bounds the addresses that a scenario has.
 const maxNames = 1_000_000
 
-// Validate says what can't be done.
+// Validate returns what can't be done.
 func (s *Scenario) Validate() error {
 	switch {
 	case s.Messages < 1 || s.Connections < 1 || s.Recipients < 1 || s.Domains < 1 || s.Hosts < 1:

@@ -13,7 +13,7 @@ var ipv6Unicast = netip.MustParsePrefix("2000::/3")
 // one's own: the largest provider there is has less.
 const tooMuch = 0.5
 
-// openTo says what share of the addresses of a family networks have together, 0 to 1, when that is too
+// openTo returns what share of the addresses of a family networks have together, 0 to 1, when that is too
 // much for a list of one's own networks. IPv6 addresses count that are in use in the Internet.
 func openTo(networks []netip.Prefix) (family string, share float64) {
 	var v4, v6 []netip.Prefix

@@ -47,7 +47,7 @@ func (p Pattern) covers(other Pattern) bool {
 	return p == other || wide && strings.HasSuffix(string(other), below)
 }
 
-// isLiteral says whether s is an address literal of RFC 5321, 4.1.3.
+// isLiteral reports whether s is an address literal of RFC 5321, 4.1.3.
 func isLiteral(s string) bool {
 	if !strings.HasPrefix(s, "[") || !strings.HasSuffix(s, "]") {
 		return false

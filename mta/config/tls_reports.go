@@ -8,7 +8,7 @@ import (
 	"example.org/mta/internal/settings"
 )
 
-// TLSReports is who tells domains how TLS with their hosts went (RFC 8460). Without From nobody does.
+// TLSReports is the sender of reports to domains on how TLS with their hosts went (RFC 8460). Without From there are none.
 type TLSReports struct {
 	block
 	From         string `conf:"from"`         // the address that reports by mail come from

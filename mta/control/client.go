@@ -287,7 +287,7 @@ func (c *Client) send(ctx context.Context, method, path string, v url.Values, re
 	return nil, refusal
 }
 
-// explain says what a failed connection means.
+// explain returns what a failed connection means.
 func (c *Client) explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -23,17 +23,17 @@ func (e *Error) Error() string { return e.Message }
 // Unwrap gives why the relay could not be asked, as fs.ErrPermission, or nil.
 func (e *Error) Unwrap() error { return e.cause }
 
-// Invalid says that the request itself is wrong.
+// Invalid returns the error that the request itself is wrong.
 func Invalid(hint, format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Message: fmt.Sprintf(format, args...), Hint: hint}
 }
 
-// NotFound says that there is no such thing.
+// NotFound returns the error that there is no such thing.
 func NotFound(hint, format string, args ...any) *Error {
 	return &Error{Status: http.StatusNotFound, Message: fmt.Sprintf(format, args...), Hint: hint}
 }
 
-// Unavailable says that it can't be done now.
+// Unavailable returns the error that it can't be done now.
 func Unavailable(hint, format string, args ...any) *Error {
 	return &Error{Status: http.StatusServiceUnavailable, Message: fmt.Sprintf(format, args...), Hint: hint}
 }

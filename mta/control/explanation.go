@@ -174,7 +174,7 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request, q *query) error
 	return writeJSON(w, e)
 }
 
-// Explain tells why mail waits, or what would happen to it.
+// Explain returns why mail waits, or what would happen to it.
 func (c *Client) Explain(ctx context.Context, q ExplainQuery) (Explanation, error) {
 	v := url.Values{}
 	setText(v, "domain", q.Domain)

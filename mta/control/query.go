@@ -196,7 +196,7 @@ func (f *Filter) values() url.Values {
 	return v
 }
 
-// Check says what in f can't be meant.
+// Check returns what in f can't be meant.
 func (f *Filter) Check() error {
 	for _, id := range f.IDs {
 		if _, err := envelope.ParseID(id); err != nil {

@@ -213,7 +213,7 @@ func (s *Server) suppress(r *http.Request, c Suppress) (Suppressed, error) {
 	return done, err
 }
 
-// check says what is wrong with an entry that is to be added, and fills in what it leaves out.
+// check returns what is wrong with an entry that is to be added, and fills in what it leaves out.
 func (e *Suppression) check(now time.Time) error {
 	if err := checkAddress(e.Address); err != nil {
 		return err
@@ -232,7 +232,7 @@ func (e *Suppression) check(now time.Time) error {
 	return nil
 }
 
-// checkAddress says why text is not an address that mail could be sent to.
+// checkAddress returns why text is not an address that mail could be sent to.
 func checkAddress(text string) error {
 	a, err := envelope.ParseAddress(text)
 	if err == nil && a.Null() {

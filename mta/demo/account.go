@@ -37,7 +37,7 @@ type account struct {
 	p50, p99   time.Duration // from our 250 to the provider's
 }
 
-// settle makes the account. queued tells whether the relay lists a recipient of a letter; it is
+// settle makes the account. queued reports whether the relay lists a recipient of a letter; it is
 // asked only about those that are neither here nor there.
 func settle(w *world, g *ledger, relay relayStats, queued func(id, recipient string) bool) account {
 	g.mu.Lock()

@@ -325,7 +325,7 @@ func (d *demo) look(ctx context.Context) (snapshot, error) {
 	return s, nil
 }
 
-// doing says what goes on, in a line.
+// doing returns what goes on, in a line.
 func (d *demo) doing(stats relayStats) string {
 	switch {
 	case d.submitting == 0:
@@ -389,7 +389,7 @@ func (d *demo) account(ctx context.Context, interrupted bool) (account, error) {
 	}
 }
 
-// further says what to look at.
+// further returns what to look at.
 func (d *demo) further() []string {
 	if d.Keep {
 		return []string{"", "  Look further, in another terminal:",

@@ -85,7 +85,7 @@ func (d *Dispatcher) judge(key, provider string) judge {
 // blames reports whether refusals of a class are about who sends.
 func (j *judge) blames(c bounce.Class) bool { return slices.Contains(j.health.Refusals, c) }
 
-// outcome says what a reply means for the health of a warm-up, false when it means nothing: what
+// outcome returns what a reply means for the health of a warm-up, false when it means nothing: what
 // this relay says itself, a host's own trouble, greylisting. A deferral counts once for a recipient, at
 // the first or, if that was none that counts, at the second attempt: attempts were made before, and last
 // answered the last of them.
@@ -119,7 +119,7 @@ func (j *judge) counted(c bounce.Class, attempts int) bool {
 	return j.blames(c) || attempts > 0 && (c == bounce.TransientFailure || c == bounce.Uncategorized)
 }
 
-// refused says what it means that a host ended a connection before any transaction, false when it
+// refused returns what it means that a host ended a connection before any transaction, false when it
 // means nothing. That is about this sender, never about an address.
 func (j *judge) refused(r *reply.Reply) (warmup.Outcome, bool) {
 	switch class := j.classes.Of(r, j.provider); {

@@ -92,7 +92,7 @@ type Router interface {
 	Submit(router.Request)
 }
 
-// Notifier tells senders what became of their mail.
+// Notifier notifies senders of what became of their mail.
 type Notifier interface {
 	// notify writes a report into the queue and calls done with whether it is durable. It
 	// doesn't block.
@@ -415,7 +415,7 @@ func (d *Dispatcher) overdue(m *envelope.Message) bool {
 	return !m.Expires.IsZero() && !d.Now().Before(d.given(m.Expires))
 }
 
-// deservesATry says whether what is too old is to be attempted all the same: when some of it was not
+// deservesATry reports whether what is too old is to be attempted all the same: when some of it was not
 // yet, as the relay was off, say. Where nothing can leave there is none to be had.
 func (d *Dispatcher) deservesATry(recipients []queue.Pending, site string) bool {
 	untried := func(p queue.Pending) bool { return p.Attempts == 0 }

@@ -60,7 +60,7 @@ func (s *Streams) List() []Status {
 	return list
 }
 
-// Broken says why cursors can't be written; "" when they can.
+// Broken returns why cursors can't be written; "" when they can.
 func (s *Streams) Broken() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

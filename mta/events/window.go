@@ -68,7 +68,7 @@ type window struct {
 	bytes    []int    // of each batch
 	events   int
 	size     int       // octets in all
-	gap      bool      // it tells the receiver of a gap
+	gap      bool      // it announces a gap to the receiver
 	first    time.Time // when its first event happened
 	number   int       // counts the windows of a selection
 	users    int       // that have yet to take it; guarded by the head

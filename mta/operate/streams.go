@@ -46,7 +46,7 @@ func (a streamAnswers) Stream(_ context.Context, name string) (control.Stream, e
 	return one, nil
 }
 
-// noStream says that a stream is not there.
+// noStream returns the error of a stream that is not there.
 func noStream(err error) error {
 	if errors.Is(err, events.ErrUnknown) {
 		return control.NotFound("those that there are: mta streams", "%v", err)

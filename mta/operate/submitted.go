@@ -98,7 +98,7 @@ func (s *Submitted) message(it *queue.Item, k *lookout) http.Message {
 	return m
 }
 
-// recipient tells a tenant about a recipient in the queue. What the relay has to say of its other mail, and of its
+// recipient describes a recipient in the queue to a tenant. What the relay knows of its other mail, and of its
 // operator, is not in it.
 func (s *Submitted) recipient(it *queue.Item, k *lookout, rc *queue.ItemRecipient) http.MessageRecipient {
 	p := k.of(it, rc)

@@ -144,7 +144,7 @@ type conversation struct {
 func (v *conversation) said(t *smtpclient.Transaction, d smtpclient.Direction, text []byte) {
 	l := v.line
 	l.Direction = d.String()
-	v.tell(t, l, text)
+	v.add(t, l, text)
 }
 
 func (v *conversation) content(t *smtpclient.Transaction, piece []byte) {
@@ -159,7 +159,7 @@ func (v *conversation) content(t *smtpclient.Transaction, piece []byte) {
 				n = maxTracePiece
 			}
 		}
-		v.tell(t, l, piece[:n])
+		v.add(t, l, piece[:n])
 		piece = piece[n:]
 	}
 }
@@ -167,7 +167,7 @@ func (v *conversation) content(t *smtpclient.Transaction, piece []byte) {
 // maxTracePiece is how much content goes into one line of a trace, in octets.
 const maxTracePiece = 16 << 10
 
-func (v *conversation) tell(t *smtpclient.Transaction, l control.TraceLine, text []byte) {
+func (v *conversation) add(t *smtpclient.Transaction, l control.TraceLine, text []byte) {
 	for _, w := range v.watchers {
 		if l.Content && !w.Content || !w.wants(t) {
 			continue

@@ -267,7 +267,7 @@ func (a *action) carry(ctx context.Context, relay Relay, caller string, in contr
 	return p.Effect, a.waiting(), err
 }
 
-// waiting says how many recipients wait in the queue for the subject.
+// waiting returns how many recipients wait in the queue for the subject.
 func (a *action) waiting() string {
 	for i, c := range kinds[a.table].columns {
 		if v := &a.row.cells[i]; c.title == queuedTitle && v.by >= 0 {

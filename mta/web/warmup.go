@@ -67,7 +67,7 @@ func warmupCurve(w *control.Warmup) Plot {
 	return Plot{ID: "curve", Title: "Recipients a day", Sentence: curveSentence(w, most(sent), ahead), Start: w.DayEnds.Add(-time.Duration(today+1) * day), Step: day, Series: []Series{{"plan", plan}, {"sent", sent}}, Log: true}
 }
 
-// curveSentence says what the curve shows: the newest value of the plan is one of the days to come.
+// curveSentence returns what the curve shows: the newest value of the plan is one of the days to come.
 func curveSentence(w *control.Warmup, most float64, ahead int) string {
 	text := plural(int(w.SentDay), "recipient") + " sent today"
 	if w.StageLimit > 0 {

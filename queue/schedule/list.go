@@ -53,7 +53,7 @@ func (t *Table) Unlink(s Slot) {
 	e.next, e.prev = None, None
 }
 
-// relink tells the neighbours of an entry that it is at s now.
+// relink notes in the neighbours of an entry that it is at s now.
 func (t *Table) relink(s Slot) {
 	e := t.At(s)
 	if e.next == None {

@@ -170,10 +170,10 @@ func (e *Entry) Warned() bool { return e.bits&bitsWarned != 0 }
 // SetWarned notes whether the sender was notified of the delay.
 func (e *Entry) SetWarned(on bool) { e.setBit(bitsWarned, on) }
 
-// Warning reports whether somebody is telling the sender just now.
+// Warning reports whether the sender is being notified just now.
 func (e *Entry) Warning() bool { return e.bits&bitsWarning != 0 }
 
-// SetWarning notes whether somebody is telling the sender just now.
+// SetWarning notes whether the sender is being notified just now.
 func (e *Entry) SetWarning(on bool) { e.setBit(bitsWarning, on) }
 
 func (e *Entry) setBit(bit uint8, on bool) {

@@ -53,7 +53,7 @@ func (w *Wheel) Add(s Slot) {
 	w.taken[level] |= 1 << i
 }
 
-// place says which list a later second goes to: that of the highest group of six bits in which
+// place returns which list a later second goes to: that of the highest group of six bits in which
 // it differs from now.
 func (w *Wheel) place(due uint32) (level, i int) {
 	if due-w.now >= Horizon {

@@ -85,7 +85,7 @@ type serverError struct {
 func (e *serverError) Error() string { return fmt.Sprintf("asking %s: %v", e.server, e.err) }
 func (e *serverError) Unwrap() error { return e.err }
 
-// silent says that the server may answer yet if asked again, rather than that it has answered.
+// silent reports that the server may answer yet if asked again, rather than that it has answered.
 func (e *serverError) silent() bool {
 	var rc errRcode
 	return !errors.As(e.err, &rc) && !errors.Is(e.err, errMalformed) && !errors.Is(e.err, errLame)

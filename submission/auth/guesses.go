@@ -69,7 +69,7 @@ func (t *turn) done(failed, right bool) {
 	t.g.networks.Done(t.place.network, t.network, failed, false)
 }
 
-// trouble says who guesses, "" when nobody does much.
+// trouble returns who guesses, "" when nobody does much.
 func (g *guesses) trouble() string {
 	network, n := g.networks.Worst()
 	user, m := g.users.Worst()

@@ -193,7 +193,7 @@ func loginOf(u *users.User, mechanism string) *Login {
 	return &Login{User: u.Name, Tenant: u.Tenant, Senders: u.Senders, Role: u.Role, Mechanism: mechanism, hash: u.Hash.String()}
 }
 
-// Trouble says what an operator should look at, "" when there is nothing.
+// Trouble returns what an operator should look at, "" when there is nothing.
 func (s *Service) Trouble() string {
 	if err := s.file.Broken(); err != nil {
 		return fmt.Sprintf("the users file can't be read, and the users before it stay in force: %v", err)

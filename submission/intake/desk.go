@@ -22,7 +22,7 @@ type Desk struct {
 func New(cfg Config) *Desk {
 	d := &Desk{cfg: cfg.WithDefaults()}
 	d.contents.New = func() any { return new(content) }
-	d.refusals.tell = d.tellRefusal
+	d.refusals.report = d.recordRefusal
 	return d
 }
 

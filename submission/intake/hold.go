@@ -15,7 +15,7 @@ const (
 	holdSpread = "X-Hold-Spread" // seconds: each recipient has its own time in a window of this length
 )
 
-// plan says when the message is released, and over which window, when it was submitted now and may
+// plan returns when the message is released, and over which window, when it was submitted now and may
 // be held so long at most. Zero times mean at once. A reply refuses the message: what asked to be
 // held must never leave early because we could not read for how long.
 func (f *ownFields) plan(now time.Time, longest time.Duration) (release time.Time, spread time.Duration, refused *reply.Reply) {

@@ -27,7 +27,7 @@ const (
 //
 // Goroutines: a timer's while there is something to count; close stops it.
 type tally struct {
-	tell func(Rejection)
+	report func(Rejection)
 
 	mu    sync.Mutex
 	kinds map[refusalKind]*refusalCount
@@ -51,11 +51,11 @@ type refusalCount struct {
 // add takes a refusal of a client in network, of which the first few are told one by one.
 func (t *tally) add(network netip.Prefix, e Rejection, first int) {
 	if t.count(network, &e, first) {
-		t.tell(e)
+		t.report(e)
 	}
 }
 
-func (t *tally) count(network netip.Prefix, e *Rejection, first int) (tell bool) {
+func (t *tally) count(network netip.Prefix, e *Rejection, first int) (report bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.kinds == nil {
@@ -83,11 +83,11 @@ func (t *tally) count(network netip.Prefix, e *Rejection, first int) (tell bool)
 	return false
 }
 
-// turn tells of what was counted. A kind that goes on is not told one by one again.
+// turn reports what was counted. A kind that goes on is not reported one by one again.
 func (t *tally) turn() {
 	counted := t.take(true)
 	for i := range counted {
-		t.tell(counted[i])
+		t.report(counted[i])
 	}
 }
 
@@ -120,10 +120,10 @@ func (t *tally) take(goOn bool) []Rejection {
 	return counted
 }
 
-// close tells of what was counted last.
+// close reports what was counted last.
 func (t *tally) close() {
 	for _, e := range t.take(false) {
-		t.tell(e)
+		t.report(e)
 	}
 }
 
@@ -139,8 +139,8 @@ func (d *Desk) Report(c *Client, e Rejection) {
 	d.refusals.add(c.Network, e, first)
 }
 
-// tellRefusal writes a refusal, or a number of them, into the accounting log and ours.
-func (d *Desk) tellRefusal(e Rejection) {
+// recordRefusal writes a refusal, or a number of them, into the accounting log and ours.
+func (d *Desk) recordRefusal(e Rejection) {
 	d.cfg.Events.Rejected(e)
 	attrs := []slog.Attr{
 		slog.String("session", e.Session), slog.Any("peer", e.Peer), slog.String("helo", e.HeloName),

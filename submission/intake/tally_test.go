@@ -11,7 +11,7 @@ import (
 // However many networks take part, the records are bounded, and nothing is left out of the count.
 func TestRefusalsOfManyNetworksAreBounded(t *testing.T) {
 	told, sum := 0, int64(0)
-	tl := tally{tell: func(e Rejection) { told++; sum += max(e.Count, 1) }}
+	tl := tally{report: func(e Rejection) { told++; sum += max(e.Count, 1) }}
 	const networks = 20_000
 	for range 3 {
 		for i := range networks {

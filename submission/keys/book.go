@@ -135,7 +135,7 @@ func (b *Book) Check(ctx context.Context, token string, from netip.Addr) (Identi
 	return k.identity, nil
 }
 
-// refusal says why a key is not good, "" when it is.
+// refusal returns why a key is not good, "" when it is.
 func refusal(k *inForce, from netip.Addr, now time.Time) string {
 	switch {
 	case k == nil:
@@ -177,7 +177,7 @@ func (b *Book) refuse(ctx context.Context, k *inForce, token string, from netip.
 // LastUse gives when a key was used last, by its id, to the minute; the zero time when it never was.
 func (b *Book) LastUse(id string) time.Time { return b.uses.last(id) }
 
-// Trouble says what an operator should look at, "" when there is nothing.
+// Trouble returns what an operator should look at, "" when there is nothing.
 func (b *Book) Trouble() string {
 	if !b.putOff.Lately(time.Minute) {
 		b.putOff.Well()

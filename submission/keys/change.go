@@ -87,7 +87,7 @@ func (update change) add(path string, k Key, now time.Time) (token string, added
 	return token, added, nil
 }
 
-// check says why a key can't be added.
+// check returns why a key can't be added.
 func (k *Key) check(now time.Time) error {
 	err := CheckTenant(k.Tenant)
 	if err == nil {

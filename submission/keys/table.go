@@ -245,7 +245,7 @@ func parseTime(text string) (time.Time, error) {
 	return t.UTC(), nil
 }
 
-// CheckName says why a text can't name a key.
+// CheckName returns why a text can't name a key.
 func CheckName(name string) error {
 	switch {
 	case name == "":
@@ -260,7 +260,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// CheckTenant says why a text can't name a tenant.
+// CheckTenant returns why a text can't name a tenant.
 func CheckTenant(name string) error {
 	switch {
 	case name == "":

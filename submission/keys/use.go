@@ -112,7 +112,7 @@ func (u *uses) keep(t map[Sum]*inForce) {
 	}
 }
 
-// note says that a key was used.
+// note records that a key was used.
 func (u *uses) note(l *lastUse, now time.Time) {
 	at, was := now.Unix(), l.at.Load()
 	if at-was < int64(writeUse/time.Second) || !l.at.CompareAndSwap(was, at) {

@@ -266,7 +266,7 @@ func (s *Store) Write(_ context.Context, changes []warmup.Change, dst []bool) ([
 	return dst, nil
 }
 
-// same says whether c is a repetition of what was written.
+// same reports whether c is a repetition of what was written.
 func (s *Store) same(l *lock, c *warmup.Change) bool {
 	if l.version != c.Version+1 {
 		return false

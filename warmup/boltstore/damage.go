@@ -10,7 +10,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Damage says what was wrong with the file when it was opened, and where it is kept; nil when nothing
+// Damage returns what was wrong with the file when it was opened, and where it is kept; nil when nothing
 // was. Its records are lost, all or those that it names.
 func (s *Store) Damage() error { return s.damage }
 

@@ -14,7 +14,7 @@ import (
 // InputError is what is wrong with a plan, a trace or an option.
 type InputError = trace.InputError
 
-// IsInputError says whether err is about the input, which is the caller's to mend.
+// IsInputError reports whether err is about the input, which is the caller's to mend.
 func IsInputError(err error) bool { return errors.As(err, new(*InputError)) }
 
 // Kind is what an event of a trace does.

@@ -317,7 +317,7 @@ func (n *node) sent(provider int, messages int64) {
 	n.report(v, warmup.Complaint, complained)
 }
 
-// report tells what became of messages.
+// report notes what became of messages.
 func (n *node) report(v *provider, x warmup.Outcome, messages int64) {
 	if c := n.world.counted; c != nil {
 		c.report(v.name, x, messages)

@@ -88,7 +88,7 @@ func (m *message) readHeader(lines *lineReader) (body []byte, err error) {
 	}
 }
 
-// isField says whether a line begins a header field (RFC 5322, 2.2, and 4.5 for the space before
+// isField reports whether a line begins a header field (RFC 5322, 2.2, and 4.5 for the space before
 // the colon).
 func isField(line string) bool {
 	name, _, ok := strings.Cut(line, ":")

@@ -84,12 +84,12 @@ func (p *Policies) fetch(c *call, id string) {
 		p.touch(gone.domain)
 	}
 	p.touch(c.domain)
-	p.tell(before, e)
+	p.notify(before, e)
 	p.end(c, policy, before != nil && !before.demand().same(policy))
 }
 
 // tell logs what a domain has changed. p.mu is held.
-func (p *Policies) tell(before, now *entry) {
+func (p *Policies) notify(before, now *entry) {
 	switch {
 	case before == nil || before.policy == nil:
 		p.log.Debug("MTA-STS policy found", "domain", now.domain, "mode", now.policy.Mode, "id", now.id)
@@ -104,7 +104,7 @@ func (p *Policies) tell(before, now *entry) {
 // from renewing it must not be able to make us do without.
 func (p *Policies) failed(c *call, kind Kind, err error) {
 	if p.ctx.Err() != nil {
-		return // Close tells those who wait
+		return // Close notifies those who wait
 	}
 	f := &Failure{Kind: kind, At: p.now(), err: err}
 	p.cfg.Failed(c.domain, f)

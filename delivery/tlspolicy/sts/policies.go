@@ -253,7 +253,7 @@ type Status struct {
 	Looking bool      // it is being looked up
 }
 
-// Status says what is known of a domain; false when nothing is.
+// Status returns what is known of a domain; false when nothing is.
 func (p *Policies) Status(domain string) (s Status, known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

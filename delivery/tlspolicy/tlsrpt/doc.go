@@ -1,4 +1,4 @@
-// Package tlsrpt tells domains how TLS with their hosts went (SMTP TLS Reporting, RFC 8460): it counts
+// Package tlsrpt reports to domains how TLS with their hosts went (SMTP TLS Reporting, RFC 8460): it counts
 // the results of connection attempts by policy domain and day of UTC, and sends each domain that asks
 // for it in the DNS a report about the day before, by mail or HTTPS.
 //

@@ -11,7 +11,7 @@ func (o *object) bounce(recordType string, r *record) {
 	o.connection(r)
 }
 
-// kind says whether the address is at fault ("bounce": it should get no more mail), or something that can pass.
+// kind reports whether the address is at fault ("bounce": it should get no more mail), or something that can pass.
 func (r *record) kind(recordType string) string {
 	switch {
 	case recordType == "Expiration":

@@ -216,7 +216,7 @@ func (im *importing) tableFile(path string, secret bool) (*table, error) {
 	return t, nil
 }
 
-// patterns says why a table of regular expressions is not carried.
+// patterns returns why a table of regular expressions is not carried.
 func (im *importing) patterns(name string) string {
 	n := 0
 	if strings.HasPrefix(name, "{") {

@@ -104,7 +104,7 @@ func (c *conversion) writePlans() map[string]string {
 	return plans
 }
 
-// unfit says why a virtual MTA can't warm up under a plan, "" if it can.
+// unfit returns why a virtual MTA can't warm up under a plan, "" if it can.
 func (c *conversion) unfit(cold *vmta) string {
 	for i, a := range cold.at {
 		if !a.IsValid() {

@@ -182,7 +182,7 @@ func resize(data []byte, n int64) []byte {
 }
 
 // step counts a changing operation. When the power is cut at it, may is called half of the time,
-// to do the operation without telling anybody.
+// to do the operation without a report.
 func (f *FS) step(may func()) error {
 	if f.cut {
 		return ErrCut
