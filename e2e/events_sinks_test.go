@@ -154,14 +154,17 @@ func (k *brokerKind) testTrouble(t *testing.T, b *broker, l login) {
 	account := newEventAccount()
 	batches := flow(total/100, 100, 3)
 	sink := k.sink(t, b, l, "trouble")
-	began := time.Now()
+	began, killed := time.Now(), make(chan struct{})
 	for i, batch := range batches {
 		switch {
 		case i == len(batches)/3 && (long || !k.slow):
 			b.end(false)
 			b.begin(t)
 		case i == 2*len(batches)/3:
-			go b.now.kill() // within a batch, most likely
+			go func(now *process) { // within a batch, most likely
+				defer close(killed)
+				now.kill()
+			}(b.now)
 		}
 		deadline := time.Now().Add(patience)
 		for err := sendOnce(sink, batch); err != nil; err = sendOnce(sink, batch) {
@@ -175,6 +178,10 @@ func (k *brokerKind) testTrouble(t *testing.T, b *broker, l login) {
 		}
 	}
 	t.Logf("%d events in %v, and trouble on the way", total, time.Since(began))
+	if <-killed; b.now.ended() { // after the last batch
+		b.begin(t)
+	}
+	b.wait(t)
 	k.receive(t, b, "trouble", account.take)
 	eventually(t, patience, func() error { return account.complete(batches) })
 }
