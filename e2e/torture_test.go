@@ -28,6 +28,8 @@ const (
 	// tortureRate is how many messages a second each client submits at most: what is accepted is
 	// to be delivered within the test.
 	tortureRate = 60
+	// tortureLeast is how many accepted messages say something.
+	tortureLeast = 100
 	// inFlight is how long before a kill a first copy can have been taken of which the relay
 	// then knows nothing: the journal's next sync, on a busy machine.
 	inFlight = 2 * time.Second
@@ -109,8 +111,21 @@ func (b *battlefield) storm(t *testing.T, times int, end func(*relay, *rand.Rand
 	}
 	r.listens(t, r.addr)
 	<-time.After(time.Second) // some load after the last time, too
+	b.await(t, tortureLeast)
 	cancel()
 	clients.Wait()
+}
+
+// await waits until so many messages have been accepted, however slow the machine is.
+func (b *battlefield) await(t *testing.T, messages int) {
+	t.Helper()
+	if err := allCome("accepted messages", messages, func() int {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.accepted)
+	}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // begin calls b.started while nobody submits.
@@ -360,7 +375,7 @@ func (b *battlefield) judge(t *testing.T, queued map[string]bool) {
 	if t.Failed() {
 		t.Logf("the relay's log says at the end:\n%s", tail(b.relay.log))
 	}
-	if len(b.accepted) < 100 {
+	if len(b.accepted) < tortureLeast {
 		t.Errorf("only %d messages were accepted: that tests nothing", len(b.accepted))
 	}
 	if picky := slices.Contains(b.domains, "picky.example"); delivered == 0 || picky != (reported > 0) {
