@@ -36,8 +36,11 @@ func TestMeasureThrottledBacklog(t *testing.T) {
 	<-time.After(watch)
 	cpu, took, got := used(t, r.PID)-before, time.Since(began), g.Taken.Tally()
 	delivered := got.Unique - had.Unique
-	if delivered == 0 || delivered > int64(took.Seconds())+2 {
+	if delivered > int64(took.Seconds())+2 {
 		t.Errorf("%d messages were delivered in %v, want one a second", delivered, took)
+	}
+	if err := allCome("deliveries", int(had.Unique)+1, func() int { return int(g.Taken.Tally().Unique) }); err != nil {
+		t.Error(err) // a busy machine may have no time for one within the watch
 	}
 	if got.Duplicates() != 0 || got.Nameless != 0 {
 		t.Errorf("%+v: want each message once", got)
