@@ -7,12 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"example.org/mta/internal/testca"
+	"example.org/mta/mta/accounting"
 )
 
 // daneCase is a recipient's domain under secure.example, or plain.example which is not signed, and what
@@ -281,28 +281,31 @@ func (r *daneRelay) becomes(t *testing.T, c daneCase) {
 // delivered gives what the accounting log says of the delivery to a recipient.
 func (r *daneRelay) delivered(t *testing.T, recipient string) (daneVerdict, bool) {
 	t.Helper()
-	files, err := filepath.Glob(r.dir + "/data/log/mta-*.jsonl")
-	if err != nil || len(files) != 1 {
-		t.Fatalf("accounting log: %q, %v", files, err)
-	}
-	for line := range strings.Lines(readFile(t, files[0])) {
+	var verdict daneVerdict
+	found := false
+	_, err := accounting.ReadFrom(t.Context(), r.dir+"/data/log", accounting.Position{}, accounting.Position{}, func(_, _ accounting.Position, line []byte) error {
 		var record struct {
 			Type, Recipient string
 			Version         string `json:"tls_protocol_version"`
 			Verified        string `json:"tls_verified_by"`
 		}
-		if json.Unmarshal([]byte(line), &record) != nil || record.Type != "Delivery" || record.Recipient != recipient {
-			continue
+		if err := json.Unmarshal(line, &record); err != nil || record.Type != "Delivery" || record.Recipient != recipient {
+			return err
 		}
-		switch {
+		switch found = true; {
 		case record.Version == "":
-			return inClear, true
+			verdict = inClear
 		case record.Verified == "DANE":
-			return matched, true
+			verdict = matched
+		default:
+			verdict = unverified
 		}
-		return unverified, true
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	return "", false
+	return verdict, found
 }
 
 // postfixSays gives the verdict of another Postfix, which sends to the same domains by its own idea of DANE.
