@@ -89,6 +89,7 @@ func (p *process) stop(limit time.Duration) bool {
 	select {
 	case <-p.done:
 		p.signal(syscall.SIGKILL) // what its children left in the group
+		p.gone()
 		return true
 	case <-time.After(limit):
 		p.kill()
@@ -103,6 +104,26 @@ func (p *process) kill() {
 	}
 	p.signal(syscall.SIGKILL)
 	<-p.done
+	p.gone()
+}
+
+// gone waits until the children that were killed are dead, too: until then they have the server's sockets, and another
+// one gets no address of its.
+func (p *process) gone() {
+	for end := time.Now().Add(10 * time.Second); groupLives(p.cmd.Process.Pid) && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// groupLives reports whether a process group has a process that has not ended; one that nobody has waited for has.
+func groupLives(group int) bool {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	return slices.ContainsFunc(stats, func(path string) bool {
+		text, _ := os.ReadFile(path)
+		_, rest, _ := strings.Cut(string(text), ") ")
+		fields := strings.Fields(rest) // state, parent, group
+		return len(fields) > 2 && fields[2] == strconv.Itoa(group) && fields[0] != "Z" && fields[0] != "X"
+	})
 }
 
 func (p *process) ended() bool {
