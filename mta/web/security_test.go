@@ -113,6 +113,7 @@ func TestAddressOfTheClient(t *testing.T) {
 		"junk":                         {"192.0.2.80:1", "203.0.113.9, junk", "192.0.2.80"},
 	} {
 		c.audit = nil
+		c.clock.add(time.Second) // one refused login a second is on record
 		b := c.browser()
 		b.from = k.from
 		b.header.Set("X-Forwarded-For", k.forwarded)
