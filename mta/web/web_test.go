@@ -28,8 +28,9 @@ type console struct {
 	logins *fakeLogins
 	clock  *clockOf
 	down   bool // the relay does not answer
-	audit  []Login
 
+	auditing   sync.Mutex // guards audit
+	audit      []Login
 	auditFails bool
 }
 
@@ -119,6 +120,8 @@ func newConsoleOf(t testing.TB, table []route, change func(*Config)) *console {
 			if c.auditFails {
 				return errors.New("disk full")
 			}
+			c.auditing.Lock()
+			defer c.auditing.Unlock()
 			c.audit = append(c.audit, l)
 			return nil
 		},
