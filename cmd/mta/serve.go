@@ -155,6 +155,8 @@ func (c *cli) notStarted(err error) error {
 		err = hinted{err, fmt.Sprintf("let the user %s use %s: change its owner, group or mode", userName(), file.Path)}
 	case errors.Is(err, syscall.EROFS):
 		err = hinted{err, "the relay can't write there: name another directory in the configuration, such as data_dir = \"/var/lib/mta\", or allow this one in its unit: ReadWritePaths="}
+	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EISDIR):
+		err = hinted{err, "move away what is there, or name another path in the configuration: 'mta check' names the setting"}
 	case errors.Is(err, fs.ErrNotExist) && file.Path == c.configPath():
 		err = hinted{err, "write one there, or name another with --config"}
 	default:

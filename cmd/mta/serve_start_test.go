@@ -32,6 +32,8 @@ func TestNotStarted(t *testing.T) {
 	}{
 		{"a file of another user", file(syscall.EACCES), exitConfig, "use /var/lib/mta/queue: change its owner"},
 		{"a read-only file system", file(syscall.EROFS), exitConfig, "ReadWritePaths="},
+		{"a file in place of a directory", file(syscall.ENOTDIR), exitConfig, "move away what is there"},
+		{"a directory in place of a file", file(syscall.EISDIR), exitConfig, "move away what is there"},
 		{"a socket that no listener has", fmt.Errorf("starting the relay: %w: no listener", mta.ErrSockets), exitConfig, "no listener"},
 		{"a full disk", file(syscall.ENOSPC), exitFailed, "no space left"},
 		{"a port that is in use", port(syscall.EADDRINUSE), exitFailed, "another relay"},
