@@ -179,6 +179,7 @@ func (b *body) linger() {
 	if b.call.answer.control.Flush() != nil {
 		return
 	}
+	b.call.server.conns.isAnswered(r)
 	buffer := make([]byte, 32<<10)
 	for end := time.Now().Add(lingerTime); time.Now().Before(end) && b.came <= 2*b.most; {
 		b.leave()

@@ -1,7 +1,6 @@
 package http
 
 import (
-	"context"
 	"net"
 	"net/http"
 	"net/netip"
@@ -23,26 +22,11 @@ func (s *Server) behindProxy(conn net.Conn) net.Conn {
 // proxied is a connection that a proxy in ProxyFrom has made.
 type proxied struct{ net.Conn }
 
-// proxiedKey marks the context of such connections.
-type proxiedKey struct{}
-
-// connected is given each connection before its first request.
-func connected(ctx context.Context, conn net.Conn) context.Context {
-	if t, ok := conn.(interface{ NetConn() net.Conn }); ok {
-		conn = t.NetConn()
-	}
-	if _, ok := conn.(proxied); ok {
-		return context.WithValue(ctx, proxiedKey{}, true)
-	}
-	return ctx
-}
-
 // whence finds out who the client is, and refuses what has come over the network in clear.
 func (s *Server) whence(c *Call) error {
 	peer, _ := netip.ParseAddrPort(c.Request.RemoteAddr)
 	c.Client = netip.AddrPortFrom(peer.Addr().Unmap().WithZone(""), peer.Port())
 	c.Secure = c.Request.TLS != nil
-	byProxy := c.Request.Context().Value(proxiedKey{}) != nil
 	local := c.Client.Addr().IsLoopback()
 	trusted := network.Contain(s.config.TrustedProxies, c.Client.Addr())
 	if trusted {
@@ -50,7 +34,7 @@ func (s *Server) whence(c *Call) error {
 			return err
 		}
 	}
-	if c.Secure || byProxy || local && !trusted {
+	if c.Secure || byProxy(c.Request) || local && !trusted {
 		return nil
 	}
 	p := &Problem{Status: http.StatusForbidden, Detail: "use https: a key that went over the network in clear must be replaced", Reason: "clear"}

@@ -15,16 +15,19 @@ import (
 	"example.org/mta/internal/network"
 )
 
-// connections are those of a server, and who has to go when there are too many: one that has never
-// brought a request for long, or else one that waits for its next request for the longest.
+// connections are those of a server, and which of them has to go when there are too many: one that has never brought a
+// request for long, else one whose request nobody answers for with a key, else one that waits for its next request for
+// the longest. Without a key there would be ways to hold all places: a body that comes slowly after the refusal, a guess
+// that waits for its turn, an answer that is not read.
 type connections struct {
 	most  int
 	total *atomic.Int64 // of this server and others
 
 	mu      sync.Mutex
 	all     map[net.Conn]*link
-	fresh   list.List     // of *waiting that brought no request yet, the oldest first
-	idle    list.List     // of *waiting between requests, the longest first
+	fresh   list.List     // of *link that brought no request yet, as the next two the longest first
+	keyless list.List     // with a request, and no key that was accepted, or with the answer given
+	idle    list.List     // between requests
 	changes chan struct{} // closed, and replaced, when the last one ends
 }
 
@@ -33,19 +36,15 @@ type link struct {
 	id       envelope.ID
 	from     netip.AddrPort // as it came: the proxy's behind one
 	since    time.Time
-	place    *list.Element // in fresh or idle; nil while it has a request
+	conn     net.Conn
+	list     *list.List // where it can be evicted from; nil while it has a request with a key
+	place    *list.Element
+	there    time.Time // since when it is in list
 	requests int
 	closing  bool // it ends with the request in hand
 }
 
-// waiting is a connection without a request.
-type waiting struct {
-	conn  net.Conn
-	list  *list.List
-	since time.Time
-}
-
-// slack is how long a connection without a request is left alone when others need its place.
+// slack is how long a connection without a request, or without a key, is left alone when others need its place.
 const slack = time.Second
 
 func newConnections(most int, total *atomic.Int64) *connections {
@@ -54,24 +53,24 @@ func newConnections(most int, total *atomic.Int64) *connections {
 
 // add takes a connection in, in the place of another if there is none left. It reports false if there
 // is none at all.
-func (c *connections) add(conn net.Conn, l *link) bool {
+func (c *connections) add(l *link) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.all) >= c.most && !c.evict() {
 		return false
 	}
 	c.total.Add(1)
-	l.place = c.fresh.PushBack(&waiting{conn, &c.fresh, time.Now()})
-	c.all[conn] = l
+	c.all[l.conn] = l
+	c.move(l, &c.fresh)
 	return true
 }
 
-// evict closes a connection that has no request. mu is held.
+// evict closes a connection that nobody misses. mu is held.
 func (c *connections) evict() bool {
-	for _, l := range []*list.List{&c.fresh, &c.idle} {
-		if first := l.Front(); first != nil {
-			if w := first.Value.(*waiting); time.Since(w.since) >= slack {
-				c.end(w)
+	for _, some := range []*list.List{&c.fresh, &c.keyless, &c.idle} {
+		if first := some.Front(); first != nil {
+			if l := first.Value.(*link); time.Since(l.there) >= slack {
+				c.end(l)
 				return true
 			}
 		}
@@ -79,16 +78,29 @@ func (c *connections) evict() bool {
 	return false
 }
 
-// end closes a connection that has no request. mu is held.
-func (c *connections) end(w *waiting) {
-	w.list.Remove(c.all[w.conn].place)
-	c.remove(w.conn)
-	w.conn.Close()
+// move puts a connection into a list, or none. mu is held.
+func (c *connections) move(l *link, to *list.List) {
+	if l.list != nil {
+		l.list.Remove(l.place)
+	}
+	if l.list, l.place = to, nil; to != nil {
+		l.place, l.there = to.PushBack(l), time.Now()
+	}
+}
+
+// waits reports whether a connection has no request. mu is held.
+func (c *connections) waits(l *link) bool { return l.list == &c.fresh || l.list == &c.idle }
+
+// end closes a connection. mu is held.
+func (c *connections) end(l *link) {
+	c.remove(l)
+	l.conn.Close()
 }
 
 // remove takes a connection out. mu is held.
-func (c *connections) remove(conn net.Conn) {
-	delete(c.all, conn)
+func (c *connections) remove(l *link) {
+	c.move(l, nil)
+	delete(c.all, l.conn)
 	c.total.Add(-1)
 	if len(c.all) == 0 {
 		close(c.changes)
@@ -102,37 +114,80 @@ func (c *connections) closeFresh() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for e := c.fresh.Front(); e != nil; e = e.Next() {
-		if w := e.Value.(*waiting); time.Since(w.since) >= slack {
-			w.conn.Close()
+		if l := e.Value.(*link); time.Since(l.there) >= slack {
+			l.conn.Close()
 		}
 	}
 }
 
 // changed follows the states of connections, as net/http reports them.
 func (c *connections) changed(conn net.Conn, state http.ConnState) {
-	if t, ok := conn.(*tls.Conn); ok {
-		conn = t.NetConn()
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l, known := c.all[conn]
+	l, known := c.all[accepted(conn)]
 	if !known {
 		return // evicted
-	}
-	if l.place != nil && state != http.StateNew {
-		l.place.Value.(*waiting).list.Remove(l.place)
-		l.place = nil
 	}
 	switch state {
 	case http.StateActive:
 		l.requests++
+		c.move(l, &c.keyless)
 	case http.StateIdle:
-		l.place = c.idle.PushBack(&waiting{conn, &c.idle, time.Now()})
+		c.move(l, &c.idle)
 		if l.closing {
-			c.end(l.place.Value.(*waiting))
+			c.end(l)
 		}
 	case http.StateClosed, http.StateHijacked:
-		c.remove(conn)
+		c.remove(l)
+	}
+}
+
+// accepted is the connection as the listener gave it.
+func accepted(conn net.Conn) net.Conn {
+	if t, ok := conn.(*tls.Conn); ok {
+		return t.NetConn()
+	}
+	return conn
+}
+
+// linkKey is that of a request's connection in its context.
+type linkKey struct{}
+
+// connected is given each connection before its first request.
+func (c *connections) connected(ctx context.Context, conn net.Conn) context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return context.WithValue(ctx, linkKey{}, c.all[accepted(conn)])
+}
+
+// linkOf is the connection of a request; nil if it is not one of a listener's, or was evicted before.
+func linkOf(r *http.Request) *link {
+	l, _ := r.Context().Value(linkKey{}).(*link)
+	return l
+}
+
+// byProxy reports whether a request has come by a connection with a PROXY header.
+func byProxy(r *http.Request) bool {
+	l := linkOf(r)
+	if l == nil {
+		return false
+	}
+	_, ok := l.conn.(proxied)
+	return ok
+}
+
+// hasKey notes that a request has a key that was accepted.
+func (c *connections) hasKey(r *http.Request) { c.note(r, nil) }
+
+// isAnswered notes that a request has its answer, and that the rest of its body is only read for the client's sake.
+func (c *connections) isAnswered(r *http.Request) { c.note(r, &c.keyless) }
+
+func (c *connections) note(r *http.Request, to *list.List) {
+	l := linkOf(r)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l != nil && c.all[l.conn] == l {
+		c.move(l, to)
 	}
 }
 
@@ -160,8 +215,8 @@ func (s *Server) OpenConnections() []ConnectionInfo {
 	all := make([]ConnectionInfo, 0, len(c.all))
 	for _, l := range c.all {
 		i := ConnectionInfo{ID: l.id, Peer: l.from, Since: l.since, Requests: l.requests, Closing: l.closing}
-		if l.place != nil {
-			i.Idle = l.place.Value.(*waiting).since
+		if c.waits(l) {
+			i.Idle = l.there
 		}
 		all = append(all, i)
 	}
@@ -177,9 +232,9 @@ func (s *Server) CloseConnections(ids map[string]bool) (known, later int) {
 	for _, l := range c.all {
 		switch {
 		case !ids[l.id.String()]:
-		case l.place != nil:
+		case c.waits(l):
 			known++
-			c.end(l.place.Value.(*waiting))
+			c.end(l)
 		default:
 			known++
 			later++
@@ -219,7 +274,8 @@ func (l *listener) Accept() (net.Conn, error) {
 		s := l.server
 		as := &link{id: s.config.IDs.Next(s.config.Now()), from: network.Peer(conn.RemoteAddr()), since: s.config.Now()}
 		conn = s.behindProxy(conn)
-		if s.conns.add(conn, as) {
+		as.conn = conn
+		if s.conns.add(as) {
 			return conn, nil
 		}
 		s.turnAway(conn)

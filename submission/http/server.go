@@ -185,7 +185,7 @@ func New(config Config) *Server {
 		Handler: s, TLSConfig: s.config.TLS, Protocols: &protocols,
 		ReadHeaderTimeout: t.Header, IdleTimeout: t.Idle, MaxHeaderBytes: maxHeader,
 		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: window, MaxReceiveBufferPerStream: window},
-		ConnState: s.conns.changed, ConnContext: connected,
+		ConnState: s.conns.changed, ConnContext: s.conns.connected,
 		ErrorLog:    slog.NewLogLogger(s.config.Log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return s.ctx },
 	}
@@ -295,6 +295,7 @@ func (s *Server) answer(c *Call) error {
 		if err := s.authenticate(c); err != nil {
 			return err
 		}
+		s.conns.hasKey(c.Request)
 		leave, err := s.shares.enter(c.Identity.Tenant)
 		if err != nil {
 			return err
