@@ -325,16 +325,32 @@ func (c *conn) notIdle() {
 	c.mu.Unlock()
 }
 
-// wake makes an idle connection look up and see that the server is closing. Shutdown calls it.
+// wake makes an idle connection look up and see that the server is closing. One without a banner yet is soon at the point
+// where it can be answered. Shutdown calls it.
 func (c *conn) wake() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case !c.mu.greeted:
-		c.socket.Close()
+		c.socket.SetDeadline(time.Now().Add(lingerTime))
 	case c.mu.idle:
 		c.socket.SetReadDeadline(time.Unix(1, 0))
 	}
+}
+
+// bound gives a step of the preflight so much time.
+func (c *conn) bound(d time.Duration) {
+	c.mu.Lock() // wake comes before, and patience sees it, or after
+	defer c.mu.Unlock()
+	c.socket.SetDeadline(time.Now().Add(c.patience(d)))
+}
+
+// patience is d, or little while the server is closing.
+func (c *conn) patience(d time.Duration) time.Duration {
+	if c.srv.isClosing() {
+		return min(d, lingerTime)
+	}
+	return d
 }
 
 // cut ends the connection whatever it does. Shutdown calls it.
@@ -359,15 +375,20 @@ func (c *conn) greet() {
 		return
 	}
 	r := c.preflight()
+	if c.srv.isClosing() {
+		closing := shuttingDown.Reply()
+		r = &closing
+	}
 	c.mu.Lock()
 	c.mu.greeted = true
 	c.mu.Unlock()
 	c.client.greeted = true
 	switch {
+	case c.ended: // the TLS handshake failed
 	case r != nil:
 		c.report("connect", *r)
 		c.farewell(*r)
-	case !c.ended:
+	default:
 		c.put(append([]byte("220 "+c.srv.cfg.Intake.Hostname+" ESMTP ready"), crlf...))
 	}
 }
@@ -512,7 +533,7 @@ func (c *conn) linger() {
 	io.CopyN(io.Discard, c.socket, lingerSize)
 }
 
-// What a client that is told to go may still send before it is cut off.
+// What a client that has to go may still send before it is cut off.
 const (
 	lingerTime = time.Second
 	lingerSize = 256 << 10

@@ -85,7 +85,7 @@ func (c *conn) identify() *reply.Reply {
 	relay := true
 	cl.direct = !network.Contain(cfg.ProxyFrom, cl.Peer.Addr())
 	if network.Contain(cfg.ProxyFrom, cl.Peer.Addr()) {
-		p := proxyheader.New(c.socket, cfg.Timeouts.Proxy)
+		p := proxyheader.New(c.socket, c.patience(cfg.Timeouts.Proxy))
 		c.raw = p
 		h := p.ProxyHeader()
 		if h == nil {
@@ -115,7 +115,7 @@ func (c *conn) talksEarly() bool {
 	if delay == 0 {
 		return false
 	}
-	c.socket.SetReadDeadline(time.Now().Add(delay))
+	c.bound(delay)
 	var b [1]byte
 	n, _ := c.raw.Read(b[:])
 	return n > 0
@@ -125,7 +125,7 @@ func (c *conn) talksEarly() bool {
 func (c *conn) handshake() bool {
 	cfg := &c.srv.cfg
 	t := tls.Server(c.raw, cfg.TLS)
-	t.SetDeadline(time.Now().Add(cfg.Timeouts.TLS))
+	c.bound(cfg.Timeouts.TLS)
 	if err := t.HandshakeContext(c.srv.ctx); err != nil {
 		cfg.Intake.Log.Info("tls handshake with client failed", "session", c.client.Session, "peer", c.client.Peer, "err", err)
 		c.finish()

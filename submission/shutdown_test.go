@@ -125,13 +125,42 @@ func TestShutdownWaitsForACommit(t *testing.T) {
 	})
 }
 
+// A connection that was accepted gets a reply, however near the stop is: no client sees one that just ends.
 func TestShutdownDuringPreflight(t *testing.T) {
+	const replied = "421 4.3.2 this relay is shutting down"
+	ended := func(t *testing.T, done <-chan error) {
+		t.Helper()
+		began := time.Now()
+		if err := <-done; err != nil || time.Since(began) > 3*time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	}
 	withRelay(t, Config{Timeouts: Timeouts{GreetDelay: time.Hour}}, func(t *testing.T, r *relay) {
 		p := r.dial("192.0.2.1")
-		if err := <-r.shutdown(time.Minute); err != nil {
-			t.Error(err)
-		}
+		ended(t, r.shutdown(time.Minute))
+		p.expect(replied)
 		p.mustBeClosed()
+	})
+	withRelay(t, proxied, func(t *testing.T, r *relay) {
+		p, silent := r.dial("203.0.113.1"), r.dial("203.0.113.1")
+		done := r.shutdown(time.Minute)
+		p.send(proxyHeader(2, "192.0.2.1:4711"))
+		p.expect(replied)
+		ended(t, done)
+		p.mustBeClosed()
+		silent.expect(replied)
+		silent.mustBeClosed()
+	})
+	withRelay(t, Config{TLS: testTLS(), ImplicitTLS: true}, func(t *testing.T, r *relay) {
+		ours, theirs := r.pair("192.0.2.1")
+		r.l.conns <- theirs
+		silent := r.dial("192.0.2.1")
+		done := r.shutdown(time.Minute)
+		p := newPeer(t, tlsClient(t, ours))
+		p.expect(replied)
+		ended(t, done)
+		p.mustBeClosed()
+		silent.mustBeClosed()
 	})
 }
 
