@@ -102,22 +102,27 @@ func (r *Relay) certificateTrouble() string {
 	if len(soon) == 0 {
 		return ""
 	}
-	return few(slices.Compact(soon)) + ": renew it; the relay reads certificates by itself, and authorities when it starts"
+	return few(slices.Compact(soon)) + ": 'mta check' has the remedy"
 }
 
 // certificateWarnings returns which files of certificates have expired, or will soon.
 func certificateWarnings(cfg *config.Config, now time.Time) (out []string) {
 	for _, f := range cfg.PEMFiles() {
-		read, remedy := certificates.End, "renew it; the relay reads the new file by itself"
+		read, remedy := certificates.End, "renew it"
 		switch f.Kind {
 		case config.Authorities:
-			read, remedy = certificates.LastAuthority, "replace it by valid authorities, then restart the relay"
+			read, remedy = certificates.LastAuthority, "replace it by valid authorities"
 		case config.PrivateKey:
 			continue
 		}
 		end, err := read(f.Path)
 		if err != nil {
 			continue // a file that can't be read is an error of the configuration
+		}
+		if f.Live {
+			remedy += "; the relay reads the new file by itself"
+		} else {
+			remedy += ", then restart the relay"
 		}
 		if why := ending(end, now); why != "" {
 			out = append(out, fmt.Sprintf("%s: %s %s: %s", place(f.Title, f.Origin), f.Path, why, remedy))

@@ -69,6 +69,9 @@ stream "app" {
 		if !strings.HasPrefix(w, want[2*i]) || !strings.Contains(w, want[2*i+1]) {
 			t.Errorf("warning %d is %q, want %q and %q", i, w, want[2*i], want[2*i+1])
 		}
+		if restart := want[2*i+1] == authority+end && !strings.HasPrefix(w, "domain"); strings.Contains(w, "restart") != restart || strings.Contains(w, "by itself") == restart {
+			t.Errorf("the remedy of %q: does it take a restart? want %v", w, restart)
+		}
 	}
 	if got := certificateWarnings(cfg, now.Add(-20*24*time.Hour)); len(got) != 0 {
 		t.Errorf("20 days before: %q", got)

@@ -18,14 +18,16 @@ type PEMFile struct {
 	Kind   PEMKind
 	Title  string // of the block that names it, such as `listener "smtp"`
 	Origin string // as Block.Origin gives it
+	Live   bool   // the relay reads it again by itself
 }
 
 // PEMFiles lists the files that TLS needs, in the order of their blocks.
 func (c *Config) PEMFiles() (all []PEMFile) {
 	add := func(title string, origin func(string) string, setting string, kind PEMKind, paths ...string) {
+		live := kind != Authorities || setting == "tls_ca"
 		for _, path := range paths {
 			if path != "" {
-				all = append(all, PEMFile{path, kind, title, origin(setting)})
+				all = append(all, PEMFile{path, kind, title, origin(setting), live})
 			}
 		}
 	}
