@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -26,26 +25,13 @@ const (
 func TestFail2banFindsNobodyInGoodTraffic(t *testing.T) {
 	t.Parallel()
 	need(t, "fail2ban-regex")
-	long := goodTime(t)
+	long := timeOf(t, "MTA_GOOD_TRAFFIC", 3*time.Second)
 	for _, format := range []string{"text", "json"} {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
 			goodTraffic(t, format, long)
 		})
 	}
-}
-
-func goodTime(t *testing.T) time.Duration {
-	t.Helper()
-	s := os.Getenv("MTA_GOOD_TRAFFIC")
-	if s == "" {
-		return 3 * time.Second
-	}
-	d, err := time.ParseDuration(s)
-	if err != nil || d < time.Second {
-		t.Fatalf("MTA_GOOD_TRAFFIC=%s: want a duration such as 1h, of a second at least", s)
-	}
-	return d
 }
 
 func goodTraffic(t *testing.T, format string, long time.Duration) {

@@ -30,7 +30,7 @@ const (
 // defer, drop connections, are gone for a while and come back. Everything has to arrive once, and
 // in the second half of the time nothing may grow: memory, goroutines, descriptors, disk, queue.
 func TestSoak(t *testing.T) {
-	long := soakTime(t)
+	long := timeOf(t, "MTA_SOAK", 5*time.Second)
 	g := soakGround(t)
 	r, err := bench.StartRelay(t.Context(), bench.RelayOptions{Binary: binary, Dir: scratch(t), Config: "queue { segment_size = \"4MiB\" }\n"}, g.Ground)
 	if err != nil {
@@ -63,15 +63,16 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-func soakTime(t *testing.T) time.Duration {
+// timeOf gives the duration that a variable of the environment names, or a short one.
+func timeOf(t *testing.T, variable string, short time.Duration) time.Duration {
 	t.Helper()
-	s := os.Getenv("MTA_SOAK")
+	s := os.Getenv(variable)
 	if s == "" {
-		return 5 * time.Second
+		return short
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil || d < time.Second {
-		t.Fatalf("MTA_SOAK=%s: want a duration such as 1h, of a second at least", s)
+		t.Fatalf("%s=%s: want a duration such as 1h, of a second at least", variable, s)
 	}
 	return d
 }

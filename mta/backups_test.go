@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -164,17 +165,24 @@ func TestALogFileThatIsCompressedMeanwhile(t *testing.T) {
 	if err := w.Backup(t.Context(), to, control.BackupOptions{Log: true}); err != nil {
 		t.Fatal(err)
 	}
-	other := elsewhere(t, w.cfg)
-	s, err := StageRestore(other, "0.1.0", &saved)
+	other := restored(t, w.cfg, &saved)
+	if text, err := os.ReadFile(filepath.Join(other.DataDir, "log", filepath.Base(path)+".zst")); string(text) != "records\n" {
+		t.Errorf("the compressed file has %q, %v", text, err)
+	}
+}
+
+// restored restores a backup elsewhere, and gives the configuration there.
+func restored(t *testing.T, cfg *config.Config, saved io.Reader) *config.Config {
+	t.Helper()
+	other := elsewhere(t, cfg)
+	s, err := StageRestore(other, "0.1.0", saved)
 	if err == nil {
 		err = s.Restore(false)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text, err := os.ReadFile(filepath.Join(other.DataDir, "log", filepath.Base(path)+".zst")); string(text) != "records\n" {
-		t.Errorf("the compressed file has %q, %v", text, err)
-	}
+	return other
 }
 
 type writerFunc func([]byte) (int, error)
@@ -221,14 +229,7 @@ func TestTemplatesAndCertificatesAreRestored(t *testing.T) {
 	if err := w.Backup(t.Context(), &saved, control.BackupOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	other := elsewhere(t, w.cfg)
-	s, err := StageRestore(other, "0.1.0", &saved)
-	if err == nil {
-		err = s.Restore(false)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := restored(t, w.cfg, &saved)
 	folder := filepath.Join(other.DataDir, "config", templates, "acme")
 	if text, err := os.ReadFile(filepath.Join(folder, "welcome.text")); string(text) != "Subject of welcome.text" {
 		t.Errorf("the template is %q, %v", text, err)

@@ -80,14 +80,15 @@ func (h *hook) until(t *testing.T, kind string, n int) {
 	}
 }
 
+// streamTo is a configuration with a stream.
+func streamTo(url string) string {
+	return fmt.Sprintf("defaults { smtp_port = PORT }\nstream \"app\" {\n  to     = %q\n  linger = \"10ms\"\n}\n", url)
+}
+
 // TestAStreamOfTheRelay: mail comes in, its events go out; the hook dies and comes back.
 func TestAStreamOfTheRelay(t *testing.T) {
 	h := newHook(t)
-	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }
-		stream "app" {
-			to     = "`+h.URL+`"
-			linger = "10ms"
-		}`+"\n")
+	w := newWorld(t, sink.Config{}, streamTo(h.URL))
 	w.send("ann@client.example", "From: ann@client.example\r\n\r\nx\r\n", "joe@box.example")
 	h.until(t, "Reception", 1)
 	h.until(t, "Delivery", 1)
@@ -150,11 +151,7 @@ func TestTheAlarmOfAGapNamesItsCause(t *testing.T) {
 // TestFilesOfAStreamAreDeleted: the alarm claims no number of events when nobody counted them.
 func TestFilesOfAStreamAreDeleted(t *testing.T) {
 	h := newHook(t)
-	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }
-		stream "app" {
-			to     = "`+h.URL+`"
-			linger = "10ms"
-		}`+"\n")
+	w := newWorld(t, sink.Config{}, streamTo(h.URL))
 	w.send("ann@client.example", "From: ann@client.example\r\n\r\nx\r\n", "joe@box.example")
 	h.until(t, "Delivery", 1)
 	if err := w.streams.Pause("app"); err != nil {

@@ -262,18 +262,7 @@ func TestAGapOfBothKinds(t *testing.T) {
 			t.Fatal(err)
 		}
 		g.add(1000, "")
-		names, err := filepath.Glob(filepath.Join(g.dir, "log", "mta-*.jsonl"))
-		if err != nil || len(names) < 4 {
-			t.Fatal(names, err)
-		}
-		slices.Sort(names)
-		content, err := os.ReadFile(names[1])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Remove(names[1]); err != nil {
-			t.Fatal(err)
-		}
+		deleted, _, _ := g.deleteFile(1)
 		ahead.Add(int64(2 * time.Hour))
 		g.add(10, "")
 		if err := g.streams.Resume("app"); err != nil {
@@ -284,11 +273,33 @@ func TestAGapOfBothKinds(t *testing.T) {
 		if err := json.Unmarshal(got[0].Line, &gap); err != nil || gap.Type != "Gap" || gap.Count != 0 || gap.To != got[1].ID || gap.Since == "" {
 			t.Errorf("%s (%v), followed by %s", got[0].Line, err, got[1].ID)
 		}
-		if s := g.streams.List()[0]; s.Gaps != 1 || s.Uncounted != 1 || s.Lost != 1000-int64(strings.Count(string(content), "\n")) {
+		if s := g.streams.List()[0]; s.Gaps != 1 || s.Uncounted != 1 || s.Lost != 1000-int64(deleted) {
 			t.Errorf("%+v", s)
 		}
 		g.stop()
 	})
+}
+
+// deleteFile removes one of the log's files, counted from 0, and gives the number of its records, when it begins and when
+// the next one does, as positions have it.
+func (g *ground) deleteFile(n int) (records int, begins, next string) {
+	g.t.Helper()
+	names, err := filepath.Glob(filepath.Join(g.dir, "log", "mta-*.jsonl"))
+	if err != nil || len(names) < n+2 {
+		g.t.Fatal(names, err)
+	}
+	slices.Sort(names)
+	content, err := os.ReadFile(names[n])
+	if err == nil {
+		err = os.Remove(names[n])
+	}
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	begin := func(name string) string {
+		return strings.TrimSuffix(strings.TrimPrefix(filepath.Base(name), "mta-"), ".jsonl")
+	}
+	return strings.Count(string(content), "\n"), begin(names[n]), begin(names[n+1])
 }
 
 // TestAGapThatGrowsAfterARestart counts once more.
@@ -332,26 +343,12 @@ func TestAGapWhenAFileInTheMiddleIsGone(t *testing.T) {
 			t.Fatal(err)
 		}
 		g.add(1000, "")
-		names, err := filepath.Glob(filepath.Join(g.dir, "log", "mta-*.jsonl"))
-		if err != nil || len(names) < 4 {
-			t.Fatal(names, err)
-		}
-		slices.Sort(names)
-		content, err := os.ReadFile(names[2])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Remove(names[2]); err != nil {
-			t.Fatal(err)
-		}
-		lost := strings.Count(string(content), "\n")
+		deleted, begun, next := g.deleteFile(2)
 		if err := g.streams.Resume("app"); err != nil {
 			t.Fatal(err)
 		}
-		got := r.until(t, 1010-lost+1)
+		got := r.until(t, 1010-deleted+1)
 		gaps := slices.DeleteFunc(slices.Clone(got), func(e Event) bool { return e.Type != "Gap" })
-		begun := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(names[2]), "mta-"), ".jsonl")
-		next := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(names[3]), "mta-"), ".jsonl")
 		if len(gaps) != 1 || !strings.Contains(string(gaps[0].Line), begun+"-000000000000") || !strings.Contains(string(gaps[0].Line), next+"-000000000000") {
 			t.Errorf("the gaps are %q, want one from %s to %s", gaps, begun, next)
 		}
