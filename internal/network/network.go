@@ -35,6 +35,18 @@ func Of(a netip.Addr) netip.Prefix {
 	return p
 }
 
+// Around gives the neighbourhood of an address, all of which one customer of a provider often has: an IPv4 /24 or an
+// IPv6 /48. It is zero for the zero address.
+func Around(a netip.Addr) netip.Prefix {
+	a = a.Unmap()
+	bits := 24
+	if a.Is6() {
+		bits = 48
+	}
+	p, _ := a.Prefix(bits)
+	return p
+}
+
 // Without gives the networks of p that are not in q.
 func Without(p, q netip.Prefix) []netip.Prefix {
 	switch {
