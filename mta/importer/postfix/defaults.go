@@ -52,6 +52,7 @@ var defaults = map[string]string{
 	"smtpd_timeout":                         "300s",
 	"smtpd_relay_restrictions":              "${{$compatibility_level} <level {1} ? {} : {permit_mynetworks, permit_sasl_authenticated, defer_unauth_destination}}",
 	"smtpd_sasl_auth_enable":                "no",
+	"smtpd_delay_reject":                    "yes",
 	"smtpd_tls_key_file":                    "$smtpd_tls_cert_file",
 	"smtpd_tls_eckey_file":                  "$smtpd_tls_eccert_file",
 	"smtpd_tls_wrappermode":                 "no",

@@ -222,6 +222,7 @@ func TestPasswordsInMainCF(t *testing.T) {
 
 // TestNobodyMayMoreThanBefore: who can't relay in Postfix can't do so here, and limits that are raised protect no more.
 func TestNobodyMayMoreThanBefore(t *testing.T) {
+	const logins = "compatibility_level = 3.6\nmynetworks = 10.0.0.0/8\nsmtpd_tls_security_level = may\nsmtpd_tls_cert_file = /c\nsmtpd_sasl_auth_enable = yes\n"
 	const networks = "compatibility_level = 3.6\nmynetworks = 10.0.0.0/8\n"
 	for _, c := range []struct {
 		main, master, want string
@@ -230,6 +231,23 @@ func TestNobodyMayMoreThanBefore(t *testing.T) {
 		{networks, "", `relay_from                 = ["10.0.0.0/8"]`, 0},
 		{networks + "smtpd_client_restrictions = permit_sasl_authenticated, reject", "", "relay_from                 = []", 0},
 		{networks + "smtpd_client_restrictions = permit_mynetworks, reject", "", `relay_from                 = ["10.0.0.0/8"]`, 0},
+		{logins + "smtpd_client_restrictions = permit_mynetworks, reject", "", "users from outside mynetworks may not relay: the listener has no logins", 0},
+		{logins + "smtpd_helo_restrictions = permit_mynetworks, reject", "", "has no logins", 0},
+		{logins + "smtpd_sender_restrictions = permit_mynetworks, reject", "", "has no logins", 0},
+		{logins + "smtpd_recipient_restrictions = permit_mynetworks, reject_unauth_destination", "", "has no logins", 0},
+		{logins + "smtpd_data_restrictions = permit_mynetworks, defer", "", "has no logins", 0},
+		{logins + "smtpd_end_of_data_restrictions = permit_mynetworks, reject", "", "has no logins", 0},
+		{logins + "smtpd_relay_restrictions = permit_mynetworks, reject", "", "has no logins", 0},
+		{logins + "smtpd_delay_reject = no\nsmtpd_client_restrictions = permit_mynetworks, permit_sasl_authenticated, reject", "", "has no logins", 0},
+		{logins + "smtpd_client_restrictions = Permit_MyNetworks, REJECT", "", "has no logins", 0},
+		{networks + "smtpd_client_restrictions = PERMIT_MYNETWORKS, REJECT", "", `relay_from                 = ["10.0.0.0/8"]`, 0},
+		{logins + "smtpd_client_restrictions = permit_sasl_authenticated, permit_mynetworks, reject", "", "mechanisms = [", 0},
+		{logins + "smtpd_client_restrictions = permit, reject", "", "mechanisms = [", 0},
+		{logins + "smtpd_client_restrictions = permit_mynetworks, reject\nsmtpd_relay_restrictions = permit_sasl_authenticated, reject", "", "users may relay from mynetworks only", 0},
+		{networks + "smtpd_restriction_classes = insiders\nsmtpd_recipient_restrictions = insiders", "", "insiders has no counterpart", 2},
+		{"compatibility_level = 3.6\nmynetworks = localhost, 10.0.0.0/8, .acme.example", "", `relay_from                 = ["10.0.0.0/8"]`, 0},
+		{"compatibility_level = 3.6\nmynetworks = localhost, 10.0.0.0/8", "", "localhost is a name", 0},
+		{"compatibility_level = 3.6\nmynetworks = !out.acme.example, 10.0.0.0/8", "", "!out.acme.example is not excluded", 1},
 		{networks + "smtpd_client_restrictions = warn_if_reject reject", "", `relay_from                 = ["10.0.0.0/8"]`, 0},
 		{networks + "smtpd_recipient_restrictions = permit_sasl_authenticated, reject", "", "relay_from                 = []", 0},
 		{networks + "smtpd_relay_restrictions = reject_unauth_destination, permit_mynetworks", "", "relay_from                 = []", 0},
@@ -244,6 +262,7 @@ func TestNobodyMayMoreThanBefore(t *testing.T) {
 		{"compatibility_level = 3.6\nmynetworks = 10.0.0.0/9, !10.0.0.0/8, 10.0.0.0/8", "", `relay_from                 = ["10.0.0.0/9"]`, 0},
 		{"compatibility_level = 3.6\nmynetworks = !203.0.113.1, 0.0.0.0/0, ::1", "", `relay_from                 = ["::1/128"]`, 1},
 		{networks, "26 inet n - n - 1 postscreen -o postscreen_upstream_proxy_protocol=haproxy\n", "clients are known by the address of the proxy", 1},
+		{networks, "26 inet n - n - 1 smtpd -o smtpd_upstream_proxy_protocol=haproxy\n", `relay_from                 = []`, 1},
 		{networks + "postscreen_upstream_proxy_protocol = haproxy", "", "clients are known by the address of the proxy", 1},
 		{networks, "26 inet n - n - 1 postscreen\nsmtpd pass - - n - 7 smtpd\n", "max_connections            = 7", 0},
 		{networks, "10025 inet n - n - - smtpd -o content_filter= -o smtpd_milters=\n", `relay_from                 = ["10.0.0.0/8"]`, 0},
@@ -349,4 +368,45 @@ func FuzzImport(f *testing.F) {
 			t.Errorf("%q, %q give\n%s\n%v", main, master, got.Bytes(), err)
 		}
 	})
+}
+
+// TestChainFiles: each key has the certificates that follow it, in its file or in the next ones.
+func TestChainFiles(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string, parts ...string) string {
+		path, text := filepath.Join(dir, name), ""
+		for _, p := range parts {
+			text += "-----BEGIN " + p + "-----\n-----END " + p + "-----\n"
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const key, certificate = "PRIVATE KEY", "CERTIFICATE"
+	a, b, c := write("a", key), write("b", certificate, certificate), write("c", certificate)
+	both, next := write("both", key, certificate), write("next", "EC "+key)
+	pair := func(certificates, keys string) string {
+		return fmt.Sprintf("certificate = [%s] ", certificates) + "|" + fmt.Sprintf("key         = [%s] ", keys)
+	}
+	quoted := func(all ...string) string { return `"` + strings.Join(all, `", "`) + `"` }
+	for files, want := range map[string]string{
+		a + " " + b:                             pair(quoted(b), quoted(a)),
+		both:                                    pair(quoted(both), quoted(both)),
+		a + ", " + b + ", " + next + ", " + c:   pair(quoted(b, c), quoted(a, next)),
+		both + " " + next + " " + b:             pair(quoted(both, b), quoted(both, next)),
+		a + " " + b + " " + c:                   "continues the chain of " + b + ": append it",
+		b + " " + both:                          b + " has no key before it",
+		a:                                       a + " has no certificate after it",
+		"/gone/privkey.pem /gone/fullchain.pem": pair(quoted("/gone/fullchain.pem"), quoted("/gone/privkey.pem")),
+		"/gone/key.pem":                         pair(quoted("/gone/key.pem"), quoted("/gone/key.pem")),
+		"/gone/rsa.pem /gone/ec.pem":            pair(quoted("/gone/rsa.pem", "/gone/ec.pem"), quoted("/gone/rsa.pem", "/gone/ec.pem")),
+	} {
+		text := string(imported(t, "smtpd_tls_security_level = may\nsmtpd_tls_chain_files = "+files, master).Bytes())
+		for _, w := range strings.Split(want, "|") {
+			if !strings.Contains(text, w) {
+				t.Errorf("%s: no %s in\n%s", files, w, text)
+			}
+		}
+	}
 }

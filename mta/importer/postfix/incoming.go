@@ -1,12 +1,15 @@
 package postfix
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"net/netip"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"example.org/mta/internal/network"
 	"example.org/mta/mta/importer"
@@ -126,9 +129,9 @@ func (im *importing) listener(s *service, p scope) {
 	}
 	b := im.top.Inner("listener", name).From(s.at)
 	b.Set("address", addresses, s.at)
-	required := im.relaying(b, p)
-	im.listenerTLS(b, p, required)
-	im.listenerAuth(b, p, required)
+	logins, usersOnly := im.relaying(s, b, p)
+	im.listenerTLS(b, p, usersOnly)
+	im.listenerAuth(b, p, logins, usersOnly)
 	const (
 		leastSize, mostSize             = 1 << 10, 1 << 30
 		leastRecipients, mostRecipients = 100, 1_000_000 // the least: RFC 5321, 4.5.3.1.8
@@ -173,7 +176,9 @@ func (im *importing) listener(s *service, p scope) {
 	}
 	hostname, _, _ := p.text("myhostname")
 	if banner, at, set := p.text("smtpd_banner"); set {
-		if first, _, _ := strings.Cut(banner, " "); first != "" && first != hostname {
+		first, _, _ := strings.Cut(banner, " ")
+		named := hostname != "" || strings.Contains(first, ".") // without a dot, it follows an empty $myhostname
+		if named && first != "" && first != hostname {
 			b.Set("banner", first, at)
 		}
 	}
@@ -195,12 +200,13 @@ var lists = []string{
 	"smtpd_data_restrictions", "smtpd_end_of_data_restrictions",
 }
 
-// relaying finds out who may relay. It reports whether only users may.
-func (im *importing) relaying(b *importer.Block, p scope) (usersOnly bool) {
+// relaying finds out who may relay, and who may log in for that. It reports whether there are logins, and whether only
+// users may relay.
+func (im *importing) relaying(s *service, b *importer.Block, p scope) (logins, usersOnly bool) {
 	networks := im.mynetworks(b, p)
 	relayFrom := []string{}
-	may, at := p.networksRelay()
-	if may {
+	may, at := p.mayRelay(client{inside: true})
+	if may && !im.proxied(s) { // else whoever comes by the proxy would be in its network
 		for _, n := range networks {
 			relayFrom = append(relayFrom, n.String())
 		}
@@ -216,22 +222,41 @@ func (im *importing) relaying(b *importer.Block, p scope) (usersOnly bool) {
 		im.restrictions(p, name)
 	}
 	im.restrictions(p, "smtpd_etrn_restrictions")
-	auth, _ := p.flag("smtpd_sasl_auth_enable")
-	return len(relayFrom) == 0 && auth
+	if auth, _ := p.flag("smtpd_sasl_auth_enable"); !auth {
+		return false, false
+	}
+	logins, at = p.mayRelay(client{user: true})
+	if inside, _ := p.mayRelay(client{inside: true, user: true}); !logins && inside && !may {
+		im.top.Lost(at, "users may relay from mynetworks only, and a listener can't join the two: give it an address that others don't reach, then write auth", false)
+	}
+	return logins, len(relayFrom) == 0 && logins
 }
 
-// networksRelay reports whether clients in mynetworks may relay, and which list of restrictions decides that.
-func (p scope) networksRelay() (bool, importer.Origin) {
+// proxied reports whether a proxy names the clients of a service.
+func (im *importing) proxied(s *service) bool {
+	name := s.command + "_upstream_proxy_protocol"
+	own, set := s.own[name]
+	if !set {
+		own = im.main[name]
+	}
+	return strings.TrimSpace(own.raw) != ""
+}
+
+// client is who asks to relay: from within mynetworks, logged in, or both.
+type client struct{ inside, user bool }
+
+// mayRelay reports whether a client may relay, and which list of restrictions decides that. Each list can refuse it.
+func (p scope) mayRelay(c client) (bool, importer.Origin) {
 	grants := "smtpd_relay_restrictions"
 	if value, _, _ := p.text(grants); value == "" {
 		grants = "smtpd_recipient_restrictions"
 	}
-	value, grantedAt, _ := p.text(grants)
-	if forNetworks(list(value)) != permitted {
+	outcome, grantedAt := p.outcome(grants, c)
+	if outcome != permitted {
 		return false, grantedAt
 	}
 	for _, name := range lists {
-		if value, at, _ := p.text(name); forNetworks(list(value)) == refused {
+		if outcome, at := p.outcome(name, c); outcome == refused {
 			return false, at
 		}
 	}
@@ -245,21 +270,37 @@ const (
 	refused
 )
 
-// forNetworks is the outcome of a list for clients in mynetworks with mail for elsewhere. Those of tables are not known.
-func forNetworks(restrictions []string) int {
-	for i, item := range restrictions {
-		if i > 0 && restrictions[i-1] == "warn_if_reject" {
+// outcome is that of a list for a client with mail for elsewhere. Those of tables are not known.
+func (p scope) outcome(name string, c client) (int, importer.Origin) {
+	value, at, _ := p.text(name)
+	if late, _ := p.flag("smtpd_delay_reject"); !late && (name == "smtpd_client_restrictions" || name == "smtpd_helo_restrictions") {
+		c.user = false // it is asked before the login
+	}
+	items := restrictionsOf(value)
+	for i, item := range items {
+		if i > 0 && items[i-1] == "warn_if_reject" {
 			continue
 		}
 		switch item {
 		case "permit_mynetworks":
-			return permitted
-		case "reject", "defer", "reject_unauth_destination", "defer_unauth_destination":
-			return refused
+			if c.inside {
+				return permitted, at
+			}
+		case "permit_sasl_authenticated":
+			if c.user {
+				return permitted, at
+			}
+		case "permit":
+			return permitted, at
+		case "reject", "defer", "defer_if_permit", "reject_unauth_destination", "defer_unauth_destination":
+			return refused, at
 		}
 	}
-	return undecided
+	return undecided, at
 }
+
+// restrictionsOf gives the items of a list of restrictions. Postfix takes their names in any case.
+func restrictionsOf(value string) []string { return list(strings.ToLower(value)) }
 
 // known restrictions are those that the relay has by itself.
 var known = map[string]bool{
@@ -274,7 +315,7 @@ func (im *importing) restrictions(p scope, name string) {
 	if !set {
 		return
 	}
-	items := list(value)
+	items := restrictionsOf(value)
 	for i, item := range items {
 		switch {
 		case known[item] || strings.Contains(item, ":") && i > 0 && strings.HasPrefix(items[i-1], "check_"):
@@ -292,6 +333,9 @@ func (im *importing) restrictions(p scope, name string) {
 			im.top.Lost(at, item+" is a rule for mail from strangers, which the relay does not take", true)
 		case strings.HasPrefix(item, "permit_"):
 			im.top.Lost(at, item+" has no counterpart", false)
+		case item == "warn_if_reject" || i > 0 && (strings.HasPrefix(items[i-1], "check_") || strings.Contains(items[i-1], "_rbl_") || strings.Contains(items[i-1], "_rhsbl_") || strings.Contains(items[i-1], "_dnswl_") || strings.Contains(items[i-1], "_rhswl_") || items[i-1] == "sleep"):
+		default:
+			im.top.Lost(at, item+" has no counterpart", true)
 		}
 	}
 }
@@ -318,6 +362,9 @@ func (im *importing) mynetworks(b *importer.Block, p scope) (networks []netip.Pr
 		}
 		pattern, not := strings.CutPrefix(item, "!")
 		parts := im.network(pattern, at)
+		if not && isHostname(pattern) {
+			im.top.Lost(at, item+" is not excluded: the networks around it may relay", true)
+		}
 		if not {
 			excluded = append(excluded, parts...)
 			continue
@@ -399,12 +446,21 @@ func (im *importing) network(item string, at importer.Origin) []netip.Prefix {
 		}
 		return all
 	}
+	if isHostname(item) {
+		im.top.Lost(at, item+" is a name, and clients are known by their address: add its network to relay_from", false)
+		return nil
+	}
 	n, err := parseNetwork(item)
 	if err != nil {
 		im.fail(at, "mynetworks: %v", err)
 		return nil
 	}
 	return []netip.Prefix{n}
+}
+
+// isHostname reports whether an item of mynetworks is a name, and no malformed network.
+func isHostname(s string) bool {
+	return !strings.ContainsAny(s, ":/[]") && strings.ContainsFunc(s, unicode.IsLetter)
 }
 
 // parseNetwork reads "192.0.2.0/24", "[2001:db8::]/32", "192.0.2.1" and "[::1]".
@@ -481,9 +537,7 @@ func (im *importing) listenerTLS(b *importer.Block, p scope, usersOnly bool) {
 // certificates lists the files of a listener's certificates and keys.
 func (im *importing) certificates(p scope) (certificates, keys []string, at importer.Origin) {
 	if chains, at, _ := p.text("smtpd_tls_chain_files"); chains != "" {
-		for _, f := range list(chains) {
-			certificates, keys = append(certificates, f), append(keys, f)
-		}
+		certificates, keys = im.chains(list(chains), at)
 		return certificates, keys, at
 	}
 	for _, x := range [][2]string{{"smtpd_tls_cert_file", "smtpd_tls_key_file"}, {"smtpd_tls_eccert_file", "smtpd_tls_eckey_file"}} {
@@ -495,10 +549,66 @@ func (im *importing) certificates(p scope) (certificates, keys []string, at impo
 	return certificates, keys, at
 }
 
+// chains makes pairs of the files of smtpd_tls_chain_files: each key begins a chain, whose certificates follow it, in the
+// same file or in others.
+func (im *importing) chains(files []string, at importer.Origin) (certificates, keys []string) {
+	var guessed []bool // of each key: what is in its file
+	for _, f := range files {
+		key, certificate, read := im.pemOf(f)
+		switch {
+		case key:
+			keys, certificates = append(keys, f), append(certificates, "")
+		case len(keys) == 0:
+			im.top.Lost(at, f+" has no key before it: write certificate and key", false)
+			continue
+		}
+		last := len(keys) - 1
+		if key {
+			guessed = append(guessed, !read)
+		}
+		switch {
+		case certificate && certificates[last] == "":
+			certificates[last] = f
+		case certificate:
+			im.top.Lost(at, f+" continues the chain of "+certificates[last]+": append it to that file", false)
+		}
+	}
+	for i := len(keys) - 1; i >= 0; i-- {
+		if certificates[i] == "" && guessed[i] {
+			certificates[i] = keys[i]
+		}
+		if certificates[i] == "" {
+			im.top.Lost(at, keys[i]+" has no certificate after it: write certificate and key", false)
+			keys, certificates = slices.Delete(keys, i, i+1), slices.Delete(certificates, i, i+1)
+		}
+	}
+	return certificates, keys
+}
+
+// pemOf reports what is in a file: a key, certificates or both. Of one that can't be read, often since keys are for root
+// only, the name shows that; where it doesn't, it has both.
+func (im *importing) pemOf(file string) (key, certificate, read bool) {
+	if data, _, err := im.file(file, maxTable); err == nil {
+		key, certificate = bytes.Contains(data, []byte("PRIVATE KEY-----")), bytes.Contains(data, []byte("-----BEGIN CERTIFICATE"))
+		if key || certificate {
+			return key, certificate, true
+		}
+	}
+	name := strings.ToLower(path.Base(file))
+	key = strings.Contains(name, "key")
+	certificate = !key && (strings.Contains(name, "cert") || strings.Contains(name, "chain") || strings.HasSuffix(name, ".crt"))
+	return key || !certificate, certificate || !key, false
+}
+
 // listenerAuth writes the logins of a listener.
-func (im *importing) listenerAuth(b *importer.Block, p scope, usersOnly bool) {
+func (im *importing) listenerAuth(b *importer.Block, p scope, logins, usersOnly bool) {
 	on, at := p.flag("smtpd_sasl_auth_enable")
 	if !on {
+		return
+	}
+	if !logins {
+		_, refusedAt := p.mayRelay(client{user: true})
+		im.top.Noted(refusedAt, "users from outside mynetworks may not relay: the listener has no logins")
 		return
 	}
 	if b.Find("tls") == nil {

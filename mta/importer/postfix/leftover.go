@@ -12,7 +12,7 @@ type reason struct {
 const (
 	local   = "local delivery is out of scope"
 	filter  = "filters and milters are out of scope: run them in front of the relay; for DKIM write dkim blocks"
-	proxied = "write proxy_from with the proxies' networks: clients are known by the address of the proxy until then"
+	proxied = "write proxy_from with the proxies' networks, then relay_from: clients are known by the address of the proxy until then"
 	rewrite = "addresses and headers are not rewritten"
 )
 
