@@ -20,7 +20,7 @@ const (
 	scopeTenant
 	scopeOnTheirWay // the relay's connections that are not ready for mail
 	scopeStrangers  // of those, the ones to hosts that have not proved themselves
-	scopeSuspects   // of those, the ones to hosts whose last connection failed
+	scopeSuspects   // of those, the ones to hosts whose last connection failed, or that need patience
 )
 
 // budgetKey names a budget: a source's has the source, a path's site and source, and so on.
@@ -39,7 +39,7 @@ func (k budgetKey) String() string {
 	case scopeStrangers:
 		return "the relay: connections to hosts that have not proved themselves"
 	case scopeSuspects:
-		return "the relay: connections to hosts whose last connection failed"
+		return "the relay: connections to hosts whose last connection failed, or that take long to answer"
 	case scopeSource:
 		return "source " + k.source
 	case scopeProvider:

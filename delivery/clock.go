@@ -28,6 +28,9 @@ func (s *Scheduler) clock() {
 		}
 		s.mu.Lock()
 		next := s.runTimers(now)
+		if look := s.hurry(now); next.IsZero() || !look.IsZero() && look.Before(next) {
+			next = look
+		}
 		finished, room, closed := s.finished, s.room, s.closed
 		s.finished, s.room = nil, nil
 		last := closed && s.total.live == 0
@@ -132,7 +135,6 @@ func (s *Scheduler) keepHouse(now time.Time) {
 	for c := range s.conns {
 		s.watch(c, now)
 	}
-	s.hurry(now)
 	s.sweepBudgets(now)
 	s.remind(now)
 	s.db.Collect(now, func(p *destdb.Path) bool { return s.pools[p] != nil })

@@ -69,6 +69,7 @@ type connection struct {
 	carried  int64     // octets sent, when the watch looked last
 	looked   time.Time
 	ended    bool
+	heard    time.Time     // when its host answered last while it was opened; at first when it was begun
 	hurried  time.Duration // after which its opening was given up, for the sake of others
 	stood    time.Time     // when it came to stand
 	idle     bool          // it is in the list of idle connections
@@ -100,7 +101,7 @@ func (s *Scheduler) open(l *lane, p *destdb.Path, g *group, now time.Time) {
 		demand: l.demand, id: fmt.Sprintf("%08x%04x", uint32(now.Unix()), s.nextConn&0xffff), cancel: cancel, opener: g.message, tenant: g.tenant.name,
 	}
 	c.rec = s.db.Open(p, l.site, now)
-	c.rec.Owner = c
+	c.rec.Owner, c.heard = c, now
 	s.budget(budgetKey{kind: scopeHost, name: c.host.Addr.String()})
 	c.budgets = s.budgetsOf(c)
 	c.takePlaces()
@@ -118,6 +119,9 @@ func (s *Scheduler) open(l *lane, p *destdb.Path, g *group, now time.Time) {
 	go c.establish(ctx)
 }
 
+// suspectsAt is the place of the suspects in connection.budgets.
+const suspectsAt = 8
+
 // budgetsOf are those that a connection counts in.
 func (s *Scheduler) budgetsOf(c *connection) [9]*budget {
 	b := &c.lane.budgets
@@ -126,7 +130,7 @@ func (s *Scheduler) budgetsOf(c *connection) [9]*budget {
 		all[7] = s.strangers
 	}
 	if c.rec.Path.Suspect() {
-		all[8] = s.suspects
+		all[suspectsAt] = s.suspects
 	}
 	return all
 }
@@ -263,7 +267,7 @@ func (c *connection) clientConfig() smtpclient.Config {
 	s := c.s
 	cfg := smtpclient.Config{
 		Name: c.source.EHLO, Host: c.host, Auth: c.route.Auth, Timeouts: c.limits.Timeouts, MaxMode: c.limits.MaxMode,
-		Log: s.cfg.Log, Closed: func(*smtpclient.Conn) { s.ended(c) },
+		Log: s.cfg.Log, Closed: func(*smtpclient.Conn) { s.ended(c) }, Answered: func() { s.hears(c) },
 	}
 	if s.cfg.Trace != nil {
 		cfg.Trace = s.cfg.Trace(c.watched())

@@ -60,7 +60,9 @@ func (l *lane) reason(now time.Time) waitReason {
 
 // dialed notes that c has its TCP connection, or will have none.
 func (s *Scheduler) dialed(c *connection) {
+	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	c.heard = now
 	c.lane.dialing = slices.DeleteFunc(c.lane.dialing, func(o *connection) bool { return o == c })
 }

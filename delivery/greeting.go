@@ -10,9 +10,10 @@ import (
 // Hosts that accept connections and say nothing must not use up the relay's. Until a connection has been
 // greeted, and is ready for mail, it counts in up to three scopes more: all connections on their way;
 // those to strangers, which are hosts that have not proved themselves; and those to suspects, which are
-// strangers whose last connection failed. So a host that was never met does not wait behind silent ones
-// that are tried again. A lane that meets one of these limits lines up as for any other place, and while
-// any does, the wait for a greeting is short.
+// strangers whose last connection failed, or who were silent through their first turn. A lane that meets
+// one of these limits lines up as for any other place, and while any does, the wait for a host is short. A
+// stranger's first turn is the shortest, so one that was never met does not wait behind silent ones; who
+// needs more patience goes on as a suspect, or lines up with these.
 
 // Shares of the relay's connections.
 const (
@@ -21,13 +22,24 @@ const (
 	suspectsShare  = 4 // at most one in so many is on its way to a suspect
 )
 
-// How long a connection may take to become ready for mail while lanes wait for its place: shortGreeting,
-// and less as the line grows, down to leastGreeting. When none waits, Limits.ConnectTimeout and the client's
-// time-outs apply.
-const (
-	shortGreeting = 20 * time.Second
-	leastGreeting = 10 * time.Second
+// patience bounds the wait for a connection while lanes wait for its place: most, and less as the line
+// grows, down to least. When none waits, Limits.ConnectTimeout and the client's time-outs apply.
+type patience struct{ most, least time.Duration }
+
+var (
+	// wholeOpening is from the start until the connection is ready for mail.
+	wholeOpening = patience{20 * time.Second, 10 * time.Second}
+	// firstTurn is a stranger's, for each of its steps: a host that answers is not a silent one.
+	firstTurn = patience{time.Second, 250 * time.Millisecond}
 )
+
+// hurryTick is how often connections are looked at while lanes wait for their places.
+const hurryTick = 50 * time.Millisecond
+
+// with is the patience while so many wait for one of so many places.
+func (p patience) with(waiting, places int) time.Duration {
+	return max(p.most*time.Duration(places)/time.Duration(places+waiting), p.least)
+}
 
 // stranger reports whether a host has yet to prove itself: no recent connection became ready for mail, or
 // the last one failed.
@@ -67,8 +79,16 @@ func (c *connection) arrived() (free []*budget) {
 	return free
 }
 
-// hurry gives up connections that have been on their way for too long while lanes wait for their places.
-func (s *Scheduler) hurry(now time.Time) {
+// hurry gives up connections that have been on their way for too long while lanes wait for their places. It
+// returns when to look again; zero: not before another lane waits.
+func (s *Scheduler) hurry(now time.Time) (next time.Time) {
+	if s.suspects.waiting+s.strangers.waiting+s.onTheirWay.waiting == 0 {
+		return time.Time{}
+	}
+	if next = s.hurried.Add(hurryTick); now.Before(next) {
+		return next
+	}
+	s.hurried = now
 	for _, x := range [...]struct {
 		b     *budget
 		limit int
@@ -76,14 +96,45 @@ func (s *Scheduler) hurry(now time.Time) {
 		if x.b.waiting == 0 {
 			continue
 		}
-		patience := max(shortGreeting*time.Duration(x.limit)/time.Duration(x.limit+x.b.waiting), leastGreeting)
+		first, whole := firstTurn.with(x.b.waiting, x.limit), wholeOpening.with(x.b.waiting, x.limit)
 		for c := range s.conns {
-			if c.session == nil && c.hurried == 0 && now.Sub(c.rec.Made) >= patience && c.countsIn(x.b) {
-				c.hurried = now.Sub(c.rec.Made).Round(time.Second)
-				c.cancel()
+			switch {
+			case c.session != nil || c.hurried > 0 || !c.countsIn(x.b):
+			case x.b == s.strangers && c.countsIn(s.suspects) && s.suspects.live < x.limit: // they line up apart
+			case c.firstTurn() && now.Sub(c.heard) >= first:
+				s.endFirstTurn(c, now)
+			case now.Sub(c.rec.Made) >= whole:
+				c.giveUp(now)
 			}
 		}
 	}
+	return now.Add(hurryTick)
+}
+
+// firstTurn reports whether c is on its way to a host that was not met, and has not needed more than that.
+func (c *connection) firstTurn() bool { return c.countsIn(c.s.strangers) && !c.countsIn(c.s.suspects) }
+
+// endFirstTurn leaves a silent host a place among the suspects, if there is one.
+func (s *Scheduler) endFirstTurn(c *connection, now time.Time) {
+	if s.suspects.full(s.suspectsLimit()) {
+		c.giveUp(now)
+		return
+	}
+	c.budgets[suspectsAt] = s.suspects
+	s.suspects.enter(c)
+}
+
+func (c *connection) giveUp(now time.Time) {
+	c.hurried = max(now.Sub(c.rec.Made).Round(time.Millisecond), time.Millisecond)
+	c.cancel()
+}
+
+// hears notes that the host of a connection on its way has answered.
+func (s *Scheduler) hears(c *connection) {
+	now := s.cfg.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.heard = now
 }
 
 // tooSlow is the reply for a connection that was given up because others waited for its place.

@@ -145,6 +145,9 @@ func (l *lane) run(now time.Time) {
 			}
 			v.full.wait(l, g.tenant.name, now)
 			s.makeRoom(v.full)
+			if v.full.kind.ofOpening() {
+				s.signal() // whose patience ends now
+			}
 			return
 		}
 	}
@@ -186,7 +189,7 @@ func (l *lane) decide(g *group, now time.Time) decision {
 
 const strangersWait = "half of the relay's connections wait for hosts that have not proved themselves, as this one has not"
 
-const suspectsWait = "a quarter of the relay's connections wait for hosts that could not be reached the last time, as this one could not"
+const suspectsWait = "a quarter of the relay's connections wait for hosts that could not be reached the last time, as this one could not, or that take long to answer"
 
 const beingOpened = "a connection is being opened"
 

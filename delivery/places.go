@@ -119,17 +119,21 @@ func (l *lane) stopWaiting() {
 // takePlaces counts c in its scopes.
 func (c *connection) takePlaces() {
 	for _, b := range c.budgets {
-		if b == nil {
-			continue
+		if b != nil {
+			b.enter(c)
 		}
-		p := b.party(c.lane, c.tenant)
-		if p.live == 0 {
-			b.holders++
-		}
-		b.live++
-		p.live++
-		b.changed(p)
 	}
+}
+
+// enter counts c in the scope. It must be neither idle nor leaving there.
+func (b *budget) enter(c *connection) {
+	p := b.party(c.lane, c.tenant)
+	if p.live == 0 {
+		b.holders++
+	}
+	b.live++
+	p.live++
+	b.changed(p)
 }
 
 // leavePlaces ends that.

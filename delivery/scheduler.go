@@ -141,8 +141,9 @@ type Scheduler struct {
 	shares   map[string]*share
 	total    *budget
 	// Of the connections that are not ready for mail yet: all; those to hosts that have not proved
-	// themselves; of these the ones to hosts whose last connection failed.
+	// themselves; of these the ones to hosts whose last connection failed, or that need patience.
 	onTheirWay, strangers, suspects *budget
+	hurried                         time.Time // when hurry looked at them last
 
 	conns    map[*connection]struct{}
 	idle     idleList

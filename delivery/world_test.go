@@ -115,8 +115,8 @@ func (w *world) host(name string, cfg sink.Config) *worldHost {
 	h := &worldHost{server: sink.New(cfg), listen: sink.NewPipeListener()}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	n := byte(len(w.hosts) + 1)
-	h.Host = route.Host{Name: name, Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, n}), 25)}
+	n := len(w.hosts) + 1
+	h.Host = route.Host{Name: name, Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(2 + n>>8), byte(n)}), 25)}
 	w.hosts[h.Addr] = h
 	go h.server.Serve(h.listen)
 	return h

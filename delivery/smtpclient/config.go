@@ -58,6 +58,9 @@ type Config struct {
 	Trace *Trace       // who watches the conversation from the start; nil: nobody
 	Log   *slog.Logger // nil: nowhere
 
+	// Answered is called by Handshake at each reply of the host, and when TLS is up; nil: it is not. It must
+	// not block.
+	Answered func()
 	// Closed is called once, when the connection has ended and after the Done of its last
 	// transaction. Err returns why. It must not block.
 	Closed func(*Conn)

@@ -199,7 +199,14 @@ func (h *handshake) hear(command string, patience time.Duration) (rawReply, erro
 		return r, &Error{Reply: lost(command, err, " while waiting for the "+awaited(command)), Err: err}
 	}
 	h.traceReply(expectation{}, r)
+	h.answered()
 	return r, nil
+}
+
+func (h *handshake) answered() {
+	if h.cfg.Answered != nil {
+		h.cfg.Answered()
+	}
 }
 
 func awaited(command string) string {

@@ -53,6 +53,7 @@ func (h *handshake) startTLS() error {
 	state := secured.ConnectionState()
 	h.conn, h.tls = secured, &state
 	h.in.src = secured
+	h.answered()
 	return nil
 }
 
