@@ -63,7 +63,7 @@ func TestConsumersReadEvents(t *testing.T) {
 		"/sendgrid":    {Format: sendgrid.Format{}, Signer: signer},
 		"/anymail":     {Format: sendgrid.Format{}, Signer: signer},
 	} {
-		o.URL, o.Timeout, o.Now, o.Transport = "https://"+front+path, 30*time.Second, time.Now, webhook.NewTransport(ca.Pool())
+		o.URL, o.Timeout, o.Now, o.Transport = "https://"+front+path, 30*time.Second, time.Now, webhook.NewTransport(ca.Pool(), nil)
 		hook := webhook.New(o)
 		batch := &events.Batch{ID: "batch" + path[1:], Stream: "test", Events: all}
 		if err := hook.Send(context.Background(), batch); err == nil {

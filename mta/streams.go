@@ -34,7 +34,9 @@ func (r *Relay) openStreams(cfg *config.Config, undo *undoer) error {
 	if err != nil {
 		return err
 	}
-	r.streams, r.streamParts = s, &wiring.StreamParts{NodeID: cfg.NodeID, Agent: "mta/" + r.opts.Version, Now: r.now}
+	r.streams, r.streamParts = s, &wiring.StreamParts{
+		NodeID: cfg.NodeID, Agent: "mta/" + r.opts.Version, Now: r.now, Addresses: r.serverAddresses,
+	}
 	r.puller = events.NewPuller(r.accounting, cfg.Accounting.Path, cfg.NodeID)
 	undo.add(func() { r.closeStreams() })
 	if err := r.setStreams(cfg); err != nil {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/mta/delivery/tlspolicy"
 	"example.org/mta/internal/sink"
 	"example.org/mta/mta/events"
 )
@@ -99,6 +100,36 @@ func TestAStreamOfTheRelay(t *testing.T) {
 	h.until(t, "Delivery", 2)
 	if n := h.types(); n["Reception"] != 2 || n["Delivery"] != 2 {
 		t.Errorf("the hook has %v", n)
+	}
+}
+
+// TestServersAreFoundByOurResolver: a web hook, and a collector of TLS reports, are where the relay's name servers say.
+func TestServersAreFoundByOurResolver(t *testing.T) {
+	h := newHook(t)
+	reports := make(chan string, 1)
+	collector := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		reports <- r.Host + " " + r.Header.Get("Content-Type")
+	}))
+	t.Cleanup(collector.Close)
+	port := func(s *httptest.Server) string { return s.URL[strings.LastIndex(s.URL, ":"):] }
+	w := newWorld(t, sink.Config{}, strings.Replace(streamTo("http://hook.app.example"+port(h.Server)), "linger", "allow_clear = true\n  linger", 1)+`tls_reports { from = "tls-reports@client.example" }`)
+	if err := w.zone.Add(fmt.Sprintf(`
+		hook.app.example. A 127.0.0.1
+		reports.box.example. A 127.0.0.1
+		_smtp._tls.box.example. TXT "v=TLSRPTv1; rua=https://reports.box.example%s/tls"`, port(collector))); err != nil {
+		t.Fatal(err)
+	}
+	w.send("ann@client.example", "From: ann@client.example\r\n\r\nx\r\n", "joe@box.example")
+	h.until(t, "Delivery", 1)
+	w.tlsReports.Record(tlspolicy.Result{Time: time.Now().Add(-48 * time.Hour), Domain: "box.example", Policy: tlspolicy.NoPolicy, Class: tlspolicy.Expired})
+	w.tlsReports.SendDue(t.Context())
+	select {
+	case got := <-reports:
+		if got != "reports.box.example"+port(collector)+" application/tlsrpt+gzip" {
+			t.Errorf("the collector got %s", got)
+		}
+	default:
+		t.Error("the collector got no report")
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"example.org/mta/delivery/tlspolicy"
 	"example.org/mta/delivery/tlspolicy/sts"
 	"example.org/mta/destdb/file"
+	"example.org/mta/internal/httpclient"
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/config"
 	"example.org/mta/router/resolver"
@@ -16,7 +17,7 @@ import (
 func (r *Relay) openSTS(_ *config.Config, undo *undoer) error {
 	transport := r.opts.policyTransport
 	if transport == nil {
-		transport = sts.NewTransport(sts.TransportConfig{Addresses: r.router.Addresses})
+		transport = httpclient.New(httpclient.Config{Addresses: r.router.Addresses})
 	}
 	r.sts = sts.New(sts.Config{
 		Resolver: textResolver{r.resolver}, Transport: transport, Store: r.destinations.Values(file.STSPolicies),

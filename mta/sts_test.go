@@ -17,9 +17,9 @@ import (
 	"testing"
 
 	"example.org/mta/delivery/tlspolicy"
-	"example.org/mta/delivery/tlspolicy/sts"
 	"example.org/mta/delivery/tlspolicy/tlsrpt"
 	"example.org/mta/internal/dnsserver"
+	"example.org/mta/internal/httpclient"
 	"example.org/mta/internal/sink"
 	"example.org/mta/internal/testca"
 	"example.org/mta/mta/accounting"
@@ -65,7 +65,7 @@ func newSTSWorld(t *testing.T, s stsSetup) *stsWorld {
 	web.TLS = &tls.Config{Certificates: []tls.Certificate{*ca.Issue(t, []string{"mta-sts.box.example"})}}
 	web.StartTLS()
 	t.Cleanup(web.Close)
-	transport := sts.NewTransport(sts.TransportConfig{
+	transport := httpclient.New(httpclient.Config{
 		TLS: &tls.Config{RootCAs: ca.Pool()},
 		Addresses: func(context.Context, string) ([]netip.Addr, error) {
 			return []netip.Addr{netip.MustParseAddr("192.0.2.80")}, nil

@@ -26,7 +26,7 @@ func (r *Relay) openTLSReports(cfg *config.Config, _ *undoer) (err error) {
 			}
 			return 0
 		},
-		Transport: tlsrpt.NewTransport(cfg.Router.AllowLoopback), Now: r.now, Log: r.log,
+		Transport: tlsrpt.NewTransport(cfg.Router.AllowLoopback, r.router.Addresses), Now: r.now, Log: r.log,
 	})
 	return err
 }

@@ -15,6 +15,8 @@ import (
 
 	"golang.org/x/crypto/acme"
 	"golang.org/x/crypto/acme/autocert"
+
+	"example.org/mta/internal/httpclient"
 )
 
 const (
@@ -34,6 +36,8 @@ type ACMEConfig struct {
 	// HTTP and TLS are where the CA's questions arrive: HTTP-01 (RFC 8555, 8.3), TLS-ALPN-01 (RFC
 	// 8737). One can be nil.
 	HTTP, TLS net.Listener
+	// Addresses gives those of the authority's server; nil: by the system's resolver.
+	Addresses httpclient.Addresses
 	Log       *slog.Logger
 }
 
@@ -51,13 +55,15 @@ type ACME struct {
 
 // NewACME makes an ACME that has nothing yet.
 func NewACME(cfg ACMEConfig) *ACME {
+	transport := httpclient.New(httpclient.Config{Addresses: cfg.Addresses})
+	transport.Proxy, transport.DisableKeepAlives, transport.IdleConnTimeout = http.ProxyFromEnvironment, false, time.Minute
 	return &ACME{
 		cfg: cfg, have: make(map[string]*tls.Certificate), failed: make(map[string]error),
 		manager: &autocert.Manager{
 			Prompt: autocert.AcceptTOS, Cache: autocert.DirCache(cfg.Dir), HostPolicy: autocert.HostWhitelist(cfg.Names...), Email: cfg.Email,
 			Client: &acme.Client{
 				DirectoryURL: cfg.Directory, UserAgent: "mta",
-				HTTPClient: &http.Client{Transport: &orders{next: http.DefaultTransport}, Timeout: time.Minute},
+				HTTPClient: &http.Client{Transport: &orders{next: transport}, Timeout: time.Minute},
 			},
 		},
 	}

@@ -2,15 +2,18 @@ package certificates
 
 import (
 	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"log/slog"
 	"math/big"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -139,6 +142,19 @@ func TestBadFilesAreNamed(t *testing.T) {
 	p := pair(t)
 	s := New(time.Now, slog.New(slog.DiscardHandler))
 	if _, err := s.Getter([]Pair{p}, nil); err == nil || !strings.Contains(err.Error(), p.Certificate) {
+		t.Error(err)
+	}
+}
+
+// The authority's server is where the given resolver says.
+func TestAuthoritiesAreFoundByTheGivenResolver(t *testing.T) {
+	a := NewACME(ACMEConfig{
+		Names: []string{"mx.example.com"}, Directory: "https://ca.example/dir", Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler),
+		Addresses: func(_ context.Context, host string) ([]netip.Addr, error) {
+			return nil, errors.New("asked for " + host)
+		},
+	})
+	if err := a.order(t.Context(), "mx.example.com"); err == nil || !strings.Contains(err.Error(), "asked for ca.example") {
 		t.Error(err)
 	}
 }

@@ -51,7 +51,7 @@ func newTrack(b *testing.B, hook string, settings []events.Settings) *track {
 	if err != nil {
 		b.Fatal(err)
 	}
-	transport := webhook.NewTransport(nil)
+	transport := webhook.NewTransport(nil, nil)
 	for i := range settings {
 		set := &settings[i]
 		set.Lanes, set.Linger, set.Hold, set.Format = max(1, set.Lanes), time.Second, time.Hour, "records"

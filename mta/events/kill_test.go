@@ -59,7 +59,7 @@ func sendFrom(dir string) error {
 		return events.Settings{
 			Name: name, Batch: 200, Lanes: lanes, Linger: 5 * time.Millisecond, Hold: time.Hour, Format: "records", Oldest: true,
 			Open: func() (events.Sink, error) {
-				return webhook.New(webhook.Options{URL: os.Getenv(childHook) + name, Format: records.Format{}, Gzip: true, Timeout: time.Minute, Transport: webhook.NewTransport(nil)}), nil
+				return webhook.New(webhook.Options{URL: os.Getenv(childHook) + name, Format: records.Format{}, Gzip: true, Timeout: time.Minute, Transport: webhook.NewTransport(nil, nil)}), nil
 			},
 		}
 	}

@@ -67,7 +67,7 @@ func TestReloadsLeaveNothingBehind(t *testing.T) {
 	for i := range times {
 		all := make([]events.Settings, streams)
 		for j := range all {
-			transport := webhook.NewTransport(nil) // as a relay has one for each stream with an authority
+			transport := webhook.NewTransport(nil, nil) // as a relay has one for each stream with an authority
 			all[j] = events.Settings{
 				Name: fmt.Sprintf("s%d", j), Batch: 10 + i%2, Lanes: 1, Linger: time.Millisecond, Hold: time.Hour, Format: "records",
 				Filter: events.Filter{Tenants: []string{fmt.Sprintf("t%d", j)}},

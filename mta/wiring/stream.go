@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"example.org/mta/internal/httpclient"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/events"
 	"example.org/mta/mta/events/address"
@@ -25,6 +26,8 @@ type StreamParts struct {
 	NodeID string
 	Agent  string // User-Agent of requests
 	Now    func() time.Time
+	// Addresses gives those of the servers of web hooks; nil: by the system's resolver.
+	Addresses httpclient.Addresses
 
 	hooks *http.Transport // of streams that trust the system's authorities
 }
@@ -32,7 +35,7 @@ type StreamParts struct {
 // Streams makes the settings of all streams.
 func Streams(cfg *config.Config, parts *StreamParts) []events.Settings {
 	if parts.hooks == nil {
-		parts.hooks = webhook.NewTransport(nil)
+		parts.hooks = webhook.NewTransport(nil, parts.Addresses)
 	}
 	formats := map[string]events.Format{
 		"records": records.Format{}, "cloudevents": cloudevents.New(parts.NodeID), "sendgrid": sendgrid.Format{},
@@ -83,7 +86,7 @@ func (p *StreamParts) webhook(s *config.Stream, f events.Format) (events.Sink, e
 		if err != nil {
 			return nil, err
 		}
-		transport = webhook.NewTransport(roots)
+		transport = webhook.NewTransport(roots, p.Addresses)
 	}
 	return webhook.New(webhook.Options{
 		URL: s.To, Format: f, Gzip: s.Compression == "gzip" && s.Format != "sendgrid", Signer: signer, Headers: header,

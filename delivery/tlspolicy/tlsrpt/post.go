@@ -10,33 +10,30 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
-	"syscall"
 	"time"
+
+	"example.org/mta/internal/httpclient"
 )
 
 const (
 	postTimeout   = time.Minute
-	maxHeaderSize = 16 << 10
+	maxAnswerSize = 16 << 10
 )
 
 // NewTransport makes the transport of reports. loopback allows collectors on this machine and in private
 // networks: where reports go is in the hands of strangers, who must not reach those.
-func NewTransport(loopback bool) http.RoundTripper {
-	dialer := &net.Dialer{Timeout: 10 * time.Second, Control: func(_, address string, _ syscall.RawConn) error {
-		at, err := netip.ParseAddrPort(address)
-		if err != nil {
-			return err
-		}
-		if a := at.Addr().Unmap(); !loopback && (!global(a) || ours(a)) {
-			return fmt.Errorf("%s is no address of the Internet, or one of this machine", a)
-		}
-		return nil
-	}}
-	return &http.Transport{
-		DialContext: dialer.DialContext, DisableKeepAlives: true, MaxResponseHeaderBytes: maxHeaderSize, TLSHandshakeTimeout: 10 * time.Second,
+func NewTransport(loopback bool, addresses httpclient.Addresses) http.RoundTripper {
+	return httpclient.New(httpclient.Config{
+		Addresses: addresses,
+		Refuse: func(a netip.Addr) error {
+			if !loopback && (!global(a) || ours(a)) {
+				return fmt.Errorf("%s is no address of the Internet, or one of this machine", a)
+			}
+			return nil
+		},
 		// A domain whose certificates are broken wants to hear of it (RFC 8460, 3).
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
-	}
+		TLS: &tls.Config{InsecureSkipVerify: true},
+	})
 }
 
 // inner are the networks, besides those that net/netip knows, that are not of the Internet (RFC 6890), or
@@ -47,8 +44,9 @@ var inner = []netip.Prefix{
 	netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("fec0::/10"),
 }
 
+// global reports whether an address is of the Internet. One with a zone is not, and no prefix contains it.
 func global(a netip.Addr) bool {
-	return a.IsGlobalUnicast() && !a.IsPrivate() && !slices.ContainsFunc(inner, func(p netip.Prefix) bool { return p.Contains(a) })
+	return a.Zone() == "" && a.IsGlobalUnicast() && !a.IsPrivate() && !slices.ContainsFunc(inner, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // ours reports whether an address is one of this machine, as far as that can be found out.
@@ -75,7 +73,7 @@ func (c *Config) post(ctx context.Context, to string, report []byte) error {
 		return err
 	}
 	defer res.Body.Close()
-	_, _ = io.CopyN(io.Discard, res.Body, maxHeaderSize)
+	_, _ = io.CopyN(io.Discard, res.Body, maxAnswerSize)
 	if res.StatusCode/100 != 2 {
 		return fmt.Errorf("the web server answered %d %s", res.StatusCode, http.StatusText(res.StatusCode))
 	}

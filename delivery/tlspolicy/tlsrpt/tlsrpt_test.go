@@ -96,7 +96,7 @@ func (o *outbox) count() int {
 func config(z zone, o *outbox) Config {
 	return Config{
 		Organization: "Example & Co", Contact: "tls@sender.example", Submitter: "relay.sender.example", From: "tls-reports@sender.example",
-		Resolver: z, Mail: o.put, Transport: NewTransport(true),
+		Resolver: z, Mail: o.put, Transport: NewTransport(true, nil),
 	}
 }
 
@@ -455,7 +455,7 @@ func TestReportsStayOutOfOurNetworks(t *testing.T) {
 	collector := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was asked") }))
 	defer collector.Close()
 	cfg := config(nil, nil)
-	cfg.Transport = NewTransport(false)
+	cfg.Transport = NewTransport(false, nil)
 	if err := cfg.post(t.Context(), collector.URL, nil); err == nil || !strings.Contains(err.Error(), "no address of the Internet") {
 		t.Errorf("got %v", err)
 	}
@@ -469,6 +469,13 @@ func TestAddressesOfTheInternet(t *testing.T) {
 	} {
 		if got := global(netip.MustParseAddr(addr)); got != want {
 			t.Errorf("%s: %v", addr, got)
+		}
+	}
+	for _, host := range []string{"64:ff9b::a00:1", "2002:a00:1::1", "::127.0.0.1"} { // a zone hides what is inside
+		cfg := config(nil, nil)
+		cfg.Transport = NewTransport(false, nil)
+		if err := cfg.post(t.Context(), "https://["+host+"%25lo]:1/", nil); err == nil || !strings.Contains(err.Error(), "no address of the Internet") {
+			t.Errorf("%s with a zone: %v", host, err)
 		}
 	}
 	if !ours(netip.MustParseAddr("127.0.0.1")) || ours(netip.MustParseAddr("8.8.8.8")) {

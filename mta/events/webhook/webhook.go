@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"example.org/mta/internal/httpclient"
 	"example.org/mta/internal/visible"
 	"example.org/mta/mta/events"
 )
@@ -45,19 +46,13 @@ type Options struct {
 	Transport *http.Transport
 }
 
-// NewTransport returns a transport that trusts authorities; nil: those of the system.
-func NewTransport(roots *x509.CertPool) *http.Transport {
-	return &http.Transport{
-		DialContext:            (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
-		TLSHandshakeTimeout:    10 * time.Second,
-		ForceAttemptHTTP2:      true,
-		DisableCompression:     true,
-		MaxIdleConnsPerHost:    256,
-		IdleConnTimeout:        90 * time.Second,
-		MaxResponseHeaderBytes: maxAnswer,
-		WriteBufferSize:        writeBuffer,
-	}
+// NewTransport returns a transport that trusts authorities, nil for those of the system, and asks a resolver; nil: the
+// system's.
+func NewTransport(roots *x509.CertPool, addresses httpclient.Addresses) *http.Transport {
+	t := httpclient.New(httpclient.Config{Addresses: addresses, TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}})
+	t.DisableKeepAlives, t.MaxIdleConnsPerHost, t.IdleConnTimeout = false, 256, 90*time.Second
+	t.ForceAttemptHTTP2, t.MaxResponseHeaderBytes, t.WriteBufferSize = true, maxAnswer, writeBuffer
+	return t
 }
 
 // Sink calls a hook.

@@ -31,7 +31,7 @@ func batch(events_ ...string) *events.Batch {
 
 // sinkTo makes the sink of a hook.
 func sinkTo(url string, change func(*Options)) *Sink {
-	o := Options{URL: url, Format: records.Format{}, Gzip: true, Timeout: time.Minute, Agent: "mta/test", Transport: NewTransport(nil)}
+	o := Options{URL: url, Format: records.Format{}, Gzip: true, Timeout: time.Minute, Agent: "mta/test", Transport: NewTransport(nil, nil)}
 	if change != nil {
 		change(&o)
 	}
@@ -228,7 +228,7 @@ func TestAWrongCertificate(t *testing.T) {
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(h.Certificate())
-	trusting := func(o *Options) { o.Transport = NewTransport(roots) }
+	trusting := func(o *Options) { o.Transport = NewTransport(roots, nil) }
 	_, port, _ := net.SplitHostPort(h.Listener.Addr().String())
 	if err := sinkTo("https://localhost:"+port, trusting).Send(t.Context(), batch("{}")); err == nil || !strings.Contains(err.Error(), "localhost") {
 		t.Errorf("a certificate for another name: %v", err)
