@@ -183,11 +183,15 @@ if [ "$(id -u)" != 0 ] || ! have apt-get; then
 	exit 0
 fi
 
-echo "installing for the tests with real mail servers: $(echo $todo)"
+echo 'installing for the tests with real mail servers'
+echo '  the lists of packages'
 quiet apt-get update || echo 'apt-get update failed: going on with the lists that are there' >&2
 have adduser || install adduser
 deny
+count=$(echo "$todo" | wc -l) n=0
 for what in $todo; do
+	n=$((n + 1))
+	echo "  $n of $count: $what"
 	case $what in
 	postfix)
 		echo 'postfix postfix/main_mailer_type select No configuration' | debconf-set-selections

@@ -29,9 +29,10 @@ func newDKIM(c *cli) *cobra.Command {
 	return g
 }
 
-const keygenHelp = `Generate a private key, write it to a file that only its owner can read, and print the
-DNS record to publish and the block for the configuration. An existing file is never
-overwritten.
+const keygenHelp = `Generate a private key, write it to a new file, and print the DNS record to publish and the
+block for the configuration. Only the owner can read the file; in a folder that hands its
+group on (setgid), as /etc/mta of the packages, that group can, too. A missing folder is
+made like the one above it. An existing file is never overwritten.
 
 Many receivers verify RSA only: use an RSA key, and optionally an Ed25519 key with
 another selector.`
@@ -93,7 +94,7 @@ func (c *cli) dkimKeygen(ctx context.Context, k keygen) error {
 		if k.dryRun {
 			return 1, checkNew(k.out)
 		}
-		return 1, writeNew(k.out, text)
+		return 1, writeNewKey(k.out, text)
 	})
 	switch {
 	case errors.Is(err, fs.ErrExist):
@@ -106,7 +107,11 @@ func (c *cli) dkimKeygen(ctx context.Context, k keygen) error {
 	if k.json {
 		return writeJSON(c.out, map[string]any{"file": k.out, "name": key.Name(), "record": key.Record(), "zone_line": key.ZoneLine()})
 	}
-	fmt.Fprintf(c.out, "%s has the private key: only you can read it; make the relay's user its owner\n", k.out)
+	readers := "only you can read it; make the relay's user its owner"
+	if handsOn(filepath.Dir(k.out)) {
+		readers = "you and the group of its folder can read it"
+	}
+	fmt.Fprintf(c.out, "%s has the private key: %s\n", k.out, readers)
 	fmt.Fprintf(c.out, "\npublish this record:\n\n%s\n", key.ZoneLine())
 	_, err = fmt.Fprintf(c.out, "\nand add to the configuration:\n\ndkim %q {\n  domain = %q\n  key %q { file = %q }\n}\n", domain, domain, k.selector, k.out)
 	return err
@@ -117,21 +122,56 @@ func checkNew(path string) error {
 	if _, err := os.Lstat(path); err == nil {
 		return fs.ErrExist
 	}
-	_, err := os.Stat(filepath.Dir(path))
+	dir := filepath.Dir(path)
+	_, err := os.Stat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		_, err = os.Stat(filepath.Dir(dir))
+	}
 	return err
 }
 
-// writeNew writes a file that is not there yet, for its owner only, to stable storage.
-func writeNew(path string, text []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+// writeNewKey writes a file that is not there yet to stable storage, for its owner only, or for its group too where the
+// folder hands its group on: the relay then reads what root has written. The last folder of the path is made if it is
+// missing.
+func writeNewKey(path string, text []byte) error {
+	dir, mode := filepath.Dir(path), os.FileMode(0o600)
+	if err := makeLike(dir); err != nil {
+		return err
+	}
+	if handsOn(dir) {
+		mode = 0o640
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
 		os.Remove(path) // half a key would be in the way of the next try
 	}
 	return err
+}
+
+// handsOn reports whether files in a folder get its group.
+func handsOn(dir string) bool {
+	info, err := os.Stat(dir)
+	return err == nil && info.Mode()&os.ModeSetgid != 0
+}
+
+// makeLike makes a missing folder: with the rights of the one above it where that hands its group on, else for its
+// owner only.
+func makeLike(dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return nil
+		}
+		return err
+	}
+	above, err := os.Stat(filepath.Dir(dir))
+	if err != nil || above.Mode()&os.ModeSetgid == 0 {
+		return err
+	}
+	return os.Chmod(dir, above.Mode()&(os.ModePerm|os.ModeSetgid))
 }
 
 // dkimKey is a key of the configuration, for tables and JSON.
@@ -145,7 +185,7 @@ type dkimKey struct {
 	From      *time.Time     `json:"from,omitempty"`
 	File      string         `json:"file,omitempty"` // "": from the environment
 	Senders   []string       `json:"senders"`
-	Tenants   []string       `json:"tenants"` // none: everybody's mail
+	Tenants   []string       `json:"tenants"` // none: those whose senders cover the domain
 	Name      string         `json:"name"`
 	Record    string         `json:"record"`
 
@@ -219,7 +259,7 @@ signs: keep its record until the mail that it signed has arrived.`,
 	}, func(keys []dkimKey) error {
 		t := draw.Table{Columns: []draw.Column{{Title: "DKIM"}, {Title: "DOMAIN"}, {Title: "SELECTOR"}, {Title: "KEY"}, {Title: "STATE", State: true}, {Title: "FROM"}, {Title: "SENDERS", Shrink: true}, {Title: "TENANTS", Shrink: true}, {Title: "FILE", Shrink: true, Spare: true}}}
 		for _, k := range keys {
-			from, tenants, file := "-", "all", "environment"
+			from, tenants, file := "-", "-", "environment"
 			if k.From != nil {
 				from = k.From.UTC().Format(time.DateOnly)
 			}
