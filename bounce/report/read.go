@@ -153,6 +153,8 @@ func (r *reader) collect() {
 // read.
 func (r *reader) decide() {
 	switch {
+	case r.o.Purpose == Unsubscription:
+		r.readUnsubscription()
 	case r.feedback != nil:
 		r.readFeedback(r.feedback)
 	case r.readStatuses():
@@ -165,8 +167,7 @@ func (r *reader) decide() {
 	case r.isBounce():
 		r.readNotice()
 	case r.isUnsubscription():
-		r.result.Kind = Unsubscribe
-		r.reportSender()
+		r.readUnsubscription()
 	case r.isComplaint():
 		r.result.Kind = Complaint
 		r.complainOfOriginal()
@@ -387,11 +388,8 @@ func (r *reader) isChallenge() bool {
 	return has(r.subject, challengeMarks) || has(r.lower, challengeMarks) && has(r.lower, challengeDemands)
 }
 
-// isUnsubscription reports whether somebody wants no more mail.
+// isUnsubscription reports whether somebody asks for no more mail at an address for something else.
 func (r *reader) isUnsubscription() bool {
-	if r.o.Purpose == Unsubscription {
-		return !r.answersByItself()
-	}
 	subject := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(r.subject), "re:"))
 	if subject == "" {
 		subject = strings.TrimSpace(r.lower)
@@ -399,8 +397,10 @@ func (r *reader) isUnsubscription() bool {
 	return subject == "unsubscribe" || strings.HasPrefix(subject, "unsubscribe:")
 }
 
-// reportSender reports the one who wrote.
-func (r *reader) reportSender() {
+// readUnsubscription reports the one who wrote. Its content proves nothing against it: Apple Mail marks requests as
+// automatic replies (RFC 3834), and others have no words.
+func (r *reader) readUnsubscription() {
+	r.result.Kind = Unsubscribe
 	if r.from != "" {
 		r.result.Reports = []Report{{Recipient: clean(r.from), Class: bounce.Unsubscribe}}
 	}

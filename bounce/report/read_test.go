@@ -42,6 +42,7 @@ func TestPurpose(t *testing.T) {
 		forwarded = "From: anna@grey.example\nSubject: Fwd: Delivery status of your vacation\nContent-Type: multipart/mixed; boundary=b\n\n--b\nContent-Type: message/rfc822\n\nFrom: shop@example.com\nTo: anna@grey.example\n\n--b--\n"
 		refusal   = "Return-Path: <>\nFrom: MAILER-DAEMON@grey.example\nSubject: failure notice\n\n<anna@grey.example>: 550 no such user\n"
 		vacation  = "From: anna@grey.example\nAuto-Submitted: auto-replied\nSubject: Re: x\n\nI'm away\n"
+		dsn       = "From: MAILER-DAEMON@grey.example\nContent-Type: multipart/report; report-type=delivery-status; boundary=b\n\n--b\nContent-Type: message/rfc822\n\nContent-Type: multipart/report; report-type=delivery-status\n\n--b--\n"
 		request   = "From: anna@grey.example\nSubject: Re: vacation, delivery failed\n\nStop it.\n"
 	)
 	for _, c := range []struct {
@@ -52,8 +53,10 @@ func TestPurpose(t *testing.T) {
 		{forwarded, Complaints, Complaint},
 		{request, Unsubscription, Unsubscribe},
 		{refusal, Complaints, Bounce},
-		{refusal, Unsubscription, Bounce},
-		{vacation, Unsubscription, AutoReply},
+		{refusal, Unsubscription, Unsubscribe},
+		{vacation, Unsubscription, Unsubscribe},
+		{dsn, Unsubscription, Unsubscribe},
+		{vacation, AnyReport, AutoReply},
 		{vacation, Complaints, AutoReply},
 		{request, Complaints, Other},
 		{"Subject: unsubscribe\n\n", AnyReport, Unsubscribe},

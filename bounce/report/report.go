@@ -135,7 +135,7 @@ type Purpose uint8
 const (
 	AnyReport      Purpose = iota
 	Complaints             // a complaint, if it is no other report: some only return the original
-	Unsubscription         // a request to unsubscribe, if it is no other report
+	Unsubscription         // a request to unsubscribe, whatever it says
 )
 
 // Options are what is known beside the content.
